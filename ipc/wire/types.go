@@ -1,0 +1,153 @@
+package wire
+
+import (
+	"time"
+
+	"github.com/uma-serve/uma-serve/sampler"
+)
+
+// Message is one turn of a conversation, as the chat template sees it.
+type Message struct {
+	Role             string
+	Content          string
+	ReasoningContent string // past thinking, where a client sends it back (also read from "reasoning")
+}
+
+// Priority is the class a client asks for.
+type Priority uint8
+
+const (
+	PriorityInteractive Priority = iota
+	PriorityBackground
+)
+
+// Request is one generation request of the framed protocol, complete: what the client left out has the server's
+// default. It owns its memory; nothing in it aliases the frame.
+type Request struct {
+	ID         string
+	Prompt     string    // raw text, no template; exclusive with Messages
+	Messages   []Message // rendered with the model's chat template
+	MaxTokens  int       // 0 = the server's default
+	Sampling   sampler.Params
+	Stop       []string
+	Stream     bool
+	Progress   bool // wants progress events during a long prefill ("return_progress")
+	Priority   Priority
+	TargetTTFT time.Duration // slo.target_ttft_ms; 0 = none
+	TargetTBT  time.Duration // slo.target_tbt_ms; 0 = the server's
+	Metadata   []byte        // the JSON value of "metadata", echoed as it came; nil = none
+}
+
+// Kind is what a client frame asks for.
+type Kind uint8
+
+const (
+	KindRequest Kind = iota + 1
+	KindCancel       // {"event":"cancel","id":…}
+	KindMetrics      // {"type":"metrics"}
+	KindHealth       // {"type":"health"}
+	KindInfo         // {"type":"info"}
+)
+
+// Code is an error code of the protocol; docs/protocol.md says for each what the client should do.
+type Code string
+
+const (
+	FrameTooLarge   Code = "E_PROTO_FRAME_TOO_LARGE"
+	InvalidJSON     Code = "E_PROTO_INVALID_JSON"
+	BadRequest      Code = "E_PROTO_BAD_REQUEST"
+	DuplicateID     Code = "E_PROTO_DUPLICATE_ID"
+	PromptTooLarge  Code = "E_LIMIT_PROMPT_TOO_LARGE"
+	SessionLimit    Code = "E_LIMIT_SESSIONS"
+	QueueLimit      Code = "E_LIMIT_QUEUE"
+	ContextLength   Code = "E_CONTEXT_LENGTH_EXCEEDED"
+	RuntimeDecode   Code = "E_RUNTIME_DECODE"
+	ShuttingDown    Code = "E_SHUTTING_DOWN"
+	ModelUnready    Code = "E_MODEL_LOADING"
+	InternalFailure Code = "E_INTERNAL"
+)
+
+// Reason is why a generation ended, the "reason" of an eos event.
+type Reason string
+
+const (
+	Stop      Reason = "stop"      // end of generation, or a stop string
+	Length    Reason = "length"    // max_tokens or the context is full
+	Cancelled Reason = "cancelled" // the client asked
+	Shutdown  Reason = "shutdown"  // the server's --shutdown-timeout passed
+)
+
+// Phase of a token event.
+type Phase string
+
+const (
+	Thinking Phase = "think"
+	Output   Phase = "output"
+)
+
+// TokenLogprob is one entry of "logprobs".
+type TokenLogprob struct {
+	Token   int32
+	Text    []byte // the token's bytes
+	Logprob float32
+}
+
+// Token is a token event. Text is complete UTF-8 and may be empty when TokenID ends inside a character or while a
+// stop string may be forming.
+type Token struct {
+	ID      string
+	Text    []byte
+	TokenID int32
+	Phase   Phase
+	Logprob float32        // with HasLogprob
+	Top     []TokenLogprob // with HasLogprob: the most probable tokens, descending
+
+	HasLogprob bool
+}
+
+// Usage counts a request's tokens.
+type Usage struct {
+	PromptTokens     int
+	CachedTokens     int
+	CompletionTokens int
+	ThinkTokens      int // part of CompletionTokens
+}
+
+// Timings of a finished request, measured by the server.
+type Timings struct {
+	Queue   time.Duration // arrival → first prefill chunk
+	TTFT    time.Duration // arrival → first token
+	Prefill time.Duration // first chunk → first token
+	Decode  time.Duration // first token → last token
+}
+
+// EOS ends a request; exactly one eos or error is sent for each.
+type EOS struct {
+	ID       string
+	Reason   Reason
+	StopText string // the stop string that matched, "" otherwise
+	Text     []byte // the answer when the request did not stream
+	Think    []byte // the thinking when the request did not stream
+	Usage    Usage
+	Timings  Timings
+	Metadata []byte // echoed
+}
+
+// Error answers a request, or, with an empty ID, a broken frame.
+type Error struct {
+	ID         string
+	Code       Code
+	Message    string
+	RetryAfter time.Duration // 0 = not sent
+	NPrompt    int           // with ContextLength
+	NCtx       int           // with ContextLength
+}
+
+// Progress tells how much of a prompt is computed.
+type Progress struct {
+	ID        string
+	Processed int
+	Total     int
+	Elapsed   time.Duration
+	Position  int // place in the queue, 1 = next; 0 = running
+}

@@ -1,0 +1,222 @@
+// Package runtime is the vocabulary between the decode loop and whatever computes logits.
+//
+// It holds one interface, Engine, the values that cross it and the errors it answers with. It imports nothing
+// of this project, so the pure packages (sched, meridian, kvsnap) may share its value types.
+//
+// # The caller's obligations, in order
+//
+//  1. One goroutine at a time calls an Engine's methods (the decode loop). Only Abort, Vocab and the methods
+//     documented as immutable facts (Capabilities, Model) may be called from anywhere, at any time.
+//  2. Fill the engine's own Batch (Batch().Reset, then Add), then call Decode.
+//  3. Read Logits(i) for each row added with logits=true before the next Decode: the slice is a view of the
+//     engine's memory and is overwritten by it.
+//  4. On ErrKVFull the engine's state is as it was before the call: free cells and try again.
+//     On ErrAborted or ErrDecode an unknown part of the batch may have been written: remove every sequence of
+//     the batch back to the position it had before (SeqRemove) and only then go on.
+//  5. Close once, after the last call returned.
+package runtime
+
+import (
+	"errors"
+	"time"
+)
+
+// Token is an id in the model's vocabulary, 0 ≤ Token < Vocab.Size. NoToken is none.
+type Token = int32
+
+// Seq is a sequence id in the unified KV pool, 0 ≤ Seq < Capabilities.MaxSequences.
+type Seq = int32
+
+// Pos is a position in a sequence, in tokens from its start.
+type Pos = int32
+
+// NoToken stands where a token is optional (a vocabulary without a BOS, say).
+const NoToken Token = -1
+
+var (
+	// ErrKVFull: no cells are free for the batch. The engine's state is unchanged; free some and retry.
+	ErrKVFull = errors.New("KV cache is full")
+	// ErrAborted: Abort was called during Decode. Part of the batch may have been computed (obligation 4).
+	ErrAborted = errors.New("decode aborted")
+	// ErrDecode: the backend failed. Part of the batch may have been computed (obligation 4).
+	ErrDecode = errors.New("decode failed")
+	// ErrModel: the model file cannot be used; the wrapped text says which field or tensor and why.
+	ErrModel = errors.New("model cannot be loaded")
+	// ErrNotBuilt: this binary was built without llama.cpp (CGO_ENABLED=0).
+	ErrNotBuilt = errors.New("this build has no llama.cpp engine; run `make`")
+	// ErrUnsupported: the model's memory cannot do what was asked (ranges of a recurrent or SWA cache).
+	ErrUnsupported = errors.New("not supported by this model's memory")
+	// ErrSnapshot: snapshot bytes do not fit this engine, or the target sequence is in use.
+	ErrSnapshot = errors.New("snapshot cannot be restored")
+)
+
+// DeviceKind says where the layers run.
+type DeviceKind string
+
+const (
+	DeviceCPU   DeviceKind = "cpu"
+	DeviceGPU   DeviceKind = "gpu"   // discrete memory (CUDA, ROCm, Vulkan)
+	DeviceIGPU  DeviceKind = "igpu"  // shares the host's memory
+	DeviceMetal DeviceKind = "metal" // Apple silicon, unified memory
+	DeviceFake  DeviceKind = "fake"
+)
+
+// Capabilities are immutable facts about an open engine. What a model cannot do is said here, so that callers
+// fall back without being asked.
+type Capabilities struct {
+	UnifiedKV       bool       `json:"unified_kv"`       // one pool of cells shared by all sequences
+	CanShift        bool       `json:"can_shift"`        // SeqAdd works (context shift)
+	CanRemoveRange  bool       `json:"can_remove_range"` // SeqRemove of any range, SeqCopy of any range; false for SWA and recurrent memory
+	CanAbort        bool       `json:"can_abort"`        // Abort takes effect inside a Decode
+	PersistentGraph bool       `json:"persistent_graph"` // the compute graph is reused while shapes stay equal
+	MaxBatch        int        `json:"max_batch"`        // tokens per Decode (n_batch)
+	MaxMicroBatch   int        `json:"max_ubatch"`       // tokens per device pass (n_ubatch)
+	MaxSequences    int        `json:"max_sequences"`    // n_seq_max
+	ContextTokens   int        `json:"n_ctx"`            // cells in the KV pool
+	Threads         int        `json:"threads"`
+	Device          DeviceKind `json:"device"`
+	DeviceName      string     `json:"device_name"`
+	EngineBuild     string     `json:"engine_build"` // which llama.cpp; part of a snapshot's fingerprint
+}
+
+// ModelInfo are immutable facts about the loaded model.
+type ModelInfo struct {
+	Path            string `json:"path"`
+	Name            string `json:"name"` // general.name, or the file's base name
+	Architecture    string `json:"architecture"`
+	Description     string `json:"description"` // llama.cpp's one-line summary, "llama 135M Q8_0"
+	Parameters      uint64 `json:"parameters"`
+	Bytes           uint64 `json:"bytes"` // tensor data
+	TrainContext    int    `json:"n_ctx_train"`
+	Layers          int    `json:"layers"`
+	Embedding       int    `json:"embedding"`
+	Heads           int    `json:"heads"`
+	KVHeads         int    `json:"kv_heads"`
+	VocabSize       int    `json:"n_vocab"`
+	KVTypeK         string `json:"kv_type_k"` // "f16", "q8_0", …
+	KVTypeV         string `json:"kv_type_v"`
+	KVBytesPerToken int    `json:"kv_bytes_per_token"` // one cell, all layers, K and V
+	SlidingWindow   int    `json:"sliding_window"`     // tokens, 0 = none
+	Recurrent       bool   `json:"recurrent"`
+}
+
+// Vocab is the model's vocabulary. All methods are pure after opening and safe from any goroutine.
+type Vocab interface {
+	Size() int
+	// Tokenize appends the tokens of text to dst. addSpecial adds what the model wants at a sequence's start
+	// (BOS); parseSpecial reads markers such as "<|im_start|>" as their single token, which must be false for
+	// text that came from a user and true for a rendered chat template.
+	Tokenize(dst []Token, text string, addSpecial, parseSpecial bool) ([]Token, error)
+	// Piece is the bytes token t stands for: possibly part of a UTF-8 character, empty for a control token.
+	// The slice is shared and must not be written. Free of allocation.
+	Piece(t Token) []byte
+	// Text is how t is written in the vocabulary, control tokens included ("<|im_end|>").
+	Text(t Token) string
+	// IsControl reports whether t is a marker that is never shown as text.
+	IsControl(t Token) bool
+	// IsEOG reports whether t ends a generation.
+	IsEOG(t Token) bool
+	BOS() Token
+	EOS() Token
+	// Find returns the token whose Text is exactly text ("</think>"), or NoToken.
+	Find(text string) Token
+	// ChatTemplate is the model's Jinja template, "" when it has none.
+	ChatTemplate() string
+}
+
+// Batch is one Decode's input: row i is Token[i] at position Pos[i] of sequence Seq[i]; the engine computes
+// logits for it when Logits[i] is non-zero. The slices are the engine's own memory (C arrays for llama.cpp),
+// have length n and capacity Capabilities.MaxBatch, and are only valid until the engine is closed.
+type Batch struct {
+	Token  []Token
+	Pos    []Pos
+	Seq    []Seq
+	Logits []int8
+}
+
+// Reset empties the batch.
+func (b *Batch) Reset() {
+	b.Token, b.Pos, b.Seq, b.Logits = b.Token[:0], b.Pos[:0], b.Seq[:0], b.Logits[:0]
+}
+
+// Len is the number of rows.
+func (b *Batch) Len() int { return len(b.Token) }
+
+// Add appends a row and returns its index, the one Logits takes. It panics when the batch is full: how many
+// tokens fit is the scheduler's business and was decided before.
+func (b *Batch) Add(t Token, p Pos, s Seq, logits bool) int {
+	i := len(b.Token)
+	if i == cap(b.Token) {
+		panic("runtime: batch is full")
+	}
+	var l int8
+	if logits {
+		l = 1
+	}
+	b.Token, b.Pos, b.Seq, b.Logits = b.Token[:i+1], b.Pos[:i+1], b.Seq[:i+1], b.Logits[:i+1]
+	b.Token[i], b.Pos[i], b.Seq[i], b.Logits[i] = t, p, s, l
+	return i
+}
+
+// Engine computes logits over a pool of KV cells. See the package comment for the caller's obligations.
+type Engine interface {
+	Capabilities() Capabilities
+	Model() ModelInfo
+	Vocab() Vocab
+
+	// Batch is the engine's one batch; the same pointer every call.
+	Batch() *Batch
+	// Decode computes the filled batch. Errors: ErrKVFull, ErrAborted, ErrDecode. No allocation.
+	Decode() error
+	// Logits is a view of the n_vocab raw logits of batch row i, valid until the next Decode. Nil when row i
+	// was not added with logits=true. No copy, no allocation.
+	Logits(i int) []float32
+	// Abort makes a Decode in progress return ErrAborted soon; without one it does nothing lasting. Safe from
+	// any goroutine.
+	Abort()
+
+	// SeqRemove frees the cells of s at positions [p0, p1); p1 < 0 means to the end. False when the memory
+	// cannot remove that range (Capabilities.CanRemoveRange); a whole sequence can always be removed.
+	SeqRemove(s Seq, p0, p1 Pos) bool
+	// SeqCopy makes dst share the cells of src at positions [p0, p1), without copying them.
+	SeqCopy(src, dst Seq, p0, p1 Pos)
+	// SeqAdd shifts the positions of s in [p0, p1) by delta. ErrUnsupported unless Capabilities.CanShift.
+	SeqAdd(s Seq, p0, p1, delta Pos) error
+	// SeqRange is the lowest and highest position s holds, or -1, -1 when it holds none.
+	SeqRange(s Seq) (first, last Pos)
+
+	// SnapshotSize is the bytes Snapshot of the same range will write.
+	SnapshotSize(s Seq, p0, p1 Pos) (int, error)
+	// Snapshot writes the cells of s at positions [p0, p1) to dst and returns how many bytes. The scratch
+	// sequence is used on the way and is empty again afterwards.
+	Snapshot(dst []byte, s, scratch Seq, p0, p1 Pos) (int, error)
+	// Restore makes s hold the cells that Snapshot wrote. s must hold nothing in that range. The bytes must be
+	// verified (checksum, fingerprint) by the caller first: a malformed one may abort the process.
+	Restore(src []byte, s, scratch Seq) error
+
+	// LastDecode is how long the last Decode took inside the backend.
+	LastDecode() time.Duration
+	// Close frees everything. A second Close panics in invariant builds.
+	Close() error
+}
+
+// Progress is told how much of a model is loaded, 0 … 1. Returning false stops the load.
+type Progress func(fraction float32) bool
+
+// Options open an engine. Zero values mean the engine's default unless a unit is given.
+type Options struct {
+	ModelPath     string
+	ContextTokens int    // n_ctx, cells of the KV pool; 0 = the model's training context
+	Batch         int    // n_batch, tokens per Decode; 0 = 2048
+	MicroBatch    int    // n_ubatch, tokens per device pass; 0 = 512
+	Sequences     int    // n_seq_max, 1…256
+	Threads       int    // 0 = physical cores
+	ThreadsBatch  int    // for prompts; 0 = Threads
+	GPULayers     int    // layers to offload; -1 = all
+	FlashAttn     string // "auto", "on", "off"
+	KVTypeK       string // "f16" (default), "f32", "bf16", "q8_0", "q4_0", …
+	KVTypeV       string
+	MLock         bool
+	NoMMap        bool
+	Progress      Progress // called from Open's goroutine
+}
