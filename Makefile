@@ -1,0 +1,69 @@
+# uma-serve. `make help` lists the verbs.
+SHELL := /bin/bash
+.DEFAULT_GOAL := build
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+PREFIX  ?= /usr/local
+GO      ?= go
+OS      := $(shell uname -s)
+
+# llama.cpp is compiled from the source that this Go module vendors; cgo needs to be told where its headers lie.
+ENGINE_MODULE := github.com/ollama/ollama
+ENGINE_DIR     = $(shell $(GO) mod download $(ENGINE_MODULE) >&2 && $(GO) list -m -f '{{.Dir}}' $(ENGINE_MODULE))
+
+# ggml picks its kernels at compile time: without the machine's own instruction set it is several times slower.
+# A binary for other machines: make MARCH=x86-64-v3
+ifeq ($(OS)-$(shell uname -m),Darwin-arm64)
+MARCH ?= -mcpu=native
+else
+MARCH ?= native
+endif
+MARCH_FLAG := $(if $(filter -m%,$(MARCH)),$(MARCH),-march=$(MARCH))
+# -Wno-stringop-overflow: gcc 12 warns wrongly on ggml's repack.cpp.
+export CGO_CFLAGS   := -O3 $(MARCH_FLAG)
+export CGO_CXXFLAGS := -O3 $(MARCH_FLAG) -Wno-stringop-overflow
+ifneq ($(MAKECMDGOALS),help)
+export CGO_CPPFLAGS := $(foreach d,$(ENGINE_DIR),-I$(d)/llama/llama.cpp/include -I$(d)/ml/backend/ggml/ggml/include)
+endif
+
+LDFLAGS := -s -w -X github.com/uma-serve/uma-serve/internal/buildinfo.Version=$(VERSION)
+COMMANDS := $(notdir $(wildcard cmd/*))
+
+.PHONY: build $(COMMANDS) run test bench lint fuzz install cuda env clean help
+
+build: $(COMMANDS) ## build every command into bin/ (the first build compiles llama.cpp: two minutes)
+$(COMMANDS):
+	@mkdir -p bin
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/$@ ./cmd/$@
+
+run: export ASK ?=
+run: uma-serve uma-cli ## start the daemon on the default model and chat; ASK="question" asks once; ARGS="-m FILE.gguf …"
+	@scripts/run.sh "$$ASK" $(ARGS)
+
+test: ## every test: plain, race, invariants, without cgo, cross-vet, smoke on the built binaries
+	@scripts/test.sh
+
+lint: ## gofmt, vet, staticcheck, the import rules
+	@scripts/lint.sh
+
+bench: build ## what serving costs against the bare decode loop (prints ratios)
+	@scripts/bench.sh $(ARGS)
+
+fuzz: ## every fuzz target for FUZZTIME (default 30s) each
+	@scripts/fuzz.sh $(or $(FUZZTIME),30s)
+
+install: build ## copy the commands to PREFIX/bin, with completions and the systemd units
+	@scripts/install.sh "$(DESTDIR)$(PREFIX)"
+
+cuda: ## build ggml's CUDA backend beside the binaries (needs nvcc and cmake)
+	@scripts/cuda.sh "$(ENGINE_DIR)"
+
+env: ## print the exports that a plain `go build` or an editor needs: eval "$(make -s env)"
+	@printf 'export CGO_CFLAGS="%s"\nexport CGO_CXXFLAGS="%s"\nexport CGO_CPPFLAGS="%s"\n' \
+		"$$CGO_CFLAGS" "$$CGO_CXXFLAGS" "$$CGO_CPPFLAGS"
+
+clean: ## remove what make built
+	rm -rf bin build
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
