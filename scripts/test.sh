@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Every test, in the ways a bug could hide from one of them. Prints one line per package.
+set -euo pipefail
+step() { printf '\n== %s\n' "$*"; }
+
+step "the stub engine: CGO_ENABLED=0 go test ./..."
+CGO_ENABLED=0 go test ./...
+
+step "other systems: vet for darwin and freebsd"
+GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./...
+GOOS=freebsd CGO_ENABLED=0 go vet ./ipc/...
+
+step "build"
+make build
+
+# llama.cpp itself is not compiled a second time for the race detector: the packages that import it hold no
+# goroutine of their own, and the daemon is raced on the fake engine.
+step "race detector and invariants"
+go test -race -tags invariants $(go list ./... | grep -vE '/(runtime/llama|runtime/ggufgen|smoke|cmd/uma-serve|bench)(/|$)')
+
+step "the real engine, end to end"
+go test -tags invariants ./...
