@@ -1,0 +1,190 @@
+package ggufgen
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// ErrConfig is wrapped by every error about a Config; the text names the field and its limit.
+var ErrConfig = errors.New("ggufgen: invalid config")
+
+// Type is how the weight matrices are stored. Norms are F32 always.
+type Type string
+
+// The storage types Write knows, by llama.cpp's names.
+const (
+	F32  Type = "f32"
+	F16  Type = "f16"
+	Q8_0 Type = "q8_0"
+	Q4_0 Type = "q4_0"
+)
+
+// Arch is the architecture llama.cpp is told to run.
+type Arch string
+
+const (
+	// Llama is the plain one: rotary full attention, SwiGLU, RMS norms. KV ranges can be removed and copied.
+	Llama Arch = "llama"
+	// Gemma2 alternates sliding-window and full layers (even layers see Config.Window tokens) and ties its
+	// embeddings. Its memory cannot remove ranges freely: the case SWA fallbacks are tested with.
+	Gemma2 Arch = "gemma2"
+)
+
+// quantBlock is the elements of one Q8_0 or Q4_0 block; rows are whole blocks.
+const quantBlock = 32
+
+// Config describes a model. Start from Tiny or Bench135M and change fields; the zero value is not valid.
+type Config struct {
+	Name string `json:"name"`
+	Arch Arch   `json:"arch"`
+	Type Type   `json:"type"`
+
+	VocabSize int     `json:"vocab_size"` // tokens, at least MinVocab
+	Embedding int     `json:"embedding"`  // d_model; a multiple of 32
+	Layers    int     `json:"layers"`
+	Heads     int     `json:"heads"`     // query heads
+	KVHeads   int     `json:"kv_heads"`  // divides Heads
+	HeadDim   int     `json:"head_dim"`  // 0 = Embedding / Heads; even
+	FFN       int     `json:"ffn"`       // feed-forward width; a multiple of 32
+	Context   int     `json:"context"`   // training context in tokens, as announced in the file
+	RopeBase  float32 `json:"rope_base"` // rotary frequency base; 0 = 10,000
+	Window    int     `json:"window"`    // sliding window in tokens; Gemma2 only
+	Tied      bool    `json:"tied"`      // output matrix = token embedding; always so for Gemma2
+	Seed      uint64  `json:"seed"`      // of the weights; the vocabulary does not depend on it
+	Template  string  `json:"template"`  // Jinja chat template; "" = none in the file
+	AddBOS    bool    `json:"add_bos"`   // tokenizer.ggml.add_bos_token
+	NoThink   bool    `json:"no_think"`  // leave <think> and </think> out of the vocabulary
+
+	// LogitScale is the standard deviation of the logits; 0 = 3. The largest of V Gaussian logits lies about
+	// LogitScale·√(2·ln V) above the mean.
+	LogitScale float32 `json:"logit_scale"`
+	// ThinkCloseEvery makes </think> the greedy choice about once in so many tokens. 0 = practically never, so
+	// that a thinking phase ends only by budget.
+	ThinkCloseEvery int `json:"think_close_every"`
+	// EndEvery is the same for <|im_end|>. 0 = practically never: generations run to max_tokens.
+	EndEvery int `json:"end_every"`
+}
+
+// Tiny is a model of a few hundred kilobytes: it loads in milliseconds and runs thousands of tokens a second.
+func Tiny() Config {
+	return Config{
+		Name: "ggufgen-tiny", Arch: Llama, Type: F16,
+		VocabSize: 512, Embedding: 64, Layers: 2, Heads: 2, KVHeads: 1, FFN: 192,
+		Context: 4096, RopeBase: 10_000, Seed: 1, Template: ChatMLDropThinking,
+	}
+}
+
+// TinySWA is Tiny with sliding-window layers: even layers see the last 32 tokens.
+func TinySWA() Config {
+	c := Tiny()
+	c.Name, c.Arch, c.Layers, c.Window, c.Tied = "ggufgen-tiny-swa", Gemma2, 4, 32, true
+	return c
+}
+
+// Bench135M has the shape of SmolLM-135M (134.5 M parameters) at Q8_0, about 143 MB: what benchmarks run on.
+func Bench135M() Config {
+	return Config{
+		Name: "ggufgen-bench-135m", Arch: Llama, Type: Q8_0,
+		VocabSize: 49_152, Embedding: 576, Layers: 30, Heads: 9, KVHeads: 3, FFN: 1536,
+		Context: 8192, RopeBase: 10_000, Tied: true, Seed: 1, Template: ChatMLDropThinking,
+	}
+}
+
+// Presets are the named configurations the command offers.
+func Presets() map[string]Config {
+	return map[string]Config{"tiny": Tiny(), "tiny-swa": TinySWA(), "bench135m": Bench135M()}
+}
+
+// withDefaults resolves the zero values.
+func (c Config) withDefaults() Config {
+	if c.HeadDim == 0 && c.Heads > 0 {
+		c.HeadDim = c.Embedding / c.Heads
+	}
+	if c.RopeBase == 0 {
+		c.RopeBase = 10_000
+	}
+	if c.LogitScale == 0 {
+		c.LogitScale = 3
+	}
+	return c
+}
+
+// Validate reports the first field that cannot be used. The error wraps ErrConfig.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	bad := func(field string, got any, want string) error {
+		return fmt.Errorf("%w: %s is %v, want %s", ErrConfig, field, got, want)
+	}
+	between := func(field string, v, lo, hi int) error {
+		if v < lo || v > hi {
+			return bad(field, v, fmt.Sprintf("%d…%d", lo, hi))
+		}
+		return nil
+	}
+	switch c.Type {
+	case F32, F16, Q8_0, Q4_0:
+	default:
+		return bad("Type", fmt.Sprintf("%q", c.Type), "f32, f16, q8_0 or q4_0")
+	}
+	switch c.Arch {
+	case Llama:
+		if c.Window != 0 {
+			return bad("Window", c.Window, "0: only gemma2 has sliding-window layers")
+		}
+	case Gemma2:
+		if !c.Tied {
+			return bad("Tied", c.Tied, "true: gemma2 ties its embeddings")
+		}
+		if err := between("Window", c.Window, 1, 1<<20); err != nil {
+			return err
+		}
+		if c.Layers < 2 {
+			return bad("Layers", c.Layers, "at least 2: one sliding-window and one full layer")
+		}
+	default:
+		return bad("Arch", fmt.Sprintf("%q", c.Arch), "llama or gemma2")
+	}
+	if err := errors.Join(
+		between("VocabSize", c.VocabSize, MinVocab, 1<<19),
+		between("Embedding", c.Embedding, quantBlock, 1<<15),
+		between("Layers", c.Layers, 1, 256),
+		between("Heads", c.Heads, 1, 256),
+		between("KVHeads", c.KVHeads, 1, 256),
+		between("HeadDim", c.HeadDim, 2, 512),
+		between("FFN", c.FFN, quantBlock, 1<<17),
+		between("Context", c.Context, 1, 1<<24),
+		between("ThinkCloseEvery", c.ThinkCloseEvery, 0, 1<<20),
+		between("EndEvery", c.EndEvery, 0, 1<<20),
+	); err != nil {
+		return err
+	}
+	switch {
+	case c.Embedding%quantBlock != 0:
+		return bad("Embedding", c.Embedding, "a multiple of 32")
+	case c.FFN%quantBlock != 0:
+		return bad("FFN", c.FFN, "a multiple of 32")
+	case c.Heads%c.KVHeads != 0:
+		return bad("KVHeads", c.KVHeads, fmt.Sprintf("a divisor of Heads (%d)", c.Heads))
+	case c.HeadDim%2 != 0:
+		return bad("HeadDim", c.HeadDim, "even: rotary pairs")
+	case c.Heads*c.HeadDim%quantBlock != 0 && (c.Type == Q8_0 || c.Type == Q4_0):
+		return bad("HeadDim", c.HeadDim, "Heads·HeadDim a multiple of 32, for quantised types")
+	case c.NoThink && c.ThinkCloseEvery != 0:
+		return bad("ThinkCloseEvery", c.ThinkCloseEvery, "0 with NoThink")
+	case !(c.LogitScale > 0 && c.LogitScale <= 100):
+		return bad("LogitScale", c.LogitScale, "above 0, at most 100")
+	case !(c.RopeBase >= 1 && c.RopeBase <= math.MaxInt32):
+		return bad("RopeBase", c.RopeBase, "at least 1")
+	}
+	return nil
+}
+
+// Parameters is the number of weights, as llama.cpp counts them (tied embeddings once).
+func (c Config) Parameters() uint64 {
+	var n uint64
+	for _, t := range c.withDefaults().plan(nil) {
+		n += t.elements()
+	}
+	return n
+}

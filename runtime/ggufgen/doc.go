@@ -1,0 +1,30 @@
+// Package ggufgen writes GGUF model files with seeded random weights, for tests and benchmarks that need a model
+// llama.cpp really loads but no download and no opinion of its own.
+//
+// A generated model is an ordinary one in every respect but its weights: a real architecture ("llama", or "gemma2"
+// where sliding-window layers are wanted), a byte-level BPE vocabulary trained on English-like words, ChatML and
+// thinking markers as control tokens, a chat template, and F32, F16, Q8_0 or Q4_0 weights. The same Config gives
+// the same bytes.
+//
+// # Why the weights are not simply noise
+//
+// A transformer with independent N(0, 1/fan-in) weights makes a poor test subject. Four things are arranged, all
+// inside what the architecture offers:
+//
+//   - The token embedding is small against what the layers add to the residual stream. With tied embeddings the
+//     current token would otherwise have the largest logit of all, and greedy decoding would repeat it for ever.
+//   - Query and key weights are scaled so that attention is sharp (scores of several units): the next token then
+//     depends on the whole context, so a wrong KV cell changes the output, and greedy loops are broken up.
+//   - The final norm fixes the standard deviation of the logits (Config.LogitScale), so that sampling at
+//     temperature 1 is neither uniform nor greedy.
+//   - Channel 0 of the residual stream is a bias channel. Every ordinary token's embedding holds the same constant
+//     there, no layer reads or writes it (norm weight 0 on the way in, zero rows on the way out), and the final
+//     norm amplifies it: each token gets the logit bias its own entry asks for. llama has no output bias; this
+//     gives one. End-of-generation tokens get none of it, so a benchmark always runs to its token limit.
+//
+// # Who writes the file
+//
+// The container is written by WriteGGUF of github.com/ollama/ollama/fs/ggml, the module the engine itself comes
+// from: pure Go, built without cgo, tensors streamed through io.WriterTo and written in parallel. Beyond that
+// module it needs only golang.org/x/sync. Here is only what goes into the file.
+package ggufgen

@@ -1,0 +1,202 @@
+package ggufgen
+
+import (
+	"hash/fnv"
+	"io"
+	"math"
+	"math/rand/v2"
+)
+
+// Scales of the random weights. All are standard deviations relative to variance-preserving (1/√fan-in) unless
+// said otherwise; see the package comment for what they are for.
+const (
+	embedStd   = 0.05 // of an embedding entry, absolute
+	biasEntry  = 0.5  // an ordinary token's entry in the bias channel, absolute
+	biasLogits = 15   // what that entry adds to an ordinary token's logit
+	queryKey   = 1.7  // attention scores then have a standard deviation of 1.7² ≈ 3
+	valueOut   = 1.3
+	ffnGain    = 1.3
+	rmsEpsilon = 1e-5
+)
+
+// tensor is one entry of the file: rows × cols in row-major order, cols being ggml's first dimension.
+type tensor struct {
+	name       string
+	rows, cols int // rows = 0 marks a vector of cols
+	storage    storage
+	seed       uint64
+	std        float32
+	zeroRow0   bool             // the layer must not write the bias channel
+	norm       func() []float32 // a vector's values; nil for matrices
+	bias       []float32        // the bias channel's entry per row; nil outside embedding and output
+}
+
+func (t *tensor) elements() uint64 { return uint64(max(t.rows, 1)) * uint64(t.cols) }
+
+func (t *tensor) bytes() uint64 {
+	return t.elements() / uint64(t.storage.block) * uint64(t.storage.blockBytes)
+}
+
+// shape is in ggml's order: fastest dimension first.
+func (t *tensor) shape() []uint64 {
+	if t.rows == 0 {
+		return []uint64{uint64(t.cols)}
+	}
+	return []uint64{uint64(t.cols), uint64(t.rows)}
+}
+
+// WriteTo streams the tensor in its stored form, about 256 KiB at a time. It may be called again and gives the
+// same bytes.
+func (t *tensor) WriteTo(w io.Writer) (int64, error) {
+	if t.norm != nil {
+		n, err := w.Write(encodeF32(nil, t.norm()))
+		return int64(n), err
+	}
+	const chunk = 256 << 10
+	var written int64
+	row := make([]float32, t.cols)
+	buf := make([]byte, 0, chunk+t.cols*4)
+	rng := rand.NewPCG(t.seed, 0x9e3779b97f4a7c15)
+	for r := range t.rows {
+		if r == 0 && t.zeroRow0 {
+			clear(row)
+		} else {
+			gaussian(row, rng, t.std)
+		}
+		if t.bias != nil {
+			row[0] = t.bias[r]
+		}
+		buf = t.storage.encode(buf, row)
+		if len(buf) >= chunk || r == t.rows-1 {
+			n, err := w.Write(buf)
+			written += int64(n)
+			if err != nil {
+				return written, err
+			}
+			buf = buf[:0]
+		}
+	}
+	return written, nil
+}
+
+// gaussian fills row with numbers of mean 0 and standard deviation std: the sum of four uniform 16-bit numbers
+// (Irwin–Hall, n = 4), which is close enough to normal, four times faster than an exact sampler and the same to
+// the bit on every machine. Largest magnitude 3.46 std.
+func gaussian(row []float32, rng *rand.PCG, std float32) {
+	const n = 1 << 16
+	scale := std / float32(n*math.Sqrt(4.0/12))
+	for i := range row {
+		u := rng.Uint64()
+		sum := int32(u&0xffff) + int32(u>>16&0xffff) + int32(u>>32&0xffff) + int32(u>>48)
+		row[i] = float32(sum-2*(n-1)) * scale
+	}
+}
+
+// plan lists the model's tensors. v may be nil when only their shapes are wanted.
+func (c Config) plan(v *vocabulary) []*tensor {
+	weights, d := storages[c.Type], c.Embedding
+	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	var all []*tensor
+	add := func(t *tensor) *tensor {
+		h := fnv.New64a()
+		io.WriteString(h, t.name)
+		t.seed = h.Sum64() ^ c.Seed*0xbf58476d1ce4e5b9
+		all = append(all, t)
+		return t
+	}
+	matrix := func(name string, rows, cols int, gain float64) *tensor {
+		return add(&tensor{name: name + ".weight", rows: rows, cols: cols, storage: weights,
+			std: float32(gain / math.Sqrt(float64(cols)))})
+	}
+	// norm weights are 1 but for the bias channel, which the layers neither see nor (post norms) change.
+	norm := func(name string, others, channel0 float64) {
+		add(&tensor{name: name + ".weight", cols: d, storage: storages[F32], norm: func() []float32 {
+			w := make([]float32, d)
+			for i := range w {
+				w[i] = float32(others)
+			}
+			w[0] = float32(channel0)
+			return w
+		}})
+	}
+
+	bias := c.biasChannel(v)
+	embd := matrix("token_embd", c.VocabSize, d, embedStd*math.Sqrt(float64(d)))
+	embd.bias = bias
+	if !c.Tied {
+		matrix("output", c.VocabSize, d, embedStd*math.Sqrt(float64(d))).bias = bias
+	}
+	for i := range c.Layers {
+		blk := "blk." + itoa(i) + "."
+		norm(blk+"attn_norm", 1, 0)
+		matrix(blk+"attn_q", q, d, queryKey)
+		matrix(blk+"attn_k", kv, d, queryKey)
+		matrix(blk+"attn_v", kv, d, valueOut)
+		matrix(blk+"attn_output", d, q, valueOut).zeroRow0 = true
+		norm(blk+"ffn_norm", 1, 0)
+		matrix(blk+"ffn_gate", c.FFN, d, ffnGain)
+		matrix(blk+"ffn_up", c.FFN, d, ffnGain)
+		matrix(blk+"ffn_down", d, c.FFN, ffnGain).zeroRow0 = true
+		if c.Arch == Gemma2 {
+			norm(blk+"post_attention_norm", 1, 0)
+			norm(blk+"post_ffw_norm", 1, 0)
+		}
+	}
+	// The final norm turns a unit-RMS state into logits: entries embedStd, d of them, give a standard deviation of
+	// embedStd·√d, and the bias channel holds biasEntry / residualRMS.
+	entry := biasEntry * c.embedScale() / c.residualRMS()
+	norm("output_norm", float64(c.LogitScale)/(embedStd*math.Sqrt(float64(d))), biasLogits/(entry*biasEntry))
+	return all
+}
+
+// embedScale is what the architecture multiplies token embeddings by.
+func (c Config) embedScale() float64 {
+	if c.Arch == Gemma2 {
+		return math.Sqrt(float64(c.Embedding))
+	}
+	return 1
+}
+
+// residualRMS estimates the root mean square of the residual stream after the last layer.
+func (c Config) residualRMS() float64 {
+	e := c.embedScale()
+	embed := e * e * (embedStd*embedStd + biasEntry*biasEntry/float64(c.Embedding))
+	// A layer adds what attention mixes (sharp attention keeps about 0.6 of a value's variance) and what SwiGLU
+	// passes (E[silu(g)²] for g ~ N(0, 1.3²) is about 0.68 and times up and down again), or unit variance each
+	// where a post norm says so.
+	const attention, feedForward = 0.6 * valueOut * valueOut * valueOut * valueOut, 0.68 * ffnGain * ffnGain * ffnGain * ffnGain
+	layer := attention + feedForward
+	if c.Arch == Gemma2 {
+		layer = 2
+	}
+	return math.Sqrt(embed + float64(c.Layers)*layer)
+}
+
+// biasChannel is every token's entry in channel 0, chosen so that its logit is raised by biasLogits plus what its
+// rate asks for; 0 for markers that should never be generated.
+func (c Config) biasChannel(v *vocabulary) []float32 {
+	if v == nil {
+		return nil
+	}
+	entries := make([]float32, c.VocabSize)
+	for i := range entries {
+		if i >= len(v.special) {
+			entries[i] = biasEntry
+		}
+	}
+	every := func(token string, n int) {
+		if id, ok := v.find(token); ok && n > 0 {
+			entries[id] = float32(biasEntry * (1 + c.rateLogits(n)/biasLogits))
+		}
+	}
+	every(tokenThinkEnd, c.ThinkCloseEvery)
+	every(tokenIMEnd, c.EndEvery)
+	return entries
+}
+
+// rateLogits is the bias that makes one Gaussian logit the largest of VocabSize about once in n draws.
+func (c Config) rateLogits(n int) float64 {
+	quantile := func(p float64) float64 { return math.Sqrt2 * math.Erfinv(2*p-1) }
+	largest := quantile(1 - 1/float64(c.VocabSize+1))
+	return float64(c.LogitScale) * (largest - quantile(1-1/float64(n+1)))
+}

@@ -1,0 +1,156 @@
+package ggufgen
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/ollama/ollama/fs/ggml"
+)
+
+// formatVersion is part of a cached file's name: raise it when the bytes a Config gives change.
+const formatVersion = 1
+
+func itoa(i int) string { return strconv.Itoa(i) }
+
+// Write writes the model cfg describes to path: to a temporary name in the same directory first, then renamed, so
+// that path never holds half a model. Errors wrap ErrConfig or are the file system's.
+func Write(path string, cfg Config) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("create model file: %w", err)
+	}
+	defer os.Remove(f.Name()) // gone already when all went well
+	err = WriteTo(f, cfg)
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return fmt.Errorf("write model %s: %w", path, err)
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// WriteTo writes the model to f, which must be empty. Tensors are written in parallel at their offsets, each
+// streamed: memory stays at a few megabytes whatever the model's size.
+func WriteTo(f *os.File, cfg Config) error {
+	cfg = cfg.withDefaults()
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	v := newVocabulary(cfg.VocabSize, !cfg.NoThink)
+	plan := cfg.plan(v)
+	tensors := make([]*ggml.Tensor, len(plan))
+	for i, t := range plan {
+		tensors[i] = &ggml.Tensor{Name: t.name, Kind: t.storage.kind, Shape: t.shape(), WriterTo: t}
+	}
+	if err := ggml.WriteGGUF(f, cfg.metadata(v), tensors); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// metadata are the key-value pairs of the header. Keys without a known prefix belong to the architecture.
+func (c Config) metadata(v *vocabulary) ggml.KV {
+	kv := ggml.KV{
+		"general.architecture":         string(c.Arch),
+		"general.name":                 c.Name,
+		"general.type":                 "model",
+		"general.file_type":            storages[c.Type].ftype,
+		"general.quantization_version": uint32(2),
+
+		"block_count":                      uint32(c.Layers),
+		"context_length":                   uint32(c.Context),
+		"embedding_length":                 uint32(c.Embedding),
+		"feed_forward_length":              uint32(c.FFN),
+		"vocab_size":                       uint32(c.VocabSize),
+		"attention.head_count":             uint32(c.Heads),
+		"attention.head_count_kv":          uint32(c.KVHeads),
+		"attention.key_length":             uint32(c.HeadDim),
+		"attention.value_length":           uint32(c.HeadDim),
+		"attention.layer_norm_rms_epsilon": float32(rmsEpsilon),
+		"rope.dimension_count":             uint32(c.HeadDim),
+		"rope.freq_base":                   c.RopeBase,
+
+		"tokenizer.ggml.model":            "gpt2",
+		"tokenizer.ggml.pre":              "gpt-2",
+		"tokenizer.ggml.tokens":           v.tokens,
+		"tokenizer.ggml.token_type":       v.types,
+		"tokenizer.ggml.merges":           v.merges,
+		"tokenizer.ggml.bos_token_id":     v.id(tokenEndOfText),
+		"tokenizer.ggml.eos_token_id":     v.id(tokenIMEnd),
+		"tokenizer.ggml.padding_token_id": v.id(tokenEndOfText),
+		"tokenizer.ggml.add_bos_token":    c.AddBOS,
+		"tokenizer.ggml.add_space_prefix": false,
+	}
+	if c.Template != "" {
+		kv["tokenizer.chat_template"] = c.Template
+	}
+	if c.Arch == Gemma2 {
+		kv["attention.sliding_window"] = uint32(c.Window)
+		kv["attn_logit_softcapping"] = float32(50)
+		// Far above any logit: Gemma's own 30 would press the bias channel and the best candidates together.
+		kv["final_logit_softcapping"] = float32(1000)
+	}
+	return kv
+}
+
+// TB is the part of testing.TB that Cached uses, so that this package does not link the testing package into
+// commands.
+type TB interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// Cached returns the path of the model cfg describes, written once per user and kept in the user's cache
+// directory. Several processes may ask at once: each that finds nothing writes its own temporary file, and the
+// renames replace equal bytes by equal bytes, under readers' feet without harm (a mapped file outlives its name).
+func Cached(t TB, cfg Config) string {
+	t.Helper()
+	path, err := cached(cfg)
+	if err != nil {
+		t.Fatalf("ggufgen: %v", err)
+	}
+	return path
+}
+
+func cached(cfg Config) (string, error) {
+	if err := cfg.Validate(); err != nil {
+		return "", err
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil { // no home directory: a private folder among the temporary files
+		dir = filepath.Join(os.TempDir(), fmt.Sprintf("cache-%d", os.Getuid()))
+	}
+	dir = filepath.Join(dir, "uma-serve", "ggufgen")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	desc, err := json.Marshal(cfg.withDefaults())
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s", formatVersion, desc))
+	path := filepath.Join(dir, hex.EncodeToString(sum[:8])+".gguf")
+	// A file of the wrong size was cut short by a full disk or a crash after the rename.
+	if fi, err := os.Stat(path); err == nil && fi.Mode().IsRegular() && fi.Size() >= int64(cfg.weightBytes()) {
+		return path, nil
+	}
+	return path, Write(path, cfg)
+}
+
+// weightBytes is the size of the tensor data, without padding and header.
+func (c Config) weightBytes() uint64 {
+	var n uint64
+	for _, t := range c.withDefaults().plan(nil) {
+		n += t.bytes()
+	}
+	return n
+}
