@@ -1,0 +1,275 @@
+package ggufgen
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ollama/ollama/fs/ggml"
+)
+
+func write(t *testing.T, cfg Config) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "model.gguf")
+	if err := Write(path, cfg); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func TestWriteIsReadBack(t *testing.T) {
+	for name, base := range map[string]Config{"tiny": Tiny(), "tiny-swa": TinySWA()} {
+		for _, typ := range []Type{F32, F16, Q8_0, Q4_0} {
+			t.Run(name+"/"+string(typ), func(t *testing.T) {
+				cfg := base
+				cfg.Type = typ
+				data := write(t, cfg)
+				if len(data) > 1<<20 {
+					t.Errorf("file of %d bytes: a test model is meant to be small", len(data))
+				}
+				g, err := ggml.Decode(bytes.NewReader(data), -1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				kv := g.KV()
+				if kv.Architecture() != string(cfg.Arch) || kv.ContextLength() != uint64(cfg.Context) || kv.ChatTemplate() != cfg.Template {
+					t.Errorf("metadata: %s, %d tokens, template %q", kv.Architecture(), kv.ContextLength(), kv.ChatTemplate())
+				}
+				if got := len(kv.Strings("tokenizer.ggml.tokens")); got != cfg.VocabSize {
+					t.Errorf("%d tokens, want %d", got, cfg.VocabSize)
+				}
+				var params, end uint64
+				for _, ts := range g.Tensors().Items() {
+					params += ts.Elements()
+					end = max(end, ts.Offset+ts.Size())
+				}
+				if params != cfg.Parameters() || params != kv.ParameterCount() {
+					t.Errorf("%d parameters in the file, %d read, %d from the config", params, kv.ParameterCount(), cfg.Parameters())
+				}
+				if got := g.Tensors().Offset + end; got != uint64(len(data)) {
+					t.Errorf("tensors end at byte %d of %d", got, len(data))
+				}
+			})
+		}
+	}
+}
+
+func TestBench135MShape(t *testing.T) {
+	cfg := Bench135M()
+	if err := cfg.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	// 49,152 × 576 embeddings, 30 layers, the final norm.
+	layer := uint64(2*576*576 + 2*192*576 + 3*1536*576 + 2*576)
+	if want := 49_152*576 + 30*layer + 576; cfg.Parameters() != want {
+		t.Errorf("%d parameters, want %d", cfg.Parameters(), want)
+	}
+}
+
+func TestSameConfigSameBytes(t *testing.T) {
+	cfg := Tiny()
+	a, b := write(t, cfg), write(t, cfg)
+	if !bytes.Equal(a, b) {
+		t.Error("two files of one config differ")
+	}
+	cfg.Seed++
+	if bytes.Equal(a, write(t, cfg)) {
+		t.Error("another seed gave the same file")
+	}
+}
+
+func TestValidateNamesTheField(t *testing.T) {
+	for field, breakIt := range map[string]func(*Config){
+		"Type":            func(c *Config) { c.Type = "q5_k" },
+		"Arch":            func(c *Config) { c.Arch = "mamba" },
+		"VocabSize":       func(c *Config) { c.VocabSize = 12 },
+		"Embedding":       func(c *Config) { c.Embedding = 65 },
+		"Layers":          func(c *Config) { c.Layers = 0 },
+		"Heads":           func(c *Config) { c.Heads = 0 },
+		"KVHeads":         func(c *Config) { c.Heads, c.KVHeads, c.HeadDim = 4, 3, 32 },
+		"HeadDim":         func(c *Config) { c.HeadDim = 3 },
+		"FFN":             func(c *Config) { c.FFN = 100 },
+		"Context":         func(c *Config) { c.Context = -1 },
+		"Window":          func(c *Config) { c.Window = 8 },
+		"Tied":            func(c *Config) { c.Arch, c.Window = Gemma2, 8 },
+		"LogitScale":      func(c *Config) { c.LogitScale = float32(math.NaN()) },
+		"RopeBase":        func(c *Config) { c.RopeBase = -1 },
+		"ThinkCloseEvery": func(c *Config) { c.NoThink, c.ThinkCloseEvery = true, 10 },
+		"EndEvery":        func(c *Config) { c.EndEvery = -1 },
+	} {
+		cfg := Tiny()
+		breakIt(&cfg)
+		path := filepath.Join(t.TempDir(), "m.gguf")
+		err := Write(path, cfg)
+		if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), field+" is ") {
+			t.Errorf("%s: error %v", field, err)
+		}
+		if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 0 {
+			t.Errorf("%s: files left behind: %v", field, left)
+		}
+	}
+}
+
+func TestCachedOncePerConfig(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("HOME", t.TempDir())
+	cfg := Tiny()
+	paths := make([]string, 8)
+	var wg sync.WaitGroup
+	for i := range paths {
+		wg.Go(func() { paths[i] = Cached(t, cfg) })
+	}
+	wg.Wait()
+	if slices.Sort(paths); paths[0] != paths[len(paths)-1] {
+		t.Fatalf("one config, several files: %v", paths)
+	}
+	whole, err := os.ReadFile(paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(paths[0], 100); err != nil { // as a full disk would leave it
+		t.Fatal(err)
+	}
+	again, err := os.ReadFile(Cached(t, cfg))
+	if err != nil || !bytes.Equal(again, whole) {
+		t.Errorf("a truncated cache file was not replaced (%v)", err)
+	}
+	if files, _ := os.ReadDir(filepath.Dir(paths[0])); len(files) != 1 {
+		t.Errorf("%d files in the cache, want 1", len(files))
+	}
+	cfg.Seed++
+	if Cached(t, cfg) == paths[0] {
+		t.Error("another config, the same file")
+	}
+}
+
+func TestVocabulary(t *testing.T) {
+	for _, size := range []int{MinVocab, 512, 4096} {
+		v := newVocabulary(size, true)
+		if len(v.tokens) != size || len(v.types) != size {
+			t.Fatalf("%d tokens and %d types, want %d", len(v.tokens), len(v.types), size)
+		}
+		known := map[string]bool{}
+		for i, tok := range v.tokens {
+			if known[tok] {
+				t.Fatalf("token %q twice", tok)
+			}
+			known[tok] = true
+			if control := i < len(v.special); control != (v.types[i] == typeControl) {
+				t.Fatalf("token %d %q has type %d", i, tok, v.types[i])
+			}
+		}
+		for _, m := range v.merges {
+			left, right, ok := strings.Cut(m, " ")
+			if !ok || !known[left] || !known[right] || !known[left+right] {
+				t.Fatalf("merge %q joins or makes something that is no token", m)
+			}
+		}
+	}
+	for _, size := range []int{4096} {
+		a, b := newVocabulary(size, true), newVocabulary(size, true)
+		if !slices.Equal(a.tokens, b.tokens) || !slices.Equal(a.merges, b.merges) {
+			t.Error("training is not deterministic")
+		}
+		if !slices.Contains(a.tokens, "Ġthe") || !slices.Contains(a.tokens, "Ġpeople") {
+			t.Error("common words are no tokens")
+		}
+	}
+}
+
+// The incremental counts give what recounting after every merge gives.
+func TestTrainBPEAgainstRecount(t *testing.T) {
+	words := []word{{"aaaa", 3}, {"abab", 5}, {" banana", 4}, {"bandana", 2}, {"aab", 7}}
+	_, got := trainBPE(words, 10)
+	if want := recountBPE(words, len(got)); !slices.Equal(got, want) {
+		t.Errorf("merges %v, want %v", got, want)
+	}
+}
+
+func recountBPE(words []word, n int) (merges []string) {
+	table := byteRunes()
+	order := map[string]int{}
+	for i, s := range table {
+		order[s] = i
+	}
+	split := make([][]string, len(words))
+	for i, w := range words {
+		for _, b := range []byte(w.text) {
+			split[i] = append(split[i], table[b])
+		}
+	}
+	for range n {
+		counts := map[[2]string]int{}
+		for i, s := range split {
+			for j := 1; j < len(s); j++ {
+				counts[[2]string{s[j-1], s[j]}] += words[i].count
+			}
+		}
+		var best [2]string
+		for p, c := range counts {
+			b := counts[best]
+			older := order[p[0]] < order[best[0]] || p[0] == best[0] && order[p[1]] < order[best[1]]
+			if c > b || c == b && older {
+				best = p
+			}
+		}
+		if counts[best] == 0 {
+			break
+		}
+		merges = append(merges, best[0]+" "+best[1])
+		joined := best[0] + best[1]
+		if _, ok := order[joined]; !ok {
+			order[joined] = len(order)
+		}
+		for i, s := range split {
+			for j := 1; j < len(s); j++ {
+				if s[j-1] == best[0] && s[j] == best[1] {
+					s[j-1] = joined
+					s = slices.Delete(s, j, j+1)
+				}
+			}
+			split[i] = s
+		}
+	}
+	return merges
+}
+
+func TestGaussianMoments(t *testing.T) {
+	row := make([]float32, 1<<16)
+	gaussian(row, rand.NewPCG(1, 2), 0.5)
+	var sum, squares, fourth float64
+	for _, v := range row {
+		sum += float64(v)
+		squares += float64(v) * float64(v)
+		fourth += math.Pow(float64(v), 4)
+	}
+	n := float64(len(row))
+	variance := squares / n
+	if mean := sum / n; math.Abs(mean) > 0.01 || math.Abs(math.Sqrt(variance)-0.5) > 0.01 {
+		t.Errorf("mean %v, standard deviation %v", mean, math.Sqrt(variance))
+	}
+	// Kurtosis of the sum of four uniforms: 3 - 1.2/4.
+	if k := fourth / n / variance / variance; math.Abs(k-2.7) > 0.1 {
+		t.Errorf("kurtosis %v, want 2.7", k)
+	}
+}
+
+func BenchmarkWriteTiny(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "m.gguf")
+	for b.Loop() {
+		if err := Write(path, Tiny()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
