@@ -70,8 +70,23 @@ const (
 	maxSequencesLimit  = 256        // llama.cpp's LLAMA_MAX_SEQ
 )
 
-// flags declares every option once: name, llama-server's short name, default and help.
-func (c *Config) flags(fs *pflag.FlagSet) {
+// Section is a group of options under one heading of --help.
+type Section struct {
+	Title string
+	Flags *pflag.FlagSet
+}
+
+// sections declares every option once: name, llama-server's short name, default and help.
+func (c *Config) sections() []Section {
+	var out []Section
+	section := func(title string) *pflag.FlagSet {
+		fs := pflag.NewFlagSet(title, pflag.ContinueOnError)
+		fs.SortFlags = false
+		out = append(out, Section{title, fs})
+		return fs
+	}
+
+	fs := section("Model and engine")
 	fs.StringVarP(&c.Model, "model", "m", "", "GGUF `file` to serve (default: the built-in demonstration model)")
 	fs.IntVarP(&c.CtxSize, "ctx-size", "c", 4096, "KV cells shared by all requests, in `tokens`; 0 = the model's training context")
 	fs.IntVar(&c.Parallel, "parallel", 16, "requests computed at the same time (1…256) (-np)")
@@ -87,6 +102,7 @@ func (c *Config) flags(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.NoMMap, "no-mmap", false, "read the model into memory instead of mapping the file")
 	fs.Int64VarP(&c.Seed, "seed", "s", -1, "sampling seed of requests that name none; -1 = a new one each time")
 
+	fs = section("Socket and limits")
 	fs.StringVar(&c.Socket, "socket", "", "Unix socket `path` (default $XDG_RUNTIME_DIR/uma-serve/uma.sock)")
 	fs.StringVar(&c.SocketMode, "socket-mode", "0600", "permissions of the socket, octal")
 	fs.StringVar(&c.SocketGroup, "socket-group", "", "group that owns the socket")
@@ -98,16 +114,19 @@ func (c *Config) flags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.IdleTimeout, "idle-timeout", 0, "close connections that asked nothing for this long; 0 = never")
 	fs.DurationVar(&c.StallTimeout, "stall-timeout", 2*time.Minute, "end requests whose client has read nothing for this long; 0 = never")
 
+	fs = section("Scheduling")
 	fs.StringVar(&c.Policy, "policy", "uma", "scheduling policy: uma (prompts in chunks beside running answers) or stock (as llama-server)")
 	fs.Float64Var(&c.TickBudgetMs, "tick-budget-ms", 30, "time one decode step aims at, in `ms`")
 	fs.Float64Var(&c.GuardMs, "latency-guard-ms", 100, "no prompt work in a step while an interactive answer has waited this long for its next token, in `ms`; 0 = off")
 	fs.IntVar(&c.MaxBackground, "max-background", 0, "background requests computed at once; 0 = --parallel")
 
+	fs = section("Process")
 	fs.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", 30*time.Second, "on SIGTERM: how long running requests may take to finish")
 	fs.StringVar(&c.LogFormat, "log-format", "text", "log lines as text or json")
 	fs.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error (UMA_DEBUG=1 is debug)")
 	fs.BoolVar(&c.Progress, "progress", true, "show a bar while the model loads, on a terminal")
 	fs.StringVar(&c.ConfigFile, "config", "", "TOML `file` of these options; UMA_* variables and flags go over it")
+	return out
 }
 
 // llamaNames are llama-server's single-dash names of several letters, which pflag would read as a row of
@@ -288,13 +307,16 @@ func (c *Config) socketMode() (os.FileMode, error) {
 	return os.FileMode(m), nil
 }
 
-// NewFlagSet returns the options bound to a Config that holds their defaults.
-func NewFlagSet() (*pflag.FlagSet, *Config) {
+// NewFlagSet returns the options, bound to a Config that holds their defaults, and their sections for --help.
+func NewFlagSet() (*pflag.FlagSet, *Config, []Section) {
 	c := &Config{}
 	fs := pflag.NewFlagSet("uma-serve", pflag.ContinueOnError)
 	fs.SortFlags = false
-	c.flags(fs)
-	return fs, c
+	sections := c.sections()
+	for _, s := range sections {
+		fs.AddFlagSet(s.Flags)
+	}
+	return fs, c, sections
 }
 
 // socketPath is where the daemon listens when nothing was handed to it by systemd.

@@ -1,0 +1,216 @@
+package daemon
+
+import (
+	"time"
+
+	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/sampler"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// What the decode loop says to clients. Every frame goes through send, which never blocks: what a connection has
+// no room for waits in its request, and the request is paused until the client has read.
+
+// emit sends what a sampled token adds to r's output. It reports whether a stop string ended the answer.
+func (l *loop) emit(r *request, tok runtime.Token, piece []byte, choice sampler.Choice, inThink bool, event meridian.Event) (stopped bool) {
+	phase, text := wire.Output, []byte(nil)
+	switch {
+	case event == meridian.EnterThink:
+		phase = wire.Thinking // the tag itself is not shown
+	case event == meridian.ExitThink:
+		phase, text = wire.Thinking, r.thought.Flush()
+	case event == meridian.Completed:
+		if inThink {
+			phase, text = wire.Thinking, r.thought.Flush()
+		} else {
+			text = r.text.Flush()
+		}
+	case inThink:
+		phase, text = wire.Thinking, r.thought.Push(piece)
+	default:
+		text, stopped = r.text.Push(piece)
+	}
+	final := stopped || event == meridian.Completed || r.generated() >= r.maxTokens
+	if final && !stopped && event == meridian.None {
+		// The length limit: what was held back will not be continued.
+		if inThink {
+			text = append(text, r.thought.Flush()...)
+		} else {
+			text = append(text, r.text.Flush()...)
+		}
+	}
+	switch {
+	case r.lines:
+		if phase == wire.Output && len(text) > 0 {
+			l.send(r, text)
+		}
+	case !r.stream:
+		if phase == wire.Thinking {
+			r.thinking = append(r.thinking, text...)
+		} else {
+			r.answer = append(r.answer, text...)
+		}
+	case len(text) > 0 || r.logprobs || event == meridian.None:
+		ev := wire.Token{ID: r.wireID, Text: text, TokenID: tok, Phase: phase}
+		if r.logprobs {
+			ev.HasLogprob, ev.Logprob = true, choice.Logprob
+			l.top = l.top[:0]
+			for _, c := range choice.Top {
+				l.top = append(l.top, wire.TokenLogprob{Token: c.Token, Text: l.vocab.Piece(c.Token), Logprob: c.Logprob})
+			}
+			ev.Top = l.top
+		}
+		l.frame = wire.AppendToken(l.frame[:0], &ev)
+		l.send(r, l.frame)
+	}
+	return stopped
+}
+
+// endRequest finalises r with an eos.
+func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now time.Time) {
+	l.m.Finished(string(reason))
+	l.m.RequestDone(r.nPrompt, r.generated(), r.timings().Decode)
+	if reason == wire.Cancelled {
+		l.m.CancelDone(r.cancelDelay(now))
+	}
+	if r.lines {
+		l.frame = append(l.frame[:0], '\n')
+	} else {
+		l.frame = wire.AppendEOS(l.frame[:0], &wire.EOS{
+			ID: r.wireID, Reason: reason, StopText: stopText, Text: r.answer, Think: r.thinking, Streamed: r.stream,
+			Usage: r.usage(), Timings: r.timings(), Metadata: r.metadata,
+		})
+	}
+	l.log.Debug("done", "request", r.wireID, "session", r.conn.ID(), "reason", reason, "tokens", r.generated())
+	l.close(r, l.frame)
+}
+
+// failRequest finalises r with an error event.
+func (l *loop) failRequest(r *request, e wire.Error, label string) {
+	l.m.Rejected(label)
+	e.ID = r.wireID
+	if r.lines {
+		l.frame = append(append(append(l.frame[:0], "error: "...), e.Message...), '\n')
+	} else {
+		l.frame = wire.AppendError(l.frame[:0], &e)
+	}
+	l.log.Debug("failed", "request", r.wireID, "session", r.conn.ID(), "code", e.Code, "message", e.Message)
+	l.close(r, l.frame)
+}
+
+// close sends r's last frame and forgets it, unless the frame has to wait for the client.
+func (l *loop) close(r *request, last []byte) {
+	l.send(r, last)
+	r.finished = true
+	l.state.requests.Add(-1)
+	if len(r.pending) == 0 {
+		l.forget(r)
+	}
+}
+
+func (l *loop) forget(r *request) {
+	delete(l.requests, r.id)
+	r.conn.Done(r.wireID)
+}
+
+// send hands a frame to r's connection, or keeps it and pauses r when there is no room.
+func (l *loop) send(r *request, frame []byte) {
+	if len(r.pending) == 0 {
+		switch r.conn.Send(frame) {
+		case ipc.Sent:
+			l.touch(r.conn)
+			return
+		case ipc.Closed:
+			return // its requests are being cancelled
+		}
+		r.pausedAt = time.Now()
+		l.stalled++
+		if !r.paused && !r.finished {
+			r.paused = true
+			l.events = append(l.events, sched.Event{Kind: sched.EvPause, Req: r.id})
+		}
+	}
+	r.pending = append(r.pending, frame...)
+}
+
+// touch remembers that c has something to flush at the end of the step.
+func (l *loop) touch(c *ipc.Conn) {
+	if n := len(l.flush); n > 0 && l.flush[n-1] == c {
+		return
+	}
+	l.flush = append(l.flush, c)
+}
+
+func (l *loop) flushAll() {
+	for i, c := range l.flush {
+		c.Flush()
+		l.flush[i] = nil
+	}
+	l.flush = l.flush[:0]
+}
+
+// resume sends what waited for room on c and lets its requests go on.
+func (l *loop) resume(c *ipc.Conn) {
+	for _, r := range l.requests {
+		if r.conn != c || len(r.pending) == 0 {
+			continue
+		}
+		switch c.Send(r.pending) {
+		case ipc.Full:
+			continue
+		case ipc.Sent:
+			l.touch(c)
+		}
+		r.pending = nil
+		l.stalled--
+		if r.finished {
+			l.forget(r)
+		} else if r.paused {
+			r.paused = false
+			l.events = append(l.events, sched.Event{Kind: sched.EvResume, Req: r.id})
+		}
+	}
+}
+
+// sweepStalled ends the requests of clients that have read nothing for --stall-timeout.
+func (l *loop) sweepStalled(now time.Time) {
+	if l.stalled == 0 || l.cfg.StallTimeout == 0 || now.Sub(l.lastSweep) < time.Second {
+		return
+	}
+	l.lastSweep = now
+	for _, r := range l.requests {
+		if len(r.pending) > 0 && now.Sub(r.pausedAt) > l.cfg.StallTimeout {
+			l.log.Warn("client reads nothing, closing it", "session", r.conn.ID(), "request", r.wireID, "after", l.cfg.StallTimeout)
+			r.conn.Close() // its requests are cancelled through ipc.Handler.Closed
+		}
+	}
+}
+
+// reportProgress tells how far r's prompt is, a few times a second.
+func (l *loop) reportProgress(r *request, now time.Time) {
+	if now.Sub(r.lastProgress) < 200*time.Millisecond {
+		return
+	}
+	r.lastProgress = now
+	l.frame = wire.AppendProgress(l.frame[:0], &wire.Progress{
+		ID: r.wireID, Processed: r.computed, Total: r.nPrompt, Elapsed: now.Sub(r.arrived),
+	})
+	l.send(r, l.frame)
+}
+
+// abandon ends whatever still lives when the loop stops.
+func (l *loop) abandon(now time.Time) {
+	for _, r := range l.requests {
+		if !r.finished {
+			l.endRequest(r, wire.Shutdown, "", now)
+		}
+	}
+	l.flushAll()
+	for s := range l.caps.MaxSequences {
+		l.eng.SeqRemove(runtime.Seq(s), 0, -1)
+	}
+	l.publish()
+}

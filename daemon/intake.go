@@ -1,0 +1,169 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/uma-serve/uma-serve/internal/chattmpl"
+	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/sampler"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// model is what intake needs of the loaded model: pure, shared, immutable.
+type model struct {
+	info     runtime.ModelInfo
+	caps     runtime.Capabilities
+	vocab    runtime.Vocab
+	tags     meridian.Tags
+	facts    sampler.VocabFacts
+	template *chattmpl.Template // nil: the model has none, or one that cannot be run
+	noChat   error              // why template is nil
+	markers  *markers
+}
+
+func newModel(eng runtime.Engine) *model {
+	v := eng.Vocab()
+	m := &model{info: eng.Model(), caps: eng.Capabilities(), vocab: v}
+	m.tags = meridian.Tags{Open: v.Find("<think>"), Close: v.Find("</think>")}
+	m.facts = sampler.VocabFacts{Size: v.Size()}
+	for t := range runtime.Token(v.Size()) {
+		if v.IsEOG(t) {
+			m.facts.EOG = append(m.facts.EOG, t)
+		}
+	}
+	m.markers = newMarkers(v)
+	text := v.ChatTemplate()
+	if text == "" {
+		m.noChat = errors.New(`this model has no chat template: send "prompt" instead of "messages"`)
+		return m
+	}
+	if m.template, m.noChat = chattmpl.Compile(text); m.noChat != nil {
+		m.noChat = fmt.Errorf(`this model's chat template cannot be run (%w): send "prompt" instead of "messages"`, m.noChat)
+	}
+	return m
+}
+
+// render is the text of a conversation as the model was trained on it, ending where its answer begins.
+func (m *model) render(msgs []wire.Message) (string, error) {
+	if m.template == nil {
+		return "", m.noChat
+	}
+	in := chattmpl.Input{AddGenerationPrompt: true}
+	if t := m.vocab.BOS(); t != runtime.NoToken {
+		in.BOS = m.vocab.Text(t)
+	}
+	if t := m.vocab.EOS(); t != runtime.NoToken {
+		in.EOS = m.vocab.Text(t)
+	}
+	for _, msg := range msgs {
+		content := msg.Content
+		if msg.Role == "user" || msg.Role == "tool" {
+			content = m.markers.hide(content)
+		}
+		in.Messages = append(in.Messages, chattmpl.Message{Role: msg.Role, Content: content, ReasoningContent: msg.ReasoningContent})
+	}
+	return m.template.Render(in)
+}
+
+// tokenize reads a raw prompt (chat false), in which markers are text like any other, or a rendered conversation.
+func (m *model) tokenize(text string, chat bool) (tokens []runtime.Token, err error) {
+	if !chat {
+		return m.vocab.Tokenize(nil, text, true, false)
+	}
+	// A template that writes the BOS itself must not get a second one.
+	addSpecial := true
+	if t := m.vocab.BOS(); t != runtime.NoToken && strings.HasPrefix(text, m.vocab.Text(t)) {
+		addSpecial = false
+	}
+	for part, marker := range m.markers.split(text) {
+		if tokens, err = m.vocab.Tokenize(tokens, part, addSpecial && !marker, !marker); err != nil {
+			return nil, err
+		}
+		addSpecial = false
+	}
+	return tokens, nil
+}
+
+// prepare turns a parsed request into one the decode loop can run. It is the slow part of intake (rendering,
+// tokenizing) and runs on the intake goroutine, never on the poller's or the decode loop's.
+func (s *Server) prepare(conn *ipc.Conn, w *wire.Request, arrived time.Time) (*request, *wire.Error) {
+	m := s.model
+	text, chat := w.Prompt, false
+	if len(w.Messages) > 0 {
+		var err error
+		if text, err = m.render(w.Messages); err != nil {
+			return nil, &wire.Error{Code: wire.BadRequest, Message: "messages: " + err.Error()}
+		}
+		chat = true
+	}
+	tokens, err := m.tokenize(text, chat)
+	if err != nil {
+		return nil, &wire.Error{Code: wire.BadRequest, Message: "prompt: " + err.Error()}
+	}
+	n, nCtx := len(tokens), m.caps.ContextTokens
+	if n == 0 {
+		return nil, &wire.Error{Code: wire.BadRequest, Message: "prompt: it has no tokens"}
+	}
+	if n >= nCtx {
+		return nil, &wire.Error{Code: wire.ContextLength, NPrompt: n, NCtx: nCtx, Message: fmt.Sprintf(
+			"context_length_exceeded: the prompt has %d tokens (n_prompt), the context holds %d (n_ctx) and the answer needs at least one; shorten the prompt or start uma-serve with a larger --ctx-size", n, nCtx)}
+	}
+	maxTokens := nCtx - n
+	for _, limit := range []int{w.MaxTokens, s.cfg.MaxTokens} {
+		if limit > 0 {
+			maxTokens = min(maxTokens, limit)
+		}
+	}
+	params := w.Sampling
+	if !params.SeedSet {
+		params.SeedSet = true
+		if params.Seed = rand.Uint64(); s.cfg.Seed >= 0 {
+			params.Seed = uint64(s.cfg.Seed)
+		}
+	}
+	for _, b := range params.LogitBias {
+		if int(b.Token) >= m.info.VocabSize || b.Token < 0 {
+			return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(
+				"logit_bias: token %d is not in the vocabulary (0…%d)", b.Token, m.info.VocabSize-1)}
+		}
+	}
+	r := &request{
+		conn: conn, wireID: w.ID, owner: conn.UID(), lines: conn.Protocol() == wire.Newline, stream: w.Stream,
+		progress: w.Progress, targetTTFT: w.TargetTTFT, targetTBT: w.TargetTBT, metadata: w.Metadata,
+		logprobs: params.Logprobs > 0, arrived: arrived,
+		tokens: make([]runtime.Token, n, n+maxTokens), nPrompt: n, maxTokens: maxTokens,
+		router: meridian.NewRouter(m.tags, tokens),
+		chain:  sampler.New(params, m.facts, s.scratch),
+	}
+	copy(r.tokens, tokens)
+	if w.Priority == wire.PriorityBackground {
+		r.class = sched.Background
+	}
+	r.text.Init(w.Stop)
+	r.thought.Init(nil)
+	for _, t := range tokens {
+		r.chain.Accept(t)
+	}
+	return r, nil
+}
+
+// checkText refuses what no tokenizer should see.
+func checkText(field, text string, limit int) *wire.Error {
+	switch {
+	case len(text) > limit:
+		return &wire.Error{Code: wire.PromptTooLarge, Message: fmt.Sprintf("%s has %d bytes; --max-prompt-bytes is %d", field, len(text), limit)}
+	case strings.IndexByte(text, 0) >= 0:
+		return &wire.Error{Code: wire.BadRequest, Message: field + " holds a NUL byte"}
+	case !utf8.ValidString(text):
+		return &wire.Error{Code: wire.BadRequest, Message: field + " is not valid UTF-8"}
+	}
+	return nil
+}

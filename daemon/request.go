@@ -1,0 +1,80 @@
+package daemon
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/sampler"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// request is one generation, from the parsed frame to its eos. Intake makes it and fills everything above the
+// line; from cmdArrive on the decode loop owns it, except for the atomics.
+type request struct {
+	conn       *ipc.Conn
+	wireID     string
+	owner      uint32 // peer uid: the fairness key
+	lines      bool   // newline protocol: raw bytes instead of events
+	stream     bool
+	progress   bool
+	class      sched.Class
+	targetTTFT time.Duration
+	targetTBT  time.Duration
+	metadata   []byte
+	logprobs   bool
+	arrived    time.Time
+
+	// tokens is the sequence's whole history, the prompt and then what was sampled; capacity for all of it.
+	tokens    []runtime.Token
+	nPrompt   int
+	maxTokens int // Invariant: nPrompt + maxTokens ≤ n_ctx
+	router    meridian.Router
+	chain     *sampler.Chain
+	text      sampler.TextStream // the visible answer: stop strings apply
+	thought   sampler.TextStream // the thinking: none do
+
+	// cancelled is set by the client's side, read by the loop. prefilling is how many tokens of this request the
+	// running decode computes, set by the loop, read by a cancel that wonders whether to abort it.
+	cancelled  atomic.Bool
+	prefilling atomic.Int32
+
+	// ---- owned by the decode loop ----
+
+	id           sched.ReqID
+	paused       bool      // the client does not read: pending holds what its ring had no room for
+	pausedAt     time.Time // valid while paused
+	finished     bool      // finalised; kept only while pending is not empty
+	pending      []byte    // whole frames not yet accepted by conn, in order
+	answer       []byte    // when not streaming
+	thinking     []byte    // when not streaming
+	started      time.Time // first slice in a batch; zero while queued
+	first, last  time.Time // token times
+	lastProgress time.Time
+	computed     int // prompt tokens computed, for progress
+}
+
+func (r *request) generated() int { return len(r.tokens) - r.nPrompt }
+
+// usage and timings of the request as it stands, for its eos.
+func (r *request) usage() wire.Usage {
+	return wire.Usage{PromptTokens: r.nPrompt, CompletionTokens: r.generated(), ThinkTokens: r.router.ThinkTokens()}
+}
+
+func (r *request) timings() wire.Timings {
+	var t wire.Timings
+	if r.started.IsZero() {
+		return t
+	}
+	t.Queue = r.started.Sub(r.arrived)
+	if r.first.IsZero() {
+		return t
+	}
+	t.TTFT = r.first.Sub(r.arrived)
+	t.Prefill = r.first.Sub(r.started)
+	t.Decode = r.last.Sub(r.first)
+	return t
+}

@@ -1,0 +1,192 @@
+package daemon
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	goruntime "runtime"
+	gometrics "runtime/metrics"
+	"time"
+
+	"github.com/uma-serve/uma-serve/internal/buildinfo"
+	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/runtime"
+)
+
+// stallAfter: a daemon that has work but finished no step for this long is not healthy. A step is bounded by the
+// batch size; half a minute is far beyond any step of a model that is usable at all.
+const stallAfter = 30 * time.Second
+
+// Health is the answer to {"type":"health"} and GET /health. Status is
+//
+//	ok        it answers requests
+//	loading   the model is being read; Progress says how far
+//	draining  it finishes what runs and takes nothing new
+//	stalled   it has work but no step has ended for half a minute
+type Health struct {
+	Type          string  `json:"type"` // "health"
+	Status        string  `json:"status"`
+	Progress      float64 `json:"load_progress"`
+	UptimeMs      int64   `json:"uptime_ms"`
+	LastStepAgeMs *int64  `json:"last_step_age_ms"` // null before the first
+	Requests      int64   `json:"requests"`         // running and queued
+}
+
+func (s *Server) health() Health {
+	now := time.Now()
+	h := Health{Type: "health", Status: "ok", Progress: 1, UptimeMs: now.Sub(s.start).Milliseconds()}
+	l := s.loop.Load()
+	if l == nil {
+		h.Status, h.Progress = "loading", s.loadProgress()
+		return h
+	}
+	h.Requests = l.state.requests.Load()
+	if last := l.state.lastStep.Load(); last != 0 {
+		age := (now.UnixNano() - last) / int64(time.Millisecond)
+		h.LastStepAgeMs = &age
+	}
+	switch busy, last := l.state.busySince.Load(), l.state.lastStep.Load(); {
+	case s.draining.Load():
+		h.Status = "draining"
+	case h.Requests > 0 && busy != 0 && now.UnixNano()-max(busy, last) > int64(stallAfter):
+		h.Status = "stalled"
+	}
+	return h
+}
+
+// Info is the answer to {"type":"info"} and GET /info: what is served, by what, with what left over.
+type Info struct {
+	Type    string        `json:"type"` // "info"
+	Status  string        `json:"status"`
+	Version string        `json:"version"`
+	Engine  string        `json:"engine"`
+	Go      string        `json:"go"`
+	PID     int           `json:"pid"`
+	Socket  string        `json:"socket"`
+	Uptime  int64         `json:"uptime_ms"`
+	Model   *InfoModel    `json:"model"`  // null while loading
+	Caps    *Capabilities `json:"capabilities"`
+	Config  InfoConfig    `json:"config"`
+	Memory  InfoMemory    `json:"memory"`
+	Live    InfoLive      `json:"live"`
+}
+
+// Capabilities is the engine's, as it stands.
+type Capabilities = runtime.Capabilities
+
+// InfoModel adds what intake found out to the engine's facts.
+type InfoModel struct {
+	runtime.ModelInfo
+	ChatTemplate bool   `json:"chat_template"`
+	NoChat       string `json:"no_chat_reason,omitempty"`
+	Thinks       bool   `json:"think_tags"`
+}
+
+// InfoConfig is the part of the configuration a client may want to know.
+type InfoConfig struct {
+	Policy         string  `json:"policy"`
+	Parallel       int     `json:"parallel"`
+	MaxQueue       int     `json:"max_queue"`
+	MaxSessions    int     `json:"max_sessions"`
+	MaxFrameBytes  int     `json:"max_frame_bytes"`
+	MaxPromptBytes int     `json:"max_prompt_bytes"`
+	MaxTokens      int     `json:"max_tokens"`
+	TickBudgetMs   float64 `json:"tick_budget_ms"`
+}
+
+// InfoMemory is the memory ledger, in bytes.
+type InfoMemory struct {
+	Weights int64 `json:"weights_bytes"`
+	KV      int64 `json:"kv_bytes"`
+	GoHeap  int64 `json:"go_heap_bytes"`
+	RSS     int64 `json:"rss_bytes"`
+}
+
+// InfoLive counts what is in use right now. With nothing running, requests, sequences, resident and live cells are
+// all zero: that is how a leak shows.
+type InfoLive struct {
+	Sessions    int   `json:"sessions"`
+	Requests    int64 `json:"requests"`
+	Sequences   int   `json:"sequences"`          // held by running requests
+	Resident    int64 `json:"resident_sequences"` // that hold cells in the engine, counted when it last fell idle
+	LiveCells   int   `json:"kv_cells_live"`
+	FreeCells   int   `json:"kv_cells_free"`
+	Goroutines  int   `json:"goroutines"`
+	Descriptors int   `json:"file_descriptors"` // -1 where the system does not say
+}
+
+func (s *Server) info() Info {
+	h := s.health()
+	in := Info{
+		Type: "info", Status: h.Status, Version: buildinfo.Version, Engine: buildinfo.Engine(), Go: goruntime.Version(),
+		PID: os.Getpid(), Socket: s.listener.Path(), Uptime: h.UptimeMs,
+		Config: InfoConfig{
+			Policy: s.cfg.Policy, Parallel: s.cfg.Parallel, MaxQueue: s.cfg.MaxQueue, MaxSessions: s.cfg.MaxSessions,
+			MaxFrameBytes: s.cfg.MaxFrameBytes, MaxPromptBytes: s.cfg.MaxPromptBytes, MaxTokens: s.cfg.MaxTokens,
+			TickBudgetMs: s.cfg.TickBudgetMs,
+		},
+	}
+	in.Memory = s.memory()
+	in.Live = InfoLive{
+		Sessions: s.poller.Stats().Sessions, Requests: h.Requests,
+		Goroutines: goruntime.NumGoroutine(), Descriptors: openDescriptors(),
+	}
+	if l := s.loop.Load(); l != nil {
+		m := s.model
+		in.Model = &InfoModel{ModelInfo: m.info, ChatTemplate: m.template != nil, Thinks: m.tags.Known()}
+		if m.noChat != nil {
+			in.Model.NoChat = m.noChat.Error()
+		}
+		in.Caps = &m.caps
+		st := s.metrics.Scheduler()
+		in.Live.Sequences = st.Prefilling + st.Decoding
+		in.Live.LiveCells, in.Live.FreeCells = st.LiveCells, st.FreeCells
+		in.Live.Resident = l.state.resident.Load()
+	}
+	return in
+}
+
+// memory is the ledger: what the model maps, the KV pool, the Go heap, and what the system says of the whole.
+func (s *Server) memory() (m InfoMemory) {
+	if s.loop.Load() != nil {
+		m.Weights = int64(s.model.info.Bytes)
+		m.KV = int64(s.model.info.KVBytesPerToken) * int64(s.model.caps.ContextTokens)
+	}
+	// runtime/metrics, not ReadMemStats: that one stops the world, the decode loop included.
+	sample := []gometrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}}
+	gometrics.Read(sample)
+	m.GoHeap = int64(sample[0].Value.Uint64() + sample[1].Value.Uint64())
+	m.RSS = residentBytes()
+	return m
+}
+
+// residentBytes is the process's resident set, 0 where the system does not tell.
+func residentBytes() int64 {
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	var size, resident int64
+	if n, _ := fmt.Sscan(string(b), &size, &resident); n != 2 {
+		return 0
+	}
+	return resident * int64(os.Getpagesize())
+}
+
+func openDescriptors() int {
+	for _, dir := range []string{"/proc/self/fd", "/dev/fd"} {
+		if d, err := os.ReadDir(dir); err == nil {
+			return len(d) - 1 // the directory itself is one of them
+		}
+	}
+	return -1
+}
+
+// replyJSON answers an admin frame.
+func replyJSON(c *ipc.Conn, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("daemon: admin reply: " + err.Error()) // plain structs of numbers and strings
+	}
+	replyBytes(c, b)
+}
