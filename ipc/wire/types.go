@@ -22,16 +22,16 @@ const (
 )
 
 // Request is one generation request of the framed protocol, complete: what the client left out has the server's
-// default. It owns its memory; nothing in it aliases the frame.
+// default. It owns its memory; nothing in it aliases the frame. docs/protocol.md has the range of every field.
 type Request struct {
-	ID         string
+	ID         string    // 1…128 bytes, unique among the connection's requests in flight
 	Prompt     string    // raw text, no template; exclusive with Messages
 	Messages   []Message // rendered with the model's chat template
 	MaxTokens  int       // 0 = the server's default
 	Sampling   sampler.Params
-	Stop       []string
-	Stream     bool
-	Progress   bool // wants progress events during a long prefill ("return_progress")
+	Stop       []string // in the client's order; each 1…256 bytes
+	Stream     bool     // token events while it runs; otherwise the eos event holds the text
+	Progress   bool     // wants progress events during a long prefill ("return_progress")
 	Priority   Priority
 	TargetTTFT time.Duration // slo.target_ttft_ms; 0 = none
 	TargetTBT  time.Duration // slo.target_tbt_ms; 0 = the server's
@@ -48,6 +48,30 @@ const (
 	KindHealth       // {"type":"health"}
 	KindInfo         // {"type":"info"}
 )
+
+// String is the value of "type" or "event" that asks for k.
+func (k Kind) String() string {
+	switch k {
+	case KindRequest:
+		return "request"
+	case KindCancel:
+		return "cancel"
+	case KindMetrics:
+		return "metrics"
+	case KindHealth:
+		return "health"
+	case KindInfo:
+		return "info"
+	}
+	return "unknown"
+}
+
+// Frame is one message of a client.
+type Frame struct {
+	Kind    Kind
+	ID      string   // of the request, of the one to cancel, or an admin question's own ("" = it has none)
+	Request *Request // with KindRequest
+}
 
 // Code is an error code of the protocol; docs/protocol.md says for each what the client should do.
 type Code string
@@ -67,6 +91,10 @@ const (
 	InternalFailure Code = "E_INTERNAL"
 )
 
+// Codes are all error codes.
+var Codes = []Code{FrameTooLarge, InvalidJSON, BadRequest, DuplicateID, PromptTooLarge, SessionLimit, QueueLimit,
+	ContextLength, RuntimeDecode, ShuttingDown, ModelUnready, InternalFailure}
+
 // Reason is why a generation ended, the "reason" of an eos event.
 type Reason string
 
@@ -76,6 +104,9 @@ const (
 	Cancelled Reason = "cancelled" // the client asked
 	Shutdown  Reason = "shutdown"  // the server's --shutdown-timeout passed
 )
+
+// Reasons are all reasons of an eos event.
+var Reasons = []Reason{Stop, Length, Cancelled, Shutdown}
 
 // Phase of a token event.
 type Phase string
@@ -128,9 +159,18 @@ type EOS struct {
 	StopText string // the stop string that matched, "" otherwise
 	Text     []byte // the answer when the request did not stream
 	Think    []byte // the thinking when the request did not stream
+	Streamed bool   // the text went out as token events: Text and Think are not sent
 	Usage    Usage
 	Timings  Timings
 	Metadata []byte // echoed
+}
+
+// TokensPerSecond is the decode speed: the tokens after the first over the time they took, 0 for fewer than two.
+func (e *EOS) TokensPerSecond() float64 {
+	if e.Usage.CompletionTokens < 2 || e.Timings.Decode <= 0 {
+		return 0
+	}
+	return float64(e.Usage.CompletionTokens-1) / e.Timings.Decode.Seconds()
 }
 
 // Error answers a request, or, with an empty ID, a broken frame.

@@ -1,0 +1,33 @@
+// Package wire is the language spoken on uma-serve's socket, as pure functions over bytes: it opens nothing, waits
+// for nothing, reads no clock and starts no goroutine. docs/protocol.md is its reference for people who write
+// clients; the golden messages in testdata are its reference for machines.
+//
+// # The way of a message
+//
+// A connection's first bytes go through [Sniff], which tells the three protocols apart. On a framed connection a
+// [Splitter] then cuts what the socket delivers into payloads, and [Parser.Parse] turns a payload into a [Frame]: a
+// generation request, a cancel, or an admin question. Answers are written by [AppendToken], [AppendEOS],
+// [AppendError], [AppendProgress] and [AppendReport], each of which appends one complete frame, its length included,
+// to a buffer the caller owns. On a newline connection a [LineSplitter] and [ParseLine] do the same for text.
+// Clients use the mirror image: [AppendRequest], [AppendCancel], [AppendAdmin] and [Parser.ParseEvent].
+//
+// # Two kinds of errors
+//
+// A [FrameError] means that the position in the byte stream is lost: answer it, then close. A [RequestError] means
+// that one whole frame cannot be served: answer it; the connection and its other requests live on. Both carry the
+// protocol's [Code] and a text that names the field or the limit.
+//
+// # Caveats
+//
+//   - A payload returned by [Splitter.Next] is a view into the bytes given to that call or into the splitter's own
+//     buffer. It is valid until the next call and must not be modified.
+//   - A parsed [Request] owns its memory. An [Event] owns it too, but the next ParseEvent into it reuses it.
+//   - No type here is safe for concurrent use; each value belongs to one goroutine at a time.
+//
+// # Hostile input
+//
+// Every payload is first checked by a scanner of our own: strict RFC 8259 without recursion, valid UTF-8, paired
+// surrogates, bounded depth, bounded number of values. fastjson, which builds the tree afterwards, accepts more than
+// JSON (NaN, raw control characters, "1-2"), spends about 100 bytes on each value and formats the unparsed tail of
+// its input once per level; behind the scanner none of this can be reached.
+package wire

@@ -1,0 +1,475 @@
+package wire
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/valyala/fastjson"
+
+	"github.com/uma-serve/uma-serve/sampler"
+)
+
+// field is one known field of a client's message. Null is as good as absent.
+type field struct {
+	name    string
+	aliases []string // what other servers call it
+	read    func(d *decoder, name string, v *fastjson.Value) error
+}
+
+// fields are all fields a request can have, "event" and "type" aside.
+var fields = []field{
+	{"id", nil, readID},
+	{"prompt", nil, readPrompt},
+	{"messages", nil, readMessages},
+	{"max_tokens", []string{"max_completion_tokens", "n_predict"}, func(d *decoder, name string, v *fastjson.Value) error {
+		n, err := d.integer(name, v, -1, MaxTokensLimit)
+		if err == nil && n == 0 {
+			return fmt.Errorf("field %q is 0; it must be 1…%d, or -1 for the server's own limit", name, MaxTokensLimit)
+		}
+		d.req.MaxTokens = int(max(n, 0))
+		return err
+	}},
+	number("temperature", nil, 0, 100, func(p *sampler.Params) *float32 { return &p.Temperature }),
+	number("top_p", nil, 0, 1, func(p *sampler.Params) *float32 { return &p.TopP }),
+	{"top_k", nil, func(d *decoder, name string, v *fastjson.Value) error {
+		n, err := d.integer(name, v, -1, math.MaxInt32)
+		d.req.Sampling.TopK = int(max(n, 0))
+		return err
+	}},
+	number("min_p", nil, 0, 1, func(p *sampler.Params) *float32 { return &p.MinP }),
+	number("repeat_penalty", []string{"repetition_penalty"}, 0.01, 10, func(p *sampler.Params) *float32 { return &p.RepeatPenalty }),
+	number("frequency_penalty", nil, -10, 10, func(p *sampler.Params) *float32 { return &p.FrequencyPenalty }),
+	number("presence_penalty", nil, -10, 10, func(p *sampler.Params) *float32 { return &p.PresencePenalty }),
+	{"repeat_last_n", nil, func(d *decoder, name string, v *fastjson.Value) error {
+		n, err := d.integer(name, v, -1, MaxTokensLimit)
+		d.req.Sampling.PenaltyLastN = int(n)
+		return err
+	}},
+	{"seed", nil, readSeed},
+	{"stop", nil, readStop},
+	{"stream", nil, func(d *decoder, name string, v *fastjson.Value) error { return d.boolean(name, v, &d.req.Stream) }},
+	{"logit_bias", nil, readLogitBias},
+	{"logprobs", nil, readLogprobs},
+	{"top_logprobs", nil, func(d *decoder, name string, v *fastjson.Value) error {
+		n, err := d.integer(name, v, 0, MaxLogprobs)
+		d.topLogprobs, d.topSet = int(n), true
+		return err
+	}},
+	{"ignore_eos", nil, func(d *decoder, name string, v *fastjson.Value) error {
+		return d.boolean(name, v, &d.req.Sampling.IgnoreEOS)
+	}},
+	{"priority", nil, readPriority},
+	{"service_tier", nil, readServiceTier},
+	{"slo", nil, readSLO},
+	{"metadata", nil, readMetadata},
+	{"return_progress", nil, func(d *decoder, name string, v *fastjson.Value) error { return d.boolean(name, v, &d.req.Progress) }},
+
+	// An answer that ignores these is not the answer asked for.
+	unsupported("tools", emptyArray),
+	unsupported("functions", emptyArray),
+	unsupported("grammar", emptyString),
+	unsupported("json_schema", nil),
+	unsupported("response_format", func(v *fastjson.Value) bool { return string(v.GetStringBytes("type")) == "text" }),
+	unsupported("n", func(v *fastjson.Value) bool { return v.Type() == fastjson.TypeNumber && v.GetInt() == 1 }),
+}
+
+// fieldIndex finds a field by its name or an alias.
+var fieldIndex = func() map[string]int {
+	m := make(map[string]int, 2*len(fields))
+	for i, f := range fields {
+		m[f.name] = i
+		for _, a := range f.aliases {
+			m[a] = i
+		}
+	}
+	if len(fields) > 64 {
+		panic("wire: decoder.seen has 64 bits")
+	}
+	return m
+}()
+
+func number(name string, aliases []string, lo, hi float64, dst func(*sampler.Params) *float32) field {
+	return field{name, aliases, func(d *decoder, name string, v *fastjson.Value) error {
+		return d.float(name, v, lo, hi, dst(&d.req.Sampling))
+	}}
+}
+
+// unsupported is a field that changes what a right answer is, in a way this server does not know yet. harmless says
+// which values ask for nothing.
+func unsupported(name string, harmless func(*fastjson.Value) bool) field {
+	return field{name, nil, func(_ *decoder, name string, v *fastjson.Value) error {
+		if harmless != nil && harmless(v) {
+			return nil
+		}
+		return fmt.Errorf("field %q is not supported by this server; leave it out", name)
+	}}
+}
+
+func emptyArray(v *fastjson.Value) bool {
+	a, err := v.Array()
+	return err == nil && len(a) == 0
+}
+
+func emptyString(v *fastjson.Value) bool {
+	s, err := v.StringBytes()
+	return err == nil && len(s) == 0
+}
+
+func readID(d *decoder, name string, v *fastjson.Value) error {
+	must := fmt.Sprintf("a string of 1…%d bytes without control characters, or an integer", MaxIDBytes)
+	switch v.Type() {
+	case fastjson.TypeNumber:
+		if s := []byte(d.number(v)); isInteger(s) && validID(s) {
+			d.req.ID = string(s)
+			return nil
+		}
+		return outOfRange(name, d.number(v), must)
+	case fastjson.TypeString:
+		s, _ := v.StringBytes()
+		if !validID(s) {
+			return fmt.Errorf("field %q has %d bytes, %s; it must be %s", name, len(s), quoted(s), must)
+		}
+		d.req.ID = string(s)
+		return nil
+	}
+	return wrongType(name, v, must)
+}
+
+func readPrompt(d *decoder, name string, v *fastjson.Value) (err error) {
+	d.prompt = true
+	d.req.Prompt, err = d.str(name, v)
+	d.text += len(d.req.Prompt)
+	if err == nil && d.req.Prompt == "" {
+		return fmt.Errorf("field %q is empty", name)
+	}
+	return err
+}
+
+func readMessages(d *decoder, name string, v *fastjson.Value) error {
+	list, err := v.Array()
+	if err != nil {
+		return wrongType(name, v, "an array of {role, content} objects")
+	}
+	if len(list) == 0 {
+		return fmt.Errorf("field %q is empty; it must hold at least one message", name)
+	}
+	d.messages = true
+	d.req.Messages = make([]Message, len(list))
+	for i, m := range list {
+		if err := d.message(fmt.Sprintf("%s[%d]", name, i), m, &d.req.Messages[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const rolesText = `"system", "developer", "user", "assistant" or "tool"`
+
+func (d *decoder) message(name string, v *fastjson.Value, m *Message) (err error) {
+	obj, oerr := v.Object()
+	if oerr != nil {
+		return wrongType(name, v, "an object with role and content")
+	}
+	role, content := false, false
+	obj.Visit(func(key []byte, v *fastjson.Value) {
+		if err != nil {
+			return
+		}
+		field := name + "." + string(key)
+		switch string(key) {
+		case "role":
+			role = true
+			m.Role, err = d.str(field, v)
+			switch m.Role {
+			case "system", "developer", "user", "assistant", "tool":
+			default:
+				if err == nil {
+					err = fmt.Errorf("field %q is %s; it must be %s", field, quoted([]byte(m.Role)), rolesText)
+				}
+			}
+		case "content":
+			content = true
+			m.Content, err = d.content(field, v)
+			d.text += len(m.Content)
+		case "reasoning_content", "reasoning":
+			if v.Type() != fastjson.TypeNull {
+				m.ReasoningContent, err = d.str(field, v)
+				d.text += len(m.ReasoningContent)
+			}
+		case "tool_calls":
+			if v.Type() != fastjson.TypeNull && !emptyArray(v) {
+				err = fmt.Errorf("field %q is not supported by this server; leave it out", field)
+			}
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case !role:
+		return fmt.Errorf("field %q is missing; it must be %s", name+".role", rolesText)
+	case !content:
+		return fmt.Errorf("field %q is missing; it must be a string or an array of text parts", name+".content")
+	}
+	return nil
+}
+
+// content reads a message's text: a string, or parts of type "text", which are joined by newlines as llama-server
+// and vLLM do. An assistant's null is an empty text.
+func (d *decoder) content(name string, v *fastjson.Value) (string, error) {
+	const must = `a string or an array of {"type":"text","text":…} parts`
+	switch v.Type() {
+	case fastjson.TypeNull:
+		return "", nil
+	case fastjson.TypeString:
+		return d.str(name, v)
+	case fastjson.TypeArray:
+	default:
+		return "", wrongType(name, v, must)
+	}
+	parts, _ := v.Array()
+	var text []byte
+	for i, part := range parts {
+		field := fmt.Sprintf("%s[%d]", name, i)
+		if part.Type() != fastjson.TypeObject {
+			return "", wrongType(field, part, `an object {"type":"text","text":…}`)
+		}
+		if t := part.GetStringBytes("type"); string(t) != "text" {
+			return "", fmt.Errorf("field %q is %s; it must be \"text\": this server reads text only", field+".type", quoted(t))
+		}
+		if !part.Exists("text") {
+			return "", fmt.Errorf("field %q is missing; it must be a string", field+".text")
+		}
+		s, err := d.str(field+".text", part.Get("text"))
+		if err != nil {
+			return "", err
+		}
+		if i > 0 {
+			text = append(text, '\n')
+		}
+		text = append(text, s...)
+	}
+	return string(text), nil
+}
+
+// readSeed: -1 is "a new one each time", as in llama-server.
+func readSeed(d *decoder, name string, v *fastjson.Value) error {
+	const must = "an integer of 0…18446744073709551615, or -1 for a random one"
+	if v.Type() != fastjson.TypeNumber {
+		return wrongType(name, v, must)
+	}
+	p := &d.req.Sampling
+	s := d.number(v)
+	if s == "-1" {
+		p.Seed, p.SeedSet = 0, false
+		return nil
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		small, ierr := d.integer(name, v, 0, 1<<53)
+		if ierr != nil {
+			return outOfRange(name, d.number(v), must)
+		}
+		n = uint64(small)
+	}
+	p.Seed, p.SeedSet = n, true
+	return nil
+}
+
+func readStop(d *decoder, name string, v *fastjson.Value) error {
+	must := fmt.Sprintf("a string or an array of up to %d strings, each of 1…%d bytes", MaxStops, MaxStopBytes)
+	var list []*fastjson.Value
+	switch v.Type() {
+	case fastjson.TypeString:
+		list = []*fastjson.Value{v}
+	case fastjson.TypeArray:
+		list, _ = v.Array()
+	default:
+		return wrongType(name, v, must)
+	}
+	if len(list) > MaxStops {
+		return fmt.Errorf("field %q has %d entries; it must be %s", name, len(list), must)
+	}
+	d.req.Stop = nil
+	for _, e := range list {
+		if e.Type() != fastjson.TypeString {
+			return wrongType(name+" entry", e, must)
+		}
+		s, err := d.str(name, e)
+		if err != nil {
+			return err
+		}
+		if len(s) == 0 || len(s) > MaxStopBytes {
+			return fmt.Errorf("field %q has an entry of %d bytes; it must be %s", name, len(s), must)
+		}
+		d.req.Stop = append(d.req.Stop, s)
+	}
+	return nil
+}
+
+// readLogitBias takes OpenAI's object {"token id": bias} and llama-server's list [[token id, bias], …].
+func readLogitBias(d *decoder, name string, v *fastjson.Value) error {
+	must := fmt.Sprintf("an object {\"token id\": bias} or an array of [token id, bias] with up to %d entries", MaxLogitBias)
+	var list []sampler.Bias
+	add := func(id int64, bias *fastjson.Value) error {
+		b := sampler.Bias{Token: int32(id), Bias: float32(math.Inf(-1))}
+		if bias.Type() != fastjson.TypeFalse {
+			if bias.Type() != fastjson.TypeNumber {
+				return wrongType(fmt.Sprintf("%s of token %d", name, id), bias, "a number of -1000…1000, or false to forbid the token")
+			}
+			if err := d.float(fmt.Sprintf("%s of token %d", name, id), bias, -1000, 1000, &b.Bias); err != nil {
+				return err
+			}
+		}
+		list = append(list, b)
+		return nil
+	}
+	const idMust = "a token id of 0…2147483647"
+	n := 0
+	var err error
+	switch v.Type() {
+	case fastjson.TypeObject:
+		obj, _ := v.Object()
+		n = obj.Len()
+		if n > MaxLogitBias {
+			break
+		}
+		obj.Visit(func(key []byte, bias *fastjson.Value) {
+			if err != nil {
+				return
+			}
+			id, perr := strconv.ParseInt(string(key), 10, 32)
+			if perr != nil || id < 0 {
+				err = fmt.Errorf("field %q has the key %s; it must be %s", name, quoted(key), idMust)
+				return
+			}
+			err = add(id, bias)
+		})
+	case fastjson.TypeArray:
+		a, _ := v.Array()
+		n = len(a)
+		if n > MaxLogitBias {
+			break
+		}
+		for i, pair := range a {
+			entry := fmt.Sprintf("%s[%d]", name, i)
+			two, aerr := pair.Array()
+			if aerr != nil {
+				return wrongType(entry, pair, "a pair [token id, bias]")
+			}
+			if len(two) != 2 {
+				return fmt.Errorf("field %q has %d entries; it must be a pair [token id, bias]", entry, len(two))
+			}
+			if two[0].Type() != fastjson.TypeNumber {
+				return wrongType(entry+"[0]", two[0], idMust)
+			}
+			id, ierr := d.integer(entry+"[0]", two[0], 0, math.MaxInt32)
+			if ierr != nil {
+				return ierr
+			}
+			if err := add(id, two[1]); err != nil {
+				return err
+			}
+		}
+	default:
+		return wrongType(name, v, must)
+	}
+	if n > MaxLogitBias {
+		return fmt.Errorf("field %q has %d entries; it must be %s", name, n, must)
+	}
+	d.req.Sampling.LogitBias = list
+	return err
+}
+
+// readLogprobs takes a number, or OpenAI's boolean beside top_logprobs; finish joins the two.
+func readLogprobs(d *decoder, name string, v *fastjson.Value) error {
+	d.logprobsSet = true
+	switch v.Type() {
+	case fastjson.TypeTrue, fastjson.TypeFalse:
+		d.logprobsBool = v.Type() == fastjson.TypeTrue
+		return nil
+	case fastjson.TypeNumber:
+		n, err := d.integer(name, v, 0, MaxLogprobs)
+		d.logprobs, d.byNumber = int(n), true
+		return err
+	}
+	return wrongType(name, v, fmt.Sprintf("an integer of 0…%d or a boolean", MaxLogprobs))
+}
+
+// readPriority takes a class by name, or vLLM's integer, where a lower number goes first and 0 is the default.
+func readPriority(d *decoder, name string, v *fastjson.Value) error {
+	const must = `"interactive", "background", or an integer (up to 0: interactive, above: background)`
+	d.priority = true
+	switch v.Type() {
+	case fastjson.TypeNumber:
+		n, err := d.integer(name, v, math.MinInt32, math.MaxInt32)
+		d.req.Priority = PriorityInteractive
+		if n > 0 {
+			d.req.Priority = PriorityBackground
+		}
+		return err
+	case fastjson.TypeString:
+		s, _ := v.StringBytes()
+		switch string(s) {
+		case "interactive":
+			d.req.Priority = PriorityInteractive
+		case "background":
+			d.req.Priority = PriorityBackground
+		default:
+			return fmt.Errorf("field %q is %s; it must be %s", name, quoted(s), must)
+		}
+		return nil
+	}
+	return wrongType(name, v, must)
+}
+
+// readServiceTier takes OpenAI's word for it; "priority" goes over it when both are given.
+func readServiceTier(d *decoder, name string, v *fastjson.Value) error {
+	const must = `"auto", "default", "priority" (interactive) or "flex" (background)`
+	s, err := v.StringBytes()
+	if err != nil {
+		return wrongType(name, v, must)
+	}
+	switch string(s) {
+	case "auto", "default": // nothing is asked for
+	case "priority":
+		d.tier = PriorityInteractive + 1
+	case "flex":
+		d.tier = PriorityBackground + 1
+	default:
+		return fmt.Errorf("field %q is %s; it must be %s", name, quoted(s), must)
+	}
+	return nil
+}
+
+func readSLO(d *decoder, name string, v *fastjson.Value) (err error) {
+	obj, oerr := v.Object()
+	if oerr != nil {
+		return wrongType(name, v, "an object with target_ttft_ms and target_tbt_ms")
+	}
+	obj.Visit(func(key []byte, v *fastjson.Value) {
+		if err != nil || v.Type() == fastjson.TypeNull {
+			return
+		}
+		switch field := name + "." + string(key); string(key) {
+		case "target_ttft_ms":
+			d.req.TargetTTFT, err = d.milliseconds(field, v)
+		case "target_tbt_ms":
+			d.req.TargetTBT, err = d.milliseconds(field, v)
+		}
+	})
+	return err
+}
+
+// readMetadata keeps the client's own bytes.
+func readMetadata(d *decoder, name string, _ *fastjson.Value) error {
+	raw := d.payload[d.p.scan.metadata.start:d.p.scan.metadata.end]
+	if len(raw) == 0 { // the scanner compares keys as they are written
+		return fmt.Errorf("field %q must have its name written without escapes", name)
+	}
+	if len(raw) > MaxMetadataBytes {
+		return fmt.Errorf("field %q has %d bytes of JSON; it must be at most %d", name, len(raw), MaxMetadataBytes)
+	}
+	d.req.Metadata = append([]byte(nil), raw...)
+	return nil
+}

@@ -1,0 +1,156 @@
+package wire
+
+import "encoding/binary"
+
+// A frame is a uint32, little-endian, that counts the bytes of the JSON text which follows.
+const headerBytes = 4
+
+const (
+	// DefaultMaxFrameBytes is the default of --max-frame-bytes, the most payload bytes of a client's frame.
+	DefaultMaxFrameBytes = 1 << 20
+	// MaxFrameBytes is the most --max-frame-bytes can be. The fourth byte of a connection that starts with a frame
+	// is therefore 0, which neither an HTTP method nor a line of text has there: see Sniff.
+	MaxFrameBytes = 1<<24 - 1
+	// MaxEventBytes is what a client accepts of the server, whose frames nobody has to tell from text.
+	MaxEventBytes = 1 << 30
+)
+
+// bufferStep is what a splitter allocates for the first bytes of a partial frame. It grows by doubling as bytes
+// arrive, so a peer pays for memory with bytes sent, never with a length announced.
+const bufferStep = 512
+
+// BeginFrame reserves a frame's header at the end of dst and returns where the frame starts, for EndFrame.
+func BeginFrame(dst []byte) (frame []byte, start int) {
+	return append(dst, 0, 0, 0, 0), len(dst)
+}
+
+// EndFrame writes into the header reserved at start how many bytes were appended after it.
+func EndFrame(frame []byte, start int) []byte {
+	binary.LittleEndian.PutUint32(frame[start:], uint32(len(frame)-start-headerBytes))
+	return frame
+}
+
+// AppendFrame appends payload as a frame.
+func AppendFrame(dst, payload []byte) []byte {
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(payload)))
+	return append(dst, payload...)
+}
+
+// Splitter cuts a byte stream, delivered in pieces of any size, into frames. One belongs to each connection, while
+// the read buffer may be shared by all of them: a frame that lies whole in the bytes given to Next is returned in
+// place, and a connection between two frames holds no memory. The zero value is ready and has the default limit.
+type Splitter struct {
+	// Max is the most payload bytes of a frame, 0 = DefaultMaxFrameBytes. Not to be changed inside a frame.
+	Max int
+
+	// buf holds the received part of an incomplete frame, header included; nil between frames.
+	// Invariant: len(buf) < headerBytes, or len(buf) <= headerBytes + announced length <= headerBytes + Max.
+	buf  []byte
+	done bool // buf holds a whole frame that the last Next returned
+}
+
+// Next takes the bytes that arrived (or the rest of them) and returns the next frame's payload and what is left of
+// in. A nil payload without an error means that all of in was taken and more bytes are needed. The payload is valid
+// until the next call. After a FrameError the stream is lost: the connection can only be closed.
+//
+//	for in := buf[:n]; ; {
+//		payload, rest, err := s.Next(in)
+//		if err != nil || payload == nil {
+//			return err
+//		}
+//		in = rest
+//		…
+//	}
+func (s *Splitter) Next(in []byte) (payload, rest []byte, err error) {
+	if s.done {
+		s.buf, s.done = nil, false
+	}
+	if s.buf == nil {
+		if len(in) < headerBytes {
+			s.keep(in, headerBytes)
+			return nil, nil, nil
+		}
+		n, err := s.length(in)
+		if err != nil {
+			return nil, in, err
+		}
+		if len(in)-headerBytes >= n {
+			end := headerBytes + n
+			return in[headerBytes:end:end], in[end:], nil
+		}
+		s.keep(in, headerBytes+n)
+		return nil, nil, nil
+	}
+	if missing := headerBytes - len(s.buf); missing > 0 {
+		k := min(missing, len(in))
+		s.keep(in[:k], headerBytes)
+		in = in[k:]
+		if k < missing {
+			return nil, nil, nil
+		}
+	}
+	n, err := s.length(s.buf)
+	if err != nil {
+		return nil, in, err
+	}
+	total := headerBytes + n
+	k := min(total-len(s.buf), len(in))
+	s.keep(in[:k], total)
+	in = in[k:]
+	if len(s.buf) < total {
+		return nil, nil, nil
+	}
+	s.done = true
+	return s.buf[headerBytes:total:total], in, nil
+}
+
+// keep appends b to buf, which will never hold more than total bytes.
+func (s *Splitter) keep(b []byte, total int) {
+	if len(b) == 0 {
+		return
+	}
+	if need := len(s.buf) + len(b); need > cap(s.buf) {
+		grown := make([]byte, len(s.buf), max(need, min(max(2*cap(s.buf), bufferStep), total)))
+		copy(grown, s.buf)
+		s.buf = grown
+	}
+	s.buf = append(s.buf, b...)
+}
+
+func (s *Splitter) length(header []byte) (int, error) {
+	limit := s.Max
+	if limit == 0 {
+		limit = DefaultMaxFrameBytes
+	}
+	n := binary.LittleEndian.Uint32(header)
+	switch {
+	case n == 0:
+		return 0, frameErrorf(InvalidJSON, "a frame of 0 bytes; a frame holds one JSON object")
+	case uint64(n) > uint64(limit):
+		return 0, frameErrorf(FrameTooLarge, "a frame of %d bytes; --max-frame-bytes is %d", n, limit)
+	}
+	return int(n), nil
+}
+
+// Missing is how many bytes the frame that has begun still needs, at least: inside the header its own missing bytes,
+// after it all of them. It is 0 between frames.
+func (s *Splitter) Missing() int {
+	switch {
+	case s.buf == nil || s.done:
+		return 0
+	case len(s.buf) < headerBytes:
+		return headerBytes - len(s.buf)
+	}
+	return headerBytes + int(binary.LittleEndian.Uint32(s.buf)) - len(s.buf)
+}
+
+// Buffered is how many bytes of memory the splitter holds.
+func (s *Splitter) Buffered() int { return cap(s.buf) }
+
+// End is called when the peer has sent its last byte: an error says that it ended inside a frame.
+func (s *Splitter) End() error {
+	if missing := s.Missing(); missing > 0 {
+		return frameErrorf(InvalidJSON, "the connection ended inside a frame: %d bytes received, at least %d missing", len(s.buf), missing)
+	}
+	return nil
+}

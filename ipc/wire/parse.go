@@ -1,0 +1,368 @@
+package wire
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"time"
+	"unsafe"
+
+	"github.com/valyala/fastjson"
+
+	"github.com/uma-serve/uma-serve/sampler"
+)
+
+// Limits of a request's fields.
+const (
+	MaxIDBytes       = 128
+	MaxStops         = 16
+	MaxStopBytes     = 256
+	MaxLogitBias     = 1024
+	MaxLogprobs      = 20
+	MaxMetadataBytes = 4096
+	MaxTokensLimit   = 1 << 27
+	MaxSLOMs         = 3_600_000
+)
+
+// DefaultRequest is what a request that names only its id and its prompt asks for. The sampling defaults are
+// llama-server's.
+func DefaultRequest() Request {
+	return Request{
+		Stream: true,
+		Sampling: sampler.Params{
+			Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1, PenaltyLastN: 64,
+		},
+	}
+}
+
+// Parser parses the messages of any number of connections, one after the other. It keeps its memory between calls,
+// but not what an unusually large message needed.
+type Parser struct {
+	// MaxPromptBytes bounds the text of prompt, or of all messages together. 0 = only the frame does.
+	MaxPromptBytes int
+
+	json    fastjson.Parser
+	scan    scanner
+	scratch []byte
+}
+
+// keepPayload is the largest message whose memory the parser keeps.
+const keepPayload = 64 << 10
+
+// tree checks payload and returns its tree, valid until the next call.
+func (p *Parser) tree(payload []byte) (*fastjson.Value, *RequestError) {
+	if bad := p.scan.scan(payload); bad != "" {
+		return nil, &RequestError{ID: p.scannedID(payload), Code: InvalidJSON, Message: bad}
+	}
+	v, err := p.json.ParseBytes(payload)
+	if err != nil { // the scanner is stricter
+		return nil, &RequestError{ID: p.scannedID(payload), Code: InvalidJSON, Message: err.Error()}
+	}
+	return v, nil
+}
+
+// release gives back the memory of a large message.
+func (p *Parser) release(payload []byte) {
+	if len(payload) > keepPayload {
+		p.json = fastjson.Parser{}
+	}
+	p.scan.b = nil
+}
+
+// scannedID is the id of a message that could not be parsed, if it is a plain one.
+func (p *Parser) scannedID(payload []byte) string {
+	b := payload[p.scan.id.start:p.scan.id.end]
+	if len(b) >= 2 && b[0] == '"' {
+		b = b[1 : len(b)-1]
+		if bytes.IndexByte(b, '\\') >= 0 || !validID(b) {
+			return ""
+		}
+		return string(b)
+	}
+	if !isInteger(b) || !validID(b) {
+		return ""
+	}
+	return string(b)
+}
+
+// Parse reads one frame's payload. What the client leaves out of a request is taken from def, whose slices the
+// request may share. A RequestError, the only kind of error, says which field is wrong and what it may be.
+func Parse(p *Parser, payload []byte, def *Request) (Frame, error) {
+	root, bad := p.tree(payload)
+	defer p.release(payload)
+	if bad != nil {
+		return Frame{}, bad
+	}
+	if root.Type() != fastjson.TypeObject {
+		return Frame{}, &RequestError{Code: BadRequest, Message: "the message is " + typeName(root) + "; it must be a JSON object"}
+	}
+	d := decoder{p: p, payload: payload, req: *def}
+	err := d.fields(root)
+	if err == nil {
+		err = d.finish()
+	}
+	if err != nil {
+		bad := &RequestError{ID: d.req.ID, Code: BadRequest, Message: err.Error()}
+		if bad.ID == "" {
+			bad.ID = p.scannedID(payload)
+		}
+		if d.code != "" {
+			bad.Code = d.code
+		}
+		return Frame{}, bad
+	}
+	f := Frame{Kind: d.kind, ID: d.req.ID}
+	if d.kind == KindRequest {
+		f.Request = &d.req
+	}
+	return f, nil
+}
+
+// decoder is the state of one Parse.
+type decoder struct {
+	p       *Parser
+	payload []byte
+	req     Request
+	kind    Kind
+	code    Code // of the error, when it is not BadRequest
+	seen    uint64
+
+	prompt, messages       bool
+	text                   int // bytes of prompt and messages
+	priority               bool
+	tier                   Priority
+	logprobs, topLogprobs  int
+	logprobsSet, topSet    bool
+	logprobsBool, byNumber bool
+}
+
+// fields reads all known fields. "event" and "type" come first: they decide what the others mean.
+func (d *decoder) fields(root *fastjson.Value) error {
+	obj, _ := root.Object()
+	d.kind = KindRequest
+	var err error
+	obj.Visit(func(key []byte, v *fastjson.Value) {
+		if err == nil && (string(key) == "event" || string(key) == "type") {
+			err = d.discriminator(string(key), v)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	obj.Visit(func(key []byte, v *fastjson.Value) {
+		if err != nil {
+			return
+		}
+		i, known := fieldIndex[string(key)]
+		if !known || v.Type() == fastjson.TypeNull {
+			return
+		}
+		f := &fields[i]
+		if d.kind != KindRequest && f.name != "id" {
+			return
+		}
+		if d.seen&(1<<i) != 0 {
+			if string(key) == f.name && len(f.aliases) == 0 {
+				err = fmt.Errorf("field %q is given twice", f.name)
+			} else {
+				err = fmt.Errorf("field %q is given twice (%q is the same field)", f.name, key)
+			}
+			return
+		}
+		d.seen |= 1 << i
+		err = f.read(d, string(key), v)
+	})
+	return err
+}
+
+func (d *decoder) discriminator(name string, v *fastjson.Value) error {
+	if v.Type() == fastjson.TypeNull {
+		return nil
+	}
+	if d.kind != KindRequest {
+		return fmt.Errorf("a message has one %q or one %q, not two", "event", "type")
+	}
+	s, err := v.StringBytes()
+	if err != nil {
+		return wrongType(name, v, allowedKinds(name))
+	}
+	for k := KindCancel; k <= KindInfo; k++ {
+		if string(s) == k.String() && (k == KindCancel) == (name == "event") {
+			d.kind = k
+			return nil
+		}
+	}
+	return fmt.Errorf("field %q is %s; it must be %s", name, quoted(s), allowedKinds(name))
+}
+
+func allowedKinds(name string) string {
+	if name == "event" {
+		return `"cancel", or absent in a request`
+	}
+	return `"metrics", "health" or "info", or absent in a request`
+}
+
+// finish checks what holds between fields.
+func (d *decoder) finish() error {
+	r := &d.req
+	switch {
+	case r.ID == "" && (d.kind == KindRequest || d.kind == KindCancel):
+		return fmt.Errorf("field %q is missing; it must be a string of 1…%d bytes or an integer", "id", MaxIDBytes)
+	case d.kind != KindRequest:
+		return nil
+	case !d.prompt && !d.messages:
+		return fmt.Errorf("fields %q and %q are missing; a request has one of them", "prompt", "messages")
+	case d.prompt && d.messages:
+		return fmt.Errorf("fields %q and %q are both given; a request has one of them", "prompt", "messages")
+	case d.p.MaxPromptBytes > 0 && d.text > d.p.MaxPromptBytes:
+		d.code = PromptTooLarge
+		name := "prompt"
+		if d.messages {
+			name = "messages"
+		}
+		return fmt.Errorf("field %q has %d bytes of text; --max-prompt-bytes is %d", name, d.text, d.p.MaxPromptBytes)
+	}
+	if !d.priority && d.tier != 0 {
+		r.Priority = d.tier - 1
+	}
+	switch {
+	case d.logprobsSet && d.byNumber:
+		r.Sampling.Logprobs = d.logprobs
+	case d.logprobsSet && !d.logprobsBool:
+		r.Sampling.Logprobs = 0
+	case d.topSet && (d.logprobsSet || d.topLogprobs > 0):
+		r.Sampling.Logprobs = max(d.topLogprobs, 1)
+	case d.logprobsSet:
+		r.Sampling.Logprobs = 1
+	}
+	return nil
+}
+
+// number is the text of a JSON number, valid until the next call.
+func (d *decoder) number(v *fastjson.Value) string {
+	d.p.scratch = v.MarshalTo(d.p.scratch[:0])
+	return unsafe.String(unsafe.SliceData(d.p.scratch), len(d.p.scratch))
+}
+
+// float reads a number of lo…hi, as the float32 nearest to what was written.
+func (d *decoder) float(name string, v *fastjson.Value, lo, hi float64, dst *float32) error {
+	must := fmt.Sprintf("a number of %g…%g", lo, hi)
+	if v.Type() != fastjson.TypeNumber {
+		return wrongType(name, v, must)
+	}
+	f, err := strconv.ParseFloat(d.number(v), 32)
+	if err != nil || f < float64(float32(lo)) || f > float64(float32(hi)) {
+		return outOfRange(name, d.number(v), must)
+	}
+	*dst = float32(f)
+	return nil
+}
+
+// integer reads an integer of lo…hi. 100.0 and 1e2 are integers too: some languages write every number so.
+func (d *decoder) integer(name string, v *fastjson.Value, lo, hi int64) (int64, error) {
+	must := fmt.Sprintf("an integer of %d…%d", lo, hi)
+	if v.Type() != fastjson.TypeNumber {
+		return 0, wrongType(name, v, must)
+	}
+	s := d.number(v)
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		f, ferr := strconv.ParseFloat(s, 64)
+		n = int64(f)
+		if ferr != nil || f < -1<<53 || f > 1<<53 || float64(n) != f {
+			return 0, outOfRange(name, s, must)
+		}
+	}
+	if n < lo || n > hi {
+		return 0, outOfRange(name, s, must)
+	}
+	return n, nil
+}
+
+// milliseconds reads a time of 0…MaxSLOMs, to the microsecond.
+func (d *decoder) milliseconds(name string, v *fastjson.Value) (time.Duration, error) {
+	must := fmt.Sprintf("a number of 0…%d milliseconds (0 = none)", MaxSLOMs)
+	if v.Type() != fastjson.TypeNumber {
+		return 0, wrongType(name, v, must)
+	}
+	ms, err := strconv.ParseFloat(d.number(v), 64)
+	if err != nil || ms < 0 || ms > MaxSLOMs {
+		return 0, outOfRange(name, d.number(v), must)
+	}
+	return fromMs(ms), nil
+}
+
+func (d *decoder) boolean(name string, v *fastjson.Value, dst *bool) error {
+	b, err := v.Bool()
+	if err != nil {
+		return wrongType(name, v, "true or false")
+	}
+	*dst = b
+	return nil
+}
+
+// str reads a text without NUL bytes as a string of its own.
+func (d *decoder) str(name string, v *fastjson.Value) (string, error) {
+	b, err := v.StringBytes()
+	if err != nil {
+		return "", wrongType(name, v, "a string")
+	}
+	if i := bytes.IndexByte(b, 0); i >= 0 {
+		return "", fmt.Errorf("field %q holds a NUL character, at byte %d of its text", name, i)
+	}
+	return string(b), nil
+}
+
+func wrongType(name string, v *fastjson.Value, must string) error {
+	return fmt.Errorf("field %q is %s; it must be %s", name, typeName(v), must)
+}
+
+func outOfRange(name, is, must string) error {
+	if len(is) > 40 {
+		is = is[:40] + "…"
+	}
+	return fmt.Errorf("field %q is %s; it must be %s", name, is, must)
+}
+
+func typeName(v *fastjson.Value) string {
+	switch v.Type() {
+	case fastjson.TypeNull:
+		return "null"
+	case fastjson.TypeTrue, fastjson.TypeFalse:
+		return "a boolean"
+	case fastjson.TypeObject:
+		return "an object"
+	case fastjson.TypeArray:
+		return "an array"
+	}
+	return "a " + v.Type().String()
+}
+
+// quoted shows a client's string in a message, shortened.
+func quoted(b []byte) string {
+	if len(b) > 40 {
+		return strconv.Quote(string(bytes.ToValidUTF8(b[:40], nil))) + "…"
+	}
+	return strconv.Quote(string(b))
+}
+
+// isInteger: an optional minus and decimal digits, as the scanner lets them pass.
+func isInteger(b []byte) bool {
+	b = bytes.TrimPrefix(b, []byte{'-'})
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return len(b) > 0
+}
+
+// validID: an id is shown in logs and terminals, so it has no control characters.
+func validID(b []byte) bool {
+	for _, c := range b {
+		if c < 0x20 || c == 0x7f {
+			return false
+		}
+	}
+	return len(b) >= 1 && len(b) <= MaxIDBytes && invalidUTF8(b) == len(b)
+}

@@ -1,0 +1,324 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/uma-serve/uma-serve/sampler"
+)
+
+func parse(t testing.TB, payload string) (Frame, error) {
+	t.Helper()
+	def := DefaultRequest()
+	return Parse(new(Parser), []byte(payload), &def)
+}
+
+func TestParseRequest(t *testing.T) {
+	request := func(change func(*Request)) *Request {
+		r := DefaultRequest()
+		r.ID, r.Prompt = "a", "hi"
+		change(&r)
+		return &r
+	}
+	ninf := float32(math.Inf(-1))
+	for _, c := range []struct {
+		fields string // after {"id":"a","prompt":"hi"
+		want   func(*Request)
+	}{
+		{``, func(*Request) {}},
+		{`,"unknown":{"prompt":[1,null]},"model":"m"`, func(*Request) {}},
+		{`,"max_tokens":7`, func(r *Request) { r.MaxTokens = 7 }},
+		{`,"max_tokens":7.0`, func(r *Request) { r.MaxTokens = 7 }},
+		{`,"max_tokens":1e2`, func(r *Request) { r.MaxTokens = 100 }},
+		{`,"max_completion_tokens":7`, func(r *Request) { r.MaxTokens = 7 }},
+		{`,"n_predict":-1`, func(r *Request) { r.MaxTokens = 0 }},
+		{`,"max_tokens":null,"n_predict":3`, func(r *Request) { r.MaxTokens = 3 }},
+		{`,"temperature":0,"top_p":1,"top_k":-1,"min_p":0.125`, func(r *Request) {
+			r.Sampling.Temperature, r.Sampling.TopP, r.Sampling.TopK, r.Sampling.MinP = 0, 1, 0, 0.125
+		}},
+		{`,"repetition_penalty":1.1,"frequency_penalty":-0.5,"presence_penalty":2,"repeat_last_n":-1`, func(r *Request) {
+			r.Sampling.RepeatPenalty, r.Sampling.FrequencyPenalty, r.Sampling.PresencePenalty, r.Sampling.PenaltyLastN = 1.1, -0.5, 2, -1
+		}},
+		{`,"seed":18446744073709551615`, func(r *Request) { r.Sampling.Seed, r.Sampling.SeedSet = math.MaxUint64, true }},
+		{`,"seed":42.0`, func(r *Request) { r.Sampling.Seed, r.Sampling.SeedSet = 42, true }},
+		{`,"seed":0`, func(r *Request) { r.Sampling.Seed, r.Sampling.SeedSet = 0, true }},
+		{`,"seed":-1`, func(*Request) {}},
+		{`,"stop":"END"`, func(r *Request) { r.Stop = []string{"END"} }},
+		{`,"stop":["\n\n","é\u00e9"]`, func(r *Request) { r.Stop = []string{"\n\n", "éé"} }},
+		{`,"stop":[]`, func(*Request) {}},
+		{`,"stream":false`, func(r *Request) { r.Stream = false }},
+		{`,"logit_bias":{"5":-100,"6":false,"7":1.5}`, func(r *Request) {
+			r.Sampling.LogitBias = []sampler.Bias{{Token: 5, Bias: -100}, {Token: 6, Bias: ninf}, {Token: 7, Bias: 1.5}}
+		}},
+		{`,"logit_bias":[[5,2],[6,false]]`, func(r *Request) {
+			r.Sampling.LogitBias = []sampler.Bias{{Token: 5, Bias: 2}, {Token: 6, Bias: ninf}}
+		}},
+		{`,"logprobs":5`, func(r *Request) { r.Sampling.Logprobs = 5 }},
+		{`,"logprobs":true`, func(r *Request) { r.Sampling.Logprobs = 1 }},
+		{`,"logprobs":true,"top_logprobs":3`, func(r *Request) { r.Sampling.Logprobs = 3 }},
+		{`,"top_logprobs":3,"logprobs":false`, func(*Request) {}},
+		{`,"top_logprobs":0`, func(*Request) {}},
+		{`,"ignore_eos":true`, func(r *Request) { r.Sampling.IgnoreEOS = true }},
+		{`,"priority":"background"`, func(r *Request) { r.Priority = PriorityBackground }},
+		{`,"priority":1`, func(r *Request) { r.Priority = PriorityBackground }},
+		{`,"priority":-3`, func(*Request) {}},
+		{`,"service_tier":"flex"`, func(r *Request) { r.Priority = PriorityBackground }},
+		{`,"service_tier":"flex","priority":"interactive"`, func(*Request) {}},
+		{`,"priority":"background","service_tier":"auto"`, func(r *Request) { r.Priority = PriorityBackground }},
+		{`,"slo":{"target_ttft_ms":150,"target_tbt_ms":33.25,"x":1}`, func(r *Request) {
+			r.TargetTTFT, r.TargetTBT = 150*time.Millisecond, 33250*time.Microsecond
+		}},
+		{`,"metadata": {"a" : [1.0, "\u00e9"]}  `, func(r *Request) { r.Metadata = []byte(`{"a" : [1.0, "\u00e9"]}`) }},
+		{`,"metadata":"x "`, func(r *Request) { r.Metadata = []byte(`"x "`) }},
+		{`,"metadata":null`, func(*Request) {}},
+		{`,"return_progress":true`, func(r *Request) { r.Progress = true }},
+		{`,"tools":[],"n":1,"response_format":{"type":"text"},"grammar":""`, func(*Request) {}},
+	} {
+		f, err := parse(t, `{"id":"a","prompt":"hi"`+c.fields+`}`)
+		if err != nil {
+			t.Errorf("%s: %v", c.fields, err)
+			continue
+		}
+		if want := request(c.want); f.Kind != KindRequest || f.ID != "a" || !reflect.DeepEqual(f.Request, want) {
+			t.Errorf("%s:\n got %+v\nwant %+v", c.fields, f.Request, want)
+		}
+	}
+}
+
+func TestParseIDs(t *testing.T) {
+	for in, want := range map[string]string{
+		`"x"`: "x", `17`: "17", `-3`: "-3", `123456789012345678901234567890`: "123456789012345678901234567890",
+		`"\ud83d\ude00"`: "😀", `"a\"b"`: `a"b`,
+	} {
+		f, err := parse(t, `{"prompt":"hi","id":`+in+`}`)
+		if err != nil || f.ID != want || f.Request.ID != want {
+			t.Errorf("id %s: %q, %v; want %q", in, f.ID, err, want)
+		}
+	}
+}
+
+func TestParseMessages(t *testing.T) {
+	f, err := parse(t, `{"id":1,"messages":[
+		{"role":"system","content":"be brief"},
+		{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b\u2028"}],"name":"x"},
+		{"role":"assistant","content":null,"reasoning":"hm","tool_calls":[]},
+		{"role":"tool","content":""},
+		{"role":"developer","content":"c","reasoning_content":"r"}]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Message{{Role: "system", Content: "be brief"}, {Role: "user", Content: "a\nb\u2028"},
+		{Role: "assistant", ReasoningContent: "hm"}, {Role: "tool"}, {Role: "developer", Content: "c", ReasoningContent: "r"}}
+	if !reflect.DeepEqual(f.Request.Messages, want) || f.Request.Prompt != "" {
+		t.Fatalf("got %+v", f.Request.Messages)
+	}
+}
+
+func TestParseControl(t *testing.T) {
+	for in, want := range map[string]Frame{
+		`{"event":"cancel","id":"a"}`:                           {Kind: KindCancel, ID: "a"},
+		`{"id":7,"event":"cancel","prompt":3}`:                  {Kind: KindCancel, ID: "7"},
+		`{"type":"metrics"}`:                                    {Kind: KindMetrics},
+		`{"type":"health","id":"h"}`:                            {Kind: KindHealth, ID: "h"},
+		" {\"type\" : \"info\" , \"event\":null}\n":             {Kind: KindInfo},
+		`{"\u0074ype":"info","temperature":"ignored for info"}`: {Kind: KindInfo},
+	} {
+		if f, err := parse(t, in); err != nil || f != want {
+			t.Errorf("%s: %+v, %v; want %+v", in, f, err, want)
+		}
+	}
+}
+
+// TestParseErrors: the message names the field, what it is, and what it may be.
+func TestParseErrors(t *testing.T) {
+	long := strings.Repeat("x", 300)
+	for _, c := range []struct {
+		in   string
+		id   string
+		code Code
+		want string // part of the message
+	}{
+		{``, "", InvalidJSON, "ends too early"},
+		{`{`, "", InvalidJSON, "ends too early, after 1 bytes"},
+		{`{"id":"a","prompt":"hi"`, "a", InvalidJSON, "ends too early"},
+		{`{"id":"a","prompt":"hi}`, "a", InvalidJSON, "the string has no end"},
+		{`{"id":"a","prompt":"hi",}`, "a", InvalidJSON, `byte 24: a key in double quotes expected, not "}"`},
+		{`{"id":"a" "prompt"`, "a", InvalidJSON, "a comma or } expected"},
+		{`{"id":12,"x":tru}`, "12", InvalidJSON, "byte 13: a value expected"},
+		{`{"id":"a","x":01}`, "a", InvalidJSON, "byte 14: not a JSON number"},
+		{`{"id":"a","x":NaN}`, "a", InvalidJSON, "a value expected"},
+		{`{"id":"a","x":1-2}`, "a", InvalidJSON, "a comma or } expected"},
+		{`{"id":"a","x":[1}`, "a", InvalidJSON, "a comma or ] expected"},
+		{`{"id":"a","prompt":"hi"} {}`, "a", InvalidJSON, "the end expected"},
+		{"{\"prompt\":\"\xff\",\"id\":\"a\"}", "a", InvalidJSON, "not valid UTF-8, from byte 11 on"},
+		{"{\"prompt\":\"a\nb\",\"id\":\"a\"}", "a", InvalidJSON, "raw control character 0x0a"},
+		{`{"prompt":"\ud800","id":"a"}`, "a", InvalidJSON, `half a surrogate pair, \ud800`},
+		{`{"prompt":"\ud800\u0041","id":"a"}`, "a", InvalidJSON, `half a surrogate pair`},
+		{`{"prompt":"\udc00\ud800","id":"a"}`, "a", InvalidJSON, `half a surrogate pair, \udc00`},
+		{`{"id":tru}`, "", InvalidJSON, "a value expected"},
+		{`{"id":`, "", InvalidJSON, "ends too early"},
+		{`{"prompt":"\x","id":"a"}`, "", InvalidJSON, "an unknown escape"},
+		{`{"prompt":"\u12g4","id":"a"}`, "", InvalidJSON, "four hexadecimal digits"},
+		{`{"id":"a","prompt":` + strings.Repeat("[", 65), "a", InvalidJSON, "deeper than 64 levels"},
+		{strings.Repeat("[", 1<<20), "", InvalidJSON, "deeper than 64 levels"},
+		{`{"id":"a","x":[` + strings.Repeat("0,", maxValues) + `0]}`, "a", InvalidJSON, "more than 65536 JSON values"},
+		{`[]`, "", BadRequest, "the message is an array; it must be a JSON object"},
+		{`3`, "", BadRequest, "the message is a number; it must be a JSON object"},
+		{`"\u0000"`, "", BadRequest, "the message is a string"},
+
+		{`{}`, "", BadRequest, `field "id" is missing; it must be a string of 1…128 bytes`},
+		{`{"prompt":"hi"}`, "", BadRequest, `field "id" is missing`},
+		{`{"id":"","prompt":"hi"}`, "", BadRequest, `field "id" has 0 bytes`},
+		{`{"id":"` + long + `","prompt":"hi"}`, "", BadRequest, `field "id" has 300 bytes`},
+		{`{"id":"a\u0000b","prompt":"hi"}`, "", BadRequest, `field "id" has 3 bytes`},
+		{`{"id":1.5,"prompt":"hi"}`, "", BadRequest, `field "id" is 1.5; it must be`},
+		{`{"id":{},"prompt":"hi"}`, "", BadRequest, `field "id" is an object; it must be`},
+		{`{"id":"a"}`, "a", BadRequest, `fields "prompt" and "messages" are missing`},
+		{`{"id":"a","prompt":"x","messages":[{"role":"user","content":"x"}]}`, "a", BadRequest, `both given`},
+		{`{"prompt":7,"id":"a"}`, "a", BadRequest, `field "prompt" is a number; it must be a string`},
+		{`{"prompt":"","id":"a"}`, "a", BadRequest, `field "prompt" is empty`},
+		{`{"prompt":"a\u0000","id":"a"}`, "a", BadRequest, `field "prompt" holds a NUL character, at byte 1`},
+		{`{"prompt":"a","prompt":"b","id":"a"}`, "a", BadRequest, `field "prompt" is given twice`},
+		{`{"prompt":"a","\u0070rompt":"b","id":"a"}`, "a", BadRequest, `field "prompt" is given twice`},
+		{`{"id":"a","id":"b","prompt":"x"}`, "a", BadRequest, `field "id" is given twice`},
+		{`{"id":"a","prompt":"x","max_tokens":1,"n_predict":1}`, "a", BadRequest, `field "max_tokens" is given twice ("n_predict" is the same field)`},
+
+		{`{"id":"a","messages":{}}`, "a", BadRequest, `field "messages" is an object; it must be an array`},
+		{`{"id":"a","messages":[]}`, "a", BadRequest, `field "messages" is empty`},
+		{`{"id":"a","messages":["x"]}`, "a", BadRequest, `field "messages[0]" is a string; it must be an object`},
+		{`{"id":"a","messages":[{"role":"user","content":"x"},{"content":"x"}]}`, "a", BadRequest, `field "messages[1].role" is missing`},
+		{`{"id":"a","messages":[{"role":"boss","content":"x"}]}`, "a", BadRequest, `field "messages[0].role" is "boss"; it must be "system"`},
+		{`{"id":"a","messages":[{"role":"user"}]}`, "a", BadRequest, `field "messages[0].content" is missing`},
+		{`{"id":"a","messages":[{"role":"user","content":7}]}`, "a", BadRequest, `field "messages[0].content" is a number`},
+		{`{"id":"a","messages":[{"role":"user","content":[7]}]}`, "a", BadRequest, `field "messages[0].content[0]" is a number`},
+		{`{"id":"a","messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, "a", BadRequest, `"messages[0].content[0].type" is "image_url"; it must be "text"`},
+		{`{"id":"a","messages":[{"role":"user","content":[{"type":"text"}]}]}`, "a", BadRequest, `"messages[0].content[0].text" is missing`},
+		{`{"id":"a","messages":[{"role":"user","content":"\u0000"}]}`, "a", BadRequest, `NUL`},
+		{`{"id":"a","messages":[{"role":"assistant","content":"","tool_calls":[{}]}]}`, "a", BadRequest, `"messages[0].tool_calls" is not supported`},
+
+		{`{"id":"a","prompt":"x","max_tokens":"7"}`, "a", BadRequest, `field "max_tokens" is a string; it must be an integer of -1…134217728`},
+		{`{"id":"a","prompt":"x","max_tokens":0}`, "a", BadRequest, `field "max_tokens" is 0`},
+		{`{"id":"a","prompt":"x","max_tokens":1.5}`, "a", BadRequest, `field "max_tokens" is 1.5; it must be an integer`},
+		{`{"id":"a","prompt":"x","max_tokens":99999999999999999999}`, "a", BadRequest, `it must be an integer of`},
+		{`{"id":"a","prompt":"x","n_predict":-2}`, "a", BadRequest, `field "n_predict" is -2`},
+		{`{"id":"a","prompt":"x","temperature":true}`, "a", BadRequest, `field "temperature" is a boolean; it must be a number of 0…100`},
+		{`{"id":"a","prompt":"x","temperature":-0.1}`, "a", BadRequest, `field "temperature" is -0.1; it must be a number of 0…100`},
+		{`{"id":"a","prompt":"x","temperature":1e999}`, "a", BadRequest, `field "temperature" is 1e999`},
+		{`{"id":"a","prompt":"x","temperature":1` + long[:0] + strings.Repeat("0", 5000) + `}`, "a", BadRequest, `00…; it must be a number of 0…100`},
+		{`{"id":"a","prompt":"x","top_p":1.01}`, "a", BadRequest, `field "top_p" is 1.01; it must be a number of 0…1`},
+		{`{"id":"a","prompt":"x","top_k":-2}`, "a", BadRequest, `field "top_k" is -2`},
+		{`{"id":"a","prompt":"x","repeat_penalty":0}`, "a", BadRequest, `field "repeat_penalty" is 0; it must be a number of 0.01…10`},
+		{`{"id":"a","prompt":"x","seed":-2}`, "a", BadRequest, `field "seed" is -2`},
+		{`{"id":"a","prompt":"x","seed":18446744073709551616}`, "a", BadRequest, `field "seed" is 18446744073709551616`},
+		{`{"id":"a","prompt":"x","stop":7}`, "a", BadRequest, `field "stop" is a number; it must be a string or an array of up to 16 strings`},
+		{`{"id":"a","prompt":"x","stop":[7]}`, "a", BadRequest, `field "stop entry" is a number`},
+		{`{"id":"a","prompt":"x","stop":""}`, "a", BadRequest, `field "stop" has an entry of 0 bytes`},
+		{`{"id":"a","prompt":"x","stop":["` + long + `"]}`, "a", BadRequest, `field "stop" has an entry of 300 bytes`},
+		{`{"id":"a","prompt":"x","stop":["` + strings.Repeat(`a","`, 16) + `a"]}`, "a", BadRequest, `field "stop" has 17 entries`},
+		{`{"id":"a","prompt":"x","stream":"yes"}`, "a", BadRequest, `field "stream" is a string; it must be true or false`},
+		{`{"id":"a","prompt":"x","logit_bias":7}`, "a", BadRequest, `field "logit_bias" is a number`},
+		{`{"id":"a","prompt":"x","logit_bias":{"the":1}}`, "a", BadRequest, `field "logit_bias" has the key "the"; it must be a token id`},
+		{`{"id":"a","prompt":"x","logit_bias":{"-1":1}}`, "a", BadRequest, `has the key "-1"`},
+		{`{"id":"a","prompt":"x","logit_bias":{"1":true}}`, "a", BadRequest, `field "logit_bias of token 1" is a boolean`},
+		{`{"id":"a","prompt":"x","logit_bias":[[1]]}`, "a", BadRequest, `field "logit_bias[0]" has 1 entries`},
+		{`{"id":"a","prompt":"x","logit_bias":[["the",1]]}`, "a", BadRequest, `field "logit_bias[0][0]" is a string`},
+		{`{"id":"a","prompt":"x","logit_bias":[[1,1e9]]}`, "a", BadRequest, `it must be a number of -1000…1000`},
+		{`{"id":"a","prompt":"x","logit_bias":[` + strings.Repeat(`[1,1],`, 1024) + `[1,1]]}`, "a", BadRequest, `field "logit_bias" has 1025 entries`},
+		{`{"id":"a","prompt":"x","logprobs":21}`, "a", BadRequest, `field "logprobs" is 21; it must be an integer of 0…20`},
+		{`{"id":"a","prompt":"x","logprobs":"yes"}`, "a", BadRequest, `field "logprobs" is a string`},
+		{`{"id":"a","prompt":"x","priority":"high"}`, "a", BadRequest, `field "priority" is "high"; it must be "interactive"`},
+		{`{"id":"a","prompt":"x","priority":[]}`, "a", BadRequest, `field "priority" is an array`},
+		{`{"id":"a","prompt":"x","service_tier":"gold"}`, "a", BadRequest, `field "service_tier" is "gold"; it must be "auto"`},
+		{`{"id":"a","prompt":"x","slo":5}`, "a", BadRequest, `field "slo" is a number; it must be an object`},
+		{`{"id":"a","prompt":"x","slo":{"target_tbt_ms":-1}}`, "a", BadRequest, `field "slo.target_tbt_ms" is -1; it must be a number of 0…3600000 milliseconds`},
+		{`{"id":"a","prompt":"x","metadata":"` + strings.Repeat("x", 4096) + `"}`, "a", BadRequest, `field "metadata" has 4098 bytes of JSON; it must be at most 4096`},
+		{`{"id":"a","prompt":"x","metadat\u0061":1}`, "a", BadRequest, `without escapes`},
+		{`{"id":"a","prompt":"x","tools":[{}]}`, "a", BadRequest, `field "tools" is not supported`},
+		{`{"id":"a","prompt":"x","response_format":{"type":"json_object"}}`, "a", BadRequest, `field "response_format" is not supported`},
+		{`{"id":"a","prompt":"x","n":2}`, "a", BadRequest, `field "n" is not supported`},
+
+		{`{"event":"cancel"}`, "", BadRequest, `field "id" is missing`},
+		{`{"event":"stop","id":"a"}`, "a", BadRequest, `field "event" is "stop"; it must be "cancel"`},
+		{`{"event":5,"id":"a"}`, "a", BadRequest, `field "event" is a number; it must be "cancel"`},
+		{`{"type":"cancel","id":"a"}`, "a", BadRequest, `field "type" is "cancel"; it must be "metrics"`},
+		{`{"type":"info","event":"cancel","id":"a"}`, "a", BadRequest, `not two`},
+	} {
+		name := c.in
+		if len(name) > 60 {
+			name = name[:60] + "…"
+		}
+		_, err := parse(t, c.in)
+		var re *RequestError
+		if !errors.As(err, &re) {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if re.ID != c.id || re.Code != c.code || !strings.Contains(re.Message, c.want) {
+			t.Errorf("%s:\n got id %q, %s: %s\nwant id %q, %s: …%s…", name, re.ID, re.Code, re.Message, c.id, c.code, c.want)
+		}
+		if len(re.Message) > 400 {
+			t.Errorf("%s: a message of %d bytes", name, len(re.Message))
+		}
+	}
+}
+
+func TestParsePromptLimit(t *testing.T) {
+	def := DefaultRequest()
+	p := &Parser{MaxPromptBytes: 10}
+	for in, field := range map[string]string{
+		`{"id":"a","prompt":"%s"}`: "prompt",
+		`{"id":"a","messages":[{"role":"user","content":"01234"},{"role":"user","content":"%s"}]}`: "messages",
+	} {
+		room := 10
+		if field == "messages" {
+			room = 5
+		}
+		if _, err := Parse(p, fmt.Appendf(nil, in, strings.Repeat("é", room/2)+strings.Repeat("x", room%2)), &def); err != nil {
+			t.Errorf("%s at the limit: %v", field, err)
+		}
+		_, err := Parse(p, fmt.Appendf(nil, in, strings.Repeat("x", room+1)), &def)
+		var re *RequestError
+		if !errors.As(err, &re) || re.Code != PromptTooLarge || re.ID != "a" || !strings.Contains(re.Message, `"`+field+`" has 11 bytes of text; --max-prompt-bytes is 10`) {
+			t.Errorf("%s over the limit: %v", field, err)
+		}
+	}
+}
+
+// TestRequestOwnsItsMemory: a parsed request outlives the frame and the parser's next message.
+func TestRequestOwnsItsMemory(t *testing.T) {
+	def := DefaultRequest()
+	p := new(Parser)
+	in := []byte(`{"id":"abc","messages":[{"role":"user","content":"a\nb"},{"role":"user","content":[{"type":"text","text":"plain"}]}],
+		"stop":["one","t\"wo"],"metadata":{"k":"value"},"logit_bias":{"3":1},"seed":7}`)
+	f, err := Parse(p, in, &def)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := fmt.Sprintf("%+v", *f.Request)
+	for i := range in {
+		in[i] = '#'
+	}
+	if _, err := Parse(p, []byte(`{"id":"`+strings.Repeat("z", 100)+`","prompt":"`+strings.Repeat("Z", 300)+`","stop":["qqqqqqqqqqqqqq"]}`), &def); err != nil {
+		t.Fatal(err)
+	}
+	if after := fmt.Sprintf("%+v", *f.Request); after != before {
+		t.Errorf("changed:\nbefore %s\nafter  %s", before, after)
+	}
+}
+
+// TestParserGivesLargeMemoryBack: one large message must not stay resident for good.
+func TestParserGivesLargeMemoryBack(t *testing.T) {
+	def := DefaultRequest()
+	p := new(Parser)
+	if _, err := Parse(p, []byte(`{"id":"a","prompt":"`+strings.Repeat("x", keepPayload)+`"}`), &def); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.ValueOf(&p.json).Elem().IsZero() || p.scan.b != nil {
+		t.Error("the parser kept the tree of a large message")
+	}
+}

@@ -1,0 +1,305 @@
+package wire
+
+import (
+	"fmt"
+	"unicode/utf8"
+)
+
+const (
+	maxDepth  = 64      // nesting of a message; a request needs 5
+	maxValues = 1 << 16 // JSON values of a message: about 7 MB of tree at most
+)
+
+// span is a part of a payload; the zero span is none.
+type span struct{ start, end int }
+
+// scanner checks that a payload is one JSON text, without recursion and without allocating. It also notes where the
+// top-level values "id" and "metadata" lie: the id to answer even a message that cannot be parsed, the metadata to
+// echo it byte by byte.
+type scanner struct {
+	b      []byte
+	i      int
+	values int
+	depth  int
+	object [maxDepth]bool // is the container at depth d an object
+
+	id, metadata span
+	soft         string // the first defect that leaves the structure readable
+}
+
+// scan returns "" or what is wrong with b and where.
+func (s *scanner) scan(b []byte) string {
+	*s = scanner{b: b}
+	if !utf8.Valid(b) {
+		s.soft = fmt.Sprintf("the message is not valid UTF-8, from byte %d on", invalidUTF8(b))
+	}
+	if bad := s.structure(); bad != "" {
+		return bad
+	}
+	return s.soft
+}
+
+// structure walks the text. want says what may come next.
+func (s *scanner) structure() string {
+	const (
+		value = iota
+		firstValueOrEnd
+		key
+		firstKeyOrEnd
+		commaOrEnd
+	)
+	want := value
+	var field *span // the top-level value to note, if this is one of those; it begins at start
+	var start int
+	for {
+		s.space()
+		if s.i == len(s.b) {
+			if want == commaOrEnd && s.depth == 0 {
+				return ""
+			}
+			return fmt.Sprintf("the JSON ends too early, after %d bytes", len(s.b))
+		}
+		c := s.b[s.i]
+		switch want {
+		case commaOrEnd:
+			if s.depth == 1 && field != nil {
+				*field, field = span{start, s.valueEnd(start)}, nil
+			}
+			switch {
+			case s.depth == 0:
+				return s.unexpected("the end")
+			case c == ',' && s.object[s.depth-1]:
+				want = key
+			case c == ',':
+				want = value
+			case c == '}' && s.object[s.depth-1], c == ']' && !s.object[s.depth-1]:
+				s.depth--
+			case s.object[s.depth-1]:
+				return s.unexpected("a comma or }")
+			default:
+				return s.unexpected("a comma or ]")
+			}
+			s.i++
+			continue
+		case firstKeyOrEnd, key:
+			if c == '}' && want == firstKeyOrEnd {
+				s.i++
+				s.depth--
+				want = commaOrEnd
+				continue
+			}
+			if c != '"' {
+				return s.unexpected("a key in double quotes")
+			}
+			quote := s.i
+			if bad := s.str(); bad != "" {
+				return bad
+			}
+			name := s.b[quote+1 : s.i-1]
+			s.space()
+			if s.i == len(s.b) || s.b[s.i] != ':' {
+				return s.unexpected("a colon")
+			}
+			s.i++
+			s.space()
+			if s.depth == 1 {
+				switch string(name) {
+				case "id":
+					field = &s.id
+				case "metadata":
+					field = &s.metadata
+				}
+				start = s.i
+			}
+			want = value
+			continue
+		case firstValueOrEnd:
+			if c == ']' {
+				s.i++
+				s.depth--
+				want = commaOrEnd
+				continue
+			}
+		}
+		if s.values++; s.values > maxValues {
+			return fmt.Sprintf("the message holds more than %d JSON values", maxValues)
+		}
+		switch {
+		case c == '{' || c == '[':
+			if s.depth == maxDepth {
+				return fmt.Sprintf("byte %d: JSON nested deeper than %d levels", s.i, maxDepth)
+			}
+			s.object[s.depth] = c == '{'
+			s.depth++
+			s.i++
+			want = firstValueOrEnd
+			if c == '{' {
+				want = firstKeyOrEnd
+			}
+			continue
+		case c == '"':
+			if bad := s.str(); bad != "" {
+				return bad
+			}
+		case c == '-' || c >= '0' && c <= '9':
+			if bad := s.number(); bad != "" {
+				return bad
+			}
+		case !s.literal("true") && !s.literal("false") && !s.literal("null"):
+			return s.unexpected("a value")
+		}
+		want = commaOrEnd
+	}
+}
+
+// valueEnd is where the value that begins at start ends: the white space before s.i is not part of it.
+func (s *scanner) valueEnd(start int) int {
+	e := s.i
+	for e > start && isSpace(s.b[e-1]) {
+		e--
+	}
+	return e
+}
+
+func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
+
+func (s *scanner) space() {
+	for s.i < len(s.b) && isSpace(s.b[s.i]) {
+		s.i++
+	}
+}
+
+func (s *scanner) literal(w string) bool {
+	if len(s.b)-s.i < len(w) || string(s.b[s.i:s.i+len(w)]) != w {
+		return false
+	}
+	s.i += len(w)
+	return true
+}
+
+func (s *scanner) digits() bool {
+	start := s.i
+	for s.i < len(s.b) && s.b[s.i] >= '0' && s.b[s.i] <= '9' {
+		s.i++
+	}
+	return s.i > start
+}
+
+func (s *scanner) number() string {
+	start := s.i
+	if s.b[s.i] == '-' {
+		s.i++
+	}
+	leading := s.i
+	ok := s.digits() && (s.b[leading] != '0' || s.i == leading+1)
+	if ok && s.i < len(s.b) && s.b[s.i] == '.' {
+		s.i++
+		ok = s.digits()
+	}
+	if ok && s.i < len(s.b) && (s.b[s.i] == 'e' || s.b[s.i] == 'E') {
+		if s.i++; s.i < len(s.b) && (s.b[s.i] == '+' || s.b[s.i] == '-') {
+			s.i++
+		}
+		ok = s.digits()
+	}
+	if !ok {
+		return fmt.Sprintf("byte %d: not a JSON number", start)
+	}
+	return ""
+}
+
+// plain are the bytes that stand for themselves in a JSON string. (UTF-8 is checked for the whole text.)
+var plain = func() (t [256]bool) {
+	for c := 0x20; c < 256; c++ {
+		t[c] = c != '"' && c != '\\'
+	}
+	return
+}()
+
+// str checks the string that begins at s.i and moves behind it.
+func (s *scanner) str() string {
+	start := s.i
+	b, i := s.b, s.i+1
+	for i < len(b) {
+		c := b[i]
+		switch {
+		case plain[c]:
+			i++
+		case c == '"':
+			s.i = i + 1
+			return ""
+		case c == '\\':
+			n, bad := escape(b[i:])
+			if n == 0 {
+				return fmt.Sprintf("byte %d: %s", i, bad)
+			}
+			if bad != "" {
+				s.note(i, bad)
+			}
+			i += n
+		default:
+			s.note(i, fmt.Sprintf("a raw control character 0x%02x in a string; write it as \\u%04x", c, c))
+			i++
+		}
+	}
+	return fmt.Sprintf("byte %d: the string has no end", start)
+}
+
+func (s *scanner) note(at int, bad string) {
+	if s.soft == "" {
+		s.soft = fmt.Sprintf("byte %d: %s", at, bad)
+	}
+}
+
+// escape returns the length of the escape sequence at b[0], 0 if it is none, and what is wrong with it.
+func escape(b []byte) (int, string) {
+	if len(b) < 2 {
+		return 0, "the string has no end"
+	}
+	switch b[1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return 2, ""
+	case 'u':
+		u, ok := hex4(b)
+		switch {
+		case !ok:
+			return 0, `\u needs four hexadecimal digits`
+		case u < 0xd800 || u > 0xdfff:
+			return 6, ""
+		case u < 0xdc00:
+			if low, ok := hex4(b[6:]); ok && low >= 0xdc00 && low <= 0xdfff {
+				return 12, ""
+			}
+		}
+		return 6, fmt.Sprintf(`half a surrogate pair, \u%04x: such a text has no UTF-8`, u)
+	}
+	return 0, "an unknown escape in a string"
+}
+
+// hex4 reads \uXXXX at b[0].
+func hex4(b []byte) (u uint32, ok bool) {
+	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
+		return 0, false
+	}
+	for _, c := range b[2:6] {
+		switch {
+		case c >= '0' && c <= '9':
+			c -= '0'
+		case c >= 'a' && c <= 'f':
+			c -= 'a' - 10
+		case c >= 'A' && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return 0, false
+		}
+		u = u<<4 | uint32(c)
+	}
+	return u, true
+}
+
+func (s *scanner) unexpected(want string) string {
+	if s.i >= len(s.b) {
+		return fmt.Sprintf("the JSON ends too early, after %d bytes", len(s.b))
+	}
+	return fmt.Sprintf("byte %d: %s expected, not %q", s.i, want, s.b[s.i:s.i+1])
+}
