@@ -64,7 +64,7 @@ type Info struct {
 	PID     int           `json:"pid"`
 	Socket  string        `json:"socket"`
 	Uptime  int64         `json:"uptime_ms"`
-	Model   *InfoModel    `json:"model"`  // null while loading
+	Model   *InfoModel    `json:"model"` // null while loading
 	Caps    *Capabilities `json:"capabilities"`
 	Config  InfoConfig    `json:"config"`
 	Memory  InfoMemory    `json:"memory"`

@@ -1,0 +1,57 @@
+package bench
+
+import (
+	"fmt"
+	"net"
+
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// conn is a client connection with one read buffer: what a lean program would write.
+type conn struct {
+	net.Conn
+	split wire.Splitter
+	buf   []byte
+	rest  []byte // received, not yet split
+	out   []byte
+	p     wire.Parser
+	ev    wire.Event
+}
+
+// defaults is what a request has that says nothing: only what differs is sent.
+var defaults = wire.DefaultRequest()
+
+func dial(socket string) (*conn, error) {
+	c, err := net.Dial("unix", socket)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the daemon: %w", err)
+	}
+	return &conn{Conn: c, buf: make([]byte, 16<<10), split: wire.Splitter{Max: wire.MaxEventBytes}}, nil
+}
+
+func (c *conn) send(r *wire.Request) error {
+	c.out = wire.AppendRequest(c.out[:0], r, &defaults)
+	_, err := c.Write(c.out)
+	return err
+}
+
+// next returns the next event, valid until the call after.
+func (c *conn) next() (*wire.Event, error) {
+	for {
+		for len(c.rest) > 0 {
+			payload, rest, err := c.split.Next(c.rest)
+			if err != nil {
+				return nil, err
+			}
+			c.rest = rest
+			if payload != nil {
+				return &c.ev, c.p.ParseEvent(payload, &c.ev)
+			}
+		}
+		n, err := c.Read(c.buf)
+		if err != nil {
+			return nil, fmt.Errorf("read from the daemon: %w", err)
+		}
+		c.rest = c.buf[:n]
+	}
+}

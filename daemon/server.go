@@ -1,0 +1,276 @@
+// Package daemon joins the parts into the server: configuration, the decode loop, the life cycle.
+//
+// Three goroutines matter: the poller (package ipc), which owns the sockets; intake, which renders and tokenizes;
+// and the decode loop, which owns the engine and every request. docs/ARCHITECTURE.md follows a token through them.
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/uma-serve/uma-serve/internal/buildinfo"
+	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/metrics"
+	"github.com/uma-serve/uma-serve/models"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/sampler"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// Opener loads a model: runtime/llama's Open, or a test's.
+type Opener func(runtime.Options) (runtime.Engine, error)
+
+// Server is one daemon. The fields above the line never change after New.
+type Server struct {
+	cfg      *Config
+	log      *slog.Logger
+	metrics  *metrics.Metrics
+	listener *ipc.Listener
+	poller   *ipc.Loop
+	start    time.Time
+	scratch  *sampler.Scratch
+	defaults wire.Request
+	jobs     chan job
+
+	model *model               // written before loop is stored, read after loop was loaded
+	loop  atomic.Pointer[loop] // nil while the model loads
+
+	loaded   atomic.Uint32 // model load progress, per mille
+	draining atomic.Bool
+	inside   atomic.Int64 // requests accepted by the handler and not yet finalised
+}
+
+// job is a parsed request on its way through intake.
+type job struct {
+	conn    *ipc.Conn
+	req     *wire.Request
+	arrived time.Time
+}
+
+// Run serves until ctx ends or a signal asks it to stop, and returns nil after an orderly stop.
+func Run(ctx context.Context, cfg *Config, open Opener) error {
+	s, err := New(cfg, cfg.logger(os.Stderr))
+	if err != nil {
+		return err
+	}
+	return s.Serve(ctx, open)
+}
+
+// New binds the socket, so that a second daemon or a wrong path is told before a model is loaded.
+func New(cfg *Config, log *slog.Logger) (*Server, error) {
+	mode, err := cfg.socketMode()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		cfg: cfg, log: log, start: time.Now(), scratch: sampler.NewScratch(), defaults: wire.DefaultRequest(),
+		jobs:    make(chan job, cfg.MaxQueue+cfg.Parallel),
+		metrics: metrics.New(metrics.Build{Version: buildinfo.Version, Engine: buildinfo.Engine()}),
+	}
+	s.defaults.Sampling = sampler.DefaultParams()
+	if s.listener, err = ipc.Listen(ipc.ListenConfig{Path: cfg.socketPath(), Mode: mode, Group: cfg.SocketGroup}); err != nil {
+		return nil, err
+	}
+	s.poller, err = ipc.New(ipc.Config{
+		MaxFrameBytes: cfg.MaxFrameBytes, MaxPromptBytes: cfg.MaxPromptBytes, MaxSessions: cfg.MaxSessions,
+		IdleTimeout: cfg.IdleTimeout, Defaults: &s.defaults, Log: log,
+	}, s.listener, s)
+	if err != nil {
+		s.listener.Close()
+		return nil, err
+	}
+	s.registerSources()
+	return s, nil
+}
+
+// Serve loads the model, answers requests, and stops in order: on the first SIGTERM or SIGINT, or when ctx ends,
+// it takes nothing new and lets what runs finish for --shutdown-timeout; a second signal ends it at once.
+func (s *Server) Serve(ctx context.Context, open Opener) error {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+
+	pollerDone := make(chan error, 1)
+	go func() { pollerDone <- s.poller.Run() }()
+	httpDone := s.serveHTTP()
+	defer func() {
+		daemon.SdNotify(false, daemon.SdNotifyStopping)
+		s.poller.Stop()
+		<-pollerDone
+		<-httpDone
+		s.listener.Close()
+	}()
+
+	// The load runs beside, so that health answers "loading" and a signal can stop it.
+	type loaded struct {
+		eng runtime.Engine
+		err error
+	}
+	ready := make(chan loaded, 1)
+	var quit atomic.Bool
+	go func() {
+		eng, err := s.openModel(open, &quit)
+		ready <- loaded{eng, err}
+	}()
+	var eng runtime.Engine
+	select {
+	case r := <-ready:
+		if r.err != nil {
+			return r.err
+		}
+		eng = r.eng
+	case <-ctx.Done():
+	case sig := <-signals:
+		s.log.Info("stopping while the model loads", "signal", sig.String())
+	}
+	if eng == nil {
+		quit.Store(true)
+		if r := <-ready; r.err == nil {
+			r.eng.Close()
+		}
+		return nil
+	}
+	defer eng.Close()
+
+	l, err := s.startLoop(eng)
+	if err != nil {
+		return err
+	}
+	loopDone := make(chan struct{})
+	go func() {
+		l.run()
+		close(loopDone)
+	}()
+	intakeDone := make(chan struct{})
+	go func() {
+		s.intake(l)
+		close(intakeDone)
+	}()
+	s.log.Info("ready", "socket", s.listener.Path(), "model", s.model.info.Name, "n_ctx", s.model.caps.ContextTokens,
+		"parallel", s.cfg.Parallel, "policy", s.cfg.Policy, "device", s.model.caps.DeviceName, "took", time.Since(s.start).Round(time.Millisecond))
+	daemon.SdNotify(false, daemon.SdNotifyReady+"\nSTATUS=serving "+s.model.info.Name)
+	stopWatchdog := s.watchdog()
+	defer stopWatchdog()
+
+	var failed error
+	select {
+	case <-ctx.Done():
+	case sig := <-signals:
+		s.log.Info("draining: new requests are refused, running ones finish; a second signal stops at once",
+			"signal", sig.String(), "timeout", s.cfg.ShutdownTimeout, "requests", l.state.requests.Load())
+	case failed = <-pollerDone:
+		pollerDone <- failed
+		s.log.Error("the poller ended", "error", failed)
+	}
+	s.draining.Store(true)
+	daemon.SdNotify(false, daemon.SdNotifyStopping+"\nSTATUS=finishing running requests")
+	s.poller.StopAccepting()
+	l.mail.put(command{kind: cmdDrain})
+	select {
+	case <-loopDone:
+	case <-time.After(s.cfg.ShutdownTimeout):
+		s.log.Warn("shutdown timeout: ending the requests that still run", "requests", l.state.requests.Load())
+	case sig := <-signals:
+		s.log.Warn("stopping at once", "signal", sig.String())
+	}
+	l.mail.put(command{kind: cmdStop})
+	eng.Abort()
+	<-loopDone
+	close(s.jobs)
+	<-intakeDone
+	s.poller.Drain(time.Second) // what is still in the send rings
+	s.log.Info("stopped")
+	return failed
+}
+
+// openModel loads the configured model, telling how far it is.
+func (s *Server) openModel(open Opener, quit *atomic.Bool) (runtime.Engine, error) {
+	path := s.cfg.Model
+	if path == "" {
+		var err error
+		if path, err = models.Default(); err != nil {
+			return nil, err
+		}
+		fmt.Fprintln(os.Stderr, "uma-serve:", models.Notice)
+	}
+	report := s.loadReporter(path)
+	defer report.finish()
+	// One sequence more than --parallel: a scratch id for copying ranges.
+	eng, err := open(runtime.Options{
+		ModelPath: path, ContextTokens: s.cfg.CtxSize, Batch: s.cfg.BatchSize, MicroBatch: s.cfg.UBatchSize,
+		Sequences: s.cfg.Parallel, Threads: s.cfg.Threads, ThreadsBatch: s.cfg.ThreadsBatch,
+		GPULayers: s.cfg.GPULayers, FlashAttn: s.cfg.FlashAttn, KVTypeK: s.cfg.CacheTypeK, KVTypeV: s.cfg.CacheTypeV,
+		MLock: s.cfg.MLock, NoMMap: s.cfg.NoMMap,
+		Progress: func(f float32) bool {
+			s.loaded.Store(uint32(f * 1000))
+			report.set(f)
+			return !quit.Load()
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load %s: %w", path, err)
+	}
+	return eng, nil
+}
+
+// startLoop builds the decode loop on a loaded engine and lets requests in.
+func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
+	m := newModel(eng)
+	background := s.cfg.MaxBackground
+	if background == 0 {
+		background = s.cfg.Parallel
+	}
+	sc, err := sched.New(sched.Config{
+		Policy: s.cfg.Policy, MaxRunning: s.cfg.Parallel, Cells: m.caps.ContextTokens, MaxBatch: m.caps.MaxBatch,
+		TickBudget: msDuration(s.cfg.TickBudgetMs), Guard: msDuration(s.cfg.GuardMs), MaxQueue: s.cfg.MaxQueue,
+		MaxBackground: background,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("scheduler: %w", err)
+	}
+	if m.noChat != nil {
+		s.log.Warn("no chat: "+m.noChat.Error(), "model", m.info.Name)
+	}
+	if !m.caps.CanRemoveRange {
+		s.log.Info("this model's KV memory cannot drop ranges; an aborted or preempted sequence is computed again whole", "architecture", m.info.Architecture)
+	}
+	l := newLoop(s.cfg, s.log, eng, sc, s.metrics, m.tags)
+	l.finalised = func() { s.inside.Add(-1) }
+	s.model = m
+	s.loop.Store(l)
+	return l, nil
+}
+
+func msDuration(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
+
+// watchdog pings systemd, where it asked for it, as long as the daemon makes progress.
+func (s *Server) watchdog() (stop func()) {
+	interval, err := daemon.SdWatchdogEnabled(false)
+	if err != nil || interval == 0 {
+		return func() {}
+	}
+	t := time.NewTicker(interval / 2)
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-t.C:
+				if s.health().Status != "stalled" {
+					daemon.SdNotify(false, daemon.SdNotifyWatchdog)
+				}
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { t.Stop(); close(done) }
+}

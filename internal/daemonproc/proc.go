@@ -1,0 +1,158 @@
+// Package daemonproc runs a built uma-serve as a child process, for benchmarks and end-to-end tests: on a socket in
+// a directory of its own, stopped by PID, observed through the system.
+package daemonproc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Proc is a running daemon.
+type Proc struct {
+	Socket string
+	Cmd    *exec.Cmd
+
+	dir  string
+	done chan struct{}
+	err  error // of Wait; read after done
+
+	mu  sync.Mutex
+	log bytes.Buffer // stderr
+}
+
+// Write collects stderr.
+func (p *Proc) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.Write(b)
+}
+
+// Log is what the daemon wrote to stderr so far.
+func (p *Proc) Log() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.String()
+}
+
+// Start runs bin with args and waits until it answers that it is ready, or has ended, or timeout passed.
+func Start(bin string, timeout time.Duration, env []string, args ...string) (*Proc, error) {
+	dir, err := os.MkdirTemp("", "uma")
+	if err != nil {
+		return nil, err
+	}
+	p := &Proc{dir: dir, Socket: filepath.Join(dir, "uma.sock"), done: make(chan struct{})}
+	p.Cmd = exec.Command(bin, append([]string{"--socket", p.Socket, "--progress=false"}, args...)...)
+	p.Cmd.Env = append(os.Environ(), env...)
+	p.Cmd.Stderr = p
+	if err := p.Cmd.Start(); err != nil {
+		os.RemoveAll(dir)
+		return nil, err
+	}
+	go func() {
+		p.err = p.Cmd.Wait()
+		close(p.done)
+	}()
+	for deadline := time.Now().Add(timeout); ; time.Sleep(20 * time.Millisecond) {
+		select {
+		case <-p.done:
+			os.RemoveAll(dir)
+			return nil, fmt.Errorf("%s ended while starting: %v\n%s", bin, p.err, p.Log())
+		default:
+		}
+		if h, err := p.Ask("health"); err == nil && strings.Contains(h, `"status":"ok"`) {
+			return p, nil
+		}
+		if time.Now().After(deadline) {
+			p.Stop(time.Second)
+			return nil, fmt.Errorf("%s was not ready after %v\n%s", bin, timeout, p.Log())
+		}
+	}
+}
+
+// Ask sends an admin request over HTTP ("health", "info", "metrics" as JSON) and returns the body. It uses no
+// connection pool, so that it leaves no descriptor behind.
+func (p *Proc) Ask(what string) (string, error) {
+	c, err := net.DialTimeout("unix", p.Socket, time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(5 * time.Second))
+	fmt.Fprintf(c, "GET /%s HTTP/1.1\r\nHost: uma\r\nAccept: application/json\r\nConnection: close\r\n\r\n", what)
+	var b bytes.Buffer
+	if _, err := b.ReadFrom(c); err != nil {
+		return "", err
+	}
+	_, body, ok := strings.Cut(b.String(), "\r\n\r\n")
+	if !ok {
+		return "", errors.New("no HTTP answer")
+	}
+	return body, nil
+}
+
+// Stop sends SIGTERM and waits at most grace for the end; then SIGKILL. It returns the process's own error.
+func (p *Proc) Stop(grace time.Duration) error {
+	defer os.RemoveAll(p.dir)
+	p.Cmd.Process.Signal(syscall.SIGTERM)
+	if !p.Ended(grace) {
+		p.Cmd.Process.Kill()
+		<-p.done
+		return fmt.Errorf("did not end within %v of SIGTERM\n%s", grace, p.Log())
+	}
+	return p.err
+}
+
+// Ended waits at most d for the process to end by itself.
+func (p *Proc) Ended(d time.Duration) bool {
+	select {
+	case <-p.done:
+		return true
+	case <-time.After(d):
+		return false
+	}
+}
+
+// Err is the process's exit error; valid once Ended.
+func (p *Proc) Err() error { return p.err }
+
+// CPU is the processor time it used so far (Linux), user and system.
+func (p *Proc) CPU() (time.Duration, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	// Fields after the command name, which may hold spaces: 14 and 15 of the line are utime and stime.
+	_, rest, _ := strings.Cut(string(b), ") ")
+	f := strings.Fields(rest)
+	if len(f) < 13 {
+		return 0, errors.New("/proc/PID/stat is short")
+	}
+	var user, system int64
+	if _, err := fmt.Sscan(f[11]+" "+f[12], &user, &system); err != nil {
+		return 0, err
+	}
+	const ticksPerSecond = 100 // USER_HZ on every Linux architecture Go runs on
+	return time.Duration(user+system) * time.Second / ticksPerSecond, nil
+}
+
+// RSS is its resident set in bytes (Linux).
+func (p *Proc) RSS() (int64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.Cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	var size, resident int64
+	if _, err := fmt.Sscan(string(b), &size, &resident); err != nil {
+		return 0, err
+	}
+	return resident * int64(os.Getpagesize()), nil
+}
