@@ -1,0 +1,285 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/uma-serve/uma-serve/sampler"
+)
+
+// FuzzReadFrame: any bytes from a peer give frames within the limit or a FrameError, and memory grows with what was
+// received, never with what was announced (split checks both).
+func FuzzReadFrame(f *testing.F) {
+	f.Add([]byte("\x02\x00\x00\x00{}"), uint16(10))
+	f.Add([]byte("\xff\xff\xff\x00"), uint16(3))
+	f.Add([]byte("GET / HTTP/1.1\r\n"), uint16(300))
+	f.Add([]byte("\x00\x00\x00\x00"), uint16(0))
+	f.Fuzz(func(t *testing.T, stream []byte, max uint16) {
+		payloads, err := split(t, int(max)+1, stream, nil)
+		var whole []byte
+		for _, p := range payloads {
+			whole = AppendFrame(whole, []byte(p))
+		}
+		if !bytes.HasPrefix(stream, whole) || err == nil && len(whole) != len(stream) {
+			t.Fatalf("%d bytes in, %d bytes of frames out, %v", len(stream), len(whole), err)
+		}
+		Sniff(stream[:min(4, len(stream))], max%2 == 0)
+	})
+}
+
+// FuzzSplit: however the bytes are cut on their way, the same frames and lines come out, and the same error.
+func FuzzSplit(f *testing.F) {
+	f.Add([]byte("\x02\x00\x00\x00{}\x03\x00\x00\x00abc\x01\x00\x00\x00x"), []byte{0, 3}, uint8(10))
+	f.Add([]byte("one\r\ntwo\n\nthree"), []byte{1}, uint8(5))
+	f.Add([]byte("\x03\x00\x00\x00ab"), []byte{2, 0}, uint8(3))
+	f.Fuzz(func(t *testing.T, stream, cuts []byte, max uint8) {
+		want, wantErr := split(t, int(max)+1, stream, nil)
+		got, err := split(t, int(max)+1, stream, cuts)
+		if !slices.Equal(got, want) || !sameError(err, wantErr) {
+			t.Fatalf("frames %q, %v; uncut %q, %v", got, err, want, wantErr)
+		}
+		want, wantErr = lines(t, int(max)+1, stream, nil)
+		got, err = lines(t, int(max)+1, stream, cuts)
+		if !slices.Equal(got, want) || !sameError(err, wantErr) {
+			t.Fatalf("lines %q, %v; uncut %q, %v", got, err, want, wantErr)
+		}
+		if wantErr == nil {
+			whole := strings.ReplaceAll(strings.TrimSuffix(string(stream), "\n"), "\r\n", "\n")
+			if joined := strings.Join(want, "\n"); joined != whole && joined != strings.TrimSuffix(whole, "\r") {
+				t.Fatalf("lines %q of %q", want, stream)
+			}
+		}
+	})
+}
+
+func sameError(a, b error) bool {
+	return (a == nil) == (b == nil) && (a == nil || a.Error() == b.Error())
+}
+
+// FuzzParse: no payload panics; every error is an answer; the scanner agrees with encoding/json about what JSON is;
+// and what was understood means the same when it is written again.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		`{"id":"a","prompt":"hi"}`, `{"event":"cancel","id":7}`, `{"type":"metrics"}`, `{"id":"a","prompt":"\ud83d\ude00\ud800"}`,
+		`{"id":1,"messages":[{"role":"user","content":[{"type":"text","text":"a"}],"reasoning":"b"}],"stop":["a"],"seed":-1}`,
+		`{"id":"a","prompt":"x","logit_bias":{"5":-1.5,"6":false},"logprobs":true,"top_logprobs":2,"metadata": {"a":[ 1 ]} }`,
+		`{"id":"a","prompt":"x","max_tokens":1e2,"slo":{"target_ttft_ms":0.5},"temperature":0.7,"priority":3,"top_k":-1}`,
+		"{\"id\":\"a\",\"x\":\"\xff\"}", `[[[[[[`, `{"id":}`, "{\"a\":\"\x01\"}", `-0.0e+1`, `{"id":"\u0061","id":2}`,
+	} {
+		f.Add([]byte(s))
+	}
+	p := new(Parser)
+	f.Fuzz(func(t *testing.T, in []byte) {
+		var s scanner
+		bad := s.scan(in)
+		if strict := json.Valid(in) && utf8.Valid(in); bad == "" && !strict {
+			t.Fatalf("accepted, but not JSON: %q", in)
+		} else if strict && bad != "" && !strings.Contains(bad, "surrogate") && !strings.Contains(bad, "deeper") && !strings.Contains(bad, "JSON values") {
+			t.Fatalf("JSON, but refused: %q: %s", in, bad)
+		}
+		def := DefaultRequest()
+		frame, err := Parse(p, in, &def)
+		if err != nil {
+			var re *RequestError
+			if !errors.As(err, &re) || frame != (Frame{}) || !slices.Contains(Codes, re.Code) || re.Message == "" || !utf8.ValidString(re.Message) ||
+				re.ID != "" && !validID([]byte(re.ID)) || (re.Code == InvalidJSON) != (bad != "") {
+				t.Fatalf("%+v %#v", frame, err)
+			}
+			e := re.Event()
+			payload(t, AppendError(nil, &e))
+			return
+		}
+		if bad != "" {
+			t.Fatalf("parsed despite %s", bad)
+		}
+		var again []byte
+		switch frame.Kind {
+		case KindRequest:
+			again = AppendRequest(nil, frame.Request, nil)
+		case KindCancel:
+			again = AppendCancel(nil, frame.ID)
+		default:
+			again = AppendAdmin(nil, frame.Kind, frame.ID)
+		}
+		frame2, err := Parse(p, payload(t, again), &Request{})
+		if err != nil || !reflect.DeepEqual(frame, frame2) {
+			t.Fatalf("%q\nis %+v %+v\nwritten %q\nis %+v %+v, %v", in, frame, frame.Request, again, frame2, frame2.Request, err)
+		}
+		if frame.Kind == KindRequest {
+			short := payload(t, AppendRequest(nil, frame.Request, &def))
+			if frame2, err = Parse(p, short, &def); err != nil || !reflect.DeepEqual(frame, frame2) {
+				t.Fatalf("%q\nwritten without defaults %q\nis %+v, %v", in, short, frame2.Request, err)
+			}
+		}
+	})
+}
+
+// FuzzParseEvent: a client survives any server.
+func FuzzParseEvent(f *testing.F) {
+	tok, eos, fail, progress := sampleEvents()
+	for _, frame := range [][]byte{AppendToken(nil, &tok), AppendEOS(nil, &eos), AppendError(nil, &fail), AppendProgress(nil, &progress),
+		AppendReport(nil, KindInfo, "x", []byte(`{"a":1}`))} {
+		f.Add(frame[headerBytes:])
+	}
+	p := new(Parser)
+	var ev Event
+	f.Fuzz(func(t *testing.T, in []byte) {
+		if p.ParseEvent(in, &ev) == nil && !json.Valid(in) {
+			t.Fatalf("accepted, but not JSON: %q", in)
+		}
+	})
+}
+
+// FuzzString: the escaper writes what encoding/json writes.
+func FuzzString(f *testing.F) {
+	f.Add("plain")
+	f.Add("\u2028\xff\"\\\n\x00😀\xe2\x80")
+	f.Fuzz(func(t *testing.T, s string) {
+		if got, want := string(appendString(nil, s)), encoded(t, s); got != want {
+			t.Fatalf("%q: %s, want %s", s, got, want)
+		}
+	})
+}
+
+// FuzzRoundTrip: decode(encode(x)) == x for every message, over texts, numbers and flags.
+func FuzzRoundTrip(f *testing.F) {
+	f.Add("id", "text", []byte("\xe2\x82"), int64(7), uint64(9), float32(0.5), uint16(0xffff))
+	f.Add("é", "\u2028\"\\", []byte{}, int64(-1), uint64(0), float32(-3.25), uint16(0))
+	f.Fuzz(func(t *testing.T, id, text string, raw []byte, n int64, u uint64, x float32, flags uint16) {
+		text = strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "")
+		if id = strings.ToValidUTF8(id, ""); !validID([]byte(id)) {
+			id = "r"
+		}
+		flag := func(i int) bool { return flags>>i&1 == 1 }
+		size := func(limit int64) int { return int(uint64(n) % uint64(limit)) }
+		ms := func(i int64) time.Duration {
+			return time.Duration(uint64(n+i)%(MaxSLOMs*1000)) * time.Microsecond
+		}
+		within := func(lo, hi float32) float32 {
+			if !(x >= lo) {
+				return lo
+			}
+			return min(x, hi)
+		}
+		metadata := appendString(nil, text)
+		if len(metadata) > MaxMetadataBytes {
+			metadata = []byte(`[1, {"a":null} ]`)
+		}
+
+		r := Request{ID: id, Stream: flag(0), Progress: flag(1), Priority: Priority(flags >> 2 & 1), MaxTokens: size(MaxTokensLimit), TargetTTFT: ms(1), TargetTBT: ms(2),
+			Sampling: sampler.Params{Temperature: within(0, 100), TopK: size(math.MaxInt32), TopP: within(0, 1), MinP: within(0, 1), RepeatPenalty: within(0.01, 10),
+				FrequencyPenalty: within(-10, 10), PresencePenalty: within(-10, 10), PenaltyLastN: size(MaxTokensLimit) - 1, IgnoreEOS: flag(3), Logprobs: size(MaxLogprobs + 1)}}
+		if flag(4) {
+			r.Sampling.Seed, r.Sampling.SeedSet = u, true
+		}
+		if flag(5) {
+			r.Metadata = metadata
+		}
+		if flag(6) && len(text) > 0 && len(text) <= MaxStopBytes {
+			r.Stop = []string{text, "b"}
+		}
+		if flag(7) {
+			r.Sampling.LogitBias = []sampler.Bias{{Token: int32(size(math.MaxInt32)), Bias: within(-1000, 1000)}, {Token: 1, Bias: float32(math.Inf(-1))}}
+		}
+		if flag(8) || text == "" {
+			r.Messages = []Message{{Role: "system", Content: text}, {Role: "assistant", Content: "a", ReasoningContent: text}}
+		} else {
+			r.Prompt = text
+		}
+		p := new(Parser)
+		got, err := Parse(p, payload(t, AppendRequest(nil, &r, nil)), &Request{Stop: []string{"default"}})
+		if err != nil || got.Kind != KindRequest || !reflect.DeepEqual(*got.Request, r) {
+			t.Fatalf("request\n got %+v, %v\nwant %+v", got.Request, err, r)
+		}
+		if got, err := Parse(p, payload(t, AppendCancel(nil, id)), &r); err != nil || got != (Frame{Kind: KindCancel, ID: id}) {
+			t.Fatalf("cancel %q: %+v, %v", id, got, err)
+		}
+
+		tok := Token{ID: id, Text: []byte(text), TokenID: int32(n), Phase: Output, HasLogprob: flag(9)}
+		if flag(10) {
+			tok.Phase = Thinking
+		}
+		if flag(9) {
+			tok.Logprob = within(MinLogprob, 0)
+			tok.Top = []TokenLogprob{{Token: int32(u), Text: raw, Logprob: tok.Logprob}, {Token: 2, Text: []byte("x"), Logprob: -1}}
+		}
+		eos := EOS{ID: id, Reason: Reasons[size(int64(len(Reasons)))], StopText: text, Streamed: flag(11), Usage: Usage{size(1e9), size(1e6), size(1e5), size(1e4)},
+			Timings: Timings{ms(3), ms(4), ms(5), ms(6)}}
+		if !eos.Streamed {
+			eos.Text, eos.Think = []byte(text), []byte(text)
+		}
+		if flag(5) {
+			eos.Metadata = metadata
+		}
+		fail := Error{ID: id, Code: Codes[size(int64(len(Codes)))], Message: text, RetryAfter: ms(7)}
+		if fail.Code == ContextLength {
+			fail.NPrompt, fail.NCtx = size(1e9), size(1e6)
+		}
+		progress := Progress{ID: id, Processed: size(1e6), Total: size(1e9), Elapsed: ms(8), Position: size(1e3)}
+		var ev Event
+		read := func(frame []byte, kind EventKind) {
+			t.Helper()
+			if err := p.ParseEvent(payload(t, frame), &ev); err != nil || ev.Kind != kind || ev.ID != id {
+				t.Fatalf("%q: kind %d, id %q, %v", frame, ev.Kind, ev.ID, err)
+			}
+		}
+		read(AppendToken(nil, &tok), EventToken)
+		if !equal(ev.Token, tok) {
+			t.Fatalf("token\n got %+v\nwant %+v", ev.Token, tok)
+		}
+		read(AppendEOS(nil, &eos), EventEOS)
+		if !equal(ev.EOS, eos) {
+			t.Fatalf("eos\n got %+v\nwant %+v", ev.EOS, eos)
+		}
+		read(AppendError(nil, &fail), EventError)
+		if ev.Error != fail {
+			t.Fatalf("error\n got %+v\nwant %+v", ev.Error, fail)
+		}
+		read(AppendProgress(nil, &progress), EventProgress)
+		if ev.Progress != progress {
+			t.Fatalf("progress\n got %+v\nwant %+v", ev.Progress, progress)
+		}
+		read(AppendReport(nil, KindMetrics, id, metadata), EventReport)
+		if ev.ReportKind != KindMetrics || !bytes.Equal(ev.Report, metadata) {
+			t.Fatalf("report %q, want %q", ev.Report, metadata)
+		}
+	})
+}
+
+// equal is DeepEqual for which a nil slice equals an empty one: the wire does not tell them apart.
+func equal(a, b any) bool { return reflect.DeepEqual(plainOf(a), plainOf(b)) }
+
+func plainOf(v any) any {
+	switch v := v.(type) {
+	case Token:
+		if len(v.Text) == 0 {
+			v.Text = nil
+		}
+		top := slices.Clone(v.Top)
+		for i := range top {
+			if len(top[i].Text) == 0 {
+				top[i].Text = nil
+			}
+		}
+		if v.Top = top; len(top) == 0 {
+			v.Top = nil
+		}
+		return v
+	case EOS:
+		for _, b := range []*[]byte{&v.Text, &v.Think} {
+			if len(*b) == 0 {
+				*b = nil
+			}
+		}
+		return v
+	}
+	return v
+}
