@@ -1,0 +1,167 @@
+package sampler
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// ErrNoCandidate: every logit of the row is NaN or -Inf, so no token can be chosen. The model's output is broken, or
+// logit_bias and ignore_eos forbid every token.
+var ErrNoCandidate = errors.New("no token has a finite logit")
+
+// VocabFacts is what a chain needs to know of the model's vocabulary.
+type VocabFacts struct {
+	Size int     // logits per row
+	EOG  []int32 // the tokens that end a generation, which IgnoreEOS forbids
+}
+
+// TokenLogprob is a token and the natural logarithm of its probability.
+type TokenLogprob struct {
+	Token   int32
+	Logprob float32
+}
+
+// Choice is a sampled token. Logprob and Top are filled only when Params.Logprobs asked for them: they are the
+// log-softmax of the raw logits, before any bias, penalty or truncation, so that they tell what the model thinks.
+// Top is in descending order and valid until the next Sample on the same Scratch.
+type Choice struct {
+	Token   int32
+	Logprob float32
+	Top     []TokenLogprob
+}
+
+// Chain is one session's sampler. Not safe for concurrent use; different chains may share a Scratch as long as one
+// goroutine at a time samples.
+//
+// The stages and their order are llama-server's:
+//
+//	logit bias, ignore_eos → penalties → top_k → top_p → min_p → temperature → draw
+//
+// top_p sees the softmax over what top_k left, at temperature 1; min_p compares logits. Where llama.cpp's sort
+// leaves the order of equal logits to chance, the lower token id wins here.
+type Chain struct {
+	p       Params
+	scratch *Scratch
+	rng     rand.PCG
+	bias    []candidate // sorted by id, one entry each; includes ignore_eos
+	window  window
+	argmax  bool
+	minLog  float32 // ln(MinP), -Inf when off
+}
+
+// New makes a chain from validated parameters. It does not touch scratch, so any goroutine may call it. Biases of
+// tokens outside of the vocabulary have no effect.
+func New(p Params, vocab VocabFacts, scratch *Scratch) *Chain {
+	c := &Chain{p: p, scratch: scratch, minLog: float32(math.Log(float64(p.MinP)))}
+	c.p.LogitBias = nil
+	c.rng.Seed(p.Seed, 0x9e3779b97f4a7c15)
+	for _, b := range p.LogitBias {
+		if b.Token >= 0 && int(b.Token) < vocab.Size {
+			c.bias = append(c.bias, candidate{id: b.Token, logit: b.Bias})
+		}
+	}
+	if p.IgnoreEOS {
+		for _, t := range vocab.EOG {
+			c.bias = append(c.bias, candidate{id: t, logit: float32(math.Inf(-1))})
+		}
+	}
+	// llama.cpp adds every entry, so two of one token count together.
+	slices.SortStableFunc(c.bias, func(a, b candidate) int { return int(a.id) - int(b.id) })
+	n := 0
+	for _, b := range c.bias {
+		if n > 0 && c.bias[n-1].id == b.id {
+			c.bias[n-1].logit += b.logit
+			continue
+		}
+		c.bias[n] = b
+		n++
+	}
+	c.bias = c.bias[:n]
+	if p.PenaltyLastN != 0 && (p.RepeatPenalty != 1 || p.FrequencyPenalty != 0 || p.PresencePenalty != 0) {
+		c.window.init(p.PenaltyLastN)
+	}
+	c.argmax = c.greedy() && len(c.bias) == 0 && !c.window.on && p.Logprobs == 0
+	return c
+}
+
+// greedy: no later stage can remove the largest logit, so with nothing to draw it is the answer.
+func (c *Chain) greedy() bool { return c.p.Temperature <= 0 || c.p.TopK == 1 }
+
+// IsArgmax reports whether Sample is nothing but the row's largest logit (lowest id among equals), so that a caller
+// with a faster way to find that one (runtime.RowScanner) may use it instead. It never changes.
+func (c *Chain) IsArgmax() bool { return c.argmax }
+
+// Accept tells the penalties of a token of the sequence, in order: first each of the prompt's, as llama-server does,
+// then each sampled one.
+func (c *Chain) Accept(token int32) {
+	if c.window.on {
+		c.window.push(token)
+	}
+}
+
+// Sample chooses a token from a row of raw logits, which it only reads. Errors: ErrNoCandidate.
+func (c *Chain) Sample(logits []float32) (Choice, error) {
+	if c.argmax {
+		id, _ := Argmax(logits)
+		if id < 0 {
+			return Choice{Token: -1}, ErrNoCandidate
+		}
+		return Choice{Token: id}, nil
+	}
+	s := c.scratch
+	id := c.draw(s.candidates(c, logits))
+	if id < 0 {
+		return Choice{Token: -1}, ErrNoCandidate
+	}
+	choice := Choice{Token: id}
+	if c.p.Logprobs > 0 {
+		choice.Logprob, choice.Top = s.logprobs(logits, id, c.p.Logprobs)
+	}
+	return choice, nil
+}
+
+// draw picks one of the candidates by the softmax of their logits over the temperature, or -1 when there are none.
+func (c *Chain) draw(cands []candidate) int32 {
+	switch {
+	case len(cands) == 0:
+		return -1
+	case len(cands) == 1:
+		return cands[0].id
+	}
+	total := c.weigh(cands)
+	target := float64(c.rng.Uint64()>>11) / (1 << 53) * total
+	last := int32(-1)
+	run := 0.0
+	for i := range cands {
+		w := float64(cands[i].p)
+		if w == 0 {
+			continue
+		}
+		if run += w; run > target {
+			return cands[i].id
+		}
+		last = cands[i].id
+	}
+	return last // the sums differ by rounding only
+}
+
+// weigh sets each candidate's p to its weight relative to the largest logit and returns the sum of the weights.
+func (c *Chain) weigh(cands []candidate) (total float64) {
+	top := float32(math.Inf(-1))
+	for i := range cands {
+		top = max(top, cands[i].logit)
+	}
+	top /= c.p.Temperature
+	for i := range cands {
+		l := cands[i].logit / c.p.Temperature
+		w := exp(l - top)
+		if l == top { // also when both are infinite
+			w = 1
+		}
+		cands[i].p = float32(w)
+		total += float64(cands[i].p)
+	}
+	return total
+}

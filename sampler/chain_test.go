@@ -1,0 +1,274 @@
+package sampler
+
+import (
+	"cmp"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+var nan, inf = float32(math.NaN()), float32(math.Inf(1))
+
+// reference is the chain as its definition reads, in float64 over the whole row, sorted: the probabilities of the
+// tokens that may be drawn.
+func reference(p Params, vocab VocabFacts, history []int32, logits []float32) map[int32]float64 {
+	type tok struct {
+		id int32
+		l  float64
+		p  float64
+	}
+	counts := map[int32]int{}
+	if n := p.PenaltyLastN; n != 0 {
+		from := 0
+		if n > 0 {
+			from = max(0, len(history)-n)
+		}
+		for _, t := range history[from:] {
+			counts[t]++
+		}
+	}
+	var toks []tok
+	for i, l := range logits {
+		t := tok{id: int32(i), l: float64(l)}
+		for _, b := range p.LogitBias {
+			if b.Token == t.id {
+				t.l += float64(b.Bias)
+			}
+		}
+		if p.IgnoreEOS && slices.Contains(vocab.EOG, t.id) {
+			t.l = math.Inf(-1)
+		}
+		if n := counts[t.id]; n > 0 {
+			if t.l <= 0 {
+				t.l *= float64(p.RepeatPenalty)
+			} else {
+				t.l /= float64(p.RepeatPenalty)
+			}
+			t.l -= float64(n)*float64(p.FrequencyPenalty) + float64(p.PresencePenalty)
+		}
+		if !math.IsNaN(t.l) && !math.IsInf(t.l, -1) {
+			toks = append(toks, t)
+		}
+	}
+	slices.SortStableFunc(toks, func(a, b tok) int { return cmp.Compare(b.l, a.l) })
+	softmax := func(temp float64) {
+		sum := 0.0
+		for i := range toks {
+			toks[i].p = math.Exp((toks[i].l - toks[0].l) / temp)
+			sum += toks[i].p
+		}
+		for i := range toks {
+			toks[i].p /= sum
+		}
+	}
+	if len(toks) == 0 {
+		return nil
+	}
+	if p.Temperature <= 0 {
+		return map[int32]float64{toks[0].id: 1}
+	}
+	if p.TopK > 0 && p.TopK < len(toks) {
+		toks = toks[:p.TopK]
+	}
+	if p.TopP < 1 {
+		softmax(1)
+		run := 0.0
+		for i := range toks {
+			if run += toks[i].p; run >= float64(p.TopP) {
+				toks = toks[:i+1]
+				break
+			}
+		}
+	}
+	if p.MinP > 0 {
+		for i := range toks {
+			if toks[i].l < toks[0].l+math.Log(float64(p.MinP)) {
+				toks = toks[:i]
+				break
+			}
+		}
+	}
+	softmax(float64(p.Temperature))
+	probs := map[int32]float64{}
+	for _, t := range toks {
+		probs[t.id] = t.p
+	}
+	return probs
+}
+
+// probs is the distribution that Sample draws from.
+func (c *Chain) probs(logits []float32) map[int32]float64 {
+	cands := c.scratch.candidates(c, logits)
+	if len(cands) == 1 {
+		return map[int32]float64{cands[0].id: 1}
+	}
+	m := map[int32]float64{}
+	total := c.weigh(cands)
+	for _, k := range cands {
+		m[k.id] = float64(k.p) / total
+	}
+	return m
+}
+
+// sameDistribution allows a token at the very border of top_p or min_p to be in only one of the two, as rounding in
+// float32 may move it across; its weight then shows in the others' probabilities.
+func sameDistribution(t *testing.T, got, want map[int32]float64) {
+	t.Helper()
+	const tol = 1e-5
+	for id, w := range want {
+		if g := got[id]; math.Abs(g-w) > tol {
+			t.Fatalf("token %d: probability %v, want %v (%d candidates, want %d)", id, g, w, len(got), len(want))
+		}
+	}
+	for id, g := range got {
+		if _, ok := want[id]; !ok && g > tol {
+			t.Fatalf("token %d: probability %v, but it is no candidate", id, g)
+		}
+	}
+}
+
+func randomLogits(r *rand.Rand, n int) []float32 {
+	logits := make([]float32, n)
+	spread := 0.5 + 4*r.Float64()
+	for i := range logits {
+		logits[i] = float32(r.NormFloat64() * spread)
+	}
+	for range r.IntN(20) { // a model that knows what it wants
+		logits[r.IntN(n)] += float32(8 + 10*r.Float64())
+	}
+	return logits
+}
+
+func randomParams(r *rand.Rand, n int) Params {
+	pick := func(off float32, v float64) float32 {
+		if r.IntN(3) == 0 {
+			return off
+		}
+		return float32(v)
+	}
+	p := Params{
+		Temperature: pick(1, 0.05+2*r.Float64()), TopK: []int{0, 0, 1, 2, 5, 40, 40, 128, 300, n / 2, 2 * n}[r.IntN(11)],
+		TopP: pick(1, r.Float64()), MinP: pick(0, 0.3*r.Float64()*r.Float64()), RepeatPenalty: pick(1, 0.8+r.Float64()),
+		FrequencyPenalty: pick(0, 2*r.Float64()-0.5), PresencePenalty: pick(0, 2*r.Float64()-0.5),
+		PenaltyLastN: []int{-1, 0, 1, 7, 64, 1000}[r.IntN(6)], Seed: r.Uint64(), IgnoreEOS: r.IntN(4) == 0,
+	}
+	if r.IntN(10) == 0 {
+		p.Temperature = 0
+	}
+	for range r.IntN(4) * r.IntN(5) {
+		b := Bias{int32(r.IntN(n)), float32(10*r.Float64() - 5)}
+		if r.IntN(4) == 0 {
+			b.Bias = -inf
+		}
+		p.LogitBias = append(p.LogitBias, b)
+	}
+	return p
+}
+
+// TestChainAgainstReference settles that the fast selections change nothing.
+func TestChainAgainstReference(t *testing.T) {
+	var scratch Scratch
+	for seed := range uint64(1500) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		n := 1 + r.IntN(2000)
+		p := randomParams(r, n)
+		if err := p.Validate(); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		vocab := VocabFacts{Size: n, EOG: []int32{int32(r.IntN(n)), int32(r.IntN(n))}}
+		c := New(p, vocab, &scratch)
+		var history []int32
+		for range r.IntN(300) {
+			tok := int32(r.IntN(min(n, 80)))
+			history = append(history, tok)
+			c.Accept(tok)
+		}
+		logits := randomLogits(r, n)
+		kept := slices.Clone(logits)
+		want := reference(p, vocab, history, logits)
+		got := c.probs(logits)
+		t.Run("", func(t *testing.T) {
+			defer func() {
+				if t.Failed() {
+					t.Logf("seed %d, n %d, %+v", seed, n, p)
+				}
+			}()
+			sameDistribution(t, got, want)
+			choice, err := c.Sample(logits)
+			if err != nil && len(want) > 0 {
+				t.Fatal(err)
+			}
+			if err == nil && want[choice.Token] == 0 {
+				t.Fatalf("chose token %d, which is no candidate", choice.Token)
+			}
+		})
+		if !slices.Equal(kept, logits) {
+			t.Fatalf("seed %d: the row was written to", seed)
+		}
+	}
+}
+
+func TestSampleEdges(t *testing.T) {
+	def := DefaultParams()
+	greedy := Params{Temperature: 0, RepeatPenalty: 1, TopP: 1}
+	open := Params{Temperature: 1, RepeatPenalty: 1, TopP: 1}
+	topP0 := Params{Temperature: 1, RepeatPenalty: 1, TopP: 0}
+	noEOS := greedy
+	noEOS.IgnoreEOS = true
+	for _, c := range []struct {
+		name   string
+		p      Params
+		logits []float32
+		want   int32 // -1: ErrNoCandidate
+	}{
+		{"greedy tie", greedy, []float32{1, 3, 3, 2}, 1},
+		{"greedy NaN", greedy, []float32{nan, 1, nan, 2, nan}, 3},
+		{"greedy -Inf", greedy, []float32{-inf, -inf}, -1},
+		{"greedy NaN only", greedy, []float32{nan, nan, nan, nan, nan, nan, nan, nan, nan}, -1},
+		{"greedy +Inf", greedy, []float32{0, inf, inf}, 1},
+		{"greedy empty", greedy, nil, -1},
+		{"greedy long tail", greedy, []float32{0, 0, 0, 0, 0, 0, 0, 0, 0, 5}, 9},
+		{"ignore_eos", noEOS, []float32{1, 2, 9}, 1},
+		{"only eos", noEOS, []float32{-inf, nan, 9}, -1},
+		{"default one", def, []float32{-inf, 2, nan}, 1},
+		{"default none", def, []float32{-inf, nan}, -1},
+		{"default +Inf", def, []float32{0, inf, 1}, 1},
+		{"open one", open, []float32{-inf, 2, nan}, 1},
+		{"open none", open, []float32{-inf, nan}, -1},
+		{"open +Inf", open, []float32{0, inf, 1}, 1},
+		{"top_p 0 keeps one", topP0, []float32{1, 2, 2, 0}, 1},
+		{"far apart", open, []float32{-3e38, 3e38}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := New(c.p, VocabFacts{Size: len(c.logits), EOG: []int32{2}}, new(Scratch)).Sample(c.logits)
+			if got.Token != c.want || (err != nil) != (c.want < 0) || err != nil && !errors.Is(err, ErrNoCandidate) {
+				t.Errorf("token %d, %v; want %d", got.Token, err, c.want)
+			}
+		})
+	}
+}
+
+func TestSeed(t *testing.T) {
+	draw := func(seed uint64) (toks []int32) {
+		p := DefaultParams()
+		p.Seed, p.Temperature = seed, 1.5
+		c := New(p, VocabFacts{Size: 500}, new(Scratch))
+		r := rand.New(rand.NewPCG(9, 9))
+		for range 50 {
+			choice, err := c.Sample(randomLogits(r, 500))
+			if err != nil {
+				t.Fatal(err)
+			}
+			toks = append(toks, choice.Token)
+		}
+		return toks
+	}
+	if !slices.Equal(draw(1), draw(1)) {
+		t.Error("the same seed gives different tokens")
+	}
+	if slices.Equal(draw(1), draw(2)) {
+		t.Error("different seeds give the same tokens")
+	}
+}

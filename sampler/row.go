@@ -1,0 +1,363 @@
+package sampler
+
+import (
+	"math"
+	"slices"
+)
+
+// candidate is a token that may be chosen. p is scratch of the stage at work.
+type candidate struct {
+	id    int32
+	logit float32
+	p     float32
+}
+
+// before is the order of candidates: larger logits first, lower ids among equals.
+func (a *candidate) before(b *candidate) bool {
+	return a.logit > b.logit || a.logit == b.logit && a.id < b.id
+}
+
+func compare(a, b candidate) int {
+	switch {
+	case a.before(&b):
+		return -1
+	case b.before(&a):
+		return 1
+	}
+	return 0
+}
+
+// Scratch is the memory that sampling needs for the length of one call, shared by all chains of a goroutine. It grows
+// to what the largest call needed. The zero value is ready.
+type Scratch struct {
+	overlay []candidate
+	cands   []candidate
+	top     []TokenLogprob
+	one     [1]float32
+
+	// State of a scan over a row, see each.
+	max   float32 // largest logit so far
+	floor float32 // only larger (take) or equal (weigh) logits become candidates
+	k     int     // how many candidates take keeps
+	sum   float64 // Σ e^(logit-max)
+}
+
+// Argmax is the largest logit of a row and its token, the lowest id among equals. NaN and -Inf are never chosen: a row
+// of nothing else gives token -1.
+func Argmax(logits []float32) (token int32, logit float32) {
+	token, logit = -1, float32(math.Inf(-1))
+	i := 0
+	// Eight comparisons a turn against a value that soon is close to the largest: hardly ever true, so predicted.
+	for ; i+8 <= len(logits); i += 8 {
+		b := logits[i : i+8 : i+8]
+		if b[0] > logit || b[1] > logit || b[2] > logit || b[3] > logit ||
+			b[4] > logit || b[5] > logit || b[6] > logit || b[7] > logit {
+			for j, v := range b {
+				if v > logit {
+					token, logit = int32(i+j), v
+				}
+			}
+		}
+	}
+	for ; i < len(logits); i++ {
+		if logits[i] > logit {
+			token, logit = int32(i), logits[i]
+		}
+	}
+	return token, logit
+}
+
+// adjust fills the overlay: the tokens whose logits the bias and the penalties change, in the order of their ids, with
+// the changed logits. The row itself stays as the engine left it; what reads it goes around these tokens.
+func (s *Scratch) adjust(c *Chain, logits []float32) {
+	s.overlay = s.overlay[:0]
+	bias, counts := c.bias, c.window.counts
+	for len(bias) > 0 || len(counts) > 0 {
+		id := int32(math.MaxInt32)
+		if len(bias) > 0 {
+			id = bias[0].id
+		}
+		if len(counts) > 0 {
+			id = min(id, counts[0].id)
+		}
+		if int(id) >= len(logits) {
+			return
+		}
+		logit := logits[id]
+		if len(bias) > 0 && bias[0].id == id {
+			logit += bias[0].logit
+			bias = bias[1:]
+		}
+		if len(counts) > 0 && counts[0].id == id {
+			logit = c.p.penalise(logit, counts[0].n)
+			counts = counts[1:]
+		}
+		s.overlay = append(s.overlay, candidate{id: id, logit: logit})
+	}
+}
+
+// each gives the adjusted row to scan, in the order of the tokens: the pieces between the overlay's tokens as they lie
+// in the row, the overlay's tokens one by one. base is the token of part[0].
+func (s *Scratch) each(logits []float32, scan func(s *Scratch, part []float32, base int32)) {
+	from := int32(0)
+	for i := range s.overlay {
+		o := &s.overlay[i]
+		if o.id > from {
+			scan(s, logits[from:o.id], from)
+		}
+		s.one[0] = o.logit
+		scan(s, s.one[:], o.id)
+		from = o.id + 1
+	}
+	scan(s, logits[from:], from)
+}
+
+// candidates runs the chain up to the draw: the tokens that may be chosen, in an order that depends on nothing but
+// the row. A greedy chain leaves one. Valid until the next call.
+func (s *Scratch) candidates(c *Chain, logits []float32) []candidate {
+	s.adjust(c, logits)
+	switch {
+	case c.greedy():
+		return s.selectK(logits, 1)
+	case c.p.TopK > 0:
+		return c.minP(c.topP(s.selectK(logits, c.p.TopK)))
+	}
+	return s.selectMass(c, logits)
+}
+
+// topP keeps the shortest prefix of sorted candidates whose probabilities reach top_p, and at least one.
+func (c *Chain) topP(cands []candidate) []candidate {
+	if c.p.TopP >= 1 || len(cands) == 0 {
+		return cands
+	}
+	total := float32(0)
+	for i := range cands {
+		cands[i].p = float32(exp(cands[i].logit - cands[0].logit))
+		total += cands[i].p
+	}
+	run := float32(0)
+	for i := range cands {
+		if run += cands[i].p / total; run >= c.p.TopP {
+			return cands[:i+1]
+		}
+	}
+	return cands
+}
+
+// minP keeps the sorted candidates that are at least min_p times as probable as the first.
+func (c *Chain) minP(cands []candidate) []candidate {
+	if c.p.MinP <= 0 || len(cands) == 0 {
+		return cands
+	}
+	floor := cands[0].logit + c.minLog
+	for i := 1; i < len(cands); i++ {
+		if cands[i].logit < floor {
+			return cands[:i]
+		}
+	}
+	return cands
+}
+
+// selectK is the k first candidates, sorted. One pass over the row collects what exceeds the k-th largest logit known
+// so far; whenever twice k are collected, half of them are dropped and that bound rises. A k of 40 in a row
+// of 150,000 collects a few hundred.
+func (s *Scratch) selectK(logits []float32, k int) []candidate {
+	s.k = min(k, len(logits))
+	s.cands, s.floor = s.cands[:0], float32(math.Inf(-1))
+	s.each(logits, take)
+	cands := s.cands
+	if len(cands) > s.k {
+		split(cands, s.k)
+		cands = cands[:s.k]
+	}
+	slices.SortFunc(cands, compare)
+	return cands
+}
+
+func take(s *Scratch, part []float32, base int32) {
+	floor := s.floor
+	i := 0
+	for ; i+8 <= len(part); i += 8 {
+		b := part[i : i+8 : i+8]
+		if b[0] > floor || b[1] > floor || b[2] > floor || b[3] > floor ||
+			b[4] > floor || b[5] > floor || b[6] > floor || b[7] > floor {
+			for j, v := range b {
+				if v > floor {
+					floor = s.keep(v, base+int32(i+j))
+				}
+			}
+		}
+	}
+	for ; i < len(part); i++ {
+		if part[i] > floor {
+			floor = s.keep(part[i], base+int32(i))
+		}
+	}
+}
+
+// keep adds a candidate and returns the bound for the next ones. Ids only rise during a scan, so a later logit equal
+// to the bound has lost to those already there.
+func (s *Scratch) keep(logit float32, id int32) float32 {
+	s.cands = append(s.cands, candidate{id: id, logit: logit})
+	if len(s.cands) >= 2*s.k+32 {
+		split(s.cands, s.k)
+		s.cands = s.cands[:s.k]
+		s.floor = s.cands[s.k-1].logit
+	}
+	return s.floor
+}
+
+// split puts the k first of the candidates, in any order but with the last of them at k-1, before the others
+// (Hoare's selection). 0 < k ≤ len(cands).
+func split(cands []candidate, k int) {
+	lo, hi := 0, len(cands)
+	for hi-lo > 1 {
+		m := partition(cands, lo, hi)
+		switch {
+		case k-1 < m:
+			hi = m
+		case k-1 > m:
+			lo = m + 1
+		default:
+			return
+		}
+	}
+}
+
+// partition orders cands[lo:hi] around one of them, whose final place it returns.
+func partition(cands []candidate, lo, hi int) int {
+	a, b, c := lo, (lo+hi)/2, hi-1
+	// The median of three makes sorted rows no worse than random ones.
+	if cands[b].before(&cands[a]) {
+		a, b = b, a
+	}
+	if cands[c].before(&cands[b]) {
+		b = c
+		if cands[b].before(&cands[a]) {
+			b = a
+		}
+	}
+	cands[b], cands[hi-1] = cands[hi-1], cands[b]
+	pivot := cands[hi-1]
+	m := lo
+	for i := lo; i < hi-1; i++ {
+		if cands[i].before(&pivot) {
+			cands[i], cands[m] = cands[m], cands[i]
+			m++
+		}
+	}
+	cands[m], cands[hi-1] = cands[hi-1], cands[m]
+	return m
+}
+
+// selectMass is the candidates without top_k: what top_p and min_p leave of the whole row. Both keep the first ones in
+// the order of the logits, so the shorter of the two is the answer, and neither needs the row sorted: min_p is a bound
+// on the logits; top_p needs the row's mass, and then the place where enough of it has passed.
+func (s *Scratch) selectMass(c *Chain, logits []float32) []candidate {
+	s.max = float32(math.Inf(-1))
+	s.each(logits, findMax)
+	if s.max == float32(math.Inf(-1)) {
+		return nil
+	}
+	if math.IsInf(float64(s.max), 1) {
+		return s.selectK(logits, 1)
+	}
+	s.cands = s.cands[:0]
+	s.floor = float32(math.Inf(-1))
+	if c.p.MinP > 0 {
+		s.floor = s.max + c.minLog
+	}
+	if c.p.TopP >= 1 {
+		s.each(logits, collect)
+		return s.cands
+	}
+	// n logits this far below the largest hold less than the part of the mass that top_p leaves out (which is
+	// at least 1-top_p of the largest one's 1), so none of them can be needed to reach it. The half is for rounding.
+	if bound := s.max + float32(math.Log(float64(1-c.p.TopP)/2/float64(len(logits)))); bound > s.floor {
+		s.floor = bound
+	}
+	s.sum = 0
+	s.each(logits, weigh)
+	return s.cands[:massPrefix(s.cands, float64(c.p.TopP)*s.sum)]
+}
+
+func findMax(s *Scratch, part []float32, _ int32) {
+	if id, v := Argmax(part); id >= 0 && v > s.max {
+		s.max = v
+	}
+}
+
+// collect makes candidates of the logits at or above the floor.
+func collect(s *Scratch, part []float32, base int32) {
+	for i, v := range part {
+		if v >= s.floor && !math.IsInf(float64(v), -1) {
+			s.cands = append(s.cands, candidate{id: base + int32(i), logit: v})
+		}
+	}
+}
+
+// weigh sums the mass of all logits and makes candidates, with p = their mass, of those at or above the floor.
+func weigh(s *Scratch, part []float32, base int32) {
+	top, floor, sum := s.max, s.floor, s.sum
+	for i, v := range part {
+		e := exp(v - top)
+		sum += e
+		if v >= floor && e > 0 {
+			s.cands = append(s.cands, candidate{id: base + int32(i), logit: v, p: float32(e)})
+		}
+	}
+	s.sum = sum
+}
+
+// massPrefix reorders the candidates so that the shortest prefix whose masses reach target stands first, and returns
+// its length, or all of them when they do not reach it; at least one. It is Hoare's selection by mass instead of rank.
+func massPrefix(cands []candidate, target float64) int {
+	lo, hi, run := 0, len(cands), 0.0
+	for hi-lo > 32 {
+		m := partition(cands, lo, hi)
+		before := run
+		for i := lo; i < m; i++ {
+			before += float64(cands[i].p)
+		}
+		switch pivot := float64(cands[m].p); {
+		case before >= target:
+			hi = m
+		case before+pivot >= target:
+			return m + 1
+		default:
+			lo, run = m+1, before+pivot
+		}
+	}
+	slices.SortFunc(cands[lo:hi], compare)
+	for i := lo; i < hi; i++ {
+		if run += float64(cands[i].p); run >= target {
+			return i + 1
+		}
+	}
+	return hi
+}
+
+// minLogprob stands for what is lower still, so that a log-probability is always finite; OpenAI's value.
+const minLogprob = -9999
+
+// logprobs is the log-softmax of the raw row for token, and its n most probable tokens.
+func (s *Scratch) logprobs(logits []float32, token int32, n int) (float32, []TokenLogprob) {
+	_, top := Argmax(logits)
+	sum := 0.0
+	for _, v := range logits {
+		sum += exp(v - top)
+	}
+	lse := float64(top) + math.Log(sum)
+	of := func(logit float32) float32 {
+		if logit == top && math.IsInf(float64(top), 1) {
+			return 0
+		}
+		return float32(max(float64(logit)-lse, minLogprob))
+	}
+	s.overlay = s.overlay[:0]
+	s.top = s.top[:0]
+	for _, c := range s.selectK(logits, n) {
+		s.top = append(s.top, TokenLogprob{c.id, of(c.logit)})
+	}
+	return of(logits[token]), s.top
+}

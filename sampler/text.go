@@ -1,0 +1,205 @@
+package sampler
+
+import (
+	"fmt"
+	"unicode/utf8"
+)
+
+// Limits of stop strings.
+const (
+	MaxStops     = 16
+	MaxStopBytes = 256 // of each
+)
+
+// ValidateStops refuses what a TextStream cannot look for. The error names the entry and the limit.
+func ValidateStops(stops []string) error {
+	if len(stops) > MaxStops {
+		return fmt.Errorf("stop has %d entries; it may have up to %d", len(stops), MaxStops)
+	}
+	for i, s := range stops {
+		switch {
+		case s == "":
+			return fmt.Errorf("stop[%d] is empty; it must have 1…%d bytes", i, MaxStopBytes)
+		case len(s) > MaxStopBytes:
+			return fmt.Errorf("stop[%d] has %d bytes; it must have 1…%d", i, len(s), MaxStopBytes)
+		case !utf8.ValidString(s):
+			return fmt.Errorf("stop[%d] is not valid UTF-8", i)
+		}
+	}
+	return nil
+}
+
+// TextStream turns the bytes of tokens into text a client may see. It holds back what it must and nothing more:
+//
+//   - the first bytes of a character whose rest may come with the next token. Bytes that can become no character are
+//     shown as U+FFFD, one for each byte, as Go's conversions do.
+//   - the longest end of the text that may begin a stop string.
+//
+// Of the stop strings that occur, the one that is complete first ends the text (the longest, if several end
+// together), and the text before it is shown. So however the same bytes are cut into tokens, the output is the same.
+//
+// A slice that a method returns is valid until the next Push or Pass; appending to it does not harm the stream. The
+// zero value looks for no stop strings.
+type TextStream struct {
+	stops   []stopMatcher
+	stopped int // 1 + index of the stop string that matched; 0 = none
+
+	// buf is decoded text: buf[:shown] was returned by the last call, buf[shown:] is held back.
+	buf   []byte
+	shown int
+	part  [utf8.UTFMax]byte // part[:n] begins a character. Invariant: !utf8.FullRune(part[:n]) for n > 0
+	n     int
+}
+
+// stopMatcher searches for one string byte by byte (Knuth, Morris, Pratt).
+type stopMatcher struct {
+	s    string
+	fail []int16 // fail[i]: the longest proper prefix of s that s[:i+1] ends with
+	at   int     // the longest prefix of s that the text ends with
+}
+
+// Init makes the stream empty and sets its stop strings. Entries that ValidateStops would refuse are left out: no
+// text can be found to hold them.
+func (t *TextStream) Init(stops []string) {
+	*t = TextStream{buf: t.buf[:0], stops: t.stops[:0]}
+	if t.buf == nil {
+		t.buf = make([]byte, 0, 128)
+	}
+	for _, s := range stops {
+		if s == "" || len(s) > MaxStopBytes || !utf8.ValidString(s) {
+			continue
+		}
+		m := stopMatcher{s: s, fail: make([]int16, len(s))}
+		for i := 1; i < len(s); i++ {
+			m.step(s[i])
+			m.fail[i] = int16(m.at)
+		}
+		m.at = 0
+		t.stops = append(t.stops, m)
+	}
+}
+
+// step moves the matcher over one byte and reports whether that completed the string. It must not be called again
+// after it did.
+func (m *stopMatcher) step(c byte) bool {
+	for m.at > 0 && m.s[m.at] != c {
+		m.at = int(m.fail[m.at-1])
+	}
+	if m.s[m.at] == c {
+		m.at++
+	}
+	return m.at == len(m.s)
+}
+
+// Stopped is the stop string that ended the text, "" while none has.
+func (t *TextStream) Stopped() string {
+	if t.stopped == 0 {
+		return ""
+	}
+	return t.stops[t.stopped-1].s
+}
+
+// Push adds the bytes of a token and returns the text that may be shown now, and whether a stop string ended the
+// text: then what is returned is the last of it, and later pushes return nothing.
+func (t *TextStream) Push(piece []byte) (text []byte, stopped bool) {
+	if t.stopped > 0 {
+		return nil, true
+	}
+	held := t.decode(piece)
+	t.shown = t.search(held)
+	return t.buf[:t.shown:t.shown], t.stopped > 0
+}
+
+// Pass adds the bytes of a token that stop strings do not apply to, such as one of the thinking, and returns all text
+// but the beginning of a character. A stop string is not found across text that was passed.
+func (t *TextStream) Pass(piece []byte) (text []byte) {
+	if t.stopped > 0 {
+		return nil
+	}
+	t.decode(piece)
+	t.forgetMatches()
+	t.shown = len(t.buf)
+	return t.buf[:t.shown:t.shown]
+}
+
+// Flush returns the text that was still held back: no more will come. What the call before returned stays valid. A
+// stop string that ends in U+FFFD may match only now.
+func (t *TextStream) Flush() []byte {
+	if t.stopped > 0 {
+		return nil
+	}
+	from, held := t.shown, len(t.buf)
+	for range t.n { // each byte of the unfinished character stands alone now
+		t.buf = utf8.AppendRune(t.buf, utf8.RuneError)
+	}
+	t.n = 0
+	end := t.search(held)
+	if t.stopped == 0 {
+		end = len(t.buf)
+	}
+	t.forgetMatches()
+	t.shown = end
+	return t.buf[from:end:end]
+}
+
+// search moves the matchers over buf[from:] and returns how much of buf may be shown.
+func (t *TextStream) search(from int) (end int) {
+	if len(t.stops) == 0 {
+		return len(t.buf)
+	}
+	for i := from; i < len(t.buf); i++ {
+		longest := 0
+		for j := range t.stops {
+			if m := &t.stops[j]; m.step(t.buf[i]) && len(m.s) > longest {
+				longest, t.stopped = len(m.s), j+1
+			}
+		}
+		if longest > 0 {
+			// Invariant: buf holds the whole match, for what begins one was held back.
+			return i + 1 - longest
+		}
+	}
+	held := 0
+	for i := range t.stops {
+		held = max(held, t.stops[i].at)
+	}
+	return len(t.buf) - held
+}
+
+func (t *TextStream) forgetMatches() {
+	for i := range t.stops {
+		t.stops[i].at = 0
+	}
+}
+
+// decode drops what was shown, appends the text of piece to what is held back, and returns where it begins in buf.
+func (t *TextStream) decode(piece []byte) (begin int) {
+	t.buf = append(t.buf[:0], t.buf[t.shown:]...)
+	t.shown = 0
+	begin = len(t.buf)
+	// First the unfinished character: each turn adds a byte and takes out what has become complete.
+	for t.n > 0 && len(piece) > 0 {
+		t.part[t.n] = piece[0]
+		t.n++
+		piece = piece[1:]
+		for t.n > 0 && utf8.FullRune(t.part[:t.n]) {
+			r, size := utf8.DecodeRune(t.part[:t.n])
+			t.buf = utf8.AppendRune(t.buf, r)
+			t.n = copy(t.part[:], t.part[size:t.n])
+		}
+	}
+	if utf8.Valid(piece) {
+		t.buf = append(t.buf, piece...)
+		return begin
+	}
+	for len(piece) > 0 {
+		if !utf8.FullRune(piece) {
+			t.n = copy(t.part[:], piece)
+			break
+		}
+		r, size := utf8.DecodeRune(piece)
+		t.buf = utf8.AppendRune(t.buf, r)
+		piece = piece[size:]
+	}
+	return begin
+}

@@ -1,0 +1,72 @@
+package sampler
+
+import "slices"
+
+// window is what the penalties look back at: the last n tokens as a ring, and how often each of them occurs in it
+// as a list sorted by token. Its size follows the tokens seen, never the vocabulary or a client's repeat_last_n.
+type window struct {
+	on     bool
+	ring   []int32 // empty when the whole context counts
+	limit  int     // ring's final length; -1: no limit, no ring
+	oldest int     // index in ring, once it is full
+	counts []tokenCount
+}
+
+type tokenCount struct {
+	id, n int32
+}
+
+// windowRoom is how many tokens a window holds before it has to grow.
+const windowRoom = 256
+
+func (w *window) init(lastN int) {
+	w.on, w.limit = true, lastN
+	room := windowRoom
+	if lastN > 0 {
+		room = min(lastN, windowRoom)
+		w.ring = make([]int32, 0, room)
+	}
+	w.counts = make([]tokenCount, 0, room+1)
+}
+
+func (w *window) push(id int32) {
+	if id < 0 {
+		return
+	}
+	w.add(id, 1)
+	switch {
+	case w.limit < 0:
+	case len(w.ring) < w.limit:
+		w.ring = append(w.ring, id)
+	default:
+		w.add(w.ring[w.oldest], -1)
+		w.ring[w.oldest] = id
+		if w.oldest++; w.oldest == w.limit {
+			w.oldest = 0
+		}
+	}
+}
+
+// add changes the count of id by n and keeps no entry at zero.
+func (w *window) add(id, n int32) {
+	i, found := slices.BinarySearchFunc(w.counts, id, func(c tokenCount, id int32) int { return int(c.id) - int(id) })
+	if !found {
+		w.counts = slices.Insert(w.counts, i, tokenCount{id, n})
+		return
+	}
+	if w.counts[i].n += n; w.counts[i].n == 0 {
+		w.counts = slices.Delete(w.counts, i, i+1)
+	}
+}
+
+// penalise applies llama.cpp's penalties to the logit of a token that occurs n > 0 times in the window. The paper
+// behind the repetition penalty (CTRL, arXiv 1909.05858) only divides; a negative logit has to be multiplied, or
+// the penalty would favour it.
+func (p *Params) penalise(logit float32, n int32) float32 {
+	if logit <= 0 {
+		logit *= p.RepeatPenalty
+	} else {
+		logit /= p.RepeatPenalty
+	}
+	return logit - (float32(n)*p.FrequencyPenalty + p.PresencePenalty)
+}
