@@ -1,0 +1,173 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime"
+)
+
+// Health is the daemon's answer to a health request.
+type Health struct {
+	Status        string  `json:"status"`        // ok, loading, draining or stalled
+	Progress      float64 `json:"load_progress"` // 0 … 1
+	UptimeMs      int64   `json:"uptime_ms"`
+	LastStepAgeMs *int64  `json:"last_step_age_ms"` // nil before the first decode step
+	Requests      int64   `json:"requests"`         // running and queued
+}
+
+// Info is what is served, by what, and what is in use.
+type Info struct {
+	Status       string               `json:"status"`
+	Version      string               `json:"version"`
+	Engine       string               `json:"engine"`
+	Go           string               `json:"go"`
+	PID          int                  `json:"pid"`
+	Socket       string               `json:"socket"`
+	UptimeMs     int64                `json:"uptime_ms"`
+	Model        *Model               `json:"model"` // nil while it loads
+	Capabilities runtime.Capabilities `json:"capabilities"`
+	Config       struct {
+		Policy         string  `json:"policy"`
+		Parallel       int     `json:"parallel"`
+		MaxQueue       int     `json:"max_queue"`
+		MaxSessions    int     `json:"max_sessions"`
+		MaxFrameBytes  int     `json:"max_frame_bytes"`
+		MaxPromptBytes int     `json:"max_prompt_bytes"`
+		MaxTokens      int     `json:"max_tokens"`
+		TickBudgetMs   float64 `json:"tick_budget_ms"`
+	} `json:"config"`
+	Memory struct {
+		Weights int64 `json:"weights_bytes"`
+		KV      int64 `json:"kv_bytes"`
+		GoHeap  int64 `json:"go_heap_bytes"`
+		RSS     int64 `json:"rss_bytes"` // 0 where the system does not say
+	} `json:"memory"`
+	Live struct {
+		Sessions    int   `json:"sessions"`
+		Requests    int64 `json:"requests"`
+		Sequences   int   `json:"sequences"`
+		Resident    int64 `json:"resident_sequences"`
+		LiveCells   int   `json:"kv_cells_live"`
+		FreeCells   int   `json:"kv_cells_free"`
+		Goroutines  int   `json:"goroutines"`
+		Descriptors int   `json:"file_descriptors"` // -1 where the system does not say
+	} `json:"live"`
+}
+
+// Model are the facts about the model that is served.
+type Model struct {
+	runtime.ModelInfo
+	ChatTemplate bool   `json:"chat_template"`
+	NoChat       string `json:"no_chat_reason"` // why there is no chat, "" when there is
+	Thinks       bool   `json:"think_tags"`
+}
+
+// Health asks how the daemon is. It answers while a prompt is being computed, and while the model loads.
+func (c *Client) Health(ctx context.Context) (*Health, error) {
+	return askJSON[Health](ctx, c, wire.KindHealth)
+}
+
+// Info asks what is served.
+func (c *Client) Info(ctx context.Context) (*Info, error) {
+	return askJSON[Info](ctx, c, wire.KindInfo)
+}
+
+// Metrics is the JSON snapshot of every metric.
+func (c *Client) Metrics(ctx context.Context) ([]byte, error) { return c.ask(ctx, wire.KindMetrics) }
+
+// InfoJSON is Info as the daemon wrote it.
+func (c *Client) InfoJSON(ctx context.Context) ([]byte, error) { return c.ask(ctx, wire.KindInfo) }
+
+// HealthJSON is Health as the daemon wrote it.
+func (c *Client) HealthJSON(ctx context.Context) ([]byte, error) { return c.ask(ctx, wire.KindHealth) }
+
+// ask sends an admin question and returns the report.
+func (c *Client) ask(ctx context.Context, kind wire.Kind) ([]byte, error) {
+	s, err := c.start(ctx, "", func(dst []byte, id string) []byte { return wire.AppendAdmin(dst, kind, id) })
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", kind, err)
+	}
+	for {
+		ev, err := s.Next()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", kind, err)
+		}
+		if ev.Kind == wire.EventReport && ev.ReportKind == kind {
+			s.finish(io.EOF)
+			return ev.Report, nil
+		}
+	}
+}
+
+func askJSON[T any](ctx context.Context, c *Client, kind wire.Kind) (*T, error) {
+	raw, err := c.ask(ctx, kind)
+	if err != nil {
+		return nil, err
+	}
+	v := new(T)
+	if err := json.Unmarshal(raw, v); err != nil {
+		return nil, fmt.Errorf("%s: the daemon's answer cannot be read (is it another version?): %w", kind, err)
+	}
+	return v, nil
+}
+
+// WaitReady returns nil once the daemon answers requests. While the model loads it calls loading with what the
+// daemon says, every 100 ms.
+func (c *Client) WaitReady(ctx context.Context, loading func(*Health)) error {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		h, err := c.Health(ctx)
+		if err != nil {
+			return err
+		}
+		if h.Status != "loading" {
+			return nil
+		}
+		loading(h)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+// Prometheus fetches GET /metrics over HTTP on the same socket, in Prometheus's text format.
+func Prometheus(ctx context.Context, socket string) ([]byte, error) {
+	transport := &http.Transport{
+		DisableKeepAlives: true,
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, socket) },
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://uma-serve/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return nil, cause
+		}
+		if inner := errors.Unwrap(err); inner != nil {
+			err = inner // without `Get "http://…"`
+		}
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
+	if err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("metrics: the daemon answered %s: %.200s", resp.Status, body)
+	}
+	return body, nil
+}

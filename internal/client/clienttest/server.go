@@ -1,0 +1,218 @@
+// Package clienttest is a daemon for tests of clients: it speaks real frames over a real socket and answers what the
+// test tells it to. It exists for what a real daemon cannot be made to show on demand: refusals, broken frames, a
+// connection lost in the middle of an answer, an answer that waits until the test has seen the screen.
+package clienttest
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// Server is a fake daemon. Set its fields before Start.
+type Server struct {
+	// Answer is called, each time in a goroutine of its own, for every generation request.
+	Answer func(c *Conn, r *Request)
+	// Health, Info and Metrics are the JSON bodies of reports.
+	Health, Info, Metrics string
+	// Greet, if set, is called with every new connection; false closes it.
+	Greet func(c *Conn) bool
+
+	Path string // the socket, once started
+
+	listener net.Listener
+	wg       sync.WaitGroup
+	mu       sync.Mutex
+	conns    map[net.Conn]bool
+}
+
+// HealthOK, InfoTiny and MetricsEmpty are reports of a daemon that serves a small model.
+const (
+	HealthOK = `{"status":"ok","load_progress":1,"uptime_ms":61000,"last_step_age_ms":12,"requests":0}`
+	InfoTiny = `{"status":"ok","version":"v0","engine":"fake","go":"go1.26","pid":4242,"socket":"uma.sock","uptime_ms":61000,` +
+		`"model":{"path":"/models/tiny.gguf","name":"tiny","architecture":"llama","description":"llama 1M Q8_0","parameters":1048576,"bytes":1114112,"n_ctx_train":2048,"layers":2,"kv_type_k":"f16","kv_type_v":"f16","kv_bytes_per_token":1024,"n_vocab":512,"chat_template":true,"think_tags":true},` +
+		`"capabilities":{"unified_kv":true,"n_ctx":4096,"max_batch":512,"max_sequences":8,"threads":2,"device":"cpu","device_name":"CPU","engine_build":"fake"},` +
+		`"config":{"policy":"uma","parallel":8,"max_queue":512,"max_sessions":4096,"tick_budget_ms":30},` +
+		`"memory":{"weights_bytes":1114112,"kv_bytes":4194304,"go_heap_bytes":3145728,"rss_bytes":20971520},` +
+		`"live":{"sessions":1,"requests":0,"sequences":0,"kv_cells_live":0,"kv_cells_free":4096,"goroutines":9,"file_descriptors":12}}`
+	MetricsEmpty = `{}`
+)
+
+// Request is a generation request as it came.
+type Request struct {
+	wire.Request
+	Cancelled <-chan struct{} // closed by the client's cancel and by the end of the connection
+}
+
+// Conn is one client's connection. Its methods are safe for concurrent use.
+type Conn struct {
+	net.Conn
+	mu      sync.Mutex
+	running map[string]chan struct{}
+}
+
+// Start listens on a socket in a temporary directory until the test ends.
+func (s *Server) Start(t testing.TB) *Server {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "uma") // t.TempDir can be longer than a socket path may be
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Path = filepath.Join(dir, "uma.sock")
+	if s.listener, err = net.Listen("unix", s.Path); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []struct {
+		field *string
+		value string
+	}{{&s.Health, HealthOK}, {&s.Info, InfoTiny}, {&s.Metrics, MetricsEmpty}} {
+		if *d.field == "" {
+			*d.field = d.value
+		}
+	}
+	s.conns = map[net.Conn]bool{}
+	s.wg.Go(func() {
+		for {
+			conn, err := s.listener.Accept()
+			if err != nil {
+				return
+			}
+			s.mu.Lock()
+			s.conns[conn] = true
+			s.mu.Unlock()
+			s.wg.Go(func() { s.serve(&Conn{Conn: conn, running: map[string]chan struct{}{}}) })
+		}
+	})
+	t.Cleanup(func() {
+		s.Stop()
+		os.RemoveAll(dir)
+	})
+	return s
+}
+
+// Stop ends the daemon: it closes the listener and every connection and waits for the handlers.
+func (s *Server) Stop() {
+	s.listener.Close()
+	s.mu.Lock()
+	for c := range s.conns {
+		c.Close()
+	}
+	s.mu.Unlock()
+	s.wg.Wait()
+}
+
+func (s *Server) serve(c *Conn) {
+	defer c.end()
+	if s.Greet != nil && !s.Greet(c) {
+		return
+	}
+	var split wire.Splitter
+	var p wire.Parser
+	def := wire.DefaultRequest()
+	buf := make([]byte, 4096)
+	for {
+		n, err := c.Read(buf)
+		if err != nil {
+			return
+		}
+		for in := buf[:n]; ; {
+			payload, rest, err := split.Next(in)
+			if err != nil || payload == nil {
+				break
+			}
+			in = rest
+			f, err := wire.Parse(&p, payload, &def)
+			if bad, ok := err.(*wire.RequestError); ok {
+				e := bad.Event()
+				c.Send(func(dst []byte) []byte { return wire.AppendError(dst, &e) })
+				continue
+			}
+			s.frame(c, f)
+		}
+	}
+}
+
+func (s *Server) frame(c *Conn, f wire.Frame) {
+	report := func(body string) {
+		c.Send(func(dst []byte) []byte { return wire.AppendReport(dst, f.Kind, f.ID, []byte(body)) })
+	}
+	s.mu.Lock()
+	health, info, metrics := s.Health, s.Info, s.Metrics
+	s.mu.Unlock()
+	switch f.Kind {
+	case wire.KindHealth:
+		report(health)
+	case wire.KindInfo:
+		report(info)
+	case wire.KindMetrics:
+		report(metrics)
+	case wire.KindCancel:
+		c.cancel(f.ID)
+	case wire.KindRequest:
+		cancelled := make(chan struct{})
+		c.mu.Lock()
+		c.running[f.ID] = cancelled
+		c.mu.Unlock()
+		s.wg.Go(func() { s.Answer(c, &Request{Request: *f.Request, Cancelled: cancelled}) })
+	}
+}
+
+// SetHealth changes the health report of a running server.
+func (s *Server) SetHealth(body string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Health = body
+}
+
+func (c *Conn) cancel(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ch := c.running[id]; ch != nil {
+		close(ch)
+		delete(c.running, id)
+	}
+}
+
+func (c *Conn) end() {
+	c.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, ch := range c.running {
+		close(ch)
+	}
+	clear(c.running)
+}
+
+// Send writes what appendFrame appends.
+func (c *Conn) Send(appendFrame func([]byte) []byte) {
+	frame := appendFrame(nil)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.Write(frame)
+}
+
+// Token sends a token event.
+func (c *Conn) Token(id, text string, phase wire.Phase) {
+	c.Send(func(dst []byte) []byte {
+		return wire.AppendToken(dst, &wire.Token{ID: id, Text: []byte(text), TokenID: 7, Phase: phase})
+	})
+}
+
+// EOS sends an end event.
+func (c *Conn) EOS(e wire.EOS) {
+	c.Send(func(dst []byte) []byte { return wire.AppendEOS(dst, &e) })
+}
+
+// Error sends an error event.
+func (c *Conn) Error(e wire.Error) {
+	c.Send(func(dst []byte) []byte { return wire.AppendError(dst, &e) })
+}
+
+// Progress sends a progress event.
+func (c *Conn) Progress(p wire.Progress) {
+	c.Send(func(dst []byte) []byte { return wire.AppendProgress(dst, &p) })
+}

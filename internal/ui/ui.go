@@ -1,0 +1,201 @@
+// Package ui is what the commands know about terminals: whether there is one, which escapes it may be sent, a
+// status line that is drawn and cleaned away, and text from a model made safe to show.
+//
+// Two things are kept apart. A Terminal that is not one (a pipe, a file) gets text and nothing else: no colour, no
+// status line, bytes as they came. NO_COLOR (no-color.org) or TERM=dumb on a terminal takes the escapes away but
+// keeps the status line, which needs only carriage returns.
+package ui
+
+import (
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/fatih/color"
+	"github.com/mattn/go-isatty"
+	"golang.org/x/term"
+)
+
+// Terminal writes to one output. Not safe for concurrent use: its status line and its text share a cursor.
+type Terminal struct {
+	w     io.Writer
+	tty   bool
+	width func() int
+
+	dim, bold, red, green, yellow *color.Color
+
+	status int  // columns the status line occupies, 0 = none shown
+	atBOL  bool // the cursor is at the beginning of a line
+}
+
+// Open describes f: colour and a status line only when it is a terminal.
+func Open(f *os.File) *Terminal {
+	tty := isatty.IsTerminal(f.Fd()) || isatty.IsCygwinTerminal(f.Fd())
+	return New(f, tty, tty && ColorWanted(os.Getenv), func() int {
+		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
+			return w
+		}
+		return 80
+	})
+}
+
+// New is a Terminal over any writer: tty enables the status line and the sanitising of text, colored the escapes.
+func New(w io.Writer, tty, colored bool, width func() int) *Terminal {
+	style := func(a ...color.Attribute) *color.Color {
+		c := color.New(a...)
+		if colored {
+			c.EnableColor()
+		} else {
+			c.DisableColor()
+		}
+		return c
+	}
+	return &Terminal{
+		w: w, tty: tty, width: width, atBOL: true,
+		dim: style(color.Faint), bold: style(color.Bold), red: style(color.FgRed), green: style(color.FgGreen),
+		yellow: style(color.FgYellow),
+	}
+}
+
+// ColorWanted reports whether the environment allows escapes: NO_COLOR unset or empty, TERM not "dumb".
+func ColorWanted(getenv func(string) string) bool {
+	return getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
+}
+
+// IsTTY reports whether a person looks at this output.
+func (t *Terminal) IsTTY() bool { return t.tty }
+
+// Dim, Bold, Red, Green and Yellow style s, or return it as it is where escapes are not wanted.
+func (t *Terminal) Dim(s string) string    { return t.dim.Sprint(s) }
+func (t *Terminal) Bold(s string) string   { return t.bold.Sprint(s) }
+func (t *Terminal) Red(s string) string    { return t.red.Sprint(s) }
+func (t *Terminal) Green(s string) string  { return t.green.Sprint(s) }
+func (t *Terminal) Yellow(s string) string { return t.yellow.Sprint(s) }
+
+// Print writes text of our own (already styled), taking the status line away first.
+func (t *Terminal) Print(s string) error {
+	if s == "" {
+		return nil
+	}
+	t.ClearStatus()
+	t.atBOL = strings.HasSuffix(s, "\n")
+	_, err := io.WriteString(t.w, s)
+	return err
+}
+
+// Println is Print with a newline.
+func (t *Terminal) Println(s string) error { return t.Print(s + "\n") }
+
+// Text writes a model's text: as it came to a pipe, with control characters made visible on a terminal.
+func (t *Terminal) Text(s string) error {
+	if t.tty {
+		s = Sanitize(s)
+	}
+	return t.Print(s)
+}
+
+// DimText is Text in dim, for thinking.
+func (t *Terminal) DimText(s string) error {
+	if s == "" {
+		return nil
+	}
+	if t.tty {
+		s = Sanitize(s)
+	}
+	bol := strings.HasSuffix(s, "\n")
+	err := t.Print(t.Dim(s))
+	t.atBOL = bol
+	return err
+}
+
+// FreshLine ends the current line unless nothing stands on it.
+func (t *Terminal) FreshLine() error {
+	t.ClearStatus()
+	if t.atBOL {
+		return nil
+	}
+	return t.Print("\n")
+}
+
+// Status shows s (plain text, one line) dim where the cursor stands, in place of the status before it. It is cut to
+// the terminal's width, so that it never wraps and can be taken away with a carriage return. On anything but a
+// terminal, and behind text on the same line, nothing is shown.
+func (t *Terminal) Status(s string) {
+	if !t.tty || (!t.atBOL && t.status == 0) {
+		return
+	}
+	n := utf8.RuneCountInString(s)
+	if limit := t.width() - 1; n > limit {
+		if limit < 1 {
+			return
+		}
+		s, n = string([]rune(s)[:limit]), limit
+	}
+	pad := max(t.status-n, 0)
+	io.WriteString(t.w, "\r"+t.Dim(s)+strings.Repeat(" ", pad)+strings.Repeat("\b", pad))
+	t.status = n
+	t.atBOL = false
+}
+
+// ClearStatus takes the status line away and leaves the cursor at the beginning of its line.
+func (t *Terminal) ClearStatus() {
+	if t.status == 0 {
+		return
+	}
+	io.WriteString(t.w, "\r"+strings.Repeat(" ", t.status)+"\r")
+	t.status, t.atBOL = 0, true
+}
+
+// CursorMoved tells the Terminal that something else (a line editor, an echoed ^C) left the cursor at the
+// beginning of a line.
+func (t *Terminal) CursorMoved() { t.status, t.atBOL = 0, true }
+
+// Redraw replaces what the last Redraw of a block of lines showed: it goes up by lines (0 the first time) and erases
+// below. Without escapes the block is printed again underneath.
+func (t *Terminal) Redraw(lines int, block string) int {
+	if lines > 0 && t.dim.Sprint("x") != "x" {
+		io.WriteString(t.w, "\x1b["+strconv.Itoa(lines)+"A\x1b[J")
+	}
+	io.WriteString(t.w, block)
+	t.status, t.atBOL = 0, true
+	return strings.Count(block, "\n")
+}
+
+// Sanitize makes text from outside safe to show on a terminal. A model (or a prompt somebody pasted to it) can write
+// escape sequences that move the cursor, rename the window or answer for the user; every control character but tab
+// and newline is shown as its visible picture instead, and invalid UTF-8 as U+FFFD.
+func Sanitize(s string) string {
+	clean := true
+	for i := 0; i < len(s) && clean; i++ {
+		c := s[i]
+		clean = c >= 0x20 && c < 0x7f || c == '\n' || c == '\t'
+	}
+	if clean {
+		return s
+	}
+	var b strings.Builder
+	b.Grow(len(s) + 16)
+	for _, r := range s {
+		switch {
+		case r == '\n' || r == '\t':
+			b.WriteRune(r)
+		case r < 0x20:
+			b.WriteRune('\u2400' + r) // the control pictures block
+		case r == 0x7f:
+			b.WriteRune('\u2421')
+		case r >= 0x80 && r < 0xa0, isBidi(r):
+			b.WriteRune(utf8.RuneError)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// isBidi reports the overrides that reorder the characters around them, which can make shown code differ from
+// copied code. Plain marks (LRM, RLM) are left: right-to-left text needs them.
+func isBidi(r rune) bool {
+	return r >= '\u202a' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069'
+}
