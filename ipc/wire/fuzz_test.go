@@ -247,9 +247,10 @@ func FuzzRoundTrip(f *testing.F) {
 		if ev.Progress != progress {
 			t.Fatalf("progress\n got %+v\nwant %+v", ev.Progress, progress)
 		}
-		read(AppendReport(nil, KindMetrics, id, metadata), EventReport)
-		if ev.ReportKind != KindMetrics || !bytes.Equal(ev.Report, metadata) {
-			t.Fatalf("report %q, want %q", ev.Report, metadata)
+		body := appendString(nil, text)
+		read(AppendReport(nil, KindMetrics, id, body), EventReport)
+		if ev.ReportKind != KindMetrics || !bytes.Equal(ev.Report, body) {
+			t.Fatalf("report %q, want %q", ev.Report, body)
 		}
 	})
 }

@@ -7,7 +7,7 @@ import (
 
 const (
 	maxDepth  = 64      // nesting of a message; a request needs 5
-	maxValues = 1 << 16 // JSON values of a message: about 7 MB of tree at most
+	maxValues = 1 << 14 // JSON values of a message, 3 for each chat message; bounds a hostile tree to a few MB
 )
 
 // span is a part of a payload; the zero span is none.
