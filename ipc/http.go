@@ -1,0 +1,166 @@
+package ipc
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// httpBacklog is how many connections may wait for the http.Server to accept them, which it does at once.
+const httpBacklog = 128
+
+// HTTP is the listener of the connections that speak HTTP, for an http.Server (set its ConnContext to
+// [ConnContext]). Each connection counts as a session until it is closed. Accept fails when the Loop has ended.
+func (l *Loop) HTTP() net.Listener { return l.http }
+
+// handOver gives c, of which in was read, to the http.Server.
+func (l *Loop) handOver(c *Conn, in []byte) {
+	nc, err := netConn(c.fd)
+	if err != nil {
+		l.stats.IOErrors.Add(1)
+		l.close(c, IOError)
+		return
+	}
+	hc := &httpConn{Conn: nc, head: in, peer: c.peer, stats: &l.stats}
+	hc.head = append([]byte(nil), in...)
+	l.stats.HTTPOpened.Add(1)
+	l.stats.HTTP.Add(1)
+	c.mu.Lock()
+	fd, watched := c.fd, c.interest
+	c.gone, c.fd = true, -1
+	c.mu.Unlock()
+	l.forget(c, fd, watched)
+	if !l.http.offer(hc) {
+		hc.Close()
+	}
+}
+
+// netConn makes a connection of Go's own poller of fd, which stays open beside it.
+func netConn(fd int) (net.Conn, error) {
+	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("duplicate descriptor: %w", err)
+	}
+	f := os.NewFile(uintptr(dup), "http")
+	defer f.Close()
+	return net.FileConn(f)
+}
+
+// httpConn is a connection that has been read a little.
+type httpConn struct {
+	net.Conn
+	head  []byte // read before; owned by the reader
+	peer  Peer
+	stats *Counters
+	once  sync.Once
+}
+
+func (c *httpConn) Read(b []byte) (int, error) {
+	if len(c.head) > 0 {
+		n := copy(b, c.head)
+		if c.head = c.head[n:]; len(c.head) == 0 {
+			c.head = nil
+		}
+		return n, nil
+	}
+	return c.Conn.Read(b)
+}
+
+// CloseWrite lets net/http end a response before it closes.
+func (c *httpConn) CloseWrite() error {
+	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return nil
+}
+
+func (c *httpConn) Close() error {
+	c.once.Do(func() {
+		c.stats.HTTP.Add(-1)
+		c.stats.Sessions.Add(-1)
+	})
+	return c.Conn.Close()
+}
+
+// httpListener is a net.Listener whose connections were accepted elsewhere.
+type httpListener struct {
+	conns chan *httpConn
+	done  chan struct{}
+	once  sync.Once
+	addr  net.UnixAddr
+}
+
+func newHTTPListener(path string) *httpListener {
+	return &httpListener{conns: make(chan *httpConn, httpBacklog), done: make(chan struct{}), addr: net.UnixAddr{Name: path, Net: "unix"}}
+}
+
+// offer hands c over if there is room. Loop only.
+func (h *httpListener) offer(c *httpConn) bool {
+	select {
+	case <-h.done:
+		return false
+	default:
+	}
+	select {
+	case h.conns <- c:
+		return true
+	default:
+		return false
+	}
+}
+
+func (h *httpListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-h.conns:
+		return c, nil
+	case <-h.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close makes Accept fail; what waits is closed.
+func (h *httpListener) Close() error {
+	h.once.Do(func() { close(h.done) })
+	for {
+		select {
+		case c := <-h.conns:
+			c.Close()
+		default:
+			return nil
+		}
+	}
+}
+
+func (h *httpListener) Addr() net.Addr { return &h.addr }
+
+// sessionLimit is what a client over the limit is told.
+func (l *Loop) sessionLimit() wire.Error {
+	return wire.Error{Code: wire.SessionLimit, RetryAfter: time.Second,
+		Message: fmt.Sprintf("the server has its %d connections (--max-sessions); try again later", l.cfg.MaxSessions)}
+}
+
+// refuse tells a client over the limit so in its own protocol.
+func (l *Loop) refuse(c *Conn, p wire.Protocol) {
+	c.due = 0
+	e := l.sessionLimit()
+	switch p {
+	case wire.HTTP:
+		l.scratch = fmt.Appendf(l.scratch[:0],
+			"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s: %s\n",
+			len(e.Code)+len(e.Message)+3, e.Code, e.Message)
+	case wire.Newline:
+		l.scratch = wire.AppendErrorLine(l.scratch[:0], &e)
+	default:
+		l.scratch = wire.AppendError(l.scratch[:0], &e)
+	}
+	c.Reply(l.scratch)
+	c.mu.Lock()
+	c.end(whenSent, ByServer)
+	c.mu.Unlock()
+}

@@ -1,0 +1,329 @@
+package ipc
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"github.com/coreos/go-systemd/v22/activation"
+	"golang.org/x/sys/unix"
+)
+
+var (
+	// ErrInUse says that another daemon serves on the path.
+	ErrInUse = errors.New("another uma-serve is serving")
+	// ErrNotSocket says that the path holds something else than a socket, which is never removed.
+	ErrNotSocket = errors.New("is not a socket")
+	// ErrUnsafeDir says that somebody else could put a socket of their own in place of ours.
+	ErrUnsafeDir = errors.New("directory is not safe for a socket")
+)
+
+// ListenConfig says where a [Listener] listens and who may connect.
+type ListenConfig struct {
+	Path  string      // "" = DefaultSocketPath()
+	Mode  os.FileMode // permission bits of the socket; 0 = 0600
+	Group string      // name or number of the group that owns the socket; "" = leave it
+}
+
+// DefaultSocketPath is where the daemon listens and clients connect when nobody says otherwise:
+//
+//   - $XDG_RUNTIME_DIR/uma-serve/uma.sock, private to the user, gone at logout;
+//   - without that variable, for root: /run/uma-serve/uma.sock (/var/run on macOS and BSD);
+//   - on macOS: $TMPDIR/uma-serve/uma.sock, since TMPDIR is private to the user there;
+//   - otherwise uma-serve-UID/uma.sock under the directory for temporary files. [Listen] makes sure that this
+//     directory belongs to the user and nobody else may write in it.
+func DefaultSocketPath() string {
+	return defaultSocketPath(runtime.GOOS, os.Geteuid(), os.Getenv)
+}
+
+func defaultSocketPath(goos string, uid int, env func(string) string) string {
+	const dir, name = "uma-serve", "uma.sock"
+	if d := env("XDG_RUNTIME_DIR"); filepath.IsAbs(d) {
+		return filepath.Join(d, dir, name)
+	}
+	tmp := env("TMPDIR")
+	switch {
+	case uid == 0 && goos == "linux":
+		return filepath.Join("/run", dir, name)
+	case uid == 0:
+		return filepath.Join("/var/run", dir, name)
+	case goos == "darwin" && filepath.IsAbs(tmp):
+		return filepath.Join(tmp, dir, name)
+	case !filepath.IsAbs(tmp):
+		tmp = "/tmp"
+	}
+	return filepath.Join(tmp, dir+"-"+strconv.Itoa(uid), name)
+}
+
+// Listener is a listening Unix socket.
+type Listener struct {
+	fd        int
+	path      string
+	activated bool
+	dev, ino  uint64   // of our socket file: another daemon's is not removed at Close
+	lock      *os.File // held as long as the path is ours; nil when activated
+}
+
+// Listen takes over the socket systemd passed to the process, if there is one, and otherwise binds cfg.Path. It
+// takes LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES out of the environment: call it before anything else starts
+// threads or processes. Clients can connect from then on; they wait until a [Loop] runs.
+//
+// Two daemons that start at once on one path are told apart by a lock on PATH.lock, which the first one holds until
+// it ends (the kernel frees it however it ends, so the file itself means nothing and stays). Holding the lock, a
+// socket that refuses connections is stale and is removed; one that accepts belongs to a program that does not
+// lock, and is left alone like everything that is not a socket.
+//
+// Nobody can connect before the permissions are final: they are set between bind(2) and listen(2), while every
+// connect is still refused. A umask around bind would do too, but it belongs to the whole process: a file that
+// another goroutine creates at that moment would get it as well. (On Linux the file is even born with them.)
+func Listen(cfg ListenConfig) (*Listener, error) {
+	if ln, err := inherited(); ln != nil || err != nil {
+		return ln, err
+	}
+	path := cfg.Path
+	if path == "" {
+		path = DefaultSocketPath()
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("find socket path: %w", err)
+	}
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("socket path %s has %d bytes; this system allows %d: choose a shorter one with --socket", path, len(path), maxSocketPath)
+	}
+	mode := cfg.Mode.Perm()
+	if cfg.Mode == 0 {
+		mode = 0o600
+	}
+	gid := -1
+	if cfg.Group != "" {
+		if gid, err = lookupGroup(cfg.Group); err != nil {
+			return nil, err
+		}
+	}
+	if err := prepareDir(filepath.Dir(path), gid); err != nil {
+		return nil, err
+	}
+	lock, err := lockPath(path)
+	if err != nil {
+		return nil, err
+	}
+	ln, err := bind(path, mode, gid)
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	ln.lock = lock
+	return ln, nil
+}
+
+// Path is where the socket lies in the file system.
+func (ln *Listener) Path() string { return ln.path }
+
+// Activated reports whether systemd opened the socket; its file then stays when the daemon ends.
+func (ln *Listener) Activated() bool { return ln.activated }
+
+// Close ends listening and removes the socket file, unless systemd owns it or another daemon has put its own there.
+// Clients that connected and were not accepted are refused. Not safe for concurrent use; a second call does nothing.
+func (ln *Listener) Close() error {
+	if ln.fd < 0 {
+		return nil
+	}
+	var err error
+	if !ln.activated {
+		var st unix.Stat_t
+		if e := unix.Lstat(ln.path, &st); e == nil && uint64(st.Dev) == ln.dev && uint64(st.Ino) == ln.ino {
+			err = os.Remove(ln.path)
+		}
+	}
+	unix.Close(ln.fd)
+	ln.fd = -1
+	if ln.lock != nil {
+		ln.lock.Close()
+	}
+	return err
+}
+
+// inherited returns the socket that systemd passed, nil if it passed none.
+func inherited() (*Listener, error) {
+	files := activation.Files(true)
+	_ = os.Unsetenv("LISTEN_PIDFDID")
+	if len(files) == 0 {
+		return nil, nil
+	}
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	if len(files) != 1 {
+		return nil, fmt.Errorf("systemd passed %d sockets (LISTEN_FDS); uma-serve serves one: keep one ListenStream= in its socket unit", len(files))
+	}
+	bad := func(why string) error {
+		return fmt.Errorf("the descriptor systemd passed (%s) %s; the socket unit needs ListenStream= with a path", files[0].Name(), why)
+	}
+	fd := int(files[0].Fd())
+	if kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_STREAM {
+		return nil, bad("is no stream socket")
+	}
+	sa, err := unix.Getsockname(fd)
+	if err != nil {
+		return nil, fmt.Errorf("read address of the socket systemd passed: %w", err)
+	}
+	addr, ok := sa.(*unix.SockaddrUnix)
+	if !ok {
+		return nil, bad("is no Unix socket")
+	}
+	if on, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || on == 0 {
+		return nil, bad("does not listen (Accept=yes is not supported)")
+	}
+	// Our own number for it: the os.File closes its own when it is collected.
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("take over the socket systemd passed: %w", err)
+	}
+	if err := unix.SetNonblock(own, true); err != nil {
+		unix.Close(own)
+		return nil, fmt.Errorf("take over the socket systemd passed: %w", err)
+	}
+	return &Listener{fd: own, path: addr.Name, activated: true}, nil
+}
+
+func lookupGroup(name string) (int, error) {
+	if n, err := strconv.ParseUint(name, 10, 31); err == nil {
+		return int(n), nil
+	}
+	g, err := user.LookupGroup(name)
+	if err != nil {
+		return 0, fmt.Errorf("--socket-group %q: %w", name, err)
+	}
+	return strconv.Atoi(g.Gid)
+}
+
+// prepareDir creates dir (0700) if it is missing and makes sure that nobody but root, us and the trusted group can
+// replace what lies in it.
+func prepareDir(dir string, trustedGroup int) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("create directory of the socket: %w", err)
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("look at directory of the socket: %w", err)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil
+	}
+	uid, gid := os.Geteuid(), os.Getegid()
+	if owner := int(st.Uid); owner != uid && owner != 0 {
+		return fmt.Errorf("%w: %s belongs to user %d, who could put another socket in place of ours; choose a directory of your own with --socket", ErrUnsafeDir, dir, owner)
+	}
+	perm := info.Mode().Perm()
+	if info.Mode()&fs.ModeSticky != 0 {
+		return nil // others may add files, but not remove or rename ours
+	}
+	if perm&0o002 != 0 {
+		return fmt.Errorf("%w: everybody may write in %s (mode %04o) and so replace the socket; chmod o-w it, or choose another one with --socket", ErrUnsafeDir, dir, perm)
+	}
+	// A user's private group (same number as the user) has no other members by convention.
+	private := int(st.Gid) == gid && gid == uid
+	if perm&0o020 != 0 && !private && int(st.Gid) != trustedGroup {
+		return fmt.Errorf("%w: group %d may write in %s (mode %04o) and so replace the socket; chmod g-w it, name that group with --socket-group, or choose another directory with --socket", ErrUnsafeDir, st.Gid, dir, perm)
+	}
+	return nil
+}
+
+func lockPath(path string) (*os.File, error) {
+	f, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open lock file of the socket: %w", err)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		return f, nil
+	}
+	f.Close()
+	if err == unix.EWOULDBLOCK {
+		return nil, fmt.Errorf("%w on %s: stop it, or choose another path with --socket", ErrInUse, path)
+	}
+	return nil, fmt.Errorf("lock %s.lock: %w", path, err)
+}
+
+// bind makes the socket file and listens. The caller holds the path's lock.
+func bind(path string, mode os.FileMode, gid int) (*Listener, error) {
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	fd, err := newSocket()
+	if err != nil {
+		return nil, fmt.Errorf("create socket: %w", err)
+	}
+	ln := &Listener{fd: fd, path: path}
+	fail := func(verb string, err error) (*Listener, error) {
+		unix.Close(fd)
+		return nil, fmt.Errorf("%s %s: %w", verb, path, err)
+	}
+	// Linux gives the file the mode of the descriptor; elsewhere this fails and the chmod below is what counts.
+	_ = unix.Fchmod(fd, uint32(mode))
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		return fail("bind", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return fail("look at", err)
+	}
+	ln.dev, ln.ino = uint64(st.Dev), uint64(st.Ino)
+	verb, err := "set group of", error(nil)
+	if gid >= 0 {
+		err = os.Lchown(path, -1, gid)
+	}
+	if err == nil {
+		verb, err = "set permissions of", os.Chmod(path, mode) // after chown, which may clear bits
+	}
+	if err == nil {
+		verb, err = "listen on", unix.Listen(fd, 4096) // the kernel cuts it to its own limit
+	}
+	if err != nil {
+		os.Remove(path)
+		return fail(verb, err)
+	}
+	return ln, nil
+}
+
+// removeStale makes path free, or says why it is not.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look at socket path: %w", err)
+	}
+	if info.Mode()&fs.ModeSocket == 0 {
+		return fmt.Errorf("%s exists and %w: it stays; remove it yourself or choose another path with --socket", path, ErrNotSocket)
+	}
+	fd, err := newSocket()
+	if err != nil {
+		return fmt.Errorf("create socket: %w", err)
+	}
+	defer unix.Close(fd)
+	switch err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err {
+	case nil, unix.EAGAIN, unix.EINPROGRESS: // somebody listens, perhaps with a full queue
+		return fmt.Errorf("%w on %s: stop it, or choose another path with --socket", ErrInUse, path)
+	case unix.ECONNREFUSED:
+	case unix.ENOENT:
+		return nil
+	default:
+		return fmt.Errorf("probe socket %s: %w", path, err)
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("remove stale socket: %w", err)
+	}
+	return nil
+}

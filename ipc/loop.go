@@ -1,0 +1,628 @@
+package ipc
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// What one turn of the Loop does for one peer at most, so that none starves another.
+const (
+	readBytesPerTurn  = 64 << 10 // of one connection; also the size of the one read buffer
+	messagesPerTurn   = 32       // of one connection
+	acceptsPerTurn    = 64
+	maxRefusing       = 64                     // connections over the limit that are told so in their own protocol at the same time
+	maxLingerBytes    = 32 << 20               // thrown away of a client that was answered with a FrameError; twice the largest frame
+	closeWithin       = 5 * time.Second        // a client that is being closed has this long to read its last answer
+	refuseAfter       = 500 * time.Millisecond // a refused client that says nothing is answered as if it spoke frames
+	acceptPause       = 100 * time.Millisecond // without any descriptor to spare
+	never             = time.Duration(1<<63 - 1)
+	defaultTxBytes    = 256 << 10
+	defaultMaxSession = 4096
+)
+
+// Config limits what clients may do. The zero value of a field stands for its default.
+type Config struct {
+	MaxSessions    int           // open connections, HTTP included; default 4096
+	MaxFrameBytes  int           // payload of a client's frame; default 1 MiB
+	MaxPromptBytes int           // text of one request's prompt, or line of the newline protocol; default: only the frame's limit
+	TxBytes        int           // output a connection may have waiting; default 256 KiB
+	IdleTimeout    time.Duration // a connection without requests in flight that long is closed; 0 = never
+
+	// Defaults are the fields a client leaves out of a request; nil = wire.DefaultRequest().
+	Defaults *wire.Request
+}
+
+// Handler is told what clients want. All methods run on the Loop's goroutine and must not block: while one runs,
+// nobody is served. A *Conn may be kept; its methods are safe from anywhere, inside a Handler's method too.
+type Handler interface {
+	// Request is a generation request of the framed protocol. Its id is in flight, and unique on c, until the
+	// Handler calls c.Done(r.ID), exactly once, also when the request is refused or the client has gone.
+	Request(c *Conn, r *wire.Request)
+	// Line is a prompt of the newline protocol, valid UTF-8 without NUL. Answer with raw bytes and a newline, then
+	// call c.Done(""). The next line of c comes after that.
+	Line(c *Conn, prompt string)
+	// Cancel asks to end the request id, which is in flight on c.
+	Cancel(c *Conn, id string)
+	// Admin asks for kind: metrics, health or info. Answer with c.Reply before returning: a frame with the
+	// question's id (which may be ""), or one line of JSON when c.Protocol() is wire.Newline.
+	Admin(c *Conn, kind wire.Kind, id string)
+	// Writable says that a Send that was Full may be tried again. Called once after any number of Fulls.
+	Writable(c *Conn)
+	// Closed says that c has ended. Its requests in flight have nobody to answer to: cancel them; each still gets
+	// its Done.
+	Closed(c *Conn, cause Cause)
+}
+
+// Loop owns a Unix socket and everything that is connected to it.
+type Loop struct {
+	cfg   Config
+	h     Handler
+	ln    *Listener
+	poll  *poller
+	http  *httpListener
+	start time.Time
+	stats Counters
+
+	mu sync.Mutex
+	// ---- under mu ----
+
+	conns   map[int]*Conn // by descriptor; written by the Loop alone, which therefore reads it without mu
+	noticed []*Conn       // to be looked at in this turn
+	drain   bool          // accept nobody new
+	stop    bool
+	stopBy  time.Duration // with stop: when unsent output is given up
+	ended   bool          // Run has returned: the poller is gone
+
+	// ---- owned by the goroutine of Run ----
+
+	buf       []byte // the read buffer of all connections
+	scratch   []byte // error events are written here
+	parser    wire.Parser
+	events    []event
+	looking   []*Conn
+	backlog   []*Conn // have input that was read but exceeded messagesPerTurn
+	dead      []int   // descriptors to close at the end of the turn
+	lastID    uint64
+	refusing  int
+	reserve   int           // a descriptor kept for telling a client that none is left; -1: lost
+	now       time.Duration // when this turn began
+	next      time.Duration // the earliest deadline of any connection, or earlier
+	acceptAt  time.Duration // accepting is paused until then; 0: it is not
+	accepting bool
+	closing   bool // stop was seen
+}
+
+// New prepares to serve ln, which the Loop closes when it ends. Run serves.
+func New(cfg Config, ln *Listener, h Handler) (*Loop, error) {
+	if cfg.MaxSessions == 0 {
+		cfg.MaxSessions = defaultMaxSession
+	}
+	if cfg.TxBytes == 0 {
+		cfg.TxBytes = defaultTxBytes
+	}
+	if cfg.Defaults == nil {
+		def := wire.DefaultRequest()
+		cfg.Defaults = &def
+	}
+	if cfg.MaxFrameBytes > wire.MaxFrameBytes {
+		return nil, fmt.Errorf("largest frame is %d bytes; the protocol allows %d", cfg.MaxFrameBytes, wire.MaxFrameBytes)
+	}
+	p, err := newPoller()
+	if err != nil {
+		return nil, err
+	}
+	l := &Loop{
+		cfg: cfg, h: h, ln: ln, poll: p, start: time.Now(), conns: map[int]*Conn{},
+		buf: make([]byte, readBytesPerTurn), scratch: make([]byte, 0, 512), events: make([]event, 0, eventsPerTurn),
+		next: never, reserve: -1, parser: wire.Parser{MaxPromptBytes: cfg.MaxPromptBytes},
+	}
+	l.http = newHTTPListener(ln.Path())
+	l.openReserve()
+	if err := p.add(ln.fd, wantRead); err != nil {
+		p.close()
+		l.closeReserve()
+		return nil, err
+	}
+	l.accepting = true
+	return l, nil
+}
+
+// clock is the time since the Loop was made. Safe from any goroutine.
+func (l *Loop) clock() time.Duration { return time.Since(l.start) }
+
+// StopAccepting ends listening and removes the socket file; connections live on. Safe from any goroutine.
+func (l *Loop) StopAccepting() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.drain = true
+	l.wake()
+}
+
+// Stop makes Run return: connections without unsent output are closed at once, the others when it is sent or flush
+// has passed. HTTP connections belong to their http.Server. Safe from any goroutine.
+func (l *Loop) Stop(flush time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	by := l.clock() + flush
+	if !l.stop || by < l.stopBy {
+		l.stopBy = by
+	}
+	l.stop, l.drain = true, true
+	l.wake()
+}
+
+// notice puts c on the list of connections to look at. Safe from any goroutine; the caller holds c.mu.
+func (l *Loop) notice(c *Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.noticed = append(l.noticed, c)
+	l.wake()
+}
+
+// wake makes the loop take a turn. Caller holds mu, which keeps the poller from closing meanwhile.
+func (l *Loop) wake() {
+	if !l.ended {
+		l.poll.wake()
+	}
+}
+
+// Run serves until Stop. An error means that the poller itself failed; all connections are closed then too.
+func (l *Loop) Run() error {
+	defer l.finish()
+	for {
+		var err error
+		if l.events, err = l.poll.wait(l.timeout(), l.events[:0]); err != nil {
+			return err
+		}
+		l.now = l.clock()
+		for _, ev := range l.events {
+			if l.accepting && ev.fd == l.ln.fd {
+				l.accept()
+			} else if c := l.conns[ev.fd]; c != nil {
+				l.ready(c, ev.ready)
+			}
+		}
+		l.workBacklog()
+		l.look()
+		l.timers()
+		l.closeDead()
+		if l.closing && len(l.conns) == 0 {
+			return nil
+		}
+	}
+}
+
+// timeout is how long the poller may sleep.
+func (l *Loop) timeout() time.Duration {
+	if len(l.backlog) > 0 {
+		return 0
+	}
+	next := l.next
+	if l.acceptAt > 0 {
+		next = min(next, l.acceptAt)
+	}
+	if l.closing {
+		next = min(next, l.stopBy)
+	}
+	if next == never {
+		return -1
+	}
+	return max(next-l.clock(), 0)
+}
+
+// ready handles what the poller reported of c.
+func (l *Loop) ready(c *Conn, r readiness) {
+	if r&hungUp != 0 {
+		l.close(c, PeerClosed)
+		return
+	}
+	if r&canWrite != 0 && c.drain() {
+		l.h.Writable(c)
+	}
+	if r&canRead != 0 && !c.gone {
+		l.read(c)
+	}
+	if invariants {
+		c.check()
+	}
+}
+
+// look visits the connections that something happened to outside of the poller's events.
+func (l *Loop) look() {
+	l.mu.Lock()
+	l.noticed, l.looking = l.looking[:0], l.noticed
+	drain, stop := l.drain, l.stop
+	l.mu.Unlock()
+	for i, c := range l.looking {
+		l.looking[i] = nil
+		l.settle(c)
+	}
+	if drain && l.ln.fd >= 0 {
+		l.stopListening()
+	}
+	if stop && !l.closing {
+		l.closing = true
+		for _, c := range l.conns {
+			c.mu.Lock()
+			c.end(whenSent, Stopping)
+			c.mu.Unlock()
+		}
+	}
+}
+
+// settle does what c's state asks for: resume it or bring it nearer to its end.
+func (l *Loop) settle(c *Conn) {
+	c.mu.Lock()
+	c.noticed = false
+	if c.gone {
+		c.mu.Unlock()
+		return
+	}
+	sent := c.tx.n == 0
+	quiet := sent && len(c.inFlight) == 0
+	resume := c.held && len(c.inFlight) == 0 && c.closing == stayOpen
+	if resume {
+		c.held = false
+		if err := c.watch(c.interest | wantRead); err != nil {
+			c.end(atOnce, IOError)
+		}
+	}
+	over := c.readEnd && quiet && len(c.rest) == 0
+	lingers := (c.cause == BrokenStream || c.refused) && !c.readEnd
+	how, cause := c.closing, c.cause
+	c.mu.Unlock()
+	switch {
+	case how == atOnce:
+		l.close(c, cause)
+	case how == whenSent && sent && lingers:
+		l.linger(c)
+	case how == whenSent && sent:
+		l.close(c, cause)
+	case how == whenSent && c.due == 0:
+		l.deadline(c, l.now+closeWithin)
+	case how == stayOpen && over:
+		l.close(c, HalfClosed)
+	case resume:
+		rest := c.rest
+		c.rest = nil
+		l.consume(c, rest)
+	}
+}
+
+// linger shuts down our side and waits for the client to end its own: a descriptor that is closed while bytes of
+// the client are unread makes the kernel fail the client's next write, before it has looked for our answer.
+func (l *Loop) linger(c *Conn) {
+	_ = unix.Shutdown(c.fd, unix.SHUT_WR)
+	c.mu.Lock()
+	c.closing = lingering
+	err := c.watch(wantRead)
+	c.mu.Unlock()
+	if err != nil {
+		l.close(c, IOError)
+		return
+	}
+	l.farewell(c, c.cause)
+	l.deadline(c, l.now+closeWithin)
+}
+
+// deadline sets when expire looks at c.
+func (l *Loop) deadline(c *Conn, at time.Duration) {
+	c.due = at
+	l.next = min(l.next, at)
+}
+
+// timers does what has become due.
+func (l *Loop) timers() {
+	if l.acceptAt > 0 && l.acceptAt <= l.now {
+		l.resumeAccepting()
+	}
+	if l.closing && l.stopBy <= l.now {
+		for _, c := range l.conns {
+			l.close(c, Stopping)
+		}
+	}
+	if l.now < l.next {
+		return
+	}
+	l.next = never
+	for _, c := range l.conns {
+		if c.due > 0 && c.due <= l.now {
+			c.due = 0
+			l.expire(c)
+		} else if c.due > 0 {
+			l.next = min(l.next, c.due)
+		}
+		if !c.gone && l.cfg.IdleTimeout > 0 && !c.refused {
+			l.sweep(c)
+		}
+	}
+}
+
+// expire is a deadline of c that has passed.
+func (l *Loop) expire(c *Conn) {
+	switch {
+	case c.ending():
+		l.close(c, c.cause)
+	case c.refused:
+		l.refuse(c, wire.Framed)
+	case c.protocol == wire.Unknown:
+		l.identify(c, nil, true)
+	}
+}
+
+// sweep closes c when it has been idle for too long, or notes when that will be.
+func (l *Loop) sweep(c *Conn) {
+	c.mu.Lock()
+	busy := len(c.inFlight) > 0
+	since := max(c.lastRx, c.lastTx, c.lastDone)
+	c.mu.Unlock()
+	due := since + l.cfg.IdleTimeout
+	switch {
+	case busy:
+		l.next = min(l.next, l.now+l.cfg.IdleTimeout) // its idle time has not even begun
+	case due <= l.now:
+		l.close(c, Idle)
+	default:
+		l.next = min(l.next, due)
+	}
+}
+
+// close ends c. Its descriptor is closed at the end of the turn; until then no newcomer can have its number.
+func (l *Loop) close(c *Conn, cause Cause) {
+	if c.gone {
+		return
+	}
+	c.mu.Lock()
+	if c.closing != stayOpen {
+		cause = c.cause
+	}
+	fd, in := c.fd, c.interest
+	c.gone, c.fd = true, -1
+	c.tx, c.armed = ring{}, false
+	c.unstall()
+	c.mu.Unlock()
+	l.forget(c, fd, in)
+	l.stats.Sessions.Add(-1)
+	l.stats.Closed[cause].Add(1)
+	if c.refused {
+		l.refusing--
+	}
+	l.farewell(c, cause)
+}
+
+// farewell tells the Handler, once, that nothing can be sent to c any more, if it has ever heard of c.
+func (l *Loop) farewell(c *Conn, cause Cause) {
+	if !c.told && (c.protocol == wire.Framed || c.protocol == wire.Newline) {
+		c.told = true
+		l.h.Closed(c, cause)
+	}
+}
+
+// forget takes c out of the loop.
+func (l *Loop) forget(c *Conn, fd int, in interest) {
+	l.poll.del(fd, in)
+	l.dead = append(l.dead, fd)
+	l.mu.Lock()
+	delete(l.conns, fd)
+	l.mu.Unlock()
+	c.rx.drop(&l.stats)
+}
+
+func (l *Loop) closeDead() {
+	for _, fd := range l.dead {
+		unix.Close(fd)
+	}
+	l.dead = l.dead[:0]
+}
+
+func (l *Loop) stopListening() {
+	if l.accepting {
+		l.poll.del(l.ln.fd, wantRead)
+	}
+	l.accepting, l.acceptAt = false, 0
+	_ = l.ln.Close() // the file of a daemon that ends: nothing to be done about it
+}
+
+// finish leaves nothing open.
+func (l *Loop) finish() {
+	for _, c := range l.conns {
+		l.close(c, Stopping)
+	}
+	l.closeDead()
+	if l.ln.fd >= 0 {
+		l.stopListening()
+	}
+	l.http.Close()
+	l.closeReserve()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	l.poll.close()
+}
+
+// accept takes in who waits at the socket.
+func (l *Loop) accept() {
+	for range acceptsPerTurn {
+		fd, err := acceptConn(l.ln.fd)
+		switch {
+		case err == nil:
+			l.admit(fd)
+		case err == unix.EAGAIN:
+			return
+		case err == unix.EINTR, err == unix.ECONNABORTED:
+		case (err == unix.EMFILE || err == unix.ENFILE) && l.shed():
+		default:
+			l.stats.IOErrors.Add(1)
+			l.pauseAccepting()
+			return
+		}
+	}
+}
+
+// admit makes a connection of a new descriptor.
+func (l *Loop) admit(fd int) {
+	peer, err := peerOf(fd)
+	if err != nil { // without an identity it would have no quota and no namespace
+		l.stats.IOErrors.Add(1)
+		unix.Close(fd)
+		return
+	}
+	refused := l.stats.Sessions.Load() >= int64(l.cfg.MaxSessions+l.refusing)
+	if refused {
+		l.stats.Refused.Add(1)
+		if l.refusing == maxRefusing {
+			l.tellAndClose(fd, l.sessionLimit())
+			return
+		}
+	}
+	if err := l.poll.add(fd, wantRead); err != nil {
+		l.stats.IOErrors.Add(1)
+		unix.Close(fd)
+		return
+	}
+	l.lastID++
+	c := &Conn{loop: l, id: l.lastID, peer: peer, fd: fd, interest: wantRead, resumeAt: -1}
+	c.lastRx, c.refused = l.now, refused
+	l.mu.Lock()
+	l.conns[fd] = c
+	l.mu.Unlock()
+	l.stats.Sessions.Add(1)
+	if refused {
+		l.refusing++
+		l.deadline(c, l.now+refuseAfter)
+		return
+	}
+	l.stats.Accepted.Add(1)
+	if l.cfg.IdleTimeout > 0 {
+		l.next = min(l.next, l.now+l.cfg.IdleTimeout)
+	}
+}
+
+// shed gives up the reserve descriptor to accept one client and tell it that no other is left. Without that the
+// client would stay in the queue and the socket readable, and the loop would spin. false: there is no reserve.
+func (l *Loop) shed() bool {
+	if l.openReserve(); l.reserve < 0 {
+		return false
+	}
+	l.closeReserve()
+	fd, err := acceptConn(l.ln.fd)
+	if err == nil {
+		l.stats.Refused.Add(1)
+		l.tellAndClose(fd, wire.Error{Code: wire.SessionLimit, Message: "the server has no file descriptor left; try again later, or raise its limit (ulimit -n, LimitNOFILE=)", RetryAfter: time.Second})
+	}
+	l.openReserve()
+	return err == nil || err == unix.EAGAIN
+}
+
+func (l *Loop) openReserve() {
+	if l.reserve < 0 {
+		fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			fd = -1
+		}
+		l.reserve = fd
+	}
+}
+
+func (l *Loop) closeReserve() {
+	if l.reserve >= 0 {
+		unix.Close(l.reserve)
+		l.reserve = -1
+	}
+}
+
+// tellAndClose answers a client that gets no connection, as far as its socket takes it.
+func (l *Loop) tellAndClose(fd int, e wire.Error) {
+	l.scratch = wire.AppendError(l.scratch[:0], &e)
+	_, _ = send(fd, l.scratch)
+	unix.Close(fd)
+}
+
+func (l *Loop) pauseAccepting() {
+	if l.accepting {
+		l.poll.del(l.ln.fd, wantRead)
+		l.accepting, l.acceptAt = false, l.now+acceptPause
+	}
+}
+
+func (l *Loop) resumeAccepting() {
+	l.acceptAt = 0
+	if l.ln.fd < 0 {
+		return
+	}
+	if err := l.poll.add(l.ln.fd, wantRead); err != nil {
+		l.stats.IOErrors.Add(1)
+		l.acceptAt = l.now + acceptPause
+		return
+	}
+	l.accepting = true
+}
+
+// Stats are the Loop's counters. Safe from any goroutine.
+func (l *Loop) Stats() *Counters { return &l.stats }
+
+// SocketPath is where the Loop listens.
+func (l *Loop) SocketPath() string { return l.ln.Path() }
+
+// Info is what a Loop holds at a moment, to find what was left behind.
+type Info struct {
+	Conns         int // framed, newline and not yet known
+	HTTP          int
+	InFlight      int // requests that were not Done
+	TxQueuedBytes int // output that waits for clients
+	TxRingBytes   int // memory that holds it
+	RxHeldBytes   int // memory that holds incomplete input
+}
+
+// Info counts. Safe from any goroutine; it visits every connection.
+func (l *Loop) Info() Info {
+	l.mu.Lock()
+	conns := make([]*Conn, 0, len(l.conns))
+	for _, c := range l.conns {
+		conns = append(conns, c)
+	}
+	l.mu.Unlock()
+	in := Info{Conns: len(conns), HTTP: int(l.stats.HTTP.Load()), InFlight: int(l.stats.InFlight.Load()), RxHeldBytes: int(l.stats.RxHeld.Load())}
+	for _, c := range conns {
+		c.mu.Lock()
+		in.TxQueuedBytes += c.tx.n
+		in.TxRingBytes += len(c.tx.buf)
+		c.mu.Unlock()
+	}
+	return in
+}
+
+// countProtocolError counts an error that a client's input caused.
+func (s *Counters) countProtocolError(code wire.Code) {
+	if i := slices.Index(wire.Codes, code); i >= 0 {
+		s.protocolErrors[i].Add(1)
+	}
+}
+
+// ProtocolErrors is how many errors of a code ipc itself has answered: broken streams, bad requests, ids in use.
+func (s *Counters) ProtocolErrors(code wire.Code) uint64 {
+	if i := slices.Index(wire.Codes, code); i >= 0 {
+		return s.protocolErrors[i].Load()
+	}
+	return 0
+}
+
+// errorEvent is the answer to a FrameError or RequestError.
+func errorEvent(err error) wire.Error {
+	var fe *wire.FrameError
+	var re *wire.RequestError
+	switch {
+	case errors.As(err, &fe):
+		return fe.Event()
+	case errors.As(err, &re):
+		return re.Event()
+	}
+	return wire.Error{Code: wire.InternalFailure, Message: err.Error()}
+}

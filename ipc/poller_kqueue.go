@@ -1,0 +1,150 @@
+//go:build darwin || freebsd
+
+package ipc
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// poller says which descriptors are ready. Its token for a descriptor is the descriptor itself: the Loop closes
+// none before all events of a turn are handled, so a number cannot change its meaning inside a turn.
+type poller struct {
+	fd      int
+	pending atomic.Bool // a wake-up was triggered and not yet seen
+	events  [eventsPerTurn]unix.Kevent_t
+}
+
+// hangupOnly as low-water mark of the write filter: no socket buffer ever has so much room, but that the peer has
+// closed is reported whatever the mark is.
+const hangupOnly = 1 << 30
+
+func newPoller() (*poller, error) {
+	fd, err := unix.Kqueue()
+	if err != nil {
+		return nil, fmt.Errorf("create kqueue: %w", err)
+	}
+	unix.CloseOnExec(fd)
+	p := &poller{fd: fd}
+	var user unix.Kevent_t
+	unix.SetKevent(&user, 0, unix.EVFILT_USER, unix.EV_ADD|unix.EV_CLEAR)
+	if _, err := unix.Kevent(fd, []unix.Kevent_t{user}, nil, nil); err != nil {
+		p.close()
+		return nil, fmt.Errorf("register EVFILT_USER: %w", err)
+	}
+	return p, nil
+}
+
+// writeFilter is what the write filter is set to: without wantRead it also has to report the peer's leaving.
+func writeFilter(in interest) (on, lowWater bool) {
+	return in&wantWrite != 0 || in&wantRead == 0, in&wantWrite == 0
+}
+
+// add begins to watch fd.
+func (p *poller) add(fd int, in interest) error {
+	if err := p.change(fd, 0, false, in); err != nil {
+		return fmt.Errorf("watch descriptor: %w", err)
+	}
+	return nil
+}
+
+// mod changes what is watched. Safe from any goroutine while fd is open.
+func (p *poller) mod(fd int, old, in interest) error { return p.change(fd, old, true, in) }
+
+// del ends watching fd.
+func (p *poller) del(fd int, old interest) {
+	var list [2]unix.Kevent_t
+	n := 0
+	if old&wantRead != 0 {
+		unix.SetKevent(&list[n], fd, unix.EVFILT_READ, unix.EV_DELETE)
+		n++
+	}
+	if on, _ := writeFilter(old); on {
+		unix.SetKevent(&list[n], fd, unix.EVFILT_WRITE, unix.EV_DELETE)
+		n++
+	}
+	_, _ = unix.Kevent(p.fd, list[:n], nil, nil)
+}
+
+func (p *poller) change(fd int, old interest, watched bool, in interest) error {
+	var list [2]unix.Kevent_t
+	n := 0
+	wasRead := watched && old&wantRead != 0
+	if isRead := in&wantRead != 0; isRead != wasRead {
+		flags := unix.EV_DELETE
+		if isRead {
+			flags = unix.EV_ADD
+		}
+		unix.SetKevent(&list[n], fd, unix.EVFILT_READ, flags)
+		n++
+	}
+	wasOn, wasLow := writeFilter(old)
+	wasOn = wasOn && watched
+	on, low := writeFilter(in)
+	switch {
+	case on && (!wasOn || low != wasLow):
+		unix.SetKevent(&list[n], fd, unix.EVFILT_WRITE, unix.EV_ADD)
+		if low {
+			list[n].Fflags, list[n].Data = unix.NOTE_LOWAT, hangupOnly
+		}
+		n++
+	case !on && wasOn:
+		unix.SetKevent(&list[n], fd, unix.EVFILT_WRITE, unix.EV_DELETE)
+		n++
+	}
+	if n == 0 {
+		return nil
+	}
+	_, err := unix.Kevent(p.fd, list[:n], nil, nil)
+	return err
+}
+
+// wait appends the ready descriptors to dst. It returns at once when timeout is 0, waits without limit when it is
+// negative, and returns early on wake.
+func (p *poller) wait(timeout time.Duration, dst []event) ([]event, error) {
+	var limit *unix.Timespec
+	if timeout >= 0 {
+		ts := unix.NsecToTimespec(int64(pollMs(timeout)) * int64(time.Millisecond))
+		limit = &ts
+	}
+	n, err := unix.Kevent(p.fd, nil, p.events[:], limit)
+	if err == unix.EINTR {
+		return dst, nil
+	}
+	if err != nil {
+		return dst, fmt.Errorf("wait for events: %w", err)
+	}
+	for i := range p.events[:n] {
+		ev := &p.events[i]
+		switch ev.Filter {
+		case unix.EVFILT_USER:
+			// Cleared before the caller looks at what it was woken for: what comes later wakes again.
+			p.pending.Store(false)
+		case unix.EVFILT_READ:
+			dst = append(dst, event{int(ev.Ident), canRead})
+		case unix.EVFILT_WRITE:
+			r := canWrite
+			if ev.Flags&unix.EV_EOF != 0 {
+				r = hungUp
+			}
+			dst = append(dst, event{int(ev.Ident), r})
+		}
+	}
+	return dst, nil
+}
+
+// wake makes wait return. Safe from any goroutine; one trigger however many wake-ups are pending.
+func (p *poller) wake() {
+	if !p.pending.CompareAndSwap(false, true) {
+		return
+	}
+	var user unix.Kevent_t
+	unix.SetKevent(&user, 0, unix.EVFILT_USER, 0)
+	user.Fflags = unix.NOTE_TRIGGER
+	_, _ = unix.Kevent(p.fd, []unix.Kevent_t{user}, nil, nil)
+}
+
+func (p *poller) close() { unix.Close(p.fd) }

@@ -1,0 +1,312 @@
+package ipc
+
+import (
+	"bytes"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// rx is the input side of a connection, owned by the Loop. Between two messages it holds no memory: the read buffer
+// is shared by all connections.
+type rx struct {
+	first    []byte // fewer than four bytes of a connection whose protocol is not known yet
+	rest     []byte // input that waits for the next turn, or for Done on a newline connection
+	queued   bool   // on the Loop's backlog
+	frames   wire.Splitter
+	lines    wire.LineSplitter
+	lastRx   time.Duration // when bytes came last
+	lastTx   time.Duration // when the Loop last sent what the client had not read at once
+	due      time.Duration // a deadline on the Loop's clock; 0: none
+	discards int           // bytes thrown away on the way to the end
+	refused  bool          // over --max-sessions: will be told so and closed, never shown to the Handler
+	told     bool          // Handler.Closed was called
+	counted  int           // bytes of memory last added to Counters.RxHeld
+}
+
+// account brings the counter of held memory up to date.
+func (r *rx) account(s *Counters) {
+	held := cap(r.first) + cap(r.rest) + r.frames.Buffered()
+	if held != r.counted {
+		s.RxHeld.Add(int64(held - r.counted))
+		r.counted = held
+	}
+}
+
+// drop gives up all input.
+func (r *rx) drop(s *Counters) {
+	r.first, r.rest, r.frames, r.lines = nil, nil, wire.Splitter{}, wire.LineSplitter{}
+	r.account(s)
+}
+
+// read takes what one system call delivers.
+func (l *Loop) read(c *Conn) {
+	if len(c.rest) > 0 {
+		return // comes first
+	}
+	n, err := unix.Read(c.fd, l.buf)
+	switch {
+	case err == unix.EAGAIN || err == unix.EINTR:
+	case err != nil:
+		if err != unix.ECONNRESET {
+			l.stats.IOErrors.Add(1)
+			l.close(c, IOError)
+			return
+		}
+		l.close(c, PeerClosed)
+	case n == 0:
+		l.readEnd(c)
+	default:
+		l.stats.RxBytes.Add(uint64(n))
+		c.lastRx = l.now
+		l.consume(c, l.buf[:n])
+	}
+}
+
+// ending reports whether c is on the way to its end: nothing it sends counts any more.
+func (c *Conn) ending() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gone || c.closing != stayOpen
+}
+
+// consume handles input: in is the read buffer, or a part of what c.rest held.
+func (l *Loop) consume(c *Conn, in []byte) {
+	switch {
+	case c.ending():
+		if c.discards += len(in); c.discards > maxLingerBytes {
+			l.close(c, NotReading)
+		}
+	case c.protocol == wire.Framed:
+		l.frames(c, in)
+	case c.protocol == wire.Newline:
+		l.lines(c, in)
+	default:
+		l.identify(c, in, false)
+	}
+	if !c.gone {
+		c.account(&l.stats)
+	}
+}
+
+// keep holds input back until the next turn or, when c is held, until Done.
+func (l *Loop) keep(c *Conn, in []byte) {
+	// in may lie in the read buffer. When it is a part of what was kept before, the copy shrinks what is held.
+	c.rest = bytes.Clone(in)
+	if !c.held && !c.queued && len(in) > 0 {
+		c.queued = true
+		l.backlog = append(l.backlog, c)
+	}
+}
+
+// workBacklog gives every connection with input left over its next turn.
+func (l *Loop) workBacklog() {
+	n := len(l.backlog)
+	for _, c := range l.backlog[:n] {
+		c.queued = false
+		rest := c.rest
+		c.rest = nil
+		if !c.gone {
+			l.consume(c, rest)
+		}
+	}
+	l.backlog = l.backlog[:copy(l.backlog, l.backlog[n:])]
+}
+
+// identify finds out what c speaks.
+func (l *Loop) identify(c *Conn, in []byte, noMore bool) {
+	if len(c.first) > 0 {
+		in = append(c.first, in...)
+		c.first = nil
+	}
+	p := wire.Sniff(in, noMore)
+	switch {
+	case p == wire.Unknown:
+		c.first = bytes.Clone(in)
+		if len(in) > 0 && !c.refused {
+			l.deadline(c, l.now+wire.SniffGraceMs*time.Millisecond)
+		}
+		return
+	case c.refused:
+		l.refuse(c, p)
+		return
+	case p == wire.HTTP:
+		l.handOver(c, in)
+		return
+	}
+	c.due = 0
+	c.protocol = p
+	c.rx.frames.Max, c.rx.lines.Max = l.cfg.MaxFrameBytes, l.cfg.MaxPromptBytes
+	l.consume(c, in)
+}
+
+// frames handles input of a framed connection.
+func (l *Loop) frames(c *Conn, in []byte) {
+	for n := 0; ; n++ {
+		if n == messagesPerTurn {
+			l.keep(c, in)
+			return
+		}
+		payload, rest, err := c.rx.frames.Next(in)
+		if err != nil {
+			l.broken(c, err)
+			return
+		}
+		if payload == nil {
+			return
+		}
+		in = rest
+		l.stats.Frames.Add(1)
+		l.message(c, payload)
+		if c.ending() {
+			return
+		}
+	}
+}
+
+func (l *Loop) message(c *Conn, payload []byte) {
+	f, err := wire.Parse(&l.parser, payload, l.cfg.Defaults)
+	switch {
+	case err != nil:
+		l.refuseMessage(c, errorEvent(err))
+	case f.Kind == wire.KindRequest:
+		if !c.begin(f.ID) {
+			l.refuseMessage(c, wire.Error{ID: f.ID, Code: wire.DuplicateID,
+				Message: "a request with this id is still running on this connection; it goes on, this one is refused: choose another id"})
+			return
+		}
+		l.h.Request(c, f.Request)
+	case f.Kind == wire.KindCancel:
+		if c.running(f.ID) { // else its eos is on the way
+			l.h.Cancel(c, f.ID)
+		}
+	default:
+		l.h.Admin(c, f.Kind, f.ID)
+	}
+}
+
+// lines handles input of a newline connection.
+func (l *Loop) lines(c *Conn, in []byte) {
+	for n := 0; len(in) > 0; n++ {
+		if c.hold() {
+			l.keep(c, in)
+			return
+		}
+		if n == messagesPerTurn {
+			l.keep(c, in)
+			return
+		}
+		line, rest, err := c.rx.lines.Next(in)
+		if err != nil {
+			l.broken(c, err)
+			return
+		}
+		if line == nil {
+			return
+		}
+		in = rest
+		l.line(c, line)
+		if c.ending() {
+			return
+		}
+	}
+}
+
+// hold stops reading while a line is being answered: a peer that types ahead waits in its own socket buffer.
+func (c *Conn) hold() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.inFlight) == 0 {
+		return false
+	}
+	c.held = true
+	if err := c.watch(c.interest &^ wantRead); err != nil {
+		c.end(atOnce, IOError)
+	}
+	return true
+}
+
+func (l *Loop) line(c *Conn, line []byte) {
+	kind, err := wire.ParseLine(line)
+	switch {
+	case err != nil:
+		l.stats.Frames.Add(1)
+		l.refuseMessage(c, errorEvent(err))
+	case kind == wire.LineEmpty:
+	case kind == wire.LineMetrics:
+		l.stats.Frames.Add(1)
+		l.h.Admin(c, wire.KindMetrics, "")
+		c.mu.Lock()
+		c.end(whenSent, Answered)
+		c.mu.Unlock()
+	default:
+		l.stats.Frames.Add(1)
+		c.begin("")
+		l.h.Line(c, string(line))
+	}
+}
+
+// readEnd handles that the client has sent its last byte.
+func (l *Loop) readEnd(c *Conn) {
+	c.mu.Lock()
+	if c.closing == lingering {
+		c.mu.Unlock()
+		l.close(c, c.cause)
+		return
+	}
+	c.readEnd = true
+	if err := c.watch(c.interest &^ wantRead); err != nil {
+		c.end(atOnce, IOError)
+	}
+	c.notice() // settle closes it when nothing is left to be said
+	over := c.closing != stayOpen
+	c.mu.Unlock()
+	if over {
+		return
+	}
+	if c.protocol == wire.Unknown && len(c.first) > 0 {
+		l.identify(c, nil, true)
+		if c.gone {
+			return
+		}
+	}
+	switch c.protocol {
+	case wire.Framed:
+		if err := c.rx.frames.End(); err != nil {
+			l.broken(c, err)
+		}
+	case wire.Newline:
+		if line := c.rx.lines.End(); line != nil {
+			l.line(c, line)
+		}
+	}
+	c.account(&l.stats)
+}
+
+// refuseMessage answers a message that cannot be served; the connection lives on.
+func (l *Loop) refuseMessage(c *Conn, e wire.Error) {
+	l.stats.countProtocolError(e.Code)
+	l.tell(c, &e)
+}
+
+// broken answers a FrameError and ends the connection: where the next message begins is lost.
+func (l *Loop) broken(c *Conn, err error) {
+	e := errorEvent(err)
+	l.stats.countProtocolError(e.Code)
+	l.tell(c, &e)
+	c.mu.Lock()
+	c.end(whenSent, BrokenStream)
+	c.mu.Unlock()
+	l.farewell(c, BrokenStream) // now: its running requests must not wait until the client has read the answer
+}
+
+func (l *Loop) tell(c *Conn, e *wire.Error) {
+	if c.protocol == wire.Newline {
+		l.scratch = wire.AppendErrorLine(l.scratch[:0], e)
+	} else {
+		l.scratch = wire.AppendError(l.scratch[:0], e)
+	}
+	c.Reply(l.scratch)
+}

@@ -1,0 +1,61 @@
+//go:build darwin || freebsd
+
+package ipc
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxSocketPath is how many bytes a path may have: sun_path holds 104 with the final NUL.
+const maxSocketPath = 103
+
+// acceptConn holds syscall.ForkLock, as net does: these calls are two steps on macOS, and a process started between
+// them would inherit the descriptor.
+func acceptConn(fd int) (int, error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	nfd, _, err := unix.Accept(fd)
+	if err != nil {
+		return -1, err
+	}
+	return nfd, harden(nfd)
+}
+
+func newSocket() (int, error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return -1, err
+	}
+	return fd, harden(fd)
+}
+
+// harden sets what Linux sets at creation: no inheritance, no blocking, no SIGPIPE. It closes fd when it fails.
+func harden(fd int) error {
+	unix.CloseOnExec(fd)
+	err := unix.SetNonblock(fd, true)
+	if err == nil {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_NOSIGPIPE, 1)
+	}
+	if err != nil {
+		unix.Close(fd)
+	}
+	return err
+}
+
+// send writes to a non-blocking socket.
+func send(fd int, b []byte) (int, error) {
+	for {
+		n, err := unix.Write(fd, b)
+		switch err {
+		case nil:
+			return n, nil
+		case unix.EINTR:
+			continue
+		}
+		return 0, err
+	}
+}
