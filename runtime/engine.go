@@ -200,6 +200,14 @@ type Engine interface {
 	Close() error
 }
 
+// RowScanner is what an Engine may offer beside its logits: finding a row's largest value where it lies, by vector
+// code, so that greedy sampling does not cost a Go loop over the vocabulary.
+type RowScanner interface {
+	// Argmax is the token with the largest logit of batch row i, and that logit. Of equal logits the lowest id
+	// wins; NaN never does. NoToken when row i has no logits or none above -Inf. No allocation.
+	Argmax(i int) (Token, float32)
+}
+
 // Progress is told how much of a model is loaded, 0 … 1. Returning false stops the load.
 type Progress func(fraction float32) bool
 

@@ -1,6 +1,14 @@
+//go:build cgo && !llama_system
+
 package llama
 
 import (
-	_ "github.com/ollama/ollama/llama/llama.cpp/src"
-	_ "github.com/ollama/ollama/ml/backend/ggml/ggml/src"
+	_ "github.com/ollama/ollama/llama/llama.cpp/src"      // llama.cpp as C++ source
+	_ "github.com/ollama/ollama/ml/backend/ggml/ggml/src" // registers the devices built in: CPU, and Metal on macOS
 )
+
+// #cgo CXXFLAGS: -std=c++17
+import "C"
+
+// engineBuild names the llama.cpp these sources are; a test holds it against go.mod.
+func engineBuild() string { return "llama.cpp ec98e2002 (ollama v0.17.4)" }

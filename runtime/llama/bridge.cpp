@@ -1,0 +1,285 @@
+#include "bridge.h"
+#if __has_include("llama.h")
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <string>
+
+// ---- log ring ----
+
+namespace {
+
+struct line {
+    int32_t     level;
+    std::string text;
+};
+
+constexpr size_t max_lines = 1024; // a model with many metadata keys logs a few hundred while it loads
+constexpr size_t max_bytes = 4096; // of one line
+
+std::mutex           log_mu;
+std::deque<line>     log_lines; // the last one may be unfinished
+bool                 log_open = false; // the last line has not seen its newline
+int32_t              log_lost_n = 0;
+std::atomic<int32_t> log_min{GGML_LOG_LEVEL_INFO};
+
+void log_append(int32_t level, const char * text) {
+    std::lock_guard<std::mutex> lock(log_mu);
+    if (level == GGML_LOG_LEVEL_CONT) {
+        if (!log_open) {
+            return; // continues a line that was dropped
+        }
+    } else {
+        log_open = false;
+    }
+    for (const char * p = text; *p != 0;) {
+        if (!log_open) {
+            if (log_lines.size() == max_lines) {
+                log_lines.pop_front();
+                log_lost_n++;
+            }
+            log_lines.push_back({level == GGML_LOG_LEVEL_CONT ? (int32_t) GGML_LOG_LEVEL_INFO : level, std::string()});
+            log_open = true;
+        }
+        const size_t n   = std::strcspn(p, "\n");
+        auto &       dst = log_lines.back().text;
+        if (dst.size() < max_bytes) {
+            dst.append(p, std::min(n, max_bytes - dst.size()));
+        }
+        p += n;
+        if (*p == '\n') {
+            log_open = false;
+            p++;
+        }
+    }
+}
+
+// Called from any thread of llama.cpp's, never while one of them holds up a Go callback: it only stores.
+void log_callback(enum ggml_log_level level, const char * text, void *) {
+    if (level != GGML_LOG_LEVEL_CONT && level < log_min.load(std::memory_order_relaxed)) {
+        std::lock_guard<std::mutex> lock(log_mu);
+        log_open = false;
+        return;
+    }
+    try {
+        log_append(level, text);
+    } catch (...) {
+        // out of memory for a log line: it is lost
+    }
+}
+
+void log_exception(const char * what, const char * text) {
+    const std::string s = std::string(what) + ": " + text + "\n";
+    log_append(GGML_LOG_LEVEL_ERROR, s.c_str());
+}
+
+// Runs f; where it throws, the text goes to the log ring and the result is otherwise.
+template <typename R, typename F>
+R guarded(const char * what, R otherwise, F f) {
+    try {
+        return f();
+    } catch (const std::exception & e) {
+        log_exception(what, e.what());
+    } catch (...) {
+        log_exception(what, "unknown exception");
+    }
+    return otherwise;
+}
+
+} // namespace
+
+extern "C" {
+
+void uma_log_install(void) { llama_log_set(log_callback, nullptr); }
+
+void uma_log_level(int32_t min_level) { log_min.store(min_level, std::memory_order_relaxed); }
+
+int32_t uma_log_next(char * dst, int32_t cap, int32_t * level) {
+    std::lock_guard<std::mutex> lock(log_mu);
+    if (log_lines.empty()) {
+        return -1;
+    }
+    const line &  l = log_lines.front();
+    const int32_t n = (int32_t) std::min<size_t>(l.text.size(), cap);
+    std::memcpy(dst, l.text.data(), n);
+    *level = l.level;
+    log_lines.pop_front();
+    if (log_lines.empty()) {
+        log_open = false;
+    }
+    return n;
+}
+
+int32_t uma_log_lost(void) {
+    std::lock_guard<std::mutex> lock(log_mu);
+    const int32_t n = log_lost_n;
+    log_lost_n      = 0;
+    return n;
+}
+
+// ---- loading ----
+
+extern bool umaProgress(float fraction, uintptr_t handle); // Go
+
+static bool on_progress(float fraction, void * handle) { return umaProgress(fraction, (uintptr_t) handle); }
+
+static bool on_abort(void * flag) { return __atomic_load_n((const int32_t *) flag, __ATOMIC_RELAXED) != 0; }
+
+void uma_load_backends(const char * dir) {
+    guarded("load backends", 0, [&] {
+        ggml_backend_load_all_from_path(dir);
+        return 0;
+    });
+}
+
+struct llama_model * uma_model_load(const char * path, int32_t gpu_layers, bool use_mmap, bool use_mlock, uintptr_t progress) {
+    return guarded("load model", (llama_model *) nullptr, [&] {
+        ggml_backend_dev_t none[1] = {nullptr};
+        llama_model_params p       = llama_model_default_params();
+        p.n_gpu_layers = gpu_layers;
+        p.use_mmap     = use_mmap;
+        p.use_mlock    = use_mlock;
+        if (gpu_layers == 0) {
+            p.devices = none; // otherwise large batches would still run on a GPU
+        }
+        if (progress != 0) {
+            p.progress_callback           = on_progress;
+            p.progress_callback_user_data = (void *) progress;
+        } else {
+            p.progress_callback = [](float, void *) { return true; }; // the default one prints dots
+        }
+        return llama_model_load_from_file(path, p);
+    });
+}
+
+struct llama_context * uma_context_new(struct llama_model * model, const uma_context_options * o) {
+    return guarded("create context", (llama_context *) nullptr, [&] {
+        llama_context_params p = llama_context_default_params();
+        p.n_ctx           = o->n_ctx;
+        p.n_batch         = o->n_batch;
+        p.n_ubatch        = o->n_ubatch;
+        p.n_seq_max       = o->n_seq_max;
+        p.n_threads       = o->n_threads;
+        p.n_threads_batch = o->n_threads_batch;
+        p.flash_attn_type = (enum llama_flash_attn_type) o->flash_attn;
+        p.type_k          = (enum ggml_type) o->type_k;
+        p.type_v          = (enum ggml_type) o->type_v;
+        p.swa_full        = o->swa_full;
+        p.kv_unified      = true;
+        p.offload_kqv     = true;
+        p.op_offload      = true;
+        p.no_perf         = true;
+        p.abort_callback  = on_abort;
+        p.abort_callback_data = (void *) o->abort;
+        return llama_init_from_model(model, p);
+    });
+}
+
+struct ggml_threadpool * uma_threadpool_new(int32_t n_threads, uint32_t poll) {
+    ggml_threadpool_params p = ggml_threadpool_params_default(n_threads);
+    p.poll = poll;
+    return ggml_threadpool_new(&p);
+}
+
+// ---- decoding ----
+
+int32_t uma_decode(struct llama_context * ctx, struct llama_batch * b, int32_t n) {
+    return guarded("decode", (int32_t) UMA_THREW, [&] {
+        b->n_tokens     = n;
+        const int32_t r = llama_decode(ctx, *b);
+        if (r == 0) {
+            llama_synchronize(ctx);
+        }
+        return r;
+    });
+}
+
+// ---- vocabulary ----
+
+int32_t uma_tokenize(const struct llama_vocab * v, const char * text, int32_t len, llama_token * dst, int32_t cap, bool add_special, bool parse_special) {
+    return guarded("tokenize", (int32_t) UMA_THREW, [&] { return llama_tokenize(v, text, len, dst, cap, add_special, parse_special); });
+}
+
+int64_t uma_vocab_strings(const struct llama_vocab * v, bool text, char * dst, int64_t cap, uint32_t * end) {
+    return guarded("read vocabulary", (int64_t) -1, [&] {
+        const int32_t n = llama_vocab_n_tokens(v);
+        std::string   all, piece(256, 0);
+        for (int32_t t = 0; t < n; t++) {
+            if (text) {
+                const char * s = llama_vocab_get_text(v, t);
+                all += s ? s : "";
+            } else {
+                int32_t k = llama_token_to_piece(v, t, &piece[0], (int32_t) piece.size(), 0, false);
+                if (k < 0) {
+                    piece.resize(-k);
+                    k = llama_token_to_piece(v, t, &piece[0], (int32_t) piece.size(), 0, false);
+                }
+                all.append(piece.data(), k > 0 ? k : 0);
+            }
+            end[t] = (uint32_t) all.size();
+        }
+        if ((int64_t) all.size() <= cap) {
+            std::memcpy(dst, all.data(), all.size());
+        }
+        return (int64_t) all.size();
+    });
+}
+
+void uma_vocab_flags(const struct llama_vocab * v, uint8_t * flags) {
+    const int32_t n = llama_vocab_n_tokens(v);
+    for (int32_t t = 0; t < n; t++) {
+        flags[t] = (llama_vocab_is_control(v, t) ? 1 : 0) | (llama_vocab_is_eog(v, t) ? 2 : 0);
+    }
+}
+
+// ---- argmax ----
+
+// Two passes, both of a shape compilers turn into vector code without -ffast-math: the largest value over
+// independent lanes, then the first place it occurs. `a > b ? a : b` keeps b where a is NaN.
+uma_max uma_argmax(const float * x, int32_t n) {
+    constexpr int32_t lanes = 64;
+    float             best[lanes];
+    for (int32_t j = 0; j < lanes; j++) {
+        best[j] = -INFINITY;
+    }
+    int32_t i = 0;
+    for (; i + lanes <= n; i += lanes) {
+        for (int32_t j = 0; j < lanes; j++) {
+            best[j] = x[i + j] > best[j] ? x[i + j] : best[j];
+        }
+    }
+    float max = -INFINITY;
+    for (int32_t j = 0; j < lanes; j++) {
+        max = best[j] > max ? best[j] : max;
+    }
+    for (; i < n; i++) {
+        max = x[i] > max ? x[i] : max;
+    }
+    if (max == -INFINITY) {
+        return {-1, max};
+    }
+    for (i = 0; i + lanes <= n; i += lanes) {
+        int32_t hit = 0;
+        for (int32_t j = 0; j < lanes; j++) {
+            hit |= x[i + j] == max;
+        }
+        if (hit) {
+            break;
+        }
+    }
+    while (x[i] != max) {
+        i++;
+    }
+    return {i, max};
+}
+
+uma_max uma_argmax_row(struct llama_context * ctx, int32_t i, int32_t n) { return uma_argmax(llama_get_logits_ith(ctx, i), n); }
+
+} // extern "C"
+#endif // __has_include("llama.h")

@@ -1,0 +1,74 @@
+// The C side of runtime/llama: what Go cannot do itself. Three reasons bring a function here: llama.cpp may throw (a
+// C++ exception that reaches cgo kills the process), it calls back (log, abort, progress), or a loop over a row of
+// logits needs vector code. Everything else is called from Go directly.
+#ifndef UMA_BRIDGE_H
+#define UMA_BRIDGE_H
+
+#if !__has_include("llama.h")
+#error uma-serve is built with: make  (or: eval "$(make env)" and then go build)
+#else
+
+#include "llama.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// What a bridge function returns where llama.cpp threw; the exception's text is in the log ring, at error level.
+#define UMA_THREW INT32_MIN
+
+// Routes the log of llama.cpp and ggml into the ring. Lines below min_level (a ggml_log_level) are dropped unread.
+void uma_log_install(void);
+void uma_log_level(int32_t min_level);
+// Takes the oldest line: its length in bytes, cut to cap; -1 when there is none.
+int32_t uma_log_next(char * dst, int32_t cap, int32_t * level);
+// How many lines were lost because nobody drained; reading resets it.
+int32_t uma_log_lost(void);
+
+void uma_load_backends(const char * dir);
+
+// NULL on failure; the reason is in the log ring. progress is a cgo.Handle, 0 = none.
+struct llama_model * uma_model_load(const char * path, int32_t gpu_layers, bool use_mmap, bool use_mlock, uintptr_t progress);
+
+typedef struct {
+    uint32_t n_ctx, n_batch, n_ubatch, n_seq_max;
+    int32_t  n_threads, n_threads_batch;
+    int32_t  flash_attn;     // enum llama_flash_attn_type
+    int32_t  type_k, type_v; // enum ggml_type
+    bool     swa_full;
+    const int32_t * abort;   // read atomically by the abort callback; must outlive the context
+} uma_context_options;
+
+struct llama_context * uma_context_new(struct llama_model * model, const uma_context_options * o);
+
+// n_threads threads that live until ggml_threadpool_free; poll is 0 (sleep at once) … 100 (spin long).
+struct ggml_threadpool * uma_threadpool_new(int32_t n_threads, uint32_t poll);
+
+// llama_decode of the first n rows of b, and the wait for its result.
+int32_t uma_decode(struct llama_context * ctx, struct llama_batch * b, int32_t n);
+
+// llama_tokenize; UMA_THREW when llama.cpp threw.
+int32_t uma_tokenize(const struct llama_vocab * v, const char * text, int32_t len, llama_token * dst, int32_t cap, bool add_special, bool parse_special);
+
+// Writes the strings of all tokens one behind the other and, to end[t], where token t's string ends. text = false:
+// what the token shows (nothing for control tokens); true: how the vocabulary writes it. Returns the bytes of all;
+// nothing is written to dst when cap is less. -1 when llama.cpp threw.
+int64_t uma_vocab_strings(const struct llama_vocab * v, bool text, char * dst, int64_t cap, uint32_t * end);
+// flags[t]: 1 = control, 2 = ends a generation.
+void uma_vocab_flags(const struct llama_vocab * v, uint8_t * flags);
+
+typedef struct {
+    int32_t token;
+    float   max;
+} uma_max;
+
+// The first index of the largest of n values; NaN never wins. token is -1 when no value is above -infinity.
+uma_max uma_argmax(const float * x, int32_t n);
+// The same over the logits of batch row i, which must have logits.
+uma_max uma_argmax_row(struct llama_context * ctx, int32_t i, int32_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif // __has_include("llama.h")
+#endif

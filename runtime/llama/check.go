@@ -1,0 +1,90 @@
+package llama
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/uma-serve/uma-serve/runtime"
+)
+
+// llama.cpp's own limits, as constants of its sources (LLAMA_MAX_SEQ, GGML_MAX_N_THREADS).
+const (
+	maxSequences = 256
+	maxThreads   = 512
+)
+
+func modelError(path, why string) error {
+	if why == "" {
+		why = "llama.cpp refused it without a reason"
+	}
+	return fmt.Errorf("%w: %s: %s", runtime.ErrModel, path, why)
+}
+
+// checkFile refuses what is no GGUF file before llama.cpp opens it, with an error that says what it is instead.
+func checkFile(path string) error {
+	if path == "" {
+		return fmt.Errorf("%w: no file is named", runtime.ErrModel)
+	}
+	fi, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("%w: %w", runtime.ErrModel, err)
+	}
+	switch {
+	case fi.IsDir():
+		return modelError(path, "is a directory; name the .gguf file in it")
+	case !fi.Mode().IsRegular():
+		return modelError(path, "is not a regular file")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("%w: %w", runtime.ErrModel, err)
+	}
+	defer f.Close()
+	var magic [4]byte
+	if _, err := f.ReadAt(magic[:], 0); err != nil || string(magic[:]) != "GGUF" {
+		return modelError(path, fmt.Sprintf("is not a GGUF file (it begins with %q)", magic[:min(fi.Size(), 4)]))
+	}
+	return nil
+}
+
+// checkOptions refuses numbers llama.cpp would cut, wrap or abort on.
+func checkOptions(o runtime.Options) error {
+	for _, f := range []struct {
+		name      string
+		v, lo, hi int
+	}{
+		{"context", o.ContextTokens, 0, 1 << 30},
+		{"batch", o.Batch, 0, 1 << 20},
+		{"micro batch", o.MicroBatch, 0, 1 << 20},
+		{"sequences", o.Sequences, 0, maxSequences},
+		{"threads", o.Threads, 0, maxThreads},
+		{"threads for prompts", o.ThreadsBatch, 0, maxThreads},
+		{"GPU layers", o.GPULayers, -1, 1 << 30},
+	} {
+		if f.v < f.lo || f.v > f.hi {
+			return fmt.Errorf("%s is %d, want %d … %d", f.name, f.v, f.lo, f.hi)
+		}
+	}
+	return nil
+}
+
+// backendDir is where device backends that were built as libraries lie: UMA_BACKEND_DIR, or the directory of the
+// executable if it holds one. "" = nowhere: nothing is loaded unasked.
+func backendDir() string {
+	if dir := os.Getenv("UMA_BACKEND_DIR"); dir != "" {
+		return dir
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	if exe, err = filepath.EvalSymlinks(exe); err != nil {
+		return ""
+	}
+	dir := filepath.Dir(exe)
+	if libs, _ := filepath.Glob(filepath.Join(dir, "libggml-*")); len(libs) == 0 {
+		return ""
+	}
+	return dir
+}

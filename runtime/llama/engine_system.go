@@ -1,0 +1,13 @@
+//go:build cgo && llama_system
+
+package llama
+
+// #cgo CXXFLAGS: -std=c++17
+// #cgo pkg-config: llama
+// #include "bridge.h"
+import "C"
+
+// engineBuild names the installed llama.cpp by its ggml: the library tells no other version of itself.
+func engineBuild() string {
+	return "llama.cpp (system, ggml " + C.GoString(C.ggml_version()) + " " + C.GoString(C.ggml_commit()) + ")"
+}

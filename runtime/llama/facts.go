@@ -1,0 +1,145 @@
+//go:build cgo
+
+package llama
+
+// #include <stdlib.h>
+// #include "bridge.h"
+import "C"
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"unsafe"
+
+	"github.com/uma-serve/uma-serve/runtime"
+)
+
+// meta is a scalar value of the file's metadata as text, "" when it is missing or longer than 1 KiB.
+func (e *engine) meta(key string) string {
+	k := C.CString(key)
+	defer C.free(unsafe.Pointer(k))
+	var buf [1024]C.char
+	if n := C.llama_model_meta_val_str(e.model, k, &buf[0], C.size_t(len(buf))); n < 0 || int(n) >= len(buf) {
+		return ""
+	}
+	return C.GoString(&buf[0])
+}
+
+// describe fills Capabilities and ModelInfo, all but KVBytesPerToken, which warmUp measures.
+func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) {
+	var desc [256]C.char
+	C.llama_model_desc(e.model, &desc[0], C.size_t(len(desc)))
+	name := e.meta("general.name")
+	if name == "" {
+		name = strings.TrimSuffix(filepath.Base(o.ModelPath), ".gguf")
+	}
+	recurrent := bool(C.llama_model_is_recurrent(e.model)) || bool(C.llama_model_is_hybrid(e.model))
+	e.info = runtime.ModelInfo{
+		Path: o.ModelPath, Name: name,
+		Architecture:  e.meta("general.architecture"),
+		Description:   C.GoString(&desc[0]),
+		Parameters:    uint64(C.llama_model_n_params(e.model)),
+		Bytes:         uint64(C.llama_model_size(e.model)),
+		TrainContext:  int(C.llama_model_n_ctx_train(e.model)),
+		Layers:        int(C.llama_model_n_layer(e.model)),
+		Embedding:     int(C.llama_model_n_embd(e.model)),
+		Heads:         int(C.llama_model_n_head(e.model)),
+		KVHeads:       int(C.llama_model_n_head_kv(e.model)),
+		VocabSize:     e.nVoc,
+		KVTypeK:       kvTypeName(typeK),
+		KVTypeV:       kvTypeName(typeV),
+		SlidingWindow: e.window,
+		Recurrent:     recurrent,
+	}
+	rope := C.llama_model_rope_type(e.model)
+	kind, device := e.device(o)
+	e.caps = runtime.Capabilities{
+		UnifiedKV: true,
+		// Models with positions in several dimensions say they can shift and then abort the process.
+		CanShift: bool(C.llama_memory_can_shift(e.mem)) && rope != C.LLAMA_ROPE_TYPE_MROPE && rope != C.LLAMA_ROPE_TYPE_IMROPE,
+		// A sliding-window layer forgets what lies before the window, with a full-size cache too (its cells are
+		// reused first): a sequence cut back behind that would attend to cells that are gone.
+		CanRemoveRange:  !recurrent && e.window == 0,
+		CanAbort:        kind == runtime.DeviceCPU,
+		PersistentGraph: true,
+		MaxBatch:        int(C.llama_n_batch(e.ctx)),
+		MaxMicroBatch:   int(C.llama_n_ubatch(e.ctx)),
+		MaxSequences:    int(C.llama_n_seq_max(e.ctx)),
+		ContextTokens:   int(C.llama_n_ctx(e.ctx)),
+		Threads:         threads,
+		Device:          kind,
+		DeviceName:      device,
+		EngineBuild:     engineBuild(),
+	}
+}
+
+// device is where the layers run, by the rules llama.cpp chooses devices with: GPUs, else integrated ones, else the CPU.
+func (e *engine) device(o runtime.Options) (runtime.DeviceKind, string) {
+	kind, names := runtime.DeviceCPU, []string(nil)
+	var cpu string
+	for i := range C.ggml_backend_dev_count() {
+		d := C.ggml_backend_dev_get(i)
+		name := C.GoString(C.ggml_backend_dev_description(d))
+		k := runtime.DeviceGPU
+		switch C.ggml_backend_dev_type(d) {
+		case C.GGML_BACKEND_DEVICE_TYPE_CPU:
+			cpu = name
+			continue
+		case C.GGML_BACKEND_DEVICE_TYPE_GPU:
+		case C.GGML_BACKEND_DEVICE_TYPE_IGPU:
+			k = runtime.DeviceIGPU
+		default:
+			continue
+		}
+		if strings.HasPrefix(C.GoString(C.ggml_backend_reg_name(C.ggml_backend_dev_backend_reg(d))), "M") { // Metal, MTL
+			k = runtime.DeviceMetal
+		}
+		switch {
+		case k == runtime.DeviceIGPU && len(names) > 0 && kind != runtime.DeviceIGPU:
+			continue // not used beside others
+		case kind == runtime.DeviceIGPU && k != runtime.DeviceIGPU:
+			names = nil
+		}
+		kind, names = k, append(names, name)
+	}
+	if o.GPULayers == 0 || len(names) == 0 {
+		return runtime.DeviceCPU, cpu
+	}
+	if total := e.info.Layers + 1; o.GPULayers > 0 && o.GPULayers < total {
+		return kind, fmt.Sprintf("%s (%d of %d layers)", strings.Join(names, ", "), o.GPULayers, total)
+	}
+	return kind, strings.Join(names, ", ")
+}
+
+// warmUp decodes two tokens, one after the other. It brings the weights into memory, shows at load time whether the
+// model computes at all, and measures what a token takes in the KV pool: the difference of the two states' sizes,
+// which is right for every architecture (grouped heads by layer, latent attention, layers that share a cache).
+func (e *engine) warmUp() error {
+	t := e.vocab.BOS()
+	if t == runtime.NoToken {
+		t = 0
+	}
+	var size [2]int
+	for i := range size {
+		e.batch.Reset()
+		e.batch.Add(t, runtime.Pos(i), 0, true)
+		if err := e.Decode(); err != nil {
+			return modelError(e.info.Path, "the first decode failed: "+err.Error())
+		}
+		size[i] = int(C.llama_state_seq_get_size(e.ctx, 0))
+	}
+	if d := size[1] - size[0]; d > 0 {
+		// Beside its rows each cell of a state lists its position and its one sequence, 12 bytes; sliding-window
+		// models have two caches.
+		meta := 12
+		if e.window > 0 {
+			meta *= 2
+		}
+		e.info.KVBytesPerToken = d - meta
+	}
+	C.llama_memory_clear(e.mem, true)
+	e.batch.Reset()
+	e.rows = 0
+	return nil
+}

@@ -1,0 +1,418 @@
+//go:build cgo
+
+package llama
+
+/*
+#include <stdlib.h>
+#include "bridge.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	goruntime "runtime"
+	"runtime/cgo"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/uma-serve/uma-serve/internal/invariants"
+	"github.com/uma-serve/uma-serve/runtime"
+)
+
+const (
+	defaultBatch      = 2048
+	defaultMicroBatch = 512
+	allLayers         = 9999 // more than any model has
+
+	// pollLevel is how long compute threads spin after a decode before they sleep, in ggml's unit of 131,072 rounds
+	// of its spin loop.
+	pollLevel = 50
+)
+
+// engine is a runtime.Engine. Everything is owned by the goroutine that decodes, except where said otherwise.
+type engine struct {
+	closed invariants.CloseChecker
+
+	model     *C.struct_llama_model
+	ctx       *C.struct_llama_context
+	mem       C.llama_memory_t
+	pool      *C.struct_ggml_threadpool
+	poolBatch *C.struct_ggml_threadpool // nil when prompts use pool
+
+	cbatch *C.struct_llama_batch
+	batch  runtime.Batch
+	// rows and hasLogits are the last successful Decode's, copied from the batch: llama.cpp aborts the process when it
+	// is asked for the logits of a row that has none.
+	rows      int
+	hasLogits []int8
+	took      time.Duration
+
+	// aborted is read by llama.cpp's compute threads and written from any goroutine. Pinned while ctx lives, and Go
+	// memory so that a late Abort writes to something that still exists.
+	aborted *atomic.Int32
+	pin     goruntime.Pinner
+
+	vocab *vocab
+	caps  runtime.Capabilities
+	info  runtime.ModelInfo
+	nVoc  int
+	// window is the sliding window in tokens, 0 = none.
+	window int
+}
+
+var (
+	_ runtime.Engine     = (*engine)(nil)
+	_ runtime.RowScanner = (*engine)(nil)
+)
+
+// Open loads a model and makes its KV pool. What the options leave open is chosen for this machine; Capabilities tells
+// what was. Errors wrap runtime.ErrModel and name the file, what is wrong with it and where an option would help; a load
+// that Options.Progress stopped returns ErrStopped.
+func Open(o runtime.Options) (runtime.Engine, error) {
+	typeK, errK := kvType("KV type for K", o.KVTypeK)
+	typeV, errV := kvType("KV type for V", o.KVTypeV)
+	flash, errF := flashAttn(o.FlashAttn)
+	if err := errors.Join(errK, errV, errF, checkOptions(o), checkFile(o.ModelPath)); err != nil {
+		return nil, err
+	}
+	start()
+
+	e := &engine{aborted: new(atomic.Int32)}
+	if err := e.load(o); err != nil {
+		e.free()
+		return nil, err
+	}
+	if err := e.createContext(o, typeK, typeV, flash); err != nil {
+		e.free()
+		return nil, err
+	}
+	if err := e.warmUp(); err != nil {
+		e.free()
+		return nil, err
+	}
+	drainLogs(slog.LevelError)
+	return e, nil
+}
+
+// start does what llama.cpp needs once per process.
+var start = sync.OnceFunc(func() {
+	C.llama_backend_init()
+	if dir := backendDir(); dir != "" {
+		d := C.CString(dir)
+		defer C.free(unsafe.Pointer(d))
+		C.uma_load_backends(d)
+	}
+})
+
+// ErrStopped is what Open returns when Options.Progress returned false.
+var ErrStopped = errors.New("model load stopped")
+
+//export umaProgress
+func umaProgress(fraction C.float, handle C.uintptr_t) C.bool {
+	p := cgo.Handle(handle).Value().(*progress)
+	if !p.f(float32(fraction)) {
+		p.stopped = true
+	}
+	return C.bool(!p.stopped)
+}
+
+type progress struct {
+	f       runtime.Progress
+	stopped bool
+}
+
+func (e *engine) load(o runtime.Options) error {
+	drainLogs(slog.LevelError) // what lies there is not about this load
+	path := C.CString(o.ModelPath)
+	defer C.free(unsafe.Pointer(path))
+	p := &progress{f: o.Progress}
+	var handle cgo.Handle
+	if p.f != nil {
+		handle = cgo.NewHandle(p)
+		defer handle.Delete()
+	}
+	layers := o.GPULayers
+	if layers < 0 {
+		layers = allLayers
+	}
+	e.model = C.uma_model_load(path, C.int32_t(layers), C.bool(!o.NoMMap), C.bool(o.MLock), C.uintptr_t(handle))
+	if e.model == nil {
+		why := drainLogs(slog.LevelError)
+		if p.stopped {
+			return ErrStopped
+		}
+		return modelError(o.ModelPath, why)
+	}
+	if !C.llama_model_has_decoder(e.model) || C.llama_model_has_encoder(e.model) || C.llama_model_is_diffusion(e.model) {
+		return modelError(o.ModelPath, fmt.Sprintf("architecture %q does not generate text token by token", e.meta("general.architecture")))
+	}
+	if C.llama_vocab_type(C.llama_model_get_vocab(e.model)) == C.LLAMA_VOCAB_TYPE_NONE {
+		return modelError(o.ModelPath, "the file holds no vocabulary (tokenizer.ggml.model is missing)")
+	}
+	v, err := newVocab(C.llama_model_get_vocab(e.model))
+	if err != nil {
+		return modelError(o.ModelPath, err.Error())
+	}
+	if t := C.llama_model_chat_template(e.model, nil); t != nil {
+		v.template = C.GoString(t)
+	}
+	e.vocab, e.nVoc = v, v.Size()
+	e.window = int(C.llama_model_n_swa(e.model))
+	return nil
+}
+
+func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) error {
+	threads := o.Threads
+	if threads == 0 {
+		threads = defaultThreads()
+	}
+	threadsBatch := o.ThreadsBatch
+	if threadsBatch == 0 {
+		threadsBatch = threads
+	}
+	e.pin.Pin(e.aborted)
+	c := (*C.uma_context_options)(C.calloc(1, C.sizeof_uma_context_options))
+	defer C.free(unsafe.Pointer(c))
+	c.n_ctx = C.uint32_t(o.ContextTokens)
+	c.n_batch = C.uint32_t(orDefault(o.Batch, defaultBatch))
+	c.n_ubatch = C.uint32_t(orDefault(o.MicroBatch, defaultMicroBatch))
+	c.n_seq_max = C.uint32_t(orDefault(o.Sequences, 1))
+	c.n_threads, c.n_threads_batch = C.int32_t(threads), C.int32_t(threadsBatch)
+	c.flash_attn = C.int32_t(flash)
+	c.type_k, c.type_v = C.int32_t(typeK), C.int32_t(typeV)
+	// A sliding-window layer keeps the window of each sequence. With several sequences that is soon as much as the
+	// pool, and cells shared by two sequences are never reclaimed there: with less than the pool's size it could be
+	// full while the ledger of cells still shows room.
+	c.swa_full = C.bool(o.Sequences > 1)
+	c.abort = (*C.int32_t)(unsafe.Pointer(e.aborted))
+	e.ctx = C.uma_context_new(e.model, c)
+	if e.ctx == nil {
+		return modelError(o.ModelPath, "no context for it: "+drainLogs(slog.LevelError)+"; a smaller context needs less memory")
+	}
+	if e.mem = C.llama_get_memory(e.ctx); e.mem == nil {
+		return modelError(o.ModelPath, "it has no KV memory: it is not a generative model")
+	}
+	if e.pool = C.uma_threadpool_new(C.int32_t(threads), pollLevel); e.pool == nil {
+		return fmt.Errorf("create %d compute threads: failed", threads)
+	}
+	if threadsBatch != threads {
+		if e.poolBatch = C.uma_threadpool_new(C.int32_t(threadsBatch), pollLevel); e.poolBatch == nil {
+			return fmt.Errorf("create %d compute threads: failed", threadsBatch)
+		}
+	}
+	C.llama_attach_threadpool(e.ctx, e.pool, e.poolBatch)
+
+	e.allocBatch(int(C.llama_n_batch(e.ctx)))
+	e.describe(o, threads, typeK, typeV)
+	return nil
+}
+
+func orDefault(v, d int) int {
+	if v == 0 {
+		return d
+	}
+	return v
+}
+
+// allocBatch makes the C arrays of a batch of n tokens, with each row's sequence list wired to its own one element.
+func (e *engine) allocBatch(n int) {
+	alloc := func(elems int, size uintptr) unsafe.Pointer { return C.calloc(C.size_t(elems), C.size_t(size)) }
+	b := (*C.struct_llama_batch)(alloc(1, unsafe.Sizeof(C.struct_llama_batch{})))
+	seqs := (*C.llama_seq_id)(alloc(n, 4))
+	b.token = (*C.llama_token)(alloc(n, 4))
+	b.pos = (*C.llama_pos)(alloc(n, 4))
+	b.n_seq_id = (*C.int32_t)(alloc(n, 4))
+	b.seq_id = (**C.llama_seq_id)(alloc(n, unsafe.Sizeof(uintptr(0))))
+	b.logits = (*C.int8_t)(alloc(n, 1))
+	counts, lists := unsafe.Slice(b.n_seq_id, n), unsafe.Slice(b.seq_id, n)
+	for i := range n {
+		counts[i] = 1
+		lists[i] = (*C.llama_seq_id)(unsafe.Add(unsafe.Pointer(seqs), 4*i))
+	}
+	e.cbatch = b
+	e.batch = runtime.Batch{
+		Token:  unsafe.Slice((*runtime.Token)(b.token), n)[:0],
+		Pos:    unsafe.Slice((*runtime.Pos)(b.pos), n)[:0],
+		Seq:    unsafe.Slice((*runtime.Seq)(seqs), n)[:0],
+		Logits: unsafe.Slice((*int8)(b.logits), n)[:0],
+	}
+	e.hasLogits = make([]int8, n)
+}
+
+func (e *engine) freeBatch() {
+	if e.cbatch == nil {
+		return
+	}
+	b := e.cbatch
+	for _, p := range []unsafe.Pointer{
+		unsafe.Pointer(*b.seq_id), unsafe.Pointer(b.token), unsafe.Pointer(b.pos), unsafe.Pointer(b.n_seq_id),
+		unsafe.Pointer(b.seq_id), unsafe.Pointer(b.logits), unsafe.Pointer(b),
+	} {
+		C.free(p)
+	}
+	e.cbatch, e.batch = nil, runtime.Batch{}
+}
+
+func (e *engine) Capabilities() runtime.Capabilities { return e.caps }
+func (e *engine) Model() runtime.ModelInfo           { return e.info }
+func (e *engine) Vocab() runtime.Vocab               { return e.vocab }
+func (e *engine) Batch() *runtime.Batch              { return &e.batch }
+func (e *engine) LastDecode() time.Duration          { return e.took }
+
+func (e *engine) Decode() error {
+	e.closed.AssertOpen()
+	e.rows = 0
+	e.aborted.Store(0)
+	n := len(e.batch.Token)
+	if err := e.checkBatch(); err != nil {
+		return err
+	}
+	begin := time.Now()
+	rc := C.uma_decode(e.ctx, e.cbatch, C.int32_t(n))
+	e.took = time.Since(begin)
+	switch {
+	case rc == 0:
+		e.rows = n
+		copy(e.hasLogits, e.batch.Logits)
+		return nil
+	case rc == 1:
+		drainLogs(slog.LevelDebug)
+		return runtime.ErrKVFull
+	case rc == 2:
+		drainLogs(slog.LevelDebug)
+		return runtime.ErrAborted
+	}
+	why := drainLogs(slog.LevelError)
+	if rc == C.UMA_THREW {
+		return fmt.Errorf("%w: %s", runtime.ErrDecode, why)
+	}
+	return fmt.Errorf("%w: llama_decode returned %d: %s", runtime.ErrDecode, int(rc), why)
+}
+
+// checkBatch refuses what llama.cpp would answer by aborting the process, or not notice.
+func (e *engine) checkBatch() error {
+	b := &e.batch
+	if len(b.Token) == 0 {
+		return fmt.Errorf("%w: the batch is empty", runtime.ErrDecode)
+	}
+	for i, t := range b.Token {
+		switch {
+		case uint32(t) >= uint32(e.nVoc):
+			return fmt.Errorf("%w: row %d: token %d is not in the vocabulary (0 … %d)", runtime.ErrDecode, i, t, e.nVoc-1)
+		case uint32(b.Seq[i]) >= uint32(e.caps.MaxSequences):
+			return fmt.Errorf("%w: row %d: sequence %d is not one of 0 … %d", runtime.ErrDecode, i, b.Seq[i], e.caps.MaxSequences-1)
+		case b.Pos[i] < 0:
+			return fmt.Errorf("%w: row %d: position %d is negative", runtime.ErrDecode, i, b.Pos[i])
+		}
+	}
+	return nil
+}
+
+func (e *engine) hasRow(i int) bool { return i >= 0 && i < e.rows && e.hasLogits[i] != 0 }
+
+func (e *engine) Logits(i int) []float32 {
+	if !e.hasRow(i) {
+		return nil
+	}
+	return unsafe.Slice((*float32)(C.llama_get_logits_ith(e.ctx, C.int32_t(i))), e.nVoc)
+}
+
+// Argmax implements runtime.RowScanner.
+func (e *engine) Argmax(i int) (runtime.Token, float32) {
+	if !e.hasRow(i) {
+		return runtime.NoToken, 0
+	}
+	m := C.uma_argmax_row(e.ctx, C.int32_t(i), C.int32_t(e.nVoc))
+	return runtime.Token(m.token), float32(m.max)
+}
+
+// ArgMax is the first index of the largest of logits, and that value: -1 when none is above -Inf. NaN never wins.
+func ArgMax(logits []float32) (runtime.Token, float32) {
+	m := C.uma_argmax((*C.float)(unsafe.SliceData(logits)), C.int32_t(len(logits)))
+	return runtime.Token(m.token), float32(m.max)
+}
+
+func (e *engine) Abort() { e.aborted.Store(1) }
+
+// Close frees the model, its memory and the compute threads. Tokenize returns an error from then on; slices and strings
+// that Vocab gave stay valid.
+func (e *engine) Close() error {
+	e.closed.Close()
+	e.free()
+	drainLogs(slog.LevelError)
+	return nil
+}
+
+// free releases what Open got so far, in the order llama.cpp needs: the context uses the threads and the model.
+func (e *engine) free() {
+	if e.vocab != nil {
+		e.vocab.close()
+	}
+	if e.ctx != nil {
+		C.llama_detach_threadpool(e.ctx)
+		C.llama_free(e.ctx)
+	}
+	for _, p := range []*C.struct_ggml_threadpool{e.pool, e.poolBatch} {
+		if p != nil {
+			C.ggml_threadpool_free(p)
+		}
+	}
+	if e.model != nil {
+		C.llama_model_free(e.model)
+	}
+	e.freeBatch()
+	e.pin.Unpin()
+	e.ctx, e.model, e.pool, e.poolBatch, e.mem, e.rows = nil, nil, nil, nil, nil, 0
+}
+
+// kvTypes are the types llama.cpp's KV cache takes, by the names its own tools use.
+var kvTypes = []struct {
+	name string
+	ggml int32
+}{
+	{"f16", C.GGML_TYPE_F16}, {"f32", C.GGML_TYPE_F32}, {"bf16", C.GGML_TYPE_BF16}, {"q8_0", C.GGML_TYPE_Q8_0},
+	{"q5_1", C.GGML_TYPE_Q5_1}, {"q5_0", C.GGML_TYPE_Q5_0}, {"q4_1", C.GGML_TYPE_Q4_1}, {"q4_0", C.GGML_TYPE_Q4_0},
+	{"iq4_nl", C.GGML_TYPE_IQ4_NL},
+}
+
+func kvType(what, name string) (int32, error) {
+	if name == "" {
+		name = "f16"
+	}
+	var known []string
+	for _, t := range kvTypes {
+		if strings.EqualFold(t.name, name) {
+			return t.ggml, nil
+		}
+		known = append(known, t.name)
+	}
+	return 0, fmt.Errorf("%s is %q, want one of %s", what, name, strings.Join(known, ", "))
+}
+
+func kvTypeName(ggml int32) string {
+	i := slices.IndexFunc(kvTypes, func(t struct {
+		name string
+		ggml int32
+	}) bool {
+		return t.ggml == ggml
+	})
+	return kvTypes[i].name
+}
+
+func flashAttn(name string) (int32, error) {
+	switch strings.ToLower(name) {
+	case "", "auto":
+		return C.LLAMA_FLASH_ATTN_TYPE_AUTO, nil
+	case "on":
+		return C.LLAMA_FLASH_ATTN_TYPE_ENABLED, nil
+	case "off":
+		return C.LLAMA_FLASH_ATTN_TYPE_DISABLED, nil
+	}
+	return 0, fmt.Errorf("flash attention is %q, want auto, on or off", name)
+}

@@ -1,0 +1,180 @@
+//go:build cgo
+
+package llama
+
+// #include "bridge.h"
+import "C"
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"unsafe"
+
+	"github.com/uma-serve/uma-serve/runtime"
+)
+
+// seqOK guards every call below: llama.cpp aborts the process on a sequence id it does not know.
+func (e *engine) seqOK(s runtime.Seq) bool { return s >= 0 && int(s) < e.caps.MaxSequences }
+
+func (e *engine) SeqRange(s runtime.Seq) (first, last runtime.Pos) {
+	if !e.seqOK(s) {
+		return -1, -1
+	}
+	return runtime.Pos(C.llama_memory_seq_pos_min(e.mem, C.llama_seq_id(s))), runtime.Pos(C.llama_memory_seq_pos_max(e.mem, C.llama_seq_id(s)))
+}
+
+func (e *engine) SeqRemove(s runtime.Seq, p0, p1 runtime.Pos) bool {
+	if !e.seqOK(s) {
+		return false
+	}
+	first, last := e.SeqRange(s)
+	p0 = max(p0, 0)
+	if p1 < 0 || p1 > last {
+		p1 = last + 1
+	}
+	switch {
+	case last < 0:
+		return true
+	case p0 <= first && p1 > last:
+		p0, p1 = -1, -1 // the whole sequence: every memory can
+	case p0 > last || p1 <= first && e.window == 0:
+		return true // nothing there
+	case e.window > 0 && (p1 <= last || first > 0 && first > p0-runtime.Pos(e.window)):
+		// What stays would attend to cells that the sliding window has already given up.
+		return false
+	}
+	return bool(C.llama_memory_seq_rm(e.mem, C.llama_seq_id(s), C.llama_pos(p0), C.llama_pos(p1)))
+}
+
+func (e *engine) SeqCopy(src, dst runtime.Seq, p0, p1 runtime.Pos) {
+	if e.seqOK(src) && e.seqOK(dst) && src != dst {
+		C.llama_memory_seq_cp(e.mem, C.llama_seq_id(src), C.llama_seq_id(dst), C.llama_pos(p0), C.llama_pos(p1))
+	}
+}
+
+func (e *engine) SeqAdd(s runtime.Seq, p0, p1, delta runtime.Pos) error {
+	if !e.caps.CanShift {
+		return fmt.Errorf("shift positions: %w", runtime.ErrUnsupported)
+	}
+	if !e.seqOK(s) {
+		return fmt.Errorf("shift positions: sequence %d is not one of 0 … %d", s, e.caps.MaxSequences-1)
+	}
+	C.llama_memory_seq_add(e.mem, C.llama_seq_id(s), C.llama_pos(p0), C.llama_pos(p1), C.llama_pos(delta))
+	return nil
+}
+
+// withRange calls f with a sequence that holds exactly the cells of s at [p0, p1): s itself when that is all it holds,
+// else the scratch sequence, which is emptied afterwards.
+func (e *engine) withRange(s, scratch runtime.Seq, p0, p1 runtime.Pos, f func(runtime.Seq) error) error {
+	if !e.seqOK(s) {
+		return fmt.Errorf("sequence %d is not one of 0 … %d", s, e.caps.MaxSequences-1)
+	}
+	first, last := e.SeqRange(s)
+	p0 = max(p0, 0)
+	if p1 < 0 || p1 > last {
+		p1 = last + 1
+	}
+	if last < 0 || p0 >= p1 || p1 <= first {
+		return fmt.Errorf("sequence %d holds nothing at [%d, %d)", s, p0, p1)
+	}
+	if p0 <= first && p1 > last || e.window > 0 && p0 == 0 && p1 > last {
+		return f(s)
+	}
+	if !e.caps.CanRemoveRange {
+		return fmt.Errorf("a part of a sequence: %w", runtime.ErrUnsupported)
+	}
+	if err := e.scratchOK(s, scratch); err != nil {
+		return err
+	}
+	e.SeqCopy(s, scratch, p0, p1)
+	defer e.SeqRemove(scratch, 0, -1)
+	return f(scratch)
+}
+
+func (e *engine) scratchOK(s, scratch runtime.Seq) error {
+	if !e.seqOK(scratch) || scratch == s {
+		return fmt.Errorf("sequence %d cannot be the scratch for %d", scratch, s)
+	}
+	if _, last := e.SeqRange(scratch); last >= 0 {
+		return fmt.Errorf("scratch sequence %d is in use", scratch)
+	}
+	return nil
+}
+
+func (e *engine) SnapshotSize(s runtime.Seq, p0, p1 runtime.Pos) (n int, err error) {
+	err = e.withRange(s, e.emptySeq(), p0, p1, func(q runtime.Seq) error {
+		n = int(C.llama_state_seq_get_size(e.ctx, C.llama_seq_id(q)))
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("size of a snapshot: %w", err)
+	}
+	return n, nil
+}
+
+// emptySeq is some sequence that holds nothing, -1 when all do.
+func (e *engine) emptySeq() runtime.Seq {
+	for s := runtime.Seq(e.caps.MaxSequences) - 1; s >= 0; s-- {
+		if _, last := e.SeqRange(s); last < 0 {
+			return s
+		}
+	}
+	return -1
+}
+
+func (e *engine) Snapshot(dst []byte, s, scratch runtime.Seq, p0, p1 runtime.Pos) (n int, err error) {
+	err = e.withRange(s, scratch, p0, p1, func(q runtime.Seq) error {
+		need := int(C.llama_state_seq_get_size(e.ctx, C.llama_seq_id(q)))
+		if len(dst) < need {
+			return fmt.Errorf("needs %d bytes, the buffer has %d", need, len(dst))
+		}
+		n = int(C.llama_state_seq_get_data(e.ctx, (*C.uint8_t)(unsafe.SliceData(dst)), C.size_t(len(dst)), C.llama_seq_id(q)))
+		if n == 0 {
+			return fmt.Errorf("llama.cpp: %s", drainLogs(slog.LevelError))
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("snapshot: %w", err)
+	}
+	return n, nil
+}
+
+func (e *engine) Restore(src []byte, s, scratch runtime.Seq) error {
+	if !e.seqOK(s) {
+		return fmt.Errorf("%w: sequence %d is not one of 0 … %d", runtime.ErrSnapshot, s, e.caps.MaxSequences-1)
+	}
+	if len(src) == 0 {
+		return fmt.Errorf("%w: it is empty", runtime.ErrSnapshot)
+	}
+	first, last := e.SeqRange(s)
+	into := s
+	if last >= 0 {
+		if !e.caps.CanRemoveRange {
+			return fmt.Errorf("%w: sequence %d is in use: %w", runtime.ErrSnapshot, s, runtime.ErrUnsupported)
+		}
+		if err := e.scratchOK(s, scratch); err != nil {
+			return fmt.Errorf("%w: %w", runtime.ErrSnapshot, err)
+		}
+		into = scratch
+	}
+	n := C.llama_state_seq_set_data(e.ctx, (*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src)), C.llama_seq_id(into))
+	if n == 0 {
+		C.llama_memory_seq_rm(e.mem, C.llama_seq_id(into), -1, -1) // it may have got half way
+		why := drainLogs(slog.LevelDebug)
+		if strings.Contains(why, "find available cells") || strings.Contains(why, "not enough cells") {
+			return fmt.Errorf("restore: %w", runtime.ErrKVFull)
+		}
+		return fmt.Errorf("%w: %s", runtime.ErrSnapshot, why)
+	}
+	if into == s {
+		return nil
+	}
+	defer e.SeqRemove(scratch, 0, -1)
+	if q0, q1 := e.SeqRange(scratch); q0 <= last && first <= q1 {
+		return fmt.Errorf("%w: sequence %d already holds [%d, %d], the snapshot [%d, %d]", runtime.ErrSnapshot, s, first, last, q0, q1)
+	}
+	e.SeqCopy(scratch, s, -1, -1)
+	return nil
+}

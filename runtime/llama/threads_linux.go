@@ -1,0 +1,3 @@
+package llama
+
+func physicalCores() int { return linuxCores("/sys/devices/system/cpu") }

@@ -1,0 +1,5 @@
+//go:build !linux && !darwin
+
+package llama
+
+func physicalCores() int { return 0 }
