@@ -281,5 +281,19 @@ uma_max uma_argmax(const float * x, int32_t n) {
 
 uma_max uma_argmax_row(struct llama_context * ctx, int32_t i, int32_t n) { return uma_argmax(llama_get_logits_ith(ctx, i), n); }
 
+// ---- reference sampler ----
+
+int64_t uma_sample(struct llama_sampler * chain, llama_token_data * data, int64_t * size) {
+    return guarded("sample", (int64_t) -1, [&] {
+        llama_token_data_array a = {data, (size_t) *size, -1, false};
+        llama_sampler_apply(chain, &a);
+        if (a.data != data) { // a sampler may answer with an array of its own
+            std::memmove(data, a.data, a.size * sizeof(*data));
+        }
+        *size = (int64_t) a.size;
+        return a.selected;
+    });
+}
+
 } // extern "C"
 #endif // __has_include("llama.h")

@@ -67,6 +67,10 @@ uma_max uma_argmax(const float * x, int32_t n);
 // The same over the logits of batch row i, which must have logits.
 uma_max uma_argmax_row(struct llama_context * ctx, int32_t i, int32_t n);
 
+// Applies a sampler to the *size candidates of data and leaves the survivors at its front, *size of them. Returns the
+// index of the chosen one, -1 = none.
+int64_t uma_sample(struct llama_sampler * chain, llama_token_data * data, int64_t * size);
+
 #ifdef __cplusplus
 }
 #endif

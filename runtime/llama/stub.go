@@ -2,7 +2,12 @@
 
 package llama
 
-import "github.com/uma-serve/uma-serve/runtime"
+import (
+	"errors"
+	"math"
+
+	"github.com/uma-serve/uma-serve/runtime"
+)
 
 // Open returns runtime.ErrNotBuilt: this binary was built without cgo and has no llama.cpp.
 func Open(runtime.Options) (runtime.Engine, error) { return nil, runtime.ErrNotBuilt }
@@ -11,3 +16,17 @@ func Open(runtime.Options) (runtime.Engine, error) { return nil, runtime.ErrNotB
 func DrainLogs() {}
 
 func setLogLevel(int32) {}
+
+// ArgMax is the first index of the largest of logits, and that value: -1 when none is above -Inf. NaN never wins.
+func ArgMax(logits []float32) (runtime.Token, float32) {
+	best, at := float32(math.Inf(-1)), runtime.NoToken
+	for i, x := range logits {
+		if x > best {
+			best, at = x, runtime.Token(i)
+		}
+	}
+	return at, best
+}
+
+// ErrStopped is what Open returns when Options.Progress returned false.
+var ErrStopped = errors.New("model load stopped")

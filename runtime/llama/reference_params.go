@@ -1,0 +1,14 @@
+package llama
+
+// ReferenceParams are the parameters of a ReferenceSampler, with llama.cpp's own meaning of every value.
+type ReferenceParams struct {
+	Temperature      float32 // ≤ 0: the largest logit alone
+	TopK             int     // ≤ 0: off
+	TopP             float32 // ≥ 1: off
+	MinP             float32 // ≤ 0: off
+	RepeatPenalty    float32 // 1: off
+	FrequencyPenalty float32 // 0: off
+	PresencePenalty  float32 // 0: off
+	PenaltyLastN     int     // tokens looked back at; 0: penalties off
+	Seed             uint32
+}
