@@ -118,7 +118,7 @@ func TestTextStream(t *testing.T) {
 		{"ab|ab|c", "ababc", "|||"},
 		{"aba|bab|c!", "ababc", "|ab||"},
 		{"xab|cd", "bc|abcd", "x|a|"}, // bc is complete first
-		{"xabc", "bc|abc", "x|"},     // both at once: the longer
+		{"xabc", "bc|abc", "x|"},      // both at once: the longer
 		{"User|:| hi", "User:|</s>", "|||"},
 		{"Use|ful", "User:", "|Useful|"},
 		{"tail <", "</s>", "tail |<"},

@@ -1,0 +1,224 @@
+package metrics
+
+import (
+	"runtime"
+	"strings"
+	"time"
+)
+
+// kind of a metric, in Prometheus's words.
+type kind string
+
+const (
+	counter   kind = "counter"
+	gauge     kind = "gauge"
+	histogram kind = "histogram"
+)
+
+// decl declares one metric. Exactly one of value, labels, dur, size and info is set.
+type decl struct {
+	json  string // its key in the snapshot
+	prom  string // its Prometheus family
+	label string // `name="value"`, where several JSON keys are one family; `name` for labels and info
+	kind  kind
+	unit  string // of the JSON value; Prometheus is in base units
+	help  string // what it means, a sentence without the full stop
+	where string // where it is measured
+
+	value  func() float64 // in the JSON's unit
+	scale  float64        // what the value is multiplied with for Prometheus; 0 = 1
+	whole  bool           // value is an integer
+	null   bool           // a negative value is null in JSON and 0 in Prometheus
+	labels *Labels
+	dur    *Durations
+	size   *Sizes
+	top    int             // the largest bound of the JSON's buckets, in its unit
+	info   func() []string // values of the label names, which also are the JSON's keys
+}
+
+// declare lists every metric, in the order of the snapshot and of docs/metrics.md. Names and units of the JSON are
+// fixed by the system design's metrics plan where it has them; the Prometheus names follow that project's rules.
+func (m *Metrics) declare() {
+	const step, sample, finish = "decode loop, after each decode", "decode loop, at each sampled token", "decode loop, when a request ends"
+	const sched, io, scrape = "decode loop, from the scheduler after each step", "poller", "read at the scrape"
+
+	// Requests and tokens.
+	m.counter("tokens_generated_total", "uma_tokens_generated_total", "tokens", "Tokens sampled", sample, &m.TokensGenerated)
+	m.counter("prompts_total", "uma_prompts_total", "requests", "Requests that reached the decode loop", "decode loop, at arrival", &m.Prompts)
+	m.counter("prompt_tokens_total", "uma_prompt_tokens_total", "tokens", "Prompt tokens of finished requests", finish, &m.PromptTokens)
+	m.labelled("requests_finished_total", "uma_requests_finished_total", "reason", "requests", "Requests that ended with an eos, by its reason", finish, &m.FinishReasons)
+	m.labelled("requests_rejected_total", "uma_requests_rejected_total", "reason", "requests", "Requests answered with an error instead: refused before they started, or failed later", finish, &m.RejectReasons)
+	m.counter("preemptions_total", "uma_preemptions_total", "requests", "Times a running request lost its cells and was queued again", sched, &m.Preemptions)
+
+	// Steps.
+	m.counter("batch_calls_total", "uma_decode_steps_total", "steps", "Decodes of a batch", step, &m.steps)
+	m.counter("decode_errors_total", "uma_decode_errors_total", "steps", "Decodes that failed in the backend", step, &m.DecodeErrors)
+	m.counterWith("prefill_tokens_merged_total", "uma_batch_tokens_total", `kind="prefill"`, "tokens", "Tokens in decoded batches, by kind: prompt tokens (prefill) or one for each answer (decode)", step, &m.prefillTokens)
+	m.counterWith("decode_tokens_merged_total", "uma_batch_tokens_total", `kind="decode"`, "tokens", "Tokens in decoded batches, by kind: prompt tokens (prefill) or one for each answer (decode)", step, &m.decodeTokens)
+	m.counter("skipped_prefill_due_to_latency_total", "uma_prefill_skipped_total", "steps", "Steps whose prefill the latency guard held back", step, &m.guardSkips)
+	m.gauge("last_batch_size", "uma_last_batch_tokens", "tokens", "Tokens in the last batch", step, &m.lastBatch)
+	m.gauge("prefill_tokens_merged_last", "uma_last_batch_prefill_tokens", "tokens", "Prompt tokens in the last batch", step, &m.lastPrefill)
+	m.gauge("decode_tokens_merged_last", "uma_last_batch_decode_tokens", "tokens", "Decode tokens in the last batch", step, &m.lastDecode)
+	m.value("decode_ms_last", "uma_last_decode_seconds", "ms", "Duration of the last decode", step, func() float64 { return ms(time.Duration(m.lastTook.Value())) }).scale = 1e-3
+	m.value("decode_ms_ewma", "uma_decode_ewma_seconds", "ms", "Moving average of decode durations; each step has a weight of 1/8", step, m.tookEWMA.value).scale = 1e-3
+	d := m.value("last_step_age_ms", "uma_last_step_age_seconds", "ms", "Time since the last decode ended; null, or 0 in Prometheus, before the first", scrape, func() float64 {
+		_, age := m.Steps()
+		return ms(age)
+	})
+	d.scale, d.null = 1e-3, true
+	m.value("budget_target", "uma_budget_target_tokens", "tokens", "Tokens a step aims at", sched, func() float64 { return float64(m.target()) }).whole = true
+	m.gauge("budget_used", "uma_budget_used_tokens", "tokens", "Tokens the last step took of its budget", step, &m.lastBatch)
+	m.value("avg_budget_target", "uma_budget_target_ewma_tokens", "tokens", "Moving average of budget_target; each step has a weight of 1/8", step, m.targetEWMA.value)
+	m.value("avg_budget_used", "uma_budget_used_ewma_tokens", "tokens", "Moving average of budget_used; each step has a weight of 1/8", step, m.usedEWMA.value)
+
+	// Queues and cells.
+	const queued, running = "Requests that wait to be started, by class", "Running requests, by what they do: prefill, decode, or paused as their client does not read"
+	m.value("ready_sessions", "uma_requests_ready", "requests", "Running requests that the next step can advance", sched, func() float64 {
+		return float64(m.prefilling.Value() + m.decoding.Value())
+	}).whole = true
+	m.gaugeWith("queued_interactive", "uma_requests_queued", `class="interactive"`, "requests", queued, sched, &m.queuedInteractive)
+	m.gaugeWith("queued_background", "uma_requests_queued", `class="background"`, "requests", queued, sched, &m.queuedBackground)
+	m.gaugeWith("running_prefill", "uma_requests_running", `state="prefill"`, "requests", running, sched, &m.prefilling)
+	m.gaugeWith("running_decode", "uma_requests_running", `state="decode"`, "requests", running, sched, &m.decoding)
+	m.gaugeWith("running_paused", "uma_requests_running", `state="paused"`, "requests", running, sched, &m.paused)
+	const cells = "KV cells, by use: held by running requests (live) or free"
+	m.gaugeWith("kv_cells_live", "uma_kv_cells", `use="live"`, "cells", cells, sched, &m.liveCells)
+	m.gaugeWith("kv_cells_free", "uma_kv_cells", `use="free"`, "cells", cells, sched, &m.freeCells)
+	m.value("kv_cells_total", "uma_kv_capacity_cells", "cells", "KV cells of the pool", sched, func() float64 {
+		return float64(m.liveCells.Value() + m.freeCells.Value())
+	}).whole = true
+
+	// Latencies and sizes.
+	m.durations("ttft_ms", "uma_time_to_first_token_seconds", "Arrival of a request to its first token", sample, &m.TTFT)
+	m.durations("inter_token_ms", "uma_inter_token_latency_seconds", "One token of a request to its next", sample, &m.InterToken)
+	m.durations("decode_ms", "uma_decode_step_seconds", "Duration of a decode", step, &m.decodeMs)
+	m.durations("request_queue_ms", "uma_request_queue_seconds", "Arrival of a request to its first part in a batch", "decode loop, at that batch", &m.QueueTime)
+	m.durations("request_prefill_ms", "uma_request_prefill_seconds", "A request's first part in a batch to its first token", sample, &m.PrefillTime)
+	m.durations("request_decode_ms", "uma_request_decode_seconds", "First token of a request to its last, where there were two or more", finish, &m.DecodeTime)
+	m.durations("cancel_latency_ms", "uma_cancel_latency_seconds", "A cancel, or a client's disappearance, to the end of its request", finish, &m.CancelLatency)
+	m.sizes("batch_size", "uma_batch_size_tokens", 2048, "Tokens in a decoded batch", step, &m.batchSize)
+	m.sizes("response_tokens", "uma_response_size_tokens", 1<<20, "Tokens generated by a finished request", finish, &m.ResponseSize)
+
+	// I/O.
+	source := func(pick func(*IO) func() uint64) func() float64 {
+		return func() float64 {
+			if io := m.io.Load(); io != nil {
+				if f := pick(io); f != nil {
+					return float64(f())
+				}
+			}
+			return 0
+		}
+	}
+	sessions := func() float64 {
+		if io := m.io.Load(); io != nil && io.Sessions != nil {
+			return float64(io.Sessions())
+		}
+		return 0
+	}
+	m.value("sessions_active", "uma_sessions_active", "connections", "Open connections", io, sessions).whole = true
+	// The plan has both spellings.
+	m.value("active_sessions", "uma_sessions_active", "connections", "Open connections", io, sessions).whole = true
+	m.total("accepted_total", "uma_connections_accepted_total", "connections", "Connections accepted", io, source(func(io *IO) func() uint64 { return io.Accepted }))
+	m.total("refused_total", "uma_connections_refused_total", "connections", "Connections refused: too many sessions, or no descriptor left", io, source(func(io *IO) func() uint64 { return io.Refused }))
+	m.total("closed_total", "uma_connections_closed_total", "connections", "Connections closed", io, source(func(io *IO) func() uint64 { return io.Closed }))
+	m.total("rx_bytes_total", "uma_received_bytes_total", "bytes", "Bytes read from clients", io, source(func(io *IO) func() uint64 { return io.RxBytes }))
+	m.total("tx_bytes_total", "uma_sent_bytes_total", "bytes", "Bytes written to clients", io, source(func(io *IO) func() uint64 { return io.TxBytes }))
+	m.total("io_errors_total", "uma_io_errors_total", "errors", "Reads and writes that failed", io, source(func(io *IO) func() uint64 { return io.Errors }))
+
+	// The process.
+	memory := func(pick func(Memory) int64) func() float64 {
+		return func() float64 {
+			if f := m.memory.Load(); f != nil {
+				return float64(pick((*f)()))
+			}
+			return 0
+		}
+	}
+	m.value("weights_bytes", "uma_weights_bytes", "bytes", "Tensor data of the model", "when the model is loaded", memory(func(m Memory) int64 { return m.Weights })).whole = true
+	m.value("kv_bytes", "uma_kv_bytes", "bytes", "The KV pool, all cells", "when the model is loaded", memory(func(m Memory) int64 { return m.KV })).whole = true
+	m.value("go_heap_bytes", "uma_go_heap_bytes", "bytes", "Go's heap", scrape, memory(func(m Memory) int64 { return m.GoHeap })).whole = true
+	m.value("rss_bytes", "uma_resident_memory_bytes", "bytes", "Resident memory of the process, mapped weights included", scrape, memory(func(m Memory) int64 { return m.RSS })).whole = true
+	m.value("load_progress", "uma_load_progress_ratio", "0…1", "How much of the model is loaded", "model loader", func() float64 {
+		if f := m.progress.Load(); f != nil {
+			return (*f)()
+		}
+		return 0
+	})
+	d = m.value("uptime_ms", "uma_uptime_seconds", "ms", "Time since the process started", scrape, func() float64 { return ms(time.Since(m.start)) })
+	d.scale = 1e-3
+	m.information("build", "uma_build_info", "version,engine,go", "Which build this is; always 1", "at start", func() []string {
+		return []string{m.build.Version, m.build.Engine, m.build.Go}
+	})
+	m.information("model", "uma_model_info", "name,architecture,description", "Which model is served; always 1", "when the model is loaded", func() []string {
+		if i := m.model.Load(); i != nil {
+			return []string{i.Name, i.Architecture, i.Description}
+		}
+		return []string{"", "", ""}
+	})
+}
+
+func (m *Metrics) add(d *decl) *decl {
+	m.decls = append(m.decls, d)
+	return d
+}
+
+func (m *Metrics) counter(json, prom, unit, help, where string, c *Counter) {
+	m.counterWith(json, prom, "", unit, help, where, c)
+}
+
+func (m *Metrics) counterWith(json, prom, label, unit, help, where string, c *Counter) {
+	d := m.total(json, prom, unit, help, where, func() float64 { return float64(c.Value()) })
+	d.label = label
+}
+
+func (m *Metrics) total(json, prom, unit, help, where string, f func() float64) *decl {
+	return m.add(&decl{json: json, prom: prom, kind: counter, unit: unit, help: help, where: where, value: f, whole: true})
+}
+
+func (m *Metrics) gauge(json, prom, unit, help, where string, g *Gauge) {
+	m.gaugeWith(json, prom, "", unit, help, where, g)
+}
+
+func (m *Metrics) gaugeWith(json, prom, label, unit, help, where string, g *Gauge) {
+	d := m.value(json, prom, unit, help, where, func() float64 { return float64(g.Value()) })
+	d.label, d.whole = label, true
+}
+
+func (m *Metrics) value(json, prom, unit, help, where string, f func() float64) *decl {
+	return m.add(&decl{json: json, prom: prom, kind: gauge, unit: unit, help: help, where: where, value: f})
+}
+
+func (m *Metrics) labelled(json, prom, label, unit, help, where string, l *Labels) {
+	m.add(&decl{json: json, prom: prom, label: label, kind: counter, unit: unit, help: help, where: where, labels: l})
+}
+
+func (m *Metrics) durations(json, prom, help, where string, h *Durations) {
+	m.add(&decl{json: json, prom: prom, kind: histogram, unit: "ms", help: help, where: where, dur: h, top: 1024})
+}
+
+func (m *Metrics) sizes(json, prom string, top int, help, where string, h *Sizes) {
+	m.add(&decl{json: json, prom: prom, kind: histogram, unit: "tokens", help: help, where: where, size: h, top: top})
+}
+
+func (m *Metrics) information(json, prom, labels, help, where string, f func() []string) {
+	m.add(&decl{json: json, prom: prom, label: labels, kind: gauge, unit: "text", help: help, where: where, info: f})
+}
+
+func (b Build) complete() Build {
+	if b.Go == "" {
+		b.Go = runtime.Version()
+	}
+	return Build{label(b.Version), label(b.Engine), label(b.Go)}
+}
+
+// maxLabel bounds a text that somebody else wrote (a model's name), in bytes.
+const maxLabel = 128
+
+// label makes s fit to be a label's value: valid UTF-8 of bounded length.
+func label(s string) string {
+	if len(s) > maxLabel {
+		s = s[:maxLabel]
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}

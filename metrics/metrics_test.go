@@ -1,0 +1,455 @@
+package metrics
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the table of docs/metrics.md")
+
+// filled has every source bound and everything observed once.
+func filled() *Metrics {
+	m := New(Build{Version: "v1.2.3", Engine: "llama.cpp abc", Go: "go1.26"})
+	m.RejectReasons.Declare("queue_full", "sampling")
+	m.BindIO(IO{
+		Accepted: func() uint64 { return 10 }, Refused: func() uint64 { return 1 }, Closed: func() uint64 { return 7 },
+		RxBytes: func() uint64 { return 1000 }, TxBytes: func() uint64 { return 2000 }, Errors: func() uint64 { return 2 },
+		Sessions: func() int64 { return 3 },
+	})
+	m.BindMemory(func() Memory { return Memory{Weights: 100, KV: 200, GoHeap: 300, RSS: 400} })
+	m.BindLoadProgress(func() float64 { return 0.25 })
+	m.SetModel(Model{Name: "tiny \"q\"\\\n\xff", Architecture: "llama", Description: "llama 1M Q8_0"})
+	m.SetScheduler(Scheduler{
+		QueuedInteractive: 1, QueuedBackground: 2, Prefilling: 3, Decoding: 4, Paused: 5, LiveCells: 60, FreeCells: 40,
+		BudgetTarget: 512, TickEWMA: 7, Preemptions: 8, GuardSkips: 9,
+	})
+	m.Step(Step{Took: 20 * time.Millisecond, Tokens: 100, Prefill: 96, Decode: 4, Budget: 512, PrefillHeld: true})
+	m.Prompts.Inc()
+	m.TokensGenerated.Add(5)
+	m.DecodeErrors.Inc()
+	m.Preemptions.Inc()
+	m.Finished("stop")
+	m.Finished("something new")
+	m.Rejected("queue_full")
+	m.Rejected("unheard of")
+	m.RequestDone(11, 5, 80*time.Millisecond)
+	m.TTFT.Observe(100 * time.Millisecond)
+	m.InterToken.Observe(9500 * time.Microsecond)
+	m.QueueTime.Observe(time.Millisecond)
+	m.PrefillTime.Observe(2 * time.Second)
+	m.CancelDone(3 * time.Millisecond)
+	return m
+}
+
+// snapshot decodes strictly: no key twice, no number that is none.
+func snapshot(t *testing.T, m *Metrics) map[string]any {
+	t.Helper()
+	line := m.AppendJSON(nil)
+	if bytes.ContainsRune(line, '\n') {
+		t.Fatalf("more than one line: %s", line)
+	}
+	var v map[string]any
+	if err := json.Unmarshal(line, &v); err != nil {
+		t.Fatalf("%v: %s", err, line)
+	}
+	for _, d := range m.decls {
+		if n := bytes.Count(line, []byte(`"`+d.json+`":`)); n != 1 {
+			t.Fatalf("%q is there %d times", d.json, n)
+		}
+	}
+	if len(v) != len(m.decls) {
+		t.Fatalf("%d keys, %d metrics", len(v), len(m.decls))
+	}
+	return v
+}
+
+func TestSnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := filled()
+		time.Sleep(1500 * time.Microsecond)
+		got := snapshot(t, m)
+		for key, want := range map[string]any{
+			"tokens_generated_total": 5.0, "prompts_total": 1.0, "prompt_tokens_total": 11.0, "preemptions_total": 1.0,
+			"batch_calls_total": 1.0, "decode_errors_total": 1.0, "prefill_tokens_merged_total": 96.0,
+			"decode_tokens_merged_total": 4.0, "skipped_prefill_due_to_latency_total": 1.0, "last_batch_size": 100.0,
+			"prefill_tokens_merged_last": 96.0, "decode_tokens_merged_last": 4.0, "decode_ms_last": 20.0,
+			"decode_ms_ewma": 20.0, "last_step_age_ms": 1.5, "budget_target": 512.0, "budget_used": 100.0,
+			"avg_budget_target": 512.0, "avg_budget_used": 100.0, "ready_sessions": 7.0, "queued_interactive": 1.0,
+			"queued_background": 2.0, "running_prefill": 3.0, "running_decode": 4.0, "running_paused": 5.0,
+			"kv_cells_live": 60.0, "kv_cells_free": 40.0, "kv_cells_total": 100.0, "sessions_active": 3.0,
+			"active_sessions": 3.0, "accepted_total": 10.0, "refused_total": 1.0, "closed_total": 7.0,
+			"rx_bytes_total": 1000.0, "tx_bytes_total": 2000.0, "io_errors_total": 2.0, "weights_bytes": 100.0,
+			"kv_bytes": 200.0, "go_heap_bytes": 300.0, "rss_bytes": 400.0, "load_progress": 0.25, "uptime_ms": 1.5,
+			"requests_finished_total": map[string]any{"stop": 1.0, "length": 0.0, "cancelled": 0.0, "shutdown": 0.0, "other": 1.0},
+			"requests_rejected_total": map[string]any{"queue_full": 1.0, "sampling": 0.0, "other": 1.0},
+			"build":                   map[string]any{"version": "v1.2.3", "engine": "llama.cpp abc", "go": "go1.26"},
+			"model":                   map[string]any{"name": "tiny \"q\"\\\n\uFFFD", "architecture": "llama", "description": "llama 1M Q8_0"},
+		} {
+			if !reflect.DeepEqual(got[key], want) {
+				t.Errorf("%s is %v, want %v", key, got[key], want)
+			}
+			delete(got, key)
+		}
+		for key, want := range map[string]struct {
+			bucket string
+			sum    float64
+			last   string // the largest bound
+		}{
+			"ttft_ms": {"128", 100, "1024"}, "inter_token_ms": {"16", 9.5, "1024"}, "decode_ms": {"32", 20, "1024"},
+			"request_queue_ms": {"1", 1, "1024"}, "request_prefill_ms": {"+Inf", 2000, "1024"},
+			"request_decode_ms": {"128", 80, "1024"}, "cancel_latency_ms": {"4", 3, "1024"},
+			"batch_size": {"128", 100, "2048"}, "response_tokens": {"8", 5, "1048576"},
+		} {
+			h, _ := got[key].(map[string]any)
+			b, _ := h["buckets"].(map[string]any)
+			if h["count"] != 1.0 || h["sum"] != want.sum || b[want.bucket] != 1.0 {
+				t.Errorf("%s is %v, want one in bucket %s", key, h, want.bucket)
+			}
+			bounds := []string{"+Inf"}
+			for i := 1; fmt.Sprint(i/2) != want.last; i *= 2 {
+				bounds = append(bounds, fmt.Sprint(i))
+			}
+			for _, bound := range bounds {
+				if _, ok := b[bound]; !ok {
+					t.Errorf("%s has no bucket %s", key, bound)
+				}
+			}
+			if len(b) != len(bounds) {
+				t.Errorf("%s has %d buckets, want %d", key, len(b), len(bounds))
+			}
+			delete(got, key)
+		}
+		for key := range got {
+			t.Errorf("%s is not looked at", key)
+		}
+	})
+}
+
+func TestSnapshotBeforeAnything(t *testing.T) {
+	got := snapshot(t, New(Build{}))
+	if v, ok := got["last_step_age_ms"]; v != nil || !ok {
+		t.Errorf("last_step_age_ms is %v before the first step, want null", v)
+	}
+}
+
+// TestPlannedNames: dashboards are built on the names of the design's metrics plan.
+func TestPlannedNames(t *testing.T) {
+	got := snapshot(t, filled())
+	for name := range strings.FieldsSeq(`tokens_generated_total prompts_total batch_calls_total decode_errors_total io_errors_total
+		sessions_active last_batch_size decode_ms_last decode_ms_ewma budget_target budget_used prefill_tokens_merged_last
+		decode_tokens_merged_last skipped_prefill_due_to_latency_total active_sessions ttft_ms inter_token_ms decode_ms
+		batch_size ready_sessions queued_interactive queued_background avg_budget_target avg_budget_used accepted_total
+		closed_total rx_bytes_total tx_bytes_total`) {
+		if _, ok := got[name]; !ok {
+			t.Errorf("%s is missing", name)
+		}
+	}
+}
+
+func TestSchedulerRoundTrip(t *testing.T) {
+	in := Scheduler{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}
+	m := New(Build{})
+	m.SetScheduler(in)
+	if out := m.Scheduler(); out != in {
+		t.Errorf("%+v, want %+v", out, in)
+	}
+}
+
+func TestBucket(t *testing.T) {
+	for i := range numBuckets {
+		bound := uint64(durUnit) << i
+		if got := bucket(bound, uint64(durUnit)); got != i {
+			t.Errorf("%v falls into bucket %d, want %d", time.Duration(bound), got, i)
+		}
+		if got := bucket(bound+1, uint64(durUnit)); got != i+1 {
+			t.Errorf("%v falls into bucket %d, want %d", time.Duration(bound+1), got, i+1)
+		}
+	}
+	for v, want := range map[uint64]int{0: 0, 1: 0, 2: 1, 3: 2, 4: 2, 5: 3, 1 << 20: 20, math.MaxUint64: numBuckets} {
+		if got := bucket(v, 1); got != want {
+			t.Errorf("%d falls into bucket %d, want %d", v, got, want)
+		}
+	}
+	var h Durations
+	h.Observe(-time.Second)
+	if h.b.n[0].Load() != 1 || h.b.sum.Load() != 0 {
+		t.Error("a negative duration is not counted as 0")
+	}
+}
+
+func TestEWMA(t *testing.T) {
+	var e ewma
+	if e.value() != 0 {
+		t.Errorf("empty: %v", e.value())
+	}
+	e.add(0)
+	e.add(8)
+	if e.value() != 1 {
+		t.Errorf("0, 8: %v, want 1", e.value())
+	}
+	for range 200 {
+		e.add(3)
+	}
+	if math.Abs(e.value()-3) > 1e-9 {
+		t.Errorf("after many 3: %v", e.value())
+	}
+}
+
+func TestLabels(t *testing.T) {
+	var l Labels
+	for i := range 100 {
+		l.Declare(fmt.Sprint(i), fmt.Sprint(i))
+	}
+	if len(l.values) != maxLabels+1 || l.values[maxLabels] != other {
+		t.Fatalf("%d values: %v", len(l.values), l.values)
+	}
+	l.Inc("3")
+	l.Inc("99")
+	l.Inc(other)
+	if l.Value("3") != 1 || l.Value("4") != 0 || l.Value(other) != 2 {
+		t.Errorf("3: %d, 4: %d, other: %d", l.Value("3"), l.Value("4"), l.Value(other))
+	}
+}
+
+func TestPrometheus(t *testing.T) {
+	m := filled()
+	problems, err := testutil.GatherAndLint(m.Registry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	rec := httptest.NewRecorder()
+	m.PrometheusHandler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	body := rec.Body.String()
+	for line := range strings.SplitSeq(strings.TrimSpace(`
+# HELP uma_tokens_generated_total Tokens sampled.
+# TYPE uma_time_to_first_token_seconds histogram
+uma_time_to_first_token_seconds_bucket{le="0.064"} 0
+uma_time_to_first_token_seconds_bucket{le="0.128"} 1
+uma_time_to_first_token_seconds_bucket{le="131.072"} 1
+uma_time_to_first_token_seconds_bucket{le="+Inf"} 1
+uma_time_to_first_token_seconds_sum 0.1
+uma_time_to_first_token_seconds_count 1
+uma_batch_size_tokens_bucket{le="64"} 0
+uma_batch_size_tokens_bucket{le="128"} 1
+uma_batch_size_tokens_sum 100
+uma_last_decode_seconds 0.02
+uma_batch_tokens_total{kind="decode"} 4
+uma_batch_tokens_total{kind="prefill"} 96
+uma_requests_queued{class="background"} 2
+uma_requests_finished_total{reason="other"} 1
+uma_requests_rejected_total{reason="queue_full"} 1
+uma_sessions_active 3
+uma_kv_cells{use="live"} 60
+uma_build_info{engine="llama.cpp abc",go="go1.26",version="v1.2.3"} 1
+uma_model_info{architecture="llama",description="llama 1M Q8_0",name="tiny \"q\"\\\n\ufffd"} 1`), "\n") {
+		line = strings.ReplaceAll(line, `\ufffd`, "\uFFFD")
+		if !strings.Contains(body, line+"\n") {
+			t.Errorf("no line %q", line)
+		}
+	}
+	// Units of the base system, one prefix.
+	family := regexp.MustCompile(`^uma_[a-z_]+_(total|seconds|bytes|tokens|ratio|info|cells)$`)
+	unitless := []string{"uma_requests_ready", "uma_requests_queued", "uma_requests_running", "uma_sessions_active"}
+	for _, d := range m.decls {
+		if !family.MatchString(d.prom) && !slices.Contains(unitless, d.prom) {
+			t.Errorf("%s: no unit at the end of its name", d.prom)
+		}
+		if (d.kind == counter) != strings.HasSuffix(d.prom, "_total") {
+			t.Errorf("%s is a %s", d.prom, d.kind)
+		}
+	}
+	if t.Failed() {
+		t.Log(body)
+	}
+}
+
+// TestDocument holds docs/metrics.md against the declarations, both ways.
+func TestDocument(t *testing.T) {
+	path := filepath.Join("..", "docs", "metrics.md")
+	doc, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "<!-- metrics: written by go test ./metrics -rewrite -->\n", "<!-- end of metrics -->\n"
+	from, to := bytes.Index(doc, []byte(begin)), bytes.Index(doc, []byte(end))
+	if from < 0 || to < from {
+		t.Fatalf("%s has no table between %q and %q", path, begin, end)
+	}
+	var table strings.Builder
+	table.WriteString("| JSON | Prometheus | type | unit | labels | meaning | measured |\n|---|---|---|---|---|---|---|\n")
+	for _, d := range filled().decls {
+		label := d.label
+		if label != "" {
+			label = "`" + label + "`"
+		}
+		unit := d.unit
+		switch {
+		case d.dur != nil || d.scale == 1e-3:
+			unit = "ms; s"
+		case d.info != nil:
+			unit = "text; 1"
+		}
+		fmt.Fprintf(&table, "| `%s` | `%s` | %s | %s | %s | %s | %s |\n", d.json, d.prom, d.kind, unit, label, d.help, d.where)
+	}
+	from += len(begin)
+	if string(doc[from:to]) == table.String() {
+		return
+	}
+	if !*rewrite {
+		t.Fatalf("%s does not show what is declared; run go test ./metrics -rewrite\n%s", path, table.String())
+	}
+	if err := os.WriteFile(path, slices.Concat(doc[:from], []byte(table.String()), doc[to:]), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestConcurrent hammers everything while snapshots are taken; the race detector and the JSON decoder judge.
+func TestConcurrent(t *testing.T) {
+	m := filled()
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for g := range 4 {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if g == 0 {
+					m.Step(Step{Took: time.Duration(i) * time.Microsecond, Tokens: i % 700, Prefill: 3, Decode: 2, Budget: i})
+					m.SetScheduler(Scheduler{LiveCells: i, FreeCells: 1, BudgetTarget: i})
+					continue
+				}
+				m.TokensGenerated.Inc()
+				m.TTFT.Observe(time.Duration(i))
+				m.Finished("length")
+				m.SetModel(Model{Name: fmt.Sprint(i)})
+				m.BindLoadProgress(func() float64 { return math.NaN() })
+				m.BindIO(IO{})
+			}
+		})
+	}
+	for range 60 {
+		got := snapshot(t, m)
+		h := got["ttft_ms"].(map[string]any)
+		sum := 0.0
+		for _, n := range h["buckets"].(map[string]any) {
+			sum += n.(float64)
+		}
+		if sum != h["count"] {
+			t.Fatalf("buckets hold %v, count is %v", sum, h["count"])
+		}
+		m.PrometheusHandler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/metrics", nil))
+	}
+	close(stop)
+	wg.Wait()
+}
+
+func TestUpdateAllocs(t *testing.T) {
+	m := filled()
+	s := Scheduler{LiveCells: 1}
+	if n := testing.AllocsPerRun(1000, func() {
+		m.TokensGenerated.Inc()
+		m.TTFT.Observe(time.Millisecond)
+		m.InterToken.Observe(time.Millisecond)
+		m.Step(Step{Took: time.Millisecond, Tokens: 4})
+		m.SetScheduler(s)
+		_ = m.Scheduler()
+		m.Finished("stop")
+		m.RequestDone(1, 2, time.Second)
+	}); n != 0 {
+		t.Errorf("an update allocates %v times", n)
+	}
+	buf := make([]byte, 0, MaxJSON)
+	if n := testing.AllocsPerRun(100, func() { buf = m.AppendJSON(buf[:0]) }); n > 2 {
+		t.Errorf("a snapshot allocates %v times", n)
+	}
+}
+
+// TestSizeBound: the snapshot stays bounded with every number at its longest and every text hostile.
+func TestSizeBound(t *testing.T) {
+	long := strings.Repeat("\x01", 1<<16)
+	m := New(Build{Version: long, Engine: long, Go: long})
+	m.SetModel(Model{long, long, long})
+	var many []string
+	for i := range 100 {
+		many = append(many, fmt.Sprintf("a_rather_long_reason_%d", i))
+	}
+	m.FinishReasons.Declare(many...)
+	m.RejectReasons.Declare(many...)
+	for _, l := range []*Labels{&m.FinishReasons, &m.RejectReasons} {
+		for i := range l.n {
+			l.n[i].v.Store(math.MaxUint64)
+		}
+	}
+	for _, d := range m.decls {
+		switch {
+		case d.dur != nil:
+			fill(&d.dur.b)
+		case d.size != nil:
+			fill(&d.size.b)
+		case d.value != nil:
+			d.value = func() float64 { return -math.MaxFloat64 }
+		}
+	}
+	if n := len(m.AppendJSON(nil)); n > MaxJSON {
+		t.Errorf("%d bytes, the bound is %d", n, MaxJSON)
+	}
+	snapshot(t, m)
+}
+
+func fill(b *buckets) {
+	for i := range b.n {
+		b.n[i].Store(math.MaxUint64)
+	}
+	b.sum.Store(math.MaxUint64)
+}
+
+func BenchmarkStep(b *testing.B) {
+	m := filled()
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Step(Step{Took: time.Millisecond, Tokens: 4})
+	}
+}
+
+func BenchmarkToken(b *testing.B) {
+	m := filled()
+	b.ReportAllocs()
+	for b.Loop() {
+		m.TokensGenerated.Inc()
+		m.InterToken.Observe(9 * time.Millisecond)
+	}
+}
+
+func BenchmarkAppendJSON(b *testing.B) {
+	m := filled()
+	buf := make([]byte, 0, MaxJSON)
+	b.ReportAllocs()
+	for b.Loop() {
+		buf = m.AppendJSON(buf[:0])
+	}
+	b.SetBytes(int64(len(buf)))
+	fmt.Fprint(io.Discard, buf)
+}

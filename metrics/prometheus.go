@@ -1,0 +1,96 @@
+package metrics
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Registry holds these metrics and nothing else. Other names for the same values, such as another server's, would be
+// a second collector registered here.
+func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
+
+// PrometheusHandler answers a scrape.
+func (m *Metrics) PrometheusHandler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// collector is Metrics as client_golang sees it: values are read when asked for, not kept twice.
+type collector Metrics
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range c.decls {
+		desc, _ := d.promDesc()
+		ch <- desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	seen := map[string]bool{} // two JSON keys may be one series
+	for _, d := range c.decls {
+		if key := d.prom + d.label; !seen[key] {
+			seen[key] = true
+			d.collect(ch)
+		}
+	}
+}
+
+// promDesc is the family's description and, for a label with a fixed value, that value.
+func (d *decl) promDesc() (*prometheus.Desc, []string) {
+	var names, values []string
+	switch name, value, fixed := strings.Cut(d.label, "="); {
+	case fixed:
+		names, values = []string{name}, []string{strings.Trim(value, `"`)}
+	case d.label != "":
+		names = strings.Split(d.label, ",")
+	}
+	return prometheus.NewDesc(d.prom, d.help+".", names, nil), values
+}
+
+func (d *decl) collect(ch chan<- prometheus.Metric) {
+	desc, values := d.promDesc()
+	switch {
+	case d.labels != nil:
+		for i, v := range d.labels.values {
+			ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(d.labels.n[i].Value()), v)
+		}
+		return
+	case d.dur != nil:
+		ch <- d.dur.b.collect(desc, durUnit.Seconds(), 1e-9)
+		return
+	case d.size != nil:
+		ch <- d.size.b.collect(desc, 1, 1)
+		return
+	case d.info != nil:
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, 1, d.info()...)
+		return
+	}
+	v := d.value()
+	if d.null {
+		v = max(v, 0)
+	}
+	if d.scale != 0 {
+		v *= d.scale
+	}
+	t := prometheus.GaugeValue
+	if d.kind == counter {
+		t = prometheus.CounterValue
+	}
+	ch <- prometheus.MustNewConstMetric(desc, t, v, values...)
+}
+
+// collect makes the cumulative form that Prometheus wants.
+func (b *buckets) collect(desc *prometheus.Desc, unit, scale float64) prometheus.Metric {
+	cumulative := make(map[float64]uint64, numBuckets)
+	count := uint64(0)
+	for i := range numBuckets {
+		count += b.n[i].Load()
+		cumulative[unit*float64(uint64(1)<<i)] = count
+	}
+	count += b.n[numBuckets].Load()
+	return prometheus.MustNewConstHistogram(desc, count, float64(b.sum.Load())*scale, cumulative)
+}

@@ -1,0 +1,133 @@
+package metrics
+
+import (
+	"math"
+	"strconv"
+	"strings"
+)
+
+// MaxJSON is more bytes than AppendJSON ever appends.
+const MaxJSON = 20 << 10
+
+// AppendJSON appends the snapshot: one JSON object on one line, without a newline. Its size and the time it takes depend
+// on the number of metrics alone. Safe from any goroutine.
+//
+// A histogram is {"count":…,"sum":…,"buckets":{"1":…,"2":…,…,"+Inf":…}}: each bucket counts what is larger than the
+// bound before it and not larger than its own.
+func (m *Metrics) AppendJSON(dst []byte) []byte {
+	dst = append(dst, '{')
+	for i, d := range m.decls {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendKey(dst, d.json)
+		dst = d.appendJSON(dst)
+	}
+	return append(dst, '}')
+}
+
+func (d *decl) appendJSON(dst []byte) []byte {
+	switch {
+	case d.labels != nil:
+		dst = append(dst, '{')
+		for i, v := range d.labels.values {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = appendKey(dst, v)
+			dst = strconv.AppendUint(dst, d.labels.n[i].Value(), 10)
+		}
+		return append(dst, '}')
+	case d.dur != nil:
+		return appendHistogram(dst, &d.dur.b, msBucket, d.top, 1e-6)
+	case d.size != nil:
+		return appendHistogram(dst, &d.size.b, 0, d.top, 1)
+	case d.info != nil:
+		dst = append(dst, '{')
+		i := 0
+		values := d.info()
+		for key := range strings.SplitSeq(d.label, ",") {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = appendKey(dst, key)
+			dst = appendString(dst, values[i])
+			i++
+		}
+		return append(dst, '}')
+	}
+	v := d.value()
+	switch {
+	case d.null && v < 0:
+		return append(dst, "null"...)
+	case d.whole && math.Abs(v) < 1<<63:
+		return strconv.AppendInt(dst, int64(v), 10)
+	}
+	return appendFloat(dst, v)
+}
+
+// appendHistogram shows the buckets up to the bound top, the first of which ends at 1 and holds all finer ones.
+func appendHistogram(dst []byte, b *buckets, first, top int, scale float64) []byte {
+	var n [numBuckets + 1]uint64
+	count := uint64(0)
+	for i := range n {
+		n[i] = b.n[i].Load()
+		count += n[i]
+	}
+	dst = append(dst, `{"count":`...)
+	dst = strconv.AppendUint(dst, count, 10)
+	dst = append(dst, `,"sum":`...)
+	dst = appendFloat(dst, float64(b.sum.Load())*scale)
+	dst = append(dst, `,"buckets":{`...)
+	acc, rest := uint64(0), count
+	for i := range numBuckets {
+		acc += n[i]
+		if i < first {
+			continue
+		}
+		bound := 1 << (i - first)
+		if bound > top {
+			break
+		}
+		dst = append(dst, '"')
+		dst = strconv.AppendInt(dst, int64(bound), 10)
+		dst = append(dst, '"', ':')
+		dst = strconv.AppendUint(dst, acc, 10)
+		dst = append(dst, ',')
+		rest -= acc
+		acc = 0
+	}
+	dst = append(dst, `"+Inf":`...)
+	dst = strconv.AppendUint(dst, rest, 10)
+	return append(dst, '}', '}')
+}
+
+// appendFloat shows microseconds of a value in ms; JSON has no NaN and no Inf.
+func appendFloat(dst []byte, v float64) []byte {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		v = 0
+	}
+	if math.Abs(v) >= 1e15 {
+		return strconv.AppendFloat(dst, v, 'e', -1, 64)
+	}
+	return strconv.AppendFloat(dst, math.Round(v*1000)/1000, 'f', -1, 64)
+}
+
+func appendKey(dst []byte, key string) []byte { return append(appendString(dst, key), ':') }
+
+// appendString quotes valid UTF-8.
+func appendString(dst []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	dst = append(dst, '"')
+	for _, c := range []byte(s) {
+		switch {
+		case c == '"' || c == '\\':
+			dst = append(dst, '\\', c)
+		case c < 0x20:
+			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		default:
+			dst = append(dst, c)
+		}
+	}
+	return append(dst, '"')
+}

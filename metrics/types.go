@@ -1,0 +1,134 @@
+package metrics
+
+import (
+	"math"
+	"math/bits"
+	"sync/atomic"
+	"time"
+)
+
+// Counter only rises. Safe for concurrent use; the zero value is ready.
+type Counter struct{ v atomic.Uint64 }
+
+// Inc adds one.
+func (c *Counter) Inc() { c.v.Add(1) }
+
+// Add adds n.
+func (c *Counter) Add(n uint64) { c.v.Add(n) }
+
+// Value is the count.
+func (c *Counter) Value() uint64 { return c.v.Load() }
+
+// Gauge is the last value of something. Safe for concurrent use; the zero value is ready.
+type Gauge struct{ v atomic.Int64 }
+
+// Set stores v.
+func (g *Gauge) Set(v int64) { g.v.Store(v) }
+
+// Value is what was set last.
+func (g *Gauge) Value() int64 { return g.v.Load() }
+
+// ewma is an exponentially weighted moving average: each sample moves it ewmaWeight of the way. The first sample is
+// taken whole. One writer; safe to read from anywhere.
+type ewma struct{ bits atomic.Uint64 }
+
+// ewmaWeight makes a sample's part fall to one half after five more (0.875^5 ≈ 0.51): at 30 ms a step, the average
+// follows a change in a third of a second.
+const ewmaWeight = 1.0 / 8
+
+func (e *ewma) add(x float64) {
+	old := e.bits.Load()
+	v := x
+	if old != 0 {
+		v = e.value() + ewmaWeight*(x-e.value())
+	}
+	// -0 stands for an average of 0, as all bits zero mean that there is no sample yet.
+	if v == 0 {
+		v = math.Copysign(0, -1)
+	}
+	e.bits.Store(math.Float64bits(v))
+}
+
+func (e *ewma) value() float64 { return math.Float64frombits(e.bits.Load()) + 0 }
+
+// Histogram buckets are powers of two, so that finding one takes a shift and no search.
+//
+//	durations  125 µs · 2^i, i = 0…20: up to 131 s, then +Inf
+//	sizes      2^i, i = 0…20: up to 1,048,576, then +Inf
+const (
+	numBuckets = 21
+	durUnit    = 125 * time.Microsecond
+	msBucket   = 3 // the bucket whose upper bound is 1 ms: 125 µs · 2^3
+)
+
+// bucket is the index of the first bound unit·2^i that is ≥ v; numBuckets is +Inf.
+func bucket(v, unit uint64) int {
+	if v <= unit {
+		return 0
+	}
+	return min(bits.Len64((v-1)/unit), numBuckets)
+}
+
+// buckets are the counts of a histogram, each of its own bucket alone, and the sum of what was observed. Readers may
+// see a count without its sum or the other way round; the number of observations is the sum of the counts, so a
+// histogram never contradicts itself.
+type buckets struct {
+	n   [numBuckets + 1]atomic.Uint64
+	sum atomic.Uint64
+}
+
+func (b *buckets) observe(v, unit uint64) {
+	b.n[bucket(v, unit)].Add(1)
+	b.sum.Add(v)
+}
+
+// Durations is a histogram of durations. Safe for concurrent use; the zero value is ready.
+type Durations struct{ b buckets }
+
+// Observe counts d; a negative one (a clock's fault) counts as 0.
+func (h *Durations) Observe(d time.Duration) { h.b.observe(uint64(max(d, 0)), uint64(durUnit)) }
+
+// Sizes is a histogram of numbers of things. Safe for concurrent use; the zero value is ready.
+type Sizes struct{ b buckets }
+
+// Observe counts n.
+func (h *Sizes) Observe(n int) { h.b.observe(uint64(max(n, 0)), 1) }
+
+// Labels is a counter per value of one label. The values are fixed before use, so that their number is bounded and a
+// series exists from the start: what is not declared counts as "other".
+type Labels struct {
+	values []string // the last is "other"
+	n      []Counter
+}
+
+const other = "other"
+
+// maxLabels bounds what can be declared.
+const maxLabels = 32
+
+// Declare adds values. It must be called before anybody else uses l. Values beyond the 32nd count as "other".
+func (l *Labels) Declare(values ...string) {
+	l.values = l.values[:max(len(l.values)-1, 0)]
+	for _, v := range values {
+		if l.index(v) == len(l.values) && len(l.values) < maxLabels && v != other {
+			l.values = append(l.values, v)
+		}
+	}
+	l.values = append(l.values, other)
+	l.n = make([]Counter, len(l.values))
+}
+
+func (l *Labels) index(value string) int {
+	for i, v := range l.values {
+		if v == value {
+			return i
+		}
+	}
+	return len(l.values)
+}
+
+// Inc adds one to value's counter. It compares strings: for what happens once a request, not once a token.
+func (l *Labels) Inc(value string) { l.n[min(l.index(value), len(l.n)-1)].Inc() }
+
+// Value is value's count, or that of "other".
+func (l *Labels) Value(value string) uint64 { return l.n[min(l.index(value), len(l.n)-1)].Value() }
