@@ -1,0 +1,313 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/uma-serve/uma-serve/sim/kv"
+	"github.com/uma-serve/uma-serve/sim/latency"
+)
+
+// Config is one server. The JSON keys are those of a configuration file; DefaultConfig has the defaults. Names that
+// end in _us are microseconds, lengths are tokens.
+type Config struct {
+	Name        string `json:"name,omitempty"`
+	Description string `json:"description,omitempty"`
+
+	HorizonUs     int64 `json:"horizon_us"`               // 0 = unlimited
+	StrictHorizon bool  `json:"strict_horizon,omitempty"` // stop before the first event beyond the horizon, not after it
+	Seed          int64 `json:"seed"`
+
+	Scheduler      string `json:"scheduler"`
+	PriorityPolicy string `json:"priority_policy"`
+	BatchFormation string `json:"batch_formation,omitempty"` // vllm (default) or uma
+	Policy         string `json:"policy,omitempty"`          // uma: the policy of package sched
+
+	MaxRunning         int `json:"max_num_running_reqs"`         // > 0
+	MaxScheduledTokens int `json:"max_num_scheduled_tokens"`     // per step, > 0
+	LongPrefill        int `json:"long_prefill_token_threshold"` // most prompt tokens of one request a step; 0 = no limit
+	MaxModelLen        int `json:"max_model_len"`                // 0 = unlimited
+
+	KVBlocks          int     `json:"total_kv_blocks"`
+	BlockTokens       int     `json:"block_size_in_tokens"`
+	KVCPUBlocks       int     `json:"kv_cpu_blocks"` // > 0 turns the host tier on
+	KVTierModel       string  `json:"kv_tier_model,omitempty"`
+	OffloadThreshold  float64 `json:"kv_offload_threshold"`  // share of blocks in use, [0, 1]
+	TransferBandwidth float64 `json:"kv_transfer_bandwidth"` // a block's tokens are divided by it: ticks a block
+	TransferBaseUs    int64   `json:"kv_transfer_base_latency_us"`
+
+	LatencyModel string    `json:"latency_model"`
+	Beta         []float64 `json:"beta_coeffs,omitempty"`
+	Alpha        []float64 `json:"alpha_coeffs,omitempty"`
+	TP           int       `json:"tp"`
+	GPU          string    `json:"gpu,omitempty"`
+	HFConfigFile string    `json:"hf_config_file,omitempty"`
+	HardwareFile string    `json:"hardware_config_file,omitempty"`
+	MemoryShare  float64   `json:"gpu_memory_utilization,omitempty"`
+	CostModel    []float64 `json:"cost_model_us,omitempty"` // calibrated: a, b, c, d
+
+	RooflineTwoPhase      bool    `json:"roofline_two_phase,omitempty"`
+	RooflineAllReduceGBs  float64 `json:"roofline_all_reduce_gbs,omitempty"`
+	RooflineLayerOverhead float64 `json:"roofline_layer_overhead_us,omitempty"`
+
+	Admission      string  `json:"admission,omitempty"` // always (default) or token-bucket
+	BucketCapacity float64 `json:"token_bucket_capacity,omitempty"`
+	BucketRefill   float64 `json:"token_bucket_refill_rate,omitempty"` // prompt tokens a second
+
+	// NoOverlap mends an oddity of the original: a request that arrives while the last step of a batch still runs
+	// starts a new step at once. With it, the new step waits for the old one's end.
+	NoOverlap bool `json:"no_overlap,omitempty"`
+
+	RecordSteps bool `json:"record_steps"`
+	RecordITL   bool `json:"record_itl"`
+
+	Collect  Collect  `json:"-"`
+	Livelock Livelock `json:"-"`
+
+	dir string // where relative file names are looked for
+}
+
+// Collect says how much a Report holds.
+type Collect uint8
+
+const (
+	EveryRequest Collect = iota // a line per request; memory grows with them
+	Aggregate                   // memory independent of the number of requests
+)
+
+// Livelock says what a simulation does that can make no more progress.
+type Livelock uint8
+
+const (
+	LivelockAuto Livelock = iota // stop, unless a horizon will
+	LivelockStop
+	LivelockReport // go on to the horizon, and tell
+)
+
+// TierModels, BatchFormations, Admissions and LatencyModels are valid names, the default first.
+var (
+	TierModels      = []string{"offload", "mirror"}
+	BatchFormations = []string{"vllm", "uma"}
+	Admissions      = []string{"always", "token-bucket"}
+	LatencyModels   = []string{"blackbox", "roofline", "crossmodel", "trained-roofline", "calibrated"}
+)
+
+// DefaultConfig is what the flags default to.
+func DefaultConfig() Config {
+	return Config{
+		Seed: 42, Scheduler: "fcfs", PriorityPolicy: "constant", BatchFormation: "vllm",
+		MaxRunning: 256, MaxScheduledTokens: 2048, KVBlocks: 1_000_000, BlockTokens: 16,
+		KVTierModel: "offload", OffloadThreshold: 0.9, TransferBandwidth: 100,
+		LatencyModel: "blackbox", TP: 1, MemoryShare: 0.9, Admission: "always",
+	}
+}
+
+// ReadConfig parses a configuration file over the defaults. dir is where file names in it are relative to; they are
+// also tried in dir's parents. unknown lists keys that mean nothing here: they are ignored, and worth a warning.
+func ReadConfig(data []byte, dir string) (c Config, unknown []string, err error) {
+	c = DefaultConfig()
+	if err := json.Unmarshal(data, &c); err != nil {
+		return c, nil, fmt.Errorf("config: %w", explain(data, err))
+	}
+	c.dir = dir
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(data, &keys); err != nil {
+		return c, nil, fmt.Errorf("config: %w", err)
+	}
+	known, _ := json.Marshal(filled())
+	var have map[string]json.RawMessage
+	if err := json.Unmarshal(known, &have); err != nil {
+		return c, nil, err
+	}
+	for k := range keys {
+		if _, ok := have[k]; !ok {
+			unknown = append(unknown, k)
+		}
+	}
+	slices.Sort(unknown)
+	return c, unknown, nil
+}
+
+// explain adds the line to a JSON error.
+func explain(data []byte, err error) error {
+	var at int64 = -1
+	var syntax *json.SyntaxError
+	var typ *json.UnmarshalTypeError
+	if errors.As(err, &syntax) {
+		at = syntax.Offset
+	} else if errors.As(err, &typ) {
+		at = typ.Offset
+	}
+	if at < 0 || at > int64(len(data)) {
+		return err
+	}
+	return fmt.Errorf("line %d: %w", 1+bytes.Count(data[:at], []byte("\n")), err)
+}
+
+// filled has every field set, so that its JSON has every key.
+func filled() Config {
+	c := DefaultConfig()
+	c.Name, c.Description, c.Policy, c.GPU, c.HFConfigFile, c.HardwareFile = "-", "-", "-", "-", "-", "-"
+	c.StrictHorizon, c.RooflineTwoPhase, c.NoOverlap = true, true, true
+	c.Beta, c.Alpha, c.CostModel = []float64{1}, []float64{1}, []float64{1}
+	c.RooflineAllReduceGBs, c.RooflineLayerOverhead, c.BucketCapacity, c.BucketRefill = 1, 1, 1, 1
+	return c
+}
+
+// Validate checks every field and names all that are wrong.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	positive := func(name string, v, most int) {
+		if v <= 0 || v > most {
+			bad("%s = %d: must be between 1 and %d", name, v, most)
+		}
+	}
+	positive("max_num_running_reqs", c.MaxRunning, 1<<24)
+	positive("max_num_scheduled_tokens", c.MaxScheduledTokens, 1<<30)
+	positive("block_size_in_tokens", c.BlockTokens, 1<<24)
+	positive("total_kv_blocks", c.KVBlocks, math.MaxInt32)
+	if c.LongPrefill < 0 {
+		bad("long_prefill_token_threshold = %d: must be ≥ 0", c.LongPrefill)
+	}
+	if c.MaxModelLen < 0 {
+		bad("max_model_len = %d: must be ≥ 0", c.MaxModelLen)
+	}
+	if c.HorizonUs < 0 {
+		bad("horizon_us = %d: must be ≥ 0 (0 = unlimited)", c.HorizonUs)
+	}
+	if c.MaxModelLen > 0 && c.BlockTokens > 0 && (c.MaxModelLen+c.BlockTokens-1)/c.BlockTokens > c.KVBlocks {
+		bad("the cache is too small for max_model_len: %d tokens need %d blocks of %d, total_kv_blocks is %d",
+			c.MaxModelLen, (c.MaxModelLen+c.BlockTokens-1)/c.BlockTokens, c.BlockTokens, c.KVBlocks)
+	}
+	if c.KVCPUBlocks < 0 || c.KVCPUBlocks > math.MaxInt32 {
+		bad("kv_cpu_blocks = %d: must be between 0 and %d", c.KVCPUBlocks, math.MaxInt32)
+	}
+	if c.KVCPUBlocks > 0 {
+		if !(c.OffloadThreshold >= 0 && c.OffloadThreshold <= 1) {
+			bad("kv_offload_threshold = %v: must be in [0, 1]", c.OffloadThreshold)
+		}
+		if !(c.TransferBandwidth > 0) || math.IsInf(c.TransferBandwidth, 0) {
+			bad("kv_transfer_bandwidth = %v: must be finite and > 0", c.TransferBandwidth)
+		}
+		if c.TransferBaseUs < 0 {
+			bad("kv_transfer_base_latency_us = %d: must be ≥ 0", c.TransferBaseUs)
+		}
+	}
+	errs = append(errs,
+		oneOf("scheduler", c.Scheduler, Schedulers),
+		oneOf("priority_policy", c.PriorityPolicy, PriorityPolicies),
+		oneOf("batch_formation", c.BatchFormation, BatchFormations),
+		oneOf("kv_tier_model", c.KVTierModel, TierModels),
+		oneOf("latency_model", c.LatencyModel, LatencyModels),
+		oneOf("admission", c.Admission, Admissions))
+	if c.Admission == "token-bucket" && !(c.BucketCapacity > 0 && c.BucketRefill > 0) {
+		bad("token-bucket admission needs token_bucket_capacity and token_bucket_refill_rate > 0")
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("config: %w", err)
+	}
+	return nil
+}
+
+func (c *Config) horizon() int64 {
+	if c.HorizonUs == 0 {
+		return math.MaxInt64
+	}
+	return c.HorizonUs
+}
+
+func (c *Config) cache() kv.Config {
+	k := kv.Config{BlockTokens: c.BlockTokens, Blocks: c.KVBlocks}
+	if c.KVCPUBlocks > 0 {
+		k.Tier, k.HostBlocks, k.OffloadThreshold = kv.Offload, c.KVCPUBlocks, c.OffloadThreshold
+		if c.KVTierModel == "mirror" {
+			k.Tier = kv.Mirror
+		}
+		k.ReloadTicks = c.TransferBaseUs + latency.Ticks(math.Ceil(float64(c.BlockTokens)/c.TransferBandwidth))
+	}
+	return k
+}
+
+// Latency builds the latency model that the configuration names, reading the files it names.
+func (c *Config) Latency() (latency.Model, error) {
+	alpha := c.Alpha
+	if len(alpha) == 0 && c.LatencyModel != "crossmodel" && c.LatencyModel != "trained-roofline" {
+		alpha = []float64{0, 0, 0}
+	}
+	switch c.LatencyModel {
+	case "blackbox":
+		return latency.NewBlackbox(alpha, c.Beta)
+	case "calibrated":
+		return latency.NewCalibrated(alpha, c.CostModel)
+	}
+	shape, err := c.Shape()
+	if err != nil {
+		return nil, err
+	}
+	if c.LatencyModel == "crossmodel" {
+		return latency.NewCrossModel(alpha, c.Beta, shape, c.TP)
+	}
+	gpu, err := c.Hardware()
+	if err != nil {
+		return nil, err
+	}
+	if c.LatencyModel == "trained-roofline" {
+		return latency.NewTrainedRoofline(alpha, c.Beta, shape, gpu, c.TP)
+	}
+	return latency.NewRoofline(alpha, shape, gpu, c.TP, latency.RooflineOptions{
+		TwoPhase: c.RooflineTwoPhase, AllReduceGBs: c.RooflineAllReduceGBs, LayerOverhead: c.RooflineLayerOverhead})
+}
+
+// Shape reads the model's config.json.
+func (c *Config) Shape() (latency.Shape, error) {
+	if c.HFConfigFile == "" {
+		return latency.Shape{}, fmt.Errorf("latency model %s needs the model's config.json (hf_config_file, --model-config)", c.LatencyModel)
+	}
+	data, err := c.read(c.HFConfigFile)
+	if err != nil {
+		return latency.Shape{}, fmt.Errorf("model config: %w", err)
+	}
+	return latency.ParseShape(data, strings.TrimSuffix(filepath.Base(c.HFConfigFile), ".json"))
+}
+
+// Hardware finds the GPU, in the configuration's table or in the built-in one.
+func (c *Config) Hardware() (latency.GPU, error) {
+	table := latency.GPUs
+	if c.HardwareFile != "" {
+		data, err := c.read(c.HardwareFile)
+		if err != nil {
+			return latency.GPU{}, fmt.Errorf("hardware config: %w", err)
+		}
+		if table, err = latency.ParseGPUs(data); err != nil {
+			return latency.GPU{}, err
+		}
+	}
+	return latency.FindGPU(table, c.GPU)
+}
+
+// read opens a file named in the configuration: relative to the configuration's folder or one of its parents.
+func (c *Config) read(name string) ([]byte, error) {
+	data, err := os.ReadFile(name)
+	if err == nil || filepath.IsAbs(name) || c.dir == "" {
+		return data, err
+	}
+	dir, aerr := filepath.Abs(c.dir)
+	if aerr != nil {
+		return nil, aerr
+	}
+	for range 4 {
+		if data, e := os.ReadFile(filepath.Join(dir, name)); e == nil {
+			return data, nil
+		}
+		dir = filepath.Dir(dir)
+	}
+	return nil, err
+}

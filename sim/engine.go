@@ -1,0 +1,297 @@
+package sim
+
+import (
+	"math"
+
+	"github.com/uma-serve/uma-serve/sim/kv"
+	"github.com/uma-serve/uma-serve/sim/latency"
+	"github.com/uma-serve/uma-serve/sim/workload"
+)
+
+// Engine is one simulated server, taken one event at a time. Many may share one clock: ask each for its next event
+// with Next, execute the earliest with Advance.
+//
+// An Engine is not safe for concurrent use.
+type Engine struct {
+	cfg      Config
+	model    latency.Model
+	overhead int64 // model.Token()
+	horizon  int64
+
+	clock   int64 // microseconds; Invariant (INV-3): never decreases
+	events  heap
+	live    arena
+	queue   waitQueue
+	running []*request
+	kv      *kv.Cache
+	former  former
+	batch   latency.Batch
+
+	// stepDue: a Step is in the heap.
+	// Invariant (INV-8): after every event, a request waits only while a Step is in the heap.
+	stepDue  bool
+	busyTill int64 // nominal end of the last step
+	steps    int
+	arrived  int64 // requests whose arrival fired: counted here, not derived (INV-1)
+
+	bucket float64 // token-bucket admission: prompt tokens now available
+	filled int64   // when bucket was last filled, microseconds
+
+	m        *Metrics
+	sink     Sink
+	advances int64
+	stalls   int
+	stuck    *Stuck
+	stepLog  []StepRecord
+	check    func() error // under -tags invariants
+}
+
+// Sink learns what happens to requests; any field may be nil. The Result is the sink's to keep.
+type Sink struct {
+	Ended func(r *workload.Request, how workload.Outcome, now int64) // a closed loop's next round hangs on it
+	Done  func(Result)                                               // the request will not change any more
+	// Prefilled is called when a request's prompt is computed and its first token is out, at the step's end. Returning
+	// true takes the request away: it completes here (prefill-decode disaggregation).
+	Prefilled func(r *workload.Request, end int64) bool
+}
+
+// former forms batches: it decides which requests get how many tokens in a step.
+type former interface {
+	// form grants newTokens to requests of e.running, admits requests from the queue and preempts.
+	form(e *Engine, now int64)
+	// join takes a request that passed the guards.
+	join(e *Engine, r *request, now int64)
+	// leave is told of a request that timed out or completed.
+	leave(e *Engine, r *request, now int64)
+	// stepped is told how the step ended: r got its tokens.
+	stepped(e *Engine, now, took int64)
+}
+
+// NewEngine makes an idle server. m may be shared by engines of one clock; sink may be zero.
+func NewEngine(cfg Config, model latency.Model, m *Metrics, sink Sink) (*Engine, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	e := &Engine{cfg: cfg, model: model, overhead: model.Token(), horizon: cfg.horizon(), kv: kv.New(cfg.cache()), m: m, sink: sink}
+	e.queue.order = queueOrder(cfg.Scheduler, cfg.PriorityPolicy)
+	e.bucket = cfg.BucketCapacity
+	if cfg.BatchFormation == "uma" {
+		u, err := newUma(&e.cfg, model)
+		if err != nil {
+			return nil, err
+		}
+		e.former = u
+	} else {
+		e.former = vllm{}
+	}
+	e.check = newChecker(e)
+	return e, nil
+}
+
+// Next is the time of the earliest event, false when there is none. A timeout of a request that is gone does not
+// count and is dropped here.
+func (e *Engine) Next() (int64, bool) {
+	for len(e.events.ev) > 0 {
+		top := &e.events.ev[0]
+		if top.kind() != timeout || e.live.of(top) != nil {
+			return top.at, true
+		}
+		e.events.pop()
+	}
+	return 0, false
+}
+
+// Clock is the time of the last event, microseconds.
+func (e *Engine) Clock() int64 { return e.clock }
+
+// Waiting and RunningRequests are the lengths of the wait queue and of the running batch.
+func (e *Engine) Waiting() int         { return e.queue.n }
+func (e *Engine) RunningRequests() int { return len(e.running) }
+
+// UsedBlocks is the number of KV blocks that requests own.
+func (e *Engine) UsedBlocks() int { return e.kv.Used() }
+
+// Stuck is the livelock that was found, or nil.
+func (e *Engine) Stuck() *Stuck { return e.stuck }
+
+// Arrive lets a request arrive at its Arrival time, which must not lie before the clock.
+func (e *Engine) Arrive(spec *workload.Request) {
+	r := e.live.get()
+	r.spec = *spec
+	e.events.push(spec.Arrival, arrival, r.slot, r.gen)
+}
+
+// ArriveNow is Arrive for a request whose time has come: it executes the Arrival at once.
+func (e *Engine) ArriveNow(spec *workload.Request) {
+	r := e.live.get()
+	r.spec = *spec
+	e.clock = max(e.clock, spec.Arrival)
+	e.onArrival(r, spec.Arrival)
+}
+
+// Advance executes the earliest event. There must be one.
+func (e *Engine) Advance() {
+	ev := e.events.pop()
+	r := e.live.of(&ev)
+	if ev.kind() == timeout && r == nil {
+		return // the original drops it without moving the clock
+	}
+	if checked && ev.at < e.clock {
+		panic("sim: INV-3: the clock would go back")
+	}
+	e.clock = ev.at
+	switch ev.kind() {
+	case arrival:
+		e.onArrival(r, ev.at)
+	case queued:
+		e.onQueued(r, ev.at)
+	case stepDue:
+		e.onStep(ev.at)
+	case timeout:
+		e.onTimeout(r, ev.at)
+	}
+	if checked {
+		if err := e.check(); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func (e *Engine) onArrival(r *request, now int64) {
+	e.arrived++
+	r.state = Delayed
+	r.seq.ID = r.spec.Identity()
+	if !e.admit(r, now) {
+		e.m.Rejected++
+		r.state = Rejected
+		e.end(r, workload.Dropped, now)
+		return
+	}
+	at := now + e.model.Enqueue(r.spec.Input)
+	if at < now {
+		at = math.MaxInt64
+	}
+	e.events.push(at, queued, r.slot, r.gen)
+}
+
+// admit is the admission policy. A token bucket holds prompt tokens and refills with time.
+func (e *Engine) admit(r *request, now int64) bool {
+	if e.cfg.Admission != "token-bucket" {
+		return true
+	}
+	e.bucket = min(e.cfg.BucketCapacity, e.bucket+float64(now-e.filled)*e.cfg.BucketRefill/1e6)
+	e.filled = now
+	if need := float64(r.spec.Input); e.bucket >= need {
+		e.bucket -= need
+		return true
+	}
+	return false
+}
+
+// onQueued runs the guards, which see the client's budget and never the true output length (INV-9).
+func (e *Engine) onQueued(r *request, now int64) {
+	n, limit := r.spec.Input, e.cfg.MaxModelLen
+	if r.spec.Budget == 0 && limit > 0 && n < limit {
+		r.spec.Budget = limit - n
+	}
+	size := e.cfg.BlockTokens
+	if r.spec.Budget < 0 ||
+		limit > 0 && (n >= limit || r.spec.Budget > 0 && n+r.spec.Budget > limit) ||
+		(n+size-1)/size > e.cfg.KVBlocks {
+		e.m.Dropped++
+		r.state = Dropped
+		e.end(r, workload.Dropped, now)
+		return
+	}
+	e.m.InputTokens += int64(n)
+	if d := r.spec.Deadline; d > 0 && d <= now {
+		e.m.TimedOut++
+		r.state = TimedOut
+		e.end(r, workload.TimedOut, now)
+		return
+	}
+	r.state, r.enqueued = Queued, now
+	e.former.join(e, r, now)
+	if d := r.spec.Deadline; d > 0 && d <= e.horizon {
+		e.events.push(d, timeout, r.slot, r.gen)
+	}
+	e.wake(now)
+}
+
+// wake makes an idle server with work start a step.
+func (e *Engine) wake(now int64) {
+	if e.stepDue || e.queue.n == 0 {
+		return
+	}
+	if e.cfg.NoOverlap {
+		now = max(now, e.busyTill)
+	}
+	e.pushStep(now)
+}
+
+func (e *Engine) pushStep(at int64) {
+	e.events.push(at, stepDue, 0, math.MaxUint32)
+	e.stepDue = true
+}
+
+func (e *Engine) onTimeout(r *request, now int64) {
+	e.m.TimedOut++
+	e.advances++
+	e.kv.Release(&r.seq)
+	if r.state == Running {
+		for i, x := range e.running {
+			if x == r {
+				e.running = append(e.running[:i], e.running[i+1:]...)
+				break
+			}
+		}
+	} else {
+		e.queue.remove(r)
+	}
+	r.state = TimedOut
+	e.former.leave(e, r, now)
+	e.end(r, workload.TimedOut, now)
+	if len(e.running) == 0 {
+		e.wake(now)
+	}
+}
+
+// end hands out the result of a request that will not change any more, and takes its struct back.
+func (e *Engine) end(r *request, how workload.Outcome, now int64) {
+	e.m.observe(r)
+	if e.sink.Done != nil {
+		e.sink.Done(e.result(r))
+	}
+	spec := r.spec
+	e.live.put(r)
+	if e.sink.Ended != nil {
+		e.sink.Ended(&spec, how, now)
+	}
+}
+
+// Finish hands out the results of the requests that are still alive. The engine must not be advanced after it.
+func (e *Engine) Finish() {
+	for _, r := range e.running {
+		e.m.StillRunning++
+		e.finish(r)
+	}
+	for i := range e.queue.n {
+		r := *e.queue.at(i)
+		e.m.StillQueued++
+		e.finish(r)
+	}
+	for _, ev := range e.events.ev {
+		if r := e.live.of(&ev); r != nil && (r.state == Delayed || r.state == NotArrived) {
+			e.finish(r)
+		}
+	}
+	e.m.Engines = append(e.m.Engines, EngineTotals{
+		Clock: e.clock, Steps: e.steps, Arrived: e.arrived, KVUsed: e.kv.Used(), KV: e.kv.Stats(), HitRate: e.kv.HitRate(), ThrashRate: e.kv.ThrashRate()})
+}
+
+func (e *Engine) finish(r *request) {
+	e.m.observe(r)
+	if e.sink.Done != nil {
+		e.sink.Done(e.result(r))
+	}
+}

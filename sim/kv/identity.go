@@ -1,0 +1,47 @@
+package kv
+
+// Identity says which tokens a request's positions hold: positions below PrefixLen are those of stream Prefix, the
+// others those of stream Own. Prompt and generated tokens share one position axis. Requests of one session that
+// continue each other's context share Own, so that a later round finds what an earlier one computed.
+type Identity struct {
+	Prefix    uint64
+	PrefixLen int // tokens
+	Own       uint64
+}
+
+// NamedStream is the stream of a named prefix group or session.
+func NamedStream(name string) uint64 {
+	h := uint64(14695981039346656037) // FNV-1a, 64 bits
+	for i := range len(name) {
+		h = (h ^ uint64(name[i])) * 1099511628211
+	}
+	return mix(h ^ 0x6e616d6564) // apart from the numbered ones
+}
+
+// NumberedStream is the stream of the i-th request of a workload.
+func NumberedStream(i int64) uint64 { return mix(uint64(i) + 0x9e3779b97f4a7c15) }
+
+// content names the tokens [pos, pos+size). A block that lies across the end of the prefix belongs to Own: its
+// last token is nobody else's.
+func (id *Identity) content(pos, size int) uint64 {
+	stream := id.Own
+	if pos+size <= id.PrefixLen {
+		stream = id.Prefix
+	}
+	return stream + uint64(pos)*0xd6e8feb86659fd93
+}
+
+// chain is the hash of a block given its parent's; 0 stands for "no parent" and "no hash".
+func chain(parent, content uint64) uint64 {
+	if h := mix(parent*0xff51afd7ed558ccd + content); h != 0 {
+		return h
+	}
+	return 1
+}
+
+// mix is the finaliser of splitmix64: a bijection that spreads every input bit.
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}

@@ -1,0 +1,148 @@
+package latency
+
+import (
+	"fmt"
+	"math"
+)
+
+// RooflineOptions are the terms that the original's documentation names and its code lacks. All off: its numbers.
+type RooflineOptions struct {
+	TwoPhase      bool    // prefill and decode are two phases, one after the other, each with its own maximum
+	AllReduceGBs  float64 // > 0: bandwidth in GB/s over which TP > 1 sums activations twice a layer
+	LayerOverhead float64 // microseconds added per layer: kernel launches
+}
+
+// Roofline charges a step the larger of its arithmetic and its memory traffic.
+type Roofline struct {
+	Alpha
+	RooflineOptions
+	s    Shape
+	g    GPU
+	tp   float64
+	peak float64 // FLOP/s
+	bw   float64 // bytes/s
+}
+
+// NewRoofline checks the pieces. tp is the number of GPUs that share the model.
+func NewRoofline(alphas []float64, s Shape, g GPU, tp int, o RooflineOptions) (*Roofline, error) {
+	a, err := alpha(alphas)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	if tp < 1 {
+		return nil, fmt.Errorf("tp = %d: must be ≥ 1", tp)
+	}
+	if o.AllReduceGBs < 0 || o.LayerOverhead < 0 {
+		return nil, fmt.Errorf("roofline: all-reduce bandwidth and layer overhead must be ≥ 0")
+	}
+	m := &Roofline{Alpha: a, RooflineOptions: o, s: s, g: g, tp: float64(tp), peak: g.TFlopsPeak * 1e12, bw: g.BwPeakTBs * 1e12}
+	if s.WeightBytes == 1 && g.TFlopsFP8 > 0 {
+		m.peak = g.TFlopsFP8 * 1e12
+	}
+	return m, nil
+}
+
+func (m *Roofline) NeedsItems() bool { return true }
+
+func (m *Roofline) Step(b *Batch) int64 {
+	if len(b.Items) == 0 {
+		return 1
+	}
+	total := 0
+	for _, it := range b.Items {
+		total += it.tokens()
+	}
+	var seconds float64
+	if m.TwoPhase {
+		seconds = m.phase(b.Items, total, true) + m.phase(b.Items, total, false)
+	} else {
+		var compute, bytes float64
+		for i := range b.Items {
+			c, y := m.item(&b.Items[i])
+			compute += c
+			bytes += y
+		}
+		memory := (m.weights(total)/m.tp + bytes) / m.bw
+		seconds = math.Max(compute, memory)
+	}
+	if m.AllReduceGBs > 0 && m.tp > 1 {
+		// A ring sums V bytes in 2·(tp-1)/tp·V of traffic per GPU; each layer sums its activations twice.
+		volume := 2 * float64(m.s.Layers) * float64(total) * float64(m.s.Hidden) * m.s.Bytes
+		seconds += 2 * (m.tp - 1) / m.tp * volume / (m.AllReduceGBs * 1e9)
+	}
+	return max(1, Ticks(1e6*seconds+m.LayerOverhead*float64(m.s.Layers)))
+}
+
+// phase is the time of the prefill or of the decode part alone; each reads the weights.
+func (m *Roofline) phase(items []Item, total int, prefill bool) float64 {
+	var compute, bytes float64
+	n := 0
+	for i := range items {
+		if items[i].Prefill == prefill {
+			c, y := m.item(&items[i])
+			compute += c
+			bytes += y
+			n++
+		}
+	}
+	if n == 0 {
+		return 0
+	}
+	return math.Max(compute, (m.weights(total)/m.tp+bytes)/m.bw)
+}
+
+func (it *Item) tokens() int {
+	if it.Prefill {
+		return it.New
+	}
+	return 1
+}
+
+// item is one request's compute seconds and its bytes without weights, per GPU.
+func (m *Roofline) item(it *Item) (seconds, bytes float64) {
+	L, D, H, K := float64(m.s.Layers), float64(m.s.Hidden), float64(m.s.Heads), float64(m.s.KVHeads)
+	head := D / H
+	dkv := K * D / H
+	t, ctx := float64(it.tokens()), float64(it.Context)
+
+	c := ctx
+	if t > 1 {
+		c = ctx + (t-1)/2
+	}
+	gemm := L * (float64(2*t*(D*D+float64(2*D*dkv))) + float64(2*t*D*D))
+	attention := L * 4 * H * t * c * head
+	vector := L * (float64(5*H*t*c) + float64(2*t*D))
+	mlp := L * 2 * t * (2 * D * float64(m.s.Intermediate))
+	if m.s.MoE() {
+		mlp = L * 2 * t * (2 * D * float64(m.s.expertDim())) * float64(m.s.ActiveExperts)
+	}
+	mfu := m.g.MFUDecode
+	if it.Prefill {
+		mfu = m.g.MFUPrefill
+	}
+	flops := gemm + attention + vector + mlp
+	seconds = flops / m.tp / (m.peak * mfu)
+
+	B := m.s.Bytes
+	write := 2 * L * K * head * B * t
+	read := 2 * L * K * head * B * ctx
+	bytes = (write + read + float64(L*D*B*t)) / m.tp
+	return seconds, bytes
+}
+
+// weights is the bytes of weights that a step of so many tokens reads. A token picks e of E experts, so a step leaves
+// an expert unread with probability ((E-e)/E)^tokens.
+func (m *Roofline) weights(tokens int) float64 {
+	L, D, H, K := float64(m.s.Layers), float64(m.s.Hidden), float64(m.s.Heads), float64(m.s.KVHeads)
+	dkv := K * D / H
+	attention := L * (float64(D*(D+float64(2*dkv))) + float64(D*D))
+	mlp := L * 2 * D * float64(m.s.Intermediate)
+	if m.s.MoE() {
+		E, e := float64(m.s.Experts), float64(m.s.ActiveExperts)
+		mlp = L * 2 * D * float64(m.s.expertDim()) * (E * (1 - math.Pow((E-e)/E, float64(tokens))))
+	}
+	return m.s.WeightBytes * (attention + mlp)
+}

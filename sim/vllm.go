@@ -1,0 +1,114 @@
+package sim
+
+// vllm forms batches as vLLM does: running requests first, each up to its next chunk or token, then new ones while
+// the token budget lasts.
+//
+// What it optimises: throughput with a bounded number of tokens a step. What it gives up: a long prompt still fills
+// every step up to the budget, and the request that was admitted last pays for a full cache.
+type vllm struct{}
+
+func (vllm) join(e *Engine, r *request, _ int64) { e.queue.join(r) }
+func (vllm) leave(*Engine, *request, int64)      {}
+func (vllm) stepped(*Engine, int64, int64)       {}
+
+func (vllm) form(e *Engine, now int64) {
+	budget := e.cfg.MaxScheduledTokens
+	for _, r := range e.running {
+		r.newTokens = 0
+	}
+	preempted := false
+	size, limit := e.cfg.BlockTokens, e.cfg.MaxModelLen
+
+	// Phase 1: those that run, in order of admission. The length is read anew each time: the tail may be evicted.
+	for i := 0; i < len(e.running) && budget > 0; i++ {
+		r := e.running[i]
+		n := r.spec.Input
+		k := 1
+		if r.progress < n {
+			k = e.chunk(n-r.progress, r.progress, budget)
+		} else if r.spec.Output == 0 || limit > 0 && r.progress+1 > limit-1 {
+			continue
+		} else if r.seq.Room(size) {
+			r.newTokens, budget = 1, budget-1
+			r.computed++
+			continue
+		}
+		ok, evicted := e.makeRoom(r, k)
+		preempted = preempted || evicted > 0
+		if !ok {
+			break
+		}
+		r.newTokens = k
+		r.computed += k
+		budget -= k
+	}
+	if preempted {
+		return
+	}
+
+	// Phase 2: new ones from the head of the queue; the first that does not fit stops it.
+	for len(e.running) < e.cfg.MaxRunning && e.queue.n > 0 && budget > 0 {
+		r := e.queue.first()
+		n := r.spec.Input
+		cached := e.kv.Lookup(&r.seq.ID, n)
+		start := len(cached) * size
+		k := e.chunk(n-start, start, budget)
+		if !e.kv.Allocate(&r.seq, n, r.prefilling(), start, start+k, cached) {
+			break
+		}
+		e.queue.popFirst()
+		e.running = append(e.running, r)
+		budget -= k
+		r.newTokens, r.computed = k, start+k
+		e.admitted(r, now)
+	}
+}
+
+// chunk is how many of the left prompt tokens, which begin at from, a step may take.
+func (e *Engine) chunk(left, from, budget int) int {
+	k := left
+	if t := e.cfg.LongPrefill; t > 0 && k > t {
+		k = t
+	}
+	k = min(k, budget)
+	if limit := e.cfg.MaxModelLen; limit > 0 {
+		k = min(k, max(limit-1-from, 0))
+	}
+	return k
+}
+
+// admitted marks a request that came from the queue into the batch.
+func (e *Engine) admitted(r *request, now int64) {
+	r.state, r.firstStep, r.admitted = Running, e.steps, true
+	r.delay = now - r.spec.Arrival
+	e.events.push(now, scheduled, r.slot, r.gen)
+}
+
+// makeRoom allocates the next k tokens of a running request, evicting from the batch's tail until they fit. It fails
+// when the request had to evict itself.
+func (e *Engine) makeRoom(r *request, k int) (ok bool, evicted int) {
+	for !e.kv.Allocate(&r.seq, r.spec.Input, r.prefilling(), r.progress, r.progress+k, nil) {
+		if len(e.running) == 0 {
+			return false, evicted
+		}
+		v := e.running[len(e.running)-1]
+		e.running[len(e.running)-1] = nil
+		e.running = e.running[:len(e.running)-1]
+		evicted++
+		e.preempt(v)
+		if v == r {
+			return false, evicted
+		}
+	}
+	return true, evicted
+}
+
+// preempt puts a request back into the queue with nothing computed. It keeps the hashes of its blocks findable.
+func (e *Engine) preempt(v *request) {
+	e.m.Preemptions++
+	e.noteStall(v)
+	v.state = Queued
+	v.forget()
+	e.kv.Release(&v.seq)
+	e.queue.rejoin(v)
+}

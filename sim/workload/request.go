@@ -1,0 +1,150 @@
+package workload
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/uma-serve/uma-serve/sim/kv"
+)
+
+// Request is one row of a workload. Times are microseconds, lengths are tokens.
+type Request struct {
+	Index   int64  // its number in the workload, from 0; the default name is request_<Index>
+	Name    string // "" = the default name
+	Arrival int64
+
+	Input  int // the whole prompt, shared prefix included
+	Output int // what the model will generate; only the clock of the simulation may look at it
+	Budget int // the client's max_tokens; 0 = none
+
+	Deadline int64 // absolute; 0 = none
+
+	Prefix    string // prefix group; "" = none
+	PrefixLen int    // leading tokens shared with the group
+	Stream    uint64 // identity of the tokens behind the prefix; 0 = nobody else's
+
+	Client, Tenant, Class, Model string
+	Session                      string
+	Round                        int
+	Think                        int // of Output, the tokens of the thinking block, before the answer
+	ReasonRatio                  float64
+	Streaming                    bool
+}
+
+// ID is the request's name.
+func (r *Request) ID() string {
+	if r.Name != "" {
+		return r.Name
+	}
+	return "request_" + strconv.FormatInt(r.Index, 10)
+}
+
+// Identity says which tokens the request holds.
+func (r *Request) Identity() kv.Identity {
+	id := kv.Identity{Own: r.Stream}
+	if r.Stream == 0 {
+		id.Own = kv.NumberedStream(r.Index)
+	}
+	if r.Prefix != "" {
+		id.Prefix, id.PrefixLen = kv.NamedStream(r.Prefix), r.PrefixLen
+	}
+	return id
+}
+
+// Source hands out requests in the order of their arrival.
+type Source interface {
+	// Next fills r and returns true, or returns false after the last request.
+	Next(r *Request) bool
+}
+
+// Outcome is how a request ended.
+type Outcome uint8
+
+const (
+	Completed Outcome = iota
+	TimedOut
+	Dropped
+)
+
+// Reactive is a source some of whose requests depend on how others ended.
+type Reactive interface {
+	Source
+	// Ended reports that a request ended at time now. It fills next and returns true when another one follows;
+	// next.Arrival ≥ now.
+	Ended(r *Request, how Outcome, now int64, next *Request) bool
+}
+
+// Fallible is a source that may stop early; Err says why, after Next returned false.
+type Fallible interface {
+	Source
+	Err() error
+}
+
+// List is a Source over requests in memory.
+type List struct {
+	rows []Request
+	at   int
+}
+
+// NewList makes a Source of rows, which it sorts by arrival; rows that arrive together keep their order.
+func NewList(rows []Request) *List {
+	sorted := slices.Clone(rows)
+	slices.SortStableFunc(sorted, func(a, b Request) int { return cmp.Compare(a.Arrival, b.Arrival) })
+	return &List{rows: sorted}
+}
+
+func (l *List) Next(r *Request) bool {
+	if l.at == len(l.rows) {
+		return false
+	}
+	*r = l.rows[l.at]
+	l.at++
+	return true
+}
+
+// Collect reads a source to its end, or to the first max rows (max ≤ 0: all).
+func Collect(s Source, max int) ([]Request, error) {
+	var out []Request
+	for r := (Request{}); max <= 0 || len(out) < max; {
+		if !s.Next(&r) {
+			break
+		}
+		out = append(out, r)
+	}
+	if f, ok := s.(Fallible); ok {
+		if err := f.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// Limits of a row, so that sums of a whole workload fit in 63 bits and a line cannot ask for the moon.
+const (
+	MaxTokens = 1 << 30
+	MaxTime   = int64(1) << 60
+)
+
+func (r *Request) check() error {
+	for _, f := range []struct {
+		name string
+		v    int64
+		max  int64
+	}{
+		{"arrival", r.Arrival, MaxTime}, {"input_tokens", int64(r.Input), MaxTokens}, {"output_tokens", int64(r.Output), MaxTokens},
+		{"prefix_tokens", int64(r.PrefixLen), MaxTokens}, {"deadline", r.Deadline, MaxTime},
+	} {
+		if f.v < 0 || f.v > f.max {
+			return fmt.Errorf("%s = %d: must be between 0 and %d", f.name, f.v, f.max)
+		}
+	}
+	if r.Budget > MaxTokens {
+		return fmt.Errorf("max_output_len = %d: must be at most %d", r.Budget, MaxTokens)
+	}
+	if r.PrefixLen > r.Input {
+		return fmt.Errorf("prefix_tokens = %d is more than the whole prompt, input_tokens = %d", r.PrefixLen, r.Input)
+	}
+	return nil
+}
