@@ -30,7 +30,7 @@ var fields = []field{
 		d.req.MaxTokens = int(max(n, 0))
 		return err
 	}},
-	number("temperature", nil, 0, 100, func(p *sampler.Params) *float32 { return &p.Temperature }),
+	number("temperature", nil, -sampler.MaxTemperature, sampler.MaxTemperature, func(p *sampler.Params) *float32 { return &p.Temperature }),
 	number("top_p", nil, 0, 1, func(p *sampler.Params) *float32 { return &p.TopP }),
 	{"top_k", nil, func(d *decoder, name string, v *fastjson.Value) error {
 		n, err := d.integer(name, v, -1, math.MaxInt32)
@@ -38,11 +38,11 @@ var fields = []field{
 		return err
 	}},
 	number("min_p", nil, 0, 1, func(p *sampler.Params) *float32 { return &p.MinP }),
-	number("repeat_penalty", []string{"repetition_penalty"}, 0.01, 10, func(p *sampler.Params) *float32 { return &p.RepeatPenalty }),
-	number("frequency_penalty", nil, -10, 10, func(p *sampler.Params) *float32 { return &p.FrequencyPenalty }),
-	number("presence_penalty", nil, -10, 10, func(p *sampler.Params) *float32 { return &p.PresencePenalty }),
+	number("repeat_penalty", []string{"repetition_penalty"}, sampler.MinRepeatPenalty, sampler.MaxRepeatPenalty, func(p *sampler.Params) *float32 { return &p.RepeatPenalty }),
+	number("frequency_penalty", nil, -sampler.MaxPenalty, sampler.MaxPenalty, func(p *sampler.Params) *float32 { return &p.FrequencyPenalty }),
+	number("presence_penalty", nil, -sampler.MaxPenalty, sampler.MaxPenalty, func(p *sampler.Params) *float32 { return &p.PresencePenalty }),
 	{"repeat_last_n", nil, func(d *decoder, name string, v *fastjson.Value) error {
-		n, err := d.integer(name, v, -1, MaxTokensLimit)
+		n, err := d.integer(name, v, -1, sampler.MaxPenaltyLastN)
 		d.req.Sampling.PenaltyLastN = int(n)
 		return err
 	}},
@@ -52,7 +52,7 @@ var fields = []field{
 	{"logit_bias", nil, readLogitBias},
 	{"logprobs", nil, readLogprobs},
 	{"top_logprobs", nil, func(d *decoder, name string, v *fastjson.Value) error {
-		n, err := d.integer(name, v, 0, MaxLogprobs)
+		n, err := d.integer(name, v, 0, sampler.MaxLogprobs)
 		d.topLogprobs, d.topSet = int(n), true
 		return err
 	}},
@@ -309,15 +309,15 @@ func readStop(d *decoder, name string, v *fastjson.Value) error {
 
 // readLogitBias takes OpenAI's object {"token id": bias} and llama-server's list [[token id, bias], …].
 func readLogitBias(d *decoder, name string, v *fastjson.Value) error {
-	must := fmt.Sprintf("an object {\"token id\": bias} or an array of [token id, bias] with up to %d entries", MaxLogitBias)
+	must := fmt.Sprintf("an object {\"token id\": bias} or an array of [token id, bias] with up to %d entries", sampler.MaxLogitBias)
 	var list []sampler.Bias
 	add := func(id int64, bias *fastjson.Value) error {
 		b := sampler.Bias{Token: int32(id), Bias: float32(math.Inf(-1))}
 		if bias.Type() != fastjson.TypeFalse {
 			if bias.Type() != fastjson.TypeNumber {
-				return wrongType(fmt.Sprintf("%s of token %d", name, id), bias, "a number of -1000…1000, or false to forbid the token")
+				return wrongType(fmt.Sprintf("%s of token %d", name, id), bias, fmt.Sprintf("a number of %d…%d, or false to forbid the token", -sampler.MaxBias, sampler.MaxBias))
 			}
-			if err := d.float(fmt.Sprintf("%s of token %d", name, id), bias, -1000, 1000, &b.Bias); err != nil {
+			if err := d.float(fmt.Sprintf("%s of token %d", name, id), bias, -sampler.MaxBias, sampler.MaxBias, &b.Bias); err != nil {
 				return err
 			}
 		}
@@ -331,7 +331,7 @@ func readLogitBias(d *decoder, name string, v *fastjson.Value) error {
 	case fastjson.TypeObject:
 		obj, _ := v.Object()
 		n = obj.Len()
-		if n > MaxLogitBias {
+		if n > sampler.MaxLogitBias {
 			break
 		}
 		obj.Visit(func(key []byte, bias *fastjson.Value) {
@@ -348,7 +348,7 @@ func readLogitBias(d *decoder, name string, v *fastjson.Value) error {
 	case fastjson.TypeArray:
 		a, _ := v.Array()
 		n = len(a)
-		if n > MaxLogitBias {
+		if n > sampler.MaxLogitBias {
 			break
 		}
 		for i, pair := range a {
@@ -374,7 +374,7 @@ func readLogitBias(d *decoder, name string, v *fastjson.Value) error {
 	default:
 		return wrongType(name, v, must)
 	}
-	if n > MaxLogitBias {
+	if n > sampler.MaxLogitBias {
 		return fmt.Errorf("field %q has %d entries; it must be %s", name, n, must)
 	}
 	d.req.Sampling.LogitBias = list
@@ -389,11 +389,11 @@ func readLogprobs(d *decoder, name string, v *fastjson.Value) error {
 		d.logprobsBool = v.Type() == fastjson.TypeTrue
 		return nil
 	case fastjson.TypeNumber:
-		n, err := d.integer(name, v, 0, MaxLogprobs)
+		n, err := d.integer(name, v, 0, sampler.MaxLogprobs)
 		d.logprobs, d.byNumber = int(n), true
 		return err
 	}
-	return wrongType(name, v, fmt.Sprintf("an integer of 0…%d or a boolean", MaxLogprobs))
+	return wrongType(name, v, fmt.Sprintf("an integer of 0…%d or a boolean", sampler.MaxLogprobs))
 }
 
 // readPriority takes a class by name, or vLLM's integer, where a lower number goes first and 0 is the default.

@@ -114,6 +114,9 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%q\nis %+v %+v\nwritten %q\nis %+v %+v, %v", in, frame, frame.Request, again, frame2, frame2.Request, err)
 		}
 		if frame.Kind == KindRequest {
+			if err := frame.Request.Sampling.Validate(); err != nil {
+				t.Fatalf("accepted, but the sampler refuses: %v", err)
+			}
 			short := payload(t, AppendRequest(nil, frame.Request, &def))
 			if frame2, err = Parse(p, short, &def); err != nil || !reflect.DeepEqual(frame, frame2) {
 				t.Fatalf("%q\nwritten without defaults %q\nis %+v, %v", in, short, frame2.Request, err)
@@ -175,8 +178,8 @@ func FuzzRoundTrip(f *testing.F) {
 		}
 
 		r := Request{ID: id, Stream: flag(0), Progress: flag(1), Priority: Priority(flags >> 2 & 1), MaxTokens: size(MaxTokensLimit), TargetTTFT: ms(1), TargetTBT: ms(2),
-			Sampling: sampler.Params{Temperature: within(0, 100), TopK: size(math.MaxInt32), TopP: within(0, 1), MinP: within(0, 1), RepeatPenalty: within(0.01, 10),
-				FrequencyPenalty: within(-10, 10), PresencePenalty: within(-10, 10), PenaltyLastN: size(MaxTokensLimit) - 1, IgnoreEOS: flag(3), Logprobs: size(MaxLogprobs + 1)}}
+			Sampling: sampler.Params{Temperature: within(-sampler.MaxTemperature, sampler.MaxTemperature), TopK: size(math.MaxInt32), TopP: within(0, 1), MinP: within(0, 1), RepeatPenalty: within(0.01, 10),
+				FrequencyPenalty: within(-10, 10), PresencePenalty: within(-10, 10), PenaltyLastN: size(MaxTokensLimit) - 1, IgnoreEOS: flag(3), Logprobs: size(sampler.MaxLogprobs + 1)}}
 		if flag(4) {
 			r.Sampling.Seed, r.Sampling.SeedSet = u, true
 		}
@@ -187,7 +190,7 @@ func FuzzRoundTrip(f *testing.F) {
 			r.Stop = []string{text, "b"}
 		}
 		if flag(7) {
-			r.Sampling.LogitBias = []sampler.Bias{{Token: int32(size(math.MaxInt32)), Bias: within(-1000, 1000)}, {Token: 1, Bias: float32(math.Inf(-1))}}
+			r.Sampling.LogitBias = []sampler.Bias{{Token: int32(size(math.MaxInt32)), Bias: within(-sampler.MaxBias, sampler.MaxBias)}, {Token: 1, Bias: float32(math.Inf(-1))}}
 		}
 		if flag(8) || text == "" {
 			r.Messages = []Message{{Role: "system", Content: text}, {Role: "assistant", Content: "a", ReasoningContent: text}}

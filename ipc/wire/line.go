@@ -59,6 +59,9 @@ func (s *LineSplitter) End() (line []byte) {
 	return bytes.TrimSuffix(s.buf, []byte{'\r'})
 }
 
+// Buffered is how many bytes of memory the splitter holds.
+func (s *LineSplitter) Buffered() int { return cap(s.buf) }
+
 // LineKind is what a line asks for.
 type LineKind uint8
 

@@ -12,13 +12,11 @@ import (
 	"github.com/uma-serve/uma-serve/sampler"
 )
 
-// Limits of a request's fields.
+// Limits of a request's fields; those of its sampling parameters are package sampler's.
 const (
 	MaxIDBytes       = 128
 	MaxStops         = 16
 	MaxStopBytes     = 256
-	MaxLogitBias     = 1024
-	MaxLogprobs      = 20
 	MaxMetadataBytes = 4096
 	MaxTokensLimit   = 1 << 27
 	MaxSLOMs         = 3_600_000
@@ -27,12 +25,7 @@ const (
 // DefaultRequest is what a request that names only its id and its prompt asks for. The sampling defaults are
 // llama-server's.
 func DefaultRequest() Request {
-	return Request{
-		Stream: true,
-		Sampling: sampler.Params{
-			Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1, PenaltyLastN: 64,
-		},
-	}
+	return Request{Stream: true, Sampling: sampler.DefaultParams()}
 }
 
 // Parser parses the messages of any number of connections, one after the other. It keeps its memory between calls,

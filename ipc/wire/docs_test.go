@@ -1,0 +1,234 @@
+package wire
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/uma-serve/uma-serve/sampler"
+)
+
+// section returns the part of docs/protocol.md under a heading, up to the next of the same or a higher level.
+func section(t *testing.T, heading string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("..", "..", "docs", "protocol.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut("\n"+string(b), "\n"+heading+"\n")
+	if !ok {
+		t.Fatalf("docs/protocol.md has no %q", heading)
+	}
+	level := strings.Count(strings.Fields(heading)[0], "#")
+	end := regexp.MustCompile(fmt.Sprintf(`(?m)^#{1,%d} `, level)).FindStringIndex(rest)
+	if end != nil {
+		rest = rest[:end[0]]
+	}
+	return rest
+}
+
+// rows maps the first, back-quoted column of a section's tables to the other columns.
+func rows(t *testing.T, heading string) map[string][]string {
+	t.Helper()
+	out := map[string][]string{}
+	for _, line := range strings.Split(section(t, heading), "\n") {
+		if !strings.HasPrefix(line, "| `") {
+			continue
+		}
+		cols := strings.Split(strings.Trim(line, "|"), "|")
+		for i := range cols {
+			cols[i] = strings.TrimSpace(cols[i])
+		}
+		name := strings.Trim(cols[0], "`")
+		if out[name] != nil {
+			t.Errorf("%s: %s has two rows", heading, name)
+		}
+		out[name] = cols[1:]
+	}
+	return out
+}
+
+func sameNames(t *testing.T, what string, documented, real []string) {
+	t.Helper()
+	slices.Sort(documented)
+	slices.Sort(real)
+	for _, n := range documented {
+		if !slices.Contains(real, n) {
+			t.Errorf("%s: docs/protocol.md has %q, the code has not", what, n)
+		}
+	}
+	for _, n := range real {
+		if !slices.Contains(documented, n) {
+			t.Errorf("%s: the code has %q, docs/protocol.md has not", what, n)
+		}
+	}
+}
+
+var (
+	ticked  = regexp.MustCompile("`([^`]+)`")
+	literal = regexp.MustCompile("^`([^`]+)`$")
+)
+
+// TestDocumentedFields holds the request table against the parser: names, other names, defaults.
+func TestDocumentedFields(t *testing.T) {
+	documented := rows(t, "## Requests")
+	names := []string{"event", "type", "slo.target_ttft_ms", "slo.target_tbt_ms", "messages[].role", "messages[].content", "messages[].reasoning_content"}
+	refused := section(t, "## Requests")
+	refused = refused[strings.Index(refused, "What would change the answer"):]
+	for _, f := range fields {
+		_, err := parse(t, `{"id":"a","prompt":"x","`+f.name+`":{}}`)
+		if err != nil && strings.Contains(err.Error(), "not supported") {
+			if !strings.Contains(refused, "`"+f.name+"`") {
+				t.Errorf("%s is refused, docs/protocol.md does not say so", f.name)
+			}
+			continue
+		}
+		names = append(names, f.name)
+		if row := documented[f.name]; row != nil {
+			var also []string
+			for _, m := range ticked.FindAllStringSubmatch(row[0], -1) {
+				also = append(also, m[1])
+			}
+			sameNames(t, "other names of "+f.name, also, slices.Clone(f.aliases))
+		}
+	}
+	sameNames(t, "request fields", slices.Collect(maps.Keys(documented)), names)
+
+	def := DefaultRequest()
+	def.ID, def.Prompt = "a", "x"
+	var written map[string]any
+	if err := json.Unmarshal(AppendRequest(nil, &def, nil)[headerBytes:], &written); err != nil {
+		t.Fatal(err)
+	}
+	maps.Copy(written, map[string]any{"slo.target_ttft_ms": 0.0, "slo.target_tbt_ms": 0.0})
+	checked := 0
+	for name, row := range documented {
+		if lit := literal.FindStringSubmatch(row[2]); lit != nil {
+			var v any
+			if err := json.Unmarshal([]byte(lit[1]), &v); err != nil || !reflect.DeepEqual(v, written[name]) {
+				t.Errorf("default of %s: docs/protocol.md has %s, the code %v", name, lit[1], written[name])
+			}
+			checked++
+		}
+	}
+	if checked < 18 {
+		t.Errorf("only %d defaults are documented", checked)
+	}
+}
+
+// TestDocumentedRanges: the numbers of the request table are those of the code.
+func TestDocumentedRanges(t *testing.T) {
+	documented := rows(t, "## Requests")
+	for name, want := range map[string]string{
+		"id":                 fmt.Sprintf("1…%d bytes", MaxIDBytes),
+		"max_tokens":         fmt.Sprintf("1…%d", MaxTokensLimit),
+		"temperature":        fmt.Sprintf("%d…%d", -sampler.MaxTemperature, sampler.MaxTemperature),
+		"repeat_penalty":     fmt.Sprintf("%v…%d", sampler.MinRepeatPenalty, sampler.MaxRepeatPenalty),
+		"frequency_penalty":  fmt.Sprintf("%d…%d", -sampler.MaxPenalty, sampler.MaxPenalty),
+		"presence_penalty":   fmt.Sprintf("%d…%d", -sampler.MaxPenalty, sampler.MaxPenalty),
+		"repeat_last_n":      fmt.Sprintf("-1…%d", sampler.MaxPenaltyLastN),
+		"stop":               fmt.Sprintf("up to %d; each 1…%d bytes", MaxStops, MaxStopBytes),
+		"logit_bias":         fmt.Sprintf("up to %d; bias %d…%d", sampler.MaxLogitBias, -sampler.MaxBias, sampler.MaxBias),
+		"logprobs":           fmt.Sprintf("0…%d", sampler.MaxLogprobs),
+		"top_logprobs":       fmt.Sprintf("0…%d", sampler.MaxLogprobs),
+		"slo.target_ttft_ms": fmt.Sprintf("0…%d", MaxSLOMs),
+		"slo.target_tbt_ms":  fmt.Sprintf("0…%d", MaxSLOMs),
+		"metadata":           fmt.Sprintf("up to %d bytes", MaxMetadataBytes),
+	} {
+		if row := documented[name]; row == nil || !strings.Contains(row[1], want) {
+			t.Errorf("%s: %q is not in its row", name, want)
+		}
+	}
+	if text := section(t, "## Frames"); !strings.Contains(text, fmt.Sprintf("%d levels deep and %d values", maxDepth, maxValues)) {
+		t.Error("## Frames has other limits than the scanner")
+	}
+	if text := section(t, "## Limits"); !strings.Contains(text, fmt.Sprintf("%d; %d", maxDepth, maxValues)) || !strings.Contains(text, fmt.Sprintf("%d bytes", MaxFrameBytes)) ||
+		!strings.Contains(text, fmt.Sprintf("%d ms after", SniffGraceMs)) {
+		t.Error("## Limits has other limits than the code")
+	}
+	for _, m := range httpStarts {
+		if !strings.Contains(section(t, "## Three protocols, one socket"), "`"+m+"`") {
+			t.Errorf("the method %q is not documented", m)
+		}
+	}
+}
+
+// keys lists the paths of an object's fields: a.b for objects, a[].b for arrays of objects.
+func keys(prefix string, v any, out map[string]bool) {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, e := range v {
+			path := prefix + k
+			if _, ok := e.(map[string]any); !ok || path == "metadata" || slices.Contains([]string{"metrics", "health", "info"}, path) {
+				out[path] = true
+			}
+			if path != "metadata" && path != "health" && path != "info" && path != "metrics" {
+				keys(path+".", e, out)
+			}
+		}
+	case []any:
+		for _, e := range v {
+			keys(strings.TrimSuffix(prefix, ".")+"[].", e, out)
+		}
+	}
+}
+
+// TestDocumentedEvents holds the event tables against what the golden messages of each event contain.
+func TestDocumentedEvents(t *testing.T) {
+	seen := map[string]map[string]bool{}
+	all := goldens()
+	for k := KindMetrics; k <= KindInfo; k++ {
+		all = append(all, golden{frame: AppendReport(nil, k, "x", []byte("{}"))})
+	}
+	for _, g := range all {
+		var v map[string]any
+		if err := json.Unmarshal(payload(t, g.frame), &v); err != nil {
+			t.Fatal(err)
+		}
+		event, _ := v["event"].(string)
+		switch event {
+		case "", "cancel":
+			continue
+		case "metrics", "health", "info":
+			event = "report"
+		}
+		if seen[event] == nil {
+			seen[event] = map[string]bool{}
+		}
+		keys("", v, seen[event])
+	}
+	for event, heading := range map[string]string{"token": "### token", "eos": "### eos", "error": "### error", "progress": "### progress", "report": "## Admin questions"} {
+		documented := slices.Collect(maps.Keys(rows(t, heading)))
+		if event == "eos" { // its section has the table of reasons too
+			for _, r := range Reasons {
+				seen[event][fmt.Sprintf("%q", r)] = true
+			}
+		}
+		sameNames(t, event+" event", documented, slices.Collect(maps.Keys(seen[event])))
+	}
+	if len(seen) != 5 {
+		t.Errorf("events %v", slices.Collect(maps.Keys(seen)))
+	}
+}
+
+// TestDocumentedCodes: each code has a row, and each code named anywhere exists.
+func TestDocumentedCodes(t *testing.T) {
+	var codes []string
+	for _, c := range Codes {
+		codes = append(codes, string(c))
+	}
+	sameNames(t, "error codes", slices.Collect(maps.Keys(rows(t, "## Error codes"))), codes)
+	whole := section(t, "# The protocol of uma-serve's socket")
+	for _, c := range regexp.MustCompile(`\bE_[A-Z_]+\b`).FindAllString(whole, -1) {
+		if !slices.Contains(codes, c) {
+			t.Errorf("docs/protocol.md names %s, which no code has", c)
+		}
+	}
+}
