@@ -1,0 +1,234 @@
+package jinja
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func vars() map[string]any {
+	msg := func(role, content string) *Dict { return NewDict("role", role, "content", content) }
+	node := func(v int, c ...any) *Dict { return NewDict("v", v, "c", append([]any{}, c...)) }
+	return map[string]any{
+		"l": []any{"p", "q", "r"}, "n": []any{3, 1, 2}, "m": NewDict("b", 2, "a", "1"), "s": "  Some text\n", "t": true, "f": 1.5, "z": nil,
+		"u": "é€😀", "empty": []any{},
+		"ml": []any{msg("system", "S"), msg("user", "U1"),
+			NewDict("role", "assistant", "content", "A", "k", NewDict("x", 1)), msg("user", "U2")},
+		"tree": []any{node(1, node(2), node(3, node(4)))},
+	}
+}
+
+// Every vector was made by Jinja2 itself (testdata/vectors.py).
+func TestAgainstJinja2(t *testing.T) {
+	data, err := os.ReadFile("testdata/vectors.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var vectors [][2]*string
+	if err := json.Unmarshal(data, &vectors); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range vectors {
+		src, want := *v[0], v[1]
+		var got string
+		tmpl, err := Compile(src)
+		if err == nil {
+			got, err = tmpl.Render(vars(), Limits{}, time.Time{})
+		}
+		switch {
+		case want == nil && err == nil:
+			t.Errorf("%q\n got %q, Jinja2 refuses it", src, got)
+		case want != nil && err != nil:
+			t.Errorf("%q\n error %v\nwant %q", src, err, *want)
+		case want != nil && got != *want:
+			t.Errorf("%q\n got %q\nwant %q", src, got, *want)
+		}
+	}
+}
+
+// A hostile template is stopped by its limits, soon, whatever it tries.
+func TestLimits(t *testing.T) {
+	for name, src := range map[string]string{
+		"repeat":          `{{ 'a' * 10000000000 }}`,
+		"repeat nothing":  `{{ ('' * 9000000000000000000) ~ ('ab' * 9000000000000000000) }}`,
+		"repeat list":     `{{ ([0] * 1000000000) | length }}`,
+		"range":           `{% for i in range(1000000000000) %}{% endfor %}`,
+		"nested loops":    `{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}`,
+		"doubling":        `{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(64) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}`,
+		"doubling list":   `{% set ns = namespace(s=[1]) %}{% for i in range(64) %}{% set ns.s = ns.s + ns.s %}{% endfor %}`,
+		"doubling nest":   `{% set ns = namespace(s=[1]) %}{% for i in range(64) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s }}`,
+		"doubling equal":  `{% set ns = namespace(s=[1], r=[1]) %}{% for i in range(64) %}{% set ns.s = [ns.s, ns.s] %}{% set ns.r = [ns.r, ns.r] %}{% endfor %}{{ ns.s == ns.r }}`,
+		"doubling json":   `{% set ns = namespace(s=[1]) %}{% for i in range(64) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s | tojson }}`,
+		"deep json":       `{% set ns = namespace(s=[1]) %}{% for i in range(100000) %}{% set ns.s = [ns.s] %}{% endfor %}{{ ns.s | tojson }}`,
+		"deep equal":      `{% set ns = namespace(s=[1]) %}{% for i in range(100000) %}{% set ns.s = [ns.s] %}{% endfor %}{{ ns.s == [ns.s] }}{{ ns.s }}`,
+		"replace":         `{% set a = 'a' * 100000 %}{{ a.replace('a', a) | length }}`,
+		"join":            `{{ (range(10000) | join('a' * 1000000)) | length }}`,
+		"center":          `{{ 'a'.center(1000000000000) }}`,
+		"zfill":           `{{ 'a'.zfill(1000000000000) }}`,
+		"indent":          `{{ ('a\n' * 100000) | indent(100000) | length }}`,
+		"recursive macro": `{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}`,
+		"recursive loop":  `{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}`,
+		"macro fan-out":   `{% macro f(n) %}{% if n %}{{ f(n-1) }}{{ f(n-1) }}{% endif %}{% endmacro %}{{ f(60) }}`,
+		"output":          `{% set a = 'a' * 1000000 %}{% for i in range(1000) %}{{ a }}{% endfor %}`,
+		"captured output": `{% set a = 'a' * 1000000 %}{% set b %}{% for i in range(1000) %}{{ a }}{% endfor %}{% endset %}`,
+		"self map":        `{{ [1] | map('map', 'map', 'map') | list }}{% for i in range(100000) %}{{ range(1000) | map('string') | list }}{% endfor %}`,
+		"strip set":       `{% set a = 'a' * 1000000 %}{% for i in range(100000) %}{% set b = a.strip(a) %}{% endfor %}`,
+		"compare":         `{% set a = 'a' * 1000000 %}{% set b = a ~ 'b' %}{% set a = a ~ 'c' %}{% for i in range(1000000) %}{% if a == b %}{% endif %}{% endfor %}`,
+		"length":          `{% set a = 'a' * 1000000 %}{% for i in range(1000000) %}{% if a | length %}{% endif %}{% endfor %}`,
+		"index":           `{% set a = 'a' * 1000000 %}{% for i in range(1000000) %}{% if a[5] %}{% endif %}{% endfor %}`,
+		"sort":            `{% set a = range(1000000) | list %}{% for i in range(1000) %}{% set b = a | sort %}{% endfor %}`,
+		"long sum":        `{{ ` + strings.Repeat("1+", 100000) + `1 }}`,
+		"long attribute":  `{{ m` + strings.Repeat(".a", 100000) + ` }}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			tmpl, err := Compile(src)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = tmpl.Render(vars(), Limits{}, time.Time{})
+			var e *Error
+			if !errors.As(err, &e) || e.Line < 1 {
+				t.Fatalf("error %v, want an *Error with a line", err)
+			}
+			if name != "self map" && name != "long attribute" && !errors.Is(err, ErrLimit) {
+				t.Errorf("stopped by %v, want ErrLimit", err)
+			}
+		})
+	}
+}
+
+func TestSourceLimits(t *testing.T) {
+	for _, src := range []string{
+		strings.Repeat("x", maxSource+1),
+		"{{ " + strings.Repeat("(", 100_000), "{{ " + strings.Repeat("[", 100_000), "{{ " + strings.Repeat("not ", 100_000) + "1 }}",
+		"{{ " + strings.Repeat("-", 100_000) + "1 }}", strings.Repeat("{% if 1 %}", 100_000), "{{ " + strings.Repeat("1 if 1 else ", 100_000) + "1 }}",
+		"{{ a" + strings.Repeat("[a", 100_000) + " }}", "{% for " + strings.Repeat("(", 100_000) + " in l %}", "{{ 99999999999999999999 }}",
+	} {
+		if _, err := Compile(src); err == nil {
+			t.Errorf("%.20q… compiled", src)
+		}
+	}
+}
+
+func TestErrorsNameTheLine(t *testing.T) {
+	for src, want := range map[string]string{
+		"a\nb\n{{ 1 | nope }}":                            `line 3: unknown filter "nope"`,
+		"\n{% if true %}\n{{ zz.a }}\n{% endif %}":        `line 3: zz is undefined, it has no "a"`,
+		"{{ 'a\nb' }}\n{% include 'x' %}":                 `line 3: {% include %} is not supported: a chat template is a single file`,
+		"{% for x in l %}\n":                              `line 1: missing {% endfor %}`,
+		"\n{{ raise_exception('roles must alternate') }}": `line 2: roles must alternate`,
+		"\n\n{{ l.append(1) }}":                           `line 3: "append" changes a list, which chat templates may not`,
+	} {
+		tmpl, err := Compile(src)
+		if err == nil {
+			_, err = tmpl.Render(vars(), Limits{}, time.Time{})
+		}
+		if err == nil || err.Error() != want {
+			t.Errorf("%q: %v\nwant %s", src, err, want)
+		}
+	}
+}
+
+func TestRaisedIsTold(t *testing.T) {
+	tmpl, _ := Compile(`{{ raise_exception('no ' ~ l[0]) }}`)
+	_, err := tmpl.Render(vars(), Limits{}, time.Time{})
+	var r *Raised
+	if !errors.As(err, &r) || r.Message != "no p" {
+		t.Errorf("error %v, want Raised with the template's message", err)
+	}
+}
+
+func TestStrftime(t *testing.T) {
+	now := time.Date(2026, 3, 7, 9, 5, 2, 0, time.UTC)
+	tmpl, err := Compile(`{{ strftime_now('%d %B %Y|%Y-%m-%d %H:%M:%S|%-d %b %y|%A %j|100%%') }}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := tmpl.Render(nil, Limits{}, now)
+	if want := "07 March 2026|2026-03-07 09:05:02|7 Mar 26|Saturday 066|100%"; got != want || err != nil {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+}
+
+// What a variable holds is never read as template code.
+func TestValuesAreNotTemplates(t *testing.T) {
+	tmpl, _ := Compile(`{% for x in l %}{{ x }}{{ x | upper }}{% endfor %}`)
+	evil := "{{ 1 + 1 }}{% raw %}{# x #}"
+	got, err := tmpl.Render(map[string]any{"l": []any{evil}}, Limits{}, time.Time{})
+	if want := evil + strings.ToUpper(evil); got != want || err != nil {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+}
+
+func TestConcurrentRender(t *testing.T) {
+	tmpl, err := Compile(`{% set ns = namespace(n=0) %}{% for x in range(k) %}{% set ns.n = ns.n + x %}{% endfor %}{{ ns.n }}{% for x in l | sort(reverse=true) %}{{ x }}{% endfor %}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := []any{"p", "q", "r"}
+	var wg sync.WaitGroup
+	for k := range 16 {
+		wg.Go(func() {
+			want := str(freshState(), int64(k*(k-1)/2)) + "rqp"
+			for range 50 {
+				got, err := tmpl.Render(map[string]any{"k": k, "l": shared}, Limits{}, time.Time{})
+				if got != want || err != nil {
+					t.Errorf("k=%d: got %q, %v, want %q", k, got, err, want)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func freshState() *state { return &state{limits: DefaultLimits} }
+
+// No template, however broken, may do anything but render or return an *Error, and nobody's limits are exceeded.
+func FuzzRender(f *testing.F) {
+	data, err := os.ReadFile("testdata/vectors.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	var vectors [][2]*string
+	if err := json.Unmarshal(data, &vectors); err != nil {
+		f.Fatal(err)
+	}
+	for _, v := range vectors {
+		f.Add(*v[0])
+	}
+	limits := Limits{Steps: 20_000, Bytes: 1 << 20, Output: 64 << 10, Depth: 200}
+	f.Fuzz(func(t *testing.T, src string) {
+		tmpl, err := Compile(src)
+		if err == nil {
+			var out string
+			if out, err = tmpl.Render(vars(), limits, time.Unix(0, 0)); len(out) > limits.Output {
+				t.Fatalf("%d bytes rendered", len(out))
+			}
+		}
+		var e *Error
+		if err != nil && (!errors.As(err, &e) || e.Line < 1 || e.Line > strings.Count(src, "\n")+strings.Count(src, "\r")+1) {
+			t.Fatalf("error %v", err)
+		}
+	})
+}
+
+func BenchmarkRender(b *testing.B) {
+	tmpl, err := Compile("{%- for message in messages %}{{- '<|im_start|>' + message['role'] + '\n' + message['content'] | trim + '<|im_end|>' + '\n' }}{%- endfor %}")
+	if err != nil {
+		b.Fatal(err)
+	}
+	var msgs []any
+	for range 20 {
+		msgs = append(msgs, NewDict("role", "user", "content", strings.Repeat("word ", 100)))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := tmpl.Render(map[string]any{"messages": msgs}, Limits{}, time.Time{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
