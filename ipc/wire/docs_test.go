@@ -83,7 +83,7 @@ func TestDocumentedFields(t *testing.T) {
 	refused := section(t, "## Requests")
 	refused = refused[strings.Index(refused, "What would change the answer"):]
 	for _, f := range fields {
-		_, err := parse(t, `{"id":"a","prompt":"x","`+f.name+`":{}}`)
+		_, err := parse(t, `{"id":"a","prompt":"x","`+f.name+`":{"x":1}}`)
 		if err != nil && strings.Contains(err.Error(), "not supported") {
 			if !strings.Contains(refused, "`"+f.name+"`") {
 				t.Errorf("%s is refused, docs/protocol.md does not say so", f.name)

@@ -71,7 +71,12 @@ var fields = []field{
 	unsupported("grammar", emptyString),
 	unsupported("json_schema", nil),
 	unsupported("response_format", func(v *fastjson.Value) bool { return string(v.GetStringBytes("type")) == "text" }),
-	unsupported("n", func(v *fastjson.Value) bool { return v.Type() == fastjson.TypeNumber && v.GetInt() == 1 }),
+	unsupported("n", func(v *fastjson.Value) bool { return isNumber(v, 1) }),
+	unsupported("reasoning_effort", nil),
+	unsupported("reasoning_budget_tokens", unlimited),
+	unsupported("thinking_budget_tokens", unlimited),
+	unsupported("thinking_token_budget", unlimited),
+	unsupported("chat_template_kwargs", func(v *fastjson.Value) bool { o, err := v.Object(); return err == nil && o.Len() == 0 }),
 }
 
 // fieldIndex finds a field by its name or an alias.
@@ -111,6 +116,13 @@ func emptyArray(v *fastjson.Value) bool {
 	return err == nil && len(a) == 0
 }
 
+func isNumber(v *fastjson.Value, n int64) bool {
+	got, err := v.Int64()
+	return err == nil && got == n
+}
+
+func unlimited(v *fastjson.Value) bool { return isNumber(v, -1) }
+
 func emptyString(v *fastjson.Value) bool {
 	s, err := v.StringBytes()
 	return err == nil && len(s) == 0
@@ -144,112 +156,6 @@ func readPrompt(d *decoder, name string, v *fastjson.Value) (err error) {
 		return fmt.Errorf("field %q is empty", name)
 	}
 	return err
-}
-
-func readMessages(d *decoder, name string, v *fastjson.Value) error {
-	list, err := v.Array()
-	if err != nil {
-		return wrongType(name, v, "an array of {role, content} objects")
-	}
-	if len(list) == 0 {
-		return fmt.Errorf("field %q is empty; it must hold at least one message", name)
-	}
-	d.messages = true
-	d.req.Messages = make([]Message, len(list))
-	for i, m := range list {
-		if err := d.message(fmt.Sprintf("%s[%d]", name, i), m, &d.req.Messages[i]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-const rolesText = `"system", "developer", "user", "assistant" or "tool"`
-
-func (d *decoder) message(name string, v *fastjson.Value, m *Message) (err error) {
-	obj, oerr := v.Object()
-	if oerr != nil {
-		return wrongType(name, v, "an object with role and content")
-	}
-	role, content := false, false
-	obj.Visit(func(key []byte, v *fastjson.Value) {
-		if err != nil {
-			return
-		}
-		field := name + "." + string(key)
-		switch string(key) {
-		case "role":
-			role = true
-			m.Role, err = d.str(field, v)
-			switch m.Role {
-			case "system", "developer", "user", "assistant", "tool":
-			default:
-				if err == nil {
-					err = fmt.Errorf("field %q is %s; it must be %s", field, quoted([]byte(m.Role)), rolesText)
-				}
-			}
-		case "content":
-			content = true
-			m.Content, err = d.content(field, v)
-			d.text += len(m.Content)
-		case "reasoning_content", "reasoning":
-			if v.Type() != fastjson.TypeNull {
-				m.ReasoningContent, err = d.str(field, v)
-				d.text += len(m.ReasoningContent)
-			}
-		case "tool_calls":
-			if v.Type() != fastjson.TypeNull && !emptyArray(v) {
-				err = fmt.Errorf("field %q is not supported by this server; leave it out", field)
-			}
-		}
-	})
-	switch {
-	case err != nil:
-		return err
-	case !role:
-		return fmt.Errorf("field %q is missing; it must be %s", name+".role", rolesText)
-	case !content:
-		return fmt.Errorf("field %q is missing; it must be a string or an array of text parts", name+".content")
-	}
-	return nil
-}
-
-// content reads a message's text: a string, or parts of type "text", which are joined by newlines as llama-server
-// and vLLM do. An assistant's null is an empty text.
-func (d *decoder) content(name string, v *fastjson.Value) (string, error) {
-	const must = `a string or an array of {"type":"text","text":…} parts`
-	switch v.Type() {
-	case fastjson.TypeNull:
-		return "", nil
-	case fastjson.TypeString:
-		return d.str(name, v)
-	case fastjson.TypeArray:
-	default:
-		return "", wrongType(name, v, must)
-	}
-	parts, _ := v.Array()
-	var text []byte
-	for i, part := range parts {
-		field := fmt.Sprintf("%s[%d]", name, i)
-		if part.Type() != fastjson.TypeObject {
-			return "", wrongType(field, part, `an object {"type":"text","text":…}`)
-		}
-		if t := part.GetStringBytes("type"); string(t) != "text" {
-			return "", fmt.Errorf("field %q is %s; it must be \"text\": this server reads text only", field+".type", quoted(t))
-		}
-		if !part.Exists("text") {
-			return "", fmt.Errorf("field %q is missing; it must be a string", field+".text")
-		}
-		s, err := d.str(field+".text", part.Get("text"))
-		if err != nil {
-			return "", err
-		}
-		if i > 0 {
-			text = append(text, '\n')
-		}
-		text = append(text, s...)
-	}
-	return string(text), nil
 }
 
 // readSeed: -1 is "a new one each time", as in llama-server.
@@ -291,16 +197,16 @@ func readStop(d *decoder, name string, v *fastjson.Value) error {
 		return fmt.Errorf("field %q has %d entries; it must be %s", name, len(list), must)
 	}
 	d.req.Stop = nil
-	for _, e := range list {
-		if e.Type() != fastjson.TypeString {
-			return wrongType(name+" entry", e, must)
+	for i, e := range list {
+		if v.Type() == fastjson.TypeArray {
+			name = fmt.Sprintf("stop[%d]", i)
 		}
 		s, err := d.str(name, e)
 		if err != nil {
 			return err
 		}
 		if len(s) == 0 || len(s) > MaxStopBytes {
-			return fmt.Errorf("field %q has an entry of %d bytes; it must be %s", name, len(s), must)
+			return fmt.Errorf("field %q has %d bytes; it must have 1…%d", name, len(s), MaxStopBytes)
 		}
 		d.req.Stop = append(d.req.Stop, s)
 	}
@@ -447,15 +353,23 @@ func readSLO(d *decoder, name string, v *fastjson.Value) (err error) {
 	if oerr != nil {
 		return wrongType(name, v, "an object with target_ttft_ms and target_tbt_ms")
 	}
+	var ttft, tbt *fastjson.Value
 	obj.Visit(func(key []byte, v *fastjson.Value) {
-		if err != nil || v.Type() == fastjson.TypeNull {
+		field, seen, dst := name+"."+string(key), &ttft, &d.req.TargetTTFT
+		switch string(key) {
+		case "target_ttft_ms":
+		case "target_tbt_ms":
+			seen, dst = &tbt, &d.req.TargetTBT
+		default:
 			return
 		}
-		switch field := name + "." + string(key); string(key) {
-		case "target_ttft_ms":
-			d.req.TargetTTFT, err = d.milliseconds(field, v)
-		case "target_tbt_ms":
-			d.req.TargetTBT, err = d.milliseconds(field, v)
+		switch {
+		case err != nil || v.Type() == fastjson.TypeNull:
+		case *seen != nil:
+			err = fmt.Errorf("field %q is given twice", field)
+		default:
+			*seen = v
+			*dst, err = d.milliseconds(field, v)
 		}
 	})
 	return err

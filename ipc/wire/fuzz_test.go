@@ -89,7 +89,7 @@ func FuzzParse(f *testing.F) {
 		frame, err := Parse(p, in, &def)
 		if err != nil {
 			var re *RequestError
-			if !errors.As(err, &re) || frame != (Frame{}) || !slices.Contains(Codes, re.Code) || re.Message == "" || !utf8.ValidString(re.Message) ||
+			if !errors.As(err, &re) || frame != (Frame{}) || !slices.Contains(Codes, re.Code) || re.Message == "" || len(re.Message) > 500 || !utf8.ValidString(re.Message) ||
 				re.ID != "" && !validID([]byte(re.ID)) || (re.Code == InvalidJSON) != (bad != "") {
 				t.Fatalf("%+v %#v", frame, err)
 			}

@@ -57,7 +57,7 @@ func (p *Parser) tree(payload []byte) (*fastjson.Value, *RequestError) {
 // release gives back the memory of a large message.
 func (p *Parser) release(payload []byte) {
 	if len(payload) > keepPayload {
-		p.json = fastjson.Parser{}
+		p.json, p.scratch = fastjson.Parser{}, nil
 	}
 	p.scan.b = nil
 }

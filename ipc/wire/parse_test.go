@@ -77,7 +77,7 @@ func TestParseRequest(t *testing.T) {
 		{`,"metadata":"x "`, func(r *Request) { r.Metadata = []byte(`"x "`) }},
 		{`,"metadata":null`, func(*Request) {}},
 		{`,"return_progress":true`, func(r *Request) { r.Progress = true }},
-		{`,"tools":[],"n":1,"response_format":{"type":"text"},"grammar":""`, func(*Request) {}},
+		{`,"tools":[],"n":1,"thinking_budget_tokens":-1,"chat_template_kwargs":{},"response_format":{"type":"text"},"grammar":""`, func(*Request) {}},
 	} {
 		f, err := parse(t, `{"id":"a","prompt":"hi"`+c.fields+`}`)
 		if err != nil {
@@ -216,9 +216,9 @@ func TestParseErrors(t *testing.T) {
 		{`{"id":"a","prompt":"x","seed":-2}`, "a", BadRequest, `field "seed" is -2`},
 		{`{"id":"a","prompt":"x","seed":18446744073709551616}`, "a", BadRequest, `field "seed" is 18446744073709551616`},
 		{`{"id":"a","prompt":"x","stop":7}`, "a", BadRequest, `field "stop" is a number; it must be a string or an array of up to 16 strings`},
-		{`{"id":"a","prompt":"x","stop":[7]}`, "a", BadRequest, `field "stop entry" is a number`},
-		{`{"id":"a","prompt":"x","stop":""}`, "a", BadRequest, `field "stop" has an entry of 0 bytes`},
-		{`{"id":"a","prompt":"x","stop":["` + long + `"]}`, "a", BadRequest, `field "stop" has an entry of 300 bytes`},
+		{`{"id":"a","prompt":"x","stop":[7]}`, "a", BadRequest, `field "stop[0]" is a number; it must be a string`},
+		{`{"id":"a","prompt":"x","stop":""}`, "a", BadRequest, `field "stop" has 0 bytes; it must have 1…256`},
+		{`{"id":"a","prompt":"x","stop":["` + long + `"]}`, "a", BadRequest, `field "stop[0]" has 300 bytes; it must have 1…256`},
 		{`{"id":"a","prompt":"x","stop":["` + strings.Repeat(`a","`, 16) + `a"]}`, "a", BadRequest, `field "stop" has 17 entries`},
 		{`{"id":"a","prompt":"x","stream":"yes"}`, "a", BadRequest, `field "stream" is a string; it must be true or false`},
 		{`{"id":"a","prompt":"x","logit_bias":7}`, "a", BadRequest, `field "logit_bias" is a number`},
@@ -240,6 +240,11 @@ func TestParseErrors(t *testing.T) {
 		{`{"id":"a","prompt":"x","metadat\u0061":1}`, "a", BadRequest, `without escapes`},
 		{`{"id":"a","prompt":"x","tools":[{}]}`, "a", BadRequest, `field "tools" is not supported`},
 		{`{"id":"a","prompt":"x","response_format":{"type":"json_object"}}`, "a", BadRequest, `field "response_format" is not supported`},
+		{`{"id":"a","prompt":"x","reasoning_effort":"none"}`, "a", BadRequest, `field "reasoning_effort" is not supported`},
+		{`{"id":"a","messages":[{"role":"user","content":"x","content":"y"}]}`, "a", BadRequest, `field "messages[0].content" is given twice`},
+		{`{"id":"a","messages":[{"role":"user","role":"system","content":"y"}]}`, "a", BadRequest, `field "messages[0].role" is given twice`},
+		{`{"id":"a","messages":[{"role":"user","content":"y","reasoning":"a","reasoning_content":"b"}]}`, "a", BadRequest, `differs from the message's other reasoning`},
+		{`{"id":"a","prompt":"x","slo":{"target_tbt_ms":1,"target_tbt_ms":2}}`, "a", BadRequest, `field "slo.target_tbt_ms" is given twice`},
 		{`{"id":"a","prompt":"x","n":2}`, "a", BadRequest, `field "n" is not supported`},
 
 		{`{"event":"cancel"}`, "", BadRequest, `field "id" is missing`},

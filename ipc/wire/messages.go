@@ -1,0 +1,130 @@
+package wire
+
+import (
+	"fmt"
+
+	"github.com/valyala/fastjson"
+)
+
+// readMessages reads a conversation. Its errors name the place: messages[1].content[0].text.
+func readMessages(d *decoder, name string, v *fastjson.Value) error {
+	list, err := v.Array()
+	if err != nil {
+		return wrongType(name, v, "an array of {role, content} objects")
+	}
+	if len(list) == 0 {
+		return fmt.Errorf("field %q is empty; it must hold at least one message", name)
+	}
+	d.messages = true
+	d.req.Messages = make([]Message, len(list))
+	for i, m := range list {
+		if err := d.message(fmt.Sprintf("%s[%d]", name, i), m, &d.req.Messages[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const rolesText = `"system", "developer", "user", "assistant" or "tool"`
+
+func (d *decoder) message(name string, v *fastjson.Value, m *Message) (err error) {
+	obj, oerr := v.Object()
+	if oerr != nil {
+		return wrongType(name, v, "an object with role and content")
+	}
+	role, content := false, false
+	once := func(seen *bool, field string) error {
+		if *seen {
+			return fmt.Errorf("field %q is given twice", field)
+		}
+		*seen = true
+		return nil
+	}
+	obj.Visit(func(key []byte, v *fastjson.Value) {
+		if err != nil {
+			return
+		}
+		field := name + "." + string(key)
+		switch string(key) {
+		case "role":
+			if err = once(&role, field); err != nil {
+				return
+			}
+			m.Role, err = d.str(field, v)
+			switch m.Role {
+			case "system", "developer", "user", "assistant", "tool":
+			default:
+				if err == nil {
+					err = fmt.Errorf("field %q is %s; it must be %s", field, quoted([]byte(m.Role)), rolesText)
+				}
+			}
+		case "content":
+			if err = once(&content, field); err != nil {
+				return
+			}
+			m.Content, err = d.content(field, v)
+			d.text += len(m.Content)
+		case "reasoning_content", "reasoning":
+			if v.Type() == fastjson.TypeNull {
+				return
+			}
+			var s string
+			if s, err = d.str(field, v); err == nil && m.ReasoningContent != "" && s != m.ReasoningContent { // some clients echo both names
+				err = fmt.Errorf("field %q differs from the message's other reasoning; send one", field)
+			}
+			m.ReasoningContent = s
+			d.text += len(s)
+		case "tool_calls":
+			if v.Type() != fastjson.TypeNull && !emptyArray(v) {
+				err = fmt.Errorf("field %q is not supported by this server; leave it out", field)
+			}
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case !role:
+		return fmt.Errorf("field %q is missing; it must be %s", name+".role", rolesText)
+	case !content:
+		return fmt.Errorf("field %q is missing; it must be a string or an array of text parts", name+".content")
+	}
+	return nil
+}
+
+// content reads a message's text: a string, or parts of type "text", which are joined by newlines as llama-server
+// and vLLM do. An assistant's null is an empty text.
+func (d *decoder) content(name string, v *fastjson.Value) (string, error) {
+	const must = `a string or an array of {"type":"text","text":…} parts`
+	switch v.Type() {
+	case fastjson.TypeNull:
+		return "", nil
+	case fastjson.TypeString:
+		return d.str(name, v)
+	case fastjson.TypeArray:
+	default:
+		return "", wrongType(name, v, must)
+	}
+	parts, _ := v.Array()
+	var text []byte
+	for i, part := range parts {
+		field := fmt.Sprintf("%s[%d]", name, i)
+		if part.Type() != fastjson.TypeObject {
+			return "", wrongType(field, part, `an object {"type":"text","text":…}`)
+		}
+		if t := part.GetStringBytes("type"); string(t) != "text" {
+			return "", fmt.Errorf("field %q is %s; it must be \"text\": this server reads text only", field+".type", quoted(t))
+		}
+		if !part.Exists("text") {
+			return "", fmt.Errorf("field %q is missing; it must be a string", field+".text")
+		}
+		s, err := d.str(field+".text", part.Get("text"))
+		if err != nil {
+			return "", err
+		}
+		if i > 0 {
+			text = append(text, '\n')
+		}
+		text = append(text, s...)
+	}
+	return string(text), nil
+}
