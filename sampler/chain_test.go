@@ -3,6 +3,8 @@ package sampler
 import (
 	"cmp"
 	"errors"
+	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -270,5 +272,234 @@ func TestSeed(t *testing.T) {
 	}
 	if slices.Equal(draw(1), draw(2)) {
 		t.Error("different seeds give the same tokens")
+	}
+}
+
+// rows are logits as a language model gives them: a few hundred likely tokens over a wide bulk.
+func rows(n int) (out [][]float32) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 8 {
+		row := make([]float32, n)
+		for i := range row {
+			row[i] = float32(r.NormFloat64() * 2.5)
+		}
+		for range 200 {
+			row[r.IntN(n)] = float32(6 + 4*r.ExpFloat64())
+		}
+		out = append(out, row)
+	}
+	return out
+}
+
+var benchParams = []struct {
+	name string
+	p    Params
+}{
+	{"greedy", Params{RepeatPenalty: 1, TopP: 1}},
+	{"default_top_k_40", DefaultParams()},
+	{"top_k_40_penalties", Params{Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1.1, PenaltyLastN: 64}},
+	{"top_p_0.95", Params{Temperature: 0.8, TopP: 0.95, RepeatPenalty: 1}},
+	{"min_p_0.05", Params{Temperature: 0.8, TopP: 1, MinP: 0.05, RepeatPenalty: 1}},
+	{"temperature_alone", Params{Temperature: 0.8, TopP: 1, RepeatPenalty: 1}},
+	{"greedy_logprobs_5", Params{RepeatPenalty: 1, TopP: 1, Logprobs: 5}},
+}
+
+func BenchmarkSample(b *testing.B) {
+	for _, n := range []int{49_152, 152_064} {
+		rows := rows(n)
+		for _, c := range benchParams {
+			b.Run(name(n, c.name), func(b *testing.B) {
+				chain := New(c.p, VocabFacts{Size: n}, new(Scratch))
+				for i := range int32(200) {
+					chain.Accept(i * 37)
+				}
+				b.ReportAllocs()
+				i := 0
+				for b.Loop() {
+					choice, err := chain.Sample(rows[i%len(rows)])
+					if err != nil {
+						b.Fatal(err)
+					}
+					chain.Accept(choice.Token)
+					i++
+				}
+			})
+		}
+	}
+}
+
+func name(n int, chain string) string { return fmt.Sprintf("%d/%s", n, chain) }
+
+func TestSampleAllocs(t *testing.T) {
+	rows := rows(5000)
+	for _, c := range benchParams {
+		chain := New(c.p, VocabFacts{Size: 5000}, new(Scratch))
+		i := 0
+		turn := func() {
+			choice, err := chain.Sample(rows[i%len(rows)])
+			if err != nil {
+				t.Fatal(err)
+			}
+			chain.Accept(choice.Token)
+			i++
+		}
+		for range len(rows) { // the scratch grows to what the rows need
+			turn()
+		}
+		if n := testing.AllocsPerRun(200, turn); n != 0 {
+			t.Errorf("%s: %v allocations a token", c.name, n)
+		}
+	}
+}
+
+func TestLogprobs(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 4))
+		n := 1 + r.IntN(500)
+		p := randomParams(r, n)
+		p.Logprobs = 1 + r.IntN(MaxLogprobs)
+		logits := randomLogits(r, n)
+		if seed%5 == 0 {
+			logits[r.IntN(n)] = nan
+			logits[r.IntN(n)] = -inf
+		}
+		choice, err := New(p, VocabFacts{Size: n}, new(Scratch)).Sample(logits)
+		if errors.Is(err, ErrNoCandidate) {
+			continue
+		}
+		sum := 0.0
+		type pair struct {
+			id int32
+			l  float32
+		}
+		var all []pair
+		for i, l := range logits {
+			if l == l && l != -inf {
+				sum += math.Exp(float64(l))
+				all = append(all, pair{int32(i), l})
+			}
+		}
+		slices.SortStableFunc(all, func(a, b pair) int { return cmp.Compare(b.l, a.l) })
+		check := func(got float32, logit float32) {
+			t.Helper()
+			if want := float64(logit) - math.Log(sum); math.Abs(float64(got)-want) > 1e-4 {
+				t.Fatalf("seed %d: logprob %v, want %v", seed, got, want)
+			}
+		}
+		check(choice.Logprob, logits[choice.Token])
+		if want := min(p.Logprobs, len(all)); len(choice.Top) != want {
+			t.Fatalf("seed %d: %d top tokens, want %d", seed, len(choice.Top), want)
+		}
+		for i, top := range choice.Top {
+			if top.Token != all[i].id {
+				t.Fatalf("seed %d: top token %d is %d, want %d", seed, i, top.Token, all[i].id)
+			}
+			check(top.Logprob, all[i].l)
+		}
+	}
+	// A broken row must not put a NaN into somebody's JSON.
+	p := DefaultParams()
+	p.Logprobs = 3
+	choice, err := New(p, VocabFacts{Size: 3}, new(Scratch)).Sample([]float32{1, inf, -3e38})
+	if err != nil || choice.Token != 1 || choice.Logprob != 0 || choice.Top[1].Logprob != minLogprob {
+		t.Errorf("%+v, %v", choice, err)
+	}
+}
+
+func TestExp(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 5))
+	for range 200_000 {
+		x := float32(-r.Float64() * 700)
+		if r.IntN(2) == 0 {
+			x = float32(-r.Float64())
+		}
+		want := math.Exp(float64(x))
+		if got := exp(x); math.Abs(got-want) > 1e-9*want {
+			t.Fatalf("exp(%v) = %v, want %v", x, got, want)
+		}
+	}
+	for x, want := range map[float32]float64{0: 1, -701: 0, -inf: 0} {
+		if got := exp(x); got != want {
+			t.Errorf("exp(%v) = %v, want %v", x, got, want)
+		}
+	}
+	if got := exp(nan); got != 0 {
+		t.Errorf("exp(NaN) = %v, want 0", got)
+	}
+}
+
+// TestWindow: the counts are those of the last n tokens, whatever n.
+func TestWindow(t *testing.T) {
+	for _, lastN := range []int{-1, 1, 5, 256, 300, 5000} {
+		var w window
+		w.init(lastN)
+		r := rand.New(rand.NewPCG(6, 6))
+		var history []int32
+		for range 2000 {
+			id := int32(r.IntN(50)) - 1
+			w.push(id)
+			if id >= 0 {
+				history = append(history, id)
+			}
+			from := 0
+			if lastN > 0 {
+				from = max(0, len(history)-lastN)
+			}
+			want := map[int32]int32{}
+			for _, h := range history[from:] {
+				want[h]++
+			}
+			got := map[int32]int32{}
+			for _, c := range w.counts {
+				got[c.id] = c.n
+			}
+			if !maps.Equal(got, want) {
+				t.Fatalf("last %d, after %d tokens: %v, want %v", lastN, len(history), got, want)
+			}
+			if !slices.IsSortedFunc(w.counts, func(a, b tokenCount) int { return int(a.id - b.id) }) {
+				t.Fatalf("last %d: not sorted: %v", lastN, w.counts)
+			}
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	ok := DefaultParams()
+	if err := ok.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		change func(p *Params)
+		want   string // "" = valid
+	}{
+		{func(p *Params) { p.Temperature = nan }, "temperature is NaN; it must be a number of -100…100"},
+		{func(p *Params) { p.Temperature = inf }, "temperature is +Inf; it must be a number of -100…100"},
+		{func(p *Params) { p.Temperature = -1 }, ""},
+		{func(p *Params) { p.TopP = 1.5 }, "top_p is 1.5; it must be a number of 0…1"},
+		{func(p *Params) { p.TopP = nan }, "top_p is NaN; it must be a number of 0…1"},
+		{func(p *Params) { p.TopP = 0 }, ""},
+		{func(p *Params) { p.MinP = -0.1 }, "min_p is -0.1; it must be a number of 0…1"},
+		{func(p *Params) { p.RepeatPenalty = 0 }, "repeat_penalty is 0; it must be a number of 0.01…10"},
+		{func(p *Params) { p.FrequencyPenalty = -11 }, "frequency_penalty is -11; it must be a number of -10…10"},
+		{func(p *Params) { p.PresencePenalty = 11 }, "presence_penalty is 11; it must be a number of -10…10"},
+		{func(p *Params) { p.TopK = -1 }, ""},
+		{func(p *Params) { p.TopK = math.MaxInt64 }, "top_k is 9223372036854775807; it must be -2147483648…2147483647"},
+		{func(p *Params) { p.PenaltyLastN = -2 }, "repeat_last_n is -2; it must be -1…134217728"},
+		{func(p *Params) { p.Logprobs = 21 }, "logprobs is 21; it must be 0…20"},
+		{func(p *Params) { p.LogitBias = []Bias{{-1, 0}} }, "logit_bias names token -1; it must be a token id of 0 or more"},
+		{func(p *Params) { p.LogitBias = []Bias{{7, nan}} }, "logit_bias of token 7 is NaN; it must be a number of -1000…1000, or -Inf to forbid the token"},
+		{func(p *Params) { p.LogitBias = []Bias{{7, inf}} }, "logit_bias of token 7 is +Inf; it must be a number of -1000…1000, or -Inf to forbid the token"},
+		{func(p *Params) { p.LogitBias = []Bias{{7, -inf}} }, ""},
+		{func(p *Params) { p.LogitBias = make([]Bias, 1025) }, "logit_bias has 1025 entries; it may have up to 1024"},
+	} {
+		p := ok
+		c.change(&p)
+		got := ""
+		if err := p.Validate(); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
 	}
 }

@@ -348,8 +348,11 @@ func (s *Scratch) logprobs(logits []float32, token int32, n int) (float32, []Tok
 		sum += exp(v - top)
 	}
 	lse := float64(top) + math.Log(sum)
+	if math.IsInf(float64(top), 1) { // a broken row: that token has all the mass
+		lse = math.MaxFloat64
+	}
 	of := func(logit float32) float32 {
-		if logit == top && math.IsInf(float64(top), 1) {
+		if logit == top && lse == math.MaxFloat64 {
 			return 0
 		}
 		return float32(max(float64(logit)-lse, minLogprob))
