@@ -1,9 +1,144 @@
 package sched
 
-// Reason is why a decision was made: the metric label, and what `uma-cli why` prints.
+// Reason is why a decision was made. Its String is a metric label; its Explain is what `uma-cli why` prints.
+// Every slice, release, rejection and wait carries exactly one.
 type Reason uint8
 
-// The reasons are listed by the policies that give them.
+// ReasonNone is no decision.
+const ReasonNone Reason = iota
+
+// Why a slice of the batch is what it is.
 const (
-	ReasonNone Reason = iota
+	ReasonDecode       Reason = iota + 1 // one token for a running answer
+	ReasonDecodeTurn                     // one token; more answers run than the batch has rows, so they take turns
+	ReasonPrefillRest                    // all that was left of the history
+	ReasonPrefillTick                    // cut by the step's token budget
+	ReasonPrefillBatch                   // cut by Config.MaxBatch
+	ReasonPrefillCells                   // cut by the cells that are free
+	ReasonPrefillFloor                   // the smallest chunk, although an answer is late: prompts were held long enough
 )
+
+// Why a step is not larger (Plan.Reason).
+const (
+	ReasonIdle   Reason = iota + 20 // nothing can run
+	ReasonServed                    // everything that can run got all it can use
+	ReasonBudget                    // the token budget is spent
+	ReasonBatch                     // Config.MaxBatch is reached
+	ReasonGuard                     // an interactive answer is late: prompts are held back
+	ReasonCells                     // too few KV cells are free
+)
+
+// Why the head of a queue waits (Plan.Waiting).
+const (
+	ReasonWaitSequence Reason = iota + 40 // every sequence is taken
+	ReasonWaitCells                       // too few KV cells are free
+	ReasonWaitClass                       // its class runs as many as it may
+	ReasonWaitPaused                      // its client does not read
+	ReasonWaitTurn                        // others go first
+)
+
+// Why a request was rejected.
+const (
+	ReasonQueueFull      Reason = iota + 60 // Config.MaxQueue
+	ReasonClassQueueFull                    // ClassLimits.MaxQueue
+	ReasonPromptTooLong                     // it can never fit
+	ReasonDraining                          // the server is stopping
+)
+
+// Why a running request was preempted.
+const (
+	ReasonPreemptCells  Reason = iota + 80 // a request before it in rank needed cells
+	ReasonPreemptFull                      // the engine had no cell free although the ledger had
+	ReasonPreemptPaused                    // its client did not read and others waited
+	ReasonPreemptYield                     // a background request made way for an interactive one
+)
+
+// Why a request is finalised. The first three come from the caller in EvFinish.
+const (
+	ReasonStop      Reason = iota + 100 // an end of generation or a stop string
+	ReasonLength                        // its limit, or the end of the context
+	ReasonFailed                        // the decode failed, or the caller could not go on
+	ReasonCancelled                     // the client cancelled or vanished
+	ReasonKVFull                        // alone in the pool, and the engine still had no cell for it
+	numReasons
+)
+
+var reasonText = [numReasons]struct{ label, explain string }{
+	ReasonNone: {"none", "No decision was made."},
+
+	ReasonDecode:       {"decode", "A running answer gets one token in every step."},
+	ReasonDecodeTurn:   {"decode_turn", "More answers are running than one batch has room for, so they take turns."},
+	ReasonPrefillRest:  {"prefill_rest", "Everything that was left of the prompt fitted into this step."},
+	ReasonPrefillTick:  {"prefill_tick", "The chunk was cut to keep the step within its time budget, so that running answers stay smooth."},
+	ReasonPrefillBatch: {"prefill_batch", "The chunk filled the batch (--batch-size)."},
+	ReasonPrefillCells: {"prefill_cells", "The chunk was cut because few KV cells are free."},
+	ReasonPrefillFloor: {"prefill_floor", "A running answer is late, but prompts had been held back long enough: they got the smallest chunk."},
+
+	ReasonIdle:   {"idle", "There was nothing to compute."},
+	ReasonServed: {"served", "Every request that could run got all it could use."},
+	ReasonBudget: {"budget", "The step's token budget was spent."},
+	ReasonBatch:  {"batch", "The batch was full (--batch-size)."},
+	ReasonGuard:  {"guard", "An interactive answer had missed its time between tokens, so no prompt was computed in this step."},
+	ReasonCells:  {"cells", "Too few KV cells were free to compute more."},
+
+	ReasonWaitSequence: {"wait_sequence", "It waits because as many requests are running as may run at once (--parallel)."},
+	ReasonWaitCells:    {"wait_cells", "It waits because the KV cache has too few free cells for its prompt (--ctx-size)."},
+	ReasonWaitClass:    {"wait_class", "It waits because as many requests of its priority class are running as may run at once."},
+	ReasonWaitPaused:   {"wait_paused", "It waits because its client does not read what it was sent."},
+	ReasonWaitTurn:     {"wait_turn", "It waits because others are before it."},
+
+	ReasonQueueFull:      {"queue_full", "It was rejected because the queue is full (--max-queue)."},
+	ReasonClassQueueFull: {"class_queue_full", "It was rejected because the queue of its priority class is full."},
+	ReasonPromptTooLong:  {"prompt_too_long", "It was rejected because its prompt does not fit into the context."},
+	ReasonDraining:       {"draining", "It was rejected because the server is shutting down."},
+
+	ReasonPreemptCells:  {"preempt_cells", "It was preempted because a request before it needed KV cells; its tokens will be computed again."},
+	ReasonPreemptFull:   {"preempt_kv_full", "It was preempted because the engine's KV cache was full; its tokens will be computed again."},
+	ReasonPreemptPaused: {"preempt_paused", "It was preempted because its client did not read while others were waiting; its tokens will be computed again."},
+	ReasonPreemptYield:  {"preempt_yield", "It is a background request and made way for an interactive one; its tokens will be computed again."},
+
+	ReasonStop:      {"stop", "It ended by itself: an end of generation or a stop string."},
+	ReasonLength:    {"length", "It ended because it reached its token limit or the end of the context."},
+	ReasonFailed:    {"failed", "It failed because the decode step failed."},
+	ReasonCancelled: {"cancelled", "It ended because its client cancelled it or went away."},
+	ReasonKVFull:    {"kv_full", "It failed because the KV cache had no cell for it although nothing else was running."},
+}
+
+// String is the metric label: short, snake_case, stable.
+func (r Reason) String() string {
+	if r < numReasons && reasonText[r].label != "" {
+		return reasonText[r].label
+	}
+	return "unknown"
+}
+
+// Explain is one English sentence for the person who asks why.
+func (r Reason) Explain() string {
+	if r < numReasons && reasonText[r].explain != "" {
+		return reasonText[r].explain
+	}
+	return "The reason is unknown."
+}
+
+// Final reports whether r finalises a request that was accepted.
+func (r Reason) Final() bool { return r >= ReasonStop && r < numReasons }
+
+// Reasons appends every reason there is to dst, ReasonNone first: the values a metric label can take.
+func Reasons(dst []Reason) []Reason {
+	for r := range numReasons {
+		if reasonText[r].label != "" {
+			dst = append(dst, r)
+		}
+	}
+	return dst
+}
+
+// parseReason is the inverse of String.
+func parseReason(s string) (Reason, bool) {
+	for r := range numReasons {
+		if l := reasonText[r].label; l != "" && l == s {
+			return r, true
+		}
+	}
+	return ReasonNone, false
+}

@@ -21,7 +21,9 @@ type Class uint8
 const (
 	Interactive Class = iota
 	Background
-	numClasses
+
+	// NumClasses is how many there are, for arrays indexed by Class.
+	NumClasses
 )
 
 // State is where a request is. Ownership in each state:
@@ -33,8 +35,9 @@ const (
 //	Done     finalised by itself (stop, length, cancelled); owns nothing
 //	Failed   finalised by a rejection or an error; owns nothing
 //
-// A request never goes back from Output to Think. A preempted one goes back to Queued and computes its tokens
-// again.
+// A request thinks once: after its think block has ended it stays in Output (what it writes before the block
+// counts as Output too). A preempted one goes back to Queued, computes its tokens
+// again in Prefill, and then goes on in the phase it had.
 type State uint8
 
 const (
@@ -60,9 +63,9 @@ const (
 	// EvToken: a token was sampled from this request's logits row and must be fed next. Uses Req, Thinking.
 	EvToken
 	// EvFinish: the request ended by itself: its last sampled token was an end of generation, a stop string, or
-	// its limit. Uses Req, Finish.
+	// its limit. Uses Req, Finish. Every row is answered by one EvToken, EvFinish or EvCancel.
 	EvFinish
-	// EvPause: the client does not read; do not decode for it. EvResume takes that back.
+	// EvPause: the client does not read; compute nothing for it. EvResume takes that back.
 	EvPause
 	EvResume
 	// EvDrain: take no new request from now on; those that arrive later are rejected.
@@ -88,7 +91,7 @@ type Event struct {
 	Owner      uint32        // EvArrive: peer uid, the fairness key
 	Prompt     int           // EvArrive: tokens to compute before the first can be sampled, ≥ 1
 	MaxTokens  int           // EvArrive: most tokens it will generate, ≥ 1
-	TargetTTFT time.Duration // EvArrive: wished time to first token, 0 = none
+	TargetTTFT time.Duration // EvArrive: wished time to first token, 0 = none; orders the prompts of one owner
 	TargetTBT  time.Duration // EvArrive: wished time between tokens, 0 = the configured one
 	Thinking   bool          // EvArrive: the prompt's tail opens a think block; EvToken: the state after this token
 	Finish     Reason        // EvFinish
@@ -117,10 +120,11 @@ type Slice struct {
 	Reason Reason
 }
 
-// Release says that a request no longer owns its sequence: remove its cells.
+// Release says that a request no longer owns its sequence: remove its cells. A request that ends while it waits
+// owned none: its Seq is -1.
 type Release struct {
 	Req    ReqID
-	Seq    int32
+	Seq    int32 // -1 = none
 	Reason Reason
 	Final  bool // the request is finalised; false: preempted, it will be computed again
 }
@@ -143,9 +147,10 @@ type Plan struct {
 	Tokens        int // Σ Batch.N
 	DecodeTokens  int
 	PrefillTokens int
-	Budget        int  // tokens this step was allowed
-	PrefillHeld   bool // the latency guard kept prefill out of this step
-	Reason        Reason
+	Budget        int                // tokens this step was allowed
+	PrefillHeld   bool               // the latency guard kept prefill out of this step
+	Reason        Reason             // why the batch is not larger
+	Waiting       [NumClasses]Reason // why the head of each queue waits; ReasonNone = nobody does
 }
 
 // Stats are gauges of the scheduler's state after a Step.
@@ -157,8 +162,11 @@ type Stats struct {
 	Paused            int
 	LiveCells         int // cells held by running requests
 	FreeCells         int // Invariant: LiveCells + FreeCells == Config.Cells
-	BudgetTarget      int // tokens a step aims at
+	LostCells         int // of FreeCells: those the engine lately refused to give (StepKVFull), decaying
+	BudgetTarget      int // tokens a step with prompt work aims at while answers run; Config.MaxBatch under `stock`
+	SoloTarget        int // the same while no answer runs
 	TickEWMA          time.Duration
 	Preemptions       uint64
-	GuardSkips        uint64
+	GuardSkips        uint64 // steps whose prompts the guard held back
+	Ignored           uint64 // events for requests that had ended already
 }

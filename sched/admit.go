@@ -1,0 +1,176 @@
+package sched
+
+// capacity is how many cells may be held in all.
+func (s *Scheduler) capacity() int { return s.cfg.Cells - s.lost }
+
+// relieve makes room for at least one token of every request that can run, by preempting those of lowest rank.
+// So the first in rank always goes on, and because ranks are for life nobody gives up cells for a request that
+// gave them up for it.
+func (s *Scheduler) relieve() {
+	if len(s.running) == 0 {
+		s.lost = 0 // whoever took the cells, it is time to look again
+	}
+	for len(s.running) > 0 {
+		need := 0
+		for _, r := range s.running {
+			if !r.paused {
+				need++
+			}
+		}
+		if need == 0 || s.live+need <= s.capacity() {
+			return
+		}
+		if len(s.running) == 1 {
+			r := s.running[0]
+			if s.kvTokens == 1 {
+				s.lost = 0
+				s.finalise(r, ReasonKVFull)
+				return
+			}
+			// Alone, it may try what the pool is said to hold: a few tokens more each time.
+			s.lost = max(0, s.cfg.Cells-s.live-64)
+			return
+		}
+		why := ReasonPreemptCells
+		if s.lost > 0 {
+			why = ReasonPreemptFull
+		}
+		s.preempt(s.last(nil), why)
+	}
+}
+
+// last is the running request of lowest rank among those that ok accepts (nil: all), or nil.
+func (s *Scheduler) last(ok func(*request) bool) *request {
+	var v *request
+	for _, r := range s.running {
+		if (ok == nil || ok(r)) && (v == nil || before(v, r)) {
+			v = r
+		}
+	}
+	return v
+}
+
+// admit gives sequences to waiting requests while there are sequences and cells. The first of the queue is
+// never passed by another one of its class, nor by a lower class, for want of cells: a large prompt waits until
+// it fits, and does not starve.
+func (s *Scheduler) admit() {
+	for {
+		class, ok := s.nextClass()
+		if !ok {
+			return
+		}
+		r := s.flows[class][0].head
+		if why := s.blocked(r); why != ReasonNone && !s.makeRoom(r) {
+			s.plan.Waiting[class] = why
+			if other := 1 - class; s.byClass[other].queued > 0 && s.plan.Waiting[other] == ReasonNone {
+				s.plan.Waiting[other] = ReasonWaitTurn
+			}
+			return
+		}
+		s.start(r)
+	}
+}
+
+// nextClass picks the class whose first request is tried next.
+func (s *Scheduler) nextClass() (Class, bool) {
+	may := func(class Class) bool {
+		c, limit := &s.byClass[class], s.cfg.Limits[class].MaxRunning
+		if c.queued == 0 {
+			return false
+		}
+		if limit > 0 && c.running >= limit {
+			s.plan.Waiting[class] = ReasonWaitClass
+			return false
+		}
+		return true
+	}
+	interactive, background := may(Interactive), may(Background)
+	overdue := s.now.Sub(s.byClass[Background].servedAt) >= s.cfg.BackgroundEvery
+	switch {
+	case background && (overdue || !interactive):
+		return Background, true
+	case interactive:
+		return Interactive, true
+	}
+	return 0, false
+}
+
+// blocked is why r cannot start now, or ReasonNone.
+func (s *Scheduler) blocked(r *request) Reason {
+	switch {
+	case len(s.running) == 0:
+		return ReasonNone // its history fits into the empty pool: arrive saw to it
+	case len(s.running) == s.cfg.MaxRunning:
+		return ReasonWaitSequence
+	case s.shortage(r) > 0:
+		return ReasonWaitCells
+	}
+	return ReasonNone
+}
+
+// shortage is how many cells must come free before r may start.
+func (s *Scheduler) shortage(r *request) int {
+	reserve := max(0, s.cfg.DecodeReserve)
+	n := r.footprint(reserve) - s.capacity()
+	for _, o := range s.running {
+		n += o.footprint(reserve)
+	}
+	return n
+}
+
+// makeRoom preempts what may be preempted so that r can start: requests whose client has not read for
+// Config.PauseGrace and, for an interactive r, background requests that never made way before. It preempts
+// nobody if that would not be enough.
+func (s *Scheduler) makeRoom(r *request) bool {
+	reserve := max(0, s.cfg.DecodeReserve)
+	short := s.shortage(r)
+	n := 0
+	for _, o := range s.running {
+		if s.evictable(o, r) != ReasonNone {
+			n++
+			short -= o.footprint(reserve)
+		}
+	}
+	if n == 0 || short > 0 && n < len(s.running) {
+		return false
+	}
+	for s.blocked(r) != ReasonNone {
+		v := s.last(func(o *request) bool { return s.evictable(o, r) != ReasonNone })
+		why := s.evictable(v, r)
+		if why == ReasonPreemptYield {
+			v.yielded = true
+		}
+		s.preempt(v, why)
+	}
+	return true
+}
+
+// evictable is why o may be preempted to let r in, or ReasonNone.
+func (s *Scheduler) evictable(o, r *request) Reason {
+	switch {
+	case o.paused && s.now.Sub(o.pausedAt) >= s.cfg.PauseGrace:
+		return ReasonPreemptPaused
+	case o.flow.class > r.flow.class && !o.yielded:
+		return ReasonPreemptYield
+	}
+	return ReasonNone
+}
+
+// start gives r a sequence.
+func (s *Scheduler) start(r *request) {
+	s.unqueue(r)
+	f := r.flow
+	c := &s.byClass[f.class]
+	if !r.started {
+		s.rejected = max(0, s.rejected-1)
+	}
+	r.started = true
+	r.lastStep = s.step
+	r.state = Prefill
+	r.seq = s.takeSeq()
+	c.running++
+	c.servedAt = s.now
+	s.running = append(s.running, r)
+	f.pending += r.owed()
+	s.flows[f.class].fix(f)
+}

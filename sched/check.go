@@ -1,0 +1,186 @@
+package sched
+
+import (
+	"errors"
+	"fmt"
+)
+
+// check verifies every invariant that is stated at a field, from scratch. It costs O(requests); tests call it
+// after each Step, and so does Step itself in builds with the tag `invariants`.
+func (s *Scheduler) check() error {
+	live, byClass, paused := 0, [NumClasses]classState{}, 0
+	seqs := make(map[int32]ReqID)
+	for _, r := range s.running {
+		if s.requests[r.id] != r {
+			return fmt.Errorf("running request %d is not live", r.id)
+		}
+		if o, taken := seqs[r.seq]; taken || r.seq < 0 || int(r.seq) >= s.cfg.MaxRunning || !s.seqs[r.seq] {
+			return fmt.Errorf("request %d has sequence %d, taken by %d", r.id, r.seq, o)
+		}
+		seqs[r.seq] = r.id
+		live += r.computed
+		if r.left() < 1 {
+			return fmt.Errorf("request %d runs with nothing left to compute", r.id)
+		}
+		if r.decoding() && r.left() != 1 {
+			return fmt.Errorf("request %d decodes with %d tokens left", r.id, r.left())
+		}
+	}
+	if live != s.live || live > s.cfg.Cells {
+		return fmt.Errorf("ledger says %d live cells, requests hold %d of %d", s.live, live, s.cfg.Cells)
+	}
+	if s.lost < 0 || s.capacity() < s.live {
+		return fmt.Errorf("%d cells are said to be lost, %d of %d live", s.lost, s.live, s.cfg.Cells)
+	}
+	pending := map[*flow]int64{}
+	members := map[*flow]int{}
+	for id, r := range s.requests {
+		c := &byClass[r.flow.class]
+		c.members++
+		members[r.flow]++
+		if r.paused {
+			paused++
+		}
+		running := r.state == Prefill || r.decoding()
+		switch {
+		case r.id != id:
+			return fmt.Errorf("record of request %d says %d", id, r.id)
+		case running != (r.seq >= 0):
+			return fmt.Errorf("request %d is in state %d with sequence %d", id, r.state, r.seq)
+		case r.queued != (r.state == Queued && !r.paused):
+			return fmt.Errorf("request %d is in state %d, paused %v, in queue %v", id, r.state, r.paused, r.queued)
+		case r.computed < 0 || r.computed > r.history() || !running && r.computed != 0:
+			return fmt.Errorf("request %d holds %d cells of %d tokens", id, r.computed, r.history())
+		case r.prompt+r.max > s.cfg.Cells || r.generated >= r.max:
+			return fmt.Errorf("request %d has %d + %d of %d tokens in %d cells", id, r.prompt, r.generated, r.max, s.cfg.Cells)
+		case r.thought && r.phase != Output || r.decoding() && r.state != r.phase:
+			return fmt.Errorf("request %d is in state %d, phase %d, thought %v", id, r.state, r.phase, r.thought)
+		case r.awaiting:
+			return fmt.Errorf("request %d awaits a token across steps", id)
+		}
+		if running {
+			c.running++
+			pending[r.flow] += r.owed()
+		}
+		if r.queued {
+			c.queued++
+			if !r.started {
+				c.fresh++
+			}
+		}
+	}
+	total := 0
+	for class := range NumClasses {
+		got, want := s.byClass[class], byClass[class]
+		if got.queued != want.queued || got.fresh != want.fresh || got.running != want.running || got.members != want.members {
+			return fmt.Errorf("class %d counts %+v, requests say %+v", class, got, want)
+		}
+		if limit := s.cfg.Limits[class].MaxRunning; limit > 0 && got.running > limit {
+			return fmt.Errorf("class %d runs %d, limit %d", class, got.running, limit)
+		}
+		if limit := s.cfg.Limits[class].MaxQueue; limit > 0 && got.fresh > limit {
+			return fmt.Errorf("class %d queues %d, limit %d", class, got.fresh, limit)
+		}
+		total += got.running
+		if err := s.checkHeap(class); err != nil {
+			return err
+		}
+	}
+	if total != len(s.running) {
+		return fmt.Errorf("%d requests have sequences, %d are listed as running", total, len(s.running))
+	}
+	if fresh := byClass[Interactive].fresh + byClass[Background].fresh; fresh > s.cfg.MaxQueue {
+		return fmt.Errorf("%d requests wait, limit %d", fresh, s.cfg.MaxQueue)
+	}
+	if paused != s.paused {
+		return fmt.Errorf("%d requests are paused, counted %d", paused, s.paused)
+	}
+	for k, f := range s.flowOf {
+		if f.flowKey != k || f.members != members[f] || f.pending != pending[f] {
+			return fmt.Errorf("flow %+v: %d members, %d pending; requests say %d, %d", k, f.members, f.pending, members[f], pending[f])
+		}
+	}
+	return s.checkPlan()
+}
+
+// checkHeap verifies the order of a class's waiting flows and their queues.
+func (s *Scheduler) checkHeap(class Class) error {
+	h, n := s.flows[class], 0
+	for i, f := range h {
+		if f.pos != i || f.head == nil {
+			return fmt.Errorf("flow %+v lies at %d of its heap and says %d", f.flowKey, i, f.pos)
+		}
+		if p := (i - 1) / 2; i > 0 && h.less(f, h[p]) {
+			return fmt.Errorf("flow %+v lies below one that goes after it", f.flowKey)
+		}
+		fresh := false
+		for r, prev := f.head, (*request)(nil); r != nil; prev, r = r, r.next {
+			n++
+			if !r.queued || r.flow != f || r.prev != prev || r.next == nil && f.tail != r {
+				return fmt.Errorf("queue of flow %+v is broken at request %d", f.flowKey, r.id)
+			}
+			if fresh && r.started {
+				return fmt.Errorf("preempted request %d waits behind a new one", r.id)
+			}
+			if prev != nil && prev.started == r.started && prev.rank > r.rank {
+				return fmt.Errorf("request %d waits behind %d, which came later", r.id, prev.id)
+			}
+			fresh = fresh || !r.started
+		}
+	}
+	if n != s.byClass[class].queued {
+		return fmt.Errorf("class %d: %d requests in queues, counted %d", class, n, s.byClass[class].queued)
+	}
+	return nil
+}
+
+// checkPlan verifies that the plan can be carried out: batch and cells suffice and every row is exact.
+func (s *Scheduler) checkPlan() error {
+	p := &s.plan
+	if len(p.Batch) != len(s.batch) || s.owedStep != (len(p.Batch) > 0) {
+		return errors.New("batch and its requests differ")
+	}
+	tokens, prefill, decode := 0, 0, 0
+	for i := range p.Batch {
+		sl, r := &p.Batch[i], s.batch[i]
+		switch {
+		case sl.Req != r.id || sl.Seq != r.seq || sl.Start != r.computed || sl.N < 1 || sl.N > r.left():
+			return fmt.Errorf("slice %+v does not fit request %d: sequence %d, %d computed, %d left", *sl, r.id, r.seq, r.computed, r.left())
+		case (sl.Kind == SliceDecode) != r.decoding():
+			return fmt.Errorf("slice %+v has the wrong kind for state %d", *sl, r.state)
+		case r.paused:
+			return fmt.Errorf("slice %+v computes for a paused request", *sl)
+		case sl.Reason == ReasonNone:
+			return fmt.Errorf("slice %+v has no reason", *sl)
+		}
+		for _, o := range s.batch[:i] {
+			if o == r {
+				return fmt.Errorf("request %d has two slices", r.id)
+			}
+		}
+		tokens += sl.N
+		row := -1
+		if sl.N == r.left() {
+			row = tokens - 1
+		}
+		if sl.Row != row {
+			return fmt.Errorf("slice %+v: its row is %d", *sl, row)
+		}
+		if sl.Kind == SliceDecode {
+			decode += sl.N
+		} else {
+			prefill += sl.N
+		}
+	}
+	switch {
+	case tokens != p.Tokens || prefill != p.PrefillTokens || decode != p.DecodeTokens:
+		return fmt.Errorf("plan counts %d = %d + %d tokens, slices have %d = %d + %d", p.Tokens, p.PrefillTokens, p.DecodeTokens, tokens, prefill, decode)
+	case tokens > p.Budget || p.Budget > s.cfg.MaxBatch:
+		return fmt.Errorf("%d tokens, budget %d, batch limit %d", tokens, p.Budget, s.cfg.MaxBatch)
+	case tokens > s.capacity()-s.live:
+		return fmt.Errorf("%d tokens for %d free cells", tokens, s.capacity()-s.live)
+	case p.Reason == ReasonNone:
+		return errors.New("plan has no reason")
+	}
+	return nil
+}

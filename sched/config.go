@@ -1,0 +1,150 @@
+package sched
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Defaults that stand where a Config field is 0.
+const (
+	DefaultTickBudget      = 30 * time.Millisecond
+	DefaultGuard           = 100 * time.Millisecond // what a command line should offer; Config.Guard 0 is off
+	DefaultStartBudget     = 64                     // tokens
+	DefaultMinPrefill      = 4                      // tokens
+	DefaultMaxHeld         = 3                      // steps
+	DefaultDecodeReserve   = 32                     // cells
+	DefaultBackgroundEvery = 5 * time.Second
+	DefaultPauseGrace      = 2 * time.Second
+)
+
+// ClassLimits bound one priority class. 0 = only the bounds of Config hold.
+type ClassLimits struct {
+	MaxRunning int // requests that hold a sequence
+	MaxQueue   int // requests that wait for their first one
+}
+
+// Config is what a Scheduler is built with. Fields without a default must be set; Validate says what is wrong.
+type Config struct {
+	// Policy names who computes what in a step: "uma" or "stock" (Policies lists them).
+	Policy string
+	// MaxRunning is how many requests hold a sequence at once, 1…4096. Sequence ids are 0…MaxRunning-1.
+	MaxRunning int
+	// Cells is the size of the KV pool (n_ctx) in tokens, ≥ 2. Too large a value shows as StepKVFull.
+	Cells int
+	// MaxBatch is the most tokens of one Decode (n_batch), ≥ 1, and ≥ 2 when MaxRunning is: a prompt must be
+	// able to go on beside an answer.
+	MaxBatch int
+	// MaxQueue is how many requests may wait for their first sequence after a Step. 0 = none: what cannot start at once is
+	// rejected. Preempted requests wait outside this bound, because they were accepted already.
+	MaxQueue int
+	// Limits bound each class, indexed by Class.
+	Limits [NumClasses]ClassLimits
+
+	// TickBudget is the time a step with prompt work aims at while answers are running. Smaller = smoother
+	// answers, slower prompts. 0 = DefaultTickBudget.
+	TickBudget time.Duration
+	// SoloBudget is the time a step aims at while no answer is running: only a newcomer can wait for it, and
+	// larger chunks are cheaper per token. 0 = 8 × TickBudget.
+	SoloBudget time.Duration
+	// StartBudget is the tokens of the first step with prompt work, before anything was measured. 0 =
+	// DefaultStartBudget. It is cut to MaxBatch.
+	StartBudget int
+	// MinPrefill is the least prompt tokens a step is offered that is not held by the guard, whatever its time
+	// budget. Together with MaxHeld it is the bound on how slow a prompt can get. 0 = DefaultMinPrefill.
+	MinPrefill int
+	// Guard is the wished time between two tokens of an interactive answer that names none of its own
+	// (Event.TargetTBT). An answer later than that keeps prompts out of the next step. 0 = no guard at all.
+	Guard time.Duration
+	// MaxHeld is how many steps in a row the guard may hold prompts back. 0 = DefaultMaxHeld.
+	MaxHeld int
+
+	// DecodeReserve is the cells kept in hand for each running answer to grow into when a new request is let
+	// in. Smaller = more requests at once, more preemptions. 0 = DefaultDecodeReserve, -1 = none.
+	DecodeReserve int
+	// BackgroundEvery is how long background requests can wait behind interactive ones before one of them goes
+	// first. 0 = DefaultBackgroundEvery.
+	BackgroundEvery time.Duration
+	// PauseGrace is how long a request whose client does not read keeps its sequence and cells while another
+	// waits for them. 0 = DefaultPauseGrace.
+	PauseGrace time.Duration
+}
+
+// Policies are the names Config.Policy takes, in the order a help text should list them.
+func Policies() []string { return slices.Clone(policyNames) }
+
+var policyNames = []string{"uma", "stock"}
+
+// withDefaults fills the fields that are 0.
+func (c Config) withDefaults() Config {
+	or := func(v *time.Duration, d time.Duration) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	orInt := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	or(&c.TickBudget, DefaultTickBudget)
+	or(&c.SoloBudget, 8*c.TickBudget)
+	or(&c.BackgroundEvery, DefaultBackgroundEvery)
+	or(&c.PauseGrace, DefaultPauseGrace)
+	orInt(&c.StartBudget, DefaultStartBudget)
+	orInt(&c.MinPrefill, DefaultMinPrefill)
+	orInt(&c.MaxHeld, DefaultMaxHeld)
+	orInt(&c.DecodeReserve, DefaultDecodeReserve)
+	c.StartBudget = min(c.StartBudget, c.MaxBatch)
+	c.MinPrefill = min(c.MinPrefill, c.MaxBatch)
+	return c
+}
+
+// Validate names the first field that is out of its limits, with the limit.
+func (c *Config) Validate() error {
+	if !slices.Contains(policyNames, c.Policy) {
+		return fmt.Errorf("sched: Policy is %q; it must be one of %q", c.Policy, policyNames)
+	}
+	ints := []struct {
+		name      string
+		v, lo, hi int
+	}{
+		{"MaxRunning", c.MaxRunning, 1, 4096},
+		{"Cells", c.Cells, 2, 1 << 30},
+		{"MaxBatch", c.MaxBatch, min(c.MaxRunning, 2), 1 << 24},
+		{"MaxQueue", c.MaxQueue, 0, 1 << 24},
+		{"Limits[Interactive].MaxRunning", c.Limits[Interactive].MaxRunning, 0, 4096},
+		{"Limits[Interactive].MaxQueue", c.Limits[Interactive].MaxQueue, 0, 1 << 24},
+		{"Limits[Background].MaxRunning", c.Limits[Background].MaxRunning, 0, 4096},
+		{"Limits[Background].MaxQueue", c.Limits[Background].MaxQueue, 0, 1 << 24},
+		{"StartBudget", c.StartBudget, 0, 1 << 24},
+		{"MinPrefill", c.MinPrefill, 0, 1 << 24},
+		{"MaxHeld", c.MaxHeld, 0, 1 << 16},
+		{"DecodeReserve", c.DecodeReserve, -1, 1 << 24},
+	}
+	for _, f := range ints {
+		if f.v < f.lo || f.v > f.hi {
+			return fmt.Errorf("sched: %s is %d; it must be %d…%d", f.name, f.v, f.lo, f.hi)
+		}
+	}
+	times := []struct {
+		name string
+		v    time.Duration
+	}{
+		{"TickBudget", c.TickBudget}, {"SoloBudget", c.SoloBudget}, {"Guard", c.Guard},
+		{"BackgroundEvery", c.BackgroundEvery}, {"PauseGrace", c.PauseGrace},
+	}
+	for _, f := range times {
+		if f.v < 0 || f.v > time.Hour {
+			return fmt.Errorf("sched: %s is %v; it must be 0…1h", f.name, f.v)
+		}
+	}
+	if l := c.Limits[Background]; c.Policy == "stock" && l != (ClassLimits{}) {
+		return fmt.Errorf("sched: Limits[Background] is %+v; policy stock knows no classes and could not keep it", l)
+	}
+	return nil
+}
+
+// Room is how many tokens a request with this prompt may generate at most: ≤ 0 when the prompt does not fit.
+// The scheduler cuts Event.MaxTokens to it; the caller finishes the request with ReasonLength there.
+func (c *Config) Room(prompt int) int { return c.Cells - prompt }

@@ -1,0 +1,2 @@
+// Package sched decides what each decode step computes.
+package sched

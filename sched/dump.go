@@ -1,0 +1,156 @@
+package sched
+
+import (
+	"strconv"
+	"time"
+)
+
+var classNames = [NumClasses]string{"interactive", "background"}
+
+// String is the class's name, as clients and metrics spell it.
+func (c Class) String() string {
+	if c < NumClasses {
+		return classNames[c]
+	}
+	return "class" + strconv.Itoa(int(c))
+}
+
+var stateNames = [...]string{"queued", "prefill", "think", "output", "done", "failed"}
+
+// String is the state's name in lower case.
+func (s State) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return "state" + strconv.Itoa(int(s))
+}
+
+var outcomeNames = [...]string{"ok", "aborted", "kvfull", "failed"}
+
+// String is the outcome's name in a trace.
+func (o Outcome) String() string {
+	if int(o) < len(outcomeNames) {
+		return outcomeNames[o]
+	}
+	return "outcome" + strconv.Itoa(int(o))
+}
+
+var sliceNames = [...]string{"prefill", "decode"}
+
+// String is the kind's name in a trace.
+func (k SliceKind) String() string {
+	if int(k) < len(sliceNames) {
+		return sliceNames[k]
+	}
+	return "slice" + strconv.Itoa(int(k))
+}
+
+// String is Append's text.
+func (p *Plan) String() string { return string(p.Append(nil, "")) }
+
+// Append appends the plan as lines of text, each after the prefix: one line for the step, then one for every
+// release, rejection, slice and wait, in the order in which they are carried out. Equal plans have equal text;
+// it does not allocate when dst has room.
+//
+//	plan tokens=13 decode=1 prefill=12 budget=64 reason=served
+//	release 3 seq=2 reason=stop final
+//	reject 9 reason=queue_full retry_after=1.2s
+//	decode 1 seq=0 at=12 row=0 reason=decode
+//	prefill 2 seq=1 at=0 n=12 row=12 reason=prefill_rest
+//	waiting interactive reason=wait_sequence
+//	wake at=2s
+func (p *Plan) Append(dst []byte, prefix string) []byte {
+	num := func(key string, v int) {
+		dst = append(dst, key...)
+		dst = strconv.AppendInt(dst, int64(v), 10)
+	}
+	why := func(r Reason) {
+		dst = append(dst, " reason="...)
+		dst = append(dst, r.String()...)
+	}
+	line := func(verb string, id ReqID) {
+		dst = append(dst, prefix...)
+		dst = append(dst, verb...)
+		dst = strconv.AppendUint(dst, uint64(id), 10)
+	}
+	dst = append(dst, prefix...)
+	num("plan tokens=", p.Tokens)
+	num(" decode=", p.DecodeTokens)
+	num(" prefill=", p.PrefillTokens)
+	num(" budget=", p.Budget)
+	why(p.Reason)
+	if p.PrefillHeld {
+		dst = append(dst, " held"...)
+	}
+	dst = append(dst, '\n')
+	for i := range p.Release {
+		r := &p.Release[i]
+		line("release ", r.Req)
+		num(" seq=", int(r.Seq))
+		why(r.Reason)
+		if r.Final {
+			dst = append(dst, " final"...)
+		}
+		dst = append(dst, '\n')
+	}
+	for i := range p.Reject {
+		r := &p.Reject[i]
+		line("reject ", r.Req)
+		why(r.Reason)
+		if r.RetryAfter > 0 {
+			dst = append(dst, " retry_after="...)
+			dst = appendDuration(dst, r.RetryAfter)
+		}
+		dst = append(dst, '\n')
+	}
+	for i := range p.Batch {
+		s := &p.Batch[i]
+		line(sliceVerbs[s.Kind], s.Req)
+		num(" seq=", int(s.Seq))
+		num(" at=", s.Start)
+		if s.Kind == SlicePrefill {
+			num(" n=", s.N)
+		}
+		if s.Row >= 0 {
+			num(" row=", s.Row)
+		}
+		why(s.Reason)
+		dst = append(dst, '\n')
+	}
+	for class, r := range p.Waiting {
+		if r != ReasonNone {
+			dst = append(dst, prefix...)
+			dst = append(dst, "waiting "...)
+			dst = append(dst, classNames[class]...)
+			why(r)
+			dst = append(dst, '\n')
+		}
+	}
+	if p.WakeAt > 0 {
+		dst = append(dst, prefix...)
+		dst = append(dst, "wake at="...)
+		dst = appendDuration(dst, time.Duration(p.WakeAt))
+		dst = append(dst, '\n')
+	}
+	return dst
+}
+
+var sliceVerbs = [...]string{"prefill ", "decode "}
+
+// appendDuration writes d exactly, in the largest unit that divides it: ns, us, ms or s. time.ParseDuration
+// reads it back.
+func appendDuration(dst []byte, d time.Duration) []byte {
+	unit := "ns"
+	switch {
+	case d == 0:
+		unit = "s"
+	case d%time.Second == 0:
+		d, unit = d/time.Second, "s"
+	case d%time.Millisecond == 0:
+		d, unit = d/time.Millisecond, "ms"
+	case d%time.Microsecond == 0:
+		d, unit = d/time.Microsecond, "us"
+	}
+	dst = strconv.AppendInt(dst, int64(d), 10)
+	return append(dst, unit...)
+}

@@ -1,0 +1,156 @@
+package sched
+
+import (
+	"slices"
+	"time"
+)
+
+// policy decides what a step computes and in which order requests come. Everything else (states, sequences,
+// cells, rows, who may be preempted) is the scheduler's and the same for all policies.
+type policy interface {
+	// lane is where a request of this class and owner queues: requests of one lane go first come first
+	// served, lanes of one class share by computed tokens, and Interactive goes before Background. A policy
+	// that ignores a distinction maps it away.
+	lane(Class, uint32) (Class, uint32)
+	// fill adds slices to the batch. It is called when at least one request can run and must then add a slice.
+	fill(*builder)
+	// observe learns from a step whose batch was computed.
+	observe(p *Plan, took time.Duration)
+	// targets are the token budgets of a step with prompt work, beside running answers and alone.
+	targets() (shared, solo int)
+}
+
+func newPolicy(cfg *Config) policy {
+	if cfg.Policy == "stock" {
+		return newStock(cfg)
+	}
+	return newUMA(cfg)
+}
+
+// builder is a batch under construction. Its methods keep what no policy may break: the sum of the slices stays
+// within Config.MaxBatch, every slice has its cells, and each Row is exact.
+type builder struct {
+	s        *Scheduler
+	left     int // tokens the batch has room for
+	cells    int // cells not spoken for
+	runnable int // running requests that are not paused
+	unserved int // of these, those without a slice so far: a cell each is kept for them
+}
+
+// decode adds the next token of r, which must be decoding and not paused. It reports false when the batch is full.
+func (b *builder) decode(r *request, why Reason) bool {
+	if b.left == 0 || b.cells == 0 {
+		return false
+	}
+	b.add(r, 1, SliceDecode, why)
+	return true
+}
+
+// prefill adds up to n tokens of r's history, which must be in Prefill and not paused, and returns how many.
+// why says what n stands for; the builder puts its own reason where it had to cut deeper.
+func (b *builder) prefill(r *request, n int, why Reason) int {
+	if left := r.left(); n >= left {
+		n, why = left, ReasonPrefillRest
+	}
+	if n > b.left {
+		n, why = b.left, ReasonPrefillBatch
+	}
+	if spare := b.cells - (b.unserved - 1); n > spare {
+		n, why = spare, ReasonPrefillCells
+	}
+	if n <= 0 {
+		return 0
+	}
+	b.add(r, n, SlicePrefill, why)
+	return n
+}
+
+func (b *builder) add(r *request, n int, kind SliceKind, why Reason) {
+	s := b.s
+	p := &s.plan
+	sl := Slice{Req: r.id, Seq: r.seq, Start: r.computed, N: n, Row: -1, Kind: kind, Reason: why}
+	p.Tokens += n
+	if n == r.left() {
+		sl.Row = p.Tokens - 1
+	}
+	if kind == SliceDecode {
+		p.DecodeTokens += n
+	} else {
+		p.PrefillTokens += n
+	}
+	p.Batch = append(p.Batch, sl)
+	s.batch = append(s.batch, r)
+	s.count[why]++
+	r.reason = why
+	r.lastStep = s.step
+	b.left -= n
+	b.cells -= n
+	b.unserved--
+}
+
+// decodeAll adds one token of each decoding request, in the order they were let in. When there are more than
+// limit, those whose turn was longest ago go first: each waits at most ⌈decoding/limit⌉ steps between tokens.
+func (b *builder) decodeAll(order []*request, limit int) {
+	why := ReasonDecode
+	if len(order) > limit {
+		slices.SortFunc(order, func(a, b *request) int {
+			switch {
+			case a.lastStep != b.lastStep:
+				return cmp(a.lastStep, b.lastStep)
+			default:
+				return cmp(a.rank, b.rank)
+			}
+		})
+		order, why = order[:limit], ReasonDecodeTurn
+	}
+	for _, r := range order {
+		if !b.decode(r, why) {
+			return
+		}
+	}
+}
+
+// split appends the running requests that can run to dec and pre, in the order they were let in.
+func (b *builder) split(dec, pre []*request) (d, p []*request) {
+	for _, r := range b.s.running {
+		switch {
+		case r.paused:
+		case r.decoding():
+			dec = append(dec, r)
+		default:
+			pre = append(pre, r)
+		}
+	}
+	return dec, pre
+}
+
+// whyNotMore is the plan's reason when the policy itself set no limit.
+func (b *builder) whyNotMore() Reason {
+	switch {
+	case b.unserved == 0 && b.cut() == ReasonNone:
+		return ReasonServed
+	case b.left == 0:
+		return ReasonBatch
+	}
+	return ReasonCells
+}
+
+// cut is why a prompt got less than all, or ReasonNone.
+func (b *builder) cut() Reason {
+	for i := range b.s.plan.Batch {
+		if sl := &b.s.plan.Batch[i]; sl.Row < 0 {
+			return sl.Reason
+		}
+	}
+	return ReasonNone
+}
+
+func cmp[T uint64 | int64 | Instant](a, b T) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}

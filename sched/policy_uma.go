@@ -1,0 +1,203 @@
+package sched
+
+import (
+	"slices"
+	"time"
+)
+
+// uma keeps answers smooth while prompts are computed.
+//
+// Rule: in each step
+//  1. every running answer gets one token;
+//  2. prompts drain the rest of the step's token budget in chunks: interactive ones first, those before their
+//     first token first, then the owner for whom less was computed, then the earlier wished first token, then
+//     round-robin; in every 8th such step the one that was served longest ago goes before all;
+//  3. the budget moves with the measured time of such steps toward Config.TickBudget while answers run, and
+//     toward Config.SoloBudget while none does;
+//  4. the guard: when an interactive answer's newest token came later than its target (Event.TargetTBT, else
+//     Config.Guard), prompts are left out of the step.
+//
+// It optimises: the time between the tokens of an answer, then the time to a first token.
+// It gives up: some prompt throughput, because small chunks cost more per token; and it reacts to steps that
+// were too long instead of predicting them, so the first steps of a storm can be.
+// Do not use it for work without anybody waiting: `stock` computes more prompt tokens a second.
+//
+// Bounds:
+//   - An answer gets a token every step; with more answers than rows, every ⌈answers/(MaxBatch − reserve)⌉
+//     steps, where reserve = min(MinPrefill, MaxBatch/2) rows are kept for a prompt that waits.
+//   - Prompts are held at most MaxHeld steps in a row. So of MaxHeld+1 steps at least one computes
+//     min(MinPrefill, MaxBatch/2) prompt tokens, or what is left of them, or of the free cells.
+//   - A prompt that has a sequence gets tokens at least once in 8 × MaxRunning steps that are not held.
+type uma struct {
+	cfg      *Config
+	shared   pace       // while answers run
+	solo     pace       // while none does
+	held     int        // steps in a row that the guard held prompts back
+	turn     int        // steps with several prompts since the one served longest ago went first
+	dec, pre []*request // scratch
+}
+
+// turnEvery is every how many steps the prompt that was served longest ago goes first.
+const turnEvery = 8
+
+func newUMA(cfg *Config) *uma {
+	return &uma{
+		cfg:    cfg,
+		shared: newPace(cfg.TickBudget, cfg.StartBudget, cfg.MinPrefill, cfg.MaxBatch),
+		solo:   newPace(cfg.SoloBudget, cfg.StartBudget, cfg.MinPrefill, cfg.MaxBatch),
+		dec:    make([]*request, 0, cfg.MaxRunning),
+		pre:    make([]*request, 0, cfg.MaxRunning),
+	}
+}
+
+func (p *uma) lane(c Class, owner uint32) (Class, uint32) { return c, owner }
+
+func (p *uma) targets() (shared, solo int) { return p.shared.size(), p.solo.size() }
+
+func (p *uma) fill(b *builder) {
+	p.dec, p.pre = b.split(p.dec[:0], p.pre[:0])
+	plan := &b.s.plan
+	hold, floor := p.guard(b.s.now)
+	limit := p.cfg.MaxBatch
+	if !hold {
+		limit -= p.reserved()
+	}
+	b.decodeAll(p.dec, limit)
+	if len(p.pre) == 0 {
+		plan.Budget = max(p.shared.size(), plan.DecodeTokens)
+		plan.Reason = b.whyNotMore()
+		return
+	}
+	if hold {
+		plan.Budget, plan.PrefillHeld, plan.Reason = plan.DecodeTokens, true, ReasonGuard
+		return
+	}
+	why, rest := ReasonPrefillTick, 0
+	switch {
+	case floor:
+		why, rest = ReasonPrefillFloor, p.reserve()
+	case len(p.dec) > 0:
+		rest = max(p.shared.size()-plan.DecodeTokens, p.reserve())
+	default:
+		rest = p.solo.size()
+	}
+	rest = min(rest, b.left)
+	plan.Budget = plan.DecodeTokens + rest
+	p.sort()
+	for _, r := range p.pre {
+		if rest == 0 {
+			break
+		}
+		rest -= b.prefill(r, rest, why)
+	}
+	switch {
+	case rest > 0 || b.left == 0:
+		plan.Reason = b.whyNotMore()
+	case floor:
+		plan.Reason = ReasonGuard
+	case b.unserved > 0 || b.cut() != ReasonNone:
+		plan.Reason = ReasonBudget
+	default:
+		plan.Reason = ReasonServed
+	}
+}
+
+// reserve is the prompt tokens that a step with room for prompts always offers.
+func (p *uma) reserve() int { return min(p.cfg.MinPrefill, max(1, p.cfg.MaxBatch/2)) }
+
+// reserved is how many rows of this step are kept from answers, because prompts will take them.
+func (p *uma) reserved() int {
+	n := 0
+	for _, r := range p.pre {
+		if n += r.left(); n >= p.reserve() {
+			return p.reserve()
+		}
+	}
+	return n
+}
+
+// guard reports whether prompts are left out of this step because an answer is late, or, when they were left
+// out long enough, that they get the smallest chunk.
+func (p *uma) guard(now Instant) (hold, floor bool) {
+	if p.cfg.Guard == 0 || len(p.pre) == 0 {
+		p.held = 0
+		return false, false
+	}
+	late := false
+	for _, r := range p.dec {
+		if r.flow.class != Interactive || !r.emitted {
+			continue
+		}
+		target := int64(p.cfg.Guard)
+		if r.tbt > 0 {
+			target = r.tbt
+		}
+		if max(int64(now-r.lastEmit), r.lastGap) > target {
+			late = true
+			break
+		}
+	}
+	switch {
+	case !late:
+		p.held = 0
+		return false, false
+	case p.held >= p.cfg.MaxHeld:
+		p.held = 0
+		return false, true
+	}
+	p.held++
+	return true, false
+}
+
+// sort orders the prompts of this step.
+func (p *uma) sort() {
+	if len(p.pre) < 2 {
+		return
+	}
+	slices.SortFunc(p.pre, comparePrompts)
+	if p.turn++; p.turn < turnEvery {
+		return
+	}
+	p.turn = 0
+	first := 0
+	for i, r := range p.pre {
+		if o := p.pre[first]; r.lastStep < o.lastStep || r.lastStep == o.lastStep && r.rank < o.rank {
+			first = i
+		}
+	}
+	r := p.pre[first]
+	copy(p.pre[1:first+1], p.pre[:first])
+	p.pre[0] = r
+}
+
+func comparePrompts(a, b *request) int {
+	af, bf := a.flow, b.flow
+	switch {
+	case af.class != bf.class:
+		return int(af.class) - int(bf.class)
+	case (a.generated > 0) != (b.generated > 0):
+		if a.generated > 0 {
+			return 1
+		}
+		return -1
+	case af.vt != bf.vt:
+		return cmp(af.vt, bf.vt)
+	case a.deadline != b.deadline:
+		return cmp(a.deadline, b.deadline)
+	case a.lastStep != b.lastStep:
+		return cmp(a.lastStep, b.lastStep)
+	}
+	return cmp(a.rank, b.rank)
+}
+
+func (p *uma) observe(plan *Plan, took time.Duration) {
+	if plan.PrefillTokens == 0 || plan.Reason == ReasonCells {
+		return
+	}
+	limited := plan.Reason == ReasonBudget
+	if plan.DecodeTokens > 0 {
+		p.shared.observe(plan.Tokens, limited, took)
+	} else {
+		p.solo.observe(plan.Tokens, limited, took)
+	}
+}

@@ -1,0 +1,175 @@
+package sched
+
+import "math"
+
+// request is one generation's whole record. Records are reused: id is 0 while one lies in the free list, and
+// no ReqID of a live request is 0.
+type request struct {
+	id   ReqID
+	flow *flow // whose request it is; its class too
+
+	// rank orders requests for life: in one class, the smaller one never gives up cells for the larger one. It
+	// is the arrival number, until a pause costs the request its place.
+	rank     uint64
+	state    State // Queued … Output; a finalised request has no record
+	phase    State // Think or Output: what it decodes after Prefill
+	thought  bool  // its think block has ended. Invariant: thought implies phase Output
+	paused   bool
+	pausedAt Instant // valid while paused
+
+	prompt    int // tokens
+	max       int // most tokens it may generate. Invariant: prompt + max ≤ Config.Cells
+	generated int // tokens fed back by EvToken
+	computed  int // cells it holds. Invariant: 0 ≤ computed ≤ prompt + generated; 0 without a sequence
+	charged   int // tokens of its history its flow was charged for: computing them again is free
+
+	// Invariant: seq ≥ 0 exactly in Prefill, Think and Output.
+	seq      int32
+	started  bool // had a sequence once: it is no longer bound by MaxQueue and never rejected
+	yielded  bool // made way for an interactive request once, and does not have to again
+	awaiting bool // its row was computed: EvToken, EvFinish or EvCancel must follow in the same list of events
+
+	deadline Instant // wished time of the first token; math.MaxInt64 = none
+	tbt      int64   // wished ns between tokens, 0 = none and no guard
+	lastEmit Instant // time of the newest token; valid while emitted
+	lastGap  int64   // ns between the newest two tokens; 0 after a break that was not the scheduler's doing
+	emitted  bool
+
+	lastStep uint64 // Scheduler.step that computed something for it last: round-robin order
+	reason   Reason // its newest decision
+
+	prev, next *request // in its flow's queue
+	queued     bool     // is in its flow's queue: Queued and not paused
+}
+
+const never = Instant(math.MaxInt64)
+
+// history is how many tokens must be in the KV pool before its next one can be sampled.
+func (r *request) history() int { return r.prompt + r.generated }
+
+// left is how many of them still have to be computed, ≥ 1 while it runs.
+func (r *request) left() int { return r.history() - r.computed }
+
+// footprint is the cells it is expected to hold soon: its history and a little growth.
+func (r *request) footprint(reserve int) int { return r.history() + min(reserve, r.max-r.generated) }
+
+// owed is how many tokens of its prompt its flow will still be charged for.
+func (r *request) owed() int64 { return int64(max(0, r.prompt-r.charged)) }
+
+func (r *request) decoding() bool { return r.state == Think || r.state == Output }
+
+// before reports whether a outranks b: b gives up its cells before a does.
+func before(a, b *request) bool {
+	if a.paused != b.paused {
+		return b.paused
+	}
+	if a.flow.class != b.flow.class {
+		return a.flow.class < b.flow.class
+	}
+	return a.rank < b.rank
+}
+
+// newRequest takes a record from the free list.
+func (s *Scheduler) newRequest() *request {
+	if n := len(s.free); n > 0 {
+		r := s.free[n-1]
+		s.free = s.free[:n-1]
+		return r
+	}
+	return new(request)
+}
+
+// lookup finds a live request, or nil. Tokens come in the order of the batch, so the next row's request is
+// tried first: a map of 256 streams costs more than the rest of a step.
+func (s *Scheduler) lookup(id ReqID) *request {
+	for s.cursor < len(s.batch) {
+		r := s.batch[s.cursor]
+		if r == nil || s.plan.Batch[s.cursor].Row < 0 {
+			s.cursor++
+			continue
+		}
+		if r.id == id {
+			s.cursor++
+			return r
+		}
+		break
+	}
+	return s.requests[id]
+}
+
+// takeSeq returns the lowest free sequence id, or -1.
+func (s *Scheduler) takeSeq() int32 {
+	for i, used := range s.seqs {
+		if !used {
+			s.seqs[i] = true
+			return int32(i)
+		}
+	}
+	return -1
+}
+
+// leave takes r's sequence and cells away and says so in the plan.
+func (s *Scheduler) leave(r *request, why Reason, final bool) {
+	s.plan.Release = append(s.plan.Release, Release{Req: r.id, Seq: r.seq, Reason: why, Final: final})
+	s.count[why]++
+	r.reason = why
+	if r.seq < 0 {
+		return
+	}
+	s.seqs[r.seq] = false
+	r.seq = -1
+	s.live -= r.computed
+	r.computed = 0
+	for i, o := range s.running {
+		if o == r {
+			s.running = append(s.running[:i], s.running[i+1:]...)
+			break
+		}
+	}
+	s.byClass[r.flow.class].running--
+	r.flow.pending -= r.owed()
+	s.flows[r.flow.class].fix(r.flow)
+	for i, o := range s.batch {
+		if o == r {
+			s.batch[i] = nil
+		}
+	}
+}
+
+// finalise ends r for good.
+func (s *Scheduler) finalise(r *request, why Reason) {
+	wasRunning := r.seq >= 0
+	s.unqueue(r)
+	s.leave(r, why, true)
+	if wasRunning {
+		s.finishes.add(s.now)
+	}
+	s.forget(r)
+}
+
+// forget drops r's record.
+func (s *Scheduler) forget(r *request) {
+	if r.paused {
+		s.paused--
+	}
+	delete(s.requests, r.id)
+	f := r.flow
+	*r = request{}
+	s.free = append(s.free, r)
+	s.closeFlow(f)
+}
+
+// preempt sends r back to its queue: its tokens become a prompt that is computed again.
+func (s *Scheduler) preempt(r *request, why Reason) {
+	s.preemptions++
+	s.leave(r, why, false)
+	r.state = Queued
+	r.emitted, r.lastGap = false, 0
+	if r.paused {
+		// Whoever took its place must not lose it again to the same request when its client reads on.
+		s.rank++
+		r.rank = s.rank
+		return
+	}
+	s.requeue(r)
+}

@@ -1,0 +1,257 @@
+package sched
+
+import (
+	"fmt"
+	"time"
+)
+
+// Scheduler decides what each decode step computes. It is a value machine: Step is a function of what New was
+// given and of the (now, events) pairs before it. It is owned by one goroutine.
+type Scheduler struct {
+	cfg    Config // defaults filled in
+	policy policy
+
+	now  Instant
+	step uint64 // counts Steps
+	plan Plan
+
+	// requests holds every live request; running those with a sequence, in the order they were let in.
+	requests map[ReqID]*request
+	running  []*request
+	free     []*request // records to reuse
+	seqs     []bool     // sequence id → taken
+	rank     uint64     // the newest rank given
+	paused   int        // live requests that are paused
+
+	flowOf  map[flowKey]*flow
+	flows   [NumClasses]flowHeap
+	byClass [NumClasses]classState
+
+	// batch[i] is the request of plan.Batch[i], nil once it has ended. Both are kept until the outcome arrived.
+	batch     []*request
+	cursor    int // next row that lookup expects a token for
+	owedStep  bool
+	owedToken int // rows of a good step whose requests were not heard of yet
+
+	// live + free == cfg.Cells, where free is computed from live. Invariant: live is the sum of running[i].computed.
+	live int
+	// lost is how many cells the pool seems to lack: learned from StepKVFull, halved now and then.
+	lost     int
+	good     int // StepOK since lost was last halved
+	kvTokens int // tokens of the batch for which no cell was free in the step before; 0 = it was not so
+
+	arrived  []arrival // of this Step
+	rejected int       // requests rejected since a place in the queue came free
+	draining bool
+
+	tick        average // of every step
+	finishes    rate    // of running requests
+	preemptions uint64
+	guardSkips  uint64
+	ignored     uint64
+	count       [numReasons]uint64
+}
+
+// classState are one class's counters.
+type classState struct {
+	queued   int     // in the flows' queues
+	fresh    int     // of queued: never started
+	running  int     // with a sequence
+	members  int     // live requests
+	vnow     int64   // see virtualNow
+	servedAt Instant // when the class last got a sequence, or began to wait
+}
+
+// arrival names a request that came in this Step; its record may have been given to another one meanwhile.
+type arrival struct {
+	r  *request
+	id ReqID
+}
+
+// New returns a scheduler without requests. The error is Validate's.
+func New(cfg Config) (*Scheduler, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	s := &Scheduler{
+		cfg:      cfg,
+		requests: make(map[ReqID]*request),
+		running:  make([]*request, 0, cfg.MaxRunning),
+		seqs:     make([]bool, cfg.MaxRunning),
+		flowOf:   make(map[flowKey]*flow),
+		batch:    make([]*request, 0, cfg.MaxRunning),
+	}
+	s.plan.Batch = make([]Slice, 0, cfg.MaxRunning)
+	s.plan.Release = make([]Release, 0, cfg.MaxRunning)
+	s.policy = newPolicy(&s.cfg)
+	return s, nil
+}
+
+// Config is what the scheduler works with, defaults filled in.
+func (s *Scheduler) Config() Config { return s.cfg }
+
+// Step takes what happened since the Step before and says what to do next. The package comment lists what the
+// caller owes in return. now must not go back (an earlier one is read as the same). Step panics when the
+// caller broke the contract; the message names the request.
+func (s *Scheduler) Step(now Instant, in []Event) Plan {
+	s.now = max(s.now, now)
+	s.step++
+	s.plan.Release, s.plan.Reject = s.plan.Release[:0], s.plan.Reject[:0]
+	for i := range in {
+		s.apply(&in[i])
+	}
+	s.settle()
+	s.relieve()
+	s.admit()
+	s.refuse()
+	s.fill()
+	if invariantsEnabled {
+		if err := s.check(); err != nil {
+			panic("sched: invariant broken after Step: " + err.Error())
+		}
+	}
+	return s.plan
+}
+
+// settle holds the caller to its word and clears the plan before.
+func (s *Scheduler) settle() {
+	if s.owedStep {
+		panic("sched: no EvStep for the batch of the plan before")
+	}
+	if s.owedToken > 0 {
+		for _, r := range s.batch {
+			if r != nil && r.awaiting {
+				panic(fmt.Sprintf("sched: no EvToken, EvFinish or EvCancel for the row of request %d", r.id))
+			}
+		}
+	}
+	s.owedToken = 0
+	clear(s.batch)
+	s.batch = s.batch[:0]
+	s.cursor = 0
+	s.plan = Plan{Release: s.plan.Release, Reject: s.plan.Reject, Batch: s.plan.Batch[:0]}
+}
+
+// fill lets the policy build the batch and says how the step came out.
+func (s *Scheduler) fill() {
+	b := builder{s: s, left: s.cfg.MaxBatch, cells: s.capacity() - s.live}
+	for _, r := range s.running {
+		if !r.paused {
+			b.runnable++
+		}
+	}
+	b.unserved = b.runnable
+	s.plan.Reason = ReasonIdle
+	s.plan.Budget = s.cfg.MaxBatch
+	if b.runnable > 0 {
+		s.policy.fill(&b)
+	}
+	s.owedStep = len(s.plan.Batch) > 0
+	s.count[s.plan.Reason]++
+	if s.plan.PrefillHeld {
+		s.guardSkips++
+	}
+	if !s.owedStep {
+		s.plan.WakeAt = s.wakeAt()
+	}
+}
+
+// wakeAt is when waiting alone changes something: a paused request's grace ends while another waits.
+func (s *Scheduler) wakeAt() Instant {
+	if s.byClass[Interactive].queued+s.byClass[Background].queued == 0 {
+		return 0
+	}
+	at := never
+	for _, r := range s.running {
+		if r.paused {
+			at = min(at, r.pausedAt.Add(s.cfg.PauseGrace))
+		}
+	}
+	if at == never {
+		return 0
+	}
+	return at
+}
+
+// Stats are the gauges after the newest Step.
+func (s *Scheduler) Stats() Stats {
+	st := Stats{
+		QueuedInteractive: s.byClass[Interactive].queued,
+		QueuedBackground:  s.byClass[Background].queued,
+		Paused:            s.paused,
+		LiveCells:         s.live,
+		FreeCells:         s.cfg.Cells - s.live,
+		LostCells:         min(s.lost, s.cfg.Cells-s.live),
+		TickEWMA:          s.tick.duration(),
+		Preemptions:       s.preemptions,
+		GuardSkips:        s.guardSkips,
+		Ignored:           s.ignored,
+	}
+	for _, r := range s.running {
+		if r.decoding() {
+			st.Decoding++
+		} else {
+			st.Prefilling++
+		}
+	}
+	st.BudgetTarget, st.SoloTarget = s.policy.targets()
+	return st
+}
+
+// Count is how often a decision was made for this reason since New.
+func (s *Scheduler) Count(why Reason) uint64 {
+	if why >= numReasons {
+		return 0
+	}
+	return s.count[why]
+}
+
+// Why tells where a live request is and the reason of the newest decision about it. ok is false for one that
+// has ended or never was.
+func (s *Scheduler) Why(id ReqID) (state State, why Reason, ok bool) {
+	r := s.requests[id]
+	if r == nil {
+		return 0, ReasonNone, false
+	}
+	if r.state != Queued {
+		return r.state, r.reason, true
+	}
+	switch h := s.flows[r.flow.class]; {
+	case r.paused:
+		return Queued, ReasonWaitPaused, true
+	case len(h) > 0 && h[0].head == r && s.plan.Waiting[r.flow.class] != ReasonNone:
+		return Queued, s.plan.Waiting[r.flow.class], true
+	}
+	return Queued, ReasonWaitTurn, true
+}
+
+// average is an exponentially weighted moving average; 0 before the first sample.
+type average struct {
+	value float64
+	any   bool
+}
+
+func (a *average) add(x, weight float64) {
+	if !a.any {
+		a.value, a.any = x, true
+		return
+	}
+	a.value += weight * (x - a.value)
+}
+
+func (a *average) duration() time.Duration { return time.Duration(a.value) }
+
+// rate measures how far apart things happen.
+type rate struct {
+	gap  average // ns
+	last Instant
+	any  bool
+}
+
+func (r *rate) add(now Instant) {
+	if r.any {
+		r.gap.add(float64(now-r.last), 0.2)
+	}
+	r.last, r.any = now, true
+}
