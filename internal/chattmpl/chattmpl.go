@@ -1,0 +1,144 @@
+// Package chattmpl renders a conversation as the text a model was trained on, with the chat template the model's
+// file carries, and says beforehand what that template will do to a cache of past turns.
+//
+// A template is a Jinja program written by whoever made the model file. It runs in internal/jinja, which bounds
+// its time, memory and output; what clients write is only ever a value to it, never code. The variables and
+// functions a template sees are those of Hugging Face's apply_chat_template: messages, add_generation_prompt,
+// bos_token, eos_token, tools and documents (none unless given), raise_exception, strftime_now, and whatever
+// Input.Extra adds (enable_thinking and the like).
+//
+// Nothing here guesses: a template that cannot run is an error naming its line, not a reason to format the
+// conversation some other way.
+package chattmpl
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/uma-serve/uma-serve/internal/jinja"
+)
+
+var (
+	// ErrTemplate: the template is at fault, whatever the conversation. The text names the line and what to do.
+	ErrTemplate = errors.New("chat template cannot be run")
+	// ErrRefused: the template refused this conversation (roles that must alternate, a system message it has no
+	// place for). The text is the template author's.
+	ErrRefused = errors.New("the model's chat template refused the conversation")
+	// ErrTooLarge: rendering went beyond what a template is allowed, in time, memory or output.
+	ErrTooLarge = errors.New("chat template went beyond its limits")
+)
+
+const advice = `send "prompt" instead of "messages", or use a model file with a corrected template`
+
+// Message is one turn. Empty ReasoningContent is left out; a template can tell.
+type Message struct {
+	Role             string // "system", "user", "assistant", "tool", or what else the template knows
+	Content          string
+	ReasoningContent string         // past thinking, where the client kept it apart from the answer
+	Extra            map[string]any // further fields (tool_calls, name), JSON-like values
+}
+
+// Input is what one rendering gets.
+type Input struct {
+	Messages            []Message
+	AddGenerationPrompt bool   // end with the opening of an assistant turn
+	BOS, EOS            string // bos_token, eos_token
+	// Extra are further variables. They cannot replace the ones above.
+	Extra map[string]any
+	// Now is what strftime_now formats; zero means the time of the call.
+	Now time.Time
+}
+
+// Template is a compiled chat template. It is immutable; all methods are safe for concurrent use.
+type Template struct {
+	tmpl   *jinja.Template
+	source string
+	// parts: the template loops over a message's content as a list of typed parts and shows nothing of a plain
+	// string, so contents are handed over as [{"type": "text", "text": …}].
+	parts bool
+}
+
+// Compile parses a template and tries it on one user message, so that one that cannot work at all is found when
+// the model is loaded and not with the first request. The error wraps ErrTemplate.
+func Compile(template string) (*Template, error) {
+	tmpl, err := jinja.Compile(template)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w; %s", ErrTemplate, err, advice)
+	}
+	t := &Template{tmpl: tmpl, source: template}
+	const probe = "uma-probe-7d1f"
+	in := Input{Messages: []Message{{Role: "user", Content: probe}}, AddGenerationPrompt: true}
+	plain, plainErr := t.Render(in)
+	if strings.Contains(plain, probe) {
+		return t, nil
+	}
+	t.parts = true
+	if listed, err := t.Render(in); err == nil && strings.Contains(listed, probe) {
+		return t, nil
+	}
+	t.parts = false
+	switch {
+	case plainErr == nil:
+		return nil, fmt.Errorf("%w: it leaves out the content of a user message; %s", ErrTemplate, advice)
+	case !errors.Is(plainErr, ErrRefused):
+		return nil, plainErr
+	}
+	return t, nil // refuses a lone user message: some conversation may still suit it
+}
+
+// Render renders a conversation. Errors wrap ErrTemplate, ErrRefused or ErrTooLarge.
+func (t *Template) Render(in Input) (string, error) {
+	vars := map[string]any{"tools": nil, "documents": nil}
+	maps.Copy(vars, in.Extra)
+	size := 0
+	messages := make([]any, len(in.Messages))
+	for i, m := range in.Messages {
+		size += len(m.Content) + len(m.ReasoningContent)
+		messages[i] = t.message(m)
+	}
+	vars["messages"] = messages
+	vars["add_generation_prompt"] = in.AddGenerationPrompt
+	vars["bos_token"], vars["eos_token"] = in.BOS, in.EOS
+	now := in.Now
+	if now.IsZero() {
+		now = time.Now()
+	}
+	// A conversation of any size gets through: a template may look at each byte dozens of times, at each message
+	// hundreds.
+	limits := jinja.DefaultLimits
+	limits.Bytes += 64 * size
+	limits.Output += 4 * size
+	limits.Steps += 1000 * len(in.Messages)
+	out, err := t.tmpl.Render(vars, limits, now)
+	var raised *jinja.Raised
+	switch {
+	case err == nil:
+		return out, nil
+	case errors.As(err, &raised):
+		return "", fmt.Errorf("%w: %s", ErrRefused, raised.Message)
+	case errors.Is(err, jinja.ErrLimit):
+		return "", fmt.Errorf("%w: %w; %s", ErrTooLarge, err, advice)
+	}
+	return "", fmt.Errorf("%w: %w; %s", ErrTemplate, err, advice)
+}
+
+func (t *Template) message(m Message) *jinja.Dict {
+	var content any = m.Content
+	if t.parts {
+		content = []any{jinja.NewDict("type", "text", "text", m.Content)}
+	}
+	pairs := []any{"role", m.Role, "content", content}
+	if m.ReasoningContent != "" {
+		pairs = append(pairs, "reasoning_content", m.ReasoningContent)
+	}
+	for _, k := range slices.Sorted(maps.Keys(m.Extra)) {
+		if k != "role" && k != "content" && k != "reasoning_content" {
+			pairs = append(pairs, k, m.Extra[k])
+		}
+	}
+	return jinja.NewDict(pairs...)
+}

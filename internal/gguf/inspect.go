@@ -1,0 +1,373 @@
+// Package gguf reads what a GGUF file says about a model, without loading its weights.
+//
+// A GGUF file is a header (key-value metadata, then one record per tensor) followed by the tensor data. Only the
+// header is read, so a 40 GB file costs as much as a small one. The format:
+// https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+//
+// # Why this reader is ours
+//
+// Files come from the internet, and a header is full of 64-bit lengths the reader is asked to believe. The kept Go
+// readers (github.com/ollama/ollama/fs/gguf and fs/ggml, github.com/gpustack/gguf-parser-go) allocate what a
+// length claims before they look how long the file is: 40 bytes can ask for a terabyte. Here every claim is held
+// against the bytes that are left first. That, and nothing else, is what these 400 lines are for; files are
+// written by the library (see runtime/ggufgen).
+package gguf
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/uma-serve/uma-serve/internal/chattmpl"
+)
+
+// ErrInvalid: the file is no GGUF file this package can read; the text says why and at which byte.
+var ErrInvalid = errors.New("not a usable GGUF file")
+
+// Quantisation is how much of a model is stored as one tensor type.
+type Quantisation struct {
+	Type       string `json:"type"` // "Q8_0"
+	Tensors    int    `json:"tensors"`
+	Parameters uint64 `json:"parameters"`
+	Bytes      uint64 `json:"bytes"`
+}
+
+// SpecialToken is a token the tokenizer metadata gives a role.
+type SpecialToken struct {
+	Role string `json:"role"` // "bos", "eos", "eot", …
+	ID   int64  `json:"id"`
+	Text string `json:"text"`
+}
+
+// ThinkTags is a pair of markers around a model's thinking.
+type ThinkTags struct {
+	Open  string `json:"open"`
+	Close string `json:"close"`
+	// SingleToken: each marker is one token of the vocabulary, so that phases can be told apart by token id.
+	SingleToken bool `json:"single_token"`
+	InTemplate  bool `json:"in_template"` // the chat template mentions the closing marker
+}
+
+// Info is what a GGUF file says about its model. Zero means the file does not say.
+type Info struct {
+	Path         string         `json:"path"`
+	Version      uint32         `json:"gguf_version"`
+	Name         string         `json:"name"`
+	Architecture string         `json:"architecture"`
+	Parameters   uint64         `json:"parameters"`
+	FileBytes    int64          `json:"file_bytes"`
+	TensorBytes  uint64         `json:"tensor_bytes"`
+	Tensors      int            `json:"tensors"`
+	Quantisation []Quantisation `json:"quantisation"` // largest first
+	Split        int64          `json:"split"`        // number of files the model is split over, 0 or 1 = one
+
+	TrainContext  int64   `json:"n_ctx_train"` // tokens
+	Embedding     int64   `json:"embedding"`
+	Layers        int64   `json:"layers"`
+	Heads         []int64 `json:"heads"`    // one entry, or one per layer
+	KVHeads       []int64 `json:"kv_heads"` // one entry, or one per layer; 0 = a layer without attention
+	KeyLength     int64   `json:"key_length"`
+	ValueLength   int64   `json:"value_length"`
+	FeedForward   []int64 `json:"feed_forward"`
+	Experts       int64   `json:"experts"`
+	ExpertsUsed   int64   `json:"experts_used"`
+	SlidingWindow int64   `json:"sliding_window"` // tokens, 0 = none
+	Recurrent     bool    `json:"recurrent"`      // some layers keep a state instead of KV cells
+	RopeBase      float64 `json:"rope_base"`
+
+	Tokenizer string         `json:"tokenizer"` // "gpt2 (llama-bpe)"
+	VocabSize int            `json:"n_vocab"`
+	Special   []SpecialToken `json:"special_tokens"`
+
+	ChatTemplate  string           `json:"chat_template"`
+	Template      *chattmpl.Report `json:"template,omitempty"`       // what rendering it shows; nil when there is none
+	TemplateError string           `json:"template_error,omitempty"` // why it cannot be used
+	Think         []ThinkTags      `json:"think_tags"`
+
+	attentionLayers int64 // layers that keep KV cells, when KVHeads has one entry
+}
+
+// Inspect reads the header of the file at path. The error wraps ErrInvalid, or is the file system's.
+func Inspect(path string) (Info, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Info{}, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return Info{}, err
+	}
+	if !st.Mode().IsRegular() {
+		return Info{}, fmt.Errorf("%s: %w: it is a %s, name the .gguf file", path, ErrInvalid, st.Mode().Type())
+	}
+	info, err := Read(f, st.Size())
+	if err != nil {
+		return Info{}, fmt.Errorf("%s: %w", path, err)
+	}
+	info.Path = path
+	return info, nil
+}
+
+// Read is Inspect of an open file of size bytes, read from its start.
+func Read(r io.Reader, size int64) (Info, error) {
+	h, err := readHeader(r, size)
+	if err != nil {
+		return Info{}, err
+	}
+	return h.info()
+}
+
+// header is a decoded header.
+type header struct {
+	version uint32
+	size    int64
+	kv      map[string]any
+	tensors []tensorInfo
+	// dataBytes is how much tensor data the records ask for, counted from the end of the header.
+	dataBytes int64
+}
+
+type tensorInfo struct {
+	name     string
+	elements uint64
+	bytes    uint64
+	typ      string
+}
+
+// bulky are arrays of the vocabulary's size that nobody asks for here.
+func bulky(key string) bool {
+	switch key {
+	case "tokenizer.ggml.merges", "tokenizer.ggml.scores", "tokenizer.ggml.token_type", "tokenizer.ggml.precompiled_charsmap":
+		return true
+	}
+	return false
+}
+
+func readHeader(in io.Reader, size int64) (*header, error) {
+	r := newReader(in, size)
+	magic := string(r.fixed(4, "magic number"))
+	h := &header{size: size, kv: map[string]any{}}
+	switch {
+	case r.err != nil:
+		return nil, r.err
+	case magic == "ggml" || magic == "lmgg" || magic == "ggjt" || magic == "tjgg":
+		return nil, fmt.Errorf("%w: it is in the GGML format used before GGUF (2023): get a newer conversion", ErrInvalid)
+	case magic != "GGUF":
+		return nil, fmt.Errorf("%w: it begins with %q instead of \"GGUF\"", ErrInvalid, magic)
+	}
+	h.version = r.u32("version")
+	switch swapped := binary.BigEndian.Uint32(r.buf[:4]); {
+	case r.err != nil:
+		return nil, r.err
+	case h.version > 3 && swapped >= 1 && swapped <= 3:
+		return nil, fmt.Errorf("%w: it was made for big-endian machines (version %d): get the little-endian file", ErrInvalid, swapped)
+	case h.version == 1:
+		return nil, fmt.Errorf("%w: version 1 is too old (llama.cpp dropped it too): convert the model again", ErrInvalid)
+	case h.version < 1 || h.version > 3:
+		return nil, fmt.Errorf("%w: version %d is unknown, 2 and 3 can be read: a newer release may know it", ErrInvalid, h.version)
+	}
+	tensors, pairs := r.u64("tensor count"), r.u64("metadata count")
+	// A pair takes at least 13 bytes (empty key, type, one byte), a tensor record 24.
+	switch {
+	case r.err != nil:
+		return nil, r.err
+	case pairs > maxPairs:
+		r.fail("metadata count %d is above the limit of %d", pairs, maxPairs)
+	case tensors > maxTensors:
+		r.fail("tensor count %d is above the limit of %d", tensors, maxTensors)
+	default:
+		r.has(pairs*13+tensors*24, "header")
+	}
+	for i := uint64(0); i < pairs && r.err == nil; i++ {
+		key := r.str(fmt.Sprintf("key of metadata pair %d", i), maxKeyBytes)
+		t := valueType(r.u32("type of " + key))
+		v := r.value(t, key, !bulky(key))
+		if _, twice := h.kv[key]; twice && r.err == nil {
+			r.fail("key %q is there twice", key)
+		}
+		h.kv[key] = v
+	}
+	for i := uint64(0); i < tensors && r.err == nil; i++ {
+		h.tensor(r, i)
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	align := int64(32)
+	if v, ok := h.kv["general.alignment"].(int64); ok {
+		align = v
+	}
+	if align < 8 || align > 1<<20 || align&(align-1) != 0 {
+		return nil, fmt.Errorf("%w: general.alignment is %d, want a power of two of at least 8", ErrInvalid, align)
+	}
+	if start := (r.at + align - 1) / align * align; h.dataBytes > 0 && h.dataBytes > size-start {
+		return nil, fmt.Errorf("%w: %d bytes of tensor data are missing at the end: download it again", ErrInvalid, h.dataBytes-(size-start))
+	}
+	return h, nil
+}
+
+// tensor reads one tensor record and checks that its data lies inside the file.
+func (h *header) tensor(r *reader, i uint64) {
+	what := fmt.Sprintf("tensor %d", i)
+	t := tensorInfo{name: r.str("name of "+what, maxKeyBytes), elements: 1}
+	dims := r.u32("dimensions of " + what)
+	if dims > maxDims {
+		r.fail("tensor %q has %d dimensions, the limit is %d", t.name, dims, maxDims)
+	}
+	row := uint64(1)
+	for d := uint32(0); d < dims && r.err == nil; d++ {
+		n := r.u64("shape of " + what)
+		if n == 0 || n > 1<<48/t.elements {
+			r.fail("tensor %q has an impossible shape", t.name)
+			return
+		}
+		t.elements *= n
+		if d == 0 {
+			row = n
+		}
+	}
+	kind, offset := r.u32("type of "+what), r.u64("offset of "+what)
+	if r.err != nil {
+		return
+	}
+	typ, ok := tensorTypes[kind]
+	if !ok {
+		r.fail("tensor %q has type %d, which is not a type of the ggml this was built with", t.name, kind)
+		return
+	}
+	if row%typ.block != 0 {
+		r.fail("tensor %q has rows of %d elements, %s wants multiples of %d", t.name, row, typ.name, typ.block)
+		return
+	}
+	t.typ, t.bytes = typ.name, t.elements/typ.block*typ.bytes
+	if offset > uint64(h.size) || t.bytes > uint64(h.size)-offset {
+		r.fail("the data of tensor %q goes beyond the end of the file: it is truncated or damaged; download it again", t.name)
+		return
+	}
+	h.tensors = append(h.tensors, t)
+	h.dataBytes = max(h.dataBytes, int64(offset+t.bytes))
+}
+
+func (h *header) info() (Info, error) {
+	info := Info{Version: h.version, FileBytes: h.size, Tensors: len(h.tensors)}
+	info.Architecture = h.text("general.architecture")
+	if info.Architecture == "" {
+		return Info{}, fmt.Errorf("%w: general.architecture is missing", ErrInvalid)
+	}
+	mix := map[string]*Quantisation{}
+	for _, t := range h.tensors {
+		q := mix[t.typ]
+		if q == nil {
+			q = &Quantisation{Type: t.typ}
+			mix[t.typ] = q
+		}
+		q.Tensors++
+		q.Parameters += t.elements
+		q.Bytes += t.bytes
+		info.Parameters += t.elements
+		info.TensorBytes += t.bytes
+	}
+	for _, name := range slices.Sorted(maps.Keys(mix)) {
+		info.Quantisation = append(info.Quantisation, *mix[name])
+	}
+	slices.SortStableFunc(info.Quantisation, func(a, b Quantisation) int {
+		return int(min(max(int64(b.Bytes)-int64(a.Bytes), -1), 1))
+	})
+
+	arch := info.Architecture + "."
+	info.Name = h.text("general.name")
+	info.Split = h.int("split.count")
+	info.TrainContext = h.int(arch + "context_length")
+	info.Embedding = h.int(arch + "embedding_length")
+	info.Layers = h.int(arch + "block_count")
+	info.Heads = h.ints(arch + "attention.head_count")
+	info.KVHeads = h.ints(arch + "attention.head_count_kv")
+	if info.KVHeads == nil {
+		info.KVHeads = info.Heads // llama.cpp's default: no grouping
+	}
+	info.KeyLength, info.ValueLength = h.int(arch+"attention.key_length"), h.int(arch+"attention.value_length")
+	if heads := first(info.Heads); heads > 0 {
+		if info.KeyLength == 0 {
+			info.KeyLength = info.Embedding / heads
+		}
+		if info.ValueLength == 0 {
+			info.ValueLength = info.Embedding / heads
+		}
+	}
+	info.FeedForward = h.ints(arch + "feed_forward_length")
+	info.Experts, info.ExpertsUsed = h.int(arch+"expert_count"), h.int(arch+"expert_used_count")
+	info.SlidingWindow = h.int(arch + "attention.sliding_window")
+	info.RopeBase, _ = h.kv[arch+"rope.freq_base"].(float64)
+	for key := range h.kv {
+		if strings.HasPrefix(key, arch+"ssm.") || strings.HasPrefix(key, arch+"wkv.") {
+			info.Recurrent = true
+		}
+	}
+	info.attentionLayers = info.Layers - h.int(arch+"attention.shared_kv_layers")
+	if every := h.int(arch + "full_attention_interval"); every > 1 {
+		info.attentionLayers = info.Layers / every
+		info.Recurrent = true
+	}
+	for _, n := range []int64{info.TrainContext, info.Embedding, info.Layers, info.KeyLength, info.ValueLength, info.SlidingWindow, info.attentionLayers} {
+		if n < 0 || n > 1<<31 {
+			return Info{}, fmt.Errorf("%w: a dimension of %d makes no model", ErrInvalid, n)
+		}
+	}
+	for _, n := range slices.Concat(info.Heads, info.KVHeads) {
+		if n < 0 || n > 1<<20 {
+			return Info{}, fmt.Errorf("%w: %d attention heads make no model", ErrInvalid, n)
+		}
+	}
+	h.tokenizer(&info)
+	return info, nil
+}
+
+// KVBytesPerToken is the size of one token's cells over all layers, with K and V kept as the given types ("f16",
+// "q8_0", …). Sliding-window layers keep at most SlidingWindow tokens of it; recurrent layers none.
+func (i Info) KVBytesPerToken(typeK, typeV string) (int64, error) {
+	var total int64
+	layer := func(kvHeads, times int64) error {
+		k, err := cacheBytes(typeK, kvHeads*i.KeyLength)
+		if err != nil {
+			return err
+		}
+		v, err := cacheBytes(typeV, kvHeads*i.ValueLength)
+		total += (k + v) * times
+		return err
+	}
+	times := int64(1)
+	if len(i.KVHeads) == 1 {
+		times = i.attentionLayers
+	}
+	for _, heads := range i.KVHeads {
+		if err := layer(heads, times); err != nil {
+			return 0, err
+		}
+	}
+	return total, nil
+}
+
+func first(list []int64) int64 {
+	return slices.Max(append([]int64{0}, list...))
+}
+
+func (h *header) text(key string) string { s, _ := h.kv[key].(string); return s }
+
+func (h *header) int(key string) int64 { return first(h.ints(key)) }
+
+// ints reads a key that may be one number or one per layer.
+func (h *header) ints(key string) []int64 {
+	switch v := h.kv[key].(type) {
+	case int64:
+		return []int64{v}
+	case []int64:
+		return v
+	}
+	return nil
+}
