@@ -29,7 +29,7 @@ func (l *loop) emit(r *request, tok runtime.Token, piece []byte, choice sampler.
 			text = r.text.Flush()
 		}
 	case inThink:
-		phase, text = wire.Thinking, r.thought.Push(piece)
+		phase, text = wire.Thinking, r.thought.Pass(piece)
 	default:
 		text, stopped = r.text.Push(piece)
 	}
@@ -74,7 +74,7 @@ func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now t
 	l.m.Finished(string(reason))
 	l.m.RequestDone(r.nPrompt, r.generated(), r.timings().Decode)
 	if reason == wire.Cancelled {
-		l.m.CancelDone(r.cancelDelay(now))
+		l.m.CancelDone(now.Sub(time.Unix(0, r.cancelledAt.Load())))
 	}
 	if r.lines {
 		l.frame = append(l.frame[:0], '\n')
@@ -89,11 +89,11 @@ func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now t
 }
 
 // failRequest finalises r with an error event.
-func (l *loop) failRequest(r *request, e wire.Error, label string) {
-	l.m.Rejected(label)
+func (l *loop) failRequest(r *request, e wire.Error) {
+	l.m.Rejected(string(e.Code))
 	e.ID = r.wireID
 	if r.lines {
-		l.frame = append(append(append(l.frame[:0], "error: "...), e.Message...), '\n')
+		l.frame = wire.AppendErrorLine(l.frame[:0], &e)
 	} else {
 		l.frame = wire.AppendError(l.frame[:0], &e)
 	}
@@ -113,7 +113,7 @@ func (l *loop) close(r *request, last []byte) {
 
 func (l *loop) forget(r *request) {
 	delete(l.requests, r.id)
-	r.conn.Done(r.wireID)
+	l.finalised(r)
 }
 
 // send hands a frame to r's connection, or keeps it and pauses r when there is no room.
@@ -203,9 +203,17 @@ func (l *loop) reportProgress(r *request, now time.Time) {
 
 // abandon ends whatever still lives when the loop stops.
 func (l *loop) abandon(now time.Time) {
+	for _, c := range l.mail.close() {
+		if c.kind == cmdArrive {
+			l.arrive(c.req)
+		}
+	}
 	for _, r := range l.requests {
 		if !r.finished {
 			l.endRequest(r, wire.Shutdown, "", now)
+		}
+		if len(r.pending) > 0 {
+			l.forget(r) // its client reads nothing and nobody will send any more
 		}
 	}
 	l.flushAll()

@@ -1,8 +1,9 @@
 package daemon
 
 import (
-	"encoding/json"
-	"net/http"
+	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/uma-serve/uma-serve/ipc"
@@ -14,115 +15,164 @@ import (
 
 // Request takes a generation request in, or refuses it.
 func (s *Server) Request(c *ipc.Conn, w *wire.Request) {
-	refuse := func(e wire.Error) {
-		e.ID = w.ID
-		s.metrics.Rejected(rejectLabel(e.Code))
-		c.Fail(&e)
+	s.take(&request{conn: c, wireID: w.ID, arrived: time.Now()}, w)
+}
+
+// Line is a prompt of the newline protocol: a user's message when the model can chat, raw text otherwise. The
+// answer streams back as plain bytes.
+func (s *Server) Line(c *ipc.Conn, prompt string) {
+	w := wire.DefaultRequest()
+	w.Stream = true
+	if m := s.model.Load(); m != nil && m.template != nil {
+		w.Messages = []wire.Message{{Role: "user", Content: prompt}}
+	} else {
+		w.Prompt = prompt
 	}
-	switch {
-	case s.draining.Load():
-		refuse(wire.Error{Code: wire.ShuttingDown, Message: "the server is shutting down; try again when it is back"})
-		return
-	case s.loop.Load() == nil:
-		refuse(wire.Error{Code: wire.ModelUnready, Message: "the model is still loading; {\"type\":\"health\"} says how far", RetryAfter: time.Second})
-		return
-	}
-	if e := s.checkTexts(w); e != nil {
-		refuse(*e)
+	s.take(&request{conn: c, lines: true, arrived: time.Now()}, &w)
+}
+
+// take registers r, so that a cancel finds it at any time from now on, and hands it to intake.
+func (s *Server) take(r *request, w *wire.Request) {
+	s.sessions.add(r)
+	if e := s.refusal(); e != nil {
+		s.refuse(r, e)
 		return
 	}
 	if s.inside.Add(1) > int64(cap(s.jobs)) {
 		s.inside.Add(-1)
-		refuse(wire.Error{Code: wire.QueueLimit, RetryAfter: time.Second, Message: "too many requests are waiting (--max-queue); try again later"})
+		s.refuse(r, &wire.Error{Code: wire.QueueLimit, RetryAfter: time.Second,
+			Message: fmt.Sprintf("%d requests are running or waiting (--max-queue plus --parallel); try again later", cap(s.jobs))})
 		return
 	}
 	s.metrics.Prompts.Inc()
-	// Never full: fewer than cap(jobs) requests are inside.
-	s.jobs <- job{c, w, time.Now()}
+	s.jobs <- job{r, w} // never full: at most cap(jobs) requests are inside
 }
 
-// checkTexts applies --max-prompt-bytes to a prompt or to the sum of a conversation.
-func (s *Server) checkTexts(w *wire.Request) *wire.Error {
-	if len(w.Messages) == 0 {
-		return checkText("prompt", w.Prompt, s.cfg.MaxPromptBytes)
-	}
-	total := 0
-	for i := range w.Messages {
-		total += len(w.Messages[i].Content) + len(w.Messages[i].ReasoningContent)
-	}
-	if total > s.cfg.MaxPromptBytes {
-		return &wire.Error{Code: wire.PromptTooLarge, Message: tooLarge("messages", total, s.cfg.MaxPromptBytes)}
+// refusal is why no request can be taken now, nil if one can.
+func (s *Server) refusal() *wire.Error {
+	switch {
+	case s.draining.Load():
+		return &wire.Error{Code: wire.ShuttingDown, Message: "the server is shutting down; try again when it is back"}
+	case s.loop.Load() == nil:
+		return &wire.Error{Code: wire.ModelUnready, RetryAfter: time.Second,
+			Message: fmt.Sprintf(`the model is still loading (%.0f %%); {"type":"health"} says when it is ready`, 100*s.loadProgress())}
 	}
 	return nil
 }
 
-// Cancel ends a request at the client's wish, within one step: also in the middle of its prefill.
-func (s *Server) Cancel(c *ipc.Conn, id string) {
-	// TODO adapt to ipc
+// refuse answers a request that never reaches the decode loop.
+func (s *Server) refuse(r *request, e *wire.Error) {
+	s.metrics.Rejected(string(e.Code))
+	e.ID = r.wireID
+	s.log.Debug("refused", "session", r.conn.ID(), "request", r.wireID, "code", e.Code, "message", e.Message)
+	if r.lines {
+		r.conn.Reply(wire.AppendErrorLine(nil, e))
+	} else {
+		r.conn.Reply(wire.AppendError(nil, e))
+	}
+	s.sessions.remove(r)
 }
 
-// rejectLabel is the bounded metric label of an error code.
-func rejectLabel(c wire.Code) string { return string(c) }
+// Cancel ends a request at the client's wish, within one step: also in the middle of its prefill.
+func (s *Server) Cancel(c *ipc.Conn, id string) {
+	if r := s.sessions.find(c, id); r != nil {
+		s.cancel(r)
+	}
+}
+
+// Closed cancels what a client that went away has in flight.
+func (s *Server) Closed(c *ipc.Conn, cause ipc.Cause) {
+	for _, r := range s.sessions.of(c) {
+		s.cancel(r)
+	}
+	s.log.Debug("session ended", "session", c.ID(), "cause", cause.String())
+}
+
+// abortFrom is how many tokens of a prompt the running decode must hold for a cancel to break it off: aborting costs
+// the others in the batch this step's work, so a step that is nearly over may as well end.
+const abortFrom = 64
+
+func (s *Server) cancel(r *request) {
+	if r.cancelled.Swap(true) {
+		return
+	}
+	r.cancelledAt.Store(time.Now().UnixNano())
+	l := s.loop.Load()
+	if l == nil {
+		return
+	}
+	l.mail.put(command{kind: cmdCancel, req: r})
+	if r.prefilling.Load() >= abortFrom && l.caps.CanAbort && l.caps.CanRemoveRange {
+		l.eng.Abort()
+	}
+}
+
+// Writable tells the decode loop that a client has read.
+func (s *Server) Writable(c *ipc.Conn) {
+	if l := s.loop.Load(); l != nil {
+		l.mail.put(command{kind: cmdWritable, conn: c})
+	}
+}
 
 // Admin answers metrics, health and info.
 func (s *Server) Admin(c *ipc.Conn, k wire.Kind, id string) {
-	c.SendControl(wire.AppendReport(nil, k, id, s.report(k)))
-}
-
-func (s *Server) report(k wire.Kind) []byte {
+	var body []byte
 	switch k {
 	case wire.KindMetrics:
-		return s.metrics.AppendJSON(nil)
+		body = s.metrics.AppendJSON(nil)
 	case wire.KindHealth:
-		return mustJSON(s.health())
+		body = mustJSON(s.health())
+	default:
+		body = mustJSON(s.info())
 	}
-	return mustJSON(s.info())
+	if c.Protocol() == wire.Newline {
+		c.Reply(append(body, '\n'))
+		return
+	}
+	c.Reply(wire.AppendReport(nil, k, id, body))
 }
 
-func mustJSON(v any) []byte {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic("daemon: status: " + err.Error()) // plain structs of numbers and strings
-	}
-	return b
+// sessions finds the requests of a connection: written when one comes and when it is finalised, never per token.
+type sessions struct {
+	mu   sync.Mutex
+	live map[*ipc.Conn][]*request
 }
 
-// serveHTTP answers curl on the connections that the poller found to speak HTTP. The channel is closed when it ends.
-func (s *Server) serveHTTP() <-chan struct{} {
-	mux := http.NewServeMux()
-	asJSON := func(w http.ResponseWriter, status int, body []byte) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		w.Write(append(body, '\n'))
+func (t *sessions) add(r *request) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.live == nil {
+		t.live = map[*ipc.Conn][]*request{}
 	}
-	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
-		h := s.health()
-		status := http.StatusOK
-		if h.Status != "ok" {
-			status = http.StatusServiceUnavailable
+	t.live[r.conn] = append(t.live[r.conn], r)
+}
+
+func (t *sessions) find(c *ipc.Conn, id string) *request {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range t.live[c] {
+		if r.wireID == id {
+			return r
 		}
-		asJSON(w, status, mustJSON(h))
-	})
-	mux.HandleFunc("GET /info", func(w http.ResponseWriter, _ *http.Request) { asJSON(w, http.StatusOK, mustJSON(s.info())) })
-	prometheus := s.metrics.PrometheusHandler()
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
-		if wantsJSON(r.Header.Get("Accept")) {
-			asJSON(w, http.StatusOK, s.metrics.AppendJSON(nil))
-			return
-		}
-		prometheus.ServeHTTP(w, r)
-	})
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		asJSON(w, http.StatusNotFound, []byte(`{"error":{"code":404,"type":"not_found_error","message":"there are GET /health, GET /metrics and GET /info; generation speaks framed JSON, see docs/protocol.md"}}`))
-	})
-	srv := &http.Server{
-		Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 	}
-	done := make(chan struct{})
-	go func() {
-		srv.Serve(s.poller.HTTP()) // ends when the poller closes the listener
-		srv.Close()
-		close(done)
-	}()
-	return done
+	return nil
+}
+
+func (t *sessions) of(c *ipc.Conn) []*request {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.live[c])
+}
+
+// remove forgets a finalised request; its id may be used again.
+func (t *sessions) remove(r *request) {
+	t.mu.Lock()
+	rest := slices.DeleteFunc(t.live[r.conn], func(o *request) bool { return o == r })
+	if len(rest) == 0 {
+		delete(t.live, r.conn)
+	} else {
+		t.live[r.conn] = rest
+	}
+	t.mu.Unlock()
+	r.conn.Done(r.wireID)
 }

@@ -5,11 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"time"
-	"unicode/utf8"
 
 	"github.com/uma-serve/uma-serve/internal/chattmpl"
-	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -94,26 +91,26 @@ func (m *model) tokenize(text string, chat bool) (tokens []runtime.Token, err er
 
 // prepare turns a parsed request into one the decode loop can run. It is the slow part of intake (rendering,
 // tokenizing) and runs on the intake goroutine, never on the poller's or the decode loop's.
-func (s *Server) prepare(conn *ipc.Conn, w *wire.Request, arrived time.Time) (*request, *wire.Error) {
-	m := s.model
+func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
+	m := s.model.Load()
 	text, chat := w.Prompt, false
 	if len(w.Messages) > 0 {
 		var err error
 		if text, err = m.render(w.Messages); err != nil {
-			return nil, &wire.Error{Code: wire.BadRequest, Message: "messages: " + err.Error()}
+			return &wire.Error{Code: wire.BadRequest, Message: "messages: " + err.Error()}
 		}
 		chat = true
 	}
 	tokens, err := m.tokenize(text, chat)
 	if err != nil {
-		return nil, &wire.Error{Code: wire.BadRequest, Message: "prompt: " + err.Error()}
+		return &wire.Error{Code: wire.BadRequest, Message: "prompt: " + err.Error()}
 	}
 	n, nCtx := len(tokens), m.caps.ContextTokens
 	if n == 0 {
-		return nil, &wire.Error{Code: wire.BadRequest, Message: "prompt: it has no tokens"}
+		return &wire.Error{Code: wire.BadRequest, Message: "prompt: it has no tokens"}
 	}
 	if n >= nCtx {
-		return nil, &wire.Error{Code: wire.ContextLength, NPrompt: n, NCtx: nCtx, Message: fmt.Sprintf(
+		return &wire.Error{Code: wire.ContextLength, NPrompt: n, NCtx: nCtx, Message: fmt.Sprintf(
 			"context_length_exceeded: the prompt has %d tokens (n_prompt), the context holds %d (n_ctx) and the answer needs at least one; shorten the prompt or start uma-serve with a larger --ctx-size", n, nCtx)}
 	}
 	maxTokens := nCtx - n
@@ -131,39 +128,41 @@ func (s *Server) prepare(conn *ipc.Conn, w *wire.Request, arrived time.Time) (*r
 	}
 	for _, b := range params.LogitBias {
 		if int(b.Token) >= m.info.VocabSize || b.Token < 0 {
-			return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(
+			return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(
 				"logit_bias: token %d is not in the vocabulary (0…%d)", b.Token, m.info.VocabSize-1)}
 		}
 	}
-	r := &request{
-		conn: conn, wireID: w.ID, owner: conn.UID(), lines: conn.Protocol() == wire.Newline, stream: w.Stream,
-		progress: w.Progress, targetTTFT: w.TargetTTFT, targetTBT: w.TargetTBT, metadata: w.Metadata,
-		logprobs: params.Logprobs > 0, arrived: arrived,
-		tokens: make([]runtime.Token, n, n+maxTokens), nPrompt: n, maxTokens: maxTokens,
-		router: meridian.NewRouter(m.tags, tokens),
-		chain:  sampler.New(params, m.facts, s.scratch),
-	}
-	copy(r.tokens, tokens)
+	r.owner = r.conn.UID()
+	r.stream, r.progress, r.logprobs = w.Stream, w.Progress && !r.lines, params.Logprobs > 0
+	r.targetTTFT, r.targetTBT, r.metadata = w.TargetTTFT, w.TargetTBT, w.Metadata
 	if w.Priority == wire.PriorityBackground {
 		r.class = sched.Background
 	}
+	r.tokens = append(make([]runtime.Token, 0, n+maxTokens), tokens...)
+	r.nPrompt, r.maxTokens = n, maxTokens
+	r.router = meridian.NewRouter(m.tags, tokens)
 	r.text.Init(w.Stop)
-	r.thought.Init(nil)
+	r.chain = sampler.New(params, m.facts, &s.loop.Load().scratch)
 	for _, t := range tokens {
 		r.chain.Accept(t)
 	}
-	return r, nil
+	return nil
 }
 
-// checkText refuses what no tokenizer should see.
-func checkText(field, text string, limit int) *wire.Error {
-	switch {
-	case len(text) > limit:
-		return &wire.Error{Code: wire.PromptTooLarge, Message: fmt.Sprintf("%s has %d bytes; --max-prompt-bytes is %d", field, len(text), limit)}
-	case strings.IndexByte(text, 0) >= 0:
-		return &wire.Error{Code: wire.BadRequest, Message: field + " holds a NUL byte"}
-	case !utf8.ValidString(text):
-		return &wire.Error{Code: wire.BadRequest, Message: field + " is not valid UTF-8"}
+// intake prepares requests, one after the other, until jobs is closed.
+func (s *Server) intake(l *loop) {
+	for j := range s.jobs {
+		if !j.r.cancelled.Load() {
+			if e := s.prepare(j.r, j.w); e != nil {
+				s.inside.Add(-1)
+				s.refuse(j.r, e)
+				continue
+			}
+			if l.mail.put(command{kind: cmdArrive, req: j.r}) {
+				continue
+			}
+		}
+		s.inside.Add(-1)
+		s.refuse(j.r, &wire.Error{Code: wire.ShuttingDown, Message: "the server is shutting down"})
 	}
-	return nil
 }

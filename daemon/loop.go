@@ -39,7 +39,11 @@ type loop struct {
 	lastID   sched.ReqID
 	stalled  int // requests with pending output
 
+	// finalised is told of each request once, when nothing of it is left to send.
+	finalised func(*request)
+
 	// Reused by every step.
+	scratch  sampler.Scratch
 	events   []sched.Event
 	commands []command
 	frame    []byte
@@ -47,9 +51,9 @@ type loop struct {
 	flush    []*ipc.Conn
 	timer    *time.Timer
 
-	draining bool
-	stop     bool
-	lastSeen time.Time // last stall sweep
+	draining  bool
+	stop      bool
+	lastSweep time.Time // for stalled clients
 
 	// state is read by health from any goroutine.
 	state loopState
@@ -164,7 +168,7 @@ func (l *loop) settle(plan *sched.Plan, now time.Time) {
 		case r.cancelled.Load():
 			l.endRequest(r, wire.Cancelled, "", now)
 		default:
-			l.failRequest(r, wire.Error{Code: wire.RuntimeDecode, Message: rel.Reason.Explain()}, rel.Reason.String())
+			l.failRequest(r, wire.Error{Code: wire.RuntimeDecode, Message: rel.Reason.Explain()})
 		}
 	}
 	for i := range plan.Reject {
@@ -177,7 +181,7 @@ func (l *loop) settle(plan *sched.Plan, now time.Time) {
 		if l.draining {
 			e.Code = wire.ShuttingDown
 		}
-		l.failRequest(r, e, rej.Reason.String())
+		l.failRequest(r, e)
 	}
 }
 
@@ -269,7 +273,7 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 	if err != nil {
 		l.log.Error("sampling failed", "request", r.wireID, "error", err)
 		l.events = append(l.events, sched.Event{Kind: sched.EvFinish, Req: r.id, Finish: sched.ReasonFailed})
-		l.failRequest(r, wire.Error{Code: wire.RuntimeDecode, Message: "the model's output cannot be sampled: " + err.Error()}, "sampling")
+		l.failRequest(r, wire.Error{Code: wire.RuntimeDecode, Message: "the model's output cannot be sampled: " + err.Error()})
 		return
 	}
 	tok := choice.Token
@@ -356,5 +360,11 @@ func (l *loop) countResident() {
 
 // publish copies the scheduler's gauges to where a scrape reads them.
 func (l *loop) publish() {
-	l.m.SetScheduler(l.sched.Stats())
+	st := l.sched.Stats()
+	l.m.SetScheduler(metrics.Scheduler{
+		QueuedInteractive: st.QueuedInteractive, QueuedBackground: st.QueuedBackground,
+		Prefilling: st.Prefilling, Decoding: st.Decoding, Paused: st.Paused,
+		LiveCells: st.LiveCells, FreeCells: st.FreeCells, BudgetTarget: st.BudgetTarget, TickEWMA: st.TickEWMA,
+		Preemptions: st.Preemptions, GuardSkips: st.GuardSkips,
+	})
 }

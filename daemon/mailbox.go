@@ -37,13 +37,19 @@ type mailbox struct {
 	wake    chan struct{} // capacity 1: a token here means "look"
 	mu      sync.Mutex
 	items   []command
+	closed  bool // the loop has ended and takes nothing any more
 }
 
 func newMailbox() *mailbox { return &mailbox{wake: make(chan struct{}, 1)} }
 
-// put hands c over and wakes the loop if it sleeps. Safe from any goroutine; never blocks on the loop.
-func (m *mailbox) put(c command) {
+// put hands c over and wakes the loop if it sleeps; false when the loop has ended. Safe from any goroutine; never
+// blocks on the loop.
+func (m *mailbox) put(c command) bool {
 	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return false
+	}
 	m.items = append(m.items, c)
 	m.mu.Unlock()
 	if !m.pending.Swap(true) {
@@ -52,6 +58,15 @@ func (m *mailbox) put(c command) {
 		default:
 		}
 	}
+	return true
+}
+
+// close ends the mailbox and returns what nobody had taken. Loop only.
+func (m *mailbox) close() []command {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	return m.items
 }
 
 // take swaps the filled list for the caller's empty one. Loop only.

@@ -12,8 +12,8 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// request is one generation, from the parsed frame to its eos. Intake makes it and fills everything above the
-// line; from cmdArrive on the decode loop owns it, except for the atomics.
+// request is one generation, from the parsed frame to its eos. The poller makes it, intake fills everything above
+// the line; from cmdArrive on the decode loop owns it, except for the atomics.
 type request struct {
 	conn       *ipc.Conn
 	wireID     string
@@ -39,8 +39,9 @@ type request struct {
 
 	// cancelled is set by the client's side, read by the loop. prefilling is how many tokens of this request the
 	// running decode computes, set by the loop, read by a cancel that wonders whether to abort it.
-	cancelled  atomic.Bool
-	prefilling atomic.Int32
+	cancelled   atomic.Bool
+	cancelledAt atomic.Int64 // unix ns
+	prefilling  atomic.Int32
 
 	// ---- owned by the decode loop ----
 

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/signal"
 	"sync/atomic"
@@ -22,7 +23,6 @@ import (
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/models"
 	"github.com/uma-serve/uma-serve/runtime"
-	"github.com/uma-serve/uma-serve/sampler"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
@@ -37,12 +37,12 @@ type Server struct {
 	listener *ipc.Listener
 	poller   *ipc.Loop
 	start    time.Time
-	scratch  *sampler.Scratch
-	defaults wire.Request
 	jobs     chan job
+	sessions sessions
+	http     *http.Server
 
-	model *model               // written before loop is stored, read after loop was loaded
-	loop  atomic.Pointer[loop] // nil while the model loads
+	model atomic.Pointer[model] // nil while the model loads
+	loop  atomic.Pointer[loop]  // stored after model
 
 	loaded   atomic.Uint32 // model load progress, per mille
 	draining atomic.Bool
@@ -51,9 +51,8 @@ type Server struct {
 
 // job is a parsed request on its way through intake.
 type job struct {
-	conn    *ipc.Conn
-	req     *wire.Request
-	arrived time.Time
+	r *request
+	w *wire.Request
 }
 
 // Run serves until ctx ends or a signal asks it to stop, and returns nil after an orderly stop.
@@ -72,24 +71,48 @@ func New(cfg *Config, log *slog.Logger) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, log: log, start: time.Now(), scratch: sampler.NewScratch(), defaults: wire.DefaultRequest(),
+		cfg: cfg, log: log, start: time.Now(),
 		jobs:    make(chan job, cfg.MaxQueue+cfg.Parallel),
 		metrics: metrics.New(metrics.Build{Version: buildinfo.Version, Engine: buildinfo.Engine()}),
 	}
-	s.defaults.Sampling = sampler.DefaultParams()
 	if s.listener, err = ipc.Listen(ipc.ListenConfig{Path: cfg.socketPath(), Mode: mode, Group: cfg.SocketGroup}); err != nil {
 		return nil, err
 	}
 	s.poller, err = ipc.New(ipc.Config{
-		MaxFrameBytes: cfg.MaxFrameBytes, MaxPromptBytes: cfg.MaxPromptBytes, MaxSessions: cfg.MaxSessions,
-		IdleTimeout: cfg.IdleTimeout, Defaults: &s.defaults, Log: log,
+		MaxFrameBytes: cfg.MaxFrameBytes, MaxPromptBytes: cfg.MaxPromptBytes, MaxSessions: cfg.MaxSessions, IdleTimeout: cfg.IdleTimeout,
 	}, s.listener, s)
 	if err != nil {
 		s.listener.Close()
 		return nil, err
 	}
-	s.registerSources()
+	s.bindMetrics()
 	return s, nil
+}
+
+// bindMetrics names the sources of what is counted elsewhere.
+func (s *Server) bindMetrics() {
+	c := s.poller.Stats()
+	s.metrics.BindIO(metrics.IO{
+		Accepted: c.Accepted.Load, Refused: c.Refused.Load, RxBytes: c.RxBytes.Load, TxBytes: c.TxBytes.Load,
+		Errors: c.IOErrors.Load, Sessions: c.Sessions.Load,
+		Closed: func() (n uint64) {
+			for i := range c.Closed {
+				n += c.Closed[i].Load()
+			}
+			return n
+		},
+	})
+	s.metrics.BindLoadProgress(s.loadProgress)
+	s.metrics.BindMemory(func() metrics.Memory {
+		m := s.memory()
+		return metrics.Memory{Weights: m.Weights, KV: m.KV, GoHeap: m.GoHeap, RSS: m.RSS}
+	})
+	for _, r := range wire.Reasons {
+		s.metrics.FinishReasons.Declare(string(r))
+	}
+	for _, c := range wire.Codes {
+		s.metrics.RejectReasons.Declare(string(c))
+	}
 }
 
 // Serve loads the model, answers requests, and stops in order: on the first SIGTERM or SIGINT, or when ctx ends,
@@ -104,8 +127,9 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	httpDone := s.serveHTTP()
 	defer func() {
 		daemon.SdNotify(false, daemon.SdNotifyStopping)
-		s.poller.Stop()
+		s.poller.Stop(time.Second) // what is still in the send rings
 		<-pollerDone
+		s.http.Close()
 		<-httpDone
 		s.listener.Close()
 	}()
@@ -155,9 +179,9 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		s.intake(l)
 		close(intakeDone)
 	}()
-	s.log.Info("ready", "socket", s.listener.Path(), "model", s.model.info.Name, "n_ctx", s.model.caps.ContextTokens,
-		"parallel", s.cfg.Parallel, "policy", s.cfg.Policy, "device", s.model.caps.DeviceName, "took", time.Since(s.start).Round(time.Millisecond))
-	daemon.SdNotify(false, daemon.SdNotifyReady+"\nSTATUS=serving "+s.model.info.Name)
+	s.log.Info("ready", "socket", s.listener.Path(), "model", s.model.Load().info.Name, "n_ctx", s.model.Load().caps.ContextTokens,
+		"parallel", s.cfg.Parallel, "policy", s.cfg.Policy, "device", s.model.Load().caps.DeviceName, "took", time.Since(s.start).Round(time.Millisecond))
+	daemon.SdNotify(false, daemon.SdNotifyReady+"\nSTATUS=serving "+s.model.Load().info.Name)
 	stopWatchdog := s.watchdog()
 	defer stopWatchdog()
 
@@ -187,7 +211,6 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	<-loopDone
 	close(s.jobs)
 	<-intakeDone
-	s.poller.Drain(time.Second) // what is still in the send rings
 	s.log.Info("stopped")
 	return failed
 }
@@ -204,7 +227,6 @@ func (s *Server) openModel(open Opener, quit *atomic.Bool) (runtime.Engine, erro
 	}
 	report := s.loadReporter(path)
 	defer report.finish()
-	// One sequence more than --parallel: a scratch id for copying ranges.
 	eng, err := open(runtime.Options{
 		ModelPath: path, ContextTokens: s.cfg.CtxSize, Batch: s.cfg.BatchSize, MicroBatch: s.cfg.UBatchSize,
 		Sequences: s.cfg.Parallel, Threads: s.cfg.Threads, ThreadsBatch: s.cfg.ThreadsBatch,
@@ -222,18 +244,18 @@ func (s *Server) openModel(open Opener, quit *atomic.Bool) (runtime.Engine, erro
 	return eng, nil
 }
 
+// Ready reports whether the model is loaded and requests are taken.
+func (s *Server) Ready() bool { return s.loop.Load() != nil }
+
 // startLoop builds the decode loop on a loaded engine and lets requests in.
 func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	m := newModel(eng)
-	background := s.cfg.MaxBackground
-	if background == 0 {
-		background = s.cfg.Parallel
-	}
-	sc, err := sched.New(sched.Config{
+	cfg := sched.Config{
 		Policy: s.cfg.Policy, MaxRunning: s.cfg.Parallel, Cells: m.caps.ContextTokens, MaxBatch: m.caps.MaxBatch,
 		TickBudget: msDuration(s.cfg.TickBudgetMs), Guard: msDuration(s.cfg.GuardMs), MaxQueue: s.cfg.MaxQueue,
-		MaxBackground: background,
-	})
+	}
+	cfg.Limits[sched.Background].MaxRunning = s.cfg.MaxBackground
+	sc, err := sched.New(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("scheduler: %w", err)
 	}
@@ -244,8 +266,12 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 		s.log.Info("this model's KV memory cannot drop ranges; an aborted or preempted sequence is computed again whole", "architecture", m.info.Architecture)
 	}
 	l := newLoop(s.cfg, s.log, eng, sc, s.metrics, m.tags)
-	l.finalised = func() { s.inside.Add(-1) }
-	s.model = m
+	l.finalised = func(r *request) {
+		s.sessions.remove(r)
+		s.inside.Add(-1)
+	}
+	s.metrics.SetModel(metrics.Model{Name: m.info.Name, Architecture: m.info.Architecture, Description: m.info.Description})
+	s.model.Store(m)
 	s.loop.Store(l)
 	return l, nil
 }

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	goruntime "runtime"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
-	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -106,6 +104,7 @@ type InfoMemory struct {
 // all zero: that is how a leak shows.
 type InfoLive struct {
 	Sessions    int   `json:"sessions"`
+	InFlight    int   `json:"in_flight"` // requests that clients wait for, in intake too
 	Requests    int64 `json:"requests"`
 	Sequences   int   `json:"sequences"`          // held by running requests
 	Resident    int64 `json:"resident_sequences"` // that hold cells in the engine, counted when it last fell idle
@@ -128,11 +127,11 @@ func (s *Server) info() Info {
 	}
 	in.Memory = s.memory()
 	in.Live = InfoLive{
-		Sessions: s.poller.Stats().Sessions, Requests: h.Requests,
+		Sessions: int(s.poller.Stats().Sessions.Load()), Requests: h.Requests, InFlight: int(s.poller.Stats().InFlight.Load()),
 		Goroutines: goruntime.NumGoroutine(), Descriptors: openDescriptors(),
 	}
 	if l := s.loop.Load(); l != nil {
-		m := s.model
+		m := s.model.Load()
 		in.Model = &InfoModel{ModelInfo: m.info, ChatTemplate: m.template != nil, Thinks: m.tags.Known()}
 		if m.noChat != nil {
 			in.Model.NoChat = m.noChat.Error()
@@ -148,9 +147,9 @@ func (s *Server) info() Info {
 
 // memory is the ledger: what the model maps, the KV pool, the Go heap, and what the system says of the whole.
 func (s *Server) memory() (m InfoMemory) {
-	if s.loop.Load() != nil {
-		m.Weights = int64(s.model.info.Bytes)
-		m.KV = int64(s.model.info.KVBytesPerToken) * int64(s.model.caps.ContextTokens)
+	if md := s.model.Load(); md != nil {
+		m.Weights = int64(md.info.Bytes)
+		m.KV = int64(md.info.KVBytesPerToken) * int64(md.caps.ContextTokens)
 	}
 	// runtime/metrics, not ReadMemStats: that one stops the world, the decode loop included.
 	sample := []gometrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}}
@@ -180,13 +179,4 @@ func openDescriptors() int {
 		}
 	}
 	return -1
-}
-
-// replyJSON answers an admin frame.
-func replyJSON(c *ipc.Conn, v any) {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic("daemon: admin reply: " + err.Error()) // plain structs of numbers and strings
-	}
-	replyBytes(c, b)
 }

@@ -1,0 +1,252 @@
+//go:build cgo
+
+// Package smoke drives the built binaries over the socket, end to end: M1 one client in every protocol, M2 eight
+// clients at once, M3 everything that goes wrong. After each, nothing may be left behind.
+package smoke
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/internal/daemonproc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime/ggufgen"
+)
+
+// bin holds the binaries under test.
+var bin string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "uma-smoke")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir)
+		bin = dir
+		for _, c := range []string{"uma-serve", "uma-cli"} {
+			out, err := exec.Command("go", "build", "-o", filepath.Join(dir, c), "../cmd/"+c).CombinedOutput()
+			if err != nil {
+				fmt.Fprintf(os.Stderr, "build %s: %v\n%s", c, err, out)
+				return 1
+			}
+		}
+		return m.Run()
+	}())
+}
+
+// server is a daemon under test.
+type server struct {
+	*daemonproc.Proc
+	t        *testing.T
+	baseline daemon.Info
+}
+
+// start runs a daemon on a small model and remembers what it holds when it has nothing to do.
+func start(t *testing.T, args ...string) *server {
+	t.Helper()
+	return startModel(t, ggufgen.Cached(t, ggufgen.Tiny()), args...)
+}
+
+func startModel(t *testing.T, model string, args ...string) *server {
+	t.Helper()
+	p, err := daemonproc.Start(filepath.Join(bin, "uma-serve"), time.Minute, nil, append([]string{"-m", model, "-t", "1"}, args...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{Proc: p, t: t}
+	t.Cleanup(func() {
+		if err := p.Stop(20 * time.Second); err != nil {
+			t.Errorf("the daemon did not stop in order: %v\n%s", err, p.Log())
+		}
+		if t.Failed() {
+			t.Logf("daemon log:\n%s", p.Log())
+		}
+	})
+	// One request of each kind first, so that what is allocated once for good is in the baseline.
+	c := s.dial()
+	c.request(`{"id":"warm","prompt":"a","max_tokens":2}`)
+	c.mustEnd("warm", wire.Length)
+	c.Close()
+	s.settle(func(in daemon.Info) error {
+		if in.Live.Sessions > 1 { // the one that asks
+			return errors.New("sessions")
+		}
+		return nil
+	})
+	s.baseline = s.info()
+	return s
+}
+
+func (s *server) info() (in daemon.Info) {
+	s.t.Helper()
+	body, err := s.Ask("info")
+	if err != nil {
+		s.t.Fatalf("info: %v", err)
+	}
+	if err := json.Unmarshal([]byte(body), &in); err != nil {
+		s.t.Fatalf("info: %v in %s", err, body)
+	}
+	return in
+}
+
+// settle waits until ok finds nothing wrong: closing takes the daemon a moment after the client is done.
+func (s *server) settle(ok func(daemon.Info) error) {
+	s.t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		err := ok(s.info())
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("never settled: %v", err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// nothingLeft asserts that no request, sequence, cell, goroutine, connection or descriptor is left.
+func (s *server) nothingLeft() {
+	s.t.Helper()
+	s.settle(func(in daemon.Info) error {
+		l, b := in.Live, s.baseline.Live
+		switch {
+		case l.Requests != 0 || l.InFlight != 0:
+			return fmt.Errorf("%d requests, %d in flight are left", l.Requests, l.InFlight)
+		case l.Sequences != 0 || l.Resident != 0:
+			return fmt.Errorf("%d sequences are left, %d hold cells", l.Sequences, l.Resident)
+		case l.LiveCells != 0 || l.FreeCells != in.Caps.ContextTokens:
+			return fmt.Errorf("%d cells are live, %d free of %d", l.LiveCells, l.FreeCells, in.Caps.ContextTokens)
+		case l.Sessions > b.Sessions:
+			return fmt.Errorf("%d sessions, %d before", l.Sessions, b.Sessions)
+		case l.Goroutines > b.Goroutines:
+			return fmt.Errorf("%d goroutines, %d before", l.Goroutines, b.Goroutines)
+		case l.Descriptors > b.Descriptors:
+			return fmt.Errorf("%d descriptors, %d before", l.Descriptors, b.Descriptors)
+		}
+		return nil
+	})
+}
+
+// client is a raw connection: the tests speak the protocol itself, not through the client library.
+type client struct {
+	net.Conn
+	t     *testing.T
+	split wire.Splitter
+	p     wire.Parser
+	rest  []byte
+	text  map[string]*strings.Builder // streamed text by request
+}
+
+func (s *server) dial() *client {
+	s.t.Helper()
+	c, err := net.Dial("unix", s.Socket)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	c.SetDeadline(time.Now().Add(60 * time.Second))
+	return &client{Conn: c, t: s.t, split: wire.Splitter{Max: wire.MaxEventBytes}, text: map[string]*strings.Builder{}}
+}
+
+// request sends one JSON frame.
+func (c *client) request(json string) {
+	c.t.Helper()
+	if _, err := c.Write(wire.AppendFrame(nil, []byte(json))); err != nil {
+		c.t.Fatalf("send %s: %v", json, err)
+	}
+}
+
+// next is the next event, or io.EOF.
+func (c *client) next() (*wire.Event, error) {
+	for {
+		for len(c.rest) > 0 {
+			payload, rest, err := c.split.Next(c.rest)
+			if err != nil {
+				return nil, err
+			}
+			c.rest = rest
+			if payload != nil {
+				ev := &wire.Event{}
+				if err := c.p.ParseEvent(payload, ev); err != nil {
+					return nil, fmt.Errorf("%w in %s", err, payload)
+				}
+				if ev.Kind == wire.EventToken {
+					b := c.text[ev.ID]
+					if b == nil {
+						b = &strings.Builder{}
+						c.text[ev.ID] = b
+					}
+					b.Write(ev.Token.Text)
+				}
+				return ev, nil
+			}
+		}
+		buf := make([]byte, 8192)
+		n, err := c.Read(buf)
+		if err != nil {
+			return nil, err
+		}
+		c.rest = buf[:n]
+	}
+}
+
+// end reads until request id has its eos or error.
+func (c *client) end(id string) (*wire.Event, error) {
+	for {
+		ev, err := c.next()
+		if err != nil {
+			return nil, fmt.Errorf("waiting for the end of %q: %w", id, err)
+		}
+		if ev.ID == id && (ev.Kind == wire.EventEOS || ev.Kind == wire.EventError) {
+			return ev, nil
+		}
+	}
+}
+
+func (c *client) mustEnd(id string, want wire.Reason) *wire.EOS {
+	c.t.Helper()
+	ev, err := c.end(id)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if ev.Kind != wire.EventEOS || ev.EOS.Reason != want {
+		c.t.Fatalf("request %q ended with %+v %+v, want eos %s", id, ev.EOS, ev.Error, want)
+	}
+	return &ev.EOS
+}
+
+func (c *client) mustFail(id string, want wire.Code) *wire.Error {
+	c.t.Helper()
+	ev, err := c.end(id)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if ev.Kind != wire.EventError || ev.Error.Code != want {
+		c.t.Fatalf("request %q ended with %+v %+v, want error %s", id, ev.EOS, ev.Error, want)
+	}
+	return &ev.Error
+}
+
+// mustClose asserts that the server ends the connection.
+func (c *client) mustClose() {
+	c.t.Helper()
+	for {
+		if _, err := c.next(); err != nil {
+			if !errors.Is(err, io.EOF) && !strings.Contains(err.Error(), "reset") {
+				c.t.Fatalf("the connection did not end: %v", err)
+			}
+			return
+		}
+	}
+}
