@@ -72,22 +72,28 @@ type Model struct {
 
 // Health asks how the daemon is. It answers while a prompt is being computed, and while the model loads.
 func (c *Client) Health(ctx context.Context) (*Health, error) {
+	_, h, err := c.HealthReport(ctx)
+	return h, err
+}
+
+// HealthReport is Health, and the JSON the daemon wrote.
+func (c *Client) HealthReport(ctx context.Context) ([]byte, *Health, error) {
 	return askJSON[Health](ctx, c, wire.KindHealth)
 }
 
 // Info asks what is served.
 func (c *Client) Info(ctx context.Context) (*Info, error) {
+	_, i, err := c.InfoReport(ctx)
+	return i, err
+}
+
+// InfoReport is Info, and the JSON the daemon wrote.
+func (c *Client) InfoReport(ctx context.Context) ([]byte, *Info, error) {
 	return askJSON[Info](ctx, c, wire.KindInfo)
 }
 
 // Metrics is the JSON snapshot of every metric.
 func (c *Client) Metrics(ctx context.Context) ([]byte, error) { return c.ask(ctx, wire.KindMetrics) }
-
-// InfoJSON is Info as the daemon wrote it.
-func (c *Client) InfoJSON(ctx context.Context) ([]byte, error) { return c.ask(ctx, wire.KindInfo) }
-
-// HealthJSON is Health as the daemon wrote it.
-func (c *Client) HealthJSON(ctx context.Context) ([]byte, error) { return c.ask(ctx, wire.KindHealth) }
 
 // ask sends an admin question and returns the report.
 func (c *Client) ask(ctx context.Context, kind wire.Kind) ([]byte, error) {
@@ -107,16 +113,16 @@ func (c *Client) ask(ctx context.Context, kind wire.Kind) ([]byte, error) {
 	}
 }
 
-func askJSON[T any](ctx context.Context, c *Client, kind wire.Kind) (*T, error) {
+func askJSON[T any](ctx context.Context, c *Client, kind wire.Kind) ([]byte, *T, error) {
 	raw, err := c.ask(ctx, kind)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	v := new(T)
 	if err := json.Unmarshal(raw, v); err != nil {
-		return nil, fmt.Errorf("%s: the daemon's answer cannot be read (is it another version?): %w", kind, err)
+		return nil, nil, fmt.Errorf("%s: the daemon's answer cannot be read (is it another version?): %w", kind, err)
 	}
-	return v, nil
+	return raw, v, nil
 }
 
 // WaitReady returns nil once the daemon answers requests. While the model loads it calls loading with what the

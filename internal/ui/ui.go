@@ -20,9 +20,10 @@ import (
 
 // Terminal writes to one output. Not safe for concurrent use: its status line and its text share a cursor.
 type Terminal struct {
-	w     io.Writer
-	tty   bool
-	width func() int
+	w       io.Writer
+	tty     bool
+	colored bool
+	width   func() int
 
 	dim, bold, red, green, yellow *color.Color
 
@@ -53,7 +54,7 @@ func New(w io.Writer, tty, colored bool, width func() int) *Terminal {
 		return c
 	}
 	return &Terminal{
-		w: w, tty: tty, width: width, atBOL: true,
+		w: w, tty: tty, colored: colored, width: width, atBOL: true,
 		dim: style(color.Faint), bold: style(color.Bold), red: style(color.FgRed), green: style(color.FgGreen),
 		yellow: style(color.FgYellow),
 	}
@@ -152,15 +153,18 @@ func (t *Terminal) ClearStatus() {
 // beginning of a line.
 func (t *Terminal) CursorMoved() { t.status, t.atBOL = 0, true }
 
-// Redraw replaces what the last Redraw of a block of lines showed: it goes up by lines (0 the first time) and erases
-// below. Without escapes the block is printed again underneath.
-func (t *Terminal) Redraw(lines int, block string) int {
-	if lines > 0 && t.dim.Sprint("x") != "x" {
-		io.WriteString(t.w, "\x1b["+strconv.Itoa(lines)+"A\x1b[J")
+// Redraw shows a block of lines in place of the one before it, which had lines lines (0 = there is none), and returns
+// how many the new one has. Without escapes the block is printed underneath, after an empty line.
+func (t *Terminal) Redraw(lines int, block string) (int, error) {
+	if lines > 0 {
+		over := "\n"
+		if t.colored {
+			over = "\x1b[" + strconv.Itoa(lines) + "A\x1b[J"
+		}
+		block = over + block
 	}
-	io.WriteString(t.w, block)
-	t.status, t.atBOL = 0, true
-	return strings.Count(block, "\n")
+	err := t.Print(block)
+	return strings.Count(block, "\n"), err
 }
 
 // Sanitize makes text from outside safe to show on a terminal. A model (or a prompt somebody pasted to it) can write

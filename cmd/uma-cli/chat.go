@@ -1,0 +1,45 @@
+package main
+
+import (
+	"os"
+	"os/signal"
+
+	"github.com/spf13/cobra"
+
+	"github.com/uma-serve/uma-serve/internal/chat"
+	"github.com/uma-serve/uma-serve/internal/ui"
+)
+
+func newChat(dial dialer) *cobra.Command {
+	settings := chat.DefaultSettings()
+	cmd := &cobra.Command{
+		Use:   "chat",
+		Short: "Converse with the model (what uma-cli does without a command)",
+		Long: `Converse with the model. /? in the chat lists its commands.
+
+Lines are kept in $XDG_STATE_HOME/uma-serve/history (UMA_NOHISTORY=1: nowhere).`,
+		Example: `  uma-cli chat --system "Answer in one sentence."
+  uma-cli chat --temp 0 --hide-thinking`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkSettings(&settings); err != nil {
+				return err
+			}
+			out := ui.Open(os.Stdout)
+			var in chat.LineReader
+			if isTerminal(os.Stdin) && out.IsTTY() && os.Getenv("TERM") != "dumb" {
+				in = chat.NewEditor(chat.OpenHistory(chat.HistoryPath(os.Getenv)), chat.Complete)
+			} else {
+				in = chat.NewPlainReader(os.Stdin, os.Stdout)
+			}
+			interrupts := make(chan os.Signal, 1)
+			signal.Notify(interrupts, os.Interrupt)
+			defer signal.Stop(interrupts)
+			return chat.New(chat.Config{Dial: dial, In: in, Out: out, Interrupts: interrupts, Settings: settings}).Run(cmd.Context())
+		},
+	}
+	addSampling(cmd.Flags(), &settings)
+	cmd.Flags().BoolVar(&settings.HideThinking, "hide-thinking", false, "show a counter instead of the model's thinking")
+	cmd.Flags().SortFlags = false
+	return cmd
+}

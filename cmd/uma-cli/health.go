@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/uma-serve/uma-serve/internal/client"
+	"github.com/uma-serve/uma-serve/internal/ui"
+)
+
+func newHealth(dial dialer) *cobra.Command {
+	var asJSON, live bool
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "health",
+		Short: "Is the daemon well? The exit status says so",
+		Long: `Is the daemon well? For health checks of containers and service managers.
+
+Exit status: 0 it answers requests · 1 loading, draining or stalled · 3 no daemon. With --live a daemon that is still
+loading or draining is alive, too.`,
+		Example: `  uma-cli health && echo ready
+  HEALTHCHECK CMD uma-cli health --live --timeout 2s`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := withTimeout(cmd.Context(), timeout)
+			defer cancel()
+			c, err := dial(ctx)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			raw, h, err := c.HealthReport(ctx)
+			if err != nil {
+				return err
+			}
+			out := ui.Open(os.Stdout)
+			if asJSON {
+				err = out.Println(string(raw))
+			} else {
+				err = out.Println(healthLine(out, h))
+			}
+			if err != nil {
+				return err
+			}
+			if h.Status == "ok" || live && h.Status != "stalled" {
+				return nil
+			}
+			return exitStatus(exitError)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the daemon's answer as one line of JSON")
+	cmd.Flags().BoolVar(&live, "live", false, "succeed while the daemon loads or drains, too")
+	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "a daemon that does not answer within this is not well")
+	return cmd
+}
+
+func healthLine(out *ui.Terminal, h *client.Health) string {
+	status := out.Green(h.Status)
+	switch h.Status {
+	case "ok":
+	case "loading":
+		status = out.Yellow(fmt.Sprintf("loading %.0f %%", 100*h.Progress))
+	case "stalled":
+		status = out.Red("stalled")
+	default:
+		status = out.Yellow(ui.Sanitize(h.Status))
+	}
+	line := fmt.Sprintf("%s · up %s · %d requests", status, ui.Duration(ms(h.UptimeMs)), h.Requests)
+	if h.LastStepAgeMs != nil {
+		line += " · last step " + ui.Duration(ms(*h.LastStepAgeMs)) + " ago"
+	}
+	return line
+}
+
+func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

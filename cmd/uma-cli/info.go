@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/uma-serve/uma-serve/internal/client"
+	"github.com/uma-serve/uma-serve/internal/ui"
+)
+
+// adminTimeout bounds a question that the daemon answers without waiting for anything.
+const adminTimeout = 10 * time.Second
+
+func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, d, fmt.Errorf("the daemon did not answer within %v", d))
+}
+
+func newInfo(dial dialer) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "info",
+		Short: "What the daemon serves, with what, and what is in use",
+		Example: `  uma-cli info
+  uma-cli info --json | jq .model.path`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := withTimeout(cmd.Context(), adminTimeout)
+			defer cancel()
+			c, err := dial(ctx)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			raw, info, err := c.InfoReport(ctx)
+			if err != nil {
+				return err
+			}
+			out := ui.Open(os.Stdout)
+			if asJSON {
+				return out.Println(string(raw))
+			}
+			return out.Print(infoTable(info).String(out.Dim))
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the daemon's answer as one line of JSON")
+	return cmd
+}
+
+func infoTable(in *client.Info) *ui.Table {
+	var t ui.Table
+	t.Row("daemon", "%s, %s, pid %d, up %s", clean(in.Version), clean(in.Status), in.PID, ui.Duration(ms(in.UptimeMs)))
+	t.Row("socket", "%s", clean(in.Socket))
+	t.Row("engine", "%s", clean(in.Engine))
+	t.Gap()
+	if m := in.Model; m != nil {
+		t.Row("model", "%s", clean(m.Name))
+		t.Row("", "%s", clean(m.Description))
+		t.Row("file", "%s", clean(m.Path))
+		t.Row("parameters", "%s in %s", ui.Large(m.Parameters), ui.Bytes(m.Bytes))
+		chat := "with the model's own template"
+		if !m.ChatTemplate {
+			if chat = "no"; m.NoChat != "" {
+				chat += ": " + clean(m.NoChat)
+			}
+		} else if m.Thinks {
+			chat += ", thinking is told apart"
+		}
+		t.Row("chat", "%s", chat)
+		c := in.Capabilities
+		context := ui.Count(c.ContextTokens) + " tokens"
+		if m.TrainContext > 0 {
+			context += " (trained on " + ui.Count(m.TrainContext) + ")"
+		}
+		t.Row("context", "%s", context)
+		t.Row("KV cache", "%s/%s, %s a token", clean(m.KVTypeK), clean(m.KVTypeV), ui.Bytes(uint64(max(m.KVBytesPerToken, 0))))
+		t.Row("device", "%s (%s), %d threads", clean(c.DeviceName), clean(string(c.Device)), c.Threads)
+		t.Row("scheduling", "%s, steps of %s, batches of %s", clean(in.Config.Policy),
+			ui.Duration(time.Duration(in.Config.TickBudgetMs*float64(time.Millisecond))), ui.Count(c.MaxBatch))
+		t.Gap()
+	}
+	size := func(n int64) string { return ui.Bytes(uint64(max(n, 0))) }
+	t.Row("memory", "weights %s, KV %s, heap %s", size(in.Memory.Weights), size(in.Memory.KV), size(in.Memory.GoHeap))
+	if in.Memory.RSS > 0 {
+		t.Row("", "resident %s", size(in.Memory.RSS))
+	}
+	t.Row("in use", "%d of %d sequences, %s of %s KV cells", in.Live.Sequences, in.Config.Parallel,
+		ui.Count(in.Live.LiveCells), ui.Count(in.Live.LiveCells+in.Live.FreeCells))
+	t.Row("", "%d requests, %d connections, %d goroutines, %d descriptors", in.Live.Requests, in.Live.Sessions,
+		in.Live.Goroutines, in.Live.Descriptors)
+	return &t
+}
+
+// clean makes text from outside safe for a terminal.
+func clean(s string) string { return ui.Sanitize(s) }

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/uma-serve/uma-serve/internal/client"
+	"github.com/uma-serve/uma-serve/internal/metricsview"
+	"github.com/uma-serve/uma-serve/internal/ui"
+)
+
+// minInterval keeps a watch from being a load.
+const minInterval = 100 * time.Millisecond
+
+func newMetrics(dial dialer, address *string) *cobra.Command {
+	var asJSON, prometheus, watch bool
+	var interval time.Duration
+	cmd := &cobra.Command{
+		Use:   "metrics",
+		Short: "What the daemon is doing and how fast",
+		Long: `What the daemon is doing and how fast. docs/metrics.md explains every metric.
+
+A watch adds rates and ends with Ctrl-C.`,
+		Example: `  uma-cli metrics --watch
+  uma-cli metrics --json | jq .ttft_ms
+  uma-cli metrics --watch --interval 10s --json >>metrics.jsonl
+  uma-cli metrics --prometheus | grep uma_kv`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case prometheus && (asJSON || watch):
+				return usagef("--prometheus goes with neither --json nor --watch")
+			case cmd.Flags().Changed("interval") && !watch:
+				return usagef("--interval needs --watch")
+			case interval < minInterval:
+				return usagef("--interval is %v; it must be %v or more", interval, minInterval)
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			out := ui.Open(os.Stdout)
+			if prometheus {
+				return printPrometheus(ctx, *address, out)
+			}
+			c, err := dial(ctx)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			show := showText(out, watch)
+			if asJSON {
+				show = func(raw []byte) error { return out.Println(string(raw)) }
+			}
+			if !watch {
+				return showMetrics(ctx, c, show)
+			}
+			for tick := time.NewTicker(interval); ; {
+				if err := showMetrics(ctx, c, show); err != nil && ctx.Err() == nil {
+					return err
+				}
+				select {
+				case <-ctx.Done():
+					return nil
+				case <-tick.C:
+				}
+			}
+		},
+	}
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again and again, with rates")
+	cmd.Flags().DurationVar(&interval, "interval", time.Second, "time between two looks of --watch")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the snapshot as one line of JSON")
+	cmd.Flags().BoolVar(&prometheus, "prometheus", false, "print Prometheus's text format (GET /metrics on the socket)")
+	cmd.Flags().SortFlags = false
+	return cmd
+}
+
+func showMetrics(ctx context.Context, c *client.Client, show func([]byte) error) error {
+	ctx, cancel := withTimeout(ctx, adminTimeout)
+	defer cancel()
+	raw, err := c.Metrics(ctx)
+	if err != nil {
+		return err
+	}
+	return show(raw)
+}
+
+// showText draws snapshots as a screen, over the one before it in a watch.
+func showText(out *ui.Terminal, watch bool) func([]byte) error {
+	view := metricsview.View{Out: out}
+	lines := 0
+	return func(raw []byte) error {
+		s, err := metricsview.Parse(raw, time.Now())
+		if err != nil {
+			return err
+		}
+		screen := view.Render(s)
+		if !watch {
+			return out.Print(screen)
+		}
+		lines, err = out.Redraw(lines, screen)
+		return err
+	}
+}
+
+func printPrometheus(ctx context.Context, address string, out *ui.Terminal) error {
+	path, err := socketPath(address, os.Getenv)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := withTimeout(ctx, adminTimeout)
+	defer cancel()
+	text, err := client.Prometheus(ctx, path)
+	if err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	return out.Print(string(text))
+}

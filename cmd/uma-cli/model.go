@@ -1,0 +1,252 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/internal/hostmem"
+	"github.com/uma-serve/uma-serve/internal/ui"
+)
+
+func newModel() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "model",
+		Short: "Look at model files",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("there is no command %q; uma-cli model inspect FILE.gguf", "model "+args[0])
+			}
+			return cmd.Help()
+		},
+	}
+	cmd.AddCommand(newModelInspect())
+	return cmd
+}
+
+// inspection is what `model inspect --json` prints: the file's facts, and what they mean for a KV cache and this
+// machine.
+type inspection struct {
+	gguf.Info
+	KV     *kvFacts       `json:"kv"` // null when the types do not fit the model
+	Memory hostmem.Memory `json:"memory"`
+}
+
+// kvFacts are sizes of the KV cache.
+type kvFacts struct {
+	TypeK         string      `json:"type_k"`
+	TypeV         string      `json:"type_v"`
+	BytesPerToken int64       `json:"bytes_per_token"`
+	Contexts      []kvContext `json:"contexts"`
+}
+
+// kvContext is the memory a model needs with a context of Tokens.
+type kvContext struct {
+	Tokens     int64 `json:"n_ctx"`
+	KVBytes    int64 `json:"kv_bytes"`
+	TotalBytes int64 `json:"total_bytes"` // with the weights
+	Fits       *bool `json:"fits"`        // null when this system does not say how much memory it has
+}
+
+func newModelInspect() *cobra.Command {
+	var asJSON bool
+	var typeK, typeV string
+	cmd := &cobra.Command{
+		Use:   "inspect FILE.gguf",
+		Short: "What a model file holds and whether it fits this machine, without loading it",
+		Example: `  uma-cli model inspect model.gguf
+  uma-cli model inspect -ctk q8_0 -ctv q8_0 model.gguf    # with a smaller KV cache
+  uma-cli model inspect --json model.gguf | jq .kv.contexts`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("name one file: uma-cli model inspect FILE.gguf")
+			}
+			info, err := gguf.Inspect(args[0])
+			if err != nil {
+				return err
+			}
+			in := inspection{Info: info, Memory: hostmem.Read()}
+			if in.KV, err = kvSizes(&info, typeK, typeV, in.Memory.Total); err != nil {
+				return usageError{err}
+			}
+			out := ui.Open(os.Stdout)
+			if asJSON {
+				line, err := json.Marshal(in)
+				if err != nil {
+					return err
+				}
+				return out.Println(string(line))
+			}
+			return out.Print(inspectionText(out, &in))
+		},
+	}
+	cmd.Flags().StringVar(&typeK, "cache-type-k", "f16", "type of the cache for K: f16, f32, bf16, q8_0, q4_0, … (-ctk)")
+	cmd.Flags().StringVar(&typeV, "cache-type-v", "f16", "type of the cache for V (-ctv)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print everything as one line of JSON, the chat template included")
+	return cmd
+}
+
+// kvSizes says what contexts of some sizes need, up to the one the model was trained with.
+func kvSizes(info *gguf.Info, typeK, typeV string, total uint64) (*kvFacts, error) {
+	perToken, err := info.KVBytesPerToken(typeK, typeV)
+	if err != nil {
+		return nil, err
+	}
+	kv := &kvFacts{TypeK: typeK, TypeV: typeV, BytesPerToken: perToken}
+	sizes := []int64{4096, 16384, 65536, 131072}
+	if n := info.TrainContext; n > 0 {
+		sizes = append(slices.DeleteFunc(sizes, func(s int64) bool { return s >= n }), n)
+	}
+	for _, n := range sizes {
+		c := kvContext{Tokens: n, KVBytes: n * perToken}
+		c.TotalBytes = c.KVBytes + int64(info.TensorBytes)
+		if total > 0 {
+			fits := uint64(c.TotalBytes)+headroom <= total
+			c.Fits = &fits
+		}
+		kv.Contexts = append(kv.Contexts, c)
+	}
+	return kv, nil
+}
+
+// headroom is what stands beside weights and KV cells: compute buffers, the daemon, the rest of the system.
+const headroom = 512 << 20
+
+func inspectionText(out *ui.Terminal, in *inspection) string {
+	var t ui.Table
+	t.Row("model", "%s", out.Bold(clean(in.Name)))
+	t.Row("file", "%s, %s, GGUF %d", clean(in.Path), ui.Bytes(uint64(in.FileBytes)), in.Version)
+	if in.Split > 1 {
+		t.Row("", "one of %d files; sizes below are of this one", in.Split)
+	}
+	t.Row("architecture", "%s", clean(in.Architecture)+architectureNotes(&in.Info))
+	t.Row("parameters", "%s in %s tensors, %s", ui.Large(in.Parameters), ui.Count(in.Tensors), ui.Bytes(in.TensorBytes))
+	var types []string
+	for _, q := range in.Quantisation {
+		types = append(types, fmt.Sprintf("%s %s", q.Type, ui.Bytes(q.Bytes)))
+	}
+	t.Row("quantisation", "%s", strings.Join(types, ", "))
+	t.Row("layers", "%s", layerText(&in.Info))
+	if in.TrainContext > 0 {
+		t.Row("context", "trained on %s tokens", ui.Count(in.TrainContext))
+	}
+	if in.SlidingWindow > 0 {
+		t.Row("", "sliding window of %s tokens", ui.Count(in.SlidingWindow))
+	}
+	t.Row("vocabulary", "%s tokens, %s", ui.Count(in.VocabSize), clean(in.Tokenizer))
+	var special []string
+	for _, s := range in.Special {
+		special = append(special, fmt.Sprintf("%s %s", clean(s.Role), clean(s.Text)))
+	}
+	t.Row("", "%s", strings.Join(special, ", "))
+	t.Gap()
+	chatRows(&t, &in.Info)
+
+	var b strings.Builder
+	b.WriteString(t.String(out.Dim))
+	if kv := in.KV; kv != nil {
+		fmt.Fprintf(&b, "\n%s %s a token in %s/%s%s\n", out.Dim("KV cache"), ui.Bytes(uint64(kv.BytesPerToken)), kv.TypeK, kv.TypeV, kvNote(&in.Info))
+		fmt.Fprintf(&b, "%s\n", out.Dim(fmt.Sprintf("%12s %12s %14s", "context", "KV cache", "with weights")))
+		for _, c := range kv.Contexts {
+			fits := ""
+			switch {
+			case c.Fits != nil && *c.Fits:
+				fits = out.Green("fits")
+			case c.Fits != nil:
+				fits = out.Red("does not fit")
+			}
+			fmt.Fprintf(&b, "%12s %12s %14s  %s\n", ui.Count(c.Tokens), ui.Bytes(uint64(c.KVBytes)), ui.Bytes(uint64(c.TotalBytes)), fits)
+		}
+	}
+	if m := in.Memory; m.Total > 0 {
+		line := "This machine has " + ui.Bytes(m.Total) + " of memory"
+		if m.Available > 0 {
+			line += ", " + ui.Bytes(m.Available) + " of it available now"
+		}
+		fmt.Fprintf(&b, "%s\n", out.Dim(line+"."))
+	}
+	return b.String()
+}
+
+func architectureNotes(in *gguf.Info) string {
+	var notes string
+	if in.Experts > 0 {
+		notes += fmt.Sprintf(", %d experts, %d used for a token", in.Experts, in.ExpertsUsed)
+	}
+	if in.Recurrent {
+		notes += ", recurrent: parts of its memory cannot be shared or dropped"
+	}
+	return notes
+}
+
+func layerText(in *gguf.Info) string {
+	return fmt.Sprintf("%d of width %s, attention heads %s, KV heads %s", in.Layers, ui.Count(in.Embedding), spread(in.Heads), spread(in.KVHeads))
+}
+
+// spread is a number, or the range of numbers that differ by layer.
+func spread(list []int64) string {
+	if len(list) == 0 {
+		return "–"
+	}
+	lo, hi := slices.Min(list), slices.Max(list)
+	if lo == hi {
+		return ui.Count(lo)
+	}
+	return fmt.Sprintf("%d…%d", lo, hi)
+}
+
+func kvNote(in *gguf.Info) string {
+	if in.SlidingWindow > 0 {
+		return " at most: layers with a sliding window keep only that"
+	}
+	return ""
+}
+
+func chatRows(t *ui.Table, in *gguf.Info) {
+	switch {
+	case in.ChatTemplate == "":
+		t.Row("chat template", "none: send plain text (uma-cli run --raw)")
+	case in.TemplateError != "":
+		t.Row("chat template", "cannot be used: %s", clean(in.TemplateError))
+	default:
+		t.Row("chat template", "works, %s characters", ui.Count(len(in.ChatTemplate)))
+	}
+	if r := in.Template; r != nil && in.TemplateError == "" {
+		var facts []string
+		if !r.System {
+			facts = append(facts, "takes no system message")
+		}
+		if !r.PrefixStable {
+			facts = append(facts, "rewrites earlier turns, whose KV cells are then computed again")
+		}
+		if r.DropsThinking {
+			facts = append(facts, "leaves earlier thinking out of the next prompt")
+		}
+		if r.OpensThinking {
+			facts = append(facts, "begins every answer with thinking")
+		}
+		if r.ThinkingSwitch != "" {
+			facts = append(facts, "can switch thinking off ("+clean(r.ThinkingSwitch)+")")
+		}
+		for _, f := range facts {
+			t.Row("", "%s", f)
+		}
+	}
+	var tags []string
+	for _, tag := range in.Think {
+		s := clean(tag.Open) + " " + clean(tag.Close)
+		if !tag.SingleToken {
+			s += " (not single tokens: phases cannot be told apart)"
+		}
+		tags = append(tags, s)
+	}
+	if len(tags) == 0 {
+		tags = []string{"none"}
+	}
+	t.Row("think tags", "%s", strings.Join(tags, ", "))
+}

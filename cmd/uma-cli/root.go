@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/mattn/go-isatty"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/uma-serve/uma-serve/internal/client"
+	"github.com/uma-serve/uma-serve/ipc"
+)
+
+// newRoot is the command tree.
+func newRoot() *cobra.Command {
+	var address string
+	dial := func(ctx context.Context) (*client.Client, error) {
+		path, err := socketPath(address, os.Getenv)
+		if err != nil {
+			return nil, err
+		}
+		return client.Dial(ctx, path)
+	}
+	chat := newChat(dial)
+	run := newRun(dial)
+	root := &cobra.Command{
+		Use:   "uma-cli",
+		Short: "Talk to a uma-serve daemon",
+		Long: `Talk to a uma-serve daemon over its Unix socket.
+
+Without a command uma-cli opens a chat on a terminal, and answers what it is given on a pipe.`,
+		Example: `  uma-cli                                        # chat
+  uma-cli run "Why is the sky blue?"             # one question
+  git diff | uma-cli run "Write a commit message"
+  uma-cli metrics --watch                        # what the daemon is doing
+  uma-cli model inspect model.gguf               # does it fit this machine?`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknownCommand(cmd, args[0])
+			}
+			if isTerminal(os.Stdin) && isTerminal(os.Stdout) {
+				return chat.RunE(chat, nil)
+			}
+			if isTerminal(os.Stdin) {
+				return usagef("nothing to do: give a command, or a prompt on standard input")
+			}
+			return run.RunE(run, nil)
+		},
+		SilenceErrors: true, SilenceUsage: true, DisableAutoGenTag: true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.PersistentFlags().StringVar(&address, "socket", "",
+		"Unix socket `PATH` of the daemon (default: $UMA_HOST, $UMA_SOCKET, then the daemon's own default)")
+	root.SetGlobalNormalizationFunc(normalizeFlag)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "What a command does, its flags and examples", RunE: func(cmd *cobra.Command, args []string) error {
+		target, rest, err := root.Find(args)
+		if err != nil || len(rest) > 0 {
+			return unknownCommand(root, strings.Join(args, " "))
+		}
+		return target.Help()
+	}})
+	root.AddCommand(chat, run, newMetrics(dial, &address), newHealth(dial), newInfo(dial), newModel(), newCompletion(), newVersion(dial))
+	chat.SetContext(context.Background())
+	run.SetContext(context.Background())
+	return root
+}
+
+// flagAliases are other names that users of llama-server, llama-cli and ollama type.
+var flagAliases = map[string]string{
+	"uds": "socket", "temperature": "temp", "n-predict": "predict", "max-tokens": "predict",
+	"system-prompt": "system", "hidethinking": "hide-thinking",
+}
+
+func normalizeFlag(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	name = strings.ReplaceAll(name, "_", "-")
+	if full, ok := flagAliases[name]; ok {
+		name = full
+	}
+	return pflag.NormalizedName(name)
+}
+
+func unknownCommand(cmd *cobra.Command, name string) error {
+	hint := ""
+	if near := cmd.SuggestionsFor(name); len(near) > 0 {
+		hint = fmt.Sprintf("; did you mean %s?", near[0])
+	} else if strings.ContainsRune(name, ' ') {
+		hint = fmt.Sprintf("; to ask it: uma-cli run %q", name)
+	}
+	return usagef("there is no command %q%s", name, hint)
+}
+
+// noArgs is cobra.NoArgs as a usage error.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("%s takes no argument %q", cmd.CommandPath(), args[0])
+	}
+	return nil
+}
+
+// socketPath is the daemon's address: the flag, UMA_HOST=unix:///path, UMA_SOCKET=path, the default.
+func socketPath(flag string, getenv func(string) string) (string, error) {
+	if flag != "" {
+		return strings.TrimPrefix(flag, "unix://"), nil
+	}
+	if host := getenv("UMA_HOST"); host != "" {
+		path, ok := strings.CutPrefix(host, "unix://")
+		if !ok || !strings.HasPrefix(path, "/") {
+			return "", usagef("UMA_HOST is %q; it must be unix:///path/of/the/socket", host)
+		}
+		return path, nil
+	}
+	if path := getenv("UMA_SOCKET"); path != "" {
+		return path, nil
+	}
+	return ipc.DefaultSocketPath(), nil
+}
+
+func isTerminal(f *os.File) bool { return isatty.IsTerminal(f.Fd()) }
+
+// dialer connects to the daemon the flags and the environment name.
+type dialer func(context.Context) (*client.Client, error)

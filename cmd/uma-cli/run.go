@@ -1,0 +1,80 @@
+package main
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/uma-serve/uma-serve/internal/ask"
+	"github.com/uma-serve/uma-serve/internal/chat"
+	"github.com/uma-serve/uma-serve/internal/ui"
+)
+
+func newRun(dial dialer) *cobra.Command {
+	settings := chat.DefaultSettings()
+	var o ask.Options
+	var timeout time.Duration
+	var show, hide, noStream bool
+	cmd := &cobra.Command{
+		Use:   "run [PROMPT]",
+		Short: "Ask once and print the answer",
+		Long: `Ask once and print the answer as plain text on standard output.
+
+The prompt is what stands on the command line, then the files of --file, then what comes on a pipe. Thinking is shown
+dim on a terminal (on standard error) and left out otherwise. Ctrl-C cancels the answer on the daemon.
+
+Exit status: 0 answered · 1 refused or failed · 2 wrong usage · 3 no daemon · 130 interrupted.`,
+		Example: `  uma-cli run "Why is the sky blue?"
+  cat report.txt | uma-cli run "Summarise in three points"
+  uma-cli run --file main.go --file util.go "Find the bug"
+  uma-cli run --raw -n 50 "Once upon a time"       # continue a text, no chat template
+  uma-cli run --json --logprobs 3 "Yes or no?"     # one JSON event a line
+  uma-cli run --priority background --timeout 10m --file book.txt "Summarise" >summary.txt`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Settings, o.Words, o.Stream = settings, args, !noStream
+			if err := checkSettings(&o.Settings); err != nil {
+				return err
+			}
+			if show && hide {
+				return usagef("--show-thinking and --hide-thinking contradict each other")
+			}
+			if timeout < 0 {
+				return usagef("--timeout is %v; it must be 0 (none) or more", timeout)
+			}
+			out, aside := ui.Open(os.Stdout), ui.Open(os.Stderr)
+			if out.IsTTY() && aside.IsTTY() {
+				aside = out // one screen, one cursor
+			}
+			o.ShowThinking = show || aside.IsTTY() && !hide
+			o.Out, o.Aside, o.Timeout = out, aside, timeout
+			if !isTerminal(os.Stdin) {
+				o.Stdin = os.Stdin
+			}
+			interrupts := make(chan os.Signal, 1)
+			signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
+			defer signal.Stop(interrupts)
+			o.Interrupts = interrupts
+			err := ask.Run(cmd.Context(), dial, &o)
+			if usage, ok := err.(ask.UsageError); ok {
+				return usageError{usage.Err}
+			}
+			return err
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringArrayVarP(&o.Files, "file", "f", nil, "add the text of `FILE` to the prompt; may be given several times")
+	fs.BoolVar(&o.Raw, "raw", false, "send the text as it is, without the model's chat template")
+	fs.BoolVar(&o.JSON, "json", false, "print every event as a line of JSON")
+	fs.BoolVar(&noStream, "no-stream", false, "print the answer when it is complete")
+	fs.BoolVar(&show, "show-thinking", false, "print the model's thinking, on standard error")
+	fs.BoolVar(&hide, "hide-thinking", false, "show a counter instead of the model's thinking")
+	fs.BoolVarP(&o.Verbose, "verbose", "v", false, "print tokens and speed when done, on standard error")
+	fs.DurationVar(&timeout, "timeout", 0, "give up after this long, for example 90s; 0 = never")
+	addSampling(fs, &settings)
+	fs.IntVar(&settings.Sampling.Logprobs, "logprobs", 0, "with --json: the log-probabilities of the `N` most probable tokens")
+	fs.SortFlags = false
+	return cmd
+}

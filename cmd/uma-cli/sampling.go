@@ -1,0 +1,74 @@
+package main
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/uma-serve/uma-serve/internal/chat"
+	"github.com/uma-serve/uma-serve/sampler"
+)
+
+// addSampling declares the flags that chat and run share: what an answer is made with. They take llama-server's names.
+func addSampling(fs *pflag.FlagSet, s *chat.Settings) {
+	p := &s.Sampling
+	fs.Float32Var(&p.Temperature, "temp", p.Temperature, "temperature `T`; 0 = always the most probable token")
+	fs.IntVar(&p.TopK, "top-k", p.TopK, "keep the `K` most probable tokens; 0 = off")
+	fs.Float32Var(&p.TopP, "top-p", p.TopP, "keep the tokens that make up probability `P`; 1 = off")
+	fs.Float32Var(&p.MinP, "min-p", p.MinP, "keep tokens at least `P` times as probable as the best; 0 = off")
+	fs.Float32Var(&p.RepeatPenalty, "repeat-penalty", p.RepeatPenalty, "against repeating tokens, as a factor `X`; 1 = off")
+	fs.IntVar(&p.PenaltyLastN, "repeat-last-n", p.PenaltyLastN, "`N` tokens the penalties look back at; 0 = off, -1 = all")
+	fs.Float32Var(&p.PresencePenalty, "presence-penalty", p.PresencePenalty, "`X` against tokens that occurred; 0 = off")
+	fs.Float32Var(&p.FrequencyPenalty, "frequency-penalty", p.FrequencyPenalty, "`X` against tokens for each time they occurred; 0 = off")
+	fs.VarP((*seedValue)(p), "seed", "s", "the same `N` gives the same answer; -1 = a new one each time")
+	fs.IntVarP(&s.MaxTokens, "predict", "n", s.MaxTokens, "longest answer in `TOKENS`, also --max-tokens; 0 = what the context has room for")
+	fs.StringArrayVar(&s.Stop, "stop", nil, "end the answer before this `TEXT`; may be given several times")
+	fs.StringVar(&s.System, "system", "", "`TEXT` of instructions that stands before the conversation")
+	fs.Var((*priorityValue)(s), "priority", "interactive, or background: yields to interactive requests")
+}
+
+// seedValue is the flag of a seed: absent and negative are "a new one each time".
+type seedValue sampler.Params
+
+func (v *seedValue) Type() string { return "int" }
+func (v *seedValue) String() string {
+	if !v.SeedSet {
+		return "-1"
+	}
+	return strconv.FormatUint(v.Seed, 10)
+}
+
+func (v *seedValue) Set(text string) error {
+	if strings.HasPrefix(text, "-") {
+		if _, err := strconv.ParseInt(text, 10, 64); err != nil {
+			return err
+		}
+		v.Seed, v.SeedSet = 0, false
+		return nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	v.Seed, v.SeedSet = n, err == nil
+	return err
+}
+
+// priorityValue is the flag of a class.
+type priorityValue chat.Settings
+
+func (v *priorityValue) Type() string   { return "class" }
+func (v *priorityValue) String() string { return chat.PriorityName(v.Priority) }
+func (v *priorityValue) Set(text string) (err error) {
+	v.Priority, err = chat.ParsePriority(text)
+	return err
+}
+
+// checkSettings refuses what the daemon would refuse, before anything is read or sent.
+func checkSettings(s *chat.Settings) error {
+	if s.MaxTokens < 0 {
+		s.MaxTokens = 0 // -1 is llama.cpp's "no limit"
+	}
+	if err := s.Check(); err != nil {
+		return usageError{err}
+	}
+	return nil
+}

@@ -1,0 +1,176 @@
+package chat
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// Renderer shows the events of one answer as they come. Text goes to Out; thinking and the status line go to Aside,
+// which is the same Terminal in a chat and stderr in `uma-cli run`.
+type Renderer struct {
+	Out          *ui.Terminal
+	Aside        *ui.Terminal
+	ShowThinking bool
+
+	Text  strings.Builder // the answer so far, as it came
+	Think strings.Builder // the thinking so far, as it came
+	End   *wire.EOS       // the end event, nil before it
+
+	thinkTokens int
+	thinkShown  bool // some thinking that is not white space stands on Aside
+	outputShown bool
+}
+
+// Event shows one event.
+func (r *Renderer) Event(ev *wire.Event) error {
+	switch ev.Kind {
+	case wire.EventProgress:
+		r.Aside.Status(ProgressText(&ev.Progress))
+	case wire.EventToken:
+		if ev.Token.Phase == wire.Thinking {
+			r.thinkTokens++
+			return r.thinking(string(ev.Token.Text))
+		}
+		return r.output(string(ev.Token.Text))
+	case wire.EventEOS:
+		end := ev.EOS
+		r.End = &end
+		if r.Think.Len() == 0 && len(end.Think) > 0 {
+			if err := r.thinking(string(end.Think)); err != nil {
+				return err
+			}
+		}
+		if r.Text.Len() == 0 && len(end.Text) > 0 {
+			return r.output(string(end.Text))
+		}
+	}
+	return nil
+}
+
+func (r *Renderer) thinking(text string) error {
+	r.Think.WriteString(text)
+	if !r.ShowThinking {
+		r.Aside.Status("thinking… " + plural(r.thinkTokens, "token"))
+		return nil
+	}
+	if !r.thinkShown {
+		// Models that were told not to think still write an empty thought.
+		if text = strings.TrimLeft(text, " \t\r\n"); text == "" {
+			return nil
+		}
+		r.thinkShown = true
+	}
+	return r.Aside.DimText(text)
+}
+
+func (r *Renderer) output(text string) error {
+	r.Text.WriteString(text)
+	if !r.outputShown {
+		if r.Think.Len() > 0 || r.thinkTokens > 0 {
+			text = strings.TrimLeft(text, "\r\n")
+		}
+		if text == "" {
+			return nil
+		}
+		r.outputShown = true
+		r.Aside.ClearStatus()
+		if r.thinkShown {
+			if err := r.Aside.FreshLine(); err != nil {
+				return err
+			}
+			if err := r.Aside.Print("\n"); err != nil {
+				return err
+			}
+		}
+	}
+	return r.Out.Text(text)
+}
+
+// Close takes the status line away and ends the line of the answer.
+func (r *Renderer) Close() error {
+	r.Aside.ClearStatus()
+	if r.thinkShown && !r.outputShown {
+		if err := r.Aside.FreshLine(); err != nil {
+			return err
+		}
+	}
+	if !r.outputShown {
+		return nil
+	}
+	return r.Out.FreshLine()
+}
+
+// Answer is the assistant's message for the history: without the blank lines between thinking and answer.
+func (r *Renderer) Answer() wire.Message {
+	text := r.Text.String()
+	if r.Think.Len() > 0 {
+		text = strings.TrimLeft(text, "\r\n")
+	}
+	return wire.Message{Role: "assistant", Content: text, ReasoningContent: strings.TrimSpace(r.Think.String())}
+}
+
+// ProgressText is the status line for a request that has no token yet.
+func ProgressText(p *wire.Progress) string {
+	if p.Position > 0 {
+		return fmt.Sprintf("waiting… place %d in the queue", p.Position)
+	}
+	if p.Total <= 0 {
+		return "reading the prompt…"
+	}
+	return fmt.Sprintf("reading the prompt… %s of %s tokens (%d %%)", ui.Count(p.Processed), ui.Count(p.Total), 100*p.Processed/p.Total)
+}
+
+// EndText is the line under an answer: how many tokens, how fast, and why it ended if not by itself.
+func EndText(e *wire.EOS, contextTokens int) string {
+	parts := []string{plural(e.Usage.CompletionTokens, "token")}
+	if e.Usage.ThinkTokens > 0 {
+		parts[0] += fmt.Sprintf(" (%s thinking)", ui.Count(e.Usage.ThinkTokens))
+	}
+	if v := e.TokensPerSecond(); v > 0 {
+		parts = append(parts, ui.Rate(v)+" tokens/s")
+	}
+	if e.Timings.TTFT > 0 {
+		parts = append(parts, "first after "+ui.Duration(e.Timings.TTFT))
+	}
+	if e.Timings.Queue >= 100*time.Millisecond {
+		parts = append(parts, "queued "+ui.Duration(e.Timings.Queue))
+	}
+	prompt := "prompt " + ui.Count(e.Usage.PromptTokens)
+	if e.Usage.CachedTokens > 0 {
+		prompt += fmt.Sprintf(" (%s cached)", ui.Count(e.Usage.CachedTokens))
+	}
+	parts = append(parts, prompt)
+	if used := e.Usage.PromptTokens + e.Usage.CompletionTokens; contextTokens > 0 && used*2 > contextTokens {
+		parts = append(parts, fmt.Sprintf("context %d %% full", min(100*used/contextTokens, 100)))
+	}
+	return strings.Join(parts, " · ")
+}
+
+// ReasonText says why an answer ended, "" when it ended by itself.
+func ReasonText(e *wire.EOS) string {
+	switch e.Reason {
+	case wire.Stop:
+		return ""
+	case wire.Cancelled:
+		return "[cancelled]"
+	case wire.Length:
+		if e.Usage.ThinkTokens > 0 && e.Usage.ThinkTokens == e.Usage.CompletionTokens {
+			return "[cut off while still thinking: max_tokens or the context is used up]"
+		}
+		return "[cut off: max_tokens or the context is used up]"
+	case wire.Shutdown:
+		return "[cut off: the daemon is shutting down]"
+	}
+	return "[ended: " + ui.Sanitize(string(e.Reason)) + "]"
+}
+
+func plural(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return ui.Count(n) + " " + what
+}

@@ -1,0 +1,188 @@
+// Package metricsview shows the daemon's metrics snapshot to people: one screen, with rates when there is an earlier
+// snapshot to compare with. Which metrics there are and what they mean stands in docs/metrics.md; one that a daemon
+// of another version does not have is shown as zero.
+package metricsview
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/uma-serve/uma-serve/internal/ui"
+)
+
+// Snapshot is a metrics snapshot that was read at Time.
+type Snapshot struct {
+	Time   time.Time
+	fields map[string]json.RawMessage
+}
+
+// Parse reads the JSON of a snapshot.
+func Parse(raw []byte, at time.Time) (*Snapshot, error) {
+	s := &Snapshot{Time: at}
+	if err := json.Unmarshal(raw, &s.fields); err != nil {
+		return nil, fmt.Errorf("metrics: the daemon's answer cannot be read: %w", err)
+	}
+	return s, nil
+}
+
+// num is a number of the snapshot, 0 when it is null, absent or something else.
+func (s *Snapshot) num(name string) float64 {
+	var v float64
+	if json.Unmarshal(s.fields[name], &v) != nil {
+		return 0
+	}
+	return v
+}
+
+// labels is a metric of several named counts.
+func (s *Snapshot) labels(name string) map[string]float64 {
+	var v map[string]float64
+	if json.Unmarshal(s.fields[name], &v) != nil {
+		return nil
+	}
+	return v
+}
+
+// histogram is what a snapshot says of a distribution: Counts[i] values were above Bounds[i-1] and at most Bounds[i];
+// the last entry of Counts, which has no bound, are those above all bounds.
+type histogram struct {
+	Count, Sum float64
+	Bounds     []float64
+	Counts     []float64
+}
+
+func (s *Snapshot) histogram(name string) (h histogram) {
+	var raw struct {
+		Count   float64            `json:"count"`
+		Sum     float64            `json:"sum"`
+		Buckets map[string]float64 `json:"buckets"`
+	}
+	if json.Unmarshal(s.fields[name], &raw) != nil {
+		return h
+	}
+	h.Count, h.Sum = raw.Count, raw.Sum
+	for key := range raw.Buckets {
+		if bound, err := strconv.ParseFloat(key, 64); err == nil && key != "+Inf" {
+			h.Bounds = append(h.Bounds, bound)
+		}
+	}
+	slices.Sort(h.Bounds)
+	for _, b := range h.Bounds {
+		h.Counts = append(h.Counts, raw.Buckets[strconv.FormatFloat(b, 'f', -1, 64)])
+	}
+	h.Counts = append(h.Counts, raw.Buckets["+Inf"])
+	return h
+}
+
+// quantile is the bucket's bound that at least q of all values are not above; ok is false when that is no bound.
+func (h histogram) quantile(q float64) (bound float64, ok bool) {
+	sum := 0.0
+	for i, b := range h.Bounds {
+		if sum += h.Counts[i]; sum >= q*h.Count {
+			return b, true
+		}
+	}
+	return 0, false
+}
+
+// View draws snapshots.
+type View struct {
+	Out  *ui.Terminal
+	prev *Snapshot
+}
+
+// Render is the screen for s. Rates are since the snapshot of the last call.
+func (v *View) Render(s *Snapshot) string {
+	prev := v.prev
+	v.prev = s
+	rate := func(name, unit string) string {
+		if prev == nil {
+			return ""
+		}
+		seconds, delta := s.Time.Sub(prev.Time).Seconds(), s.num(name)-prev.num(name)
+		if seconds <= 0 || delta < 0 { // a daemon that was started anew counts from zero
+			return ""
+		}
+		if unit == "bytes" {
+			return " (" + ui.Bytes(uint64(delta/seconds)) + "/s)"
+		}
+		return " (" + ui.Rate(delta/seconds) + "/s)"
+	}
+	count := func(name string) string { return ui.Count(int64(s.num(name))) }
+	bytes := func(name string) string { return ui.Bytes(uint64(max(s.num(name), 0))) }
+	millis := func(name string) string { return ui.Duration(msDuration(s.num(name))) }
+
+	var t ui.Table
+	t.Row("requests", "%s running, %s queued, %s so far%s", ui.Count(int64(s.num("running_prefill")+s.num("running_decode")+s.num("running_paused"))),
+		ui.Count(int64(s.num("queued_interactive")+s.num("queued_background"))), count("prompts_total"), rate("prompts_total", ""))
+	t.Row("", "prompt %s, answer %s, paused %s", count("running_prefill"), count("running_decode"), count("running_paused"))
+	t.Row("ended", "%s", join(s.labels("requests_finished_total")))
+	t.Row("refused", "%s", join(s.labels("requests_rejected_total")))
+	t.Row("tokens", "%s generated%s, %s of prompts%s", count("tokens_generated_total"), rate("tokens_generated_total", ""),
+		count("prefill_tokens_merged_total"), rate("prefill_tokens_merged_total", ""))
+	t.Row("steps", "%s%s, last %s, average %s", count("batch_calls_total"), rate("batch_calls_total", ""), millis("decode_ms_last"), millis("decode_ms_ewma"))
+	t.Row("batch", "%s tokens last, average %s of a budget of %s", count("last_batch_size"), ui.Rate(s.num("avg_budget_used")), ui.Rate(s.num("avg_budget_target")))
+	if total := s.num("kv_cells_total"); total > 0 {
+		live := s.num("kv_cells_live")
+		t.Row("KV cells", "%s %3.0f %%  %s of %s", ui.Bar(live/total, 20), 100*live/total, count("kv_cells_live"), count("kv_cells_total"))
+	}
+	t.Row("memory", "weights %s, KV %s, heap %s, resident %s", bytes("weights_bytes"), bytes("kv_bytes"), bytes("go_heap_bytes"), bytes("rss_bytes"))
+	t.Row("clients", "%s connected, %s so far, in %s%s, out %s%s", count("sessions_active"), count("accepted_total"),
+		bytes("rx_bytes_total"), rate("rx_bytes_total", "bytes"), bytes("tx_bytes_total"), rate("tx_bytes_total", "bytes"))
+	if s.num("io_errors_total")+s.num("decode_errors_total") > 0 {
+		t.Row("errors", "decode %s, I/O %s", count("decode_errors_total"), count("io_errors_total"))
+	}
+	t.Row("up", "%s", millis("uptime_ms"))
+
+	var b strings.Builder
+	b.WriteString(t.String(v.Out.Dim))
+	fmt.Fprintf(&b, "\n%s\n", v.Out.Dim(fmt.Sprintf("%-16s %9s %10s %10s %10s   %s", "", "count", "mean", "p50 ≤", "p95 ≤", "1 ms … 1 s")))
+	for _, h := range []struct{ label, name string }{
+		{"first token", "ttft_ms"}, {"between tokens", "inter_token_ms"}, {"waiting", "request_queue_ms"},
+		{"prompt", "request_prefill_ms"}, {"step", "decode_ms"}, {"cancel", "cancel_latency_ms"},
+	} {
+		b.WriteString(v.row(h.label, s.histogram(h.name), func(x float64) string { return ui.Duration(msDuration(x)) }))
+	}
+	fmt.Fprintf(&b, "%s\n", v.Out.Dim(fmt.Sprintf("%60s   %s", "", "1 … tokens")))
+	for _, h := range []struct{ label, name string }{{"batch", "batch_size"}, {"answer length", "response_tokens"}} {
+		b.WriteString(v.row(h.label, s.histogram(h.name), func(x float64) string { return ui.Count(int64(x)) }))
+	}
+	return b.String()
+}
+
+func (v *View) row(label string, h histogram, show func(float64) string) string {
+	mean, p50, p95 := "–", "–", "–"
+	quantile := func(q float64) string {
+		if bound, ok := h.quantile(q); ok {
+			return show(bound)
+		}
+		return "> " + show(h.Bounds[len(h.Bounds)-1])
+	}
+	if h.Count > 0 && len(h.Bounds) > 0 {
+		mean, p50, p95 = show(h.Sum/h.Count), quantile(0.5), quantile(0.95)
+	}
+	return strings.TrimRight(fmt.Sprintf("%s %9s %10s %10s %10s   %s", v.Out.Dim(fmt.Sprintf("%-16s", label)),
+		ui.Count(int64(h.Count)), mean, p50, p95, ui.Spark(h.Counts)), " ") + "\n"
+}
+
+func msDuration(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
+
+// join lists what is above zero, the most frequent first.
+func join(counts map[string]float64) string {
+	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(-cmp.Compare(counts[a], counts[b]), cmp.Compare(a, b))
+	})
+	var parts []string
+	for _, n := range names {
+		if counts[n] > 0 {
+			parts = append(parts, ui.Sanitize(n)+" "+ui.Count(int64(counts[n])))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
