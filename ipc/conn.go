@@ -379,6 +379,7 @@ type Counters struct {
 	IOErrors   atomic.Uint64
 	Frames     atomic.Uint64 // messages and lines of clients
 	HTTPOpened atomic.Uint64
+	Turns      atomic.Uint64 // of the Loop; stands still while nobody wants anything
 
 	Sessions atomic.Int64 // gauge: open connections, HTTP included
 	HTTP     atomic.Int64 // gauge: those of them that net/http serves

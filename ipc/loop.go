@@ -31,7 +31,7 @@ const (
 type Config struct {
 	MaxSessions    int           // open connections, HTTP included; default 4096
 	MaxFrameBytes  int           // payload of a client's frame; default 1 MiB
-	MaxPromptBytes int           // text of one request's prompt, or line of the newline protocol; default: only the frame's limit
+	MaxPromptBytes int           // text of one request, or a line of the newline protocol; default: what a frame holds, 1 MiB a line
 	TxBytes        int           // output a connection may have waiting; default 256 KiB
 	IdleTimeout    time.Duration // a connection without requests in flight that long is closed; 0 = never
 
@@ -182,6 +182,7 @@ func (l *Loop) Run() error {
 			return err
 		}
 		l.now = l.clock()
+		l.stats.Turns.Add(1)
 		for _, ev := range l.events {
 			if l.accepting && ev.fd == l.ln.fd {
 				l.accept()

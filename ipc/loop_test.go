@@ -289,20 +289,24 @@ func TestMaxSessions(t *testing.T) {
 		t.Fatalf("%v", m)
 	}
 	wantEnd(t, over)
+	over.Close()
 	over = dial(t, l)
 	write(t, over, []byte("some text\n"))
 	if b, err := io.ReadAll(over); err != nil || !strings.Contains(string(b), string(wire.SessionLimit)) {
 		t.Fatalf("%q, %v", b, err)
 	}
+	over.Close()
 	over = dial(t, l)
 	write(t, over, []byte("GET /health HTTP/1.1\r\nHost: x\r\n\r\n"))
 	if b, err := io.ReadAll(over); err != nil || !strings.HasPrefix(string(b), "HTTP/1.1 503 ") {
 		t.Fatalf("%q, %v", b, err)
 	}
+	over.Close()
 	over = dial(t, l) // says nothing
 	if m := answer(t, over); m["code"] != string(wire.SessionLimit) {
 		t.Fatalf("%v", m)
 	}
+	over.Close()
 	if n := l.Stats().Refused.Load(); n != 4 {
 		t.Errorf("%d refused, want 4", n)
 	}
