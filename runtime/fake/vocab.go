@@ -1,0 +1,136 @@
+package fake
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/uma-serve/uma-serve/runtime"
+)
+
+// The vocabulary: five markers, then one token per byte.
+const (
+	tokenEndOfText runtime.Token = iota
+	tokenIMStart
+	tokenIMEnd
+	tokenThinkStart
+	tokenThinkEnd
+	firstByte
+)
+
+var markers = [firstByte]string{"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"}
+
+// ChatML is the chat template an engine has unless its Config names another.
+const ChatML = `{%- for message in messages %}{{- '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}{%- endfor %}` +
+	`{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}`
+
+type vocab struct {
+	bytes    [256]byte
+	texts    [256]string
+	template string
+}
+
+func newVocab(template string) *vocab {
+	if template == "" {
+		template = ChatML
+	}
+	v := &vocab{template: template}
+	for i := range v.bytes {
+		v.bytes[i] = byte(i)
+		v.texts[i] = fmt.Sprintf("<0x%02X>", i)
+		if i >= ' ' && i < 0x7f {
+			v.texts[i] = string(rune(i))
+		}
+	}
+	return v
+}
+
+func (v *vocab) Size() int                      { return int(firstByte) + len(v.bytes) }
+func (v *vocab) known(t runtime.Token) bool     { return t >= 0 && int(t) < v.Size() }
+func (v *vocab) IsControl(t runtime.Token) bool { return t >= 0 && t < firstByte }
+func (v *vocab) IsEOG(t runtime.Token) bool     { return t == tokenEndOfText || t == tokenIMEnd }
+func (v *vocab) BOS() runtime.Token             { return runtime.NoToken }
+func (v *vocab) EOS() runtime.Token             { return tokenIMEnd }
+func (v *vocab) ChatTemplate() string           { return v.template }
+
+func (v *vocab) Tokenize(dst []runtime.Token, text string, _, parseSpecial bool) ([]runtime.Token, error) {
+	dst = slices.Grow(dst, len(text))
+next:
+	for len(text) > 0 {
+		if parseSpecial && text[0] == '<' {
+			for t, m := range markers {
+				if strings.HasPrefix(text, m) {
+					dst, text = append(dst, runtime.Token(t)), text[len(m):]
+					continue next
+				}
+			}
+		}
+		dst, text = append(dst, firstByte+runtime.Token(text[0])), text[1:]
+	}
+	return dst, nil
+}
+
+func (v *vocab) Piece(t runtime.Token) []byte {
+	if t < firstByte || !v.known(t) {
+		return nil
+	}
+	i := t - firstByte
+	return v.bytes[i : i+1 : i+1]
+}
+
+func (v *vocab) Text(t runtime.Token) string {
+	switch {
+	case !v.known(t):
+		return ""
+	case t < firstByte:
+		return markers[t]
+	}
+	return v.texts[t-firstByte]
+}
+
+func (v *vocab) Find(text string) runtime.Token {
+	for t := range runtime.Token(v.Size()) {
+		if v.Text(t) == text {
+			return t
+		}
+	}
+	return runtime.NoToken
+}
+
+// script is a Script in tokens.
+type script struct{ after, emit []runtime.Token }
+
+func newScript(v *vocab, s Script) script {
+	if s.After == "" {
+		s.After = markers[tokenIMStart] + "assistant\n"
+	}
+	after, _ := v.Tokenize(nil, s.After, false, true)
+	emit, _ := v.Tokenize(nil, s.Emit, false, true)
+	return script{after, append(emit, tokenIMEnd)}
+}
+
+// scripted is the token the first fitting script says comes next in q, NoToken without one.
+func (e *Engine) scripted(q *sequence) runtime.Token {
+	for i := range e.script {
+		s := &e.script[i]
+		// From the shortest beginning of emit on: the last place of after wins.
+		for n := 0; n < len(s.emit) && n+len(s.after) <= len(q.cells); n++ {
+			if e.endsWith(q.cells, s.emit[:n]) && e.endsWith(q.cells[:len(q.cells)-n], s.after) {
+				return s.emit[n]
+			}
+		}
+	}
+	return runtime.NoToken
+}
+
+func (e *Engine) endsWith(cells []int32, tokens []runtime.Token) bool {
+	if len(cells) < len(tokens) {
+		return false
+	}
+	for k, i := range cells[len(cells)-len(tokens):] {
+		if e.cells[i].token != tokens[k] {
+			return false
+		}
+	}
+	return true
+}
