@@ -61,6 +61,10 @@ type Config struct {
 	BucketCapacity float64 `json:"token_bucket_capacity,omitempty"`
 	BucketRefill   float64 `json:"token_bucket_refill_rate,omitempty"` // prompt tokens a second
 
+	// DeferBatch holds requests of the classes batch and background back until nothing else is being served: what the
+	// original's multi-instance driver does with them.
+	DeferBatch bool `json:"defer_batch,omitempty"`
+
 	// NoOverlap mends an oddity of the original: a request that arrives while the last step of a batch still runs
 	// starts a new step at once. With it, the new step waits for the old one's end.
 	NoOverlap bool `json:"no_overlap,omitempty"`
@@ -155,7 +159,7 @@ func explain(data []byte, err error) error {
 func filled() Config {
 	c := DefaultConfig()
 	c.Name, c.Description, c.Policy, c.GPU, c.HFConfigFile, c.HardwareFile = "-", "-", "-", "-", "-", "-"
-	c.StrictHorizon, c.RooflineTwoPhase, c.NoOverlap = true, true, true
+	c.StrictHorizon, c.RooflineTwoPhase, c.NoOverlap, c.DeferBatch = true, true, true, true
 	c.Beta, c.Alpha, c.CostModel = []float64{1}, []float64{1}, []float64{1}
 	c.RooflineAllReduceGBs, c.RooflineLayerOverhead, c.BucketCapacity, c.BucketRefill = 1, 1, 1, 1
 	return c

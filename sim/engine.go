@@ -34,6 +34,9 @@ type Engine struct {
 	steps    int
 	arrived  int64 // requests whose arrival fired: counted here, not derived (INV-1)
 
+	inside   int        // requests between admission and their end
+	deferred []*request // batch and background requests that wait for an idle server (Config.DeferBatch)
+
 	bucket float64 // token-bucket admission: prompt tokens now available
 	filled int64   // when bucket was last filled, microseconds
 
@@ -150,6 +153,12 @@ func (e *Engine) Advance() {
 	case timeout:
 		e.onTimeout(r, ev.at)
 	}
+	if len(e.deferred) > 0 && e.inside == 0 {
+		for _, r := range e.deferred {
+			e.dispatch(r, ev.at)
+		}
+		e.deferred = e.deferred[:0]
+	}
 	if checked {
 		if err := e.check(); err != nil {
 			panic(err)
@@ -167,6 +176,16 @@ func (e *Engine) onArrival(r *request, now int64) {
 		e.end(r, workload.Dropped, now)
 		return
 	}
+	if e.cfg.DeferBatch && e.inside > 0 && (r.spec.Class == "batch" || r.spec.Class == "background") {
+		e.deferred = append(e.deferred, r)
+		return
+	}
+	e.dispatch(r, now)
+}
+
+// dispatch sends an admitted request on its way to the queue.
+func (e *Engine) dispatch(r *request, now int64) {
+	e.inside++
 	at := now + e.model.Enqueue(r.spec.Input)
 	if at < now {
 		at = math.MaxInt64
@@ -258,15 +277,20 @@ func (e *Engine) onTimeout(r *request, now int64) {
 
 // end hands out the result of a request that will not change any more, and takes its struct back.
 func (e *Engine) end(r *request, how workload.Outcome, now int64) {
+	if r.state != Rejected {
+		e.inside--
+	}
 	e.m.observe(r)
 	if e.sink.Done != nil {
 		e.sink.Done(e.result(r))
 	}
+	if e.sink.Ended == nil {
+		e.live.put(r)
+		return
+	}
 	spec := r.spec
 	e.live.put(r)
-	if e.sink.Ended != nil {
-		e.sink.Ended(&spec, how, now)
-	}
+	e.sink.Ended(&spec, how, now)
 }
 
 // Finish hands out the results of the requests that are still alive. The engine must not be advanced after it.
@@ -278,6 +302,9 @@ func (e *Engine) Finish() {
 	for i := range e.queue.n {
 		r := *e.queue.at(i)
 		e.m.StillQueued++
+		e.finish(r)
+	}
+	for _, r := range e.deferred {
 		e.finish(r)
 	}
 	for _, ev := range e.events.ev {

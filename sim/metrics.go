@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/uma-serve/uma-serve/sim/kv"
+	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
 // Metrics add up what happened on one clock: over one server or over a cluster's.
@@ -142,18 +143,15 @@ type Result struct {
 	LastStep  int      `json:"finished_step"`
 	Capped    bool     `json:"length_capped"`
 
-	Index  int64  `json:"-"`
-	Class  string `json:"-"`
-	Tenant string `json:"-"`
-	Client string `json:"-"`
-	ITLSum int64  `json:"-"`
+	Spec   workload.Request `json:"-"`
+	ITLSum int64            `json:"-"`
 }
 
 func (e *Engine) result(r *request) Result {
 	out := Result{
 		ID: r.spec.ID(), ArrivalUs: r.spec.Arrival, Input: r.spec.Input, Output: r.spec.Output, State: r.state.String(),
 		ITLs: len(r.itl), FirstStep: r.firstStep, LastStep: r.lastStep, Capped: r.capped,
-		Index: r.spec.Index, Class: r.spec.Class, Tenant: r.spec.Tenant, Client: r.spec.Client, ITLSum: r.itlSum,
+		Spec: r.spec, ITLSum: r.itlSum,
 	}
 	if r.hasTTFT {
 		out.TTFTUs = new(r.ttft)

@@ -87,8 +87,7 @@ func RunModel(cfg Config, model latency.Model, src workload.Source) (*Report, er
 	e.Finish()
 	if cfg.Collect == EveryRequest {
 		for ; more; more = src.Next(&next) {
-			rep.add(Result{ID: next.ID(), ArrivalUs: next.Arrival, Input: next.Input, Output: next.Output, State: NotArrived.String(), Index: next.Index,
-				Class: next.Class, Tenant: next.Tenant, Client: next.Client})
+			rep.add(Result{ID: next.ID(), ArrivalUs: next.Arrival, Input: next.Input, Output: next.Output, State: NotArrived.String(), Spec: next})
 		}
 	}
 	rep.Steps, rep.Stuck, rep.Arrived = e.stepLog, e.stuck, e.arrived
@@ -100,10 +99,10 @@ func RunModel(cfg Config, model latency.Model, src workload.Source) (*Report, er
 
 // add puts a line at its place in the workload's order.
 func (rep *Report) add(r Result) {
-	for int64(len(rep.Requests)) <= r.Index {
+	for int64(len(rep.Requests)) <= r.Spec.Index {
 		rep.Requests = append(rep.Requests, Result{})
 	}
-	rep.Requests[r.Index] = r
+	rep.Requests[r.Spec.Index] = r
 }
 
 // WriteJSON writes the golden layout: aggregate, requests, and steps where they were recorded.
