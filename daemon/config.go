@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 // Config is everything an operator can set, after defaults < --config file < UMA_* environment < flags were
@@ -66,8 +67,8 @@ type Config struct {
 
 // Limits that hold whatever the configuration says.
 const (
-	maxFrameBytesLimit = 16<<20 - 1 // a frame's fourth length byte stays 0: that tells a frame from HTTP and text
-	maxSequencesLimit  = 256        // llama.cpp's LLAMA_MAX_SEQ
+	maxFrameBytesLimit = wire.MaxFrameBytes
+	maxSequencesLimit  = 256 // llama.cpp's LLAMA_MAX_SEQ
 )
 
 // Section is a group of options under one heading of --help.

@@ -85,6 +85,7 @@ func (s *Server) Closed(c *ipc.Conn, cause ipc.Cause) {
 	for _, r := range s.sessions.of(c) {
 		s.cancel(r)
 	}
+	s.Writable(c) // what waited for room has nobody to go to any more
 	s.log.Debug("session ended", "session", c.ID(), "cause", cause.String())
 }
 

@@ -152,17 +152,26 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 // intake prepares requests, one after the other, until jobs is closed.
 func (s *Server) intake(l *loop) {
 	for j := range s.jobs {
-		if !j.r.cancelled.Load() {
-			if e := s.prepare(j.r, j.w); e != nil {
-				s.inside.Add(-1)
-				s.refuse(j.r, e)
-				continue
-			}
-			if l.mail.put(command{kind: cmdArrive, req: j.r}) {
-				continue
-			}
+		if j.r.cancelled.Load() {
+			s.inside.Add(-1)
+			s.endUnstarted(j)
+		} else if e := s.prepare(j.r, j.w); e != nil {
+			s.inside.Add(-1)
+			s.refuse(j.r, e)
+		} else if !l.mail.put(command{kind: cmdArrive, req: j.r}) {
+			s.inside.Add(-1)
+			s.refuse(j.r, &wire.Error{Code: wire.ShuttingDown, Message: "the server is shutting down"})
 		}
-		s.inside.Add(-1)
-		s.refuse(j.r, &wire.Error{Code: wire.ShuttingDown, Message: "the server is shutting down"})
 	}
+}
+
+// endUnstarted answers a request that was cancelled before it was even tokenized.
+func (s *Server) endUnstarted(j job) {
+	s.metrics.Finished(string(wire.Cancelled))
+	if j.r.lines {
+		j.r.conn.Reply([]byte{'\n'})
+	} else {
+		j.r.conn.Reply(wire.AppendEOS(nil, &wire.EOS{ID: j.r.wireID, Reason: wire.Cancelled, Streamed: j.w.Stream, Metadata: j.w.Metadata}))
+	}
+	s.sessions.remove(j.r)
 }

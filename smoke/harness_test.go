@@ -76,7 +76,9 @@ func startModel(t *testing.T, model string, args ...string) *server {
 	// One request of each kind first, so that what is allocated once for good is in the baseline.
 	c := s.dial()
 	c.request(`{"id":"warm","prompt":"a","max_tokens":2}`)
-	c.mustEnd("warm", wire.Length)
+	if ev, err := c.end("warm"); err != nil || ev.Kind != wire.EventEOS {
+		t.Fatalf("%+v %v", ev, err)
+	}
 	c.Close()
 	s.settle(func(in daemon.Info) error {
 		if in.Live.Sessions > 1 { // the one that asks
