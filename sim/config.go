@@ -28,7 +28,12 @@ type Config struct {
 	Scheduler      string `json:"scheduler"`
 	PriorityPolicy string `json:"priority_policy"`
 	BatchFormation string `json:"batch_formation,omitempty"` // vllm (default) or uma
-	Policy         string `json:"policy,omitempty"`          // uma: the policy of package sched
+
+	// Batch formation uma, as uma-serve's flags of these names.
+	Policy       string  `json:"policy,omitempty"`         // "" = uma
+	MaxQueue     int     `json:"max_queue,omitempty"`      // 0 = no limit
+	TickBudgetMs float64 `json:"tick_budget_ms,omitempty"` // 0 = the daemon's default
+	GuardMs      float64 `json:"guard_ms,omitempty"`       // 0 = the daemon's default, < 0 = off
 
 	MaxRunning         int `json:"max_num_running_reqs"`         // > 0
 	MaxScheduledTokens int `json:"max_num_scheduled_tokens"`     // per step, > 0
@@ -160,6 +165,7 @@ func filled() Config {
 	c := DefaultConfig()
 	c.Name, c.Description, c.Policy, c.GPU, c.HFConfigFile, c.HardwareFile = "-", "-", "-", "-", "-", "-"
 	c.StrictHorizon, c.RooflineTwoPhase, c.NoOverlap, c.DeferBatch = true, true, true, true
+	c.MaxQueue, c.TickBudgetMs, c.GuardMs = 1, 1, 1
 	c.Beta, c.Alpha, c.CostModel = []float64{1}, []float64{1}, []float64{1}
 	c.RooflineAllReduceGBs, c.RooflineLayerOverhead, c.BucketCapacity, c.BucketRefill = 1, 1, 1, 1
 	return c

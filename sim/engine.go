@@ -3,6 +3,7 @@ package sim
 import (
 	"math"
 
+	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim/kv"
 	"github.com/uma-serve/uma-serve/sim/latency"
 	"github.com/uma-serve/uma-serve/sim/workload"
@@ -56,18 +57,26 @@ type Sink struct {
 	// Prefilled is called when a request's prompt is computed and its first token is out, at the step's end. Returning
 	// true takes the request away: it completes here (prefill-decode disaggregation).
 	Prefilled func(r *workload.Request, end int64) bool
+	// Planned is called with what package sched was told and what it answered (batch formation uma). Both are valid
+	// during the call only.
+	Planned func(now sched.Instant, in []sched.Event, plan *sched.Plan)
 }
 
-// former forms batches: it decides which requests get how many tokens in a step.
+// former forms batches: it decides which requests get how many tokens in a step, and carries the step out.
 type former interface {
-	// form grants newTokens to requests of e.running, admits requests from the queue and preempts.
-	form(e *Engine, now int64)
-	// join takes a request that passed the guards.
+	// join takes a request that passed the guards, leave one that timed out.
 	join(e *Engine, r *request, now int64)
-	// leave is told of a request that timed out or completed.
 	leave(e *Engine, r *request, now int64)
-	// stepped is told how the step ended: r got its tokens.
-	stepped(e *Engine, now, took int64)
+	// form grants newTokens to requests of e.running, admits requests from the queue and preempts. False means that
+	// there is nothing to compute: the server sleeps until something happens.
+	form(e *Engine, now int64) bool
+	// compute gives the granted tokens, complete takes the finished requests out of the batch.
+	compute(e *Engine, now, took int64)
+	complete(e *Engine, now, end int64)
+	// used is the number of KV blocks in use.
+	used(e *Engine) int
+	// overlaps says that a request may start a step while the last one of an emptied batch still runs.
+	overlaps() bool
 }
 
 // NewEngine makes an idle server. m may be shared by engines of one clock; sink may be zero.
@@ -79,7 +88,7 @@ func NewEngine(cfg Config, model latency.Model, m *Metrics, sink Sink) (*Engine,
 	e.queue.order = queueOrder(cfg.Scheduler, cfg.PriorityPolicy)
 	e.bucket = cfg.BucketCapacity
 	if cfg.BatchFormation == "uma" {
-		u, err := newUma(&e.cfg, model)
+		u, err := newUma(&e.cfg, sink.Planned)
 		if err != nil {
 			return nil, err
 		}
@@ -112,7 +121,7 @@ func (e *Engine) Waiting() int         { return e.queue.n }
 func (e *Engine) RunningRequests() int { return len(e.running) }
 
 // UsedBlocks is the number of KV blocks that requests own.
-func (e *Engine) UsedBlocks() int { return e.kv.Used() }
+func (e *Engine) UsedBlocks() int { return e.former.used(e) }
 
 // Stuck is the livelock that was found, or nil.
 func (e *Engine) Stuck() *Stuck { return e.stuck }
@@ -173,7 +182,8 @@ func (e *Engine) onArrival(r *request, now int64) {
 	if !e.admit(r, now) {
 		e.m.Rejected++
 		r.state = Rejected
-		e.end(r, workload.Dropped, now)
+		e.inside++
+		e.refused(r, now)
 		return
 	}
 	if e.cfg.DeferBatch && e.inside > 0 && (r.spec.Class == "batch" || r.spec.Class == "background") {
@@ -242,7 +252,7 @@ func (e *Engine) wake(now int64) {
 	if e.stepDue || e.queue.n == 0 {
 		return
 	}
-	if e.cfg.NoOverlap {
+	if e.cfg.NoOverlap || !e.former.overlaps() {
 		now = max(now, e.busyTill)
 	}
 	e.pushStep(now)
@@ -256,6 +266,7 @@ func (e *Engine) pushStep(at int64) {
 func (e *Engine) onTimeout(r *request, now int64) {
 	e.m.TimedOut++
 	e.advances++
+	e.former.leave(e, r, now)
 	e.kv.Release(&r.seq)
 	if r.state == Running {
 		for i, x := range e.running {
@@ -268,18 +279,18 @@ func (e *Engine) onTimeout(r *request, now int64) {
 		e.queue.remove(r)
 	}
 	r.state = TimedOut
-	e.former.leave(e, r, now)
 	e.end(r, workload.TimedOut, now)
 	if len(e.running) == 0 {
 		e.wake(now)
 	}
 }
 
+// refused ends a request that will not be served.
+func (e *Engine) refused(r *request, now int64) { e.end(r, workload.Dropped, now) }
+
 // end hands out the result of a request that will not change any more, and takes its struct back.
 func (e *Engine) end(r *request, how workload.Outcome, now int64) {
-	if r.state != Rejected {
-		e.inside--
-	}
+	e.inside--
 	e.m.observe(r)
 	if e.sink.Done != nil {
 		e.sink.Done(e.result(r))
@@ -313,7 +324,7 @@ func (e *Engine) Finish() {
 		}
 	}
 	e.m.Engines = append(e.m.Engines, EngineTotals{
-		Clock: e.clock, Steps: e.steps, Arrived: e.arrived, KVUsed: e.kv.Used(), KV: e.kv.Stats(), HitRate: e.kv.HitRate(), ThrashRate: e.kv.ThrashRate()})
+		Clock: e.clock, Steps: e.steps, Arrived: e.arrived, KVUsed: e.former.used(e), KV: e.kv.Stats(), HitRate: e.kv.HitRate(), ThrashRate: e.kv.ThrashRate()})
 }
 
 func (e *Engine) finish(r *request) {

@@ -54,6 +54,10 @@ type request struct {
 	capped    bool  // ended by max_model_len
 	e2e       int64
 
+	tokens   int   // batch formation uma: tokens sampled; a preemption keeps them
+	limit    int   // … and the most it may
+	lastEmit int64 // … and when the last one was
+
 	stallMark int64 // Engine.advances + 1 at its last preemption
 	idleMark  int64 // the same when it last could not be admitted to an idle server
 }

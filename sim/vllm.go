@@ -1,5 +1,7 @@
 package sim
 
+import "github.com/uma-serve/uma-serve/sim/workload"
+
 // vllm forms batches as vLLM does: running requests first, each up to its next chunk or token, then new ones while
 // the token budget lasts.
 //
@@ -9,9 +11,10 @@ type vllm struct{}
 
 func (vllm) join(e *Engine, r *request, _ int64) { e.queue.join(r) }
 func (vllm) leave(*Engine, *request, int64)      {}
-func (vllm) stepped(*Engine, int64, int64)       {}
+func (vllm) used(e *Engine) int                  { return e.kv.Used() }
+func (vllm) overlaps() bool                      { return true }
 
-func (vllm) form(e *Engine, now int64) {
+func (vllm) form(e *Engine, now int64) bool {
 	budget := e.cfg.MaxScheduledTokens
 	for _, r := range e.running {
 		r.newTokens = 0
@@ -43,7 +46,7 @@ func (vllm) form(e *Engine, now int64) {
 		budget -= k
 	}
 	if preempted {
-		return
+		return true
 	}
 
 	// Phase 2: new ones from the head of the queue; the first that does not fit stops it.
@@ -62,6 +65,7 @@ func (vllm) form(e *Engine, now int64) {
 		r.newTokens, r.computed = k, start+k
 		e.admitted(r, now)
 	}
+	return true
 }
 
 // chunk is how many of the left prompt tokens, which begin at from, a step may take.
@@ -111,4 +115,68 @@ func (e *Engine) preempt(v *request) {
 	v.forget()
 	e.kv.Release(&v.seq)
 	e.queue.rejoin(v)
+}
+
+// compute gives every request of the batch its tokens.
+func (vllm) compute(e *Engine, now, took int64) {
+	gap := took + e.overhead
+	advanced := false
+	for _, r := range e.running {
+		if r.prefilling() {
+			r.progress = r.computed
+		} else if r.newTokens > 0 {
+			r.progress++
+			r.itl = append(r.itl, gap)
+			r.itlSum += gap
+		}
+		if r.progress > r.highWater {
+			r.highWater = r.progress
+			advanced = true
+		}
+		if r.progress == r.spec.Input && !r.ttftSet {
+			r.ttft = now + gap - r.spec.Arrival
+			advanced = advanced || !r.hasTTFT
+			r.ttftSet, r.hasTTFT = true, true
+		}
+	}
+	if advanced {
+		e.advances++
+	}
+}
+
+// complete takes the finished requests out of the batch, in its order.
+func (vllm) complete(e *Engine, now, end int64) {
+	limit := e.cfg.MaxModelLen
+	keep := e.running[:0]
+	for _, r := range e.running {
+		done := r.progress >= r.lastProgress()
+		switch {
+		case done:
+			n, m := r.spec.Input, r.spec.Output
+			if m > 0 && r.progress < n+m && !e.kv.Allocate(&r.seq, n, false, r.progress, r.progress+1, nil) {
+				e.m.AllocationFailures++
+			}
+		case limit > 0 && r.progress >= limit-1:
+			r.capped = true
+			e.m.LengthCapped++
+		default:
+			if e.sink.Prefilled == nil || !r.ttftSet || r.progress != r.spec.Input || !e.sink.Prefilled(&r.spec, end) {
+				keep = append(keep, r)
+				continue
+			}
+		}
+		e.kv.Release(&r.seq)
+		e.completed(r, end)
+	}
+	clear(e.running[len(keep):])
+	e.running = keep
+}
+
+// completed ends a request that is out of the batch and owns nothing any more.
+func (e *Engine) completed(r *request, end int64) {
+	r.state, r.lastStep, r.left = Completed, e.steps, end
+	r.e2e = r.ttft + r.itlSum + e.model.Finish()
+	e.advances++
+	e.events.push(end, requestLeft, r.slot, r.gen)
+	e.end(r, workload.Completed, end)
 }
