@@ -268,6 +268,7 @@ func (s *Scratch) selectMass(c *Chain, logits []float32) []candidate {
 		s.floor = s.max + c.minLog
 	}
 	if c.p.TopP >= 1 {
+		s.floor = max(s.floor, negligible(s.max, len(logits), c.p.Temperature))
 		s.each(logits, collect)
 		return s.cands
 	}
@@ -281,16 +282,35 @@ func (s *Scratch) selectMass(c *Chain, logits []float32) []candidate {
 	return s.cands[:massPrefix(s.cands, float64(c.p.TopP)*s.sum)]
 }
 
+// negligible is a logit so far below the largest of n that all logits below it together have less than 1e-8 of the
+// mass at the temperature t: finer than a float32 probability.
+func negligible(top float32, n int, t float32) float32 {
+	return top - t*float32(math.Log(1e8*float64(n)))
+}
+
 func findMax(s *Scratch, part []float32, _ int32) {
 	if id, v := Argmax(part); id >= 0 && v > s.max {
 		s.max = v
 	}
 }
 
-// collect makes candidates of the logits at or above the floor.
+// collect makes candidates of the logits at or above the floor, which is finite.
 func collect(s *Scratch, part []float32, base int32) {
-	for i, v := range part {
-		if v >= s.floor && !math.IsInf(float64(v), -1) {
+	floor := s.floor
+	i := 0
+	for ; i+8 <= len(part); i += 8 {
+		b := part[i : i+8 : i+8]
+		if b[0] >= floor || b[1] >= floor || b[2] >= floor || b[3] >= floor ||
+			b[4] >= floor || b[5] >= floor || b[6] >= floor || b[7] >= floor {
+			for j, v := range b {
+				if v >= floor {
+					s.cands = append(s.cands, candidate{id: base + int32(i+j), logit: v})
+				}
+			}
+		}
+	}
+	for ; i < len(part); i++ {
+		if v := part[i]; v >= floor {
 			s.cands = append(s.cands, candidate{id: base + int32(i), logit: v})
 		}
 	}

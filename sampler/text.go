@@ -1,6 +1,7 @@
 package sampler
 
 import (
+	"bytes"
 	"fmt"
 	"unicode/utf8"
 )
@@ -55,7 +56,7 @@ type TextStream struct {
 type stopMatcher struct {
 	s    string
 	fail []int16 // fail[i]: the longest proper prefix of s that s[:i+1] ends with
-	at   int     // the longest prefix of s that the text ends with
+	at   int     // the longest prefix of s that the text ends with. Invariant: while nothing matched, it is held back
 }
 
 // Init makes the stream empty and sets its stop strings. Entries that ValidateStops would refuse are left out: no
@@ -202,4 +203,18 @@ func (t *TextStream) decode(piece []byte) (begin int) {
 		piece = piece[size:]
 	}
 	return begin
+}
+
+// check panics when an invariant is broken. Tests call it after every step.
+func (t *TextStream) check() {
+	if t.n > 0 && utf8.FullRune(t.part[:t.n]) {
+		panic(fmt.Sprintf("sampler: %q is held back as unfinished", t.part[:t.n]))
+	}
+	if held := t.buf[t.shown:]; t.stopped == 0 {
+		for _, m := range t.stops {
+			if !bytes.HasSuffix(held, []byte(m.s[:m.at])) {
+				panic(fmt.Sprintf("sampler: %q may be forming, %q is held back", m.s[:m.at], held))
+			}
+		}
+	}
 }

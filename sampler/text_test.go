@@ -35,6 +35,7 @@ func streamed(t *testing.T, pieces [][]byte, stops []string) (string, string) {
 	var out, in []byte
 	for _, p := range pieces {
 		text, stopped := s.Push(p)
+		s.check()
 		if !utf8.Valid(text) {
 			t.Fatalf("Push(%q) = %q, not UTF-8", p, text)
 		}

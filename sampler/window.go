@@ -1,6 +1,9 @@
 package sampler
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // window is what the penalties look back at: the last n tokens as a ring, and how often each of them occurs in it
 // as a list sorted by token. Its size follows the tokens seen, never the vocabulary or a client's repeat_last_n.
@@ -9,6 +12,7 @@ type window struct {
 	ring   []int32 // empty when the whole context counts
 	limit  int     // ring's final length; -1: no limit, no ring
 	oldest int     // index in ring, once it is full
+	// counts are sorted by id. Invariant: each n > 0, and with a limit they sum to len(ring).
 	counts []tokenCount
 }
 
@@ -69,4 +73,18 @@ func (p *Params) penalise(logit float32, n int32) float32 {
 		logit /= p.RepeatPenalty
 	}
 	return logit - (float32(n)*p.FrequencyPenalty + p.PresencePenalty)
+}
+
+// check panics when an invariant is broken. Tests call it after every step.
+func (w *window) check() {
+	sum, last := 0, int32(-1)
+	for _, c := range w.counts {
+		if c.n <= 0 || c.id <= last {
+			panic(fmt.Sprintf("sampler: count %d of token %d after token %d", c.n, c.id, last))
+		}
+		sum, last = sum+int(c.n), c.id
+	}
+	if w.limit >= 0 && sum != len(w.ring) {
+		panic(fmt.Sprintf("sampler: counts of %d tokens in a window of %d", sum, len(w.ring)))
+	}
 }
