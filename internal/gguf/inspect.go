@@ -6,11 +6,17 @@
 //
 // # Why this reader is ours
 //
-// Files come from the internet, and a header is full of 64-bit lengths the reader is asked to believe. The kept Go
-// readers (github.com/ollama/ollama/fs/gguf and fs/ggml, github.com/gpustack/gguf-parser-go) allocate what a
-// length claims before they look how long the file is: 40 bytes can ask for a terabyte. Here every claim is held
-// against the bytes that are left first. That, and nothing else, is what these 400 lines are for; files are
-// written by the library (see runtime/ggufgen).
+// Files come from the internet, and a header is full of 64-bit lengths and nested types the reader is asked to
+// believe. Here every claim is held against the bytes that are left, and against what real files have, before
+// anything is read or allocated. The kept Go readers were tried first:
+//
+//   - github.com/ollama/ollama/fs/gguf and fs/ggml (v0.17.4) allocate what a length claims before they look how long
+//     the file is: 40 bytes can ask for a terabyte.
+//   - github.com/gpustack/gguf-parser-go (v0.26.3) bounds lengths by the file's size, but follows nested arrays
+//     by recursion: 50 MB of them end the process with a stack overflow, which Go cannot recover from. 64 MB of bytes
+//     in one array took it 145 s and a gigabyte, an honest 138 MiB model 0.28 s (0.05 s here).
+//
+// Files are written by a library; see runtime/ggufgen.
 package gguf
 
 import (
