@@ -55,7 +55,7 @@ func (s *Scheduler) last(ok func(*request) bool) *request {
 // it fits, and does not starve.
 func (s *Scheduler) admit() {
 	for {
-		class, ok := s.nextClass()
+		class, overdue, ok := s.nextClass()
 		if !ok {
 			return
 		}
@@ -68,11 +68,15 @@ func (s *Scheduler) admit() {
 			return
 		}
 		s.start(r)
+		if overdue {
+			r.yielded = true // or the interactive ones it went before would send it back at once
+		}
 	}
 }
 
-// nextClass picks the class whose first request is tried next.
-func (s *Scheduler) nextClass() (Class, bool) {
+// nextClass picks the class whose first request is tried next. overdue says that it is Background because that
+// waited its time behind Interactive.
+func (s *Scheduler) nextClass() (class Class, overdue, ok bool) {
 	may := func(class Class) bool {
 		c, limit := &s.byClass[class], s.cfg.Limits[class].MaxRunning
 		if c.queued == 0 {
@@ -85,14 +89,15 @@ func (s *Scheduler) nextClass() (Class, bool) {
 		return true
 	}
 	interactive, background := may(Interactive), may(Background)
-	overdue := s.now.Sub(s.byClass[Background].servedAt) >= s.cfg.BackgroundEvery
 	switch {
-	case background && (overdue || !interactive):
-		return Background, true
+	case background && interactive && s.now.Sub(s.byClass[Background].servedAt) >= s.cfg.BackgroundEvery:
+		return Background, true, true
 	case interactive:
-		return Interactive, true
+		return Interactive, false, true
+	case background:
+		return Background, false, true
 	}
-	return 0, false
+	return 0, false, false
 }
 
 // blocked is why r cannot start now, or ReasonNone.
@@ -162,9 +167,10 @@ func (s *Scheduler) start(r *request) {
 	f := r.flow
 	c := &s.byClass[f.class]
 	if !r.started {
+		r.started = true
+		c.fresh--
 		s.rejected = max(0, s.rejected-1)
 	}
-	r.started = true
 	r.lastStep = s.step
 	r.state = Prefill
 	r.seq = s.takeSeq()

@@ -64,9 +64,9 @@ func (s *Scheduler) check() error {
 		}
 		if r.queued {
 			c.queued++
-			if !r.started {
-				c.fresh++
-			}
+		}
+		if !r.started {
+			c.fresh++
 		}
 	}
 	total := 0

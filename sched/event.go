@@ -102,8 +102,9 @@ func (s *Scheduler) arrive(e *Event) {
 	class, owner := s.policy.lane(e.Class, e.Owner)
 	r.flow = s.openFlow(flowKey{class, owner})
 	s.requests[r.id] = r
+	s.byClass[class].fresh++
 	s.enqueue(r)
-	s.arrived = append(s.arrived, arrival{r, r.id})
+	s.arrived = append(s.arrived, arrival{r: r, id: r.id})
 }
 
 // outcome settles the batch of the plan before.
@@ -191,27 +192,40 @@ func (s *Scheduler) reject(id ReqID, why Reason, after time.Duration) {
 
 // refuse rejects the newest arrivals that the queue has no room for.
 func (s *Scheduler) refuse() {
-	for i := len(s.arrived) - 1; i >= 0; i-- {
-		a := s.arrived[i]
-		s.arrived[i] = arrival{}
-		r := a.r
-		if r.id != a.id || r.state != Queued || r.started {
-			continue
+	total := s.byClass[Interactive].fresh + s.byClass[Background].fresh - s.cfg.MaxQueue
+	var over [NumClasses]int
+	for class := range over {
+		if limit := s.cfg.Limits[class].MaxQueue; limit > 0 {
+			over[class] = s.byClass[class].fresh - limit
 		}
-		c, limit := &s.byClass[r.flow.class], s.cfg.Limits[r.flow.class].MaxQueue
-		why := ReasonNone
+	}
+	for i := len(s.arrived) - 1; i >= 0; i-- {
+		a := &s.arrived[i]
+		if a.r.id != a.id || a.r.state != Queued || a.r.started {
+			continue // started, or gone already
+		}
+		class := a.r.flow.class
 		switch {
-		case s.byClass[Interactive].fresh+s.byClass[Background].fresh > s.cfg.MaxQueue:
-			why = ReasonQueueFull
-		case limit > 0 && c.fresh > limit:
-			why = ReasonClassQueueFull
+		case over[class] > 0:
+			a.why = ReasonClassQueueFull
+		case total > 0:
+			a.why = ReasonQueueFull
 		default:
 			continue
 		}
-		s.rejected++
-		s.reject(r.id, why, s.retryAfter())
-		s.unqueue(r)
-		s.forget(r)
+		over[class]--
+		total--
+	}
+	// The earlier one comes back first, so it gets the shorter hint.
+	for i := range s.arrived {
+		a := s.arrived[i]
+		s.arrived[i] = arrival{}
+		if a.why != ReasonNone {
+			s.rejected++
+			s.reject(a.id, a.why, s.retryAfter())
+			s.unqueue(a.r)
+			s.forget(a.r)
+		}
 	}
 	s.arrived = s.arrived[:0]
 }

@@ -109,18 +109,18 @@ func (s *Scheduler) openFlow(k flowKey) *flow {
 	return f
 }
 
-// closeFlow takes a member out of f and forgets flows that remember nothing of worth.
+// closeFlow takes a member out of f.
 func (s *Scheduler) closeFlow(f *flow) {
 	c := &s.byClass[f.class]
 	f.members--
 	c.members--
+	// When nobody of the class is left, everybody starts equal next time. And whatever many owners do, the idle
+	// ones are not remembered beyond a bound.
 	if c.members > 0 && len(s.flowOf) <= 2*len(s.requests)+64 {
 		return
 	}
-	// Nobody of the class is left: everybody starts equal next time. Or there are many idle flows: those that
-	// would start at virtualNow anyway can go.
 	for k, g := range s.flowOf {
-		if k.class == f.class && g.members == 0 && (c.members == 0 || g.vt <= c.vnow) {
+		if k.class == f.class && g.members == 0 {
 			delete(s.flowOf, k)
 		}
 	}
@@ -161,11 +161,14 @@ func (s *Scheduler) charge(r *request) {
 // enqueue puts a new request at the end of its flow's queue.
 func (s *Scheduler) enqueue(r *request) { s.insert(r, r.flow.tail) }
 
-// requeue puts a preempted request at the front of its flow's queue, behind those of lower rank number that
-// were preempted too.
+// requeue puts back a request that was preempted or paused: those that ran before go before new ones, and each
+// kind by rank.
 func (s *Scheduler) requeue(r *request) {
 	var after *request
-	for o := r.flow.head; o != nil && o.started && o.rank < r.rank; o = o.next {
+	for o := r.flow.head; o != nil; o = o.next {
+		if o.started != r.started && r.started || o.started == r.started && o.rank > r.rank {
+			break
+		}
 		after = o
 	}
 	s.insert(r, after)
@@ -190,9 +193,6 @@ func (s *Scheduler) insert(r, after *request) {
 		c.servedAt = s.now
 	}
 	c.queued++
-	if !r.started {
-		c.fresh++
-	}
 	if f.pos < 0 {
 		s.flows[f.class].push(f)
 	} else {
@@ -220,9 +220,6 @@ func (s *Scheduler) unqueue(r *request) {
 	r.prev, r.next = nil, nil
 	c := &s.byClass[f.class]
 	c.queued--
-	if !r.started {
-		c.fresh--
-	}
 	if f.head == nil {
 		s.flows[f.class].remove(f)
 	} else {

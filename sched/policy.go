@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -37,13 +38,13 @@ type builder struct {
 	unserved int // of these, those without a slice so far: a cell each is kept for them
 }
 
-// decode adds the next token of r, which must be decoding and not paused. It reports false when the batch is full.
-func (b *builder) decode(r *request, why Reason) bool {
+// decode adds the next token of r, which must be decoding and not paused. The batch must have room; the cell is
+// there, because the scheduler made sure of one for every request that can run and prefill leaves it.
+func (b *builder) decode(r *request, why Reason) {
 	if b.left == 0 || b.cells == 0 {
-		return false
+		panic(fmt.Sprintf("sched: no room to decode request %d", r.id))
 	}
 	b.add(r, 1, SliceDecode, why)
-	return true
 }
 
 // prefill adds up to n tokens of r's history, which must be in Prefill and not paused, and returns how many.
@@ -89,8 +90,9 @@ func (b *builder) add(r *request, n int, kind SliceKind, why Reason) {
 }
 
 // decodeAll adds one token of each decoding request, in the order they were let in. When there are more than
-// limit, those whose turn was longest ago go first: each waits at most ⌈decoding/limit⌉ steps between tokens.
-func (b *builder) decodeAll(order []*request, limit int) {
+// limit, those whose turn was longest ago go first: each waits at most ⌈decoding/limit⌉ steps between tokens. It
+// returns those who got none.
+func (b *builder) decodeAll(order []*request, limit int) (rest []*request) {
 	why := ReasonDecode
 	if len(order) > limit {
 		slices.SortFunc(order, func(a, b *request) int {
@@ -101,13 +103,12 @@ func (b *builder) decodeAll(order []*request, limit int) {
 				return cmp(a.rank, b.rank)
 			}
 		})
-		order, why = order[:limit], ReasonDecodeTurn
+		order, rest, why = order[:limit], order[limit:], ReasonDecodeTurn
 	}
 	for _, r := range order {
-		if !b.decode(r, why) {
-			return
-		}
+		b.decode(r, why)
 	}
+	return rest
 }
 
 // split appends the running requests that can run to dec and pre, in the order they were let in.

@@ -62,7 +62,7 @@ func (p *uma) fill(b *builder) {
 	if !hold {
 		limit -= p.reserved()
 	}
-	b.decodeAll(p.dec, limit)
+	unserved := b.decodeAll(p.dec, limit)
 	if len(p.pre) == 0 {
 		plan.Budget = max(p.shared.size(), plan.DecodeTokens)
 		plan.Reason = b.whyNotMore()
@@ -89,6 +89,12 @@ func (p *uma) fill(b *builder) {
 			break
 		}
 		rest -= b.prefill(r, rest, why)
+	}
+	if n := min(len(unserved), b.left); n > 0 {
+		// Rows were kept for prompts, and these had no cells for them.
+		b.decodeAll(unserved, n)
+		rest = min(rest, b.left)
+		plan.Budget = plan.Tokens + rest
 	}
 	switch {
 	case rest > 0 || b.left == 0:

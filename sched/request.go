@@ -154,6 +154,9 @@ func (s *Scheduler) forget(r *request) {
 	}
 	delete(s.requests, r.id)
 	f := r.flow
+	if !r.started {
+		s.byClass[f.class].fresh--
+	}
 	*r = request{}
 	s.free = append(s.free, r)
 	s.closeFlow(f)

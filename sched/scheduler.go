@@ -8,8 +8,9 @@ import (
 // Scheduler decides what each decode step computes. It is a value machine: Step is a function of what New was
 // given and of the (now, events) pairs before it. It is owned by one goroutine.
 type Scheduler struct {
-	cfg    Config // defaults filled in
-	policy policy
+	cfg     Config // defaults filled in
+	policy  policy
+	builder builder // of the newest Step; here so that it need not be allocated
 
 	now  Instant
 	step uint64 // counts Steps
@@ -55,7 +56,7 @@ type Scheduler struct {
 // classState are one class's counters.
 type classState struct {
 	queued   int     // in the flows' queues
-	fresh    int     // of queued: never started
+	fresh    int     // live requests that never started
 	running  int     // with a sequence
 	members  int     // live requests
 	vnow     int64   // see virtualNow
@@ -64,8 +65,9 @@ type classState struct {
 
 // arrival names a request that came in this Step; its record may have been given to another one meanwhile.
 type arrival struct {
-	r  *request
-	id ReqID
+	r   *request
+	id  ReqID
+	why Reason // to reject it
 }
 
 // New returns a scheduler without requests. The error is Validate's.
@@ -135,7 +137,8 @@ func (s *Scheduler) settle() {
 
 // fill lets the policy build the batch and says how the step came out.
 func (s *Scheduler) fill() {
-	b := builder{s: s, left: s.cfg.MaxBatch, cells: s.capacity() - s.live}
+	b := &s.builder
+	*b = builder{s: s, left: s.cfg.MaxBatch, cells: s.capacity() - s.live}
 	for _, r := range s.running {
 		if !r.paused {
 			b.runnable++
@@ -145,7 +148,7 @@ func (s *Scheduler) fill() {
 	s.plan.Reason = ReasonIdle
 	s.plan.Budget = s.cfg.MaxBatch
 	if b.runnable > 0 {
-		s.policy.fill(&b)
+		s.policy.fill(b)
 	}
 	s.owedStep = len(s.plan.Batch) > 0
 	s.count[s.plan.Reason]++

@@ -1,0 +1,102 @@
+package sched
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// steady is a scheduler with n answers running, one long prompt being computed and queued requests waiting.
+type steady struct {
+	s      *Scheduler
+	now    Instant
+	events []Event
+	trace  []byte
+}
+
+func newSteady(tb testing.TB, policy string, running, queued int) *steady {
+	cfg := Config{Policy: policy, MaxRunning: running, Cells: 1 << 29, MaxBatch: 512, MaxQueue: queued + running, Guard: DefaultGuard}
+	s, err := New(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	st := &steady{s: s, events: make([]Event, 0, 2*running+queued), trace: make([]byte, 0, 1<<20)}
+	for id := range running + queued {
+		st.events = append(st.events, Event{Kind: EvArrive, Req: ReqID(id + 1), Owner: uint32(id % 7), Prompt: 3, MaxTokens: 1 << 24})
+	}
+	if running > 1 {
+		st.events[running/2].Prompt = 1 << 25
+	}
+	for range 100 {
+		st.step()
+	}
+	return st
+}
+
+// step is one turn of the decode loop around Step: every row brings a token.
+func (st *steady) step() Plan {
+	plan := st.s.Step(st.now, st.events)
+	st.now = st.now.Add(10 * time.Millisecond)
+	st.events = append(st.events[:0], Event{Kind: EvStep, Took: 10 * time.Millisecond})
+	for i := range plan.Batch {
+		if plan.Batch[i].Row >= 0 {
+			st.events = append(st.events, Event{Kind: EvToken, Req: plan.Batch[i].Req})
+		}
+	}
+	return plan
+}
+
+// BenchmarkStep is what a decode step costs before the engine is called. It does not measure arrivals and ends.
+func BenchmarkStep(b *testing.B) {
+	for _, policy := range Policies() {
+		for _, n := range []int{1, 16, 256} {
+			for _, queued := range []int{0, 1000} {
+				b.Run(fmt.Sprintf("%s/running=%d/queued=%d", policy, n, queued), func(b *testing.B) {
+					st := newSteady(b, policy, n, queued)
+					b.ReportAllocs()
+					for b.Loop() {
+						st.step()
+					}
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkRequest is a request's whole life, 20 tokens of prompt and 10 steps of answer, on its own.
+func BenchmarkRequest(b *testing.B) {
+	s, err := New(Config{Policy: "uma", MaxRunning: 16, Cells: 4096, MaxBatch: 512, MaxQueue: 16})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	now := Instant(0)
+	for id := ReqID(1); b.Loop(); id++ {
+		plan := s.Step(now, []Event{{Kind: EvArrive, Req: id, Prompt: 20, MaxTokens: 100}})
+		for range 10 {
+			now = now.Add(time.Millisecond)
+			plan = s.Step(now, []Event{{Kind: EvStep, Took: time.Millisecond}, {Kind: EvToken, Req: plan.Batch[0].Req}})
+		}
+		s.Step(now, []Event{{Kind: EvStep, Took: time.Millisecond}, {Kind: EvFinish, Req: id, Finish: ReasonStop}})
+	}
+}
+
+// TestStepAllocatesNothing in the steady state, with its trace written too.
+func TestStepAllocatesNothing(t *testing.T) {
+	for _, policy := range Policies() {
+		for _, n := range []int{1, 16, 256} {
+			st := newSteady(t, policy, n, 100)
+			if got := testing.AllocsPerRun(200, func() { st.step() }); got != 0 {
+				t.Errorf("%s with %d answers: %v allocations a step", policy, n, got)
+			}
+			got := testing.AllocsPerRun(200, func() {
+				st.trace = AppendEvents(st.trace[:0], st.now, st.events)
+				plan := st.step()
+				st.trace = plan.Append(st.trace, planPrefix)
+			})
+			if got != 0 {
+				t.Errorf("%s with %d answers: %v allocations a traced step", policy, n, got)
+			}
+		}
+	}
+}

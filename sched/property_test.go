@@ -1,0 +1,445 @@
+package sched
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// engine is the caller and the engine in one: it keeps its own books of every request and holds each plan
+// against them. Its own clock, cells and failures are drawn by rapid.
+type engine struct {
+	t     *rapid.T
+	cfg   Config
+	s     *Scheduler
+	now   Instant
+	live  map[ReqID]*simRequest
+	next  ReqID
+	final map[ReqID]int // how often each request was finalised
+	seq   map[int32]ReqID
+	owed  bool
+	plan  Plan
+	trace []byte
+
+	drained bool
+	foreign int // cells somebody else holds, unknown to the scheduler
+	steps   int
+}
+
+type simRequest struct {
+	class                 Class
+	prompt, max, have     int
+	seq                   int32 // -1 = none
+	cells                 int
+	paused                bool
+	everRan               bool
+	waitedRow, waitedPref int // steps with a batch since its newest slice, decoding and in Prefill
+}
+
+func (r *simRequest) history() int { return r.prompt + r.have }
+
+// decodes reports whether a request decodes now; one that computes its history again after a preemption does not.
+func (e *engine) decodes(id ReqID) bool {
+	state, _, _ := e.s.Why(id)
+	return state == Think || state == Output
+}
+
+func drawConfig(t *rapid.T, policy string) Config {
+	cfg := Config{
+		Policy:     policy,
+		MaxRunning: rapid.IntRange(1, 9).Draw(t, "max_running"),
+		Cells:      rapid.IntRange(8, 120).Draw(t, "cells"),
+		MaxQueue:   rapid.IntRange(0, 12).Draw(t, "max_queue"),
+		TickBudget: 30 * time.Millisecond, StartBudget: rapid.IntRange(1, 20).Draw(t, "start_budget"),
+		MinPrefill: rapid.IntRange(1, 6).Draw(t, "min_prefill"),
+		MaxHeld:    rapid.IntRange(1, 4).Draw(t, "max_held"),
+		Guard:      rapid.SampledFrom([]time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond}).Draw(t, "guard"),
+
+		DecodeReserve:   rapid.SampledFrom([]int{-1, 1, 4, 32}).Draw(t, "decode_reserve"),
+		PauseGrace:      rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second}).Draw(t, "pause_grace"),
+		BackgroundEvery: rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second}).Draw(t, "background_every"),
+	}
+	cfg.MaxBatch = rapid.IntRange(min(2, cfg.MaxRunning), 24).Draw(t, "max_batch")
+	if policy != "stock" && rapid.Bool().Draw(t, "caps") {
+		cfg.Limits[Background] = ClassLimits{MaxRunning: rapid.IntRange(0, 3).Draw(t, "bg_running"), MaxQueue: rapid.IntRange(0, 3).Draw(t, "bg_queue")}
+	}
+	return cfg
+}
+
+func newEngine(t *rapid.T, cfg Config) *engine {
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &engine{t: t, cfg: s.Config(), s: s, live: map[ReqID]*simRequest{}, final: map[ReqID]int{}, seq: map[int32]ReqID{}, trace: AppendConfig(nil, &cfg)}
+}
+
+func (e *engine) ids() []ReqID {
+	ids := make([]ReqID, 0, len(e.live))
+	for id := range e.live {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// end notes that a request was finalised, by the caller or by the plan.
+func (e *engine) end(id ReqID) {
+	if e.final[id]++; e.final[id] > 1 {
+		e.t.Fatalf("request %d was finalised %d times", id, e.final[id])
+	}
+	delete(e.live, id)
+}
+
+// happen draws what clients do between two steps.
+func (e *engine) happen() (ev []Event) {
+	t := e.t
+	for range rapid.SampledFrom([]int{0, 0, 0, 1, 1, 2, 6}).Draw(t, "arrivals") {
+		e.next++
+		r := &simRequest{class: Class(rapid.IntRange(0, 1).Draw(t, "class")), prompt: rapid.IntRange(1, e.cfg.Cells+1).Draw(t, "prompt"), seq: -1}
+		if rapid.Bool().Draw(t, "short") {
+			r.prompt = 1 + r.prompt%8
+		}
+		r.max = rapid.IntRange(1, 20).Draw(t, "max")
+		a := Event{Kind: EvArrive, Req: e.next, Class: r.class, Owner: uint32(rapid.IntRange(0, 2).Draw(t, "owner")), Prompt: r.prompt, MaxTokens: r.max, Thinking: rapid.Bool().Draw(t, "thinking")}
+		if rapid.Bool().Draw(t, "targets") {
+			a.TargetTTFT, a.TargetTBT = 50*time.Millisecond, 25*time.Millisecond
+		}
+		r.max = min(r.max, e.cfg.Room(r.prompt))
+		e.live[e.next] = r
+		ev = append(ev, a)
+	}
+	for _, id := range e.ids() {
+		r := e.live[id]
+		switch rapid.SampledFrom([]string{"", "", "", "", "", "", "", "", "", "", "cancel", "pause", "pause", "resume", "resume"}).Draw(t, "client") {
+		case "cancel":
+			ev = append(ev, Event{Kind: EvCancel, Req: id})
+			if rapid.Bool().Draw(t, "twice") {
+				ev = append(ev, Event{Kind: EvCancel, Req: id})
+			}
+		case "pause":
+			r.paused = true
+			ev = append(ev, Event{Kind: EvPause, Req: id})
+		case "resume":
+			r.paused = false
+			ev = append(ev, Event{Kind: EvResume, Req: id})
+		}
+	}
+	if !e.drained && rapid.IntRange(0, 200).Draw(t, "drain") == 200 {
+		e.drained = true
+		ev = append(ev, Event{Kind: EvDrain})
+	}
+	return ev
+}
+
+// compute answers the batch of the plan before.
+func (e *engine) compute(calm bool) (ev []Event) {
+	if !e.owed {
+		e.now = e.now.Add(time.Duration(rapid.IntRange(0, 30).Draw(e.t, "idle")) * time.Millisecond)
+		return nil
+	}
+	e.owed = false
+	took := 5*time.Millisecond + time.Duration(e.plan.Tokens*rapid.IntRange(200, 4000).Draw(e.t, "us"))*time.Microsecond
+	outcome := StepOK
+	if !calm {
+		outcome = rapid.SampledFrom([]Outcome{StepOK, StepOK, StepOK, StepOK, StepOK, StepOK, StepOK, StepOK, StepOK, StepOK, StepOK, StepOK, StepAborted, StepFailed}).Draw(e.t, "outcome")
+	}
+	used := e.foreign + e.plan.Tokens
+	for _, r := range e.live {
+		used += r.cells
+	}
+	if used > e.cfg.Cells {
+		outcome = StepKVFull
+	}
+	e.now = e.now.Add(took)
+	ev = append(ev, Event{Kind: EvStep, Outcome: outcome, Took: took})
+	if outcome != StepOK {
+		return ev
+	}
+	for i := range e.plan.Batch {
+		sl := &e.plan.Batch[i]
+		r := e.live[sl.Req]
+		r.cells += sl.N
+		if sl.Row < 0 {
+			continue
+		}
+		r.have++
+		switch {
+		case r.have >= r.max:
+			ev = append(ev, Event{Kind: EvFinish, Req: sl.Req, Finish: ReasonLength})
+		case !calm && rapid.IntRange(0, 30).Draw(e.t, "stop") == 30:
+			ev = append(ev, Event{Kind: EvFinish, Req: sl.Req, Finish: ReasonStop})
+		default:
+			ev = append(ev, Event{Kind: EvToken, Req: sl.Req, Thinking: rapid.Bool().Draw(e.t, "think")})
+		}
+	}
+	return ev
+}
+
+// step runs one Step and holds its plan against the engine's books.
+func (e *engine) step(ev []Event) {
+	t := e.t
+	e.trace = AppendEvents(e.trace, e.now, ev)
+	e.plan = e.s.Step(e.now, ev)
+	e.trace = e.plan.Append(e.trace, planPrefix)
+	e.steps++
+	p := &e.plan
+	if err := e.s.check(); err != nil {
+		t.Fatalf("%v\n%s", err, e.trace)
+	}
+	for _, r := range p.Release {
+		q := e.live[r.Req]
+		_, taken := e.seq[r.Seq]
+		// A request that has a sequence and had no slice yet shows it here for the first time.
+		if q == nil || q.seq != r.Seq && (q.seq >= 0 || taken) {
+			t.Fatalf("release %+v of %+v\n%s", r, q, e.trace)
+		}
+		if q.seq >= 0 {
+			delete(e.seq, q.seq)
+		}
+		q.seq, q.cells = -1, 0
+		if r.Final {
+			e.end(r.Req)
+		}
+	}
+	for _, r := range p.Reject {
+		if q := e.live[r.Req]; q == nil || q.everRan {
+			t.Fatalf("rejects %+v, which is not waiting for its first turn\n%s", r, e.trace)
+		}
+		e.end(r.Req)
+	}
+	cells, index := 0, 0
+	inBatch := map[ReqID]bool{}
+	for i := range p.Batch {
+		sl := &p.Batch[i]
+		r := e.live[sl.Req]
+		if r == nil || r.paused || inBatch[sl.Req] {
+			t.Fatalf("slice %+v of %+v\n%s", sl, r, e.trace)
+		}
+		inBatch[sl.Req] = true
+		if owner, taken := e.seq[sl.Seq]; r.seq < 0 && !taken {
+			r.seq = sl.Seq
+			e.seq[sl.Seq] = sl.Req
+		} else if owner != sl.Req || r.seq != sl.Seq {
+			t.Fatalf("slice %+v: the sequence belongs to %d\n%s", sl, owner, e.trace)
+		}
+		r.everRan = true
+		if sl.Start != r.cells || sl.N < 1 || sl.Start+sl.N > r.history() {
+			t.Fatalf("slice %+v of %+v\n%s", sl, r, e.trace)
+		}
+		index += sl.N
+		if row := index - 1; (sl.Start+sl.N == r.history()) != (sl.Row == row) || sl.Row >= 0 && sl.Row != row {
+			t.Fatalf("slice %+v of %+v: row must be %d\n%s", sl, r, row, e.trace)
+		}
+	}
+	for _, r := range e.live {
+		cells += r.cells
+	}
+	st := e.s.Stats()
+	switch {
+	case index > p.Budget || p.Budget > e.cfg.MaxBatch || index != p.Tokens:
+		t.Fatalf("%d tokens of a budget of %d, batch %d\n%s", index, p.Budget, e.cfg.MaxBatch, e.trace)
+	case cells+index > e.cfg.Cells:
+		t.Fatalf("%d + %d cells of %d\n%s", cells, index, e.cfg.Cells, e.trace)
+	case st.LiveCells != cells || st.LiveCells+st.FreeCells != e.cfg.Cells:
+		t.Fatalf("stats %+v, engine holds %d of %d cells\n%s", st, cells, e.cfg.Cells, e.trace)
+	}
+	e.owed = len(p.Batch) > 0
+	e.conserving(inBatch)
+	e.bounds(inBatch)
+}
+
+// conserving: work is only left undone for a reason that can be seen.
+func (e *engine) conserving(inBatch map[ReqID]bool) {
+	p, t := &e.plan, e.t
+	waits := false
+	for _, r := range p.Waiting {
+		waits = waits || r != ReasonNone
+	}
+	for id, r := range e.live {
+		switch {
+		case r.paused || inBatch[id]:
+		case r.seq < 0:
+			if state, why, ok := e.s.Why(id); !ok || state == Queued && why == ReasonNone || state == Queued && !waits {
+				t.Fatalf("request %d waits for nothing: %v %v %v\n%s", id, state, why, ok, e.trace)
+			}
+		case e.decodes(id) && p.DecodeTokens+min(e.cfg.MinPrefill, p.PrefillTokens) < e.cfg.MaxBatch:
+			t.Fatalf("answer %d got no token in a batch of %d\n%s", id, p.Tokens, e.trace)
+		case !e.decodes(id) && !p.PrefillHeld && p.Tokens < p.Budget && p.Reason != ReasonCells:
+			t.Fatalf("prompt %d got nothing, %d of %d tokens used\n%s", id, p.Tokens, p.Budget, e.trace)
+		}
+	}
+	if len(p.Batch) == 0 && p.Reason != ReasonIdle {
+		t.Fatalf("an empty batch with reason %v\n%s", p.Reason, e.trace)
+	}
+	if len(p.Batch) == 0 {
+		for id, r := range e.live {
+			if state, _, _ := e.s.Why(id); !r.paused && state != Queued {
+				t.Fatalf("request %d could run and nothing runs\n%s", id, e.trace)
+			}
+		}
+	}
+}
+
+// bounds: nobody waits longer than the policy promises.
+func (e *engine) bounds(inBatch map[ReqID]bool) {
+	p := &e.plan
+	if len(p.Batch) == 0 {
+		return
+	}
+	reserve := min(e.cfg.MinPrefill, max(1, e.cfg.MaxBatch/2))
+	if e.cfg.Policy == "stock" {
+		reserve = 0
+	}
+	rows := max(1, e.cfg.MaxBatch-reserve)
+	row := (e.cfg.MaxRunning + rows - 1) / rows
+	prefill := turnEvery * e.cfg.MaxRunning
+	for id, r := range e.live {
+		if inBatch[id] || r.paused || r.seq < 0 {
+			r.waitedRow, r.waitedPref = 0, 0
+			continue
+		}
+		if e.decodes(id) {
+			if r.waitedRow++; r.waitedRow > row {
+				e.t.Fatalf("answer %d waits %d steps for a token, the bound is %d\n%s", id, r.waitedRow, row, e.trace)
+			}
+		} else if e.cfg.Policy == "uma" && !p.PrefillHeld && p.Reason != ReasonCells {
+			if r.waitedPref++; r.waitedPref > prefill {
+				e.t.Fatalf("prompt %d waits %d steps, the bound is %d\n%s", id, r.waitedPref, prefill, e.trace)
+			}
+		}
+	}
+}
+
+// finish lets everybody end: clients read, nothing fails, nobody new comes.
+func (e *engine) finish() {
+	for e.foreign = 0; ; {
+		ev := e.compute(true)
+		for _, id := range e.ids() {
+			if e.live[id].paused {
+				e.live[id].paused = false
+				ev = append(ev, Event{Kind: EvResume, Req: id})
+			}
+		}
+		steps := e.steps
+		e.step(ev)
+		if len(e.live) == 0 {
+			break
+		}
+		if steps > 20000 {
+			e.t.Fatalf("%d requests never end\n%s", len(e.live), e.trace[max(0, len(e.trace)-4000):])
+		}
+	}
+	for id := ReqID(1); id <= e.next; id++ {
+		if e.final[id] != 1 {
+			e.t.Fatalf("request %d was finalised %d times\n%s", id, e.final[id], e.trace)
+		}
+	}
+	if st := e.s.Stats(); st.LiveCells != 0 || len(e.seq) != 0 || len(e.s.requests) != 0 {
+		e.t.Fatalf("left behind: %+v, sequences %v", st, e.seq)
+	}
+}
+
+// TestRandomWorkloads: whatever clients and engine do, plans can be carried out, nobody starves, everybody ends
+// exactly once, and the recorded trace replays to the same plans.
+func TestRandomWorkloads(t *testing.T) {
+	for _, policy := range Policies() {
+		t.Run(policy, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				e := newEngine(t, drawConfig(t, policy))
+				if rapid.IntRange(0, 3).Draw(t, "others") == 3 {
+					e.foreign = rapid.IntRange(0, e.cfg.Cells/2).Draw(t, "foreign")
+				}
+				for range rapid.IntRange(1, 60).Draw(t, "steps") {
+					ev := e.compute(false)
+					more := e.happen()
+					if rapid.Bool().Draw(t, "early") {
+						// What clients do may be told before the outcome; then tokens of ended requests follow.
+						ev = append(more, ev...)
+					} else {
+						ev = append(ev, more...)
+					}
+					e.step(ev)
+				}
+				e.finish()
+				tr, err := ReadTrace(e.trace)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(tr.Steps) != e.steps {
+					t.Fatalf("%d of %d steps were recorded", len(tr.Steps), e.steps)
+				}
+				if err := tr.Replay(nil); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+}
+
+// TestTopRankProgresses: under constant pressure for cells the first of the interactive requests is never
+// preempted, and computes something in every step that computes anything.
+func TestTopRankProgresses(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := drawConfig(t, "uma")
+		cfg.Cells = rapid.IntRange(20, 40).Draw(t, "few_cells")
+		cfg.Guard, cfg.MaxQueue = 0, 100
+		e := newEngine(t, cfg)
+		for range 40 {
+			ev := e.compute(true)
+			for range rapid.IntRange(0, 2).Draw(t, "arrivals") {
+				e.next++
+				r := &simRequest{prompt: rapid.IntRange(1, 12).Draw(t, "prompt"), seq: -1}
+				r.max = min(e.cfg.Room(r.prompt), 25)
+				e.live[e.next] = r
+				ev = append(ev, Event{Kind: EvArrive, Req: e.next, Owner: uint32(e.next % 3), Prompt: r.prompt, MaxTokens: r.max})
+			}
+			first := ReqID(0)
+			for _, id := range e.ids() {
+				if r := e.live[id]; r.seq >= 0 && r.have < r.max {
+					first = id
+					break
+				}
+			}
+			e.step(ev)
+			for _, r := range e.plan.Release {
+				if r.Req == first && !r.Final {
+					t.Fatalf("request %d was preempted\n%s", first, e.trace)
+				}
+			}
+		}
+		e.finish()
+	})
+}
+
+// TestSameEventsSamePlans: a second scheduler that is given the same events gives the same plans, so no map
+// order and no clock gets into them. (Replay compares with the first run; this compares two fresh ones.)
+func TestSameEventsSamePlans(t *testing.T) {
+	var first strings.Builder
+	for run := range 5 {
+		var sc script
+		var out strings.Builder
+		if err := sc.command(&out, strings.Fields("config policy=uma max_running=8 cells=400 max_batch=32 max_queue=200")); err != nil {
+			t.Fatal(err)
+		}
+		for id := range 150 {
+			sc.events = append(sc.events, Event{Kind: EvArrive, Req: ReqID(id + 1), Owner: uint32(id % 41), Class: Class(id % 2), Prompt: 1 + id%37, MaxTokens: 1 + id%11})
+			sc.max[ReqID(id+1)] = 1 + id%11
+		}
+		if err := sc.command(&out, strings.Fields("run 2000 cost=5ms+1ms")); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case run == 0:
+			first.WriteString(out.String())
+			if !strings.Contains(out.String(), "nothing to do") {
+				t.Fatal("the run did not end")
+			}
+		case out.String() != first.String():
+			t.Fatal("two runs differ")
+		}
+	}
+}

@@ -1,0 +1,280 @@
+package sched
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what the scripts print today into testdata; read the diff before committing it")
+
+// TestScripts runs testdata/*.txt: stories of what the scheduler does. A block is some commands, "----" and what
+// they print. The commands, besides the events of a trace (arrive, cancel, pause, resume, drain), which wait for
+// the next step:
+//
+//	config KEY=VALUE…    a new scheduler; time starts at 0
+//	at TIME              moves the clock
+//	step                 one Step; prints its plan
+//	took TIME [OUTCOME] [stop=ID|cancel=ID|think=ID…]
+//	                     the batch was computed; each row brings a token, and a request that has all its tokens
+//	                     ends with length, as the daemon would
+//	run N took=TIME | cost=FIXED+PER_TOKEN
+//	                     N times step and took, one line each; stops early when there is nothing to do
+//	stats, why ID, count REASON
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d scripts found, error %v", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out strings.Builder
+			var sc script
+			for _, b := range strings.Split(strings.TrimSpace(string(data)), "\n\n") {
+				commands, want, found := strings.Cut(b, "\n----")
+				out.WriteString(commands)
+				out.WriteByte('\n')
+				if found {
+					got := sc.run(t, commands)
+					if want = strings.TrimSpace(want); got != want && !*rewrite {
+						t.Errorf("%s: after\n%s\ngot:\n%s\nwant:\n%s", file, commands, got, want)
+					}
+					out.WriteString("----\n" + got)
+					if got != "" {
+						out.WriteByte('\n')
+					}
+				}
+				out.WriteByte('\n')
+			}
+			if *rewrite {
+				if err := os.WriteFile(file, []byte(strings.TrimSpace(out.String())+"\n"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// script is a scheduler with the caller's memory around it.
+type script struct {
+	s         *Scheduler
+	now       Instant
+	events    []Event
+	plan      Plan
+	owed      bool
+	max, have map[ReqID]int
+}
+
+func (sc *script) run(t *testing.T, commands string) string {
+	t.Helper()
+	var out strings.Builder
+	for line := range strings.Lines(commands) {
+		f := strings.Fields(line)
+		if len(f) == 0 || strings.HasPrefix(f[0], "#") {
+			continue
+		}
+		if f[0] != "config" && sc.s == nil {
+			t.Fatalf("%q comes before config", line)
+		}
+		if err := sc.command(&out, f); err != nil {
+			t.Fatalf("%q: %v", strings.TrimSpace(line), err)
+		}
+	}
+	return strings.TrimSpace(out.String())
+}
+
+func (sc *script) command(out *strings.Builder, f []string) error {
+	switch f[0] {
+	case "config":
+		var c Config
+		if err := c.parse(f[1:]); err != nil {
+			return err
+		}
+		s, err := New(c)
+		if err != nil {
+			fmt.Fprintln(out, "error:", err)
+			return nil
+		}
+		*sc = script{s: s, max: map[ReqID]int{}, have: map[ReqID]int{}}
+	case "at":
+		d, err := time.ParseDuration(f[1])
+		if err != nil || Instant(d) < sc.now {
+			return fmt.Errorf("%s is no time from %v on (%v)", f[1], time.Duration(sc.now), err)
+		}
+		sc.now = Instant(d)
+	case "step":
+		if sc.owed {
+			return fmt.Errorf("the batch before still has to be taken")
+		}
+		sc.step()
+		out.Write(sc.plan.Append(nil, ""))
+	case "took":
+		d, err := time.ParseDuration(f[1])
+		if err != nil {
+			return err
+		}
+		return sc.took(d, f[2:])
+	case "run":
+		n, err := strconv.Atoi(f[1])
+		if err != nil {
+			return err
+		}
+		fixed, each := time.Duration(0), time.Duration(0)
+		if v, ok := strings.CutPrefix(f[2], "took="); ok {
+			fixed, err = time.ParseDuration(v)
+		} else {
+			v = strings.TrimPrefix(f[2], "cost=")
+			a, b, _ := strings.Cut(v, "+")
+			if fixed, err = time.ParseDuration(a); err == nil {
+				each, err = time.ParseDuration(b)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		for range n {
+			if sc.owed {
+				return fmt.Errorf("the batch before still has to be taken")
+			}
+			start := sc.now
+			sc.step()
+			if !sc.owed {
+				fmt.Fprintf(out, "%v: nothing to do\n", time.Duration(start))
+				break
+			}
+			d := fixed + time.Duration(sc.plan.Tokens)*each
+			sc.summary(out, start, d)
+			if err := sc.took(d, nil); err != nil {
+				return err
+			}
+		}
+	case "stats":
+		st := sc.s.Stats()
+		fmt.Fprintf(out, "queued %d+%d, prefilling %d, decoding %d, paused %d, cells %d live + %d free (%d lost), budget %d (alone %d), tick %v, preemptions %d, guard %d, ignored %d\n",
+			st.QueuedInteractive, st.QueuedBackground, st.Prefilling, st.Decoding, st.Paused, st.LiveCells, st.FreeCells, st.LostCells,
+			st.BudgetTarget, st.SoloTarget, st.TickEWMA.Round(100*time.Microsecond), st.Preemptions, st.GuardSkips, st.Ignored)
+	case "why":
+		id, err := strconv.ParseUint(f[1], 10, 64)
+		if err != nil {
+			return err
+		}
+		if state, why, ok := sc.s.Why(ReqID(id)); ok {
+			fmt.Fprintf(out, "%s: %s\n", state, why.Explain())
+		} else {
+			fmt.Fprintln(out, "no such request")
+		}
+	case "count":
+		r, ok := parseReason(f[1])
+		if !ok {
+			return fmt.Errorf("%q is no reason", f[1])
+		}
+		fmt.Fprintf(out, "%s %d\n", r, sc.s.Count(r))
+	default:
+		e, err := parseEvent(f)
+		if err != nil {
+			return err
+		}
+		if e.Kind == EvArrive {
+			sc.max[e.Req], sc.have[e.Req] = e.MaxTokens, 0
+		}
+		sc.events = append(sc.events, e)
+	}
+	return nil
+}
+
+func (sc *script) step() {
+	sc.plan = sc.s.Step(sc.now, sc.events)
+	sc.events = nil
+	sc.owed = len(sc.plan.Batch) > 0
+	if err := sc.s.check(); err != nil {
+		panic(err)
+	}
+}
+
+// took answers the plan's batch.
+func (sc *script) took(d time.Duration, args []string) error {
+	if !sc.owed {
+		return fmt.Errorf("the plan before had no batch")
+	}
+	sc.owed = false
+	sc.now = sc.now.Add(d)
+	ev := Event{Kind: EvStep, Took: d}
+	special := map[ReqID]string{}
+	for _, a := range args {
+		key, value, ok := strings.Cut(a, "=")
+		if !ok {
+			if err := ev.parseArg(a); err != nil {
+				return err
+			}
+			continue
+		}
+		id, err := strconv.ParseUint(value, 10, 64)
+		if err != nil {
+			return err
+		}
+		special[ReqID(id)] = key
+	}
+	// What happened while the batch ran was put down before its outcome is known; the outcome goes first.
+	before := sc.events
+	sc.events = append([]Event(nil), ev)
+	for i := range sc.plan.Batch {
+		sl := &sc.plan.Batch[i]
+		if sl.Row < 0 || ev.Outcome != StepOK {
+			continue
+		}
+		sc.have[sl.Req]++
+		switch what := special[sl.Req]; {
+		case what == "stop":
+			sc.events = append(sc.events, Event{Kind: EvFinish, Req: sl.Req, Finish: ReasonStop})
+		case what == "cancel":
+			sc.events = append(sc.events, Event{Kind: EvCancel, Req: sl.Req})
+		case sc.have[sl.Req] == sc.max[sl.Req]:
+			sc.events = append(sc.events, Event{Kind: EvFinish, Req: sl.Req, Finish: ReasonLength})
+		default:
+			sc.events = append(sc.events, Event{Kind: EvToken, Req: sl.Req, Thinking: what == "think"})
+		}
+	}
+	sc.events = append(sc.events, before...)
+	return nil
+}
+
+// summary prints a step on one line: "30ms: decode 1,2 prefill 3+12 budget=64 reason".
+func (sc *script) summary(out *strings.Builder, at Instant, d time.Duration) {
+	fmt.Fprintf(out, "%v +%v:", time.Duration(at), d)
+	for i := range sc.plan.Release {
+		r := &sc.plan.Release[i]
+		fmt.Fprintf(out, " release %d (%s)", r.Req, r.Reason)
+	}
+	for i := range sc.plan.Reject {
+		r := &sc.plan.Reject[i]
+		fmt.Fprintf(out, " reject %d (%s)", r.Req, r.Reason)
+	}
+	sep := " decode "
+	for i := range sc.plan.Batch {
+		if sl := &sc.plan.Batch[i]; sl.Kind == SliceDecode {
+			fmt.Fprintf(out, "%s%d", sep, sl.Req)
+			sep = ","
+		}
+	}
+	sep = " prefill "
+	for i := range sc.plan.Batch {
+		if sl := &sc.plan.Batch[i]; sl.Kind == SlicePrefill {
+			fmt.Fprintf(out, "%s%d+%d", sep, sl.Req, sl.N)
+			sep = ","
+		}
+	}
+	fmt.Fprintf(out, " budget=%d %s", sc.plan.Budget, sc.plan.Reason)
+	if sc.plan.PrefillHeld {
+		out.WriteString(" held")
+	}
+	out.WriteByte('\n')
+}

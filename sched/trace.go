@@ -1,0 +1,389 @@
+package sched
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A trace is text, one thing a line, so that it can be read, cut and written by hand:
+//
+//	config policy=uma max_running=4 cells=4096 max_batch=512
+//	step 1500us
+//	arrive 1 class=interactive owner=1000 prompt=12 max=32 ttft=150ms tbt=50ms think
+//	> plan tokens=12 decode=0 prefill=12 budget=64 reason=served
+//	> prefill 1 seq=0 at=0 n=12 row=11 reason=prefill_rest
+//	step 31ms
+//	outcome ok took=29ms
+//	token 1 think
+//
+// A step line begins a Step; the events after it are that Step's. Lines that begin with ">" are the plan it
+// returned, and may be missing. Empty lines and lines that begin with "#" are skipped. Durations are exact.
+
+// planPrefix stands before a plan's lines in a trace.
+const planPrefix = "> "
+
+// configField is a field of Config under its name in a trace: one of the pointers is set.
+type configField struct {
+	name string
+	s    *string
+	n    *int
+	d    *time.Duration
+}
+
+func (c *Config) fields() []configField {
+	in, bg := &c.Limits[Interactive], &c.Limits[Background]
+	return []configField{
+		{name: "policy", s: &c.Policy},
+		{name: "max_running", n: &c.MaxRunning},
+		{name: "cells", n: &c.Cells},
+		{name: "max_batch", n: &c.MaxBatch},
+		{name: "max_queue", n: &c.MaxQueue},
+		{name: "interactive_max_running", n: &in.MaxRunning},
+		{name: "interactive_max_queue", n: &in.MaxQueue},
+		{name: "background_max_running", n: &bg.MaxRunning},
+		{name: "background_max_queue", n: &bg.MaxQueue},
+		{name: "tick_budget", d: &c.TickBudget},
+		{name: "solo_budget", d: &c.SoloBudget},
+		{name: "start_budget", n: &c.StartBudget},
+		{name: "min_prefill", n: &c.MinPrefill},
+		{name: "guard", d: &c.Guard},
+		{name: "max_held", n: &c.MaxHeld},
+		{name: "decode_reserve", n: &c.DecodeReserve},
+		{name: "background_every", d: &c.BackgroundEvery},
+		{name: "pause_grace", d: &c.PauseGrace},
+	}
+}
+
+// AppendConfig appends a trace's config line, which must come before its first step. Fields that are 0 are left out.
+func AppendConfig(dst []byte, c *Config) []byte {
+	dst = append(dst, "config"...)
+	for _, f := range c.fields() {
+		switch {
+		case f.s != nil:
+			dst = append(append(append(append(dst, ' '), f.name...), '='), *f.s...)
+		case f.n != nil && *f.n != 0:
+			dst = append(append(append(dst, ' '), f.name...), '=')
+			dst = strconv.AppendInt(dst, int64(*f.n), 10)
+		case f.d != nil && *f.d != 0:
+			dst = append(append(append(dst, ' '), f.name...), '=')
+			dst = appendDuration(dst, *f.d)
+		}
+	}
+	return append(dst, '\n')
+}
+
+// AppendEvents appends what one Step was given. Follow it with Plan.Append(dst, "> ") when the plan is to be
+// compared on replay. It does not allocate when dst has room.
+func AppendEvents(dst []byte, now Instant, in []Event) []byte {
+	dst = append(dst, "step "...)
+	dst = appendDuration(dst, time.Duration(now))
+	dst = append(dst, '\n')
+	for i := range in {
+		dst = appendEvent(dst, &in[i])
+	}
+	return dst
+}
+
+var eventNames = map[string]EventKind{
+	"arrive": EvArrive, "cancel": EvCancel, "outcome": EvStep, "token": EvToken, "finish": EvFinish,
+	"pause": EvPause, "resume": EvResume, "drain": EvDrain,
+}
+
+func appendEvent(dst []byte, e *Event) []byte {
+	id := func(verb string) {
+		dst = append(dst, verb...)
+		dst = strconv.AppendUint(dst, uint64(e.Req), 10)
+	}
+	span := func(key string, d time.Duration) {
+		if d != 0 {
+			dst = append(dst, key...)
+			dst = appendDuration(dst, d)
+		}
+	}
+	switch e.Kind {
+	case EvArrive:
+		id("arrive ")
+		dst = append(dst, " class="...)
+		dst = append(dst, e.Class.String()...)
+		dst = append(dst, " owner="...)
+		dst = strconv.AppendUint(dst, uint64(e.Owner), 10)
+		dst = append(dst, " prompt="...)
+		dst = strconv.AppendInt(dst, int64(e.Prompt), 10)
+		dst = append(dst, " max="...)
+		dst = strconv.AppendInt(dst, int64(e.MaxTokens), 10)
+		span(" ttft=", e.TargetTTFT)
+		span(" tbt=", e.TargetTBT)
+		if e.Thinking {
+			dst = append(dst, " think"...)
+		}
+	case EvCancel:
+		id("cancel ")
+	case EvStep:
+		dst = append(dst, "outcome "...)
+		dst = append(dst, e.Outcome.String()...)
+		dst = append(dst, " took="...)
+		dst = appendDuration(dst, e.Took)
+	case EvToken:
+		id("token ")
+		if e.Thinking {
+			dst = append(dst, " think"...)
+		}
+	case EvFinish:
+		id("finish ")
+		dst = append(append(dst, ' '), e.Finish.String()...)
+	case EvPause:
+		id("pause ")
+	case EvResume:
+		id("resume ")
+	case EvDrain:
+		dst = append(dst, "drain"...)
+	}
+	return append(dst, '\n')
+}
+
+// TraceStep is one recorded Step.
+type TraceStep struct {
+	Line   int // of its step line, from 1
+	Now    Instant
+	Events []Event
+	Plan   string // Plan.Append with an empty prefix; "" = not recorded
+}
+
+// Trace is a recorded run from its first Step on.
+type Trace struct {
+	Config Config
+	Steps  []TraceStep
+}
+
+// ReadTrace parses a trace. An error names the line and what is wrong with it. When the text does not end with
+// a line end, writing it was cut short: the last step is left out.
+func ReadTrace(data []byte) (*Trace, error) {
+	t := &Trace{}
+	configured := false
+	n := 0
+	for len(data) > 0 {
+		text, rest, whole := bytes.Cut(data, []byte("\n"))
+		data = rest
+		n++
+		if !whole {
+			t.Steps = t.Steps[:max(0, len(t.Steps)-1)]
+			break
+		}
+		line := strings.TrimSuffix(string(text), "\r")
+		fail := func(err error) error { return fmt.Errorf("sched: trace line %d: %w", n, err) }
+		if plan, ok := strings.CutPrefix(line, planPrefix); ok {
+			if len(t.Steps) == 0 {
+				return nil, fail(errors.New("a plan before the first step"))
+			}
+			t.Steps[len(t.Steps)-1].Plan += plan + "\n"
+			continue
+		}
+		f := strings.Fields(line)
+		switch {
+		case len(f) == 0 || strings.HasPrefix(f[0], "#"):
+		case f[0] == "config":
+			if configured {
+				return nil, fail(errors.New("a second config"))
+			}
+			configured = true
+			if err := t.Config.parse(f[1:]); err != nil {
+				return nil, fail(err)
+			}
+		case f[0] == "step":
+			if !configured {
+				return nil, fail(errors.New("a step before the config line"))
+			}
+			if len(f) != 2 {
+				return nil, fail(errors.New("want: step TIME"))
+			}
+			d, err := parseSpan("step", f[1])
+			if err != nil {
+				return nil, fail(err)
+			}
+			t.Steps = append(t.Steps, TraceStep{Line: n, Now: Instant(d)})
+		default:
+			if len(t.Steps) == 0 {
+				return nil, fail(errors.New("an event before the first step"))
+			}
+			e, err := parseEvent(f)
+			if err != nil {
+				return nil, fail(err)
+			}
+			st := &t.Steps[len(t.Steps)-1]
+			st.Events = append(st.Events, e)
+		}
+	}
+	if !configured {
+		return nil, errors.New("sched: trace has no config line")
+	}
+	return t, nil
+}
+
+// Replay runs the trace through a new scheduler and calls visit (if not nil) with each step's plan. The error
+// names the first step whose plan differs from the recorded one, or whose events no caller may send.
+func (t *Trace) Replay(visit func(*TraceStep, *Plan)) (err error) {
+	s, err := New(t.Config)
+	if err != nil {
+		return err
+	}
+	var st *TraceStep
+	defer func() {
+		if p := recover(); p != nil {
+			msg, ok := p.(string)
+			if !ok || !strings.HasPrefix(msg, "sched: ") {
+				panic(p)
+			}
+			err = fmt.Errorf("sched: trace line %d: %s", st.Line, strings.TrimPrefix(msg, "sched: "))
+		}
+	}()
+	for i := range t.Steps {
+		st = &t.Steps[i]
+		plan := s.Step(st.Now, st.Events)
+		if got := plan.String(); st.Plan != "" && got != st.Plan {
+			return fmt.Errorf("sched: trace line %d: the plan differs\nrecorded:\n%sreplayed:\n%s", st.Line, st.Plan, got)
+		}
+		if visit != nil {
+			visit(st, &plan)
+		}
+	}
+	return nil
+}
+
+// parse reads the key=value fields of a config line.
+func (c *Config) parse(args []string) error {
+	fields := c.fields()
+next:
+	for _, a := range args {
+		key, value, _ := strings.Cut(a, "=")
+		for _, f := range fields {
+			if f.name != key {
+				continue
+			}
+			var err error
+			switch {
+			case f.s != nil:
+				*f.s = value
+			case f.n != nil:
+				*f.n, err = parseInt(key, value, -1, math.MaxInt32)
+			default:
+				*f.d, err = parseSpan(key, value)
+			}
+			if err != nil {
+				return err
+			}
+			continue next
+		}
+		return fmt.Errorf("config has no field %q", key)
+	}
+	return nil
+}
+
+// parseEvent reads an event's line, split into fields.
+func parseEvent(f []string) (e Event, err error) {
+	kind, ok := eventNames[f[0]]
+	if !ok {
+		return e, fmt.Errorf("%q is no event", f[0])
+	}
+	e.Kind = kind
+	args := f[1:]
+	if kind != EvStep && kind != EvDrain {
+		if len(args) == 0 {
+			return e, fmt.Errorf("%s: the request id is missing", f[0])
+		}
+		id, err := strconv.ParseUint(args[0], 10, 64)
+		if err != nil || id == 0 {
+			return e, fmt.Errorf("%s: %q is no request id", f[0], args[0])
+		}
+		e.Req, args = ReqID(id), args[1:]
+	}
+	for _, a := range args {
+		if err := e.parseArg(a); err != nil {
+			return e, fmt.Errorf("%s: %w", f[0], err)
+		}
+	}
+	switch {
+	case kind == EvFinish && e.Finish == ReasonNone:
+		return e, errors.New("finish: the reason is missing")
+	case kind == EvArrive && (e.Prompt == 0 || e.MaxTokens == 0):
+		return e, errors.New("arrive: prompt= and max= are needed")
+	}
+	return e, nil
+}
+
+// parseArg reads one argument of e's line; which ones exist depends on e.Kind.
+func (e *Event) parseArg(a string) (err error) {
+	key, value, _ := strings.Cut(a, "=")
+	switch {
+	case a == "think" && (e.Kind == EvArrive || e.Kind == EvToken):
+		e.Thinking = true
+		return nil
+	case e.Kind == EvFinish:
+		if r, ok := parseReason(a); ok && r.Final() {
+			e.Finish = r
+			return nil
+		}
+		return fmt.Errorf("%q ends no request", a)
+	case e.Kind == EvStep && key == "took":
+		e.Took, err = parseSpan(key, value)
+		return err
+	case e.Kind == EvStep:
+		for o, name := range outcomeNames {
+			if name == a {
+				e.Outcome = Outcome(o)
+				return nil
+			}
+		}
+	case e.Kind == EvArrive:
+		switch key {
+		case "class":
+			for c, name := range classNames {
+				if name == value {
+					e.Class = Class(c)
+					return nil
+				}
+			}
+			return fmt.Errorf("%q is no class", value)
+		case "owner":
+			n, err := strconv.ParseUint(value, 10, 32)
+			if err != nil {
+				return fmt.Errorf("owner=%q is no user id", value)
+			}
+			e.Owner = uint32(n)
+			return nil
+		case "prompt":
+			e.Prompt, err = parseInt(key, value, 1, math.MaxInt32)
+			return err
+		case "max":
+			e.MaxTokens, err = parseInt(key, value, 1, math.MaxInt32)
+			return err
+		case "ttft":
+			e.TargetTTFT, err = parseSpan(key, value)
+			return err
+		case "tbt":
+			e.TargetTBT, err = parseSpan(key, value)
+			return err
+		}
+	}
+	return fmt.Errorf("%q is not understood", a)
+}
+
+func parseInt(key, value string, lo, hi int) (int, error) {
+	n, err := strconv.Atoi(value)
+	if err != nil || n < lo || n > hi {
+		return 0, fmt.Errorf("%s=%q must be a number in %d…%d", key, value, lo, hi)
+	}
+	return n, nil
+}
+
+func parseSpan(key, value string) (time.Duration, error) {
+	d, err := time.ParseDuration(value)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%s=%q must be a duration such as 30ms, not negative", key, value)
+	}
+	return d, nil
+}
