@@ -125,8 +125,8 @@ func askJSON[T any](ctx context.Context, c *Client, kind wire.Kind) ([]byte, *T,
 	return raw, v, nil
 }
 
-// WaitReady returns nil once the daemon answers requests. While the model loads it calls loading with what the
-// daemon says, every 100 ms.
+// WaitReady returns nil once the daemon answers requests. While the model loads it calls loading, unless it is
+// nil, with what the daemon says, every 100 ms.
 func (c *Client) WaitReady(ctx context.Context, loading func(*Health)) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -138,7 +138,9 @@ func (c *Client) WaitReady(ctx context.Context, loading func(*Health)) error {
 		if h.Status != "loading" {
 			return nil
 		}
-		loading(h)
+		if loading != nil {
+			loading(h)
+		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
