@@ -35,11 +35,12 @@ const (
 	IOError                   // a system call failed
 	ByServer                  // Conn.Close
 	Stopping                  // Loop.Stop
+	ServedHTTP                // an HTTP connection, by whichever side; the Handler does not hear of those
 
 	numCauses
 )
 
-var causeNames = [numCauses]string{"peer_closed", "half_closed", "answered", "idle", "broken_stream", "not_reading", "io_error", "by_server", "stopping"}
+var causeNames = [numCauses]string{"peer_closed", "half_closed", "answered", "idle", "broken_stream", "not_reading", "io_error", "by_server", "stopping", "http"}
 
 func (c Cause) String() string { return causeNames[c] }
 
@@ -155,8 +156,19 @@ func (c *Conn) Reply(frame []byte) {
 		c.end(atOnce, NotReading)
 		return
 	}
-	c.tx.push(frame)
-	c.flush()
+	if c.tx.n == 0 { // straight from the caller's memory: a connection that only asks needs no ring
+		n, err := send(c.fd, frame)
+		if err != nil && err != unix.EAGAIN {
+			c.failed(err)
+			return
+		}
+		c.loop.stats.TxBytes.Add(uint64(n))
+		frame = frame[n:]
+	}
+	if len(frame) > 0 {
+		c.tx.push(frame)
+		c.flush()
+	}
 }
 
 // Done says that the request id is finalised (the newline protocol's has the id ""): the id may be used again, and
@@ -220,10 +232,11 @@ func (c *Conn) failed(err error) {
 	c.end(atOnce, cause)
 }
 
-// drained is what follows when tx has become empty. Caller holds mu.
+// drained is what follows when tx has become empty. Caller holds mu. It runs after every token: the Loop is asked to
+// look only where something has come to its end.
 func (c *Conn) drained() {
 	c.release()
-	if c.closing == whenSent || c.readEnd {
+	if c.closing == whenSent || c.readEnd && len(c.inFlight) == 0 {
 		c.notice()
 	}
 }
@@ -370,6 +383,8 @@ func (c *Conn) check() {
 }
 
 // Counters are what the Loop counts, for any goroutine to read. Those without a note only grow.
+//
+// Invariant: Accepted is the sum of Closed and Sessions, apart from refused connections that are being told so.
 type Counters struct {
 	Accepted   atomic.Uint64
 	Refused    atomic.Uint64 // over --max-sessions, or no descriptor left

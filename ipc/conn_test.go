@@ -209,6 +209,34 @@ func TestSendAgainstClose(t *testing.T) {
 	}
 }
 
+// TestTokensWakeNobody: as long as the client reads, the Loop takes no turn while an answer is written, also for a
+// client that has ended its side.
+func TestTokensWakeNobody(t *testing.T) {
+	for _, halfClosed := range []bool{false, true} {
+		l, _, client, conn := held(t, Config{})
+		if halfClosed {
+			client.CloseWrite()
+			eventually(t, "half close seen", func() bool {
+				conn.mu.Lock()
+				defer conn.mu.Unlock()
+				return conn.readEnd && !conn.noticed
+			})
+		}
+		turns := l.Stats().Turns.Load()
+		buf := make([]byte, 64)
+		for range 200 {
+			conn.Send(buf)
+			conn.Flush()
+			if _, err := io.ReadFull(client, buf); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := l.Stats().Turns.Load() - turns; n > 1 { // the one that handled the half close may end late
+			t.Errorf("half closed %v: %d turns of the loop for 200 tokens", halfClosed, n)
+		}
+	}
+}
+
 // TestSendAllocatesNothing: a token costs the garbage collector nothing.
 func TestSendAllocatesNothing(t *testing.T) {
 	_, _, client, conn := held(t, Config{})

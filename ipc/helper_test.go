@@ -155,6 +155,13 @@ func serve(t testing.TB, cfg Config, h Handler) *Loop {
 		if in := l.Info(); in.Conns != 0 || in.TxRingBytes != 0 || in.RxHeldBytes != 0 || in.TxQueuedBytes != 0 {
 			t.Errorf("left behind: %+v", in)
 		}
+		closed := uint64(0)
+		for i := range l.stats.Closed {
+			closed += l.stats.Closed[i].Load()
+		}
+		if n := l.Stats().Accepted.Load(); n != closed+uint64(l.stats.Sessions.Load()) {
+			t.Errorf("%d accepted, %d closed, %d open", n, closed, l.stats.Sessions.Load())
+		}
 		if n := l.Stats().Stalled.Load(); n != 0 {
 			t.Errorf("%d connections counted as stalled after the end", n)
 		}

@@ -1,6 +1,7 @@
 package ipc
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"os"
@@ -27,8 +28,7 @@ func (l *Loop) handOver(c *Conn, in []byte) {
 		l.close(c, IOError)
 		return
 	}
-	hc := &httpConn{Conn: nc, head: in, peer: c.peer, stats: &l.stats}
-	hc.head = append([]byte(nil), in...)
+	hc := &httpConn{Conn: nc, head: bytes.Clone(in), peer: c.peer, stats: &l.stats}
 	l.stats.HTTPOpened.Add(1)
 	l.stats.HTTP.Add(1)
 	c.mu.Lock()
@@ -84,6 +84,7 @@ func (c *httpConn) Close() error {
 	c.once.Do(func() {
 		c.stats.HTTP.Add(-1)
 		c.stats.Sessions.Add(-1)
+		c.stats.Closed[ServedHTTP].Add(1)
 	})
 	return c.Conn.Close()
 }

@@ -77,7 +77,7 @@ func TestChunks(t *testing.T) {
 			case 3:
 				stream = wire.AppendFrame(stream, []byte(`{"id":"bad","prompt":`)) // answered, not heard
 			}
-			if len(stream) > 1<<20 {
+			if len(stream) > 300<<10 {
 				break
 			}
 		}
@@ -126,9 +126,9 @@ func raiseNoFile(t testing.TB, n uint64) {
 }
 
 // rawClients connects n clients that cost this process no Go memory.
-func rawClients(t testing.TB, path string, n int) {
+func rawClients(t testing.TB, path string, n int) (fds []int) {
 	t.Helper()
-	fds := make([]int, 0, n)
+	fds = make([]int, 0, n)
 	t.Cleanup(func() {
 		for _, fd := range fds {
 			unix.Close(fd)
@@ -144,6 +144,7 @@ func rawClients(t testing.TB, path string, n int) {
 			t.Fatal(err)
 		}
 	}
+	return fds
 }
 
 // memoryInUse is what Go holds for live objects and stacks.

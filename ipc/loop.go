@@ -221,6 +221,10 @@ func (l *Loop) timeout() time.Duration {
 // ready handles what the poller reported of c.
 func (l *Loop) ready(c *Conn, r readiness) {
 	if r&hungUp != 0 {
+		if c.lingers { // both sides are shut down; what it still sent is read first, see linger
+			l.read(c)
+			return
+		}
 		l.close(c, PeerClosed)
 		return
 	}
@@ -298,9 +302,10 @@ func (l *Loop) settle(c *Conn) {
 }
 
 // linger shuts down our side and waits for the client to end its own: a descriptor that is closed while bytes of
-// the client are unread makes the kernel fail the client's next write, before it has looked for our answer.
+// the client are unread makes the kernel fail the client's next call, be it a write or the read of our answer's end.
 func (l *Loop) linger(c *Conn) {
 	_ = unix.Shutdown(c.fd, unix.SHUT_WR)
+	c.lingers = true
 	c.mu.Lock()
 	c.closing = lingering
 	err := c.watch(wantRead)
@@ -391,9 +396,10 @@ func (l *Loop) close(c *Conn, cause Cause) {
 	c.mu.Unlock()
 	l.forget(c, fd, in)
 	l.stats.Sessions.Add(-1)
-	l.stats.Closed[cause].Add(1)
 	if c.refused {
 		l.refusing--
+	} else {
+		l.stats.Closed[cause].Add(1)
 	}
 	l.farewell(c, cause)
 }

@@ -22,6 +22,7 @@ type rx struct {
 	due      time.Duration // a deadline on the Loop's clock; 0: none
 	discards int           // bytes thrown away on the way to the end
 	refused  bool          // over --max-sessions: will be told so and closed, never shown to the Handler
+	lingers  bool          // closing is lingering or more
 	told     bool          // Handler.Closed was called
 	counted  int           // bytes of memory last added to Counters.RxHeld
 }
@@ -250,12 +251,11 @@ func (l *Loop) line(c *Conn, line []byte) {
 
 // readEnd handles that the client has sent its last byte.
 func (l *Loop) readEnd(c *Conn) {
-	c.mu.Lock()
-	if c.closing == lingering {
-		c.mu.Unlock()
+	if c.lingers {
 		l.close(c, c.cause)
 		return
 	}
+	c.mu.Lock()
 	c.readEnd = true
 	if err := c.watch(c.interest &^ wantRead); err != nil {
 		c.end(atOnce, IOError)

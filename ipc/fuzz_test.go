@@ -1,0 +1,61 @@
+package ipc
+
+import (
+	"bytes"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// FuzzClient sends arbitrary bytes, in two pieces, and then ends its side: the server must answer what it can, end
+// the connection and hold nothing of it.
+func FuzzClient(f *testing.F) {
+	f.Add([]byte("hi\n"), 1)
+	f.Add([]byte("a question\r\nmetrics\n"), 4)
+	f.Add(request("a", "q"), 3)
+	f.Add(append(request("a", "q"), wire.AppendCancel(nil, "a")...), 9)
+	f.Add(append(request("a", "q"), 1, 0), 0)
+	f.Add([]byte{0, 0, 1, 0, 0}, 2)
+	f.Add(bytes.Repeat([]byte{'x'}, 9000), 5000)
+	h := &forgetful{}
+	l := serve(f, Config{MaxFrameBytes: 4096, MaxPromptBytes: 4096}, h)
+	f.Fuzz(func(t *testing.T, data []byte, cut int) {
+		if wire.Sniff(data, true) == wire.HTTP {
+			t.Skip() // net/http's
+		}
+		c := dial(t, l)
+		cut = max(0, min(cut, len(data)))
+		go func() {
+			c.Write(data[:cut])
+			c.Write(data[cut:])
+			c.CloseWrite()
+		}()
+		if _, err := io.Copy(io.Discard, c); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		for end := time.Now().Add(10 * time.Second); ; {
+			in := l.Info()
+			if in == (Info{}) {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("left behind: %+v", in)
+			}
+		}
+	})
+}
+
+// forgetful answers and remembers nothing.
+type forgetful struct{}
+
+func (*forgetful) Request(c *Conn, r *wire.Request) { echo(c, r) }
+func (*forgetful) Line(c *Conn, prompt string)      { echoLine(c, prompt) }
+func (*forgetful) Cancel(*Conn, string)             {}
+func (*forgetful) Writable(*Conn)                   {}
+func (*forgetful) Closed(*Conn, Cause)              {}
+func (*forgetful) Admin(c *Conn, kind wire.Kind, id string) {
+	c.Reply(wire.AppendReport(nil, kind, id, []byte("{}")))
+}
