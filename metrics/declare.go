@@ -33,7 +33,7 @@ type decl struct {
 	dur    *Durations
 	size   *Sizes
 	top    int             // the largest bound of the JSON's buckets, in its unit
-	info   func() []string // values of the label names, which also are the JSON's keys
+	info   func() []string // values of the label names, which also are the JSON's keys; nil = not known yet
 }
 
 // declare lists every metric, in the order of the snapshot and of docs/metrics.md. Names and units of the JSON are
@@ -60,7 +60,7 @@ func (m *Metrics) declare() {
 	m.gauge("prefill_tokens_merged_last", "uma_last_batch_prefill_tokens", "tokens", "Prompt tokens in the last batch", step, &m.lastPrefill)
 	m.gauge("decode_tokens_merged_last", "uma_last_batch_decode_tokens", "tokens", "Decode tokens in the last batch", step, &m.lastDecode)
 	m.value("decode_ms_last", "uma_last_decode_seconds", "ms", "Duration of the last decode", step, func() float64 { return ms(time.Duration(m.lastTook.Value())) }).scale = 1e-3
-	m.value("decode_ms_ewma", "uma_decode_ewma_seconds", "ms", "Moving average of decode durations; each step has a weight of 1/8", step, m.tookEWMA.value).scale = 1e-3
+	m.value("decode_ms_ewma", "uma_decode_ewma_seconds", "ms", "Moving average of decode durations; each step has a weight of 1/5", sched, func() float64 { return ms(time.Duration(m.schedEWMA.Value())) }).scale = 1e-3
 	d := m.value("last_step_age_ms", "uma_last_step_age_seconds", "ms", "Time since the last decode ended; null, or 0 in Prometheus, before the first", scrape, func() float64 {
 		_, age := m.Steps()
 		return ms(age)
@@ -68,19 +68,19 @@ func (m *Metrics) declare() {
 	d.scale, d.null = 1e-3, true
 	m.value("budget_target", "uma_budget_target_tokens", "tokens", "Tokens a step aims at", sched, func() float64 { return float64(m.target()) }).whole = true
 	m.gauge("budget_used", "uma_budget_used_tokens", "tokens", "Tokens the last step took of its budget", step, &m.lastBatch)
-	m.value("avg_budget_target", "uma_budget_target_ewma_tokens", "tokens", "Moving average of budget_target; each step has a weight of 1/8", step, m.targetEWMA.value)
-	m.value("avg_budget_used", "uma_budget_used_ewma_tokens", "tokens", "Moving average of budget_used; each step has a weight of 1/8", step, m.usedEWMA.value)
+	m.value("avg_budget_target", "uma_budget_target_ewma_tokens", "tokens", "Moving average of budget_target; each step has a weight of 1/5", step, m.targetEWMA.value)
+	m.value("avg_budget_used", "uma_budget_used_ewma_tokens", "tokens", "Moving average of budget_used; each step has a weight of 1/5", step, m.usedEWMA.value)
 
 	// Queues and cells.
-	const queued, running = "Requests that wait to be started, by class", "Running requests, by what they do: prefill, decode, or paused as their client does not read"
-	m.value("ready_sessions", "uma_requests_ready", "requests", "Running requests that the next step can advance", sched, func() float64 {
-		return float64(m.prefilling.Value() + m.decoding.Value())
+	const queued, running = "Requests that wait to be started, by class", "Running requests, by what they do"
+	m.value("ready_sessions", "uma_requests_ready", "requests", "Running requests that a step can advance: all but the paused", sched, func() float64 {
+		return float64(max(m.prefilling.Value()+m.decoding.Value()-m.paused.Value(), 0))
 	}).whole = true
 	m.gaugeWith("queued_interactive", "uma_requests_queued", `class="interactive"`, "requests", queued, sched, &m.queuedInteractive)
 	m.gaugeWith("queued_background", "uma_requests_queued", `class="background"`, "requests", queued, sched, &m.queuedBackground)
 	m.gaugeWith("running_prefill", "uma_requests_running", `state="prefill"`, "requests", running, sched, &m.prefilling)
 	m.gaugeWith("running_decode", "uma_requests_running", `state="decode"`, "requests", running, sched, &m.decoding)
-	m.gaugeWith("running_paused", "uma_requests_running", `state="paused"`, "requests", running, sched, &m.paused)
+	m.gauge("paused_sessions", "uma_requests_paused", "requests", "Requests held back as their client does not read", sched, &m.paused)
 	const cells = "KV cells, by use: held by running requests (live) or free"
 	m.gaugeWith("kv_cells_live", "uma_kv_cells", `use="live"`, "cells", cells, sched, &m.liveCells)
 	m.gaugeWith("kv_cells_free", "uma_kv_cells", `use="free"`, "cells", cells, sched, &m.freeCells)
@@ -128,12 +128,7 @@ func (m *Metrics) declare() {
 
 	// The process.
 	memory := func(pick func(Memory) int64) func() float64 {
-		return func() float64 {
-			if f := m.memory.Load(); f != nil {
-				return float64(pick((*f)()))
-			}
-			return 0
-		}
+		return func() float64 { return float64(pick(m.memoryNow())) }
 	}
 	m.value("weights_bytes", "uma_weights_bytes", "bytes", "Tensor data of the model", "when the model is loaded", memory(func(m Memory) int64 { return m.Weights })).whole = true
 	m.value("kv_bytes", "uma_kv_bytes", "bytes", "The KV pool, all cells", "when the model is loaded", memory(func(m Memory) int64 { return m.KV })).whole = true
@@ -150,11 +145,11 @@ func (m *Metrics) declare() {
 	m.information("build", "uma_build_info", "version,engine,go", "Which build this is; always 1", "at start", func() []string {
 		return []string{m.build.Version, m.build.Engine, m.build.Go}
 	})
-	m.information("model", "uma_model_info", "name,architecture,description", "Which model is served; always 1", "when the model is loaded", func() []string {
+	m.information("model", "uma_model_info", "name,architecture,description", "Which model is served; always 1, or null and absent while it is loaded", "when the model is loaded", func() []string {
 		if i := m.model.Load(); i != nil {
 			return []string{i.Name, i.Architecture, i.Description}
 		}
-		return []string{"", "", ""}
+		return nil
 	})
 }
 

@@ -54,13 +54,12 @@ type Step struct {
 	PrefillHeld bool // the latency guard kept prefill out of it
 }
 
-// Scheduler are the scheduler's gauges after a step. Its fields are those of sched.Stats, in the same order, so that
-// one converts to the other.
+// Scheduler are the scheduler's gauges after a step, with the meaning that sched.Stats gives them.
 type Scheduler struct {
 	QueuedInteractive int
 	QueuedBackground  int
-	Prefilling        int
-	Decoding          int
+	Prefilling        int // paused ones included
+	Decoding          int // paused ones included
 	Paused            int
 	LiveCells         int
 	FreeCells         int
@@ -98,7 +97,6 @@ type Metrics struct {
 	lastBatch, lastBudget, lastPrefill, lastDecode Gauge
 	lastTook                                       Gauge // ns
 	lastStep                                       Gauge // ns after start, 0 = none yet
-	tookEWMA                                       ewma  // ms
 	targetEWMA, usedEWMA                           ewma  // tokens
 
 	queuedInteractive, queuedBackground, prefilling, decoding, paused Gauge
@@ -109,6 +107,7 @@ type Metrics struct {
 	build    Build
 	io       atomic.Pointer[IO]
 	memory   atomic.Pointer[func() Memory]
+	ledger   atomic.Pointer[reading]
 	progress atomic.Pointer[func() float64]
 	model    atomic.Pointer[Model]
 
@@ -134,6 +133,27 @@ func (m *Metrics) BindIO(io IO) { m.io.Store(&io) }
 // BindMemory names the source of the memory ledger, which must be safe from any goroutine and stop nothing.
 func (m *Metrics) BindMemory(f func() Memory) { m.memory.Store(&f) }
 
+// reading is the memory ledger at a moment.
+type reading struct {
+	Memory
+	at time.Time
+}
+
+// memoryNow reads the ledger once for all of a scrape, so that its numbers are of one moment.
+func (m *Metrics) memoryNow() Memory {
+	f := m.memory.Load()
+	if f == nil {
+		return Memory{}
+	}
+	now := time.Now()
+	if r := m.ledger.Load(); r != nil && now.Sub(r.at) < 100*time.Millisecond {
+		return r.Memory
+	}
+	r := &reading{(*f)(), now}
+	m.ledger.Store(r)
+	return r.Memory
+}
+
 // BindLoadProgress names the source of how much of the model is loaded, 0…1.
 func (m *Metrics) BindLoadProgress(f func() float64) { m.progress.Store(&f) }
 
@@ -158,7 +178,6 @@ func (m *Metrics) Step(s Step) {
 	m.lastPrefill.Set(int64(s.Prefill))
 	m.lastDecode.Set(int64(s.Decode))
 	m.lastTook.Set(int64(s.Took))
-	m.tookEWMA.add(ms(s.Took))
 	m.targetEWMA.add(float64(m.target()))
 	m.usedEWMA.add(float64(s.Tokens))
 	m.lastStep.Set(max(int64(time.Since(m.start)), 1))

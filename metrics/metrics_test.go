@@ -38,7 +38,7 @@ func filled() *Metrics {
 	m.SetModel(Model{Name: "tiny \"q\"\\\n\xff", Architecture: "llama", Description: "llama 1M Q8_0"})
 	m.SetScheduler(Scheduler{
 		QueuedInteractive: 1, QueuedBackground: 2, Prefilling: 3, Decoding: 4, Paused: 5, LiveCells: 60, FreeCells: 40,
-		BudgetTarget: 512, TickEWMA: 7, Preemptions: 8, GuardSkips: 9,
+		BudgetTarget: 512, TickEWMA: 21 * time.Millisecond, Preemptions: 8, GuardSkips: 9,
 	})
 	m.Step(Step{Took: 20 * time.Millisecond, Tokens: 100, Prefill: 96, Decode: 4, Budget: 512, PrefillHeld: true})
 	m.Prompts.Inc()
@@ -90,9 +90,9 @@ func TestSnapshot(t *testing.T) {
 			"batch_calls_total": 1.0, "decode_errors_total": 1.0, "prefill_tokens_merged_total": 96.0,
 			"decode_tokens_merged_total": 4.0, "skipped_prefill_due_to_latency_total": 1.0, "last_batch_size": 100.0,
 			"prefill_tokens_merged_last": 96.0, "decode_tokens_merged_last": 4.0, "decode_ms_last": 20.0,
-			"decode_ms_ewma": 20.0, "last_step_age_ms": 1.5, "budget_target": 512.0, "budget_used": 100.0,
-			"avg_budget_target": 512.0, "avg_budget_used": 100.0, "ready_sessions": 7.0, "queued_interactive": 1.0,
-			"queued_background": 2.0, "running_prefill": 3.0, "running_decode": 4.0, "running_paused": 5.0,
+			"decode_ms_ewma": 21.0, "last_step_age_ms": 1.5, "budget_target": 512.0, "budget_used": 100.0,
+			"avg_budget_target": 512.0, "avg_budget_used": 100.0, "ready_sessions": 2.0, "queued_interactive": 1.0,
+			"queued_background": 2.0, "running_prefill": 3.0, "running_decode": 4.0, "paused_sessions": 5.0,
 			"kv_cells_live": 60.0, "kv_cells_free": 40.0, "kv_cells_total": 100.0, "sessions_active": 3.0,
 			"active_sessions": 3.0, "accepted_total": 10.0, "refused_total": 1.0, "closed_total": 7.0,
 			"rx_bytes_total": 1000.0, "tx_bytes_total": 2000.0, "io_errors_total": 2.0, "weights_bytes": 100.0,
@@ -143,7 +143,16 @@ func TestSnapshot(t *testing.T) {
 }
 
 func TestSnapshotBeforeAnything(t *testing.T) {
-	got := snapshot(t, New(Build{}))
+	m := New(Build{})
+	got := snapshot(t, m)
+	if v, ok := got["model"]; v != nil || !ok {
+		t.Errorf("model is %v before one is loaded, want null", v)
+	}
+	rec := httptest.NewRecorder()
+	m.PrometheusHandler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	if body := rec.Body.String(); rec.Code != 200 || strings.Contains(body, "uma_model_info") {
+		t.Errorf("status %d: %s", rec.Code, body)
+	}
 	if v, ok := got["last_step_age_ms"]; v != nil || !ok {
 		t.Errorf("last_step_age_ms is %v before the first step, want null", v)
 	}
@@ -200,9 +209,9 @@ func TestEWMA(t *testing.T) {
 		t.Errorf("empty: %v", e.value())
 	}
 	e.add(0)
-	e.add(8)
+	e.add(5)
 	if e.value() != 1 {
-		t.Errorf("0, 8: %v, want 1", e.value())
+		t.Errorf("0, 5: %v, want 1", e.value())
 	}
 	for range 200 {
 		e.add(3)
@@ -269,7 +278,7 @@ uma_model_info{architecture="llama",description="llama 1M Q8_0",name="tiny \"q\"
 	}
 	// Units of the base system, one prefix.
 	family := regexp.MustCompile(`^uma_[a-z_]+_(total|seconds|bytes|tokens|ratio|info|cells)$`)
-	unitless := []string{"uma_requests_ready", "uma_requests_queued", "uma_requests_running", "uma_sessions_active"}
+	unitless := []string{"uma_requests_ready", "uma_requests_paused", "uma_requests_queued", "uma_requests_running", "uma_sessions_active"}
 	for _, d := range m.decls {
 		if !family.MatchString(d.prom) && !slices.Contains(unitless, d.prom) {
 			t.Errorf("%s: no unit at the end of its name", d.prom)

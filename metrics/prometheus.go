@@ -66,7 +66,9 @@ func (d *decl) collect(ch chan<- prometheus.Metric) {
 		ch <- d.size.b.collect(desc, 1, 1)
 		return
 	case d.info != nil:
-		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, 1, d.info()...)
+		if values := d.info(); values != nil {
+			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, 1, values...)
+		}
 		return
 	}
 	v := d.value()

@@ -43,9 +43,12 @@ func (d *decl) appendJSON(dst []byte) []byte {
 	case d.size != nil:
 		return appendHistogram(dst, &d.size.b, 0, d.top, 1)
 	case d.info != nil:
+		values := d.info()
+		if values == nil {
+			return append(dst, "null"...)
+		}
 		dst = append(dst, '{')
 		i := 0
-		values := d.info()
 		for key := range strings.SplitSeq(d.label, ",") {
 			if i > 0 {
 				dst = append(dst, ',')

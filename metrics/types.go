@@ -32,9 +32,9 @@ func (g *Gauge) Value() int64 { return g.v.Load() }
 // taken whole. One writer; safe to read from anywhere.
 type ewma struct{ bits atomic.Uint64 }
 
-// ewmaWeight makes a sample's part fall to one half after five more (0.875^5 ≈ 0.51): at 30 ms a step, the average
-// follows a change in a third of a second.
-const ewmaWeight = 1.0 / 8
+// ewmaWeight is the scheduler's, whose own average decode_ms_ewma is: a sample's part falls to one half after three
+// more (0.8^3 ≈ 0.51).
+const ewmaWeight = 0.2
 
 func (e *ewma) add(x float64) {
 	old := e.bits.Load()
