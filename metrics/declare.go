@@ -80,7 +80,7 @@ func (m *Metrics) declare() {
 	m.gaugeWith("queued_background", "uma_requests_queued", `class="background"`, "requests", queued, sched, &m.queuedBackground)
 	m.gaugeWith("running_prefill", "uma_requests_running", `state="prefill"`, "requests", running, sched, &m.prefilling)
 	m.gaugeWith("running_decode", "uma_requests_running", `state="decode"`, "requests", running, sched, &m.decoding)
-	m.gauge("paused_sessions", "uma_requests_paused", "requests", "Requests held back as their client does not read", sched, &m.paused)
+	m.gauge("running_paused", "uma_requests_paused", "requests", "Requests held back as their client does not read; they count as prefill or decode, too", sched, &m.paused)
 	const cells = "KV cells, by use: held by running requests (live) or free"
 	m.gaugeWith("kv_cells_live", "uma_kv_cells", `use="live"`, "cells", cells, sched, &m.liveCells)
 	m.gaugeWith("kv_cells_free", "uma_kv_cells", `use="free"`, "cells", cells, sched, &m.freeCells)

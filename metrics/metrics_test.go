@@ -92,7 +92,7 @@ func TestSnapshot(t *testing.T) {
 			"prefill_tokens_merged_last": 96.0, "decode_tokens_merged_last": 4.0, "decode_ms_last": 20.0,
 			"decode_ms_ewma": 21.0, "last_step_age_ms": 1.5, "budget_target": 512.0, "budget_used": 100.0,
 			"avg_budget_target": 512.0, "avg_budget_used": 100.0, "ready_sessions": 2.0, "queued_interactive": 1.0,
-			"queued_background": 2.0, "running_prefill": 3.0, "running_decode": 4.0, "paused_sessions": 5.0,
+			"queued_background": 2.0, "running_prefill": 3.0, "running_decode": 4.0, "running_paused": 5.0,
 			"kv_cells_live": 60.0, "kv_cells_free": 40.0, "kv_cells_total": 100.0, "sessions_active": 3.0,
 			"active_sessions": 3.0, "accepted_total": 10.0, "refused_total": 1.0, "closed_total": 7.0,
 			"rx_bytes_total": 1000.0, "tx_bytes_total": 2000.0, "io_errors_total": 2.0, "weights_bytes": 100.0,
