@@ -189,16 +189,34 @@ func (l *loop) sweepStalled(now time.Time) {
 	}
 }
 
-// reportProgress tells how far r's prompt is, a few times a second.
+// progressEvery is how often a request that wishes so hears how far its prompt is, or its place in the queue.
+const progressEvery = 200 * time.Millisecond
+
+// reportProgress tells how far r's prompt is.
 func (l *loop) reportProgress(r *request, now time.Time) {
-	if now.Sub(r.lastProgress) < 200*time.Millisecond {
+	if now.Sub(r.lastProgress) < progressEvery || len(r.pending) > 0 {
 		return
 	}
 	r.lastProgress = now
-	l.frame = wire.AppendProgress(l.frame[:0], &wire.Progress{
-		ID: r.wireID, Processed: r.computed, Total: r.nPrompt, Elapsed: now.Sub(r.arrived),
-	})
+	p := wire.Progress{ID: r.wireID, Processed: r.computed, Total: r.nPrompt, Elapsed: now.Sub(r.arrived)}
+	if r.computed == 0 {
+		p.Position = l.sched.Position(r.id)
+	}
+	l.frame = wire.AppendProgress(l.frame[:0], &p)
 	l.send(r, l.frame)
+}
+
+// reportQueued tells those that wait their place in the queue.
+func (l *loop) reportQueued(now time.Time) {
+	if st := l.sched.Stats(); st.QueuedInteractive+st.QueuedBackground == 0 || now.Sub(l.lastQueued) < progressEvery {
+		return
+	}
+	l.lastQueued = now
+	for _, r := range l.requests {
+		if r.progress && !r.finished && r.computed == 0 && now.Sub(r.arrived) > progressEvery {
+			l.reportProgress(r, now)
+		}
+	}
 }
 
 // abandon ends whatever still lives when the loop stops.

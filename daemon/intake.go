@@ -97,7 +97,11 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 	if len(w.Messages) > 0 {
 		var err error
 		if text, err = m.render(w.Messages); err != nil {
-			return &wire.Error{Code: wire.BadRequest, Message: "messages: " + err.Error()}
+			code := wire.InternalFailure // the template's fault
+			if m.template == nil || errors.Is(err, chattmpl.ErrRefused) {
+				code = wire.BadRequest
+			}
+			return &wire.Error{Code: code, Message: "messages: " + err.Error()}
 		}
 		chat = true
 	}

@@ -51,9 +51,10 @@ type loop struct {
 	flush    []*ipc.Conn
 	timer    *time.Timer
 
-	draining  bool
-	stop      bool
-	lastSweep time.Time // for stalled clients
+	draining   bool
+	stop       bool
+	lastSweep  time.Time // for stalled clients
+	lastQueued time.Time // report of queue places
 
 	// state is read by health from any goroutine.
 	state loopState
@@ -249,6 +250,7 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 			l.reportProgress(r, done)
 		}
 	}
+	l.reportQueued(done)
 	l.flushAll()
 	l.publish()
 }

@@ -247,6 +247,12 @@ func (s *Server) openModel(open Opener, quit *atomic.Bool) (runtime.Engine, erro
 // Ready reports whether the model is loaded and requests are taken.
 func (s *Server) Ready() bool { return s.loop.Load() != nil }
 
+// Idle reports whether the model is loaded and the decode loop sleeps for want of work.
+func (s *Server) Idle() bool {
+	l := s.loop.Load()
+	return l != nil && l.state.busySince.Load() == 0
+}
+
 // startLoop builds the decode loop on a loaded engine and lets requests in.
 func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	m := newModel(eng)

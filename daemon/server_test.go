@@ -424,6 +424,46 @@ func TestQueueLimitAnswersWithRetry(t *testing.T) {
 	r.nothingLeft()
 }
 
+func TestProgressOfPromptAndQueue(t *testing.T) {
+	r := serve(t, fake.Config{Advance: func(time.Duration) { time.Sleep(5 * time.Millisecond) }}, "--parallel", "1", "-b", "8")
+	c := r.dial()
+	watch := func(text string) (*client.Stream, error) {
+		req := wire.DefaultRequest()
+		req.Prompt, req.MaxTokens, req.Progress = text, 3, true
+		return c.Generate(context.Background(), &req)
+	}
+	first, err1 := watch(strings.Repeat("a", 800))
+	second, err2 := watch("b")
+	if err1 != nil || err2 != nil {
+		t.Fatal(err1, err2)
+	}
+	seen := func(st *client.Stream) (computed, queued int) {
+		for {
+			ev, err := st.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch ev.Kind {
+			case wire.EventProgress:
+				if p := ev.Progress; p.Position > 0 {
+					queued++
+				} else if p.Processed > 0 && p.Processed < p.Total {
+					computed++
+				}
+			case wire.EventEOS:
+				return computed, queued
+			}
+		}
+	}
+	if n, _ := seen(first); n == 0 {
+		t.Error("no progress of a long prompt")
+	}
+	if _, n := seen(second); n == 0 {
+		t.Error("no place in the queue")
+	}
+	r.nothingLeft()
+}
+
 func TestHealthWhileLoading(t *testing.T) {
 	fs, cfg, _ := NewFlagSet()
 	if err := fs.Parse([]string{"--model", "fake", "--socket", filepath.Join(t.TempDir(), "s")}); err != nil {

@@ -60,19 +60,7 @@ func start(t *testing.T, args ...string) *server {
 
 func startModel(t *testing.T, model string, args ...string) *server {
 	t.Helper()
-	p, err := daemonproc.Start(filepath.Join(bin, "uma-serve"), time.Minute, nil, append([]string{"-m", model, "-t", "1"}, args...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &server{Proc: p, t: t}
-	t.Cleanup(func() {
-		if err := p.Stop(20 * time.Second); err != nil {
-			t.Errorf("the daemon did not stop in order: %v\n%s", err, p.Log())
-		}
-		if t.Failed() {
-			t.Logf("daemon log:\n%s", p.Log())
-		}
-	})
+	s := startModelBare(t, model, args...)
 	// One request of each kind first, so that what is allocated once for good is in the baseline.
 	c := s.dial()
 	c.request(`{"id":"warm","prompt":"a","max_tokens":2}`)
@@ -87,6 +75,25 @@ func startModel(t *testing.T, model string, args ...string) *server {
 		return nil
 	})
 	s.baseline = s.info()
+	return s
+}
+
+// startModelBare starts a daemon and asks it nothing.
+func startModelBare(t *testing.T, model string, args ...string) *server {
+	t.Helper()
+	p, err := daemonproc.Start(filepath.Join(bin, "uma-serve"), time.Minute, nil, append([]string{"-m", model, "-t", "1"}, args...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{Proc: p, t: t}
+	t.Cleanup(func() {
+		if err := p.Stop(20 * time.Second); err != nil {
+			t.Errorf("the daemon did not stop in order: %v\n%s", err, p.Log())
+		}
+		if t.Failed() {
+			t.Logf("daemon log:\n%s", p.Log())
+		}
+	})
 	return s
 }
 

@@ -91,6 +91,7 @@ func overhead(ctx context.Context, cfg bench.OverheadConfig, model string) ([]be
 		for !srv.Ready() {
 			time.Sleep(time.Millisecond)
 		}
+		cfg.Idle = srv.Idle
 		return bench.RunOverhead(cfg, eng)
 	case err := <-done:
 		done <- nil
