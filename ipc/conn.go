@@ -2,7 +2,6 @@ package ipc
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -380,27 +379,4 @@ func (c *Conn) check() {
 	case c.gone && (len(c.tx.buf) != 0 || c.resumeAt >= 0):
 		panic("ipc: a connection that has gone holds a ring")
 	}
-}
-
-// Counters are what the Loop counts, for any goroutine to read. Those without a note only grow.
-//
-// Invariant: Accepted is the sum of Closed and Sessions, apart from refused connections that are being told so.
-type Counters struct {
-	Accepted   atomic.Uint64
-	Refused    atomic.Uint64 // over --max-sessions, or no descriptor left
-	Closed     [numCauses]atomic.Uint64
-	RxBytes    atomic.Uint64
-	TxBytes    atomic.Uint64
-	IOErrors   atomic.Uint64
-	Frames     atomic.Uint64 // messages and lines of clients
-	HTTPOpened atomic.Uint64
-	Turns      atomic.Uint64 // of the Loop; stands still while nobody wants anything
-
-	Sessions atomic.Int64 // gauge: open connections, HTTP included
-	HTTP     atomic.Int64 // gauge: those of them that net/http serves
-	InFlight atomic.Int64 // gauge: requests that were not Done yet
-	Stalled  atomic.Int64 // gauge: connections that a Send found Full and that have not read enough since
-	RxHeld   atomic.Int64 // gauge: bytes of memory that hold incomplete or waiting input
-
-	protocolErrors [32]atomic.Uint64 // by position in wire.Codes
 }

@@ -6,11 +6,8 @@ import (
 	"net"
 	"os"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 // httpBacklog is how many connections may wait for the http.Server to accept them, which it does at once.
@@ -93,8 +90,10 @@ func (c *httpConn) Close() error {
 type httpListener struct {
 	conns chan *httpConn
 	done  chan struct{}
-	once  sync.Once
 	addr  net.UnixAddr
+
+	mu     sync.Mutex
+	closed bool // Invariant: nothing enters conns once this is set.
 }
 
 func newHTTPListener(path string) *httpListener {
@@ -103,10 +102,10 @@ func newHTTPListener(path string) *httpListener {
 
 // offer hands c over if there is room. Loop only.
 func (h *httpListener) offer(c *httpConn) bool {
-	select {
-	case <-h.done:
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
 		return false
-	default:
 	}
 	select {
 	case h.conns <- c:
@@ -127,41 +126,21 @@ func (h *httpListener) Accept() (net.Conn, error) {
 
 // Close makes Accept fail; what waits is closed.
 func (h *httpListener) Close() error {
-	h.once.Do(func() { close(h.done) })
-	for {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil
+	}
+	h.closed = true
+	close(h.done)
+	for len(h.conns) > 0 {
 		select {
 		case c := <-h.conns:
 			c.Close()
-		default:
-			return nil
+		default: // Accept was faster
 		}
 	}
+	return nil
 }
 
 func (h *httpListener) Addr() net.Addr { return &h.addr }
-
-// sessionLimit is what a client over the limit is told.
-func (l *Loop) sessionLimit() wire.Error {
-	return wire.Error{Code: wire.SessionLimit, RetryAfter: time.Second,
-		Message: fmt.Sprintf("the server has its %d connections (--max-sessions); try again later", l.cfg.MaxSessions)}
-}
-
-// refuse tells a client over the limit so in its own protocol.
-func (l *Loop) refuse(c *Conn, p wire.Protocol) {
-	c.due = 0
-	e := l.sessionLimit()
-	switch p {
-	case wire.HTTP:
-		l.scratch = fmt.Appendf(l.scratch[:0],
-			"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s: %s\n",
-			len(e.Code)+len(e.Message)+3, e.Code, e.Message)
-	case wire.Newline:
-		l.scratch = wire.AppendErrorLine(l.scratch[:0], &e)
-	default:
-		l.scratch = wire.AppendError(l.scratch[:0], &e)
-	}
-	c.Reply(l.scratch)
-	c.mu.Lock()
-	c.end(whenSent, ByServer)
-	c.mu.Unlock()
-}

@@ -363,3 +363,19 @@ func TestGarbage(t *testing.T) {
 	write(t, c, request("a", "fine"))
 	wantToken(t, c, "a", "fine")
 }
+
+// TestEveryCodeIsCounted: the array of counters has room for all codes of the protocol.
+func TestEveryCodeIsCounted(t *testing.T) {
+	var s Counters
+	for i, code := range wire.Codes {
+		for range i + 1 {
+			s.countProtocolError(code)
+		}
+		if n := s.ProtocolErrors(code); n != uint64(i+1) {
+			t.Errorf("%s: %d", code, n)
+		}
+	}
+	if s.ProtocolErrors("E_UNKNOWN") != 0 {
+		t.Error("an unknown code was counted")
+	}
+}

@@ -1,14 +1,13 @@
 package ipc
 
 import (
-	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/uma-serve/uma-serve/internal/invariants"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -234,7 +233,7 @@ func (l *Loop) ready(c *Conn, r readiness) {
 	if r&canRead != 0 && !c.gone {
 		l.read(c)
 	}
-	if invariants {
+	if invariants.Enabled {
 		c.check()
 	}
 }
@@ -452,184 +451,4 @@ func (l *Loop) finish() {
 	defer l.mu.Unlock()
 	l.ended = true
 	l.poll.close()
-}
-
-// accept takes in who waits at the socket.
-func (l *Loop) accept() {
-	for range acceptsPerTurn {
-		fd, err := acceptConn(l.ln.fd)
-		switch {
-		case err == nil:
-			l.admit(fd)
-		case err == unix.EAGAIN:
-			return
-		case err == unix.EINTR, err == unix.ECONNABORTED:
-		case (err == unix.EMFILE || err == unix.ENFILE) && l.shed():
-		default:
-			l.stats.IOErrors.Add(1)
-			l.pauseAccepting()
-			return
-		}
-	}
-}
-
-// admit makes a connection of a new descriptor.
-func (l *Loop) admit(fd int) {
-	peer, err := peerOf(fd)
-	if err != nil { // without an identity it would have no quota and no namespace
-		l.stats.IOErrors.Add(1)
-		unix.Close(fd)
-		return
-	}
-	refused := l.stats.Sessions.Load() >= int64(l.cfg.MaxSessions+l.refusing)
-	if refused {
-		l.stats.Refused.Add(1)
-		if l.refusing == maxRefusing {
-			l.tellAndClose(fd, l.sessionLimit())
-			return
-		}
-	}
-	if err := l.poll.add(fd, wantRead); err != nil {
-		l.stats.IOErrors.Add(1)
-		unix.Close(fd)
-		return
-	}
-	l.lastID++
-	c := &Conn{loop: l, id: l.lastID, peer: peer, fd: fd, interest: wantRead, resumeAt: -1}
-	c.lastRx, c.refused = l.now, refused
-	l.mu.Lock()
-	l.conns[fd] = c
-	l.mu.Unlock()
-	l.stats.Sessions.Add(1)
-	if refused {
-		l.refusing++
-		l.deadline(c, l.now+refuseAfter)
-		return
-	}
-	l.stats.Accepted.Add(1)
-	if l.cfg.IdleTimeout > 0 {
-		l.next = min(l.next, l.now+l.cfg.IdleTimeout)
-	}
-}
-
-// shed gives up the reserve descriptor to accept one client and tell it that no other is left. Without that the
-// client would stay in the queue and the socket readable, and the loop would spin. false: there is no reserve.
-func (l *Loop) shed() bool {
-	if l.openReserve(); l.reserve < 0 {
-		return false
-	}
-	l.closeReserve()
-	fd, err := acceptConn(l.ln.fd)
-	if err == nil {
-		l.stats.Refused.Add(1)
-		l.tellAndClose(fd, wire.Error{Code: wire.SessionLimit, Message: "the server has no file descriptor left; try again later, or raise its limit (ulimit -n, LimitNOFILE=)", RetryAfter: time.Second})
-	}
-	l.openReserve()
-	return err == nil || err == unix.EAGAIN
-}
-
-func (l *Loop) openReserve() {
-	if l.reserve < 0 {
-		fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			fd = -1
-		}
-		l.reserve = fd
-	}
-}
-
-func (l *Loop) closeReserve() {
-	if l.reserve >= 0 {
-		unix.Close(l.reserve)
-		l.reserve = -1
-	}
-}
-
-// tellAndClose answers a client that gets no connection, as far as its socket takes it.
-func (l *Loop) tellAndClose(fd int, e wire.Error) {
-	l.scratch = wire.AppendError(l.scratch[:0], &e)
-	_, _ = send(fd, l.scratch)
-	unix.Close(fd)
-}
-
-func (l *Loop) pauseAccepting() {
-	if l.accepting {
-		l.poll.del(l.ln.fd, wantRead)
-		l.accepting, l.acceptAt = false, l.now+acceptPause
-	}
-}
-
-func (l *Loop) resumeAccepting() {
-	l.acceptAt = 0
-	if l.ln.fd < 0 {
-		return
-	}
-	if err := l.poll.add(l.ln.fd, wantRead); err != nil {
-		l.stats.IOErrors.Add(1)
-		l.acceptAt = l.now + acceptPause
-		return
-	}
-	l.accepting = true
-}
-
-// Stats are the Loop's counters. Safe from any goroutine.
-func (l *Loop) Stats() *Counters { return &l.stats }
-
-// SocketPath is where the Loop listens.
-func (l *Loop) SocketPath() string { return l.ln.Path() }
-
-// Info is what a Loop holds at a moment, to find what was left behind.
-type Info struct {
-	Conns         int // framed, newline and not yet known
-	HTTP          int
-	InFlight      int // requests that were not Done
-	TxQueuedBytes int // output that waits for clients
-	TxRingBytes   int // memory that holds it
-	RxHeldBytes   int // memory that holds incomplete input
-}
-
-// Info counts. Safe from any goroutine; it visits every connection.
-func (l *Loop) Info() Info {
-	l.mu.Lock()
-	conns := make([]*Conn, 0, len(l.conns))
-	for _, c := range l.conns {
-		conns = append(conns, c)
-	}
-	l.mu.Unlock()
-	in := Info{Conns: len(conns), HTTP: int(l.stats.HTTP.Load()), InFlight: int(l.stats.InFlight.Load()), RxHeldBytes: int(l.stats.RxHeld.Load())}
-	for _, c := range conns {
-		c.mu.Lock()
-		in.TxQueuedBytes += c.tx.n
-		in.TxRingBytes += len(c.tx.buf)
-		c.mu.Unlock()
-	}
-	return in
-}
-
-// countProtocolError counts an error that a client's input caused.
-func (s *Counters) countProtocolError(code wire.Code) {
-	if i := slices.Index(wire.Codes, code); i >= 0 {
-		s.protocolErrors[i].Add(1)
-	}
-}
-
-// ProtocolErrors is how many errors of a code ipc itself has answered: broken streams, bad requests, ids in use.
-func (s *Counters) ProtocolErrors(code wire.Code) uint64 {
-	if i := slices.Index(wire.Codes, code); i >= 0 {
-		return s.protocolErrors[i].Load()
-	}
-	return 0
-}
-
-// errorEvent is the answer to a FrameError or RequestError.
-func errorEvent(err error) wire.Error {
-	var fe *wire.FrameError
-	var re *wire.RequestError
-	switch {
-	case errors.As(err, &fe):
-		return fe.Event()
-	case errors.As(err, &re):
-		return re.Event()
-	}
-	return wire.Error{Code: wire.InternalFailure, Message: err.Error()}
 }

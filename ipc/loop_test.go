@@ -384,3 +384,19 @@ func TestStopSendsWhatIsLeft(t *testing.T) {
 	h.wait(t, "closed stopping")
 	h.conns[0].Done("a")
 }
+
+// Connections that nobody serves are closed, whether the http.Server or the Loop ends first.
+func TestHTTPWithoutServer(t *testing.T) {
+	l, _ := echoServer(t, Config{})
+	waiting, late := dial(t, l), dial(t, l)
+	write(t, waiting, []byte("GET /health HTTP/1.1\r\nHost: x\r\n\r\n"))
+	eventually(t, "handed over", func() bool { return l.Stats().HTTP.Load() == 1 })
+	l.HTTP().Close()
+	wantEnd(t, waiting)
+	write(t, late, []byte("GET /health HTTP/1.1\r\nHost: x\r\n\r\n"))
+	wantEnd(t, late)
+	if _, err := l.HTTP().Accept(); err == nil {
+		t.Error("Accept after Close")
+	}
+	eventually(t, "no session left", func() bool { return l.Stats().Sessions.Load() == 0 })
+}

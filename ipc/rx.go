@@ -2,6 +2,7 @@ package ipc
 
 import (
 	"bytes"
+	"errors"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -309,4 +310,17 @@ func (l *Loop) tell(c *Conn, e *wire.Error) {
 		l.scratch = wire.AppendError(l.scratch[:0], e)
 	}
 	c.Reply(l.scratch)
+}
+
+// errorEvent is the answer to a FrameError or RequestError.
+func errorEvent(err error) wire.Error {
+	var fe *wire.FrameError
+	var re *wire.RequestError
+	switch {
+	case errors.As(err, &fe):
+		return fe.Event()
+	case errors.As(err, &re):
+		return re.Event()
+	}
+	return wire.Error{Code: wire.InternalFailure, Message: err.Error()}
 }

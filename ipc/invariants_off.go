@@ -1,6 +1,0 @@
-//go:build !invariants
-
-package ipc
-
-// invariants: connections are not checked after every event.
-const invariants = false
