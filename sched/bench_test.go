@@ -83,6 +83,9 @@ func BenchmarkRequest(b *testing.B) {
 
 // TestStepAllocatesNothing in the steady state, with its trace written too.
 func TestStepAllocatesNothing(t *testing.T) {
+	if invariantsEnabled {
+		t.Skip("the invariants' check allocates")
+	}
 	for _, policy := range Policies() {
 		for _, n := range []int{1, 16, 256} {
 			st := newSteady(t, policy, n, 100)

@@ -27,6 +27,7 @@ type engine struct {
 	drained bool
 	foreign int // cells somebody else holds, unknown to the scheduler
 	steps   int
+	held    int // steps in a row that held prompts
 }
 
 type simRequest struct {
@@ -291,6 +292,25 @@ func (e *engine) bounds(inBatch map[ReqID]bool) {
 		return
 	}
 	reserve := min(e.cfg.MinPrefill, max(1, e.cfg.MaxBatch/2))
+	if p.PrefillHeld {
+		if e.held++; e.held > e.cfg.MaxHeld {
+			e.t.Fatalf("prompts are held %d steps in a row, the bound is %d\n%s", e.held, e.cfg.MaxHeld, e.trace)
+		}
+	} else {
+		e.held = 0
+	}
+	short := p.Reason == ReasonCells || slices.ContainsFunc(p.Batch, func(sl Slice) bool { return sl.Reason == ReasonPrefillCells })
+	if e.cfg.Policy == "uma" && !p.PrefillHeld && !short {
+		left := 0
+		for id, r := range e.live {
+			if state, _, _ := e.s.Why(id); state == Prefill && !r.paused {
+				left += r.history() - r.cells
+			}
+		}
+		if p.PrefillTokens < min(reserve, left) {
+			e.t.Fatalf("%d of %d prompt tokens are computed, the bound is %d\n%s", p.PrefillTokens, left, reserve, e.trace)
+		}
+	}
 	if e.cfg.Policy == "stock" {
 		reserve = 0
 	}
@@ -306,7 +326,7 @@ func (e *engine) bounds(inBatch map[ReqID]bool) {
 			if r.waitedRow++; r.waitedRow > row {
 				e.t.Fatalf("answer %d waits %d steps for a token, the bound is %d\n%s", id, r.waitedRow, row, e.trace)
 			}
-		} else if e.cfg.Policy == "uma" && !p.PrefillHeld && p.Reason != ReasonCells {
+		} else if e.cfg.Policy == "uma" && !p.PrefillHeld && !short {
 			if r.waitedPref++; r.waitedPref > prefill {
 				e.t.Fatalf("prompt %d waits %d steps, the bound is %d\n%s", id, r.waitedPref, prefill, e.trace)
 			}
@@ -380,8 +400,7 @@ func TestRandomWorkloads(t *testing.T) {
 	}
 }
 
-// TestTopRankProgresses: under constant pressure for cells the first of the interactive requests is never
-// preempted, and computes something in every step that computes anything.
+// TestTopRankProgresses: under constant pressure for cells the first of the running requests is never preempted.
 func TestTopRankProgresses(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := drawConfig(t, "uma")
@@ -440,6 +459,54 @@ func TestSameEventsSamePlans(t *testing.T) {
 			}
 		case out.String() != first.String():
 			t.Fatal("two runs differ")
+		}
+	}
+}
+
+// TestFairShare: two owners that always have work share the computed tokens half and half, although one has ten
+// times as many requests waiting and the other one's are twenty times as long.
+func TestFairShare(t *testing.T) {
+	for _, class := range []Class{Interactive, Background} {
+		s, err := New(Config{Policy: "uma", MaxRunning: 3, Cells: 4000, MaxBatch: 64, MaxQueue: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		prompt := [2]int{20, 400}
+		want := [2]int{40, 4} // requests each owner keeps in flight
+		var flying, tokens [2]int
+		var events []Event
+		next, now := ReqID(0), Instant(0)
+		owner := map[ReqID]int{}
+		for range 20000 {
+			for o := range flying {
+				for ; flying[o] < want[o]; flying[o]++ {
+					next++
+					owner[next] = o
+					events = append(events, Event{Kind: EvArrive, Req: next, Class: class, Owner: uint32(o), Prompt: prompt[o], MaxTokens: 8})
+				}
+			}
+			plan := s.Step(now, events)
+			for _, r := range plan.Release {
+				if r.Final {
+					flying[owner[r.Req]]--
+				}
+			}
+			now = now.Add(20 * time.Millisecond)
+			events = append(events[:0], Event{Kind: EvStep, Took: 20 * time.Millisecond})
+			for _, sl := range plan.Batch {
+				tokens[owner[sl.Req]] += sl.N
+				if sl.Row < 0 {
+					continue
+				}
+				if sl.Start+1 >= prompt[owner[sl.Req]]+7 {
+					events = append(events, Event{Kind: EvFinish, Req: sl.Req, Finish: ReasonLength})
+				} else {
+					events = append(events, Event{Kind: EvToken, Req: sl.Req})
+				}
+			}
+		}
+		if share := float64(tokens[0]) / float64(tokens[0]+tokens[1]); share < 0.48 || share > 0.52 {
+			t.Errorf("%v: the owner of many short requests got %.3f of %d tokens", class, share, tokens[0]+tokens[1])
 		}
 	}
 }
