@@ -15,7 +15,9 @@ import (
 //  3. the budget moves with the measured time of such steps toward Config.TickBudget while answers run, and
 //     toward Config.SoloBudget while none does;
 //  4. the guard: when an interactive answer's newest token came later than its target (Event.TargetTBT, else
-//     Config.Guard), prompts are left out of the step.
+//     Config.Guard), prompts are left out of the step;
+//  5. where a step without any prompt takes long already, times that it cannot meet are not aimed at: the goal
+//     of 3 is at least goalSlack, the target of 4 at least guardSlack times such a step.
 //
 // It optimises: the time between the tokens of an answer, then the time to a first token.
 // It gives up: some prompt throughput, because small chunks cost more per token; and it reacts to steps that
@@ -32,10 +34,19 @@ type uma struct {
 	cfg      *Config
 	shared   pace       // while answers run
 	solo     pace       // while none does
+	alone    average    // ns of a step with answers only
+	answers  average    // how many these were
 	held     int        // steps in a row that the guard held prompts back
 	turn     int        // steps with several prompts since the one served longest ago went first
 	dec, pre []*request // scratch
 }
+
+// How much longer a step may take than one without prompts before that is too long, whatever was configured. On
+// a machine whose plain step takes 150 ms a goal of 30 ms would only make prompts crawl: nothing gets smooth.
+const (
+	goalSlack  = 1.5
+	guardSlack = 2
+)
 
 // turnEvery is every how many steps the prompt that was served longest ago goes first.
 const turnEvery = 8
@@ -129,7 +140,7 @@ func (p *uma) guard(now Instant) (hold, floor bool) {
 		p.held = 0
 		return false, false
 	}
-	late := false
+	late, floorTarget := false, int64(guardSlack*p.plain(len(p.dec)))
 	for _, r := range p.dec {
 		if r.flow.class != Interactive || !r.emitted {
 			continue
@@ -138,7 +149,7 @@ func (p *uma) guard(now Instant) (hold, floor bool) {
 		if r.tbt > 0 {
 			target = r.tbt
 		}
-		if max(int64(now-r.lastEmit), r.lastGap) > target {
+		if max(int64(now-r.lastEmit), r.lastGap) > max(target, floorTarget) {
 			late = true
 			break
 		}
@@ -196,12 +207,32 @@ func comparePrompts(a, b *request) int {
 	return cmp(a.rank, b.rank)
 }
 
+// plain estimates the ns of a step with n answers and no prompt, rather too low than too high: fewer answers
+// than were measured are taken to cost proportionally less, more to cost the same. 0 = nothing was measured.
+func (p *uma) plain(n int) float64 {
+	if !p.alone.any {
+		return 0
+	}
+	return p.alone.value * min(1, float64(n)/p.answers.value)
+}
+
 func (p *uma) observe(plan *Plan, took time.Duration) {
-	if plan.PrefillTokens == 0 || plan.Reason == ReasonCells {
+	if plan.PrefillTokens == 0 {
+		// One step that the whole machine slept through must not raise every bound.
+		x := float64(took)
+		if p.alone.any {
+			x = min(x, 4*p.alone.value)
+		}
+		p.alone.add(x, 0.2)
+		p.answers.add(float64(plan.DecodeTokens), 0.2)
+		return
+	}
+	if plan.Reason == ReasonCells {
 		return
 	}
 	limited := plan.Reason == ReasonBudget
 	if plan.DecodeTokens > 0 {
+		p.shared.goal = max(float64(p.cfg.TickBudget), goalSlack*p.plain(plan.DecodeTokens))
 		p.shared.observe(plan.Tokens, limited, took)
 	} else {
 		p.solo.observe(plan.Tokens, limited, took)
