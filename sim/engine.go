@@ -54,9 +54,9 @@ type Engine struct {
 type Sink struct {
 	Ended func(r *workload.Request, how workload.Outcome, now int64) // a closed loop's next round hangs on it
 	Done  func(Result)                                               // the request will not change any more
-	// Prefilled is called when a request's prompt is computed and its first token is out, at the step's end. Returning
-	// true takes the request away: it completes here (prefill-decode disaggregation).
-	Prefilled func(r *workload.Request, end int64) bool
+	// Prefilled is called when a request's prompt is computed and more than its first token is to come: the step ends at
+	// end, the token is seen at first. Returning true takes the request away (prefill-decode disaggregation).
+	Prefilled func(r *workload.Request, end, first int64) bool
 	// Planned is called with what package sched was told and what it answered (batch formation uma). Both are valid
 	// during the call only.
 	Planned func(now sched.Instant, in []sched.Event, plan *sched.Plan)
@@ -232,7 +232,9 @@ func (e *Engine) onQueued(r *request, now int64) {
 		e.end(r, workload.Dropped, now)
 		return
 	}
-	e.m.InputTokens += int64(n)
+	if !r.spec.Prefilled {
+		e.m.InputTokens += int64(n)
+	}
 	if d := r.spec.Deadline; d > 0 && d <= now {
 		e.m.TimedOut++
 		r.state = TimedOut
@@ -291,7 +293,9 @@ func (e *Engine) refused(r *request, now int64) { e.end(r, workload.Dropped, now
 // end hands out the result of a request that will not change any more, and takes its struct back.
 func (e *Engine) end(r *request, how workload.Outcome, now int64) {
 	e.inside--
-	e.m.observe(r)
+	if r.state != Moved {
+		e.m.observe(r)
+	}
 	if e.sink.Done != nil {
 		e.sink.Done(e.result(r))
 	}

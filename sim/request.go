@@ -17,9 +17,10 @@ const (
 	TimedOut
 	Dropped  // can never be served: too long for the model or for the cache
 	Rejected // refused by the admission policy
+	Moved    // went on to another server with its prompt computed
 )
 
-var stateNames = [...]string{"not_arrived", "not_arrived", "queued", "running", "completed", "timed_out", "dropped", "rejected"}
+var stateNames = [...]string{"not_arrived", "not_arrived", "queued", "running", "completed", "timed_out", "dropped", "rejected", "moved"}
 
 func (s State) String() string { return stateNames[s] }
 
@@ -54,9 +55,11 @@ type request struct {
 	capped    bool  // ended by max_model_len
 	e2e       int64
 
+	lostKV bool // it was preempted: a moved request has to compute its prompt after all
+
 	tokens   int   // batch formation uma: tokens sampled; a preemption keeps them
 	limit    int   // … and the most it may
-	lastEmit int64 // … and when the last one was
+	lastEmit int64 // … and when the last one was; elsewhere ≠ 0 only until a moved request's next token
 
 	stallMark int64 // Engine.advances + 1 at its last preemption
 	idleMark  int64 // the same when it last could not be admitted to an idle server
@@ -72,7 +75,11 @@ func (r *request) lastProgress() int { return r.spec.Input + max(r.spec.Output, 
 func (r *request) forget() {
 	r.progress, r.computed, r.newTokens = 0, 0, 0
 	r.itl, r.itlSum = r.itl[:0], 0
-	r.ttftSet = false
+	r.ttftSet = r.spec.Prefilled // its first token is out, whatever happens to its cache
+	if r.spec.Prefilled {
+		r.lastEmit = r.spec.FirstToken
+	}
+	r.lostKV = true
 }
 
 // arena hands out request structs and takes them back.

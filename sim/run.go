@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim/latency"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
@@ -29,13 +30,18 @@ func Run(cfg Config, src workload.Source) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	return RunModel(cfg, model, src)
+	return RunModel(cfg, model, src, Options{})
 }
 
-// RunModel is Run with a latency model of the caller's.
-func RunModel(cfg Config, model latency.Model, src workload.Source) (*Report, error) {
+// Options are hooks of RunModel; all may be nil.
+type Options struct {
+	Planned func(now sched.Instant, in []sched.Event, plan *sched.Plan) // see Sink
+}
+
+// RunModel is Run with a latency model and hooks of the caller's.
+func RunModel(cfg Config, model latency.Model, src workload.Source, opt Options) (*Report, error) {
 	rep := &Report{Config: cfg, Metrics: &Metrics{}}
-	var sink Sink
+	sink := Sink{Planned: opt.Planned}
 	var e *Engine
 	if cfg.Collect == EveryRequest {
 		sink.Done = rep.add

@@ -53,6 +53,13 @@ func (vllm) form(e *Engine, now int64) bool {
 	for len(e.running) < e.cfg.MaxRunning && e.queue.n > 0 && budget > 0 {
 		r := e.queue.first()
 		n := r.spec.Input
+		if r.spec.Prefilled && !r.lostKV {
+			if !e.place(r, now) {
+				break
+			}
+			budget--
+			continue
+		}
 		cached := e.kv.Lookup(&r.seq.ID, n)
 		start := len(cached) * size
 		k := e.chunk(n-start, start, budget)
@@ -65,6 +72,27 @@ func (vllm) form(e *Engine, now int64) bool {
 		r.newTokens, r.computed = k, start+k
 		e.admitted(r, now)
 	}
+	return true
+}
+
+// place admits a request whose prompt came computed: it needs room for it and decodes at once.
+func (e *Engine) place(r *request, now int64) bool {
+	n := r.spec.Input
+	cached := e.kv.Lookup(&r.seq.ID, n)
+	start := len(cached) * e.cfg.BlockTokens
+	if !e.kv.Allocate(&r.seq, n, true, start, n, cached) {
+		return false
+	}
+	if !e.kv.Allocate(&r.seq, n, false, n, n+1, nil) {
+		e.kv.Release(&r.seq)
+		return false
+	}
+	e.queue.popFirst()
+	e.running = append(e.running, r)
+	r.progress, r.computed, r.newTokens = n, n+1, 1
+	r.ttft, r.ttftSet, r.hasTTFT = r.spec.FirstToken-r.spec.Origin, true, true
+	r.lastEmit = r.spec.FirstToken
+	e.admitted(r, now)
 	return true
 }
 
@@ -126,8 +154,12 @@ func (vllm) compute(e *Engine, now, took int64) {
 			r.progress = r.computed
 		} else if r.newTokens > 0 {
 			r.progress++
-			r.itl = append(r.itl, gap)
-			r.itlSum += gap
+			g := gap
+			if r.lastEmit != 0 {
+				g, r.lastEmit = now+gap-r.lastEmit, 0
+			}
+			r.itl = append(r.itl, g)
+			r.itlSum += g
 		}
 		if r.progress > r.highWater {
 			r.highWater = r.progress
@@ -160,10 +192,16 @@ func (vllm) complete(e *Engine, now, end int64) {
 			r.capped = true
 			e.m.LengthCapped++
 		default:
-			if e.sink.Prefilled == nil || !r.ttftSet || r.progress != r.spec.Input || !e.sink.Prefilled(&r.spec, end) {
+			if e.sink.Prefilled == nil || r.progress != r.spec.Input || !e.sink.Prefilled(&r.spec, end, r.spec.Arrival+r.ttft) {
 				keep = append(keep, r)
 				continue
 			}
+			e.kv.Release(&r.seq)
+			r.state, r.left = Moved, end
+			e.advances++
+			e.events.push(end, requestLeft, r.slot, r.gen)
+			e.end(r, workload.Moved, end)
+			continue
 		}
 		e.kv.Release(&r.seq)
 		e.completed(r, end)

@@ -1,6 +1,7 @@
 package latency
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 )
@@ -117,3 +118,23 @@ func (m *Calibrated) Step(b *Batch) int64 {
 	return max(1, Ticks(m.A+float64(m.B*float64(b.PrefillTokens))+float64(m.C*float64(b.DecodeTokens))+float64(m.D*float64(b.KVTokens))))
 }
 func (m *Calibrated) NeedsItems() bool { return false }
+
+// ParseCostModel reads an exported cost model, a JSON object: a, b, c and d are the milliseconds of a step, of a prompt
+// token in it, of a decoded token in it, and of a KV token attended to. It returns them in microseconds.
+func ParseCostModel(data []byte) ([]float64, error) {
+	var m struct{ A, B, C, D *float64 }
+	if err := json.Unmarshal(data, &m); err != nil {
+		return nil, fmt.Errorf("cost model: %w", err)
+	}
+	out := make([]float64, 0, 4)
+	for i, p := range []*float64{m.A, m.B, m.C, m.D} {
+		if p == nil {
+			return nil, fmt.Errorf("cost model: key %q is missing; a, b, c, d are milliseconds of tick = a + b·prefill + c·decode + d·kv", "abcd"[i:i+1])
+		}
+		out = append(out, *p*1000)
+	}
+	if err := coefficients("cost model", out, 4); err != nil {
+		return nil, err
+	}
+	return out, nil
+}

@@ -31,6 +31,11 @@ type Request struct {
 	Think                        int // of Output, the tokens of the thinking block, before the answer
 	ReasonRatio                  float64
 	Streaming                    bool
+
+	// A request whose prompt another server has computed (prefill-decode disaggregation): Arrival is when its KV cache
+	// is there, Origin its arrival at the first server, FirstToken when its first token came out.
+	Prefilled          bool
+	Origin, FirstToken int64
 }
 
 // ID is the request's name.
@@ -66,6 +71,7 @@ const (
 	Completed Outcome = iota
 	TimedOut
 	Dropped
+	Moved // to another server; it ends there
 )
 
 // Reactive is a source some of whose requests depend on how others ended.

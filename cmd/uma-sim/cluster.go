@@ -1,0 +1,68 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/uma-serve/uma-serve/sim/cluster"
+)
+
+func newCluster() *cobra.Command {
+	var server serverFlags
+	var work workloadFlags
+	var cfg cluster.Config
+	c := &cobra.Command{
+		Use:   "cluster",
+		Short: "Simulate many servers behind a router, with or without prefill-decode disaggregation",
+		Long: `Simulate many equal servers behind a router.
+
+  uma-sim cluster --instances 8 --routing least-loaded --beta-coeffs 6900,17.7,2.8 --rate 150 --num-requests 100000
+  uma-sim cluster --instances 8 --prefill-instances 3 --kv-bytes-per-token 131072 --kv-transfer-gbs 25 --model … --hardware H100
+
+Requests are streamed: memory grows with instances and their KV blocks, not with requests. With --prefill-instances a
+request's prompt is computed on one of them, its KV cache moves (base + tokens × bytes / bandwidth), and the answer is
+decoded on one of the others.`,
+	}
+	server.register(c.Flags())
+	work.register(c.Flags())
+	fs := c.Flags()
+	fs.IntVar(&cfg.Instances, "instances", 4, "servers")
+	fs.StringVar(&cfg.Routing, "routing", cluster.Routings[0], "who gets a request: "+strings.Join(cluster.Routings, ", "))
+	fs.IntVar(&cfg.PrefillInstances, "prefill-instances", 0, "of them, servers that only compute prompts; 0 = no disaggregation")
+	fs.Float64Var(&cfg.KVBytesPerToken, "kv-bytes-per-token", 131072, "bytes of KV cache a prompt token has (Llama-3.1-8B in 16 bit: 131072)")
+	fs.Float64Var(&cfg.TransferGBs, "kv-transfer-gbs", 25, "GB/s between servers")
+	fs.Int64Var(&cfg.TransferBaseUs, "kv-transfer-base-us", 100, "microseconds added to each transfer")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		server.warnTo(c.ErrOrStderr())
+		var err error
+		if cfg.Server, err = server.server(); err != nil {
+			return err
+		}
+		src, err := work.source(cfg.Server.Seed, 0)
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		rep, runErr := cluster.Run(cfg, src)
+		if rep == nil {
+			return runErr
+		}
+		took := time.Since(began).Seconds()
+		fmt.Fprintf(c.ErrOrStderr(), "simulated %d requests on %d instances in %.2f s of wall clock (%.0f requests/s)\n",
+			rep.Injected, cfg.Instances, took, float64(rep.Injected)/took)
+		if rep.Stuck != nil && runErr == nil {
+			fmt.Fprintf(c.ErrOrStderr(), "uma-sim: %v\n", rep.Stuck)
+		}
+		enc := json.NewEncoder(c.OutOrStdout())
+		enc.SetIndent("", "  ")
+		if err := enc.Encode(rep.Numbers(&cfg)); err != nil {
+			return err
+		}
+		return runErr
+	}
+	return c
+}

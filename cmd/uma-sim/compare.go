@@ -1,0 +1,69 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/explore"
+)
+
+func newCompare() *cobra.Command {
+	var server serverFlags
+	var work workloadFlags
+	var policies []string
+	var html, title string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "compare",
+		Short: "Simulate scheduling policies side by side on one workload",
+		Long: `Simulate scheduling policies side by side on one workload: a table, JSON, or a page with plots that needs nothing else.
+
+  uma-sim compare --beta-coeffs 5000,400,900 --workload meridian --rate 0.5
+  uma-sim compare --cost-model cost.json --uma-trace recorded.txt --policies uma,stock --html report.html
+  uma-sim compare --beta-coeffs 6900,17.7,2.8 --rate 20 --policies vllm:fcfs,vllm:sjf,vllm:priority-fcfs/slo-based
+
+uma and stock are uma-serve's own scheduler, the same code that the daemon runs; vllm:… is vLLM's algorithm.`,
+	}
+	server.register(c.Flags())
+	work.register(c.Flags())
+	c.Flags().StringSliceVar(&policies, "policies", []string{"uma", "stock", "vllm:fcfs", "vllm:sjf"}, "what to compare")
+	c.Flags().StringVar(&html, "html", "", "write a page to `FILE`")
+	c.Flags().StringVar(&title, "title", "uma-sim: policies compared", "title of the page")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		server.warnTo(c.ErrOrStderr())
+		base, err := server.server()
+		if err != nil {
+			return err
+		}
+		if len(policies) == 0 {
+			return usagef("--policies names none")
+		}
+		cmp, err := explore.Compare(title, base, policies, func(cfg sim.Config) (*sim.Report, error) {
+			_, work, err := question(c.Flags(), nil)
+			if err != nil {
+				return nil, err
+			}
+			return simulate(cfg, work)
+		}, progress(c.ErrOrStderr(), len(policies), "compare"))
+		if err != nil {
+			return err
+		}
+		if html != "" {
+			if err := writeFile(html, cmp.WriteHTML); err != nil {
+				return err
+			}
+			fmt.Fprintln(c.ErrOrStderr(), "wrote", html)
+		}
+		if asJSON {
+			enc := json.NewEncoder(c.OutOrStdout())
+			enc.SetIndent("", "  ")
+			return enc.Encode(cmp)
+		}
+		return explore.WriteTable(c.OutOrStdout(), "policy", cmp.Rows)
+	}
+	return c
+}

@@ -1,0 +1,84 @@
+// Command uma-sim says what a server will do before it does it: it simulates continuous batching, KV cache and
+// scheduler on virtual time. One verb a file; the engine is in package sim.
+//
+// Results go to stdout and are the same bytes for the same input; wall-clock times, progress and warnings go to stderr.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/uma-serve/uma-serve/internal/buildinfo"
+	"github.com/uma-serve/uma-serve/sim"
+)
+
+// Exit statuses.
+const (
+	exitError    = 1
+	exitUsage    = 2
+	exitLivelock = 4
+)
+
+func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// execute runs a command line and returns the exit status.
+func execute(args []string, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.Execute()
+	var stuck *sim.Stuck
+	var usage usageError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &stuck):
+		fmt.Fprintln(stderr, "uma-sim:", err)
+		return exitLivelock
+	case errors.As(err, &usage):
+		fmt.Fprintln(stderr, "uma-sim:", err)
+		fmt.Fprintln(stderr, "uma-sim --help shows the commands, uma-sim COMMAND --help its flags.")
+		return exitUsage
+	}
+	fmt.Fprintln(stderr, "uma-sim:", err)
+	return exitError
+}
+
+// usageError is a mistake on the command line.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "uma-sim",
+		Short: "Simulate an LLM server: latency, throughput and KV cache before anything is deployed",
+		Long: `uma-sim simulates an LLM server step by step on virtual time: requests arrive, wait, are put into batches, get KV blocks,
+are preempted, finish. It tells what a configuration will do to a workload: time to first token, time between tokens,
+throughput, preemptions, cache hits, what was dropped.
+
+Three things are needed:
+  a server     how many requests and tokens a step may hold, how large the KV cache is, which scheduler
+  a step time  coefficients, a published fit for a model and GPU, a roofline, or what a running uma-serve has measured
+  a workload   a trace, a specification, a preset, or numbers on the command line
+
+Begin with:
+  uma-sim run --beta-coeffs 6900,17.7,2.8 --rate 5 --num-requests 200
+  uma-sim sweep --model meta-llama/llama-3.1-8b-instruct --hardware H100 --tp 1 --values 1:20:1
+  uma-sim compare --beta-coeffs 5000,400,900 --workload meridian --rate 0.5 --html report.html`,
+		SilenceUsage: true, SilenceErrors: true, Version: buildinfo.Version,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(newRun(), newReplay(), newSweep(), newCompare(), newPlan(), newCluster())
+	for _, c := range root.Commands() {
+		c.Args = cobra.NoArgs
+	}
+	return root
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/explore"
+)
+
+func newPlan() *cobra.Command {
+	var server serverFlags
+	var work workloadFlags
+	var grid explore.Grid
+	var target explore.Target
+	var asJSON bool
+	var show int
+	c := &cobra.Command{
+		Use:   "plan",
+		Short: "Which context size, slots and policy serve this workload at this target on this machine?",
+		Long: `Try every combination of context size, slots and policy and say which serves the workload within the target, with the
+least memory first.
+
+  uma-sim plan --cost-model cost.json --uma-trace recorded.txt --itl-target-ms 100
+  uma-sim plan --beta-coeffs 9000,900,1500 --workload chatbot --rate 0.4 --itl-target-ms 60 --ttft-target-ms 3000
+
+The machine is its step time: --cost-model (measured by uma-serve), --beta-coeffs, --model or --model-config.`,
+	}
+	server.register(c.Flags())
+	work.register(c.Flags())
+	fs := c.Flags()
+	fs.Float64Var(&target.ITLP95Ms, "itl-target-ms", 100, "wished 95th percentile of the time between tokens, 0 = any")
+	fs.Float64Var(&target.TTFTP95Ms, "ttft-target-ms", 0, "wished 95th percentile of the time to the first token, 0 = any")
+	fs.IntSliceVar(&grid.Contexts, "contexts", []int{4096, 8192, 16384, 32768, 65536}, "context sizes to try, tokens of KV cache in all")
+	fs.IntSliceVar(&grid.Slots, "slots", []int{1, 2, 4, 8, 16, 32}, "requests at once to try")
+	fs.StringSliceVar(&grid.Policies, "policies", []string{"uma", "stock"}, "policies to try")
+	fs.IntVar(&show, "show", 12, "candidates to print")
+	fs.BoolVar(&asJSON, "json", false, "print all candidates as JSON")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		server.warnTo(c.ErrOrStderr())
+		base, err := server.server()
+		if err != nil {
+			return err
+		}
+		for _, l := range []struct {
+			name string
+			n    int
+		}{{"contexts", len(grid.Contexts)}, {"slots", len(grid.Slots)}, {"policies", len(grid.Policies)}} {
+			if l.n == 0 {
+				return usagef("--%s names none", l.name)
+			}
+		}
+		n := len(grid.Contexts) * len(grid.Slots) * len(grid.Policies)
+		out, err := explore.Plan(base, grid, target, func(cfg sim.Config) (*sim.Report, error) {
+			_, work, err := question(c.Flags(), nil)
+			if err != nil {
+				return nil, err
+			}
+			return simulate(cfg, work)
+		}, progress(c.ErrOrStderr(), n, "plan"))
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			enc := json.NewEncoder(c.OutOrStdout())
+			enc.SetIndent("", "  ")
+			return enc.Encode(out)
+		}
+		rows := make([]explore.Summary, 0, show)
+		for i, o := range out {
+			if i == show {
+				break
+			}
+			rows = append(rows, o.Summary)
+		}
+		w := c.OutOrStdout()
+		if err := explore.WriteTable(w, "configuration", rows); err != nil {
+			return err
+		}
+		if best := out[0]; best.Meets {
+			fmt.Fprintf(w, "\nserve it with: uma-serve --ctx-size %d --parallel %d --policy %s\n", best.Context, best.Slots, best.Policy)
+		} else {
+			fmt.Fprintf(w, "\nnone of the %d configurations meets the target; the closest is %s\n", n, best.Label)
+		}
+		return nil
+	}
+	return c
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/uma-serve/uma-serve/sim/workload"
+)
+
+func newReplay() *cobra.Command {
+	var server serverFlags
+	var out outputFlags
+	var header, data string
+	c := &cobra.Command{
+		Use:   "replay",
+		Short: "Simulate one configuration on a TraceV2",
+		Long: `Simulate one configuration on a TraceV2: a YAML header and a CSV of 27 columns, as BLIS and uma-sim --trace-output write them.
+
+  uma-sim replay --trace-header t.yaml --trace-data t.csv --beta-coeffs 6900,17.7,2.8 --results-path results.json
+
+The simulation ends when nothing is left to do. BLIS ends it at twice the latest arrival: give that as --horizon to compare.`,
+	}
+	server.register(c.Flags())
+	out.register(c)
+	c.Flags().StringVar(&header, "trace-header", "", "header `FILE.yaml`")
+	c.Flags().StringVar(&data, "trace-data", "", "rows `FILE.csv`")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		server.warnTo(c.ErrOrStderr())
+		if data == "" {
+			return usagef("--trace-data is missing")
+		}
+		if header != "" {
+			h, err := os.ReadFile(header)
+			if err != nil {
+				return err
+			}
+			if _, err := workload.ParseTraceHeader(h); err != nil {
+				return err
+			}
+		}
+		cfg, err := server.server()
+		if err != nil {
+			return err
+		}
+		rows, err := readFile(data, workload.ReadTraceV2)
+		if err != nil {
+			return err
+		}
+		return out.simulate(c, cfg, workload.NewList(rows))
+	}
+	return c
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/workload"
+)
+
+// outputFlags say what becomes of one run.
+type outputFlags struct {
+	json      bool
+	aggregate bool
+	metrics   string
+	results   string
+	trace     string
+	plans     string
+}
+
+func (o *outputFlags) register(c *cobra.Command) {
+	fs := c.Flags()
+	fs.BoolVar(&o.json, "json", false, "print aggregate, requests and steps as JSON")
+	fs.BoolVar(&o.aggregate, "aggregate", false, "keep no line per request: memory does not grow with the workload")
+	fs.StringVar(&o.metrics, "metrics-path", "", "write metrics and requests to `FILE` (JSON, BLIS layout)")
+	fs.StringVar(&o.results, "results-path", "", "write finished requests to `FILE` (JSON, BLIS layout)")
+	fs.StringVar(&o.trace, "trace-output", "", "write a TraceV2 to `NAME`.yaml and NAME.csv")
+	fs.StringVar(&o.plans, "plan-output", "", "batch formation uma: write what the scheduler was told and decided to `FILE` (UMA_TRACE layout)")
+}
+
+func newRun() *cobra.Command {
+	var server serverFlags
+	var work workloadFlags
+	var out outputFlags
+	c := &cobra.Command{
+		Use:   "run",
+		Short: "Simulate one configuration on one workload",
+		Long: `Simulate one configuration on one workload and print what it did.
+
+  uma-sim run --config server.json --trace requests.csv --json
+  uma-sim run --model meta-llama/llama-3.1-8b-instruct --hardware H100 --workload chatbot --rate 8 --num-requests 2000
+  uma-sim run --cost-model cost.json --batch-formation uma --parallel 8 --uma-trace recorded.txt
+
+A simulation that can make no more progress stops with a sentence that names the request and the numbers (exit status 4);
+with a --horizon it goes on to it, as the original does, and tells on stderr.`,
+	}
+	server.register(c.Flags())
+	work.register(c.Flags())
+	out.register(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		server.warnTo(c.ErrOrStderr())
+		cfg, err := server.server()
+		if err != nil {
+			return err
+		}
+		src, err := work.source(cfg.Seed, 0)
+		if err != nil {
+			return err
+		}
+		return out.simulate(c, cfg, src)
+	}
+	return c
+}
+
+// simulate runs and writes everything that was asked for.
+func (o *outputFlags) simulate(c *cobra.Command, cfg sim.Config, src workload.Source) error {
+	if o.aggregate {
+		if o.metrics != "" || o.results != "" || o.trace != "" || o.json && cfg.RecordSteps {
+			return usagef("--aggregate keeps no requests and steps: --metrics-path, --results-path, --trace-output and --record-steps cannot be written")
+		}
+		cfg.Collect = sim.Aggregate
+	}
+	opt := sim.Options{}
+	if o.plans != "" {
+		if cfg.BatchFormation != "uma" {
+			return usagef("--plan-output needs --batch-formation uma")
+		}
+		f, err := os.Create(o.plans)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		w := bufio.NewWriter(f)
+		defer w.Flush()
+		sc := sim.SchedConfig(&cfg)
+		w.Write(sched.AppendConfig(nil, &sc))
+		var buf []byte
+		opt.Planned = func(now sched.Instant, in []sched.Event, plan *sched.Plan) {
+			buf = plan.Append(sched.AppendEvents(buf[:0], now, in), "> ")
+			w.Write(buf)
+		}
+	}
+	model, err := cfg.Latency()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	rep, runErr := sim.RunModel(cfg, model, src, opt)
+	if rep == nil {
+		return runErr
+	}
+	took := time.Since(began).Seconds()
+	fmt.Fprintf(c.ErrOrStderr(), "simulated %d requests in %d steps, %.3f s of wall clock (%.0f requests/s)\n",
+		rep.Arrived, rep.Metrics.Engines[0].Steps, took, float64(rep.Arrived)/took)
+	if rep.Stuck != nil && runErr == nil {
+		fmt.Fprintf(c.ErrOrStderr(), "uma-sim: %v\n", rep.Stuck)
+	}
+	w := bufio.NewWriter(c.OutOrStdout())
+	if o.json {
+		err = rep.WriteJSON(w)
+	} else {
+		err = rep.WriteText(w)
+	}
+	if err := firstOf(err, w.Flush()); err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		name  string
+		write func(io.Writer) error
+	}{
+		{o.metrics, func(w io.Writer) error { return rep.WriteMetrics(w, "instance_0") }},
+		{o.results, rep.WriteResults},
+		{suffix(o.trace, ".csv"), rep.WriteTrace},
+		{suffix(o.trace, ".yaml"), func(w io.Writer) error { return workload.WriteTraceHeader(w, &cfg.Seed) }},
+	} {
+		if f.name == "" {
+			continue
+		}
+		if err := writeFile(f.name, f.write); err != nil {
+			return err
+		}
+	}
+	return runErr
+}
+
+func suffix(name, s string) string {
+	if name == "" {
+		return ""
+	}
+	return name + s
+}
+
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeFile(name string, write func(io.Writer) error) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(f)
+	return firstOf(write(w), w.Flush(), f.Close())
+}

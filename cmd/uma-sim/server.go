@@ -1,0 +1,248 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/latency"
+)
+
+// serverFlags are the simulated server.
+type serverFlags struct {
+	fs     *pflag.FlagSet
+	config string
+	model  string
+	vllm   string
+	cost   string
+	flags  sim.Config // what the flags say; only those that were given count over --config
+	warn   func(format string, args ...any)
+}
+
+// aliases are the names other tools use.
+var aliases = map[string]string{
+	"max-num-seqs": "max-num-running-reqs", "max-num-batched-tokens": "max-num-scheduled-tokens", "block-size": "block-size-in-tokens",
+	"num-gpu-blocks-override": "total-kv-blocks", "parallel": "max-num-running-reqs", "batch-size": "max-num-scheduled-tokens",
+	"tensor-parallel-size": "tp", "model-config-folder": "model-config", "scheduling-policy": "scheduler",
+}
+
+func (f *serverFlags) register(fs *pflag.FlagSet) {
+	f.fs = fs
+
+	f.flags = sim.DefaultConfig()
+	c := &f.flags
+	fs.StringVar(&f.config, "config", "", "configuration `FILE` (JSON); flags given beside it win")
+	fs.IntVar(&c.MaxRunning, "max-num-running-reqs", c.MaxRunning, "most requests in the running batch (vLLM: --max-num-seqs, uma-serve: --parallel)")
+	fs.IntVar(&c.MaxScheduledTokens, "max-num-scheduled-tokens", c.MaxScheduledTokens, "most new tokens a step (vLLM: --max-num-batched-tokens, uma-serve: --batch-size)")
+	fs.IntVar(&c.LongPrefill, "long-prefill-token-threshold", c.LongPrefill, "most prompt tokens of one request a step, 0 = no limit")
+	fs.IntVar(&c.BlockTokens, "block-size-in-tokens", c.BlockTokens, "tokens a KV block holds")
+	fs.IntVar(&c.KVBlocks, "total-kv-blocks", c.KVBlocks, "KV blocks on the device (without it: published fit, roofline sizing, else this)")
+	fs.IntVar(&c.KVCPUBlocks, "kv-cpu-blocks", 0, "KV blocks in host memory, 0 = no second tier")
+	fs.StringVar(&c.KVTierModel, "kv-tier-model", c.KVTierModel, "what the host tier does: "+strings.Join(sim.TierModels, ", "))
+	fs.Float64Var(&c.OffloadThreshold, "kv-offload-threshold", c.OffloadThreshold, "share of device blocks in use above which free ones move to the host")
+	fs.Float64Var(&c.TransferBandwidth, "kv-transfer-bandwidth", c.TransferBandwidth, "tokens a microsecond that a block comes back with")
+	fs.Int64Var(&c.TransferBaseUs, "kv-transfer-base-latency", 0, "microseconds added for each block that comes back")
+	fs.IntVar(&c.MaxModelLen, "max-model-len", 0, "longest sequence in tokens, 0 = unlimited (roofline: from the model)")
+	fs.StringVar(&c.Scheduler, "scheduler", c.Scheduler, "order of the wait queue: "+strings.Join(sim.Schedulers, ", "))
+	fs.StringVar(&c.PriorityPolicy, "priority-policy", c.PriorityPolicy, "what priority-fcfs and reverse-priority sort by: "+strings.Join(sim.PriorityPolicies, ", "))
+	fs.StringVar(&c.BatchFormation, "batch-formation", c.BatchFormation, "who forms batches: vllm, or uma = uma-serve's own scheduler")
+	fs.StringVar(&c.Policy, "policy", "", "uma: its policy, as uma-serve --policy")
+	fs.IntVar(&c.MaxQueue, "max-queue", 0, "uma: requests that may wait, 0 = no limit")
+	fs.Float64Var(&c.TickBudgetMs, "tick-budget-ms", 0, "uma: time a step with prompt work aims at, 0 = the daemon's default")
+	fs.Float64Var(&c.GuardMs, "guard-ms", 0, "uma: wished time between two tokens, 0 = the daemon's default, < 0 = off")
+	fs.StringVar(&c.LatencyModel, "latency-model", "", "where step times come from: "+strings.Join(sim.LatencyModels, ", "))
+	fs.Float64SliceVar(&c.Alpha, "alpha-coeffs", nil, "microseconds outside the engine: before the queue, per prompt token, per output token")
+	fs.Float64SliceVar(&c.Beta, "beta-coeffs", nil, "microseconds of a step: fixed, per prompt token, per decode token")
+	fs.StringVar(&f.cost, "cost-model", "", "calibrated: `FILE` written by uma-cli info --cost-model")
+	fs.StringVar(&f.model, "model", "", "model `NAME` of the published coefficient table")
+	fs.StringVar(&c.GPU, "hardware", "", "GPU: H100, A100-SXM, A100-80, L40S, or one of --hardware-config")
+	fs.IntVar(&c.TP, "tp", 1, "GPUs that share the model")
+	fs.StringVar(&f.vllm, "vllm-version", "", "which of several published fits")
+	fs.StringVar(&c.HFConfigFile, "model-config", "", "the model's Hugging Face config.json, a `FILE` or its folder")
+	fs.StringVar(&c.HardwareFile, "hardware-config", "", "hardware table `FILE` (JSON) instead of the built-in one")
+	fs.Float64Var(&c.MemoryShare, "gpu-memory-utilization", c.MemoryShare, "share of GPU memory for weights and KV (roofline sizing)")
+	fs.BoolVar(&c.RooflineTwoPhase, "roofline-two-phase", false, "charge prefill and decode one after the other")
+	fs.Float64Var(&c.RooflineAllReduceGBs, "roofline-all-reduce-gbs", 0, "GB/s between GPUs, 0 = communication is free")
+	fs.Float64Var(&c.RooflineLayerOverhead, "roofline-layer-overhead-us", 0, "microseconds a layer for kernel launches")
+	fs.StringVar(&c.Admission, "admission", c.Admission, "who may enter: "+strings.Join(sim.Admissions, ", "))
+	fs.Float64Var(&c.BucketCapacity, "token-bucket-capacity", 0, "token-bucket: prompt tokens it holds")
+	fs.Float64Var(&c.BucketRefill, "token-bucket-refill-rate", 0, "token-bucket: prompt tokens a second")
+	fs.BoolVar(&c.DeferBatch, "defer-batch", false, "classes batch and background wait until nothing else is served")
+	fs.BoolVar(&c.NoOverlap, "no-overlap", false, "mend the original's overlap of steps after a batch drains")
+	fs.Int64Var(&c.Seed, "seed", c.Seed, "seed of every random stream")
+	fs.Int64Var(&c.HorizonUs, "horizon", 0, "end of the simulation in microseconds, 0 = until nothing is left")
+	fs.BoolVar(&c.StrictHorizon, "strict-horizon", false, "stop before the first event past the horizon, not after it")
+	fs.BoolVar(&c.RecordSteps, "record-steps", false, "report every step")
+	fs.BoolVar(&c.RecordITL, "record-itl", false, "report every time between tokens")
+	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if to, ok := aliases[name]; ok {
+			name = to
+		}
+		return pflag.NormalizedName(name)
+	})
+}
+
+// server builds the configuration: defaults, then --config, then flags, then what follows from the model.
+func (f *serverFlags) server() (sim.Config, error) {
+	c := f.flags
+	if f.config != "" {
+		data, err := os.ReadFile(f.config)
+		if err != nil {
+			return c, err
+		}
+		file, unknown, err := sim.ReadConfig(data, filepath.Dir(f.config))
+		if err != nil {
+			return c, fmt.Errorf("%s: %w", f.config, err)
+		}
+		for _, k := range unknown {
+			f.warn("%s: key %q is unknown and ignored", f.config, k)
+		}
+		c = file
+		if err := f.override(&c); err != nil {
+			return c, err
+		}
+	}
+	if f.cost != "" {
+		data, err := os.ReadFile(f.cost)
+		if err != nil {
+			return c, err
+		}
+		if c.CostModel, err = latency.ParseCostModel(data); err != nil {
+			return c, fmt.Errorf("%s: %w", f.cost, err)
+		}
+		if c.LatencyModel == "" || f.config != "" && !f.fs.Changed("latency-model") {
+			c.LatencyModel = "calibrated"
+		}
+	}
+	if s, err := os.Stat(c.HFConfigFile); err == nil && s.IsDir() {
+		c.HFConfigFile = filepath.Join(c.HFConfigFile, "config.json")
+	}
+	if err := f.chooseModel(&c); err != nil {
+		return c, err
+	}
+	return c, c.Validate()
+}
+
+// override copies the flags that were given over a configuration file.
+func (f *serverFlags) override(c *sim.Config) error {
+	flags, err := json.Marshal(f.flags)
+	if err != nil {
+		return err
+	}
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(flags, &values); err != nil {
+		return err
+	}
+	given := map[string]json.RawMessage{}
+	f.fs.Visit(func(fl *pflag.Flag) {
+		if key, ok := keyOf[fl.Name]; ok {
+			if v, ok := values[key]; ok {
+				given[key] = v
+			} else {
+				given[key] = json.RawMessage(zero(fl)) // omitted because it is the zero value
+			}
+		}
+	})
+	over, err := json.Marshal(given)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(over, c)
+}
+
+func zero(fl *pflag.Flag) string {
+	switch fl.Value.Type() {
+	case "string":
+		return `""`
+	case "bool":
+		return "false"
+	case "float64Slice":
+		return "null"
+	}
+	return "0"
+}
+
+// keyOf is a flag's key in a configuration file.
+var keyOf = func() map[string]string {
+	m := map[string]string{
+		"kv-transfer-base-latency": "kv_transfer_base_latency_us", "hardware": "gpu", "model-config": "hf_config_file",
+		"hardware-config": "hardware_config_file", "horizon": "horizon_us",
+	}
+	for _, name := range []string{"max-num-running-reqs", "max-num-scheduled-tokens", "long-prefill-token-threshold", "block-size-in-tokens",
+		"total-kv-blocks", "kv-cpu-blocks", "kv-tier-model", "kv-offload-threshold", "kv-transfer-bandwidth", "max-model-len", "scheduler",
+		"priority-policy", "batch-formation", "policy", "max-queue", "tick-budget-ms", "guard-ms", "latency-model", "alpha-coeffs", "beta-coeffs",
+		"tp", "gpu-memory-utilization", "roofline-two-phase", "roofline-all-reduce-gbs", "roofline-layer-overhead-us", "admission",
+		"token-bucket-capacity", "token-bucket-refill-rate", "defer-batch", "no-overlap", "seed", "strict-horizon", "record-steps", "record-itl"} {
+		m[name] = strings.ReplaceAll(name, "-", "_")
+	}
+	return m
+}()
+
+// chooseModel fills in what a model's name or shape decides.
+func (f *serverFlags) chooseModel(c *sim.Config) error {
+	if f.config == "" && (f.fs.Changed("alpha-coeffs") != f.fs.Changed("beta-coeffs")) && c.LatencyModel == "" && f.fs.Changed("alpha-coeffs") {
+		return usagef("--alpha-coeffs alone does not say how long a step takes: give --beta-coeffs, too")
+	}
+	if c.LatencyModel == "" {
+		switch {
+		case len(c.Beta) > 0 || f.model != "":
+			c.LatencyModel = "blackbox"
+		case c.HFConfigFile != "":
+			c.LatencyModel = "roofline"
+		default:
+			return usagef("how long does a step take? Give --beta-coeffs A,B,C (microseconds), --model with --hardware and --tp " +
+				"(published fits), --model-config with --hardware (roofline), --cost-model (measured by uma-serve), or --config")
+		}
+	}
+	if c.LatencyModel == "roofline" && f.config == "" && (len(c.Alpha) > 0 || len(c.Beta) > 0) {
+		return usagef("--alpha-coeffs and --beta-coeffs are for the blackbox model; roofline computes its own")
+	}
+	sized := f.fs.Changed("total-kv-blocks") || f.config != ""
+	if c.LatencyModel == "blackbox" && f.model != "" && len(c.Beta) == 0 {
+		fit, err := latency.FindFit(f.model, c.GPU, c.TP, f.vllm)
+		if err != nil {
+			return err
+		}
+		c.Beta = fit.Beta
+		if len(c.Alpha) == 0 {
+			c.Alpha = fit.Alpha
+		}
+		if !sized && fit.Blocks > 0 {
+			c.KVBlocks, sized = fit.Blocks, true
+		}
+	}
+	if c.LatencyModel == "roofline" && f.config == "" {
+		shape, err := c.Shape()
+		if err != nil {
+			return err
+		}
+		gpu, err := c.Hardware()
+		if err != nil {
+			return err
+		}
+		if !sized {
+			n, err := latency.KVBlocks(shape, gpu, c.TP, c.MemoryShare, c.BlockTokens)
+			if err != nil {
+				return err // the original goes on with a million blocks that do not exist
+			}
+			c.KVBlocks, sized = n, true
+		}
+		if !f.fs.Changed("max-model-len") {
+			c.MaxModelLen = latency.MaxModelLen(shape, c.KVBlocks, c.BlockTokens)
+		}
+	}
+	if !sized {
+		f.warn("the KV cache has %d blocks of %d tokens because nothing says how large it is (--total-kv-blocks)", c.KVBlocks, c.BlockTokens)
+	}
+	return nil
+}
+
+func (f *serverFlags) warnTo(w io.Writer) {
+	f.warn = func(format string, args ...any) { fmt.Fprintf(w, "uma-sim: "+format+"\n", args...) }
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/explore"
+)
+
+func newSweep() *cobra.Command {
+	var server serverFlags
+	var work workloadFlags
+	var param, values string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "sweep",
+		Short: "Simulate a rate, or any flag, over a range; find where the server saturates",
+		Long: `Simulate a rate, or any other flag, over a range, on every core.
+
+  uma-sim sweep --beta-coeffs 6900,17.7,2.8 --values 1:30:2 --num-requests 1000
+  uma-sim sweep --beta-coeffs 6900,17.7,2.8 --rate 12 --param max-num-seqs --values 4,8,16,32
+  uma-sim sweep --beta-coeffs 6900,17.7,2.8 --values 0.5:64:x2
+
+Each line says how the server coped:
+  STABLE      what comes in goes out; waiting does not grow
+  BACKLOGGED  requests pile up, yet the server nearly keeps up
+  OVERLOADED  waiting grows as long as requests come, or requests are lost
+For a rate the saturation point is then searched to 2 % between the last stable rate and the next. Judging needs some
+hundred requests (--num-requests) that arrive over a longer time than one takes.`,
+	}
+	server.register(c.Flags())
+	work.register(c.Flags())
+	c.Flags().StringVar(&param, "param", "rate", "the flag to vary")
+	c.Flags().StringVar(&values, "values", "1:10:1", "A,B,C or FROM:TO:STEP or FROM:TO:xFACTOR")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		list, err := explore.Values(values)
+		if err != nil {
+			return usageError{err}
+		}
+		if alias, ok := aliases[param]; ok {
+			param = alias
+		}
+		ask := func(value string) (*sim.Report, error) {
+			cfg, work, err := question(c.Flags(), map[string]string{param: value})
+			if err != nil {
+				return nil, err
+			}
+			return simulate(cfg, work)
+		}
+		var jobs []explore.Job
+		for _, v := range list {
+			if _, _, err := question(c.Flags(), map[string]string{param: v}); err != nil {
+				return err
+			}
+			jobs = append(jobs, explore.Job{Label: v, Run: func() (*sim.Report, error) { return ask(v) }})
+		}
+		rows, err := explore.Sweep(jobs, progress(c.ErrOrStderr(), len(jobs), "sweep"))
+		if err != nil {
+			return err
+		}
+		saturation, known, err := saturate(param, rows, ask)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			out := struct {
+				Param      string            `json:"param"`
+				Points     []explore.Summary `json:"points"`
+				Saturation *float64          `json:"saturation_rate,omitempty"`
+			}{Param: param, Points: rows}
+			if known {
+				out.Saturation = &saturation
+			}
+			enc := json.NewEncoder(c.OutOrStdout())
+			enc.SetIndent("", "  ")
+			return enc.Encode(out)
+		}
+		if err := explore.WriteTable(c.OutOrStdout(), param, rows); err != nil {
+			return err
+		}
+		switch {
+		case known:
+			fmt.Fprintf(c.OutOrStdout(), "saturation: stable up to %.4g requests/s\n", saturation)
+		case param == "rate" && rows[len(rows)-1].Verdict == explore.Stable:
+			fmt.Fprintln(c.OutOrStdout(), "saturation: not reached; try higher rates")
+		case param == "rate":
+			fmt.Fprintln(c.OutOrStdout(), "saturation: below the lowest rate")
+		}
+		return nil
+	}
+	return c
+}
+
+// saturate looks between the last stable rate before the first unstable one, and that.
+func saturate(param string, rows []explore.Summary, ask func(string) (*sim.Report, error)) (rate float64, known bool, err error) {
+	if param != "rate" {
+		return 0, false, nil
+	}
+	for i := 1; i < len(rows); i++ {
+		if rows[i].Verdict == explore.Stable || rows[i-1].Verdict != explore.Stable {
+			continue
+		}
+		lo, err1 := strconv.ParseFloat(rows[i-1].Label, 64)
+		hi, err2 := strconv.ParseFloat(rows[i].Label, 64)
+		if err1 != nil || err2 != nil || lo >= hi {
+			return 0, false, nil
+		}
+		rate, err = explore.Saturation(lo, hi, func(r float64) (*sim.Report, error) {
+			return ask(strconv.FormatFloat(r, 'g', -1, 64))
+		})
+		return rate, err == nil, err
+	}
+	return 0, false, nil
+}

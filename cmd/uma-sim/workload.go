@@ -1,0 +1,159 @@
+package main
+
+import (
+	"bufio"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sim/workload"
+)
+
+// workloadFlags are what the simulated server is asked to do.
+type workloadFlags struct {
+	fs       *pflag.FlagSet
+	trace    string
+	recorded string
+	spec     string
+	name     string
+	d        workload.Distribution
+	ratio    float64
+	thinkMs  int64
+	rows     []workload.Request // of --trace, read once
+	parsed   *workload.Spec
+}
+
+func (w *workloadFlags) register(fs *pflag.FlagSet) {
+	w.fs = fs
+	w.d = workload.DefaultDistribution()
+	fs.StringVar(&w.trace, "trace", "", "workload from a trace `FILE.csv`: "+strings.Join(workload.TraceColumns, ","))
+	fs.StringVar(&w.recorded, "uma-trace", "", "workload from a `FILE` that uma-serve recorded (UMA_TRACE)")
+	fs.StringVar(&w.spec, "workload-spec", "", "workload from a specification `FILE.yaml`")
+	fs.StringVar(&w.name, "workload", "distribution", "distribution, meridian (chat and reasoning), "+strings.Join(workload.PresetNames(), ", "))
+	fs.Float64Var(&w.d.Rate, "rate", w.d.Rate, "requests a second (with --workload-spec: its aggregate rate)")
+	fs.Int64Var(&w.d.Requests, "num-requests", w.d.Requests, "requests in all")
+	fs.StringVar(&w.d.Process, "arrival-process", w.d.Process, "distribution: constant, poisson, gamma, weibull")
+	for _, g := range []struct {
+		name string
+		g    *workload.Gaussian
+	}{{"prompt-tokens", &w.d.Input}, {"output-tokens", &w.d.Output}} {
+		fs.Float64Var(&g.g.Mean, g.name, g.g.Mean, "distribution: mean")
+		fs.Float64Var(&g.g.SD, g.name+"-stdev", g.g.SD, "distribution: standard deviation")
+		fs.Float64Var(&g.g.Min, g.name+"-min", g.g.Min, "distribution: least")
+		fs.Float64Var(&g.g.Max, g.name+"-max", g.g.Max, "distribution: most")
+	}
+	fs.IntVar(&w.d.Prefix, "prefix-tokens", 0, "tokens that all prompts begin with")
+	fs.IntVar(&w.d.Concurrency, "concurrency", 0, "closed loop: users that each wait for their answer (--rate does not count)")
+	fs.Int64Var(&w.thinkMs, "think-time-ms", 0, "closed loop: milliseconds between an answer and the next request")
+	fs.Float64Var(&w.ratio, "reasoning-ratio", workload.DefaultMix().ReasoningRatio, "meridian: share of requests that think")
+}
+
+// source makes the workload anew. rate ≤ 0 leaves the rate as the flags say.
+func (w *workloadFlags) source(seed int64, rate float64) (workload.Source, error) {
+	if rate <= 0 {
+		rate = w.d.Rate
+	} else if w.trace != "" || w.recorded != "" {
+		return nil, usagef("a trace has its own arrival times: a rate can only be given to a generated workload")
+	}
+	given := 0
+	for _, f := range []string{"trace", "uma-trace", "workload-spec", "workload"} {
+		if w.fs.Changed(f) {
+			given++
+		}
+	}
+	if given > 1 {
+		return nil, usagef("give one of --trace, --uma-trace, --workload-spec and --workload")
+	}
+	switch {
+	case w.trace != "":
+		if w.rows == nil {
+			var err error
+			if w.rows, err = readFile(w.trace, workload.ReadCSV); err != nil {
+				return nil, err
+			}
+		}
+		return workload.NewList(w.rows), nil
+	case w.recorded != "":
+		if w.rows == nil {
+			var err error
+			if w.rows, err = readFile(w.recorded, readRecorded); err != nil {
+				return nil, err
+			}
+		}
+		return workload.NewList(w.rows), nil
+	case w.spec != "":
+		if w.parsed == nil {
+			data, err := os.ReadFile(w.spec)
+			if err != nil {
+				return nil, err
+			}
+			if w.parsed, err = workload.ParseSpec(data); err != nil {
+				return nil, fmt.Errorf("%s: %w", w.spec, err)
+			}
+		}
+		s := *w.parsed
+		if w.fs.Changed("seed") {
+			s.Seed = seed
+		}
+		if w.fs.Changed("rate") || rate != w.d.Rate {
+			s.AggregateRate = rate
+		}
+		if w.fs.Changed("num-requests") {
+			s.NumRequests = w.d.Requests
+		}
+		if err := s.Check(); err != nil {
+			return nil, err
+		}
+		return s.New(), nil
+	case w.name == "meridian":
+		return workload.Mix{Rate: rate, Requests: w.d.Requests, Seed: seed, ReasoningRatio: w.ratio}.New()
+	}
+	d := w.d
+	d.Rate, d.Seed, d.ThinkUs = rate, seed, w.thinkMs*1000
+	if w.name != "distribution" {
+		if err := d.Preset(w.name); err != nil {
+			return nil, usageError{err}
+		}
+	}
+	s, err := d.Spec()
+	if err != nil {
+		return nil, err
+	}
+	return s.New(), nil
+}
+
+func readRecorded(r io.Reader) ([]workload.Request, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	t, err := sched.ReadTrace(data)
+	if err != nil {
+		return nil, err
+	}
+	return workload.FromRecording(t)
+}
+
+// readFile opens a file, through gzip when its name ends in .gz.
+func readFile[T any](name string, read func(io.Reader) (T, error)) (out T, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return out, err
+	}
+	defer f.Close()
+	var in io.Reader = bufio.NewReaderSize(f, 1<<16)
+	if strings.HasSuffix(name, ".gz") {
+		if in, err = gzip.NewReader(in); err != nil {
+			return out, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if out, err = read(in); err != nil {
+		return out, fmt.Errorf("%s: %w", name, err)
+	}
+	return out, nil
+}

@@ -1,0 +1,288 @@
+// Package cluster simulates many servers on one clock: requests come to a router that sends each to one of them, and
+// with prefill-decode disaggregation a request's prompt is computed on one server and its answer on another.
+//
+// Memory does not depend on the number of requests: they are streamed from the workload and only aggregates are kept.
+// It grows with instances × KV blocks in use, about 60 bytes a block.
+package cluster
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/kv"
+	"github.com/uma-serve/uma-serve/sim/workload"
+)
+
+// Routings are the routing policies, the default first.
+//
+//	round-robin      one after the other; blind to load
+//	least-loaded     the server with the fewest requests, ties to the lowest number
+//	prefix-affinity  requests of one prefix group or session to the same server, unless it holds more than
+//	                 1.25 times the mean load: then the next one (consistent hashing with bounded loads)
+var Routings = []string{"round-robin", "least-loaded", "prefix-affinity"}
+
+// Config is a cluster of equal servers.
+type Config struct {
+	Server    sim.Config
+	Instances int
+	Routing   string
+
+	// PrefillInstances > 0 turns disaggregation on: so many of the instances only compute prompts, the others only
+	// answers. A request with one output token ends on the prefill side.
+	PrefillInstances int
+	// KVBytesPerToken, TransferGBs and TransferBaseUs are what moving a prompt's KV cache costs:
+	// base + tokens·bytes/bandwidth.
+	KVBytesPerToken float64
+	TransferGBs     float64
+	TransferBaseUs  int64
+}
+
+// Report is what a cluster did.
+type Report struct {
+	Metrics   *sim.Metrics
+	Injected  int64   // requests that reached the router: counted there
+	Moved     int64   // KV caches moved from prefill to decode servers
+	InFlight  int64   // of them still on the wire at the end
+	MovedUs   int64   // Σ of their transfer times, microseconds
+	PerServer []int64 // requests each server was sent
+	Stuck     *sim.Stuck
+}
+
+// Numbers is the aggregate as JSON-ready values.
+func (r *Report) Numbers(cfg *Config) map[string]any {
+	n := r.Metrics.Numbers(&cfg.Server)
+	n["instances"], n["routing"], n["injected_requests"] = cfg.Instances, cfg.Routing, r.Injected
+	if cfg.PrefillInstances > 0 {
+		n["prefill_instances"], n["kv_transfers"] = cfg.PrefillInstances, r.Moved
+		n["kv_transfer_mean_ms"] = 0.0
+		if r.Moved > 0 {
+			n["kv_transfer_mean_ms"] = float64(r.MovedUs) / float64(r.Moved) / 1000
+		}
+	}
+	n["requests_per_instance_max"] = slices.Max(r.PerServer)
+	n["requests_per_instance_min"] = slices.Min(r.PerServer)
+	return n
+}
+
+// Check names everything that is wrong.
+func (c *Config) Check() error {
+	if err := c.Server.Validate(); err != nil {
+		return err
+	}
+	switch {
+	case c.Instances < 1 || c.Instances > 1<<20:
+		return fmt.Errorf("instances = %d: must be between 1 and %d", c.Instances, 1<<20)
+	case !slices.Contains(Routings, c.Routing):
+		return fmt.Errorf("routing %q is unknown; valid are %s", c.Routing, strings.Join(Routings, ", "))
+	case c.PrefillInstances < 0 || c.PrefillInstances >= c.Instances && c.PrefillInstances > 0:
+		return fmt.Errorf("prefill instances = %d: must leave at least one of the %d instances to decode", c.PrefillInstances, c.Instances)
+	case c.PrefillInstances > 0 && c.Server.BatchFormation == "uma":
+		return fmt.Errorf("disaggregation needs batch formation vllm: uma-serve computes prompts and answers in one process")
+	case c.PrefillInstances > 0 && !(c.TransferGBs > 0 && c.KVBytesPerToken >= 0 && c.TransferBaseUs >= 0):
+		return fmt.Errorf("disaggregation needs a transfer bandwidth > 0 and KV bytes per token and base latency ≥ 0")
+	}
+	return nil
+}
+
+// pool is a set of servers that a router chooses from.
+type pool struct {
+	first, n int
+	next     int   // round-robin
+	load     []int // requests on each server
+	total    int
+	least    tree
+}
+
+type run struct {
+	cfg     Config
+	rep     *Report
+	engines []*sim.Engine
+	events  tree // engines by their next event
+	front   pool // where requests arrive
+	back    pool // where they decode, with disaggregation
+	wire    []move
+	horizon int64
+	src     workload.Source
+	next    workload.Request
+}
+
+// move is a KV cache on its way.
+type move struct {
+	at, no int64
+	spec   workload.Request
+}
+
+func (m move) before(o move) bool { return m.at < o.at || m.at == o.at && m.no < o.no }
+
+// Run simulates until nothing is left to do, the horizon, or a livelock.
+func Run(cfg Config, src workload.Source) (*Report, error) {
+	cfg.Server.Collect = sim.Aggregate
+	if err := cfg.Check(); err != nil {
+		return nil, err
+	}
+	model, err := cfg.Server.Latency()
+	if err != nil {
+		return nil, err
+	}
+	r := &run{cfg: cfg, rep: &Report{Metrics: &sim.Metrics{}, PerServer: make([]int64, cfg.Instances)}, src: src, horizon: math.MaxInt64}
+	if cfg.Server.HorizonUs > 0 {
+		r.horizon = cfg.Server.HorizonUs
+	}
+	r.events.init(cfg.Instances, math.MaxInt64)
+	r.front = newPool(0, cfg.Instances)
+	if p := cfg.PrefillInstances; p > 0 {
+		r.front, r.back = newPool(0, p), newPool(p, cfg.Instances-p)
+	}
+	reactive, _ := src.(workload.Reactive)
+	var later []workload.Request // what a closed loop answers during an event
+	var follow workload.Request
+	for i := range cfg.Instances {
+		sink := sim.Sink{Ended: func(req *workload.Request, how workload.Outcome, now int64) {
+			p := &r.front
+			if i >= r.back.first && r.back.n > 0 {
+				p = &r.back
+			}
+			p.change(i, -1)
+			if how != workload.Moved && reactive != nil && reactive.Ended(req, how, now, &follow) && follow.Arrival <= r.horizon {
+				later = append(later, follow)
+			}
+		}}
+		if r.back.n > 0 && i < r.back.first {
+			sink.Prefilled = r.prefilled
+		}
+		e, err := sim.NewEngine(cfg.Server, model, r.rep.Metrics, sink)
+		if err != nil {
+			return nil, err
+		}
+		r.engines = append(r.engines, e)
+	}
+	var rounds []move // arrivals that a closed loop has sent ahead
+	more := src.Next(&r.next)
+	for no := int64(0); ; {
+		inst, at := r.events.min()
+		from := 0 // 0 an engine, 1 the workload, 2 the wire, 3 a later round
+		if len(r.wire) > 0 && r.wire[0].at <= at {
+			at, from = r.wire[0].at, 2
+		}
+		if len(rounds) > 0 && rounds[0].at <= at {
+			at, from = rounds[0].at, 3
+		}
+		if more && r.next.Arrival <= at {
+			at, from = r.next.Arrival, 1
+		}
+		if at == math.MaxInt64 || at > r.horizon {
+			break
+		}
+		switch from {
+		case 0:
+			r.engines[inst].Advance()
+			r.reschedule(inst)
+			if s := r.engines[inst].Stuck(); s != nil && r.rep.Stuck == nil {
+				r.rep.Stuck = s
+			}
+		case 1:
+			r.rep.Injected++
+			r.send(&r.front, &r.next)
+			more = src.Next(&r.next)
+		case 2:
+			m := pop(&r.wire)
+			r.send(&r.back, &m.spec)
+		case 3:
+			m := pop(&rounds)
+			r.rep.Injected++
+			r.send(&r.front, &m.spec)
+		}
+		for _, f := range later {
+			no++
+			push(&rounds, move{f.Arrival, no, f})
+		}
+		later = later[:0]
+		if r.rep.Stuck != nil && r.horizon == math.MaxInt64 {
+			break
+		}
+	}
+	for _, e := range r.engines {
+		e.Finish()
+	}
+	r.rep.InFlight = int64(len(r.wire))
+	if f, ok := src.(workload.Fallible); ok {
+		if err := f.Err(); err != nil {
+			return nil, err
+		}
+	}
+	if r.rep.Stuck != nil && r.horizon == math.MaxInt64 {
+		return r.rep, r.rep.Stuck
+	}
+	return r.rep, nil
+}
+
+// prefilled takes a request from a prefill server and puts its KV cache on the wire.
+func (r *run) prefilled(req *workload.Request, end, first int64) bool {
+	took := r.cfg.TransferBaseUs + int64(math.Ceil(float64(req.Input)*r.cfg.KVBytesPerToken/(r.cfg.TransferGBs*1e3)))
+	spec := *req
+	spec.Prefilled, spec.Origin, spec.FirstToken, spec.Arrival = true, req.Arrival, first, end+took
+	r.rep.Moved++
+	r.rep.MovedUs += took
+	push(&r.wire, move{spec.Arrival, r.rep.Moved, spec})
+	return true
+}
+
+// send lets a request arrive at one server of a pool.
+func (r *run) send(p *pool, req *workload.Request) {
+	i := r.choose(p, req)
+	p.change(i, 1)
+	r.rep.PerServer[i]++
+	r.engines[i].ArriveNow(req)
+	r.reschedule(i)
+}
+
+func (r *run) reschedule(i int) {
+	at, ok := r.engines[i].Next()
+	if !ok {
+		at = math.MaxInt64
+	}
+	r.events.set(i, at)
+}
+
+func (r *run) choose(p *pool, req *workload.Request) int {
+	switch r.cfg.Routing {
+	case "least-loaded":
+		i, _ := p.least.min()
+		return p.first + i
+	case "prefix-affinity":
+		key := uint64(0)
+		switch {
+		case req.Session != "":
+			key = kv.NamedStream(req.Session)
+		case req.Prefix != "":
+			key = kv.NamedStream(req.Prefix)
+		default:
+			i, _ := p.least.min()
+			return p.first + i
+		}
+		bound := int(math.Ceil(1.25 * float64(p.total+1) / float64(p.n)))
+		for k := range p.n {
+			if i := int((key + uint64(k)) % uint64(p.n)); p.load[i] < bound {
+				return p.first + i
+			}
+		}
+	}
+	i := p.next
+	p.next = (p.next + 1) % p.n
+	return p.first + i
+}
+
+func newPool(first, n int) pool {
+	p := pool{first: first, n: n, load: make([]int, n)}
+	p.least.init(n, 0)
+	return p
+}
+
+func (p *pool) change(i, by int) {
+	p.load[i-p.first] += by
+	p.total += by
+	p.least.set(i-p.first, int64(p.load[i-p.first]))
+}
