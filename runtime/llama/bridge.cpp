@@ -5,10 +5,12 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 
 // ---- log ring ----
@@ -79,6 +81,28 @@ void log_exception(const char * what, const char * text) {
     log_append(GGML_LOG_LEVEL_ERROR, s.c_str());
 }
 
+// While above 0, a failed assertion of llama.cpp on this thread becomes an exception.
+thread_local int assertions_throw = 0;
+
+// Called by a failed assertion, instead of ggml's own report (which starts a debugger, where one is installed). When it
+// returns the process ends.
+void on_assertion(const char * message) {
+    if (assertions_throw > 0) {
+        throw std::runtime_error(message); // through one frame of C, which has unwind tables
+    }
+    std::fprintf(stderr, "llama.cpp: %s\n", message);
+}
+
+// Runs f with failed assertions as exceptions. Only for what may be given up half done: what f was building leaks.
+template <typename F>
+auto asserting(F f) -> decltype(f()) {
+    struct scope {
+        scope() { assertions_throw++; }
+        ~scope() { assertions_throw--; }
+    } s;
+    return f();
+}
+
 // Runs f; where it throws, the text goes to the log ring and the result is otherwise.
 template <typename R, typename F>
 R guarded(const char * what, R otherwise, F f) {
@@ -96,7 +120,10 @@ R guarded(const char * what, R otherwise, F f) {
 
 extern "C" {
 
-void uma_log_install(void) { llama_log_set(log_callback, nullptr); }
+void uma_install(void) {
+    llama_log_set(log_callback, nullptr);
+    ggml_set_abort_callback(on_assertion);
+}
 
 void uma_log_level(int32_t min_level) { log_min.store(min_level, std::memory_order_relaxed); }
 
@@ -154,7 +181,7 @@ struct llama_model * uma_model_load(const char * path, int32_t gpu_layers, bool 
         } else {
             p.progress_callback = [](float, void *) { return true; }; // the default one prints dots
         }
-        return llama_model_load_from_file(path, p);
+        return asserting([&] { return llama_model_load_from_file(path, p); });
     });
 }
 
@@ -177,7 +204,7 @@ struct llama_context * uma_context_new(struct llama_model * model, const uma_con
         p.no_perf         = true;
         p.abort_callback  = on_abort;
         p.abort_callback_data = (void *) o->abort;
-        return llama_init_from_model(model, p);
+        return asserting([&] { return llama_init_from_model(model, p); });
     });
 }
 
@@ -198,6 +225,10 @@ int32_t uma_decode(struct llama_context * ctx, struct llama_batch * b, int32_t n
         }
         return r;
     });
+}
+
+size_t uma_restore(struct llama_context * ctx, const uint8_t * src, size_t n, llama_seq_id seq) {
+    return guarded("restore", (size_t) 0, [&] { return asserting([&] { return llama_state_seq_set_data(ctx, src, n, seq); }); });
 }
 
 // ---- vocabulary ----

@@ -17,8 +17,9 @@ extern "C" {
 // What a bridge function returns where llama.cpp threw; the exception's text is in the log ring, at error level.
 #define UMA_THREW INT32_MIN
 
-// Routes the log of llama.cpp and ggml into the ring. Lines below min_level (a ggml_log_level) are dropped unread.
-void uma_log_install(void);
+// Routes the log of llama.cpp and ggml into the ring, and its failed assertions to where they can be survived.
+void uma_install(void);
+// Lines below min_level (a ggml_log_level) are dropped unread.
 void uma_log_level(int32_t min_level);
 // Takes the oldest line: its length in bytes, cut to cap; -1 when there is none.
 int32_t uma_log_next(char * dst, int32_t cap, int32_t * level);
@@ -56,6 +57,9 @@ int32_t uma_tokenize(const struct llama_vocab * v, const char * text, int32_t le
 int64_t uma_vocab_strings(const struct llama_vocab * v, bool text, char * dst, int64_t cap, uint32_t * end);
 // flags[t]: 1 = control, 2 = ends a generation.
 void uma_vocab_flags(const struct llama_vocab * v, uint8_t * flags);
+
+// llama_state_seq_set_data, 0 also where a malformed snapshot fails an assertion.
+size_t uma_restore(struct llama_context * ctx, const uint8_t * src, size_t n, llama_seq_id seq);
 
 typedef struct {
     int32_t token;

@@ -3,9 +3,20 @@
 package llama
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/enginetest"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
@@ -34,5 +45,268 @@ func TestContract(t *testing.T) {
 				return e
 			})
 		})
+	}
+}
+
+func mustOpen(t testing.TB, o runtime.Options) runtime.Engine {
+	t.Helper()
+	e, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+// TestKVBytesPerToken holds what warmUp measures against the metadata's arithmetic.
+func TestKVBytesPerToken(t *testing.T) {
+	for _, cfg := range []ggufgen.Config{ggufgen.Tiny(), ggufgen.TinySWA()} {
+		path := model(t, cfg)
+		info, err := gguf.Inspect(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range []string{"f16", "f32", "q8_0", "q4_0"} {
+			for _, v := range []string{"f16", "q8_0"} {
+				e := mustOpen(t, runtime.Options{ModelPath: path, ContextTokens: 256, KVTypeK: k, KVTypeV: v})
+				want, err := info.KVBytesPerToken(k, v)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if m := e.Model(); int64(m.KVBytesPerToken) != want || m.KVTypeK != k || m.KVTypeV != v {
+					t.Errorf("%s: a token takes %d bytes as %s/%s, want %d as %s/%s", cfg.Name, m.KVBytesPerToken, m.KVTypeK, m.KVTypeV, want, k, v)
+				}
+			}
+		}
+	}
+}
+
+func TestModelInfo(t *testing.T) {
+	cfg := ggufgen.Tiny()
+	path := model(t, cfg)
+	m := mustOpen(t, runtime.Options{ModelPath: path, ContextTokens: 300, Threads: 1, ThreadsBatch: 2, Sequences: 3})
+	want := runtime.ModelInfo{
+		Path: path, Name: cfg.Name, Architecture: "llama", Description: m.Model().Description, Parameters: cfg.Parameters(),
+		Bytes: m.Model().Bytes, TrainContext: cfg.Context, Layers: cfg.Layers, Embedding: cfg.Embedding, Heads: cfg.Heads,
+		KVHeads: cfg.KVHeads, VocabSize: cfg.VocabSize, KVTypeK: "f16", KVTypeV: "f16", KVBytesPerToken: 256,
+	}
+	if m.Model() != want {
+		t.Errorf("model info\n%+v, want\n%+v", m.Model(), want)
+	}
+	c := m.Capabilities()
+	if c.ContextTokens != 512 || c.Threads != 1 || c.Device != runtime.DeviceCPU || !c.CanAbort || !c.CanRemoveRange || !c.CanShift {
+		t.Errorf("capabilities %+v (a context is a multiple of 256)", c)
+	}
+	if m.Vocab().ChatTemplate() != cfg.Template {
+		t.Errorf("chat template %q", m.Vocab().ChatTemplate())
+	}
+	swa := mustOpen(t, runtime.Options{ModelPath: model(t, ggufgen.TinySWA()), ContextTokens: 256, Sequences: 2})
+	if swa.Model().SlidingWindow != 32 || swa.Capabilities().CanRemoveRange {
+		t.Errorf("a sliding-window model: window %d, %+v", swa.Model().SlidingWindow, swa.Capabilities())
+	}
+}
+
+// TestEngineBuild: the build string is part of a snapshot's fingerprint and must move with go.mod.
+func TestEngineBuild(t *testing.T) {
+	mod, err := os.ReadFile(filepath.Join("..", "..", "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, version, ok := strings.Cut(string(mod), "github.com/ollama/ollama ")
+	version, _, _ = strings.Cut(version, "\n")
+	version, _, _ = strings.Cut(version, " ")
+	if build := engineBuild(); !ok || !strings.Contains(build, "ollama "+version+")") && !strings.Contains(build, "system") {
+		t.Errorf("the engine calls itself %q, go.mod names %q", build, version)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	path := model(t, ggufgen.Tiny())
+	var seen []float32
+	mustOpen(t, runtime.Options{ModelPath: path, ContextTokens: 256, Progress: func(f float32) bool { seen = append(seen, f); return true }})
+	if len(seen) < 2 || !slices.IsSorted(seen) || seen[len(seen)-1] != 1 {
+		t.Errorf("progress was %v, want it to rise to 1", seen)
+	}
+	if _, err := Open(runtime.Options{ModelPath: path, Progress: func(float32) bool { return false }}); !errors.Is(err, ErrStopped) {
+		t.Errorf("a stopped load returned %v", err)
+	}
+}
+
+// records is a slog.Handler that keeps lines.
+type records struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (*records) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelDebug }
+func (r *records) WithAttrs([]slog.Attr) slog.Handler         { return r }
+func (r *records) WithGroup(string) slog.Handler              { return r }
+func (r *records) Handle(_ context.Context, rec slog.Record) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines = append(r.lines, rec.Level.String()+" "+rec.Message)
+	return nil
+}
+
+func TestLog(t *testing.T) {
+	var got records
+	SetLogger(slog.New(&got))
+	defer SetLogger(nil)
+	e := mustOpen(t, runtime.Options{ModelPath: model(t, ggufgen.Tiny()), ContextTokens: 256})
+	all := strings.Join(got.lines, "\n")
+	for _, want := range []string{"DEBUG llama_model_loader: loaded meta data", "DEBUG llama_context: n_ctx         = 256", "INFO llama_context: n_ctx_seq (256) < n_ctx_train"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("no line %q among the %d of a load", want, len(got.lines))
+		}
+	}
+	for _, l := range got.lines {
+		if strings.HasSuffix(l, " ") || strings.Contains(l, "\n") {
+			t.Errorf("line %q is not one line", l)
+		}
+	}
+	got.lines = nil
+	e.Batch().Reset()
+	for i := range 256 {
+		e.Batch().Add(5, int32(i), 0, false)
+	}
+	if err := e.Decode(); err != nil {
+		t.Fatal(err)
+	}
+	e.Batch().Reset()
+	e.Batch().Add(5, 256, 0, false)
+	if err := e.Decode(); !errors.Is(err, runtime.ErrKVFull) {
+		t.Fatal(err)
+	}
+	for _, l := range got.lines {
+		if !strings.HasPrefix(l, "DEBUG ") {
+			t.Errorf("a full pool, which callers live with, logs %q", l)
+		}
+	}
+}
+
+// TestGreedyRepeats: the reference loop says the same twice, and on another engine over the same file.
+func TestGreedyRepeats(t *testing.T) {
+	path := model(t, ggufgen.Tiny())
+	var want []runtime.Token
+	for range 2 {
+		e := mustOpen(t, runtime.Options{ModelPath: path, ContextTokens: 512})
+		prompt, err := e.Vocab().Tokenize(nil, "<|im_start|>user\nSay something.<|im_end|>\n<|im_start|>assistant\n", true, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			got, err := enginetest.Greedy(e, prompt, 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want == nil {
+				want = got
+			}
+			if !slices.Equal(got, want) {
+				t.Fatalf("greedy output\n%v and\n%v", got, want)
+			}
+		}
+	}
+	if len(slices.Compact(slices.Sorted(slices.Values(want)))) < 5 {
+		t.Errorf("the output says next to nothing: %v", want)
+	}
+}
+
+func TestTokenizeHostile(t *testing.T) {
+	v := mustOpen(t, runtime.Options{ModelPath: model(t, ggufgen.Tiny()), ContextTokens: 256}).Vocab()
+	for name, text := range map[string]string{
+		"a megabyte of one letter": strings.Repeat("a", 1<<20), "a megabyte of zeros": strings.Repeat("\x00", 1<<20),
+		"a megabyte of blanks": strings.Repeat(" ", 1<<20), "markers": strings.Repeat("<|im_start|>", 1<<14),
+		"half markers": strings.Repeat("<|im_", 1<<16), "invalid bytes": strings.Repeat("\xff\xfe", 1<<18),
+	} {
+		if tokens, err := v.Tokenize(nil, text, true, true); err != nil || len(tokens) == 0 {
+			t.Errorf("%s: %d tokens, %v", name, len(tokens), err)
+		}
+	}
+	if _, err := v.Tokenize(nil, strings.Repeat("x", maxText+1), false, false); err == nil || !strings.Contains(err.Error(), "limit") {
+		t.Errorf("a text beyond the limit: %v", err)
+	}
+}
+
+func TestTokenizeAfterClose(t *testing.T) {
+	e, err := Open(runtime.Options{ModelPath: model(t, ggufgen.Tiny()), ContextTokens: 256})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := e.Vocab()
+	e.Close()
+	if _, err := v.Tokenize(nil, "x", false, false); err == nil {
+		t.Error("tokenize worked after Close")
+	}
+	if v.Text(v.EOS()) == "" || v.IsEOG(v.EOS()) == false {
+		t.Error("the tables are gone after Close")
+	}
+}
+
+// argmaxGo is what ArgMax must equal.
+func argmaxGo(x []float32) (int32, float32) {
+	at, best := int32(-1), float32(math.Inf(-1))
+	for i, v := range x {
+		if v > best {
+			at, best = int32(i), v
+		}
+	}
+	return at, best
+}
+
+func TestArgMax(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	special := []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 0, float32(math.Copysign(0, -1)), math.MaxFloat32}
+	for n := range 300 {
+		x := make([]float32, n)
+		for round := range 20 {
+			for i := range x {
+				x[i] = float32(r.IntN(9)) - 4 // many ties
+				if round%4 == 1 && r.IntN(8) == 0 {
+					x[i] = special[r.IntN(len(special))]
+				}
+				if round%4 == 2 {
+					x[i] = float32(math.NaN())
+				}
+				if round%4 == 3 {
+					x[i] = float32(math.Inf(-1))
+				}
+			}
+			tok, v := ArgMax(x)
+			if wt, wv := argmaxGo(x); tok != wt || v != wv {
+				t.Fatalf("argmax of %v is %d (%v), want %d (%v)", x, tok, v, wt, wv)
+			}
+		}
+	}
+}
+
+func BenchmarkArgMax(b *testing.B) {
+	for _, n := range []int{49_152, 152_064} {
+		x := make([]float32, n)
+		r := rand.New(rand.NewPCG(1, 2))
+		for i := range x {
+			x[i] = float32(r.NormFloat64())
+		}
+		b.Run(fmt.Sprintf("c/%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				ArgMax(x)
+			}
+		})
+		b.Run(fmt.Sprintf("go/%d", n), func(b *testing.B) {
+			for b.Loop() {
+				argmaxGo(x)
+			}
+		})
+	}
+}
+
+func TestErrorText(t *testing.T) {
+	got := errorText([]string{
+		"llama_model_load: error loading model: tensor 'x' is missing", "llama_model_load_from_file_impl: failed to load model",
+		"decode: tensor 'x' is missing", "plain words: kept",
+	})
+	if want := "tensor 'x' is missing; plain words: kept"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 func init() {
 	// After the imported engine's own init, which routes ggml's log to its own place.
-	C.uma_log_install()
+	C.uma_install()
 	C.uma_log_level(ggmlWarn)
 }
 

@@ -159,7 +159,7 @@ func (e *engine) Restore(src []byte, s, scratch runtime.Seq) error {
 		}
 		into = scratch
 	}
-	n := C.llama_state_seq_set_data(e.ctx, (*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src)), C.llama_seq_id(into))
+	n := C.uma_restore(e.ctx, (*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src)), C.llama_seq_id(into))
 	if n == 0 {
 		C.llama_memory_seq_rm(e.mem, C.llama_seq_id(into), -1, -1) // it may have got half way
 		why := drainLogs(slog.LevelDebug)
