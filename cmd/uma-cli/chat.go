@@ -3,8 +3,10 @@ package main
 import (
 	"os"
 	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/uma-serve/uma-serve/internal/chat"
 	"github.com/uma-serve/uma-serve/internal/ui"
@@ -35,11 +37,31 @@ Lines are kept in $XDG_STATE_HOME/uma-serve/history (UMA_NOHISTORY=1: nowhere).`
 			interrupts := make(chan os.Signal, 1)
 			signal.Notify(interrupts, os.Interrupt)
 			defer signal.Stop(interrupts)
-			return chat.New(chat.Config{Dial: dial, In: in, Out: out, Interrupts: interrupts, Settings: settings}).Run(cmd.Context())
+			restoreOnEnd()
+			return chat.New(chat.Config{
+				Dial: dial, In: in, Out: out, Interrupts: interrupts, Settings: settings,
+				Quiet: func() func() { return ui.Quiet(os.Stdin) },
+			}).Run(cmd.Context())
 		},
 	}
 	addSampling(cmd.Flags(), &settings)
 	cmd.Flags().BoolVar(&settings.HideThinking, "hide-thinking", false, "show a counter instead of the model's thinking")
 	cmd.Flags().SortFlags = false
 	return cmd
+}
+
+// restoreOnEnd puts the terminal back when somebody else ends the process: a shell whose terminal was left in raw
+// mode seems dead.
+func restoreOnEnd() {
+	state, err := term.GetState(int(os.Stdin.Fd()))
+	if err != nil {
+		return
+	}
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		s := (<-ended).(syscall.Signal)
+		term.Restore(int(os.Stdin.Fd()), state)
+		os.Exit(128 + int(s))
+	}()
 }

@@ -51,7 +51,8 @@ Without a command uma-cli opens a chat on a terminal, and answers what it is giv
 			return run.RunE(run, nil)
 		},
 		SilenceErrors: true, SilenceUsage: true, DisableAutoGenTag: true,
-		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		CompletionOptions:          cobra.CompletionOptions{DisableDefaultCmd: true},
+		SuggestionsMinimumDistance: 2,
 	}
 	root.PersistentFlags().StringVar(&address, "socket", "",
 		"Unix socket `PATH` of the daemon (default: $UMA_HOST, $UMA_SOCKET, then the daemon's own default)")

@@ -172,11 +172,11 @@ func (o *Options) prompt() (string, error) {
 	}
 	if o.Stdin != nil {
 		text, err := io.ReadAll(io.LimitReader(o.Stdin, maxInput+1))
-		if err == nil {
-			err = add("standard input", text)
-		}
 		if err != nil {
 			return "", fmt.Errorf("read standard input: %w", err)
+		}
+		if err := add("standard input", text); err != nil {
+			return "", err
 		}
 	}
 	if len(parts) == 0 {

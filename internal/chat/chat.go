@@ -30,6 +30,7 @@ type Config struct {
 	Out        *ui.Terminal
 	Interrupts <-chan os.Signal // SIGINT while an answer runs
 	Settings   Settings
+	Quiet      func() (restore func()) // called around an answer (ui.Quiet); nil = nothing to do
 }
 
 // Chat is one conversation. Run it once.
@@ -174,7 +175,18 @@ func (c *Chat) ask(ctx context.Context, text string) error {
 	req.Messages, req.Progress = messages, true
 	out := c.cfg.Out
 	r := &Renderer{Out: out, Aside: out, ShowThinking: !c.settings.HideThinking}
+	restore := func() {}
+	if c.cfg.Quiet != nil {
+		restore = c.cfg.Quiet()
+	}
 	err := Stream(ctx, c.client, &req, c.cfg.Interrupts, r.Event)
+	if errors.Is(err, client.ErrClosed) && r.Empty() {
+		// The daemon was started anew since the last message; nothing of this one was answered.
+		if err = c.connect(ctx); err == nil {
+			err = Stream(ctx, c.client, &req, c.cfg.Interrupts, r.Event)
+		}
+	}
+	restore()
 	interrupted := errors.Is(err, ErrInterrupt)
 	if closeErr := r.Close(); err == nil {
 		err = closeErr

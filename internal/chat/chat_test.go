@@ -101,6 +101,10 @@ func (m *model) answer(c *clienttest.Conn, r *clienttest.Request) {
 		c.Token(r.ID, "half an ans", wire.Output)
 		c.Close()
 		return
+	case last == "leave":
+		c.EOS(eos)
+		c.Close()
+		return
 	case last == "attack":
 		c.Token(r.ID, "\x1b]0;owned\x07\x1b[2J\u202e", wire.Output)
 	default:
@@ -216,6 +220,14 @@ func TestReconnect(t *testing.T) {
 	// The half answer is kept, as after a cancel.
 	if len(final) != 5 || final[3].Content != "half an ans" || final[4].Content != "two" {
 		t.Errorf("sent %+v", final)
+	}
+}
+
+// TestDaemonRestarted: a daemon that was started anew between two messages is not noticed.
+func TestDaemonRestarted(t *testing.T) {
+	screen, m := converse(t, []string{"one", "leave", "two"}, nil, false, false)
+	if strings.Contains(screen, "error") || !strings.Contains(screen, "You said: two") || len(m.asked) != 3 {
+		t.Errorf("asked %d times, the screen shows\n%s", len(m.asked), screen)
 	}
 }
 

@@ -28,6 +28,9 @@ type editor struct {
 func NewEditor(h *History, complete func(line string) []string) LineReader {
 	e := &editor{shell: readline.NewShell()}
 	e.shell.Config.Set("enable-bracketed-paste", true)
+	// The library would ask the terminal for the cursor's position at every prompt and drop the keys that arrive in
+	// one read with the answer; a terminal that does not answer would hang it. Prompts here begin a line.
+	e.shell.Config.Set("cursor-position-probe", false)
 	e.shell.Prompt.Primary(func() string { return e.prompt })
 	e.shell.History.Delete()
 	e.shell.History.Add("chat", h)

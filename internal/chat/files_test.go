@@ -187,12 +187,12 @@ func TestHistoryPath(t *testing.T) {
 
 func TestUnquote(t *testing.T) {
 	for in, want := range map[string]string{
-		"plain":                     "plain",
-		`"""one line"""`:            "one line",
+		"plain":                      "plain",
+		`"""one line"""`:             "one line",
 		"\"\"\"\ntwo\nlines\n\"\"\"": "two\nlines",
-		"\"\"\"a\"\"\" then b":      "a\nthen b",
-		`say """this"""`:            `say """this"""`,
-		`"""never closed`:           "never closed",
+		"\"\"\"a\"\"\" then b":       "a\nthen b",
+		`say """this"""`:             `say """this"""`,
+		`"""never closed`:            "never closed",
 	} {
 		if got := unquote(in); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)

@@ -70,7 +70,7 @@ func (r *Renderer) thinking(text string) error {
 func (r *Renderer) output(text string) error {
 	r.Text.WriteString(text)
 	if !r.outputShown {
-		if r.Think.Len() > 0 || r.thinkTokens > 0 {
+		if r.Out.IsTTY() || r.Think.Len() > 0 || r.thinkTokens > 0 {
 			text = strings.TrimLeft(text, "\r\n")
 		}
 		if text == "" {
@@ -88,6 +88,11 @@ func (r *Renderer) output(text string) error {
 		}
 	}
 	return r.Out.Text(text)
+}
+
+// Empty reports whether nothing of an answer came yet.
+func (r *Renderer) Empty() bool {
+	return r.End == nil && r.thinkTokens == 0 && r.Think.Len() == 0 && r.Text.Len() == 0
 }
 
 // Close takes the status line away and ends the line of the answer.

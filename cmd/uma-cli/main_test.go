@@ -1,0 +1,340 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/uma-serve/uma-serve/internal/client/clienttest"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the help texts into testdata/help; read the diff before you keep it")
+
+// TestMain lets the test binary be uma-cli itself: the tests then see exit statuses and signals of a real process.
+func TestMain(m *testing.M) {
+	if os.Getenv("UMA_CLI_TEST_MAIN") != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// program is uma-cli with args, as a process of its own, that talks to socket.
+func program(t *testing.T, socket string, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, args...)
+	cmd.Env = []string{"UMA_CLI_TEST_MAIN=1", "UMA_SOCKET=" + socket, "HOME=" + t.TempDir(), "TERM=xterm", "GOCOVERDIR=" + t.TempDir()}
+	return cmd
+}
+
+// answers is a daemon for the tests of run.
+func answers(c *clienttest.Conn, r *clienttest.Request) {
+	text := r.Prompt
+	for _, m := range r.Messages {
+		text += m.Role + ":" + strings.ReplaceAll(m.Content, "\n", "⏎") + ";"
+	}
+	eos := wire.EOS{ID: r.ID, Reason: wire.Stop, Streamed: r.Stream, Usage: wire.Usage{PromptTokens: 9, CompletionTokens: 4},
+		Timings: wire.Timings{TTFT: 5 * time.Millisecond, Decode: 3 * time.Millisecond}}
+	switch {
+	case strings.Contains(text, "refuse"):
+		c.Error(wire.Error{ID: r.ID, Code: wire.ContextLength, Message: "context_length_exceeded: n_prompt 9, n_ctx 8", NPrompt: 9, NCtx: 8})
+		return
+	case strings.Contains(text, "wait for cancel"):
+		c.Token(r.ID, "started", wire.Output)
+		<-r.Cancelled
+		eos.Reason = wire.Cancelled
+	case strings.Contains(text, "flood"):
+		for range 100_000 {
+			select {
+			case <-r.Cancelled:
+				return
+			default:
+				c.Token(r.ID, "all work and no play\n", wire.Output)
+			}
+		}
+	case strings.Contains(text, "think"):
+		c.Token(r.ID, "hm", wire.Thinking)
+		c.Token(r.ID, "\n\nanswer", wire.Output)
+	case strings.Contains(text, "shut down"):
+		eos.Reason = wire.Shutdown
+	case !r.Stream:
+		eos.Text = []byte(text)
+	default:
+		c.Token(r.ID, text, wire.Output)
+	}
+	c.EOS(eos)
+}
+
+func TestProgram(t *testing.T) {
+	server := (&clienttest.Server{Answer: answers}).Start(t)
+	file := filepath.Join(t.TempDir(), "part.txt")
+	if err := os.WriteFile(file, []byte("from a file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const none = "/nonexistent/uma.sock"
+	for name, c := range map[string]struct {
+		args           string // separated by "|"
+		stdin          string
+		socket         string // "" = the server's
+		code           int
+		stdout, stderr string // must be contained; a stdout that ends in "$" must be all of it
+	}{
+		"words":              {"run|why|not", "", "", 0, "user:why not;\n$", ""},
+		"pipe":               {"run", "hi\n", "", 0, "user:hi;\n$", ""},
+		"no verb, pipe":      {"", "hi\n", "", 0, "user:hi;\n$", ""},
+		"words and pipe":     {"run|summarise", "text\n", "", 0, "user:summarise⏎⏎text;\n$", ""},
+		"file and pipe":      {"run|x|--file|" + file, "text\n", "", 0, "user:x⏎⏎from a file⏎⏎text;\n$", ""},
+		"system":             {"run|x|--system|be kind", "", "", 0, "system:be kind;user:x;\n$", ""},
+		"raw":                {"run|--raw|Once", "", "", 0, "Once\n$", ""},
+		"not streamed":       {"run|--no-stream|x", "", "", 0, "user:x;\n$", ""},
+		"thinking left out":  {"run|think", "", "", 0, "answer\n$", ""},
+		"thinking shown":     {"run|think|--show-thinking", "", "", 0, "answer\n$", "hm"},
+		"json":               {"run|--json|x", "", "", 0, `{"event":"token","id":"r1","text":"user:x;"`, ""},
+		"json refused":       {"run|--json|refuse", "", "", 1, `{"event":"error","id":"r1","code":"E_CONTEXT_LENGTH_EXCEEDED"`, "E_CONTEXT"},
+		"verbose":            {"run|-v|x", "", "", 0, "user:x;\n$", "4 tokens · 1000 tokens/s · first after 5.00 ms"},
+		"refused":            {"run|refuse", "", "", 1, "$", "larger --ctx-size"},
+		"shut down":          {"run|shut down", "", "", 1, "$", "shut down before the answer"},
+		"timeout":            {"run|--timeout|50ms|wait for cancel", "", "", 1, "started", "(--timeout)"},
+		"no prompt":          {"run", "", "", 2, "$", "there is no prompt"},
+		"only blanks":        {"run| ", " \n\n", "", 2, "$", "there is no prompt"},
+		"not text":           {"run", "a\x00b", "", 2, "$", "standard input is not text"},
+		"not UTF-8":          {"run", "a\xffb", "", 2, "$", "not valid UTF-8"},
+		"no such file":       {"run|--file|/nonexistent", "", "", 2, "$", "no such file"},
+		"logprobs need json": {"run|--logprobs|3|x", "", "", 2, "$", "--logprobs needs --json"},
+		"raw with system":    {"run|--raw|--system|s|x", "", "", 2, "$", "--system needs the chat template"},
+		"show and hide":      {"run|--show-thinking|--hide-thinking|x", "", "", 2, "$", "contradict"},
+		"bad number":         {"run|--top-p|2|x", "", "", 2, "$", "top_p is 2; it must be a number of 0…1"},
+		"not a number":       {"run|--temp|NaN|x", "", "", 2, "$", "temperature is NaN"},
+		"bad priority":       {"run|--priority|low|x", "", "", 2, "$", "interactive or background"},
+		"unknown flag":       {"run|--frobnicate", "", "", 2, "$", "--frobnicate"},
+		"unknown command":    {"helth", "", "", 2, "$", "did you mean health?"},
+		"a prompt as command": {"why is it", "", "", 2, "$",
+			`uma-cli run "why is it"`},
+		"no daemon":         {"run|x", "", none, 3, "$", "uma-serve -m model.gguf"},
+		"health":            {"health", "", "", 0, "ok · up 1 m 01 s · 0 requests · last step 12.0 ms ago\n$", ""},
+		"health json":       {"health|--json", "", "", 0, clienttest.HealthOK + "\n$", ""},
+		"health, no daemon": {"health", "", none, 3, "$", "no uma-serve daemon"},
+		"info":              {"info", "", "", 0, "context     4,096 tokens (trained on 2,048)", ""},
+		"info json":         {"info|--json", "", "", 0, clienttest.InfoTiny + "\n$", ""},
+		"info argument":     {"info|x", "", "", 2, "$", `takes no argument "x"`},
+		"metrics":           {"metrics", "", "", 0, "requests  0 running, 0 queued", ""},
+		"metrics json":      {"metrics|--json", "", "", 0, "{}\n$", ""},
+		"metrics flags":     {"metrics|--json|--prometheus", "", "", 2, "$", "--prometheus goes with neither"},
+		"metrics interval":  {"metrics|--interval|2s", "", "", 2, "$", "--interval needs --watch"},
+		"metrics too fast":  {"metrics|--watch|--interval|1ms", "", "", 2, "$", "100ms or more"},
+		"metrics no daemon": {"metrics|--prometheus", "", none, 3, "$", "uma-serve -m model.gguf"},
+		"version":           {"version", "", "", 0, "engine      fake\n", ""},
+		"version, alone":    {"version", "", none, 0, "daemon      none answers\n", ""},
+		"version json":      {"version|--json", "", none, 0, `"daemon":null}`, ""},
+		"model":             {"model|inspect|/nonexistent.gguf", "", "", 1, "$", "no such file"},
+		"model, not one":    {"model|inspect|" + file, "", "", 1, "$", "GGUF"},
+		"model, no file":    {"model|inspect", "", "", 2, "$", "name one file"},
+		"model, verb":       {"model|frobnicate", "", "", 2, "$", "model inspect FILE.gguf"},
+		"completion bash":   {"completion|bash", "", "", 0, "__start_uma-cli", ""},
+		"completion zsh":    {"completion|zsh", "", "", 0, "#compdef uma-cli", ""},
+		"completion fish":   {"completion|fish", "", "", 0, "complete -c uma-cli", ""},
+		"completion other":  {"completion|csh", "", "", 2, "$", "bash, zsh or fish"},
+		"help":              {"help|run", "", "", 0, "Ask once and print the answer", ""},
+		"help on nothing":   {"help|nothing", "", "", 2, "$", "there is no command"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var args []string
+			if c.args != "" {
+				args = strings.Split(c.args, "|")
+			}
+			socket := server.Path
+			if c.socket != "" {
+				socket = c.socket
+			}
+			cmd := program(t, socket, args...)
+			var stdout, stderr bytes.Buffer
+			cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(c.stdin), &stdout, &stderr
+			err := cmd.Run()
+			if code := cmd.ProcessState.ExitCode(); code != c.code {
+				t.Errorf("exit status %d, want %d (%v)", code, c.code, err)
+			}
+			if want, all := strings.CutSuffix(c.stdout, "$"); all && stdout.String() != want || !strings.Contains(stdout.String(), want) {
+				t.Errorf("stdout %q, want %q", stdout.String(), c.stdout)
+			}
+			if !strings.Contains(stderr.String(), c.stderr) || c.code == 0 && c.stderr == "" && stderr.Len() > 0 {
+				t.Errorf("stderr %q, want %q", stderr.String(), c.stderr)
+			}
+			if both := stdout.String() + stderr.String(); strings.ContainsAny(both, "\x1b\r\b") && !strings.HasPrefix(c.args, "completion") {
+				t.Errorf("control characters off a terminal: %q", both)
+			}
+		})
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	env := func(m map[string]string) func(string) string { return func(k string) string { return m[k] } }
+	for _, c := range []struct {
+		flag string
+		env  map[string]string
+		want string
+		bad  bool
+	}{
+		{"/a", map[string]string{"UMA_HOST": "unix:///b", "UMA_SOCKET": "/c"}, "/a", false},
+		{"unix:///a", nil, "/a", false},
+		{"", map[string]string{"UMA_HOST": "unix:///b", "UMA_SOCKET": "/c"}, "/b", false},
+		{"", map[string]string{"UMA_SOCKET": "/c"}, "/c", false},
+		{"", map[string]string{"UMA_HOST": "tcp://localhost:80"}, "", true},
+		{"", map[string]string{"UMA_HOST": "unix://relative"}, "", true},
+		{"", map[string]string{"UMA_HOST": "/b"}, "", true},
+	} {
+		got, err := socketPath(c.flag, env(c.env))
+		if got != c.want || (err != nil) != c.bad {
+			t.Errorf("%q %v: %q, %v", c.flag, c.env, got, err)
+		}
+	}
+	if path, err := socketPath("", env(nil)); err != nil || !filepath.IsAbs(path) {
+		t.Errorf("default: %q, %v", path, err)
+	}
+}
+
+func TestNormalizeArgs(t *testing.T) {
+	got := strings.Join(normalizeArgs([]string{"model", "inspect", "-ctk", "q8_0", "-ctv=q4_0", "-sys", "x", "--", "-ctk"}), " ")
+	if want := "model inspect --cache-type-k q8_0 --cache-type-v=q4_0 --system x -- -ctk"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestFlagNames: the names that users of other programs type reach the same flag.
+func TestFlagNames(t *testing.T) {
+	root := newRoot()
+	run, _, err := root.Find([]string{"run"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run.ParseFlags([]string{"--temperature", "0.5", "--max-tokens", "7", "--top_k=3", "-s", "9", "--system-prompt", "s", "--stop", "a", "--stop", "b"}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"temp": "0.5", "predict": "7", "top-k": "3", "seed": "9", "system": "s", "stop": "[a,b]"} {
+		if got := run.Flags().Lookup(name).Value.String(); got != want {
+			t.Errorf("--%s is %s, want %s", name, got, want)
+		}
+	}
+	if err := run.ParseFlags([]string{"--seed", "-1"}); err != nil || run.Flags().Lookup("seed").Value.String() != "-1" {
+		t.Errorf("--seed -1: %v", err)
+	}
+}
+
+// TestHelp holds every help text against testdata/help.
+func TestHelp(t *testing.T) {
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+		var b bytes.Buffer
+		cmd.SetOut(&b)
+		if err := cmd.Help(); err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Join("testdata", "help", strings.ReplaceAll(cmd.CommandPath(), " ", "-")+".txt")
+		if *rewrite {
+			if err := os.WriteFile(name, b.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+		want, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(want, b.Bytes()) {
+			t.Errorf("%s: the help is\n%s", name, b.Bytes())
+		}
+	}
+	walk(newRoot())
+}
+
+// TestInterrupt: Ctrl-C during a question cancels it on the daemon, keeps what was printed, and exits with 130.
+func TestInterrupt(t *testing.T) {
+	server := (&clienttest.Server{Answer: answers}).Start(t)
+	cmd := program(t, server.Path, "run", "wait for cancel")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(out, make([]byte, len("started"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	rest, _ := io.ReadAll(out)
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 130 || string(rest) != "\n" {
+		t.Errorf("exit status %d, rest %q", code, rest)
+	}
+}
+
+// TestBrokenPipe: a reader that has seen enough ends the program without a word.
+func TestBrokenPipe(t *testing.T) {
+	server := (&clienttest.Server{Answer: answers}).Start(t)
+	cmd := program(t, server.Path, "run", "flood")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(out, make([]byte, 100)); err != nil {
+		t.Fatal(err)
+	}
+	out.Close()
+	err = cmd.Wait()
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGPIPE || stderr.Len() > 0 {
+		t.Errorf("%v, stderr %q", err, stderr.String())
+	}
+}
+
+// TestLoading: a question to a daemon that still loads waits and is then answered; health says what is going on.
+func TestLoading(t *testing.T) {
+	var asked atomic.Int32
+	server := &clienttest.Server{Health: `{"status":"loading","load_progress":0.5}`}
+	server.Answer = func(c *clienttest.Conn, r *clienttest.Request) {
+		if asked.Add(1) == 1 {
+			c.Error(wire.Error{ID: r.ID, Code: wire.ModelUnready, Message: "the model is loading"})
+			server.SetHealth(clienttest.HealthOK)
+			return
+		}
+		answers(c, r)
+	}
+	server.Start(t)
+	for args, want := range map[string]int{"health": 1, "health --live": 0} {
+		cmd := program(t, server.Path, strings.Fields(args)...)
+		out, _ := cmd.Output()
+		if cmd.ProcessState.ExitCode() != want || !strings.Contains(string(out), "loading 50 %") {
+			t.Errorf("%s: exit status %d, %q", args, cmd.ProcessState.ExitCode(), out)
+		}
+	}
+	out, err := program(t, server.Path, "run", "x").Output()
+	if string(out) != "user:x;\n" || err != nil {
+		t.Errorf("%q, %v", out, err)
+	}
+}

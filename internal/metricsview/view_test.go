@@ -1,0 +1,90 @@
+package metricsview
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/metrics"
+)
+
+func parse(t *testing.T, raw []byte, at time.Time) *Snapshot {
+	t.Helper()
+	s, err := Parse(raw, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestNames: every name this package reads is one the daemon has.
+func TestNames(t *testing.T) {
+	s := parse(t, metrics.New(metrics.Build{}).AppendJSON(nil), time.Time{})
+	for _, name := range []string{
+		"running_prefill", "running_decode", "running_paused", "queued_interactive", "queued_background", "prompts_total",
+		"requests_finished_total", "requests_rejected_total", "tokens_generated_total", "prefill_tokens_merged_total",
+		"batch_calls_total", "decode_ms_last", "decode_ms_ewma", "last_batch_size", "avg_budget_used", "avg_budget_target",
+		"kv_cells_total", "kv_cells_live", "weights_bytes", "kv_bytes", "go_heap_bytes", "rss_bytes", "sessions_active",
+		"accepted_total", "rx_bytes_total", "tx_bytes_total", "io_errors_total", "decode_errors_total", "uptime_ms",
+		"ttft_ms", "inter_token_ms", "request_queue_ms", "request_prefill_ms", "decode_ms", "cancel_latency_ms",
+		"batch_size", "response_tokens",
+	} {
+		if _, ok := s.fields[name]; !ok {
+			t.Errorf("the daemon has no metric %q", name)
+		}
+	}
+}
+
+func TestRender(t *testing.T) {
+	m := metrics.New(metrics.Build{Version: "v1"})
+	v := View{Out: ui.New(&bytes.Buffer{}, false, false, nil)}
+	start := time.Unix(1000, 0)
+	first := v.Render(parse(t, m.AppendJSON(nil), start))
+	if strings.Contains(first, "/s)") {
+		t.Errorf("a rate without an earlier snapshot:\n%s", first)
+	}
+	for range 70 {
+		m.TokensGenerated.Inc()
+	}
+	m.Prompts.Inc()
+	for range 9 {
+		m.TTFT.Observe(3 * time.Millisecond)
+	}
+	m.TTFT.Observe(5 * time.Second)
+	second := v.Render(parse(t, m.AppendJSON(nil), start.Add(2*time.Second)))
+	for _, want := range []string{
+		"tokens    70 generated (35.0/s), 0 of prompts",
+		"0 queued, 1 so far (0.50/s)",
+		"first token             10     503 ms    4.00 ms   > 1.02 s     █        ▁",
+		"between tokens           0          –          –          –\n",
+	} {
+		if !strings.Contains(second, want) {
+			t.Errorf("%q is missing in\n%s", want, second)
+		}
+	}
+	// A daemon that was started anew counts from zero: no negative rates.
+	third := v.Render(parse(t, metrics.New(metrics.Build{}).AppendJSON(nil), start.Add(3*time.Second)))
+	if strings.Contains(third, "-") || strings.Contains(third, "generated (") {
+		t.Errorf("after a restart:\n%s", third)
+	}
+	if strings.Count(second, "\n") != strings.Count(third, "\n") {
+		t.Error("the screen changes its height")
+	}
+}
+
+func TestParseHostile(t *testing.T) {
+	for _, raw := range []string{"", "[]", "null x", `"a"`} {
+		if _, err := Parse([]byte(raw), time.Time{}); err == nil {
+			t.Errorf("%q: no error", raw)
+		}
+	}
+	v := View{Out: ui.New(&bytes.Buffer{}, false, false, nil)}
+	for _, raw := range []string{"null", "{}", `{"ttft_ms":7,"kv_cells_total":"x","requests_finished_total":{"\u001b[2J":3}}`,
+		`{"ttft_ms":{"count":5,"buckets":{"x":1,"+Inf":5}}}`} {
+		if screen := v.Render(parse(t, []byte(raw), time.Time{})); strings.Contains(screen, "\x1b") {
+			t.Errorf("%q: an escape in\n%s", raw, screen)
+		}
+	}
+}
