@@ -338,3 +338,29 @@ func TestLoading(t *testing.T) {
 		t.Errorf("%q, %v", out, err)
 	}
 }
+
+// TestWatch: a watch goes on until Ctrl-C, which is its ordinary end.
+func TestWatch(t *testing.T) {
+	server := (&clienttest.Server{Metrics: `{"prompts_total":1}`}).Start(t)
+	for flags, want := range map[string]string{"--json": `{"prompts_total":1}` + "\n", "": "requests  0 running, 0 queued, 1 so far\n"} {
+		cmd := program(t, server.Path, append([]string{"metrics", "--watch", "--interval", "100ms"}, strings.Fields(flags)...)...)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		first := make([]byte, len(want))
+		if _, err := io.ReadFull(out, first); err != nil || string(first) != want {
+			t.Errorf("%q, %v, want %q", first, err, want)
+		}
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, out)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%s: %v", flags, err)
+		}
+	}
+}
