@@ -36,6 +36,23 @@ func (d *Dist) Add(v int64, n int64) {
 	d.addLarge(max(0, v), n)
 }
 
+// addAll counts each value once.
+func (d *Dist) addAll(values []int64) {
+	if d.dense == nil {
+		d.dense = make([]int64, exactDense)
+	}
+	dense := d.dense[:exactDense]
+	for _, v := range values {
+		d.sum += v
+		if uint64(v) < exactDense {
+			dense[v]++
+		} else {
+			d.addLarge(max(0, v), 1)
+		}
+	}
+	d.n += int64(len(values))
+}
+
 func (d *Dist) addLarge(v, n int64) {
 	if d.fold == nil && int64(len(d.large))+n <= exactLimit {
 		for range n {

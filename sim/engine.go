@@ -34,6 +34,7 @@ type Engine struct {
 	busyTill int64 // nominal end of the last step
 	steps    int
 	arrived  int64 // requests whose arrival fired: counted here, not derived (INV-1)
+	ended    int64 // those that ended, likewise
 
 	inside   int        // requests between admission and their end
 	deferred []*request // batch and background requests that wait for an idle server (Config.DeferBatch)
@@ -293,6 +294,7 @@ func (e *Engine) refused(r *request, now int64) { e.end(r, workload.Dropped, now
 // end hands out the result of a request that will not change any more, and takes its struct back.
 func (e *Engine) end(r *request, how workload.Outcome, now int64) {
 	e.inside--
+	e.ended++
 	if r.state != Moved {
 		e.m.observe(r)
 	}

@@ -62,9 +62,7 @@ func (m *Metrics) observe(r *request) {
 	m.Completed++
 	m.TTFTSum += r.ttft
 	m.E2E.Add(r.e2e, 1)
-	for _, gap := range r.itl {
-		m.ITL.Add(gap, 1)
-	}
+	m.ITL.addAll(r.itl)
 	out := r.outputTokens()
 	m.OutputTokens += out
 	if r.spec.Class != "" {
@@ -153,14 +151,18 @@ func (e *Engine) result(r *request) Result {
 		ITLs: len(r.itl), FirstStep: r.firstStep, LastStep: r.lastStep, Capped: r.capped,
 		Spec: r.spec, ITLSum: r.itlSum,
 	}
+	v := &struct {
+		ttft, delay, e2e, left int64
+		itl                    float64
+	}{r.ttft, r.delay, r.e2e, r.left, r.itlMean()}
 	if r.hasTTFT {
-		out.TTFTUs = new(r.ttft)
+		out.TTFTUs = &v.ttft
 	}
 	if r.admitted {
-		out.DelayUs = new(r.delay)
+		out.DelayUs = &v.delay
 	}
 	if r.state == Completed {
-		out.E2EUs, out.LeftUs, out.ITLMeanUs = new(r.e2e), new(r.left), new(r.itlMean())
+		out.E2EUs, out.LeftUs, out.ITLMeanUs = &v.e2e, &v.left, &v.itl
 	}
 	if e.cfg.RecordITL {
 		out.ITLsUs = append([]int64(nil), r.itl...)

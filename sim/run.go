@@ -45,6 +45,9 @@ func RunModel(cfg Config, model latency.Model, src workload.Source, opt Options)
 	var e *Engine
 	if cfg.Collect == EveryRequest {
 		sink.Done = rep.add
+		if l, ok := src.(interface{ Len() int }); ok {
+			rep.Requests = make([]Result, 0, l.Len())
+		}
 	}
 	if re, ok := src.(workload.Reactive); ok {
 		var next workload.Request

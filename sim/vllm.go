@@ -45,6 +45,9 @@ func (vllm) form(e *Engine, now int64) bool {
 		r.computed += k
 		budget -= k
 	}
+	if checked {
+		e.checkPhase1(budget)
+	}
 	if preempted {
 		return true
 	}
@@ -214,6 +217,9 @@ func (vllm) complete(e *Engine, now, end int64) {
 func (e *Engine) completed(r *request, end int64) {
 	r.state, r.lastStep, r.left = Completed, e.steps, end
 	r.e2e = r.ttft + r.itlSum + e.model.Finish()
+	if checked {
+		e.checkEnd(r)
+	}
 	e.advances++
 	e.events.push(end, requestLeft, r.slot, r.gen)
 	e.end(r, workload.Completed, end)

@@ -1,22 +1,26 @@
 package kv
 
 // index maps block hashes to block ids: open addressing, linear probing, deletion by shifting back. It grows with
-// what it holds and never shrinks. 12 bytes an entry at a load of at most one half.
+// what it holds and never shrinks. A load of at most one half: 32 bytes a block, and a probe is one cache line.
 type index struct {
-	keys []uint64 // 0 = empty
-	ids  []int32
-	n    int
+	slots []slot
+	n     int
+}
+
+type slot struct {
+	hash uint64 // 0 = empty
+	id   int32
 }
 
 func (x *index) get(h uint64) (int32, bool) {
 	if x.n == 0 {
 		return 0, false
 	}
-	mask := uint64(len(x.keys) - 1)
+	mask := uint64(len(x.slots) - 1)
 	for i := h & mask; ; i = (i + 1) & mask {
-		switch x.keys[i] {
+		switch s := &x.slots[i]; s.hash {
 		case h:
-			return x.ids[i], true
+			return s.id, true
 		case 0:
 			return 0, false
 		}
@@ -24,27 +28,26 @@ func (x *index) get(h uint64) (int32, bool) {
 }
 
 func (x *index) set(h uint64, id int32) {
-	if 2*(x.n+1) > len(x.keys) {
+	if 2*(x.n+1) > len(x.slots) {
 		x.grow()
 	}
-	mask := uint64(len(x.keys) - 1)
+	mask := uint64(len(x.slots) - 1)
 	i := h & mask
-	for x.keys[i] != 0 && x.keys[i] != h {
+	for x.slots[i].hash != 0 && x.slots[i].hash != h {
 		i = (i + 1) & mask
 	}
-	if x.keys[i] == 0 {
+	if x.slots[i].hash == 0 {
 		x.n++
 	}
-	x.keys[i], x.ids[i] = h, id
+	x.slots[i] = slot{h, id}
 }
 
 func (x *index) grow() {
-	old, ids := x.keys, x.ids
-	size := max(64, 2*len(old))
-	x.keys, x.ids, x.n = make([]uint64, size), make([]int32, size), 0
-	for i, h := range old {
-		if h != 0 {
-			x.set(h, ids[i])
+	old := x.slots
+	x.slots, x.n = make([]slot, max(64, 2*len(old))), 0
+	for _, s := range old {
+		if s.hash != 0 {
+			x.set(s.hash, s.id)
 		}
 	}
 }
@@ -53,21 +56,21 @@ func (x *index) delete(h uint64) {
 	if x.n == 0 {
 		return
 	}
-	mask := uint64(len(x.keys) - 1)
+	mask := uint64(len(x.slots) - 1)
 	i := h & mask
-	for x.keys[i] != h {
-		if x.keys[i] == 0 {
+	for x.slots[i].hash != h {
+		if x.slots[i].hash == 0 {
 			return
 		}
 		i = (i + 1) & mask
 	}
 	x.n--
-	for j := (i + 1) & mask; x.keys[j] != 0; j = (j + 1) & mask {
+	for j := (i + 1) & mask; x.slots[j].hash != 0; j = (j + 1) & mask {
 		// The entry at j may fill the hole at i unless its home lies cyclically in (i, j].
-		if home := x.keys[j] & mask; (j-home)&mask >= (j-i)&mask {
-			x.keys[i], x.ids[i] = x.keys[j], x.ids[j]
+		if home := x.slots[j].hash & mask; (j-home)&mask >= (j-i)&mask {
+			x.slots[i] = x.slots[j]
 			i = j
 		}
 	}
-	x.keys[i] = 0
+	x.slots[i].hash = 0
 }

@@ -101,6 +101,9 @@ func NewList(rows []Request) *List {
 	return &List{rows: sorted}
 }
 
+// Len is the number of requests.
+func (l *List) Len() int { return len(l.rows) }
+
 func (l *List) Next(r *Request) bool {
 	if l.at == len(l.rows) {
 		return false
