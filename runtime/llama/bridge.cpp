@@ -10,6 +10,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <pthread.h>
 #include <stdexcept>
 #include <string>
 
@@ -233,8 +234,47 @@ size_t uma_restore(struct llama_context * ctx, const uint8_t * src, size_t n, ll
 
 // ---- vocabulary ----
 
-int32_t uma_tokenize(const struct llama_vocab * v, const char * text, int32_t len, llama_token * dst, int32_t cap, bool add_special, bool parse_special) {
-    return guarded("tokenize", (int32_t) UMA_THREW, [&] { return llama_tokenize(v, text, len, dst, cap, add_special, parse_special); });
+namespace {
+
+struct tokenize_call {
+    const llama_vocab * v;
+    const char *        text;
+    int32_t             len;
+    llama_token *       dst;
+    int32_t             cap;
+    bool                add_special, parse_special;
+    int32_t             result;
+
+    void run() {
+        result = guarded("tokenize", (int32_t) UMA_THREW, [&] { return llama_tokenize(v, text, len, dst, cap, add_special, parse_special); });
+    }
+};
+
+void * run_tokenize(void * call) {
+    ((tokenize_call *) call)->run();
+    return nullptr;
+}
+
+} // namespace
+
+int32_t uma_tokenize(const struct llama_vocab * v, const char * text, int32_t len, llama_token * dst, int32_t cap, bool add_special, bool parse_special, size_t stack) {
+    tokenize_call c = {v, text, len, dst, cap, add_special, parse_special, UMA_THREW};
+    if (stack == 0) {
+        c.run();
+        return c.result;
+    }
+    pthread_attr_t attr;
+    pthread_t      thread;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, stack);
+    const int err = pthread_create(&thread, &attr, run_tokenize, &c);
+    pthread_attr_destroy(&attr);
+    if (err != 0) {
+        log_exception("tokenize", std::strerror(err));
+        return UMA_THREW;
+    }
+    pthread_join(thread, nullptr);
+    return c.result;
 }
 
 int64_t uma_vocab_strings(const struct llama_vocab * v, bool text, char * dst, int64_t cap, uint32_t * end) {
@@ -265,7 +305,10 @@ int64_t uma_vocab_strings(const struct llama_vocab * v, bool text, char * dst, i
 void uma_vocab_flags(const struct llama_vocab * v, uint8_t * flags) {
     const int32_t n = llama_vocab_n_tokens(v);
     for (int32_t t = 0; t < n; t++) {
-        flags[t] = (llama_vocab_is_control(v, t) ? 1 : 0) | (llama_vocab_is_eog(v, t) ? 2 : 0);
+        const int32_t attr = llama_vocab_get_attr(v, t);
+        flags[t] = (llama_vocab_is_control(v, t) ? 1 : 0) | (llama_vocab_is_eog(v, t) ? 2 : 0) |
+                   (attr & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_USER_DEFINED | LLAMA_TOKEN_ATTR_UNKNOWN) ? 4 : 0) |
+                   (attr & LLAMA_TOKEN_ATTR_LSTRIP ? 8 : 0);
     }
 }
 

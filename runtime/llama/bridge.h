@@ -48,14 +48,16 @@ struct ggml_threadpool * uma_threadpool_new(int32_t n_threads, uint32_t poll);
 // llama_decode of the first n rows of b, and the wait for its result.
 int32_t uma_decode(struct llama_context * ctx, struct llama_batch * b, int32_t n);
 
-// llama_tokenize; UMA_THREW when llama.cpp threw.
-int32_t uma_tokenize(const struct llama_vocab * v, const char * text, int32_t len, llama_token * dst, int32_t cap, bool add_special, bool parse_special);
+// llama_tokenize, on a thread of its own with that many bytes of stack unless stack is 0. UMA_THREW when llama.cpp
+// threw or there is no such thread.
+int32_t uma_tokenize(const struct llama_vocab * v, const char * text, int32_t len, llama_token * dst, int32_t cap, bool add_special, bool parse_special, size_t stack);
 
 // Writes the strings of all tokens one behind the other and, to end[t], where token t's string ends. text = false:
 // what the token shows (nothing for control tokens); true: how the vocabulary writes it. Returns the bytes of all;
 // nothing is written to dst when cap is less. -1 when llama.cpp threw.
 int64_t uma_vocab_strings(const struct llama_vocab * v, bool text, char * dst, int64_t cap, uint32_t * end);
-// flags[t]: 1 = control, 2 = ends a generation.
+// flags[t]: 1 = control, 2 = ends a generation, 4 = found in a text before it is tokenized, 8 = and takes the blanks
+// before it.
 void uma_vocab_flags(const struct llama_vocab * v, uint8_t * flags);
 
 // llama_state_seq_set_data, 0 also where a malformed snapshot fails an assertion.

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	if list := os.Getenv("UMA_TEST_OPEN"); list != "" {
 		for path := range strings.SplitSeq(list, ":") {
 			fmt.Print(filepath.Base(path), " ")
-			e, err := Open(runtime.Options{ModelPath: path, ContextTokens: 256})
+			e, err := Open(runtime.Options{ModelPath: path, ContextTokens: 256, Threads: testThreads})
 			switch {
 			case err == nil:
 				fmt.Println("opened")

@@ -3,7 +3,9 @@
 package llama
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -37,7 +39,7 @@ func TestContract(t *testing.T) {
 		t.Run(cfg.Name, func(t *testing.T) {
 			path := model(t, cfg)
 			enginetest.Run(t, func(t *testing.T, o runtime.Options) runtime.Engine {
-				o.ModelPath = path
+				o.ModelPath, o.Threads = path, testThreads
 				e, err := Open(o)
 				if err != nil {
 					t.Fatal(err)
@@ -48,8 +50,15 @@ func TestContract(t *testing.T) {
 	}
 }
 
+// testThreads: compute threads wait for each other by spinning, so that beside other busy processes two on two cores are
+// a hundred times slower than one.
+const testThreads = 1
+
 func mustOpen(t testing.TB, o runtime.Options) runtime.Engine {
 	t.Helper()
+	if o.Threads == 0 {
+		o.Threads = testThreads
+	}
 	e, err := Open(o)
 	if err != nil {
 		t.Fatal(err)
@@ -212,19 +221,83 @@ func TestGreedyRepeats(t *testing.T) {
 	}
 }
 
-func TestTokenizeHostile(t *testing.T) {
-	v := mustOpen(t, runtime.Options{ModelPath: model(t, ggufgen.Tiny()), ContextTokens: 256}).Vocab()
-	for name, text := range map[string]string{
-		"a megabyte of one letter": strings.Repeat("a", 1<<20), "a megabyte of zeros": strings.Repeat("\x00", 1<<20),
-		"a megabyte of blanks": strings.Repeat(" ", 1<<20), "markers": strings.Repeat("<|im_start|>", 1<<14),
-		"half markers": strings.Repeat("<|im_", 1<<16), "invalid bytes": strings.Repeat("\xff\xfe", 1<<18),
-	} {
-		if tokens, err := v.Tokenize(nil, text, true, true); err != nil || len(tokens) == 0 {
-			t.Errorf("%s: %d tokens, %v", name, len(tokens), err)
-		}
+// withPreTokenizer is the tiny model with another tokenizer.ggml.pre.
+func withPreTokenizer(t *testing.T, pre string) string {
+	t.Helper()
+	path := model(t, ggufgen.Tiny())
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
 	}
+	// The value's length is the 8 bytes behind the key and its type; tensor data is aligned to 32 bytes, so the last
+	// tensor's record is followed by padding that takes up the difference.
+	head, rest, ok1 := bytes.Cut(whole, []byte("tokenizer.ggml.pre"))
+	record, data, ok2 := bytes.Cut(rest, []byte("token_embd.weight"))
+	if !ok1 || !ok2 {
+		t.Fatal("the model is not laid out as expected")
+	}
+	const recordTail = 4 + 2*8 + 4 + 8 // dimensions, type, offset
+	end := len(whole) - len(data) + recordTail
+	old := int(binary.LittleEndian.Uint64(record[4:]))
+	out := slices.Concat(head, []byte("tokenizer.ggml.pre"), record[:4])
+	out = binary.LittleEndian.AppendUint64(out, uint64(len(pre)))
+	out = slices.Concat(out, []byte(pre), record[12+old:], []byte("token_embd.weight"), data[:recordTail])
+	for len(out)%32 != 0 {
+		out = append(out, 0)
+	}
+	out = append(out, whole[(end+31)/32*32:]...)
+	if err := os.WriteFile(path, out, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestTokenizeHostile: no text ends the process or takes for ever. The pre-tokenizers named here overflowed the stack.
+func TestTokenizeHostile(t *testing.T) {
+	for _, pre := range []string{"gpt-2", "qwen2", "gpt-4o", "tekken", "deepseek-v3", "poro-chat"} {
+		t.Run(pre, func(t *testing.T) {
+			v := mustOpen(t, runtime.Options{ModelPath: withPreTokenizer(t, pre), ContextTokens: 256}).Vocab()
+			for name, text := range map[string]string{
+				"letters": strings.Repeat("a", 1<<17), "mixed letters": strings.Repeat("aB", 1<<16), "dots": strings.Repeat(".", 1<<17),
+				"zeros": strings.Repeat("\x00", 1<<17), "blanks": strings.Repeat(" ", 1<<17), "ideographs": strings.Repeat("語", 1<<17),
+				"markers": strings.Repeat("<|im_start|>", 1<<12), "half markers": strings.Repeat("<|im_", 1<<14),
+				"invalid bytes": strings.Repeat("\xff\xfe", 1<<16),
+			} {
+				tokens, err := v.Tokenize(nil, text, true, true)
+				if err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+				var back []byte
+				for _, tok := range tokens {
+					back = append(back, v.Piece(tok)...)
+				}
+				if name != "invalid bytes" && name != "markers" && string(back) != text {
+					t.Errorf("%s: %d bytes came back as %d", name, len(text), len(back))
+				}
+			}
+		})
+	}
+	v := mustOpen(t, runtime.Options{ModelPath: model(t, ggufgen.Tiny()), ContextTokens: 256}).Vocab()
 	if _, err := v.Tokenize(nil, strings.Repeat("x", maxText+1), false, false); err == nil || !strings.Contains(err.Error(), "limit") {
 		t.Errorf("a text beyond the limit: %v", err)
+	}
+}
+
+// TestTokenizePieces: cutting a text at its markers changes nothing.
+func TestTokenizePieces(t *testing.T) {
+	v := mustOpen(t, runtime.Options{ModelPath: model(t, ggufgen.Tiny()), ContextTokens: 256}).Vocab().(*vocab)
+	text := strings.Repeat("<|im_start|>user\n  What is  this?\n<|im_end|>\n<|im_start|>assistant\n<think>\nHm.</think>  It. <|im_end|>\n", 1000)
+	got, err := v.Tokenize(nil, text, true, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.cuts.atMarkers = false
+	want, err := v.Tokenize(nil, text, true, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got, want) {
+		t.Error("a text tokenized in pieces differs from the same in one")
 	}
 }
 

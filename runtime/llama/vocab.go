@@ -25,6 +25,8 @@ const maxText = 256 << 20
 const (
 	flagControl = 1
 	flagEOG     = 2
+	flagMarker  = 4
+	flagStrips  = 8
 )
 
 // vocab answers from tables made once; only Tokenize calls llama.cpp. Safe from any goroutine.
@@ -36,10 +38,11 @@ type vocab struct {
 	flags    []uint8
 	bos, eos runtime.Token
 	template string
+	cuts     cuts
 
 	mu      sync.RWMutex          // held for reading while llama.cpp tokenizes, for writing by close
 	v       *C.struct_llama_vocab // nil after close
-	scratch sync.Pool             // *[]runtime.Token, as long as the longest text so far has bytes
+	scratch sync.Pool             // *[]runtime.Token, as long as the longest piece so far has bytes
 }
 
 func newVocab(cv *C.struct_llama_vocab) (*vocab, error) {
@@ -57,8 +60,19 @@ func newVocab(cv *C.struct_llama_vocab) (*vocab, error) {
 	v.pieces, v.pieceEnd, err1 = vocabStrings(cv, n, false)
 	texts, v.textEnd, err2 = vocabStrings(cv, n, true)
 	v.texts = string(texts)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
 	C.uma_vocab_flags(cv, (*C.uint8_t)(&v.flags[0]))
-	return v, errors.Join(err1, err2)
+	kind := C.llama_vocab_type(cv)
+	v.cuts.recursive = kind == C.LLAMA_VOCAB_TYPE_BPE
+	v.cuts.atMarkers = (kind == C.LLAMA_VOCAB_TYPE_BPE || kind == C.LLAMA_VOCAB_TYPE_SPM) && !bool(C.llama_vocab_get_add_eos(cv))
+	for t := range runtime.Token(n) {
+		if v.flags[t]&flagMarker != 0 {
+			v.cuts.add(v.Text(t), v.flags[t]&flagStrips == 0)
+		}
+	}
+	return v, nil
 }
 
 func vocabStrings(cv *C.struct_llama_vocab, n int, text bool) ([]byte, []uint32, error) {
@@ -90,21 +104,40 @@ func (v *vocab) Tokenize(dst []runtime.Token, text string, addSpecial, parseSpec
 	if v.v == nil {
 		return dst, errors.New("tokenize: the engine is closed")
 	}
-	// One token a byte is more than enough for almost every vocabulary; llama.cpp says how many when it is not.
 	buf := v.scratch.Get().(*[]runtime.Token)
 	defer v.scratch.Put(buf)
+	n := len(dst)
+	for {
+		k := v.cuts.first(text, parseSpecial)
+		var err error
+		if dst, err = v.tokenize(dst, buf, text[:k], addSpecial, parseSpecial); err != nil {
+			return dst[:n], err
+		}
+		if text, addSpecial = text[k:], false; text == "" {
+			return dst, nil
+		}
+	}
+}
+
+// tokenize is Tokenize of one piece.
+func (v *vocab) tokenize(dst []runtime.Token, buf *[]runtime.Token, text string, addSpecial, parseSpecial bool) ([]runtime.Token, error) {
+	stack := 0
+	if v.cuts.recursive && len(text) > shallow {
+		stack = deepStack
+	}
+	// One token a byte is more than enough for almost every vocabulary; llama.cpp says how many when it is not.
 	want := len(text) + 16
 	for {
 		if len(*buf) < want {
 			*buf = make([]runtime.Token, want)
 		}
 		n := int(C.uma_tokenize(v.v, (*C.char)(unsafe.Pointer(unsafe.StringData(text))), C.int32_t(len(text)),
-			(*C.llama_token)(&(*buf)[0]), C.int32_t(len(*buf)), C.bool(addSpecial), C.bool(parseSpecial)))
+			(*C.llama_token)(&(*buf)[0]), C.int32_t(len(*buf)), C.bool(addSpecial), C.bool(parseSpecial), C.size_t(stack)))
 		switch {
 		case n >= 0:
 			return append(slices.Grow(dst, n), (*buf)[:n]...), nil
 		case n == C.UMA_THREW:
-			return dst, errors.New("tokenize: " + drainLogs(slog.LevelError))
+			return dst, errors.New(drainLogs(slog.LevelError))
 		case -n <= want:
 			return dst, fmt.Errorf("tokenize: llama.cpp asks for room for %d tokens and had %d", -n, want)
 		}
