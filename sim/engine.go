@@ -44,6 +44,7 @@ type Engine struct {
 
 	m        *Metrics
 	sink     Sink
+	gone     workload.Request // the request that sink.Ended is told about
 	advances int64
 	stalls   int
 	stuck    *Stuck
@@ -74,6 +75,8 @@ type former interface {
 	// compute gives the granted tokens, complete takes the finished requests out of the batch.
 	compute(e *Engine, now, took int64)
 	complete(e *Engine, now, end int64)
+	// pending says that a step is needed although nobody runs or waits.
+	pending() bool
 	// used is the number of KV blocks in use.
 	used(e *Engine) int
 	// overlaps says that a request may start a step while the last one of an emptied batch still runs.
@@ -305,9 +308,9 @@ func (e *Engine) end(r *request, how workload.Outcome, now int64) {
 		e.live.put(r)
 		return
 	}
-	spec := r.spec
+	e.gone = r.spec
 	e.live.put(r)
-	e.sink.Ended(&spec, how, now)
+	e.sink.Ended(&e.gone, how, now)
 }
 
 // Finish hands out the results of the requests that are still alive. The engine must not be advanced after it.

@@ -24,9 +24,13 @@ func (s *Stuck) Error() string {
 		"the cache has %d blocks, %d requests wait", s.ClockUs, s.Step, s.Request, s.Input, s.Progress, s.AllBlocks, s.Waiting)
 }
 
-// noteStall is called when a request is preempted. Engine.advances counts, over the whole server, the steps in which
-// any request got further than it ever was, and completions and timeouts. A request that is preempted twice with no
-// advance in between went through its whole cycle for nothing, and the server is deterministic: it will again.
+// noteStall is called when a preemption leaves nothing running: all that was computed has to be computed again.
+// Engine.advances counts, over the whole server, the steps in which any request got further than it ever was, and
+// completions and timeouts. When the same request ends up like that a third time with no advance in between, the
+// server went through its whole cycle twice for nothing, and it is deterministic: it will again.
+//
+// Watching any preemption would be wrong: in a storm, the request at the head of the batch catches up with what it had
+// lost for many steps, while those behind it come and go.
 func (e *Engine) noteStall(r *request) {
 	if r.stallMark == e.advances+1 {
 		if e.stalls++; e.stalls >= 2 {

@@ -7,7 +7,7 @@ import "github.com/uma-serve/uma-serve/sim/latency"
 // Completions take effect at the step's start although their time is its end; only a step that overlaps this one can
 // see the difference (Config.NoOverlap).
 func (e *Engine) onStep(now int64) {
-	if len(e.running) == 0 && e.queue.n == 0 {
+	if len(e.running) == 0 && e.queue.n == 0 && !e.former.pending() {
 		e.stepDue = false
 		return
 	}
@@ -33,7 +33,7 @@ func (e *Engine) onStep(now int64) {
 	}
 	e.former.complete(e, now, now+took)
 	e.busyTill = now + took
-	if len(e.running) > 0 || e.queue.n > 0 {
+	if len(e.running) > 0 || e.queue.n > 0 || e.former.pending() {
 		e.pushStep(now + took)
 	} else {
 		e.stepDue = false

@@ -58,6 +58,7 @@ func SchedConfig(cfg *Config) sched.Config {
 }
 
 func (u *uma) overlaps() bool   { return false }
+func (u *uma) pending() bool    { return len(u.in) > 0 } // the last completions are still to be told
 func (u *uma) used(*Engine) int { return (u.s.Stats().LiveCells + u.size - 1) / u.size }
 
 func (u *uma) join(e *Engine, r *request, _ int64) {
@@ -107,9 +108,14 @@ func (u *uma) form(e *Engine, now int64) bool {
 	for _, rel := range u.plan.Release {
 		if r := u.byID[rel.Req]; r != nil && !rel.Final {
 			e.m.Preemptions++
-			e.noteStall(r)
+			if r.state != Running {
+				continue // it had a sequence and had computed nothing yet: it still waits here
+			}
 			r.state, r.progress, r.computed = Queued, 0, 0
 			e.running = slices.DeleteFunc(e.running, func(x *request) bool { return x == r })
+			if len(e.running) == 0 {
+				e.noteStall(r)
+			}
 			e.queue.rejoin(r)
 		} else if r != nil { // alone in the pool and still without room
 			u.lost(e, r, now, Dropped)

@@ -11,6 +11,7 @@ type vllm struct{}
 
 func (vllm) join(e *Engine, r *request, _ int64) { e.queue.join(r) }
 func (vllm) leave(*Engine, *request, int64)      {}
+func (vllm) pending() bool                       { return false }
 func (vllm) used(e *Engine) int                  { return e.kv.Used() }
 func (vllm) overlaps() bool                      { return true }
 
@@ -141,7 +142,9 @@ func (e *Engine) makeRoom(r *request, k int) (ok bool, evicted int) {
 // preempt puts a request back into the queue with nothing computed. It keeps the hashes of its blocks findable.
 func (e *Engine) preempt(v *request) {
 	e.m.Preemptions++
-	e.noteStall(v)
+	if len(e.running) == 0 {
+		e.noteStall(v)
+	}
 	v.state = Queued
 	v.forget()
 	e.kv.Release(&v.seq)

@@ -1,0 +1,332 @@
+// Package synthetic is the synthetic-replay mode of the benchmark (ADR-0005): the real phase router and the real
+// scheduler, with their queueing, admission, preemption and contention for KV cells, over a decoder that only takes
+// time. Time is virtual, so a run takes milliseconds, needs no model and no GPU, and gives the same numbers for the
+// same seed: two changes to a policy can be compared number by number.
+//
+// It reports what a user of a reasoning model sees (the ADR says why not throughput): time to first token, time from
+// the end of thinking to the first visible token, smoothness of the visible answer.
+//
+// What it cannot show: kernels, memory bandwidth, tokenisation; and nothing that depends on what the tokens say. The
+// only reason for which it ends a think block early is the hard cap: converged and overthinking need real logits.
+package synthetic
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/workload"
+)
+
+// Decoder is what a decode step costs, microseconds. The defaults for thinking and output are the ADR's.
+type Decoder struct {
+	StepUs    float64 // fixed
+	PrefillUs float64 // per prompt token
+	ThinkUs   float64 // per token decoded in a think block
+	OutputUs  float64 // per visible token
+}
+
+// DefaultDecoder approximates a data-centre GPU.
+func DefaultDecoder() Decoder { return Decoder{StepUs: 40, PrefillUs: 2, ThinkUs: 6, OutputUs: 18} }
+
+// Config is one run.
+type Config struct {
+	Workload    workload.Mix
+	Sched       sched.Config
+	Decoder     Decoder
+	ThinkBudget int // tokens after which a think block is closed by force; 0 = never
+}
+
+// DefaultConfig is the ADR's reference workload on a server of 16 sequences and 32,768 cells.
+func DefaultConfig() Config {
+	return Config{Workload: workload.DefaultMix(), Decoder: DefaultDecoder(), ThinkBudget: 4096,
+		Sched: sched.Config{Policy: sched.Policies()[0], MaxRunning: 16, Cells: 32768, MaxBatch: 512, MaxQueue: 1 << 16, Guard: sched.DefaultGuard}}
+}
+
+// Percentiles of one metric, milliseconds.
+type Percentiles struct {
+	Mean float64 `json:"mean_ms"`
+	P50  float64 `json:"p50_ms"`
+	P95  float64 `json:"p95_ms"`
+	P99  float64 `json:"p99_ms"`
+	N    int64   `json:"n"`
+}
+
+// Report has the ADR's metrics.
+type Report struct {
+	Mode   string `json:"mode"`
+	Policy string `json:"policy"`
+	Seed   int64  `json:"seed"`
+
+	Requests  int64 `json:"requests"`
+	Completed int64 `json:"completed"`
+	Rejected  int64 `json:"rejected"`
+	Reasoning int64 `json:"reasoning_requests"`
+
+	TTFT      Percentiles `json:"ttft"`       // arrival to first token
+	TTOT      Percentiles `json:"ttot"`       // end of thinking to first visible token
+	OutputITL Percentiles `json:"output_itl"` // between visible tokens
+
+	ThinkMean float64 `json:"think_tokens_mean"`
+	ThinkP95  float64 `json:"think_tokens_p95"`
+
+	// BudgetForced is the share of reasoning requests whose think block was closed by force, by reason.
+	BudgetForced map[string]float64 `json:"budget_force_rate"`
+
+	// OutputCriticalEvictions are preemptions of requests whose visible answer had begun. Any is a stall that a user sees.
+	OutputCriticalEvictions int64   `json:"output_critical_evictions"`
+	Preemptions             int64   `json:"preemptions"`
+	VirtualSeconds          float64 `json:"virtual_seconds"`
+	Steps                   int64   `json:"steps"`
+}
+
+// Tokens of the synthetic vocabulary.
+const (
+	tokenOpen int32 = iota + 1
+	tokenClose
+	tokenWord
+	tokenEnd
+)
+
+// request is one live request.
+type request struct {
+	workload.Request
+	router   meridian.Router
+	emitted  int // tokens sampled
+	answered int // of them, words of the answer
+	forced   bool
+	visible  bool  // a visible token is out
+	closed   int64 // when the think block ended, nanoseconds; 0 = it has not
+	last     int64 // when the last visible token came
+	first    bool  // a token is out
+}
+
+// next is the request's next token: its think block between the tags, then words, then the end.
+func (r *request) next(budget int) int32 {
+	answer := r.Output - r.Think
+	switch {
+	case r.Think > 0 && r.emitted == 0:
+		return tokenOpen
+	case r.router.Phase() == meridian.ThinkDecode:
+		if budget > 0 && r.router.ThinkTokens() >= budget {
+			r.forced = true
+			return tokenClose
+		}
+		if r.router.ThinkTokens() >= r.Think {
+			return tokenClose
+		}
+		return tokenWord
+	}
+	if r.answered >= answer {
+		return tokenEnd
+	}
+	r.answered++
+	return tokenWord
+}
+
+// Run simulates until every request has ended.
+func Run(cfg Config) (*Report, error) {
+	d := cfg.Decoder
+	for _, c := range []float64{d.StepUs, d.PrefillUs, d.ThinkUs, d.OutputUs} {
+		if !(c >= 0) || math.IsInf(c, 0) {
+			return nil, fmt.Errorf("decoder: costs must be finite and ≥ 0 microseconds, got %+v", d)
+		}
+	}
+	if d.StepUs+d.OutputUs+d.ThinkUs+d.PrefillUs == 0 {
+		return nil, fmt.Errorf("decoder: a step must take some time")
+	}
+	src, err := cfg.Workload.New()
+	if err != nil {
+		return nil, err
+	}
+	s, err := sched.New(cfg.Sched)
+	if err != nil {
+		return nil, err
+	}
+	r := &replay{cfg: cfg, s: s, live: map[sched.ReqID]*request{}, rep: &Report{Mode: "synthetic-replay", Policy: cfg.Sched.Policy, Seed: cfg.Workload.Seed,
+		BudgetForced: map[string]float64{}}}
+	if err := r.run(src); err != nil {
+		return nil, err
+	}
+	return r.rep, nil
+}
+
+type replay struct {
+	cfg  Config
+	s    *sched.Scheduler
+	in   []sched.Event
+	live map[sched.ReqID]*request
+	rep  *Report
+
+	ttft, ttot, itl sim.Dist
+	think           []int
+	forced          int64
+}
+
+func (r *replay) run(src workload.Source) error {
+	var next workload.Request
+	more := src.Next(&next)
+	now, idle := int64(0), 0
+	for {
+		for more && next.Arrival*1000 <= now {
+			r.arrive(&next)
+			more = src.Next(&next)
+		}
+		plan := r.s.Step(sched.Instant(now), r.in)
+		r.in = r.in[:0]
+		for _, rel := range plan.Release {
+			if q := r.live[rel.Req]; q != nil {
+				if rel.Final {
+					delete(r.live, rel.Req)
+					r.rep.Rejected++
+					continue
+				}
+				r.rep.Preemptions++
+				if q.visible {
+					r.rep.OutputCriticalEvictions++
+				}
+			}
+		}
+		for _, rej := range plan.Reject {
+			delete(r.live, rej.Req)
+			r.rep.Rejected++
+		}
+		if len(plan.Batch) > 0 {
+			idle = 0
+			now += r.decode(&plan, now)
+			r.rep.Steps++
+			continue
+		}
+		switch {
+		case more && (plan.WakeAt == 0 || next.Arrival*1000 <= int64(plan.WakeAt)):
+			now = max(now, next.Arrival*1000)
+		case plan.WakeAt > 0:
+			now = max(now+1, int64(plan.WakeAt))
+		case len(r.live) == 0:
+			r.finish(now)
+			return nil
+		default:
+			if idle++; idle > 1 {
+				return fmt.Errorf("livelock at %v: %d requests are alive and the scheduler plans nothing", time.Duration(now), len(r.live))
+			}
+		}
+	}
+}
+
+func (r *replay) arrive(w *workload.Request) {
+	r.rep.Requests++
+	tags := meridian.Tags{Open: tokenOpen, Close: tokenClose}
+	q := &request{Request: *w, router: meridian.NewRouter(tags, nil)}
+	id := sched.ReqID(w.Index) + 1
+	r.live[id] = q
+	if w.Think > 0 {
+		r.rep.Reasoning++
+	}
+	// Two tags and the end are tokens, too.
+	r.in = append(r.in, sched.Event{Kind: sched.EvArrive, Req: id, Prompt: max(1, w.Input), MaxTokens: w.Output + 3})
+}
+
+// decode carries out a batch that starts now and returns how long it took, nanoseconds.
+func (r *replay) decode(plan *sched.Plan, now int64) int64 {
+	d := r.cfg.Decoder
+	us := d.StepUs + d.PrefillUs*float64(plan.PrefillTokens)
+	for i := range plan.Batch {
+		if sl := &plan.Batch[i]; sl.Kind == sched.SliceDecode {
+			if r.live[sl.Req].router.Phase() == meridian.ThinkDecode {
+				us += d.ThinkUs
+			} else {
+				us += d.OutputUs
+			}
+		}
+	}
+	took := max(1000, int64(us*1000))
+	end := now + took
+	r.in = append(r.in, sched.Event{Kind: sched.EvStep, Took: time.Duration(took)})
+	for i := range plan.Batch {
+		if sl := &plan.Batch[i]; sl.Row >= 0 {
+			r.token(sl.Req, end)
+		}
+	}
+	return took
+}
+
+// token samples a request's next token at time now.
+func (r *replay) token(id sched.ReqID, now int64) {
+	q := r.live[id]
+	was := q.router.Phase()
+	tok := q.next(r.cfg.ThinkBudget)
+	q.emitted++
+	ev := q.router.OnToken(tok, tok == tokenEnd, false)
+	if !q.first {
+		q.first = true
+		r.ttft.Add(now/1000-q.Arrival, 1)
+	}
+	switch {
+	case ev == meridian.ExitThink:
+		q.closed = now
+		r.think = append(r.think, q.router.ThinkTokens())
+		if q.forced {
+			r.forced++
+		}
+	case ev == meridian.Completed:
+		r.rep.Completed++
+		delete(r.live, id)
+		r.in = append(r.in, sched.Event{Kind: sched.EvFinish, Req: id, Finish: sched.ReasonStop})
+		return
+	case q.router.Phase() == meridian.OutputDecode:
+		switch {
+		case q.visible:
+			r.itl.Add((now-q.last)/1000, 1)
+		case was == meridian.OutputDecode && q.closed > 0:
+			r.ttot.Add((now-q.closed)/1000, 1)
+		}
+		q.visible, q.last = true, now
+	}
+	r.in = append(r.in, sched.Event{Kind: sched.EvToken, Req: id, Thinking: q.router.Phase() == meridian.ThinkDecode})
+}
+
+func (r *replay) finish(now int64) {
+	rep := r.rep
+	rep.VirtualSeconds = float64(now) / 1e9
+	rep.TTFT, rep.TTOT, rep.OutputITL = percentiles(&r.ttft), percentiles(&r.ttot), percentiles(&r.itl)
+	slices.Sort(r.think)
+	if n := len(r.think); n > 0 {
+		sum := 0
+		for _, t := range r.think {
+			sum += t
+		}
+		rep.ThinkMean = float64(sum) / float64(n)
+		rep.ThinkP95 = float64(r.think[min(n-1, int(math.Ceil(0.95*float64(n)))-1)])
+	}
+	if rep.Reasoning > 0 {
+		rep.BudgetForced["hard_cap"] = float64(r.forced) / float64(rep.Reasoning)
+	}
+}
+
+func percentiles(d *sim.Dist) Percentiles {
+	return Percentiles{d.MeanMs(), d.PercentileMs(50), d.PercentileMs(95), d.PercentileMs(99), d.Count()}
+}
+
+// WriteMarkdown prints the report as a table that can be posted beside another.
+func (r *Report) WriteMarkdown(w io.Writer) error {
+	_, err := fmt.Fprintf(w, "### %s, policy %s, seed %d\n\n| metric | mean | p50 | p95 | p99 | n |\n|---|---|---|---|---|---|\n", r.Mode, r.Policy, r.Seed)
+	if err != nil {
+		return err
+	}
+	for _, m := range []struct {
+		name string
+		p    Percentiles
+	}{{"TTFT (ms)", r.TTFT}, {"TTOT (ms)", r.TTOT}, {"output ITL (ms)", r.OutputITL}} {
+		if _, err := fmt.Fprintf(w, "| %s | %.3f | %.3f | %.3f | %.3f | %d |\n", m.name, m.p.Mean, m.p.P50, m.p.P95, m.p.P99, m.p.N); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintf(w, "\n| think tokens mean | p95 | forced by hard cap | output-critical evictions | preemptions | completed | rejected |\n|---|---|---|---|---|---|---|\n"+
+		"| %.0f | %.0f | %.1f %% | %d | %d | %d | %d |\n", r.ThinkMean, r.ThinkP95, 100*r.BudgetForced["hard_cap"], r.OutputCriticalEvictions, r.Preemptions, r.Completed, r.Rejected)
+	return err
+}

@@ -1,0 +1,78 @@
+package synthetic
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// TestRun checks what holds for every policy: everybody ends exactly once, each reasoning request has one TTOT, a think
+// block is never longer than the budget, and two runs are the same bytes.
+func TestRun(t *testing.T) {
+	for _, policy := range sched.Policies() {
+		t.Run(policy, func(t *testing.T) {
+			cfg := DefaultConfig()
+			cfg.Sched.Policy, cfg.Workload.Requests = policy, 120
+			rep, err := Run(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := Run(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, _ := json.Marshal(rep)
+			b, _ := json.Marshal(again)
+			if !bytes.Equal(a, b) {
+				t.Error("two runs differ")
+			}
+			if rep.Requests != 120 || rep.Completed+rep.Rejected != 120 || rep.Rejected != 0 {
+				t.Errorf("%d requests, %d completed, %d rejected", rep.Requests, rep.Completed, rep.Rejected)
+			}
+			if rep.Reasoning == 0 || rep.TTOT.N != rep.Reasoning || rep.TTFT.N != 120 {
+				t.Errorf("%d reasoning requests, %d TTOT, %d TTFT", rep.Reasoning, rep.TTOT.N, rep.TTFT.N)
+			}
+			if rep.ThinkP95 > float64(cfg.ThinkBudget) || rep.BudgetForced["hard_cap"] == 0 {
+				t.Errorf("think p95 %v under a budget of %d, forced %v", rep.ThinkP95, cfg.ThinkBudget, rep.BudgetForced)
+			}
+			if rep.OutputITL.P50 <= 0 || rep.OutputITL.P50 > rep.OutputITL.P95 || rep.OutputITL.P95 > rep.OutputITL.P99 {
+				t.Errorf("output ITL %+v", rep.OutputITL)
+			}
+			var md strings.Builder
+			if err := rep.WriteMarkdown(&md); err != nil || !strings.Contains(md.String(), "| TTOT (ms) |") {
+				t.Errorf("markdown: %v\n%s", err, md.String())
+			}
+		})
+	}
+}
+
+// TestPressure: a cache that is too small for all costs preemptions, and nobody is lost.
+func TestPressure(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.Sched.Cells, cfg.Workload.Requests, cfg.Workload.Rate = 9000, 60, 50
+	rep, err := Run(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rep.Completed != 60 || rep.Preemptions == 0 {
+		t.Errorf("%d completed, %d preemptions", rep.Completed, rep.Preemptions)
+	}
+}
+
+func TestConfigErrors(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"rate":    func(c *Config) { c.Workload.Rate = 0 },
+		"ratio":   func(c *Config) { c.Workload.ReasoningRatio = 1.5 },
+		"decoder": func(c *Config) { c.Decoder.OutputUs = -1 },
+		"policy":  func(c *Config) { c.Sched.Policy = "nope" },
+	} {
+		cfg := DefaultConfig()
+		change(&cfg)
+		if _, err := Run(cfg); err == nil || !strings.Contains(strings.ToLower(err.Error()), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
