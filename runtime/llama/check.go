@@ -37,7 +37,7 @@ func checkFile(path string) error {
 	case !fi.Mode().IsRegular():
 		return modelError(path, "is not a regular file")
 	}
-	// llama.cpp believes the lengths a header claims (a flipped bit made it take 14 GB of a 340 KB file); ours does not.
+	// llama.cpp believes the lengths a header claims (a flipped bit made it take 14 GB of a 190 KB file); ours does not.
 	if _, err := gguf.Inspect(path); err != nil {
 		return fmt.Errorf("%w: %w", runtime.ErrModel, err)
 	}
