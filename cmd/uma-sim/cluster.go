@@ -12,7 +12,7 @@ import (
 )
 
 func newCluster() *cobra.Command {
-	var server serverFlags
+	server := serverFlags{mend: true}
 	var work workloadFlags
 	var cfg cluster.Config
 	c := &cobra.Command{
@@ -30,7 +30,7 @@ decoded on one of the others.`,
 	server.register(c.Flags())
 	work.register(c.Flags())
 	fs := c.Flags()
-	fs.IntVar(&cfg.Instances, "instances", 4, "servers")
+	fs.IntVar(&cfg.Instances, "instances", 4, "number of servers")
 	fs.StringVar(&cfg.Routing, "routing", cluster.Routings[0], "who gets a request: "+strings.Join(cluster.Routings, ", "))
 	fs.IntVar(&cfg.PrefillInstances, "prefill-instances", 0, "of them, servers that only compute prompts; 0 = no disaggregation")
 	fs.Float64Var(&cfg.KVBytesPerToken, "kv-bytes-per-token", 131072, "bytes of KV cache a prompt token has (Llama-3.1-8B in 16 bit: 131072)")

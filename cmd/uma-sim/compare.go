@@ -11,7 +11,7 @@ import (
 )
 
 func newCompare() *cobra.Command {
-	var server serverFlags
+	server := serverFlags{mend: true}
 	var work workloadFlags
 	var policies []string
 	var html, title string

@@ -72,13 +72,23 @@ Begin with:
   uma-sim sweep --model meta-llama/llama-3.1-8b-instruct --hardware H100 --tp 1 --values 1:20:1
   uma-sim compare --beta-coeffs 5000,400,900 --workload meridian --rate 0.5 --html report.html`,
 		SilenceUsage: true, SilenceErrors: true, Version: buildinfo.Version,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(newRun(), newReplay(), newSweep(), newCompare(), newPlan(), newCluster())
 	for _, c := range root.Commands() {
-		c.Args = cobra.NoArgs
+		c.Args = noArgs
 	}
 	return root
+}
+
+func noArgs(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if c.HasParent() {
+		return usagef("%s takes flags only; what is %q?", c.CommandPath(), args[0])
+	}
+	return usagef("there is no command %q", args[0])
 }

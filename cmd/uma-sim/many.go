@@ -26,12 +26,11 @@ func progress(stderr io.Writer, n int, what string) func() {
 
 // question is a command line's server and workload with some flags set anew.
 func question(from *pflag.FlagSet, set map[string]string) (sim.Config, *workloadFlags, error) {
-	var server serverFlags
+	server := serverFlags{mend: true}
 	work := &workloadFlags{}
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	server.register(fs)
 	work.register(fs)
-	server.warnTo(io.Discard)
 	var errs []error
 	from.Visit(func(f *pflag.Flag) {
 		to := fs.Lookup(f.Name)

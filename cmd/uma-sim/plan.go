@@ -11,7 +11,7 @@ import (
 )
 
 func newPlan() *cobra.Command {
-	var server serverFlags
+	server := serverFlags{mend: true}
 	var work workloadFlags
 	var grid explore.Grid
 	var target explore.Target

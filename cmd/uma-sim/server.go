@@ -22,6 +22,7 @@ type serverFlags struct {
 	vllm   string
 	cost   string
 	flags  sim.Config // what the flags say; only those that were given count over --config
+	mend   bool       // --no-overlap defaults to true: what is planned must be possible
 	warn   func(format string, args ...any)
 }
 
@@ -34,8 +35,10 @@ var aliases = map[string]string{
 
 func (f *serverFlags) register(fs *pflag.FlagSet) {
 	f.fs = fs
+	f.warnTo(io.Discard)
 
 	f.flags = sim.DefaultConfig()
+	f.flags.NoOverlap = f.mend
 	c := &f.flags
 	fs.StringVar(&f.config, "config", "", "configuration `FILE` (JSON); flags given beside it win")
 	fs.IntVar(&c.MaxRunning, "max-num-running-reqs", c.MaxRunning, "most requests in the running batch (vLLM: --max-num-seqs, uma-serve: --parallel)")
@@ -74,7 +77,7 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 	fs.Float64Var(&c.BucketCapacity, "token-bucket-capacity", 0, "token-bucket: prompt tokens it holds")
 	fs.Float64Var(&c.BucketRefill, "token-bucket-refill-rate", 0, "token-bucket: prompt tokens a second")
 	fs.BoolVar(&c.DeferBatch, "defer-batch", false, "classes batch and background wait until nothing else is served")
-	fs.BoolVar(&c.NoOverlap, "no-overlap", false, "mend the original's overlap of steps after a batch drains")
+	fs.BoolVar(&c.NoOverlap, "no-overlap", c.NoOverlap, "mend the original's overlap of steps after a batch drains")
 	fs.Int64Var(&c.Seed, "seed", c.Seed, "seed of every random stream")
 	fs.Int64Var(&c.HorizonUs, "horizon", 0, "end of the simulation in microseconds, 0 = until nothing is left")
 	fs.BoolVar(&c.StrictHorizon, "strict-horizon", false, "stop before the first event past the horizon, not after it")

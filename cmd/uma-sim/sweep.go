@@ -12,7 +12,7 @@ import (
 )
 
 func newSweep() *cobra.Command {
-	var server serverFlags
+	server := serverFlags{mend: true}
 	var work workloadFlags
 	var param, values string
 	var asJSON bool
