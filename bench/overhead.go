@@ -10,10 +10,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"sync"
 	"time"
 
-	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 	"gonum.org/v1/gonum/stat"
 )
@@ -26,7 +24,10 @@ type OverheadConfig struct {
 	Rounds  int   // pairs of (bare, served) per stream count; the order alternates
 	Socket  string
 	Idle    func() bool // reports whether the daemon has nothing to do: its turn with the engine is over
-	Log     io.Writer   // progress lines; nil = none
+	// Client does a job and returns when each token of each stream arrived, in ns of the monotonic clock. It should
+	// run in a process of its own, as clients do: see RunClient.
+	Client func(ClientJob) ([][]int64, error)
+	Log    io.Writer // progress lines; nil = none
 }
 
 // Side is what one side of a comparison showed, as medians over the rounds.
@@ -35,6 +36,40 @@ type Side struct {
 	ITLp50Ms        float64 `json:"itl_p50_ms"`
 	ITLp95Ms        float64 `json:"itl_p95_ms"`
 	ITLp99Ms        float64 `json:"itl_p99_ms"`
+	// Where the time goes: medians of a Decode, and of what lies between the end of one and the start of the next.
+	DecodeMs  float64 `json:"decode_p50_ms"`
+	BetweenMs float64 `json:"between_p50_ms"`
+}
+
+// Watched is an engine whose decodes are timed.
+type Watched struct {
+	runtime.Engine
+	runtime.RowScanner
+
+	ended            time.Time
+	decodes, between []float64 // ms
+}
+
+// Watch wraps e, which must be a RowScanner too.
+func Watch(e runtime.Engine) *Watched { return &Watched{Engine: e, RowScanner: e.(runtime.RowScanner)} }
+
+// Decode times Engine.Decode.
+func (w *Watched) Decode() error {
+	start := time.Now()
+	if !w.ended.IsZero() {
+		w.between = append(w.between, ms(start.Sub(w.ended)))
+	}
+	err := w.Engine.Decode()
+	w.ended = time.Now()
+	w.decodes = append(w.decodes, ms(w.ended.Sub(start)))
+	return err
+}
+
+// take returns the medians since the last call.
+func (w *Watched) take() (decode, between float64) {
+	decode, between = median(w.decodes), median(w.between)
+	w.decodes, w.between, w.ended = w.decodes[:0], w.between[:0], time.Time{}
+	return decode, between
 }
 
 // Overhead is one row: the same streams, batch shapes and model, bare and served.
@@ -53,7 +88,7 @@ type Overhead struct {
 // each on its own connection, ignoring the end of generation; time stamps are taken at the client. Both are
 // measured from the moment the last stream has its first token to the moment the first stream has its last, when
 // every batch holds one token of every stream.
-func RunOverhead(cfg OverheadConfig, eng runtime.Engine) ([]Overhead, error) {
+func RunOverhead(cfg OverheadConfig, eng *Watched) ([]Overhead, error) {
 	var out []Overhead
 	for _, n := range cfg.Streams {
 		row := Overhead{Streams: n}
@@ -63,9 +98,9 @@ func RunOverhead(cfg OverheadConfig, eng runtime.Engine) ([]Overhead, error) {
 			var err1, err2 error
 			if round%2 == 0 {
 				bare, err1 = bareRound(cfg, eng, n, round)
-				served, err2 = servedRound(cfg, n, round)
+				served, err2 = servedRound(cfg, eng, n, round)
 			} else {
-				served, err2 = servedRound(cfg, n, round)
+				served, err2 = servedRound(cfg, eng, n, round)
 				bare, err1 = bareRound(cfg, eng, n, round)
 			}
 			if err := errors.Join(err1, err2); err != nil {
@@ -75,8 +110,9 @@ func RunOverhead(cfg OverheadConfig, eng runtime.Engine) ([]Overhead, error) {
 				continue // warm-up: page faults, CPU clocks, the first graph
 			}
 			if cfg.Log != nil {
-				fmt.Fprintf(cfg.Log, "%2d streams, round %d: bare %.1f tok/s p95 %.2f ms, served %.1f tok/s p95 %.2f ms, ratio %.3f\n",
-					n, round, bare.TokensPerSecond, bare.ITLp95Ms, served.TokensPerSecond, served.ITLp95Ms, served.TokensPerSecond/bare.TokensPerSecond)
+				fmt.Fprintf(cfg.Log, "%2d streams, round %d: bare %.1f tok/s, p95 %.2f ms, decode %.2f + %.3f; served %.1f tok/s, p95 %.2f ms, decode %.2f + %.3f; ratio %.3f\n",
+					n, round, bare.TokensPerSecond, bare.ITLp95Ms, bare.DecodeMs, bare.BetweenMs, served.TokensPerSecond, served.ITLp95Ms,
+					served.DecodeMs, served.BetweenMs, served.TokensPerSecond/bare.TokensPerSecond)
 			}
 			bares, serveds = append(bares, bare), append(serveds, served)
 		}
@@ -98,29 +134,15 @@ func prompt(i, round, tokens int) string {
 	return string(b)
 }
 
-func bareRound(cfg OverheadConfig, eng runtime.Engine, n, round int) (Side, error) {
-	for !cfg.Idle() {
-		time.Sleep(time.Millisecond)
-	}
+func bareRound(cfg OverheadConfig, eng *Watched, n, round int) (Side, error) {
 	type stream struct {
 		last runtime.Token
 		pos  runtime.Pos
 	}
 	streams := make([]stream, n)
-	scan, _ := eng.(runtime.RowScanner)
 	argmax := func(row int) runtime.Token {
-		if scan != nil {
-			t, _ := scan.Argmax(row)
-			return t
-		}
-		logits := eng.Logits(row)
-		best := 0
-		for i, v := range logits {
-			if v > logits[best] {
-				best = i
-			}
-		}
-		return runtime.Token(best)
+		t, _ := eng.Argmax(row)
+		return t
 	}
 	b := eng.Batch()
 	for i := range streams {
@@ -138,6 +160,7 @@ func bareRound(cfg OverheadConfig, eng runtime.Engine, n, round int) (Side, erro
 		streams[i] = stream{argmax(len(toks) - 1), runtime.Pos(len(toks))}
 	}
 	gaps := make([]float64, 0, cfg.Tokens)
+	eng.take()
 	start := time.Now()
 	prev := start
 	for range cfg.Tokens - 1 {
@@ -160,80 +183,39 @@ func bareRound(cfg OverheadConfig, eng runtime.Engine, n, round int) (Side, erro
 	for i := range streams {
 		eng.SeqRemove(runtime.Seq(i), 0, -1)
 	}
-	return side(float64(n*(cfg.Tokens-1))/took.Seconds(), gaps), nil
+	out := side(float64(n*(cfg.Tokens-1))/took.Seconds(), gaps)
+	out.DecodeMs, out.BetweenMs = eng.take()
+	return out, nil
 }
 
-func servedRound(cfg OverheadConfig, n, round int) (Side, error) {
-	times := make([][]time.Time, n)
-	errs := make([]error, n)
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() { times[i], errs[i] = generate(cfg, i, round) })
-	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
+func servedRound(cfg OverheadConfig, eng *Watched, n, round int) (Side, error) {
+	eng.take()
+	times, err := cfg.Client(ClientJob{Socket: cfg.Socket, Streams: n, Tokens: cfg.Tokens, Prompt: cfg.Prompt, Round: round})
+	if err != nil {
 		return Side{}, err
 	}
 	// The window in which every stream was decoding.
 	from, to := times[0][0], times[0][len(times[0])-1]
 	for _, ts := range times {
-		if ts[0].After(from) {
-			from = ts[0]
-		}
-		if last := ts[len(ts)-1]; last.Before(to) {
-			to = last
-		}
+		from, to = max(from, ts[0]), min(to, ts[len(ts)-1])
 	}
 	var gaps []float64
-	tokens := 0
 	for _, ts := range times {
 		for i := 1; i < len(ts); i++ {
-			if ts[i-1].Before(from) || ts[i].After(to) {
-				continue
+			if ts[i-1] >= from && ts[i] <= to {
+				gaps = append(gaps, ms(time.Duration(ts[i]-ts[i-1])))
 			}
-			gaps = append(gaps, ms(ts[i].Sub(ts[i-1])))
-			tokens++
 		}
 	}
 	if len(gaps) == 0 {
 		return Side{}, errors.New("the streams never ran at the same time: more tokens per stream are needed")
 	}
-	// tokens whole gaps of n streams lie inside the window; each stream's own share of time is what they span.
-	return side(float64(n)*1000/stat.Mean(gaps, nil), gaps), nil
-}
-
-// generate asks for one greedy answer and returns when each of its tokens arrived.
-func generate(cfg OverheadConfig, i, round int) ([]time.Time, error) {
-	c, err := dial(cfg.Socket)
-	if err != nil {
-		return nil, err
+	for !cfg.Idle() {
+		time.Sleep(time.Millisecond)
 	}
-	defer c.Close()
-	req := defaults
-	req.ID, req.Prompt, req.MaxTokens, req.Stream = "b", prompt(i, round, cfg.Prompt), cfg.Tokens, true
-	req.Sampling.Temperature = 0
-	req.Sampling.IgnoreEOS = true
-	if err := c.send(&req); err != nil {
-		return nil, err
-	}
-	out := make([]time.Time, 0, cfg.Tokens)
-	for {
-		ev, err := c.next()
-		now := time.Now()
-		switch {
-		case err != nil:
-			return nil, err
-		case ev.Kind == wire.EventToken:
-			out = append(out, now)
-		case ev.Kind == wire.EventError:
-			return nil, fmt.Errorf("the daemon answered %s: %s", ev.Error.Code, ev.Error.Message)
-		case ev.Kind == wire.EventEOS:
-			if len(out) != cfg.Tokens {
-				return nil, fmt.Errorf("stream %d got %d token events, want %d", i, len(out), cfg.Tokens)
-			}
-			return out, nil
-		}
-	}
+	out := side(float64(n)*1000/stat.Mean(gaps, nil), gaps)
+	out.DecodeMs, out.BetweenMs = eng.take()
+	return out, nil
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
@@ -242,10 +224,14 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 func side(tokensPerSecond float64, gaps []float64) Side {
 	slices.Sort(gaps)
 	q := func(p float64) float64 { return stat.Quantile(p, stat.Empirical, gaps, nil) }
-	return Side{tokensPerSecond, q(.50), q(.95), q(.99)}
+	return Side{TokensPerSecond: tokensPerSecond, ITLp50Ms: q(.50), ITLp95Ms: q(.95), ITLp99Ms: q(.99)}
 }
 
+// median of xs, 0 of nothing.
 func median(xs []float64) float64 {
+	if len(xs) == 0 {
+		return 0
+	}
 	xs = slices.Sorted(slices.Values(xs))
 	return stat.Quantile(.5, stat.LinInterp, xs, nil)
 }
@@ -261,6 +247,7 @@ func medianSide(ss []Side) Side {
 	return Side{
 		pick(func(s Side) float64 { return s.TokensPerSecond }), pick(func(s Side) float64 { return s.ITLp50Ms }),
 		pick(func(s Side) float64 { return s.ITLp95Ms }), pick(func(s Side) float64 { return s.ITLp99Ms }),
+		pick(func(s Side) float64 { return s.DecodeMs }), pick(func(s Side) float64 { return s.BetweenMs }),
 	}
 }
 

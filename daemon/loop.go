@@ -262,16 +262,7 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 		l.events = append(l.events, sched.Event{Kind: sched.EvCancel, Req: r.id})
 		return
 	}
-	var choice sampler.Choice
-	var err error
-	if l.argmx != nil && r.chain.IsArgmax() {
-		choice.Token, _ = l.argmx.Argmax(row)
-		if choice.Token < 0 {
-			err = sampler.ErrNoCandidate
-		}
-	} else {
-		choice, err = r.chain.Sample(l.eng.Logits(row))
-	}
+	choice, err := l.choose(r, row)
 	if err != nil {
 		l.log.Error("sampling failed", "request", r.wireID, "error", err)
 		l.events = append(l.events, sched.Event{Kind: sched.EvFinish, Req: r.id, Finish: sched.ReasonFailed})
@@ -313,6 +304,16 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 	}
 	l.events = append(l.events, sched.Event{Kind: sched.EvFinish, Req: r.id, Finish: finish})
 	l.endRequest(r, reason, r.text.Stopped(), now)
+}
+
+// choose samples from a row: by the engine's own argmax where that is all there is to it.
+func (l *loop) choose(r *request, row int) (sampler.Choice, error) {
+	if l.argmx != nil && r.chain.IsArgmax() {
+		if tok, _ := l.argmx.Argmax(row); tok >= 0 && r.chain.Takes(tok) {
+			return sampler.Choice{Token: tok}, nil
+		}
+	}
+	return r.chain.Sample(l.eng.Logits(row))
 }
 
 // isSpace reports whether a piece shows nothing but white space.

@@ -82,16 +82,30 @@ func New(p Params, vocab VocabFacts, scratch *Scratch) *Chain {
 	if p.PenaltyLastN != 0 && (p.RepeatPenalty != 1 || p.FrequencyPenalty != 0 || p.PresencePenalty != 0) {
 		c.window.init(p.PenaltyLastN)
 	}
-	c.argmax = c.greedy() && len(c.bias) == 0 && !c.window.on && p.Logprobs == 0
+	c.argmax = c.greedy() && !c.window.on && p.Logprobs == 0
+	for _, b := range c.bias {
+		c.argmax = c.argmax && b.logit <= 0
+	}
 	return c
 }
 
 // greedy: no later stage can remove the largest logit, so with nothing to draw it is the answer.
 func (c *Chain) greedy() bool { return c.p.Temperature <= 0 || c.p.TopK == 1 }
 
-// IsArgmax reports whether Sample is nothing but the row's largest logit (lowest id among equals), so that a caller
-// with a faster way to find that one (runtime.RowScanner) may use it instead. It never changes.
+// IsArgmax reports whether Sample is the row's largest logit (lowest id among equals) whenever Takes accepts that
+// token, so that a caller with a faster way to find it (runtime.RowScanner) may use it instead. It never changes.
 func (c *Chain) IsArgmax() bool { return c.argmax }
+
+// Takes reports whether the row's largest raw logit is still the largest after the biases, of which none is above 0
+// when IsArgmax: it is, unless it has one itself (an end of generation under ignore_eos).
+func (c *Chain) Takes(token int32) bool {
+	for i := range c.bias {
+		if c.bias[i].id == token {
+			return false
+		}
+	}
+	return true
+}
 
 // Accept tells the penalties of a token of the sequence, in order: first each of the prompt's, as llama-server does,
 // then each sampled one.
@@ -108,7 +122,9 @@ func (c *Chain) Sample(logits []float32) (Choice, error) {
 		if id < 0 {
 			return Choice{Token: -1}, ErrNoCandidate
 		}
-		return Choice{Token: id}, nil
+		if c.Takes(id) {
+			return Choice{Token: id}, nil
+		}
 	}
 	s := c.scratch
 	id := c.draw(s.candidates(c, logits))

@@ -24,7 +24,7 @@ done
 
 trap '' INT # the chat's own: it cancels an answer
 if [ -n "$ask" ]; then
-	bin/uma-cli run "$ask"
+	bin/uma-cli run "$ask" </dev/null
 else
 	bin/uma-cli chat
 fi

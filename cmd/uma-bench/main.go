@@ -25,7 +25,7 @@ drifts on a laptop by more than the effects looked for. Stop other work while it
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(overheadCommand(), idleCommand(), memoryCommand())
+	root.AddCommand(overheadCommand(), idleCommand(), memoryCommand(), clientCommand())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "uma-bench:", err)
 		os.Exit(1)

@@ -119,7 +119,7 @@ func (v *View) Render(s *Snapshot) string {
 	millis := func(name string) string { return ui.Duration(msDuration(s.num(name))) }
 
 	var t ui.Table
-	t.Row("requests", "%s running, %s queued, %s so far%s", ui.Count(int64(s.num("running_prefill")+s.num("running_decode")+s.num("running_paused"))),
+	t.Row("requests", "%s running, %s queued, %s so far%s", ui.Count(int64(s.num("running_prefill")+s.num("running_decode"))),
 		ui.Count(int64(s.num("queued_interactive")+s.num("queued_background"))), count("prompts_total"), rate("prompts_total", ""))
 	t.Row("", "prompt %s, answer %s, paused %s", count("running_prefill"), count("running_decode"), count("running_paused"))
 	t.Row("ended", "%s", join(s.labels("requests_finished_total")))

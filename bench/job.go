@@ -1,0 +1,38 @@
+package bench
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// ClientJob is what a measuring client asks for: streams greedy answers at once, each on its own connection.
+type ClientJob struct {
+	Socket                         string
+	Streams, Tokens, Prompt, Round int
+}
+
+// EncodeTimes and DecodeTimes carry RunClient's result between processes: all streams have as many.
+func EncodeTimes(times [][]int64) []byte {
+	var b []byte
+	for _, ts := range times {
+		for _, t := range ts {
+			b = binary.LittleEndian.AppendUint64(b, uint64(t))
+		}
+	}
+	return b
+}
+
+// DecodeTimes is the inverse of EncodeTimes for a job.
+func DecodeTimes(b []byte, j ClientJob) ([][]int64, error) {
+	if len(b) != 8*j.Streams*j.Tokens {
+		return nil, fmt.Errorf("the client wrote %d bytes, want %d", len(b), 8*j.Streams*j.Tokens)
+	}
+	out := make([][]int64, j.Streams)
+	for i := range out {
+		out[i] = make([]int64, j.Tokens)
+		for k := range out[i] {
+			out[i][k] = int64(binary.LittleEndian.Uint64(b[8*(i*j.Tokens+k):]))
+		}
+	}
+	return out, nil
+}
