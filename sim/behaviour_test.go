@@ -106,7 +106,7 @@ func TestSameBytes(t *testing.T) {
 		}
 		run := func() []byte {
 			s := *spec
-			s.NumRequests = 60
+			s.NumRequests = 25
 			rep, err := sim.Run(cfg, s.New())
 			if err != nil {
 				t.Error(err)

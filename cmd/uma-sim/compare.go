@@ -39,15 +39,14 @@ uma and stock are uma-serve's own scheduler, the same code that the daemon runs;
 		if err != nil {
 			return err
 		}
+		if err := work.prepare(); err != nil {
+			return err
+		}
 		if len(policies) == 0 {
 			return usagef("--policies names none")
 		}
 		cmp, err := explore.Compare(title, base, policies, func(cfg sim.Config) (*sim.Report, error) {
-			_, work, err := question(c.Flags(), nil)
-			if err != nil {
-				return nil, err
-			}
-			return simulate(cfg, work)
+			return simulate(cfg, &work)
 		}, progress(c.ErrOrStderr(), len(policies), "compare"))
 		if err != nil {
 			return err

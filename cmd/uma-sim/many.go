@@ -24,8 +24,8 @@ func progress(stderr io.Writer, n int, what string) func() {
 	return func() { _ = bar.Add(1) }
 }
 
-// question is a command line's server and workload with some flags set anew.
-func question(from *pflag.FlagSet, set map[string]string) (sim.Config, *workloadFlags, error) {
+// question is a command line's server and workload with some flags set anew; base has read the workload's file.
+func question(from *pflag.FlagSet, base *workloadFlags, set map[string]string) (sim.Config, *workloadFlags, error) {
 	server := serverFlags{mend: true}
 	work := &workloadFlags{}
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -53,6 +53,12 @@ func question(from *pflag.FlagSet, set map[string]string) (sim.Config, *workload
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
+		return sim.Config{}, nil, err
+	}
+	if work.trace == base.trace && work.recorded == base.recorded && work.spec == base.spec {
+		work.prepared, work.rows, work.parsed = base.prepared, base.rows, base.parsed
+	}
+	if err := work.prepare(); err != nil {
 		return sim.Config{}, nil, err
 	}
 	cfg, err := server.server()

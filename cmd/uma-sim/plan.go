@@ -44,6 +44,9 @@ The machine is its step time: --cost-model (measured by uma-serve), --beta-coeff
 		if err != nil {
 			return err
 		}
+		if err := work.prepare(); err != nil {
+			return err
+		}
 		for _, l := range []struct {
 			name string
 			n    int
@@ -54,11 +57,7 @@ The machine is its step time: --cost-model (measured by uma-serve), --beta-coeff
 		}
 		n := len(grid.Contexts) * len(grid.Slots) * len(grid.Policies)
 		out, err := explore.Plan(base, grid, target, func(cfg sim.Config) (*sim.Report, error) {
-			_, work, err := question(c.Flags(), nil)
-			if err != nil {
-				return nil, err
-			}
-			return simulate(cfg, work)
+			return simulate(cfg, &work)
 		}, progress(c.ErrOrStderr(), n, "plan"))
 		if err != nil {
 			return err

@@ -45,25 +45,28 @@ hundred requests (--num-requests) that arrive over a longer time than one takes.
 		if alias, ok := aliases[param]; ok {
 			param = alias
 		}
-		ask := func(value string) (*sim.Report, error) {
-			cfg, work, err := question(c.Flags(), map[string]string{param: value})
-			if err != nil {
-				return nil, err
-			}
-			return simulate(cfg, work)
+		if err := work.prepare(); err != nil {
+			return err
 		}
 		var jobs []explore.Job
 		for _, v := range list {
-			if _, _, err := question(c.Flags(), map[string]string{param: v}); err != nil {
+			cfg, work, err := question(c.Flags(), &work, map[string]string{param: v})
+			if err != nil {
 				return err
 			}
-			jobs = append(jobs, explore.Job{Label: v, Run: func() (*sim.Report, error) { return ask(v) }})
+			jobs = append(jobs, explore.Job{Label: v, Run: func() (*sim.Report, error) { return simulate(cfg, work) }})
 		}
 		rows, err := explore.Sweep(jobs, progress(c.ErrOrStderr(), len(jobs), "sweep"))
 		if err != nil {
 			return err
 		}
-		saturation, known, err := saturate(param, rows, ask)
+		saturation, known, err := saturate(param, rows, func(rate string) (*sim.Report, error) {
+			cfg, work, err := question(c.Flags(), &work, map[string]string{param: rate})
+			if err != nil {
+				return nil, err
+			}
+			return simulate(cfg, work)
+		})
 		if err != nil {
 			return err
 		}

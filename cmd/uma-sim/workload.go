@@ -24,8 +24,9 @@ type workloadFlags struct {
 	d        workload.Distribution
 	ratio    float64
 	thinkMs  int64
-	rows     []workload.Request // of --trace, read once
-	parsed   *workload.Spec
+	prepared bool
+	rows     []workload.Request // of --trace or --uma-trace
+	parsed   *workload.Spec     // of --workload-spec
 }
 
 func (w *workloadFlags) register(fs *pflag.FlagSet) {
@@ -53,12 +54,10 @@ func (w *workloadFlags) register(fs *pflag.FlagSet) {
 	fs.Float64Var(&w.ratio, "reasoning-ratio", workload.DefaultMix().ReasoningRatio, "meridian: share of requests that think")
 }
 
-// source makes the workload anew. rate ≤ 0 leaves the rate as the flags say.
-func (w *workloadFlags) source(seed int64, rate float64) (workload.Source, error) {
-	if rate <= 0 {
-		rate = w.d.Rate
-	} else if w.trace != "" || w.recorded != "" {
-		return nil, usagef("a trace has its own arrival times: a rate can only be given to a generated workload")
+// prepare reads the file that the flags name, once. After it source may be called from many goroutines.
+func (w *workloadFlags) prepare() (err error) {
+	if w.prepared {
+		return nil
 	}
 	given := 0
 	for _, f := range []string{"trace", "uma-trace", "workload-spec", "workload"} {
@@ -66,36 +65,40 @@ func (w *workloadFlags) source(seed int64, rate float64) (workload.Source, error
 			given++
 		}
 	}
-	if given > 1 {
-		return nil, usagef("give one of --trace, --uma-trace, --workload-spec and --workload")
-	}
 	switch {
+	case given > 1:
+		return usagef("give one of --trace, --uma-trace, --workload-spec and --workload")
 	case w.trace != "":
-		if w.rows == nil {
-			var err error
-			if w.rows, err = readFile(w.trace, workload.ReadCSV); err != nil {
-				return nil, err
-			}
-		}
-		return workload.NewList(w.rows), nil
+		w.rows, err = readFile(w.trace, workload.ReadCSV)
 	case w.recorded != "":
-		if w.rows == nil {
-			var err error
-			if w.rows, err = readFile(w.recorded, readRecorded); err != nil {
-				return nil, err
-			}
-		}
-		return workload.NewList(w.rows), nil
+		w.rows, err = readFile(w.recorded, readRecorded)
 	case w.spec != "":
-		if w.parsed == nil {
-			data, err := os.ReadFile(w.spec)
+		w.parsed, err = readFile(w.spec, func(r io.Reader) (*workload.Spec, error) {
+			data, err := io.ReadAll(r)
 			if err != nil {
 				return nil, err
 			}
-			if w.parsed, err = workload.ParseSpec(data); err != nil {
-				return nil, fmt.Errorf("%s: %w", w.spec, err)
-			}
-		}
+			return workload.ParseSpec(data)
+		})
+	}
+	w.prepared = err == nil
+	return err
+}
+
+// source makes the workload anew. rate ≤ 0 leaves the rate as the flags say.
+func (w *workloadFlags) source(seed int64, rate float64) (workload.Source, error) {
+	if rate <= 0 {
+		rate = w.d.Rate
+	} else if w.trace != "" || w.recorded != "" {
+		return nil, usagef("a trace has its own arrival times: a rate can only be given to a generated workload")
+	}
+	if err := w.prepare(); err != nil {
+		return nil, err
+	}
+	switch {
+	case w.trace != "" || w.recorded != "":
+		return workload.NewList(w.rows), nil
+	case w.spec != "":
 		s := *w.parsed
 		if w.fs.Changed("seed") {
 			s.Seed = seed
