@@ -218,10 +218,38 @@ func (s *Spec) Check() error {
 			bad("cohort %q: drain: start_time_us must be ≥ 0 and ramp_duration_us ≥ 1", c.ID)
 		}
 	}
+	if errs == nil {
+		s.checkWindows(bad)
+	}
 	if open && s.AggregateRate == 0 {
 		bad("aggregate_rate must be > 0: clients have rate fractions")
 	}
 	return errors.Join(errs...)
+}
+
+// maxSkipped bounds the arrivals that are drawn and thrown away before a client's last window.
+const maxSkipped = 1e9
+
+// checkWindows refuses windows so far away that drawing up to them would not end.
+func (s *Spec) checkWindows(bad func(string, ...any)) {
+	all := s.clients()
+	sum := 0.0
+	for i := range all {
+		sum += all[i].RateFraction
+	}
+	for i := range all {
+		last := int64(0)
+		for _, w := range all[i].Lifecycle.Windows {
+			last = max(last, w.EndUs)
+		}
+		if s.Horizon > 0 {
+			last = min(last, s.Horizon)
+		}
+		if n := float64(last) / 1e6 * s.AggregateRate * all[i].RateFraction / max(sum, 1e-300); n > maxSkipped {
+			bad("client %q: about %.0f arrivals before the end of its last window: at most %.0f", all[i].ID, n, maxSkipped)
+			return
+		}
+	}
 }
 
 // clients are the explicit ones and those of the cohorts.

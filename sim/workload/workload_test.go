@@ -228,10 +228,20 @@ func TestSpecErrors(t *testing.T) {
 		{"type: constant", "type: cauchy", "cauchy"},
 		{"duration_us: 1000000", "duration_us: 0", "spike"},
 		{`version: "2"`, `version: "9"`, "version"},
+		{"horizon: 20000000", "num_requests: 5\nhorizon: 0", ""},
+		{"horizon: 20000000", "num_requests: 5\nhorizon: 900000000000000000", ""},
 	} {
-		if _, err := ParseSpec([]byte(strings.Replace(cohorts, c.from, c.to, 1))); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := ParseSpec([]byte(strings.Replace(cohorts, c.from, c.to, 1))); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q in it", c.to, err, c.want)
 		}
+	}
+}
+
+// TestFarWindow: a window that would take for ever to reach is refused.
+func TestFarWindow(t *testing.T) {
+	text := strings.Replace(strings.Replace(cohorts, "horizon: 20000000", "num_requests: 5", 1), "start_time_us: 8000000", "start_time_us: 800000000000000000", 1)
+	if _, err := ParseSpec([]byte(text)); err == nil || !strings.Contains(err.Error(), "last window") {
+		t.Errorf("err = %v", err)
 	}
 }
 

@@ -1,0 +1,182 @@
+package latency
+
+import (
+	"math"
+	"strings"
+	"testing"
+)
+
+func TestTicks(t *testing.T) {
+	for in, want := range map[float64]int64{1.999: 1, -0.5: 0, 0: 0, 1e30: math.MaxInt64, math.Inf(1): math.MaxInt64} {
+		if got := Ticks(in); got != want {
+			t.Errorf("Ticks(%v) = %d, want %d", in, got, want)
+		}
+	}
+	if Ticks(math.NaN()) != math.MaxInt64 {
+		t.Error("NaN must become the largest tick")
+	}
+}
+
+func TestLinearModels(t *testing.T) {
+	m, err := NewBlackbox([]float64{100, 1.5, 7.9}, []float64{1000, 10, 5.5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Step(&Batch{}) != 1000 || m.Step(&Batch{PrefillTokens: 3, DecodeTokens: 1}) != 1035 || m.Enqueue(3) != 104 || m.Token() != 7 || m.NeedsItems() {
+		t.Errorf("steps %d and %d, enqueue %d, token %d", m.Step(&Batch{}), m.Step(&Batch{PrefillTokens: 3, DecodeTokens: 1}), m.Enqueue(3), m.Token())
+	}
+	abcd, err := ParseCostModel([]byte(`{"a": 2, "b": 0.5, "c": 1, "d": 0.001, "updated": "x"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := NewCalibrated([]float64{0, 0, 0}, abcd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Step(&Batch{PrefillTokens: 4, DecodeTokens: 2, KVTokens: 1000}); got != 2000+2000+2000+1000 {
+		t.Errorf("calibrated step %d", got)
+	}
+	for _, bad := range []string{`{`, `{}`, `{"a":1,"b":1,"c":1}`, `{"a":-1,"b":1,"c":1,"d":1}`} {
+		if _, err := ParseCostModel([]byte(bad)); err == nil {
+			t.Errorf("%s was accepted", bad)
+		}
+	}
+	if _, err := NewCalibrated([]float64{0, 0, 0}, []float64{0, 0, 0, 0}); err == nil {
+		t.Error("an unfitted cost model was accepted")
+	}
+}
+
+const dense = `{"num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
+	"vocab_size": 128256, "torch_dtype": "bfloat16", "max_position_embeddings": 8192 %s}`
+
+func shape(t *testing.T, more, name string) Shape {
+	t.Helper()
+	if more != "" {
+		more = ", " + more
+	}
+	s, err := ParseShape([]byte(strings.Replace(dense, "%s", more, 1)), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestParseShape(t *testing.T) {
+	for _, c := range []struct {
+		more, name string
+		want       float64
+	}{
+		{"", "", 2},
+		{`"quantization_config": {"bits": 4}`, "", 0.5},
+		{`"quantization_config": {"bits": "8"}`, "", 1},
+		{`"quantization_config": {"quant_method": "fp8"}`, "", 1},
+		{`"quantization_config": {"config_groups": {"group_1": {"weights": {"num_bits": 2}}, "group_0": {"weights": {"num_bits": 4}}}}`, "", 0.5},
+		{"", "llama-w8a8", 1}, {"", "llama-w4a16-x", 0.5}, {"", "Llama-FP8-dynamic", 1}, {"", "nofp8here", 2},
+	} {
+		if s := shape(t, c.more, c.name); s.WeightBytes != c.want || s.Bytes != 2 {
+			t.Errorf("%s %s: %v bytes a weight, want %v", c.more, c.name, s.WeightBytes, c.want)
+		}
+	}
+	s := shape(t, `"text_config": {"num_hidden_layers": 5, "num_experts": 16, "num_experts_per_tok": 2, "moe_intermediate_size": 100, "n_shared_experts": 3}`, "")
+	if s.Layers != 5 || !s.MoE() || s.Experts != 16 || s.SharedDim != 300 || s.expertDim() != 100 {
+		t.Errorf("%+v", s)
+	}
+	if s, err := ParseShape([]byte(`{"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2}`), ""); err != nil || s.KVHeads != 2 || s.Intermediate != 32 {
+		t.Errorf("defaults: %+v, %v", s, err)
+	}
+	for _, bad := range []string{`[]`, `{}`, `{"num_hidden_layers": -1, "hidden_size": 8, "num_attention_heads": 2}`,
+		`{"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "torch_dtype": "float7"}`,
+		`{"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "num_local_experts": 8}`} {
+		if _, err := ParseShape([]byte(bad), ""); err == nil {
+			t.Errorf("%s was accepted", bad)
+		}
+	}
+}
+
+func TestMaxModelLen(t *testing.T) {
+	for more, want := range map[string]int{
+		"": 8192, `"rope_scaling": {"type": "linear", "factor": 4}`: 32768, `"rope_scaling": {"rope_type": "llama3", "factor": 4}`: 8192,
+		`"rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 4096}`: 16384, `"model_type": "gemma3_text", "rope_scaling": {"type": "linear", "factor": 4}`: 8192,
+	} {
+		if got := MaxModelLen(shape(t, more, ""), 1<<20, 16); got != want {
+			t.Errorf("%s: %d, want %d", more, got, want)
+		}
+	}
+}
+
+// TestFittedModels checks the shipped coefficients' formulas by hand.
+func TestFittedModels(t *testing.T) {
+	s := shape(t, "", "")
+	m, err := NewCrossModel(nil, nil, s, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 116.110·32 + 1226.868·10·(32·8·128/2·1e-6) + 9445.157, no MoE term.
+	if got := m.Step(&Batch{PrefillTokens: 100, DecodeTokens: 10}); got != 13361 || m.Enqueue(5) != 13732 || m.Token() != 860 {
+		t.Errorf("crossmodel: step %d, enqueue %d, token %d", got, m.Enqueue(5), m.Token())
+	}
+	r, err := NewTrainedRoofline(nil, nil, s, GPUs["H100"], 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := r.Step(&Batch{Requests: 1, Items: []Item{{Context: 100, New: 1}}})
+	two := r.Step(&Batch{Requests: 2, Items: []Item{{Context: 100, New: 1}, {Context: 100, New: 1}}})
+	long := r.Step(&Batch{Requests: 1, Items: []Item{{New: 2048, Prefill: true}}})
+	// Reading 14 GB of weights at 3.35 TB/s takes over 4 ms; a second request adds 48.8 us and its KV traffic.
+	if one < 4000 || one > 8000 || two-one < 48 || two-one > 80 || long < 20000 || r.Finish() != 1849 || r.Token() != 1 || r.Enqueue(9) != 9315 {
+		t.Errorf("trained-roofline: %d, %d, %d us; finish %d", one, two, long, r.Finish())
+	}
+}
+
+func TestPublished(t *testing.T) {
+	if n := len(Published()); n != 111 {
+		t.Errorf("%d fits, want 111", n)
+	}
+	f, err := FindFit("Meta-Llama/Llama-3.1-8B-Instruct", "H100", 1, "")
+	if err != nil || f.Blocks != 29205 || f.Beta[0] < 6471 || f.Beta[0] > 6473 {
+		t.Errorf("%+v, %v", f, err)
+	}
+	for _, f := range Published() {
+		if _, err := NewBlackbox(f.Alpha, f.Beta); err != nil {
+			t.Errorf("%s: %v", f.Model, err)
+		}
+	}
+	if _, err := FindFit("meta-llama/llama-3.1-8b-instruct", "B200", 1, ""); err == nil || !strings.Contains(err.Error(), "there are some on") {
+		t.Errorf("err = %v", err)
+	}
+}
+
+func TestFindGPU(t *testing.T) {
+	table, err := ParseGPUs([]byte(`{"X": {"TFlopsPeak": 1, "BwPeakTBs": 1, "mfuPrefill": 0.5, "mfuDecode": 0.5, "MemoryGiB": 9}, "Y": {"TFlopsPeak": 1}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g, err := FindGPU(table, "X"); err != nil || g.MemoryGiB != 9 {
+		t.Errorf("%+v, %v", g, err)
+	}
+	for _, name := range []string{"Y", "Z"} {
+		if _, err := FindGPU(table, name); err == nil {
+			t.Errorf("%s was accepted", name)
+		}
+	}
+}
+
+func FuzzParseShape(f *testing.F) {
+	f.Add([]byte(strings.Replace(dense, "%s", "", 1)))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := ParseShape(data, "x-w4a16")
+		if err != nil {
+			return
+		}
+		m, err := NewRoofline([]float64{0, 0, 0}, s, GPUs["H100"], 1, RooflineOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := m.Step(&Batch{Items: []Item{{New: 10, Prefill: true}, {Context: 10, New: 1}}}); d < 1 {
+			t.Errorf("a step of %d us", d)
+		}
+		if n, err := KVBlocks(s, GPUs["H100"], 1, 0.9, 16); err == nil && n < 1 {
+			t.Errorf("%d blocks", n)
+		}
+	})
+}
