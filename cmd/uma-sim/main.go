@@ -76,7 +76,7 @@ Begin with:
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newRun(), newReplay(), newSweep(), newCompare(), newPlan(), newCluster())
+	root.AddCommand(newRun(), newReplay(), newSweep(), newCompare(), newPlan(), newCluster(), newFit())
 	for _, c := range root.Commands() {
 		c.Args = noArgs
 	}

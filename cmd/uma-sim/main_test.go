@@ -150,6 +150,14 @@ func TestRecordedPlans(t *testing.T) {
 	if !strings.Contains(out, `"completed_requests": 5`) {
 		t.Errorf("%s", out)
 	}
+	// The recorded steps took what the coefficients say: they are found again, in milliseconds.
+	var cost struct{ A, B, C, D float64 }
+	if err := json.Unmarshal([]byte(must(t, "fit", "--uma-trace", plans)), &cost); err != nil {
+		t.Fatal(err)
+	}
+	if math.Abs(cost.A-1) > 0.02 || math.Abs(cost.B-0.01) > 0.001 || math.Abs(cost.C-0.005) > 0.02 || cost.D > 1e-5 {
+		t.Errorf("fitted %+v, want 1, 0.01, 0.005, 0", cost)
+	}
 	if status, _, errs := run(t, with("run", "--plan-output", plans)...); status != exitUsage || !strings.Contains(errs, "--batch-formation uma") {
 		t.Errorf("status %d: %s", status, errs)
 	}
@@ -231,6 +239,7 @@ func TestMistakes(t *testing.T) {
 		{with("sweep", "--param", "nope"), exitUsage, "no flag --nope"},
 		{with("sweep", "--values", "3:1:1"), exitUsage, "must grow"},
 		{with("replay"), exitUsage, "--trace-data is missing"},
+		{[]string{"fit"}, exitUsage, "--uma-trace is missing"},
 		{with("run", "--total-kv-blocks", "4", "--prompt-tokens", "30", "--prompt-tokens-stdev", "0", "--output-tokens", "100", "--output-tokens-stdev", "0"), exitLivelock, "livelock"},
 		{with("cluster", "--routing", "nope"), exitError, "round-robin"},
 	} {

@@ -180,3 +180,40 @@ func FuzzParseShape(f *testing.F) {
 		}
 	})
 }
+
+// TestFitCosts finds the coefficients that made the samples, through noise and outliers, and never a negative one.
+func TestFitCosts(t *testing.T) {
+	want := []float64{3000, 120, 900, 0.4}
+	var samples []Sample
+	noise := uint64(1)
+	for i := range 400 {
+		s := Sample{PrefillTokens: i * 7 % 64 * (i % 2), DecodeTokens: 1 + i%5, KVTokens: int64(i * 13 % 4000)}
+		noise = noise*6364136223846793005 + 1442695040888963407
+		s.Us = predict([4]float64(want), s) * (0.98 + 0.04*float64(noise>>40)/float64(1<<24))
+		if i%40 == 0 {
+			s.Us *= 20
+		}
+		samples = append(samples, s)
+	}
+	got, median, err := FitCosts(samples)
+	if err != nil || median > 0.02 {
+		t.Fatalf("median error %v, %v", median, err)
+	}
+	for i := range want {
+		if math.Abs(got[i]-want[i]) > 0.1*want[i] {
+			t.Errorf("coefficient %d is %v, want %v", i, got[i], want[i])
+		}
+	}
+	// Only decodes of one token: what cannot be told apart is not made up, and nothing is negative.
+	samples = samples[:0]
+	for i := range 50 {
+		samples = append(samples, Sample{DecodeTokens: 1, KVTokens: int64(100 - i), Us: 5000})
+	}
+	got, _, err = FitCosts(samples)
+	if err != nil || got[0] < 0 || got[1] != 0 || got[2] < 0 || got[3] < 0 || math.Abs(predict([4]float64(got), samples[0])-5000) > 50 {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, _, err := FitCosts(samples[:3]); err == nil {
+		t.Error("three samples were enough")
+	}
+}

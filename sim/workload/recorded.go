@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sim/latency"
 )
 
 // FromRecording makes a workload of what a running uma-serve recorded (package sched's trace): who arrived when, how
@@ -48,4 +49,24 @@ func FromRecording(t *sched.Trace) ([]Request, error) {
 		}
 	}
 	return rows, nil
+}
+
+// StepCosts are the steps of a recording: what each planned and how long it took. They are what a cost model is fitted
+// to. The recording is replayed, because only the scheduler knows which tokens each slice attended to.
+func StepCosts(t *sched.Trace) ([]latency.Sample, error) {
+	var out []latency.Sample
+	var open latency.Sample
+	err := t.Replay(func(step *sched.TraceStep, plan *sched.Plan) {
+		for i := range step.Events {
+			if ev := &step.Events[i]; ev.Kind == sched.EvStep && ev.Outcome == sched.StepOK {
+				open.Us = float64(ev.Took.Nanoseconds()) / 1000
+				out = append(out, open)
+			}
+		}
+		open = latency.Sample{PrefillTokens: plan.PrefillTokens, DecodeTokens: plan.DecodeTokens}
+		for i := range plan.Batch {
+			open.KVTokens += int64(plan.Batch[i].Start)
+		}
+	})
+	return out, err
 }

@@ -1,0 +1,141 @@
+package latency
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Sample is one measured step.
+type Sample struct {
+	PrefillTokens, DecodeTokens int
+	KVTokens                    int64   // tokens attended to before the step
+	Us                          float64 // how long it took, microseconds
+}
+
+// FitCosts finds the cost model a + b·prefill + c·decode + d·kv, in microseconds, with the least squares of relative errors
+// and no negative coefficient, and how far off it is: the median of the relative errors. Steps that took more than
+// three times what a first fit says (the machine did something else) are left out.
+func FitCosts(samples []Sample) (abcd []float64, median float64, err error) {
+	var rows []Sample
+	for _, s := range samples {
+		if s.Us > 0 && s.PrefillTokens+s.DecodeTokens > 0 {
+			rows = append(rows, s)
+		}
+	}
+	const least = 20
+	if len(rows) < least {
+		return nil, 0, fmt.Errorf("%d measured steps: at least %d are needed", len(rows), least)
+	}
+	c := nonNegative(rows)
+	rows = slices.DeleteFunc(rows, func(s Sample) bool { return s.Us > 3*predict(c, s) })
+	if len(rows) < least {
+		return nil, 0, fmt.Errorf("the measured steps follow no cost model: %d of %d are near it", len(rows), len(samples))
+	}
+	c = nonNegative(rows)
+	errs := make([]float64, len(rows))
+	for i, s := range rows {
+		errs[i] = math.Abs(predict(c, s)-s.Us) / s.Us
+	}
+	slices.Sort(errs)
+	return c[:], errs[len(errs)/2], nil
+}
+
+func (s *Sample) terms() [4]float64 {
+	return [4]float64{1, float64(s.PrefillTokens), float64(s.DecodeTokens), float64(s.KVTokens)}
+}
+
+func predict(c [4]float64, s Sample) float64 {
+	sum := 0.0
+	for i, x := range s.terms() {
+		sum += c[i] * x
+	}
+	return sum
+}
+
+// nonNegative tries every subset of the four terms, solves its normal equations, and keeps the best solution without a
+// negative coefficient.
+func nonNegative(rows []Sample) (best [4]float64) {
+	var ata [4][4]float64
+	var atb [4]float64
+	var bb float64
+	for _, s := range rows {
+		t := s.terms()
+		for i := range t {
+			t[i] /= s.Us
+			atb[i] += t[i]
+		}
+		bb++
+		for i := range t {
+			for j := range t {
+				ata[i][j] += t[i] * t[j]
+			}
+		}
+	}
+	least := math.Inf(1)
+	for set := 1; set < 16; set++ {
+		c, ok := solve(ata, atb, set)
+		if !ok || slices.Min(c[:]) < 0 {
+			continue
+		}
+		loss := bb
+		for i := range c {
+			loss -= 2 * c[i] * atb[i]
+			for j := range c {
+				loss += c[i] * ata[i][j] * c[j]
+			}
+		}
+		if loss < least*(1-1e-9) {
+			least, best = loss, c
+		}
+	}
+	return best
+}
+
+// solve solves the equations of the terms in set by elimination; false when they do not determine the solution.
+func solve(a [4][4]float64, b [4]float64, set int) (x [4]float64, ok bool) {
+	var at []int
+	for i := range 4 {
+		if set>>i&1 == 1 {
+			at = append(at, i)
+		}
+	}
+	for n, k := range at {
+		pivot := n
+		for m := n; m < len(at); m++ {
+			if math.Abs(a[at[m]][k])/scale(a[at[m]]) > math.Abs(a[at[pivot]][k])/scale(a[at[pivot]]) {
+				pivot = m
+			}
+		}
+		p := at[pivot]
+		a[k], a[p] = a[p], a[k]
+		b[k], b[p] = b[p], b[k]
+		if math.Abs(a[k][k]) <= 1e-12*scale(a[k]) {
+			return x, false
+		}
+		for _, i := range at[n+1:] {
+			f := a[i][k] / a[k][k]
+			for j := range 4 {
+				a[i][j] -= f * a[k][j]
+			}
+			b[i] -= f * b[k]
+		}
+	}
+	for n := len(at) - 1; n >= 0; n-- {
+		k := at[n]
+		sum := b[k]
+		for _, j := range at[n+1:] {
+			sum -= a[k][j] * x[j]
+		}
+		x[k] = sum / a[k][k]
+	}
+	return x, true
+}
+
+func scale(row [4]float64) float64 {
+	m := 1e-300
+	for _, v := range row {
+		m = max(m, math.Abs(v))
+	}
+	return m
+}
