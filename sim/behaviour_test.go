@@ -17,6 +17,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/invariants"
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/kv"
 	"github.com/uma-serve/uma-serve/sim/latency"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
@@ -574,5 +575,50 @@ func TestRooflineWorked(t *testing.T) {
 	}
 	if n := latency.MaxModelLen(llama, 100, 16); n != 1600 {
 		t.Errorf("max model length %d, want the cache's 1600", n)
+	}
+}
+
+// TestPrivateBlocks: entering a request's own blocks into the hash index only when it is preempted changes no number.
+// A request whose stream is named explicitly is entered at once, as the original does.
+func TestPrivateBlocks(t *testing.T) {
+	preempted := 0
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := linear()
+		cfg.KVBlocks = rapid.IntRange(6, 40).Draw(t, "blocks")
+		cfg.BlockTokens = rapid.SampledFrom([]int{1, 2, 8, 16}).Draw(t, "block")
+		cfg.MaxRunning = rapid.IntRange(1, 8).Draw(t, "running")
+		cfg.MaxScheduledTokens = rapid.IntRange(2, 64).Draw(t, "budget")
+		cfg.LongPrefill = rapid.SampledFrom([]int{0, 5}).Draw(t, "threshold")
+		cfg.Scheduler = rapid.SampledFrom(sim.Schedulers).Draw(t, "scheduler")
+		cfg.HorizonUs, cfg.RecordSteps, cfg.RecordITL = 2_000_000, true, true
+		var rows []workload.Request
+		at := int64(0)
+		for i := range int64(rapid.IntRange(2, 25).Draw(t, "n")) {
+			at += rapid.Int64Range(0, 3000).Draw(t, "gap")
+			r := workload.Request{Index: i, Arrival: at, Input: rapid.IntRange(1, 60).Draw(t, "in"), Output: rapid.IntRange(0, 60).Draw(t, "out")}
+			if rapid.Bool().Draw(t, "shared") {
+				r.Prefix, r.PrefixLen = "g", rapid.IntRange(0, r.Input).Draw(t, "prefix")
+			}
+			rows = append(rows, r)
+		}
+		lazy, err := sim.Run(cfg, workload.NewList(rows))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range rows {
+			rows[i].Stream = kv.NumberedStream(rows[i].Index)
+		}
+		eager, err := sim.Run(cfg, workload.NewList(rows))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var a, b bytes.Buffer
+		if lazy.WriteJSON(&a) != nil || eager.WriteJSON(&b) != nil || a.String() != b.String() {
+			t.Fatalf("the numbers differ:\n%s\n%s", a.String(), b.String())
+		}
+		preempted += int(lazy.Metrics.Preemptions)
+	})
+	if preempted < 100 {
+		t.Errorf("only %d preemptions were tried", preempted)
 	}
 }

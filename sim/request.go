@@ -102,7 +102,8 @@ func (a *arena) get() *request {
 // put ends a request's life. Events that still name it are void from now on.
 func (a *arena) put(r *request) {
 	itl := r.itl[:0]
-	seq := r.seq // keeps the room of its block list; it owns nothing
+	seq := r.seq
+	seq.Reset()
 	*r = request{slot: r.slot, gen: r.gen + 1, itl: itl, seq: seq}
 	a.free = append(a.free, r.slot)
 }

@@ -147,7 +147,7 @@ func (e *Engine) preempt(v *request) {
 	}
 	v.state = Queued
 	v.forget()
-	e.kv.Release(&v.seq)
+	e.kv.Preempt(&v.seq, v.spec.Input)
 	e.queue.rejoin(v)
 }
 

@@ -19,7 +19,14 @@ type Seq struct {
 	fill   int    // tokens in the last block; 0 only when it owns none
 	start  int    // position of the last block's first token
 	gap    uint64 // ≠ 0: the last block does not hold consecutive tokens
+
+	// findable: its private blocks are published as they fill. Only the request itself can ever look for them, after a
+	// preemption, so until the first one it is enough to publish them then (Preempt).
+	findable bool
 }
+
+// Reset makes a Seq that owns nothing ready for another request; it keeps its memory.
+func (s *Seq) Reset() { *s = Seq{blocks: s.blocks[:0]} }
 
 // Blocks is how many blocks the request owns.
 func (s *Seq) Blocks() int { return len(s.blocks) }
@@ -213,6 +220,9 @@ func (c *Cache) allocate(s *Seq, prefill bool, a, b int, cached []int32) bool {
 
 // publish makes the i-th block of a request, full and beginning at token pos, findable.
 func (c *Cache) publish(s *Seq, i, pos int) {
+	if s.ID.Private && !s.findable && c.cfg.Tier == NoTier && pos+c.cfg.BlockTokens > s.ID.PrefixLen {
+		return
+	}
 	parent := uint64(0)
 	if i > 0 {
 		parent = c.blocks[s.blocks[i-1]].hash
@@ -235,6 +245,22 @@ func (c *Cache) claim(s *Seq, ids []int32) {
 	s.blocks = append(s.blocks, ids...)
 	s.fill = c.cfg.BlockTokens
 	s.start, s.gap = (len(s.blocks)-1)*c.cfg.BlockTokens, 0
+}
+
+// Preempt is Release of a request with a prompt of n tokens that will come back and may find its own blocks.
+func (c *Cache) Preempt(s *Seq, n int) {
+	if !s.findable {
+		s.findable = true
+		size, last := c.cfg.BlockTokens, len(s.blocks)-1
+		for i := range s.blocks {
+			pos := s.start - (last-i)*size
+			full := i < last || s.fill == size
+			if c.blocks[s.blocks[i]].hash == 0 && full && (size > 1 || pos < n) { // a decoded token in a block of one is never hashed
+				c.publish(s, i, pos)
+			}
+		}
+	}
+	c.Release(s)
 }
 
 // Release gives back all blocks of a request, last to first. Their hashes stay findable until the blocks are reused.

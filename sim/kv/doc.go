@@ -7,6 +7,9 @@
 // and the chained hash of a prompt's prefix is one multiplication a block. That is what makes the simulator fast;
 // the original hashes the decimal text of every token.
 //
+// Blocks that nobody else can ever find are entered into the hash index only when their request is preempted: that is
+// most blocks of most workloads, and changes no number.
+//
 // The rules (what is counted, what is evicted in which order, which oddities are kept) are those of the BLIS engine
 // at the build called "fixed" in docs/simulator.md. The oddities kept on purpose:
 //

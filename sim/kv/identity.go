@@ -7,6 +7,7 @@ type Identity struct {
 	Prefix    uint64
 	PrefixLen int // tokens
 	Own       uint64
+	Private   bool // no other request has tokens of Own
 }
 
 // NamedStream is the stream of a named prefix group or session.

@@ -55,7 +55,7 @@ func TestCache(t *testing.T) {
 			switch op := rapid.IntRange(0, 3).Draw(t, "op"); {
 			case op == 0 || len(live) == 0:
 				o := &owner{n: rapid.IntRange(1, 30).Draw(t, "n")}
-				o.seq.ID = Identity{Prefix: NamedStream(fmt.Sprint(rapid.IntRange(0, 2).Draw(t, "group"))), PrefixLen: rapid.IntRange(0, o.n).Draw(t, "prefix"), Own: NumberedStream(int64(i))}
+				o.seq.ID = Identity{Prefix: NamedStream(fmt.Sprint(rapid.IntRange(0, 2).Draw(t, "group"))), PrefixLen: rapid.IntRange(0, o.n).Draw(t, "prefix"), Own: NumberedStream(int64(i)), Private: rapid.Bool().Draw(t, "private")}
 				cached := c.Lookup(&o.seq.ID, o.n)
 				start := len(cached) * size
 				if c.Allocate(&o.seq, o.n, true, start, o.n, cached) {
@@ -66,7 +66,11 @@ func TestCache(t *testing.T) {
 				}
 			case op == 1:
 				k := rapid.IntRange(0, len(live)-1).Draw(t, "k")
-				c.Release(&live[k].seq)
+				if rapid.Bool().Draw(t, "preempt") {
+					c.Preempt(&live[k].seq, live[k].n)
+				} else {
+					c.Release(&live[k].seq)
+				}
 				live = append(live[:k], live[k+1:]...)
 			default:
 				o := live[rapid.IntRange(0, len(live)-1).Draw(t, "k")]
@@ -104,7 +108,7 @@ func TestCache(t *testing.T) {
 func TestPrefixSharing(t *testing.T) {
 	c := New(Config{BlockTokens: 2, Blocks: 20})
 	id := func(own int64) Identity {
-		return Identity{Prefix: NamedStream("system"), PrefixLen: 6, Own: NumberedStream(own)}
+		return Identity{Prefix: NamedStream("system"), PrefixLen: 6, Own: NumberedStream(own), Private: true}
 	}
 	a, b := Seq{ID: id(1)}, Seq{ID: id(2)}
 	if !c.Allocate(&a, 10, true, 0, 10, c.Lookup(&a.ID, 10)) {
@@ -117,7 +121,7 @@ func TestPrefixSharing(t *testing.T) {
 	if !c.Allocate(&b, 10, true, 6, 10, cached) || c.Used() != 7 || c.Stats().Hits != 3 || c.Stats().Misses != 7 {
 		t.Fatalf("used %d, %+v", c.Used(), c.Stats())
 	}
-	c.Release(&a)
+	c.Preempt(&a, 10)
 	if c.Used() != 5 {
 		t.Fatalf("used %d after the first left, want 5: three are shared", c.Used())
 	}

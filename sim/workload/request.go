@@ -50,7 +50,7 @@ func (r *Request) ID() string {
 func (r *Request) Identity() kv.Identity {
 	id := kv.Identity{Own: r.Stream}
 	if r.Stream == 0 {
-		id.Own = kv.NumberedStream(r.Index)
+		id.Own, id.Private = kv.NumberedStream(r.Index), true
 	}
 	if r.Prefix != "" {
 		id.Prefix, id.PrefixLen = kv.NamedStream(r.Prefix), r.PrefixLen
