@@ -117,16 +117,6 @@ func (e *Engine) Next() (int64, bool) {
 	return 0, false
 }
 
-// Clock is the time of the last event, microseconds.
-func (e *Engine) Clock() int64 { return e.clock }
-
-// Waiting and RunningRequests are the lengths of the wait queue and of the running batch.
-func (e *Engine) Waiting() int         { return e.queue.n }
-func (e *Engine) RunningRequests() int { return len(e.running) }
-
-// UsedBlocks is the number of KV blocks that requests own.
-func (e *Engine) UsedBlocks() int { return e.former.used(e) }
-
 // Stuck is the livelock that was found, or nil.
 func (e *Engine) Stuck() *Stuck { return e.stuck }
 
@@ -320,7 +310,7 @@ func (e *Engine) Finish() {
 		e.finish(r)
 	}
 	for i := range e.queue.n {
-		r := *e.queue.at(i)
+		r := e.queue.at(i)
 		e.m.StillQueued++
 		e.finish(r)
 	}

@@ -59,7 +59,7 @@ func newChecker(e *Engine) func() error {
 			return fmt.Errorf("sim: INV-8: %d requests wait and no step is planned", e.queue.n)
 		}
 		for i := 1; i < e.queue.n; i++ {
-			if e.queue.order != nil && e.queue.order(*e.queue.at(i - 1), *e.queue.at(i)) > 0 {
+			if e.queue.order != nil && e.queue.order(e.queue.at(i-1), e.queue.at(i)) > 0 {
 				return fmt.Errorf("sim: the wait queue is out of order at %d", i)
 			}
 		}

@@ -78,7 +78,7 @@ func TestOrderIsTheOriginals(t *testing.T) {
 				t.Fatalf("%d wait, want %d", q.n, len(plain))
 			}
 			for k, want := range plain {
-				if got := *q.at(k); got != want {
+				if got := q.at(k); got != want {
 					t.Fatalf("%s/%s: place %d is %s, want %s", scheduler, policy, k, got.spec.ID(), want.spec.ID())
 				}
 			}

@@ -14,7 +14,7 @@ import (
 // each pair of (scheduler, priority policy) is one fixed order of the requests, and a request is put in its place when
 // it joins. TestOrderIsTheOriginals checks that against the literal rule.
 type waitQueue struct {
-	buf   []*request // ring
+	buf   []*request // buf[head:head+n] wait; the other places are nil
 	head  int
 	n     int
 	order func(a, b *request) int // nil = first come, first served: join at the tail, preempted at the head
@@ -86,80 +86,86 @@ func power10(x int64) int64 {
 	return p
 }
 
-func (q *waitQueue) at(i int) **request { return &q.buf[(q.head+i)&(len(q.buf)-1)] }
+func (q *waitQueue) at(i int) *request { return q.buf[q.head+i] }
 
-func (q *waitQueue) grow() {
-	if q.n < len(q.buf) {
+// room makes free places before the first and behind the last request.
+func (q *waitQueue) room() {
+	if q.head > 0 && q.head+q.n < len(q.buf) {
 		return
 	}
-	buf := make([]*request, max(16, 2*len(q.buf)))
-	for i := range q.n {
-		buf[i] = *q.at(i)
+	old := q.buf[q.head : q.head+q.n]
+	to := q.buf
+	if 2*(q.n+2) > len(q.buf) {
+		to = make([]*request, 4*(q.n+4))
 	}
-	q.buf, q.head = buf, 0
+	head := (len(to) - q.n) / 2
+	copy(to[head:], old)
+	clear(to[:head])
+	clear(to[head+q.n:])
+	q.buf, q.head = to, head
 }
 
 // join adds a request that was just queued.
 func (q *waitQueue) join(r *request) {
+	at := q.n
 	if q.order != nil {
-		q.insert(r)
-		return
+		at = q.place(r)
 	}
-	q.grow()
-	q.n++
-	*q.at(q.n - 1) = r
+	q.insert(at, r)
 }
 
 // rejoin adds a preempted request: at the head, unless the scheduler has an order of its own.
 func (q *waitQueue) rejoin(r *request) {
+	at := 0
 	if q.order != nil {
-		q.insert(r)
-		return
+		at = q.place(r)
 	}
-	q.grow()
-	q.n++
-	q.head = (q.head - 1) & (len(q.buf) - 1)
-	*q.at(0) = r
+	q.insert(at, r)
 }
 
-// insert puts r behind all that come before or with it.
-func (q *waitQueue) insert(r *request) {
-	q.grow()
+// place is behind all that come before r or with it.
+func (q *waitQueue) place(r *request) int {
 	lo, hi := 0, q.n
 	for lo < hi {
 		mid := (lo + hi) / 2
-		if q.order(*q.at(mid), r) <= 0 {
+		if q.order(q.at(mid), r) <= 0 {
 			lo = mid + 1
 		} else {
 			hi = mid
 		}
 	}
-	q.n++
-	for i := q.n - 1; i > lo; i-- {
-		*q.at(i) = *q.at(i - 1)
-	}
-	*q.at(lo) = r
+	return lo
 }
 
-func (q *waitQueue) first() *request { return *q.at(0) }
+// insert moves the shorter side.
+func (q *waitQueue) insert(at int, r *request) {
+	q.room()
+	if at < q.n/2 || at == 0 {
+		copy(q.buf[q.head-1:], q.buf[q.head:q.head+at])
+		q.head--
+	} else {
+		copy(q.buf[q.head+at+1:q.head+q.n+1], q.buf[q.head+at:])
+	}
+	q.buf[q.head+at] = r
+	q.n++
+}
+
+func (q *waitQueue) first() *request { return q.at(0) }
 
 func (q *waitQueue) popFirst() {
-	*q.at(0) = nil
-	q.head = (q.head + 1) & (len(q.buf) - 1)
+	q.buf[q.head] = nil
+	q.head++
 	q.n--
 }
 
 // remove takes out a request wherever it stands.
 func (q *waitQueue) remove(r *request) {
 	for i := range q.n {
-		if *q.at(i) != r {
-			continue
+		if q.at(i) == r {
+			copy(q.buf[q.head+i:q.head+q.n], q.buf[q.head+i+1:q.head+q.n])
+			q.n--
+			q.buf[q.head+q.n] = nil
+			return
 		}
-		for ; i < q.n-1; i++ {
-			*q.at(i) = *q.at(i + 1)
-		}
-		*q.at(q.n - 1) = nil
-		q.n--
-		return
 	}
 }

@@ -64,6 +64,7 @@ func (c *Comparison) WriteHTML(w io.Writer) error {
 			data.Errors = append(data.Errors, c.Rows[i].Label+": "+c.Rows[i].Error)
 		}
 	}
+	var plots []*plot.Plot
 	for _, p := range []struct {
 		title string
 		of    func(*sim.Report) *sim.Dist
@@ -72,22 +73,28 @@ func (c *Comparison) WriteHTML(w io.Writer) error {
 		{"Time between tokens", func(r *sim.Report) *sim.Dist { return &r.Metrics.ITL }},
 		{"End to end", func(r *sim.Report) *sim.Dist { return &r.Metrics.E2E }},
 	} {
-		svg, err := c.quantiles(p.title, p.of)
+		q, err := c.quantiles(p.title, p.of)
+		if err != nil {
+			return err
+		}
+		plots = append(plots, q)
+	}
+	b, err := c.backlog()
+	if err != nil {
+		return err
+	}
+	for _, p := range append(plots, b) {
+		svg, err := draw(p)
 		if err != nil {
 			return err
 		}
 		data.Plots = append(data.Plots, svg)
 	}
-	svg, err := c.backlog()
-	if err != nil {
-		return err
-	}
-	data.Plots = append(data.Plots, svg)
 	return page.Execute(w, data)
 }
 
 // quantiles plots how long the fastest share of the requests took.
-func (c *Comparison) quantiles(title string, of func(*sim.Report) *sim.Dist) (template.HTML, error) {
+func (c *Comparison) quantiles(title string, of func(*sim.Report) *sim.Dist) (*plot.Plot, error) {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, "percentile", "ms"
 	p.X.Min, p.X.Max, p.Y.Min = 0, 100, 0
@@ -102,14 +109,14 @@ func (c *Comparison) quantiles(title string, of func(*sim.Report) *sim.Dist) (te
 			xy = append(xy, plotter.XY{X: q, Y: d.PercentileMs(math.Min(q, 99.9))})
 		}
 		if err := c.line(p, i, xy); err != nil {
-			return "", err
+			return nil, err
 		}
 	}
-	return draw(p)
+	return p, nil
 }
 
 // backlog plots the requests that are in the server over time.
-func (c *Comparison) backlog() (template.HTML, error) {
+func (c *Comparison) backlog() (*plot.Plot, error) {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = "Requests in the server", "seconds", "requests"
 	p.Y.Min = 0
@@ -160,10 +167,10 @@ func (c *Comparison) backlog() (template.HTML, error) {
 			xy = append(xy, plotter.XY{X: float64(from+int64(k)*width) / 1e6, Y: float64(peaks[k])})
 		}
 		if err := c.line(p, i, xy); err != nil {
-			return "", err
+			return nil, err
 		}
 	}
-	return draw(p)
+	return p, nil
 }
 
 func (c *Comparison) line(p *plot.Plot, i int, xy plotter.XYs) error {

@@ -28,9 +28,6 @@ type Seq struct {
 // Reset makes a Seq that owns nothing ready for another request; it keeps its memory.
 func (s *Seq) Reset() { *s = Seq{blocks: s.blocks[:0]} }
 
-// Blocks is how many blocks the request owns.
-func (s *Seq) Blocks() int { return len(s.blocks) }
-
 // Tier selects the second tier.
 type Tier uint8
 
@@ -99,9 +96,6 @@ func New(cfg Config) *Cache {
 
 // Used is the number of device blocks owned by requests.
 func (c *Cache) Used() int { return c.cfg.Blocks - c.free }
-
-// Free is the number of device blocks nobody owns.
-func (c *Cache) Free() int { return c.free }
 
 // Stats returns the counters.
 func (c *Cache) Stats() Stats { return c.stats }

@@ -61,7 +61,7 @@ func TestCache(t *testing.T) {
 				if c.Allocate(&o.seq, o.n, true, start, o.n, cached) {
 					o.filled = o.n
 					live = append(live, o)
-				} else if o.seq.Blocks() > 0 { // a host tier may leave what it brought back with the request
+				} else if len(o.seq.blocks) > 0 { // a host tier may leave what it brought back with the request
 					live = append(live, o)
 				}
 			case op == 1:
@@ -74,11 +74,11 @@ func TestCache(t *testing.T) {
 				live = append(live[:k], live[k+1:]...)
 			default:
 				o := live[rapid.IntRange(0, len(live)-1).Draw(t, "k")]
-				before := o.seq.Blocks()
+				before := len(o.seq.blocks)
 				if o.filled >= o.n && !o.seq.Room(size) {
 					if c.Allocate(&o.seq, o.n, false, o.filled, o.filled+1, nil) {
 						o.filled++
-					} else if o.seq.Blocks() < before {
+					} else if len(o.seq.blocks) < before {
 						t.Fatal("a failed allocation took blocks away")
 					}
 				}
