@@ -590,7 +590,7 @@ func TestPrivateBlocks(t *testing.T) {
 		cfg.MaxScheduledTokens = rapid.IntRange(2, 64).Draw(t, "budget")
 		cfg.LongPrefill = rapid.SampledFrom([]int{0, 5}).Draw(t, "threshold")
 		cfg.Scheduler = rapid.SampledFrom(sim.Schedulers).Draw(t, "scheduler")
-		cfg.HorizonUs, cfg.RecordSteps, cfg.RecordITL = 2_000_000, true, true
+		cfg.HorizonUs, cfg.RecordSteps, cfg.RecordITL = 400_000, true, true
 		var rows []workload.Request
 		at := int64(0)
 		for i := range int64(rapid.IntRange(2, 25).Draw(t, "n")) {
