@@ -24,7 +24,7 @@ type OverheadConfig struct {
 	Rounds  int   // pairs of (bare, served) per stream count; the order alternates
 	Socket  string
 	Idle    func() bool // reports whether the daemon has nothing to do: its turn with the engine is over
-	// Client does a job and returns when each token of each stream arrived, in ns of the monotonic clock. It should
+	// Client does a job and returns when each token of each stream arrived, in ns since one moment. It should
 	// run in a process of its own, as clients do: see RunClient.
 	Client func(ClientJob) ([][]int64, error)
 	Log    io.Writer // progress lines; nil = none

@@ -11,16 +11,53 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/mattn/go-isatty"
 	"github.com/schollz/progressbar/v3"
+
+	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/internal/hostmem"
 )
 
-// logger is the daemon's slog, as --log-format and --log-level say.
-func (c *Config) logger(w io.Writer) *slog.Logger {
+// Logger is the daemon's slog, as --log-format and --log-level say.
+func (c *Config) Logger(w io.Writer) *slog.Logger {
 	level, _ := c.logLevel() // validated by Load
 	opts := &slog.HandlerOptions{Level: level}
 	if c.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(w, opts))
 	}
 	return slog.New(slog.NewTextHandler(w, opts))
+}
+
+// checkMemory refuses a KV pool that this machine cannot hold: the engine writes all of it while it opens, and would
+// be killed without a word. Weights are not counted, as they are mapped and can be paged. What cannot be read here
+// is left to the engine's own error.
+func (s *Server) checkMemory(path string) error {
+	info, err := gguf.Inspect(path)
+	if err != nil || s.cfg.GPULayers != 0 && hasDeviceBackend() {
+		return nil // on a device with memory of its own the cells lie there
+	}
+	per, err := info.KVBytesPerToken(s.cfg.CacheTypeK, s.cfg.CacheTypeV)
+	if err != nil {
+		return err
+	}
+	cells, from := int64(s.cfg.CtxSize), "--ctx-size"
+	if cells == 0 {
+		cells, from = info.TrainContext, "the model's training context, as --ctx-size is 0"
+	}
+	available := int64(hostmem.Read().Available)
+	if available > 0 && per > 0 && cells > available/per {
+		return fmt.Errorf("%d cells of %d bytes (%s) need %.1f GiB and %.1f GiB are available: use --ctx-size %d or less, or a smaller --cache-type-k and --cache-type-v",
+			cells, per, from, float64(cells*per)/(1<<30), float64(available)/(1<<30), max(256, available/per/256*256*3/4))
+	}
+	return nil
+}
+
+// hasDeviceBackend reports whether a backend library that `make cuda` builds lies where the engine looks for one.
+func hasDeviceBackend() bool {
+	dir := os.Getenv("UMA_BACKEND_DIR")
+	if exe, err := os.Executable(); dir == "" && err == nil {
+		dir = filepath.Dir(exe)
+	}
+	found, _ := filepath.Glob(filepath.Join(dir, "*ggml-cuda*"))
+	return len(found) > 0
 }
 
 // loadReport tells a person at the terminal and systemd how far a model's load is.

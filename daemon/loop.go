@@ -236,7 +236,9 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 			r.prefilling.Store(0)
 		}
 		if outcome != sched.StepOK {
-			// Part of the batch may be in the cache: back to where the sequence was.
+			// Part of the batch may be in the cache: back to where the sequence was. A memory that cannot drop ranges
+			// refuses; nobody goes on with such a sequence, because its steps are never aborted (Server.cancel) and a
+			// failed step fails all of its requests.
 			if outcome != sched.StepKVFull {
 				l.eng.SeqRemove(s.Seq, runtime.Pos(s.Start), -1)
 			}

@@ -56,8 +56,8 @@ type job struct {
 }
 
 // Run serves until ctx ends or a signal asks it to stop, and returns nil after an orderly stop.
-func Run(ctx context.Context, cfg *Config, open Opener) error {
-	s, err := New(cfg, cfg.logger(os.Stderr))
+func Run(ctx context.Context, cfg *Config, log *slog.Logger, open Opener) error {
+	s, err := New(cfg, log)
 	if err != nil {
 		return err
 	}
@@ -224,6 +224,9 @@ func (s *Server) openModel(open Opener, quit *atomic.Bool) (runtime.Engine, erro
 			return nil, err
 		}
 		fmt.Fprintln(os.Stderr, "uma-serve:", models.Notice)
+	}
+	if err := s.checkMemory(path); err != nil {
+		return nil, err
 	}
 	report := s.loadReporter(path)
 	defer report.finish()

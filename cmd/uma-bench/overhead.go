@@ -125,7 +125,7 @@ func clientProcess(j bench.ClientJob) ([][]int64, error) {
 		return nil, err
 	}
 	cmd := exec.Command(self, "client", string(job))
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=off")
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=off", "GODEBUG=asyncpreemptoff=1")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

@@ -39,7 +39,9 @@ func main() {
 			if err := daemon.Load(flags, cfg, os.Environ()); err != nil {
 				return usageError{err}
 			}
-			return daemon.Run(cmd.Context(), cfg, llama.Open)
+			log := cfg.Logger(os.Stderr)
+			llama.SetLogger(log)
+			return daemon.Run(cmd.Context(), cfg, log, llama.Open)
 		},
 	}
 	root.Flags().SortFlags = false

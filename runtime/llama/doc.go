@@ -18,5 +18,5 @@
 // # Threads
 //
 // An Engine's compute threads live from Open to Close (ggml would otherwise create them anew at each graph). They spin
-// for some time after a decode, so that the next one starts at once, and then sleep: see pollLevel.
+// at the barriers inside a graph and sleep between two: see pollLevel.
 package llama
