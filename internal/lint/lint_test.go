@@ -150,7 +150,9 @@ func TestImportsPointOneWay(t *testing.T) {
 				if !ours || inside(p, rule.dir) {
 					continue
 				}
-				if !slices.ContainsFunc(rule.allowed, func(a string) bool { return p == a || a == "internal" && inside(p, "internal") || a == "sim" && inside(p, "sim") || a == "meridian" && inside(p, "meridian") }) {
+				if !slices.ContainsFunc(rule.allowed, func(a string) bool {
+					return p == a || a == "internal" && inside(p, "internal") || a == "sim" && inside(p, "sim") || a == "meridian" && inside(p, "meridian")
+				}) {
 					t.Errorf("%s imports %s: %s may import only %v of ours", s.path, p, rule.dir, rule.allowed)
 				}
 			}
