@@ -47,7 +47,9 @@ func TestServingAllocatesNothingPerToken(t *testing.T) {
 		goruntime.ReadMemStats(&after)
 		perToken := float64(after.Mallocs-before.Mallocs) / (streams * tokens)
 		t.Logf("sampled %v: %.4f allocations a token", sampled, perToken)
-		if perToken > 0.02 { // timers, the collector and the runtime's own
+		// The runtime's own (timers, parked goroutines) come to some hundredths; one allocation in a step of four
+		// streams would be a quarter.
+		if perToken > 0.1 {
 			t.Errorf("sampled %v: %.3f allocations a token", sampled, perToken)
 		}
 		read(2 * tokens)
