@@ -282,6 +282,7 @@ func (c *Config) Validate() error {
 	}
 	oneOf("flash-attn", c.FlashAttn, "auto", "on", "off")
 	oneOf("policy", c.Policy, "uma", "stock")
+	bad(c.Policy != "stock" || c.MaxBackground == 0, "--max-background is %d; with --policy stock it must be 0: that policy knows no classes", c.MaxBackground)
 	oneOf("log-format", c.LogFormat, "text", "json")
 	if _, err := c.logLevel(); err != nil {
 		errs = append(errs, err)

@@ -28,7 +28,7 @@ Each option is also an environment variable: --ctx-size is UMA_CTX_SIZE. Precede
 func main() {
 	flags, cfg, sections := daemon.NewFlagSet()
 	root := &cobra.Command{
-		Use:           "uma-serve [options]",
+		Use:           "uma-serve",
 		Short:         "serve a GGUF model over a Unix socket",
 		Long:          long,
 		Version:       buildinfo.Version + ", " + buildinfo.Engine(),
