@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// ClientJob is what a measuring client asks for: streams greedy answers at once, each on its own connection.
+// ClientJob is what a measuring client asks for: so many greedy answers at once, over so many connections.
 type ClientJob struct {
-	Socket                         string
-	Streams, Tokens, Prompt, Round int
+	Socket                                      string
+	Streams, Connections, Tokens, Prompt, Round int
 }
 
 // EncodeTimes and DecodeTimes carry RunClient's result between processes: all streams have as many.

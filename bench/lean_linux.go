@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 	"unsafe"
 
@@ -22,41 +23,40 @@ func RunClient(j ClientJob) ([][]int64, error) {
 		return nil, err
 	}
 	defer unix.Close(ep)
-	type stream struct {
+	type conn struct {
 		fd    int
 		split wire.Splitter
-		times []int64
-		done  bool
 	}
-	streams := make([]stream, j.Streams)
-	for i := range streams {
-		st := &streams[i]
-		st.split.Max = wire.MaxEventBytes
-		st.times = make([]int64, 0, j.Tokens)
-		if st.fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+	conns := make([]conn, min(max(j.Connections, 1), j.Streams))
+	for i := range conns {
+		c := &conns[i]
+		c.split.Max = wire.MaxEventBytes
+		if c.fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
 			return nil, err
 		}
-		defer unix.Close(st.fd)
-		if err := unix.Connect(st.fd, &unix.SockaddrUnix{Name: j.Socket}); err != nil {
+		defer unix.Close(c.fd)
+		if err := unix.Connect(c.fd, &unix.SockaddrUnix{Name: j.Socket}); err != nil {
 			return nil, fmt.Errorf("connect to the daemon: %w", err)
 		}
-		if err := unix.SetNonblock(st.fd, true); err != nil {
+		if err := unix.SetNonblock(c.fd, true); err != nil {
 			return nil, err
 		}
-		if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, st.fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}); err != nil {
+		if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, c.fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}); err != nil {
 			return nil, err
 		}
 	}
-	for i := range streams {
+	times := make([][]int64, j.Streams)
+	for i := range times {
+		times[i] = make([]int64, 0, j.Tokens)
 		req := defaults
-		req.ID, req.Prompt, req.MaxTokens, req.Stream = "b", prompt(i, j.Round, j.Prompt), j.Tokens, true
+		req.ID, req.Prompt, req.MaxTokens, req.Stream = strconv.Itoa(i), prompt(i, j.Round, j.Prompt), j.Tokens, true
 		req.Sampling.Temperature = 0
 		req.Sampling.IgnoreEOS = true
-		if _, err := unix.Write(streams[i].fd, wire.AppendRequest(nil, &req, &defaults)); err != nil {
+		if _, err := unix.Write(conns[i%len(conns)].fd, wire.AppendRequest(nil, &req, &defaults)); err != nil {
 			return nil, err
 		}
 	}
-	events := make([]unix.EpollEvent, j.Streams)
+	events := make([]unix.EpollEvent, len(conns))
 	buf := make([]byte, 16<<10)
 	start := time.Now()
 	for left := j.Streams; left > 0; {
@@ -69,31 +69,30 @@ func RunClient(j ClientJob) ([][]int64, error) {
 		}
 		now := time.Since(start).Nanoseconds()
 		for _, ev := range events[:n] {
-			st := &streams[ev.Fd]
-			k, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(st.fd), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)))
+			c := &conns[ev.Fd]
+			k, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(c.fd), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)))
 			switch {
 			case errno == unix.EAGAIN:
 				continue
 			case errno != 0:
 				return nil, errno
-			case k == 0 && !st.done:
+			case k == 0:
 				return nil, errors.New("the daemon closed the connection")
 			}
 			for in := buf[:k]; len(in) > 0; {
-				payload, rest, err := st.split.Next(in)
+				payload, rest, err := c.split.Next(in)
 				if err != nil {
 					return nil, err
 				}
 				in = rest
+				if payload == nil {
+					continue
+				}
+				kind, i := which(payload)
 				switch {
-				case payload == nil:
-				case bytes.HasPrefix(payload, []byte(`{"event":"token"`)):
-					st.times = append(st.times, now)
-				case bytes.HasPrefix(payload, []byte(`{"event":"eos"`)):
-					if len(st.times) != j.Tokens {
-						return nil, fmt.Errorf("stream %d got %d token events, want %d", ev.Fd, len(st.times), j.Tokens)
-					}
-					st.done = true
+				case kind == wire.EventToken && i < len(times):
+					times[i] = append(times[i], now)
+				case kind == wire.EventEOS && i < len(times) && len(times[i]) == j.Tokens:
 					left--
 				default:
 					return nil, fmt.Errorf("the daemon answered %s", payload)
@@ -101,9 +100,24 @@ func RunClient(j ClientJob) ([][]int64, error) {
 			}
 		}
 	}
-	out := make([][]int64, len(streams))
-	for i := range streams {
-		out[i] = streams[i].times
+	return times, nil
+}
+
+// which looks at the head of an event, {"event":"token","id":"7",…, for its kind and request.
+func which(payload []byte) (wire.EventKind, int) {
+	kind := wire.EventUnknown
+	rest, ok := bytes.CutPrefix(payload, []byte(`{"event":"token","id":"`))
+	if ok {
+		kind = wire.EventToken
+	} else if rest, ok = bytes.CutPrefix(payload, []byte(`{"event":"eos","id":"`)); ok {
+		kind = wire.EventEOS
 	}
-	return out, nil
+	i := 0
+	for _, c := range rest {
+		if c < '0' || c > '9' {
+			break
+		}
+		i = 10*i + int(c-'0')
+	}
+	return kind, i
 }
