@@ -66,21 +66,24 @@ type Memory struct {
 	Drift float64 `json:"drift"`
 }
 
-// RunMemory asks total short questions of mixed length over workers connections and samples the resident set ten
-// times. The first tenth is the warm-up.
+// RunMemory asks total short questions of mixed length over workers connections, after a warm-up of a fifth as many,
+// and samples the resident set when that is over and ten times more.
 func RunMemory(p *daemonproc.Proc, total, workers int, log io.Writer) (m Memory, err error) {
-	part := total / 10
-	for i := range 10 {
-		if err := flood(p.Socket, part, workers, i); err != nil {
-			return m, err
-		}
+	sample := func(requests int) error {
 		rss, err := p.RSS()
-		if err != nil {
-			return m, err
-		}
-		m.Requests, m.RSSBytes = append(m.Requests, (i+1)*part), append(m.RSSBytes, rss)
+		m.Requests, m.RSSBytes = append(m.Requests, requests), append(m.RSSBytes, rss)
 		if log != nil {
-			fmt.Fprintf(log, "%6d requests: RSS %.1f MiB\n", (i+1)*part, float64(rss)/(1<<20))
+			fmt.Fprintf(log, "%6d requests: RSS %.1f MiB\n", requests, float64(rss)/(1<<20))
+		}
+		return err
+	}
+	for i := range 11 {
+		n := total / 10
+		if i == 0 {
+			n = total / 5
+		}
+		if err := errors.Join(flood(p.Socket, n, workers, i), sample(i*total/10)); err != nil {
+			return m, err
 		}
 	}
 	warm := float64(m.RSSBytes[0])

@@ -96,7 +96,7 @@ func memoryCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVarP(&model, "model", "m", "", "GGUF `file` (default: a tiny generated one)")
-	f.IntVarP(&total, "requests", "n", 10_000, "requests in all; the first tenth is the warm-up")
+	f.IntVarP(&total, "requests", "n", 10_000, "requests, after a warm-up of a fifth as many")
 	f.IntVar(&workers, "workers", 8, "requests in flight")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
