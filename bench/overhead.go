@@ -238,7 +238,8 @@ func median(xs []float64) float64 {
 		return 0
 	}
 	xs = slices.Sorted(slices.Values(xs))
-	return stat.Quantile(.5, stat.LinInterp, xs, nil)
+	// The middle one, or the mean of the two: stat.Quantile's kinds are all other estimates at few samples.
+	return (xs[(len(xs)-1)/2] + xs[len(xs)/2]) / 2
 }
 
 func medianSide(ss []Side) Side {

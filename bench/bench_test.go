@@ -1,0 +1,48 @@
+package bench
+
+import (
+	"reflect"
+	"testing"
+)
+
+func TestSideAndMedian(t *testing.T) {
+	gaps := make([]float64, 100)
+	for i := range gaps {
+		gaps[i] = float64(100 - i) // 1 … 100, backwards
+	}
+	if s := side(7, gaps); s.TokensPerSecond != 7 || s.ITLp50Ms != 50 || s.ITLp95Ms != 95 || s.ITLp99Ms != 99 {
+		t.Errorf("%+v", s)
+	}
+	for want, xs := range map[float64][]float64{0: nil, 3: {3}, 2: {9, 1, 2}} {
+		if got := median(xs); got != want {
+			t.Errorf("median of %v is %v, want %v", xs, got, want)
+		}
+	}
+	if r := ratios([]Side{{ITLp95Ms: 3}}, []Side{{ITLp95Ms: 2}}, func(s Side) float64 { return s.ITLp95Ms }); r[0] != 1.5 {
+		t.Errorf("%v", r)
+	}
+}
+
+func TestTimesRoundTrip(t *testing.T) {
+	times := [][]int64{{1, 2, 3}, {4, 5, 1 << 60}}
+	got, err := DecodeTimes(EncodeTimes(times), ClientJob{Streams: 2, Tokens: 3})
+	if err != nil || !reflect.DeepEqual(got, times) {
+		t.Errorf("%v %v", got, err)
+	}
+	if _, err := DecodeTimes([]byte{1}, ClientJob{Streams: 2, Tokens: 3}); err == nil {
+		t.Error("a short result is no error")
+	}
+}
+
+func TestPromptsAreDistinct(t *testing.T) {
+	seen := map[string]bool{}
+	for i := range 16 {
+		for round := range 8 {
+			p := prompt(i, round, 4)
+			if seen[p] || len(p) < 12 {
+				t.Errorf("prompt(%d, %d) is %q", i, round, p)
+			}
+			seen[p] = true
+		}
+	}
+}
