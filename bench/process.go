@@ -27,7 +27,7 @@ func RunIdle(p *daemonproc.Proc, n int, window time.Duration) (without, with Idl
 	if _, err := ask(p.Socket, "warm-up", 8); err != nil {
 		return without, with, err
 	}
-	time.Sleep(2 * time.Second) // ggml's threads spin for a moment after the last step
+	time.Sleep(2 * time.Second) // what the first answer left behind (timers, the collector) is not the idle cost
 	if without, err = watch(p, 0, window); err != nil {
 		return without, with, err
 	}

@@ -34,8 +34,8 @@ const (
 	// of its spin loop (3.4 ms each on an EPYC; ggml's own default is 50, which burns 170 ms of a core after every
 	// answer). 0: not at all. Waking a thread costs each step some microseconds, but on a machine that computes on
 	// all of its cores a client that was sent a token has a free one to read it on before the next step begins,
-	// instead of taking one from the middle of it: served inter-token p95 over the bare loop's was 1.05 with 0 and
-	// 1.3 with 4, one stream of a 135 M model on 2 cores (uma-bench overhead).
+	// instead of taking one from the middle of it: served inter-token p95 over the bare loop's was 1.02 … 1.13
+	// with 0 and 1.09 … 1.34 with 4, one stream of a 135 M model on 2 cores (uma-bench overhead).
 	pollLevel = 0
 )
 
