@@ -141,7 +141,12 @@ func ask(socket, text string, tokens int) (int, error) {
 func (c *conn) ask(text string, tokens int) (int, error) {
 	r := defaults
 	r.ID, r.Prompt, r.MaxTokens, r.Stream = "b", text, tokens, true
-	if err := c.send(&r); err != nil {
+	return c.askRequest(&r)
+}
+
+// askRequest sends r and returns how many tokens came until its end.
+func (c *conn) askRequest(r *wire.Request) (int, error) {
+	if err := c.send(r); err != nil {
 		return 0, err
 	}
 	for n := 0; ; {

@@ -20,12 +20,13 @@ drifts on a laptop by more than the effects looked for. Stop other work while it
 
   uma-bench overhead            tokens/s and inter-token latency, bare loop against served
   uma-bench idle                processor and memory of an idle daemon, with 1,000 connections
-  uma-bench memory              resident memory along 10,000 requests`,
+  uma-bench memory              resident memory along 10,000 requests
+  uma-bench storm               chats beside long prompts, policy by policy`,
 		Version:       buildinfo.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(overheadCommand(), idleCommand(), memoryCommand(), clientCommand())
+	root.AddCommand(overheadCommand(), idleCommand(), memoryCommand(), stormCommand(), clientCommand())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "uma-bench:", err)
 		os.Exit(1)
