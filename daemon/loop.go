@@ -54,6 +54,7 @@ type loop struct {
 	draining   bool
 	stop       bool
 	lastSweep  time.Time // for stalled clients
+	published  time.Time // of the scheduler's gauges
 	lastQueued time.Time // report of queue places
 
 	// state is read by health from any goroutine.
@@ -225,10 +226,6 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 		l.log.Error("decode failed", "error", err, "tokens", plan.Tokens)
 	}
 	l.events = append(l.events, sched.Event{Kind: sched.EvStep, Outcome: outcome, Took: took})
-	l.m.Step(metrics.Step{
-		Took: took, Tokens: plan.Tokens, Prefill: plan.PrefillTokens, Decode: plan.DecodeTokens,
-		Budget: plan.Budget, PrefillHeld: plan.PrefillHeld,
-	})
 	for i := range plan.Batch {
 		s := &plan.Batch[i]
 		r := l.requests[s.Req]
@@ -254,8 +251,21 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 	}
 	l.reportQueued(done)
 	l.flushAll()
-	l.publish()
+	// Bookkeeping comes after the write: the client wakes and reads meanwhile, on another core, instead of taking
+	// one from the decode that follows.
+	l.m.Step(metrics.Step{
+		Took: took, Tokens: plan.Tokens, Prefill: plan.PrefillTokens, Decode: plan.DecodeTokens,
+		Budget: plan.Budget, PrefillHeld: plan.PrefillHeld,
+	})
+	if done.Sub(l.published) >= publishEvery {
+		l.published = done
+		l.publish()
+	}
 }
+
+// publishEvery bounds how old the scheduler's gauges are that a scrape reads while steps run; the loop also
+// publishes them whenever it goes idle.
+const publishEvery = 10 * time.Millisecond
 
 // sample draws the next token of r from its logits row and sends what it means.
 func (l *loop) sample(r *request, row int, now time.Time) {

@@ -78,7 +78,8 @@ func Start(bin string, timeout time.Duration, env []string, args ...string) (*Pr
 	}
 }
 
-// Ask sends an admin request over HTTP ("health", "info", "metrics" as JSON) and returns the body. It uses no
+// Ask sends an admin request over HTTP ("health", "info", "metrics" as JSON) and returns the body. It speaks HTTP/1.0, so that no
+// answer comes in chunks, and uses no
 // connection pool, so that it leaves no descriptor behind.
 func (p *Proc) Ask(what string) (string, error) {
 	c, err := net.DialTimeout("unix", p.Socket, time.Second)
@@ -87,7 +88,7 @@ func (p *Proc) Ask(what string) (string, error) {
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(5 * time.Second))
-	fmt.Fprintf(c, "GET /%s HTTP/1.1\r\nHost: uma\r\nAccept: application/json\r\nConnection: close\r\n\r\n", what)
+	fmt.Fprintf(c, "GET /%s HTTP/1.0\r\nHost: uma\r\nAccept: application/json\r\nConnection: close\r\n\r\n", what)
 	var b bytes.Buffer
 	if _, err := b.ReadFrom(c); err != nil {
 		return "", err
