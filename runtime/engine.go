@@ -208,6 +208,29 @@ type RowScanner interface {
 	Argmax(i int) (Token, float32)
 }
 
+// RowStats is what one pass over a row of raw logits yields: what the entropy probe wants to know, and what sampling
+// would otherwise read the row for. NaN and +Inf are no logits: they are dropped and counted. -Inf is a masked entry of
+// probability 0: it is skipped. Of a row in which nothing else is left, Max and LogSumExp are -Inf, Argmax is NoToken and
+// Entropy and CloseMass are 0.
+type RowStats struct {
+	Max       float32
+	Argmax    Token   // the lowest id among equals
+	LogSumExp float64 // ln Σ e^logit
+	Entropy   float64 // of softmax(logits), in nats
+	CloseMass float64 // Σ probability of the close ids
+	CloseRank int     // how many entries are larger than the best close id's logit, 0 = none; -1 = no close id has a logit
+	NonFinite int     // entries dropped
+}
+
+// RowProber is what an Engine may offer beside its logits: a row's statistics from where it lies, by vector code. For
+// engines that do not, and builds without one, package meridian has the same in Go.
+type RowProber interface {
+	// ProbeRow fills out from the row of batch row i. close are the distinct token ids that end thinking, none is
+	// fine; ids outside of the vocabulary are skipped. Entropy and LogSumExp are within 1e-5 of their definitions.
+	// False, and out as it was, when row i has no logits. No allocation.
+	ProbeRow(i int, close []Token, out *RowStats) bool
+}
+
 // Progress is told how much of a model is loaded, 0 … 1. Returning false stops the load.
 type Progress func(fraction float32) bool
 

@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
+	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -46,6 +47,7 @@ func Run(t *testing.T, open func(t *testing.T, o runtime.Options) runtime.Engine
 		{"Chunks", chunks},
 		{"Interleaved", interleaved},
 		{"Argmax", argmax},
+		{"Probe", probe},
 		{"Allocations", allocations},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -810,12 +812,47 @@ func argmax(t *testing.T, s *subject) {
 	}
 }
 
+// probe tests an engine's own ProbeRow, or what stands in for it.
+func probe(t *testing.T, s *subject) {
+	if _, ok := s.Engine.(runtime.RowProber); !ok {
+		t.Log("not a RowProber: its rows are probed in Go")
+	}
+	p := meridian.ProberOf(s.Engine)
+	s.Batch().Reset()
+	for i, tok := range s.tokens(1, 20) {
+		s.Batch().Add(tok, runtime.Pos(i), 0, i > 0)
+	}
+	s.mustDecode()
+	n := runtime.Token(s.Vocab().Size())
+	apart := func(a, b float64) bool { return a != b && !(math.Abs(a-b) <= 1e-5) }
+	for i := 1; i < 20; i++ {
+		l := s.logits(i)
+		for _, close := range [][]runtime.Token{nil, {runtime.Token(i)}, {-1, n - 1, n, 0}} {
+			var got runtime.RowStats
+			want := meridian.ReferenceProbe(l, close)
+			if !p.ProbeRow(i, close, &got) || got.Max != want.Max || got.Argmax != want.Argmax || got.CloseRank != want.CloseRank || got.NonFinite != want.NonFinite ||
+				apart(got.Entropy, want.Entropy) || apart(got.LogSumExp, want.LogSumExp) || apart(got.CloseMass, want.CloseMass) {
+				t.Errorf("row %d, close ids %d:\n got %+v\nwant %+v", i, close, got, want)
+			}
+		}
+		s.same("a probed row", l, s.Logits(i))
+	}
+	for _, i := range []int{-1, 0, 20, math.MaxInt32} {
+		st := runtime.RowStats{NonFinite: 77}
+		if p.ProbeRow(i, nil, &st) || st.NonFinite != 77 {
+			t.Errorf("row %d has no logits and was probed: %+v", i, st)
+		}
+	}
+}
+
 func allocations(t *testing.T, s *subject) {
 	if invariants.Enabled {
 		t.Skip("checks allocate")
 	}
 	tok := s.tokens(1, 1)[0]
 	scan, _ := s.Engine.(runtime.RowScanner)
+	prober, close := meridian.ProberOf(s.Engine), s.tokens(1, 2)
+	var stats runtime.RowStats
 	pos := 0
 	step := func() {
 		b := s.Batch()
@@ -830,6 +867,7 @@ func allocations(t *testing.T, s *subject) {
 		if scan != nil {
 			scan.Argmax(row)
 		}
+		prober.ProbeRow(row, close, &stats)
 		s.Vocab().Piece(tok)
 		s.LastDecode()
 		s.SeqRange(0)
