@@ -173,6 +173,7 @@ func (s *Scheduler) start(r *request) {
 	}
 	r.lastStep = s.step
 	r.state = Prefill
+	r.log.add(s.now, ReasonStarted, 0)
 	r.seq = s.takeSeq()
 	c.running++
 	c.servedAt = s.now

@@ -16,6 +16,10 @@ const (
 	DefaultDecodeReserve   = 32                     // cells
 	DefaultBackgroundEvery = 5 * time.Second
 	DefaultPauseGrace      = 2 * time.Second
+	DefaultITLTarget       = 100 * time.Millisecond
+	DefaultThinkFloor      = 250 * time.Millisecond
+	DefaultThinkMultiplier = 2.5
+	DefaultReadingRate     = 15.0 // tokens/s
 )
 
 // ClassLimits bound one priority class. 0 = only the bounds of Config hold.
@@ -26,8 +30,11 @@ type ClassLimits struct {
 
 // Config is what a Scheduler is built with. Fields without a default must be set; Validate says what is wrong.
 type Config struct {
-	// Policy names who computes what in a step: "uma" or "stock" (Policies lists them).
+	// Policy names who computes what in a step; Policies lists them.
 	Policy string
+	// Prefix makes starting a request a question to the caller (Plan.Start), who shares and restores cached
+	// prefixes. False: requests start at once, and every history is computed from index 0.
+	Prefix bool
 	// MaxRunning is how many requests hold a sequence at once, 1…4096. Sequence ids are 0…MaxRunning-1.
 	MaxRunning int
 	// Cells is the size of the KV pool (n_ctx) in tokens, ≥ 2. Too large a value shows as StepKVFull.
@@ -68,6 +75,26 @@ type Config struct {
 	// PauseGrace is how long a request whose client does not read keeps its sequence and cells while another
 	// waits for them. 0 = DefaultPauseGrace.
 	PauseGrace time.Duration
+
+	// ITLTarget is the wished time between two tokens of an interactive answer that names none of its own
+	// (Event.TargetTBT), under the policies that predict: meridian and pascal. 95 of 100 gaps stay below it.
+	// 0 = DefaultITLTarget.
+	ITLTarget time.Duration
+	// ThinkFloor is how long a thinking request can be left without a token for the sake of answers, under
+	// meridian. 0 = DefaultThinkFloor.
+	ThinkFloor time.Duration
+	// ThinkMultiplier is how many thinking requests get a token for each place of an answer: the rule of
+	// meridian_static, and that of meridian until its cost model has learned. ≥ 1; 0 = DefaultThinkMultiplier.
+	ThinkMultiplier float64
+	// OutputSlots is how many answers get a token in a step of meridian_static. 0 = as many as let
+	// OutputSlots × (1 + ThinkMultiplier) reach MaxRunning.
+	OutputSlots int
+	// ReadingRate is how many tokens a second a reader takes in, under pascal: an answer that is ahead of it may
+	// be left out of a step. 0 = DefaultReadingRate.
+	ReadingRate float64
+	// Cost is what the cost model starts from: Scheduler.Cost of an earlier run with the same model on the same
+	// machine. The zero value knows nothing; one that makes no sense is taken as that.
+	Cost CostState
 }
 
 // Policies are the names Config.Policy takes, in the order a help text should list them.

@@ -35,7 +35,7 @@ func (o Outcome) String() string {
 	return "outcome" + strconv.Itoa(int(o))
 }
 
-var sliceNames = [...]string{"prefill", "decode"}
+var sliceNames = [...]string{"prefill", "decode", "probe"}
 
 // String is the kind's name in a trace.
 func (k SliceKind) String() string {
@@ -55,6 +55,7 @@ func (p *Plan) String() string { return string(p.Append(nil, "")) }
 //	plan tokens=13 decode=1 prefill=12 budget=64 reason=served
 //	release 3 seq=2 reason=stop final
 //	reject 9 reason=queue_full retry_after=1.2s
+//	start 4 seq=3
 //	decode 1 seq=0 at=12 row=0 reason=decode
 //	prefill 2 seq=1 at=0 n=12 row=12 reason=prefill_rest
 //	waiting interactive reason=wait_sequence
@@ -77,10 +78,19 @@ func (p *Plan) Append(dst []byte, prefix string) []byte {
 	num("plan tokens=", p.Tokens)
 	num(" decode=", p.DecodeTokens)
 	num(" prefill=", p.PrefillTokens)
+	if p.ProbeTokens > 0 {
+		num(" probe=", p.ProbeTokens)
+	}
 	num(" budget=", p.Budget)
 	why(p.Reason)
 	if p.PrefillHeld {
 		dst = append(dst, " held"...)
+	}
+	if p.Again {
+		dst = append(dst, " again"...)
+	}
+	if p.Reclaim > 0 {
+		num(" reclaim=", p.Reclaim)
 	}
 	dst = append(dst, '\n')
 	for i := range p.Release {
@@ -90,6 +100,10 @@ func (p *Plan) Append(dst []byte, prefix string) []byte {
 		why(r.Reason)
 		if r.Final {
 			dst = append(dst, " final"...)
+		}
+		if r.Phase != Queued {
+			dst = append(dst, " phase="...)
+			dst = append(dst, r.Phase.String()...)
 		}
 		dst = append(dst, '\n')
 	}
@@ -101,6 +115,15 @@ func (p *Plan) Append(dst []byte, prefix string) []byte {
 			dst = append(dst, " retry_after="...)
 			dst = appendDuration(dst, r.RetryAfter)
 		}
+		if r.Need > 0 {
+			num(" need=", r.Need)
+			num(" have=", r.Have)
+		}
+		dst = append(dst, '\n')
+	}
+	for i := range p.Start {
+		line("start ", p.Start[i].Req)
+		num(" seq=", int(p.Start[i].Seq))
 		dst = append(dst, '\n')
 	}
 	for i := range p.Batch {
@@ -108,7 +131,7 @@ func (p *Plan) Append(dst []byte, prefix string) []byte {
 		line(sliceVerbs[s.Kind], s.Req)
 		num(" seq=", int(s.Seq))
 		num(" at=", s.Start)
-		if s.Kind == SlicePrefill {
+		if s.Kind != SliceDecode {
 			num(" n=", s.N)
 		}
 		if s.Row >= 0 {
@@ -135,7 +158,7 @@ func (p *Plan) Append(dst []byte, prefix string) []byte {
 	return dst
 }
 
-var sliceVerbs = [...]string{"prefill ", "decode "}
+var sliceVerbs = [...]string{"prefill ", "decode ", "probe "}
 
 // appendDuration writes d exactly, in the largest unit that divides it: ns, us, ms or s. time.ParseDuration
 // reads it back.

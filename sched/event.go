@@ -81,16 +81,18 @@ func (s *Scheduler) arrive(e *Event) {
 	}
 	switch room := s.cfg.Room(e.Prompt); {
 	case room < 1:
-		s.reject(e.Req, ReasonPromptTooLong, 0)
+		s.turnAway(e, ReasonPromptTooLong)
+		r := &s.plan.Reject[len(s.plan.Reject)-1]
+		r.Need, r.Have = e.Prompt+1, s.cfg.Cells
 		return
 	case s.draining:
-		s.reject(e.Req, ReasonDraining, 0)
+		s.turnAway(e, ReasonDraining)
 		return
 	}
 	r := s.newRequest()
 	s.rank++
 	*r = request{
-		id: e.Req, rank: s.rank, state: Queued, phase: Output, seq: -1,
+		id: e.Req, class: e.Class, owner: e.Owner, arrivedAt: s.now, rank: s.rank, state: Queued, phase: Output, seq: -1,
 		prompt: e.Prompt, max: min(e.MaxTokens, s.cfg.Room(e.Prompt)), tbt: int64(e.TargetTBT), deadline: never,
 	}
 	if e.Thinking {
@@ -99,12 +101,21 @@ func (s *Scheduler) arrive(e *Event) {
 	if e.TargetTTFT > 0 {
 		r.deadline = s.now.Add(e.TargetTTFT)
 	}
+	r.log.add(s.now, ReasonArrived, r.prompt)
 	class, owner := s.policy.lane(e.Class, e.Owner)
 	r.flow = s.openFlow(flowKey{class, owner})
 	s.requests[r.id] = r
 	s.byClass[class].fresh++
 	s.enqueue(r)
 	s.arrived = append(s.arrived, arrival{r: r, id: r.id})
+}
+
+// turnAway rejects a request that gets no record.
+func (s *Scheduler) turnAway(e *Event, why Reason) {
+	s.reject(e.Req, why, 0)
+	r := request{id: e.Req, class: e.Class, owner: e.Owner, arrivedAt: s.now, prompt: e.Prompt}
+	r.log.add(s.now, ReasonArrived, e.Prompt)
+	s.ended.note(&r, s.now, why)
 }
 
 // outcome settles the batch of the plan before.
@@ -223,6 +234,7 @@ func (s *Scheduler) refuse() {
 		if a.why != ReasonNone {
 			s.rejected++
 			s.reject(a.id, a.why, s.retryAfter())
+			s.ended.note(a.r, s.now, a.why)
 			s.unqueue(a.r)
 			s.forget(a.r)
 		}

@@ -83,6 +83,7 @@ func (b *builder) add(r *request, n int, kind SliceKind, why Reason) {
 	s.batch = append(s.batch, r)
 	s.count[why]++
 	r.reason = why
+	r.log.add(s.now, why, n)
 	r.lastStep = s.step
 	b.left -= n
 	b.cells -= n

@@ -9,13 +9,28 @@ const ReasonNone Reason = iota
 
 // Why a slice of the batch is what it is.
 const (
-	ReasonDecode       Reason = iota + 1 // one token for a running answer
-	ReasonDecodeTurn                     // one token; more answers run than the batch has rows, so they take turns
-	ReasonPrefillRest                    // all that was left of the history
-	ReasonPrefillTick                    // cut by the step's token budget
-	ReasonPrefillBatch                   // cut by Config.MaxBatch
-	ReasonPrefillCells                   // cut by the cells that are free
-	ReasonPrefillFloor                   // the smallest chunk, although an answer is late: prompts were held long enough
+	ReasonDecode        Reason = iota + 1 // one token for a running answer
+	ReasonDecodeTurn                      // one token; more answers run than the batch has rows, so they take turns
+	ReasonPrefillRest                     // all that was left of the history
+	ReasonPrefillTick                     // cut by the step's token budget
+	ReasonPrefillBatch                    // cut by Config.MaxBatch
+	ReasonPrefillCells                    // cut by the cells that are free
+	ReasonPrefillFloor                    // the smallest chunk, although an answer is late: prompts were held long enough
+	ReasonPrefillTarget                   // cut so that the predicted step stays under the target between tokens
+	ReasonPrefillTrust                    // cut because the cost model has not seen larger chunks yet
+	ReasonThink                           // one token for a thinking request
+	ReasonThinkFloor                      // the same, because it had waited Config.ThinkFloor
+	ReasonProbe                           // the rows of a fork (EvToken.Probe)
+)
+
+// What befell a request in a step in which nothing was computed for it; they are counted and in its log.
+const (
+	ReasonArrived      Reason = iota + 14 // it came in
+	ReasonStarted                         // it was given a sequence
+	ReasonThinkHeld                       // answers would have come too late with its row
+	ReasonPaced                           // it is ahead of its reader, and others need the step
+	ReasonPrefillHeld                     // an answer would have come too late even with its smallest chunk
+	ReasonProbeSkipped                    // the fork that was asked for had no room
 )
 
 // Why a step is not larger (Plan.Reason).
@@ -26,6 +41,8 @@ const (
 	ReasonBatch                     // Config.MaxBatch is reached
 	ReasonGuard                     // an interactive answer is late: prompts are held back
 	ReasonCells                     // too few KV cells are free
+	ReasonTarget                    // more would not fit under the target between tokens
+	ReasonAgain                     // the caller is asked first (Plan.Again)
 )
 
 // Why the head of a queue waits (Plan.Waiting).
@@ -35,6 +52,8 @@ const (
 	ReasonWaitClass                       // its class runs as many as it may
 	ReasonWaitPaused                      // its client does not read
 	ReasonWaitTurn                        // others go first
+	ReasonJoining                         // another request is computing a prefix that it needs
+	ReasonRestoring                       // a prefix that it needs is on its way from RAM, disk or fabric
 )
 
 // Why a request was rejected.
@@ -43,6 +62,7 @@ const (
 	ReasonClassQueueFull                    // ClassLimits.MaxQueue
 	ReasonPromptTooLong                     // it can never fit
 	ReasonDraining                          // the server is stopping
+	ReasonTTFT                              // EvArrive.Strict, and its first token would come too late
 )
 
 // Why a running request was preempted.
@@ -74,6 +94,19 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonPrefillCells: {"prefill_cells", "The chunk was cut because few KV cells are free."},
 	ReasonPrefillFloor: {"prefill_floor", "A running answer is late, but prompts had been held back long enough: they got the smallest chunk."},
 
+	ReasonPrefillTarget: {"prefill_target", "The chunk was cut so that the predicted step stays under the running answers' time between tokens (--itl-target-ms)."},
+	ReasonPrefillTrust:  {"prefill_trust", "The chunk was kept small because the cost model has not measured larger ones on this machine yet."},
+	ReasonThink:         {"think", "A thinking request got one token."},
+	ReasonThinkFloor:    {"think_floor", "A thinking request got one token because it had waited as long as it may be made to."},
+	ReasonProbe:         {"probe", "A fork of it was computed to see whether its thinking has converged."},
+
+	ReasonArrived:      {"arrived", "The request came in."},
+	ReasonStarted:      {"started", "It was given a sequence."},
+	ReasonThinkHeld:    {"think_held", "It thinks, and its token was left out so that visible answers stay within their time between tokens."},
+	ReasonPaced:        {"paced", "Its answer is ahead of reading speed, so the step was left to others."},
+	ReasonPrefillHeld:  {"prefill_held", "Its prompt was left out of the step because a running answer would have come too late."},
+	ReasonProbeSkipped: {"probe_skipped", "The fork that was to be computed with its next token was left out for want of room."},
+
 	ReasonIdle:   {"idle", "There was nothing to compute."},
 	ReasonServed: {"served", "Every request that could run got all it could use."},
 	ReasonBudget: {"budget", "The step's token budget was spent."},
@@ -81,16 +114,22 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonGuard:  {"guard", "An interactive answer had missed its time between tokens, so no prompt was computed in this step."},
 	ReasonCells:  {"cells", "Too few KV cells were free to compute more."},
 
+	ReasonTarget: {"target", "More would not have fitted under the running answers' time between tokens (--itl-target-ms)."},
+	ReasonAgain:  {"again", "What to compute is decided after cached prefixes were looked up, or preempted requests put away."},
+
 	ReasonWaitSequence: {"wait_sequence", "It waits because as many requests are running as may run at once (--parallel)."},
 	ReasonWaitCells:    {"wait_cells", "It waits because the KV cache has too few free cells for its prompt (--ctx-size)."},
 	ReasonWaitClass:    {"wait_class", "It waits because as many requests of its priority class are running as may run at once."},
 	ReasonWaitPaused:   {"wait_paused", "It waits because its client does not read what it was sent."},
 	ReasonWaitTurn:     {"wait_turn", "It waits because others are before it."},
+	ReasonJoining:      {"joining", "It waits because another request is computing a prefix that it needs too."},
+	ReasonRestoring:    {"restoring", "It waits because a prefix that it needs is being read back."},
 
 	ReasonQueueFull:      {"queue_full", "It was rejected because the queue is full (--max-queue)."},
 	ReasonClassQueueFull: {"class_queue_full", "It was rejected because the queue of its priority class is full."},
 	ReasonPromptTooLong:  {"prompt_too_long", "It was rejected because its prompt does not fit into the context."},
 	ReasonDraining:       {"draining", "It was rejected because the server is shutting down."},
+	ReasonTTFT:           {"ttft", "It was rejected because its first token would have come later than it asked for, and it asked to be told."},
 
 	ReasonPreemptCells:  {"preempt_cells", "It was preempted because a request before it needed KV cells; its tokens will be computed again."},
 	ReasonPreemptFull:   {"preempt_kv_full", "It was preempted because the engine's KV cache was full; its tokens will be computed again."},

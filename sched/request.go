@@ -6,7 +6,12 @@ import "math"
 // no ReqID of a live request is 0.
 type request struct {
 	id   ReqID
-	flow *flow // whose request it is; its class too
+	flow *flow // whose request it is, as the policy sees it; its class too
+
+	class     Class  // as it came; the flow's can be another
+	owner     uint32 // likewise
+	arrivedAt Instant
+	log       decisions
 
 	// rank orders requests for life: in one class, the smaller one never gives up cells for the larger one. It
 	// is the arrival number, until a pause costs the request its place.
@@ -113,6 +118,9 @@ func (s *Scheduler) leave(r *request, why Reason, final bool) {
 	s.plan.Release = append(s.plan.Release, Release{Req: r.id, Seq: r.seq, Reason: why, Final: final})
 	s.count[why]++
 	r.reason = why
+	if !final {
+		r.log.add(s.now, why, 0)
+	}
 	if r.seq < 0 {
 		return
 	}
@@ -139,6 +147,7 @@ func (s *Scheduler) leave(r *request, why Reason, final bool) {
 // finalise ends r for good.
 func (s *Scheduler) finalise(r *request, why Reason) {
 	wasRunning := r.seq >= 0
+	s.ended.note(r, s.now, why)
 	s.unqueue(r)
 	s.leave(r, why, true)
 	if wasRunning {

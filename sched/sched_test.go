@@ -21,7 +21,7 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.MaxQueue = 0 }, ""},
 		{func(c *Config) { c.DecodeReserve = -1 }, ""},
 		{func(c *Config) { c.MaxRunning, c.MaxBatch = 1, 1 }, ""},
-		{func(c *Config) { c.Policy = "fastest" }, `Policy is "fastest"; it must be one of ["uma" "stock"]`},
+		{func(c *Config) { c.Policy = "fastest" }, `Policy is "fastest"; it must be one of ["uma" "stock"`},
 		{func(c *Config) { c.MaxRunning = 0 }, "MaxRunning is 0; it must be 1…4096"},
 		{func(c *Config) { c.MaxRunning = 5000 }, "MaxRunning is 5000"},
 		{func(c *Config) { c.Cells = 1 }, "Cells is 1; it must be 2…"},
@@ -136,7 +136,7 @@ func TestRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(sc.plan.Reject) != 1 || sc.plan.Reject[0] != (Rejection{Req: 2, Reason: ReasonPromptTooLong}) {
+	if len(sc.plan.Reject) != 1 || sc.plan.Reject[0] != (Rejection{Req: 2, Reason: ReasonPromptTooLong, Need: 11, Have: 10}) {
 		t.Errorf("rejects %+v", sc.plan.Reject)
 	}
 	// A caller that feeds a token beyond the room is answered with the end.

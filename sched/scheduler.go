@@ -51,6 +51,7 @@ type Scheduler struct {
 	guardSkips  uint64
 	ignored     uint64
 	count       [numReasons]uint64
+	ended       ended
 }
 
 // classState are one class's counters.

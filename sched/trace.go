@@ -33,6 +33,9 @@ type configField struct {
 	s    *string
 	n    *int
 	d    *time.Duration
+	f    *float64
+	b    *bool
+	c    *CostState
 }
 
 func (c *Config) fields() []configField {
@@ -56,6 +59,13 @@ func (c *Config) fields() []configField {
 		{name: "decode_reserve", n: &c.DecodeReserve},
 		{name: "background_every", d: &c.BackgroundEvery},
 		{name: "pause_grace", d: &c.PauseGrace},
+		{name: "prefix", b: &c.Prefix},
+		{name: "itl_target", d: &c.ITLTarget},
+		{name: "think_floor", d: &c.ThinkFloor},
+		{name: "think_multiplier", f: &c.ThinkMultiplier},
+		{name: "output_slots", n: &c.OutputSlots},
+		{name: "reading_rate", f: &c.ReadingRate},
+		{name: "cost", c: &c.Cost},
 	}
 }
 
@@ -72,6 +82,21 @@ func AppendConfig(dst []byte, c *Config) []byte {
 		case f.d != nil && *f.d != 0:
 			dst = append(append(append(dst, ' '), f.name...), '=')
 			dst = appendDuration(dst, *f.d)
+		case f.f != nil && *f.f != 0:
+			dst = append(append(append(dst, ' '), f.name...), '=')
+			dst = strconv.AppendFloat(dst, *f.f, 'g', -1, 64)
+		case f.b != nil && *f.b:
+			dst = append(append(append(dst, ' '), f.name...), "=true"...)
+		case f.c != nil && *f.c != CostState{}:
+			dst = append(append(append(dst, ' '), f.name...), '=')
+			for i, v := range f.c.numbers() {
+				if i > 0 {
+					dst = append(dst, ',')
+				}
+				dst = strconv.AppendFloat(dst, *v, 'g', -1, 64)
+			}
+			dst = strconv.AppendUint(append(dst, ','), f.c.Steps, 10)
+			dst = strconv.AppendUint(append(dst, ','), f.c.Prompts, 10)
 		}
 	}
 	return append(dst, '\n')
@@ -92,6 +117,7 @@ func AppendEvents(dst []byte, now Instant, in []Event) []byte {
 var eventNames = map[string]EventKind{
 	"arrive": EvArrive, "cancel": EvCancel, "outcome": EvStep, "token": EvToken, "finish": EvFinish,
 	"pause": EvPause, "resume": EvResume, "drain": EvDrain,
+	"started": EvStarted, "hold": EvHold, "ready": EvReady, "pool": EvPool,
 }
 
 func appendEvent(dst []byte, e *Event) []byte {
@@ -103,6 +129,12 @@ func appendEvent(dst []byte, e *Event) []byte {
 		if d != 0 {
 			dst = append(dst, key...)
 			dst = appendDuration(dst, d)
+		}
+	}
+	count := func(key string, n int) {
+		if n != 0 {
+			dst = append(dst, key...)
+			dst = strconv.AppendInt(dst, int64(n), 10)
 		}
 	}
 	switch e.Kind {
@@ -118,8 +150,12 @@ func appendEvent(dst []byte, e *Event) []byte {
 		dst = strconv.AppendInt(dst, int64(e.MaxTokens), 10)
 		span(" ttft=", e.TargetTTFT)
 		span(" tbt=", e.TargetTBT)
+		count(" shared=", e.Shared)
 		if e.Thinking {
 			dst = append(dst, " think"...)
+		}
+		if e.Strict {
+			dst = append(dst, " strict"...)
 		}
 	case EvCancel:
 		id("cancel ")
@@ -133,6 +169,7 @@ func appendEvent(dst []byte, e *Event) []byte {
 		if e.Thinking {
 			dst = append(dst, " think"...)
 		}
+		count(" probe=", e.Probe)
 	case EvFinish:
 		id("finish ")
 		dst = append(append(dst, ' '), e.Finish.String()...)
@@ -142,6 +179,19 @@ func appendEvent(dst []byte, e *Event) []byte {
 		id("resume ")
 	case EvDrain:
 		dst = append(dst, "drain"...)
+	case EvStarted:
+		id("started ")
+		count(" cached=", e.Cached)
+		count(" shared=", e.Shared)
+	case EvHold:
+		id("hold ")
+		dst = append(append(dst, ' '), e.Finish.String()...)
+	case EvReady:
+		id("ready ")
+		count(" shared=", e.Shared)
+	case EvPool:
+		dst = append(dst, "pool"...)
+		count(" cells=", e.Cells)
 	}
 	return append(dst, '\n')
 }
@@ -270,8 +320,14 @@ next:
 				*f.s = value
 			case f.n != nil:
 				*f.n, err = parseInt(key, value, -1, math.MaxInt32)
-			default:
+			case f.d != nil:
 				*f.d, err = parseSpan(key, value)
+			case f.f != nil:
+				*f.f, err = parseFloat(key, value)
+			case f.b != nil:
+				*f.b, err = strconv.ParseBool(value)
+			default:
+				*f.c, err = parseCost(key, value)
 			}
 			if err != nil {
 				return err
@@ -291,7 +347,7 @@ func parseEvent(f []string) (e Event, err error) {
 	}
 	e.Kind = kind
 	args := f[1:]
-	if kind != EvStep && kind != EvDrain {
+	if kind != EvStep && kind != EvDrain && kind != EvPool {
 		if len(args) == 0 {
 			return e, fmt.Errorf("%s: the request id is missing", f[0])
 		}
@@ -309,6 +365,8 @@ func parseEvent(f []string) (e Event, err error) {
 	switch {
 	case kind == EvFinish && e.Finish == ReasonNone:
 		return e, errors.New("finish: the reason is missing")
+	case kind == EvHold && e.Finish == ReasonNone:
+		return e, errors.New("hold: the reason is missing")
 	case kind == EvArrive && (e.Prompt == 0 || e.MaxTokens == 0):
 		return e, errors.New("arrive: prompt= and max= are needed")
 	}
@@ -321,6 +379,24 @@ func (e *Event) parseArg(a string) (err error) {
 	switch {
 	case a == "think" && (e.Kind == EvArrive || e.Kind == EvToken):
 		e.Thinking = true
+		return nil
+	case a == "strict" && e.Kind == EvArrive:
+		e.Strict = true
+		return nil
+	case key == "shared" && (e.Kind == EvArrive || e.Kind == EvReady || e.Kind == EvStarted):
+		e.Shared, err = parseInt(key, value, 0, math.MaxInt32)
+		return err
+	case key == "cached" && e.Kind == EvStarted:
+		e.Cached, err = parseInt(key, value, 0, math.MaxInt32)
+		return err
+	case key == "probe" && e.Kind == EvToken:
+		e.Probe, err = parseInt(key, value, 0, math.MaxInt32)
+		return err
+	case key == "cells" && e.Kind == EvPool:
+		e.Cells, err = parseInt(key, value, 0, math.MaxInt32)
+		return err
+	case e.Kind == EvHold && (a == ReasonJoining.String() || a == ReasonRestoring.String()):
+		e.Finish, _ = parseReason(a)
 		return nil
 	case e.Kind == EvFinish:
 		if r, ok := parseReason(a); ok && r.Final() {
@@ -378,6 +454,34 @@ func parseInt(key, value string, lo, hi int) (int, error) {
 		return 0, fmt.Errorf("%s=%q must be a number in %d…%d", key, value, lo, hi)
 	}
 	return n, nil
+}
+
+func parseFloat(key, value string) (float64, error) {
+	v, err := strconv.ParseFloat(value, 64)
+	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+		return 0, fmt.Errorf("%s=%q must be a finite number", key, value)
+	}
+	return v, nil
+}
+
+// parseCost reads a CostState as AppendConfig writes it: its numbers in order, with commas.
+func parseCost(key, value string) (c CostState, err error) {
+	part := strings.Split(value, ",")
+	numbers := c.numbers()
+	if len(part) != len(numbers)+2 {
+		return c, fmt.Errorf("%s has %d numbers; it must have %d", key, len(part), len(numbers)+2)
+	}
+	for i, p := range numbers {
+		if *p, err = parseFloat(key, part[i]); err != nil {
+			return CostState{}, err
+		}
+	}
+	for i, p := range []*uint64{&c.Steps, &c.Prompts} {
+		if *p, err = strconv.ParseUint(part[len(numbers)+i], 10, 64); err != nil {
+			return CostState{}, fmt.Errorf("%s: %q is no count", key, part[len(numbers)+i])
+		}
+	}
+	return c, nil
 }
 
 func parseSpan(key, value string) (time.Duration, error) {
