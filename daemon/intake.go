@@ -19,7 +19,7 @@ type model struct {
 	info     runtime.ModelInfo
 	caps     runtime.Capabilities
 	vocab    runtime.Vocab
-	tags     meridian.Tags
+	tags     *meridian.Tags // nil: the model does not mark its thinking
 	facts    sampler.VocabFacts
 	template *chattmpl.Template // nil: the model has none, or one that cannot be run
 	noChat   error              // why template is nil
@@ -29,7 +29,6 @@ type model struct {
 func newModel(eng runtime.Engine) *model {
 	v := eng.Vocab()
 	m := &model{info: eng.Model(), caps: eng.Capabilities(), vocab: v}
-	m.tags = meridian.Tags{Open: v.Find("<think>"), Close: v.Find("</think>")}
 	m.facts = sampler.VocabFacts{Size: v.Size()}
 	for t := range runtime.Token(v.Size()) {
 		if v.IsEOG(t) {
@@ -38,6 +37,10 @@ func newModel(eng runtime.Engine) *model {
 	}
 	m.markers = newMarkers(v)
 	text := v.ChatTemplate()
+	var err error
+	if m.tags, err = meridian.Detect(v, meridian.Markers{}, text); err != nil {
+		m.tags = nil // known markers that this vocabulary cannot write: the model thinks in plain sight
+	}
 	if text == "" {
 		m.noChat = errors.New(`this model has no chat template: send "prompt" instead of "messages"`)
 		return m
@@ -144,7 +147,7 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 	}
 	r.tokens = append(make([]runtime.Token, 0, n+maxTokens), tokens...)
 	r.nPrompt, r.maxTokens = n, maxTokens
-	r.router = meridian.NewRouter(m.tags, tokens)
+	r.router = meridian.NewRouter(m.tags, 1, tokens)
 	r.text.Init(w.Stop)
 	r.chain = sampler.New(params, m.facts, &s.loop.Load().scratch)
 	for _, t := range tokens {

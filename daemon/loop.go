@@ -29,7 +29,7 @@ type loop struct {
 	argmx runtime.RowScanner // eng, when it can find a row's largest logit faster than Go; nil otherwise
 	vocab runtime.Vocab
 	caps  runtime.Capabilities
-	tags  meridian.Tags
+	tags  *meridian.Tags
 	sched *sched.Scheduler
 	m     *metrics.Metrics
 	mail  *mailbox
@@ -69,7 +69,7 @@ type loopState struct {
 	requests  atomic.Int64 // live requests, queued ones included
 }
 
-func newLoop(cfg *Config, log *slog.Logger, eng runtime.Engine, s *sched.Scheduler, m *metrics.Metrics, tags meridian.Tags) *loop {
+func newLoop(cfg *Config, log *slog.Logger, eng runtime.Engine, s *sched.Scheduler, m *metrics.Metrics, tags *meridian.Tags) *loop {
 	l := &loop{
 		cfg: cfg, log: log, eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: tags, sched: s, m: m,
 		mail: newMailbox(), epoch: time.Now(), requests: map[sched.ReqID]*request{},
@@ -297,7 +297,7 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 	eog := l.vocab.IsEOG(tok)
 	piece := l.vocab.Piece(tok)
 	inThink := r.router.Phase() == meridian.ThinkDecode
-	event := r.router.OnToken(tok, eog, isSpace(piece))
+	event := r.router.OnToken(tok, piece, eog, false).Event
 	stopped := l.emit(r, tok, piece, choice, inThink, event)
 
 	var reason wire.Reason
@@ -326,16 +326,6 @@ func (l *loop) choose(r *request, row int) (sampler.Choice, error) {
 		}
 	}
 	return r.chain.Sample(l.eng.Logits(row))
-}
-
-// isSpace reports whether a piece shows nothing but white space.
-func isSpace(piece []byte) bool {
-	for _, c := range piece {
-		if c != ' ' && c != '\n' && c != '\t' && c != '\r' {
-			return false
-		}
-	}
-	return true
 }
 
 // sleep waits for work, at most until wakeAt (0 = no limit).
