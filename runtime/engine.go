@@ -226,10 +226,17 @@ type RowStats struct {
 // engines that do not, and builds without one, package meridian has the same in Go.
 type RowProber interface {
 	// ProbeRow fills out from the row of batch row i. close are the distinct token ids that end thinking, none is
-	// fine; ids outside of the vocabulary are skipped. Entropy and LogSumExp are within 1e-5 of their definitions.
-	// False, and out as it was, when row i has no logits. No allocation.
+	// fine; ids outside of the vocabulary are skipped. Entropy and CloseMass are within EntropyError of their
+	// definitions, LogSumExp is within LogSumExpError. False, and out as it was, when row i has no logits. No allocation.
 	ProbeRow(i int, close []Token, out *RowStats) bool
 }
+
+// How far a prober may be from the definitions: what counts is decided by more, and a sampler that uses the normaliser
+// knows when it must not.
+const (
+	EntropyError   = 1e-5 // nats
+	LogSumExpError = 5e-6 // so also the relative error of the mass
+)
 
 // Progress is told how much of a model is loaded, 0 … 1. Returning false stops the load.
 type Progress func(fraction float32) bool

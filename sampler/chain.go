@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/uma-serve/uma-serve/runtime"
 )
 
 // ErrNoCandidate: every logit of the row is NaN or -Inf, so no token can be chosen. The model's output is broken, or
@@ -118,7 +120,12 @@ func (c *Chain) Accept(token int32) {
 // Sample chooses a token from a row of raw logits, which it only reads. Errors: ErrNoCandidate.
 func (c *Chain) Sample(logits []float32) (Choice, error) {
 	if c.argmax {
-		id, _ := Argmax(logits)
+		var id int32
+		if c.scratch.known != nil {
+			id = c.scratch.known.Argmax
+		} else {
+			id, _ = Argmax(logits)
+		}
 		if id < 0 {
 			return Choice{Token: -1}, ErrNoCandidate
 		}
@@ -136,6 +143,19 @@ func (c *Chain) Sample(logits []float32) (Choice, error) {
 		choice.Logprob, choice.Top = s.logprobs(logits, id, c.p.Logprobs)
 	}
 	return choice, nil
+}
+
+// SampleProbed is Sample of a row whose statistics somebody has already, so that it reads less of it: nothing where the
+// largest logit is the answer (greedy, with penalties and biases too unless they change that very token), one pass less
+// for min_p, top_p and temperature alone, and for top_p without top_k none that sums. The same token comes out and the
+// same log-probabilities, to the bit. known must be of this very row; a row with entries that are no numbers is read as
+// by Sample.
+func (c *Chain) SampleProbed(logits []float32, known *runtime.RowStats) (Choice, error) {
+	if known.NonFinite == 0 {
+		c.scratch.known = known
+		defer func() { c.scratch.known = nil }()
+	}
+	return c.Sample(logits)
 }
 
 // draw picks one of the candidates by the softmax of their logits over the temperature, or -1 when there are none.

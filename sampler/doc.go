@@ -28,6 +28,8 @@
 //   - top_p without top_k: two passes, the second of which sums e^logit, most of the cost; a bound found before it
 //     keeps the candidates few, and those are selected by their mass, not sorted.
 //
+// A row that the entropy probe has read already is read less (Chain.SampleProbed).
+//
 // A session's state is small: its random source, its biases, and, with penalties on, the tokens of their window.
 // TextStream does the other half: whole UTF-8 characters, and no part of a stop string.
 package sampler

@@ -3,6 +3,8 @@ package sampler
 import (
 	"math"
 	"slices"
+
+	"github.com/uma-serve/uma-serve/runtime"
 )
 
 // candidate is a token that may be chosen. p is scratch of the stage at work.
@@ -34,6 +36,7 @@ type Scratch struct {
 	cands   []candidate
 	top     []TokenLogprob
 	one     [1]float32
+	known   *runtime.RowStats // of the row at hand, nil when nobody probed it
 
 	// State of a scan over a row, see each.
 	max   float32 // largest logit so far
@@ -112,12 +115,38 @@ func (s *Scratch) each(logits []float32, scan func(s *Scratch, part []float32, b
 	scan(s, logits[from:], from)
 }
 
+// best is the first candidate of the adjusted row, id -1 when there is none, where the statistics of the raw row tell it:
+// unless the raw row's own is one of the overlay's tokens.
+func (s *Scratch) best() (b candidate, ok bool) {
+	if s.known == nil {
+		return b, false
+	}
+	b = candidate{id: s.known.Argmax, logit: s.known.Max}
+	first := b.id
+	for i := range s.overlay {
+		o := &s.overlay[i]
+		if o.id == first {
+			return b, false
+		}
+		if o.before(&b) {
+			b = *o
+		}
+	}
+	return b, true
+}
+
 // candidates runs the chain up to the draw: the tokens that may be chosen, in an order that depends on nothing but
 // the row. A greedy chain leaves one. Valid until the next call.
 func (s *Scratch) candidates(c *Chain, logits []float32) []candidate {
 	s.adjust(c, logits)
 	switch {
 	case c.greedy():
+		if b, ok := s.best(); ok {
+			if s.cands = s.cands[:0]; b.id >= 0 {
+				s.cands = append(s.cands, b)
+			}
+			return s.cands
+		}
 		return s.selectK(logits, 1)
 	case c.p.TopK > 0:
 		return c.minP(c.topP(s.selectK(logits, c.p.TopK)))
@@ -255,7 +284,12 @@ func partition(cands []candidate, lo, hi int) int {
 // on the logits; top_p needs the row's mass, and then the place where enough of it has passed.
 func (s *Scratch) selectMass(c *Chain, logits []float32) []candidate {
 	s.max = float32(math.Inf(-1))
-	s.each(logits, findMax)
+	b, known := s.best()
+	if known {
+		s.max = b.logit
+	} else {
+		s.each(logits, findMax)
+	}
 	if s.max == float32(math.Inf(-1)) {
 		return nil
 	}
@@ -277,9 +311,35 @@ func (s *Scratch) selectMass(c *Chain, logits []float32) []candidate {
 	if bound := s.max + float32(math.Log(float64(1-c.p.TopP)/2/float64(len(logits)))); bound > s.floor {
 		s.floor = bound
 	}
+	if known && s.known.Entropy < flat {
+		if n, ok := s.knownPrefix(logits, float64(c.p.TopP)); ok {
+			return s.cands[:n]
+		}
+		s.cands = s.cands[:0]
+	}
 	s.sum = 0
 	s.each(logits, weigh)
-	return s.cands[:massPrefix(s.cands, float64(c.p.TopP)*s.sum)]
+	n, _ := massPrefix(s.cands, float64(c.p.TopP)*s.sum, 0)
+	return s.cands[:n]
+}
+
+// flat is the entropy, in nats, of a row whose single tokens weigh so little that knownPrefix would often not be sure.
+const flat = 5
+
+// knownPrefix is massPrefix with the mass that the row's statistics tell instead of a sum over the row. That mass is as
+// exact as a prober must be (runtime.RowProber), so where the end of the prefix hangs on less, it says so and the sum is
+// needed after all: what is drawn never depends on whether the row was probed.
+func (s *Scratch) knownPrefix(logits []float32, topP float64) (n int, ok bool) {
+	s.each(logits, collect)
+	for i := range s.cands {
+		s.cands[i].p = float32(exp(s.cands[i].logit - s.max))
+	}
+	raw := math.Exp(s.known.LogSumExp - float64(s.max))
+	sum := raw
+	for _, o := range s.overlay {
+		sum += exp(o.logit-s.max) - exp(logits[o.id]-s.max)
+	}
+	return massPrefix(s.cands, topP*sum, (runtime.LogSumExpError+1e-8)*raw) // 1e-8: what exp may be off, and more
 }
 
 // negligible is a logit so far below the largest of n that all logits below it together have less than 1e-8 of the
@@ -331,30 +391,38 @@ func weigh(s *Scratch, part []float32, base int32) {
 
 // massPrefix reorders the candidates so that the shortest prefix whose masses reach target stands first, and returns
 // its length, or all of them when they do not reach it; at least one. It is Hoare's selection by mass instead of rank.
-func massPrefix(cands []candidate, target float64) int {
+// Not ok: the target is known within slack (0 = exactly), and another one as good could have reordered differently.
+func massPrefix(cands []candidate, target, slack float64) (n int, ok bool) {
 	lo, hi, run := 0, len(cands), 0.0
-	for hi-lo > 32 {
+	ok = true
+	reaches := func(mass float64) bool {
+		if slack > 0 && math.Abs(mass-target) <= slack {
+			ok = false
+		}
+		return mass >= target
+	}
+	for hi-lo > 32 && ok {
 		m := partition(cands, lo, hi)
 		before := run
 		for i := lo; i < m; i++ {
 			before += float64(cands[i].p)
 		}
 		switch pivot := float64(cands[m].p); {
-		case before >= target:
+		case reaches(before):
 			hi = m
-		case before+pivot >= target:
-			return m + 1
+		case reaches(before + pivot):
+			return m + 1, ok
 		default:
 			lo, run = m+1, before+pivot
 		}
 	}
 	slices.SortFunc(cands[lo:hi], compare)
 	for i := lo; i < hi; i++ {
-		if run += float64(cands[i].p); run >= target {
-			return i + 1
+		if run += float64(cands[i].p); reaches(run) {
+			return i + 1, ok
 		}
 	}
-	return hi
+	return hi, ok
 }
 
 // minLogprob stands for what is lower still, so that a log-probability is always finite; OpenAI's value.
@@ -362,7 +430,12 @@ const minLogprob = -9999
 
 // logprobs is the log-softmax of the raw row for token, and its n most probable tokens.
 func (s *Scratch) logprobs(logits []float32, token int32, n int) (float32, []TokenLogprob) {
-	_, top := Argmax(logits)
+	var top float32
+	if s.known != nil {
+		top = s.known.Max
+	} else {
+		_, top = Argmax(logits)
+	}
 	sum := 0.0
 	for _, v := range logits {
 		sum += exp(v - top)
