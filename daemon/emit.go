@@ -14,59 +14,69 @@ import (
 // What the decode loop says to clients. Every frame goes through send, which never blocks: what a connection has
 // no room for waits in its request, and the request is paused until the client has read.
 
-// emit sends what a sampled token adds to r's output. It reports whether a stop string ended the answer.
-func (l *loop) emit(r *request, tok runtime.Token, piece []byte, choice sampler.Choice, inThink bool, event meridian.Event) (stopped bool) {
-	phase, text := wire.Output, []byte(nil)
-	switch {
-	case event == meridian.EnterThink:
-		phase = wire.Thinking // the tag itself is not shown
-	case event == meridian.ExitThink:
-		phase, text = wire.Thinking, r.thought.Flush()
-	case event == meridian.Completed:
-		if inThink {
-			phase, text = wire.Thinking, r.thought.Flush()
-		} else {
-			text = r.text.Flush()
-		}
-	case inThink:
-		phase, text = wire.Thinking, r.thought.Pass(piece)
-	default:
-		text, stopped = r.text.Push(piece)
+// emit sends what a token adds to r's output. It reports whether a stop string ended the answer.
+func (l *loop) emit(r *request, d *drawn, inThink bool, m *meridian.Step) (stopped bool) {
+	thought, answer := l.thought[:0], l.answer[:0]
+	if len(m.Think) > 0 {
+		thought = append(thought, r.thought.Pass(m.Think)...)
 	}
-	final := stopped || event == meridian.Completed || r.generated() >= r.maxTokens
-	if final && !stopped && event == meridian.None {
-		// The length limit: what was held back will not be continued.
-		if inThink {
-			text = append(text, r.thought.Flush()...)
-		} else {
-			text = append(text, r.text.Flush()...)
+	if len(m.Answer) > 0 {
+		var text []byte
+		text, stopped = r.text.Push(m.Answer)
+		answer = append(answer, text...)
+	}
+	if m.Event.Has(meridian.ExitThink) {
+		thought = append(thought, r.thought.Flush()...)
+	}
+	if !stopped && (m.Event.Has(meridian.Completed) || r.generated() >= r.maxTokens) {
+		// What was held back, as the beginning of a tag, a stop string or a character, will not be continued.
+		think, rest := r.ctl.Flush()
+		thought = append(append(thought, r.thought.Pass(think)...), r.thought.Flush()...)
+		var text []byte
+		text, stopped = r.text.Push(rest)
+		answer = append(answer, text...)
+		if !stopped {
+			answer = append(answer, r.text.Flush()...)
 		}
+	}
+	l.thought, l.answer = thought, answer
+	if r.chat || !r.stream {
+		r.thinking = append(r.thinking, thought...)
+		r.answer = append(r.answer, answer...)
 	}
 	switch {
 	case r.lines:
-		if phase == wire.Output && len(text) > 0 {
-			l.send(r, text)
+		if len(answer) > 0 {
+			l.send(r, answer)
 		}
 	case !r.stream:
-		if phase == wire.Thinking {
-			r.thinking = append(r.thinking, text...)
-		} else {
-			r.answer = append(r.answer, text...)
+	case len(thought) > 0:
+		l.sendToken(r, d, wire.Thinking, thought)
+		if len(answer) > 0 {
+			l.sendToken(r, d, wire.Output, answer)
 		}
-	case len(text) > 0 || r.logprobs || event == meridian.None:
-		ev := wire.Token{ID: r.wireID, Text: text, TokenID: tok, Phase: phase}
-		if r.logprobs {
-			ev.HasLogprob, ev.Logprob = true, choice.Logprob
-			l.top = l.top[:0]
-			for _, c := range choice.Top {
-				l.top = append(l.top, wire.TokenLogprob{Token: c.Token, Text: l.vocab.Piece(c.Token), Logprob: c.Logprob})
-			}
-			ev.Top = l.top
+	case len(answer) > 0 || r.logprobs || m.Event&^meridian.ForceBudget == meridian.None:
+		phase := wire.Output
+		if len(answer) == 0 && (inThink || m.Event.Has(meridian.EnterThink)) {
+			phase = wire.Thinking
 		}
-		l.frame = wire.AppendToken(l.frame[:0], &ev)
-		l.send(r, l.frame)
+		l.sendToken(r, d, phase, answer) // a tag shows nothing: only who asked for log-probabilities hears of it
 	}
 	return stopped
+}
+
+func (l *loop) sendToken(r *request, d *drawn, phase wire.Phase, text []byte) {
+	ev := wire.Token{ID: r.wireID, Text: text, TokenID: d.Token, Phase: phase}
+	if r.logprobs {
+		ev.HasLogprob, ev.Logprob = true, d.Logprob
+		l.top = l.top[:0]
+		for _, c := range d.Top {
+			l.top = append(l.top, wire.TokenLogprob{Token: c.Token, Text: l.vocab.Piece(c.Token), Logprob: c.Logprob})
+		}
+		ev.Top = l.top
+	}
+	l.frame = wire.AppendToken(l.frame[:0], &ev)
+	l.send(r, l.frame)
 }
 
 // endRequest finalises r with an eos.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -27,13 +28,26 @@ type loop struct {
 	log   *slog.Logger
 	eng   runtime.Engine
 	argmx runtime.RowScanner // eng, when it can find a row's largest logit faster than Go; nil otherwise
+	probe runtime.RowProber
 	vocab runtime.Vocab
 	caps  runtime.Capabilities
-	tags  *meridian.Tags
+	tags  *meridian.Tags // nil: the model does not mark its thinking
 	sched *sched.Scheduler
 	m     *metrics.Metrics
 	mail  *mailbox
-	epoch time.Time // sched.Instant 0
+	rec   *recorder // nil: no trace is wanted
+	epoch time.Time // sched.Instant 0, and the zero of meridian's clock
+
+	// Who holds which cells: see kv.go.
+	tree      *kvsnap.Tree
+	store     *store
+	slots     []*request // by the scheduler's sequence number
+	own       int        // Invariant: Σ request.own over slots: what the scheduler counts as its requests' cells
+	pool      int        // what EvPool said last
+	lingering []*request // ended chats whose history is being rendered
+	histories chan history
+	forks     []runtime.Seq // scratch sequences free for probe forks
+	tracked   *meridian.Registry
 
 	requests map[sched.ReqID]*request
 	lastID   sched.ReqID
@@ -47,12 +61,17 @@ type loop struct {
 	events   []sched.Event
 	commands []command
 	frame    []byte
+	stats    runtime.RowStats
+	tick     tickCounts
 	top      []wire.TokenLogprob
+	thought  []byte // of the token at hand
+	answer   []byte
 	flush    []*ipc.Conn
 	timer    *time.Timer
 
 	draining   bool
 	stop       bool
+	saved      time.Time // of the cost model
 	lastSweep  time.Time // for stalled clients
 	published  time.Time // of the scheduler's gauges
 	lastQueued time.Time // report of queue places
@@ -69,14 +88,19 @@ type loopState struct {
 	requests  atomic.Int64 // live requests, queued ones included
 }
 
-func newLoop(cfg *Config, log *slog.Logger, eng runtime.Engine, s *sched.Scheduler, m *metrics.Metrics, tags *meridian.Tags) *loop {
+func newLoop(cfg *Config, log *slog.Logger, eng runtime.Engine, s *sched.Scheduler, tree *kvsnap.Tree, m *metrics.Metrics, tags *meridian.Tags) *loop {
 	l := &loop{
 		cfg: cfg, log: log, eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: tags, sched: s, m: m,
-		mail: newMailbox(), epoch: time.Now(), requests: map[sched.ReqID]*request{},
+		probe: meridian.ProberOf(eng), tree: tree, slots: make([]*request, cfg.Parallel), tracked: meridian.NewRegistry(),
+		histories: make(chan history, 64),
+		mail:      newMailbox(), epoch: time.Now(), requests: map[sched.ReqID]*request{},
 		events: make([]sched.Event, 0, 64), frame: make([]byte, 0, 4096), flush: make([]*ipc.Conn, 0, 64),
 		timer: time.NewTimer(time.Hour),
 	}
 	l.argmx, _ = eng.(runtime.RowScanner)
+	for i := 1; i < scratchSeqs; i++ {
+		l.forks = append(l.forks, tree.ScratchSeq(i))
+	}
 	return l
 }
 
@@ -86,12 +110,11 @@ func (l *loop) instant(t time.Time) sched.Instant { return sched.Instant(t.Sub(l
 func (l *loop) run() {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
+	defer l.rec.close()
 	now := time.Now()
 	for {
 		l.takeCommands(now)
-		plan := l.sched.Step(l.instant(now), l.events)
-		l.events = l.events[:0]
-		l.settle(&plan, now)
+		plan := l.decide(now)
 		if l.stop || l.draining && l.state.requests.Load() == 0 {
 			l.abandon(now)
 			return
@@ -102,7 +125,26 @@ func (l *loop) run() {
 			continue
 		}
 		l.flushAll()
+		if l.store.work(time.Now(), true) {
+			now = time.Now()
+			continue
+		}
 		now = l.sleep(plan.WakeAt, now)
+	}
+}
+
+// decide asks the scheduler what to do next and carries out what comes before the batch. Requests that are let in
+// are looked up in the prefix tree on the way, so it may take the scheduler more than one Step.
+func (l *loop) decide(now time.Time) sched.Plan {
+	for {
+		l.poolEvent()
+		plan := l.sched.Step(l.instant(now), l.events)
+		l.rec.step(l.instant(now), l.events, &plan)
+		l.events = l.events[:0]
+		l.settle(&plan, now)
+		if !plan.Again {
+			return plan
+		}
 	}
 }
 
@@ -118,6 +160,14 @@ func (l *loop) takeCommands(now time.Time) {
 			if r := c.req; r.id != 0 && !r.finished {
 				l.events = append(l.events, sched.Event{Kind: sched.EvCancel, Req: r.id})
 			}
+		case cmdEndThink:
+			l.endThink(c.req, now)
+		case cmdHistory:
+			l.historyReady(c.req, c.tokens, now)
+		case cmdStored:
+			l.store.arrived(c.stored, now)
+		case cmdAsk:
+			c.ask(l, now)
 		case cmdWritable:
 			l.resume(c.conn)
 		case cmdDrain:
@@ -137,10 +187,11 @@ func (l *loop) arrive(r *request) {
 	l.lastID++
 	r.id = l.lastID
 	l.requests[r.id] = r
+	l.tracked.Register(uint64(r.id), r.ctl, int64(l.instant(r.arrived)))
 	l.state.requests.Add(1)
 	l.events = append(l.events, sched.Event{
 		Kind: sched.EvArrive, Req: r.id, Class: r.class, Owner: r.owner, Prompt: r.nPrompt, MaxTokens: r.maxTokens,
-		TargetTTFT: r.targetTTFT, TargetTBT: r.targetTBT, Thinking: r.router.Phase() == meridian.ThinkDecode,
+		TargetTTFT: r.targetTTFT, TargetTBT: r.targetTBT, Thinking: r.ctl.Phase() == meridian.ThinkDecode,
 	})
 	// A cancel that overtook the request on its way through the tokenizer found no id to name.
 	if r.cancelled.Load() {
@@ -153,7 +204,7 @@ func (l *loop) settle(plan *sched.Plan, now time.Time) {
 	for i := range plan.Release {
 		rel := &plan.Release[i]
 		if rel.Seq >= 0 {
-			l.eng.SeqRemove(rel.Seq, 0, -1)
+			l.releaseSlot(rel, now)
 		}
 		r := l.requests[rel.Req]
 		if r == nil || r.finished {
@@ -161,7 +212,6 @@ func (l *loop) settle(plan *sched.Plan, now time.Time) {
 		}
 		if !rel.Final {
 			l.m.Preemptions.Inc()
-			r.computed = 0
 			l.log.Debug("preempted", "request", r.wireID, "reason", rel.Reason.String())
 			continue
 		}
@@ -185,10 +235,17 @@ func (l *loop) settle(plan *sched.Plan, now time.Time) {
 		}
 		l.failRequest(r, e)
 	}
+	if plan.Reclaim > 0 {
+		l.reclaim(plan.Reclaim, now)
+	}
+	for i := range plan.Start {
+		l.startRequest(plan.Start[i], now)
+	}
 }
 
 // step decodes a plan's batch, samples its rows and reports both to the scheduler.
 func (l *loop) step(plan *sched.Plan, now time.Time) {
+	l.makeRoom(plan.Tokens, now)
 	b := l.eng.Batch()
 	b.Reset()
 	for i := range plan.Batch {
@@ -198,21 +255,26 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 			r.started = now
 			l.m.QueueTime.Observe(now.Sub(r.arrived))
 		}
-		if s.Kind == sched.SlicePrefill {
+		switch s.Kind {
+		case sched.SliceProbe:
+			l.addFork(b, s, r)
+			continue
+		case sched.SlicePrefill:
 			r.prefilling.Store(int32(s.N))
 		}
 		for j := range s.N {
 			pos := s.Start + j
-			row := b.Add(r.tokens[pos], runtime.Pos(pos), s.Seq, s.Row >= 0 && j == s.N-1)
+			row := b.Add(r.tokens[pos], runtime.Pos(pos), r.seq, s.Row >= 0 && j == s.N-1)
 			if j == s.N-1 && s.Row >= 0 && row != s.Row {
 				panic(fmt.Sprintf("daemon: logits row of request %d is %d, the plan says %d", s.Req, row, s.Row))
 			}
 		}
 	}
+	begin := time.Now()
 	err := l.eng.Decode()
 	done := time.Now()
 	l.state.lastStep.Store(done.UnixNano())
-	took := done.Sub(now)
+	took := done.Sub(begin)
 	outcome := sched.StepOK
 	switch {
 	case err == nil:
@@ -229,19 +291,37 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 	for i := range plan.Batch {
 		s := &plan.Batch[i]
 		r := l.requests[s.Req]
+		if s.Kind == sched.SliceProbe {
+			continue // looked at with the slice before
+		}
+		forked := i+1 < len(plan.Batch) && plan.Batch[i+1].Kind == sched.SliceProbe
 		if s.Kind == sched.SlicePrefill {
 			r.prefilling.Store(0)
 		}
 		if outcome != sched.StepOK {
+			if forked {
+				l.takeFork(r, &plan.Batch[i+1], false)
+			}
 			// Part of the batch may be in the cache: back to where the sequence was. A memory that cannot drop ranges
 			// refuses; nobody goes on with such a sequence, because its steps are never aborted (Server.cancel) and a
 			// failed step fails all of its requests.
 			if outcome != sched.StepKVFull {
-				l.eng.SeqRemove(s.Seq, runtime.Pos(s.Start), -1)
+				l.eng.SeqRemove(r.seq, runtime.Pos(s.Start), -1)
 			}
 			continue
 		}
 		r.computed = s.Start + s.N
+		r.own += s.N
+		l.own += s.N
+		l.addCells(r, s.N)
+		if wake := l.tree.Progress(r.seq, r.tokens, r.computed); wake != nil {
+			l.wake(wake)
+		}
+		if forked {
+			l.takeFork(r, &plan.Batch[i+1], true)
+		} else if s.Row >= 0 {
+			l.dropFork(r) // there was no room for it; the next boundary asks again
+		}
 		switch {
 		case s.Row >= 0:
 			l.sample(r, s.Row, done)
@@ -253,14 +333,12 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 	l.flushAll()
 	// Bookkeeping comes after the write: the client wakes and reads meanwhile, on another core, instead of taking
 	// one from the decode that follows.
-	l.m.Step(metrics.Step{
-		Took: took, Tokens: plan.Tokens, Prefill: plan.PrefillTokens, Decode: plan.DecodeTokens,
-		Budget: plan.Budget, PrefillHeld: plan.PrefillHeld,
-	})
+	l.account(plan, took)
 	if done.Sub(l.published) >= publishEvery {
 		l.published = done
 		l.publish()
 	}
+	l.store.work(done, false)
 }
 
 // publishEvery bounds how old the scheduler's gauges are that a scrape reads while steps run; the loop also
@@ -274,31 +352,24 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 		l.events = append(l.events, sched.Event{Kind: sched.EvCancel, Req: r.id})
 		return
 	}
-	choice, err := l.choose(r, row)
+	t := int64(l.instant(now))
+	d, err := l.draw(r, row, t)
 	if err != nil {
 		l.log.Error("sampling failed", "request", r.wireID, "error", err)
 		l.events = append(l.events, sched.Event{Kind: sched.EvFinish, Req: r.id, Finish: sched.ReasonFailed})
 		l.failRequest(r, wire.Error{Code: wire.RuntimeDecode, Message: "the model's output cannot be sampled: " + err.Error()})
 		return
 	}
-	tok := choice.Token
+	tok := d.Token
 	r.chain.Accept(tok)
 	r.tokens = append(r.tokens, tok)
-	l.m.TokensGenerated.Inc()
-	if r.first.IsZero() {
-		r.first = now
-		l.m.TTFT.Observe(now.Sub(r.arrived))
-		l.m.PrefillTime.Observe(now.Sub(r.started))
-	} else {
-		l.m.InterToken.Observe(now.Sub(r.last))
-	}
-	r.last = now
+	inThink := r.ctl.Phase() == meridian.ThinkDecode
+	l.timeToken(r, inThink, now)
 
 	eog := l.vocab.IsEOG(tok)
-	piece := l.vocab.Piece(tok)
-	inThink := r.router.Phase() == meridian.ThinkDecode
-	event := r.router.OnToken(tok, piece, eog, false).Event
-	stopped := l.emit(r, tok, piece, choice, inThink, event)
+	meant := r.ctl.OnToken(tok, l.vocab.Piece(tok), eog, t)
+	l.phaseChanged(r, &meant, now)
+	stopped := l.emit(r, &d, inThink, &meant)
 
 	var reason wire.Reason
 	switch {
@@ -307,7 +378,9 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 	case r.generated() >= r.maxTokens:
 		reason = wire.Length
 	default:
-		l.events = append(l.events, sched.Event{Kind: sched.EvToken, Req: r.id, Thinking: r.router.Phase() == meridian.ThinkDecode})
+		l.events = append(l.events, sched.Event{
+			Kind: sched.EvToken, Req: r.id, Thinking: r.ctl.Phase() == meridian.ThinkDecode, Probe: l.wantProbe(r),
+		})
 		return
 	}
 	finish := sched.ReasonStop
@@ -316,16 +389,6 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 	}
 	l.events = append(l.events, sched.Event{Kind: sched.EvFinish, Req: r.id, Finish: finish})
 	l.endRequest(r, reason, r.text.Stopped(), now)
-}
-
-// choose samples from a row: by the engine's own argmax where that is all there is to it.
-func (l *loop) choose(r *request, row int) (sampler.Choice, error) {
-	if l.argmx != nil && r.chain.IsArgmax() {
-		if tok, _ := l.argmx.Argmax(row); tok >= 0 && r.chain.Takes(tok) {
-			return sampler.Choice{Token: tok}, nil
-		}
-	}
-	return r.chain.Sample(l.eng.Logits(row))
 }
 
 // sleep waits for work, at most until wakeAt (0 = no limit).
@@ -342,14 +405,15 @@ func (l *loop) sleep(wakeAt sched.Instant, now time.Time) time.Time {
 		l.state.busySince.Store(0)
 	}
 	l.publish()
+	l.rec.idle()
 	l.mail.wait(d, l.timer)
 	now = time.Now()
 	l.state.busySince.CompareAndSwap(0, now.UnixNano())
 	return now
 }
 
-// countResident asks the engine itself which sequences hold cells. With nothing running it must be none: info
-// shows the number, and the smoke tests hold it at zero.
+// countResident asks the engine itself which sequences hold cells that the prefix tree knows nothing of. With nothing
+// running it must be none: info shows the number, and the smoke tests hold it at zero.
 func (l *loop) countResident() {
 	n := 0
 	for s := range l.caps.MaxSequences {
@@ -357,8 +421,9 @@ func (l *loop) countResident() {
 			n++
 		}
 	}
-	if n > 0 {
-		l.log.Warn("sequences hold cells although nothing runs", "sequences", n)
+	st := l.tree.Stats()
+	if n -= st.Entries + st.Runs; n != 0 {
+		l.log.Warn("sequences hold cells that nobody knows of", "sequences", n)
 	}
 	l.state.resident.Store(int64(n))
 }

@@ -32,10 +32,13 @@ type request struct {
 	tokens    []runtime.Token
 	nPrompt   int
 	maxTokens int // Invariant: nPrompt + maxTokens ≤ n_ctx
-	router    meridian.Router
+	ctl       *meridian.Control
 	chain     *sampler.Chain
 	text      sampler.TextStream // the visible answer: stop strings apply
 	thought   sampler.TextStream // the thinking: none do
+	chat      bool               // made of messages: its next turn will begin with its history
+	messages  []wire.Message     // of a chat
+	shareable int                // leading tokens that are the system prompt
 
 	// cancelled is set by the client's side, read by the loop. prefilling is how many tokens of this request the
 	// running decode computes, set by the loop, read by a cancel that wonders whether to abort it.
@@ -50,19 +53,38 @@ type request struct {
 	pausedAt     time.Time // valid while paused
 	finished     bool      // finalised; kept only while pending is not empty
 	pending      []byte    // whole frames not yet accepted by conn, in order
-	answer       []byte    // when not streaming
-	thinking     []byte    // when not streaming
+	answer       []byte    // when not streaming, and of chats
+	thinking     []byte    // when not streaming, and of chats
 	started      time.Time // first slice in a batch; zero while queued
 	first, last  time.Time // token times
 	lastProgress time.Time
-	computed     int // prompt tokens computed, for progress
+	thinkStart   time.Time // the think block was opened; zero: none was
+	thinkEnd     time.Time // it was closed
+	answered     time.Time // first visible token after it
+
+	seq      runtime.Seq // while it has one of the scheduler's slots, and while it lingers
+	computed int         // tokens of its history in seq
+	own      int         // of them: counted by the scheduler as its own
+	lingers  int         // computed, when it ended
+	held     bool        // waits for another request's prompt
+	joined   bool        // has done so
+
+	counted bool      // the next three are set: at its first start
+	cached  int       // prompt tokens that need not be computed
+	tier    wire.Tier // where they were
+	miss    string    // why it was not more
+
+	fork       runtime.Seq     // scratch sequence of a probe that is asked for; -1 = none
+	forkTokens []runtime.Token // its rows; the control's memory
+	countsOnly bool            // its signals cannot be had, and that was told
+	tbtLate    bool            // a gap was above its target: counted once a request
 }
 
 func (r *request) generated() int { return len(r.tokens) - r.nPrompt }
 
 // usage and timings of the request as it stands, for its eos.
 func (r *request) usage() wire.Usage {
-	return wire.Usage{PromptTokens: r.nPrompt, CompletionTokens: r.generated(), ThinkTokens: r.router.ThinkTokens()}
+	return wire.Usage{PromptTokens: r.nPrompt, CompletionTokens: r.generated(), ThinkTokens: r.ctl.ThinkTokens()}
 }
 
 func (r *request) timings() wire.Timings {

@@ -1,0 +1,427 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/kvsnap"
+	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
+	"github.com/uma-serve/uma-serve/meridian/fabric"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// store moves cells out of the pool and back: to host memory and disk (kvsnap/snapshot) and to a fabric that other
+// machines share (meridian/fabric). It belongs to the decode loop. Each move is cut into parts of partTokens, of
+// which at most one is copied between two steps while answers run, so that nobody who is being answered feels it.
+type store struct {
+	l      *loop
+	cache  *snapshot.Cache // nil: cells that are evicted are computed again
+	remote *remote         // nil: no fabric
+
+	restores []*restore
+	copies   []uint64 // cached prefixes to copy out while there is time, oldest first
+	lastID   uint64   // of restores, in the tree's numbering of requests
+	budget   int64    // bytes that may still be copied before the next decode
+}
+
+const (
+	// partTokens is the unit of every copy, in tokens. On a 135 M model a part is 3 MB and takes 1 to 2 ms; parts
+	// end at multiples of it, so that two machines cut the same prompt in the same places.
+	partTokens = 128
+	// restoreMin is how many tokens more than the pool has a store must offer to be worth the wait.
+	restoreMin = 32
+	// maxRestores bounds the restores at one time; each needs a sequence id.
+	maxRestores = 8
+	// firstRestore begins the numbers under which the tree knows restores, which are no requests.
+	firstRestore = uint64(1) << 63
+)
+
+// How many bytes an eviction may copy before a decode: little while answers run, which then wait for it (8 MiB are 2
+// to 4 ms), more when a request was preempted and would have to be computed again whole.
+const (
+	copyBytes     = 8 << 20
+	copyIdleBytes = 256 << 20
+)
+
+// source hands out the parts of a restore, in order.
+type source interface {
+	Next() (snapshot.Part, snapshot.Status)
+	Close()
+}
+
+// restore brings a stored prefix back into the pool, as a cached prefix that the request then shares.
+type restore struct {
+	r      *request // who waits; nil when it ended meanwhile
+	ns     uint32
+	tokens []runtime.Token // what is to be restored, from position 0
+	src    source
+	seq    runtime.Seq // NoSeq before the first part that is not in the pool
+	done   int         // positions in seq
+	have   int         // of them: shared from the pool
+	tier   wire.Tier
+	wait   bool // for src; arrived ends it
+	begin  time.Time
+}
+
+// restore begins to bring back what the stores have of r's history beyond the pool, and reports whether r must wait.
+func (s *store) restore(r *request, now time.Time) bool {
+	if s.cache == nil && s.remote == nil || r.noRestore || len(s.restores) >= maxRestores || !s.l.caps.CanRemoveRange {
+		return false
+	}
+	r.noRestore = true // once per start: what is brought back may be evicted again before its turn comes
+	want := r.tokens[:len(r.tokens)-1]
+	m := s.l.tree.Lookup(&kvsnap.Prompt{Req: uint64(r.id), NS: r.owner, Tokens: r.tokens, Shareable: r.shareable})
+	here := m.Len + m.Ahead
+	if s.cache != nil {
+		found, ok := s.cache.Lookup(snapshot.Namespace(r.owner), want)
+		if ok && found.Tokens >= here+restoreMin {
+			re := &restore{r: r, ns: r.owner, tokens: want[:found.Tokens], seq: kvsnap.NoSeq, tier: wire.TierHost, begin: now}
+			if found.Tier == snapshot.Disk {
+				re.tier = wire.TierDisk
+			}
+			src, err := s.cache.Fetch(found, func() { s.l.mail.put(command{kind: cmdStored, stored: re}) })
+			if err == nil {
+				re.src = src
+				return s.add(re)
+			}
+			s.l.log.Debug("restore", "request", r.wireID, "error", err)
+		}
+		if ok {
+			here = max(here, found.Tokens)
+		}
+	}
+	if s.remote != nil && len(want)/partTokens*partTokens >= here+restoreMin {
+		re := &restore{r: r, ns: r.owner, tokens: want[:len(want)/partTokens*partTokens], seq: kvsnap.NoSeq, tier: wire.TierFabric, begin: now}
+		re.src = s.remote.fetch(re, m.Len/partTokens*partTokens, func() { s.l.mail.put(command{kind: cmdStored, stored: re}) })
+		return s.add(re)
+	}
+	return false
+}
+
+func (s *store) add(re *restore) bool {
+	re.r.restoring = re
+	s.restores = append(s.restores, re)
+	return true
+}
+
+// arrived lets a restore go on that waited for a disk or a fabric.
+func (s *store) arrived(re *restore, _ time.Time) { re.wait = false }
+
+// work moves a little: a part of each restore, and, when nothing runs, of a copy. It reports whether there is more to
+// do at once, so that the loop should not sleep.
+func (s *store) work(now time.Time, idle bool) (more bool) {
+	s.budget = copyBytes
+	if idle {
+		s.budget = copyIdleBytes
+	}
+	if len(s.restores) == 0 && (len(s.copies) == 0 || !idle) {
+		return false
+	}
+	rest := s.restores[:0]
+	for _, re := range s.restores {
+		switch {
+		case re.r == nil:
+			s.end(re, now) // whoever wanted it is gone; what came so far stays cached
+		case re.wait || !s.part(re, now):
+			rest = append(rest, re)
+			more = more || !re.wait
+		}
+	}
+	clear(s.restores[len(rest):])
+	s.restores = rest
+	if idle && !more && len(s.copies) > 0 {
+		more = s.copyIdle()
+	}
+	return more || len(s.l.events) > 0
+}
+
+// part restores the next part and reports whether re has ended with it.
+func (s *store) part(re *restore, now time.Time) (ended bool) {
+	l := s.l
+	for {
+		p, status := re.src.Next()
+		switch status {
+		case snapshot.Waiting:
+			re.wait = true
+			return false
+		case snapshot.Done, snapshot.Failed:
+			s.end(re, now)
+			return true
+		}
+		if re.seq == kvsnap.NoSeq {
+			m := l.tree.Lookup(&kvsnap.Prompt{NS: re.ns, Tokens: append(re.tokens[:len(re.tokens):len(re.tokens)], 0), Alone: true})
+			if p.P1 <= m.Len {
+				continue // the pool has it still
+			}
+			if !s.begin(re, p.P0, now) {
+				s.end(re, now)
+				return true
+			}
+		}
+		n := min(p.P1, len(re.tokens)) - re.done
+		if re.done != p.P0 || n <= 0 {
+			s.end(re, now) // what the pool had before it was evicted meanwhile
+			return true
+		}
+		if l.tree.Cells().Free+l.tree.Cells().Cached < p.P1-p.P0 {
+			s.end(re, now) // running requests need the pool: a shorter prefix will do
+			return true
+		}
+		l.makeRoom(p.P1-p.P0, now)
+		if err := l.eng.Restore(p.Bytes, re.seq, l.tree.ScratchSeq(0)); err != nil {
+			l.log.Warn("a stored prefix cannot be restored; it is computed again", "tier", re.tier, "error", err)
+			l.eng.SeqRemove(re.seq, runtime.Pos(re.done), -1)
+			s.end(re, now)
+			return true
+		}
+		if p.P1 > len(re.tokens) {
+			l.eng.SeqRemove(re.seq, runtime.Pos(len(re.tokens)), -1)
+		}
+		re.done += n
+		l.wake(l.tree.Progress(re.seq, re.tokens, re.done))
+		return false
+	}
+}
+
+// begin gives re a sequence that shares what the pool has before position p0.
+func (s *store) begin(re *restore, p0 int, now time.Time) bool {
+	l := s.l
+	s.lastID++
+	got, err := l.tree.Start(kvsnap.Instant(l.instant(now)), &kvsnap.Prompt{
+		Req: firstRestore + s.lastID, NS: re.ns, Tokens: re.tokens[:p0+1], Alone: true,
+	})
+	if err != nil {
+		return false // no sequence id is left
+	}
+	for i := range got.Evicted {
+		s.offload(&got.Evicted[i])
+	}
+	l.do(got.Actions)
+	re.seq, re.done, re.have = got.Seq, got.Cached, got.Cached
+	return true
+}
+
+// end makes what was restored a cached prefix and lets the request go on.
+func (s *store) end(re *restore, now time.Time) {
+	l := s.l
+	re.src.Close()
+	if re.seq != kvsnap.NoSeq {
+		l.ended(l.tree.Retain(kvsnap.Instant(l.instant(now)), re.seq, re.tokens[:re.done]))
+		re.seq = kvsnap.NoSeq
+		if re.done > re.have {
+			l.m.Restored(string(re.tier), re.done-re.have, now.Sub(re.begin))
+		}
+	}
+	if r := re.r; r != nil {
+		r.restoring = nil
+		if re.done > re.have {
+			r.restored = re.tier
+		}
+		l.events = append(l.events, sched.Event{Kind: sched.EvReady, Req: r.id})
+	}
+}
+
+// forget takes the request from the restore that it waits for.
+func (s *store) forget(r *request) {
+	if r.restoring != nil {
+		r.restoring.r = nil
+		r.restoring = nil
+	}
+}
+
+// giveWay ends all restores: their cells are needed.
+func (s *store) giveWay() {
+	now := time.Now()
+	for _, re := range s.restores {
+		s.end(re, now)
+	}
+	s.restores = s.restores[:0]
+}
+
+// kept is told of every new cached prefix. Where it should outlive this process, or be found by other machines, it is
+// copied out when there is time; elsewhere not before its cells are needed.
+func (s *store) kept(entry uint64) {
+	if s.durable() {
+		s.copies = append(s.copies, entry)
+	}
+}
+
+// durable reports whether there is a place for cells beyond this process's life.
+func (s *store) durable() bool {
+	return s.remote != nil || s.cache != nil && s.cache.DiskError() == nil
+}
+
+// copyIdle copies a part of the oldest prefix that waits for it.
+func (s *store) copyIdle() (more bool) {
+	entry := s.copies[0]
+	for _, e := range s.l.tree.Entries(nil) {
+		if e.ID != entry {
+			continue
+		}
+		tokens, err := s.l.tree.Tokens(entry)
+		if err == nil && s.copyOut(e.NS, tokens, e.Seq, e.Tokens, 1) {
+			return true // there is more of it
+		}
+		break
+	}
+	s.copies = s.copies[1:]
+	if len(s.copies) == 0 && s.remote != nil {
+		s.remote.flush()
+	}
+	return len(s.copies) > 0
+}
+
+// offload copies what a cached prefix loses, as far as the time before the next decode allows: from the head on, since
+// a tail without its head is of no use.
+func (s *store) offload(v *kvsnap.Victim) {
+	s.l.m.Evicted(v.Freed, v.Bytes)
+	if s.cache == nil || !s.l.caps.CanRemoveRange || v.Freed == 0 {
+		return
+	}
+	parts := int(s.budget / max(1, int64(partTokens)*int64(s.l.cellBytes)))
+	if parts < 1 {
+		return
+	}
+	s.copyOut(v.NS, v.Tokens, v.Seq, v.To, parts)
+}
+
+// copyOut copies up to max parts of the first n positions of seq that the cache does not have, and reports whether some
+// are left.
+func (s *store) copyOut(ns uint32, tokens []runtime.Token, seq runtime.Seq, n, max int) (more bool) {
+	if s.cache == nil {
+		return false
+	}
+	p0 := 0
+	if m, ok := s.cache.Peek(snapshot.Namespace(ns), tokens[:n]); ok {
+		p0 = min(m.Held, n)
+		if m.Held > m.Tokens {
+			return false // it goes on with other tokens from the middle of a part on: what is common is there
+		}
+	}
+	for ; p0 < n && max > 0; max-- {
+		p1 := min(p0/partTokens*partTokens+partTokens, n)
+		if err := s.copyPart(ns, tokens, seq, p0, p1); err != nil {
+			if !errors.Is(err, snapshot.ErrTooLarge) && !errors.Is(err, snapshot.ErrNoRoom) {
+				s.l.log.Debug("snapshot", "error", err)
+			}
+			return false
+		}
+		p0 = p1
+	}
+	return p0 < n
+}
+
+func (s *store) copyPart(ns uint32, tokens []runtime.Token, seq runtime.Seq, p0, p1 int) error {
+	l := s.l
+	size, err := l.eng.SnapshotSize(seq, runtime.Pos(p0), runtime.Pos(p1))
+	if err != nil {
+		return err
+	}
+	buf, err := s.cache.Buffer(size)
+	if err != nil {
+		return err
+	}
+	n, err := l.eng.Snapshot(buf.Bytes(), seq, l.tree.ScratchSeq(0), runtime.Pos(p0), runtime.Pos(p1))
+	if err != nil {
+		buf.Release()
+		return err
+	}
+	s.budget -= int64(n)
+	buf.Truncate(n)
+	if s.remote != nil && p1-p0 == partTokens && p0%partTokens == 0 {
+		s.remote.push(ns, tokens[:p1], p0, buf.Bytes())
+	}
+	_, err = s.cache.Put(snapshot.Namespace(ns), tokens[:p1], p0, buf)
+	if err == nil {
+		l.m.Snapshots.Inc()
+	}
+	return err
+}
+
+// save copies a cached prefix out whole, for `uma-cli kv save`, and returns the key of its last part.
+func (s *store) save(entry uint64) (snapshot.Key, error) {
+	if s.cache == nil {
+		return snapshot.Key{}, errors.New("this server keeps no snapshots (--cache-ram 0)")
+	}
+	for _, e := range s.l.tree.Entries(nil) {
+		if e.ID != entry {
+			continue
+		}
+		tokens, err := s.l.tree.Tokens(entry)
+		if err != nil {
+			return snapshot.Key{}, err
+		}
+		for s.copyOut(e.NS, tokens, e.Seq, e.Tokens, 1) {
+		}
+		m, ok := s.cache.Peek(snapshot.Namespace(e.NS), tokens[:e.Tokens])
+		if !ok || m.Tokens < e.Tokens {
+			return snapshot.Key{}, fmt.Errorf("only %d of its %d tokens fit into the snapshot cache (--cache-ram)", m.Tokens, e.Tokens)
+		}
+		return m.Key, nil
+	}
+	return snapshot.Key{}, kvsnap.ErrNoEntry
+}
+
+// close copies what is worth keeping to where it outlives the process, and ends the tiers. Nothing runs any more.
+func (s *store) close(timeout time.Duration) {
+	deadline := time.Now().Add(timeout)
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	defer cancel()
+	if s.durable() && s.cache != nil {
+		for _, e := range s.l.tree.Entries(nil) {
+			tokens, err := s.l.tree.Tokens(e.ID)
+			for err == nil && time.Now().Before(deadline) && s.copyOut(e.NS, tokens, e.Seq, e.Tokens, 4) {
+			}
+		}
+	}
+	if s.remote != nil {
+		s.remote.close(ctx)
+	}
+	if s.cache != nil {
+		if err := s.cache.Close(ctx); err != nil {
+			s.l.log.Warn("not every snapshot reached the disk", "error", err)
+		}
+	}
+}
+
+// openStore opens the tiers that cfg asks for. What cannot be had is told and done without: it costs misses only.
+func openStore(cfg *Config, l *loop, origin snapshotOrigin) (*store, error) {
+	s := &store{l: l, budget: copyBytes}
+	if cfg.NoPrefixCache {
+		return s, nil
+	}
+	ram, err := cfg.cacheRAM()
+	if err != nil {
+		return nil, err
+	}
+	if ram > 0 {
+		disk, err := cfg.cacheDisk()
+		if err != nil {
+			return nil, err
+		}
+		s.cache, err = snapshot.Open(snapshot.Options{
+			Origin: origin.format(), RAMBytes: ram, Dir: cfg.CacheDir, DiskBytes: disk, WholeParts: !l.caps.CanRemoveRange,
+		})
+		if err != nil {
+			return nil, err
+		}
+		if err := s.cache.DiskError(); err != nil && cfg.CacheDir != "" {
+			l.log.Warn("snapshots are not kept on disk", "directory", cfg.CacheDir, "error", err)
+		}
+	}
+	if cfg.Fabric != "" {
+		f, err := fabric.Open(cfg.Fabric)
+		if err != nil {
+			return nil, fmt.Errorf("--fabric: %w", err)
+		}
+		s.remote = newRemote(f, origin, l)
+		if s.cache == nil {
+			return nil, errors.New("--fabric needs the host tier: --cache-ram must not be 0")
+		}
+	}
+	return s, nil
+}
