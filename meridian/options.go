@@ -1,11 +1,11 @@
 package meridian
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/uma-serve/uma-serve/runtime"
+	"unicode/utf8"
 )
 
 // Mode is whether a request thinks.
@@ -83,10 +83,9 @@ type Options struct {
 	SoftBudgetTokens int // soft cap in think tokens; Unset: Config.SoftThinkTokens, 0: none
 	EarlyExit        EarlyExit
 
-	// Cue is what a probe appends after the close tag (Tags.Cue). ForceCue: it is also forced after a close that was
-	// forced, so that the answer begins where the probe looked. Set when the request names an answer_cue.
-	Cue      []runtime.Token
-	ForceCue bool
+	// AnswerCue is text that begins the answer after a forced close, and that probes append after their close tag,
+	// so that they look where the answer would begin. "" is none.
+	AnswerCue string
 }
 
 // Options are those of a request that says nothing.
@@ -105,5 +104,13 @@ func (o *Options) Validate() error {
 	if o.BudgetTokens > 0 && o.SoftBudgetTokens > o.BudgetTokens {
 		return fmt.Errorf("think.soft_budget_tokens is %d; it must not be above budget_tokens (%d)", o.SoftBudgetTokens, o.BudgetTokens)
 	}
+	if len(o.AnswerCue) > maxCueBytes {
+		return fmt.Errorf("think.answer_cue has %d bytes; it may have up to %d", len(o.AnswerCue), maxCueBytes)
+	}
+	if !utf8.ValidString(o.AnswerCue) {
+		return errors.New("think.answer_cue is not UTF-8")
+	}
 	return nil
 }
+
+const maxCueBytes = 256

@@ -192,7 +192,7 @@ func (t *Tags) spell(v Vocabulary, marker string) ([]runtime.Token, error) {
 	if id := v.Find(marker); id != runtime.NoToken {
 		return []runtime.Token{id}, nil
 	}
-	seq, err := v.Tokenize(nil, marker, false, true)
+	seq, err := tokenize(v, marker, true)
 	if err != nil {
 		return nil, fmt.Errorf("marker %q: %w", marker, err)
 	}
@@ -259,11 +259,21 @@ func (t *Tags) CloseIDs() []runtime.Token {
 	return t.close
 }
 
-// Cue is what comes after a close tag: the template's own line breaks (or Config.EATSuffix, when not ""), then the
-// answer cue, which may be "".
-func (t *Tags) Cue(suffix, cue string) ([]runtime.Token, error) {
-	if suffix == "" {
-		suffix = t.suffix
-	}
-	return t.vocab.Tokenize(nil, suffix+cue, false, false)
+// after is what comes after a close tag: the template's own line breaks (or suffix, when not ""), then the answer
+// cue, which may be "".
+func (t *Tags) after(suffix, cue string) ([]runtime.Token, error) {
+	return tokenize(t.vocab, cmp.Or(suffix, t.suffix)+cue, false)
 }
+
+// tokenize spells text in the middle of a sequence. Some tokenizers put a space before whatever they get; it is
+// taken off again.
+func tokenize(v Vocabulary, text string, markers bool) ([]runtime.Token, error) {
+	seq, err := v.Tokenize(nil, text, false, markers)
+	if len(seq) > 1 && text[0] != ' ' && string(v.Piece(seq[0])) == " " {
+		seq = seq[1:]
+	}
+	return seq, err
+}
+
+// finisher is the single-byte token of the lowest byte that continues a character, or NoToken.
+func (t *Tags) finisher(lo byte) runtime.Token { return t.finish[slices.Index(finishing[:], lo)] }

@@ -1,7 +1,9 @@
 package sched
 
-// capacity is how many cells may be held in all.
-func (s *Scheduler) capacity() int { return s.cfg.Cells - s.lost }
+import "fmt"
+
+// capacity is how many cells running requests may own in all.
+func (s *Scheduler) capacity() int { return s.cfg.Cells - s.pool - s.lost }
 
 // relieve makes room for at least one token of every request that can run, by preempting those of lowest rank.
 // So the first in rank always goes on, and because ranks are for life nobody gives up cells for a request that
@@ -18,6 +20,7 @@ func (s *Scheduler) relieve() {
 			}
 		}
 		if need == 0 || s.live+need <= s.capacity() {
+			s.asked = false
 			return
 		}
 		if len(s.running) == 1 {
@@ -27,8 +30,19 @@ func (s *Scheduler) relieve() {
 				s.finalise(r, ReasonKVFull)
 				return
 			}
+			if short := s.live + need + s.pool - s.cfg.Cells; short > 0 {
+				// Cached prefixes that are pinned or shared with those just preempted are in its way.
+				if s.asked {
+					s.asked = false
+					s.finalise(r, ReasonKVFull)
+					return
+				}
+				s.asked = true
+				s.plan.Reclaim, s.plan.Again = short, true
+				return
+			}
 			// Alone, it may try what the pool is said to hold: a few tokens more each time.
-			s.lost = max(0, s.cfg.Cells-s.live-64)
+			s.lost = max(0, s.cfg.Cells-s.pool-s.live-64)
 			return
 		}
 		why := ReasonPreemptCells
@@ -43,7 +57,7 @@ func (s *Scheduler) relieve() {
 func (s *Scheduler) last(ok func(*request) bool) *request {
 	var v *request
 	for _, r := range s.running {
-		if (ok == nil || ok(r)) && (v == nil || before(v, r)) {
+		if (ok == nil || ok(r)) && (v == nil || s.before(v, r)) {
 			v = r
 		}
 	}
@@ -60,6 +74,11 @@ func (s *Scheduler) admit() {
 			return
 		}
 		r := s.flows[class][0].head
+		if s.cfg.Prefix && len(s.running) == 0 {
+			if short := r.history() + 1 - r.hint - s.capacity(); short > 0 {
+				s.plan.Reclaim = short
+			}
+		}
 		if why := s.blocked(r); why != ReasonNone && !s.makeRoom(r) {
 			s.plan.Waiting[class] = why
 			if other := 1 - class; s.byClass[other].queued > 0 && s.plan.Waiting[other] == ReasonNone {
@@ -103,8 +122,13 @@ func (s *Scheduler) nextClass() (class Class, overdue, ok bool) {
 // blocked is why r cannot start now, or ReasonNone.
 func (s *Scheduler) blocked(r *request) Reason {
 	switch {
-	case len(s.running) == 0:
+	case len(s.running) == 0 && s.pool == 0:
 		return ReasonNone // its history fits into the empty pool: arrive saw to it
+	case len(s.running) == 0:
+		if s.plan.Reclaim > 0 {
+			return ReasonWaitCells
+		}
+		return ReasonNone
 	case len(s.running) == s.cfg.MaxRunning:
 		return ReasonWaitSequence
 	case s.shortage(r) > 0:
@@ -136,7 +160,7 @@ func (s *Scheduler) makeRoom(r *request) bool {
 			short -= o.footprint(reserve)
 		}
 	}
-	if n == 0 || short > 0 && n < len(s.running) {
+	if n == 0 || short > 0 && (n < len(s.running) || s.pool > 0) {
 		return false
 	}
 	for s.blocked(r) != ReasonNone {
@@ -161,7 +185,7 @@ func (s *Scheduler) evictable(o, r *request) Reason {
 	return ReasonNone
 }
 
-// start gives r a sequence.
+// start gives r a sequence. With Config.Prefix the caller says then what of its history is there already.
 func (s *Scheduler) start(r *request) {
 	s.unqueue(r)
 	f := r.flow
@@ -173,11 +197,89 @@ func (s *Scheduler) start(r *request) {
 	}
 	r.lastStep = s.step
 	r.state = Prefill
-	r.log.add(s.now, ReasonStarted, 0)
 	r.seq = s.takeSeq()
 	c.running++
 	c.servedAt = s.now
 	s.running = append(s.running, r)
 	f.pending += r.owed()
 	s.flows[f.class].fix(f)
+	if s.cfg.Prefix {
+		r.starting = true
+		s.starting++
+		s.plan.Start = append(s.plan.Start, Start{Req: r.id, Seq: r.seq})
+		s.plan.Again = true
+		return
+	}
+	r.ran = true
+	r.log.add(s.now, ReasonStarted, 0)
+}
+
+// goOn is the caller's answer that r has a sequence with so much of its history in it.
+func (s *Scheduler) goOn(r *request, e *Event) {
+	switch {
+	case !r.starting:
+		panic(fmt.Sprintf("sched: EvStarted of request %d, which no Plan.Start named", r.id))
+	case e.Cached < 0 || e.Cached >= r.history():
+		panic(fmt.Sprintf("sched: EvStarted of request %d with Cached %d; it must be 0…%d, all but the last token of its history", r.id, e.Cached, r.history()-1))
+	case e.Shared < 0 || e.Shared > e.Cached:
+		panic(fmt.Sprintf("sched: EvStarted of request %d with Shared %d of Cached %d", r.id, e.Shared, e.Cached))
+	}
+	r.starting = false
+	s.starting--
+	r.computed, r.shared, r.hint = e.Cached, e.Shared, 0
+	s.live += r.own()
+	// What is not computed is not charged.
+	was := r.owed()
+	r.charged = max(r.charged, r.computed)
+	r.flow.pending -= was - r.owed()
+	s.flows[r.flow.class].fix(r.flow)
+	if !r.ran {
+		r.ran = true
+		s.rank++
+		r.rank = s.rank
+	}
+	r.reason = ReasonStarted
+	r.log.add(s.now, ReasonStarted, e.Cached)
+}
+
+// hold is the caller's answer that r has to wait for a prefix: it gives its sequence back and does not stand in its
+// queue, so that others can go on. One that never ran is as a new arrival to Config.MaxQueue.
+func (s *Scheduler) hold(r *request, e *Event) {
+	switch {
+	case !r.starting:
+		panic(fmt.Sprintf("sched: EvHold of request %d, which no Plan.Start named", r.id))
+	case e.Finish != ReasonJoining && e.Finish != ReasonRestoring:
+		panic(fmt.Sprintf("sched: EvHold of request %d with reason %q; it must be %q or %q", r.id, e.Finish, ReasonJoining, ReasonRestoring))
+	}
+	s.vacate(r)
+	r.state = Queued
+	r.held, r.reason = e.Finish, e.Finish
+	s.held++
+	s.count[e.Finish]++
+	r.log.add(s.now, e.Finish, 0)
+	if !r.ran {
+		r.started = false
+		s.byClass[r.flow.class].fresh++
+		s.arrived = append(s.arrived, arrival{r: r, id: r.id})
+	}
+}
+
+// ready lets a held request into its queue again.
+func (s *Scheduler) ready(r *request, e *Event) {
+	if r.held == ReasonNone {
+		s.ignored++
+		return
+	}
+	s.held--
+	r.held = ReasonNone
+	r.setHint(e)
+	s.requeue(r)
+}
+
+// setHint notes how much of r's history is shared if it starts, as far as the caller knows.
+func (r *request) setHint(e *Event) {
+	if e.Shared < 0 {
+		panic(fmt.Sprintf("sched: event of request %d with Shared %d", r.id, e.Shared))
+	}
+	r.hint = min(e.Shared, r.history()-1)
 }

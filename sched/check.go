@@ -18,7 +18,7 @@ func (s *Scheduler) check() error {
 			return fmt.Errorf("request %d has sequence %d, taken by %d", r.id, r.seq, o)
 		}
 		seqs[r.seq] = r.id
-		live += r.computed
+		live += r.own()
 		if r.left() < 1 {
 			return fmt.Errorf("request %d runs with nothing left to compute", r.id)
 		}
@@ -26,8 +26,8 @@ func (s *Scheduler) check() error {
 			return fmt.Errorf("request %d decodes with %d tokens left", r.id, r.left())
 		}
 	}
-	if live != s.live || live > s.cfg.Cells {
-		return fmt.Errorf("ledger says %d live cells, requests hold %d of %d", s.live, live, s.cfg.Cells)
+	if live != s.live || live+s.pool > s.cfg.Cells {
+		return fmt.Errorf("ledger says %d live cells, requests hold %d of %d, %d of them in the pool", s.live, live, s.cfg.Cells, s.pool)
 	}
 	if s.lost < 0 || s.capacity() < s.live {
 		return fmt.Errorf("%d cells are said to be lost, %d of %d live", s.lost, s.live, s.cfg.Cells)
@@ -47,8 +47,12 @@ func (s *Scheduler) check() error {
 			return fmt.Errorf("record of request %d says %d", id, r.id)
 		case running != (r.seq >= 0):
 			return fmt.Errorf("request %d is in state %d with sequence %d", id, r.state, r.seq)
-		case r.queued != (r.state == Queued && !r.paused):
-			return fmt.Errorf("request %d is in state %d, paused %v, in queue %v", id, r.state, r.paused, r.queued)
+		case r.queued != (r.state == Queued && !r.paused && r.held == ReasonNone):
+			return fmt.Errorf("request %d is in state %d, paused %v, held %v, in queue %v", id, r.state, r.paused, r.held, r.queued)
+		case r.shared < 0 || r.shared > r.computed || r.held != ReasonNone && r.state != Queued || r.starting && (r.state != Prefill || r.computed > 0):
+			return fmt.Errorf("request %d in state %d shares %d of %d cells, held %v, starting %v", id, r.state, r.shared, r.computed, r.held, r.starting)
+		case s.cfg.Prefix && r.started && !r.ran && !r.starting:
+			return fmt.Errorf("request %d started and did not", id)
 		case r.computed < 0 || r.computed > r.history() || !running && r.computed != 0:
 			return fmt.Errorf("request %d holds %d cells of %d tokens", id, r.computed, r.history())
 		case r.prompt+r.max > s.cfg.Cells || r.generated >= r.max:
@@ -91,6 +95,18 @@ func (s *Scheduler) check() error {
 	}
 	if fresh := byClass[Interactive].fresh + byClass[Background].fresh; fresh > s.cfg.MaxQueue {
 		return fmt.Errorf("%d requests wait, limit %d", fresh, s.cfg.MaxQueue)
+	}
+	held, starting := 0, 0
+	for _, r := range s.requests {
+		if r.held != ReasonNone {
+			held++
+		}
+		if r.starting {
+			starting++
+		}
+	}
+	if held != s.held || starting != s.starting {
+		return fmt.Errorf("%d requests are held, counted %d; %d start, counted %d", held, s.held, starting, s.starting)
 	}
 	if paused != s.paused {
 		return fmt.Errorf("%d requests are paused, counted %d", paused, s.paused)
@@ -141,8 +157,20 @@ func (s *Scheduler) checkPlan() error {
 		return errors.New("batch and its requests differ")
 	}
 	tokens, prefill, decode := 0, 0, 0
+	if p.Again && len(p.Batch) > 0 || !p.Again && len(p.Start) > 0 || len(p.Start) != s.starting {
+		return fmt.Errorf("%d starts, %d are known, again %v, %d slices", len(p.Start), s.starting, p.Again, len(p.Batch))
+	}
+	probe := 0
 	for i := range p.Batch {
 		sl, r := &p.Batch[i], s.batch[i]
+		if sl.Kind == SliceProbe {
+			tokens += sl.N
+			probe += sl.N
+			if i == 0 || r != nil || sl.Seq != -1 || sl.N < 1 || sl.Row != tokens-1 || p.Batch[i-1].Req != sl.Req || p.Batch[i-1].Kind != SliceDecode || p.Batch[i-1].Start != sl.Start {
+				return fmt.Errorf("fork %+v does not fit", *sl)
+			}
+			continue
+		}
 		switch {
 		case sl.Req != r.id || sl.Seq != r.seq || sl.Start != r.computed || sl.N < 1 || sl.N > r.left():
 			return fmt.Errorf("slice %+v does not fit request %d: sequence %d, %d computed, %d left", *sl, r.id, r.seq, r.computed, r.left())
@@ -173,7 +201,7 @@ func (s *Scheduler) checkPlan() error {
 		}
 	}
 	switch {
-	case tokens != p.Tokens || prefill != p.PrefillTokens || decode != p.DecodeTokens:
+	case tokens != p.Tokens || prefill != p.PrefillTokens || decode != p.DecodeTokens || probe != p.ProbeTokens:
 		return fmt.Errorf("plan counts %d = %d + %d tokens, slices have %d = %d + %d", p.Tokens, p.PrefillTokens, p.DecodeTokens, tokens, prefill, decode)
 	case tokens > p.Budget || p.Budget > s.cfg.MaxBatch:
 		return fmt.Errorf("%d tokens, budget %d, batch limit %d", tokens, p.Budget, s.cfg.MaxBatch)

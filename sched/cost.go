@@ -1,5 +1,10 @@
 package sched
 
+import (
+	"math"
+	"time"
+)
+
 // Cost is what one Decode takes, linear in what it computes:
 //
 //	milliseconds = A + B·prefill tokens + C·decode rows + D·attended
@@ -23,7 +28,7 @@ type CostState struct {
 	Ratio   float64     `json:"ratio"` // see Stats.CostRatio
 	Steps   uint64      `json:"steps"` // learned from
 	Prompts uint64      `json:"prompt_steps"`
-	Largest float64     `json:"largest_chunk"` // tokens: the largest chunk it has seen lately
+	Largest float64     `json:"largest_chunk"` // prompt tokens of the largest step it has learned from
 }
 
 // numbers are the floating-point fields in the order in which a trace has them.
@@ -34,4 +39,310 @@ func (c *CostState) numbers() [18]*float64 {
 	}
 	p[14], p[15], p[16], p[17] = &c.Noise, &c.Error, &c.Ratio, &c.Largest
 	return p
+}
+
+// load is what a batch computes, as Cost counts it.
+type load struct{ prefill, decode, attended float64 }
+
+// slice adds n tokens from position start on.
+func (l *load) slice(kind SliceKind, start, n int) {
+	if kind == SlicePrefill {
+		l.prefill += float64(n)
+	} else {
+		l.decode += float64(n)
+	}
+	l.attended += attended(start, n)
+}
+
+// attended is the cells that n rows from position start on look at.
+func attended(start, n int) float64 {
+	return mul(float64(n), float64(start)) + float64(n)*float64(n+1)*0.5
+}
+
+// mul is a product that is rounded before it is added to anything: without the conversion some architectures fuse
+// the two, and a trace recorded on one would replay to other plans on another.
+func mul(a, b float64) float64 { return float64(a * b) }
+
+// costModel fits Cost to the steps as they are measured: recursive least squares in which the coefficients may
+// drift (a Kalman filter of a random walk, which forgets like an exponential window, but only what it is told news
+// about: in an hour of answers alone it does not forget what a prompt costs).
+//
+// Errors are weighed relative to the step's size, because that is how they are distributed: a step of 700 ms is not
+// measured to the half millisecond that one of 15 ms is. A single step that makes no sense is cut to what the noise
+// allows (Huber); several in a row that are off by the same factor are a machine that became slower or faster, and
+// scale all coefficients at once. Coefficients stay ≥ 0: a token that saves time is an artefact of the fit.
+//
+// Units are scaled so that all four coefficients are of one order of magnitude.
+type costModel struct {
+	theta   [4]float64    // ms per scaled unit. Invariant: finite, ≥ 0
+	cov     [4][4]float64 // Invariant: symmetric; diagonal in (0, costPrior.std²]
+	noise   float64       // variance of the relative error
+	err     float64
+	ratio   float64 // Invariant: costRatioMin ≤ ratio ≤ costRatioMax
+	steps   uint64
+	prompts uint64
+	largest float64
+
+	streak  int     // consecutive steps that were far off on one side: > 0 slower, < 0 faster
+	nearest float64 // the took/predicted of the streak that is nearest to 1
+}
+
+// costScale is how much of each quantity is one unit.
+var costScale = [4]float64{1, 32, 4, 8192}
+
+// costPrior is what is believed before the first step: a slow machine, with little confidence.
+var costPrior = struct{ mean, std [4]float64 }{
+	mean: [4]float64{4, 32, 8, 4},
+	std:  [4]float64{30, 128, 40, 32},
+}
+
+const (
+	costDrift    = 0.004 // standard deviation of a coefficient's drift in a step, relative to it
+	costNoise    = 0.01  // variance of the relative error at the start: 10 %
+	costNoiseMin = 1e-4
+	costNoiseMax = 0.25
+	costHuber    = 3.0 // standard deviations beyond which an error is cut
+	costStreak   = 3   // steps off by costJump in a row are the machine's doing
+	costJump     = 1.4
+
+	costRatioStart = 1.3
+	costRatioMin   = 1.02
+	costRatioMax   = 3
+	costQuantile   = 0.96 // a little more than is promised, because the estimate swings around it
+	costRatioStep  = 0.06 // how fast it moves
+)
+
+func newCostModel(st *CostState) costModel {
+	m := costModel{theta: costPrior.mean, noise: costNoise, ratio: costRatioStart}
+	for i, s := range costPrior.std {
+		m.cov[i][i] = s * s
+	}
+	if st.Steps == 0 || !st.sane() {
+		return m
+	}
+	for i, v := range [4]float64{st.A, st.B, st.C, st.D} {
+		m.theta[i] = v * costScale[i]
+	}
+	k := 0
+	for i := range 4 {
+		for j := i; j < 4; j++ {
+			m.cov[i][j], m.cov[j][i] = st.Cov[k], st.Cov[k]
+			k++
+		}
+	}
+	m.bound()
+	m.noise = min(max(st.Noise, costNoiseMin), costNoiseMax)
+	m.ratio = min(max(st.Ratio, costRatioMin), costRatioMax)
+	m.err, m.steps, m.prompts, m.largest = st.Error, st.Steps, st.Prompts, st.Largest
+	return m
+}
+
+// sane reports whether the state can have come from a model: finite, not negative, its covariance one.
+func (c *CostState) sane() bool {
+	for _, p := range c.numbers() {
+		if math.IsNaN(*p) || math.IsInf(*p, 0) {
+			return false
+		}
+	}
+	for _, v := range []float64{c.A, c.B, c.C, c.D, c.Noise, c.Error, c.Ratio, c.Largest} {
+		if v < 0 || v > 1e9 {
+			return false
+		}
+	}
+	// Cov has the index pairs 00 01 02 03 11 12 13 22 23 33.
+	d := [4]float64{c.Cov[0], c.Cov[4], c.Cov[7], c.Cov[9]}
+	for k, ij := range [10][2]int{{0, 0}, {0, 1}, {0, 2}, {0, 3}, {1, 1}, {1, 2}, {1, 3}, {2, 2}, {2, 3}, {3, 3}} {
+		if a, b := d[ij[0]], d[ij[1]]; a <= 0 || b <= 0 || c.Cov[k]*c.Cov[k] > a*b*(1+1e-9) {
+			return false
+		}
+	}
+	return true
+}
+
+// state is what to keep of the model.
+func (m *costModel) state() CostState {
+	st := CostState{Cost: m.cost(), Noise: m.noise, Error: m.err, Ratio: m.ratio, Steps: m.steps, Prompts: m.prompts, Largest: m.largest}
+	k := 0
+	for i := range 4 {
+		for j := i; j < 4; j++ {
+			st.Cov[k] = m.cov[i][j]
+			k++
+		}
+	}
+	return st
+}
+
+func (m *costModel) cost() Cost {
+	t := &m.theta
+	return Cost{A: t[0] / costScale[0], B: t[1] / costScale[1], C: t[2] / costScale[2], D: t[3] / costScale[3]}
+}
+
+func features(l load) [4]float64 {
+	return [4]float64{1, l.prefill / costScale[1], l.decode / costScale[2], l.attended / costScale[3]}
+}
+
+// predict is the milliseconds that l is expected to take.
+func (m *costModel) predict(l load) float64 {
+	x := features(l)
+	return mul(m.theta[0], x[0]) + mul(m.theta[1], x[1]) + mul(m.theta[2], x[2]) + mul(m.theta[3], x[3])
+}
+
+// spread is the variance of predict that comes from not knowing the coefficients, and cov·x.
+func (m *costModel) spread(x *[4]float64) (v float64, cx [4]float64) {
+	for i := range 4 {
+		c := &m.cov[i]
+		cx[i] = mul(c[0], x[0]) + mul(c[1], x[1]) + mul(c[2], x[2]) + mul(c[3], x[3])
+		v += mul(cx[i], x[i])
+	}
+	return max(v, 0), cx
+}
+
+// upper is the milliseconds that l stays below in about 95 of 100 cases: noise is in the measured ratio, and what
+// was never measured (a longer context, a larger chunk) in the spread.
+func (m *costModel) upper(l load) float64 {
+	x := features(l)
+	v, _ := m.spread(&x)
+	return mul(m.predict(l), m.ratio) + math.Sqrt(v)
+}
+
+// fits is the most tokens n ≤ most of a prompt from position start on for which base with them stays below limit
+// milliseconds in 95 of 100 cases. The bound grows with n, so halving finds it: a dozen evaluations, and unlike the
+// quadratic's root it includes the spread.
+func (m *costModel) fits(limit float64, base load, start, most int) int {
+	ok := func(n int) bool {
+		l := base
+		l.slice(SlicePrefill, start, n)
+		return m.upper(l) <= limit
+	}
+	if most <= 0 || ok(most) {
+		return max(0, most)
+	}
+	lo, hi := 0, most // lo fits or is 0, hi does not fit
+	for hi-lo > 1 {
+		if n := lo + (hi-lo)/2; ok(n) {
+			lo = n
+		} else {
+			hi = n
+		}
+	}
+	return lo
+}
+
+// observe learns from a step that computed l. shared says that answers and prompts were in it: those steps are the
+// ones a chunk is sized for, and only they move the ratio.
+func (m *costModel) observe(l load, took time.Duration, shared bool) {
+	ms := float64(took) / 1e6
+	if !(ms > 0) || ms > 1e7 {
+		return
+	}
+	x := features(l)
+	pred := max(m.predict(l), 1e-3)
+	v, cx := m.spread(&x)
+	base := pred
+	if m.steps < 16 {
+		base = ms // the prediction is a guess yet
+	}
+	e := ms - pred
+	r := mul(m.noise, base*base)
+	known := v < mul(0.06, pred*pred) // the prediction's own doubt is below 25 %
+
+	if known {
+		m.err += mul(0.05, min(math.Abs(e)/ms, 10)-m.err)
+		if shared {
+			if ms > pred*m.ratio {
+				m.ratio *= 1 + costRatioStep*costQuantile
+			} else {
+				m.ratio *= 1 - costRatioStep*(1-costQuantile)
+			}
+			m.ratio = min(max(m.ratio, costRatioMin), costRatioMax)
+		}
+		if m.jump(ms / pred) {
+			return // the coefficients are new; this step is in them
+		}
+	}
+
+	if cut := costHuber * math.Sqrt(r+v); math.Abs(e) > cut {
+		e = math.Copysign(cut, e)
+	}
+	rel := e / base
+	m.noise += mul(0.03, min(rel*rel, 9*m.noise)-m.noise)
+	m.noise = min(max(m.noise, costNoiseMin), costNoiseMax)
+
+	gain := 1 / (r + v)
+	for i := range 4 {
+		m.theta[i] = min(max(m.theta[i]+mul(cx[i], e*gain), 0), 1e9)
+		for j := range i + 1 {
+			m.cov[i][j] -= mul(cx[i], cx[j]*gain)
+			m.cov[j][i] = m.cov[i][j]
+		}
+	}
+	for i := range 4 {
+		d := costDrift * max(m.theta[i], costPrior.mean[i]/64)
+		m.cov[i][i] += d * d
+	}
+	m.bound()
+	m.steps++
+	if l.prefill > 0 {
+		m.prompts++
+		m.largest = max(m.largest, l.prefill)
+	}
+}
+
+// jump notices that the machine became slower or faster by one factor for everything.
+func (m *costModel) jump(ratio float64) bool {
+	switch {
+	case ratio > costJump:
+		if m.streak <= 0 {
+			m.streak, m.nearest = 0, ratio
+		}
+		m.streak++
+		m.nearest = min(m.nearest, ratio)
+	case ratio < 1/costJump:
+		if m.streak >= 0 {
+			m.streak, m.nearest = 0, ratio
+		}
+		m.streak--
+		m.nearest = max(m.nearest, ratio)
+	default:
+		m.streak = 0
+		return false
+	}
+	if m.streak > -costStreak && m.streak < costStreak {
+		return false
+	}
+	f := m.nearest
+	for i := range 4 {
+		m.theta[i] = min(m.theta[i]*f, 1e9)
+		for j := range 4 {
+			m.cov[i][j] *= f * f
+		}
+		d := 0.1 * m.theta[i]
+		m.cov[i][i] += d * d
+	}
+	m.streak = 0
+	m.bound()
+	return true
+}
+
+// bound keeps the covariance within what was believed at the start, by scaling a coefficient's row and column, which
+// keeps it a covariance; and rounding cannot make a variance vanish.
+func (m *costModel) bound() {
+	for i := range 4 {
+		hi := max(costPrior.std[i], m.theta[i])
+		lo := 1e-6 * hi
+		switch v := m.cov[i][i]; {
+		case !(v > lo*lo): // NaN too
+			for j := range 4 {
+				m.cov[i][j], m.cov[j][i] = 0, 0
+			}
+			m.cov[i][i] = lo * lo
+		case v > hi*hi:
+			f := hi / math.Sqrt(v)
+			for j := range 4 {
+				m.cov[i][j] *= f
+				m.cov[j][i] = m.cov[i][j]
+			}
+			m.cov[i][i] = hi * hi
+		}
+	}
 }

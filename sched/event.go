@@ -19,6 +19,12 @@ func (s *Scheduler) apply(e *Event) {
 	case EvDrain:
 		s.draining = true
 		return
+	case EvPool:
+		if e.Cells < 0 || e.Cells > s.cfg.Cells || !s.cfg.Prefix {
+			panic(fmt.Sprintf("sched: EvPool of %d cells; it needs Config.Prefix and must be 0…%d", e.Cells, s.cfg.Cells))
+		}
+		s.pool = e.Cells
+		return
 	case EvToken:
 		if r := s.lookup(e.Req); r != nil {
 			s.token(r, e)
@@ -61,6 +67,12 @@ func (s *Scheduler) apply(e *Event) {
 		if r.state == Queued {
 			s.requeue(r)
 		}
+	case EvStarted:
+		s.goOn(r, e)
+	case EvHold:
+		s.hold(r, e)
+	case EvReady:
+		s.ready(r, e)
 	default:
 		panic(fmt.Sprintf("sched: event kind %d of request %d is unknown", e.Kind, e.Req))
 	}
@@ -89,6 +101,11 @@ func (s *Scheduler) arrive(e *Event) {
 		s.turnAway(e, ReasonDraining)
 		return
 	}
+	if late, yes := s.hopeless(e); yes {
+		s.turnAway(e, ReasonTTFT)
+		s.plan.Reject[len(s.plan.Reject)-1].RetryAfter = min(max(late.Round(10*time.Millisecond), minRetry), maxRetry)
+		return
+	}
 	r := s.newRequest()
 	s.rank++
 	*r = request{
@@ -100,7 +117,9 @@ func (s *Scheduler) arrive(e *Event) {
 	}
 	if e.TargetTTFT > 0 {
 		r.deadline = s.now.Add(e.TargetTTFT)
+		s.dated++
 	}
+	r.setHint(e)
 	r.log.add(s.now, ReasonArrived, r.prompt)
 	class, owner := s.policy.lane(e.Class, e.Owner)
 	r.flow = s.openFlow(flowKey{class, owner})
@@ -129,9 +148,14 @@ func (s *Scheduler) outcome(e *Event) {
 	case StepOK:
 		s.tick.add(float64(e.Took), 0.2)
 		s.policy.observe(&s.plan, e.Took)
+		s.cost.observe(s.builder.load, e.Took, s.plan.DecodeTokens > 0 && s.plan.PrefillTokens > 0)
+		s.observeGap(e.Took)
+		if n := s.plan.PrefillTokens; n > 0 {
+			s.rate.observe(n, float64(e.Took)+s.overhead.value)
+		}
 		for i, r := range s.batch {
 			if r == nil {
-				continue // cancelled before the outcome was told
+				continue // a fork, or cancelled before the outcome was told
 			}
 			sl := &s.plan.Batch[i]
 			r.computed += sl.N
@@ -149,7 +173,7 @@ func (s *Scheduler) outcome(e *Event) {
 	case StepKVFull:
 		// Half of what was tried may fit. Where it does not, the next outcome halves again, down to one token.
 		s.kvTokens = s.plan.Tokens
-		s.lost = max(s.lost, s.cfg.Cells-s.live-s.plan.Tokens/2)
+		s.lost = max(s.lost, s.cfg.Cells-s.pool-s.live-s.plan.Tokens/2)
 		s.good = 0
 	case StepFailed:
 		for _, r := range s.batch {
@@ -167,8 +191,12 @@ func (s *Scheduler) token(r *request, e *Event) {
 	if !r.awaiting {
 		panic(fmt.Sprintf("sched: EvToken of request %d, which has no row in the batch", r.id))
 	}
+	if e.Probe < 0 {
+		panic(fmt.Sprintf("sched: EvToken of request %d with Probe %d", r.id, e.Probe))
+	}
 	s.heard(r)
 	r.generated++
+	r.probe = e.Probe
 	if r.generated >= r.max {
 		// The caller should have finished it: there is no room to go on.
 		s.finalise(r, ReasonLength)

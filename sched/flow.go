@@ -25,11 +25,15 @@ type flow struct {
 // key orders flows for admission: what was computed and what was promised.
 func (f *flow) key() int64 { return f.vt + f.pending }
 
-// flowHeap is a binary heap of the flows that have somebody waiting, least key first, then the earlier head.
+// flowHeap is a binary heap of the flows that have somebody waiting: those whose head was preempted, by rank, then
+// least key first, then the earlier head.
 type flowHeap []*flow
 
 func (h flowHeap) less(a, b *flow) bool {
-	if ka, kb := a.key(), b.key(); ka != kb {
+	if a.head.started != b.head.started {
+		return a.head.started
+	}
+	if ka, kb := a.key(), b.key(); ka != kb && !a.head.started {
 		return ka < kb
 	}
 	return a.head.rank < b.head.rank
@@ -135,9 +139,15 @@ func (s *Scheduler) virtualNow(class Class) int64 {
 			least, any = r.flow.vt, true
 		}
 	}
-	// A flow of which nobody runs has nothing pending, so its key is its vt, and the heap's first is the least.
-	if h := s.flows[class]; len(h) > 0 && (!any || h[0].vt < least) {
-		least, any = h[0].vt, true
+	// A flow of which nobody runs has nothing pending, so its key is its vt, and the heap's first is the least, unless
+	// preempted requests come first.
+	for i, f := range s.flows[class] {
+		if !any || f.vt < least {
+			least, any = f.vt, true
+		}
+		if i == 0 && !f.head.started {
+			break
+		}
 	}
 	if any {
 		c.vnow = max(c.vnow, least)
@@ -162,8 +172,11 @@ func (s *Scheduler) charge(r *request) {
 func (s *Scheduler) enqueue(r *request) { s.insert(r, r.flow.tail) }
 
 // requeue puts back a request that was preempted or paused: those that ran before go before new ones, and each
-// kind by rank.
+// kind by rank. One that may not start is not put back.
 func (s *Scheduler) requeue(r *request) {
+	if r.paused || r.held != ReasonNone {
+		return
+	}
 	var after *request
 	for o := r.flow.head; o != nil; o = o.next {
 		if o.started != r.started && r.started || o.started == r.started && o.rank > r.rank {

@@ -21,11 +21,12 @@ type policy interface {
 	targets() (shared, solo int)
 }
 
-func newPolicy(cfg *Config) policy {
-	if cfg.Policy == "stock" {
-		return newStock(cfg)
+func newPolicy(s *Scheduler) policy {
+	switch s.cfg.Policy {
+	case "stock":
+		return newStock(&s.cfg)
 	}
-	return newUMA(cfg)
+	return newUMA(&s.cfg)
 }
 
 // builder is a batch under construction. Its methods keep what no policy may break: the sum of the slices stays
@@ -36,6 +37,7 @@ type builder struct {
 	cells    int // cells not spoken for
 	runnable int // running requests that are not paused
 	unserved int // of these, those without a slice so far: a cell each is kept for them
+	load     load
 }
 
 // decode adds the next token of r, which must be decoding and not paused. The batch must have room; the cell is
@@ -45,6 +47,32 @@ func (b *builder) decode(r *request, why Reason) {
 		panic(fmt.Sprintf("sched: no room to decode request %d", r.id))
 	}
 	b.add(r, 1, SliceDecode, why)
+	if r.probe > 0 {
+		b.fork(r)
+	}
+}
+
+// fork adds the rows of r's probe behind its decode slice, or forgets it when others would have to make way.
+func (b *builder) fork(r *request) {
+	s, n := b.s, r.probe
+	r.probe = 0
+	why := ReasonProbe
+	if n > min(b.left, b.cells)-b.unserved {
+		why = ReasonProbeSkipped
+	}
+	s.count[why]++
+	r.log.add(s.now, why, n)
+	if why != ReasonProbe {
+		return
+	}
+	p := &s.plan
+	p.Tokens += n
+	p.ProbeTokens += n
+	p.Batch = append(p.Batch, Slice{Req: r.id, Seq: -1, Start: r.computed, N: n, Row: p.Tokens - 1, Kind: SliceProbe, Reason: why})
+	s.batch = append(s.batch, nil)
+	b.load.slice(SliceProbe, r.computed, n)
+	b.left -= n
+	b.cells -= n
 }
 
 // prefill adds up to n tokens of r's history, which must be in Prefill and not paused, and returns how many.
@@ -81,6 +109,7 @@ func (b *builder) add(r *request, n int, kind SliceKind, why Reason) {
 	}
 	p.Batch = append(p.Batch, sl)
 	s.batch = append(s.batch, r)
+	b.load.slice(kind, r.computed, n)
 	s.count[why]++
 	r.reason = why
 	r.log.add(s.now, why, n)

@@ -75,12 +75,12 @@ func (p *uma) fill(b *builder) {
 	}
 	unserved := b.decodeAll(p.dec, limit)
 	if len(p.pre) == 0 {
-		plan.Budget = max(p.shared.size(), plan.DecodeTokens)
+		plan.Budget = max(p.shared.size(), plan.Tokens)
 		plan.Reason = b.whyNotMore()
 		return
 	}
 	if hold {
-		plan.Budget, plan.PrefillHeld, plan.Reason = plan.DecodeTokens, true, ReasonGuard
+		plan.Budget, plan.PrefillHeld, plan.Reason = plan.Tokens, true, ReasonGuard
 		return
 	}
 	why, rest := ReasonPrefillTick, 0
@@ -88,12 +88,12 @@ func (p *uma) fill(b *builder) {
 	case floor:
 		why, rest = ReasonPrefillFloor, p.reserve()
 	case len(p.dec) > 0:
-		rest = max(p.shared.size()-plan.DecodeTokens, p.reserve())
+		rest = max(p.shared.size()-plan.Tokens, p.reserve())
 	default:
 		rest = p.solo.size()
 	}
 	rest = min(rest, b.left)
-	plan.Budget = plan.DecodeTokens + rest
+	plan.Budget = plan.Tokens + rest
 	p.sort()
 	for _, r := range p.pre {
 		if rest == 0 {

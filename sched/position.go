@@ -9,9 +9,21 @@ func (s *Scheduler) Position(id ReqID) int {
 	}
 	n := 1
 	for _, o := range s.requests {
-		if o != r && o.state == Queued && before(o, r) {
+		if o != r && o.state == Queued && queuedBefore(o, r) {
 			n++
 		}
 	}
 	return n
+}
+
+func queuedBefore(a, b *request) bool {
+	switch {
+	case a.paused != b.paused:
+		return b.paused
+	case a.flow.class != b.flow.class:
+		return a.flow.class < b.flow.class
+	case a.started != b.started:
+		return a.started
+	}
+	return a.rank < b.rank
 }

@@ -15,6 +15,9 @@ type request struct {
 
 	// rank orders requests for life: in one class, the smaller one never gives up cells for the larger one. It
 	// is the arrival number, until a pause costs the request its place.
+	//
+	// With Config.Prefix it is given when the request first starts, and anew, the last, when it is preempted: so those
+	// that a request was preempted for stay before it, and those that start later come after it.
 	rank     uint64
 	state    State // Queued … Output; a finalised request has no record
 	phase    State // Think or Output: what it decodes after Prefill
@@ -25,14 +28,20 @@ type request struct {
 	prompt    int // tokens
 	max       int // most tokens it may generate. Invariant: prompt + max ≤ Config.Cells
 	generated int // tokens fed back by EvToken
-	computed  int // cells it holds. Invariant: 0 ≤ computed ≤ prompt + generated; 0 without a sequence
+	computed  int // tokens of its history in its sequence. Invariant: 0 ≤ computed ≤ prompt + generated; 0 without a sequence
+	shared    int // of computed: those whose cells are counted elsewhere. Invariant: 0 ≤ shared ≤ computed
+	hint      int // Event.Shared: the shared it will have if it starts, as far as is known; 0 once it has
+	probe     int // rows of the fork that its next row shall carry; 0 = none
 	charged   int // tokens of its history its flow was charged for: computing them again is free
 
 	// Invariant: seq ≥ 0 exactly in Prefill, Think and Output.
 	seq      int32
-	started  bool // had a sequence once: it is no longer bound by MaxQueue and never rejected
-	yielded  bool // made way for an interactive request once, and does not have to again
-	awaiting bool // its row was computed: EvToken, EvFinish or EvCancel must follow in the same list of events
+	starting bool   // its Plan.Start is to be answered
+	held     Reason // why it waits without being in its queue (EvHold); ReasonNone = it does not
+	ran      bool   // its start was not answered with EvHold, once
+	started  bool   // had a sequence once: it is no longer bound by MaxQueue and never rejected
+	yielded  bool   // made way for an interactive request once, and does not have to again
+	awaiting bool   // its row was computed: EvToken, EvFinish or EvCancel must follow in the same list of events
 
 	deadline Instant // wished time of the first token; math.MaxInt64 = none
 	tbt      int64   // wished ns between tokens, 0 = none and no guard
@@ -44,7 +53,7 @@ type request struct {
 	reason   Reason // its newest decision
 
 	prev, next *request // in its flow's queue
-	queued     bool     // is in its flow's queue: Queued and not paused
+	queued     bool     // is in its flow's queue: Queued, not paused and not held
 }
 
 const never = Instant(math.MaxInt64)
@@ -55,20 +64,38 @@ func (r *request) history() int { return r.prompt + r.generated }
 // left is how many of them still have to be computed, ≥ 1 while it runs.
 func (r *request) left() int { return r.history() - r.computed }
 
-// footprint is the cells it is expected to hold soon: its history and a little growth.
-func (r *request) footprint(reserve int) int { return r.history() + min(reserve, r.max-r.generated) }
+// own is the cells that are counted as its own.
+func (r *request) own() int { return r.computed - r.shared }
+
+// footprint is the cells of its own that it is expected to hold soon: its history and a little growth.
+func (r *request) footprint(reserve int) int {
+	return r.history() - max(r.shared, r.hint) + min(reserve, r.max-r.generated)
+}
 
 // owed is how many tokens of its prompt its flow will still be charged for.
 func (r *request) owed() int64 { return int64(max(0, r.prompt-r.charged)) }
 
 func (r *request) decoding() bool { return r.state == Think || r.state == Output }
 
+// tier is what its cells are worth: a visible answer that stops is seen, a thought that stops is not.
+func (r *request) tier() int {
+	t := 1 - int(r.flow.class)
+	if r.phase == Output && r.generated > 0 {
+		t += int(NumClasses)
+	}
+	return t
+}
+
 // before reports whether a outranks b: b gives up its cells before a does.
-func before(a, b *request) bool {
+func (s *Scheduler) before(a, b *request) bool {
 	if a.paused != b.paused {
 		return b.paused
 	}
-	if a.flow.class != b.flow.class {
+	if s.cfg.Prefix {
+		if ta, tb := a.tier(), b.tier(); ta != tb {
+			return ta > tb
+		}
+	} else if a.flow.class != b.flow.class {
 		return a.flow.class < b.flow.class
 	}
 	return a.rank < b.rank
@@ -115,19 +142,34 @@ func (s *Scheduler) takeSeq() int32 {
 
 // leave takes r's sequence and cells away and says so in the plan.
 func (s *Scheduler) leave(r *request, why Reason, final bool) {
-	s.plan.Release = append(s.plan.Release, Release{Req: r.id, Seq: r.seq, Reason: why, Final: final})
+	rel := Release{Req: r.id, Seq: r.seq, Reason: why, Final: final}
+	if s.cfg.Prefix && !final {
+		if rel.Phase = Prefill; r.generated > 0 {
+			rel.Phase = r.phase
+		}
+		s.plan.Again = true
+	}
+	s.plan.Release = append(s.plan.Release, rel)
 	s.count[why]++
 	r.reason = why
 	if !final {
 		r.log.add(s.now, why, 0)
 	}
-	if r.seq < 0 {
-		return
+	if r.seq >= 0 {
+		s.vacate(r)
 	}
+}
+
+// vacate takes r out of the running ones.
+func (s *Scheduler) vacate(r *request) {
 	s.seqs[r.seq] = false
 	r.seq = -1
-	s.live -= r.computed
-	r.computed = 0
+	s.live -= r.own()
+	r.computed, r.shared, r.probe = 0, 0, 0
+	if r.starting {
+		r.starting = false
+		s.starting--
+	}
 	for i, o := range s.running {
 		if o == r {
 			s.running = append(s.running[:i], s.running[i+1:]...)
@@ -161,6 +203,12 @@ func (s *Scheduler) forget(r *request) {
 	if r.paused {
 		s.paused--
 	}
+	if r.held != ReasonNone {
+		s.held--
+	}
+	if r.deadline != never {
+		s.dated--
+	}
 	delete(s.requests, r.id)
 	f := r.flow
 	if !r.started {
@@ -177,11 +225,10 @@ func (s *Scheduler) preempt(r *request, why Reason) {
 	s.leave(r, why, false)
 	r.state = Queued
 	r.emitted, r.lastGap = false, 0
-	if r.paused {
-		// Whoever took its place must not lose it again to the same request when its client reads on.
+	if r.paused || s.cfg.Prefix {
+		// Whoever took its place must not lose it again to the same request.
 		s.rank++
 		r.rank = s.rank
-		return
 	}
 	s.requeue(r)
 }

@@ -34,12 +34,24 @@ type Scheduler struct {
 	owedStep  bool
 	owedToken int // rows of a good step whose requests were not heard of yet
 
-	// live + free == cfg.Cells, where free is computed from live. Invariant: live is the sum of running[i].computed.
+	// live + pool + free == cfg.Cells, where free is computed from these. Invariant: live is the sum of running[i].own().
 	live int
+	pool int // EvPool's
 	// lost is how many cells the pool seems to lack: learned from StepKVFull, halved now and then.
 	lost     int
 	good     int // StepOK since lost was last halved
 	kvTokens int // tokens of the batch for which no cell was free in the step before; 0 = it was not so
+
+	starting int  // running requests whose Plan.Start is to be answered
+	held     int  // requests that EvHold keeps out of their queue
+	asked    bool // the plan before asked to reclaim cells, or the only running request fails
+
+	cost     costModel
+	overhead average // ns from a Decode's end to the next one's begin
+	began    Instant // when the newest batch was handed out
+	promise  promise // of this Step's fill
+	rate     prefillRate
+	dated    int // live requests with a deadline
 
 	arrived  []arrival // of this Step
 	rejected int       // requests rejected since a place in the queue came free
@@ -83,11 +95,12 @@ func New(cfg Config) (*Scheduler, error) {
 		running:  make([]*request, 0, cfg.MaxRunning),
 		seqs:     make([]bool, cfg.MaxRunning),
 		flowOf:   make(map[flowKey]*flow),
-		batch:    make([]*request, 0, cfg.MaxRunning),
+		batch:    make([]*request, 0, 2*cfg.MaxRunning),
+		cost:     newCostModel(&cfg.Cost),
 	}
-	s.plan.Batch = make([]Slice, 0, cfg.MaxRunning)
+	s.plan.Batch = make([]Slice, 0, 2*cfg.MaxRunning) // each can have a fork
 	s.plan.Release = make([]Release, 0, cfg.MaxRunning)
-	s.policy = newPolicy(&s.cfg)
+	s.policy = newPolicy(s)
 	return s, nil
 }
 
@@ -100,7 +113,8 @@ func (s *Scheduler) Config() Config { return s.cfg }
 func (s *Scheduler) Step(now Instant, in []Event) Plan {
 	s.now = max(s.now, now)
 	s.step++
-	s.plan.Release, s.plan.Reject = s.plan.Release[:0], s.plan.Reject[:0]
+	s.plan.Release, s.plan.Reject, s.plan.Start = s.plan.Release[:0], s.plan.Reject[:0], s.plan.Start[:0]
+	s.plan.Again = false
 	for i := range in {
 		s.apply(&in[i])
 	}
@@ -108,7 +122,12 @@ func (s *Scheduler) Step(now Instant, in []Event) Plan {
 	s.relieve()
 	s.admit()
 	s.refuse()
-	s.fill()
+	if s.plan.Again {
+		s.plan.Reason = ReasonAgain
+		s.count[ReasonAgain]++
+	} else {
+		s.fill()
+	}
 	if invariantsEnabled {
 		if err := s.check(); err != nil {
 			panic("sched: invariant broken after Step: " + err.Error())
@@ -129,11 +148,23 @@ func (s *Scheduler) settle() {
 			}
 		}
 	}
+	if s.starting > 0 {
+		for _, r := range s.running {
+			if r.starting {
+				panic(fmt.Sprintf("sched: no EvStarted, EvHold or EvCancel for the start of request %d", r.id))
+			}
+		}
+	}
+	if s.live+s.pool > s.cfg.Cells {
+		panic(fmt.Sprintf("sched: %d cells of EvPool and %d of running requests, the pool has %d", s.pool, s.live, s.cfg.Cells))
+	}
+	s.lost = min(s.lost, s.cfg.Cells-s.pool-s.live)
 	s.owedToken = 0
 	clear(s.batch)
 	s.batch = s.batch[:0]
 	s.cursor = 0
-	s.plan = Plan{Release: s.plan.Release, Reject: s.plan.Reject, Batch: s.plan.Batch[:0]}
+	s.plan = Plan{Release: s.plan.Release, Reject: s.plan.Reject, Start: s.plan.Start, Batch: s.plan.Batch[:0]}
+	s.promise = promise{}
 }
 
 // fill lets the policy build the batch and says how the step came out.
@@ -151,7 +182,10 @@ func (s *Scheduler) fill() {
 	if b.runnable > 0 {
 		s.policy.fill(b)
 	}
-	s.owedStep = len(s.plan.Batch) > 0
+	if s.owedStep = len(s.plan.Batch) > 0; s.owedStep {
+		s.began = s.now
+		s.plan.Predicted = time.Duration(s.cost.predict(b.load) * 1e6)
+	}
 	s.count[s.plan.Reason]++
 	if s.plan.PrefillHeld {
 		s.guardSkips++
@@ -178,6 +212,24 @@ func (s *Scheduler) wakeAt() Instant {
 	return at
 }
 
+// promise is what fill did about the time between tokens.
+type promise struct {
+	guard      GuardState
+	infeasible bool
+	target     time.Duration
+	thinkHeld  int
+}
+
+// observeGap learns how long the caller takes between two Decodes: it is part of the time between tokens.
+func (s *Scheduler) observeGap(took time.Duration) {
+	gap := max(0, float64(s.now.Sub(s.began)-took))
+	// A restore, or a machine that slept, is not what the next step will take.
+	s.overhead.add(min(gap, 4*s.overhead.value+float64(time.Millisecond)), 0.1)
+}
+
+// Cost is what the cost model has learned, for Config.Cost of a later run.
+func (s *Scheduler) Cost() CostState { return s.cost.state() }
+
 // Stats are the gauges after the newest Step.
 func (s *Scheduler) Stats() Stats {
 	st := Stats{
@@ -185,20 +237,32 @@ func (s *Scheduler) Stats() Stats {
 		QueuedBackground:  s.byClass[Background].queued,
 		Paused:            s.paused,
 		LiveCells:         s.live,
-		FreeCells:         s.cfg.Cells - s.live,
-		LostCells:         min(s.lost, s.cfg.Cells-s.live),
+		PoolCells:         s.pool,
+		FreeCells:         s.cfg.Cells - s.pool - s.live,
+		LostCells:         min(s.lost, s.cfg.Cells-s.pool-s.live),
 		TickEWMA:          s.tick.duration(),
 		Preemptions:       s.preemptions,
 		GuardSkips:        s.guardSkips,
 		Ignored:           s.ignored,
 	}
+	for class := range NumClasses {
+		c := &s.byClass[class]
+		st.ByState[class][Queued] = c.members - c.running
+		st.Parked += c.members - c.running - c.fresh
+	}
+	st.Held = s.held
 	for _, r := range s.running {
+		st.ByState[r.flow.class][r.state]++
 		if r.decoding() {
 			st.Decoding++
 		} else {
 			st.Prefilling++
 		}
 	}
+	p := &s.promise
+	st.Guard, st.TargetInfeasible, st.ITLTarget, st.ThinkHeld, st.ThinkHeldTotal = p.guard, p.infeasible, p.target, p.thinkHeld, s.count[ReasonThinkHeld]
+	st.Cost, st.CostError, st.CostRatio, st.Predicted = s.cost.cost(), s.cost.err, s.cost.ratio, s.plan.Predicted
+	st.TTFTAtRisk = s.atRisk()
 	st.BudgetTarget, st.SoloTarget = s.policy.targets()
 	return st
 }
@@ -224,6 +288,8 @@ func (s *Scheduler) Why(id ReqID) (state State, why Reason, ok bool) {
 	switch h := s.flows[r.flow.class]; {
 	case r.paused:
 		return Queued, ReasonWaitPaused, true
+	case r.held != ReasonNone:
+		return Queued, r.held, true
 	case len(h) > 0 && h[0].head == r && s.plan.Waiting[r.flow.class] != ReasonNone:
 		return Queued, s.plan.Waiting[r.flow.class], true
 	}

@@ -1,0 +1,261 @@
+package sched
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sort"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// machine is a synthetic engine: a true Cost with relative noise.
+type machine struct {
+	Cost
+	sigma float64
+	rng   *rand.Rand
+	speed float64
+	bumps func(l load) float64
+}
+
+// priceMachine is shaped like the measured price list of a 2-core machine with a 135 M model: two answers and one
+// chunk of a 1,500-token prompt took 15, 27, 40, 53, 67, 93, 114, 193, 369, 763 ms for chunks of 0, 4, 8, 12, 16,
+// 24, 32, 64, 128, 256 tokens in the middle of the prompt, and half as much again at its end.
+func priceMachine(seed uint64, sigma float64) *machine {
+	return &machine{Cost: Cost{A: 5, B: 1.05, C: 3.4, D: 0.0026}, sigma: sigma, rng: rand.New(rand.NewPCG(seed, 7)), speed: 1}
+}
+
+func (m *machine) mean(l load) float64 {
+	ms := m.A + m.B*l.prefill + m.C*l.decode + m.D*l.attended
+	if m.bumps != nil {
+		ms *= m.bumps(l)
+	}
+	return ms * m.speed
+}
+
+// took is a noisy step: mostly a little off, rarely far too long.
+func (m *machine) took(l load) time.Duration {
+	ms := m.mean(l) * math.Exp(m.sigma*m.rng.NormFloat64())
+	if m.sigma > 0 && m.rng.IntN(200) == 0 {
+		ms *= 1.6
+	}
+	return time.Duration(ms * 1e6)
+}
+
+func mixed(decode, ctx, start, chunk int) (l load) {
+	for range decode {
+		l.slice(SliceDecode, ctx, 1)
+	}
+	if chunk > 0 {
+		l.slice(SlicePrefill, start, chunk)
+	}
+	return l
+}
+
+// TestPriceList says how far the synthetic machine is from the measured list, so that what is tested on it means
+// something.
+func TestPriceList(t *testing.T) {
+	m := priceMachine(1, 0)
+	for _, c := range []struct {
+		chunk int
+		p50   float64
+	}{{0, 15}, {4, 27}, {8, 40}, {12, 53}, {16, 67}, {24, 93}, {32, 114}, {64, 193}, {128, 369}, {256, 763}} {
+		got := m.mean(mixed(2, 300, 750, c.chunk))
+		if r := got / c.p50; r < 0.87 || r > 1.14 {
+			t.Errorf("chunk %d: %.1f ms, measured %.0f", c.chunk, got, c.p50)
+		}
+	}
+}
+
+// TestCostLearns: from a cold start the model comes to predict a machine within its noise, over all contexts.
+func TestCostLearns(t *testing.T) {
+	for _, sigma := range []float64{0, 0.05, 0.15} {
+		m, truth := newCostModel(&CostState{}), priceMachine(3, sigma)
+		start := 0
+		for i := range 400 {
+			chunk := 4 + i%13
+			l := mixed(1+i%3, 100+i, start, chunk)
+			m.observe(l, truth.took(l), true)
+			start = (start + 5*chunk) % 1500
+		}
+		worst := 0.0
+		for _, chunk := range []int{0, 4, 8, 12, 16} {
+			for _, start := range []int{0, 750, 1480} {
+				l := mixed(2, 300, start, chunk)
+				worst = max(worst, math.Abs(m.predict(l)/truth.mean(l)-1))
+			}
+		}
+		if bound := 0.04 + sigma; worst > bound {
+			t.Errorf("noise %.2f: worst prediction is off by %.3f, bound %.3f; learned %+v", sigma, worst, bound, m.cost())
+		}
+		if bound := 0.02 + 1.2*sigma; m.err > bound {
+			t.Errorf("noise %.2f: says its error is %.3f, bound %.3f", sigma, m.err, bound)
+		}
+	}
+}
+
+// TestCostRatio: about 95 of 100 steps stay below predicted × ratio, whatever the noise.
+func TestCostRatio(t *testing.T) {
+	for _, sigma := range []float64{0.02, 0.08, 0.2} {
+		m, truth := newCostModel(&CostState{}), priceMachine(5, sigma)
+		over, n := 0, 0
+		for i := range 4000 {
+			l := mixed(2, 300, (i*11)%1500, 10)
+			took := truth.took(l)
+			if i > 300 {
+				n++
+				if float64(took)/1e6 > m.predict(l)*m.ratio {
+					over++
+				}
+			}
+			m.observe(l, took, true)
+		}
+		if share := float64(over) / float64(n); share < 0.02 || share > 0.06 {
+			t.Errorf("noise %.2f: %.3f of the steps were over the ratio %.2f", sigma, share, m.ratio)
+		}
+	}
+}
+
+// TestCostSpeedChange: when everything takes 2.5 times as long from one step to the next, or as long as before
+// again, few steps are predicted wrongly; one outlier moves nothing much.
+func TestCostSpeedChange(t *testing.T) {
+	m, truth := newCostModel(&CostState{}), priceMachine(9, 0.04)
+	run := func(n int) (wrong int) {
+		for i := range n {
+			l := mixed(2, 300, (i*37)%1500, 4+i%9)
+			if r := m.predict(l) / truth.mean(l); r < 0.8 || r > 1.25 {
+				wrong++
+			}
+			m.observe(l, truth.took(l), true)
+		}
+		return wrong
+	}
+	run(300)
+	for _, speed := range []float64{2.5, 1, 0.4, 1} {
+		truth.speed = speed
+		if wrong := run(100); wrong > 8 {
+			t.Errorf("after a change to %v: %d steps were predicted wrongly", speed, wrong)
+		}
+	}
+	l := mixed(2, 300, 500, 8)
+	before := m.predict(l)
+	m.observe(l, 30*time.Second, true)
+	if r := m.predict(l) / before; r > 1.1 {
+		t.Errorf("one step of 30 s moved the prediction by %.2f", r)
+	}
+}
+
+// TestCostFits: the chunk that fits is the largest that does, and what was never measured makes it smaller.
+func TestCostFits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m, truth := newCostModel(&CostState{}), priceMachine(rapid.Uint64().Draw(t, "seed"), 0.05)
+		for i := range rapid.IntRange(0, 200).Draw(t, "steps") {
+			l := mixed(i%4, 10*i, 7*i, i%20)
+			m.observe(l, truth.took(l), i%2 == 0)
+		}
+		base := mixed(rapid.IntRange(0, 8).Draw(t, "decode"), rapid.IntRange(0, 2000).Draw(t, "ctx"), 0, 0)
+		start, most := rapid.IntRange(0, 4000).Draw(t, "start"), rapid.IntRange(0, 2048).Draw(t, "most")
+		limit := rapid.Float64Range(0, 500).Draw(t, "limit")
+		n := m.fits(limit, base, start, most)
+		at := func(n int) float64 {
+			l := base
+			l.slice(SlicePrefill, start, n)
+			return m.upper(l)
+		}
+		switch {
+		case n < 0 || n > most:
+			t.Fatalf("%d of %d", n, most)
+		case n > 0 && at(n) > limit:
+			t.Fatalf("%d tokens take %.2f of %.2f ms", n, at(n), limit)
+		case n < most && at(n+1) <= limit:
+			t.Fatalf("%d tokens fit, %d would too: %.2f of %.2f ms", n, n+1, at(n+1), limit)
+		}
+	})
+}
+
+// TestCostSurvives: whatever is measured, the model stays finite and not negative, and a copy of its state goes on
+// exactly as it does.
+func TestCostSurvives(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newCostModel(&CostState{})
+		for range rapid.IntRange(1, 80).Draw(t, "steps") {
+			l := load{float64(rapid.IntRange(0, 1<<20).Draw(t, "prefill")), float64(rapid.IntRange(0, 4096).Draw(t, "decode")), float64(rapid.Int64Range(0, 1<<50).Draw(t, "attended"))}
+			m.observe(l, time.Duration(rapid.Int64().Draw(t, "took")), rapid.Bool().Draw(t, "shared"))
+			st := m.state()
+			if !st.sane() {
+				t.Fatalf("state makes no sense: %+v", st)
+			}
+			if p := m.upper(l); math.IsNaN(p) || p < 0 {
+				t.Fatalf("predicts %v", p)
+			}
+		}
+		st := m.state()
+		again := newCostModel(&st)
+		l := mixed(2, 300, 500, 10)
+		if m.steps > 0 && math.Abs(again.predict(l)-m.predict(l)) > 1e-9*m.predict(l) {
+			t.Fatalf("a copy predicts %v, the model %v", again.predict(l), m.predict(l))
+		}
+	})
+	for _, bad := range []float64{math.NaN(), math.Inf(1), -1} {
+		m := newCostModel(&CostState{})
+		m.observe(mixed(1, 5, 0, 4), 10*time.Millisecond, false)
+		good := m.state()
+		for i := range good.numbers() {
+			st := good
+			*st.numbers()[i] = bad
+			if i >= 4 && i < 14 && bad == -1 && i != 4 && i != 8 && i != 11 && i != 13 {
+				continue // a covariance may be negative
+			}
+			if got := newCostModel(&st); got.theta != costPrior.mean {
+				t.Errorf("number %d is %v and was taken", i, bad)
+			}
+		}
+	}
+}
+
+// TestCostTable prints what the model knows after a storm's first steps; it asserts that the very first chunk is
+// small and that a dozen steps are enough to come near the one that fits.
+func TestCostColdStart(t *testing.T) {
+	m, truth := newCostModel(&CostState{}), priceMachine(11, 0.05)
+	for i := range 20 { // answers alone, as before every storm
+		l := mixed(2, 20+i, 0, 0)
+		m.observe(l, truth.took(l), false)
+	}
+	base := mixed(2, 40, 0, 0)
+	first := m.fits(50, base, 0, 512)
+	var sizes []int
+	for i := range 12 {
+		n := max(1, min(m.fits(50, base, 10*i, 512), max(4, int(2*m.largest))))
+		sizes = append(sizes, n)
+		l := base
+		l.slice(SlicePrefill, 10*i, n)
+		m.observe(l, truth.took(l), true)
+	}
+	if first > 16 {
+		t.Errorf("the first chunk of a machine never measured is %d tokens", first)
+	}
+	sort.Ints(sizes)
+	if got := sizes[len(sizes)-1]; got < 12 {
+		t.Errorf("after 12 steps chunks of %v tokens were tried; some 25 fit", sizes)
+	}
+}
+
+func BenchmarkCost(b *testing.B) {
+	m, truth := newCostModel(&CostState{}), priceMachine(1, 0.05)
+	l := mixed(2, 300, 700, 10)
+	took := truth.took(l)
+	b.Run("observe", func(b *testing.B) {
+		for b.Loop() {
+			m.observe(l, took, true)
+		}
+	})
+	for _, most := range []int{8, 2048} {
+		b.Run(fmt.Sprintf("fits/%d", most), func(b *testing.B) {
+			for b.Loop() {
+				m.fits(50, l, 700, most)
+			}
+		})
+	}
+}
