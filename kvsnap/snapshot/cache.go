@@ -1,0 +1,548 @@
+// Package snapshot keeps KV cells outside the engine: copies in host memory, and on disk, so that no prompt is computed
+// twice because its cells were needed by somebody else meanwhile, or because the daemon was restarted.
+//
+// # Parts
+//
+// The unit is a part: the cells of positions [p0, p1) of a token sequence, as Engine.Snapshot wrote them. The decode
+// loop copies a conversation out in parts small enough to fit between two ticks (Put, one after another, beginning at
+// 0), and takes it back in the same way (Fetch, then Next once a tick), so that neither direction is felt by those who
+// are being answered. Each part is of use as soon as it is there: what was stored before an interruption is a shorter
+// prefix, not waste. A conversation that grows adds parts; conversations with a common beginning share its parts.
+//
+// # Who may see what
+//
+// A part belongs to a namespace (the peer's uid, set by the server). It is found only by look-ups of that namespace,
+// or by everybody when it was stored under format.System. It is restored only when its tokens and those of all parts
+// before it equal the query's, and when engine, model and KV types are equal.
+//
+// # Tiers and goroutines
+//
+//	decode loop ── Put ──► host memory (segmented LRU, byte cap)
+//	     ▲                     │ writer goroutine: bounded queue, compress?, temp file, fsync, rename, fsync
+//	     │                     ▼
+//	     └─ Fetch/Next ◄── disk (segmented LRU, byte cap): reader goroutines, checksum before anything is handed out
+//
+// Lookup, Put, Fetch and Next never touch a file and never wait for one: the lock they take is held for list operations
+// only. Everything that fails on disk costs a miss and a counter.
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/uma-serve/uma-serve/internal/invariants"
+	"github.com/uma-serve/uma-serve/kvsnap/snapshot/format"
+	"github.com/uma-serve/uma-serve/kvsnap/snapshot/index"
+)
+
+// The vocabulary of package format, under this package's name for its callers.
+type (
+	Token     = format.Token
+	Key       = format.Hash
+	Namespace = format.Namespace
+)
+
+// Tier is where bytes are.
+type Tier uint8
+
+const (
+	Host Tier = iota // this process's memory
+	Disk             // a file
+	tiers
+)
+
+func (t Tier) String() string { return [...]string{"host", "disk"}[t] }
+
+// part is the cache's record of a part; all fields are guarded by Cache.mu.
+type part struct {
+	node index.Node
+
+	// buf is the payload in memory, with one reference of the cache's own. Invariant: buf != nil == node.Host.In().
+	buf *Buffer
+	raw int64 // payload bytes
+
+	queued  bool    // a write job waits or runs
+	foreign bool    // a file of another origin: only its size matters, it is not in the index
+	reading *read   // the disk read under way, joined by all who want the part
+	holds   int     // restores that need it, and pins of it or of a part behind it
+	pinned  []*part // the chain that Pin of this part holds; nil when it is not pinned
+
+	created, used time.Time
+}
+
+func hostElem(n *index.Node) *index.Elem { return &n.Host }
+func diskElem(n *index.Node) *index.Elem { return &n.Disk }
+func of(n *index.Node) *part             { return n.Owner.(*part) }
+
+// Cache is the snapshot cache. All methods are safe from any goroutine; those the decode loop may call say "never
+// waits".
+type Cache struct {
+	o       Options
+	pool    *bufferPool
+	diskErr error // why there is no disk tier; written by Open only
+	lock    interface{ Close() error }
+
+	mu struct {
+		sync.Mutex
+		index  *index.Index
+		host   *index.Queue
+		disk   *index.Queue
+		closed bool
+
+		jobs        []*job // the writer's; first come first served
+		queuedBytes int64  // of parts that wait to be written
+		reads       []*read
+		stats       counters
+		paused      time.Time // writes are given up until then: the disk fails
+		failures    int       // writes that failed in a row
+		unscanned   int       // files whose headers are still to be read
+	}
+	work    *sync.Cond // on mu: jobs or reads came, a job ended, or the cache closes
+	workers sync.WaitGroup
+}
+
+// Open makes a cache. The error is about the options; a disk tier that cannot be had (another daemon uses the
+// directory, permissions, I/O errors) is left out and DiskError says why.
+func Open(o Options) (*Cache, error) {
+	if err := o.fill(); err != nil {
+		return nil, err
+	}
+	c := &Cache{o: o, pool: newPool(o.RAMBytes / 16)}
+	c.work = sync.NewCond(&c.mu)
+	seed := o.Seed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	c.mu.index = index.New(seed)
+	c.mu.host, c.mu.disk = index.NewQueue(o.RAMBytes), index.NewQueue(o.DiskBytes)
+	if o.Dir == "" {
+		c.diskErr = fmt.Errorf("%w: no directory was given", ErrNoDisk)
+		return c, nil
+	}
+	rest, err := c.openDisk()
+	if err != nil {
+		c.diskErr = fmt.Errorf("%w: %w", ErrNoDisk, err)
+		return c, nil
+	}
+	c.workers.Add(1 + readers)
+	go func() {
+		defer c.workers.Done()
+		background()
+		c.scanRest(rest)
+		c.writer()
+	}()
+	for range readers {
+		go func() {
+			defer c.workers.Done()
+			c.reader()
+		}()
+	}
+	return c, nil
+}
+
+// DiskError says why there is no disk tier; nil when there is one.
+func (c *Cache) DiskError() error { return c.diskErr }
+
+// Match is what Lookup found.
+type Match struct {
+	Key    Key   // of the last part; Fetch takes it
+	Tokens int   // of the query that are cached
+	Held   int   // positions the parts hold, ≥ Tokens: what is beyond must be removed after the restore
+	Parts  int   // to restore
+	Bytes  int64 // to restore, uncompressed
+	Tier   Tier  // the slowest any of the parts is in
+}
+
+// Lookup finds the longest cached prefix of tokens that ns may use and counts the answer. It reads memory only, never
+// waits, and does not allocate. Leave the last token of a prompt out: it must be computed for its logits.
+func (c *Cache) Lookup(ns Namespace, tokens []Token) (Match, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m, ok := c.lookup(ns, tokens)
+	c.mu.stats.lookups++
+	if ok {
+		c.mu.stats.hits[m.Tier]++
+		c.mu.stats.hitTokens[m.Tier] += uint64(m.Tokens)
+	}
+	return m, ok
+}
+
+// Peek is Lookup that is not counted: for a scheduler that asks again.
+func (c *Cache) Peek(ns Namespace, tokens []Token) (Match, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lookup(ns, tokens)
+}
+
+func (c *Cache) lookup(ns Namespace, tokens []Token) (m Match, ok bool) {
+	n, matched := c.mu.index.Lookup(ns, tokens, c.o.WholeParts)
+	if n == nil {
+		return Match{}, false
+	}
+	m = Match{Key: n.Key, Tokens: matched, Held: n.P1}
+	for ; n != nil; n = n.Parent {
+		p := of(n)
+		m.Parts++
+		m.Bytes += p.raw
+		if p.buf == nil {
+			m.Tier = Disk
+		}
+	}
+	return m, true
+}
+
+// Buffer is memory for a part of n bytes: fill it, then Put it or Release it.
+func (c *Cache) Buffer(n int) (*Buffer, error) {
+	if n <= 0 || int64(class(n)) > c.o.RAMBytes {
+		return nil, fmt.Errorf("part of %d bytes: %w of %d bytes", n, ErrTooLarge, c.o.RAMBytes)
+	}
+	return c.pool.get(n)
+}
+
+// Put stores the cells of positions [p0, len(tokens)); tokens are those of the whole sequence so far and are copied,
+// buf passes to the cache whatever the answer is. It never waits: the file is written in the background. A part that
+// is there already is refreshed. ErrNoPrefix when [0, p0) is not cached, ErrTooLarge, ErrNoRoom, ErrClosed.
+func (c *Cache) Put(ns Namespace, tokens []Token, p0 int, buf *Buffer) (Key, error) {
+	p := &part{buf: buf, raw: int64(len(buf.bytes)), created: c.o.Now()}
+	n := &p.node
+	if p0 < 0 || p0 >= len(tokens) || len(tokens)-p0 > format.MaxPartTokens {
+		buf.Release()
+		return Key{}, fmt.Errorf("part [%d, %d): need 0 ≤ first < end and at most %d positions", p0, len(tokens), format.MaxPartTokens)
+	}
+	n.Namespace, n.P0, n.P1, n.Tokens, n.Owner = ns, p0, len(tokens), slices.Clone(tokens[p0:]), p
+	n.Before, n.After = format.PrefixHashes(tokens, p0)
+	h := c.header(p)
+	n.Key = h.Key()
+
+	c.mu.Lock()
+	evicted, err := c.put(p, tokens[:p0])
+	c.mu.Unlock()
+	release(evicted)
+	if err != nil {
+		buf.Release()
+		return Key{}, err
+	}
+	return n.Key, nil
+}
+
+// put does Put's work under the lock. On an error the buffer is still the caller's.
+func (c *Cache) put(p *part, prefix []Token) (evicted []*Buffer, err error) {
+	if c.mu.closed {
+		return nil, ErrClosed
+	}
+	n := &p.node
+	if old := c.mu.index.Get(n.Key); old != nil && of(old).buf != nil {
+		c.touch(old)
+		return []*Buffer{p.buf}, nil
+	}
+	var before *index.Node
+	if n.P0 > 0 {
+		if before = c.mu.index.Tail(n.Namespace, prefix); before == nil {
+			return nil, fmt.Errorf("part [%d, %d): %w", n.P0, n.P1, ErrNoPrefix)
+		}
+	}
+	hold(before, 1) // making room must not take what the part stands on
+	evicted, err = c.makeRoom(p.buf.held())
+	hold(before, -1)
+	if err != nil {
+		return evicted, fmt.Errorf("part [%d, %d): %w", n.P0, n.P1, err)
+	}
+	if old := c.mu.index.Get(n.Key); old != nil { // only its file is there
+		of(old).buf = p.buf
+		p = of(old)
+	} else {
+		c.mu.index.Add(n)
+	}
+	p.used = c.o.Now()
+	c.mu.host.Push(&p.node, p.buf.held(), hostElem)
+	c.mu.stats.snapshots++
+	c.mu.stats.pagesOut[Host] += uint64(len(p.node.Tokens))
+	c.enqueue(p)
+	c.check()
+	return evicted, nil
+}
+
+// hold adds d to the holds of the chain that ends with n.
+func hold(n *index.Node, d int) {
+	for ; n != nil; n = n.Parent {
+		of(n).holds += d
+	}
+}
+
+// makeRoom evicts from the host tier until need more bytes fit. The buffers are for the caller to release after the
+// lock is given back: unmapping takes time.
+func (c *Cache) makeRoom(need int64) (evicted []*Buffer, err error) {
+	if need > c.mu.host.Cap {
+		return nil, ErrTooLarge
+	}
+	for c.mu.host.Over(need) > 0 {
+		v := c.mu.host.Victim(func(n *index.Node) bool { return of(n).holds == 0 && !of(n).queued })
+		if v == nil { // the disk is slower than what comes: give up a write rather than the cap
+			v = c.mu.host.Victim(func(n *index.Node) bool { return of(n).holds == 0 })
+		}
+		if v == nil {
+			return evicted, ErrNoRoom
+		}
+		c.mu.stats.evictions[Host]++
+		evicted = append(evicted, c.dropHost(of(v)))
+	}
+	return evicted, nil
+}
+
+// dropHost takes p out of the host tier; p is forgotten when it is nowhere else.
+func (c *Cache) dropHost(p *part) *Buffer {
+	c.mu.host.Remove(&p.node.Host)
+	b := p.buf
+	p.buf = nil
+	if !p.node.Disk.In() {
+		c.forget(p)
+	}
+	return b
+}
+
+// forget takes p, which is in no tier, out of the index.
+func (c *Cache) forget(p *part) {
+	if c.mu.index.Get(p.node.Key) == &p.node {
+		c.mu.index.Remove(&p.node)
+	}
+}
+
+func release(bufs []*Buffer) {
+	for _, b := range bufs {
+		b.Release()
+	}
+}
+
+// touch marks the chain that ends with n as used, in both tiers.
+func (c *Cache) touch(n *index.Node) {
+	now := c.o.Now()
+	for p := n; p != nil; p = p.Parent {
+		of(p).used = now
+	}
+	c.mu.host.Hit(n, hostElem)
+	c.mu.disk.Hit(n, diskElem)
+}
+
+// Resize changes the host tier's cap, evicting at once what no longer fits: for a daemon that sees memory run short.
+func (c *Cache) Resize(ramBytes int64) {
+	c.mu.Lock()
+	c.mu.host.Cap = max(ramBytes, 0)
+	evicted, _ := c.makeRoom(0) // what is held leaves when it is let go and the next part comes
+	c.mu.Unlock()
+	release(evicted)
+}
+
+// Pin keeps a part, and those before it, in the tiers it is in until it is unpinned. ErrNoRoom when pins would take
+// more than half of the host tier. Pins end with the process.
+func (c *Cache) Pin(key Key, pin bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.mu.index.Get(key)
+	if n == nil {
+		return ErrNotFound
+	}
+	p := of(n)
+	if !pin || p.pinned != nil {
+		if !pin {
+			c.unpin(p)
+		}
+		return nil
+	}
+	var chain []*part
+	for ; n != nil; n = n.Parent {
+		chain = append(chain, of(n))
+	}
+	all := map[*part]bool{}
+	add := func(parts []*part) {
+		for _, q := range parts {
+			all[q] = true
+		}
+	}
+	add(chain)
+	c.mu.index.Each(func(n *index.Node) { add(of(n).pinned) })
+	var bytes int64
+	for q := range all {
+		bytes += q.raw
+	}
+	if bytes > c.mu.host.Cap/2 {
+		return fmt.Errorf("pin %d bytes: half of the host tier is %d: %w", bytes, c.mu.host.Cap/2, ErrNoRoom)
+	}
+	for _, q := range chain {
+		q.holds++
+	}
+	p.pinned = chain
+	return nil
+}
+
+func (c *Cache) unpin(p *part) {
+	for _, q := range p.pinned {
+		q.holds--
+	}
+	p.pinned = nil
+}
+
+// Delete removes a part and every part behind it from all tiers, pinned or not, and returns when their files are gone
+// for good. It waits for the disk: not for the decode loop.
+func (c *Cache) Delete(ctx context.Context, key Key) (parts int, err error) {
+	return c.deleteWhere(ctx, func(x *index.Index) *index.Node { return x.Get(key) })
+}
+
+// DeleteNamespace removes everything of one owner, as Delete does.
+func (c *Cache) DeleteNamespace(ctx context.Context, ns Namespace) (parts int, err error) {
+	parts, err = c.deleteWhere(ctx, func(x *index.Index) (found *index.Node) {
+		x.Each(func(n *index.Node) {
+			if n.Namespace == ns {
+				found = n
+			}
+		})
+		return found
+	})
+	if errors.Is(err, ErrNotFound) {
+		err = nil
+	}
+	return parts, err
+}
+
+func (c *Cache) deleteWhere(ctx context.Context, next func(*index.Index) *index.Node) (parts int, err error) {
+	c.mu.Lock()
+	if c.mu.closed {
+		c.mu.Unlock()
+		return 0, ErrClosed
+	}
+	var bufs []*Buffer
+	var last *job
+	for {
+		n := next(c.mu.index)
+		if n == nil {
+			break
+		}
+		work := []*index.Node{n}
+		for len(work) > 0 {
+			n := work[len(work)-1]
+			work = work[:len(work)-1]
+			c.mu.index.Children(n, func(child *index.Node) { work = append(work, child) })
+			p := of(n)
+			c.unpin(p)
+			c.forget(p)
+			if p.buf != nil {
+				bufs = append(bufs, c.dropHost(p))
+			}
+			if p.node.Disk.In() {
+				c.mu.disk.Remove(&p.node.Disk)
+				last = c.addJob(&job{kind: removeFile, key: p.node.Key})
+			}
+			parts++
+		}
+	}
+	c.check()
+	c.mu.Unlock()
+	release(bufs)
+	switch {
+	case parts == 0:
+		return 0, ErrNotFound
+	case last == nil:
+		return parts, nil
+	}
+	return parts, c.wait(ctx, last)
+}
+
+// Save writes a part and those before it to disk, if they are not there, and waits for it: not for the decode loop.
+func (c *Cache) Save(ctx context.Context, key Key) error {
+	if c.diskErr != nil {
+		return c.diskErr
+	}
+	c.mu.Lock()
+	if c.mu.closed {
+		c.mu.Unlock()
+		return ErrClosed
+	}
+	n := c.mu.index.Get(key)
+	if n == nil {
+		c.mu.Unlock()
+		return ErrNotFound
+	}
+	p := of(n)
+	if p.node.Disk.In() {
+		c.mu.Unlock()
+		return nil
+	}
+	j := c.addJob(&job{kind: writePart, part: p, key: key, must: true})
+	c.mu.Unlock()
+	return c.wait(ctx, j)
+}
+
+// Close stops the cache: what waits to be written is written until ctx ends, the rest is dropped. Restores under way
+// fail; buffers they hold stay valid until released.
+func (c *Cache) Close(ctx context.Context) error {
+	c.mu.Lock()
+	if c.mu.closed {
+		c.mu.Unlock()
+		return ErrClosed
+	}
+	c.mu.closed = true
+	var notify []func()
+	for _, r := range c.mu.reads {
+		n, _ := c.finish(r, nil, ErrClosed)
+		notify = append(notify, n...)
+	}
+	c.mu.reads = nil
+	c.work.Broadcast()
+	c.mu.Unlock()
+	for _, f := range notify {
+		f()
+	}
+	stop := context.AfterFunc(ctx, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.dropJobs(ctx.Err())
+	})
+	c.workers.Wait()
+	stop()
+	var err error
+	if c.lock != nil {
+		c.touchFiles()
+		err = c.lock.Close()
+	}
+	c.mu.Lock()
+	var bufs []*Buffer
+	for _, n := range c.mu.host.Nodes() {
+		bufs = append(bufs, c.dropHost(of(n)))
+	}
+	c.mu.Unlock()
+	release(bufs)
+	c.pool.drain()
+	return err
+}
+
+// header is what a file of p begins with, its payload fields excepted.
+func (c *Cache) header(p *part) format.Header {
+	n := &p.node
+	return format.Header{Origin: c.o.Origin, Namespace: n.Namespace, P0: n.P0, P1: n.P1, Prefix: n.Before, Through: n.After, Tokens: n.Tokens,
+		Created: p.created.Unix(), Raw: p.raw}
+}
+
+// check verifies the invariants in builds that ask for it. The lock is held.
+func (c *Cache) check() {
+	if !invariants.Enabled {
+		return
+	}
+	err := errors.Join(c.mu.index.Check(), c.mu.host.Check(), c.mu.disk.Check())
+	c.mu.index.Each(func(n *index.Node) {
+		switch p := of(n); {
+		case (p.buf != nil) != n.Host.In():
+			err = errors.Join(err, fmt.Errorf("[%d, %d): buffer and host queue disagree", n.P0, n.P1))
+		case p.buf == nil && !n.Disk.In():
+			err = errors.Join(err, fmt.Errorf("[%d, %d) is in no tier", n.P0, n.P1))
+		case p.holds < 0:
+			err = errors.Join(err, fmt.Errorf("[%d, %d) has %d holds", n.P0, n.P1, p.holds))
+		}
+	})
+	if err != nil {
+		panic("snapshot: " + err.Error())
+	}
+}

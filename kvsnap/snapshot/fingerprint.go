@@ -1,0 +1,60 @@
+package snapshot
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/zeebo/blake3"
+
+	"github.com/uma-serve/uma-serve/kvsnap/snapshot/format"
+)
+
+const (
+	fingerprintHead    = 4 << 20 // bytes read from the beginning: GGUF keeps its metadata and tensor table there
+	fingerprintSamples = 2048    // places spread evenly over the file
+	fingerprintSample  = 4096    // bytes read at each
+)
+
+// Fingerprint tells models apart by their file: its size, its first 4 MiB and 2,048 samples of 4 KiB spread evenly over
+// it, so that a model of tens of gigabytes costs 12 MB of reading. Settings are what else changes the value of a cell
+// and is not in the Origin: rope scaling, flash attention, adapters; their order matters.
+func Fingerprint(modelPath string, settings ...string) (sum format.Hash, err error) {
+	f, err := os.Open(modelPath)
+	if err != nil {
+		return sum, fmt.Errorf("fingerprint: %w", err)
+	}
+	defer f.Close()
+	i, err := f.Stat()
+	if err != nil {
+		return sum, fmt.Errorf("fingerprint: %w", err)
+	}
+	h := blake3.New()
+	number := func(n int64) {
+		var b [8]byte
+		binary.LittleEndian.PutUint64(b[:], uint64(n))
+		h.Write(b[:])
+	}
+	for _, s := range settings {
+		number(int64(len(s)))
+		h.Write([]byte(s))
+	}
+	number(-1)
+	number(i.Size())
+	if _, err := io.Copy(h, io.LimitReader(f, fingerprintHead)); err != nil {
+		return sum, fmt.Errorf("fingerprint %s: %w", modelPath, err)
+	}
+	b := make([]byte, fingerprintSample)
+	for k := int64(1); k <= fingerprintSamples && i.Size() > fingerprintHead; k++ {
+		off := i.Size()/fingerprintSamples*k - fingerprintSample // the last one ends near the file's end
+		n, err := f.ReadAt(b, max(off, 0))
+		if err != nil && !errors.Is(err, io.EOF) {
+			return sum, fmt.Errorf("fingerprint %s: %w", modelPath, err)
+		}
+		h.Write(b[:n])
+	}
+	h.Sum(sum[:0])
+	return sum, nil
+}

@@ -1,0 +1,146 @@
+package snapshot
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/uma-serve/uma-serve/kvsnap/snapshot/index"
+)
+
+// RestoreBucketsMs are the upper bounds of the restore latency buckets in milliseconds; one more bucket holds the rest.
+var RestoreBucketsMs = [...]float64{0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}
+
+// Histogram counts restores by how long they took from Fetch to the Next that answered Done. Buckets are not cumulative.
+type Histogram struct {
+	Buckets [len(RestoreBucketsMs) + 1]uint64 `json:"buckets"`
+	Count   uint64                            `json:"count"`
+	SumMs   float64                           `json:"sum_ms"`
+}
+
+func (h *Histogram) observe(d time.Duration) {
+	ms := float64(d) / float64(time.Millisecond)
+	i := 0
+	for i < len(RestoreBucketsMs) && ms > RestoreBucketsMs[i] {
+		i++
+	}
+	h.Buckets[i]++
+	h.Count++
+	h.SumMs += ms
+}
+
+type counters struct {
+	lookups                                 uint64
+	hits, hitTokens, evictions              [tiers]uint64
+	pagesIn, pagesOut                       [tiers]uint64
+	snapshots, drops, quarantined, ioErrors uint64
+	written, writtenRaw, writtenStored      uint64
+	unknown                                 int
+	restores                                [tiers]Histogram
+}
+
+func (c *counters) restored(t Tier, d time.Duration) { c.restores[t].observe(d) }
+
+// TierStats are one tier's numbers.
+type TierStats struct {
+	Bytes     int64     `json:"bytes"` // mapped memory, or files
+	Cap       int64     `json:"cap_bytes"`
+	Parts     int       `json:"parts"`
+	Hits      uint64    `json:"hits"`       // look-ups whose slowest part was here
+	HitTokens uint64    `json:"hit_tokens"` // tokens those found
+	Evictions uint64    `json:"evictions"`
+	PagesIn   uint64    `json:"pages_in"`  // tokens handed out for restoring
+	PagesOut  uint64    `json:"pages_out"` // tokens stored
+	Restores  Histogram `json:"restores"`  // by the slowest part
+}
+
+// Stats are the cache's numbers since Open.
+type Stats struct {
+	Lookups     uint64    `json:"lookups"`
+	Snapshots   uint64    `json:"snapshots"` // parts put
+	Host        TierStats `json:"host"`
+	Disk        TierStats `json:"disk"`
+	QueuedBytes int64     `json:"queued_bytes"` // waiting to be written: a drain paces itself by it
+	Drops       uint64    `json:"drops"`        // parts that were not written: queue full, too large, disk failing, evicted before their turn
+	Quarantined uint64    `json:"quarantined"`  // files that were not what they said
+	IOErrors    uint64    `json:"io_errors"`
+	Written     uint64    `json:"written"`            // files
+	RawBytes    uint64    `json:"raw_bytes"`          // of those, before compression
+	StoredBytes uint64    `json:"stored_bytes"`       // and after
+	Unknown     int       `json:"unknown"`            // files of another format version, left alone
+	Unscanned   int       `json:"unscanned"`          // files whose headers are still to be read
+	IdleBytes   int64     `json:"idle_bytes"`         // memory kept for the next parts, beside the host tier's
+	Reading     int       `json:"reads_waiting"`      // files somebody waits for
+	Disabled    string    `json:"disk_off,omitempty"` // why there is no disk tier
+}
+
+// Stats reads all numbers at one moment.
+func (c *Cache) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := &c.mu.stats
+	tier := func(t Tier, q *index.Queue) TierStats {
+		return TierStats{Bytes: q.Bytes(), Cap: q.Cap, Parts: q.Len(), Hits: s.hits[t], HitTokens: s.hitTokens[t],
+			Evictions: s.evictions[t], PagesIn: s.pagesIn[t], PagesOut: s.pagesOut[t], Restores: s.restores[t]}
+	}
+	out := Stats{
+		Lookups: s.lookups, Snapshots: s.snapshots, Host: tier(Host, c.mu.host), Disk: tier(Disk, c.mu.disk),
+		QueuedBytes: c.mu.queuedBytes, Drops: s.drops, Quarantined: s.quarantined, IOErrors: s.ioErrors,
+		Written: s.written, RawBytes: s.writtenRaw, StoredBytes: s.writtenStored, Unknown: s.unknown,
+		Unscanned: c.mu.unscanned, IdleBytes: c.pool.idleBytes(), Reading: len(c.mu.reads),
+	}
+	if c.diskErr != nil {
+		out.Disabled = c.diskErr.Error()
+	}
+	return out
+}
+
+// Info describes one part, for `uma-cli kv`.
+type Info struct {
+	Key       Key       `json:"key"`
+	Parent    Key       `json:"parent"` // the part it follows; zero at the beginning
+	Namespace Namespace `json:"namespace"`
+	P0        int       `json:"p0"`
+	P1        int       `json:"p1"`
+	Bytes     int64     `json:"bytes"`      // payload
+	HostBytes int64     `json:"host_bytes"` // 0 = not in memory
+	DiskBytes int64     `json:"disk_bytes"` // 0 = not on disk
+	Hits      uint32    `json:"hits"`       // since it came into the tier it was hit most in
+	Kept      bool      `json:"kept"`       // used again: in the segment one-shot prompts cannot push out
+	Pinned    bool      `json:"pinned"`     // itself, not by a part behind it
+	InUse     bool      `json:"in_use"`     // pinned or being restored, itself or a part behind it
+	Queued    bool      `json:"queued"`     // waits to be written
+	Usable    bool      `json:"usable"`     // everything before it is cached
+	Created   time.Time `json:"created"`
+	Used      time.Time `json:"used"`
+}
+
+// List describes every part, by namespace, then by beginning. Parts of other models in the same directory are not
+// listed; they count in Stats.Disk.
+func (c *Cache) List() []Info {
+	c.mu.Lock()
+	out := make([]Info, 0, c.mu.index.Len())
+	c.mu.index.Each(func(n *index.Node) {
+		p := of(n)
+		i := Info{
+			Key: n.Key, Namespace: n.Namespace, P0: n.P0, P1: n.P1, Bytes: p.raw, Hits: max(n.Host.Hits, n.Disk.Hits),
+			Kept: n.Host.Kept() || n.Disk.Kept(), Pinned: p.pinned != nil, InUse: p.holds > 0, Queued: p.queued,
+			Usable: n.Usable(), Created: p.created, Used: p.used,
+		}
+		if n.Parent != nil {
+			i.Parent = n.Parent.Key
+		}
+		if n.Host.In() {
+			i.HostBytes = n.Host.Bytes
+		}
+		if n.Disk.In() {
+			i.DiskBytes = n.Disk.Bytes
+		}
+		out = append(out, i)
+	})
+	c.mu.Unlock()
+	slices.SortFunc(out, func(a, b Info) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.P0, b.P0), cmp.Compare(a.P1, b.P1), slices.Compare(a.Key[:], b.Key[:]))
+	})
+	return out
+}

@@ -1,0 +1,122 @@
+package snapshot
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+)
+
+// FS is what the disk tier asks of a file system; a test's can fail and lose power. Names are paths as package os takes
+// them. Errors wrap those of package fs (fs.ErrNotExist, …) or syscall's (ENOSPC).
+type FS interface {
+	// Prepare makes dir (and what is above it) for this user alone, or reports why an existing one is not safe.
+	Prepare(dir string) error
+	// ReadDir is the regular files of dir, in any order; what is not a regular file is left out.
+	ReadDir(dir string) ([]FileInfo, error)
+	Open(name string) (File, error)
+	// Create makes a new file, mode 0600. It never follows a link or opens what exists.
+	Create(name string) (File, error)
+	Rename(from, to string) error
+	Remove(name string) error
+	// SyncDir makes the names in dir last through a power failure.
+	SyncDir(dir string) error
+	SetTime(name string, t time.Time) error
+	// Lock takes a file as a lock that ends with the process. errLocked (wrapped) when another has it.
+	Lock(name string) (io.Closer, error)
+}
+
+// FileInfo is one file of a directory.
+type FileInfo struct {
+	Name    string
+	Size    int64 // bytes
+	ModTime time.Time
+}
+
+// File is an open file.
+type File interface {
+	io.ReaderAt
+	io.Writer
+	io.Closer
+	Size() (int64, error)
+	Sync() error
+}
+
+var errLocked = errors.New("in use by another process")
+
+// osFS is the real one.
+type osFS struct{}
+
+type osFile struct{ *os.File }
+
+func (f osFile) Size() (int64, error) {
+	i, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return i.Size(), nil
+}
+
+func (osFS) Prepare(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	i, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	return private(dir, i)
+}
+
+func (osFS) ReadDir(dir string) ([]FileInfo, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]FileInfo, 0, len(entries))
+	for _, e := range entries {
+		if !e.Type().IsRegular() {
+			continue
+		}
+		i, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, FileInfo{e.Name(), i.Size(), i.ModTime()})
+	}
+	return out, nil
+}
+
+func (osFS) Open(name string) (File, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|noFollow, 0)
+	if err != nil {
+		return nil, err
+	}
+	return osFile{f}, nil
+}
+
+func (osFS) Create(name string) (File, error) {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return osFile{f}, nil
+}
+
+func (osFS) Rename(from, to string) error { return os.Rename(from, to) }
+func (osFS) Remove(name string) error     { return os.Remove(name) }
+
+func (osFS) SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func (osFS) SetTime(name string, t time.Time) error { return os.Chtimes(name, time.Time{}, t) }
+func (osFS) Lock(name string) (io.Closer, error)    { return lockFile(name) }

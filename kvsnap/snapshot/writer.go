@@ -1,0 +1,370 @@
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/uma-serve/uma-serve/kvsnap/snapshot/format"
+	"github.com/uma-serve/uma-serve/kvsnap/snapshot/index"
+)
+
+type jobKind uint8
+
+const (
+	writePart jobKind = iota
+	removeFile
+	quarantineFile
+)
+
+// job is one thing the writer does to the directory. The writer alone changes names in it, one job after another, so
+// that a removal and a later write of the same part cannot meet.
+type job struct {
+	kind jobKind
+	part *part  // writePart
+	key  Key    // of the part; quarantineFile: zero when the name holds none
+	name string // quarantineFile
+	must bool   // writePart: somebody asked for it; a failing disk is tried all the same
+
+	done chan struct{} // closed at the end; err is set then
+	err  error
+}
+
+const (
+	// maxFailures writes in a row that fail stop writing for pauseWrites: a full or dying disk is not hammered.
+	maxFailures = 3
+	pauseWrites = 30 * time.Second
+	// sliceBytes is how much is hashed and written at a time: it stays in a core's cache in between.
+	sliceBytes = 1 << 20
+)
+
+var errDropped = errors.New("the part left memory before it was written")
+
+// addJob appends to the writer's list. The lock is held.
+func (c *Cache) addJob(j *job) *job {
+	j.done = make(chan struct{})
+	if j.kind == writePart {
+		j.part.queued = true
+		c.mu.queuedBytes += j.part.raw
+	}
+	c.mu.jobs = append(c.mu.jobs, j)
+	c.work.Broadcast()
+	return j
+}
+
+// enqueue asks for p to be written some time. The lock is held.
+func (c *Cache) enqueue(p *part) {
+	switch {
+	case c.diskErr != nil || p.queued || p.node.Disk.In():
+	case p.raw > c.mu.disk.Cap || c.mu.queuedBytes > 0 && c.mu.queuedBytes+p.raw > c.o.QueueBytes:
+		c.mu.stats.drops++
+	case c.o.Now().Before(c.mu.paused):
+		c.mu.stats.drops++
+	default:
+		c.addJob(&job{kind: writePart, part: p, key: p.node.Key})
+	}
+}
+
+// endJob is called once for every job. The lock is held.
+func (c *Cache) endJob(j *job, err error) {
+	if j.kind == writePart {
+		j.part.queued = false
+		c.mu.queuedBytes -= j.part.raw
+		if err != nil {
+			c.mu.stats.drops++
+		}
+	}
+	j.err = err
+	close(j.done)
+}
+
+// dropJobs gives up what waits. The lock is held.
+func (c *Cache) dropJobs(err error) {
+	for _, j := range c.mu.jobs {
+		c.endJob(j, err)
+	}
+	c.mu.jobs = nil
+}
+
+// writer carries out jobs until the cache is closed and none is left.
+func (c *Cache) writer() {
+	z := newCompressor()
+	defer z.close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		for len(c.mu.jobs) == 0 {
+			if c.mu.closed {
+				return
+			}
+			c.work.Wait()
+		}
+		j := c.mu.jobs[0]
+		c.mu.jobs = c.mu.jobs[1:]
+		var err error
+		switch j.kind {
+		case writePart:
+			err = c.writeChain(j, z)
+		case removeFile, quarantineFile:
+			err = c.clear(j)
+		}
+		c.endJob(j, err)
+		c.check()
+	}
+}
+
+// clear removes or quarantines a file, unless the part has been written again since. The lock is held, and given up for
+// the work.
+func (c *Cache) clear(j *job) error {
+	if n := c.mu.index.Get(j.key); n != nil && n.Disk.In() {
+		return nil
+	}
+	if j.kind == removeFile {
+		c.mu.Unlock()
+		err := c.remove(j.key)
+		c.mu.Lock()
+		c.ioError(err)
+		return err
+	}
+	c.mu.Unlock()
+	err := c.quarantine(j.name)
+	c.mu.Lock()
+	c.ioError(err)
+	c.mu.stats.quarantined++
+	return err
+}
+
+func (c *Cache) ioError(err error) {
+	if err != nil {
+		c.mu.stats.ioErrors++
+	}
+}
+
+// remove takes a part's file away for good.
+func (c *Cache) remove(key Key) error {
+	if err := c.o.FS.Remove(c.path(key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return c.o.FS.SyncDir(c.o.Dir)
+}
+
+// writeChain writes a part, after those before it: an end without its beginning is of no use after a restart. The
+// lock is held, and given up for the work.
+func (c *Cache) writeChain(j *job, z *compressor) error {
+	if !j.must && c.o.Now().Before(c.mu.paused) {
+		return errors.New("writing is paused after errors")
+	}
+	var chain []*part
+	for n := &j.part.node; n != nil; n = n.Parent {
+		if !n.Disk.In() {
+			chain = append(chain, of(n))
+		}
+	}
+	if !j.part.node.Usable() {
+		return errDropped
+	}
+	for i := len(chain) - 1; i >= 0; i-- {
+		p := chain[i]
+		if p.buf == nil || c.mu.index.Get(p.node.Key) != &p.node {
+			return errDropped
+		}
+		err := c.writePart(p, z)
+		if errors.Is(err, syscall.ENOSPC) && c.shrink() == nil {
+			err = c.writePart(p, z)
+		}
+		if err != nil {
+			c.mu.stats.ioErrors++
+			if c.mu.failures++; c.mu.failures >= maxFailures {
+				c.mu.paused = c.o.Now().Add(pauseWrites)
+			}
+			return fmt.Errorf("write part [%d, %d): %w", p.node.P0, p.node.P1, err)
+		}
+		c.mu.failures = 0
+	}
+	return nil
+}
+
+// evictDisk removes the file to miss least. The lock is held, and given up for the work.
+func (c *Cache) evictDisk() error {
+	v := c.mu.disk.Victim(func(n *index.Node) bool { return of(n).holds == 0 })
+	if v == nil {
+		return ErrNoRoom
+	}
+	p := of(v)
+	c.mu.disk.Remove(&v.Disk)
+	c.mu.stats.evictions[Disk]++
+	if p.buf == nil {
+		c.forget(p)
+	}
+	c.mu.Unlock()
+	err := c.remove(v.Key)
+	c.mu.Lock()
+	return err
+}
+
+// shrink makes room on a file system that is full before the cap is reached.
+func (c *Cache) shrink() error {
+	want := c.mu.disk.Bytes() * 7 / 8
+	if c.mu.disk.Len() == 0 {
+		return ErrNoRoom
+	}
+	for c.mu.disk.Len() > 0 && c.mu.disk.Bytes() > want {
+		if err := c.evictDisk(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writePart writes one file. The lock is held, and given up for the work; p's bytes are held meanwhile.
+func (c *Cache) writePart(p *part, z *compressor) error {
+	buf := p.buf.ref()
+	defer buf.Release()
+	var chain []*part // neither the beginning's files nor this part may be evicted for it
+	for n := &p.node; n != nil; n = n.Parent {
+		chain = append(chain, of(n))
+		of(n).holds++
+	}
+	defer func() {
+		for _, q := range chain {
+			q.holds--
+		}
+	}()
+	h := c.header(p)
+	need := int64(h.Size()) + h.Raw + format.ChecksumBytes // compression can only make it less
+	if need > c.mu.disk.Cap {
+		return ErrTooLarge
+	}
+	for c.mu.disk.Over(need) > 0 {
+		if err := c.evictDisk(); err != nil {
+			return err
+		}
+	}
+	c.mu.Unlock()
+	err := c.writeFile(&h, buf.bytes, z)
+	c.mu.Lock()
+	if err != nil {
+		return err
+	}
+	if c.mu.index.Get(p.node.Key) != &p.node { // deleted meanwhile
+		c.mu.Unlock()
+		err := c.remove(p.node.Key)
+		c.mu.Lock()
+		return errors.Join(errDropped, err)
+	}
+	c.mu.disk.Push(&p.node, h.FileSize(), diskElem)
+	c.mu.stats.written++
+	c.mu.stats.pagesOut[Disk] += uint64(len(p.node.Tokens))
+	c.mu.stats.writtenRaw += uint64(h.Raw)
+	c.mu.stats.writtenStored += uint64(h.Stored)
+	return nil
+}
+
+// writeFile makes the file appear under its name whole and lasting, or not at all.
+func (c *Cache) writeFile(h *format.Header, payload []byte, z *compressor) (err error) {
+	if z.wins(payload) {
+		if small := z.compress(payload); small != nil {
+			payload, h.Flags = small, format.FlagZstd
+		}
+	}
+	h.Stored = int64(len(payload))
+	head, err := h.Append(nil)
+	if err != nil {
+		return err
+	}
+	fsys, name := c.o.FS, c.path(h.Key())
+	f, err := fsys.Create(name + tempSuffix)
+	if errors.Is(err, fs.ErrExist) { // left by a write whose removal failed
+		if err = fsys.Remove(name + tempSuffix); err == nil {
+			f, err = fsys.Create(name + tempSuffix)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	sum := format.NewSummer()
+	put := func(b []byte) {
+		for len(b) > 0 && err == nil {
+			k := min(len(b), sliceBytes)
+			sum.Add(b[:k])
+			_, err = f.Write(b[:k])
+			b = b[k:]
+		}
+	}
+	put(head)
+	put(payload)
+	if s := sum.Sum(); err == nil {
+		_, err = f.Write(s[:])
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = fsys.Rename(name+tempSuffix, name)
+	}
+	if err == nil {
+		// After a failure here the file may or may not survive; it is whole either way, and removed below if it can be.
+		if err = fsys.SyncDir(filepath.Dir(name)); err == nil {
+			return nil
+		}
+		return errors.Join(err, fsys.Remove(name))
+	}
+	return errors.Join(err, ignoreMissing(fsys.Remove(name+tempSuffix)))
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// compressor decides and compresses, for one goroutine.
+type compressor struct {
+	enc *zstd.Encoder
+	out []byte
+}
+
+const (
+	// sampleBytes of a payload tell whether compressing it pays.
+	sampleBytes = 256 << 10
+	// maxRatio is the most that may be left of the sample for zstd to be used; see docs/snapshot-format.md for the
+	// measurement behind it.
+	maxRatio = 0.75
+)
+
+func newCompressor() *compressor {
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false), zstd.WithLowerEncoderMem(true))
+	if err != nil {
+		panic("snapshot: zstd: " + err.Error()) // constant options
+	}
+	return &compressor{enc: enc}
+}
+
+func (z *compressor) close() { z.enc.Close() }
+
+// wins compresses a sample from the middle of b: a payload begins with positions and lengths, which say nothing about
+// the cells.
+func (z *compressor) wins(b []byte) bool {
+	n := min(len(b), sampleBytes)
+	from := (len(b) - n) / 2
+	z.out = z.enc.EncodeAll(b[from:from+n], z.out[:0])
+	return float64(len(z.out)) <= maxRatio*float64(n)
+}
+
+// compress returns b as one zstd frame, valid until the next call; nil when that is no smaller.
+func (z *compressor) compress(b []byte) []byte {
+	z.out = z.enc.EncodeAll(b, z.out[:0])
+	if len(z.out) >= len(b) {
+		return nil
+	}
+	return z.out
+}
