@@ -22,13 +22,14 @@ type model struct {
 	tags     *meridian.Tags // nil: the model does not mark its thinking
 	facts    sampler.VocabFacts
 	template *chattmpl.Template // nil: the model has none, or one that cannot be run
+	think    *meridian.Config
 	noChat   error              // why template is nil
 	markers  *markers
 }
 
-func newModel(eng runtime.Engine) *model {
+func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
 	v := eng.Vocab()
-	m := &model{info: eng.Model(), caps: eng.Capabilities(), vocab: v}
+	m := &model{info: eng.Model(), caps: eng.Capabilities(), vocab: v, think: &cfg.Meridian}
 	m.facts = sampler.VocabFacts{Size: v.Size()}
 	for t := range runtime.Token(v.Size()) {
 		if v.IsEOG(t) {
@@ -38,25 +39,33 @@ func newModel(eng runtime.Engine) *model {
 	m.markers = newMarkers(v)
 	text := v.ChatTemplate()
 	var err error
-	if m.tags, err = meridian.Detect(v, meridian.Markers{}, text); err != nil {
+	if m.tags, err = meridian.Detect(v, cfg.Meridian.Markers, text); err != nil {
+		if len(cfg.Meridian.Markers.Open) > 0 {
+			return nil, fmt.Errorf("meridian.markers: %w", err)
+		}
 		m.tags = nil // known markers that this vocabulary cannot write: the model thinks in plain sight
 	}
 	if text == "" {
 		m.noChat = errors.New(`this model has no chat template: send "prompt" instead of "messages"`)
-		return m
+		return m, nil
 	}
 	if m.template, m.noChat = chattmpl.Compile(text); m.noChat != nil {
 		m.noChat = fmt.Errorf(`this model's chat template cannot be run (%w): send "prompt" instead of "messages"`, m.noChat)
 	}
-	return m
+	return m, nil
 }
 
 // render is the text of a conversation as the model was trained on it, ending where its answer begins.
-func (m *model) render(msgs []wire.Message) (string, error) {
+func (m *model) render(msgs []wire.Message, vars map[string]any) (string, error) {
+	return m.renderTurn(msgs, vars, true)
+}
+
+// renderTurn leaves the opening of an answer out when answer is false: a conversation as its next turn begins.
+func (m *model) renderTurn(msgs []wire.Message, vars map[string]any, answer bool) (string, error) {
 	if m.template == nil {
 		return "", m.noChat
 	}
-	in := chattmpl.Input{AddGenerationPrompt: true}
+	in := chattmpl.Input{AddGenerationPrompt: answer, Extra: vars}
 	if t := m.vocab.BOS(); t != runtime.NoToken {
 		in.BOS = m.vocab.Text(t)
 	}
@@ -99,7 +108,7 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 	text, chat := w.Prompt, false
 	if len(w.Messages) > 0 {
 		var err error
-		if text, err = m.render(w.Messages); err != nil {
+		if text, err = m.render(w.Messages, templateVars(w)); err != nil {
 			code := wire.InternalFailure // the template's fault
 			if m.template == nil || errors.Is(err, chattmpl.ErrRefused) {
 				code = wire.BadRequest
@@ -147,7 +156,16 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 	}
 	r.tokens = append(make([]runtime.Token, 0, n+maxTokens), tokens...)
 	r.nPrompt, r.maxTokens = n, maxTokens
-	r.router = meridian.NewRouter(m.tags, 1, tokens)
+	if r.ctl, err = meridian.NewControl(m.think, m.tags, m.thinkOptions(w), tokens); err != nil {
+		return &wire.Error{Code: wire.BadRequest, Message: err.Error()}
+	}
+	r.seq, r.fork = -1, -1
+	if r.chat = chat && !s.cfg.NoPrefixCache; r.chat {
+		r.messages, r.vars = w.Messages, templateVars(w)
+		if s.cfg.SharePrefixes == "system" {
+			r.shareable = m.systemTokens(w.Messages, r.vars, tokens)
+		}
+	}
 	r.text.Init(w.Stop)
 	r.chain = sampler.New(params, m.facts, &s.loop.Load().scratch)
 	for _, t := range tokens {
@@ -156,19 +174,68 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 	return nil
 }
 
-// intake prepares requests, one after the other, until jobs is closed.
+// systemTokens is how many leading tokens of a rendered conversation are its system prompt.
+func (m *model) systemTokens(msgs []wire.Message, vars map[string]any, tokens []runtime.Token) int {
+	if len(msgs) == 0 || msgs[0].Role != "system" {
+		return 0
+	}
+	text, err := m.renderTurn(msgs[:1], vars, false)
+	if err != nil {
+		return 0 // a template that wants a user's message first
+	}
+	system, err := m.tokenize(text, true)
+	if err != nil {
+		return 0
+	}
+	n := 0
+	for n < min(len(system), len(tokens)) && system[n] == tokens[n] {
+		n++
+	}
+	return n
+}
+
+// history is what the next turn of an ended chat begins with, as far as the chat template decides it; nil when it cannot
+// be told.
+func (m *model) history(r *request) []runtime.Token {
+	msgs := append(r.messages[:len(r.messages):len(r.messages)], wire.Message{
+		Role: "assistant", Content: string(r.answer), ReasoningContent: string(r.thinking),
+	})
+	text, err := m.renderTurn(msgs, r.vars, false)
+	if err != nil {
+		return nil
+	}
+	tokens, err := m.tokenize(text, true)
+	if err != nil {
+		return nil
+	}
+	return tokens
+}
+
+// intake prepares requests, one after the other, until jobs is closed, and renders the histories of ended chats.
 func (s *Server) intake(l *loop) {
-	for j := range s.jobs {
-		if j.r.cancelled.Load() {
-			s.inside.Add(-1)
-			s.endUnstarted(j)
-		} else if e := s.prepare(j.r, j.w); e != nil {
-			s.inside.Add(-1)
-			s.refuse(j.r, e)
-		} else if !l.mail.put(command{kind: cmdArrive, req: j.r}) {
-			s.inside.Add(-1)
-			s.refuse(j.r, &wire.Error{Code: wire.ShuttingDown, Message: "the server is shutting down"})
+	for {
+		select {
+		case j, ok := <-s.jobs:
+			if !ok {
+				return
+			}
+			s.takeIn(l, j)
+		case h := <-l.histories:
+			l.mail.put(command{kind: cmdHistory, req: h.r, tokens: s.model.Load().history(h.r)})
 		}
+	}
+}
+
+func (s *Server) takeIn(l *loop, j job) {
+	if j.r.cancelled.Load() {
+		s.inside.Add(-1)
+		s.endUnstarted(j)
+	} else if e := s.prepare(j.r, j.w); e != nil {
+		s.inside.Add(-1)
+		s.refuse(j.r, e)
+	} else if !l.mail.put(command{kind: cmdArrive, req: j.r}) {
+		s.inside.Add(-1)
+		s.refuse(j.r, &wire.Error{Code: wire.ShuttingDown, Message: "the server is shutting down"})
 	}
 }
 

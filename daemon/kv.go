@@ -186,16 +186,12 @@ func (l *loop) forgetHeld(r *request) {
 // that rendering takes on the intake goroutine; then exactly the longest common prefix stays cached.
 
 // history is the job: render what the next turn of r will begin with.
-type history struct {
-	r      *request
-	answer string
-	think  string
-}
+type history struct{ r *request }
 
 // linger hands r's history to intake; false when intake has too much to do.
 func (l *loop) linger(r *request, _ time.Time) bool {
 	select {
-	case l.histories <- history{r, string(r.answerText), string(r.thinkText)}:
+	case l.histories <- history{r}:
 	default:
 		return false
 	}

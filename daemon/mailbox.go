@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/runtime"
 )
 
 // commandKind is what another goroutine asks of the decode loop.
@@ -17,18 +18,26 @@ const (
 	cmdWritable                    // conn has room again
 	cmdDrain                       // take nothing new; stop when the running requests are done
 	cmdStop                        // stop now
+	cmdEndThink                    // req's client has seen enough thinking
+	cmdHistory                     // tokens is what the next turn of req begins with; nil: not known
+	cmdStored                      // the part that stored waits for may have come
+	cmdAsk                         // ask wants to look at what the loop owns, between two steps
 )
 
 // command crosses to the decode loop by value.
 type command struct {
-	kind commandKind
-	req  *request
-	conn *ipc.Conn
+	kind   commandKind
+	req    *request
+	conn   *ipc.Conn
+	tokens []runtime.Token
+	stored *restore
+	ask    func(*loop, time.Time)
 }
 
 // mailbox carries commands to the decode loop: many writers, one reader. It is bounded by what feeds it: a
-// request arrives only while fewer than --max-queue + --parallel are inside (intake counts them), and each can be
-// cancelled once and each connection be reported writable once per stall.
+// request arrives only while fewer than --max-queue + --parallel are inside (intake counts them), each can be
+// cancelled once and end its thinking once, each connection be reported writable once per stall, and a restore be
+// reported once per part.
 //
 // pending lets the loop look between two steps without taking the lock; ring holds what came meanwhile and is
 // swapped with the loop's empty one, so that nobody allocates in steady state.

@@ -38,6 +38,7 @@ type request struct {
 	thought   sampler.TextStream // the thinking: none do
 	chat      bool               // made of messages: its next turn will begin with its history
 	messages  []wire.Message     // of a chat
+	vars      map[string]any     // and what its template was told
 	shareable int                // leading tokens that are the system prompt
 
 	// cancelled is set by the client's side, read by the loop. prefilling is how many tokens of this request the
