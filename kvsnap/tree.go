@@ -36,7 +36,7 @@ type Config struct {
 	// then of use only to a prompt that continues all of it, and is handed over with its sequence id.
 	WholeOnly bool
 	// ShareSystem lets every namespace match the leading Shareable tokens of everybody's sequences (system prompts).
-	// Otherwise namespaces see nothing of each other.
+	// Otherwise namespaces see nothing of each other. It has no effect with WholeOnly.
 	ShareSystem bool
 
 	JoinMin  int    // a request waits for another one's prompt when that saves at least so many tokens; 0 = DefaultJoinMin
@@ -78,6 +78,8 @@ const (
 	// Remove: Engine.SeqRemove(Dst, From, To); To is -1 for "to the end". From 0 to -1 drops the whole sequence, which
 	// every memory can do.
 	Remove
+	// Shift: Engine.SeqAdd(Dst, From, To, Delta).
+	Shift
 )
 
 // Action is one thing the caller must do in the engine, in the order given and before the next Decode. The tree has
@@ -85,7 +87,8 @@ const (
 type Action struct {
 	Kind     ActionKind
 	Src, Dst Seq // Src is NoSeq for Remove
-	From, To int // positions [From, To)
+	From, To int // positions [From, To); To is -1 for "to the end"
+	Delta    int // Shift: added to each position
 }
 
 // Reason says why a match ends where it does. It is what a client is told about a cache miss.

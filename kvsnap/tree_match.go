@@ -1,0 +1,158 @@
+package kvsnap
+
+// common is how many leading tokens a and b share.
+func common(a, b []Token) int {
+	n := min(len(a), len(b))
+	i := 0
+	for ; i+8 <= n; i += 8 {
+		if *(*[8]Token)(a[i:]) != *(*[8]Token)(b[i:]) {
+			break
+		}
+	}
+	for i < n && a[i] == b[i] {
+		i++
+	}
+	return i
+}
+
+// visible is how many leading tokens of s the namespace may share.
+func (t *Tree) visible(s Seq, ns uint32) int {
+	q := &t.seqs[s]
+	switch {
+	case q.ns == ns:
+		return q.limit
+	case t.cfg.ShareSystem:
+		return min(q.shareable, q.limit)
+	}
+	return 0
+}
+
+// match finds the longest resident prefix of p. marks are the hashes of its blocks.
+func (t *Tree) match(p *Prompt, marks []uint64) Match {
+	most := len(p.Tokens) - 1 // one token is computed, for its logits
+	var m Match
+	if t.cfg.WholeOnly {
+		m = t.matchWhole(p, most)
+	} else {
+		m = t.matchPrefix(p, most)
+		t.matchAhead(p, most, &m)
+	}
+	m.At = m.Len
+	switch {
+	case m.Len == most:
+		m.Reason = ReasonFull
+	case m.Reason == ReasonComputing:
+	case m.Len/blockTokens < len(marks) && t.sketch.estimate(marks[m.Len/blockTokens]) > 0:
+		m.Reason = ReasonEvicted
+	}
+	return m
+}
+
+func (t *Tree) matchPrefix(p *Prompt, most int) Match {
+	t.mark++
+	for s := range t.seqs {
+		if t.seqs[s].state == free {
+			continue
+		}
+		see := t.visible(Seq(s), p.NS)
+		for i := t.seqs[s].tip; i != root; i = t.nodes[i].parent {
+			n := &t.nodes[i]
+			if see <= n.start {
+				continue
+			}
+			lim := min(see, n.end)
+			if n.mark == t.mark && n.lim >= lim {
+				break // whoever was here saw as much of all that is above, too
+			}
+			n.mark, n.lim, n.via = t.mark, lim, Seq(s)
+		}
+	}
+	m := Match{Source: NoSeq}
+	t.found = root
+	t.descend(root, p, most, &m)
+	if m.Len == 0 {
+		m.Reason = ReasonNothing
+		return m
+	}
+	m.Running = t.seqs[m.Source].state == running
+	n := &t.nodes[t.found]
+	switch {
+	case m.Len < n.lim:
+		m.Reason = ReasonDiverged
+	case m.Len < n.end || n.first < 0 || t.endsHere(t.found, p.NS):
+		m.Reason = ReasonEnded
+	default:
+		m.Reason = ReasonDiverged // all that goes on here goes on differently
+	}
+	return m
+}
+
+// descend looks for the longest match below node i, all of which agrees with the prompt.
+func (t *Tree) descend(i int32, p *Prompt, most int, m *Match) {
+	for c := t.nodes[i].first; c >= 0; c = t.nodes[c].next {
+		n := &t.nodes[c]
+		if n.mark != t.mark || n.start >= most {
+			continue
+		}
+		got := n.start + common(p.Tokens[n.start:most], t.seqs[n.holder].tokens[n.start:n.lim])
+		if got > m.Len {
+			m.Len, m.Source = got, n.via
+			t.found = c
+		}
+		if got == n.end {
+			t.descend(c, p, most, m)
+		}
+	}
+}
+
+// endsHere reports whether a sequence of the namespace ends in node i.
+func (t *Tree) endsHere(i int32, ns uint32) bool {
+	if t.nodes[i].tips == 0 {
+		return false
+	}
+	for s := range t.seqs {
+		if q := &t.seqs[s]; q.state != free && q.tip == i && q.ns == ns {
+			return true
+		}
+	}
+	return false
+}
+
+// matchAhead looks among the running requests for one that is going to compute more of the prompt than m has.
+func (t *Tree) matchAhead(p *Prompt, most int, m *Match) {
+	for s := range t.seqs {
+		q := &t.seqs[s]
+		if q.state != running || q.stalled || q.limit != noLimit || len(q.tokens)-t.length(Seq(s)) < t.cfg.JoinMin {
+			continue
+		}
+		see := min(len(q.tokens), t.visible(Seq(s), p.NS), most)
+		if see-m.Len <= m.Ahead {
+			continue
+		}
+		if ahead := common(p.Tokens[:see], q.tokens) - m.Len; ahead > m.Ahead && m.Len+ahead > t.length(Seq(s)) {
+			m.Ahead, m.On, m.Reason = ahead, q.req, ReasonComputing
+			t.aheadSeq = Seq(s)
+		}
+	}
+}
+
+// matchWhole finds the longest cached prefix that the prompt continues: it can be taken over as it is.
+func (t *Tree) matchWhole(p *Prompt, most int) Match {
+	m := Match{Source: NoSeq, Reason: ReasonNothing}
+	agreed := 0
+	for s := range t.seqs {
+		q := &t.seqs[s]
+		if q.state == free || q.ns != p.NS {
+			continue
+		}
+		n := t.length(Seq(s))
+		got := common(p.Tokens, q.tokens[:n])
+		if agreed = max(agreed, got); q.state == cached && !q.pinned && got == n && n <= most && n > m.Len {
+			m.Len, m.Source, m.Reason = n, Seq(s), ReasonEnded
+		}
+	}
+	if agreed > m.Len {
+		m.Reason = ReasonWhole
+	}
+	return m
+}

@@ -1,0 +1,493 @@
+package kvsnap
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/fake"
+)
+
+// model is the pool without any cleverness: each sequence is a list of cells, each cell has a number of its own. It
+// learns of what happens only by the actions and by what is computed, like an engine.
+type model struct {
+	next int
+	held map[Seq][]cell
+}
+
+type cell struct {
+	number int
+	token  Token
+}
+
+func (m *model) do(actions []Action) error {
+	for _, a := range actions {
+		switch a.Kind {
+		case Copy:
+			if a.To > len(m.held[a.Src]) || a.From != len(m.held[a.Dst]) {
+				return fmt.Errorf("copy %+v: source has %d cells, target %d", a, len(m.held[a.Src]), len(m.held[a.Dst]))
+			}
+			m.held[a.Dst] = append(m.held[a.Dst], m.held[a.Src][a.From:a.To]...)
+		case Remove:
+			to := a.To
+			if to < 0 {
+				to = len(m.held[a.Dst])
+			}
+			if a.From >= to {
+				return fmt.Errorf("remove %+v of a sequence of %d cells: nothing to remove", a, len(m.held[a.Dst]))
+			}
+			m.held[a.Dst] = slices.Delete(slices.Clone(m.held[a.Dst]), a.From, to)
+			if len(m.held[a.Dst]) == 0 {
+				delete(m.held, a.Dst)
+			}
+		case Shift:
+			if len(m.held[a.Dst])+a.Delta != a.From+a.Delta+(len(m.held[a.Dst])-a.From) || a.Delta >= 0 {
+				return fmt.Errorf("shift %+v", a)
+			}
+		}
+	}
+	return nil
+}
+
+func (m *model) compute(s Seq, tokens []Token, to int) {
+	for i := len(m.held[s]); i < to; i++ {
+		m.next++
+		m.held[s] = append(m.held[s], cell{m.next, tokens[i]})
+	}
+}
+
+// pair drives a tree, the model and a fake engine through the same life.
+type pair struct {
+	t      *Tree
+	m      model
+	e      *fake.Engine
+	cfg    Config
+	now    Instant
+	runs   map[Seq]*run
+	held   map[uint64]*run // waiting
+	nextID uint64
+}
+
+type run struct {
+	p        Prompt
+	seq      Seq
+	tokens   []Token
+	computed int
+	cut      int // from here on the tokens are not what was computed
+}
+
+func newPair(cfg Config) (*pair, error) {
+	t, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &pair{
+		t: t, m: model{held: map[Seq][]cell{}}, cfg: t.cfg, runs: map[Seq]*run{}, held: map[uint64]*run{},
+		e: fake.New(fake.Config{Options: runtime.Options{ContextTokens: cfg.Cells, Sequences: cfg.Sequences, Batch: cfg.Cells}, NoRanges: cfg.WholeOnly}),
+	}, nil
+}
+
+func (p *pair) do(actions []Action) error {
+	for _, a := range actions {
+		switch a.Kind {
+		case Copy:
+			p.e.SeqCopy(a.Src, a.Dst, runtime.Pos(a.From), runtime.Pos(a.To))
+		case Remove:
+			if !p.e.SeqRemove(a.Dst, runtime.Pos(a.From), runtime.Pos(a.To)) {
+				return fmt.Errorf("the engine refuses %+v", a)
+			}
+		case Shift:
+			if err := p.e.SeqAdd(a.Dst, runtime.Pos(a.From), runtime.Pos(a.To), runtime.Pos(a.Delta)); err != nil {
+				return err
+			}
+		}
+	}
+	return p.m.do(actions)
+}
+
+// check compares the tree's books with the model's and the engine's.
+func (p *pair) check() error {
+	if err := p.t.Check(); err != nil {
+		return fmt.Errorf("%w\n%s", err, p.t.Dump())
+	}
+	type holders struct{ n, runs, pins int }
+	by := map[int]*holders{}
+	for s, cells := range p.m.held {
+		q := &p.t.seqs[s]
+		if q.state == free {
+			return fmt.Errorf("sequence %d holds %d cells and is said to be free", s, len(cells))
+		}
+		for _, c := range cells {
+			h := by[c.number]
+			if h == nil {
+				h = &holders{}
+				by[c.number] = h
+			}
+			h.n++
+			if q.state == running {
+				h.runs++
+			} else if q.pinned {
+				h.pins++
+			}
+		}
+	}
+	var want Cells
+	for _, h := range by {
+		switch {
+		case h.runs == 1 && h.n == 1:
+			want.Own++
+		case h.runs > 0:
+			want.Shared++
+		case h.pins > 0:
+			want.Pinned++
+		default:
+			want.Cached++
+		}
+	}
+	want.Free = p.cfg.Cells - len(by)
+	if got := p.t.Cells(); got != want {
+		return fmt.Errorf("the tree counts %+v, there are %+v\n%s", got, want, p.t.Dump())
+	}
+	if p.e.Used() != len(by) {
+		return fmt.Errorf("the engine uses %d cells, the model %d", p.e.Used(), len(by))
+	}
+	for s := range p.t.seqs {
+		q := &p.t.seqs[s]
+		if q.state == free {
+			continue
+		}
+		n := p.t.length(Seq(s))
+		held := p.e.Held(Seq(s))
+		if len(held) != n || len(p.m.held[Seq(s)]) != n {
+			return fmt.Errorf("sequence %d: the tree says %d cells, the engine has %d, the model %d", s, n, len(held), len(p.m.held[Seq(s)]))
+		}
+		if !slices.Equal(held, q.tokens[:n]) {
+			return fmt.Errorf("sequence %d holds %v and is said to hold %v", s, held, q.tokens[:n])
+		}
+		own := 0
+		for _, c := range p.m.held[Seq(s)] {
+			if by[c.number].n == 1 {
+				own++
+			}
+		}
+		if own != p.t.own(Seq(s)) {
+			return fmt.Errorf("sequence %d is said to hold %d cells alone, it holds %d", s, p.t.own(Seq(s)), own)
+		}
+	}
+	return nil
+}
+
+// best is the longest match by comparing with everybody.
+func (p *pair) best(q *Prompt) (most int) {
+	for s := range p.t.seqs {
+		o := &p.t.seqs[s]
+		if o.state == free {
+			continue
+		}
+		n := p.t.length(Seq(s))
+		see := min(n, p.t.visible(Seq(s), q.NS))
+		got := 0
+		for got < min(see, len(q.Tokens)-1) && o.tokens[got] == q.Tokens[got] {
+			got++
+		}
+		if p.cfg.WholeOnly && (got < n || o.ns != q.NS || o.state == running || o.pinned) {
+			continue
+		}
+		most = max(most, got)
+	}
+	return most
+}
+
+func (p *pair) start(pr Prompt) (Started, error) {
+	p.now++
+	look := p.t.Lookup(&pr)
+	if want := p.best(&pr); look.Len != want {
+		return Started{}, fmt.Errorf("lookup of %v finds %d tokens, %d are there\n%s", pr.Tokens, look.Len, want, p.t.Dump())
+	}
+	running := len(p.runs)
+	st, err := p.t.Start(p.now, &pr)
+	if err != nil {
+		if !errors.Is(err, ErrNoSequence) || running+p.pinned() < len(p.t.seqs) {
+			return st, fmt.Errorf("start: %w with %d running of %d ids", err, running, len(p.t.seqs))
+		}
+		return st, err
+	}
+	if st.Held {
+		p.held[pr.Req] = &run{p: pr}
+		if st.Until <= look.Len || pr.Alone {
+			return st, fmt.Errorf("held until %d with %d at hand", st.Until, look.Len)
+		}
+		return st, nil
+	}
+	if err := p.do(st.Actions); err != nil {
+		return st, err
+	}
+	if st.Cached != look.Len {
+		return st, fmt.Errorf("start shares %d tokens, lookup promised %d", st.Cached, look.Len)
+	}
+	p.runs[st.Seq] = &run{p: pr, seq: st.Seq, tokens: pr.Tokens, computed: st.Cached, cut: noLimit}
+	return st, nil
+}
+
+func (p *pair) pinned() (n int) {
+	for s := range p.t.seqs {
+		if p.t.seqs[s].pinned {
+			n++
+		}
+	}
+	return n
+}
+
+// progress computes n tokens more of r, sampling new ones when its tokens are used up.
+func (p *pair) progress(r *run, n int, sample func() Token) ([]uint64, error) {
+	n = min(n, p.t.Cells().Free)
+	if n == 0 {
+		return nil, nil
+	}
+	for len(r.tokens) < r.computed+n {
+		r.tokens = append(r.tokens, sample())
+	}
+	b := p.e.Batch()
+	b.Reset()
+	for i := range n {
+		b.Add(r.tokens[r.computed+i], runtime.Pos(r.computed+i), r.seq, false)
+	}
+	if err := p.e.Decode(); err != nil {
+		return nil, err
+	}
+	r.computed += n
+	p.m.compute(r.seq, r.tokens, r.computed)
+	return p.wake(p.t.Progress(r.seq, r.tokens, r.computed))
+}
+
+func (p *pair) wake(reqs []uint64) ([]uint64, error) {
+	for _, id := range reqs {
+		if p.held[id] == nil {
+			return nil, fmt.Errorf("request %d is woken and was not held", id)
+		}
+		delete(p.held, id)
+	}
+	return reqs, nil
+}
+
+func (p *pair) end(r *run, keep bool, history []Token) (Ended, error) {
+	p.now++
+	var e Ended
+	if keep {
+		e = p.t.Retain(p.now, r.seq, history)
+		want := min(common(r.tokens[:r.computed], history), r.cut)
+		if want < p.cfg.KeepMin || p.cfg.WholeOnly && want < r.computed {
+			want = 0
+		}
+		if e.Kept != want || (e.Entry == 0) != (want == 0) {
+			return e, fmt.Errorf("%d tokens kept in entry %d, want %d", e.Kept, e.Entry, want)
+		}
+		if want > 0 {
+			if got, err := p.t.Tokens(e.Entry); err != nil || !slices.Equal(got[:want], history[:want]) {
+				return e, fmt.Errorf("entry %d holds %v (%v), want %v", e.Entry, got, err, history[:want])
+			}
+		}
+	} else {
+		e = p.t.Release(r.seq)
+	}
+	delete(p.runs, r.seq)
+	if _, err := p.wake(e.Wake); err != nil {
+		return e, err
+	}
+	return e, p.do(e.Actions)
+}
+
+func (p *pair) evict(n int) error {
+	c := p.t.Cells()
+	freed, victims, actions := p.t.EvictCells(n)
+	if want := min(n, c.Cached); freed < want {
+		return fmt.Errorf("%d cells freed of %d wanted, %d could be", freed, n, c.Cached)
+	}
+	sum := 0
+	for _, v := range victims {
+		sum += v.Freed
+		if v.From < 0 || v.From >= v.To || v.To != len(v.Tokens) {
+			return fmt.Errorf("victim %+v", v)
+		}
+	}
+	if sum != freed || p.t.Cells().Free != c.Free+freed {
+		return fmt.Errorf("%d cells freed, the victims say %d, the ledger %d", freed, sum, p.t.Cells().Free-c.Free)
+	}
+	return p.do(actions)
+}
+
+// TestModel: whatever happens, the tree's books agree with a list of cells and with the engine, a lookup finds exactly
+// what comparing with everybody finds, and a prefix is what it is said to be. Over the default 100 checks it makes more
+// than 10,000 operations.
+func TestModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := Config{
+			Cells: rapid.IntRange(20, 300).Draw(t, "cells"), CellBytes: 2, Sequences: rapid.IntRange(1, 9).Draw(t, "sequences"),
+			WholeOnly: rapid.IntRange(0, 4).Draw(t, "whole") == 0, ShareSystem: rapid.Bool().Draw(t, "share"),
+			JoinMin: rapid.IntRange(1, 8).Draw(t, "join"), KeepMin: rapid.IntRange(1, 20).Draw(t, "keep"), DoubleAt: 100,
+		}
+		if cfg.Sequences > 1 {
+			cfg.Scratch = rapid.IntRange(0, 1).Draw(t, "scratch")
+		}
+		p, err := newPair(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A small alphabet and texts grown from each other, so that prefixes meet, nest and repeat.
+		texts := [][]Token{{100, 101, 102}}
+		sampled := 0
+		token := func() Token { sampled++; return Token(100 + sampled%5%3) }
+		anyRun := func() *run {
+			var seqs []Seq
+			for s := range p.runs {
+				seqs = append(seqs, s)
+			}
+			if len(seqs) == 0 {
+				t.Skip("nothing runs")
+			}
+			slices.Sort(seqs)
+			return p.runs[rapid.SampledFrom(seqs).Draw(t, "run")]
+		}
+		anyEntry := func() uint64 {
+			var ids []uint64
+			for _, e := range p.t.Entries(nil) {
+				if !e.Running {
+					ids = append(ids, e.ID)
+				}
+			}
+			if len(ids) == 0 {
+				t.Skip("nothing is cached")
+			}
+			return rapid.SampledFrom(ids).Draw(t, "entry")
+		}
+		must := func(err error) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		grown := func() []Token {
+			base := rapid.SampledFrom(texts).Draw(t, "text")
+			text := slices.Clone(base[:rapid.IntRange(0, len(base)).Draw(t, "cut")])
+			more, x := rapid.IntRange(0, 60).Draw(t, "more"), rapid.Uint64Range(0, 7).Draw(t, "what")
+			for range more {
+				x = x*6364136223846793005 + 1442695040888963407
+				text = append(text, Token(100+x>>60%3))
+			}
+			if len(text) == 0 {
+				text = append(text, token())
+			}
+			return text
+		}
+		start := func(t *rapid.T) {
+			text := grown()
+			texts = append(texts, text)
+			p.nextID++
+			_, err := p.start(Prompt{
+				Req: p.nextID, NS: uint32(rapid.IntRange(0, 2).Draw(t, "uid")), Tokens: text,
+				Shareable: rapid.IntRange(0, len(text)+3).Draw(t, "shareable"), Alone: rapid.IntRange(0, 3).Draw(t, "alone") == 0,
+			})
+			if !errors.Is(err, ErrNoSequence) {
+				must(err)
+			}
+		}
+		progress := func(t *rapid.T) {
+			r := anyRun()
+			_, err := p.progress(r, rapid.IntRange(0, 40).Draw(t, "computed"), token)
+			must(err)
+		}
+		retain := func(t *rapid.T) {
+			r := anyRun()
+			history := slices.Clone(r.tokens)
+			if rapid.Bool().Draw(t, "shorter") {
+				history = history[:rapid.IntRange(0, len(history)).Draw(t, "history")]
+			}
+			if rapid.Bool().Draw(t, "other") {
+				history = append(history, token())
+			}
+			if len(history) > 0 && rapid.IntRange(0, 8).Draw(t, "different") == 0 {
+				history[rapid.IntRange(0, len(history)-1).Draw(t, "where")] = 120
+			}
+			if len(r.tokens[:r.computed]) > 0 {
+				texts = append(texts, slices.Clone(r.tokens[:r.computed]))
+			}
+			_, err := p.end(r, true, history)
+			must(err)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"":          func(t *rapid.T) { must(p.check()) },
+			"start":     start,
+			"start2":    start,
+			"progress":  progress,
+			"progress2": progress,
+			"retain":    retain,
+			"retain2":   retain,
+			"release": func(t *rapid.T) {
+				_, err := p.end(anyRun(), false, nil)
+				must(err)
+			},
+			"evict": func(t *rapid.T) { must(p.evict(rapid.IntRange(0, 80).Draw(t, "cells"))) },
+			"pin": func(t *rapid.T) {
+				if err := p.t.Pin(anyEntry()); errors.Is(err, ErrNoEntry) {
+					t.Fatal(err)
+				}
+			},
+			"unpin": func(t *rapid.T) { must(p.t.Unpin(anyEntry())) },
+			"drop": func(t *rapid.T) {
+				e, err := p.t.Drop(anyEntry())
+				must(err)
+				must(p.do(e.Actions))
+			},
+			"stall": func(t *rapid.T) {
+				_, err := p.wake(p.t.Stall(anyRun().seq, rapid.Bool().Draw(t, "stalled")))
+				must(err)
+			},
+			"cancel": func(t *rapid.T) {
+				for id := range p.nextID + 1 { // the first that is held
+					if p.held[id] != nil {
+						p.t.Cancel(id)
+						delete(p.held, id)
+						return
+					}
+				}
+			},
+			"cut": func(t *rapid.T) {
+				r := anyRun()
+				if r.computed == 0 {
+					t.Skip("it holds nothing")
+				}
+				from := rapid.IntRange(0, r.computed-1).Draw(t, "from")
+				n := rapid.IntRange(1, r.computed-from).Draw(t, "n")
+				tokens := slices.Delete(slices.Clone(r.tokens), from, from+n)
+				e, err := p.t.Cut(r.seq, tokens, from, n)
+				if err != nil {
+					return
+				}
+				r.tokens, r.computed, r.cut = tokens, r.computed-n, min(r.cut, from)
+				must(p.do(e.Actions))
+				_, err = p.wake(e.Wake)
+				must(err)
+			},
+		})
+		// In the end nothing is left over, and nobody is left waiting.
+		for _, r := range p.runs {
+			_, err := p.end(r, false, nil)
+			must(err)
+		}
+		if len(p.held) > 0 {
+			t.Fatalf("%d requests wait for nobody", len(p.held))
+		}
+		for _, e := range p.t.Entries(nil) {
+			d, err := p.t.Drop(e.ID)
+			must(err)
+			must(p.do(d.Actions))
+		}
+		must(p.check())
+		if c := p.t.Cells(); c.Free != cfg.Cells || p.e.Used() != 0 {
+			t.Fatalf("%+v at the end, the engine uses %d", c, p.e.Used())
+		}
+	})
+}

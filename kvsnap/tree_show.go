@@ -1,0 +1,166 @@
+package kvsnap
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Entry is a resident sequence as `uma-cli kv` shows it.
+type Entry struct {
+	ID       uint64  `json:"id"`            // of the cached prefix; 0 for a running request
+	Req      uint64  `json:"req,omitempty"` // the running request, or the one that left it
+	NS       uint32  `json:"uid"`
+	Seq      Seq     `json:"seq"`
+	Running  bool    `json:"running"`
+	Pinned   bool    `json:"pinned"`
+	Tokens   int     `json:"tokens"`    // cells it holds
+	OwnCells int     `json:"own_cells"` // of them: held by nobody else
+	OwnBytes int64   `json:"own_bytes"`
+	Created  Instant `json:"created"`
+	Used     Instant `json:"used"`  // last shared by a request
+	Hits     int     `json:"hits"`  // requests that shared it, over all turns of the conversation
+	Turns    int     `json:"turns"` // how many cached prefixes became one in it
+	Worth    float64 `json:"worth"` // of its last cells: what is worth least is evicted first
+	Hash     string  `json:"hash"`  // 16 hex digits, of the namespace and the tokens
+	Why      string  `json:"why"`
+}
+
+// Entries appends what is resident: running requests first, by sequence id, then cached prefixes from the most to the
+// least worth keeping.
+func (t *Tree) Entries(dst []Entry) []Entry {
+	at := len(dst)
+	for i := range t.seqs {
+		q := &t.seqs[i]
+		if q.state == free {
+			continue
+		}
+		s := Seq(i)
+		n := t.length(s)
+		own := t.own(s)
+		e := Entry{
+			ID: q.entry, Req: q.req, NS: q.ns, Seq: s, Running: q.state == running, Pinned: q.pinned, Tokens: n, OwnCells: own,
+			OwnBytes: int64(own) * int64(t.cfg.CellBytes), Created: q.created, Used: q.used, Hits: q.hits, Turns: q.turns,
+			Worth: t.nodes[q.tip].value - t.level, Hash: t.hash(s),
+		}
+		e.Why = t.why(s)
+		dst = append(dst, e)
+	}
+	slices.SortStableFunc(dst[at:], func(a, b Entry) int {
+		switch {
+		case a.Running != b.Running:
+			if a.Running {
+				return -1
+			}
+			return 1
+		case a.Running:
+			return cmp.Compare(a.Seq, b.Seq)
+		case t.less(b.Seq, a.Seq):
+			return -1
+		}
+		return 1
+	})
+	return dst
+}
+
+// why says in words what keeps a sequence.
+func (t *Tree) why(s Seq) string {
+	q := &t.seqs[s]
+	n := &t.nodes[q.tip]
+	switch {
+	case q.state == running && q.waited > 0:
+		return fmt.Sprintf("runs; %d requests wait for its prompt", q.waited)
+	case q.state == running && q.stalled:
+		return "runs; its client does not read"
+	case q.state == running && t.length(s) < len(q.tokens)-1:
+		return fmt.Sprintf("runs; %d of %d tokens computed", t.length(s), len(q.tokens))
+	case q.state == running:
+		return "runs"
+	case q.pinned:
+		return "pinned by a user"
+	case n.runs > 0:
+		return "in use by a running request"
+	case n.pins > 0 || n.first >= 0 || n.refs > 1:
+		return "shared with other cached prefixes"
+	case q.turns > 1:
+		return fmt.Sprintf("conversation of %d turns", q.turns)
+	}
+	return "end of a turn"
+}
+
+// hash names what s holds.
+func (t *Tree) hash(s Seq) string {
+	q := &t.seqs[s]
+	tokens := q.tokens[:t.length(s)]
+	marks := q.marks
+	if len(marks) < len(tokens)/blockTokens {
+		marks = hashMarks(slices.Clone(marks), q.ns, tokens)
+	}
+	return fmt.Sprintf("%016x", hashTail(marks, q.ns, tokens))
+}
+
+// Find returns the cached prefixes that name means: its number, or the beginning (4 digits or more) of a hash.
+func (t *Tree) Find(name string) (ids []uint64) {
+	number, err := strconv.ParseUint(name, 10, 64)
+	for i := range t.seqs {
+		q := &t.seqs[i]
+		if q.state == cached && (err == nil && q.entry == number || len(name) >= 4 && strings.HasPrefix(t.hash(Seq(i)), strings.ToLower(name))) {
+			ids = append(ids, q.entry)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// Dump is the tree as text, for `uma-cli kv --tree`: one line a run of cells, indented below the run it continues, with
+// who holds it and what ends there.
+func (t *Tree) Dump() string {
+	var b strings.Builder
+	c := t.cells
+	fmt.Fprintf(&b, "%d cells: %d own, %d shared, %d cached, %d pinned, %d free\n", t.cfg.Cells, c.Own, c.Shared, c.Cached, c.Pinned, c.Free)
+	t.dump(&b, root, 0)
+	return b.String()
+}
+
+func (t *Tree) dump(b *strings.Builder, i int32, depth int) {
+	if i != root {
+		n := &t.nodes[i]
+		fmt.Fprintf(b, "%s[%d, %d) %s", strings.Repeat("  ", depth), n.start, n.end, [...]string{"own", "shared", "pinned", "cached"}[t.classIndex(n)])
+		if n.refs > 1 {
+			fmt.Fprintf(b, " by %d", n.refs)
+		}
+		for s := range t.seqs {
+			q := &t.seqs[s]
+			switch {
+			case q.state == free || q.tip != i:
+			case q.state == running:
+				fmt.Fprintf(b, " · request %d (uid %d, seq %d)", q.req, q.ns, s)
+			default:
+				fmt.Fprintf(b, " · prefix %d (uid %d, seq %d)", q.entry, q.ns, s)
+			}
+		}
+		b.WriteByte('\n')
+	}
+	var children []int32
+	for c := t.nodes[i].first; c >= 0; c = t.nodes[c].next {
+		children = append(children, c)
+	}
+	slices.SortFunc(children, func(x, y int32) int { return cmp.Compare(t.nodes[x].holder, t.nodes[y].holder) })
+	for _, c := range children {
+		t.dump(b, c, depth+1)
+	}
+}
+
+func (t *Tree) classIndex(n *node) int {
+	switch t.class(n) {
+	case &t.cells.Own:
+		return 0
+	case &t.cells.Shared:
+		return 1
+	case &t.cells.Pinned:
+		return 2
+	}
+	return 3
+}

@@ -1,0 +1,216 @@
+package fabric
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/uma-serve/uma-serve/meridian/fabric/internal/fault"
+	"github.com/uma-serve/uma-serve/meridian/mrdn"
+)
+
+// Reason is why an operation failed; the label of meridian_disagg_errors_total. A value that is not there is no failure.
+type Reason uint8
+
+const (
+	ReasonTimeout     Reason = iota // no answer before the deadline
+	ReasonUnavailable               // not connected, refused, or the server says no
+	ReasonCorrupt                   // the value does not match its checksum, or is in pieces that do not fit
+	ReasonTooLarge                  // above the limit, either way
+	ReasonCircuitOpen               // not even tried: see the breaker
+	ReasonCancelled                 // the caller gave up
+	ReasonKey                       // a key that no fabric takes: a mistake of the caller
+	Reasons                         // how many there are
+)
+
+// String is the reason's label.
+func (r Reason) String() string {
+	return [...]string{"timeout", "unavailable", "corrupt", "too_large", "circuit_open", "cancelled", "bad_key"}[r]
+}
+
+// ReasonOf sorts an error of a fabric. It must not be nil or wrap [ErrNotFound].
+func ReasonOf(err error) Reason {
+	switch {
+	case errors.Is(err, ErrCircuitOpen):
+		return ReasonCircuitOpen
+	case errors.Is(err, ErrCorrupt):
+		return ReasonCorrupt
+	case errors.Is(err, ErrTooLarge):
+		return ReasonTooLarge
+	case errors.Is(err, ErrKey):
+		return ReasonKey
+	case errors.Is(err, context.DeadlineExceeded):
+		return ReasonTimeout
+	case errors.Is(err, context.Canceled):
+		return ReasonCancelled
+	}
+	return ReasonUnavailable
+}
+
+// ErrCircuitOpen: the fabric was not asked, as it has failed lately. It comes with [ErrUnavailable].
+var ErrCircuitOpen = errors.New("circuit open")
+
+// GuardConfig sets how much a fabric may cost. Zero values mean the defaults.
+type GuardConfig struct {
+	// Timeout ends an operation whose context allows more. Default 5 s.
+	Timeout time.Duration
+	// Failures in a row open the breaker. Default 3.
+	Failures int
+	// MinPause is how long the breaker then stays open; each failed attempt to close it doubles that, up to
+	// MaxPause. Defaults 1 s and 60 s.
+	MinPause, MaxPause time.Duration
+	// MaxBytes is the largest value, either way. Default 1 GiB.
+	MaxBytes int
+	// Verify checks what was pulled; an error makes it corrupt. Default: the checks of mrdn.Parse, so that any
+	// other payload than an MRDN frame is corrupt.
+	Verify func(value []byte) error
+	// Now is the breaker's clock. Default time.Now.
+	Now func() time.Time
+}
+
+// Guard is a fabric around another one that may be slow, down or wrong, and then costs no more than a miss: each
+// operation has a deadline, what is pulled is verified, and after some failures in a row the fabric inside is left
+// alone for a while. A corrupt value is deleted, so that the next push replaces it.
+type Guard struct {
+	inner  Fabric
+	config GuardConfig
+
+	mu      sync.Mutex
+	breaker breaker
+	stats   GuardStats
+}
+
+// GuardStats is a snapshot of what happened since the start.
+type GuardStats struct {
+	Pushed, Pulled, Missed, Deleted uint64 // operations that succeeded; Missed are pulls that found nothing
+	PushedBytes, PulledBytes        uint64
+	Errors                          [Reasons]uint64 // meridian_disagg_errors_total by reason
+	Breaker                         BreakerState
+	BreakerOpened                   uint64 // how often it opened
+}
+
+// NewGuard wraps inner, which it then owns.
+func NewGuard(inner Fabric, c GuardConfig) *Guard {
+	orDefault(&c.Timeout, 5*time.Second)
+	orDefault(&c.Failures, 3)
+	orDefault(&c.MinPause, time.Second)
+	orDefault(&c.MaxPause, time.Minute)
+	orDefault(&c.MaxBytes, 1<<30)
+	c.MaxPause = max(c.MaxPause, c.MinPause)
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Verify == nil {
+		c.Verify = func(frame []byte) error { _, _, err := mrdn.Parse(frame, c.MaxBytes); return err }
+	}
+	return &Guard{inner: inner, config: c, breaker: newBreaker(c.Failures, c.MinPause, c.MaxPause)}
+}
+
+func orDefault[T int | time.Duration](v *T, d T) {
+	if *v <= 0 {
+		*v = d
+	}
+}
+
+// Label is the label of the fabric inside.
+func (g *Guard) Label() string { return g.inner.Label() }
+
+// Close closes the fabric inside.
+func (g *Guard) Close() error { return g.inner.Close() }
+
+// Stats is a snapshot.
+func (g *Guard) Stats() GuardStats {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.stats
+	s.Breaker, s.BreakerOpened = g.breaker.state, g.breaker.opened
+	return s
+}
+
+// Push pushes, within the limits.
+func (g *Guard) Push(ctx context.Context, key string, value []byte) error {
+	if len(value) > g.config.MaxBytes {
+		return g.refuse(fmt.Errorf("%s: push: %w: %d bytes, the limit is %d", g.Label(), ErrTooLarge, len(value), g.config.MaxBytes))
+	}
+	return g.do(ctx, "push", key, func(ctx context.Context) error { return g.inner.Push(ctx, key, value) },
+		func(s *GuardStats) { s.Pushed++; s.PushedBytes += uint64(len(value)) })
+}
+
+// Pull pulls, within the limits, and verifies.
+func (g *Guard) Pull(ctx context.Context, key string, dst []byte) (value []byte, err error) {
+	err = g.do(ctx, "pull", key, func(ctx context.Context) (err error) {
+		if value, err = g.inner.Pull(ctx, key, dst); err == nil {
+			if len(value) > g.config.MaxBytes {
+				return fmt.Errorf("%s: pull: %w: %d bytes, the limit is %d", g.Label(), ErrTooLarge, len(value), g.config.MaxBytes)
+			}
+			if err = g.config.Verify(value); err != nil {
+				err = fmt.Errorf("%s: pull: %w: %w", g.Label(), ErrCorrupt, err)
+			}
+		}
+		if errors.Is(err, ErrCorrupt) {
+			_ = g.inner.Delete(ctx, key)
+		}
+		return err
+	}, func(s *GuardStats) { s.Pulled++; s.PulledBytes += uint64(len(value)) })
+	if err != nil {
+		return nil, err
+	}
+	return value, nil
+}
+
+// Delete deletes, within the limits.
+func (g *Guard) Delete(ctx context.Context, key string) error {
+	return g.do(ctx, "delete", key, func(ctx context.Context) error { return g.inner.Delete(ctx, key) },
+		func(s *GuardStats) { s.Deleted++ })
+}
+
+// refuse counts an error that the fabric inside has no part in.
+func (g *Guard) refuse(err error) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.stats.Errors[ReasonOf(err)]++
+	return err
+}
+
+func (g *Guard) do(ctx context.Context, verb, key string, op func(context.Context) error, succeeded func(*GuardStats)) error {
+	if err := fault.Begin(ctx, key); err != nil {
+		return g.refuse(fmt.Errorf("%s: %s: %w", g.Label(), verb, err))
+	}
+	g.mu.Lock()
+	probe, ok := g.breaker.allow(g.config.Now())
+	until := g.breaker.until
+	g.mu.Unlock()
+	if !ok {
+		return g.refuse(fmt.Errorf("%s: %s: %w: %w until %s", g.Label(), verb, ErrUnavailable, ErrCircuitOpen, until.Format(time.TimeOnly)))
+	}
+	within, cancel := context.WithTimeout(ctx, g.config.Timeout)
+	defer cancel()
+	o := neutral
+	defer func() { // also when op panics: a probe that never ended would keep the breaker half-open for good
+		g.mu.Lock()
+		g.breaker.done(g.config.Now(), probe, o)
+		g.mu.Unlock()
+	}()
+	err := op(within)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case err == nil:
+		o = good
+		succeeded(&g.stats)
+	case errors.Is(err, ErrNotFound):
+		o = good
+		g.stats.Missed++
+	default:
+		reason := ReasonOf(err)
+		g.stats.Errors[reason]++
+		switch reason {
+		case ReasonTimeout, ReasonUnavailable, ReasonCorrupt:
+			// A deadline of the caller's own counts too: the fabric was too slow for its purpose.
+			o = bad
+		}
+	}
+	return err
+}

@@ -1,0 +1,71 @@
+// Package fault holds what every fabric agrees on: its errors and what a key may look like. Package fabric exports it;
+// it lies apart so that the fabrics need not import the package that opens them.
+package fault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// The kinds of failure; see package fabric, which exports them.
+var (
+	ErrNotFound    = errors.New("not found")
+	ErrUnavailable = errors.New("unavailable")
+	ErrCorrupt     = errors.New("corrupt value")
+	ErrTooLarge    = errors.New("value too large")
+	ErrKey         = errors.New("bad key")
+)
+
+// MaxKeyBytes bounds a key.
+const MaxKeyBytes = 200
+
+// CheckKey is nil for 1 to MaxKeyBytes letters, digits and "._:-": nothing that means something to a server, a shell or a log.
+func CheckKey(key string) error {
+	if len(key) == 0 || len(key) > MaxKeyBytes {
+		return fmt.Errorf("%w: %d bytes long, want 1 to %d", ErrKey, len(key), MaxKeyBytes)
+	}
+	for _, c := range []byte(key) {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == ':' || c == '-') {
+			return fmt.Errorf("%w: %q holds %q, want letters, digits and \"._:-\"", ErrKey, key, c)
+		}
+	}
+	return nil
+}
+
+// Begin is how an operation starts: a usable key and a context that is not over.
+func Begin(ctx context.Context, key string) error {
+	if err := CheckKey(key); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return nil
+}
+
+// Room is dst with length n, in its own storage when that is large enough.
+func Room(dst []byte, n int) []byte {
+	if cap(dst) < n {
+		return make([]byte, n)
+	}
+	return dst[:n]
+}
+
+// ParseBytes reads "4096", "64KiB", "256MiB" or "2GiB".
+func ParseBytes(s string) (int64, error) {
+	number, shift := s, 0
+	for i, unit := range []string{"KiB", "MiB", "GiB"} {
+		if n, ok := strings.CutSuffix(s, unit); ok {
+			number, shift = n, 10*(i+1)
+		}
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n < 0 || n > math.MaxInt64>>shift {
+		return 0, fmt.Errorf("%q is no size; want bytes, or a number with KiB, MiB or GiB", s)
+	}
+	return n << shift, nil
+}

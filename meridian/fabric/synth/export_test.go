@@ -1,0 +1,4 @@
+package synth
+
+// Check verifies the invariants.
+func Check(f *Fabric) error { return f.check() }

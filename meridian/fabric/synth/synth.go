@@ -1,0 +1,155 @@
+// Package synth is the fabric "nixl-synth": a map in this process in the place where an agent of NVIDIA's NIXL would
+// stand. It exercises the whole path, frames included, on a machine that has no fabric; it says nothing about
+// the speed of a real one, hence the label.
+package synth
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/uma-serve/uma-serve/meridian/fabric/internal/fault"
+)
+
+const (
+	// Label is the fabric's name in metrics.
+	Label = "nixl-synth"
+	// DefaultCapBytes is what [Open] of package fabric caps it at when nothing else is said.
+	DefaultCapBytes = 256 << 20
+	// entryBytes is about what a value costs beside its own bytes and its key.
+	entryBytes = 160
+)
+
+// Fabric is a map with a cap in bytes that forgets the least recently used value first.
+type Fabric struct {
+	capBytes int64
+
+	mu     sync.Mutex
+	closed bool
+	values map[string]*list.Element // of *entry
+	order  *list.List               // most recently used first
+	// Invariant: bytes is the sum of entry.cost over order, and never above capBytes.
+	bytes int64
+}
+
+type entry struct {
+	key   string
+	value []byte
+}
+
+func (e *entry) cost() int64 { return int64(len(e.value)+len(e.key)) + entryBytes }
+
+// New makes one that holds at most capBytes, keys and bookkeeping included.
+func New(capBytes int64) (*Fabric, error) {
+	if capBytes <= 0 {
+		return nil, fmt.Errorf("%s: a cap of %d bytes holds nothing, want at least 1", Label, capBytes)
+	}
+	return &Fabric{capBytes: capBytes, values: map[string]*list.Element{}, order: list.New()}, nil
+}
+
+// Label is "nixl-synth".
+func (f *Fabric) Label() string { return Label }
+
+// begin checks key and context and locks f; on nil the caller must unlock.
+func (f *Fabric) begin(ctx context.Context, verb, key string) error {
+	if err := fault.Begin(ctx, key); err != nil {
+		return fmt.Errorf("%s: %s: %w", Label, verb, err)
+	}
+	f.mu.Lock()
+	if f.closed {
+		f.mu.Unlock()
+		return fmt.Errorf("%s: %s: %w: closed", Label, verb, fault.ErrUnavailable)
+	}
+	return nil
+}
+
+// Push stores a copy of value and makes room for it.
+func (f *Fabric) Push(ctx context.Context, key string, value []byte) error {
+	e := &entry{key, value}
+	if c := e.cost(); c > f.capBytes {
+		return fmt.Errorf("%s: push: %w: it takes %d bytes, the cap is %d", Label, fault.ErrTooLarge, c, f.capBytes)
+	}
+	e.value = append(make([]byte, 0, len(value)), value...) // copied before the lock, which others wait for
+	if err := f.begin(ctx, "push", key); err != nil {
+		return err
+	}
+	defer f.mu.Unlock()
+	f.forget(f.values[key])
+	for f.bytes+e.cost() > f.capBytes {
+		f.forget(f.order.Back())
+	}
+	f.values[key] = f.order.PushFront(e)
+	f.bytes += e.cost()
+	return nil
+}
+
+func (f *Fabric) forget(at *list.Element) {
+	if at == nil {
+		return
+	}
+	e := f.order.Remove(at).(*entry)
+	delete(f.values, e.key)
+	f.bytes -= e.cost()
+}
+
+// Pull copies the value out.
+func (f *Fabric) Pull(ctx context.Context, key string, dst []byte) ([]byte, error) {
+	if err := f.begin(ctx, "pull", key); err != nil {
+		return nil, err
+	}
+	at := f.values[key]
+	if at == nil {
+		f.mu.Unlock()
+		return nil, fmt.Errorf("%s: pull: %w", Label, fault.ErrNotFound)
+	}
+	f.order.MoveToFront(at)
+	value := at.Value.(*entry).value // never written to after Push, so it can be read outside of the lock
+	f.mu.Unlock()
+	dst = fault.Room(dst, len(value))
+	copy(dst, value)
+	return dst, nil
+}
+
+// Delete forgets the value.
+func (f *Fabric) Delete(ctx context.Context, key string) error {
+	if err := f.begin(ctx, "delete", key); err != nil {
+		return err
+	}
+	defer f.mu.Unlock()
+	f.forget(f.values[key])
+	return nil
+}
+
+// Bytes is what the values take now, keys and bookkeeping included.
+func (f *Fabric) Bytes() int64 { f.mu.Lock(); defer f.mu.Unlock(); return f.bytes }
+
+// Len is how many values are held.
+func (f *Fabric) Len() int { f.mu.Lock(); defer f.mu.Unlock(); return f.order.Len() }
+
+// Close frees every value.
+func (f *Fabric) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed, f.values, f.bytes = true, nil, 0
+	f.order.Init()
+	return nil
+}
+
+// check verifies the invariants; for tests.
+func (f *Fabric) check() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var sum int64
+	for at := f.order.Front(); at != nil; at = at.Next() {
+		e := at.Value.(*entry)
+		sum += e.cost()
+		if f.values[e.key] != at {
+			return fmt.Errorf("%q is in the order but not in the map", e.key)
+		}
+	}
+	if sum != f.bytes || f.bytes > f.capBytes || len(f.values) != f.order.Len() {
+		return fmt.Errorf("%d bytes counted, %d held, cap %d; %d keys, %d in order", f.bytes, sum, f.capBytes, len(f.values), f.order.Len())
+	}
+	return nil
+}

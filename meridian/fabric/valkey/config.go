@@ -1,0 +1,233 @@
+package valkey
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/uma-serve/uma-serve/meridian/fabric/internal/fault"
+)
+
+// Schemes are the URL schemes that name this fabric; the two with a second s use TLS.
+var Schemes = []string{"valkey", "valkeys", "redis", "rediss"}
+
+// Config is what a URL says:
+//
+//	scheme://[user[:password]@]host[:port][/db][?option=value&…]
+//
+//	ttl=24h             how long a value lives after its last push; 0 leaves it to the server's eviction
+//	chunk=1MiB          values are stored in pieces of this size, 4KiB … 64MiB
+//	max=1GiB            largest value, pushed or pulled
+//	conns=4             connections to each node, and so operations at a time
+//	prefix=uma          start of every key on the server
+//	connect_timeout=2s  for connection, TLS and login
+//	addr=host:port      another node of the cluster to begin with; may be repeated
+//	db=0                database number, as in the path; a cluster has only 0
+//	password_file=PATH  the password is the first line of a file, so that no list of processes shows it
+//	ca=PATH             certificates that may sign the server's (PEM), in place of the system's
+//	cert=PATH, key=PATH certificate and key to show the server (PEM)
+//	skip_verify=true    accept any certificate: only where the way to the server is trusted anyway
+type Config struct {
+	Addresses      []string
+	Username       string
+	Password       string
+	DB             int
+	TLS            *tls.Config // nil: no TLS
+	TTL            time.Duration
+	ChunkBytes     int
+	MaxBytes       int64
+	Conns          int
+	Prefix         string
+	ConnectTimeout time.Duration
+}
+
+const (
+	minChunk, maxChunk = 4 << 10, 64 << 20
+	maxConns           = 64
+	maxDB              = 1 << 20
+)
+
+// ParseURL reads a Config. Errors name the part that is wrong; none shows the password.
+func ParseURL(raw string) (Config, error) {
+	c := Config{TTL: 24 * time.Hour, ChunkBytes: 1 << 20, MaxBytes: 1 << 30, Conns: 4, Prefix: "uma", ConnectTimeout: 2 * time.Second}
+	u, err := url.Parse(raw)
+	if err != nil {
+		var reason *url.Error
+		if errors.As(err, &reason) {
+			err = reason.Err // without the URL, which may hold a password
+		}
+		return c, err
+	}
+	secure := false
+	switch u.Scheme {
+	case "valkeys", "rediss":
+		secure = true
+	case "valkey", "redis":
+	default:
+		return c, fmt.Errorf("scheme %q is unknown; want one of %s", u.Scheme, strings.Join(Schemes, ", "))
+	}
+	if u.Hostname() == "" {
+		return c, fmt.Errorf("host is missing; want %s://HOST[:PORT]", u.Scheme)
+	}
+	if u.Fragment != "" {
+		return c, errors.New("'#' in the URL: write it as %23 where a password holds one")
+	}
+	address, err := addressOf(u.Host)
+	if err != nil {
+		return c, fmt.Errorf("host: %w", err)
+	}
+	c.Addresses = []string{address}
+	c.Username = u.User.Username()
+	c.Password, _ = u.User.Password()
+	if db := strings.Trim(u.Path, "/"); db != "" {
+		if c.DB, err = number(db, 0, maxDB); err != nil {
+			return c, fmt.Errorf("database (the path): %w", err)
+		}
+	}
+	options, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return c, fmt.Errorf("options: %w", err)
+	}
+	var files tlsFiles
+	for name, values := range options {
+		if len(values) > 1 && name != "addr" {
+			return c, fmt.Errorf("option %s is given %d times", name, len(values))
+		}
+		if err := c.option(name, values, &files); err != nil {
+			return c, fmt.Errorf("option %s: %w", name, err)
+		}
+	}
+	if secure {
+		c.TLS, err = files.config()
+		return c, err
+	}
+	if files != (tlsFiles{}) {
+		return c, fmt.Errorf("options ca, cert, key and skip_verify are for TLS: write %ss://", u.Scheme)
+	}
+	return c, nil
+}
+
+func (c *Config) option(name string, values []string, files *tlsFiles) (err error) {
+	value := values[0]
+	switch name {
+	case "ttl":
+		c.TTL, err = duration(value, 0, 365*24*time.Hour)
+	case "connect_timeout":
+		c.ConnectTimeout, err = duration(value, time.Millisecond, time.Minute)
+	case "chunk":
+		var n int64
+		n, err = size(value, minChunk, maxChunk)
+		c.ChunkBytes = int(n)
+	case "max":
+		c.MaxBytes, err = size(value, minChunk, 1<<40)
+	case "conns":
+		c.Conns, err = number(value, 1, maxConns)
+	case "db":
+		c.DB, err = number(value, 0, maxDB)
+	case "prefix":
+		c.Prefix, err = value, fault.CheckKey(value)
+	case "addr":
+		for _, v := range values {
+			a, err := addressOf(v)
+			if err != nil {
+				return err
+			}
+			c.Addresses = append(c.Addresses, a)
+		}
+	case "password_file":
+		var b []byte
+		if b, err = os.ReadFile(value); err == nil {
+			c.Password, _, _ = strings.Cut(string(b), "\n")
+			c.Password = strings.TrimSuffix(c.Password, "\r")
+		}
+	case "ca":
+		files.ca = value
+	case "cert":
+		files.cert = value
+	case "key":
+		files.key = value
+	case "skip_verify":
+		files.skipVerify, err = strconv.ParseBool(value)
+	default:
+		return errors.New("is unknown; there are ttl, chunk, max, conns, prefix, connect_timeout, addr, db, password_file, ca, cert, key, skip_verify")
+	}
+	return err
+}
+
+type tlsFiles struct {
+	ca, cert, key string
+	skipVerify    bool
+}
+
+func (f tlsFiles) config() (*tls.Config, error) {
+	// No ServerName: the dialer takes each node's own, which in a cluster differ.
+	c := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: f.skipVerify}
+	if f.ca != "" {
+		pem, err := os.ReadFile(f.ca)
+		if err != nil {
+			return nil, fmt.Errorf("option ca: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("option ca: %s holds no PEM certificate", f.ca)
+		}
+	}
+	if (f.cert == "") != (f.key == "") {
+		return nil, errors.New("options cert and key belong together: one is missing")
+	}
+	if f.cert != "" {
+		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+		if err != nil {
+			return nil, fmt.Errorf("options cert and key: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+// addressOf is "host:port", with the usual port where none is said.
+func addressOf(hostport string) (string, error) {
+	u := url.URL{Host: hostport}
+	host, port := u.Hostname(), u.Port()
+	if host == "" {
+		return "", fmt.Errorf("%q names no host", hostport)
+	}
+	if port == "" {
+		port = "6379"
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return "", fmt.Errorf("port %q, want 1 to 65535", port)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+func number(s string, lo, hi int) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < lo || n > hi {
+		return 0, fmt.Errorf("%q, want a number from %d to %d", s, lo, hi)
+	}
+	return n, nil
+}
+
+func size(s string, lo, hi int64) (int64, error) {
+	n, err := fault.ParseBytes(s)
+	if err == nil && (n < lo || n > hi) {
+		err = fmt.Errorf("%s is outside of %d to %d bytes", s, lo, hi)
+	}
+	return n, err
+}
+
+func duration(s string, lo, hi time.Duration) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < lo || d > hi || d%time.Millisecond != 0 {
+		return 0, fmt.Errorf("%q, want a duration such as 1h30m or 500ms, %v to %v", s, lo, hi)
+	}
+	return d, nil
+}

@@ -1,0 +1,53 @@
+package valkey
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"unsafe"
+)
+
+// conn is a connection that its fabric can close while an operation waits on it.
+type conn struct {
+	net.Conn
+	fabric *Fabric
+}
+
+func (f *Fabric) dialConn(ctx context.Context, address string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
+	var raw net.Conn
+	var err error
+	if config != nil {
+		raw, err = (&tls.Dialer{NetDialer: d, Config: config}).DialContext(ctx, "tcp", address)
+	} else {
+		raw, err = d.DialContext(ctx, "tcp", address)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{raw, f}
+	f.mu.Lock()
+	closed := f.closed
+	if !closed {
+		f.conns[c] = struct{}{}
+	}
+	f.mu.Unlock()
+	if closed {
+		raw.Close()
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+// Close takes the connection off its fabric's list.
+func (c *conn) Close() error {
+	c.fabric.mu.Lock()
+	delete(c.fabric.conns, c)
+	c.fabric.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// WriteString lets bufio hand a piece to the kernel from where it lies, instead of copying it through its buffer.
+// A net.Conn does not keep or change what it is given to write.
+func (c *conn) WriteString(s string) (int, error) {
+	return c.Conn.Write(unsafe.Slice(unsafe.StringData(s), len(s)))
+}

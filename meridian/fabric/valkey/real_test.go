@@ -1,0 +1,331 @@
+package valkey_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/uma-serve/uma-serve/meridian/fabric"
+	"github.com/uma-serve/uma-serve/meridian/fabric/fabrictest"
+)
+
+// These run against a real server, when the PATH has one.
+
+func TestServerConformance(t *testing.T) {
+	s := startServer(t)
+	fabrictest.Run(t, func(t testing.TB) fabric.Fabric {
+		s.command("FLUSHALL")
+		return open(t, s.url())
+	})
+}
+
+// TestServerCluster: a node in cluster mode refuses commands whose keys lie in several slots; hash tags keep a value's in one.
+func TestServerCluster(t *testing.T) {
+	s := startServer(t, "--cluster-enabled", "yes")
+	s.command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(s.command("CLUSTER", "INFO"), "cluster_state:ok"); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the cluster does not form")
+		}
+	}
+	fabrictest.Run(t, func(t testing.TB) fabric.Fabric {
+		s.command("FLUSHALL")
+		return open(t, s.url())
+	})
+}
+
+// TestShared: what one machine pushed, another pulls; pushing it again from there sends next to nothing.
+func TestShared(t *testing.T) {
+	s := startServer(t)
+	p := startProxy(t, s.addr())
+	a, b := open(t, s.url()), open(t, p.url())
+	frame := fabrictest.Frame(t, 1, 20<<20)
+	fabrictest.MustPush(t, a, "prefix", frame)
+	fabrictest.WantPull(t, b, "prefix", frame)
+	before := p.up.Load()
+	fabrictest.MustPush(t, b, "prefix", frame)
+	if sent := p.up.Load() - before; sent > 64<<10 {
+		t.Errorf("%d bytes sent for a value that was there", sent)
+	}
+	// A piece lost meanwhile makes it unknown again.
+	keys := s.command("KEYS", "*}:*:7")
+	name := strings.Split(keys, "\r\n")[2]
+	s.command("DEL", name)
+	_, err := b.Pull(limit(t, time.Minute), "prefix", nil)
+	fabrictest.WantError(t, err, fabric.ErrNotFound)
+	fabrictest.MustPush(t, b, "prefix", frame)
+	fabrictest.WantPull(t, a, "prefix", frame)
+	// Replacing it and deleting it leaves nothing behind.
+	fabrictest.MustPush(t, a, "prefix", []byte("short"))
+	if n := s.command("DBSIZE"); n != ":2\r\n" {
+		t.Errorf("after replacing: %q keys, want the manifest and one piece", n)
+	}
+	if err := a.Delete(limit(t, time.Minute), "prefix"); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.command("DBSIZE"); n != ":0\r\n" {
+		t.Errorf("after deleting: %q keys", n)
+	}
+}
+
+// TestKilledMidTransfer: SIGKILL while bytes flow, either way. The operation fails soon, nothing half-written is ever
+// returned, and the same client works again once the server is back.
+func TestKilledMidTransfer(t *testing.T) {
+	s := startServer(t)
+	p := startProxy(t, s.addr())
+	f := open(t, p.url())
+	frame := fabrictest.Frame(t, 1, 32<<20)
+	for round, c := range []struct {
+		name     string
+		up, down int64
+	}{{"push, first window", 3 << 20, -1}, {"push, third window", 20 << 20, -1}, {"pull, first window", -1, 2 << 20}, {"pull, third window", -1, 20 << 20}} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.down >= 0 {
+				fabrictest.MustPush(t, f, "k", frame)
+			}
+			p.when(c.up, c.down, s.kill)
+			began := time.Now()
+			var err error
+			if c.up >= 0 {
+				err = f.Push(limit(t, time.Minute), "k", frame)
+			} else {
+				_, err = f.Pull(limit(t, time.Minute), "k", nil)
+			}
+			wantPrompt(t, began, 5*time.Second, err)
+			err = f.Push(limit(t, time.Minute), "other", frame[:100])
+			fabrictest.WantError(t, err, fabric.ErrUnavailable)
+			s.start() // it remembers nothing
+			_, err = f.Pull(limit(t, time.Minute), "k", nil)
+			fabrictest.WantError(t, err, fabric.ErrNotFound)
+			value := fabrictest.Frame(t, uint64(round+2), 9<<20)
+			fabrictest.MustPush(t, f, "k", value)
+			fabrictest.WantPull(t, f, "k", value)
+		})
+	}
+}
+
+// TestCutWhileReplacing: the connection breaks while a value is replaced: the old one is still there, whole.
+func TestCutWhileReplacing(t *testing.T) {
+	s := startServer(t)
+	p := startProxy(t, s.addr())
+	f := open(t, p.url()+"?conns=1")
+	old, fresh := fabrictest.Frame(t, 1, 12<<20), fabrictest.Frame(t, 2, 30<<20)
+	fabrictest.MustPush(t, f, "k", old)
+	var again func()
+	again = func() { // each attempt of the client is cut: the first and the one with a new connection
+		p.when(10<<20, -1, again)
+		p.cut()
+	}
+	p.when(10<<20, -1, again)
+	err := f.Push(limit(t, time.Minute), "k", fresh)
+	fabrictest.WantError(t, err, fabric.ErrUnavailable)
+	p.when(-1, -1, nil)
+	fabrictest.WantPull(t, f, "k", old)
+	fabrictest.MustPush(t, f, "k", fresh)
+	fabrictest.WantPull(t, f, "k", fresh)
+}
+
+// TestRestart: connections that died while idle cost nothing but a second attempt, however many there are.
+func TestRestart(t *testing.T) {
+	s := startServer(t)
+	f := open(t, s.url()+"?conns=3")
+	frame := fabrictest.Frame(t, 1, 4<<20)
+	done := make(chan error, 3)
+	for range 3 { // so that there are idle connections
+		go func() { done <- f.Push(limit(t, time.Minute), "k", frame) }()
+	}
+	for range 3 {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.kill()
+	s.start()
+	_, err := f.Pull(limit(t, time.Minute), "k", nil)
+	fabrictest.WantError(t, err, fabric.ErrNotFound)
+	fabrictest.MustPush(t, f, "k", frame)
+	fabrictest.WantPull(t, f, "k", frame)
+}
+
+// TestStalled: the other side goes silent in the middle. The deadline holds, and afterwards nothing reads the
+// value any more (the race detector watches).
+func TestStalled(t *testing.T) {
+	s := startServer(t)
+	p := startProxy(t, s.addr())
+	f := open(t, p.url())
+	frame := fabrictest.Frame(t, 1, 32<<20)
+	fabrictest.MustPush(t, f, "k", frame)
+	const allowed = 300 * time.Millisecond
+
+	p.when(-1, 4<<20, p.stall)
+	began := time.Now()
+	_, err := f.Pull(limit(t, allowed), "k", nil)
+	wantPrompt(t, began, allowed, err)
+	fabrictest.WantError(t, err, context.DeadlineExceeded)
+	p.resume()
+	fabrictest.WantPull(t, f, "k", frame)
+
+	p.when(4<<20, -1, p.stall)
+	value := fabrictest.Frame(t, 2, 32<<20)
+	began = time.Now()
+	err = f.Push(limit(t, allowed), "k", value)
+	wantPrompt(t, began, allowed, err)
+	fabrictest.WantError(t, err, context.DeadlineExceeded)
+	clear(value)
+	p.resume()
+	fabrictest.WantPull(t, f, "k", frame) // the old value: the new one's manifest was never written
+
+	// Silent from the first byte: connecting has a deadline too.
+	p.stall()
+	fresh := open(t, p.url())
+	began = time.Now()
+	_, err = fresh.Pull(limit(t, allowed), "k", nil)
+	wantPrompt(t, began, allowed, err)
+	// Close does not wait either, and ends what waits.
+	ended := make(chan error, 1)
+	p.resume()
+	p.when(-1, 4<<20, func() { p.stall(); go f.Close() })
+	began = time.Now()
+	go func() { _, err := f.Pull(context.Background(), "k", nil); ended <- err }()
+	wantPrompt(t, began, time.Second, <-ended)
+}
+
+// TestCorrupted: bytes changed on the server. The fabric cannot know; the guard does, and the next push repairs it.
+func TestCorrupted(t *testing.T) {
+	s := startServer(t)
+	g := fabric.NewGuard(open(t, s.url()), fabric.GuardConfig{Failures: 100})
+	frame := fabrictest.Frame(t, 1, 5<<20)
+	names := func() []string {
+		var names []string
+		for _, line := range strings.Split(s.command("KEYS", "uma:{k}*"), "\r\n") {
+			if strings.HasPrefix(line, "uma:") {
+				names = append(names, line)
+			}
+		}
+		return names
+	}
+	piece := func() string {
+		for _, n := range names() {
+			if strings.HasSuffix(n, ":3") {
+				return n
+			}
+		}
+		t.Fatal("no fourth piece")
+		return ""
+	}
+	for _, c := range []struct {
+		name   string
+		damage func()
+		want   error
+	}{
+		{"a changed byte", func() { s.command("SETRANGE", piece(), "1000", "!") }, fabric.ErrCorrupt},
+		{"a piece too long", func() { s.command("APPEND", piece(), "x") }, fabric.ErrCorrupt},
+		{"a piece much too long", func() { s.command("SETRANGE", piece(), "40000000", "x") }, fabric.ErrCorrupt},
+		{"a piece too short", func() { s.command("SET", piece(), "short") }, fabric.ErrCorrupt},
+		{"a piece of another type", func() { n := piece(); s.command("DEL", n); s.command("LPUSH", n, "x") }, fabric.ErrCorrupt},
+		{"a piece gone", func() { s.command("DEL", piece()) }, fabric.ErrNotFound},
+		{"a manifest too long", func() { s.command("APPEND", "uma:{k}", "x") }, fabric.ErrCorrupt},
+		{"a manifest of zeros", func() { s.command("SET", "uma:{k}", strings.Repeat("\x00", 32)) }, fabric.ErrCorrupt},
+		{"a manifest of another type", func() { s.command("DEL", "uma:{k}"); s.command("LPUSH", "uma:{k}", "x") }, fabric.ErrCorrupt},
+		{"a manifest that claims an exabyte", func() { s.command("SETRANGE", "uma:{k}", "14", "\x10") }, fabric.ErrTooLarge},
+		{"a manifest that claims more", func() { s.command("SETRANGE", "uma:{k}", "10", "\x5f") }, fabric.ErrCorrupt},
+		{"everything gone", func() { s.command("FLUSHALL") }, fabric.ErrNotFound},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			fabrictest.MustPush(t, g, "k", frame)
+			fabrictest.WantPull(t, g, "k", frame)
+			c.damage()
+			_, err := g.Pull(limit(t, time.Minute), "k", nil)
+			fabrictest.WantError(t, err, c.want)
+			fabrictest.MustPush(t, g, "k", frame)
+			fabrictest.WantPull(t, g, "k", frame)
+		})
+	}
+}
+
+func TestServerExpiry(t *testing.T) {
+	s := startServer(t)
+	f := open(t, s.url()+"?ttl=300ms")
+	fabrictest.MustPush(t, f, "k", make([]byte, 2<<20))
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		_, err := f.Pull(limit(t, time.Minute), "k", nil)
+		if errors.Is(err, fabric.ErrNotFound) {
+			break
+		}
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("not expired: %v", err)
+		}
+	}
+}
+
+// TestLogin: a user with a password and few rights, a wrong password, a database number.
+func TestLogin(t *testing.T) {
+	s := startServer(t)
+	s.command("ACL", "SETUSER", "uma", "on", ">p@ss/w:rd", "~uma:*", "+get", "+set", "+pexpire", "+exists", "+unlink", "+select")
+	password := writeFile(t, "password", []byte("p@ss/w:rd\n"))
+	for _, url := range []string{
+		"redis://uma:p%40ss%2Fw%3Ard@" + s.addr(),
+		"valkey://uma@" + s.addr() + "/3?password_file=" + password,
+		"redis://uma@" + s.addr() + "?db=3&password_file=" + password,
+	} {
+		f := open(t, url)
+		value := bytes.Repeat([]byte("x"), 2<<20)
+		fabrictest.MustPush(t, f, "k", value)
+		fabrictest.MustPush(t, f, "k", value)
+		fabrictest.WantPull(t, f, "k", value)
+		if err := f.Delete(limit(t, time.Minute), "k"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fabrictest.MustPush(t, open(t, s.url()+"/5"), "k", []byte("in database 5"))
+	_, err := open(t, s.url()).Pull(limit(t, time.Minute), "k", nil)
+	fabrictest.WantError(t, err, fabric.ErrNotFound)
+
+	err = open(t, "redis://uma:wrong-secret@"+s.addr()).Push(limit(t, time.Minute), "k", nil)
+	fabrictest.WantError(t, err, fabric.ErrUnavailable)
+	if !strings.Contains(err.Error(), "WRONGPASS") || strings.Contains(err.Error(), "secret") {
+		t.Errorf("the error is %v", err)
+	}
+	err = open(t, "redis://uma@"+s.addr()+"?prefix=other&password_file="+password).Push(limit(t, time.Minute), "k", nil)
+	fabrictest.WantError(t, err, fabric.ErrUnavailable)
+	if !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// TestServerFull: a server without room refuses; that is an error of its own making, and nothing is left half-written.
+func TestServerFull(t *testing.T) {
+	s := startServer(t, "--maxmemory", "24mb", "--maxmemory-policy", "noeviction")
+	f := open(t, s.url())
+	err := f.Push(limit(t, time.Minute), "k", fabrictest.Value(1, 64<<20))
+	fabrictest.WantError(t, err, fabric.ErrUnavailable)
+	if !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("the error is %v", err)
+	}
+	_, err = f.Pull(limit(t, time.Minute), "k", nil)
+	fabrictest.WantError(t, err, fabric.ErrNotFound)
+}
+
+func BenchmarkServer(b *testing.B) {
+	s := startServer(b)
+	fabrictest.Bench(b, func(b testing.TB) fabric.Fabric { return open(b, s.url()) })
+}
+
+// BenchmarkServerFrames is what the daemon sees: frames through a guard, checksums included.
+func BenchmarkServerFrames(b *testing.B) {
+	s := startServer(b)
+	g := fabric.NewGuard(open(b, s.url()), fabric.GuardConfig{})
+	frame := fabrictest.Frame(b, 1, 32<<20)
+	fabrictest.MustPush(b, g, "k", frame)
+	storage := make([]byte, len(frame))
+	b.SetBytes(int64(len(frame)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := g.Pull(context.Background(), "k", storage); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
