@@ -48,11 +48,10 @@ func (l *loop) phaseChanged(r *request, m *meridian.Step, now time.Time) {
 		}
 		if m.Event.Has(meridian.ForceBudget) {
 			l.m.ForcedCloses.Inc(m.Reason.String())
-			l.note(r, m)
 		}
 		if m.Event.Has(meridian.ExitThink) {
 			r.thinkEnd = now
-			if f := r.ctl.Force(); f.ClosedAt != 0 && f.Reason != meridian.NoReason {
+			if f := r.ctl.LastForce(); f.ClosedAt != 0 && f.Reason != meridian.NoReason {
 				l.m.ForceLatency.Observe(time.Duration(f.ClosedAt - f.DecidedAt))
 			}
 			l.demote(r)

@@ -16,12 +16,15 @@ import (
 
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/sched"
 )
 
 // Config is everything an operator can set, after defaults < --config file < UMA_* environment < flags were
 // merged (Load). Every field has exactly one flag, whose name is also its TOML key and, upper-cased with
 // underscores and UMA_ in front, its environment variable.
 type Config struct {
+	zzConfig
 	// Model and engine; names as in llama-server.
 	Model        string
 	CtxSize      int
@@ -118,6 +121,11 @@ func (c *Config) sections() []Section {
 	fs = section("Scheduling")
 	fs.StringVar(&c.Policy, "policy", "uma", "scheduling policy: uma (prompts in chunks beside running answers) or stock (as llama-server)")
 	fs.Float64Var(&c.TickBudgetMs, "tick-budget-ms", 30, "time one decode step aims at, in `ms`")
+	fs.Float64Var(&c.ITLTargetMs, "itl-target-ms", 100, "")
+	fs.StringVar(&c.Trace, "trace", "", "")
+	fs.StringVar(&c.CacheDir, "cache-dir", "", "")
+	fs.StringVar(&c.Fabric, "fabric", "", "")
+	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "")
 	fs.Float64Var(&c.GuardMs, "latency-guard-ms", 100, "no prompt work in a step while an interactive answer has waited this long for its next token, in `ms`; 0 = off")
 	fs.IntVar(&c.MaxBackground, "max-background", 0, "background requests computed at once; 0 = --parallel")
 
@@ -281,7 +289,7 @@ func (c *Config) Validate() error {
 		bad(false, "--%s is %q; it must be %s", name, v, strings.Join(allowed, " or "))
 	}
 	oneOf("flash-attn", c.FlashAttn, "auto", "on", "off")
-	oneOf("policy", c.Policy, "uma", "stock")
+	oneOf("policy", c.Policy, sched.Policies()...)
 	bad(c.Policy != "stock" || c.MaxBackground == 0, "--max-background is %d; with --policy stock it must be 0: that policy knows no classes", c.MaxBackground)
 	oneOf("log-format", c.LogFormat, "text", "json")
 	if _, err := c.logLevel(); err != nil {
@@ -312,6 +320,8 @@ func (c *Config) socketMode() (os.FileMode, error) {
 // NewFlagSet returns the options, bound to a Config that holds their defaults, and their sections for --help.
 func NewFlagSet() (*pflag.FlagSet, *Config, []Section) {
 	c := &Config{}
+	c.Meridian = meridian.DefaultConfig()
+	c.KVBlockTokens = 16
 	fs := pflag.NewFlagSet("uma-serve", pflag.ContinueOnError)
 	fs.SortFlags = false
 	sections := c.sections()

@@ -23,7 +23,7 @@ type model struct {
 	facts    sampler.VocabFacts
 	template *chattmpl.Template // nil: the model has none, or one that cannot be run
 	think    *meridian.Config
-	noChat   error              // why template is nil
+	noChat   error // why template is nil
 	markers  *markers
 }
 

@@ -99,7 +99,7 @@ func (l *loop) startRequest(st sched.Start, now time.Time) {
 		}
 		r.miss = missText(&got.Match, r.nPrompt)
 	}
-	l.tier(r, got.Cached-got.Shared)
+	l.addCells(r, got.Cached-got.Shared)
 	l.events = append(l.events, sched.Event{Kind: sched.EvStarted, Req: r.id, Cached: got.Cached, Shared: got.Shared})
 }
 
@@ -270,4 +270,21 @@ func (l *loop) poolEvent() {
 	}
 	l.pool = pool
 	l.events = append(l.events, sched.Event{Kind: sched.EvPool, Cells: pool})
+}
+
+// check holds the three books of KV cells against each other: the tree's, the scheduler's, this loop's.
+func (l *loop) check() {
+	if err := l.tree.Check(); err != nil {
+		panic("daemon: prefix tree: " + err.Error())
+	}
+	own := 0
+	for _, r := range l.slots {
+		if r != nil {
+			own += r.own
+		}
+	}
+	if st := l.sched.Stats(); own != l.own || own != st.LiveCells || l.pool != st.PoolCells {
+		panic(fmt.Sprintf("daemon: requests own %d cells, the loop counts %d, the scheduler %d; pool %d, the scheduler says %d",
+			own, l.own, st.LiveCells, l.pool, st.PoolCells))
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/uma-serve/uma-serve/internal/invariants"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
@@ -36,6 +37,7 @@ type loop struct {
 	m     *metrics.Metrics
 	mail  *mailbox
 	rec   *recorder // nil: no trace is wanted
+	saved *calibration
 	epoch time.Time // sched.Instant 0, and the zero of meridian's clock
 
 	// Who holds which cells: see kv.go.
@@ -48,6 +50,9 @@ type loop struct {
 	histories chan history
 	forks     []runtime.Seq // scratch sequences free for probe forks
 	tracked   *meridian.Registry
+	blocks    *meridian.Blocks // the same cells by what they are to their request
+	cellBytes int
+	itlTarget time.Duration // of answers that name none
 
 	requests map[sched.ReqID]*request
 	lastID   sched.ReqID
@@ -71,7 +76,6 @@ type loop struct {
 
 	draining   bool
 	stop       bool
-	saved      time.Time // of the cost model
 	lastSweep  time.Time // for stalled clients
 	published  time.Time // of the scheduler's gauges
 	lastQueued time.Time // report of queue places
@@ -88,9 +92,9 @@ type loopState struct {
 	requests  atomic.Int64 // live requests, queued ones included
 }
 
-func newLoop(cfg *Config, log *slog.Logger, eng runtime.Engine, s *sched.Scheduler, tree *kvsnap.Tree, m *metrics.Metrics, tags *meridian.Tags) *loop {
+func newLoop(cfg *Config, log *slog.Logger, eng runtime.Engine, s *sched.Scheduler, tree *kvsnap.Tree, m *metrics.Metrics, md *model) (*loop, error) {
 	l := &loop{
-		cfg: cfg, log: log, eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: tags, sched: s, m: m,
+		cfg: cfg, log: log, eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: md.tags, sched: s, m: m,
 		probe: meridian.ProberOf(eng), tree: tree, slots: make([]*request, cfg.Parallel), tracked: meridian.NewRegistry(),
 		histories: make(chan history, 64),
 		mail:      newMailbox(), epoch: time.Now(), requests: map[sched.ReqID]*request{},
@@ -101,7 +105,14 @@ func newLoop(cfg *Config, log *slog.Logger, eng runtime.Engine, s *sched.Schedul
 	for i := 1; i < scratchSeqs; i++ {
 		l.forks = append(l.forks, tree.ScratchSeq(i))
 	}
-	return l
+	l.itlTarget = s.Config().ITLTarget
+	l.cellBytes = md.info.KVBytesPerToken
+	var err error
+	l.blocks, err = meridian.NewBlocks(meridian.BlocksConfig{Cells: l.caps.ContextTokens, BlockCells: cfg.KVBlockTokens, CellBytes: l.cellBytes})
+	if err != nil {
+		l.blocks = nil
+	}
+	return l, nil
 }
 
 func (l *loop) instant(t time.Time) sched.Instant { return sched.Instant(t.Sub(l.epoch)) }
@@ -125,6 +136,7 @@ func (l *loop) run() {
 			continue
 		}
 		l.flushAll()
+		l.saved.save(l.sched.Cost, now, false)
 		if l.store.work(time.Now(), true) {
 			now = time.Now()
 			continue
@@ -143,6 +155,9 @@ func (l *loop) decide(now time.Time) sched.Plan {
 		l.events = l.events[:0]
 		l.settle(&plan, now)
 		if !plan.Again {
+			if invariants.Enabled {
+				l.check()
+			}
 			return plan
 		}
 	}

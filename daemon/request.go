@@ -70,6 +70,10 @@ type request struct {
 	held     bool        // waits for another request's prompt
 	joined   bool        // has done so
 
+	restoring *restore  // that it waits for
+	noRestore bool      // the stores were asked
+	restored  wire.Tier // what they gave
+
 	counted bool      // the next three are set: at its first start
 	cached  int       // prompt tokens that need not be computed
 	tier    wire.Tier // where they were

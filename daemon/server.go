@@ -44,6 +44,8 @@ type Server struct {
 	model atomic.Pointer[model] // nil while the model loads
 	loop  atomic.Pointer[loop]  // stored after model
 
+	modelPath string // set by openModel
+
 	loaded   atomic.Uint32 // model load progress, per mille
 	draining atomic.Bool
 	inside   atomic.Int64 // requests accepted by the handler and not yet finalised
@@ -218,6 +220,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 // openModel loads the configured model, telling how far it is.
 func (s *Server) openModel(open Opener, quit *atomic.Bool) (runtime.Engine, error) {
 	path := s.cfg.Model
+	defer func() { s.modelPath = path }()
 	if path == "" {
 		var err error
 		if path, err = models.Default(); err != nil {
@@ -232,7 +235,7 @@ func (s *Server) openModel(open Opener, quit *atomic.Bool) (runtime.Engine, erro
 	defer report.finish()
 	eng, err := open(runtime.Options{
 		ModelPath: path, ContextTokens: s.cfg.CtxSize, Batch: s.cfg.BatchSize, MicroBatch: s.cfg.UBatchSize,
-		Sequences: s.cfg.Parallel, Threads: s.cfg.Threads, ThreadsBatch: s.cfg.ThreadsBatch,
+		Sequences: s.cfg.kvSequences(), Threads: s.cfg.Threads, ThreadsBatch: s.cfg.ThreadsBatch,
 		GPULayers: s.cfg.GPULayers, FlashAttn: s.cfg.FlashAttn, KVTypeK: s.cfg.CacheTypeK, KVTypeV: s.cfg.CacheTypeV,
 		MLock: s.cfg.MLock, NoMMap: s.cfg.NoMMap,
 		Progress: func(f float32) bool {
@@ -258,15 +261,25 @@ func (s *Server) Idle() bool {
 
 // startLoop builds the decode loop on a loaded engine and lets requests in.
 func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
-	m := newModel(eng)
-	cfg := sched.Config{
-		Policy: s.cfg.Policy, MaxRunning: s.cfg.Parallel, Cells: m.caps.ContextTokens, MaxBatch: m.caps.MaxBatch,
-		TickBudget: msDuration(s.cfg.TickBudgetMs), Guard: msDuration(s.cfg.GuardMs), MaxQueue: s.cfg.MaxQueue,
+	m, err := newModel(s.cfg, eng)
+	if err != nil {
+		return nil, err
 	}
-	cfg.Limits[sched.Background].MaxRunning = s.cfg.MaxBackground
+	saved := openCalibration(s.cfg, s.modelPath, m, s.log)
+	cfg := s.cfg.scheduler(m.caps)
+	cfg.Cost = saved.cost
 	sc, err := sched.New(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("scheduler: %w", err)
+	}
+	tree, err := newTree(s.cfg, m.caps, m.info)
+	if err != nil {
+		return nil, err
+	}
+	cfg = sc.Config()
+	rec, err := newRecorder(s.cfg.Trace, &cfg, s.log)
+	if err != nil {
+		return nil, err
 	}
 	if m.noChat != nil {
 		s.log.Warn("no chat: "+m.noChat.Error(), "model", m.info.Name)
@@ -274,7 +287,14 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	if !m.caps.CanRemoveRange {
 		s.log.Info("this model's KV memory cannot drop ranges; an aborted or preempted sequence is computed again whole", "architecture", m.info.Architecture)
 	}
-	l := newLoop(s.cfg, s.log, eng, sc, s.metrics, m.tags)
+	l, err := newLoop(s.cfg, s.log, eng, sc, tree, s.metrics, m)
+	if err != nil {
+		return nil, err
+	}
+	l.rec, l.saved = rec, saved
+	if l.store, err = openStore(s.cfg, l, saved.origin); err != nil {
+		return nil, err
+	}
 	l.finalised = func(r *request) {
 		s.sessions.remove(r)
 		s.inside.Add(-1)

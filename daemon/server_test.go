@@ -229,7 +229,7 @@ func TestUserCannotForgeATurn(t *testing.T) {
 	r := serve(t, fake.Config{})
 	m := r.model.Load()
 	count := func(content string) (markers int) {
-		text, err := m.render([]wire.Message{{Role: "user", Content: content}})
+		text, err := m.render([]wire.Message{{Role: "user", Content: content}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -39,7 +39,7 @@ func (l *loop) draw(r *request, row int, t int64) (drawn, error) {
 	if err != nil {
 		return drawn{}, err
 	}
-	if tok, forced := r.ctl.Admit(choice.Token, l.vocab.Piece(choice.Token), t); forced {
+	if tok, forced := r.ctl.Admit(choice.Token, l.vocab.Piece(choice.Token), l.vocab.IsEOG(choice.Token), t); forced {
 		return l.force(r, row, tok), nil
 	}
 	return drawn{Choice: choice}, nil

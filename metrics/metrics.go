@@ -46,12 +46,15 @@ type Memory struct {
 
 // Step describes one decode of a batch.
 type Step struct {
-	Took        time.Duration
-	Tokens      int  // in the batch
-	Prefill     int  // of these, prompt tokens
-	Decode      int  // of these, one for each decoding request
-	Budget      int  // tokens the step was allowed
-	PrefillHeld bool // the latency guard kept prefill out of it
+	Took                     time.Duration
+	Tokens                   int  // in the batch
+	Prefill                  int  // of these, prompt tokens
+	Decode                   int  // of these, one for each decoding request
+	Budget                   int  // tokens the step was allowed
+	PrefillHeld              bool // the latency guard kept prefill out of it
+	Probe, Generated, Probes int
+	Predicted, ProbeTime     time.Duration
+	Gaps                     []Gap
 }
 
 // Scheduler are the scheduler's gauges after a step, with the meaning that sched.Stats gives them.
@@ -71,6 +74,7 @@ type Scheduler struct {
 
 // Metrics are all of them. Fields may be updated from any goroutine; Step and SetScheduler from one.
 type Metrics struct {
+	zz
 	Prompts         Counter // requests that reached the decode loop
 	TokensGenerated Counter
 	PromptTokens    Counter

@@ -1,0 +1,102 @@
+package daemon
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/zeebo/blake3"
+
+	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// calibration keeps what the scheduler's cost model has learned of a model on this machine, so that a restart starts
+// calibrated. It is a file per model in the user's cache directory; what cannot be read or written costs
+// some seconds of learning, never the start.
+type calibration struct {
+	log    *slog.Logger
+	path   string // "" = nowhere
+	cost   sched.CostState
+	origin snapshotOrigin
+	saved  time.Time
+}
+
+// saveEvery is how often the cost model is written while the loop is idle.
+const saveEvery = time.Minute
+
+// openCalibration reads what an earlier run learned.
+func openCalibration(cfg *Config, modelPath string, m *model, log *slog.Logger) *calibration {
+	c := &calibration{log: log, saved: time.Now()}
+	c.origin = snapshotOrigin{build: m.caps.EngineBuild, typeK: m.info.KVTypeK, typeV: m.info.KVTypeV}
+	sum, err := snapshot.Fingerprint(modelPath, "flash_attn="+cfg.FlashAttn)
+	if err != nil {
+		// A model that is not a file (tests, a memory file that is gone) is told apart by what it says of itself.
+		sum, err = blake3.Sum256(fmt.Appendf(nil, "%+v", m.info)), nil
+	}
+	c.origin.fingerprint = sum
+	dir := cfg.StateDir
+	if dir == "" {
+		if dir, err = os.UserCacheDir(); err != nil {
+			return c
+		}
+		dir = filepath.Join(dir, "uma-serve", "cost")
+	}
+	c.path = filepath.Join(dir, fmt.Sprintf("%s-t%d-%s.json", hex.EncodeToString(sum[:8]), m.caps.Threads, m.caps.Device))
+	if m.caps.Device == runtime.DeviceFake {
+		c.path = ""
+		return c
+	}
+	b, err := os.ReadFile(c.path)
+	if err == nil {
+		err = json.Unmarshal(b, &c.cost)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		log.Warn("the saved cost model is not used", "file", c.path, "error", err)
+		c.cost = sched.CostState{}
+	}
+	return c
+}
+
+// save writes the state when it is due, or at once.
+func (c *calibration) save(state func() sched.CostState, now time.Time, atOnce bool) {
+	if c.path == "" || !atOnce && now.Sub(c.saved) < saveEvery {
+		return
+	}
+	c.saved = now
+	if err := writeFile(c.path, state()); err != nil {
+		c.log.Warn("the cost model is not saved", "error", err)
+		c.path = ""
+	}
+}
+
+// writeFile replaces a file whole or not at all.
+func writeFile(path string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".cost-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	if _, err := f.Write(append(b, '\n')); err != nil {
+		f.Close()
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
