@@ -252,7 +252,7 @@ func (c *Control) decide(reason Reason) {
 	if c.pending.Reason != NoReason {
 		return
 	}
-	c.stop = min(c.budget, c.think+c.cfg.ForceGraceTokens)
+	c.stop = min(c.budget, c.think+max(c.cfg.ForceGraceTokens, int(c.text.need)))
 	c.undated = true
 	c.pending = Force{
 		Reason: reason, Tokens: c.think, Probes: c.eat.N, X: c.eat.X, Mean: c.eat.Mean, Var: c.eat.Var, Index: c.index(),
@@ -309,13 +309,10 @@ func (c *Control) close(now int64) (runtime.Token, bool) {
 	case c.think < c.retryAt:
 	case left <= 0 && need == 0:
 		return c.force(now), true
-	case need > 0 && left <= need:
-		if t := c.tags.finisher(c.text.lo); t != runtime.NoToken {
-			return t, true
-		}
-		if left <= 0 {
-			return c.force(now), true // a vocabulary without single bytes: the cap is the promise
-		}
+	case left <= 0:
+		// Inside a character, which Admit only lets happen to a vocabulary without single bytes, or when a loop went on
+		// past the cap. The cap is the promise.
+		return c.force(now), true
 	case need == 0 && len(c.held) == 0 && (c.atOnce || c.text.boundary()):
 		return c.force(now), true
 	}
@@ -529,6 +526,7 @@ func (c *Control) EndThink(now int64) bool {
 	if c.pending.Reason == NoReason {
 		c.decide(User)
 		c.undated, c.pending.DecidedAt = false, now
+		c.atOnce = c.text.tail == 0 // nothing to finish
 	}
 	return true
 }
