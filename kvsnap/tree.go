@@ -174,7 +174,7 @@ type Victim struct {
 	Tokens   []Token // all it held before; the caller may keep the slice
 	From, To int     // positions [From, To) go; From 0 = the whole entry
 	Freed    int     // cells that become free: those of the range that nobody else holds
-	Offload  bool    // worth a copy on the host before it goes: it has been used more than once, or is pinned knowledge of a user
+	Offload  bool    // somebody has come back to it before: worth a copy on the host before it goes
 	Bytes    int64   // of the freed cells
 }
 
@@ -196,7 +196,7 @@ type Stats struct {
 	Joins         uint64 // starts that were held for another request's prompt
 	Retained      uint64 // cached prefixes made
 	Merged        uint64 // cached prefixes that became part of a longer one
-	Evictions     uint64 // victims for their cells
+	Evictions     uint64 // victims for their cells, each call's once
 	EvictedCells  uint64
 	IDEvictions   uint64             // victims for their sequence id
 	Misses        [NumReasons]uint64 // starts by Match.Reason

@@ -126,6 +126,7 @@ func (t *Tree) EvictCells(n int) (freed int, victims []Victim, actions []Action)
 	}
 	t.stats.Evictions += uint64(len(t.victims))
 	t.stats.EvictedCells += uint64(freed)
+	t.verify()
 	return freed, t.victims, t.actions
 }
 

@@ -2,6 +2,7 @@ package kvsnap
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"slices"
 	"testing"
@@ -321,9 +322,15 @@ func (p *pair) evict(n int) error {
 }
 
 // TestModel: whatever happens, the tree's books agree with a list of cells and with the engine, a lookup finds exactly
-// what comparing with everybody finds, and a prefix is what it is said to be. Over the default 100 checks it makes more
-// than 10,000 operations.
+// what comparing with everybody finds, and a prefix is what it is said to be. With rapid's default of 100 checks it makes
+// more than 10,000 operations.
 func TestModel(t *testing.T) {
+	if f := flag.Lookup("rapid.steps"); f != nil && f.Value.String() == f.DefValue {
+		defer f.Value.Set(f.DefValue)
+		if err := f.Value.Set("150"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := Config{
 			Cells: rapid.IntRange(20, 300).Draw(t, "cells"), CellBytes: 2, Sequences: rapid.IntRange(1, 9).Draw(t, "sequences"),

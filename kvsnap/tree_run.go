@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/uma-serve/uma-serve/internal/invariants"
 )
 
 // state of a sequence id.
@@ -73,6 +75,7 @@ type Tree struct {
 	actions  []Action
 	wake     []uint64
 	victims  []Victim
+	calls    int // for the checks of invariant builds
 }
 
 // New makes the tree of an empty pool.
@@ -112,6 +115,17 @@ func (t *Tree) Own(s Seq) int { t.running(s); return t.own(s) }
 
 // Stats are the counters now.
 func (t *Tree) Stats() Stats { return t.stats }
+
+// verify is called at the end of whatever changes the books: builds with invariants check them.
+func (t *Tree) verify() {
+	if invariants.Enabled {
+		if t.calls++; t.calls%8 == 0 { // each is a pass over the whole pool
+			if err := t.Check(); err != nil {
+				panic(err.Error() + "\n" + t.Dump())
+			}
+		}
+	}
+}
 
 // running returns the state of a running request's sequence. Anything else is the caller's mistake.
 func (t *Tree) running(s Seq) *sequence {
@@ -166,8 +180,10 @@ func (t *Tree) Start(now Instant, p *Prompt) (Started, error) {
 			t.hold(s, t.cut(m.Source, m.Len))
 			t.actions = append(t.actions, Action{Kind: Copy, Src: m.Source, Dst: s, To: m.Len})
 			src := &t.seqs[m.Source]
-			src.hits++
 			src.used = now
+			if src.state == cached && m.Len >= len(src.tokens)-1 {
+				src.hits++
+			}
 		}
 		t.stats.Runs++
 	}
@@ -178,6 +194,7 @@ func (t *Tree) Start(now Instant, p *Prompt) (Started, error) {
 		t.sketch.add(key)
 	}
 	t.touch(now, s)
+	t.verify()
 	return Started{
 		Seq: s, Cached: m.Len, Shared: m.Len - t.own(s), Match: m, Evicted: t.victims, Actions: t.actions,
 	}, nil
@@ -224,7 +241,9 @@ func (t *Tree) take(s Seq, keep int) {
 	}
 	t.along(q.tip, root, 0, 1, 0)
 	q.state, q.entry = running, 0
-	q.hits++
+	if keep >= len(q.tokens)-1 {
+		q.hits++
+	}
 	t.stats.Runs++
 	t.stats.Entries--
 }
@@ -264,9 +283,10 @@ func (t *Tree) Progress(s Seq, tokens []Token, computed int) (wake []uint64) {
 		t.change(i, 1, 1, 0)
 	}
 	if q.waited > 0 {
-		return t.release(s, computed)
+		wake = t.release(s, computed)
 	}
-	return nil
+	t.verify()
+	return wake
 }
 
 // release takes the requests out that wait for s to have computed no more than until.
@@ -325,6 +345,7 @@ func (t *Tree) Release(s Seq) Ended {
 	t.actions = t.actions[:0]
 	wake := t.release(s, noLimit)
 	t.drop(s)
+	t.verify()
 	return Ended{Actions: t.actions, Wake: wake}
 }
 
@@ -387,6 +408,7 @@ func (t *Tree) Retain(now Instant, s Seq, history []Token) Ended {
 	q.turns++
 	q.used = now
 	t.stats.Retained++
+	t.verify()
 	return Ended{Entry: q.entry, Kept: keep, Actions: t.actions, Wake: wake}
 }
 
