@@ -340,14 +340,16 @@ func TestDiskCap(t *testing.T) {
 	if s := c.Stats(); s.Disk.Evictions == 0 {
 		t.Error("nothing was evicted")
 	}
-	// A smaller cap at the next start holds too, as soon as something is written.
+	// A smaller cap holds from the next start on, and the newest stay.
 	c.Close(context.Background())
 	o.DiskBytes = 3 * (256*perToken + 2000)
 	c = open(t, o)
-	save(t, c, mustPut(t, c, 1, text(0, 256), 0))
-	if s := c.Stats(); s.Disk.Bytes > o.DiskBytes {
-		t.Errorf("%d bytes of %d", s.Disk.Bytes, o.DiskBytes)
+	c.Close(context.Background())
+	if s := c.Stats(); s.Disk.Bytes > o.DiskBytes || s.Disk.Parts < 3 || len(fsys.files()) != s.Disk.Parts {
+		t.Errorf("%d bytes of %d in %d files", s.Disk.Bytes, o.DiskBytes, len(fsys.files()))
 	}
+	c = open(t, o)
+	expect(t, c, 1, text(300_000, 256), 256, Disk)
 }
 
 func TestQueueIsBounded(t *testing.T) {
@@ -892,6 +894,43 @@ func TestFingerprint(t *testing.T) {
 	if _, err := Fingerprint(path + "x"); err == nil {
 		t.Error("no file, no error")
 	}
+}
+
+// TestPool: pieces of the size in use are got ready, never more than the cap; leaks nothing after the end.
+func TestPool(t *testing.T) {
+	const size = 1 << 20
+	p := newPool(5 * size / 2)
+	b, err := p.get(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p.idleBytes() != 2*size {
+		time.Sleep(time.Millisecond)
+	}
+	b.Release() // does not fit any more
+	if n := p.idleBytes(); n != 2*size {
+		t.Errorf("%d bytes idle", n)
+	}
+	b, err = p.get(size - 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.drain()
+	b.Release()
+	if n := p.idleBytes(); n != 0 {
+		t.Errorf("%d bytes idle after the end", n)
+	}
+	for _, n := range []int{1, 4096, 4097, 1 << 20, 1<<20 + 1, 6 << 20, 100_000_001} {
+		if c := class(n); c < n || c%pageBytes != 0 || n > 64<<10 && c > n+n/8+pageBytes {
+			t.Errorf("class(%d) = %d", n, c)
+		}
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a second release went unnoticed")
+		}
+	}()
+	b.Release()
 }
 
 func TestHotPathAllocations(t *testing.T) {
