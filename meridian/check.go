@@ -2,7 +2,8 @@ package meridian
 
 import "fmt"
 
-// check panics when the router's invariants do not hold. Called by tests after every token.
+// check panics when the router's invariants do not hold. Tests call it after every token, and so does OnToken in builds
+// with the tag `invariants`.
 func (r *Router) check() {
 	if r.m == nil && (len(r.held) != 0 || r.state != 0) {
 		panic("meridian: bytes are held although nothing is looked for")

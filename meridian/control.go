@@ -360,6 +360,9 @@ func (c *Control) Admit(tok runtime.Token, piece []byte, eog bool, now int64) (_
 
 // OnToken follows one token, sampled or forced.
 func (c *Control) OnToken(tok runtime.Token, piece []byte, eog bool, now int64) Step {
+	if invariantsEnabled {
+		defer c.check()
+	}
 	c.touched = now
 	before := c.phase
 	arrived := c.kind != nothing && tok == c.seq[c.pos]

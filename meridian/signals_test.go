@@ -2,6 +2,9 @@ package meridian
 
 import (
 	"math"
+	"os"
+	"strconv"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -64,25 +67,39 @@ func TestEATStartsFromTheFirstSample(t *testing.T) {
 	}
 }
 
-// TestEATStepResponse: an answer that settles is seen, at about the probe the reference procedure sees it.
-func TestEATStepResponse(t *testing.T) {
-	for _, c := range []struct{ alpha, threshold float64 }{{0.075, 4.7e-4}, {0.1, 4.7e-4}, {0.2, 4.7e-4}} {
+// TestEATStep: an answer that settles after 60 probes. The numbers are those of the reference procedure, which counts
+// from 0 and forgets the first variance, so it names a probe two earlier than the one it has looked at.
+func TestEATStep(t *testing.T) {
+	text, err := os.ReadFile("testdata/eat_step.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, lines, _ := strings.Cut(string(text), "\n") // below the comment
+	var xs []float64
+	for line := range strings.Lines(lines) {
+		x, err := strconv.ParseFloat(strings.TrimSpace(line), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		xs = append(xs, x)
+	}
+	for _, c := range []struct {
+		alpha, threshold float64
+		reference        int
+	}{
+		{0.075, 1. / 1024, 165}, {0.1, 1. / 1024, 137}, {0.2, 1. / 1024, 95},
+		{0.075, 1. / 64, 129}, {0.1, 1. / 64, 110}, {0.2, 1. / 64, 82},
+	} {
 		var e EAT
 		exit := 0
-		for i := 1; i <= 260 && exit == 0; i++ {
-			x := 2 + 0.3*math.Sin(float64(i)*2.4)
-			if i > 60 {
-				x = 0.05 + 0.01*math.Sin(float64(i)*2.4)
-			}
-			e.Add(x, c.alpha)
-			if e.Steady(4/c.alpha, c.threshold) {
-				exit = i
+		for i, x := range xs {
+			if e.Add(x, c.alpha); e.Steady(4/c.alpha, c.threshold) {
+				exit = i + 1
+				break
 			}
 		}
-		// After the step of 1.95 the variance decays as (1−α)ᵏ from about α(1−α)·1.95²·Σ(1−α)ʲ.
-		expect := 60 + math.Log(c.threshold/(1.95*1.95*(1-c.alpha)))/math.Log(1-c.alpha)
-		if !near(float64(exit), expect, 12) {
-			t.Errorf("α %v: exit at %d, about %.0f expected", c.alpha, exit, expect)
+		if exit != c.reference+2 {
+			t.Errorf("α %v, δ %v: exit at probe %d, want %d", c.alpha, c.threshold, exit, c.reference+2)
 		}
 	}
 }
@@ -117,8 +134,11 @@ func TestRPDIVectors(t *testing.T) {
 			t.Errorf("after %d: %v, want %v", i+1, r.Index(), c.want)
 		}
 	}
-	if r := NewRPDI(2); r.Add(0) && r.Add(0) && r.Index() != 0 {
-		t.Errorf("no entropy at all: %v", r.Index())
+	sure := NewRPDI(2)
+	sure.Add(0)
+	sure.Add(0)
+	if sure.Index() != 0 {
+		t.Errorf("no entropy at all: %v", sure.Index())
 	}
 }
 
