@@ -250,6 +250,7 @@ func (sc *script) command(t *testing.T, out *strings.Builder, args []string) {
 		}
 		r.tokens, r.computed, r.cut = tokens, r.computed-n, min(r.cut, from)
 		must(p.do(e.Actions))
+		p.cutCells(r)
 		sc.actions(out, e.Actions)
 		woken(p.wake(e.Wake))
 	case "evict":

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
@@ -66,6 +67,7 @@ type pair struct {
 	t      *Tree
 	m      model
 	e      *fake.Engine
+	b      *meridian.Blocks
 	cfg    Config
 	now    Instant
 	runs   map[Seq]*run
@@ -86,8 +88,12 @@ func newPair(cfg Config) (*pair, error) {
 	if err != nil {
 		return nil, err
 	}
+	b, err := meridian.NewBlocks(meridian.BlocksConfig{Cells: cfg.Cells, CellBytes: cfg.CellBytes})
+	if err != nil {
+		return nil, err
+	}
 	return &pair{
-		t: t, m: model{held: map[Seq][]cell{}}, cfg: t.cfg, runs: map[Seq]*run{}, held: map[uint64]*run{},
+		t: t, b: b, m: model{held: map[Seq][]cell{}}, cfg: t.cfg, runs: map[Seq]*run{}, held: map[uint64]*run{},
 		e: fake.New(fake.Config{Options: runtime.Options{ContextTokens: cfg.Cells, Sequences: cfg.Sequences, Batch: cfg.Cells}, NoRanges: cfg.WholeOnly}),
 	}, nil
 }
@@ -152,6 +158,10 @@ func (p *pair) check() error {
 	want.Free = p.cfg.Cells - len(by)
 	if got := p.t.Cells(); got != want {
 		return fmt.Errorf("the tree counts %+v, there are %+v\n%s", got, want, p.t.Dump())
+	}
+	// The ledger by tiers hears of computed cells, of ends, and of these two numbers.
+	if pool := p.t.Pool(); pool < 0 || !p.b.SetCache(want.Cached, pool) || p.b.FreeCells() != want.Free {
+		return fmt.Errorf("ledger by tiers: %d cells are said to be free of %d, with %d cached and %d in the pool", p.b.FreeCells(), want.Free, want.Cached, pool)
 	}
 	if p.e.Used() != len(by) {
 		return fmt.Errorf("the engine uses %d cells, the model %d", p.e.Used(), len(by))
@@ -230,6 +240,9 @@ func (p *pair) start(pr Prompt) (Started, error) {
 	if st.Cached != look.Len {
 		return st, fmt.Errorf("start shares %d tokens, lookup promised %d", st.Cached, look.Len)
 	}
+	if !p.b.SetCache(p.t.Cells().Cached, p.t.Pool()) || !p.b.OnCells(meridian.Owner(pr.Req), meridian.Prefix, st.Cached-st.Shared) {
+		return st, fmt.Errorf("ledger by tiers: no room for %d cells", st.Cached-st.Shared)
+	}
 	p.runs[st.Seq] = &run{p: pr, seq: st.Seq, tokens: pr.Tokens, computed: st.Cached, cut: noLimit}
 	return st, nil
 }
@@ -262,6 +275,13 @@ func (p *pair) progress(r *run, n int, sample func() Token) ([]uint64, error) {
 	}
 	r.computed += n
 	p.m.compute(r.seq, r.tokens, r.computed)
+	tier := meridian.OutputCritical
+	if r.computed < len(r.p.Tokens) {
+		tier = meridian.Prefix
+	}
+	if !p.b.OnCells(meridian.Owner(r.p.Req), tier, n) {
+		return nil, fmt.Errorf("ledger by tiers: no room for %d cells", n)
+	}
 	return p.wake(p.t.Progress(r.seq, r.tokens, r.computed))
 }
 
@@ -296,6 +316,7 @@ func (p *pair) end(r *run, keep bool, history []Token) (Ended, error) {
 		e = p.t.Release(r.seq)
 	}
 	delete(p.runs, r.seq)
+	p.b.Free(meridian.Owner(r.p.Req))
 	if _, err := p.wake(e.Wake); err != nil {
 		return e, err
 	}
@@ -319,6 +340,15 @@ func (p *pair) evict(n int) error {
 		return fmt.Errorf("%d cells freed, the victims say %d, the ledger %d", freed, sum, p.t.Cells().Free-c.Free)
 	}
 	return p.do(actions)
+}
+
+// cutCells tells the ledger by tiers what a cut has left of a request.
+func (p *pair) cutCells(r *run) {
+	o := meridian.Owner(r.p.Req)
+	own := r.computed - p.t.seqs[r.seq].given
+	answer := min(own, p.b.CellsOf(o, meridian.OutputCritical))
+	p.b.SetCells(o, meridian.OutputCritical, answer)
+	p.b.SetCells(o, meridian.Prefix, own-answer)
 }
 
 // TestModel: whatever happens, the tree's books agree with a list of cells and with the engine, a lookup finds exactly
@@ -475,6 +505,7 @@ func TestModel(t *testing.T) {
 				}
 				r.tokens, r.computed, r.cut = tokens, r.computed-n, min(r.cut, from)
 				must(p.do(e.Actions))
+				p.cutCells(r)
 				_, err = p.wake(e.Wake)
 				must(err)
 			},

@@ -35,6 +35,7 @@ type sequence struct {
 	pinned    bool
 	stalled   bool
 	waited    int // held requests that wait for it
+	given     int // running: cells it was given at its start that others held too
 	created   Instant
 	used      Instant
 	hits      int
@@ -112,6 +113,20 @@ func (t *Tree) Cells() Cells { return t.cells }
 
 // Own is the number of cells that end with the running sequence s, because nobody else holds them.
 func (t *Tree) Own(s Seq) int { t.running(s); return t.own(s) }
+
+// Pool is how many of the cells that EvictCells cannot free are nobody's own, when each cell is the own of the running
+// request that computed or took it over (its cells less Started.Shared): cells whose request has gone while others share
+// them, and pinned ones. It is what sched.EvPool tells. Invariant: Σ own + Pool + Cells.Cached + Cells.Free ==
+// Config.Cells. O(sequence ids).
+func (t *Tree) Pool() int {
+	n := t.cells.Own + t.cells.Shared + t.cells.Pinned
+	for s := range t.seqs {
+		if q := &t.seqs[s]; q.state == running {
+			n -= t.length(Seq(s)) - q.given
+		}
+	}
+	return n
+}
 
 // Stats are the counters now.
 func (t *Tree) Stats() Stats { return t.stats }
@@ -193,10 +208,11 @@ func (t *Tree) Start(now Instant, p *Prompt) (Started, error) {
 	for _, key := range q.marks {
 		t.sketch.add(key)
 	}
+	q.given = m.Len - t.own(s)
 	t.touch(now, s)
 	t.verify()
 	return Started{
-		Seq: s, Cached: m.Len, Shared: m.Len - t.own(s), Match: m, Evicted: t.victims, Actions: t.actions,
+		Seq: s, Cached: m.Len, Shared: q.given, Match: m, Evicted: t.victims, Actions: t.actions,
 	}, nil
 }
 
@@ -331,6 +347,7 @@ func (t *Tree) Cut(s Seq, tokens []Token, from, n int) (Ended, error) {
 		return Ended{}, fmt.Errorf("kvsnap: cut a sequence: %d cells from position %d on are shared, wait or compute it again", length-from-t.own(s), from)
 	}
 	t.shorten(s, length-n) // the same number of its own cells
+	q.given = min(q.given, from)
 	q.tokens, q.limit = tokens, min(q.limit, from)
 	t.actions = append(t.actions[:0], Action{Kind: Remove, Src: NoSeq, Dst: s, From: from, To: from + n})
 	if from+n < length {
