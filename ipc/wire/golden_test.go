@@ -128,7 +128,7 @@ func sampleReports() (WhyReport, KVReport, KVDone) {
 			Entries: []KVEntry{{Name: "12", Kind: "prefix", Tier: TierDevice, Class: "prefix", Request: "r-1", Number: 17, UID: 1000, Seq: 3, From: 16, Tokens: 640, OwnTok: 128,
 				Bytes: 7864320, OwnBytes: 1572864, AgeMs: 61000, IdleMs: 1200, Hits: 4, Turns: 2, Pinned: true, Worth: 0.5, Hash: "0123456789abcdef", Why: "conversation of 2 turns"}},
 			Tree: "4096 cells\n"},
-		KVDone{Op: "drop", Target: "12", Entries: 1, Tokens: 640, Bytes: 7864320, Text: "Dropped prefix 12."}
+		KVDone{Op: "drop", Target: "12", Done: 1, Tokens: 640, Bytes: 7864320, Text: "Dropped prefix 12."}
 }
 
 // TestReportsRoundTrip: what the server writes is what a client reads.

@@ -66,9 +66,9 @@ type WhyRequest struct {
 	Class     string     `json:"class"` // interactive, background
 	State     string     `json:"state"` // queued, prefill, think, output, parked, done
 	Ended     string     `json:"ended,omitempty"`
-	AgeMs     float64    `json:"age_ms"`            // since it arrived
-	TookMs    float64    `json:"took_ms"`           // from its arrival to its end; 0 while it lives
-	TTFTMs    float64    `json:"ttft_ms"`           // 0 before the first token
+	AgeMs     float64    `json:"age_ms"`  // since it arrived
+	TookMs    float64    `json:"took_ms"` // from its arrival to its end; 0 while it lives
+	TTFTMs    float64    `json:"ttft_ms"` // 0 before the first token
 	Usage     WhyUsage   `json:"usage"`
 	Decisions []Decision `json:"decisions"`         // oldest first
 	Dropped   int        `json:"dropped_decisions"` // older ones that are not remembered
@@ -168,12 +168,12 @@ type KVEntry struct {
 
 // KVDone answers a kv question that asked for something to be done.
 type KVDone struct {
-	Op      string `json:"op"`
-	Target  string `json:"target"`
-	Entries int    `json:"entries"` // to which it was done
-	Tokens  int    `json:"tokens"`
-	Bytes   int64  `json:"bytes"` // freed, kept or written
-	Text    string `json:"text"`  // a sentence
+	Op     string `json:"op"`
+	Target string `json:"target"`
+	Done   int    `json:"done"` // to how many entries
+	Tokens int    `json:"tokens"`
+	Bytes  int64  `json:"bytes"` // freed, kept or written
+	Text   string `json:"text"`  // a sentence
 }
 
 // CostModel is what a step takes, as info has it and as uma-sim's --cost-model reads it:
