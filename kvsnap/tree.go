@@ -23,6 +23,8 @@ var (
 	ErrNoSequence = errors.New("no sequence id is free")
 	// ErrNoEntry: no cached prefix has this id, or this hash.
 	ErrNoEntry = errors.New("no such cached prefix")
+	// ErrHeld: the cached prefix is being copied (Hold).
+	ErrHeld = errors.New("it is being copied")
 )
 
 // Config describes the pool that a Tree keeps the books of.
@@ -183,7 +185,7 @@ type Cells struct {
 	Own    int `json:"own"`    // held by exactly one running request and by nothing else: freed with it
 	Shared int `json:"shared"` // held by a running request and by others too: not to be had while it runs
 	Cached int `json:"cached"` // held by cached prefixes alone: EvictCells can free them
-	Pinned int `json:"pinned"` // held by cached prefixes of which one is pinned
+	Pinned int `json:"pinned"` // held by cached prefixes of which one is pinned or being copied
 	Free   int `json:"free"`
 }
 

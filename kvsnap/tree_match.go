@@ -153,7 +153,7 @@ func (t *Tree) matchWhole(p *Prompt, most int) Match {
 		}
 		n := t.length(Seq(s))
 		got := common(p.Tokens, q.tokens[:n])
-		if agreed = max(agreed, got); q.state == cached && !q.pinned && got == n && n <= most && n > m.Len {
+		if agreed = max(agreed, got); q.state == cached && !q.fixed() && got == n && n <= most && n > m.Len {
 			m.Len, m.Source, m.Reason = n, Seq(s), ReasonEnded
 		}
 	}

@@ -137,7 +137,7 @@ func (p *pair) check() error {
 			h.n++
 			if q.state == running {
 				h.runs++
-			} else if q.pinned {
+			} else if q.pinned || q.holds > 0 {
 				h.pins++
 			}
 		}
@@ -185,7 +185,7 @@ func (p *pair) check() error {
 				own++
 			}
 		}
-		if own != p.t.own(Seq(s)) {
+		if own != p.t.own(Seq(s)) || q.state == running && own != p.t.Own(Seq(s)) {
 			return fmt.Errorf("sequence %d is said to hold %d cells alone, it holds %d", s, p.t.own(Seq(s)), own)
 		}
 	}
@@ -205,7 +205,7 @@ func (p *pair) best(q *Prompt) (most int) {
 		for got < min(see, len(q.Tokens)-1) && o.tokens[got] == q.Tokens[got] {
 			got++
 		}
-		if p.cfg.WholeOnly && (got < n || o.ns != q.NS || o.state == running || o.pinned) {
+		if p.cfg.WholeOnly && (got < n || o.ns != q.NS || o.state == running || o.fixed()) {
 			continue
 		}
 		most = max(most, got)
@@ -249,7 +249,7 @@ func (p *pair) start(pr Prompt) (Started, error) {
 
 func (p *pair) pinned() (n int) {
 	for s := range p.t.seqs {
-		if p.t.seqs[s].pinned {
+		if p.t.seqs[s].fixed() {
 			n++
 		}
 	}
@@ -345,6 +345,7 @@ func (p *pair) evict(n int) error {
 // cutCells tells the ledger by tiers what a cut has left of a request.
 func (p *pair) cutCells(r *run) {
 	o := meridian.Owner(r.p.Req)
+	p.b.SetCache(p.t.Cells().Cached, p.t.Pool())
 	own := r.computed - p.t.seqs[r.seq].given
 	answer := min(own, p.b.CellsOf(o, meridian.OutputCritical))
 	p.b.SetCells(o, meridian.OutputCritical, answer)
@@ -472,9 +473,18 @@ func TestModel(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
+			"hold": func(t *rapid.T) { must(p.t.Hold(anyEntry())) },
+			"unhold": func(t *rapid.T) {
+				if err := p.t.Unhold(anyEntry()); errors.Is(err, ErrNoEntry) {
+					t.Fatal(err)
+				}
+			},
 			"unpin": func(t *rapid.T) { must(p.t.Unpin(anyEntry())) },
 			"drop": func(t *rapid.T) {
 				e, err := p.t.Drop(anyEntry())
+				if errors.Is(err, ErrHeld) {
+					return
+				}
 				must(err)
 				must(p.do(e.Actions))
 			},
@@ -519,6 +529,8 @@ func TestModel(t *testing.T) {
 			t.Fatalf("%d requests wait for nobody", len(p.held))
 		}
 		for _, e := range p.t.Entries(nil) {
+			for p.t.Unhold(e.ID) == nil {
+			}
 			d, err := p.t.Drop(e.ID)
 			must(err)
 			must(p.do(d.Actions))

@@ -33,6 +33,7 @@ type sequence struct {
 	req       uint64
 	entry     uint64 // cached: its number
 	pinned    bool
+	holds     int // cached: Hold less Unhold
 	stalled   bool
 	waited    int // held requests that wait for it
 	given     int // running: cells it was given at its start that others held too
@@ -42,6 +43,9 @@ type sequence struct {
 	turns     int
 	marks     []uint64 // hashes after each whole block of the prompt (running) or of all tokens (cached)
 }
+
+// fixed: a cached prefix that stays.
+func (q *sequence) fixed() bool { return q.pinned || q.holds > 0 }
 
 // waiter is a held request: it may go on when sequence on has computed until tokens.
 type waiter struct {
@@ -242,10 +246,10 @@ func (t *Tree) sequenceFor(m *Match) (Seq, error) {
 		t.evictTail(s, 0)
 		return s, nil
 	}
-	if m.Len > 0 && t.seqs[m.Source].state == cached && !t.seqs[m.Source].pinned {
+	if m.Len > 0 && t.seqs[m.Source].state == cached && !t.seqs[m.Source].fixed() {
 		return m.Source, nil
 	}
-	return NoSeq, fmt.Errorf("start a request: %w: %d run, %d cached prefixes are pinned", ErrNoSequence, t.stats.Runs, t.stats.Entries)
+	return NoSeq, fmt.Errorf("start a request: %w: %d run, %d cached prefixes are pinned or being copied", ErrNoSequence, t.stats.Runs, t.stats.Entries)
 }
 
 // take makes cached prefix s, of which the first keep tokens are wanted, a running request's sequence.
@@ -299,14 +303,14 @@ func (t *Tree) Progress(s Seq, tokens []Token, computed int) (wake []uint64) {
 		t.change(i, 1, 1, 0)
 	}
 	if q.waited > 0 {
-		wake = t.release(s, computed)
+		wake = t.wakeUp(s, computed)
 	}
 	t.verify()
 	return wake
 }
 
-// release takes the requests out that wait for s to have computed no more than until.
-func (t *Tree) release(s Seq, until int) []uint64 {
+// wakeUp takes the requests out that wait for s to have computed no more than until.
+func (t *Tree) wakeUp(s Seq, until int) []uint64 {
 	t.wake = t.wake[:0]
 	t.waiters = slices.DeleteFunc(t.waiters, func(w waiter) bool {
 		if w.on != s || w.until > until {
@@ -325,7 +329,7 @@ func (t *Tree) Stall(s Seq, stalled bool) (wake []uint64) {
 	q := t.running(s)
 	q.stalled = stalled
 	if stalled && q.waited > 0 {
-		return t.release(s, noLimit)
+		return t.wakeUp(s, noLimit)
 	}
 	return nil
 }
@@ -353,14 +357,14 @@ func (t *Tree) Cut(s Seq, tokens []Token, from, n int) (Ended, error) {
 	if from+n < length {
 		t.actions = append(t.actions, Action{Kind: Shift, Src: NoSeq, Dst: s, From: from + n, To: -1, Delta: -n})
 	}
-	return Ended{Actions: t.actions, Wake: t.release(s, noLimit)}, nil
+	return Ended{Actions: t.actions, Wake: t.wakeUp(s, noLimit)}, nil
 }
 
 // Release ends a running request and keeps nothing.
 func (t *Tree) Release(s Seq) Ended {
 	t.running(s)
 	t.actions = t.actions[:0]
-	wake := t.release(s, noLimit)
+	wake := t.wakeUp(s, noLimit)
 	t.drop(s)
 	t.verify()
 	return Ended{Actions: t.actions, Wake: wake}
@@ -393,7 +397,7 @@ func (t *Tree) drop(s Seq) (freed int) {
 func (t *Tree) Retain(now Instant, s Seq, history []Token) Ended {
 	q := t.running(s)
 	t.actions = t.actions[:0]
-	wake := t.release(s, noLimit)
+	wake := t.wakeUp(s, noLimit)
 	computed := t.length(s)
 	keep := min(common(q.tokens[:computed], history), q.limit)
 	if keep < t.cfg.KeepMin || t.cfg.WholeOnly && keep < computed {
@@ -443,12 +447,12 @@ func (t *Tree) merge(s Seq) (longer Seq) {
 		}
 		n := common(o.tokens, q.tokens)
 		switch {
-		case n == len(q.tokens) && (n < len(o.tokens) || o.pinned):
+		case n == len(q.tokens) && (n < len(o.tokens) || o.fixed()):
 			inherit(o, q)
 			t.stats.Merged++
 			t.drop(s)
 			return Seq(i)
-		case n == len(o.tokens) && !o.pinned:
+		case n == len(o.tokens) && !o.fixed():
 			inherit(q, o)
 			t.lend(s, t.nodes[o.tip].value)
 			t.stats.Merged++

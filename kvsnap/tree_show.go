@@ -80,6 +80,8 @@ func (t *Tree) why(s Seq) string {
 		return "runs"
 	case q.pinned:
 		return "pinned by a user"
+	case q.holds > 0:
+		return "being copied to the host"
 	case n.runs > 0:
 		return "in use by a running request"
 	case n.pins > 0 || n.first >= 0 || n.refs > 1:

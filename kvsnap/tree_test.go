@@ -156,8 +156,10 @@ func TestPromptSharedByMany(t *testing.T) {
 
 // TestReserve: boundaries that are kept apart for their worth never use up the arena.
 func TestReserve(t *testing.T) {
-	tr := newTree(t, Config{Cells: 1 << 20, Sequences: 2})
+	tr := newTree(t, Config{Cells: 1 << 20, Sequences: 2, DoubleAt: 1 << 30})
 	text := textOf(1, 4000)
+	serve(t, tr, 0, 1000, text)
+	least := len(tr.spare)
 	for i := range 400 {
 		n := 3990 - i*9
 		s, err := tr.Start(Instant(i), &Prompt{Req: uint64(i), Tokens: text[:n+1], Alone: true})
@@ -166,9 +168,13 @@ func TestReserve(t *testing.T) {
 		}
 		tr.Progress(s.Seq, text[:n+1], n+1)
 		tr.Release(s.Seq)
+		least = min(least, len(tr.spare))
 		if err := tr.Check(); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if least > 2 {
+		t.Errorf("%d nodes or more were spare at all times: too few to need any joined", least)
 	}
 }
 
@@ -401,15 +407,12 @@ func BenchmarkToken(b *testing.B) {
 }
 
 func BenchmarkEvict(b *testing.B) {
-	tr, last := full(b, 4096)
-	req := uint64(1000)
+	tr, _ := full(b, 4096)
 	b.ReportAllocs()
 	for b.Loop() {
 		if freed, _, _ := tr.EvictCells(256); freed == 0 {
 			b.StopTimer()
-			req++
-			tr, last = full(b, 4096)
-			_ = last
+			tr, _ = full(b, 4096)
 			b.StartTimer()
 		}
 	}
