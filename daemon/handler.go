@@ -108,6 +108,9 @@ func (s *Server) cancel(r *request) {
 	}
 }
 
+// EndThink closes the think block of a request that is in one.
+func (s *Server) EndThink(*ipc.Conn, string) {}
+
 // Writable tells the decode loop that a client has read.
 func (s *Server) Writable(c *ipc.Conn) {
 	if l := s.loop.Load(); l != nil {
@@ -116,15 +119,19 @@ func (s *Server) Writable(c *ipc.Conn) {
 }
 
 // Admin answers metrics, health and info.
-func (s *Server) Admin(c *ipc.Conn, k wire.Kind, id string) {
+func (s *Server) Admin(c *ipc.Conn, q *wire.Frame) {
+	k, id := q.Kind, q.ID
 	var body []byte
 	switch k {
 	case wire.KindMetrics:
 		body = s.metrics.AppendJSON(nil)
 	case wire.KindHealth:
 		body = mustJSON(s.health())
-	default:
+	case wire.KindInfo:
 		body = mustJSON(s.info())
+	default:
+		c.Reply(wire.AppendError(nil, &wire.Error{ID: id, Code: wire.BadRequest, Message: "this server does not answer " + k.String()}))
+		return
 	}
 	if c.Protocol() == wire.Newline {
 		c.Reply(append(body, '\n'))

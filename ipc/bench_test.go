@@ -41,7 +41,8 @@ type quiet struct{ *recorder }
 
 var healthAnswer = wire.AppendReport(nil, wire.KindHealth, "1", []byte("{}"))
 
-func (q *quiet) Admin(c *Conn, _ wire.Kind, _ string) { c.Reply(healthAnswer) }
+func (q *quiet) EndThink(*Conn, string)       {}
+func (q *quiet) Admin(c *Conn, _ *wire.Frame) { c.Reply(healthAnswer) }
 
 // tickConns are n connections with a request in flight, and their clients' descriptors, in blocking mode.
 func tickConns(b *testing.B, n int) (conns []*Conn, clients []int) {

@@ -56,6 +56,7 @@ func (*forgetful) Line(c *Conn, prompt string)      { echoLine(c, prompt) }
 func (*forgetful) Cancel(*Conn, string)             {}
 func (*forgetful) Writable(*Conn)                   {}
 func (*forgetful) Closed(*Conn, Cause)              {}
-func (*forgetful) Admin(c *Conn, kind wire.Kind, id string) {
-	c.Reply(wire.AppendReport(nil, kind, id, []byte("{}")))
+func (*forgetful) EndThink(*Conn, string)           {}
+func (*forgetful) Admin(c *Conn, q *wire.Frame) {
+	c.Reply(wire.AppendReport(nil, q.Kind, q.ID, []byte("{}")))
 }

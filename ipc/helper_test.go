@@ -67,12 +67,14 @@ func (h *recorder) Line(c *Conn, prompt string) {
 
 func (h *recorder) Cancel(c *Conn, id string) { h.note(c, "cancel %s", id) }
 
-func (h *recorder) Admin(c *Conn, kind wire.Kind, id string) {
-	h.note(c, "admin %v %q", kind, id)
+func (h *recorder) EndThink(c *Conn, id string) { h.note(c, "end_think %s", id) }
+
+func (h *recorder) Admin(c *Conn, q *wire.Frame) {
+	h.note(c, "admin %v %q", q.Kind, q.ID)
 	if c.Protocol() == wire.Newline {
 		c.Reply([]byte("{}\n"))
 	} else {
-		c.Reply(wire.AppendReport(nil, kind, id, []byte("{}")))
+		c.Reply(wire.AppendReport(nil, q.Kind, q.ID, []byte("{}")))
 	}
 }
 

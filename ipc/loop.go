@@ -49,9 +49,12 @@ type Handler interface {
 	Line(c *Conn, prompt string)
 	// Cancel asks to end the request id, which is in flight on c.
 	Cancel(c *Conn, id string)
-	// Admin asks for kind: metrics, health or info. Answer with c.Reply before returning: a frame with the
-	// question's id (which may be ""), or one line of JSON when c.Protocol() is wire.Newline.
-	Admin(c *Conn, kind wire.Kind, id string)
+	// EndThink asks that the request id, which is in flight on c, stops thinking and answers.
+	EndThink(c *Conn, id string)
+	// Admin asks for q.Kind: metrics, health, info, why or kv. Answer with c.Reply before returning: a frame with the
+	// question's id (which may be ""), or one line of JSON when c.Protocol() is wire.Newline. An answer that comes later,
+	// from another goroutine, is lost if c ends before it.
+	Admin(c *Conn, q *wire.Frame)
 	// Writable says that a Send that was Full may be tried again. Called once after any number of Fulls.
 	Writable(c *Conn)
 	// Closed says that c has ended. Its requests in flight have nobody to answer to: cancel them; each still gets

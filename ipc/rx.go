@@ -184,8 +184,12 @@ func (l *Loop) message(c *Conn, payload []byte) {
 		if c.running(f.ID) { // else its eos is on the way
 			l.h.Cancel(c, f.ID)
 		}
+	case f.Kind == wire.KindEndThink:
+		if c.running(f.ID) {
+			l.h.EndThink(c, f.ID)
+		}
 	default:
-		l.h.Admin(c, f.Kind, f.ID)
+		l.h.Admin(c, &f)
 	}
 }
 
@@ -239,7 +243,7 @@ func (l *Loop) line(c *Conn, line []byte) {
 	case kind == wire.LineEmpty:
 	case kind == wire.LineMetrics:
 		l.stats.Frames.Add(1)
-		l.h.Admin(c, wire.KindMetrics, "")
+		l.h.Admin(c, &wire.Frame{Kind: wire.KindMetrics})
 		c.mu.Lock()
 		c.end(whenSent, Answered)
 		c.mu.Unlock()

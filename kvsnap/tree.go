@@ -23,6 +23,8 @@ var (
 	ErrNoSequence = errors.New("no sequence id is free")
 	// ErrNoEntry: no cached prefix has this id, or this hash.
 	ErrNoEntry = errors.New("no such cached prefix")
+	// ErrHeld: the cached prefix is being copied (Hold).
+	ErrHeld = errors.New("it is being copied")
 )
 
 // Config describes the pool that a Tree keeps the books of.
@@ -174,7 +176,7 @@ type Victim struct {
 	Tokens   []Token // all it held before; the caller may keep the slice
 	From, To int     // positions [From, To) go; From 0 = the whole entry
 	Freed    int     // cells that become free: those of the range that nobody else holds
-	Offload  bool    // worth a copy on the host before it goes: it has been used more than once, or is pinned knowledge of a user
+	Offload  bool    // somebody has come back to it before: worth a copy on the host before it goes
 	Bytes    int64   // of the freed cells
 }
 
@@ -183,7 +185,7 @@ type Cells struct {
 	Own    int `json:"own"`    // held by exactly one running request and by nothing else: freed with it
 	Shared int `json:"shared"` // held by a running request and by others too: not to be had while it runs
 	Cached int `json:"cached"` // held by cached prefixes alone: EvictCells can free them
-	Pinned int `json:"pinned"` // held by cached prefixes of which one is pinned
+	Pinned int `json:"pinned"` // held by cached prefixes of which one is pinned or being copied
 	Free   int `json:"free"`
 }
 
@@ -196,7 +198,7 @@ type Stats struct {
 	Joins         uint64 // starts that were held for another request's prompt
 	Retained      uint64 // cached prefixes made
 	Merged        uint64 // cached prefixes that became part of a longer one
-	Evictions     uint64 // victims for their cells
+	Evictions     uint64 // victims for their cells, each call's once
 	EvictedCells  uint64
 	IDEvictions   uint64             // victims for their sequence id
 	Misses        [NumReasons]uint64 // starts by Match.Reason

@@ -63,7 +63,7 @@ func (t *Tree) cheapestID(spare Seq) Seq {
 	best, costless := NoSeq, false
 	for i := range t.seqs {
 		s := Seq(i)
-		if q := &t.seqs[i]; q.state != cached || q.pinned || s == spare {
+		if q := &t.seqs[i]; q.state != cached || q.fixed() || s == spare {
 			continue
 		}
 		if c := t.covered(s); best == NoSeq || c && !costless || c == costless && t.less(s, best) {
@@ -126,6 +126,7 @@ func (t *Tree) EvictCells(n int) (freed int, victims []Victim, actions []Action)
 	}
 	t.stats.Evictions += uint64(len(t.victims))
 	t.stats.EvictedCells += uint64(freed)
+	t.verify()
 	return freed, t.victims, t.actions
 }
 
@@ -191,8 +192,41 @@ func (t *Tree) Pin(entry uint64) error {
 		return fmt.Errorf("pin cached prefix %d: %w", entry,
 			fmt.Errorf("pinned would be %d of %d sequence ids and %d of %d cells, at most half may be: unpin another one first", ids, len(t.seqs), cells, t.cfg.Cells))
 	}
-	q.pinned = true
-	t.along(q.tip, root, 0, 0, 1)
+	t.fix(s, func() { q.pinned = true })
+	return nil
+}
+
+// fix carries out what makes a cached prefix stay, or no longer, and counts it.
+func (t *Tree) fix(s Seq, change func()) {
+	q := &t.seqs[s]
+	_, _, before := q.counts()
+	change()
+	_, _, after := q.counts()
+	t.along(q.tip, root, 0, 0, after-before)
+	t.verify()
+}
+
+// Hold keeps a cached prefix as it is while its cells are copied in slices between steps; Unhold takes one Hold back.
+// Unlike Pin it has no limit, and not even Drop removes the prefix meanwhile.
+func (t *Tree) Hold(entry uint64) error {
+	s, err := t.lookup(entry)
+	if err != nil {
+		return fmt.Errorf("hold: %w", err)
+	}
+	t.fix(s, func() { t.seqs[s].holds++ })
+	return nil
+}
+
+// Unhold takes one Hold back.
+func (t *Tree) Unhold(entry uint64) error {
+	s, err := t.lookup(entry)
+	switch {
+	case err != nil:
+		return fmt.Errorf("unhold: %w", err)
+	case t.seqs[s].holds == 0:
+		return fmt.Errorf("unhold: cached prefix %d is not held", entry)
+	}
+	t.fix(s, func() { t.seqs[s].holds-- })
 	return nil
 }
 
@@ -202,10 +236,7 @@ func (t *Tree) Unpin(entry uint64) error {
 	if err != nil {
 		return fmt.Errorf("unpin: %w", err)
 	}
-	if q := &t.seqs[s]; q.pinned {
-		q.pinned = false
-		t.along(q.tip, root, 0, 0, -1)
-	}
+	t.fix(s, func() { t.seqs[s].pinned = false })
 	return nil
 }
 
@@ -215,8 +246,12 @@ func (t *Tree) Drop(entry uint64) (Ended, error) {
 	if err != nil {
 		return Ended{}, fmt.Errorf("drop: %w", err)
 	}
+	if t.seqs[s].holds > 0 {
+		return Ended{}, fmt.Errorf("drop cached prefix %d: %w; try again in a second", entry, ErrHeld)
+	}
 	t.actions = t.actions[:0]
 	t.drop(s)
+	t.verify()
 	return Ended{Actions: t.actions}, nil
 }
 

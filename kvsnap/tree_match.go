@@ -41,7 +41,7 @@ func (t *Tree) match(p *Prompt, marks []uint64) Match {
 	switch {
 	case m.Len == most:
 		m.Reason = ReasonFull
-	case m.Reason == ReasonComputing:
+	case m.Reason == ReasonComputing, m.Reason == ReasonWhole:
 	case m.Len/blockTokens < len(marks) && t.sketch.estimate(marks[m.Len/blockTokens]) > 0:
 		m.Reason = ReasonEvicted
 	}
@@ -79,7 +79,7 @@ func (t *Tree) matchPrefix(p *Prompt, most int) Match {
 	switch {
 	case m.Len < n.lim:
 		m.Reason = ReasonDiverged
-	case m.Len < n.end || n.first < 0 || t.endsHere(t.found, p.NS):
+	case m.Len < n.end || t.endsHere(t.found, p.NS):
 		m.Reason = ReasonEnded
 	default:
 		m.Reason = ReasonDiverged // all that goes on here goes on differently
@@ -94,7 +94,11 @@ func (t *Tree) descend(i int32, p *Prompt, most int, m *Match) {
 		if n.mark != t.mark || n.start >= most {
 			continue
 		}
-		got := n.start + common(p.Tokens[n.start:most], t.seqs[n.holder].tokens[n.start:n.lim])
+		text := t.seqs[n.holder].tokens
+		if text[n.start] != p.Tokens[n.start] {
+			continue
+		}
+		got := n.start + common(p.Tokens[n.start:most], text[n.start:n.lim])
 		if got > m.Len {
 			m.Len, m.Source = got, n.via
 			t.found = c
@@ -105,13 +109,14 @@ func (t *Tree) descend(i int32, p *Prompt, most int, m *Match) {
 	}
 }
 
-// endsHere reports whether a sequence of the namespace ends in node i.
+// endsHere reports whether a sequence ends in node i: one that has nothing to compute, or of which the namespace sees
+// no more.
 func (t *Tree) endsHere(i int32, ns uint32) bool {
 	if t.nodes[i].tips == 0 {
 		return false
 	}
 	for s := range t.seqs {
-		if q := &t.seqs[s]; q.state != free && q.tip == i && q.ns == ns {
+		if q := &t.seqs[s]; q.state != free && q.tip == i && (q.ns != ns || len(q.tokens) == t.nodes[i].end) {
 			return true
 		}
 	}
@@ -122,7 +127,8 @@ func (t *Tree) endsHere(i int32, ns uint32) bool {
 func (t *Tree) matchAhead(p *Prompt, most int, m *Match) {
 	for s := range t.seqs {
 		q := &t.seqs[s]
-		if q.state != running || q.stalled || q.limit != noLimit || len(q.tokens)-t.length(Seq(s)) < t.cfg.JoinMin {
+		if q.state != running || q.stalled || q.limit != noLimit || len(q.tokens)-t.length(Seq(s)) < 2 { // 1 is the token that a decoding request feeds next
+
 			continue
 		}
 		see := min(len(q.tokens), t.visible(Seq(s), p.NS), most)
@@ -147,7 +153,7 @@ func (t *Tree) matchWhole(p *Prompt, most int) Match {
 		}
 		n := t.length(Seq(s))
 		got := common(p.Tokens, q.tokens[:n])
-		if agreed = max(agreed, got); q.state == cached && !q.pinned && got == n && n <= most && n > m.Len {
+		if agreed = max(agreed, got); q.state == cached && !q.fixed() && got == n && n <= most && n > m.Len {
 			m.Len, m.Source, m.Reason = n, Seq(s), ReasonEnded
 		}
 	}

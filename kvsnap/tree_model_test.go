@@ -2,12 +2,14 @@ package kvsnap
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
@@ -65,6 +67,7 @@ type pair struct {
 	t      *Tree
 	m      model
 	e      *fake.Engine
+	b      *meridian.Blocks
 	cfg    Config
 	now    Instant
 	runs   map[Seq]*run
@@ -85,8 +88,12 @@ func newPair(cfg Config) (*pair, error) {
 	if err != nil {
 		return nil, err
 	}
+	b, err := meridian.NewBlocks(meridian.BlocksConfig{Cells: cfg.Cells, CellBytes: cfg.CellBytes})
+	if err != nil {
+		return nil, err
+	}
 	return &pair{
-		t: t, m: model{held: map[Seq][]cell{}}, cfg: t.cfg, runs: map[Seq]*run{}, held: map[uint64]*run{},
+		t: t, b: b, m: model{held: map[Seq][]cell{}}, cfg: t.cfg, runs: map[Seq]*run{}, held: map[uint64]*run{},
 		e: fake.New(fake.Config{Options: runtime.Options{ContextTokens: cfg.Cells, Sequences: cfg.Sequences, Batch: cfg.Cells}, NoRanges: cfg.WholeOnly}),
 	}, nil
 }
@@ -130,7 +137,7 @@ func (p *pair) check() error {
 			h.n++
 			if q.state == running {
 				h.runs++
-			} else if q.pinned {
+			} else if q.pinned || q.holds > 0 {
 				h.pins++
 			}
 		}
@@ -151,6 +158,10 @@ func (p *pair) check() error {
 	want.Free = p.cfg.Cells - len(by)
 	if got := p.t.Cells(); got != want {
 		return fmt.Errorf("the tree counts %+v, there are %+v\n%s", got, want, p.t.Dump())
+	}
+	// The ledger by tiers hears of computed cells, of ends, and of these two numbers.
+	if pool := p.t.Pool(); pool < 0 || !p.b.SetCache(want.Cached, pool) || p.b.FreeCells() != want.Free {
+		return fmt.Errorf("ledger by tiers: %d cells are said to be free of %d, with %d cached and %d in the pool", p.b.FreeCells(), want.Free, want.Cached, pool)
 	}
 	if p.e.Used() != len(by) {
 		return fmt.Errorf("the engine uses %d cells, the model %d", p.e.Used(), len(by))
@@ -174,7 +185,7 @@ func (p *pair) check() error {
 				own++
 			}
 		}
-		if own != p.t.own(Seq(s)) {
+		if own != p.t.own(Seq(s)) || q.state == running && own != p.t.Own(Seq(s)) {
 			return fmt.Errorf("sequence %d is said to hold %d cells alone, it holds %d", s, p.t.own(Seq(s)), own)
 		}
 	}
@@ -194,7 +205,7 @@ func (p *pair) best(q *Prompt) (most int) {
 		for got < min(see, len(q.Tokens)-1) && o.tokens[got] == q.Tokens[got] {
 			got++
 		}
-		if p.cfg.WholeOnly && (got < n || o.ns != q.NS || o.state == running || o.pinned) {
+		if p.cfg.WholeOnly && (got < n || o.ns != q.NS || o.state == running || o.fixed()) {
 			continue
 		}
 		most = max(most, got)
@@ -229,13 +240,16 @@ func (p *pair) start(pr Prompt) (Started, error) {
 	if st.Cached != look.Len {
 		return st, fmt.Errorf("start shares %d tokens, lookup promised %d", st.Cached, look.Len)
 	}
+	if !p.b.SetCache(p.t.Cells().Cached, p.t.Pool()) || !p.b.OnCells(meridian.Owner(pr.Req), meridian.Prefix, st.Cached-st.Shared) {
+		return st, fmt.Errorf("ledger by tiers: no room for %d cells", st.Cached-st.Shared)
+	}
 	p.runs[st.Seq] = &run{p: pr, seq: st.Seq, tokens: pr.Tokens, computed: st.Cached, cut: noLimit}
 	return st, nil
 }
 
 func (p *pair) pinned() (n int) {
 	for s := range p.t.seqs {
-		if p.t.seqs[s].pinned {
+		if p.t.seqs[s].fixed() {
 			n++
 		}
 	}
@@ -261,6 +275,13 @@ func (p *pair) progress(r *run, n int, sample func() Token) ([]uint64, error) {
 	}
 	r.computed += n
 	p.m.compute(r.seq, r.tokens, r.computed)
+	tier := meridian.OutputCritical
+	if r.computed < len(r.p.Tokens) {
+		tier = meridian.Prefix
+	}
+	if !p.b.OnCells(meridian.Owner(r.p.Req), tier, n) {
+		return nil, fmt.Errorf("ledger by tiers: no room for %d cells", n)
+	}
 	return p.wake(p.t.Progress(r.seq, r.tokens, r.computed))
 }
 
@@ -295,6 +316,7 @@ func (p *pair) end(r *run, keep bool, history []Token) (Ended, error) {
 		e = p.t.Release(r.seq)
 	}
 	delete(p.runs, r.seq)
+	p.b.Free(meridian.Owner(r.p.Req))
 	if _, err := p.wake(e.Wake); err != nil {
 		return e, err
 	}
@@ -320,10 +342,26 @@ func (p *pair) evict(n int) error {
 	return p.do(actions)
 }
 
+// cutCells tells the ledger by tiers what a cut has left of a request.
+func (p *pair) cutCells(r *run) {
+	o := meridian.Owner(r.p.Req)
+	p.b.SetCache(p.t.Cells().Cached, p.t.Pool())
+	own := r.computed - p.t.seqs[r.seq].given
+	answer := min(own, p.b.CellsOf(o, meridian.OutputCritical))
+	p.b.SetCells(o, meridian.OutputCritical, answer)
+	p.b.SetCells(o, meridian.Prefix, own-answer)
+}
+
 // TestModel: whatever happens, the tree's books agree with a list of cells and with the engine, a lookup finds exactly
-// what comparing with everybody finds, and a prefix is what it is said to be. Over the default 100 checks it makes more
-// than 10,000 operations.
+// what comparing with everybody finds, and a prefix is what it is said to be. With rapid's default of 100 checks it makes
+// more than 10,000 operations.
 func TestModel(t *testing.T) {
+	if f := flag.Lookup("rapid.steps"); f != nil && f.Value.String() == f.DefValue {
+		defer f.Value.Set(f.DefValue)
+		if err := f.Value.Set("150"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := Config{
 			Cells: rapid.IntRange(20, 300).Draw(t, "cells"), CellBytes: 2, Sequences: rapid.IntRange(1, 9).Draw(t, "sequences"),
@@ -435,9 +473,18 @@ func TestModel(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
+			"hold": func(t *rapid.T) { must(p.t.Hold(anyEntry())) },
+			"unhold": func(t *rapid.T) {
+				if err := p.t.Unhold(anyEntry()); errors.Is(err, ErrNoEntry) {
+					t.Fatal(err)
+				}
+			},
 			"unpin": func(t *rapid.T) { must(p.t.Unpin(anyEntry())) },
 			"drop": func(t *rapid.T) {
 				e, err := p.t.Drop(anyEntry())
+				if errors.Is(err, ErrHeld) {
+					return
+				}
 				must(err)
 				must(p.do(e.Actions))
 			},
@@ -468,6 +515,7 @@ func TestModel(t *testing.T) {
 				}
 				r.tokens, r.computed, r.cut = tokens, r.computed-n, min(r.cut, from)
 				must(p.do(e.Actions))
+				p.cutCells(r)
 				_, err = p.wake(e.Wake)
 				must(err)
 			},
@@ -481,6 +529,8 @@ func TestModel(t *testing.T) {
 			t.Fatalf("%d requests wait for nobody", len(p.held))
 		}
 		for _, e := range p.t.Entries(nil) {
+			for p.t.Unhold(e.ID) == nil {
+			}
 			d, err := p.t.Drop(e.ID)
 			must(err)
 			must(p.do(d.Actions))

@@ -195,7 +195,7 @@ func (q *sequence) counts() (refs, runs, pins int) {
 	refs = 1
 	if q.state == running {
 		runs = 1
-	} else if q.pinned {
+	} else if q.fixed() {
 		pins = 1
 	}
 	return refs, runs, pins

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/uma-serve/uma-serve/internal/invariants"
 )
 
 // state of a sequence id.
@@ -31,14 +33,19 @@ type sequence struct {
 	req       uint64
 	entry     uint64 // cached: its number
 	pinned    bool
+	holds     int // cached: Hold less Unhold
 	stalled   bool
 	waited    int // held requests that wait for it
+	given     int // running: cells it was given at its start that others held too
 	created   Instant
 	used      Instant
 	hits      int
 	turns     int
 	marks     []uint64 // hashes after each whole block of the prompt (running) or of all tokens (cached)
 }
+
+// fixed: a cached prefix that stays.
+func (q *sequence) fixed() bool { return q.pinned || q.holds > 0 }
 
 // waiter is a held request: it may go on when sequence on has computed until tokens.
 type waiter struct {
@@ -73,6 +80,7 @@ type Tree struct {
 	actions  []Action
 	wake     []uint64
 	victims  []Victim
+	calls    int // for the checks of invariant builds
 }
 
 // New makes the tree of an empty pool.
@@ -110,8 +118,33 @@ func (t *Tree) Cells() Cells { return t.cells }
 // Own is the number of cells that end with the running sequence s, because nobody else holds them.
 func (t *Tree) Own(s Seq) int { t.running(s); return t.own(s) }
 
+// Pool is how many of the cells that EvictCells cannot free are nobody's own, when each cell is the own of the running
+// request that computed or took it over (its cells less Started.Shared): cells whose request has gone while others share
+// them, and pinned ones. It is what sched.EvPool tells. Invariant: Σ own + Pool + Cells.Cached + Cells.Free ==
+// Config.Cells. O(sequence ids).
+func (t *Tree) Pool() int {
+	n := t.cells.Own + t.cells.Shared + t.cells.Pinned
+	for s := range t.seqs {
+		if q := &t.seqs[s]; q.state == running {
+			n -= t.length(Seq(s)) - q.given
+		}
+	}
+	return n
+}
+
 // Stats are the counters now.
 func (t *Tree) Stats() Stats { return t.stats }
+
+// verify is called at the end of whatever changes the books: builds with invariants check them.
+func (t *Tree) verify() {
+	if invariants.Enabled {
+		if t.calls++; t.calls%8 == 0 { // each is a pass over the whole pool
+			if err := t.Check(); err != nil {
+				panic(err.Error() + "\n" + t.Dump())
+			}
+		}
+	}
+}
 
 // running returns the state of a running request's sequence. Anything else is the caller's mistake.
 func (t *Tree) running(s Seq) *sequence {
@@ -166,8 +199,10 @@ func (t *Tree) Start(now Instant, p *Prompt) (Started, error) {
 			t.hold(s, t.cut(m.Source, m.Len))
 			t.actions = append(t.actions, Action{Kind: Copy, Src: m.Source, Dst: s, To: m.Len})
 			src := &t.seqs[m.Source]
-			src.hits++
 			src.used = now
+			if src.state == cached && m.Len >= len(src.tokens)-1 {
+				src.hits++
+			}
 		}
 		t.stats.Runs++
 	}
@@ -177,9 +212,11 @@ func (t *Tree) Start(now Instant, p *Prompt) (Started, error) {
 	for _, key := range q.marks {
 		t.sketch.add(key)
 	}
+	q.given = m.Len - t.own(s)
 	t.touch(now, s)
+	t.verify()
 	return Started{
-		Seq: s, Cached: m.Len, Shared: m.Len - t.own(s), Match: m, Evicted: t.victims, Actions: t.actions,
+		Seq: s, Cached: m.Len, Shared: q.given, Match: m, Evicted: t.victims, Actions: t.actions,
 	}, nil
 }
 
@@ -209,10 +246,10 @@ func (t *Tree) sequenceFor(m *Match) (Seq, error) {
 		t.evictTail(s, 0)
 		return s, nil
 	}
-	if m.Len > 0 && t.seqs[m.Source].state == cached && !t.seqs[m.Source].pinned {
+	if m.Len > 0 && t.seqs[m.Source].state == cached && !t.seqs[m.Source].fixed() {
 		return m.Source, nil
 	}
-	return NoSeq, fmt.Errorf("start a request: %w: %d run, %d cached prefixes are pinned", ErrNoSequence, t.stats.Runs, t.stats.Entries)
+	return NoSeq, fmt.Errorf("start a request: %w: %d run, %d cached prefixes are pinned or being copied", ErrNoSequence, t.stats.Runs, t.stats.Entries)
 }
 
 // take makes cached prefix s, of which the first keep tokens are wanted, a running request's sequence.
@@ -224,7 +261,9 @@ func (t *Tree) take(s Seq, keep int) {
 	}
 	t.along(q.tip, root, 0, 1, 0)
 	q.state, q.entry = running, 0
-	q.hits++
+	if keep >= len(q.tokens)-1 {
+		q.hits++
+	}
 	t.stats.Runs++
 	t.stats.Entries--
 }
@@ -264,13 +303,14 @@ func (t *Tree) Progress(s Seq, tokens []Token, computed int) (wake []uint64) {
 		t.change(i, 1, 1, 0)
 	}
 	if q.waited > 0 {
-		return t.release(s, computed)
+		wake = t.wakeUp(s, computed)
 	}
-	return nil
+	t.verify()
+	return wake
 }
 
-// release takes the requests out that wait for s to have computed no more than until.
-func (t *Tree) release(s Seq, until int) []uint64 {
+// wakeUp takes the requests out that wait for s to have computed no more than until.
+func (t *Tree) wakeUp(s Seq, until int) []uint64 {
 	t.wake = t.wake[:0]
 	t.waiters = slices.DeleteFunc(t.waiters, func(w waiter) bool {
 		if w.on != s || w.until > until {
@@ -289,7 +329,7 @@ func (t *Tree) Stall(s Seq, stalled bool) (wake []uint64) {
 	q := t.running(s)
 	q.stalled = stalled
 	if stalled && q.waited > 0 {
-		return t.release(s, noLimit)
+		return t.wakeUp(s, noLimit)
 	}
 	return nil
 }
@@ -311,20 +351,22 @@ func (t *Tree) Cut(s Seq, tokens []Token, from, n int) (Ended, error) {
 		return Ended{}, fmt.Errorf("kvsnap: cut a sequence: %d cells from position %d on are shared, wait or compute it again", length-from-t.own(s), from)
 	}
 	t.shorten(s, length-n) // the same number of its own cells
+	q.given = min(q.given, from)
 	q.tokens, q.limit = tokens, min(q.limit, from)
 	t.actions = append(t.actions[:0], Action{Kind: Remove, Src: NoSeq, Dst: s, From: from, To: from + n})
 	if from+n < length {
 		t.actions = append(t.actions, Action{Kind: Shift, Src: NoSeq, Dst: s, From: from + n, To: -1, Delta: -n})
 	}
-	return Ended{Actions: t.actions, Wake: t.release(s, noLimit)}, nil
+	return Ended{Actions: t.actions, Wake: t.wakeUp(s, noLimit)}, nil
 }
 
 // Release ends a running request and keeps nothing.
 func (t *Tree) Release(s Seq) Ended {
 	t.running(s)
 	t.actions = t.actions[:0]
-	wake := t.release(s, noLimit)
+	wake := t.wakeUp(s, noLimit)
 	t.drop(s)
+	t.verify()
 	return Ended{Actions: t.actions, Wake: wake}
 }
 
@@ -355,7 +397,7 @@ func (t *Tree) drop(s Seq) (freed int) {
 func (t *Tree) Retain(now Instant, s Seq, history []Token) Ended {
 	q := t.running(s)
 	t.actions = t.actions[:0]
-	wake := t.release(s, noLimit)
+	wake := t.wakeUp(s, noLimit)
 	computed := t.length(s)
 	keep := min(common(q.tokens[:computed], history), q.limit)
 	if keep < t.cfg.KeepMin || t.cfg.WholeOnly && keep < computed {
@@ -387,6 +429,7 @@ func (t *Tree) Retain(now Instant, s Seq, history []Token) Ended {
 	q.turns++
 	q.used = now
 	t.stats.Retained++
+	t.verify()
 	return Ended{Entry: q.entry, Kept: keep, Actions: t.actions, Wake: wake}
 }
 
@@ -404,12 +447,12 @@ func (t *Tree) merge(s Seq) (longer Seq) {
 		}
 		n := common(o.tokens, q.tokens)
 		switch {
-		case n == len(q.tokens) && (n < len(o.tokens) || o.pinned):
+		case n == len(q.tokens) && (n < len(o.tokens) || o.fixed()):
 			inherit(o, q)
 			t.stats.Merged++
 			t.drop(s)
 			return Seq(i)
-		case n == len(o.tokens) && !o.pinned:
+		case n == len(o.tokens) && !o.fixed():
 			inherit(q, o)
 			t.lend(s, t.nodes[o.tip].value)
 			t.stats.Merged++

@@ -21,7 +21,7 @@ type Entry struct {
 	OwnBytes int64   `json:"own_bytes"`
 	Created  Instant `json:"created"`
 	Used     Instant `json:"used"`  // last shared by a request
-	Hits     int     `json:"hits"`  // requests that shared it, over all turns of the conversation
+	Hits     int     `json:"hits"`  // requests that went on from all of it, over all turns of the conversation
 	Turns    int     `json:"turns"` // how many cached prefixes became one in it
 	Worth    float64 `json:"worth"` // of its last cells: what is worth least is evicted first
 	Hash     string  `json:"hash"`  // 16 hex digits, of the namespace and the tokens
@@ -80,6 +80,8 @@ func (t *Tree) why(s Seq) string {
 		return "runs"
 	case q.pinned:
 		return "pinned by a user"
+	case q.holds > 0:
+		return "being copied to the host"
 	case n.runs > 0:
 		return "in use by a running request"
 	case n.pins > 0 || n.first >= 0 || n.refs > 1:

@@ -132,11 +132,16 @@ type holder struct {
 // daemon, whose prefix tree knows which cell is shared with whom, tells it how many cells each request holds alone and
 // how many are cached:
 //
-//	after Decode      OnCells(request, tier, n)    Prefix in the prompt, ThinkActive, then OutputCritical
+//	at the start      SetCache, then OnCells(request, Prefix, what it was given and nobody else holds)
+//	after Decode      OnCells(request, tier, n)    Prefix for its prompt, ThinkActive, then OutputCritical
 //	at ExitThink      Demote(request)
-//	after sharing     SetCells, SetCache           from the tree's Own and Cells
-//	at the end        Free(request), SetCache
+//	at the end        Free(request), or Evict when it is preempted; then SetCache
 //	for room          EvictOrder                   which tier has what to give, before anything is done
+//
+// and SetCache whenever the tree has evicted or dropped something. EvictOrder names CacheOwner first; what it names next
+// are requests, to be parked or computed again: those that think before those whose answer somebody reads. A tier that
+// nobody may take (think blocks, unless the daemon offloads or drops them) is no victim of its own: it goes with its
+// request.
 //
 // It belongs to one goroutine.
 type Blocks struct {
@@ -151,6 +156,7 @@ type Blocks struct {
 	snap   BlocksSnapshot
 
 	victims []BlockVictim
+	calls   int // for the checks of invariant builds
 }
 
 // NewBlocks makes the ledger of an empty pool.
@@ -206,6 +212,7 @@ func (b *Blocks) AllocateAll(wants []Want) ([]BlockVictim, error) {
 	for _, w := range wants {
 		b.extend(w.Owner, w.Tier, w.Cells)
 	}
+	b.verify()
 	return b.victims, nil
 }
 
@@ -275,6 +282,7 @@ func (b *Blocks) OnCells(o Owner, t Tier, n int) bool {
 		return false
 	case n > 0:
 		b.extend(o, t, n)
+		b.verify()
 	case n < 0:
 		return b.shrink(o, t, -n)
 	}

@@ -1,6 +1,10 @@
 package meridian
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/uma-serve/uma-serve/internal/invariants"
+)
 
 func (b *Blocks) live(id BlockID) bool {
 	return id >= 0 && int(id) < len(b.blocks) && b.blocks[id].cells > 0
@@ -206,6 +210,17 @@ func (b *Blocks) shrink(o Owner, t Tier, n int) bool {
 		id = before
 	}
 	return true
+}
+
+// verify checks the ledger in builds with invariants.
+func (b *Blocks) verify() {
+	if invariants.Enabled {
+		if b.calls++; b.calls%16 == 0 { // each is a pass over all blocks
+			if err := b.check(); err != nil {
+				panic("meridian: block ledger: " + err.Error())
+			}
+		}
+	}
 }
 
 // check verifies every invariant that is stated at a field, from scratch. O(blocks).

@@ -17,9 +17,9 @@
 // For every logits row of a request the loop makes these calls, in this order:
 //
 //	if c.NeedStats() { c.Observe(&stats) }       // the row's statistics, before anything is drawn from it
-//	if forked { c.OnProbe(entropy) }             // the fork that was decoded in the same batch, if there was one
+//	if forked { c.OnProbe(entropy) }             // of the fork in the same batch, or ProbeFailed
 //	tok, forced := c.Next(now)                   // a token that must come now, whatever the row says
-//	if !forced { tok, forced = c.Admit(sampled) } // or the sampled one, unless it must not come
+//	if !forced { tok, forced = c.Admit(sampled, …) } // or the sampled one, unless it must not come
 //	step := c.OnToken(tok, piece, eog, now)      // what it meant
 //	if tokens, ok := c.ProbeDue(); ok { … }      // a fork to decode with the next batch
 //

@@ -80,6 +80,10 @@ func NewRouter(tags *Tags, maxBlocks int, prompt []runtime.Token) Router {
 	for begin > 0 && !tags.turnEnd[prompt[begin-1]] {
 		begin--
 	}
+	if tags.either != nil {
+		r.held = make([]heldByte, 0, maxMarkerBytes)
+		r.out[0], r.out[1] = make([]byte, 0, 2*maxMarkerBytes), make([]byte, 0, 2*maxMarkerBytes)
+	}
 	if tags.endsOpen(prompt[begin:]) {
 		r.phase, r.blocks = ThinkDecode, 1
 	}
@@ -124,7 +128,7 @@ func (r *Router) look() {
 	case ThinkDecode:
 		r.m = r.tags.closes
 	case OutputDecode:
-		if r.blocks < r.maxBlocks {
+		if 0 < r.blocks && r.blocks < r.maxBlocks {
 			r.m = r.tags.opens
 		}
 	}
@@ -275,12 +279,12 @@ func (r *Router) push(b heldByte, s *Step) {
 		r.phase = ThinkDecode
 		r.blocks++
 		s.Event |= EnterThink
-		r.counted = !r.forced && r.left > 0
+		r.counted = r.counted || !r.forced && r.left > 0
 	default:
 		if r.phase == ThinkDecode {
 			s.Event |= ExitThink
-			if n.match >= r.read {
-				r.counted = false
+			if n.match >= r.read || len(r.out[0]) == 0 {
+				r.counted = false // all of it is tags
 			}
 			r.uncount(n.match - r.read)
 		}

@@ -57,9 +57,9 @@ func (t *textState) add(piece []byte) {
 	}
 }
 
-// boundary reports whether the text may well be cut here: nothing written yet, a line or a sentence ended.
+// boundary reports whether the text may well be cut here: a line or a sentence ended.
 func (t *textState) boundary() bool {
-	if t.tail == 0 || t.lines > 0 {
+	if t.lines > 0 {
 		return true
 	}
 	end := t.tail

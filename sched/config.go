@@ -100,7 +100,7 @@ type Config struct {
 // Policies are the names Config.Policy takes, in the order a help text should list them.
 func Policies() []string { return slices.Clone(policyNames) }
 
-var policyNames = []string{"uma", "stock"}
+var policyNames = []string{"uma", "stock", "meridian", "pascal", "meridian_static"}
 
 // withDefaults fills the fields that are 0.
 func (c Config) withDefaults() Config {
@@ -122,6 +122,14 @@ func (c Config) withDefaults() Config {
 	orInt(&c.MinPrefill, DefaultMinPrefill)
 	orInt(&c.MaxHeld, DefaultMaxHeld)
 	orInt(&c.DecodeReserve, DefaultDecodeReserve)
+	or(&c.ITLTarget, DefaultITLTarget)
+	or(&c.ThinkFloor, DefaultThinkFloor)
+	if c.ThinkMultiplier == 0 {
+		c.ThinkMultiplier = DefaultThinkMultiplier
+	}
+	if c.ReadingRate == 0 {
+		c.ReadingRate = DefaultReadingRate
+	}
 	c.StartBudget = min(c.StartBudget, c.MaxBatch)
 	c.MinPrefill = min(c.MinPrefill, c.MaxBatch)
 	return c
@@ -148,6 +156,7 @@ func (c *Config) Validate() error {
 		{"MinPrefill", c.MinPrefill, 0, 1 << 24},
 		{"MaxHeld", c.MaxHeld, 0, 1 << 16},
 		{"DecodeReserve", c.DecodeReserve, -1, 1 << 24},
+		{"OutputSlots", c.OutputSlots, 0, 4096},
 	}
 	for _, f := range ints {
 		if f.v < f.lo || f.v > f.hi {
@@ -160,14 +169,21 @@ func (c *Config) Validate() error {
 	}{
 		{"TickBudget", c.TickBudget}, {"SoloBudget", c.SoloBudget}, {"Guard", c.Guard},
 		{"BackgroundEvery", c.BackgroundEvery}, {"PauseGrace", c.PauseGrace},
+		{"ITLTarget", c.ITLTarget}, {"ThinkFloor", c.ThinkFloor},
 	}
 	for _, f := range times {
 		if f.v < 0 || f.v > time.Hour {
 			return fmt.Errorf("sched: %s is %v; it must be 0…1h", f.name, f.v)
 		}
 	}
-	if l := c.Limits[Background]; c.Policy == "stock" && l != (ClassLimits{}) {
-		return fmt.Errorf("sched: Limits[Background] is %+v; policy stock knows no classes and could not keep it", l)
+	if m := c.ThinkMultiplier; m != 0 && !(m >= 1 && m <= 4096) {
+		return fmt.Errorf("sched: ThinkMultiplier is %v; it must be 1…4096", m)
+	}
+	if r := c.ReadingRate; r != 0 && !(r >= 0.1 && r <= 1e4) {
+		return fmt.Errorf("sched: ReadingRate is %v tokens/s; it must be 0.1…10000", r)
+	}
+	if l := c.Limits[Background]; (c.Policy == "stock" || c.Policy == "meridian_static") && l != (ClassLimits{}) {
+		return fmt.Errorf("sched: Limits[Background] is %+v; policy %s knows no classes and could not keep it", l, c.Policy)
 	}
 	return nil
 }

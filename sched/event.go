@@ -213,6 +213,9 @@ func (s *Scheduler) token(r *request, e *Event) {
 		r.lastGap = int64(s.now - r.lastEmit)
 	}
 	r.lastEmit, r.emitted = s.now, true
+	if r.state == Output {
+		r.readAt = max(r.readAt, s.now).Add(time.Duration(float64(time.Second) / s.cfg.ReadingRate))
+	}
 }
 
 // heard notes that the caller answered r's row.

@@ -25,6 +25,12 @@ func newPolicy(s *Scheduler) policy {
 	switch s.cfg.Policy {
 	case "stock":
 		return newStock(&s.cfg)
+	case "meridian":
+		return newMeridian(s)
+	case "pascal":
+		return newPascal(s)
+	case "meridian_static":
+		return newMeridianStatic(s)
 	}
 	return newUMA(&s.cfg)
 }
@@ -122,8 +128,7 @@ func (b *builder) add(r *request, n int, kind SliceKind, why Reason) {
 // decodeAll adds one token of each decoding request, in the order they were let in. When there are more than
 // limit, those whose turn was longest ago go first: each waits at most ⌈decoding/limit⌉ steps between tokens. It
 // returns those who got none.
-func (b *builder) decodeAll(order []*request, limit int) (rest []*request) {
-	why := ReasonDecode
+func (b *builder) decodeAll(order []*request, limit int, why Reason) (rest []*request) {
 	if len(order) > limit {
 		slices.SortFunc(order, func(a, b *request) int {
 			switch {

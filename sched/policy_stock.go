@@ -31,7 +31,7 @@ func (p *stock) lane(Class, uint32) (Class, uint32) { return Interactive, 0 }
 
 func (p *stock) fill(b *builder) {
 	p.dec, p.pre = b.split(p.dec[:0], p.pre[:0])
-	b.decodeAll(p.dec, p.maxBatch)
+	b.decodeAll(p.dec, p.maxBatch, ReasonDecode)
 	for _, r := range p.pre {
 		b.prefill(r, p.maxBatch, ReasonPrefillBatch)
 	}

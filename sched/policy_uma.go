@@ -73,7 +73,7 @@ func (p *uma) fill(b *builder) {
 	if !hold {
 		limit -= p.reserved()
 	}
-	unserved := b.decodeAll(p.dec, limit)
+	unserved := b.decodeAll(p.dec, limit, ReasonDecode)
 	if len(p.pre) == 0 {
 		plan.Budget = max(p.shared.size(), plan.Tokens)
 		plan.Reason = b.whyNotMore()
@@ -103,7 +103,7 @@ func (p *uma) fill(b *builder) {
 	}
 	if n := min(len(unserved), b.left); n > 0 {
 		// Rows were kept for prompts, and these had no cells for them.
-		b.decodeAll(unserved, n)
+		b.decodeAll(unserved, n, ReasonDecode)
 		rest = min(rest, b.left)
 		plan.Budget = plan.Tokens + rest
 	}
@@ -176,15 +176,7 @@ func (p *uma) sort() {
 		return
 	}
 	p.turn = 0
-	first := 0
-	for i, r := range p.pre {
-		if o := p.pre[first]; r.lastStep < o.lastStep || r.lastStep == o.lastStep && r.rank < o.rank {
-			first = i
-		}
-	}
-	r := p.pre[first]
-	copy(p.pre[1:first+1], p.pre[:first])
-	p.pre[0] = r
+	oldestFirst(p.pre)
 }
 
 func comparePrompts(a, b *request) int {

@@ -59,12 +59,15 @@ func drawConfig(t *rapid.T, policy string) Config {
 		MaxHeld:    rapid.IntRange(1, 4).Draw(t, "max_held"),
 		Guard:      rapid.SampledFrom([]time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond}).Draw(t, "guard"),
 
-		DecodeReserve:   rapid.SampledFrom([]int{-1, 1, 4, 32}).Draw(t, "decode_reserve"),
-		PauseGrace:      rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second}).Draw(t, "pause_grace"),
+		DecodeReserve: rapid.SampledFrom([]int{-1, 1, 4, 32}).Draw(t, "decode_reserve"),
+		PauseGrace:    rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second}).Draw(t, "pause_grace"),
+		ITLTarget:     rapid.SampledFrom([]time.Duration{10 * time.Millisecond, 50 * time.Millisecond, time.Second}).Draw(t, "itl_target"),
+		ThinkFloor:    rapid.SampledFrom([]time.Duration{0, 30 * time.Millisecond}).Draw(t, "think_floor"),
+
 		BackgroundEvery: rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second}).Draw(t, "background_every"),
 	}
 	cfg.MaxBatch = rapid.IntRange(min(2, cfg.MaxRunning), 24).Draw(t, "max_batch")
-	if policy != "stock" && rapid.Bool().Draw(t, "caps") {
+	if policy != "stock" && policy != "meridian_static" && rapid.Bool().Draw(t, "caps") {
 		cfg.Limits[Background] = ClassLimits{MaxRunning: rapid.IntRange(0, 3).Draw(t, "bg_running"), MaxQueue: rapid.IntRange(0, 3).Draw(t, "bg_queue")}
 	}
 	return cfg
@@ -267,6 +270,7 @@ func (e *engine) conserving(inBatch map[ReqID]bool) {
 			if state, why, ok := e.s.Why(id); !ok || state == Queued && why == ReasonNone || state == Queued && !waits {
 				t.Fatalf("request %d waits for nothing: %v %v %v\n%s", id, state, why, ok, e.trace)
 			}
+		case e.leftOut(id):
 		case e.decodes(id) && p.DecodeTokens+min(e.cfg.MinPrefill, p.PrefillTokens) < e.cfg.MaxBatch:
 			t.Fatalf("answer %d got no token in a batch of %d\n%s", id, p.Tokens, e.trace)
 		case !e.decodes(id) && !p.PrefillHeld && p.Tokens < p.Budget && p.Reason != ReasonCells:
@@ -285,6 +289,29 @@ func (e *engine) conserving(inBatch map[ReqID]bool) {
 	}
 }
 
+// leftOut reports whether the policy may leave this decoding request out of the step, and does: one that thinks, when
+// answers run and it is not due; an answer whose reader has still something to read; and who has no place under the
+// static rule.
+func (e *engine) leftOut(id ReqID) bool {
+	if !e.decodes(id) {
+		return false
+	}
+	r, rows := e.s.requests[id], e.plan.DecodeTokens+e.plan.ProbeTokens+e.cfg.MinPrefill < e.cfg.MaxBatch
+	switch {
+	case r.reason == ReasonThinkHeld && e.cfg.Policy == "meridian":
+		if late := e.now.Sub(r.lastEmit) - e.cfg.ThinkFloor; r.state != Think || rows && late >= 0 {
+			e.t.Fatalf("request %d thinks and is left out %v after the floor\n%s", id, late, e.trace)
+		}
+		return true
+	case r.reason == ReasonPaced && e.cfg.Policy == "pascal":
+		if r.state != Output || r.readAt <= e.now {
+			e.t.Fatalf("answer %d is left out, its reader waits since %v\n%s", id, e.now.Sub(r.readAt), e.trace)
+		}
+		return true
+	}
+	return e.cfg.Policy == "meridian_static"
+}
+
 // bounds: nobody waits longer than the policy promises.
 func (e *engine) bounds(inBatch map[ReqID]bool) {
 	p := &e.plan
@@ -300,7 +327,11 @@ func (e *engine) bounds(inBatch map[ReqID]bool) {
 		e.held = 0
 	}
 	short := p.Reason == ReasonCells || slices.ContainsFunc(p.Batch, func(sl Slice) bool { return sl.Reason == ReasonPrefillCells })
-	if e.cfg.Policy == "uma" && !p.PrefillHeld && !short {
+	predicts := e.cfg.Policy == "meridian" || e.cfg.Policy == "pascal"
+	if predicts {
+		reserve = 1
+	}
+	if (e.cfg.Policy == "uma" || predicts && p.DecodeTokens+p.ProbeTokens < e.cfg.MaxBatch) && !p.PrefillHeld && !short {
 		left := 0
 		for id, r := range e.live {
 			if state, _, _ := e.s.Why(id); state == Prefill && !r.paused {
@@ -311,22 +342,38 @@ func (e *engine) bounds(inBatch map[ReqID]bool) {
 			e.t.Fatalf("%d of %d prompt tokens are computed, the bound is %d\n%s", p.PrefillTokens, left, reserve, e.trace)
 		}
 	}
-	if e.cfg.Policy == "stock" {
+	switch {
+	case e.cfg.Policy == "stock":
 		reserve = 0
+	case predicts:
+		reserve = min(e.cfg.MinPrefill, max(1, e.cfg.MaxBatch/2))
 	}
 	rows := max(1, e.cfg.MaxBatch-reserve)
+	if e.cfg.Policy == "meridian_static" {
+		// Whoever is let in, and whoever begins to answer, comes last.
+		rows = min(newMeridianStatic(e.s).slots, e.cfg.MaxBatch)
+	}
 	row := (e.cfg.MaxRunning + rows - 1) / rows
+	if predicts {
+		row *= 3 // thinking requests and answers take turns of their own, and what is reserved may be more than rows
+	}
 	prefill := turnEvery * e.cfg.MaxRunning
 	for id, r := range e.live {
 		if inBatch[id] || r.paused || r.seq < 0 {
 			r.waitedRow, r.waitedPref = 0, 0
 			continue
 		}
+		if e.cfg.Policy != "meridian_static" && e.leftOut(id) {
+			continue
+		}
+		if e.cfg.Policy == "meridian_static" && e.s.requests[id].state == Think {
+			continue // that it can starve is what the rule is known for
+		}
 		if e.decodes(id) {
 			if r.waitedRow++; r.waitedRow > row {
 				e.t.Fatalf("answer %d waits %d steps for a token, the bound is %d\n%s", id, r.waitedRow, row, e.trace)
 			}
-		} else if e.cfg.Policy == "uma" && !p.PrefillHeld && !short {
+		} else if (e.cfg.Policy == "uma" || predicts) && !p.PrefillHeld && !short {
 			if r.waitedPref++; r.waitedPref > prefill {
 				e.t.Fatalf("prompt %d waits %d steps, the bound is %d\n%s", id, r.waitedPref, prefill, e.trace)
 			}

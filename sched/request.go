@@ -48,6 +48,7 @@ type request struct {
 	lastEmit Instant // time of the newest token; valid while emitted
 	lastGap  int64   // ns between the newest two tokens; 0 after a break that was not the scheduler's doing
 	emitted  bool
+	readAt   Instant // when a reader at Config.ReadingRate has read the visible answer so far
 
 	lastStep uint64 // Scheduler.step that computed something for it last: round-robin order
 	reason   Reason // its newest decision

@@ -80,7 +80,7 @@ func TestOnlyTheBindingImportsC(t *testing.T) {
 
 // pure are the packages whose value is that they can be replayed and simulated: time is an argument, nothing
 // runs beside them and nothing is read from outside.
-var pure = []string{"sched", "meridian", "meridian/mrdn", "ipc/wire"}
+var pure = []string{"sched", "meridian", "meridian/mrdn", "ipc/wire", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index"}
 
 // forbiddenInPure: the import, and what to do instead.
 var forbiddenInPure = map[string]string{
@@ -127,7 +127,11 @@ var mayImport = []struct {
 	{"sampler", []string{"runtime"}},
 	{"meridian/mrdn", nil},
 	{"meridian/fabric", []string{"meridian/mrdn"}},
-	{"meridian", []string{"meridian", "runtime"}}, // runtime: its value types
+	{"meridian", []string{"meridian", "runtime", "internal/invariants"}}, // runtime: its value types
+	{"kvsnap/snapshot/format", nil},
+	{"kvsnap/snapshot/index", []string{"kvsnap/snapshot/format"}},
+	{"kvsnap/snapshot", []string{"internal"}},
+	{"kvsnap", []string{"internal/invariants"}},
 	{"sched", []string{"sched", "internal/invariants"}},
 	{"ipc/wire", []string{"sampler"}},
 	{"ipc", []string{"ipc/wire", "internal"}},
@@ -135,7 +139,7 @@ var mayImport = []struct {
 	{"models", []string{"runtime/ggufgen", "internal"}},
 	{"internal", []string{"internal", "ipc/wire", "ipc", "sampler", "runtime"}},
 	{"sim", []string{"sim", "sched", "meridian", "runtime", "runtime/fake", "internal"}},
-	{"daemon", []string{"ipc", "ipc/wire", "sched", "meridian", "kvsnap", "sampler", "metrics", "runtime", "models", "internal"}},
+	{"daemon", []string{"ipc", "ipc/wire", "sched", "meridian", "kvsnap", "kvsnap/snapshot", "kvsnap/snapshot/format", "sampler", "metrics", "runtime", "models", "internal"}},
 }
 
 // TestImportsPointOneWay: cmd → daemon → {ipc, sched, meridian, sampler, metrics} → runtime.

@@ -76,6 +76,9 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 		dst = appendMs(dst, `,"slo":{"target_ttft_ms":`, r.TargetTTFT)
 		dst = append(appendMs(dst, `,"target_tbt_ms":`, r.TargetTBT), '}')
 	}
+	if r.Think != (Think{}) && (def == nil || r.Think != def.Think) {
+		dst = appendThink(dst, &r.Think)
+	}
 	if len(r.Metadata) > 0 {
 		dst = append(append(dst, `,"metadata":`...), r.Metadata...)
 	}
@@ -209,7 +212,7 @@ func (p *Parser) ParseEvent(payload []byte, ev *Event) error {
 		ev.Progress = Progress{ID: ev.ID, Processed: e.integer(obj, "processed"), Total: e.integer(obj, "total"),
 			Elapsed: e.ms(obj, "elapsed_ms"), Position: e.optional(obj, "queue_position")}
 	default:
-		for k := KindMetrics; k <= KindInfo; k++ {
+		for k := KindMetrics; k <= KindKV; k++ {
 			if string(name) == k.String() {
 				ev.Kind, ev.ReportKind = EventReport, k
 				v := obj.Get(k.String())
@@ -356,11 +359,19 @@ func (e *eventDecoder) eos(o *fastjson.Object, out *EOS) {
 		out.Text = bytes.Clone(e.text(o, "text"))
 	}
 	if o.Get("think") != nil {
-		out.Think = bytes.Clone(e.text(o, "think"))
+		if t := e.object(o, "think"); t != nil {
+			out.Thought = ThinkSummary{Tokens: e.integer(t, "tokens"), Time: e.ms(t, "ms"), Ended: string(e.text(t, "ended")), Probes: e.integer(t, "probes")}
+			if !out.Streamed {
+				out.Think = bytes.Clone(e.text(t, "text"))
+			}
+		}
 	}
 	if u := e.object(o, "usage"); u != nil {
 		out.Usage = Usage{PromptTokens: e.integer(u, "prompt_tokens"), CachedTokens: e.integer(u, "cached_tokens"),
-			CompletionTokens: e.integer(u, "completion_tokens"), ThinkTokens: e.integer(u, "think_tokens")}
+			CompletionTokens: e.integer(u, "completion_tokens"), ThinkTokens: e.integer(u, "think_tokens"), CacheTier: tierOf(e.text(u, "cache_tier"))}
+		if u.Get("cache_miss") != nil {
+			out.Usage.CacheMiss = string(e.text(u, "cache_miss"))
+		}
 	}
 	if t := e.object(o, "timings"); t != nil {
 		out.Timings = Timings{Queue: e.ms(t, "queue_ms"), TTFT: e.ms(t, "ttft_ms"), Prefill: e.ms(t, "prefill_ms"), Decode: e.ms(t, "decode_ms")}

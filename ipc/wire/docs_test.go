@@ -79,12 +79,13 @@ var (
 // TestDocumentedFields holds the request table against the parser: names, other names, defaults.
 func TestDocumentedFields(t *testing.T) {
 	documented := rows(t, "## Requests")
-	names := []string{"event", "type", "slo.target_ttft_ms", "slo.target_tbt_ms", "messages[].role", "messages[].content", "messages[].reasoning_content"}
+	names := []string{"event", "type", "slo.target_ttft_ms", "slo.target_tbt_ms", "messages[].role", "messages[].content", "messages[].reasoning_content",
+		"think.mode", "think.budget_tokens", "think.soft_budget_tokens", "think.early_exit", "think.answer_cue"}
 	refused := section(t, "## Requests")
 	refused = refused[strings.Index(refused, "What would change the answer"):]
 	for _, f := range fields {
 		_, err := parse(t, `{"id":"a","prompt":"x","`+f.name+`":{"x":1}}`)
-		if err != nil && strings.Contains(err.Error(), "not supported") {
+		if err != nil && strings.Contains(err.Error(), `"`+f.name+`" is not supported`) {
 			if !strings.Contains(refused, "`"+f.name+"`") {
 				t.Errorf("%s is refused, docs/protocol.md does not say so", f.name)
 			}
@@ -108,6 +109,9 @@ func TestDocumentedFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	maps.Copy(written, map[string]any{"slo.target_ttft_ms": 0.0, "slo.target_tbt_ms": 0.0})
+	if def.Think == (Think{}) { // nothing is named, for which the number on the wire is -1
+		maps.Copy(written, map[string]any{"think.budget_tokens": -1.0, "think.soft_budget_tokens": -1.0, "think.answer_cue": ""})
+	}
 	checked := 0
 	for name, row := range documented {
 		if lit := literal.FindStringSubmatch(row[2]); lit != nil {
@@ -141,6 +145,10 @@ func TestDocumentedRanges(t *testing.T) {
 		"slo.target_ttft_ms": fmt.Sprintf("0…%d", MaxSLOMs),
 		"slo.target_tbt_ms":  fmt.Sprintf("0…%d", MaxSLOMs),
 		"metadata":           fmt.Sprintf("up to %d bytes", MaxMetadataBytes),
+
+		"think.budget_tokens":      fmt.Sprintf("0…%d, or -1", MaxTokensLimit),
+		"think.soft_budget_tokens": fmt.Sprintf("0…%d, or -1", MaxTokensLimit),
+		"think.answer_cue":         fmt.Sprintf("up to %d bytes", MaxAnswerCueBytes),
 	} {
 		if row := documented[name]; row == nil || !strings.Contains(row[1], want) {
 			t.Errorf("%s: %q is not in its row", name, want)
@@ -194,8 +202,12 @@ func TestDocumentedEvents(t *testing.T) {
 		}
 		event, _ := v["event"].(string)
 		switch event {
-		case "", "cancel":
+		case "", "cancel", "end_think":
 			continue
+		case "why", "kv":
+			if v[event] == nil { // the question
+				continue
+			}
 		case "metrics", "health", "info":
 			event = "report"
 		}
@@ -204,17 +216,38 @@ func TestDocumentedEvents(t *testing.T) {
 		}
 		keys("", v, seen[event])
 	}
-	for event, heading := range map[string]string{"token": "### token", "eos": "### eos", "error": "### error", "progress": "### progress", "report": "## Admin questions"} {
+	for event, heading := range map[string]string{"token": "### token", "eos": "### eos", "error": "### error", "progress": "### progress",
+		"report": "## Admin questions", "why": "### why", "kv": "### kv"} {
 		documented := slices.Collect(maps.Keys(rows(t, heading)))
 		if event == "eos" { // its section has the table of reasons too
 			for _, r := range Reasons {
 				seen[event][fmt.Sprintf("%q", r)] = true
 			}
+			for _, e := range ThinkEnds {
+				seen[event][e] = true
+			}
 		}
 		sameNames(t, event+" event", documented, slices.Collect(maps.Keys(seen[event])))
 	}
-	if len(seen) != 5 {
+	if len(seen) != 7 {
 		t.Errorf("events %v", slices.Collect(maps.Keys(seen)))
+	}
+}
+
+// TestDocumentedEfforts: the shares are those of Think.Budget.
+func TestDocumentedEfforts(t *testing.T) {
+	documented := rows(t, "## Thinking")
+	for e := EffortMinimal; int(e) < len(efforts); e++ {
+		share := fmt.Sprintf("%d %%", (&Think{Effort: e}).Budget(100))
+		if row := documented[e.String()]; len(row) == 0 || row[0] != share {
+			t.Errorf("effort %s: docs/protocol.md has %v, the code %s", e, row, share)
+		}
+	}
+	if len(documented) != len(efforts) { // "none" has a row, EffortDefault none
+		t.Errorf("%d efforts are documented", len(documented))
+	}
+	if text := section(t, "### why"); !strings.Contains(text, fmt.Sprintf("1…%d", MaxLast)) {
+		t.Error("### why has another limit than the code")
 	}
 }
 

@@ -69,15 +69,29 @@ func AppendEOS(dst []byte, e *EOS) []byte {
 	if !e.Streamed {
 		dst = append(dst, `,"text":`...)
 		dst = appendString(dst, e.Text)
-		if len(e.Think) > 0 {
-			dst = append(dst, `,"think":`...)
+	}
+	if t := &e.Thought; *t != (ThinkSummary{}) || !e.Streamed && len(e.Think) > 0 {
+		dst = appendInt(dst, `,"think":{"tokens":`, t.Tokens)
+		dst = appendMs(dst, `,"ms":`, t.Time)
+		dst = append(dst, `,"ended":`...)
+		dst = appendString(dst, t.Ended)
+		dst = appendInt(dst, `,"probes":`, t.Probes)
+		if !e.Streamed {
+			dst = append(dst, `,"text":`...)
 			dst = appendString(dst, e.Think)
 		}
+		dst = append(dst, '}')
 	}
 	dst = appendInt(dst, `,"usage":{"prompt_tokens":`, e.Usage.PromptTokens)
 	dst = appendInt(dst, `,"cached_tokens":`, e.Usage.CachedTokens)
 	dst = appendInt(dst, `,"completion_tokens":`, e.Usage.CompletionTokens)
 	dst = appendInt(dst, `,"think_tokens":`, e.Usage.ThinkTokens)
+	dst = append(dst, `,"cache_tier":`...)
+	dst = appendString(dst, e.Usage.CacheTier.String())
+	if e.Usage.CacheMiss != "" {
+		dst = append(dst, `,"cache_miss":`...)
+		dst = appendString(dst, e.Usage.CacheMiss)
+	}
 	dst = appendMs(dst, `},"timings":{"queue_ms":`, e.Timings.Queue)
 	dst = appendMs(dst, `,"ttft_ms":`, e.Timings.TTFT)
 	dst = appendMs(dst, `,"prefill_ms":`, e.Timings.Prefill)
@@ -128,7 +142,7 @@ func AppendProgress(dst []byte, p *Progress) []byte {
 }
 
 // AppendReport appends the answer to an admin question of kind k: {"event":"metrics","metrics":…} and the same for
-// health and info. body is a JSON value; id is the question's, "" if it had none.
+// health, info, why and kv. body is a JSON value; id is the question's, "" if it had none.
 func AppendReport(dst []byte, k Kind, id string, body []byte) []byte {
 	dst, start := BeginFrame(dst)
 	dst = append(dst, `{"event":`...)

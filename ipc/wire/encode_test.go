@@ -36,11 +36,11 @@ func TestEncodeEvents(t *testing.T) {
 		{"no top", string(payload(t, AppendToken(nil, &Token{ID: "a", HasLogprob: true, Phase: Output}))),
 			`{"event":"token","id":"a","text":"","token_id":0,"phase":"output","logprob":0,"top_logprobs":[]}`},
 		{"eos, streamed", string(payload(t, AppendEOS(nil, &EOS{ID: "a", Reason: Stop, StopText: "END", Text: []byte("not sent"), Streamed: true,
-			Usage: Usage{10, 4, 3, 2}, Timings: Timings{1500 * time.Microsecond, 20 * time.Millisecond, 18500 * time.Microsecond, 100 * time.Millisecond}}))),
-			`{"event":"eos","id":"a","reason":"stop","stop":"END","usage":{"prompt_tokens":10,"cached_tokens":4,"completion_tokens":3,"think_tokens":2},` +
+			Usage: Usage{10, 4, 3, 2, TierHost, "diverged at token 4"}, Thought: ThinkSummary{2, 40 * time.Millisecond, "converged", 3}, Timings: Timings{1500 * time.Microsecond, 20 * time.Millisecond, 18500 * time.Microsecond, 100 * time.Millisecond}}))),
+			`{"event":"eos","id":"a","reason":"stop","stop":"END","think":{"tokens":2,"ms":40,"ended":"converged","probes":3},"usage":{"prompt_tokens":10,"cached_tokens":4,"completion_tokens":3,"think_tokens":2,"cache_tier":"host","cache_miss":"diverged at token 4"},` +
 				`"timings":{"queue_ms":1.5,"ttft_ms":20,"prefill_ms":18.5,"decode_ms":100,"tokens_per_second":20}}`},
 		{"eos, whole", string(payload(t, AppendEOS(nil, &EOS{ID: "a", Reason: Length, Think: []byte("hm"), Metadata: []byte(`{"k": 1}`), Timings: Timings{Queue: -1, TTFT: 1001 * time.Nanosecond}}))),
-			`{"event":"eos","id":"a","reason":"length","text":"","think":"hm","usage":{"prompt_tokens":0,"cached_tokens":0,"completion_tokens":0,"think_tokens":0},` +
+			`{"event":"eos","id":"a","reason":"length","text":"","think":{"tokens":0,"ms":0,"ended":"","probes":0,"text":"hm"},"usage":{"prompt_tokens":0,"cached_tokens":0,"completion_tokens":0,"think_tokens":0,"cache_tier":"none"},` +
 				`"timings":{"queue_ms":0,"ttft_ms":0.001,"prefill_ms":0,"decode_ms":0,"tokens_per_second":0},"metadata":{"k": 1}}`},
 		{"error", string(payload(t, AppendError(nil, &Error{ID: "a", Code: QueueLimit, Message: "full", RetryAfter: 250 * time.Millisecond}))),
 			`{"event":"error","id":"a","code":"E_LIMIT_QUEUE","message":"full","retry_after_ms":250}`},
@@ -105,7 +105,7 @@ func TestNumbersAreFinite(t *testing.T) {
 func sampleEvents() (Token, EOS, Error, Progress) {
 	top := []TokenLogprob{{1, []byte(" the"), -0.5}, {2, []byte("\xe2\x82"), -3.25}, {3, []byte("x"), -7}}
 	return Token{ID: "01890a5d-ac96-774b-bcce-b302099a8057", Text: []byte(" wörld\n"), TokenID: 12345, Phase: Output, HasLogprob: true, Logprob: -0.12345, Top: top},
-		EOS{ID: "r-1", Reason: Stop, StopText: "END", Text: bytes.Repeat([]byte("answer \"q\"\n"), 20), Think: []byte("hm"), Usage: Usage{100, 64, 200, 20},
+		EOS{ID: "r-1", Reason: Stop, StopText: "END", Text: bytes.Repeat([]byte("answer \"q\"\n"), 20), Think: []byte("hm"), Usage: Usage{100, 64, 200, 20, TierDisk, "diverged at token 64: another message"}, Thought: ThinkSummary{20, time.Second, "natural", 4},
 			Timings: Timings{123 * time.Microsecond, 45 * time.Millisecond, 44 * time.Millisecond, 1234567 * time.Microsecond}, Metadata: []byte(`{"user": 7}`)},
 		Error{ID: "r-1", Code: QueueLimit, Message: "the queue is full", RetryAfter: time.Second},
 		Progress{ID: "r-1", Processed: 512, Total: 4096, Elapsed: 98765 * time.Microsecond, Position: 2}
@@ -117,12 +117,13 @@ func TestEncodersDoNotAllocate(t *testing.T) {
 	dst := make([]byte, 0, 4096)
 	body := []byte(`{"status":"ok"}`)
 	for name, f := range map[string]func(){
-		"token":    func() { dst = AppendToken(dst[:0], &tok) },
-		"eos":      func() { dst = AppendEOS(dst[:0], &eos) },
-		"error":    func() { dst = AppendError(dst[:0], &fail) },
-		"progress": func() { dst = AppendProgress(dst[:0], &progress) },
-		"report":   func() { dst = AppendReport(dst[:0], KindHealth, "h", body) },
-		"cancel":   func() { dst = AppendCancel(dst[:0], "r-1") },
+		"token":     func() { dst = AppendToken(dst[:0], &tok) },
+		"eos":       func() { dst = AppendEOS(dst[:0], &eos) },
+		"error":     func() { dst = AppendError(dst[:0], &fail) },
+		"progress":  func() { dst = AppendProgress(dst[:0], &progress) },
+		"report":    func() { dst = AppendReport(dst[:0], KindHealth, "h", body) },
+		"cancel":    func() { dst = AppendCancel(dst[:0], "r-1") },
+		"end_think": func() { dst = AppendEndThink(dst[:0], "r-1") },
 	} {
 		if n := testing.AllocsPerRun(100, f); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)

@@ -18,7 +18,7 @@ type field struct {
 }
 
 // fields are all fields a request can have, "event" and "type" aside.
-var fields = []field{
+var fields = append([]field{
 	{"id", nil, readID},
 	{"prompt", nil, readPrompt},
 	{"messages", nil, readMessages},
@@ -72,12 +72,7 @@ var fields = []field{
 	unsupported("json_schema", nil),
 	unsupported("response_format", func(v *fastjson.Value) bool { return string(v.GetStringBytes("type")) == "text" }),
 	unsupported("n", func(v *fastjson.Value) bool { return isNumber(v, 1) }),
-	unsupported("reasoning_effort", nil),
-	unsupported("reasoning_budget_tokens", unlimited),
-	unsupported("thinking_budget_tokens", unlimited),
-	unsupported("thinking_token_budget", unlimited),
-	unsupported("chat_template_kwargs", func(v *fastjson.Value) bool { o, err := v.Object(); return err == nil && o.Len() == 0 }),
-}
+}, thinkFields...)
 
 // fieldIndex finds a field by its name or an alias.
 var fieldIndex = func() map[string]int {
@@ -121,31 +116,14 @@ func isNumber(v *fastjson.Value, n int64) bool {
 	return err == nil && got == n
 }
 
-func unlimited(v *fastjson.Value) bool { return isNumber(v, -1) }
-
 func emptyString(v *fastjson.Value) bool {
 	s, err := v.StringBytes()
 	return err == nil && len(s) == 0
 }
 
-func readID(d *decoder, name string, v *fastjson.Value) error {
-	must := fmt.Sprintf("a string of 1…%d bytes without control characters, or an integer", MaxIDBytes)
-	switch v.Type() {
-	case fastjson.TypeNumber:
-		if s := []byte(d.number(v)); isInteger(s) && validID(s) {
-			d.req.ID = string(s)
-			return nil
-		}
-		return outOfRange(name, d.number(v), must)
-	case fastjson.TypeString:
-		s, _ := v.StringBytes()
-		if !validID(s) {
-			return fmt.Errorf("field %q has %d bytes, %s; it must be %s", name, len(s), quoted(s), must)
-		}
-		d.req.ID = string(s)
-		return nil
-	}
-	return wrongType(name, v, must)
+func readID(d *decoder, name string, v *fastjson.Value) (err error) {
+	d.req.ID, err = d.name(name, v, MaxIDBytes)
+	return err
 }
 
 func readPrompt(d *decoder, name string, v *fastjson.Value) (err error) {

@@ -71,6 +71,9 @@ func FuzzParse(f *testing.F) {
 		`{"id":"a","prompt":"hi"}`, `{"event":"cancel","id":7}`, `{"type":"metrics"}`, `{"id":"a","prompt":"\ud83d\ude00\ud800"}`,
 		`{"id":1,"messages":[{"role":"user","content":[{"type":"text","text":"a"}],"reasoning":"b"}],"stop":["a"],"seed":-1}`,
 		`{"id":"a","prompt":"x","logit_bias":{"5":-1.5,"6":false},"logprobs":true,"top_logprobs":2,"metadata": {"a":[ 1 ]} }`,
+		`{"id":"a","prompt":"x","think":{"mode":"on","budget_tokens":5,"soft_budget_tokens":0,"early_exit":"eat","answer_cue":"é"}}`,
+		`{"id":"a","prompt":"x","think":"low","enable_thinking":true,"chat_template_kwargs":{"thinking_budget":-1}}`, `{"event":"end_think","id":1}`,
+		`{"event":"why","request":7}`, `{"event":"why","last":3,"id":"q"}`, `{"event":"kv","tree":true}`, `{"event":"kv","op":"drop","target":"all"}`,
 		`{"id":"a","prompt":"x","max_tokens":1e2,"slo":{"target_ttft_ms":0.5},"temperature":0.7,"priority":3,"top_k":-1}`,
 		"{\"id\":\"a\",\"x\":\"\xff\"}", `[[[[[[`, `{"id":}`, "{\"a\":\"\x01\"}", `-0.0e+1`, `{"id":"\u0061","id":2}`,
 	} {
@@ -106,6 +109,12 @@ func FuzzParse(f *testing.F) {
 			again = AppendRequest(nil, frame.Request, nil)
 		case KindCancel:
 			again = AppendCancel(nil, frame.ID)
+		case KindEndThink:
+			again = AppendEndThink(nil, frame.ID)
+		case KindWhy:
+			again = AppendWhyQuestion(nil, frame.ID, &frame.Why)
+		case KindKV:
+			again = AppendKVQuestion(nil, frame.ID, &frame.KV)
 		default:
 			again = AppendAdmin(nil, frame.Kind, frame.ID)
 		}
@@ -192,6 +201,19 @@ func FuzzRoundTrip(f *testing.F) {
 		if flag(7) {
 			r.Sampling.LogitBias = []sampler.Bias{{Token: int32(size(math.MaxInt32)), Bias: within(-sampler.MaxBias, sampler.MaxBias)}, {Token: 1, Bias: float32(math.Inf(-1))}}
 		}
+		if flag(12) {
+			r.Think = Think{Mode: ThinkMode(u % 2 * 3), SoftBudgetTokens: size(100) - 1, EarlyExit: EarlyExit(u % 5)}
+			if flag(13) {
+				r.Think.BudgetTokens = 100 + size(1000)
+			} else if flag(14) {
+				r.Think.Effort = Effort(u % 6)
+			} else if flag(15) {
+				r.Think.Mode = ThinkOff
+			}
+			if len(text) <= MaxAnswerCueBytes {
+				r.Think.AnswerCue = text
+			}
+		}
 		if flag(8) || text == "" {
 			r.Messages = []Message{{Role: "system", Content: text}, {Role: "assistant", Content: "a", ReasoningContent: text}}
 		} else {
@@ -206,6 +228,13 @@ func FuzzRoundTrip(f *testing.F) {
 			t.Fatalf("cancel %q: %+v, %v", id, got, err)
 		}
 
+		if got, err := Parse(p, payload(t, AppendEndThink(nil, id)), &r); err != nil || got != (Frame{Kind: KindEndThink, ID: id}) {
+			t.Fatalf("end_think %q: %+v, %v", id, got, err)
+		}
+		if got, err := Parse(p, payload(t, AppendWhyQuestion(nil, id, &WhyQuestion{Request: id})), &r); err != nil || got != (Frame{Kind: KindWhy, ID: id, Why: WhyQuestion{Request: id}}) {
+			t.Fatalf("why %q: %+v, %v", id, got, err)
+		}
+
 		tok := Token{ID: id, Text: []byte(text), TokenID: int32(n), Phase: Output, HasLogprob: flag(9)}
 		if flag(10) {
 			tok.Phase = Thinking
@@ -214,7 +243,8 @@ func FuzzRoundTrip(f *testing.F) {
 			tok.Logprob = within(MinLogprob, 0)
 			tok.Top = []TokenLogprob{{Token: int32(u), Text: raw, Logprob: tok.Logprob}, {Token: 2, Text: []byte("x"), Logprob: -1}}
 		}
-		eos := EOS{ID: id, Reason: Reasons[size(int64(len(Reasons)))], StopText: text, Streamed: flag(11), Usage: Usage{size(1e9), size(1e6), size(1e5), size(1e4)},
+		eos := EOS{ID: id, Reason: Reasons[size(int64(len(Reasons)))], StopText: text, Streamed: flag(11), Usage: Usage{size(1e9), size(1e6), size(1e5), size(1e4), CacheTiers[u%4], text},
+			Thought: ThinkSummary{size(1e6), ms(9), ThinkEnds[u%uint64(len(ThinkEnds))], size(1e3)},
 			Timings: Timings{ms(3), ms(4), ms(5), ms(6)}}
 		if !eos.Streamed {
 			eos.Text, eos.Think = []byte(text), []byte(text)

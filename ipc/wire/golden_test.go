@@ -60,12 +60,19 @@ func goldens() []golden {
 		}),
 		request("request_full", func(r *Request) {
 			r.Prompt, r.MaxTokens, r.Stop, r.Stream, r.Progress, r.Priority = "x", 128, []string{"\n\n", "END"}, false, true, PriorityBackground
+			r.Think = Think{Mode: ThinkOn, BudgetTokens: 512, SoftBudgetTokens: 256, EarlyExit: ExitBoth, AnswerCue: "The answer is"}
 			r.TargetTTFT, r.TargetTBT, r.Metadata = 150*time.Millisecond, 33500*time.Microsecond, []byte(`{"user": 7, "tags": ["a"]}`)
 			r.Sampling = sampler.Params{Temperature: 0.7, TopK: 20, TopP: 0.9, MinP: 0.1, RepeatPenalty: 1.1, FrequencyPenalty: 0.5, PresencePenalty: -0.5,
 				PenaltyLastN: -1, Seed: math.MaxUint64, SeedSet: true, IgnoreEOS: true, Logprobs: 3,
 				LogitBias: []sampler.Bias{{Token: 15043, Bias: 1.5}, {Token: 2, Bias: float32(math.Inf(-1))}}}
 		}),
+		request("request_effort", func(r *Request) { r.Prompt, r.Think.Effort = "x", EffortLow }),
 		fromClient("cancel", AppendCancel(nil, "r-1"), Frame{Kind: KindCancel, ID: "r-1"}),
+		fromClient("end_think", AppendEndThink(nil, "r-1"), Frame{Kind: KindEndThink, ID: "r-1"}),
+		fromClient("why_request", AppendWhyQuestion(nil, "q", &WhyQuestion{Request: "r-1"}), Frame{Kind: KindWhy, ID: "q", Why: WhyQuestion{Request: "r-1"}}),
+		fromClient("why_last", AppendWhyQuestion(nil, "", &WhyQuestion{Last: 3}), Frame{Kind: KindWhy, Why: WhyQuestion{Last: 3}}),
+		fromClient("kv_tree", AppendKVQuestion(nil, "q", &KVQuestion{Tree: true}), Frame{Kind: KindKV, ID: "q", KV: KVQuestion{Tree: true}}),
+		fromClient("kv_pin", AppendKVQuestion(nil, "", &KVQuestion{Op: KVPin, Target: "12"}), Frame{Kind: KindKV, KV: KVQuestion{Op: KVPin, Target: "12"}}),
 	}
 	for k := KindMetrics; k <= KindInfo; k++ {
 		all = append(all, fromClient("admin_"+k.String(), AppendAdmin(nil, k, ""), Frame{Kind: k}))
@@ -75,7 +82,8 @@ func goldens() []golden {
 	tok.Phase, tok.HasLogprob, tok.Logprob = Thinking, true, -0.105
 	tok.Top = []TokenLogprob{{4711, []byte(" Größe"), -0.105}, {220, []byte("\xc3"), -2.5}}
 	all = append(all, fromServer("token_logprobs", AppendToken(nil, &tok), Event{Kind: EventToken, ID: "r-1", Token: tok}))
-	eos := EOS{ID: "r-1", Reason: Stop, StopText: "\n\n", Streamed: true, Usage: Usage{12, 8, 40, 15}, Metadata: []byte(`{"user": 7}`),
+	eos := EOS{ID: "r-1", Reason: Stop, StopText: "\n\n", Streamed: true, Usage: Usage{12, 8, 40, 15, TierDevice, "diverged at token 8: another message"},
+		Thought: ThinkSummary{15, 310 * time.Millisecond, "converged", 4}, Metadata: []byte(`{"user": 7}`),
 		Timings: Timings{350 * time.Microsecond, 41200 * time.Microsecond, 40850 * time.Microsecond, 780 * time.Millisecond}}
 	all = append(all, fromServer("eos", AppendEOS(nil, &eos), Event{Kind: EventEOS, ID: "r-1", EOS: eos}))
 	eos.Reason, eos.StopText, eos.Streamed, eos.Text, eos.Think = Length, "", false, []byte("The answer\nis"), []byte("Hm.")
@@ -94,7 +102,52 @@ func goldens() []golden {
 	all = append(all, fromServer("progress_queued", AppendProgress(nil, &progress), Event{Kind: EventProgress, ID: "r-1", Progress: progress}))
 	all = append(all, fromServer("report_health", AppendReport(nil, KindHealth, "", []byte(`{"status":"ok"}`)),
 		Event{Kind: EventReport, ReportKind: KindHealth, Report: []byte(`{"status":"ok"}`)}))
+	why, kv, done := sampleReports()
+	report := func(name string, k Kind, frame []byte, body any) {
+		raw, err := json.Marshal(body)
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, fromServer(name, frame, Event{Kind: EventReport, ID: "q", ReportKind: k, Report: raw}))
+	}
+	report("report_why", KindWhy, AppendWhy(nil, "q", &why), &why)
+	report("report_kv", KindKV, AppendKV(nil, "q", &kv), &kv)
+	report("report_kv_done", KindKV, AppendKVDone(nil, "q", &done), &done)
 	return all
+}
+
+// sampleReports have every field.
+func sampleReports() (WhyReport, KVReport, KVDone) {
+	return WhyReport{Requests: []WhyRequest{{Request: "r-1", Number: 17, UID: 1000, Class: "interactive", State: "done", Ended: "stop",
+			AgeMs: 2400.5, TookMs: 812.25, TTFTMs: 104, Dropped: 2,
+			Usage:     WhyUsage{PromptTokens: 900, CachedTokens: 812, CacheTier: "host", CacheMiss: "diverged at token 812: another message", CompletionTokens: 40, ThinkTokens: 15},
+			Decisions: []Decision{{AtMs: 0.25, LastMs: 30, Times: 4, Reason: "target", Text: "More would not have fitted.", Tokens: 68, Latest: 17}}}}},
+		KVReport{Cells: KVCells{4096, 300, 100, 696, 200, 2800}, BytesPerToken: 12288, BlockTokens: 16, SeqsUsed: 5, SeqsMax: 64,
+			Lookups: 10, Hits: 8, HitRatio: 0.8, CachedTokens: 6400, Snapshots: 3,
+			Tiers: []KVTier{{Tier: TierHost, Off: "x", Entries: 2, Tokens: 1024, Bytes: 12582912, CapBytes: 1 << 30, Hits: 3, HitTokens: 900, Evictions: 1, PagesIn: 900, PagesOut: 1924, RestoreMs: 3.5, Errors: 1}},
+			Entries: []KVEntry{{Name: "12", Kind: "prefix", Tier: TierDevice, Class: "prefix", Request: "r-1", Number: 17, UID: 1000, Seq: 3, From: 16, Tokens: 640, OwnTok: 128,
+				Bytes: 7864320, OwnBytes: 1572864, AgeMs: 61000, IdleMs: 1200, Hits: 4, Turns: 2, Pinned: true, Worth: 0.5, Hash: "0123456789abcdef", Why: "conversation of 2 turns"}},
+			Tree: "4096 cells\n"},
+		KVDone{Op: "drop", Target: "12", Done: 1, Tokens: 640, Bytes: 7864320, Text: "Dropped prefix 12."}
+}
+
+// TestReportsRoundTrip: what the server writes is what a client reads.
+func TestReportsRoundTrip(t *testing.T) {
+	why, kv, done := sampleReports()
+	kv.Tiers = append(kv.Tiers, KVTier{Tier: TierNone})
+	for _, want := range []any{&why, &kv, &done} {
+		raw, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := reflect.New(reflect.TypeOf(want).Elem()).Interface()
+		if err := json.Unmarshal(raw, got); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v, %v\nwant %+v", got, err, want)
+		}
+	}
+	if got := Ms(1234567 * time.Nanosecond); got != 1.235 {
+		t.Errorf("Ms: %v", got)
+	}
 }
 
 func TestGolden(t *testing.T) {

@@ -104,7 +104,7 @@ func Parse(p *Parser, payload []byte, def *Request) (Frame, error) {
 		}
 		return Frame{}, bad
 	}
-	f := Frame{Kind: d.kind, ID: d.req.ID}
+	f := Frame{Kind: d.kind, ID: d.req.ID, Why: d.why, KV: d.kv}
 	if d.kind == KindRequest {
 		f.Request = &d.req
 	}
@@ -127,6 +127,11 @@ type decoder struct {
 	logprobs, topLogprobs  int
 	logprobsSet, topSet    bool
 	logprobsBool, byNumber bool
+
+	think thinkSpoken
+	why   WhyQuestion
+	kv    KVQuestion
+	asked []string // fields of a question so far
 }
 
 // fields reads all known fields. "event" and "type" come first: they decide what the others mean.
@@ -146,14 +151,21 @@ func (d *decoder) fields(root *fastjson.Value) error {
 		if err != nil {
 			return
 		}
+		if v.Type() == fastjson.TypeNull {
+			return
+		}
 		i, known := fieldIndex[string(key)]
-		if !known || v.Type() == fastjson.TypeNull {
+		switch {
+		case d.kind != KindRequest && string(key) != "id":
+			if d.kind == KindWhy || d.kind == KindKV {
+				err = d.question(string(key), v)
+			}
+			return
+		case !known:
+			err = strayThink(key)
 			return
 		}
 		f := &fields[i]
-		if d.kind != KindRequest && f.name != "id" {
-			return
-		}
 		if d.seen&(1<<i) != 0 {
 			if string(key) == f.name && len(f.aliases) == 0 {
 				err = fmt.Errorf("field %q is given twice", f.name)
@@ -179,8 +191,9 @@ func (d *decoder) discriminator(name string, v *fastjson.Value) error {
 	if err != nil {
 		return wrongType(name, v, allowedKinds(name))
 	}
-	for k := KindCancel; k <= KindInfo; k++ {
-		if string(s) == k.String() && (k == KindCancel) == (name == "event") {
+	for k := KindCancel; k <= KindKV; k++ {
+		isType := k >= KindMetrics && k <= KindInfo
+		if string(s) == k.String() && isType == (name == "type") {
 			d.kind = k
 			return nil
 		}
@@ -190,7 +203,7 @@ func (d *decoder) discriminator(name string, v *fastjson.Value) error {
 
 func allowedKinds(name string) string {
 	if name == "event" {
-		return `"cancel", or absent in a request`
+		return `"cancel", "end_think", "why" or "kv", or absent in a request`
 	}
 	return `"metrics", "health" or "info", or absent in a request`
 }
@@ -199,10 +212,10 @@ func allowedKinds(name string) string {
 func (d *decoder) finish() error {
 	r := &d.req
 	switch {
-	case r.ID == "" && (d.kind == KindRequest || d.kind == KindCancel):
+	case r.ID == "" && d.kind <= KindEndThink:
 		return fmt.Errorf("field %q is missing; it must be a string of 1…%d bytes or an integer", "id", MaxIDBytes)
 	case d.kind != KindRequest:
-		return nil
+		return d.finishQuestion()
 	case !d.prompt && !d.messages:
 		return fmt.Errorf("fields %q and %q are missing; a request has one of them", "prompt", "messages")
 	case d.prompt && d.messages:
@@ -228,7 +241,7 @@ func (d *decoder) finish() error {
 	case d.logprobsSet:
 		r.Sampling.Logprobs = 1
 	}
-	return nil
+	return d.finishThink()
 }
 
 // number is the text of a JSON number, valid until the next call.

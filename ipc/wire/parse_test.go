@@ -77,7 +77,7 @@ func TestParseRequest(t *testing.T) {
 		{`,"metadata":"x "`, func(r *Request) { r.Metadata = []byte(`"x "`) }},
 		{`,"metadata":null`, func(*Request) {}},
 		{`,"return_progress":true`, func(r *Request) { r.Progress = true }},
-		{`,"tools":[],"n":1,"thinking_budget_tokens":-1,"chat_template_kwargs":{},"response_format":{"type":"text"},"grammar":""`, func(*Request) {}},
+		{`,"tools":[],"n":1,"thinking_budget_tokens":-1,"chat_template_kwargs":{},"reasoning_format":"auto","response_format":{"type":"text"},"grammar":""`, func(*Request) {}},
 	} {
 		f, err := parse(t, `{"id":"a","prompt":"hi"`+c.fields+`}`)
 		if err != nil {
@@ -124,6 +124,11 @@ func TestParseControl(t *testing.T) {
 		`{"event":"cancel","id":"a"}`:                           {Kind: KindCancel, ID: "a"},
 		`{"id":7,"event":"cancel","prompt":3}`:                  {Kind: KindCancel, ID: "7"},
 		`{"type":"metrics"}`:                                    {Kind: KindMetrics},
+		`{"event":"end_think","id":"a"}`:                        {Kind: KindEndThink, ID: "a"},
+		`{"event":"why"}`:                                       {Kind: KindWhy, Why: WhyQuestion{Last: 1}},
+		`{"event":"why","request":12,"id":3,"op":"drop"}`:       {Kind: KindWhy, ID: "3", Why: WhyQuestion{Request: "12"}},
+		`{"event":"kv","op":"show","tree":false,"last":0}`:      {Kind: KindKV},
+		`{"event":"kv","op":"save","target":7}`:                 {Kind: KindKV, KV: KVQuestion{Op: KVSave, Target: "7"}},
 		`{"type":"health","id":"h"}`:                            {Kind: KindHealth, ID: "h"},
 		" {\"type\" : \"info\" , \"event\":null}\n":             {Kind: KindInfo},
 		`{"\u0074ype":"info","temperature":"ignored for info"}`: {Kind: KindInfo},
@@ -131,6 +136,93 @@ func TestParseControl(t *testing.T) {
 		if f, err := parse(t, in); err != nil || f != want {
 			t.Errorf("%s: %+v, %v; want %+v", in, f, err, want)
 		}
+	}
+}
+
+// TestParseThink: every spelling says the same.
+func TestParseThink(t *testing.T) {
+	for in, want := range map[string]Think{
+		`"think":{}`:                                   {},
+		`"think":null,"reasoning_effort":null`:         {},
+		`"think":true`:                                 {Mode: ThinkOn},
+		`"think":false`:                                {Mode: ThinkOff},
+		`"think":"high"`:                               {Effort: EffortHigh},
+		`"think":{"mode":"auto"}`:                      {Mode: ThinkAuto},
+		`"think":{"mode":"on","budget_tokens":40}`:     {Mode: ThinkOn, BudgetTokens: 40},
+		`"think":{"budget_tokens":0}`:                  {Mode: ThinkOff},
+		`"think":{"budget_tokens":-1}`:                 {},
+		`"think":{"soft_budget_tokens":0}`:             {SoftBudgetTokens: -1},
+		`"think":{"soft_budget_tokens":-1}`:            {},
+		`"think":{"soft_budget_tokens":7}`:             {SoftBudgetTokens: 7},
+		`"think":{"early_exit":"off"}`:                 {EarlyExit: ExitOff},
+		`"think":{"early_exit":"rpdi"}`:                {EarlyExit: ExitRPDI},
+		`"think":{"answer_cue":"So: "}`:                {AnswerCue: "So: "},
+		`"reasoning_effort":"none"`:                    {Mode: ThinkOff},
+		`"reasoning_effort":"minimal"`:                 {Effort: EffortMinimal},
+		`"reasoning_effort":"xhigh"`:                   {Effort: EffortXHigh},
+		`"reasoning_budget_tokens":300`:                {BudgetTokens: 300},
+		`"reasoning_budget":-1`:                        {},
+		`"reasoning_budget":0`:                         {Mode: ThinkOff},
+		`"thinking_budget_tokens":300.0`:               {BudgetTokens: 300},
+		`"thinking_token_budget":300`:                  {BudgetTokens: 300},
+		`"enable_thinking":true`:                       {Mode: ThinkOn},
+		`"chat_template_kwargs":{"thinking":false}`:    {Mode: ThinkOff},
+		`"chat_template_kwargs":{"thinking_budget":9}`: {BudgetTokens: 9},
+		`"chat_template_kwargs":{"enable_thinking":false,"reasoning_effort":"none"},"think":false`:              {Mode: ThinkOff},
+		`"enable_thinking":true,"reasoning_effort":"low","think":{"soft_budget_tokens":5,"mode":"on"}`:          {Mode: ThinkOn, Effort: EffortLow, SoftBudgetTokens: 5},
+		`"reasoning_budget_tokens":300,"thinking_budget_tokens":300,"thinking_token_budget":300,"think":"none"`: {},
+	} {
+		f, err := parse(t, `{"id":"a","prompt":"hi",`+in+`}`)
+		if strings.Contains(in, `300,"think`) { // off and a budget
+			if err == nil {
+				t.Errorf("%s is accepted", in)
+			}
+			continue
+		}
+		if err != nil || f.Request.Think != want {
+			t.Errorf("%s: %+v, %v; want %+v", in, f.Request, err, want)
+		}
+	}
+	// A request goes over the server's defaults, of which it names only one half.
+	for _, c := range []struct {
+		def  Think
+		in   string
+		want Think
+	}{
+		{Think{Mode: ThinkOff}, `"think":{"budget_tokens":9}`, Think{BudgetTokens: 9}},
+		{Think{BudgetTokens: 7, EarlyExit: ExitEAT}, `"think":false`, Think{Mode: ThinkOff, EarlyExit: ExitEAT}},
+		{Think{Effort: EffortHigh}, `"thinking_budget_tokens":9`, Think{BudgetTokens: 9}},
+	} {
+		def := DefaultRequest()
+		def.Think = c.def
+		f, err := Parse(new(Parser), []byte(`{"id":"a","prompt":"hi",`+c.in+`}`), &def)
+		if err != nil || f.Request.Think != c.want {
+			t.Errorf("%+v, %s: %+v, %v; want %+v", c.def, c.in, f.Request, err, c.want)
+		}
+	}
+}
+
+func TestThinkBudget(t *testing.T) {
+	for _, c := range []struct {
+		think        Think
+		budget, soft int
+	}{
+		{Think{}, NoBudget, NoBudget},
+		{Think{Mode: ThinkOff}, 0, NoBudget},
+		{Think{BudgetTokens: 7, SoftBudgetTokens: 3}, 7, 3},
+		{Think{SoftBudgetTokens: -1}, NoBudget, 0},
+		{Think{Effort: EffortMinimal}, 100, NoBudget},
+		{Think{Effort: EffortLow}, 200, NoBudget},
+		{Think{Effort: EffortMedium}, 500, NoBudget},
+		{Think{Effort: EffortHigh}, 800, NoBudget},
+		{Think{Effort: EffortXHigh}, 950, NoBudget},
+	} {
+		if b, s := c.think.Budget(1000), c.think.SoftBudget(); b != c.budget || s != c.soft {
+			t.Errorf("%+v: %d, %d; want %d, %d", c.think, b, s, c.budget, c.soft)
+		}
+	}
+	if b := (&Think{Effort: EffortLow}).Budget(3); b != 1 {
+		t.Errorf("a low effort of 3 tokens is %d", b)
 	}
 }
 
@@ -240,7 +332,28 @@ func TestParseErrors(t *testing.T) {
 		{`{"id":"a","prompt":"x","metadat\u0061":1}`, "a", BadRequest, `without escapes`},
 		{`{"id":"a","prompt":"x","tools":[{}]}`, "a", BadRequest, `field "tools" is not supported`},
 		{`{"id":"a","prompt":"x","response_format":{"type":"json_object"}}`, "a", BadRequest, `field "response_format" is not supported`},
-		{`{"id":"a","prompt":"x","reasoning_effort":"none"}`, "a", BadRequest, `field "reasoning_effort" is not supported`},
+		{`{"id":"a","prompt":"x","reasoning_format":"none"}`, "a", BadRequest, `field "reasoning_format" is not supported`},
+		{`{"id":"a","prompt":"x","think":7}`, "a", BadRequest, `field "think" is a number; it must be an object, a boolean or an effort`},
+		{`{"id":"a","prompt":"x","think":"hard"}`, "a", BadRequest, `field "think" is "hard"; it must be "none", "minimal"`},
+		{`{"id":"a","prompt":"x","think":{"mode":"maybe"}}`, "a", BadRequest, `field "think.mode" is "maybe"; it must be one of ["auto" "off" "on"]`},
+		{`{"id":"a","prompt":"x","think":{"mode":3}}`, "a", BadRequest, `field "think.mode" is a number; it must be one of`},
+		{`{"id":"a","prompt":"x","think":{"budget":3}}`, "a", BadRequest, `field "think.budget" is not known; it must be mode, budget_tokens`},
+		{`{"id":"a","prompt":"x","think":{"` + long + `":3}}`, "a", BadRequest, `is not known`},
+		{`{"id":"a","prompt":"x","think":{"budget_tokens":-2}}`, "a", BadRequest, `field "think.budget_tokens" is -2; it must be an integer of -1…134217728`},
+		{`{"id":"a","prompt":"x","think":{"budget_tokens":10,"budget_tokens":10}}`, "a", BadRequest, `field "think.budget_tokens" is given twice`},
+		{`{"id":"a","prompt":"x","think":{"budget_tokens":10,"soft_budget_tokens":11}}`, "a", BadRequest, `field "think.soft_budget_tokens" is 11; it must not be above the budget of 10 tokens`},
+		{`{"id":"a","prompt":"x","think":{"early_exit":"yes"}}`, "a", BadRequest, `field "think.early_exit" is "yes"; it must be one of ["off" "eat" "rpdi" "both"]`},
+		{`{"id":"a","prompt":"x","think":{"answer_cue":"` + long + `"}}`, "a", BadRequest, `field "think.answer_cue" has 300 bytes; it must have at most 256`},
+		{`{"id":"a","prompt":"x","think":{"mode":"on"},"enable_thinking":false}`, "a", BadRequest, `field "enable_thinking" says thinking is off, field "think.mode" says on; send one of them`},
+		{`{"id":"a","prompt":"x","think":{"mode":"on","budget_tokens":0}}`, "a", BadRequest, `field "think.budget_tokens" says thinking is off, field "think.mode" says on`},
+		{`{"id":"a","prompt":"x","reasoning_effort":"low","thinking_budget_tokens":9}`, "a", BadRequest, `fields "reasoning_effort" and "thinking_budget_tokens" name different thinking budgets`},
+		{`{"id":"a","prompt":"x","enable_thinking":false,"reasoning_effort":"low"}`, "a", BadRequest, `field "enable_thinking" turns thinking off, field "reasoning_effort" names a budget for it`},
+		{`{"id":"a","prompt":"x","enable_thinking":"yes"}`, "a", BadRequest, `field "enable_thinking" is a string; it must be true or false`},
+		{`{"id":"a","prompt":"x","chat_template_kwargs":{"enable_thinking":1}}`, "a", BadRequest, `field "chat_template_kwargs.enable_thinking" is a number; it must be true or false`},
+		{`{"id":"a","prompt":"x","chat_template_kwargs":{"tools":1}}`, "a", BadRequest, `field "chat_template_kwargs.tools" is not supported`},
+		{`{"id":"a","prompt":"x","reasoning_effort":"huge"}`, "a", BadRequest, `field "reasoning_effort" is "huge"; it must be "none", "minimal", "low", "medium", "high" or "xhigh"`},
+		{`{"id":"a","prompt":"x","max_think_tokens":5}`, "a", BadRequest, `field "max_think_tokens" is not known; thinking is asked for with "think"`},
+		{`{"id":"a","prompt":"x","reasoning":{"effort":"low"}}`, "a", BadRequest, `field "reasoning" is not known; thinking is asked for with "think"`},
 		{`{"id":"a","messages":[{"role":"user","content":"x","content":"y"}]}`, "a", BadRequest, `field "messages[0].content" is given twice`},
 		{`{"id":"a","messages":[{"role":"user","role":"system","content":"y"}]}`, "a", BadRequest, `field "messages[0].role" is given twice`},
 		{`{"id":"a","messages":[{"role":"user","content":"y","reasoning":"a","reasoning_content":"b"}]}`, "a", BadRequest, `differs from the message's other reasoning`},
@@ -248,7 +361,18 @@ func TestParseErrors(t *testing.T) {
 		{`{"id":"a","prompt":"x","n":2}`, "a", BadRequest, `field "n" is not supported`},
 
 		{`{"event":"cancel"}`, "", BadRequest, `field "id" is missing`},
-		{`{"event":"stop","id":"a"}`, "a", BadRequest, `field "event" is "stop"; it must be "cancel"`},
+		{`{"event":"stop","id":"a"}`, "a", BadRequest, `field "event" is "stop"; it must be "cancel", "end_think", "why" or "kv"`},
+		{`{"event":"end_think"}`, "", BadRequest, `field "id" is missing`},
+		{`{"type":"why","id":"a"}`, "a", BadRequest, `field "type" is "why"; it must be "metrics"`},
+		{`{"event":"why","id":"a","last":0}`, "a", BadRequest, `field "last" is 0; it must be an integer of 1…64`},
+		{`{"event":"why","id":"a","last":2,"request":"b"}`, "a", BadRequest, `fields "request" and "last" are both given`},
+		{`{"event":"why","id":"a","last":2,"last":2}`, "a", BadRequest, `field "last" is given twice`},
+		{`{"event":"why","id":"a","request":""}`, "a", BadRequest, `field "request" has 0 bytes, ""; it must be a string of 1…128 bytes`},
+		{`{"event":"kv","id":"a","op":"burn"}`, "a", BadRequest, `field "op" is "burn"; it must be one of ["show" "drop" "pin" "unpin" "save"]`},
+		{`{"event":"kv","id":"a","op":"drop"}`, "a", BadRequest, `field "target" is missing; op drop needs the name of an entry, or "all"`},
+		{`{"event":"kv","id":"a","target":"x"}`, "a", BadRequest, `field "target" is given without an op`},
+		{`{"event":"kv","id":"a","op":"pin","target":"x","tree":true}`, "a", BadRequest, `field "tree" is given with op pin`},
+		{`{"event":"kv","id":"a","tree":1}`, "a", BadRequest, `field "tree" is a number; it must be true or false`},
 		{`{"event":5,"id":"a"}`, "a", BadRequest, `field "event" is a number; it must be "cancel"`},
 		{`{"type":"cancel","id":"a"}`, "a", BadRequest, `field "type" is "cancel"; it must be "metrics"`},
 		{`{"type":"info","event":"cancel","id":"a"}`, "a", BadRequest, `not two`},

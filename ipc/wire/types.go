@@ -33,6 +33,7 @@ type Request struct {
 	Stream     bool     // token events while it runs; otherwise the eos event holds the text
 	Progress   bool     // wants progress events during a long prefill ("return_progress")
 	Priority   Priority
+	Think      Think         // wishes about thinking; the zero value has none
 	TargetTTFT time.Duration // slo.target_ttft_ms; 0 = none
 	TargetTBT  time.Duration // slo.target_tbt_ms; 0 = the server's
 	Metadata   []byte        // the JSON value of "metadata", echoed as it came; nil = none
@@ -42,11 +43,14 @@ type Request struct {
 type Kind uint8
 
 const (
-	KindRequest Kind = iota + 1
-	KindCancel       // {"event":"cancel","id":…}
-	KindMetrics      // {"type":"metrics"}
-	KindHealth       // {"type":"health"}
-	KindInfo         // {"type":"info"}
+	KindRequest  Kind = iota + 1
+	KindCancel        // {"event":"cancel","id":…}
+	KindEndThink      // {"event":"end_think","id":…}
+	KindMetrics       // {"type":"metrics"}
+	KindHealth        // {"type":"health"}
+	KindInfo          // {"type":"info"}
+	KindWhy           // {"event":"why","request":…} or {"event":"why","last":…}
+	KindKV            // {"event":"kv"}, {"event":"kv","op":…,"target":…}
 )
 
 // String is the value of "type" or "event" that asks for k.
@@ -56,12 +60,18 @@ func (k Kind) String() string {
 		return "request"
 	case KindCancel:
 		return "cancel"
+	case KindEndThink:
+		return "end_think"
 	case KindMetrics:
 		return "metrics"
 	case KindHealth:
 		return "health"
 	case KindInfo:
 		return "info"
+	case KindWhy:
+		return "why"
+	case KindKV:
+		return "kv"
 	}
 	return "unknown"
 }
@@ -69,8 +79,10 @@ func (k Kind) String() string {
 // Frame is one message of a client.
 type Frame struct {
 	Kind    Kind
-	ID      string   // of the request, of the one to cancel, or an admin question's own ("" = it has none)
-	Request *Request // with KindRequest
+	ID      string      // of the request, of the one to cancel or to end thinking in, or an admin question's own ("" = it has none)
+	Request *Request    // with KindRequest
+	Why     WhyQuestion // with KindWhy
+	KV      KVQuestion  // with KindKV
 }
 
 // Code is an error code of the protocol; docs/protocol.md says for each what the client should do.
@@ -136,13 +148,63 @@ type Token struct {
 	HasLogprob bool
 }
 
+// CacheTier is where the cached part of a prompt came from.
+type CacheTier string
+
+const (
+	TierNone   CacheTier = "" // written "none"
+	TierDevice CacheTier = "device"
+	TierHost   CacheTier = "host"
+	TierDisk   CacheTier = "disk"
+	TierFabric CacheTier = "fabric"
+)
+
+// CacheTiers are all tiers that hold something, the fastest first.
+var CacheTiers = []CacheTier{TierDevice, TierHost, TierDisk, TierFabric}
+
+// String is the word of the protocol.
+func (t CacheTier) String() string {
+	if t == TierNone {
+		return "none"
+	}
+	return string(t)
+}
+
+// MarshalText and UnmarshalText write TierNone as "none" in reports.
+func (t CacheTier) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+func (t *CacheTier) UnmarshalText(b []byte) error {
+	*t = tierOf(b)
+	return nil
+}
+
+func tierOf(b []byte) CacheTier {
+	if string(b) == "none" {
+		return TierNone
+	}
+	return CacheTier(b)
+}
+
 // Usage counts a request's tokens.
 type Usage struct {
 	PromptTokens     int
-	CachedTokens     int
+	CachedTokens     int // of PromptTokens: not computed for this request
 	CompletionTokens int
-	ThinkTokens      int // part of CompletionTokens
+	ThinkTokens      int       // of CompletionTokens
+	CacheTier        CacheTier // the slowest that CachedTokens came from
+	CacheMiss        string    // where and why the rest was not cached: "diverged at token 812: …"; "" = nothing to say
 }
+
+// ThinkSummary is how a request's thinking went; the zero value is one that never thought.
+type ThinkSummary struct {
+	Tokens int           // without the tags
+	Time   time.Duration // from the opening to the closing tag
+	Ended  string        // one of ThinkEnds
+	Probes int           // how often it was measured whether the answer is settled
+}
+
+// ThinkEnds are the values of an eos event's think.ended: how thinking ended.
+var ThinkEnds = []string{"natural", "converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "eog", "length"}
 
 // Timings of a finished request, measured by the server.
 type Timings struct {
@@ -158,8 +220,9 @@ type EOS struct {
 	Reason   Reason
 	StopText string // the stop string that matched, "" otherwise
 	Text     []byte // the answer when the request did not stream
-	Think    []byte // the thinking when the request did not stream
+	Think    []byte // the thinking's text when the request did not stream
 	Streamed bool   // the text went out as token events: Text and Think are not sent
+	Thought  ThinkSummary
 	Usage    Usage
 	Timings  Timings
 	Metadata []byte // echoed

@@ -48,20 +48,55 @@ func (b *Buffer) held() int64 { return int64(len(b.mem)) }
 
 // bufferPool keeps released memory for the next part: fresh memory costs a page fault per 4 KiB, about as much as
 // copying the cells into it.
+//
+// A goroutine of its own keeps a few pieces of the sizes in use ready and touched: where a hypervisor hands out memory
+// at first touch, a fresh part of 6 MiB was measured to cost the decode loop 17 ms, a warm one 1.7 ms, copy included.
 type bufferPool struct {
-	cap int64 // bytes kept idle at most
+	order chan int // sizes to get ready
+	done  chan struct{}
 
 	mu struct {
 		sync.Mutex
-		idle  map[int][][]byte // by length
-		bytes int64            // of idle
+		cap    int64            // bytes kept idle at most
+		idle   map[int][][]byte // by length
+		bytes  int64            // of idle
+		closed bool             // order is closed
 	}
 }
 
+const (
+	readyPieces  = 2       // of a size, kept ready
+	readyMinimum = 1 << 20 // bytes; smaller pieces are not worth waking somebody
+)
+
 func newPool(cap int64) *bufferPool {
-	p := &bufferPool{cap: cap}
+	p := &bufferPool{order: make(chan int, 4), done: make(chan struct{})}
+	p.mu.cap = cap
 	p.mu.idle = map[int][][]byte{}
+	go func() {
+		defer close(p.done)
+		background()
+		for size := range p.order {
+			for p.lacks(size) {
+				mem, err := allocate(size)
+				if err != nil {
+					break // the one who needs it will hear of it
+				}
+				for i := 0; i < len(mem); i += pageBytes {
+					mem[i] = 0
+				}
+				p.put(mem)
+			}
+		}
+	}()
 	return p
+}
+
+// lacks reports whether another piece of a size should be got ready.
+func (p *bufferPool) lacks(size int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.mu.closed && len(p.mu.idle[size]) < readyPieces && p.mu.bytes+int64(size) <= p.mu.cap
 }
 
 const pageBytes = 4096
@@ -83,6 +118,12 @@ func (p *bufferPool) get(n int) (*Buffer, error) {
 		p.mu.idle[size] = l[:len(l)-1]
 		p.mu.bytes -= int64(size)
 	}
+	if size >= readyMinimum && len(p.mu.idle[size]) < readyPieces && !p.mu.closed {
+		select {
+		case p.order <- size:
+		default: // it is busy and will be asked again
+		}
+	}
 	p.mu.Unlock()
 	if mem == nil {
 		var err error
@@ -102,7 +143,7 @@ func (p *bufferPool) put(mem []byte) {
 		}
 	}
 	p.mu.Lock()
-	if keep := p.mu.bytes+int64(len(mem)) <= p.cap; keep {
+	if keep := p.mu.bytes+int64(len(mem)) <= p.mu.cap; keep {
 		p.mu.idle[len(mem)] = append(p.mu.idle[len(mem)], mem)
 		p.mu.bytes += int64(len(mem))
 		mem = nil
@@ -113,12 +154,14 @@ func (p *bufferPool) put(mem []byte) {
 	}
 }
 
-// drain frees what is idle, and from now on everything that is released.
+// drain frees what is idle, and from now on everything that is released. Once only.
 func (p *bufferPool) drain() {
 	p.mu.Lock()
 	idle := p.mu.idle
-	p.mu.idle, p.mu.bytes, p.cap = map[int][][]byte{}, 0, 0
+	p.mu.idle, p.mu.bytes, p.mu.cap, p.mu.closed = map[int][][]byte{}, 0, 0, true
+	close(p.order)
 	p.mu.Unlock()
+	<-p.done
 	for _, l := range idle {
 		for _, mem := range l {
 			free(mem)

@@ -19,6 +19,7 @@ func allocate(n int) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("snapshot buffer of %d bytes: %w", n, err)
 	}
+	advise(mem)
 	return mem, nil
 }
 

@@ -415,7 +415,7 @@ func (c *Cache) deleteWhere(ctx context.Context, next func(*index.Index) *index.
 		return 0, ErrClosed
 	}
 	var bufs []*Buffer
-	var last *job
+	var jobs []*job
 	for {
 		n := next(c.mu.index)
 		if n == nil {
@@ -434,7 +434,9 @@ func (c *Cache) deleteWhere(ctx context.Context, next func(*index.Index) *index.
 			}
 			if p.node.Disk.In() {
 				c.mu.disk.Remove(&p.node.Disk)
-				last = c.addJob(&job{kind: removeFile, key: p.node.Key})
+			}
+			if c.diskErr == nil { // even if it is not known to be there: a write may be under way, or have failed half way
+				jobs = append(jobs, c.addJob(&job{kind: removeFile, key: p.node.Key}))
 			}
 			parts++
 		}
@@ -442,13 +444,13 @@ func (c *Cache) deleteWhere(ctx context.Context, next func(*index.Index) *index.
 	c.check()
 	c.mu.Unlock()
 	release(bufs)
-	switch {
-	case parts == 0:
+	if parts == 0 {
 		return 0, ErrNotFound
-	case last == nil:
-		return parts, nil
 	}
-	return parts, c.wait(ctx, last)
+	for _, j := range jobs {
+		err = errors.Join(err, c.wait(ctx, j))
+	}
+	return parts, err
 }
 
 // Save writes a part and those before it to disk, if they are not there, and waits for it: not for the decode loop.

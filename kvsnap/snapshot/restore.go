@@ -319,7 +319,7 @@ func (c *Cache) readFile(key Key, want *format.Header, dec *zstd.Decoder) (*Buff
 	if limit := int64(want.Size()) + want.Raw + format.ChecksumBytes; size > limit {
 		return nil, fmt.Errorf("%w: the file has %d bytes, the part at most %d", format.ErrFormat, size, limit)
 	}
-	if size < format.FixedBytes {
+	if size < format.LeadBytes {
 		return nil, fmt.Errorf("%w: the file has %d bytes", format.ErrFormat, size)
 	}
 	buf, err := c.pool.get(int(size))

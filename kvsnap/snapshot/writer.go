@@ -97,6 +97,12 @@ func (c *Cache) writer() {
 	defer z.close()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for c.mu.disk.Over(0) > 0 { // the cap is smaller than at the last start
+		if err := c.evictDisk(); err != nil {
+			c.ioError(err)
+			break
+		}
+	}
 	for {
 		for len(c.mu.jobs) == 0 {
 			if c.mu.closed {

@@ -175,14 +175,14 @@ func appendTokens(dst []byte, tokens []Token) []byte {
 	return dst
 }
 
-// FixedBytes is how much of a file HeaderSize wants to see.
-const FixedBytes = 16
+// LeadBytes is how much of a file HeaderSize wants to see.
+const LeadBytes = 16
 
-// HeaderSize reads the first FixedBytes of a file of fileSize bytes: how long its header is. ErrVersion when another
+// HeaderSize reads the first LeadBytes of a file of fileSize bytes: how long its header is. ErrVersion when another
 // version wrote it. The result is at most MaxHeaderBytes and at most fileSize.
 func HeaderSize(b []byte, fileSize int64) (int, error) {
-	if len(b) < FixedBytes {
-		return 0, fmt.Errorf("%w: %d bytes, a header begins with %d", ErrFormat, len(b), FixedBytes)
+	if len(b) < LeadBytes {
+		return 0, fmt.Errorf("%w: %d bytes, a header begins with %d", ErrFormat, len(b), LeadBytes)
 	}
 	if string(b[:8]) != Magic {
 		return 0, fmt.Errorf("%w: magic %q, want %q", ErrFormat, b[:8], Magic)

@@ -24,8 +24,11 @@ import (
 // Block is the tokens between two places where a query is looked up. A chain that ends between two is still found.
 const Block = 16
 
-// maxCandidates bounds the parts compared at one place: many one-shot prompts may share a block.
-const maxCandidates = 16
+// Bounds of the parts looked at in one place: many one-shot prompts may share a block.
+const (
+	maxCandidates = 16
+	maxEnds       = 256 // that end within one block: most are told apart by one comparison
+)
 
 // Node is one part. Fields above the line are set before Add and never change.
 type Node struct {
@@ -361,14 +364,16 @@ func (f *best) add(n *Node, matched int) {
 	f.cand[i].node, f.cand[i].len = n, matched
 }
 
-// ends adds the parts that end within the query, newest first.
+// ends adds the parts that end within the query, newest first. Their hash covers whole blocks only, so what differs in
+// the last few tokens lies here too and is told apart by the last one first.
 func (f *best) ends(lists ...[]*Node) {
 	if !f.whole {
 		return
 	}
 	for _, list := range lists {
-		for i := len(list) - 1; i >= max(0, len(list)-maxCandidates); i-- {
-			if n := list[i]; n.P1 <= len(f.tokens) {
+		for i := len(list) - 1; i >= max(0, len(list)-maxEnds); i-- {
+			n := list[i]
+			if n.P1 <= len(f.tokens) && n.Tokens[len(n.Tokens)-1] == f.tokens[n.P1-1] && slices.Equal(n.Tokens, f.tokens[n.P0:n.P1]) {
 				f.add(n, n.P1)
 			}
 		}

@@ -98,22 +98,22 @@ func TestLookup(t *testing.T) {
 // naive is what Lookup must find, by trying every chain.
 func naive(all []*Node, ns format.Namespace, q []format.Token, whole bool) int {
 	best := 0
-	var walk func(end int, after format.Hash)
-	walk = func(end int, after format.Hash) {
+	var walk func(end int, after format.Hash, owner format.Namespace)
+	walk = func(end int, after format.Hash, owner format.Namespace) {
 		best = max(best, end)
 		for _, n := range all {
-			if n.P0 != end || n.Before != after || !visible(n.Namespace, ns) || end >= len(q) {
+			if n.P0 != end || n.Before != after || !visible(owner, n.Namespace) || !visible(n.Namespace, ns) || end >= len(q) {
 				continue
 			}
 			m := common(n.Tokens, q[end:])
 			if m == len(n.Tokens) {
-				walk(n.P1, n.After)
+				walk(n.P1, n.After, n.Namespace)
 			} else if !whole {
 				best = max(best, end+m)
 			}
 		}
 	}
-	walk(0, format.PrefixHash(nil))
+	walk(0, format.PrefixHash(nil), format.System)
 	return best
 }
 

@@ -53,12 +53,11 @@ func Run(t *testing.T, open func(t testing.TB) fabric.Fabric) {
 
 // Value is n bytes that compress badly and differ between seeds.
 func Value(seed uint64, n int) []byte {
-	b := make([]byte, n+7)
-	r := rand.New(rand.NewPCG(seed, uint64(n)))
-	for i := 0; i < n; i += 8 {
-		binary.LittleEndian.PutUint64(b[i:], r.Uint64())
-	}
-	return b[:n:n]
+	var key [32]byte
+	binary.LittleEndian.PutUint64(key[:], seed)
+	b := make([]byte, n)
+	rand.NewChaCha8(key).Read(b)
+	return b
 }
 
 // Frame is an MRDN frame around Value(seed, n).

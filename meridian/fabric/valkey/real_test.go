@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +36,38 @@ func TestServerCluster(t *testing.T) {
 		s.command("FLUSHALL")
 		return open(t, s.url())
 	})
+}
+
+// TestClusterMoves: a value's slot moves to another node while a client knows the old one.
+func TestClusterMoves(t *testing.T) {
+	a := startServer(t, "--cluster-enabled", "yes")
+	b := startServer(t, "--cluster-enabled", "yes")
+	a.command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+	a.command("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(b.port))
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if known := b.command("CLUSTER", "INFO"); strings.Contains(known, "cluster_state:ok") && strings.Contains(a.command("CLUSTER", "INFO"), "cluster_known_nodes:2") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the cluster does not form")
+		}
+	}
+	f := open(t, a.url())
+	value := fabrictest.Value(1, 20<<20)
+	fabrictest.MustPush(t, f, "k", value)
+	fabrictest.WantPull(t, f, "k", value)
+	slot := strings.Trim(a.command("CLUSTER", "KEYSLOT", "{k}"), ":\r\n")
+	node := strings.Split(b.command("CLUSTER", "MYID"), "\r\n")[1]
+	a.command("FLUSHALL") // a slot with keys does not move this way
+	b.command("CLUSTER", "SETSLOT", slot, "NODE", node)
+	a.command("CLUSTER", "SETSLOT", slot, "NODE", node)
+	_, err := f.Pull(limit(t, time.Minute), "k", nil)
+	fabrictest.WantError(t, err, fabric.ErrNotFound)
+	fabrictest.MustPush(t, f, "k", value)
+	fabrictest.WantPull(t, f, "k", value)
+	if err := f.Delete(limit(t, time.Minute), "k"); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestShared: what one machine pushed, another pulls; pushing it again from there sends next to nothing.

@@ -188,13 +188,13 @@ func (f *Fabric) read(ctx context.Context, c vk.Client, k keys, m *manifest, val
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		commands := make([]vk.Completed, 0, window)
+		names := make([]string, 0, window)
 		pieces := make([][]byte, 0, window)
 		for j := i; j < min(i+window, n); j++ {
-			commands = append(commands, c.B().Get().Key(k.chunk(m, j)).Build())
+			names = append(names, k.chunk(m, j))
 			pieces = append(pieces, m.piece(value, j))
 		}
-		if err := stream(ctx, c, commands, pieces); err != nil {
+		if err := get(ctx, c, names, pieces); err != nil {
 			return err
 		}
 	}
@@ -203,14 +203,57 @@ func (f *Fabric) read(ctx context.Context, c vk.Client, k keys, m *manifest, val
 
 func (f *Fabric) manifest(ctx context.Context, c vk.Client, k keys) (manifest, error) {
 	var b [manifestBytes]byte
-	if err := stream(ctx, c, []vk.Completed{c.B().Get().Key(k.manifest()).Build()}, [][]byte{b[:]}); err != nil {
+	if err := get(ctx, c, []string{k.manifest()}, [][]byte{b[:]}); err != nil {
 		return manifest{}, err
 	}
 	return parseManifest(b[:], f.config.MaxBytes)
 }
 
-// stream runs commands that each answer with a string of exactly the length of its place. However long the answer
-// claims to be, nothing is written beyond that.
+// get reads values, each of exactly the length of its place. However long one claims to be, nothing is written beyond that.
+func get(ctx context.Context, c vk.Client, names []string, places [][]byte) error {
+	commands := make([]vk.Completed, len(names))
+	for i, name := range names {
+		commands[i] = c.B().Get().Key(name).Build()
+	}
+	err := stream(ctx, c, commands, places)
+	if err == nil || c.Mode() != vk.ClientModeCluster || ctx.Err() != nil {
+		return kind(err)
+	}
+	moved, asked := false, false
+	if reply, ok := vk.IsValkeyErr(err); ok {
+		_, moved = reply.IsMoved()
+		_, asked = reply.IsAsk()
+	}
+	if !moved && !asked && !stale(err) && !isDial(err) {
+		return kind(err)
+	}
+	// The cluster has changed. The client follows it, and learns of it, in other commands than streams.
+	for i, name := range names {
+		commands[i] = c.B().Get().Key(name).Build()
+	}
+	for i, r := range c.DoMulti(ctx, commands...) {
+		b, err := r.AsBytes()
+		if err != nil {
+			return kind(err)
+		}
+		if len(b) != len(places[i]) {
+			return wrongLength(len(b), len(places[i]))
+		}
+		copy(places[i], b)
+	}
+	return nil
+}
+
+func isDial(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+func wrongLength(got, want int) error {
+	return fmt.Errorf("%w: a piece of %d bytes, want %d", fault.ErrCorrupt, got, want)
+}
+
+// stream reads the answers of commands straight into their places.
 func stream(ctx context.Context, c vk.Client, commands []vk.Completed, places [][]byte) (first error) {
 	s := c.DoMultiStream(ctx, commands...)
 	answers := 0
@@ -219,7 +262,7 @@ func stream(ctx context.Context, c vk.Client, commands []vk.Completed, places []
 		// After a first failure the other answers are read all the same: the connection is to be used again.
 		_, err := s.WriteTo(&p)
 		if err == nil && p.n != len(p.b) {
-			err = fmt.Errorf("%w: a piece of %d bytes, want %d", fault.ErrCorrupt, p.n, len(p.b))
+			err = wrongLength(p.n, len(p.b))
 		}
 		if first == nil {
 			first = err
@@ -229,7 +272,7 @@ func stream(ctx context.Context, c vk.Client, commands []vk.Completed, places []
 		// Not "!= io.EOF": that also says that all answers were read, and is what a broken connection may give.
 		first = fmt.Errorf("%w after %d of %d answers", s.Error(), answers, len(places))
 	}
-	return kind(first)
+	return first
 }
 
 // place is where one answer goes.

@@ -1,0 +1,344 @@
+package wire
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/valyala/fastjson"
+)
+
+// ThinkMode is whether a request thinks.
+type ThinkMode uint8
+
+const (
+	ThinkDefault ThinkMode = iota // the server's
+	ThinkAuto                     // as the model decides
+	ThinkOff                      // not at all
+	ThinkOn                       // also where the model would not
+)
+
+// EarlyExit is which signals may end thinking before its budget.
+type EarlyExit uint8
+
+const (
+	ExitDefault EarlyExit = iota // the server's
+	ExitOff
+	ExitEAT
+	ExitRPDI
+	ExitBoth
+)
+
+// Effort is OpenAI's reasoning_effort: a budget as a share of the tokens the request may generate at all.
+type Effort uint8
+
+const (
+	EffortDefault Effort = iota
+	EffortMinimal
+	EffortLow
+	EffortMedium
+	EffortHigh
+	EffortXHigh
+)
+
+var (
+	thinkModes   = []string{"", "auto", "off", "on"}
+	earlyExits   = []string{"", "off", "eat", "rpdi", "both"}
+	efforts      = []string{"", "minimal", "low", "medium", "high", "xhigh"}
+	effortShares = [...]int{0, 10, 20, 50, 80, 95} // percent
+)
+
+// String is the word of the protocol, "" for the server's.
+func (m ThinkMode) String() string { return thinkModes[m] }
+
+// String is the word of the protocol, "" for the server's.
+func (e EarlyExit) String() string { return earlyExits[e] }
+
+// String is the word of the protocol, "" for none.
+func (e Effort) String() string { return efforts[e] }
+
+// Think is what a request wishes about its thinking. The zero value wishes nothing.
+type Think struct {
+	Mode ThinkMode
+	// BudgetTokens is the most tokens of thought; 0 = not named. (A client's 0 is ThinkOff.)
+	// Invariant: at most one of BudgetTokens and Effort is set, and none with ThinkOff.
+	BudgetTokens int
+	Effort       Effort
+	// SoftBudgetTokens: from there on thinking ends as soon as the model is about to end it; 0 = the server's, -1 = none.
+	SoftBudgetTokens int
+	EarlyExit        EarlyExit
+	AnswerCue        string // text that begins the answer after a forced end of thinking, "" = none
+}
+
+// MaxAnswerCueBytes bounds think.answer_cue.
+const MaxAnswerCueBytes = 256
+
+// NoBudget is what Budget and SoftBudget say where the request names none.
+const NoBudget = -1
+
+// Budget is the most tokens of thought a request asks for that may generate maxTokens in all: 0 = none, NoBudget =
+// not named.
+func (t *Think) Budget(maxTokens int) int {
+	switch {
+	case t.Mode == ThinkOff:
+		return 0
+	case t.BudgetTokens > 0:
+		return t.BudgetTokens
+	case t.Effort != EffortDefault:
+		return max(maxTokens*effortShares[t.Effort]/100, 1)
+	}
+	return NoBudget
+}
+
+// SoftBudget is from how many tokens of thought on the request wants it ended softly: 0 = never, NoBudget = not named.
+func (t *Think) SoftBudget() int {
+	switch {
+	case t.SoftBudgetTokens < 0:
+		return 0
+	case t.SoftBudgetTokens == 0:
+		return NoBudget
+	}
+	return t.SoftBudgetTokens
+}
+
+// thinkSpoken is which fields of a request have already said something about its thinking, so that two that
+// disagree are told of each other.
+type thinkSpoken struct{ mode, budget string }
+
+// thinkFields are the spellings by which clients of other servers ask.
+var thinkFields = []field{
+	{"think", nil, readThink},
+	{"reasoning_effort", nil, (*decoder).effort},
+	{"reasoning_budget_tokens", nil, (*decoder).budget},
+	{"reasoning_budget", nil, (*decoder).budget},
+	{"thinking_budget_tokens", nil, (*decoder).budget},
+	{"thinking_token_budget", nil, (*decoder).budget},
+	{"enable_thinking", nil, (*decoder).enable},
+	{"chat_template_kwargs", nil, readTemplateArgs},
+	// The thinking always comes as token events of its own phase.
+	unsupported("reasoning_format", func(v *fastjson.Value) bool {
+		s := string(v.GetStringBytes())
+		return s == "auto" || s == "deepseek"
+	}),
+}
+
+// strayThink: a field that looks like a wish about thinking but is none of those known would be ignored, and the
+// client would take the server for one that does not keep its word.
+func strayThink(key []byte) error {
+	s := strings.ToLower(string(key))
+	if !strings.Contains(s, "think") && !strings.HasPrefix(s, "reason") {
+		return nil
+	}
+	return fmt.Errorf(`field %s is not known; thinking is asked for with "think": {"mode", "budget_tokens", "soft_budget_tokens", "early_exit", "answer_cue"}`, quoted(key))
+}
+
+func (d *decoder) setMode(name string, m ThinkMode) error {
+	if d.think.mode != "" && d.req.Think.Mode != m {
+		return fmt.Errorf("field %q says thinking is %s, field %q says %s; send one of them", name, m, d.think.mode, d.req.Think.Mode)
+	}
+	d.req.Think.Mode, d.think.mode = m, name
+	return nil
+}
+
+func (d *decoder) setBudget(name string, tokens int, e Effort) error {
+	t := &d.req.Think
+	if d.think.budget != "" && (t.BudgetTokens != tokens || t.Effort != e) {
+		return fmt.Errorf("fields %q and %q name different thinking budgets; send one of them", d.think.budget, name)
+	}
+	t.BudgetTokens, t.Effort, d.think.budget = tokens, e, name
+	return nil
+}
+
+// budget reads a number of tokens: 0 turns thinking off, -1 leaves it to the server.
+func (d *decoder) budget(name string, v *fastjson.Value) error {
+	n, err := d.integer(name, v, -1, MaxTokensLimit)
+	switch {
+	case err != nil || n < 0:
+		return err
+	case n == 0:
+		return d.setMode(name, ThinkOff)
+	}
+	return d.setBudget(name, int(n), EffortDefault)
+}
+
+func (d *decoder) enable(name string, v *fastjson.Value) error {
+	on := false
+	if err := d.boolean(name, v, &on); err != nil {
+		return err
+	}
+	if on {
+		return d.setMode(name, ThinkOn)
+	}
+	return d.setMode(name, ThinkOff)
+}
+
+func (d *decoder) effort(name string, v *fastjson.Value) error {
+	const must = `"none", "minimal", "low", "medium", "high" or "xhigh"`
+	s, err := v.StringBytes()
+	if err != nil {
+		return wrongType(name, v, must)
+	}
+	if string(s) == "none" {
+		return d.setMode(name, ThinkOff)
+	}
+	for e := EffortMinimal; int(e) < len(efforts); e++ {
+		if string(s) == efforts[e] {
+			return d.setBudget(name, 0, e)
+		}
+	}
+	return fmt.Errorf("field %q is %s; it must be %s", name, quoted(s), must)
+}
+
+// readThink reads our own object, and ollama's short forms: true, false, or an effort.
+func readThink(d *decoder, name string, v *fastjson.Value) error {
+	switch v.Type() {
+	case fastjson.TypeTrue, fastjson.TypeFalse:
+		return d.enable(name, v)
+	case fastjson.TypeString:
+		return d.effort(name, v)
+	}
+	return d.members(name, v, "an object, a boolean or an effort", func(field, key string, v *fastjson.Value) error {
+		t := &d.req.Think
+		switch key {
+		case "mode":
+			i, err := d.word(field, v, thinkModes[1:])
+			if err != nil {
+				return err
+			}
+			return d.setMode(field, ThinkMode(i+1))
+		case "budget_tokens":
+			return d.budget(field, v)
+		case "soft_budget_tokens":
+			n, err := d.integer(field, v, -1, MaxTokensLimit)
+			switch t.SoftBudgetTokens = int(n); n {
+			case -1:
+				t.SoftBudgetTokens = 0
+			case 0:
+				t.SoftBudgetTokens = -1
+			}
+			return err
+		case "early_exit":
+			i, err := d.word(field, v, earlyExits[1:])
+			t.EarlyExit = EarlyExit(i + 1)
+			return err
+		case "answer_cue":
+			s, err := d.str(field, v)
+			if err == nil && len(s) > MaxAnswerCueBytes {
+				return fmt.Errorf("field %q has %d bytes; it must have at most %d", field, len(s), MaxAnswerCueBytes)
+			}
+			t.AnswerCue = s
+			return err
+		}
+		return fmt.Errorf(`field %q is not known; it must be mode, budget_tokens, soft_budget_tokens, early_exit or answer_cue`, field)
+	})
+}
+
+// readTemplateArgs takes what templates are asked about thinking; other arguments would change the prompt.
+func readTemplateArgs(d *decoder, name string, v *fastjson.Value) error {
+	return d.members(name, v, "an object", func(field, key string, v *fastjson.Value) error {
+		switch key {
+		case "enable_thinking", "thinking":
+			return d.enable(field, v)
+		case "reasoning_effort":
+			return d.effort(field, v)
+		case "thinking_budget":
+			return d.budget(field, v)
+		}
+		return fmt.Errorf("field %q is not supported by this server; leave it out (it knows enable_thinking, thinking, reasoning_effort and thinking_budget)", field)
+	})
+}
+
+// members reads an object each of whose members may come once.
+func (d *decoder) members(name string, v *fastjson.Value, must string, read func(field, key string, v *fastjson.Value) error) error {
+	obj, err := v.Object()
+	if err != nil {
+		return wrongType(name, v, must)
+	}
+	var seen []string
+	obj.Visit(func(key []byte, v *fastjson.Value) {
+		if err != nil || v.Type() == fastjson.TypeNull {
+			return
+		}
+		k := string(key)
+		field := name + "." + k
+		if len(k) > 40 {
+			field = name + "." + strings.ToValidUTF8(k[:40], "") + "…"
+		}
+		for _, s := range seen {
+			if s == k {
+				err = fmt.Errorf("field %q is given twice", field)
+				return
+			}
+		}
+		if err = read(field, k, v); err == nil {
+			seen = append(seen, k) // an unknown member is an error: at most as many as are known
+		}
+	})
+	return err
+}
+
+// word reads one of words and returns which.
+func (d *decoder) word(name string, v *fastjson.Value, words []string) (int, error) {
+	must := fmt.Sprintf("one of %q", words)
+	s, err := v.StringBytes()
+	if err != nil {
+		return 0, wrongType(name, v, must)
+	}
+	for i, w := range words {
+		if w == string(s) {
+			return i, nil
+		}
+	}
+	return 0, fmt.Errorf("field %q is %s; it must be %s", name, quoted(s), must)
+}
+
+// finishThink checks what holds between the fields about thinking.
+func (d *decoder) finishThink() error {
+	t := &d.req.Think
+	switch {
+	case t.Mode == ThinkOff && d.think.mode != "" && d.think.budget != "":
+		return fmt.Errorf("field %q turns thinking off, field %q names a budget for it; send one of them", d.think.mode, d.think.budget)
+	case t.BudgetTokens > 0 && t.SoftBudgetTokens > t.BudgetTokens:
+		return fmt.Errorf("field %q is %d; it must not be above the budget of %d tokens", "think.soft_budget_tokens", t.SoftBudgetTokens, t.BudgetTokens)
+	case d.think.mode != "" && t.Mode == ThinkOff: // over a default's budget
+		t.BudgetTokens, t.Effort = 0, EffortDefault
+	case d.think.budget != "" && t.Mode == ThinkOff: // over a default that is off
+		t.Mode = ThinkDefault
+	}
+	return nil
+}
+
+// appendThink appends the fields that ask for t.
+func appendThink(dst []byte, t *Think) []byte {
+	if t.Effort != EffortDefault {
+		dst = appendHead(dst, `,"reasoning_effort":`, t.Effort.String())
+	}
+	sep := `,"think":{`
+	key := func(name string) {
+		dst = append(append(append(append(dst, sep...), '"'), name...), `":`...)
+		sep = ","
+	}
+	if t.Mode != ThinkDefault {
+		key("mode")
+		dst = appendString(dst, t.Mode.String())
+	}
+	if t.BudgetTokens > 0 {
+		key("budget_tokens")
+		dst = appendInt(dst, "", t.BudgetTokens)
+	}
+	if t.SoftBudgetTokens != 0 {
+		key("soft_budget_tokens")
+		dst = appendInt(dst, "", max(t.SoftBudgetTokens, 0))
+	}
+	if t.EarlyExit != ExitDefault {
+		key("early_exit")
+		dst = appendString(dst, t.EarlyExit.String())
+	}
+	if t.AnswerCue != "" {
+		key("answer_cue")
+		dst = appendString(dst, t.AnswerCue)
+	}
+	if sep == "," {
+		dst = append(dst, '}')
+	}
+	return dst
+}

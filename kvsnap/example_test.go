@@ -1,0 +1,103 @@
+package kvsnap_test
+
+import (
+	"fmt"
+
+	"github.com/uma-serve/uma-serve/kvsnap"
+	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/fake"
+)
+
+// do carries out what the tree asks for.
+func do(e runtime.Engine, actions []kvsnap.Action) {
+	for _, a := range actions {
+		switch a.Kind {
+		case kvsnap.Copy:
+			e.SeqCopy(a.Src, a.Dst, runtime.Pos(a.From), runtime.Pos(a.To))
+		case kvsnap.Remove:
+			e.SeqRemove(a.Dst, runtime.Pos(a.From), runtime.Pos(a.To))
+		case kvsnap.Shift:
+			if err := e.SeqAdd(a.Dst, runtime.Pos(a.From), runtime.Pos(a.To), runtime.Pos(a.Delta)); err != nil {
+				panic(err)
+			}
+		}
+	}
+}
+
+// One request's life: a prompt, a think block, an answer, and the next turn, whose template drops the thinking.
+func Example() {
+	e := fake.New(fake.Config{Options: runtime.Options{ContextTokens: 64, Sequences: 4}})
+	tree, _ := kvsnap.New(kvsnap.Config{Cells: 64, CellBytes: 8, Sequences: 4, Scratch: 1})
+	ledger, _ := meridian.NewBlocks(meridian.BlocksConfig{Cells: 64, CellBytes: 8})
+	now := kvsnap.Instant(0)
+
+	// After anything that changes what is cached. The scheduler hears of tree.Pool() by sched.EvPool.
+	tell := func() { ledger.SetCache(tree.Cells().Cached, tree.Pool()) }
+	decode := func(s kvsnap.Seq, tokens []kvsnap.Token, from int) {
+		if short := len(tokens) - from - tree.Cells().Free; short > 0 {
+			_, _, actions := tree.EvictCells(short) // the victims' bytes go to the host first
+			do(e, actions)
+			tell()
+		}
+		b := e.Batch()
+		b.Reset()
+		for i := from; i < len(tokens); i++ {
+			b.Add(tokens[i], runtime.Pos(i), s, i == len(tokens)-1)
+		}
+		if err := e.Decode(); err != nil {
+			panic(err)
+		}
+	}
+	start := func(req uint64, prompt []kvsnap.Token) kvsnap.Started {
+		st, err := tree.Start(now, &kvsnap.Prompt{Req: req, NS: 1000, Tokens: prompt})
+		if err != nil || st.Held {
+			panic("here nobody else runs")
+		}
+		do(e, st.Actions)
+		tell() // then sched.EvStarted{Cached, Shared}
+		ledger.OnCells(meridian.Owner(req), meridian.Prefix, st.Cached-st.Shared)
+		decode(st.Seq, prompt, st.Cached)
+		tree.Progress(st.Seq, prompt, len(prompt))
+		ledger.OnCells(meridian.Owner(req), meridian.Prefix, len(prompt)-st.Cached)
+		return st
+	}
+
+	prompt := []kvsnap.Token{65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 84}
+	first := start(1, prompt)
+	tokens := append([]kvsnap.Token(nil), prompt...)
+	for i := range 10 {
+		tier := meridian.ThinkActive
+		if i >= 6 {
+			tier = meridian.OutputCritical
+		}
+		if i == 6 {
+			ledger.Demote(1) // ExitThink
+		}
+		tokens = append(tokens, kvsnap.Token(97+i)) // sampled
+		decode(first.Seq, tokens, len(tokens)-1)
+		tree.Progress(first.Seq, tokens, len(tokens))
+		ledger.OnCells(1, tier, 1)
+	}
+	s := ledger.Snapshot()
+	fmt.Println("cells:", s.Cells[meridian.Prefix], "prompt,", s.Cells[meridian.ThinkComplete], "thought,", s.Cells[meridian.OutputCritical], "answer")
+
+	// The turn's end: the next prompt will begin with the prompt and the answer, without the thinking.
+	history := append(append([]kvsnap.Token(nil), prompt...), tokens[26:]...)
+	end := tree.Retain(now, first.Seq, history)
+	do(e, end.Actions)
+	ledger.Free(1)
+	tell()
+	fmt.Println("kept:", end.Kept, "of", len(tokens), "tokens; the engine uses", e.Used(), "cells")
+
+	second := start(2, append(history, 48, 49, 50))
+	fmt.Println("next turn:", second.Cached, "tokens cached,", second.Match.Reason, "at token", second.Match.At)
+	fmt.Print(tree.Dump())
+	// Output:
+	// cells: 20 prompt, 6 thought, 4 answer
+	// kept: 20 of 30 tokens; the engine uses 20 cells
+	// next turn: 20 tokens cached, ended at token 20
+	// 64 cells: 7 own, 20 shared, 0 cached, 0 pinned, 37 free
+	//   [0, 20) shared by 2 · prefix 1 (uid 1000, seq 0)
+	//     [20, 27) own · request 2 (uid 1000, seq 1)
+}

@@ -1,0 +1,66 @@
+package fabric_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/uma-serve/uma-serve/meridian/fabric"
+	"github.com/uma-serve/uma-serve/meridian/fabric/fabrictest"
+)
+
+func TestOpen(t *testing.T) {
+	m := miniredis.RunT(t)
+	for url, label := range map[string]string{
+		"nixl-synth":                               "nixl-synth",
+		"nixl-synth?cap=1MiB":                      "nixl-synth",
+		"mooncake-synth":                           "mooncake-synth",
+		"mooncake-synth?cap=1MiB":                  "mooncake-synth",
+		"mooncake-synth+nixl-synth?cap=1MiB":       "mooncake-synth",
+		"mooncake-synth+redis://" + m.Addr():       "mooncake-synth",
+		"redis://" + m.Addr() + "/1":               "valkey",
+		"valkey://" + m.Addr() + "?ttl=1h&conns=2": "valkey",
+	} {
+		f, err := fabric.Open(url)
+		if err != nil {
+			t.Errorf("%s: %v", url, err)
+			continue
+		}
+		if f.Label() != label {
+			t.Errorf("%s: label %q, want %q", url, f.Label(), label)
+		}
+		fabrictest.MustPush(t, f, "k", []byte(url))
+		fabrictest.WantPull(t, f, "k", []byte(url))
+		f.Close()
+	}
+}
+
+func TestOpenRefused(t *testing.T) {
+	for url, says := range map[string]string{
+		"":                               `"" is no fabric; want nixl-synth`,
+		"nixl":                           `"nixl" is no fabric`,
+		"mooncake":                       `"mooncake" is no fabric`,
+		"localhost:6379":                 `"localhost:6379" is no fabric`,
+		"http://h":                       `scheme "http" is unknown`,
+		"mooncake-synth+":                `"" is no fabric`,
+		"mooncake-synth+http://h":        `scheme "http"`,
+		"nixl-synth+redis://h":           `scheme "nixl-synth+redis"`,
+		"nixl-synth?cap=0":               "option cap: nixl-synth: a cap of 0 bytes",
+		"nixl-synth?cap=-1":              `option cap: "-1" is no size`,
+		"nixl-synth?cap=many":            `option cap: "many" is no size`,
+		"nixl-synth?cap=9999999999GiB":   "option cap",
+		"nixl-synth?size=1":              `option "size" is unknown; nixl-synth takes cap`,
+		"nixl-synth?%zz":                 "invalid URL escape",
+		"redis://":                       "host is missing",
+		"redis://u:secret@h:port":        "invalid port",
+		"redis://h?ttl=soon":             "option ttl",
+		"mooncake-synth+redis://h?x=1":   "option x",
+		"mooncake-synth+mooncake-synth+": `"" is no fabric`,
+	} {
+		f, err := fabric.Open(url)
+		if err == nil || f != nil || !strings.Contains(err.Error(), says) || !strings.HasPrefix(err.Error(), "fabric URL: ") || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v, want it to say %q", url, err, says)
+		}
+	}
+}

@@ -1,0 +1,6 @@
+//go:build !invariants
+
+package meridian
+
+// invariantsEnabled makes every Control.OnToken end with check.
+const invariantsEnabled = false

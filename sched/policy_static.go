@@ -1,0 +1,55 @@
+package sched
+
+import "math"
+
+// meridianStatic is the rule that Meridian was first published with (schedule_batch), kept to be compared with.
+//
+// Rule: a step has Config.OutputSlots places for answers and ⌊slots × Config.ThinkMultiplier⌋ for thinking requests,
+// both cut to the free KV cells, answers first; first come, first served. Prompts, which the rule does not know, fill
+// the rest of the batch as under `stock`.
+//
+// Two things are mended, without which nothing would run: a request that got its token goes to the end of its queue
+// instead of leaving it, and one that does not think has a queue.
+//
+// It optimises: the share of steps that answers get against thinking requests, in places, whatever these cost.
+// It gives up: everything in milliseconds (prompts stop answers as under `stock`), classes, owners. Thinking gets its
+// places although answers wait for them; when cells run short it gets none.
+// Do not use it to serve anybody: it is here for the simulator.
+//
+// Bounds: an answer gets a token every ⌈answers/OutputSlots⌉ steps while cells last, a thinking request every
+// ⌈thinking/⌊OutputSlots × ThinkMultiplier⌋⌉.
+type meridianStatic struct {
+	predictive
+	slots, thinks int
+}
+
+func newMeridianStatic(s *Scheduler) *meridianStatic {
+	p := &meridianStatic{predictive: newPredictive(s)}
+	mult := float64(float32(p.cfg.ThinkMultiplier))
+	if p.slots = p.cfg.OutputSlots; p.slots == 0 {
+		p.slots = int(math.Ceil(float64(p.cfg.MaxRunning) / (1 + mult)))
+	}
+	p.thinks = int(math.Floor(float64(p.slots) * mult))
+	return p
+}
+
+func (p *meridianStatic) lane(Class, uint32) (Class, uint32) { return Interactive, 0 }
+
+func (p *meridianStatic) fill(b *builder) {
+	p.split()
+	free := b.cells
+	answers := min(len(p.out), p.slots, free, p.cfg.MaxBatch)
+	b.decodeAll(p.out, answers, ReasonDecode)
+	thinks := min(len(p.think), p.thinks, free-answers, b.left)
+	b.decodeAll(p.think, thinks, ReasonThink)
+	for _, r := range p.pre {
+		b.prefill(r, p.cfg.MaxBatch, ReasonPrefillBatch)
+	}
+	b.s.plan.Reason = b.whyNotMore()
+	if answers < len(p.out) || thinks < len(p.think) {
+		b.s.plan.Reason = ReasonBudget
+	}
+	p.finish(b)
+}
+
+func (p *meridianStatic) targets() (shared, solo int) { return p.cfg.MaxBatch, p.cfg.MaxBatch }

@@ -1,0 +1,282 @@
+package sched
+
+import (
+	"slices"
+	"time"
+)
+
+// predictive is what the policies that keep a promise in milliseconds have in common: who promises what, how much of
+// a prompt fits into what is left of a step, and which prompt goes first.
+type predictive struct {
+	s               *Scheduler
+	cfg             *Config
+	out, think, pre []*request // scratch: the running requests of this step, by phase
+	held            int        // steps in a row in which prompts were held back
+	turn            int        // steps with several prompts since the one served longest ago went first
+	tight           bool       // the newest target was out of reach
+	shared, solo    int        // tokens of the newest steps with prompts, beside answers and alone
+}
+
+func newPredictive(s *Scheduler) predictive {
+	n := s.cfg.MaxRunning
+	return predictive{s: s, cfg: &s.cfg, out: make([]*request, 0, n), think: make([]*request, 0, n), pre: make([]*request, 0, n), shared: s.cfg.StartBudget, solo: s.cfg.StartBudget}
+}
+
+const (
+	// infeasibleSlack is how much longer than answers alone a step may take when even these miss the target: holding
+	// prompts then would stop them and smooth nothing.
+	infeasibleSlack = 1.25
+	// infeasibleClear is the share of the target that answers alone have to come back under.
+	infeasibleClear = 0.9
+	// youngTokens is the length up to which an answer is young, and youngShare the part of its target that steps beside
+	// it aim at. The first words are waited for; a few short steps cost prompts little.
+	youngTokens = 5
+	youngShare  = 0.6
+	// fairSlack is the tokens an owner may be ahead of the others before its prompts go behind theirs.
+	fairSlack = 2048
+)
+
+func (p *predictive) lane(c Class, owner uint32) (Class, uint32) { return c, owner }
+
+func (p *predictive) observe(*Plan, time.Duration) {}
+
+func (p *predictive) targets() (shared, solo int) { return p.shared, p.solo }
+
+// split sorts the running requests by phase.
+func (p *predictive) split() {
+	p.out, p.think, p.pre = p.out[:0], p.think[:0], p.pre[:0]
+	for _, r := range p.s.running {
+		switch {
+		case r.paused:
+		case r.state == Output:
+			p.out = append(p.out, r)
+		case r.state == Think:
+			p.think = append(p.think, r)
+		default:
+			p.pre = append(p.pre, r)
+		}
+	}
+}
+
+// wish is the time between tokens that was promised to r, 0 = none was.
+func (p *predictive) wish(r *request) time.Duration {
+	switch {
+	case r.tbt > 0:
+		return time.Duration(r.tbt)
+	case r.flow.class == Interactive:
+		return p.cfg.ITLTarget
+	}
+	return 0
+}
+
+// room is how many ms this step may take so that the newest token of each of these answers comes in time, and the
+// tightest target among them; ok is false when nothing was promised to any.
+func (p *predictive) room(answers []*request) (ms float64, target time.Duration, ok bool) {
+	room := time.Duration(1<<63 - 1)
+	for _, r := range answers {
+		w := p.wish(r)
+		if w == 0 {
+			continue
+		}
+		if !ok || w < target {
+			target, ok = w, true
+		}
+		aim := w
+		if r.generated < youngTokens && r.flow.class == Interactive {
+			aim = time.Duration(float64(w) * youngShare)
+		}
+		if r.emitted {
+			aim -= p.s.now.Sub(r.lastEmit)
+		}
+		room = min(room, aim)
+	}
+	return (float64(room) - p.s.overhead.value) / 1e6, target, ok
+}
+
+// feasible notes whether answers alone, of which the batch consists now, can meet the target, and widens the room of a
+// step that they cannot.
+func (p *predictive) feasible(b *builder, ms float64, target time.Duration) float64 {
+	plain := p.s.cost.predict(b.load)
+	switch t := float64(target)/1e6 - p.s.overhead.value/1e6; {
+	case p.s.cost.steps == 0:
+	case plain > t:
+		p.tight = true
+	case plain < infeasibleClear*t:
+		p.tight = false
+	}
+	p.s.promise.infeasible = p.tight
+	if p.tight {
+		// The ratio is in the bound that chunks are held against.
+		ms = max(ms, infeasibleSlack*plain*p.s.cost.ratio)
+	}
+	return ms
+}
+
+// leaveOut notes that nothing is computed for r in this step.
+func (p *predictive) leaveOut(b *builder, r *request, why Reason) {
+	b.unserved--
+	r.reason = why
+	r.log.add(p.s.now, why, 0)
+	p.s.count[why]++
+}
+
+// prompts fills what is left of a step that must not take longer than ms. bounded says that an answer waits for it;
+// otherwise ms is Config.SoloBudget, and only newcomers and cancels wait. It sets the plan's reason when a limit of its
+// own is why the batch is not larger.
+func (p *predictive) prompts(b *builder, ms float64, bounded bool) {
+	plan := &b.s.plan
+	if len(p.pre) == 0 {
+		p.held = 0
+		return
+	}
+	p.sort()
+	// The model is not asked about chunks far larger than those it has seen.
+	least, why := min(p.cfg.MinPrefill, max(1, p.cfg.MaxBatch/2)), ReasonPrefillTarget
+	trust := max(least, int(2*p.s.cost.largest))
+	if !bounded {
+		least, why = max(least, 1), ReasonPrefillTick
+		trust = max(trust, p.cfg.StartBudget)
+	}
+	total, capped := 0, ReasonNone
+	for _, r := range p.pre {
+		most := min(r.left(), b.left)
+		if most == 0 {
+			break
+		}
+		n, reason := p.s.cost.fits(ms, b.load, r.computed, most), why
+		if n == most {
+			reason = ReasonPrefillBatch
+		}
+		if total == 0 {
+			switch {
+			case !bounded:
+				n = max(n, min(least, most))
+			case p.held >= p.cfg.MaxHeld && n < least:
+				n, reason = min(least, most), ReasonPrefillFloor
+			case n == 0, p.held > 0 && n < min(least, most):
+				// Once prompts are held, they go on with a chunk that is worth it.
+				n = 0
+			}
+		}
+		if n > trust-total {
+			n, reason = trust-total, ReasonPrefillTrust
+		}
+		if n <= 0 {
+			capped = reason
+			break
+		}
+		got := b.prefill(r, n, reason)
+		total += got
+		if got < most && got == n {
+			capped = reason
+			break
+		}
+		if reason == ReasonPrefillFloor {
+			capped = reason
+			break
+		}
+	}
+	switch {
+	case bounded && total == 0 && capped != ReasonNone:
+		p.held++
+		for _, r := range p.pre {
+			p.leaveOut(b, r, ReasonPrefillHeld)
+		}
+		plan.PrefillHeld = true
+		plan.Reason, b.s.promise.guard = ReasonGuard, GuardHold
+	case capped == ReasonPrefillFloor:
+		p.held = 0
+		plan.Reason, b.s.promise.guard = ReasonGuard, GuardHold
+	default:
+		p.held = 0
+		switch capped {
+		case ReasonPrefillTarget:
+			plan.Reason = ReasonTarget
+		case ReasonPrefillTick, ReasonPrefillTrust:
+			plan.Reason = ReasonBudget
+		}
+	}
+	if total > 0 {
+		if bounded {
+			p.shared = total
+		} else {
+			p.solo = total
+		}
+	}
+}
+
+// finish says how the step came out, after everything was added.
+func (p *predictive) finish(b *builder) {
+	plan := &b.s.plan
+	if plan.Reason == ReasonNone {
+		plan.Reason = b.whyNotMore()
+	}
+	if plan.Budget = plan.Tokens; plan.Reason == ReasonServed {
+		plan.Budget = p.cfg.MaxBatch
+	}
+}
+
+// reserved is how many rows of this step are kept from answers, because prompts will take them.
+func (p *predictive) reserved() int {
+	most, n := min(p.cfg.MinPrefill, max(1, p.cfg.MaxBatch/2)), 0
+	for _, r := range p.pre {
+		if n += r.left(); n >= most {
+			return most
+		}
+	}
+	return n
+}
+
+// sort orders the prompts of this step: interactive ones first; those before their first token first; owners that are
+// far ahead of others last; then the earliest wished first token; then the shortest rest, which is what makes the mean
+// wait short. In every turnEvery'th step the one that was served longest ago goes before all.
+func (p *predictive) sort() {
+	if len(p.pre) < 2 {
+		return
+	}
+	least := p.pre[0].flow.vt
+	for _, r := range p.pre {
+		least = min(least, r.flow.vt)
+	}
+	slices.SortFunc(p.pre, func(a, b *request) int {
+		af, bf := a.flow, b.flow
+		flag := func(a, b bool) int {
+			if a {
+				return 1
+			}
+			return -1
+		}
+		switch aAhead, bAhead := af.vt-least > fairSlack, bf.vt-least > fairSlack; {
+		case af.class != bf.class:
+			return int(af.class) - int(bf.class)
+		case (a.generated > 0) != (b.generated > 0):
+			return flag(a.generated > 0, b.generated > 0)
+		case aAhead != bAhead:
+			return flag(aAhead, bAhead)
+		case aAhead && af.vt != bf.vt:
+			return cmp(af.vt, bf.vt)
+		case a.deadline != b.deadline:
+			return cmp(a.deadline, b.deadline)
+		case a.left() != b.left():
+			return a.left() - b.left()
+		}
+		return cmp(a.rank, b.rank)
+	})
+	if p.turn++; p.turn >= turnEvery {
+		p.turn = 0
+		oldestFirst(p.pre)
+	}
+}
+
+// oldestFirst moves the prompt that was served longest ago to the front.
+func oldestFirst(pre []*request) {
+	first := 0
+	for i, r := range pre {
+		if o := pre[first]; r.lastStep < o.lastStep || r.lastStep == o.lastStep && r.rank < o.rank {
+			first = i
+		}
+	}
+	r := pre[first]
+	copy(pre[1:first+1], pre[:first])
+	pre[0] = r
+}
