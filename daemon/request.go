@@ -72,11 +72,11 @@ type request struct {
 
 	restoring *restore  // that it waits for
 	noRestore bool      // the stores were asked
-	restored  wire.Tier // what they gave
+	restored  wire.CacheTier // what they gave
 
 	counted bool      // the next three are set: at its first start
 	cached  int       // prompt tokens that need not be computed
-	tier    wire.Tier // where they were
+	tier    wire.CacheTier // where they were
 	miss    string    // why it was not more
 
 	fork       runtime.Seq     // scratch sequence of a probe that is asked for; -1 = none

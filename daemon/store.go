@@ -62,7 +62,7 @@ type restore struct {
 	seq    runtime.Seq // NoSeq before the first part that is not in the pool
 	done   int         // positions in seq
 	have   int         // of them: shared from the pool
-	tier   wire.Tier
+	tier   wire.CacheTier
 	wait   bool // for src; arrived ends it
 	begin  time.Time
 }

@@ -1,0 +1,352 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/kvsnap"
+	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
+	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// The answers to why and kv: what the decode loop knows of a request's life and of the KV cells. Only the loop may look
+// at that, so it answers between two steps.
+
+// ask has fn run by the decode loop, which then answers on c.
+func (s *Server) ask(c *ipc.Conn, id string, fn func(l *loop, now time.Time) []byte) {
+	l := s.loop.Load()
+	if l == nil || !l.mail.put(command{kind: cmdAsk, ask: func(l *loop, now time.Time) { reply(c, fn(l, now)) }}) {
+		c.Reply(wire.AppendError(nil, &wire.Error{ID: id, Code: wire.ModelUnready, RetryAfter: time.Second,
+			Message: `the model is still loading, or the server is stopping; {"type":"health"} says which`}))
+	}
+}
+
+// reply sends an answer as the connection's protocol has it.
+func reply(c *ipc.Conn, frame []byte) {
+	if c.Protocol() == wire.Newline {
+		c.Reply(append(frame[wire.HeaderBytes:], '\n'))
+		return
+	}
+	c.Reply(frame)
+}
+
+// past is what is remembered of a request that has ended.
+type past struct {
+	id     sched.ReqID
+	wireID string
+	owner  uint32
+	class  sched.Class
+	ended  string
+	at     time.Time // its arrival
+	took   time.Duration
+	ttft   time.Duration
+	usage  wire.WhyUsage
+}
+
+// remember keeps r's summary for why.
+func (l *loop) remember(r *request, how string, now time.Time) {
+	l.past[l.pastNext%len(l.past)] = past{
+		id: r.id, wireID: r.wireID, owner: r.owner, class: r.class, ended: how, at: r.arrived, took: now.Sub(r.arrived),
+		ttft: r.timings().TTFT, usage: r.whyUsage(),
+	}
+	l.pastNext++
+}
+
+func (r *request) whyUsage() wire.WhyUsage {
+	return wire.WhyUsage{
+		PromptTokens: r.nPrompt, CachedTokens: r.cached, CacheTier: r.tier.String(), CacheMiss: r.miss,
+		CompletionTokens: r.generated(), ThinkTokens: r.ctl.ThinkTokens(),
+	}
+}
+
+// why answers a why question: newest request first, only the asker's own unless the asker is root or the server's user.
+func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyReport {
+	rep := &wire.WhyReport{Requests: []wire.WhyRequest{}}
+	number, byNumber := uint64(0), false
+	if rest, ok := strings.CutPrefix(q.Request, "#"); ok {
+		var err error
+		number, err = strconv.ParseUint(rest, 10, 64)
+		byNumber = err == nil
+	}
+	wanted := func(id sched.ReqID, wireID string, owner uint32) bool {
+		switch {
+		case owner != uid && !l.cfg.privileged(uid):
+			return false
+		case byNumber:
+			return uint64(id) == number
+		}
+		return q.Request == "" || wireID == q.Request
+	}
+	limit := cmp.Or(q.Last, wire.MaxLast)
+	for id := l.lastID; id > 0 && len(rep.Requests) < limit && l.lastID-id < 1<<16; id-- {
+		if r := l.requests[id]; r != nil && !r.finished {
+			if wanted(id, r.wireID, r.owner) {
+				rep.Requests = append(rep.Requests, l.whyLive(r, now))
+			}
+			continue
+		}
+		for i := range l.past {
+			if p := &l.past[i]; p.id == id && wanted(id, p.wireID, p.owner) {
+				w := wire.WhyRequest{
+					Request: p.wireID, Number: uint64(id), UID: p.owner, Class: className(p.class), State: "done", Ended: p.ended,
+					AgeMs: wire.Ms(now.Sub(p.at)), TookMs: wire.Ms(p.took), TTFTMs: wire.Ms(p.ttft), Usage: p.usage,
+				}
+				l.decisions(&w, id, p.at)
+				rep.Requests = append(rep.Requests, w)
+			}
+		}
+	}
+	return rep
+}
+
+func (l *loop) whyLive(r *request, now time.Time) wire.WhyRequest {
+	state, _, _ := l.sched.Why(r.id)
+	name := [...]string{"queued", "prefill", "think", "output", "done", "done"}[state]
+	if state == sched.Queued && !r.started.IsZero() {
+		name = "parked"
+	}
+	w := wire.WhyRequest{
+		Request: r.wireID, Number: uint64(r.id), UID: r.owner, Class: className(r.class), State: name,
+		AgeMs: wire.Ms(now.Sub(r.arrived)), TTFTMs: wire.Ms(r.timings().TTFT), Usage: r.whyUsage(),
+	}
+	l.decisions(&w, r.id, r.arrived)
+	if f := r.ctl.LastForce(); f.Reason != meridian.NoReason {
+		w.Decisions = append(w.Decisions, forced(&f, r.arrived.Sub(l.epoch)))
+	}
+	return w
+}
+
+// forced tells why thinking was ended by force, with what was known then.
+func forced(f *meridian.Force, arrived time.Duration) wire.Decision {
+	at := wire.Ms(time.Duration(f.DecidedAt) - arrived)
+	text := fmt.Sprintf("Its thinking was ended after %d tokens: %s", f.Tokens, f.Reason)
+	if f.Probes > 0 {
+		text += fmt.Sprintf(" (%d probes, entropy of the newest %.3f nats, EMA variance %.2g nats²)", f.Probes, f.X, f.Var)
+	}
+	return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "forced_" + f.Reason.String(), Text: text + "."}
+}
+
+func (l *loop) decisions(w *wire.WhyRequest, id sched.ReqID, arrived time.Time) {
+	w.Decisions = []wire.Decision{}
+	log, _ := l.sched.Decisions(nil, id)
+	at := func(t sched.Instant) float64 { return wire.Ms(time.Duration(t) - arrived.Sub(l.epoch)) }
+	for _, d := range log {
+		w.Decisions = append(w.Decisions, wire.Decision{
+			AtMs: at(d.First), LastMs: at(d.Last), Times: d.Times, Reason: d.Reason.String(), Text: d.Reason.Explain(),
+			Tokens: d.Tokens, Latest: d.Latest,
+		})
+	}
+}
+
+func className(c sched.Class) string {
+	if c == sched.Background {
+		return "background"
+	}
+	return "interactive"
+}
+
+// kvReport answers a kv question: what the cache holds.
+func (l *loop) kvReport(tree bool, uid uint32, now time.Time) *wire.KVReport {
+	c, st := l.tree.Cells(), l.tree.Stats()
+	rep := &wire.KVReport{
+		Cells:         wire.KVCells{Total: l.caps.ContextTokens, Own: c.Own, Shared: c.Shared, Cached: c.Cached, Pinned: c.Pinned, Free: c.Free},
+		BytesPerToken: int64(l.cellBytes), BlockTokens: l.cfg.KVBlockTokens, SeqsUsed: st.Entries + st.Runs, SeqsMax: l.caps.MaxSequences,
+		Lookups: st.Lookups, Hits: st.Hits, CachedTokens: st.CachedTokens, Entries: []wire.KVEntry{},
+	}
+	if st.Lookups > 0 {
+		rep.HitRatio = float64(st.Hits) / float64(st.Lookups)
+	}
+	held := int64(l.caps.ContextTokens - c.Free)
+	rep.Tiers = append(rep.Tiers, wire.KVTier{
+		Tier: wire.TierDevice, Entries: st.Entries, Tokens: held, Bytes: held * int64(l.cellBytes),
+		CapBytes: int64(l.caps.ContextTokens) * int64(l.cellBytes), Hits: st.Hits, HitTokens: st.CachedTokens, Evictions: st.Evictions,
+	})
+	rep.Tiers = append(rep.Tiers, l.store.tiers()...)
+	if l.store.cache != nil {
+		rep.Snapshots = l.store.cache.Stats().Snapshots
+	}
+	all := l.cfg.privileged(uid)
+	age := func(t kvsnap.Instant) float64 { return wire.Ms(time.Duration(l.instant(now)) - time.Duration(t)) }
+	for _, e := range l.tree.Entries(nil) {
+		if e.NS != uid && !all {
+			continue
+		}
+		w := wire.KVEntry{
+			Name: e.Hash, Kind: "prefix", Tier: wire.TierDevice, Class: meridian.Prefix.String(), Number: e.Req, UID: e.NS, Seq: int(e.Seq),
+			Tokens: e.Tokens, OwnTok: e.OwnCells, Bytes: int64(e.Tokens) * int64(l.cellBytes), OwnBytes: e.OwnBytes,
+			AgeMs: age(e.Created), IdleMs: age(e.Used), Hits: e.Hits, Turns: e.Turns, Pinned: e.Pinned, Hash: e.Hash, Why: e.Why,
+		}
+		if e.Running {
+			w.Kind, w.Name = "request", "#"+strconv.FormatUint(e.Req, 10)
+			if e.Req >= firstRestore {
+				w.Kind, w.Number, w.Why = "restore", 0, "is being read back"
+			} else if r := l.requests[sched.ReqID(e.Req)]; r != nil {
+				w.Request, w.Class = r.wireID, l.tierOf(r).String()
+			}
+		}
+		rep.Entries = append(rep.Entries, w)
+	}
+	rep.Entries = append(rep.Entries, l.store.entries(uid, all, now)...)
+	if tree && all {
+		rep.Tree = l.tree.Dump()
+	} else if tree {
+		rep.Tree = "(the tree shows everybody's prefixes: only the server's own user may see it)"
+	}
+	return rep
+}
+
+// kvDo does something to cached prefixes.
+func (l *loop) kvDo(q wire.KVQuestion, uid uint32, now time.Time) (*wire.KVDone, error) {
+	done := &wire.KVDone{Op: q.Op.String(), Target: q.Target}
+	all := q.Target == "all"
+	var targets []kvsnap.Entry
+	for _, e := range l.tree.Entries(nil) {
+		if e.Running || e.NS != uid && !l.cfg.privileged(uid) {
+			continue
+		}
+		if all || strings.HasPrefix(e.Hash, q.Target) && len(q.Target) >= 4 || strconv.FormatUint(e.ID, 10) == q.Target {
+			targets = append(targets, e)
+		}
+	}
+	if len(targets) == 0 && !all {
+		return nil, fmt.Errorf("no cached prefix is named %q; `uma-cli kv` lists them (a running request's cells cannot be dropped, cancel it)", q.Target)
+	}
+	if !all && len(targets) > 1 {
+		return nil, fmt.Errorf("%q names %d cached prefixes; write more of the hash", q.Target, len(targets))
+	}
+	var last error
+	for _, e := range targets {
+		var err error
+		switch q.Op {
+		case wire.KVDrop:
+			var ended kvsnap.Ended
+			if ended, err = l.tree.Drop(e.ID); err == nil {
+				l.ended(ended)
+			}
+		case wire.KVPin:
+			err = l.tree.Pin(e.ID)
+		case wire.KVUnpin:
+			err = l.tree.Unpin(e.ID)
+		case wire.KVSave:
+			var key snapshot.Key
+			if key, err = l.store.save(e.ID); err == nil {
+				l.store.persist(key)
+			}
+		}
+		if err != nil {
+			last = err
+			continue
+		}
+		done.Done++
+		done.Tokens += e.Tokens
+		done.Bytes += int64(e.Tokens) * int64(l.cellBytes)
+	}
+	if last != nil && done.Done == 0 {
+		return nil, last
+	}
+	what := map[wire.KVOp]string{
+		wire.KVDrop: "gone", wire.KVPin: "kept from eviction", wire.KVUnpin: "evictable again", wire.KVSave: l.store.savedWhere(),
+	}[q.Op]
+	done.Text = fmt.Sprintf("%d cached prefixes, %d tokens: %s.", done.Done, done.Tokens, what)
+	if last != nil {
+		done.Text += " Of others: " + last.Error() + "."
+	}
+	if q.Op == wire.KVDrop && all && l.store.cache != nil {
+		go l.store.dropStored(uid, l.cfg.privileged(uid))
+	}
+	return done, nil
+}
+
+// tiers are the stores' part of a kv report.
+func (s *store) tiers() []wire.KVTier {
+	if s.cache == nil {
+		return []wire.KVTier{{Tier: wire.TierHost, Off: "--cache-ram is 0"}}
+	}
+	st := s.cache.Stats()
+	of := func(name wire.CacheTier, t *snapshot.TierStats) wire.KVTier {
+		return wire.KVTier{
+			Tier: name, Entries: t.Parts, Bytes: t.Bytes, CapBytes: t.Cap, Tokens: t.Bytes / int64(max(s.l.cellBytes, 1)), Hits: t.Hits,
+			HitTokens: t.HitTokens, Evictions: t.Evictions, PagesIn: t.PagesIn, PagesOut: t.PagesOut, RestoreMs: t.Restores.MeanMs(),
+		}
+	}
+	host, disk := of(wire.TierHost, &st.Host), of(wire.TierDisk, &st.Disk)
+	disk.Off, disk.Errors = st.Disabled, st.IOErrors
+	out := []wire.KVTier{host, disk}
+	if s.remote != nil {
+		f := s.remote.out.Stats()
+		out = append(out, wire.KVTier{
+			Tier: wire.TierFabric, PagesIn: f.BlocksIngested * uint64(s.l.cfg.KVBlockTokens), PagesOut: f.BlocksOffloaded * uint64(s.l.cfg.KVBlockTokens),
+			Bytes: int64(f.BytesOffloaded), Errors: f.PushesFailed + f.PullsFailed,
+		})
+	}
+	return out
+}
+
+// entries are the stored parts of a kv report.
+func (s *store) entries(uid uint32, all bool, now time.Time) (out []wire.KVEntry) {
+	if s.cache == nil {
+		return nil
+	}
+	for _, i := range s.cache.List() {
+		if uint32(i.Namespace) != uid && !all {
+			continue
+		}
+		tier := wire.TierHost
+		if i.HostBytes == 0 {
+			tier = wire.TierDisk
+		}
+		hash := fmt.Sprintf("%x", i.Key[:8])
+		out = append(out, wire.KVEntry{
+			Name: hash, Kind: "snapshot", Tier: tier, Class: meridian.Prefix.String(), UID: uint32(i.Namespace), Seq: -1, From: i.P0,
+			Tokens: i.P1 - i.P0, OwnTok: i.P1 - i.P0, Bytes: i.Bytes, OwnBytes: i.Bytes, AgeMs: wire.Ms(now.Sub(i.Created)),
+			IdleMs: wire.Ms(now.Sub(i.Used)), Hits: int(i.Hits), Pinned: i.Pinned, Hash: hash, Why: "copied out of the pool",
+		})
+	}
+	return out
+}
+
+// persist writes a saved prefix to disk, beside the loop.
+func (s *store) persist(key snapshot.Key) {
+	if s.cache.DiskError() != nil {
+		return
+	}
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := s.cache.Save(ctx, key); err != nil && !errors.Is(err, snapshot.ErrClosed) {
+			s.l.log.Warn("kv save", "error", err)
+		}
+	}()
+}
+
+func (s *store) savedWhere() string {
+	if s.cache != nil && s.cache.DiskError() == nil {
+		return "copied to memory and on their way to disk"
+	}
+	return "copied to memory (start uma-serve with --cache-dir to keep them on disk)"
+}
+
+// dropStored forgets what the stores hold for uid, or for everybody.
+func (s *store) dropStored(uid uint32, all bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	spaces := map[snapshot.Namespace]bool{snapshot.Namespace(uid): true}
+	if all {
+		for _, i := range s.cache.List() {
+			spaces[i.Namespace] = true
+		}
+	}
+	for ns := range spaces {
+		if _, err := s.cache.DeleteNamespace(ctx, ns); err != nil {
+			s.l.log.Warn("kv drop", "error", err)
+		}
+	}
+}
