@@ -36,8 +36,9 @@ func Example() {
 	tell := func() { ledger.SetCache(tree.Cells().Cached, tree.Pool()) }
 	decode := func(s kvsnap.Seq, tokens []kvsnap.Token, from int) {
 		if short := len(tokens) - from - tree.Cells().Free; short > 0 {
-			_, _, actions := tree.EvictCells(short) // the victims' bytes go to the host first
+			freed, _, actions := tree.EvictCells(short) // the victims' bytes go to the host first
 			do(e, actions)
+			ledger.EvictCells(meridian.CacheOwner, meridian.Prefix, freed, meridian.EvictPressure)
 			tell()
 		}
 		b := e.Batch()

@@ -102,7 +102,8 @@ type BlocksSnapshot struct {
 	FreeCells    int
 	Evicted      [NumTiers][NumEvictReasons]uint64 // blocks
 	EvictedCells [NumTiers][NumEvictReasons]uint64
-	// OutputCriticalEvictions counts blocks of OutputCritical that went for pressure, each once. Alert on it.
+	// OutputCriticalEvictions counts blocks of OutputCritical that went for others' sake (EvictPressure, EvictPreempt),
+	// each once: an answer that somebody was reading stood still. Alert on it.
 	OutputCriticalEvictions uint64
 }
 
@@ -138,7 +139,7 @@ type holder struct {
 //	at the end        Free(request), or Evict when it is preempted; then SetCache
 //	for room          EvictOrder                   which tier has what to give, before anything is done
 //
-// and SetCache whenever the tree has evicted or dropped something. EvictOrder names CacheOwner first; what it names next
+// and EvictCells(CacheOwner, Prefix, n, why), then SetCache, when the tree has evicted or dropped something. EvictOrder names CacheOwner first; what it names next
 // are requests, to be parked or computed again: those that think before those whose answer somebody reads. A tier that
 // nobody may take (think blocks, unless the daemon offloads or drops them) is no victim of its own: it goes with its
 // request.
@@ -227,11 +228,7 @@ func (b *Blocks) evict(n int, spare func(Owner) bool) (freed int) {
 	b.walk(n, spare, func(id BlockID, x *block) {
 		freed += x.cells
 		b.note(x)
-		b.snap.Evicted[x.tier][EvictPressure]++
-		b.snap.EvictedCells[x.tier][EvictPressure] += uint64(x.cells)
-		if x.tier == OutputCritical {
-			b.snap.OutputCriticalEvictions++
-		}
+		b.gone(x.tier, EvictPressure, 1, x.cells)
 		b.remove(id)
 	})
 	return freed
@@ -384,8 +381,7 @@ func (b *Blocks) end(o Owner, why EvictReason) (cells int) {
 			b.give(id, HeldOwner)
 		} else {
 			if why < NumEvictReasons {
-				b.snap.Evicted[x.tier][why]++
-				b.snap.EvictedCells[x.tier][why] += uint64(x.cells)
+				b.gone(x.tier, why, 1, x.cells)
 			}
 			cells += x.cells
 			b.remove(id)
@@ -393,6 +389,26 @@ func (b *Blocks) end(o Owner, why EvictReason) (cells int) {
 		id = next
 	}
 	return cells
+}
+
+// EvictCells takes n cells of a tier from owner, the last ones first, and counts them as evicted: what the prefix tree has
+// evicted (CacheOwner), or a think block that went to the host. False, and no change, as for OnCells.
+func (b *Blocks) EvictCells(o Owner, t Tier, n int, why EvictReason) bool {
+	before := b.snap.Blocks[t]
+	if n < 0 || !b.OnCells(o, t, -n) {
+		return false
+	}
+	b.gone(t, why, before-b.snap.Blocks[t], n)
+	return true
+}
+
+// gone counts evicted blocks.
+func (b *Blocks) gone(t Tier, why EvictReason, blocks, cells int) {
+	b.snap.Evicted[t][why] += uint64(blocks)
+	b.snap.EvictedCells[t][why] += uint64(cells)
+	if t == OutputCritical && why != EvictDropped {
+		b.snap.OutputCriticalEvictions += uint64(blocks)
+	}
 }
 
 // Share adds a holder to a block: it cannot be evicted until Unshare was called as often.

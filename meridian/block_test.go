@@ -204,6 +204,12 @@ func TestDaemonsWay(t *testing.T) {
 	step(!b.SetCache(150, 51), "more than the pool")
 	step(b.SetCells(8, Prefix, 30) && b.SetCells(8, Prefix, 11) && !b.SetCells(8, Prefix, -1) && b.CellsOf(8, Prefix) == 11, "set")
 	step(b.Evict(8, EvictPreempt) == 11 && b.Snapshot().Evicted[Prefix][EvictPreempt] == 1, "preempted")
+	step(b.EvictCells(CacheOwner, Prefix, 60, EvictPressure) && b.SetCache(50, 0), "the tree has evicted 60")
+	if s := b.Snapshot(); s.EvictedCells[Prefix][EvictPressure] != 60 || s.Evicted[Prefix][EvictPressure] != 3 {
+		t.Errorf("60 evicted cells are counted as %d in %d blocks", s.EvictedCells[Prefix][EvictPressure], s.Evicted[Prefix][EvictPressure])
+	}
+	step(!b.EvictCells(CacheOwner, Prefix, 51, EvictDropped) && !b.EvictCells(9, ThinkActive, -1, EvictDropped), "more than there are")
+	step(b.OnCells(9, OutputCritical, 20) && b.Evict(9, EvictPreempt) == 20 && b.Snapshot().OutputCriticalEvictions == 2, "an answer is preempted")
 	step(b.SetCache(0, 0) && b.FreeCells() == 200, "nothing is left")
 }
 

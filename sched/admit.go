@@ -74,13 +74,11 @@ func (s *Scheduler) admit() {
 			return
 		}
 		r := s.flows[class][0].head
-		if s.cfg.Prefix && len(s.running) == 0 {
-			if short := r.history() + 1 - r.hint - s.capacity(); short > 0 {
-				s.plan.Reclaim = short
-			}
-		}
 		if why := s.blocked(r); why != ReasonNone && !s.makeRoom(r) {
 			s.plan.Waiting[class] = why
+			if len(s.running) == 0 {
+				s.plan.Reclaim = s.lacks(r)
+			}
 			if other := 1 - class; s.byClass[other].queued > 0 && s.plan.Waiting[other] == ReasonNone {
 				s.plan.Waiting[other] = ReasonWaitTurn
 			}
@@ -122,10 +120,8 @@ func (s *Scheduler) nextClass() (class Class, overdue, ok bool) {
 // blocked is why r cannot start now, or ReasonNone.
 func (s *Scheduler) blocked(r *request) Reason {
 	switch {
-	case len(s.running) == 0 && s.pool == 0:
-		return ReasonNone // its history fits into the empty pool: arrive saw to it
 	case len(s.running) == 0:
-		if s.plan.Reclaim > 0 {
+		if s.lacks(r) > 0 {
 			return ReasonWaitCells
 		}
 		return ReasonNone
@@ -135,6 +131,11 @@ func (s *Scheduler) blocked(r *request) Reason {
 		return ReasonWaitCells
 	}
 	return ReasonNone
+}
+
+// lacks is how many cells EvPool has too many of for r to run alone. Without these its history fits: arrive saw to it.
+func (s *Scheduler) lacks(r *request) int {
+	return max(0, r.history()+1-r.hint+s.pool-s.cfg.Cells)
 }
 
 // shortage is how many cells must come free before r may start.
@@ -160,7 +161,8 @@ func (s *Scheduler) makeRoom(r *request) bool {
 			short -= o.footprint(reserve)
 		}
 	}
-	if n == 0 || short > 0 && (n < len(s.running) || s.pool > 0) {
+	switch {
+	case n == 0, n < len(s.running) && short > 0, n == len(s.running) && s.lacks(r) > 0:
 		return false
 	}
 	for s.blocked(r) != ReasonNone {
@@ -235,8 +237,7 @@ func (s *Scheduler) goOn(r *request, e *Event) {
 	s.flows[r.flow.class].fix(r.flow)
 	if !r.ran {
 		r.ran = true
-		s.rank++
-		r.rank = s.rank
+		r.rank = s.nextRank()
 	}
 	r.reason = ReasonStarted
 	r.log.add(s.now, ReasonStarted, e.Cached)

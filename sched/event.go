@@ -107,9 +107,8 @@ func (s *Scheduler) arrive(e *Event) {
 		return
 	}
 	r := s.newRequest()
-	s.rank++
 	*r = request{
-		id: e.Req, class: e.Class, owner: e.Owner, arrivedAt: s.now, rank: s.rank, state: Queued, phase: Output, seq: -1,
+		id: e.Req, class: e.Class, owner: e.Owner, arrivedAt: s.now, rank: s.nextRank(), state: Queued, phase: Output, seq: -1,
 		prompt: e.Prompt, max: min(e.MaxTokens, s.cfg.Room(e.Prompt)), tbt: int64(e.TargetTBT), deadline: never,
 	}
 	if e.Thinking {

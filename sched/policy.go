@@ -43,6 +43,7 @@ type builder struct {
 	cells    int // cells not spoken for
 	runnable int // running requests that are not paused
 	unserved int // of these, those without a slice so far: a cell each is kept for them
+	keep     int // rows that forks leave to prompts
 	load     load
 }
 
@@ -63,7 +64,7 @@ func (b *builder) fork(r *request) {
 	s, n := b.s, r.probe
 	r.probe = 0
 	why := ReasonProbe
-	if n > min(b.left, b.cells)-b.unserved {
+	if n > min(b.left-b.keep, b.cells)-b.unserved {
 		why = ReasonProbeSkipped
 	}
 	s.count[why]++

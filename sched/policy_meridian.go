@@ -48,19 +48,14 @@ func (p *meridian) fill(b *builder) {
 	s := b.s
 	p.split()
 	s.plan.Reason = ReasonNone
-	rows := p.cfg.MaxBatch - p.reserved()
+	b.keep = p.reserved()
+	rows := p.cfg.MaxBatch - b.keep
 	answers, why := p.out, ReasonDecode
 	if len(answers) == 0 {
 		answers, why = p.think, ReasonThink
 	}
 	unserved := b.decodeAll(answers, rows, why)
-	ms, target, bounded := p.room(answers)
-	if bounded {
-		s.promise.target, s.promise.guard = target, GuardTrim
-		ms = p.feasible(b, ms, target)
-	} else {
-		ms = float64(p.cfg.SoloBudget) / 1e6
-	}
+	room := p.room(b, answers)
 	var waiting []*request
 	if len(p.out) > 0 {
 		share := 1.0
@@ -68,15 +63,15 @@ func (p *meridian) fill(b *builder) {
 			share = thinkShare
 		}
 		now := s.cost.upper(b.load)
-		waiting = p.thoughts(b, rows, now+share*max(0, ms-now), bounded)
+		waiting = p.thoughts(b, rows, now+share*max(0, room.ms-now), room.bounded)
 	}
-	p.prompts(b, ms, bounded)
+	p.prompts(b, room)
 	// What prompts left over.
 	if n := min(len(unserved), b.left); n > 0 {
 		b.decodeAll(unserved, n, ReasonDecodeTurn)
 	}
 	for _, r := range waiting {
-		if b.left > 0 && !s.plan.PrefillHeld && p.rowFits(b, r, ms) {
+		if b.left > 0 && !s.plan.PrefillHeld && p.rowFits(b, r, room.ms) {
 			b.decode(r, ReasonThink)
 			continue
 		}

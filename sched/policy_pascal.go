@@ -1,5 +1,7 @@
 package sched
 
+import "math"
+
 // pascal puts thinking first and lets an answer wait while its reader has still something to read.
 //
 // Rule, after PASCAL (arXiv 2602.11530: phase-aware scheduling of reasoning requests): in each step
@@ -23,10 +25,11 @@ func (p *pascal) fill(b *builder) {
 	s := b.s
 	p.split()
 	s.plan.Reason = ReasonNone
-	rows := p.cfg.MaxBatch - p.reserved()
+	b.keep = p.reserved()
+	rows := p.cfg.MaxBatch - b.keep
 	unserved := b.decodeAll(p.think, rows, ReasonThink)
 	// Those of the answers that can wait a step stay behind; the others are moved to the front.
-	ms, n := float64(p.cfg.SoloBudget)/1e6, len(p.out)
+	ms, n := math.Inf(1), len(p.out)
 	if len(p.think)+len(p.pre) > 0 {
 		n = 0
 		for i, r := range p.out {
@@ -48,12 +51,14 @@ func (p *pascal) fill(b *builder) {
 	if len(p.out) == 0 {
 		answers = p.think
 	}
-	room, target, bounded := p.room(answers)
-	if bounded {
-		s.promise.target, s.promise.guard = target, GuardTrim
-		ms = min(ms, p.feasible(b, room, target))
+	room := p.room(b, answers)
+	if len(ahead) > 0 {
+		room.ms, room.young, room.bounded = min(room.ms, ms), min(room.young, ms), true
+		if room.target == 0 {
+			room.target = p.cfg.ITLTarget
+		}
 	}
-	p.prompts(b, ms, bounded || len(ahead) > 0)
+	p.prompts(b, room)
 	for _, rest := range [][]*request{unserved, unservedOut} {
 		if n := min(len(rest), b.left); n > 0 {
 			b.decodeAll(rest, n, ReasonDecodeTurn)

@@ -71,7 +71,8 @@ func (p *uma) fill(b *builder) {
 	hold, floor := p.guard(b.s.now)
 	limit := p.cfg.MaxBatch
 	if !hold {
-		limit -= p.reserved()
+		b.keep = p.reserved()
+		limit -= b.keep
 	}
 	unserved := b.decodeAll(p.dec, limit, ReasonDecode)
 	if len(p.pre) == 0 {

@@ -25,13 +25,16 @@ func newPredictive(s *Scheduler) predictive {
 const (
 	// infeasibleSlack is how much longer than answers alone a step may take when even these miss the target: holding
 	// prompts then would stop them and smooth nothing.
-	infeasibleSlack = 1.25
+	infeasibleSlack = 1.5
 	// infeasibleClear is the share of the target that answers alone have to come back under.
 	infeasibleClear = 0.9
 	// youngTokens is the length up to which an answer is young, and youngShare the part of its target that steps beside
-	// it aim at. The first words are waited for; a few short steps cost prompts little.
+	// it aim at, but no less than youngSlack times answers alone. The first words are waited for, and a few short steps
+	// cost prompts little. A prompt whose own first token is at most urgentSteps away does not make way for them.
 	youngTokens = 5
-	youngShare  = 0.6
+	youngShare  = 0.2
+	youngSlack  = 1.25
+	urgentSteps = 4
 	// fairSlack is the tokens an owner may be ahead of the others before its prompts go behind theirs.
 	fairSlack = 2048
 )
@@ -69,47 +72,58 @@ func (p *predictive) wish(r *request) time.Duration {
 	return 0
 }
 
-// room is how many ms this step may take so that the newest token of each of these answers comes in time, and the
-// tightest target among them; ok is false when nothing was promised to any.
-func (p *predictive) room(answers []*request) (ms float64, target time.Duration, ok bool) {
-	room := time.Duration(1<<63 - 1)
+// room is how many ms a step may take.
+type room struct {
+	ms      float64       // so that no answer's next token comes too late
+	young   float64       // ≤ ms: so that young answers go on quickly
+	target  time.Duration // the tightest that was promised
+	bounded bool          // false: nothing was promised to anybody, ms is Config.SoloBudget
+}
+
+// room says how long this step may take for these answers, whose rows are what the batch consists of.
+func (p *predictive) room(b *builder, answers []*request) room {
+	const far = time.Duration(1<<63 - 1)
+	target, left, early := far, far, far
 	for _, r := range answers {
 		w := p.wish(r)
 		if w == 0 {
 			continue
 		}
-		if !ok || w < target {
-			target, ok = w, true
-		}
-		aim := w
-		if r.generated < youngTokens && r.flow.class == Interactive {
-			aim = time.Duration(float64(w) * youngShare)
-		}
+		target = min(target, w)
+		since := time.Duration(0)
 		if r.emitted {
-			aim -= p.s.now.Sub(r.lastEmit)
+			since = p.s.now.Sub(r.lastEmit)
 		}
-		room = min(room, aim)
+		left = min(left, w-since)
+		if r.generated < youngTokens && r.flow.class == Interactive {
+			early = min(early, time.Duration(float64(w)*youngShare)-since)
+		}
 	}
-	return (float64(room) - p.s.overhead.value) / 1e6, target, ok
-}
-
-// feasible notes whether answers alone, of which the batch consists now, can meet the target, and widens the room of a
-// step that they cannot.
-func (p *predictive) feasible(b *builder, ms float64, target time.Duration) float64 {
+	if target == far {
+		solo := float64(p.cfg.SoloBudget) / 1e6
+		return room{ms: solo, young: solo}
+	}
+	over := p.s.overhead.value / 1e6
+	ms := float64(left)/1e6 - over
 	plain := p.s.cost.predict(b.load)
-	switch t := float64(target)/1e6 - p.s.overhead.value/1e6; {
+	switch t := float64(target)/1e6 - over; {
 	case p.s.cost.steps == 0:
 	case plain > t:
 		p.tight = true
 	case plain < infeasibleClear*t:
 		p.tight = false
 	}
-	p.s.promise.infeasible = p.tight
+	// The ratio is in the bound that chunks are held against.
+	plain *= p.s.cost.ratio
 	if p.tight {
-		// The ratio is in the bound that chunks are held against.
-		ms = max(ms, infeasibleSlack*plain*p.s.cost.ratio)
+		ms = max(ms, infeasibleSlack*plain)
 	}
-	return ms
+	p.s.promise = promise{guard: GuardTrim, target: target, infeasible: p.tight}
+	young := ms
+	if early != far {
+		young = min(ms, max(float64(early)/1e6-over, youngSlack*plain))
+	}
+	return room{ms: ms, young: young, target: target, bounded: true}
 }
 
 // leaveOut notes that nothing is computed for r in this step.
@@ -120,11 +134,10 @@ func (p *predictive) leaveOut(b *builder, r *request, why Reason) {
 	p.s.count[why]++
 }
 
-// prompts fills what is left of a step that must not take longer than ms. bounded says that an answer waits for it;
-// otherwise ms is Config.SoloBudget, and only newcomers and cancels wait. It sets the plan's reason when a limit of its
-// own is why the batch is not larger.
-func (p *predictive) prompts(b *builder, ms float64, bounded bool) {
-	plan := &b.s.plan
+// prompts fills what is left of a step with this much room. It sets the plan's reason when a limit of its own is why the
+// batch is not larger.
+func (p *predictive) prompts(b *builder, room room) {
+	plan, bounded := &b.s.plan, room.bounded
 	if len(p.pre) == 0 {
 		p.held = 0
 		return
@@ -143,7 +156,11 @@ func (p *predictive) prompts(b *builder, ms float64, bounded bool) {
 		if most == 0 {
 			break
 		}
-		n, reason := p.s.cost.fits(ms, b.load, r.computed, most), why
+		waited := r.generated == 0 && r.flow.class == Interactive // for its first token
+		n, reason := p.s.cost.fits(room.ms, b.load, r.computed, most), why
+		if room.young < room.ms && !(waited && r.left() <= urgentSteps*n) {
+			n = p.s.cost.fits(room.young, b.load, r.computed, n)
+		}
 		if n == most {
 			reason = ReasonPrefillBatch
 		}
@@ -174,6 +191,11 @@ func (p *predictive) prompts(b *builder, ms float64, bounded bool) {
 		if reason == ReasonPrefillFloor {
 			capped = reason
 			break
+		}
+		if bounded && waited && got == r.left() {
+			// The step ends with its first token rather than being filled.
+			room.ms = min(room.ms, youngShare*float64(room.target)/1e6)
+			room.young = min(room.young, room.ms)
 		}
 	}
 	switch {

@@ -28,6 +28,13 @@ type engine struct {
 	foreign int // cells somebody else holds, unknown to the scheduler
 	steps   int
 	held    int // steps in a row that held prompts
+
+	pinned int               // with Prefix: cells of pinned prefixes
+	told   int               // the newest EvPool
+	rounds int               // Steps since the newest one that decided a batch
+	lost   map[[2]ReqID]bool // who was preempted for whom
+	ever   map[ReqID]bool    // lost its place once
+	first  map[ReqID]int     // when it started, in order
 }
 
 type simRequest struct {
@@ -35,12 +42,15 @@ type simRequest struct {
 	prompt, max, have     int
 	seq                   int32 // -1 = none
 	cells                 int
-	paused                bool
+	shared                int // of cells
+	paused, held          bool
 	everRan               bool
 	waitedRow, waitedPref int // steps with a batch since its newest slice, decoding and in Prefill
 }
 
 func (r *simRequest) history() int { return r.prompt + r.have }
+
+func (r *simRequest) own() int { return r.cells - r.shared }
 
 // decodes reports whether a request decodes now; one that computes its history again after a preemption does not.
 func (e *engine) decodes(id ReqID) bool {
@@ -78,7 +88,7 @@ func newEngine(t *rapid.T, cfg Config) *engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &engine{t: t, cfg: s.Config(), s: s, live: map[ReqID]*simRequest{}, final: map[ReqID]int{}, seq: map[int32]ReqID{}, trace: AppendConfig(nil, &cfg)}
+	return &engine{t: t, cfg: s.Config(), s: s, live: map[ReqID]*simRequest{}, final: map[ReqID]int{}, seq: map[int32]ReqID{}, trace: AppendConfig(nil, &cfg), lost: map[[2]ReqID]bool{}, ever: map[ReqID]bool{}, first: map[ReqID]int{}}
 }
 
 func (e *engine) ids() []ReqID {
@@ -126,11 +136,16 @@ func (e *engine) happen() (ev []Event) {
 			}
 		case "pause":
 			r.paused = true
+			e.ever[id] = true
 			ev = append(ev, Event{Kind: EvPause, Req: id})
 		case "resume":
 			r.paused = false
 			ev = append(ev, Event{Kind: EvResume, Req: id})
 		}
+	}
+	if e.cfg.Prefix {
+		ev = append(ev, e.ready(false)...)
+		e.pinned = min(rapid.SampledFrom([]int{0, 0, e.pinned, e.cfg.Cells / 8, e.cfg.Cells / 2}).Draw(t, "pinned"), e.spare()+e.pinned)
 	}
 	if !e.drained && rapid.IntRange(0, 200).Draw(t, "drain") == 200 {
 		e.drained = true
@@ -153,8 +168,9 @@ func (e *engine) compute(calm bool) (ev []Event) {
 	}
 	used := e.foreign + e.plan.Tokens
 	for _, r := range e.live {
-		used += r.cells
+		used += r.own()
 	}
+	used += e.told
 	if used > e.cfg.Cells {
 		outcome = StepKVFull
 	}
@@ -166,6 +182,9 @@ func (e *engine) compute(calm bool) (ev []Event) {
 	for i := range e.plan.Batch {
 		sl := &e.plan.Batch[i]
 		r := e.live[sl.Req]
+		if sl.Kind == SliceProbe {
+			continue
+		}
 		r.cells += sl.N
 		if sl.Row < 0 {
 			continue
@@ -177,14 +196,27 @@ func (e *engine) compute(calm bool) (ev []Event) {
 		case !calm && rapid.IntRange(0, 30).Draw(e.t, "stop") == 30:
 			ev = append(ev, Event{Kind: EvFinish, Req: sl.Req, Finish: ReasonStop})
 		default:
-			ev = append(ev, Event{Kind: EvToken, Req: sl.Req, Thinking: rapid.Bool().Draw(e.t, "think")})
+			ev = append(ev, Event{Kind: EvToken, Req: sl.Req, Thinking: rapid.Bool().Draw(e.t, "think"), Probe: rapid.SampledFrom([]int{0, 0, 0, 1, 3, 30}).Draw(e.t, "probe")})
 		}
 	}
 	return ev
 }
 
-// step runs one Step and holds its plan against the engine's books.
+// step runs one Step, and with Prefix those after it until a batch is decided.
 func (e *engine) step(ev []Event) {
+	e.rounds = 0
+	e.once(append(ev, e.tell()...))
+	for e.plan.Again {
+		if e.rounds++; e.rounds > 3*(len(e.live)+e.cfg.MaxRunning)+5 {
+			e.t.Fatalf("no batch is decided after %d Steps\n%s", e.rounds, e.trace)
+		}
+		ev = e.answer()
+		e.once(append(ev, e.tell()...))
+	}
+}
+
+// once runs one Step and holds its plan against the engine's books.
+func (e *engine) once(ev []Event) {
 	t := e.t
 	e.trace = AppendEvents(e.trace, e.now, ev)
 	e.plan = e.s.Step(e.now, ev)
@@ -204,7 +236,10 @@ func (e *engine) step(ev []Event) {
 		if q.seq >= 0 {
 			delete(e.seq, q.seq)
 		}
-		q.seq, q.cells = -1, 0
+		if !r.Final {
+			e.preempted(r)
+		}
+		q.seq, q.cells, q.shared = -1, 0, 0
 		if r.Final {
 			e.end(r.Req)
 		}
@@ -215,11 +250,26 @@ func (e *engine) step(ev []Event) {
 		}
 		e.end(r.Req)
 	}
+	for _, st := range p.Start {
+		q := e.live[st.Req]
+		if _, taken := e.seq[st.Seq]; q == nil || q.seq >= 0 || q.held || taken {
+			t.Fatalf("starts %+v: %+v\n%s", st, q, e.trace)
+		}
+		q.seq, e.seq[st.Seq] = st.Seq, st.Req
+		e.parkedFirst(st.Req)
+	}
+	if p.Reclaim > 0 {
+		e.pinned = 0
+	}
 	cells, index := 0, 0
 	inBatch := map[ReqID]bool{}
 	for i := range p.Batch {
 		sl := &p.Batch[i]
 		r := e.live[sl.Req]
+		if sl.Kind == SliceProbe {
+			index += sl.N
+			continue
+		}
 		if r == nil || r.paused || inBatch[sl.Req] {
 			t.Fatalf("slice %+v of %+v\n%s", sl, r, e.trace)
 		}
@@ -240,18 +290,21 @@ func (e *engine) step(ev []Event) {
 		}
 	}
 	for _, r := range e.live {
-		cells += r.cells
+		cells += r.own()
 	}
 	st := e.s.Stats()
 	switch {
 	case index > p.Budget || p.Budget > e.cfg.MaxBatch || index != p.Tokens:
 		t.Fatalf("%d tokens of a budget of %d, batch %d\n%s", index, p.Budget, e.cfg.MaxBatch, e.trace)
-	case cells+index > e.cfg.Cells:
+	case cells+index+e.told > e.cfg.Cells:
 		t.Fatalf("%d + %d cells of %d\n%s", cells, index, e.cfg.Cells, e.trace)
-	case st.LiveCells != cells || st.LiveCells+st.FreeCells != e.cfg.Cells:
+	case st.LiveCells != cells || st.LiveCells+st.FreeCells+st.PoolCells != e.cfg.Cells || st.PoolCells != e.told || st.FreeCells < 0:
 		t.Fatalf("stats %+v, engine holds %d of %d cells\n%s", st, cells, e.cfg.Cells, e.trace)
 	}
 	e.owed = len(p.Batch) > 0
+	if p.Again {
+		return
+	}
 	e.conserving(inBatch)
 	e.bounds(inBatch)
 }
@@ -265,7 +318,7 @@ func (e *engine) conserving(inBatch map[ReqID]bool) {
 	}
 	for id, r := range e.live {
 		switch {
-		case r.paused || inBatch[id]:
+		case r.paused || r.held || inBatch[id]:
 		case r.seq < 0:
 			if state, why, ok := e.s.Why(id); !ok || state == Queued && why == ReasonNone || state == Queued && !waits {
 				t.Fatalf("request %d waits for nothing: %v %v %v\n%s", id, state, why, ok, e.trace)
@@ -279,6 +332,13 @@ func (e *engine) conserving(inBatch map[ReqID]bool) {
 	}
 	if len(p.Batch) == 0 && p.Reason != ReasonIdle {
 		t.Fatalf("an empty batch with reason %v\n%s", p.Reason, e.trace)
+	}
+	if len(e.s.running) == 0 && e.cfg.Prefix && p.Reclaim == 0 {
+		for id, r := range e.live {
+			if !r.paused && !r.held && e.cfg.MaxQueue > 0 {
+				t.Fatalf("nothing runs, nothing is to be reclaimed, and request %d waits\n%s", id, e.trace)
+			}
+		}
 	}
 	if len(p.Batch) == 0 {
 		for id, r := range e.live {
@@ -304,7 +364,7 @@ func (e *engine) leftOut(id ReqID) bool {
 		}
 		return true
 	case r.reason == ReasonPaced && e.cfg.Policy == "pascal":
-		if r.state != Output || r.readAt <= e.now {
+		if r.state != Output || rows && r.readAt <= e.now {
 			e.t.Fatalf("answer %d is left out, its reader waits since %v\n%s", id, e.now.Sub(r.readAt), e.trace)
 		}
 		return true
@@ -385,6 +445,7 @@ func (e *engine) bounds(inBatch map[ReqID]bool) {
 func (e *engine) finish() {
 	for e.foreign = 0; ; {
 		ev := e.compute(true)
+		ev = append(ev, e.ready(true)...)
 		for _, id := range e.ids() {
 			if e.live[id].paused {
 				e.live[id].paused = false
@@ -413,10 +474,13 @@ func (e *engine) finish() {
 // TestRandomWorkloads: whatever clients and engine do, plans can be carried out, nobody starves, everybody ends
 // exactly once, and the recorded trace replays to the same plans.
 func TestRandomWorkloads(t *testing.T) {
-	for _, policy := range Policies() {
-		t.Run(policy, func(t *testing.T) {
+	for _, name := range append(Policies(), "uma prefix", "stock prefix", "meridian prefix") {
+		t.Run(name, func(t *testing.T) {
+			policy, prefix, _ := strings.Cut(name, " ")
 			rapid.Check(t, func(t *rapid.T) {
-				e := newEngine(t, drawConfig(t, policy))
+				cfg := drawConfig(t, policy)
+				cfg.Prefix = prefix != ""
+				e := newEngine(t, cfg)
 				if rapid.IntRange(0, 3).Draw(t, "others") == 3 {
 					e.foreign = rapid.IntRange(0, e.cfg.Cells/2).Draw(t, "foreign")
 				}

@@ -16,8 +16,9 @@ type request struct {
 	// rank orders requests for life: in one class, the smaller one never gives up cells for the larger one. It
 	// is the arrival number, until a pause costs the request its place.
 	//
-	// With Config.Prefix it is given when the request first starts, and anew, the last, when it is preempted: so those
-	// that a request was preempted for stay before it, and those that start later come after it.
+	// With Config.Prefix it is given when the request first starts, so that nobody makes way for one that started after
+	// it; and one that makes way for an answer although it came before it goes behind it, so that the answer does not
+	// make way for it later.
 	rank     uint64
 	state    State // Queued … Output; a finalised request has no record
 	phase    State // Think or Output: what it decodes after Prefill
@@ -99,7 +100,16 @@ func (s *Scheduler) before(a, b *request) bool {
 	} else if a.flow.class != b.flow.class {
 		return a.flow.class < b.flow.class
 	}
-	return a.rank < b.rank
+	if a.rank != b.rank {
+		return a.rank < b.rank
+	}
+	return a.id < b.id
+}
+
+// nextRank is the rank after all those given. There is room between them for those that fall back.
+func (s *Scheduler) nextRank() uint64 {
+	s.rank += 1 << 16
+	return s.rank
 }
 
 // newRequest takes a record from the free list.
@@ -226,10 +236,16 @@ func (s *Scheduler) preempt(r *request, why Reason) {
 	s.leave(r, why, false)
 	r.state = Queued
 	r.emitted, r.lastGap = false, 0
-	if r.paused || s.cfg.Prefix {
+	switch {
+	case r.paused:
 		// Whoever took its place must not lose it again to the same request.
-		s.rank++
-		r.rank = s.rank
+		r.rank = s.nextRank()
+	case s.cfg.Prefix:
+		for _, o := range s.running {
+			if !o.paused && o.rank >= r.rank && o.tier() > r.tier() {
+				r.rank = o.rank + 1
+			}
+		}
 	}
 	s.requeue(r)
 }

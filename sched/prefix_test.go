@@ -1,0 +1,116 @@
+package sched
+
+import "pgregory.net/rapid"
+
+// The engine's part of Config.Prefix: it shares and restores at random, holds requests at random, and pins.
+
+// pool is the cells of EvPool: what running requests share is counted there once each, and what is pinned.
+func (e *engine) pool() int {
+	n := e.pinned
+	for _, r := range e.live {
+		n += r.shared
+	}
+	return n
+}
+
+// spare is the cells that nobody holds.
+func (e *engine) spare() int {
+	n := e.cfg.Cells - e.pool()
+	for _, r := range e.live {
+		n -= r.own()
+	}
+	return n
+}
+
+// tell is the EvPool that is due, if any.
+func (e *engine) tell() []Event {
+	if !e.cfg.Prefix || e.pool() == e.told {
+		return nil
+	}
+	e.told = e.pool()
+	return []Event{{Kind: EvPool, Cells: e.told}}
+}
+
+// ready draws which held requests may go on.
+func (e *engine) ready(all bool) (ev []Event) {
+	for _, id := range e.ids() {
+		if r := e.live[id]; r.held && (all || rapid.Bool().Draw(e.t, "ready")) {
+			r.held = false
+			ev = append(ev, Event{Kind: EvReady, Req: id, Shared: rapid.SampledFrom([]int{0, 0, 3, 500}).Draw(e.t, "hint")})
+		}
+	}
+	return ev
+}
+
+// answer draws the answers to the plan's starts.
+func (e *engine) answer() (ev []Event) {
+	t := e.t
+	for _, st := range e.plan.Start {
+		r := e.live[st.Req]
+		if r.held = rapid.IntRange(0, 3).Draw(t, "hold") == 3; r.held {
+			delete(e.seq, r.seq)
+			r.seq = -1
+			ev = append(ev, Event{Kind: EvHold, Req: st.Req, Finish: rapid.SampledFrom([]Reason{ReasonJoining, ReasonRestoring}).Draw(t, "why")})
+			continue
+		}
+		if rapid.IntRange(0, 20).Draw(t, "gone") == 20 {
+			ev = append(ev, Event{Kind: EvCancel, Req: st.Req})
+			continue
+		}
+		// What is shared comes into the pool with it, what is restored into cells of its own.
+		r.cells = rapid.IntRange(0, max(0, min(r.history()-1, e.spare()))).Draw(t, "cached")
+		r.shared = rapid.IntRange(0, r.cells).Draw(t, "shared")
+		if !r.everRan {
+			r.everRan, e.first[st.Req] = true, len(e.first)
+		}
+		ev = append(ev, Event{Kind: EvStarted, Req: st.Req, Cached: r.cells, Shared: r.shared})
+	}
+	return ev
+}
+
+// preempted holds a preemption against the promises: an answer makes way only when nobody is left who does not answer
+// yet; and nobody makes way for one that made way for it, or for one that started after it, unless it lost its place: by
+// a pause, or because it thought while that one answered.
+func (e *engine) preempted(rel Release) {
+	if !e.cfg.Prefix {
+		return
+	}
+	v := e.s.requests[rel.Req]
+	if v == nil || rel.Reason != ReasonPreemptCells && rel.Reason != ReasonPreemptFull {
+		return // it ended in the same Step, or it made way by its class or pause
+	}
+	answers := func(r *request) bool { return r.phase == Output && r.generated > 0 }
+	for _, b := range e.s.running {
+		if b.starting || b.paused || b == v {
+			continue
+		}
+		if answers(v) && !answers(b) && !v.paused {
+			e.t.Fatalf("answer %d makes way while %d does not answer\n%s", v.id, b.id, e.trace)
+		}
+		if b.tier() > v.tier() {
+			e.ever[v.id] = true
+		}
+	}
+	for _, b := range e.s.running {
+		if b.starting || b.paused || b == v || e.ever[v.id] || e.ever[b.id] {
+			continue
+		}
+		if e.lost[[2]ReqID{b.id, v.id}] || e.first[b.id] > e.first[v.id] {
+			e.t.Fatalf("request %d makes way for %d, which made way for it or started after it\n%s", v.id, b.id, e.trace)
+		}
+		e.lost[[2]ReqID{v.id, b.id}] = true
+	}
+}
+
+// parkedFirst: whoever was preempted comes back before new requests of its class.
+func (e *engine) parkedFirst(id ReqID) {
+	r := e.s.requests[id]
+	if r == nil || r.ran {
+		return
+	}
+	for _, o := range e.s.requests {
+		if o.queued && o.started && o.flow.class == r.flow.class && o.log.entry[(o.log.next-1+logSize)%logSize].Last < e.now {
+			e.t.Fatalf("request %d starts before %d, which was preempted\n%s", id, o.id, e.trace)
+		}
+	}
+}
