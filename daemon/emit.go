@@ -90,9 +90,10 @@ func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now t
 	} else {
 		l.frame = wire.AppendEOS(l.frame[:0], &wire.EOS{
 			ID: r.wireID, Reason: reason, StopText: stopText, Text: r.answer, Think: r.thinking, Streamed: r.stream,
-			Usage: r.usage(), Timings: r.timings(), Metadata: r.metadata,
+			Usage: r.usage(), Thought: r.thoughtSummary(int64(l.instant(now))), Timings: r.timings(), Metadata: r.metadata,
 		})
 	}
+	l.remember(r, string(reason), now)
 	l.log.Debug("done", "request", r.wireID, "session", r.conn.ID(), "reason", reason, "tokens", r.generated())
 	l.close(r, l.frame)
 }
@@ -106,6 +107,7 @@ func (l *loop) failRequest(r *request, e wire.Error) {
 	} else {
 		l.frame = wire.AppendError(l.frame[:0], &e)
 	}
+	l.remember(r, string(e.Code), time.Now())
 	l.log.Debug("failed", "request", r.wireID, "session", r.conn.ID(), "code", e.Code, "message", e.Message)
 	l.close(r, l.frame)
 }
@@ -114,6 +116,8 @@ func (l *loop) failRequest(r *request, e wire.Error) {
 func (l *loop) close(r *request, last []byte) {
 	l.send(r, last)
 	r.finished = true
+	l.forgetHeld(r)
+	l.dropFork(r)
 	l.state.requests.Add(-1)
 	if len(r.pending) == 0 {
 		l.forget(r)
@@ -122,6 +126,7 @@ func (l *loop) close(r *request, last []byte) {
 
 func (l *loop) forget(r *request) {
 	delete(l.requests, r.id)
+	l.tracked.Reap(uint64(r.id))
 	l.finalised(r)
 }
 
@@ -244,6 +249,10 @@ func (l *loop) abandon(now time.Time) {
 		}
 	}
 	l.flushAll()
+	l.settleLingering(now)
+	l.store.giveWay()
+	l.store.close(l.cfg.ShutdownTimeout)
+	l.saved.save(l.sched.Cost, now, true)
 	for s := range l.caps.MaxSequences {
 		l.eng.SeqRemove(runtime.Seq(s), 0, -1)
 	}

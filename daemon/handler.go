@@ -108,8 +108,13 @@ func (s *Server) cancel(r *request) {
 	}
 }
 
-// EndThink closes the think block of a request that is in one.
-func (s *Server) EndThink(*ipc.Conn, string) {}
+// EndThink closes the thinking of a request, within a few tokens: at the end of its line or sentence.
+func (s *Server) EndThink(c *ipc.Conn, id string) {
+	r := s.sessions.find(c, id)
+	if l := s.loop.Load(); r != nil && l != nil && !r.endThink.Swap(true) {
+		l.mail.put(command{kind: cmdEndThink, req: r})
+	}
+}
 
 // Writable tells the decode loop that a client has read.
 func (s *Server) Writable(c *ipc.Conn) {
@@ -118,7 +123,7 @@ func (s *Server) Writable(c *ipc.Conn) {
 	}
 }
 
-// Admin answers metrics, health and info.
+// Admin answers metrics, health and info at once; why and kv are answered by the decode loop between two steps.
 func (s *Server) Admin(c *ipc.Conn, q *wire.Frame) {
 	k, id := q.Kind, q.ID
 	var body []byte
@@ -129,8 +134,22 @@ func (s *Server) Admin(c *ipc.Conn, q *wire.Frame) {
 		body = mustJSON(s.health())
 	case wire.KindInfo:
 		body = mustJSON(s.info())
-	default:
-		c.Reply(wire.AppendError(nil, &wire.Error{ID: id, Code: wire.BadRequest, Message: "this server does not answer " + k.String()}))
+	case wire.KindWhy:
+		why, uid := q.Why, c.UID()
+		s.ask(c, id, func(l *loop, now time.Time) []byte { return wire.AppendWhy(nil, id, l.why(why, uid, now)) })
+		return
+	case wire.KindKV:
+		kv, uid := q.KV, c.UID()
+		s.ask(c, id, func(l *loop, now time.Time) []byte {
+			if kv.Op == wire.KVShow {
+				return wire.AppendKV(nil, id, l.kvReport(kv.Tree, uid, now))
+			}
+			done, err := l.kvDo(kv, uid, now)
+			if err != nil {
+				return wire.AppendError(nil, &wire.Error{ID: id, Code: wire.BadRequest, Message: "kv: " + err.Error()})
+			}
+			return wire.AppendKVDone(nil, id, done)
+		})
 		return
 	}
 	if c.Protocol() == wire.Newline {

@@ -32,7 +32,7 @@ func (s *Server) ask(c *ipc.Conn, id string, fn func(l *loop, now time.Time) []b
 // reply sends an answer as the connection's protocol has it.
 func reply(c *ipc.Conn, frame []byte) {
 	if c.Protocol() == wire.Newline {
-		c.Reply(append(frame[wire.HeaderBytes:], '\n'))
+		c.Reply(append(frame[4:], '\n'))
 		return
 	}
 	c.Reply(frame)

@@ -156,7 +156,7 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 	}
 	r.tokens = append(make([]runtime.Token, 0, n+maxTokens), tokens...)
 	r.nPrompt, r.maxTokens = n, maxTokens
-	if r.ctl, err = meridian.NewControl(m.think, m.tags, m.thinkOptions(w), tokens); err != nil {
+	if r.ctl, err = meridian.NewControl(m.think, m.tags, m.thinkOptions(w, maxTokens), tokens); err != nil {
 		return &wire.Error{Code: wire.BadRequest, Message: err.Error()}
 	}
 	r.seq, r.fork = -1, -1
@@ -248,4 +248,50 @@ func (s *Server) endUnstarted(j job) {
 		j.r.conn.Reply(wire.AppendEOS(nil, &wire.EOS{ID: j.r.wireID, Reason: wire.Cancelled, Streamed: j.w.Stream, Metadata: j.w.Metadata}))
 	}
 	s.sessions.remove(j.r)
+}
+
+// templateVars are what a request tells the chat template: Qwen's and others' templates open or skip the think block by
+// enable_thinking.
+func templateVars(w *wire.Request) map[string]any {
+	switch w.Think.Mode {
+	case wire.ThinkOff:
+		return map[string]any{"enable_thinking": false}
+	case wire.ThinkOn:
+		return map[string]any{"enable_thinking": true}
+	}
+	return nil
+}
+
+// thinkOptions are a request's wishes about its thinking, over the server's defaults.
+func (m *model) thinkOptions(w *wire.Request, maxTokens int) meridian.Options {
+	o := m.think.Options()
+	switch w.Think.Mode {
+	case wire.ThinkAuto:
+		o.Mode = meridian.ModeAuto
+	case wire.ThinkOff:
+		o.Mode = meridian.ModeOff
+	case wire.ThinkOn:
+		o.Mode = meridian.ModeOn
+	}
+	switch w.Think.EarlyExit {
+	case wire.ExitOff:
+		o.EarlyExit = meridian.ExitOff
+	case wire.ExitEAT:
+		o.EarlyExit = meridian.ExitEAT
+	case wire.ExitRPDI:
+		o.EarlyExit = meridian.ExitRPDI
+	case wire.ExitBoth:
+		o.EarlyExit = meridian.ExitBoth
+	}
+	if b := w.Think.Budget(maxTokens); b != wire.NoBudget {
+		o.BudgetTokens = b
+	}
+	if b := w.Think.SoftBudget(); b != wire.NoBudget {
+		o.SoftBudgetTokens = b
+		if o.BudgetTokens >= 0 {
+			o.SoftBudgetTokens = min(b, o.BudgetTokens)
+		}
+	}
+	o.AnswerCue = w.Think.AnswerCue
+	return o
 }

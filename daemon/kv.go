@@ -6,6 +6,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
+	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
 )
@@ -65,6 +66,12 @@ func (l *loop) startRequest(st sched.Start, now time.Time) {
 		return
 	}
 	p := kvsnap.Prompt{Req: uint64(r.id), NS: r.owner, Tokens: r.tokens, Shareable: r.shareable, Alone: r.joined}
+	if m := l.tree.Lookup(&p); m.Ahead > 0 && r.class == sched.Interactive {
+		// Whom it would wait for might itself wait behind everybody of r's class.
+		if o := l.requests[sched.ReqID(m.On)]; o == nil || o.class != sched.Interactive {
+			p.Alone = true
+		}
+	}
 	got, err := l.tree.Start(kvsnap.Instant(l.instant(now)), &p)
 	if err != nil {
 		// Every id is with a request that runs or has just ended: those that have ended give theirs up.
@@ -235,8 +242,10 @@ func (l *loop) makeRoom(n int, now time.Time) {
 	_, victims, actions := l.tree.EvictCells(max(n-l.tree.Cells().Free, evictCells))
 	for i := range victims {
 		l.store.offload(&victims[i])
+		l.blocks.EvictCells(meridian.CacheOwner, meridian.Prefix, victims[i].Freed, meridian.EvictPressure)
 	}
 	l.do(actions)
+	l.countCache()
 }
 
 // evictCells is the least that an eviction frees: at 64 cells a copy of them is far below a millisecond even for
@@ -269,6 +278,7 @@ func (l *loop) poolEvent() {
 		return
 	}
 	l.pool = pool
+	l.countCache()
 	l.events = append(l.events, sched.Event{Kind: sched.EvPool, Cells: pool})
 }
 

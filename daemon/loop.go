@@ -48,6 +48,8 @@ type loop struct {
 	pool      int        // what EvPool said last
 	lingering []*request // ended chats whose history is being rendered
 	histories chan history
+	past      [wire.MaxLast]past // ended requests, for why
+	pastNext  int
 	forks     []runtime.Seq // scratch sequences free for probe forks
 	tracked   *meridian.Registry
 	blocks    *meridian.Blocks // the same cells by what they are to their request
@@ -109,10 +111,7 @@ func newLoop(cfg *Config, log *slog.Logger, eng runtime.Engine, s *sched.Schedul
 	l.cellBytes = md.info.KVBytesPerToken
 	var err error
 	l.blocks, err = meridian.NewBlocks(meridian.BlocksConfig{Cells: l.caps.ContextTokens, BlockCells: cfg.KVBlockTokens, CellBytes: l.cellBytes})
-	if err != nil {
-		l.blocks = nil
-	}
-	return l, nil
+	return l, err
 }
 
 func (l *loop) instant(t time.Time) sched.Instant { return sched.Instant(t.Sub(l.epoch)) }
@@ -211,6 +210,9 @@ func (l *loop) arrive(r *request) {
 	// A cancel that overtook the request on its way through the tokenizer found no id to name.
 	if r.cancelled.Load() {
 		l.events = append(l.events, sched.Event{Kind: sched.EvCancel, Req: r.id})
+	}
+	if r.endThink.Load() {
+		r.ctl.EndThink(int64(l.instant(time.Now())))
 	}
 }
 

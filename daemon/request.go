@@ -44,6 +44,7 @@ type request struct {
 	// cancelled is set by the client's side, read by the loop. prefilling is how many tokens of this request the
 	// running decode computes, set by the loop, read by a cancel that wonders whether to abort it.
 	cancelled   atomic.Bool
+	endThink    atomic.Bool  // the client asked for it
 	cancelledAt atomic.Int64 // unix ns
 	prefilling  atomic.Int32
 
@@ -70,14 +71,14 @@ type request struct {
 	held     bool        // waits for another request's prompt
 	joined   bool        // has done so
 
-	restoring *restore  // that it waits for
-	noRestore bool      // the stores were asked
+	restoring *restore       // that it waits for
+	noRestore bool           // the stores were asked
 	restored  wire.CacheTier // what they gave
 
-	counted bool      // the next three are set: at its first start
-	cached  int       // prompt tokens that need not be computed
+	counted bool           // the next three are set: at its first start
+	cached  int            // prompt tokens that need not be computed
 	tier    wire.CacheTier // where they were
-	miss    string    // why it was not more
+	miss    string         // why it was not more
 
 	fork       runtime.Seq     // scratch sequence of a probe that is asked for; -1 = none
 	forkTokens []runtime.Token // its rows; the control's memory
@@ -89,7 +90,10 @@ func (r *request) generated() int { return len(r.tokens) - r.nPrompt }
 
 // usage and timings of the request as it stands, for its eos.
 func (r *request) usage() wire.Usage {
-	return wire.Usage{PromptTokens: r.nPrompt, CompletionTokens: r.generated(), ThinkTokens: r.ctl.ThinkTokens()}
+	return wire.Usage{
+		PromptTokens: r.nPrompt, CompletionTokens: r.generated(), ThinkTokens: r.ctl.ThinkTokens(),
+		CachedTokens: r.cached, CacheTier: r.tier, CacheMiss: r.miss,
+	}
 }
 
 func (r *request) timings() wire.Timings {
@@ -105,4 +109,10 @@ func (r *request) timings() wire.Timings {
 	t.Prefill = r.first.Sub(r.started)
 	t.Decode = r.last.Sub(r.first)
 	return t
+}
+
+// thoughtSummary is the "think" object of r's eos.
+func (r *request) thoughtSummary(now int64) wire.ThinkSummary {
+	t := r.ctl.Summary(now)
+	return wire.ThinkSummary{Tokens: t.Tokens, Time: time.Duration(t.Ns), Ended: t.Ended.String(), Probes: t.Probes}
 }

@@ -8,31 +8,35 @@ import (
 // The block ledger knows what each request's own cells are to it; what several share, or nobody's request has, it
 // counts as cached. It decides nothing here: the scheduler chooses who is preempted, the tree what is evicted.
 
-// addCells counts n more cells of r's own, by what r does.
-func (l *loop) addCells(r *request, n int) {
-	tier := meridian.OutputCritical
+// tierOf is what the cells that r computes now are to it.
+func (l *loop) tierOf(r *request) meridian.Tier {
 	switch {
 	case r.computed <= r.nPrompt:
-		tier = meridian.Prefix
+		return meridian.Prefix
 	case r.ctl.Phase() == meridian.ThinkDecode:
-		tier = meridian.ThinkActive
+		return meridian.ThinkActive
 	}
-	if l.blocks == nil {
-		return
+	return meridian.OutputCritical
+}
+
+// addCells counts n more cells of r's own.
+func (l *loop) addCells(r *request, n int) {
+	if n > 0 {
+		l.blocks.OnCells(meridian.Owner(r.id), l.tierOf(r), n)
 	}
-	l.blocks.OnCells(meridian.Owner(r.id), tier, n)
 }
 
 // demote tells that r's thinking is over.
-func (l *loop) demote(r *request) {
-	if l.blocks != nil {
-		l.blocks.Demote(meridian.Owner(r.id))
+func (l *loop) demote(r *request) { l.blocks.Demote(meridian.Owner(r.id)) }
+
+// freeTiers counts r's cells out: they are cached from now on, or gone.
+func (l *loop) freeTiers(r *request, rel *sched.Release) {
+	if rel.Final {
+		l.blocks.Free(meridian.Owner(r.id))
+	} else {
+		l.blocks.Evict(meridian.Owner(r.id), meridian.EvictPreempt)
 	}
 }
 
-// freeTiers counts r's cells out: they are cached from now on, or gone.
-func (l *loop) freeTiers(r *request, _ *sched.Release) {
-	if l.blocks != nil {
-		l.blocks.Free(meridian.Owner(r.id))
-	}
-}
+// countCache tells the ledger what is cached, after anything that changed it.
+func (l *loop) countCache() { l.blocks.SetCache(l.tree.Cells().Cached, l.pool) }

@@ -1,7 +1,8 @@
 package daemon
 
 import (
-	"github.com/uma-serve/uma-serve/ipc/wire"
+	"os"
+
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
 )
@@ -14,9 +15,8 @@ type zzConfig struct {
 	ITLTargetMs                                      float64
 }
 
-func (c *Config) cacheRAM() (int64, error)                     { return 256 << 20, nil }
-func (c *Config) cacheDisk() (int64, error)                    { return 1 << 30, nil }
-func templateVars(w *wire.Request) map[string]any              { return nil }
-func (m *model) thinkOptions(w *wire.Request) meridian.Options { return m.think.Options() }
+func (c *Config) cacheRAM() (int64, error)   { return 256 << 20, nil }
+func (c *Config) cacheDisk() (int64, error)  { return 1 << 30, nil }
+func (c *Config) privileged(uid uint32) bool { return uid == 0 || uid == uint32(os.Getuid()) }
 
 var _ runtime.Token

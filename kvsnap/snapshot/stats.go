@@ -144,3 +144,6 @@ func (c *Cache) List() []Info {
 	})
 	return out
 }
+
+// MeanMs is the mean, 0 of none.
+func (h *Histogram) MeanMs() float64 { return h.SumMs / float64(max(h.Count, 1)) }
