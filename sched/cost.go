@@ -105,11 +105,11 @@ const (
 	costStreak   = 3   // steps off by costJump in a row are the machine's doing
 	costJump     = 1.4
 
-	costRatioStart = 1.3
+	costRatioStart = 1.2
 	costRatioMin   = 1.02
 	costRatioMax   = 3
 	costQuantile   = 0.96 // a little more than is promised, because the estimate swings around it
-	costRatioStep  = 0.06 // how fast it moves
+	costRatioStep  = 0.06 // how fast it moves, and faster in its first steps
 )
 
 func newCostModel(st *CostState) costModel {
@@ -249,10 +249,11 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) {
 	if known {
 		m.err += mul(0.05, min(math.Abs(e)/ms, 10)-m.err)
 		if shared {
+			step := costRatioStep + 4/float64(m.prompts+20)
 			if ms > pred*m.ratio {
 				m.ratio *= 1 + costRatioStep*costQuantile
 			} else {
-				m.ratio *= 1 - costRatioStep*(1-costQuantile)
+				m.ratio *= 1 - float64(step*(1-costQuantile))
 			}
 			m.ratio = min(max(m.ratio, costRatioMin), costRatioMax)
 		}

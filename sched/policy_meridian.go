@@ -98,8 +98,8 @@ func (p *meridian) thoughts(b *builder, rows int, ms float64, bounded bool) (wai
 			return 1
 		case a.flow.class != b.flow.class && !ad:
 			return int(a.flow.class) - int(b.flow.class)
-		case a.lastStep != b.lastStep:
-			return cmp(a.lastStep, b.lastStep)
+		case a.lastTurn != b.lastTurn:
+			return cmp(a.lastTurn, b.lastTurn)
 		}
 		return cmp(a.rank, b.rank)
 	})

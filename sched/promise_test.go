@@ -24,14 +24,14 @@ type storm struct {
 }
 
 type stormResult struct {
-	gaps          []float64 // ms, between visible tokens of a chat
-	thinkGaps     []float64
-	worst         float64
-	fifth         []float64 // ms, from arrival to the 5th token of a chat
-	prefill       float64   // prompt tokens of clients a second
-	answers       float64   // chat tokens a second
-	steps, missed int
-	cost          CostState
+	gaps      []float64 // ms, between visible tokens of a chat
+	thinkGaps []float64
+	worst     float64
+	fifth     []float64 // ms, from arrival to the 5th token of a chat
+	prefill   float64   // prompt tokens of clients a second
+	answers   float64   // chat tokens a second
+	steps     int
+	cost      CostState
 }
 
 func quantile(x []float64, q float64) float64 {

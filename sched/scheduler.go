@@ -14,6 +14,7 @@ type Scheduler struct {
 
 	now  Instant
 	step uint64 // counts Steps
+	turn uint64 // counts slices
 	plan Plan
 
 	// requests holds every live request; running those with a sequence, in the order they were let in.
