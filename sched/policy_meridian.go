@@ -63,7 +63,7 @@ func (p *meridian) fill(b *builder) {
 			share = thinkShare
 		}
 		now := s.cost.upper(b.load)
-		waiting = p.thoughts(b, rows, now+share*max(0, room.ms-now), room.bounded)
+		waiting = p.thoughts(b, rows, now+mul(share, max(0, room.ms-now)), room.bounded)
 	}
 	p.prompts(b, room)
 	// What prompts left over.
