@@ -42,14 +42,11 @@ func openCalibration(cfg *Config, modelPath string, m *model, log *slog.Logger) 
 		sum, err = blake3.Sum256(fmt.Appendf(nil, "%+v", m.info)), nil
 	}
 	c.origin.fingerprint = sum
-	dir := cfg.StateDir
-	if dir == "" {
-		if dir, err = os.UserCacheDir(); err != nil {
-			return c
-		}
-		dir = filepath.Join(dir, "uma-serve", "cost")
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return c
 	}
-	c.path = filepath.Join(dir, fmt.Sprintf("%s-t%d-%s.json", hex.EncodeToString(sum[:8]), m.caps.Threads, m.caps.Device))
+	c.path = filepath.Join(dir, "uma-serve", "cost", fmt.Sprintf("%s-t%d-%s.json", hex.EncodeToString(sum[:8]), m.caps.Threads, m.caps.Device))
 	if m.caps.Device == runtime.DeviceFake {
 		c.path = ""
 		return c

@@ -22,9 +22,9 @@ import (
 
 // Config is everything an operator can set, after defaults < --config file < UMA_* environment < flags were
 // merged (Load). Every field has exactly one flag, whose name is also its TOML key and, upper-cased with
-// underscores and UMA_ in front, its environment variable.
+// underscores and UMA_ in front, its environment variable. Meridian has a table of the file for its many fields,
+// --meridian for any of them, and options of their own for the few that people ask for.
 type Config struct {
-	zzConfig
 	// Model and engine; names as in llama-server.
 	Model        string
 	CtxSize      int
@@ -59,13 +59,34 @@ type Config struct {
 	GuardMs       float64
 	MaxBackground int // background requests running at once; 0 = no cap of their own
 
+	// Thinking. Meridian.OutputTPOTBudgetMs is --itl-target-ms, Meridian.ThinkTPOTBudgetMs --think-floor-ms.
+	Meridian    meridian.Config
+	ThinkBudget int // --think-budget; -1: Meridian.MaxThinkTokens stands. Load has put it there: nobody else reads it
+
+	// The KV cache.
+	NoPrefixCache          bool
+	SharePrefixes          string // off, system
+	KVBlockTokens          int
+	ThinkEvict             string // none, offload, drop
+	ContextShift           bool
+	CacheRAM               Size   // "auto": a share of what is free; 0 = no host tier
+	CacheDir               string // "" = no disk tier
+	CacheDisk              Size
+	Fabric                 string // URL; "" = none
+	FabricTTL              time.Duration
+	OffloadThresholdBlocks int
+
 	// Process.
 	ShutdownTimeout time.Duration
 	LogFormat       string
 	LogLevel        string
 	Progress        bool // draw a bar while the model loads, when stderr is a terminal
 
+	Trace string // file that the scheduler's events and plans are recorded to; "" = none
+
 	ConfigFile string // --config; "" = none
+
+	meridianSet []string // keys that --meridian has set: the file's are below them
 }
 
 // Limits that hold whatever the configuration says.
@@ -119,21 +140,39 @@ func (c *Config) sections() []Section {
 	fs.DurationVar(&c.StallTimeout, "stall-timeout", 2*time.Minute, "end requests whose client has read nothing for this long; 0 = never")
 
 	fs = section("Scheduling")
-	fs.StringVar(&c.Policy, "policy", "uma", "scheduling policy: uma (prompts in chunks beside running answers) or stock (as llama-server)")
-	fs.Float64Var(&c.TickBudgetMs, "tick-budget-ms", 30, "time one decode step aims at, in `ms`")
-	fs.Float64Var(&c.ITLTargetMs, "itl-target-ms", 100, "")
-	fs.StringVar(&c.Trace, "trace", "", "")
-	fs.StringVar(&c.CacheDir, "cache-dir", "", "")
-	fs.StringVar(&c.Fabric, "fabric", "", "")
-	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "")
-	fs.Float64Var(&c.GuardMs, "latency-guard-ms", 100, "no prompt work in a step while an interactive answer has waited this long for its next token, in `ms`; 0 = off")
+	fs.StringVar(&c.Policy, "policy", "uma", "scheduling policy: "+policyHelp)
+	fs.Float64Var(&c.Meridian.OutputTPOTBudgetMs, "itl-target-ms", float64(sched.DefaultITLTarget.Milliseconds()), "policies meridian and pascal: longest time between two tokens of an answer that names no target (slo.target_tbt_ms), in `ms`; prompts and thoughts get what is left under it")
+	fs.Float64Var(&c.Meridian.ThinkTPOTBudgetMs, "think-floor-ms", float64(sched.DefaultThinkFloor.Milliseconds()), "policy meridian: a thinking request gets a token at least this often whatever answers need, in `ms`")
+	fs.Float64Var(&c.TickBudgetMs, "tick-budget-ms", 30, "policy uma: time one decode step aims at, in `ms`")
+	fs.Float64Var(&c.GuardMs, "latency-guard-ms", 100, "policy uma: no prompt work in a step while an interactive answer has waited this long for its next token, in `ms`; 0 = off")
 	fs.IntVar(&c.MaxBackground, "max-background", 0, "background requests computed at once; 0 = --parallel")
+
+	fs = section("Thinking")
+	fs.Var(textFlag{&c.Meridian.ThinkMode}, "think", "whether requests that do not say think: auto (as the model decides), off or on")
+	fs.IntVar(&c.ThinkBudget, "think-budget", -1, "most `tokens` of thought in a turn; a request may ask for less. 0 = no thinking, -1 = max_think_tokens of [meridian] (32768)")
+	fs.Var(textFlag{&c.Meridian.EarlyExit}, "early-exit", "which signals end thinking that has settled, for requests that do not say: off, eat, rpdi or both")
+	fs.Var(&meridianFlag{c: c}, "meridian", "any key of the file's [meridian] table, such as eat_ema_variance_threshold=0.001; may be given again")
+
+	fs = section("KV cache")
+	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "compute every prompt from its first token")
+	fs.StringVar(&c.SharePrefixes, "share-prefixes", "off", "off: cached prompts are their user's own; system: system prompts are shared by all users")
+	fs.IntVar(&c.KVBlockTokens, "kv-block-tokens", meridian.DefaultBlockCells, "`tokens` in a block of the KV ledger")
+	fs.StringVar(&c.ThinkEvict, "think-evict", "none", "finished thoughts of running requests, when cells run out: none (they stay), offload (out, and back before the next step) or drop (gone: changes answers)")
+	fs.BoolVar(&c.ContextShift, "context-shift", false, "forget the oldest half of a full context and go on, instead of ending the answer with reason length")
+	c.CacheRAM, c.CacheDisk = sizeOf("auto"), sizeOf("10GiB")
+	fs.Var(&c.CacheRAM, "cache-ram", `memory for snapshots of prefixes that had to leave the KV cache: 512MiB, 25% of what is free, 0 = none, auto = 25%; a bare number is MiB (-cram)`)
+	fs.StringVar(&c.CacheDir, "cache-dir", "", "`directory` for snapshots on disk, which outlive a restart (default: none are written)")
+	fs.Var(&c.CacheDisk, "cache-disk", "most disk space --cache-dir may take")
+	fs.StringVar(&c.Fabric, "fabric", "", "`URL` of a store that several machines share prefixes through: valkey://host, redis://host, nixl-synth, mooncake-synth+URL; a password is better set in UMA_FABRIC than here, where ps shows it")
+	fs.DurationVar(&c.FabricTTL, "fabric-ttl", 0, "how long the fabric keeps a prefix that nobody uses; 0 = as its URL says")
+	fs.IntVar(&c.OffloadThresholdBlocks, "offload-threshold-blocks", 4, "blocks that are gathered before they go to the fabric together")
 
 	fs = section("Process")
 	fs.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", 30*time.Second, "on SIGTERM: how long running requests may take to finish")
 	fs.StringVar(&c.LogFormat, "log-format", "text", "log lines as text or json")
 	fs.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error (UMA_DEBUG=1 is debug)")
 	fs.BoolVar(&c.Progress, "progress", true, "show a bar while the model loads, on a terminal")
+	fs.StringVar(&c.Trace, "trace", "", "record what the scheduler is told and decides to `file`, for uma-sim replay (UMA_TRACE)")
 	fs.StringVar(&c.ConfigFile, "config", "", "TOML `file` of these options; UMA_* variables and flags go over it")
 	return out
 }
@@ -146,7 +185,12 @@ var llamaNames = map[string]string{
 	"--predict": "--max-tokens", "--n-predict": "--max-tokens", "--uds": "--socket",
 	"--max-num-seqs": "--parallel", "--max-num-batched-tokens": "--batch-size",
 	"--max-num-queued-reqs": "--max-queue", "--scheduling-policy": "--policy",
+	"-cram": "--cache-ram", "-rea": "--think", "--reasoning": "--think", "--reasoning-budget": "--think-budget",
 }
+
+// policyHelp lists sched.Policies for --help; a test holds it complete.
+const policyHelp = "uma (prompts in chunks beside running answers), stock (as llama-server), meridian (answers keep --itl-target-ms, thoughts and prompts share the rest), " +
+	"pascal (thoughts first, answers at reading speed) or meridian_static (the original's fixed shares)"
 
 // NormalizeArgs rewrites llamaNames in a command line. "-fa" alone means on, as it did in older llama-servers.
 func NormalizeArgs(args []string) []string {
@@ -201,14 +245,15 @@ func Load(fs *pflag.FlagSet, c *Config, environ []string) error {
 		c.LogLevel = "debug"
 	}
 	if c.ConfigFile != "" {
-		errs = append(errs, loadFile(fs, c.ConfigFile, set))
+		errs = append(errs, loadFile(fs, c, c.ConfigFile, set))
 	}
+	c.settleThinkBudget(set)
 	errs = append(errs, c.Validate())
 	return errors.Join(errs...)
 }
 
 // loadFile sets from a TOML file what no layer above has set. Keys are flag names, with - or _.
-func loadFile(fs *pflag.FlagSet, path string, set map[string]bool) error {
+func loadFile(fs *pflag.FlagSet, c *Config, path string, set map[string]bool) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("read config: %w", err)
@@ -223,28 +268,51 @@ func loadFile(fs *pflag.FlagSet, path string, set map[string]bool) error {
 		return fmt.Errorf("config %s: %w", path, err)
 	}
 	var errs []error
+	var tables map[string]any // [meridian]
 	for _, key := range slices.Sorted(maps.Keys(doc)) {
 		v := doc[key]
 		name := strings.ReplaceAll(key, "_", "-")
-		f := fs.Lookup(name)
-		if f == nil || name == "config" || name == "help" {
-			errs = append(errs, fmt.Errorf("config %s: unknown key %q (uma-serve --help lists the options)", path, key))
+		if table, ok := v.(map[string]any); ok && name == "meridian" {
+			tables = table
 			continue
 		}
-		switch v.(type) {
-		case string, int64, float64, bool:
-		default:
-			errs = append(errs, fmt.Errorf("config %s: key %q must be one %s, not a table or a list", path, key, f.Value.Type()))
+		f := fs.Lookup(name)
+		if f == nil || name == "config" || name == "help" {
+			errs = append(errs, fmt.Errorf("config %s: unknown key %q%s (uma-serve --help lists the options)", path, key, didYouMean(name, flagNames(fs))))
 			continue
 		}
 		if set[name] {
 			continue
 		}
-		if err := f.Value.Set(fmt.Sprint(v)); err != nil {
-			errs = append(errs, fmt.Errorf("config %s: key %q: %w", path, key, err))
+		set["in file: "+name] = true
+		if err := setScalar(f, v); err != nil {
+			errs = append(errs, fmt.Errorf("config %s: key %q %w", path, key, err))
+		}
+	}
+	if tables != nil {
+		if err := loadMeridian(fs, c, tables, set); err != nil {
+			errs = append(errs, fmt.Errorf("config %s: %w", path, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// setScalar gives an option a value of a TOML document.
+func setScalar(f *pflag.Flag, v any) error {
+	switch v.(type) {
+	case string, int64, float64, bool:
+	default:
+		return fmt.Errorf("must be one %s, not a table or a list", f.Value.Type())
+	}
+	if err := f.Value.Set(fmt.Sprint(v)); err != nil {
+		return fmt.Errorf("is %v: %w", v, err)
+	}
+	return nil
+}
+
+func flagNames(fs *pflag.FlagSet) (names []string) {
+	fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return names
 }
 
 // Validate says, for each option out of its range, which and what the range is.
@@ -290,7 +358,28 @@ func (c *Config) Validate() error {
 	}
 	oneOf("flash-attn", c.FlashAttn, "auto", "on", "off")
 	oneOf("policy", c.Policy, sched.Policies()...)
-	bad(c.Policy != "stock" || c.MaxBackground == 0, "--max-background is %d; with --policy stock it must be 0: that policy knows no classes", c.MaxBackground)
+	bad(c.Policy != "stock" && c.Policy != "meridian_static" || c.MaxBackground == 0, "--max-background is %d; with --policy %s it must be 0: that policy knows no classes", c.MaxBackground, c.Policy)
+	oneOf("share-prefixes", c.SharePrefixes, "off", "system")
+	oneOf("think-evict", c.ThinkEvict, "none", "offload", "drop")
+	within("kv-block-tokens", c.KVBlockTokens, 1, 1<<16)
+	within("offload-threshold-blocks", c.OffloadThresholdBlocks, 1, 1<<16)
+	within("think-budget", c.ThinkBudget, -1, 1<<24)
+	bad(c.FabricTTL >= 0, "--fabric-ttl is %v; it must not be negative", c.FabricTTL)
+	bad(c.FabricTTL == 0 || c.Fabric != "", "--fabric-ttl is %v without a --fabric", c.FabricTTL)
+	if err := c.CacheDisk.absolute(); err != nil {
+		errs = append(errs, fmt.Errorf("--cache-disk is %q; %w", c.CacheDisk.String(), err))
+	}
+	bad(c.CacheDir == "" || c.CacheDisk.Bytes != 0, "--cache-dir is %q and --cache-disk is 0; give it some space, or leave the directory out", c.CacheDir)
+	// The two below are checked by meridian too, but people know them by these names.
+	itl, floor := c.Meridian.OutputTPOTBudgetMs, c.Meridian.ThinkTPOTBudgetMs
+	known := itl >= 1 && itl <= 60_000 && floor >= 1 && floor <= 60_000
+	bad(itl >= 1 && itl <= 60_000, "--itl-target-ms is %g; it must be 1…60000", itl)
+	bad(floor >= 1 && floor <= 60_000, "--think-floor-ms is %g; it must be 1…60000", floor)
+	if known {
+		if err := c.Meridian.Validate(); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	oneOf("log-format", c.LogFormat, "text", "json")
 	if _, err := c.logLevel(); err != nil {
 		errs = append(errs, err)
@@ -319,9 +408,7 @@ func (c *Config) socketMode() (os.FileMode, error) {
 
 // NewFlagSet returns the options, bound to a Config that holds their defaults, and their sections for --help.
 func NewFlagSet() (*pflag.FlagSet, *Config, []Section) {
-	c := &Config{}
-	c.Meridian = meridian.DefaultConfig()
-	c.KVBlockTokens = 16
+	c := &Config{Meridian: meridian.DefaultConfig()}
 	fs := pflag.NewFlagSet("uma-serve", pflag.ContinueOnError)
 	fs.SortFlags = false
 	sections := c.sections()

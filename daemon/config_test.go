@@ -10,6 +10,9 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/pflag"
+
+	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/sched"
 )
 
 // load parses a command line as the binary does.
@@ -91,7 +94,37 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		{args: []string{"--log-level", "loud", "--log-format", "xml"}, want: []string{"--log-level", "--log-format"}},
 		{env: []string{"UMA_CTX_SIZE=many"}, want: []string{"UMA_CTX_SIZE", "many"}},
 		{file: "ctx-sice = 5\n", want: []string{"ctx-sice", "unknown"}},
-		{file: "[meridian]\nx = 1\n", want: []string{"meridian"}},
+		{file: "[meridian]\nx = 1\n", want: []string{`unknown key "meridian.x"`}},
+		{file: "[meridian]\nema_alhpa = 1\n", want: []string{`unknown key "meridian.ema_alhpa"; did you mean "ema_alpha"?`}},
+		{file: "[meridian.entropy]\nema_alpha = \"x\"\n", want: []string{`key "meridian.ema_alpha" is x`, "string"}},
+		{file: "[meridian]\nema_alpha = 2\n", want: []string{"meridian.ema_alpha is 2; it must be a number of 0.0001…1"}},
+		{file: "[meridian]\nearly_exit = \"yes\"\n", want: []string{`"meridian.early_exit"`, `"yes" is none of off, eat, rpdi, both`}},
+		{file: "[meridian]\nema_alpha = 0.2\n[meridian.entropy]\nema_alpha = 0.2\n", want: []string{"ema_alpha", "given twice"}},
+		{file: "[meridian.engine]\nx = 2\n", want: []string{`unknown key "meridian.engine"`}},
+		{file: "[meridian.markers]\nopenn = [\"<a>\"]\n", want: []string{`"meridian.markers"`, "openn"}},
+		{file: "itl-target-ms = 30\n[meridian.scheduler]\noutput_tpot_budget_ms = 30\n", want: []string{"output_tpot_budget_ms", "itl-target-ms", "same option"}},
+		{file: "[meridian]\noutput_tpot_budget_ms = [1]\n", want: []string{"meridian.output_tpot_budget_ms", "list"}},
+		{file: "parallell = 5\n", want: []string{`unknown key "parallell"; did you mean "parallel"?`}},
+		{args: []string{"--itl-target-ms", "0"}, want: []string{"--itl-target-ms is 0", "1…60000"}},
+		{args: []string{"--think-floor-ms", "NaN"}, want: []string{"--think-floor-ms is NaN"}},
+		{args: []string{"--policy", "best"}, want: []string{"meridian or pascal"}},
+		{args: []string{"--policy", "meridian_static", "--max-background", "1"}, want: []string{"--max-background", "meridian_static"}},
+		{args: []string{"--think", "maybe"}, want: []string{"--think", `"maybe" is none of auto, off, on`}},
+		{args: []string{"--early-exit", "no"}, want: []string{"--early-exit", "rpdi"}},
+		{args: []string{"--think-budget", "-2"}, want: []string{"--think-budget is -2"}},
+		{args: []string{"--meridian", "ema_alpha"}, want: []string{"--meridian", "KEY=VALUE"}},
+		{args: []string{"--meridian", "ema_alfa=1"}, want: []string{`did you mean "ema_alpha"`}},
+		{args: []string{"--meridian", "early_exit=eat"}, want: []string{"--early-exit"}},
+		{args: []string{"--cache-ram", "lots"}, want: []string{"--cache-ram", `"lots" is no size`, "512MiB"}},
+		{args: []string{"--cache-ram", "101%"}, want: []string{"--cache-ram", "more than all"}},
+		{args: []string{"--cache-ram=-1"}, want: []string{"--cache-ram", "negative"}},
+		{args: []string{"--cache-disk", "25%"}, want: []string{"--cache-disk", "10GiB"}},
+		{args: []string{"--cache-disk", "0", "--cache-dir", "/x"}, want: []string{"--cache-dir", "--cache-disk is 0"}},
+		{args: []string{"--share-prefixes", "all"}, want: []string{"--share-prefixes", "off or system"}},
+		{args: []string{"--think-evict", "all"}, want: []string{"--think-evict", "none or offload or drop"}},
+		{args: []string{"--kv-block-tokens", "0"}, want: []string{"--kv-block-tokens is 0; it must be 1…65536"}},
+		{args: []string{"--fabric-ttl", "5s"}, want: []string{"--fabric-ttl", "--fabric"}},
+		{env: []string{"UMA_THINK_EVICT=x"}, want: []string{"--think-evict"}},
 		{file: "ctx-size = [1]\n", want: []string{"ctx-size", "list"}},
 		{file: "ctx-size = \"a\"\n", want: []string{"ctx-size"}},
 		{file: "a = = 1\n", want: []string{"line 1"}},
@@ -112,18 +145,139 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 	}
 }
 
+// TestConfigMeridian: the file's tables, options and --meridian set the same fields, in the order of the layers.
+func TestConfigMeridian(t *testing.T) {
+	file := write(t, `
+parallel = 4
+[meridian]
+min_think_tokens = 8
+markers = { open = ["[THINK]"], close = ["[/THINK]"] }
+[meridian.scheduler]
+think_batch_multiplier = 4
+output_tpot_budget_ms = 50
+max_think_tokens = 1000
+[meridian.entropy]
+enabled = false
+ema_alpha = 0.2
+rpdi_form = "indicator"
+[meridian.kv_memory]
+think_evict = "offload"
+[meridian.disagg]
+fabric = "nixl-synth"
+offload_threshold_blocks = 9
+`)
+	c, err := load(t, []string{"--config", file, "--meridian", "ema_alpha=0.3,soft-think-tokens=99", "--meridian=eat_suffix=\"a=b\"", "--think-evict", "drop", "--think=on"},
+		[]string{"UMA_EARLY_EXIT=both", "UMA_TRACE=/tmp/t", "UMA_FABRIC_TTL=1h"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := meridian.DefaultConfig()
+	m.MinThinkTokens, m.Markers, m.ThinkBatchMultiplier, m.OutputTPOTBudgetMs, m.MaxThinkTokens = 8, meridian.Markers{Open: []string{"[THINK]"}, Close: []string{"[/THINK]"}}, 4, 50, 1000
+	m.EntropyEnabled, m.EMAAlpha, m.RPDIForm, m.SoftThinkTokens, m.EATSuffix = false, 0.3, meridian.RPDIIndicator, 99, "a=b"
+	m.ThinkMode, m.EarlyExit, m.ThinkTPOTBudgetMs = meridian.ModeOn, meridian.ExitBoth, 250
+	if !reflect.DeepEqual(c.Meridian, m) {
+		t.Errorf("got %+v\nwant %+v", c.Meridian, m)
+	}
+	if c.ThinkEvict != "drop" || c.Fabric != "nixl-synth" || c.FabricTTL != time.Hour || c.OffloadThresholdBlocks != 9 || c.Trace != "/tmp/t" || c.Parallel != 4 {
+		t.Errorf("%+v", c)
+	}
+	// A short budget takes the least thinking along, unless that is set.
+	if c, err := load(t, strings.Fields("--reasoning-budget 100 -rea off"), nil); err != nil || c.Meridian.MaxThinkTokens != 100 || c.Meridian.MinThinkTokens != 100 || c.Meridian.ThinkMode != meridian.ModeOff {
+		t.Errorf("--reasoning-budget: %+v %v", c, err)
+	}
+	if _, err := load(t, strings.Fields("--think-budget 100 --meridian min_think_tokens=200"), nil); err == nil || !strings.Contains(err.Error(), "max_think_tokens is 100; it must be at least min_think_tokens (200)") {
+		t.Errorf("a budget below the least thinking: %v", err)
+	}
+	// What is not set has the defaults, and every key is one of them.
+	if c, err := load(t, nil, nil); err != nil || c.Meridian.EMAAlpha != meridian.DefaultConfig().EMAAlpha || c.Meridian.OutputTPOTBudgetMs != 100 || c.Meridian.MaxThinkTokens != meridian.DefaultConfig().MaxThinkTokens {
+		t.Errorf("defaults: %+v %v", c, err)
+	}
+	fs, _, _ := NewFlagSet()
+	for key, flag := range meridianFlags {
+		if fs.Lookup(flag) == nil {
+			t.Errorf("%s has no flag --%s", key, flag)
+		}
+	}
+	for _, p := range sched.Policies() {
+		if !strings.Contains(policyHelp, p+" (") {
+			t.Errorf("--help does not say what --policy %s does", p)
+		}
+	}
+}
+
+func TestSize(t *testing.T) {
+	for text, want := range map[string]Size{
+		"0": {}, "512MiB": {Bytes: 512 << 20}, "2GB": {Bytes: 2e9}, "1.5g": {Bytes: 3 << 29}, "8192": {Bytes: 8 << 30}, " 7 b ": {Bytes: 7},
+		"25%": {Share: 0.25}, "100 %": {Share: 1}, "auto": {Auto: true}, "AUTO": {Auto: true}, "0%": {}, "3TiB": {Bytes: 3 << 40}, "10kb": {Bytes: 10000},
+	} {
+		var s Size
+		if err := s.Set(text); err != nil || s.Bytes != want.Bytes || s.Share != want.Share || s.Auto != want.Auto || s.String() != strings.TrimSpace(text) {
+			t.Errorf("%q: %+v, %v", text, s, err)
+		}
+	}
+	for _, bad := range []string{"", "MiB", "-1", "-1%", "101%", "1e300", "nan", "inf", "1 2", "5 parsecs", "2EiB", "%"} {
+		s := sizeOf("1k")
+		if err := s.Set(bad); err == nil || s.Bytes != 1024 {
+			t.Errorf("%q is accepted, or changed the size before: %+v", bad, s)
+		}
+	}
+	for text, want := range map[string]int64{"25%": 25, "7b": 7, "0": 0} {
+		s := sizeOf(text)
+		if got, ok := s.Of(100); got != want || !ok {
+			t.Errorf("%s of 100: %d, %v", text, got, ok)
+		}
+	}
+	if s := sizeOf("auto"); true {
+		if _, ok := s.Of(100); ok {
+			t.Error("auto has a number")
+		}
+	}
+}
+
+func TestDidYouMean(t *testing.T) {
+	words := []string{"parallel", "policy", "ema_alpha", "eat_warmup_probes"}
+	for name, want := range map[string]string{"paralel": "parallel", "polciy": "policy", "alpha_ema": "", "zzz": "", "eat_warmup": "", "eat_warm_up_probe": "eat_warmup_probes"} {
+		got := didYouMean(name, words)
+		if want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+func FuzzSize(f *testing.F) {
+	f.Add("512MiB")
+	f.Add("25%")
+	f.Add("1e18b")
+	f.Fuzz(func(t *testing.T, text string) {
+		var s Size
+		if s.Set(text) != nil {
+			return
+		}
+		if n, ok := s.Of(1 << 40); ok && (n < 0 || n > 1<<60) || s.Share < 0 || s.Share > 1 {
+			t.Errorf("%q is %+v", text, s)
+		}
+	})
+}
+
 // Every field has a flag: nothing can be set that cannot be set from the command line, the environment and the file.
 func TestConfigEveryFieldHasAFlag(t *testing.T) {
 	_, c, _ := NewFlagSet()
+	// Of the fields, meridianSet is no option; Meridian has five flags: --meridian and those below.
 	n := 0
 	fs, _, _ := NewFlagSet()
+	bound := 0
+	for _, flag := range []string{"meridian", "itl-target-ms", "think-floor-ms", "think", "early-exit"} {
+		if fs.Lookup(flag) != nil {
+			bound++
+		}
+	}
 	fs.VisitAll(func(f *pflag.Flag) {
 		n++
 		if f.Usage == "" {
 			t.Errorf("--%s has no help", f.Name)
 		}
 	})
-	if fields := reflect.TypeOf(*c).NumField(); n != fields {
+	if fields := reflect.TypeOf(*c).NumField() - 2; n-bound != fields || bound != 5 {
 		t.Errorf("%d flags for %d fields", n, fields)
 	}
 	if err := c.Validate(); err != nil {
@@ -133,6 +287,7 @@ func TestConfigEveryFieldHasAFlag(t *testing.T) {
 
 func FuzzConfigFile(f *testing.F) {
 	f.Add("ctx-size = 1\n")
+	f.Add("[meridian]\nema_alpha = 0.2\n[meridian.scheduler]\nthink_mode = \"on\"\n[meridian.markers]\nopen = [\"a\"]")
 	f.Add("seed = 1e99\nmodel = \"\\u0000\"\n[a.b]\nc=1")
 	f.Fuzz(func(t *testing.T, text string) {
 		path := filepath.Join(t.TempDir(), "f.toml")

@@ -10,7 +10,7 @@ func (c *Config) scheduler(caps runtime.Capabilities) sched.Config {
 	s := sched.Config{
 		Policy: c.Policy, Prefix: true, MaxRunning: c.Parallel, Cells: caps.ContextTokens, MaxBatch: caps.MaxBatch,
 		TickBudget: msDuration(c.TickBudgetMs), Guard: msDuration(c.GuardMs), MaxQueue: c.MaxQueue,
-		ITLTarget: msDuration(c.ITLTargetMs), ThinkFloor: msDuration(c.Meridian.ThinkTPOTBudgetMs),
+		ITLTarget: msDuration(c.Meridian.OutputTPOTBudgetMs), ThinkFloor: msDuration(c.Meridian.ThinkTPOTBudgetMs),
 		ThinkMultiplier: c.Meridian.ThinkBatchMultiplier,
 	}
 	s.Limits[sched.Background].MaxRunning = c.MaxBackground

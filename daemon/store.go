@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/uma-serve/uma-serve/internal/hostmem"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
@@ -394,15 +396,14 @@ func openStore(cfg *Config, l *loop, origin snapshotOrigin) (*store, error) {
 	if cfg.NoPrefixCache {
 		return s, nil
 	}
-	ram, err := cfg.cacheRAM()
-	if err != nil {
-		return nil, err
+	free := hostmem.Read()
+	ram, ok := cfg.CacheRAM.Of(free.Available)
+	if !ok {
+		ram = snapshot.DefaultRAMBytes(free)
 	}
+	var err error
 	if ram > 0 {
-		disk, err := cfg.cacheDisk()
-		if err != nil {
-			return nil, err
-		}
+		disk, _ := cfg.CacheDisk.Of(0)
 		s.cache, err = snapshot.Open(snapshot.Options{
 			Origin: origin.format(), RAMBytes: ram, Dir: cfg.CacheDir, DiskBytes: disk, WholeParts: !l.caps.CanRemoveRange,
 		})
@@ -414,7 +415,7 @@ func openStore(cfg *Config, l *loop, origin snapshotOrigin) (*store, error) {
 		}
 	}
 	if cfg.Fabric != "" {
-		f, err := fabric.Open(cfg.Fabric)
+		f, err := fabric.Open(cfg.fabricURL())
 		if err != nil {
 			return nil, fmt.Errorf("--fabric: %w", err)
 		}
@@ -424,4 +425,16 @@ func openStore(cfg *Config, l *loop, origin snapshotOrigin) (*store, error) {
 		}
 	}
 	return s, nil
+}
+
+// fabricURL is --fabric with --fabric-ttl in it.
+func (c *Config) fabricURL() string {
+	if c.FabricTTL == 0 {
+		return c.Fabric
+	}
+	sep := "?"
+	if strings.Contains(c.Fabric, "?") {
+		sep = "&"
+	}
+	return c.Fabric + sep + "ttl=" + c.FabricTTL.String()
 }

@@ -197,7 +197,7 @@ func (s *Scheduler) start(r *request) {
 		c.fresh--
 		s.rejected = max(0, s.rejected-1)
 	}
-	r.lastStep = s.step
+	r.lastStep, r.lastTurn = s.step, s.turn
 	r.state = Prefill
 	r.seq = s.takeSeq()
 	c.running++

@@ -12,6 +12,8 @@ type steady struct {
 	now    Instant
 	events []Event
 	trace  []byte
+	think  bool // every second request thinks for ever
+	probe  int  // rows of the fork that each token asks for
 }
 
 func newSteady(tb testing.TB, policy string, running, queued int) *steady {
@@ -39,8 +41,8 @@ func (st *steady) step() Plan {
 	st.now = st.now.Add(10 * time.Millisecond)
 	st.events = append(st.events[:0], Event{Kind: EvStep, Took: 10 * time.Millisecond})
 	for i := range plan.Batch {
-		if plan.Batch[i].Row >= 0 {
-			st.events = append(st.events, Event{Kind: EvToken, Req: plan.Batch[i].Req})
+		if plan.Batch[i].Row >= 0 && plan.Batch[i].Kind != SliceProbe {
+			st.events = append(st.events, Event{Kind: EvToken, Req: plan.Batch[i].Req, Thinking: st.think && plan.Batch[i].Req%2 == 0, Probe: st.probe})
 		}
 	}
 	return plan
@@ -81,6 +83,20 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
+// BenchmarkStepThinking is a step of 16 requests of which half think and each asks for a fork, the dearest there is.
+func BenchmarkStepThinking(b *testing.B) {
+	for _, policy := range []string{"meridian", "pascal"} {
+		b.Run(policy, func(b *testing.B) {
+			st := newSteady(b, policy, 16, 100)
+			st.think, st.probe = true, 2
+			b.ReportAllocs()
+			for b.Loop() {
+				st.step()
+			}
+		})
+	}
+}
+
 // TestStepAllocatesNothing in the steady state, with its trace written too.
 func TestStepAllocatesNothing(t *testing.T) {
 	if invariantsEnabled {
@@ -89,6 +105,7 @@ func TestStepAllocatesNothing(t *testing.T) {
 	for _, policy := range Policies() {
 		for _, n := range []int{1, 16, 256} {
 			st := newSteady(t, policy, n, 100)
+			st.think, st.probe = n > 1, n%3
 			if got := testing.AllocsPerRun(200, func() { st.step() }); got != 0 {
 				t.Errorf("%s with %d answers: %v allocations a step", policy, n, got)
 			}

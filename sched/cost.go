@@ -18,6 +18,22 @@ type Cost struct {
 	D float64 `json:"d_ms_attended"` // per attended cell
 }
 
+// Attended is the KV cells that n rows from position start on look at: Cost's measure of context.
+func Attended(start, n int) float64 { return attended(start, n) }
+
+// Predict is how long a Decode of so many prompt tokens and decode rows takes that attend to so many cells in all.
+func (c Cost) Predict(prefill, decode int, attended float64) time.Duration {
+	return time.Duration((c.A + c.B*float64(prefill) + c.C*float64(decode) + c.D*attended) * 1e6)
+}
+
+// Recompute is how long it takes to compute n tokens from position start on, chunk at a time and with nothing beside
+// them: what giving up their cells costs when they are needed again.
+func (c Cost) Recompute(start, n, chunk int) time.Duration {
+	chunk = max(1, chunk)
+	chunks := (n + chunk - 1) / chunk
+	return time.Duration((c.A*float64(chunks) + c.B*float64(n) + c.D*attended(start, n)) * 1e6)
+}
+
 // CostState is all that the cost model has learned, to be kept and given to a later run (Config.Cost).
 type CostState struct {
 	Cost
@@ -105,11 +121,11 @@ const (
 	costStreak   = 3   // steps off by costJump in a row are the machine's doing
 	costJump     = 1.4
 
-	costRatioStart = 1.3
+	costRatioStart = 1.2
 	costRatioMin   = 1.02
 	costRatioMax   = 3
 	costQuantile   = 0.96 // a little more than is promised, because the estimate swings around it
-	costRatioStep  = 0.06 // how fast it moves
+	costRatioStep  = 0.06 // how fast it moves, and faster in its first steps
 )
 
 func newCostModel(st *CostState) costModel {
@@ -249,10 +265,11 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) {
 	if known {
 		m.err += mul(0.05, min(math.Abs(e)/ms, 10)-m.err)
 		if shared {
+			step := costRatioStep + 4/float64(m.prompts+20)
 			if ms > pred*m.ratio {
 				m.ratio *= 1 + costRatioStep*costQuantile
 			} else {
-				m.ratio *= 1 - costRatioStep*(1-costQuantile)
+				m.ratio *= 1 - float64(step*(1-costQuantile))
 			}
 			m.ratio = min(max(m.ratio, costRatioMin), costRatioMax)
 		}
@@ -278,7 +295,7 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) {
 	}
 	for i := range 4 {
 		d := costDrift * max(m.theta[i], costPrior.mean[i]/64)
-		m.cov[i][i] += d * d
+		m.cov[i][i] += mul(d, d)
 	}
 	m.bound()
 	m.steps++
@@ -317,7 +334,7 @@ func (m *costModel) jump(ratio float64) bool {
 			m.cov[i][j] *= f * f
 		}
 		d := 0.1 * m.theta[i]
-		m.cov[i][i] += d * d
+		m.cov[i][i] += mul(d, d)
 	}
 	m.streak = 0
 	m.bound()

@@ -215,8 +215,8 @@ func TestCostSurvives(t *testing.T) {
 	}
 }
 
-// TestCostTable prints what the model knows after a storm's first steps; it asserts that the very first chunk is
-// small and that a dozen steps are enough to come near the one that fits.
+// TestCostColdStart: the very first chunk on a machine that was never measured is small, and a dozen steps are enough
+// to come near the one that fits.
 func TestCostColdStart(t *testing.T) {
 	m, truth := newCostModel(&CostState{}), priceMachine(11, 0.05)
 	for i := range 20 { // answers alone, as before every storm
@@ -257,5 +257,37 @@ func BenchmarkCost(b *testing.B) {
 				m.fits(50, l, 700, most)
 			}
 		})
+	}
+}
+
+// TestCostArithmetic: the exported sums are those of the steps they stand for.
+func TestCostArithmetic(t *testing.T) {
+	if got := Attended(10, 3); got != 11+12+13 {
+		t.Errorf("three rows from position 10 attend to %v cells", got)
+	}
+	c := Cost{A: 5, B: 1, C: 3, D: 0.01}
+	if got, want := c.Predict(4, 2, 100), 16*time.Millisecond; got != want {
+		t.Errorf("predicts %v, want %v", got, want)
+	}
+	sum := time.Duration(0)
+	for i := 100; i < 350; i += 50 {
+		sum += c.Predict(50, 0, Attended(i, 50))
+	}
+	if got := c.Recompute(100, 250, 50); (got - sum).Abs() > time.Microsecond {
+		t.Errorf("recomputing takes %v, its steps %v", got, sum)
+	}
+	s, err := New(Config{Policy: "meridian", MaxRunning: 4, Cells: 1000, MaxBatch: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, truth := &s.cost, priceMachine(1, 0)
+	for i := range 300 {
+		l := mixed(1+i%3, 100+i, 5*(i%300), 4+i%13)
+		m.observe(l, truth.took(l), true)
+	}
+	n := s.PrefillFits(50*time.Millisecond, 2, 2*300, 700)
+	l := mixed(2, 299, 700, n)
+	if ms := truth.mean(l); ms > 50 || ms < 38 {
+		t.Errorf("%d tokens are said to fit into 50 ms; they take %.1f", n, ms)
 	}
 }

@@ -121,6 +121,8 @@ func (b *builder) add(r *request, n int, kind SliceKind, why Reason) {
 	r.reason = why
 	r.log.add(s.now, why, n)
 	r.lastStep = s.step
+	s.turn++
+	r.lastTurn = s.turn
 	b.left -= n
 	b.cells -= n
 	b.unserved--
@@ -133,8 +135,8 @@ func (b *builder) decodeAll(order []*request, limit int, why Reason) (rest []*re
 	if len(order) > limit {
 		slices.SortFunc(order, func(a, b *request) int {
 			switch {
-			case a.lastStep != b.lastStep:
-				return cmp(a.lastStep, b.lastStep)
+			case a.lastTurn != b.lastTurn:
+				return cmp(a.lastTurn, b.lastTurn)
 			default:
 				return cmp(a.rank, b.rank)
 			}

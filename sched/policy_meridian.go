@@ -63,7 +63,7 @@ func (p *meridian) fill(b *builder) {
 			share = thinkShare
 		}
 		now := s.cost.upper(b.load)
-		waiting = p.thoughts(b, rows, now+share*max(0, room.ms-now), room.bounded)
+		waiting = p.thoughts(b, rows, now+mul(share, max(0, room.ms-now)), room.bounded)
 	}
 	p.prompts(b, room)
 	// What prompts left over.
@@ -98,8 +98,8 @@ func (p *meridian) thoughts(b *builder, rows int, ms float64, bounded bool) (wai
 			return 1
 		case a.flow.class != b.flow.class && !ad:
 			return int(a.flow.class) - int(b.flow.class)
-		case a.lastStep != b.lastStep:
-			return cmp(a.lastStep, b.lastStep)
+		case a.lastTurn != b.lastTurn:
+			return cmp(a.lastTurn, b.lastTurn)
 		}
 		return cmp(a.rank, b.rank)
 	})

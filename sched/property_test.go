@@ -474,7 +474,7 @@ func (e *engine) finish() {
 // TestRandomWorkloads: whatever clients and engine do, plans can be carried out, nobody starves, everybody ends
 // exactly once, and the recorded trace replays to the same plans.
 func TestRandomWorkloads(t *testing.T) {
-	for _, name := range append(Policies(), "uma prefix", "stock prefix", "meridian prefix") {
+	for _, name := range append(Policies(), "uma prefix", "stock prefix", "meridian prefix", "pascal prefix") {
 		t.Run(name, func(t *testing.T) {
 			policy, prefix, _ := strings.Cut(name, " ")
 			rapid.Check(t, func(t *rapid.T) {

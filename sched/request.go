@@ -51,7 +51,8 @@ type request struct {
 	emitted  bool
 	readAt   Instant // when a reader at Config.ReadingRate has read the visible answer so far
 
-	lastStep uint64 // Scheduler.step that computed something for it last: round-robin order
+	lastStep uint64 // Scheduler.step that computed something for it last: round-robin order of prompts
+	lastTurn uint64 // Scheduler.turn of its newest slice: round-robin order of answers, within a step too
 	reason   Reason // its newest decision
 
 	prev, next *request // in its flow's queue

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,6 +36,14 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.DecodeReserve = -2 }, "DecodeReserve is -2; it must be -1…"},
 		{func(c *Config) { c.TickBudget = -1 }, "TickBudget is -1ns; it must be 0…1h"},
 		{func(c *Config) { c.Guard = 2 * time.Hour }, "Guard is 2h0m0s"},
+		{func(c *Config) { c.ITLTarget = -1 }, "ITLTarget is -1ns"},
+		{func(c *Config) { c.ThinkFloor = 2 * time.Hour }, "ThinkFloor is 2h0m0s"},
+		{func(c *Config) { c.ThinkMultiplier = 0.5 }, "ThinkMultiplier is 0.5; it must be 1…"},
+		{func(c *Config) { c.ReadingRate = math.NaN() }, "ReadingRate is NaN"},
+		{func(c *Config) { c.OutputSlots = -1 }, "OutputSlots is -1"},
+		{func(c *Config) { c.Policy, c.Prefix = "meridian", true }, ""},
+		{func(c *Config) { c.Policy = "pascal" }, ""},
+		{func(c *Config) { c.Policy, c.Limits[Background].MaxRunning = "meridian_static", 3 }, "policy meridian_static knows no classes"},
 		{func(c *Config) { c.Policy, c.Limits[Background].MaxQueue = "stock", 3 }, "policy stock knows no classes"},
 	} {
 		cfg := valid
@@ -234,13 +243,22 @@ func TestTraceRoundTrip(t *testing.T) {
 		Policy: "uma", MaxRunning: 4, Cells: 100, MaxBatch: 16, MaxQueue: 4, Limits: [NumClasses]ClassLimits{{1, 2}, {3, 4}},
 		TickBudget: 33333333, SoloBudget: time.Second, StartBudget: 7, MinPrefill: 3, Guard: 100 * time.Millisecond,
 		MaxHeld: 2, DecodeReserve: -1, BackgroundEvery: time.Minute, PauseGrace: 1500 * time.Microsecond,
+		Prefix: true, ITLTarget: 50 * time.Millisecond, ThinkFloor: time.Second, ThinkMultiplier: 3.25, OutputSlots: 3, ReadingRate: 12.1,
 	}
+	m := newCostModel(&CostState{})
+	for i := range 20 {
+		m.observe(mixed(i%3, 7*i, 11*i, i), time.Duration(1+i)*3456789, i%2 == 0)
+	}
+	cfg.Cost = m.state()
 	events := []Event{
 		{Kind: EvStep, Outcome: StepKVFull, Took: 29123457},
 		{Kind: EvArrive, Req: 18446744073709551615, Class: Background, Owner: 4294967295, Prompt: 5, MaxTokens: 6, TargetTTFT: 7, TargetTBT: time.Hour, Thinking: true},
 		{Kind: EvArrive, Req: 2, Prompt: 5, MaxTokens: 6},
 		{Kind: EvCancel, Req: 2}, {Kind: EvToken, Req: 3}, {Kind: EvToken, Req: 4, Thinking: true},
 		{Kind: EvFinish, Req: 5, Finish: ReasonLength}, {Kind: EvPause, Req: 6}, {Kind: EvResume, Req: 7}, {Kind: EvDrain},
+		{Kind: EvArrive, Req: 8, Prompt: 5, MaxTokens: 6, TargetTTFT: 7, Strict: true, Shared: 3}, {Kind: EvToken, Req: 3, Thinking: true, Probe: 4},
+		{Kind: EvStarted, Req: 8}, {Kind: EvStarted, Req: 9, Cached: 100, Shared: 64}, {Kind: EvHold, Req: 10, Finish: ReasonJoining},
+		{Kind: EvHold, Req: 11, Finish: ReasonRestoring}, {Kind: EvReady, Req: 10, Shared: 12}, {Kind: EvReady, Req: 11}, {Kind: EvPool, Cells: 99}, {Kind: EvPool},
 	}
 	text := AppendConfig(nil, &cfg)
 	text = AppendEvents(text, 123456789, events)
@@ -265,29 +283,39 @@ func TestTraceRoundTrip(t *testing.T) {
 func TestTraceErrors(t *testing.T) {
 	const head = "config policy=uma max_running=2 cells=50 max_batch=8\n"
 	for text, want := range map[string]string{
-		"":                                       "no config line",
-		"step 1s\n":                              "line 1: a step before the config line",
-		head + head:                              "line 2: a second config",
-		head + "token 1\n":                       "line 2: an event before the first step",
-		head + "> plan\n":                        "line 2: a plan before the first step",
-		head + "step\n":                          "want: step TIME",
-		head + "step 1 2\n":                      "want: step TIME",
-		head + "step -1s\n":                      "not negative",
-		head + "step 0s\njump 1\n":               `"jump" is no event`,
-		head + "step 0s\ntoken\n":                "the request id is missing",
-		head + "step 0s\ntoken 0\n":              `"0" is no request id`,
-		head + "step 0s\ntoken x\n":              `"x" is no request id`,
-		head + "step 0s\ncancel 1 now\n":         `"now" is not understood`,
-		head + "step 0s\nfinish 1\n":             "the reason is missing",
-		head + "step 0s\nfinish 1 decode\n":      `"decode" ends no request`,
-		head + "step 0s\narrive 1 prompt=5\n":    "prompt= and max= are needed",
-		head + "step 0s\narrive 1 prompt=0\n":    `prompt="0" must be a number in 1…`,
-		head + "step 0s\narrive 1 class=other\n": `"other" is no class`,
-		head + "step 0s\narrive 1 owner=-3\n":    `owner="-3" is no user id`,
-		head + "step 0s\narrive 1 tbt=fast\n":    `tbt="fast" must be a duration`,
-		head + "step 0s\noutcome great\n":        `"great" is not understood`,
-		"config speed=3\n":                       `no field "speed"`,
-		"config cells=many\n":                    `cells="many" must be a number`,
+		"":                                                  "no config line",
+		"step 1s\n":                                         "line 1: a step before the config line",
+		head + head:                                         "line 2: a second config",
+		head + "token 1\n":                                  "line 2: an event before the first step",
+		head + "> plan\n":                                   "line 2: a plan before the first step",
+		head + "step\n":                                     "want: step TIME",
+		head + "step 1 2\n":                                 "want: step TIME",
+		head + "step -1s\n":                                 "not negative",
+		head + "step 0s\njump 1\n":                          `"jump" is no event`,
+		head + "step 0s\ntoken\n":                           "the request id is missing",
+		head + "step 0s\ntoken 0\n":                         `"0" is no request id`,
+		head + "step 0s\ntoken x\n":                         `"x" is no request id`,
+		head + "step 0s\ncancel 1 now\n":                    `"now" is not understood`,
+		head + "step 0s\nfinish 1\n":                        "the reason is missing",
+		head + "step 0s\nfinish 1 decode\n":                 `"decode" ends no request`,
+		head + "step 0s\narrive 1 prompt=5\n":               "prompt= and max= are needed",
+		head + "step 0s\narrive 1 prompt=0\n":               `prompt="0" must be a number in 1…`,
+		head + "step 0s\narrive 1 class=other\n":            `"other" is no class`,
+		head + "step 0s\narrive 1 owner=-3\n":               `owner="-3" is no user id`,
+		head + "step 0s\narrive 1 tbt=fast\n":               `tbt="fast" must be a duration`,
+		head + "step 0s\noutcome great\n":                   `"great" is not understood`,
+		head + "step 0s\nhold 1\n":                          "the reason is missing",
+		head + "step 0s\nhold 1 stop\n":                     `"stop" is not understood`,
+		head + "step 0s\npool 7\n":                          `"7" is not understood`,
+		head + "step 0s\npool cells=-1\n":                   `cells="-1" must be a number in 0…`,
+		head + "step 0s\ntoken 1 probe=x\n":                 `probe="x" must be a number`,
+		head + "step 0s\ntoken 1 shared=2\n":                `"shared=2" is not understood`,
+		"config reading_rate=NaN\n":                         `reading_rate="NaN" must be a finite number`,
+		"config prefix=maybe\n":                             `"maybe"`,
+		"config cost=1,2\n":                                 "cost has 2 numbers; it must have 20",
+		"config cost=" + strings.Repeat("1,", 18) + "x,1\n": `"x" is no count`,
+		"config speed=3\n":                                  `no field "speed"`,
+		"config cells=many\n":                               `cells="many" must be a number`,
 	} {
 		if _, err := ReadTrace([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q", text, err, want)
@@ -312,9 +340,14 @@ func TestTraceErrors(t *testing.T) {
 // TestReplay: a recorded run gives the same plans again; the scripts' traces are recorded and replayed in
 // TestRandomWorkloads, this one lies in testdata so that an old trace stays readable.
 func TestReplay(t *testing.T) {
-	file := filepath.Join("testdata", "storm.trace")
+	for name, policy := range map[string]string{"storm.trace": "uma", "storm-meridian.trace": "meridian"} {
+		t.Run(name, func(t *testing.T) { testReplay(t, filepath.Join("testdata", name), policy) })
+	}
+}
+
+func testReplay(t *testing.T, file, policy string) {
 	if *rewrite {
-		if err := os.WriteFile(file, recordStorm(t), 0o644); err != nil {
+		if err := os.WriteFile(file, recordStorm(t, policy), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -336,8 +369,11 @@ func TestReplay(t *testing.T) {
 }
 
 // recordStorm is the daemon's view of two answers and four long prompts, written down.
-func recordStorm(t *testing.T) []byte {
-	cfg := Config{Policy: "uma", MaxRunning: 4, Cells: 1200, MaxBatch: 128, MaxQueue: 2, Guard: 60 * time.Millisecond}
+func recordStorm(t *testing.T, policy string) []byte {
+	cfg := Config{Policy: policy, MaxRunning: 4, Cells: 1200, MaxBatch: 128, MaxQueue: 2, Guard: 60 * time.Millisecond}
+	if policy == "meridian" {
+		cfg.ITLTarget = 60 * time.Millisecond
+	}
 	sc := &script{}
 	var out strings.Builder
 	if err := sc.command(&out, strings.Fields(string(AppendConfig(nil, &cfg)))); err != nil {
@@ -398,4 +434,128 @@ func FuzzReadTrace(f *testing.F) {
 			_ = tr.Replay(nil) // an error is fine, a panic is not
 		}
 	})
+}
+
+// TestBrokenAnswers: what only a broken caller answers to Plan.Start panics with the request's number.
+func TestBrokenAnswers(t *testing.T) {
+	arrive := Event{Kind: EvArrive, Req: 7, Prompt: 4, MaxTokens: 9}
+	for name, c := range map[string]struct {
+		steps [][]Event
+		want  string
+	}{
+		"none":             {[][]Event{{arrive}, {}}, "no EvStarted, EvHold or EvCancel for the start of request 7"},
+		"two":              {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7}, {Kind: EvStarted, Req: 7}}}, "EvStarted of request 7, which no Plan.Start named"},
+		"held and started": {[][]Event{{arrive}, {{Kind: EvHold, Req: 7, Finish: ReasonJoining}, {Kind: EvStarted, Req: 7}}}, "EvStarted of request 7"},
+		"held running":     {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7}, {Kind: EvHold, Req: 7, Finish: ReasonJoining}}}, "EvHold of request 7"},
+		"all cached":       {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7, Cached: 4}}}, "Cached 4; it must be 0…3"},
+		"more shared":      {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7, Cached: 2, Shared: 3}}}, "Shared 3 of Cached 2"},
+		"held for nothing": {[][]Event{{arrive}, {{Kind: EvHold, Req: 7, Finish: ReasonStop}}}, "it must be"},
+		"pool too large":   {[][]Event{{{Kind: EvPool, Cells: 101}}}, "EvPool of 101 cells"},
+		"pool beside own":  {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7, Cached: 2}, {Kind: EvPool, Cells: 99}}}, "99 cells of EvPool and 2 of running requests, the pool has 100"},
+		"hint":             {[][]Event{{{Kind: EvArrive, Req: 7, Prompt: 4, MaxTokens: 9, Shared: -1}}}, "Shared -1"},
+		"fork":             {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7}}, {{Kind: EvStep}, {Kind: EvToken, Req: 7, Probe: -1}}}, "Probe -1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if msg, _ := recover().(string); !strings.HasPrefix(msg, "sched: ") || !strings.Contains(msg, c.want) {
+					t.Errorf("panic is %q, want %q", msg, c.want)
+				}
+			}()
+			cfg := valid
+			cfg.Prefix = true
+			s, err := New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, in := range c.steps {
+				s.Step(0, in)
+			}
+		})
+	}
+}
+
+// TestPinnedInTheWay: what is asked for and not given up ends the only running request, which could not go on.
+func TestPinnedInTheWay(t *testing.T) {
+	cfg := valid
+	cfg.Prefix, cfg.Cells = true, 20
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Step(0, []Event{{Kind: EvArrive, Req: 1, Prompt: 10, MaxTokens: 9}})
+	s.Step(0, []Event{{Kind: EvStarted, Req: 1}})
+	plan := s.Step(1, []Event{{Kind: EvStep, Took: 1}, {Kind: EvToken, Req: 1}, {Kind: EvPool, Cells: 10}})
+	if !plan.Again || plan.Reclaim != 1 || len(plan.Batch) > 0 {
+		t.Fatalf("plan is\n%s", &plan)
+	}
+	plan = s.Step(2, []Event{{Kind: EvPool, Cells: 9}})
+	if plan.Again || plan.Reclaim != 0 || plan.DecodeTokens != 1 {
+		t.Fatalf("after one cell came free:\n%s", &plan)
+	}
+	plan = s.Step(3, []Event{{Kind: EvStep, Took: 1}, {Kind: EvToken, Req: 1}})
+	if !plan.Again || plan.Reclaim != 1 {
+		t.Fatalf("plan is\n%s", &plan)
+	}
+	plan = s.Step(4, nil)
+	if want := (Release{Req: 1, Seq: 0, Reason: ReasonKVFull, Final: true}); len(plan.Release) != 1 || plan.Release[0] != want {
+		t.Fatalf("nothing came free:\n%s", &plan)
+	}
+}
+
+// TestStaticRule has the worked examples of the rule's specification: places for thinking are the multiplier of those
+// for answers, rounded down.
+func TestStaticRule(t *testing.T) {
+	for _, c := range []struct {
+		slots  int
+		mult   float64
+		thinks int
+	}{{2, 2, 4}, {3, 2.5, 7}, {1, 2.5, 2}, {4, 1, 4}} {
+		cfg := valid
+		cfg.Policy, cfg.OutputSlots, cfg.ThinkMultiplier = "meridian_static", c.slots, c.mult
+		s, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := s.policy.(*meridianStatic); p.slots != c.slots || p.thinks != c.thinks {
+			t.Errorf("%d × %v: %d places for answers, %d for thinking, want %d", c.slots, c.mult, p.slots, p.thinks, c.thinks)
+		}
+	}
+}
+
+// TestLogForgets: a request remembers its newest decisions, the ring of the ended its newest members, and one that is
+// served in turns does not lose its past to the turns.
+func TestLogForgets(t *testing.T) {
+	var d decisions
+	for i := range 40 {
+		d.add(Instant(i), Reason(1+i%20), 1)
+	}
+	log := d.appendTo(nil)
+	if len(log) != logSize || log[0].First != 24 || log[logSize-1].First != 39 {
+		t.Errorf("log is %+v", log)
+	}
+	d = decisions{}
+	d.add(0, ReasonArrived, 5)
+	for i := range 100 {
+		d.add(Instant(i), []Reason{ReasonThink, ReasonThinkHeld}[i%2], i%2)
+	}
+	if log := d.appendTo(nil); len(log) != 3 || log[1].Times != 50 || log[2].Last != 99 {
+		t.Errorf("log is %+v", log)
+	}
+	s, err := New(valid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id := ReqID(1); id <= endedSize+5; id++ {
+		s.Step(Instant(id), []Event{{Kind: EvArrive, Req: id, Prompt: 500, MaxTokens: 1}})
+	}
+	all := s.Finished(nil)
+	if len(all) != endedSize || all[0].Req != endedSize+5 || all[endedSize-1].Req != 6 || all[0].Reason != ReasonPromptTooLong {
+		t.Errorf("%d ended: %+v …", len(all), all[0])
+	}
+	if _, ok := s.Decisions(nil, 3); ok {
+		t.Error("request 3 is still remembered")
+	}
+	if log, ok := s.Decisions(nil, 30); !ok || len(log) != 2 || log[1].Reason != ReasonPromptTooLong {
+		t.Errorf("request 30: %+v, %v", log, ok)
+	}
 }

@@ -23,9 +23,11 @@ var rewrite = flag.Bool("rewrite", false, "write what the scripts print today in
 //	took TIME [OUTCOME] [stop=ID|cancel=ID|think=ID…]
 //	                     the batch was computed; each row brings a token, and a request that has all its tokens
 //	                     ends with length, as the daemon would
-//	run N took=TIME | cost=FIXED+PER_TOKEN
+//	run N took=TIME | cost=FIXED+PER_TOKEN [think=ID…]
 //	                     N times step and took, one line each; stops early when there is nothing to do
-//	stats, why ID, count REASON
+//	                     Answers to Plan.Start (started, hold) are events too; run answers them with "started"
+//	probe ID N           asks for a fork with the request's next token, in the next took
+//	stats, promise, why ID, log ID, ended, count REASON
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) < 10 {
@@ -72,6 +74,7 @@ type script struct {
 	plan      Plan
 	owed      bool
 	max, have map[ReqID]int
+	probe     map[ReqID]int
 }
 
 func (sc *script) run(t *testing.T, commands string) string {
@@ -104,7 +107,7 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 			fmt.Fprintln(out, "error:", err)
 			return nil
 		}
-		*sc = script{s: s, max: map[ReqID]int{}, have: map[ReqID]int{}}
+		*sc = script{s: s, max: map[ReqID]int{}, have: map[ReqID]int{}, probe: map[ReqID]int{}}
 	case "at":
 		d, err := time.ParseDuration(f[1])
 		if err != nil || Instant(d) < sc.now {
@@ -147,13 +150,19 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 			}
 			start := sc.now
 			sc.step()
+			for sc.plan.Again {
+				for _, st := range sc.plan.Start {
+					sc.events = append(sc.events, Event{Kind: EvStarted, Req: st.Req})
+				}
+				sc.step()
+			}
 			if !sc.owed {
 				fmt.Fprintf(out, "%v: nothing to do\n", time.Duration(start))
 				break
 			}
 			d := fixed + time.Duration(sc.plan.Tokens)*each
 			sc.summary(out, start, d)
-			if err := sc.took(d, nil); err != nil {
+			if err := sc.took(d, f[3:]); err != nil {
 				return err
 			}
 		}
@@ -171,6 +180,35 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 			fmt.Fprintf(out, "%s: %s\n", state, why.Explain())
 		} else {
 			fmt.Fprintln(out, "no such request")
+		}
+	case "promise":
+		st := sc.s.Stats()
+		guard := [NumGuardStates]string{"open", "trim", "hold"}[st.Guard]
+		fmt.Fprintf(out, "guard %s, target %v, infeasible %v, thinking rows held %d, shares %d, parked %d, waiting for a prefix %d, at risk %d\n",
+			guard, st.ITLTarget, st.TargetInfeasible, st.ThinkHeld, st.PoolCells, st.Parked, st.Held, st.TTFTAtRisk)
+	case "probe":
+		id, err := strconv.ParseUint(f[1], 10, 64)
+		if err != nil {
+			return err
+		}
+		if sc.probe[ReqID(id)], err = strconv.Atoi(f[2]); err != nil {
+			return err
+		}
+	case "log":
+		id, err := strconv.ParseUint(f[1], 10, 64)
+		if err != nil {
+			return err
+		}
+		log, ok := sc.s.Decisions(nil, ReqID(id))
+		if !ok {
+			fmt.Fprintln(out, "no such request")
+		}
+		for _, d := range log {
+			fmt.Fprintf(out, "%v…%v %s ×%d, %d tokens\n", time.Duration(d.First), time.Duration(d.Last), d.Reason, d.Times, d.Tokens)
+		}
+	case "ended":
+		for _, e := range sc.s.Finished(nil) {
+			fmt.Fprintf(out, "%d %s %s: arrived %v, ended %v, %d + %d tokens\n", e.Req, e.Class, e.Reason, time.Duration(e.Arrived), time.Duration(e.Ended), e.Prompt, e.Generated)
 		}
 	case "count":
 		r, ok := parseReason(f[1])
@@ -228,7 +266,7 @@ func (sc *script) took(d time.Duration, args []string) error {
 	sc.events = append([]Event(nil), ev)
 	for i := range sc.plan.Batch {
 		sl := &sc.plan.Batch[i]
-		if sl.Row < 0 || ev.Outcome != StepOK {
+		if sl.Row < 0 || sl.Kind == SliceProbe || ev.Outcome != StepOK {
 			continue
 		}
 		sc.have[sl.Req]++
@@ -240,7 +278,8 @@ func (sc *script) took(d time.Duration, args []string) error {
 		case sc.have[sl.Req] == sc.max[sl.Req]:
 			sc.events = append(sc.events, Event{Kind: EvFinish, Req: sl.Req, Finish: ReasonLength})
 		default:
-			sc.events = append(sc.events, Event{Kind: EvToken, Req: sl.Req, Thinking: what == "think"})
+			sc.events = append(sc.events, Event{Kind: EvToken, Req: sl.Req, Thinking: what == "think", Probe: sc.probe[sl.Req]})
+			delete(sc.probe, sl.Req)
 		}
 	}
 	sc.events = append(sc.events, before...)
@@ -271,6 +310,9 @@ func (sc *script) summary(out *strings.Builder, at Instant, d time.Duration) {
 			fmt.Fprintf(out, "%s%d+%d", sep, sl.Req, sl.N)
 			sep = ","
 		}
+	}
+	if n := sc.plan.ProbeTokens; n > 0 {
+		fmt.Fprintf(out, " probe %d", n)
 	}
 	fmt.Fprintf(out, " budget=%d %s", sc.plan.Budget, sc.plan.Reason)
 	if sc.plan.PrefillHeld {

@@ -1,0 +1,235 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/spf13/pflag"
+
+	"github.com/uma-serve/uma-serve/meridian"
+)
+
+// The [meridian] tables of the configuration file, and --meridian KEY=VALUE, which sets one of their keys.
+//
+// A key is a field of meridian.Config, or an option of this program that has a place there by its nature
+// ([meridian.disagg] fabric = … is --fabric). The tables of the original's meridian.toml ([scheduler], [entropy],
+// [kv_memory], [disagg]) may be written as sub-tables; a key means the same in each of them and in [meridian] itself.
+
+// meridianTables are the sub-tables that only group keys.
+var meridianTables = []string{"scheduler", "entropy", "kv_memory", "disagg"}
+
+// meridianFlags are the options with a second name as a key of [meridian]: the two are one setting.
+var meridianFlags = map[string]string{
+	"output_tpot_budget_ms":    "itl-target-ms",
+	"think_tpot_budget_ms":     "think-floor-ms",
+	"think_mode":               "think",
+	"max_think_tokens":         "think-budget",
+	"early_exit":               "early-exit",
+	"fabric":                   "fabric",
+	"fabric_ttl":               "fabric-ttl",
+	"offload_threshold_blocks": "offload-threshold-blocks",
+	"think_evict":              "think-evict",
+	"kv_block_tokens":          "kv-block-tokens",
+}
+
+// meridianKeys are the keys of [meridian] that are fields of meridian.Config, with their field's index.
+var meridianKeys = func() map[string]int {
+	m := map[string]int{}
+	t := reflect.TypeFor[meridian.Config]()
+	for i := range t.NumField() {
+		if name, _, _ := strings.Cut(t.Field(i).Tag.Get("toml"), ","); name != "" && name != "-" {
+			m[name] = i
+		}
+	}
+	return m
+}()
+
+// allMeridianKeys are all there are, sorted.
+func allMeridianKeys() []string {
+	keys := slices.AppendSeq(slices.Collect(maps.Keys(meridianKeys)), maps.Keys(meridianFlags))
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// flattenMeridian lifts the keys of the sub-tables that only group.
+func flattenMeridian(table map[string]any) (map[string]any, error) {
+	flat := map[string]any{}
+	var errs []error
+	put := func(path, key string, v any) {
+		if _, twice := flat[key]; twice {
+			errs = append(errs, fmt.Errorf("key %q is given twice (once in another table of [meridian])", path))
+		}
+		flat[key] = v
+	}
+	for _, key := range slices.Sorted(maps.Keys(table)) {
+		sub, isTable := table[key].(map[string]any)
+		if !isTable || !slices.Contains(meridianTables, key) {
+			put("meridian."+key, key, table[key])
+			continue
+		}
+		for _, k := range slices.Sorted(maps.Keys(sub)) {
+			name := k
+			if key == "entropy" && k == "enabled" {
+				name = "entropy_enabled"
+			}
+			put("meridian."+key+"."+k, name, sub[k])
+		}
+	}
+	return flat, errors.Join(errs...)
+}
+
+// loadMeridian sets what the [meridian] tables of a file say and no layer above has set.
+func loadMeridian(fs *pflag.FlagSet, c *Config, table map[string]any, set map[string]bool) error {
+	flat, err := flattenMeridian(table)
+	errs := []error{err}
+	for _, key := range slices.Sorted(maps.Keys(flat)) {
+		flag := meridianFlags[key]
+		switch {
+		case flag == "" && slices.Contains(c.meridianSet, key):
+		case flag == "":
+			set["in file: meridian."+key] = true
+			errs = append(errs, c.setMeridian(key, flat[key]))
+		case set[flag]:
+		case set["in file: "+flag]:
+			errs = append(errs, fmt.Errorf("key %q and key %q are the same option; keep one", "meridian."+key, flag))
+		default:
+			if err := setScalar(fs.Lookup(flag), flat[key]); err != nil {
+				errs = append(errs, fmt.Errorf("key %q: %w", "meridian."+key, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// setMeridian sets one field of c.Meridian from a value of a TOML document.
+func (c *Config) setMeridian(key string, v any) error {
+	i, ok := meridianKeys[key]
+	if !ok {
+		return fmt.Errorf("unknown key %q%s", "meridian."+key, didYouMean(key, allMeridianKeys()))
+	}
+	doc, err := toml.Marshal(map[string]any{key: v})
+	if err == nil {
+		// Into a copy: a list must replace the one before, and a half-read value must not stay.
+		fresh := meridian.DefaultConfig()
+		d := toml.NewDecoder(strings.NewReader(string(doc))).DisallowUnknownFields()
+		if err = d.Decode(&fresh); err == nil {
+			reflect.ValueOf(&c.Meridian).Elem().Field(i).Set(reflect.ValueOf(fresh).Field(i))
+			return nil
+		}
+	}
+	var unknown *toml.StrictMissingError
+	if errors.As(err, &unknown) {
+		return fmt.Errorf("key %q has a key it does not know: %s", "meridian."+key, strings.TrimSpace(unknown.String()))
+	}
+	return fmt.Errorf("key %q is %v: %w", "meridian."+key, v, err)
+}
+
+// meridianFlag is --meridian KEY=VALUE, which may be given many times, or once with commas between.
+type meridianFlag struct {
+	c    *Config
+	text []string
+}
+
+// Set reads "key=value" pairs. A value is written as in TOML; a word needs no quotes.
+func (m *meridianFlag) Set(text string) error {
+	for pair := range strings.SplitSeq(text, ",") {
+		key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
+		if !ok {
+			return fmt.Errorf("%q is no KEY=VALUE", pair)
+		}
+		key, value = strings.ReplaceAll(strings.TrimSpace(key), "-", "_"), strings.TrimSpace(value)
+		if flag := meridianFlags[key]; flag != "" {
+			return fmt.Errorf("%q has an option of its own: --%s", key, flag)
+		}
+		var doc map[string]any
+		if toml.Unmarshal([]byte("v = "+value), &doc) != nil {
+			doc = map[string]any{"v": value}
+		}
+		if err := m.c.setMeridian(key, doc["v"]); err != nil {
+			return err
+		}
+		m.c.meridianSet = append(m.c.meridianSet, key)
+		m.text = append(m.text, key+"="+value)
+	}
+	return nil
+}
+
+// String is what was set.
+func (m *meridianFlag) String() string { return strings.Join(m.text, ",") }
+
+// Type is the word for it in --help.
+func (m *meridianFlag) Type() string { return "key=value" }
+
+// textFlag makes an enum of package meridian an option.
+type textFlag struct {
+	v interface {
+		MarshalText() ([]byte, error)
+		UnmarshalText([]byte) error
+	}
+}
+
+func (f textFlag) Set(text string) error { return f.v.UnmarshalText([]byte(text)) }
+
+func (f textFlag) String() string {
+	if f.v == nil {
+		return ""
+	}
+	b, _ := f.v.MarshalText() // its own words cannot fail
+	return string(b)
+}
+
+func (f textFlag) Type() string { return "word" }
+
+// settleThinkBudget puts --think-budget where it belongs, in max_think_tokens. A budget below min_think_tokens lowers
+// that too, unless it is set itself: who asks for short thoughts wants them short.
+func (c *Config) settleThinkBudget(set map[string]bool) {
+	if c.ThinkBudget < 0 {
+		return
+	}
+	c.Meridian.MaxThinkTokens = c.ThinkBudget
+	if !slices.Contains(c.meridianSet, "min_think_tokens") && !set["in file: meridian.min_think_tokens"] {
+		c.Meridian.MinThinkTokens = min(c.Meridian.MinThinkTokens, c.ThinkBudget)
+	}
+}
+
+// didYouMean names the word that name is most like, if one is alike at all.
+func didYouMean(name string, words []string) string {
+	best, least := "", max(2, len(name)/3)+1
+	for _, w := range words {
+		if d := editDistance(name, w); d < least {
+			best, least = w, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %q?", best)
+}
+
+// editDistance is how many bytes must be inserted, deleted or replaced to make b of a (Levenshtein).
+func editDistance(a, b string) int {
+	if len(a) > 64 {
+		return len(a)
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			d := diagonal
+			if a[i] != b[j] {
+				d = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], d
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,102 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Size is an amount of memory as people write it: "512MiB", "2GB", "25%" of what is free, "0" for none, or "auto".
+// A bare number counts MiB, as llama-server's --cache-ram does.
+type Size struct {
+	Auto  bool
+	Share float64 // 0…1 of what is free; 0 = Bytes holds
+	Bytes int64
+
+	text string
+}
+
+// sizeUnits: those in powers of 1024 and those in powers of 1000.
+var sizeUnits = []struct {
+	name  string
+	bytes float64
+}{
+	{"kib", 1 << 10}, {"mib", 1 << 20}, {"gib", 1 << 30}, {"tib", 1 << 40},
+	{"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}, {"tb", 1e12},
+	{"k", 1 << 10}, {"m", 1 << 20}, {"g", 1 << 30}, {"t", 1 << 40}, {"b", 1},
+}
+
+// Set reads a size. It implements pflag.Value.
+func (s *Size) Set(text string) error {
+	const must = `write a size such as "512MiB" or "2GB", a share such as "25%" of what is free, "0" for none, or "auto"`
+	t := strings.ToLower(strings.TrimSpace(text))
+	out := Size{text: strings.TrimSpace(text)}
+	if t == "auto" {
+		out.Auto = true
+		*s = out
+		return nil
+	}
+	number, scale, percent := t, float64(1<<20), false
+	if n, ok := strings.CutSuffix(t, "%"); ok {
+		number, percent = n, true
+	} else {
+		for _, u := range sizeUnits {
+			if n, ok := strings.CutSuffix(t, u.name); ok {
+				number, scale = n, u.bytes
+				break
+			}
+		}
+	}
+	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	switch {
+	case err != nil || math.IsNaN(v) || math.IsInf(v, 0):
+		return fmt.Errorf("%q is no size; %s", text, must)
+	case v < 0:
+		return fmt.Errorf("%q is negative; %s", text, must)
+	case percent && v > 100:
+		return fmt.Errorf("%q is more than all; %s", text, must)
+	case !percent && v*scale > 1<<60:
+		return fmt.Errorf("%q is more than any machine has; %s", text, must)
+	case percent:
+		out.Share = v / 100
+	default:
+		out.Bytes = int64(v * scale)
+	}
+	*s = out
+	return nil
+}
+
+// String is the text that was set.
+func (s *Size) String() string { return s.text }
+
+// Type is the word for it in --help.
+func (s *Size) Type() string { return "size" }
+
+// Of is the size in bytes where so many are free. A size that is "auto" has no number: false.
+func (s *Size) Of(free uint64) (bytes int64, ok bool) {
+	switch {
+	case s.Auto:
+		return 0, false
+	case s.Share > 0:
+		return int64(s.Share * float64(free)), true
+	}
+	return s.Bytes, true
+}
+
+// absolute is nil for a size that needs nothing else to be a number.
+func (s *Size) absolute() error {
+	if s.Auto || s.Share > 0 {
+		return errors.New(`it must be a size such as "10GiB"`)
+	}
+	return nil
+}
+
+func sizeOf(text string) Size {
+	var s Size
+	if err := s.Set(text); err != nil {
+		panic("daemon: default size: " + err.Error())
+	}
+	return s
+}
