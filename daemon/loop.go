@@ -290,7 +290,7 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 		l.m.TTFT.Observe(now.Sub(r.arrived))
 		l.m.PrefillTime.Observe(now.Sub(r.started))
 	} else {
-		l.m.InterToken.Observe(now.Sub(r.last))
+		l.m.InterToken.Observe(r.router.Phase() == meridian.ThinkDecode, now.Sub(r.last))
 	}
 	r.last = now
 
@@ -370,6 +370,5 @@ func (l *loop) publish() {
 		QueuedInteractive: st.QueuedInteractive, QueuedBackground: st.QueuedBackground,
 		Prefilling: st.Prefilling, Decoding: st.Decoding, Paused: st.Paused,
 		LiveCells: st.LiveCells, FreeCells: st.FreeCells, BudgetTarget: st.BudgetTarget, TickEWMA: st.TickEWMA,
-		Preemptions: st.Preemptions, GuardSkips: st.GuardSkips,
 	})
 }

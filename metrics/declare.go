@@ -15,11 +15,11 @@ const (
 	histogram kind = "histogram"
 )
 
-// decl declares one metric. Exactly one of value, labels, dur, size and info is set.
+// decl declares one metric. Exactly one of value, labels, vec, dur, micros, both, size and info is set.
 type decl struct {
 	json  string // its key in the snapshot
-	prom  string // its Prometheus family
-	label string // `name="value"`, where several JSON keys are one family; `name` for labels and info
+	prom  string // its Prometheus family; "" = only in the JSON
+	label string // `name="value"`, where several JSON keys are one family; `name` for labels and info, `name,name` for vec
 	kind  kind
 	unit  string // of the JSON value; Prometheus is in base units
 	help  string // what it means, a sentence without the full stop
@@ -29,11 +29,21 @@ type decl struct {
 	scale  float64        // what the value is multiplied with for Prometheus; 0 = 1
 	whole  bool           // value is an integer
 	null   bool           // a negative value is null in JSON and 0 in Prometheus
+	exact  bool           // value is small: six significant digits instead of three after the point
 	labels *Labels
+	vec    *vec
 	dur    *Durations
+	micros *Micros
+	both   *ByPhase // the JSON's sum of two histograms
 	size   *Sizes
 	top    int             // the largest bound of the JSON's buckets, in its unit
 	info   func() []string // values of the label names, which also are the JSON's keys; nil = not known yet
+}
+
+// vec is a family with one or two labels whose values are known when it is read.
+type vec struct {
+	names func() []string // "a", or "a/b" with two labels
+	get   func(i int) float64
 }
 
 // declare lists every metric, in the order of the snapshot and of docs/metrics.md. Names and units of the JSON are
@@ -48,7 +58,10 @@ func (m *Metrics) declare() {
 	m.counter("prompt_tokens_total", "uma_prompt_tokens_total", "tokens", "Prompt tokens of finished requests", finish, &m.PromptTokens)
 	m.labelled("requests_finished_total", "uma_requests_finished_total", "reason", "requests", "Requests that ended with an eos, by its reason", finish, &m.FinishReasons)
 	m.labelled("requests_rejected_total", "uma_requests_rejected_total", "reason", "requests", "Requests answered with an error instead: refused before they started, or failed later", finish, &m.RejectReasons)
-	m.counter("preemptions_total", "uma_preemptions_total", "requests", "Times a running request lost its cells and was queued again", sched, &m.Preemptions)
+	m.counter("preemptions_total", "uma_preemptions_total", "requests", "Times a running request lost its cells and was queued again", step, &m.Preemptions)
+	m.counter("recomputed_total", "uma_requests_recomputed_total", "requests", "Of preemptions_total: the cells were thrown away, to be computed again", step, &m.Recomputed)
+	m.counter("parked_total", "uma_requests_parked_total", "requests", "Of preemptions_total: the cells were put away, to come back", step, &m.ParkedTotal)
+	m.counter("context_shifts_total", "uma_context_shifts_total", "times", "Times the oldest part of a full context was forgotten (--context-shift)", step, &m.ContextShift)
 
 	// Steps.
 	m.counter("batch_calls_total", "uma_decode_steps_total", "steps", "Decodes of a batch", step, &m.steps)
@@ -61,6 +74,7 @@ func (m *Metrics) declare() {
 	m.gauge("decode_tokens_merged_last", "uma_last_batch_decode_tokens", "tokens", "Decode tokens in the last batch", step, &m.lastDecode)
 	m.value("decode_ms_last", "uma_last_decode_seconds", "ms", "Duration of the last decode", step, func() float64 { return ms(time.Duration(m.lastTook.Value())) }).scale = 1e-3
 	m.value("decode_ms_ewma", "uma_decode_ewma_seconds", "ms", "Moving average of decode durations; each step has a weight of 1/5", sched, func() float64 { return ms(time.Duration(m.schedEWMA.Value())) }).scale = 1e-3
+	m.value("predicted_ms_last", "uma_last_predicted_seconds", "ms", "What the cost model said the last decode would take", step, func() float64 { return ms(time.Duration(m.lastPredicted.Value())) }).scale = 1e-3
 	d := m.value("last_step_age_ms", "uma_last_step_age_seconds", "ms", "Time since the last decode ended; null, or 0 in Prometheus, before the first", scrape, func() float64 {
 		_, age := m.Steps()
 		return ms(age)
@@ -81,16 +95,37 @@ func (m *Metrics) declare() {
 	m.gaugeWith("running_prefill", "uma_requests_running", `state="prefill"`, "requests", running, sched, &m.prefilling)
 	m.gaugeWith("running_decode", "uma_requests_running", `state="decode"`, "requests", running, sched, &m.decoding)
 	m.gauge("running_paused", "uma_requests_paused", "requests", "Requests held back as their client does not read; they count as prefill or decode, too", sched, &m.paused)
-	const cells = "KV cells, by use: held by running requests (live) or free"
+	m.vector("requests_by_phase", "uma_requests", "class,phase", gauge, "requests", "Live requests by class and by what they do", sched, product(classNames, phaseNames), func(i int) float64 {
+		return float64(m.byState[i].Value())
+	})
+	const depth = "Running requests by the phase of what they generate"
+	phase := func(p int) func() float64 {
+		return func() float64 { return float64(m.byState[p].Value() + m.byState[len(phaseNames)+p].Value()) }
+	}
+	d = m.value("queue_depth_think", "meridian_queue_depth", "requests", depth, sched, phase(2))
+	d.whole, d.label = true, `queue="think"`
+	d = m.value("queue_depth_output", "meridian_queue_depth", "requests", depth, sched, phase(3))
+	d.whole, d.label = true, `queue="output"`
+	m.gauge("requests_parked", "uma_requests_parked", "requests", "Preempted requests whose cells are put away", sched, &m.kv.parked)
+	const cells = "KV cells, by use: held by running requests (live), by cached prefixes alone (cached), or free"
 	m.gaugeWith("kv_cells_live", "uma_kv_cells", `use="live"`, "cells", cells, sched, &m.liveCells)
 	m.gaugeWith("kv_cells_free", "uma_kv_cells", `use="free"`, "cells", cells, sched, &m.freeCells)
+	m.gaugeWith("kv_cells_cached", "uma_kv_cells", `use="cached"`, "cells", cells, sched, &m.poolCells)
 	m.value("kv_cells_total", "uma_kv_capacity_cells", "cells", "KV cells of the pool", sched, func() float64 {
-		return float64(m.liveCells.Value() + m.freeCells.Value())
+		return float64(m.liveCells.Value() + m.poolCells.Value() + m.freeCells.Value())
 	}).whole = true
+
+	m.declarePromise(step, sample, finish, sched)
+	m.declareThinking(step, sample, finish)
+	m.declareKV(sched, scrape)
 
 	// Latencies and sizes.
 	m.durations("ttft_ms", "uma_time_to_first_token_seconds", "Arrival of a request to its first token", sample, &m.TTFT)
-	m.durations("inter_token_ms", "uma_inter_token_latency_seconds", "One token of a request to its next", sample, &m.InterToken)
+	m.durations("ttot_ms", "uma_time_to_first_output_token_seconds", "Arrival of a request to the first token of its answer, thinking over", sample, &m.TTOT)
+	m.add(&decl{json: "inter_token_ms", kind: histogram, unit: "ms", help: "One token of a request to its next, both phases", where: sample, both: &m.InterToken, top: 1024})
+	const itl = "One token of a request to its next, by the phase it is of"
+	m.durations("inter_token_think_ms", "uma_inter_token_latency_seconds", itl, sample, &m.InterToken.Think).label = `phase="think"`
+	m.durations("inter_token_output_ms", "uma_inter_token_latency_seconds", itl, sample, &m.InterToken.Output).label = `phase="output"`
 	m.durations("decode_ms", "uma_decode_step_seconds", "Duration of a decode", step, &m.decodeMs)
 	m.durations("request_queue_ms", "uma_request_queue_seconds", "Arrival of a request to its first part in a batch", "decode loop, at that batch", &m.QueueTime)
 	m.durations("request_prefill_ms", "uma_request_prefill_seconds", "A request's first part in a batch to its first token", sample, &m.PrefillTime)
@@ -188,12 +223,24 @@ func (m *Metrics) labelled(json, prom, label, unit, help, where string, l *Label
 	m.add(&decl{json: json, prom: prom, label: label, kind: counter, unit: unit, help: help, where: where, labels: l})
 }
 
-func (m *Metrics) durations(json, prom, help, where string, h *Durations) {
-	m.add(&decl{json: json, prom: prom, kind: histogram, unit: "ms", help: help, where: where, dur: h, top: 1024})
+func (m *Metrics) durations(json, prom, help, where string, h *Durations) *decl {
+	return m.add(&decl{json: json, prom: prom, kind: histogram, unit: "ms", help: help, where: where, dur: h, top: 1024})
 }
 
-func (m *Metrics) sizes(json, prom string, top int, help, where string, h *Sizes) {
-	m.add(&decl{json: json, prom: prom, kind: histogram, unit: "tokens", help: help, where: where, size: h, top: top})
+func (m *Metrics) short(json, prom, help, where string, h *Micros) {
+	m.add(&decl{json: json, prom: prom, kind: histogram, unit: "µs", help: help, where: where, micros: h, top: 1 << 20})
+}
+
+func (m *Metrics) vector(json, prom, labels string, k kind, unit, help, where string, names []string, get func(int) float64) {
+	m.vectorOf(json, prom, labels, k, unit, help, where, func() []string { return names }, get)
+}
+
+func (m *Metrics) vectorOf(json, prom, labels string, k kind, unit, help, where string, names func() []string, get func(int) float64) {
+	m.add(&decl{json: json, prom: prom, label: labels, kind: k, unit: unit, help: help, where: where, vec: &vec{names, get}})
+}
+
+func (m *Metrics) sizes(json, prom string, top int, help, where string, h *Sizes) *decl {
+	return m.add(&decl{json: json, prom: prom, kind: histogram, unit: "tokens", help: help, where: where, size: h, top: top})
 }
 
 func (m *Metrics) information(json, prom, labels, help, where string, f func() []string) {

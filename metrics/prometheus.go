@@ -23,8 +23,10 @@ type collector Metrics
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range c.decls {
-		desc, _ := d.promDesc()
-		ch <- desc
+		if d.prom != "" {
+			desc, _ := d.promDesc()
+			ch <- desc
+		}
 	}
 }
 
@@ -32,7 +34,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	seen := map[string]bool{} // two JSON keys may be one series
 	for _, d := range c.decls {
-		if key := d.prom + d.label; !seen[key] {
+		if key := d.prom + d.label; d.prom != "" && !seen[key] {
 			seen[key] = true
 			d.collect(ch)
 		}
@@ -59,11 +61,23 @@ func (d *decl) collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(d.labels.n[i].Value()), v)
 		}
 		return
+	case d.vec != nil:
+		t := prometheus.GaugeValue
+		if d.kind == counter {
+			t = prometheus.CounterValue
+		}
+		for i, name := range d.vec.names() {
+			ch <- prometheus.MustNewConstMetric(desc, t, d.vec.get(i), strings.Split(name, "/")...)
+		}
+		return
 	case d.dur != nil:
-		ch <- d.dur.b.collect(desc, durUnit.Seconds(), 1e-9)
+		ch <- d.dur.b.collect(desc, durUnit.Seconds(), 1e-9, values)
+		return
+	case d.micros != nil:
+		ch <- d.micros.b.collect(desc, 1e-6, 1e-9, values)
 		return
 	case d.size != nil:
-		ch <- d.size.b.collect(desc, 1, 1)
+		ch <- d.size.b.collect(desc, 1, 1, values)
 		return
 	case d.info != nil:
 		if values := d.info(); values != nil {
@@ -86,7 +100,7 @@ func (d *decl) collect(ch chan<- prometheus.Metric) {
 }
 
 // collect makes the cumulative form that Prometheus wants.
-func (b *buckets) collect(desc *prometheus.Desc, unit, scale float64) prometheus.Metric {
+func (b *buckets) collect(desc *prometheus.Desc, unit, scale float64, labels []string) prometheus.Metric {
 	cumulative := make(map[float64]uint64, numBuckets)
 	count := uint64(0)
 	for i := range numBuckets {
@@ -94,5 +108,5 @@ func (b *buckets) collect(desc *prometheus.Desc, unit, scale float64) prometheus
 		cumulative[unit*float64(uint64(1)<<i)] = count
 	}
 	count += b.n[numBuckets].Load()
-	return prometheus.MustNewConstHistogram(desc, count, float64(b.sum.Load())*scale, cumulative)
+	return prometheus.MustNewConstHistogram(desc, count, float64(b.sum.Load())*scale, cumulative, labels...)
 }

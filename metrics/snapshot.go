@@ -7,7 +7,7 @@ import (
 )
 
 // MaxJSON is more bytes than AppendJSON ever appends.
-const MaxJSON = 20 << 10
+const MaxJSON = 64 << 10
 
 // AppendJSON appends the snapshot: one JSON object on one line, without a newline. Its size and the time it takes depend
 // on the number of metrics alone. Safe from any goroutine.
@@ -38,10 +38,24 @@ func (d *decl) appendJSON(dst []byte) []byte {
 			dst = strconv.AppendUint(dst, d.labels.n[i].Value(), 10)
 		}
 		return append(dst, '}')
+	case d.vec != nil:
+		dst = append(dst, '{')
+		for i, name := range d.vec.names() {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = appendKey(dst, name)
+			dst = appendFloat(dst, d.vec.get(i))
+		}
+		return append(dst, '}')
 	case d.dur != nil:
-		return appendHistogram(dst, &d.dur.b, msBucket, d.top, 1e-6)
+		return appendHistogram(dst, msBucket, d.top, 1e-6, &d.dur.b)
+	case d.both != nil:
+		return appendHistogram(dst, msBucket, d.top, 1e-6, &d.both.Think.b, &d.both.Output.b)
+	case d.micros != nil:
+		return appendHistogram(dst, 0, d.top, 1e-3, &d.micros.b)
 	case d.size != nil:
-		return appendHistogram(dst, &d.size.b, 0, d.top, 1)
+		return appendHistogram(dst, 0, d.top, 1, &d.size.b)
 	case d.info != nil:
 		values := d.info()
 		if values == nil {
@@ -65,22 +79,29 @@ func (d *decl) appendJSON(dst []byte) []byte {
 		return append(dst, "null"...)
 	case d.whole && math.Abs(v) < 1<<63:
 		return strconv.AppendInt(dst, int64(v), 10)
+	case d.exact && !math.IsNaN(v) && !math.IsInf(v, 0):
+		return strconv.AppendFloat(dst, v, 'g', 6, 64)
 	}
 	return appendFloat(dst, v)
 }
 
-// appendHistogram shows the buckets up to the bound top, the first of which ends at 1 and holds all finer ones.
-func appendHistogram(dst []byte, b *buckets, first, top int, scale float64) []byte {
+// appendHistogram shows the buckets of all of bs together up to the bound top, the first of which ends at 1 and holds all
+// finer ones.
+func appendHistogram(dst []byte, first, top int, scale float64, bs ...*buckets) []byte {
 	var n [numBuckets + 1]uint64
-	count := uint64(0)
-	for i := range n {
-		n[i] = b.n[i].Load()
-		count += n[i]
+	count, sum := uint64(0), uint64(0)
+	for _, b := range bs {
+		for i := range n {
+			c := b.n[i].Load()
+			n[i] += c
+			count += c
+		}
+		sum += b.sum.Load()
 	}
 	dst = append(dst, `{"count":`...)
 	dst = strconv.AppendUint(dst, count, 10)
 	dst = append(dst, `,"sum":`...)
-	dst = appendFloat(dst, float64(b.sum.Load())*scale)
+	dst = appendFloat(dst, float64(sum)*scale)
 	dst = append(dst, `,"buckets":{`...)
 	acc, rest := uint64(0), count
 	for i := range numBuckets {

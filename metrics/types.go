@@ -28,6 +28,12 @@ func (g *Gauge) Set(v int64) { g.v.Store(v) }
 // Value is what was set last.
 func (g *Gauge) Value() int64 { return g.v.Load() }
 
+// floatGauge is a Gauge with a fraction.
+type floatGauge struct{ bits atomic.Uint64 }
+
+func (g *floatGauge) set(v float64)  { g.bits.Store(math.Float64bits(v)) }
+func (g *floatGauge) value() float64 { return math.Float64frombits(g.bits.Load()) }
+
 // ewma is an exponentially weighted moving average: each sample moves it ewmaWeight of the way. The first sample is
 // taken whole. One writer; safe to read from anywhere.
 type ewma struct{ bits atomic.Uint64 }
@@ -55,6 +61,7 @@ func (e *ewma) value() float64 { return math.Float64frombits(e.bits.Load()) + 0 
 //
 //	durations  125 µs · 2^i, i = 0…20: up to 131 s, then +Inf
 //	sizes      2^i, i = 0…20: up to 1,048,576, then +Inf
+//	micros     1 µs · 2^i, i = 0…20: up to 1.05 s, then +Inf
 const (
 	numBuckets = 21
 	durUnit    = 125 * time.Microsecond
@@ -88,6 +95,23 @@ type Durations struct{ b buckets }
 // Observe counts d; a negative one (a clock's fault) counts as 0.
 func (h *Durations) Observe(d time.Duration) { h.b.observe(uint64(max(d, 0)), uint64(durUnit)) }
 
+// Micros is a histogram of short durations: 1 µs · 2^i, i = 0…20, up to a second, then +Inf. Safe for concurrent use;
+// the zero value is ready.
+type Micros struct{ b buckets }
+
+// Observe counts d; a negative one counts as 0.
+func (h *Micros) Observe(d time.Duration) { h.b.observe(uint64(max(d, 0)), uint64(time.Microsecond)) }
+
+// ObserveMean counts n things that took total together, each as their mean: what is too short to be timed one by one.
+func (h *Micros) ObserveMean(n int, total time.Duration) {
+	if n <= 0 {
+		return
+	}
+	total = max(total, 0)
+	h.b.n[bucket(uint64(total)/uint64(n), uint64(time.Microsecond))].Add(uint64(n))
+	h.b.sum.Add(uint64(total))
+}
+
 // Sizes is a histogram of numbers of things. Safe for concurrent use; the zero value is ready.
 type Sizes struct{ b buckets }
 
@@ -102,6 +126,14 @@ type Labels struct {
 }
 
 const other = "other"
+
+// total is the sum over all values.
+func (l *Labels) total() (n uint64) {
+	for i := range l.n {
+		n += l.n[i].Value()
+	}
+	return n
+}
 
 // maxLabels bounds what can be declared.
 const maxLabels = 32

@@ -1,0 +1,184 @@
+package metrics
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// What is measured of the KV cache. The decode loop owns the ledger and the prefix tree and stores their numbers with
+// SetKV, as often as the scheduler's; the snapshot cache and the fabric have locks of their own and are asked at a
+// scrape (BindStore, BindFabric).
+
+// Tier is where cached cells are.
+type Tier uint8
+
+const (
+	Device Tier = iota
+	Host
+	Disk
+	Fabric
+
+	NumTiers
+)
+
+var tierNames = []string{"device", "host", "disk", "fabric"}
+
+// Block tiers and reasons of KV.Evicted, in meridian's order.
+var (
+	blockTiers     = []string{"think_complete", "think_active", "output_critical", "prefix"}
+	evictReasons   = []string{"pressure", "preempt", "dropped"}
+	evictionLabels = product(blockTiers, evictReasons)
+)
+
+// KV are the ledger's and the prefix tree's numbers after a step.
+type KV struct {
+	BlockBytes              [4]int64     // by block tier, each block once
+	Evicted                 [4][3]uint64 // blocks, by block tier and reason
+	OutputCriticalEvictions uint64       // blocks of answers that went for others' sake
+	Joins                   uint64       // requests that waited for another's prefix instead of computing it
+	Prefixes                int          // cached now
+	Sequences               int          // ids in use
+	Parked                  int          // preempted requests whose cells were put away
+}
+
+// kvGauges is KV in atomics.
+type kvGauges struct {
+	blockBytes                  [4]Gauge
+	evicted                     [4 * 3]Counter
+	outputCritical, joins       Counter
+	prefixes, sequences, parked Gauge
+}
+
+// SetKV stores the ledger's numbers. One goroutine.
+func (m *Metrics) SetKV(k KV) {
+	g := &m.kv
+	for i, b := range k.BlockBytes {
+		g.blockBytes[i].Set(b)
+		for j, n := range k.Evicted[i] {
+			g.evicted[i*len(evictReasons)+j].v.Store(n)
+		}
+	}
+	g.outputCritical.v.Store(k.OutputCriticalEvictions)
+	g.joins.v.Store(k.Joins)
+	g.prefixes.Set(int64(k.Prefixes))
+	g.sequences.Set(int64(k.Sequences))
+	g.parked.Set(int64(k.Parked))
+}
+
+// Lookup counts a prompt that was looked up: cached of its tokens were found, the slowest of them in tier. Misses are
+// counted by reason in CacheMisses.
+func (m *Metrics) Lookup(tier Tier, cached int) {
+	m.lookups.Inc()
+	if cached > 0 {
+		m.hits[tier].Inc()
+		m.hitTokens[tier].Add(uint64(cached))
+	}
+}
+
+// Restored counts cells that came back from a tier: how long it took from the wish to the last cell in place.
+func (m *Metrics) Restored(tier Tier, d time.Duration) { m.restores[tier].Observe(d) }
+
+// TierStats is what one tier holds and what happened to it since the start.
+type TierStats struct {
+	Bytes, CapBytes           int64
+	Entries                   int
+	Evictions                 uint64
+	PagesIn, PagesOut, Errors uint64 // tokens restored from here; tokens stored here; operations that failed
+}
+
+// Store are the snapshot cache's numbers; the device's tier is its own too, though nobody stores there.
+type Store struct {
+	Tiers       [NumTiers]TierStats
+	Snapshots   uint64 // taken
+	Drops       uint64 // not written, for want of room or time
+	Quarantined uint64 // files that were not what they said
+}
+
+// BindStore names the source of the tiers' numbers: safe from any goroutine, and fast.
+func (m *Metrics) BindStore(f func() Store) { m.store.Store(&f) }
+
+type storeReading struct {
+	Store
+	at time.Time
+}
+
+// storeNow reads the store once for all of a scrape.
+func (m *Metrics) storeNow() *Store {
+	f := m.store.Load()
+	if f == nil {
+		return &noStore
+	}
+	now := time.Now()
+	if r := m.storeRead.Load(); r != nil && now.Sub(r.at) < 100*time.Millisecond {
+		return &r.Store
+	}
+	r := &storeReading{(*f)(), now}
+	m.storeRead.Store(r)
+	return &r.Store
+}
+
+var noStore Store
+
+// FabricStats are a fabric's numbers since the start.
+type FabricStats struct {
+	Offloaded, Ingested uint64   // blocks
+	Errors              []uint64 // by the reasons given to BindFabric
+	Queued              int      // operations not yet finished
+	CircuitOpen         bool     // it is not asked for the time being
+}
+
+// fabricSource is what BindFabric was told.
+type fabricSource struct {
+	labels  []string // one
+	reasons []string
+	stats   func() FabricStats
+	read    atomic.Pointer[fabricReading]
+}
+
+type fabricReading struct {
+	FabricStats
+	at time.Time
+}
+
+// BindFabric names the fabric, the reasons its errors can have, and the source of its numbers, safe from any goroutine.
+func (m *Metrics) BindFabric(name string, reasons []string, f func() FabricStats) {
+	m.fabric.Store(&fabricSource{labels: []string{label(name)}, reasons: reasons, stats: f})
+}
+
+func (m *Metrics) fabricNow() FabricStats {
+	s := m.fabric.Load()
+	if s == nil {
+		return FabricStats{}
+	}
+	now := time.Now()
+	if r := s.read.Load(); r != nil && now.Sub(r.at) < 100*time.Millisecond {
+		return r.FabricStats
+	}
+	r := &fabricReading{s.stats(), now}
+	s.read.Store(r)
+	return r.FabricStats
+}
+
+func (m *Metrics) fabricLabels() []string {
+	if s := m.fabric.Load(); s != nil {
+		return s.labels
+	}
+	return nil
+}
+
+func (m *Metrics) fabricReasons() []string {
+	if s := m.fabric.Load(); s != nil {
+		return s.reasons
+	}
+	return nil
+}
+
+// product is every pair of labels, "a/b", b changing fastest.
+func product(a, b []string) (out []string) {
+	for _, x := range a {
+		for _, y := range b {
+			out = append(out, x+"/"+y)
+		}
+	}
+	return out
+}
