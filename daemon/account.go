@@ -3,6 +3,7 @@ package daemon
 import (
 	"time"
 
+	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/sched"
@@ -13,15 +14,26 @@ import (
 
 // tickCounts is what one step gathers for the metrics.
 type tickCounts struct {
-	probes    int
+	probed    int
 	probeTime time.Duration
 	tokens    int
-	gaps      []metrics.Gap
+	thinkRows int
+	gaps      []gap
+}
+
+// gap is the time between two tokens of one request.
+type gap struct {
+	took     time.Duration
+	thinking bool
+	late     bool // above the request's target
 }
 
 // timeToken notes the time of a token: the first, or the gap since the one before.
 func (l *loop) timeToken(r *request, inThink bool, now time.Time) {
 	l.tick.tokens++
+	if inThink {
+		l.tick.thinkRows++
+	}
 	if r.first.IsZero() {
 		r.first = now
 		l.m.TTFT.Observe(now.Sub(r.arrived))
@@ -30,12 +42,11 @@ func (l *loop) timeToken(r *request, inThink bool, now time.Time) {
 			l.m.SLOViolationsTTFT.Inc()
 		}
 	} else {
-		gap := now.Sub(r.last)
-		target := r.targetTBT
+		took, target := now.Sub(r.last), r.targetTBT
 		if target == 0 {
 			target = l.itlTarget
 		}
-		l.tick.gaps = append(l.tick.gaps, metrics.Gap{Took: gap, Thinking: inThink, Late: !inThink && r.class == sched.Interactive && gap > target})
+		l.tick.gaps = append(l.tick.gaps, gap{took, inThink, !inThink && r.class == sched.Interactive && took > target})
 	}
 	r.last = now
 }
@@ -43,32 +54,81 @@ func (l *loop) timeToken(r *request, inThink bool, now time.Time) {
 // phaseChanged notes what a token meant for its request's thinking.
 func (l *loop) phaseChanged(r *request, m *meridian.Step, now time.Time) {
 	if m.Event != meridian.None {
-		if m.Event.Has(meridian.EnterThink) && r.thinkStart.IsZero() {
-			r.thinkStart = now
-		}
 		if m.Event.Has(meridian.ForceBudget) {
-			l.m.ForcedCloses.Inc(m.Reason.String())
+			l.m.Forced(m.Reason.String())
 		}
 		if m.Event.Has(meridian.ExitThink) {
-			r.thinkEnd = now
 			if f := r.ctl.LastForce(); f.ClosedAt != 0 && f.Reason != meridian.NoReason {
-				l.m.ForceLatency.Observe(time.Duration(f.ClosedAt - f.DecidedAt))
+				l.m.ForceClosed(time.Duration(f.ClosedAt - f.DecidedAt))
 			}
 			l.demote(r)
 		}
 	}
-	if !r.thinkEnd.IsZero() && r.answered.IsZero() && len(m.Answer) > 0 {
+	if r.answered.IsZero() && len(m.Answer) > 0 {
 		r.answered = now
-		l.m.TTOT.Observe(now.Sub(r.thinkEnd))
+		l.m.TTOT.Observe(now.Sub(r.arrived))
 	}
+}
+
+// thoughtDone counts an ended request's thinking and is the "think" object of its eos.
+func (l *loop) thoughtDone(r *request, now time.Time) wire.ThinkSummary {
+	t := r.ctl.Summary(int64(l.instant(now)))
+	if t.Ended != meridian.NeverThought {
+		l.m.ThoughtDone(metrics.Thought{Tokens: t.Tokens, Time: time.Duration(t.Ns), Ended: t.Ended.String(), Probes: t.Probes, Dropped: t.Dropped})
+	}
+	return wire.ThinkSummary{Tokens: t.Tokens, Time: time.Duration(t.Ns), Ended: t.Ended.String(), Probes: t.Probes}
 }
 
 // account stores a step's numbers.
 func (l *loop) account(plan *sched.Plan, took time.Duration) {
 	l.m.Step(metrics.Step{
-		Took: took, Tokens: plan.Tokens, Prefill: plan.PrefillTokens, Decode: plan.DecodeTokens, Probe: plan.ProbeTokens,
-		Budget: plan.Budget, PrefillHeld: plan.PrefillHeld, Predicted: plan.Predicted,
-		Generated: l.tick.tokens, Gaps: l.tick.gaps, Probes: l.tick.probes, ProbeTime: l.tick.probeTime,
+		Took: took, Tokens: plan.Tokens, Prefill: plan.PrefillTokens, Decode: plan.DecodeTokens, Think: min(l.tick.thinkRows, plan.DecodeTokens),
+		Budget: plan.Budget, PrefillHeld: plan.PrefillHeld, Predicted: plan.Predicted, Scheduled: l.scheduled,
+		Probed: l.tick.probed, ProbeTime: l.tick.probeTime,
 	})
+	l.m.TokensGenerated.Add(uint64(l.tick.tokens))
+	for _, g := range l.tick.gaps {
+		l.m.InterToken.Observe(g.thinking, g.took)
+		if g.late {
+			l.m.SLOViolationsTBT.Inc()
+		}
+	}
 	l.tick = tickCounts{gaps: l.tick.gaps[:0]}
+}
+
+// publish copies the gauges of scheduler, ledger and prefix tree to where a scrape reads them.
+func (l *loop) publish() {
+	st := l.sched.Stats()
+	g := metrics.Scheduler{
+		QueuedInteractive: st.QueuedInteractive, QueuedBackground: st.QueuedBackground,
+		Prefilling: st.Prefilling, Decoding: st.Decoding, Paused: st.Paused,
+		LiveCells: st.LiveCells, FreeCells: st.FreeCells, BudgetTarget: st.BudgetTarget, TickEWMA: st.TickEWMA,
+		PoolCells: st.PoolCells, Guard: int(st.Guard), ITLTarget: st.ITLTarget, TargetInfeasible: st.TargetInfeasible,
+		TTFTAtRisk: st.TTFTAtRisk, ThinkHeld: st.ThinkHeldTotal,
+		Cost: metrics.CostModel{
+			A: st.Cost.A, B: st.Cost.B, C: st.Cost.C, D: st.Cost.D, Error: st.CostError, Ratio: st.CostRatio, Steps: l.sched.Cost().Steps,
+		},
+	}
+	for c := range g.ByState {
+		copy(g.ByState[c][:], st.ByState[c][:])
+	}
+	l.m.SetScheduler(g)
+	if st.TargetInfeasible && !l.infeasible {
+		l.infeasible = true
+		l.log.Warn("the target between tokens cannot be met: a step of the running answers alone takes longer; prompts get the least share that moves them",
+			"target", st.ITLTarget, "predicted", st.Predicted, "answers", st.Decoding)
+	}
+	tree, blocks := l.tree.Stats(), l.blocks.Snapshot()
+	k := metrics.KV{
+		OutputCriticalEvictions: blocks.OutputCriticalEvictions, Joins: tree.Joins, Prefixes: tree.Entries,
+		Sequences: tree.Entries + tree.Runs, Parked: st.Parked,
+	}
+	for t := range k.BlockBytes {
+		k.BlockBytes[t] = blocks.Bytes[t]
+		k.Evicted[t][0] = blocks.Evicted[t][meridian.EvictPressure]
+		k.Evicted[t][1] = blocks.Evicted[t][meridian.EvictPreempt]
+		k.Evicted[t][2] = blocks.Evicted[t][meridian.EvictDropped]
+	}
+	l.m.SetKV(k)
+	l.m.TrackedRequests.Set(int64(l.tracked.Len()))
 }

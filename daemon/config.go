@@ -425,3 +425,6 @@ func (c *Config) socketPath() string {
 	}
 	return ipc.DefaultSocketPath()
 }
+
+// privileged reports whether a peer may look at everybody's requests and prefixes: root and the server's own user.
+func (c *Config) privileged(uid uint32) bool { return uid == 0 || uid == uint32(os.Getuid()) }

@@ -85,12 +85,13 @@ func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now t
 	if reason == wire.Cancelled {
 		l.m.CancelDone(now.Sub(time.Unix(0, r.cancelledAt.Load())))
 	}
+	thought := l.thoughtDone(r, now)
 	if r.lines {
 		l.frame = append(l.frame[:0], '\n')
 	} else {
 		l.frame = wire.AppendEOS(l.frame[:0], &wire.EOS{
 			ID: r.wireID, Reason: reason, StopText: stopText, Text: r.answer, Think: r.thinking, Streamed: r.stream,
-			Usage: r.usage(), Thought: r.thoughtSummary(int64(l.instant(now))), Timings: r.timings(), Metadata: r.metadata,
+			Usage: r.usage(), Thought: thought, Timings: r.timings(), Metadata: r.metadata,
 		})
 	}
 	l.remember(r, string(reason), now)

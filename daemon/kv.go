@@ -7,6 +7,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
 )
@@ -105,6 +106,10 @@ func (l *loop) startRequest(st sched.Start, now time.Time) {
 			}
 		}
 		r.miss = missText(&got.Match, r.nPrompt)
+		l.m.Lookup(tierIndex[r.tier], r.cached)
+		if got.Match.Reason != kvsnap.ReasonFull {
+			l.m.CacheMisses.Inc(got.Match.Reason.String())
+		}
 	}
 	l.addCells(r, got.Cached-got.Shared)
 	l.events = append(l.events, sched.Event{Kind: sched.EvStarted, Req: r.id, Cached: got.Cached, Shared: got.Shared})
@@ -297,4 +302,9 @@ func (l *loop) check() {
 		panic(fmt.Sprintf("daemon: requests own %d cells, the loop counts %d, the scheduler %d; pool %d, the scheduler says %d",
 			own, l.own, st.LiveCells, l.pool, st.PoolCells))
 	}
+}
+
+// tierIndex is a tier of the protocol in the metrics.
+var tierIndex = map[wire.CacheTier]metrics.Tier{
+	wire.TierNone: metrics.Device, wire.TierDevice: metrics.Device, wire.TierHost: metrics.Host, wire.TierDisk: metrics.Disk, wire.TierFabric: metrics.Fabric,
 }

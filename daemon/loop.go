@@ -56,6 +56,9 @@ type loop struct {
 	cellBytes int
 	itlTarget time.Duration // of answers that name none
 
+	scheduled  time.Duration // what the newest Step took
+	infeasible bool          // that the target cannot be met was told
+
 	requests map[sched.ReqID]*request
 	lastID   sched.ReqID
 	stalled  int // requests with pending output
@@ -149,7 +152,9 @@ func (l *loop) run() {
 func (l *loop) decide(now time.Time) sched.Plan {
 	for {
 		l.poolEvent()
+		begin := time.Now()
 		plan := l.sched.Step(l.instant(now), l.events)
+		l.scheduled = time.Since(begin)
 		l.rec.step(l.instant(now), l.events, &plan)
 		l.events = l.events[:0]
 		l.settle(&plan, now)
@@ -443,15 +448,4 @@ func (l *loop) countResident() {
 		l.log.Warn("sequences hold cells that nobody knows of", "sequences", n)
 	}
 	l.state.resident.Store(int64(n))
-}
-
-// publish copies the scheduler's gauges to where a scrape reads them.
-func (l *loop) publish() {
-	st := l.sched.Stats()
-	l.m.SetScheduler(metrics.Scheduler{
-		QueuedInteractive: st.QueuedInteractive, QueuedBackground: st.QueuedBackground,
-		Prefilling: st.Prefilling, Decoding: st.Decoding, Paused: st.Paused,
-		LiveCells: st.LiveCells, FreeCells: st.FreeCells, BudgetTarget: st.BudgetTarget, TickEWMA: st.TickEWMA,
-		Preemptions: st.Preemptions, GuardSkips: st.GuardSkips,
-	})
 }

@@ -60,9 +60,7 @@ type request struct {
 	started      time.Time // first slice in a batch; zero while queued
 	first, last  time.Time // token times
 	lastProgress time.Time
-	thinkStart   time.Time // the think block was opened; zero: none was
-	thinkEnd     time.Time // it was closed
-	answered     time.Time // first visible token after it
+	answered     time.Time // first visible token
 
 	seq      runtime.Seq // while it has one of the scheduler's slots, and while it lingers
 	computed int         // tokens of its history in seq
@@ -83,7 +81,6 @@ type request struct {
 	fork       runtime.Seq     // scratch sequence of a probe that is asked for; -1 = none
 	forkTokens []runtime.Token // its rows; the control's memory
 	countsOnly bool            // its signals cannot be had, and that was told
-	tbtLate    bool            // a gap was above its target: counted once a request
 }
 
 func (r *request) generated() int { return len(r.tokens) - r.nPrompt }
@@ -109,10 +106,4 @@ func (r *request) timings() wire.Timings {
 	t.Prefill = r.first.Sub(r.started)
 	t.Decode = r.last.Sub(r.first)
 	return t
-}
-
-// thoughtSummary is the "think" object of r's eos.
-func (r *request) thoughtSummary(now int64) wire.ThinkSummary {
-	t := r.ctl.Summary(now)
-	return wire.ThinkSummary{Tokens: t.Tokens, Time: time.Duration(t.Ns), Ended: t.Ended.String(), Probes: t.Probes}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/models"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -114,6 +115,9 @@ func (s *Server) bindMetrics() {
 	}
 	for _, c := range wire.Codes {
 		s.metrics.RejectReasons.Declare(string(c))
+	}
+	for r := range kvsnap.NumReasons {
+		s.metrics.CacheMisses.Declare(r.String())
 	}
 }
 

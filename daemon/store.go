@@ -12,6 +12,7 @@ import (
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
 	"github.com/uma-serve/uma-serve/meridian/fabric"
+	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
 )
@@ -215,7 +216,7 @@ func (s *store) end(re *restore, now time.Time) {
 		l.ended(l.tree.Retain(kvsnap.Instant(l.instant(now)), re.seq, re.tokens[:re.done]))
 		re.seq = kvsnap.NoSeq
 		if re.done > re.have {
-			l.m.Restored(string(re.tier), re.done-re.have, now.Sub(re.begin))
+			l.m.Restored(tierIndex[re.tier], now.Sub(re.begin))
 		}
 	}
 	if r := re.r; r != nil {
@@ -280,7 +281,6 @@ func (s *store) copyIdle() (more bool) {
 // offload copies what a cached prefix loses, as far as the time before the next decode allows: from the head on, since
 // a tail without its head is of no use.
 func (s *store) offload(v *kvsnap.Victim) {
-	s.l.m.Evicted(v.Freed, v.Bytes)
 	if s.cache == nil || !s.l.caps.CanRemoveRange || v.Freed == 0 {
 		return
 	}
@@ -338,9 +338,6 @@ func (s *store) copyPart(ns uint32, tokens []runtime.Token, seq runtime.Seq, p0,
 		s.remote.push(ns, tokens[:p1], p0, buf.Bytes())
 	}
 	_, err = s.cache.Put(snapshot.Namespace(ns), tokens[:p1], p0, buf)
-	if err == nil {
-		l.m.Snapshots.Inc()
-	}
 	return err
 }
 
@@ -424,6 +421,7 @@ func openStore(cfg *Config, l *loop, origin snapshotOrigin) (*store, error) {
 			return nil, errors.New("--fabric needs the host tier: --cache-ram must not be 0")
 		}
 	}
+	s.bindMetrics(l.m)
 	return s, nil
 }
 
@@ -437,4 +435,34 @@ func (c *Config) fabricURL() string {
 		sep = "&"
 	}
 	return c.Fabric + sep + "ttl=" + c.FabricTTL.String()
+}
+
+// bindMetrics names the sources of the tiers' numbers. They are read by scrapes, from any goroutine.
+func (s *store) bindMetrics(m *metrics.Metrics) {
+	if s.cache != nil {
+		m.BindStore(func() metrics.Store {
+			st := s.cache.Stats()
+			tier := func(t *snapshot.TierStats) metrics.TierStats {
+				return metrics.TierStats{Bytes: t.Bytes, CapBytes: t.Cap, Entries: t.Parts, Evictions: t.Evictions, PagesIn: t.PagesIn, PagesOut: t.PagesOut}
+			}
+			out := metrics.Store{Snapshots: st.Snapshots, Drops: st.Drops, Quarantined: st.Quarantined}
+			out.Tiers[metrics.Host], out.Tiers[metrics.Disk] = tier(&st.Host), tier(&st.Disk)
+			out.Tiers[metrics.Disk].Errors = st.IOErrors
+			return out
+		})
+	}
+	if s.remote == nil {
+		return
+	}
+	var reasons []string
+	for r := range fabric.Reasons {
+		reasons = append(reasons, r.String())
+	}
+	m.BindFabric(s.remote.guard.Label(), append(reasons, "queue_full"), func() metrics.FabricStats {
+		o, g := s.remote.out.Stats(), s.remote.guard.Stats()
+		return metrics.FabricStats{
+			Offloaded: o.BlocksOffloaded, Ingested: o.BlocksIngested, Errors: append(g.Errors[:], o.PushesDropped+o.PullsDropped),
+			CircuitOpen: g.Breaker == fabric.BreakerOpen,
+		}
+	})
 }

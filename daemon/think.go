@@ -24,7 +24,7 @@ func (l *loop) draw(r *request, row int, t int64) (drawn, error) {
 	if r.ctl.NeedStats() {
 		start := time.Now()
 		if probed = l.probe.ProbeRow(row, l.tags.CloseIDs(), &l.stats); probed {
-			l.tick.probes++
+			l.tick.probed++
 			l.tick.probeTime += time.Since(start)
 			r.ctl.Observe(&l.stats)
 		} else {
@@ -130,7 +130,6 @@ func (l *loop) takeFork(r *request, s *sched.Slice, decoded bool) {
 	}
 	if l.probe.ProbeRow(s.Row, nil, &l.stats) {
 		r.ctl.OnProbe(l.stats.Entropy)
-		l.m.EATProbes.Inc()
 	} else {
 		r.ctl.ProbeFailed()
 		l.countOnly(r)
