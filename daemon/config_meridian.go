@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agnivade/levenshtein"
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/pflag"
 
@@ -199,9 +200,12 @@ func (c *Config) settleThinkBudget(set map[string]bool) {
 
 // didYouMean names the word that name is most like, if one is alike at all.
 func didYouMean(name string, words []string) string {
+	if len(name) > 64 {
+		return ""
+	}
 	best, least := "", max(2, len(name)/3)+1
 	for _, w := range words {
-		if d := editDistance(name, w); d < least {
+		if d := levenshtein.ComputeDistance(name, w); d < least {
 			best, least = w, d
 		}
 	}
@@ -209,27 +213,4 @@ func didYouMean(name string, words []string) string {
 		return ""
 	}
 	return fmt.Sprintf("; did you mean %q?", best)
-}
-
-// editDistance is how many bytes must be inserted, deleted or replaced to make b of a (Levenshtein).
-func editDistance(a, b string) int {
-	if len(a) > 64 {
-		return len(a)
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			d := diagonal
-			if a[i] != b[j] {
-				d = 1 + min(diagonal, row[j], row[j+1])
-			}
-			diagonal, row[j+1] = row[j+1], d
-		}
-	}
-	return row[len(b)]
 }

@@ -19,9 +19,13 @@ func newChat(dial dialer) *cobra.Command {
 		Short: "Converse with the model (what uma-cli does without a command)",
 		Long: `Converse with the model. /? in the chat lists its commands.
 
+Ctrl-C cancels the answer that is running; Ctrl-\ ends its thinking, and the answer comes.
+
 Lines are kept in $XDG_STATE_HOME/uma-serve/history (UMA_NOHISTORY=1: nowhere).`,
 		Example: `  uma-cli chat --system "Answer in one sentence."
-  uma-cli chat --temp 0 --hide-thinking`,
+  uma-cli chat --temp 0 --hide-thinking
+  uma-cli chat --think on --think-budget 512     # think, but not for ever
+  uma-cli chat --early-exit eat                  # stop thinking when the answer has settled`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkSettings(&settings); err != nil {
@@ -37,9 +41,12 @@ Lines are kept in $XDG_STATE_HOME/uma-serve/history (UMA_NOHISTORY=1: nowhere).`
 			interrupts := make(chan os.Signal, 1)
 			signal.Notify(interrupts, os.Interrupt)
 			defer signal.Stop(interrupts)
+			endThink := make(chan os.Signal, 1)
+			signal.Notify(endThink, syscall.SIGQUIT)
+			defer signal.Stop(endThink)
 			restoreOnEnd()
 			return chat.New(chat.Config{
-				Dial: dial, In: in, Out: out, Interrupts: interrupts, Settings: settings,
+				Dial: dial, In: in, Out: out, Interrupts: interrupts, EndThink: endThink, Settings: settings,
 				Quiet: func() func() { return ui.Quiet(os.Stdin) },
 			}).Run(cmd.Context())
 		},

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -20,14 +22,19 @@ func withTimeout(ctx context.Context, d time.Duration) (context.Context, context
 }
 
 func newInfo(dial dialer) *cobra.Command {
-	var asJSON bool
+	var asJSON, costModel bool
 	cmd := &cobra.Command{
 		Use:   "info",
 		Short: "What the daemon serves, with what, and what is in use",
 		Example: `  uma-cli info
-  uma-cli info --json | jq .model.path`,
+  uma-cli info --json | jq .model.path
+  uma-cli info --cost-model >cost.json           # what a step takes on this machine, for uma-sim
+  uma-sim run --cost-model cost.json --batch-formation uma`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asJSON && costModel {
+				return usagef("--json and --cost-model are two things; choose one")
+			}
 			ctx, cancel := withTimeout(cmd.Context(), adminTimeout)
 			defer cancel()
 			c, err := dial(ctx)
@@ -40,6 +47,9 @@ func newInfo(dial dialer) *cobra.Command {
 				return err
 			}
 			out := ui.Open(os.Stdout)
+			if costModel {
+				return printCostModel(out, info)
+			}
 			if asJSON {
 				return out.Println(string(raw))
 			}
@@ -47,7 +57,32 @@ func newInfo(dial dialer) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the daemon's answer as one line of JSON")
+	cmd.Flags().BoolVar(&costModel, "cost-model", false, "print what a step takes, {a, b, c, d} in ms, as uma-sim's --cost-model reads it")
 	return cmd
+}
+
+// printCostModel prints the coefficients alone: what they rest on goes to standard error.
+func printCostModel(out *ui.Terminal, in *client.Info) error {
+	m := in.CostModel
+	switch {
+	case in.Status == "loading":
+		return errors.New("the model is still loading; nothing is measured yet")
+	case m == nil:
+		return errors.New("this daemon has no cost model (is it another version?)")
+	case m.Samples == 0:
+		return errors.New("the daemon has measured no step yet; ask it something, then try again")
+	}
+	b, err := json.MarshalIndent(struct {
+		A float64 `json:"a"`
+		B float64 `json:"b"`
+		C float64 `json:"c"`
+		D float64 `json:"d"`
+	}{m.A, m.B, m.C, m.D}, "", "  ")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "learned from %s steps; its predictions are off by %.1f %% on average\n", ui.Count(m.Samples), 100*m.Error)
+	return out.Println(string(b))
 }
 
 func infoTable(in *client.Info) *ui.Table {
@@ -80,6 +115,10 @@ func infoTable(in *client.Info) *ui.Table {
 		t.Row("device", "%s (%s), %d threads", clean(c.DeviceName), clean(string(c.Device)), c.Threads)
 		t.Row("scheduling", "%s, steps of %s, batches of %s", clean(in.Config.Policy),
 			ui.Duration(time.Duration(in.Config.TickBudgetMs*float64(time.Millisecond))), ui.Count(c.MaxBatch))
+		if m := in.CostModel; m != nil && m.Samples > 0 {
+			t.Row("step cost", "%s + %s a prompt token + %s an answer + %s per 1,000 cells looked at", cost(m.A), cost(m.B), cost(m.C), cost(1000*m.D))
+			t.Row("", "learned from %s steps, off by %.1f %% on average", ui.Count(m.Samples), 100*m.Error)
+		}
 		t.Gap()
 	}
 	size := func(n int64) string { return ui.Bytes(uint64(max(n, 0))) }
@@ -93,6 +132,8 @@ func infoTable(in *client.Info) *ui.Table {
 		in.Live.Goroutines, in.Live.Descriptors)
 	return &t
 }
+
+func cost(v float64) string { return ui.Duration(time.Duration(v * float64(time.Millisecond))) }
 
 // clean makes text from outside safe for a terminal.
 func clean(s string) string { return ui.Sanitize(s) }

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -67,7 +69,17 @@ func answers(c *clienttest.Conn, r *clienttest.Request) {
 				c.Token(r.ID, "all work and no play\n", wire.Output)
 			}
 		}
+	case strings.Contains(text, "how"):
+		k := r.Think
+		c.Token(r.ID, fmt.Sprintf("effort %v mode %v budget %d exit %v", k.Effort, k.Mode, k.BudgetTokens, k.EarlyExit), wire.Output)
+	case strings.Contains(text, "ponder"):
+		c.Token(r.ID, "hm", wire.Thinking)
+		c.Token(r.ID, "s", wire.Output) // a sign of life for the test, which sees no thinking
+		<-r.EndThink
+		c.Token(r.ID, "ended", wire.Output)
 	case strings.Contains(text, "think"):
+		eos.Thought = wire.ThinkSummary{Tokens: 1, Time: 20 * time.Millisecond, Ended: "converged"}
+		eos.Usage.CacheMiss = "diverged at token 3: another message"
 		c.Token(r.ID, "hm", wire.Thinking)
 		c.Token(r.ID, "\n\nanswer", wire.Output)
 	case strings.Contains(text, "shut down"):
@@ -80,8 +92,33 @@ func answers(c *clienttest.Conn, r *clienttest.Request) {
 	c.EOS(eos)
 }
 
+// inside answers why and kv questions by saying what it was asked.
+func inside(f *wire.Frame) string {
+	var body any
+	switch {
+	case f.Kind == wire.KindWhy && f.Why.Request == "gone":
+		body = wire.WhyReport{}
+	case f.Kind == wire.KindWhy:
+		body = wire.WhyReport{Requests: []wire.WhyRequest{{Request: f.Why.Request, Number: uint64(f.Why.Last), Class: "interactive", State: "queued",
+			Decisions: []wire.Decision{{AtMs: 2, Times: 1, Text: "It waits because others are before it."}}}}}
+	case f.KV.Op != wire.KVShow:
+		body = wire.KVDone{Op: f.KV.Op.String(), Target: f.KV.Target, Text: f.KV.Op.String() + " of " + f.KV.Target + " is done"}
+	default:
+		r := wire.KVReport{Cells: wire.KVCells{Total: 100, Free: 75, Cached: 25}, Entries: []wire.KVEntry{{Name: "12", Kind: "prefix", Tier: wire.TierDevice, Why: "end of a turn"}}}
+		if f.KV.Tree {
+			r.Tree = "[0, 25) cached · prefix 12\n"
+		}
+		body = r
+	}
+	b, err := json.Marshal(body)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
 func TestProgram(t *testing.T) {
-	server := (&clienttest.Server{Answer: answers}).Start(t)
+	server := (&clienttest.Server{Answer: answers, Question: inside}).Start(t)
 	file := filepath.Join(t.TempDir(), "part.txt")
 	if err := os.WriteFile(file, []byte("from a file\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -138,6 +175,33 @@ func TestProgram(t *testing.T) {
 		"metrics interval":  {"metrics|--interval|2s", "", "", 2, "$", "--interval needs --watch"},
 		"metrics too fast":  {"metrics|--watch|--interval|1ms", "", "", 2, "$", "100ms or more"},
 		"metrics no daemon": {"metrics|--prometheus", "", none, 3, "$", "uma-serve -m model.gguf"},
+		"info cost model":   {"info|--cost-model", "", "", 0, "{\n  \"a\": 4.25,\n  \"b\": 3.5,\n  \"c\": 6,\n  \"d\": 0.000125\n}\n$", "learned from 1,200 steps; its predictions are off by 7.2 %"},
+		"info two forms":    {"info|--cost-model|--json", "", "", 2, "$", "choose one"},
+		"why":               {"why", "", "", 0, "#1 · uid 0 · interactive · queued", ""},
+		"why last":          {"why|--last|5", "", "", 0, "#5 ", ""},
+		"why id":            {"why|chat-1", "", "", 0, "chat-1  #0 · uid 0", ""},
+		"why json":          {"why|--json|chat-1", "", "", 0, `{"requests":[{"request":"chat-1",`, ""},
+		"why, forgotten":    {"why|gone", "", "", 0, "Nothing is remembered of such a request.", ""},
+		"why, too many":     {"why|--last|65", "", "", 2, "$", "--last is 65; it must be 1…64"},
+		"why, both":         {"why|--last|5|x", "", "", 2, "$", "an ID or --last, not both"},
+		"why, two":          {"why|a|b", "", "", 2, "$", "why takes one ID, not 2"},
+		"why, no daemon":    {"why", "", none, 3, "$", "no uma-serve daemon"},
+		"kv":                {"kv", "", "", 0, "12    prefix  device", ""},
+		"kv tree":           {"kv|--tree", "", "", 0, "\n[0, 25) cached · prefix 12\n", ""},
+		"kv json":           {"kv|--json", "", "", 0, `{"cells":{"total":100,`, ""},
+		"kv pin":            {"kv|pin|12", "", "", 0, "pin of 12 is done\n$", ""},
+		"kv unpin":          {"kv|unpin|12", "", "", 0, "unpin of 12 is done\n$", ""},
+		"kv save":           {"kv|save|3f2a", "", "", 0, "save of 3f2a is done\n$", ""},
+		"kv drop json":      {"kv|drop|--json|all", "", "", 0, `{"op":"drop","target":"all",`, ""},
+		"kv drop nothing":   {"kv|drop", "", "", 2, "$", "kv drop takes one TARGET, not 0"},
+		"kv verb":           {"kv|burn", "", "", 2, "$", "drop, pin, unpin and save"},
+		"think":             {"run|--think|low|how", "", "", 0, "effort low mode  budget 0 exit \n$", ""},
+		"think budget":      {"run|--think|on|--think-budget|9|--early-exit|both|how", "", "", 0, "effort  mode on budget 9 exit both\n$", ""},
+		"think off":         {"run|--reasoning-budget|0|how", "", "", 0, "effort  mode off budget 0 exit \n$", ""},
+		"reasoning effort":  {"run|--reasoning-effort|none|how", "", "", 0, "effort  mode off budget 0 exit \n$", ""},
+		"think, bad":        {"run|--think|maybe|how", "", "", 2, "$", `must be auto, off, on, minimal`},
+		"early exit, bad":   {"run|--early-exit|maybe|how", "", "", 2, "$", `must be off, eat, rpdi, both`},
+		"thought, verbose":  {"run|-v|think", "", "", 0, "answer\n$", "thought 1 token, 20.0 ms, ended: converged\nprompt cache: diverged at token 3: another message"},
 		"version":           {"version", "", "", 0, "engine      fake\n", ""},
 		"version, alone":    {"version", "", none, 0, "daemon      none answers\n", ""},
 		"version json":      {"version|--json", "", none, 0, `"daemon":null}`, ""},
@@ -286,6 +350,29 @@ func TestInterrupt(t *testing.T) {
 	cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != 130 || string(rest) != "\n" {
 		t.Errorf("exit status %d, rest %q", code, rest)
+	}
+}
+
+// TestEndThinking: Ctrl-\ (SIGQUIT) ends the thinking, not the program.
+func TestEndThinking(t *testing.T) {
+	server := (&clienttest.Server{Answer: answers}).Start(t)
+	cmd := program(t, server.Path, "run", "ponder")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGQUIT); err != nil {
+		t.Fatal(err)
+	}
+	rest, _ := io.ReadAll(out)
+	if err := cmd.Wait(); err != nil || string(rest) != "ended\n" {
+		t.Errorf("%v, rest %q", err, rest)
 	}
 }
 

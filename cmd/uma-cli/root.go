@@ -36,6 +36,7 @@ Without a command uma-cli opens a chat on a terminal, and answers what it is giv
   uma-cli run "Why is the sky blue?"             # one question
   git diff | uma-cli run "Write a commit message"
   uma-cli metrics --watch                        # what the daemon is doing
+  uma-cli why --last 3                           # and why
   uma-cli model inspect model.gguf               # does it fit this machine?`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -65,7 +66,7 @@ Without a command uma-cli opens a chat on a terminal, and answers what it is giv
 		}
 		return target.Help()
 	}})
-	root.AddCommand(chat, run, newMetrics(dial, &address), newHealth(dial), newInfo(dial), newModel(), newCompletion(), newVersion(dial))
+	root.AddCommand(chat, run, newMetrics(dial, &address), newHealth(dial), newInfo(dial), newWhy(dial), newKV(dial), newModel(), newCompletion(), newVersion(dial))
 	chat.SetContext(context.Background())
 	run.SetContext(context.Background())
 	return root
@@ -75,6 +76,7 @@ Without a command uma-cli opens a chat on a terminal, and answers what it is giv
 var flagAliases = map[string]string{
 	"uds": "socket", "temperature": "temp", "n-predict": "predict", "max-tokens": "predict",
 	"system-prompt": "system", "hidethinking": "hide-thinking",
+	"reasoning": "think", "reasoning-effort": "think", "reasoning-budget": "think-budget",
 }
 
 func normalizeFlag(_ *pflag.FlagSet, name string) pflag.NormalizedName {

@@ -24,13 +24,15 @@ func newRun(dial dialer) *cobra.Command {
 		Long: `Ask once and print the answer as plain text on standard output.
 
 The prompt is what stands on the command line, then the files of --file, then what comes on a pipe. Thinking is shown
-dim on a terminal (on standard error) and left out otherwise. Ctrl-C cancels the answer on the daemon.
+dim on a terminal (on standard error) and left out otherwise. Ctrl-C cancels the answer on the daemon; Ctrl-\ ends the
+thinking, and the answer comes.
 
 Exit status: 0 answered · 1 refused or failed · 2 wrong usage · 3 no daemon · 130 interrupted.`,
 		Example: `  uma-cli run "Why is the sky blue?"
   cat report.txt | uma-cli run "Summarise in three points"
   uma-cli run --file main.go --file util.go "Find the bug"
   uma-cli run --raw -n 50 "Once upon a time"       # continue a text, no chat template
+  uma-cli run --think low -v "17 * 23?"            # a little thinking; -v tells how much it was
   uma-cli run --json --logprobs 3 "Yes or no?"     # one JSON event a line
   uma-cli run --priority background --timeout 10m --file book.txt "Summarise" >summary.txt`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -57,6 +59,10 @@ Exit status: 0 answered · 1 refused or failed · 2 wrong usage · 3 no daemon �
 			signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
 			defer signal.Stop(interrupts)
 			o.Interrupts = interrupts
+			endThink := make(chan os.Signal, 1)
+			signal.Notify(endThink, syscall.SIGQUIT)
+			defer signal.Stop(endThink)
+			o.EndThink = endThink
 			err := ask.Run(cmd.Context(), dial, &o)
 			if usage, ok := err.(ask.UsageError); ok {
 				return usageError{usage.Err}

@@ -25,7 +25,29 @@ func addSampling(fs *pflag.FlagSet, s *chat.Settings) {
 	fs.IntVarP(&s.MaxTokens, "predict", "n", s.MaxTokens, "longest answer in `TOKENS`, also --max-tokens; 0 = what the context has room for")
 	fs.StringArrayVar(&s.Stop, "stop", nil, "end the answer before this `TEXT`; may be given several times")
 	fs.StringVar(&s.System, "system", "", "`TEXT` of instructions that stands before the conversation")
+	fs.Var(settingValue{"mode", func() string { return "" }, func(v string) error { return chat.SetThink(&s.Think, v) }}, "think",
+		"whether and how much to think: auto, off, on, or minimal, low, medium, high, xhigh of what the answer may have")
+	fs.Var(settingValue{"tokens", func() string { return "" }, func(v string) error { return chat.SetThinkBudget(&s.Think, v) }}, "think-budget",
+		"most `TOKENS` of thought, also --reasoning-budget; 0 = none, -1 = the daemon's own limit")
+	fs.Var(settingValue{"signals", func() string { return s.Think.EarlyExit.String() }, func(v string) error { return chat.SetEarlyExit(&s.Think, v) }}, "early-exit",
+		"end thinking that has settled, by these `SIGNALS`: off, eat, rpdi or both")
 	fs.Var((*priorityValue)(s), "priority", "interactive, or background: yields to interactive requests")
+}
+
+// settingValue is the flag of a setting that reads and writes itself as a word.
+type settingValue struct {
+	kind string
+	get  func() string
+	set  func(string) error
+}
+
+func (v settingValue) Type() string       { return v.kind }
+func (v settingValue) Set(s string) error { return v.set(s) }
+func (v settingValue) String() string {
+	if v.get == nil { // pflag looks at the zero value
+		return ""
+	}
+	return v.get()
 }
 
 // seedValue is the flag of a seed: absent and negative are "a new one each time".

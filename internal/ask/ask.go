@@ -36,6 +36,7 @@ type Options struct {
 	Timeout      time.Duration // 0 = none
 	Out, Aside   *ui.Terminal  // the answer; thinking, progress and statistics
 	Interrupts   <-chan os.Signal
+	EndThink     <-chan os.Signal // ends the thinking; nil = never
 }
 
 // UsageError is a mistake of the caller.
@@ -59,7 +60,7 @@ func Run(ctx context.Context, dial func(context.Context) (*client.Client, error)
 		return err
 	}
 	defer c.Close()
-	r := &chat.Renderer{Out: o.Out, Aside: o.Aside, ShowThinking: o.ShowThinking}
+	r := &chat.Renderer{Out: o.Out, Aside: o.Aside, ShowThinking: o.ShowThinking, EndKey: o.EndThink != nil}
 	event := r.Event
 	if o.JSON {
 		event = func(ev *wire.Event) error {
@@ -69,10 +70,10 @@ func Run(ctx context.Context, dial func(context.Context) (*client.Client, error)
 			return o.printJSON(ev)
 		}
 	}
-	err = chat.Stream(ctx, c, req, o.Interrupts, event)
+	err = chat.Stream(ctx, c, req, o.Interrupts, o.EndThink, event)
 	if refused, ok := errors.AsType[*client.ServerError](err); ok && refused.Code == wire.ModelUnready {
 		if err = chat.WaitReady(ctx, c, o.Interrupts, o.Aside); err == nil {
-			err = chat.Stream(ctx, c, req, o.Interrupts, event)
+			err = chat.Stream(ctx, c, req, o.Interrupts, o.EndThink, event)
 		}
 	}
 	if refused, ok := errors.AsType[*client.ServerError](err); ok && o.JSON {
@@ -92,6 +93,12 @@ func Run(ctx context.Context, dial func(context.Context) (*client.Client, error)
 		}
 	}
 	if o.Verbose {
+		if thought := chat.ThinkText(r.End); thought != "" {
+			o.Aside.Println(o.Aside.Dim(thought))
+		}
+		if miss := r.End.Usage.CacheMiss; miss != "" {
+			o.Aside.Println(o.Aside.Dim("prompt cache: " + ui.Sanitize(miss)))
+		}
 		o.Aside.Println(o.Aside.Dim(chat.EndText(r.End, 0)))
 	}
 	switch r.End.Reason {

@@ -8,6 +8,10 @@
 // At the prompt the line editor has the terminal in raw mode and reports Ctrl-C as ErrInterrupt. While an answer
 // runs the terminal is in its ordinary mode and Ctrl-C is a SIGINT: the first cancels the answer on the daemon and
 // waits for its end event (the daemon promises it within a step), the second stops waiting.
+//
+// # Ctrl-\
+//
+// While an answer runs Ctrl-\ is a SIGQUIT: it ends the thinking, and the answer comes.
 package chat
 
 import (
@@ -29,6 +33,7 @@ type Config struct {
 	In         LineReader
 	Out        *ui.Terminal
 	Interrupts <-chan os.Signal // SIGINT while an answer runs
+	EndThink   <-chan os.Signal // SIGQUIT while an answer runs: it stops thinking and answers; nil = never
 	Settings   Settings
 	Quiet      func() (restore func()) // called around an answer (ui.Quiet); nil = nothing to do
 }
@@ -42,6 +47,7 @@ type Chat struct {
 	messages []wire.Message // user and assistant in turn; the system text is in settings
 	totals   totals
 	last     *wire.EOS
+	lastID   string // of the request of the last answer
 }
 
 // totals add up a session for /stats.
@@ -174,16 +180,16 @@ func (c *Chat) ask(ctx context.Context, text string) error {
 	req := c.settings.Request()
 	req.Messages, req.Progress = messages, true
 	out := c.cfg.Out
-	r := &Renderer{Out: out, Aside: out, ShowThinking: !c.settings.HideThinking}
+	r := &Renderer{Out: out, Aside: out, ShowThinking: !c.settings.HideThinking, EndKey: c.cfg.EndThink != nil}
 	restore := func() {}
 	if c.cfg.Quiet != nil {
 		restore = c.cfg.Quiet()
 	}
-	err := Stream(ctx, c.client, &req, c.cfg.Interrupts, r.Event)
+	err := Stream(ctx, c.client, &req, c.cfg.Interrupts, c.cfg.EndThink, r.Event)
 	if errors.Is(err, client.ErrClosed) && r.Empty() {
 		// The daemon was started anew since the last message; nothing of this one was answered.
 		if err = c.connect(ctx); err == nil {
-			err = Stream(ctx, c.client, &req, c.cfg.Interrupts, r.Event)
+			err = Stream(ctx, c.client, &req, c.cfg.Interrupts, c.cfg.EndThink, r.Event)
 		}
 	}
 	restore()
@@ -202,6 +208,9 @@ func (c *Chat) ask(ctx context.Context, text string) error {
 		if why := ReasonText(r.End); why != "" {
 			c.say(why)
 		}
+		if thought := ThinkText(r.End); thought != "" {
+			c.say(thought)
+		}
 		c.say(EndText(r.End, c.contextTokens()))
 		out.Println("")
 	}
@@ -212,7 +221,7 @@ func (c *Chat) ask(ctx context.Context, text string) error {
 }
 
 func (c *Chat) count(e *wire.EOS) {
-	c.last = e
+	c.last, c.lastID = e, e.ID
 	c.totals.answers++
 	c.totals.prompt += e.Usage.PromptTokens
 	c.totals.cached += e.Usage.CachedTokens

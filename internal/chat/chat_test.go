@@ -3,14 +3,17 @@ package chat
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -47,6 +50,7 @@ func (s *script) ReadLine(prompt string) (string, error) {
 // model answers by what it is asked.
 type model struct {
 	interrupts chan os.Signal
+	endThink   chan os.Signal
 	mu         sync.Mutex
 	asked      [][]wire.Message
 }
@@ -65,6 +69,18 @@ func (m *model) answer(c *clienttest.Conn, r *clienttest.Request) {
 		}
 		c.Token(r.ID, "\n\nI thought.", wire.Output)
 		eos.Usage.ThinkTokens, eos.Usage.CompletionTokens = 3, 4
+		eos.Thought = wire.ThinkSummary{Tokens: 3, Time: 2100 * time.Millisecond, Ended: "converged", Probes: 2}
+	case last == "ponder":
+		for range 70 {
+			c.Token(r.ID, "hm ", wire.Thinking)
+		}
+		m.endThink <- syscall.SIGQUIT
+		<-r.EndThink
+		c.Token(r.ID, "\n\n42", wire.Output)
+		eos.Usage.ThinkTokens, eos.Usage.CompletionTokens, eos.Usage.CacheTier, eos.Usage.CacheMiss = 70, 71, wire.TierDisk, "diverged at token 12: another message"
+		eos.Thought = wire.ThinkSummary{Tokens: 70, Time: 900 * time.Millisecond, Ended: "user"}
+	case last == "how":
+		c.Token(r.ID, fmt.Sprintf("%+v", r.Think), wire.Output)
 	case last == "empty think":
 		c.Token(r.ID, "\n\n", wire.Thinking)
 		c.Token(r.ID, "\n\nNo need.", wire.Output)
@@ -114,17 +130,25 @@ func (m *model) answer(c *clienttest.Conn, r *clienttest.Request) {
 	c.EOS(eos)
 }
 
+// whyAnswer answers /why.
+func whyAnswer(f *wire.Frame) string {
+	body, _ := json.Marshal(wire.WhyReport{Requests: []wire.WhyRequest{{Request: f.Why.Request, Number: 7, UID: 1000, Class: "interactive", State: "done", Ended: "stop",
+		AgeMs: 5000, TookMs: 900, TTFTMs: 42, Usage: wire.WhyUsage{PromptTokens: 20, CachedTokens: 12, CacheTier: "device", CompletionTokens: 3},
+		Decisions: []wire.Decision{{AtMs: 0.5, LastMs: 0.5, Times: 1, Reason: "wait_turn", Text: "It waits because others are before it."}}}, {Request: f.Why.Request}}})
+	return string(body)
+}
+
 // converse runs a chat over lines and returns the transcript.
 func converse(t *testing.T, lines []string, set func(*Settings), tty, colored bool) (string, *model) {
 	t.Helper()
-	m := &model{interrupts: make(chan os.Signal)}
-	server := (&clienttest.Server{Answer: m.answer}).Start(t)
+	m := &model{interrupts: make(chan os.Signal), endThink: make(chan os.Signal)}
+	server := (&clienttest.Server{Answer: m.answer, Question: whyAnswer}).Start(t)
 	var out bytes.Buffer
 	c := New(Config{
 		Dial:       func(ctx context.Context) (*client.Client, error) { return client.Dial(ctx, server.Path) },
 		In:         &script{lines: lines, out: &out},
 		Out:        ui.New(&out, tty, colored, func() int { return 60 }),
-		Interrupts: m.interrupts, Settings: DefaultSettings(),
+		Interrupts: m.interrupts, EndThink: m.endThink, Settings: DefaultSettings(),
 	})
 	if set != nil {
 		set(&c.settings)
@@ -262,6 +286,9 @@ func TestComplete(t *testing.T) {
 		"hello /s":             "",
 		"/s":                   "/set /show /save /stats",
 		"/set te":              "temperature",
+		"/set think ":          "auto off on low medium high server",
+		"/set early_exit r":    "rpdi",
+		"/w":                   "/why",
 		"/set thinking ":       "show hide",
 		"/set priority b":      "background",
 		"/show ":               "history",

@@ -1,13 +1,17 @@
 package chat
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
+	"github.com/uma-serve/uma-serve/internal/insideview"
 	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 // command is one /word.
@@ -24,6 +28,7 @@ func commands() []command {
 		{"/clear", "", "forget the conversation, keep the settings", (*Chat).cmdClear},
 		{"/save", "FILE", "write the conversation to a file", (*Chat).cmdSave},
 		{"/load", "FILE", "go on with a saved conversation", (*Chat).cmdLoad},
+		{"/why", "", "the daemon's reasons behind the last answer: why it waited, why it stopped thinking", (*Chat).cmdWhy},
 		{"/stats", "", "tokens and speed of this session", (*Chat).cmdStats},
 		{"/help", "", "this list; also /?", (*Chat).cmdHelp},
 		{"/bye", "", "leave; also Ctrl-D", func(*Chat, string) error { return errLeave }},
@@ -183,9 +188,35 @@ func (c *Chat) cmdStats(string) error {
 	}
 	if e := c.last; e != nil {
 		table.Row("last answer", "%s", EndText(e, c.contextTokens()))
+		if thought := ThinkText(e); thought != "" {
+			table.Row("", "%s", thought)
+		}
+		if e.Usage.CacheMiss != "" {
+			table.Row("", "prompt cache: %s", ui.Sanitize(e.Usage.CacheMiss))
+		}
 		table.Row("", "queued %s, prompt %s, decoding %s", ui.Duration(e.Timings.Queue), ui.Duration(e.Timings.Prefill), ui.Duration(e.Timings.Decode))
 	}
 	return c.cfg.Out.Print(table.String(c.cfg.Out.Dim))
+}
+
+func (c *Chat) cmdWhy(string) error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), 10*time.Second, errors.New("the daemon did not answer within 10 s"))
+	defer cancel()
+	if err := c.connect(ctx); err != nil {
+		return err
+	}
+	if c.lastID == "" {
+		c.say("Nothing was asked yet.")
+		return nil
+	}
+	// Ids come again, as each connection counts its own: the newest of this name is ours, unless another client asked
+	// since under the same one.
+	_, report, err := c.client.Why(ctx, wire.WhyQuestion{Request: c.lastID})
+	if err != nil {
+		return err
+	}
+	report.Requests = report.Requests[:min(len(report.Requests), 1)]
+	return c.cfg.Out.Print(insideview.Why(c.cfg.Out, report))
 }
 
 func (c *Chat) cmdHelp(string) error {
@@ -196,6 +227,7 @@ func (c *Chat) cmdHelp(string) error {
 	t.Gap()
 	t.Row(`"""`, `begins and ends a message of several lines`)
 	t.Row("Ctrl-C", "cancels the answer that is running")
+	t.Row(`Ctrl-\`, "ends its thinking: the answer comes now")
 	t.Row("Tab, ↑, Ctrl-R", "complete; lines typed before; search them")
 	return c.cfg.Out.Print(t.String(nil))
 }
@@ -222,6 +254,10 @@ func Complete(line string) []string {
 		switch words[1] {
 		case "thinking":
 			options = []string{"show", "hide"}
+		case "think":
+			options = []string{"auto", "off", "on", "low", "medium", "high", "server"}
+		case "early_exit":
+			options = []string{"off", "eat", "rpdi", "both", "server"}
 		case "priority":
 			options = []string{"interactive", "background"}
 		}

@@ -15,6 +15,7 @@ type Renderer struct {
 	Out          *ui.Terminal
 	Aside        *ui.Terminal
 	ShowThinking bool
+	EndKey       bool // Ctrl-\ ends the thinking: the status line says so
 
 	Text  strings.Builder // the answer so far, as it came
 	Think strings.Builder // the thinking so far, as it came
@@ -54,7 +55,11 @@ func (r *Renderer) Event(ev *wire.Event) error {
 func (r *Renderer) thinking(text string) error {
 	r.Think.WriteString(text)
 	if !r.ShowThinking {
-		r.Aside.Status("thinking… " + plural(r.thinkTokens, "token"))
+		status := "thinking… " + plural(r.thinkTokens, "token")
+		if r.EndKey && r.thinkTokens >= endKeyHint {
+			status += `   Ctrl-\ ends it`
+		}
+		r.Aside.Status(status)
 		return nil
 	}
 	if !r.thinkShown {
@@ -89,6 +94,9 @@ func (r *Renderer) output(text string) error {
 	}
 	return r.Out.Text(text)
 }
+
+// endKeyHint is from how many tokens of hidden thinking on the status line says how to end it.
+const endKeyHint = 64
 
 // Empty reports whether nothing of an answer came yet.
 func (r *Renderer) Empty() bool {
@@ -146,13 +154,37 @@ func EndText(e *wire.EOS, contextTokens int) string {
 	}
 	prompt := "prompt " + ui.Count(e.Usage.PromptTokens)
 	if e.Usage.CachedTokens > 0 {
-		prompt += fmt.Sprintf(" (%s cached)", ui.Count(e.Usage.CachedTokens))
+		prompt += fmt.Sprintf(" (%s cached", ui.Count(e.Usage.CachedTokens))
+		if t := e.Usage.CacheTier; t != wire.TierNone && t != wire.TierDevice {
+			prompt += ", from " + ui.Sanitize(t.String())
+		}
+		prompt += ")"
 	}
 	parts = append(parts, prompt)
 	if used := e.Usage.PromptTokens + e.Usage.CompletionTokens; contextTokens > 0 && used*2 > contextTokens {
 		parts = append(parts, fmt.Sprintf("context %d %% full", min(100*used/contextTokens, 100)))
 	}
 	return strings.Join(parts, " · ")
+}
+
+// ThinkText is the line about the thinking of an answer, "" when there was none.
+func ThinkText(e *wire.EOS) string {
+	t := &e.Thought
+	if t.Tokens == 0 && t.Ended == "" {
+		return ""
+	}
+	how := ui.Sanitize(t.Ended)
+	if text, ok := thinkEnds[t.Ended]; ok {
+		how = text
+	}
+	return fmt.Sprintf("thought %s, %s, ended: %s", plural(t.Tokens, "token"), ui.Duration(t.Time), how)
+}
+
+// thinkEnds says more about those words that do not speak for themselves.
+var thinkEnds = map[string]string{
+	"natural": "by the model", "stalled": "stalled (it did not settle)", "overthinking": "overthinking (it began to wander)",
+	"hard_cap": "budget used up", "soft_cap": "past the soft budget", "user": "by you", "eog": "the model stopped while thinking",
+	"length": "cut off",
 }
 
 // ReasonText says why an answer ended, "" when it ended by itself.

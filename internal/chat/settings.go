@@ -22,6 +22,7 @@ type Settings struct {
 	System       string
 	Priority     wire.Priority
 	HideThinking bool
+	Think        wire.Think
 }
 
 // DefaultSettings are llama-server's.
@@ -58,6 +59,14 @@ var settings = []setting{
 		func(s *Settings, v string) error { s.System = noneIsEmpty(v); return nil }},
 	{"priority", "interactive or background", getPriority, setPriority},
 	{"thinking", "show or hide the model's thinking", getThinking, setThinking},
+	{"think", "how much to think: auto, off, on, low, medium, high; server = as it decides", getThink,
+		func(s *Settings, v string) error { return SetThink(&s.Think, v) }},
+	{"think_budget", "most tokens of thought; 0 = none, -1 = as the server decides",
+		func(s *Settings) string { return ThinkBudget(&s.Think) },
+		func(s *Settings, v string) error { return SetThinkBudget(&s.Think, v) }},
+	{"early_exit", "end settled thinking by: eat, rpdi, both, off; server = as it decides",
+		func(s *Settings) string { return orServer(s.Think.EarlyExit.String()) },
+		func(s *Settings, v string) error { return SetEarlyExit(&s.Think, v) }},
 }
 
 func floatSetting(name, help string, field func(*Settings) *float32) setting {
@@ -180,6 +189,80 @@ func setThinking(s *Settings, v string) error {
 	return nil
 }
 
+func getThink(s *Settings) string {
+	if s.Think.Effort != wire.EffortDefault {
+		return s.Think.Effort.String()
+	}
+	return orServer(s.Think.Mode.String())
+}
+
+// SetThink reads a mode or an effort; the one takes the place of the other.
+func SetThink(t *wire.Think, v string) error {
+	if v == "none" { // OpenAI's word in reasoning_effort
+		v = "off"
+	}
+	next := *t
+	next.Mode, next.Effort = wire.ThinkDefault, wire.EffortDefault
+	switch {
+	case v == "server":
+	case next.Mode.UnmarshalText([]byte(v)) == nil:
+		if next.Mode == wire.ThinkOff {
+			next.BudgetTokens = 0
+		}
+	case next.Effort.UnmarshalText([]byte(v)) == nil:
+		next.BudgetTokens = 0
+	default:
+		return fmt.Errorf("must be auto, off, on, minimal, low, medium, high, xhigh or server, not %q", v)
+	}
+	*t = next
+	return nil
+}
+
+// ThinkBudget is what SetThinkBudget reads.
+func ThinkBudget(t *wire.Think) string {
+	switch {
+	case t.Mode == wire.ThinkOff:
+		return "0"
+	case t.BudgetTokens == 0:
+		return "-1"
+	}
+	return strconv.Itoa(t.BudgetTokens)
+}
+
+// SetThinkBudget reads a number of tokens: 0 turns thinking off, -1 is the server's.
+func SetThinkBudget(t *wire.Think, v string) error {
+	n, err := parseInt(v, -1)
+	switch {
+	case err != nil:
+		return err
+	case n == 0:
+		t.Mode = wire.ThinkOff
+	case t.Mode == wire.ThinkOff:
+		t.Mode = wire.ThinkDefault
+	}
+	t.BudgetTokens, t.Effort = max(n, 0), wire.EffortDefault
+	return nil
+}
+
+// SetEarlyExit reads which signals may end thinking, or server.
+func SetEarlyExit(t *wire.Think, v string) error {
+	if v == "server" {
+		t.EarlyExit = wire.ExitDefault
+		return nil
+	}
+	if err := t.EarlyExit.UnmarshalText([]byte(v)); err != nil {
+		return fmt.Errorf("must be off, eat, rpdi, both or server, not %q", v)
+	}
+	return nil
+}
+
+func orServer(v string) string {
+	if v == "" {
+		return "server"
+	}
+	return v
+}
+
 func orNone(v string) string {
 	if v == "" {
 		return "none"
@@ -227,7 +310,7 @@ func (s *Settings) Set(name, value string) error {
 // Request is a request with these settings; its prompt or messages are left to the caller.
 func (s *Settings) Request() wire.Request {
 	r := wire.DefaultRequest()
-	r.MaxTokens, r.Sampling, r.Stop, r.Priority = s.MaxTokens, s.Sampling, s.Stop, s.Priority
+	r.MaxTokens, r.Sampling, r.Stop, r.Priority, r.Think = s.MaxTokens, s.Sampling, s.Stop, s.Priority, s.Think
 	return r
 }
 

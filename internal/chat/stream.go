@@ -13,13 +13,17 @@ import (
 
 // Stream runs one request and hands its events to event, the end event last. The first signal on interrupts cancels
 // the request on the daemon, whose end event then has the reason "cancelled"; the second one stops waiting for it:
-// ErrInterrupt. An error of event cancels the request and is returned.
-func Stream(ctx context.Context, c *client.Client, req *wire.Request, interrupts <-chan os.Signal, event func(*wire.Event) error) error {
+// ErrInterrupt. A signal on endThink ends the request's thinking. An error of event cancels the request and is returned.
+func Stream(ctx context.Context, c *client.Client, req *wire.Request, interrupts, endThink <-chan os.Signal, event func(*wire.Event) error) error {
 	var (
 		mu     sync.Mutex
 		stream *client.Stream
 		asked  bool
 	)
+	select {
+	case <-endThink: // meant for an answer that is over
+	default:
+	}
 	ctx, done := interruptible(ctx, interrupts, func() bool {
 		mu.Lock()
 		defer mu.Unlock()
@@ -40,6 +44,22 @@ func Stream(ctx context.Context, c *client.Client, req *wire.Request, interrupts
 		s.Cancel()
 	}
 	mu.Unlock()
+	if endThink != nil {
+		over := make(chan struct{})
+		var hand sync.WaitGroup
+		hand.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				case <-endThink:
+					_ = s.EndThink() // a broken connection is told by Next
+				}
+			}
+		})
+		defer hand.Wait()
+		defer close(over)
+	}
 	for {
 		ev, err := s.Next()
 		if err != nil {

@@ -50,7 +50,8 @@ type Info struct {
 		GoHeap  int64 `json:"go_heap_bytes"`
 		RSS     int64 `json:"rss_bytes"` // 0 where the system does not say
 	} `json:"memory"`
-	Live struct {
+	CostModel *wire.CostModel `json:"cost_model"` // nil while the model loads
+	Live      struct {
 		Sessions    int   `json:"sessions"`
 		Requests    int64 `json:"requests"`
 		Sequences   int   `json:"sequences"`
@@ -78,7 +79,7 @@ func (c *Client) Health(ctx context.Context) (*Health, error) {
 
 // HealthReport is Health, and the JSON the daemon wrote.
 func (c *Client) HealthReport(ctx context.Context) ([]byte, *Health, error) {
-	return askJSON[Health](ctx, c, wire.KindHealth)
+	return askJSON[Health](ctx, c, wire.KindHealth, plain(wire.KindHealth))
 }
 
 // Info asks what is served.
@@ -89,15 +90,41 @@ func (c *Client) Info(ctx context.Context) (*Info, error) {
 
 // InfoReport is Info, and the JSON the daemon wrote.
 func (c *Client) InfoReport(ctx context.Context) ([]byte, *Info, error) {
-	return askJSON[Info](ctx, c, wire.KindInfo)
+	return askJSON[Info](ctx, c, wire.KindInfo, plain(wire.KindInfo))
 }
 
 // Metrics is the JSON snapshot of every metric.
-func (c *Client) Metrics(ctx context.Context) ([]byte, error) { return c.ask(ctx, wire.KindMetrics) }
+func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
+	return c.ask(ctx, wire.KindMetrics, plain(wire.KindMetrics))
+}
+
+// Why asks for the decisions behind requests. It returns the JSON the daemon wrote, too.
+func (c *Client) Why(ctx context.Context, q wire.WhyQuestion) ([]byte, *wire.WhyReport, error) {
+	return askJSON[wire.WhyReport](ctx, c, wire.KindWhy, func(dst []byte, id string) []byte { return wire.AppendWhyQuestion(dst, id, &q) })
+}
+
+// KV asks what the KV cache holds, with the prefix tree as text if tree is set. It returns the JSON the daemon wrote, too.
+func (c *Client) KV(ctx context.Context, tree bool) ([]byte, *wire.KVReport, error) {
+	return askJSON[wire.KVReport](ctx, c, wire.KindKV, kvQuestion(wire.KVQuestion{Tree: tree}))
+}
+
+// KVDo asks for op, which is not KVShow, to be done with a cached prefix, or "all". It returns the JSON the daemon wrote, too.
+func (c *Client) KVDo(ctx context.Context, op wire.KVOp, target string) ([]byte, *wire.KVDone, error) {
+	return askJSON[wire.KVDone](ctx, c, wire.KindKV, kvQuestion(wire.KVQuestion{Op: op, Target: target}))
+}
+
+func kvQuestion(q wire.KVQuestion) func([]byte, string) []byte {
+	return func(dst []byte, id string) []byte { return wire.AppendKVQuestion(dst, id, &q) }
+}
+
+// plain is a question that is nothing but its kind.
+func plain(kind wire.Kind) func([]byte, string) []byte {
+	return func(dst []byte, id string) []byte { return wire.AppendAdmin(dst, kind, id) }
+}
 
 // ask sends an admin question and returns the report.
-func (c *Client) ask(ctx context.Context, kind wire.Kind) ([]byte, error) {
-	s, err := c.start(ctx, "", func(dst []byte, id string) []byte { return wire.AppendAdmin(dst, kind, id) })
+func (c *Client) ask(ctx context.Context, kind wire.Kind, question func(dst []byte, id string) []byte) ([]byte, error) {
+	s, err := c.start(ctx, "", question)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", kind, err)
 	}
@@ -113,8 +140,8 @@ func (c *Client) ask(ctx context.Context, kind wire.Kind) ([]byte, error) {
 	}
 }
 
-func askJSON[T any](ctx context.Context, c *Client, kind wire.Kind) ([]byte, *T, error) {
-	raw, err := c.ask(ctx, kind)
+func askJSON[T any](ctx context.Context, c *Client, kind wire.Kind, question func([]byte, string) []byte) ([]byte, *T, error) {
+	raw, err := c.ask(ctx, kind, question)
 	if err != nil {
 		return nil, nil, err
 	}

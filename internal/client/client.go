@@ -261,6 +261,12 @@ func (c *Client) lastWords() error {
 	}
 }
 
+// EndThink asks the daemon to end the thinking of request id, which then answers. Nothing happens to a request that is
+// past thinking, or not in flight.
+func (c *Client) EndThink(id string) error {
+	return c.send(context.Background(), func(dst []byte) []byte { return wire.AppendEndThink(dst, id) })
+}
+
 // Cancel asks the daemon to end request id; its stream then ends with reason "cancelled". An id that is not in
 // flight is no error: the answer may have ended a moment ago.
 func (c *Client) Cancel(id string) error {

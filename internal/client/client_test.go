@@ -354,6 +354,92 @@ func TestStrangeEvents(t *testing.T) {
 	}
 }
 
+// TestInside: why and kv questions, and what a daemon that does not know them says.
+func TestInside(t *testing.T) {
+	var asked []wire.Frame
+	server := &clienttest.Server{Question: func(f *wire.Frame) string {
+		asked = append(asked, *f)
+		switch {
+		case f.Kind == wire.KindWhy:
+			return `{"requests":[{"request":"a","number":7,"decisions":[{"at_ms":1.5,"reason":"target","times":2}]}]}`
+		case f.KV.Op != wire.KVShow:
+			return `{"op":"pin","target":"12","done":1,"text":"Pinned."}`
+		}
+		return `{"cells":{"total":4096,"free":4096},"tiers":[{"tier":"disk","off":"x"}],"tree":"t"}`
+	}}
+	server.Start(t)
+	c, err := client.Dial(t.Context(), server.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	raw, why, err := c.Why(t.Context(), wire.WhyQuestion{Request: "a"})
+	if err != nil || len(why.Requests) != 1 || why.Requests[0].Decisions[0].Times != 2 || !strings.Contains(string(raw), `"number":7`) {
+		t.Errorf("%s %+v %v", raw, why, err)
+	}
+	if _, kv, err := c.KV(t.Context(), true); err != nil || kv.Cells.Free != 4096 || kv.Tiers[0].Tier != wire.TierDisk || kv.Tree != "t" {
+		t.Errorf("%+v %v", kv, err)
+	}
+	if _, done, err := c.KVDo(t.Context(), wire.KVPin, "12"); err != nil || done.Done != 1 || done.Text != "Pinned." {
+		t.Errorf("%+v %v", done, err)
+	}
+	if len(asked) != 3 || asked[0].Why.Request != "a" || !asked[1].KV.Tree || asked[2].KV != (wire.KVQuestion{Op: wire.KVPin, Target: "12"}) {
+		t.Errorf("asked %+v", asked)
+	}
+	old := (&clienttest.Server{}).Start(t)
+	c, err = client.Dial(t.Context(), old.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var refused *client.ServerError
+	if _, _, err := c.Why(t.Context(), wire.WhyQuestion{Last: 1}); !errors.As(err, &refused) || refused.Code != wire.BadRequest {
+		t.Errorf("an old daemon: %v", err)
+	}
+}
+
+// TestEndThink: it reaches the request it names, and no other.
+func TestEndThink(t *testing.T) {
+	server := (&clienttest.Server{Answer: func(c *clienttest.Conn, r *clienttest.Request) {
+		c.Token(r.ID, "hm", wire.Thinking)
+		select {
+		case <-r.EndThink:
+			c.EOS(wire.EOS{ID: r.ID, Reason: wire.Stop, Streamed: true, Thought: wire.ThinkSummary{Tokens: 1, Ended: "user"}})
+		case <-r.Cancelled:
+		}
+	}}).Start(t)
+	c, err := client.Dial(t.Context(), server.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	req := wire.DefaultRequest()
+	req.Prompt = "x"
+	other, err := c.Generate(t.Context(), &req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Generate(t.Context(), &req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ev, err := s.Next(); err != nil || ev.Token.Phase != wire.Thinking {
+		t.Fatalf("%+v %v", ev, err)
+	}
+	if err := s.EndThink(); err != nil {
+		t.Fatal(err)
+	}
+	if ev, err := s.Next(); err != nil || ev.EOS.Thought.Ended != "user" {
+		t.Errorf("%+v %v", ev, err)
+	}
+	if ev, err := other.Next(); err != nil || ev.Kind != wire.EventToken {
+		t.Errorf("the other request: %+v %v", ev, err)
+	}
+	if err := c.EndThink("nobody"); err != nil {
+		t.Errorf("an id that is not in flight: %v", err)
+	}
+}
+
 func TestAdmin(t *testing.T) {
 	s := (&clienttest.Server{Metrics: `{"a":1}`}).Start(t)
 	c := dial(t, s)

@@ -43,6 +43,9 @@ func (s *Stream) ID() string { return s.id }
 // with reason "cancelled" and the usage. Safe from any goroutine.
 func (s *Stream) Cancel() error { return s.c.Cancel(s.id) }
 
+// EndThink asks the daemon to end the thinking of this answer. Safe from any goroutine.
+func (s *Stream) EndThink() error { return s.c.EndThink(s.id) }
+
 // watch makes the end of ctx end the stream.
 func (s *Stream) watch() {
 	if s.ctx.Done() != nil {

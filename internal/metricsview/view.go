@@ -132,6 +132,23 @@ func (v *View) Render(s *Snapshot) string {
 		live := s.num("kv_cells_live")
 		t.Row("KV cells", "%s %3.0f %%  %s of %s", ui.Bar(live/total, 20), 100*live/total, count("kv_cells_live"), count("kv_cells_total"))
 	}
+	if s.num("kv_lookups_total") > 0 {
+		t.Row("prefix cache", "%.0f %% of %s prompts found something%s", 100*s.num("kv_hit_ratio"), count("kv_lookups_total"), tail(", tokens from ", join(s.labels("kv_cached_tokens_total"))))
+	}
+	if held := join(s.labels("kv_tier_bytes"), func(v float64) string { return ui.Bytes(uint64(v)) }); held != "" {
+		t.Row("tiers", "%s", held)
+	}
+	if ends := join(s.labels("think_ended_total")); ends != "" {
+		t.Row("thinking", "%s now; ended: %s", count("queue_depth_think"), ends)
+	}
+	if target := s.num("itl_target_ms"); target > 0 {
+		state := strings.TrimSuffix(join(s.labels("guard")), " 1")
+		t.Row("promise", "%s between tokens, %s later so far%s, prompts: %s", ui.Duration(msDuration(target)), count("slo_violations_tbt_total"),
+			tail(", ", infeasible(s.num("itl_target_infeasible"))), guards[state])
+	}
+	if s.num("output_critical_eviction") > 0 {
+		t.Row("evicted", "%s blocks of running answers", count("output_critical_eviction"))
+	}
 	t.Row("memory", "weights %s, KV %s, heap %s, resident %s", bytes("weights_bytes"), bytes("kv_bytes"), bytes("go_heap_bytes"), bytes("rss_bytes"))
 	t.Row("clients", "%s connected, %s so far, in %s%s, out %s%s", count("sessions_active"), count("accepted_total"),
 		bytes("rx_bytes_total"), rate("rx_bytes_total", "bytes"), bytes("tx_bytes_total"), rate("tx_bytes_total", "bytes"))
@@ -144,13 +161,13 @@ func (v *View) Render(s *Snapshot) string {
 	b.WriteString(t.String(v.Out.Dim))
 	fmt.Fprintf(&b, "\n%s\n", v.Out.Dim(fmt.Sprintf("%-16s %9s %10s %10s %10s   %s", "", "count", "mean", "p50 ≤", "p95 ≤", "1 ms … 1 s")))
 	for _, h := range []struct{ label, name string }{
-		{"first token", "ttft_ms"}, {"between tokens", "inter_token_ms"}, {"waiting", "request_queue_ms"},
+		{"first token", "ttft_ms"}, {"first of answer", "ttot_ms"}, {"between tokens", "inter_token_ms"}, {"  thinking", "inter_token_think_ms"}, {"  answering", "inter_token_output_ms"}, {"waiting", "request_queue_ms"},
 		{"prompt", "request_prefill_ms"}, {"step", "decode_ms"}, {"cancel", "cancel_latency_ms"},
 	} {
 		b.WriteString(v.row(h.label, s.histogram(h.name), func(x float64) string { return ui.Duration(msDuration(x)) }))
 	}
 	fmt.Fprintf(&b, "%s\n", v.Out.Dim(fmt.Sprintf("%60s   %s", "", "1 … tokens")))
-	for _, h := range []struct{ label, name string }{{"batch", "batch_size"}, {"answer length", "response_tokens"}} {
+	for _, h := range []struct{ label, name string }{{"batch", "batch_size"}, {"answer length", "response_tokens"}, {"thought length", "think_tokens"}} {
 		b.WriteString(v.row(h.label, s.histogram(h.name), func(x float64) string { return ui.Count(int64(x)) }))
 	}
 	return b.String()
@@ -173,15 +190,37 @@ func (v *View) row(label string, h histogram, show func(float64) string) string 
 
 func msDuration(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
-// join lists what is above zero, the most frequent first.
-func join(counts map[string]float64) string {
+// guards says what the states of the guard do to prompts.
+var guards = map[string]string{"open": "as they come", "trim": "cut to what fits", "hold": "held back"}
+
+func infeasible(v float64) string {
+	if v == 0 {
+		return ""
+	}
+	return "cannot be kept: a step of answers alone takes longer"
+}
+
+// tail is text behind sep, "" when there is no text.
+func tail(sep, text string) string {
+	if text == "" {
+		return ""
+	}
+	return sep + text
+}
+
+// join lists what is above zero, the most frequent first; show says how a value is written, as a count unless given.
+func join(counts map[string]float64, show ...func(float64) string) string {
+	write := func(v float64) string { return ui.Count(int64(v)) }
+	if len(show) > 0 {
+		write = show[0]
+	}
 	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(-cmp.Compare(counts[a], counts[b]), cmp.Compare(a, b))
 	})
 	var parts []string
 	for _, n := range names {
 		if counts[n] > 0 {
-			parts = append(parts, ui.Sanitize(n)+" "+ui.Count(int64(counts[n])))
+			parts = append(parts, ui.Sanitize(n)+" "+write(counts[n]))
 		}
 	}
 	return strings.Join(parts, ", ")

@@ -29,7 +29,9 @@ func TestNames(t *testing.T) {
 		"kv_cells_total", "kv_cells_live", "weights_bytes", "kv_bytes", "go_heap_bytes", "rss_bytes", "sessions_active",
 		"accepted_total", "rx_bytes_total", "tx_bytes_total", "io_errors_total", "decode_errors_total", "uptime_ms",
 		"ttft_ms", "inter_token_ms", "request_queue_ms", "request_prefill_ms", "decode_ms", "cancel_latency_ms",
-		"batch_size", "response_tokens",
+		"batch_size", "response_tokens", "think_tokens", "ttot_ms", "inter_token_think_ms", "inter_token_output_ms", "kv_lookups_total",
+		"kv_hit_ratio", "kv_cached_tokens_total", "kv_tier_bytes", "think_ended_total", "queue_depth_think", "itl_target_ms", "guard",
+		"slo_violations_tbt_total", "itl_target_infeasible", "output_critical_eviction",
 	} {
 		if _, ok := s.fields[name]; !ok {
 			t.Errorf("the daemon has no metric %q", name)
@@ -71,6 +73,37 @@ func TestRender(t *testing.T) {
 	}
 	if strings.Count(second, "\n") != strings.Count(third, "\n") {
 		t.Error("the screen changes its height")
+	}
+}
+
+// TestRenderInside: what only some daemons have is shown when it is there.
+func TestRenderInside(t *testing.T) {
+	m := metrics.New(metrics.Build{})
+	v := View{Out: ui.New(&bytes.Buffer{}, false, false, nil)}
+	if screen := v.Render(parse(t, m.AppendJSON(nil), time.Unix(1, 0))); strings.Contains(screen, "prefix cache") || strings.Contains(screen, "promise") || strings.Contains(screen, "; ended:") {
+		t.Errorf("before anything happened:\n%s", screen)
+	}
+	m.Lookup(metrics.Host, 812)
+	m.Lookup(metrics.Device, 0)
+	m.BindStore(func() metrics.Store {
+		return metrics.Store{Tiers: [metrics.NumTiers]metrics.TierStats{metrics.Host: {Bytes: 3 << 20}}}
+	})
+	m.ThoughtDone(metrics.Thought{Tokens: 9, Ended: "converged"})
+	m.SLOViolationsTBT.Add(2)
+	m.SetScheduler(metrics.Scheduler{ITLTarget: 50 * time.Millisecond, Guard: 1, TargetInfeasible: true, ByState: [2][4]int{{0, 0, 3, 0}}})
+	m.SetKV(metrics.KV{OutputCriticalEvictions: 4})
+	screen := v.Render(parse(t, m.AppendJSON(nil), time.Unix(2, 0)))
+	for _, want := range []string{
+		"prefix cache  50 % of 2 prompts found something, tokens from host 812\n",
+		"tiers         host 3.00 MiB\n",
+		"thinking      3 now; ended: converged 1\n",
+		"promise       50.0 ms between tokens, 2 later so far, cannot be kept: a step of answers alone takes longer, prompts: cut to what fits\n",
+		"evicted       4 blocks of running answers\n",
+		"thought length           1          9",
+	} {
+		if !strings.Contains(screen, want) {
+			t.Errorf("%q is missing in\n%s", want, screen)
+		}
 	}
 }
 

@@ -56,6 +56,25 @@ func (e EarlyExit) String() string { return earlyExits[e] }
 // String is the word of the protocol, "" for none.
 func (e Effort) String() string { return efforts[e] }
 
+// UnmarshalText reads a word of the protocol; an unknown one is an error that lists them.
+func (m *ThinkMode) UnmarshalText(b []byte) error { return wordOf((*uint8)(m), b, thinkModes) }
+
+// UnmarshalText reads a word of the protocol; an unknown one is an error that lists them.
+func (e *EarlyExit) UnmarshalText(b []byte) error { return wordOf((*uint8)(e), b, earlyExits) }
+
+// UnmarshalText reads a word of the protocol; an unknown one is an error that lists them.
+func (e *Effort) UnmarshalText(b []byte) error { return wordOf((*uint8)(e), b, efforts) }
+
+func wordOf(dst *uint8, b []byte, words []string) error {
+	for i, w := range words[1:] {
+		if w == string(b) {
+			*dst = uint8(i + 1)
+			return nil
+		}
+	}
+	return fmt.Errorf("%s is none of %s", quoted(b), strings.Join(words[1:], ", "))
+}
+
 // Think is what a request wishes about its thinking. The zero value wishes nothing.
 type Think struct {
 	Mode ThinkMode

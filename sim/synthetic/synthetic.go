@@ -1,4 +1,4 @@
-// Package synthetic is the synthetic-replay mode of the benchmark (ADR-0005): the real phase router and the real
+// Package synthetic is the synthetic-replay mode of the benchmark (ADR-0005): the real phase control and the real
 // scheduler, with their queueing, admission, preemption and contention for KV cells, over a decoder that only takes
 // time. Time is virtual, so a run takes milliseconds, needs no model and no GPU, and gives the same numbers for the
 // same seed: two changes to a policy can be compared number by number.
@@ -6,7 +6,7 @@
 // It reports what a user of a reasoning model sees (the ADR says why not throughput): time to first token, time from
 // the end of thinking to the first visible token, smoothness of the visible answer.
 //
-// What it cannot show: kernels, memory bandwidth, tokenisation; and nothing that depends on what the tokens say. The
+// What it cannot show: kernels, memory bandwidth, tokenisation; and nothing that depends on what the logits say. The
 // only reason for which it ends a think block early is the hard cap: converged and overthinking need real logits.
 package synthetic
 
@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/fake"
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim"
 	"github.com/uma-serve/uma-serve/sim/workload"
@@ -85,48 +87,65 @@ type Report struct {
 	Steps                   int64   `json:"steps"`
 }
 
-// Tokens of the synthetic vocabulary.
-const (
-	tokenOpen int32 = iota + 1
-	tokenClose
-	tokenWord
-	tokenEnd
-)
+// words are the tokens that the synthetic model writes, of the fake engine's vocabulary.
+type words struct {
+	vocab                        runtime.Vocab
+	tags                         *meridian.Tags
+	open, close, word, line, end runtime.Token
+}
+
+func newWords() (w words, err error) {
+	w.vocab = fake.New(fake.Config{}).Vocab()
+	if w.tags, err = meridian.Detect(w.vocab, meridian.Markers{}, w.vocab.ChatTemplate()); err != nil {
+		return w, err
+	}
+	m := w.tags.Markers()
+	for _, x := range []struct {
+		t    *runtime.Token
+		text string
+	}{{&w.open, m.Open[0]}, {&w.close, m.Close[0]}, {&w.word, "w"}} {
+		*x.t = w.vocab.Find(x.text)
+	}
+	line, err := w.vocab.Tokenize(nil, "\n", false, false)
+	if err != nil {
+		return w, err
+	}
+	w.line, w.end = line[0], w.vocab.EOS()
+	return w, nil
+}
+
+// lineWords is how many tokens a line of thinking has: a forced close looks for the end of one.
+const lineWords = 24
 
 // request is one live request.
 type request struct {
 	workload.Request
-	router   meridian.Router
-	emitted  int // tokens sampled
-	answered int // of them, words of the answer
-	forced   bool
+	ctl      *meridian.Control
+	answered int   // words of the answer
 	visible  bool  // a visible token is out
 	closed   int64 // when the think block ended, nanoseconds; 0 = it has not
 	last     int64 // when the last visible token came
 	first    bool  // a token is out
 }
 
-// next is the request's next token: its think block between the tags, then words, then the end.
-func (r *request) next(budget int) int32 {
-	answer := r.Output - r.Think
-	switch {
-	case r.Think > 0 && r.emitted == 0:
-		return tokenOpen
-	case r.router.Phase() == meridian.ThinkDecode:
-		if budget > 0 && r.router.ThinkTokens() >= budget {
-			r.forced = true
-			return tokenClose
-		}
-		if r.router.ThinkTokens() >= r.Think {
-			return tokenClose
-		}
-		return tokenWord
-	}
-	if r.answered >= answer {
-		return tokenEnd
+// sample is the request's next token as the model would have it: its think block between the tags, then words, then the
+// end.
+func (r *request) sample(w *words) runtime.Token {
+	thought := r.ctl.ThinkTokens()
+	switch phase := r.ctl.Phase(); {
+	case phase == meridian.Prefill && r.Think > 0:
+		return w.open
+	case phase == meridian.ThinkDecode && thought >= r.Think:
+		return w.close
+	case phase == meridian.ThinkDecode && (thought+1)%lineWords == 0:
+		return w.line
+	case phase == meridian.ThinkDecode:
+		return w.word
+	case r.answered >= r.Output-r.Think:
+		return w.end
 	}
 	r.answered++
-	return tokenWord
+	return w.word
 }
 
 // Run simulates until every request has ended.
@@ -148,7 +167,13 @@ func Run(cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &replay{cfg: cfg, s: s, live: map[sched.ReqID]*request{}, rep: &Report{Mode: "synthetic-replay", Policy: cfg.Sched.Policy, Seed: cfg.Workload.Seed,
+	w, err := newWords()
+	if err != nil {
+		return nil, err
+	}
+	think := meridian.DefaultConfig()
+	think.MaxThinkTokens = math.MaxInt32 // only Config.ThinkBudget bounds it
+	r := &replay{cfg: cfg, words: w, control: think, s: s, live: map[sched.ReqID]*request{}, rep: &Report{Mode: "synthetic-replay", Policy: cfg.Sched.Policy, Seed: cfg.Workload.Seed,
 		BudgetForced: map[string]float64{}}}
 	if err := r.run(src); err != nil {
 		return nil, err
@@ -157,15 +182,16 @@ func Run(cfg Config) (*Report, error) {
 }
 
 type replay struct {
-	cfg  Config
-	s    *sched.Scheduler
-	in   []sched.Event
-	live map[sched.ReqID]*request
-	rep  *Report
+	cfg     Config
+	words   words
+	control meridian.Config
+	s       *sched.Scheduler
+	in      []sched.Event
+	live    map[sched.ReqID]*request
+	rep     *Report
 
 	ttft, ttot, itl sim.Dist
 	think           []int
-	forced          int64
 }
 
 func (r *replay) run(src workload.Source) error {
@@ -174,7 +200,9 @@ func (r *replay) run(src workload.Source) error {
 	now, idle := int64(0), 0
 	for {
 		for more && next.Arrival*1000 <= now {
-			r.arrive(&next)
+			if err := r.arrive(&next); err != nil {
+				return err
+			}
 			more = src.Next(&next)
 		}
 		plan := r.s.Step(sched.Instant(now), r.in)
@@ -218,17 +246,24 @@ func (r *replay) run(src workload.Source) error {
 	}
 }
 
-func (r *replay) arrive(w *workload.Request) {
+func (r *replay) arrive(w *workload.Request) error {
 	r.rep.Requests++
-	tags := meridian.Tags{Open: tokenOpen, Close: tokenClose}
-	q := &request{Request: *w, router: meridian.NewRouter(tags, nil)}
+	opt := r.control.Options()
+	if r.cfg.ThinkBudget > 0 {
+		opt.BudgetTokens = r.cfg.ThinkBudget
+	}
+	ctl, err := meridian.NewControl(&r.control, r.words.tags, opt, nil)
+	if err != nil {
+		return err
+	}
 	id := sched.ReqID(w.Index) + 1
-	r.live[id] = q
+	r.live[id] = &request{Request: *w, ctl: ctl}
 	if w.Think > 0 {
 		r.rep.Reasoning++
 	}
 	// Two tags and the end are tokens, too.
 	r.in = append(r.in, sched.Event{Kind: sched.EvArrive, Req: id, Prompt: max(1, w.Input), MaxTokens: w.Output + 3})
+	return nil
 }
 
 // decode carries out a batch that starts now and returns how long it took, nanoseconds.
@@ -237,7 +272,7 @@ func (r *replay) decode(plan *sched.Plan, now int64) int64 {
 	us := d.StepUs + d.PrefillUs*float64(plan.PrefillTokens)
 	for i := range plan.Batch {
 		if sl := &plan.Batch[i]; sl.Kind == sched.SliceDecode {
-			if r.live[sl.Req].router.Phase() == meridian.ThinkDecode {
+			if r.live[sl.Req].ctl.Phase() == meridian.ThinkDecode {
 				us += d.ThinkUs
 			} else {
 				us += d.OutputUs
@@ -255,30 +290,34 @@ func (r *replay) decode(plan *sched.Plan, now int64) int64 {
 	return took
 }
 
-// token samples a request's next token at time now.
+// token decides a request's next token at time now, in the order of calls that package meridian asks for.
 func (r *replay) token(id sched.ReqID, now int64) {
-	q := r.live[id]
-	was := q.router.Phase()
-	tok := q.next(r.cfg.ThinkBudget)
-	q.emitted++
-	ev := q.router.OnToken(tok, tok == tokenEnd, false)
+	q, w := r.live[id], &r.words
+	was := q.ctl.Phase()
+	tok, forced := q.ctl.Next(now)
+	if !forced {
+		tok = q.sample(w)
+		tok, _ = q.ctl.Admit(tok, w.vocab.Piece(tok), tok == w.end, now)
+	}
+	ev := q.ctl.OnToken(tok, w.vocab.Piece(tok), tok == w.end, now).Event
 	if !q.first {
 		q.first = true
 		r.ttft.Add(now/1000-q.Arrival, 1)
 	}
 	switch {
-	case ev == meridian.ExitThink:
+	case ev.Has(meridian.ExitThink):
 		q.closed = now
-		r.think = append(r.think, q.router.ThinkTokens())
-		if q.forced {
-			r.forced++
+		sum := q.ctl.Summary(now)
+		r.think = append(r.think, sum.Tokens)
+		if sum.Ended != meridian.EndedNatural {
+			r.rep.BudgetForced[sum.Ended.String()]++ // finish makes a share of it
 		}
-	case ev == meridian.Completed:
+	case ev.Has(meridian.Completed):
 		r.rep.Completed++
 		delete(r.live, id)
 		r.in = append(r.in, sched.Event{Kind: sched.EvFinish, Req: id, Finish: sched.ReasonStop})
 		return
-	case q.router.Phase() == meridian.OutputDecode:
+	case q.ctl.Phase() == meridian.OutputDecode:
 		switch {
 		case q.visible:
 			r.itl.Add((now-q.last)/1000, 1)
@@ -287,7 +326,7 @@ func (r *replay) token(id sched.ReqID, now int64) {
 		}
 		q.visible, q.last = true, now
 	}
-	r.in = append(r.in, sched.Event{Kind: sched.EvToken, Req: id, Thinking: q.router.Phase() == meridian.ThinkDecode})
+	r.in = append(r.in, sched.Event{Kind: sched.EvToken, Req: id, Thinking: q.ctl.Phase() == meridian.ThinkDecode})
 }
 
 func (r *replay) finish(now int64) {
@@ -303,8 +342,8 @@ func (r *replay) finish(now int64) {
 		rep.ThinkMean = float64(sum) / float64(n)
 		rep.ThinkP95 = float64(r.think[min(n-1, int(math.Ceil(0.95*float64(n)))-1)])
 	}
-	if rep.Reasoning > 0 {
-		rep.BudgetForced["hard_cap"] = float64(r.forced) / float64(rep.Reasoning)
+	for why := range rep.BudgetForced {
+		rep.BudgetForced[why] /= float64(rep.Reasoning)
 	}
 }
 

@@ -41,7 +41,7 @@ func FromRecording(t *sched.Trace) ([]Request, error) {
 			case sched.EvToken:
 				r.Output++
 				if ev.Thinking {
-					r.Think = r.Output
+					r.Think = r.Output + 1 // this token and, until told otherwise, the next
 				}
 			case sched.EvFinish:
 				r.Output++

@@ -291,7 +291,7 @@ func TestFromRecording(t *testing.T) {
 	if err != nil || len(rows) != 2 {
 		t.Fatalf("%v, %v", rows, err)
 	}
-	if r := rows[0]; r.Arrival != 0 || r.Input != 12 || r.Output != 3 || r.Think != 1 || r.Budget != 20 || r.Tenant != "uid1000" {
+	if r := rows[0]; r.Arrival != 0 || r.Input != 12 || r.Output != 3 || r.Think != 2 || r.Budget != 20 || r.Tenant != "uid1000" {
 		t.Errorf("%+v", r)
 	}
 	if r := rows[1]; r.Arrival != 30_000 || r.Input != 3 || r.Output != 0 || r.Class != "background" {

@@ -19,6 +19,8 @@ type Server struct {
 	Answer func(c *Conn, r *Request)
 	// Health, Info and Metrics are the JSON bodies of reports.
 	Health, Info, Metrics string
+	// Question, if set, answers why and kv questions with a JSON body.
+	Question func(f *wire.Frame) string
 	// Greet, if set, is called with every new connection; false closes it.
 	Greet func(c *Conn) bool
 
@@ -38,6 +40,7 @@ const (
 		`"capabilities":{"unified_kv":true,"n_ctx":4096,"max_batch":512,"max_sequences":8,"threads":2,"device":"cpu","device_name":"CPU","engine_build":"fake"},` +
 		`"config":{"policy":"uma","parallel":8,"max_queue":512,"max_sessions":4096,"tick_budget_ms":30},` +
 		`"memory":{"weights_bytes":1114112,"kv_bytes":4194304,"go_heap_bytes":3145728,"rss_bytes":20971520},` +
+		`"cost_model":{"a":4.25,"b":3.5,"c":6,"d":0.000125,"samples":1200,"error":0.0725},` +
 		`"live":{"sessions":1,"requests":0,"sequences":0,"kv_cells_live":0,"kv_cells_free":4096,"goroutines":9,"file_descriptors":12}}`
 	MetricsEmpty = `{}`
 )
@@ -46,6 +49,7 @@ const (
 type Request struct {
 	wire.Request
 	Cancelled <-chan struct{} // closed by the client's cancel and by the end of the connection
+	EndThink  <-chan struct{} // gets a value for each end_think of the client
 }
 
 // Conn is one client's connection. Its methods are safe for concurrent use.
@@ -53,6 +57,7 @@ type Conn struct {
 	net.Conn
 	mu      sync.Mutex
 	running map[string]chan struct{}
+	thinks  map[string]chan struct{}
 }
 
 // Start listens on a socket in a temporary directory until the test ends.
@@ -84,7 +89,9 @@ func (s *Server) Start(t testing.TB) *Server {
 			s.mu.Lock()
 			s.conns[conn] = true
 			s.mu.Unlock()
-			s.wg.Go(func() { s.serve(&Conn{Conn: conn, running: map[string]chan struct{}{}}) })
+			s.wg.Go(func() {
+				s.serve(&Conn{Conn: conn, running: map[string]chan struct{}{}, thinks: map[string]chan struct{}{}})
+			})
 		}
 	})
 	t.Cleanup(func() {
@@ -150,14 +157,30 @@ func (s *Server) frame(c *Conn, f wire.Frame) {
 		report(info)
 	case wire.KindMetrics:
 		report(metrics)
+	case wire.KindWhy, wire.KindKV:
+		if s.Question == nil {
+			e := wire.Error{ID: f.ID, Code: wire.BadRequest, Message: "this server does not answer " + f.Kind.String()}
+			c.Send(func(dst []byte) []byte { return wire.AppendError(dst, &e) })
+			return
+		}
+		report(s.Question(&f))
 	case wire.KindCancel:
 		c.cancel(f.ID)
-	case wire.KindRequest:
-		cancelled := make(chan struct{})
+	case wire.KindEndThink:
 		c.mu.Lock()
-		c.running[f.ID] = cancelled
+		if ch := c.thinks[f.ID]; ch != nil {
+			select {
+			case ch <- struct{}{}:
+			default:
+			}
+		}
 		c.mu.Unlock()
-		s.wg.Go(func() { s.Answer(c, &Request{Request: *f.Request, Cancelled: cancelled}) })
+	case wire.KindRequest:
+		cancelled, endThink := make(chan struct{}), make(chan struct{}, 8)
+		c.mu.Lock()
+		c.running[f.ID], c.thinks[f.ID] = cancelled, endThink
+		c.mu.Unlock()
+		s.wg.Go(func() { s.Answer(c, &Request{Request: *f.Request, Cancelled: cancelled, EndThink: endThink}) })
 	}
 }
 

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/uma-serve/uma-serve/internal/insideview"
+	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+func newKV(dial dialer) *cobra.Command {
+	var asJSON, tree bool
+	cmd := &cobra.Command{
+		Use:   "kv",
+		Short: "What the KV cache holds, for whom, where and why",
+		Long: `What the KV cache holds: every running sequence and every cached prefix, with its tokens and bytes, the tier it is
+in (device, host, disk, fabric), its owner, its age, and why it is there.
+
+  CLASS  what memory is taken from first: think_complete, then think_active, then output_critical;
+         prefix is what nobody runs with, which goes before all of them
+  OWN    of TOKENS, those that nobody shares: what dropping it would free
+  IN     tokens restored from a tier; OUT: stored there
+
+NAME is what drop, pin, unpin and save take. A user sees only what is its own; root and the daemon's user see all.`,
+		Example: `  uma-cli kv
+  uma-cli kv --tree              # who shares what with whom
+  uma-cli kv pin 12              # keep prefix 12 whatever comes
+  uma-cli kv drop all
+  uma-cli kv --json | jq '.tiers'`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("there is no %q; uma-cli kv has drop, pin, unpin and save", args[0])
+			}
+			ctx, cancel := withTimeout(cmd.Context(), adminTimeout)
+			defer cancel()
+			c, err := dial(ctx)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			raw, report, err := c.KV(ctx, tree)
+			if err != nil {
+				return err
+			}
+			out := ui.Open(os.Stdout)
+			if asJSON {
+				return out.Println(string(raw))
+			}
+			return out.Print(insideview.KV(out, report))
+		},
+	}
+	cmd.Flags().BoolVar(&tree, "tree", false, "the prefix tree too: one line for each run of cells, below the run it continues")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the daemon's answer as one line of JSON")
+	cmd.Flags().SortFlags = false
+	const target = `
+
+TARGET is a NAME that uma-cli kv shows, the beginning of a hash (4 digits or more, if only one begins so), or all.`
+	cmd.AddCommand(
+		newKVDo(dial, wire.KVDrop, "Forget a cached prefix, in every tier", "Forget a cached prefix, in every tier. The next prompt that begins so is computed anew."+target),
+		newKVDo(dial, wire.KVPin, "Keep a cached prefix until it is unpinned", "Keep a cached prefix whatever comes, until it is unpinned or dropped: a long system prompt, for example. What is\npinned is missing elsewhere: cells that hold it can be given to nobody."+target),
+		newKVDo(dial, wire.KVUnpin, "Let a pinned prefix be evicted again", "Let a pinned prefix be evicted again when its cells are needed."+target),
+		newKVDo(dial, wire.KVSave, "Write a cached prefix to the slowest tier there is", "Write a cached prefix to the slowest tier there is (--cache-dir, --fabric), so that it outlives the daemon."+target),
+	)
+	return cmd
+}
+
+func newKVDo(dial dialer, op wire.KVOp, short, long string) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: op.String() + " TARGET", Short: short, Long: long,
+		Example: "  uma-cli kv " + op.String() + " 12\n  uma-cli kv " + op.String() + " all",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) != 1:
+				return usagef("kv %s takes one TARGET, not %d; uma-cli kv shows the names", op, len(args))
+			case args[0] == "" || len(args[0]) > wire.MaxTargetBytes:
+				return usagef("the TARGET has %d bytes; it must have 1…%d", len(args[0]), wire.MaxTargetBytes)
+			}
+			ctx, cancel := withTimeout(cmd.Context(), adminTimeout)
+			defer cancel()
+			c, err := dial(ctx)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			raw, done, err := c.KVDo(ctx, op, args[0])
+			if err != nil {
+				return err
+			}
+			out := ui.Open(os.Stdout)
+			if asJSON {
+				return out.Println(string(raw))
+			}
+			return out.Println(clean(done.Text))
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the daemon's answer as one line of JSON")
+	return cmd
+}
