@@ -57,7 +57,12 @@ func (l *loop) phaseChanged(r *request, m *meridian.Step, now time.Time) {
 		if m.Event.Has(meridian.ForceBudget) {
 			l.m.Forced(m.Reason.String())
 		}
+		if m.Event.Has(meridian.EnterThink) && r.thinkFrom == 0 {
+			r.thinkFrom = len(r.tokens)
+		}
 		if m.Event.Has(meridian.ExitThink) {
+			r.thinkTo = len(r.tokens)
+			l.thoughtEnded(r)
 			if f := r.ctl.LastForce(); f.ClosedAt != 0 && f.Reason != meridian.NoReason {
 				l.m.ForceClosed(time.Duration(f.ClosedAt - f.DecidedAt))
 			}

@@ -146,6 +146,7 @@ func (l *loop) send(r *request, frame []byte) {
 		if !r.paused && !r.finished {
 			r.paused = true
 			l.events = append(l.events, sched.Event{Kind: sched.EvPause, Req: r.id})
+			l.stall(r, true)
 		}
 	}
 	r.pending = append(r.pending, frame...)
@@ -186,12 +187,14 @@ func (l *loop) resume(c *ipc.Conn) {
 		} else if r.paused {
 			r.paused = false
 			l.events = append(l.events, sched.Event{Kind: sched.EvResume, Req: r.id})
+			l.stall(r, false)
 		}
 	}
 }
 
 // sweepStalled ends the requests of clients that have read nothing for --stall-timeout.
 func (l *loop) sweepStalled(now time.Time) {
+	l.sweepTracked(now)
 	if l.stalled == 0 || l.cfg.StallTimeout == 0 || now.Sub(l.lastSweep) < time.Second {
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,13 +50,14 @@ type past struct {
 	took   time.Duration
 	ttft   time.Duration
 	usage  wire.WhyUsage
+	force  meridian.Force // Reason NoReason: its thinking was not ended by force
 }
 
 // remember keeps r's summary for why.
 func (l *loop) remember(r *request, how string, now time.Time) {
 	l.past[l.pastNext%len(l.past)] = past{
 		id: r.id, wireID: r.wireID, owner: r.owner, class: r.class, ended: how, at: r.arrived, took: now.Sub(r.arrived),
-		ttft: r.timings().TTFT, usage: r.whyUsage(),
+		ttft: r.timings().TTFT, usage: r.whyUsage(), force: r.ctl.LastForce(),
 	}
 	l.pastNext++
 }
@@ -99,7 +101,7 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyRepor
 					Request: p.wireID, Number: uint64(id), UID: p.owner, Class: className(p.class), State: "done", Ended: p.ended,
 					AgeMs: wire.Ms(now.Sub(p.at)), TookMs: wire.Ms(p.took), TTFTMs: wire.Ms(p.ttft), Usage: p.usage,
 				}
-				l.decisions(&w, id, p.at)
+				l.decisions(&w, id, p.at, &p.force)
 				rep.Requests = append(rep.Requests, w)
 			}
 		}
@@ -117,10 +119,8 @@ func (l *loop) whyLive(r *request, now time.Time) wire.WhyRequest {
 		Request: r.wireID, Number: uint64(r.id), UID: r.owner, Class: className(r.class), State: name,
 		AgeMs: wire.Ms(now.Sub(r.arrived)), TTFTMs: wire.Ms(r.timings().TTFT), Usage: r.whyUsage(),
 	}
-	l.decisions(&w, r.id, r.arrived)
-	if f := r.ctl.LastForce(); f.Reason != meridian.NoReason {
-		w.Decisions = append(w.Decisions, forced(&f, r.arrived.Sub(l.epoch)))
-	}
+	f := r.ctl.LastForce()
+	l.decisions(&w, r.id, r.arrived, &f)
 	return w
 }
 
@@ -134,7 +134,8 @@ func forced(f *meridian.Force, arrived time.Duration) wire.Decision {
 	return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "forced_" + f.Reason.String(), Text: text + "."}
 }
 
-func (l *loop) decisions(w *wire.WhyRequest, id sched.ReqID, arrived time.Time) {
+// decisions tells the scheduler's decisions about a request, and why its thinking was ended, in the order of time.
+func (l *loop) decisions(w *wire.WhyRequest, id sched.ReqID, arrived time.Time, f *meridian.Force) {
 	w.Decisions = []wire.Decision{}
 	log, _ := l.sched.Decisions(nil, id)
 	at := func(t sched.Instant) float64 { return wire.Ms(time.Duration(t) - arrived.Sub(l.epoch)) }
@@ -143,6 +144,10 @@ func (l *loop) decisions(w *wire.WhyRequest, id sched.ReqID, arrived time.Time) 
 			AtMs: at(d.First), LastMs: at(d.Last), Times: d.Times, Reason: d.Reason.String(), Text: d.Reason.Explain(),
 			Tokens: d.Tokens, Latest: d.Latest,
 		})
+	}
+	if f.Reason != meridian.NoReason {
+		w.Decisions = append(w.Decisions, forced(f, arrived.Sub(l.epoch)))
+		slices.SortStableFunc(w.Decisions, func(a, b wire.Decision) int { return cmp.Compare(a.AtMs, b.AtMs) })
 	}
 }
 

@@ -130,6 +130,9 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 			"context_length_exceeded: the prompt has %d tokens (n_prompt), the context holds %d (n_ctx) and the answer needs at least one; shorten the prompt or start uma-serve with a larger --ctx-size", n, nCtx)}
 	}
 	maxTokens := nCtx - n
+	if s.cfg.ContextShift && m.caps.CanShift {
+		maxTokens = maxShifted
+	}
 	for _, limit := range []int{w.MaxTokens, s.cfg.MaxTokens} {
 		if limit > 0 {
 			maxTokens = min(maxTokens, limit)
@@ -154,16 +157,22 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 	if w.Priority == wire.PriorityBackground {
 		r.class = sched.Background
 	}
-	r.tokens = append(make([]runtime.Token, 0, n+maxTokens), tokens...)
+	r.tokens = append(make([]runtime.Token, 0, min(n+maxTokens, nCtx)), tokens...)
 	r.nPrompt, r.maxTokens = n, maxTokens
 	if r.ctl, err = meridian.NewControl(m.think, m.tags, m.thinkOptions(w, maxTokens), tokens); err != nil {
 		return &wire.Error{Code: wire.BadRequest, Message: err.Error()}
 	}
+	if m.tags.Fallback() {
+		s.metrics.VocabFallbacks.Inc()
+	}
 	r.seq, r.fork = -1, -1
 	if r.chat = chat && !s.cfg.NoPrefixCache; r.chat {
 		r.messages, r.vars = w.Messages, templateVars(w)
+		if s.cfg.SharePrefixes == "system" || s.cfg.ContextShift {
+			r.keep = m.systemTokens(w.Messages, r.vars, tokens)
+		}
 		if s.cfg.SharePrefixes == "system" {
-			r.shareable = m.systemTokens(w.Messages, r.vars, tokens)
+			r.shareable = r.keep
 		}
 	}
 	r.text.Init(w.Stop)
@@ -173,6 +182,9 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 	}
 	return nil
 }
+
+// maxShifted bounds an answer whose context shifts: nothing else would end a model that repeats itself.
+const maxShifted = 1 << 20
 
 // systemTokens is how many leading tokens of a rendered conversation are its system prompt.
 func (m *model) systemTokens(msgs []wire.Message, vars map[string]any, tokens []runtime.Token) int {

@@ -45,6 +45,10 @@ func (l *loop) do(actions []kvsnap.Action) {
 	for i := range actions {
 		a := &actions[i]
 		switch a.Kind {
+		case kvsnap.Shift:
+			if err := l.eng.SeqAdd(a.Dst, runtime.Pos(a.From), runtime.Pos(a.To), runtime.Pos(a.Delta)); err != nil {
+				panic("daemon: the engine cannot shift positions, which it promised: " + err.Error())
+			}
 		case kvsnap.Copy:
 			l.eng.SeqCopy(a.Src, a.Dst, runtime.Pos(a.From), runtime.Pos(a.To))
 		case kvsnap.Remove:
@@ -181,6 +185,13 @@ func (l *loop) wake(reqs []uint64) {
 		r.held = false
 		m := l.tree.Lookup(&kvsnap.Prompt{Req: id, NS: r.owner, Tokens: r.tokens, Shareable: r.shareable, Alone: true})
 		l.events = append(l.events, sched.Event{Kind: sched.EvReady, Req: r.id, Shared: m.Len})
+	}
+}
+
+// stall tells the tree that nobody should wait for r's prompt, or may again.
+func (l *loop) stall(r *request, stalled bool) {
+	if r.seq >= 0 && !r.finished {
+		l.wake(l.tree.Stall(r.seq, stalled))
 	}
 }
 

@@ -83,6 +83,8 @@ type loop struct {
 	stop       bool
 	lastSweep  time.Time // for stalled clients
 	published  time.Time // of the scheduler's gauges
+	lastReap   time.Time
+	stale      []uint64
 	lastQueued time.Time // report of queue places
 
 	// state is read by health from any goroutine.
@@ -401,7 +403,7 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 		reason = wire.Length
 	default:
 		l.events = append(l.events, sched.Event{
-			Kind: sched.EvToken, Req: r.id, Thinking: r.ctl.Phase() == meridian.ThinkDecode, Probe: l.wantProbe(r),
+			Kind: sched.EvToken, Req: r.id, Thinking: r.ctl.Phase() == meridian.ThinkDecode, Probe: l.wantProbe(r), Cut: l.shorten(r),
 		})
 		return
 	}

@@ -62,6 +62,10 @@ type request struct {
 	lastProgress time.Time
 	answered     time.Time // first visible token
 
+	thinkFrom, thinkTo int // its finished think block is tokens[thinkFrom:thinkTo]; thinkTo 0: it has none, or no more
+	cut                int // tokens taken out of its history by shorten
+	keep               int // leading tokens that a context shift leaves alone
+
 	seq      runtime.Seq // while it has one of the scheduler's slots, and while it lingers
 	computed int         // tokens of its history in seq
 	own      int         // of them: counted by the scheduler as its own
@@ -83,7 +87,7 @@ type request struct {
 	countsOnly bool            // its signals cannot be had, and that was told
 }
 
-func (r *request) generated() int { return len(r.tokens) - r.nPrompt }
+func (r *request) generated() int { return len(r.tokens) + r.cut - r.nPrompt }
 
 // usage and timings of the request as it stands, for its eos.
 func (r *request) usage() wire.Usage {

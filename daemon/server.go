@@ -296,6 +296,9 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 		return nil, err
 	}
 	l.rec, l.saved = rec, saved
+	if s.cfg.ContextShift && !m.caps.CanShift {
+		s.log.Warn("--context-shift: this model's KV memory cannot shift; a full context ends the answer", "architecture", m.info.Architecture)
+	}
 	if l.store, err = openStore(s.cfg, l, saved.origin); err != nil {
 		return nil, err
 	}

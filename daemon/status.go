@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
+	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -67,6 +68,8 @@ type Info struct {
 	Config  InfoConfig    `json:"config"`
 	Memory  InfoMemory    `json:"memory"`
 	Live    InfoLive      `json:"live"`
+	// Cost is what the scheduler has learned of a step's time on this machine; null before the first step.
+	Cost *wire.CostModel `json:"cost_model"`
 }
 
 // Capabilities is the engine's, as it stands.
@@ -90,6 +93,7 @@ type InfoConfig struct {
 	MaxPromptBytes int     `json:"max_prompt_bytes"`
 	MaxTokens      int     `json:"max_tokens"`
 	TickBudgetMs   float64 `json:"tick_budget_ms"`
+	ITLTargetMs    float64 `json:"itl_target_ms"`
 }
 
 // InfoMemory is the memory ledger, in bytes.
@@ -122,7 +126,7 @@ func (s *Server) info() Info {
 		Config: InfoConfig{
 			Policy: s.cfg.Policy, Parallel: s.cfg.Parallel, MaxQueue: s.cfg.MaxQueue, MaxSessions: s.cfg.MaxSessions,
 			MaxFrameBytes: s.cfg.MaxFrameBytes, MaxPromptBytes: s.cfg.MaxPromptBytes, MaxTokens: s.cfg.MaxTokens,
-			TickBudgetMs: s.cfg.TickBudgetMs,
+			TickBudgetMs: s.cfg.TickBudgetMs, ITLTargetMs: s.cfg.Meridian.OutputTPOTBudgetMs,
 		},
 	}
 	in.Memory = s.memory()
@@ -141,6 +145,9 @@ func (s *Server) info() Info {
 		in.Live.Sequences = st.Prefilling + st.Decoding
 		in.Live.LiveCells, in.Live.FreeCells = st.LiveCells, st.FreeCells
 		in.Live.Resident = l.state.resident.Load()
+		if c := st.Cost; c.Steps > 0 {
+			in.Cost = &wire.CostModel{A: c.A, B: c.B, C: c.C, D: c.D, Samples: c.Steps, Error: c.Error}
+		}
 	}
 	return in
 }

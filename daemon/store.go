@@ -28,7 +28,8 @@ type store struct {
 	restores []*restore
 	copies   []uint64 // cached prefixes to copy out while there is time, oldest first
 	lastID   uint64   // of restores, in the tree's numbering of requests
-	budget   int64    // bytes that may still be copied before the next decode
+	running  []*request
+	budget   int64 // bytes that may still be copied before the next decode
 }
 
 const (
@@ -121,8 +122,11 @@ func (s *store) work(now time.Time, idle bool) (more bool) {
 	if idle {
 		s.budget = copyIdleBytes
 	}
+	if len(s.running) > 0 {
+		s.copyRunning(now)
+	}
 	if len(s.restores) == 0 && (len(s.copies) == 0 || !idle) {
-		return false
+		return len(s.running) > 0
 	}
 	rest := s.restores[:0]
 	for _, re := range s.restores {

@@ -136,6 +136,27 @@ func (l *loop) takeFork(r *request, s *sched.Slice, decoded bool) {
 	}
 }
 
+// staleAfter is when a request that the phase router still follows, though the loop knows nothing of it, counts as
+// forgotten. Nothing should ever be; a number in the metric is a bug.
+const staleAfter = 10 * time.Minute
+
+// sweepTracked is the net under the life of requests in the phase router's registry.
+func (l *loop) sweepTracked(now time.Time) {
+	if now.Sub(l.lastReap) < staleAfter {
+		return
+	}
+	l.lastReap = now
+	l.stale = l.tracked.ReapStaleOlderThan(staleAfter, int64(l.instant(now)), l.stale[:0])
+	for _, id := range l.stale {
+		if r := l.requests[sched.ReqID(id)]; r != nil {
+			l.tracked.Register(id, r.ctl, int64(l.instant(now))) // it waits, or its client reads slowly
+			continue
+		}
+		l.m.Reaped.Inc()
+		l.log.Error("a request was never reaped from the phase router", "request", id)
+	}
+}
+
 // endThink closes r's thinking because its client asked for it.
 func (l *loop) endThink(r *request, now time.Time) {
 	if r.id == 0 || r.finished {

@@ -193,9 +193,17 @@ func (s *Scheduler) token(r *request, e *Event) {
 	if e.Probe < 0 {
 		panic(fmt.Sprintf("sched: EvToken of request %d with Probe %d", r.id, e.Probe))
 	}
+	if e.Cut < 0 || e.Cut > r.own() {
+		panic(fmt.Sprintf("sched: EvToken of request %d with Cut %d; it owns %d cells", r.id, e.Cut, r.own()))
+	}
 	s.heard(r)
 	r.generated++
 	r.probe = e.Probe
+	// What is left of its history counts as prompt, so that its limit moves along.
+	r.prompt -= e.Cut
+	r.max += e.Cut
+	r.computed -= e.Cut
+	s.live -= e.Cut
 	if r.generated >= r.max {
 		// The caller should have finished it: there is no room to go on.
 		s.finalise(r, ReasonLength)

@@ -170,6 +170,7 @@ func appendEvent(dst []byte, e *Event) []byte {
 			dst = append(dst, " think"...)
 		}
 		count(" probe=", e.Probe)
+		count(" cut=", e.Cut)
 	case EvFinish:
 		id("finish ")
 		dst = append(append(dst, ' '), e.Finish.String()...)
@@ -391,6 +392,9 @@ func (e *Event) parseArg(a string) (err error) {
 		return err
 	case key == "probe" && e.Kind == EvToken:
 		e.Probe, err = parseInt(key, value, 0, math.MaxInt32)
+		return err
+	case key == "cut" && e.Kind == EvToken:
+		e.Cut, err = parseInt(key, value, 0, math.MaxInt32)
 		return err
 	case key == "cells" && e.Kind == EvPool:
 		e.Cells, err = parseInt(key, value, 0, math.MaxInt32)

@@ -117,6 +117,9 @@ type Event struct {
 	// EvToken: in the step that carries this request's next row, decode a fork of so many rows too (SliceProbe).
 	// 0 = none.
 	Probe int
+	// EvToken: so many tokens of its history were taken out of its sequence, which holds that many fewer now: a context
+	// shift, or a thought that was dropped. They must have been its own cells. 0 = none.
+	Cut int
 	// EvStarted: so many tokens of its history are in its sequence already; fewer than its history has.
 	Cached int
 	// EvStarted: of Cached, those whose cells are counted elsewhere, by EvPool or as another request's own.
