@@ -250,7 +250,8 @@ func TestReconnect(t *testing.T) {
 // TestDaemonRestarted: a daemon that was started anew between two messages is not noticed.
 func TestDaemonRestarted(t *testing.T) {
 	screen, m := converse(t, []string{"one", "leave", "two"}, nil, false, false)
-	if strings.Contains(screen, "error") || !strings.Contains(screen, "You said: two") || len(m.asked) != 3 {
+	// The daemon that ends may still have read the question, and was asked it in vain: then there are four.
+	if strings.Contains(screen, "error") || !strings.Contains(screen, "You said: two") || len(m.asked) < 3 || len(m.asked) > 4 {
 		t.Errorf("asked %d times, the screen shows\n%s", len(m.asked), screen)
 	}
 }

@@ -130,7 +130,11 @@ func (v *View) Render(s *Snapshot) string {
 	t.Row("batch", "%s tokens last, average %s of a budget of %s", count("last_batch_size"), ui.Rate(s.num("avg_budget_used")), ui.Rate(s.num("avg_budget_target")))
 	if total := s.num("kv_cells_total"); total > 0 {
 		live := s.num("kv_cells_live")
-		t.Row("KV cells", "%s %3.0f %%  %s of %s", ui.Bar(live/total, 20), 100*live/total, count("kv_cells_live"), count("kv_cells_total"))
+		cached := ""
+		if s.num("kv_cells_cached") > 0 {
+			cached = ", " + count("kv_cells_cached") + " more cached"
+		}
+		t.Row("KV cells", "%s %3.0f %%  %s of %s%s", ui.Bar(live/total, 20), 100*live/total, count("kv_cells_live"), count("kv_cells_total"), cached)
 	}
 	if s.num("kv_lookups_total") > 0 {
 		t.Row("prefix cache", "%.0f %% of %s prompts found something%s", 100*s.num("kv_hit_ratio"), count("kv_lookups_total"), tail(", tokens from ", join(s.labels("kv_cached_tokens_total"))))

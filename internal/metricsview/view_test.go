@@ -31,7 +31,7 @@ func TestNames(t *testing.T) {
 		"ttft_ms", "inter_token_ms", "request_queue_ms", "request_prefill_ms", "decode_ms", "cancel_latency_ms",
 		"batch_size", "response_tokens", "think_tokens", "ttot_ms", "inter_token_think_ms", "inter_token_output_ms", "kv_lookups_total",
 		"kv_hit_ratio", "kv_cached_tokens_total", "kv_tier_bytes", "think_ended_total", "queue_depth_think", "itl_target_ms", "guard",
-		"slo_violations_tbt_total", "itl_target_infeasible", "output_critical_eviction",
+		"slo_violations_tbt_total", "itl_target_infeasible", "kv_cells_cached", "output_critical_eviction",
 	} {
 		if _, ok := s.fields[name]; !ok {
 			t.Errorf("the daemon has no metric %q", name)
@@ -90,10 +90,11 @@ func TestRenderInside(t *testing.T) {
 	})
 	m.ThoughtDone(metrics.Thought{Tokens: 9, Ended: "converged"})
 	m.SLOViolationsTBT.Add(2)
-	m.SetScheduler(metrics.Scheduler{ITLTarget: 50 * time.Millisecond, Guard: 1, TargetInfeasible: true, ByState: [2][4]int{{0, 0, 3, 0}}})
+	m.SetScheduler(metrics.Scheduler{ITLTarget: 50 * time.Millisecond, Guard: 1, LiveCells: 50, PoolCells: 30, FreeCells: 20, TargetInfeasible: true, ByState: [2][4]int{{0, 0, 3, 0}}})
 	m.SetKV(metrics.KV{OutputCriticalEvictions: 4})
 	screen := v.Render(parse(t, m.AppendJSON(nil), time.Unix(2, 0)))
 	for _, want := range []string{
+		" 50 %  50 of 100, 30 more cached\n",
 		"prefix cache  50 % of 2 prompts found something, tokens from host 812\n",
 		"tiers         host 3.00 MiB\n",
 		"thinking      3 now; ended: converged 1\n",
