@@ -99,6 +99,15 @@ func (l *loop) startRequest(st sched.Start, now time.Time) {
 	r.seq, r.computed, r.own = got.Seq, got.Cached, got.Cached-got.Shared
 	l.own += r.own
 	l.slots[st.Seq] = r
+	if r.had > 0 {
+		// Parked, when most of what it had was still in the pool or came back from a store.
+		if got.Cached >= r.had/2 {
+			l.m.ParkedTotal.Inc()
+		} else {
+			l.m.Recomputed.Inc()
+		}
+		r.had = 0
+	}
 	if !r.counted {
 		r.counted = true
 		r.cached = min(got.Cached, r.nPrompt)
@@ -148,6 +157,9 @@ func (l *loop) releaseSlot(rel *sched.Release, now time.Time) {
 	l.own -= r.own
 	r.own = 0
 	l.freeTiers(r, rel)
+	if !rel.Final {
+		r.had, r.noRestore, r.joined = r.computed, false, false
+	}
 	switch {
 	case rel.Reason == sched.ReasonFailed:
 		// What a failed decode left in the cells is not known.

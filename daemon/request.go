@@ -70,6 +70,7 @@ type request struct {
 	computed int         // tokens of its history in seq
 	own      int         // of them: counted by the scheduler as its own
 	lingers  int         // computed, when it ended
+	had      int         // computed, when it was preempted; 0 once it runs again
 	held     bool        // waits for another request's prompt
 	joined   bool        // has done so
 
