@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/meridian"
@@ -20,9 +21,11 @@ import (
 // one step.
 const scratchSeqs = 5
 
-// kvSequences is how many sequence ids the engine is opened with: one a request, the rest for cached prefixes.
-func (c *Config) kvSequences() int {
-	if c.NoPrefixCache {
+// kvSequences is how many sequence ids the engine is opened with: one a request, the rest for cached prefixes. Recurrent
+// models pay for an id with the memory of a whole state, so they get a few.
+func (c *Config) kvSequences(path string) int {
+	info, err := gguf.Inspect(path)
+	if c.NoPrefixCache || err == nil && info.Recurrent {
 		return min(maxSequencesLimit, c.Parallel+scratchSeqs)
 	}
 	return maxSequencesLimit
