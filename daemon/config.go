@@ -92,7 +92,8 @@ type Config struct {
 // Limits that hold whatever the configuration says.
 const (
 	maxFrameBytesLimit = wire.MaxFrameBytes
-	maxSequencesLimit  = 256 // llama.cpp's LLAMA_MAX_SEQ
+	maxSequencesLimit  = 256                   // llama.cpp's LLAMA_MAX_SEQ
+	maxParallel        = maxSequencesLimit - 8 // the rest: probe forks, snapshots, restores
 )
 
 // Section is a group of options under one heading of --help.
@@ -114,7 +115,7 @@ func (c *Config) sections() []Section {
 	fs := section("Model and engine")
 	fs.StringVarP(&c.Model, "model", "m", "", "GGUF `file` to serve (default: the built-in demonstration model)")
 	fs.IntVarP(&c.CtxSize, "ctx-size", "c", 4096, "KV cells shared by all requests, in `tokens`; 0 = the model's training context")
-	fs.IntVar(&c.Parallel, "parallel", 16, "requests computed at the same time (1…256) (-np)")
+	fs.IntVar(&c.Parallel, "parallel", 16, "requests computed at the same time (1…248) (-np)")
 	fs.IntVarP(&c.BatchSize, "batch-size", "b", 2048, "most `tokens` in one decode step")
 	fs.IntVar(&c.UBatchSize, "ubatch-size", 512, "most `tokens` in one device pass (-ub)")
 	fs.IntVarP(&c.Threads, "threads", "t", 0, "compute threads; 0 = physical cores")
@@ -327,7 +328,7 @@ func (c *Config) Validate() error {
 		bad(v >= lo && v <= hi, "--%s is %d; it must be %d…%d", name, v, lo, hi)
 	}
 	within("ctx-size", c.CtxSize, 0, 1<<27)
-	within("parallel", c.Parallel, 1, maxSequencesLimit)
+	within("parallel", c.Parallel, 1, maxParallel)
 	within("batch-size", c.BatchSize, 1, 1<<20)
 	within("ubatch-size", c.UBatchSize, 1, 1<<20)
 	within("threads", c.Threads, 0, 4*max(runtime.NumCPU(), 16))

@@ -83,7 +83,7 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		file      string
 		want      []string // all in the error
 	}{
-		{args: []string{"--parallel", "257"}, want: []string{"--parallel", "257", "1…256"}},
+		{args: []string{"--parallel", "257"}, want: []string{"--parallel", "257", "1…248"}},
 		{args: []string{"-b", "4"}, want: []string{"--batch-size", "--parallel"}},
 		{args: []string{"--policy", "best"}, want: []string{"--policy", `"best"`, "uma or stock"}},
 		{args: []string{"--socket-mode", "9"}, want: []string{"--socket-mode", "octal"}},
