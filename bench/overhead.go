@@ -46,13 +46,16 @@ type Side struct {
 type Watched struct {
 	runtime.Engine
 	runtime.RowScanner
+	runtime.RowProber
 
 	ended            time.Time
 	decodes, between []float64 // ms
 }
 
-// Watch wraps e, which must be a RowScanner too.
-func Watch(e runtime.Engine) *Watched { return &Watched{Engine: e, RowScanner: e.(runtime.RowScanner)} }
+// Watch wraps e, which must be a RowScanner and a RowProber too.
+func Watch(e runtime.Engine) *Watched {
+	return &Watched{Engine: e, RowScanner: e.(runtime.RowScanner), RowProber: e.(runtime.RowProber)}
+}
 
 // Decode times Engine.Decode.
 func (w *Watched) Decode() error {
@@ -199,19 +202,7 @@ func servedRound(cfg OverheadConfig, eng *Watched, n, round int) (Side, error) {
 	if err != nil {
 		return Side{}, err
 	}
-	// The window in which every stream was decoding.
-	from, to := times[0][0], times[0][len(times[0])-1]
-	for _, ts := range times {
-		from, to = max(from, ts[0]), min(to, ts[len(ts)-1])
-	}
-	var gaps []float64
-	for _, ts := range times {
-		for i := 1; i < len(ts); i++ {
-			if ts[i-1] >= from && ts[i] <= to {
-				gaps = append(gaps, ms(time.Duration(ts[i]-ts[i-1])))
-			}
-		}
-	}
+	gaps := together(times)
 	if len(gaps) == 0 {
 		return Side{}, errors.New("the streams never ran at the same time: more tokens per stream are needed")
 	}
@@ -222,6 +213,24 @@ func servedRound(cfg OverheadConfig, eng *Watched, n, round int) (Side, error) {
 	out.DecodeMs, out.BetweenMs = eng.take()
 	return out, nil
 }
+
+// together are the times between tokens, in ms, while every stream was decoding.
+func together(times [][]int64) (gaps []float64) {
+	from, to := times[0][0], times[0][len(times[0])-1]
+	for _, ts := range times {
+		from, to = max(from, ts[0]), min(to, ts[len(ts)-1])
+	}
+	for _, ts := range times {
+		for i := 1; i < len(ts); i++ {
+			if ts[i-1] >= from && ts[i] <= to {
+				gaps = append(gaps, ms(time.Duration(ts[i]-ts[i-1])))
+			}
+		}
+	}
+	return gaps
+}
+
+func mean(xs []float64) float64 { return stat.Mean(xs, nil) }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 

@@ -79,7 +79,7 @@ func overhead(ctx context.Context, cfg bench.OverheadConfig, model string) ([]be
 	}
 	defer os.RemoveAll(dir)
 	fs, dc, _ := daemon.NewFlagSet()
-	if err := fs.Parse([]string{"-m", model, "--socket", filepath.Join(dir, "s"), "--parallel", "16", "--ctx-size", "8192"}); err != nil {
+	if err := fs.Parse([]string{"-m", model, "--socket", filepath.Join(dir, "s"), "--parallel", "16", "--ctx-size", "8192", "--no-prefix-cache"}); err != nil {
 		return nil, err
 	}
 	cfg.Socket = dc.Socket
