@@ -26,7 +26,7 @@ drifts on a laptop by more than the effects looked for. Stop other work while it
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(overheadCommand(), idleCommand(), memoryCommand(), stormCommand(), fairCommand(), clientCommand())
+	root.AddCommand(overheadCommand(), idleCommand(), memoryCommand(), stormCommand(), clientCommand())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "uma-bench:", err)
 		os.Exit(1)
