@@ -241,7 +241,7 @@ func (l *loop) reportQueued(now time.Time) {
 func (l *loop) abandon(now time.Time) {
 	for _, c := range l.mail.close() {
 		if c.kind == cmdArrive {
-			l.arrive(c.req)
+			l.arrive(c.req, now)
 		}
 	}
 	for _, r := range l.requests {

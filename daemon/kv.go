@@ -285,6 +285,7 @@ const evictCells = 64
 
 // reclaim makes pinned and held cells give way to the only request that could run.
 func (l *loop) reclaim(n int, now time.Time) {
+	defer l.poolEvent() // so that the scheduler looks again
 	l.settleLingering(now)
 	l.store.giveWay()
 	for _, e := range l.tree.Entries(nil) {
@@ -304,6 +305,13 @@ func (l *loop) reclaim(n int, now time.Time) {
 // poolEvent tells the scheduler how many cells are in use beyond what its requests computed themselves.
 func (l *loop) poolEvent() {
 	c := l.tree.Cells()
+	if len(l.lingering)+len(l.store.restores) > 0 && c.Free+c.Cached < len(l.slots)+evictCells {
+		// What is being rendered or brought back must not cost a running request its place.
+		now := time.Now()
+		l.settleLingering(now)
+		l.store.giveWay()
+		c = l.tree.Cells()
+	}
 	pool := c.Own + c.Shared + c.Pinned - l.own
 	if pool == l.pool {
 		return

@@ -145,6 +145,12 @@ func (l *loop) run() {
 			now = time.Now()
 			continue
 		}
+		// What a release set free (a prefix somebody waited for, cells that were shared), the scheduler hears of before
+		// anybody sleeps: nothing else would wake the loop.
+		if l.poolEvent(); len(l.events) > 0 {
+			now = time.Now()
+			continue
+		}
 		now = l.sleep(plan.WakeAt, now)
 	}
 }
@@ -160,7 +166,7 @@ func (l *loop) decide(now time.Time) sched.Plan {
 		l.rec.step(l.instant(now), l.events, &plan)
 		l.events = l.events[:0]
 		l.settle(&plan, now)
-		if !plan.Again {
+		if !plan.Again && (len(plan.Batch) > 0 || len(l.events) == 0) {
 			if invariants.Enabled {
 				l.check()
 			}
@@ -176,7 +182,7 @@ func (l *loop) takeCommands(now time.Time) {
 		c := &l.commands[i]
 		switch c.kind {
 		case cmdArrive:
-			l.arrive(c.req)
+			l.arrive(c.req, now)
 		case cmdCancel:
 			if r := c.req; r.id != 0 && !r.finished {
 				l.events = append(l.events, sched.Event{Kind: sched.EvCancel, Req: r.id})
@@ -204,7 +210,7 @@ func (l *loop) takeCommands(now time.Time) {
 	l.sweepStalled(now)
 }
 
-func (l *loop) arrive(r *request) {
+func (l *loop) arrive(r *request, now time.Time) {
 	l.lastID++
 	r.id = l.lastID
 	l.requests[r.id] = r
@@ -212,7 +218,7 @@ func (l *loop) arrive(r *request) {
 	l.state.requests.Add(1)
 	l.events = append(l.events, sched.Event{
 		Kind: sched.EvArrive, Req: r.id, Class: r.class, Owner: r.owner, Prompt: r.nPrompt, MaxTokens: r.maxTokens,
-		TargetTTFT: r.targetTTFT, TargetTBT: r.targetTBT, Thinking: r.ctl.Phase() == meridian.ThinkDecode,
+		TargetTTFT: r.targetTTFT, TargetTBT: r.targetTBT, Thinking: r.ctl.Phase() == meridian.ThinkDecode, Ago: max(0, now.Sub(r.arrived)),
 	})
 	// A cancel that overtook the request on its way through the tokenizer found no id to name.
 	if r.cancelled.Load() {

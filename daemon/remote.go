@@ -24,7 +24,7 @@ func (o snapshotOrigin) format() format.Origin {
 	return format.Origin{EngineBuild: o.build, Fingerprint: o.fingerprint, KVTypeK: o.typeK, KVTypeV: o.typeV}
 }
 
-// remote is the fabric as the decode loop uses it: parts of partTokens go out as MRDN frames, named by what they
+// remote is the fabric as the decode loop uses it: whole parts go out as MRDN frames, named by what they
 // hold, and other machines with the same model ask for them by that name. It never waits for the fabric; a fabric
 // that is slow, down or lying costs a miss.
 type remote struct {
@@ -32,20 +32,22 @@ type remote struct {
 	out    *fabric.Offloader
 	origin snapshotOrigin
 	l      *loop
+	part   int // tokens
+	blocks int // of the ledger, in a part
 	sent   map[string]struct{} // keys pushed by this process, so that a prefix goes out once
 }
 
 const (
-	// pullTimeout bounds how long a request waits for the fabric before its prompt is computed: 128 tokens of prompt
-	// cost several times that on a CPU.
+	// pullTimeout bounds how long a request waits for one part from the fabric before the rest of its prompt is computed:
+	// so many tokens cost several times that on a CPU.
 	pullTimeout = 500 * time.Millisecond
 	maxSent     = 1 << 16
 )
 
-func newRemote(f fabric.Fabric, origin snapshotOrigin, l *loop) *remote {
+func newRemote(f fabric.Fabric, origin snapshotOrigin, l *loop, part int) *remote {
 	g := fabric.NewGuard(f, fabric.GuardConfig{})
 	return &remote{
-		guard: g, origin: origin, l: l, sent: map[string]struct{}{},
+		guard: g, origin: origin, l: l, part: part, blocks: max(1, part/l.cfg.KVBlockTokens), sent: map[string]struct{}{},
 		out: fabric.NewOffloader(g, fabric.OffloadConfig{Threshold: l.cfg.OffloadThresholdBlocks}),
 	}
 }
@@ -73,7 +75,7 @@ func (m *remote) push(ns uint32, tokens []runtime.Token, p0 int, kv []byte) {
 	}
 	frame = append(frame, kv...)
 	ok := m.out.TryPush(fabric.PushJob{
-		Key: key, Value: frame, Blocks: partTokens / m.l.cfg.KVBlockTokens,
+		Key: key, Value: frame, Blocks: m.blocks,
 		Prepare: func(v []byte) ([]byte, error) { return v, mrdn.Seal(v, mrdn.ThinkComplete) },
 	})
 	if ok {
@@ -98,8 +100,7 @@ type pull struct {
 	m      *remote
 	re     *restore
 	notify func()
-	ctx    context.Context
-	cancel context.CancelFunc
+	cancel context.CancelFunc // of what is asked for
 	p0     int // of the next part
 
 	mu    sync.Mutex
@@ -109,15 +110,14 @@ type pull struct {
 	ready bool
 }
 
-// fetch asks for the parts of re.tokens from position p0 on, a multiple of partTokens.
+// fetch asks for the parts of re.tokens from position p0 on, where a part begins.
 func (m *remote) fetch(re *restore, p0 int, notify func()) *pull {
-	ctx, cancel := context.WithTimeout(context.Background(), pullTimeout)
-	return &pull{m: m, re: re, notify: notify, ctx: ctx, cancel: cancel, p0: p0}
+	return &pull{m: m, re: re, notify: notify, cancel: func() {}, p0: p0}
 }
 
 // Next implements source. The bytes are valid until the Next after.
 func (p *pull) Next() (snapshot.Part, snapshot.Status) {
-	p1 := p.p0 + partTokens
+	p1 := p.p0 + p.m.part
 	if p1 > len(p.re.tokens) {
 		return snapshot.Part{}, snapshot.Done
 	}
@@ -126,7 +126,10 @@ func (p *pull) Next() (snapshot.Part, snapshot.Status) {
 	defer p.mu.Unlock()
 	if !p.asked {
 		p.asked = true
-		ok := p.m.out.TryPull(fabric.PullJob{Context: p.ctx, Key: want.Key(), Dst: p.value[:0], Blocks: partTokens / p.m.l.cfg.KVBlockTokens,
+		p.cancel()
+		var ctx context.Context
+		ctx, p.cancel = context.WithTimeout(context.Background(), pullTimeout)
+		ok := p.m.out.TryPull(fabric.PullJob{Context: ctx, Key: want.Key(), Dst: p.value[:0], Blocks: p.m.blocks,
 			Done: func(value []byte, err error) {
 				p.mu.Lock()
 				p.value, p.err, p.ready = value, err, true

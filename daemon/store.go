@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,12 +19,14 @@ import (
 )
 
 // store moves cells out of the pool and back: to host memory and disk (kvsnap/snapshot) and to a fabric that other
-// machines share (meridian/fabric). It belongs to the decode loop. Each move is cut into parts of partTokens, of
-// which at most one is copied between two steps while answers run, so that nobody who is being answered feels it.
+// machines share (meridian/fabric). It belongs to the decode loop. Each move is cut into parts, of which no more than
+// copyBytes are copied between two steps while answers run, so that nobody who is being answered feels it.
 type store struct {
 	l      *loop
 	cache  *snapshot.Cache // nil: cells that are evicted are computed again
 	remote *remote         // nil: no fabric
+
+	partTokens int // of a part: see partTokensOf
 
 	restores []*restore
 	copies   []uint64 // cached prefixes to copy out while there is time, oldest first
@@ -32,10 +35,13 @@ type store struct {
 	budget   int64 // bytes that may still be copied before the next decode
 }
 
+// partTokensOf is the unit of every copy, in tokens: about 4 MiB, which take 1 to 2 ms, at most 128. It follows from the
+// model alone and parts end at multiples of it, so that two machines cut the same prompt in the same places.
+func partTokensOf(cellBytes int) int {
+	return min(128, max(16, 4<<20/max(cellBytes, 1)/16*16))
+}
+
 const (
-	// partTokens is the unit of every copy, in tokens. On a 135 M model a part is 3 MB and takes 1 to 2 ms; parts
-	// end at multiples of it, so that two machines cut the same prompt in the same places.
-	partTokens = 128
 	// restoreMin is how many tokens more than the pool has a store must offer to be worth the wait.
 	restoreMin = 32
 	// maxRestores bounds the restores at one time; each needs a sequence id.
@@ -44,8 +50,8 @@ const (
 	firstRestore = uint64(1) << 63
 )
 
-// How many bytes an eviction may copy before a decode: little while answers run, which then wait for it (8 MiB are 2
-// to 4 ms), more when a request was preempted and would have to be computed again whole.
+// How many bytes may be copied between two decodes, in both directions: little while answers run, which then wait for
+// it (8 MiB are 2 to 4 ms), more while there is nobody to feel it.
 const (
 	copyBytes     = 8 << 20
 	copyIdleBytes = 256 << 20
@@ -57,40 +63,50 @@ type source interface {
 	Close()
 }
 
-// restore brings a stored prefix back into the pool, as a cached prefix that the request then shares.
+// restore brings a stored prefix back into the pool, as a cached prefix that those who wait for it then share.
 type restore struct {
-	r      *request // who waits; nil when it ended meanwhile
-	ns     uint32
-	tokens []runtime.Token // what is to be restored, from position 0
-	src    source
-	seq    runtime.Seq // NoSeq before the first part that is not in the pool
-	done   int         // positions in seq
-	have   int         // of them: shared from the pool
-	tier   wire.CacheTier
-	wait   bool // for src; arrived ends it
-	begin  time.Time
+	waiting []*request // none when all of them ended meanwhile
+	ns      uint32
+	tokens  []runtime.Token // what is to be restored, from position 0
+	src     source
+	seq     runtime.Seq // NoSeq before the first part that is not in the pool
+	done    int         // positions in seq
+	have    int         // of them: shared from the pool
+	tier    wire.CacheTier
+	wait    bool // for src; arrived ends it
+	begin   time.Time
 }
 
 // restore begins to bring back what the stores have of r's history beyond the pool, and reports whether r must wait.
 func (s *store) restore(r *request, now time.Time) bool {
-	if s.cache == nil && s.remote == nil || r.noRestore || len(s.restores) >= maxRestores || !s.l.caps.CanRemoveRange {
+	if s.cache == nil && s.remote == nil || r.noRestore || !s.l.caps.CanRemoveRange {
 		return false
 	}
 	r.noRestore = true // once per start: what is brought back may be evicted again before its turn comes
 	want := r.tokens[:len(r.tokens)-1]
 	m := s.l.tree.Lookup(&kvsnap.Prompt{Req: uint64(r.id), NS: r.owner, Tokens: r.tokens, Shareable: r.shareable})
 	here := m.Len + m.Ahead
+	for _, re := range s.restores { // nothing is brought back twice
+		if n := common(re.tokens, want); re.ns == r.owner && n >= max(here, m.Len+restoreMin) {
+			re.waiting = append(re.waiting, r)
+			r.restoring = re
+			return true
+		}
+	}
+	if len(s.restores) >= maxRestores {
+		return false
+	}
 	if s.cache != nil {
 		found, ok := s.cache.Lookup(snapshot.Namespace(r.owner), want)
 		if ok && found.Tokens >= here+restoreMin {
-			re := &restore{r: r, ns: r.owner, tokens: want[:found.Tokens], seq: kvsnap.NoSeq, tier: wire.TierHost, begin: now}
+			re := &restore{ns: r.owner, tokens: want[:found.Tokens], seq: kvsnap.NoSeq, tier: wire.TierHost, begin: now}
 			if found.Tier == snapshot.Disk {
 				re.tier = wire.TierDisk
 			}
 			src, err := s.cache.Fetch(found, func() { s.l.mail.put(command{kind: cmdStored, stored: re}) })
 			if err == nil {
 				re.src = src
-				return s.add(re)
+				return s.add(re, r)
 			}
 			s.l.log.Debug("restore", "request", r.wireID, "error", err)
 		}
@@ -98,16 +114,28 @@ func (s *store) restore(r *request, now time.Time) bool {
 			here = max(here, found.Tokens)
 		}
 	}
-	if s.remote != nil && len(want)/partTokens*partTokens >= here+restoreMin {
-		re := &restore{r: r, ns: r.owner, tokens: want[:len(want)/partTokens*partTokens], seq: kvsnap.NoSeq, tier: wire.TierFabric, begin: now}
-		re.src = s.remote.fetch(re, m.Len/partTokens*partTokens, func() { s.l.mail.put(command{kind: cmdStored, stored: re}) })
-		return s.add(re)
+	if whole := len(want) / s.partTokens * s.partTokens; s.remote != nil && whole >= here+restoreMin {
+		re := &restore{ns: r.owner, tokens: want[:whole], seq: kvsnap.NoSeq, tier: wire.TierFabric, begin: now}
+		re.src = s.remote.fetch(re, m.Len/s.partTokens*s.partTokens, func() { s.l.mail.put(command{kind: cmdStored, stored: re}) })
+		return s.add(re, r)
 	}
 	return false
 }
 
-func (s *store) add(re *restore) bool {
-	re.r.restoring = re
+// common is how many leading tokens a and b share.
+func common(a, b []runtime.Token) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
+
+func (s *store) add(re *restore, r *request) bool {
+	re.waiting = append(re.waiting, r)
+	r.restoring = re
 	s.restores = append(s.restores, re)
 	return true
 }
@@ -115,8 +143,8 @@ func (s *store) add(re *restore) bool {
 // arrived lets a restore go on that waited for a disk or a fabric.
 func (s *store) arrived(re *restore, _ time.Time) { re.wait = false }
 
-// work moves a little: a part of each restore, and, when nothing runs, of a copy. It reports whether there is more to
-// do at once, so that the loop should not sleep.
+// work moves a little: of the restores, first come first served, and, when nothing runs, of a copy. It reports whether
+// there is more to do at once, so that the loop should not sleep.
 func (s *store) work(now time.Time, idle bool) (more bool) {
 	s.budget = copyBytes
 	if idle {
@@ -128,15 +156,23 @@ func (s *store) work(now time.Time, idle bool) (more bool) {
 	if len(s.restores) == 0 && (len(s.copies) == 0 || !idle) {
 		return len(s.running) > 0
 	}
-	rest := s.restores[:0]
+	rest, moved := s.restores[:0], false
 	for _, re := range s.restores {
 		switch {
-		case re.r == nil:
+		case len(re.waiting) == 0:
 			s.end(re, now) // whoever wanted it is gone; what came so far stays cached
-		case re.wait || !s.part(re, now):
-			rest = append(rest, re)
+			continue
+		case re.wait:
+		case moved && s.budget < int64(s.partTokens)*int64(s.l.cellBytes):
+			more = true
+		default:
+			moved = true
+			if s.part(re, now) {
+				continue
+			}
 			more = more || !re.wait
 		}
+		rest = append(rest, re)
 	}
 	clear(s.restores[len(rest):])
 	s.restores = rest
@@ -179,6 +215,7 @@ func (s *store) part(re *restore, now time.Time) (ended bool) {
 			return true
 		}
 		l.makeRoom(p.P1-p.P0, now)
+		s.budget -= int64(len(p.Bytes))
 		if err := l.eng.Restore(p.Bytes, re.seq, l.tree.ScratchSeq(0)); err != nil {
 			l.log.Warn("a stored prefix cannot be restored; it is computed again", "tier", re.tier, "error", err)
 			l.eng.SeqRemove(re.seq, runtime.Pos(re.done), -1)
@@ -223,19 +260,20 @@ func (s *store) end(re *restore, now time.Time) {
 			l.m.Restored(tierIndex[re.tier], now.Sub(re.begin))
 		}
 	}
-	if r := re.r; r != nil {
+	for _, r := range re.waiting {
 		r.restoring = nil
 		if re.done > re.have {
 			r.restored = re.tier
 		}
 		l.events = append(l.events, sched.Event{Kind: sched.EvReady, Req: r.id})
 	}
+	re.waiting = nil
 }
 
 // forget takes the request from the restore that it waits for.
 func (s *store) forget(r *request) {
-	if r.restoring != nil {
-		r.restoring.r = nil
+	if re := r.restoring; re != nil {
+		re.waiting = slices.DeleteFunc(re.waiting, func(o *request) bool { return o == r })
 		r.restoring = nil
 	}
 }
@@ -288,7 +326,7 @@ func (s *store) offload(v *kvsnap.Victim) {
 	if s.cache == nil || !s.l.caps.CanRemoveRange || v.Freed == 0 {
 		return
 	}
-	parts := int(s.budget / max(1, int64(partTokens)*int64(s.l.cellBytes)))
+	parts := int(s.budget / max(1, int64(s.partTokens)*int64(s.l.cellBytes)))
 	if parts < 1 {
 		return
 	}
@@ -303,13 +341,13 @@ func (s *store) copyOut(ns uint32, tokens []runtime.Token, seq runtime.Seq, n, m
 	}
 	p0 := 0
 	if m, ok := s.cache.Peek(snapshot.Namespace(ns), tokens[:n]); ok {
-		p0 = min(m.Held, n)
-		if m.Held > m.Tokens {
-			return false // it goes on with other tokens from the middle of a part on: what is common is there
+		if m.Tokens == n {
+			return false
 		}
+		p0 = m.Whole // a part that goes on with other tokens from its middle on has a sibling from now on
 	}
 	for ; p0 < n && max > 0; max-- {
-		p1 := min(p0/partTokens*partTokens+partTokens, n)
+		p1 := min(p0/s.partTokens*s.partTokens+s.partTokens, n)
 		if err := s.copyPart(ns, tokens, seq, p0, p1); err != nil {
 			if !errors.Is(err, snapshot.ErrTooLarge) && !errors.Is(err, snapshot.ErrNoRoom) {
 				s.l.log.Debug("snapshot", "error", err)
@@ -338,7 +376,7 @@ func (s *store) copyPart(ns uint32, tokens []runtime.Token, seq runtime.Seq, p0,
 	}
 	s.budget -= int64(n)
 	buf.Truncate(n)
-	if s.remote != nil && p1-p0 == partTokens && p0%partTokens == 0 {
+	if s.remote != nil && p1-p0 == s.partTokens && p0%s.partTokens == 0 {
 		s.remote.push(ns, tokens[:p1], p0, buf.Bytes())
 	}
 	_, err = s.cache.Put(snapshot.Namespace(ns), tokens[:p1], p0, buf)
@@ -393,7 +431,7 @@ func (s *store) close(timeout time.Duration) {
 
 // openStore opens the tiers that cfg asks for. What cannot be had is told and done without: it costs misses only.
 func openStore(cfg *Config, l *loop, origin snapshotOrigin) (*store, error) {
-	s := &store{l: l, budget: copyBytes}
+	s := &store{l: l, budget: copyBytes, partTokens: partTokensOf(l.cellBytes)}
 	if cfg.NoPrefixCache {
 		return s, nil
 	}
@@ -420,7 +458,7 @@ func openStore(cfg *Config, l *loop, origin snapshotOrigin) (*store, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--fabric: %w", err)
 		}
-		s.remote = newRemote(f, origin, l)
+		s.remote = newRemote(f, origin, l, s.partTokens)
 		if s.cache == nil {
 			return nil, errors.New("--fabric needs the host tier: --cache-ram must not be 0")
 		}

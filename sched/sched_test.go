@@ -252,7 +252,7 @@ func TestTraceRoundTrip(t *testing.T) {
 	cfg.Cost = m.state()
 	events := []Event{
 		{Kind: EvStep, Outcome: StepKVFull, Took: 29123457},
-		{Kind: EvArrive, Req: 18446744073709551615, Class: Background, Owner: 4294967295, Prompt: 5, MaxTokens: 6, TargetTTFT: 7, TargetTBT: time.Hour, Thinking: true},
+		{Kind: EvArrive, Req: 18446744073709551615, Class: Background, Owner: 4294967295, Prompt: 5, MaxTokens: 6, TargetTTFT: 7, TargetTBT: time.Hour, Ago: 3 * time.Microsecond, Thinking: true},
 		{Kind: EvArrive, Req: 2, Prompt: 5, MaxTokens: 6},
 		{Kind: EvCancel, Req: 2}, {Kind: EvToken, Req: 3}, {Kind: EvToken, Req: 4, Thinking: true},
 		{Kind: EvFinish, Req: 5, Finish: ReasonLength}, {Kind: EvPause, Req: 6}, {Kind: EvResume, Req: 7}, {Kind: EvDrain},

@@ -150,6 +150,7 @@ func appendEvent(dst []byte, e *Event) []byte {
 		dst = strconv.AppendInt(dst, int64(e.MaxTokens), 10)
 		span(" ttft=", e.TargetTTFT)
 		span(" tbt=", e.TargetTBT)
+		span(" ago=", e.Ago)
 		count(" shared=", e.Shared)
 		if e.Thinking {
 			dst = append(dst, " think"...)
@@ -446,6 +447,9 @@ func (e *Event) parseArg(a string) (err error) {
 			return err
 		case "tbt":
 			e.TargetTBT, err = parseSpan(key, value)
+			return err
+		case "ago":
+			e.Ago, err = parseSpan(key, value)
 			return err
 		}
 	}

@@ -54,7 +54,7 @@ type EventKind uint8
 
 const (
 	// EvArrive: a request came in. Uses Req, Class, Owner, Prompt, MaxTokens, TargetTTFT, TargetTBT, Thinking,
-	// Strict, and Shared as EvReady does.
+	// Strict, Ago, and Shared as EvReady does.
 	EvArrive EventKind = iota + 1
 	// EvCancel: the client cancelled or vanished. Unknown or finished requests are ignored.
 	EvCancel
@@ -113,6 +113,10 @@ type Event struct {
 	Thinking   bool          // EvArrive: the prompt's tail opens a think block; EvToken: the state after this token
 	Strict     bool          // EvArrive: reject it at once when TargetTTFT is not to be kept
 	Finish     Reason        // EvFinish, EvHold
+
+	// EvArrive: how long before this Step the request had reached the caller. It decides nothing; a recorded trace has
+	// it, so that a simulation lets the request arrive when it did, not when the running step was over.
+	Ago time.Duration
 
 	// EvToken: in the step that carries this request's next row, decode a fork of so many rows too (SliceProbe).
 	// 0 = none.

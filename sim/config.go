@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim/kv"
 	"github.com/uma-serve/uma-serve/sim/latency"
 )
@@ -34,6 +35,15 @@ type Config struct {
 	MaxQueue     int     `json:"max_queue,omitempty"`      // 0 = no limit
 	TickBudgetMs float64 `json:"tick_budget_ms,omitempty"` // 0 = the daemon's default
 	GuardMs      float64 `json:"guard_ms,omitempty"`       // 0 = the daemon's default, < 0 = off
+	ITLTargetMs  float64 `json:"itl_target_ms,omitempty"`  // 0 = the scheduler's default, as the next
+	ThinkFloorMs float64 `json:"think_floor_ms,omitempty"`
+
+	MaxBackground int    `json:"max_background,omitempty"`  // background requests that run at once, 0 = no limit
+	NoPrefixCache bool   `json:"no_prefix_cache,omitempty"` // nothing is shared
+	Engine        string `json:"engine,omitempty"`          // "" = only the time of a batch counts; fake: runtime/fake computes it
+
+	Base      *sched.Config    `json:"-"` // a recorded scheduler's configuration, under all of the above
+	CostState *sched.CostState `json:"-"` // what the scheduler's own cost model knows at the start; nil: nothing, or Base's
 
 	MaxRunning         int `json:"max_num_running_reqs"`         // > 0
 	MaxScheduledTokens int `json:"max_num_scheduled_tokens"`     // per step, > 0
@@ -57,6 +67,8 @@ type Config struct {
 	HardwareFile string    `json:"hardware_config_file,omitempty"`
 	MemoryShare  float64   `json:"gpu_memory_utilization,omitempty"`
 	CostModel    []float64 `json:"cost_model_us,omitempty"` // calibrated: a, b, c, d
+	CostNoise    float64   `json:"cost_noise,omitempty"`    // variance of a step's duration over what the model says; 0 = it takes just that
+	BetweenUs    []float64 `json:"between_us,omitempty"`    // from a step's end to the next one's beginning: fixed, and per logits row
 
 	RooflineTwoPhase      bool    `json:"roofline_two_phase,omitempty"`
 	RooflineAllReduceGBs  float64 `json:"roofline_all_reduce_gbs,omitempty"`
@@ -100,10 +112,11 @@ const (
 	LivelockReport // go on to the horizon, and tell
 )
 
-// TierModels, BatchFormations, Admissions and LatencyModels are valid names, the default first.
+// TierModels, BatchFormations, Engines, Admissions and LatencyModels are valid names, the default first.
 var (
 	TierModels      = []string{"offload", "mirror"}
 	BatchFormations = []string{"vllm", "uma"}
+	Engines         = []string{"", "fake"}
 	Admissions      = []string{"always", "token-bucket"}
 	LatencyModels   = []string{"blackbox", "roofline", "crossmodel", "trained-roofline", "calibrated"}
 )
@@ -165,7 +178,8 @@ func filled() Config {
 	c := DefaultConfig()
 	c.Name, c.Description, c.Policy, c.GPU, c.HFConfigFile, c.HardwareFile = "-", "-", "-", "-", "-", "-"
 	c.StrictHorizon, c.RooflineTwoPhase, c.NoOverlap, c.DeferBatch = true, true, true, true
-	c.MaxQueue, c.TickBudgetMs, c.GuardMs = 1, 1, 1
+	c.MaxQueue, c.TickBudgetMs, c.GuardMs, c.ITLTargetMs, c.ThinkFloorMs, c.MaxBackground = 1, 1, 1, 1, 1, 1
+	c.NoPrefixCache, c.Engine, c.CostNoise, c.BetweenUs = true, "-", 1, []float64{1, 1}
 	c.Beta, c.Alpha, c.CostModel = []float64{1}, []float64{1}, []float64{1}
 	c.RooflineAllReduceGBs, c.RooflineLayerOverhead, c.BucketCapacity, c.BucketRefill = 1, 1, 1, 1
 	return c
@@ -217,7 +231,14 @@ func (c *Config) Validate() error {
 		oneOf("batch_formation", c.BatchFormation, BatchFormations),
 		oneOf("kv_tier_model", c.KVTierModel, TierModels),
 		oneOf("latency_model", c.LatencyModel, LatencyModels),
+		oneOf("engine", c.Engine, Engines),
 		oneOf("admission", c.Admission, Admissions))
+	if !(c.CostNoise >= 0 && c.CostNoise <= 1) {
+		bad("cost_noise = %v: must be in [0, 1], the variance of took / predicted", c.CostNoise)
+	}
+	if len(c.BetweenUs) != 0 && (len(c.BetweenUs) != 2 || !(c.BetweenUs[0] >= 0 && c.BetweenUs[0] < 1e9 && c.BetweenUs[1] >= 0 && c.BetweenUs[1] < 1e9)) {
+		bad("between_us = %v: must be two numbers ≥ 0, microseconds a step and a row", c.BetweenUs)
+	}
 	if c.Admission == "token-bucket" && !(c.BucketCapacity > 0 && c.BucketRefill > 0) {
 		bad("token-bucket admission needs token_bucket_capacity and token_bucket_refill_rate > 0")
 	}
@@ -225,6 +246,20 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("config: %w", err)
 	}
 	return nil
+}
+
+// SetRecorded makes c the server whose scheduler had this configuration: batch formation uma, its limits, its policy, and
+// under them whatever else it was told.
+func (c *Config) SetRecorded(s *sched.Config) {
+	c.Base, c.BatchFormation = s, "uma"
+	c.Policy, c.MaxRunning, c.MaxScheduledTokens, c.MaxQueue = s.Policy, s.MaxRunning, s.MaxBatch, s.MaxQueue
+	for s.Cells%c.BlockTokens != 0 {
+		c.BlockTokens /= 2 // blocks only count here
+	}
+	c.KVBlocks = s.Cells / c.BlockTokens
+	if c.GuardMs = float64(s.Guard) / 1e6; s.Guard == 0 {
+		c.GuardMs = -1
+	}
 }
 
 func (c *Config) horizon() int64 {

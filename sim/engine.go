@@ -27,6 +27,7 @@ type Engine struct {
 	kv      *kv.Cache
 	former  former
 	batch   latency.Batch
+	noise   noise
 
 	// stepDue: a Step is in the heap.
 	// Invariant (INV-8): after every event, a request waits only while a Step is in the heap.
@@ -72,8 +73,11 @@ type former interface {
 	// form grants newTokens to requests of e.running, admits requests from the queue and preempts. False means that
 	// there is nothing to compute: the server sleeps until something happens.
 	form(e *Engine, now int64) bool
-	// compute gives the granted tokens, complete takes the finished requests out of the batch.
-	compute(e *Engine, now, took int64)
+	// load says what the batch computes; its items only if they are asked for.
+	load(e *Engine, b *latency.Batch, items bool)
+	// compute gives the granted tokens, complete takes the finished requests out of the batch. Of the step's duration took,
+	// decoded is the engine's.
+	compute(e *Engine, now, decoded, took int64)
 	complete(e *Engine, now, end int64)
 	// pending says that a step is needed although nobody runs or waits.
 	pending() bool
@@ -89,10 +93,11 @@ func NewEngine(cfg Config, model latency.Model, m *Metrics, sink Sink) (*Engine,
 		return nil, err
 	}
 	e := &Engine{cfg: cfg, model: model, overhead: model.Token(), horizon: cfg.horizon(), kv: kv.New(cfg.cache()), m: m, sink: sink}
+	e.noise = newNoise(cfg.Seed, cfg.CostNoise)
 	e.queue.order = queueOrder(cfg.Scheduler, cfg.PriorityPolicy)
 	e.bucket = cfg.BucketCapacity
 	if cfg.BatchFormation == "uma" {
-		u, err := newUma(&e.cfg, sink.Planned)
+		u, err := newUma(&e.cfg, model, sink.Planned)
 		if err != nil {
 			return nil, err
 		}
@@ -322,8 +327,13 @@ func (e *Engine) Finish() {
 			e.finish(r)
 		}
 	}
-	e.m.Engines = append(e.m.Engines, EngineTotals{
-		Clock: e.clock, Steps: e.steps, Arrived: e.arrived, KVUsed: e.former.used(e), KV: e.kv.Stats(), HitRate: e.kv.HitRate(), ThrashRate: e.kv.ThrashRate()})
+	t := EngineTotals{
+		Clock: e.clock, Steps: e.steps, Arrived: e.arrived, KVUsed: e.former.used(e), KV: e.kv.Stats(), HitRate: e.kv.HitRate(), ThrashRate: e.kv.ThrashRate()}
+	if u, ok := e.former.(*uma); ok {
+		t.HitRate = u.hitRate()
+		t.OutputCriticalEvictions = u.blocks.Snapshot().OutputCriticalEvictions
+	}
+	e.m.Engines = append(e.m.Engines, t)
 }
 
 func (e *Engine) finish(r *request) {

@@ -46,6 +46,8 @@ type EngineTotals struct {
 	KVUsed              int // blocks at the end
 	KV                  kv.Stats
 	HitRate, ThrashRate float64
+
+	OutputCriticalEvictions uint64 // batch formation uma: blocks of answers that somebody read (meridian.Blocks)
 }
 
 // observe takes a request's numbers when it ends or the simulation does.

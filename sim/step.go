@@ -1,6 +1,13 @@
 package sim
 
-import "github.com/uma-serve/uma-serve/sim/latency"
+import (
+	"math"
+	"math/rand"
+	"time"
+
+	"github.com/uma-serve/uma-serve/sim/latency"
+	"github.com/uma-serve/uma-serve/sim/workload"
+)
 
 // onStep is one turn: form a batch, compute it, finish what is finished, plan the next turn.
 //
@@ -18,11 +25,11 @@ func (e *Engine) onStep(now int64) {
 		e.steps--
 		return
 	}
-	took, predicted, transfer := e.stepTime()
+	took, predicted, transfer, between := e.stepTime()
 	if e.cfg.RecordSteps {
 		e.record(now, predicted, transfer)
 	}
-	e.former.compute(e, now, took)
+	e.former.compute(e, now, took-between, took)
 	used := e.former.used(e)
 	e.m.PeakBlocks = max(e.m.PeakBlocks, used)
 	e.m.BlockTime += int64(used) * took
@@ -43,30 +50,25 @@ func (e *Engine) onStep(now int64) {
 	}
 }
 
-// stepTime asks the model about the requests that got tokens.
-func (e *Engine) stepTime() (took, predicted, transfer int64) {
+// stepTime asks the model, or the fake engine, about the batch. took is all that passes until the next step, between what
+// of it lies after the engine's part.
+func (e *Engine) stepTime() (took, predicted, transfer, between int64) {
 	b := &e.batch
 	*b = latency.Batch{Items: b.Items[:0]}
-	items := e.model.NeedsItems()
-	for _, r := range e.running {
-		if r.newTokens == 0 {
-			continue
-		}
-		b.Requests++
-		b.KVTokens += int64(r.progress)
-		prefill := r.prefilling() || r.newTokens > 1
-		if prefill {
-			b.PrefillTokens += r.newTokens
-		} else {
-			b.DecodeTokens += r.newTokens
-		}
-		if items {
-			b.Items = append(b.Items, latency.Item{Context: r.progress, New: r.newTokens, Prefill: prefill})
-		}
+	e.former.load(e, b, e.model.NeedsItems())
+	u, _ := e.former.(*uma)
+	if u != nil && u.eng != nil {
+		predicted = int64(u.decode() / time.Microsecond)
 	}
-	predicted = e.model.Step(b)
+	if predicted == 0 {
+		predicted = e.model.Step(b)
+	}
+	predicted = e.noise.apply(predicted)
 	transfer = e.kv.TakeTransfer()
-	return max(1, predicted+transfer), predicted, transfer
+	if c := e.cfg.BetweenUs; len(c) == 2 {
+		between = latency.Ticks(c[0] + float64(c[1]*float64(b.Rows)))
+	}
+	return max(1, predicted+transfer) + between, predicted, transfer, between
 }
 
 // StepRecord is one step as a report shows it.
@@ -96,4 +98,28 @@ func (e *Engine) record(now, predicted, transfer int64) {
 		}
 	}
 	e.stepLog = append(e.stepLog, s)
+}
+
+// noise varies the steps' durations around what the model says, as a machine does: by a factor whose mean is 1 and whose
+// logarithm is normal, so that none is negative and some are far longer.
+type noise struct {
+	rng   *rand.Rand // nil = no noise
+	mu    float64    // of the logarithm
+	sigma float64
+}
+
+// newNoise makes noise of a variance of took / predicted.
+func newNoise(seed int64, variance float64) noise {
+	if variance <= 0 {
+		return noise{}
+	}
+	s2 := math.Log1p(variance)
+	return noise{rng: workload.Stream(seed, "step-noise"), mu: -s2 / 2, sigma: math.Sqrt(s2)}
+}
+
+func (n *noise) apply(us int64) int64 {
+	if n.rng == nil {
+		return us
+	}
+	return max(1, latency.Ticks(float64(us)*math.Exp(n.mu+float64(n.sigma*n.rng.NormFloat64()))))
 }

@@ -1,6 +1,10 @@
 package sim
 
-import "github.com/uma-serve/uma-serve/sim/workload"
+import (
+	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sim/latency"
+	"github.com/uma-serve/uma-serve/sim/workload"
+)
 
 // vllm forms batches as vLLM does: running requests first, each up to its next chunk or token, then new ones while
 // the token budget lasts.
@@ -151,8 +155,30 @@ func (e *Engine) preempt(v *request) {
 	e.queue.rejoin(v)
 }
 
+func (vllm) load(e *Engine, b *latency.Batch, items bool) {
+	for _, r := range e.running {
+		if r.newTokens == 0 {
+			continue
+		}
+		b.Requests++
+		b.Attended += sched.Attended(r.progress, r.newTokens)
+		prefill := r.prefilling() || r.newTokens > 1
+		if prefill {
+			b.PrefillTokens += r.newTokens
+		} else {
+			b.DecodeTokens += r.newTokens
+		}
+		if r.progress+r.newTokens >= r.spec.Input {
+			b.Rows++
+		}
+		if items {
+			b.Items = append(b.Items, latency.Item{Context: r.progress, New: r.newTokens, Prefill: prefill})
+		}
+	}
+}
+
 // compute gives every request of the batch its tokens.
-func (vllm) compute(e *Engine, now, took int64) {
+func (vllm) compute(e *Engine, now, _, took int64) {
 	gap := took + e.overhead
 	advanced := false
 	for _, r := range e.running {

@@ -39,7 +39,7 @@ decoded on one of the others.`,
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		server.warnTo(c.ErrOrStderr())
 		var err error
-		if cfg.Server, err = server.server(); err != nil {
+		if cfg.Server, err = server.server(&work); err != nil {
 			return err
 		}
 		src, err := work.source(cfg.Server.Seed, 0)

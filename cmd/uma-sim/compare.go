@@ -35,11 +35,8 @@ uma and stock are uma-serve's own scheduler, the same code that the daemon runs;
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		server.warnTo(c.ErrOrStderr())
-		base, err := server.server()
+		base, err := server.server(&work)
 		if err != nil {
-			return err
-		}
-		if err := work.prepare(); err != nil {
 			return err
 		}
 		if len(policies) == 0 {

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +17,8 @@ func newFit() *cobra.Command {
 		Use:   "fit",
 		Short: "Fit a cost model to what a uma-serve has recorded",
 		Long: `Fit the cost model tick = a + b·prefill tokens + c·decode tokens + d·attended KV tokens (milliseconds) to the steps that a
-uma-serve has recorded (UMA_TRACE), and print it in the form that --cost-model reads.
+uma-serve has recorded (uma-serve --trace FILE, or UMA_TRACE), and print it in the form that --cost-model reads, with how far
+steps lie around it (noise) and what passes between two of them (between: milliseconds a step and a row).
 
   uma-sim fit --uma-trace recorded.txt > cost.json
   uma-sim run --cost-model cost.json --batch-formation uma --uma-trace recorded.txt`,
@@ -28,33 +28,31 @@ uma-serve has recorded (UMA_TRACE), and print it in the form that --cost-model r
 		if recorded == "" {
 			return usagef("--uma-trace is missing")
 		}
-		samples, err := readFile(recorded, func(r io.Reader) ([]latency.Sample, error) {
-			data, err := io.ReadAll(r)
-			if err != nil {
-				return nil, err
-			}
-			t, err := sched.ReadTrace(data)
-			if err != nil {
-				return nil, err
-			}
-			return workload.StepCosts(t)
-		})
+		t, err := readFile(recorded, readTrace)
 		if err != nil {
 			return err
 		}
-		us, median, err := latency.FitCosts(samples)
+		fitted, err := fitRecording(t, func(format string, args ...any) { fmt.Fprintf(c.ErrOrStderr(), format+"\n", args...) })
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(c.ErrOrStderr(), "%d steps; half of them are within %.1f %% of the model\n", len(samples), 100*median)
 		enc := json.NewEncoder(c.OutOrStdout())
 		enc.SetIndent("", "  ")
-		return enc.Encode(struct {
-			A float64 `json:"a"`
-			B float64 `json:"b"`
-			C float64 `json:"c"`
-			D float64 `json:"d"`
-		}{us[0] / 1000, us[1] / 1000, us[2] / 1000, us[3] / 1000})
+		return enc.Encode(fitted)
 	}
 	return c
+}
+
+// fitRecording fits a cost model to a recording's steps, and says how well.
+func fitRecording(t *sched.Trace, say func(format string, args ...any)) (*latency.Fitted, error) {
+	samples, err := workload.StepCosts(t)
+	if err != nil {
+		return nil, err
+	}
+	fitted, median, err := latency.FitCosts(samples)
+	if err != nil {
+		return nil, err
+	}
+	say("%d steps; half of them are within %.1f %% of the model", len(samples), 100*median)
+	return fitted, nil
 }

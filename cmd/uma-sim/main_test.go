@@ -174,7 +174,7 @@ func TestVerbs(t *testing.T) {
 		{with("compare", "--workload", "meridian", "--num-requests", "12", "--html", html), "vllm:sjf"},
 		{with("compare", "--num-requests", "12", "--json", "--policies", "stock,vllm:fcfs"), `"label": "stock"`},
 		{with("plan", "--num-requests", "30", "--contexts", "8192", "--slots", "4,8"), "uma-serve --ctx-size 8192 --parallel"},
-		{with("plan", "--num-requests", "30", "--contexts", "8192", "--slots", "1", "--itl-target-ms", "0.1"), "none of the 2 configurations"},
+		{with("plan", "--num-requests", "30", "--contexts", "8192", "--slots", "1", "--itl-target-ms", "0.1"), "none of the 4 configurations"},
 		{with("cluster", "--num-requests", "50", "--instances", "5", "--prefill-instances", "2", "--routing", "least-loaded"), `"kv_transfers": 50`},
 		{[]string{"run", "--model", "meta-llama/llama-3.1-8b-instruct", "--hardware", "H100", "--num-requests", "5"}, `"completed_requests": 5`},
 		{[]string{"run", "--max-num-batched-tokens", "64", "--max-num-seqs", "3", "--beta-coeffs", "1,1,1", "--num-requests", "5", "--aggregate"}, `"completed_requests": 5`},

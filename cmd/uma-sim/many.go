@@ -56,12 +56,9 @@ func question(from *pflag.FlagSet, base *workloadFlags, set map[string]string) (
 		return sim.Config{}, nil, err
 	}
 	if work.trace == base.trace && work.recorded == base.recorded && work.spec == base.spec {
-		work.prepared, work.rows, work.parsed = base.prepared, base.rows, base.parsed
+		work.prepared, work.rows, work.parsed, work.recording = base.prepared, base.rows, base.parsed, base.recording
 	}
-	if err := work.prepare(); err != nil {
-		return sim.Config{}, nil, err
-	}
-	cfg, err := server.server()
+	cfg, err := server.server(work)
 	return cfg, work, err
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 func newPlan() *cobra.Command {
-	server := serverFlags{mend: true}
+	server := serverFlags{mend: true, target: true}
 	var work workloadFlags
 	var grid explore.Grid
 	var target explore.Target
@@ -35,18 +35,16 @@ The machine is its step time: --cost-model (measured by uma-serve), --beta-coeff
 	fs.Float64Var(&target.TTFTP95Ms, "ttft-target-ms", 0, "wished 95th percentile of the time to the first token, 0 = any")
 	fs.IntSliceVar(&grid.Contexts, "contexts", []int{4096, 8192, 16384, 32768, 65536}, "context sizes to try, tokens of KV cache in all")
 	fs.IntSliceVar(&grid.Slots, "slots", []int{1, 2, 4, 8, 16, 32}, "requests at once to try")
-	fs.StringSliceVar(&grid.Policies, "policies", []string{"uma", "stock"}, "policies to try")
+	fs.StringSliceVar(&grid.Policies, "policies", []string{"uma", "stock", "meridian", "pascal"}, "policies to try")
 	fs.IntVar(&show, "show", 12, "candidates to print")
 	fs.BoolVar(&asJSON, "json", false, "print all candidates as JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		server.warnTo(c.ErrOrStderr())
-		base, err := server.server()
+		base, err := server.server(&work)
 		if err != nil {
 			return err
 		}
-		if err := work.prepare(); err != nil {
-			return err
-		}
+		base.ITLTargetMs = target.ITLP95Ms // what uma-serve would be told, too
 		for _, l := range []struct {
 			name string
 			n    int
@@ -78,8 +76,12 @@ The machine is its step time: --cost-model (measured by uma-serve), --beta-coeff
 		if err := explore.WriteTable(w, "configuration", rows); err != nil {
 			return err
 		}
+		flag := ""
+		if target.ITLP95Ms > 0 {
+			flag = fmt.Sprintf(" --itl-target-ms %g", target.ITLP95Ms)
+		}
 		if best := out[0]; best.Meets {
-			fmt.Fprintf(w, "\nserve it with: uma-serve --ctx-size %d --parallel %d --policy %s\n", best.Context, best.Slots, best.Policy)
+			fmt.Fprintf(w, "\nserve it with: uma-serve --ctx-size %d --parallel %d --policy %s%s\n", best.Context, best.Slots, best.Policy, flag)
 		} else {
 			fmt.Fprintf(w, "\nnone of the %d configurations meets the target; the closest is %s\n", n, best.Label)
 		}

@@ -39,7 +39,7 @@ The simulation ends when nothing is left to do. BLIS ends it at twice the latest
 				return err
 			}
 		}
-		cfg, err := server.server()
+		cfg, err := server.server(nil)
 		if err != nil {
 			return err
 		}

@@ -55,7 +55,7 @@ with a --horizon it goes on to it, as the original does, and tells on stderr.`,
 	out.register(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		server.warnTo(c.ErrOrStderr())
-		cfg, err := server.server()
+		cfg, err := server.server(&work)
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/sim"
 	"github.com/uma-serve/uma-serve/sim/latency"
+	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
 // serverFlags are the simulated server.
@@ -23,6 +24,7 @@ type serverFlags struct {
 	cost   string
 	flags  sim.Config // what the flags say; only those that were given count over --config
 	mend   bool       // --no-overlap defaults to true: what is planned must be possible
+	target bool       // --itl-target-ms is the verb's own
 	warn   func(format string, args ...any)
 }
 
@@ -59,10 +61,19 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 	fs.IntVar(&c.MaxQueue, "max-queue", 0, "uma: requests that may wait, 0 = no limit")
 	fs.Float64Var(&c.TickBudgetMs, "tick-budget-ms", 0, "uma: time a step with prompt work aims at, 0 = the daemon's default")
 	fs.Float64Var(&c.GuardMs, "guard-ms", 0, "uma: wished time between two tokens, 0 = the daemon's default, < 0 = off")
+	if !f.target {
+		fs.Float64Var(&c.ITLTargetMs, "itl-target-ms", 0, "uma: wished time between the tokens of an answer under meridian and pascal, 0 = the daemon's default")
+	}
+	fs.Float64Var(&c.ThinkFloorMs, "think-floor-ms", 0, "uma: how long thinking may be left without a token, 0 = the scheduler's default")
+	fs.IntVar(&c.MaxBackground, "max-background", 0, "uma: background requests that run at once, 0 = no limit")
+	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "uma: share nothing between prompts")
+	fs.StringVar(&c.Engine, "engine", "", "uma: fake = compute each batch on uma-serve's engine for tests, which keeps every KV cell (slower)")
 	fs.StringVar(&c.LatencyModel, "latency-model", "", "where step times come from: "+strings.Join(sim.LatencyModels, ", "))
 	fs.Float64SliceVar(&c.Alpha, "alpha-coeffs", nil, "microseconds outside the engine: before the queue, per prompt token, per output token")
 	fs.Float64SliceVar(&c.Beta, "beta-coeffs", nil, "microseconds of a step: fixed, per prompt token, per decode token")
-	fs.StringVar(&f.cost, "cost-model", "", "calibrated: `FILE` written by uma-cli info --cost-model")
+	fs.StringVar(&f.cost, "cost-model", "", "calibrated: `FILE` of uma-cli info --cost-model or uma-sim fit, or the one uma-serve keeps in its cache directory")
+	fs.Float64Var(&c.CostNoise, "cost-noise", 0, "variance of a step's duration around the model's (default: as the cost model's file says)")
+	fs.Float64SliceVar(&c.BetweenUs, "between-us", nil, "microseconds from one step's end to the next one's beginning: fixed, per logits row (default: as the cost model's file, or the recording, says)")
 	fs.StringVar(&f.model, "model", "", "model `NAME` of the published coefficient table")
 	fs.StringVar(&c.GPU, "hardware", "", "GPU: H100, A100-SXM, A100-80, L40S, or one of --hardware-config")
 	fs.IntVar(&c.TP, "tp", 1, "GPUs that share the model")
@@ -91,9 +102,15 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 	})
 }
 
-// server builds the configuration: defaults, then --config, then flags, then what follows from the model.
-func (f *serverFlags) server() (sim.Config, error) {
+// server builds the configuration: defaults, then --config or the recording that is the workload (nil: none), then flags,
+// then what follows from the model.
+func (f *serverFlags) server(work *workloadFlags) (sim.Config, error) {
 	c := f.flags
+	if work != nil {
+		if err := work.prepare(); err != nil {
+			return c, err
+		}
+	}
 	if f.config != "" {
 		data, err := os.ReadFile(f.config)
 		if err != nil {
@@ -110,18 +127,14 @@ func (f *serverFlags) server() (sim.Config, error) {
 		if err := f.override(&c); err != nil {
 			return c, err
 		}
-	}
-	if f.cost != "" {
-		data, err := os.ReadFile(f.cost)
-		if err != nil {
+	} else if work != nil && work.recording != nil {
+		c.SetRecorded(&work.recording.Config)
+		if err := f.override(&c); err != nil {
 			return c, err
 		}
-		if c.CostModel, err = latency.ParseCostModel(data); err != nil {
-			return c, fmt.Errorf("%s: %w", f.cost, err)
-		}
-		if c.LatencyModel == "" || f.config != "" && !f.fs.Changed("latency-model") {
-			c.LatencyModel = "calibrated"
-		}
+	}
+	if err := f.costs(&c, work); err != nil {
+		return c, err
 	}
 	if s, err := os.Stat(c.HFConfigFile); err == nil && s.IsDir() {
 		c.HFConfigFile = filepath.Join(c.HFConfigFile, "config.json")
@@ -130,6 +143,50 @@ func (f *serverFlags) server() (sim.Config, error) {
 		return c, err
 	}
 	return c, c.Validate()
+}
+
+// costs reads --cost-model, and takes from a recording what neither that nor a flag says.
+func (f *serverFlags) costs(c *sim.Config, work *workloadFlags) error {
+	var fitted *latency.Fitted
+	switch {
+	case f.cost != "":
+		data, err := os.ReadFile(f.cost)
+		if err != nil {
+			return err
+		}
+		if fitted, err = latency.ParseCostModel(data); err != nil {
+			return fmt.Errorf("%s: %w", f.cost, err)
+		}
+		if c.LatencyModel == "" || f.config != "" && !f.fs.Changed("latency-model") {
+			c.LatencyModel = "calibrated"
+		}
+	case work != nil && work.recording != nil && f.model == "" && c.HFConfigFile == "" && len(c.Beta) == 0 && len(c.CostModel) == 0:
+		var err error
+		if fitted, err = fitRecording(work.recording, f.warn); err != nil {
+			return fmt.Errorf("how long does a step take? Give --cost-model; the recording does not say it: %w", err)
+		}
+		c.LatencyModel = "calibrated"
+	}
+	if fitted != nil {
+		c.CostModel = fitted.Us
+		if !f.fs.Changed("cost-noise") {
+			c.CostNoise = fitted.Noise
+		}
+		if !f.fs.Changed("between-us") {
+			c.BetweenUs = fitted.Between
+		}
+		if c.Base == nil {
+			c.CostState = fitted.State
+		}
+	}
+	if work != nil && work.recording != nil && len(c.BetweenUs) == 0 && !f.fs.Changed("between-us") {
+		samples, err := workload.StepCosts(work.recording)
+		if err != nil {
+			return err
+		}
+		c.BetweenUs = latency.FitBetween(samples)
+	}
+	return nil
 }
 
 // override copies the flags that were given over a configuration file.
@@ -181,7 +238,7 @@ var keyOf = func() map[string]string {
 		"total-kv-blocks", "kv-cpu-blocks", "kv-tier-model", "kv-offload-threshold", "kv-transfer-bandwidth", "max-model-len", "scheduler",
 		"priority-policy", "batch-formation", "policy", "max-queue", "tick-budget-ms", "guard-ms", "latency-model", "alpha-coeffs", "beta-coeffs",
 		"tp", "gpu-memory-utilization", "roofline-two-phase", "roofline-all-reduce-gbs", "roofline-layer-overhead-us", "admission",
-		"token-bucket-capacity", "token-bucket-refill-rate", "defer-batch", "no-overlap", "seed", "strict-horizon", "record-steps", "record-itl"} {
+		"itl-target-ms", "think-floor-ms", "max-background", "no-prefix-cache", "engine", "cost-noise", "between-us", "token-bucket-capacity", "token-bucket-refill-rate", "defer-batch", "no-overlap", "seed", "strict-horizon", "record-steps", "record-itl"} {
 		m[name] = strings.ReplaceAll(name, "-", "_")
 	}
 	return m
@@ -206,7 +263,7 @@ func (f *serverFlags) chooseModel(c *sim.Config) error {
 	if c.LatencyModel == "roofline" && f.config == "" && (len(c.Alpha) > 0 || len(c.Beta) > 0) {
 		return usagef("--alpha-coeffs and --beta-coeffs are for the blackbox model; roofline computes its own")
 	}
-	sized := f.fs.Changed("total-kv-blocks") || f.config != ""
+	sized := f.fs.Changed("total-kv-blocks") || f.config != "" || c.Base != nil
 	if c.LatencyModel == "blackbox" && f.model != "" && len(c.Beta) == 0 {
 		fit, err := latency.FindFit(f.model, c.GPU, c.TP, f.vllm)
 		if err != nil {

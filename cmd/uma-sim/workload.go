@@ -27,13 +27,15 @@ type workloadFlags struct {
 	prepared bool
 	rows     []workload.Request // of --trace or --uma-trace
 	parsed   *workload.Spec     // of --workload-spec
+
+	recording *sched.Trace // of --uma-trace
 }
 
 func (w *workloadFlags) register(fs *pflag.FlagSet) {
 	w.fs = fs
 	w.d = workload.DefaultDistribution()
 	fs.StringVar(&w.trace, "trace", "", "workload from a trace `FILE.csv`: "+strings.Join(workload.TraceColumns, ","))
-	fs.StringVar(&w.recorded, "uma-trace", "", "workload from a `FILE` that uma-serve recorded (UMA_TRACE)")
+	fs.StringVar(&w.recorded, "uma-trace", "", "workload, server and step times from a `FILE` that uma-serve recorded (uma-serve --trace, UMA_TRACE); flags beside it win")
 	fs.StringVar(&w.spec, "workload-spec", "", "workload from a specification `FILE.yaml`")
 	fs.StringVar(&w.name, "workload", "distribution", "distribution, meridian (chat and reasoning), "+strings.Join(workload.PresetNames(), ", "))
 	fs.Float64Var(&w.d.Rate, "rate", w.d.Rate, "requests a second (with --workload-spec: its aggregate rate)")
@@ -71,7 +73,9 @@ func (w *workloadFlags) prepare() (err error) {
 	case w.trace != "":
 		w.rows, err = readFile(w.trace, workload.ReadCSV)
 	case w.recorded != "":
-		w.rows, err = readFile(w.recorded, readRecorded)
+		if w.recording, err = readFile(w.recorded, readTrace); err == nil {
+			w.rows, err = workload.FromRecording(w.recording)
+		}
 	case w.spec != "":
 		w.parsed, err = readFile(w.spec, func(r io.Reader) (*workload.Spec, error) {
 			data, err := io.ReadAll(r)
@@ -130,16 +134,12 @@ func (w *workloadFlags) source(seed int64, rate float64) (workload.Source, error
 	return s.New(), nil
 }
 
-func readRecorded(r io.Reader) ([]workload.Request, error) {
+func readTrace(r io.Reader) (*sched.Trace, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
 		return nil, err
 	}
-	t, err := sched.ReadTrace(data)
-	if err != nil {
-		return nil, err
-	}
-	return workload.FromRecording(t)
+	return sched.ReadTrace(data)
 }
 
 // readFile opens a file, through gzip when its name ends in .gz.

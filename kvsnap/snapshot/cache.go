@@ -153,6 +153,7 @@ type Match struct {
 	Key    Key   // of the last part; Fetch takes it
 	Tokens int   // of the query that are cached
 	Held   int   // positions the parts hold, ≥ Tokens: what is beyond must be removed after the restore
+	Whole  int   // positions of the parts whose tokens are all the query's, ≤ Tokens: a longer part may follow there
 	Parts  int   // to restore
 	Bytes  int64 // to restore, uncompressed
 	Tier   Tier  // the slowest any of the parts is in
@@ -184,7 +185,10 @@ func (c *Cache) lookup(ns Namespace, tokens []Token) (m Match, ok bool) {
 	if n == nil {
 		return Match{}, false
 	}
-	m = Match{Key: n.Key, Tokens: matched, Held: n.P1}
+	m = Match{Key: n.Key, Tokens: matched, Held: n.P1, Whole: n.P1}
+	if matched < n.P1 {
+		m.Whole = n.P0
+	}
 	for ; n != nil; n = n.Parent {
 		p := of(n)
 		m.Parts++

@@ -1,9 +1,11 @@
 package kv
 
-// Identity says which tokens a request's positions hold: positions below PrefixLen are those of stream Prefix, the
-// others those of stream Own. Prompt and generated tokens share one position axis. Requests of one session that
-// continue each other's context share Own, so that a later round finds what an earlier one computed.
+// Identity says which tokens a request's positions hold: positions below BaseLen are those of Base, those up to PrefixLen
+// of stream Prefix, the others of stream Own. Prompt and generated tokens share one position axis. Requests of one
+// session that continue each other's context share Own, so that a later round finds what an earlier one computed.
 type Identity struct {
+	Base      *Identity // nil = none
+	BaseLen   int       // tokens
 	Prefix    uint64
 	PrefixLen int // tokens
 	Own       uint64
@@ -25,11 +27,35 @@ func NumberedStream(i int64) uint64 { return mix(uint64(i) + 0x9e3779b97f4a7c15)
 // content names the tokens [pos, pos+size). A block that lies across the end of the prefix belongs to Own: its
 // last token is nobody else's.
 func (id *Identity) content(pos, size int) uint64 {
+	for id.Base != nil && pos+size <= id.BaseLen {
+		id = id.Base
+	}
 	stream := id.Own
 	if pos+size <= id.PrefixLen {
 		stream = id.Prefix
 	}
-	return stream + uint64(pos)*0xd6e8feb86659fd93
+	return stream + uint64(pos)*spread
+}
+
+// spread keeps the positions of a stream apart.
+const spread = 0xd6e8feb86659fd93
+
+// AppendTokens appends the tokens of positions [from, to) as ids, ≥ 0, for whoever compares token by token: equal where
+// two identities agree, and else as good as never.
+func (id *Identity) AppendTokens(dst []int32, from, to int) []int32 {
+	if id.Base != nil && from < id.BaseLen {
+		n := min(to, id.BaseLen)
+		dst = id.Base.AppendTokens(dst, from, n)
+		from = n
+	}
+	for pos := from; pos < to; pos++ {
+		stream := id.Own
+		if pos < id.PrefixLen {
+			stream = id.Prefix
+		}
+		dst = append(dst, int32(mix(stream+uint64(pos)*spread)>>33))
+	}
+	return dst
 }
 
 // chain is the hash of a block given its parent's; 0 stands for "no parent" and "no hash".

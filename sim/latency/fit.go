@@ -2,6 +2,7 @@ package latency
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 )
@@ -9,14 +10,16 @@ import (
 // Sample is one measured step.
 type Sample struct {
 	PrefillTokens, DecodeTokens int
-	KVTokens                    int64   // tokens attended to before the step
+	Attended                    float64 // as in Batch
+	Rows                        int     // of logits
 	Us                          float64 // how long it took, microseconds
+	BetweenUs                   float64 // from its end to the next step's beginning; 0 = there was none at once
 }
 
-// FitCosts finds the cost model a + b·prefill + c·decode + d·kv, in microseconds, with the least squares of relative errors
-// and no negative coefficient, and how far off it is: the median of the relative errors. Steps that took more than
-// three times what a first fit says (the machine did something else) are left out.
-func FitCosts(samples []Sample) (abcd []float64, median float64, err error) {
+// FitCosts finds the cost model that the samples follow, with the least squares of relative errors and no negative
+// coefficient, and how far off it is: the median of the relative errors. Steps that took more than three times what a
+// first fit says (the machine did something else) are left out.
+func FitCosts(samples []Sample) (*Fitted, float64, error) {
 	var rows []Sample
 	for _, s := range samples {
 		if s.Us > 0 && s.PrefillTokens+s.DecodeTokens > 0 {
@@ -33,16 +36,47 @@ func FitCosts(samples []Sample) (abcd []float64, median float64, err error) {
 		return nil, 0, fmt.Errorf("the measured steps follow no cost model: %d of %d are near it", len(rows), len(samples))
 	}
 	c = nonNegative(rows)
-	errs := make([]float64, len(rows))
+	errs, squares := make([]float64, len(rows)), 0.0
 	for i, s := range rows {
 		errs[i] = math.Abs(predict(c, s)-s.Us) / s.Us
+		r := s.Us/predict(c, s) - 1
+		squares += r * r
 	}
 	slices.Sort(errs)
-	return c[:], errs[len(errs)/2], nil
+	return &Fitted{Us: c[:], Noise: squares / float64(len(rows)), Between: FitBetween(samples)}, errs[len(errs)/2], nil
+}
+
+// FitBetween finds what lies between two steps, as Fitted.Between: a line through the medians by the number of rows. nil
+// when no sample tells.
+func FitBetween(samples []Sample) []float64 {
+	by := map[int][]float64{}
+	for _, s := range samples {
+		if s.BetweenUs > 0 {
+			by[s.Rows] = append(by[s.Rows], s.BetweenUs)
+		}
+	}
+	if len(by) == 0 {
+		return nil
+	}
+	var n, sx, sy, sxx, sxy float64
+	for _, rows := range slices.Sorted(maps.Keys(by)) {
+		us := by[rows]
+		slices.Sort(us)
+		w, x, y := float64(len(us)), float64(rows), us[len(us)/2]
+		n, sx, sy, sxx, sxy = n+w, sx+w*x, sy+w*y, sxx+w*x*x, sxy+w*x*y
+	}
+	slope := 0.0
+	if d := n*sxx - sx*sx; d > 1e-9*n*sxx {
+		slope = max(0, (n*sxy-sx*sy)/d)
+	}
+	if fixed := (sy - slope*sx) / n; fixed >= 0 {
+		return []float64{fixed, slope}
+	}
+	return []float64{0, sxy / sxx}
 }
 
 func (s *Sample) terms() [4]float64 {
-	return [4]float64{1, float64(s.PrefillTokens), float64(s.DecodeTokens), float64(s.KVTokens)}
+	return [4]float64{1, float64(s.PrefillTokens), float64(s.DecodeTokens), s.Attended}
 }
 
 func predict(c [4]float64, s Sample) float64 {

@@ -25,15 +25,15 @@ func TestLinearModels(t *testing.T) {
 	if m.Step(&Batch{}) != 1000 || m.Step(&Batch{PrefillTokens: 3, DecodeTokens: 1}) != 1035 || m.Enqueue(3) != 104 || m.Token() != 7 || m.NeedsItems() {
 		t.Errorf("steps %d and %d, enqueue %d, token %d", m.Step(&Batch{}), m.Step(&Batch{PrefillTokens: 3, DecodeTokens: 1}), m.Enqueue(3), m.Token())
 	}
-	abcd, err := ParseCostModel([]byte(`{"a": 2, "b": 0.5, "c": 1, "d": 0.001, "updated": "x"}`))
+	fitted, err := ParseCostModel([]byte(`{"a": 2, "b": 0.5, "c": 1, "d": 0.001, "updated": "x"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := NewCalibrated([]float64{0, 0, 0}, abcd)
+	c, err := NewCalibrated([]float64{0, 0, 0}, fitted.Us)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.Step(&Batch{PrefillTokens: 4, DecodeTokens: 2, KVTokens: 1000}); got != 2000+2000+2000+1000 {
+	if got := c.Step(&Batch{PrefillTokens: 4, DecodeTokens: 2, Attended: 1000}); got != 2000+2000+2000+1000 {
 		t.Errorf("calibrated step %d", got)
 	}
 	for _, bad := range []string{`{`, `{}`, `{"a":1,"b":1,"c":1}`, `{"a":-1,"b":1,"c":1,"d":1}`} {
@@ -187,7 +187,7 @@ func TestFitCosts(t *testing.T) {
 	var samples []Sample
 	noise := uint64(1)
 	for i := range 400 {
-		s := Sample{PrefillTokens: i * 7 % 64 * (i % 2), DecodeTokens: 1 + i%5, KVTokens: int64(i * 13 % 4000)}
+		s := Sample{PrefillTokens: i * 7 % 64 * (i % 2), DecodeTokens: 1 + i%5, Attended: float64(i * 13 % 4000)}
 		noise = noise*6364136223846793005 + 1442695040888963407
 		s.Us = predict([4]float64(want), s) * (0.98 + 0.04*float64(noise>>40)/float64(1<<24))
 		if i%40 == 0 {
@@ -200,17 +200,17 @@ func TestFitCosts(t *testing.T) {
 		t.Fatalf("median error %v, %v", median, err)
 	}
 	for i := range want {
-		if math.Abs(got[i]-want[i]) > 0.1*want[i] {
-			t.Errorf("coefficient %d is %v, want %v", i, got[i], want[i])
+		if math.Abs(got.Us[i]-want[i]) > 0.1*want[i] {
+			t.Errorf("coefficient %d is %v, want %v", i, got.Us[i], want[i])
 		}
 	}
 	// Only decodes of one token: what cannot be told apart is not made up, and nothing is negative.
 	samples = samples[:0]
 	for i := range 50 {
-		samples = append(samples, Sample{DecodeTokens: 1, KVTokens: int64(100 - i), Us: 5000})
+		samples = append(samples, Sample{DecodeTokens: 1, Attended: float64(100 - i), Us: 5000})
 	}
 	got, _, err = FitCosts(samples)
-	if err != nil || got[0] < 0 || got[1] != 0 || got[2] < 0 || got[3] < 0 || math.Abs(predict([4]float64(got), samples[0])-5000) > 50 {
+	if c := got.Us; err != nil || c[0] < 0 || c[1] != 0 || c[2] < 0 || c[3] < 0 || math.Abs(predict([4]float64(c), samples[0])-5000) > 50 {
 		t.Errorf("%v, %v", got, err)
 	}
 	if _, _, err := FitCosts(samples[:3]); err == nil {

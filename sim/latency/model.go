@@ -1,7 +1,6 @@
 package latency
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 )
@@ -18,7 +17,8 @@ type Batch struct {
 	Requests      int // with at least one new token
 	PrefillTokens int
 	DecodeTokens  int
-	KVTokens      int64 // Σ over requests of the tokens they attend to before the step
+	Rows          int     // of logits
+	Attended      float64 // Σ over requests of sched.Attended: the cells that each new token looks at
 	Items         []Item
 }
 
@@ -92,49 +92,3 @@ func (m *Blackbox) Step(b *Batch) int64 {
 	return max(1, Ticks(m.Beta[0]+float64(m.Beta[1]*float64(b.PrefillTokens))+float64(m.Beta[2]*float64(b.DecodeTokens))))
 }
 func (m *Blackbox) NeedsItems() bool { return false }
-
-// Calibrated is uma-serve's own cost model: A + B·prefill + C·decode + D·attended KV tokens, in microseconds.
-type Calibrated struct {
-	Alpha
-	A, B, C, D float64
-}
-
-// NewCalibrated checks the coefficients: A, B, C, D in microseconds, finite, ≥ 0, not all zero.
-func NewCalibrated(alphas []float64, abcd []float64) (*Calibrated, error) {
-	a, err := alpha(alphas)
-	if err != nil {
-		return nil, err
-	}
-	if err := coefficients("cost model", abcd, 4); err != nil {
-		return nil, err
-	}
-	if abcd[0]+abcd[1]+abcd[2]+abcd[3] == 0 {
-		return nil, fmt.Errorf("cost model: all coefficients are 0: it has not been fitted yet")
-	}
-	return &Calibrated{a, abcd[0], abcd[1], abcd[2], abcd[3]}, nil
-}
-
-func (m *Calibrated) Step(b *Batch) int64 {
-	return max(1, Ticks(m.A+float64(m.B*float64(b.PrefillTokens))+float64(m.C*float64(b.DecodeTokens))+float64(m.D*float64(b.KVTokens))))
-}
-func (m *Calibrated) NeedsItems() bool { return false }
-
-// ParseCostModel reads an exported cost model, a JSON object: a, b, c and d are the milliseconds of a step, of a prompt
-// token in it, of a decoded token in it, and of a KV token attended to. It returns them in microseconds.
-func ParseCostModel(data []byte) ([]float64, error) {
-	var m struct{ A, B, C, D *float64 }
-	if err := json.Unmarshal(data, &m); err != nil {
-		return nil, fmt.Errorf("cost model: %w", err)
-	}
-	out := make([]float64, 0, 4)
-	for i, p := range []*float64{m.A, m.B, m.C, m.D} {
-		if p == nil {
-			return nil, fmt.Errorf("cost model: key %q is missing; a, b, c, d are milliseconds of tick = a + b·prefill + c·decode + d·kv", "abcd"[i:i+1])
-		}
-		out = append(out, *p*1000)
-	}
-	if err := coefficients("cost model", out, 4); err != nil {
-		return nil, err
-	}
-	return out, nil
-}

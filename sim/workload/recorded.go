@@ -2,70 +2,176 @@ package workload
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim/latency"
 )
 
 // FromRecording makes a workload of what a running uma-serve recorded (package sched's trace): who arrived when, how
-// many tokens each prompt had left to compute, how many tokens it generated and how many of them it thought. A request
-// that was cancelled ends where it did. Arrivals are counted from the first step.
+// many tokens each prompt had, how many tokens it generated and how many of them it thought. A request that was cancelled
+// ends where it did. Times are counted from the first arrival or step.
+//
+// A recording has no tokens, but it says how many of a prompt's were cached when it started. Whose they were is guessed:
+// of the earlier requests of the same user whose history was long enough, the one whose history ends nearest behind
+// them. That is exact for the turns of a conversation, and among prompts that begin alike it does not matter which. What
+// nobody in the recording can have computed was there (Request.Resident).
 func FromRecording(t *sched.Trace) ([]Request, error) {
 	if len(t.Steps) == 0 {
 		return nil, nil
 	}
-	var rows []Request
-	at := map[sched.ReqID]int{}
+	rec := recording{at: map[sched.ReqID]int{}, owners: map[uint32][]int{}}
 	origin := t.Steps[0].Now
 	for _, step := range t.Steps {
 		for i := range step.Events {
-			ev := &step.Events[i]
-			if ev.Kind == sched.EvArrive {
-				if ev.Prompt > MaxTokens || ev.MaxTokens < 0 {
-					return nil, fmt.Errorf("recording: line %d: a prompt of %d tokens: at most %d", step.Line, ev.Prompt, MaxTokens)
-				}
-				at[ev.Req] = len(rows)
-				r := Request{Index: int64(len(rows)), Arrival: max(0, int64(step.Now-origin)/1000), Input: ev.Prompt, Budget: min(ev.MaxTokens, MaxTokens),
-					Class: ev.Class.String(), Tenant: fmt.Sprintf("uid%d", ev.Owner)}
-				if ev.Thinking {
-					r.Think = 1
-				}
-				rows = append(rows, r)
-				continue
-			}
-			k, known := at[ev.Req]
-			if !known {
-				continue
-			}
-			switch r := &rows[k]; ev.Kind {
-			case sched.EvToken:
-				r.Output++
-				if ev.Thinking {
-					r.Think = r.Output + 1 // this token and, until told otherwise, the next
-				}
-			case sched.EvFinish:
-				r.Output++
+			if ev := &step.Events[i]; ev.Kind == sched.EvArrive {
+				origin = min(origin, step.Now.Add(-ev.Ago))
 			}
 		}
 	}
-	return rows, nil
+	for _, step := range t.Steps {
+		for i := range step.Events {
+			if err := rec.event(&step.Events[i], int64(step.Now.Sub(origin)/time.Microsecond)); err != nil {
+				return nil, fmt.Errorf("recording: line %d: %w", step.Line, err)
+			}
+		}
+	}
+	rec.link()
+	return rec.rows, nil
 }
 
-// StepCosts are the steps of a recording: what each planned and how long it took. They are what a cost model is fitted
-// to. The recording is replayed, because only the scheduler knows which tokens each slice attended to.
+type recording struct {
+	rows   []Request
+	past   []past // of each row
+	at     map[sched.ReqID]int
+	order  []int            // the rows that have started, in that order
+	owners map[uint32][]int // the same for each user
+}
+
+// past is what a row needs to know until all is read.
+type past struct {
+	owner   uint32
+	started bool
+	base    int // the row whose tokens it began with, -1 = none
+}
+
+func (rec *recording) event(ev *sched.Event, now int64) error {
+	if ev.Kind == sched.EvArrive {
+		if ev.Prompt > MaxTokens || ev.MaxTokens < 0 {
+			return fmt.Errorf("a prompt of %d tokens: at most %d", ev.Prompt, MaxTokens)
+		}
+		rec.at[ev.Req] = len(rec.rows)
+		r := Request{Index: int64(len(rec.rows)), Arrival: max(0, now-int64(ev.Ago/time.Microsecond)), Input: ev.Prompt, Budget: min(ev.MaxTokens, MaxTokens),
+			Class: ev.Class.String(), Tenant: uidPrefix + strconv.FormatUint(uint64(ev.Owner), 10),
+			TargetTTFT: int64(ev.TargetTTFT / time.Microsecond), TargetTBT: int64(ev.TargetTBT / time.Microsecond)}
+		if ev.Thinking {
+			r.Think = 1
+		}
+		rec.rows = append(rec.rows, r)
+		rec.past = append(rec.past, past{owner: ev.Owner, base: -1})
+		return nil
+	}
+	k, known := rec.at[ev.Req]
+	if !known {
+		return nil
+	}
+	switch r := &rec.rows[k]; ev.Kind {
+	case sched.EvStarted:
+		rec.start(k, ev.Cached)
+	case sched.EvToken:
+		r.Output++
+		if ev.Thinking {
+			r.Think = r.Output + 1 // this token and, until told otherwise, the next
+		}
+	case sched.EvFinish:
+		r.Output++
+	}
+	return nil
+}
+
+// candidates bounds how far back a shared prefix is looked for.
+const candidates = 4096
+
+// start notes where row k's cached tokens came from.
+func (rec *recording) start(k, cached int) {
+	p, r := &rec.past[k], &rec.rows[k]
+	if p.started {
+		return // again, after a preemption: by then its own history was cached
+	}
+	p.started = true
+	rec.order = append(rec.order, k)
+	before := rec.owners[p.owner]
+	rec.owners[p.owner] = append(before, k)
+	if cached <= 0 || cached >= r.Input {
+		return
+	}
+	least := 0
+	for i := len(before) - 1; i >= max(0, len(before)-candidates); i-- {
+		o := &rec.rows[before[i]]
+		if more := o.Input + o.Output - cached; more >= 0 && (p.base < 0 || more < least) {
+			p.base, least = before[i], more
+		}
+	}
+	if r.BaseLen = cached; p.base < 0 {
+		r.BaseLen, r.Resident = 0, cached
+	}
+}
+
+// link gives the rows the identities of those whose tokens they share. A base started earlier, so its own is complete.
+func (rec *recording) link() {
+	for _, k := range rec.order {
+		if b := rec.past[k].base; b >= 0 {
+			rec.rows[b].Lent = true
+		}
+	}
+	for _, k := range rec.order {
+		if b := rec.past[k].base; b >= 0 {
+			id := rec.rows[b].Identity()
+			rec.rows[k].Base = &id
+		}
+	}
+}
+
+// uidPrefix and a number name the tenant that is a user of the machine.
+const uidPrefix = "uid"
+
+// UID is the user id that a tenant of a recording stands for.
+func UID(tenant string) (uint32, bool) {
+	digits, ok := strings.CutPrefix(tenant, uidPrefix)
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(digits, 10, 32)
+	return uint32(n), err == nil
+}
+
+// StepCosts are the steps of a recording: what each planned, how long it took, and how long the rest of the loop's turn
+// was until it turned to the next one. They are what a cost model is fitted to. The recording is replayed, because only the scheduler
+// knows which tokens each slice attended to.
 func StepCosts(t *sched.Trace) ([]latency.Sample, error) {
 	var out []latency.Sample
 	var open latency.Sample
+	var began sched.Instant
 	err := t.Replay(func(step *sched.TraceStep, plan *sched.Plan) {
 		for i := range step.Events {
-			if ev := &step.Events[i]; ev.Kind == sched.EvStep && ev.Outcome == sched.StepOK {
-				open.Us = float64(ev.Took.Nanoseconds()) / 1000
-				out = append(out, open)
+			ev := &step.Events[i]
+			if ev.Kind != sched.EvStep || ev.Outcome != sched.StepOK {
+				continue
 			}
+			open.Us = float64(ev.Took.Nanoseconds()) / 1000
+			open.BetweenUs = float64((step.Now.Sub(began) - ev.Took).Nanoseconds()) / 1000
+			out = append(out, open)
 		}
+		began = step.Now
 		open = latency.Sample{PrefillTokens: plan.PrefillTokens, DecodeTokens: plan.DecodeTokens}
 		for i := range plan.Batch {
-			open.KVTokens += int64(plan.Batch[i].Start)
+			sl := &plan.Batch[i]
+			open.Attended += sched.Attended(sl.Start, sl.N)
+			if sl.Row >= 0 {
+				open.Rows++
+			}
 		}
 	})
 	return out, err

@@ -19,11 +19,20 @@ type Request struct {
 	Output int // what the model will generate; only the clock of the simulation may look at it
 	Budget int // the client's max_tokens; 0 = none
 
-	Deadline int64 // absolute; 0 = none
+	Deadline   int64 // absolute; 0 = none
+	TargetTTFT int64 // what the client wished, from arrival to its first token; 0 = nothing. Tells only uma-serve's scheduler
+	TargetTBT  int64 // likewise, between tokens
 
 	Prefix    string // prefix group; "" = none
 	PrefixLen int    // leading tokens shared with the group
 	Stream    uint64 // identity of the tokens behind the prefix; 0 = nobody else's
+
+	// Of a recording (FromRecording): the first BaseLen tokens are those of another request's history; and the first
+	// Resident tokens were there when it started, whoever had computed them (a snapshot on disk, a run before).
+	Base     *kv.Identity
+	BaseLen  int
+	Resident int
+	Lent     bool // others have it as their Base
 
 	Client, Tenant, Class, Model string
 	Session                      string
@@ -48,9 +57,9 @@ func (r *Request) ID() string {
 
 // Identity says which tokens the request holds.
 func (r *Request) Identity() kv.Identity {
-	id := kv.Identity{Own: r.Stream}
+	id := kv.Identity{Own: r.Stream, Base: r.Base, BaseLen: r.BaseLen}
 	if r.Stream == 0 {
-		id.Own, id.Private = kv.NumberedStream(r.Index), true
+		id.Own, id.Private = kv.NumberedStream(r.Index), r.Base == nil && !r.Lent
 	}
 	if r.Prefix != "" {
 		id.Prefix, id.PrefixLen = kv.NamedStream(r.Prefix), r.PrefixLen

@@ -1,0 +1,343 @@
+package drive
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/uma-serve/uma-serve/bench/load"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv("UMA_TEST_DRIVE_CLIENT") == "1" {
+		if err := Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// What the fake servers do with every request.
+const (
+	ttft   = 60 * time.Millisecond // to the first token of thought
+	thinks = 4
+	gap    = 20 * time.Millisecond // between two tokens of a phase
+	ttot   = 35 * time.Millisecond // last token of thought → first of the answer
+	speaks = 12
+)
+
+// say plays the script: it calls token when one is due. Deadlines are absolute, so that lateness does not add up.
+func say(token func(thinking bool, n int)) {
+	at := time.Now().Add(ttft)
+	for n := range thinks + speaks {
+		spin(at)
+		token(n < thinks, n)
+		if n == thinks-1 {
+			at = at.Add(ttot)
+		} else {
+			at = at.Add(gap)
+		}
+	}
+}
+
+// spin waits to the microsecond: a timer of the system comes up to a millisecond late.
+func spin(at time.Time) {
+	if d := time.Until(at) - 2*time.Millisecond; d > 0 {
+		time.Sleep(d)
+	}
+	for time.Now().Before(at) {
+	}
+}
+
+// fakeUMA speaks frames on a Unix socket.
+func fakeUMA(t *testing.T) string {
+	path := filepath.Join(t.TempDir(), "s")
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go serveUMA(c)
+		}
+	}()
+	return path
+}
+
+func serveUMA(c net.Conn) {
+	defer c.Close()
+	split, buf := wire.Splitter{Max: 1 << 20}, make([]byte, 64<<10)
+	var p wire.Parser
+	for {
+		n, err := c.Read(buf)
+		if err != nil {
+			return
+		}
+		for in := buf[:n]; len(in) > 0; {
+			payload, rest, err := split.Next(in)
+			if err != nil {
+				return
+			}
+			if in = rest; payload == nil {
+				continue
+			}
+			f, err := wire.Parse(&p, payload, &defaults)
+			if err != nil {
+				return
+			}
+			if strings.HasPrefix(f.Request.Prompt, "refuse") {
+				c.Write(wire.AppendError(nil, &wire.Error{ID: f.ID, Code: wire.QueueLimit, Message: "full"}))
+				continue
+			}
+			say(func(thinking bool, n int) {
+				tok := wire.Token{ID: f.ID, Text: []byte("w "), TokenID: int32(n), Phase: wire.Output}
+				if thinking {
+					tok.Phase = wire.Thinking
+				}
+				c.Write(wire.AppendToken(nil, &tok))
+			})
+			c.Write(wire.AppendEOS(nil, &wire.EOS{ID: f.ID, Reason: wire.Stop, Streamed: true, Thought: wire.ThinkSummary{Tokens: thinks, Ended: "hard_cap"},
+				Usage: wire.Usage{PromptTokens: 9, CachedTokens: 3, CompletionTokens: thinks + speaks, ThinkTokens: thinks}}))
+		}
+	}
+}
+
+// fakeHTTP speaks the protocols of the three HTTP targets.
+func fakeHTTP(t *testing.T) string {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		var q struct {
+			Stream   bool
+			Messages []load.Message
+		}
+		if err := json.Unmarshal(body, &q); err != nil || !q.Stream {
+			http.Error(w, "bad body", 400)
+			return
+		}
+		send := func(format string, args ...any) {
+			fmt.Fprintf(w, format, args...)
+			w.(http.Flusher).Flush()
+		}
+		switch r.URL.Path {
+		case "/v1/chat/completions":
+			say(func(thinking bool, n int) {
+				if field := "content"; true {
+					if thinking {
+						field = "reasoning_content"
+					}
+					send("data: {\"choices\":[{\"delta\":{%q:\"w \"}}]}\n\n", field)
+				}
+			})
+			send("data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n")
+			send("data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":%d,\"prompt_tokens_details\":{\"cached_tokens\":3}}}\n\ndata: [DONE]\n\n", thinks+speaks)
+		case "/api/chat":
+			say(func(thinking bool, n int) {
+				field := "content"
+				if thinking {
+					field = "thinking"
+				}
+				send("{\"message\":{%q:\"w \"},\"done\":false}\n", field)
+			})
+			send("{\"message\":{\"content\":\"\"},\"done\":true,\"done_reason\":\"stop\",\"prompt_eval_count\":9,\"eval_count\":%d}\n", thinks+speaks)
+		case "/completion":
+			say(func(_ bool, n int) { send("data: {\"content\":\"w \",\"stop\":false}\n\n") })
+			send("data: {\"content\":\"\",\"stop\":true,\"stop_type\":\"eos\",\"timings\":{\"prompt_n\":6,\"cache_n\":3,\"predicted_n\":%d}}\n\n", thinks+speaks)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// TestTruth holds what the client measures against servers whose delays are known: within 1 ms or 2 %, by medians, as a
+// busy machine delays single tokens.
+func TestTruth(t *testing.T) {
+	hosted := fakeHTTP(t)
+	for _, c := range []struct {
+		target, address string
+		raw             bool
+	}{{"uma", fakeUMA(t), false}, {"openai", hosted + "/v1/", false}, {"llama-server", hosted, false}, {"llama-server", hosted, true}, {"ollama", hosted, false}} {
+		t.Run(fmt.Sprint(c.target, " raw ", c.raw), func(t *testing.T) {
+			job := Job{Target: c.target, Address: c.address, Model: "m"}
+			for i := range 5 {
+				r := load.Request{ID: fmt.Sprint(i), Kind: load.Reasoning, After: i - 1, Measured: true, Think: thinks, Output: speaks}
+				if c.raw {
+					r.Prompt = "go on"
+				} else {
+					r.Messages = []load.Message{{Role: "user", Content: "hello"}}
+				}
+				job.Requests = append(job.Requests, r)
+			}
+			var ended atomic.Int64
+			t.Setenv("UMA_TEST_DRIVE_CLIENT", "1")
+			res, err := Spawn(t.Context(), &job, func(n int) { ended.Store(int64(n)) }, os.Args[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(res.Records) != 5 || ended.Load() != 5 || res.CPUNs <= 0 {
+				t.Fatalf("%d records, %d ended, %d ns of CPU", len(res.Records), ended.Load(), res.CPUNs)
+			}
+			var first, toOutput, itl []float64
+			for _, r := range res.Records {
+				if r.Err != "" || r.Reason != "stop" || r.PromptTokens != 9 && r.PromptTokens != 6 || r.CachedTokens != 3 && c.target != "ollama" {
+					t.Fatalf("record %+v", r)
+				}
+				first = append(first, ms(r.First()-r.Sent))
+				if c.raw { // llama-server's /completion does not tell thoughts from answers
+					if len(r.Output) != thinks+speaks {
+						t.Fatalf("%d tokens", len(r.Output))
+					}
+					continue
+				}
+				if len(r.Think) != thinks || len(r.Output) != speaks || r.Thought() != thinks || r.Answered() != speaks {
+					t.Fatalf("%d tokens of thought, %d of the answer; %d and %d by the server", len(r.Think), len(r.Output), r.Thought(), r.Answered())
+				}
+				toOutput = append(toOutput, ms(r.Visible-r.Think[thinks-1]))
+				for i := 1; i < len(r.Output); i++ {
+					itl = append(itl, ms(r.Output[i]-r.Output[i-1]))
+				}
+			}
+			near(t, "TTFT", first, ttft)
+			if !c.raw {
+				near(t, "TTOT", toOutput, ttot)
+				near(t, "ITL", itl, gap)
+			}
+		})
+	}
+}
+
+func ms(ns int64) float64 { return float64(ns) / 1e6 }
+
+func near(t *testing.T, what string, xs []float64, want time.Duration) {
+	t.Helper()
+	slices.Sort(xs)
+	got, w := xs[len(xs)/2], ms(int64(want))
+	if math.Abs(got-w) > max(1, .02*w) {
+		t.Errorf("%s measured as %.2f ms, it is %.2f", what, got, w)
+	}
+}
+
+// TestLoops: open and closed loops send everything once, respect who comes after whom, and keep to the workers.
+func TestLoops(t *testing.T) {
+	socket := fakeUMA(t)
+	for _, workers := range []int{0, 2} {
+		job := Job{Target: "uma", Address: socket, Workers: workers, Requests: []load.Request{
+			{ID: "a", Prompt: "x", Output: 9, After: -1, Measured: true},
+			{ID: "refused", Prompt: "refuse me", Output: 9, After: -1, Measured: true, At: 10 * time.Millisecond},
+			{ID: "b", Prompt: "x", Output: 9, After: 0, Measured: true, Pause: 5 * time.Millisecond},
+			{ID: "never", Prompt: "x", Output: 9, After: 1, Measured: true},
+			{ID: "cut", Prompt: "x", Output: 9, After: -1, Measured: true, At: 100 * time.Millisecond, Until: 200 * time.Millisecond},
+		}}
+		if workers > 0 { // a closed loop has no times
+			job.Requests = job.Requests[:4]
+		}
+		res, err := Run(t.Context(), &job, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		byID := map[string]*Record{}
+		for _, r := range res.Records {
+			byID[job.Requests[r.Index].ID] = r
+		}
+		a, b := byID["a"], byID["b"]
+		if a == nil || b == nil || a.Err+b.Err != "" || b.Sent < a.End+int64(5*time.Millisecond) {
+			t.Fatalf("workers %d: b must come 5 ms after a: %+v %+v", workers, a, b)
+		}
+		if r := byID["refused"]; r == nil || !strings.Contains(r.Err, "E_LIMIT_QUEUE") || byID["never"] != nil {
+			t.Errorf("workers %d: refused %+v, and what comes after it %+v", workers, r, byID["never"])
+		}
+		if workers == 0 {
+			if r := byID["cut"]; r == nil || !r.Cut || r.Err != "" || r.Sent < int64(100*time.Millisecond) || r.End > int64(400*time.Millisecond) {
+				t.Errorf("cut %+v", r)
+			}
+		}
+	}
+}
+
+// TestConversationGrows: the next turn holds the answer to the last one.
+func TestConversationGrows(t *testing.T) {
+	var bodies [][]load.Message
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var q struct{ Messages []load.Message }
+		json.NewDecoder(r.Body).Decode(&q)
+		bodies = append(bodies, q.Messages)
+		fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"content\":\"<think>\"}}]}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"hm\"}}]}\n\n"+
+			"data: {\"choices\":[{\"delta\":{\"content\":\"</think>\"}}]}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"42\"},\"finish_reason\":\"stop\"}]}\n\n")
+	}))
+	defer s.Close()
+	user := func(text string) []load.Message { return []load.Message{{Role: "user", Content: text}} }
+	job := Job{Target: "openai", Address: s.URL, Requests: []load.Request{
+		{ID: "1", Messages: user("one"), After: -1, Output: 5, Answer: "42", Grader: "exact"}, {ID: "2", Messages: user("two"), After: 0, Grow: true, Output: 5, Answer: "41", Grader: "exact"}}}
+	res, err := Run(t.Context(), &job, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fmt.Sprint(bodies), "[[{user one}] [{user one} {assistant 42} {user two}]]"; got != want {
+		t.Errorf("asked %s, want %s", got, want)
+	}
+	if a, b := res.Records[0], res.Records[1]; !a.Right || b.Right || len(a.Think) != 1 || len(a.Output) != 1 {
+		t.Errorf("right %v %v, think %d, output %d", a.Right, b.Right, len(a.Think), len(a.Output))
+	}
+}
+
+func TestJobErrors(t *testing.T) {
+	ok := load.Request{Prompt: "x", After: -1, Output: 1}
+	for want, j := range map[string]Job{
+		"is none of":    {Target: "x", Address: "a", Requests: []load.Request{ok}},
+		"address":       {Target: "uma", Requests: []load.Request{ok}},
+		"no requests":   {Target: "uma", Address: "a"},
+		"not JSON":      {Target: "uma", Address: "a", Requests: []load.Request{ok}, Extra: json.RawMessage("{")},
+		"comes after 4": {Target: "uma", Address: "a", Requests: []load.Request{{After: 4}}},
+	} {
+		if _, err := Run(t.Context(), &j, nil); err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), "number ", ""), want) {
+			t.Errorf("want an error with %q, got %v", want, err)
+		}
+	}
+	if err := Serve(t.Context(), strings.NewReader("{"), io.Discard); err == nil {
+		t.Error("half a job was taken")
+	}
+	res, err := Run(t.Context(), &Job{Target: "uma", Address: filepath.Join(t.TempDir(), "none"), Requests: []load.Request{ok}}, nil)
+	if err != nil || !strings.Contains(res.Records[0].Err, "connect to the daemon") {
+		t.Errorf("%v %+v", err, res)
+	}
+}
+
+// FuzzEvents: whatever a server sends is an error or an answer.
+func FuzzEvents(f *testing.F) {
+	f.Add("data: {\"choices\":[{\"delta\":{\"content\":\"a\"},\"finish_reason\":\"stop\"}]}\n\n")
+	f.Add("data: {\"content\":1}\n")
+	f.Add("data: {\"usage\":{}}\r\n:comment\n\ndata: [DONE]")
+	var answer []byte
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write(answer) }))
+	defer s.Close()
+	f.Fuzz(func(t *testing.T, text string) {
+		answer = bytes.Clone([]byte(text))
+		job := Job{Target: "openai", Address: s.URL, Requests: []load.Request{{Prompt: "x", After: -1, Output: 1}}}
+		res, err := Run(t.Context(), &job, nil)
+		if err != nil || len(res.Records) != 1 || (res.Records[0].Err == "") != (res.Records[0].Reason != "") {
+			t.Errorf("%v %+v", err, res.Records[0])
+		}
+	})
+}

@@ -1,0 +1,292 @@
+package drive
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/uma-serve/uma-serve/bench/load"
+)
+
+// httpTarget asks servers that speak HTTP: llama-server, ollama, and what has OpenAI's protocol.
+type httpTarget struct {
+	*client
+	c    *http.Client
+	base string // without a slash at the end
+	key  string
+}
+
+func newHTTP(c *client, key string) *httpTarget {
+	t := &httpTarget{client: c, key: key, base: strings.TrimSuffix(strings.TrimSuffix(strings.TrimRight(c.job.Address, "/"), "/v1"), "/")}
+	tr := &http.Transport{MaxIdleConnsPerHost: 4096, DisableCompression: true}
+	if !strings.Contains(c.job.Address, "://") { // a Unix socket
+		t.base = "http://server"
+		tr.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", c.job.Address)
+		}
+	}
+	t.c = &http.Client{Transport: tr}
+	return t
+}
+
+func (t *httpTarget) close() { t.c.CloseIdleConnections() }
+
+func (t *httpTarget) ask(ctx context.Context, r *load.Request, messages []load.Message, rec *Record) error {
+	switch {
+	case r.Via != "" && r.Via != "http":
+		return skipError("only uma-serve speaks " + r.Via)
+	case t.job.Target == "ollama":
+		return t.ollama(ctx, r, messages, rec)
+	case t.job.Target == "llama-server" && len(messages) == 0:
+		return t.completion(ctx, r, rec)
+	}
+	return t.chat(ctx, r, messages, rec)
+}
+
+// chunk is one event of any of the streams; the fields that a server does not have stay empty.
+type chunk struct {
+	// OpenAI.
+	Choices []struct {
+		Delta struct {
+			Content          string
+			ReasoningContent string `json:"reasoning_content"`
+			Reasoning        string
+		}
+		Text         string
+		FinishReason string `json:"finish_reason"`
+	}
+	Usage *struct {
+		Prompt     int `json:"prompt_tokens"`
+		Completion int `json:"completion_tokens"`
+		Details    struct {
+			Cached int `json:"cached_tokens"`
+		} `json:"prompt_tokens_details"`
+		Output struct {
+			Reasoning int `json:"reasoning_tokens"`
+		} `json:"completion_tokens_details"`
+	}
+	Error json.RawMessage
+
+	// llama-server's own.
+	Content  *string
+	Stop     bool
+	StopType string `json:"stop_type"`
+	Timings  *struct {
+		Cache     int `json:"cache_n"`
+		Prompt    int `json:"prompt_n"`
+		Predicted int `json:"predicted_n"`
+	}
+
+	// ollama.
+	Message  *struct{ Content, Thinking string }
+	Response *string
+	Thinking string
+	Done     bool
+	Why      string `json:"done_reason"`
+	PromptN  int    `json:"prompt_eval_count"`
+	EvalN    int    `json:"eval_count"`
+}
+
+// post sends a body with the extra fields and hands each JSON event of the answer to each, with its time.
+func (t *httpTarget) post(ctx context.Context, path string, body map[string]any, rec *Record, each func(*chunk, int64)) error {
+	if len(t.job.Extra) > 0 {
+		if err := json.Unmarshal(t.job.Extra, &body); err != nil {
+			return fmt.Errorf("extra fields: %w", err)
+		}
+	}
+	b, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, "POST", t.base+path, bytes.NewReader(b))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if t.key != "" {
+		req.Header.Set("Authorization", "Bearer "+t.key)
+	}
+	rec.Sent = t.now()
+	resp, err := t.c.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != 200 {
+		b, _ := io.ReadAll(io.LimitReader(resp.Body, 500))
+		if (resp.StatusCode == 404 || resp.StatusCode == 405) && t.job.Target == "uma" {
+			return skipError("this uma-serve has no " + path + " over HTTP")
+		}
+		return fmt.Errorf("POST %s: %s: %s", path, resp.Status, strings.TrimSpace(string(b)))
+	}
+	in := bufio.NewReaderSize(resp.Body, 64<<10)
+	var long []byte
+	for {
+		part, err := in.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) && len(long) < 16<<20 {
+			long = append(long, part...)
+			continue
+		}
+		now := t.now()
+		text := part
+		if len(long) > 0 {
+			text, long = append(long, part...), nil
+		}
+		text = bytes.TrimSpace(text)
+		if payload, ok := bytes.CutPrefix(text, []byte("data:")); ok {
+			text = bytes.TrimSpace(payload)
+		} else if t.job.Target != "ollama" {
+			text = nil // SSE comments, event names
+		}
+		if len(text) > 0 && text[0] == '{' {
+			var c chunk
+			if err := json.Unmarshal(text, &c); err != nil {
+				return fmt.Errorf("read the server's event: %w", err)
+			}
+			if len(c.Error) > 0 && string(c.Error) != "null" {
+				return fmt.Errorf("the server answered %s", c.Error)
+			}
+			each(&c, now)
+		}
+		switch {
+		case err == io.EOF:
+			if rec.Reason == "" {
+				return errors.New("the answer ended without a reason: the server broke off")
+			}
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// tags follows the think tags of a server that leaves them in the text.
+type tags struct{ open, closed bool }
+
+// split tells whether a piece of content belongs to a thought. A tag comes as a piece of its own from a server whose
+// tokens they are; where it shares one with text, the piece counts as what follows the tag.
+func (s *tags) split(text string) (thinking bool, rest string, token bool) {
+	trimmed := strings.TrimSpace(text)
+	if !s.open && !s.closed && strings.HasPrefix(trimmed, "<think>") {
+		s.open = true
+		rest := strings.TrimPrefix(trimmed, "<think>")
+		return true, rest, rest != ""
+	}
+	if s.open && !s.closed {
+		if _, after, ok := strings.Cut(text, "</think>"); ok {
+			s.closed = true
+			return false, after, strings.TrimSpace(after) != ""
+		}
+		return true, text, true
+	}
+	return false, text, true
+}
+
+func (t *httpTarget) sampling(r *load.Request, rec *Record) map[string]any {
+	return map[string]any{"stream": true, "temperature": t.job.Temperature, "seed": t.job.Seed + uint64(rec.Index)}
+}
+
+// chat asks by OpenAI's protocol, raw prompts included.
+func (t *httpTarget) chat(ctx context.Context, r *load.Request, messages []load.Message, rec *Record) error {
+	body, path := t.sampling(r, rec), "/v1/chat/completions"
+	body["max_tokens"] = r.Think + r.Output
+	body["stream_options"] = map[string]any{"include_usage": true}
+	if t.job.Model != "" {
+		body["model"] = t.job.Model
+	}
+	if len(messages) > 0 {
+		body["messages"] = messages
+	} else {
+		path, body["prompt"] = "/v1/completions", r.Prompt
+	}
+	if r.Exact && t.job.Target == "llama-server" {
+		body["ignore_eos"] = true
+	}
+	var think tags
+	return t.post(ctx, path, body, rec, func(c *chunk, now int64) {
+		for _, ch := range c.Choices {
+			if ch.Delta.ReasoningContent != "" || ch.Delta.Reasoning != "" {
+				rec.token(now, true, "x", false)
+			}
+			if text := ch.Delta.Content + ch.Text; text != "" {
+				if thinking, rest, token := think.split(text); token {
+					rec.token(now, thinking, rest, true)
+				}
+			}
+			if ch.FinishReason != "" {
+				rec.Reason, rec.End = ch.FinishReason, now
+			}
+		}
+		if u := c.Usage; u != nil {
+			rec.PromptTokens, rec.CompletionTokens = u.Prompt, u.Completion
+			rec.CachedTokens, rec.ThinkTokens = u.Details.Cached, u.Output.Reasoning
+			if rec.ThinkTokens == 0 {
+				rec.ThinkTokens = len(rec.Think)
+			}
+		}
+		if c.Timings != nil { // llama-server adds them
+			rec.CachedTokens = max(rec.CachedTokens, c.Timings.Cache)
+		}
+	})
+}
+
+// completion asks llama-server to continue a text.
+func (t *httpTarget) completion(ctx context.Context, r *load.Request, rec *Record) error {
+	body := t.sampling(r, rec)
+	body["prompt"], body["n_predict"], body["ignore_eos"], body["cache_prompt"] = r.Prompt, r.Output, r.Exact, true
+	return t.post(ctx, "/completion", body, rec, func(c *chunk, now int64) {
+		if c.Content != nil && (!c.Stop || *c.Content != "") {
+			rec.token(now, false, *c.Content, true)
+		}
+		if c.Stop {
+			rec.Reason, rec.End = "stop", now
+			if c.StopType == "limit" {
+				rec.Reason = "length"
+			}
+			if c.Timings != nil {
+				rec.PromptTokens, rec.CachedTokens, rec.CompletionTokens = c.Timings.Prompt+c.Timings.Cache, c.Timings.Cache, c.Timings.Predicted
+			}
+		}
+	})
+}
+
+// ollama asks by ollama's own protocol, whose events tell thinking from the answer.
+func (t *httpTarget) ollama(ctx context.Context, r *load.Request, messages []load.Message, rec *Record) error {
+	body := map[string]any{"stream": true, "model": t.job.Model,
+		"options": map[string]any{"temperature": t.job.Temperature, "seed": t.job.Seed + uint64(rec.Index), "num_predict": r.Think + r.Output}}
+	path := "/api/chat"
+	if len(messages) > 0 {
+		body["messages"] = messages
+	} else {
+		path, body["prompt"], body["raw"] = "/api/generate", r.Prompt, true
+	}
+	return t.post(ctx, path, body, rec, func(c *chunk, now int64) {
+		thinking, text := c.Thinking, ""
+		if c.Message != nil {
+			thinking, text = c.Message.Thinking, c.Message.Content
+		} else if c.Response != nil {
+			text = *c.Response
+		}
+		if thinking != "" {
+			rec.token(now, true, "x", false)
+		}
+		if text != "" {
+			rec.token(now, false, text, true)
+		}
+		if c.Done {
+			rec.Reason, rec.End = c.Why, now
+			if rec.Reason == "" {
+				rec.Reason = "stop"
+			}
+			rec.PromptTokens, rec.CompletionTokens, rec.ThinkTokens = c.PromptN, c.EvalN, len(rec.Think)
+		}
+	})
+}

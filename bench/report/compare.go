@@ -1,0 +1,100 @@
+package report
+
+import (
+	"fmt"
+	"math"
+)
+
+// Verdict is how the report under test does in one metric against one baseline.
+type Verdict struct {
+	Metric   Metric
+	Baseline string
+	Delta    float64 // %, NaN = there is nothing to relate to
+	Welch    *[2]Num // its 95 % interval, nil without repeats
+	Flag     string  // FLAT, WIN, win, LOSS, loss or n/a
+	From, To float64 // the values
+	Noise    bool    // the interval holds 0: repeats of one server differ as much
+}
+
+// String is the difference with its interval and flag.
+func (v Verdict) String() string {
+	if v.Flag == "n/a" {
+		return "n/a"
+	}
+	s := fmt.Sprintf("%+.2f", v.Delta)
+	if v.Welch != nil {
+		s += fmt.Sprintf(" [%+.1f, %+.1f]", float64(v.Welch[0]), float64(v.Welch[1]))
+	}
+	s += " " + v.Flag
+	if v.Noise {
+		s += " (within noise)"
+	}
+	return s
+}
+
+func (d *Document) verdict(baseline string, m Metric) Verdict {
+	v := Verdict{Metric: m, Baseline: baseline, Delta: math.NaN(), Flag: "n/a", From: d.Reports[baseline].Value(m.Key), To: d.Reports[d.UnderTest].Value(m.Key)}
+	if delta, ok := d.Delta[baseline][m.Key]; ok {
+		v.Delta, v.Welch = float64(delta), d.Welch[baseline][m.Key]
+	}
+	if math.IsNaN(v.Delta) {
+		return v
+	}
+	v.Noise = v.Welch != nil && v.Welch[0] <= 0 && v.Welch[1] >= 0 && v.Delta != 0
+	worse := v.Delta
+	if m.Higher {
+		worse = -worse
+	}
+	switch {
+	case math.Abs(worse) < 1:
+		v.Flag = "FLAT"
+	case worse >= 5:
+		v.Flag = "LOSS"
+	case worse > 0:
+		v.Flag = "loss"
+	case worse <= -5:
+		v.Flag = "WIN"
+	default:
+		v.Flag = "win"
+	}
+	return v
+}
+
+// Regressions are the compared metrics in which the report under test is worse than a baseline by more than failOver
+// percent. With repeats, the whole interval must be on the wrong side: what the same server does from run to run is no
+// regression. Where the baseline is 0, anything is (an eviction of an answer, where there was none), and so is a metric
+// that has gone missing, and an error where there was none.
+func (d *Document) Regressions(failOver float64) (out []string) {
+	u := d.Reports[d.UnderTest]
+	for _, name := range d.baselines() {
+		b := d.Reports[name]
+		if u.NErrors > 0 && b.NErrors == 0 {
+			out = append(out, fmt.Sprintf("%d requests failed, none of %s", u.NErrors, name))
+		}
+		for _, m := range Metrics {
+			if !m.Compared {
+				continue
+			}
+			v := d.verdict(name, m)
+			worse, low := v.Delta, math.Inf(1)
+			if v.Welch != nil {
+				low = float64(v.Welch[0])
+			}
+			if m.Higher {
+				worse = -worse
+				if v.Welch != nil {
+					low = -float64(v.Welch[1])
+				}
+			}
+			switch {
+			case Num(v.From).known() && !Num(v.To).known():
+				out = append(out, fmt.Sprintf("%s is missing; it was %s in %s", m.Title, m.text(v.From), name))
+			case v.From == 0 && v.To > 0 && !m.Higher:
+				out = append(out, fmt.Sprintf("%s is %s; it was 0 in %s", m.Title, m.text(v.To), name))
+			case worse > failOver && low > 0:
+				out = append(out, fmt.Sprintf("%s went from %s to %s (%s) against %s", m.Title, m.text(v.From), m.text(v.To), v, name))
+			}
+		}
+	}
+	return out
+}

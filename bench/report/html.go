@@ -1,0 +1,182 @@
+package report
+
+import (
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	"strings"
+)
+
+var page = template.Must(template.New("page").Parse(`<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>uma-bench: {{.Title}}</title>
+<style>
+:root{color-scheme:light}
+body{font:15px/1.55 system-ui,"Segoe UI",Roboto,"Helvetica Neue",sans-serif;margin:0;color:#1b1f24;background:#f6f7f9}
+main{max-width:1240px;margin:0 auto;padding:1.5rem 1.25rem 3rem}
+h1{font-size:1.55rem;margin:.2rem 0 .1rem}h2{font-size:1.1rem;margin:2rem 0 .6rem}
+.badge{display:inline-block;padding:.15rem .65rem;border-radius:1rem;font-weight:600;font-size:.8rem;letter-spacing:.05em}
+.measured{background:#d7f2df;color:#0b5a2a}.synthetic{background:#ffe3b8;color:#7a4500}
+body.s{background:repeating-linear-gradient(135deg,#f6f7f9 0 28px,#fbf3e6 28px 56px)}
+.note{color:#57606a;margin:.2rem 0}
+.card{background:#fff;border:1px solid #dfe3e8;border-radius:10px;padding:1rem 1.1rem;overflow-x:auto}
+table{border-collapse:collapse;font-variant-numeric:tabular-nums;width:100%}
+th,td{padding:.34rem .7rem;text-align:right;border-bottom:1px solid #eceff2;white-space:nowrap}
+th{font-size:.83rem;color:#424a53;border-bottom:2px solid #d5dae0;vertical-align:bottom}
+th:first-child,td:first-child{text-align:left}tbody tr:last-child td{border-bottom:0}
+th small,td small{display:block;color:#6e7781;font-size:.76rem;font-weight:400}
+.under{background:#eef5ff}
+.WIN,.win{color:#0a7a2f}.LOSS,.loss{color:#b3261e}.WIN,.LOSS{font-weight:600}.FLAT,.na{color:#6e7781}
+.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,540px),1fr));gap:1rem}
+figure{margin:0}figure h3{margin:0 0 .4rem;font-size:.98rem}figure svg{width:100%;height:auto}figcaption{color:#57606a;font-size:.85rem}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1.2rem;margin:0}dt{color:#57606a}dd{margin:0;overflow-wrap:anywhere}
+code{font:.86em ui-monospace,SFMono-Regular,Menlo,monospace}
+</style></head><body{{if .Synthetic}} class="s"{{end}}><main>
+<span class="badge {{if .Synthetic}}synthetic{{else}}measured{{end}}">{{if .Synthetic}}SYNTHETIC{{else}}MEASURED{{end}}</span>
+<h1>{{.Title}}</h1>
+<p class="note">{{if .Synthetic}}Computed in virtual time by the replay mode: real scheduling and phase routing over a decoder that only takes time. No server and no model ran; do not put these numbers beside measured ones.{{else}}Seen by a client process over real sockets; times are the client's.{{end}}</p>
+<p class="note">{{.Line}}</p>
+<h2>Numbers</h2>
+<div class="card"><table><thead><tr><th>metric</th>{{range .Heads}}<th{{if .Under}} class="under"{{end}}>{{.Name}}{{if .Under}}<small>under test</small>{{end}}</th>{{end}}{{range .Baselines}}<th>Δ% vs {{.}}</th>{{end}}</tr></thead><tbody>
+{{range .Rows}}<tr><td>{{.Title}}</td>{{range .Cells}}<td{{if .Under}} class="under"{{end}}>{{.Text}}{{if .CI}}<small>{{.CI}}</small>{{end}}</td>{{end}}{{range .Verdicts}}<td class="{{.Class}}">{{.Text}}{{if .CI}}<small>{{.CI}}</small>{{end}}</td>{{end}}</tr>
+{{end}}</tbody></table></div>
+<p class="note">Small: 95 % intervals over the repeats (Student's for a mean, Welch's for a difference). TTFT: sent to first token. TTOT: last token of thought to first visible text. ITL: between two tokens of an answer. Percentiles are over all requests of all repeats.</p>
+{{if .Figures}}<h2>Plots</h2><div class="plots">{{range .Figures}}<figure class="card"><h3>{{.Title}}</h3>{{.SVG}}<figcaption>{{.Caption}}</figcaption></figure>{{end}}</div>{{end}}
+{{range .Groups}}<h2>Requests of {{.Name}}</h2><div class="card"><table><thead><tr><th>group</th><th>answered</th><th>errors</th><th>TTFT p50 ms</th><th>TTFT p95 ms</th><th>ITL p50 ms</th><th>ITL p95 ms</th><th>answered after, p50 ms</th><th>prompt tokens/s</th></tr></thead><tbody>
+{{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>{{end}}</tbody></table></div>{{end}}
+<h2>What ran</h2>{{range .Ran}}<div class="card" style="margin-bottom:.8rem"><dl>{{range .}}<dt>{{.K}}</dt><dd>{{.V}}</dd>{{end}}</dl></div>{{end}}
+</main></body></html>
+`))
+
+type pageCell struct {
+	Text, CI, Class string
+	Under           bool
+}
+
+type pair struct{ K, V string }
+
+// HTML writes one page with everything inside: no script, nothing to fetch.
+func (d *Document) HTML(w io.Writer) error {
+	u := d.Reports[d.UnderTest]
+	type head struct {
+		Name  string
+		Under bool
+	}
+	type row struct {
+		Title           string
+		Cells, Verdicts []pageCell
+	}
+	type table struct {
+		Name string
+		Rows [][]string
+	}
+	data := struct {
+		Title, Line string
+		Synthetic   bool
+		Heads       []head
+		Baselines   []string
+		Rows        []row
+		Figures     []Figure
+		Groups      []table
+		Ran         [][]pair
+	}{Title: fmt.Sprintf("%s on %s", u.Workload, u.Target), Line: u.Environment.line(), Synthetic: d.Provenance == Synthetic, Baselines: d.baselines()}
+	names := d.names()
+	for _, n := range names {
+		data.Heads = append(data.Heads, head{n, n == d.UnderTest && len(names) > 1})
+	}
+	for _, m := range Metrics {
+		if !d.any(m.Key) {
+			continue
+		}
+		r := row{Title: m.Title}
+		for _, n := range names {
+			rep := d.Reports[n]
+			c := pageCell{Text: m.text(rep.Value(m.Key)), Under: n == d.UnderTest && len(names) > 1}
+			if ci, ok := rep.CI95[m.Key]; ok && ci.Low.known() {
+				c.CI = fmt.Sprintf("%s … %s", m.text(float64(ci.Low)), m.text(float64(ci.High)))
+			}
+			r.Cells = append(r.Cells, c)
+		}
+		for _, n := range data.Baselines {
+			v := d.verdict(n, m)
+			c := pageCell{Text: v.Flag, Class: strings.ReplaceAll(v.Flag, "/", "")}
+			if v.Flag != "n/a" {
+				c.Text = fmt.Sprintf("%+.2f %s", v.Delta, v.Flag)
+				if v.Noise {
+					c.Class = "na"
+				}
+			}
+			if v.Welch != nil && v.Flag != "n/a" {
+				c.CI = fmt.Sprintf("%+.1f … %+.1f", float64(v.Welch[0]), float64(v.Welch[1]))
+				if v.Noise {
+					c.CI += ", noise"
+				}
+			}
+			r.Verdicts = append(r.Verdicts, c)
+		}
+		data.Rows = append(data.Rows, r)
+	}
+	var err error
+	if data.Figures, err = d.figures(); err != nil {
+		return err
+	}
+	for _, n := range names {
+		rep := d.Reports[n]
+		data.Ran = append(data.Ran, rep.ran())
+		if len(rep.Groups) < 2 {
+			continue
+		}
+		t := table{Name: n}
+		f := func(v Num) string { return Metric{Digits: 2}.text(float64(v)) }
+		for _, g := range rep.Groups {
+			name := g.Name
+			if !g.Measured {
+				name += " (load)"
+			}
+			if g.Skipped != "" {
+				name += ": " + g.Skipped
+			}
+			t.Rows = append(t.Rows, []string{name, fmt.Sprint(g.Requests), fmt.Sprint(g.Errors), f(g.TTFTp50), f(g.TTFTp95), f(g.ITLp50), f(g.ITLp95), f(g.Ends), Metric{}.text(float64(g.PromptSec))})
+		}
+		data.Groups = append(data.Groups, t)
+	}
+	return page.Execute(w, data)
+}
+
+// ran says what a report ran with.
+func (r *Report) ran() []pair {
+	e := &r.Environment
+	var flags []string
+	for k, v := range e.Flags {
+		flags = append(flags, "--"+k+" "+v)
+	}
+	slices.Sort(flags)
+	out := []pair{{"configuration", r.ConfigName}, {"provenance", string(r.Provenance) + ", mode " + r.Mode},
+		{"requests", fmt.Sprintf("%d answered: %d chat, %d reasoning; %d errors; %d repeats", r.NRequests, r.NChat, r.NReasoning, r.NErrors, r.NRepeats)}}
+	if r.ArrivalRate > 0 {
+		out = append(out, pair{"arrivals", fmt.Sprintf("Poisson, %g a second, open loop", float64(r.ArrivalRate))})
+	} else if r.Streams > 0 {
+		out = append(out, pair{"streams", fmt.Sprint(r.Streams, " at once")})
+	}
+	if len(r.ForcedByReason) > 0 {
+		out = append(out, pair{"thoughts ended by force", counts(r.ForcedByReason)})
+	}
+	if r.Accuracy != nil {
+		out = append(out, pair{"right answers", fmt.Sprintf("%d of %d (95 %%: %.1f … %.1f %%)", r.Accuracy.Right, r.Accuracy.Asked, float64(r.Accuracy.CI95[0]), float64(r.Accuracy.CI95[1]))})
+	}
+	if len(r.Errors) > 0 {
+		out = append(out, pair{"errors", counts(r.Errors)})
+	}
+	mem := ""
+	if e.MemByte > 0 {
+		mem = fmt.Sprintf(", %.1f GiB", float64(e.MemByte)/(1<<30))
+	}
+	for _, p := range []pair{{"model", e.Model}, {"engine", e.Engine}, {"server options", strings.Join(e.Server, " ")}, {"machine", fmt.Sprintf("%s, %d cores%s, %s", e.CPU, e.Cores, mem, e.OS)},
+		{"build", strings.Join(slices.DeleteFunc([]string{e.Version, e.Commit, e.Go}, func(s string) bool { return s == "" }), ", ")},
+		{"command", "uma-bench run " + strings.Join(flags, " ")}, {"notes", strings.Join(r.Notes, " ")}} {
+		if p.V != "" {
+			out = append(out, p)
+		}
+	}
+	return out
+}

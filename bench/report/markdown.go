@@ -1,0 +1,132 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// text is a metric's value for people, "–" when it is not known.
+func (m Metric) text(v float64) string {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return "–"
+	}
+	return strconv.FormatFloat(v, 'f', m.Digits, 64)
+}
+
+// Markdown is the table that can be posted beside another.
+func (d *Document) Markdown() string {
+	var b strings.Builder
+	u := d.Reports[d.UnderTest]
+	fmt.Fprintf(&b, "### %s, %s\n\n", d.head(), u.Environment.line())
+	names := d.names()
+	row := func(cells ...string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
+	head := []string{"metric"}
+	for _, n := range names {
+		if n == d.UnderTest && len(names) > 1 {
+			n += " (under test)"
+		}
+		head = append(head, n)
+	}
+	baselines := d.baselines()
+	for _, n := range baselines {
+		head = append(head, "Δ% vs "+n)
+	}
+	row(head...)
+	row(slices.Repeat([]string{"---"}, len(head))...)
+	for _, m := range Metrics {
+		if !d.any(m.Key) {
+			continue
+		}
+		cells := []string{m.Title}
+		for _, n := range names {
+			r := d.Reports[n]
+			text := m.text(r.Value(m.Key))
+			if ci, ok := r.CI95[m.Key]; ok && ci.Low.known() {
+				text += fmt.Sprintf(" [%s, %s]", m.text(float64(ci.Low)), m.text(float64(ci.High)))
+			}
+			cells = append(cells, text)
+		}
+		for _, n := range baselines {
+			cells = append(cells, d.verdict(n, m).String())
+		}
+		row(cells...)
+	}
+	for _, n := range names {
+		r := d.Reports[n]
+		fmt.Fprintf(&b, "\n**%s**: %d answered (%d chat, %d reasoning) in %s s, %d repeats, %d errors", n, r.NRequests, r.NChat, r.NReasoning,
+			strconv.FormatFloat(float64(r.DurationS), 'f', 1, 64), r.NRepeats, r.NErrors)
+		if len(r.ForcedByReason) > 0 {
+			fmt.Fprintf(&b, "; thoughts ended by force: %s", counts(r.ForcedByReason))
+		}
+		if len(r.Errors) > 0 {
+			fmt.Fprintf(&b, "; errors: %s", counts(r.Errors))
+		}
+		b.WriteByte('\n')
+		if len(r.Groups) > 1 {
+			b.WriteString("\n| group | requests | errors | TTFT p50 / p95 ms | ITL p50 / p95 ms | end p50 ms | prompt tok/s |\n|---|---|---|---|---|---|---|\n")
+			for _, g := range r.Groups {
+				f := Metric{Digits: 2}
+				name := g.Name
+				if !g.Measured {
+					name += " (load)"
+				}
+				if g.Skipped != "" {
+					row(name, "0", "0", g.Skipped, "–", "–", "–")
+					continue
+				}
+				row(name, strconv.Itoa(g.Requests), strconv.Itoa(g.Errors), f.text(float64(g.TTFTp50))+" / "+f.text(float64(g.TTFTp95)),
+					f.text(float64(g.ITLp50))+" / "+f.text(float64(g.ITLp95)), f.text(float64(g.Ends)), Metric{}.text(float64(g.PromptSec)))
+			}
+		}
+		for _, note := range r.Notes {
+			fmt.Fprintf(&b, "\n> %s\n", note)
+		}
+	}
+	return b.String()
+}
+
+func (d *Document) head() string {
+	u := d.Reports[d.UnderTest]
+	how := "measured"
+	if d.Provenance == Synthetic {
+		how = "SYNTHETIC (virtual time, no model)"
+	}
+	return fmt.Sprintf("%s, workload %s, seed %d", how, u.Workload, u.Seed)
+}
+
+func (e *Environment) line() string {
+	var parts []string
+	for _, s := range []string{e.Model, e.CPU, e.OS, e.Version} {
+		if s != "" {
+			parts = append(parts, s)
+		}
+	}
+	if e.Commit != "" {
+		parts = append(parts, "commit "+e.Commit)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (d *Document) any(key string) bool {
+	for _, r := range d.Reports {
+		if Num(r.Value(key)).known() {
+			return true
+		}
+	}
+	return false
+}
+
+func counts(m map[string]int) string {
+	var keys []string
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for i, k := range keys {
+		keys[i] = fmt.Sprintf("%s %d", k, m[k])
+	}
+	return strings.Join(keys, ", ")
+}

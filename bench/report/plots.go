@@ -1,0 +1,289 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"html/template"
+	"image/color"
+	"math"
+	"slices"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// palette is Okabe and Ito's: its colours stay apart for eyes that do not tell red from green.
+var palette = []color.RGBA{{0, 114, 178, 255}, {213, 94, 0, 255}, {0, 158, 115, 255}, {204, 121, 167, 255}, {230, 159, 0, 255}, {86, 180, 233, 255}, {70, 70, 70, 255}}
+
+func hue(i int) color.RGBA { return palette[i%len(palette)] }
+
+// Figure is one plot of the page.
+type Figure struct {
+	Title, Caption string
+	SVG            template.HTML
+}
+
+// figures are the plots for which there is something to draw.
+func (d *Document) figures() ([]Figure, error) {
+	var out []Figure
+	for _, f := range []func() (*plot.Plot, string){d.plotITL, d.plotTTFT, d.plotThroughput, d.plotAccuracy, d.plotITLQuantiles, d.plotTTFTQuantiles} {
+		p, caption := f()
+		if p == nil {
+			continue
+		}
+		title := p.Title.Text
+		p.Title.Text = ""
+		svg, err := render(p)
+		if err != nil {
+			return nil, fmt.Errorf("plot %s: %w", title, err)
+		}
+		out = append(out, Figure{title, caption, svg})
+	}
+	return out, nil
+}
+
+func render(p *plot.Plot) (template.HTML, error) {
+	to, err := p.WriterTo(18*vg.Centimeter, 10*vg.Centimeter, "svg")
+	if err != nil {
+		return "", err
+	}
+	var b bytes.Buffer
+	if _, err := to.WriteTo(&b); err != nil {
+		return "", err
+	}
+	s := b.String()
+	return template.HTML(s[max(strings.Index(s, "<svg"), 0):]), nil // inside HTML there is no XML declaration
+}
+
+func newPlot(title, x, y string) *plot.Plot {
+	p := plot.New()
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
+	grid := plotter.NewGrid()
+	grid.Vertical.Color, grid.Horizontal.Color = color.Gray{232}, color.Gray{232}
+	p.Add(grid)
+	p.Legend.Top, p.Legend.Left, p.Legend.Padding = true, true, vg.Points(2)
+	for _, a := range []*plot.Axis{&p.X, &p.Y} {
+		a.LineStyle.Color, a.Tick.LineStyle.Color, a.Padding = color.Gray{120}, color.Gray{120}, 0
+	}
+	return p
+}
+
+// headroom leaves the legend a place above the curves.
+func headroom(p *plot.Plot, rows int) {
+	p.Y.Min = 0
+	p.Y.Max *= 1.08 + .07*float64(rows)
+	if p.Y.Max <= 0 {
+		p.Y.Max = 1
+	}
+}
+
+// line adds a curve; the points that are not known are left out.
+func line(p *plot.Plot, name string, c color.Color, dashed, dots bool, xy plotter.XYs) {
+	xy = slices.DeleteFunc(xy, func(q plotter.XY) bool { return math.IsNaN(q.Y) || math.IsInf(q.Y, 0) })
+	if len(xy) == 0 {
+		return
+	}
+	l, err := plotter.NewLine(xy)
+	if err != nil {
+		return // only for points that are not finite
+	}
+	l.Color, l.Width = c, vg.Points(1.6)
+	if dashed {
+		l.Dashes = []vg.Length{vg.Points(4), vg.Points(3)}
+	}
+	if !dots {
+		p.Add(l)
+		if name != "" {
+			p.Legend.Add(name, l)
+		}
+		return
+	}
+	s, err := plotter.NewScatter(xy)
+	if err != nil {
+		return
+	}
+	s.GlyphStyle = draw.GlyphStyle{Color: c, Radius: vg.Points(2.6), Shape: draw.CircleGlyph{}}
+	p.Add(l, s)
+	p.Legend.Add(name, l, s)
+}
+
+// band shades between two curves.
+func band(p *plot.Plot, c color.RGBA, ps []Point) {
+	var xy plotter.XYs
+	for _, q := range ps {
+		xy = append(xy, plotter.XY{X: q.X, Y: float64(q.High)})
+	}
+	for _, q := range slices.Backward(ps) {
+		xy = append(xy, plotter.XY{X: q.X, Y: float64(q.Low)})
+	}
+	if poly, err := plotter.NewPolygon(xy); err == nil && len(ps) > 1 {
+		poly.Color, poly.LineStyle.Width = color.NRGBA{c.R, c.G, c.B, 34}, 0
+		p.Add(poly)
+	}
+}
+
+func points(ps []Point, of func(Point) Num) plotter.XYs {
+	var xy plotter.XYs
+	for _, q := range ps {
+		xy = append(xy, plotter.XY{X: q.X, Y: float64(of(q))})
+	}
+	return xy
+}
+
+func (d *Document) plotITL() (*plot.Plot, string) {
+	p := newPlot("Output inter-token latency over time", "seconds since the start", "ms")
+	rows, mark := 0, math.NaN()
+	for i, name := range d.names() {
+		r := d.Reports[name]
+		if len(r.ITLOverTime) < 3 {
+			continue
+		}
+		if r.MarkS.known() {
+			mark = float64(r.MarkS)
+		}
+		band(p, hue(i), r.ITLOverTime)
+		line(p, name, hue(i), false, false, points(r.ITLOverTime, func(q Point) Num { return q.P50 }))
+		rows++
+	}
+	if rows == 0 {
+		return nil, ""
+	}
+	headroom(p, rows)
+	caption := "Line: median of each stretch of time. Band: 5th percentile to the longest."
+	if !math.IsNaN(mark) {
+		line(p, "the storm begins", color.Gray{90}, true, false, plotter.XYs{{X: mark, Y: 0}, {X: mark, Y: p.Y.Max * .98}})
+	}
+	return p, caption
+}
+
+func (d *Document) plotTTFT() (*plot.Plot, string) {
+	p := newPlot("Time to first token by length", "tokens of prefix or prompt", "ms")
+	n := 0
+	for _, name := range d.names() {
+		for _, c := range d.Reports[name].TTFTByX {
+			if len(c.Points) < 2 {
+				continue
+			}
+			label := name + ", " + c.Name
+			line(p, label, hue(n), c.Name == "first", true, points(c.Points, func(q Point) Num { return q.P50 }))
+			n++
+		}
+	}
+	if n == 0 {
+		return nil, ""
+	}
+	headroom(p, n)
+	return p, "Medians. Dashed: the first question about a document; solid: the later ones, which can use what was computed for it."
+}
+
+// bySide collects the reports that differ only in one number.
+func (d *Document) bySide(of func(*Report) (x, y float64, ok bool)) (names []string, curves map[string]plotter.XYs) {
+	curves = map[string]plotter.XYs{}
+	for _, name := range d.names() {
+		r := d.Reports[name]
+		x, y, ok := of(r)
+		if !ok || math.IsNaN(x) || math.IsNaN(y) {
+			continue
+		}
+		if curves[r.Side] == nil {
+			names = append(names, r.Side)
+		}
+		curves[r.Side] = append(curves[r.Side], plotter.XY{X: x, Y: y})
+	}
+	for _, xy := range curves {
+		slices.SortFunc(xy, func(a, b plotter.XY) int { return int(math.Copysign(1, a.X-b.X)) })
+	}
+	return names, curves
+}
+
+func (d *Document) plotThroughput() (*plot.Plot, string) {
+	names, curves := d.bySide(func(r *Report) (float64, float64, bool) {
+		return float64(r.Streams), r.Value("output_tokens_per_s"), r.Streams > 0
+	})
+	p := newPlot("Generated tokens by streams", "streams at once", "tokens/s")
+	n := 0
+	for i, name := range names {
+		if len(curves[name]) > 1 {
+			line(p, name, hue(i), false, true, curves[name])
+			n++
+		}
+	}
+	if n == 0 {
+		return nil, ""
+	}
+	headroom(p, n)
+	p.X.Min = 0
+	return p, "All streams together, thoughts included."
+}
+
+// family is what a side's points belong to in the plot of accuracy: "eat=0.01" and "eat=0.1" are one curve.
+func family(side string) string {
+	name, _, _ := strings.Cut(side, "=")
+	return name
+}
+
+func (d *Document) plotAccuracy() (*plot.Plot, string) {
+	curves := map[string]plotter.XYs{}
+	var names []string
+	total := 0
+	for _, name := range d.names() {
+		r := d.Reports[name]
+		x, y := r.Value("think_tokens_avg"), r.Value("accuracy_pct")
+		if math.IsNaN(x) || math.IsNaN(y) {
+			continue
+		}
+		f := family(r.Side)
+		if curves[f] == nil {
+			names = append(names, f)
+		}
+		curves[f] = append(curves[f], plotter.XY{X: x, Y: y})
+		total++
+	}
+	if total < 2 {
+		return nil, ""
+	}
+	p := newPlot("Accuracy by thinking", "tokens of thought, mean", "% right")
+	for i, name := range names {
+		xy := curves[name]
+		slices.SortFunc(xy, func(a, b plotter.XY) int { return int(math.Copysign(1, a.X-b.X)) })
+		line(p, name, hue(i), false, true, xy)
+	}
+	p.X.Min, p.Y.Min, p.Y.Max = 0, 0, 100
+	p.Legend.Top, p.Legend.Left = false, false
+	return p, "One point for each setting. Up and to the left is better: as many right answers for less thinking."
+}
+
+func (d *Document) plotQuantiles(title string, of func(*Report) []Num) (*plot.Plot, string) {
+	p := newPlot(title, "share of all, %", "ms")
+	n := 0
+	for i, name := range d.names() {
+		q := of(d.Reports[name])
+		if len(q) == 0 {
+			continue
+		}
+		var xy plotter.XYs
+		for x, y := range q {
+			xy = append(xy, plotter.XY{X: float64(x), Y: float64(y)})
+		}
+		if n < 8 {
+			line(p, name, hue(i), i >= len(palette), false, xy)
+		}
+		n++
+	}
+	if n == 0 {
+		return nil, ""
+	}
+	headroom(p, min(n, 8))
+	return p, "How long the fastest so many percent took at most."
+}
+
+func (d *Document) plotITLQuantiles() (*plot.Plot, string) {
+	return d.plotQuantiles("Output inter-token latency, all of it", func(r *Report) []Num { return r.ITLQuantile })
+}
+
+func (d *Document) plotTTFTQuantiles() (*plot.Plot, string) {
+	return d.plotQuantiles("Time to first token, all of it", func(r *Report) []Num { return r.TTFTQuant })
+}

@@ -1,0 +1,105 @@
+package latency
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// Calibrated is uma-serve's own cost model (sched.Cost) with the coefficients that a daemon has fitted.
+type Calibrated struct {
+	Alpha
+	Cost sched.Cost
+}
+
+// NewCalibrated checks the coefficients: a, b, c, d of sched.Cost in microseconds, finite, ≥ 0, not all zero.
+func NewCalibrated(alphas []float64, abcd []float64) (*Calibrated, error) {
+	a, err := alpha(alphas)
+	if err != nil {
+		return nil, err
+	}
+	if err := coefficients("cost model", abcd, 4); err != nil {
+		return nil, err
+	}
+	if abcd[0]+abcd[1]+abcd[2]+abcd[3] == 0 {
+		return nil, fmt.Errorf("cost model: all coefficients are 0: it has not been fitted yet")
+	}
+	return &Calibrated{a, sched.Cost{A: abcd[0] / 1000, B: abcd[1] / 1000, C: abcd[2] / 1000, D: abcd[3] / 1000}}, nil
+}
+
+func (m *Calibrated) Step(b *Batch) int64 {
+	return max(1, int64(m.Cost.Predict(b.PrefillTokens, b.DecodeTokens, b.Attended)/time.Microsecond))
+}
+func (m *Calibrated) NeedsItems() bool { return false }
+
+// Fitted is a cost model as a daemon, or uma-sim fit, wrote it down.
+type Fitted struct {
+	Us []float64 // a, b, c, d of sched.Cost, microseconds
+	// Noise is the variance of took / predicted; 0 = not known.
+	Noise float64
+	// Between is the time from the end of a Decode to the beginning of the next one, microseconds: fixed, and for each
+	// logits row. nil = not known.
+	Between []float64
+	// State is all that the daemon has learned, when the file holds that.
+	State *sched.CostState
+}
+
+// ParseCostModel reads a cost model, a JSON object, in either of two forms: what `uma-cli info --cost-model` and `uma-sim
+// fit` print (a, b, c, d in milliseconds, and optionally noise and between), or the state that uma-serve saves for its next
+// start (sched.CostState, in the user's cache directory under uma-serve/cost).
+func ParseCostModel(data []byte) (*Fitted, error) {
+	if bytes.Contains(data, []byte(`"a_ms"`)) {
+		var st sched.CostState
+		if err := json.Unmarshal(data, &st); err != nil {
+			return nil, fmt.Errorf("cost model: %w", err)
+		}
+		if st.Steps == 0 {
+			return nil, fmt.Errorf("cost model: it has learned from no step yet")
+		}
+		return &Fitted{Us: []float64{st.A * 1000, st.B * 1000, st.C * 1000, st.D * 1000}, Noise: st.Noise, State: &st}, coefficients("cost model",
+			[]float64{st.A, st.B, st.C, st.D, st.Noise}, 5)
+	}
+	var m struct {
+		A, B, C, D *float64
+		Noise      float64
+		Between    []float64
+	}
+	if err := json.Unmarshal(data, &m); err != nil {
+		return nil, fmt.Errorf("cost model: %w", err)
+	}
+	out := &Fitted{Noise: m.Noise}
+	for i, p := range []*float64{m.A, m.B, m.C, m.D} {
+		if p == nil {
+			return nil, fmt.Errorf("cost model: key %q is missing; a, b, c, d are milliseconds of tick = a + b·prefill + c·decode + d·attended", "abcd"[i:i+1])
+		}
+		out.Us = append(out.Us, *p*1000)
+	}
+	for _, ms := range m.Between {
+		out.Between = append(out.Between, ms*1000)
+	}
+	if len(m.Between) != 0 && len(m.Between) != 2 {
+		return nil, fmt.Errorf("cost model: between has %d numbers: two are needed, milliseconds a step and a row", len(m.Between))
+	}
+	return out, coefficients("cost model", append(append([]float64{m.Noise}, out.Us...), out.Between...), 5)
+}
+
+// MarshalJSON writes the form that ParseCostModel reads.
+func (f *Fitted) MarshalJSON() ([]byte, error) {
+	ms := func(us float64) float64 { return math.Round(us*1e3) / 1e6 } // whole nanoseconds
+	var between []float64
+	for _, us := range f.Between {
+		between = append(between, ms(us))
+	}
+	return json.Marshal(struct {
+		A       float64   `json:"a"`
+		B       float64   `json:"b"`
+		C       float64   `json:"c"`
+		D       float64   `json:"d"`
+		Noise   float64   `json:"noise"`
+		Between []float64 `json:"between,omitempty"`
+	}{f.Us[0] / 1000, f.Us[1] / 1000, f.Us[2] / 1000, f.Us[3] / 1000, f.Noise, between})
+}
