@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -154,7 +155,7 @@ func RunStorm(p *daemonproc.Proc, cfg StormConfig) (Storm, error) {
 		var fifth []float64
 		for n := 0; time.Until(until) > 0; n++ {
 			start := time.Now()
-			d, err := fifthToken(p.Socket, prompt(n, salt, 24))
+			d, err := fifthToken(p.Socket, prompt(n, salt, 24), until.Add(time.Second))
 			if err != nil {
 				fail(fmt.Errorf("newcomer: %w", err))
 				break
@@ -272,8 +273,9 @@ func prefilled(p *daemonproc.Proc) (sample, error) {
 	return sample{time.Now(), n}, nil
 }
 
-// fifthToken is how long a short question waits for its 5th token, on a connection of its own.
-func fifthToken(socket, text string) (time.Duration, error) {
+// fifthToken is how long a short question waits for its 5th token, on a connection of its own; at the deadline it is
+// given up, and has waited at least so long.
+func fifthToken(socket, text string, deadline time.Time) (time.Duration, error) {
 	c, err := dial(socket)
 	if err != nil {
 		return 0, err
@@ -282,7 +284,11 @@ func fifthToken(socket, text string) (time.Duration, error) {
 	r := defaults
 	r.ID, r.Prompt, r.MaxTokens, r.Stream, r.Sampling.IgnoreEOS = "new", text, 5, true, true
 	start := time.Now()
+	c.SetDeadline(deadline)
 	n, err := c.askRequest(&r)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return time.Since(start), nil
+	}
 	if err == nil && n != 5 {
 		err = fmt.Errorf("%d tokens came instead of 5", n)
 	}
