@@ -153,6 +153,9 @@ func missText(m *kvsnap.Match, prompt int) string {
 // releaseSlot takes a sequence back from a request that ended or was preempted.
 func (l *loop) releaseSlot(rel *sched.Release, now time.Time) {
 	r := l.slots[rel.Seq]
+	if r == nil && rel.Final {
+		return // it was cancelled before it was given a sequence
+	}
 	if r == nil || r.id != rel.Req {
 		panic(fmt.Sprintf("daemon: request %d gives up slot %d, which it does not have", rel.Req, rel.Seq))
 	}

@@ -552,7 +552,8 @@ func TestPinnedPrefixGivesWayLast(t *testing.T) {
 // oversubscribe runs sessions that want several times the pool at once, and holds every answer against the one of a
 // daemon that has room.
 func oversubscribe(t *testing.T, sessions, cells int, args ...string) *running {
-	script := []fake.Script{{After: "think", Emit: "<think>" + text(77, 120) + "</think>" + text(78, 60)}, {After: "plain", Emit: text(79, 150)}}
+	const turn = "<|im_end|>\n<|im_start|>assistant\n"
+	script := []fake.Script{{After: "think" + turn, Emit: "<think>" + thoughts(120) + "</think>" + text(78, 60)}, {After: "plain" + turn, Emit: text(79, 150)}}
 	edit := func(i int) func(*wire.Request) {
 		return func(q *wire.Request) {
 			q.Messages[0].Content = text(i, 60+i%7*10) + [...]string{"think", "plain", ""}[i%3]
@@ -567,6 +568,9 @@ func oversubscribe(t *testing.T, sessions, cells int, args ...string) *running {
 	want := make([]answer, sessions)
 	for i := range want {
 		want[i] = reference.ask(rc, edit(i))
+		if thinks := i%3 == 0; thinks != (want[i].think != "") {
+			t.Fatalf("session %d: %+v", i, want[i])
+		}
 	}
 	r := serve(t, fake.Config{Scripts: script}, append([]string{"-c", fmt.Sprint(cells), "--parallel", "32"}, args...)...)
 	c := r.dial()

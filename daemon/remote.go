@@ -32,8 +32,8 @@ type remote struct {
 	out    *fabric.Offloader
 	origin snapshotOrigin
 	l      *loop
-	part   int // tokens
-	blocks int // of the ledger, in a part
+	part   int                 // tokens
+	blocks int                 // of the ledger, in a part
 	sent   map[string]struct{} // keys pushed by this process, so that a prefix goes out once
 }
 
@@ -101,7 +101,7 @@ type pull struct {
 	re     *restore
 	notify func()
 	cancel context.CancelFunc // of what is asked for
-	p0     int // of the next part
+	p0     int                // of the next part
 
 	mu    sync.Mutex
 	asked bool

@@ -1,0 +1,317 @@
+package measure
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/uma-serve/uma-serve/bench/drive"
+	"github.com/uma-serve/uma-serve/bench/load"
+	"github.com/uma-serve/uma-serve/bench/report"
+	"github.com/uma-serve/uma-serve/internal/daemonproc"
+)
+
+// Config is one measurement: a workload against every side.
+type Config struct {
+	Name     string
+	Workload string
+	Options  load.Options
+	Sides    []Side // uma only; one for another target, or a daemon that runs already
+	Sweep    []int  // streams at once; empty = what the options say
+	Repeats  int
+	WarmUp   int // requests before each run
+
+	Job drive.Job // the target and how to ask it; Address "" starts uma-serve
+
+	ServerBin  string   // uma-serve
+	ServerArgs []string // for every side, before the side's own
+	ClientBin  string   // what runs drive.Serve …
+	ClientArgs []string // … with these
+
+	Environment report.Environment
+	Progress    func(label string, done, total int) // done = total ends a label
+}
+
+// Run measures. The reports are in the order of the sides, and of the sweep within a side.
+func Run(ctx context.Context, cfg Config) ([]*report.Report, error) {
+	if len(cfg.Sides) == 0 {
+		cfg.Sides = []Side{{Name: "default"}}
+	}
+	if cfg.Job.Address != "" && (len(cfg.Sides) > 1 || len(cfg.Sides[0].Args) > 0) {
+		return nil, errors.New("a server that runs already has one configuration: leave out --sides and --baseline, or let uma-bench start the server")
+	}
+	if cfg.Job.Address == "" && cfg.Job.Target != "uma" {
+		return nil, fmt.Errorf("where does %s listen? name it with --url", cfg.Job.Target)
+	}
+	if len(cfg.Sweep) == 0 {
+		cfg.Sweep = []int{0}
+	}
+	rows := make([]*row, 0, len(cfg.Sides)*len(cfg.Sweep))
+	for _, side := range cfg.Sides {
+		for _, streams := range cfg.Sweep {
+			rows = append(rows, &row{side: side, streams: streams})
+		}
+	}
+	for k := range cfg.Repeats {
+		for i := range cfg.Sides {
+			if k%2 == 1 {
+				i = len(cfg.Sides) - 1 - i
+			}
+			if err := cfg.side(ctx, k, cfg.Sides[i], rows[i*len(cfg.Sweep):(i+1)*len(cfg.Sweep)]); err != nil {
+				return nil, fmt.Errorf("%s, repeat %d: %w", cfg.Sides[i].Name, k+1, err)
+			}
+		}
+	}
+	var out []*report.Report
+	for _, r := range rows {
+		out = append(out, cfg.report(r))
+	}
+	return out, nil
+}
+
+// row is one report in the making.
+type row struct {
+	side    Side
+	streams int
+	plan    *load.Plan // the last repeat's
+	runs    []report.Run
+	info    serverInfo
+	notes   []string
+}
+
+// side runs one repeat of a side: every number of streams against one server.
+func (cfg *Config) side(ctx context.Context, repeat int, side Side, rows []*row) error {
+	s := &server{address: cfg.Job.Address, uma: cfg.Job.Target == "uma"}
+	if s.address == "" {
+		args := slices.Concat(cfg.ServerArgs, side.Args)
+		p, err := daemonproc.Start(cfg.ServerBin, 2*time.Minute, nil, args...)
+		if err != nil {
+			return err
+		}
+		defer p.Stop(10 * time.Second)
+		s.proc, s.address = p, p.Socket
+	} else if s.uma {
+		s.proc = &daemonproc.Proc{Socket: s.address}
+	}
+	info, err := s.info()
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		if err := cfg.once(ctx, repeat, s, info, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (cfg *Config) once(ctx context.Context, repeat int, s *server, info serverInfo, r *row) error {
+	o := cfg.Options
+	o.Seed += uint64(repeat)
+	if r.streams > 0 {
+		if cfg.Workload == "decode-sweep" {
+			o.Streams = r.streams
+		} else {
+			o.Closed = r.streams
+		}
+	}
+	label := fmt.Sprintf("%s, repeat %d of %d", r.side.Name, repeat+1, cfg.Repeats)
+	if r.streams > 0 {
+		label = fmt.Sprintf("%s, %d streams, repeat %d of %d", r.side.Name, r.streams, repeat+1, cfg.Repeats)
+	}
+	perWord, err := cfg.warmUp(ctx, s, o)
+	if err != nil {
+		return fmt.Errorf("warm-up: %w", err)
+	}
+	if perWord > 0 {
+		o.TokensPerWord = perWord
+	}
+	plan, err := load.New(cfg.Workload, o)
+	if err != nil {
+		return err
+	}
+	if info.Context > 0 {
+		if q := longest(plan); q.Output < 1<<19 && q.Think+q.Output > info.Context {
+			r.notes = []string{fmt.Sprintf("Some requests may generate %d tokens, the server's context holds %d: --scale or a larger --ctx-size changes it.", q.Think+q.Output, info.Context)}
+		}
+	}
+	job := cfg.Job
+	job.Address, job.Requests, job.Workers, job.Seed = s.address, plan.Requests, plan.Workers, o.Seed
+	evicted, cpu := s.evictions(), s.cpu()
+	n := len(plan.Requests)
+	res, err := drive.Spawn(ctx, &job, func(done int) { cfg.progress(label, min(done, n-1), n) }, cfg.ClientBin, cfg.ClientArgs...)
+	if err != nil {
+		return err
+	}
+	cfg.progress(label, n, n)
+	r.runs = append(r.runs, report.Run{Requests: plan.Requests, Result: res, Evictions: s.evictions() - evicted, ServerCPU: s.cpu() - cpu, Mark: plan.Mark})
+	r.plan, r.info = plan, info
+	return nil
+}
+
+func (cfg *Config) progress(label string, done, total int) {
+	if cfg.Progress != nil {
+		cfg.Progress(label, done, total)
+	}
+}
+
+func longest(p *load.Plan) load.Request {
+	return slices.MaxFunc(p.Requests, func(a, b load.Request) int { return a.Think + a.Output - b.Think - b.Output })
+}
+
+// calibrationWords is how many words the first request of a warm-up has.
+const calibrationWords = 300
+
+// warmUp asks a few short questions, by which pages are mapped and clocks rise, and returns how many tokens of the
+// server's tokenizer a word makes; 0 = it does not say.
+func (cfg *Config) warmUp(ctx context.Context, s *server, o load.Options) (float64, error) {
+	if cfg.WarmUp == 0 {
+		return 0, nil
+	}
+	// The seed keeps a warm-up from being a prefix of what follows.
+	w := load.DefaultOptions()
+	w.Seed, w.TokensPerWord, w.Tokens, w.Rounds, w.Context = o.Seed^0x5741524d, 1, 1, 1, 512
+	w.Streams = cfg.WarmUp
+	plan, err := load.New("decode-sweep", w)
+	if err != nil {
+		return 0, err
+	}
+	for i := range plan.Requests {
+		plan.Requests[i].After, plan.Requests[i].Output = i-1, 8
+	}
+	w.Prompt, w.Solo, w.Storm = calibrationWords, time.Second, time.Second
+	text, err := load.New("storm", w)
+	if err != nil {
+		return 0, err
+	}
+	for _, q := range text.Requests {
+		if q.Group == "prompt" {
+			plan.Requests[0].Prompt = q.Prompt
+			break
+		}
+	}
+	if cfg.Job.Target == "openai" { // not every such server continues raw text
+		for i := range plan.Requests {
+			q := &plan.Requests[i]
+			q.Messages, q.Prompt = []load.Message{{Role: "user", Content: q.Prompt}}, ""
+		}
+	}
+	job := cfg.Job
+	job.Address, job.Requests = s.address, plan.Requests
+	res, err := drive.Spawn(ctx, &job, nil, cfg.ClientBin, cfg.ClientArgs...)
+	if err != nil {
+		return 0, err
+	}
+	for _, r := range res.Records {
+		if r.Err != "" {
+			return 0, errors.New(r.Err)
+		}
+	}
+	return float64(res.Records[0].PromptTokens) / calibrationWords, nil
+}
+
+func (cfg *Config) report(r *row) *report.Report {
+	name := cfg.Name
+	if len(cfg.Sides) > 1 || r.side.Name != "default" {
+		name += "-" + r.side.Name
+	}
+	if len(cfg.Sweep) > 1 {
+		name = fmt.Sprintf("%s-c%d", name, r.streams)
+	}
+	out := &report.Report{Provenance: report.Measured, Mode: "real", ConfigName: name, Side: r.side.Name, Streams: r.streams, Workload: cfg.Workload, Target: cfg.Job.Target,
+		Seed: cfg.Options.Seed, ArrivalRate: report.Num(math.NaN()), Environment: cfg.Environment, Notes: r.notes}
+	if r.plan.Rate > 0 {
+		out.ArrivalRate = report.Num(r.plan.Rate)
+	}
+	if cfg.Workload == "decode-sweep" && out.Streams == 0 {
+		out.Streams = cfg.Options.Streams
+	} else if out.Streams == 0 {
+		out.Streams = r.plan.Workers
+	}
+	e := &out.Environment
+	e.Model, e.Engine = r.info.Model, r.info.Engine
+	if e.Model == "" {
+		e.Model = cfg.Job.Model
+	}
+	if cfg.Job.Address == "" {
+		e.Server = slices.Concat(cfg.ServerArgs, r.side.Args)
+		// Where the model lies is this machine's business.
+		for i, a := range e.Server {
+			if i > 0 && (e.Server[i-1] == "-m" || e.Server[i-1] == "--model") {
+				e.Server[i] = a[strings.LastIndexByte(a, '/')+1:]
+			}
+		}
+	}
+	out.Measure(r.runs)
+	return out
+}
+
+// server is what is measured.
+type server struct {
+	uma     bool
+	proc    *daemonproc.Proc // nil for other servers; without Cmd for one that was running
+	address string
+}
+
+type serverInfo struct {
+	Model, Engine string
+	Context       int
+}
+
+func (s *server) info() (out serverInfo, err error) {
+	if !s.uma {
+		return out, nil
+	}
+	text, err := s.proc.Ask("info")
+	if err != nil {
+		return out, fmt.Errorf("ask uma-serve on %s what it is: %w", s.address, err)
+	}
+	var info struct {
+		Engine       string
+		Model        *struct{ Name string }
+		Capabilities struct {
+			Context int `json:"n_ctx"`
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &info); err != nil {
+		return out, fmt.Errorf("read uma-serve's info: %w", err)
+	}
+	out.Engine, out.Context = info.Engine, info.Capabilities.Context
+	if info.Model != nil {
+		out.Model = info.Model.Name
+	}
+	return out, nil
+}
+
+// evictions is the server's count of KV blocks that answers lost, NaN where it does not tell.
+func (s *server) evictions() float64 {
+	if !s.uma {
+		return math.NaN()
+	}
+	text, err := s.proc.Ask("metrics")
+	var m map[string]any
+	if err != nil || json.Unmarshal([]byte(text), &m) != nil {
+		return math.NaN()
+	}
+	if n, ok := m["output_critical_eviction"].(float64); ok {
+		return n
+	}
+	return math.NaN()
+}
+
+// cpu is the processor time of a server that was started here, else 0.
+func (s *server) cpu() time.Duration {
+	if s.proc == nil || s.proc.Cmd == nil {
+		return 0
+	}
+	d, err := s.proc.CPU()
+	if err != nil {
+		return 0
+	}
+	return d
+}

@@ -1,0 +1,216 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/fake"
+)
+
+// Thinking through the daemon, on an engine that follows a script: what ends it, and what a client is told.
+
+// thoughts is a think block of n bytes (tokens, here) in short paragraphs, without an end.
+func thoughts(n int) string {
+	return strings.Repeat("So it may be.\nBut wait.\n\n", n/25+1)[:n]
+}
+
+// thinking follows a request token by token.
+type thinking struct {
+	answer
+	opened, closed int // tags among its tokens
+	inside         int // tokens between them
+}
+
+func (r *running) think(edit func(*wire.Request), each func(*thinking)) (th thinking) {
+	r.t.Helper()
+	c := r.dial()
+	defer c.Close()
+	v := r.model.Load().vocab.(interface{ Find(string) runtime.Token })
+	open, end := v.Find("<think>"), v.Find("</think>")
+	q := wire.DefaultRequest()
+	q.Messages, q.Sampling.Temperature, q.Sampling.Logprobs = []wire.Message{{Role: "user", Content: "question"}}, 0, 1 // every token has an event
+	edit(&q)
+	st, err := c.Generate(context.Background(), &q)
+	if err != nil {
+		th.err = err
+		return th
+	}
+	for {
+		ev, err := st.Next()
+		if err != nil {
+			th.err = err
+			return th
+		}
+		switch ev.Kind {
+		case wire.EventToken:
+			th.tokens++
+			switch tok := ev.Token.TokenID; {
+			case tok == open:
+				th.opened++
+			case tok == end:
+				th.closed++
+			case th.opened > th.closed:
+				th.inside++
+			}
+			if ev.Token.Phase == wire.Thinking {
+				th.think += string(ev.Token.Text)
+			} else {
+				th.text += string(ev.Token.Text)
+			}
+			if each != nil {
+				each(&th)
+				if th.tokens == 20 {
+					st.EndThink()
+				}
+			}
+		case wire.EventEOS:
+			th.eos = ev.EOS
+			return th
+		}
+	}
+}
+
+// A thousand requests that would think for ever, with budgets from one token on: each block is closed, once, and never
+// late.
+func TestForcedCloses(t *testing.T) {
+	n := 1000
+	if testing.Short() || raceEnabled {
+		n = 200
+	}
+	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "<think>" + thoughts(400) + "</think>"}}}, "-c", "3000", "--policy", "meridian")
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(w), 3))
+			for i := range n / 8 {
+				budget := 1 + rng.IntN(80)
+				answer := 1 + rng.IntN(20)
+				th := r.think(func(q *wire.Request) {
+					q.Messages[0].Content = fmt.Sprint("question ", w, i)
+					q.Think.BudgetTokens, q.MaxTokens = budget, budget+2+answer
+					if rng.IntN(3) == 0 {
+						q.Think.AnswerCue = "\nSo:"
+						q.MaxTokens += 5
+					}
+					if rng.IntN(4) == 0 {
+						q.Think.SoftBudgetTokens = max(1, budget/2)
+					}
+				}, nil)
+				u, sum := th.eos.Usage, th.eos.Thought
+				if th.err != nil || th.opened != 1 || th.closed != 1 || th.inside > budget || sum.Tokens > budget {
+					t.Errorf("budget %d: opened %d times, closed %d times after %d tokens, eos says %d; %v %+v", budget, th.opened, th.closed, th.inside, sum.Tokens, th.err, th.eos)
+					return
+				}
+				if sum.Tokens != th.inside || (sum.Ended != "hard_cap" && sum.Ended != "soft_cap") || u.CompletionTokens != th.tokens || th.eos.Reason != wire.Length {
+					t.Errorf("budget %d: %d tokens of thought, eos %+v", budget, th.inside, th.eos)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	r.settled()
+	if got := r.counter("force_triggered_total"); got != float64(n/8*8) {
+		t.Errorf("%v closes were counted, want %d", got, n/8*8)
+	}
+}
+
+func TestEndThink(t *testing.T) {
+	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "<think>" + thoughts(2000) + "</think>"}},
+		Advance: func(time.Duration) { time.Sleep(time.Millisecond) }}, "-c", "4000")
+	th := r.think(func(q *wire.Request) { q.MaxTokens = 3000 }, func(th *thinking) {})
+	if th.err != nil || th.closed != 1 || th.eos.Thought.Ended != "user" || th.inside < 15 || th.inside >= 2000 || th.text == "" {
+		t.Errorf("%d tokens of thought, closed %d times, eos %+v %v", th.inside, th.closed, th.eos, th.err)
+	}
+	r.settled()
+	if got := r.counter("force_reason_total.user"); got != 1 {
+		t.Errorf("%v closes by users", got)
+	}
+}
+
+// What an eos says of thinking that ended by itself, that never was, and that the token limit cut off.
+func TestThinkOfAnEOS(t *testing.T) {
+	r := serve(t, fake.Config{Scripts: []fake.Script{{After: "none", Emit: "no thought"}, {Emit: "<think>a thought of 23 bytes</think>It is 42."}}})
+	raw := func(s string, n int) func(*wire.Request) {
+		return func(q *wire.Request) { q.Messages, q.Prompt, q.MaxTokens = nil, s, n }
+	}
+	chat := func(stream bool, n int) func(*wire.Request) {
+		return func(q *wire.Request) { q.Stream, q.MaxTokens = stream, n }
+	}
+	for _, c := range []struct {
+		name   string
+		edit   func(*wire.Request)
+		ended  string
+		tokens int
+	}{
+		{"natural", chat(true, 0), "natural", 21},
+		{"not streamed", chat(false, 0), "natural", 21},
+		{"cut off", chat(true, 10), "length", 9},
+		{"never", raw("none", 20), "", 0},
+	} {
+		a := r.ask(r.dial(), c.edit)
+		th := a.eos.Thought
+		if a.err != nil || th.Tokens != c.tokens || (c.ended != "" && th.Ended != c.ended) {
+			t.Errorf("%s: %+v %v", c.name, a.eos, a.err)
+		}
+		if c.tokens > 0 && th.Time <= 0 {
+			t.Errorf("%s: it took %v", c.name, th.Time)
+		}
+	}
+	r.settled()
+}
+
+// Probes fork a sequence, look at a row and leave nothing behind; they change no answer that they do not end.
+func TestProbeForks(t *testing.T) {
+	const end = "</think>It is 42."
+	script := []fake.Script{{Emit: "<think>" + thoughts(350) + end}}
+	eat := []string{"--early-exit", "eat", "--meridian", "eat_probe_interval_tokens=8", "--meridian", "eat_warmup_probes=3", "--meridian", "min_think_tokens=16"}
+	for name, c := range map[string]struct {
+		args   []string
+		cfg    fake.Config
+		probes bool
+		ended  string
+	}{
+		"never settles": {append(eat, "--meridian", "eat_ema_variance_threshold=0"), fake.Config{Scripts: script}, true, "natural"},
+		"settles":       {append(eat, "--meridian", "eat_ema_variance_threshold=100", "--meridian", "eat_stalled_entropy=0", "--max-tokens", "400"), fake.Config{Scripts: script}, true, "converged"},
+		"no forks":      {append(eat, "--meridian", "eat_ema_variance_threshold=100"), fake.Config{Scripts: script, NoRanges: true}, false, "natural"},
+		"off":           {[]string{"--early-exit", "off"}, fake.Config{Scripts: script}, false, "natural"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := serve(t, c.cfg, append(c.args, "-c", "2000")...)
+			var wg sync.WaitGroup
+			for range 8 { // more than there are scratch sequences
+				wg.Go(func() {
+					th := r.think(func(*wire.Request) {}, nil)
+					sum := th.eos.Thought
+					if th.err != nil || th.closed != 1 || sum.Ended != c.ended || (sum.Probes > 0) != c.probes {
+						t.Errorf("closed %d times; %+v %v", th.closed, th.eos, th.err)
+					}
+					if c.ended == "natural" && (th.think != thoughts(350) || th.text != "It is 42.") {
+						t.Errorf("%q / %q", th.think, th.text)
+					}
+				})
+			}
+			wg.Wait()
+			r.settled()
+			if got := r.counter("eat_probes_total"); (got > 0) != c.probes {
+				t.Errorf("%v probes", got)
+			}
+		})
+	}
+}
+
+// Forks in a pool without room, with preemptions around them.
+func TestProbeForksUnderPressure(t *testing.T) {
+	r := oversubscribe(t, 12, 1200, "--early-exit", "eat", "--meridian", "eat_probe_interval_tokens=4", "--meridian", "eat_ema_variance_threshold=0", "--meridian", "min_think_tokens=4")
+	if r.counter("eat_probes_total") == 0 {
+		t.Error("nothing was probed: the test shows nothing")
+	}
+}
