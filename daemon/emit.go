@@ -254,6 +254,15 @@ func (l *loop) abandon(now time.Time) {
 	}
 	l.flushAll()
 	l.settleLingering(now)
+	// Conversations that were being answered are worth keeping too, as far as they were computed.
+	for i, r := range l.slots {
+		if r != nil {
+			l.slots[i] = nil
+			l.own -= r.own
+			r.own = 0
+			l.retain(r, r.tokens[:r.computed], now)
+		}
+	}
 	l.store.giveWay()
 	l.store.close(l.cfg.ShutdownTimeout)
 	l.saved.save(l.sched.Cost, now, true)
