@@ -38,7 +38,8 @@ func (r *running) settled() {
 	r.nothingLeft()
 	eventually(r.t, "ended chats are cached", func() (ok bool) {
 		r.inLoop(func(l *loop) {
-			ok = len(l.lingering) == 0 && len(l.store.restores) == 0 && len(l.store.copies) == 0
+			// A request's end is told before the step in which it gives its sequence up.
+			ok = len(l.lingering) == 0 && len(l.store.restores) == 0 && len(l.store.copies) == 0 && l.tree.Stats().Runs == 0
 		})
 		return ok
 	})
