@@ -125,7 +125,7 @@ func (l *loop) publish() {
 	}
 	tree, blocks := l.tree.Stats(), l.blocks.Snapshot()
 	k := metrics.KV{
-		OutputCriticalEvictions: blocks.OutputCriticalEvictions, Joins: tree.Joins, Prefixes: tree.Entries,
+		OutputCriticalEvictions: blocks.OutputCriticalEvictions, OutputCriticalAvoidable: l.avoidable, Joins: tree.Joins, Prefixes: tree.Entries,
 		Sequences: tree.Entries + tree.Runs, Parked: st.Parked,
 	}
 	for t := range k.BlockBytes {

@@ -315,6 +315,7 @@ func (l *loop) poolEvent() {
 		l.store.giveWay()
 		c = l.tree.Cells()
 	}
+	l.evictable = c.Cached
 	pool := c.Own + c.Shared + c.Pinned - l.own
 	if pool == l.pool {
 		return

@@ -596,6 +596,9 @@ func TestOversubscription(t *testing.T) {
 			r.inLoop(func(l *loop) {
 				b := l.blocks.Snapshot()
 				t.Logf("%v preemptions; evicted by tier: %v; output-critical %d", r.counter("preemptions_total"), b.Evicted, b.OutputCriticalEvictions)
+				if l.avoidable != 0 {
+					t.Errorf("%d blocks of answers were taken while others had cells to give", l.avoidable)
+				}
 			})
 		})
 	}

@@ -52,6 +52,8 @@ type loop struct {
 	pastNext  int
 	forks     []runtime.Seq // scratch sequences free for probe forks
 	tracked   *meridian.Registry
+	evictable int              // cells of cached prefixes when the scheduler decided
+	avoidable uint64           // blocks of answers that were taken while less needed ones were there
 	blocks    *meridian.Blocks // the same cells by what they are to their request
 	cellBytes int
 	itlTarget time.Duration // of answers that name none

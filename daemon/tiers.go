@@ -33,9 +33,27 @@ func (l *loop) demote(r *request) { l.blocks.Demote(meridian.Owner(r.id)) }
 func (l *loop) freeTiers(r *request, rel *sched.Release) {
 	if rel.Final {
 		l.blocks.Free(meridian.Owner(r.id))
-	} else {
-		l.blocks.Evict(meridian.Owner(r.id), meridian.EvictPreempt)
+		return
 	}
+	before := l.blocks.Snapshot().OutputCriticalEvictions
+	l.blocks.Evict(meridian.Owner(r.id), meridian.EvictPreempt)
+	if n := l.blocks.Snapshot().OutputCriticalEvictions - before; n > 0 && (rel.Reason == sched.ReasonPreemptCells || rel.Reason == sched.ReasonPreemptFull) && l.lowerHas(r) {
+		l.avoidable += n
+	}
+}
+
+// lowerHas reports whether a cached prefix, or a request that is not answering, has cells that the answer of r could
+// have been spared for.
+func (l *loop) lowerHas(r *request) bool {
+	if l.evictable > 0 {
+		return true
+	}
+	for _, o := range l.slots {
+		if o != nil && o != r && o.own > 0 && o.class >= r.class && (o.generated() == 0 || o.ctl.Phase() == meridian.ThinkDecode) {
+			return true
+		}
+	}
+	return false
 }
 
 // countCache tells the ledger what is cached, after anything that changed it.

@@ -92,6 +92,7 @@ func (m *Metrics) declareKV(sched, scrape string) {
 		return float64(m.kv.evicted[i].Value())
 	})
 	m.counter("output_critical_eviction", "meridian_output_critical_eviction_total", "blocks", "KV blocks of answers taken for others' sake: alert on it", sched, &m.kv.outputCritical)
+	m.counter("output_critical_avoidable", "uma_output_critical_avoidable_total", "blocks", "Of output_critical_eviction: taken while a cached prefix or a request that was not answering had blocks to give; a defect when above 0", sched, &m.kv.avoidable)
 	for _, t := range []struct {
 		json, prom string
 		kind       kind

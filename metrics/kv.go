@@ -35,6 +35,7 @@ type KV struct {
 	BlockBytes              [4]int64     // by block tier, each block once
 	Evicted                 [4][3]uint64 // blocks, by block tier and reason
 	OutputCriticalEvictions uint64       // blocks of answers that went for others' sake
+	OutputCriticalAvoidable uint64       // of them: while something that ranks below answers had blocks to give
 	Joins                   uint64       // requests that waited for another's prefix instead of computing it
 	Prefixes                int          // cached now
 	Sequences               int          // ids in use
@@ -46,6 +47,7 @@ type kvGauges struct {
 	blockBytes                  [4]Gauge
 	evicted                     [4 * 3]Counter
 	outputCritical, joins       Counter
+	avoidable                   Counter
 	prefixes, sequences, parked Gauge
 }
 
@@ -59,6 +61,7 @@ func (m *Metrics) SetKV(k KV) {
 		}
 	}
 	g.outputCritical.v.Store(k.OutputCriticalEvictions)
+	g.avoidable.v.Store(k.OutputCriticalAvoidable)
 	g.joins.v.Store(k.Joins)
 	g.prefixes.Set(int64(k.Prefixes))
 	g.sequences.Set(int64(k.Sequences))

@@ -42,7 +42,7 @@ func filled() *Metrics {
 		ByState: [2][4]int{{1, 2, 3, 4}, {5, 6, 7, 8}}, Guard: 1, ITLTarget: 50 * time.Millisecond, TargetInfeasible: true, TTFTAtRisk: 2, ThinkHeld: 6,
 		Cost: CostModel{A: 1.5, B: 3.25, C: 2, D: 0.00012345678, Error: 0.0725, Ratio: 1.25, Steps: 77},
 	})
-	m.SetKV(KV{BlockBytes: [4]int64{100, 200, 300, 400}, Evicted: [4][3]uint64{{1, 2, 3}, {}, {0, 4, 0}, {9, 0, 1}}, OutputCriticalEvictions: 4,
+	m.SetKV(KV{BlockBytes: [4]int64{100, 200, 300, 400}, Evicted: [4][3]uint64{{1, 2, 3}, {}, {0, 4, 0}, {9, 0, 1}}, OutputCriticalEvictions: 4, OutputCriticalAvoidable: 1,
 		Joins: 3, Prefixes: 5, Sequences: 6, Parked: 1})
 	m.BindStore(func() Store {
 		return Store{Snapshots: 12, Drops: 1, Quarantined: 2, Tiers: [NumTiers]TierStats{Host: {Bytes: 1000, CapBytes: 2000, Entries: 3, Evictions: 4, PagesIn: 5, PagesOut: 6, Errors: 7}}}
@@ -144,7 +144,7 @@ func TestSnapshot(t *testing.T) {
 			"kv_block_evictions_total": map[string]any{"think_complete/pressure": 1.0, "think_complete/preempt": 2.0, "think_complete/dropped": 3.0, "think_active/pressure": 0.0,
 				"think_active/preempt": 0.0, "think_active/dropped": 0.0, "output_critical/pressure": 0.0, "output_critical/preempt": 4.0, "output_critical/dropped": 0.0,
 				"prefix/pressure": 9.0, "prefix/preempt": 0.0, "prefix/dropped": 1.0},
-			"output_critical_eviction": 4.0, "kv_tier_bytes": tiers(0, 1000, 0, 0), "kv_tier_cap_bytes": tiers(0, 2000, 0, 0), "kv_tier_entries": tiers(0, 3, 0, 0),
+			"output_critical_eviction": 4.0, "output_critical_avoidable": 1.0, "kv_tier_bytes": tiers(0, 1000, 0, 0), "kv_tier_cap_bytes": tiers(0, 2000, 0, 0), "kv_tier_entries": tiers(0, 3, 0, 0),
 			"kv_tier_evictions_total": tiers(0, 4, 0, 0), "kv_pages_in_total": tiers(0, 5, 0, 0), "kv_pages_out_total": tiers(0, 6, 0, 0), "kv_tier_errors_total": tiers(0, 7, 0, 0),
 			"kv_snapshots_total": 12.0, "kv_snapshots_dropped_total": 1.0, "kv_quarantined_total": 2.0,
 			"disagg_blocks_offloaded_total": map[string]any{"valkey": 8.0}, "disagg_blocks_ingested_total": map[string]any{"valkey": 9.0},

@@ -35,20 +35,24 @@ type tally struct {
 	answered                       int
 }
 
-func (t *tally) add(q *load.Request, r *drive.Record) {
+// add counts a request; of its answer only p.
+func (t *tally) add(q *load.Request, r *drive.Record, p part) {
 	t.answered++
-	if t.answered == 1 || r.Sent < t.from {
-		t.from = r.Sent
+	if t.answered == 1 || p.from < t.from {
+		t.from = p.from
 	}
-	t.to = max(t.to, r.End)
+	t.to = max(t.to, p.to)
+	for i := 1; i < len(p.output); i++ {
+		t.itl = append(t.itl, ms(p.output[i]-p.output[i-1]))
+	}
+	if n := len(p.output); r.Cut && n > 0 && p.to == r.End { // a gap that had not ended counts as long as it had lasted
+		t.itl = append(t.itl, ms(p.to-p.output[n-1]))
+	}
 	if first := r.First(); first > 0 {
 		t.ttft = append(t.ttft, ms(first-r.Sent))
 	}
 	if n := len(r.Think); n > 0 && r.Visible > 0 {
 		t.ttot = append(t.ttot, ms(r.Visible-r.Think[n-1]))
-	}
-	for i := 1; i < len(r.Output); i++ {
-		t.itl = append(t.itl, ms(r.Output[i]-r.Output[i-1]))
 	}
 	if q.Kind == load.Reasoning {
 		t.reasoning++
@@ -67,7 +71,7 @@ func (t *tally) add(q *load.Request, r *drive.Record) {
 			t.right++
 		}
 	}
-	t.generated += len(r.Think) + len(r.Output)
+	t.generated += len(r.Think) + len(p.output)
 	t.prompt += r.PromptTokens
 	t.cached += r.CachedTokens
 }
@@ -158,12 +162,27 @@ func (r *Report) Measure(runs []Run) {
 				g.skipped = rec.Skipped
 				continue
 			}
-			parts[name].add(q, rec)
+			whole := part{rec.Output, rec.Sent, rec.End}
+			if run.Mark > 0 && len(rec.Output) > 0 && rec.Sent < int64(run.Mark) && rec.End > int64(run.Mark) {
+				// The disturbance is what the workload is about: what the stream was like before it is a group of its own.
+				var before part
+				before, whole = whole.divide(int64(run.Mark))
+				alone := name + ", before"
+				if groups[alone] == nil {
+					groups[alone] = &group{tally: newTally()}
+					order = append(order, alone)
+				}
+				if parts[alone] == nil {
+					parts[alone] = newTally()
+				}
+				parts[alone].add(q, rec, before)
+			}
+			parts[name].add(q, rec, whole)
 			g.ends = append(g.ends, ms(rec.End-rec.Sent))
 			if !q.Measured {
 				continue
 			}
-			one.add(q, rec)
+			one.add(q, rec, whole)
 			if q.Kind == load.Chat {
 				r.NChat++
 			}
@@ -210,6 +229,18 @@ func (r *Report) Measure(runs []Run) {
 	r.ITLOverTime = overTime(runs)
 	r.ITLQuantile, r.TTFTQuant = quantiles(all.itl), quantiles(all.ttft)
 	r.finish()
+}
+
+// part is a stretch of an answer: its tokens' times, and from when to when it went.
+type part struct {
+	output   []int64
+	from, to int64
+}
+
+// divide splits a stream at a moment. A gap belongs to the part it ends in: a stall that began just before counts.
+func (p part) divide(mark int64) (before, after part) {
+	k, _ := slices.BinarySearch(p.output, mark)
+	return part{p.output[:k], p.from, mark}, part{p.output[max(k-1, 0):], mark, p.to}
 }
 
 type at struct{ x, y float64 }

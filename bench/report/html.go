@@ -79,10 +79,13 @@ func (d *Document) HTML(w io.Writer) error {
 		Figures     []Figure
 		Groups      []table
 		Ran         [][]pair
-	}{Title: fmt.Sprintf("%s on %s", u.Workload, u.Target), Line: u.Environment.line(), Synthetic: d.Provenance == Synthetic, Baselines: d.baselines()}
+	}{Title: fmt.Sprintf("%s on %s", u.Workload, u.Target), Line: u.Environment.line(), Synthetic: d.Provenance == Synthetic}
 	names := d.names()
 	for _, n := range names {
-		data.Heads = append(data.Heads, head{n, n == d.UnderTest && len(names) > 1})
+		data.Heads = append(data.Heads, head{d.label(n), n == d.UnderTest && len(names) > 1})
+	}
+	for _, n := range d.baselines() {
+		data.Baselines = append(data.Baselines, d.label(n))
 	}
 	for _, m := range Metrics {
 		if !d.any(m.Key) {
@@ -97,7 +100,7 @@ func (d *Document) HTML(w io.Writer) error {
 			}
 			r.Cells = append(r.Cells, c)
 		}
-		for _, n := range data.Baselines {
+		for _, n := range d.baselines() {
 			v := d.verdict(n, m)
 			c := pageCell{Text: v.Flag, Class: strings.ReplaceAll(v.Flag, "/", "")}
 			if v.Flag != "n/a" {
@@ -126,7 +129,7 @@ func (d *Document) HTML(w io.Writer) error {
 		if len(rep.Groups) < 2 {
 			continue
 		}
-		t := table{Name: n}
+		t := table{Name: d.label(n)}
 		f := func(v Num) string { return Metric{Digits: 2}.text(float64(v)) }
 		for _, g := range rep.Groups {
 			name := g.Name

@@ -24,15 +24,16 @@ func (d *Document) Markdown() string {
 	names := d.names()
 	row := func(cells ...string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
 	head := []string{"metric"}
-	for _, n := range names {
-		if n == d.UnderTest && len(names) > 1 {
+	for _, name := range names {
+		n := d.label(name)
+		if name == d.UnderTest && len(names) > 1 {
 			n += " (under test)"
 		}
 		head = append(head, n)
 	}
 	baselines := d.baselines()
 	for _, n := range baselines {
-		head = append(head, "Δ% vs "+n)
+		head = append(head, "Δ% vs "+d.label(n))
 	}
 	row(head...)
 	row(slices.Repeat([]string{"---"}, len(head))...)
@@ -54,6 +55,7 @@ func (d *Document) Markdown() string {
 		}
 		row(cells...)
 	}
+	noted := map[string]bool{}
 	for _, n := range names {
 		r := d.Reports[n]
 		fmt.Fprintf(&b, "\n**%s**: %d answered (%d chat, %d reasoning) in %s s, %d repeats, %d errors", n, r.NRequests, r.NChat, r.NReasoning,
@@ -82,7 +84,10 @@ func (d *Document) Markdown() string {
 			}
 		}
 		for _, note := range r.Notes {
-			fmt.Fprintf(&b, "\n> %s\n", note)
+			if !noted[note] {
+				noted[note] = true
+				fmt.Fprintf(&b, "\n> %s\n", note)
+			}
 		}
 	}
 	return b.String()
@@ -129,4 +134,21 @@ func counts(m map[string]int) string {
 		keys[i] = fmt.Sprintf("%s %d", k, m[k])
 	}
 	return strings.Join(keys, ", ")
+}
+
+// label is what a report is called in a table: its side and its streams where these tell it from the others, else its name.
+func (d *Document) label(name string) string {
+	short := func(r *Report) string {
+		if r.Streams > 0 && r.Side != "" {
+			return fmt.Sprintf("%s ×%d", r.Side, r.Streams)
+		}
+		return r.Side
+	}
+	s := short(d.Reports[name])
+	for other, r := range d.Reports {
+		if s == "" || other != name && short(r) == s {
+			return name
+		}
+	}
+	return s
 }

@@ -145,7 +145,7 @@ func (d *Document) plotITL() (*plot.Plot, string) {
 			mark = float64(r.MarkS)
 		}
 		band(p, hue(i), r.ITLOverTime)
-		line(p, name, hue(i), false, false, points(r.ITLOverTime, func(q Point) Num { return q.P50 }))
+		line(p, d.label(name), hue(i), false, false, points(r.ITLOverTime, func(q Point) Num { return q.P50 }))
 		rows++
 	}
 	if rows == 0 {
@@ -167,7 +167,7 @@ func (d *Document) plotTTFT() (*plot.Plot, string) {
 			if len(c.Points) < 2 {
 				continue
 			}
-			label := name + ", " + c.Name
+			label := d.label(name) + ", " + c.Name
 			line(p, label, hue(n), c.Name == "first", true, points(c.Points, func(q Point) Num { return q.P50 }))
 			n++
 		}
@@ -269,7 +269,7 @@ func (d *Document) plotQuantiles(title string, of func(*Report) []Num) (*plot.Pl
 			xy = append(xy, plotter.XY{X: float64(x), Y: float64(y)})
 		}
 		if n < 8 {
-			line(p, name, hue(i), i >= len(palette), false, xy)
+			line(p, d.label(name), hue(i), i >= len(palette), false, xy)
 		}
 		n++
 	}

@@ -119,6 +119,18 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
+// TestMark: where a workload disturbs, its numbers are those of the disturbance, a stall that began before it and one
+// that never ended included; what was before is a group of its own.
+func TestMark(t *testing.T) {
+	const s = int64(time.Second)
+	r := &Report{Provenance: Measured, Mode: "real", ConfigName: "x"}
+	r.Measure([]Run{{Mark: 2 * time.Second, Requests: []load.Request{{Kind: load.Chat, Group: "chat", Measured: true, After: -1}}, Result: &drive.Result{WallNs: 10 * s,
+		Records: []*drive.Record{{Sent: 0, Output: []int64{s / 2, s, 3 * s / 2, 3 * s, 4 * s}, Visible: s / 2, End: 10 * s, Cut: true}}}}})
+	if got, before := r.Value("output_itl_max_ms"), r.Groups[1]; got != 6000 || r.Value("output_itl_p50_ms") != 1500 || r.Value("ttft_p50_ms") != 500 || before.Name != "chat, before" || before.ITLp95 != 500 {
+		t.Errorf("max %v, p50 %v, TTFT %v; before %+v", got, r.Value("output_itl_p50_ms"), r.Value("ttft_p50_ms"), before)
+	}
+}
+
 // TestStrictJSON: what is not known is null, keys are sorted, and what was written is read back the same.
 func TestStrictJSON(t *testing.T) {
 	r := &Report{Provenance: Measured, Mode: "real", ConfigName: "empty"}
@@ -247,12 +259,12 @@ func TestPageAndMarkdown(t *testing.T) {
 		}
 	}
 	md := d.Markdown()
-	for _, want := range []string{"| TTFT p50 ms |", "Δ% vs stock", "uma (under test)", "hard_cap 2", "### measured"} {
+	for _, want := range []string{"| TTFT p50 ms |", "Δ% vs stock ×1", "uma ×1 (under test)", "hard_cap 2", "### measured"} {
 		if !strings.Contains(md, want) {
 			t.Errorf("the Markdown lacks %q:\n%s", want, md)
 		}
 	}
-	if strings.Contains(md, "Δ% vs uma-c4") {
+	if strings.Contains(md, "Δ% vs uma ×4") {
 		t.Error("another number of streams is no baseline")
 	}
 }
