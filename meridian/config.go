@@ -84,7 +84,7 @@ func DefaultConfig() Config {
 		RPDIForm: RPDIEntropy, RPDIWindow: 512, RPDIThreshold: 2, RPDIBoundaries: 2,
 		TransitionEntropyThreshold: 2.5, RPDIIndicatorAlpha: 0.05, RPDIIndicatorThreshold: 3,
 		ForceGraceTokens: 32, ForceRetryTokens: 16,
-		ThinkBatchMultiplier: 2.5, OutputTPOTBudgetMs: 100, ThinkTPOTBudgetMs: 1000,
+		ThinkBatchMultiplier: 2.5, OutputTPOTBudgetMs: 100, ThinkTPOTBudgetMs: 250,
 	}
 }
 
