@@ -1,0 +1,261 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"gonum.org/v1/gonum/stat"
+
+	"github.com/uma-serve/uma-serve/internal/daemonproc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// Served is one request as its client saw it, in milliseconds.
+type Served struct {
+	Group  string    `json:"group,omitempty"` // part of a workload that is looked at by itself
+	SentMs float64   `json:"sent_ms"`         // after the workload's begin
+	TTFTMs float64   `json:"ttft_ms"`         // 0 = no token came
+	GapsMs []float64 `json:"gaps_ms,omitempty"`
+}
+
+// FidelityWorkload is one of the workloads that the simulator's predictions are held against.
+type FidelityWorkload struct {
+	Name string
+	run  func(p *daemonproc.Proc, log func(Served)) error
+}
+
+// Run runs the workload against a daemon that does nothing else, and returns what its clients saw, in the order in which
+// they asked.
+func (w *FidelityWorkload) Run(p *daemonproc.Proc) ([]Served, error) {
+	var mu sync.Mutex
+	var all []Served
+	err := w.run(p, func(s Served) {
+		mu.Lock()
+		all = append(all, s)
+		mu.Unlock()
+	})
+	slices.SortStableFunc(all, func(a, b Served) int {
+		switch {
+		case a.SentMs < b.SentMs:
+			return -1
+		case a.SentMs > b.SentMs:
+			return 1
+		}
+		return 0
+	})
+	return all, err
+}
+
+// FidelityWorkloads are decode-sweep (1, 2, 4 and 8 streams at once), storm (2 chats beside 4 clients that submit prompts of
+// about 1,500 tokens back to back) and shared-prefix (16 requests that share 1,024 tokens, 4 at a time). scale shortens
+// them for tests: 1 is the whole.
+func FidelityWorkloads(scale float64) []FidelityWorkload {
+	n := func(whole int) int { return max(1, int(float64(whole)*scale)) }
+	return []FidelityWorkload{
+		{"decode-sweep", func(p *daemonproc.Proc, log func(Served)) error { return decodeSweep(p, 3, n(64), log) }},
+		{"storm", func(p *daemonproc.Proc, log func(Served)) error { return fidelityStorm(p, n(1500), 2, log) }},
+		{"shared-prefix", func(p *daemonproc.Proc, log func(Served)) error { return sharedPrefix(p, n(1024), n(32), log) }},
+	}
+}
+
+// asked is a request on its way, with the times its client noted.
+type asked struct {
+	c *conn
+	Served
+	last time.Time
+}
+
+// begin sends r on a connection of its own.
+func begin(p *daemonproc.Proc, r *wire.Request, group string, origin time.Time) (*asked, error) {
+	c, err := dial(p.Socket)
+	if err != nil {
+		return nil, err
+	}
+	a := &asked{c: c, last: time.Now()}
+	a.Group, a.SentMs = group, ms(a.last.Sub(origin))
+	if err := c.send(r); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// wait notes the tokens until the end, or until stop says so after one.
+func (a *asked) wait(stop func() bool) error {
+	defer a.c.Close()
+	for {
+		ev, err := a.c.next()
+		switch {
+		case err != nil:
+			return err
+		case ev.Kind == wire.EventToken:
+			now := time.Now()
+			if a.TTFTMs == 0 {
+				a.TTFTMs = ms(now.Sub(a.last))
+			} else {
+				a.GapsMs = append(a.GapsMs, ms(now.Sub(a.last)))
+			}
+			a.last = now
+			if stop != nil && stop() {
+				return nil
+			}
+		case ev.Kind == wire.EventError:
+			return fmt.Errorf("the daemon answered %s: %s", ev.Error.Code, ev.Error.Message)
+		case ev.Kind == wire.EventEOS:
+			return nil
+		}
+	}
+}
+
+func streaming(text string, tokens int) *wire.Request {
+	r := defaults
+	r.ID, r.Prompt, r.MaxTokens, r.Stream, r.Sampling.IgnoreEOS = "f", text, tokens, true, true
+	return &r
+}
+
+func decodeSweep(p *daemonproc.Proc, rounds, tokens int, log func(Served)) error {
+	origin := time.Now()
+	for round := range rounds {
+		for _, streams := range []int{1, 2, 4, 8} {
+			errs := make([]error, streams)
+			var wg sync.WaitGroup
+			for i := range streams {
+				wg.Go(func() {
+					a, err := begin(p, streaming(prompt(i, 100+10*round+streams, 64), tokens), fmt.Sprintf("%d streams", streams), origin)
+					if err == nil {
+						err = a.wait(nil)
+						log(a.Served)
+					}
+					errs[i] = err
+				})
+			}
+			wg.Wait()
+			if err := errors.Join(errs...); err != nil {
+				return err
+			}
+			time.Sleep(100 * time.Millisecond) // the next ones arrive at an idle server
+		}
+	}
+	return nil
+}
+
+func fidelityStorm(p *daemonproc.Proc, length, each int, log func(Served)) error {
+	const chats, clients = 2, 4
+	origin := time.Now()
+	var mu sync.Mutex
+	var errs []error
+	over := false
+	fail := func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil && !over {
+			errs = append(errs, err)
+		}
+	}
+	stop := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return over
+	}
+	var talking, storm sync.WaitGroup
+	for i := range chats {
+		talking.Go(func() {
+			a, err := begin(p, streaming(prompt(i, 200, 24), 1<<20), "chats", origin)
+			if err == nil {
+				err = a.wait(stop)
+				log(a.Served)
+			}
+			fail(err)
+		})
+	}
+	time.Sleep(time.Second)
+	for w := range clients {
+		storm.Go(func() {
+			for n := range each {
+				a, err := begin(p, streaming(prompt(w*1000+n, 201, length), 1), "prompts", origin)
+				if err == nil {
+					err = a.wait(nil)
+					log(a.Served)
+				}
+				if err != nil {
+					fail(err)
+					return
+				}
+			}
+		})
+	}
+	storm.Wait()
+	mu.Lock()
+	over = true
+	mu.Unlock()
+	talking.Wait()
+	return errors.Join(errs...)
+}
+
+func sharedPrefix(p *daemonproc.Proc, shared, tokens int, log func(Served)) error {
+	const requests, atOnce = 16, 4
+	origin := time.Now()
+	system := prompt(0, 300, shared)
+	var mu sync.Mutex
+	var errs []error
+	next := 0
+	var wg sync.WaitGroup
+	for range atOnce {
+		wg.Go(func() {
+			for {
+				mu.Lock()
+				i := next
+				next++
+				mu.Unlock()
+				if i >= requests {
+					return
+				}
+				a, err := begin(p, streaming(system+" "+prompt(i, 301, 48), tokens), "", origin)
+				if err == nil {
+					err = a.wait(nil)
+					log(a.Served)
+				}
+				if err != nil {
+					mu.Lock()
+					errs = append(errs, err)
+					mu.Unlock()
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// Seen sums up what clients saw of a workload, in milliseconds.
+type Seen struct {
+	Requests int     `json:"requests"`
+	TTFTP50  float64 `json:"ttft_p50_ms"`
+	TTFTP95  float64 `json:"ttft_p95_ms"`
+	Gaps     int     `json:"gaps"`
+	ITLP50   float64 `json:"itl_p50_ms"`
+	ITLP95   float64 `json:"itl_p95_ms"`
+}
+
+// Summarise takes the quantiles of the requests that got a token.
+func Summarise(all []Served) Seen {
+	var ttft, gaps []float64
+	for i := range all {
+		if all[i].TTFTMs > 0 {
+			ttft = append(ttft, all[i].TTFTMs)
+		}
+		gaps = append(gaps, all[i].GapsMs...)
+	}
+	q := func(x []float64, p float64) float64 {
+		if len(x) == 0 {
+			return 0
+		}
+		slices.Sort(x)
+		return stat.Quantile(p, stat.Empirical, x, nil)
+	}
+	return Seen{len(ttft), q(ttft, .5), q(ttft, .95), len(gaps), q(gaps, .5), q(gaps, .95)}
+}

@@ -1,0 +1,282 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/uma-serve/uma-serve/bench"
+	"github.com/uma-serve/uma-serve/internal/daemonproc"
+)
+
+// fidelityRow is a workload, or a part of one, as it was and as it was predicted.
+type fidelityRow struct {
+	Workload  string     `json:"workload"`
+	Real      bench.Seen `json:"real"`
+	Simulated bench.Seen `json:"simulated"`
+	Part      bool       `json:"part,omitempty"` // of the workload above
+}
+
+func fidelityCommand() *cobra.Command {
+	f := fidelity{log: os.Stderr}
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "fidelity",
+		Short: "what uma-sim predicts of a workload against what the daemon did",
+		Long: `Runs uma-serve on decode-sweep, storm and shared-prefix, each recorded (--trace), and takes the times at
+the client. Then uma-sim simulates what was recorded: the same arrivals and lengths, the cost model that
+this very daemon had learned. The table holds one against the other.
+
+uma-serve and uma-sim are those beside this binary. Stop other work while it runs (two minutes).`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			rows, err := f.run()
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return json.NewEncoder(os.Stdout).Encode(rows)
+			}
+			printFidelity(os.Stdout, rows)
+			if worst := worstError(rows); worst > f.target {
+				return fmt.Errorf("the worst error is %.1f %%, the target %.0f %%", worst, f.target)
+			}
+			return nil
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVarP(&f.model, "model", "m", "", "GGUF `file` (default: a generated one of 135 M parameters, Q8_0)")
+	fs.StringVar(&f.policy, "policy", "", "the daemon's `policy` (default: its own)")
+	fs.StringSliceVar(&f.only, "only", nil, "run only the `workloads` of these names")
+	fs.StringVar(&f.out, "out", "", "keep recordings and results in `directory`")
+	fs.StringVar(&f.again, "again", "", "run no daemon: simulate what is in `directory` (of --out) again")
+	fs.Float64Var(&f.scale, "scale", 1, "length of the workloads")
+	fs.Float64Var(&f.target, "target", 15, "largest error in `percent` that is no failure")
+	fs.BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+type fidelity struct {
+	model, policy, out, again string
+	only                      []string
+	scale, target             float64
+	log                       io.Writer
+	beside                    string
+}
+
+func (f *fidelity) run() ([]fidelityRow, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	f.beside = filepath.Dir(self)
+	dir := f.again
+	if dir == "" {
+		if f.model == "" {
+			if f.model, err = benchModel(); err != nil {
+				return nil, err
+			}
+		}
+		if dir = f.out; dir == "" {
+			if dir, err = os.MkdirTemp("", "uma-fidelity"); err != nil {
+				return nil, err
+			}
+			defer os.RemoveAll(dir)
+		} else if err = os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
+		fmt.Fprintln(f.log, "calibrating")
+		if err := f.calibrate(dir); err != nil {
+			return nil, fmt.Errorf("calibrate: %w", err)
+		}
+	}
+	var rows []fidelityRow
+	for _, w := range bench.FidelityWorkloads(f.scale) {
+		if len(f.only) > 0 && !slices.Contains(f.only, w.Name) {
+			continue
+		}
+		if f.again == "" {
+			fmt.Fprintln(f.log, w.Name)
+			if err := f.record(&w, dir); err != nil {
+				return nil, fmt.Errorf("%s: %w", w.Name, err)
+			}
+		}
+		these, err := f.compare(w.Name, dir)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", w.Name, err)
+		}
+		rows = append(rows, these...)
+	}
+	return rows, nil
+}
+
+// daemon runs fn against a daemon whose cost model is kept in dir.
+func (f *fidelity) daemon(dir string, args []string, fn func(*daemonproc.Proc) error) error {
+	args = append([]string{"-m", f.model, "--ctx-size", "16384", "--parallel", "8"}, args...)
+	if f.policy != "" {
+		args = append(args, "--policy", f.policy)
+	}
+	p, err := daemonproc.Start(filepath.Join(f.beside, "uma-serve"), time.Minute, []string{"XDG_CACHE_HOME=" + filepath.Join(dir, "cache")}, args...)
+	if err != nil {
+		return err
+	}
+	err = fn(p)
+	return errors.Join(err, p.Stop(20*time.Second))
+}
+
+// calibrate lets a daemon learn what a step takes, from a shorter storm, and save it.
+func (f *fidelity) calibrate(dir string) error {
+	return f.daemon(dir, nil, func(p *daemonproc.Proc) error {
+		for _, w := range bench.FidelityWorkloads(f.scale / 2) {
+			if _, err := w.Run(p); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// record runs a workload and keeps in dir what its clients saw, its trace, and the cost model at its end.
+func (f *fidelity) record(w *bench.FidelityWorkload, dir string) error {
+	at := func(what string) string { return filepath.Join(dir, w.Name+what) }
+	err := f.daemon(dir, []string{"--trace", at(".trace")}, func(p *daemonproc.Proc) error {
+		seen, err := w.Run(p)
+		if err != nil {
+			return err
+		}
+		data, err := json.Marshal(seen)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(at(".seen.json"), data, 0o600)
+	})
+	if err != nil {
+		return err
+	}
+	saved, err := filepath.Glob(filepath.Join(dir, "cache", "uma-serve", "cost", "*.json"))
+	if err != nil || len(saved) != 1 {
+		return fmt.Errorf("the daemon has saved %d cost models, one was expected (%v)", len(saved), err)
+	}
+	data, err := os.ReadFile(saved[0])
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(at(".cost.json"), data, 0o600)
+}
+
+// compare simulates what was recorded.
+func (f *fidelity) compare(name, dir string) ([]fidelityRow, error) {
+	at := func(what string) string { return filepath.Join(dir, name+what) }
+	data, err := os.ReadFile(at(".seen.json"))
+	if err != nil {
+		return nil, err
+	}
+	var seen []bench.Served
+	if err := json.Unmarshal(data, &seen); err != nil {
+		return nil, err
+	}
+	var stderr bytes.Buffer
+	cmd := exec.Command(filepath.Join(f.beside, "uma-sim"), "run", "--uma-trace", at(".trace"), "--cost-model", at(".cost.json"), "--json", "--record-itl")
+	cmd.Stderr = &stderr
+	if data, err = cmd.Output(); err != nil {
+		return nil, fmt.Errorf("uma-sim: %w\n%s", err, &stderr)
+	}
+	var rep struct {
+		Requests []struct {
+			Arrival float64   `json:"arrival_us"`
+			TTFT    float64   `json:"ttft_us"`
+			Gaps    []float64 `json:"itls_us"`
+		} `json:"requests"`
+	}
+	if err := json.Unmarshal(data, &rep); err != nil {
+		return nil, fmt.Errorf("uma-sim: %w", err)
+	}
+	if len(rep.Requests) != len(seen) {
+		return nil, fmt.Errorf("%d requests were recorded, the clients sent %d", len(rep.Requests), len(seen))
+	}
+	simulated := make([]bench.Served, len(seen))
+	for i, r := range rep.Requests {
+		s := &simulated[i]
+		s.Group, s.SentMs, s.TTFTMs = seen[i].Group, r.Arrival/1000, r.TTFT/1000
+		for _, g := range r.Gaps {
+			s.GapsMs = append(s.GapsMs, g/1000)
+		}
+	}
+	if data, err = json.Marshal(simulated); err == nil {
+		err = os.WriteFile(at(".simulated.json"), data, 0o600)
+	}
+	rows := []fidelityRow{{Workload: name, Real: bench.Summarise(seen), Simulated: bench.Summarise(simulated)}}
+	var groups []string
+	for i := range seen {
+		if g := seen[i].Group; g != "" && !slices.Contains(groups, g) {
+			groups = append(groups, g)
+		}
+	}
+	for _, g := range groups {
+		of := func(all []bench.Served) (part []bench.Served) {
+			for i := range all {
+				if all[i].Group == g {
+					part = append(part, all[i])
+				}
+			}
+			return part
+		}
+		rows = append(rows, fidelityRow{Workload: g, Real: bench.Summarise(of(seen)), Simulated: bench.Summarise(of(simulated)), Part: true})
+	}
+	return rows, err
+}
+
+// cells are the four numbers of a row: real, simulated.
+func (r *fidelityRow) cells() [4][2]float64 {
+	a, b := &r.Real, &r.Simulated
+	return [4][2]float64{{a.TTFTP50, b.TTFTP50}, {a.TTFTP95, b.TTFTP95}, {a.ITLP50, b.ITLP50}, {a.ITLP95, b.ITLP95}}
+}
+
+func deviation(c [2]float64) float64 {
+	if c[0] == 0 {
+		return 0
+	}
+	return 100 * (c[1]/c[0] - 1)
+}
+
+func worstError(rows []fidelityRow) (worst float64) {
+	for i := range rows {
+		if rows[i].Part {
+			continue
+		}
+		for _, c := range rows[i].cells() {
+			worst = max(worst, math.Abs(deviation(c)))
+		}
+	}
+	return worst
+}
+
+func printFidelity(w io.Writer, rows []fidelityRow) {
+	fmt.Fprintln(w, "| workload | TTFT p50 ms: real, simulated, error | TTFT p95 ms | ITL p50 ms | ITL p95 ms |\n|---|---|---|---|---|")
+	for i := range rows {
+		r := &rows[i]
+		name := r.Workload
+		if r.Part {
+			name = "– " + name
+		}
+		fmt.Fprintf(w, "| %s ", name)
+		for _, c := range r.cells() {
+			if c[0] == 0 {
+				fmt.Fprint(w, "| – ")
+				continue
+			}
+			fmt.Fprintf(w, "| %.1f, %.1f, %+.1f %% ", c[0], c[1], deviation(c))
+		}
+		fmt.Fprintln(w, "|")
+	}
+}
