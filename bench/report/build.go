@@ -260,7 +260,7 @@ func (g *group) report(name string) Group {
 	if d := ms(g.to-g.from) / 1000; d > 0 && g.prompt > g.cached {
 		rate = float64(g.prompt-g.cached) / d
 	}
-	return Group{name, g.measured, g.answered, g.errors, g.skipped, v["ttft_p50_ms"], v["ttft_p95_ms"], v["output_itl_p50_ms"], v["output_itl_p95_ms"], Num(Percentile(g.ends, 50)), Num(rate)}
+	return Group{name, g.measured, g.answered, g.errors, g.skipped, v["ttft_p50_ms"], v["ttft_p95_ms"], v["output_itl_p50_ms"], v["output_itl_p95_ms"], Num(Percentile(g.ends, 50)), Num(rate), v["accuracy_pct"]}
 }
 
 func (g *group) curve(name string) Curve {

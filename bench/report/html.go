@@ -30,6 +30,7 @@ th small,td small{display:block;color:#6e7781;font-size:.76rem;font-weight:400}
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,540px),1fr));gap:1rem}
 figure{margin:0}figure h3{margin:0 0 .4rem;font-size:.98rem}figure svg{width:100%;height:auto}figcaption{color:#57606a;font-size:.85rem}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1.2rem;margin:0}dt{color:#57606a}dd{margin:0;overflow-wrap:anywhere}
+.ran{margin-bottom:.8rem}details{margin-bottom:.8rem}summary{cursor:pointer;font-weight:600;padding:.25rem 0}
 code{font:.86em ui-monospace,SFMono-Regular,Menlo,monospace}
 </style></head><body{{if .Synthetic}} class="s"{{end}}><main>
 <span class="badge {{if .Synthetic}}synthetic{{else}}measured{{end}}">{{if .Synthetic}}SYNTHETIC{{else}}MEASURED{{end}}</span>
@@ -42,9 +43,9 @@ code{font:.86em ui-monospace,SFMono-Regular,Menlo,monospace}
 {{end}}</tbody></table></div>
 <p class="note">Small: 95 % intervals over the repeats (Student's for a mean, Welch's for a difference). TTFT: sent to first token. TTOT: last token of thought to first visible text. ITL: between two tokens of an answer. Percentiles are over all requests of all repeats.</p>
 {{if .Figures}}<h2>Plots</h2><div class="plots">{{range .Figures}}<figure class="card"><h3>{{.Title}}</h3>{{.SVG}}<figcaption>{{.Caption}}</figcaption></figure>{{end}}</div>{{end}}
-{{range .Groups}}<h2>Requests of {{.Name}}</h2><div class="card"><table><thead><tr><th>group</th><th>answered</th><th>errors</th><th>TTFT p50 ms</th><th>TTFT p95 ms</th><th>ITL p50 ms</th><th>ITL p95 ms</th><th>answered after, p50 ms</th><th>prompt tokens/s</th></tr></thead><tbody>
-{{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>{{end}}</tbody></table></div>{{end}}
-<h2>What ran</h2>{{range .Ran}}<div class="card" style="margin-bottom:.8rem"><dl>{{range .}}<dt>{{.K}}</dt><dd>{{.V}}</dd>{{end}}</dl></div>{{end}}
+{{if .Groups}}<h2>Requests by group</h2>{{end}}{{$open := .Open}}{{range .Groups}}<details{{if $open}} open{{end}}><summary>{{.Name}}</summary><div class="card"><table><thead><tr><th>group</th><th>answered</th><th>errors</th><th>TTFT p50 ms</th><th>TTFT p95 ms</th><th>ITL p50 ms</th><th>ITL p95 ms</th><th>answered after, p50 ms</th><th>prompt tokens/s</th><th>accuracy %</th></tr></thead><tbody>
+{{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>{{end}}</tbody></table></div></details>{{end}}
+<h2>What ran</h2>{{range .Ran}}<div class="card ran"><dl>{{range .}}<dt>{{.K}}</dt><dd>{{.V}}</dd>{{end}}</dl></div>{{end}}
 </main></body></html>
 `))
 
@@ -73,6 +74,7 @@ func (d *Document) HTML(w io.Writer) error {
 	data := struct {
 		Title, Line string
 		Synthetic   bool
+		Open        bool
 		Heads       []head
 		Baselines   []string
 		Rows        []row
@@ -139,11 +141,31 @@ func (d *Document) HTML(w io.Writer) error {
 			if g.Skipped != "" {
 				name += ": " + g.Skipped
 			}
-			t.Rows = append(t.Rows, []string{name, fmt.Sprint(g.Requests), fmt.Sprint(g.Errors), f(g.TTFTp50), f(g.TTFTp95), f(g.ITLp50), f(g.ITLp95), f(g.Ends), Metric{}.text(float64(g.PromptSec))})
+			t.Rows = append(t.Rows, []string{name, fmt.Sprint(g.Requests), fmt.Sprint(g.Errors), f(g.TTFTp50), f(g.TTFTp95), f(g.ITLp50), f(g.ITLp95), f(g.Ends), Metric{}.text(float64(g.PromptSec)), Metric{Digits: 1}.text(float64(g.Accuracy))})
 		}
 		data.Groups = append(data.Groups, t)
 	}
+	data.Ran = common(data.Ran)
+	data.Open = len(data.Groups) <= 3
 	return page.Execute(w, data)
+}
+
+// common says first what all lists have, and then of each what is its own.
+func common(lists [][]pair) [][]pair {
+	if len(lists) < 2 {
+		return lists
+	}
+	var shared []pair
+	for _, p := range lists[0] {
+		if !slices.ContainsFunc(lists[1:], func(l []pair) bool { return !slices.Contains(l, p) }) {
+			shared = append(shared, p)
+		}
+	}
+	out := [][]pair{shared}
+	for _, l := range lists {
+		out = append(out, slices.DeleteFunc(l, func(p pair) bool { return slices.Contains(shared, p) }))
+	}
+	return out
 }
 
 // ran says what a report ran with.

@@ -13,7 +13,11 @@ func (m Metric) text(v float64) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return "–"
 	}
-	return strconv.FormatFloat(v, 'f', m.Digits, 64)
+	digits := m.Digits
+	if a := math.Abs(v); digits == 2 && a > 0 && a < 1 { // virtual decoders take microseconds
+		digits = 3
+	}
+	return strconv.FormatFloat(v, 'f', digits, 64)
 }
 
 // Markdown is the table that can be posted beside another.
@@ -68,7 +72,7 @@ func (d *Document) Markdown() string {
 		}
 		b.WriteByte('\n')
 		if len(r.Groups) > 1 {
-			b.WriteString("\n| group | requests | errors | TTFT p50 / p95 ms | ITL p50 / p95 ms | end p50 ms | prompt tok/s |\n|---|---|---|---|---|---|---|\n")
+			b.WriteString("\n| group | requests | errors | TTFT p50 / p95 ms | ITL p50 / p95 ms | end p50 ms | prompt tok/s | accuracy % |\n|---|---|---|---|---|---|---|---|\n")
 			for _, g := range r.Groups {
 				f := Metric{Digits: 2}
 				name := g.Name
@@ -76,11 +80,11 @@ func (d *Document) Markdown() string {
 					name += " (load)"
 				}
 				if g.Skipped != "" {
-					row(name, "0", "0", g.Skipped, "–", "–", "–")
+					row(name, "0", "0", g.Skipped, "–", "–", "–", "–")
 					continue
 				}
 				row(name, strconv.Itoa(g.Requests), strconv.Itoa(g.Errors), f.text(float64(g.TTFTp50))+" / "+f.text(float64(g.TTFTp95)),
-					f.text(float64(g.ITLp50))+" / "+f.text(float64(g.ITLp95)), f.text(float64(g.Ends)), Metric{}.text(float64(g.PromptSec)))
+					f.text(float64(g.ITLp50))+" / "+f.text(float64(g.ITLp95)), f.text(float64(g.Ends)), Metric{}.text(float64(g.PromptSec)), Metric{Digits: 1}.text(float64(g.Accuracy)))
 			}
 		}
 		for _, note := range r.Notes {

@@ -7,10 +7,13 @@ import (
 	"image/color"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 )
@@ -42,7 +45,62 @@ func (d *Document) figures() ([]Figure, error) {
 		}
 		out = append(out, Figure{title, caption, svg})
 	}
+	for _, key := range []string{"ttft_p95_ms", "ttot_p95_ms", "output_itl_p95_ms", "think_tokens_avg"} {
+		p := d.plotBars(key)
+		if p == nil {
+			continue
+		}
+		svg, err := render(p)
+		if err != nil {
+			return nil, fmt.Errorf("plot %s: %w", key, err)
+		}
+		i := slices.IndexFunc(Metrics, func(m Metric) bool { return m.Key == key })
+		out = append(out, Figure{Metrics[i].Title, "Bars: over all repeats. Whiskers: the 95 % interval over the repeats, where there are several.", svg})
+	}
 	return out, nil
+}
+
+// plotBars is one metric, side by side; nil when fewer than two reports know it, or too many for their names.
+func (d *Document) plotBars(key string) *plot.Plot {
+	var values plotter.Values
+	var labels []string
+	var whiskers struct {
+		plotter.XYs
+		plotter.YErrors
+	}
+	for _, name := range d.names() {
+		r := d.Reports[name]
+		v := r.Value(key)
+		if !Num(v).known() {
+			continue
+		}
+		if ci := r.CI95[key]; ci.Low.known() {
+			whiskers.XYs = append(whiskers.XYs, plotter.XY{X: float64(len(values)), Y: float64(ci.Mean)})
+			whiskers.YErrors = append(whiskers.YErrors, struct{ Low, High float64 }{min(float64(ci.Mean-ci.Low), float64(ci.Mean)), float64(ci.High - ci.Mean)})
+		}
+		values, labels = append(values, v), append(labels, d.label(name))
+	}
+	if len(values) < 2 || len(values) > 8 {
+		return nil
+	}
+	p := newPlot("", "", "")
+	bars, err := plotter.NewBarChart(values, vg.Centimeter)
+	if err != nil {
+		return nil
+	}
+	bars.Color, bars.LineStyle.Width = hue(0), 0
+	p.Add(bars)
+	if len(whiskers.XYs) > 0 {
+		e, err := plotter.NewYErrorBars(whiskers)
+		if err != nil {
+			return nil
+		}
+		p.Add(e)
+	}
+	p.NominalX(labels...)
+	p.X.Tick.Label.Font = sans(11)
+	headroom(p, 0)
+	return p
 }
 
 func render(p *plot.Plot) (template.HTML, error) {
@@ -54,7 +112,7 @@ func render(p *plot.Plot) (template.HTML, error) {
 	if _, err := to.WriteTo(&b); err != nil {
 		return "", err
 	}
-	s := b.String()
+	s := strings.ReplaceAll(b.String(), "font-family:Liberation Sans", "font-family:Liberation Sans,Arial,Helvetica,sans-serif")
 	return template.HTML(s[max(strings.Index(s, "<svg"), 0):]), nil // inside HTML there is no XML declaration
 }
 
@@ -64,11 +122,45 @@ func newPlot(title, x, y string) *plot.Plot {
 	grid := plotter.NewGrid()
 	grid.Vertical.Color, grid.Horizontal.Color = color.Gray{232}, color.Gray{232}
 	p.Add(grid)
+	p.Legend.TextStyle.Font = sans(11)
 	p.Legend.Top, p.Legend.Left, p.Legend.Padding = true, true, vg.Points(2)
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {
+		a.Tick.Marker = plot.TickerFunc(ticks)
+		for _, style := range []*text.Style{&a.Label.TextStyle, &a.Tick.Label} {
+			style.Font, style.Color = sans(11), color.Gray{70}
+		}
 		a.LineStyle.Color, a.Tick.LineStyle.Color, a.Padding = color.Gray{120}, color.Gray{120}, 0
 	}
 	return p
+}
+
+// sans is the plots' font; the browser puts its own sans-serif in its place where it is not installed.
+func sans(points float64) font.Font {
+	return font.Font{Typeface: "Liberation", Variant: "Sans", Size: vg.Points(points)}
+}
+
+// ticks are at 1, 2 or 5 times a power of ten, about six of them.
+func ticks(least, most float64) (out []plot.Tick) {
+	span := most - least
+	if !(span > 0) || math.IsInf(span, 0) {
+		return []plot.Tick{{Value: least, Label: strconv.FormatFloat(least, 'g', 4, 64)}}
+	}
+	step := math.Pow(10, math.Floor(math.Log10(span/6)))
+	for _, f := range []float64{1, 2, 5, 10} {
+		if span/(step*f) <= 7 {
+			step *= f
+			break
+		}
+	}
+	digits := max(0, -int(math.Floor(math.Log10(step)+1e-9)))
+	for k := math.Ceil(least/step - 1e-9); k*step <= most*(1+1e-12); k++ {
+		v := k * step
+		if v == 0 {
+			v = 0 // not minus zero
+		}
+		out = append(out, plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'f', digits, 64)})
+	}
+	return out
 }
 
 // headroom leaves the legend a place above the curves.
@@ -162,13 +254,13 @@ func (d *Document) plotITL() (*plot.Plot, string) {
 func (d *Document) plotTTFT() (*plot.Plot, string) {
 	p := newPlot("Time to first token by length", "tokens of prefix or prompt", "ms")
 	n := 0
-	for _, name := range d.names() {
+	for i, name := range d.names() {
 		for _, c := range d.Reports[name].TTFTByX {
 			if len(c.Points) < 2 {
 				continue
 			}
 			label := d.label(name) + ", " + c.Name
-			line(p, label, hue(n), c.Name == "first", true, points(c.Points, func(q Point) Num { return q.P50 }))
+			line(p, label, hue(i), c.Name == "first", true, points(c.Points, func(q Point) Num { return q.P50 }))
 			n++
 		}
 	}
@@ -252,6 +344,7 @@ func (d *Document) plotAccuracy() (*plot.Plot, string) {
 		line(p, name, hue(i), false, true, xy)
 	}
 	p.X.Min, p.Y.Min, p.Y.Max = 0, 0, 100
+	p.X.Max *= 1.25 // the legend's place
 	p.Legend.Top, p.Legend.Left = false, false
 	return p, "One point for each setting. Up and to the left is better: as many right answers for less thinking."
 }
@@ -261,7 +354,7 @@ func (d *Document) plotQuantiles(title string, of func(*Report) []Num) (*plot.Pl
 	n := 0
 	for i, name := range d.names() {
 		q := of(d.Reports[name])
-		if len(q) == 0 {
+		if len(q) == 0 || d.Reports[name].NRequests < 10 { // a curve through a few values says nothing of the others
 			continue
 		}
 		var xy plotter.XYs

@@ -109,6 +109,7 @@ type Group struct {
 	ITLp95    Num    `json:"output_itl_p95_ms"`
 	Ends      Num    `json:"end_p50_ms"` // sent → answered
 	PromptSec Num    `json:"prompt_tokens_per_s"`
+	Accuracy  Num    `json:"accuracy_pct"`
 }
 
 // Point of a curve with its scatter.
