@@ -216,13 +216,20 @@ func (u *uma) forget(q *served) {
 	}
 }
 
+// instant is a tick on the scheduler's axis.
+func instant(us int64) sched.Instant { return sched.Instant(min(us, math.MaxInt64/1000) * 1000) }
+
 func (u *uma) form(e *Engine, now int64) bool {
-	at := sched.Instant(math.MaxInt64)
-	if now < math.MaxInt64/1000 {
-		at = sched.Instant(now * 1000)
-	}
+	at := instant(now)
 	for _, r := range e.running {
 		r.newTokens = 0
+	}
+	for i := range u.in {
+		if ev := &u.in[i]; ev.Kind == sched.EvArrive {
+			if q := u.byID[ev.Req]; q != nil { // else its client has left already
+				ev.Ago = at.Sub(instant(q.r.spec.Arrival))
+			}
+		}
 	}
 	for again := true; again; again = u.plan.Again {
 		u.poolEvent()
