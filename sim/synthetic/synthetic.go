@@ -1,6 +1,6 @@
-// Package synthetic is the synthetic-replay mode of the benchmark (ADR-0005): the real phase control and the real
-// scheduler, with their queueing, admission, preemption and contention for KV cells, over a decoder that only takes
-// time. Time is virtual, so a run takes milliseconds, needs no model and no GPU, and gives the same numbers for the
+// Package synthetic is the synthetic-replay mode of the benchmark (ADR-0005): the real phase control, the real scheduler
+// and the real block manager, with their queueing, admission, preemption and contention for KV cells, over a decoder that
+// only takes time. Time is virtual, so a run takes milliseconds, needs no model and no GPU, and gives the same numbers for the
 // same seed: two changes to a policy can be compared number by number.
 //
 // It reports what a user of a reasoning model sees (the ADR says why not throughput): time to first token, time from
@@ -80,7 +80,8 @@ type Report struct {
 	// BudgetForced is the share of reasoning requests whose think block was closed by force, by reason.
 	BudgetForced map[string]float64 `json:"budget_force_rate"`
 
-	// OutputCriticalEvictions are preemptions of requests whose visible answer had begun. Any is a stall that a user sees.
+	// OutputCriticalEvictions are blocks of visible answers that were given up for others (meridian.Blocks). Any is a stall
+	// that a user sees.
 	OutputCriticalEvictions int64   `json:"output_critical_evictions"`
 	Preemptions             int64   `json:"preemptions"`
 	VirtualSeconds          float64 `json:"virtual_seconds"`
@@ -173,7 +174,11 @@ func Run(cfg Config) (*Report, error) {
 	}
 	think := meridian.DefaultConfig()
 	think.MaxThinkTokens = math.MaxInt32 // only Config.ThinkBudget bounds it
-	r := &replay{cfg: cfg, words: w, control: think, s: s, live: map[sched.ReqID]*request{}, rep: &Report{Mode: "synthetic-replay", Policy: cfg.Sched.Policy, Seed: cfg.Workload.Seed,
+	blocks, err := meridian.NewBlocks(meridian.BlocksConfig{Cells: cfg.Sched.Cells, CellBytes: 1})
+	if err != nil {
+		return nil, err
+	}
+	r := &replay{cfg: cfg, words: w, control: think, s: s, blocks: blocks, live: map[sched.ReqID]*request{}, rep: &Report{Mode: "synthetic-replay", Policy: cfg.Sched.Policy, Seed: cfg.Workload.Seed,
 		BudgetForced: map[string]float64{}}}
 	if err := r.run(src); err != nil {
 		return nil, err
@@ -186,6 +191,7 @@ type replay struct {
 	words   words
 	control meridian.Config
 	s       *sched.Scheduler
+	blocks  *meridian.Blocks
 	in      []sched.Event
 	live    map[sched.ReqID]*request
 	rep     *Report
@@ -208,6 +214,11 @@ func (r *replay) run(src workload.Source) error {
 		plan := r.s.Step(sched.Instant(now), r.in)
 		r.in = r.in[:0]
 		for _, rel := range plan.Release {
+			if rel.Final {
+				r.blocks.Free(meridian.Owner(rel.Req))
+			} else {
+				r.blocks.Evict(meridian.Owner(rel.Req), meridian.EvictPreempt)
+			}
 			if q := r.live[rel.Req]; q != nil {
 				if rel.Final {
 					delete(r.live, rel.Req)
@@ -215,9 +226,6 @@ func (r *replay) run(src workload.Source) error {
 					continue
 				}
 				r.rep.Preemptions++
-				if q.visible {
-					r.rep.OutputCriticalEvictions++
-				}
 			}
 		}
 		for _, rej := range plan.Reject {
@@ -283,11 +291,28 @@ func (r *replay) decode(plan *sched.Plan, now int64) int64 {
 	end := now + took
 	r.in = append(r.in, sched.Event{Kind: sched.EvStep, Took: time.Duration(took)})
 	for i := range plan.Batch {
-		if sl := &plan.Batch[i]; sl.Row >= 0 {
+		sl := &plan.Batch[i]
+		r.computed(sl)
+		if sl.Row >= 0 {
 			r.token(sl.Req, end)
 		}
 	}
 	return took
+}
+
+// computed counts the cells of a slice by what they are to their request.
+func (r *replay) computed(sl *sched.Slice) {
+	q := r.live[sl.Req]
+	tier := meridian.OutputCritical
+	switch {
+	case sl.Start+sl.N <= max(1, q.Input):
+		tier = meridian.Prefix
+	case q.ctl.Phase() == meridian.ThinkDecode:
+		tier = meridian.ThinkActive
+	}
+	if !r.blocks.OnCells(meridian.Owner(sl.Req), tier, sl.N) {
+		panic(fmt.Sprintf("synthetic: the pool has no %d cells for request %d, which the scheduler gave it", sl.N, sl.Req))
+	}
 }
 
 // token decides a request's next token at time now, in the order of calls that package meridian asks for.
@@ -307,6 +332,7 @@ func (r *replay) token(id sched.ReqID, now int64) {
 	switch {
 	case ev.Has(meridian.ExitThink):
 		q.closed = now
+		r.blocks.Demote(meridian.Owner(id))
 		sum := q.ctl.Summary(now)
 		r.think = append(r.think, sum.Tokens)
 		if sum.Ended != meridian.EndedNatural {
@@ -331,6 +357,7 @@ func (r *replay) token(id sched.ReqID, now int64) {
 
 func (r *replay) finish(now int64) {
 	rep := r.rep
+	rep.OutputCriticalEvictions = int64(r.blocks.Snapshot().OutputCriticalEvictions)
 	rep.VirtualSeconds = float64(now) / 1e9
 	rep.TTFT, rep.TTOT, rep.OutputITL = percentiles(&r.ttft), percentiles(&r.ttot), percentiles(&r.itl)
 	slices.Sort(r.think)
