@@ -88,8 +88,10 @@ type Options struct {
 	Turns   int           // agent-chain: turns of each
 	Rounds  int           // shared-prefix, long-context, ipc: repetitions within one run
 
-	// Words makes so many tokens of a word, by the model's tokenizer; 0 = 1.3.
-	TokensPerWord float64
+	TokensPerWord float64 // by the model's tokenizer; 0 = 1.3
+	// Salt keeps two plans of one seed from asking the same: what one server has computed for the first is of no use for
+	// the second. It changes texts, not lengths or times. Data sets are asked as they are.
+	Salt string
 }
 
 // DefaultSeed is the reference workload's.

@@ -13,7 +13,8 @@ func (o *Options) text(salt string, tokens int) string {
 	if perWord <= 0 {
 		perWord = 1.3
 	}
-	seed := uint64(14695981039346656037)
+	salt = o.Salt + salt
+	seed := uint64(14695981039346656037) // FNV-1a
 	for i := range len(salt) {
 		seed = (seed ^ uint64(salt[i])) * 1099511628211
 	}

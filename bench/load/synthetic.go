@@ -35,7 +35,7 @@ func (o *Options) synthetic() *Plan {
 			q.Kind, text = Chat, chatTemplates[r.below(5)]
 			q.Output = o.scaled(r.between(40, 240))
 		}
-		q.Messages = []Message{{"user", fmt.Sprintf("%s (%d)", text, i)}}
+		q.Messages = []Message{{"user", fmt.Sprintf("%s (%s%d)", text, o.Salt, i)}}
 		rs[i] = q
 	}
 	return o.arrange(rs)

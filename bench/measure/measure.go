@@ -113,7 +113,11 @@ func (cfg *Config) side(ctx context.Context, repeat int, side Side, rows []*row)
 func (cfg *Config) once(ctx context.Context, repeat int, s *server, info serverInfo, r *row) error {
 	o := cfg.Options
 	o.Seed += uint64(repeat)
+	if repeat > 0 {
+		o.Salt = fmt.Sprintf("r%d-", repeat)
+	}
 	if r.streams > 0 {
+		o.Salt += fmt.Sprintf("c%d-", r.streams)
 		if cfg.Workload == "decode-sweep" {
 			o.Streams = r.streams
 		} else {

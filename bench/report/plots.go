@@ -80,7 +80,7 @@ func (d *Document) plotBars(key string) *plot.Plot {
 		}
 		values, labels = append(values, v), append(labels, d.label(name))
 	}
-	if len(values) < 2 || len(values) > 8 {
+	if len(values) < 2 || len(values) > 6 {
 		return nil
 	}
 	p := newPlot("", "", "")

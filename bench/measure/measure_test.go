@@ -1,0 +1,114 @@
+package measure
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/uma-serve/uma-serve/bench/drive"
+	"github.com/uma-serve/uma-serve/bench/load"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv("UMA_TEST_DRIVE_CLIENT") == "1" {
+		if err := drive.Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// TestRun measures a server that answers at once: every repeat sends its plan after a warm-up, which is not counted,
+// with prompts that no other repeat had.
+func TestRun(t *testing.T) {
+	var asked atomic.Int64
+	seen := map[string]int{}
+	turn := make(chan struct{}, 1)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var q struct{ Messages []load.Message }
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil || r.URL.Path != "/v1/chat/completions" {
+			http.Error(w, "no", 400)
+			return
+		}
+		asked.Add(1)
+		turn <- struct{}{}
+		seen[q.Messages[0].Content]++
+		<-turn
+		words := len(strings.Fields(q.Messages[0].Content))
+		fmt.Fprintf(w, "data: {\"choices\":[{\"delta\":{\"content\":\"7\"}}]}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"!\"},\"finish_reason\":\"stop\"}]}\n\n"+
+			"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":%d,\"completion_tokens\":2}}\n\n", 2*words)
+	}))
+	defer s.Close()
+	t.Setenv("UMA_TEST_DRIVE_CLIENT", "1")
+	o := load.DefaultOptions()
+	o.Requests, o.Rate = 12, 200
+	ends := 0
+	cfg := Config{Name: "real-synthetic", Workload: "synthetic", Options: o, Repeats: 2, WarmUp: 2, Job: drive.Job{Target: "openai", Address: s.URL}, ClientBin: os.Args[0],
+		Sweep: []int{1, 3}, Environment: Environment(map[string]string{"requests": "12"}), Progress: func(_ string, done, total int) {
+			if done == total {
+				ends++
+			}
+		}}
+	reports, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(reports) != 2 || asked.Load() != 2*2*(12+2) || ends != 4 {
+		t.Fatalf("%d reports, %d requests, %d progress ends", len(reports), asked.Load(), ends)
+	}
+	for text, n := range seen {
+		if n > 1 && len(strings.Fields(text)) < 100 && strings.Contains(text, "(") {
+			t.Errorf("asked %d times: %s", n, text)
+		}
+	}
+	for i, r := range reports {
+		if r.NRequests != 24 || r.NErrors != 0 || r.NRepeats != 2 || r.Streams != cfg.Sweep[i] || r.Provenance != "measured" || !(r.Value("ttft_p50_ms") > 0) || r.Value("output_tokens_avg") != 2 {
+			t.Errorf("report %+v", r)
+		}
+	}
+	if reports[0].ConfigName != "real-synthetic-c1" || reports[1].ConfigName != "real-synthetic-c3" {
+		t.Errorf("called %s and %s", reports[0].ConfigName, reports[1].ConfigName)
+	}
+}
+
+func TestRunErrors(t *testing.T) {
+	side, err := ParseSide("stock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, cfg := range map[string]Config{
+		"one configuration":  {Job: drive.Job{Target: "uma", Address: "x"}, Sides: []Side{side}},
+		"--url":              {Job: drive.Job{Target: "ollama"}},
+		"ask uma-serve on x": {Job: drive.Job{Target: "uma", Address: "x"}, Repeats: 1},
+	} {
+		if _, err := Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want an error with %q, got %v", want, err)
+		}
+	}
+}
+
+func TestParseSide(t *testing.T) {
+	for name, want := range map[string]string{
+		"default": "", "stock": "--policy stock --early-exit off", "static-budget": "--early-exit off --think-budget 2048 --policy stock",
+		"static-budget=64": "--early-exit off --think-budget 64 --policy stock", "uma": "--policy uma", "meridian@50": "--policy meridian --itl-target-ms 50",
+		"budget=7": "--early-exit off --think-budget 7", "eat=0.01": "--early-exit eat --meridian eat_ema_variance_threshold=0.01", "rpdi=2": "--early-exit rpdi --meridian rpdi_threshold=2",
+	} {
+		s, err := ParseSide(name)
+		if got := strings.Join(s.Args, " "); err != nil || got != want {
+			t.Errorf("%s: %v, %q, want %q", name, err, got, want)
+		}
+	}
+	for _, name := range []string{"", "nope", "eat", "eat=x", "eat=NaN", "budget", "budget=0", "default=1", "meridian@0", "meridian@soon", "stock=1"} {
+		if s, err := ParseSide(name); err == nil {
+			t.Errorf("%q was taken: %+v", name, s)
+		}
+	}
+}
