@@ -29,7 +29,7 @@ endif
 LDFLAGS := -s -w -X github.com/uma-serve/uma-serve/internal/buildinfo.Version=$(VERSION)
 COMMANDS := $(notdir $(wildcard cmd/*))
 
-.PHONY: build $(COMMANDS) run test bench lint fuzz install cuda env clean help
+.PHONY: build $(COMMANDS) run test bench bench-storm lint fuzz install cuda env clean help
 
 build: $(COMMANDS) ## build every command into bin/ (the first build compiles llama.cpp: two minutes)
 $(COMMANDS):
@@ -49,6 +49,9 @@ lint: ## gofmt, vet, staticcheck, the import rules
 bench: build ## what serving costs against the bare decode loop (prints ratios)
 	@scripts/bench.sh $(ARGS)
 
+bench-storm: build ## chats while others submit long prompts, policy by policy; page in bench-out/; ARGS="--storm 20s …"
+	@bin/uma-bench run --workload storm --sides stock,uma,meridian@50 $(ARGS)
+
 fuzz: ## every fuzz target for FUZZTIME (default 30s) each
 	@scripts/fuzz.sh $(or $(FUZZTIME),30s)
 
@@ -66,4 +69,4 @@ clean: ## remove what make built
 	rm -rf bin build
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
