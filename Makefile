@@ -29,7 +29,7 @@ endif
 LDFLAGS := -s -w -X github.com/uma-serve/uma-serve/internal/buildinfo.Version=$(VERSION)
 COMMANDS := $(notdir $(wildcard cmd/*))
 
-.PHONY: build $(COMMANDS) run test bench bench-storm lint fuzz install cuda env clean help
+.PHONY: build $(COMMANDS) run test bench bench-storm model eval lint fuzz install cuda env clean help
 
 build: $(COMMANDS) ## build every command into bin/ (the first build compiles llama.cpp: two minutes)
 $(COMMANDS):
@@ -54,6 +54,12 @@ bench-storm: build ## chats while others submit long prompts, policy by policy; 
 
 fuzz: ## every fuzz target for FUZZTIME (default 30s) each
 	@scripts/fuzz.sh $(or $(FUZZTIME),30s)
+
+model: ## train the built-in model again, then examine it (75 minutes on two cores; MINUTES=…, RESUME=1)
+	@models/train/model.sh && $(MAKE) eval
+
+eval: build ## ask the built-in model held-out problems and grade the answers; ARGS="--each 20 …"
+	@bin/uma-bench eval $(ARGS)
 
 install: build ## copy the commands to PREFIX/bin, with completions and the systemd units
 	@scripts/install.sh "$(DESTDIR)$(PREFIX)"

@@ -21,12 +21,13 @@ drifts on a laptop by more than the effects looked for. Stop other work while it
   uma-bench overhead            tokens/s and inter-token latency, bare loop against served
   uma-bench idle                processor and memory of an idle daemon, with 1,000 connections
   uma-bench memory              resident memory along 10,000 requests
-  uma-bench storm               chats beside long prompts, policy by policy`,
+  uma-bench storm               chats beside long prompts, policy by policy
+  uma-bench eval                answers to held-out problems, graded`,
 		Version:       buildinfo.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(overheadCommand(), idleCommand(), memoryCommand(), stormCommand(), clientCommand())
+	root.AddCommand(overheadCommand(), idleCommand(), memoryCommand(), stormCommand(), evalCommand(), clientCommand())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "uma-bench:", err)
 		os.Exit(1)

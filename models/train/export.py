@@ -101,7 +101,7 @@ def export(directory, path):
         ("tokenizer.chat_template", STRING, template),
     ]
     header, data, count = b"", b"", 0
-    for name, w in tensors(saved["model"], c):
+    for name, w in tensors(saved["mean"], c):
         shape = list(reversed(w.shape))  # ggml names the contiguous dimension first
         kind, raw = (Q8_0_TENSOR, q8_0(w.numpy())) if w.dim() == 2 else (F32_TENSOR, w.numpy().astype("<f4").tobytes())
         header += string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, len(data))

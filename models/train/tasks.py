@@ -25,6 +25,16 @@ with open(os.path.join(os.path.dirname(__file__), "words.txt")) as f:
     WORDS = sorted(set(f.read().lower().split()))
 
 
+# What training begins with: 0 = short numbers and words, no second look at an answer; 1 = everything. Copying and looking up
+# are learned soonest where there is little to look through. Held-out problems are always asked at 1.
+level = 1.0
+
+
+def at_most(small, large):
+    """A limit that grows with the level."""
+    return small + int((large - small) * level + 1e-9)
+
+
 def held_out(key):
     return zlib.crc32(repr(key).encode()) % HELD_OUT_IN == 0
 
@@ -106,6 +116,11 @@ def raw(s):
 
 
 def number(rng, digits):
+    digits = min(digits, at_most(2, 5))
+    if digits > 1 and rng.random() < 0.25:  # the same digits again and again: to copy these, counting is needed
+        pool = rng.sample("0123456789", 2)
+        first = rng.choice([d for d in pool if d != "0"])
+        return int(first + "".join(rng.choice(pool) for _ in range(digits - 1)))
     return rng.randrange(10 ** (digits - 1) if digits > 1 else 0, 10**digits)
 
 
@@ -155,10 +170,10 @@ def ask_times_two_digits(rng):
 def ask_compare(rng):
     n = rng.choice([1, 2, 3, 3, 4, 4, 5, 5])
     a, b = number(rng, n), number(rng, n if rng.random() < 0.8 else rng.randint(1, 5))
-    if n > 1 and rng.random() < 0.5:  # close ones
-        k = rng.randrange(n)
+    if a > 9 and rng.random() < 0.5:  # close ones
         s = list(str(a))
-        for i in range(k, n):
+        k = rng.randrange(len(s))
+        for i in range(k, len(s)):
             s[i] = rng.choice("123456789")
         b = int("".join(s))
     larger = rng.random() < 0.6
@@ -172,14 +187,16 @@ def ask_compare(rng):
         text += f"{chr(97 + w - 1 - k)}{sa[k]}{rel}{sb[k]}\n"
         if rel != "=":
             break
+    text += "=" if rel == "=" else "=" + label(sa) if (rel == ">") == larger else "=" + label(sb, "A")
     answer = "equal" if a == b else str(max(a, b) if larger else min(a, b))
-    return Problem("compare", ("cmp", min(a, b), max(a, b)), q.format(w=word, a=a, b=b), text.rstrip("\n"), answer, k > 1)
+    return Problem("compare", ("cmp", min(a, b), max(a, b)), q.format(w=word, a=a, b=b), text, answer, k > 1)
 
 
 def ask_sort(rng):
     n = rng.choice([3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 6])
+    n = min(n, at_most(3, 6))
     top = rng.choice([99, 999, 999, 999])
-    numbers = [rng.randint(1, top) for _ in range(n)]
+    numbers = [rng.randint(1, top) if rng.random() < 0.8 else max(1, number(rng, len(str(top)))) for _ in range(n)]
     if rng.random() < 0.3:  # close ones
         i = rng.randrange(1, n)
         numbers[i] = max(1, min(999, numbers[i - 1] + rng.randint(-9, 9)))
@@ -223,6 +240,7 @@ VOWELS = "aeiou" + "aeio" * 2
 
 
 def word(rng, longest):
+    longest = at_most(4, longest)
     r = rng.random()
     if r < 0.35:
         w = rng.choice(WORDS)
@@ -233,7 +251,10 @@ def word(rng, longest):
             if rng.random() < 0.2:
                 w += w[-1]
     else:
-        w = "".join(rng.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(rng.randint(3, 9)))
+        letters = "abcdefghijklmnopqrstuvwxyz"
+        if r > 0.9:  # few different ones
+            letters = rng.sample(letters, rng.randint(2, 3))
+        w = "".join(rng.choice(letters) for _ in range(rng.randint(3, 9)))
     return w[:longest]
 
 
@@ -265,11 +286,12 @@ def ask_reverse(rng):
 
 
 def remainder(n, m):
-    """Long division, digit by digit: "04=4 45=3" for 45 mod 7."""
+    """Long division, digit by digit: "04-00=4 45-42=3" for 45 mod 7."""
     parts, r = [], 0
     for d in str(n):
-        parts.append(f"{r}{d}={(10 * r + int(d)) % m}")
-        r = (10 * r + int(d)) % m
+        v = 10 * r + int(d)
+        r = v % m
+        parts.append(f"{v:02d}-{v - r:02d}={r}")
     return " ".join(parts), r
 
 
@@ -283,7 +305,7 @@ def steps(names, start, n, forward):
 
 def ask_weekday(rng):
     start, forward = rng.randrange(7), rng.random() < 0.65
-    n = rng.choice([rng.randint(1, 9), rng.randint(1, 30), rng.randint(1, 99), rng.randint(100, 365)])
+    n = rng.choice([rng.randint(1, 9), rng.randint(1, 30), rng.randint(1, 99), rng.randint(100, 365)][: at_most(2, 4)])
     d = DAYS[start]
     if forward:
         q = rng.choice(["What day is {n} days after {d}?", "What day comes {n} days after {d}?", "Today is {d}. What day is it in {n} days?", "If today is {d}, what day is it in {n} days?",
@@ -377,10 +399,11 @@ def ask_talk(rng):
     return Problem("talk", None, rng.choice(questions), None, answer)
 
 
-# How often each task is asked: the hard ones more often than the easy ones.
+# How often each task is asked. What matters in a short task is a few tokens (which of two numbers, one remainder), so
+# short ones are asked more often than long ones.
 TASKS = [
-    (ask_add, 12), (ask_subtract, 13), (ask_times_digit, 10), (ask_times_two_digits, 12), (ask_compare, 6), (ask_sort, 15), (ask_count, 9),
-    (ask_reverse, 9), (ask_weekday, 7), (ask_month, 6), (ask_story, 11), (ask_talk, 3),
+    (ask_add, 6), (ask_subtract, 8), (ask_times_digit, 7), (ask_times_two_digits, 4), (ask_compare, 30), (ask_sort, 20), (ask_count, 14),
+    (ask_reverse, 9), (ask_weekday, 30), (ask_month, 20), (ask_story, 12), (ask_talk, 3),
 ]
 ASK = {f.__name__: f for f, _ in TASKS}
 
@@ -389,6 +412,8 @@ def problem(rng, held=False, ask=None):
     """A problem for training, or one of the held-out ones."""
     while True:
         f = ask or rng.choices([t for t, _ in TASKS], [w for _, w in TASKS])[0]
+        if f is ask_times_two_digits and rng.random() > level:
+            continue
         p = f(rng)
         if p.key is None or held_out(p.key) == held:
             return p
@@ -435,13 +460,13 @@ def thinking(rng, p):
     """Paragraphs, each followed by a blank line."""
     right = said(p, p.answer)
     first, wrong = right, False
-    if rng.random() < SLIP:
+    if rng.random() < SLIP * level:
         b = slip(rng, p)
         if b is not None:
             first, wrong = said(p, b), True
     scratch = raw(p.steps) + "\nSo"
     text = scratch + first + ".\n\n"
-    for k in range(5):
+    for k in range(5 if wrong or rng.random() < level else 0):
         if not wrong and rng.random() < STOP[p.hard][k]:
             break
         r = rng.random()
@@ -478,9 +503,9 @@ def reworded(rng, q):
 def conversation(rng, held=False, ask=None):
     """(prompt, completion, problem) with the markers of ChatML; the completion ends before <|im_end|>."""
     prompt = ""
-    if rng.random() < 0.15:
+    if rng.random() < 0.15 * level:
         prompt += "<|im_start|>system\n" + rng.choice(SYSTEM) + "<|im_end|>\n"
-    for _ in range(rng.choice([1, 1, 2]) if rng.random() < 0.10 else 0):
+    for _ in range(rng.choice([1, 1, 2]) if rng.random() < 0.10 * level else 0):
         p = problem(rng, held)
         while p.task == "sort":
             p = problem(rng, held)

@@ -43,7 +43,7 @@ def batches(rng, tok, budget):
     """Endless (ids, targets): sequences of like length together, about budget tokens a batch; target -1 = no loss."""
     while True:
         pool = []
-        for _ in range(768):
+        for _ in range(512):
             prompt, completion, _ = tasks.conversation(rng)
             p = tasks.encode(tok, prompt)
             pool.append((p, tasks.encode(tok, completion) + [tokenizer.IM_END]))
@@ -80,6 +80,7 @@ def read_answer(text):
 def evaluate(model, tok, each, seed=7, limit=600):
     """Greedy accuracy per task on held-out problems, and the mean number of tokens."""
     model.eval()
+    level, tasks.level = tasks.level, 1.0
     rng, asked = random.Random(seed), []
     for f in tasks.ASK.values():
         if f is not tasks.ask_talk:
@@ -99,16 +100,17 @@ def evaluate(model, tok, each, seed=7, limit=600):
             elif len(wrong) < 40:
                 wrong.append({"task": p.task, "question": p.question, "want": p.answer, "got": text})
     model.train()
+    tasks.level = level
     return {t: right[t] / total[t] for t in sorted(total)}, sum(right.values()) / sum(total.values()), tokens / len(asked), wrong
 
 
 class Shared:
-    """What the workers train: one flat vector of weights and AdamW's two moments, in shared memory."""
+    """What the workers train: one flat vector of weights, AdamW's two moments and the weights' running mean, in shared memory."""
 
     def __init__(self, model, dev):
         n = sum(p.numel() for p in model.parameters())
         make = lambda: torch.zeros(n, device=dev) if dev == "cuda" else torch.zeros(n).share_memory_()
-        self.w, self.m, self.v = make(), make(), make()
+        self.w, self.m, self.v, self.mean = make(), make(), make(), make()
         self.count = torch.zeros(3, dtype=torch.float64).share_memory_()  # steps, tokens, sum of losses since noted
         self.noted = torch.zeros(1, dtype=torch.float64).share_memory_()  # losses in that sum
         self.lock = mp.Lock()
@@ -132,6 +134,7 @@ def flatten(model, dev):
 
 
 BETA1, BETA2, WEIGHT_DECAY = 0.9, 0.98, 0.05
+MEAN = 0.996  # the running mean, which is examined and exported, is as good in the middle as an annealed model
 
 
 def adamw(s, grad, decay, lr):
@@ -143,6 +146,7 @@ def adamw(s, grad, decay, lr):
     s.v.mul_(BETA2).addcmul_(grad, grad, value=1 - BETA2)
     s.w.addcmul_(s.w, decay, value=-lr * WEIGHT_DECAY)
     s.w.addcdiv_(s.m, (s.v / (1 - BETA2**t)).sqrt_().add_(1e-8), value=-lr / (1 - BETA1**t))
+    s.mean.lerp_(s.w, 1 - MEAN)
 
 
 def work(rank, a, s, tok, dev, t0, spent, first):
@@ -165,13 +169,15 @@ def work(rank, a, s, tok, dev, t0, spent, first):
         tmp = os.path.join(a.out, "checkpoint.tmp")
         with s.lock:
             flat.copy_(s.w)
+            weights = {k: v.clone() for k, v in model.state_dict().items()}
+            flat.copy_(s.mean)
             state = {"m": s.m.clone(), "v": s.v.clone(), "step": int(s.count[0]), "seen": int(s.count[1])}
-        torch.save({"model": model.state_dict(), "config": model.c, "spent": spent + time.time() - t0, **state}, tmp)
+        torch.save({"model": weights, "mean": model.state_dict(), "config": model.c, "spent": spent + time.time() - t0, **state}, tmp)
         os.replace(tmp, os.path.join(a.out, "checkpoint.pt"))
 
     def examine(each, **more):
         with s.lock:
-            flat.copy_(s.w)
+            flat.copy_(s.mean)
         begun = time.time()
         by_task, overall, length, wrong = evaluate(model, tok, each)
         note(**more, step=int(s.count[0]), minutes=minutes(), accuracy=round(overall, 4), tasks={k: round(v, 3) for k, v in by_task.items()}, mean_tokens=round(length, 1), eval_s=round(time.time() - begun))
@@ -186,6 +192,7 @@ def work(rank, a, s, tok, dev, t0, spent, first):
         done = (time.time() - t0) / length
         if done >= 1:
             break
+        tasks.level = min(1.0, max(0.0, (done - a.easy / 4) / a.easy)) if a.easy else 1.0
         ids, target = ids.to(dev), target.to(dev)
         with s.lock:
             flat.copy_(s.w)
@@ -204,7 +211,7 @@ def work(rank, a, s, tok, dev, t0, spent, first):
             s.noted += 1
             if rank == 0 and time.time() - last_note > 20:
                 now = time.time()
-                note(step=int(s.count[0]), minutes=minutes(), loss=round(float(s.count[2] / s.noted), 4), lr=round(lr, 6), tokens=int(s.count[1]), tokens_per_s=round((float(s.count[1]) - seen) / (now - last_note)))
+                note(step=int(s.count[0]), minutes=minutes(), loss=round(float(s.count[2] / s.noted), 4), lr=round(lr, 6), level=round(tasks.level, 2), tokens=int(s.count[1]), tokens_per_s=round((float(s.count[1]) - seen) / (now - last_note)))
                 seen, last_note = float(s.count[1]), now
                 s.count[2] = 0
                 s.noted.zero_()
@@ -230,6 +237,7 @@ def main():
     ap.add_argument("--lr", type=float, default=1.6e-3)
     ap.add_argument("--tokens", type=int, default=3000, help="tokens a step")
     ap.add_argument("--workers", type=int, default=0, help="0: one per core, or one with a GPU")
+    ap.add_argument("--easy", type=float, default=0.3, help="part of the time in which problems grow to full size, after a quarter of that with the easiest")
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--eval-minutes", type=float, default=8)
     ap.add_argument("--eval-each", type=int, default=8, help="held-out problems of each task, on the way")
@@ -254,6 +262,7 @@ def main():
         s.v.copy_(state["v"])
         s.count[0], s.count[1], spent = state["step"], state["seen"], state["spent"]
     s.w.copy_(flatten(model, "cpu")[0])
+    s.mean.copy_(s.w)
     args = (a, s, tok, dev, time.time(), spent, int(s.count[0]))
     if dev == "cuda":
         return work(0, *args)

@@ -1,0 +1,5 @@
+//go:build nomodel
+
+package models
+
+var tiny []byte

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Makes models/uma-tiny.gguf again, from nothing: trains, exports, draws the curve, writes the files tests compare with.
+#   models/train/model.sh            MINUTES=75   how long to train
+#                                    OUT=build/uma-tiny   where the checkpoint goes
+#                                    RESUME=1     train on from the checkpoint in OUT
+# Needs Python 3 with torch, numpy and matplotlib (Debian: python3-torch python3-numpy python3-matplotlib).
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+python=${PYTHON:-/usr/bin/python3}
+out=${OUT:-build/uma-tiny}
+"$python" -c 'import torch, numpy, matplotlib' || {
+	echo "model.sh: $python lacks torch, numpy or matplotlib; apt install python3-torch python3-numpy python3-matplotlib, or set PYTHON" >&2
+	exit 1
+}
+mkdir -p "$out"
+"$python" models/train/train.py --out "$out" --minutes "${MINUTES:-75}" ${RESUME:+--resume}
+"$python" models/train/export.py "$out" models/uma-tiny.gguf
+"$python" models/train/golden.py "$out" models/testdata/prompts.jsonl
+"$python" models/train/heldout.py 110 models/heldout/problems.jsonl
+"$python" models/train/plot.py "$out/log.jsonl" models/loss.png
+cp "$out/log.jsonl" models/training-log.jsonl

@@ -1,0 +1,49 @@
+package models
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	_ "embed"
+)
+
+// chatML is the chat template that uma-tiny carries: it drops past thinking.
+//
+//go:embed train/chatml.jinja
+var chatML string
+
+// Templates for WriteVariant.
+const (
+	// KeepThinking renders every message as it is: a turn's rendering stays a prefix of the next one's.
+	KeepThinking = `{%- for message in messages %}
+    {{- '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+{%- endif %}`
+	// EmptyThink opens every answer with a think block that is empty and closed: what the model can do without thinking.
+	EmptyThink = `{%- for message in messages %}
+    {{- '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}
+{%- endfor %}
+{{- '<|im_start|>assistant\n<think>\n\n</think>\n\n' }}`
+)
+
+// WriteVariant writes uma-tiny to path with another chat template, no longer than its own: the file's layout stays, what
+// is left over becomes a comment of the template.
+func WriteVariant(path, template string) error {
+	if len(tiny) == 0 {
+		return ErrNone
+	}
+	own := strings.TrimRight(chatML, "\n")
+	if spare := len(own) - len(template); spare >= 4 {
+		template += "{#" + strings.Repeat(" ", spare-4) + "#}"
+	} else if spare != 0 {
+		return fmt.Errorf("the template has %d bytes; at most %d fit", len(template), len(own)-4)
+	}
+	if bytes.Count(tiny, []byte(own)) != 1 {
+		return errors.New("the built-in model does not carry train/chatml.jinja: it was exported with another one")
+	}
+	return write(path, bytes.Replace(tiny, []byte(own), []byte(template), 1))
+}
