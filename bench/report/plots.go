@@ -142,7 +142,7 @@ func sans(points float64) font.Font {
 // ticks are at 1, 2 or 5 times a power of ten, about six of them.
 func ticks(least, most float64) (out []plot.Tick) {
 	span := most - least
-	if !(span > 0) || math.IsInf(span, 0) {
+	if !(span > 0) || math.IsInf(span, 0) || span < 1e-9*math.Abs(most) {
 		return []plot.Tick{{Value: least, Label: strconv.FormatFloat(least, 'g', 4, 64)}}
 	}
 	step := math.Pow(10, math.Floor(math.Log10(span/6)))
@@ -153,8 +153,12 @@ func ticks(least, most float64) (out []plot.Tick) {
 		}
 	}
 	digits := max(0, -int(math.Floor(math.Log10(step)+1e-9)))
-	for k := math.Ceil(least/step - 1e-9); k*step <= most*(1+1e-12); k++ {
-		v := k * step
+	first := math.Ceil(least/step - 1e-9)
+	for i := range 12 { // counting, as adding 1 to a large first would change nothing
+		v := (first + float64(i)) * step
+		if v > most+step*1e-9 {
+			break
+		}
 		if v == 0 {
 			v = 0 // not minus zero
 		}

@@ -268,3 +268,42 @@ func TestPageAndMarkdown(t *testing.T) {
 		t.Error("another number of streams is no baseline")
 	}
 }
+
+// FuzzRead: whatever a file holds is an error, or a report whose page and tables can be made.
+func FuzzRead(f *testing.F) {
+	r := measured(f, "full", "uma", 1, 2)
+	r.ITLOverTime = []Point{{.5, 10, 9, 11, 4}, {1.5, 12, 9, 20, 4}, {2.5, 11, 9, 30, 4}}
+	b, err := json.Marshal(r)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add([]byte(`{"schema":"uma-bench/report/1","provenance":"measured","mode":"real","config_name":"x","ttft_p95_ms":1e308,"itl_over_time":[{"x":1,"p50":1e308},{"x":1,"p50":-1e308},{"x":1}]}`))
+	f.Add([]byte(`{"schema":"uma-bench/ab-report/1","under_test":"x","reports":{"x":null}}`))
+	path := filepath.Join(f.TempDir(), "r.json")
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r, err := Read(path)
+		if err != nil {
+			return
+		}
+		other := measured(t, r.ConfigName+"'", "uma", 1, 2)
+		other.Provenance, other.Mode, other.Streams = r.Provenance, r.Mode, r.Streams
+		d, err := New([]*Report{other, r}, r.ConfigName)
+		if err != nil {
+			return
+		}
+		d.Regressions(5)
+		if d.Markdown() == "" {
+			t.Error("no Markdown")
+		}
+		if err := d.HTML(&bytes.Buffer{}); err != nil {
+			t.Error(err)
+		}
+		if _, err := JSON(d); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -18,6 +18,8 @@ func main() {
 costs when idle and after many requests. Every figure is a ratio within one run: absolute speed
 drifts on a laptop by more than the effects looked for. Stop other work while it runs.
 
+  uma-bench run                 a workload against servers or in virtual time: report and page
+  uma-bench compare             one report against others; fails when it is worse
   uma-bench overhead            tokens/s and inter-token latency, bare loop against served
   uma-bench idle                processor and memory of an idle daemon, with 1,000 connections
   uma-bench memory              resident memory along 10,000 requests
@@ -27,7 +29,7 @@ drifts on a laptop by more than the effects looked for. Stop other work while it
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(overheadCommand(), idleCommand(), memoryCommand(), stormCommand(), evalCommand(), clientCommand())
+	root.AddCommand(runCommand(), compareCommand(), loadClientCommand(), overheadCommand(), idleCommand(), memoryCommand(), stormCommand(), evalCommand(), clientCommand())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "uma-bench:", err)
 		os.Exit(1)

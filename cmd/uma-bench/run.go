@@ -1,0 +1,354 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/mattn/go-isatty"
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/uma-serve/uma-serve/bench/drive"
+	"github.com/uma-serve/uma-serve/bench/load"
+	"github.com/uma-serve/uma-serve/bench/measure"
+	"github.com/uma-serve/uma-serve/bench/replay"
+	results "github.com/uma-serve/uma-serve/bench/report"
+	"github.com/uma-serve/uma-serve/models/heldout"
+)
+
+// runOptions are the flags of run that are not the workload's own.
+type runOptions struct {
+	mode, workload, name, outDir string
+	target, socket, url, model   string
+	apiKeyEnv, extra, earlyExit  string
+	modelFile                    string
+	sides                        []string
+	baseline, underTest          string
+	sweep                        []int
+	repeats, warmUp              int
+	seconds                      float64
+	temperature                  float32
+	timeout                      time.Duration
+	quiet                        bool
+	load                         load.Options
+}
+
+func runCommand() *cobra.Command {
+	o := runOptions{load: load.DefaultOptions()}
+	cmd := &cobra.Command{
+		Use:   "run [-- uma-serve options…]",
+		Short: "a workload against servers, or replayed in virtual time, with report and page",
+		Long:  runHelp(),
+		Example: `  uma-bench run --mode replay --baseline all                        # policies compared in seconds, without a model
+  uma-bench run --workload storm --sides stock,uma,meridian@50      # the page shows ITL over time
+  uma-bench run --workload decode-sweep --concurrency 1,4,16 -m model.gguf -- -t 4
+  uma-bench run --workload heldout --requests 200 --sides budget=64,budget=256,eat=0.01,eat=0.1
+  uma-bench run --workload sharegpt --file sg.json --target llama-server --url http://127.0.0.1:8080`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			defer stop()
+			o.load.Duration = time.Duration(o.seconds * float64(time.Second))
+			if o.repeats < 1 || o.warmUp < 0 {
+				return errors.New("--repeats must be at least 1, --warmup 0 or more")
+			}
+			reports, err := o.run(ctx, given(cmd.Flags()), args)
+			if err != nil {
+				return err
+			}
+			under := reports[len(reports)-1].ConfigName
+			for _, r := range reports {
+				if r.Side == o.underTest || r.ConfigName == o.underTest {
+					under = r.ConfigName
+				}
+			}
+			d, err := results.New(reports, under)
+			if err != nil {
+				return err
+			}
+			return write(d, o.outDir)
+		},
+	}
+	o.flags(cmd.Flags())
+	return cmd
+}
+
+func runHelp() string {
+	var b strings.Builder
+	b.WriteString(`Measure a workload and write report.json, report.md, report.html (and ab-report.json for several sides) to --out-dir.
+
+--mode real sends requests from a client process over real sockets: to uma-serve started for each side (beside this
+binary), to one that runs (--socket), or to another server (--target, --url). --mode replay runs the daemon's own
+scheduler over a decoder of virtual time; its numbers are marked as synthetic and the same seed gives the same bytes.
+
+Workloads:
+`)
+	for _, w := range load.Names {
+		fmt.Fprintf(&b, "  %-14s %s\n", w.Name, w.Help)
+	}
+	b.WriteString("\nSides: " + measure.SidesHelp + ".")
+	return b.String()
+}
+
+func (o *runOptions) flags(f *pflag.FlagSet) {
+	f.SortFlags = false
+	f.StringVar(&o.mode, "mode", "real", "real, or replay: virtual time, no model")
+	f.StringVar(&o.workload, "workload", "synthetic", "what is asked")
+	f.StringSliceVar(&o.sides, "sides", nil, "`CONFIGURATIONS` of uma-serve to measure; the last is under test (default: the server's own; replay: uma)")
+	f.StringVar(&o.baseline, "baseline", "none", "adds sides: none, stock, static-budget, all (those two and every policy)")
+	f.StringVar(&o.underTest, "under-test", "", "`SIDE` that is held against the others")
+	f.IntVar(&o.repeats, "repeats", 3, "so often, for intervals")
+	f.IntVar(&o.warmUp, "warmup", 3, "requests before each run that are not measured; 0 also leaves prompt lengths uncalibrated")
+	f.StringVar(&o.name, "name", "", "config_name of the report (default MODE-WORKLOAD)")
+	f.StringVar(&o.outDir, "out-dir", "bench-out", "where the reports go")
+
+	f.Float64Var(&o.seconds, "duration-s", 30, "seconds of arrivals: requests = duration × rate")
+	f.Float64Var(&o.load.Rate, "arrival-rate", o.load.Rate, "open loop: requests a second, Poisson")
+	f.IntSliceVarP(&o.sweep, "concurrency", "c", nil, "closed loop: so many clients, a list for a sweep; instead of arrivals")
+	f.IntVar(&o.load.Requests, "requests", 0, "requests of a run (default: duration × rate; heldout: all)")
+	f.Float64Var(&o.load.ReasoningRatio, "reasoning-ratio", o.load.ReasoningRatio, "share of reasoning requests in synthetic and mix")
+	f.Uint64Var(&o.load.Seed, "seed", o.load.Seed, "seed of the workload and the sampling; repeat k has seed + k")
+	f.Float64Var(&o.load.Scale, "scale", 1, "factor on the lengths of synthetic, sharegpt, math500: less for a slow machine")
+	f.BoolVar(&o.load.Exact, "exact", false, "answers as long as drawn: the end of generation is ignored (uma, llama-server)")
+	f.StringVar(&o.load.File, "file", "", "ShareGPT's JSON or MATH-500's JSON lines")
+	f.StringVar(&o.load.MathFile, "math-file", "", "mix: MATH-500's JSON lines")
+	f.IntVar(&o.load.Streams, "streams", o.load.Streams, "storm: chats; decode-sweep: answers at once")
+	f.IntVar(&o.load.Clients, "clients", o.load.Clients, "storm: clients that submit prompts; agent-chain: agents; two-app: batch clients")
+	f.IntVar(&o.load.Prompt, "prompt", o.load.Prompt, "storm, two-app: `tokens` of a long prompt")
+	f.IntVar(&o.load.Tokens, "tokens", o.load.Tokens, "decode-sweep, long-context, shared-prefix, agent-chain, ipc: `tokens` of an answer")
+	f.DurationVar(&o.load.Solo, "solo", o.load.Solo, "storm: the chats alone")
+	f.DurationVar(&o.load.Storm, "storm", o.load.Storm, "storm: with the prompts")
+	f.IntVar(&o.load.Context, "context", o.load.Context, "long-context, shared-prefix: the longest, `tokens`")
+	f.IntVar(&o.load.Turns, "turns", o.load.Turns, "agent-chain: turns")
+	f.IntVar(&o.load.Rounds, "rounds", o.load.Rounds, "shared-prefix, long-context, ipc: repetitions within a run")
+
+	f.StringVar(&o.target, "target", "uma", "what is asked: "+strings.Join(drive.Targets, ", "))
+	f.StringVar(&o.socket, "socket", "", "uma-serve that runs already, by its socket's `PATH`")
+	f.StringVar(&o.url, "url", "", "another server's `URL`, or the path of its socket")
+	f.StringVar(&o.model, "model-name", "", "what ollama and openai servers call the model")
+	f.StringVarP(&o.modelFile, "model", "m", "", "GGUF `file` to start uma-serve on (default: a generated one of 135 M parameters; heldout: the built-in model)")
+	f.StringVar(&o.apiKeyEnv, "api-key-env", "", "environment `VARIABLE` that holds the server's API key")
+	f.StringVar(&o.extra, "extra", "", "`JSON` object of fields for the body of HTTP requests, such as {\"ignore_eos\":true}")
+	f.Float32Var(&o.temperature, "temp", 0, "sampling temperature; 0 = greedy")
+	f.StringVar(&o.earlyExit, "early-exit", "", "think.early_exit of reasoning requests to uma: off, eat, rpdi, both (default: the server's)")
+	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "most time for one answer")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress")
+}
+
+// given are the flags that were set.
+func given(f *pflag.FlagSet) map[string]string {
+	out := map[string]string{}
+	f.Visit(func(f *pflag.Flag) {
+		// Where results go, and where files lie on this machine, does not change them.
+		switch f.Name {
+		case "out-dir", "quiet":
+		case "file", "math-file", "model", "socket":
+			out[f.Name] = filepath.Base(f.Value.String())
+		default:
+			out[f.Name] = strings.Trim(f.Value.String(), "[]")
+		}
+	})
+	return out
+}
+
+func (o *runOptions) run(ctx context.Context, flags map[string]string, args []string) ([]*results.Report, error) {
+	sides, err := o.allSides()
+	if err != nil {
+		return nil, err
+	}
+	if o.underTest != "" && !slices.ContainsFunc(sides, func(s measure.Side) bool { return s.Name == o.underTest }) {
+		return nil, fmt.Errorf("--under-test %s is not among the sides", o.underTest)
+	}
+	name := cmp.Or(o.name, o.mode+"-"+o.workload)
+	progress := newProgress(o.quiet)
+	switch o.mode {
+	case "real":
+		return o.real(ctx, name, sides, flags, args, progress)
+	case "replay":
+	default:
+		return nil, fmt.Errorf("--mode %q is neither real nor replay", o.mode)
+	}
+	if len(args) > 0 || o.socket != "" || o.url != "" || len(o.sweep) > 0 {
+		return nil, errors.New("--mode replay asks no server and has arrivals only: leave out --socket, --url, --concurrency and uma-serve's options")
+	}
+	var out []*results.Report
+	for _, s := range sides {
+		done := 0
+		cfg := replay.Config{Name: name, Side: s.Name, Workload: o.workload, Policy: cmp.Or(s.Policy, "uma"), ThinkBudget: s.ThinkBudget, Options: o.load, Repeats: o.repeats,
+			Environment: measure.Environment(flags), Done: func() { done++; progress(s.Name, done, o.repeats) }}
+		if strings.HasPrefix(s.Name, "eat") || strings.HasPrefix(s.Name, "rpdi") {
+			return nil, fmt.Errorf("side %s looks at logits, which a replay does not have", s.Name)
+		}
+		if s.ThinkBudget == 0 && s.Policy != "stock" {
+			cfg.ThinkBudget = 4096 // Meridian's own cap
+		}
+		if len(sides) > 1 {
+			cfg.Name += "-" + s.Name
+		}
+		r, err := replay.Run(cfg)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// allSides are the baselines and --sides, each once; what is under test comes last.
+func (o *runOptions) allSides() (out []measure.Side, err error) {
+	var names []string
+	switch o.baseline {
+	case "none":
+	case "stock", "static-budget":
+		names = []string{o.baseline}
+	case "all":
+		names = []string{"stock", "static-budget", "uma", "pascal", "meridian_static", "meridian"}
+	default:
+		return nil, fmt.Errorf("--baseline %q is none of none, stock, static-budget, all", o.baseline)
+	}
+	sides := o.sides
+	if len(sides) == 0 && o.baseline != "all" {
+		sides = []string{"default"}
+		if o.mode == "replay" {
+			sides = []string{"uma"}
+		}
+	}
+	for _, n := range append(names, sides...) {
+		out = slices.DeleteFunc(out, func(s measure.Side) bool { return s.Name == n })
+		s, err := measure.ParseSide(n)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+func (o *runOptions) real(ctx context.Context, name string, sides []measure.Side, flags map[string]string, args []string, progress func(string, int, int)) ([]*results.Report, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	if o.socket != "" && o.target != "uma" {
+		return nil, errors.New("--socket names a uma-serve; another server's is --url")
+	}
+	if (o.socket != "" || o.target != "uma") && (len(args) > 0 || o.modelFile != "") {
+		return nil, errors.New("a server that runs has its model and options: leave out --model and uma-serve's options")
+	}
+	cfg := measure.Config{Name: name, Workload: o.workload, Options: o.load, Sides: sides, Sweep: o.sweep, Repeats: o.repeats, WarmUp: o.warmUp,
+		ClientBin: self, ClientArgs: []string{"load-client"}, Environment: measure.Environment(flags), Progress: progress,
+		Job: drive.Job{Target: o.target, Address: cmp.Or(o.socket, o.url), Model: o.model, KeyEnv: o.apiKeyEnv, Extra: json.RawMessage(o.extra), Temperature: o.temperature,
+			Timeout: o.timeout, EarlyExit: o.earlyExit}}
+	for _, p := range heldout.Problems() {
+		cfg.Options.Problems = append(cfg.Options.Problems, load.Problem(p))
+	}
+	// Mistakes show before a server is started.
+	if _, err := load.New(o.workload, cfg.Options); err != nil {
+		return nil, err
+	}
+	if cfg.Job.Address == "" && o.target == "uma" {
+		if cfg.ServerBin = filepath.Join(filepath.Dir(self), "uma-serve"); !exists(cfg.ServerBin) {
+			if cfg.ServerBin, err = exec.LookPath("uma-serve"); err != nil {
+				return nil, errors.New("no uma-serve beside this binary or in PATH; run `make`, or name a running one with --socket")
+			}
+		}
+		model := o.modelFile
+		if model == "" && o.workload != "heldout" {
+			if model, err = benchModel(); err != nil {
+				return nil, err
+			}
+		}
+		cells := 16384
+		if o.workload == "long-context" || o.workload == "shared-prefix" {
+			cells = max(cells, o.load.Context)
+		}
+		cfg.ServerArgs = []string{"--ctx-size", fmt.Sprint(cells), "--parallel", "16"}
+		if model != "" {
+			cfg.ServerArgs = append(cfg.ServerArgs, "-m", model)
+		}
+		cfg.ServerArgs = append(cfg.ServerArgs, args...)
+	}
+	return measure.Run(ctx, cfg)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// newProgress draws a bar for each label on a terminal, and writes a line at each label's end elsewhere.
+func newProgress(quiet bool) func(label string, done, total int) {
+	if quiet {
+		return func(string, int, int) {}
+	}
+	if !isatty.IsTerminal(os.Stderr.Fd()) {
+		return func(label string, done, total int) {
+			if done == total {
+				fmt.Fprintln(os.Stderr, label+": done")
+			}
+		}
+	}
+	var bar *progressbar.ProgressBar
+	var of string
+	return func(label string, done, total int) {
+		if of != label {
+			of = label
+			bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(os.Stderr), progressbar.OptionSetDescription(label), progressbar.OptionShowCount(),
+				progressbar.OptionSetWidth(30), progressbar.OptionSetElapsedTime(true), progressbar.OptionThrottle(100*time.Millisecond))
+		}
+		bar.Set(done)
+		if done == total {
+			fmt.Fprintln(os.Stderr)
+			of = ""
+		}
+	}
+}
+
+// write puts a document's files into dir and its tables on stdout.
+func write(d *results.Document, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	md := d.Markdown()
+	var page strings.Builder
+	if err := d.HTML(&page); err != nil {
+		return err
+	}
+	one, err := results.JSON(d.Reports[d.UnderTest])
+	if err != nil {
+		return err
+	}
+	files := map[string]string{"report.json": string(one), "report.md": md, "report.html": page.String()}
+	if len(d.Reports) > 1 {
+		all, err := results.JSON(d)
+		if err != nil {
+			return err
+		}
+		files["ab-report.json"] = string(all)
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	fmt.Print(md)
+	fmt.Fprintf(os.Stderr, "\n%s\n", filepath.Join(dir, "report.html"))
+	return nil
+}
+
+// loadClientCommand is the process that run measures from.
+func loadClientCommand() *cobra.Command {
+	return &cobra.Command{Use: "load-client", Hidden: true, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		return drive.Serve(cmd.Context(), os.Stdin, os.Stdout)
+	}}
+}

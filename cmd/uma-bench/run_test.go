@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// do runs a command with its tables out of sight.
+func do(t *testing.T, cmd *cobra.Command, args ...string) error {
+	t.Helper()
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, errs := os.Stdout, os.Stderr
+	os.Stdout, os.Stderr = null, null
+	defer func() {
+		os.Stdout, os.Stderr = out, errs
+		null.Close()
+	}()
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetArgs(args)
+	return cmd.ExecuteContext(t.Context())
+}
+
+// TestReplayIsDeterministic: the same command writes the same bytes; another seed does not.
+func TestReplayIsDeterministic(t *testing.T) {
+	var dirs []string
+	for _, seed := range []string{"7", "7", "8"} {
+		dir := t.TempDir()
+		if err := do(t, runCommand(), "--mode", "replay", "--baseline", "all", "--requests", "40", "--repeats", "2", "--seed", seed, "--out-dir", dir); err != nil {
+			t.Fatal(err)
+		}
+		dirs = append(dirs, dir)
+	}
+	for _, name := range []string{"report.json", "ab-report.json", "report.md", "report.html"} {
+		var files [3][]byte
+		for i, dir := range dirs {
+			b, err := os.ReadFile(filepath.Join(dir, name))
+			if err != nil || len(b) == 0 {
+				t.Fatalf("%s: %v, %d bytes", name, err, len(b))
+			}
+			files[i] = b
+		}
+		if !bytes.Equal(files[0], files[1]) {
+			t.Errorf("%s differs between two runs of one seed", name)
+		}
+		if bytes.Equal(files[0], files[2]) {
+			t.Errorf("%s is the same for two seeds", name)
+		}
+	}
+	same := filepath.Join(dirs[0], "report.json")
+	if err := do(t, compareCommand(), same, filepath.Join(dirs[1], "report.json")); err != nil {
+		t.Errorf("two runs of one seed compare as worse: %v", err)
+	}
+	// Without a limit on thoughts the report under test thinks longer than the limited one: a regression.
+	a, b := t.TempDir(), t.TempDir()
+	for dir, side := range map[string]string{a: "static-budget=700", b: "stock"} {
+		if err := do(t, runCommand(), "--mode", "replay", "--sides", side, "--requests", "60", "--out-dir", dir, "--name", side); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := do(t, compareCommand(), filepath.Join(a, "report.json"), filepath.Join(b, "report.json"), "--out-dir", filepath.Join(b, "ab"))
+	if err == nil || !strings.Contains(err.Error(), "think tokens, mean went from") {
+		t.Errorf("more thinking is no regression: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(b, "ab", "ab-report.json")); err != nil {
+		t.Error(err)
+	}
+	if err := do(t, compareCommand(), filepath.Join(a, "report.json"), filepath.Join(b, "report.json"), "--fail-over", "1e6"); err != nil {
+		t.Errorf("within --fail-over: %v", err)
+	}
+}
+
+func TestRunRefuses(t *testing.T) {
+	for want, args := range map[string]string{
+		"is none of":              "--workload nope",
+		"neither real nor replay": "--mode x",
+		"--repeats":               "--repeats 0",
+		"--baseline":              "--baseline x",
+		"side":                    "--sides x",
+		"--under-test":            "--under-test x",
+		"needs a server":          "--mode replay --workload storm",
+		"arrivals only":           "--mode replay --concurrency 4",
+		"looks at logits":         "--mode replay --sides eat=0.1",
+		"--url":                   "--target ollama",
+		"name it with --file":     "--workload sharegpt",
+		"--socket names":          "--target openai --socket x",
+		"leave out --model":       "--socket x -m y",
+		"one configuration":       "--socket x --sides stock,uma",
+	} {
+		if err := do(t, runCommand(), strings.Fields(args+" --out-dir "+t.TempDir())...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: want an error with %q, got %v", args, want, err)
+		}
+	}
+}
