@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/uma-serve/uma-serve/kvsnap"
@@ -36,6 +37,7 @@ func (u *uma) start(st sched.Start, at sched.Instant) {
 		return
 	}
 	if len(q.tokens) == 0 {
+		q.tokens = slices.Grow(q.tokens, q.prompt+min(q.r.spec.Output, q.r.limit)) // the slice's room decides nothing
 		q.tokens = q.r.seq.ID.AppendTokens(q.tokens, 0, q.prompt)
 		u.restore(q, at)
 	}

@@ -31,15 +31,18 @@ func fidelityCommand() *cobra.Command {
 	f := fidelity{log: os.Stderr}
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "fidelity",
+		Use:   "fidelity [-- FLAGS OF uma-serve]",
 		Short: "what uma-sim predicts of a workload against what the daemon did",
 		Long: `Runs uma-serve on decode-sweep, storm and shared-prefix, each recorded (--trace), and takes the times at
 the client. Then uma-sim simulates what was recorded: the same arrivals and lengths, the cost model that
 this very daemon had learned. The table holds one against the other.
 
 uma-serve and uma-sim are those beside this binary. Stop other work while it runs (two minutes).`,
-		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 && c.ArgsLenAtDash() != 0 {
+				return fmt.Errorf("what is %q? Flags of uma-serve come after --", args[0])
+			}
+			f.flags = args
 			rows, err := f.run()
 			if err != nil {
 				return err
@@ -68,7 +71,7 @@ uma-serve and uma-sim are those beside this binary. Stop other work while it run
 
 type fidelity struct {
 	model, policy, out, again string
-	only                      []string
+	only, flags               []string
 	scale, target             float64
 	log                       io.Writer
 	beside                    string
@@ -122,7 +125,7 @@ func (f *fidelity) run() ([]fidelityRow, error) {
 
 // daemon runs fn against a daemon whose cost model is kept in dir.
 func (f *fidelity) daemon(dir string, args []string, fn func(*daemonproc.Proc) error) error {
-	args = append([]string{"-m", f.model, "--ctx-size", "16384", "--parallel", "8"}, args...)
+	args = append([]string{"-m", f.model, "--ctx-size", "16384", "--parallel", "8"}, append(args, f.flags...)...)
 	if f.policy != "" {
 		args = append(args, "--policy", f.policy)
 	}

@@ -163,6 +163,23 @@ func TestRecordedPlans(t *testing.T) {
 	}
 }
 
+// TestDaemonTrace: a trace of uma-serve is workload, server and step times at once, and flags change what they name.
+func TestDaemonTrace(t *testing.T) {
+	const trace = "../../sim/testdata/daemon.trace.gz"
+	if out := must(t, "run", "--uma-trace", trace); !strings.Contains(out, `"completed_requests": 16`) || !strings.Contains(out, "Cache Hit Rate: 0.") {
+		t.Errorf("%s", out)
+	}
+	plans := filepath.Join(t.TempDir(), "plans")
+	must(t, "run", "--uma-trace", trace, "--policy", "meridian", "--parallel", "2", "--engine", "fake", "--plan-output", plans)
+	if data, err := os.ReadFile(plans); err != nil || !bytes.HasPrefix(data, []byte("config policy=meridian max_running=2 cells=16384 ")) {
+		t.Errorf("%.100s, %v", data, err)
+	}
+	if out := must(t, "compare", "--uma-trace", trace, "--policies", "uma,stock,vllm:fcfs"); strings.Count(out, "STABLE")+strings.Count(out, "BACKLOGGED") != 3 {
+		t.Errorf("%s", out)
+	}
+	must(t, "plan", "--uma-trace", trace, "--contexts", "4096", "--slots", "4")
+}
+
 func TestVerbs(t *testing.T) {
 	html := filepath.Join(t.TempDir(), "r.html")
 	for _, c := range []struct {

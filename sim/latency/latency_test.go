@@ -1,7 +1,9 @@
 package latency
 
 import (
+	"encoding/json"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -36,7 +38,18 @@ func TestLinearModels(t *testing.T) {
 	if got := c.Step(&Batch{PrefillTokens: 4, DecodeTokens: 2, Attended: 1000}); got != 2000+2000+2000+1000 {
 		t.Errorf("calibrated step %d", got)
 	}
-	for _, bad := range []string{`{`, `{}`, `{"a":1,"b":1,"c":1}`, `{"a":-1,"b":1,"c":1,"d":1}`} {
+	saved, err := ParseCostModel([]byte(`{"a_ms":2,"b_ms_prefill":0.5,"c_ms_decode":1,"d_ms_attended":0.001,"cov":[1,0,0,0,1,0,0,1,0,1],"noise":0.01,"error":0.1,"ratio":1.2,"steps":9,"prompt_steps":3,"largest_chunk":64}`))
+	if err != nil || !slices.Equal(saved.Us, fitted.Us) || saved.Noise != 0.01 || saved.State == nil || saved.State.Steps != 9 {
+		t.Errorf("the daemon's saved state: %+v, %v", saved, err)
+	}
+	text, err := json.Marshal(&Fitted{Us: fitted.Us, Noise: 0.02, Between: []float64{300, 20}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := ParseCostModel(text); err != nil || !slices.Equal(again.Us, fitted.Us) || again.Noise != 0.02 || !slices.Equal(again.Between, []float64{300, 20}) {
+		t.Errorf("%s: %+v, %v", text, again, err)
+	}
+	for _, bad := range []string{`{"a_ms":2,"steps":0}`, `{"a_ms":-2,"steps":4}`, `{"a":1,"b":1,"c":1,"d":1,"between":[1]}`, `{"a":1,"b":1,"c":1,"d":1,"noise":-1}`, `{`, `{}`, `{"a":1,"b":1,"c":1}`, `{"a":-1,"b":1,"c":1,"d":1}`} {
 		if _, err := ParseCostModel([]byte(bad)); err == nil {
 			t.Errorf("%s was accepted", bad)
 		}
@@ -216,4 +229,39 @@ func TestFitCosts(t *testing.T) {
 	if _, _, err := FitCosts(samples[:3]); err == nil {
 		t.Error("three samples were enough")
 	}
+}
+
+// TestFitBetween finds what passes between two steps, fixed and for each row.
+func TestFitBetween(t *testing.T) {
+	var samples []Sample
+	for i := range 100 {
+		rows := i % 5
+		samples = append(samples, Sample{Rows: rows, BetweenUs: 200 + 30*float64(rows) + float64(i%7) - 3})
+	}
+	samples = append(samples, Sample{Rows: 2, BetweenUs: 90_000}, Sample{Rows: 2})
+	if c := FitBetween(samples); len(c) != 2 || math.Abs(c[0]-200) > 3 || math.Abs(c[1]-30) > 2 {
+		t.Errorf("%v, want 200 and 30", c)
+	}
+	if c := FitBetween(samples[:1]); len(c) != 2 || c[1] != 0 {
+		t.Errorf("one sample: %v", c)
+	}
+	if c := FitBetween(nil); c != nil {
+		t.Errorf("no sample: %v", c)
+	}
+}
+
+func FuzzParseCostModel(f *testing.F) {
+	f.Add([]byte(`{"a":1,"b":2,"c":3,"d":4,"noise":0.1,"between":[1,2]}`))
+	f.Add([]byte(`{"a_ms":1,"steps":3}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := ParseCostModel(data)
+		if err != nil {
+			return
+		}
+		for _, v := range append(append([]float64{m.Noise}, m.Us...), m.Between...) {
+			if !(v >= 0) || math.IsInf(v, 0) {
+				t.Errorf("%q: %v was accepted", data, v)
+			}
+		}
+	})
 }

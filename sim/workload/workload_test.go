@@ -354,3 +354,29 @@ func FuzzParseSpec(f *testing.F) {
 		}
 	})
 }
+
+func FuzzFromRecording(f *testing.F) {
+	f.Add([]byte("config policy=uma max_running=2 cells=64 max_batch=8\nstep 1ms\narrive 1 class=interactive owner=3 prompt=9 max=4 ago=1ms\n" +
+		"step 2ms\nstarted 1 cached=4\nstep 3ms\ntoken 1\nfinish 1 stop\narrive 2 class=background owner=3 prompt=12 max=4\nstep 4ms\nstarted 2 cached=9\ncancel 2\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		trace, err := sched.ReadTrace(data)
+		if err != nil {
+			return
+		}
+		rows, err := FromRecording(trace)
+		if err != nil {
+			return
+		}
+		for i := range rows {
+			r := &rows[i]
+			if err := r.check(); err != nil || r.BaseLen >= max(r.Input, 1) || r.Resident >= max(r.Input, 1) || (r.Base == nil) != (r.BaseLen == 0) || r.Think > r.Output+1 {
+				t.Errorf("%+v: %v", r, err)
+			}
+			if id := r.Identity(); r.Input < 1000 {
+				if n := len(id.AppendTokens(nil, 0, r.Input)); n != r.Input {
+					t.Errorf("%d tokens of %d", n, r.Input)
+				}
+			}
+		}
+	})
+}
