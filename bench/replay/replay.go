@@ -2,6 +2,9 @@
 // the daemon's own, with their queueing and contention; the decoder only takes virtual time. The same seed gives
 // the same bytes.
 //
+// The requests are sim/workload's Mix, not load's synthetic: the same ranges and arrivals, drawn otherwise. Real and
+// replayed runs of one seed therefore do not have the same requests, one by one.
+//
 // What it cannot show is said by sim/synthetic, whose engine it is; its numbers are marked as synthetic wherever they go.
 package replay
 
@@ -42,6 +45,7 @@ func Run(cfg Config) (*report.Report, error) {
 	}
 	out := &report.Report{Provenance: report.Synthetic, Mode: "replay", ConfigName: cfg.Name, Side: cfg.Side, Workload: cfg.Workload, Target: "replay",
 		Seed: cfg.Options.Seed, ArrivalRate: report.Num(cfg.Options.Rate), ForcedByReason: map[string]int{}, MarkS: report.Num(math.NaN()), Environment: cfg.Environment}
+	out.Notes = []string{"Requests are those of sim/workload's Mix: the reference's ranges and Poisson arrivals, but answers to reasoning of 80 … 400 tokens and draws of its own; prompts have lengths and no text."}
 	if cfg.Repeats > 1 {
 		out.Notes = append(out.Notes, "Headline values of a replay are means over its repeats: the engine keeps percentiles, not samples.")
 	}
