@@ -29,7 +29,7 @@ endif
 LDFLAGS := -s -w -X github.com/uma-serve/uma-serve/internal/buildinfo.Version=$(VERSION)
 COMMANDS := $(notdir $(wildcard cmd/*))
 
-.PHONY: build $(COMMANDS) run test bench bench-storm model eval lint fuzz install cuda env clean help
+.PHONY: build $(COMMANDS) run test bench bench-storm fidelity model eval lint fuzz install cuda env clean help
 
 build: $(COMMANDS) ## build every command into bin/ (the first build compiles llama.cpp: two minutes)
 $(COMMANDS):
@@ -51,6 +51,9 @@ bench: build ## what serving costs against the bare decode loop (prints ratios)
 
 bench-storm: build ## chats while others submit long prompts, policy by policy; page in bench-out/; ARGS="--storm 20s …"
 	@bin/uma-bench run --workload storm --sides stock,uma,meridian@50 $(ARGS)
+
+fidelity: build ## what uma-sim predicts against what this daemon does, on a quiet machine; ARGS="--policy meridian …"
+	@scripts/fidelity.sh $(ARGS)
 
 fuzz: ## every fuzz target for FUZZTIME (default 30s) each
 	@scripts/fuzz.sh $(or $(FUZZTIME),30s)
