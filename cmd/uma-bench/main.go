@@ -25,12 +25,14 @@ drifts on a laptop by more than the effects looked for. Stop other work while it
   uma-bench memory              resident memory along 10,000 requests
   uma-bench storm               chats beside long prompts, policy by policy
   uma-bench fidelity            what uma-sim predicts against what the daemon did
-  uma-bench eval                answers to held-out problems, graded`,
+  uma-bench fair                what a policy costs where there is nothing to arbitrate
+  uma-bench eval                answers to held-out problems, graded
+  uma-bench eat                 ending thinking early by EAT, next to a plain token cap`,
 		Version:       buildinfo.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(runCommand(), compareCommand(), loadClientCommand(), overheadCommand(), idleCommand(), memoryCommand(), stormCommand(), evalCommand(), fidelityCommand(), clientCommand())
+	root.AddCommand(runCommand(), compareCommand(), loadClientCommand(), overheadCommand(), idleCommand(), memoryCommand(), stormCommand(), fairCommand(), evalCommand(), eatCommand(), fidelityCommand(), clientCommand())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "uma-bench:", err)
 		os.Exit(1)
