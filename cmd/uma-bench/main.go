@@ -24,13 +24,14 @@ drifts on a laptop by more than the effects looked for. Stop other work while it
   uma-bench idle                processor and memory of an idle daemon, with 1,000 connections
   uma-bench memory              resident memory along 10,000 requests
   uma-bench storm               chats beside long prompts, policy by policy
+  uma-bench kv                  sharing, restores, oversubscription, kill -9: what KV memory promises
   uma-bench fidelity            what uma-sim predicts against what the daemon did
   uma-bench eval                answers to held-out problems, graded`,
 		Version:       buildinfo.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(runCommand(), compareCommand(), loadClientCommand(), overheadCommand(), idleCommand(), memoryCommand(), stormCommand(), evalCommand(), fidelityCommand(), clientCommand())
+	root.AddCommand(runCommand(), compareCommand(), loadClientCommand(), overheadCommand(), idleCommand(), memoryCommand(), stormCommand(), kvCommand(), evalCommand(), fidelityCommand(), clientCommand())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "uma-bench:", err)
 		os.Exit(1)
