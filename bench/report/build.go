@@ -308,8 +308,9 @@ func overTime(runs []Run) []Point {
 	return out
 }
 
+// quantiles are 101, of fewer than 20 values none: a curve through a few says nothing of the others.
 func quantiles(xs []float64) []Num {
-	if len(xs) == 0 {
+	if len(xs) < 20 {
 		return nil
 	}
 	s := slices.Sorted(slices.Values(xs))

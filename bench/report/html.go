@@ -43,7 +43,7 @@ code{font:.86em ui-monospace,SFMono-Regular,Menlo,monospace}
 {{end}}</tbody></table></div>
 <p class="note">Small: 95 % intervals over the repeats (Student's for a mean, Welch's for a difference). TTFT: sent to first token. TTOT: last token of thought to first visible text. ITL: between two tokens of an answer. Percentiles are over all requests of all repeats.</p>
 {{if .Figures}}<h2>Plots</h2><div class="plots">{{range .Figures}}<figure class="card"><h3>{{.Title}}</h3>{{.SVG}}<figcaption>{{.Caption}}</figcaption></figure>{{end}}</div>{{end}}
-{{if .Groups}}<h2>Requests by group</h2>{{end}}{{$open := .Open}}{{range .Groups}}<details{{if $open}} open{{end}}><summary>{{.Name}}</summary><div class="card"><table><thead><tr><th>group</th><th>answered</th><th>errors</th><th>TTFT p50 ms</th><th>TTFT p95 ms</th><th>ITL p50 ms</th><th>ITL p95 ms</th><th>answered after, p50 ms</th><th>prompt tokens/s</th><th>accuracy %</th></tr></thead><tbody>
+{{if .Groups}}<h2>Requests by group</h2>{{end}}{{$open := .Open}}{{range .Groups}}<details{{if $open}} open{{end}}><summary>{{.Name}}</summary><div class="card"><table><thead><tr><th>group</th><th>answered</th><th>errors</th><th>TTFT p50 ms</th><th>TTFT p95 ms</th><th>ITL p50 ms</th><th>ITL p95 ms</th><th>answered after, p50 ms</th><th>prompt tokens/s</th>{{if .Graded}}<th>accuracy %</th>{{end}}</tr></thead><tbody>
 {{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>{{end}}</tbody></table></div></details>{{end}}
 <h2>What ran</h2>{{range .Ran}}<div class="card ran"><dl>{{range .}}<dt>{{.K}}</dt><dd>{{.V}}</dd>{{end}}</dl></div>{{end}}
 </main></body></html>
@@ -70,6 +70,8 @@ func (d *Document) HTML(w io.Writer) error {
 	type table struct {
 		Name string
 		Rows [][]string
+		// Graded: some group has answers that are known.
+		Graded bool
 	}
 	data := struct {
 		Title, Line string
@@ -131,7 +133,7 @@ func (d *Document) HTML(w io.Writer) error {
 		if len(rep.Groups) < 2 {
 			continue
 		}
-		t := table{Name: d.label(n)}
+		t := table{Name: d.label(n), Graded: slices.ContainsFunc(rep.Groups, func(g Group) bool { return g.Accuracy.known() })}
 		f := func(v Num) string { return Metric{Digits: 2}.text(float64(v)) }
 		for _, g := range rep.Groups {
 			name := g.Name
@@ -141,7 +143,11 @@ func (d *Document) HTML(w io.Writer) error {
 			if g.Skipped != "" {
 				name += ": " + g.Skipped
 			}
-			t.Rows = append(t.Rows, []string{name, fmt.Sprint(g.Requests), fmt.Sprint(g.Errors), f(g.TTFTp50), f(g.TTFTp95), f(g.ITLp50), f(g.ITLp95), f(g.Ends), Metric{}.text(float64(g.PromptSec)), Metric{Digits: 1}.text(float64(g.Accuracy))})
+			cells := []string{name, fmt.Sprint(g.Requests), fmt.Sprint(g.Errors), f(g.TTFTp50), f(g.TTFTp95), f(g.ITLp50), f(g.ITLp95), f(g.Ends), Metric{}.text(float64(g.PromptSec))}
+			if t.Graded {
+				cells = append(cells, Metric{Digits: 1}.text(float64(g.Accuracy)))
+			}
+			t.Rows = append(t.Rows, cells)
 		}
 		data.Groups = append(data.Groups, t)
 	}

@@ -98,6 +98,7 @@ func (d *Document) plotBars(key string) *plot.Plot {
 		p.Add(e)
 	}
 	p.NominalX(labels...)
+	p.X.Min, p.X.Max = -.6, float64(len(values))-.4
 	p.X.Tick.Label.Font = sans(11)
 	headroom(p, 0)
 	return p
@@ -358,7 +359,7 @@ func (d *Document) plotQuantiles(title string, of func(*Report) []Num) (*plot.Pl
 	n := 0
 	for i, name := range d.names() {
 		q := of(d.Reports[name])
-		if len(q) == 0 || d.Reports[name].NRequests < 10 { // a curve through a few values says nothing of the others
+		if len(q) == 0 {
 			continue
 		}
 		var xy plotter.XYs

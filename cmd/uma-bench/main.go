@@ -24,6 +24,7 @@ drifts on a laptop by more than the effects looked for. Stop other work while it
   uma-bench idle                processor and memory of an idle daemon, with 1,000 connections
   uma-bench memory              resident memory along 10,000 requests
   uma-bench storm               chats beside long prompts, policy by policy
+  uma-bench kv                  sharing, restores, oversubscription, kill -9: what KV memory promises
   uma-bench fidelity            what uma-sim predicts against what the daemon did
   uma-bench fair                what a policy costs where there is nothing to arbitrate
   uma-bench eval                answers to held-out problems, graded
@@ -32,7 +33,7 @@ drifts on a laptop by more than the effects looked for. Stop other work while it
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(runCommand(), compareCommand(), loadClientCommand(), overheadCommand(), idleCommand(), memoryCommand(), stormCommand(), fairCommand(), evalCommand(), eatCommand(), fidelityCommand(), clientCommand())
+	root.AddCommand(runCommand(), compareCommand(), loadClientCommand(), overheadCommand(), idleCommand(), memoryCommand(), stormCommand(), fairCommand(), kvCommand(), evalCommand(), eatCommand(), fidelityCommand(), clientCommand())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "uma-bench:", err)
 		os.Exit(1)

@@ -1,0 +1,653 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/uma-serve/uma-serve/internal/client"
+	"github.com/uma-serve/uma-serve/internal/daemonproc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/kvsnap/snapshot/format"
+)
+
+// KVConfig is what the measurements of KV memory run with.
+type KVConfig struct {
+	// Start runs a daemon with these arguments on the model that is measured, StartTiny on one that starts at once.
+	Start, StartTiny func(args ...string) (*daemonproc.Proc, error)
+
+	Prefix   int // tokens of a shared or restored prompt, about
+	Unique   int // tokens of each request's own
+	Requests int // that share a prefix
+	AtOnce   int // of them
+	Prompts  int // that are restored from each tier
+	Sessions int // of the oversubscription
+	Answer   int // tokens of each of their answers
+	Chat     time.Duration
+	Kills    int
+	Log      io.Writer // progress lines; nil = none
+}
+
+// KVRow is one line of what was measured: a figure and what it must be.
+type KVRow struct {
+	Row      string  `json:"row"`
+	What     string  `json:"what"`
+	Measured string  `json:"measured"`
+	Against  string  `json:"against"` // what the ratio is to; "" = nothing
+	Value    float64 `json:"value"`
+	Required string  `json:"required"`
+	Met      bool    `json:"met"`
+}
+
+// atMost is a row that must not exceed limit.
+func atMost(row, what, measured, against string, value, limit float64, unit string) KVRow {
+	return KVRow{row, what, measured, against, value, fmt.Sprintf("≤ %g%s", limit, unit), value <= limit}
+}
+
+// KVRows are the names of the rows, in order.
+var KVRows = []string{"sharing", "restore", "oversubscription", "inter-token", "restart"}
+
+// RunKV measures one of KVRows.
+func RunKV(cfg *KVConfig, row string) ([]KVRow, error) {
+	say(cfg.Log, "%s", row)
+	switch row {
+	case "sharing":
+		return cfg.sharing()
+	case "restore":
+		return cfg.restore()
+	case "oversubscription":
+		return cfg.oversubscription()
+	case "inter-token":
+		return cfg.interToken()
+	case "restart":
+		return cfg.restart()
+	}
+	return nil, fmt.Errorf("row %q is none of %s", row, strings.Join(KVRows, ", "))
+}
+
+// reply is one request as its client saw it.
+type reply struct {
+	ttft, total time.Duration
+	gaps        []float64 // between its tokens, in ms
+	text        string
+	eos         wire.EOS
+	tokens      int
+}
+
+// askKV sends one request on a connection of its own.
+func askKV(socket, text string, tokens int, edit func(*wire.Request)) (out reply, err error) {
+	c, err := dial(socket)
+	if err != nil {
+		return out, err
+	}
+	defer c.Close()
+	r := defaults
+	r.ID, r.Prompt, r.MaxTokens, r.Stream, r.Sampling.IgnoreEOS, r.Sampling.Temperature = "kv", text, tokens, true, true, 0
+	if edit != nil {
+		edit(&r)
+	}
+	begin := time.Now()
+	if err := c.send(&r); err != nil {
+		return out, err
+	}
+	last := begin
+	var b []byte
+	for {
+		ev, err := c.next()
+		now := time.Now()
+		switch {
+		case err != nil:
+			return out, err
+		case ev.Kind == wire.EventToken:
+			if out.tokens++; out.tokens == 1 {
+				out.ttft = now.Sub(begin)
+			} else {
+				out.gaps = append(out.gaps, ms(now.Sub(last)))
+			}
+			last = now
+			b = append(b, ev.Token.Text...)
+		case ev.Kind == wire.EventError:
+			return out, fmt.Errorf("the daemon answered %s: %s", ev.Error.Code, ev.Error.Message)
+		case ev.Kind == wire.EventEOS:
+			out.total, out.text, out.eos = now.Sub(begin), string(b), ev.EOS
+			return out, nil
+		}
+	}
+}
+
+// writer makes prompts of so many tokens of the daemon's model.
+type writer struct{ bytesPerToken float64 }
+
+func newWriter(socket string) (writer, error) {
+	text := prompt(0, 900, 100)
+	r, err := askKV(socket, text, 1, nil)
+	if err != nil {
+		return writer{}, err
+	}
+	return writer{float64(len(text)) / float64(r.eos.Usage.PromptTokens)}, nil
+}
+
+// text is about n tokens that no other i and salt begin with.
+func (w writer) text(i, salt, n int) string {
+	size := int(float64(n) * w.bytesPerToken)
+	return prompt(i, salt, size/3+10)[:size]
+}
+
+// counters reads the daemon's metrics; vector elements are "name.label".
+func counters(p *daemonproc.Proc) (func(string) float64, error) {
+	text, err := p.Ask("metrics")
+	if err != nil {
+		return nil, err
+	}
+	var m map[string]any
+	if err := json.Unmarshal([]byte(text), &m); err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	return func(path string) float64 {
+		var v any = m
+		for _, k := range strings.Split(path, ".") {
+			t, _ := v.(map[string]any)
+			v = t[k]
+		}
+		f, _ := v.(float64)
+		return f
+	}, nil
+}
+
+// with runs fn against a daemon and stops it.
+func with(start func(...string) (*daemonproc.Proc, error), args []string, fn func(*daemonproc.Proc) error) error {
+	p, err := start(args...)
+	if err != nil {
+		return err
+	}
+	return errors.Join(fn(p), p.Stop(20*time.Second))
+}
+
+// sharing: requests with a common prefix, some at a time.
+func (cfg *KVConfig) sharing() (rows []KVRow, err error) {
+	args := []string{"--ctx-size", "8192", "--parallel", fmt.Sprint(cfg.AtOnce)}
+	err = with(cfg.Start, args, func(p *daemonproc.Proc) error {
+		w, err := newWriter(p.Socket)
+		if err != nil {
+			return err
+		}
+		var lone []float64
+		for i := range 3 {
+			r, err := askKV(p.Socket, w.text(i, 901, cfg.Prefix+cfg.Unique), 8, nil)
+			if err != nil {
+				return err
+			}
+			lone = append(lone, ms(r.ttft))
+		}
+		cold := median(lone)
+		// How many tokens the prefix has is the tokenizer's to say; then nothing of it is cached.
+		shared := w.text(0, 902, cfg.Prefix)
+		first, err := askKV(p.Socket, shared, 1, nil)
+		if err != nil {
+			return err
+		}
+		prefix := first.eos.Usage.PromptTokens
+		if err := dropAll(p.Socket, false); err != nil {
+			return err
+		}
+		before, err := counters(p)
+		if err != nil {
+			return err
+		}
+		replies := make([]reply, cfg.Requests)
+		errs := make([]error, cfg.Requests)
+		next := make(chan int, cfg.Requests)
+		for i := range cfg.Requests {
+			next <- i
+		}
+		close(next)
+		var wg sync.WaitGroup
+		for k := range cfg.AtOnce {
+			wg.Go(func() {
+				time.Sleep(time.Duration(k) * 2 * time.Millisecond) // so that the first is the first
+				for i := range next {
+					replies[i], errs[i] = askKV(p.Socket, shared+w.text(i, 903, cfg.Unique), 8, nil)
+				}
+			})
+		}
+		wg.Wait()
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+		after, err := counters(p)
+		if err != nil {
+			return err
+		}
+		var joiners, later []float64
+		own := 0 // the prompts' own tokens: what is computed when the prefix is computed once
+		for i, r := range replies {
+			own += r.eos.Usage.PromptTokens - prefix
+			switch {
+			case i > 0 && i < cfg.AtOnce:
+				joiners = append(joiners, ms(r.ttft))
+			case i > 0:
+				later = append(later, ms(r.ttft))
+			}
+		}
+		computed := after("prefill_tokens_merged_total") - before("prefill_tokens_merged_total")
+		against := fmt.Sprintf("a lone cold request, %.0f ms", cold)
+		// Where the tokenizer joins the end of the prefix to what follows, a token of it is each request's own.
+		rows = append(rows,
+			KVRow{"sharing", "prompt tokens computed", fmt.Sprintf("%.0f", computed), fmt.Sprintf("the prefix once, %d", prefix+own), computed / float64(prefix+own), "≤ 1.02", computed <= 1.02*float64(prefix+own)},
+			KVRow{"sharing", "first request", fmt.Sprintf("%.0f ms", ms(replies[0].ttft)), against, ms(replies[0].ttft) / cold, "–", true},
+			atMost("sharing", fmt.Sprintf("the %d beside it, worst", len(joiners)), fmt.Sprintf("%.0f ms", slices.Max(joiners)), against, slices.Max(joiners)/cold, 1.2, ""),
+			atMost("sharing", fmt.Sprintf("the %d later ones, worst", len(later)), fmt.Sprintf("%.0f ms (median %.0f)", slices.Max(later), median(later)), against, slices.Max(later)/cold, 0.2, ""))
+		return nil
+	})
+	return rows, err
+}
+
+// dropAll takes cached prefixes out of the pool; with save they stay in the tiers below, else they are gone.
+func dropAll(socket string, save bool) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c, err := client.Dial(ctx, socket)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if !save {
+		_, _, err := c.KVDo(ctx, wire.KVDrop, "all")
+		return err
+	}
+	_, rep, err := c.KV(ctx, false)
+	if err != nil {
+		return err
+	}
+	for _, e := range rep.Entries {
+		if e.Kind != "prefix" {
+			continue
+		}
+		if _, _, err := c.KVDo(ctx, wire.KVSave, e.Name); err != nil {
+			return err
+		}
+		if _, _, err := c.KVDo(ctx, wire.KVDrop, e.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restore: what it takes to have a prompt's cells back, from each tier, against computing them.
+func (cfg *KVConfig) restore() (rows []KVRow, err error) {
+	dir, err := os.MkdirTemp("", "uma-kv")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	redis, stop, err := startRedis(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	args := []string{"--ctx-size", "8192", "--parallel", "4", "--cache-ram", "1GiB"}
+	disk := append(slices.Clone(args), "--cache-dir", filepath.Join(dir, "kv"))
+	if redis != "" {
+		disk = append(disk, "--fabric", redis)
+	}
+	var w writer
+	measure := func(p *daemonproc.Proc, tier wire.CacheTier) (ttft, step []float64, err error) {
+		for i := range cfg.Prompts {
+			r, err := askKV(p.Socket, w.text(i, 910, cfg.Prefix+6), 8, nil)
+			if err != nil {
+				return nil, nil, err
+			}
+			if u := r.eos.Usage; u.CacheTier != tier && (tier != wire.TierNone || u.CachedTokens > 8) { // all may begin with the same token
+				return nil, nil, fmt.Errorf("prompt %d: %d tokens came from %v, want %v: %s", i, u.CachedTokens, u.CacheTier, tier, u.CacheMiss)
+			}
+			ttft, step = append(ttft, ms(r.ttft)), append(step, median(r.gaps))
+		}
+		return ttft, step, nil
+	}
+	var cold float64
+	row := func(p *daemonproc.Proc, tier wire.CacheTier, limit float64) error {
+		ttft, _, err := measure(p, tier)
+		if err != nil {
+			return err
+		}
+		m, err := counters(p)
+		if err != nil {
+			return err
+		}
+		inside := m("kv_restore_" + tier.String() + "_ms.sum_ms")
+		if inside == 0 {
+			inside = m("kv_restore_" + tier.String() + "_ms.sum")
+		}
+		measured := fmt.Sprintf("%.1f ms", median(ttft))
+		if n := m("kv_restore_" + tier.String() + "_ms.count"); n > 0 && inside > 0 {
+			measured += fmt.Sprintf(" (%.1f in the daemon)", inside/n)
+		}
+		rows = append(rows, atMost("restore", tier.String()+" hit to first token", measured, fmt.Sprintf("computing it, %.0f ms", cold), median(ttft)/cold, limit, ""))
+		return nil
+	}
+	err = with(cfg.Start, disk, func(p *daemonproc.Proc) error {
+		if w, err = newWriter(p.Socket); err != nil {
+			return err
+		}
+		ttft, _, err := measure(p, wire.TierNone)
+		if err != nil {
+			return err
+		}
+		cold = median(ttft)
+		// A step of one row over the same cells is the tail's prefill.
+		ttft, step, err := measure(p, wire.TierDevice)
+		if err != nil {
+			return err
+		}
+		over := make([]float64, len(ttft))
+		for i := range ttft {
+			over[i] = ttft[i] - step[i]
+		}
+		rows = append(rows, atMost("restore", "device hit beyond the tail's prefill", fmt.Sprintf("%.2f ms", median(over)), fmt.Sprintf("a step of one token, %.1f ms", median(step)), median(over), 1, " ms"))
+		if err := dropAll(p.Socket, true); err != nil {
+			return err
+		}
+		return row(p, wire.TierHost, 0.05)
+	})
+	if err != nil {
+		return rows, err
+	}
+	if err := with(cfg.Start, disk, func(p *daemonproc.Proc) error { return row(p, wire.TierDisk, 0.10) }); err != nil {
+		return rows, err
+	}
+	if redis == "" {
+		say(cfg.Log, "  no redis-server or valkey-server on the PATH: the fabric is left out")
+		return rows, nil
+	}
+	return rows, with(cfg.Start, append(args, "--fabric", redis), func(p *daemonproc.Proc) error { return row(p, wire.TierFabric, 0.15) })
+}
+
+// startRedis starts a server on loopback; "" when there is none on the PATH.
+func startRedis(dir string) (url string, stop func(), err error) {
+	bin := ""
+	for _, name := range []string{"valkey-server", "redis-server"} {
+		if path, err := exec.LookPath(name); err == nil {
+			bin = path
+			break
+		}
+	}
+	if bin == "" {
+		return "", func() {}, nil
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	cmd := exec.Command(bin, "--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", dir)
+	if err := cmd.Start(); err != nil {
+		return "", nil, err
+	}
+	stop = func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	}
+	addr := fmt.Sprintf("127.0.0.1:%d", port)
+	for range 200 {
+		if c, err := net.Dial("tcp", addr); err == nil {
+			c.Close()
+			return "redis://" + addr, stop, nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	stop()
+	return "", nil, fmt.Errorf("%s does not listen on %s", bin, addr)
+}
+
+// oversubscription: sessions that want three times the pool, against the same ones with room for all.
+func (cfg *KVConfig) oversubscription() (rows []KVRow, err error) {
+	const promptTokens = 64
+	live := cfg.Sessions * (promptTokens + cfg.Answer)
+	type side struct {
+		replies []reply
+		speed   float64
+		m       func(string) float64
+	}
+	run := func(cells int) (s side, err error) {
+		args := []string{"--ctx-size", fmt.Sprint(cells), "--parallel", fmt.Sprint(cfg.Sessions), "--cache-ram", "1GiB"}
+		err = with(cfg.Start, args, func(p *daemonproc.Proc) error {
+			w, err := newWriter(p.Socket)
+			if err != nil {
+				return err
+			}
+			s.replies = make([]reply, cfg.Sessions)
+			errs := make([]error, cfg.Sessions)
+			begin := time.Now()
+			var wg sync.WaitGroup
+			for i := range s.replies {
+				wg.Go(func() {
+					s.replies[i], errs[i] = askKV(p.Socket, "", cfg.Answer, func(r *wire.Request) {
+						r.Prompt, r.Messages = "", []wire.Message{{Role: "user", Content: w.text(i, 920, promptTokens-8)}}
+						if i%2 == 0 {
+							r.Think.Mode, r.Think.BudgetTokens = wire.ThinkOn, cfg.Answer/2
+						}
+					})
+				})
+			}
+			wg.Wait()
+			took := time.Since(begin)
+			tokens := 0
+			for _, r := range s.replies {
+				tokens += r.tokens
+			}
+			s.speed = float64(tokens) / took.Seconds()
+			s.m, err = counters(p)
+			return errors.Join(append(errs, err)...)
+		})
+		return s, err
+	}
+	free, err := run(live * 5 / 4)
+	if err != nil {
+		return nil, err
+	}
+	tight, err := run(live / 3)
+	if err != nil {
+		return nil, err
+	}
+	complete, same, thought := 0, 0, 0
+	for i, r := range tight.replies {
+		if r.eos.Usage.CompletionTokens == cfg.Answer {
+			complete++
+		}
+		if r.text == free.replies[i].text {
+			same++
+		}
+		if r.eos.Thought.Tokens > 0 {
+			thought++
+		}
+	}
+	return []KVRow{
+		{"oversubscription", fmt.Sprintf("sessions complete (%d of them thought)", thought), fmt.Sprintf("%d (%d to the letter as with room)", complete, same), fmt.Sprintf("%d sessions", cfg.Sessions), float64(complete) / float64(cfg.Sessions), "1", complete == cfg.Sessions},
+		{"oversubscription", "tokens/s", fmt.Sprintf("%.0f (%.0f preemptions)", tight.speed, tight.m("preemptions_total")), fmt.Sprintf("with room for all, %.0f", free.speed), tight.speed / free.speed, "≥ 0.7", tight.speed >= 0.7*free.speed},
+		atMost("oversubscription", "blocks of answers evicted while lower tiers had some", fmt.Sprintf("%.0f (of %.0f)", tight.m("output_critical_avoidable"), tight.m("output_critical_eviction")), "", tight.m("output_critical_avoidable"), 0, ""),
+	}, nil
+}
+
+// interToken: a chat that decodes, alone and while cells go out to host, disk and fabric and come back beside it.
+func (cfg *KVConfig) interToken() (rows []KVRow, err error) {
+	dir, err := os.MkdirTemp("", "uma-kv")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	// The pool has room for the chat and two and a half of the prompts, which take turns.
+	cells := 4096 + cfg.Prefix*5/2
+	args := []string{"--ctx-size", fmt.Sprint(cells), "--parallel", "4", "--cache-ram", "1GiB", "--cache-dir", filepath.Join(dir, "kv")}
+	err = with(cfg.Start, args, func(p *daemonproc.Proc) error {
+		w, err := newWriter(p.Socket)
+		if err != nil {
+			return err
+		}
+		const prompts = 5
+		visit := func(i int) (reply, error) { return askKV(p.Socket, w.text(i%prompts, 930, cfg.Prefix), 1, nil) }
+		for i := range prompts {
+			if _, err := visit(i); err != nil {
+				return err
+			}
+		}
+		c, err := dial(p.Socket)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		r := defaults
+		r.ID, r.Prompt, r.MaxTokens, r.Stream, r.Sampling.IgnoreEOS = "chat", w.text(0, 931, 32), 4000, true, true
+		if err := c.send(&r); err != nil {
+			return err
+		}
+		var mu sync.Mutex
+		var times []time.Time
+		ended := make(chan error, 1)
+		go func() {
+			for {
+				ev, err := c.next()
+				if err != nil || ev.Kind != wire.EventToken {
+					ended <- err
+					return
+				}
+				mu.Lock()
+				times = append(times, time.Now())
+				mu.Unlock()
+			}
+		}()
+		window := func(from time.Time) (gaps []float64) {
+			mu.Lock()
+			defer mu.Unlock()
+			for i := 1; i < len(times); i++ {
+				if times[i].After(from) {
+					gaps = append(gaps, ms(times[i].Sub(times[i-1])))
+				}
+			}
+			return gaps
+		}
+		time.Sleep(time.Second)
+		from := time.Now()
+		time.Sleep(cfg.Chat)
+		alone := latency(window(from))
+		before, err := counters(p)
+		if err != nil {
+			return err
+		}
+		from = time.Now()
+		visits := 0
+		for ; time.Since(from) < cfg.Chat; visits++ {
+			if _, err := visit(visits); err != nil {
+				return err
+			}
+		}
+		beside := latency(window(from))
+		after, err := counters(p)
+		if err != nil {
+			return err
+		}
+		select {
+		case err := <-ended:
+			return fmt.Errorf("the chat ended early: %v", err)
+		default:
+		}
+		moved := func(name string) float64 { return after(name) - before(name) }
+		if moved("kv_hits_total.host")+moved("kv_hits_total.disk") == 0 {
+			return fmt.Errorf("nothing was restored beside the chat: %d prompts", visits)
+		}
+		rows = append(rows, atMost("inter-token", "p99 of a chat beside restores", fmt.Sprintf("%.1f ms (p50 %.1f, worst %.1f; %.0f restores, %.0f prompt tokens computed)", beside.P99, beside.P50, beside.Worst,
+			moved("kv_hits_total.host")+moved("kv_hits_total.disk"), moved("prefill_tokens_merged_total")),
+			fmt.Sprintf("alone, %.1f ms (p50 %.1f, worst %.1f)", alone.P99, alone.P50, alone.Worst), beside.P99-alone.P99, 10, " ms more"))
+		return nil
+	})
+	return rows, err
+}
+
+// restart: the daemon is killed while it writes snapshots; every file found afterwards is whole, or was put aside.
+func (cfg *KVConfig) restart() ([]KVRow, error) {
+	dir, err := os.MkdirTemp("", "uma-kv")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	store := filepath.Join(dir, "kv")
+	args := []string{"--ctx-size", "4096", "--parallel", "4", "--threads", "1", "--cache-ram", "64MiB", "--cache-dir", store, "--cache-disk", "16MiB"}
+	rng := rand.New(rand.NewPCG(1, 2))
+	var whole, broken, temporary int
+	look := func() error {
+		whole, broken, temporary = 0, 0, 0
+		names, err := os.ReadDir(store)
+		if err != nil {
+			return err
+		}
+		for _, f := range names {
+			switch {
+			case !f.Type().IsRegular():
+			case strings.HasSuffix(f.Name(), format.Suffix):
+				b, err := os.ReadFile(filepath.Join(store, f.Name()))
+				if err != nil {
+					return err
+				}
+				if h, _, err := format.Open(b); err != nil || h.Key() != format.KeyOf(f.Name()) {
+					broken++
+					say(cfg.Log, "  %s: %v", f.Name(), err)
+				} else {
+					whole++
+				}
+			case f.Name() != "lock":
+				temporary++ // of a write that was cut off; the next start removes it
+			}
+		}
+		return nil
+	}
+	during, most := 0, 0 // kills that left a cut-off write, files seen
+	for i := range cfg.Kills {
+		p, err := cfg.StartTiny(args...)
+		if err != nil {
+			return nil, err
+		}
+		var wg sync.WaitGroup
+		for k := range 4 {
+			wg.Go(func() { askKV(p.Socket, prompt(i*4+k, 940, 200), 1, nil) })
+		}
+		wg.Wait()
+		time.Sleep(time.Duration(rng.IntN(8000)) * time.Microsecond)
+		p.Cmd.Process.Kill()
+		p.Ended(10 * time.Second)
+		p.Stop(time.Second) // it is dead: this removes its directory
+		if err := look(); err != nil {
+			return nil, err
+		}
+		if broken > 0 {
+			break
+		}
+		if temporary > 0 {
+			during++
+		}
+		most = max(most, whole)
+	}
+	found := broken
+	p, err := cfg.StartTiny(args...)
+	if err != nil {
+		return nil, err
+	}
+	m, err := counters(p)
+	if err := errors.Join(err, p.Stop(10*time.Second)); err != nil {
+		return nil, err
+	}
+	if most == 0 {
+		return nil, errors.New("no file was written before a kill: the row shows nothing")
+	}
+	return []KVRow{atMost("restart", fmt.Sprintf("broken files after %d times kill -9", cfg.Kills), fmt.Sprintf("%d (up to %d whole ones; %d kills cut a write off; %.0f quarantined)", found, most, during, m("kv_quarantined_total")), "", float64(found), 0, "")}, nil
+}
