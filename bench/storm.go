@@ -221,7 +221,7 @@ func RunStorm(p *daemonproc.Proc, cfg StormConfig) (Storm, error) {
 			if n := len(changes); n == 0 || changes[n-1].tokens != s.tokens {
 				changes = append(changes, s)
 			}
-			time.Sleep(100 * time.Millisecond) // a scrape takes a core from a decode for a moment
+			time.Sleep(time.Second) // a scrape takes a core from a decode for a moment
 		}
 	})
 	time.Sleep(time.Second)
