@@ -76,10 +76,10 @@ uma-serve and uma-sim are those beside this binary. Stop other work while it run
 
 type fidelity struct {
 	model, policy, out, again, cost string
-	only, flags               []string
-	scale, target             float64
-	log                       io.Writer
-	beside                    string
+	only, flags                     []string
+	scale, target                   float64
+	log                             io.Writer
+	beside                          string
 }
 
 func (f *fidelity) run() ([]fidelityRow, error) {
