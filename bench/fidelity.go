@@ -120,6 +120,7 @@ func decodeSweep(p *daemonproc.Proc, rounds, tokens int, log func(Served)) error
 	origin := time.Now()
 	for round := range rounds {
 		for _, streams := range []int{1, 2, 4, 8} {
+			began := time.Now()
 			errs := make([]error, streams)
 			var wg sync.WaitGroup
 			for i := range streams {
@@ -136,7 +137,8 @@ func decodeSweep(p *daemonproc.Proc, rounds, tokens int, log func(Served)) error
 			if err := errors.Join(errs...); err != nil {
 				return err
 			}
-			time.Sleep(100 * time.Millisecond) // the next ones arrive at an idle server
+			// The next ones arrive at an idle server, in a simulation that is somewhat slower, too.
+			time.Sleep(min(time.Since(began)/3, 2*time.Second) + 100*time.Millisecond)
 		}
 	}
 	return nil

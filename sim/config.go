@@ -58,17 +58,18 @@ type Config struct {
 	TransferBandwidth float64 `json:"kv_transfer_bandwidth"` // a block's tokens are divided by it: ticks a block
 	TransferBaseUs    int64   `json:"kv_transfer_base_latency_us"`
 
-	LatencyModel string    `json:"latency_model"`
-	Beta         []float64 `json:"beta_coeffs,omitempty"`
-	Alpha        []float64 `json:"alpha_coeffs,omitempty"`
-	TP           int       `json:"tp"`
-	GPU          string    `json:"gpu,omitempty"`
-	HFConfigFile string    `json:"hf_config_file,omitempty"`
-	HardwareFile string    `json:"hardware_config_file,omitempty"`
-	MemoryShare  float64   `json:"gpu_memory_utilization,omitempty"`
-	CostModel    []float64 `json:"cost_model_us,omitempty"` // calibrated: a, b, c, d
-	CostNoise    float64   `json:"cost_noise,omitempty"`    // variance of a step's duration over what the model says; 0 = it takes just that
-	BetweenUs    []float64 `json:"between_us,omitempty"`    // from a step's end to the next one's beginning: fixed, and per logits row
+	LatencyModel string         `json:"latency_model"`
+	Beta         []float64      `json:"beta_coeffs,omitempty"`
+	Alpha        []float64      `json:"alpha_coeffs,omitempty"`
+	TP           int            `json:"tp"`
+	GPU          string         `json:"gpu,omitempty"`
+	HFConfigFile string         `json:"hf_config_file,omitempty"`
+	HardwareFile string         `json:"hardware_config_file,omitempty"`
+	MemoryShare  float64        `json:"gpu_memory_utilization,omitempty"`
+	CostModel    []float64      `json:"cost_model_us,omitempty"` // calibrated: a, b, c, d
+	CostCurve    *latency.Curve `json:"cost_curve,omitempty"`    // calibrated: instead of them
+	CostNoise    float64        `json:"cost_noise,omitempty"`    // variance of a step's duration over what the model says; 0 = it takes just that
+	BetweenUs    []float64      `json:"between_us,omitempty"`    // from a step's end to the next one's beginning: fixed, and per logits row
 
 	RooflineTwoPhase      bool    `json:"roofline_two_phase,omitempty"`
 	RooflineAllReduceGBs  float64 `json:"roofline_all_reduce_gbs,omitempty"`
@@ -179,7 +180,7 @@ func filled() Config {
 	c.Name, c.Description, c.Policy, c.GPU, c.HFConfigFile, c.HardwareFile = "-", "-", "-", "-", "-", "-"
 	c.StrictHorizon, c.RooflineTwoPhase, c.NoOverlap, c.DeferBatch = true, true, true, true
 	c.MaxQueue, c.TickBudgetMs, c.GuardMs, c.ITLTargetMs, c.ThinkFloorMs, c.MaxBackground = 1, 1, 1, 1, 1, 1
-	c.NoPrefixCache, c.Engine, c.CostNoise, c.BetweenUs = true, "-", 1, []float64{1, 1}
+	c.NoPrefixCache, c.Engine, c.CostNoise, c.BetweenUs, c.CostCurve = true, "-", 1, []float64{1, 1}, &latency.Curve{}
 	c.Beta, c.Alpha, c.CostModel = []float64{1}, []float64{1}, []float64{1}
 	c.RooflineAllReduceGBs, c.RooflineLayerOverhead, c.BucketCapacity, c.BucketRefill = 1, 1, 1, 1
 	return c
@@ -291,7 +292,11 @@ func (c *Config) Latency() (latency.Model, error) {
 	case "blackbox":
 		return latency.NewBlackbox(alpha, c.Beta)
 	case "calibrated":
-		return latency.NewCalibrated(alpha, c.CostModel)
+		m, err := latency.NewCalibrated(alpha, c.CostModel)
+		if err == nil {
+			m.Curve = c.CostCurve
+		}
+		return m, err
 	}
 	shape, err := c.Shape()
 	if err != nil {

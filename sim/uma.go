@@ -100,7 +100,7 @@ func newUma(cfg *Config, model latency.Model, planned func(sched.Instant, []sche
 		}
 		f := fake.Config{Seed: uint64(cfg.Seed)}
 		f.ContextTokens, f.Batch, f.Sequences = c.Cells, c.MaxBatch, tree.Sequences
-		if m, ok := model.(*latency.Calibrated); ok {
+		if m, ok := model.(*latency.Calibrated); ok && m.Curve == nil {
 			f.Cost = fake.Cost{BaseMs: m.Cost.A, PrefillMs: m.Cost.B, DecodeMs: m.Cost.C, KVMs: m.Cost.D}
 		}
 		u.eng = fake.New(f)

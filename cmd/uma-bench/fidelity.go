@@ -34,8 +34,12 @@ func fidelityCommand() *cobra.Command {
 		Use:   "fidelity [-- FLAGS OF uma-serve]",
 		Short: "what uma-sim predicts of a workload against what the daemon did",
 		Long: `Runs uma-serve on decode-sweep, storm and shared-prefix, each recorded (--trace), and takes the times at
-the client. Then uma-sim simulates what was recorded: the same arrivals and lengths, the cost model that
-this very daemon had learned. The table holds one against the other.
+the client. Then uma-sim simulates what was recorded: the same arrivals and lengths, and what a step takes.
+The table holds one against the other. What a step takes is, by --cost:
+
+  calibration  uma-sim fit, of a run before that is not among those predicted (default)
+  daemon       the four coefficients that the daemon itself had learned by the end
+  recording    uma-sim fit, of the very recording
 
 uma-serve and uma-sim are those beside this binary. Stop other work while it runs (two minutes).`,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -60,6 +64,7 @@ uma-serve and uma-sim are those beside this binary. Stop other work while it run
 	fs := cmd.Flags()
 	fs.StringVarP(&f.model, "model", "m", "", "GGUF `file` (default: a generated one of 135 M parameters, Q8_0)")
 	fs.StringVar(&f.policy, "policy", "", "the daemon's `policy` (default: its own)")
+	fs.StringVar(&f.cost, "cost", "calibration", "where step times come from: calibration, daemon, recording")
 	fs.StringSliceVar(&f.only, "only", nil, "run only the `workloads` of these names")
 	fs.StringVar(&f.out, "out", "", "keep recordings and results in `directory`")
 	fs.StringVar(&f.again, "again", "", "run no daemon: simulate what is in `directory` (of --out) again")
@@ -70,14 +75,17 @@ uma-serve and uma-sim are those beside this binary. Stop other work while it run
 }
 
 type fidelity struct {
-	model, policy, out, again string
-	only, flags               []string
-	scale, target             float64
-	log                       io.Writer
-	beside                    string
+	model, policy, out, again, cost string
+	only, flags                     []string
+	scale, target                   float64
+	log                             io.Writer
+	beside                          string
 }
 
 func (f *fidelity) run() ([]fidelityRow, error) {
+	if !slices.Contains([]string{"calibration", "daemon", "recording"}, f.cost) {
+		return nil, fmt.Errorf("--cost %q is none of calibration, daemon, recording", f.cost)
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -137,9 +145,9 @@ func (f *fidelity) daemon(dir string, args []string, fn func(*daemonproc.Proc) e
 	return errors.Join(err, p.Stop(20*time.Second))
 }
 
-// calibrate lets a daemon learn what a step takes, from a shorter storm, and save it.
+// calibrate lets a daemon learn what a step takes, from shorter workloads, and save it; the steps are recorded.
 func (f *fidelity) calibrate(dir string) error {
-	return f.daemon(dir, nil, func(p *daemonproc.Proc) error {
+	return f.daemon(dir, []string{"--trace", filepath.Join(dir, "calibration.trace")}, func(p *daemonproc.Proc) error {
 		for _, w := range bench.FidelityWorkloads(f.scale / 2) {
 			if _, err := w.Run(p); err != nil {
 				return err
@@ -177,6 +185,18 @@ func (f *fidelity) record(w *bench.FidelityWorkload, dir string) error {
 	return os.WriteFile(at(".cost.json"), data, 0o600)
 }
 
+// uma runs uma-sim and returns what it prints.
+func (f *fidelity) uma(args ...string) ([]byte, error) {
+	var stderr bytes.Buffer
+	cmd := exec.Command(filepath.Join(f.beside, "uma-sim"), args...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("uma-sim: %w\n%s", err, &stderr)
+	}
+	return out, nil
+}
+
 // compare simulates what was recorded.
 func (f *fidelity) compare(name, dir string) ([]fidelityRow, error) {
 	at := func(what string) string { return filepath.Join(dir, name+what) }
@@ -188,11 +208,23 @@ func (f *fidelity) compare(name, dir string) ([]fidelityRow, error) {
 	if err := json.Unmarshal(data, &seen); err != nil {
 		return nil, err
 	}
-	var stderr bytes.Buffer
-	cmd := exec.Command(filepath.Join(f.beside, "uma-sim"), "run", "--uma-trace", at(".trace"), "--cost-model", at(".cost.json"), "--json", "--record-itl")
-	cmd.Stderr = &stderr
-	if data, err = cmd.Output(); err != nil {
-		return nil, fmt.Errorf("uma-sim: %w\n%s", err, &stderr)
+	cost := at(".cost.json")
+	if f.cost != "daemon" {
+		source := at(".trace")
+		if f.cost == "calibration" {
+			source = filepath.Join(dir, "calibration.trace")
+		}
+		fitted, err := f.uma("fit", "--uma-trace", source)
+		if err != nil {
+			return nil, err
+		}
+		cost = at(".fitted.json")
+		if err := os.WriteFile(cost, fitted, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	if data, err = f.uma("run", "--uma-trace", at(".trace"), "--cost-model", cost, "--json", "--record-itl"); err != nil {
+		return nil, err
 	}
 	var rep struct {
 		Requests []struct {

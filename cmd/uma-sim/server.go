@@ -168,7 +168,7 @@ func (f *serverFlags) costs(c *sim.Config, work *workloadFlags) error {
 		c.LatencyModel = "calibrated"
 	}
 	if fitted != nil {
-		c.CostModel = fitted.Us
+		c.CostModel, c.CostCurve = fitted.Us, fitted.Curve
 		if !f.fs.Changed("cost-noise") {
 			c.CostNoise = fitted.Noise
 		}

@@ -9,7 +9,12 @@ import matplotlib.pyplot as plt
 
 
 def main(log, png):
-    rows = [json.loads(line) for line in open(log)]
+    rows = []
+    for line in open(log):
+        r = json.loads(line)
+        if r.get("event") == "start":  # resumed: what came after the checkpoint was lost
+            rows = [x for x in rows if x.get("step", 0) <= r["step"]]
+        rows.append(r)
     loss = [(r["minutes"], r["loss"]) for r in rows if "loss" in r]
     acc = [(r["minutes"], 100 * r["accuracy"]) for r in rows if "accuracy" in r]
     fig, left = plt.subplots(figsize=(8, 4.5), dpi=110)

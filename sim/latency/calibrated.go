@@ -13,7 +13,8 @@ import (
 // Calibrated is uma-serve's own cost model (sched.Cost) with the coefficients that a daemon has fitted.
 type Calibrated struct {
 	Alpha
-	Cost sched.Cost
+	Cost  sched.Cost
+	Curve *Curve // instead of Cost, if there is one
 }
 
 // NewCalibrated checks the coefficients: a, b, c, d of sched.Cost in microseconds, finite, ≥ 0, not all zero.
@@ -28,10 +29,13 @@ func NewCalibrated(alphas []float64, abcd []float64) (*Calibrated, error) {
 	if abcd[0]+abcd[1]+abcd[2]+abcd[3] == 0 {
 		return nil, fmt.Errorf("cost model: all coefficients are 0: it has not been fitted yet")
 	}
-	return &Calibrated{a, sched.Cost{A: abcd[0] / 1000, B: abcd[1] / 1000, C: abcd[2] / 1000, D: abcd[3] / 1000}}, nil
+	return &Calibrated{Alpha: a, Cost: sched.Cost{A: abcd[0] / 1000, B: abcd[1] / 1000, C: abcd[2] / 1000, D: abcd[3] / 1000}}, nil
 }
 
 func (m *Calibrated) Step(b *Batch) int64 {
+	if m.Curve != nil {
+		return max(1, Ticks(m.Curve.us(b.PrefillTokens+b.DecodeTokens, b.Rows, b.Attended)))
+	}
 	return max(1, int64(m.Cost.Predict(b.PrefillTokens, b.DecodeTokens, b.Attended)/time.Microsecond))
 }
 func (m *Calibrated) NeedsItems() bool { return false }
@@ -44,6 +48,8 @@ type Fitted struct {
 	// Between is the time from the end of a Decode to the beginning of the next one, microseconds: fixed, and for each
 	// logits row. nil = not known.
 	Between []float64
+	// Curve says more than Us does; nil = nothing.
+	Curve *Curve
 	// State is all that the daemon has learned, when the file holds that.
 	State *sched.CostState
 }
@@ -67,11 +73,12 @@ func ParseCostModel(data []byte) (*Fitted, error) {
 		A, B, C, D *float64
 		Noise      float64
 		Between    []float64
+		Curve      *Curve
 	}
 	if err := json.Unmarshal(data, &m); err != nil {
 		return nil, fmt.Errorf("cost model: %w", err)
 	}
-	out := &Fitted{Noise: m.Noise}
+	out := &Fitted{Noise: m.Noise, Curve: m.Curve}
 	for i, p := range []*float64{m.A, m.B, m.C, m.D} {
 		if p == nil {
 			return nil, fmt.Errorf("cost model: key %q is missing; a, b, c, d are milliseconds of tick = a + b·prefill + c·decode + d·attended", "abcd"[i:i+1])
@@ -83,6 +90,11 @@ func ParseCostModel(data []byte) (*Fitted, error) {
 	}
 	if len(m.Between) != 0 && len(m.Between) != 2 {
 		return nil, fmt.Errorf("cost model: between has %d numbers: two are needed, milliseconds a step and a row", len(m.Between))
+	}
+	if m.Curve != nil {
+		if err := m.Curve.check(); err != nil {
+			return nil, err
+		}
 	}
 	return out, coefficients("cost model", append(append([]float64{m.Noise}, out.Us...), out.Between...), 5)
 }
@@ -101,5 +113,6 @@ func (f *Fitted) MarshalJSON() ([]byte, error) {
 		D       float64   `json:"d"`
 		Noise   float64   `json:"noise"`
 		Between []float64 `json:"between,omitempty"`
-	}{f.Us[0] / 1000, f.Us[1] / 1000, f.Us[2] / 1000, f.Us[3] / 1000, f.Noise, between})
+		Curve   *Curve    `json:"curve,omitempty"`
+	}{f.Us[0] / 1000, f.Us[1] / 1000, f.Us[2] / 1000, f.Us[3] / 1000, f.Noise, between, f.Curve})
 }

@@ -36,14 +36,19 @@ func FitCosts(samples []Sample) (*Fitted, float64, error) {
 		return nil, 0, fmt.Errorf("the measured steps follow no cost model: %d of %d are near it", len(rows), len(samples))
 	}
 	c = nonNegative(rows)
+	curve := fitCurve(rows, c)
 	errs, squares := make([]float64, len(rows)), 0.0
 	for i, s := range rows {
-		errs[i] = math.Abs(predict(c, s)-s.Us) / s.Us
-		r := s.Us/predict(c, s) - 1
+		us := predict(c, s)
+		if curve != nil {
+			us = curve.us(s.PrefillTokens+s.DecodeTokens, s.Rows, s.Attended)
+		}
+		errs[i] = math.Abs(us-s.Us) / s.Us
+		r := min(s.Us/max(us, 1)-1, 1)
 		squares += r * r
 	}
 	slices.Sort(errs)
-	return &Fitted{Us: c[:], Noise: squares / float64(len(rows)), Between: FitBetween(samples)}, errs[len(errs)/2], nil
+	return &Fitted{Us: c[:], Noise: squares / float64(len(rows)), Between: FitBetween(samples), Curve: curve}, errs[len(errs)/2], nil
 }
 
 // FitBetween finds what lies between two steps, as Fitted.Between: a line through the medians by the number of rows. nil

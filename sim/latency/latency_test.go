@@ -231,6 +231,49 @@ func TestFitCosts(t *testing.T) {
 	}
 }
 
+// TestFitCurve finds step times that are no line: kernels that take tiles of four rows.
+func TestFitCurve(t *testing.T) {
+	truth := func(s *Sample) float64 {
+		n := s.PrefillTokens + s.DecodeTokens
+		return 2000 + 5000*float64(n/4) + 4000*float64(n%4) + 2500*float64(s.Rows) + 3*s.Attended
+	}
+	var samples []Sample
+	noise := uint64(1)
+	for i := range 3000 {
+		s := Sample{DecodeTokens: i % 9, PrefillTokens: i * 7 % 11, Attended: float64(i * 37 % 6000)}
+		if i%6 == 0 {
+			s.PrefillTokens = i * 13 % 500
+		}
+		s.Rows = s.DecodeTokens + i%2
+		noise = noise*6364136223846793005 + 1442695040888963407
+		s.Us = truth(&s) * (0.97 + 0.06*float64(noise>>40)/float64(1<<24))
+		if i%50 == 0 {
+			s.Us *= 2
+		}
+		samples = append(samples, s)
+	}
+	f, median, err := FitCosts(samples)
+	if err != nil || median > 0.03 || f.Curve == nil {
+		t.Fatalf("%+v, median %v, %v", f, median, err)
+	}
+	if err := f.Curve.check(); err != nil {
+		t.Fatal(err)
+	}
+	if math.Abs(f.Curve.Row-2500) > 200 || math.Abs(f.Curve.Attended-3) > 0.3 {
+		t.Errorf("row %v, attended %v", f.Curve.Row, f.Curve.Attended)
+	}
+	m := Calibrated{Curve: f.Curve}
+	for n := 1; n < 17; n++ {
+		s := Sample{PrefillTokens: n, Attended: 100}
+		if got := float64(m.Step(&Batch{PrefillTokens: n, Attended: 100})); math.Abs(got/truth(&s)-1) > 0.08 {
+			t.Errorf("%d tokens: %.0f, want %.0f", n, got, truth(&s))
+		}
+	}
+	if got, want := float64(m.Step(&Batch{PrefillTokens: 2000, Attended: 0})), truth(&Sample{PrefillTokens: 2000}); math.Abs(got/want-1) > 0.15 {
+		t.Errorf("beyond the data: %.0f, want about %.0f", got, want)
+	}
+}
+
 // TestFitBetween finds what passes between two steps, fixed and for each row.
 func TestFitBetween(t *testing.T) {
 	var samples []Sample
