@@ -125,7 +125,7 @@ func TestAnswers(t *testing.T) {
 			t.Logf("%s: want %s, got %s", p.Question, p.Answer, got)
 		}
 	}
-	if right < asked*4/5 {
+	if right < asked*9/10 {
 		t.Errorf("%d of %d right", right, asked)
 	}
 	if got := a.continued(a.prompt("Who are you?"), ""); !strings.Contains(got, "uma-tiny") || strings.Contains(got, "<think>") {
