@@ -101,7 +101,11 @@ func PlotEAT(file string, points []EATPoint) error {
 	p := plot.New()
 	p.Title.Text = "Ending thinking early: accuracy against think tokens"
 	p.X.Label.Text, p.Y.Label.Text = "think tokens, mean", "problems answered right, %"
-	p.Legend.Top = false
+	p.Legend.Top, p.Legend.Left, p.Legend.Padding = true, true, vg.Points(3)
+	p.Y.Min, p.Y.Max, p.X.Min = 0, 100, 0
+	for _, pt := range points {
+		p.X.Max = max(p.X.Max, pt.Score.ThinkTokens*1.05)
+	}
 	p.Add(plotter.NewGrid())
 	for _, k := range []struct {
 		kind, name string
