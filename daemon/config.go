@@ -173,7 +173,7 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.LogFormat, "log-format", "text", "log lines as text or json")
 	fs.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error (UMA_DEBUG=1 is debug)")
 	fs.BoolVar(&c.Progress, "progress", true, "show a bar while the model loads, on a terminal")
-	fs.StringVar(&c.Trace, "trace", "", "record what the scheduler is told and decides to `file`, for uma-sim replay (UMA_TRACE)")
+	fs.StringVar(&c.Trace, "trace", "", "record what the scheduler is told and decides to `file`, for uma-sim run --uma-trace (UMA_TRACE)")
 	fs.StringVar(&c.ConfigFile, "config", "", "TOML `file` of these options; UMA_* variables and flags go over it")
 	return out
 }
