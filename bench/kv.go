@@ -487,15 +487,16 @@ func (cfg *KVConfig) interToken() (rows []KVRow, err error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	// The pool has room for the chat and two and a half of the prompts, which take turns.
+	// The pool has room for the whole chat and two and a half of the prompts; as the chat begins small, more of them fit at
+	// first, and more than fit then take turns.
 	cells := 4096 + cfg.Prefix*5/2
+	prompts := cells/cfg.Prefix + 2
 	args := []string{"--ctx-size", fmt.Sprint(cells), "--parallel", "4", "--cache-ram", "1GiB", "--cache-dir", filepath.Join(dir, "kv")}
 	err = with(cfg.Start, args, func(p *daemonproc.Proc) error {
 		w, err := newWriter(p.Socket)
 		if err != nil {
 			return err
 		}
-		const prompts = 5
 		visit := func(i int) (reply, error) { return askKV(p.Socket, w.text(i%prompts, 930, cfg.Prefix), 1, nil) }
 		for i := range prompts {
 			if _, err := visit(i); err != nil {

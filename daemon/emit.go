@@ -7,6 +7,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/sampler"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
@@ -14,7 +15,7 @@ import (
 // no room for waits in its request, and the request is paused until the client has read.
 
 // emit sends what a token adds to r's output. It reports whether a stop string ended the answer.
-func (l *loop) emit(r *request, d *drawn, inThink bool, m *meridian.Step) (stopped bool) {
+func (l *loop) emit(r *request, c *sampler.Choice, inThink bool, m *meridian.Step) (stopped bool) {
 	thought, answer := l.thought[:0], l.answer[:0]
 	if len(m.Think) > 0 {
 		thought = append(thought, r.thought.Pass(m.Think)...)
@@ -50,27 +51,27 @@ func (l *loop) emit(r *request, d *drawn, inThink bool, m *meridian.Step) (stopp
 		}
 	case !r.stream:
 	case len(thought) > 0:
-		l.sendToken(r, d, wire.Thinking, thought)
+		l.sendToken(r, c, wire.Thinking, thought)
 		if len(answer) > 0 {
-			l.sendToken(r, d, wire.Output, answer)
+			l.sendToken(r, c, wire.Output, answer)
 		}
 	case len(answer) > 0 || r.logprobs || m.Event&^meridian.ForceBudget == meridian.None:
 		phase := wire.Output
 		if len(answer) == 0 && (inThink || m.Event.Has(meridian.EnterThink)) {
 			phase = wire.Thinking
 		}
-		l.sendToken(r, d, phase, answer) // a tag shows nothing: only who asked for log-probabilities hears of it
+		l.sendToken(r, c, phase, answer) // a tag shows nothing: only who asked for log-probabilities hears of it
 	}
 	return stopped
 }
 
-func (l *loop) sendToken(r *request, d *drawn, phase wire.Phase, text []byte) {
-	ev := wire.Token{ID: r.wireID, Text: text, TokenID: d.Token, Phase: phase}
+func (l *loop) sendToken(r *request, c *sampler.Choice, phase wire.Phase, text []byte) {
+	ev := wire.Token{ID: r.wireID, Text: text, TokenID: c.Token, Phase: phase}
 	if r.logprobs {
-		ev.HasLogprob, ev.Logprob = true, d.Logprob
+		ev.HasLogprob, ev.Logprob = true, c.Logprob
 		l.top = l.top[:0]
-		for _, c := range d.Top {
-			l.top = append(l.top, wire.TokenLogprob{Token: c.Token, Text: l.vocab.Piece(c.Token), Logprob: c.Logprob})
+		for _, t := range c.Top {
+			l.top = append(l.top, wire.TokenLogprob{Token: t.Token, Text: l.vocab.Piece(t.Token), Logprob: t.Logprob})
 		}
 		ev.Top = l.top
 	}

@@ -87,25 +87,26 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyRepor
 		}
 		return q.Request == "" || wireID == q.Request
 	}
-	limit := cmp.Or(q.Last, wire.MaxLast)
-	for id := l.lastID; id > 0 && len(rep.Requests) < limit && l.lastID-id < 1<<16; id-- {
-		if r := l.requests[id]; r != nil && !r.finished {
-			if wanted(id, r.wireID, r.owner) {
-				rep.Requests = append(rep.Requests, l.whyLive(r, now))
-			}
-			continue
-		}
-		for i := range l.past {
-			if p := &l.past[i]; p.id == id && wanted(id, p.wireID, p.owner) {
-				w := wire.WhyRequest{
-					Request: p.wireID, Number: uint64(id), UID: p.owner, Class: className(p.class), State: "done", Ended: p.ended,
-					AgeMs: wire.Ms(now.Sub(p.at)), TookMs: wire.Ms(p.took), TTFTMs: wire.Ms(p.ttft), Usage: p.usage,
-				}
-				l.decisions(&w, id, p.at, &p.force)
-				rep.Requests = append(rep.Requests, w)
-			}
+	// What is told is found among what is remembered, however many requests came since: the loop has answers to write.
+	for id, r := range l.requests {
+		if !r.finished && wanted(id, r.wireID, r.owner) {
+			rep.Requests = append(rep.Requests, l.whyLive(r, now))
 		}
 	}
+	for i := range l.past {
+		p := &l.past[i]
+		if p.id == 0 || !wanted(p.id, p.wireID, p.owner) {
+			continue
+		}
+		w := wire.WhyRequest{
+			Request: p.wireID, Number: uint64(p.id), UID: p.owner, Class: className(p.class), State: "done", Ended: p.ended,
+			AgeMs: wire.Ms(now.Sub(p.at)), TookMs: wire.Ms(p.took), TTFTMs: wire.Ms(p.ttft), Usage: p.usage,
+		}
+		l.decisions(&w, p.id, p.at, &p.force)
+		rep.Requests = append(rep.Requests, w)
+	}
+	slices.SortFunc(rep.Requests, func(a, b wire.WhyRequest) int { return cmp.Compare(b.Number, a.Number) })
+	rep.Requests = rep.Requests[:min(len(rep.Requests), cmp.Or(q.Last, wire.MaxLast))]
 	return rep
 }
 

@@ -232,8 +232,8 @@ func (s *Server) intake(l *loop) {
 				return
 			}
 			s.takeIn(l, j)
-		case h := <-l.histories:
-			l.mail.put(command{kind: cmdHistory, req: h.r, tokens: s.model.Load().history(h.r)})
+		case r := <-l.histories:
+			l.mail.put(command{kind: cmdHistory, req: r, tokens: s.model.Load().history(r)})
 		}
 	}
 }

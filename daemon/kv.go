@@ -171,7 +171,7 @@ func (l *loop) releaseSlot(rel *sched.Release, now time.Time) {
 		// What a failed decode left in the cells is not known.
 		l.ended(l.tree.Release(r.seq))
 		r.seq = kvsnap.NoSeq
-	case rel.Final && r.chat && l.linger(r, now):
+	case rel.Final && r.chat && l.linger(r):
 	default:
 		l.retain(r, r.tokens[:r.computed], now)
 	}
@@ -201,8 +201,12 @@ func (l *loop) wake(reqs []uint64) {
 			continue
 		}
 		r.held = false
-		m := l.tree.Lookup(&kvsnap.Prompt{Req: id, NS: r.owner, Tokens: r.tokens, Shareable: r.shareable, Alone: true})
-		l.events = append(l.events, sched.Event{Kind: sched.EvReady, Req: r.id, Shared: m.Len})
+		ready := sched.Event{Kind: sched.EvReady, Req: r.id}
+		// Cells of a cached prefix count as free until r shares them: only those of a running request are a hint.
+		if m := l.tree.Lookup(&kvsnap.Prompt{Req: id, NS: r.owner, Tokens: r.tokens, Shareable: r.shareable, Alone: true}); m.Running {
+			ready.Shared = m.Len
+		}
+		l.events = append(l.events, ready)
 	}
 }
 
@@ -226,13 +230,10 @@ func (l *loop) forgetHeld(r *request) {
 // was computed: many templates drop past thinking. So the sequence of a chat that has ended lingers for the moment
 // that rendering takes on the intake goroutine; then exactly the longest common prefix stays cached.
 
-// history is the job: render what the next turn of r will begin with.
-type history struct{ r *request }
-
 // linger hands r's history to intake; false when intake has too much to do.
-func (l *loop) linger(r *request, _ time.Time) bool {
+func (l *loop) linger(r *request) bool {
 	select {
-	case l.histories <- history{r}:
+	case l.histories <- r:
 	default:
 		return false
 	}

@@ -43,11 +43,11 @@ type loop struct {
 	// Who holds which cells: see kv.go.
 	tree      *kvsnap.Tree
 	store     *store
-	slots     []*request // by the scheduler's sequence number
-	own       int        // Invariant: Σ request.own over slots: what the scheduler counts as its requests' cells
-	pool      int        // what EvPool said last
-	lingering []*request // ended chats whose history is being rendered
-	histories chan history
+	slots     []*request         // by the scheduler's sequence number
+	own       int                // Invariant: Σ request.own over slots: what the scheduler counts as its requests' cells
+	pool      int                // what EvPool said last
+	lingering []*request         // ended chats whose history is being rendered
+	histories chan *request      // ended chats, for intake to render what their next turn begins with
 	past      [wire.MaxLast]past // ended requests, for why
 	pastNext  int
 	forks     []runtime.Seq // scratch sequences free for probe forks
@@ -105,7 +105,7 @@ func newLoop(cfg *Config, log *slog.Logger, eng runtime.Engine, s *sched.Schedul
 	l := &loop{
 		cfg: cfg, log: log, eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: md.tags, sched: s, m: m,
 		probe: meridian.ProberOf(eng), tree: tree, slots: make([]*request, cfg.Parallel), tracked: meridian.NewRegistry(),
-		histories: make(chan history, 64),
+		histories: make(chan *request, 64),
 		mail:      newMailbox(), epoch: time.Now(), requests: map[sched.ReqID]*request{},
 		events: make([]sched.Event, 0, 64), frame: make([]byte, 0, 4096), flush: make([]*ipc.Conn, 0, 64),
 		timer: time.NewTimer(time.Hour),
@@ -194,7 +194,7 @@ func (l *loop) takeCommands(now time.Time) {
 		case cmdHistory:
 			l.historyReady(c.req, c.tokens, now)
 		case cmdStored:
-			l.store.arrived(c.stored, now)
+			l.store.arrived(c.stored)
 		case cmdAsk:
 			c.ask(l, now)
 		case cmdWritable:
@@ -385,14 +385,14 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 		return
 	}
 	t := int64(l.instant(now))
-	d, err := l.draw(r, row, t)
+	choice, err := l.draw(r, row, t)
 	if err != nil {
 		l.log.Error("sampling failed", "request", r.wireID, "error", err)
 		l.events = append(l.events, sched.Event{Kind: sched.EvFinish, Req: r.id, Finish: sched.ReasonFailed})
 		l.failRequest(r, wire.Error{Code: wire.RuntimeDecode, Message: "the model's output cannot be sampled: " + err.Error()})
 		return
 	}
-	tok := d.Token
+	tok := choice.Token
 	r.chain.Accept(tok)
 	r.tokens = append(r.tokens, tok)
 	inThink := r.ctl.Phase() == meridian.ThinkDecode
@@ -401,7 +401,7 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 	eog := l.vocab.IsEOG(tok)
 	meant := r.ctl.OnToken(tok, l.vocab.Piece(tok), eog, t)
 	l.phaseChanged(r, &meant, now)
-	stopped := l.emit(r, &d, inThink, &meant)
+	stopped := l.emit(r, &choice, inThink, &meant)
 
 	var reason wire.Reason
 	switch {

@@ -34,7 +34,7 @@ type remote struct {
 	l      *loop
 	part   int                 // tokens
 	blocks int                 // of the ledger, in a part
-	sent   map[string]struct{} // keys pushed by this process, so that a prefix goes out once
+	sent   map[string]struct{} // keys pushed or pulled by this process, so that a prefix goes out once
 }
 
 const (
@@ -79,11 +79,16 @@ func (m *remote) push(ns uint32, tokens []runtime.Token, p0 int, kv []byte) {
 		Prepare: func(v []byte) ([]byte, error) { return v, mrdn.Seal(v, mrdn.ThinkComplete) },
 	})
 	if ok {
-		if len(m.sent) >= maxSent {
-			clear(m.sent)
-		}
-		m.sent[key] = struct{}{}
+		m.remember(key)
 	}
+}
+
+// remember notes that the fabric has this part.
+func (m *remote) remember(key string) {
+	if len(m.sent) >= maxSent {
+		clear(m.sent)
+	}
+	m.sent[key] = struct{}{}
 }
 
 func (m *remote) flush() { m.out.Flush() }
@@ -154,6 +159,7 @@ func (p *pull) Next() (snapshot.Part, snapshot.Status) {
 		p.m.l.log.Warn("the fabric holds something else under this name; it is computed here", "error", err)
 		return snapshot.Part{}, snapshot.Failed
 	}
+	p.m.remember(want.Key()) // what came from there need not go there again
 	part := snapshot.Part{P0: p.p0, P1: p1, Bytes: kv}
 	p.p0, p.asked, p.ready = p1, false, false
 	return part, snapshot.Ready

@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"time"
-
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
@@ -96,10 +94,11 @@ func (s *store) copySoon(r *request) {
 	}
 }
 
-// copyRunning copies one part of a running request.
-func (s *store) copyRunning(time.Time) {
+// copyRunning copies one part of a running request. What was cut is no prefix of anybody's any more: its cells were
+// computed with others before them than its tokens say.
+func (s *store) copyRunning() {
 	r := s.running[0]
-	if r.seq < 0 || r.finished || !s.copyOut(r.owner, r.tokens, r.seq, r.computed, 1) {
+	if r.seq < 0 || r.finished || r.cut > 0 || !s.copyOut(r.owner, r.tokens, r.seq, r.computed, 1) {
 		s.running = s.running[1:]
 	}
 }

@@ -29,10 +29,10 @@ type store struct {
 	partTokens int // of a part: see partTokensOf
 
 	restores []*restore
-	copies   []uint64 // cached prefixes to copy out while there is time, oldest first
-	lastID   uint64   // of restores, in the tree's numbering of requests
-	running  []*request
-	budget   int64 // bytes that may still be copied before the next decode
+	copies   []uint64   // cached prefixes to copy out while there is time, oldest first
+	lastID   uint64     // of restores, in the tree's numbering of requests
+	running  []*request // whose finished thoughts are being copied out (--think-evict=offload)
+	budget   int64      // bytes that may still be copied before the next decode
 }
 
 // partTokensOf is the unit of every copy, in tokens: about 4 MiB, which take 1 to 2 ms, at most 128. It follows from the
@@ -141,7 +141,7 @@ func (s *store) add(re *restore, r *request) bool {
 }
 
 // arrived lets a restore go on that waited for a disk or a fabric.
-func (s *store) arrived(re *restore, _ time.Time) { re.wait = false }
+func (s *store) arrived(re *restore) { re.wait = false }
 
 // work moves a little: of the restores, first come first served, and, when nothing runs, of a copy. It reports whether
 // there is more to do at once, so that the loop should not sleep.
@@ -151,7 +151,7 @@ func (s *store) work(now time.Time, idle bool) (more bool) {
 		s.budget = copyIdleBytes
 	}
 	if len(s.running) > 0 {
-		s.copyRunning(now)
+		s.copyRunning()
 	}
 	if len(s.restores) == 0 && (len(s.copies) == 0 || !idle) {
 		return len(s.running) > 0

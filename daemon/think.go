@@ -12,14 +12,8 @@ import (
 // The decode loop's side of thinking: statistics of a row before a token is drawn from it, the token that has to come
 // when a block is closed by force, forks that look what the answer would be.
 
-// drawn is the token of a row: sampled, or forced.
-type drawn struct {
-	sampler.Choice
-	forced bool
-}
-
 // draw decides r's next token from its logits row.
-func (l *loop) draw(r *request, row int, t int64) (drawn, error) {
+func (l *loop) draw(r *request, row int, t int64) (sampler.Choice, error) {
 	probed := false
 	if r.ctl.NeedStats() {
 		start := time.Now()
@@ -37,22 +31,22 @@ func (l *loop) draw(r *request, row int, t int64) (drawn, error) {
 	}
 	choice, err := l.choose(r, row, probed)
 	if err != nil {
-		return drawn{}, err
+		return choice, err
 	}
 	if tok, forced := r.ctl.Admit(choice.Token, l.vocab.Piece(choice.Token), l.vocab.IsEOG(choice.Token), t); forced {
 		return l.force(r, row, tok), nil
 	}
-	return drawn{Choice: choice}, nil
+	return choice, nil
 }
 
 // force is a token that was not sampled, with its log-probability if the client wants that.
-func (l *loop) force(r *request, row int, tok runtime.Token) drawn {
-	d := drawn{Choice: sampler.Choice{Token: tok}, forced: true}
+func (l *loop) force(r *request, row int, tok runtime.Token) sampler.Choice {
+	c := sampler.Choice{Token: tok}
 	if logits := l.eng.Logits(row); r.logprobs && int(tok) < len(logits) {
 		meridian.ProbeRow(logits, nil, &l.stats)
-		d.Logprob = float32(float64(logits[tok]) - l.stats.LogSumExp)
+		c.Logprob = float32(float64(logits[tok]) - l.stats.LogSumExp)
 	}
-	return d
+	return c
 }
 
 // choose samples from a row: by the engine's own argmax where that is all there is to it, and reading less of it where
