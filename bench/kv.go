@@ -345,6 +345,10 @@ func (cfg *KVConfig) restore() (rows []KVRow, err error) {
 			return err
 		}
 		cold = median(ttft)
+		// What the cold prompts left is being written out, on both cores: that is its own row (inter-token).
+		if err := copiesDone(p); err != nil {
+			return err
+		}
 		// A step of one row over the same cells is the tail's prefill.
 		ttft, step, err := measure(p, wire.TierDevice)
 		if err != nil {
@@ -371,6 +375,21 @@ func (cfg *KVConfig) restore() (rows []KVRow, err error) {
 		return rows, nil
 	}
 	return rows, with(cfg.Start, append(args, "--fabric", redis), func(p *daemonproc.Proc) error { return row(p, wire.TierFabric, 0.15) })
+}
+
+// copiesDone waits until the daemon has taken no snapshot for a second.
+func copiesDone(p *daemonproc.Proc) error {
+	for last := -1.0; ; time.Sleep(time.Second) {
+		m, err := counters(p)
+		if err != nil {
+			return err
+		}
+		n := m("kv_snapshots_total")
+		if n == last {
+			return nil
+		}
+		last = n
+	}
 }
 
 // startRedis starts a server on loopback; "" when there is none on the PATH.
