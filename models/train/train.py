@@ -1,7 +1,8 @@
-"""Trains uma-tiny. The schedule is wall-clock time, so that a run always ends annealed.
+"""Trains uma-tiny. The schedule is in training tokens: how fast, or how busy, the machine is changes nothing but the time.
 
-    python3 train.py --out DIR --minutes 75           from the beginning
-    python3 train.py --out DIR --minutes 30 --resume  goes on from DIR/checkpoint.pt with a fresh, shorter schedule
+    python3 train.py --out DIR                       from the beginning
+    python3 train.py --out DIR --resume              goes on from DIR/checkpoint.pt, after an interruption
+    python3 train.py --out DIR --resume --budget 48  trains on, up to 48 million tokens
 
 DIR gets tokenizer.json, checkpoint.pt (replaced every few minutes), log.jsonl and, at the end, wrong.jsonl.
 
@@ -184,12 +185,11 @@ def work(rank, a, s, tok, dev, t0, spent, first):
         return wrong
 
     if rank == 0:
-        note(event="start", parameters=flat.numel(), vocab=len(tok.tokens), device=dev, step=first, minutes=minutes(), planned=a.minutes, lr=a.lr, tokens=a.tokens, config=model.c)
+        note(event="start", parameters=flat.numel(), vocab=len(tok.tokens), device=dev, step=first, minutes=minutes(), budget=a.budget, lr=a.lr, tokens=a.tokens, config=model.c)
     last_eval = last_note = last_save = time.time()
     seen = float(s.count[1])
-    length = a.minutes * 60 - min(60, a.minutes * 6)  # the last minute belongs to the last evaluation
     for ids, target in batches(rng, tok, a.tokens):
-        done = (time.time() - t0) / length
+        done = float(s.count[1]) / (a.budget * 1e6)
         if done >= 1:
             break
         tasks.level = min(1.0, max(0.0, (done - a.easy / 4) / a.easy)) if a.easy else 1.0
@@ -233,15 +233,15 @@ def work(rank, a, s, tok, dev, t0, spent, first):
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--out", required=True)
-    ap.add_argument("--minutes", type=float, default=75)
+    ap.add_argument("--budget", type=float, default=32, help="tokens to train on, in millions: learning rate and difficulty follow how much of it is done, whatever the machine's speed")
     ap.add_argument("--lr", type=float, default=1.6e-3)
     ap.add_argument("--tokens", type=int, default=3000, help="tokens a step")
     ap.add_argument("--workers", type=int, default=0, help="0: one per core, or one with a GPU")
-    ap.add_argument("--easy", type=float, default=0.3, help="part of the time in which problems grow to full size, after a quarter of that with the easiest")
+    ap.add_argument("--easy", type=float, default=0.3, help="part of the budget in which problems grow to full size, after a quarter of that with the easiest")
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--eval-minutes", type=float, default=8)
     ap.add_argument("--eval-each", type=int, default=8, help="held-out problems of each task, on the way")
-    ap.add_argument("--resume", action="store_true")
+    ap.add_argument("--resume", action="store_true", help="go on with the checkpoint in --out, where its budget was left")
     a = ap.parse_args()
     os.makedirs(a.out, exist_ok=True)
     dev = "cuda" if torch.cuda.is_available() else "cpu"
