@@ -214,11 +214,11 @@ func (t *httpTarget) chat(ctx context.Context, r *load.Request, messages []load.
 	return t.post(ctx, path, body, rec, func(c *chunk, now int64) {
 		for _, ch := range c.Choices {
 			if ch.Delta.ReasoningContent != "" || ch.Delta.Reasoning != "" {
-				rec.token(now, true, "x", false)
+				rec.Token(now, true, "x", false)
 			}
 			if text := ch.Delta.Content + ch.Text; text != "" {
 				if thinking, rest, token := think.split(text); token {
-					rec.token(now, thinking, rest, true)
+					rec.Token(now, thinking, rest, true)
 				}
 			}
 			if ch.FinishReason != "" {
@@ -244,7 +244,7 @@ func (t *httpTarget) completion(ctx context.Context, r *load.Request, rec *Recor
 	body["prompt"], body["n_predict"], body["ignore_eos"], body["cache_prompt"] = r.Prompt, r.Output, r.Exact, true
 	return t.post(ctx, "/completion", body, rec, func(c *chunk, now int64) {
 		if c.Content != nil && (!c.Stop || *c.Content != "") {
-			rec.token(now, false, *c.Content, true)
+			rec.Token(now, false, *c.Content, true)
 		}
 		if c.Stop {
 			rec.Reason, rec.End = "stop", now
@@ -276,10 +276,10 @@ func (t *httpTarget) ollama(ctx context.Context, r *load.Request, messages []loa
 			text = *c.Response
 		}
 		if thinking != "" {
-			rec.token(now, true, "x", false)
+			rec.Token(now, true, "x", false)
 		}
 		if text != "" {
-			rec.token(now, false, text, true)
+			rec.Token(now, false, text, true)
 		}
 		if c.Done {
 			rec.Reason, rec.End = c.Why, now

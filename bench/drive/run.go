@@ -221,8 +221,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// token notes that a token came at time now. Its text is kept where somebody wants it.
-func (r *Record) token(now int64, thinking bool, text string, keep bool) {
+// Token notes that a token came at time now. Its text is kept where somebody wants it.
+func (r *Record) Token(now int64, thinking bool, text string, keep bool) {
 	if thinking {
 		r.Think = append(r.Think, now)
 		return

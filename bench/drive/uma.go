@@ -167,7 +167,7 @@ func (u *uma) framed(ctx context.Context, r *load.Request, messages []load.Messa
 						text = string(ev.Token.Text)
 					}
 				}
-				rec.token(at, ev.Token.Phase == wire.Thinking, text, keep)
+				rec.Token(at, ev.Token.Phase == wire.Thinking, text, keep)
 			case wire.EventError:
 				return fmt.Errorf("%s: %s", ev.Error.Code, ev.Error.Message)
 			case wire.EventEOS:
@@ -196,7 +196,7 @@ func (u *uma) adminFramed(ctx context.Context, rec *Record) error {
 		if ev.Kind != wire.EventReport {
 			return fmt.Errorf("the daemon answered the question for metrics with event kind %d", ev.Kind)
 		}
-		rec.token(at, false, "x", false)
+		rec.Token(at, false, "x", false)
 		rec.End, rec.Reason = at, "stop"
 		return nil
 	})
@@ -235,7 +235,7 @@ func (u *uma) newline(ctx context.Context, text string, rec *Record) error {
 			if len(head) < 64 {
 				head = append(head, buf[:min(n, 64)]...)
 			}
-			rec.token(now, false, "x", false)
+			rec.Token(now, false, "x", false)
 			rec.End = now
 		}
 		switch {
@@ -272,7 +272,7 @@ func (u *uma) adminHTTP(ctx context.Context, rec *Record) error {
 	case resp.StatusCode != 200 || !json.Valid(b):
 		return fmt.Errorf("GET /metrics: %s", resp.Status)
 	}
-	rec.token(now, false, "x", false)
+	rec.Token(now, false, "x", false)
 	rec.End, rec.Reason = now, "stop"
 	return nil
 }

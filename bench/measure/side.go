@@ -17,6 +17,7 @@ type Side struct {
 	Name        string
 	Args        []string // uma-serve's
 	Policy      string   // "" = the server's own
+	TargetMs    float64  // between two tokens of an answer; 0 = the server's own
 	ThinkBudget int      // 0 = none
 }
 
@@ -78,7 +79,7 @@ func ParseSide(name string) (Side, error) {
 		if err != nil || !(ms >= 1 && ms <= 60_000) {
 			return s, fmt.Errorf("side %q: the target must be 1…60000 ms", name)
 		}
-		s.Args = append(s.Args, "--itl-target-ms", target)
+		s.TargetMs, s.Args = ms, append(s.Args, "--itl-target-ms", target)
 	}
 	return s, nil
 }

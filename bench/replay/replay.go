@@ -1,27 +1,59 @@
-// Package replay runs the benchmark without a server: the synthetic-replay mode. The scheduler and the phase control are
-// the daemon's own, with their queueing and contention; the decoder only takes virtual time. The same seed gives
-// the same bytes.
-//
-// The requests are sim/workload's Mix, not load's synthetic: the same ranges and arrivals, drawn otherwise. Real and
-// replayed runs of one seed therefore do not have the same requests, one by one.
+// Package replay runs the benchmark without a server: the synthetic-replay mode. The requests, their lengths and their
+// arrivals are load's, draw by draw those of the real mode; scheduler and phase control are the daemon's own, with their
+// queueing and contention; the decoder only takes virtual time, and obeys the drawn lengths to the token. The same seed
+// gives the same bytes.
 //
 // What it cannot show is said by sim/synthetic, whose engine it is; its numbers are marked as synthetic wherever they go.
 package replay
 
 import (
 	"fmt"
-	"math"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
+	"github.com/uma-serve/uma-serve/bench/drive"
 	"github.com/uma-serve/uma-serve/bench/load"
 	"github.com/uma-serve/uma-serve/bench/report"
+	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/sim/synthetic"
+	"github.com/uma-serve/uma-serve/sim/workload"
 )
+
+// Decoders are the machines that can be replayed, by name. "reference" has the costs of the reference harness, whose
+// steps are far shorter than anything a reader notices; "laptop" those measured here of 135 M parameters on two cores.
+var Decoders = map[string]synthetic.Decoder{
+	"reference": {StepUs: 40, PrefillUs: 1.2, ThinkUs: 6, OutputUs: 18},
+	"laptop":    {StepUs: 4300, PrefillUs: 4900, ThinkUs: 2400, OutputUs: 2400},
+}
+
+// ParseDecoder reads a name of Decoders, or "step=US,prefill=US,think=US,output=US": a step's fixed cost and each token's.
+func ParseDecoder(text string) (synthetic.Decoder, error) {
+	if d, ok := Decoders[text]; ok {
+		return d, nil
+	}
+	var d synthetic.Decoder
+	for part := range strings.SplitSeq(text, ",") {
+		key, value, _ := strings.Cut(part, "=")
+		field := map[string]*float64{"step": &d.StepUs, "prefill": &d.PrefillUs, "think": &d.ThinkUs, "output": &d.OutputUs}[key]
+		us, err := strconv.ParseFloat(value, 64)
+		if field == nil || err != nil || !(us >= 0 && us <= 1e9) {
+			return d, fmt.Errorf("decoder %q: it must be one of %s, or step=US,prefill=US,think=US,output=US with microseconds", text, strings.Join(slices.Sorted(maps.Keys(Decoders)), ", "))
+		}
+		*field = us
+	}
+	return d, nil
+}
 
 // Config is one configuration of the replay.
 type Config struct {
 	Name, Side, Workload string
 	Policy               string
-	ThinkBudget          int // tokens; 0 = thoughts are never ended by force
+	Target               time.Duration // between two tokens of an answer; 0 = the scheduler's own
+	ThinkBudget          int           // tokens; 0 = thoughts are never ended by force
+	Decoder              synthetic.Decoder
 	Options              load.Options
 	Repeats              int
 	Environment          report.Environment
@@ -30,72 +62,115 @@ type Config struct {
 
 // Run replays and reports. Repeat k has the seed Options.Seed + k.
 func Run(cfg Config) (*report.Report, error) {
-	ratio := cfg.Options.ReasoningRatio
-	switch cfg.Workload {
-	case "synthetic":
-	case "chat":
-		ratio = 0
-	case "reasoning":
-		ratio = 1
-	default:
-		return nil, fmt.Errorf("workload %s needs a server: the replay mode has synthetic, chat and reasoning", cfg.Workload)
-	}
-	if cfg.Options.Closed > 0 {
-		return nil, fmt.Errorf("the replay mode has arrivals only: leave out --concurrency")
-	}
 	out := &report.Report{Provenance: report.Synthetic, Mode: "replay", ConfigName: cfg.Name, Side: cfg.Side, Workload: cfg.Workload, Target: "replay",
-		Seed: cfg.Options.Seed, ArrivalRate: report.Num(cfg.Options.Rate), ForcedByReason: map[string]int{}, MarkS: report.Num(math.NaN()), Environment: cfg.Environment}
-	out.Notes = []string{"Requests are those of sim/workload's Mix: the reference's ranges and Poisson arrivals, but answers to reasoning of 80 … 400 tokens and draws of its own; prompts have lengths and no text."}
-	if cfg.Repeats > 1 {
-		out.Notes = append(out.Notes, "Headline values of a replay are means over its repeats: the engine keeps percentiles, not samples.")
-	}
-	duration := 0.0
+		Seed: cfg.Options.Seed, Environment: cfg.Environment}
+	var runs []report.Run
+	var occupied occupancy
 	for k := range cfg.Repeats {
-		c := synthetic.DefaultConfig()
-		c.Workload.Rate, c.Workload.ReasoningRatio = cfg.Options.Rate, ratio
-		c.Workload.Seed = int64(cfg.Options.Seed) + int64(k)
-		c.Workload.Requests = int64(cfg.Options.Requests)
-		if c.Workload.Requests == 0 {
-			c.Workload.Requests = int64(cfg.Options.Duration.Seconds() * cfg.Options.Rate)
+		o := cfg.Options
+		o.Seed += uint64(k)
+		plan, err := load.New(cfg.Workload, o)
+		if err != nil {
+			return nil, err
 		}
-		c.Sched.Policy, c.ThinkBudget = cfg.Policy, cfg.ThinkBudget
+		if err := replayable(plan); err != nil {
+			return nil, err
+		}
+		out.ArrivalRate = report.Num(plan.Rate)
+		c := synthetic.DefaultConfig()
+		c.Workload.Seed, c.Decoder = int64(o.Seed), cfg.Decoder
+		c.Sched.Policy, c.Sched.ITLTarget, c.ThinkBudget = cfg.Policy, cfg.Target, cfg.ThinkBudget
+		w := newWatcher(plan)
+		c.Requests, c.Observer = w, w
 		r, err := synthetic.Run(c)
 		if err != nil {
 			return nil, err
 		}
-		v := map[string]report.Num{"think_tokens_avg": report.Num(r.ThinkMean), "think_tokens_p95": report.Num(r.ThinkP95),
-			"output_critical_eviction_events": report.Num(r.OutputCriticalEvictions)}
-		if r.Reasoning == 0 {
-			v["think_tokens_avg"], v["think_tokens_p95"] = report.Num(math.NaN()), report.Num(math.NaN())
-		}
-		for name, p := range map[string]synthetic.Percentiles{"ttft": r.TTFT, "ttot": r.TTOT, "output_itl": r.OutputITL} {
-			if p.N == 0 {
-				p.P50, p.P95, p.P99 = math.NaN(), math.NaN(), math.NaN()
-			}
-			v[name+"_p50_ms"], v[name+"_p95_ms"], v[name+"_p99_ms"] = report.Num(p.P50), report.Num(p.P95), report.Num(p.P99)
-		}
-		forced := 0.0
-		for reason, share := range r.BudgetForced {
-			forced += share
-			if n := int(math.Round(share * float64(r.Reasoning))); n > 0 {
-				out.ForcedByReason[reason] += n
-			}
-		}
-		v["budget_forced_pct"] = report.Num(100 * forced)
-		out.Repeats = append(out.Repeats, v)
-		out.NRequests += int(r.Completed)
-		out.NErrors += int(r.Rejected)
-		out.NReasoning += int(r.Reasoning)
-		out.NChat += int(r.Requests - r.Reasoning)
-		duration += r.VirtualSeconds
+		occupied.add(r, w.records)
+		runs = append(runs, report.Run{Requests: plan.Requests, Evictions: float64(r.OutputCriticalEvictions),
+			Result: &drive.Result{Records: w.records, WallNs: int64(r.VirtualSeconds * 1e9)}})
 		if cfg.Done != nil {
 			cfg.Done()
 		}
 	}
-	if out.NErrors > 0 {
-		out.Errors = map[string]int{"rejected by the scheduler": out.NErrors}
-	}
-	out.DurationS = report.Num(duration)
-	out.Average()
+	out.Notes = []string{fmt.Sprintf("A step took %.3g ms on average, and %.3g requests were there at a time, of which 16 can run at once. Where steps are short beside the latency targets and nobody waits, policies have nothing to decide: --decoder is a slower machine, --arrival-rate a busier one.",
+		1000*occupied.busy/float64(occupied.steps), occupied.present/occupied.virtual)}
+	out.Measure(runs)
 	return out, nil
+}
+
+// occupancy is how much the replayed server had to do.
+type occupancy struct {
+	busy, virtual float64 // seconds
+	present       float64 // request-seconds
+	steps         int64
+}
+
+func (o *occupancy) add(r *synthetic.Report, records []*drive.Record) {
+	o.busy, o.virtual, o.steps = o.busy+r.BusySeconds, o.virtual+r.VirtualSeconds, o.steps+r.Steps
+	for _, rec := range records {
+		o.present += float64(rec.End-rec.Sent) / 1e9
+	}
+}
+
+// replayable refuses what lives from a server's answers.
+func replayable(p *load.Plan) error {
+	if p.Workers > 0 {
+		return fmt.Errorf("the replay mode has arrivals only: leave out --concurrency")
+	}
+	for _, r := range p.Requests {
+		if r.After >= 0 || r.Until > 0 || r.Grader == "exact" {
+			return fmt.Errorf("workload %s needs a server: the replay mode has those of independent arrivals with known lengths (synthetic, chat, reasoning, sharegpt, math500, mix)", p.Name)
+		}
+	}
+	return nil
+}
+
+// watcher hands the plan's requests to the simulation and notes what becomes of them, as a client would.
+type watcher struct {
+	requests []load.Request
+	records  []*drive.Record
+	next     int
+}
+
+func newWatcher(p *load.Plan) *watcher {
+	return &watcher{requests: p.Requests, records: make([]*drive.Record, len(p.Requests))}
+}
+
+// Next implements workload.Source.
+func (w *watcher) Next(r *workload.Request) bool {
+	if w.next == len(w.requests) {
+		return false
+	}
+	q := &w.requests[w.next]
+	chars := len(q.Prompt)
+	for _, m := range q.Messages {
+		chars += len(m.Content)
+	}
+	us := q.At.Microseconds()
+	*r = workload.Request{Index: int64(w.next), Arrival: us, Class: "interactive", Client: q.Kind, Input: max(8, chars/4), Think: q.Think, Output: q.Think + q.Output}
+	at := us * int64(time.Microsecond)
+	w.records[w.next] = &drive.Record{Index: w.next, Due: at, Sent: at}
+	w.next++
+	return true
+}
+
+// Token implements synthetic.Observer.
+func (w *watcher) Token(request, now int64, thinking bool) {
+	w.records[request].Token(now, thinking, "x", false)
+}
+
+// Thought implements synthetic.Observer.
+func (w *watcher) Thought(request int64, tokens int, ended meridian.Ended) {
+	r := w.records[request]
+	r.ThinkTokens, r.ThinkEnded = tokens, ended.String()
+}
+
+// End implements synthetic.Observer.
+func (w *watcher) End(request, now int64, answered bool) {
+	r := w.records[request]
+	r.End, r.Reason = now, "stop"
+	if !answered {
+		r.Reason, r.Err = "", "rejected by the scheduler"
+	}
 }

@@ -320,17 +320,3 @@ func quantiles(xs []float64) []Num {
 	}
 	return out
 }
-
-// Average fills a report whose repeats are given as metrics alone: each value is the mean over the repeats, but for
-// counts of events, which are summed.
-func (r *Report) Average() {
-	r.Values = map[string]Num{}
-	for _, m := range Metrics {
-		xs := r.samples(m.Key)
-		r.Values[m.Key] = Num(mean(xs))
-		if m.Key == "output_critical_eviction_events" && len(xs) > 0 {
-			r.Values[m.Key] = Num(mean(xs) * float64(len(xs)))
-		}
-	}
-	r.finish()
-}

@@ -24,7 +24,7 @@ func (m Metric) text(v float64) string {
 func (d *Document) Markdown() string {
 	var b strings.Builder
 	u := d.Reports[d.UnderTest]
-	fmt.Fprintf(&b, "### %s, %s\n\n", d.head(), u.Environment.line())
+	fmt.Fprintf(&b, "### %s\n\n", strings.TrimSuffix(d.head()+", "+u.Environment.line(), ", "))
 	names := d.names()
 	row := func(cells ...string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
 	head := []string{"metric"}

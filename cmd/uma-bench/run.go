@@ -41,6 +41,7 @@ type runOptions struct {
 	temperature                  float32
 	timeout                      time.Duration
 	quiet                        bool
+	decoder                      string
 	load                         load.Options
 }
 
@@ -50,7 +51,8 @@ func runCommand() *cobra.Command {
 		Use:   "run [-- uma-serve options…]",
 		Short: "a workload against servers, or replayed in virtual time, with report and page",
 		Long:  runHelp(),
-		Example: `  uma-bench run --mode replay --baseline all                        # policies compared in seconds, without a model
+		Example: `  uma-bench run --mode replay --baseline all                        # the reference workload in virtual time, without a model
+  uma-bench run --mode replay --baseline all --decoder laptop --arrival-rate 2 --scale 0.1
   uma-bench run --workload storm --sides stock,uma,meridian@50      # the page shows ITL over time
   uma-bench run --workload decode-sweep --concurrency 1,4,16 -m model.gguf -- -t 4
   uma-bench run --workload heldout --requests 200 --sides budget=64,budget=256,eat=0.01,eat=0.1
@@ -142,6 +144,7 @@ func (o *runOptions) flags(f *pflag.FlagSet) {
 	f.Float32Var(&o.temperature, "temp", 0, "sampling temperature; 0 = greedy")
 	f.StringVar(&o.earlyExit, "early-exit", "", "think.early_exit of reasoning requests to uma: off, eat, rpdi, both (default: the server's)")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "most time for one answer")
+	f.StringVar(&o.decoder, "decoder", "reference", "replay: what decoding costs: reference (a data-centre GPU), laptop, or step=US,prefill=US,think=US,output=US")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress")
 }
 
@@ -181,10 +184,15 @@ func (o *runOptions) run(ctx context.Context, flags map[string]string, args []st
 	if len(args) > 0 || o.socket != "" || o.url != "" || len(o.sweep) > 0 {
 		return nil, errors.New("--mode replay asks no server and has arrivals only: leave out --socket, --url, --concurrency and uma-serve's options")
 	}
+	decoder, err := replay.ParseDecoder(o.decoder)
+	if err != nil {
+		return nil, err
+	}
 	var out []*results.Report
 	for _, s := range sides {
 		done := 0
-		cfg := replay.Config{Name: name, Side: s.Name, Workload: o.workload, Policy: cmp.Or(s.Policy, "uma"), ThinkBudget: s.ThinkBudget, Options: o.load, Repeats: o.repeats,
+		cfg := replay.Config{Name: name, Side: s.Name, Workload: o.workload, Policy: cmp.Or(s.Policy, "uma"), Target: time.Duration(s.TargetMs * float64(time.Millisecond)),
+			ThinkBudget: s.ThinkBudget, Decoder: decoder, Options: o.load, Repeats: o.repeats,
 			Environment: measure.Environment(flags), Done: func() { done++; progress(s.Name, done, o.repeats) }}
 		if strings.HasPrefix(s.Name, "eat") || strings.HasPrefix(s.Name, "rpdi") {
 			return nil, fmt.Errorf("side %s looks at logits, which a replay does not have", s.Name)

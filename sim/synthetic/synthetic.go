@@ -36,9 +36,25 @@ type Decoder struct {
 // DefaultDecoder approximates a data-centre GPU.
 func DefaultDecoder() Decoder { return Decoder{StepUs: 40, PrefillUs: 2, ThinkUs: 6, OutputUs: 18} }
 
+// Observer is told what a client of the replayed server would see. Requests are named by their Index, times are virtual
+// nanoseconds since the start.
+type Observer interface {
+	// Token came, of thought or of the answer. The tags around a thought are none, nor is the end of generation: no server
+	// sends them.
+	Token(request, now int64, thinking bool)
+	// Thought has ended after so many tokens.
+	Thought(request int64, tokens int, ended meridian.Ended)
+	// End: the request was answered, or rejected.
+	End(request, now int64, answered bool)
+}
+
 // Config is one run.
 type Config struct {
-	Workload    workload.Mix
+	Workload workload.Mix
+	// Requests, if set, come instead of Workload's, which then only names the seed in the report. Think is part of Output.
+	Requests workload.Source
+	Observer Observer // nil = nobody watches
+
 	Sched       sched.Config
 	Decoder     Decoder
 	ThinkBudget int // tokens after which a think block is closed by force; 0 = never
@@ -85,6 +101,7 @@ type Report struct {
 	OutputCriticalEvictions int64   `json:"output_critical_evictions"`
 	Preemptions             int64   `json:"preemptions"`
 	VirtualSeconds          float64 `json:"virtual_seconds"`
+	BusySeconds             float64 `json:"busy_seconds"` // of these, the decoder's
 	Steps                   int64   `json:"steps"`
 }
 
@@ -160,9 +177,12 @@ func Run(cfg Config) (*Report, error) {
 	if d.StepUs+d.OutputUs+d.ThinkUs+d.PrefillUs == 0 {
 		return nil, fmt.Errorf("decoder: a step must take some time")
 	}
-	src, err := cfg.Workload.New()
-	if err != nil {
-		return nil, err
+	src := cfg.Requests
+	if src == nil {
+		var err error
+		if src, err = cfg.Workload.New(); err != nil {
+			return nil, err
+		}
 	}
 	s, err := sched.New(cfg.Sched)
 	if err != nil {
@@ -178,6 +198,9 @@ func Run(cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.Observer == nil {
+		cfg.Observer = nobody{}
+	}
 	r := &replay{cfg: cfg, words: w, control: think, s: s, blocks: blocks, live: map[sched.ReqID]*request{}, rep: &Report{Mode: "synthetic-replay", Policy: cfg.Sched.Policy, Seed: cfg.Workload.Seed,
 		BudgetForced: map[string]float64{}}}
 	if err := r.run(src); err != nil {
@@ -185,6 +208,13 @@ func Run(cfg Config) (*Report, error) {
 	}
 	return r.rep, nil
 }
+
+// nobody watches.
+type nobody struct{}
+
+func (nobody) Token(int64, int64, bool)           {}
+func (nobody) Thought(int64, int, meridian.Ended) {}
+func (nobody) End(int64, int64, bool)             {}
 
 type replay struct {
 	cfg     Config
@@ -221,21 +251,21 @@ func (r *replay) run(src workload.Source) error {
 			}
 			if q := r.live[rel.Req]; q != nil {
 				if rel.Final {
-					delete(r.live, rel.Req)
-					r.rep.Rejected++
+					r.reject(rel.Req, now)
 					continue
 				}
 				r.rep.Preemptions++
 			}
 		}
 		for _, rej := range plan.Reject {
-			delete(r.live, rej.Req)
-			r.rep.Rejected++
+			r.reject(rej.Req, now)
 		}
 		if len(plan.Batch) > 0 {
 			idle = 0
-			now += r.decode(&plan, now)
+			took := r.decode(&plan, now)
+			now += took
 			r.rep.Steps++
+			r.rep.BusySeconds += float64(took) / 1e9
 			continue
 		}
 		switch {
@@ -252,6 +282,12 @@ func (r *replay) run(src workload.Source) error {
 			}
 		}
 	}
+}
+
+func (r *replay) reject(id sched.ReqID, now int64) {
+	delete(r.live, id)
+	r.rep.Rejected++
+	r.cfg.Observer.End(int64(id)-1, now, false)
 }
 
 func (r *replay) arrive(w *workload.Request) error {
@@ -335,12 +371,14 @@ func (r *replay) token(id sched.ReqID, now int64) {
 		r.blocks.Demote(meridian.Owner(id))
 		sum := q.ctl.Summary(now)
 		r.think = append(r.think, sum.Tokens)
+		r.cfg.Observer.Thought(q.Index, sum.Tokens, sum.Ended)
 		if sum.Ended != meridian.EndedNatural {
 			r.rep.BudgetForced[sum.Ended.String()]++ // finish makes a share of it
 		}
 	case ev.Has(meridian.Completed):
 		r.rep.Completed++
 		delete(r.live, id)
+		r.cfg.Observer.End(q.Index, now, true)
 		r.in = append(r.in, sched.Event{Kind: sched.EvFinish, Req: id, Finish: sched.ReasonStop})
 		return
 	case q.ctl.Phase() == meridian.OutputDecode:
@@ -351,6 +389,9 @@ func (r *replay) token(id sched.ReqID, now int64) {
 			r.ttot.Add((now-q.closed)/1000, 1)
 		}
 		q.visible, q.last = true, now
+		r.cfg.Observer.Token(q.Index, now, false)
+	case !ev.Has(meridian.EnterThink):
+		r.cfg.Observer.Token(q.Index, now, true)
 	}
 	r.in = append(r.in, sched.Event{Kind: sched.EvToken, Req: id, Thinking: q.ctl.Phase() == meridian.ThinkDecode})
 }
