@@ -124,6 +124,14 @@ type Vocab interface {
 	ChatTemplate() string
 }
 
+// TextCutter is what a Vocab may offer beside Tokenize: where the tokens of a text do not depend on what follows, so that
+// those of a beginning that many texts share need not be made again.
+type TextCutter interface {
+	// Cut is the least n ≥ min (and ≥ 1) such that the tokens of text are those of text[:n], with the same addSpecial, and
+	// those of text[n:], without it; len(text) when there is none. Safe from any goroutine.
+	Cut(text string, min int, parseSpecial bool) int
+}
+
 // Batch is one Decode's input: row i is Token[i] at position Pos[i] of sequence Seq[i]; the engine computes
 // logits for it when Logits[i] is non-zero. The slices are the engine's own memory (C arrays for llama.cpp),
 // have length n and capacity Capabilities.MaxBatch, and are only valid until the engine is closed.

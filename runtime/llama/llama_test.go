@@ -301,6 +301,70 @@ func TestTokenizePieces(t *testing.T) {
 	}
 }
 
+// TestTokenizeCut: what Cut says of a text is so, and so is what Tokenize makes of it, under every pre-tokenizer that
+// llama.cpp has.
+func TestTokenizeCut(t *testing.T) {
+	pres := []string{
+		"default", "llama-bpe", "deepseek-llm", "deepseek-coder", "deepseek-v3", "falcon", "mpt", "starcoder", "gpt-2", "refact", "command-r",
+		"qwen2", "stablelm2", "olmo", "dbrx", "smaug-bpe", "poro-chat", "chatglm-bpe", "viking", "jais", "tekken", "smollm", "codeshell", "bloom",
+		"gpt3-finnish", "exaone", "chameleon", "minerva-7b", "gpt-4o", "superbpe", "trillion", "granite-docling", "bailingmoe", "seed-coder",
+		"hunyuan", "hunyuan-dense", "kimi-k2", "grok-2", "afmoe", "minimax-m2",
+	}
+	parts := []string{
+		"a", "the", "Word", "it's", "I'LL", "x2", "1", "22", "333", "4444", "55555", " ", "  ", "   ", "\n", "\n\n", "\t", "\r\n", ".", ",", "...", "?!", "()", "-",
+		"é", "ß", "語", "。", "한", "🙂", "\u3000", "\xff", "<|im_start|>", "<|im_end|>", "<think>", "<|im_", "$", "_", "  \n", "/", "'",
+	}
+	for _, pre := range pres {
+		t.Run(pre, func(t *testing.T) {
+			v := mustOpen(t, runtime.Options{ModelPath: withPreTokenizer(t, pre), ContextTokens: 256}).Vocab().(*vocab)
+			if !v.cuts.words {
+				t.Fatal("its texts are not cut between words: the test shows nothing")
+			}
+			seed := rand.Uint64()
+			r := rand.New(rand.NewPCG(seed, 0))
+			whole := func(text string, special, parse bool) []runtime.Token {
+				var buf []runtime.Token
+				out, err := v.tokenize(nil, &buf, text, special, parse)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return out
+			}
+			for range 25 {
+				var b strings.Builder
+				for n := 1 + r.IntN(700); b.Len() < n; {
+					b.WriteString(parts[r.IntN(len(parts))])
+				}
+				text, parse := b.String(), r.IntN(2) == 0
+				want := whole(text, true, parse)
+				got, err := v.Tokenize(nil, text, true, parse)
+				if err != nil || !slices.Equal(got, want) {
+					t.Fatalf("seed %d: %q is %v, in one piece %v", seed, text, got, want)
+				}
+				for k := range 4 {
+					n := v.Cut(text, r.IntN(len(text))/(k+1), parse)
+					if n == len(text) {
+						continue
+					}
+					got := append(whole(text[:n], true, parse), whole(text[n:], false, parse)...)
+					if !slices.Equal(got, want) {
+						t.Fatalf("seed %d: %q cut at %d is %v, in one piece %v", seed, text, n, got, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// A vocabulary with tokens that lie across words is not cut between them.
+func TestCrosses(t *testing.T) {
+	for piece, want := range map[string]bool{"": false, " the": false, "the ": true, "of the": true, "a\n": true, "\n\na": false, ". ": false, ".\n": false} {
+		if crosses([]byte(piece)) != want {
+			t.Errorf("%q: %v", piece, !want)
+		}
+	}
+}
+
 func TestTokenizeAfterClose(t *testing.T) {
 	e, err := Open(runtime.Options{ModelPath: model(t, ggufgen.Tiny()), ContextTokens: 256})
 	if err != nil {

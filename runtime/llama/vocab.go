@@ -67,9 +67,12 @@ func newVocab(cv *C.struct_llama_vocab) (*vocab, error) {
 	kind := C.llama_vocab_type(cv)
 	v.cuts.recursive = kind == C.LLAMA_VOCAB_TYPE_BPE
 	v.cuts.atMarkers = (kind == C.LLAMA_VOCAB_TYPE_BPE || kind == C.LLAMA_VOCAB_TYPE_SPM) && !bool(C.llama_vocab_get_add_eos(cv))
+	v.cuts.words = v.cuts.recursive && v.cuts.atMarkers
 	for t := range runtime.Token(n) {
 		if v.flags[t]&flagMarker != 0 {
 			v.cuts.add(v.Text(t), v.flags[t]&flagStrips == 0)
+		} else if crosses(v.Piece(t)) {
+			v.cuts.words = false
 		}
 	}
 	return v, nil
@@ -117,6 +120,11 @@ func (v *vocab) Tokenize(dst []runtime.Token, text string, addSpecial, parseSpec
 			return dst, nil
 		}
 	}
+}
+
+// Cut implements runtime.TextCutter.
+func (v *vocab) Cut(text string, min int, parseSpecial bool) int {
+	return v.cuts.part(text, min, len(text), parseSpecial)
 }
 
 // tokenize is Tokenize of one piece.
