@@ -50,15 +50,29 @@ func (w *FidelityWorkload) Run(p *daemonproc.Proc) ([]Served, error) {
 }
 
 // FidelityWorkloads are decode-sweep (1, 2, 4 and 8 streams at once), storm (2 chats beside 4 clients that submit prompts of
-// about 1,500 tokens back to back) and shared-prefix (16 requests that share 1,024 tokens, 4 at a time). scale shortens
+// about 650 tokens back to back) and shared-prefix (16 requests that share about 1,000 tokens, 4 at a time). scale shortens
 // them for tests: 1 is the whole.
 func FidelityWorkloads(scale float64) []FidelityWorkload {
 	n := func(whole int) int { return max(1, int(float64(whole)*scale)) }
 	return []FidelityWorkload{
 		{"decode-sweep", func(p *daemonproc.Proc, log func(Served)) error { return decodeSweep(p, 3, n(64), log) }},
-		{"storm", func(p *daemonproc.Proc, log func(Served)) error { return fidelityStorm(p, n(1500), 2, log) }},
-		{"shared-prefix", func(p *daemonproc.Proc, log func(Served)) error { return sharedPrefix(p, n(1024), n(32), log) }},
+		{"storm", func(p *daemonproc.Proc, log func(Served)) error { return fidelityStorm(p, 200, 4, n(400), 2, log) }},
+		{"shared-prefix", func(p *daemonproc.Proc, log func(Served)) error { return sharedPrefix(p, 300, n(600), n(32), 16, log) }},
 	}
+}
+
+// FidelityCalibration is part i of what step times are fitted to: other prompts, lengths and numbers of streams than the
+// workloads have, but the same kinds of steps. It has several parts so that they can be run between those: a machine
+// is not as fast in every minute.
+func FidelityCalibration(i int, scale float64) FidelityWorkload {
+	n := func(whole int) int { return max(1, int(float64(whole)*scale)) }
+	return FidelityWorkload{fmt.Sprintf("calibration-%d", i+1), func(p *daemonproc.Proc, log func(Served)) error {
+		return errors.Join(
+			ramp(p, 400+10*i, 8-i%2, n(40+20*i), n(6), log),
+			fidelityStorm(p, 401+10*i, 2+i%2, n(250+100*(i%3)), 1, log),
+			sharedPrefix(p, 403+10*i, n(300+100*(i%2)), n(20), 5, log),
+		)
+	}}
 }
 
 // asked is a request on its way, with the times its client noted.
@@ -116,25 +130,31 @@ func streaming(text string, tokens int) *wire.Request {
 	return &r
 }
 
+// concurrently runs n clients at once.
+func concurrently(n int, client func(i int) error) error {
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { errs[i] = client(i) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
 func decodeSweep(p *daemonproc.Proc, rounds, tokens int, log func(Served)) error {
 	origin := time.Now()
 	for round := range rounds {
 		for _, streams := range []int{1, 2, 4, 8} {
 			began := time.Now()
-			errs := make([]error, streams)
-			var wg sync.WaitGroup
-			for i := range streams {
-				wg.Go(func() {
-					a, err := begin(p, streaming(prompt(i, 100+10*round+streams, 64), tokens), fmt.Sprintf("%d streams", streams), origin)
-					if err == nil {
-						err = a.wait(nil)
-						log(a.Served)
-					}
-					errs[i] = err
-				})
-			}
-			wg.Wait()
-			if err := errors.Join(errs...); err != nil {
+			err := concurrently(streams, func(i int) error {
+				a, err := begin(p, streaming(prompt(i, 100+10*round+streams, 64), tokens), fmt.Sprintf("%d streams", streams), origin)
+				if err == nil {
+					err = a.wait(nil)
+					log(a.Served)
+				}
+				return err
+			})
+			if err != nil {
 				return err
 			}
 			// The next ones arrive at an idle server, in a simulation that is somewhat slower, too.
@@ -144,8 +164,21 @@ func decodeSweep(p *daemonproc.Proc, rounds, tokens int, log func(Served)) error
 	return nil
 }
 
-func fidelityStorm(p *daemonproc.Proc, length, each int, log func(Served)) error {
-	const chats, clients = 2, 4
+// ramp begins streams at once that end one after the other: steps of each number of answers, with and without prompts.
+func ramp(p *daemonproc.Proc, seed, streams, length, step int, log func(Served)) error {
+	origin := time.Now()
+	return concurrently(streams, func(i int) error {
+		a, err := begin(p, streaming(prompt(i, seed, length), step*(i+1)), "", origin)
+		if err == nil {
+			err = a.wait(nil)
+			log(a.Served)
+		}
+		return err
+	})
+}
+
+func fidelityStorm(p *daemonproc.Proc, seed, clients, length, each int, log func(Served)) error {
+	const chats = 2
 	origin := time.Now()
 	var mu sync.Mutex
 	var errs []error
@@ -165,7 +198,7 @@ func fidelityStorm(p *daemonproc.Proc, length, each int, log func(Served)) error
 	var talking, storm sync.WaitGroup
 	for i := range chats {
 		talking.Go(func() {
-			a, err := begin(p, streaming(prompt(i, 200, 24), 1<<20), "chats", origin)
+			a, err := begin(p, streaming(prompt(i, seed, 24), 1<<20), "chats", origin)
 			if err == nil {
 				err = a.wait(stop)
 				log(a.Served)
@@ -177,7 +210,7 @@ func fidelityStorm(p *daemonproc.Proc, length, each int, log func(Served)) error
 	for w := range clients {
 		storm.Go(func() {
 			for n := range each {
-				a, err := begin(p, streaming(prompt(w*1000+n, 201, length), 1), "prompts", origin)
+				a, err := begin(p, streaming(prompt(w*1000+n, seed+1, length), 1), "prompts", origin)
 				if err == nil {
 					err = a.wait(nil)
 					log(a.Served)
@@ -197,10 +230,10 @@ func fidelityStorm(p *daemonproc.Proc, length, each int, log func(Served)) error
 	return errors.Join(errs...)
 }
 
-func sharedPrefix(p *daemonproc.Proc, shared, tokens int, log func(Served)) error {
-	const requests, atOnce = 16, 4
+func sharedPrefix(p *daemonproc.Proc, seed, shared, tokens, requests int, log func(Served)) error {
+	const atOnce = 4
 	origin := time.Now()
-	system := prompt(0, 300, shared)
+	system := prompt(0, seed, shared)
 	var mu sync.Mutex
 	var errs []error
 	next := 0
@@ -215,7 +248,7 @@ func sharedPrefix(p *daemonproc.Proc, shared, tokens int, log func(Served)) erro
 				if i >= requests {
 					return
 				}
-				a, err := begin(p, streaming(system+" "+prompt(i, 301, 48), tokens), "", origin)
+				a, err := begin(p, streaming(system+" "+prompt(i, seed+1, 48), tokens), "", origin)
 				if err == nil {
 					err = a.wait(nil)
 					log(a.Served)

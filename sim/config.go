@@ -69,6 +69,7 @@ type Config struct {
 	CostModel    []float64      `json:"cost_model_us,omitempty"` // calibrated: a, b, c, d
 	CostCurve    *latency.Curve `json:"cost_curve,omitempty"`    // calibrated: instead of them
 	CostNoise    float64        `json:"cost_noise,omitempty"`    // variance of a step's duration over what the model says; 0 = it takes just that
+	CostSpread   latency.Spread `json:"cost_spread,omitempty"`   // says more than cost_noise does, and is used instead
 	BetweenUs    []float64      `json:"between_us,omitempty"`    // from a step's end to the next one's beginning: fixed, and per logits row
 
 	RooflineTwoPhase      bool    `json:"roofline_two_phase,omitempty"`
@@ -181,6 +182,7 @@ func filled() Config {
 	c.StrictHorizon, c.RooflineTwoPhase, c.NoOverlap, c.DeferBatch = true, true, true, true
 	c.MaxQueue, c.TickBudgetMs, c.GuardMs, c.ITLTargetMs, c.ThinkFloorMs, c.MaxBackground = 1, 1, 1, 1, 1, 1
 	c.NoPrefixCache, c.Engine, c.CostNoise, c.BetweenUs, c.CostCurve = true, "-", 1, []float64{1, 1}, &latency.Curve{}
+	c.CostSpread = latency.Spread{{}}
 	c.Beta, c.Alpha, c.CostModel = []float64{1}, []float64{1}, []float64{1}
 	c.RooflineAllReduceGBs, c.RooflineLayerOverhead, c.BucketCapacity, c.BucketRefill = 1, 1, 1, 1
 	return c
@@ -236,6 +238,9 @@ func (c *Config) Validate() error {
 		oneOf("admission", c.Admission, Admissions))
 	if !(c.CostNoise >= 0 && c.CostNoise <= 1) {
 		bad("cost_noise = %v: must be in [0, 1], the variance of took / predicted", c.CostNoise)
+	}
+	if err := errors.Join(c.CostCurve.Check(), c.CostSpread.Check()); err != nil {
+		errs = append(errs, err)
 	}
 	if len(c.BetweenUs) != 0 && (len(c.BetweenUs) != 2 || !(c.BetweenUs[0] >= 0 && c.BetweenUs[0] < 1e9 && c.BetweenUs[1] >= 0 && c.BetweenUs[1] < 1e9)) {
 		bad("between_us = %v: must be two numbers ≥ 0, microseconds a step and a row", c.BetweenUs)

@@ -93,7 +93,7 @@ func NewEngine(cfg Config, model latency.Model, m *Metrics, sink Sink) (*Engine,
 		return nil, err
 	}
 	e := &Engine{cfg: cfg, model: model, overhead: model.Token(), horizon: cfg.horizon(), kv: kv.New(cfg.cache()), m: m, sink: sink}
-	e.noise = newNoise(cfg.Seed, cfg.CostNoise)
+	e.noise = newNoise(&cfg)
 	e.queue.order = queueOrder(cfg.Scheduler, cfg.PriorityPolicy)
 	e.bucket = cfg.BucketCapacity
 	if cfg.BatchFormation == "uma" {

@@ -100,26 +100,29 @@ func (e *Engine) record(now, predicted, transfer int64) {
 	e.stepLog = append(e.stepLog, s)
 }
 
-// noise varies the steps' durations around what the model says, as a machine does: by a factor whose mean is 1 and whose
-// logarithm is normal, so that none is negative and some are far longer.
+// noise varies the steps' durations around what the model says, as a machine does: as steps were measured to, or by a factor
+// whose mean is 1 and whose logarithm is normal, so that none is negative and some are far longer.
 type noise struct {
-	rng   *rand.Rand // nil = no noise
-	mu    float64    // of the logarithm
-	sigma float64
+	rng    *rand.Rand // nil = no noise
+	spread latency.Spread
+	mu     float64 // of the logarithm, when there is no spread
+	sigma  float64
 }
 
-// newNoise makes noise of a variance of took / predicted.
-func newNoise(seed int64, variance float64) noise {
-	if variance <= 0 {
+func newNoise(cfg *Config) noise {
+	if len(cfg.CostSpread) == 0 && cfg.CostNoise <= 0 {
 		return noise{}
 	}
-	s2 := math.Log1p(variance)
-	return noise{rng: workload.Stream(seed, "step-noise"), mu: -s2 / 2, sigma: math.Sqrt(s2)}
+	s2 := math.Log1p(cfg.CostNoise)
+	return noise{rng: workload.Stream(cfg.Seed, "step-noise"), spread: cfg.CostSpread, mu: -s2 / 2, sigma: math.Sqrt(s2)}
 }
 
 func (n *noise) apply(us int64) int64 {
 	if n.rng == nil {
 		return us
+	}
+	if len(n.spread) > 0 {
+		return max(1, latency.Ticks(n.spread.At(float64(us), n.rng.Float64())))
 	}
 	return max(1, latency.Ticks(float64(us)*math.Exp(n.mu+float64(n.sigma*n.rng.NormFloat64()))))
 }

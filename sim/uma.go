@@ -328,9 +328,14 @@ func (u *uma) lost(e *Engine, q *served, now int64, state State) {
 // load is what the plan's batch computes, as the daemon's cost model counts it.
 func (u *uma) load(_ *Engine, b *latency.Batch, items bool) {
 	b.Requests, b.PrefillTokens, b.DecodeTokens = len(u.plan.Batch), u.plan.PrefillTokens, u.plan.DecodeTokens
+	b.Resident = u.cells - u.tree.Cells().Free + u.plan.Tokens
 	for i := range u.plan.Batch {
 		sl := &u.plan.Batch[i]
-		b.Attended += sched.Attended(sl.Start, sl.N)
+		att := sched.Attended(sl.Start, sl.N)
+		b.Attended += att
+		if sl.Kind != sched.SlicePrefill {
+			b.Decoded += att
+		}
 		if sl.Row >= 0 {
 			b.Rows++
 		}

@@ -155,18 +155,21 @@ func (e *Engine) preempt(v *request) {
 	e.queue.rejoin(v)
 }
 
-func (vllm) load(e *Engine, b *latency.Batch, items bool) {
+func (f vllm) load(e *Engine, b *latency.Batch, items bool) {
+	b.Resident = f.used(e) * e.cfg.BlockTokens
 	for _, r := range e.running {
 		if r.newTokens == 0 {
 			continue
 		}
 		b.Requests++
-		b.Attended += sched.Attended(r.progress, r.newTokens)
+		att := sched.Attended(r.progress, r.newTokens)
+		b.Attended += att
 		prefill := r.prefilling() || r.newTokens > 1
 		if prefill {
 			b.PrefillTokens += r.newTokens
 		} else {
 			b.DecodeTokens += r.newTokens
+			b.Decoded += att
 		}
 		if r.progress+r.newTokens >= r.spec.Input {
 			b.Rows++

@@ -37,11 +37,11 @@ func fidelityCommand() *cobra.Command {
 the client. Then uma-sim simulates what was recorded: the same arrivals and lengths, and what a step takes.
 The table holds one against the other. What a step takes is, by --cost:
 
-  calibration  uma-sim fit, of a run before that is not among those predicted (default)
+  calibration  uma-sim fit, of other runs before, between and after those predicted (default)
   daemon       the four coefficients that the daemon itself had learned by the end
   recording    uma-sim fit, of the very recording
 
-uma-serve and uma-sim are those beside this binary. Stop other work while it runs (two minutes).`,
+uma-serve and uma-sim are those beside this binary. Stop other work while it runs (three to four minutes on two cores).`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 && c.ArgsLenAtDash() != 0 {
 				return fmt.Errorf("what is %q? Flags of uma-serve come after --", args[0])
@@ -106,22 +106,39 @@ func (f *fidelity) run() ([]fidelityRow, error) {
 		} else if err = os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
 		}
-		fmt.Fprintln(f.log, "calibrating")
-		if err := f.calibrate(dir); err != nil {
-			return nil, fmt.Errorf("calibrate: %w", err)
+	}
+	var workloads []bench.FidelityWorkload
+	for _, w := range bench.FidelityWorkloads(f.scale) {
+		if len(f.only) == 0 || slices.Contains(f.only, w.Name) {
+			workloads = append(workloads, w)
 		}
 	}
-	var rows []fidelityRow
-	for _, w := range bench.FidelityWorkloads(f.scale) {
-		if len(f.only) > 0 && !slices.Contains(f.only, w.Name) {
-			continue
+	if len(workloads) == 0 {
+		return nil, fmt.Errorf("--only %v names no workload: they are decode-sweep, storm, shared-prefix", f.only)
+	}
+	if f.again == "" {
+		began := time.Now()
+		record := func(w bench.FidelityWorkload, save func(*bench.FidelityWorkload, string) error) error {
+			fmt.Fprintf(f.log, "%4.0f s  %s\n", time.Since(began).Seconds(), w.Name)
+			if err := save(&w, dir); err != nil {
+				return fmt.Errorf("%s: %w", w.Name, err)
+			}
+			return nil
 		}
-		if f.again == "" {
-			fmt.Fprintln(f.log, w.Name)
-			if err := f.record(&w, dir); err != nil {
-				return nil, fmt.Errorf("%s: %w", w.Name, err)
+		for i := range len(workloads) + 1 {
+			if err := record(bench.FidelityCalibration(i, f.scale), f.calibrate); err != nil {
+				return nil, err
+			}
+			if i < len(workloads) {
+				if err := record(workloads[i], f.record); err != nil {
+					return nil, err
+				}
 			}
 		}
+		fmt.Fprintf(f.log, "%4.0f s  simulating\n", time.Since(began).Seconds())
+	}
+	var rows []fidelityRow
+	for _, w := range workloads {
 		these, err := f.compare(w.Name, dir)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", w.Name, err)
@@ -145,15 +162,11 @@ func (f *fidelity) daemon(dir string, args []string, fn func(*daemonproc.Proc) e
 	return errors.Join(err, p.Stop(20*time.Second))
 }
 
-// calibrate lets a daemon learn what a step takes, from shorter workloads, and save it; the steps are recorded.
-func (f *fidelity) calibrate(dir string) error {
-	return f.daemon(dir, []string{"--trace", filepath.Join(dir, "calibration.trace")}, func(p *daemonproc.Proc) error {
-		for _, w := range bench.FidelityWorkloads(f.scale / 2) {
-			if _, err := w.Run(p); err != nil {
-				return err
-			}
-		}
-		return nil
+// calibrate records the steps of a part of the calibration. What the daemon learns from it, it saves for the next ones.
+func (f *fidelity) calibrate(w *bench.FidelityWorkload, dir string) error {
+	return f.daemon(dir, []string{"--trace", filepath.Join(dir, w.Name+".trace")}, func(p *daemonproc.Proc) error {
+		_, err := w.Run(p)
+		return err
 	})
 }
 
@@ -210,11 +223,17 @@ func (f *fidelity) compare(name, dir string) ([]fidelityRow, error) {
 	}
 	cost := at(".cost.json")
 	if f.cost != "daemon" {
-		source := at(".trace")
+		sources := []string{at(".trace")}
 		if f.cost == "calibration" {
-			source = filepath.Join(dir, "calibration.trace")
+			if sources, err = filepath.Glob(filepath.Join(dir, "calibration*.trace")); err != nil || len(sources) == 0 {
+				return nil, fmt.Errorf("%s holds no calibration-1.trace (%v)", dir, err)
+			}
 		}
-		fitted, err := f.uma("fit", "--uma-trace", source)
+		args := []string{"fit"}
+		for _, s := range sources {
+			args = append(args, "--uma-trace", s)
+		}
+		fitted, err := f.uma(args...)
 		if err != nil {
 			return nil, err
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -12,29 +13,48 @@ import (
 )
 
 func newFit() *cobra.Command {
-	var recorded string
+	var recorded, against []string
 	c := &cobra.Command{
 		Use:   "fit",
 		Short: "Fit a cost model to what a uma-serve has recorded",
 		Long: `Fit the cost model tick = a + b·prefill tokens + c·decode tokens + d·attended KV tokens (milliseconds) to the steps that a
-uma-serve has recorded (uma-serve --trace FILE, or UMA_TRACE), and print it in the form that --cost-model reads, with how far
-steps lie around it (noise) and what passes between two of them (between: milliseconds a step and a row).
+uma-serve has recorded (uma-serve --trace FILE, or UMA_TRACE), and print it in the form that --cost-model reads, with what four
+coefficients cannot say: the time by the number of tokens and by what they attend to (curve), how far steps lie around it (noise,
+spread), and what passes between two of them (between: milliseconds a step and a row).
 
   uma-sim fit --uma-trace recorded.txt > cost.json
-  uma-sim run --cost-model cost.json --batch-formation uma --uma-trace recorded.txt`,
+  uma-sim run --cost-model cost.json --batch-formation uma --uma-trace recorded.txt
+  uma-sim fit --uma-trace monday.txt --uma-trace tuesday.txt --against wednesday.txt`,
 	}
-	c.Flags().StringVar(&recorded, "uma-trace", "", "`FILE` that uma-serve recorded (UMA_TRACE)")
+	c.Flags().StringArrayVar(&recorded, "uma-trace", nil, "`FILE` that uma-serve recorded (UMA_TRACE); several are fitted together")
+	c.Flags().StringArrayVar(&against, "against", nil, "tell how well the fit predicts the steps of another recorded `FILE`")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if recorded == "" {
+		if len(recorded) == 0 {
 			return usagef("--uma-trace is missing")
 		}
-		t, err := readFile(recorded, readTrace)
+		say := func(format string, args ...any) { fmt.Fprintf(c.ErrOrStderr(), format+"\n", args...) }
+		var traces []*sched.Trace
+		for _, name := range recorded {
+			t, err := readFile(name, readTrace)
+			if err != nil {
+				return err
+			}
+			traces = append(traces, t)
+		}
+		fitted, err := fitRecordings(traces, say)
 		if err != nil {
 			return err
 		}
-		fitted, err := fitRecording(t, func(format string, args ...any) { fmt.Fprintf(c.ErrOrStderr(), format+"\n", args...) })
-		if err != nil {
-			return err
+		for _, name := range against {
+			t, err := readFile(name, readTrace)
+			if err != nil {
+				return err
+			}
+			samples, err := workload.StepCosts(t)
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			sayErrors(say, name, fitted, samples)
 		}
 		enc := json.NewEncoder(c.OutOrStdout())
 		enc.SetIndent("", "  ")
@@ -43,11 +63,15 @@ steps lie around it (noise) and what passes between two of them (between: millis
 	return c
 }
 
-// fitRecording fits a cost model to a recording's steps, and says how well.
-func fitRecording(t *sched.Trace, say func(format string, args ...any)) (*latency.Fitted, error) {
-	samples, err := workload.StepCosts(t)
-	if err != nil {
-		return nil, err
+// fitRecordings fits a cost model to the steps of all recordings, and says how well.
+func fitRecordings(traces []*sched.Trace, say func(format string, args ...any)) (*latency.Fitted, error) {
+	var samples []latency.Sample
+	for _, t := range traces {
+		s, err := workload.StepCosts(t)
+		if err != nil {
+			return nil, err
+		}
+		samples = append(samples, s...)
 	}
 	fitted, median, err := latency.FitCosts(samples)
 	if err != nil {
@@ -55,4 +79,25 @@ func fitRecording(t *sched.Trace, say func(format string, args ...any)) (*latenc
 	}
 	say("%d steps; half of them are within %.1f %% of the model", len(samples), 100*median)
 	return fitted, nil
+}
+
+// sayErrors tells how far steps that were not fitted lie from the model.
+func sayErrors(say func(format string, args ...any), name string, fitted *latency.Fitted, samples []latency.Sample) {
+	var errs []float64
+	var took, predicted float64
+	for i := range samples {
+		if s := &samples[i]; s.Us > 0 && s.PrefillTokens+s.DecodeTokens > 0 {
+			us := fitted.Predict(s)
+			errs = append(errs, 100*(us/s.Us-1))
+			took, predicted = took+s.Us, predicted+us
+		}
+	}
+	if len(errs) == 0 {
+		say("%s: no measured step", name)
+		return
+	}
+	slices.Sort(errs)
+	q := func(p float64) float64 { return errs[int(p*float64(len(errs)-1))] }
+	say("%s: %d steps; predicted against measured %+.1f %% in all; at quantiles 5, 25, 50, 75, 95: %+.1f, %+.1f, %+.1f, %+.1f, %+.1f %%",
+		name, len(errs), 100*(predicted/took-1), q(.05), q(.25), q(.5), q(.75), q(.95))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim"
 	"github.com/uma-serve/uma-serve/sim/latency"
 	"github.com/uma-serve/uma-serve/sim/workload"
@@ -162,7 +163,7 @@ func (f *serverFlags) costs(c *sim.Config, work *workloadFlags) error {
 		}
 	case work != nil && work.recording != nil && f.model == "" && c.HFConfigFile == "" && len(c.Beta) == 0 && len(c.CostModel) == 0:
 		var err error
-		if fitted, err = fitRecording(work.recording, f.warn); err != nil {
+		if fitted, err = fitRecordings([]*sched.Trace{work.recording}, f.warn); err != nil {
 			return fmt.Errorf("how long does a step take? Give --cost-model; the recording does not say it: %w", err)
 		}
 		c.LatencyModel = "calibrated"
@@ -170,7 +171,7 @@ func (f *serverFlags) costs(c *sim.Config, work *workloadFlags) error {
 	if fitted != nil {
 		c.CostModel, c.CostCurve = fitted.Us, fitted.Curve
 		if !f.fs.Changed("cost-noise") {
-			c.CostNoise = fitted.Noise
+			c.CostNoise, c.CostSpread = fitted.Noise, fitted.Spread
 		}
 		if !f.fs.Changed("between-us") {
 			c.BetweenUs = fitted.Between

@@ -3,6 +3,7 @@ package latency
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -34,7 +35,7 @@ func NewCalibrated(alphas []float64, abcd []float64) (*Calibrated, error) {
 
 func (m *Calibrated) Step(b *Batch) int64 {
 	if m.Curve != nil {
-		return max(1, Ticks(m.Curve.us(b.PrefillTokens+b.DecodeTokens, b.Rows, b.Attended)))
+		return max(1, Ticks(m.Curve.us(work{b.PrefillTokens + b.DecodeTokens, b.Rows, b.Resident, b.Attended, b.Decoded})))
 	}
 	return max(1, int64(m.Cost.Predict(b.PrefillTokens, b.DecodeTokens, b.Attended)/time.Microsecond))
 }
@@ -50,12 +51,14 @@ type Fitted struct {
 	Between []float64
 	// Curve says more than Us does; nil = nothing.
 	Curve *Curve
+	// Spread says more than Noise does; nil = nothing.
+	Spread Spread
 	// State is all that the daemon has learned, when the file holds that.
 	State *sched.CostState
 }
 
 // ParseCostModel reads a cost model, a JSON object, in either of two forms: what `uma-cli info --cost-model` and `uma-sim
-// fit` print (a, b, c, d in milliseconds, and optionally noise and between), or the state that uma-serve saves for its next
+// fit` print (a, b, c, d in milliseconds, and optionally noise, between, curve and spread), or the state that uma-serve saves for its next
 // start (sched.CostState, in the user's cache directory under uma-serve/cost).
 func ParseCostModel(data []byte) (*Fitted, error) {
 	if bytes.Contains(data, []byte(`"a_ms"`)) {
@@ -74,11 +77,12 @@ func ParseCostModel(data []byte) (*Fitted, error) {
 		Noise      float64
 		Between    []float64
 		Curve      *Curve
+		Spread     Spread
 	}
 	if err := json.Unmarshal(data, &m); err != nil {
 		return nil, fmt.Errorf("cost model: %w", err)
 	}
-	out := &Fitted{Noise: m.Noise, Curve: m.Curve}
+	out := &Fitted{Noise: m.Noise, Curve: m.Curve, Spread: m.Spread}
 	for i, p := range []*float64{m.A, m.B, m.C, m.D} {
 		if p == nil {
 			return nil, fmt.Errorf("cost model: key %q is missing; a, b, c, d are milliseconds of tick = a + b·prefill + c·decode + d·attended", "abcd"[i:i+1])
@@ -91,10 +95,8 @@ func ParseCostModel(data []byte) (*Fitted, error) {
 	if len(m.Between) != 0 && len(m.Between) != 2 {
 		return nil, fmt.Errorf("cost model: between has %d numbers: two are needed, milliseconds a step and a row", len(m.Between))
 	}
-	if m.Curve != nil {
-		if err := m.Curve.check(); err != nil {
-			return nil, err
-		}
+	if err := errors.Join(m.Curve.Check(), m.Spread.Check()); err != nil {
+		return nil, err
 	}
 	return out, coefficients("cost model", append(append([]float64{m.Noise}, out.Us...), out.Between...), 5)
 }
@@ -114,5 +116,6 @@ func (f *Fitted) MarshalJSON() ([]byte, error) {
 		Noise   float64   `json:"noise"`
 		Between []float64 `json:"between,omitempty"`
 		Curve   *Curve    `json:"curve,omitempty"`
-	}{f.Us[0] / 1000, f.Us[1] / 1000, f.Us[2] / 1000, f.Us[3] / 1000, f.Noise, between, f.Curve})
+		Spread  Spread    `json:"spread,omitempty"`
+	}{f.Us[0] / 1000, f.Us[1] / 1000, f.Us[2] / 1000, f.Us[3] / 1000, f.Noise, between, f.Curve, f.Spread})
 }

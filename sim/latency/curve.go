@@ -10,12 +10,18 @@ import (
 
 // Curve is what a step takes by the number of tokens it computes, where that is not a line: a CPU's matrix kernels take
 // tiles of rows, so that a second row can cost more than the next three. Between two points it is a line, and beyond the
-// last one it goes on as before it.
+// last one it goes on as before it. What grows with the context comes on top.
 type Curve struct {
-	Tokens   []int     `json:"tokens"`   // ascending
-	Us       []float64 `json:"us"`       // microseconds for so many tokens that attend to nothing, without logits
-	Row      float64   `json:"row"`      // microseconds for each logits row
-	Attended float64   `json:"attended"` // microseconds for each attended cell
+	Tokens []int     `json:"tokens"` // ascending
+	Us     []float64 `json:"us"`     // microseconds for so many tokens that attend to nothing, without logits
+	Row    float64   `json:"row"`    // microseconds for each logits row
+	// Attended is microseconds for each attended cell. A prompt's tokens share what they read of the cache, a row of an
+	// answer reads alone: Decoding is what its cells cost more.
+	Attended float64 `json:"attended"`
+	Decoding float64 `json:"decoding"`
+	// Resident is microseconds for each token and each cell in use, attended or not: one pool for all sequences means that
+	// each row's mask has an entry for every cell.
+	Resident float64 `json:"resident"`
 }
 
 // knots are the points of a fitted curve: each number of tokens while kernels see the difference, then wider.
@@ -35,13 +41,33 @@ func place(points []int, n int) (i int, t float64) {
 	return i, float64(n-points[i]) / float64(points[i+1]-points[i])
 }
 
-// us is the time of a step, microseconds.
-func (c *Curve) us(tokens, rows int, attended float64) float64 {
-	i, t := place(c.Tokens, tokens)
-	return c.Us[i] + float64(t*(c.Us[i+1]-c.Us[i])) + float64(c.Row*float64(rows)) + float64(c.Attended*attended)
+// work is what a step computes, as a curve counts it.
+type work struct {
+	tokens, rows, resident int
+	attended, decoded      float64
 }
 
-func (c *Curve) check() error {
+// terms are what the curve's Row, Attended, Decoding and Resident are multiplied by.
+func (w *work) terms() [4]float64 {
+	return [4]float64{float64(w.rows), w.attended, w.decoded, float64(w.tokens) * float64(w.resident)}
+}
+
+// us is the time of a step, microseconds.
+func (c *Curve) us(w work) float64 {
+	i, t := place(c.Tokens, w.tokens)
+	sum := c.Us[i] + float64(t*(c.Us[i+1]-c.Us[i]))
+	x := w.terms()
+	for k, f := range [4]float64{c.Row, c.Attended, c.Decoding, c.Resident} {
+		sum += float64(f * x[k])
+	}
+	return sum
+}
+
+// Check says what is wrong with c, if anything. A nil Curve is right.
+func (c *Curve) Check() error {
+	if c == nil {
+		return nil
+	}
 	if len(c.Tokens) < 2 || len(c.Tokens) != len(c.Us) {
 		return fmt.Errorf("cost model: curve has %d tokens and %d us: at least two of each are needed", len(c.Tokens), len(c.Us))
 	}
@@ -50,31 +76,45 @@ func (c *Curve) check() error {
 			return fmt.Errorf("cost model: curve.tokens[%d] is %d: they must ascend from 1", i, n)
 		}
 	}
-	return coefficients("cost model: curve", append([]float64{c.Row, c.Attended}, c.Us...), 4)
+	return coefficients("cost model: curve", append([]float64{c.Row, c.Attended, c.Decoding, c.Resident}, c.Us...), 6)
 }
 
 // fitCurve finds the curve that the samples follow, by least squares of relative errors in which far ones count less. linear
 // is the line through them, from which the curve is drawn away by data alone: where there is none, it is as straight as
 // its neighbours let it be.
 func fitCurve(samples []Sample, linear [4]float64) *Curve {
-	const rounds, near = 4, 0.05
+	const (
+		rounds = 12
+		near   = 0.03 // relative errors beyond it count by their size, not its square
+		toLine = 1e-6 // weights of what is believed without data, in samples
+		bend   = 0.05
+	)
 	points := knots
 	n := len(points)
 	c := &Curve{Tokens: points}
-	weight := make([]float64, len(samples))
-	for i := range weight {
-		weight[i] = 1
+	// A workload repeats one kind of step a thousand times, and what else it had must be predicted as well.
+	kind := func(s *Sample) [2]int { return [2]int{s.PrefillTokens, s.DecodeTokens} }
+	alike := map[[2]int]float64{}
+	for i := range samples {
+		alike[kind(&samples[i])]++
 	}
-	// The unknowns are of one order of magnitude: in units of what the line says, of 1 ms a row and 1 us a cell.
-	scale := make([]float64, n+2)
+	weight := make([]float64, len(samples))
+	share := make([]float64, len(samples))
+	for i := range samples {
+		share[i] = 1 / math.Sqrt(alike[kind(&samples[i])])
+		weight[i] = share[i]
+	}
+	// The unknowns are of one order of magnitude: in units of what the line says, of 1 ms a row, 1 us an attended cell and
+	// 0.1 us a resident one.
+	scale := make([]float64, n+4)
 	for i, p := range points {
 		scale[i] = linear[0] + max(linear[1], linear[2])*float64(p) + 1
 	}
-	scale[n], scale[n+1] = 1000, 1
-	fixed := [2]bool{} // Row, Attended: 0, because negative would be best
+	copy(scale[n:], []float64{1000, 1, 1, 0.1})
+	var zero [4]bool // terms left out, because negative would be best
 	for round := 0; round < rounds; round++ {
-		ata := mat.NewSymDense(n+2, nil)
-		atb := mat.NewVecDense(n+2, nil)
+		ata := mat.NewSymDense(n+4, nil)
+		atb := mat.NewVecDense(n+4, nil)
 		add := func(w float64, at []int, x []float64, y float64) {
 			for i, p := range at {
 				x[i] *= scale[p]
@@ -88,45 +128,57 @@ func fitCurve(samples []Sample, linear [4]float64) *Curve {
 				}
 			}
 		}
-		for k, s := range samples {
-			i, t := place(points, s.PrefillTokens+s.DecodeTokens)
-			rows, att := float64(s.Rows), s.Attended
-			if fixed[0] {
-				rows = 0
+		at, x := make([]int, 6), make([]float64, 6)
+		for k := range samples {
+			s := &samples[k]
+			w := s.work()
+			i, t := place(points, w.tokens)
+			copy(at, []int{i, i + 1, n, n + 1, n + 2, n + 3})
+			x[0], x[1] = (1-t)/s.Us, t/s.Us
+			for j, v := range w.terms() {
+				if x[2+j] = v / s.Us; zero[j] {
+					x[2+j] = 0
+				}
 			}
-			if fixed[1] {
-				att = 0
-			}
-			add(weight[k], []int{i, i + 1, n, n + 1}, []float64{(1 - t) / s.Us, t / s.Us, rows / s.Us, att / s.Us}, 1)
+			add(weight[k], at, x, 1)
 		}
 		for i := range points {
 			guess := scale[i]
-			add(1e-4, []int{i}, []float64{1 / guess}, (linear[0]+linear[1]*float64(points[i]))/guess)
+			add(toLine, []int{i}, []float64{1 / guess}, (linear[0]+linear[1]*float64(points[i]))/guess)
 			if i > 0 && i < n-1 {
 				_, t := place([]int{points[i-1], points[i+1]}, points[i])
-				add(0.05, []int{i - 1, i, i + 1}, []float64{(1 - t) / guess, -1 / guess, t / guess}, 0)
+				add(bend, []int{i - 1, i, i + 1}, []float64{(1 - t) / guess, -1 / guess, t / guess}, 0)
 			}
 		}
-		for i := n; i < n+2; i++ {
+		for i := n; i < n+4; i++ {
 			ata.SetSym(i, i, ata.At(i, i)+1e-9)
 		}
 		var chol mat.Cholesky
-		var x mat.VecDense
-		if !chol.Factorize(ata) || chol.SolveVecTo(&x, atb) != nil {
+		var sol mat.VecDense
+		if !chol.Factorize(ata) || chol.SolveVecTo(&sol, atb) != nil {
 			return nil
 		}
-		if !fixed[0] && x.AtVec(n) < 0 || !fixed[1] && x.AtVec(n+1) < 0 {
-			fixed[0], fixed[1] = fixed[0] || x.AtVec(n) < 0, fixed[1] || x.AtVec(n+1) < 0
-			round = -1
+		worst := 0
+		for j := range zero {
+			if sol.AtVec(n+j) < sol.AtVec(n+worst) {
+				worst = j
+			}
+		}
+		if !zero[worst] && sol.AtVec(n+worst) < 0 {
+			zero[worst] = true
+			round--
 			continue
 		}
 		c.Us = c.Us[:0]
 		for i := range n {
-			c.Us = append(c.Us, max(0, scale[i]*x.AtVec(i)))
+			c.Us = append(c.Us, max(0, scale[i]*sol.AtVec(i)))
 		}
-		c.Row, c.Attended = max(0, scale[n]*x.AtVec(n)), max(0, scale[n+1]*x.AtVec(n+1))
-		for k, s := range samples {
-			weight[k] = min(1, near/max(1e-9, math.Abs(c.us(s.PrefillTokens+s.DecodeTokens, s.Rows, s.Attended)/s.Us-1)))
+		for j, p := range []*float64{&c.Row, &c.Attended, &c.Decoding, &c.Resident} {
+			*p = max(0, scale[n+j]*sol.AtVec(n+j))
+		}
+		for k := range samples {
+			s := &samples[k]
+			weight[k] = share[k] * min(1, near/max(1e-9, math.Abs(c.us(s.work())/s.Us-1)))
 		}
 	}
 	return c

@@ -10,8 +10,9 @@ import (
 // Sample is one measured step.
 type Sample struct {
 	PrefillTokens, DecodeTokens int
-	Attended                    float64 // as in Batch
+	Attended, Decoded           float64 // as in Batch
 	Rows                        int     // of logits
+	Resident                    int     // as in Batch, as far as is known
 	Us                          float64 // how long it took, microseconds
 	BetweenUs                   float64 // from its end to the next step's beginning; 0 = there was none at once
 }
@@ -37,18 +38,41 @@ func FitCosts(samples []Sample) (*Fitted, float64, error) {
 	}
 	c = nonNegative(rows)
 	curve := fitCurve(rows, c)
-	errs, squares := make([]float64, len(rows)), 0.0
-	for i, s := range rows {
-		us := predict(c, s)
-		if curve != nil {
-			us = curve.us(s.PrefillTokens+s.DecodeTokens, s.Rows, s.Attended)
-		}
-		errs[i] = math.Abs(us-s.Us) / s.Us
-		r := min(s.Us/max(us, 1)-1, 1)
+	f := &Fitted{Us: c[:], Between: FitBetween(samples)}
+	median := f.median(rows)
+	f.Curve = curve
+	if m := f.median(rows); curve == nil || m >= median {
+		f.Curve = nil // the machine is a line
+	} else {
+		median = m
+	}
+	predicted, took := make([]float64, len(rows)), make([]float64, len(rows))
+	squares := 0.0
+	for i := range rows {
+		predicted[i], took[i] = f.Predict(&rows[i]), rows[i].Us
+		r := min(took[i]/max(predicted[i], 1)-1, 1)
 		squares += r * r
 	}
+	f.Noise, f.Spread = squares/float64(len(rows)), fitSpread(predicted, took)
+	return f, median, nil
+}
+
+// median is the median of the relative errors.
+func (f *Fitted) median(rows []Sample) float64 {
+	errs := make([]float64, len(rows))
+	for i := range rows {
+		errs[i] = math.Abs(f.Predict(&rows[i])/rows[i].Us - 1)
+	}
 	slices.Sort(errs)
-	return &Fitted{Us: c[:], Noise: squares / float64(len(rows)), Between: FitBetween(samples), Curve: curve}, errs[len(errs)/2], nil
+	return errs[len(errs)/2]
+}
+
+// Predict is what a step like s takes, microseconds, as a simulation predicts it but for the spread.
+func (f *Fitted) Predict(s *Sample) float64 {
+	if f.Curve != nil {
+		return f.Curve.us(s.work())
+	}
+	return predict([4]float64(f.Us), *s)
 }
 
 // FitBetween finds what lies between two steps, as Fitted.Between: a line through the medians by the number of rows. nil
@@ -78,6 +102,10 @@ func FitBetween(samples []Sample) []float64 {
 		return []float64{fixed, slope}
 	}
 	return []float64{0, sxy / sxx}
+}
+
+func (s *Sample) work() work {
+	return work{s.PrefillTokens + s.DecodeTokens, s.Rows, s.Resident, s.Attended, s.Decoded}
 }
 
 func (s *Sample) terms() [4]float64 {

@@ -235,7 +235,7 @@ func TestFitCosts(t *testing.T) {
 func TestFitCurve(t *testing.T) {
 	truth := func(s *Sample) float64 {
 		n := s.PrefillTokens + s.DecodeTokens
-		return 2000 + 5000*float64(n/4) + 4000*float64(n%4) + 2500*float64(s.Rows) + 3*s.Attended
+		return 2000 + 5000*float64(n/4) + 4000*float64(n%4) + 2500*float64(s.Rows) + 3*s.Attended + 2*s.Decoded + 0.25*float64(n*s.Resident)
 	}
 	var samples []Sample
 	noise := uint64(1)
@@ -245,6 +245,7 @@ func TestFitCurve(t *testing.T) {
 			s.PrefillTokens = i * 13 % 500
 		}
 		s.Rows = s.DecodeTokens + i%2
+		s.Decoded, s.Resident = s.Attended*float64(s.DecodeTokens)/float64(max(1, s.DecodeTokens+i%3*s.PrefillTokens)), i*29%8000
 		noise = noise*6364136223846793005 + 1442695040888963407
 		s.Us = truth(&s) * (0.97 + 0.06*float64(noise>>40)/float64(1<<24))
 		if i%50 == 0 {
@@ -256,11 +257,11 @@ func TestFitCurve(t *testing.T) {
 	if err != nil || median > 0.03 || f.Curve == nil {
 		t.Fatalf("%+v, median %v, %v", f, median, err)
 	}
-	if err := f.Curve.check(); err != nil {
+	if err := f.Curve.Check(); err != nil {
 		t.Fatal(err)
 	}
-	if math.Abs(f.Curve.Row-2500) > 200 || math.Abs(f.Curve.Attended-3) > 0.3 {
-		t.Errorf("row %v, attended %v", f.Curve.Row, f.Curve.Attended)
+	if c := f.Curve; math.Abs(c.Row-2500) > 200 || math.Abs(c.Attended-3) > 0.3 || math.Abs(c.Decoding-2) > 0.3 || math.Abs(c.Resident-0.25) > 0.02 {
+		t.Errorf("row %v, attended %v, decoding %v, resident %v", c.Row, c.Attended, c.Decoding, c.Resident)
 	}
 	m := Calibrated{Curve: f.Curve}
 	for n := 1; n < 17; n++ {
@@ -271,6 +272,54 @@ func TestFitCurve(t *testing.T) {
 	}
 	if got, want := float64(m.Step(&Batch{PrefillTokens: 2000, Attended: 0})), truth(&Sample{PrefillTokens: 2000}); math.Abs(got/want-1) > 0.15 {
 		t.Errorf("beyond the data: %.0f, want about %.0f", got, want)
+	}
+}
+
+// TestSpread: how steps lie around the model is fitted for steps of several lengths, and drawn as it was.
+func TestSpread(t *testing.T) {
+	var samples []Sample
+	noise := uint64(1)
+	for i := range 4000 {
+		s := Sample{PrefillTokens: 1 + i%2*99}
+		noise = noise*6364136223846793005 + 1442695040888963407
+		u := float64(noise>>40) / float64(1<<24)
+		s.Us = 1000 * float64(s.PrefillTokens) * (1 + 0.1*u)
+		if s.PrefillTokens == 1 && u > 0.9 {
+			s.Us *= 1.8 // one of ten short steps is disturbed
+		}
+		samples = append(samples, s)
+	}
+	f, _, err := FitCosts(samples)
+	if err != nil || len(f.Spread) != 2 {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	if err := f.Spread.Check(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		tokens int
+		ratio  float64 // of the quantiles 0.99 and 0.5
+	}{{1, 1.09 * 1.8 / 1.05}, {100, 1.1 / 1.05}} {
+		us := f.Predict(&Sample{PrefillTokens: c.tokens})
+		if got := f.Spread.At(us, 0.99) / f.Spread.At(us, 0.5); math.Abs(got/c.ratio-1) > 0.03 {
+			t.Errorf("%d tokens: quantile 0.99 is %.2f of the median, want %.2f", c.tokens, got, c.ratio)
+		}
+		if lo, hi := f.Spread.At(us, 0), f.Spread.At(us, 0.9999999); !(lo > 0 && lo <= hi) {
+			t.Errorf("%d tokens: from %v to %v", c.tokens, lo, hi)
+		}
+	}
+	text, err := f.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := ParseCostModel(text)
+	if err != nil || len(again.Spread) != 2 || again.Spread.At(3000, 0.7) != f.Spread.At(3000, 0.7) {
+		t.Errorf("%s is read as %+v, %v", text, again, err)
+	}
+	for _, bad := range []string{`[{"from_us":1,"ratios":[1,1,1]}]`, `[{"from_us":0,"ratios":[1]}]`, `[{"from_us":0,"ratios":[2,1,1]}]`, `[{"from_us":0,"ratios":[0,1,1]}]`, `[{}]`} {
+		if _, err := ParseCostModel([]byte(`{"a":1,"b":1,"c":1,"d":1,"spread":` + bad + `}`)); err == nil {
+			t.Errorf("%s was accepted", bad)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim/latency"
 )
@@ -154,6 +155,7 @@ func StepCosts(t *sched.Trace) ([]latency.Sample, error) {
 	var out []latency.Sample
 	var open latency.Sample
 	var began sched.Instant
+	pool := pool{prefix: t.Config.Prefix, cells: t.Config.Cells, of: map[sched.ReqID]int{}}
 	err := t.Replay(func(step *sched.TraceStep, plan *sched.Plan) {
 		for i := range step.Events {
 			ev := &step.Events[i]
@@ -165,14 +167,44 @@ func StepCosts(t *sched.Trace) ([]latency.Sample, error) {
 			out = append(out, open)
 		}
 		began = step.Now
-		open = latency.Sample{PrefillTokens: plan.PrefillTokens, DecodeTokens: plan.DecodeTokens}
+		pool.step(plan)
+		open = latency.Sample{PrefillTokens: plan.PrefillTokens, DecodeTokens: plan.DecodeTokens, Resident: pool.used}
 		for i := range plan.Batch {
 			sl := &plan.Batch[i]
-			open.Attended += sched.Attended(sl.Start, sl.N)
+			att := sched.Attended(sl.Start, sl.N)
+			open.Attended += att
+			if sl.Kind != sched.SlicePrefill {
+				open.Decoded += att
+			}
 			if sl.Row >= 0 {
 				open.Rows++
 			}
 		}
 	})
 	return out, err
+}
+
+// pool guesses how many KV cells were in use, which a recording does not say: what was computed stays, as a cached prefix
+// when its request has ended, until the pool is full. Histories too short to be cached go.
+type pool struct {
+	prefix bool // ended histories are kept
+	cells  int
+	used   int
+	of     map[sched.ReqID]int // computed by requests that have a sequence
+}
+
+func (p *pool) step(plan *sched.Plan) {
+	for i := range plan.Release {
+		id := plan.Release[i].Req
+		if n := p.of[id]; !p.prefix || n < kvsnap.DefaultKeepMin {
+			p.used -= n
+		}
+		delete(p.of, id)
+	}
+	for i := range plan.Batch {
+		sl := &plan.Batch[i]
+		p.of[sl.Req] += sl.N
+		p.used += sl.N
+	}
+	p.used = min(max(p.used, 0), p.cells)
 }
