@@ -119,7 +119,6 @@ func (l *loop) close(r *request, last []byte) {
 	l.send(r, last)
 	r.finished = true
 	l.forgetHeld(r)
-	l.dropFork(r)
 	l.state.requests.Add(-1)
 	if len(r.pending) == 0 {
 		l.forget(r)

@@ -165,7 +165,7 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 	if m.tags.Fallback() {
 		s.metrics.VocabFallbacks.Inc()
 	}
-	r.seq, r.fork = -1, -1
+	r.seq = -1
 	if r.chat = chat && !s.cfg.NoPrefixCache; r.chat {
 		r.messages, r.vars = w.Messages, templateVars(w)
 		if s.cfg.SharePrefixes == "system" || s.cfg.ContextShift {

@@ -50,7 +50,7 @@ type loop struct {
 	histories chan *request      // ended chats, for intake to render what their next turn begins with
 	past      [wire.MaxLast]past // ended requests, for why
 	pastNext  int
-	forks     []runtime.Seq // scratch sequences free for probe forks
+	forks     int // probe forks in the batch at hand
 	tracked   *meridian.Registry
 	evictable int              // cells of cached prefixes when the scheduler decided
 	avoidable uint64           // blocks of answers that were taken while less needed ones were there
@@ -111,9 +111,6 @@ func newLoop(cfg *Config, log *slog.Logger, eng runtime.Engine, s *sched.Schedul
 		timer: time.NewTimer(time.Hour),
 	}
 	l.argmx, _ = eng.(runtime.RowScanner)
-	for i := 1; i < scratchSeqs; i++ {
-		l.forks = append(l.forks, tree.ScratchSeq(i))
-	}
 	l.itlTarget = s.Config().ITLTarget
 	l.cellBytes = md.info.KVBytesPerToken
 	var err error
@@ -280,6 +277,7 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 	l.makeRoom(plan.Tokens, now)
 	b := l.eng.Batch()
 	b.Reset()
+	l.forks = 0
 	for i := range plan.Batch {
 		s := &plan.Batch[i]
 		r := l.requests[s.Req]
@@ -351,8 +349,6 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 		}
 		if forked {
 			l.takeFork(r, &plan.Batch[i+1], true)
-		} else if s.Row >= 0 {
-			l.dropFork(r) // there was no room for it; the next boundary asks again
 		}
 		switch {
 		case s.Row >= 0:

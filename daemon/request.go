@@ -83,8 +83,8 @@ type request struct {
 	tier    wire.CacheTier // where they were
 	miss    string         // why it was not more
 
-	fork       runtime.Seq     // scratch sequence of a probe that is asked for; -1 = none
-	forkTokens []runtime.Token // its rows; the control's memory
+	fork       runtime.Seq     // its scratch sequence in a step that has a fork of it
+	forkTokens []runtime.Token // the rows of the probe it asked for last; the control's memory
 	countsOnly bool            // its signals cannot be had, and that was told
 }
 

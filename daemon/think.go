@@ -90,25 +90,15 @@ func (l *loop) wantProbe(r *request) int {
 		l.countOnly(r)
 		return 0
 	}
-	if len(l.forks) == 0 {
-		return 0 // the next boundary asks again
-	}
-	r.fork = l.forks[len(l.forks)-1]
-	l.forks = l.forks[:len(l.forks)-1]
 	r.forkTokens = tokens
 	return len(tokens)
 }
 
-// dropFork gives r's scratch sequence back.
-func (l *loop) dropFork(r *request) {
-	if r.fork >= 0 {
-		l.forks = append(l.forks, r.fork)
-		r.fork, r.forkTokens = -1, nil
-	}
-}
-
-// addFork adds a SliceProbe to the batch.
+// addFork adds a SliceProbe to the batch, in the next scratch sequence of this step. The scheduler knows how many there
+// are; where it leaves a fork out, the next boundary asks again.
 func (l *loop) addFork(b *runtime.Batch, s *sched.Slice, r *request) {
+	l.forks++
+	r.fork = l.tree.ScratchSeq(l.forks) // 0 is for snapshots
 	l.eng.SeqCopy(r.seq, r.fork, 0, runtime.Pos(s.Start))
 	for j, tok := range r.forkTokens {
 		b.Add(tok, runtime.Pos(s.Start+j), r.fork, j == s.N-1)
@@ -118,7 +108,6 @@ func (l *loop) addFork(b *runtime.Batch, s *sched.Slice, r *request) {
 // takeFork reads what a fork tells and gives its cells back.
 func (l *loop) takeFork(r *request, s *sched.Slice, decoded bool) {
 	l.eng.SeqRemove(r.fork, 0, -1)
-	l.dropFork(r)
 	if !decoded {
 		return // the next boundary asks again
 	}

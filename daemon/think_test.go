@@ -184,9 +184,10 @@ func TestProbeForks(t *testing.T) {
 		"off":           {[]string{"--early-exit", "off"}, fake.Config{Scripts: script}, false, "natural"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := serve(t, c.cfg, append(c.args, "-c", "2000")...)
+			// Cells for everybody: a fork is refused for want of a scratch sequence only, and then comes next.
+			r := serve(t, c.cfg, append(c.args, "-c", "4000")...)
 			var wg sync.WaitGroup
-			for range 8 { // more than there are scratch sequences
+			for range 2 * (scratchSeqs - 1) { // in step: at each blank line half of them are refused a fork
 				wg.Go(func() {
 					th := r.think(func(*wire.Request) {}, nil)
 					sum := th.eos.Thought

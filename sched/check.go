@@ -160,12 +160,13 @@ func (s *Scheduler) checkPlan() error {
 	if p.Again && len(p.Batch) > 0 || !p.Again && len(p.Start) > 0 || len(p.Start) != s.starting {
 		return fmt.Errorf("%d starts, %d are known, again %v, %d slices", len(p.Start), s.starting, p.Again, len(p.Batch))
 	}
-	probe := 0
+	probe, forks := 0, 0
 	for i := range p.Batch {
 		sl, r := &p.Batch[i], s.batch[i]
 		if sl.Kind == SliceProbe {
 			tokens += sl.N
 			probe += sl.N
+			forks++
 			if i == 0 || r != nil || sl.Seq != -1 || sl.N < 1 || sl.Row != tokens-1 || p.Batch[i-1].Req != sl.Req || p.Batch[i-1].Kind != SliceDecode || p.Batch[i-1].Start != sl.Start {
 				return fmt.Errorf("fork %+v does not fit", *sl)
 			}
@@ -203,6 +204,8 @@ func (s *Scheduler) checkPlan() error {
 	switch {
 	case tokens != p.Tokens || prefill != p.PrefillTokens || decode != p.DecodeTokens || probe != p.ProbeTokens:
 		return fmt.Errorf("plan counts %d = %d + %d tokens, slices have %d = %d + %d", p.Tokens, p.PrefillTokens, p.DecodeTokens, tokens, prefill, decode)
+	case forks > s.cfg.Forks && s.cfg.Forks > 0:
+		return fmt.Errorf("%d forks, %d are allowed", forks, s.cfg.Forks)
 	case tokens > p.Budget || p.Budget > s.cfg.MaxBatch:
 		return fmt.Errorf("%d tokens, budget %d, batch limit %d", tokens, p.Budget, s.cfg.MaxBatch)
 	case tokens > s.capacity()-s.live:

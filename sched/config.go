@@ -42,6 +42,9 @@ type Config struct {
 	// MaxBatch is the most tokens of one Decode (n_batch), ≥ 1, and ≥ 2 when MaxRunning is: a prompt must be
 	// able to go on beside an answer.
 	MaxBatch int
+	// Forks is the most slices of kind SliceProbe in a step, 0…4096: the caller's scratch sequences. 0 = no limit but
+	// MaxBatch and Cells.
+	Forks int
 	// MaxQueue is how many requests may wait for their first sequence after a Step. 0 = none: what cannot start at once is
 	// rejected. Preempted requests wait outside this bound, because they were accepted already.
 	MaxQueue int
@@ -147,6 +150,7 @@ func (c *Config) Validate() error {
 		{"MaxRunning", c.MaxRunning, 1, 4096},
 		{"Cells", c.Cells, 2, 1 << 30},
 		{"MaxBatch", c.MaxBatch, min(c.MaxRunning, 2), 1 << 24},
+		{"Forks", c.Forks, 0, 4096},
 		{"MaxQueue", c.MaxQueue, 0, 1 << 24},
 		{"Limits[Interactive].MaxRunning", c.Limits[Interactive].MaxRunning, 0, 4096},
 		{"Limits[Interactive].MaxQueue", c.Limits[Interactive].MaxQueue, 0, 1 << 24},

@@ -59,19 +59,58 @@ func (b *builder) decode(r *request, why Reason) {
 	}
 }
 
+// chooseForks leaves of the forks that are asked for those that a step can have: first who was refused one longest
+// ago. Thoughts in step ask at the same tokens, and in the order of the batch the last ones would never get any.
+func (b *builder) chooseForks() {
+	s, room := b.s, min(b.left, b.cells)-b.runnable
+	s.due = s.due[:0]
+	for _, r := range s.running {
+		if r.probe > 0 && r.decoding() && !r.paused {
+			s.due = append(s.due, r)
+		}
+	}
+	if len(s.due) > 1 {
+		slices.SortFunc(s.due, func(a, b *request) int {
+			if a.refused != b.refused {
+				return cmp(a.refused-1, b.refused-1) // 0 was not: behind all
+			}
+			return cmp(a.rank, b.rank)
+		})
+	}
+	left := s.cfg.Forks
+	if left == 0 {
+		left = len(s.due)
+	}
+	for _, r := range s.due {
+		if left == 0 || r.probe > room {
+			s.skipFork(r)
+			continue
+		}
+		room -= r.probe
+		left--
+	}
+}
+
+// skipFork leaves out the fork that r asked for.
+func (s *Scheduler) skipFork(r *request) {
+	s.count[ReasonProbeSkipped]++
+	r.log.add(s.now, ReasonProbeSkipped, r.probe)
+	r.probe = 0
+	if r.refused == 0 {
+		r.refused = s.step
+	}
+}
+
 // fork adds the rows of r's probe behind its decode slice, or forgets it when others would have to make way.
 func (b *builder) fork(r *request) {
-	s, n := b.s, r.probe
-	r.probe = 0
-	why := ReasonProbe
+	s, n, why := b.s, r.probe, ReasonProbe
 	if n > min(b.left-b.keep, b.cells)-b.unserved {
-		why = ReasonProbeSkipped
-	}
-	s.count[why]++
-	r.log.add(s.now, why, n)
-	if why != ReasonProbe {
+		s.skipFork(r)
 		return
 	}
+	r.probe, r.refused = 0, 0
+	s.count[why]++
+	r.log.add(s.now, why, n)
 	p := &s.plan
 	p.Tokens += n
 	p.ProbeTokens += n

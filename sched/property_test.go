@@ -63,6 +63,7 @@ func drawConfig(t *rapid.T, policy string) Config {
 		Policy:     policy,
 		MaxRunning: rapid.IntRange(1, 9).Draw(t, "max_running"),
 		Cells:      rapid.IntRange(8, 120).Draw(t, "cells"),
+		Forks:      rapid.IntRange(0, 3).Draw(t, "forks"),
 		MaxQueue:   rapid.IntRange(0, 12).Draw(t, "max_queue"),
 		TickBudget: 30 * time.Millisecond, StartBudget: rapid.IntRange(1, 20).Draw(t, "start_budget"),
 		MinPrefill: rapid.IntRange(1, 6).Draw(t, "min_prefill"),

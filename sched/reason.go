@@ -30,7 +30,7 @@ const (
 	ReasonThinkHeld                       // answers would have come too late with its row
 	ReasonPaced                           // it is ahead of its reader, and others need the step
 	ReasonPrefillHeld                     // an answer would have come too late even with its smallest chunk
-	ReasonProbeSkipped                    // the fork that was asked for had no room
+	ReasonProbeSkipped                    // the fork that was asked for had no room, or others were before it
 )
 
 // Why a step is not larger (Plan.Reason).
@@ -105,7 +105,7 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonThinkHeld:    {"think_held", "It thinks, and its token was left out so that visible answers stay within their time between tokens."},
 	ReasonPaced:        {"paced", "Its answer is ahead of reading speed, so the step was left to others."},
 	ReasonPrefillHeld:  {"prefill_held", "Its prompt was left out of the step because a running answer would have come too late."},
-	ReasonProbeSkipped: {"probe_skipped", "The fork that was to be computed with its next token was left out for want of room."},
+	ReasonProbeSkipped: {"probe_skipped", "The fork that was to be computed with its next token was left out: no room, or others had waited longer for theirs."},
 
 	ReasonIdle:   {"idle", "There was nothing to compute."},
 	ReasonServed: {"served", "Every request that could run got all it could use."},

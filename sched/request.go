@@ -26,14 +26,15 @@ type request struct {
 	paused   bool
 	pausedAt Instant // valid while paused
 
-	prompt    int // tokens
-	max       int // most tokens it may generate. Invariant: prompt + max ≤ Config.Cells
-	generated int // tokens fed back by EvToken
-	computed  int // tokens of its history in its sequence. Invariant: 0 ≤ computed ≤ prompt + generated; 0 without a sequence
-	shared    int // of computed: those whose cells are counted elsewhere. Invariant: 0 ≤ shared ≤ computed
-	hint      int // Event.Shared: the shared it will have if it starts, as far as is known; 0 once it has
-	probe     int // rows of the fork that its next row shall carry; 0 = none
-	charged   int // tokens of its history its flow was charged for: computing them again is free
+	prompt    int    // tokens
+	max       int    // most tokens it may generate. Invariant: prompt + max ≤ Config.Cells
+	generated int    // tokens fed back by EvToken
+	computed  int    // tokens of its history in its sequence. Invariant: 0 ≤ computed ≤ prompt + generated; 0 without a sequence
+	shared    int    // of computed: those whose cells are counted elsewhere. Invariant: 0 ≤ shared ≤ computed
+	hint      int    // Event.Shared: the shared it will have if it starts, as far as is known; 0 once it has
+	probe     int    // rows of the fork that its next row shall carry; 0 = none
+	refused   uint64 // Scheduler.step of the first fork it was refused since it last had one; 0 = none was
+	charged   int    // tokens of its history its flow was charged for: computing them again is free
 
 	// Invariant: seq ≥ 0 exactly in Prefill, Think and Output.
 	seq      int32

@@ -27,6 +27,7 @@ func TestValidate(t *testing.T) {
 		{func(c *Config) { c.MaxRunning = 5000 }, "MaxRunning is 5000"},
 		{func(c *Config) { c.Cells = 1 }, "Cells is 1; it must be 2…"},
 		{func(c *Config) { c.MaxBatch = 1 }, "MaxBatch is 1; it must be 2…"},
+		{func(c *Config) { c.Forks = -1 }, "Forks is -1; it must be 0…4096"},
 		{func(c *Config) { c.MaxQueue = -1 }, "MaxQueue is -1"},
 		{func(c *Config) { c.Limits[Background].MaxRunning = -1 }, "Limits[Background].MaxRunning is -1"},
 		{func(c *Config) { c.Limits[Interactive].MaxQueue = -1 }, "Limits[Interactive].MaxQueue is -1"},
@@ -240,7 +241,7 @@ func TestPaceSettles(t *testing.T) {
 
 func TestTraceRoundTrip(t *testing.T) {
 	cfg := Config{
-		Policy: "uma", MaxRunning: 4, Cells: 100, MaxBatch: 16, MaxQueue: 4, Limits: [NumClasses]ClassLimits{{1, 2}, {3, 4}},
+		Policy: "uma", MaxRunning: 4, Cells: 100, MaxBatch: 16, Forks: 2, MaxQueue: 4, Limits: [NumClasses]ClassLimits{{1, 2}, {3, 4}},
 		TickBudget: 33333333, SoloBudget: time.Second, StartBudget: 7, MinPrefill: 3, Guard: 100 * time.Millisecond,
 		MaxHeld: 2, DecodeReserve: -1, BackgroundEvery: time.Minute, PauseGrace: 1500 * time.Microsecond,
 		Prefix: true, ITLTarget: 50 * time.Millisecond, ThinkFloor: time.Second, ThinkMultiplier: 3.25, OutputSlots: 3, ReadingRate: 12.1,

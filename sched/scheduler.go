@@ -22,6 +22,7 @@ type Scheduler struct {
 	running  []*request
 	free     []*request // records to reuse
 	seqs     []bool     // sequence id → taken
+	due      []*request // scratch: those that ask for a fork in this step
 	rank     uint64     // the newest rank given
 	paused   int        // live requests that are paused
 
@@ -95,6 +96,7 @@ func New(cfg Config) (*Scheduler, error) {
 		requests: make(map[ReqID]*request),
 		running:  make([]*request, 0, cfg.MaxRunning),
 		seqs:     make([]bool, cfg.MaxRunning),
+		due:      make([]*request, 0, cfg.MaxRunning),
 		flowOf:   make(map[flowKey]*flow),
 		batch:    make([]*request, 0, 2*cfg.MaxRunning),
 		cost:     newCostModel(&cfg.Cost),
@@ -178,6 +180,7 @@ func (s *Scheduler) fill() {
 		}
 	}
 	b.unserved = b.runnable
+	b.chooseForks()
 	s.plan.Reason = ReasonIdle
 	s.plan.Budget = s.cfg.MaxBatch
 	if b.runnable > 0 {
