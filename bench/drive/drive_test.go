@@ -264,10 +264,11 @@ func TestLoops(t *testing.T) {
 			{ID: "refused", Prompt: "refuse me", Output: 9, After: -1, Measured: true, At: 10 * time.Millisecond},
 			{ID: "b", Prompt: "x", Output: 9, After: 0, Measured: true, Pause: 5 * time.Millisecond},
 			{ID: "never", Prompt: "x", Output: 9, After: 1, Measured: true},
+			{ID: "short", Prompt: "x", Output: load.Endless, After: -1, Measured: true},
 			{ID: "cut", Prompt: "x", Output: 9, After: -1, Measured: true, At: 100 * time.Millisecond, Until: 200 * time.Millisecond},
 		}}
 		if workers > 0 { // a closed loop has no times
-			job.Requests = job.Requests[:4]
+			job.Requests = job.Requests[:5]
 		}
 		res, err := Run(t.Context(), &job, nil)
 		if err != nil {
@@ -283,6 +284,9 @@ func TestLoops(t *testing.T) {
 		}
 		if r := byID["refused"]; r == nil || !strings.Contains(r.Err, "E_LIMIT_QUEUE") || byID["never"] != nil {
 			t.Errorf("workers %d: refused %+v, and what comes after it %+v", workers, r, byID["never"])
+		}
+		if r := byID["short"]; r == nil || !strings.Contains(r.Err, "context is full") {
+			t.Errorf("a stream that ends on its own: %+v", r)
 		}
 		if workers == 0 {
 			if r := byID["cut"]; r == nil || !r.Cut || r.Err != "" || r.Sent < int64(100*time.Millisecond) || r.End > int64(400*time.Millisecond) {

@@ -3,6 +3,7 @@ package drive
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -177,6 +178,9 @@ func (c *client) one(ctx context.Context, r *load.Request, s *asked, rec *Record
 	}
 	if ctx.Err() != nil && err != nil {
 		err = context.Cause(ctx)
+	}
+	if err == nil && r.Output >= load.Endless {
+		err = fmt.Errorf("it ended before the workload did (%s): the server's context is full, start it with a larger one", rec.Reason)
 	}
 	var skipped skipError
 	switch {

@@ -14,6 +14,9 @@ const (
 	Reasoning = "reasoning"
 )
 
+// Endless is the Output of a stream that goes on until its Until.
+const Endless = 1 << 20
+
 // Message is one turn of a conversation.
 type Message struct {
 	Role    string `json:"role"`
@@ -84,9 +87,11 @@ type Options struct {
 	Tokens  int           // decode-sweep, long-context, shared-prefix, ipc: tokens of an answer
 	Solo    time.Duration // storm: the chats alone
 	Storm   time.Duration // storm: with the prompts
-	Context int           // long-context, shared-prefix: the longest, tokens
-	Turns   int           // agent-chain: turns of each
-	Rounds  int           // shared-prefix, long-context, ipc: repetitions within one run
+	// Background marks the prompts of storm as work that may wait.
+	Background bool
+	Context    int // long-context, shared-prefix: the longest, tokens
+	Turns      int // agent-chain: turns of each
+	Rounds     int // shared-prefix, long-context, ipc: repetitions within one run
 
 	TokensPerWord float64 // by the model's tokenizer; 0 = 1.3
 	// Salt keeps two plans of one seed from asking the same: what one server has computed for the first is of no use for

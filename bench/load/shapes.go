@@ -43,7 +43,7 @@ func (o *Options) storm() *Plan {
 	p := &Plan{Mark: o.Solo}
 	for i := range o.Streams {
 		p.Requests = append(p.Requests, Request{ID: fmt.Sprintf("chat-%d", i), Kind: Chat, Group: "chat", Measured: true, After: -1, Until: end,
-			Prompt: o.text(fmt.Sprint("chat", i), 24), Output: 1 << 20, Exact: true})
+			Prompt: o.text(fmt.Sprint("chat", i), 24), Output: Endless, Exact: true})
 	}
 	// Enough prompts for the whole storm: at best a server computes some thousands of tokens a second. What is left over
 	// when it ends is not sent.
@@ -52,20 +52,21 @@ func (o *Options) storm() *Plan {
 		last := -1
 		for n := range min(each, 2000) {
 			p.Requests = append(p.Requests, Request{ID: fmt.Sprintf("prompt-%d-%d", c, n), Kind: Chat, Group: "prompt", At: o.Solo, After: last, Until: end,
-				Prompt: o.text(fmt.Sprint("prompt", c, " ", n), o.Prompt), Output: 1, Exact: true, X: o.Prompt})
+				Prompt: o.text(fmt.Sprint("prompt", c, " ", n), o.Prompt), Output: 1, Exact: true, X: o.Prompt, Background: o.Background})
 			last = len(p.Requests) - 1
 		}
 	}
-	// Newcomers: what somebody sees who asks now.
-	every := max(time.Second, o.Storm/8)
-	for n, at := 0, every/2; at < end-every/2; n, at = n+1, at+every {
-		group := "newcomer-alone"
-		if at >= o.Solo {
-			group = "newcomer-storm"
+	// Newcomers: what somebody sees who asks now. One at a time, so that those who wait do not make it worse for the next.
+	newcomers := func(group string, from, length time.Duration) {
+		last := -1
+		for n := range 6 {
+			p.Requests = append(p.Requests, Request{ID: fmt.Sprintf("%s-%d", group, n), Kind: Chat, Group: group, At: from + time.Duration(n)*length/6, After: last, Until: from + length,
+				Prompt: o.text(fmt.Sprint(group, n), 24), Output: 5, Exact: true})
+			last = len(p.Requests) - 1
 		}
-		p.Requests = append(p.Requests, Request{ID: fmt.Sprintf("new-%d", n), Kind: Chat, Group: group, At: at, After: -1, Until: end,
-			Prompt: o.text(fmt.Sprint("new", n), 24), Output: 5, Exact: true})
 	}
+	newcomers("newcomer-alone", o.Solo/10, o.Solo*9/10)
+	newcomers("newcomer-storm", o.Solo+o.Storm/40, o.Storm*39/40)
 	return p
 }
 

@@ -35,6 +35,7 @@ type Config struct {
 
 	Environment report.Environment
 	Progress    func(label string, done, total int) // done = total ends a label
+	Say         func(line string)                   // what a run came to; nil = nobody wants to know
 }
 
 // Run measures. The reports are in the order of the sides, and of the sweep within a side.
@@ -140,21 +141,42 @@ func (cfg *Config) once(ctx context.Context, repeat int, s *server, info serverI
 		return err
 	}
 	if info.Context > 0 {
-		if q := longest(plan); q.Output < 1<<19 && q.Think+q.Output > info.Context {
+		if q := longest(plan); q.Output < load.Endless && q.Think+q.Output > info.Context {
 			r.notes = []string{fmt.Sprintf("Some requests may generate %d tokens, the server's context holds %d: --scale or a larger --ctx-size changes it.", q.Think+q.Output, info.Context)}
 		}
 	}
 	job := cfg.Job
 	job.Address, job.Requests, job.Workers, job.Seed = s.address, plan.Requests, plan.Workers, o.Seed
+	// A workload that lasts until a moment is done by the clock, another by its requests.
+	total := len(plan.Requests)
+	end := plan.Requests[0].Until
+	if end > 0 {
+		total = int(end.Seconds())
+	}
+	watch := watchPrompts(func() float64 { return s.counter("prefill_tokens_merged_total") }, plan.Mark, func(at time.Duration) {
+		if end > 0 {
+			cfg.progress(label, min(int(at.Seconds()), total-1), total)
+		}
+	})
 	evicted, cpu := s.evictions(), s.cpu()
-	n := len(plan.Requests)
-	res, err := drive.Spawn(ctx, &job, func(done int) { cfg.progress(label, min(done, n-1), n) }, cfg.ClientBin, cfg.ClientArgs...)
+	res, err := drive.Spawn(ctx, &job, func(done int) {
+		if end == 0 {
+			cfg.progress(label, min(done, total-1), total)
+		}
+	}, cfg.ClientBin, cfg.ClientArgs...)
+	prefill := watch()
 	if err != nil {
 		return err
 	}
-	cfg.progress(label, n, n)
-	r.runs = append(r.runs, report.Run{Requests: plan.Requests, Result: res, Evictions: s.evictions() - evicted, ServerCPU: s.cpu() - cpu, Mark: plan.Mark})
+	cfg.progress(label, total, total)
 	r.plan, r.info = plan, info
+	run := report.Run{Requests: plan.Requests, Result: res, Evictions: s.evictions() - evicted, ServerCPU: s.cpu() - cpu, Mark: plan.Mark, Prefill: prefill}
+	r.runs = append(r.runs, run)
+	if cfg.Say != nil {
+		one := *r
+		one.runs = []report.Run{run}
+		cfg.Say(label + ": " + cfg.report(&one).Line())
+	}
 	return nil
 }
 
@@ -292,8 +314,58 @@ func (s *server) info() (out serverInfo, err error) {
 	return out, nil
 }
 
-// evictions is the server's count of KV blocks that answers lost, NaN where it does not tell.
-func (s *server) evictions() float64 {
+// watchPrompts asks once a second how many prompt tokens the server has computed, from the mark on: a scrape takes a core
+// from a decode for a moment. What it returns ends that and gives the rate, from the end of the first step that
+// advanced them to the end of the last one seen; NaN = not known. tick is called with the time since the start.
+func watchPrompts(computed func() float64, mark time.Duration, tick func(time.Duration)) func() float64 {
+	if mark == 0 {
+		return func() float64 { return math.NaN() }
+	}
+	start, quit, rate := time.Now(), make(chan struct{}), make(chan float64)
+	go func() {
+		var first, last struct {
+			at     time.Time
+			tokens float64
+		}
+		changes, before := 0, math.NaN()
+		t := time.NewTicker(time.Second)
+		defer t.Stop()
+		for {
+			select {
+			case <-quit:
+				if changes < 2 {
+					rate <- math.NaN()
+				} else {
+					rate <- (last.tokens - first.tokens) / last.at.Sub(first.at).Seconds()
+				}
+				return
+			case now := <-t.C:
+				tick(now.Sub(start))
+				if now.Sub(start) < mark {
+					continue
+				}
+				n := computed()
+				if math.IsNaN(n) {
+					continue
+				}
+				if !math.IsNaN(before) && n != before {
+					last.at, last.tokens = time.Now(), n
+					if changes++; changes == 1 {
+						first = last
+					}
+				}
+				before = n
+			}
+		}
+	}()
+	return func() float64 {
+		close(quit)
+		return <-rate
+	}
+}
+
+// counter is one of the server's metrics, NaN where it does not tell.
+func (s *server) counter(name string) float64 {
 	if !s.uma {
 		return math.NaN()
 	}
@@ -302,11 +374,14 @@ func (s *server) evictions() float64 {
 	if err != nil || json.Unmarshal([]byte(text), &m) != nil {
 		return math.NaN()
 	}
-	if n, ok := m["output_critical_eviction"].(float64); ok {
+	if n, ok := m[name].(float64); ok {
 		return n
 	}
 	return math.NaN()
 }
+
+// evictions counts the KV blocks that answers lost.
+func (s *server) evictions() float64 { return s.counter("output_critical_eviction") }
 
 // cpu is the processor time of a server that was started here, else 0.
 func (s *server) cpu() time.Duration {

@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/uma-serve/uma-serve/bench/drive"
 	"github.com/uma-serve/uma-serve/bench/load"
@@ -92,6 +95,37 @@ func TestRunErrors(t *testing.T) {
 		if _, err := Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want an error with %q, got %v", want, err)
 		}
+	}
+}
+
+// TestWatchPrompts: 100 tokens a second from the first step that is seen to advance them, whatever was before the mark and
+// while the server was busy.
+func TestWatchPrompts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start, ticks := time.Now(), 0
+		counted := func() float64 {
+			at := time.Since(start)
+			switch {
+			case at < 10*time.Second:
+				t.Error("asked before the mark")
+			case at.Truncate(time.Second) == 15*time.Second:
+				return math.NaN() // no answer
+			}
+			return 1000 + 200*math.Floor(max(0, at.Seconds()-12)/2)
+		}
+		stop := watchPrompts(counted, 10*time.Second, func(time.Duration) { ticks++ })
+		time.Sleep(20*time.Second + time.Millisecond)
+		if rate := stop(); math.Abs(rate-100) > 1e-6 || ticks != 20 {
+			t.Errorf("%v tokens/s, %d ticks", rate, ticks)
+		}
+		stop = watchPrompts(func() float64 { return 7 }, time.Second, func(time.Duration) {})
+		time.Sleep(9 * time.Second)
+		if rate := stop(); !math.IsNaN(rate) {
+			t.Errorf("nothing was computed, at %v tokens/s", rate)
+		}
+	})
+	if rate := watchPrompts(nil, 0, nil)(); !math.IsNaN(rate) {
+		t.Errorf("a workload without a mark has %v", rate)
 	}
 }
 

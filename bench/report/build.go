@@ -18,6 +18,7 @@ type Run struct {
 	Evictions float64       // OutputCritical evictions by the server's metrics; NaN = not known
 	ServerCPU time.Duration // 0 = not known
 	Mark      time.Duration // when the disturbance began, 0 = none
+	Prefill   float64       // prompt tokens a second since then, by the server's count; NaN or 0 = not known
 }
 
 // forced are the ends of thinking that the server brought about.
@@ -130,7 +131,7 @@ func (t *tally) values() map[string]Num {
 // Measure fills a report from its repeats. The caller has named it and said what it ran with.
 func (r *Report) Measure(runs []Run) {
 	all := newTally()
-	var evictions, serverCPU, clientCPU, wall float64
+	var evictions, prefill, serverCPU, clientCPU, wall float64
 	groups := map[string]*group{}
 	var order []string
 	for _, run := range runs {
@@ -163,7 +164,7 @@ func (r *Report) Measure(runs []Run) {
 				continue
 			}
 			whole := part{rec.Output, rec.Sent, rec.End}
-			if run.Mark > 0 && len(rec.Output) > 0 && rec.Sent < int64(run.Mark) && rec.End > int64(run.Mark) {
+			if q.Measured && run.Mark > 0 && len(rec.Output) > 0 && rec.Sent < int64(run.Mark) && rec.End > int64(run.Mark) {
 				// The disturbance is what the workload is about: what the stream was like before it is a group of its own.
 				var before part
 				before, whole = whole.divide(int64(run.Mark))
@@ -195,6 +196,11 @@ func (r *Report) Measure(runs []Run) {
 		}
 		values := one.values()
 		values["output_critical_eviction_events"] = Num(run.Evictions)
+		if run.Prefill == 0 {
+			run.Prefill = math.NaN()
+		}
+		values["prefill_tokens_per_s"] = Num(run.Prefill)
+		prefill += run.Prefill
 		share := math.NaN()
 		if run.ServerCPU > 0 && run.Result.CPUNs > 0 {
 			share = 100 * float64(run.Result.CPUNs) / float64(run.ServerCPU)
@@ -209,6 +215,7 @@ func (r *Report) Measure(runs []Run) {
 	}
 	r.Values = all.values()
 	r.Values["output_critical_eviction_events"] = Num(evictions)
+	r.Values["prefill_tokens_per_s"] = Num(prefill / float64(len(runs)))
 	r.Values["client_cpu_pct_of_server"] = Num(100 * clientCPU / serverCPU)
 	r.DurationS, r.NRequests, r.NReasoning, r.ForcedByReason = Num(wall), all.answered, all.reasoning, all.byReason
 	if all.asked > 0 {
@@ -245,6 +252,9 @@ func (p part) divide(mark int64) (before, after part) {
 
 type at struct{ x, y float64 }
 
+// few requests of a group are listed one by one.
+const few = 32
+
 type group struct {
 	*tally
 	measured bool
@@ -260,7 +270,15 @@ func (g *group) report(name string) Group {
 	if d := ms(g.to-g.from) / 1000; d > 0 && g.prompt > g.cached {
 		rate = float64(g.prompt-g.cached) / d
 	}
-	return Group{name, g.measured, g.answered, g.errors, g.skipped, v["ttft_p50_ms"], v["ttft_p95_ms"], v["output_itl_p50_ms"], v["output_itl_p95_ms"], Num(Percentile(g.ends, 50)), Num(rate), v["accuracy_pct"]}
+	out := Group{Name: name, Measured: g.measured, Requests: g.answered, Errors: g.errors, Skipped: g.skipped, TTFTp50: v["ttft_p50_ms"], TTFTp95: v["ttft_p95_ms"],
+		ITLp50: v["output_itl_p50_ms"], ITLp95: v["output_itl_p95_ms"], ITLp99: v["output_itl_p99_ms"], ITLMax: v["output_itl_max_ms"], Gaps: len(g.itl),
+		Ends: Num(Percentile(g.ends, 50)), PromptSec: Num(rate), Accuracy: v["accuracy_pct"]}
+	if len(g.ends) <= few {
+		for _, e := range g.ends {
+			out.EachEnd = append(out.EachEnd, Num(e))
+		}
+	}
+	return out
 }
 
 func (g *group) curve(name string) Curve {

@@ -42,6 +42,9 @@ code{font:.86em ui-monospace,SFMono-Regular,Menlo,monospace}
 {{range .Rows}}<tr><td>{{.Title}}</td>{{range .Cells}}<td{{if .Under}} class="under"{{end}}>{{.Text}}{{if .CI}}<small>{{.CI}}</small>{{end}}</td>{{end}}{{range .Verdicts}}<td class="{{.Class}}">{{.Text}}{{if .CI}}<small>{{.CI}}</small>{{end}}</td>{{end}}</tr>
 {{end}}</tbody></table></div>
 <p class="note">Small: 95 % intervals over the repeats (Student's for a mean, Welch's for a difference). TTFT: sent to first token. TTOT: last token of thought to first visible text. ITL: between two tokens of an answer. Percentiles are over all requests of all repeats.</p>
+{{if .Storm}}<h2>Chats in a storm of prompts</h2><div class="card"><table><thead><tr>{{range .StormHead}}<th>{{.}}</th>{{end}}</tr></thead><tbody>
+{{range .Storm}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>{{end}}</tbody></table></div>
+<p class="note">Times between two tokens of the chats, before the long prompts come and since. Prompt tokens by the server's count; "of the first" relates them to the first row. 5th token: how long somebody waits for it who asks a short question (medians).</p>{{end}}
 {{if .Figures}}<h2>Plots</h2><div class="plots">{{range .Figures}}<figure class="card"><h3>{{.Title}}</h3>{{.SVG}}<figcaption>{{.Caption}}</figcaption></figure>{{end}}</div>{{end}}
 {{if .Groups}}<h2>Requests by group</h2>{{end}}{{$open := .Open}}{{range .Groups}}<details{{if $open}} open{{end}}><summary>{{.Name}}</summary><div class="card"><table><thead><tr><th>group</th><th>answered</th><th>errors</th><th>TTFT p50 ms</th><th>TTFT p95 ms</th><th>ITL p50 ms</th><th>ITL p95 ms</th><th>answered after, p50 ms</th><th>prompt tokens/s</th>{{if .Graded}}<th>accuracy %</th>{{end}}</tr></thead><tbody>
 {{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>{{end}}</tbody></table></div></details>{{end}}
@@ -80,6 +83,8 @@ func (d *Document) HTML(w io.Writer) error {
 		Heads       []head
 		Baselines   []string
 		Rows        []row
+		StormHead   []string
+		Storm       [][]string
 		Figures     []Figure
 		Groups      []table
 		Ran         [][]pair
@@ -123,6 +128,7 @@ func (d *Document) HTML(w io.Writer) error {
 		}
 		data.Rows = append(data.Rows, r)
 	}
+	data.StormHead, data.Storm = stormHead, stormRows(d.Storms())
 	var err error
 	if data.Figures, err = d.figures(); err != nil {
 		return err

@@ -59,6 +59,9 @@ func (d *Document) Markdown() string {
 		}
 		row(cells...)
 	}
+	if storm := d.StormTable(); storm != "" {
+		b.WriteString("\n" + storm)
+	}
 	noted := map[string]bool{}
 	for _, n := range names {
 		r := d.Reports[n]

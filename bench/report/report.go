@@ -71,6 +71,7 @@ var Metrics = []Metric{
 	{"accuracy_pct", "accuracy %", true, true, 1},
 	{"output_tokens_per_s", "generated tokens/s", true, false, 1},
 	{"prompt_cached_pct", "prompt tokens cached %", true, false, 1},
+	{"prefill_tokens_per_s", "prompt tokens/s in the storm", true, false, 0},
 	{"client_cpu_pct_of_server", "client CPU, % of the server's", false, false, 2},
 }
 
@@ -107,7 +108,11 @@ type Group struct {
 	TTFTp95   Num    `json:"ttft_p95_ms"`
 	ITLp50    Num    `json:"output_itl_p50_ms"`
 	ITLp95    Num    `json:"output_itl_p95_ms"`
-	Ends      Num    `json:"end_p50_ms"` // sent → answered
+	ITLp99    Num    `json:"output_itl_p99_ms"`
+	ITLMax    Num    `json:"output_itl_max_ms"`
+	Gaps      int    `json:"n_itl"`            // inter-token times
+	Ends      Num    `json:"end_p50_ms"`       // sent → answered
+	EachEnd   []Num  `json:"end_ms,omitempty"` // of each request, where they are few
 	PromptSec Num    `json:"prompt_tokens_per_s"`
 	Accuracy  Num    `json:"accuracy_pct"`
 }

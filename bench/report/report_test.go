@@ -131,6 +131,55 @@ func TestMark(t *testing.T) {
 	}
 }
 
+// TestStorm: the table relates prompts to the first side and newcomers to those who came before the storm.
+func TestStorm(t *testing.T) {
+	const s = int64(time.Second)
+	side := func(name string, gap, fifth int64, prefill float64) *Report {
+		r := &Report{Provenance: Measured, Mode: "real", ConfigName: name, Side: name, Workload: "storm"}
+		chat := &drive.Record{Sent: 0, End: 10 * s, Cut: true}
+		for at := s; at < 5*s; at += s / 10 {
+			chat.Output = append(chat.Output, at)
+		}
+		for at := 5*s - s/10 + gap; at < 10*s; at += gap {
+			chat.Output = append(chat.Output, at)
+		}
+		r.Measure([]Run{{Mark: 5 * time.Second, Prefill: prefill, Requests: []load.Request{{Kind: load.Chat, Group: "chat", Measured: true, After: -1},
+			{Kind: load.Chat, Group: "newcomer-alone", After: -1}, {Kind: load.Chat, Group: "newcomer-storm", After: -1}, {Kind: load.Chat, Group: "prompt", After: -1}},
+			Result: &drive.Result{WallNs: 10 * s, Records: []*drive.Record{chat, {Index: 1, Sent: s, End: s + s/5, Output: []int64{s + s/5}},
+				{Index: 2, Sent: 6 * s, End: 6*s + fifth, Output: []int64{6*s + fifth}, Cut: fifth > s}, {Index: 3, Sent: 5 * s, End: 9 * s, Output: []int64{9 * s}}}}}})
+		return r
+	}
+	d, err := New([]*Report{side("stock", 8*s, 4*s, 200), side("meridian@50", s/2, s/4, 100)}, "meridian@50")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := d.StormTable()
+	for _, want := range []string{"| stock | – | 100.0 / 100.0 / 100.0 | 5100.0 / 5100.0 / 5100.0 / 5100.0 | 200 | 1.00 | 200 → 4000 (20.00×) |\n",
+		"| meridian | 50 | 100.0 / 100.0 / 100.0 | 500.0 / 500.0 / 500.0 / 500.0 | 100 | 0.500 | 200 → 250 (1.25×) |\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("want %s in\n%s", want, got)
+		}
+	}
+	b, err := d.StormJSON()
+	if err != nil || !strings.Contains(string(b), `"policy":"meridian","itl_target_ms":50`) || !strings.Contains(string(b), `"fifth_tokens_ms":[250]`) {
+		t.Errorf("%v %s", err, b)
+	}
+	if md := d.Markdown(); !strings.Contains(md, got) {
+		t.Error("the Markdown has no storm")
+	}
+	if line := d.Reports["stock"].Line(); !strings.Contains(line, "in the storm p50 5100.0") {
+		t.Error(line)
+	}
+	empty := &Report{Provenance: Measured, Mode: "real", ConfigName: "x", Workload: "storm"}
+	empty.Measure([]Run{{Mark: time.Second, Result: &drive.Result{}}})
+	if d, err = New([]*Report{empty}, "x"); err != nil || !strings.Contains(d.StormTable(), "| – / – / – |") {
+		t.Errorf("%v %s", err, d.StormTable())
+	}
+	if measured(t, "x", "uma", 1, 1).MarkS != 1 || (&Document{Reports: map[string]*Report{"x": {Workload: "chat"}}}).StormTable() != "" {
+		t.Error("another workload has a storm")
+	}
+}
+
 // TestStrictJSON: what is not known is null, keys are sorted, and what was written is read back the same.
 func TestStrictJSON(t *testing.T) {
 	r := &Report{Provenance: Measured, Mode: "real", ConfigName: "empty"}

@@ -64,17 +64,7 @@ func runCommand() *cobra.Command {
 			if o.repeats < 1 || o.warmUp < 0 {
 				return errors.New("--repeats must be at least 1, --warmup 0 or more")
 			}
-			reports, err := o.run(ctx, given(cmd.Flags()), args)
-			if err != nil {
-				return err
-			}
-			under := reports[len(reports)-1].ConfigName
-			for _, r := range reports {
-				if r.Side == o.underTest || r.ConfigName == o.underTest {
-					under = r.ConfigName
-				}
-			}
-			d, err := results.New(reports, under)
+			d, err := o.document(ctx, given(cmd.Flags()), args)
 			if err != nil {
 				return err
 			}
@@ -130,6 +120,7 @@ func (o *runOptions) flags(f *pflag.FlagSet) {
 	f.IntVar(&o.load.Tokens, "tokens", o.load.Tokens, "decode-sweep, long-context, shared-prefix, agent-chain, ipc: `tokens` of an answer")
 	f.DurationVar(&o.load.Solo, "solo", o.load.Solo, "storm: the chats alone")
 	f.DurationVar(&o.load.Storm, "storm", o.load.Storm, "storm: with the prompts")
+	f.BoolVar(&o.load.Background, "background", false, "storm: mark the prompts as work that may wait")
 	f.IntVar(&o.load.Context, "context", o.load.Context, "long-context, shared-prefix: the longest, `tokens`")
 	f.IntVar(&o.load.Turns, "turns", o.load.Turns, "agent-chain: turns")
 	f.IntVar(&o.load.Rounds, "rounds", o.load.Rounds, "shared-prefix, long-context, ipc: repetitions within a run")
@@ -162,6 +153,21 @@ func given(f *pflag.FlagSet) map[string]string {
 		}
 	})
 	return out
+}
+
+// document measures and puts the reports beside each other.
+func (o *runOptions) document(ctx context.Context, flags map[string]string, args []string) (*results.Document, error) {
+	reports, err := o.run(ctx, flags, args)
+	if err != nil {
+		return nil, err
+	}
+	under := reports[len(reports)-1].ConfigName
+	for _, r := range reports {
+		if r.Side == o.underTest || r.ConfigName == o.underTest {
+			under = r.ConfigName
+		}
+	}
+	return results.New(reports, under)
 }
 
 func (o *runOptions) run(ctx context.Context, flags map[string]string, args []string) ([]*results.Report, error) {
@@ -255,6 +261,11 @@ func (o *runOptions) real(ctx context.Context, name string, sides []measure.Side
 	}
 	cfg := measure.Config{Name: name, Workload: o.workload, Options: o.load, Sides: sides, Sweep: o.sweep, Repeats: o.repeats, WarmUp: o.warmUp,
 		ClientBin: self, ClientArgs: []string{"load-client"}, Environment: measure.Environment(flags), Progress: progress,
+		Say: func(line string) {
+			if !o.quiet {
+				fmt.Fprintln(os.Stderr, line)
+			}
+		},
 		Job: drive.Job{Target: o.target, Address: cmp.Or(o.socket, o.url), Model: o.model, KeyEnv: o.apiKeyEnv, Extra: json.RawMessage(o.extra), Temperature: o.temperature,
 			Timeout: o.timeout, EarlyExit: o.earlyExit}}
 	for _, p := range heldout.Problems() {
@@ -294,17 +305,13 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// newProgress draws a bar for each label on a terminal, and writes a line at each label's end elsewhere.
+// newProgress draws a bar for each label on a terminal.
 func newProgress(quiet bool) func(label string, done, total int) {
 	if quiet {
 		return func(string, int, int) {}
 	}
-	if !isatty.IsTerminal(os.Stderr.Fd()) {
-		return func(label string, done, total int) {
-			if done == total {
-				fmt.Fprintln(os.Stderr, label+": done")
-			}
-		}
+	if !isatty.IsTerminal(os.Stderr.Fd()) { // a line for each is written when it has ended
+		return func(string, int, int) {}
 	}
 	var bar *progressbar.ProgressBar
 	var of string
@@ -324,10 +331,19 @@ func newProgress(quiet bool) func(label string, done, total int) {
 
 // write puts a document's files into dir and its tables on stdout.
 func write(d *results.Document, dir string) error {
+	if err := save(d, dir); err != nil {
+		return err
+	}
+	_, err := fmt.Print(d.Markdown())
+	fmt.Fprintf(os.Stderr, "\n%s\n", filepath.Join(dir, "report.html"))
+	return err
+}
+
+// save puts a document's files into dir.
+func save(d *results.Document, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	md := d.Markdown()
 	var page strings.Builder
 	if err := d.HTML(&page); err != nil {
 		return err
@@ -336,7 +352,7 @@ func write(d *results.Document, dir string) error {
 	if err != nil {
 		return err
 	}
-	files := map[string]string{"report.json": string(one), "report.md": md, "report.html": page.String()}
+	files := map[string]string{"report.json": string(one), "report.md": d.Markdown(), "report.html": page.String()}
 	if len(d.Reports) > 1 {
 		all, err := results.JSON(d)
 		if err != nil {
@@ -349,8 +365,6 @@ func write(d *results.Document, dir string) error {
 			return err
 		}
 	}
-	fmt.Print(md)
-	fmt.Fprintf(os.Stderr, "\n%s\n", filepath.Join(dir, "report.html"))
 	return nil
 }
 

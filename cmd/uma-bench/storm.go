@@ -1,101 +1,66 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
+	"os/signal"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/uma-serve/uma-serve/bench"
-	"github.com/uma-serve/uma-serve/internal/daemonproc"
+	"github.com/uma-serve/uma-serve/bench/load"
 )
 
-// stormRow is one configuration's result.
-type stormRow struct {
-	Policy   string  `json:"policy"`
-	TargetMs float64 `json:"itl_target_ms"` // 0 = none
-	bench.Storm
-}
-
+// stormCommand is run --workload storm with its own table.
 func stormCommand() *cobra.Command {
-	cfg := bench.StormConfig{Log: os.Stderr}
-	var model string
-	var sides []string
+	o := runOptions{mode: "real", workload: "storm", target: "uma", baseline: "none", warmUp: 3, timeout: time.Hour, load: load.DefaultOptions()}
+	var outDir string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "storm",
+		Use:   "storm [-- uma-serve options…]",
 		Short: "chats that decode while others submit long prompts back to back, policy by policy",
 		Long: `Two chats decode; then clients submit unique long prompts, each the next when the last was
 answered. Each side is a daemon of its own, POLICY or POLICY@TARGET with an inter-token target in ms:
 
   uma-bench storm --sides stock,uma,meridian@50,meridian@100
 
-The first side is what the prompts' speed of the others is held against.`,
-		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			if model == "" {
-				var err error
-				if model, err = benchModel(); err != nil {
+The first side is what the prompts' speed of the others is held against. The same as uma-bench run
+--workload storm, which writes its page by default, with one repeat and this table alone.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			defer stop()
+			d, err := o.document(ctx, given(cmd.Flags()), args)
+			if err != nil {
+				return err
+			}
+			if outDir != "" {
+				if err := save(d, outDir); err != nil {
 					return err
 				}
 			}
-			var rows []stormRow
-			for _, side := range sides {
-				row := stormRow{Policy: side}
-				args := []string{"--ctx-size", "16384", "--parallel", "8"}
-				if policy, target, ok := strings.Cut(side, "@"); ok {
-					ms, err := strconv.ParseFloat(target, 64)
-					if err != nil {
-						return fmt.Errorf("--sides: %q: the target is not a number of ms", side)
-					}
-					row.Policy, row.TargetMs = policy, ms
-					args = append(args, "--itl-target-ms", target)
-				}
-				args = append(args, "--policy", row.Policy)
-				fmt.Fprintln(os.Stderr, side)
-				err := withDaemon(model, args, func(p *daemonproc.Proc) (err error) {
-					row.Storm, err = bench.RunStorm(p, cfg)
-					return err
-				})
-				if err != nil {
-					return fmt.Errorf("%s: %w", side, err)
-				}
-				rows = append(rows, row)
+			if !asJSON {
+				_, err = fmt.Print(d.StormTable())
+				return err
 			}
-			if asJSON {
-				return json.NewEncoder(os.Stdout).Encode(rows)
+			b, err := d.StormJSON()
+			if err == nil {
+				_, err = fmt.Println(string(b))
 			}
-			printStorm(rows)
-			return nil
+			return err
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&model, "model", "m", "", "GGUF `file` (default: a generated one of 135 M parameters, Q8_0)")
-	f.StringSliceVar(&sides, "sides", []string{"stock", "uma", "meridian@50", "meridian@100"}, "`POLICY[@TARGET]` of each side")
-	f.IntVar(&cfg.Chats, "chats", 2, "streams that decode all the time")
-	f.IntVar(&cfg.Clients, "clients", 4, "clients that submit prompts")
-	f.IntVar(&cfg.Prompt, "prompt", 1500, "`tokens` of each prompt, about")
-	f.DurationVar(&cfg.Solo, "solo", 10*time.Second, "how long the chats are measured alone")
-	f.DurationVar(&cfg.Storm, "storm", 40*time.Second, "how long the storm lasts")
-	f.BoolVar(&cfg.Background, "background", false, "mark the clients' prompts as background work")
+	f.StringVarP(&o.modelFile, "model", "m", "", "GGUF `file` (default: a generated one of 135 M parameters, Q8_0)")
+	f.StringSliceVar(&o.sides, "sides", []string{"stock", "uma", "meridian@50", "meridian@100"}, "`POLICY[@TARGET]` of each side")
+	f.IntVar(&o.load.Streams, "chats", o.load.Streams, "streams that decode all the time")
+	f.IntVar(&o.load.Clients, "clients", o.load.Clients, "clients that submit prompts")
+	f.IntVar(&o.load.Prompt, "prompt", o.load.Prompt, "`tokens` of each prompt, about")
+	f.DurationVar(&o.load.Solo, "solo", o.load.Solo, "how long the chats are measured alone")
+	f.DurationVar(&o.load.Storm, "storm", o.load.Storm, "how long the storm lasts")
+	f.BoolVar(&o.load.Background, "background", false, "mark the clients' prompts as background work")
+	f.IntVar(&o.repeats, "repeats", 1, "so often")
+	f.StringVar(&outDir, "out-dir", "", "also write the page and the reports there")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress")
 	return cmd
-}
-
-func printStorm(rows []stormRow) {
-	fmt.Println("| policy | target ms | alone p50 / p95 / worst ms | storm p50 / p95 / p99 / worst ms | prompt tok/s | of the first | 5th token, alone → storm ms |")
-	fmt.Println("|---|---|---|---|---|---|---|")
-	for _, r := range rows {
-		target := "–"
-		if r.TargetMs > 0 {
-			target = strconv.FormatFloat(r.TargetMs, 'f', -1, 64)
-		}
-		fmt.Printf("| %s | %s | %.1f / %.1f / %.1f | %.1f / %.1f / %.1f / %.1f | %.0f | %.2f | %.0f → %.0f (%.2f×) |\n", r.Policy, target,
-			r.Solo.P50, r.Solo.P95, r.Solo.Worst, r.Under.P50, r.Under.P95, r.Under.P99, r.Under.Worst,
-			r.PromptTokensSec, r.PromptTokensSec/max(rows[0].PromptTokensSec, 1e-9), r.SoloFifthMs, r.FifthMs, r.FifthMs/max(r.SoloFifthMs, 1e-9))
-	}
 }
