@@ -11,6 +11,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -226,6 +228,26 @@ func TestRealCellsComeBack(t *testing.T) {
 	}
 	r.sameCells("fabric", cells[:u.CachedTokens])
 	r.stop()
+}
+
+// Prompts that begin alike, read piece by piece from what earlier ones left, are the tokens that the engine makes of each.
+func TestRealTexts(t *testing.T) {
+	r := serveModel(t, ggufgen.Cached(t, ggufgen.Tiny()))
+	m := r.model.Load()
+	if m.texts.cut == nil {
+		t.Fatal("the engine does not say where a text may be cut")
+	}
+	long := strings.Repeat("Some words, a number 42\nand it's   a <|im_end|> marker. ", 60)
+	for i := range 40 {
+		for _, chat := range []bool{false, true} {
+			s := long[:len(long)*i/40] + text(i, 30)
+			got, err1 := m.tokenize(uint32(i%2), s, chat)
+			want, err2 := m.vocab.Tokenize(nil, s, true, chat)
+			if err1 != nil || err2 != nil || !slices.Equal(got, want) {
+				t.Fatalf("%d bytes: %d tokens, %v; want %d, %v", len(s), len(got), err1, len(want), err2)
+			}
+		}
+	}
 }
 
 // A sliding window cannot be cut or copied in parts: conversations are reused whole or computed, and say the same.

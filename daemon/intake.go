@@ -25,6 +25,7 @@ type model struct {
 	think    *meridian.Config
 	noChat   error // why template is nil
 	markers  *markers
+	texts    *texts
 }
 
 func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
@@ -36,7 +37,7 @@ func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
 			m.facts.EOG = append(m.facts.EOG, t)
 		}
 	}
-	m.markers = newMarkers(v)
+	m.markers, m.texts = newMarkers(v), newTexts(v)
 	text := v.ChatTemplate()
 	var err error
 	if m.tags, err = meridian.Detect(v, cfg.Meridian.Markers, text); err != nil {
@@ -82,10 +83,10 @@ func (m *model) renderTurn(msgs []wire.Message, vars map[string]any, answer bool
 	return m.template.Render(in)
 }
 
-// tokenize reads a raw prompt (chat false), in which markers are text like any other, or a rendered conversation.
-func (m *model) tokenize(text string, chat bool) (tokens []runtime.Token, err error) {
+// tokenize reads owner's raw prompt (chat false), in which markers are text like any other, or a rendered conversation.
+func (m *model) tokenize(owner uint32, text string, chat bool) (tokens []runtime.Token, err error) {
 	if !chat {
-		return m.vocab.Tokenize(nil, text, true, false)
+		return m.texts.tokenize(nil, owner, text, true, false)
 	}
 	// A template that writes the BOS itself must not get a second one.
 	addSpecial := true
@@ -93,7 +94,7 @@ func (m *model) tokenize(text string, chat bool) (tokens []runtime.Token, err er
 		addSpecial = false
 	}
 	for part, marker := range m.markers.split(text) {
-		if tokens, err = m.vocab.Tokenize(tokens, part, addSpecial && !marker, !marker); err != nil {
+		if tokens, err = m.texts.tokenize(tokens, owner, part, addSpecial && !marker, !marker); err != nil {
 			return nil, err
 		}
 		addSpecial = false
@@ -117,7 +118,8 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 		}
 		chat = true
 	}
-	tokens, err := m.tokenize(text, chat)
+	r.owner = r.conn.UID()
+	tokens, err := m.tokenize(r.owner, text, chat)
 	if err != nil {
 		return &wire.Error{Code: wire.BadRequest, Message: "prompt: " + err.Error()}
 	}
@@ -151,7 +153,6 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 				"logit_bias: token %d is not in the vocabulary (0…%d)", b.Token, m.info.VocabSize-1)}
 		}
 	}
-	r.owner = r.conn.UID()
 	r.stream, r.progress, r.logprobs = w.Stream, w.Progress && !r.lines, params.Logprobs > 0
 	r.targetTTFT, r.targetTBT, r.metadata = w.TargetTTFT, w.TargetTBT, w.Metadata
 	if w.Priority == wire.PriorityBackground {
@@ -169,7 +170,7 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 	if r.chat = chat && !s.cfg.NoPrefixCache; r.chat {
 		r.messages, r.vars = w.Messages, templateVars(w)
 		if s.cfg.SharePrefixes == "system" || s.cfg.ContextShift {
-			r.keep = m.systemTokens(w.Messages, r.vars, tokens)
+			r.keep = m.systemTokens(r, tokens)
 		}
 		if s.cfg.SharePrefixes == "system" {
 			r.shareable = r.keep
@@ -186,24 +187,20 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 // maxShifted bounds an answer whose context shifts: nothing else would end a model that repeats itself.
 const maxShifted = 1 << 20
 
-// systemTokens is how many leading tokens of a rendered conversation are its system prompt.
-func (m *model) systemTokens(msgs []wire.Message, vars map[string]any, tokens []runtime.Token) int {
-	if len(msgs) == 0 || msgs[0].Role != "system" {
+// systemTokens is how many leading tokens of r's rendered conversation are its system prompt.
+func (m *model) systemTokens(r *request, tokens []runtime.Token) int {
+	if len(r.messages) == 0 || r.messages[0].Role != "system" {
 		return 0
 	}
-	text, err := m.renderTurn(msgs[:1], vars, false)
+	text, err := m.renderTurn(r.messages[:1], r.vars, false)
 	if err != nil {
 		return 0 // a template that wants a user's message first
 	}
-	system, err := m.tokenize(text, true)
+	system, err := m.tokenize(r.owner, text, true)
 	if err != nil {
 		return 0
 	}
-	n := 0
-	for n < min(len(system), len(tokens)) && system[n] == tokens[n] {
-		n++
-	}
-	return n
+	return common(system, tokens)
 }
 
 // history is what the next turn of an ended chat begins with, as far as the chat template decides it; nil when it cannot
@@ -216,7 +213,7 @@ func (m *model) history(r *request) []runtime.Token {
 	if err != nil {
 		return nil
 	}
-	tokens, err := m.tokenize(text, true)
+	tokens, err := m.tokenize(r.owner, text, true)
 	if err != nil {
 		return nil
 	}

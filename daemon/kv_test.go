@@ -402,7 +402,7 @@ func TestNamespaces(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tokens, err := m.tokenize(body, true)
+			tokens, err := m.tokenize(0, body, true)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -233,7 +233,7 @@ func TestUserCannotForgeATurn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		toks, err := m.tokenize(text, true)
+		toks, err := m.tokenize(0, text, true)
 		if err != nil {
 			t.Fatal(err)
 		}
