@@ -124,6 +124,9 @@ func (rep *Report) WriteText(w io.Writer) error {
 			fmt.Fprintf(w, "=== KV Cache Metrics ===\nPreemption Rate: %.4f\nCache Hit Rate: %.4f\nKV Thrashing Rate: %.4f\n", preempted, e.HitRate, e.ThrashRate)
 		}
 	}
+	if r := m.restored(); r != [3]int64{} {
+		fmt.Fprintf(w, "=== Restored Tokens ===\nHost: %d\nDisk: %d\nFabric: %d\n", r[tierHost], r[tierDisk], r[tierFabric])
+	}
 	byName := func(list []GroupMetrics) []GroupMetrics {
 		out := slices.Clone(list)
 		slices.SortFunc(out, func(a, b GroupMetrics) int { return cmp.Compare(a.Name, b.Name) })

@@ -50,10 +50,16 @@ type Config struct {
 	LongPrefill        int `json:"long_prefill_token_threshold"` // most prompt tokens of one request a step; 0 = no limit
 	MaxModelLen        int `json:"max_model_len"`                // 0 = unlimited
 
-	KVBlocks          int     `json:"total_kv_blocks"`
-	BlockTokens       int     `json:"block_size_in_tokens"`
-	KVCPUBlocks       int     `json:"kv_cpu_blocks"` // > 0 turns the host tier on
-	KVTierModel       string  `json:"kv_tier_model,omitempty"`
+	KVBlocks    int    `json:"total_kv_blocks"`
+	BlockTokens int    `json:"block_size_in_tokens"`
+	KVCPUBlocks int    `json:"kv_cpu_blocks"` // > 0 turns the host tier on
+	KVTierModel string `json:"kv_tier_model,omitempty"`
+	// Batch formation uma: the tiers of uma-serve below its pool. KVCPUBlocks is its host tier.
+	KVDiskBlocks int       `json:"kv_disk_blocks,omitempty"` // 0 = none
+	KVFabric     bool      `json:"kv_fabric,omitempty"`      // what is kept is found there when no tier has it any more
+	KVTierUs     []float64 `json:"kv_tier_us,omitempty"`     // a token into or out of the pool, and before it from disk, from a fabric
+	KVPartTokens int       `json:"kv_part_tokens,omitempty"` // moved at a time; two parts fit between two steps
+
 	OffloadThreshold  float64 `json:"kv_offload_threshold"`  // share of blocks in use, [0, 1]
 	TransferBandwidth float64 `json:"kv_transfer_bandwidth"` // a block's tokens are divided by it: ticks a block
 	TransferBaseUs    int64   `json:"kv_transfer_base_latency_us"`
@@ -129,6 +135,7 @@ func DefaultConfig() Config {
 		Seed: 42, Scheduler: "fcfs", PriorityPolicy: "constant", BatchFormation: "vllm",
 		MaxRunning: 256, MaxScheduledTokens: 2048, KVBlocks: 1_000_000, BlockTokens: 16,
 		KVTierModel: "offload", OffloadThreshold: 0.9, TransferBandwidth: 100,
+		KVTierUs: []float64{10, 10, 30}, KVPartTokens: 128,
 		LatencyModel: "blackbox", TP: 1, MemoryShare: 0.9, Admission: "always",
 	}
 }
@@ -182,7 +189,7 @@ func filled() Config {
 	c.StrictHorizon, c.RooflineTwoPhase, c.NoOverlap, c.DeferBatch = true, true, true, true
 	c.MaxQueue, c.TickBudgetMs, c.GuardMs, c.ITLTargetMs, c.ThinkFloorMs, c.MaxBackground = 1, 1, 1, 1, 1, 1
 	c.NoPrefixCache, c.Engine, c.CostNoise, c.BetweenUs, c.CostCurve = true, "-", 1, []float64{1, 1}, &latency.Curve{}
-	c.CostSpread = latency.Spread{{}}
+	c.CostSpread, c.KVDiskBlocks, c.KVFabric = latency.Spread{{}}, 1, true
 	c.Beta, c.Alpha, c.CostModel = []float64{1}, []float64{1}, []float64{1}
 	c.RooflineAllReduceGBs, c.RooflineLayerOverhead, c.BucketCapacity, c.BucketRefill = 1, 1, 1, 1
 	return c
@@ -228,6 +235,16 @@ func (c *Config) Validate() error {
 			bad("kv_transfer_base_latency_us = %d: must be ≥ 0", c.TransferBaseUs)
 		}
 	}
+	if c.KVDiskBlocks < 0 || c.KVDiskBlocks > math.MaxInt32 {
+		bad("kv_disk_blocks = %d: must be between 0 and %d", c.KVDiskBlocks, math.MaxInt32)
+	}
+	if c.BatchFormation == "uma" && c.KVCPUBlocks == 0 && (c.KVDiskBlocks > 0 || c.KVFabric) {
+		bad("kv_disk_blocks and kv_fabric need the host tier, as uma-serve does: kv_cpu_blocks is 0")
+	}
+	if len(c.KVTierUs) != 3 || slices.ContainsFunc(c.KVTierUs, func(us float64) bool { return !(us >= 0 && us < 1e9) }) {
+		bad("kv_tier_us = %v: must be three numbers ≥ 0, microseconds a token of the host, disk and fabric", c.KVTierUs)
+	}
+	positive("kv_part_tokens", c.KVPartTokens, 1<<20)
 	errs = append(errs,
 		oneOf("scheduler", c.Scheduler, Schedulers),
 		oneOf("priority_policy", c.PriorityPolicy, PriorityPolicies),

@@ -331,6 +331,9 @@ func (e *Engine) Finish() {
 		Clock: e.clock, Steps: e.steps, Arrived: e.arrived, KVUsed: e.former.used(e), KV: e.kv.Stats(), HitRate: e.kv.HitRate(), ThrashRate: e.kv.ThrashRate()}
 	if u, ok := e.former.(*uma); ok {
 		t.HitRate = u.hitRate()
+		if u.tiers != nil {
+			t.Restored = u.tiers.restored
+		}
 		t.OutputCriticalEvictions = u.blocks.Snapshot().OutputCriticalEvictions
 	}
 	e.m.Engines = append(e.m.Engines, t)

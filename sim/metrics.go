@@ -47,7 +47,8 @@ type EngineTotals struct {
 	KV                  kv.Stats
 	HitRate, ThrashRate float64
 
-	OutputCriticalEvictions uint64 // batch formation uma: blocks of answers that somebody read (meridian.Blocks)
+	Restored                [3]int64 // batch formation uma: tokens that came back from each of TierNames
+	OutputCriticalEvictions uint64   // batch formation uma: blocks of answers that somebody read (meridian.Blocks)
 }
 
 // observe takes a request's numbers when it ends or the simulation does.
@@ -210,6 +211,11 @@ func (m *Metrics) Numbers(cfg *Config) map[string]any {
 		n["cache_hit_rate"] = ratio(kvs.Hits, kvs.Hits+kvs.Misses)
 		n["kv_thrashing_rate"] = ratio(kvs.Thrashes+kvs.Evictions, kvs.Offloads+kvs.Stores)
 	}
+	if cfg.KVCPUBlocks > 0 && cfg.BatchFormation == "uma" {
+		for i, tokens := range m.restored() {
+			n["restored_tokens_"+TierNames[i]] = tokens
+		}
+	}
 	if cfg.KVCPUBlocks > 0 {
 		n["gpu_cache_hit_blocks"], n["gpu_cache_miss_blocks"] = kvs.Hits, kvs.Misses
 		n["cpu_miss_count"], n["cpu_reload_blocks"], n["cpu_blocks_used_at_end"] = kvs.HostMisses, kvs.Reloads, kvs.HostUsed
@@ -263,4 +269,14 @@ func (m *Metrics) Jain() float64 {
 		squares += x * x
 	}
 	return sum * sum / (float64(len(m.Tenants)) * squares)
+}
+
+// restored is the sum of all engines'.
+func (m *Metrics) restored() (sum [3]int64) {
+	for i := range m.Engines {
+		for k, tokens := range m.Engines[i].Restored {
+			sum[k] += tokens
+		}
+	}
+	return sum
 }

@@ -68,6 +68,9 @@ func (e *Engine) stepTime() (took, predicted, transfer, between int64) {
 	if c := e.cfg.BetweenUs; len(c) == 2 {
 		between = latency.Ticks(c[0] + float64(c[1]*float64(b.Rows)))
 	}
+	if u != nil {
+		between += u.tiers.passed() // the engine does nothing meanwhile, and the scheduler does not take it for its time
+	}
 	return max(1, predicted+transfer) + between, predicted, transfer, between
 }
 

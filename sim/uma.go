@@ -21,12 +21,12 @@ import (
 //
 // A time between tokens is what a client sees: from one token to the next, pauses and preemptions included.
 //
-// What is not here: the host, disk and fabric tiers. What was evicted is computed again; what a recording says was
-// restored (workload.Request.Resident) is there at once.
+// What a recording says was there, and nobody in it had computed (workload.Request.Resident), is there at once.
 type uma struct {
 	s       *sched.Scheduler
 	tree    *kvsnap.Tree
 	blocks  *meridian.Blocks
+	tiers   *tiers       // nil: what is evicted is computed again
 	eng     *fake.Engine // nil: nothing but the time of a batch is asked for
 	planned func(sched.Instant, []sched.Event, *sched.Plan)
 
@@ -38,6 +38,7 @@ type uma struct {
 	own     int // Invariant: Σ served.own over slots: what the scheduler counts as its requests' cells
 	pool    int // what EvPool said last
 	lastRes uint64
+	now     int64 // of the turn, microseconds
 
 	cells  int
 	size   int // tokens of a block
@@ -49,20 +50,22 @@ type uma struct {
 // served is what the daemon knows of a request, from its arrival until its sequence is released, which is a step after
 // its end.
 type served struct {
-	id       sched.ReqID
-	r        *request // nil once it has ended
-	ns       uint32
-	class    sched.Class
-	prompt   int
-	tokens   []kvsnap.Token // its history; empty until it first starts
-	slot     int32          // of the scheduler's sequences, -1 = none
-	seq      kvsnap.Seq
-	computed int // tokens of its history in seq
-	own      int // of them: counted by the scheduler as its own
-	thinking bool
-	held     bool // waits for another request's prompt
-	joined   bool // has done so
-	counted  bool // in prompt and cached
+	id        sched.ReqID
+	r         *request // nil once it has ended
+	ns        uint32
+	class     sched.Class
+	prompt    int
+	tokens    []kvsnap.Token // its history; empty until it first starts
+	slot      int32          // of the scheduler's sequences, -1 = none
+	seq       kvsnap.Seq
+	computed  int // tokens of its history in seq
+	own       int // of them: counted by the scheduler as its own
+	thinking  bool
+	restoring *restoring // what it waits for, nil = nothing
+	noRestore bool       // the tiers were asked since it last started
+	held      bool       // waits for another request's prompt
+	joined    bool       // has done so
+	counted   bool       // in prompt and cached
 }
 
 // The daemon's division of the engine's sequence ids.
@@ -93,6 +96,9 @@ func newUma(cfg *Config, model latency.Model, planned func(sched.Instant, []sche
 	}
 	if u.blocks, err = meridian.NewBlocks(meridian.BlocksConfig{Cells: c.Cells, BlockCells: cfg.BlockTokens, CellBytes: 1}); err != nil {
 		return nil, fmt.Errorf("batch formation uma: %w", err)
+	}
+	if !cfg.NoPrefixCache {
+		u.tiers = newTiers(u, cfg)
 	}
 	if cfg.Engine == "fake" {
 		if c.Cells > maxFakeCells {
@@ -153,7 +159,9 @@ func SchedConfig(cfg *Config) sched.Config {
 }
 
 func (u *uma) overlaps() bool { return false }
-func (u *uma) pending() bool  { return len(u.in) > 0 } // the last completions are still to be told
+
+// pending: the last completions are still to be told, or somebody waits for a restore.
+func (u *uma) pending() bool { return len(u.in) > 0 || u.tiers != nil && len(u.tiers.restores) > 0 }
 func (u *uma) used(*Engine) int {
 	c := u.tree.Cells()
 	return (c.Own + c.Shared + c.Pinned + u.size - 1) / u.size
@@ -211,6 +219,7 @@ func (u *uma) forget(q *served) {
 		q.held = false
 		u.tree.Cancel(uint64(q.id))
 	}
+	u.tiers.forget(q)
 	if q.slot < 0 {
 		u.spare = append(u.spare, q)
 	}
@@ -221,9 +230,11 @@ func instant(us int64) sched.Instant { return sched.Instant(min(us, math.MaxInt6
 
 func (u *uma) form(e *Engine, now int64) bool {
 	at := instant(now)
+	u.now = now
 	for _, r := range e.running {
 		r.newTokens = 0
 	}
+	u.tiers.work(e, now, len(u.plan.Batch) == 0)
 	for i := range u.in {
 		if ev := &u.in[i]; ev.Kind == sched.EvArrive {
 			if q := u.byID[ev.Req]; q != nil { // else its client has left already
@@ -258,12 +269,21 @@ func (u *uma) form(e *Engine, now int64) bool {
 		return true
 	}
 	e.stepDue = false
+	copied := u.tiers.passed()
+	due, more := u.tiers.due(now + copied)
 	switch u.poolEvent(); {
 	case len(u.in) > 0: // a release set cells or somebody free, who waited for it
-		e.pushStep(now)
+		e.pushStep(now + copied)
 	case u.plan.WakeAt > 0:
-		e.pushStep(max(now+1, (int64(u.plan.WakeAt)+999)/1000))
+		wake := max(now+1, (int64(u.plan.WakeAt)+999)/1000, now+copied)
+		if more {
+			wake = min(wake, max(now+1, due))
+		}
+		e.pushStep(wake)
+	case more:
+		e.pushStep(max(now+1, due))
 	}
+	e.busyTill = max(e.busyTill, now+copied)
 	return false
 }
 

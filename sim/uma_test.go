@@ -104,6 +104,12 @@ func TestFakeEngine(t *testing.T) {
 		cfg.KVBlocks = rapid.IntRange(12, 60).Draw(t, "blocks")
 		cfg.MaxRunning = rapid.IntRange(1, 12).Draw(t, "running")
 		cfg.NoPrefixCache = rapid.Bool().Draw(t, "no cache")
+		cfg.KVCPUBlocks = rapid.SampledFrom([]int{0, 20, 200}).Draw(t, "host")
+		cfg.KVPartTokens = rapid.SampledFrom([]int{16, 128}).Draw(t, "part")
+		if cfg.KVCPUBlocks > 0 {
+			cfg.KVDiskBlocks, cfg.KVFabric = rapid.SampledFrom([]int{0, 60}).Draw(t, "disk"), rapid.Bool().Draw(t, "fabric")
+			cfg.KVTierUs = []float64{rapid.Float64Range(0, 300).Draw(t, "host us"), 40, rapid.Float64Range(0, 3000).Draw(t, "fabric us")}
+		}
 		var rows []workload.Request
 		at := int64(0)
 		for i := range rapid.IntRange(1, 40).Draw(t, "n") {

@@ -12,7 +12,7 @@ import (
 )
 
 // The simulated decode loop's side of KV memory: what daemon/kv.go does with an engine of cells, here with one that has
-// none (or the fake one), and without the tiers below the pool.
+// none (or the fake one).
 
 // do carries out what the tree asks of the engine.
 func (u *uma) do(actions []kvsnap.Action) {
@@ -41,6 +41,10 @@ func (u *uma) start(st sched.Start, at sched.Instant) {
 		q.tokens = q.r.seq.ID.AppendTokens(q.tokens, 0, q.prompt)
 		u.restore(q, at)
 	}
+	if u.tiers.restore(q, u.now) {
+		u.in = append(u.in, sched.Event{Kind: sched.EvHold, Req: q.id, Finish: sched.ReasonRestoring})
+		return
+	}
 	p := kvsnap.Prompt{Req: uint64(q.id), NS: q.ns, Tokens: q.tokens, Alone: q.joined}
 	if m := u.tree.Lookup(&p); m.Ahead > 0 && q.class == sched.Interactive {
 		// Whom it would wait for might itself wait behind everybody of its class.
@@ -57,6 +61,7 @@ func (u *uma) start(st sched.Start, at sched.Instant) {
 		u.in = append(u.in, sched.Event{Kind: sched.EvHold, Req: q.id, Finish: sched.ReasonJoining})
 		return
 	}
+	u.tiers.offload(got.Evicted)
 	u.do(got.Actions)
 	q.seq, q.computed, q.own, q.slot = got.Seq, got.Cached, got.Cached-got.Shared, st.Seq
 	u.own += q.own
@@ -85,23 +90,29 @@ func (u *uma) restore(q *served, at sched.Instant) {
 	if err != nil {
 		return // no sequence id is left
 	}
+	u.tiers.offload(got.Evicted)
 	u.do(got.Actions)
 	u.makeRoom(n - got.Cached)
-	if u.eng != nil {
-		// What has the cells to decode has them in batches.
-		for from := got.Cached; from < n; {
-			b := u.eng.Batch()
-			b.Reset()
-			for ; from < n && b.Len() < cap(b.Token); from++ {
-				b.Add(u.token(q.tokens[from]), runtime.Pos(from), got.Seq, false)
-			}
-			if err := u.eng.Decode(); err != nil {
-				panic("sim: restore on the fake engine: " + err.Error())
-			}
-		}
-	}
+	u.fill(got.Seq, p.Tokens, got.Cached, n)
 	u.wake(u.tree.Progress(got.Seq, p.Tokens, n))
 	u.ended(u.tree.Retain(kvsnap.Instant(at), got.Seq, p.Tokens[:n]))
+}
+
+// fill gives a sequence of the fake engine the cells of positions [from, to), which it can only by decoding.
+func (u *uma) fill(seq kvsnap.Seq, tokens []kvsnap.Token, from, to int) {
+	if u.eng == nil {
+		return
+	}
+	for from < to {
+		b := u.eng.Batch()
+		b.Reset()
+		for ; from < to && b.Len() < cap(b.Token); from++ {
+			b.Add(u.token(tokens[from]), runtime.Pos(from), seq, false)
+		}
+		if err := u.eng.Decode(); err != nil {
+			panic("sim: restore on the fake engine: " + err.Error())
+		}
+	}
 }
 
 // release takes a sequence back from a request that ended or was preempted, and keeps its history as a cached prefix.
@@ -117,7 +128,14 @@ func (u *uma) release(rel *sched.Release, at sched.Instant) {
 	} else {
 		u.blocks.Evict(meridian.Owner(q.id), meridian.EvictPreempt)
 	}
-	u.ended(u.tree.Retain(kvsnap.Instant(at), q.seq, q.tokens[:q.computed]))
+	if !rel.Final {
+		q.noRestore, q.joined = false, false
+	}
+	kept := u.tree.Retain(kvsnap.Instant(at), q.seq, q.tokens[:q.computed])
+	u.ended(kept)
+	if kept.Entry != 0 {
+		u.tiers.kept(q.ns, q.tokens[:q.computed])
+	}
 	q.slot, q.seq, q.own, q.computed = -1, kvsnap.NoSeq, 0, 0
 	if q.r == nil {
 		u.spare = append(u.spare, q)
@@ -137,8 +155,12 @@ func (u *uma) wake(ids []uint64) {
 			continue
 		}
 		q.held = false
-		m := u.tree.Lookup(&kvsnap.Prompt{Req: id, NS: q.ns, Tokens: q.tokens, Alone: true})
-		u.in = append(u.in, sched.Event{Kind: sched.EvReady, Req: q.id, Shared: m.Len})
+		ready := sched.Event{Kind: sched.EvReady, Req: q.id}
+		// Cells of a cached prefix count as free until q shares them: only those of a running request are a hint.
+		if m := u.tree.Lookup(&kvsnap.Prompt{Req: id, NS: q.ns, Tokens: q.tokens, Alone: true}); m.Running {
+			ready.Shared = m.Len
+		}
+		u.in = append(u.in, ready)
 	}
 }
 
@@ -152,6 +174,7 @@ func (u *uma) makeRoom(n int) {
 	for i := range victims {
 		u.blocks.EvictCells(meridian.CacheOwner, meridian.Prefix, victims[i].Freed, meridian.EvictPressure)
 	}
+	u.tiers.offload(victims)
 	u.do(actions)
 	u.countCache()
 }
@@ -171,6 +194,10 @@ func (u *uma) computed(q *served, n int) {
 // poolEvent tells the scheduler how many cells are in use beyond what its requests computed themselves.
 func (u *uma) poolEvent() {
 	c := u.tree.Cells()
+	if u.tiers != nil && len(u.tiers.restores) > 0 && c.Free+c.Cached < len(u.slots)+evictCells {
+		u.tiers.giveWay(u.now) // what is being brought back must not cost a running request its place
+		c = u.tree.Cells()
+	}
 	pool := c.Own + c.Shared + c.Pinned - u.own
 	if pool == u.pool {
 		return
@@ -230,6 +257,9 @@ func (u *uma) decode() time.Duration {
 func (u *uma) check() {
 	if err := u.tree.Check(); err != nil {
 		panic("sim: prefix tree: " + err.Error())
+	}
+	if err := u.tiers.check(); err != nil {
+		panic("sim: tiers: " + err.Error())
 	}
 	own := 0
 	for _, q := range u.slots {

@@ -50,6 +50,10 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 	fs.IntVar(&c.BlockTokens, "block-size-in-tokens", c.BlockTokens, "tokens a KV block holds")
 	fs.IntVar(&c.KVBlocks, "total-kv-blocks", c.KVBlocks, "KV blocks on the device (without it: published fit, roofline sizing, else this)")
 	fs.IntVar(&c.KVCPUBlocks, "kv-cpu-blocks", 0, "KV blocks in host memory, 0 = no second tier")
+	fs.IntVar(&c.KVDiskBlocks, "kv-disk-blocks", 0, "uma: KV blocks on disk, 0 = none")
+	fs.BoolVar(&c.KVFabric, "kv-fabric", false, "uma: what is kept is found on a fabric when no other tier has it")
+	fs.Float64SliceVar(&c.KVTierUs, "kv-tier-us", c.KVTierUs, "uma: microseconds a token into or out of the pool, and before it from disk, from the fabric")
+	fs.IntVar(&c.KVPartTokens, "kv-part-tokens", c.KVPartTokens, "uma: tokens that are moved at a time; two such parts fit between two steps")
 	fs.StringVar(&c.KVTierModel, "kv-tier-model", c.KVTierModel, "what the host tier does: "+strings.Join(sim.TierModels, ", "))
 	fs.Float64Var(&c.OffloadThreshold, "kv-offload-threshold", c.OffloadThreshold, "share of device blocks in use above which free ones move to the host")
 	fs.Float64Var(&c.TransferBandwidth, "kv-transfer-bandwidth", c.TransferBandwidth, "tokens a microsecond that a block comes back with")
@@ -239,7 +243,7 @@ var keyOf = func() map[string]string {
 		"total-kv-blocks", "kv-cpu-blocks", "kv-tier-model", "kv-offload-threshold", "kv-transfer-bandwidth", "max-model-len", "scheduler",
 		"priority-policy", "batch-formation", "policy", "max-queue", "tick-budget-ms", "guard-ms", "latency-model", "alpha-coeffs", "beta-coeffs",
 		"tp", "gpu-memory-utilization", "roofline-two-phase", "roofline-all-reduce-gbs", "roofline-layer-overhead-us", "admission",
-		"itl-target-ms", "think-floor-ms", "max-background", "no-prefix-cache", "engine", "cost-noise", "between-us", "token-bucket-capacity", "token-bucket-refill-rate", "defer-batch", "no-overlap", "seed", "strict-horizon", "record-steps", "record-itl"} {
+		"itl-target-ms", "think-floor-ms", "max-background", "no-prefix-cache", "engine", "cost-noise", "between-us", "kv-disk-blocks", "kv-fabric", "kv-tier-us", "kv-part-tokens", "token-bucket-capacity", "token-bucket-refill-rate", "defer-batch", "no-overlap", "seed", "strict-horizon", "record-steps", "record-itl"} {
 		m[name] = strings.ReplaceAll(name, "-", "_")
 	}
 	return m
