@@ -67,7 +67,7 @@ type Config struct {
 	NoPrefixCache          bool
 	SharePrefixes          string // off, system
 	KVBlockTokens          int
-	ThinkEvict             string // none, offload, drop
+	ThinkEvict             string // none, offload (a copy beside the pool), drop
 	ContextShift           bool
 	CacheRAM               Size   // "auto": a share of what is free; 0 = no host tier
 	CacheDir               string // "" = no disk tier
@@ -158,7 +158,7 @@ func (c *Config) sections() []Section {
 	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "compute every prompt from its first token")
 	fs.StringVar(&c.SharePrefixes, "share-prefixes", "off", "off: cached prompts are their user's own; system: system prompts are shared by all users")
 	fs.IntVar(&c.KVBlockTokens, "kv-block-tokens", meridian.DefaultBlockCells, "`tokens` in a block of the KV ledger")
-	fs.StringVar(&c.ThinkEvict, "think-evict", "none", "finished thoughts of running requests, when cells run out: none (they stay), offload (out, and back before the next step) or drop (gone: changes answers)")
+	fs.StringVar(&c.ThinkEvict, "think-evict", "none", "a request's finished thought, when cells run low: none (it stays), offload (it stays, and a copy goes to --cache-ram as it ends, so that a request that makes way later comes back without computing it again) or drop (it is taken out of the pool for good: changes answers)")
 	fs.BoolVar(&c.ContextShift, "context-shift", false, "forget the oldest half of a full context and go on, instead of ending the answer with reason length")
 	c.CacheRAM, c.CacheDisk = sizeOf("auto"), sizeOf("10GiB")
 	fs.Var(&c.CacheRAM, "cache-ram", `memory for snapshots of prefixes that had to leave the KV cache: 512MiB, 25% of what is free, 0 = none, auto = 25%; a bare number is MiB (-cram)`)

@@ -223,6 +223,9 @@ func (l *loop) kvDo(q wire.KVQuestion, uid uint32, now time.Time) (*wire.KVDone,
 		}
 	}
 	if len(targets) == 0 && !all {
+		if stored, err := l.store.kvDo(q, uid, l.cfg.privileged(uid)); stored != nil || err != nil {
+			return stored, err
+		}
 		return nil, fmt.Errorf("no cached prefix is named %q; `uma-cli kv` lists them (a running request's cells cannot be dropped, cancel it)", q.Target)
 	}
 	if !all && len(targets) > 1 {
@@ -234,8 +237,12 @@ func (l *loop) kvDo(q wire.KVQuestion, uid uint32, now time.Time) (*wire.KVDone,
 		switch q.Op {
 		case wire.KVDrop:
 			var ended kvsnap.Ended
+			tokens, _ := l.tree.Tokens(e.ID)
 			if ended, err = l.tree.Drop(e.ID); err == nil {
 				l.ended(ended)
+				if l.store.cache != nil {
+					l.store.cache.DeletePrefix(snapshot.Namespace(e.NS), tokens[:e.Tokens])
+				}
 			}
 		case wire.KVPin:
 			err = l.tree.Pin(e.ID)
@@ -270,6 +277,55 @@ func (l *loop) kvDo(q wire.KVQuestion, uid uint32, now time.Time) (*wire.KVDone,
 	}
 	return done, nil
 }
+
+// kvDo does something to a stored part: what kv shows with a hash as its name. Nil when none is meant.
+func (s *store) kvDo(q wire.KVQuestion, uid uint32, all bool) (*wire.KVDone, error) {
+	if s.cache == nil || len(q.Target) < 4 {
+		return nil, nil
+	}
+	var found []snapshot.Info
+	for _, i := range s.cache.List() {
+		if (all || uint32(i.Namespace) == uid) && strings.HasPrefix(storedName(&i), q.Target) {
+			found = append(found, i)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, nil
+	case 1:
+	default:
+		return nil, fmt.Errorf("%q names %d stored prefixes; write more of the hash", q.Target, len(found))
+	}
+	i := &found[0]
+	done := &wire.KVDone{Op: q.Op.String(), Target: q.Target, Done: 1, Tokens: i.P1 - i.P0, Bytes: i.Bytes}
+	what := "gone, with what went on from it"
+	switch q.Op {
+	case wire.KVDrop:
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			if _, err := s.cache.Delete(ctx, i.Key); err != nil && !errors.Is(err, snapshot.ErrNotFound) {
+				s.l.log.Warn("kv drop", "error", err)
+			}
+		}()
+	case wire.KVPin, wire.KVUnpin:
+		what = "evictable again"
+		if q.Op == wire.KVPin {
+			what = "kept, with what comes before it"
+		}
+		if err := s.cache.Pin(i.Key, q.Op == wire.KVPin); err != nil {
+			return nil, err
+		}
+	case wire.KVSave:
+		what = s.savedWhere()
+		s.persist(i.Key)
+	}
+	done.Text = fmt.Sprintf("A stored part of %d tokens: %s.", done.Tokens, what)
+	return done, nil
+}
+
+// storedName is what kv calls a stored part.
+func storedName(i *snapshot.Info) string { return fmt.Sprintf("%x", i.Key[:8]) }
 
 // tiers are the stores' part of a kv report.
 func (s *store) tiers() []wire.KVTier {
@@ -309,7 +365,7 @@ func (s *store) entries(uid uint32, all bool, now time.Time) (out []wire.KVEntry
 		if i.HostBytes == 0 {
 			tier = wire.TierDisk
 		}
-		hash := fmt.Sprintf("%x", i.Key[:8])
+		hash := storedName(&i)
 		out = append(out, wire.KVEntry{
 			Name: hash, Kind: "snapshot", Tier: tier, Class: meridian.Prefix.String(), UID: uint32(i.Namespace), Seq: -1, From: i.P0,
 			Tokens: i.P1 - i.P0, OwnTok: i.P1 - i.P0, Bytes: i.Bytes, OwnBytes: i.Bytes, AgeMs: wire.Ms(now.Sub(i.Created)),
@@ -334,10 +390,15 @@ func (s *store) persist(key snapshot.Key) {
 }
 
 func (s *store) savedWhere() string {
-	if s.cache != nil && s.cache.DiskError() == nil {
+	switch {
+	case s.cache == nil:
+		return "nowhere"
+	case s.cache.DiskError() == nil:
 		return "copied to memory and on their way to disk"
+	case s.l.cfg.CacheDir == "":
+		return "copied to memory (start uma-serve with --cache-dir to keep them on disk)"
 	}
-	return "copied to memory (start uma-serve with --cache-dir to keep them on disk)"
+	return "copied to memory, not to disk: " + s.cache.DiskError().Error()
 }
 
 // dropStored forgets what the stores hold for uid, or for everybody.

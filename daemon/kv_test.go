@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -442,6 +443,65 @@ func TestNamespaces(t *testing.T) {
 			}
 			r.settled()
 		})
+	}
+}
+
+// What is dropped is dropped in memory and on disk too, and what others begin with stays; a stored part has a name too.
+func TestDropTakesTheCopies(t *testing.T) {
+	ctx := context.Background()
+	dir := filepath.Join(t.TempDir(), "kv")
+	r := serve(t, fake.Config{}, "-c", "2000", "--cache-ram", "16MiB", "--cache-dir", dir)
+	c := r.dial()
+	a, b := text(0, 200)+unlike(0, 200), text(0, 200)+unlike(1, 200)
+	names := func(kind string) (out []string) {
+		_, rep, err := c.KV(ctx, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range rep.Entries {
+			if e.Kind == kind {
+				out = append(out, e.Name)
+			}
+		}
+		return out
+	}
+	r.ask(c, raw(a, 2))
+	r.settled()
+	first := names("prefix")
+	r.ask(c, raw(b, 2))
+	r.settled()
+	if _, done, err := c.KVDo(ctx, wire.KVSave, "all"); err != nil || done.Done != 2 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	eventually(t, "both are on disk", func() bool { return len(files(t, dir)) == len(names("snapshot")) })
+	before := len(names("snapshot"))
+	if _, done, err := c.KVDo(ctx, wire.KVDrop, first[0]); err != nil || done.Done != 1 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	if left := len(names("snapshot")); left == 0 || left >= before {
+		t.Errorf("of %d stored parts %d are left", before, left)
+	}
+	eventually(t, "its files are gone", func() bool { return len(files(t, dir)) == len(names("snapshot")) })
+	r.evictAll()
+	// From b's copies.
+	if got := r.ask(c, raw(a, 2)); got.err != nil || got.eos.Usage.CachedTokens != 200 || got.eos.Usage.CacheTier != wire.TierHost {
+		t.Errorf("what was dropped: %+v", got.eos.Usage)
+	}
+	r.settled()
+	if got := r.ask(c, raw(b, 2)); got.err != nil || got.eos.Usage.CachedTokens < 384 {
+		t.Errorf("what was not dropped: %+v", got.eos.Usage)
+	}
+	r.settled()
+
+	name := names("snapshot")[0] // the beginning of both
+	for _, op := range []wire.KVOp{wire.KVPin, wire.KVUnpin, wire.KVSave, wire.KVDrop} {
+		if _, done, err := c.KVDo(ctx, op, name); err != nil || done.Done != 1 || done.Tokens == 0 {
+			t.Errorf("%v of a stored part: %+v, %v", op, done, err)
+		}
+	}
+	eventually(t, "nothing is stored", func() bool { return len(names("snapshot")) == 0 && len(files(t, dir)) == 0 })
+	if _, _, err := c.KVDo(ctx, wire.KVDrop, name); err == nil {
+		t.Error("a stored part was dropped twice")
 	}
 }
 

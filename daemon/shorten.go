@@ -78,8 +78,9 @@ func (l *loop) pressed() bool {
 	return c.Free+c.Cached < l.caps.ContextTokens/8
 }
 
-// thoughtEnded is told that r's think block is closed. Under --think-evict=offload its cells go out to the stores
-// then, so that r can make way for others at no cost, and comes back with its thoughts.
+// thoughtEnded is told that r's think block is closed. Under --think-evict=offload its cells are copied to the stores
+// then, and stay in the pool too: should r make way for others later, it comes back without computing them again. An
+// interactive request's are copied only while cells run low.
 func (l *loop) thoughtEnded(r *request) {
 	if l.cfg.ThinkEvict != "offload" || r.class == sched.Interactive && !l.pressed() {
 		return

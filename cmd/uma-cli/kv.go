@@ -58,10 +58,10 @@ NAME is what drop, pin, unpin and save take. A user sees only what is its own; r
 
 TARGET is a NAME that uma-cli kv shows, the beginning of a hash (4 digits or more, if only one begins so), or all.`
 	cmd.AddCommand(
-		newKVDo(dial, wire.KVDrop, "Forget a cached prefix, in every tier", "Forget a cached prefix, in every tier. The next prompt that begins so is computed anew."+target),
+		newKVDo(dial, wire.KVDrop, "Forget a cached prefix, its copies in memory and on disk too", "Forget a cached prefix, its copies in memory and on disk too: a prompt that begins so is computed anew. What another\nprefix begins with too stays with that one, and what went to a --fabric stays there until it expires."+target),
 		newKVDo(dial, wire.KVPin, "Keep a cached prefix until it is unpinned", "Keep a cached prefix whatever comes, until it is unpinned or dropped: a long system prompt, for example. What is\npinned is missing elsewhere: cells that hold it can be given to nobody."+target),
 		newKVDo(dial, wire.KVUnpin, "Let a pinned prefix be evicted again", "Let a pinned prefix be evicted again when its cells are needed."+target),
-		newKVDo(dial, wire.KVSave, "Write a cached prefix to the slowest tier there is", "Write a cached prefix to the slowest tier there is (--cache-dir, --fabric), so that it outlives the daemon."+target),
+		newKVDo(dial, wire.KVSave, "Write a cached prefix to the slowest tier there is", "Write a cached prefix to the slowest tier there is (--cache-dir, --fabric), so that it outlives the daemon. Without\neither it is copied to memory (--cache-ram) only."+target),
 	)
 	return cmd
 }

@@ -425,22 +425,14 @@ func (c *Cache) deleteWhere(ctx context.Context, next func(*index.Index) *index.
 		if n == nil {
 			break
 		}
-		work := []*index.Node{n}
-		for len(work) > 0 {
-			n := work[len(work)-1]
-			work = work[:len(work)-1]
-			c.mu.index.Children(n, func(child *index.Node) { work = append(work, child) })
-			p := of(n)
-			c.unpin(p)
-			c.forget(p)
-			if p.buf != nil {
-				bufs = append(bufs, c.dropHost(p))
-			}
-			if p.node.Disk.In() {
-				c.mu.disk.Remove(&p.node.Disk)
-			}
-			if c.diskErr == nil { // even if it is not known to be there: a write may be under way, or have failed half way
-				jobs = append(jobs, c.addJob(&job{kind: removeFile, key: p.node.Key}))
+		all := []*index.Node{n} // found before any is removed: one whose Parent is gone is nobody's child
+		for i := 0; i < len(all); i++ {
+			c.mu.index.Children(all[i], func(child *index.Node) { all = append(all, child) })
+		}
+		for _, n := range slices.Backward(all) {
+			var j *job
+			if bufs, j = c.removePart(of(n), bufs); j != nil {
+				jobs = append(jobs, j)
 			}
 			parts++
 		}
@@ -455,6 +447,58 @@ func (c *Cache) deleteWhere(ctx context.Context, next func(*index.Index) *index.
 		err = errors.Join(err, c.wait(ctx, j))
 	}
 	return parts, err
+}
+
+// removePart takes p out of all tiers. The lock is held; the buffers are to be released after it, and j, if there is one,
+// ends when the file is gone.
+func (c *Cache) removePart(p *part, bufs []*Buffer) (_ []*Buffer, j *job) {
+	c.unpin(p)
+	c.forget(p)
+	if p.buf != nil {
+		bufs = append(bufs, c.dropHost(p))
+	}
+	if p.node.Disk.In() {
+		c.mu.disk.Remove(&p.node.Disk)
+	}
+	if c.diskErr == nil { // even if it is not known to be there: a write may be under way, or have failed half way
+		j = c.addJob(&job{kind: removeFile, key: p.node.Key})
+	}
+	return bufs, j
+}
+
+// DeletePrefix removes from all tiers the parts of ns that hold exactly tokens, pinned or not, but for those from which
+// a stored part with other tokens goes on. It never waits: they are not found any more when it returns, and their files
+// are removed in the background.
+func (c *Cache) DeletePrefix(ns Namespace, tokens []Token) (parts int) {
+	c.mu.Lock()
+	n, _ := c.mu.index.Lookup(ns, tokens, false)
+	for n != nil && n.Parent != nil {
+		n = n.Parent
+	}
+	var own []*index.Node // each before those that go on from it
+	var walk func(*index.Node)
+	walk = func(n *index.Node) {
+		if n.P1 <= len(tokens) && slices.Equal(n.Tokens, tokens[n.P0:n.P1]) {
+			own = append(own, n)
+			c.mu.index.Children(n, walk)
+		}
+	}
+	if n != nil && !c.mu.closed {
+		walk(n)
+	}
+	var bufs []*Buffer
+	for _, n := range slices.Backward(own) {
+		goesOn := false
+		c.mu.index.Children(n, func(*index.Node) { goesOn = true })
+		if !goesOn && n.Namespace == ns {
+			bufs, _ = c.removePart(of(n), bufs)
+			parts++
+		}
+	}
+	c.check()
+	c.mu.Unlock()
+	go release(bufs) // unmapping takes time
+	return parts
 }
 
 // Save writes a part and those before it to disk, if they are not there, and waits for it: not for the decode loop.

@@ -189,6 +189,42 @@ func TestHostTier(t *testing.T) {
 	expect(t, c, 1, chat, 0, Host)
 }
 
+// What one conversation stored goes; what others go on from stays, and so does what is somebody else's.
+func TestDeletePrefix(t *testing.T) {
+	c := open(t, testOptions())
+	store := func(ns Namespace, tokens []Token) {
+		for p := 0; p < len(tokens); p += 128 {
+			mustPut(t, c, ns, tokens[:min(p+128, len(tokens))], p)
+		}
+	}
+	a := text(0, 400)
+	b := append(slices.Clone(a[:256]), text(9000, 144)...)
+	store(1, a[:200]) // an earlier, shorter state of a: [128, 200) is no part of the longer one
+	store(1, a)
+	store(1, b)
+	store(2, a)
+	if n := c.DeletePrefix(1, text(7000, 300)); n != 0 {
+		t.Errorf("%d parts of an unknown prefix were deleted", n)
+	}
+	if n := c.DeletePrefix(1, a); n != 3 {
+		t.Errorf("%d parts were deleted, want [128, 200), [256, 384) and [384, 400)", n)
+	}
+	expect(t, c, 1, a, 256, Host) // b's beginning
+	expect(t, c, 1, b, 400, Host)
+	expect(t, c, 2, a, 400, Host)
+	if n := c.DeletePrefix(1, b); n != 4 {
+		t.Errorf("%d parts of b were deleted", n)
+	}
+	expect(t, c, 1, a, 0, Host)
+	store(1, a)
+	if n, err := c.Delete(context.Background(), c.List()[0].Key); n != 4 || err != nil {
+		t.Errorf("%d parts behind the first were deleted with it: %v", n, err)
+	}
+	if n := c.DeletePrefix(2, a); n != 4 || len(c.List()) != 0 || c.Stats().Host.Bytes != 0 {
+		t.Errorf("%d parts were deleted; left: %+v", n, c.List())
+	}
+}
+
 func TestWholeParts(t *testing.T) {
 	o := testOptions()
 	o.WholeParts = true
