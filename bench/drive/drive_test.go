@@ -123,58 +123,11 @@ func serveUMA(c net.Conn) {
 	}
 }
 
-// fakeHTTP speaks the protocols of the three HTTP targets.
-func fakeHTTP(t *testing.T) string {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		var q struct {
-			Stream   bool
-			Messages []load.Message
-		}
-		if err := json.Unmarshal(body, &q); err != nil || !q.Stream {
-			http.Error(w, "bad body", 400)
-			return
-		}
-		send := func(format string, args ...any) {
-			fmt.Fprintf(w, format, args...)
-			w.(http.Flusher).Flush()
-		}
-		switch r.URL.Path {
-		case "/v1/chat/completions":
-			say(func(thinking bool, n int) {
-				if field := "content"; true {
-					if thinking {
-						field = "reasoning_content"
-					}
-					send("data: {\"choices\":[{\"delta\":{%q:\"w \"}}]}\n\n", field)
-				}
-			})
-			send("data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n")
-			send("data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":%d,\"prompt_tokens_details\":{\"cached_tokens\":3}}}\n\ndata: [DONE]\n\n", thinks+speaks)
-		case "/api/chat":
-			say(func(thinking bool, n int) {
-				field := "content"
-				if thinking {
-					field = "thinking"
-				}
-				send("{\"message\":{%q:\"w \"},\"done\":false}\n", field)
-			})
-			send("{\"message\":{\"content\":\"\"},\"done\":true,\"done_reason\":\"stop\",\"prompt_eval_count\":9,\"eval_count\":%d}\n", thinks+speaks)
-		case "/completion":
-			say(func(_ bool, n int) { send("data: {\"content\":\"w \",\"stop\":false}\n\n") })
-			send("data: {\"content\":\"\",\"stop\":true,\"stop_type\":\"eos\",\"timings\":{\"prompt_n\":6,\"cache_n\":3,\"predicted_n\":%d}}\n\n", thinks+speaks)
-		default:
-			http.NotFound(w, r)
-		}
-	}))
-	t.Cleanup(s.Close)
-	return s.URL
-}
-
 // TestTruth holds what the client measures against servers whose delays are known: within 1 ms or 2 %, by medians, as a
 // busy machine delays single tokens.
 func TestTruth(t *testing.T) {
-	hosted := fakeHTTP(t)
+	f := &fake{play: say}
+	hosted := f.start(t)
 	for _, c := range []truth{{"uma", fakeUMA(t), false}, {"openai", hosted + "/v1/", false}, {"llama-server", hosted, false}, {"llama-server", hosted, true}, {"ollama", hosted, false}} {
 		t.Run(fmt.Sprint(c.target, " raw ", c.raw), func(t *testing.T) {
 			job := Job{Target: c.target, Address: c.address, Model: "m"}
@@ -328,7 +281,7 @@ func TestJobErrors(t *testing.T) {
 		"is none of":    {Target: "x", Address: "a", Requests: []load.Request{ok}},
 		"address":       {Target: "uma", Requests: []load.Request{ok}},
 		"no requests":   {Target: "uma", Address: "a"},
-		"not JSON":      {Target: "uma", Address: "a", Requests: []load.Request{ok}, Extra: json.RawMessage("{")},
+		"not a JSON object":      {Target: "uma", Address: "a", Requests: []load.Request{ok}, Extra: json.RawMessage("{")},
 		"comes after 4": {Target: "uma", Address: "a", Requests: []load.Request{{After: 4}}},
 	} {
 		if _, err := Run(t.Context(), &j, nil); err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), "number ", ""), want) {

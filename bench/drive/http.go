@@ -3,11 +3,13 @@ package drive
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net"
 	"net/http"
 	"strings"
@@ -73,7 +75,8 @@ type chunk struct {
 			Reasoning int `json:"reasoning_tokens"`
 		} `json:"completion_tokens_details"`
 	}
-	Error json.RawMessage
+	Error  json.RawMessage
+	Object string // "error" in vLLM's errors
 
 	// llama-server's own.
 	Content  *string
@@ -121,13 +124,19 @@ func (t *httpTarget) post(ctx context.Context, path string, body map[string]any,
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != 200 {
-		b, _ := io.ReadAll(io.LimitReader(resp.Body, 500))
+		b, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
 		if (resp.StatusCode == 404 || resp.StatusCode == 405) && t.job.Target == "uma" {
-			return skipError("this uma-serve has no " + path + " over HTTP")
+			return skipError("this uma-serve generates nothing over HTTP (no " + path + ")")
 		}
-		return fmt.Errorf("POST %s: %s: %s", path, resp.Status, strings.TrimSpace(string(b)))
+		return fmt.Errorf("POST %s: %s: %s", path, resp.Status, complaint(b))
 	}
-	in := bufio.NewReaderSize(resp.Body, 64<<10)
+	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind == "application/json" {
+		b, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+		return fmt.Errorf("POST %s: the server did not stream its answer: %s", path, complaint(b))
+	}
+	// Lines that came with one read have one time.
+	from := &stamped{Reader: resp.Body, client: t.client}
+	in := bufio.NewReaderSize(from, 64<<10)
 	var long []byte
 	for {
 		part, err := in.ReadSlice('\n')
@@ -135,26 +144,32 @@ func (t *httpTarget) post(ctx context.Context, path string, body map[string]any,
 			long = append(long, part...)
 			continue
 		}
-		now := t.now()
 		text := part
 		if len(long) > 0 {
 			text, long = append(long, part...), nil
 		}
 		text = bytes.TrimSpace(text)
-		if payload, ok := bytes.CutPrefix(text, []byte("data:")); ok {
+		field, payload, _ := bytes.Cut(text, []byte(":"))
+		switch string(field) {
+		case "data":
 			text = bytes.TrimSpace(payload)
-		} else if t.job.Target != "ollama" {
-			text = nil // SSE comments, event names
+		case "error": // llama-server's until 2025
+			return fmt.Errorf("the server answered: %s", complaint(payload))
+		default:
+			if t.job.Target != "ollama" {
+				text = nil // SSE's comments, event names, ids; the empty line behind an event
+			}
 		}
 		if len(text) > 0 && text[0] == '{' {
 			var c chunk
-			if err := json.Unmarshal(text, &c); err != nil {
-				return fmt.Errorf("read the server's event: %w", err)
+			err := json.Unmarshal(text, &c)
+			switch {
+			case len(c.Error) > 0 && string(c.Error) != "null", c.Object == "error": // whose message is a text
+				return fmt.Errorf("the server answered: %s", complaint(text))
+			case err != nil:
+				return fmt.Errorf("read the server's event %.200q: %w", text, err)
 			}
-			if len(c.Error) > 0 && string(c.Error) != "null" {
-				return fmt.Errorf("the server answered %s", c.Error)
-			}
-			each(&c, now)
+			each(&c, from.at)
 		}
 		switch {
 		case err == io.EOF:
@@ -166,6 +181,38 @@ func (t *httpTarget) post(ctx context.Context, path string, body map[string]any,
 			return err
 		}
 	}
+}
+
+// stamped notes when it was read.
+type stamped struct {
+	io.Reader
+	client *client
+	at     int64
+}
+
+func (s *stamped) Read(b []byte) (int, error) {
+	n, err := s.Reader.Read(b)
+	s.at = s.client.now()
+	return n, err
+}
+
+// complaint is what a server's error says: the message within any of {"error":{"message":…}}, {"error":"…"} and
+// {"message":…}, else the text.
+func complaint(b []byte) string {
+	type said struct{ Message string }
+	var outer struct {
+		Error json.RawMessage
+		said
+	}
+	text := strings.TrimSpace(string(b))
+	if json.Unmarshal(b, &outer) == nil {
+		var inner said
+		if len(outer.Error) > 0 && json.Unmarshal(outer.Error, &inner.Message) != nil {
+			json.Unmarshal(outer.Error, &inner)
+		}
+		text = cmp.Or(inner.Message, outer.Message, text)
+	}
+	return text[:min(len(text), 500)]
 }
 
 // tags follows the think tags of a server that leaves them in the text.
@@ -207,8 +254,11 @@ func (t *httpTarget) chat(ctx context.Context, r *load.Request, messages []load.
 	} else {
 		path, body["prompt"] = "/v1/completions", r.Prompt
 	}
-	if r.Exact && t.job.Target == "llama-server" {
-		body["ignore_eos"] = true
+	if t.job.Target == "llama-server" {
+		body["ignore_eos"] = r.Exact
+		if r.Kind == load.Chat { // as uma-serve's chats; templates that do not know it leave it alone
+			body["chat_template_kwargs"] = map[string]any{"enable_thinking": false}
+		}
 	}
 	var think tags
 	return t.post(ctx, path, body, rec, func(c *chunk, now int64) {
@@ -265,6 +315,9 @@ func (t *httpTarget) ollama(ctx context.Context, r *load.Request, messages []loa
 	path := "/api/chat"
 	if len(messages) > 0 {
 		body["messages"] = messages
+		if r.Kind == load.Chat {
+			body["think"] = false
+		}
 	} else {
 		path, body["prompt"], body["raw"] = "/api/generate", r.Prompt, true
 	}

@@ -28,8 +28,10 @@ type Job struct {
 	Timeout     time.Duration // of one request; 0 = none
 	// Extra are fields for the body of HTTP requests, over the client's own: {"ignore_eos":true}.
 	Extra json.RawMessage `json:",omitempty"`
-	// EarlyExit is think.early_exit of the reasoning requests to uma, "" = the server's.
-	EarlyExit string
+	// EarlyExit and ThinkBudget are think.early_exit and think.budget_tokens of the reasoning requests to uma; "" and 0 =
+	// the server's.
+	EarlyExit   string
+	ThinkBudget int
 }
 
 // Record is what became of a request. Times are ns since the start of the run.
@@ -96,8 +98,8 @@ func (j *Job) check() error {
 		return fmt.Errorf("target %s needs an address", j.Target)
 	case len(j.Requests) == 0:
 		return fmt.Errorf("there are no requests to send")
-	case len(j.Extra) > 0 && !json.Valid(j.Extra):
-		return fmt.Errorf("the extra fields are not JSON")
+	case len(j.Extra) > 0 && json.Unmarshal(j.Extra, &map[string]json.RawMessage{}) != nil:
+		return fmt.Errorf("the extra fields are not a JSON object")
 	}
 	for i := range j.Requests {
 		if r := &j.Requests[i]; r.After >= i || r.After < -1 {

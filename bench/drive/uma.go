@@ -139,9 +139,12 @@ func (u *uma) framed(ctx context.Context, r *load.Request, messages []load.Messa
 	case len(messages) == 0:
 	case r.Kind == load.Chat:
 		q.Think.Mode = wire.ThinkOff
-	case u.job.EarlyExit != "":
-		if err := q.Think.EarlyExit.UnmarshalText([]byte(u.job.EarlyExit)); err != nil {
-			return err
+	default:
+		q.Think.BudgetTokens = u.job.ThinkBudget
+		if u.job.EarlyExit != "" {
+			if err := q.Think.EarlyExit.UnmarshalText([]byte(u.job.EarlyExit)); err != nil {
+				return err
+			}
 		}
 	}
 	expect := min(r.Think+r.Output, 1<<14)

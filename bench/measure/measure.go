@@ -21,7 +21,7 @@ type Config struct {
 	Name     string
 	Workload string
 	Options  load.Options
-	Sides    []Side // uma only; one for another target, or a daemon that runs already
+	Sides    []Side // uma only, and without Args for a daemon that runs already
 	Sweep    []int  // streams at once; empty = what the options say
 	Repeats  int
 	WarmUp   int // requests before each run
@@ -43,8 +43,13 @@ func Run(ctx context.Context, cfg Config) ([]*report.Report, error) {
 	if len(cfg.Sides) == 0 {
 		cfg.Sides = []Side{{Name: "default"}}
 	}
-	if cfg.Job.Address != "" && (len(cfg.Sides) > 1 || len(cfg.Sides[0].Args) > 0) {
-		return nil, errors.New("a server that runs already has one configuration: leave out --sides and --baseline, or let uma-bench start the server")
+	for _, s := range cfg.Sides {
+		switch {
+		case cfg.Job.Address != "" && len(s.Args) > 0:
+			return nil, fmt.Errorf("a server that runs already has one configuration, and side %s needs another: leave it out, or let uma-bench start the server", s.Name)
+		case cfg.Job.Target != "uma" && (s.EarlyExit != "" || s.ThinkBudget > 0):
+			return nil, fmt.Errorf("side %s is one of uma-serve's", s.Name)
+		}
 	}
 	if cfg.Job.Address == "" && cfg.Job.Target != "uma" {
 		return nil, fmt.Errorf("where does %s listen? name it with --url", cfg.Job.Target)
@@ -147,6 +152,12 @@ func (cfg *Config) once(ctx context.Context, repeat int, s *server, info serverI
 	}
 	job := cfg.Job
 	job.Address, job.Requests, job.Workers, job.Seed = s.address, plan.Requests, plan.Workers, o.Seed
+	if r.side.ThinkBudget > 0 {
+		job.ThinkBudget = r.side.ThinkBudget
+	}
+	if r.side.EarlyExit != "" {
+		job.EarlyExit = r.side.EarlyExit
+	}
 	// A workload that lasts until a moment is done by the clock, another by its requests.
 	total := len(plan.Requests)
 	end := plan.Requests[0].Until

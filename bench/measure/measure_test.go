@@ -89,6 +89,7 @@ func TestRunErrors(t *testing.T) {
 	}
 	for want, cfg := range map[string]Config{
 		"one configuration":  {Job: drive.Job{Target: "uma", Address: "x"}, Sides: []Side{side}},
+		"uma-serve's":        {Job: drive.Job{Target: "openai", Address: "x"}, Sides: []Side{{Name: "budget=5", ThinkBudget: 5}}},
 		"--url":              {Job: drive.Job{Target: "ollama"}},
 		"ask uma-serve on x": {Job: drive.Job{Target: "uma", Address: "x"}, Repeats: 1},
 	} {
@@ -131,16 +132,21 @@ func TestWatchPrompts(t *testing.T) {
 
 func TestParseSide(t *testing.T) {
 	for name, want := range map[string]string{
-		"default": "", "stock": "--policy stock --early-exit off", "static-budget": "--early-exit off --think-budget 2048 --policy stock",
-		"static-budget=64": "--early-exit off --think-budget 64 --policy stock", "uma": "--policy uma", "meridian@50": "--policy meridian --itl-target-ms 50",
-		"budget=7": "--early-exit off --think-budget 7", "eat=0.01": "--early-exit eat --meridian eat_ema_variance_threshold=0.01", "rpdi=2": "--early-exit rpdi --meridian rpdi_threshold=2",
+		"default": "", "stock": "--policy stock off", "static-budget": "--policy stock off 2048", "static-budget=64": "--policy stock off 64", "uma": "--policy uma",
+		"meridian@50": "--policy meridian --itl-target-ms 50", "budget=7": "off 7", "eat=0.01": "--meridian eat_ema_variance_threshold=0.01 eat",
+		"rpdi=2:rpdi_window=64": "--meridian rpdi_threshold=2 --meridian rpdi_window=64 rpdi", "default:early-exit=both:think-budget=9": "both 9",
+		"meridian@50:early-exit=eat:ema_alpha=0.5": "--policy meridian --itl-target-ms 50 --meridian ema_alpha=0.5 eat",
 	} {
 		s, err := ParseSide(name)
-		if got := strings.Join(s.Args, " "); err != nil || got != want {
+		got := strings.Join(append(s.Args, s.EarlyExit), " ")
+		if s.ThinkBudget > 0 {
+			got += fmt.Sprint(" ", s.ThinkBudget)
+		}
+		if got = strings.TrimSpace(got); err != nil || got != want || s.Name != name {
 			t.Errorf("%s: %v, %q, want %q", name, err, got, want)
 		}
 	}
-	for _, name := range []string{"", "nope", "eat", "eat=x", "eat=NaN", "budget", "budget=0", "default=1", "meridian@0", "meridian@soon", "stock=1"} {
+	for _, name := range []string{"", "nope", "eat", "eat=x", "eat=NaN", "budget", "budget=0", "default=1", "meridian@0", "meridian@soon", "stock=1", "eat=1:", "uma:x", "uma:early-exit=soon", "uma:think-budget=0", "uma:--socket=x y", "eat=1::ema_alpha=1"} {
 		if s, err := ParseSide(name); err == nil {
 			t.Errorf("%q was taken: %+v", name, s)
 		}

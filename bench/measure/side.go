@@ -6,36 +6,76 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
 // StaticBudget is the baseline static-budget's limit of thought, tokens.
 const StaticBudget = 2048
 
-// Side is one configuration of uma-serve under test.
+// Side is one configuration under test: how uma-serve is started, and what the requests wish.
 type Side struct {
 	Name        string
 	Args        []string // uma-serve's
 	Policy      string   // "" = the server's own
 	TargetMs    float64  // between two tokens of an answer; 0 = the server's own
-	ThinkBudget int      // 0 = none
+	ThinkBudget int      // think.budget_tokens of its reasoning requests; 0 = the server's
+	EarlyExit   string   // their think.early_exit; "" = the server's
 }
 
 // SidesHelp says what ParseSide reads.
-const SidesHelp = "default, stock, static-budget[=TOKENS], a policy (uma, meridian, pascal, meridian_static) with @MS for an inter-token target, budget=TOKENS, eat=THRESHOLD, rpdi=THRESHOLD"
+const SidesHelp = `default, stock, static-budget[=TOKENS], a policy (uma, meridian, pascal, meridian_static) with @MS for an inter-token target,
+budget=TOKENS, eat=VARIANCE, rpdi=RATIO. Each may be followed by options: :early-exit=WORD, :think-budget=TOKENS (sent with
+every reasoning request), or any key of uma-serve's [meridian] table, as in eat=0.01:eat_warmup_probes=1:ema_alpha=0.5`
 
-// ParseSide reads a side's name. stock is first come, first served and never ends a thought; static-budget the same
-// with a fixed limit of thought.
+// ParseSide reads a side. stock is first come, first served and never ends a thought; static-budget the same with a fixed
+// limit of thought.
 func ParseSide(name string) (Side, error) {
-	s := Side{Name: name}
-	word, value, has := strings.Cut(name, "=")
-	number := func(least float64) (float64, error) {
-		f, err := strconv.ParseFloat(value, 64)
-		if err != nil || !(f >= least) || f > 1e9 {
-			return 0, fmt.Errorf("side %q: what follows = must be a number of at least %g", name, least)
-		}
-		return f, nil
+	head, options, has := strings.Cut(name, ":")
+	s, err := parseHead(head)
+	if s.Name = name; err != nil || !has {
+		return s, err
 	}
+	for option := range strings.SplitSeq(options, ":") {
+		key, value, _ := strings.Cut(option, "=")
+		switch {
+		case key == "early-exit":
+			var e wire.EarlyExit
+			if err := e.UnmarshalText([]byte(value)); err != nil {
+				return s, fmt.Errorf("side %q: early-exit %w", name, err)
+			}
+			s.EarlyExit = value
+		case key == "think-budget":
+			n, err := number(value, 1)
+			if err != nil {
+				return s, fmt.Errorf("side %q: think-budget %w", name, err)
+			}
+			s.ThinkBudget = int(n)
+		case value == "" || strings.Trim(key, "abcdefghijklmnopqrstuvwxyz_") != "":
+			return s, fmt.Errorf("side %q: option %q is not KEY=VALUE", name, option)
+		default:
+			s.meridian(key, value)
+		}
+	}
+	return s, nil
+}
+
+// meridian sets a key of the server's [meridian] table.
+func (s *Side) meridian(key, value string) { s.Args = append(s.Args, "--meridian", key+"="+value) }
+
+func number(text string, least float64) (float64, error) {
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(f >= least) || f > 1e9 {
+		return 0, fmt.Errorf("%q is not a number of at least %g", text, least)
+	}
+	return f, nil
+}
+
+// thresholds are what eat=… and rpdi=… set.
+var thresholds = map[string]string{"eat": "eat_ema_variance_threshold", "rpdi": "rpdi_threshold"}
+
+func parseHead(name string) (s Side, err error) {
+	word, value, has := strings.Cut(name, "=")
 	switch word {
 	case "default":
 		if has {
@@ -45,25 +85,22 @@ func ParseSide(name string) (Side, error) {
 	case "static-budget", "budget":
 		n := float64(StaticBudget)
 		if has || word == "budget" {
-			var err error
-			if n, err = number(1); err != nil {
-				return s, err
+			if n, err = number(value, 1); err != nil {
+				return s, fmt.Errorf("side %q: %w", name, err)
 			}
 		}
-		s.ThinkBudget = int(n)
-		s.Args = []string{"--early-exit", "off", "--think-budget", strconv.Itoa(int(n))}
+		s.ThinkBudget, s.EarlyExit = int(n), "off"
 		if word == "static-budget" {
-			s.Policy = "stock"
-			s.Args = append(s.Args, "--policy", "stock")
+			s.Policy, s.Args = "stock", []string{"--policy", "stock"}
 		}
 		return s, nil
 	case "eat", "rpdi":
-		f, err := number(0)
+		f, err := number(value, 0)
 		if err != nil {
-			return s, err
+			return s, fmt.Errorf("side %q: %w", name, err)
 		}
-		key := map[string]string{"eat": "eat_ema_variance_threshold", "rpdi": "rpdi_threshold"}[word]
-		s.Args = []string{"--early-exit", word, "--meridian", key + "=" + strconv.FormatFloat(f, 'g', -1, 64)}
+		s.EarlyExit = word
+		s.meridian(thresholds[word], strconv.FormatFloat(f, 'g', -1, 64))
 		return s, nil
 	}
 	policy, target, has := strings.Cut(name, "@")
@@ -72,7 +109,7 @@ func ParseSide(name string) (Side, error) {
 	}
 	s.Policy, s.Args = policy, []string{"--policy", policy}
 	if policy == "stock" {
-		s.Args = append(s.Args, "--early-exit", "off")
+		s.EarlyExit = "off"
 	}
 	if has {
 		ms, err := strconv.ParseFloat(target, 64)

@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"html/template"
 	"image/color"
@@ -60,14 +61,22 @@ func (d *Document) figures() ([]Figure, error) {
 	return out, nil
 }
 
+// errorBars are points with what reaches above and below them.
+type errorBars struct {
+	plotter.XYs
+	plotter.YErrors
+}
+
+func (e *errorBars) add(x, y, low, high float64) {
+	e.XYs = append(e.XYs, plotter.XY{X: x, Y: y})
+	e.YErrors = append(e.YErrors, struct{ Low, High float64 }{max(0, y-low), max(0, high-y)})
+}
+
 // plotBars is one metric, side by side; nil when fewer than two reports know it, or too many for their names.
 func (d *Document) plotBars(key string) *plot.Plot {
 	var values plotter.Values
 	var labels []string
-	var whiskers struct {
-		plotter.XYs
-		plotter.YErrors
-	}
+	var whiskers errorBars
 	for _, name := range d.names() {
 		r := d.Reports[name]
 		v := r.Value(key)
@@ -75,8 +84,7 @@ func (d *Document) plotBars(key string) *plot.Plot {
 			continue
 		}
 		if ci := r.CI95[key]; ci.Low.known() {
-			whiskers.XYs = append(whiskers.XYs, plotter.XY{X: float64(len(values)), Y: float64(ci.Mean)})
-			whiskers.YErrors = append(whiskers.YErrors, struct{ Low, High float64 }{min(float64(ci.Mean-ci.Low), float64(ci.Mean)), float64(ci.High - ci.Mean)})
+			whiskers.add(float64(len(values)), float64(ci.Mean), max(0, float64(ci.Low)), float64(ci.High))
 		}
 		values, labels = append(values, v), append(labels, d.label(name))
 	}
@@ -91,7 +99,7 @@ func (d *Document) plotBars(key string) *plot.Plot {
 	bars.Color, bars.LineStyle.Width = hue(0), 0
 	p.Add(bars)
 	if len(whiskers.XYs) > 0 {
-		e, err := plotter.NewYErrorBars(whiskers)
+		e, err := plotter.NewYErrorBars(&whiskers)
 		if err != nil {
 			return nil
 		}
@@ -291,7 +299,7 @@ func (d *Document) bySide(of func(*Report) (x, y float64, ok bool)) (names []str
 		curves[r.Side] = append(curves[r.Side], plotter.XY{X: x, Y: y})
 	}
 	for _, xy := range curves {
-		slices.SortFunc(xy, func(a, b plotter.XY) int { return int(math.Copysign(1, a.X-b.X)) })
+		slices.SortFunc(xy, func(a, b plotter.XY) int { return cmp.Compare(a.X, b.X) })
 	}
 	return names, curves
 }
@@ -316,14 +324,19 @@ func (d *Document) plotThroughput() (*plot.Plot, string) {
 	return p, "All streams together, thoughts included."
 }
 
-// family is what a side's points belong to in the plot of accuracy: "eat=0.01" and "eat=0.1" are one curve.
+// family is what a side's points belong to in the plot of accuracy: "eat=0.01" and "eat=0.1" are one curve, and with the
+// same options behind them another.
 func family(side string) string {
-	name, _, _ := strings.Cut(side, "=")
+	head, options, has := strings.Cut(side, ":")
+	name, _, _ := strings.Cut(head, "=")
+	if has {
+		name += ", " + strings.ReplaceAll(options, ":", ", ")
+	}
 	return name
 }
 
 func (d *Document) plotAccuracy() (*plot.Plot, string) {
-	curves := map[string]plotter.XYs{}
+	curves, whiskers := map[string]plotter.XYs{}, map[string]*errorBars{}
 	var names []string
 	total := 0
 	for _, name := range d.names() {
@@ -334,9 +347,12 @@ func (d *Document) plotAccuracy() (*plot.Plot, string) {
 		}
 		f := family(r.Side)
 		if curves[f] == nil {
-			names = append(names, f)
+			names, whiskers[f] = append(names, f), new(errorBars)
 		}
 		curves[f] = append(curves[f], plotter.XY{X: x, Y: y})
+		if a := r.Accuracy; a != nil && a.CI95[0].known() && a.CI95[1].known() {
+			whiskers[f].add(x, y, float64(a.CI95[0]), float64(a.CI95[1]))
+		}
 		total++
 	}
 	if total < 2 {
@@ -345,13 +361,17 @@ func (d *Document) plotAccuracy() (*plot.Plot, string) {
 	p := newPlot("Accuracy by thinking", "tokens of thought, mean", "% right")
 	for i, name := range names {
 		xy := curves[name]
-		slices.SortFunc(xy, func(a, b plotter.XY) int { return int(math.Copysign(1, a.X-b.X)) })
+		slices.SortFunc(xy, func(a, b plotter.XY) int { return cmp.Compare(a.X, b.X) })
 		line(p, name, hue(i), false, true, xy)
+		if bars, err := plotter.NewYErrorBars(whiskers[name]); err == nil {
+			bars.Color = hue(i)
+			p.Add(bars)
+		}
 	}
 	p.X.Min, p.Y.Min, p.Y.Max = 0, 0, 100
 	p.X.Max *= 1.25 // the legend's place
 	p.Legend.Top, p.Legend.Left = false, false
-	return p, "One point for each setting. Up and to the left is better: as many right answers for less thinking."
+	return p, "One point for each setting, with its 95 % interval. Up and to the left is better: as many right answers for less thinking."
 }
 
 func (d *Document) plotQuantiles(title string, of func(*Report) []Num) (*plot.Plot, string) {

@@ -55,7 +55,7 @@ func runCommand() *cobra.Command {
   uma-bench run --mode replay --baseline all --decoder laptop --arrival-rate 2 --scale 0.1
   uma-bench run --workload storm --sides stock,uma,meridian@50      # the page shows ITL over time
   uma-bench run --workload decode-sweep --concurrency 1,4,16 -m model.gguf -- -t 4
-  uma-bench run --workload heldout --requests 200 --sides budget=64,budget=256,eat=0.01,eat=0.1
+  uma-bench run --workload heldout --requests 200 --temp 1 --sides default,budget=64,budget=128,eat=0.001:eat_warmup_probes=1
   uma-bench run --workload sharegpt --file sg.json --target llama-server --url http://127.0.0.1:8080`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
@@ -200,7 +200,7 @@ func (o *runOptions) run(ctx context.Context, flags map[string]string, args []st
 		cfg := replay.Config{Name: name, Side: s.Name, Workload: o.workload, Policy: cmp.Or(s.Policy, "uma"), Target: time.Duration(s.TargetMs * float64(time.Millisecond)),
 			ThinkBudget: s.ThinkBudget, Decoder: decoder, Options: o.load, Repeats: o.repeats,
 			Environment: measure.Environment(flags), Done: func() { done++; progress(s.Name, done, o.repeats) }}
-		if strings.HasPrefix(s.Name, "eat") || strings.HasPrefix(s.Name, "rpdi") {
+		if s.EarlyExit != "" && s.EarlyExit != "off" {
 			return nil, fmt.Errorf("side %s looks at logits, which a replay does not have", s.Name)
 		}
 		if s.ThinkBudget == 0 && s.Policy != "stock" {
