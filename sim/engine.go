@@ -109,12 +109,12 @@ func NewEngine(cfg Config, model latency.Model, m *Metrics, sink Sink) (*Engine,
 	return e, nil
 }
 
-// Next is the time of the earliest event, false when there is none. A timeout of a request that is gone does not
-// count and is dropped here.
+// Next is the time of the earliest event, false when there is none. A timeout of a request that is gone, or that its
+// client reads again, does not count and is dropped here.
 func (e *Engine) Next() (int64, bool) {
 	for len(e.events.ev) > 0 {
 		top := &e.events.ev[0]
-		if top.kind() != timeout || e.live.of(top) != nil {
+		if k := top.kind(); k != timeout && k != resumed || e.live.of(top) != nil {
 			return top.at, true
 		}
 		e.events.pop()
@@ -144,7 +144,7 @@ func (e *Engine) ArriveNow(spec *workload.Request) {
 func (e *Engine) Advance() {
 	ev := e.events.pop()
 	r := e.live.of(&ev)
-	if ev.kind() == timeout && r == nil {
+	if k := ev.kind(); (k == timeout || k == resumed) && r == nil {
 		return // the original drops it without moving the clock
 	}
 	if checked && ev.at < e.clock {
@@ -160,6 +160,8 @@ func (e *Engine) Advance() {
 		e.onStep(ev.at)
 	case timeout:
 		e.onTimeout(r, ev.at)
+	case resumed:
+		e.onResumed(r, ev.at)
 	}
 	if len(e.deferred) > 0 && e.inside == 0 {
 		for _, r := range e.deferred {
@@ -262,6 +264,15 @@ func (e *Engine) wake(now int64) {
 func (e *Engine) pushStep(at int64) {
 	e.events.push(at, stepDue, 0, math.MaxUint32)
 	e.stepDue = true
+}
+
+// onResumed lets a request go on whose client did not read.
+func (e *Engine) onResumed(r *request, now int64) {
+	e.former.(*uma).resume(r)
+	e.advances++
+	if !e.stepDue {
+		e.pushStep(max(now, e.busyTill))
+	}
 }
 
 func (e *Engine) onTimeout(r *request, now int64) {

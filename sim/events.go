@@ -10,6 +10,7 @@ const (
 	scheduled
 	requestLeft
 	timeout
+	resumed // a client reads again
 )
 
 // event is one entry of the heap. It has no pointer, so the heap is nothing to the garbage collector.

@@ -365,6 +365,7 @@ func (u *uma) load(_ *Engine, b *latency.Batch, items bool) {
 	}
 }
 
+// compute carries the batch out and answers each of its rows with a token.
 func (u *uma) compute(e *Engine, now, decoded, took int64) {
 	u.in = append(u.in, sched.Event{Kind: sched.EvStep, Took: time.Duration(decoded) * time.Microsecond})
 	seen := now + took + e.overhead
@@ -410,7 +411,21 @@ func (u *uma) compute(e *Engine, now, decoded, took int64) {
 		if ev.Kind == sched.EvFinish {
 			u.forget(q)
 			u.done = append(u.done, r)
+		} else if k := r.stalls; k < len(r.spec.Stalls) && r.tokens >= r.spec.Stalls[k].After {
+			r.stalls++
+			u.in = append(u.in, sched.Event{Kind: sched.EvPause, Req: sl.Req})
+			u.wake(u.tree.Stall(q.seq, true))
+			e.events.push(now+took+max(1, r.spec.Stalls[k].Us), resumed, r.slot, r.gen)
 		}
+	}
+}
+
+// resume lets a request go on whose client reads again.
+func (u *uma) resume(r *request) {
+	q := u.byID[sched.ReqID(r.spec.Index)+1]
+	u.in = append(u.in, sched.Event{Kind: sched.EvResume, Req: q.id})
+	if q.seq >= 0 {
+		u.wake(u.tree.Stall(q.seq, false))
 	}
 }
 

@@ -123,6 +123,9 @@ func TestFakeEngine(t *testing.T) {
 			if rapid.IntRange(0, 4).Draw(t, "leave") == 0 {
 				r.Deadline = at + rapid.Int64Range(1, 300_000).Draw(t, "patience")
 			}
+			for k := range rapid.IntRange(0, 2).Draw(t, "stalls") {
+				r.Stalls = append(r.Stalls, workload.Stall{After: 1 + k*rapid.IntRange(1, 20).Draw(t, "after"), Us: rapid.Int64Range(1, 5_000_000).Draw(t, "stall")})
+			}
 			r.Resident = rapid.SampledFrom([]int{0, 0, r.Input / 2}).Draw(t, "resident")
 			rows = append(rows, r)
 		}
@@ -253,6 +256,56 @@ func TestBetween(t *testing.T) {
 		if g != 5340 {
 			t.Errorf("a gap of %d us, want 5340", g)
 		}
+	}
+}
+
+// TestStalls: while a client does not read, the others have its turns; who waited for its prompt does not wait with it, its own
+// answer goes on after it, and a recording tells when it was.
+func TestStalls(t *testing.T) {
+	rows := []workload.Request{
+		{Index: 0, Input: 100, Output: 60, Budget: 60, Stalls: []workload.Stall{{After: 10, Us: 1_000_000}, {After: 40, Us: 8_000_000}}},
+		{Index: 1, Input: 100, Output: 200, Budget: 200},
+	}
+	cfg := served("meridian")
+	cfg.RecordITL = true
+	model, err := cfg.Latency()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sc := sim.SchedConfig(&cfg)
+	recorded := sched.AppendConfig(nil, &sc)
+	rep, err := sim.RunModel(cfg, model, workload.NewList(rows), sim.Options{Planned: func(now sched.Instant, in []sched.Event, plan *sched.Plan) {
+		recorded = plan.Append(sched.AppendEvents(recorded, now, in), "> ")
+	}})
+	if err != nil || rep.Metrics.Completed != 2 {
+		t.Fatalf("%v, %+v", err, rep.Metrics)
+	}
+	for i, g := range rep.Requests[0].ITLsUs {
+		least := int64(0)
+		for _, s := range rows[0].Stalls {
+			if i+1 == s.After {
+				least = s.Us
+			}
+		}
+		if g < least || g > least+150_000 {
+			t.Errorf("token %d of who does not read came after %d us; it read nothing for %d", i+1, g, least)
+		}
+	}
+	for i, g := range rep.Requests[1].ITLsUs {
+		if g > 150_000 {
+			t.Errorf("token %d of the other one came after %d us", i+1, g)
+		}
+	}
+	trace, err := sched.ReadTrace(recorded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := workload.FromRecording(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := again[0].Stalls; len(got) != 2 || got[0].After != 10 || got[1].After != 40 || got[1].Us < 7_900_000 || got[1].Us > 8_100_000 || len(again[1].Stalls) != 0 {
+		t.Errorf("the recording says %+v and %+v", again[0].Stalls, again[1].Stalls)
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 )
 
 // FromRecording makes a workload of what a running uma-serve recorded (package sched's trace): who arrived when, how
-// many tokens each prompt had, how many tokens it generated and how many of them it thought. A request that was cancelled
-// ends where it did. Times are counted from the first arrival or step.
+// many tokens each prompt had, how many tokens it generated and how many of them it thought, and when its client did not read. A
+// request that was cancelled ends where it did. Times are counted from the first arrival or step.
 //
 // A recording has no tokens, but it says how many of a prompt's were cached when it started. Whose they were is guessed:
 // of the earlier requests of the same user whose history was long enough, the one whose history ends nearest behind
@@ -55,7 +55,8 @@ type recording struct {
 type past struct {
 	owner   uint32
 	started bool
-	base    int // the row whose tokens it began with, -1 = none
+	base    int   // the row whose tokens it began with, -1 = none
+	paused  int64 // when its client was found not to read, microseconds; 0 = it reads
 }
 
 func (rec *recording) event(ev *sched.Event, now int64) error {
@@ -88,6 +89,14 @@ func (rec *recording) event(ev *sched.Event, now int64) error {
 		}
 	case sched.EvFinish:
 		r.Output++
+	case sched.EvPause:
+		rec.past[k].paused = now
+	case sched.EvResume:
+		p := &rec.past[k]
+		if at := p.paused; at > 0 && now > at && r.Output > 0 {
+			r.Stalls = append(r.Stalls, Stall{After: r.Output, Us: now - at})
+		}
+		p.paused = 0
 	}
 	return nil
 }

@@ -34,6 +34,9 @@ type Request struct {
 	Resident int
 	Lent     bool // others have it as their Base
 
+	// Stalls are when its client reads nothing for so long that uma-serve pauses it, in order. Batch formation uma.
+	Stalls []Stall
+
 	Client, Tenant, Class, Model string
 	Session                      string
 	Round                        int
@@ -45,6 +48,12 @@ type Request struct {
 	// is there, Origin its arrival at the first server, FirstToken when its first token came out.
 	Prefilled          bool
 	Origin, FirstToken int64
+}
+
+// Stall is a pause of a client that does not read.
+type Stall struct {
+	After int   // tokens it had been sent, > 0
+	Us    int64 // how long, microseconds, > 0
 }
 
 // ID is the request's name.

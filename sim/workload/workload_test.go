@@ -3,6 +3,7 @@ package workload
 import (
 	"bytes"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -63,7 +64,7 @@ func TestTraceV2RoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range rows {
-		if again[i] != rows[i] {
+		if !reflect.DeepEqual(again[i], rows[i]) {
 			t.Errorf("row %d:\n got %+v\nwant %+v", i, again[i], rows[i])
 		}
 	}
