@@ -1,20 +1,16 @@
 package kvsnap
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/uma-serve/uma-serve/internal/scripttest"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write what the scripts print today into testdata; read the diff before committing it")
-
-// TestScripts runs testdata/*.txt: stories of what the tree does. A block is some commands, "----" and what they print.
-// After each command the books are compared with a list of cells and with the fake engine's.
+// TestScripts runs testdata/*.txt: stories of what the tree does. After each command the books are compared with a list of cells and with the fake engine's.
 //
 // A TEXT is words; WORD*N stands for N tokens, the same ones wherever WORD stands.
 //
@@ -28,41 +24,15 @@ var rewrite = flag.Bool("rewrite", false, "write what the scripts print today in
 //	evict N · pin E · unpin E · drop E
 //	tree · entries · stats
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) < 6 {
-		t.Fatalf("%d scripts found, error %v", len(files), err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
+	scripttest.Run(t, 6, func(t *testing.T) func(string, *strings.Builder) {
+		var sc script
+		return func(line string, out *strings.Builder) {
+			sc.command(t, out, strings.Fields(line))
+			if err := sc.p.check(); err != nil {
+				t.Fatalf("after %q: %v", line, err)
 			}
-			var out strings.Builder
-			var sc script
-			for _, b := range strings.Split(strings.TrimSpace(string(data)), "\n\n") {
-				commands, want, found := strings.Cut(b, "\n----")
-				out.WriteString(commands)
-				out.WriteByte('\n')
-				if found {
-					got := sc.run(t, commands)
-					if want = strings.TrimSpace(want); got != want && !*rewrite {
-						t.Errorf("%s: after\n%s\ngot:\n%s\nwant:\n%s", file, commands, got, want)
-					}
-					out.WriteString("----\n" + got)
-					if got != "" {
-						out.WriteByte('\n')
-					}
-				}
-				out.WriteByte('\n')
-			}
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(strings.TrimSpace(out.String())+"\n"), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-		})
-	}
+		}
+	})
 }
 
 // words numbers the words of all scripts, from 1.
@@ -93,21 +63,6 @@ func parse(t *testing.T, text []string) (tokens []Token) {
 
 type script struct {
 	p *pair
-}
-
-func (sc *script) run(t *testing.T, commands string) string {
-	t.Helper()
-	var out strings.Builder
-	for line := range strings.Lines(commands) {
-		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		sc.command(t, &out, strings.Fields(line))
-		if err := sc.p.check(); err != nil {
-			t.Fatalf("after %q: %v", line, err)
-		}
-	}
-	return strings.TrimSpace(out.String())
 }
 
 // options takes the KEY=VALUE and flag words off the front.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/uma-serve/uma-serve/internal/scripttest"
 )
 
 var valid = Config{Policy: "uma", MaxRunning: 4, Cells: 100, MaxBatch: 16, MaxQueue: 4}
@@ -347,7 +349,7 @@ func TestReplay(t *testing.T) {
 }
 
 func testReplay(t *testing.T, file, policy string) {
-	if *rewrite {
+	if *scripttest.Rewrite {
 		if err := os.WriteFile(file, recordStorm(t, policy), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -1,20 +1,16 @@
 package sched
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/uma-serve/uma-serve/internal/scripttest"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write what the scripts print today into testdata; read the diff before committing it")
-
-// TestScripts runs testdata/*.txt: stories of what the scheduler does. A block is some commands, "----" and what
-// they print. The commands, besides the events of a trace (arrive, cancel, pause, resume, drain), which wait for
+// TestScripts runs testdata/*.txt: stories of what the scheduler does. The commands, besides the events of a trace (arrive, cancel, pause, resume, drain), which wait for
 // the next step:
 //
 //	config KEY=VALUE…    a new scheduler; time starts at 0
@@ -29,41 +25,18 @@ var rewrite = flag.Bool("rewrite", false, "write what the scripts print today in
 //	probe ID N           asks for a fork with the request's next token, in the next took
 //	stats, promise, why ID, log ID, ended, count REASON
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) < 10 {
-		t.Fatalf("%d scripts found, error %v", len(files), err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
+	scripttest.Run(t, 10, func(t *testing.T) func(string, *strings.Builder) {
+		var sc script
+		return func(line string, out *strings.Builder) {
+			f := strings.Fields(line)
+			if f[0] != "config" && sc.s == nil {
+				t.Fatalf("%q comes before config", line)
 			}
-			var out strings.Builder
-			var sc script
-			for _, b := range strings.Split(strings.TrimSpace(string(data)), "\n\n") {
-				commands, want, found := strings.Cut(b, "\n----")
-				out.WriteString(commands)
-				out.WriteByte('\n')
-				if found {
-					got := sc.run(t, commands)
-					if want = strings.TrimSpace(want); got != want && !*rewrite {
-						t.Errorf("%s: after\n%s\ngot:\n%s\nwant:\n%s", file, commands, got, want)
-					}
-					out.WriteString("----\n" + got)
-					if got != "" {
-						out.WriteByte('\n')
-					}
-				}
-				out.WriteByte('\n')
+			if err := sc.command(out, f); err != nil {
+				t.Fatalf("%q: %v", line, err)
 			}
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(strings.TrimSpace(out.String())+"\n"), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-		})
-	}
+		}
+	})
 }
 
 // script is a scheduler with the caller's memory around it.
@@ -75,24 +48,6 @@ type script struct {
 	owed      bool
 	max, have map[ReqID]int
 	probe     map[ReqID]int
-}
-
-func (sc *script) run(t *testing.T, commands string) string {
-	t.Helper()
-	var out strings.Builder
-	for line := range strings.Lines(commands) {
-		f := strings.Fields(line)
-		if len(f) == 0 || strings.HasPrefix(f[0], "#") {
-			continue
-		}
-		if f[0] != "config" && sc.s == nil {
-			t.Fatalf("%q comes before config", line)
-		}
-		if err := sc.command(&out, f); err != nil {
-			t.Fatalf("%q: %v", strings.TrimSpace(line), err)
-		}
-	}
-	return strings.TrimSpace(out.String())
 }
 
 func (sc *script) command(out *strings.Builder, f []string) error {

@@ -21,6 +21,26 @@ func withTimeout(ctx context.Context, d time.Duration) (context.Context, context
 	return context.WithTimeoutCause(ctx, d, fmt.Errorf("the daemon did not answer within %v", d))
 }
 
+// query asks the daemon one question and prints its answer: as the line of JSON that came, or as show puts it.
+func query[T any](cmd *cobra.Command, dial dialer, asJSON bool, ask func(context.Context, *client.Client) ([]byte, T, error), show func(*ui.Terminal, T) string) error {
+	ctx, cancel := withTimeout(cmd.Context(), adminTimeout)
+	defer cancel()
+	c, err := dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	raw, answer, err := ask(ctx, c)
+	if err != nil {
+		return err
+	}
+	out := ui.Open(os.Stdout)
+	if asJSON {
+		return out.Println(string(raw))
+	}
+	return out.Print(show(out, answer))
+}
+
 func newInfo(dial dialer) *cobra.Command {
 	var asJSON, costModel bool
 	cmd := &cobra.Command{

@@ -1,10 +1,11 @@
 package main
 
 import (
-	"os"
+	"context"
 
 	"github.com/spf13/cobra"
 
+	"github.com/uma-serve/uma-serve/internal/client"
 	"github.com/uma-serve/uma-serve/internal/insideview"
 	"github.com/uma-serve/uma-serve/internal/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -33,22 +34,9 @@ NAME is what drop, pin, unpin and save take. A user sees only what is its own; r
 			if len(args) > 0 {
 				return usagef("there is no %q; uma-cli kv has drop, pin, unpin and save", args[0])
 			}
-			ctx, cancel := withTimeout(cmd.Context(), adminTimeout)
-			defer cancel()
-			c, err := dial(ctx)
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			raw, report, err := c.KV(ctx, tree)
-			if err != nil {
-				return err
-			}
-			out := ui.Open(os.Stdout)
-			if asJSON {
-				return out.Println(string(raw))
-			}
-			return out.Print(insideview.KV(out, report))
+			return query(cmd, dial, asJSON, func(ctx context.Context, c *client.Client) ([]byte, *wire.KVReport, error) {
+				return c.KV(ctx, tree)
+			}, insideview.KV)
 		},
 	}
 	cmd.Flags().BoolVar(&tree, "tree", false, "the prefix tree too: one line for each run of cells, below the run it continues")
@@ -78,22 +66,9 @@ func newKVDo(dial dialer, op wire.KVOp, short, long string) *cobra.Command {
 			case args[0] == "" || len(args[0]) > wire.MaxTargetBytes:
 				return usagef("the TARGET has %d bytes; it must have 1…%d", len(args[0]), wire.MaxTargetBytes)
 			}
-			ctx, cancel := withTimeout(cmd.Context(), adminTimeout)
-			defer cancel()
-			c, err := dial(ctx)
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			raw, done, err := c.KVDo(ctx, op, args[0])
-			if err != nil {
-				return err
-			}
-			out := ui.Open(os.Stdout)
-			if asJSON {
-				return out.Println(string(raw))
-			}
-			return out.Println(clean(done.Text))
+			return query(cmd, dial, asJSON, func(ctx context.Context, c *client.Client) ([]byte, *wire.KVDone, error) {
+				return c.KVDo(ctx, op, args[0])
+			}, func(_ *ui.Terminal, done *wire.KVDone) string { return clean(done.Text) + "\n" })
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the daemon's answer as one line of JSON")

@@ -1,12 +1,12 @@
 package main
 
 import (
-	"os"
+	"context"
 
 	"github.com/spf13/cobra"
 
+	"github.com/uma-serve/uma-serve/internal/client"
 	"github.com/uma-serve/uma-serve/internal/insideview"
-	"github.com/uma-serve/uma-serve/internal/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -40,22 +40,9 @@ left count from the request's arrival. A user sees only requests of its own; roo
 			case last < 1 || last > wire.MaxLast:
 				return usagef("--last is %d; it must be 1…%d", last, wire.MaxLast)
 			}
-			ctx, cancel := withTimeout(cmd.Context(), adminTimeout)
-			defer cancel()
-			c, err := dial(ctx)
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			raw, report, err := c.Why(ctx, q)
-			if err != nil {
-				return err
-			}
-			out := ui.Open(os.Stdout)
-			if asJSON {
-				return out.Println(string(raw))
-			}
-			return out.Print(insideview.Why(out, report))
+			return query(cmd, dial, asJSON, func(ctx context.Context, c *client.Client) ([]byte, *wire.WhyReport, error) {
+				return c.Why(ctx, q)
+			}, insideview.Why)
 		},
 	}
 	cmd.Flags().IntVar(&last, "last", last, "the newest `N` requests (1…64)")
