@@ -275,14 +275,38 @@ func TestConversationGrows(t *testing.T) {
 	}
 }
 
+// TestWishes: what a side wishes goes with its reasoning requests, and a chat does not think.
+func TestWishes(t *testing.T) {
+	u := &uma{client: &client{job: &Job{EarlyExit: "eat", ThinkBudget: 7, Seed: 5, Temperature: 1}}}
+	talk := []load.Message{{Role: "user", Content: "x"}}
+	for _, c := range []struct {
+		r    load.Request
+		want wire.Think
+	}{
+		{load.Request{Kind: load.Reasoning, Messages: talk, Think: 3, Output: 4}, wire.Think{EarlyExit: wire.ExitEAT, BudgetTokens: 7}},
+		{load.Request{Kind: load.Chat, Messages: talk, Output: 7}, wire.Think{Mode: wire.ThinkOff}},
+		{load.Request{Kind: load.Reasoning, Prompt: "x", Think: 3, Output: 4}, wire.Think{}},
+	} {
+		q := defaults
+		if err := u.wishes(&q, &c.r, &Record{Index: 2}); err != nil || q.Think != c.want || q.MaxTokens != 7 || q.Sampling.Seed != 7 || !q.Sampling.SeedSet {
+			t.Errorf("%v %+v", err, q)
+		}
+	}
+	u.job.EarlyExit = "soon"
+	q := defaults
+	if err := u.wishes(&q, &load.Request{Kind: load.Reasoning, Messages: talk}, &Record{}); err == nil {
+		t.Error("an early exit that does not exist was taken")
+	}
+}
+
 func TestJobErrors(t *testing.T) {
 	ok := load.Request{Prompt: "x", After: -1, Output: 1}
 	for want, j := range map[string]Job{
-		"is none of":    {Target: "x", Address: "a", Requests: []load.Request{ok}},
-		"address":       {Target: "uma", Requests: []load.Request{ok}},
-		"no requests":   {Target: "uma", Address: "a"},
-		"not a JSON object":      {Target: "uma", Address: "a", Requests: []load.Request{ok}, Extra: json.RawMessage("{")},
-		"comes after 4": {Target: "uma", Address: "a", Requests: []load.Request{{After: 4}}},
+		"is none of":        {Target: "x", Address: "a", Requests: []load.Request{ok}},
+		"address":           {Target: "uma", Requests: []load.Request{ok}},
+		"no requests":       {Target: "uma", Address: "a"},
+		"not a JSON object": {Target: "uma", Address: "a", Requests: []load.Request{ok}, Extra: json.RawMessage("{")},
+		"comes after 4":     {Target: "uma", Address: "a", Requests: []load.Request{{After: 4}}},
 	} {
 		if _, err := Run(t.Context(), &j, nil); err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), "number ", ""), want) {
 			t.Errorf("want an error with %q, got %v", want, err)

@@ -126,25 +126,13 @@ func (u *uma) within(ctx context.Context, fn func(*framed) error) error {
 
 func (u *uma) framed(ctx context.Context, r *load.Request, messages []load.Message, rec *Record) error {
 	q := defaults
-	q.ID, q.Prompt, q.MaxTokens, q.Stream = "b", r.Prompt, r.Think+r.Output, true
-	q.Sampling.Temperature, q.Sampling.IgnoreEOS = u.job.Temperature, r.Exact
-	q.Sampling.Seed, q.Sampling.SeedSet = u.job.Seed+uint64(rec.Index), true
-	if r.Background {
-		q.Priority = wire.PriorityBackground
-	}
+	q.ID, q.Prompt, q.Stream = "b", r.Prompt, true
 	for _, m := range messages {
 		q.Messages = append(q.Messages, wire.Message{Role: m.Role, Content: m.Content})
 	}
-	switch {
-	case len(messages) == 0:
-	case r.Kind == load.Chat:
-		q.Think.Mode = wire.ThinkOff
-	default:
-		q.Think.BudgetTokens = u.job.ThinkBudget
-		if u.job.EarlyExit != "" {
-			if err := q.Think.EarlyExit.UnmarshalText([]byte(u.job.EarlyExit)); err != nil {
-				return err
-			}
+	if r.Via == "" { // else nothing is wished that the other protocols cannot say
+		if err := u.wishes(&q, r, rec); err != nil {
+			return err
 		}
 	}
 	expect := min(r.Think+r.Output, 1<<14)
@@ -183,6 +171,28 @@ func (u *uma) framed(ctx context.Context, r *load.Request, messages []load.Messa
 			}
 		}
 	})
+}
+
+// wishes are what a request says beside its text.
+func (u *uma) wishes(q *wire.Request, r *load.Request, rec *Record) error {
+	q.MaxTokens = r.Think + r.Output
+	q.Sampling.Temperature, q.Sampling.IgnoreEOS = u.job.Temperature, r.Exact
+	q.Sampling.Seed, q.Sampling.SeedSet = u.job.Seed+uint64(rec.Index), true
+	if r.Background {
+		q.Priority = wire.PriorityBackground
+	}
+	switch {
+	case len(r.Messages) == 0:
+		return nil
+	case r.Kind == load.Chat:
+		q.Think.Mode = wire.ThinkOff
+		return nil
+	}
+	q.Think.BudgetTokens = u.job.ThinkBudget
+	if u.job.EarlyExit == "" {
+		return nil
+	}
+	return q.Think.EarlyExit.UnmarshalText([]byte(u.job.EarlyExit))
 }
 
 func (u *uma) adminFramed(ctx context.Context, rec *Record) error {

@@ -165,7 +165,7 @@ func (o *Options) ipc() *Plan {
 	for round := range 10 * o.Rounds {
 		for _, via := range Protocols {
 			p.Requests = append(p.Requests, Request{ID: fmt.Sprintf("%s-%d", via, round), Kind: Chat, Group: via, Via: via, Measured: true, After: last,
-				// The newline protocol has no options: the same line is asked over each, with the server's own limit.
+				// The newline protocol has no options: every protocol asks for nothing but the line, and the server limits the answer.
 				Messages: []Message{{"user", o.text(fmt.Sprint("ipc", round, " ", via), 16)}}, Output: o.Tokens})
 			last = len(p.Requests) - 1
 		}

@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -228,6 +229,9 @@ func (r *Report) Measure(runs []Run) {
 	}
 	for _, name := range order {
 		g := groups[name]
+		if g.skipped != "" {
+			r.Notes = append(r.Notes, fmt.Sprintf("%s was not measured: %s.", name, g.skipped))
+		}
 		r.Groups = append(r.Groups, g.report(name))
 		if c := g.curve(name); len(c.Points) > 0 {
 			r.TTFTByX = append(r.TTFTByX, c)

@@ -19,6 +19,7 @@ h1{font-size:1.55rem;margin:.2rem 0 .1rem}h2{font-size:1.1rem;margin:2rem 0 .6re
 .measured{background:#d7f2df;color:#0b5a2a}.synthetic{background:#ffe3b8;color:#7a4500}
 body.s{background:repeating-linear-gradient(135deg,#f6f7f9 0 28px,#fbf3e6 28px 56px)}
 .note{color:#57606a;margin:.2rem 0}
+.said{margin:.6rem 0;padding:.45rem .8rem;border-left:3px solid #d29922;background:#fff8e6}
 .card{background:#fff;border:1px solid #dfe3e8;border-radius:10px;padding:1rem 1.1rem;overflow-x:auto}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;width:100%}
 th,td{padding:.34rem .7rem;text-align:right;border-bottom:1px solid #eceff2;white-space:nowrap}
@@ -37,7 +38,8 @@ code{font:.86em ui-monospace,SFMono-Regular,Menlo,monospace}
 <h1>{{.Title}}</h1>
 <p class="note">{{if .Synthetic}}Computed in virtual time by the replay mode: real scheduling and phase routing over a decoder that only takes time. No server and no model ran; do not put these numbers beside measured ones.{{else}}Seen by a client process over real sockets; times are the client's.{{end}}</p>
 <p class="note">{{.Line}}</p>
-<h2>Numbers</h2>
+{{range .Notes}}<p class="said">{{.}}</p>
+{{end}}<h2>Numbers</h2>
 <div class="card"><table><thead><tr><th>metric</th>{{range .Heads}}<th{{if .Under}} class="under"{{end}}>{{.Name}}{{if .Under}}<small>under test</small>{{end}}</th>{{end}}{{range .Baselines}}<th>Δ% vs {{.}}</th>{{end}}</tr></thead><tbody>
 {{range .Rows}}<tr><td>{{.Title}}</td>{{range .Cells}}<td{{if .Under}} class="under"{{end}}>{{.Text}}{{if .CI}}<small>{{.CI}}</small>{{end}}</td>{{end}}{{range .Verdicts}}<td class="{{.Class}}">{{.Text}}{{if .CI}}<small>{{.CI}}</small>{{end}}</td>{{end}}</tr>
 {{end}}</tbody></table></div>
@@ -78,6 +80,7 @@ func (d *Document) HTML(w io.Writer) error {
 	}
 	data := struct {
 		Title, Line string
+		Notes       []string // each once
 		Synthetic   bool
 		Open        bool
 		Heads       []head
@@ -136,6 +139,11 @@ func (d *Document) HTML(w io.Writer) error {
 	for _, n := range names {
 		rep := d.Reports[n]
 		data.Ran = append(data.Ran, rep.ran())
+		for _, note := range rep.Notes {
+			if !slices.Contains(data.Notes, note) {
+				data.Notes = append(data.Notes, note)
+			}
+		}
 		if len(rep.Groups) < 2 {
 			continue
 		}
@@ -210,7 +218,7 @@ func (r *Report) ran() []pair {
 	}
 	for _, p := range []pair{{"model", e.Model}, {"engine", e.Engine}, {"server options", strings.Join(e.Server, " ")}, {"machine", fmt.Sprintf("%s, %d cores%s, %s", e.CPU, e.Cores, mem, e.OS)},
 		{"build", strings.Join(slices.DeleteFunc([]string{e.Version, e.Commit, e.Go}, func(s string) bool { return s == "" }), ", ")},
-		{"command", "uma-bench run " + strings.Join(flags, " ")}, {"notes", strings.Join(r.Notes, " ")}} {
+		{"command", "uma-bench run " + strings.Join(flags, " ")}} {
 		if p.V != "" {
 			out = append(out, p)
 		}

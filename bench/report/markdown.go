@@ -62,7 +62,7 @@ func (d *Document) Markdown() string {
 	if storm := d.StormTable(); storm != "" {
 		b.WriteString("\n" + storm)
 	}
-	noted := map[string]bool{}
+	var noted []string
 	for _, n := range names {
 		r := d.Reports[n]
 		fmt.Fprintf(&b, "\n**%s**: %d answered (%d chat, %d reasoning) in %s s, %d repeats, %d errors", n, r.NRequests, r.NChat, r.NReasoning,
@@ -91,8 +91,8 @@ func (d *Document) Markdown() string {
 			}
 		}
 		for _, note := range r.Notes {
-			if !noted[note] {
-				noted[note] = true
+			if !slices.Contains(noted, note) {
+				noted = append(noted, note)
 				fmt.Fprintf(&b, "\n> %s\n", note)
 			}
 		}

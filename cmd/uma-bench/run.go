@@ -129,7 +129,7 @@ func (o *runOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.socket, "socket", "", "uma-serve that runs already, by its socket's `PATH`")
 	f.StringVar(&o.url, "url", "", "another server's `URL`, or the path of its socket")
 	f.StringVar(&o.model, "model-name", "", "what ollama and openai servers call the model")
-	f.StringVarP(&o.modelFile, "model", "m", "", "GGUF `file` to start uma-serve on (default: a generated one of 135 M parameters; heldout: the built-in model)")
+	f.StringVarP(&o.modelFile, "model", "m", "", "GGUF `file` to start uma-serve on, or builtin (default: a generated one of 135 M parameters; heldout: builtin)")
 	f.StringVar(&o.apiKeyEnv, "api-key-env", "", "environment `VARIABLE` that holds the server's API key")
 	f.StringVar(&o.extra, "extra", "", "`JSON` object of fields for the body of HTTP requests, such as {\"ignore_eos\":true}")
 	f.Float32Var(&o.temperature, "temp", 0, "sampling temperature; 0 = greedy")
@@ -282,7 +282,10 @@ func (o *runOptions) real(ctx context.Context, name string, sides []measure.Side
 			}
 		}
 		model := o.modelFile
-		if model == "" && o.workload != "heldout" {
+		switch {
+		case model == "builtin", model == "" && o.workload == "heldout":
+			model = ""
+		case model == "":
 			if model, err = benchModel(); err != nil {
 				return nil, err
 			}
@@ -294,6 +297,9 @@ func (o *runOptions) real(ctx context.Context, name string, sides []measure.Side
 		cfg.ServerArgs = []string{"--ctx-size", fmt.Sprint(cells), "--parallel", "16"}
 		if model != "" {
 			cfg.ServerArgs = append(cfg.ServerArgs, "-m", model)
+		}
+		if o.workload == "ipc" {
+			cfg.ServerArgs = append(cfg.ServerArgs, "--max-tokens", fmt.Sprint(o.load.Tokens), "--think", "off", "--seed", "1")
 		}
 		cfg.ServerArgs = append(cfg.ServerArgs, args...)
 	}
