@@ -140,7 +140,7 @@ func (l *loop) run() {
 		}
 		l.flushAll()
 		l.saved.save(l.sched.Cost, now, false)
-		if l.store.work(time.Now(), true) {
+		if l.store.work(time.Now(), copyIdleTime, true) {
 			now = time.Now()
 			continue
 		}
@@ -366,7 +366,11 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 		l.published = done
 		l.publish()
 	}
-	l.store.work(done, false)
+	limit := copyIdleTime
+	if plan.DecodeTokens > 0 {
+		limit = copyTime
+	}
+	l.store.work(done, limit, false)
 }
 
 // publishEvery bounds how old the scheduler's gauges are that a scrape reads while steps run; the loop also

@@ -95,11 +95,11 @@ func (s *store) copySoon(r *request) {
 	}
 }
 
-// copyRunning copies one part of a running request. What was cut is no prefix of anybody's any more: its cells were
+// copyRunning copies some of a running request. What was cut is no prefix of anybody's any more: its cells were
 // computed with others before them than its tokens say.
 func (s *store) copyRunning() {
 	r := s.running[0]
-	if r.seq < 0 || r.finished || r.cut > 0 || !s.copyOut(r.owner, r.tokens, r.seq, r.computed, 1) {
+	if r.seq < 0 || r.finished || r.cut > 0 || !s.copyOut(r.owner, r.tokens, r.seq, r.computed, s.left) {
 		s.running = s.running[1:]
 	}
 }

@@ -19,8 +19,8 @@ import (
 )
 
 // store moves cells out of the pool and back: to host memory and disk (kvsnap/snapshot) and to a fabric that other
-// machines share (meridian/fabric). It belongs to the decode loop. Each move is cut into parts, of which no more than
-// copyBytes are copied between two steps while answers run, so that nobody who is being answered feels it.
+// machines share (meridian/fabric). It belongs to the decode loop. Each move is cut into parts, and between two steps no more
+// time than copyTime goes into them while answers run, so that nobody who is being answered feels it.
 type store struct {
 	l      *loop
 	cache  *snapshot.Cache // nil: cells that are evicted are computed again
@@ -29,13 +29,13 @@ type store struct {
 	partTokens int // of a part: see partTokensOf
 
 	restores []*restore
-	copies   []uint64   // cached prefixes to copy out while there is time, oldest first
-	lastID   uint64     // of restores, in the tree's numbering of requests
-	running  []*request // whose finished thoughts are being copied out (--think-evict=offload)
-	budget   int64      // bytes that may still be copied before the next decode
+	copies   []uint64      // cached prefixes to copy out while there is time, oldest first
+	lastID   uint64        // of restores, in the tree's numbering of requests
+	running  []*request    // whose finished thoughts are being copied out (--think-evict=offload)
+	left     time.Duration // that may still go into copies before the next decode
 }
 
-// partTokensOf is the unit of every copy, in tokens: about 4 MiB, which take 1 to 2 ms, at most 128. It follows from the
+// partTokensOf is the unit of every copy, in tokens: at most 128 and about 4 MiB, which take 0.3 to 1 ms. It follows from the
 // model alone and parts end at multiples of it, so that two machines cut the same prompt in the same places.
 func partTokensOf(cellBytes int) int {
 	return min(128, max(16, 4<<20/max(cellBytes, 1)/16*16))
@@ -50,11 +50,12 @@ const (
 	firstRestore = uint64(1) << 63
 )
 
-// How many bytes may be copied between two decodes, in both directions: little while answers run, which then wait for
-// it (8 MiB are 2 to 4 ms), more while there is nobody to feel it.
+// How long cells may be copied between two decodes, in both directions: what an answer's next token then comes later, and
+// how late a request is noticed that comes while there is nobody to feel it. Evictions may overdraw it by copyTime, and what
+// has begun is finished: a part more.
 const (
-	copyBytes     = 8 << 20
-	copyIdleBytes = 256 << 20
+	copyTime     = 2 * time.Millisecond
+	copyIdleTime = 5 * time.Millisecond
 )
 
 // source hands out the parts of a restore, in order.
@@ -143,35 +144,26 @@ func (s *store) add(re *restore, r *request) bool {
 // arrived lets a restore go on that waited for a disk or a fabric.
 func (s *store) arrived(re *restore) { re.wait = false }
 
-// work moves a little: of the restores, first come first served, and, when nothing runs, of a copy. It reports whether
-// there is more to do at once, so that the loop should not sleep.
-func (s *store) work(now time.Time, idle bool) (more bool) {
-	s.budget = copyBytes
-	if idle {
-		s.budget = copyIdleBytes
-	}
+// work moves a little, for no longer than limit: restores, first come first served, and, when nothing runs, copies. It
+// reports whether there is more to do at once, so that the loop should not sleep.
+func (s *store) work(now time.Time, limit time.Duration, idle bool) (more bool) {
+	s.left = limit
 	if len(s.running) > 0 {
 		s.copyRunning()
 	}
 	if len(s.restores) == 0 && (len(s.copies) == 0 || !idle) {
 		return len(s.running) > 0
 	}
-	rest, moved := s.restores[:0], false
+	rest := s.restores[:0]
 	for _, re := range s.restores {
 		switch {
 		case len(re.waiting) == 0:
 			s.end(re, now) // whoever wanted it is gone; what came so far stays cached
 			continue
-		case re.wait:
-		case moved && s.budget < int64(s.partTokens)*int64(s.l.cellBytes):
-			more = true
-		default:
-			moved = true
-			if s.part(re, now) {
-				continue
-			}
-			more = more || !re.wait
+		case !re.wait && s.left > 0 && s.parts(re, now):
+			continue
 		}
+		more = more || !re.wait
 		rest = append(rest, re)
 	}
 	clear(s.restores[len(rest):])
@@ -182,10 +174,11 @@ func (s *store) work(now time.Time, idle bool) (more bool) {
 	return more || len(s.l.events) > 0
 }
 
-// part restores the next part and reports whether re has ended with it.
-func (s *store) part(re *restore, now time.Time) (ended bool) {
+// parts restores what there is time for, a part at least, and reports whether re has ended with it.
+func (s *store) parts(re *restore, now time.Time) (ended bool) {
 	l := s.l
-	for {
+	for s.left > 0 {
+		begin, left := time.Now(), s.left
 		p, status := re.src.Next()
 		switch status {
 		case snapshot.Waiting:
@@ -215,7 +208,6 @@ func (s *store) part(re *restore, now time.Time) (ended bool) {
 			return true
 		}
 		l.makeRoom(p.P1-p.P0, now)
-		s.budget -= int64(len(p.Bytes))
 		if err := l.eng.Restore(p.Bytes, re.seq, l.tree.ScratchSeq(0)); err != nil {
 			l.log.Warn("a stored prefix cannot be restored; it is computed again", "tier", re.tier, "error", err)
 			l.eng.SeqRemove(re.seq, runtime.Pos(re.done), -1)
@@ -227,8 +219,9 @@ func (s *store) part(re *restore, now time.Time) (ended bool) {
 		}
 		re.done += n
 		l.wake(l.tree.Progress(re.seq, re.tokens, re.done))
-		return false
+		s.left = left - time.Since(begin) // what makeRoom copied is in it
 	}
+	return false
 }
 
 // begin gives re a sequence that shares what the pool has before position p0.
@@ -300,7 +293,7 @@ func (s *store) durable() bool {
 	return s.remote != nil || s.cache != nil && s.cache.DiskError() == nil
 }
 
-// copyIdle copies a part of the oldest prefix that waits for it.
+// copyIdle copies some of the oldest prefix that waits for it.
 func (s *store) copyIdle() (more bool) {
 	entry := s.copies[0]
 	for _, e := range s.l.tree.Entries(nil) {
@@ -308,7 +301,7 @@ func (s *store) copyIdle() (more bool) {
 			continue
 		}
 		tokens, err := s.l.tree.Tokens(entry)
-		if err == nil && s.copyOut(e.NS, tokens, e.Seq, e.Tokens, 1) {
+		if err == nil && s.copyOut(e.NS, tokens, e.Seq, e.Tokens, s.left) {
 			return true // there is more of it
 		}
 		break
@@ -321,24 +314,22 @@ func (s *store) copyIdle() (more bool) {
 }
 
 // offload copies what a cached prefix loses, as far as the time before the next decode allows: from the head on, since
-// a tail without its head is of no use.
+// a tail without its head is of no use. It may overdraw: a restore that took its time can go on later, what is not copied now
+// is computed again.
 func (s *store) offload(v *kvsnap.Victim) {
-	if s.cache == nil || !s.l.caps.CanRemoveRange || v.Freed == 0 {
-		return
+	if s.l.caps.CanRemoveRange && v.Freed > 0 {
+		s.copyOut(v.NS, v.Tokens, v.Seq, v.To, s.left+copyTime)
 	}
-	parts := int(s.budget / max(1, int64(s.partTokens)*int64(s.l.cellBytes)))
-	if parts < 1 {
-		return
-	}
-	s.copyOut(v.NS, v.Tokens, v.Seq, v.To, parts)
 }
 
-// copyOut copies up to max parts of the first n positions of seq that the cache does not have, and reports whether some
-// are left.
-func (s *store) copyOut(ns uint32, tokens []runtime.Token, seq runtime.Seq, n, max int) (more bool) {
+// copyOut copies those parts of the first n positions of seq that the cache does not have, no further one once limit is
+// over, and reports whether some are left.
+func (s *store) copyOut(ns uint32, tokens []runtime.Token, seq runtime.Seq, n int, limit time.Duration) (more bool) {
 	if s.cache == nil {
 		return false
 	}
+	begin := time.Now()
+	defer func() { s.left -= time.Since(begin) }()
 	p0 := 0
 	if m, ok := s.cache.Peek(snapshot.Namespace(ns), tokens[:n]); ok {
 		if m.Tokens == n {
@@ -346,7 +337,7 @@ func (s *store) copyOut(ns uint32, tokens []runtime.Token, seq runtime.Seq, n, m
 		}
 		p0 = m.Whole // a part that goes on with other tokens from its middle on has a sibling from now on
 	}
-	for ; p0 < n && max > 0; max-- {
+	for p0 < n && time.Since(begin) < limit {
 		p1 := min(p0/s.partTokens*s.partTokens+s.partTokens, n)
 		if err := s.copyPart(ns, tokens, seq, p0, p1); err != nil {
 			if !errors.Is(err, snapshot.ErrTooLarge) && !errors.Is(err, snapshot.ErrNoRoom) {
@@ -374,7 +365,6 @@ func (s *store) copyPart(ns uint32, tokens []runtime.Token, seq runtime.Seq, p0,
 		buf.Release()
 		return err
 	}
-	s.budget -= int64(n)
 	buf.Truncate(n)
 	if s.remote != nil && p1-p0 == s.partTokens && p0%s.partTokens == 0 {
 		s.remote.push(ns, tokens[:p1], p0, buf.Bytes())
@@ -396,8 +386,7 @@ func (s *store) save(entry uint64) (snapshot.Key, error) {
 		if err != nil {
 			return snapshot.Key{}, err
 		}
-		for s.copyOut(e.NS, tokens, e.Seq, e.Tokens, 1) {
-		}
+		s.copyOut(e.NS, tokens, e.Seq, e.Tokens, time.Minute)
 		m, ok := s.cache.Peek(snapshot.Namespace(e.NS), tokens[:e.Tokens])
 		if !ok || m.Tokens < e.Tokens {
 			return snapshot.Key{}, fmt.Errorf("only %d of its %d tokens fit into the snapshot cache (--cache-ram)", m.Tokens, e.Tokens)
@@ -414,8 +403,8 @@ func (s *store) close(timeout time.Duration) {
 	defer cancel()
 	if s.durable() && s.cache != nil {
 		for _, e := range s.l.tree.Entries(nil) {
-			tokens, err := s.l.tree.Tokens(e.ID)
-			for err == nil && time.Now().Before(deadline) && s.copyOut(e.NS, tokens, e.Seq, e.Tokens, 4) {
+			if tokens, err := s.l.tree.Tokens(e.ID); err == nil {
+				s.copyOut(e.NS, tokens, e.Seq, e.Tokens, time.Until(deadline))
 			}
 		}
 	}
@@ -431,7 +420,7 @@ func (s *store) close(timeout time.Duration) {
 
 // openStore opens the tiers that cfg asks for. What cannot be had is told and done without: it costs misses only.
 func openStore(cfg *Config, l *loop, origin snapshotOrigin) (*store, error) {
-	s := &store{l: l, budget: copyBytes, partTokens: partTokensOf(l.cellBytes)}
+	s := &store{l: l, left: copyIdleTime, partTokens: partTokensOf(l.cellBytes)}
 	if cfg.NoPrefixCache {
 		return s, nil
 	}

@@ -48,7 +48,7 @@ func (r *running) evictAll() {
 	r.t.Helper()
 	r.settled()
 	r.inLoop(func(l *loop) {
-		l.store.budget = copyIdleBytes
+		l.store.left = time.Minute
 		_, victims, actions := l.tree.EvictCells(l.caps.ContextTokens)
 		for i := range victims {
 			l.store.offload(&victims[i])
