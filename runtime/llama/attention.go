@@ -1,0 +1,38 @@
+//go:build linux && (amd64 || arm64) && cgo && !llama_system
+
+package llama
+
+// The linker resolves ggml's calls of its attention function to the one in attention.cpp, and what that one leaves to ggml
+// to the original.
+
+// #cgo LDFLAGS: -Wl,--wrap=ggml_compute_forward_flash_attn_ext
+// #include "attention.h"
+import "C"
+
+import "unsafe"
+
+// ownAttention switches between our kernel and ggml's, for tests and benchmarks that hold one against the other. It returns
+// which one it was.
+func ownAttention(on bool) bool { return bool(C.uma_attention_enable(C.bool(on))) }
+
+// attentionCase is one attention operation: q [rows][heads][width] float32, k and v [cells][kvHeads][width] in the bits of
+// kind (ggml's number of the type), mask [rows][cells] in the bits of halves.
+type attentionCase struct {
+	width, rows, cells, heads, kvHeads int
+	kind                               int
+	scale                              float32
+	q                                  []float32
+	k, v                               []byte
+	mask                               []uint16 // nil: every row sees every cell
+}
+
+// attention computes c on the CPU backend with as many threads: [rows][heads][width].
+func attention(c *attentionCase, threads int) []float32 {
+	out := make([]float32, c.rows*c.heads*c.width)
+	if !C.uma_attention_graph(C.int(threads), C.int(c.kind), C.int64_t(c.width), C.int64_t(c.rows), C.int64_t(c.cells), C.int64_t(c.heads), C.int64_t(c.kvHeads), C.float(c.scale),
+		(*C.float)(unsafe.SliceData(c.q)), unsafe.Pointer(unsafe.SliceData(c.k)), unsafe.Pointer(unsafe.SliceData(c.v)), (*C.uint16_t)(unsafe.SliceData(c.mask)),
+		(*C.float)(unsafe.SliceData(out))) {
+		panic("no memory for the graph")
+	}
+	return out
+}

@@ -1,0 +1,256 @@
+//go:build linux && (amd64 || arm64) && cgo && !llama_system
+
+package llama
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/x448/float16"
+	"pgregory.net/rapid"
+)
+
+// ggml's numbers of the types a cache may have here.
+const (
+	typeF32  = 0
+	typeF16  = 1
+	typeBF16 = 30
+)
+
+const hidden = 0xFC00 // a half's -infinity
+
+// pack stores values in a type and gives back what is then there.
+func pack(kind int, values []float32) (bits []byte, kept []float64) {
+	for _, x := range values {
+		switch kind {
+		case typeF32:
+			bits = binary.LittleEndian.AppendUint32(bits, math.Float32bits(x))
+			kept = append(kept, float64(x))
+		case typeF16:
+			h := float16.Fromfloat32(x)
+			bits = binary.LittleEndian.AppendUint16(bits, h.Bits())
+			kept = append(kept, float64(h.Float32()))
+		case typeBF16:
+			u := uint16(math.Float32bits(x) >> 16)
+			bits = binary.LittleEndian.AppendUint16(bits, u)
+			kept = append(kept, float64(math.Float32frombits(uint32(u)<<16)))
+		}
+	}
+	return bits, kept
+}
+
+func normal(rng *rand.Rand, n int, scale float64) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(rng.NormFloat64() * scale)
+	}
+	return x
+}
+
+// drawn is an attention case and its K and V as the cache holds them.
+type drawn struct {
+	attentionCase
+	keys, values []float64
+}
+
+func draw(rng *rand.Rand, kind, width, rows, cells, heads, kvHeads int) *drawn {
+	d := &drawn{attentionCase: attentionCase{width: width, rows: rows, cells: cells, heads: heads, kvHeads: kvHeads, kind: kind, scale: float32(1 / math.Sqrt(float64(width)))}}
+	d.q = normal(rng, rows*heads*width, 2)
+	d.k, d.keys = pack(kind, normal(rng, cells*kvHeads*width, 1.5))
+	d.v, d.values = pack(kind, normal(rng, cells*kvHeads*width, 1))
+	return d
+}
+
+// see gives every row the cells that sees says.
+func (d *drawn) see(sees func(row, cell int) bool) {
+	d.mask = make([]uint16, d.rows*d.cells)
+	for r := range d.rows {
+		for c := range d.cells {
+			if !sees(r, c) {
+				d.mask[r*d.cells+c] = hidden
+			}
+		}
+	}
+}
+
+// reference is the definition in float64.
+func (d *drawn) reference() []float64 {
+	out := make([]float64, d.rows*d.heads*d.width)
+	for r := range d.rows {
+		for h := range d.heads {
+			q := d.q[(r*d.heads+h)*d.width:][:d.width]
+			kv := h / (d.heads / d.kvHeads)
+			scores := make([]float64, d.cells)
+			top := math.Inf(-1)
+			for c := range d.cells {
+				for i, x := range d.keys[(c*d.kvHeads+kv)*d.width:][:d.width] {
+					scores[c] += float64(q[i]) * x
+				}
+				scores[c] *= float64(d.scale)
+				if d.mask != nil {
+					scores[c] += float64(float16.Frombits(d.mask[r*d.cells+c]).Float32())
+				}
+				top = max(top, scores[c])
+			}
+			if math.IsInf(top, -1) {
+				continue
+			}
+			var total float64
+			o := out[(r*d.heads+h)*d.width:][:d.width]
+			for c, s := range scores {
+				p := math.Exp(s - top)
+				total += p
+				for i, x := range d.values[(c*d.kvHeads+kv)*d.width:][:d.width] {
+					o[i] += p * x
+				}
+			}
+			for i := range o {
+				o[i] /= total
+			}
+		}
+	}
+	return out
+}
+
+// far is the largest distance of got from want, whose entries are of the order of 1 and below.
+func far(got []float32, want []float64) (worst float64) {
+	for i := range got {
+		d := math.Abs(float64(got[i]) - want[i])
+		if math.IsNaN(d) {
+			return math.Inf(1)
+		}
+		worst = max(worst, d)
+	}
+	return worst
+}
+
+// The kernel against the definition, beside ggml's: it rounds the gathered values to halves, ours does not.
+func TestAttention(t *testing.T) {
+	if !ownAttention(true) {
+		t.Fatal("the kernel is off")
+	}
+	for _, c := range []struct{ kind, width, rows, cells, heads, kvHeads int }{
+		{typeF16, 64, 1, 256, 9, 3}, {typeF16, 64, 6, 640, 9, 3}, {typeF16, 128, 3, 256, 16, 4}, {typeF16, 32, 40, 256, 6, 2},
+		{typeF16, 80, 5, 256, 4, 4}, {typeF16, 96, 5, 256, 6, 1}, {typeF16, 256, 3, 256, 8, 1}, {typeBF16, 64, 7, 256, 8, 2}, {typeF32, 64, 7, 256, 8, 2},
+		{typeF16, 64, 70, 256, 3, 1},
+		{typeF16, 48, 3, 256, 4, 4}, // left to ggml
+	} {
+		for _, threads := range []int{1, 3} {
+			t.Run(fmt.Sprintf("%+v/%d", c, threads), func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(uint64(c.cells), uint64(c.width)))
+				d := draw(rng, c.kind, c.width, c.rows, c.cells, c.heads, c.kvHeads)
+				check := func(what string) {
+					t.Helper()
+					want := d.reference()
+					got := far(attention(&d.attentionCase, threads), want)
+					ownAttention(false)
+					theirs := far(attention(&d.attentionCase, threads), want)
+					ownAttention(true)
+					if got > 2e-6 && got > theirs {
+						t.Errorf("%s: off by %.2g, ggml's by %.2g", what, got, theirs)
+					}
+				}
+				check("no mask")
+				d.see(func(r, c int) bool { return c <= d.cells-d.rows+r })
+				check("causal")
+				owner := make([]int, d.cells)
+				for i := range owner {
+					owner[i] = rng.IntN(3)
+				}
+				d.see(func(r, c int) bool { return owner[c] == r%3 })
+				check("three sequences")
+				d.see(func(r, c int) bool { return r%2 == 0 && c == 7 })
+				check("one cell, or none")
+				for i := range d.mask {
+					d.mask[i] = float16.Fromfloat32(float32(rng.IntN(5)) / 4).Bits()
+				}
+				check("biases")
+				d.q = normal(rng, len(d.q), 60)
+				check("scores that differ by hundreds")
+			})
+		}
+	}
+}
+
+// What a row gives depends on its query and its cells in their order alone: not on other rows, on the cells between them,
+// or on how many threads there are. Bit for bit: a conversation must not change because somebody else came.
+func TestAttentionOfARowIsItsOwn(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		shapes := [][3]int{{64, 9, 3}, {128, 8, 8}, {32, 6, 2}}
+		s := shapes[rapid.IntRange(0, len(shapes)-1).Draw(t, "shape")]
+		width, heads, kvHeads := s[0], s[1], s[2]
+		rows, cells := rapid.IntRange(1, 40).Draw(t, "rows"), 64*rapid.IntRange(1, 6).Draw(t, "cells/64")
+		d := draw(rng, typeF16, width, rows, cells, heads, kvHeads)
+		owners := rapid.IntRange(1, 4).Draw(t, "sequences")
+		owner, row := make([]int, cells), make([]int, rows)
+		for i := range owner {
+			owner[i] = rng.IntN(owners)
+		}
+		for i := range row {
+			row[i] = rng.IntN(owners)
+		}
+		d.see(func(r, c int) bool { return owner[c] == row[r] && c < cells-rows+r })
+		all := attention(&d.attentionCase, rapid.IntRange(1, 4).Draw(t, "threads"))
+
+		r := rapid.IntRange(0, rows-1).Draw(t, "row")
+		alone := draw(rng, typeF16, width, 1, cells, heads, kvHeads)
+		copy(alone.q, d.q[r*heads*width:][:heads*width])
+		alone.see(func(_, c int) bool { return false })
+		stride, at := kvHeads*width*2, rng.IntN(2)
+		for c := range cells {
+			if d.mask[r*cells+c] == hidden {
+				continue
+			}
+			copy(alone.k[at*stride:], d.k[c*stride:][:stride])
+			copy(alone.v[at*stride:], d.v[c*stride:][:stride])
+			alone.mask[at] = 0
+			at++
+			if gap := rng.IntN(4); gap == 0 && at < c { // somewhere else, with other gaps
+				at++
+			}
+		}
+		got := attention(&alone.attentionCase, 1)
+		if want := all[r*heads*width:][:heads*width]; !slices.Equal(got, want) {
+			t.Errorf("row %d: %v… among others, %v… alone", r, want[:4], got[:4])
+		}
+	})
+}
+
+// go test -bench Attention ./runtime/llama: ours and ggml's on one thread, ns per row, head and cell it may see.
+func BenchmarkAttention(b *testing.B) {
+	for _, c := range []struct {
+		name                               string
+		width, rows, cells, heads, kvHeads int
+		sees                               func(r, c int) bool
+	}{
+		{"decode", 64, 1, 2048, 9, 3, func(int, int) bool { return true }},
+		{"decode among 8,192 cells of others", 64, 1, 10240, 9, 3, func(_, c int) bool { return c%5 == 0 }},
+		{"decode, heads of 128", 128, 1, 2048, 32, 8, func(int, int) bool { return true }},
+		{"chunk of 16", 64, 16, 2048, 9, 3, func(r, c int) bool { return c <= 2032+r }},
+		{"prompt of 512", 64, 512, 1024, 9, 3, func(r, c int) bool { return c <= 512+r }},
+	} {
+		rng := rand.New(rand.NewPCG(1, 2))
+		d := draw(rng, typeF16, c.width, c.rows, c.cells, c.heads, c.kvHeads)
+		d.see(c.sees)
+		seen := 0
+		for _, m := range d.mask {
+			if m == 0 {
+				seen++
+			}
+		}
+		for _, own := range []bool{true, false} {
+			b.Run(fmt.Sprintf("%s/own=%v", c.name, own), func(b *testing.B) {
+				defer ownAttention(ownAttention(own))
+				for range b.N {
+					attention(&d.attentionCase, 1)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(seen*c.heads), "ns/cell")
+			})
+		}
+	}
+}
