@@ -283,7 +283,8 @@ func TestDecodeFailureFailsTheBatchAndNobodyElse(t *testing.T) {
 
 // Steps that were aborted, or found no cell, are done again: the output is that of a run without trouble.
 func TestTroubleDoesNotChangeTheOutput(t *testing.T) {
-	r := serve(t, fake.Config{}, "--tick-budget-ms", "5", "-b", "32")
+	// Steps take a moment, so that the endless request below still runs when the other one is through, on a busy machine too.
+	r := serve(t, fake.Config{Advance: func(time.Duration) { time.Sleep(100 * time.Microsecond) }}, "--tick-budget-ms", "5", "-b", "32", "-c", "32768")
 	c := r.dial()
 	long := func(q *wire.Request) { q.MaxTokens, q.Messages[0].Content = 30, strings.Repeat("long ", 60) }
 	want := r.ask(c, long)
