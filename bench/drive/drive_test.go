@@ -208,6 +208,54 @@ func far(what string, xs []float64, want time.Duration) string {
 	return ""
 }
 
+// BenchmarkClient is what the client costs at 16 streams, which a daemon's loop writes in turns:
+// processor time of its process for a token.
+func BenchmarkClient(b *testing.B) {
+	const streams, tokens, step = 16, 50, 80 * time.Millisecond
+	path := filepath.Join(b.TempDir(), "s")
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer ln.Close()
+	b.Setenv("UMA_TEST_DRIVE_CLIENT", "1")
+	job := Job{Target: "uma", Address: path}
+	for range streams {
+		job.Requests = append(job.Requests, load.Request{Prompt: "x", After: -1, Output: tokens})
+	}
+	var cpu, server time.Duration
+	for b.Loop() {
+		done := make(chan time.Duration)
+		go func() {
+			var conns [streams]net.Conn
+			for i := range conns {
+				conns[i], _ = ln.Accept()
+				conns[i].Read(make([]byte, 4096))
+			}
+			before := cpuTime()
+			for n := range tokens {
+				time.Sleep(step)
+				for _, c := range conns {
+					c.Write(wire.AppendToken(nil, &wire.Token{ID: "b", Text: []byte("w "), TokenID: int32(n), Phase: wire.Output}))
+				}
+			}
+			for _, c := range conns {
+				c.Write(wire.AppendEOS(nil, &wire.EOS{ID: "b", Reason: wire.Stop, Streamed: true}))
+			}
+			done <- cpuTime() - before
+		}()
+		res, err := Spawn(b.Context(), &job, nil, os.Args[0])
+		if err != nil {
+			b.Fatal(err)
+		}
+		cpu, server = cpu+time.Duration(res.CPUNs), server+<-done
+	}
+	all := float64(b.N) * streams * tokens
+	b.ReportMetric(float64(cpu.Microseconds())/all, "client-µs/token")
+	b.ReportMetric(float64(server.Microseconds())/all, "writer-µs/token")
+	b.ReportMetric(0, "ns/op")
+}
+
 // TestLoops: open and closed loops send everything once, respect who comes after whom, and keep to the workers.
 func TestLoops(t *testing.T) {
 	socket := fakeUMA(t)

@@ -207,6 +207,7 @@ func (r *Report) Measure(runs []Run) {
 			share = 100 * float64(run.Result.CPUNs) / float64(run.ServerCPU)
 		}
 		values["client_cpu_pct_of_server"] = Num(share)
+		values["client_cpu_pct_of_core"] = corePct(run.Result.CPUNs, run.Result.WallNs)
 		r.Repeats = append(r.Repeats, values)
 		evictions += run.Evictions
 		serverCPU += float64(run.ServerCPU)
@@ -218,6 +219,7 @@ func (r *Report) Measure(runs []Run) {
 	r.Values["output_critical_eviction_events"] = Num(evictions)
 	r.Values["prefill_tokens_per_s"] = Num(prefill / float64(len(runs)))
 	r.Values["client_cpu_pct_of_server"] = Num(100 * clientCPU / serverCPU)
+	r.Values["client_cpu_pct_of_core"] = corePct(int64(clientCPU), int64(wall*1e9))
 	r.DurationS, r.NRequests, r.NReasoning, r.ForcedByReason = Num(wall), all.answered, all.reasoning, all.byReason
 	if all.asked > 0 {
 		low, high := wilson(all.right, all.asked)
@@ -240,6 +242,14 @@ func (r *Report) Measure(runs []Run) {
 	r.ITLOverTime = overTime(runs)
 	r.ITLQuantile, r.TTFTQuant = quantiles(all.itl), quantiles(all.ttft)
 	r.finish()
+}
+
+// corePct is what of one core a process used; a replay has no process, nor a system that does not say.
+func corePct(cpu, wall int64) Num {
+	if cpu == 0 || wall == 0 {
+		return nan
+	}
+	return Num(100 * float64(cpu) / float64(wall))
 }
 
 // part is a stretch of an answer: its tokens' times, and from when to when it went.
@@ -303,7 +313,8 @@ func point(x float64, ys []float64, low, high float64) Point {
 	return Point{x, Num(quantile(s, 50)), Num(quantile(s, low)), Num(quantile(s, high)), len(s)}
 }
 
-// overTime sorts the gaps between output tokens into stretches of time, by when they ended: at most about 120.
+// overTime sorts the gaps between output tokens into stretches of time, at most about 120. A gap counts in every one it
+// lasted: a stall is seen for as long as it is one, and also when it never ended.
 func overTime(runs []Run) []Point {
 	end := int64(0)
 	for _, run := range runs {
@@ -311,14 +322,22 @@ func overTime(runs []Run) []Point {
 	}
 	width := max(int64(250*time.Millisecond), end/120)
 	slots := map[int64][]float64{}
+	gap := func(from, to int64) {
+		last := min(to, end) / width
+		for k := min(from/width+1, last); k <= last; k++ {
+			slots[k] = append(slots[k], ms(to-from))
+		}
+	}
 	for _, run := range runs {
 		for _, rec := range run.Result.Records {
 			if !run.Requests[rec.Index].Measured {
 				continue
 			}
 			for i := 1; i < len(rec.Output); i++ {
-				k := rec.Output[i] / width
-				slots[k] = append(slots[k], ms(rec.Output[i]-rec.Output[i-1]))
+				gap(rec.Output[i-1], rec.Output[i])
+			}
+			if n := len(rec.Output); rec.Cut && n > 0 && rec.End > rec.Output[n-1] {
+				gap(rec.Output[n-1], rec.End)
 			}
 		}
 	}

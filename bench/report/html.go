@@ -40,10 +40,15 @@ code{font:.86em ui-monospace,SFMono-Regular,Menlo,monospace}
 <p class="note">{{.Line}}</p>
 {{range .Notes}}<p class="said">{{.}}</p>
 {{end}}<h2>Numbers</h2>
-<div class="card"><table><thead><tr><th>metric</th>{{range .Heads}}<th{{if .Under}} class="under"{{end}}>{{.Name}}{{if .Under}}<small>under test</small>{{end}}</th>{{end}}{{range .Baselines}}<th>Δ% vs {{.}}</th>{{end}}</tr></thead><tbody>
-{{range .Rows}}<tr><td>{{.Title}}</td>{{range .Cells}}<td{{if .Under}} class="under"{{end}}>{{.Text}}{{if .CI}}<small>{{.CI}}</small>{{end}}</td>{{end}}{{range .Verdicts}}<td class="{{.Class}}">{{.Text}}{{if .CI}}<small>{{.CI}}</small>{{end}}</td>{{end}}</tr>
+<div class="card"><table><thead><tr><th>metric</th>{{range .Heads}}<th{{if .Under}} class="under"{{end}}>{{.Name}}{{if .Under}}<small>under test</small>{{end}}</th>{{end}}</tr></thead><tbody>
+{{range .Rows}}<tr><td>{{.Title}}</td>{{range .Cells}}<td{{if .Under}} class="under"{{end}}>{{.Text}}{{if .CI}}<small>{{.CI}}</small>{{end}}</td>{{end}}</tr>
 {{end}}</tbody></table></div>
-<p class="note">Small: 95 % intervals over the repeats (Student's for a mean, Welch's for a difference). TTFT: sent to first token. TTOT: last token of thought to first visible text. ITL: between two tokens of an answer. Percentiles are over all requests of all repeats.</p>
+<p class="note">Small: 95 % intervals over the repeats (Student's). TTFT: sent to first token. TTOT: last token of thought to first visible text. ITL: between two tokens of an answer. Percentiles are over all requests of all repeats.</p>
+{{if .Baselines}}<h2>{{.Under}} against the others</h2>
+<div class="card"><table><thead><tr><th>difference in %</th>{{range .Baselines}}<th>to {{.}}</th>{{end}}</tr></thead><tbody>
+{{range .Rows}}{{if .Verdicts}}<tr><td>{{.Title}}</td>{{range .Verdicts}}<td class="{{.Class}}">{{.Text}}{{if .CI}}<small>{{.CI}}</small>{{end}}</td>{{end}}</tr>
+{{end}}{{end}}</tbody></table></div>
+<p class="note">WIN and LOSS from 5 %, FLAT below 1 %. Small: Welch's 95 % interval over the repeats; noise is what holds 0.</p>{{end}}
 {{if .Storm}}<h2>Chats in a storm of prompts</h2><div class="card"><table><thead><tr>{{range .StormHead}}<th>{{.}}</th>{{end}}</tr></thead><tbody>
 {{range .Storm}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>{{end}}</tbody></table></div>
 <p class="note">Times between two tokens of the chats, before the long prompts come and since. Prompt tokens by the server's count; "of the first" relates them to the first row. 5th token: how long somebody waits for it who asks a short question (medians).</p>{{end}}
@@ -83,6 +88,7 @@ func (d *Document) HTML(w io.Writer) error {
 		Notes       []string // each once
 		Synthetic   bool
 		Open        bool
+		Under       string
 		Heads       []head
 		Baselines   []string
 		Rows        []row
@@ -91,7 +97,7 @@ func (d *Document) HTML(w io.Writer) error {
 		Figures     []Figure
 		Groups      []table
 		Ran         [][]pair
-	}{Title: fmt.Sprintf("%s on %s", u.Workload, u.Target), Line: u.Environment.line(), Synthetic: d.Provenance == Synthetic}
+	}{Title: fmt.Sprintf("%s on %s", u.Workload, u.Target), Line: u.Environment.line(), Synthetic: d.Provenance == Synthetic, Under: d.label(d.UnderTest)}
 	names := d.names()
 	for _, n := range names {
 		data.Heads = append(data.Heads, head{d.label(n), n == d.UnderTest && len(names) > 1})
@@ -108,11 +114,14 @@ func (d *Document) HTML(w io.Writer) error {
 			rep := d.Reports[n]
 			c := pageCell{Text: m.text(rep.Value(m.Key)), Under: n == d.UnderTest && len(names) > 1}
 			if ci, ok := rep.CI95[m.Key]; ok && ci.Low.known() {
-				c.CI = fmt.Sprintf("%s … %s", m.text(float64(ci.Low)), m.text(float64(ci.High)))
+				c.CI = m.interval(ci, " … ")
 			}
 			r.Cells = append(r.Cells, c)
 		}
 		for _, n := range d.baselines() {
+			if !m.Compared {
+				break
+			}
 			v := d.verdict(n, m)
 			c := pageCell{Text: v.Flag, Class: strings.ReplaceAll(v.Flag, "/", "")}
 			if v.Flag != "n/a" {

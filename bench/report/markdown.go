@@ -20,6 +20,12 @@ func (m Metric) text(v float64) string {
 	return strconv.FormatFloat(v, 'f', digits, 64)
 }
 
+// interval is what a value lies in. None of the metrics can be negative, though Student's intervals of a few values reach
+// below 0.
+func (m Metric) interval(ci Interval, between string) string {
+	return m.text(max(0, float64(ci.Low))) + between + m.text(float64(ci.High))
+}
+
 // Markdown is the table that can be posted beside another.
 func (d *Document) Markdown() string {
 	var b strings.Builder
@@ -50,7 +56,7 @@ func (d *Document) Markdown() string {
 			r := d.Reports[n]
 			text := m.text(r.Value(m.Key))
 			if ci, ok := r.CI95[m.Key]; ok && ci.Low.known() {
-				text += fmt.Sprintf(" [%s, %s]", m.text(float64(ci.Low)), m.text(float64(ci.High)))
+				text += " [" + m.interval(ci, ", ") + "]"
 			}
 			cells = append(cells, text)
 		}

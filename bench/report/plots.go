@@ -256,8 +256,11 @@ func (d *Document) plotITL() (*plot.Plot, string) {
 	if rows == 0 {
 		return nil, ""
 	}
+	caption := "Line: median of each stretch of time. Band: 5th percentile to the longest. A gap counts in every stretch it lasted."
+	if !math.IsNaN(mark) {
+		rows++
+	}
 	headroom(p, rows)
-	caption := "Line: median of each stretch of time. Band: 5th percentile to the longest."
 	if !math.IsNaN(mark) {
 		line(p, "the storm begins", color.Gray{90}, true, false, plotter.XYs{{X: mark, Y: 0}, {X: mark, Y: p.Y.Max * .98}})
 	}

@@ -73,6 +73,7 @@ var Metrics = []Metric{
 	{"prompt_cached_pct", "prompt tokens cached %", true, false, 1},
 	{"prefill_tokens_per_s", "prompt tokens/s in the storm", true, false, 0},
 	{"client_cpu_pct_of_server", "client CPU, % of the server's", false, false, 2},
+	{"client_cpu_pct_of_core", "client CPU, % of one core", false, false, 2},
 }
 
 // Environment is what a run ran with.

@@ -102,7 +102,7 @@ func TestMeasure(t *testing.T) {
 	r := measured(t, "one", "uma", 1, 1)
 	for key, want := range map[string]float64{"ttft_p50_ms": 15, "ttft_p95_ms": 19.5, "ttot_p50_ms": 6, "output_itl_p50_ms": 10, "output_itl_max_ms": 11,
 		"think_tokens_avg": 3, "output_tokens_avg": 3.5, "budget_forced_pct": 100, "output_critical_eviction_events": 0, "accuracy_pct": 100,
-		"prompt_cached_pct": 25, "client_cpu_pct_of_server": 1, "output_tokens_per_s": 200} {
+		"prompt_cached_pct": 25, "client_cpu_pct_of_server": 1, "client_cpu_pct_of_core": 1e7 / 3e9 * 100, "output_tokens_per_s": 200} {
 		if got := r.Value(key); math.Abs(got-want) > 1e-9 {
 			t.Errorf("%s is %v, want %v", key, got, want)
 		}
