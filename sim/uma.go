@@ -40,6 +40,8 @@ type uma struct {
 	lastRes uint64
 	now     int64 // of the turn, microseconds
 
+	probeRows int // the most a fork has: it must fit into a batch beside its decode
+
 	cells  int
 	size   int // tokens of a block
 	prompt int64
@@ -82,7 +84,7 @@ const maxFakeCells = 1 << 22
 
 func newUma(cfg *Config, model latency.Model, planned func(sched.Instant, []sched.Event, *sched.Plan)) (*uma, error) {
 	c := SchedConfig(cfg)
-	u := &uma{planned: planned, byID: map[sched.ReqID]*served{}, slots: make([]*served, c.MaxRunning), cells: c.Cells, size: cfg.BlockTokens}
+	u := &uma{probeRows: max(0, c.MaxBatch-1), planned: planned, byID: map[sched.ReqID]*served{}, slots: make([]*served, c.MaxRunning), cells: c.Cells, size: cfg.BlockTokens}
 	tree := kvsnap.Config{Cells: c.Cells, CellBytes: 1, Sequences: sequences, Scratch: scratchSeqs}
 	if cfg.NoPrefixCache {
 		tree.Sequences, tree.KeepMin = c.MaxRunning+scratchSeqs, 1<<30 // nothing is long enough to be kept
@@ -121,7 +123,7 @@ func SchedConfig(cfg *Config) sched.Config {
 	if cfg.Base != nil {
 		c = *cfg.Base
 	}
-	c.Prefix = true
+	c.Prefix, c.Forks = true, scratchSeqs-1
 	c.Policy, c.MaxRunning, c.MaxBatch, c.MaxQueue = cfg.Policy, min(cfg.MaxRunning, maxServed), cfg.MaxScheduledTokens, cfg.MaxQueue
 	c.Cells = int(min(int64(cfg.KVBlocks)*int64(cfg.BlockTokens), 1<<30))
 	for _, f := range []struct {
@@ -256,6 +258,9 @@ func (u *uma) form(e *Engine, now int64) bool {
 	}
 	for i := range u.plan.Batch {
 		sl := &u.plan.Batch[i]
+		if sl.Kind == sched.SliceProbe {
+			continue
+		}
 		r := u.byID[sl.Req].r
 		r.newTokens, r.progress, r.computed = sl.N, sl.Start, sl.Start+sl.N
 		if r.state != Running {
@@ -347,7 +352,7 @@ func (u *uma) lost(e *Engine, q *served, now int64, state State) {
 
 // load is what the plan's batch computes, as the daemon's cost model counts it.
 func (u *uma) load(_ *Engine, b *latency.Batch, items bool) {
-	b.Requests, b.PrefillTokens, b.DecodeTokens = len(u.plan.Batch), u.plan.PrefillTokens, u.plan.DecodeTokens
+	b.Requests, b.PrefillTokens, b.DecodeTokens = len(u.plan.Batch), u.plan.PrefillTokens, u.plan.DecodeTokens+u.plan.ProbeTokens
 	b.Resident = u.cells - u.tree.Cells().Free + u.plan.Tokens
 	for i := range u.plan.Batch {
 		sl := &u.plan.Batch[i]
@@ -372,6 +377,9 @@ func (u *uma) compute(e *Engine, now, decoded, took int64) {
 	u.done = u.done[:0]
 	for i := range u.plan.Batch {
 		sl := &u.plan.Batch[i]
+		if sl.Kind == sched.SliceProbe {
+			continue
+		}
 		q := u.byID[sl.Req]
 		u.computed(q, sl.Start+sl.N)
 		r := q.r
@@ -395,6 +403,9 @@ func (u *uma) compute(e *Engine, now, decoded, took int64) {
 		r.lastEmit = seen
 		q.tokens = r.seq.ID.AppendTokens(q.tokens, len(q.tokens), len(q.tokens)+1)
 		ev := sched.Event{Kind: sched.EvToken, Req: sl.Req, Thinking: r.tokens < r.spec.Think}
+		for ; r.probes < len(r.spec.Probes) && r.spec.Probes[r.probes].After <= r.tokens; r.probes++ {
+			ev.Probe = min(r.spec.Probes[r.probes].Rows, u.probeRows)
+		}
 		if q.thinking && !ev.Thinking {
 			u.blocks.Demote(meridian.Owner(q.id))
 		}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -125,6 +126,11 @@ func TestFakeEngine(t *testing.T) {
 			}
 			for k := range rapid.IntRange(0, 2).Draw(t, "stalls") {
 				r.Stalls = append(r.Stalls, workload.Stall{After: 1 + k*rapid.IntRange(1, 20).Draw(t, "after"), Us: rapid.Int64Range(1, 5_000_000).Draw(t, "stall")})
+			}
+			for k := range rapid.IntRange(0, 3).Draw(t, "probes") {
+				if at := 1 + 5*k; at < r.Think {
+					r.Probes = append(r.Probes, workload.Probe{After: at, Rows: rapid.IntRange(1, 9).Draw(t, "rows")})
+				}
 			}
 			r.Resident = rapid.SampledFrom([]int{0, 0, r.Input / 2}).Draw(t, "resident")
 			rows = append(rows, r)
@@ -306,6 +312,43 @@ func TestStalls(t *testing.T) {
 	}
 	if got := again[0].Stalls; len(got) != 2 || got[0].After != 10 || got[1].After != 40 || got[1].Us < 7_900_000 || got[1].Us > 8_100_000 || len(again[1].Stalls) != 0 {
 		t.Errorf("the recording says %+v and %+v", again[0].Stalls, again[1].Stalls)
+	}
+}
+
+// TestProbes: a thought's forks are rows of the step that follows, cost what rows cost, and leave nothing behind; a
+// recording tells when there were some.
+func TestProbes(t *testing.T) {
+	rows := []workload.Request{{Input: 50, Output: 40, Budget: 40, Think: 30, Probes: []workload.Probe{{After: 8, Rows: 3}, {After: 20, Rows: 5}}}}
+	cfg := served("meridian")
+	cfg.RecordITL = true
+	model, err := cfg.Latency()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sc := sim.SchedConfig(&cfg)
+	recorded, forked := sched.AppendConfig(nil, &sc), 0
+	rep, err := sim.RunModel(cfg, model, workload.NewList(rows), sim.Options{Planned: func(now sched.Instant, in []sched.Event, plan *sched.Plan) {
+		recorded = plan.Append(sched.AppendEvents(recorded, now, in), "> ")
+		for _, sl := range plan.Batch {
+			if sl.Kind == sched.SliceProbe {
+				forked += sl.N
+			}
+		}
+	}})
+	if err != nil || rep.Metrics.Completed != 1 || forked != 8 {
+		t.Fatalf("%v, %d rows were forked, want 8; %+v", err, forked, rep.Metrics)
+	}
+	gaps := rep.Requests[0].ITLsUs
+	if d := gaps[7] - gaps[6]; d < 1500 || d > 2200 { // 3 rows of 500 us, and what they attend to
+		t.Errorf("a fork of 3 rows took %d us", d)
+	}
+	trace, err := sched.ReadTrace(recorded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := workload.FromRecording(trace)
+	if err != nil || !slices.Equal(again[0].Probes, rows[0].Probes) {
+		t.Errorf("the recording says %+v, %v", again[0].Probes, err)
 	}
 }
 

@@ -236,9 +236,19 @@ func (u *uma) token(t kvsnap.Token) runtime.Token {
 func (u *uma) decode() time.Duration {
 	b := u.eng.Batch()
 	b.Reset()
+	forks := 0
 	for i := range u.plan.Batch {
 		sl := &u.plan.Batch[i]
 		q := u.byID[sl.Req]
+		if sl.Kind == sched.SliceProbe {
+			forks++
+			seq := u.tree.ScratchSeq(forks)
+			u.eng.SeqCopy(q.seq, seq, 0, runtime.Pos(sl.Start))
+			for j := range sl.N {
+				b.Add(u.token(q.tokens[sl.Start]), runtime.Pos(sl.Start+j), seq, j == sl.N-1)
+			}
+			continue
+		}
 		for j := range sl.N {
 			row := b.Add(u.token(q.tokens[sl.Start+j]), runtime.Pos(sl.Start+j), q.seq, sl.Row >= 0 && j == sl.N-1)
 			if j == sl.N-1 && sl.Row >= 0 && row != sl.Row {
@@ -248,6 +258,9 @@ func (u *uma) decode() time.Duration {
 	}
 	if err := u.eng.Decode(); err != nil {
 		panic("sim: the fake engine refuses the plan: " + err.Error())
+	}
+	for ; forks > 0; forks-- {
+		u.eng.SeqRemove(u.tree.ScratchSeq(forks), 0, -1)
 	}
 	return u.eng.LastDecode()
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // FromRecording makes a workload of what a running uma-serve recorded (package sched's trace): who arrived when, how
-// many tokens each prompt had, how many tokens it generated and how many of them it thought, and when its client did not read. A
-// request that was cancelled ends where it did. Times are counted from the first arrival or step.
+// many tokens each prompt had, how many tokens it generated and how many of them it thought, which forks probed the
+// thought, and when its client did not read. A request that was cancelled ends where it did. Times are counted from the first arrival or step.
 //
 // A recording has no tokens, but it says how many of a prompt's were cached when it started. Whose they were is guessed:
 // of the earlier requests of the same user whose history was long enough, the one whose history ends nearest behind
@@ -84,6 +84,9 @@ func (rec *recording) event(ev *sched.Event, now int64) error {
 		rec.start(k, ev.Cached)
 	case sched.EvToken:
 		r.Output++
+		if ev.Probe > 0 {
+			r.Probes = append(r.Probes, Probe{After: r.Output, Rows: ev.Probe})
+		}
 		if ev.Thinking {
 			r.Think = r.Output + 1 // this token and, until told otherwise, the next
 		}
@@ -177,7 +180,7 @@ func StepCosts(t *sched.Trace) ([]latency.Sample, error) {
 		}
 		began = step.Now
 		pool.step(plan)
-		open = latency.Sample{PrefillTokens: plan.PrefillTokens, DecodeTokens: plan.DecodeTokens, Resident: pool.used}
+		open = latency.Sample{PrefillTokens: plan.PrefillTokens, DecodeTokens: plan.DecodeTokens + plan.ProbeTokens, Resident: pool.used}
 		for i := range plan.Batch {
 			sl := &plan.Batch[i]
 			att := sched.Attended(sl.Start, sl.N)
@@ -212,6 +215,9 @@ func (p *pool) step(plan *sched.Plan) {
 	}
 	for i := range plan.Batch {
 		sl := &plan.Batch[i]
+		if sl.Kind == sched.SliceProbe {
+			continue // gone with the step
+		}
 		p.of[sl.Req] += sl.N
 		p.used += sl.N
 	}

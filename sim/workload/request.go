@@ -36,6 +36,8 @@ type Request struct {
 
 	// Stalls are when its client reads nothing for so long that uma-serve pauses it, in order. Batch formation uma.
 	Stalls []Stall
+	// Probes are the forks that its early-exit probe asked for, in order. Batch formation uma.
+	Probes []Probe
 
 	Client, Tenant, Class, Model string
 	Session                      string
@@ -48,6 +50,12 @@ type Request struct {
 	// is there, Origin its arrival at the first server, FirstToken when its first token came out.
 	Prefilled          bool
 	Origin, FirstToken int64
+}
+
+// Probe is a fork of a thought, computed beside a step to see whether it might end.
+type Probe struct {
+	After int // tokens that were thought
+	Rows  int // > 0
 }
 
 // Stall is a pause of a client that does not read.
