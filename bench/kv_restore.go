@@ -1,0 +1,160 @@
+package bench
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/uma-serve/uma-serve/internal/daemonproc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// restore: what it takes to have a prompt's cells back, from each tier, against computing them.
+func (cfg *KVConfig) restore() (rows []KVRow, err error) {
+	dir, err := os.MkdirTemp("", "uma-kv")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	redis, stop, err := startRedis(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	args := []string{"--ctx-size", "8192", "--parallel", "4", "--cache-ram", "1GiB"}
+	disk := append(slices.Clone(args), "--cache-dir", filepath.Join(dir, "kv"))
+	if redis != "" {
+		disk = append(disk, "--fabric", redis)
+	}
+	var w writer
+	measure := func(p *daemonproc.Proc, tier wire.CacheTier) (ttft, step []float64, err error) {
+		for i := range cfg.Prompts {
+			r, err := askKV(p.Socket, w.text(i, 910, cfg.Prefix+6), 8, nil)
+			if err != nil {
+				return nil, nil, err
+			}
+			if u := r.eos.Usage; u.CacheTier != tier && (tier != wire.TierNone || u.CachedTokens > 8) { // all may begin with the same token
+				return nil, nil, fmt.Errorf("prompt %d: %d tokens came from %v, want %v: %s", i, u.CachedTokens, u.CacheTier, tier, u.CacheMiss)
+			}
+			ttft, step = append(ttft, ms(r.ttft)), append(step, median(r.gaps))
+		}
+		return ttft, step, nil
+	}
+	var cold float64
+	row := func(p *daemonproc.Proc, tier wire.CacheTier, limit float64) error {
+		ttft, _, err := measure(p, tier)
+		if err != nil {
+			return err
+		}
+		m, err := counters(p)
+		if err != nil {
+			return err
+		}
+		inside := m("kv_restore_" + tier.String() + "_ms.sum_ms")
+		if inside == 0 {
+			inside = m("kv_restore_" + tier.String() + "_ms.sum")
+		}
+		measured := fmt.Sprintf("%.1f ms", median(ttft))
+		if n := m("kv_restore_" + tier.String() + "_ms.count"); n > 0 && inside > 0 {
+			measured += fmt.Sprintf(" (%.1f in the daemon)", inside/n)
+		}
+		rows = append(rows, atMost("restore", tier.String()+" hit to first token", measured, fmt.Sprintf("computing it, %.0f ms", cold), median(ttft)/cold, limit, ""))
+		return nil
+	}
+	err = with(cfg.Start, disk, func(p *daemonproc.Proc) error {
+		if w, err = newWriter(p.Socket); err != nil {
+			return err
+		}
+		ttft, _, err := measure(p, wire.TierNone)
+		if err != nil {
+			return err
+		}
+		cold = median(ttft)
+		// What the cold prompts left is being written out, on both cores: that is its own row (inter-token).
+		if err := copiesDone(p); err != nil {
+			return err
+		}
+		// A step of one row over the same cells is the tail's prefill.
+		ttft, step, err := measure(p, wire.TierDevice)
+		if err != nil {
+			return err
+		}
+		over := make([]float64, len(ttft))
+		for i := range ttft {
+			over[i] = ttft[i] - step[i]
+		}
+		rows = append(rows, atMost("restore", "device hit beyond the tail's prefill", fmt.Sprintf("%.2f ms", median(over)), fmt.Sprintf("a step of one token, %.1f ms", median(step)), median(over), 1, " ms"))
+		if err := dropAll(p.Socket, true); err != nil {
+			return err
+		}
+		return row(p, wire.TierHost, 0.05)
+	})
+	if err != nil {
+		return rows, err
+	}
+	if err := with(cfg.Start, disk, func(p *daemonproc.Proc) error { return row(p, wire.TierDisk, 0.10) }); err != nil {
+		return rows, err
+	}
+	if redis == "" {
+		say(cfg.Log, "  no redis-server or valkey-server on the PATH: the fabric is left out")
+		return rows, nil
+	}
+	return rows, with(cfg.Start, append(args, "--fabric", redis), func(p *daemonproc.Proc) error { return row(p, wire.TierFabric, 0.15) })
+}
+
+// copiesDone waits until the daemon has taken no snapshot for a second.
+func copiesDone(p *daemonproc.Proc) error {
+	for last := -1.0; ; time.Sleep(time.Second) {
+		m, err := counters(p)
+		if err != nil {
+			return err
+		}
+		n := m("kv_snapshots_total")
+		if n == last {
+			return nil
+		}
+		last = n
+	}
+}
+
+// startRedis starts a server on loopback; "" when there is none on the PATH.
+func startRedis(dir string) (url string, stop func(), err error) {
+	bin := ""
+	for _, name := range []string{"valkey-server", "redis-server"} {
+		if path, err := exec.LookPath(name); err == nil {
+			bin = path
+			break
+		}
+	}
+	if bin == "" {
+		return "", func() {}, nil
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	cmd := exec.Command(bin, "--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", dir)
+	if err := cmd.Start(); err != nil {
+		return "", nil, err
+	}
+	stop = func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	}
+	addr := fmt.Sprintf("127.0.0.1:%d", port)
+	for range 200 {
+		if c, err := net.Dial("tcp", addr); err == nil {
+			c.Close()
+			return "redis://" + addr, stop, nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	stop()
+	return "", nil, fmt.Errorf("%s does not listen on %s", bin, addr)
+}
