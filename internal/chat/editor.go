@@ -24,6 +24,10 @@ type editor struct {
 	prompt string
 }
 
+// rowsBelow scrolls the window up as far as needed for two rows below the cursor, which stays on its text: IND is a step
+// down that scrolls (VT100). Two, because the library takes one itself when a line ends at the right edge.
+const rowsBelow = "\x1bD\x1bD\x1b[2A"
+
 // NewEditor is a LineReader on the process's terminal. complete gives the words that may stand at the end of line.
 func NewEditor(h *History, complete func(line string) []string) LineReader {
 	e := &editor{shell: readline.NewShell()}
@@ -31,6 +35,9 @@ func NewEditor(h *History, complete func(line string) []string) LineReader {
 	// The library would ask the terminal for the cursor's position at every prompt and drop the keys that arrive in
 	// one read with the answer; a terminal that does not answer would hang it. Prompts here begin a line.
 	e.shell.Config.Set("cursor-position-probe", false)
+	// Without the answer the library does not know that it is on the last row of the window, where a step down is none:
+	// it would clear the prompt that it has just drawn and go on a row too high. So there are always rows below.
+	e.shell.SyntaxHighlighter = func(line []rune) string { return string(line) + rowsBelow }
 	e.shell.Prompt.Primary(func() string { return e.prompt })
 	e.shell.History.Delete()
 	e.shell.History.Add("chat", h)
