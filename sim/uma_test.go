@@ -14,6 +14,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/latency"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
@@ -261,6 +262,60 @@ func TestBetween(t *testing.T) {
 	for _, g := range rep.Requests[0].ITLsUs[1:] {
 		if g != 5340 {
 			t.Errorf("a gap of %d us, want 5340", g)
+		}
+	}
+}
+
+// watched keeps what a model was asked about.
+type watched struct {
+	latency.Model
+	asked []latency.Batch
+}
+
+func (w *watched) Step(b *latency.Batch) int64 {
+	w.asked = append(w.asked, *b)
+	return w.Model.Step(b)
+}
+
+// TestStepCosts: what a recording says of its steps is what the latency model was asked about them, so that what is fitted to
+// the one predicts the other; the cells in use are a guess there, and near.
+func TestStepCosts(t *testing.T) {
+	for _, blocks := range []int{512, 60} {
+		cfg := served("uma")
+		cfg.KVBlocks = blocks
+		model, err := cfg.Latency()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &watched{Model: model}
+		sc := sim.SchedConfig(&cfg)
+		recorded := sched.AppendConfig(nil, &sc)
+		rows := together(12, 200, 60, 30, 40_000)
+		rows[3].Think, rows[3].Probes = 20, []workload.Probe{{After: 5, Rows: 4}}
+		_, err = sim.RunModel(cfg, w, workload.NewList(rows), sim.Options{Planned: func(now sched.Instant, in []sched.Event, plan *sched.Plan) {
+			recorded = plan.Append(sched.AppendEvents(recorded, now, in), "> ")
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		trace, err := sched.ReadTrace(recorded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		samples, err := workload.StepCosts(trace)
+		if err != nil || len(samples) < 50 || len(samples) > len(w.asked) {
+			t.Fatalf("%d samples of %d steps, %v", len(samples), len(w.asked), err)
+		}
+		off := 0
+		for i, s := range samples {
+			b := w.asked[i]
+			if s.PrefillTokens != b.PrefillTokens || s.DecodeTokens != b.DecodeTokens || s.Rows != b.Rows || s.Attended != b.Attended || s.Decoded != b.Decoded {
+				t.Fatalf("step %d: the recording says %+v, the model was asked %+v", i, s, b)
+			}
+			off = max(off, s.Resident-b.Resident, b.Resident-s.Resident)
+		}
+		if off > 16*blocks/10 {
+			t.Errorf("%d blocks: the recording is %d cells off", blocks, off)
 		}
 	}
 }
