@@ -18,6 +18,7 @@ h1{font-size:1.55rem;margin:.2rem 0 .1rem}h2{font-size:1.1rem;margin:2rem 0 .6re
 .badge{display:inline-block;padding:.15rem .65rem;border-radius:1rem;font-weight:600;font-size:.8rem;letter-spacing:.05em}
 .measured{background:#d7f2df;color:#0b5a2a}.synthetic{background:#ffe3b8;color:#7a4500}
 body.s{background:repeating-linear-gradient(135deg,#f6f7f9 0 28px,#fbf3e6 28px 56px)}
+table.wide{font-size:.84rem}.wide th,.wide td{padding:.3rem .4rem}
 .note{color:#57606a;margin:.2rem 0}
 .said{margin:.6rem 0;padding:.45rem .8rem;border-left:3px solid #d29922;background:#fff8e6}
 .card{background:#fff;border:1px solid #dfe3e8;border-radius:10px;padding:1rem 1.1rem;overflow-x:auto}
@@ -40,12 +41,12 @@ code{font:.86em ui-monospace,SFMono-Regular,Menlo,monospace}
 <p class="note">{{.Line}}</p>
 {{range .Notes}}<p class="said">{{.}}</p>
 {{end}}<h2>Numbers</h2>
-<div class="card"><table><thead><tr><th>metric</th>{{range .Heads}}<th{{if .Under}} class="under"{{end}}>{{.Name}}{{if .Under}}<small>under test</small>{{end}}</th>{{end}}</tr></thead><tbody>
+<div class="card"><table{{if .Wide}} class="wide"{{end}}><thead><tr><th>metric</th>{{range .Heads}}<th{{if .Under}} class="under"{{end}}>{{.Name}}{{if .Under}}<small>under test</small>{{end}}</th>{{end}}</tr></thead><tbody>
 {{range .Rows}}<tr><td>{{.Title}}</td>{{range .Cells}}<td{{if .Under}} class="under"{{end}}>{{.Text}}{{if .CI}}<small>{{.CI}}</small>{{end}}</td>{{end}}</tr>
 {{end}}</tbody></table></div>
 <p class="note">Small: 95 % intervals over the repeats (Student's). TTFT: sent to first token. TTOT: last token of thought to first visible text. ITL: between two tokens of an answer. Percentiles are over all requests of all repeats.</p>
 {{if .Baselines}}<h2>{{.Under}} against the others</h2>
-<div class="card"><table><thead><tr><th>difference in %</th>{{range .Baselines}}<th>to {{.}}</th>{{end}}</tr></thead><tbody>
+<div class="card"><table{{if .Wide}} class="wide"{{end}}><thead><tr><th>difference in %</th>{{range .Baselines}}<th>to {{.}}</th>{{end}}</tr></thead><tbody>
 {{range .Rows}}{{if .Verdicts}}<tr><td>{{.Title}}</td>{{range .Verdicts}}<td class="{{.Class}}">{{.Text}}{{if .CI}}<small>{{.CI}}</small>{{end}}</td>{{end}}</tr>
 {{end}}{{end}}</tbody></table></div>
 <p class="note">WIN and LOSS from 5 %, FLAT below 1 %. Small: Welch's 95 % interval over the repeats; noise is what holds 0.</p>{{end}}
@@ -87,7 +88,7 @@ func (d *Document) HTML(w io.Writer) error {
 		Title, Line string
 		Notes       []string // each once
 		Synthetic   bool
-		Open        bool
+		Open, Wide  bool
 		Under       string
 		Heads       []head
 		Baselines   []string
@@ -138,6 +139,9 @@ func (d *Document) HTML(w io.Writer) error {
 			}
 			r.Verdicts = append(r.Verdicts, c)
 		}
+		if !slices.ContainsFunc(r.Verdicts, func(c pageCell) bool { return c.Text != "n/a" }) {
+			r.Verdicts = nil
+		}
 		data.Rows = append(data.Rows, r)
 	}
 	data.StormHead, data.Storm = stormHead, stormRows(d.Storms())
@@ -175,7 +179,7 @@ func (d *Document) HTML(w io.Writer) error {
 		data.Groups = append(data.Groups, t)
 	}
 	data.Ran = common(data.Ran)
-	data.Open = len(data.Groups) <= 3
+	data.Open, data.Wide = len(data.Groups) <= 3, len(names) > 5
 	return page.Execute(w, data)
 }
 

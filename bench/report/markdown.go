@@ -149,19 +149,29 @@ func counts(m map[string]int) string {
 	return strings.Join(keys, ", ")
 }
 
-// label is what a report is called in a table: its side and its streams where these tell it from the others, else its name.
+// label is what a report is called in a table: its side without options, with them, or its name, whichever is the first
+// that tells it from the others.
 func (d *Document) label(name string) string {
-	short := func(r *Report) string {
-		if r.Streams > 0 && r.Side != "" {
-			return fmt.Sprintf("%s ×%d", r.Side, r.Streams)
+	for _, short := range []func(*Report) string{
+		func(r *Report) string { head, _, _ := strings.Cut(r.Side, ":"); return r.times(head) },
+		func(r *Report) string { return r.times(r.Side) },
+	} {
+		s := short(d.Reports[name])
+		unique := s != ""
+		for other, r := range d.Reports {
+			unique = unique && (other == name || short(r) != s)
 		}
-		return r.Side
-	}
-	s := short(d.Reports[name])
-	for other, r := range d.Reports {
-		if s == "" || other != name && short(r) == s {
-			return name
+		if unique {
+			return s
 		}
 	}
-	return s
+	return name
+}
+
+// times adds the streams to what a report is called.
+func (r *Report) times(name string) string {
+	if r.Streams > 0 && name != "" {
+		return fmt.Sprintf("%s ×%d", name, r.Streams)
+	}
+	return name
 }

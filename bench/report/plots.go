@@ -178,12 +178,36 @@ func ticks(least, most float64) (out []plot.Tick) {
 
 // headroom leaves the legend a place above the curves.
 func headroom(p *plot.Plot, rows int) {
+	if p.Y.Min > 0 && p.Y.Max > 50*p.Y.Min && p.Y.Max < 1e12 { // curves that far apart are seen together on a logarithmic scale only
+		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(decades)
+		p.Y.Max *= math.Pow(p.Y.Max/p.Y.Min, .05+.07*float64(rows))
+		return
+	}
 	p.Y.Min = 0
 	p.Y.Max *= 1.08 + .07*float64(rows)
 	if p.Y.Max <= 0 {
 		p.Y.Max = 1
 	}
 }
+
+// decades are the ticks of a logarithmic scale: powers of ten, and 2 and 5 times those where there are few.
+func decades(least, most float64) (out []plot.Tick) {
+	steps := []float64{1}
+	if most/least < 1e4 {
+		steps = []float64{1, 2, 5}
+	}
+	for e := math.Floor(math.Log10(least)); e < math.Log10(most); e++ {
+		for _, f := range steps {
+			if v := f * math.Pow(10, e); v >= least && v <= most {
+				out = append(out, plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'g', -1, 64)})
+			}
+		}
+	}
+	return out
+}
+
+// leastMs is what a time is at least in a plot: tokens that came with one read are 0 apart, which no logarithmic scale shows.
+const leastMs = .01
 
 // line adds a curve; the points that are not known are left out.
 func line(p *plot.Plot, name string, c color.Color, dashed, dots bool, xy plotter.XYs) {
@@ -217,13 +241,10 @@ func line(p *plot.Plot, name string, c color.Color, dashed, dots bool, xy plotte
 
 // band shades between two curves.
 func band(p *plot.Plot, c color.RGBA, ps []Point) {
-	var xy plotter.XYs
-	for _, q := range ps {
-		xy = append(xy, plotter.XY{X: q.X, Y: float64(q.High)})
-	}
-	for _, q := range slices.Backward(ps) {
-		xy = append(xy, plotter.XY{X: q.X, Y: float64(q.Low)})
-	}
+	xy := points(ps, func(q Point) Num { return q.High })
+	low := points(ps, func(q Point) Num { return q.Low })
+	slices.Reverse(low)
+	xy = append(xy, low...)
 	if poly, err := plotter.NewPolygon(xy); err == nil && len(ps) > 1 {
 		poly.Color, poly.LineStyle.Width = color.NRGBA{c.R, c.G, c.B, 34}, 0
 		p.Add(poly)
@@ -233,7 +254,7 @@ func band(p *plot.Plot, c color.RGBA, ps []Point) {
 func points(ps []Point, of func(Point) Num) plotter.XYs {
 	var xy plotter.XYs
 	for _, q := range ps {
-		xy = append(xy, plotter.XY{X: q.X, Y: float64(of(q))})
+		xy = append(xy, plotter.XY{X: q.X, Y: max(float64(of(q)), leastMs)})
 	}
 	return xy
 }
@@ -262,7 +283,7 @@ func (d *Document) plotITL() (*plot.Plot, string) {
 	}
 	headroom(p, rows)
 	if !math.IsNaN(mark) {
-		line(p, "the storm begins", color.Gray{90}, true, false, plotter.XYs{{X: mark, Y: 0}, {X: mark, Y: p.Y.Max * .98}})
+		line(p, "the storm begins", color.Gray{90}, true, false, plotter.XYs{{X: mark, Y: p.Y.Min}, {X: mark, Y: p.Y.Max}})
 	}
 	return p, caption
 }
@@ -327,15 +348,18 @@ func (d *Document) plotThroughput() (*plot.Plot, string) {
 	return p, "All streams together, thoughts included."
 }
 
-// family is what a side's points belong to in the plot of accuracy: "eat=0.01" and "eat=0.1" are one curve, and with the
-// same options behind them another.
-func family(side string) string {
-	head, options, has := strings.Cut(side, ":")
-	name, _, _ := strings.Cut(head, "=")
-	if has {
-		name += ", " + strings.ReplaceAll(options, ":", ", ")
+// family is what a side's points belong to in the plot of accuracy: "eat=0.01" and "eat=0.1" are one curve. Options are
+// named where another curve of the same word has others.
+func (d *Document) family(side string) string {
+	head, options, _ := strings.Cut(side, ":")
+	word, _, _ := strings.Cut(head, "=")
+	for _, r := range d.Reports {
+		h, o, _ := strings.Cut(r.Side, ":")
+		if w, _, _ := strings.Cut(h, "="); w == word && o != options {
+			return word + " " + cmp.Or(strings.ReplaceAll(options, ":", " "), "plain")
+		}
 	}
-	return name
+	return word
 }
 
 func (d *Document) plotAccuracy() (*plot.Plot, string) {
@@ -348,7 +372,7 @@ func (d *Document) plotAccuracy() (*plot.Plot, string) {
 		if math.IsNaN(x) || math.IsNaN(y) {
 			continue
 		}
-		f := family(r.Side)
+		f := d.family(r.Side)
 		if curves[f] == nil {
 			names, whiskers[f] = append(names, f), new(errorBars)
 		}
@@ -387,7 +411,7 @@ func (d *Document) plotQuantiles(title string, of func(*Report) []Num) (*plot.Pl
 		}
 		var xy plotter.XYs
 		for x, y := range q {
-			xy = append(xy, plotter.XY{X: float64(x), Y: float64(y)})
+			xy = append(xy, plotter.XY{X: float64(x), Y: max(float64(y), leastMs)})
 		}
 		if n < 8 {
 			line(p, d.label(name), hue(i), i >= len(palette), false, xy)

@@ -307,6 +307,9 @@ func TestPageAndMarkdown(t *testing.T) {
 			t.Errorf("the page fetches something: %q", no)
 		}
 	}
+	if a, b := d.family("eat=0.01"), d.family("eat=0.1:ema_alpha=0.5"); a != "eat" || b != "eat ema_alpha=0.5" {
+		t.Errorf("curves are called %s and %s", a, b)
+	}
 	md := d.Markdown()
 	for _, want := range []string{"| TTFT p50 ms |", "Δ% vs stock ×1", "uma ×1 (under test)", "hard_cap 2", "### measured"} {
 		if !strings.Contains(md, want) {
@@ -328,6 +331,7 @@ func FuzzRead(f *testing.F) {
 	}
 	f.Add(b)
 	f.Add([]byte(`{"schema":"uma-bench/report/1","provenance":"measured","mode":"real","config_name":"x","ttft_p95_ms":1e308,"itl_over_time":[{"x":1,"p50":1e308},{"x":1,"p50":-1e308},{"x":1}]}`))
+	f.Add([]byte(`{"schema":"uma-bench/report/1","provenance":"measured","mode":"real","config_name":"x","itl_over_time":[{"x":1,"p50":1,"low":1,"high":1e308},{"x":2,"p50":1,"low":1,"high":1},{"x":3,"p50":1,"low":1,"high":1e9}]}`))
 	f.Add([]byte(`{"schema":"uma-bench/ab-report/1","under_test":"x","reports":{"x":null}}`))
 	path := filepath.Join(f.TempDir(), "r.json")
 	f.Fuzz(func(t *testing.T, text []byte) {
