@@ -107,13 +107,11 @@ func (f *fidelity) run() ([]fidelityRow, error) {
 			return nil, err
 		}
 	}
-	var workloads []bench.FidelityWorkload
-	for _, w := range bench.FidelityWorkloads(f.scale) {
-		if len(f.only) == 0 || slices.Contains(f.only, w.Name) {
-			workloads = append(workloads, w)
-		}
+	workloads := bench.FidelityWorkloads(f.scale)
+	wanted := func(k int) bool {
+		return k >= 0 && k < len(workloads) && (len(f.only) == 0 || slices.Contains(f.only, workloads[k].Name))
 	}
-	if len(workloads) == 0 {
+	if !slices.ContainsFunc([]int{0, 1, 2}, wanted) {
 		return nil, fmt.Errorf("--only %v names no workload: they are decode-sweep, storm, shared-prefix", f.only)
 	}
 	if f.again == "" {
@@ -125,12 +123,14 @@ func (f *fidelity) run() ([]fidelityRow, error) {
 			}
 			return nil
 		}
-		for i := range len(workloads) + 1 {
-			if err := record(bench.FidelityCalibration(i, f.scale), f.calibrate); err != nil {
-				return nil, err
+		for k := range len(workloads) + 1 {
+			if wanted(k-1) || wanted(k) {
+				if err := record(bench.FidelityCalibration(k, f.scale), f.calibrate); err != nil {
+					return nil, err
+				}
 			}
-			if i < len(workloads) {
-				if err := record(workloads[i], f.record); err != nil {
+			if wanted(k) {
+				if err := record(workloads[k], f.record); err != nil {
 					return nil, err
 				}
 			}
@@ -138,8 +138,11 @@ func (f *fidelity) run() ([]fidelityRow, error) {
 		fmt.Fprintf(f.log, "%4.0f s  simulating\n", time.Since(began).Seconds())
 	}
 	var rows []fidelityRow
-	for _, w := range workloads {
-		these, err := f.compare(w.Name, dir)
+	for k, w := range workloads {
+		if !wanted(k) {
+			continue
+		}
+		these, err := f.compare(w.Name, k, dir)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", w.Name, err)
 		}
@@ -210,8 +213,8 @@ func (f *fidelity) uma(args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// compare simulates what was recorded.
-func (f *fidelity) compare(name, dir string) ([]fidelityRow, error) {
+// compare simulates what was recorded of the nth workload.
+func (f *fidelity) compare(name string, nth int, dir string) ([]fidelityRow, error) {
 	at := func(what string) string { return filepath.Join(dir, name+what) }
 	data, err := os.ReadFile(at(".seen.json"))
 	if err != nil {
@@ -232,6 +235,14 @@ func (f *fidelity) compare(name, dir string) ([]fidelityRow, error) {
 		args := []string{"fit"}
 		for _, s := range sources {
 			args = append(args, "--uma-trace", s)
+		}
+		if f.cost == "calibration" {
+			// The parts before and after the workload tell how fast the machine was at that time.
+			for _, k := range []int{nth, nth + 1} {
+				if part := filepath.Join(dir, bench.FidelityCalibration(k, f.scale).Name+".trace"); slices.Contains(sources, part) {
+					args = append(args, "--as-fast-as", part)
+				}
+			}
 		}
 		fitted, err := f.uma(args...)
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 func newFit() *cobra.Command {
-	var recorded, against []string
+	var recorded, against, speed []string
 	c := &cobra.Command{
 		Use:   "fit",
 		Short: "Fit a cost model to what a uma-serve has recorded",
@@ -28,6 +28,7 @@ spread), and what passes between two of them (between: milliseconds a step and a
 	}
 	c.Flags().StringArrayVar(&recorded, "uma-trace", nil, "`FILE` that uma-serve recorded (UMA_TRACE); several are fitted together")
 	c.Flags().StringArrayVar(&against, "against", nil, "tell how well the fit predicts the steps of another recorded `FILE`")
+	c.Flags().StringArrayVar(&speed, "as-fast-as", nil, "scale the fit to how fast the machine was in a recorded `FILE`, or several together")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if len(recorded) == 0 {
 			return usagef("--uma-trace is missing")
@@ -45,14 +46,21 @@ spread), and what passes between two of them (between: milliseconds a step and a
 		if err != nil {
 			return err
 		}
-		for _, name := range against {
-			t, err := readFile(name, readTrace)
+		var then []latency.Sample
+		for _, name := range speed {
+			samples, err := readSteps(name)
 			if err != nil {
 				return err
 			}
-			samples, err := workload.StepCosts(t)
+			then = append(then, samples...)
+		}
+		if k := fitted.AsFastAs(then); len(speed) > 0 {
+			say("steps took %.3f of that then", k)
+		}
+		for _, name := range against {
+			samples, err := readSteps(name)
 			if err != nil {
-				return fmt.Errorf("%s: %w", name, err)
+				return err
 			}
 			sayErrors(say, name, fitted, samples)
 		}
@@ -61,6 +69,18 @@ spread), and what passes between two of them (between: milliseconds a step and a
 		return enc.Encode(fitted)
 	}
 	return c
+}
+
+func readSteps(name string) ([]latency.Sample, error) {
+	t, err := readFile(name, readTrace)
+	if err != nil {
+		return nil, err
+	}
+	samples, err := workload.StepCosts(t)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return samples, nil
 }
 
 // fitRecordings fits a cost model to the steps of all recordings, and says how well.

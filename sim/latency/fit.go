@@ -57,6 +57,36 @@ func FitCosts(samples []Sample) (*Fitted, float64, error) {
 	return f, median, nil
 }
 
+// AsFastAs scales f to the machine's speed in these steps, by the median of measured over predicted, and returns the factor:
+// the same machine is some percent slower in one minute than in the next, whatever it computes. Without steps it does
+// nothing.
+func (f *Fitted) AsFastAs(samples []Sample) float64 {
+	var ratios []float64
+	for i := range samples {
+		if s := &samples[i]; s.Us > 0 && s.PrefillTokens+s.DecodeTokens > 0 {
+			ratios = append(ratios, s.Us/max(f.Predict(s), 1))
+		}
+	}
+	if len(ratios) == 0 {
+		return 1
+	}
+	slices.Sort(ratios)
+	k := ratios[len(ratios)/2]
+	for i := range f.Us {
+		f.Us[i] *= k
+	}
+	if c := f.Curve; c != nil {
+		for i := range c.Us {
+			c.Us[i] *= k
+		}
+		c.Row, c.Attended, c.Decoding, c.Resident = c.Row*k, c.Attended*k, c.Decoding*k, c.Resident*k
+	}
+	for i := range f.Spread {
+		f.Spread[i].FromUs *= k
+	}
+	return k
+}
+
 // median is the median of the relative errors.
 func (f *Fitted) median(rows []Sample) float64 {
 	errs := make([]float64, len(rows))

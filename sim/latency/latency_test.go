@@ -263,6 +263,17 @@ func TestFitCurve(t *testing.T) {
 	if c := f.Curve; math.Abs(c.Row-2500) > 200 || math.Abs(c.Attended-3) > 0.3 || math.Abs(c.Decoding-2) > 0.3 || math.Abs(c.Resident-0.25) > 0.02 {
 		t.Errorf("row %v, attended %v, decoding %v, resident %v", c.Row, c.Attended, c.Decoding, c.Resident)
 	}
+	slow := slices.Clone(samples)
+	for i := range slow {
+		slow[i].Us *= 1.25
+	}
+	before := f.Predict(&samples[100])
+	if k := f.AsFastAs(slow); math.Abs(k-1.25) > 0.02 || math.Abs(f.Predict(&samples[100])/before/k-1) > 1e-9 {
+		t.Errorf("a machine 1.25 times slower is %v times slower, and a step of %v takes %v", k, before, f.Predict(&samples[100]))
+	}
+	if k := f.AsFastAs(samples); math.Abs(k-0.8) > 0.02 || f.AsFastAs(nil) != 1 {
+		t.Errorf("back again: %v", k)
+	}
 	m := Calibrated{Curve: f.Curve}
 	for n := 1; n < 17; n++ {
 		s := Sample{PrefillTokens: n, Attended: 100}
