@@ -39,6 +39,7 @@
 #include "attention.h"
 #include "ggml-cpu.h"
 #include "ggml.h"
+#include "ggml_op.h"
 
 #if defined(__F16C__)
 #include <immintrin.h>
@@ -47,14 +48,6 @@
 #endif
 
 extern "C" {
-// What ggml hands to the function of a node; ggml-cpu-impl.h of the commit that engineBuild names.
-struct ggml_compute_params {
-    int                      ith, nth;
-    size_t                   wsize;
-    void *                   wdata;
-    struct ggml_threadpool * threadpool;
-};
-
 void ggml_barrier(struct ggml_threadpool * tp);
 void ggml_threadpool_chunk_set(struct ggml_threadpool * tp, int value);
 int  ggml_threadpool_chunk_add(struct ggml_threadpool * tp, int value);
