@@ -34,6 +34,7 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 build: $(COMMANDS) ## build every command into bin/ (the first build compiles llama.cpp: two minutes)
 $(COMMANDS):
 	@mkdir -p bin
+	@[ -e bin/$@ ] || echo "building bin/$@ (llama.cpp is compiled the first time: two minutes on two cores)"
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/$@ ./cmd/$@
 
 run: export ASK ?=

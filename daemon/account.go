@@ -103,12 +103,12 @@ func (l *loop) account(plan *sched.Plan, took time.Duration) {
 
 // publish copies the gauges of scheduler, ledger and prefix tree to where a scrape reads them.
 func (l *loop) publish() {
-	st := l.sched.Stats()
+	st, c := l.sched.Stats(), l.tree.Cells() // the scheduler knows nothing of cached prefixes: to it they are free
 	g := metrics.Scheduler{
 		QueuedInteractive: st.QueuedInteractive, QueuedBackground: st.QueuedBackground,
 		Prefilling: st.Prefilling, Decoding: st.Decoding, Paused: st.Paused,
-		LiveCells: st.LiveCells, FreeCells: st.FreeCells, BudgetTarget: st.BudgetTarget, TickEWMA: st.TickEWMA,
-		PoolCells: st.PoolCells, Guard: int(st.Guard), ITLTarget: st.ITLTarget, TargetInfeasible: st.TargetInfeasible,
+		LiveCells: c.Own + c.Shared, FreeCells: c.Free, BudgetTarget: st.BudgetTarget, TickEWMA: st.TickEWMA,
+		PoolCells: c.Cached + c.Pinned, Guard: int(st.Guard), ITLTarget: st.ITLTarget, TargetInfeasible: st.TargetInfeasible,
 		TTFTAtRisk: st.TTFTAtRisk, ThinkHeld: st.ThinkHeldTotal,
 		Cost: metrics.CostModel{
 			A: st.Cost.A, B: st.Cost.B, C: st.Cost.C, D: st.Cost.D, Error: st.CostError, Ratio: st.CostRatio, Steps: l.sched.Cost().Steps,

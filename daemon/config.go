@@ -237,7 +237,7 @@ func Load(fs *pflag.FlagSet, c *Config, environ []string) error {
 			set[f.Name] = true
 			if err := f.Value.Set(v); err != nil {
 				errs = append(errs, fmt.Errorf("environment UMA_%s=%q: %w",
-					strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_")), v, err))
+					strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_")), v, wanted(f, err)))
 			}
 		}
 	})
@@ -279,7 +279,7 @@ func loadFile(fs *pflag.FlagSet, c *Config, path string, set map[string]bool) er
 		}
 		f := fs.Lookup(name)
 		if f == nil || name == "config" || name == "help" {
-			errs = append(errs, fmt.Errorf("config %s: unknown key %q%s (uma-serve --help lists the options)", path, key, didYouMean(name, flagNames(fs))))
+			errs = append(errs, fmt.Errorf("config %s: unknown key %q%s", path, key, didYouMean(name, flagNames(fs))))
 			continue
 		}
 		if set[name] {
@@ -306,7 +306,7 @@ func setScalar(f *pflag.Flag, v any) error {
 		return fmt.Errorf("must be one %s, not a table or a list", f.Value.Type())
 	}
 	if err := f.Value.Set(fmt.Sprint(v)); err != nil {
-		return fmt.Errorf("is %v: %w", v, err)
+		return fmt.Errorf("is %v: %w", v, wanted(f, err))
 	}
 	return nil
 }

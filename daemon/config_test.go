@@ -20,7 +20,7 @@ func load(t *testing.T, args, environ []string) (*Config, error) {
 	t.Helper()
 	fs, c, _ := NewFlagSet()
 	if err := fs.Parse(NormalizeArgs(args)); err != nil {
-		return nil, err
+		return nil, FlagError(fs, err)
 	}
 	return c, Load(fs, c, environ)
 }
@@ -92,7 +92,11 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		{args: []string{"--tick-budget-ms", "NaN"}, want: []string{"--tick-budget-ms"}},
 		{args: []string{"--shutdown-timeout", "-1s"}, want: []string{"--shutdown-timeout", "negative"}},
 		{args: []string{"--log-level", "loud", "--log-format", "xml"}, want: []string{"--log-level", "--log-format"}},
-		{env: []string{"UMA_CTX_SIZE=many"}, want: []string{"UMA_CTX_SIZE", "many"}},
+		{env: []string{"UMA_CTX_SIZE=many"}, want: []string{`UMA_CTX_SIZE="many": it must be a whole number`}},
+		{env: []string{"UMA_STALL_TIMEOUT=5"}, want: []string{`UMA_STALL_TIMEOUT="5": it must be a time such as`}},
+		{args: []string{"--ctx-sise", "5"}, want: []string{`there is no option --ctx-sise; did you mean "ctx-size"?`}},
+		{args: []string{"-c", "99999999999999999999"}, want: []string{`--ctx-size is "99999999999999999999": it is too large`}},
+		{args: []string{"-c", "4k"}, want: []string{`--ctx-size is "4k": it must be a whole number`}},
 		{file: "ctx-sice = 5\n", want: []string{"ctx-sice", "unknown"}},
 		{file: "[meridian]\nx = 1\n", want: []string{`unknown key "meridian.x"`}},
 		{file: "[meridian]\nema_alhpa = 1\n", want: []string{`unknown key "meridian.ema_alhpa"; did you mean "ema_alpha"?`}},
@@ -126,7 +130,7 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		{args: []string{"--fabric-ttl", "5s"}, want: []string{"--fabric-ttl", "--fabric"}},
 		{env: []string{"UMA_THINK_EVICT=x"}, want: []string{"--think-evict"}},
 		{file: "ctx-size = [1]\n", want: []string{"ctx-size", "list"}},
-		{file: "ctx-size = \"a\"\n", want: []string{"ctx-size"}},
+		{file: "ctx-size = \"a\"\n", want: []string{`key "ctx-size" is a: it must be a whole number`}},
 		{file: "a = = 1\n", want: []string{"line 1"}},
 	} {
 		args := c.args

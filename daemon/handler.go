@@ -146,7 +146,7 @@ func (s *Server) Admin(c *ipc.Conn, q *wire.Frame) {
 			}
 			done, err := l.kvDo(kv, uid, now)
 			if err != nil {
-				return wire.AppendError(nil, &wire.Error{ID: id, Code: wire.BadRequest, Message: "kv: " + err.Error()})
+				return wire.AppendError(nil, &wire.Error{ID: id, Code: wire.BadRequest, Message: err.Error()})
 			}
 			return wire.AppendKVDone(nil, id, done)
 		})

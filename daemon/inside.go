@@ -226,7 +226,7 @@ func (l *loop) kvDo(q wire.KVQuestion, uid uint32, now time.Time) (*wire.KVDone,
 		if stored, err := l.store.kvDo(q, uid, l.cfg.privileged(uid)); stored != nil || err != nil {
 			return stored, err
 		}
-		return nil, fmt.Errorf("no cached prefix is named %q; `uma-cli kv` lists them (a running request's cells cannot be dropped, cancel it)", q.Target)
+		return nil, fmt.Errorf("nothing cached or stored is named %q; `uma-cli kv` lists the names (a running request's cells cannot be dropped, cancel it)", q.Target)
 	}
 	if !all && len(targets) > 1 {
 		return nil, fmt.Errorf("%q names %d cached prefixes; write more of the hash", q.Target, len(targets))
@@ -268,11 +268,16 @@ func (l *loop) kvDo(q wire.KVQuestion, uid uint32, now time.Time) (*wire.KVDone,
 	what := map[wire.KVOp]string{
 		wire.KVDrop: "gone", wire.KVPin: "kept from eviction", wire.KVUnpin: "evictable again", wire.KVSave: l.store.savedWhere(),
 	}[q.Op]
-	done.Text = fmt.Sprintf("%d cached prefixes, %d tokens: %s.", done.Done, done.Tokens, what)
+	noun := "prefixes"
+	if done.Done == 1 {
+		noun = "prefix"
+	}
+	done.Text = fmt.Sprintf("%d cached %s, %d tokens: %s.", done.Done, noun, done.Tokens, what)
 	if last != nil {
 		done.Text += " Of others: " + last.Error() + "."
 	}
 	if q.Op == wire.KVDrop && all && l.store.cache != nil {
+		done.Text += " The copies in memory and on disk go too."
 		go l.store.dropStored(uid, l.cfg.privileged(uid))
 	}
 	return done, nil
@@ -340,7 +345,9 @@ func (s *store) tiers() []wire.KVTier {
 		}
 	}
 	host, disk := of(wire.TierHost, &st.Host), of(wire.TierDisk, &st.Disk)
-	disk.Off, disk.Errors = st.Disabled, st.IOErrors
+	if disk.Off, disk.Errors = st.Disabled, st.IOErrors; s.l.cfg.CacheDir == "" {
+		disk.Off = "start uma-serve with --cache-dir to keep cells on disk"
+	}
 	out := []wire.KVTier{host, disk}
 	if s.remote != nil {
 		f := s.remote.out.Stats()

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/internal/chattmpl"
+	"github.com/uma-serve/uma-serve/internal/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -31,6 +32,8 @@ type model struct {
 func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
 	v := eng.Vocab()
 	m := &model{info: eng.Model(), caps: eng.Capabilities(), vocab: v, think: &cfg.Meridian}
+	// llama.cpp names the sizes of models that it knows: "llama ?B Q8_0" is one that it does not.
+	m.info.Description = strings.Replace(m.info.Description, "?B", strings.ReplaceAll(ui.Large(m.info.Parameters), " ", ""), 1)
 	m.facts = sampler.VocabFacts{Size: v.Size()}
 	for t := range runtime.Token(v.Size()) {
 		if v.IsEOG(t) {

@@ -145,7 +145,7 @@ func missText(m *kvsnap.Match, prompt int) string {
 	case kvsnap.ReasonComputing:
 		return fmt.Sprintf("from token %d of %d on another request was still computing it", m.At, prompt)
 	case kvsnap.ReasonEvicted:
-		return fmt.Sprintf("from token %d of %d on it was cached, and evicted for want of cells", m.At, prompt)
+		return fmt.Sprintf("from token %d of %d on it was computed lately and is gone, most likely evicted for want of cells", m.At, prompt)
 	}
 	return "this model's memory shares whole sequences only"
 }

@@ -521,6 +521,9 @@ func TestInsideOverTheWire(t *testing.T) {
 	if c := rep.Cells; c.Own+c.Shared+c.Cached+c.Pinned+c.Free != c.Total {
 		t.Errorf("%+v", c)
 	}
+	eventually(t, "the metrics say the same", func() bool {
+		return r.counter("kv_cells_cached") == 3*201 && r.counter("kv_cells_live") == 0 && r.counter("kv_cells_total") == 2000
+	})
 	name := rep.Entries[1].Name
 	for _, step := range []struct {
 		op     wire.KVOp

@@ -113,7 +113,7 @@ type InfoLive struct {
 	Sequences   int   `json:"sequences"`          // held by running requests
 	Resident    int64 `json:"resident_sequences"` // that hold cells in the engine, counted when it last fell idle
 	LiveCells   int   `json:"kv_cells_live"`
-	FreeCells   int   `json:"kv_cells_free"`
+	FreeCells   int   `json:"kv_cells_free"` // the others: free, or held by cached prefixes alone
 	Goroutines  int   `json:"goroutines"`
 	Descriptors int   `json:"file_descriptors"` // -1 where the system does not say
 }
@@ -143,7 +143,7 @@ func (s *Server) info() Info {
 		in.Caps = &m.caps
 		st := s.metrics.Scheduler()
 		in.Live.Sequences = st.Prefilling + st.Decoding
-		in.Live.LiveCells, in.Live.FreeCells = st.LiveCells, st.FreeCells
+		in.Live.LiveCells, in.Live.FreeCells = st.LiveCells, st.FreeCells+st.PoolCells
 		in.Live.Resident = l.state.resident.Load()
 		if c := st.Cost; c.Steps > 0 {
 			in.Cost = &wire.CostModel{A: c.A, B: c.B, C: c.C, D: c.D, Samples: c.Steps, Error: c.Error}

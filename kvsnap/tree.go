@@ -107,7 +107,8 @@ const (
 	ReasonDiverged
 	// ReasonComputing: a running request has the same tokens ahead, but has not computed them yet.
 	ReasonComputing
-	// ReasonEvicted: the prompt's next tokens were seen not long ago and are gone. It is an estimate (Sketch).
+	// ReasonEvicted: the prompt's next tokens were seen not long ago and are gone, and something was evicted. It is an
+	// estimate (sketch): what was dropped, or not kept when its turn ended, looks the same.
 	ReasonEvicted
 	// ReasonWhole: tokens agree, but this model's memory cannot share part of a sequence, or the sequence is in use.
 	ReasonWhole

@@ -42,7 +42,7 @@ func (t *Tree) match(p *Prompt, marks []uint64) Match {
 	case m.Len == most:
 		m.Reason = ReasonFull
 	case m.Reason == ReasonComputing, m.Reason == ReasonWhole:
-	case m.Len/blockTokens < len(marks) && t.sketch.estimate(marks[m.Len/blockTokens]) > 0:
+	case t.stats.Evictions+t.stats.IDEvictions > 0 && m.Len/blockTokens < len(marks) && t.sketch.estimate(marks[m.Len/blockTokens]) > 0:
 		m.Reason = ReasonEvicted
 	}
 	return m

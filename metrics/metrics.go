@@ -60,20 +60,21 @@ type Step struct {
 	ProbeTime time.Duration // what that took, all of them together
 }
 
-// Scheduler are the scheduler's gauges after a step, with the meaning that sched.Stats gives them.
+// Scheduler are the scheduler's gauges after a step, with the meaning that sched.Stats gives them, and who holds the
+// cells of the pool.
 type Scheduler struct {
 	QueuedInteractive int
 	QueuedBackground  int
 	Prefilling        int // paused ones included
 	Decoding          int // paused ones included
 	Paused            int
-	LiveCells         int
-	FreeCells         int
+	LiveCells         int // held by running requests
+	FreeCells         int // held by nobody
 	BudgetTarget      int
 	TickEWMA          time.Duration
 
 	ByState          [2][4]int // live requests by class (interactive, background) and by what they do (queued, prefill, think, output)
-	PoolCells        int       // held by cached prefixes
+	PoolCells        int       // held by cached prefixes alone
 	Guard            int       // 0 open, 1 trim, 2 hold
 	ITLTarget        time.Duration
 	TargetInfeasible bool

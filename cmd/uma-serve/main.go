@@ -28,11 +28,16 @@ Each option is also an environment variable: --ctx-size is UMA_CTX_SIZE. Precede
 func main() {
 	flags, cfg, sections := daemon.NewFlagSet()
 	root := &cobra.Command{
-		Use:           "uma-serve",
-		Short:         "serve a GGUF model over a Unix socket",
-		Long:          long,
-		Version:       buildinfo.Version + ", " + buildinfo.Engine(),
-		Args:          cobra.NoArgs,
+		Use:     "uma-serve",
+		Short:   "serve a GGUF model over a Unix socket",
+		Long:    long,
+		Version: buildinfo.Version + ", " + buildinfo.Engine(),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("what is %q? Options begin with --; a model file is given with -m FILE.gguf", args[0])}
+			}
+			return nil
+		},
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -46,7 +51,7 @@ func main() {
 	}
 	root.Flags().SortFlags = false
 	root.Flags().AddFlagSet(flags)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{daemon.FlagError(flags, err)} })
 	root.SetUsageFunc(func(cmd *cobra.Command) error {
 		w := cmd.OutOrStdout()
 		fmt.Fprintf(w, "Usage:\n  %s\n", cmd.UseLine())
