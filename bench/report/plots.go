@@ -207,7 +207,7 @@ func decades(least, most float64) (out []plot.Tick) {
 }
 
 // leastMs is what a time is at least in a plot: tokens that came with one read are 0 apart, which no logarithmic scale shows.
-const leastMs = .01
+const leastMs = .05
 
 // line adds a curve; the points that are not known are left out.
 func line(p *plot.Plot, name string, c color.Color, dashed, dots bool, xy plotter.XYs) {
