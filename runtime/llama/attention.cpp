@@ -407,7 +407,7 @@ thread_local room mine;
 template <int D> void group(const node & n, int64_t from, int64_t to, int64_t kv, int64_t first, int64_t last, int64_t stream) {
     const int64_t rows = to - from, heads = last - first, padded = n.cells + BLOCK;
     mine.ints.resize(rows * padded);
-    mine.floats.resize(rows * padded + 2 * rows * heads * D + LANES);
+    mine.floats.resize(rows * padded + 2 * rows * heads * D + 64 / sizeof(float)); // for the alignment
     mine.queries.resize(rows * heads);
     float * bias = mine.floats.data();
     float * data = bias + rows * padded;

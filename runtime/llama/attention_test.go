@@ -150,7 +150,7 @@ func TestAttention(t *testing.T) {
 					ownAttention(false)
 					theirs := far(attention(&d.attentionCase, threads), want)
 					ownAttention(true)
-					if got > 2e-6 && got > theirs {
+					if got > 2e-6 && got > 2*theirs { // where ggml is as exact, the order of a sum decides
 						t.Errorf("%s: off by %.2g, ggml's by %.2g", what, got, theirs)
 					}
 				}
