@@ -192,7 +192,7 @@ func (cfg *KVConfig) sharing() (rows []KVRow, err error) {
 			return err
 		}
 		prefix := first.eos.Usage.PromptTokens
-		if err := dropAll(p.Socket, false); err != nil {
+		if err := dropAll(p.Socket); err != nil {
 			return err
 		}
 		before, err := counters(p)
@@ -247,8 +247,8 @@ func (cfg *KVConfig) sharing() (rows []KVRow, err error) {
 	return rows, err
 }
 
-// dropAll takes cached prefixes out of the pool; with save they stay in the tiers below, else they are gone.
-func dropAll(socket string, save bool) error {
+// dropAll takes cached prefixes out of the pool, and their copies out of the tiers below.
+func dropAll(socket string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	c, err := client.Dial(ctx, socket)
@@ -256,26 +256,8 @@ func dropAll(socket string, save bool) error {
 		return err
 	}
 	defer c.Close()
-	if !save {
-		_, _, err := c.KVDo(ctx, wire.KVDrop, "all")
-		return err
-	}
-	_, rep, err := c.KV(ctx, false)
-	if err != nil {
-		return err
-	}
-	for _, e := range rep.Entries {
-		if e.Kind != "prefix" {
-			continue
-		}
-		if _, _, err := c.KVDo(ctx, wire.KVSave, e.Name); err != nil {
-			return err
-		}
-		if _, _, err := c.KVDo(ctx, wire.KVDrop, e.Name); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, _, err = c.KVDo(ctx, wire.KVDrop, "all")
+	return err
 }
 
 // oversubscription: sessions that want three times the pool, against the same ones with room for all.
