@@ -200,7 +200,7 @@ func (o *runOptions) run(ctx context.Context, flags map[string]string, args []st
 		cfg := replay.Config{Name: name, Side: s.Name, Workload: o.workload, Policy: cmp.Or(s.Policy, "uma"), Target: time.Duration(s.TargetMs * float64(time.Millisecond)),
 			ThinkBudget: s.ThinkBudget, Decoder: decoder, Options: o.load, Repeats: o.repeats,
 			Environment: measure.Environment(flags), Done: func() { done++; progress(s.Name, done, o.repeats) }}
-		if s.EarlyExit != "" && s.EarlyExit != "off" {
+		if slices.Contains(s.Args, "--meridian") || s.EarlyExit != "" && s.EarlyExit != "off" {
 			return nil, fmt.Errorf("side %s looks at logits, which a replay does not have", s.Name)
 		}
 		if s.ThinkBudget == 0 && s.Policy != "stock" {

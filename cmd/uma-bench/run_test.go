@@ -88,6 +88,7 @@ func TestRunRefuses(t *testing.T) {
 		"needs a server":          "--mode replay --workload storm",
 		"arrivals only":           "--mode replay --concurrency 4",
 		"looks at logits":         "--mode replay --sides eat=0.1",
+		"side uma:ema_alpha=1":    "--mode replay --sides uma:ema_alpha=1",
 		"decoder \"warp\"":        "--mode replay --decoder warp",
 		"--url":                   "--target ollama",
 		"name it with --file":     "--workload sharegpt",
