@@ -107,6 +107,10 @@ func (f *fidelity) run() ([]fidelityRow, error) {
 			return nil, err
 		}
 	}
+	// A cache directory that is relative is none to the daemon.
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, err
+	}
 	workloads := bench.FidelityWorkloads(f.scale)
 	wanted := func(k int) bool {
 		return k >= 0 && k < len(workloads) && (len(f.only) == 0 || slices.Contains(f.only, workloads[k].Name))
