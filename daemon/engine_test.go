@@ -223,7 +223,7 @@ func TestRealCellsComeBack(t *testing.T) {
 
 	r = serveModel(t, path, args[2:]...)
 	_, u = r.rows(prompt, 12)
-	if u.CacheTier != wire.TierFabric || u.CachedTokens < n/128*128 {
+	if u.CacheTier != wire.TierFabric || u.CachedTokens < n/32*32 {
 		t.Errorf("from the fabric: %+v", u)
 	}
 	r.sameCells("fabric", cells[:u.CachedTokens])

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -24,35 +25,45 @@ func (o snapshotOrigin) format() format.Origin {
 	return format.Origin{EngineBuild: o.build, Fingerprint: o.fingerprint, KVTypeK: o.typeK, KVTypeV: o.typeV}
 }
 
-// remote is the fabric as the decode loop uses it: whole parts go out as MRDN frames, named by what they
-// hold, and other machines with the same model ask for them by that name. It never waits for the fabric; a fabric
-// that is slow, down or lying costs a miss.
+// remote is the fabric as the decode loop uses it: parts go out in pieces, as MRDN frames, named by what they hold, and other
+// machines with the same model ask for them by that name. It never waits for the fabric; a fabric that is slow, down or lying
+// costs a miss.
 type remote struct {
 	guard  *fabric.Guard
 	out    *fabric.Offloader
 	origin snapshotOrigin
 	l      *loop
-	part   int                 // tokens
-	blocks int                 // of the ledger, in a part
+	piece  int                 // tokens of a frame: what is left behind the last whole one is computed again
+	blocks int                 // of the ledger, in a piece
 	sent   map[string]struct{} // keys pushed or pulled by this process, so that a prefix goes out once
 }
 
 const (
-	// pullTimeout bounds how long a request waits for one part from the fabric before the rest of its prompt is computed:
+	// pullTimeout bounds how long a request waits for one piece from the fabric before the rest of its prompt is computed:
 	// so many tokens cost several times that on a CPU.
 	pullTimeout = 500 * time.Millisecond
 	maxSent     = 1 << 16
+	pullAhead   = 8 // pieces
 )
 
+// pieceOf is how many tokens of a part go out as one frame: a part is a multiple of it.
+func pieceOf(part int) int {
+	if part%32 == 0 {
+		return 32
+	}
+	return 16
+}
+
 func newRemote(f fabric.Fabric, origin snapshotOrigin, l *loop, part int) *remote {
+	piece := pieceOf(part)
 	g := fabric.NewGuard(f, fabric.GuardConfig{})
 	return &remote{
-		guard: g, origin: origin, l: l, part: part, blocks: max(1, part/l.cfg.KVBlockTokens), sent: map[string]struct{}{},
+		guard: g, origin: origin, l: l, piece: piece, blocks: max(1, piece/l.cfg.KVBlockTokens), sent: map[string]struct{}{},
 		out: fabric.NewOffloader(g, fabric.OffloadConfig{Threshold: l.cfg.OffloadThresholdBlocks}),
 	}
 }
 
-// prologue names the part [p0, len(tokens)).
+// prologue names the piece [p0, len(tokens)).
 func (m *remote) prologue(ns uint32, tokens []runtime.Token, p0 int) mrdn.Prologue {
 	return mrdn.Prologue{
 		Model: m.origin.fingerprint, Tokens: mrdn.HashTokens(tokens), First: int32(p0), End: int32(len(tokens)),
@@ -60,20 +71,40 @@ func (m *remote) prologue(ns uint32, tokens []runtime.Token, p0 int) mrdn.Prolog
 	}
 }
 
-// push sends a copy of a part on its way.
-func (m *remote) push(ns uint32, tokens []runtime.Token, p0 int, kv []byte) {
+// push sends copies of the whole pieces of the part [p0, p1) of seq on their way.
+func (m *remote) push(ns uint32, tokens []runtime.Token, seq runtime.Seq, p0, p1 int) {
+	for p0 = (p0 + m.piece - 1) / m.piece * m.piece; p0+m.piece <= p1; p0 += m.piece {
+		if err := m.pushPiece(ns, tokens[:p0+m.piece], seq, p0); err != nil {
+			m.l.log.Debug("fabric", "error", err)
+			return
+		}
+	}
+}
+
+func (m *remote) pushPiece(ns uint32, tokens []runtime.Token, seq runtime.Seq, p0 int) error {
 	p := m.prologue(ns, tokens, p0)
 	key := p.Key()
 	if _, ok := m.sent[key]; ok {
-		return
+		return nil
 	}
-	p.Encoding, p.KVBytes = mrdn.Raw, int64(len(kv))
-	frame, err := mrdn.Begin(make([]byte, 0, len(kv)+1024), &p)
+	first, end, scratch := runtime.Pos(p0), runtime.Pos(len(tokens)), m.l.tree.ScratchSeq(0)
+	size, err := m.l.eng.SnapshotSize(seq, first, end)
 	if err != nil {
-		m.l.log.Debug("fabric", "error", err)
-		return
+		return err
 	}
-	frame = append(frame, kv...)
+	p.Encoding, p.KVBytes = mrdn.Raw, int64(size)
+	frame, err := mrdn.Begin(make([]byte, 0, size+1024), &p)
+	if err != nil {
+		return err
+	}
+	at := len(frame)
+	frame = append(frame, make([]byte, size)...)
+	switch n, err := m.l.eng.Snapshot(frame[at:], seq, scratch, first, end); {
+	case err != nil:
+		return err
+	case n != size:
+		return fmt.Errorf("the engine announced a snapshot of %d bytes and wrote %d", size, n)
+	}
 	ok := m.out.TryPush(fabric.PushJob{
 		Key: key, Value: frame, Blocks: m.blocks,
 		Prepare: func(v []byte) ([]byte, error) { return v, mrdn.Seal(v, mrdn.ThinkComplete) },
@@ -81,6 +112,7 @@ func (m *remote) push(ns uint32, tokens []runtime.Token, p0 int, kv []byte) {
 	if ok {
 		m.remember(key)
 	}
+	return nil
 }
 
 // remember notes that the fabric has this part.
@@ -100,70 +132,114 @@ func (m *remote) close(ctx context.Context) {
 	m.guard.Close()
 }
 
-// pull is the source of a restore whose parts lie in the fabric: one after the other, until one is missing.
+// pull is the source of a restore whose pieces lie in the fabric: one after the other, until one is missing. Once the first
+// has come, some more are asked for ahead.
 type pull struct {
 	m      *remote
 	re     *restore
 	notify func()
-	cancel context.CancelFunc // of what is asked for
-	p0     int                // of the next part
+	p0     int    // of the next piece
+	came   bool   // a piece has
+	last   []byte // behind the Part handed out last
+	free   [][]byte
 
 	mu    sync.Mutex
-	asked bool
+	asked []*asked // pieces from p0 on, in order
+}
+
+// asked is a piece on its way.
+type asked struct {
+	want   mrdn.Prologue
+	cancel context.CancelFunc
+
+	// Under pull.mu.
 	value []byte
 	err   error
 	ready bool
 }
 
-// fetch asks for the parts of re.tokens from position p0 on, where a part begins.
+// fetch asks for the pieces of re.tokens from position p0 on, where one begins.
 func (m *remote) fetch(re *restore, p0 int, notify func()) *pull {
-	return &pull{m: m, re: re, notify: notify, cancel: func() {}, p0: p0}
+	return &pull{m: m, re: re, notify: notify, p0: p0}
+}
+
+// ask sends for pieces as far ahead as is good; false when none is left or could be sent for. The lock is held.
+func (p *pull) ask() bool {
+	ahead := 1
+	if p.came {
+		ahead = pullAhead
+	}
+	for len(p.asked) < ahead {
+		p0 := p.p0 + len(p.asked)*p.m.piece
+		p1 := p0 + p.m.piece
+		if p1 > len(p.re.tokens) {
+			break
+		}
+		var dst []byte
+		if n := len(p.free); n > 0 {
+			dst, p.free = p.free[n-1][:0], p.free[:n-1]
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), pullTimeout)
+		a := &asked{want: p.m.prologue(p.re.ns, p.re.tokens[:p1], p0), cancel: cancel}
+		ok := p.m.out.TryPull(fabric.PullJob{Context: ctx, Key: a.want.Key(), Dst: dst, Blocks: p.m.blocks,
+			Done: func(value []byte, err error) {
+				p.mu.Lock()
+				a.value, a.err, a.ready = value, err, true
+				next := len(p.asked) > 0 && p.asked[0] == a
+				p.mu.Unlock()
+				if next {
+					p.notify()
+				}
+			}})
+		if !ok {
+			cancel()
+			break
+		}
+		p.asked = append(p.asked, a)
+	}
+	return len(p.asked) > 0
 }
 
 // Next implements source. The bytes are valid until the Next after.
 func (p *pull) Next() (snapshot.Part, snapshot.Status) {
-	p1 := p.p0 + p.m.part
-	if p1 > len(p.re.tokens) {
-		return snapshot.Part{}, snapshot.Done
-	}
-	want := p.m.prologue(p.re.ns, p.re.tokens[:p1], p.p0)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.asked {
-		p.asked = true
-		p.cancel()
-		var ctx context.Context
-		ctx, p.cancel = context.WithTimeout(context.Background(), pullTimeout)
-		ok := p.m.out.TryPull(fabric.PullJob{Context: ctx, Key: want.Key(), Dst: p.value[:0], Blocks: p.m.blocks,
-			Done: func(value []byte, err error) {
-				p.mu.Lock()
-				p.value, p.err, p.ready = value, err, true
-				p.mu.Unlock()
-				p.notify()
-			}})
-		if !ok {
-			return snapshot.Part{}, snapshot.Failed
-		}
+	if p.last != nil {
+		p.free, p.last = append(p.free, p.last), nil
 	}
-	if !p.ready {
+	if !p.ask() {
+		return snapshot.Part{}, snapshot.Done
+	}
+	a := p.asked[0]
+	switch {
+	case !a.ready:
 		return snapshot.Part{}, snapshot.Waiting
-	}
-	if p.err != nil {
+	case a.err != nil:
 		return snapshot.Part{}, snapshot.Done // a miss ends it; why is in the guard's counters
 	}
-	got, _, kv, err := mrdn.Open(p.value, len(p.value))
+	got, _, kv, err := mrdn.Open(a.value, len(a.value))
 	if err == nil {
-		err = got.Matches(&want)
+		err = got.Matches(&a.want)
 	}
 	if err != nil || got.Encoding != mrdn.Raw {
 		p.m.l.log.Warn("the fabric holds something else under this name; it is computed here", "error", err)
 		return snapshot.Part{}, snapshot.Failed
 	}
-	p.m.remember(want.Key()) // what came from there need not go there again
-	part := snapshot.Part{P0: p.p0, P1: p1, Bytes: kv}
-	p.p0, p.asked, p.ready = p1, false, false
+	p.m.remember(a.want.Key()) // what came from there need not go there again
+	a.cancel()
+	p.asked = p.asked[1:]
+	part := snapshot.Part{P0: p.p0, P1: p.p0 + p.m.piece, Bytes: kv}
+	p.p0, p.last, p.came = part.P1, a.value, true
+	p.ask() // while this one is put into its place
 	return part, snapshot.Ready
 }
 
 // Close implements source.
-func (p *pull) Close() { p.cancel() }
+func (p *pull) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.asked {
+		a.cancel()
+	}
+	p.asked = nil
+}

@@ -115,9 +115,12 @@ func (s *store) restore(r *request, now time.Time) bool {
 			here = max(here, found.Tokens)
 		}
 	}
-	if whole := len(want) / s.partTokens * s.partTokens; s.remote != nil && whole >= here+restoreMin {
+	if s.remote == nil {
+		return false
+	}
+	if whole := len(want) / s.remote.piece * s.remote.piece; whole >= here+restoreMin {
 		re := &restore{ns: r.owner, tokens: want[:whole], seq: kvsnap.NoSeq, tier: wire.TierFabric, begin: now}
-		re.src = s.remote.fetch(re, m.Len/s.partTokens*s.partTokens, func() { s.l.mail.put(command{kind: cmdStored, stored: re}) })
+		re.src = s.remote.fetch(re, m.Len/s.remote.piece*s.remote.piece, func() { s.l.mail.put(command{kind: cmdStored, stored: re}) })
 		return s.add(re, r)
 	}
 	return false
@@ -366,8 +369,8 @@ func (s *store) copyPart(ns uint32, tokens []runtime.Token, seq runtime.Seq, p0,
 		return err
 	}
 	buf.Truncate(n)
-	if s.remote != nil && p1-p0 == s.partTokens && p0%s.partTokens == 0 {
-		s.remote.push(ns, tokens[:p1], p0, buf.Bytes())
+	if s.remote != nil {
+		s.remote.push(ns, tokens, seq, p0, p1)
 	}
 	_, err = s.cache.Put(snapshot.Namespace(ns), tokens[:p1], p0, buf)
 	return err

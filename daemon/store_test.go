@@ -196,12 +196,12 @@ func TestFabricBetweenTwoServers(t *testing.T) {
 	one := serve(t, fake.Config{}, args...)
 	one.expect("on the first", ask, want, wire.TierNone, 0)
 	eventually(t, "it is pushed", func() bool {
-		return one.counter("disagg_blocks_offloaded_total.valkey") == 700/128*128/16
+		return one.counter("disagg_blocks_offloaded_total.valkey") == 719/32*2
 	})
 	two := serve(t, fake.Config{}, args...)
-	two.expect("on the second", ask, want, wire.TierFabric, 640)
-	if n := two.counter("disagg_blocks_ingested_total.valkey"); n != 40 {
-		t.Errorf("%v blocks were ingested, want 40", n)
+	two.expect("on the second", ask, want, wire.TierFabric, 699/32*32)
+	if n := two.counter("disagg_blocks_ingested_total.valkey"); n != 699/32*2 {
+		t.Errorf("%v blocks were ingested, want %d", n, 699/32*2)
 	}
 
 	for _, key := range mr.Keys() {
@@ -232,10 +232,10 @@ func TestSyntheticFabric(t *testing.T) {
 		want := solo(t, ask)
 		r := serve(t, fake.Config{}, "--fabric", url, "--cache-ram", "64KiB", "-c", "2000")
 		r.expect("first", ask, want, wire.TierNone, 0)
-		eventually(t, "it is pushed", func() bool { return r.counter("disagg_blocks_offloaded_total."+url) == 40 })
+		eventually(t, "it is pushed", func() bool { return r.counter("disagg_blocks_offloaded_total."+url) == 719/32*2 })
 		r.evictAll()
 		r.inLoop(func(l *loop) { l.store.cache.Resize(0); l.store.cache.Resize(64 << 10) })
-		r.expect("again", ask, want, wire.TierFabric, 640)
+		r.expect("again", ask, want, wire.TierFabric, 699/32*32)
 	}
 }
 
