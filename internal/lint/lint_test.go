@@ -138,7 +138,7 @@ var mayImport = []struct {
 	{"metrics", []string{"internal"}},
 	{"models", []string{"runtime/ggufgen", "internal"}},
 	{"internal", []string{"internal", "ipc/wire", "ipc", "sampler", "runtime"}},
-	{"sim", []string{"sim", "sched", "meridian", "kvsnap", "runtime", "runtime/fake", "internal"}},
+	{"sim", []string{"sim", "sched", "meridian", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index", "runtime", "runtime/fake", "internal"}},
 	{"daemon", []string{"ipc", "ipc/wire", "sched", "meridian", "kvsnap", "kvsnap/snapshot", "kvsnap/snapshot/format", "sampler", "metrics", "runtime", "models", "internal"}},
 }
 
