@@ -50,13 +50,13 @@ func (w *FidelityWorkload) Run(p *daemonproc.Proc) ([]Served, error) {
 }
 
 // FidelityWorkloads are decode-sweep (1, 2, 4 and 8 streams at once), storm (2 chats beside 4 clients that submit prompts of
-// about 650 tokens back to back) and shared-prefix (16 requests that share about 1,000 tokens, 4 at a time). scale shortens
+// about 1,500 tokens back to back) and shared-prefix (16 requests that share about 1,000 tokens, 4 at a time). scale shortens
 // them for tests: 1 is the whole.
 func FidelityWorkloads(scale float64) []FidelityWorkload {
 	n := func(whole int) int { return max(1, int(float64(whole)*scale)) }
 	return []FidelityWorkload{
 		{"decode-sweep", func(p *daemonproc.Proc, log func(Served)) error { return decodeSweep(p, 3, n(64), log) }},
-		{"storm", func(p *daemonproc.Proc, log func(Served)) error { return fidelityStorm(p, 200, 4, n(400), 2, log) }},
+		{"storm", func(p *daemonproc.Proc, log func(Served)) error { return fidelityStorm(p, 200, 4, n(900), 2, log) }},
 		{"shared-prefix", func(p *daemonproc.Proc, log func(Served)) error { return sharedPrefix(p, 300, n(600), n(32), 16, log) }},
 	}
 }
@@ -68,9 +68,9 @@ func FidelityCalibration(i int, scale float64) FidelityWorkload {
 	n := func(whole int) int { return max(1, int(float64(whole)*scale)) }
 	return FidelityWorkload{fmt.Sprintf("calibration-%d", i+1), func(p *daemonproc.Proc, log func(Served)) error {
 		return errors.Join(
-			ramp(p, 400+10*i, 8-i%2, n(40+20*i), n(6), log),
-			fidelityStorm(p, 401+10*i, 2+i%2, n(250+100*(i%3)), 1, log),
-			sharedPrefix(p, 403+10*i, n(300+100*(i%2)), n(20), 5, log),
+			ramp(p, 400+10*i, 8-i%2, n(40+20*i), n(10), log),
+			fidelityStorm(p, 401+10*i, 2+i%2, n(450+150*(i%3)), 1, log),
+			sharedPrefix(p, 403+10*i, n(400+100*(i%2)), n(24), 8, log),
 		)
 	}}
 }
