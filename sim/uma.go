@@ -40,6 +40,7 @@ type uma struct {
 	lastRes uint64
 	now     int64 // of the turn, microseconds
 
+	runs      latency.Runs
 	probeRows int // the most a fork has: it must fit into a batch beside its decode
 
 	cells  int
@@ -353,14 +354,13 @@ func (u *uma) lost(e *Engine, q *served, now int64, state State) {
 // load is what the plan's batch computes, as the daemon's cost model counts it.
 func (u *uma) load(_ *Engine, b *latency.Batch, items bool) {
 	b.Requests, b.PrefillTokens, b.DecodeTokens = len(u.plan.Batch), u.plan.PrefillTokens, u.plan.DecodeTokens+u.plan.ProbeTokens
+	continues := u.runs.Step(workload.Only(&u.plan))
 	b.Resident = u.cells - u.tree.Cells().Free + u.plan.Tokens
 	for i := range u.plan.Batch {
 		sl := &u.plan.Batch[i]
-		att := sched.Attended(sl.Start, sl.N)
-		b.Attended += att
-		if sl.Kind != sched.SlicePrefill {
-			b.Decoded += att
-		}
+		b.Attended += sched.Attended(sl.Start, sl.N)
+		b.Read += float64(sl.Start + sl.N)
+		b.Runs += u.runs.Of(uint64(sl.Req), continues)
 		if sl.Row >= 0 {
 			b.Rows++
 		}

@@ -309,7 +309,7 @@ func TestStepCosts(t *testing.T) {
 		off := 0
 		for i, s := range samples {
 			b := w.asked[i]
-			if s.PrefillTokens != b.PrefillTokens || s.DecodeTokens != b.DecodeTokens || s.Rows != b.Rows || s.Attended != b.Attended || s.Decoded != b.Decoded {
+			if s.PrefillTokens != b.PrefillTokens || s.DecodeTokens != b.DecodeTokens || s.Rows != b.Rows || s.Attended != b.Attended || s.Read != b.Read || s.Runs != b.Runs {
 				t.Fatalf("step %d: the recording says %+v, the model was asked %+v", i, s, b)
 			}
 			off = max(off, s.Resident-b.Resident, b.Resident-s.Resident)

@@ -122,6 +122,7 @@ func (u *uma) release(rel *sched.Release, at sched.Instant) {
 		panic(fmt.Sprintf("sim: request %d gives up slot %d, which it does not have", rel.Req, rel.Seq))
 	}
 	u.slots[rel.Seq] = nil
+	u.runs.End(uint64(rel.Req))
 	u.own -= q.own
 	if rel.Final {
 		u.blocks.Free(meridian.Owner(q.id))

@@ -162,14 +162,13 @@ func (f vllm) load(e *Engine, b *latency.Batch, items bool) {
 			continue
 		}
 		b.Requests++
-		att := sched.Attended(r.progress, r.newTokens)
-		b.Attended += att
+		b.Attended += sched.Attended(r.progress, r.newTokens)
+		b.Read += float64(r.progress + r.newTokens)
 		prefill := r.prefilling() || r.newTokens > 1
 		if prefill {
 			b.PrefillTokens += r.newTokens
 		} else {
 			b.DecodeTokens += r.newTokens
-			b.Decoded += att
 		}
 		if r.progress+r.newTokens >= r.spec.Input {
 			b.Rows++

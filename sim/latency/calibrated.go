@@ -35,11 +35,39 @@ func NewCalibrated(alphas []float64, abcd []float64) (*Calibrated, error) {
 
 func (m *Calibrated) Step(b *Batch) int64 {
 	if m.Curve != nil {
-		return max(1, Ticks(m.Curve.us(work{b.PrefillTokens + b.DecodeTokens, b.Rows, b.Resident, b.Attended, b.Decoded})))
+		return max(1, Ticks(m.Curve.us(work{b.PrefillTokens + b.DecodeTokens, b.Rows, b.Resident, b.Runs, b.Attended, b.Read})))
 	}
 	return max(1, int64(m.Cost.Predict(b.PrefillTokens, b.DecodeTokens, b.Attended)/time.Microsecond))
 }
 func (m *Calibrated) NeedsItems() bool { return false }
+
+// Runs counts the pieces that each sequence's cells lie in: a new one begins with every step, unless the sequence had this
+// step and the one before for itself. What it shares of others' counts as one.
+type Runs struct {
+	n     map[uint64]int
+	alone uint64 // who had the step before for itself, 0 = nobody
+}
+
+// Step begins a step. only is the one request that computes something in it, or 0.
+func (r *Runs) Step(only uint64) (continues bool) {
+	continues = only != 0 && only == r.alone
+	r.alone = only
+	return continues
+}
+
+// Of is the runs of id's sequence after its slice of the step, continues being what Step said.
+func (r *Runs) Of(id uint64, continues bool) int {
+	if r.n == nil {
+		r.n = map[uint64]int{}
+	}
+	if n := r.n[id]; !continues || n == 0 {
+		r.n[id] = n + 1
+	}
+	return r.n[id]
+}
+
+// End forgets id's sequence.
+func (r *Runs) End(id uint64) { delete(r.n, id) }
 
 // Fitted is a cost model as a daemon, or uma-sim fit, wrote it down.
 type Fitted struct {

@@ -15,10 +15,13 @@ type Curve struct {
 	Tokens []int     `json:"tokens"` // ascending
 	Us     []float64 `json:"us"`     // microseconds for so many tokens that attend to nothing, without logits
 	Row    float64   `json:"row"`    // microseconds for each logits row
-	// Attended is microseconds for each attended cell. A prompt's tokens share what they read of the cache, a row of an
-	// answer reads alone: Decoding is what its cells cost more.
+	// Attended is microseconds for each attended cell of each row, Read for each cell that any row of a sequence attends to:
+	// the tokens of a chunk share what is read of the cache, so few of them cost nearly what many do.
 	Attended float64 `json:"attended"`
-	Decoding float64 `json:"decoding"`
+	Read     float64 `json:"read"`
+	// Run is microseconds for each piece that these cells lie in: prompts that are computed in turns, a few tokens of each
+	// a step, lie between each other's in the pool, and memory is fast only along a row.
+	Run float64 `json:"run"`
 	// Resident is microseconds for each token and each cell in use, attended or not: one pool for all sequences means that
 	// each row's mask has an entry for every cell.
 	Resident float64 `json:"resident"`
@@ -44,20 +47,23 @@ func place(points []int, n int) (i int, t float64) {
 // work is what a step computes, as a curve counts it.
 type work struct {
 	tokens, rows, resident int
-	attended, decoded      float64
+	runs                   int
+	attended, read         float64
 }
 
-// terms are what the curve's Row, Attended, Decoding and Resident are multiplied by.
-func (w *work) terms() [4]float64 {
-	return [4]float64{float64(w.rows), w.attended, w.decoded, float64(w.tokens) * float64(w.resident)}
+// terms are what the curve's Row, Attended, Read, Run and Resident are multiplied by.
+func (w *work) terms() [terms]float64 {
+	return [terms]float64{float64(w.rows), w.attended, w.read, float64(w.runs), float64(w.tokens) * float64(w.resident)}
 }
+
+const terms = 5
 
 // us is the time of a step, microseconds.
 func (c *Curve) us(w work) float64 {
 	i, t := place(c.Tokens, w.tokens)
 	sum := c.Us[i] + float64(t*(c.Us[i+1]-c.Us[i]))
 	x := w.terms()
-	for k, f := range [4]float64{c.Row, c.Attended, c.Decoding, c.Resident} {
+	for k, f := range [terms]float64{c.Row, c.Attended, c.Read, c.Run, c.Resident} {
 		sum += float64(f * x[k])
 	}
 	return sum
@@ -76,7 +82,7 @@ func (c *Curve) Check() error {
 			return fmt.Errorf("cost model: curve.tokens[%d] is %d: they must ascend from 1", i, n)
 		}
 	}
-	return coefficients("cost model: curve", append([]float64{c.Row, c.Attended, c.Decoding, c.Resident}, c.Us...), 6)
+	return coefficients("cost model: curve", append([]float64{c.Row, c.Attended, c.Read, c.Run, c.Resident}, c.Us...), 7)
 }
 
 // fitCurve finds the curve that the samples follow, by least squares of relative errors in which far ones count less. linear
@@ -104,17 +110,17 @@ func fitCurve(samples []Sample, linear [4]float64) *Curve {
 		share[i] = 1 / math.Sqrt(alike[kind(&samples[i])])
 		weight[i] = share[i]
 	}
-	// The unknowns are of one order of magnitude: in units of what the line says, of 1 ms a row, 1 us an attended cell and
-	// 0.1 us a resident one.
-	scale := make([]float64, n+4)
+	// The unknowns are of one order of magnitude: in units of what the line says, of 1 ms a row, 1 us an attended or
+	// read cell or a run, and 0.1 us a resident one.
+	scale := make([]float64, n+terms)
 	for i, p := range points {
 		scale[i] = linear[0] + max(linear[1], linear[2])*float64(p) + 1
 	}
-	copy(scale[n:], []float64{1000, 1, 1, 0.1})
-	var zero [4]bool // terms left out, because negative would be best
+	copy(scale[n:], []float64{1000, 1, 1, 1, 0.1})
+	var zero [terms]bool // terms left out, because negative would be best
 	for round := 0; round < rounds; round++ {
-		ata := mat.NewSymDense(n+4, nil)
-		atb := mat.NewVecDense(n+4, nil)
+		ata := mat.NewSymDense(n+terms, nil)
+		atb := mat.NewVecDense(n+terms, nil)
 		add := func(w float64, at []int, x []float64, y float64) {
 			for i, p := range at {
 				x[i] *= scale[p]
@@ -128,12 +134,15 @@ func fitCurve(samples []Sample, linear [4]float64) *Curve {
 				}
 			}
 		}
-		at, x := make([]int, 6), make([]float64, 6)
+		at, x := make([]int, 2+terms), make([]float64, 2+terms)
 		for k := range samples {
 			s := &samples[k]
 			w := s.work()
 			i, t := place(points, w.tokens)
-			copy(at, []int{i, i + 1, n, n + 1, n + 2, n + 3})
+			at[0], at[1] = i, i+1
+			for j := range terms {
+				at[2+j] = n + j
+			}
 			x[0], x[1] = (1-t)/s.Us, t/s.Us
 			for j, v := range w.terms() {
 				if x[2+j] = v / s.Us; zero[j] {
@@ -150,7 +159,7 @@ func fitCurve(samples []Sample, linear [4]float64) *Curve {
 				add(bend, []int{i - 1, i, i + 1}, []float64{(1 - t) / guess, -1 / guess, t / guess}, 0)
 			}
 		}
-		for i := n; i < n+4; i++ {
+		for i := n; i < n+terms; i++ {
 			ata.SetSym(i, i, ata.At(i, i)+1e-9)
 		}
 		var chol mat.Cholesky
@@ -173,7 +182,7 @@ func fitCurve(samples []Sample, linear [4]float64) *Curve {
 		for i := range n {
 			c.Us = append(c.Us, max(0, scale[i]*sol.AtVec(i)))
 		}
-		for j, p := range []*float64{&c.Row, &c.Attended, &c.Decoding, &c.Resident} {
+		for j, p := range []*float64{&c.Row, &c.Attended, &c.Read, &c.Run, &c.Resident} {
 			*p = max(0, scale[n+j]*sol.AtVec(n+j))
 		}
 		for k := range samples {

@@ -10,9 +10,9 @@ import (
 // Sample is one measured step.
 type Sample struct {
 	PrefillTokens, DecodeTokens int
-	Attended, Decoded           float64 // as in Batch
+	Attended, Read              float64 // as in Batch
 	Rows                        int     // of logits
-	Resident                    int     // as in Batch, as far as is known
+	Runs, Resident              int     // as in Batch, as far as is known
 	Us                          float64 // how long it took, microseconds
 	BetweenUs                   float64 // from its end to the next step's beginning; 0 = there was none at once
 }
@@ -79,7 +79,7 @@ func (f *Fitted) AsFastAs(samples []Sample) float64 {
 		for i := range c.Us {
 			c.Us[i] *= k
 		}
-		c.Row, c.Attended, c.Decoding, c.Resident = c.Row*k, c.Attended*k, c.Decoding*k, c.Resident*k
+		c.Row, c.Attended, c.Read, c.Run, c.Resident = c.Row*k, c.Attended*k, c.Read*k, c.Run*k, c.Resident*k
 	}
 	for i := range f.Spread {
 		f.Spread[i].FromUs *= k
@@ -135,7 +135,7 @@ func FitBetween(samples []Sample) []float64 {
 }
 
 func (s *Sample) work() work {
-	return work{s.PrefillTokens + s.DecodeTokens, s.Rows, s.Resident, s.Attended, s.Decoded}
+	return work{s.PrefillTokens + s.DecodeTokens, s.Rows, s.Resident, s.Runs, s.Attended, s.Read}
 }
 
 func (s *Sample) terms() [4]float64 {

@@ -235,7 +235,7 @@ func TestFitCosts(t *testing.T) {
 func TestFitCurve(t *testing.T) {
 	truth := func(s *Sample) float64 {
 		n := s.PrefillTokens + s.DecodeTokens
-		return 2000 + 5000*float64(n/4) + 4000*float64(n%4) + 2500*float64(s.Rows) + 3*s.Attended + 2*s.Decoded + 0.25*float64(n*s.Resident)
+		return 2000 + 5000*float64(n/4) + 4000*float64(n%4) + 2500*float64(s.Rows) + 3*s.Attended + 2*s.Read + 4*float64(s.Runs) + 0.25*float64(n*s.Resident)
 	}
 	var samples []Sample
 	noise := uint64(1)
@@ -245,7 +245,7 @@ func TestFitCurve(t *testing.T) {
 			s.PrefillTokens = i * 13 % 500
 		}
 		s.Rows = s.DecodeTokens + i%2
-		s.Decoded, s.Resident = s.Attended*float64(s.DecodeTokens)/float64(max(1, s.DecodeTokens+i%3*s.PrefillTokens)), i*29%8000
+		s.Read, s.Runs, s.Resident = s.Attended/float64(1+i%3*s.PrefillTokens), i*31%700, i*29%8000
 		noise = noise*6364136223846793005 + 1442695040888963407
 		s.Us = truth(&s) * (0.97 + 0.06*float64(noise>>40)/float64(1<<24))
 		if i%50 == 0 {
@@ -260,8 +260,8 @@ func TestFitCurve(t *testing.T) {
 	if err := f.Curve.Check(); err != nil {
 		t.Fatal(err)
 	}
-	if c := f.Curve; math.Abs(c.Row-2500) > 200 || math.Abs(c.Attended-3) > 0.3 || math.Abs(c.Decoding-2) > 0.3 || math.Abs(c.Resident-0.25) > 0.02 {
-		t.Errorf("row %v, attended %v, decoding %v, resident %v", c.Row, c.Attended, c.Decoding, c.Resident)
+	if c := f.Curve; math.Abs(c.Row-2500) > 200 || math.Abs(c.Attended-3) > 0.3 || math.Abs(c.Read-2) > 0.3 || math.Abs(c.Run-4) > 0.6 || math.Abs(c.Resident-0.25) > 0.02 {
+		t.Errorf("row %v, attended %v, read %v, run %v, resident %v", c.Row, c.Attended, c.Read, c.Run, c.Resident)
 	}
 	slow := slices.Clone(samples)
 	for i := range slow {

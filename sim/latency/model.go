@@ -19,7 +19,8 @@ type Batch struct {
 	DecodeTokens  int
 	Rows          int     // of logits
 	Attended      float64 // Σ over requests of sched.Attended: the cells that each new token looks at
-	Decoded       float64 // of Attended: what the DecodeTokens look at
+	Read          float64 // Σ over requests of the cells that any of its new tokens looks at
+	Runs          int     // pieces that these cells lie in: see Runs
 	Resident      int     // KV cells in use when it is computed, those of cached prefixes included
 	Items         []Item
 }

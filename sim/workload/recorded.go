@@ -168,6 +168,7 @@ func StepCosts(t *sched.Trace) ([]latency.Sample, error) {
 	var open latency.Sample
 	var began sched.Instant
 	pool := pool{prefix: t.Config.Prefix, cells: t.Config.Cells, of: map[sched.ReqID]int{}}
+	var runs latency.Runs
 	err := t.Replay(func(step *sched.TraceStep, plan *sched.Plan) {
 		for i := range step.Events {
 			ev := &step.Events[i]
@@ -180,14 +181,19 @@ func StepCosts(t *sched.Trace) ([]latency.Sample, error) {
 		}
 		began = step.Now
 		pool.step(plan)
+		for i := range plan.Release {
+			runs.End(uint64(plan.Release[i].Req))
+		}
+		if len(plan.Batch) == 0 {
+			return
+		}
+		continues := runs.Step(Only(plan))
 		open = latency.Sample{PrefillTokens: plan.PrefillTokens, DecodeTokens: plan.DecodeTokens + plan.ProbeTokens, Resident: pool.used}
 		for i := range plan.Batch {
 			sl := &plan.Batch[i]
-			att := sched.Attended(sl.Start, sl.N)
-			open.Attended += att
-			if sl.Kind != sched.SlicePrefill {
-				open.Decoded += att
-			}
+			open.Attended += sched.Attended(sl.Start, sl.N)
+			open.Read += float64(sl.Start + sl.N)
+			open.Runs += runs.Of(uint64(sl.Req), continues)
 			if sl.Row >= 0 {
 				open.Rows++
 			}
@@ -222,4 +228,12 @@ func (p *pool) step(plan *sched.Plan) {
 		p.used += sl.N
 	}
 	p.used = min(max(p.used, 0), p.cells)
+}
+
+// Only is the one request that a plan computes something of, or 0.
+func Only(plan *sched.Plan) uint64 {
+	if len(plan.Batch) != 1 {
+		return 0
+	}
+	return uint64(plan.Batch[0].Req)
 }
