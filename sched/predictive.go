@@ -13,6 +13,7 @@ type predictive struct {
 	out, think, pre []*request // scratch: the running requests of this step, by phase
 	held            int        // steps in a row in which prompts were held back
 	turn            int        // steps with several prompts since the one served longest ago went first
+	hurried         int        // steps that made way for young answers, less those since that did not
 	tight           bool       // the newest target was out of reach
 	shared, solo    int        // tokens of the newest steps with prompts, beside answers and alone
 }
@@ -28,13 +29,16 @@ const (
 	infeasibleSlack = 1.5
 	// infeasibleClear is the share of the target that answers alone have to come back under.
 	infeasibleClear = 0.9
-	// youngTokens is the length up to which an answer is young, and youngShare the part of its target that steps beside
-	// it aim at, but no less than youngSlack times answers alone. The first words are waited for, and a few short steps
-	// cost prompts little. A prompt whose own first token is at most urgentSteps away does not make way for them.
+	// A step takes at most enoughSteps times what answers alone take, or enoughShare of the target if that is more: a longer
+	// one would win prompts little, and whoever asks meanwhile waits for its end.
+	enoughSteps = 6
+	enoughShare = 0.7
+	// youngTokens is the length up to which an answer is young: its first words are waited for, and prompts make way for them,
+	// as long as no more than maxHurried steps did so without as many others since. A prompt whose own first token is at
+	// most urgentSteps away does not.
 	youngTokens = 5
-	youngShare  = 0.2
-	youngSlack  = 1.25
-	urgentSteps = 4
+	maxHurried  = 12
+	urgentSteps = 2
 	// fairSlack is the tokens an owner may be ahead of the others before its prompts go behind theirs.
 	fairSlack = 2048
 )
@@ -75,7 +79,7 @@ func (p *predictive) wish(r *request) time.Duration {
 // room is how many ms a step may take.
 type room struct {
 	ms      float64       // so that no answer's next token comes too late
-	young   float64       // ≤ ms: so that young answers go on quickly
+	young   bool          // an answer is young
 	target  time.Duration // the tightest that was promised
 	bounded bool          // false: nothing was promised to anybody, ms is Config.SoloBudget
 }
@@ -83,7 +87,7 @@ type room struct {
 // room says how long this step may take for these answers, whose rows are what the batch consists of.
 func (p *predictive) room(b *builder, answers []*request) room {
 	const far = time.Duration(1<<63 - 1)
-	target, left, early := far, far, far
+	target, left, young := far, far, false
 	for _, r := range answers {
 		w := p.wish(r)
 		if w == 0 {
@@ -95,13 +99,10 @@ func (p *predictive) room(b *builder, answers []*request) room {
 			since = p.s.now.Sub(r.lastEmit)
 		}
 		left = min(left, w-since)
-		if r.generated < youngTokens && r.flow.class == Interactive {
-			early = min(early, time.Duration(float64(w)*youngShare)-since)
-		}
+		young = young || r.generated < youngTokens && r.flow.class == Interactive
 	}
 	if target == far {
-		solo := float64(p.cfg.SoloBudget) / 1e6
-		return room{ms: solo, young: solo}
+		return room{ms: float64(p.cfg.SoloBudget) / 1e6}
 	}
 	over := p.s.overhead.value / 1e6
 	ms := float64(left)/1e6 - over
@@ -117,12 +118,10 @@ func (p *predictive) room(b *builder, answers []*request) room {
 	plain *= p.s.cost.ratio
 	if p.tight {
 		ms = max(ms, infeasibleSlack*plain)
+	} else if p.s.cost.steps > 0 {
+		ms = min(ms, max(enoughSteps*plain, enoughShare*float64(target)/1e6))
 	}
 	p.s.promise = promise{guard: GuardTrim, target: target, infeasible: p.tight}
-	young := ms
-	if early != far {
-		young = min(ms, max(float64(early)/1e6-over, youngSlack*plain))
-	}
 	return room{ms: ms, young: young, target: target, bounded: true}
 }
 
@@ -150,6 +149,7 @@ func (p *predictive) prompts(b *builder, room room) {
 		least, why = max(least, 1), ReasonPrefillTick
 		trust = max(trust, p.cfg.StartBudget)
 	}
+	hurry := room.young && p.hurried < maxHurried
 	total, capped := 0, ReasonNone
 	for _, r := range p.pre {
 		most := min(r.left(), b.left)
@@ -158,8 +158,8 @@ func (p *predictive) prompts(b *builder, room room) {
 		}
 		waited := r.generated == 0 && r.flow.class == Interactive // for its first token
 		n, reason := p.s.cost.fits(room.ms, b.load, r.computed, most), why
-		if room.young < room.ms && !(waited && r.left() <= urgentSteps*n) {
-			n = p.s.cost.fits(room.young, b.load, r.computed, n)
+		if hurry && !(waited && r.left() <= urgentSteps*n) {
+			n = 0
 		}
 		if n == most {
 			reason = ReasonPrefillBatch
@@ -194,9 +194,13 @@ func (p *predictive) prompts(b *builder, room room) {
 		}
 		if bounded && waited && got == r.left() {
 			// The step ends with its first token rather than being filled.
-			room.ms = min(room.ms, youngShare*float64(room.target)/1e6)
-			room.young = min(room.young, room.ms)
+			hurry = true
 		}
+	}
+	if hurry {
+		p.hurried++
+	} else {
+		p.hurried = max(0, p.hurried-1)
 	}
 	switch {
 	case bounded && total == 0 && capped != ReasonNone:

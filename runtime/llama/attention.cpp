@@ -459,6 +459,13 @@ template <int D> void group(const node & n, int64_t from, int64_t to, int64_t kv
                     memset(t.k + i * D, 0, D * sizeof(float));
                 }
                 have = c.at + b, held = here;
+                // The cells of a conversation lie scattered among those of others, where no processor foresees the next.
+                for (int64_t i = b + BLOCK; i < std::min(b + 2 * BLOCK, c.n); i++) {
+                    for (size_t j = 0; j < D * ggml_type_size(n.k->type); j += 64) {
+                        __builtin_prefetch(k + c.at[i] * n.k->nb[1] + j);
+                        __builtin_prefetch(v + c.at[i] * n.v->nb[1] + j);
+                    }
+                }
             }
             // Rows with the very same block go on together.
             int64_t same = r + 1;
