@@ -141,7 +141,7 @@ func (c *Config) sections() []Section {
 	fs.DurationVar(&c.StallTimeout, "stall-timeout", 2*time.Minute, "end requests whose client has read nothing for this long; 0 = never")
 
 	fs = section("Scheduling")
-	fs.StringVar(&c.Policy, "policy", "uma", "scheduling policy: "+policyHelp)
+	fs.StringVar(&c.Policy, "policy", "meridian", "scheduling policy: "+policyHelp)
 	fs.Float64Var(&c.Meridian.OutputTPOTBudgetMs, "itl-target-ms", float64(sched.DefaultITLTarget.Milliseconds()), "policies meridian and pascal: longest time between two tokens of an answer that names no target (slo.target_tbt_ms), in `ms`; prompts and thoughts get what is left under it")
 	fs.Float64Var(&c.Meridian.ThinkTPOTBudgetMs, "think-floor-ms", float64(sched.DefaultThinkFloor.Milliseconds()), "policy meridian: a thinking request gets a token at least this often whatever answers need, in `ms`")
 	fs.Float64Var(&c.TickBudgetMs, "tick-budget-ms", 30, "policy uma: time one decode step aims at, in `ms`")
@@ -190,7 +190,7 @@ var llamaNames = map[string]string{
 }
 
 // policyHelp lists sched.Policies for --help; a test holds it complete.
-const policyHelp = "uma (prompts in chunks beside running answers), stock (as llama-server), meridian (answers keep --itl-target-ms, thoughts and prompts share the rest), " +
+const policyHelp = "meridian (answers keep --itl-target-ms, thoughts and prompts share the rest), uma (prompts in chunks of a fixed time beside running answers), stock (as llama-server), " +
 	"pascal (thoughts first, answers at reading speed) or meridian_static (the original's fixed shares)"
 
 // NormalizeArgs rewrites llamaNames in a command line. "-fa" alone means on, as it did in older llama-servers.
