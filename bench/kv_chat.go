@@ -37,8 +37,11 @@ func (cfg *KVConfig) interToken() (rows []KVRow, err error) {
 				if err := copies.round(cfg.Chat/rounds, visitEvery); err != nil {
 					return err
 				}
-				// As many visits, with as much to compute.
+				// As many visits, with as much to compute: what a text comes to in tokens shows in the rounds before.
 				still.tail = copies.computed / copies.visits
+				if still.visits > 0 {
+					still.tail += still.tail - still.computed/still.visits
+				}
 				if err := still.round(cfg.Chat/rounds, (i+1)*cfg.Chat/rounds/time.Duration(copies.visits)); err != nil {
 					return err
 				}

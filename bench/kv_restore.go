@@ -77,15 +77,18 @@ func (cfg *KVConfig) restore() (rows []KVRow, err error) {
 			return err
 		}
 		// A step of one row over the same cells is the tail's prefill.
-		ttft, step, err := measure(p, wire.TierDevice)
-		if err != nil {
-			return err
+		var over, steps []float64
+		for range 4 { // a single millisecond is looked for: more samples than elsewhere
+			ttft, step, err := measure(p, wire.TierDevice)
+			if err != nil {
+				return err
+			}
+			for i := range ttft {
+				over = append(over, ttft[i]-step[i])
+			}
+			steps = append(steps, step...)
 		}
-		over := make([]float64, len(ttft))
-		for i := range ttft {
-			over[i] = ttft[i] - step[i]
-		}
-		rows = append(rows, atMost("restore", "device hit beyond the tail's prefill", fmt.Sprintf("%.2f ms", median(over)), fmt.Sprintf("a step of one token, %.1f ms", median(step)), median(over), 1, " ms"))
+		rows = append(rows, atMost("restore", "device hit beyond the tail's prefill", fmt.Sprintf("%.2f ms", median(over)), fmt.Sprintf("a step of one token, %.1f ms", median(steps)), median(over), 1, " ms"))
 		return nil
 	})
 	if err != nil {

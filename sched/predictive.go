@@ -39,6 +39,9 @@ const (
 	youngTokens = 5
 	maxHurried  = 12
 	urgentSteps = 2
+	// restSlack is how many times Config.SoloBudget a step may take that computes all that is left of all prompts: a few
+	// tokens that stay behind would wait beside answers.
+	restSlack = 1.5
 	// fairSlack is the tokens an owner may be ahead of the others before its prompts go behind theirs.
 	fairSlack = 2048
 )
@@ -148,6 +151,13 @@ func (p *predictive) prompts(b *builder, room room) {
 	if !bounded {
 		least, why = max(least, 1), ReasonPrefillTick
 		trust = max(trust, p.cfg.StartBudget)
+		all := b.load
+		for _, r := range p.pre {
+			all.slice(SlicePrefill, r.computed, r.left())
+		}
+		if ms := p.s.cost.predict(all) * p.s.cost.ratio; ms <= restSlack*room.ms {
+			room.ms = max(room.ms, ms)
+		}
 	}
 	hurry := room.young && p.hurried < maxHurried
 	total, capped := 0, ReasonNone
