@@ -26,7 +26,7 @@ func (cfg *KVConfig) interToken() (rows []KVRow, err error) {
 	cells := 2*chatTokens + cfg.Prefix*5/2
 	args := []string{"--ctx-size", fmt.Sprint(cells), "--parallel", "4"}
 	copies := chatSide{prompts: cells/cfg.Prefix + 2, tail: cfg.Unique}
-	still := chatSide{prompts: 1}
+	still := chatSide{prompts: 1, tail: 3}
 	err = with(cfg.Start, append(args, "--cache-ram", "1GiB", "--cache-dir", filepath.Join(dir, "kv")), func(p *daemonproc.Proc) error {
 		return with(cfg.Start, append(args, "--cache-ram", "0"), func(q *daemonproc.Proc) error {
 			copies.p, still.p = p, q
@@ -37,11 +37,8 @@ func (cfg *KVConfig) interToken() (rows []KVRow, err error) {
 				if err := copies.round(cfg.Chat/rounds, visitEvery); err != nil {
 					return err
 				}
-				// As many visits, with as much to compute: what a text comes to in tokens shows in the rounds before.
-				still.tail = copies.computed / copies.visits
-				if still.visits > 0 {
-					still.tail += still.tail - still.computed/still.visits
-				}
+				// As many visits, with as much to compute: a text's first tokens may be in the pool already.
+				still.tail += copies.computed/copies.visits - still.last
 				if err := still.round(cfg.Chat/rounds, (i+1)*cfg.Chat/rounds/time.Duration(copies.visits)); err != nil {
 					return err
 				}
@@ -79,7 +76,7 @@ type chatSide struct {
 
 	alone, beside               []float64 // between the chat's tokens, in ms
 	visits, restored, snapshots int
-	computed                    int // prompt tokens
+	computed, last              int // prompt tokens; those of a visit of the last round
 }
 
 // prepare has each prompt computed.
@@ -141,6 +138,7 @@ func (s *chatSide) round(length, apart time.Duration) error {
 		out, gaps = gaps, nil
 		return out
 	}
+	visits, computed := s.visits, s.computed
 	before, err := counters(s.p)
 	if err != nil {
 		return err
@@ -163,6 +161,7 @@ func (s *chatSide) round(length, apart time.Duration) error {
 		time.Sleep(time.Until(next))
 	}
 	s.beside = append(s.beside, since()...)
+	s.last = (s.computed - computed) / (s.visits - visits)
 	after, err := counters(s.p)
 	if err != nil {
 		return err

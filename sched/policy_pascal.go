@@ -53,7 +53,7 @@ func (p *pascal) fill(b *builder) {
 	}
 	room := p.room(b, answers)
 	if len(ahead) > 0 {
-		room.ms, room.bounded = min(room.ms, ms), true
+		room.ms, room.most, room.bounded = min(room.ms, ms), min(room.most, ms), true
 		if room.target == 0 {
 			room.target = p.cfg.ITLTarget
 		}

@@ -30,7 +30,7 @@ const (
 	// infeasibleClear is the share of the target that answers alone have to come back under.
 	infeasibleClear = 0.9
 	// A step takes at most enoughSteps times what answers alone take, or enoughShare of the target if that is more: a longer
-	// one would win prompts little, and whoever asks meanwhile waits for its end.
+	// one would win prompts little, and whoever asks meanwhile waits for its end. Where it ends a prompt's wait it may.
 	enoughSteps = 6
 	enoughShare = 0.7
 	// youngTokens is the length up to which an answer is young: its first words are waited for, and prompts make way for them,
@@ -82,6 +82,7 @@ func (p *predictive) wish(r *request) time.Duration {
 // room is how many ms a step may take.
 type room struct {
 	ms      float64       // so that no answer's next token comes too late
+	most    float64       // ≥ ms: up to this it may take to give a prompt its first token
 	young   bool          // an answer is young
 	target  time.Duration // the tightest that was promised
 	bounded bool          // false: nothing was promised to anybody, ms is Config.SoloBudget
@@ -105,7 +106,8 @@ func (p *predictive) room(b *builder, answers []*request) room {
 		young = young || r.generated < youngTokens && r.flow.class == Interactive
 	}
 	if target == far {
-		return room{ms: float64(p.cfg.SoloBudget) / 1e6}
+		ms := float64(p.cfg.SoloBudget) / 1e6
+		return room{ms: ms, most: ms}
 	}
 	over := p.s.overhead.value / 1e6
 	ms := float64(left)/1e6 - over
@@ -121,11 +123,13 @@ func (p *predictive) room(b *builder, answers []*request) room {
 	plain *= p.s.cost.ratio
 	if p.tight {
 		ms = max(ms, infeasibleSlack*plain)
-	} else if p.s.cost.steps > 0 {
+	}
+	most := ms
+	if !p.tight && p.s.cost.steps > 0 {
 		ms = min(ms, max(enoughSteps*plain, enoughShare*float64(target)/1e6))
 	}
 	p.s.promise = promise{guard: GuardTrim, target: target, infeasible: p.tight}
-	return room{ms: ms, young: young, target: target, bounded: true}
+	return room{ms: ms, most: most, young: young, target: target, bounded: true}
 }
 
 // leaveOut notes that nothing is computed for r in this step.
@@ -158,6 +162,7 @@ func (p *predictive) prompts(b *builder, room room) {
 		if ms := p.s.cost.predict(all) * p.s.cost.ratio; ms <= restSlack*room.ms {
 			room.ms = max(room.ms, ms)
 		}
+		room.most = room.ms
 	}
 	hurry := room.young && p.hurried < maxHurried
 	total, capped := 0, ReasonNone
@@ -168,6 +173,9 @@ func (p *predictive) prompts(b *builder, room room) {
 		}
 		waited := r.generated == 0 && r.flow.class == Interactive // for its first token
 		n, reason := p.s.cost.fits(room.ms, b.load, r.computed, most), why
+		if waited && n < most && most == r.left() && p.s.cost.fits(room.most, b.load, r.computed, most) == most {
+			n = most
+		}
 		if hurry && !(waited && r.left() <= urgentSteps*n) {
 			n = 0
 		}
