@@ -4,7 +4,6 @@ package main
 import (
 	"fmt"
 	"os"
-	goruntime "runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -45,9 +44,6 @@ func main() {
 			if err := daemon.Load(flags, cfg, os.Environ()); err != nil {
 				return usageError{err}
 			}
-			// The decode loop inside llama.cpp and the poller inside epoll each keep a processor of Go's until its monitor
-			// notices, up to 10 ms later: a request that arrives meanwhile would miss the next step.
-			goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(0) + 2)
 			log := cfg.Logger(os.Stderr)
 			llama.SetLogger(log)
 			return daemon.Run(cmd.Context(), cfg, log, llama.Open)
