@@ -100,8 +100,10 @@ func (w *workloadFlags) source(seed int64, rate float64) (workload.Source, error
 		return nil, err
 	}
 	switch {
-	case w.trace != "" || w.recorded != "":
+	case w.trace != "":
 		return workload.NewList(w.rows), nil
+	case w.recorded != "":
+		return workload.NewChained(w.rows), nil
 	case w.spec != "":
 		s := *w.parsed
 		if w.fs.Changed("seed") {

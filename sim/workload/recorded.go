@@ -2,6 +2,7 @@ package workload
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,6 +50,32 @@ type recording struct {
 	at     map[sched.ReqID]int
 	order  []int            // the rows that have started, in that order
 	owners map[uint32][]int // the same for each user
+	ends   []end            // that no arrival has followed yet, in order
+}
+
+// end is when row k was answered.
+type end struct {
+	k     int
+	owner uint32
+	at    int64
+}
+
+// atOnce is how soon after an answer its client asks again if it does so as soon as it can, and early how long the loop may
+// take to hear of an end that the client has heard of: microseconds.
+const atOnce, early = 10_000, 2_000
+
+// follow finds the end that an arrival at a time followed: the oldest one of late that nobody has followed.
+func (rec *recording) follow(r *Request, owner uint32) {
+	for len(rec.ends) > 0 && rec.ends[0].at < r.Arrival-atOnce {
+		rec.ends = rec.ends[1:]
+	}
+	for i, e := range rec.ends {
+		if e.owner == owner && e.at <= r.Arrival+early {
+			r.Follows, r.Delay = int64(e.k)+1, max(0, r.Arrival-e.at)
+			rec.ends = slices.Delete(rec.ends, i, i+1)
+			return
+		}
+	}
 }
 
 // past is what a row needs to know until all is read.
@@ -71,6 +98,7 @@ func (rec *recording) event(ev *sched.Event, now int64) error {
 		if ev.Thinking {
 			r.Think = 1
 		}
+		rec.follow(&r, ev.Owner)
 		rec.rows = append(rec.rows, r)
 		rec.past = append(rec.past, past{owner: ev.Owner, base: -1})
 		return nil
@@ -92,6 +120,7 @@ func (rec *recording) event(ev *sched.Event, now int64) error {
 		}
 	case sched.EvFinish:
 		r.Output++
+		rec.ends = append(rec.ends, end{k, rec.past[k].owner, now})
 	case sched.EvPause:
 		rec.past[k].paused = now
 	case sched.EvResume:

@@ -34,6 +34,11 @@ type Request struct {
 	Resident int
 	Lent     bool // others have it as their Base
 
+	// Of a recording: the request came Delay microseconds after the end of request number Follows-1, as those of a client
+	// do that asks again as soon as it is answered; 0 = it came by itself. NewChained lets it wait for that end again.
+	Follows int64
+	Delay   int64
+
 	// Stalls are when its client reads nothing for so long that uma-serve pauses it, in order. Batch formation uma.
 	Stalls []Stall
 	// Probes are the forks that its early-exit probe asked for, in order. Batch formation uma.
@@ -136,6 +141,46 @@ func (l *List) Next(r *Request) bool {
 	}
 	*r = l.rows[l.at]
 	l.at++
+	return true
+}
+
+// Chained is a Source and Reactive: requests that followed the end of another one (Request.Follows) arrive as long after
+// it as they did, whenever that is now. The others arrive at their time.
+type Chained struct {
+	*List
+	after map[int64]Request // by the Index of the one they follow
+}
+
+// NewChained makes a Source of rows. Of several that follow the same one, the last does and the others keep their times.
+func NewChained(rows []Request) *Chained {
+	c := &Chained{after: map[int64]Request{}}
+	var free []Request
+	for _, r := range rows {
+		if r.Follows == 0 || r.Follows-1 == r.Index {
+			free = append(free, r)
+			continue
+		}
+		if other, taken := c.after[r.Follows-1]; taken {
+			free = append(free, other)
+		}
+		c.after[r.Follows-1] = r
+	}
+	c.List = NewList(free)
+	return c
+}
+
+// Len is the number of requests, those that follow others included.
+func (c *Chained) Len() int { return c.List.Len() + len(c.after) }
+
+// Ended implements Reactive.
+func (c *Chained) Ended(r *Request, _ Outcome, now int64, next *Request) bool {
+	n, ok := c.after[r.Index]
+	if !ok {
+		return false
+	}
+	delete(c.after, r.Index)
+	*next = n
+	next.Arrival = now + n.Delay
 	return true
 }
 
