@@ -55,7 +55,7 @@ func (w *FidelityWorkload) Run(p *daemonproc.Proc) ([]Served, error) {
 func FidelityWorkloads(scale float64) []FidelityWorkload {
 	n := func(whole int) int { return max(1, int(float64(whole)*scale)) }
 	return []FidelityWorkload{
-		{"decode-sweep", func(p *daemonproc.Proc, log func(Served)) error { return decodeSweep(p, 3, n(64), log) }},
+		{"decode-sweep", func(p *daemonproc.Proc, log func(Served)) error { return decodeSweep(p, 6, n(64), log) }},
 		{"storm", func(p *daemonproc.Proc, log func(Served)) error { return fidelityStorm(p, 200, 4, n(900), 2, log) }},
 		{"shared-prefix", func(p *daemonproc.Proc, log func(Served)) error { return sharedPrefix(p, 300, n(600), n(32), 16, log) }},
 	}

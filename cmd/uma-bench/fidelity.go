@@ -37,9 +37,9 @@ func fidelityCommand() *cobra.Command {
 the client. Then uma-sim simulates what was recorded: the same arrivals and lengths, and what a step takes.
 The table holds one against the other. What a step takes is, by --cost:
 
-  calibration  uma-sim fit, of other runs before, between and after those predicted (default)
+  recording    uma-sim fit, of the steps recorded (default)
   daemon       the four coefficients that the daemon itself had learned by the end
-  recording    uma-sim fit, of the very recording
+  calibration  uma-sim fit, of other runs before, between and after those predicted
 
 uma-serve and uma-sim are those beside this binary. Stop other work while it runs (about two minutes on two cores, by a model of 135 M parameters).`,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -64,7 +64,7 @@ uma-serve and uma-sim are those beside this binary. Stop other work while it run
 	fs := cmd.Flags()
 	fs.StringVarP(&f.model, "model", "m", "", "GGUF `file` (default: a generated one of 135 M parameters, Q8_0)")
 	fs.StringVar(&f.policy, "policy", "", "the daemon's `policy` (default: its own)")
-	fs.StringVar(&f.cost, "cost", "calibration", "where step times come from: calibration, daemon, recording")
+	fs.StringVar(&f.cost, "cost", "recording", "where step times come from: recording, daemon, calibration")
 	fs.StringSliceVar(&f.only, "only", nil, "run only the `workloads` of these names")
 	fs.StringVar(&f.out, "out", "", "keep recordings and results in `directory`")
 	fs.StringVar(&f.again, "again", "", "run no daemon: simulate what is in `directory` (of --out) again")
@@ -84,7 +84,7 @@ type fidelity struct {
 
 func (f *fidelity) run() ([]fidelityRow, error) {
 	if !slices.Contains([]string{"calibration", "daemon", "recording"}, f.cost) {
-		return nil, fmt.Errorf("--cost %q is none of calibration, daemon, recording", f.cost)
+		return nil, fmt.Errorf("--cost %q is none of recording, daemon, calibration", f.cost)
 	}
 	self, err := os.Executable()
 	if err != nil {
