@@ -300,6 +300,53 @@ func TestFromRecording(t *testing.T) {
 	}
 }
 
+// A client that asks again as soon as it is answered does so in the simulation, whenever that is; one of another user, one that
+// took its time, and one whose end somebody else has followed already come when they came.
+func TestChained(t *testing.T) {
+	trace := sched.AppendConfig(nil, &sched.Config{Policy: "uma", MaxRunning: 2, Cells: 100, MaxBatch: 10, MaxQueue: 5})
+	at := func(ms int) sched.Instant { return sched.Instant(time.Duration(ms) * time.Millisecond) }
+	arrive := func(id sched.ReqID, owner uint32, ago int) sched.Event {
+		return sched.Event{Kind: sched.EvArrive, Req: id, Prompt: 5, MaxTokens: 4, Owner: owner, Ago: time.Duration(ago) * time.Millisecond}
+	}
+	step := sched.Event{Kind: sched.EvStep, Took: 10 * time.Millisecond}
+	end := func(id sched.ReqID) sched.Event {
+		return sched.Event{Kind: sched.EvFinish, Req: id, Finish: sched.ReasonLength}
+	}
+	trace = sched.AppendEvents(trace, at(0), []sched.Event{arrive(1, 7, 0), arrive(2, 8, 0)})
+	trace = sched.AppendEvents(trace, at(50), []sched.Event{step, end(1)})
+	trace = sched.AppendEvents(trace, at(60), []sched.Event{step, arrive(3, 7, 7), arrive(4, 8, 7), arrive(5, 7, 6)})
+	trace = sched.AppendEvents(trace, at(100), []sched.Event{step, end(2), end(3)})
+	trace = sched.AppendEvents(trace, at(130), []sched.Event{step, arrive(6, 8, 0)})
+	recorded, err := sched.ReadTrace(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := FromRecording(recorded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []struct{ follows, delay int64 }{{}, {}, {1, 3000}, {}, {}, {}} {
+		if r := rows[i]; r.Follows != want.follows || r.Delay != want.delay {
+			t.Errorf("request %d follows %d after %d us, want %d after %d", i+1, r.Follows, r.Delay, want.follows, want.delay)
+		}
+	}
+	c := NewChained(rows)
+	if c.Len() != 6 {
+		t.Errorf("%d requests", c.Len())
+	}
+	var first, next Request
+	c.Next(&first)
+	if !c.Ended(&first, Completed, 80_000, &next) || next.Index != 2 || next.Arrival != 83_000 {
+		t.Errorf("after the first came %+v", next)
+	}
+	if c.Ended(&first, Completed, 90_000, &next) || c.Ended(&next, Completed, 90_000, &next) {
+		t.Error("somebody came twice, or after one that nobody followed")
+	}
+	if rest, _ := Collect(c, 0); len(rest) != 4 {
+		t.Errorf("%d came by themselves", len(rest)+1)
+	}
+}
+
 func FuzzReadCSV(f *testing.F) {
 	f.Add("request_id,arrival_us,input_tokens,output_tokens\na,1,2,3\n")
 	f.Fuzz(func(t *testing.T, s string) {
