@@ -27,6 +27,7 @@ type uma struct {
 	tree    *kvsnap.Tree
 	blocks  *meridian.Blocks
 	tiers   *tiers       // nil: what is evicted is computed again
+	checked int          // calls of check
 	eng     *fake.Engine // nil: nothing but the time of a batch is asked for
 	planned func(sched.Instant, []sched.Event, *sched.Plan)
 

@@ -272,8 +272,11 @@ func (u *uma) check() {
 	if err := u.tree.Check(); err != nil {
 		panic("sim: prefix tree: " + err.Error())
 	}
-	if err := u.tiers.check(); err != nil {
-		panic("sim: tiers: " + err.Error())
+	// A walk over everything stored: now and then.
+	if u.checked++; u.checked%64 == 0 {
+		if err := u.tiers.check(); err != nil {
+			panic("sim: tiers: " + err.Error())
+		}
 	}
 	own := 0
 	for _, q := range u.slots {
