@@ -156,6 +156,9 @@ func (s *Scheduler) checkPlan() error {
 	if len(p.Batch) != len(s.batch) || s.owedStep != (len(p.Batch) > 0) {
 		return errors.New("batch and its requests differ")
 	}
+	if p.WakeAt != 0 && (p.WakeAt <= s.now || len(p.Batch) > 0) {
+		return fmt.Errorf("wake at %d, it is %d and %d slices are planned: the caller would turn in place", p.WakeAt, s.now, len(p.Batch))
+	}
 	tokens, prefill, decode := 0, 0, 0
 	if p.Again && len(p.Batch) > 0 || !p.Again && len(p.Start) > 0 || len(p.Start) != s.starting {
 		return fmt.Errorf("%d starts, %d are known, again %v, %d slices", len(p.Start), s.starting, p.Again, len(p.Batch))

@@ -199,15 +199,16 @@ func (s *Scheduler) fill() {
 	}
 }
 
-// wakeAt is when waiting alone changes something: a paused request's grace ends while another waits.
+// wakeAt is when waiting alone changes something: a paused request's grace ends while another waits. A grace that has
+// ended was reckoned with in this step: who still waits then waits for an event.
 func (s *Scheduler) wakeAt() Instant {
 	if s.byClass[Interactive].queued+s.byClass[Background].queued == 0 {
 		return 0
 	}
 	at := never
 	for _, r := range s.running {
-		if r.paused {
-			at = min(at, r.pausedAt.Add(s.cfg.PauseGrace))
+		if end := r.pausedAt.Add(s.cfg.PauseGrace); r.paused && end > s.now {
+			at = min(at, end)
 		}
 	}
 	if at == never {

@@ -199,7 +199,7 @@ type Plan struct {
 	// Reclaim is how many cells of EvPool's are in the way of the one request that is next, while nothing else runs:
 	// pins must give way. If they do not when Again is set too, the request fails.
 	Reclaim int
-	WakeAt  Instant // call Step again at this time although nothing happened; 0 = only on an event
+	WakeAt  Instant // call Step again at this time, which lies ahead, although nothing happened; 0 = only on an event
 
 	Tokens        int // Σ Batch.N
 	DecodeTokens  int
