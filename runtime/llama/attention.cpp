@@ -8,7 +8,8 @@
 // a 135 M model (2 cores, Zen 4): 3 µs per row and cell it attends to, 0.25 µs per row and cell of somebody else. The linker
 // puts this file in the place of ggml's function (--wrap, see attention.go); what it does differently:
 //
-//   - The cells a row may see are listed first, so that cells of others cost a comparison of four at once.
+//   - The cells a row may see are listed first, so that cells of others cost a comparison of four at once. The list is in the
+//     order of positions, wherever the cells lie.
 //   - Sixteen cells of the list are one block: their K and V are converted to float32 once, for all query heads that share
 //     them (grouped-query attention) and for all rows of a group whose lists agree there (the chunk of a prompt).
 //   - Scores are summed sixteen at a time, exponentials are vectors, and V is accumulated in float32 registers, which is
@@ -16,9 +17,10 @@
 //
 // # What a row's result depends on
 //
-// Blocks are cut from a row's own list, not from the pool: a row's output is a function of its query and of its cells in
-// the pool's order, bit for bit. Which rows share its batch, which threads do the work, and what lies between its cells
-// changes nothing.
+// Blocks are cut from a row's own list, not from the pool: a row's output is a function of its query and of what its
+// positions hold, bit for bit. Which rows share its batch, which threads do the work, where its cells lie and what lies
+// between them changes nothing. It matters beyond the last bit: where activations are rounded to 8 bits (Q8_0 weights),
+// one at the border of two values takes a logit along by a hundredth of the largest.
 //
 // # What is left to ggml
 //
@@ -40,6 +42,7 @@
 #include "ggml-cpu.h"
 #include "ggml.h"
 #include "ggml_op.h"
+#include "positions.h"
 
 #if defined(__F16C__)
 #include <immintrin.h>
@@ -63,7 +66,7 @@ extern "C" bool uma_attention_enable(bool on) {
 }
 
 extern "C" bool uma_attention_graph(int threads, int kind, int64_t width, int64_t rows, int64_t cells, int64_t heads, int64_t kv_heads, float scale, const float * q,
-                                    const void * k, const void * v, const uint16_t * mask, float * out) {
+                                    const void * k, const void * v, const uint16_t * mask, const int32_t * positions, float * out) {
     const ggml_type type   = (ggml_type) kind;
     const int64_t   padded = GGML_PAD(rows, 64);
     const size_t    room   = (size_t) (2 * rows * heads * width * 4 + 2 * cells * kv_heads * width * 4 + padded * cells * 2 + threads * width * 64 + (1 << 20));
@@ -83,11 +86,17 @@ extern "C" bool uma_attention_graph(int threads, int kind, int64_t width, int64_
         memset(tm->data, 0, ggml_nbytes(tm));
         memcpy(tm->data, mask, rows * cells * sizeof(uint16_t));
     }
+    std::vector<int32_t> known;
+    if (positions) {
+        known.assign(positions, positions + cells);
+        uma_positions_add(ctx, tk->data, ggml_nbytes(tk), &known);
+    }
     ggml_tensor * o     = ggml_flash_attn_ext(ctx, ggml_permute(ctx, tq, 0, 2, 1, 3), ggml_permute(ctx, tk, 0, 2, 1, 3), ggml_permute(ctx, tv, 0, 2, 1, 3), tm, scale, 0, 0);
     ggml_cgraph * graph = ggml_new_graph(ctx);
     ggml_build_forward_expand(graph, o);
     ggml_graph_compute_with_ctx(ctx, graph, threads);
     memcpy(out, o->data, ggml_nbytes(o));
+    uma_positions_remove(ctx);
     ggml_free(ctx);
     return true;
 }
@@ -238,28 +247,80 @@ inline float widen(uint16_t half) {
     return ggml_fp16_to_fp32(half);
 }
 
-// cells are what a row may see, in the pool's order: indices and what the mask adds to their scores.
+// cells are what a row may see: indices and what the mask adds to their scores.
 struct cells {
     int32_t * at;
     float *   bias;
     int64_t   n;
 };
 
-// list fills c from a row of the mask: n halves, a multiple of 4.
-void list(const uint16_t * mask, int64_t n, cells & c) {
-    constexpr uint16_t hidden = 0xFC00; // -infinity
-    c.n                       = 0;
+// list fills c from a row of the mask: n halves, a multiple of 4. They are in the pool's order; it reports whether that is
+// the order of positions, too.
+bool list(const uint16_t * mask, int64_t n, const int32_t * position, cells & c) {
+    constexpr uint16_t hidden  = 0xFC00; // -infinity
+    int32_t            last    = -1;
+    bool               ordered = true;
+    c.n                        = 0;
     for (int64_t i = 0; i < n; i += 4) {
         uint64_t four;
         memcpy(&four, mask + i, sizeof(four));
         if (four == 0xFC00FC00FC00FC00u) {
             continue;
         }
-        for (int64_t j = i; j < i + 4; j++) {
-            c.at[c.n]   = (int32_t) j;
-            c.bias[c.n] = mask[j] == 0 ? 0.f : widen(mask[j]);
-            c.n += mask[j] != hidden;
+        if (four == 0) {
+            const int32_t at[4]   = {(int32_t) i, (int32_t) i + 1, (int32_t) i + 2, (int32_t) i + 3};
+            const float   bias[4] = {};
+            memcpy(c.at + c.n, at, sizeof(at));
+            memcpy(c.bias + c.n, bias, sizeof(bias));
+            c.n += 4;
+            if (position) {
+                const int32_t * p = position + i;
+                ordered &= (p[0] >= last) & (p[1] >= p[0]) & (p[2] >= p[1]) & (p[3] >= p[2]);
+                last = p[3];
+            }
+            continue;
         }
+        for (int64_t j = i; j < i + 4; j++) {
+            if (mask[j] != hidden) {
+                c.at[c.n]   = (int32_t) j;
+                c.bias[c.n] = mask[j] == 0 ? 0.f : widen(mask[j]);
+                c.n++;
+                if (position) {
+                    ordered &= position[j] >= last;
+                    last = position[j];
+                }
+            }
+        }
+    }
+    return ordered;
+}
+
+// piece is a part of a list whose positions follow each other.
+struct piece {
+    int32_t position;
+    int64_t from, n;
+};
+
+// sort brings c into the order of positions. A conversation lies in few pieces.
+void sort(cells & c, const int32_t * position, std::vector<piece> & pieces, std::vector<int32_t> & at, std::vector<float> & bias) {
+    int32_t last = 0;
+    pieces.clear();
+    for (int64_t i = 0; i < c.n; i++) {
+        const int32_t p = position[c.at[i]];
+        if (i == 0 || p != last + 1) {
+            pieces.push_back({p, i, 0});
+        }
+        pieces.back().n++;
+        last = p;
+    }
+    std::stable_sort(pieces.begin(), pieces.end(), [](const piece & a, const piece & b) { return a.position < b.position; });
+    at.assign(c.at, c.at + c.n);
+    bias.assign(c.bias, c.bias + c.n);
+    int64_t to = 0;
+    for (const piece & p : pieces) {
+        memcpy(c.at + to, at.data() + p.from, p.n * sizeof(int32_t));
+        memcpy(c.bias + to, bias.data() + p.from, p.n * sizeof(float));
+        to += p.n;
     }
 }
 
@@ -383,10 +444,13 @@ struct node {
     ggml_tensor *      dst;
     float              scale;
     int64_t            rows, heads, kv_heads, cells, shared; // shared: query heads to a K/V head
+    const int32_t *    positions; // of the cells, or null
 
     explicit node(ggml_tensor * d) : q(d->src[0]), k(d->src[1]), v(d->src[2]), mask(d->src[3]), dst(d) {
         memcpy(&scale, d->op_params, sizeof(scale));
         rows = q->ne[1], heads = q->ne[2], kv_heads = k->ne[2], cells = k->ne[1], shared = heads / kv_heads;
+        const std::vector<int32_t> * p = uma_positions(k->data);
+        positions                      = p && (int64_t) p->size() >= cells && k->ne[3] == 1 ? p->data() : nullptr;
     }
 };
 
@@ -399,6 +463,9 @@ struct room {
     std::vector<float>   floats;
     std::vector<int32_t> ints;
     std::vector<query>   queries;
+    std::vector<piece>   pieces;
+    std::vector<int32_t> at; // of a list that is being put in order
+    std::vector<float>   bias;
 };
 
 thread_local room mine;
@@ -419,7 +486,9 @@ template <int D> void group(const node & n, int64_t from, int64_t to, int64_t kv
         cells & c = seen[r];
         c         = {mine.ints.data() + r * padded, bias + r * padded, n.cells};
         if (n.mask) {
-            list((const uint16_t *) at(n.mask, from + r, 0, stream % n.mask->ne[3]), n.cells, c);
+            if (!list((const uint16_t *) at(n.mask, from + r, 0, stream % n.mask->ne[3]), n.cells, n.positions, c)) {
+                sort(c, n.positions, mine.pieces, mine.at, mine.bias);
+            }
         } else {
             for (int32_t i = 0; i < n.cells; i++) {
                 c.at[i] = i, c.bias[i] = 0;

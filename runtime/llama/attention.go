@@ -7,6 +7,7 @@ package llama
 
 // #cgo LDFLAGS: -Wl,--wrap=ggml_compute_forward_flash_attn_ext
 // #include "attention.h"
+// #include "positions.h"
 import "C"
 
 import "unsafe"
@@ -24,6 +25,7 @@ type attentionCase struct {
 	q                                  []float32
 	k, v                               []byte
 	mask                               []uint16 // nil: every row sees every cell
+	positions                          []int32  // of the cells; nil: not known
 }
 
 // attention computes c on the CPU backend with as many threads: [rows][heads][width].
@@ -31,8 +33,13 @@ func attention(c *attentionCase, threads int) []float32 {
 	out := make([]float32, c.rows*c.heads*c.width)
 	if !C.uma_attention_graph(C.int(threads), C.int(c.kind), C.int64_t(c.width), C.int64_t(c.rows), C.int64_t(c.cells), C.int64_t(c.heads), C.int64_t(c.kvHeads), C.float(c.scale),
 		(*C.float)(unsafe.SliceData(c.q)), unsafe.Pointer(unsafe.SliceData(c.k)), unsafe.Pointer(unsafe.SliceData(c.v)), (*C.uint16_t)(unsafe.SliceData(c.mask)),
-		(*C.float)(unsafe.SliceData(out))) {
+		(*C.int32_t)(unsafe.SliceData(c.positions)), (*C.float)(unsafe.SliceData(out))) {
 		panic("no memory for the graph")
 	}
 	return out
 }
+
+// knowPositions tells the kernel which positions the cells of e hold, so that it adds up in their order; forgetPositions is
+// for when the context goes.
+func (e *engine) knowPositions()   { C.uma_positions_know(e.ctx) }
+func (e *engine) forgetPositions() { C.uma_positions_remove(unsafe.Pointer(e.ctx)) }

@@ -176,8 +176,9 @@ func TestAttention(t *testing.T) {
 	}
 }
 
-// What a row gives depends on its query and its cells in their order alone: not on other rows, on the cells between them,
-// or on how many threads there are. Bit for bit: a conversation must not change because somebody else came.
+// What a row gives depends on its query and on what its positions hold: not on other rows, on the cells between its own, on
+// their order where positions are known, or on how many threads there are. Bit for bit: a conversation must not change because somebody else came, or because it was
+// brought back into other cells.
 func TestAttentionOfARowIsItsOwn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
@@ -201,14 +202,32 @@ func TestAttentionOfARowIsItsOwn(t *testing.T) {
 		alone := draw(rng, typeF16, width, 1, cells, heads, kvHeads)
 		copy(alone.q, d.q[r*heads*width:][:heads*width])
 		alone.see(func(_, c int) bool { return false })
+		places := make([]int, cells)
+		for i := range places {
+			places[i] = i
+		}
+		switch rapid.SampledFrom([]string{"in order", "shuffled", "turned"}).Draw(t, "places") {
+		case "shuffled":
+			rng.Shuffle(cells, func(i, j int) { places[i], places[j] = places[j], places[i] })
+			alone.positions = make([]int32, cells)
+		case "turned":
+			by := rng.IntN(cells)
+			for i := range places {
+				places[i] = (i + by) % cells
+			}
+			alone.positions = make([]int32, cells)
+		}
 		stride, at := kvHeads*width*2, rng.IntN(2)
 		for c := range cells {
 			if d.mask[r*cells+c] == hidden {
 				continue
 			}
-			copy(alone.k[at*stride:], d.k[c*stride:][:stride])
-			copy(alone.v[at*stride:], d.v[c*stride:][:stride])
-			alone.mask[at] = 0
+			copy(alone.k[places[at]*stride:], d.k[c*stride:][:stride])
+			copy(alone.v[places[at]*stride:], d.v[c*stride:][:stride])
+			alone.mask[places[at]] = 0
+			if alone.positions != nil {
+				alone.positions[places[at]] = int32(c)
+			}
 			at++
 			if gap := rng.IntN(4); gap == 0 && at < c { // somewhere else, with other gaps
 				at++

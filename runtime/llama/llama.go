@@ -202,6 +202,7 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 	if e.mem = C.llama_get_memory(e.ctx); e.mem == nil {
 		return modelError(o.ModelPath, "it has no KV memory: it is not a generative model")
 	}
+	e.knowPositions()
 	if e.pool = C.uma_threadpool_new(C.int32_t(threads), pollLevel); e.pool == nil {
 		return fmt.Errorf("create %d compute threads: failed", threads)
 	}
@@ -359,6 +360,7 @@ func (e *engine) free() {
 		e.vocab.close()
 	}
 	if e.ctx != nil {
+		e.forgetPositions()
 		C.llama_detach_threadpool(e.ctx)
 		C.llama_free(e.ctx)
 	}

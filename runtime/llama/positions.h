@@ -1,0 +1,27 @@
+#pragma once
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+#include <memory>
+#include <vector>
+
+// uma_positions is the positions of the cells that hold the keys at k, one to a cell, or null where they are not known. They
+// are those of the present: between two graphs they may change.
+const std::vector<int32_t> * uma_positions(const void * k);
+
+// uma_positions_add makes those of size bytes at k known, until uma_positions_remove(owner).
+void uma_positions_add(const void * owner, const void * k, size_t size, const std::vector<int32_t> * positions);
+
+extern "C" {
+#endif
+
+struct llama_context;
+
+// uma_positions_know makes the positions of the cells of ctx known to the attention kernel, until uma_positions_remove(ctx).
+void uma_positions_know(struct llama_context * ctx);
+void uma_positions_remove(const void * owner);
+
+#ifdef __cplusplus
+}
+#endif
