@@ -194,22 +194,29 @@ inline float sum(vec v) {
     return s;
 }
 
-// exp_neg is e^x for x ≤ 0, to about one unit in the last place; what is below -87 becomes 1.6e-38. e^x = 2^n · e^r with
-// n = round(x · log2 e), and the polynomial of Cephes' expf for e^r on |r| ≤ ln 2 / 2.
-inline vec exp_neg(vec x) {
-    constexpr float round = 12582912.f; // 1.5 · 2^23: adding it leaves no bits below the point
-    x            = larger(x, all(-87.f));
-    const vec n  = (x * 1.44269504088896341f + round) - round;
-    const vec r  = (x - n * 0.693359375f) - n * -2.12194440e-4f;
-    vec       p  = all(1.9875691500e-4f);
-    p            = p * r + 1.3981999507e-3f;
-    p            = p * r + 8.3334519073e-3f;
-    p            = p * r + 4.1665795894e-2f;
-    p            = p * r + 1.6666665459e-1f;
-    p            = p * r + 5.0000001201e-1f;
-    p            = p * (r * r) + r + 1.f;
-    const ivec e = (__builtin_convertvector(n, ivec) + 127) << 23;
-    return p * (vec) e;
+// exp_neg turns each x ≤ 0 into e^x, to about one unit in the last place; what is below -87 becomes 1.6e-38. e^x = 2^n · e^r
+// with n = round(x · log2 e), and the polynomial of Cephes' expf for e^r on |r| ≤ ln 2 / 2. N vectors go step by step
+// together: each step waits for the one before, and one vector alone took a fifth of the kernel's time.
+template <int N> inline void exp_neg(vec * x) {
+    constexpr float round   = 12582912.f; // 1.5 · 2^23: adding it leaves no bits below the point
+    constexpr float terms[] = {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
+    vec             n[N], r[N], p[N];
+    for (int i = 0; i < N; i++) {
+        x[i] = larger(x[i], all(-87.f));
+        n[i] = (x[i] * 1.44269504088896341f + round) - round;
+        r[i] = (x[i] - n[i] * 0.693359375f) - n[i] * -2.12194440e-4f;
+        p[i] = all(1.9875691500e-4f);
+    }
+    for (const float t : terms) {
+        for (int i = 0; i < N; i++) {
+            p[i] = p[i] * r[i] + t;
+        }
+    }
+    for (int i = 0; i < N; i++) {
+        p[i]         = p[i] * (r[i] * r[i]) + r[i] + 1.f;
+        const ivec e = (__builtin_convertvector(n[i], ivec) + 127) << 23;
+        x[i]         = p[i] * (vec) e;
+    }
 }
 
 // widen makes float32 of n values, a multiple of 16.
@@ -365,32 +372,41 @@ template <int D> inline void scores(const float * q, const tile<D> & t, const fl
     }
 }
 
-// weigh turns the scores of a block into weights, and scales what q has gathered down to their maximum.
-template <int D> inline void weigh(query & q, vec * s, int n) {
-    vec m = s[0];
-    for (int p = 1; p < PARTS; p++) {
-        m = larger(m, s[p]);
-    }
-    const float top = largest(m);
-    if (top > q.max) {
-        const float down = expf(q.max - top);
-        for (int j = 0; j < D; j += LANES) {
-            store(q.out + j, load(q.out + j) * down);
+// weigh turns the scores of a block into weights, and scales what the queries have gathered down to their maxima.
+template <int D, int N> inline void weigh(query ** qs, vec * s, int n) {
+    float top[N];
+    for (int i = 0; i < N; i++) {
+        vec m = s[i * PARTS];
+        for (int p = 1; p < PARTS; p++) {
+            m = larger(m, s[i * PARTS + p]);
         }
-        q.mass *= down;
-        q.max = top;
+        top[i] = largest(m);
     }
-    for (int p = 0; p < PARTS; p++) {
-        s[p] = exp_neg(s[p] - q.max);
-    }
-    if (n < BLOCK) {
-        float * f = (float *) s;
-        for (int c = n; c < BLOCK; c++) {
-            f[c] = 0;
+    for (int i = 0; i < N; i++) {
+        query & q = *qs[i];
+        if (top[i] > q.max) {
+            const float down = expf(q.max - top[i]);
+            for (int j = 0; j < D; j += LANES) {
+                store(q.out + j, load(q.out + j) * down);
+            }
+            q.mass *= down;
+            q.max = top[i];
+        }
+        for (int p = 0; p < PARTS; p++) {
+            s[i * PARTS + p] -= q.max;
         }
     }
-    for (int p = 0; p < PARTS; p++) {
-        q.mass += s[p];
+    exp_neg<N * PARTS>(s);
+    for (int i = 0; i < N; i++) {
+        if (n < BLOCK) {
+            float * f = (float *) (s + i * PARTS);
+            for (int c = n; c < BLOCK; c++) {
+                f[c] = 0;
+            }
+        }
+        for (int p = 0; p < PARTS; p++) {
+            qs[i]->mass += s[i * PARTS + p];
+        }
     }
 }
 
@@ -402,6 +418,13 @@ constexpr int at_once(int all, int limit) {
     }
     return n;
 }
+
+// KEEP has a vector stay in its register. gcc would read it again for each of its uses, and reading is what gather waits for.
+#if defined(__x86_64__)
+#define KEEP(v) asm("" : "+v"(v))
+#else
+#define KEEP(v) asm("" : "+w"(v))
+#endif
 
 // gather adds the weighted V of a block to N queries, W vectors of each at once: what the registers hold.
 template <int D, int N> inline void gather(query ** qs, const tile<D> & t, const float (*w)[BLOCK], int n) {
@@ -415,7 +438,8 @@ template <int D, int N> inline void gather(query ** qs, const tile<D> & t, const
         }
         for (int c = 0; c < n; c++) {
             for (int x = 0; x < W; x++) {
-                const vec v = load(t.v + c * D + j + x * LANES);
+                vec v = load(t.v + c * D + j + x * LANES);
+                KEEP(v);
                 for (int i = 0; i < N; i++) {
                     o[i][x] += v * w[i][c];
                 }
@@ -433,8 +457,8 @@ template <int D, int N> void attend(query ** qs, const tile<D> & t, const float 
     alignas(64) float w[N][BLOCK];
     for (int i = 0; i < N; i++) {
         scores<D>(qs[i]->q, t, bias, n, (vec *) w[i]);
-        weigh<D>(*qs[i], (vec *) w[i], n);
     }
+    weigh<D, N>(qs, (vec *) w, n);
     gather<D, N>(qs, t, w, n);
 }
 
@@ -460,31 +484,28 @@ const char * at(const ggml_tensor * t, int64_t i1, int64_t i2, int64_t i3) {
 
 // room is a thread's memory. It grows to what the largest group needs and goes when the thread ends.
 struct room {
-    std::vector<float>   floats;
-    std::vector<int32_t> ints;
+    cells                seen[QUERIES]; // of the rows of a group
+    int64_t              longest;       // of these lists
+    std::vector<int32_t> ints;          // what they hold
+    std::vector<float>   biases;
     std::vector<query>   queries;
-    std::vector<piece>   pieces;
-    std::vector<int32_t> at; // of a list that is being put in order
+    std::vector<float>   floats; // what those hold
+    std::vector<piece>   pieces; // of a list that is being put in order
+    std::vector<int32_t> at;
     std::vector<float>   bias;
 };
 
 thread_local room mine;
 
-// group computes rows [from, to) of the query heads of one K/V head: those numbered [first, last) among the shared.
-template <int D> void group(const node & n, int64_t from, int64_t to, int64_t kv, int64_t first, int64_t last, int64_t stream) {
-    const int64_t rows = to - from, heads = last - first, padded = n.cells + BLOCK;
+// look lists what rows [from, to) may see.
+void look(const node & n, int64_t from, int64_t to, int64_t stream) {
+    const int64_t rows = to - from, padded = n.cells + BLOCK;
     mine.ints.resize(rows * padded);
-    mine.floats.resize(rows * padded + 2 * rows * heads * D + 64 / sizeof(float)); // for the alignment
-    mine.queries.resize(rows * heads);
-    float * bias = mine.floats.data();
-    float * data = bias + rows * padded;
-    data += (64 - (uintptr_t) data % 64) % 64 / sizeof(float);
-
-    cells   seen[QUERIES];
-    int64_t longest = 0;
+    mine.biases.resize(rows * padded);
+    mine.longest = 0;
     for (int64_t r = 0; r < rows; r++) {
-        cells & c = seen[r];
-        c         = {mine.ints.data() + r * padded, bias + r * padded, n.cells};
+        cells & c = mine.seen[r];
+        c         = {mine.ints.data() + r * padded, mine.biases.data() + r * padded, n.cells};
         if (n.mask) {
             if (!list((const uint16_t *) at(n.mask, from + r, 0, stream % n.mask->ne[3]), n.cells, n.positions, c)) {
                 sort(c, n.positions, mine.pieces, mine.at, mine.bias);
@@ -495,21 +516,32 @@ template <int D> void group(const node & n, int64_t from, int64_t to, int64_t kv
             }
         }
         memset(c.bias + c.n, 0, BLOCK * sizeof(float));
-        longest = std::max(longest, c.n);
+        mine.longest = std::max(mine.longest, c.n);
+    }
+}
+
+// group computes rows [from, to), after look, of the query heads of one K/V head: those numbered [first, last) among the shared.
+template <int D> void group(const node & n, int64_t from, int64_t to, int64_t kv, int64_t first, int64_t last, int64_t stream) {
+    const int64_t rows = to - from, heads = last - first;
+    mine.floats.resize(2 * rows * heads * D + 64 / sizeof(float)); // for the alignment
+    mine.queries.resize(rows * heads);
+    float * data = mine.floats.data();
+    data += (64 - (uintptr_t) data % 64) % 64 / sizeof(float);
+    for (int64_t r = 0; r < rows; r++) {
         for (int64_t h = 0; h < heads; h++) {
-            query &       q    = mine.queries[r * heads + h];
-            float *       x    = data + 2 * D * (r * heads + h);
+            float *       x     = data + 2 * D * (r * heads + h);
             const float * from_ = (const float *) at(n.q, from + r, kv * n.shared + first + h, stream);
             for (int j = 0; j < D; j++) {
                 x[j] = from_[j] * n.scale, x[D + j] = 0;
             }
-            q = {x, x + D, NONE, vec{}};
+            mine.queries[r * heads + h] = {x, x + D, NONE, vec{}};
         }
     }
 
+    const cells * seen = mine.seen;
     static thread_local tile<D> t;
     const char *k = at(n.k, 0, kv, stream / (n.q->ne[3] / n.k->ne[3])), *v = at(n.v, 0, kv, stream / (n.q->ne[3] / n.v->ne[3]));
-    for (int64_t b = 0; b < longest; b += BLOCK) {
+    for (int64_t b = 0; b < mine.longest; b += BLOCK) {
         const int32_t * have = nullptr; // whose block the tile holds
         int             held = 0;
         for (int64_t r = 0; r < rows;) {
@@ -630,7 +662,9 @@ extern "C" void __wrap_ggml_compute_forward_flash_attn_ext(const struct ggml_com
     const int64_t most  = std::max<int64_t>(1, QUERIES / n.shared);
     const int64_t per   = std::clamp<int64_t>(n.rows * n.kv_heads * streams / wanted, 1, most);
     const int64_t parts = (n.rows + per - 1) / per;
-    const int64_t units = parts * n.kv_heads * streams;
+    // K/V heads see the same cells: with enough groups of rows to go round, a thread does all heads of one.
+    const bool    whole = parts * streams >= wanted;
+    const int64_t units = parts * streams * (whole ? 1 : n.kv_heads);
     const int64_t split = units >= wanted || params->nth == 1 || n.kv_heads % params->nth == 0 ? 1 : n.shared;
 
     if (params->nth > 1) {
@@ -640,11 +674,14 @@ extern "C" void __wrap_ggml_compute_forward_flash_attn_ext(const struct ggml_com
         ggml_barrier(params->threadpool);
     }
     for (int64_t u = params->ith; u < units * split; u = params->nth > 1 ? ggml_threadpool_chunk_add(params->threadpool, 1) : u + 1) {
-        const int64_t part = u / split % parts, kv = u / split / parts % n.kv_heads, stream = u / split / parts / n.kv_heads;
+        const int64_t part = u / split % parts, kv = whole ? 0 : u / split / parts % n.kv_heads, stream = u / split / parts / (whole ? 1 : n.kv_heads);
         const int64_t heads = n.shared / split, first = u % split * heads;
         // The last rows of a prompt see the most: they go first, so that no thread begins with them at the end.
-        const int64_t from = (parts - 1 - part) * per;
-        work(n, from, std::min(n.rows, from + per), kv, first, first + heads, stream);
+        const int64_t from = (parts - 1 - part) * per, to = std::min(n.rows, from + per);
+        look(n, from, to, stream);
+        for (int64_t i = kv; i < (whole ? n.kv_heads : kv + 1); i++) {
+            work(n, from, to, i, first, first + heads, stream);
+        }
     }
 }
 
