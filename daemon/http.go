@@ -45,8 +45,11 @@ func (s *Server) serveHTTP() <-chan struct{} {
 		}
 		prometheus.ServeHTTP(w, r)
 	})
+	mux.HandleFunc("POST /v1/chat/completions", s.openAI(true))
+	mux.HandleFunc("POST /v1/completions", s.openAI(false))
+	mux.HandleFunc("GET /v1/models", s.models)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		asJSON(w, http.StatusNotFound, []byte(`{"error":{"code":404,"type":"not_found_error","message":"there are GET /health, GET /metrics and GET /info; generation speaks framed JSON, see docs/protocol.md"}}`))
+		asJSON(w, http.StatusNotFound, []byte(`{"error":{"code":404,"type":"not_found_error","message":"there are GET /health, /metrics, /info and /v1/models, and POST /v1/chat/completions and /v1/completions; see docs/protocol.md"}}`))
 	})
 	s.http = &http.Server{
 		Handler: mux, ConnContext: ipc.ConnContext, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,

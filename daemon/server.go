@@ -135,7 +135,11 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		daemon.SdNotify(false, daemon.SdNotifyStopping)
 		s.poller.Stop(time.Second) // what is still in the send rings
 		<-pollerDone
-		s.http.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second) // the same for answers on their way over HTTP
+		if s.http.Shutdown(ctx) != nil {
+			s.http.Close()
+		}
+		cancel()
 		<-httpDone
 		s.listener.Close()
 	}()

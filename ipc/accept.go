@@ -49,22 +49,29 @@ func (l *Loop) admit(fd int) {
 		unix.Close(fd)
 		return
 	}
-	l.lastID++
-	c := &Conn{loop: l, id: l.lastID, peer: peer, fd: fd, interest: wantRead, resumeAt: -1}
-	c.lastRx, c.refused = l.now, refused
-	l.mu.Lock()
-	l.conns[fd] = c
-	l.mu.Unlock()
+	c := l.enter(fd, peer)
 	l.stats.Sessions.Add(1)
 	if refused {
+		c.refused = true
 		l.refusing++
 		l.deadline(c, l.now+refuseAfter)
 		return
 	}
 	l.stats.Accepted.Add(1)
+}
+
+// enter makes a connection of a descriptor that the poller watches.
+func (l *Loop) enter(fd int, peer Peer) *Conn {
+	l.lastID++
+	c := &Conn{loop: l, id: l.lastID, peer: peer, fd: fd, interest: wantRead, resumeAt: -1}
+	c.lastRx = l.now
+	l.mu.Lock()
+	l.conns[fd] = c
+	l.mu.Unlock()
 	if l.cfg.IdleTimeout > 0 {
 		l.next = min(l.next, l.now+l.cfg.IdleTimeout)
 	}
+	return c
 }
 
 // shed gives up the reserve descriptor to accept one client and tell it that no other is left. Without that the

@@ -77,6 +77,7 @@ type Loop struct {
 
 	conns   map[int]*Conn // by descriptor; written by the Loop alone, which therefore reads it without mu
 	noticed []*Conn       // to be looked at in this turn
+	joining []joining     // made by Connect, not taken in yet
 	drain   bool          // accept nobody new
 	stop    bool
 	stopBy  time.Duration // with stop: when unsent output is given up
@@ -98,7 +99,8 @@ type Loop struct {
 	next      time.Duration // the earliest deadline of any connection, or earlier
 	acceptAt  time.Duration // accepting is paused until then; 0: it is not
 	accepting bool
-	closing   bool // stop was seen
+	closing   bool          // stop was seen
+	closeBy   time.Duration // stopBy, as far as it was seen
 }
 
 // New prepares to serve ln, which the Loop closes when it ends. Run serves.
@@ -212,7 +214,7 @@ func (l *Loop) timeout() time.Duration {
 		next = min(next, l.acceptAt)
 	}
 	if l.closing {
-		next = min(next, l.stopBy)
+		next = min(next, l.closeBy)
 	}
 	if next == never {
 		return -1
@@ -245,8 +247,12 @@ func (l *Loop) ready(c *Conn, r readiness) {
 func (l *Loop) look() {
 	l.mu.Lock()
 	l.noticed, l.looking = l.looking[:0], l.noticed
+	newcomers := l.joining
+	l.joining = nil
 	drain, stop := l.drain, l.stop
+	l.closeBy = l.stopBy
 	l.mu.Unlock()
+	l.join(newcomers)
 	for i, c := range l.looking {
 		l.looking[i] = nil
 		l.settle(c)
@@ -331,7 +337,7 @@ func (l *Loop) timers() {
 	if l.acceptAt > 0 && l.acceptAt <= l.now {
 		l.resumeAccepting()
 	}
-	if l.closing && l.stopBy <= l.now {
+	if l.closing && l.closeBy <= l.now {
 		for _, c := range l.conns {
 			l.close(c, Stopping)
 		}
@@ -397,10 +403,13 @@ func (l *Loop) close(c *Conn, cause Cause) {
 	c.unstall()
 	c.mu.Unlock()
 	l.forget(c, fd, in)
-	l.stats.Sessions.Add(-1)
-	if c.refused {
+	switch {
+	case c.inner: // counted as its client's connection
+	case c.refused:
+		l.stats.Sessions.Add(-1)
 		l.refusing--
-	} else {
+	default:
+		l.stats.Sessions.Add(-1)
 		l.stats.Closed[cause].Add(1)
 	}
 	l.farewell(c, cause)
@@ -453,5 +462,9 @@ func (l *Loop) finish() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ended = true
+	for _, j := range l.joining {
+		unix.Close(j.fd)
+	}
+	l.joining = nil
 	l.poll.close()
 }

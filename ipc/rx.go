@@ -22,6 +22,7 @@ type rx struct {
 	lastTx   time.Duration // when the Loop last sent what the client had not read at once
 	due      time.Duration // a deadline on the Loop's clock; 0: none
 	discards int           // bytes thrown away on the way to the end
+	inner    bool          // made by Connect
 	refused  bool          // over --max-sessions: will be told so and closed, never shown to the Handler
 	lingers  bool          // closing is lingering or more
 	told     bool          // Handler.Closed was called

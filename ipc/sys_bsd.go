@@ -46,6 +46,22 @@ func harden(fd int) error {
 	return err
 }
 
+// socketPair makes two connected sockets.
+func socketPair() (a, b int, err error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return -1, -1, err
+	}
+	if err = harden(fds[0]); err != nil {
+		unix.Close(fds[1])
+	} else if err = harden(fds[1]); err != nil {
+		unix.Close(fds[0])
+	}
+	return fds[0], fds[1], err
+}
+
 // send writes to a non-blocking socket.
 func send(fd int, b []byte) (int, error) {
 	for {

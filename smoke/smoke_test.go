@@ -24,6 +24,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/daemonproc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
+	"github.com/uma-serve/uma-serve/runtime/llama"
 )
 
 // greedy is a deterministic request for n tokens.
@@ -34,18 +35,15 @@ func greedy(id, prompt string, n int) string {
 // long is a prompt of about n tokens: the tiny model's vocabulary has no merge for these.
 func long(n int) string { return strings.Repeat("q7 ", n/3) }
 
-// firstTokens is how many tokens of greedy answers are compared with those of the same requests served alone, and
-// most of them must be equal, not all: where a sequence's cells lie among those of the others decides the order in
-// which attention adds them up, so the logits differ in their last bits, and where the two best tokens of a model
-// with random weights are nearly equal that makes another word. What must be exact is tested where it can be:
-// bit for bit with the cells placed in runtime/enginetest, token for token through the whole daemon on the fake
-// engine in package daemon.
-const firstTokens = 8
+// firstTokens is how many tokens of greedy answers are compared with those of the same requests served alone.
+const firstTokens = 40
 
-// mostly asserts that at least three in four of n hold.
-func mostly(t *testing.T, what string, good, n int) {
+// likeAlone asserts that all n answers begin as they do alone. Where the engine's products or its attention are ggml's
+// the last bits of logits depend on who shares a step and on where cells lie, and a model with random weights may then say
+// another word: there, three in four must.
+func likeAlone(t *testing.T, what string, good, n int) {
 	t.Helper()
-	if 4*good < 3*n {
+	if llama.Exact() && good < n || 4*good < 3*n {
 		t.Errorf("%s: only %d of %d", what, good, n)
 	}
 }
@@ -85,7 +83,7 @@ func TestM1OneClientEveryProtocol(t *testing.T) {
 				good++
 			}
 		}
-		mostly(t, "answers side by side that begin like the one alone", good, 4)
+		likeAlone(t, "answers side by side that begin like the one alone", good, 4)
 		c.request(`{"id":"c","messages":[{"role":"user","content":"Hello"}],"max_tokens":5,"logprobs":2,"temperature":0.7,"seed":3}`)
 		ev, err := c.end("c")
 		if err != nil || ev.Kind != wire.EventEOS {
@@ -118,7 +116,7 @@ func TestM1OneClientEveryProtocol(t *testing.T) {
 	})
 
 	t.Run("http", func(t *testing.T) {
-		for path, want := range map[string]string{"/health": `"status":"ok"`, "/info": `"n_ctx"`, "/metrics": "uma_", "/nothing": "GET /metrics"} {
+		for path, want := range map[string]string{"/health": `"status":"ok"`, "/info": `"n_ctx"`, "/metrics": "uma_", "/nothing": "/v1/chat/completions"} {
 			out := get(t, s, path, "*/*")
 			if !strings.Contains(out, want) {
 				t.Errorf("GET %s: %q lacks %q", path, out, want)
@@ -127,6 +125,21 @@ func TestM1OneClientEveryProtocol(t *testing.T) {
 		if out := get(t, s, "/metrics", "application/json"); !json.Valid([]byte(out)) {
 			t.Errorf("metrics as JSON: %s", out)
 		}
+		// OpenAI's API says what frames say.
+		c := s.dial()
+		defer c.Close()
+		c.request(greedy("x", "over HTTP", 12))
+		c.mustEnd("x", wire.Length)
+		var answer struct {
+			Choices []struct{ Text string }
+			Usage   struct {
+				Completion int `json:"completion_tokens"`
+			}
+		}
+		out := fetch(t, s, "POST", "/v1/completions", `{"prompt":"over HTTP","max_tokens":12,"temperature":0,"ignore_eos":true}`, "*/*")
+		if err := json.Unmarshal([]byte(out), &answer); err != nil || len(answer.Choices) != 1 || answer.Choices[0].Text != c.text["x"].String() || answer.Usage.Completion != 12 {
+			t.Errorf("POST /v1/completions: %s; in frames %q", out, c.text["x"].String())
+		}
 	})
 	s.nothingLeft()
 }
@@ -134,27 +147,32 @@ func TestM1OneClientEveryProtocol(t *testing.T) {
 // get does what curl --unix-socket does.
 func get(t *testing.T, s *server, path, accept string) string {
 	t.Helper()
+	return fetch(t, s, "GET", path, "", accept)
+}
+
+func fetch(t *testing.T, s *server, method, path, body, accept string) string {
+	t.Helper()
 	c := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", s.Socket)
 		},
 	}}
-	req, err := http.NewRequest("GET", "http://uma"+path, nil)
+	req, err := http.NewRequest(method, "http://uma"+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Header.Set("Accept", accept)
 	res, err := c.Do(req)
 	if err != nil {
-		t.Fatalf("GET %s: %v", path, err)
+		t.Fatalf("%s %s: %v", method, path, err)
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
+	answer, err := io.ReadAll(res.Body)
 	if err != nil {
-		t.Fatalf("GET %s: %v", path, err)
+		t.Fatalf("%s %s: %v", method, path, err)
 	}
-	return string(body)
+	return string(answer)
 }
 
 func TestM1NewlineAnswers(t *testing.T) {
@@ -221,7 +239,7 @@ func TestM2EightClients(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	mostly(t, "answers among others that begin like those alone", int(own.Load()), 3*len(prompts))
+	likeAlone(t, "answers among others that begin like those alone", int(own.Load()), 3*len(prompts))
 	s.nothingLeft()
 }
 
@@ -420,7 +438,7 @@ func TestM3KVPressure(t *testing.T) {
 			good++
 		}
 	}
-	mostly(t, "answers under pressure that begin like the one alone", good, 8)
+	likeAlone(t, "answers under pressure that begin like the one alone", good, 8)
 	if body, err := s.Ask("metrics"); err != nil || strings.Contains(body, `"preemptions_total":0`) {
 		t.Errorf("nobody was preempted: the test shows nothing (%v)", err)
 	}

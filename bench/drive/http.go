@@ -126,7 +126,7 @@ func (t *httpTarget) post(ctx context.Context, path string, body map[string]any,
 	if resp.StatusCode != 200 {
 		b, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
 		if (resp.StatusCode == 404 || resp.StatusCode == 405) && t.job.Target == "uma" {
-			return skipError("this uma-serve generates nothing over HTTP (no " + path + ")")
+			return skipError("this uma-serve is older than its HTTP endpoints (no " + path + ")")
 		}
 		return fmt.Errorf("POST %s: %s: %s", path, resp.Status, complaint(b))
 	}
@@ -254,10 +254,16 @@ func (t *httpTarget) chat(ctx context.Context, r *load.Request, messages []load.
 	} else {
 		path, body["prompt"] = "/v1/completions", r.Prompt
 	}
-	if t.job.Target == "llama-server" {
+	switch t.job.Target {
+	case "llama-server":
 		body["ignore_eos"] = r.Exact
 		if r.Kind == load.Chat { // as uma-serve's chats; templates that do not know it leave it alone
 			body["chat_template_kwargs"] = map[string]any{"enable_thinking": false}
+		}
+	case "uma": // what wishes says in frames
+		body["ignore_eos"] = r.Exact
+		if r.Kind == load.Chat && len(messages) > 0 {
+			body["enable_thinking"] = false
 		}
 	}
 	var think tags

@@ -18,6 +18,10 @@ func ownMatmul(on bool) bool { return bool(C.uma_matmul_enable(C.bool(on))) }
 // matmulBuilt reports whether this build has our kernel.
 func matmulBuilt() bool { return bool(C.uma_matmul_built()) }
 
+// Exact reports whether a row's logits depend on its sequence alone, bit for bit, in a model of Q8_0 weights: not on the rows
+// that share its step, nor on where cells lie. ggml's own code promises neither.
+func Exact() bool { return matmulBuilt() }
+
 // product is one product x [n][k] times the transpose of weights [m][k], made Q8_0, on the CPU backend: for tests.
 type product struct {
 	c *C.uma_product

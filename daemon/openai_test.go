@@ -1,0 +1,316 @@
+package daemon
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime/fake"
+)
+
+// web is an HTTP client of r's socket.
+func (r *running) web() *http.Client {
+	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", r.cfg.Socket)
+	}}
+	r.t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, Timeout: 30 * time.Second}
+}
+
+// choice has the fields of chunks and of whole answers.
+type choice struct {
+	Index   int
+	Text    string
+	Delta   openAIMessage
+	Message openAIMessage
+	Finish  *string `json:"finish_reason"`
+	Probs   *struct {
+		Content []struct {
+			Token   string
+			Logprob float64
+			Bytes   []int
+			Top     []struct{ Token string } `json:"top_logprobs"`
+		}
+		Tokens  []string
+		Probs   []float64            `json:"token_logprobs"`
+		Top     []map[string]float64 `json:"top_logprobs"`
+		Offsets []int                `json:"text_offset"`
+	} `json:"logprobs"`
+}
+
+type openAIMessage struct {
+	Role, Content string
+	Reasoning     string `json:"reasoning_content"`
+}
+
+type completed struct {
+	ID, Object, Model string
+	Created           int64
+	Choices           []choice
+	Usage             *struct {
+		Prompt     int `json:"prompt_tokens"`
+		Completion int `json:"completion_tokens"`
+		Total      int `json:"total_tokens"`
+		Output     struct {
+			Reasoning int `json:"reasoning_tokens"`
+		} `json:"completion_tokens_details"`
+	}
+	Timings *struct {
+		Predicted int `json:"predicted_n"`
+	}
+	Error *struct {
+		Code    int
+		Type    string
+		Message string
+	}
+}
+
+// post returns the status and the body.
+func post(t *testing.T, c *http.Client, path, body string) (int, http.Header, []byte) {
+	t.Helper()
+	resp, err := c.Post("http://uma"+path, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header, b
+}
+
+// chunks reads server-sent events up to [DONE].
+func chunks(t *testing.T, body []byte) (out []completed, done bool) {
+	t.Helper()
+	for _, block := range strings.Split(strings.TrimSuffix(string(body), "\n\n"), "\n\n") {
+		data, ok := strings.CutPrefix(block, "data: ")
+		if !ok || done {
+			t.Fatalf("not an event, or one after the end: %q", block)
+		}
+		if data == "[DONE]" {
+			done = true
+			continue
+		}
+		var c completed
+		if err := json.Unmarshal([]byte(data), &c); err != nil {
+			t.Fatalf("%s: %v", data, err)
+		}
+		out = append(out, c)
+	}
+	return out, done
+}
+
+const openAIQuestion = `"messages":[{"role":"user","content":"question"}],"temperature":0,"model":"whatever"`
+
+func TestOpenAIChat(t *testing.T) {
+	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "<think>let me \"see\" — ok</think>It is\n42."}}})
+	web := r.web()
+	status, head, body := post(t, web, "/v1/chat/completions", "{"+openAIQuestion+"}")
+	var whole completed
+	if err := json.Unmarshal(body, &whole); err != nil || status != 200 || head.Get("Content-Type") != "application/json" {
+		t.Fatalf("%d %v %s: %v", status, head, body, err)
+	}
+	if m := whole.Choices[0].Message; m.Role != "assistant" || m.Content != "It is\n42." || m.Reasoning != `let me "see" — ok` || *whole.Choices[0].Finish != "stop" ||
+		whole.Object != "chat.completion" || whole.Model != r.model.Load().info.Name || !strings.HasPrefix(whole.ID, "chatcmpl-") {
+		t.Errorf("%s", body)
+	}
+	if u := whole.Usage; u.Prompt == 0 || u.Total != u.Prompt+u.Completion || u.Output.Reasoning == 0 || whole.Timings.Predicted != u.Completion {
+		t.Errorf("%s", body)
+	}
+
+	status, head, body = post(t, web, "/v1/chat/completions", `{"stream":true,"stream_options":{"include_usage":true},`+openAIQuestion+`}`)
+	events, done := chunks(t, body)
+	if status != 200 || head.Get("Content-Type") != "text/event-stream" || !done {
+		t.Fatalf("%d %v %s", status, head, body)
+	}
+	var text, think, reason string
+	for i, e := range events {
+		if e.Object != "chat.completion.chunk" || e.ID != events[0].ID {
+			t.Fatalf("event %d: %+v", i, e)
+		}
+		if i == len(events)-1 {
+			if len(e.Choices) != 0 || e.Usage == nil || *e.Usage != *whole.Usage {
+				t.Errorf("the last event is not the usage: %+v", e)
+			}
+			break
+		}
+		if role := e.Choices[0].Delta.Role; (role == "assistant") != (i == 0) {
+			t.Errorf("event %d has role %q", i, role)
+		}
+		text, think = text+e.Choices[0].Delta.Content, think+e.Choices[0].Delta.Reasoning
+		if e.Choices[0].Finish != nil {
+			reason += *e.Choices[0].Finish
+		}
+	}
+	if text != whole.Choices[0].Message.Content || think != whole.Choices[0].Message.Reasoning || reason != "stop" {
+		t.Errorf("streamed %q after %q, %q", text, think, reason)
+	}
+	r.nothingLeft()
+}
+
+func TestOpenAICompletions(t *testing.T) {
+	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "one \"two\"\tthree"}}})
+	web := r.web()
+	_, _, plain := post(t, web, "/v1/completions", `{"prompt":["a"],"max_tokens":5,"temperature":0}`)
+	var a completed
+	if json.Unmarshal(plain, &a); a.Object != "text_completion" || len(a.Choices[0].Text) == 0 || *a.Choices[0].Finish != "length" || a.Usage.Completion != 5 || a.Choices[0].Probs != nil {
+		t.Fatalf("%s", plain)
+	}
+	_, _, body := post(t, web, "/v1/completions", `{"prompt":"a","max_tokens":5,"temperature":0,"logprobs":2}`)
+	var b completed
+	if err := json.Unmarshal(body, &b); err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	p := b.Choices[0].Probs
+	if p == nil || strings.Join(p.Tokens, "") != a.Choices[0].Text || len(p.Probs) != len(p.Tokens) || len(p.Top) != len(p.Tokens) || p.Offsets[1] != len(p.Tokens[0]) || len(p.Top[0]) == 0 {
+		t.Errorf("%s", body)
+	}
+	_, _, body = post(t, web, "/v1/completions", `{"prompt":"a","max_tokens":5,"temperature":0,"logprobs":2,"stream":true}`)
+	events, done := chunks(t, body)
+	text := ""
+	for _, e := range events {
+		text += e.Choices[0].Text
+	}
+	if !done || text != a.Choices[0].Text || events[1].Choices[0].Probs.Offsets[0] != len(p.Tokens[0]) {
+		t.Errorf("%s", body)
+	}
+	_, _, body = post(t, web, "/v1/chat/completions", `{"logprobs":true,"top_logprobs":3,"max_tokens":4,`+openAIQuestion+`}`)
+	var c completed
+	if err := json.Unmarshal(body, &c); err != nil || len(c.Choices[0].Probs.Content) == 0 || len(c.Choices[0].Probs.Content[0].Top) != 3 {
+		t.Errorf("%s: %v", body, err)
+	}
+	r.nothingLeft()
+}
+
+func TestOpenAIErrors(t *testing.T) {
+	r := serve(t, fake.Config{}, "-c", "64", "--max-frame-bytes", "4096")
+	web := r.web()
+	for _, c := range []struct {
+		path, body, kind, says string
+		status                 int
+	}{
+		{"/v1/chat/completions", `{`, "invalid_request_error", "JSON", 400},
+		{"/v1/chat/completions", `[]`, "invalid_request_error", "an array", 400},
+		{"/v1/chat/completions", `{}`, "invalid_request_error", `"messages" is missing`, 400},
+		{"/v1/chat/completions", `{"prompt":"x"}`, "invalid_request_error", "/v1/completions", 400},
+		{"/v1/completions", `{"messages":[]}`, "invalid_request_error", "/v1/chat/completions", 400},
+		{"/v1/completions", `{"prompt":["a","b"]}`, "invalid_request_error", "array of one string", 400},
+		{"/v1/completions", `{"prompt":"x","echo":true}`, "invalid_request_error", `"echo"`, 400},
+		{"/v1/completions", `{"prompt":"x","stream":1}`, "invalid_request_error", `"stream"`, 400},
+		{"/v1/completions", `{"prompt":"x","stream":false,"stream":true}`, "invalid_request_error", "twice", 400},
+		{"/v1/completions", `{"prompt":"x","event":"cancel"}`, "invalid_request_error", `"event"`, 400},
+		{"/v1/completions", `{"prompt":"x","temperature":"hot"}`, "invalid_request_error", `"temperature"`, 400},
+		{"/v1/chat/completions", `{"tools":[{}],` + openAIQuestion + `}`, "invalid_request_error", `"tools"`, 400},
+		{"/v1/completions", `{"prompt":"` + strings.Repeat("x", 100) + `"}`, "exceed_context_size_error", "context_length_exceeded", 400},
+		{"/v1/completions", `{"prompt":"` + strings.Repeat("x", 5000) + `"}`, "invalid_request_error", "--max-frame-bytes", 413},
+		{"/v1/embeddings", `{}`, "not_found_error", "/v1/chat/completions", 404},
+	} {
+		status, _, body := post(t, web, c.path, c.body)
+		var got completed
+		if err := json.Unmarshal(body, &got); err != nil || got.Error == nil || status != c.status || got.Error.Code != c.status || got.Error.Type != c.kind || !strings.Contains(got.Error.Message, c.says) {
+			t.Errorf("%s %.80s: %d %s; want %d, %s, %q", c.path, c.body, status, body, c.status, c.kind, c.says)
+		}
+	}
+	resp, err := web.Get("http://uma/v1/models")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var list struct{ Data []struct{ ID, Object string } }
+	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil || len(list.Data) != 1 || list.Data[0].ID != r.model.Load().info.Name || list.Data[0].Object != "model" {
+		t.Errorf("%+v %v", list, err)
+	}
+	r.nothingLeft()
+}
+
+// A client that goes in the middle of its answer cancels it; one that does not read pauses it, and nobody else.
+func TestOpenAIClientGoesOrDoesNotRead(t *testing.T) {
+	r := serve(t, fake.Config{}, "-c", "262144")
+	web := r.web()
+	long := `{"stream":true,"max_tokens":200000,` + openAIQuestion + `}`
+	ctx, cancel := context.WithCancel(context.Background())
+	req, _ := http.NewRequestWithContext(ctx, "POST", "http://uma/v1/chat/completions", strings.NewReader(long))
+	resp, err := web.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	resp.Body.Close()
+	r.nothingLeft()
+
+	conn, err := net.Dial("unix", r.cfg.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: uma\r\nContent-Length: %d\r\n\r\n%s", len(long), long)
+	eventually(t, "the request is paused", func() bool { return r.poller.Stats().Stalled.Load() == 1 })
+	if a := r.ask(r.dial(), func(q *wire.Request) { q.MaxTokens = 8 }); a.err != nil {
+		t.Errorf("another client: %v", a.err)
+	}
+	conn.Close()
+	r.nothingLeft()
+}
+
+// Many at once: each gets its own answer.
+func TestOpenAIManyAtOnce(t *testing.T) {
+	var scripts []fake.Script
+	for i := range 8 {
+		scripts = append(scripts, fake.Script{After: fmt.Sprintf("question %d.<|im_end|>\n<|im_start|>assistant\n", i), Emit: fmt.Sprintf("answer %d", i)})
+	}
+	r := serve(t, fake.Config{Scripts: scripts}, "--parallel", "4")
+	web := r.web()
+	errs := make(chan error, 32)
+	for i := range 32 {
+		go func() {
+			resp, err := web.Post("http://uma/v1/chat/completions", "", strings.NewReader(fmt.Sprintf(`{"messages":[{"role":"user","content":"question %d."}],"temperature":0}`, i%8)))
+			if err != nil {
+				errs <- err
+				return
+			}
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			if err == nil && !bytes.Contains(body, fmt.Appendf(nil, `"content":"answer %d"`, i%8)) {
+				err = fmt.Errorf("question %d: %s", i%8, body)
+			}
+			errs <- err
+		}()
+	}
+	for range 32 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	r.nothingLeft()
+}
+
+// An answer that a shutdown cuts off says so.
+func TestOpenAIShutdown(t *testing.T) {
+	r := serve(t, fake.Config{}, "-c", "262144", "--shutdown-timeout", "0s")
+	resp, err := r.web().Post("http://uma/v1/chat/completions", "", strings.NewReader(`{"stream":true,"max_tokens":200000,`+openAIQuestion+`}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	in := bufio.NewReader(resp.Body)
+	if _, err := in.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	go r.stop()
+	rest, err := io.ReadAll(in)
+	if err != nil || !bytes.Contains(rest[max(0, len(rest)-400):], []byte("unavailable_error")) {
+		t.Errorf("%v: …%s", err, rest[max(0, len(rest)-400):])
+	}
+}

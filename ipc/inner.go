@@ -1,0 +1,56 @@
+package ipc
+
+import (
+	"errors"
+	"net"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// joining is the Loop's end of a connection that Connect made.
+type joining struct {
+	fd   int
+	peer Peer
+}
+
+// Connect opens a connection to the Loop from within the process, in the name of peer: whatever else speaks for a
+// client (HTTP) asks through it as the client itself would by the framed protocol, with the same checks, the same
+// room for what it has not read and the same end when it goes. It does not count as a session: the client already is
+// one. Safe from any goroutine; fails when the Loop has ended or is stopping.
+func (l *Loop) Connect(peer Peer) (net.Conn, error) {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	nc, err := netConn(theirs)
+	unix.Close(theirs)
+	if err != nil {
+		unix.Close(ours)
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended || l.stop {
+		nc.Close()
+		unix.Close(ours)
+		return nil, errors.New("the server is stopping")
+	}
+	l.joining = append(l.joining, joining{ours, peer})
+	l.wake()
+	return nc, nil
+}
+
+// join takes in who came by Connect.
+func (l *Loop) join(newcomers []joining) {
+	for _, j := range newcomers {
+		if err := l.poll.add(j.fd, wantRead); err != nil {
+			l.stats.IOErrors.Add(1)
+			unix.Close(j.fd)
+			continue
+		}
+		c := l.enter(j.fd, j.peer)
+		c.inner, c.protocol = true, wire.Framed
+	}
+}
