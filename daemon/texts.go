@@ -12,7 +12,8 @@ import (
 // do: 0.25 ms a thousand characters, where looking a piece up costs less than a microsecond.
 //
 // A text is cut where its tokens do not depend on what follows, as early as pieceMin allows: so what begins alike has the
-// same pieces. What is not cut behind its last border is tokenized each time.
+// same pieces. What is left behind the last border is a piece, too, if it is not very short: a prompt that comes again whole
+// (a retry, another sample) then asks nothing of the vocabulary, four fifths of the time that its last 200 bytes took.
 type texts struct {
 	vocab runtime.Vocab
 	cut   runtime.TextCutter // nil: only whole texts are remembered
@@ -33,7 +34,8 @@ type piece struct {
 }
 
 const (
-	pieceMin  = 256     // bytes of text; shorter ones are not worth remembering
+	pieceMin  = 256     // bytes after which a text is cut
+	tailMin   = 32      // bytes of text; shorter ones are not worth remembering
 	textBytes = 4 << 20 // of young, and so of old
 )
 
@@ -50,7 +52,7 @@ func (t *texts) tokenize(dst []runtime.Token, owner uint32, text string, addSpec
 		if t.cut != nil {
 			n = t.cut.Cut(text, pieceMin, parseSpecial)
 		}
-		if n < pieceMin {
+		if n < tailMin {
 			return t.vocab.Tokenize(dst, text, addSpecial, parseSpecial)
 		}
 		p := piece{owner, addSpecial, parseSpecial, text[:n]}
