@@ -79,6 +79,7 @@ when a row is not met.
 	f.IntVar(&cfg.Prefix, "prefix", 1024, "`tokens` of a shared or restored prompt, about")
 	f.IntVar(&cfg.Unique, "unique", 32, "`tokens` that each of the sharing requests has of its own")
 	f.IntVar(&cfg.Requests, "requests", 16, "requests that share a prefix")
+	f.IntVar(&cfg.Rounds, "rounds", 5, "prefixes that are shared, one after the other")
 	f.IntVar(&cfg.AtOnce, "at-once", 4, "of them at a time")
 	f.IntVar(&cfg.Prompts, "prompts", 5, "prompts restored from each tier")
 	f.IntVar(&cfg.Sessions, "sessions", 32, "sessions of the oversubscription")
