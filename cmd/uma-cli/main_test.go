@@ -181,7 +181,7 @@ func TestProgram(t *testing.T) {
 		"why last":          {"why|--last|5", "", "", 0, "#5 ", ""},
 		"why id":            {"why|chat-1", "", "", 0, "chat-1  #0 · uid 0", ""},
 		"why json":          {"why|--json|chat-1", "", "", 0, `{"requests":[{"request":"chat-1",`, ""},
-		"why, forgotten":    {"why|gone", "", "", 0, "Nothing is remembered of such a request.", ""},
+		"why, forgotten":    {"why|gone", "", "", 1, "$", `nothing is remembered of a request "gone" of yours`},
 		"why, too many":     {"why|--last|65", "", "", 2, "$", "--last is 65; it must be 1…64"},
 		"why, both":         {"why|--last|5|x", "", "", 2, "$", "an ID or --last, not both"},
 		"why, two":          {"why|a|b", "", "", 2, "$", "why takes one ID, not 2"},

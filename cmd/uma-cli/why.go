@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -41,7 +42,11 @@ left count from the request's arrival. A user sees only requests of its own; roo
 				return usagef("--last is %d; it must be 1…%d", last, wire.MaxLast)
 			}
 			return query(cmd, dial, asJSON, func(ctx context.Context, c *client.Client) ([]byte, *wire.WhyReport, error) {
-				return c.Why(ctx, q)
+				raw, report, err := c.Why(ctx, q)
+				if err == nil && q.Request != "" && len(report.Requests) == 0 && !asJSON {
+					err = fmt.Errorf("nothing is remembered of a request %q of yours; the daemon remembers those that run and the %d that ended last", q.Request, wire.MaxLast)
+				}
+				return raw, report, err
 			}, insideview.Why)
 		},
 	}
