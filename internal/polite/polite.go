@@ -1,4 +1,5 @@
-// Package polite keeps a program that reads tokens from disturbing the engine that computes them.
+// Package polite keeps what surrounds the engine from disturbing its compute threads, each of which waits at the next barrier
+// for the one that was disturbed: the programs that read tokens (Process), and Go's own runtime (Sysmon).
 //
 // On a machine whose processors all compute, the program that a token wakes has to get one of them, and Linux gives it
 // that at once: a compute thread is pushed off in the middle of its work while the others wait for it at the next barrier.
