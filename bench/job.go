@@ -9,7 +9,6 @@ import (
 type ClientJob struct {
 	Socket                                      string
 	Streams, Connections, Tokens, Prompt, Round int
-	Rude                                        bool // push compute threads off their processors, as an ordinary program does
 }
 
 // EncodeTimes and DecodeTimes carry RunClient's result between processes: all streams have as many.

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/uma-serve/uma-serve/internal/polite"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -19,11 +18,6 @@ import (
 // once a wake-up, looks at no more of an event than which one it is, and waits in raw system calls: around the others
 // Go's runtime wakes a thread of its own (sysmon), once a token.
 func RunClient(j ClientJob) ([][]int64, error) {
-	if !j.Rude {
-		if err := polite.Process(); err != nil {
-			return nil, fmt.Errorf("set the scheduling class: %w", err)
-		}
-	}
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
-	"github.com/uma-serve/uma-serve/internal/polite"
+	"github.com/uma-serve/uma-serve/internal/sysmon"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
@@ -123,7 +123,7 @@ func (s *Server) bindMetrics() {
 }
 
 // sysmonSlack: twice a step or so is as often as the runtime's monitor may take a processor from the engine, and what waits for
-// it (see polite.Sysmon) can wait as long. 1 ms gave 0.98 … 0.99 of the bare loop at 16 streams, 2 ms the same.
+// it (see package sysmon) can wait as long. 1 ms gave 0.98 … 0.99 of the bare loop at 16 streams, 2 ms the same.
 const sysmonSlack = 2 * time.Millisecond
 
 // Serve loads the model, answers requests, and stops in order: on the first SIGTERM or SIGINT, or when ctx ends,
@@ -133,7 +133,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
 
-	if err := polite.Sysmon(sysmonSlack); err != nil {
+	if err := sysmon.Slack(sysmonSlack); err != nil {
 		s.log.Debug("the runtime's monitor keeps interrupting compute threads", "error", err)
 	}
 	pollerDone := make(chan error, 1)

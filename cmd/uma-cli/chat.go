@@ -9,7 +9,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/uma-serve/uma-serve/internal/chat"
-	"github.com/uma-serve/uma-serve/internal/polite"
 	"github.com/uma-serve/uma-serve/internal/ui"
 )
 
@@ -32,7 +31,6 @@ Lines are kept in $XDG_STATE_HOME/uma-serve/history (UMA_NOHISTORY=1: nowhere).`
 			if err := checkSettings(&settings); err != nil {
 				return err
 			}
-			polite.Process() // what cannot be set costs tokens a second, nothing else
 			out := ui.Open(os.Stdout)
 			var in chat.LineReader
 			if isTerminal(os.Stdin) && out.IsTTY() && os.Getenv("TERM") != "dumb" {

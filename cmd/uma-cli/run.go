@@ -10,7 +10,6 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/ask"
 	"github.com/uma-serve/uma-serve/internal/chat"
-	"github.com/uma-serve/uma-serve/internal/polite"
 	"github.com/uma-serve/uma-serve/internal/ui"
 )
 
@@ -44,7 +43,6 @@ Exit status: 0 answered · 1 refused or failed · 2 wrong usage · 3 no daemon �
 			if show && hide {
 				return usagef("--show-thinking and --hide-thinking contradict each other")
 			}
-			polite.Process() // as chat does
 			if timeout < 0 {
 				return usagef("--timeout is %v; it must be 0 (none) or more", timeout)
 			}

@@ -1,4 +1,4 @@
-package polite
+package sysmon
 
 import (
 	"fmt"
@@ -28,8 +28,8 @@ func woke(t *testing.T) map[int]int {
 }
 
 // While a goroutine computes and nothing else happens, the runtime's monitor is the one thread that keeps waking.
-func TestSysmonIsTheOneThatLooksAround(t *testing.T) {
-	tid, err := sysmon()
+func TestTheMonitorIsFound(t *testing.T) {
+	tid, err := thread()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestSysmonIsTheOneThatLooksAround(t *testing.T) {
 			t.Errorf("thread %d woke %d times in 200 ms, another one %d times", tid, mine, others)
 		}
 	}
-	if err := Sysmon(2 * time.Millisecond); err != nil {
+	if err := Slack(2 * time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/timerslack_ns", tid))
