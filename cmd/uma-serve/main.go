@@ -14,7 +14,7 @@ import (
 )
 
 const long = `uma-serve loads one GGUF model through llama.cpp and serves it to every program on this
-machine over a Unix socket: framed JSON (docs/protocol.md), a line of text, or OpenAI's API over HTTP.
+machine over a Unix socket: framed JSON (docs/protocol.md), lines of text, OpenAI's API over HTTP.
 
   uma-serve                                   serve the built-in demonstration model
   uma-serve -m model.gguf -c 16384            serve your own, 16,384 tokens of context
