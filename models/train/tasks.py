@@ -402,7 +402,7 @@ def ask_talk(rng):
 # How often each task is asked. What matters in a short task is a few tokens (which of two numbers, one remainder), so
 # short ones are asked more often than long ones.
 TASKS = [
-    (ask_add, 9), (ask_subtract, 11), (ask_times_digit, 9), (ask_times_two_digits, 7), (ask_compare, 20), (ask_sort, 17), (ask_count, 20),
+    (ask_add, 9), (ask_subtract, 11), (ask_times_digit, 9), (ask_times_two_digits, 7), (ask_compare, 20), (ask_sort, 26), (ask_count, 20),
     (ask_reverse, 14), (ask_weekday, 15), (ask_month, 11), (ask_story, 11), (ask_talk, 3),
 ]
 ASK = {f.__name__: f for f, _ in TASKS}

@@ -34,6 +34,7 @@ func FromRecording(t *sched.Trace) ([]Request, error) {
 		}
 	}
 	for _, step := range t.Steps {
+		rec.first = -1
 		for i := range step.Events {
 			if err := rec.event(&step.Events[i], int64(step.Now.Sub(origin)/time.Microsecond)); err != nil {
 				return nil, fmt.Errorf("recording: line %d: %w", step.Line, err)
@@ -51,7 +52,12 @@ type recording struct {
 	order  []int            // the rows that have started, in that order
 	owners map[uint32][]int // the same for each user
 	ends   []end            // that no arrival has followed yet, in order
+	first  int64            // when the first of this step's arrivals came that others came together with; -1 = none yet
 }
+
+// together is within how many microseconds requests have come at once that the scheduler heard of at once. A daemon that
+// sleeps takes some 100 us to wake, and begins with all that have come by then; a simulated engine begins with the first.
+const together = 1000
 
 // end is when row k was answered.
 type end struct {
@@ -92,7 +98,13 @@ func (rec *recording) event(ev *sched.Event, now int64) error {
 			return fmt.Errorf("a prompt of %d tokens: at most %d", ev.Prompt, MaxTokens)
 		}
 		rec.at[ev.Req] = len(rec.rows)
-		r := Request{Index: int64(len(rec.rows)), Arrival: max(0, now-int64(ev.Ago/time.Microsecond)), Input: ev.Prompt, Budget: min(ev.MaxTokens, MaxTokens),
+		arrived := max(0, now-int64(ev.Ago/time.Microsecond))
+		if rec.first >= 0 && arrived >= rec.first && arrived-rec.first <= together {
+			arrived = rec.first
+		} else {
+			rec.first = arrived
+		}
+		r := Request{Index: int64(len(rec.rows)), Arrival: arrived, Input: ev.Prompt, Budget: min(ev.MaxTokens, MaxTokens),
 			Class: ev.Class.String(), Tenant: uidPrefix + strconv.FormatUint(uint64(ev.Owner), 10),
 			TargetTTFT: int64(ev.TargetTTFT / time.Microsecond), TargetTBT: int64(ev.TargetTBT / time.Microsecond)}
 		if ev.Thinking {

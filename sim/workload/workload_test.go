@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -297,6 +298,40 @@ func TestFromRecording(t *testing.T) {
 	}
 	if r := rows[1]; r.Arrival != 30_000 || r.Input != 3 || r.Output != 0 || r.Class != "background" {
 		t.Errorf("%+v", r)
+	}
+}
+
+// Requests of which the scheduler heard at once, within a millisecond, come at once; those of which it heard one by one, or
+// that came while it computed, come when they came.
+func TestRecordedTogether(t *testing.T) {
+	trace := sched.AppendConfig(nil, &sched.Config{Policy: "uma", MaxRunning: 9, Cells: 100, MaxBatch: 10, MaxQueue: 5})
+	id := sched.ReqID(0)
+	heard := func(us int, came ...int) {
+		var events []sched.Event
+		for _, c := range came {
+			id++
+			events = append(events, sched.Event{Kind: sched.EvArrive, Req: id, Prompt: 5, MaxTokens: 4, Ago: time.Duration(us-c) * time.Microsecond})
+		}
+		trace = sched.AppendEvents(trace, sched.Instant(time.Duration(us)*time.Microsecond), events)
+	}
+	heard(300, 0, 100, 250)                       // it was woken by the first
+	heard(50_000, 20_000, 20_900, 21_100, 49_900) // it computed meanwhile
+	heard(60_000, 60_000)                         // by itself
+	heard(60_500, 60_400)                         // and another one by itself
+	recorded, err := sched.ReadTrace(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := FromRecording(recorded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []int64
+	for _, r := range rows {
+		got = append(got, r.Arrival)
+	}
+	if want := []int64{0, 0, 0, 20_000, 20_000, 21_100, 49_900, 60_000, 60_400}; !slices.Equal(got, want) {
+		t.Errorf("arrivals %v, want %v", got, want)
 	}
 }
 
