@@ -59,7 +59,7 @@ fidelity: build ## what uma-sim predicts against what this daemon does, on a qui
 fuzz: ## every fuzz target for FUZZTIME (default 30s) each
 	@scripts/fuzz.sh $(or $(FUZZTIME),30s)
 
-model: ## train the built-in model again, then examine it (an hour on two cores; BUDGET=MILLIONS OF TOKENS, RESUME=1)
+model: ## train the built-in model again, then examine it (80 minutes on two cores; BUDGET=MILLIONS OF TOKENS, RESUME=1)
 	@models/train/model.sh && $(MAKE) eval
 
 eval: build ## ask the built-in model held-out problems and grade the answers; ARGS="--each 20 …"

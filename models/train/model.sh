@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes models/uma-tiny.gguf again, from nothing: trains, exports, draws the curve, writes the files tests compare with.
-#   models/train/model.sh            BUDGET=32    millions of tokens to train on (10,000 a second on two cores)
+#   models/train/model.sh            BUDGET=48    millions of tokens to train on (10,000 a second on two cores)
 #                                    OUT=build/uma-tiny   where the checkpoint goes
 #                                    RESUME=1     go on from the checkpoint in OUT, after an interruption
 # Needs Python 3 with torch, numpy and matplotlib (Debian: python3-torch python3-numpy python3-matplotlib).
@@ -13,7 +13,7 @@ out=${OUT:-build/uma-tiny}
 	exit 1
 }
 mkdir -p "$out"
-"$python" models/train/train.py --out "$out" --budget "${BUDGET:-32}" ${RESUME:+--resume}
+"$python" models/train/train.py --out "$out" --budget "${BUDGET:-48}" ${RESUME:+--resume}
 "$python" models/train/export.py "$out" models/uma-tiny.gguf
 "$python" models/train/golden.py "$out" models/testdata/prompts.jsonl
 "$python" models/train/heldout.py 110 models/heldout/problems.jsonl

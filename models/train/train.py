@@ -2,7 +2,7 @@
 
     python3 train.py --out DIR                       from the beginning
     python3 train.py --out DIR --resume              goes on from DIR/checkpoint.pt, after an interruption
-    python3 train.py --out DIR --resume --budget 48  trains on, up to 48 million tokens
+    python3 train.py --out DIR --resume --budget 64  trains on, up to 64 million tokens
 
 DIR gets tokenizer.json, checkpoint.pt (replaced every few minutes), log.jsonl and, at the end, wrong.jsonl.
 
@@ -233,7 +233,7 @@ def work(rank, a, s, tok, dev, t0, spent, first):
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--out", required=True)
-    ap.add_argument("--budget", type=float, default=32, help="tokens to train on, in millions: learning rate and difficulty follow how much of it is done, whatever the machine's speed")
+    ap.add_argument("--budget", type=float, default=48, help="tokens to train on, in millions: learning rate and difficulty follow how much of it is done, whatever the machine's speed")
     ap.add_argument("--lr", type=float, default=1.6e-3)
     ap.add_argument("--tokens", type=int, default=3000, help="tokens a step")
     ap.add_argument("--workers", type=int, default=0, help="0: one per core, or one with a GPU")
