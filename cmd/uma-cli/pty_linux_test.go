@@ -22,6 +22,7 @@ type console struct {
 	cmd    *exec.Cmd
 	master *os.File
 	fd     int           // master's
+	before *unix.Termios // before the program ran
 	ended  chan struct{} // closed when the program has closed the terminal
 
 	mu   sync.Mutex
@@ -59,6 +60,9 @@ func openConsole(t *testing.T, cmd *exec.Cmd) *console {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	c := &console{t: t, cmd: cmd, master: master, fd: fd, ended: make(chan struct{})}
 	c.more.L = &c.mu
+	if c.before, err = unix.IoctlGetTermios(fd, unix.TCGETS); err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -204,10 +208,6 @@ func TestRunOnTerminal(t *testing.T) {
 func TestKilledChat(t *testing.T) {
 	server := (&clienttest.Server{Answer: answers}).Start(t)
 	c := openConsole(t, program(t, server.Path))
-	before, err := unix.IoctlGetTermios(c.fd, unix.TCGETS)
-	if err != nil {
-		t.Fatal(err)
-	}
 	c.expect(">>> ")
 	c.typeKeys("wait for cancel\r")
 	c.expect("started")
@@ -221,7 +221,7 @@ func TestKilledChat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if before.Lflag != after.Lflag || before.Iflag != after.Iflag {
+	if before := c.before; before.Lflag != after.Lflag || before.Iflag != after.Iflag {
 		t.Errorf("the terminal's modes were %x/%x and are %x/%x", before.Iflag, before.Lflag, after.Iflag, after.Lflag)
 	}
 }
