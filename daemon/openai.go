@@ -47,7 +47,7 @@ func (s *Server) openAI(chat bool) http.HandlerFunc {
 }
 
 const (
-	bodyTimeout  = 30 * time.Second // for a body to arrive; the poller waits as long for nobody, but a body holds memory
+	bodyTimeout  = 30 * time.Second // for a body to arrive: what has come of it holds memory
 	openAIMargin = 64               // what a body grows by as a request
 )
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -154,5 +155,29 @@ func TestOpenAIStatusOfEveryCode(t *testing.T) {
 		if b := AppendOpenAIError(nil, &Error{Code: c, Message: "m\""}); json.Unmarshal(b, &got) != nil || got.Error.Code != status {
 			t.Errorf("%s", b)
 		}
+	}
+}
+
+// TestDocumentedStatuses holds docs/protocol.md's table of HTTP statuses against the code.
+func TestDocumentedStatuses(t *testing.T) {
+	rows := 0
+	for _, line := range strings.Split(section(t, "## HTTP: OpenAI's API"), "\n") {
+		cols := strings.Split(strings.Trim(line, "|"), "|")
+		status, err := strconv.Atoi(strings.TrimSpace(cols[0]))
+		if err != nil || len(cols) != 3 {
+			continue
+		}
+		rows++
+		for _, c := range Codes {
+			if !strings.Contains(cols[2], "`"+string(c)+"`") {
+				continue
+			}
+			if s, kind := OpenAIStatus(c); s != status || "`"+kind+"`" != strings.TrimSpace(cols[1]) {
+				t.Errorf("%s: documented as %d %s, is %d %s", c, status, cols[1], s, kind)
+			}
+		}
+	}
+	if rows != 6 {
+		t.Errorf("%d rows found", rows)
 	}
 }

@@ -177,8 +177,8 @@ func TestAttention(t *testing.T) {
 }
 
 // What a row gives depends on its query and on what its positions hold: not on other rows, on the cells between its own, on
-// their order where positions are known, or on how many threads there are. Bit for bit: a conversation must not change because somebody else came, or because it was
-// brought back into other cells.
+// their order where positions are known, or on how many threads there are. Bit for bit: a conversation must not change
+// because somebody else came, or because it was brought back into other cells.
 func TestAttentionOfARowIsItsOwn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))

@@ -40,31 +40,26 @@ func BenchmarkEngine(b *testing.B) {
 	for s := range 16 {
 		rows(b, 1+s, 1, 0, 512)
 	}
-	at := [17]int{}
 	for _, c := range []struct {
-		name        string
-		first, seqs int
-	}{{"1 at 1024", 0, 1}, {"4 at 512", 1, 4}, {"16 at 512", 1, 16}} {
-		b.Run(c.name, func(b *testing.B) {
-			start := 512
-			if c.first == 0 {
-				start = 1024
+		name               string
+		first, seqs, depth int
+	}{{"1 at 1024", 0, 1, 1024}, {"4 at 512", 1, 4, 512}, {"16 at 512", 1, 16, 512}} {
+		cut := func() {
+			for s := range c.seqs {
+				e.SeqRemove(runtime.Seq(c.first+s), runtime.Pos(c.depth), -1)
 			}
+		}
+		b.Run(c.name, func(b *testing.B) {
+			more := 0
 			for b.Loop() {
-				at[c.seqs]++
-				rows(b, c.first, c.seqs, start+at[c.seqs]-1, 1)
-				if at[c.seqs] == 64 {
-					for s := range c.seqs {
-						e.SeqRemove(runtime.Seq(c.first+s), runtime.Pos(start), -1)
-					}
-					at[c.seqs] = 0
+				rows(b, c.first, c.seqs, c.depth+more, 1)
+				if more++; more == 64 {
+					cut()
+					more = 0
 				}
 			}
+			cut()
 			b.ReportMetric(float64(b.N)*float64(c.seqs)/b.Elapsed().Seconds(), "tokens/s")
 		})
-		for s := range c.seqs {
-			e.SeqRemove(runtime.Seq(c.first+s), runtime.Pos(map[bool]int{true: 1024, false: 512}[c.first == 0]), -1)
-		}
-		at[c.seqs] = 0
 	}
 }
