@@ -23,7 +23,7 @@ MARCH_FLAG := $(if $(filter -m%,$(MARCH)),$(MARCH),-march=$(MARCH))
 export CGO_CFLAGS   := -O3 $(MARCH_FLAG)
 export CGO_CXXFLAGS := -O3 $(MARCH_FLAG) -Wno-stringop-overflow
 ifneq ($(MAKECMDGOALS),help)
-export CGO_CPPFLAGS := $(foreach d,$(ENGINE_DIR),-I$(d)/llama/llama.cpp/include -I$(d)/ml/backend/ggml/ggml/include)
+export CGO_CPPFLAGS := -DGGML_USE_CPU_REPACK $(foreach d,$(ENGINE_DIR),-I$(d)/llama/llama.cpp/include -I$(d)/ml/backend/ggml/ggml/include)
 endif
 
 LDFLAGS := -s -w -X github.com/uma-serve/uma-serve/internal/buildinfo.Version=$(VERSION)
