@@ -80,7 +80,7 @@ func TestOnlyTheBindingImportsC(t *testing.T) {
 
 // pure are the packages whose value is that they can be replayed and simulated: time is an argument, nothing
 // runs beside them and nothing is read from outside.
-var pure = []string{"sched", "meridian", "meridian/mrdn", "ipc/wire", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index"}
+var pure = []string{"core", "sched", "meridian", "meridian/mrdn", "ipc/wire", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index"}
 
 // forbiddenInPure: the import, and what to do instead.
 var forbiddenInPure = map[string]string{
@@ -133,13 +133,14 @@ var mayImport = []struct {
 	{"kvsnap/snapshot", []string{"internal"}},
 	{"kvsnap", []string{"internal/invariants"}},
 	{"sched", []string{"sched", "internal/invariants"}},
+	{"core", []string{"sched", "meridian", "kvsnap", "sampler", "runtime", "internal/invariants"}},
 	{"ipc/wire", []string{"sampler"}},
 	{"ipc", []string{"ipc/wire", "internal"}},
 	{"metrics", []string{"internal"}},
 	{"models", []string{"runtime/ggufgen", "internal"}},
 	{"internal", []string{"internal", "ipc/wire", "ipc", "sampler", "runtime"}},
-	{"sim", []string{"sim", "sched", "meridian", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index", "runtime", "runtime/fake", "internal"}},
-	{"daemon", []string{"ipc", "ipc/wire", "sched", "meridian", "kvsnap", "kvsnap/snapshot", "kvsnap/snapshot/format", "sampler", "metrics", "runtime", "models", "internal"}},
+	{"sim", []string{"sim", "core", "sched", "meridian", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index", "runtime", "runtime/fake", "internal"}},
+	{"daemon", []string{"ipc", "ipc/wire", "core", "sched", "meridian", "kvsnap", "kvsnap/snapshot", "kvsnap/snapshot/format", "sampler", "metrics", "runtime", "models", "internal"}},
 }
 
 // TestImportsPointOneWay: cmd → daemon → {ipc, sched, meridian, sampler, metrics} → runtime.
