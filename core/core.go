@@ -83,6 +83,7 @@ type Core struct {
 	slots     []*Request      // by the scheduler's sequence number; an ended one stays until its Release
 	lingering []*Request      // ended chats whose history is being rendered
 	events    []sched.Event   // for the next scheduler step
+	arrived   bool            // there is an EvArrive among them
 	plan      sched.Plan      // the newest
 
 	own       int    // Invariant: Σ Request.own over slots: what the scheduler counts as its requests' cells
@@ -145,7 +146,7 @@ func (c *Core) Live() int { return len(c.requests) }
 func (c *Core) Handle(now Instant, in Input) {
 	switch in.Kind {
 	case Arrive:
-		c.arrive(now, in.Request)
+		c.arrive(in.Request)
 		return
 	case Drain:
 		c.tell(sched.Event{Kind: sched.EvDrain})
@@ -185,7 +186,7 @@ func (c *Core) Handle(now Instant, in Input) {
 
 func (c *Core) tell(e sched.Event) { c.events = append(c.events, e) }
 
-func (c *Core) arrive(now Instant, r *Request) {
+func (c *Core) arrive(r *Request) {
 	if r.Control == nil || r.Prompt < 1 {
 		panic(fmt.Sprintf("core: request %d arrives without a Control, or with a prompt of %d tokens", r.ID, r.Prompt))
 	}
@@ -193,14 +194,30 @@ func (c *Core) arrive(now Instant, r *Request) {
 	c.requests[r.ID] = r
 	c.tell(sched.Event{
 		Kind: sched.EvArrive, Req: r.ID, Class: r.Class, Owner: r.Owner, Prompt: r.Prompt, MaxTokens: r.MaxTokens, Strict: r.Strict,
-		TargetTTFT: r.TargetTTFT, TargetTBT: r.TargetITL, Thinking: r.Control.Phase() == meridian.ThinkDecode, Ago: max(0, now.Sub(r.Arrived)),
+		TargetTTFT: r.TargetTTFT, TargetTBT: r.TargetITL, Thinking: r.Control.Phase() == meridian.ThinkDecode,
 	})
+	c.arrived = true
+}
+
+// age says in each EvArrive how long its request has waited for the scheduler to hear of it.
+func (c *Core) age(now Instant) {
+	for i := range c.events {
+		if e := &c.events[i]; e.Kind == sched.EvArrive {
+			if r := c.requests[e.Req]; r != nil {
+				e.Ago = max(0, now.Sub(r.Arrived))
+			}
+		}
+	}
+	c.arrived = false
 }
 
 // Next decides what happens next. Requests that are let in are looked up in the prefix tree on the way, so it may take the
 // scheduler more than one Step.
 func (c *Core) Next(now Instant) *Step {
 	c.move(now)
+	if c.arrived {
+		c.age(now)
+	}
 	for {
 		c.poolEvent(now)
 		c.plan = c.sched.Step(now, c.events)
