@@ -191,7 +191,9 @@ func (c *Core) arrive(r *Request) {
 		panic(fmt.Sprintf("core: request %d arrives without a Control, or with a prompt of %d tokens", r.ID, r.Prompt))
 	}
 	r.seq = NoSeq
-	c.requests[r.ID] = r
+	if c.requests[r.ID] = r; r.Control.Phase() == meridian.ThinkDecode {
+		r.thinkFrom = r.Prompt // the prompt opens the block
+	}
 	c.tell(sched.Event{
 		Kind: sched.EvArrive, Req: r.ID, Class: r.Class, Owner: r.Owner, Prompt: r.Prompt, MaxTokens: r.MaxTokens, Strict: r.Strict,
 		TargetTTFT: r.TargetTTFT, TargetTBT: r.TargetITL, Thinking: r.Control.Phase() == meridian.ThinkDecode,
@@ -406,3 +408,8 @@ func (c *Core) Shutdown(now Instant) *Step {
 // Pending reports whether a Next would do something although no input comes: ends that the scheduler has not been told
 // of, restores.
 func (c *Core) Pending() bool { return len(c.events) > 0 || len(c.restores) > 0 }
+
+// Quiet reports whether nothing is on its way: no restore, no copy, no history that is being rendered.
+func (c *Core) Quiet() bool {
+	return len(c.lingering)+len(c.restores)+len(c.copies)+len(c.thoughts)+len(c.step.Ops) == 0
+}

@@ -93,3 +93,13 @@ func (c *Core) check() {
 			own, c.own, st.LiveCells, c.pool, st.PoolCells))
 	}
 }
+
+// Drop removes a cached prefix: kvsnap.ErrNoEntry, or kvsnap.ErrHeld. The Ops of the next Step carry it out.
+func (c *Core) Drop(entry uint64) error {
+	ended, err := c.tree.Drop(entry)
+	if err == nil {
+		c.ended(ended)
+		c.countCache()
+	}
+	return err
+}

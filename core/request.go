@@ -62,10 +62,10 @@ type Request struct {
 	restored  Tier     // what they gave
 	started   bool     // it has been given a sequence before
 
-	thinkFrom, thinkTo int // its finished think block is Tokens[thinkFrom:thinkTo]; thinkTo 0: none, or no longer there
-	cut                int // tokens taken out of its history
+	thinkFrom, thinkTo int     // its finished think block is Tokens[thinkFrom:thinkTo]; thinkTo 0: none, or no longer there
+	cut                int     // tokens taken out of its history
 	forkTokens         []Token // the rows of the probe it asked for last; Control's memory
-	fork               Seq // its scratch sequence in a step that carries a fork of it
+	fork               Seq     // its scratch sequence in a step that carries a fork of it
 }
 
 // Thinking follows a request's thought: *meridian.Control, or a simulator's wrapper of one that speaks in the tokens of its
@@ -88,6 +88,9 @@ func (r *Request) Computed() int { return r.computed }
 
 // Seq is its sequence in the engine, NoSeq while it has none.
 func (r *Request) Seq() Seq { return r.seq }
+
+// Held reports whether it waits for another request to compute its prompt.
+func (r *Request) Held() bool { return r.held }
 
 // Ended reports whether the request has ended: events that name it are ignored.
 func (r *Request) Ended() bool { return r.ended }

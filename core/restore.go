@@ -56,7 +56,7 @@ func (c *Core) restore(now Instant, r *Request, m *kvsnap.Match) bool {
 	want := r.Tokens[:len(r.Tokens)-1]
 	here := m.Len + m.Ahead
 	for _, re := range c.restores { // nothing is brought back twice
-		if n := common(re.tokens, want); re.ns == r.Owner && n >= max(here, m.Len+RestoreMin) {
+		if n := kvsnap.CommonPrefix(re.tokens, want); re.ns == r.Owner && n >= max(here, m.Len+RestoreMin) {
 			re.waiting = append(re.waiting, r)
 			r.restoring = re
 			return true
@@ -199,17 +199,6 @@ func (c *Core) endRestores(now Instant) {
 	}
 	clear(c.restores)
 	c.restores = c.restores[:0]
-}
-
-// common is how many leading tokens a and b share.
-func common(a, b []Token) int {
-	n := min(len(a), len(b))
-	for i := range n {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return n
 }
 
 // cost is what moving n tokens' cells is expected to take.

@@ -11,7 +11,7 @@ type Said struct {
 	Event         meridian.Event
 	Reason        meridian.Reason // with ForceBudget
 	InThink       bool            // the token was drawn while the request thought
-	Visible       bool            // Answer began with this token or before
+	Visible       bool            // the token is part of the visible answer
 	End           EndKind         // NotEnded, Stopped or Length
 	StopText      string          // the stop string that ended it
 }
@@ -22,7 +22,7 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 	s := Said{InThink: r.Control.Phase() == meridian.ThinkDecode}
 	r.Tokens = append(r.Tokens, tok)
 	m := r.Control.OnToken(tok, piece, eog, int64(now))
-	s.Event, s.Reason = m.Event, m.Reason
+	s.Event, s.Reason, s.Visible = m.Event, m.Reason, len(m.Answer) > 0
 	if m.Event != meridian.None {
 		c.phaseChanged(r, &m)
 	}
