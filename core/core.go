@@ -237,7 +237,7 @@ func (c *Core) Next(now Instant) *Step {
 	}
 	out := c.step
 	if len(c.plan.Batch) > 0 {
-		c.makeRoom(c.plan.Tokens)
+		c.makeRoom(now, c.plan.Tokens)
 		c.addForks()
 	} else {
 		// What a release set free the scheduler hears of before the caller sleeps: nothing else would wake it.

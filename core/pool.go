@@ -11,12 +11,17 @@ import (
 // models, and 16 streams ask for it every fourth step.
 const evictCells = 64
 
-// makeRoom frees cells until n are free, as far as cached prefixes have them.
-func (c *Core) makeRoom(n int) {
+// makeRoom frees cells until n are free, as far as cached prefixes have them, and chats that have ended: the scheduler counts
+// their cells as free from their Release on.
+func (c *Core) makeRoom(now Instant, n int) {
 	n += c.inFlight
 	cells := c.tree.Cells()
 	if cells.Free >= n {
 		return
+	}
+	if cells.Free+cells.Cached < n {
+		c.settleHistories(now)
+		cells = c.tree.Cells()
 	}
 	// A few more than asked for: what follows is mostly one cell a request and step, and each eviction copies.
 	_, victims, actions := c.tree.EvictCells(max(n-cells.Free, evictCells))

@@ -135,7 +135,7 @@ func (c *Core) copyIn(now Instant, re *restore) (ended bool) {
 		to += c.cfg.PartTokens
 	}
 	re.want, re.state = to-re.p0, copying
-	c.makeRoom(re.want)
+	c.makeRoom(now, re.want)
 	c.inFlight += re.want
 	c.left -= c.cost(re.want)
 	c.op(Op{Kind: CopyIn, Restore: re.id, Dst: re.seq, From: re.p0, To: to, Limit: len(re.tokens), Tokens: re.tokens})
