@@ -14,6 +14,17 @@ import (
 )
 
 func main() {
+	if err := newRoot().Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "uma-bench:", clierr.Text(err))
+		if _, ok := errors.AsType[usageError](err); ok {
+			fmt.Fprintln(os.Stderr, "uma-bench --help shows the commands, uma-bench COMMAND --help its flags.")
+			os.Exit(2)
+		}
+		os.Exit(1)
+	}
+}
+
+func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "uma-bench",
 		Short: "measure what serving costs on this machine",
@@ -61,14 +72,7 @@ drifts on a laptop by more than the effects looked for. Stop other work while it
 		}
 	}
 	root.AddCommand(completion.Command("uma-bench", func(err error) error { return usageError{err} }))
-	if err := root.Execute(); err != nil {
-		fmt.Fprintln(os.Stderr, "uma-bench:", clierr.Text(err))
-		if _, ok := errors.AsType[usageError](err); ok {
-			fmt.Fprintln(os.Stderr, "uma-bench --help shows the commands, uma-bench COMMAND --help its flags.")
-			os.Exit(2)
-		}
-		os.Exit(1)
-	}
+	return root
 }
 
 // usageError is a mistake on the command line: exit status 2.
