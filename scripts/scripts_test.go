@@ -12,28 +12,55 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
 var commands = []string{"uma-serve", "uma-cli", "uma-sim", "uma-bench"}
 
-// bin holds the commands, built without the engine: what is installed does not depend on it.
-var bin string
+// bin builds the commands once, without the engine: what is installed does not depend on it.
+func bin(t *testing.T) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it builds all commands")
+	}
+	dir, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// go test remembers a result as long as the files that the test itself has read stay the same.
+	for _, pattern := range []string{"*.sh", "../Makefile", "../contrib/*.toml", "../contrib/*/*", "../contrib/*/*/*"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d files, %v", pattern, len(files), err)
+		}
+		for _, f := range files {
+			if st, err := os.Stat(f); err == nil && st.Mode().IsRegular() {
+				read(t, f)
+			}
+		}
+	}
+	return dir
+}
+
+var tempDir string // removed by TestMain
+
+var built = sync.OnceValues(func() (string, error) {
+	build := exec.Command("go", "build", "-o", tempDir, "../cmd/...")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the commands: %w\n%s", err, out)
+	}
+	return tempDir, nil
+})
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "uma-scripts")
-		if err != nil {
+		var err error
+		if tempDir, err = os.MkdirTemp("", "uma-scripts"); err != nil {
 			panic(err)
 		}
-		defer os.RemoveAll(dir)
-		bin = dir
-		build := exec.Command("go", "build", "-o", dir, "../cmd/...")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build the commands: %v\n%s", err, out)
-			return 1
-		}
+		defer os.RemoveAll(tempDir)
 		return m.Run()
 	}())
 }
@@ -42,7 +69,7 @@ func TestMain(m *testing.M) {
 func install(t *testing.T, env ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "./install.sh")
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "BIN=" + bin}, env...)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "BIN=" + bin(t)}, env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("install.sh %q: %v\n%s", env, err, out)
@@ -146,7 +173,7 @@ func TestInstallForOneUser(t *testing.T) {
 		}
 	}
 	cmd := exec.CommandContext(t.Context(), "./install.sh")
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "BIN=" + bin, "PREFIX=relative"}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "BIN=" + bin(t), "PREFIX=relative"}
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "must be an absolute path") {
 		t.Errorf("PREFIX=relative: %v %s", err, out)
 	}
@@ -196,9 +223,10 @@ func TestUnits(t *testing.T) {
 
 // TestCompletionScripts: every command's script is one that its shell can read, where the shell is here.
 func TestCompletionScripts(t *testing.T) {
+	dir := bin(t)
 	for _, c := range commands {
 		for _, shell := range []string{"bash", "zsh", "fish"} {
-			out, err := exec.CommandContext(t.Context(), filepath.Join(bin, c), "completion", shell).Output()
+			out, err := exec.CommandContext(t.Context(), filepath.Join(dir, c), "completion", shell).Output()
 			if err != nil || !bytes.Contains(out, []byte(c)) {
 				t.Errorf("%s completion %s: %v, %d bytes", c, shell, err, len(out))
 				continue
