@@ -224,7 +224,7 @@ func setScalar(f *pflag.Flag, v any) error {
 	switch v.(type) {
 	case string, int64, float64, bool:
 	default:
-		return fmt.Errorf("must be one %s, not a table or a list", f.Value.Type())
+		return errors.New("must be one value, not a table, a list or a date")
 	}
 	if err := f.Value.Set(fmt.Sprint(v)); err != nil {
 		return fmt.Errorf("is %v: %w", v, clierr.Value(f, err))

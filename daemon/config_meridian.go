@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"encoding"
 	"errors"
 	"fmt"
 	"maps"
@@ -117,6 +118,9 @@ func (c *Config) setMeridian(key string, v any) error {
 	if !ok {
 		return fmt.Errorf("unknown key %q%s", "meridian."+key, didYouMean(key, allMeridianKeys()))
 	}
+	if _, text := v.(string); !text && isWord(reflect.TypeFor[meridian.Config]().Field(i).Type) { // a number would be read as the word's place in its list
+		return fmt.Errorf("key %q is %v: it must be a word", "meridian."+key, v)
+	}
 	doc, err := toml.Marshal(map[string]any{key: v})
 	if err == nil {
 		// Into a copy: a list must replace the one before, and a half-read value must not stay.
@@ -131,7 +135,31 @@ func (c *Config) setMeridian(key string, v any) error {
 	if errors.As(err, &unknown) {
 		return fmt.Errorf("key %q has a key it does not know: %s", "meridian."+key, strings.TrimSpace(unknown.String()))
 	}
-	return fmt.Errorf("key %q is %v: %w", "meridian."+key, v, err)
+	return fmt.Errorf("key %q is %v: %w", "meridian."+key, v, meridianWanted(reflect.TypeFor[meridian.Config]().Field(i).Type, err))
+}
+
+// isWord reports whether a field is one of a few words, which its type reads itself.
+func isWord(t reflect.Type) bool {
+	return reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+}
+
+// meridianWanted is err, with which a value of a [meridian] key was refused; where that is the TOML decoder's, what the
+// key takes.
+func meridianWanted(t reflect.Type, err error) error {
+	if isWord(t) {
+		return errors.New(strings.TrimPrefix(err.Error(), "toml: "))
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return errors.New("it must be true or false")
+	case reflect.Int, reflect.Int64:
+		return errors.New("it must be a whole number")
+	case reflect.Float64:
+		return errors.New("it must be a number")
+	case reflect.String:
+		return errors.New("it must be a text")
+	}
+	return errors.New(`it must be a table such as { open = ["<think>"], close = ["</think>"] }`)
 }
 
 // meridianFlag is --meridian KEY=VALUE, which may be given many times, or once with commas between.

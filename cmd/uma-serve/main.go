@@ -90,7 +90,7 @@ func newRoot() *cobra.Command {
 	other.Bool("version", false, "the version of this program and of its engine")
 	root.Flags().AddFlagSet(other)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{clierr.Flag(root.Flags(), err)} })
-	root.SetHelpCommand(&cobra.Command{Hidden: true})
+	root.SetHelpCommand(&cobra.Command{Use: "help", Hidden: true, RunE: func(*cobra.Command, []string) error { return root.Help() }})
 	root.AddCommand(completion.Command("uma-serve", func(err error) error { return usageError{err} }))
 	root.SetUsageFunc(func(cmd *cobra.Command) error {
 		w := cmd.OutOrStdout()

@@ -324,6 +324,9 @@ func TestHelp(t *testing.T) {
 			t.Errorf("--help does not show --%s", f.Name)
 		}
 	})
+	if again, _, status := command(t, nil, "help"); status != 0 || again != out {
+		t.Errorf("uma-serve help is not --help: exit status %d, %s", status, again)
+	}
 	for _, want := range []string{"--print-config", "--version", "completion bash|zsh|fish", "/etc/uma-serve/uma-serve.toml"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("--help does not show %s", want)
