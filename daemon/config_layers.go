@@ -44,7 +44,8 @@ func envName(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// layers is where the options of a Config come from.
+// layers is where the options of a Config come from. No library merges them (viper, koanf): each flag already parses,
+// checks and prints its own value, so that a layer is one loop over the flags, and an error can name the layer.
 type layers struct {
 	options *pflag.FlagSet    // every option, bound to the Config
 	source  map[string]string // by option or "meridian.KEY": the layer that set it; absent = fromDefault
