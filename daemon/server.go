@@ -250,7 +250,7 @@ func (s *Server) openModel(open Opener, quit *atomic.Bool) (runtime.Engine, erro
 	report := s.loadReporter(path)
 	defer report.finish()
 	eng, err := open(runtime.Options{
-		ModelPath: path, ContextTokens: s.cfg.CtxSize, Batch: s.cfg.BatchSize, MicroBatch: s.cfg.UBatchSize,
+		ModelPath: path, ContextTokens: s.cfg.contextTokens(path), Batch: s.cfg.BatchSize, MicroBatch: s.cfg.UBatchSize,
 		Sequences: s.cfg.kvSequences(path), Threads: s.cfg.Threads, ThreadsBatch: s.cfg.ThreadsBatch,
 		GPULayers: s.cfg.GPULayers, FlashAttn: s.cfg.FlashAttn, KVTypeK: s.cfg.CacheTypeK, KVTypeV: s.cfg.CacheTypeV,
 		MLock: s.cfg.MLock, NoMMap: s.cfg.NoMMap,

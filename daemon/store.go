@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/internal/hostmem"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
@@ -442,7 +443,7 @@ func openStore(cfg *Config, l *loop, origin snapshotOrigin) (*store, error) {
 			return nil, err
 		}
 		if err := s.cache.DiskError(); err != nil && cfg.CacheDir != "" {
-			l.log.Warn("snapshots are not kept on disk", "directory", cfg.CacheDir, "error", err)
+			l.log.Warn("snapshots are not kept on disk", "directory", cfg.CacheDir, "error", clierr.Text(err))
 		}
 	}
 	if cfg.Fabric != "" {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/chat"
 	"github.com/uma-serve/uma-serve/internal/client"
+	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/internal/ui"
 )
 
@@ -53,7 +54,7 @@ func report(err error, errOut *ui.Terminal) int {
 		return exitInterrupted
 	}
 	errOut.FreshLine()
-	errOut.Println(errOut.Red("uma-cli: ") + ui.Sanitize(err.Error()))
+	errOut.Println(errOut.Red("uma-cli: ") + ui.Sanitize(clierr.Text(err)))
 	if hint := chat.Hint(err, false); hint != "" {
 		errOut.Println(hint)
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/uma-serve/uma-serve/internal/client"
+	"github.com/uma-serve/uma-serve/internal/clierr"
+	"github.com/uma-serve/uma-serve/internal/completion"
 	"github.com/uma-serve/uma-serve/ipc"
 )
 
@@ -58,7 +60,7 @@ Without a command uma-cli opens a chat on a terminal, and answers what it is giv
 	root.PersistentFlags().StringVar(&address, "socket", "",
 		"Unix socket `PATH` of the daemon (default: $UMA_HOST, $UMA_SOCKET, then the daemon's own default)")
 	root.SetGlobalNormalizationFunc(normalizeFlag)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{clierr.Flag(cmd.Flags(), err)} })
 	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "What a command does, its flags and examples", RunE: func(cmd *cobra.Command, args []string) error {
 		target, rest, err := root.Find(args)
 		if err != nil || len(rest) > 0 {
@@ -66,7 +68,7 @@ Without a command uma-cli opens a chat on a terminal, and answers what it is giv
 		}
 		return target.Help()
 	}})
-	root.AddCommand(chat, run, newMetrics(dial, &address), newHealth(dial), newInfo(dial), newWhy(dial), newKV(dial), newModel(), newCompletion(), newVersion(dial))
+	root.AddCommand(chat, run, newMetrics(dial, &address), newHealth(dial), newInfo(dial), newWhy(dial), newKV(dial), newModel(), completion.Command("uma-cli", func(err error) error { return usageError{err} }), newVersion(dial))
 	chat.SetContext(context.Background())
 	run.SetContext(context.Background())
 	return root

@@ -164,7 +164,11 @@ func (o *Options) prompt() (string, error) {
 		return "", err
 	}
 	for _, name := range o.Files {
-		f, err := os.Open(chat.ExpandHome(name))
+		path := chat.ExpandHome(name)
+		if st, err := os.Stat(path); err == nil && st.IsDir() {
+			return "", fmt.Errorf("--file: %s: it is a directory; name a file in it", path)
+		}
+		f, err := os.Open(path)
 		if err != nil {
 			return "", fmt.Errorf("--file: %w", err)
 		}

@@ -94,7 +94,7 @@ func TestLoadHostile(t *testing.T) {
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Skip(err)
 	}
-	if _, _, err := Load(fifo); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+	if _, _, err := Load(fifo); err == nil || !strings.Contains(err.Error(), "it is a named pipe, not a file") {
 		t.Errorf("fifo: %v", err)
 	}
 }

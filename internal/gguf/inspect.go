@@ -30,6 +30,7 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/internal/chattmpl"
+	"github.com/uma-serve/uma-serve/internal/clierr"
 )
 
 // ErrInvalid: the file is no GGUF file this package can read; the text says why and at which byte.
@@ -100,18 +101,23 @@ type Info struct {
 
 // Inspect reads the header of the file at path. The error wraps ErrInvalid, or is the file system's.
 func Inspect(path string) (Info, error) {
+	// Before the file is opened: to open a named pipe waits for a writer.
+	st, err := os.Stat(path)
+	if err != nil {
+		return Info{}, err
+	}
+	if kind := clierr.Kind(st.Mode()); kind != "" {
+		name := ""
+		if st.IsDir() {
+			name = "; name a .gguf file in it"
+		}
+		return Info{}, fmt.Errorf("%s: %w: it is %s%s", path, ErrInvalid, kind, name)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return Info{}, err
 	}
 	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return Info{}, err
-	}
-	if !st.Mode().IsRegular() {
-		return Info{}, fmt.Errorf("%s: %w: it is a %s, name the .gguf file", path, ErrInvalid, st.Mode().Type())
-	}
 	info, err := Read(f, st.Size())
 	if err != nil {
 		return Info{}, fmt.Errorf("%s: %w", path, err)
