@@ -127,7 +127,7 @@ var mayImport = []struct {
 	{"sampler", []string{"runtime"}},
 	{"meridian/mrdn", nil},
 	{"meridian/fabric", []string{"meridian/mrdn"}},
-	{"meridian", []string{"meridian", "runtime", "internal/invariants"}}, // runtime: its value types
+	{"meridian", []string{"meridian", "runtime", "internal/invariants", "internal/thinktags"}}, // runtime: its value types; thinktags: a table
 	{"kvsnap/snapshot/format", nil},
 	{"kvsnap/snapshot/index", []string{"kvsnap/snapshot/format"}},
 	{"kvsnap/snapshot", []string{"internal"}},
