@@ -14,6 +14,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/pflag"
 
+	"github.com/uma-serve/uma-serve/internal/chattmpl"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
@@ -27,6 +28,7 @@ import (
 type Config struct {
 	// Model and engine; names as in llama-server.
 	Model        string
+	ChatTemplate string // name or file; "" = the model's own
 	CtxSize      int
 	Parallel     int
 	BatchSize    int
@@ -114,6 +116,7 @@ func (c *Config) sections() []Section {
 
 	fs := section("Model and engine")
 	fs.StringVarP(&c.Model, "model", "m", "", "GGUF `file` to serve (default: the built-in demonstration model)")
+	fs.StringVar(&c.ChatTemplate, "chat-template", "", "`FILE|NAME` of the chat template, instead of the model's own: a Jinja file, or "+strings.Join(chattmpl.BuiltinNames(), ", "))
 	fs.IntVarP(&c.CtxSize, "ctx-size", "c", 4096, "KV cells shared by all requests, in `tokens`; 0 = the model's training context")
 	fs.IntVar(&c.Parallel, "parallel", 16, "requests computed at the same time (1…248) (-np)")
 	fs.IntVarP(&c.BatchSize, "batch-size", "b", 2048, "most `tokens` in one decode step")
@@ -185,7 +188,7 @@ var llamaNames = map[string]string{
 	"-ub": "--ubatch-size", "-tb": "--threads-batch", "-ctk": "--cache-type-k", "-ctv": "--cache-type-v",
 	"--predict": "--max-tokens", "--n-predict": "--max-tokens", "--uds": "--socket",
 	"--max-num-seqs": "--parallel", "--max-num-batched-tokens": "--batch-size",
-	"--max-num-queued-reqs": "--max-queue", "--scheduling-policy": "--policy",
+	"--max-num-queued-reqs": "--max-queue", "--chat-template-file": "--chat-template", "--scheduling-policy": "--policy",
 	"-cram": "--cache-ram", "-rea": "--think", "--reasoning": "--think", "--reasoning-budget": "--think-budget",
 }
 
@@ -356,6 +359,15 @@ func (c *Config) Validate() error {
 			}
 		}
 		bad(false, "--%s is %q; it must be %s", name, v, strings.Join(allowed, " or "))
+	}
+	if c.ChatTemplate != "" {
+		text, _, err := chattmpl.Load(c.ChatTemplate)
+		if err == nil {
+			_, err = chattmpl.Compile(text)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--chat-template is %q; %w", c.ChatTemplate, err))
+		}
 	}
 	oneOf("flash-attn", c.FlashAttn, "auto", "on", "off")
 	oneOf("policy", c.Policy, sched.Policies()...)

@@ -5,12 +5,14 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -299,6 +301,12 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	}
 	if m.noChat != nil {
 		s.log.Warn("no chat: "+m.noChat.Error(), "model", m.info.Name)
+	} else {
+		attrs := []any{"template", m.source, "think_markers", cmp.Or(m.tags.Family(), "none")}
+		if names := m.thinking.Names(); len(names) > 0 {
+			attrs = append(attrs, "think_switch", strings.Join(names, " "))
+		}
+		s.log.Info("chat", attrs...)
 	}
 	if !m.caps.CanRemoveRange {
 		s.log.Info("this model's KV memory cannot drop ranges; an aborted or preempted sequence is computed again whole", "architecture", m.info.Architecture)

@@ -364,9 +364,9 @@ func (t *Tags) Texts() []string {
 	return t.markers()
 }
 
-// Family names the format, for logs and reports; "" without tags.
+// Family names the format, for logs and reports; "" where it is not known.
 func (t *Tags) Family() string {
-	if t == nil {
+	if !t.Known() {
 		return ""
 	}
 	return t.family.Name
