@@ -2,8 +2,10 @@ package jinja
 
 import (
 	"cmp"
+	"maps"
 	"reflect"
 	"slices"
+	"strings"
 )
 
 // Variable is a name that a template reads.
@@ -16,11 +18,22 @@ type Variable struct {
 // Variables are the names that the template reads anywhere, its own loop variables and macros among them, sorted. It tells
 // what a template can be asked for; whether a value changes anything, only rendering tells.
 func (t *Template) Variables() []Variable {
-	w := walker{vars: map[string]*Variable{}}
+	w := walker{vars: map[string]*Variable{}, from: map[string][]string{}}
 	w.walk(reflect.ValueOf(*t))
+	// What a name that was set from a variable is compared with, the variable is.
+	for changed := true; changed; {
+		changed = false
+		for _, name := range slices.Sorted(maps.Keys(w.from)) {
+			for _, source := range w.from[name] {
+				changed = w.note(source, w.vars[name].Words) || changed
+			}
+		}
+	}
 	out := make([]Variable, 0, len(w.vars))
 	for _, v := range w.vars {
-		out = append(out, *v)
+		if !strings.Contains(v.Name, ".") {
+			out = append(out, *v)
+		}
 	}
 	slices.SortFunc(out, func(a, b Variable) int { return cmp.Compare(a.Name, b.Name) })
 	return out
@@ -28,14 +41,15 @@ func (t *Template) Variables() []Variable {
 
 // Strings are the template's string literals and texts, the former as the template sees them: without quotes and escapes.
 func (t *Template) Strings() (out []string) {
-	w := walker{vars: map[string]*Variable{}, each: func(s string) { out = append(out, s) }}
+	w := walker{vars: map[string]*Variable{}, from: map[string][]string{}, each: func(s string) { out = append(out, s) }}
 	w.walk(reflect.ValueOf(*t))
 	return out
 }
 
 // walker goes through a tree by reflection, so that a kind of node it does not know is walked like any other.
 type walker struct {
-	vars map[string]*Variable
+	vars map[string]*Variable // attributes of names among them, as "name.attribute"
+	from map[string][]string  // name → names whose value it was set to
 	each func(string)
 }
 
@@ -52,7 +66,9 @@ func (w *walker) walk(v reflect.Value) {
 	case reflect.Struct:
 		switch v.Type() {
 		case reflect.TypeFor[nameExpr]():
-			w.variable(v)
+			w.note(v.FieldByName("name").String(), nil)
+		case reflect.TypeFor[setNode]():
+			w.set(v)
 		case reflect.TypeFor[compareExpr]():
 			w.compare(v)
 		case reflect.TypeFor[literal](), reflect.TypeFor[textNode]():
@@ -66,12 +82,53 @@ func (w *walker) walk(v reflect.Value) {
 	}
 }
 
-func (w *walker) variable(v reflect.Value) *Variable {
-	name := v.FieldByName("name").String()
-	if w.vars[name] == nil {
-		w.vars[name] = &Variable{Name: name}
+// note adds words to those of a name, and reports whether one is new.
+func (w *walker) note(name string, words []string) (added bool) {
+	x := w.vars[name]
+	if x == nil {
+		x = &Variable{Name: name}
+		w.vars[name] = x
 	}
-	return w.vars[name]
+	for _, word := range words {
+		if !slices.Contains(x.Words, word) {
+			x.Words = append(x.Words, word)
+			added = true
+		}
+	}
+	return added
+}
+
+// set notes what a name is set to: {% set a = b|default("") %}, {% set ns.a = b %}, {% set ns = namespace(a=b) %}.
+func (w *walker) set(v reflect.Value) {
+	target := v.FieldByName("target")
+	name := target.FieldByName("name").String()
+	if attr := target.FieldByName("attr").String(); attr != "" {
+		name += "." + attr
+	}
+	w.alias(name, v.FieldByName("value"))
+	call := bareValue(v.FieldByName("value"))
+	if call.IsValid() && call.Type() == reflect.TypeFor[callExpr]() {
+		args := call.FieldByName("args")
+		names, values := args.FieldByName("names"), args.FieldByName("values")
+		for i := range min(names.Len(), values.Len()) {
+			w.alias(name+"."+names.Index(i).String(), values.Index(i))
+		}
+	}
+}
+
+// alias notes that name holds what an expression yields.
+func (w *walker) alias(name string, value reflect.Value) {
+	sources := sourcesOf(value)
+	if name == "" || len(sources) == 0 {
+		return
+	}
+	w.note(name, nil)
+	for _, source := range sources {
+		w.note(source, nil)
+		if source != name && !slices.Contains(w.from[name], source) {
+			w.from[name] = append(w.from[name], source)
+		}
+	}
 }
 
 // compare notes the strings of a comparison at each variable that takes part in it.
@@ -86,15 +143,8 @@ func (w *walker) compare(v reflect.Value) {
 		words = append(words, literalsOf(s)...)
 	}
 	for _, s := range sides {
-		name, ok := variableOf(s)
-		if !ok {
-			continue
-		}
-		x := w.variable(name)
-		for _, word := range words {
-			if !slices.Contains(x.Words, word) {
-				x.Words = append(x.Words, word)
-			}
+		for _, name := range sourcesOf(s) {
+			w.note(name, words)
 		}
 	}
 }
@@ -107,18 +157,27 @@ func bareValue(v reflect.Value) reflect.Value {
 	return v
 }
 
-// variableOf is the variable that an expression is, filters aside: x, x|lower, x|default("").
-func variableOf(v reflect.Value) (reflect.Value, bool) {
-	for v = bareValue(v); v.IsValid(); v = bareValue(v.FieldByName("of")) {
-		switch v.Type() {
-		case reflect.TypeFor[nameExpr]():
-			return v, true
-		case reflect.TypeFor[filterExpr]():
-			continue
-		}
-		break
+// sourcesOf are the names whose value an expression may be: x, x|lower, x|default(""), ns.x, x if c else y, x or y.
+func sourcesOf(v reflect.Value) (out []string) {
+	v = bareValue(v)
+	if !v.IsValid() {
+		return nil
 	}
-	return v, false
+	switch v.Type() {
+	case reflect.TypeFor[nameExpr]():
+		return []string{v.FieldByName("name").String()}
+	case reflect.TypeFor[filterExpr]():
+		return sourcesOf(v.FieldByName("of"))
+	case reflect.TypeFor[attrExpr]():
+		for _, name := range sourcesOf(v.FieldByName("of")) {
+			out = append(out, name+"."+v.FieldByName("name").String())
+		}
+	case reflect.TypeFor[condExpr]():
+		return append(sourcesOf(v.FieldByName("then")), sourcesOf(v.FieldByName("other"))...)
+	case reflect.TypeFor[logicExpr]():
+		return append(sourcesOf(v.FieldByName("left")), sourcesOf(v.FieldByName("right"))...)
+	}
+	return out
 }
 
 // literalsOf are the strings of a literal, or of a list of them.

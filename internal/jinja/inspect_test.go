@@ -7,7 +7,8 @@ import (
 
 func TestVariables(t *testing.T) {
 	tmpl, err := Compile(`{%- if effort is defined and effort|lower not in ['low', 'high'] %}{{ raise_exception('no') }}{% endif -%}
-{%- set a = b if 'max' == effort else none %}{% for m in messages %}{{ m.thinking }}{% endfor %}{% macro f(x) %}{{ x ~ mode }}{% endmacro %}{{ mode != "off" }}{{ {'k': deep[0]} }}`)
+{%- set a = b if 'max' == effort else none %}{% for m in messages %}{{ m.thinking }}{% endfor %}{% macro f(x) %}{{ x ~ mode }}{% endmacro %}{{ mode != "off" }}{{ {'k': deep[0]} }}` +
+		`{% set e = wish|default('max') %}{% set ns = namespace(x=asked, y=1) %}{% set ns.y = other if other else none %}{% if e in ['some', 'none'] or ns.x == 'yes' %}{% endif %}{{ ns.y == 'z' }}`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -15,7 +16,8 @@ func TestVariables(t *testing.T) {
 	for _, v := range tmpl.Variables() {
 		words[v.Name] = v.Words
 	}
-	for name, want := range map[string][]string{"effort": {"low", "high", "max"}, "mode": {"off"}, "b": nil, "deep": nil, "messages": nil} {
+	for name, want := range map[string][]string{"effort": {"low", "high", "max"}, "mode": {"off"}, "b": {}, "deep": nil, "messages": nil,
+		"wish": {"some", "none"}, "asked": {"yes"}, "other": {"z"}} {
 		got, ok := words[name]
 		if !ok || !slices.Equal(got, want) {
 			t.Errorf("%s: %q %v, want %q", name, got, ok, want)
