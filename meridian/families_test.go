@@ -56,6 +56,7 @@ var familyCases = []familyCase{
 	{"granite 3.3", "<think></think> <response></response>", nil, "assistant<|end_of_role|>", "<think>Hm.</think>\n\n<response>It is <b>4</b>.</response>\n", "Hm.", "It is <b>4</b>."},
 	{"granite 3.3, a closing tag that closes nothing yet", "<think></think> <response></response>", nil, "assistant",
 		"<think>Hm.</think><response>Write </response> at the end.</response>", "Hm.", "Write </response> at the end."},
+	{"hunyuan a13b", "'<think>' '</think>' '<answer>' '</answer>'", []string{"<think>", "</think>"}, "assistant", "<think>\nHm.\n</think>\n<answer>\n4</answer>", "\nHm.\n", "4"},
 	{"granite 3.2", "Here is my thought process: Here is my response:", nil, "assistant", "Here is my thought process: Hm.\nHere is my response: 4", " Hm.\n", " 4"},
 	{"openthinker", "<|begin_of_thought|><|end_of_thought|>", nil, "assistant\n",
 		"<|begin_of_thought|>Hm.<|end_of_thought|>\n\n<|begin_of_solution|>\n4<|end_of_solution|>", "Hm.", "4"},
@@ -186,4 +187,67 @@ func hasWhole(pieces []string) bool {
 		}
 	}
 	return false
+}
+
+// TestFamiliesForced: a budget closes a thought of every family, a mode of on opens one, and neither shows a marker.
+func TestFamiliesForced(t *testing.T) {
+	seen := map[string]bool{}
+	for _, c := range familyCases {
+		for _, kind := range []string{"control", "spelled"} {
+			var v *testVocab
+			if kind == "control" {
+				v = bytesVocab([]string{"word "}, append([]string{eog}, c.tokens...)...)
+			} else {
+				v = bytesVocab([]string{"word "}, eog)
+			}
+			tags := detectFor(t, v, c.template)
+			begin := tags.Begin(c.prompt, false)
+			if begin.Closed || strings.Contains(c.name, "no thought") || strings.Contains(c.name, "answer opened") {
+				continue
+			}
+			seen[tags.family.Name] = true
+			cfg := DefaultConfig()
+			cfg.ForceGraceTokens = 0
+			for _, mode := range []Mode{ModeOn, ModeOff} {
+				if tags.assumed && mode == ModeOn {
+					continue
+				}
+				opt := cfg.Options()
+				opt.Mode, opt.BudgetTokens = mode, 3
+				ctl, err := NewControl(&cfg, tags, opt, begin)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if mode == ModeOff && !begin.Thinking { // the model opens it itself
+					for _, tok := range tags.openSeq {
+						ctl.OnToken(tok, v.Piece(tok), false, 0)
+					}
+				}
+				var tr transcript
+				word := v.Find("word ")
+				for range 150 {
+					tok, forced := ctl.Next(0)
+					if !forced {
+						tok = word
+					}
+					tr.add(ctl.OnToken(tok, v.Piece(tok), false, 0))
+				}
+				think, answer := ctl.Flush()
+				tr.add(Step{Think: think, Answer: answer})
+				wantThink := 3
+				if mode == ModeOff {
+					wantThink = 0
+				}
+				if got := strings.Count(tr.think.String(), "word "); got != wantThink || ctl.ThinkTokens() != wantThink {
+					t.Errorf("%s, %s, %v: %d words of thought, %d counted, want %d", c.name, kind, mode, got, ctl.ThinkTokens(), wantThink)
+				}
+				if text := tr.answer.String(); strings.Trim(text, "word ") != "" || len(text) < 20 {
+					t.Errorf("%s, %s, %v: answer %q", c.name, kind, mode, text)
+				}
+			}
+		}
+	}
+	if len(seen) < 10 {
+		t.Errorf("only %d families were seen: %v", len(seen), seen)
+	}
 }

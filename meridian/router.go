@@ -1,8 +1,8 @@
 package meridian
 
 import (
+	"bytes"
 	"slices"
-	"strings"
 
 	"github.com/uma-serve/uma-serve/internal/thinktags"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -359,7 +359,7 @@ func (r *Router) mark(n *matchNode, s *Step) {
 
 // message begins the message whose header has ended.
 func (r *Router) message(s *Step) {
-	thought := r.header && strings.Contains(string(r.head), r.recipe.Think)
+	thought := r.header && bytes.Contains(r.head, r.tags.thinkHead)
 	r.header, r.implicit, r.between, r.aside = false, false, false, false
 	switch {
 	case thought && r.phase == ThinkDecode:

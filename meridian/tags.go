@@ -71,6 +71,7 @@ type Tags struct {
 	// recognise: before the first text, inside a block, in an answer that may open another block, in one that may not.
 	before, inside, reopens, answer *matcher
 	specials                        []special       // tokens that markers are made of; nil without matchers
+	thinkHead                       []byte          // of family.Channels
 	boundary                        map[string]bool // texts of control tokens that are no part of a marker: a turn begins or ends there
 	longest                         int             // bytes of the longest of them
 	lasts                           [256]bool       // their last bytes
@@ -235,6 +236,7 @@ func (t *Tags) build(known map[string]special) {
 	}
 	f := &t.family
 	if c := f.Channels; c != nil {
+		t.thinkHead = []byte(c.Think)
 		m := newMatcher(slices.Concat(marks(markEnd, c.End...), marks(markHeader, c.Start...), marks(markMessage, c.Message))...)
 		t.before, t.inside, t.reopens, t.answer = m, m, m, m
 		return

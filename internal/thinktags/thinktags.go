@@ -104,6 +104,10 @@ var Families = []Family{
 		Signs: [][]string{{"<think></think>", "<response></response>"}},
 	},
 	{
+		Name: "answer tag", Open: []string{"<think>"}, Close: []string{"</think>"}, Wrap: [2]string{"<answer>", "</answer>"},
+		Signs: [][]string{{"</think>", "<answer>", "</answer>"}},
+	},
+	{
 		Name: "command", Open: []string{"<|START_THINKING|>"}, Close: []string{"<|END_THINKING|>"},
 		Hidden: []string{"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"},
 		Signs:  [][]string{{"<|START_THINKING|>", "<|END_THINKING|>"}},
