@@ -82,7 +82,7 @@ type InfoModel struct {
 	TemplateSource string   `json:"chat_template_source"`
 	NoChat         string   `json:"no_chat_reason,omitempty"`
 	Thinks         bool     `json:"think_tags"`
-	ThinkMarkers   string   `json:"think_markers"` // the family of docs/thinking.md, "" when nothing tells
+	ThinkMarkers   string   `json:"think_markers"` // the family of docs/templates.md, "" when nothing tells
 	ThinkSwitch    []string `json:"think_switch"`  // the template's variables for it
 }
 

@@ -141,6 +141,9 @@ func (w *wordVar) least() string {
 	return ""
 }
 
+// slowRender: a template that takes so long for one short message is not rendered dozens of times to learn about it.
+const slowRender = 200 * time.Millisecond
+
 // Words by which templates mean the same.
 var (
 	offWords  = []string{"none", "no_think", "no-think", "nothink", "off", "disabled", "disable", "false", "non-thinking", "non_thinking", "chat", "no"}
@@ -188,9 +191,15 @@ func (t *Template) Switch(bos, eos string) *Switch {
 		return out, err == nil
 	}
 	const probe = "question-1"
-	plain, ok := render(probe, nil)
-	if !ok {
-		return s
+	plain, ok := "", false
+	for try := 0; ; try++ { // more than once: the machine may be busy
+		begun := time.Now()
+		if plain, ok = render(probe, nil); !ok || try == 3 {
+			return s
+		}
+		if time.Since(begun) < slowRender {
+			break
+		}
 	}
 	differ := func(name string, a, b any) bool {
 		x, ok1 := render(probe, map[string]any{name: a})

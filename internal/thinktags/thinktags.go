@@ -12,7 +12,7 @@ import (
 
 // Family is how some models separate thinking from the answer.
 type Family struct {
-	Name  string   // as docs/thinking.md lists it
+	Name  string   // as docs/templates.md lists it
 	Open  []string // open a thought; the first is the one that is forced
 	Close []string // end it; the first is the one that is forced, unless Force is set
 	Force string   // what is forced to end a thought, where that is more than a marker; "" is Close[0]

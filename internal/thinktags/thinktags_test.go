@@ -1,6 +1,7 @@
 package thinktags
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +27,22 @@ func TestFamilies(t *testing.T) {
 			if got, ok := InVocab(func(s string) bool { return slices.Contains(f.Vocab, s) }); !ok || got.Name != f.Name {
 				t.Errorf("%s: its own tokens name %q", f.Name, got.Name)
 			}
+		}
+	}
+}
+
+// TestDocumented: docs/templates.md lists every family, with its markers.
+func TestDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/templates.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range append(slices.Clone(Families), Plain) {
+		_, row, found := strings.Cut(string(doc), "\n| "+f.Name+" |")
+		row, _, _ = strings.Cut(row, "\n")
+		row = strings.ReplaceAll(row, `\|`, "|")
+		if !found || f.Channels == nil && (!strings.Contains(row, "`"+f.Open[0]+"`") || !strings.Contains(row, "`"+f.Close[0]+"`")) {
+			t.Errorf("%s: %q", f.Name, row)
 		}
 	}
 }
