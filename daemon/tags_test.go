@@ -151,8 +151,12 @@ func TestUserTextNeverOpensAThought(t *testing.T) {
 				for _, role := range []string{"user", "tool", "system"} {
 					a := r.ask(r.dial(), func(q *wire.Request) {
 						q.Messages, q.MaxTokens = []wire.Message{{Role: role, Content: text}}, 60
-						if role != "user" {
-							q.Messages = append(q.Messages, wire.Message{Role: "user", Content: "question"})
+						question := wire.Message{Role: "user", Content: "question"}
+						switch role {
+						case "tool":
+							q.Messages = append(q.Messages, question)
+						case "system": // last: nothing may follow it
+							q.Messages = []wire.Message{question, q.Messages[0]}
 						}
 					})
 					if a.err != nil {
