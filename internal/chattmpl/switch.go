@@ -3,9 +3,12 @@ package chattmpl
 import (
 	"cmp"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/uma-serve/uma-serve/internal/jinja"
 )
 
 // Thinking is what a caller wishes about a conversation's thinking, for the template's own switch. The zero value wishes
@@ -206,7 +209,7 @@ func (t *Template) Switch(bos, eos string) *Switch {
 		y, ok2 := render(probe, map[string]any{name: b})
 		return ok1 && ok2 && x != y
 	}
-	vars := t.tmpl.Variables()
+	vars := t.variables()
 	for _, v := range vars {
 		kind := kindOf(v.Name)
 		if kind == 'b' && len(ranked(v.Words)) > 0 {
@@ -269,6 +272,52 @@ func (t *Template) Switch(bos, eos string) *Switch {
 		}
 	}
 	return s
+}
+
+// assignment is {% set a = … %} or {% set ns.a = … %}; argument is a keyword argument within it, namespace(a=…).
+var (
+	assignment = regexp.MustCompile(`(?s)\{%[-+]?\s*set\s+([A-Za-z_][\w.]*)\s*=(.*?)%\}`)
+	argument   = regexp.MustCompile(`([A-Za-z_]\w*)\s*=([^=,][^,]*)`)
+	identifier = regexp.MustCompile(`[A-Za-z_]\w*`)
+)
+
+// variables are the template's variables about thinking. One takes the words that a name is compared with which was set
+// from it.
+func (t *Template) variables() []jinja.Variable {
+	words := map[string][]string{}
+	var vars []jinja.Variable
+	for _, v := range t.tmpl.Variables() {
+		words[v.Name] = v.Words
+		if kindOf(v.Name) != 0 && !strings.Contains(v.Name, ".") {
+			vars = append(vars, v)
+		}
+	}
+	from := map[string][]string{} // name → names in what it is set to
+	note := func(name, value string) {
+		from[name] = append(from[name], identifier.FindAllString(value, -1)...)
+	}
+	for _, m := range assignment.FindAllStringSubmatch(t.source, -1) {
+		note(m[1], m[2])
+		if inside, ok := strings.CutPrefix(strings.TrimSpace(m[2]), "namespace("); ok {
+			for _, arg := range argument.FindAllStringSubmatch(inside, -1) {
+				note(m[1]+"."+arg[1], arg[2])
+			}
+		}
+	}
+	for i := range vars {
+		v := &vars[i]
+		for _, name := range slices.Sorted(maps.Keys(from)) {
+			if name == v.Name || !slices.Contains(from[name], v.Name) {
+				continue
+			}
+			for _, word := range words[name] {
+				if !slices.Contains(v.Words, word) {
+					v.Words = append(v.Words, word)
+				}
+			}
+		}
+	}
+	return vars
 }
 
 // find chooses the word of each effort: the effort's own where the template knows it, or the nearest that it takes.

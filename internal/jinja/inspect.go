@@ -2,61 +2,53 @@ package jinja
 
 import (
 	"cmp"
-	"maps"
 	"reflect"
 	"slices"
-	"strings"
 )
 
 // Variable is a name that a template reads.
 type Variable struct {
-	Name string
+	Name string // "x", or "x.y" for an attribute of a name
 	// Words are the strings that the template compares it with (==, !=, in, not in), in the order of the template.
 	Words []string
 }
 
-// Variables are the names that the template reads anywhere, its own loop variables and macros among them, sorted. It tells
-// what a template can be asked for; whether a value changes anything, only rendering tells.
+// Variables are the names that the template reads anywhere, its own loop variables and macros among them, and the attributes
+// that it compares, sorted. It tells what a template can be asked for; whether a value changes anything, only rendering tells.
 func (t *Template) Variables() []Variable {
-	w := walker{vars: map[string]*Variable{}, from: map[string][]string{}}
+	w := walker{vars: map[string]*Variable{}, seen: map[uintptr]bool{}}
 	w.walk(reflect.ValueOf(*t))
-	// What a name that was set from a variable is compared with, the variable is.
-	for changed := true; changed; {
-		changed = false
-		for _, name := range slices.Sorted(maps.Keys(w.from)) {
-			for _, source := range w.from[name] {
-				changed = w.note(source, w.vars[name].Words) || changed
-			}
-		}
-	}
 	out := make([]Variable, 0, len(w.vars))
 	for _, v := range w.vars {
-		if !strings.Contains(v.Name, ".") {
-			out = append(out, *v)
-		}
+		out = append(out, *v)
 	}
 	slices.SortFunc(out, func(a, b Variable) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }
 
-// Strings are the template's string literals and texts, the former as the template sees them: without quotes and escapes.
+// Strings are the template's texts and string literals, the latter as the template sees them: without quotes and escapes.
 func (t *Template) Strings() (out []string) {
-	w := walker{vars: map[string]*Variable{}, from: map[string][]string{}, each: func(s string) { out = append(out, s) }}
+	w := walker{vars: map[string]*Variable{}, seen: map[uintptr]bool{}, each: func(s string) { out = append(out, s) }}
 	w.walk(reflect.ValueOf(*t))
 	return out
 }
 
 // walker goes through a tree by reflection, so that a kind of node it does not know is walked like any other.
 type walker struct {
-	vars map[string]*Variable // attributes of names among them, as "name.attribute"
-	from map[string][]string  // name → names whose value it was set to
+	vars map[string]*Variable
+	seen map[uintptr]bool // pointers: what is not a tree is walked once
 	each func(string)
 }
 
 func (w *walker) walk(v reflect.Value) {
 	switch v.Kind() {
-	case reflect.Interface, reflect.Pointer:
+	case reflect.Interface:
 		if !v.IsNil() {
+			w.walk(v.Elem())
+		}
+	case reflect.Pointer:
+		if !v.IsNil() && !w.seen[v.Pointer()] {
+			w.seen[v.Pointer()] = true
 			w.walk(v.Elem())
 		}
 	case reflect.Slice:
@@ -67,8 +59,6 @@ func (w *walker) walk(v reflect.Value) {
 		switch v.Type() {
 		case reflect.TypeFor[nameExpr]():
 			w.note(v.FieldByName("name").String(), nil)
-		case reflect.TypeFor[setNode]():
-			w.set(v)
 		case reflect.TypeFor[compareExpr]():
 			w.compare(v)
 		case reflect.TypeFor[literal](), reflect.TypeFor[textNode]():
@@ -82,8 +72,8 @@ func (w *walker) walk(v reflect.Value) {
 	}
 }
 
-// note adds words to those of a name, and reports whether one is new.
-func (w *walker) note(name string, words []string) (added bool) {
+// note adds words to those of a name.
+func (w *walker) note(name string, words []string) {
 	x := w.vars[name]
 	if x == nil {
 		x = &Variable{Name: name}
@@ -92,46 +82,11 @@ func (w *walker) note(name string, words []string) (added bool) {
 	for _, word := range words {
 		if !slices.Contains(x.Words, word) {
 			x.Words = append(x.Words, word)
-			added = true
-		}
-	}
-	return added
-}
-
-// set notes what a name is set to: {% set a = b|default("") %}, {% set ns.a = b %}, {% set ns = namespace(a=b) %}.
-func (w *walker) set(v reflect.Value) {
-	target := v.FieldByName("target")
-	name := target.FieldByName("name").String()
-	if attr := target.FieldByName("attr").String(); attr != "" {
-		name += "." + attr
-	}
-	w.alias(name, v.FieldByName("value"))
-	call := bareValue(v.FieldByName("value"))
-	if call.IsValid() && call.Type() == reflect.TypeFor[callExpr]() {
-		args := call.FieldByName("args")
-		names, values := args.FieldByName("names"), args.FieldByName("values")
-		for i := range min(names.Len(), values.Len()) {
-			w.alias(name+"."+names.Index(i).String(), values.Index(i))
 		}
 	}
 }
 
-// alias notes that name holds what an expression yields.
-func (w *walker) alias(name string, value reflect.Value) {
-	sources := sourcesOf(value)
-	if name == "" || len(sources) == 0 {
-		return
-	}
-	w.note(name, nil)
-	for _, source := range sources {
-		w.note(source, nil)
-		if source != name && !slices.Contains(w.from[name], source) {
-			w.from[name] = append(w.from[name], source)
-		}
-	}
-}
-
-// compare notes the strings of a comparison at each variable that takes part in it.
+// compare notes the strings of a comparison at each name that takes part in it.
 func (w *walker) compare(v reflect.Value) {
 	sides := []reflect.Value{v.FieldByName("first")}
 	rest := v.FieldByName("rest")
