@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/uma-serve/uma-serve/internal/chattmpl"
 	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -26,6 +27,7 @@ import (
 type Config struct {
 	// Model and engine; names as in llama-server.
 	Model        string
+	ChatTemplate string // name or file; "" = the model's own
 	CtxSize      int
 	Parallel     int
 	BatchSize    int
@@ -120,6 +122,7 @@ func (c *Config) sections() []Section {
 	fs := section("Model and engine")
 	fs.StringVarP(&c.Model, "model", "m", "", "GGUF `file` to serve (default: the built-in demonstration model)")
 	fs.IntVarP(&c.CtxSize, "ctx-size", "c", defaultCtxSize, "KV cells shared by all requests, in `tokens` (default: at most the model's training context); 0 = the model's training context")
+	fs.StringVar(&c.ChatTemplate, "chat-template", "", "`FILE|NAME` of the chat template, instead of the model's own: a Jinja file, or "+strings.Join(chattmpl.BuiltinNames(), ", "))
 	fs.IntVar(&c.Parallel, "parallel", 16, "requests computed at the same time (1…248) (-np)")
 	fs.IntVarP(&c.BatchSize, "batch-size", "b", 2048, "most `tokens` in one decode step")
 	fs.IntVar(&c.UBatchSize, "ubatch-size", 512, "most `tokens` in one device pass (-ub)")
@@ -190,7 +193,7 @@ var llamaNames = map[string]string{
 	"-ub": "--ubatch-size", "-tb": "--threads-batch", "-ctk": "--cache-type-k", "-ctv": "--cache-type-v",
 	"--predict": "--max-tokens", "--n-predict": "--max-tokens", "--uds": "--socket",
 	"--max-num-seqs": "--parallel", "--max-num-batched-tokens": "--batch-size",
-	"--max-num-queued-reqs": "--max-queue", "--scheduling-policy": "--policy",
+	"--max-num-queued-reqs": "--max-queue", "--chat-template-file": "--chat-template", "--scheduling-policy": "--policy",
 	"-cram": "--cache-ram", "-rea": "--think", "--reasoning": "--think", "--reasoning-budget": "--think-budget",
 }
 
@@ -280,6 +283,15 @@ func (c *Config) Validate() error {
 	oneOf("cache-type-v", c.CacheTypeV, Words["cache-type-v"]...)
 	bad(c.FlashAttn != "off" || slices.Contains(unquantised, c.CacheTypeV), "--cache-type-v is %q; with --flash-attn off it must be %s: llama.cpp reads quantised V cells with flash attention only", c.CacheTypeV, strings.Join(unquantised, " or "))
 	oneOf("policy", c.Policy, Words["policy"]...)
+	if c.ChatTemplate != "" {
+		text, _, err := loadTemplate(c.ChatTemplate)
+		if err == nil {
+			_, err = chattmpl.Compile(text)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--chat-template is %q; %w", c.ChatTemplate, err))
+		}
+	}
 	bad(c.Policy != "stock" && c.Policy != "meridian_static" || c.MaxBackground == 0, "--max-background is %d; with --policy %s it must be 0: that policy knows no classes", c.MaxBackground, c.Policy)
 	oneOf("share-prefixes", c.SharePrefixes, Words["share-prefixes"]...)
 	oneOf("think-evict", c.ThinkEvict, Words["think-evict"]...)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/uma-serve/uma-serve/internal/chattmpl"
@@ -22,7 +23,9 @@ type model struct {
 	vocab    runtime.Vocab
 	tags     *meridian.Tags // nil: the model does not mark its thinking
 	facts    sampler.VocabFacts
-	template *chattmpl.Template // nil: the model has none, or one that cannot be run
+	template *chattmpl.Template // nil: it cannot be run
+	source   string             // where template comes from, as people are told
+	thinking *chattmpl.Switch   // of template; not nil with it
 	think    *meridian.Config
 	noChat   error // why template is nil
 	markers  *markers
@@ -40,23 +43,61 @@ func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
 			m.facts.EOG = append(m.facts.EOG, t)
 		}
 	}
-	m.markers, m.texts = newMarkers(v), newTexts(v)
-	text := v.ChatTemplate()
-	var err error
+	m.texts = newTexts(v)
+	text, source, err := chatTemplate(cfg, v)
+	if err != nil {
+		return nil, err
+	}
+	m.source = source
+	if m.template, m.noChat = chattmpl.Compile(text); m.noChat != nil {
+		m.noChat = fmt.Errorf(`this model's chat template cannot be run (%w)`, m.noChat)
+	} else {
+		bos, eos := m.specials()
+		m.thinking = m.template.Switch(bos, eos)
+		text = m.template.Texts(bos, eos)
+	}
 	if m.tags, err = meridian.Detect(v, cfg.Meridian.Markers, text); err != nil {
 		if len(cfg.Meridian.Markers.Open) > 0 {
 			return nil, fmt.Errorf("meridian.markers: %w", err)
 		}
 		m.tags = nil // known markers that this vocabulary cannot write: the model thinks in plain sight
+	} else if m.tags == nil {
+		m.tags, _ = meridian.Assume(v) // nil where the vocabulary cannot write them
 	}
-	if text == "" {
-		m.noChat = errors.New(`this model has no chat template: send "prompt" instead of "messages"`)
-		return m, nil
-	}
-	if m.template, m.noChat = chattmpl.Compile(text); m.noChat != nil {
-		m.noChat = fmt.Errorf(`this model's chat template cannot be run (%w): send "prompt" instead of "messages"`, m.noChat)
-	}
+	m.markers = newMarkers(v, m.tags.Texts())
 	return m, nil
+}
+
+// chatTemplate is the template that conversations are rendered with, and where it comes from: --chat-template, the model's
+// file, or a built-in one that fits the vocabulary.
+func chatTemplate(cfg *Config, v runtime.Vocab) (text, source string, err error) {
+	if name := cfg.ChatTemplate; name != "" {
+		text, isBuiltin, err := loadTemplate(name)
+		if err != nil {
+			return "", "", fmt.Errorf("--chat-template is %q; %w", name, err)
+		}
+		if isBuiltin {
+			return text, "built-in " + name + " (--chat-template)", nil
+		}
+		return text, name + " (--chat-template)", nil
+	}
+	if text := v.ChatTemplate(); text != "" {
+		return text, "the model's own", nil
+	}
+	name := chattmpl.ForVocab(func(s string) bool { return v.Find(s) != runtime.NoToken })
+	text, _ = chattmpl.Builtin(name)
+	return text, "built-in " + name + " (the model has none)", nil
+}
+
+// specials are the texts of the tokens that begin and end a sequence, "" for one that the vocabulary lacks.
+func (m *model) specials() (bos, eos string) {
+	if t := m.vocab.BOS(); t != runtime.NoToken {
+		bos = m.vocab.Text(t)
+	}
+	if t := m.vocab.EOS(); t != runtime.NoToken {
+		eos = m.vocab.Text(t)
+	}
+	return bos, eos
 }
 
 // render is the text of a conversation as the model was trained on it, ending where its answer begins.
@@ -70,16 +111,15 @@ func (m *model) renderTurn(msgs []wire.Message, vars map[string]any, answer bool
 		return "", m.noChat
 	}
 	in := chattmpl.Input{AddGenerationPrompt: answer, Extra: vars}
-	if t := m.vocab.BOS(); t != runtime.NoToken {
-		in.BOS = m.vocab.Text(t)
-	}
-	if t := m.vocab.EOS(); t != runtime.NoToken {
-		in.EOS = m.vocab.Text(t)
-	}
+	in.BOS, in.EOS = m.specials()
 	for _, msg := range msgs {
 		content := msg.Content
-		if msg.Role == "user" || msg.Role == "tool" {
+		switch msg.Role {
+		case "user", "tool":
 			content = m.markers.hide(content)
+		case "assistant":
+		default:
+			content = m.markers.hideThoughts(content)
 		}
 		in.Messages = append(in.Messages, chattmpl.Message{Role: msg.Role, Content: content, ReasoningContent: msg.ReasoningContent})
 	}
@@ -96,7 +136,7 @@ func (m *model) tokenize(owner uint32, text string, chat bool) (tokens []runtime
 	if t := m.vocab.BOS(); t != runtime.NoToken && strings.HasPrefix(text, m.vocab.Text(t)) {
 		addSpecial = false
 	}
-	for part, marker := range m.markers.split(text) {
+	for part, marker := range m.markers.split(m.markers.restore(text)) {
 		if tokens, err = m.texts.tokenize(tokens, owner, part, addSpecial && !marker, !marker); err != nil {
 			return nil, err
 		}
@@ -110,9 +150,21 @@ func (m *model) tokenize(owner uint32, text string, chat bool) (tokens []runtime
 func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 	m := s.model.Load()
 	text, chat := w.Prompt, false
+	var vars map[string]any
+	var begin meridian.Begin // a raw prompt opens nothing: all of it is its user's
 	if len(w.Messages) > 0 {
+		limit := m.caps.ContextTokens
+		if w.MaxTokens > 0 {
+			limit = min(limit, w.MaxTokens)
+		}
+		wish := m.wish(w, limit)
+		msgs := w.Messages
+		if m.template != nil {
+			vars = m.thinking.Vars(wish)
+			msgs = withSuffix(msgs, m.thinking.Suffix(wish))
+		}
 		var err error
-		if text, err = m.render(w.Messages, templateVars(w)); err != nil {
+		if text, err = m.render(msgs, vars); err != nil {
 			code := wire.InternalFailure // the template's fault
 			if m.template == nil || errors.Is(err, chattmpl.ErrRefused) {
 				code = wire.BadRequest
@@ -120,6 +172,7 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 			return &wire.Error{Code: code, Message: "messages: " + err.Error()}
 		}
 		chat = true
+		begin = m.tags.Begin(text, false)
 	}
 	r.owner = r.conn.UID()
 	tokens, err := m.tokenize(r.owner, text, chat)
@@ -163,15 +216,15 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 	}
 	r.tokens = append(make([]runtime.Token, 0, min(n+maxTokens, nCtx)), tokens...)
 	r.nPrompt, r.maxTokens = n, maxTokens
-	if r.ctl, err = meridian.NewControl(m.think, m.tags, m.thinkOptions(w, maxTokens), tokens); err != nil {
+	if r.ctl, err = meridian.NewControl(m.think, m.tags, m.thinkOptions(w, maxTokens), begin); err != nil {
 		return &wire.Error{Code: wire.BadRequest, Message: err.Error()}
 	}
-	if m.tags.Fallback() {
+	if m.tags.Known() && m.tags.Fallback() {
 		s.metrics.VocabFallbacks.Inc()
 	}
 	r.seq = -1
 	if r.chat = chat && !s.cfg.NoPrefixCache; r.chat {
-		r.messages, r.vars = w.Messages, templateVars(w)
+		r.messages, r.vars = w.Messages, vars
 		if s.cfg.SharePrefixes == "system" || s.cfg.ContextShift {
 			r.keep = m.systemTokens(r, tokens)
 		}
@@ -262,16 +315,44 @@ func (s *Server) endUnstarted(j job) {
 	s.sessions.remove(j.r)
 }
 
-// templateVars are what a request tells the chat template: Qwen's and others' templates open or skip the think block by
-// enable_thinking.
-func templateVars(w *wire.Request) map[string]any {
+// wish is what a request, or else the server's configuration, wishes of the template's thinking. limit is how many tokens
+// the answer may have at most: efforts are shares of it.
+func (m *model) wish(w *wire.Request, limit int) chattmpl.Thinking {
+	t := chattmpl.Thinking{Effort: w.Think.Effort.String()}
 	switch w.Think.Mode {
+	case wire.ThinkAuto:
+		t.Mode = chattmpl.ModeAuto
 	case wire.ThinkOff:
-		return map[string]any{"enable_thinking": false}
+		t.Mode = chattmpl.ModeOff
 	case wire.ThinkOn:
-		return map[string]any{"enable_thinking": true}
+		t.Mode = chattmpl.ModeOn
+	case wire.ThinkDefault:
+		switch m.think.ThinkMode {
+		case meridian.ModeOff:
+			t.Mode = chattmpl.ModeOff
+		case meridian.ModeOn:
+			t.Mode = chattmpl.ModeOn
+		}
 	}
-	return nil
+	if b := w.Think.Budget(limit); b != wire.NoBudget {
+		t.Budget = b
+	}
+	return t
+}
+
+// withSuffix adds text to the last user's message.
+func withSuffix(msgs []wire.Message, text string) []wire.Message {
+	if text == "" {
+		return msgs
+	}
+	msgs = slices.Clone(msgs)
+	for i := len(msgs) - 1; i >= 0; i-- {
+		if msgs[i].Role == "user" {
+			msgs[i].Content += text
+			break
+		}
+	}
+	return msgs
 }
 
 // thinkOptions are a request's wishes about its thinking, over the server's defaults.

@@ -400,6 +400,7 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 
 	eog := l.vocab.IsEOG(tok)
 	meant := r.ctl.OnToken(tok, l.vocab.Piece(tok), eog, t)
+	eog = eog && meant.Event.Has(meridian.Completed) // a message's end within a turn is not the turn's
 	l.phaseChanged(r, &meant, now)
 	stopped := l.emit(r, &choice, inThink, &meant)
 

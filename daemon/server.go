@@ -5,12 +5,14 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -297,9 +299,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m.noChat != nil {
-		s.log.Warn("no chat: "+m.noChat.Error(), "model", m.info.Name)
-	}
+	s.logChat(m)
 	if !m.caps.CanRemoveRange {
 		s.log.Info("this model's KV memory cannot drop ranges; an aborted or preempted sequence is computed again whole", "architecture", m.info.Architecture)
 	}
@@ -347,4 +347,17 @@ func (s *Server) watchdog() (stop func()) {
 		}
 	}()
 	return func() { t.Stop(); close(done) }
+}
+
+// logChat tells which template conversations are rendered with, and how the model's thinking is told from its answers.
+func (s *Server) logChat(m *model) {
+	if m.noChat != nil {
+		s.log.Warn("no chat: "+m.noChat.Error(), "model", m.info.Name)
+		return
+	}
+	attrs := []any{"template", m.source, "think_markers", cmp.Or(m.tags.Family(), "none")}
+	if names := m.thinking.Names(); len(names) > 0 {
+		attrs = append(attrs, "think_switch", strings.Join(names, " "))
+	}
+	s.log.Info("chat", attrs...)
 }

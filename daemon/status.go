@@ -78,9 +78,12 @@ type Capabilities = runtime.Capabilities
 // InfoModel adds what intake found out to the engine's facts.
 type InfoModel struct {
 	runtime.ModelInfo
-	ChatTemplate bool   `json:"chat_template"`
-	NoChat       string `json:"no_chat_reason,omitempty"`
-	Thinks       bool   `json:"think_tags"`
+	ChatTemplate   bool     `json:"chat_template"`
+	TemplateSource string   `json:"chat_template_source"`
+	NoChat         string   `json:"no_chat_reason,omitempty"`
+	Thinks         bool     `json:"think_tags"`
+	ThinkMarkers   string   `json:"think_markers"` // the family of docs/templates.md, "" when nothing tells
+	ThinkSwitch    []string `json:"think_switch"`  // the template's variables for it
 }
 
 // InfoConfig is the part of the configuration a client may want to know.
@@ -136,7 +139,11 @@ func (s *Server) info() Info {
 	}
 	if l := s.loop.Load(); l != nil {
 		m := s.model.Load()
-		in.Model = &InfoModel{ModelInfo: m.info, ChatTemplate: m.template != nil, Thinks: m.tags.Known()}
+		in.Model = &InfoModel{ModelInfo: m.info, ChatTemplate: m.template != nil, TemplateSource: m.source, Thinks: m.tags.Known(),
+			ThinkMarkers: m.tags.Family(), ThinkSwitch: []string{}}
+		if m.template != nil {
+			in.Model.ThinkSwitch = append(in.Model.ThinkSwitch, m.thinking.Names()...)
+		}
 		if m.noChat != nil {
 			in.Model.NoChat = m.noChat.Error()
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -117,6 +118,9 @@ func infoTable(in *client.Info) *ui.Table {
 		t.Row("file", "%s", clean(m.Path))
 		t.Row("parameters", "%s in %s", ui.Large(m.Parameters), ui.Bytes(m.Bytes))
 		chat := "with the model's own template"
+		if m.TemplateSource != "" {
+			chat = "template: " + clean(m.TemplateSource)
+		}
 		if !m.ChatTemplate {
 			if chat = "no"; m.NoChat != "" {
 				chat += ": " + clean(m.NoChat)
@@ -125,6 +129,13 @@ func infoTable(in *client.Info) *ui.Table {
 			chat += ", thinking is told apart"
 		}
 		t.Row("chat", "%s", chat)
+		if m.ThinkMarkers != "" {
+			think := "markers of the family " + clean(m.ThinkMarkers)
+			if len(m.ThinkSwitch) > 0 {
+				think += ", switched with " + clean(strings.Join(m.ThinkSwitch, ", "))
+			}
+			t.Row("thinking", "%s", think)
+		}
 		c := in.Capabilities
 		context := ui.Count(c.ContextTokens) + " tokens"
 		if m.TrainContext > 0 {

@@ -210,7 +210,7 @@ func kvNote(in *gguf.Info) string {
 func chatRows(t *ui.Table, in *gguf.Info) {
 	switch {
 	case in.ChatTemplate == "":
-		t.Row("chat template", "none: send plain text (uma-cli run --raw)")
+		t.Row("chat template", "none; uma-serve uses its built-in %s", clean(in.DefaultTemplate))
 	case in.TemplateError != "":
 		t.Row("chat template", "cannot be used: %s", clean(in.TemplateError))
 	default:
@@ -231,7 +231,7 @@ func chatRows(t *ui.Table, in *gguf.Info) {
 			facts = append(facts, "begins every answer with thinking")
 		}
 		if r.ThinkingSwitch != "" {
-			facts = append(facts, "can switch thinking off ("+clean(r.ThinkingSwitch)+")")
+			facts = append(facts, "switches thinking with "+clean(r.ThinkingSwitch))
 		}
 		for _, f := range facts {
 			t.Row("", "%s", f)
@@ -241,7 +241,7 @@ func chatRows(t *ui.Table, in *gguf.Info) {
 	for _, tag := range in.Think {
 		s := clean(tag.Open) + " " + clean(tag.Close)
 		if !tag.SingleToken {
-			s += " (not single tokens: phases cannot be told apart)"
+			s += " (recognised by their text)"
 		}
 		tags = append(tags, s)
 	}

@@ -26,7 +26,7 @@ func addSampling(fs *pflag.FlagSet, s *chat.Settings) {
 	fs.StringArrayVar(&s.Stop, "stop", nil, "end the answer before this `TEXT`; may be given several times")
 	fs.StringVar(&s.System, "system", "", "`TEXT` of instructions that stands before the conversation")
 	fs.Var(settingValue{"mode", func() string { return "" }, func(v string) error { return chat.SetThink(&s.Think, v) }}, "think",
-		"whether and how much to think: auto, off, on, or minimal, low, medium, high, xhigh of what the answer may have")
+		"whether and how much to think: auto, off, on, or minimal, low, medium, high, xhigh, max of what the answer may have")
 	fs.Var(settingValue{"tokens", func() string { return "" }, func(v string) error { return chat.SetThinkBudget(&s.Think, v) }}, "think-budget",
 		"most `TOKENS` of thought, also --reasoning-budget; 0 = none, -1 = the daemon's own limit")
 	fs.Var(settingValue{"signals", func() string { return s.Think.EarlyExit.String() }, func(v string) error { return chat.SetEarlyExit(&s.Think, v) }}, "early-exit",

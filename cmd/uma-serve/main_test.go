@@ -69,6 +69,8 @@ func values(t *testing.T, f *pflag.Flag) (strong, weak string, with []string) {
 		return "nixl-synth", "redis://h:1/2", nil
 	case "fabric-ttl":
 		return "1h0m0s", "2h0m0s", []string{"--fabric", "nixl-synth"}
+	case "chat-template":
+		return "gemma", "llama3", nil
 	case "model", "socket", "socket-group", "cache-dir", "trace":
 		return "/strong", "/weak", nil
 	}

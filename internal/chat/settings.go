@@ -212,7 +212,7 @@ func SetThink(t *wire.Think, v string) error {
 	case next.Effort.UnmarshalText([]byte(v)) == nil:
 		next.BudgetTokens = 0
 	default:
-		return fmt.Errorf("must be auto, off, on, minimal, low, medium, high, xhigh or server, not %q", v)
+		return fmt.Errorf("must be auto, off, on, minimal, low, medium, high, xhigh, max or server, not %q", v)
 	}
 	*t = next
 	return nil

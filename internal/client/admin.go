@@ -66,9 +66,12 @@ type Info struct {
 // Model are the facts about the model that is served.
 type Model struct {
 	runtime.ModelInfo
-	ChatTemplate bool   `json:"chat_template"`
-	NoChat       string `json:"no_chat_reason"` // why there is no chat, "" when there is
-	Thinks       bool   `json:"think_tags"`
+	ChatTemplate   bool     `json:"chat_template"`
+	TemplateSource string   `json:"chat_template_source"` // the model's own, a file, or a built-in one and why
+	NoChat         string   `json:"no_chat_reason"`       // why there is no chat, "" when there is
+	Thinks         bool     `json:"think_tags"`
+	ThinkMarkers   string   `json:"think_markers"`
+	ThinkSwitch    []string `json:"think_switch"`
 }
 
 // Health asks how the daemon is. It answers while a prompt is being computed, and while the model loads.

@@ -94,9 +94,12 @@ type Info struct {
 	ChatTemplate  string           `json:"chat_template"`
 	Template      *chattmpl.Report `json:"template,omitempty"`       // what rendering it shows; nil when there is none
 	TemplateError string           `json:"template_error,omitempty"` // why it cannot be used
-	Think         []ThinkTags      `json:"think_tags"`
+	// DefaultTemplate is the built-in template that a model without one is served with; "" where it has its own.
+	DefaultTemplate string      `json:"default_template,omitempty"`
+	Think           []ThinkTags `json:"think_tags"`
 
-	attentionLayers int64 // layers that keep KV cells, when KVHeads has one entry
+	templateTexts   string // the template and what it renders
+	attentionLayers int64  // layers that keep KV cells, when KVHeads has one entry
 }
 
 // Inspect reads the header of the file at path. The error wraps ErrInvalid, or is the file system's.

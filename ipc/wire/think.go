@@ -38,13 +38,14 @@ const (
 	EffortMedium
 	EffortHigh
 	EffortXHigh
+	EffortMax
 )
 
 var (
 	thinkModes   = []string{"", "auto", "off", "on"}
 	earlyExits   = []string{"", "off", "eat", "rpdi", "both"}
-	efforts      = []string{"", "minimal", "low", "medium", "high", "xhigh"}
-	effortShares = [...]int{0, 10, 20, 50, 80, 95} // percent
+	efforts      = []string{"", "minimal", "low", "medium", "high", "xhigh", "max"}
+	effortShares = [...]int{0, 10, 20, 50, 80, 95, 98} // percent
 )
 
 // String is the word of the protocol, "" for the server's.
@@ -191,7 +192,7 @@ func (d *decoder) enable(name string, v *fastjson.Value) error {
 }
 
 func (d *decoder) effort(name string, v *fastjson.Value) error {
-	const must = `"none", "minimal", "low", "medium", "high" or "xhigh"`
+	const must = `"none", "minimal", "low", "medium", "high", "xhigh" or "max"`
 	s, err := v.StringBytes()
 	if err != nil {
 		return wrongType(name, v, must)
@@ -251,19 +252,51 @@ func readThink(d *decoder, name string, v *fastjson.Value) error {
 	})
 }
 
-// readTemplateArgs takes what templates are asked about thinking; other arguments would change the prompt.
+// readTemplateArgs takes what templates are asked about thinking, under any template's name for it: the server tells the
+// model's own template in its own words. Other arguments would change the prompt.
 func readTemplateArgs(d *decoder, name string, v *fastjson.Value) error {
 	return d.members(name, v, "an object", func(field, key string, v *fastjson.Value) error {
 		switch key {
-		case "enable_thinking", "thinking":
+		case "enable_thinking", "thinking", "enable_reasoning", "reasoning":
 			return d.enable(field, v)
-		case "reasoning_effort":
-			return d.effort(field, v)
-		case "thinking_budget":
+		case "reasoning_effort", "thinking_effort", "reasoning_strength":
+			return d.templateEffort(field, v)
+		case "thinking_mode", "reasoning_mode":
+			return d.templateMode(field, v)
+		case "thinking_budget", "reasoning_budget":
 			return d.budget(field, v)
 		}
-		return fmt.Errorf("field %q is not supported by this server; leave it out (it knows enable_thinking, thinking, reasoning_effort and thinking_budget)", field)
+		return fmt.Errorf("field %q is not supported by this server; leave it out (it knows %s)", field, templateArgs)
 	})
+}
+
+const templateArgs = "enable_thinking, thinking, enable_reasoning, reasoning, reasoning_effort, thinking_effort, reasoning_strength, thinking_mode, reasoning_mode, thinking_budget and reasoning_budget"
+
+// templateEffort is effort with the words by which templates say none.
+func (d *decoder) templateEffort(name string, v *fastjson.Value) error {
+	switch string(v.GetStringBytes()) {
+	case "no_think", "off", "disabled":
+		return d.setMode(name, ThinkOff)
+	}
+	return d.effort(name, v)
+}
+
+// templateMode reads a mode in the words of templates.
+func (d *decoder) templateMode(name string, v *fastjson.Value) error {
+	const must = `"enabled", "disabled", "adaptive", "on", "off" or "auto"`
+	s, err := v.StringBytes()
+	if err != nil {
+		return wrongType(name, v, must)
+	}
+	switch string(s) {
+	case "enabled", "on", "thinking", "think":
+		return d.setMode(name, ThinkOn)
+	case "disabled", "off", "none", "no_think", "chat":
+		return d.setMode(name, ThinkOff)
+	case "adaptive", "auto":
+		return d.setMode(name, ThinkAuto)
+	}
+	return fmt.Errorf("field %q is %s; it must be %s", name, quoted(s), must)
 }
 
 // members reads an object each of whose members may come once.
