@@ -58,7 +58,8 @@ func newKVDo(dial dialer, op wire.KVOp, short, long string) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: op.String() + " TARGET", Short: short, Long: long,
-		Example: "  uma-cli kv " + op.String() + " 12\n  uma-cli kv " + op.String() + " all",
+		Example:           "  uma-cli kv " + op.String() + " 12\n  uma-cli kv " + op.String() + " all",
+		ValidArgsFunction: completeTargets(dial),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) != 1:

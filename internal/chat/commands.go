@@ -250,17 +250,7 @@ func Complete(line string) []string {
 			options = append(options, s.name)
 		}
 	case words[0] == "/set" && len(words) == 3:
-		options = []string{"default"}
-		switch words[1] {
-		case "thinking":
-			options = []string{"show", "hide"}
-		case "think":
-			options = []string{"auto", "off", "on", "low", "medium", "high", "server"}
-		case "early_exit":
-			options = []string{"off", "eat", "rpdi", "both", "server"}
-		case "priority":
-			options = []string{"interactive", "background"}
-		}
+		options = append(Words(words[1]), "default")
 	case words[0] == "/show" && len(words) == 2:
 		options = []string{"history"}
 	case (words[0] == "/save" || words[0] == "/load") && len(words) == 2:

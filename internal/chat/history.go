@@ -12,7 +12,7 @@ import (
 const maxHistory = 1000
 
 // History is the lines typed in earlier chats, newest last, one JSON string a line in the file: an entry may itself
-// have several lines. It implements readline's history source.
+// have several lines. It is a lineedit.History.
 type History struct {
 	path    string // "" = memory only
 	entries []string
@@ -110,6 +110,3 @@ func (h *History) GetLine(i int) (string, error) {
 
 // Len is the number of entries.
 func (h *History) Len() int { return len(h.entries) }
-
-// Dump is all entries, oldest first.
-func (h *History) Dump() any { return h.entries }

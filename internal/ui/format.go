@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/rivo/uniseg"
 )
 
 // Bytes is n in binary units with three significant digits: "7.45 GiB".
@@ -150,4 +152,57 @@ func (t *Table) String(style func(string) string) string {
 		b.WriteString(label + "  " + r[1] + "\n")
 	}
 	return b.String()
+}
+
+// Width is how many columns of a terminal s takes.
+func Width(s string) int { return uniseg.StringWidth(s) }
+
+// Fit is s, cut to width columns, the last of them "…", if it is wider. Escapes of colours are not counted.
+func Fit(s string, width int) string {
+	if plainWidth(s) <= width {
+		return s
+	}
+	if width < 1 {
+		return ""
+	}
+	var b strings.Builder
+	used, cut := 0, false
+	for s != "" {
+		if strings.HasPrefix(s, "\x1b[") {
+			n := strings.IndexByte(s, 'm') + 1
+			if n == 0 {
+				break
+			}
+			b.WriteString(s[:n])
+			s = s[n:]
+			continue
+		}
+		c, rest, w, _ := uniseg.FirstGraphemeClusterInString(s, -1)
+		s = rest
+		if cut {
+			continue
+		}
+		if cut = used+w > width-1; cut {
+			b.WriteString("…")
+			continue
+		}
+		b.WriteString(c)
+		used += w
+	}
+	return b.String()
+}
+
+// plainWidth is the width of s without the escapes of its colours.
+func plainWidth(s string) int {
+	if !strings.Contains(s, "\x1b[") {
+		return Width(s)
+	}
+	width := 0
+	for i, part := range strings.Split(s, "\x1b[") {
+		if i > 0 {
+			_, part, _ = strings.Cut(part, "m")
+		}
+		width += Width(part)
+	}
+	return width
 }

@@ -60,9 +60,15 @@ func New(w io.Writer, tty, colored bool, width func() int) *Terminal {
 	}
 }
 
-// ColorWanted reports whether the environment allows escapes: NO_COLOR unset or empty, TERM not "dumb".
+// ColorWanted reports whether the environment allows escapes: NO_COLOR unset or empty, and a terminal that is Capable.
 func ColorWanted(getenv func(string) string) bool {
-	return getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
+	return getenv("NO_COLOR") == "" && Capable(getenv)
+}
+
+// Capable reports whether the terminal knows escapes: TERM names one that is not "dumb".
+func Capable(getenv func(string) string) bool {
+	name := getenv("TERM")
+	return name != "" && name != "dumb"
 }
 
 // IsTTY reports whether a person looks at this output.

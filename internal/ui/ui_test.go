@@ -95,7 +95,7 @@ func TestColors(t *testing.T) {
 		env  map[string]string
 		want bool
 	}{
-		{nil, true}, {map[string]string{"NO_COLOR": "1"}, false}, {map[string]string{"TERM": "dumb"}, false}, {map[string]string{"TERM": "xterm"}, true},
+		{nil, false}, {map[string]string{"TERM": "xterm", "NO_COLOR": "1"}, false}, {map[string]string{"TERM": "dumb"}, false}, {map[string]string{"TERM": "xterm"}, true},
 	} {
 		if got := ColorWanted(func(k string) string { return c.env[k] }); got != c.want {
 			t.Errorf("%v: %v", c.env, got)
@@ -129,7 +129,7 @@ func TestOpenPipe(t *testing.T) {
 		t.Error("a pipe counts as a terminal")
 	}
 	term.Println("x")
-	Quiet(w)()
+	Quiet(w, nil, nil)()
 	w.Close()
 	if b, _ := io.ReadAll(r); string(b) != "x\n" {
 		t.Errorf("%q", b)
