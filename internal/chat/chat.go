@@ -181,17 +181,24 @@ func (c *Chat) ask(ctx context.Context, text string) error {
 	req.Messages, req.Progress = messages, true
 	out := c.cfg.Out
 	r := &Renderer{Out: out, Aside: out, ShowThinking: !c.settings.HideThinking, EndKey: c.cfg.EndThink != nil}
+	ticks, stopTicks := Ticker(out)
+	defer stopTicks()
+	r.Ticks = ticks
 	restore := func() {}
 	if c.cfg.Quiet != nil {
 		restore = c.cfg.Quiet()
 	}
+	r.Begin()
 	err := Stream(ctx, c.client, &req, c.cfg.Interrupts, c.cfg.EndThink, r.Event)
+	r.Stop()
 	if errors.Is(err, client.ErrClosed) && r.Empty() {
 		// The daemon was started anew since the last message; nothing of this one was answered.
 		if err = c.connect(ctx); err == nil {
+			r.Begin()
 			err = Stream(ctx, c.client, &req, c.cfg.Interrupts, c.cfg.EndThink, r.Event)
 		}
 	}
+	r.Stop()
 	restore()
 	interrupted := errors.Is(err, ErrInterrupt)
 	if closeErr := r.Close(); err == nil {

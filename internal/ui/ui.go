@@ -23,7 +23,9 @@ type Terminal struct {
 	w       io.Writer
 	tty     bool
 	colored bool
+	capable bool
 	width   func() int
+	height  func() int
 
 	dim, bold, red, green, yellow *color.Color
 
@@ -34,12 +36,28 @@ type Terminal struct {
 // Open describes f: colour and a status line only when it is a terminal.
 func Open(f *os.File) *Terminal {
 	tty := isatty.IsTerminal(f.Fd()) || isatty.IsCygwinTerminal(f.Fd())
-	return New(f, tty, tty && ColorWanted(os.Getenv), func() int {
+	t := New(f, tty, tty && ColorWanted(os.Getenv), func() int {
 		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
 			return w
 		}
 		return 80
 	})
+	t.capable = Capable(os.Getenv)
+	t.height = func() int {
+		if _, h, err := term.GetSize(int(f.Fd())); err == nil && h > 0 {
+			return h
+		}
+		return 24
+	}
+	return t
+}
+
+// Size is the window's, in columns and rows; 0, 0 is no window: a pipe or a file, where text is as long as it is.
+func (t *Terminal) Size() (cols, rows int) {
+	if !t.tty {
+		return 0, 0
+	}
+	return t.width(), t.height()
 }
 
 // New is a Terminal over any writer: tty enables the status line and the sanitising of text, colored the escapes.
@@ -55,7 +73,8 @@ func New(w io.Writer, tty, colored bool, width func() int) *Terminal {
 	}
 	return &Terminal{
 		w: w, tty: tty, colored: colored, width: width, atBOL: true,
-		dim: style(color.Faint), bold: style(color.Bold), red: style(color.FgRed), green: style(color.FgGreen),
+		height: func() int { return 24 },
+		dim:    style(color.Faint), bold: style(color.Bold), red: style(color.FgRed), green: style(color.FgGreen),
 		yellow: style(color.FgYellow),
 	}
 }
@@ -70,6 +89,9 @@ func Capable(getenv func(string) string) bool {
 	name := getenv("TERM")
 	return name != "" && name != "dumb"
 }
+
+// Animated reports whether a status line may move by itself: on a terminal that is Capable.
+func (t *Terminal) Animated() bool { return t.tty && t.capable }
 
 // IsTTY reports whether a person looks at this output.
 func (t *Terminal) IsTTY() bool { return t.tty }
@@ -133,15 +155,20 @@ func (t *Terminal) Status(s string) {
 	if !t.tty || (!t.atBOL && t.status == 0) {
 		return
 	}
-	n := utf8.RuneCountInString(s)
-	if limit := t.width() - 1; n > limit {
-		if limit < 1 {
-			return
-		}
-		s, n = string([]rune(s)[:limit]), limit
+	if t.status >= t.width() {
+		t.ClearStatus() // the window has become narrower
 	}
-	pad := max(t.status-n, 0)
-	io.WriteString(t.w, "\r"+t.Dim(s)+strings.Repeat(" ", pad)+strings.Repeat("\b", pad))
+	s = Fit(s, t.width()-1)
+	n := Width(s)
+	if n == 0 {
+		return
+	}
+	switch pad := max(t.status-n, 0); {
+	case t.colored:
+		io.WriteString(t.w, "\r"+t.Dim(s)+"\x1b[K")
+	default:
+		io.WriteString(t.w, "\r"+s+strings.Repeat(" ", pad)+strings.Repeat("\b", pad))
+	}
 	t.status = n
 	t.atBOL = false
 }
@@ -151,7 +178,14 @@ func (t *Terminal) ClearStatus() {
 	if t.status == 0 {
 		return
 	}
-	io.WriteString(t.w, "\r"+strings.Repeat(" ", t.status)+"\r")
+	switch over := (t.status - 1) / max(t.width(), 1); {
+	case t.colored && over > 0: // the window has become narrower, and the terminal has broken the line
+		io.WriteString(t.w, "\r\x1b["+strconv.Itoa(over)+"A\x1b[J")
+	case t.colored:
+		io.WriteString(t.w, "\r\x1b[K")
+	default:
+		io.WriteString(t.w, "\r"+strings.Repeat(" ", t.status)+"\r")
+	}
 	t.status, t.atBOL = 0, true
 }
 
