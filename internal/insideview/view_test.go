@@ -63,8 +63,8 @@ func TestKV(t *testing.T) {
 			{Name: "3f2a90c1", Kind: "prefix", Tier: wire.TierHost, Class: "prefix", UID: 1001, Seq: -1, From: 512, Tokens: 512, OwnTok: 512, Bytes: 6291456, AgeMs: 3_600_000, IdleMs: 600_000, Why: "conversation of 2 turns"},
 		},
 		Tree: "4096 cells: …\n[0, 512) shared by 2\n  [512, 640) cached · prefix 12\n"}
-	golden(t, "kv.txt", KV(plain(), &r))
-	golden(t, "kv_nothing.txt", KV(plain(), &wire.KVReport{}))
+	golden(t, "kv.txt", KV(plain(), &r, false))
+	golden(t, "kv_nothing.txt", KV(plain(), &wire.KVReport{}, false))
 }
 
 // TestHostile: names come from clients; none of them reaches the terminal as a command.
@@ -73,7 +73,7 @@ func TestHostile(t *testing.T) {
 	why := wire.WhyReport{Requests: []wire.WhyRequest{{Request: bad, Class: bad, State: bad, Ended: bad, Usage: wire.WhyUsage{CachedTokens: 1, CacheTier: bad, CacheMiss: bad},
 		Decisions: []wire.Decision{{Text: bad, Reason: bad}}}}}
 	kv := wire.KVReport{Tree: bad, Tiers: []wire.KVTier{{Tier: bad}, {Off: bad}}, Entries: []wire.KVEntry{{Name: bad, Kind: bad, Tier: bad, Class: bad, Request: bad, Why: bad, Bytes: -1}}}
-	if screen := Why(plain(), &why) + KV(plain(), &kv); strings.ContainsAny(screen, "\x1b\x07\u202e") {
+	if screen := Why(plain(), &why) + KV(plain(), &kv, false); strings.ContainsAny(screen, "\x1b\x07\u202e") {
 		t.Errorf("an escape in %q", screen)
 	}
 }

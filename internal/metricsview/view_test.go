@@ -95,10 +95,10 @@ func TestRenderInside(t *testing.T) {
 	screen := v.Render(parse(t, m.AppendJSON(nil), time.Unix(2, 0)))
 	for _, want := range []string{
 		" 50 %  50 of 100, 30 more cached\n",
-		"prefix cache  50 % of 2 prompts found something, tokens from host 812\n",
+		"prefix cache  50 % of 2 prompts found something, tokens: host 812\n",
 		"tiers         host 3.00 MiB\n",
 		"thinking      3 now; ended: converged 1\n",
-		"promise       50.0 ms between tokens, 2 later so far, cannot be kept: a step of answers alone takes longer, prompts: cut to what fits\n",
+		"promise       50.0 ms between tokens, 2 late, prompts cut to what fits; cannot be kept\n",
 		"evicted       4 blocks of running answers\n",
 		"thought length           1          9",
 	} {

@@ -31,6 +31,7 @@ type Terminal struct {
 
 	status int  // columns the status line occupies, 0 = none shown
 	atBOL  bool // the cursor is at the beginning of a line
+	drawn  bool // Redraw has shown a screen
 }
 
 // Open describes f: colour and a status line only when it is a terminal.
@@ -72,11 +73,18 @@ func New(w io.Writer, tty, colored bool, width func() int) *Terminal {
 		return c
 	}
 	return &Terminal{
-		w: w, tty: tty, colored: colored, width: width, atBOL: true,
+		w: w, tty: tty, colored: colored, capable: colored, width: width, atBOL: true,
 		height: func() int { return 24 },
 		dim:    style(color.Faint), bold: style(color.Bold), red: style(color.FgRed), green: style(color.FgGreen),
 		yellow: style(color.FgYellow),
 	}
+}
+
+// Window is a terminal with a window of a size, for tests of what is shown in it.
+func Window(w io.Writer, colored bool, cols, rows int) *Terminal {
+	t := New(w, true, colored, func() int { return cols })
+	t.capable, t.height = true, func() int { return rows }
+	return t
 }
 
 // ColorWanted reports whether the environment allows escapes: NO_COLOR unset or empty, and a terminal that is Capable.
@@ -193,19 +201,30 @@ func (t *Terminal) ClearStatus() {
 // beginning of a line.
 func (t *Terminal) CursorMoved() { t.status, t.atBOL = 0, true }
 
-// Redraw shows a block of lines in place of the one before it, which had lines lines (0 = there is none), and returns
-// how many the new one has. Without escapes the block is printed underneath, after an empty line.
-func (t *Terminal) Redraw(lines int, block string) (int, error) {
-	if lines > 0 {
-		over := "\n"
-		if t.colored {
-			over = "\x1b[" + strconv.Itoa(lines) + "A\x1b[J"
+// Redraw shows a screen in place of the one before it. It is cut to the window; what stood there before the first screen
+// moves up into the scrollback. On what is no terminal that can do so screens follow each other, an empty line between.
+func (t *Terminal) Redraw(screen string) error {
+	if !t.Animated() {
+		if t.drawn {
+			screen = "\n" + screen
 		}
-		block = over + block
+		t.drawn = true
+		return t.Print(screen)
 	}
-	err := t.Print(block)
-	return strings.Count(block, "\n"), err
+	cols, rows := t.Size()
+	lines := strings.Split(strings.TrimSuffix(FitLines(screen, cols), "\n"), "\n")
+	lines = lines[:min(len(lines), rows)]
+	var b strings.Builder
+	if !t.drawn {
+		b.WriteString(strings.Repeat("\n", rows))
+		t.drawn = true
+	}
+	b.WriteString("\x1b[H" + strings.Join(lines, "\x1b[K\n") + "\x1b[K\x1b[J")
+	return t.Print(b.String())
 }
+
+// NewScreen makes the next Redraw the first one again: something else has written to the window.
+func (t *Terminal) NewScreen() { t.drawn = false }
 
 // Sanitize makes text from outside safe to show on a terminal. A model (or a prompt somebody pasted to it) can write
 // escape sequences that move the cursor, rename the window or answer for the user; every control character but tab
