@@ -406,7 +406,7 @@ func columns(words []string, cols, rows int) []string {
 	for _, w := range words {
 		width = max(width, uniseg.StringWidth(ui.Sanitize(w))+2)
 	}
-	perRow := max(cols/width, 1)
+	perRow := max((cols+2)/width, 1) // the space behind the last one may be missing
 	var out []string
 	for i := 0; i < len(words); i += perRow {
 		if len(out) == rows-1 && i+perRow < len(words) {
@@ -415,7 +415,7 @@ func columns(words []string, cols, rows int) []string {
 		var b strings.Builder
 		for _, w := range words[i:min(i+perRow, len(words))] {
 			w = ui.Sanitize(w)
-			b.WriteString(w + strings.Repeat(" ", max(width-uniseg.StringWidth(w), 0)))
+			b.WriteString(w + strings.Repeat(" ", width-uniseg.StringWidth(w)))
 		}
 		out = append(out, ui.Fit(strings.TrimRight(b.String(), " "), cols))
 	}

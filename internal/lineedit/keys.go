@@ -40,6 +40,9 @@ func (d *decoder) next(buf []byte, paused bool) (key, int) {
 		return key{name: controlName(buf[0])}, 1
 	}
 	n := textLength(buf, paused, func(b byte) bool { return b < 0x20 || b == 0x7f })
+	if n == 0 {
+		return key{}, 0
+	}
 	return key{name: "text", text: valid(string(buf[:n]))}, n
 }
 
