@@ -2,12 +2,20 @@ package chat
 
 import (
 	"bufio"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
 
 	"github.com/uma-serve/uma-serve/internal/lineedit"
+	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/ipc/wire"
 )
+
+// maxLine is the longest message that is read where lines are not edited: a file without line ends must not fill the
+// memory. What is longer than a request can hold is refused later.
+const maxLine = wire.MaxFrameBytes + 1
 
 // ErrInterrupt is Ctrl-C at the prompt.
 var ErrInterrupt = lineedit.ErrInterrupt
@@ -44,8 +52,14 @@ func (p *plainReader) ReadLine(prompt string) (string, error) {
 	}
 	var text strings.Builder
 	for {
-		line, err := p.in.ReadString('\n')
-		text.WriteString(line)
+		line, err := p.in.ReadSlice('\n')
+		if text.Len()+len(line) > maxLine {
+			return "", fmt.Errorf("a line has more than %s bytes", ui.Count(maxLine))
+		}
+		text.Write(line)
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
 		if err != nil {
 			if err == io.EOF && text.Len() > 0 {
 				return text.String(), nil

@@ -122,7 +122,7 @@ func (c *console) size() (cols, rows int) {
 // system takes no notice.
 func (c *console) suspend() error {
 	term.Restore(int(c.in.Fd()), c.cooked)
-	ui.Stop(0)
+	ui.Stop()
 	return c.resume()
 }
 

@@ -427,6 +427,7 @@ func (e *Editor) suspend() error {
 	if err := e.leave("^Z"); err != nil {
 		return err
 	}
+	e.Close()
 	if err := e.term.suspend(); err != nil {
 		return err
 	}
