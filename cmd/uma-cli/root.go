@@ -72,7 +72,9 @@ of chat.`,
 	root.SetHelpCommand(&cobra.Command{
 		Use: "help [COMMAND]", Short: "What a command does, its flags and examples", ValidArgsFunction: func(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
 			for _, sub := range root.Commands() {
+				if sub.IsAvailableCommand() && !strings.HasPrefix(sub.Name(), "__") {
 				names = append(names, cobra.CompletionWithDesc(sub.Name(), sub.Short))
+			}
 			}
 			return names, cobra.ShellCompDirectiveNoFileComp
 		}, RunE: func(cmd *cobra.Command, args []string) error {
@@ -109,11 +111,11 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	if here, ok := elsewhere[name]; ok {
 		return usagef("there is no command %q: %s", name, here)
 	}
-	switch near := cmd.SuggestionsFor(name); {
-	case len(near) > 0:
+	if near := cmd.SuggestionsFor(name); len(near) > 0 {
 		hint = fmt.Sprintf("; did you mean %s?", near[0])
-	case strings.ContainsRune(name, ' ') || len(args) > 1:
-		hint = fmt.Sprintf("; to ask it: uma-cli run %q", strings.Join(args, " "))
+	}
+	if strings.ContainsRune(name, ' ') || len(args) > 1 {
+		hint += fmt.Sprintf("; to ask it: uma-cli run %q", strings.Join(args, " "))
 	}
 	return usagef("there is no command %q%s", name, hint)
 }

@@ -93,19 +93,27 @@ func KV(out *ui.Terminal, r *wire.KVReport, all bool) string {
 	summary := kvSummary(out, r)
 	if r.Tree != "" && height > 0 {
 		// The tree is what was asked for; the tables are a question of their own.
-		return ui.FitLines(summary+"\n"+atMost(kvTree(r), height-1-rows(summary)-1, "kv --tree"), width)
+		return ui.FitLines(summary+"\n"+atMost(kvTree(r, width), height-1-rows(summary)-1, "kv --tree"), width)
 	}
 	tiers, entries := kvTiers(out, r, width), kvEntries(out, r, width)
+	tiers += "\n"
 	left := 0
 	if height > 0 {
-		left = max(height-1-rows(summary)-rows(tiers)-2, 3)
+		if left = height - 1 - rows(summary) - 1 - rows(tiers); left < fewRows {
+			left += rows(tiers) // what is cached says more than where
+			tiers = ""
+		}
+		left = max(left, fewRows)
 	}
-	text := summary + "\n" + tiers + "\n" + atMost(entries, left, "kv")
+	text := summary + "\n" + tiers + atMost(entries, left, "kv")
 	if r.Tree != "" {
-		text += "\n" + kvTree(r)
+		text += "\n" + kvTree(r, width)
 	}
 	return ui.FitLines(text, width)
 }
+
+// fewRows is the least rows of a table that are worth its head.
+const fewRows = 3
 
 func rows(text string) int { return strings.Count(text, "\n") }
 
@@ -204,10 +212,16 @@ func ambiguous(entries []wire.KVEntry, i int) bool {
 	return false
 }
 
-func kvTree(r *wire.KVReport) string {
+// kvTree is the prefix tree. In a window the indentation of its deepest runs is given as a number.
+func kvTree(r *wire.KVReport, width int) string {
 	var b strings.Builder
 	for line := range strings.SplitSeq(strings.TrimRight(r.Tree, "\n"), "\n") {
-		b.WriteString(ui.Sanitize(line) + "\n")
+		line = ui.Sanitize(line)
+		run := strings.TrimLeft(line, " ")
+		if indent, limit := len(line)-len(run), width/3; width > 0 && indent > limit {
+			line = fmt.Sprintf("%*s %s", max(limit-1, 0), fmt.Sprintf("%d›", indent/2), run)
+		}
+		b.WriteString(line + "\n")
 	}
 	return b.String()
 }
