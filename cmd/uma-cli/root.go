@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 
+	"github.com/agnivade/levenshtein"
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -68,13 +70,13 @@ of chat.`,
 	root.Flags().BoolVarP(&version, "version", "v", false, "the version of this program, and of the daemon if one answers")
 	root.Flags().SortFlags = false
 	root.SetGlobalNormalizationFunc(normalizeFlag)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(flagError)
 	root.SetHelpCommand(&cobra.Command{
 		Use: "help [COMMAND]", Short: "What a command does, its flags and examples", ValidArgsFunction: func(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
 			for _, sub := range root.Commands() {
 				if sub.IsAvailableCommand() && !strings.HasPrefix(sub.Name(), "__") {
-				names = append(names, cobra.CompletionWithDesc(sub.Name(), sub.Short))
-			}
+					names = append(names, cobra.CompletionWithDesc(sub.Name(), sub.Short))
+				}
 			}
 			return names, cobra.ShellCompDirectiveNoFileComp
 		}, RunE: func(cmd *cobra.Command, args []string) error {
@@ -102,6 +104,29 @@ func normalizeFlag(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		name = full
 	}
 	return pflag.NormalizedName(name)
+}
+
+// flagError adds to an unknown flag what may have been meant.
+func flagError(cmd *cobra.Command, err error) error {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
+		return usageError{err}
+	}
+	name := unknown.GetSpecifiedName()
+	switch name {
+	case "model", "m", "host", "port", "ctx-size", "c", "gpu-layers", "n-gpu-layers", "ngl", "threads", "t", "parallel":
+		return usagef("%w; the daemon serves one model: its file, context and device are options of uma-serve", err)
+	}
+	best, edits := "", 3
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if n := levenshtein.ComputeDistance(name, f.Name); n < edits && n < len(name) {
+			best, edits = f.Name, n
+		}
+	})
+	if best != "" {
+		return usagef("%w; did you mean --%s?", err, best)
+	}
+	return usageError{err}
 }
 
 // unknownCommand says what to do instead of a command that there is not.

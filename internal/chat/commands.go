@@ -225,9 +225,10 @@ func (c *Chat) cmdHelp(string) error {
 		t.Row(strings.TrimSpace(cmd.name+" "+cmd.args), "%s", cmd.help)
 	}
 	t.Gap()
-	t.Row(`"""`, `begins and ends a message of several lines`)
+	t.Row(`"""`, `begins and ends a message of several lines; Alt-Enter begins a line, pasted lines stay together`)
 	t.Row("Ctrl-C", "cancels the answer that is running")
 	t.Row(`Ctrl-\`, "ends its thinking: the answer comes now")
+	t.Row("Ctrl-Z", "suspends the chat; fg goes on")
 	t.Row("Tab, ↑, Ctrl-R", "complete; lines typed before; search them")
 	return c.cfg.Out.Print(t.String(nil))
 }
