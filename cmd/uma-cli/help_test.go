@@ -32,11 +32,7 @@ func TestVersionFlags(t *testing.T) {
 // TestOtherToolsCommands: what users of ollama, docker and llama.cpp type gets a sentence that says what to do here, with
 // the other tool's flags, too.
 func TestOtherToolsCommands(t *testing.T) {
-	root := newRoot()
-	var all []*cobra.Command
-	for _, c := range root.Commands() {
-		all = append(all, c)
-	}
+	all := newRoot().Commands()
 	for name, sentence := range elsewhere {
 		if slices.ContainsFunc(all, func(c *cobra.Command) bool { return c.Name() == name }) {
 			t.Errorf("%s is a command here", name)
