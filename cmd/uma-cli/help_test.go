@@ -173,3 +173,12 @@ func TestEveryWordIsTaken(t *testing.T) {
 		}
 	}
 }
+
+// TestInfoOneNumberOfSequences: info and kv mean the same sequences; how many requests may run is called so.
+func TestInfoOneNumberOfSequences(t *testing.T) {
+	server := (&clienttest.Server{}).Start(t)
+	out, err := program(t, server.Path, "info").Output()
+	if n := strings.Count(string(out), "sequences"); err != nil || n != 1 || !strings.Contains(string(out), "0 of at most 8 running") {
+		t.Errorf("%v, %d times:\n%s", err, n, out)
+	}
+}
