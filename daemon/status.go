@@ -97,6 +97,8 @@ type InfoConfig struct {
 	MaxTokens      int     `json:"max_tokens"`
 	TickBudgetMs   float64 `json:"tick_budget_ms"`
 	ITLTargetMs    float64 `json:"itl_target_ms"`
+	// PolicyOptions are those that Policy obeys; of the two above it may be neither.
+	PolicyOptions []PolicyOption `json:"policy_options"`
 }
 
 // InfoMemory is the memory ledger, in bytes.
@@ -130,6 +132,7 @@ func (s *Server) info() Info {
 			Policy: s.cfg.Policy, Parallel: s.cfg.Parallel, MaxQueue: s.cfg.MaxQueue, MaxSessions: s.cfg.MaxSessions,
 			MaxFrameBytes: s.cfg.MaxFrameBytes, MaxPromptBytes: s.cfg.MaxPromptBytes, MaxTokens: s.cfg.MaxTokens,
 			TickBudgetMs: s.cfg.TickBudgetMs, ITLTargetMs: s.cfg.Meridian.OutputTPOTBudgetMs,
+			PolicyOptions: s.cfg.policyOptions(),
 		},
 	}
 	in.Memory = s.memory()

@@ -36,9 +36,16 @@ type exitStatus int
 func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
 func main() {
+	os.Exit(report(execute(os.Args[1:]), ui.Open(os.Stderr)))
+}
+
+func execute(args []string) error {
 	root := newRoot()
-	root.SetArgs(normalizeArgs(os.Args[1:]))
-	os.Exit(report(root.ExecuteContext(context.Background()), ui.Open(os.Stderr)))
+	if len(args) > 0 && elsewhere[args[0]] != "" {
+		return unknownCommand(root, args[:1]) // before its flags, which are unknown as well
+	}
+	root.SetArgs(normalizeArgs(args))
+	return root.ExecuteContext(context.Background())
 }
 
 // report says what went wrong and what to do about it, and returns the exit status.

@@ -62,6 +62,7 @@ func newModelInspect() *cobra.Command {
 		Example: `  uma-cli model inspect model.gguf
   uma-cli model inspect -ctk q8_0 -ctv q8_0 model.gguf    # with a smaller KV cache
   uma-cli model inspect --json model.gguf | jq .kv.contexts`,
+		ValidArgsFunction: cobra.FixedCompletions([]string{"gguf"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usagef("name one file: uma-cli model inspect FILE.gguf")
@@ -87,6 +88,8 @@ func newModelInspect() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&typeK, "cache-type-k", "f16", "type of the cache for K: f16, f32, bf16, q8_0, q4_0, … (-ctk)")
 	cmd.Flags().StringVar(&typeV, "cache-type-v", "f16", "type of the cache for V (-ctv)")
+	completeWords(cmd, "cache-type-k", gguf.CacheTypes()...)
+	completeWords(cmd, "cache-type-v", gguf.CacheTypes()...)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print everything as one line of JSON, the chat template included")
 	return cmd
 }

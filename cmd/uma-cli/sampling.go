@@ -4,14 +4,15 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/uma-serve/uma-serve/internal/chat"
 	"github.com/uma-serve/uma-serve/sampler"
 )
 
 // addSampling declares the flags that chat and run share: what an answer is made with. They take llama-server's names.
-func addSampling(fs *pflag.FlagSet, s *chat.Settings) {
+func addSampling(cmd *cobra.Command, s *chat.Settings) {
+	fs := cmd.Flags()
 	p := &s.Sampling
 	fs.Float32Var(&p.Temperature, "temp", p.Temperature, "temperature `T`; 0 = always the most probable token")
 	fs.IntVar(&p.TopK, "top-k", p.TopK, "keep the `K` most probable tokens; 0 = off")
@@ -32,6 +33,9 @@ func addSampling(fs *pflag.FlagSet, s *chat.Settings) {
 	fs.Var(settingValue{"signals", func() string { return s.Think.EarlyExit.String() }, func(v string) error { return chat.SetEarlyExit(&s.Think, v) }}, "early-exit",
 		"end thinking that has settled, by these `SIGNALS`: off, eat, rpdi or both")
 	fs.Var((*priorityValue)(s), "priority", "interactive, or background: yields to interactive requests")
+	completeWords(cmd, "think", chat.Words("think")...)
+	completeWords(cmd, "early-exit", chat.Words("early_exit")...)
+	completeWords(cmd, "priority", chat.Words("priority")...)
 }
 
 // settingValue is the flag of a setting that reads and writes itself as a word.

@@ -27,6 +27,7 @@ left count from the request's arrival. A user sees only requests of its own; roo
   uma-cli why --last 10
   uma-cli why chat-42
   uma-cli why '#1807' --json | jq '.requests[0].decisions'`,
+		ValidArgsFunction: completeRequests(dial),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := wire.WhyQuestion{Last: last}
 			switch {

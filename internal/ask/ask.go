@@ -61,19 +61,30 @@ func Run(ctx context.Context, dial func(context.Context) (*client.Client, error)
 	}
 	defer c.Close()
 	r := &chat.Renderer{Out: o.Out, Aside: o.Aside, ShowThinking: o.ShowThinking, EndKey: o.EndThink != nil}
+	ticks, stopTicks := chat.Ticker(o.Aside)
+	defer stopTicks()
+	r.Ticks = ticks
 	event := r.Event
 	if o.JSON {
 		event = func(ev *wire.Event) error {
 			if ev.Kind == wire.EventEOS {
-				r.End = &ev.EOS
+				end := ev.EOS
+				r.End = &end
 			}
 			return o.printJSON(ev)
 		}
 	}
-	err = chat.Stream(ctx, c, req, o.Interrupts, o.EndThink, event)
+	stream := func() error {
+		if !o.JSON {
+			r.Begin()
+			defer r.Stop()
+		}
+		return chat.Stream(ctx, c, req, o.Interrupts, o.EndThink, event)
+	}
+	err = stream()
 	if refused, ok := errors.AsType[*client.ServerError](err); ok && refused.Code == wire.ModelUnready {
 		if err = chat.WaitReady(ctx, c, o.Interrupts, o.Aside); err == nil {
-			err = chat.Stream(ctx, c, req, o.Interrupts, o.EndThink, event)
+			err = stream()
 		}
 	}
 	if refused, ok := errors.AsType[*client.ServerError](err); ok && o.JSON {

@@ -167,6 +167,30 @@ func TestHistory(t *testing.T) {
 	}
 }
 
+// TestLongHistoryLine: a pasted file is remembered for the chat, not for ever, and a long line in the file costs no other.
+func TestLongHistoryLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history")
+	h := OpenHistory(path)
+	long := strings.Repeat("long ", maxEntry)
+	for _, line := range []string{"before", long, "after"} {
+		if _, err := h.Write(line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if line, err := h.GetLine(1); line != long || err != nil {
+		t.Errorf("%d bytes, %v", len(line), err)
+	}
+	if got := strings.Join(OpenHistory(path).entries, "/"); got != "before/after" {
+		t.Errorf("read %d bytes", len(got))
+	}
+	if err := os.WriteFile(path, []byte("\"before\"\n\""+strings.Repeat("x", 8<<20)+"\"\n\"after\""), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if h := OpenHistory(path); h.Len() != 3 || h.entries[2] != "after" {
+		t.Errorf("%d lines behind a long one", h.Len())
+	}
+}
+
 func TestHistoryPath(t *testing.T) {
 	for _, c := range []struct {
 		env  map[string]string

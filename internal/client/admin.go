@@ -43,6 +43,8 @@ type Info struct {
 		MaxPromptBytes int     `json:"max_prompt_bytes"`
 		MaxTokens      int     `json:"max_tokens"`
 		TickBudgetMs   float64 `json:"tick_budget_ms"`
+		// PolicyOptions are the options that Policy obeys.
+		PolicyOptions []PolicyOption `json:"policy_options"`
 	} `json:"config"`
 	Memory struct {
 		Weights int64 `json:"weights_bytes"`
@@ -61,6 +63,12 @@ type Info struct {
 		Goroutines  int   `json:"goroutines"`
 		Descriptors int   `json:"file_descriptors"` // -1 where the system does not say
 	} `json:"live"`
+}
+
+// PolicyOption is an option of the scheduling policy in use, in the unit its name ends with.
+type PolicyOption struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
 }
 
 // Model are the facts about the model that is served.
