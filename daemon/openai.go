@@ -24,7 +24,7 @@ func (s *Server) openAI(chat bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := completion{Server: s, w: w, ctx: r.Context(), rc: http.NewResponseController(w)}
 		c.rc.SetReadDeadline(time.Now().Add(bodyTimeout))
-		limit := s.cfg.MaxFrameBytes - openAIMargin
+		limit := s.cfg.MaxFrameBytes - wire.OpenAIOverhead
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
 		c.rc.SetReadDeadline(time.Time{})
 		if tooLong := (*http.MaxBytesError)(nil); errors.As(err, &tooLong) {
@@ -34,23 +34,23 @@ func (s *Server) openAI(chat bool) http.HandlerFunc {
 			c.fail(&wire.Error{Code: wire.BadRequest, Message: "the body did not come whole: " + err.Error()})
 			return
 		}
-		payload, wants, err := wire.ParseOpenAI(&c.parser, body, chat)
+		id := openAIID(chat)
+		payload, wants, err := wire.ParseOpenAI(&c.parser, id, body, chat)
 		if bad := (*wire.RequestError)(nil); errors.As(err, &bad) {
 			ev := bad.Event()
 			c.fail(&ev)
 			return
 		}
 		c.wants = wants
-		c.answer = wire.OpenAIAnswer{ID: openAIID(chat), Model: s.modelName(), Created: time.Now(), Chat: chat}
+		c.answer = wire.OpenAIAnswer{ID: id, Model: s.modelName(), Created: time.Now(), Chat: chat}
 		c.run(wire.AppendFrame(nil, payload))
 	}
 }
 
-const (
-	bodyTimeout  = 30 * time.Second // for a body to arrive: what has come of it holds memory
-	openAIMargin = 64               // what a body grows by as a request
-)
+const bodyTimeout = 30 * time.Second // for a body to arrive: what has come of it holds memory
 
+// openAIID is the answer's id, and that of the request that asks for it: a client that wonders (uma-cli why) knows no
+// other.
 func openAIID(chat bool) string {
 	var b [12]byte
 	rand.Read(b[:])

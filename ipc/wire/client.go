@@ -215,11 +215,11 @@ func (p *Parser) ParseEvent(payload []byte, ev *Event) error {
 		for k := KindMetrics; k <= KindKV; k++ {
 			if string(name) == k.String() {
 				ev.Kind, ev.ReportKind = EventReport, k
-				v := obj.Get(k.String())
-				if v == nil {
+				raw := p.scan.report
+				if obj.Get(k.String()) == nil || raw.end == 0 {
 					return fmt.Errorf("read %s event: field %q is missing", name, name)
 				}
-				ev.Report = v.MarshalTo(ev.Report[:0])
+				ev.Report = append(ev.Report[:0], payload[raw.start:raw.end]...)
 			}
 		}
 		if len(name) == 0 {

@@ -2,19 +2,16 @@ package wire
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
-
-	"github.com/valyala/fastjson"
+	"unicode/utf8"
 )
 
 // OpenAI's API, in terms of this protocol: a body becomes the payload of a request, events become chunks. The fields
 // are those of chat completions and of the older completions, with the extensions that llama-server's clients read
 // (reasoning_content, timings, prompt_progress).
-
-// OpenAIRequestID is the id of the request that a body becomes: the connection it goes over carries nothing else.
-const OpenAIRequestID = "http"
 
 // OpenAIWants is what a body asks of its answer beyond what a request of this protocol holds.
 type OpenAIWants struct {
@@ -22,103 +19,128 @@ type OpenAIWants struct {
 	Usage  bool // stream_options.include_usage
 }
 
+// OpenAIOverhead is the most bytes by which a request is longer than the body that it was made of, for an id of
+// MaxIDBytes.
+const OpenAIOverhead = len(`{"stream":true,"id":"",}`) + 6*MaxIDBytes
+
 // ParseOpenAI turns the body of POST /v1/chat/completions (chat) or /v1/completions into the payload of a request that
-// streams. The fields themselves are checked by whoever parses the payload; what is refused here has no place there.
-// The error is a RequestError.
-func ParseOpenAI(p *Parser, body []byte, chat bool) (payload []byte, w OpenAIWants, err error) {
-	root, bad := p.tree(body)
+// streams and has this id. Each field goes over as the client wrote it and is checked by Parse, from the one table of
+// fields; what is refused here has no place there. The error is a RequestError.
+func ParseOpenAI(p *Parser, id string, body []byte, chat bool) (payload []byte, w OpenAIWants, err error) {
+	refuse := func(code Code, format string, args ...any) ([]byte, OpenAIWants, error) {
+		return nil, w, &RequestError{Code: code, Message: fmt.Sprintf(format, args...)}
+	}
 	defer p.release(body)
-	if bad != nil {
-		bad.ID = ""
-		return nil, w, bad
+	if bad := p.scan.scan(body); bad != "" {
+		return refuse(InvalidJSON, "%s", bad)
 	}
-	refuse := func(format string, args ...any) ([]byte, OpenAIWants, error) {
-		return nil, w, &RequestError{Code: BadRequest, Message: fmt.Sprintf(format, args...)}
+	in := json.NewDecoder(bytes.NewReader(body))
+	if kind := jsonKind(bytes.TrimLeft(body, " \t\r\n")); kind != "an object" {
+		return refuse(BadRequest, "the body is %s; it must be a JSON object", kind)
+	} else if _, err := in.Token(); err != nil {
+		return refuse(InvalidJSON, "%v", err)
 	}
-	obj, e := root.Object()
-	if e != nil {
-		return refuse("the body is %s; it must be a JSON object", typeName(root))
-	}
-	payload = appendString([]byte(`{"stream":true,"id":`), OpenAIRequestID)
+	payload = appendString([]byte(`{"stream":true,"id":`), id)
 	seen := map[string]bool{}
-	var wrong error
-	obj.Visit(func(name []byte, v *fastjson.Value) {
-		key := string(name)
-		if v.Type() == fastjson.TypeNull || wrong != nil {
-			return
+	for in.More() {
+		name, err := in.Token()
+		if err != nil {
+			return refuse(InvalidJSON, "%v", err)
 		}
-		switch key {
-		case "stream", "stream_options", "id":
-			if seen[key] {
-				wrong = fmt.Errorf("field %q is given twice", key)
-			}
-		case "event", "type":
-			wrong = fmt.Errorf("field %q belongs to the framed protocol; leave it out", key)
-		case "messages":
-			if !chat {
-				wrong = fmt.Errorf(`field "messages" belongs to /v1/chat/completions; here it is "prompt"`)
-			}
-		case "prompt":
-			if chat {
-				wrong = fmt.Errorf(`field "prompt" belongs to /v1/completions; here it is "messages"`)
-			} else if a, err := v.Array(); err == nil {
-				if len(a) != 1 || a[0].Type() != fastjson.TypeString {
-					wrong = fmt.Errorf(`field "prompt" is an array; it must be a string, or an array of one string`)
-				} else {
-					v = a[0]
-				}
-			}
-		case "echo":
-			if v.Type() != fastjson.TypeFalse {
-				wrong = fmt.Errorf(`field "echo" is not supported by this server; leave it out`)
-			}
-		case "suffix":
-			if !emptyString(v) {
-				wrong = fmt.Errorf(`field "suffix" is not supported by this server; leave it out`)
-			}
-		case "best_of":
-			if !isNumber(v, 1) {
-				wrong = fmt.Errorf(`field "best_of" is not supported by this server; leave it out`)
-			}
+		var raw json.RawMessage
+		if err := in.Decode(&raw); err != nil {
+			return refuse(InvalidJSON, "%v", err)
 		}
-		seen[key] = true
-		switch key {
-		case "stream":
-			if wrong == nil {
-				w.Stream, wrong = wantsTrue(key, v)
-			}
-			return
-		case "stream_options":
-			o, err := v.Object()
-			if err != nil && wrong == nil {
-				wrong = wrongType(key, v, "an object")
-			} else if u := o.Get("include_usage"); u != nil && u.Type() != fastjson.TypeNull && wrong == nil {
-				w.Usage, wrong = wantsTrue("stream_options.include_usage", u)
-			}
-			return
-		case "id":
-			return
+		key, _ := name.(string)
+		if string(raw) == "null" {
+			continue
 		}
-		payload = append(appendString(append(payload, ','), key), ':')
-		payload = v.MarshalTo(payload)
-	})
+		pass, err := w.field(key, &raw, chat, seen[key])
+		if err != nil {
+			return refuse(BadRequest, "%v", err)
+		}
+		if seen[key] = true; pass {
+			payload = append(append(appendString(append(payload, ','), key), ':'), raw...)
+		}
+	}
 	switch {
-	case wrong != nil:
-		return refuse("%v", wrong)
 	case chat && !seen["messages"]:
-		return refuse(`field "messages" is missing; it must be an array of {"role":…,"content":…}`)
+		return refuse(BadRequest, `field "messages" is missing; it must be an array of {"role":…,"content":…}`)
 	case !chat && !seen["prompt"]:
-		return refuse(`field "prompt" is missing; it must be a string`)
+		return refuse(BadRequest, `field "prompt" is missing; it must be a string`)
 	}
 	return append(payload, '}'), w, nil
 }
 
-func wantsTrue(name string, v *fastjson.Value) (bool, error) {
-	b, err := v.Bool()
-	if err != nil {
-		return false, wrongType(name, v, "true or false")
+// field reads what is said about the answer and reports whether the field goes over to the request.
+func (w *OpenAIWants) field(key string, raw *json.RawMessage, chat, again bool) (pass bool, err error) {
+	switch key {
+	case "stream":
+		if !again {
+			return false, unmarshal(key, *raw, &w.Stream, "true or false")
+		}
+	case "stream_options":
+		if !again {
+			var options struct {
+				IncludeUsage json.RawMessage `json:"include_usage"`
+			}
+			if err := unmarshal(key, *raw, &options, "an object"); err != nil || options.IncludeUsage == nil {
+				return false, err
+			}
+			return false, unmarshal("stream_options.include_usage", options.IncludeUsage, &w.Usage, "true or false")
+		}
+	case "id", "metadata": // of OpenAI's own records; nothing of them comes back
+		return false, nil
+	case "event", "type":
+		return false, fmt.Errorf("field %q belongs to the framed protocol; leave it out", key)
+	case "messages":
+		if !chat {
+			return false, fmt.Errorf(`field "messages" belongs to /v1/chat/completions; here it is "prompt"`)
+		}
+		return true, nil
+	case "prompt":
+		if chat {
+			return false, fmt.Errorf(`field "prompt" belongs to /v1/completions; here it is "messages"`)
+		}
+		var one []json.RawMessage
+		if json.Unmarshal(*raw, &one) == nil {
+			if len(one) != 1 || jsonKind(one[0]) != "a string" {
+				return false, fmt.Errorf(`field "prompt" is an array; it must be a string, or an array of one string`)
+			}
+			*raw = one[0]
+		}
+		return true, nil
+	default:
+		return true, nil
 	}
-	return b, nil
+	return false, fmt.Errorf("field %q is given twice", key)
+}
+
+// unmarshal reads a value that must be of dst's type.
+func unmarshal(name string, raw json.RawMessage, dst any, must string) error {
+	if err := json.Unmarshal(raw, dst); err != nil {
+		return fmt.Errorf("field %q is %s; it must be %s", name, jsonKind(raw), must)
+	}
+	return nil
+}
+
+// jsonKind names the type of a JSON value by its first byte.
+func jsonKind(raw []byte) string {
+	switch {
+	case len(raw) == 0:
+		return "empty"
+	case raw[0] == '{':
+		return "an object"
+	case raw[0] == '[':
+		return "an array"
+	case raw[0] == '"':
+		return "a string"
+	case raw[0] == 't' || raw[0] == 'f':
+		return "a boolean"
+	case raw[0] == 'n':
+		return "null"
+	}
+	return "a number"
 }
 
 // OpenAIAnswer writes the answer to one request. Its methods append JSON objects without a line's end; they allocate
@@ -130,7 +152,7 @@ type OpenAIAnswer struct {
 	Chat    bool // chat completions; otherwise completions
 
 	begun  bool // a chunk has named the role
-	offset int  // bytes of text so far, for completions' logprobs
+	offset int  // characters of text so far, for completions' logprobs
 
 	// Of an answer that comes whole.
 	text, think, logprobs, legacy []byte
@@ -187,7 +209,7 @@ func (a *OpenAIAnswer) AppendToken(dst []byte, t *Token) []byte {
 		dst = append(appendTopObject(append(dst, `],"top_logprobs":[`...), t), `],"text_offset":[`...)
 		dst = append(strconv.AppendInt(dst, int64(a.offset), 10), "]}"...)
 	}
-	a.offset += len(t.Text)
+	a.offset += utf8.RuneCount(t.Text)
 	return append(dst, `,"finish_reason":null}]}`...)
 }
 
@@ -282,10 +304,11 @@ func (a *OpenAIAnswer) Keep(t *Token) {
 			a.legacy = append(appendString(a.legacy, t.Text), '\t')
 			a.legacy = append(appendLogprob(a.legacy, t.Logprob), '\t')
 			a.legacy = append(appendTopObject(a.legacy, t), '\t')
-			a.legacy = strconv.AppendInt(a.legacy, int64(len(a.text)), 10)
+			a.legacy = strconv.AppendInt(a.legacy, int64(a.offset), 10)
 		}
 	}
 	a.text = append(a.text, t.Text...)
+	a.offset += utf8.RuneCount(t.Text)
 }
 
 // AppendWhole appends the whole answer.

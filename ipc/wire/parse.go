@@ -47,7 +47,11 @@ func (p *Parser) tree(payload []byte) (*fastjson.Value, *RequestError) {
 	if bad := p.scan.scan(payload); bad != "" {
 		return nil, &RequestError{ID: p.scannedID(payload), Code: InvalidJSON, Message: bad}
 	}
-	v, err := p.json.ParseBytes(payload)
+	text := payload
+	if p.scan.mended != nil {
+		text = p.scan.mended
+	}
+	v, err := p.json.ParseBytes(text)
 	if err != nil { // the scanner is stricter
 		return nil, &RequestError{ID: p.scannedID(payload), Code: InvalidJSON, Message: err.Error()}
 	}
@@ -59,7 +63,7 @@ func (p *Parser) release(payload []byte) {
 	if len(payload) > keepPayload {
 		p.json, p.scratch = fastjson.Parser{}, nil
 	}
-	p.scan.b = nil
+	p.scan.b, p.scan.mended = nil, nil
 }
 
 // scannedID is the id of a message that could not be parsed, if it is a plain one.
@@ -307,14 +311,11 @@ func (d *decoder) boolean(name string, v *fastjson.Value, dst *bool) error {
 	return nil
 }
 
-// str reads a text without NUL bytes as a string of its own.
+// str reads a text as a string of its own.
 func (d *decoder) str(name string, v *fastjson.Value) (string, error) {
 	b, err := v.StringBytes()
 	if err != nil {
 		return "", wrongType(name, v, "a string")
-	}
-	if i := bytes.IndexByte(b, 0); i >= 0 {
-		return "", fmt.Errorf("field %q holds a NUL character, at byte %d of its text", name, i)
 	}
 	return string(b), nil
 }
