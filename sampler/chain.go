@@ -98,7 +98,7 @@ func New(p Params, vocab VocabFacts, scratch *Scratch) *Chain {
 		c.window.init(p.PenaltyLastN)
 	}
 	c.words.init(p.BadWords)
-	c.dry.init(&p)
+	c.dry.init(&c.p)
 	c.mu = 2 * float64(p.MirostatTau)
 	typical := p.TypicalP > 0 && p.TypicalP < 1
 	xtc := p.XTCProbability > 0 && p.XTCThreshold <= 0.5

@@ -40,7 +40,7 @@ type Params struct {
 	MirostatTau       float32 // its target surprise, in bits
 	MirostatEta       float32 // its learning rate
 	DryMultiplier     float32 // DRY, against repeated sequences; 0: off
-	DryBase           float32
+	DryBase           float32 // below 1: DefaultDryBase
 	DryAllowedLength  int // tokens a sequence may repeat without a penalty
 	DryPenaltyLastN   int // tokens looked back at by DRY; 0: off, -1: the whole context
 	DrySequenceBreaks Breakers
@@ -71,7 +71,6 @@ const (
 	MaxMirostatTau      = 100
 	MaxMirostatEta      = 10
 	MaxDryMultiplier    = 100
-	MinDryBase          = 1
 	MaxDryBase          = 100
 	MaxMinTokens        = 1 << 27
 	MaxStopTokens       = 1024
@@ -80,11 +79,14 @@ const (
 	MaxBadWordTokens    = 256
 )
 
+// DefaultDryBase is by how much DRY's penalty grows with each token that a sequence repeats.
+const DefaultDryBase = 1.75
+
 // DefaultParams are llama-server's defaults (common_params_sampling in llama.cpp's common/common.h), without a seed.
 func DefaultParams() Params {
 	return Params{Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1, PenaltyLastN: 64,
 		TopNSigma: -1, TypicalP: 1, XTCThreshold: 0.1, DynatempExponent: 1, MirostatTau: 5, MirostatEta: 0.1,
-		DryBase: 1.75, DryAllowedLength: 2, DryPenaltyLastN: -1}
+		DryBase: DefaultDryBase, DryAllowedLength: 2, DryPenaltyLastN: -1}
 }
 
 // Validate refuses what no chain can be built from. The error names the field, its value and the limit.
@@ -109,6 +111,7 @@ func (p *Params) Validate() error {
 		{"mirostat_tau", p.MirostatTau, 0, MaxMirostatTau},
 		{"mirostat_eta", p.MirostatEta, 0, MaxMirostatEta},
 		{"dry_multiplier", p.DryMultiplier, 0, MaxDryMultiplier},
+		{"dry_base", p.DryBase, 0, MaxDryBase},
 	} {
 		if !(f.lo <= f.v && f.v <= f.hi) { // NaN too
 			return fmt.Errorf("%s is %v; it must be a number of %v…%v", f.name, f.v, f.lo, f.hi)
@@ -129,9 +132,6 @@ func (p *Params) Validate() error {
 		if f.v < f.lo || f.v > f.hi {
 			return fmt.Errorf("%s is %d; it must be %d…%d", f.name, f.v, f.lo, f.hi)
 		}
-	}
-	if p.DryMultiplier > 0 && !(MinDryBase <= p.DryBase && p.DryBase <= MaxDryBase) {
-		return fmt.Errorf("dry_base is %v; it must be a number of %d…%d", p.DryBase, MinDryBase, MaxDryBase)
 	}
 	for _, f := range []struct {
 		name   string

@@ -47,8 +47,11 @@ type dry struct {
 }
 
 func (d *dry) init(p *Params) {
-	if p.DryMultiplier <= 0 || p.DryBase < 1 || p.DryPenaltyLastN == 0 {
+	if p.DryMultiplier <= 0 || p.DryPenaltyLastN == 0 {
 		return
+	}
+	if p.DryBase < 1 {
+		p.DryBase = DefaultDryBase
 	}
 	d.on, d.limit, d.breaks = true, p.DryPenaltyLastN, p.DrySequenceBreaks
 	d.maxExp = math.MaxInt32
