@@ -120,12 +120,12 @@ func TestOpenAIAnswer(t *testing.T) {
 		const timings = `"timings":{"cache_n":4,"prompt_n":6,"prompt_ms":3,"prompt_per_second":2000,"predicted_n":3,"predicted_ms":8,"predicted_per_second":250,"queue_ms":1,"ttft_ms":4}`
 		const usage = `"usage":{"prompt_tokens":10,"completion_tokens":3,"total_tokens":13,"prompt_tokens_details":{"cached_tokens":4},"completion_tokens_details":{"reasoning_tokens":1}}`
 		want := []string{
-			`{"id":"i","object":"text_completion","created":5,"model":"m\"","choices":[{"index":0,"text":"\tü\n","logprobs":{"tokens":["\tü\n"],"token_logprobs":[-0.5],"top_logprobs":[{"\tü\n":-0.5,"\ufffd":-9999}],"text_offset":[0]},"finish_reason":null}]}`,
+			`{"id":"i","object":"text_completion","created":5,"model":"m\"","choices":[{"index":0,"text":"\tü\n","logprobs":{"tokens":["\tü\n"],"token_logprobs":[-0.5],"top_logprobs":[{"\tü\n":-0.5,"�":-9999}],"text_offset":[0]},"finish_reason":null}]}`,
 			`{"id":"i","object":"text_completion","created":5,"model":"m\"","choices":[{"index":0,"text":"x","logprobs":{"tokens":["x"],"token_logprobs":[-1],"top_logprobs":[{}],"text_offset":[3]},"finish_reason":null}]}`,
 			`{"id":"i","object":"text_completion","created":5,"model":"m\"","choices":[],"prompt_progress":{"total":2,"processed":1,"time_ms":1000}}`,
 			`{"id":"i","object":"text_completion","created":5,"model":"m\"","choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"length"}],` + timings + `}`,
 			`{"id":"i","object":"text_completion","created":5,"model":"m\"","choices":[],` + usage + `}`,
-			`{"id":"i","object":"text_completion","created":5,"model":"m\"","choices":[{"index":0,"text":"\tü\nx","logprobs":{"tokens":["\tü\n","x"],"token_logprobs":[-0.5,-1],"top_logprobs":[{"\tü\n":-0.5,"\ufffd":-9999},{}],"text_offset":[0,3]},"finish_reason":"length"}],` + usage + `,` + timings + `}`,
+			`{"id":"i","object":"text_completion","created":5,"model":"m\"","choices":[{"index":0,"text":"\tü\nx","logprobs":{"tokens":["\tü\n","x"],"token_logprobs":[-0.5,-1],"top_logprobs":[{"\tü\n":-0.5,"�":-9999},{}],"text_offset":[0,3]},"finish_reason":"length"}],` + usage + `,` + timings + `}`,
 		}
 		if chat {
 			const first = `{"token":"\tü\n","logprob":-0.5,"bytes":[9,195,188,10],"top_logprobs":[{"token":"\tü\n","logprob":-0.5,"bytes":[9,195,188,10]},{"token":"\ufffd","logprob":-9999,"bytes":[195]},{"token":"\ufffd","logprob":-9999,"bytes":[195]}]}`
