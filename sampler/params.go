@@ -41,8 +41,8 @@ type Params struct {
 	MirostatEta       float32 // its learning rate
 	DryMultiplier     float32 // DRY, against repeated sequences; 0: off
 	DryBase           float32 // below 1: DefaultDryBase
-	DryAllowedLength  int // tokens a sequence may repeat without a penalty
-	DryPenaltyLastN   int // tokens looked back at by DRY; 0: off, -1: the whole context
+	DryAllowedLength  int     // tokens a sequence may repeat without a penalty
+	DryPenaltyLastN   int     // tokens looked back at by DRY; 0: off, -1: the whole context
 	DrySequenceBreaks Breakers
 
 	MinTokens     int       // before so many tokens are sampled no end of generation and none of StopTokens is

@@ -38,6 +38,7 @@ type Scratch struct {
 	one     [1]float32
 	known   *runtime.RowStats // of the row at hand, nil when it was not probed
 	only    bool              // the overlay is all that may be chosen
+	near    []candidate       // typical's
 	extra   []candidate       // what DRY and bad words add to logits, by token
 	dry     dryScratch
 	spread  spread // of the row at hand, see survey

@@ -1,12 +1,10 @@
 package sampler
 
-import (
-	"math"
-	"slices"
-)
+import "math"
 
-// The stages that few requests ask for. They see the candidates as a list, most probable first, and every one of them is
-// applied in llama-server's order; what top_k, top_p, min_p and the temperature do alone takes the shorter ways of row.go.
+// The stages that few requests ask for, in llama-server's order. The candidates stay as they were collected: each stage is
+// a bound or a selection, in time linear in their number, for a row whose every token counts must not hold up the others'.
+// What top_k, top_p, min_p and the temperature do alone takes the shorter ways of row.go.
 
 // shape runs the whole chain up to the draw.
 func (s *Scratch) shape(c *Chain, logits []float32) []candidate {
@@ -27,17 +25,12 @@ func (s *Scratch) shape(c *Chain, logits []float32) []candidate {
 	size := v.count // candidates that a stage would see if none were left out for being negligible
 	var cands []candidate
 	if p.TopK > 0 {
-		cands = s.selectK(logits, p.TopK)
+		all := s.selectK(logits, p.TopK)
+		cands = above(all, floor)
 		size = len(cands)
-		for i := range cands {
-			if cands[i].logit < floor {
-				cands, size = cands[:i], i
-				break
-			}
-		}
 	} else {
 		bound := negligible(v.max, len(logits), max(1, p.Temperature+p.DynatempRange))
-		cands = s.sorted(logits, max(floor, bound))
+		cands = s.from(logits, max(floor, bound))
 		if floor > bound {
 			size = len(cands)
 		}
@@ -48,28 +41,54 @@ func (s *Scratch) shape(c *Chain, logits []float32) []candidate {
 		}
 		cands = after
 	}
-	kept(c.typical(cands))
-	kept(c.topP(cands))
-	kept(c.minP(cands))
+	kept(s.typical(c, cands))
+	if p.TopP < 1 && len(cands) > 1 {
+		n, _ := massPrefix(cands, float64(p.TopP)*weigh(cands, 1), 0)
+		kept(cands[:n])
+	}
+	if p.MinP > 0 {
+		kept(above(cands, largest(cands).logit+c.minLog))
+	}
 	kept(c.xtc(cands))
-	switch {
-	case p.DynatempRange > 0:
+	s.temperature = p.Temperature
+	if p.DynatempRange > 0 {
 		s.temperature = c.dynamic(cands, size)
-		if s.temperature <= 0 {
-			return cands[:1]
-		}
-	case p.Temperature <= 0:
+	}
+	if s.temperature <= 0 {
+		cands[0] = largest(cands)
 		return cands[:1]
 	}
 	return cands
 }
 
-// sorted is the candidates from a logit on, most probable first.
-func (s *Scratch) sorted(logits []float32, floor float32) []candidate {
+// from is the candidates from a logit on.
+func (s *Scratch) from(logits []float32, floor float32) []candidate {
 	s.cands, s.floor = s.cands[:0], floor
 	s.each(logits, collect)
-	slices.SortFunc(s.cands, compare)
 	return s.cands
+}
+
+// above keeps the candidates from a logit on, in place.
+func above(cands []candidate, floor float32) []candidate {
+	n := 0
+	for _, k := range cands {
+		if k.logit >= floor {
+			cands[n] = k
+			n++
+		}
+	}
+	return cands[:n]
+}
+
+// largest is the first of the candidates in their order.
+func largest(cands []candidate) candidate {
+	best := cands[0]
+	for i := range cands {
+		if cands[i].before(&best) {
+			best = cands[i]
+		}
+	}
+	return best
 }
 
 // spread tells of the adjusted row: how many logits are numbers above -Inf, the largest, their standard deviation.
@@ -108,41 +127,34 @@ func survey(s *Scratch, part []float32, _ int32) {
 	}
 }
 
+// surprisal is the mass of candidates, relative to that of the largest, whose logit is top, and their entropy in nats.
+func surprisal(cands []candidate) (total float64, top float32, entropy float64) {
+	total, top = weigh(cands, 1), largest(cands).logit
+	for i := range cands {
+		entropy -= float64(cands[i].p) * float64(cands[i].logit-top)
+	}
+	return total, top, math.Log(total) + entropy/total
+}
+
 // typical keeps the candidates whose surprise is nearest to the expected one, the entropy, until they have more than
 // typical_p of the mass (Meister et al., arXiv 2202.00666).
-func (c *Chain) typical(cands []candidate) []candidate {
+func (s *Scratch) typical(c *Chain, cands []candidate) []candidate {
 	if c.p.TypicalP <= 0 || c.p.TypicalP >= 1 || len(cands) < 2 {
 		return cands
 	}
-	total := weigh(cands, 1)
-	top := cands[0].logit
+	total, top, entropy := surprisal(cands)
 	logZ := math.Log(total)
-	surprise := func(k *candidate) float64 { return logZ - float64(k.logit-top) }
-	entropy := 0.0
+	// They are selected by mass as for top_p, in the order of their distances; id is where they are in cands.
+	s.near = s.near[:0]
 	for i := range cands {
-		if cands[i].p > 0 {
-			entropy += float64(cands[i].p) / total * surprise(&cands[i])
-		}
+		far := math.Abs(logZ - float64(cands[i].logit-top) - entropy)
+		s.near = append(s.near, candidate{id: int32(i), logit: -float32(far), p: cands[i].p})
 	}
-	slices.SortFunc(cands, func(a, b candidate) int {
-		x, y := math.Abs(surprise(&a)-entropy), math.Abs(surprise(&b)-entropy)
-		switch {
-		case x < y:
-			return -1
-		case x > y:
-			return 1
-		}
-		return compare(a, b)
-	})
-	run := 0.0
-	for i := range cands {
-		if run += float64(cands[i].p) / total; run > float64(c.p.TypicalP) {
-			cands = cands[:i+1]
-			break
-		}
+	n, _ := massPrefix(s.near, float64(c.p.TypicalP)*total, 0)
+	for i := range s.near[:n] {
+		s.near[i] = cands[s.near[i].id]
 	}
-	slices.SortFunc(cands, compare)
-	return cands
+	return s.near[:n]
 }
 
 // xtc drops, with its probability, every candidate of at least the threshold's probability but the least probable of
@@ -152,14 +164,23 @@ func (c *Chain) xtc(cands []candidate) []candidate {
 		return cands
 	}
 	total := weigh(cands, 1)
-	last := 0
+	var last *candidate
 	for i := range cands {
-		if float64(cands[i].p)/total < float64(c.p.XTCThreshold) {
-			break
+		if k := &cands[i]; float64(k.p)/total >= float64(c.p.XTCThreshold) && (last == nil || last.before(k)) {
+			last = k
 		}
-		last = i
 	}
-	return cands[last:]
+	if last == nil {
+		return cands
+	}
+	least, n := *last, 0
+	for _, k := range cands {
+		if !k.before(&least) {
+			cands[n] = k
+			n++
+		}
+	}
+	return cands[:n]
 }
 
 // dynamic is the temperature for candidates whose entropy lies between 0 and that of size equally probable ones.
@@ -168,14 +189,8 @@ func (c *Chain) dynamic(cands []candidate, size int) float32 {
 	if len(cands) < 2 {
 		return high
 	}
-	total := weigh(cands, 1)
-	entropy := 0.0
-	for i := range cands {
-		if q := float64(cands[i].p) / total; q > 0 {
-			entropy -= q * math.Log(q)
-		}
-	}
-	share := math.Pow(entropy/math.Log(float64(size)), float64(c.p.DynatempExponent))
+	_, _, entropy := surprisal(cands)
+	share := math.Pow(max(0, entropy)/math.Log(float64(size)), float64(c.p.DynatempExponent))
 	return low + (high-low)*float32(share)
 }
 
@@ -190,14 +205,10 @@ func (s *Scratch) mirostat(c *Chain, logits []float32, v spread) []candidate {
 		return s.selectK(logits, 1)
 	}
 	if c.p.Mirostat == 2 {
-		cands := s.sorted(logits, negligible(v.max, len(logits), t))
-		total := weigh(cands, t)
-		for i := range cands {
-			if -math.Log2(float64(cands[i].p)/total) > c.mu {
-				return cands[:max(i, 1)]
-			}
-		}
-		return cands
+		cands := s.from(logits, negligible(v.max, len(logits), t))
+		// -log2(p) ≤ mu, as a bound on the logits; the largest one stays.
+		least := math.Log(weigh(cands, t)) - c.mu*math.Ln2
+		return above(cands, min(v.max, v.max+t*float32(least)))
 	}
 	cands := s.selectK(logits, mirostatTop)
 	products, squares := 0.0, 0.0
@@ -207,14 +218,15 @@ func (s *Scratch) mirostat(c *Chain, logits []float32, v spread) []candidate {
 		squares += rank * rank
 	}
 	exponent := products / squares
-	above := exponent - 1
-	k := math.Pow(above*math.Pow(2, c.mu)/(1-math.Pow(float64(v.count), -above)), 1/exponent)
+	over := exponent - 1
+	k := math.Pow(over*math.Pow(2, c.mu)/(1-math.Pow(float64(v.count), -over)), 1/exponent)
 	if k < float64(len(cands)) {
 		return cands[:max(int(k), 1)]
 	}
 	// More than those, or no finite answer: equally probable tokens, an exponent of 1, a single candidate.
-	cands = s.sorted(logits, negligible(v.max, len(logits), t))
+	cands = s.from(logits, negligible(v.max, len(logits), t))
 	if k < float64(len(cands)) {
+		split(cands, int(k))
 		cands = cands[:int(k)]
 	}
 	return cands
