@@ -246,8 +246,8 @@ func TestDryBreakers(t *testing.T) {
 	}
 }
 
-// literal writes text as a JSON string in one of the many ways that are allowed: raw, short escapes, \u escapes.
-func literal(r *rand.Rand, text []rune) string {
+// written writes text as a JSON string in one of the many ways that are allowed: raw, short escapes, \u escapes.
+func written(r *rand.Rand, text []rune) string {
 	var b strings.Builder
 	b.WriteByte('"')
 	for _, c := range text {
@@ -298,12 +298,12 @@ func TestAnyStringOverHTTP(t *testing.T) {
 		texts = append(texts, anyText(rnd))
 	}
 	for _, text := range texts {
-		s := literal(rnd, text)
+		s := written(rnd, text)
 		var plain string
 		if err := json.Unmarshal([]byte(s), &plain); err != nil {
 			t.Fatalf("%s: %v", s, err)
 		}
-		status, _, body := post(t, web, "/v1/completions", `{"prompt":`+s+`,"max_tokens":1,"stop":[`+s+`],"user":`+s+`,"metadata":{"x":`+s+`},"bad_words":[`+s+`],"dry_multiplier":1,"dry_sequence_breakers":[`+literal(rnd, text[:1])+`]}`)
+		status, _, body := post(t, web, "/v1/completions", `{"prompt":`+s+`,"max_tokens":1,"stop":[`+s+`],"user":`+s+`,"metadata":{"x":`+s+`},"bad_words":[`+s+`],"dry_multiplier":1,"dry_sequence_breakers":[`+written(rnd, text[:1])+`]}`)
 		var got completed
 		if json.Unmarshal(body, &got); status != 200 || got.Usage.Prompt != len(plain) {
 			t.Errorf("prompt %s: %d %s", s, status, body)
