@@ -201,8 +201,10 @@ func TestTemplateArguments(t *testing.T) {
 		``: "",
 		`{"style":"\u001b[31m","n":41,"list":[0,{"a":"é"}],"half":0.5,"on":true,"enable_thinking":true,"messages2":1}`: "\x1b[31m/42/é/0.5/True/False",
 	} {
-		w := wire.Request{Messages: []wire.Message{{Role: "user", Content: "q"}}, TemplateArgs: []byte(args), Think: wire.Think{Mode: wire.ThinkOff}}
-		text, _, err := m.renderRequest(&w)
+		w := wire.Request{Messages: []wire.Message{{Role: "user", Content: "q"}}}
+		vars := templateArgs([]byte(args))
+		vars["enable_thinking"] = false
+		text, _, err := m.renderRequest(&w, w.Messages, vars)
 		if !strings.HasPrefix(text, "<|im_start|>system\n"+want+"<|im_end|>") || err != nil {
 			t.Errorf("%s: %q, %v", args, text, err)
 		}

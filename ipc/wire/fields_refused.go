@@ -30,8 +30,8 @@ var refusedFields = []field{
 	refused("documents", "put them into a message", `[]`),
 	refused("web_search_options", "this server searches nothing"),
 	// Other prompts than asked for.
-	refused("chat_template", "the model's own template is used; send \"prompt\" for another form"),
-	refused("template", "the model's own template is used; send \"prompt\" for another form"),
+	refused("chat_template", "--chat-template sets it; send \"prompt\" for another form"),
+	refused("template", "--chat-template sets it; send \"prompt\" for another form"),
 	refused("system", "send a message of role \"system\"", `""`),
 	refused("suffix", "text is continued at its end only", `""`),
 	refused("add_special_tokens", "a raw prompt begins with what the model wants there", `true`),
