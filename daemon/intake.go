@@ -3,9 +3,11 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/uma-serve/uma-serve/internal/chattmpl"
 	"github.com/uma-serve/uma-serve/internal/ui"
@@ -30,6 +32,7 @@ type model struct {
 	noChat   error // why template is nil
 	markers  *markers
 	texts    *texts
+	breaks   func() sampler.Breakers // DRY's usual ones, made when first asked for
 }
 
 func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
@@ -44,6 +47,7 @@ func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
 		}
 	}
 	m.texts = newTexts(v)
+	m.breaks = sync.OnceValue(func() sampler.Breakers { return m.breakers(wire.DefaultDryBreaks) })
 	text, source, err := chatTemplate(cfg, v)
 	if err != nil {
 		return nil, err
@@ -160,11 +164,12 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 		wish := m.wish(w, limit)
 		msgs := w.Messages
 		if m.template != nil {
-			vars = m.thinking.Vars(wish)
+			vars = templateArgs(w.TemplateArgs)
+			maps.Copy(vars, m.thinking.Vars(wish)) // in the template's own words
 			msgs = withSuffix(msgs, m.thinking.Suffix(wish))
 		}
 		var err error
-		if text, err = m.render(msgs, vars); err != nil {
+		if text, r.continued, err = m.renderRequest(w, msgs, vars); err != nil {
 			code := wire.InternalFailure // the template's fault
 			if m.template == nil || errors.Is(err, chattmpl.ErrRefused) {
 				code = wire.BadRequest
@@ -172,7 +177,7 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 			return &wire.Error{Code: code, Message: "messages: " + err.Error()}
 		}
 		chat = true
-		begin = m.tags.Begin(text, false)
+		begin = m.tags.Begin(text, r.continued)
 	}
 	r.owner = r.conn.UID()
 	tokens, err := m.tokenize(r.owner, text, chat)
@@ -196,6 +201,9 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 			maxTokens = min(maxTokens, limit)
 		}
 	}
+	if w.FillOnly {
+		maxTokens = 1 // for the scheduler: the last row of the prompt is computed, and not sampled
+	}
 	params := w.Sampling
 	if !params.SeedSet {
 		params.SeedSet = true
@@ -203,11 +211,8 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 			params.Seed = uint64(s.cfg.Seed)
 		}
 	}
-	for _, b := range params.LogitBias {
-		if int(b.Token) >= m.info.VocabSize || b.Token < 0 {
-			return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(
-				"logit_bias: token %d is not in the vocabulary (0…%d)", b.Token, m.info.VocabSize-1)}
-		}
+	if err := m.constrain(r.owner, &params, w); err != nil {
+		return &wire.Error{Code: wire.BadRequest, Message: err.Error()}
 	}
 	r.stream, r.progress, r.logprobs = w.Stream, w.Progress && !r.lines, params.Logprobs > 0
 	r.targetTTFT, r.targetTBT, r.metadata = w.TargetTTFT, w.TargetTBT, w.Metadata
@@ -215,15 +220,15 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 		r.class = sched.Background
 	}
 	r.tokens = append(make([]runtime.Token, 0, min(n+maxTokens, nCtx)), tokens...)
-	r.nPrompt, r.maxTokens = n, maxTokens
-	if r.ctl, err = meridian.NewControl(m.think, m.tags, m.thinkOptions(w, maxTokens), begin); err != nil {
+	r.nPrompt, r.maxTokens, r.fillOnly, r.stopTokens = n, maxTokens, w.FillOnly, params.StopTokens
+	if r.ctl, err = meridian.NewControl(m.think, m.tags, m.thinkOptions(w, maxTokens, r.continued), begin); err != nil {
 		return &wire.Error{Code: wire.BadRequest, Message: err.Error()}
 	}
 	if m.tags.Known() && m.tags.Fallback() {
 		s.metrics.VocabFallbacks.Inc()
 	}
 	r.seq = -1
-	if r.chat = chat && !s.cfg.NoPrefixCache; r.chat {
+	if r.chat = chat && !s.cfg.NoPrefixCache && !w.FillOnly; r.chat {
 		r.messages, r.vars = w.Messages, vars
 		if s.cfg.SharePrefixes == "system" || s.cfg.ContextShift {
 			r.keep = m.systemTokens(r, tokens)
@@ -237,6 +242,7 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 	for _, t := range tokens {
 		r.chain.Accept(t)
 	}
+	r.chain.Begin()
 	return nil
 }
 
@@ -262,9 +268,13 @@ func (m *model) systemTokens(r *request, tokens []runtime.Token) int {
 // history is what the next turn of an ended chat begins with, as far as the chat template decides it; nil when it cannot
 // be told.
 func (m *model) history(r *request) []runtime.Token {
-	msgs := append(r.messages[:len(r.messages):len(r.messages)], wire.Message{
-		Role: "assistant", Content: string(r.answer), ReasoningContent: string(r.thinking),
-	})
+	said, before := wire.Message{Role: "assistant", Content: string(r.answer), ReasoningContent: string(r.thinking)}, r.messages
+	if r.continued {
+		last := before[len(before)-1]
+		before = before[:len(before)-1]
+		said.Content, said.ReasoningContent = last.Content+said.Content, last.ReasoningContent+said.ReasoningContent
+	}
+	msgs := append(before[:len(before):len(before)], said)
 	text, err := m.renderTurn(msgs, r.vars, false)
 	if err != nil {
 		return nil
@@ -356,7 +366,7 @@ func withSuffix(msgs []wire.Message, text string) []wire.Message {
 }
 
 // thinkOptions are a request's wishes about its thinking, over the server's defaults.
-func (m *model) thinkOptions(w *wire.Request, maxTokens int) meridian.Options {
+func (m *model) thinkOptions(w *wire.Request, maxTokens int, continued bool) meridian.Options {
 	o := m.think.Options()
 	switch w.Think.Mode {
 	case wire.ThinkAuto:
@@ -386,5 +396,8 @@ func (m *model) thinkOptions(w *wire.Request, maxTokens int) meridian.Options {
 		}
 	}
 	o.AnswerCue = w.Think.AnswerCue
+	if continued && o.Mode == meridian.ModeOn {
+		o.Mode = meridian.ModeAuto // what is continued has begun
+	}
 	return o
 }

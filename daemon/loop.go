@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	goruntime "runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -384,8 +385,20 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 		l.events = append(l.events, sched.Event{Kind: sched.EvCancel, Req: r.id})
 		return
 	}
+	if r.fillOnly {
+		r.first, r.last = now, now
+		l.events = append(l.events, sched.Event{Kind: sched.EvFinish, Req: r.id, Finish: sched.ReasonLength})
+		l.endRequest(r, wire.Length, "", now)
+		return
+	}
 	t := int64(l.instant(now))
 	choice, err := l.draw(r, row, t)
+	if errors.Is(err, sampler.ErrNoCandidate) && l.offers(row) {
+		l.events = append(l.events, sched.Event{Kind: sched.EvFinish, Req: r.id, Finish: sched.ReasonFailed})
+		l.failRequest(r, wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(
+			"logit_bias, allowed_token_ids and bad_words leave no token after %d of the answer", r.generated())})
+		return
+	}
 	if err != nil {
 		l.log.Error("sampling failed", "request", r.wireID, "error", err)
 		l.events = append(l.events, sched.Event{Kind: sched.EvFinish, Req: r.id, Finish: sched.ReasonFailed})
@@ -398,7 +411,7 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 	inThink := r.ctl.Phase() == meridian.ThinkDecode
 	l.timeToken(r, inThink, now)
 
-	eog := l.vocab.IsEOG(tok)
+	eog := l.vocab.IsEOG(tok) || !inThink && slices.Contains(r.stopTokens, tok)
 	meant := r.ctl.OnToken(tok, l.vocab.Piece(tok), eog, t)
 	eog = eog && meant.Event.Has(meridian.Completed) // a message's end within a turn is not the turn's
 	l.phaseChanged(r, &meant, now)
@@ -422,6 +435,12 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 	}
 	l.events = append(l.events, sched.Event{Kind: sched.EvFinish, Req: r.id, Finish: finish})
 	l.endRequest(r, reason, r.text.Stopped(), now)
+}
+
+// offers reports whether the model itself has a token for a row: if none can be sampled then, the request forbids them.
+func (l *loop) offers(row int) bool {
+	best, _ := sampler.Argmax(l.eng.Logits(row))
+	return best >= 0
 }
 
 // sleep waits for work, at most until wakeAt (0 = no limit).

@@ -24,6 +24,7 @@ type markers struct {
 	texts []string          // every control token's text
 	hider *strings.Replacer // text i → open + i + shut; thinking as thoughts does
 	open  string
+	end   string // marks where a message that is continued ends
 
 	thoughts *strings.Replacer // marker of thinking i → a stand-in
 	restorer *strings.Replacer // and back
@@ -32,7 +33,7 @@ type markers struct {
 const shut = "\uf8fe"
 
 func newMarkers(v runtime.Vocab, thinking []string) *markers {
-	m := &markers{open: "\uf8ff" + rand.Text()[:12] + ":"}
+	m := &markers{open: "\uf8ff" + rand.Text()[:12] + ":", end: "\uf8fd" + rand.Text()[:12] + shut}
 	var pairs, hide, show []string
 	for t := range runtime.Token(v.Size()) {
 		text := v.Text(t)

@@ -29,17 +29,20 @@ type request struct {
 	arrived    time.Time
 
 	// tokens is the sequence's whole history, the prompt and then what was sampled; capacity for all of it.
-	tokens    []runtime.Token
-	nPrompt   int
-	maxTokens int // Invariant: nPrompt + maxTokens ≤ n_ctx
-	ctl       *meridian.Control
-	chain     *sampler.Chain
-	text      sampler.TextStream // the visible answer: stop strings apply
-	thought   sampler.TextStream // the thinking: none do
-	chat      bool               // made of messages: its next turn will begin with its history
-	messages  []wire.Message     // of a chat
-	vars      map[string]any     // and what its template was told
-	shareable int                // leading tokens that are the system prompt
+	tokens     []runtime.Token
+	nPrompt    int
+	maxTokens  int // Invariant: nPrompt + maxTokens ≤ n_ctx
+	ctl        *meridian.Control
+	chain      *sampler.Chain
+	text       sampler.TextStream // the visible answer: stop strings apply
+	thought    sampler.TextStream // the thinking: none do
+	fillOnly   bool               // computes its prompt and samples nothing
+	stopTokens []runtime.Token    // end its answer
+	continued  bool               // its prompt ends within the last of messages
+	chat       bool               // made of messages: its next turn will begin with its history
+	messages   []wire.Message     // of a chat
+	vars       map[string]any     // and what its template was told
+	shareable  int                // leading tokens that are the system prompt
 
 	// cancelled is set by the client's side, read by the loop. prefilling is how many tokens of this request the
 	// running decode computes, set by the loop, read by a cancel that wonders whether to abort it.

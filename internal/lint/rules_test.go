@@ -80,7 +80,7 @@ var pure = []string{"core", "grammar", "sched", "meridian", "meridian/mrdn", "ip
 var pureMayImport = []string{
 	"bytes", "cmp", "container/heap", "container/list", "crypto/subtle", "encoding/binary", "encoding/hex", "encoding/json", "errors", "fmt", "hash/fnv",
 	"hash/maphash", "iter", "maps", "math", "math/bits", "math/cmplx", "regexp/syntax", "slices", "sort", "strconv", "strings", "time", "unicode",
-	"unicode/utf16", "unicode/utf8", "unsafe", "github.com/valyala/fastjson", "github.com/zeebo/blake3",
+	"unicode/utf16", "unicode/utf8", "unsafe", "github.com/agnivade/levenshtein", "github.com/valyala/fastjson", "github.com/zeebo/blake3",
 }
 
 // insteadOf says what a pure package does without an import that is often reached for.

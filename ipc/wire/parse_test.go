@@ -31,7 +31,39 @@ func TestParseRequest(t *testing.T) {
 		want   func(*Request)
 	}{
 		{``, func(*Request) {}},
-		{`,"unknown":{"prompt":[1,null]},"model":"m"`, func(*Request) {}},
+		{`,"user":{"prompt":[1,null]},"model":"m"`, func(*Request) {}},
+		{`,"max_tokens":7,"max_completion_tokens":7.0,"n_predict":7`, func(r *Request) { r.MaxTokens = 7 }},
+		{`,"max_tokens":0`, func(r *Request) { r.FillOnly = true }},
+		{`,"stop":""`, func(*Request) {}},
+		{`,"stop":["","a"]`, func(r *Request) { r.Stop = []string{"a"} }},
+		{`,"seed":-2`, func(r *Request) { r.Sampling.Seed, r.Sampling.SeedSet = math.MaxUint64-1, true }},
+		{`,"seed":-1.0`, func(*Request) {}},
+		{`,"n_probs":3,"logprobs":3`, func(r *Request) { r.Sampling.Logprobs = 3 }},
+		{`,"logit_bias":{"the end":-1,"7":2}`, func(r *Request) {
+			r.Sampling.LogitBias, r.TextBias = []sampler.Bias{{Token: 7, Bias: 2}}, []TextBias{{"the end", -1}}
+		}},
+		{`,"logit_bias":[["7",false]]`, func(r *Request) { r.TextBias = []TextBias{{"7", ninf}} }},
+		{`,"stop_token_ids":[1,2.0],"allowed_token_ids":[3],"bad_words":["a","","b"],"min_tokens":4`, func(r *Request) {
+			r.Sampling.StopTokens, r.Sampling.AllowedTokens, r.BadWords, r.Sampling.MinTokens = []int32{1, 2}, []int32{3}, []string{"a", "b"}, 4
+		}},
+		{`,"stop_token_ids":[],"bad_words":[]`, func(*Request) {}},
+		{`,"typical_p":0.5,"top_n_sigma":1,"xtc_probability":0.25,"xtc_threshold":0.5,"dynatemp_range":1,"dynatemp_exponent":2`, func(r *Request) {
+			s := &r.Sampling
+			s.TypicalP, s.TopNSigma, s.XTCProbability, s.XTCThreshold, s.DynatempRange, s.DynatempExponent = 0.5, 1, 0.25, 0.5, 1, 2
+		}},
+		{`,"mirostat":2,"mirostat_tau":4,"mirostat_eta":0.5,"dry_multiplier":1,"dry_base":2,"dry_allowed_length":3,"dry_penalty_last_n":100,"dry_sequence_breakers":["x"]`, func(r *Request) {
+			s := &r.Sampling
+			s.Mirostat, s.MirostatTau, s.MirostatEta, s.DryMultiplier, s.DryBase, s.DryAllowedLength, s.DryPenaltyLastN, r.DryBreaks = 2, 4, 0.5, 1, 2, 3, 100, []string{"x"}
+		}},
+		{`,"samplers":["top_k","temperature"],"repeat_penalty":1.5`, func(r *Request) {
+			r.Sampling.TopP, r.Sampling.MinP = 1, 0
+		}},
+		{`,"samplers":"edskypmxt"`, func(*Request) {}},
+		{`,"samplers":[]`, func(r *Request) { s := &r.Sampling; s.TopK, s.TopP, s.MinP, s.Temperature = 0, 1, 0, 1 }},
+		{`,"add_generation_prompt":true,"continue_final_message":false`, func(r *Request) { r.Continue = ContinueOff }},
+		{`,"add_generation_prompt":false,"chat_template_kwargs":{ "a":[1,"\u001b"],"thinking":true }`, func(r *Request) {
+			r.NoOpening, r.TemplateArgs, r.Think.Mode = true, []byte(`{ "a":[1,"\u001b"],"thinking":true }`), ThinkOn
+		}},
 		{`,"max_tokens":7`, func(r *Request) { r.MaxTokens = 7 }},
 		{`,"max_tokens":7.0`, func(r *Request) { r.MaxTokens = 7 }},
 		{`,"max_tokens":1e2`, func(r *Request) { r.MaxTokens = 100 }},
@@ -256,9 +288,6 @@ func TestParseErrors(t *testing.T) {
 		{`{"id":"a","prompt":"hi"} {}`, "a", InvalidJSON, "the end expected"},
 		{"{\"prompt\":\"\xff\",\"id\":\"a\"}", "a", InvalidJSON, "not valid UTF-8, from byte 11 on"},
 		{"{\"prompt\":\"a\nb\",\"id\":\"a\"}", "a", InvalidJSON, "raw control character 0x0a"},
-		{`{"prompt":"\ud800","id":"a"}`, "a", InvalidJSON, `half a surrogate pair, \ud800`},
-		{`{"prompt":"\ud800\u0041","id":"a"}`, "a", InvalidJSON, `half a surrogate pair`},
-		{`{"prompt":"\udc00\ud800","id":"a"}`, "a", InvalidJSON, `half a surrogate pair, \udc00`},
 		{`{"id":tru}`, "", InvalidJSON, "a value expected"},
 		{`{"id":`, "", InvalidJSON, "ends too early"},
 		{`{"prompt":"\x","id":"a"}`, "", InvalidJSON, "an unknown escape"},
@@ -281,11 +310,24 @@ func TestParseErrors(t *testing.T) {
 		{`{"id":"a","prompt":"x","messages":[{"role":"user","content":"x"}]}`, "a", BadRequest, `both given`},
 		{`{"prompt":7,"id":"a"}`, "a", BadRequest, `field "prompt" is a number; it must be a string`},
 		{`{"prompt":"","id":"a"}`, "a", BadRequest, `field "prompt" is empty`},
-		{`{"prompt":"a\u0000","id":"a"}`, "a", BadRequest, `field "prompt" holds a NUL character, at byte 1`},
 		{`{"prompt":"a","prompt":"b","id":"a"}`, "a", BadRequest, `field "prompt" is given twice`},
 		{`{"prompt":"a","\u0070rompt":"b","id":"a"}`, "a", BadRequest, `field "prompt" is given twice`},
 		{`{"id":"a","id":"b","prompt":"x"}`, "a", BadRequest, `field "id" is given twice`},
-		{`{"id":"a","prompt":"x","max_tokens":1,"n_predict":1}`, "a", BadRequest, `field "max_tokens" is given twice ("n_predict" is the same field)`},
+		{`{"id":"a","prompt":"x","max_tokens":1,"n_predict":2}`, "a", BadRequest, `fields "max_tokens" and "n_predict" are the same field and hold different values`},
+		{`{"id":"a","prompt":"x","max_tokens":1,"max_tokens":1}`, "a", BadRequest, `field "max_tokens" is given twice`},
+		{`{"id":"a","prompt":"x","allowed_token_ids":[]}`, "a", BadRequest, `field "allowed_token_ids" is empty: that forbids every token`},
+		{`{"id":"a","prompt":"x","allowed_token_ids":[1.5]}`, "a", BadRequest, `field "allowed_token_ids[0]" is 1.5; it must be an integer`},
+		{`{"id":"a","prompt":"x","stop_token_ids":7}`, "a", BadRequest, `field "stop_token_ids" is a number; it must be an array of up to 1024 token ids`},
+		{`{"id":"a","prompt":"x","bad_words":"a"}`, "a", BadRequest, `field "bad_words" is a string; it must be an array of up to 1024 strings`},
+		{`{"id":"a","prompt":"x","dry_base":-1}`, "a", BadRequest, `field "dry_base" is -1; it must be a number of 0…100`},
+		{`{"id":"a","prompt":"x","mirostat":3}`, "a", BadRequest, `field "mirostat" is 3; it must be an integer of 0…2`},
+		{`{"id":"a","prompt":"x","samplers":["top_p","top_k"]}`, "a", BadRequest, `field "samplers[1]" is "top_k", after "top_p"; the order of the stages is fixed`},
+		{`{"id":"a","prompt":"x","samplers":["warp"]}`, "a", BadRequest, `field "samplers[0]" is "warp"; it must be an array of the names penalties`},
+		{`{"id":"a","prompt":"x","samplers":"tk"}`, "a", BadRequest, `the order of the stages is fixed`},
+		{`{"id":"a","prompt":"x","continue_final_message":true}`, "a", BadRequest, `field "continue_final_message" is true without messages`},
+		{`{"id":"a","messages":[{"role":"user","content":"x"}],"continue_final_message":true}`, "a", BadRequest, `the last message is not an assistant's`},
+		{`{"id":"a","messages":[{"role":"assistant","content":"x"}],"continue_final_message":true,"add_generation_prompt":true}`, "a", BadRequest, `fields "continue_final_message" and "add_generation_prompt" are both true`},
+		{`{"id":"a","messages":[{"role":"user","content":"x","images":["a"]}]}`, "a", BadRequest, `field "messages[0].images" is not supported`},
 
 		{`{"id":"a","messages":{}}`, "a", BadRequest, `field "messages" is an object; it must be an array`},
 		{`{"id":"a","messages":[]}`, "a", BadRequest, `field "messages" is empty`},
@@ -297,11 +339,9 @@ func TestParseErrors(t *testing.T) {
 		{`{"id":"a","messages":[{"role":"user","content":[7]}]}`, "a", BadRequest, `field "messages[0].content[0]" is a number`},
 		{`{"id":"a","messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, "a", BadRequest, `"messages[0].content[0].type" is "image_url"; it must be "text"`},
 		{`{"id":"a","messages":[{"role":"user","content":[{"type":"text"}]}]}`, "a", BadRequest, `"messages[0].content[0].text" is missing`},
-		{`{"id":"a","messages":[{"role":"user","content":"\u0000"}]}`, "a", BadRequest, `NUL`},
 		{`{"id":"a","messages":[{"role":"assistant","content":"","tool_calls":[{}]}]}`, "a", BadRequest, `"messages[0].tool_calls" is not supported`},
 
 		{`{"id":"a","prompt":"x","max_tokens":"7"}`, "a", BadRequest, `field "max_tokens" is a string; it must be an integer of -1…134217728`},
-		{`{"id":"a","prompt":"x","max_tokens":0}`, "a", BadRequest, `field "max_tokens" is 0`},
 		{`{"id":"a","prompt":"x","max_tokens":1.5}`, "a", BadRequest, `field "max_tokens" is 1.5; it must be an integer`},
 		{`{"id":"a","prompt":"x","max_tokens":99999999999999999999}`, "a", BadRequest, `it must be an integer of`},
 		{`{"id":"a","prompt":"x","n_predict":-2}`, "a", BadRequest, `field "n_predict" is -2`},
@@ -312,20 +352,21 @@ func TestParseErrors(t *testing.T) {
 		{`{"id":"a","prompt":"x","top_p":1.01}`, "a", BadRequest, `field "top_p" is 1.01; it must be a number of 0…1`},
 		{`{"id":"a","prompt":"x","top_k":-2}`, "a", BadRequest, `field "top_k" is -2`},
 		{`{"id":"a","prompt":"x","repeat_penalty":0}`, "a", BadRequest, `field "repeat_penalty" is 0; it must be a number of 0.01…10`},
-		{`{"id":"a","prompt":"x","seed":-2}`, "a", BadRequest, `field "seed" is -2`},
+		{`{"id":"a","prompt":"x","seed":-9223372036854775809}`, "a", BadRequest, `field "seed" is -9223372036854775809`},
 		{`{"id":"a","prompt":"x","seed":18446744073709551616}`, "a", BadRequest, `field "seed" is 18446744073709551616`},
 		{`{"id":"a","prompt":"x","stop":7}`, "a", BadRequest, `field "stop" is a number; it must be a string or an array of up to 16 strings`},
 		{`{"id":"a","prompt":"x","stop":[7]}`, "a", BadRequest, `field "stop[0]" is a number; it must be a string`},
-		{`{"id":"a","prompt":"x","stop":""}`, "a", BadRequest, `field "stop" has 0 bytes; it must have 1…256`},
 		{`{"id":"a","prompt":"x","stop":["` + long + `"]}`, "a", BadRequest, `field "stop[0]" has 300 bytes; it must have 1…256`},
 		{`{"id":"a","prompt":"x","stop":["` + strings.Repeat(`a","`, 16) + `a"]}`, "a", BadRequest, `field "stop" has 17 entries`},
 		{`{"id":"a","prompt":"x","stream":"yes"}`, "a", BadRequest, `field "stream" is a string; it must be true or false`},
 		{`{"id":"a","prompt":"x","logit_bias":7}`, "a", BadRequest, `field "logit_bias" is a number`},
-		{`{"id":"a","prompt":"x","logit_bias":{"the":1}}`, "a", BadRequest, `field "logit_bias" has the key "the"; it must be a token id`},
+		{`{"id":"a","prompt":"x","logit_bias":{"":1}}`, "a", BadRequest, `field "logit_bias" has a text of 0 bytes`},
+		{`{"id":"a","prompt":"x","logit_bias":{"the":true}}`, "a", BadRequest, `field "logit_bias of \"the\"" is a boolean`},
+		{`{"id":"a","prompt":"x","logit_bias":{"9999999999":1}}`, "a", BadRequest, `has the key "9999999999"`},
 		{`{"id":"a","prompt":"x","logit_bias":{"-1":1}}`, "a", BadRequest, `has the key "-1"`},
 		{`{"id":"a","prompt":"x","logit_bias":{"1":true}}`, "a", BadRequest, `field "logit_bias of token 1" is a boolean`},
 		{`{"id":"a","prompt":"x","logit_bias":[[1]]}`, "a", BadRequest, `field "logit_bias[0]" has 1 entries`},
-		{`{"id":"a","prompt":"x","logit_bias":[["the",1]]}`, "a", BadRequest, `field "logit_bias[0][0]" is a string`},
+		{`{"id":"a","prompt":"x","logit_bias":[[true,1]]}`, "a", BadRequest, `field "logit_bias[0][0]" is a boolean`},
 		{`{"id":"a","prompt":"x","logit_bias":[[1,1e9]]}`, "a", BadRequest, `it must be a number of -1000…1000`},
 		{`{"id":"a","prompt":"x","logit_bias":[` + strings.Repeat(`[1,1],`, 1024) + `[1,1]]}`, "a", BadRequest, `field "logit_bias" has 1025 entries`},
 		{`{"id":"a","prompt":"x","logprobs":21}`, "a", BadRequest, `field "logprobs" is 21; it must be an integer of 0…20`},
