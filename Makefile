@@ -29,17 +29,23 @@ endif
 LDFLAGS := -s -w -X github.com/uma-serve/uma-serve/internal/buildinfo.Version=$(VERSION)
 COMMANDS := $(notdir $(wildcard cmd/*))
 
-.PHONY: build $(COMMANDS) run test bench bench-storm fidelity model eval lint fuzz install cuda env clean help
+BIN ?= bin
+
+.PHONY: build $(COMMANDS) run check test bench bench-storm fidelity model eval lint fuzz install cuda env clean help
 
 build: $(COMMANDS) ## build every command into bin/ (the first build compiles llama.cpp: two minutes)
 $(COMMANDS):
-	@mkdir -p bin
-	@[ -e bin/$@ ] || echo "building bin/$@ (llama.cpp is compiled the first time: two minutes on two cores)"
-	$(GO) build -ldflags '$(LDFLAGS)' -o bin/$@ ./cmd/$@
+	@mkdir -p $(BIN)
+	@[ -e $(BIN)/$@ ] || ! $(GO) list -deps ./cmd/$@ | grep -q '/runtime/llama$$' || \
+		echo "building $(BIN)/$@: llama.cpp is compiled the first time, two minutes on two cores"
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/$@ ./cmd/$@
 
 run: export ASK ?=
 run: uma-serve uma-cli ## start the daemon on the default model and chat; ASK="question" asks once; ARGS="-m FILE.gguf …"
 	@scripts/run.sh "$$ASK" $(ARGS)
+
+check: ## the quick loop while you write: build, vet, lint, unit tests without the engine; under a minute when warm
+	@scripts/check.sh
 
 test: ## every test: plain, race, invariants, without cgo, cross-vet, smoke on the built binaries
 	@scripts/test.sh
@@ -56,8 +62,8 @@ bench-storm: build ## chats while others submit long prompts, policy by policy; 
 fidelity: build ## what uma-sim predicts against what this daemon does, on a quiet machine; ARGS="--policy meridian …"
 	@scripts/fidelity.sh $(ARGS)
 
-fuzz: ## every fuzz target for FUZZTIME (default 30s) each
-	@scripts/fuzz.sh $(or $(FUZZTIME),30s)
+fuzz: ## every fuzz target for FUZZTIME (default 30s) each; what fails is kept in testdata/fuzz; ARGS="./ipc/wire …"
+	@scripts/fuzz.sh $(or $(FUZZTIME),30s) $(ARGS)
 
 model: ## train the built-in model again, then examine it (80 minutes on two cores; BUDGET=MILLIONS OF TOKENS, RESUME=1)
 	@models/train/model.sh && $(MAKE) eval
@@ -65,8 +71,8 @@ model: ## train the built-in model again, then examine it (80 minutes on two cor
 eval: build ## ask the built-in model held-out problems and grade the answers; ARGS="--each 20 …"
 	@bin/uma-bench eval $(ARGS)
 
-install: build ## copy the commands to PREFIX/bin, with completions and the systemd units
-	@scripts/install.sh "$(DESTDIR)$(PREFIX)"
+install: build ## copy the commands to PREFIX/bin, with completions, systemd units and the sample file; DESTDIR stages
+	@DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" BIN="$(BIN)" scripts/install.sh
 
 cuda: ## build ggml's CUDA backend beside the binaries (needs nvcc and cmake)
 	@scripts/cuda.sh "$(ENGINE_DIR)"

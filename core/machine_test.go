@@ -370,9 +370,12 @@ func (s *script) Phase() meridian.Phase {
 	return meridian.OutputDecode
 }
 
-func (s *script) OnToken(Token, []byte, bool, int64) (step meridian.Step) {
+func (s *script) OnToken(_ Token, _ []byte, eog bool, _ int64) (step meridian.Step) {
 	if s.n++; s.n == s.think {
 		step.Event = meridian.ExitThink
+	}
+	if eog {
+		step.Event |= meridian.Completed
 	}
 	return step
 }

@@ -31,7 +31,7 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 	switch {
 	case stopped:
 		s.End, s.StopText = Stopped, r.Text.Stopped()
-	case eog:
+	case eog && m.Event.Has(meridian.Completed): // a message's end within a turn is not the turn's
 		s.End = Stopped
 	case r.Generated() >= r.MaxTokens:
 		s.End = Length
@@ -50,9 +50,10 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 	return s
 }
 
-// NoToken ends r because its row cannot be sampled.
-func (c *Core) NoToken(r *Request) {
-	c.tell(sched.Event{Kind: sched.EvFinish, Req: r.ID, Finish: sched.ReasonFailed})
+// NoToken ends r at its row, from which no token is drawn: it cannot be sampled, or the request wants its prompt computed
+// and nothing more.
+func (c *Core) NoToken(r *Request, why sched.Reason) {
+	c.tell(sched.Event{Kind: sched.EvFinish, Req: r.ID, Finish: why})
 	c.forget(r)
 }
 

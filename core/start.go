@@ -89,7 +89,7 @@ func (c *Core) preload(now Instant, r *Request) {
 	}
 	c.offload(got.Evicted)
 	c.do(got.Actions)
-	c.makeRoom(now, n - got.Cached)
+	c.makeRoom(now, n-got.Cached)
 	c.op(Op{Kind: Compute, Dst: got.Seq, From: got.Cached, To: n, Tokens: p.Tokens})
 	c.wake(c.tree.Progress(got.Seq, p.Tokens, n))
 	c.ended(c.tree.Retain(kvsnap.Instant(now), got.Seq, p.Tokens[:n]))

@@ -4,29 +4,30 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/pflag"
 
+	"github.com/uma-serve/uma-serve/internal/chattmpl"
+	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// Config is everything an operator can set, after defaults < --config file < UMA_* environment < flags were
-// merged (Load). Every field has exactly one flag, whose name is also its TOML key and, upper-cased with
-// underscores and UMA_ in front, its environment variable. Meridian has a table of the file for its many fields,
+// Config is everything an operator can set, after Load has merged defaults < file < UMA_* environment < flags. Every
+// field of an option has exactly one flag, whose name is also its TOML key and, upper-cased with underscores and UMA_ in
+// front, its environment variable. Meridian has a table of the file for its many fields,
 // --meridian for any of them, and options of their own for the few that people ask for.
 type Config struct {
 	// Model and engine; names as in llama-server.
 	Model        string
+	ChatTemplate string // name or file; "" = the model's own
 	CtxSize      int
 	Parallel     int
 	BatchSize    int
@@ -84,16 +85,22 @@ type Config struct {
 
 	Trace string // file that the scheduler's events and plans are recorded to; "" = none
 
-	ConfigFile string // --config; "" = none
+	ConfigFile string // --config, or the default file that Load found; "" = none
 
-	meridianSet []string // keys that --meridian has set: the file's are below them
+	Warnings []string // what Load saw that is no error, for the log
+
+	layers layers
 }
+
+// defaultCtxSize is the context of a model that was trained on as much or more.
+const defaultCtxSize = 4096
 
 // Limits that hold whatever the configuration says.
 const (
 	maxFrameBytesLimit = wire.MaxFrameBytes
 	maxSequencesLimit  = 256                   // llama.cpp's LLAMA_MAX_SEQ
 	maxParallel        = maxSequencesLimit - 8 // the rest: probe forks, snapshots, restores
+	minCtxSize         = 64                    // a chat template alone takes some dozens; llama.cpp cuts the batch to a smaller context
 )
 
 // Section is a group of options under one heading of --help.
@@ -114,7 +121,8 @@ func (c *Config) sections() []Section {
 
 	fs := section("Model and engine")
 	fs.StringVarP(&c.Model, "model", "m", "", "GGUF `file` to serve (default: the built-in demonstration model)")
-	fs.IntVarP(&c.CtxSize, "ctx-size", "c", 4096, "KV cells shared by all requests, in `tokens`; 0 = the model's training context")
+	fs.IntVarP(&c.CtxSize, "ctx-size", "c", defaultCtxSize, "KV cells shared by all requests, in `tokens` (default: at most the model's training context); 0 = the model's training context")
+	fs.StringVar(&c.ChatTemplate, "chat-template", "", "`FILE|NAME` of the chat template, instead of the model's own: a Jinja file, or "+strings.Join(chattmpl.BuiltinNames(), ", "))
 	fs.IntVar(&c.Parallel, "parallel", 16, "requests computed at the same time (1…248) (-np)")
 	fs.IntVarP(&c.BatchSize, "batch-size", "b", 2048, "most `tokens` in one decode step")
 	fs.IntVar(&c.UBatchSize, "ubatch-size", 512, "most `tokens` in one device pass (-ub)")
@@ -174,7 +182,7 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error (UMA_DEBUG=1 is debug)")
 	fs.BoolVar(&c.Progress, "progress", true, "show a bar while the model loads, on a terminal")
 	fs.StringVar(&c.Trace, "trace", "", "record what the scheduler is told and decides to `file`, for uma-sim run --uma-trace (UMA_TRACE)")
-	fs.StringVar(&c.ConfigFile, "config", "", "TOML `file` of these options; UMA_* variables and flags go over it")
+	fs.StringVar(&c.ConfigFile, "config", "", "TOML `file` of these options, below UMA_* variables and flags (default: $XDG_CONFIG_HOME/uma-serve/uma-serve.toml, else /etc/uma-serve/uma-serve.toml, where there is one); \"\" = none")
 	return out
 }
 
@@ -185,7 +193,7 @@ var llamaNames = map[string]string{
 	"-ub": "--ubatch-size", "-tb": "--threads-batch", "-ctk": "--cache-type-k", "-ctv": "--cache-type-v",
 	"--predict": "--max-tokens", "--n-predict": "--max-tokens", "--uds": "--socket",
 	"--max-num-seqs": "--parallel", "--max-num-batched-tokens": "--batch-size",
-	"--max-num-queued-reqs": "--max-queue", "--scheduling-policy": "--policy",
+	"--max-num-queued-reqs": "--max-queue", "--chat-template-file": "--chat-template", "--scheduling-policy": "--policy",
 	"-cram": "--cache-ram", "-rea": "--think", "--reasoning": "--think", "--reasoning-budget": "--think-budget",
 }
 
@@ -216,104 +224,21 @@ func NormalizeArgs(args []string) []string {
 	return out
 }
 
-// Load merges defaults, the --config file, the environment and the flags (which parse must already have set on
-// fs) and validates the result. environ is os.Environ().
-func Load(fs *pflag.FlagSet, c *Config, environ []string) error {
-	fromEnv := map[string]string{}
-	for _, kv := range environ {
-		k, v, _ := strings.Cut(kv, "=")
-		if name, ok := strings.CutPrefix(k, "UMA_"); ok {
-			fromEnv[strings.ToLower(strings.ReplaceAll(name, "_", "-"))] = v
-		}
-	}
-	if v, ok := fromEnv["config"]; ok && !fs.Changed("config") {
-		c.ConfigFile = v
-	}
-	set := map[string]bool{} // by a layer above
-	fs.Visit(func(f *pflag.Flag) { set[f.Name] = true })
-	var errs []error
-	fs.VisitAll(func(f *pflag.Flag) {
-		if v, ok := fromEnv[f.Name]; ok && !set[f.Name] && f.Name != "help" {
-			set[f.Name] = true
-			if err := f.Value.Set(v); err != nil {
-				errs = append(errs, fmt.Errorf("environment UMA_%s=%q: %w",
-					strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_")), v, wanted(f, err)))
-			}
-		}
-	})
-	if fromEnv["debug"] != "" && fromEnv["debug"] != "0" && !set["log-level"] {
-		set["log-level"] = true
-		c.LogLevel = "debug"
-	}
-	if c.ConfigFile != "" {
-		errs = append(errs, loadFile(fs, c, c.ConfigFile, set))
-	}
-	c.settleThinkBudget(set)
-	errs = append(errs, c.Validate())
-	return errors.Join(errs...)
-}
+// unquantised are the types of V cells that need no flash attention.
+var unquantised = []string{"f32", "f16", "bf16"}
 
-// loadFile sets from a TOML file what no layer above has set. Keys are flag names, with - or _.
-func loadFile(fs *pflag.FlagSet, c *Config, path string, set map[string]bool) error {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("read config: %w", err)
-	}
-	var doc map[string]any
-	if err := toml.Unmarshal(b, &doc); err != nil {
-		var de *toml.DecodeError
-		if errors.As(err, &de) {
-			row, col := de.Position()
-			return fmt.Errorf("config %s, line %d, column %d: %w", path, row, col, err)
-		}
-		return fmt.Errorf("config %s: %w", path, err)
-	}
-	var errs []error
-	var tables map[string]any // [meridian]
-	for _, key := range slices.Sorted(maps.Keys(doc)) {
-		v := doc[key]
-		name := strings.ReplaceAll(key, "_", "-")
-		if table, ok := v.(map[string]any); ok && name == "meridian" {
-			tables = table
-			continue
-		}
-		f := fs.Lookup(name)
-		if f == nil || name == "config" || name == "help" {
-			errs = append(errs, fmt.Errorf("config %s: unknown key %q%s", path, key, didYouMean(name, flagNames(fs))))
-			continue
-		}
-		if set[name] {
-			continue
-		}
-		set["in file: "+name] = true
-		if err := setScalar(f, v); err != nil {
-			errs = append(errs, fmt.Errorf("config %s: key %q %w", path, key, err))
-		}
-	}
-	if tables != nil {
-		if err := loadMeridian(fs, c, tables, set); err != nil {
-			errs = append(errs, fmt.Errorf("config %s: %w", path, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// setScalar gives an option a value of a TOML document.
-func setScalar(f *pflag.Flag, v any) error {
-	switch v.(type) {
-	case string, int64, float64, bool:
-	default:
-		return fmt.Errorf("must be one %s, not a table or a list", f.Value.Type())
-	}
-	if err := f.Value.Set(fmt.Sprint(v)); err != nil {
-		return fmt.Errorf("is %v: %w", v, wanted(f, err))
-	}
-	return nil
-}
-
-func flagNames(fs *pflag.FlagSet) (names []string) {
-	fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	return names
+// Words are the values of the options that take one of a few words, for Validate and for a shell's completion.
+var Words = map[string][]string{
+	"flash-attn":     {"auto", "on", "off"},
+	"cache-type-k":   gguf.CacheTypes(),
+	"cache-type-v":   gguf.CacheTypes(),
+	"policy":         sched.Policies(),
+	"share-prefixes": {"off", "system"},
+	"think":          {"auto", "off", "on"},
+	"early-exit":     {"off", "eat", "rpdi", "both"},
+	"think-evict":    {"none", "offload", "drop"},
+	"log-format":     {"text", "json"},
+	"log-level":      {"debug", "info", "warn", "error"},
 }
 
 // Validate says, for each option out of its range, which and what the range is.
@@ -327,7 +252,8 @@ func (c *Config) Validate() error {
 	within := func(name string, v, lo, hi int) {
 		bad(v >= lo && v <= hi, "--%s is %d; it must be %d…%d", name, v, lo, hi)
 	}
-	within("ctx-size", c.CtxSize, 0, 1<<27)
+	bad(c.CtxSize == 0 || c.CtxSize >= minCtxSize && c.CtxSize <= 1<<27, "--ctx-size is %d; it must be %d…%d, or 0 for the model's training context", c.CtxSize, minCtxSize, 1<<27)
+	bad(c.CtxSize == 0 || c.CtxSize < minCtxSize || c.CtxSize >= c.Parallel, "--ctx-size is %d; it must be at least --parallel (%d): each running request needs a cell", c.CtxSize, c.Parallel)
 	within("parallel", c.Parallel, 1, maxParallel)
 	within("batch-size", c.BatchSize, 1, 1<<20)
 	within("ubatch-size", c.UBatchSize, 1, 1<<20)
@@ -350,18 +276,25 @@ func (c *Config) Validate() error {
 		bad(d.v >= 0, "--%s is %v; it must not be negative", d.name, d.v)
 	}
 	oneOf := func(name, v string, allowed ...string) {
-		for _, a := range allowed {
-			if v == a {
-				return
-			}
-		}
-		bad(false, "--%s is %q; it must be %s", name, v, strings.Join(allowed, " or "))
+		bad(slices.Contains(allowed, v), "--%s is %q; it must be %s", name, v, strings.Join(allowed, " or "))
 	}
-	oneOf("flash-attn", c.FlashAttn, "auto", "on", "off")
-	oneOf("policy", c.Policy, sched.Policies()...)
+	oneOf("flash-attn", c.FlashAttn, Words["flash-attn"]...)
+	oneOf("cache-type-k", c.CacheTypeK, Words["cache-type-k"]...)
+	oneOf("cache-type-v", c.CacheTypeV, Words["cache-type-v"]...)
+	bad(c.FlashAttn != "off" || slices.Contains(unquantised, c.CacheTypeV), "--cache-type-v is %q; with --flash-attn off it must be %s: llama.cpp reads quantised V cells with flash attention only", c.CacheTypeV, strings.Join(unquantised, " or "))
+	oneOf("policy", c.Policy, Words["policy"]...)
+	if c.ChatTemplate != "" {
+		text, _, err := loadTemplate(c.ChatTemplate)
+		if err == nil {
+			_, err = chattmpl.Compile(text)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--chat-template is %q; %w", c.ChatTemplate, err))
+		}
+	}
 	bad(c.Policy != "stock" && c.Policy != "meridian_static" || c.MaxBackground == 0, "--max-background is %d; with --policy %s it must be 0: that policy knows no classes", c.MaxBackground, c.Policy)
-	oneOf("share-prefixes", c.SharePrefixes, "off", "system")
-	oneOf("think-evict", c.ThinkEvict, "none", "offload", "drop")
+	oneOf("share-prefixes", c.SharePrefixes, Words["share-prefixes"]...)
+	oneOf("think-evict", c.ThinkEvict, Words["think-evict"]...)
 	within("kv-block-tokens", c.KVBlockTokens, 1, 1<<16)
 	within("offload-threshold-blocks", c.OffloadThresholdBlocks, 1, 1<<16)
 	within("think-budget", c.ThinkBudget, -1, 1<<24)
@@ -381,7 +314,7 @@ func (c *Config) Validate() error {
 			errs = append(errs, err)
 		}
 	}
-	oneOf("log-format", c.LogFormat, "text", "json")
+	oneOf("log-format", c.LogFormat, Words["log-format"]...)
 	if _, err := c.logLevel(); err != nil {
 		errs = append(errs, err)
 	}
@@ -416,6 +349,7 @@ func NewFlagSet() (*pflag.FlagSet, *Config, []Section) {
 	for _, s := range sections {
 		fs.AddFlagSet(s.Flags)
 	}
+	c.layers.options = fs
 	return fs, c, sections
 }
 

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"encoding"
 	"errors"
 	"fmt"
 	"maps"
@@ -8,10 +9,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agnivade/levenshtein"
 	"github.com/pelletier/go-toml/v2"
-	"github.com/spf13/pflag"
 
+	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/meridian"
 )
 
@@ -84,25 +84,30 @@ func flattenMeridian(table map[string]any) (map[string]any, error) {
 	return flat, errors.Join(errs...)
 }
 
-// loadMeridian sets what the [meridian] tables of a file say and no layer above has set.
-func loadMeridian(fs *pflag.FlagSet, c *Config, table map[string]any, set map[string]bool) error {
+// loadMeridian sets what the [meridian] tables of a file say and no layer above has set. seen has the options that the
+// file names at its top.
+func (c *Config) loadMeridian(table map[string]any, seen map[string]string) error {
 	flat, err := flattenMeridian(table)
 	errs := []error{err}
+	source := c.layers.source
 	for _, key := range slices.Sorted(maps.Keys(flat)) {
-		flag := meridianFlags[key]
+		option, set := meridianFlags[key], error(nil)
 		switch {
-		case flag == "" && slices.Contains(c.meridianSet, key):
-		case flag == "":
-			set["in file: meridian."+key] = true
-			errs = append(errs, c.setMeridian(key, flat[key]))
-		case set[flag]:
-		case set["in file: "+flag]:
-			errs = append(errs, fmt.Errorf("key %q and key %q are the same option; keep one", "meridian."+key, flag))
+		case option == "" && source["meridian."+key] != "":
+		case option == "":
+			if set = c.setMeridian(key, flat[key]); set == nil {
+				source["meridian."+key] = fromFile
+			}
+		case seen[option] != "":
+			set = fmt.Errorf("key %q and key %q are the same option; keep one", "meridian."+key, seen[option])
+		case source[option] != "":
 		default:
-			if err := setScalar(fs.Lookup(flag), flat[key]); err != nil {
-				errs = append(errs, fmt.Errorf("key %q: %w", "meridian."+key, err))
+			source[option] = fromFile
+			if err := setScalar(c.layers.options.Lookup(option), flat[key]); err != nil {
+				set = fmt.Errorf("key %q %w", "meridian."+key, err)
 			}
 		}
+		errs = append(errs, set)
 	}
 	return errors.Join(errs...)
 }
@@ -112,6 +117,9 @@ func (c *Config) setMeridian(key string, v any) error {
 	i, ok := meridianKeys[key]
 	if !ok {
 		return fmt.Errorf("unknown key %q%s", "meridian."+key, didYouMean(key, allMeridianKeys()))
+	}
+	if _, text := v.(string); !text && isWord(reflect.TypeFor[meridian.Config]().Field(i).Type) { // a number would be read as the word's place in its list
+		return fmt.Errorf("key %q is %v: it must be a word", "meridian."+key, v)
 	}
 	doc, err := toml.Marshal(map[string]any{key: v})
 	if err == nil {
@@ -127,12 +135,37 @@ func (c *Config) setMeridian(key string, v any) error {
 	if errors.As(err, &unknown) {
 		return fmt.Errorf("key %q has a key it does not know: %s", "meridian."+key, strings.TrimSpace(unknown.String()))
 	}
-	return fmt.Errorf("key %q is %v: %w", "meridian."+key, v, err)
+	return fmt.Errorf("key %q is %v: %w", "meridian."+key, v, meridianWanted(reflect.TypeFor[meridian.Config]().Field(i).Type, err))
+}
+
+// isWord reports whether a field is one of a few words, which its type reads itself.
+func isWord(t reflect.Type) bool {
+	return reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+}
+
+// meridianWanted is err, with which a value of a [meridian] key was refused; where that is the TOML decoder's, what the
+// key takes.
+func meridianWanted(t reflect.Type, err error) error {
+	if isWord(t) {
+		return errors.New(strings.TrimPrefix(err.Error(), "toml: "))
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return errors.New("it must be true or false")
+	case reflect.Int, reflect.Int64:
+		return errors.New("it must be a whole number")
+	case reflect.Float64:
+		return errors.New("it must be a number")
+	case reflect.String:
+		return errors.New("it must be a text")
+	}
+	return errors.New(`it must be a table such as { open = ["<think>"], close = ["</think>"] }`)
 }
 
 // meridianFlag is --meridian KEY=VALUE, which may be given many times, or once with commas between.
 type meridianFlag struct {
 	c    *Config
+	keys []string
 	text []string
 }
 
@@ -154,7 +187,7 @@ func (m *meridianFlag) Set(text string) error {
 		if err := m.c.setMeridian(key, doc["v"]); err != nil {
 			return err
 		}
-		m.c.meridianSet = append(m.c.meridianSet, key)
+		m.keys = append(m.keys, key)
 		m.text = append(m.text, key+"="+value)
 	}
 	return nil
@@ -188,29 +221,21 @@ func (f textFlag) Type() string { return "word" }
 
 // settleThinkBudget puts --think-budget where it belongs, in max_think_tokens. A budget below min_think_tokens lowers
 // that too, unless it is set itself: who asks for short thoughts wants them short.
-func (c *Config) settleThinkBudget(set map[string]bool) {
+func (c *Config) settleThinkBudget() {
 	if c.ThinkBudget < 0 {
 		return
 	}
 	c.Meridian.MaxThinkTokens = c.ThinkBudget
-	if !slices.Contains(c.meridianSet, "min_think_tokens") && !set["in file: meridian.min_think_tokens"] {
+	if !c.given("meridian.min_think_tokens") {
 		c.Meridian.MinThinkTokens = min(c.Meridian.MinThinkTokens, c.ThinkBudget)
 	}
 }
 
-// didYouMean names the word that name is most like, if one is alike at all.
+// didYouMean is the end of a sentence about an unknown name: the word it is most like, if one is alike at all.
 func didYouMean(name string, words []string) string {
-	if len(name) > 64 {
+	near := clierr.Nearest(name, words)
+	if near == "" {
 		return ""
 	}
-	best, least := "", max(2, len(name)/3)+1
-	for _, w := range words {
-		if d := levenshtein.ComputeDistance(name, w); d < least {
-			best, least = w, d
-		}
-	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf("; did you mean %q?", best)
+	return fmt.Sprintf("; did you mean %q?", near)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/pflag"
 
+	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/sched"
 )
@@ -20,9 +21,9 @@ func load(t *testing.T, args, environ []string) (*Config, error) {
 	t.Helper()
 	fs, c, _ := NewFlagSet()
 	if err := fs.Parse(NormalizeArgs(args)); err != nil {
-		return nil, FlagError(fs, err)
+		return nil, clierr.Flag(fs, err)
 	}
-	return c, Load(fs, c, environ)
+	return c, c.Load(environ)
 }
 
 func write(t *testing.T, text string) string {
@@ -85,6 +86,20 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 	}{
 		{args: []string{"--parallel", "257"}, want: []string{"--parallel", "257", "1…248"}},
 		{args: []string{"-b", "4"}, want: []string{"--batch-size", "--parallel"}},
+		{args: []string{"-c", "1"}, want: []string{"--ctx-size is 1; it must be 64…134217728, or 0 for the model's training context"}},
+		{args: []string{"-c", "-1"}, want: []string{"--ctx-size is -1; it must be 64…"}},
+		{args: []string{"-c", "64", "-np", "100"}, want: []string{"--ctx-size is 64; it must be at least --parallel (100)"}},
+		{args: []string{"-ctk", "q9"}, want: []string{`--cache-type-k is "q9"; it must be f32 or f16`}},
+		{args: []string{"-ctv", "q8_0", "-fa", "off"}, want: []string{`--cache-type-v is "q8_0"; with --flash-attn off it must be f32 or f16 or bf16`}},
+		{args: []string{"-z"}, want: []string{"there is no option -z"}},
+		{args: []string{"--model"}, want: []string{"--model needs a value: --model FILE"}},
+		{args: []string{"-m"}, want: []string{"--model needs a value"}},
+		{args: []string{"--=x"}, want: []string{`"--=x" is no option`}},
+		{args: []string{"--mlock=x"}, want: []string{`--mlock is "x": it must be true or false`}},
+		{args: []string{"--itl-target-ms", "x"}, want: []string{`--itl-target-ms is "x": it must be a number`}},
+		{args: []string{"--idle-timeout", "5"}, want: []string{`--idle-timeout is "5": it must be a time with its unit`}},
+		{file: "ctx-size = 500\nctx_size = 600\n", want: []string{`key "ctx-size" and key "ctx_size" are the same option`}},
+		{file: "config = \"x\"\n", want: []string{`unknown key "config"`}},
 		{args: []string{"--policy", "best"}, want: []string{"--policy", `"best"`, "uma or stock"}},
 		{args: []string{"--socket-mode", "9"}, want: []string{"--socket-mode", "octal"}},
 		{args: []string{"--socket-mode", "1777"}, want: []string{"--socket-mode"}},
@@ -93,14 +108,21 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		{args: []string{"--shutdown-timeout", "-1s"}, want: []string{"--shutdown-timeout", "negative"}},
 		{args: []string{"--log-level", "loud", "--log-format", "xml"}, want: []string{"--log-level", "--log-format"}},
 		{env: []string{"UMA_CTX_SIZE=many"}, want: []string{`UMA_CTX_SIZE="many": it must be a whole number`}},
-		{env: []string{"UMA_STALL_TIMEOUT=5"}, want: []string{`UMA_STALL_TIMEOUT="5": it must be a time such as`}},
-		{args: []string{"--ctx-sise", "5"}, want: []string{`there is no option --ctx-sise; did you mean "ctx-size"?`}},
-		{args: []string{"-c", "99999999999999999999"}, want: []string{`--ctx-size is "99999999999999999999": it is too large`}},
+		{env: []string{"UMA_STALL_TIMEOUT=5"}, want: []string{`UMA_STALL_TIMEOUT="5": it must be a time with its unit, such as`}},
+		{args: []string{"--ctx-sise", "5"}, want: []string{`there is no option --ctx-sise; did you mean --ctx-size?`}},
+		{args: []string{"-c", "99999999999999999999"}, want: []string{`--ctx-size is "99999999999999999999": the number is too large`}},
 		{args: []string{"-c", "4k"}, want: []string{`--ctx-size is "4k": it must be a whole number`}},
 		{file: "ctx-sice = 5\n", want: []string{"ctx-sice", "unknown"}},
 		{file: "[meridian]\nx = 1\n", want: []string{`unknown key "meridian.x"`}},
 		{file: "[meridian]\nema_alhpa = 1\n", want: []string{`unknown key "meridian.ema_alhpa"; did you mean "ema_alpha"?`}},
-		{file: "[meridian.entropy]\nema_alpha = \"x\"\n", want: []string{`key "meridian.ema_alpha" is x`, "string"}},
+		{file: "[meridian.entropy]\nema_alpha = \"x\"\n", want: []string{`key "meridian.ema_alpha" is x: it must be a number`}},
+		{file: "[meridian]\nmin_think_tokens = 1.5\n", want: []string{`key "meridian.min_think_tokens" is 1.5: it must be a whole number`}},
+		{file: "[meridian]\nentropy_enabled = 1\n", want: []string{`it must be true or false`}},
+		{file: "[meridian]\neat_suffix = 1\n", want: []string{`it must be a text`}},
+		{file: "[meridian]\nrpdi_form = \"x\"\n", want: []string{`key "meridian.rpdi_form" is x: `, "entropy"}},
+		{file: "[meridian]\nrpdi_form = 5\n", want: []string{`key "meridian.rpdi_form" is 5: it must be a word`}},
+		{file: "[meridian]\nmarkers = 5\n", want: []string{`it must be a table such as { open = `}},
+		{args: []string{"--meridian", "ema_alpha=x"}, want: []string{`--meridian is "ema_alpha=x": key "meridian.ema_alpha" is x: it must be a number`}},
 		{file: "[meridian]\nema_alpha = 2\n", want: []string{"meridian.ema_alpha is 2; it must be a number of 0.0001…1"}},
 		{file: "[meridian]\nearly_exit = \"yes\"\n", want: []string{`"meridian.early_exit"`, `"yes" is none of off, eat, rpdi, both`}},
 		{file: "[meridian]\nema_alpha = 0.2\n[meridian.entropy]\nema_alpha = 0.2\n", want: []string{"ema_alpha", "given twice"}},
@@ -144,8 +166,15 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 			}
 		}
 	}
-	if _, err := load(t, []string{"--config", "/nonexistent/uma.toml"}, nil); err == nil {
-		t.Error("a missing --config file is no error")
+	dir := t.TempDir()
+	for path, want := range map[string]string{
+		"/nonexistent/uma.toml":         "config /nonexistent/uma.toml: there is no directory /nonexistent",
+		filepath.Join(dir, "none.toml"): "none.toml: there is no such file",
+		dir:                             "it is a directory, not a file",
+	} {
+		if _, err := load(t, []string{"--config", path}, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("--config %s: %v, want %q", path, err, want)
+		}
 	}
 }
 
@@ -266,7 +295,7 @@ func FuzzSize(f *testing.F) {
 // Every field has a flag: nothing can be set that cannot be set from the command line, the environment and the file.
 func TestConfigEveryFieldHasAFlag(t *testing.T) {
 	_, c, _ := NewFlagSet()
-	// Of the fields, meridianSet is no option; Meridian has five flags: --meridian and those below.
+	// Of the fields, Warnings and layers are no options; Meridian has five flags: --meridian and those below.
 	n := 0
 	fs, _, _ := NewFlagSet()
 	bound := 0
@@ -281,7 +310,7 @@ func TestConfigEveryFieldHasAFlag(t *testing.T) {
 			t.Errorf("--%s has no help", f.Name)
 		}
 	})
-	if fields := reflect.TypeOf(*c).NumField() - 2; n-bound != fields || bound != 5 {
+	if fields := reflect.TypeOf(*c).NumField() - 3; n-bound != fields || bound != 5 {
 		t.Errorf("%d flags for %d fields", n, fields)
 	}
 	if err := c.Validate(); err != nil {
@@ -298,9 +327,8 @@ func FuzzConfigFile(f *testing.F) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Skip()
 		}
-		fs, c, _ := NewFlagSet()
-		c.ConfigFile = path
-		err := Load(fs, c, nil)
+		_, c, _ := NewFlagSet()
+		err := c.Load([]string{"UMA_CONFIG=" + path})
 		var doc map[string]any
 		if toml.Unmarshal([]byte(text), &doc) != nil && err == nil {
 			t.Errorf("no error for broken TOML %q", text)

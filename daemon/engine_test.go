@@ -35,7 +35,7 @@ func serveModel(t *testing.T, path string, args ...string) *running {
 	if err := fs.Parse(args); err != nil {
 		t.Fatal(err)
 	}
-	if err := Load(fs, c, nil); err != nil {
+	if err := c.Load(nil); err != nil {
 		t.Fatal(err)
 	}
 	s, err := New(c, slog.New(slog.NewTextHandler(io.Discard, nil)))

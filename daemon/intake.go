@@ -3,8 +3,11 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/uma-serve/uma-serve/internal/chattmpl"
 	"github.com/uma-serve/uma-serve/internal/ui"
@@ -23,11 +26,14 @@ type model struct {
 	vocab    runtime.Vocab
 	tags     *meridian.Tags // nil: the model does not mark its thinking
 	facts    sampler.VocabFacts
-	template *chattmpl.Template // nil: the model has none, or one that cannot be run
+	template *chattmpl.Template // nil: it cannot be run
+	source   string             // where template comes from, as people are told
+	thinking *chattmpl.Switch   // of template; not nil with it
 	think    *meridian.Config
 	noChat   error // why template is nil
 	markers  *markers
 	texts    *texts
+	breaks   func() sampler.Breakers // DRY's usual ones, made when first asked for
 }
 
 func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
@@ -41,23 +47,62 @@ func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
 			m.facts.EOG = append(m.facts.EOG, t)
 		}
 	}
-	m.markers, m.texts = newMarkers(v), newTexts(v)
-	text := v.ChatTemplate()
-	var err error
+	m.texts = newTexts(v)
+	m.breaks = sync.OnceValue(func() sampler.Breakers { return m.breakers(wire.DefaultDryBreaks) })
+	text, source, err := chatTemplate(cfg, v)
+	if err != nil {
+		return nil, err
+	}
+	m.source = source
+	if m.template, m.noChat = chattmpl.Compile(text); m.noChat != nil {
+		m.noChat = fmt.Errorf(`this model's chat template cannot be run (%w)`, m.noChat)
+	} else {
+		bos, eos := m.specials()
+		m.thinking = m.template.Switch(bos, eos)
+		text = m.template.Texts(bos, eos)
+	}
 	if m.tags, err = meridian.Detect(v, cfg.Meridian.Markers, text); err != nil {
 		if len(cfg.Meridian.Markers.Open) > 0 {
 			return nil, fmt.Errorf("meridian.markers: %w", err)
 		}
 		m.tags = nil // known markers that this vocabulary cannot write: the model thinks in plain sight
+	} else if m.tags == nil {
+		m.tags, _ = meridian.Assume(v) // nil where the vocabulary cannot write them
 	}
-	if text == "" {
-		m.noChat = errors.New(`this model has no chat template: send "prompt" instead of "messages"`)
-		return m, nil
-	}
-	if m.template, m.noChat = chattmpl.Compile(text); m.noChat != nil {
-		m.noChat = fmt.Errorf(`this model's chat template cannot be run (%w): send "prompt" instead of "messages"`, m.noChat)
-	}
+	m.markers = newMarkers(v, m.tags.Texts())
 	return m, nil
+}
+
+// chatTemplate is the template that conversations are rendered with, and where it comes from: --chat-template, the model's
+// file, or a built-in one that fits the vocabulary.
+func chatTemplate(cfg *Config, v runtime.Vocab) (text, source string, err error) {
+	if name := cfg.ChatTemplate; name != "" {
+		text, isBuiltin, err := loadTemplate(name)
+		if err != nil {
+			return "", "", fmt.Errorf("--chat-template is %q; %w", name, err)
+		}
+		if isBuiltin {
+			return text, "built-in " + name + " (--chat-template)", nil
+		}
+		return text, name + " (--chat-template)", nil
+	}
+	if text := v.ChatTemplate(); text != "" {
+		return text, "the model's own", nil
+	}
+	name := chattmpl.ForVocab(func(s string) bool { return v.Find(s) != runtime.NoToken })
+	text, _ = chattmpl.Builtin(name)
+	return text, "built-in " + name + " (the model has none)", nil
+}
+
+// specials are the texts of the tokens that begin and end a sequence, "" for one that the vocabulary lacks.
+func (m *model) specials() (bos, eos string) {
+	if t := m.vocab.BOS(); t != runtime.NoToken {
+		bos = m.vocab.Text(t)
+	}
+	if t := m.vocab.EOS(); t != runtime.NoToken {
+		eos = m.vocab.Text(t)
+	}
+	return bos, eos
 }
 
 // render is the text of a conversation as the model was trained on it, ending where its answer begins.
@@ -71,16 +116,15 @@ func (m *model) renderTurn(msgs []wire.Message, vars map[string]any, answer bool
 		return "", m.noChat
 	}
 	in := chattmpl.Input{AddGenerationPrompt: answer, Extra: vars}
-	if t := m.vocab.BOS(); t != runtime.NoToken {
-		in.BOS = m.vocab.Text(t)
-	}
-	if t := m.vocab.EOS(); t != runtime.NoToken {
-		in.EOS = m.vocab.Text(t)
-	}
+	in.BOS, in.EOS = m.specials()
 	for _, msg := range msgs {
 		content := msg.Content
-		if msg.Role == "user" || msg.Role == "tool" {
+		switch msg.Role {
+		case "user", "tool":
 			content = m.markers.hide(content)
+		case "assistant":
+		default:
+			content = m.markers.hideThoughts(content)
 		}
 		in.Messages = append(in.Messages, chattmpl.Message{Role: msg.Role, Content: content, ReasoningContent: msg.ReasoningContent})
 	}
@@ -97,7 +141,7 @@ func (m *model) tokenize(owner uint32, text string, chat bool) (tokens []runtime
 	if t := m.vocab.BOS(); t != runtime.NoToken && strings.HasPrefix(text, m.vocab.Text(t)) {
 		addSpecial = false
 	}
-	for part, marker := range m.markers.split(text) {
+	for part, marker := range m.markers.split(m.markers.restore(text)) {
 		if tokens, err = m.texts.tokenize(tokens, owner, part, addSpecial && !marker, !marker); err != nil {
 			return nil, err
 		}
@@ -111,9 +155,22 @@ func (m *model) tokenize(owner uint32, text string, chat bool) (tokens []runtime
 func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 	m := s.model.Load()
 	text, chat := w.Prompt, false
+	var vars map[string]any
+	var begin meridian.Begin // a raw prompt opens nothing: all of it is its user's
 	if len(w.Messages) > 0 {
+		limit := m.caps.ContextTokens
+		if w.MaxTokens > 0 {
+			limit = min(limit, w.MaxTokens)
+		}
+		wish := m.wish(w, limit)
+		msgs := w.Messages
+		if m.template != nil {
+			vars = templateArgs(w.TemplateArgs)
+			maps.Copy(vars, m.thinking.Vars(wish)) // in the template's own words
+			msgs = withSuffix(msgs, m.thinking.Suffix(wish))
+		}
 		var err error
-		if text, err = m.render(w.Messages, templateVars(w)); err != nil {
+		if text, r.continued, err = m.renderRequest(w, msgs, vars); err != nil {
 			code := wire.InternalFailure // the template's fault
 			if m.template == nil || errors.Is(err, chattmpl.ErrRefused) {
 				code = wire.BadRequest
@@ -121,6 +178,7 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 			return &wire.Error{Code: code, Message: "messages: " + err.Error()}
 		}
 		chat = true
+		begin = m.tags.Begin(text, r.continued)
 	}
 	r.Owner = r.conn.UID()
 	tokens, err := m.tokenize(r.Owner, text, chat)
@@ -144,6 +202,9 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 			maxTokens = min(maxTokens, limit)
 		}
 	}
+	if w.FillOnly {
+		maxTokens = 1 // for the scheduler: the last row of the prompt is computed, and not sampled
+	}
 	params := w.Sampling
 	if !params.SeedSet {
 		params.SeedSet = true
@@ -151,11 +212,8 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 			params.Seed = uint64(s.cfg.Seed)
 		}
 	}
-	for _, b := range params.LogitBias {
-		if int(b.Token) >= m.info.VocabSize || b.Token < 0 {
-			return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(
-				"logit_bias: token %d is not in the vocabulary (0…%d)", b.Token, m.info.VocabSize-1)}
-		}
+	if err := m.constrain(r.Owner, &params, w); err != nil {
+		return &wire.Error{Code: wire.BadRequest, Message: err.Error()}
 	}
 	r.stream, r.progress, r.logprobs = w.Stream, w.Progress && !r.lines, params.Logprobs > 0
 	r.TargetTTFT, r.TargetITL, r.metadata = w.TargetTTFT, w.TargetTBT, w.Metadata
@@ -163,17 +221,17 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 		r.Class = sched.Background
 	}
 	r.Tokens = append(make([]runtime.Token, 0, min(n+maxTokens, nCtx)), tokens...)
-	r.Prompt, r.MaxTokens = n, maxTokens
-	if r.ctl, err = meridian.NewControl(m.think, m.tags, m.thinkOptions(w, maxTokens), tokens); err != nil {
+	r.Prompt, r.MaxTokens, r.fillOnly, r.stopTokens = n, maxTokens, w.FillOnly, params.StopTokens
+	if r.ctl, err = meridian.NewControl(m.think, m.tags, m.thinkOptions(w, maxTokens, r.continued), begin); err != nil {
 		return &wire.Error{Code: wire.BadRequest, Message: err.Error()}
 	}
 	r.Control = r.ctl
-	if m.tags.Fallback() {
+	if m.tags.Known() && m.tags.Fallback() {
 		s.metrics.VocabFallbacks.Inc()
 	}
-	if r.chat = chat && !s.cfg.NoPrefixCache; r.chat {
+	if r.chat = chat && !s.cfg.NoPrefixCache && !w.FillOnly; r.chat {
 		r.Chat = true
-		r.messages, r.vars = w.Messages, templateVars(w)
+		r.messages, r.vars = w.Messages, vars
 		if s.cfg.SharePrefixes == "system" || s.cfg.ContextShift {
 			r.Keep = m.systemTokens(r, tokens)
 		}
@@ -186,6 +244,7 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 	for _, t := range tokens {
 		r.chain.Accept(t)
 	}
+	r.chain.Begin()
 	return nil
 }
 
@@ -211,9 +270,13 @@ func (m *model) systemTokens(r *request, tokens []runtime.Token) int {
 // history is what the next turn of an ended chat begins with, as far as the chat template decides it; nil when it cannot
 // be told.
 func (m *model) history(r *request) []runtime.Token {
-	msgs := append(r.messages[:len(r.messages):len(r.messages)], wire.Message{
-		Role: "assistant", Content: string(r.answer), ReasoningContent: string(r.thinking),
-	})
+	said, before := wire.Message{Role: "assistant", Content: string(r.answer), ReasoningContent: string(r.thinking)}, r.messages
+	if r.continued {
+		last := before[len(before)-1]
+		before = before[:len(before)-1]
+		said.Content, said.ReasoningContent = last.Content+said.Content, last.ReasoningContent+said.ReasoningContent
+	}
+	msgs := append(before[:len(before):len(before)], said)
 	text, err := m.renderTurn(msgs, r.vars, false)
 	if err != nil {
 		return nil
@@ -264,20 +327,48 @@ func (s *Server) endUnstarted(j job) {
 	s.sessions.remove(j.r)
 }
 
-// templateVars are what a request tells the chat template: Qwen's and others' templates open or skip the think block by
-// enable_thinking.
-func templateVars(w *wire.Request) map[string]any {
+// wish is what a request, or else the server's configuration, wishes of the template's thinking. limit is how many tokens
+// the answer may have at most: efforts are shares of it.
+func (m *model) wish(w *wire.Request, limit int) chattmpl.Thinking {
+	t := chattmpl.Thinking{Effort: w.Think.Effort.String()}
 	switch w.Think.Mode {
+	case wire.ThinkAuto:
+		t.Mode = chattmpl.ModeAuto
 	case wire.ThinkOff:
-		return map[string]any{"enable_thinking": false}
+		t.Mode = chattmpl.ModeOff
 	case wire.ThinkOn:
-		return map[string]any{"enable_thinking": true}
+		t.Mode = chattmpl.ModeOn
+	case wire.ThinkDefault:
+		switch m.think.ThinkMode {
+		case meridian.ModeOff:
+			t.Mode = chattmpl.ModeOff
+		case meridian.ModeOn:
+			t.Mode = chattmpl.ModeOn
+		}
 	}
-	return nil
+	if b := w.Think.Budget(limit); b != wire.NoBudget {
+		t.Budget = b
+	}
+	return t
+}
+
+// withSuffix adds text to the last user's message.
+func withSuffix(msgs []wire.Message, text string) []wire.Message {
+	if text == "" {
+		return msgs
+	}
+	msgs = slices.Clone(msgs)
+	for i := len(msgs) - 1; i >= 0; i-- {
+		if msgs[i].Role == "user" {
+			msgs[i].Content += text
+			break
+		}
+	}
+	return msgs
 }
 
 // thinkOptions are a request's wishes about its thinking, over the server's defaults.
-func (m *model) thinkOptions(w *wire.Request, maxTokens int) meridian.Options {
+func (m *model) thinkOptions(w *wire.Request, maxTokens int, continued bool) meridian.Options {
 	o := m.think.Options()
 	switch w.Think.Mode {
 	case wire.ThinkAuto:
@@ -307,5 +398,8 @@ func (m *model) thinkOptions(w *wire.Request, maxTokens int) meridian.Options {
 		}
 	}
 	o.AnswerCue = w.Think.AnswerCue
+	if continued && o.Mode == meridian.ModeOn {
+		o.Mode = meridian.ModeAuto // what is continued has begun
+	}
 	return o
 }

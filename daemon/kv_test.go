@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/client"
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/internal/client"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/runtime/fake"

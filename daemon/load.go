@@ -26,6 +26,18 @@ func (c *Config) Logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, opts))
 }
 
+// contextTokens is the context to open the model at path with; 0 = its training context. Without --ctx-size a model trained
+// on less than the default gets what it was trained on: beyond that its answers are noise.
+func (c *Config) contextTokens(path string) int {
+	if c.given("ctx-size") || c.CtxSize != defaultCtxSize {
+		return c.CtxSize
+	}
+	if info, err := gguf.Inspect(path); err == nil && info.TrainContext >= minCtxSize && info.TrainContext < defaultCtxSize {
+		return int(info.TrainContext)
+	}
+	return c.CtxSize
+}
+
 // checkMemory refuses a KV pool that this machine cannot hold: the engine writes all of it while it opens, and would
 // be killed without a word. Weights are not counted, as they are mapped and can be paged. What cannot be read here
 // is left to the engine's own error.
@@ -38,7 +50,7 @@ func (s *Server) checkMemory(path string) error {
 	if err != nil {
 		return err
 	}
-	cells, from := int64(s.cfg.CtxSize), "--ctx-size"
+	cells, from := int64(s.cfg.contextTokens(path)), "--ctx-size"
 	if cells == 0 {
 		cells, from = info.TrainContext, "the model's training context, as --ctx-size is 0"
 	}

@@ -2,8 +2,10 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	goruntime "runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -347,11 +349,23 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 		l.handle(core.Input{Kind: core.Cancel, Req: r.ID}, now)
 		return
 	}
+	if r.fillOnly {
+		r.first, r.last = now, now
+		l.core.NoToken(&r.Request, sched.ReasonLength)
+		l.endRequest(r, wire.Length, "", now)
+		return
+	}
 	at := l.instant(now)
 	choice, err := l.draw(r, row, int64(at))
+	if errors.Is(err, sampler.ErrNoCandidate) && l.offers(row) {
+		l.core.NoToken(&r.Request, sched.ReasonFailed)
+		l.failRequest(r, wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(
+			"logit_bias, allowed_token_ids and bad_words leave no token after %d of the answer", r.Generated())})
+		return
+	}
 	if err != nil {
 		l.log.Error("sampling failed", "request", r.wireID, "error", err)
-		l.core.NoToken(&r.Request)
+		l.core.NoToken(&r.Request, sched.ReasonFailed)
 		l.failRequest(r, wire.Error{Code: wire.RuntimeDecode, Message: "the model's output cannot be sampled: " + err.Error()})
 		return
 	}
@@ -359,7 +373,8 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 	r.chain.Accept(tok)
 	inThink := r.ctl.Phase() == meridian.ThinkDecode
 	l.timeToken(r, inThink, now)
-	said := l.core.Token(at, &r.Request, tok, l.vocab.Piece(tok), l.vocab.IsEOG(tok), l.thought[:0], l.answer[:0])
+	eog := l.vocab.IsEOG(tok) || !inThink && slices.Contains(r.stopTokens, tok)
+	said := l.core.Token(at, &r.Request, tok, l.vocab.Piece(tok), eog, l.thought[:0], l.answer[:0])
 	l.thought, l.answer = said.Think, said.Answer
 	l.phaseChanged(r, &said, now)
 	l.emit(r, &choice, &said)
@@ -371,6 +386,12 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 	default:
 		l.countOnly(r)
 	}
+}
+
+// offers reports whether the model itself has a token for a row: if none can be sampled then, the request forbids them.
+func (l *loop) offers(row int) bool {
+	best, _ := sampler.Argmax(l.eng.Logits(row))
+	return best >= 0
 }
 
 // sleep waits for work, at most until wakeAt (0 = no limit).

@@ -3,6 +3,7 @@ package daemon
 import (
 	"crypto/rand"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,17 +16,25 @@ import (
 // content is replaced before rendering by a stand-in nobody can guess, and tokenized afterwards as plain text.
 // Contents without a marker (nearly all) are tokenized in one piece with their surroundings, exactly as the
 // model was trained.
+//
+// Markers of thinking that are no control tokens are hidden too, in system prompts as well, until it is known whether the
+// prompt ends inside a thought (meridian.Tags.Begin): text that talks about "<think>" opens nothing. They are put back
+// before tokenizing.
 type markers struct {
 	texts []string          // every control token's text
-	hider *strings.Replacer // text i → open + i + shut
+	hider *strings.Replacer // text i → open + i + shut; thinking as thoughts does
 	open  string
+	end   string // marks where a message that is continued ends
+
+	thoughts *strings.Replacer // marker of thinking i → a stand-in
+	restorer *strings.Replacer // and back
 }
 
 const shut = "\uf8fe"
 
-func newMarkers(v runtime.Vocab) *markers {
-	m := &markers{open: "\uf8ff" + rand.Text()[:12] + ":"}
-	var pairs []string
+func newMarkers(v runtime.Vocab, thinking []string) *markers {
+	m := &markers{open: "\uf8ff" + rand.Text()[:12] + ":", end: "\uf8fd" + rand.Text()[:12] + shut}
+	var pairs, hide, show []string
 	for t := range runtime.Token(v.Size()) {
 		text := v.Text(t)
 		if !v.IsControl(t) || len(text) < 3 { // shorter ones ("\n" in some vocabularies) are ordinary text
@@ -34,12 +43,27 @@ func newMarkers(v runtime.Vocab) *markers {
 		pairs = append(pairs, text, m.open+strconv.Itoa(len(m.texts))+shut)
 		m.texts = append(m.texts, text)
 	}
-	m.hider = strings.NewReplacer(pairs...)
+	thoughtOpen := "\uf8ff" + rand.Text()[:12] + ";"
+	for i, text := range thinking {
+		if slices.ContainsFunc(m.texts, func(control string) bool { return strings.Contains(text, control) }) {
+			continue // its control tokens are hidden
+		}
+		standIn := thoughtOpen + strconv.Itoa(i) + shut
+		hide, show = append(hide, text, standIn), append(show, standIn, text)
+	}
+	m.thoughts, m.restorer = strings.NewReplacer(hide...), strings.NewReplacer(show...)
+	m.hider = strings.NewReplacer(append(pairs, hide...)...)
 	return m
 }
 
 // hide puts stand-ins for the markers of a user's text.
 func (m *markers) hide(text string) string { return m.hider.Replace(text) }
+
+// hideThoughts puts stand-ins for the markers of thinking alone: a system prompt may hold control tokens.
+func (m *markers) hideThoughts(text string) string { return m.thoughts.Replace(text) }
+
+// restore puts the markers of thinking back.
+func (m *markers) restore(text string) string { return m.restorer.Replace(text) }
 
 // split yields the parts of a rendered conversation in order: (text, false) for the template's and plain text,
 // (marker, true) for a marker that a user typed.

@@ -24,7 +24,7 @@ func (s *Server) openAI(chat bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := completion{Server: s, w: w, ctx: r.Context(), rc: http.NewResponseController(w)}
 		c.rc.SetReadDeadline(time.Now().Add(bodyTimeout))
-		limit := s.cfg.MaxFrameBytes - openAIMargin
+		limit := s.cfg.MaxFrameBytes - wire.OpenAIOverhead
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
 		c.rc.SetReadDeadline(time.Time{})
 		if tooLong := (*http.MaxBytesError)(nil); errors.As(err, &tooLong) {
@@ -34,23 +34,23 @@ func (s *Server) openAI(chat bool) http.HandlerFunc {
 			c.fail(&wire.Error{Code: wire.BadRequest, Message: "the body did not come whole: " + err.Error()})
 			return
 		}
-		payload, wants, err := wire.ParseOpenAI(&c.parser, body, chat)
+		id := openAIID(chat)
+		payload, wants, err := wire.ParseOpenAI(&c.parser, id, body, chat)
 		if bad := (*wire.RequestError)(nil); errors.As(err, &bad) {
 			ev := bad.Event()
 			c.fail(&ev)
 			return
 		}
 		c.wants = wants
-		c.answer = wire.OpenAIAnswer{ID: openAIID(chat), Model: s.modelName(), Created: time.Now(), Chat: chat}
+		c.answer = wire.OpenAIAnswer{ID: id, Model: s.modelName(), Created: time.Now(), Chat: chat}
 		c.run(wire.AppendFrame(nil, payload))
 	}
 }
 
-const (
-	bodyTimeout  = 30 * time.Second // for a body to arrive: what has come of it holds memory
-	openAIMargin = 64               // what a body grows by as a request
-)
+const bodyTimeout = 30 * time.Second // for a body to arrive: what has come of it holds memory
 
+// openAIID is the answer's id, and that of the request that asks for it: a client that wonders (uma-cli why) knows no
+// other.
 func openAIID(chat bool) string {
 	var b [12]byte
 	rand.Read(b[:])
@@ -232,23 +232,49 @@ func (c *completion) fail(e *wire.Error) {
 	c.flush()
 }
 
+// servedModel is a model as OpenAI's API describes it.
+type servedModel struct {
+	ID      string    `json:"id"`
+	Object  string    `json:"object"`
+	Created int64     `json:"created"`
+	OwnedBy string    `json:"owned_by"`
+	Meta    modelMeta `json:"meta"`
+}
+
+// modelMeta has llama-server's names.
+type modelMeta struct {
+	Context      int   `json:"n_ctx"`
+	TrainContext int   `json:"n_ctx_train"`
+	Parameters   int64 `json:"n_params"`
+	Bytes        int64 `json:"size"`
+}
+
+// served is the list of models: one, or none while it loads.
+func (s *Server) served() []servedModel {
+	m := s.model.Load()
+	if m == nil {
+		return []servedModel{}
+	}
+	return []servedModel{{m.info.Name, "model", s.start.Unix(), "uma-serve",
+		modelMeta{m.caps.ContextTokens, m.info.TrainContext, int64(m.info.Parameters), int64(m.info.Bytes)}}}
+}
+
 // models answers GET /v1/models.
 func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
-	type model struct {
-		ID      string         `json:"id"`
-		Object  string         `json:"object"`
-		Created int64          `json:"created"`
-		OwnedBy string         `json:"owned_by"`
-		Meta    map[string]any `json:"meta"`
+	answerJSON(w, http.StatusOK, mustJSON(struct {
+		Object string        `json:"object"`
+		Data   []servedModel `json:"data"`
+	}{"list", s.served()}))
+}
+
+// oneModel answers GET /v1/models/{id}.
+func (s *Server) oneModel(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	for _, m := range s.served() {
+		if m.ID == id {
+			answerJSON(w, http.StatusOK, mustJSON(m))
+			return
+		}
 	}
-	list := struct {
-		Object string  `json:"object"`
-		Data   []model `json:"data"`
-	}{"list", []model{}}
-	if m := s.model.Load(); m != nil {
-		list.Data = append(list.Data, model{m.info.Name, "model", s.start.Unix(), "uma-serve", map[string]any{
-			"n_ctx": m.caps.ContextTokens, "n_ctx_train": m.info.TrainContext, "n_params": m.info.Parameters, "size": m.info.Bytes}})
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Write(append(mustJSON(list), '\n'))
+	refuseHTTP(w, http.StatusNotFound, fmt.Sprintf("model %.100q is not served here; GET /v1/models lists what is", id))
 }

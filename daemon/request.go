@@ -25,11 +25,14 @@ type request struct {
 	logprobs bool
 	arrived  time.Time
 
-	ctl      *meridian.Control // Request.Control
-	chain    *sampler.Chain
-	chat     bool           // made of messages: its answer is kept, for the history that its next turn begins with
-	messages []wire.Message // of a chat
-	vars     map[string]any // and what its template was told
+	ctl        *meridian.Control // Request.Control
+	chain      *sampler.Chain
+	fillOnly   bool           // computes its prompt and samples nothing
+	stopTokens []core.Token   // end its answer
+	continued  bool           // its prompt ends within the last of messages
+	chat       bool           // made of messages: its answer is kept, for the history that its next turn begins with
+	messages   []wire.Message // of a chat
+	vars       map[string]any // and what its template was told
 
 	// cancelled is set by the client's side, read by the loop. prefilling is how many tokens of this request the
 	// running decode computes, set by the loop, read by a cancel that wonders whether to abort it.

@@ -5,12 +5,14 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -251,7 +253,7 @@ func (s *Server) openModel(open Opener, quit *atomic.Bool) (runtime.Engine, erro
 	report := s.loadReporter(path)
 	defer report.finish()
 	eng, err := open(runtime.Options{
-		ModelPath: path, ContextTokens: s.cfg.CtxSize, Batch: s.cfg.BatchSize, MicroBatch: s.cfg.UBatchSize,
+		ModelPath: path, ContextTokens: s.cfg.contextTokens(path), Batch: s.cfg.BatchSize, MicroBatch: s.cfg.UBatchSize,
 		Sequences: s.cfg.kvSequences(path), Threads: s.cfg.Threads, ThreadsBatch: s.cfg.ThreadsBatch,
 		GPULayers: s.cfg.GPULayers, FlashAttn: s.cfg.FlashAttn, KVTypeK: s.cfg.CacheTypeK, KVTypeV: s.cfg.CacheTypeV,
 		MLock: s.cfg.MLock, NoMMap: s.cfg.NoMMap,
@@ -301,9 +303,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 		return nil, err
 	}
 	l.saved = saved
-	if m.noChat != nil {
-		s.log.Warn("no chat: "+m.noChat.Error(), "model", m.info.Name)
-	}
+	s.logChat(m)
 	if !m.caps.CanRemoveRange {
 		s.log.Info("this model's KV memory cannot drop ranges; an aborted or preempted sequence is computed again whole", "architecture", m.info.Architecture)
 	}
@@ -343,4 +343,17 @@ func (s *Server) watchdog() (stop func()) {
 		}
 	}()
 	return func() { t.Stop(); close(done) }
+}
+
+// logChat tells which template conversations are rendered with, and how the model's thinking is told from its answers.
+func (s *Server) logChat(m *model) {
+	if m.noChat != nil {
+		s.log.Warn("no chat: "+m.noChat.Error(), "model", m.info.Name)
+		return
+	}
+	attrs := []any{"template", m.source, "think_markers", cmp.Or(m.tags.Family(), "none")}
+	if names := m.thinking.Names(); len(names) > 0 {
+		attrs = append(attrs, "think_switch", strings.Join(names, " "))
+	}
+	s.log.Info("chat", attrs...)
 }

@@ -55,7 +55,7 @@ func serve(t *testing.T, cfg fake.Config, args ...string) *running {
 	if err := fs.Parse(args); err != nil {
 		t.Fatal(err)
 	}
-	if err := Load(fs, c, nil); err != nil {
+	if err := c.Load(nil); err != nil {
 		t.Fatal(err)
 	}
 	s, err := New(c, slog.New(slog.NewTextHandler(io.Discard, nil)))

@@ -78,9 +78,12 @@ type Capabilities = runtime.Capabilities
 // InfoModel adds what intake found out to the engine's facts.
 type InfoModel struct {
 	runtime.ModelInfo
-	ChatTemplate bool   `json:"chat_template"`
-	NoChat       string `json:"no_chat_reason,omitempty"`
-	Thinks       bool   `json:"think_tags"`
+	ChatTemplate   bool     `json:"chat_template"`
+	TemplateSource string   `json:"chat_template_source"`
+	NoChat         string   `json:"no_chat_reason,omitempty"`
+	Thinks         bool     `json:"think_tags"`
+	ThinkMarkers   string   `json:"think_markers"` // the family of docs/templates.md, "" when nothing tells
+	ThinkSwitch    []string `json:"think_switch"`  // the template's variables for it
 }
 
 // InfoConfig is the part of the configuration a client may want to know.
@@ -94,6 +97,8 @@ type InfoConfig struct {
 	MaxTokens      int     `json:"max_tokens"`
 	TickBudgetMs   float64 `json:"tick_budget_ms"`
 	ITLTargetMs    float64 `json:"itl_target_ms"`
+	// PolicyOptions are those that Policy obeys; of the two above it may be neither.
+	PolicyOptions []PolicyOption `json:"policy_options"`
 }
 
 // InfoMemory is the memory ledger, in bytes.
@@ -127,6 +132,7 @@ func (s *Server) info() Info {
 			Policy: s.cfg.Policy, Parallel: s.cfg.Parallel, MaxQueue: s.cfg.MaxQueue, MaxSessions: s.cfg.MaxSessions,
 			MaxFrameBytes: s.cfg.MaxFrameBytes, MaxPromptBytes: s.cfg.MaxPromptBytes, MaxTokens: s.cfg.MaxTokens,
 			TickBudgetMs: s.cfg.TickBudgetMs, ITLTargetMs: s.cfg.Meridian.OutputTPOTBudgetMs,
+			PolicyOptions: s.cfg.policyOptions(),
 		},
 	}
 	in.Memory = s.memory()
@@ -136,7 +142,11 @@ func (s *Server) info() Info {
 	}
 	if l := s.loop.Load(); l != nil {
 		m := s.model.Load()
-		in.Model = &InfoModel{ModelInfo: m.info, ChatTemplate: m.template != nil, Thinks: m.tags.Known()}
+		in.Model = &InfoModel{ModelInfo: m.info, ChatTemplate: m.template != nil, TemplateSource: m.source, Thinks: m.tags.Known(),
+			ThinkMarkers: m.tags.Family(), ThinkSwitch: []string{}}
+		if m.template != nil {
+			in.Model.ThinkSwitch = append(in.Model.ThinkSwitch, m.thinking.Names()...)
+		}
 		if m.noChat != nil {
 			in.Model.NoChat = m.noChat.Error()
 		}

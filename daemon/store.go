@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/internal/hostmem"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
@@ -286,7 +287,7 @@ func openStores(cfg *Config, l *loop, origin snapshotOrigin) (*stores, error) {
 			return nil, err
 		}
 		if err := s.cache.DiskError(); err != nil && cfg.CacheDir != "" {
-			l.log.Warn("snapshots are not kept on disk", "directory", cfg.CacheDir, "error", err)
+			l.log.Warn("snapshots are not kept on disk", "directory", cfg.CacheDir, "error", clierr.Text(err))
 		}
 	}
 	if cfg.Fabric != "" {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync/atomic"
 
+	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
@@ -38,7 +39,7 @@ func newRecorder(path string, cfg *sched.Config, log *slog.Logger) (*recorder, e
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("UMA_TRACE: %w; name a file that can be written", err)
+		return nil, fmt.Errorf("--trace: %w; name a file that can be written", clierr.File(path, err))
 	}
 	r := &recorder{
 		log: log, path: path, full: make(chan []byte, recorderChunks), empty: make(chan []byte, recorderChunks),

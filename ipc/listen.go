@@ -200,8 +200,10 @@ func lookupGroup(name string) (int, error) {
 		return int(n), nil
 	}
 	g, err := user.LookupGroup(name)
-	if err != nil {
-		return 0, fmt.Errorf("--socket-group %q: %w", name, err)
+	if _, unknown := errors.AsType[user.UnknownGroupError](err); unknown {
+		return 0, fmt.Errorf("--socket-group is %q: there is no such group", name)
+	} else if err != nil {
+		return 0, fmt.Errorf("--socket-group is %q: %w", name, err)
 	}
 	return strconv.Atoi(g.Gid)
 }

@@ -41,6 +41,30 @@ func TestAllocationFree(t *testing.T) {
 			t.Errorf("%s: %v allocations a token", name, n)
 		}
 	}
+	// Answers: white space and markers that are held back, headers, an answer that goes on after its closing tag.
+	for _, c := range familyCases {
+		v := bytesVocab(nil, append([]string{eog}, c.tokens...)...)
+		tags := detectFor(t, v, c.template)
+		begin, seq := tags.Begin(c.prompt, false), v.tokens(c.text+" \n</response> x")
+		cfg := DefaultConfig()
+		ctls := make([]*Control, 21)
+		for i := range ctls {
+			var err error
+			if ctls[i], err = NewControl(&cfg, tags, cfg.Options(), begin); err != nil {
+				t.Fatal(err)
+			}
+		}
+		i := 0
+		if n := testing.AllocsPerRun(20, func() {
+			for _, tok := range seq {
+				ctls[i].OnToken(tok, v.Piece(tok), false, 0)
+				ctls[i].Next(0)
+			}
+			i++
+		}); n != 0 {
+			t.Errorf("%s: %v allocations in %d tokens", c.name, n, len(seq))
+		}
+	}
 	// Answering, forcing, and ending.
 	if n := testing.AllocsPerRun(100, func() { bareAnswer.OnToken(1, answerPiece, false, 0); bareAnswer.Next(0) }); n != 0 {
 		t.Errorf("%v allocations a token of the answer", n)

@@ -3,6 +3,7 @@ package meridian
 import (
 	"fmt"
 	"math"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/uma-serve/uma-serve/runtime"
@@ -53,7 +54,7 @@ type Control struct {
 	seq      []runtime.Token
 	pos      int
 	begun    int             // how many tokens of the close sequence the model has just written itself
-	cue      []runtime.Token // forced after a forced close
+	cue      []runtime.Token // the close sequence, and what is forced after it
 	done     Force           // the last forced close that arrived
 	since    int64           // when the current block began
 	timing   bool            // since is set
@@ -77,11 +78,11 @@ type Control struct {
 	above     int // boundaries in a row with the index above its threshold
 }
 
-// NewControl starts a request whose rendered prompt is given. cfg and tags are shared, must be valid and outlive it;
+// NewControl starts a request whose prompt ends as begin says. cfg and tags are shared, must be valid and outlive it;
 // tags may be nil. It is the only call that allocates or tokenizes. Errors are the vocabulary's about the cue.
-func NewControl(cfg *Config, tags *Tags, opt Options, prompt []runtime.Token) (*Control, error) {
+func NewControl(cfg *Config, tags *Tags, opt Options, begin Begin) (*Control, error) {
 	c := &Control{
-		Router: NewRouter(tags, cfg.MaxThinkBlocks, prompt),
+		Router: NewRouter(tags, cfg.MaxThinkBlocks, begin),
 		cfg:    cfg, mode: opt.Mode, budget: cfg.MaxThinkTokens, soft: math.MaxInt,
 	}
 	if tags == nil {
@@ -119,6 +120,7 @@ func NewControl(cfg *Config, tags *Tags, opt Options, prompt []runtime.Token) (*
 
 // setCue prepares what follows the close tag in probes and, when the request names a cue, after a forced close.
 func (c *Control) setCue(cue string) error {
+	c.cue = c.tags.closeSeq
 	if cue == "" && !c.probing {
 		return nil
 	}
@@ -127,7 +129,7 @@ func (c *Control) setCue(cue string) error {
 		return fmt.Errorf("think.answer_cue: %w", err)
 	}
 	if cue != "" {
-		c.cue = seq
+		c.cue = slices.Concat(c.cue, seq)
 	}
 	if c.probing {
 		c.probe = append(append(make([]runtime.Token, 1, 1+len(c.tags.closeSeq)+len(seq)), c.tags.closeSeq...), seq...)
@@ -208,7 +210,7 @@ func (c *Control) Next(now int64) (runtime.Token, bool) {
 			c.timing, c.since = true, now
 		}
 		return c.close(now)
-	case c.phase == Prefill && c.mode == ModeOn && c.tags != nil:
+	case c.phase == Prefill && c.mode == ModeOn && c.tags.Known():
 		c.kind, c.seq, c.pos = opening, c.tags.openSeq, 0
 		return c.seq[0], true
 	}
@@ -240,7 +242,7 @@ func (c *Control) close(now int64) (runtime.Token, bool) {
 		// Inside a character, which Admit only lets happen to a vocabulary without single bytes, or when a loop went on
 		// past the cap. The cap is the promise.
 		return c.force(now), true
-	case need == 0 && len(c.held) == 0 && (c.atOnce || c.text.boundary()):
+	case need == 0 && len(c.held) == 0 && !c.header && (c.atOnce || c.text.boundary()):
 		return c.force(now), true
 	}
 	return runtime.NoToken, false
@@ -249,7 +251,7 @@ func (c *Control) close(now int64) (runtime.Token, bool) {
 // force begins the close and is its first token. What the model has written of the tag itself is not repeated.
 func (c *Control) force(now int64) runtime.Token {
 	c.kind, c.seq, c.pos = closing, c.tags.closeSeq, 0
-	if len(c.held) > 0 {
+	if len(c.held) > 0 || c.between || c.header {
 		c.pos = c.begun
 	}
 	if c.emitted {
@@ -337,7 +339,9 @@ func (c *Control) OnToken(tok runtime.Token, piece []byte, eog bool, now int64) 
 // follow is OnToken for a token of thought.
 func (c *Control) follow(tok runtime.Token, piece []byte) {
 	c.last = tok
-	c.text.add(piece)
+	if !c.header && !c.between {
+		c.text.add(piece)
+	}
 	if seq := c.tags.closeSeq; len(seq) > 1 {
 		switch {
 		case c.begun < len(seq)-1 && tok == seq[c.begun]:
@@ -376,13 +380,17 @@ func (c *Control) enter(text []byte, now int64) {
 func (c *Control) exit(forced bool, now int64) {
 	c.stopClock(now)
 	c.ended = EndedNatural
+	rest := len(c.tags.closeSeq)
+	if forced && c.kind == closing {
+		rest = c.pos // the marker closed before what is forced with it was complete
+	}
 	c.kind = nothing
 	if forced {
 		c.ended = Ended(c.pending.Reason)
 		c.done = c.pending
 		c.done.ClosedAt = now
-		if len(c.cue) > 0 {
-			c.kind, c.seq, c.pos = cueing, c.cue, 0
+		if rest < len(c.cue) {
+			c.kind, c.seq, c.pos = cueing, c.cue, rest
 		}
 	}
 	c.pending = Force{}
@@ -402,7 +410,7 @@ func (c *Control) stopClock(now int64) {
 // the sequence before that token, decodes the fork with the next batch and calls OnProbe with the entropy of the
 // last row, before Next. Nothing is lost if it does not: a later boundary asks again.
 func (c *Control) ProbeDue() (tokens []runtime.Token, ok bool) {
-	if !c.probing || c.phase != ThinkDecode || c.pending.Reason != NoReason || len(c.held) > 0 || c.text.need > 0 {
+	if !c.probing || c.phase != ThinkDecode || c.pending.Reason != NoReason || len(c.held) > 0 || c.header || c.between || c.text.need > 0 {
 		return nil, false
 	}
 	distance := c.think - c.lastProbe

@@ -261,7 +261,7 @@ func TestAnswerCue(t *testing.T) {
 		for range 9 {
 			s.step()
 		}
-		if got, forced := s.answer.String(), strings.HasPrefix(s.answer.String(), "\nword is"); forced == natural {
+		if got, forced := s.answer.String(), strings.HasPrefix(s.answer.String(), "word is"); forced == natural {
 			t.Errorf("natural %v: answer %q", natural, got)
 		}
 	}
@@ -521,11 +521,17 @@ func forcedRequest(t *testing.T, seed uint64, reasons map[Ended]int) {
 	case 1:
 		pieces = append(pieces, "</", "<th", "think", "ink", ">a", "nk>\n")
 	case 2:
-		m = harmony
+		m = Markers{Open: harmony.Open, Close: harmony.Close}
 		pieces = append(pieces, "analysis", "final")
 	}
 	v := bytesVocab(pieces, eog, "<|start|>", "<|end|>", "<|channel|>", "<|message|>")
 	tags := mustResolve(v, m)
+	if m.Open[0] == harmony.Open[0] {
+		var err error
+		if tags, err = resolve(v, harmony, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
 	cfg := DefaultConfig()
 	cfg.MinThinkTokens = rnd.IntN(30)
 	cfg.RPDIWindow, cfg.RPDIBoundaries, cfg.RPDIThreshold, cfg.RPDIIndicatorThreshold = 1+rnd.IntN(20), 1+rnd.IntN(2), 1.1, 1.1

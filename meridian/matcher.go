@@ -11,15 +11,39 @@ type matcher struct {
 type matchNode struct {
 	depth int // bytes from the root: what must be held back in this state
 	match int // length of the longest marker that ends here, 0 = none
-	open  bool
+	kind  markKind
 }
 
-func newMatcher(open, shut []string) *matcher {
+// markKind is what a marker means.
+type markKind uint8
+
+const (
+	markOpen    markKind = iota // a thought begins
+	markClose                   // it ends
+	markHidden                  // never shown
+	markWrap                    // hidden where the answer begins
+	markUnwrap                  // hidden where the answer ends
+	markHeader                  // a message's header begins
+	markMessage                 // it ends
+	markEnd                     // a message ends
+)
+
+// mark is a marker as the bytes that a Tags feeds to its matchers.
+type mark struct {
+	text string
+	kind markKind
+}
+
+// newMatcher builds the automaton; nil when there is nothing to look for. Of two marks with one text the later counts.
+func newMatcher(marks ...mark) *matcher {
+	if len(marks) == 0 {
+		return nil
+	}
 	m := &matcher{next: make([][256]uint16, 1), node: make([]matchNode, 1)}
-	add := func(marker string, open bool) {
+	for _, k := range marks {
 		s := uint16(0)
-		for i := range len(marker) {
-			b := marker[i]
+		for i := range len(k.text) {
+			b := k.text[i]
 			if m.next[s][b] == 0 {
 				m.next[s][b] = uint16(len(m.node))
 				m.next = append(m.next, [256]uint16{})
@@ -27,13 +51,7 @@ func newMatcher(open, shut []string) *matcher {
 			}
 			s = m.next[s][b]
 		}
-		m.node[s].match, m.node[s].open = len(marker), open
-	}
-	for _, s := range open {
-		add(s, true)
-	}
-	for _, s := range shut {
-		add(s, false)
+		m.node[s].match, m.node[s].kind = len(k.text), k.kind
 	}
 	// Breadth first: a missing edge goes where the longest proper suffix would go. fail[s] is that suffix's state.
 	fail := make([]uint16, len(m.node))
@@ -47,7 +65,7 @@ func newMatcher(open, shut []string) *matcher {
 		s := queue[0]
 		queue = queue[1:]
 		if n, f := &m.node[s], m.node[fail[s]]; n.match == 0 {
-			n.match, n.open = f.match, f.open
+			n.match, n.kind = f.match, f.kind
 		}
 		for b := range 256 {
 			t, f := m.next[s][b], m.next[fail[s]][b]

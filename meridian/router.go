@@ -1,8 +1,10 @@
 package meridian
 
 import (
+	"bytes"
 	"slices"
 
+	"github.com/uma-serve/uma-serve/internal/thinktags"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -52,6 +54,21 @@ type Router struct {
 	nth    uint8
 	out    [2][]byte // thinking, answer: what the current token released
 
+	// Messages with headers (thinktags.Channels).
+	header   bool   // inside one
+	implicit bool   // which the prompt began
+	between  bool   // a message has ended and none has begun
+	aside    bool   // in a thought that came after the last block that may be opened: shown as one, without a phase
+	head     []byte // the header so far
+	recipe   *thinktags.Channels
+
+	// What an answer begins and ends with. Invariant: lead is white space, and empty unless leading.
+	leading bool   // nothing of the answer is visible yet
+	strip   bool   // it comes after a thought: its leading line breaks are not shown
+	lead    []byte // white space that is shown if text follows, and no thought
+	tail    []byte // the marker that ends the answer and white space, shown if text follows
+	wrapped bool   // the marker that begins the answer was there
+
 	// Of the token being read: bytes read and left, whether it counts as thought, whether it was put there.
 	read, left      int
 	counted, forced bool
@@ -68,52 +85,34 @@ type tokenSize struct {
 	counted bool
 }
 
-// NewRouter starts a request whose rendered prompt is given: a template may open the think block in the prompt,
-// so the prompt's tail decides whether decoding begins inside one. Only the last turn counts, that is what follows
-// the last control token that is no marker: a system prompt that talks about tags opens nothing.
-func NewRouter(tags *Tags, maxBlocks int, prompt []runtime.Token) Router {
+const (
+	maxHeadBytes = 128 // of a message's header; a longer one is text
+	maxLeadBytes = 256 // of white space that waits for what follows
+)
+
+// NewRouter starts a request whose prompt ends as begin says (Tags.Begin).
+func NewRouter(tags *Tags, maxBlocks int, begin Begin) Router {
 	r := Router{tags: tags, maxBlocks: maxBlocks}
 	if tags == nil {
 		return r
 	}
-	begin := len(prompt)
-	for begin > 0 && !tags.turnEnd[prompt[begin-1]] {
-		begin--
+	r.out[1] = make([]byte, 0, 2*maxLeadBytes)
+	r.lead = make([]byte, 0, maxLeadBytes)
+	if tags.inside != nil {
+		r.held = make([]heldByte, 0, 2*maxMarkerBytes)
+		r.out[0] = make([]byte, 0, 2*maxLeadBytes)
+		r.tail = make([]byte, 0, 2*maxLeadBytes)
 	}
-	if tags.either != nil {
-		r.held = make([]heldByte, 0, maxMarkerBytes)
-		r.out[0], r.out[1] = make([]byte, 0, 2*maxMarkerBytes), make([]byte, 0, 2*maxMarkerBytes)
+	if r.recipe = tags.family.Channels; r.recipe != nil {
+		r.head = make([]byte, 0, 2*maxHeadBytes)
+		r.header, r.implicit = begin.Header, begin.Header
 	}
-	if tags.endsOpen(prompt[begin:]) {
+	r.leading, r.strip = true, begin.Closed
+	if begin.Thinking {
 		r.phase, r.blocks = ThinkDecode, 1
 	}
 	r.look()
 	return r
-}
-
-// endsOpen reports whether the last marker of a turn opens.
-func (t *Tags) endsOpen(turn []runtime.Token) (open bool) {
-	if t.either == nil {
-		for i := len(turn) - 1; i >= 0; i-- {
-			if slices.Contains(t.open, turn[i]) {
-				return true
-			}
-			if slices.Contains(t.close, turn[i]) {
-				return false
-			}
-		}
-		return false
-	}
-	state := uint16(0)
-	for _, tok := range turn {
-		for _, b := range t.text(tok, t.vocab.Piece(tok)) {
-			state = t.either.next[state][b]
-			if n := &t.either.node[state]; n.match > 0 {
-				open, state = n.open, 0
-			}
-		}
-	}
-	return open
 }
 
 // look chooses what to look for in the current phase.
@@ -124,12 +123,12 @@ func (r *Router) look() {
 	}
 	switch r.phase {
 	case Prefill:
-		r.m = r.tags.either
+		r.m = r.tags.before
 	case ThinkDecode:
-		r.m = r.tags.closes
+		r.m = r.tags.inside
 	case OutputDecode:
-		if 0 < r.blocks && r.blocks < r.maxBlocks {
-			r.m = r.tags.opens
+		if r.m = r.tags.answer; 0 < r.blocks && r.blocks < r.maxBlocks {
+			r.m = r.tags.reopens
 		}
 	}
 }
@@ -146,6 +145,9 @@ func (r *Router) Blocks() int { return r.blocks }
 // OnToken moves the request by one decoded token. eog says that the token ends the generation; forced that it is
 // part of a marker which was put there, which makes it no thought even before the marker is complete.
 func (r *Router) OnToken(tok runtime.Token, piece []byte, eog, forced bool) (s Step) {
+	if eog && r.phase == ThinkDecode && len(r.tags.closeSeq) > 1 && tok == r.tags.closeSeq[0] {
+		eog = false // it ends a message: the vocabulary does not tell that the answer follows
+	}
 	switch {
 	case r.phase == Complete:
 	case eog:
@@ -154,7 +156,7 @@ func (r *Router) OnToken(tok runtime.Token, piece []byte, eog, forced bool) (s S
 	case r.tags == nil:
 		r.phase = OutputDecode
 		s.Answer = piece
-	case r.tags.either != nil:
+	case r.tags.inside != nil:
 		return r.match(tok, piece, forced)
 	default:
 		return r.byID(tok, piece)
@@ -164,72 +166,98 @@ func (r *Router) OnToken(tok runtime.Token, piece []byte, eog, forced bool) (s S
 
 // byID is OnToken where every marker is a token of its own.
 func (r *Router) byID(tok runtime.Token, piece []byte) (s Step) {
+	r.out[1] = r.out[1][:0]
 	switch r.phase {
 	case Prefill:
 		switch {
 		case slices.Contains(r.tags.open, tok):
-			r.phase, s.Event = ThinkDecode, EnterThink
-			r.blocks++
+			r.enter(&s)
 			return s
 		case slices.Contains(r.tags.close, tok):
-			r.phase = OutputDecode
+			r.exit(&s)
 			return s
-		case !isSpace(piece):
-			r.phase = OutputDecode
 		}
-		s.Answer = piece
 	case ThinkDecode:
 		if slices.Contains(r.tags.close, tok) {
-			r.phase, s.Event = OutputDecode, ExitThink
+			r.exit(&s)
 			return s
 		}
 		r.think++
 		s.Think = piece
+		return s
 	case OutputDecode:
 		if r.blocks > 0 {
 			if r.blocks < r.maxBlocks && slices.Contains(r.tags.open, tok) {
-				r.phase, s.Event = ThinkDecode, EnterThink
-				r.blocks++
+				r.enter(&s)
 				return s
 			}
 			if slices.Contains(r.tags.close, tok) {
 				return s // a model that goes on thinking after a forced close may close once more
 			}
 		}
-		s.Answer = piece
 	}
+	s.Answer = r.show(piece)
 	return s
+}
+
+// show is what becomes visible of the answer by piece. The slice is piece, or the Router's until the next token.
+func (r *Router) show(piece []byte) []byte {
+	if !r.leading {
+		return piece
+	}
+	before := r.phase
+	for _, b := range piece {
+		r.visible(b)
+	}
+	if r.phase != before {
+		r.look()
+	}
+	return r.out[1]
+}
+
+// enter begins a block.
+func (r *Router) enter(s *Step) {
+	r.phase = ThinkDecode
+	r.blocks++
+	s.Event |= EnterThink
+	r.lead, r.tail = r.lead[:0], r.tail[:0]
+}
+
+// exit begins the answer, after a block or, in Prefill, after a tag that closes none.
+func (r *Router) exit(s *Step) {
+	if r.phase == ThinkDecode {
+		s.Event |= ExitThink
+	}
+	r.phase = OutputDecode
+	r.strip = true
+	r.lead = r.lead[:0]
 }
 
 // match is OnToken where markers are found in the text.
 func (r *Router) match(tok runtime.Token, piece []byte, forced bool) (s Step) {
-	text, mask := piece, heldByte(0)
-	if len(piece) == 0 {
-		text, mask = r.tags.control[tok], hidden
-	}
-	counted := r.phase == ThinkDecode && !forced
-	if len(r.held) == 0 && (r.m == nil || r.m.skips(text)) {
+	text, mask, isSpecial := r.tags.read(tok, piece)
+	counted := r.phase == ThinkDecode && !forced && !r.header
+	r.out[0], r.out[1] = r.out[0][:0], r.out[1][:0]
+	if !isSpecial && len(r.held) == 0 && !r.header && !r.aside && len(r.tail) == 0 && (r.m == nil || r.m.skips(text)) {
 		r.remember(len(text), counted)
-		switch {
-		case r.phase == ThinkDecode:
+		if r.phase == ThinkDecode {
 			s.Think = piece
-		case r.phase == Prefill && !isSpace(piece):
-			r.phase = OutputDecode
-			r.look()
-			fallthrough
-		default:
-			s.Answer = piece
+		} else {
+			s.Answer = r.show(piece)
 		}
-		if counted {
+		if r.between = r.between && len(piece) == 0; counted {
 			r.think++
 		}
 		return s
 	}
-	r.out[0], r.out[1] = r.out[0][:0], r.out[1][:0]
 	r.counted, r.forced = counted, forced
 	for i, b := range text {
 		r.read, r.left = i+1, len(text)-i-1
-		r.push(heldByte(b)|mask, &s)
+		h := heldByte(b) | mask
+		if isSpecial && i == 0 {
+			h |= hidden
+		}
+		r.push(h, &s)
 	}
 	r.remember(len(text), r.counted)
 	if r.counted {
@@ -258,9 +286,9 @@ func (r *Router) push(b heldByte, s *Step) {
 			r.release(b)
 		}
 		r.held = r.held[:copy(r.held, r.held[plain:])]
-		if r.phase != before {
+		if r.phase != before && r.recipe == nil {
 			// The first text of an answer: from here on other markers count, so what is held is read again.
-			var again [maxMarkerBytes]heldByte
+			var again [2 * maxMarkerBytes]heldByte
 			rest := again[:copy(again[:], r.held)]
 			r.held = r.held[:0]
 			r.look()
@@ -270,40 +298,167 @@ func (r *Router) push(b heldByte, s *Step) {
 			return
 		}
 	}
-	if n.match == 0 {
-		return
+	if n.match > 0 {
+		r.mark(n, s)
 	}
-	r.held = r.held[:0]
-	switch {
-	case n.open:
-		r.phase = ThinkDecode
-		r.blocks++
-		s.Event |= EnterThink
-		r.counted = r.counted || !r.forced && r.left > 0
-	default:
-		if r.phase == ThinkDecode {
-			s.Event |= ExitThink
-			if n.match >= r.read || len(r.out[0]) == 0 {
-				r.counted = false // all of it is tags
-			}
-			r.uncount(n.match - r.read)
-		}
-		r.phase = OutputDecode
-	}
-	r.look()
 }
 
-// release makes one byte certain: it belongs to the current phase.
-func (r *Router) release(b heldByte) {
-	if b&hidden != 0 {
-		return
-	}
+// mark acts on the marker that the held text is.
+func (r *Router) mark(n *matchNode, s *Step) {
 	if r.phase == ThinkDecode {
-		r.out[0] = append(r.out[0], byte(b))
+		if n.match >= r.read || len(r.out[0]) == 0 {
+			r.counted = false // all of it is tags
+		}
+		r.uncount(n.match - r.read)
+	}
+	before := r.phase
+	switch n.kind {
+	case markOpen:
+		r.enter(s)
+		r.counted = r.counted || !r.forced && r.left > 0
+	case markClose:
+		r.exit(s)
+	case markWrap:
+		if !r.leading || r.wrapped {
+			r.releaseHeld()
+			break
+		}
+		r.wrapped, r.strip = true, true
+	case markUnwrap:
+		if !r.wrapped {
+			r.releaseHeld()
+			break
+		}
+		r.showTail()
+		for _, b := range r.held {
+			if b&hidden == 0 {
+				r.tail = append(r.tail, byte(b))
+			}
+		}
+		if len(r.tail) == 0 { // nothing that could be shown
+			r.wrapped = false
+		}
+	case markHeader:
+		if !r.header {
+			r.header, r.head = true, r.head[:0]
+		} else {
+			r.head = append(r.head, ' ')
+		}
+		r.between, r.implicit = false, false
+	case markMessage:
+		r.message(s)
+	case markEnd:
+		r.headless()
+		r.header, r.between = false, true
+	}
+	r.held, r.state = r.held[:0], 0
+	if r.phase != before {
+		r.look()
+	}
+}
+
+// message begins the message whose header has ended.
+func (r *Router) message(s *Step) {
+	thought := r.header && bytes.Contains(r.head, r.tags.thinkHead)
+	r.header, r.implicit, r.between, r.aside = false, false, false, false
+	switch {
+	case thought && r.phase == ThinkDecode:
+	case thought && (r.blocks == 0 || r.blocks < r.maxBlocks):
+		r.enter(s)
+		r.counted = false
+	case thought:
+		r.aside = true
+	case r.phase == ThinkDecode:
+		r.exit(s)
+	default:
+		r.phase = OutputDecode
+	}
+}
+
+// releaseHeld releases what is held.
+func (r *Router) releaseHeld() {
+	for _, b := range r.held {
+		r.release(b)
+	}
+	r.held = r.held[:0]
+}
+
+// release makes one byte certain: it belongs to the current phase, or to a header.
+func (r *Router) release(b heldByte) {
+	switch {
+	case b&hidden != 0:
+	case r.header:
+		if r.head = append(r.head, byte(b)); b != '\n' && len(r.head) < maxHeadBytes {
+			return
+		}
+		r.implicit = true // no header after all: the model does not keep to the format
+		r.headless()
+	default:
+		r.between = false
+		r.text(byte(b))
+	}
+}
+
+// headless: what was read since the prompt's own header is text, for no message followed it.
+func (r *Router) headless() {
+	if !r.implicit {
 		return
 	}
-	r.out[1] = append(r.out[1], byte(b))
-	if r.phase == Prefill && !isSpaceByte(byte(b)) {
+	r.header, r.implicit = false, false
+	for _, b := range r.head {
+		r.text(b)
+	}
+	r.head = r.head[:0]
+}
+
+// text is a byte of the current phase.
+func (r *Router) text(b byte) {
+	switch {
+	case r.phase == ThinkDecode || r.aside:
+		r.out[0] = append(r.out[0], b)
+	case len(r.tail) > 0:
+		if r.tail = append(r.tail, b); !isSpaceByte(b) || len(r.tail) > maxLeadBytes {
+			r.showTail()
+		}
+	default:
+		r.visible(b)
+	}
+}
+
+// showTail: the answer goes on after the text that could have ended it.
+func (r *Router) showTail() {
+	for _, b := range r.tail {
+		r.visible(b)
+	}
+	r.tail = r.tail[:0]
+}
+
+// visible is a byte of the answer. White space before any text waits: a thought may follow it, and the line breaks that a
+// model writes between thought and answer are not shown.
+func (r *Router) visible(b byte) {
+	if !r.leading {
+		r.out[1] = append(r.out[1], b)
+		return
+	}
+	if isSpaceByte(b) {
+		switch {
+		case r.strip && b == '\n':
+			r.lead = r.lead[:0]
+			return
+		case len(r.lead) < maxLeadBytes:
+			r.lead = append(r.lead, b)
+			return
+		}
+	}
+	r.showLead()
+	r.out[1] = append(r.out[1], b)
+}
+
+// showLead begins the visible answer.
+func (r *Router) showLead() {
+	r.out[1] = append(r.out[1], r.lead...)
+	r.lead, r.leading = r.lead[:0], false
+	if r.phase == Prefill {
 		r.phase = OutputDecode
 	}
 }
@@ -328,24 +483,18 @@ func (r *Router) uncount(n int) {
 	}
 }
 
-// Flush releases what is held back, when the text ends without completing a marker.
+// Flush releases what is held back, when the text ends without completing a marker. The marker that ends an answer, and
+// white space between a thought and no answer, are not shown.
 func (r *Router) Flush() (think, answer []byte) {
 	r.out[0], r.out[1] = r.out[0][:0], r.out[1][:0]
-	for _, b := range r.held {
-		r.release(b)
+	r.headless()
+	r.releaseHeld()
+	r.state = 0
+	r.tail = r.tail[:0]
+	if r.leading && !r.strip && len(r.lead) > 0 {
+		r.showLead()
 	}
-	r.held, r.state = r.held[:0], 0
 	return r.out[0], r.out[1]
-}
-
-// isSpace reports whether a piece shows nothing but white space: models put a line break before their opening tag.
-func isSpace(piece []byte) bool {
-	for _, b := range piece {
-		if !isSpaceByte(b) {
-			return false
-		}
-	}
-	return true
 }
 
 func isSpaceByte(b byte) bool { return b == ' ' || b == '\n' || b == '\t' || b == '\r' }

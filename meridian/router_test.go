@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
-
-	"github.com/uma-serve/uma-serve/runtime"
 )
 
 const eog = "<eog>"
@@ -41,7 +39,7 @@ func TestRouterPhases(t *testing.T) {
 	}{
 		{"plain answer", "a", "ab", 1, OutputDecode, 0, "", "ab"},
 		{"thinks, then answers", "a", "<think>ab</think>b", 1, OutputDecode, 2, "ab", "b"},
-		{"white space before the tag", "", "\n<think>a", 1, ThinkDecode, 1, "a", "\n"},
+		{"white space before the tag", "", "\n<think>a", 1, ThinkDecode, 1, "a", ""},
 		{"tag opened by the template", "a<think>\n", "a</think>a", 1, OutputDecode, 1, "a", "a"},
 		{"thinking begun in the prompt", "a<think>a", "a</think>a", 1, OutputDecode, 1, "a", "a"},
 		{"a past block, closed in the prompt", "<think>a</think>a", "a", 1, OutputDecode, 0, "", "a"},
@@ -55,7 +53,8 @@ func TestRouterPhases(t *testing.T) {
 		{"a close before anything opened is a tag, not text", "", "</think>a", 1, OutputDecode, 0, "", "a"},
 	} {
 		for _, v := range []*testVocab{singles, spelled} {
-			r := NewRouter(mustResolve(v, thinkTags), c.blocks, v.tokens(c.prompt))
+			tags := mustResolve(v, thinkTags)
+			r := NewRouter(tags, c.blocks, beginAfter(tags, v.tokens(c.prompt)))
 			tr := run(v, &r, c.text)
 			if r.Phase() != c.phase || tr.think.String() != c.think || tr.answer.String() != c.answer {
 				t.Errorf("%s: phase %v think %q answer %q, want %v %q %q", c.name, r.Phase(), &tr.think, &tr.answer, c.phase, c.think, c.answer)
@@ -69,7 +68,7 @@ func TestRouterPhases(t *testing.T) {
 
 // TestStrayClose: a close tag after a block is a control token that lost its way, never text, where it has an id.
 func TestStrayClose(t *testing.T) {
-	r := NewRouter(mustResolve(singles, thinkTags), 1, nil)
+	r := NewRouter(mustResolve(singles, thinkTags), 1, Begin{})
 	tr := run(singles, &r, "<think>a</think>b</think>a")
 	if tr.answer.String() != "ba" {
 		t.Fatalf("answer %q", &tr.answer)
@@ -88,7 +87,7 @@ func TestThinkTokensOfSpelledTags(t *testing.T) {
 		{[]string{"<", "th", "ink", ">a", "</", "th", "a"}, 4},         // no tag after all
 		{[]string{"<", "th", "ink", ">", "</", "</", "think", ">"}, 1}, // one false start
 	} {
-		r := NewRouter(mustResolve(v, thinkTags), 1, nil)
+		r := NewRouter(mustResolve(v, thinkTags), 1, Begin{})
 		for _, p := range c.pieces {
 			tok := v.Find(p)
 			r.OnToken(tok, v.Piece(tok), false, false)
@@ -114,7 +113,7 @@ func TestHarmony(t *testing.T) {
 		{"<|start|>assistant", "<|channel|>analysis<|message|>a<|end|>", "a", ""},
 		{"<|start|>assistant", "hello<|end|>", "", "hello"},
 	} {
-		r := NewRouter(tags, 1, v.tokens(c.prompt))
+		r := NewRouter(tags, 1, beginAfter(tags, v.tokens(c.prompt)))
 		tr := run(v, &r, c.text)
 		if tr.think.String() != c.think || tr.answer.String() != c.answer {
 			t.Errorf("%q: think %q answer %q, want %q %q", c.text, &tr.think, &tr.answer, c.think, c.answer)
@@ -135,7 +134,7 @@ func TestDetect(t *testing.T) {
 	}{
 		{"single tokens", newVocab(append(plain, "<think>", "</think>")), Markers{}, "", "<think>", false, "\n"},
 		{"single tokens that are control tokens", newVocab(plain, "[THINK]", "[/THINK]"), Markers{}, "", "[THINK]", false, "\n"},
-		{"single tokens before what the template says", newVocab(plain, "[THINK]", "[/THINK]"), Markers{}, "<think></think>", "[THINK]", false, "\n"},
+		{"what the template says before single tokens", newVocab(plain, "[THINK]", "[/THINK]"), Markers{}, "<think></think>", "<think>", true, "\n"},
 		{"spelled, because the template says so", newVocab(plain), Markers{}, "x<think>y</think>\n\n{{z}}", "<think>", true, "\n\n"},
 		{"the template's escaped line breaks", newVocab(plain), Markers{}, `'<think>' + '</think>\n\n' }}</think>`, "<think>", true, "\n\n"},
 		{"configured", newVocab(plain), Markers{[]string{"<a>"}, []string{"</a>"}}, "<think></think>", "<a>", true, "\n"},
@@ -200,6 +199,29 @@ func divide(text string, m Markers, blocks int) (think, answer string) {
 		return at, size
 	}
 	phase, opened := Prefill, 0
+	after, seen := false, false // a tag; text of the answer
+	show := func(part string) {
+		if !seen {
+			for i := range len(part) {
+				if !strings.ContainsRune(" \n\t\r", rune(part[i])) {
+					seen = true
+					break
+				}
+			}
+		}
+		answer += part
+	}
+	done := func() (string, string) {
+		trimmed := strings.TrimLeft(answer, " \n\t\r")
+		lead := answer[:len(answer)-len(trimmed)]
+		if after {
+			lead = lead[strings.LastIndexByte(lead, '\n')+1:]
+			if trimmed == "" {
+				lead = ""
+			}
+		}
+		return think, lead + trimmed
+	}
 	for {
 		var at, size int
 		var opens bool
@@ -228,10 +250,14 @@ func divide(text string, m Markers, blocks int) (think, answer string) {
 		if phase == ThinkDecode {
 			think += part
 		} else {
-			answer += part
+			show(part)
 		}
 		if at < 0 {
-			return think, answer
+			return done()
+		}
+		after = true
+		if !seen {
+			answer = ""
 		}
 		text, phase = text[at+size:], OutputDecode
 		if opens {
@@ -249,13 +275,14 @@ func checkSplit(t interface {
 	pieces := splitAt(text, cut)
 	v := bytesVocab(pieces)
 	tags := mustResolve(v, m)
-	if !tags.Fallback() {
+	if !tags.Fallback() || len(tags.specials) > 0 {
 		return // a piece happens to be the whole tag: other rules
 	}
-	r := NewRouter(tags, blocks, nil)
+	r := NewRouter(tags, blocks, Begin{})
 	var tr transcript
-	for i, p := range pieces {
-		tr.add(r.OnToken(runtime.Token(256+i), []byte(p), false, false))
+	for _, p := range pieces {
+		tok := v.Find(p)
+		tr.add(r.OnToken(tok, v.Piece(tok), false, false))
 		r.check()
 	}
 	think, answer := r.Flush()
@@ -315,7 +342,11 @@ func TestMatcher(t *testing.T) {
 		tag := rapid.StringOfN(rapid.RuneFrom([]rune("ab")), 1, 6, -1)
 		open, shut := rapid.SliceOfN(tag, 1, 3).Draw(t, "open"), rapid.SliceOfN(tag, 1, 3).Draw(t, "close")
 		all := append(slices.Clone(open), shut...)
-		m := newMatcher(open, shut)
+		var marks []mark
+		for _, s := range all {
+			marks = append(marks, mark{s, markHidden})
+		}
+		m := newMatcher(marks...)
 		state, text := uint16(0), ""
 		for i, b := range []byte(rapid.StringOfN(rapid.RuneFrom([]rune("abc")), 0, 40, -1).Draw(t, "text")) {
 			text += string(b)
@@ -344,7 +375,7 @@ func TestRouterMonotone(t *testing.T) {
 		tags := mustResolve(v, thinkTags)
 		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
 			tok := rapid.Int32Range(0, int32(v.Size())-1)
-			r := NewRouter(tags, 1, rapid.SliceOfN(tok, 0, 8).Draw(t, "prompt"))
+			r := NewRouter(tags, 1, beginAfter(tags, rapid.SliceOfN(tok, 0, 8).Draw(t, "prompt")))
 			p := r.Phase()
 			for _, x := range rapid.SliceOf(tok).Draw(t, "tokens") {
 				r.OnToken(x, v.Piece(x), v.Text(x) == eog, false)
@@ -359,7 +390,7 @@ func TestRouterMonotone(t *testing.T) {
 }
 
 func TestRouterWithoutTags(t *testing.T) {
-	r := NewRouter(nil, 1, []runtime.Token{1, 2})
+	r := NewRouter(nil, 1, Begin{})
 	if s := r.OnToken(0, []byte(" "), false, false); string(s.Answer) != " " || r.Phase() != OutputDecode {
 		t.Fatalf("%+v in %v", s, r.Phase())
 	}
@@ -371,7 +402,7 @@ func TestRouterWithoutTags(t *testing.T) {
 func ExampleRouter() {
 	v := spelled
 	tags, _ := Detect(v, Markers{}, "<think>…</think>")
-	r := NewRouter(tags, 1, nil)
+	r := NewRouter(tags, 1, Begin{})
 	for _, p := range []string{"<", "think>b", ".", "</", "th", "ink", ">a"} {
 		s := r.OnToken(v.Find(p), []byte(p), false, false)
 		fmt.Printf("%-8q think %-4q answer %-4q %v\n", p, s.Think, s.Answer, r.Phase())

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/uma-serve/uma-serve/internal/thinktags"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -57,43 +58,23 @@ func (m *Markers) validate() error {
 	return nil
 }
 
-// known are the markers in use, in the order in which they are looked for.
-var known = []Markers{
-	{[]string{"<think>"}, []string{"</think>"}}, // DeepSeek-R1, Qwen3, QwQ and most others
-	{[]string{"[THINK]"}, []string{"[/THINK]"}}, // Magistral
-	harmony,
-	{[]string{"<seed:think>"}, []string{"</seed:think>"}},          // Seed-OSS
-	{[]string{"<|START_THINKING|>"}, []string{"<|END_THINKING|>"}}, // Command A
-	{[]string{"◁think▷"}, []string{"◁/think▷"}},                    // Kimi
-	{[]string{"<|inner_prefix|>"}, []string{"<|inner_suffix|>"}},   // Apertus
-	{[]string{"<thought>"}, []string{"</thought>"}},                // several fine-tunes
-	{[]string{"<reasoning>"}, []string{"</reasoning>"}},
-}
-
-// harmony is gpt-oss's format: thinking is the channel "analysis", the answer the channel "final". The longer forms
-// of the close take the end of the old message and the head of the new one out of the text.
-var harmony = Markers{
-	Open: []string{"<|channel|>analysis<|message|>"},
-	Close: []string{
-		"<|end|><|start|>assistant<|channel|>final<|message|>",
-		"<|start|>assistant<|channel|>final<|message|>",
-		"<|channel|>final<|message|>",
-	},
-}
-
 // Tags are a model's markers as its vocabulary spells them. They come from the loaded model, never from a table:
 // published tables of ids have been wrong. Immutable and shared by all requests of the model; nil is a model
 // that does not think.
 type Tags struct {
 	vocab       Vocabulary
-	markers     Markers
+	family      thinktags.Family
+	assumed     bool
 	open, close []runtime.Token // ids, when every marker is a single token
 
 	// The byte matchers of models whose markers are several tokens; nil for the others. By what a phase must
-	// recognise: either kind before the first text, only closes inside a block, only opens in an answer.
-	either, closes, opens *matcher
-	control               map[runtime.Token][]byte // texts of control tokens, whose pieces are empty; nil without matchers
-	turnEnd               map[runtime.Token]bool   // control tokens that are no part of a marker: a turn begins or ends there
+	// recognise: before the first text, inside a block, in an answer that may open another block, in one that may not.
+	before, inside, reopens, answer *matcher
+	specials                        []special       // tokens that markers are made of; nil without matchers
+	thinkHead                       []byte          // of family.Channels
+	boundary                        map[string]bool // texts of control tokens that are no part of a marker: a turn begins or ends there
+	longest                         int             // bytes of the longest of them
+	lasts                           [256]bool       // their last bytes
 
 	// What is forced.
 	openSeq, closeSeq []runtime.Token
@@ -101,26 +82,42 @@ type Tags struct {
 	finish            [3]runtime.Token // single-byte tokens 0x80, 0x90, 0xA0, or NoToken
 }
 
-// Detect finds a model's markers: the configured ones if there are any; else the first known pair that the
-// vocabulary has as single tokens (or, for Harmony, whose parts it has); else the first known pair that the chat
-// template mentions, recognised over several tokens. A model with none of these does not think: nil, nil.
+// special is a token that is part of a marker. A matcher reads a fence before its text, so that the same characters
+// written with ordinary tokens are no marker.
+type special struct {
+	id   runtime.Token
+	text []byte // fence and text
+	mask heldByte
+}
+
+// fence is a byte that no text in UTF-8 has.
+const fence = 0xFF
+
+// Detect finds a model's markers: the configured ones if there are any; else those of the family whose markers the chat
+// template writes; else those that the vocabulary has as single tokens. template is the template's text, with what it
+// renders appended where the caller knows that. A model with none of these does not think: nil, nil.
 func Detect(v Vocabulary, configured Markers, template string) (*Tags, error) {
 	if len(configured.Open)+len(configured.Close) > 0 {
 		return Resolve(v, configured, template)
 	}
-	single := func(s string) bool { return v.Find(s) != runtime.NoToken }
-	for _, m := range known {
-		if single(m.Open[0]) && single(m.Close[0]) ||
-			m.Open[0] == harmony.Open[0] && single("<|channel|>") && single("<|message|>") && single("<|start|>") {
-			return Resolve(v, m, template)
+	f, ok := thinktags.InTemplate(template)
+	if !ok {
+		if f, ok = thinktags.InVocab(func(s string) bool { return v.Find(s) != runtime.NoToken }); !ok {
+			return nil, nil
 		}
 	}
-	for _, m := range known {
-		if strings.Contains(template, m.Open[0]) && strings.Contains(template, m.Close[0]) {
-			return Resolve(v, m, template)
-		}
+	return resolve(v, f, template)
+}
+
+// Assume is for a model of which nothing says that it thinks: the most common markers, recognised where an answer begins
+// with them. Nothing is forced on such a model but the end of a thought that it has begun itself.
+func Assume(v Vocabulary) (*Tags, error) {
+	t, err := resolve(v, thinktags.Plain, "")
+	if err != nil {
+		return nil, err
 	}
-	return nil, nil
+	t.assumed = true
+	return t, nil
 }
 
 // Resolve turns markers into tags. template tells what the model writes between close tag and answer; it may be "".
@@ -128,18 +125,16 @@ func Resolve(v Vocabulary, m Markers, template string) (*Tags, error) {
 	if err := m.validate(); err != nil {
 		return nil, fmt.Errorf("markers: %w", err)
 	}
-	t := &Tags{vocab: v, markers: m, suffix: suffixOf(template, m.Close[0]), turnEnd: map[runtime.Token]bool{}}
-	singles := true
-	find := func(texts []string) (ids []runtime.Token) {
-		for _, s := range texts {
-			id := v.Find(s)
-			singles = singles && id != runtime.NoToken
-			ids = append(ids, id)
-		}
-		return ids
+	return resolve(v, thinktags.Family{Name: "configured", Open: m.Open, Close: m.Close}, template)
+}
+
+func resolve(v Vocabulary, f thinktags.Family, template string) (*Tags, error) {
+	t := &Tags{vocab: v, family: f, suffix: suffixOf(template, f.Close[0]), boundary: map[string]bool{}}
+	known := map[string]special{}
+	texts := t.markers()
+	mentioned := func(text string) bool {
+		return slices.ContainsFunc(texts, func(s string) bool { return strings.Contains(s, text) })
 	}
-	t.open, t.close = find(m.Open), find(m.Close)
-	texts := map[runtime.Token][]byte{}
 	for id := range runtime.Token(v.Size()) {
 		piece := v.Piece(id)
 		if len(piece) == 1 {
@@ -147,44 +142,161 @@ func Resolve(v Vocabulary, m Markers, template string) (*Tags, error) {
 				t.finish[i] = id + 1
 			}
 		}
-		if !v.IsControl(id) {
+		control := v.IsControl(id)
+		if !control && (len(piece) < 3 || !bracketed(piece)) {
 			continue
 		}
-		text := v.Text(id)
-		texts[id] = []byte(text)
-		if !m.mentions(text) {
-			t.turnEnd[id] = true
+		switch text := v.Text(id); {
+		case text != "" && mentioned(text):
+			x := special{id: id, text: append([]byte{fence}, text...)}
+			if len(piece) == 0 {
+				x.mask = hidden
+			}
+			if _, twice := known[text]; !twice {
+				known[text] = x
+			}
+		case control && text != "":
+			t.boundary[text] = true
+			t.longest = max(t.longest, len(text))
+			t.lasts[text[len(text)-1]] = true
 		}
 	}
 	for i := range t.finish {
 		t.finish[i]-- // 0, none found, becomes NoToken
 	}
-	if singles {
-		t.openSeq, t.closeSeq = t.open[:1], t.close[:1]
+	if t.singles() {
 		return t, nil
 	}
-	t.open, t.control = nil, texts
-	t.either, t.closes, t.opens = newMatcher(m.Open, m.Close), newMatcher(nil, m.Close), newMatcher(m.Open, nil)
+	for _, x := range known {
+		t.specials = append(t.specials, x)
+	}
+	slices.SortFunc(t.specials, func(a, b special) int { return cmp.Compare(a.id, b.id) })
+	t.build(known)
 	var err error
-	if t.openSeq, err = t.spell(v, m.Open[0]); err != nil {
+	if t.openSeq, err = t.spell(v, f.Open[0]); err != nil {
 		return nil, err
 	}
-	if t.closeSeq, err = t.spell(v, m.Close[0]); err != nil {
+	if t.closeSeq, err = t.spell(v, cmp.Or(f.Force, f.Close[0])); err != nil {
 		return nil, err
 	}
 	t.close = t.closeSeq[:1]
 	return t, nil
 }
 
+// singles resolves a family whose every marker is one token, and that has nothing to hide in its answers.
+func (t *Tags) singles() bool {
+	f := &t.family
+	if f.Channels != nil || f.Wrap[0] != "" || f.Force != "" {
+		return false
+	}
+	for _, s := range f.Hidden {
+		if id := t.vocab.Find(s); id == runtime.NoToken || len(t.vocab.Piece(id)) > 0 {
+			return false
+		}
+	}
+	ids := func(texts []string) (ids []runtime.Token) {
+		for _, s := range texts {
+			ids = append(ids, t.vocab.Find(s))
+		}
+		return ids
+	}
+	open, shut := ids(f.Open), ids(f.Close)
+	if slices.Contains(open, runtime.NoToken) || slices.Contains(shut, runtime.NoToken) {
+		return false
+	}
+	t.open, t.close = open, shut
+	t.openSeq, t.closeSeq = open[:1], shut[:1]
+	return true
+}
+
+// markers are all texts of the family.
+func (t *Tags) markers() []string {
+	f := &t.family
+	texts := slices.Concat(f.Open, f.Close, f.Hidden)
+	for _, s := range []string{f.Force, f.Wrap[0], f.Wrap[1]} {
+		if s != "" {
+			texts = append(texts, s)
+		}
+	}
+	if c := f.Channels; c != nil {
+		texts = append(slices.Concat(texts, c.Start, c.End), c.Message)
+	}
+	return texts
+}
+
+// build makes the matchers of the phases.
+func (t *Tags) build(known map[string]special) {
+	marks := func(kind markKind, texts ...string) (out []mark) {
+		for _, s := range texts {
+			if s != "" {
+				out = append(out, mark{fenced(s, known), kind})
+			}
+		}
+		return out
+	}
+	f := &t.family
+	if c := f.Channels; c != nil {
+		t.thinkHead = []byte(c.Think)
+		m := newMatcher(slices.Concat(marks(markEnd, c.End...), marks(markHeader, c.Start...), marks(markMessage, c.Message))...)
+		t.before, t.inside, t.reopens, t.answer = m, m, m, m
+		return
+	}
+	open, shut := marks(markOpen, f.Open...), marks(markClose, f.Close...)
+	rest := slices.Concat(marks(markHidden, f.Hidden...), marks(markWrap, f.Wrap[0]), marks(markUnwrap, f.Wrap[1]))
+	t.before = newMatcher(slices.Concat(rest, open, shut)...)
+	t.inside = newMatcher(shut...)
+	t.reopens = newMatcher(slices.Concat(rest, open)...)
+	t.answer = newMatcher(rest...)
+}
+
+// fenced is a marker as a matcher reads it: with a fence before each part that is a token.
+func fenced(marker string, known map[string]special) string {
+	var b strings.Builder
+next:
+	for i := 0; i < len(marker); {
+		for j := len(marker); j > i+1; j-- {
+			if _, ok := known[marker[i:j]]; ok {
+				b.WriteByte(fence)
+				b.WriteString(marker[i:j])
+				i = j
+				continue next
+			}
+		}
+		b.WriteByte(marker[i])
+		i++
+	}
+	return b.String()
+}
+
+// bracketed reports whether a piece has the shape of a marker: such a token may be an ordinary one for the tokenizer.
+func bracketed(piece []byte) bool {
+	for _, b := range [...][2]string{{"<", ">"}, {"[", "]"}, {"◁", "▷"}} {
+		if strings.HasPrefix(string(piece), b[0]) && strings.HasSuffix(string(piece), b[1]) {
+			return true
+		}
+	}
+	return false
+}
+
+// read is what a matcher reads of a token: a token of a marker with its fence; other control tokens, which show nothing
+// and end whatever was forming, as a fence alone. special reports either.
+func (t *Tags) read(tok runtime.Token, piece []byte) (text []byte, mask heldByte, isSpecial bool) {
+	for i := range t.specials {
+		if x := &t.specials[i]; x.id == tok {
+			return x.text, x.mask, true
+		}
+	}
+	if len(piece) == 0 && t.vocab.IsControl(tok) {
+		return lone[:], hidden, true
+	}
+	return piece, 0, false
+}
+
+var lone = [1]byte{fence}
+
 // finishing are the bytes that complete a UTF-8 character begun by anything: 0x80 continues every character but those
 // whose lead byte narrows what may come second (0xE0: from 0xA0, 0xF0: from 0x90).
 var finishing = [3]byte{0x80, 0x90, 0xA0}
-
-// mentions reports whether a control token's text is part of a marker.
-func (m *Markers) mentions(text string) bool {
-	has := func(s string) bool { return strings.Contains(s, text) }
-	return text != "" && (slices.ContainsFunc(m.Open, has) || slices.ContainsFunc(m.Close, has))
-}
 
 // spell is a marker as the tokens that are forced for it. They are checked to show up as that marker: a tokenizer
 // that normalises text could make something else of it, and a close nobody recognises would be forced for ever.
@@ -198,20 +310,16 @@ func (t *Tags) spell(v Vocabulary, marker string) ([]runtime.Token, error) {
 	}
 	var text []byte
 	for _, id := range seq {
-		text = append(text, t.text(id, v.Piece(id))...)
+		piece, _, special := t.read(id, v.Piece(id))
+		if special {
+			piece = piece[1:]
+		}
+		text = append(text, piece...)
 	}
 	if !strings.HasSuffix(string(text), marker) {
 		return nil, fmt.Errorf("marker %q: the vocabulary spells it as %q; choose one that it can write", marker, text)
 	}
 	return seq, nil
-}
-
-// text is what a matcher reads of a token: control tokens, which show nothing, by their names.
-func (t *Tags) text(tok runtime.Token, piece []byte) []byte {
-	if len(piece) == 0 {
-		return t.control[tok]
-	}
-	return piece
 }
 
 // suffixOf is the line breaks a chat template writes after its close tag, as such or as "\\n" in one of its strings; one
@@ -240,15 +348,104 @@ func suffixOf(template, tag string) string {
 	}
 }
 
-// Known reports whether the model marks its thinking.
-func (t *Tags) Known() bool { return t != nil }
+// Known reports whether the model is known to mark its thinking.
+func (t *Tags) Known() bool { return t != nil && !t.assumed }
 
 // Fallback reports whether the markers are recognised in the text because the vocabulary has no single tokens for
 // them. (The metric vocab_fallback counts such requests.)
-func (t *Tags) Fallback() bool { return t != nil && t.either != nil }
+func (t *Tags) Fallback() bool { return t != nil && t.inside != nil }
 
-// Markers are the texts.
-func (t *Tags) Markers() Markers { return t.markers }
+// Markers are the texts that open and close a thought.
+func (t *Tags) Markers() Markers { return Markers{Open: t.family.Open, Close: t.family.Close} }
+
+// Texts are all texts that mean something to a Router. What a user writes must not be taken for one of them (Begin).
+func (t *Tags) Texts() []string {
+	if t == nil {
+		return nil
+	}
+	return t.markers()
+}
+
+// Family names the format, for logs and reports; "" where it is not known.
+func (t *Tags) Family() string {
+	if !t.Known() {
+		return ""
+	}
+	return t.family.Name
+}
+
+// Begin is where a request's decoding begins, as its prompt decides.
+type Begin struct {
+	Thinking bool // inside a thought that the prompt opened
+	Closed   bool // right after one that the prompt closed
+	Header   bool // inside a message's header
+}
+
+// Begin tells where decoding begins after prompt, a rendered conversation. Templates open or close a thought in its last
+// bytes; continued says that the conversation ends with an answer to be continued, so that a marker anywhere in its last
+// turn counts. The texts of users, tools and system prompts must not hold markers (Texts): they open nothing.
+func (t *Tags) Begin(prompt string, continued bool) (b Begin) {
+	if t == nil {
+		return b
+	}
+	if c := t.family.Channels; c != nil {
+		return beginIn(c, t.turn(prompt))
+	}
+	if !continued {
+		end := strings.TrimRight(prompt, " \t\r\n")
+		ends := func(s string) bool { return strings.HasSuffix(end, strings.TrimSpace(s)) }
+		b.Thinking = slices.ContainsFunc(t.family.Open, ends)
+		b.Closed = !b.Thinking && slices.ContainsFunc(t.family.Close, ends)
+		return b
+	}
+	turn := t.turn(prompt)
+	open, shut := lastOf(turn, t.family.Open), lastOf(turn, t.family.Close)
+	b.Thinking = open > shut
+	b.Closed = shut > open && strings.TrimSpace(turn[shut:]) == ""
+	return b
+}
+
+// beginIn is Begin of a format with headers.
+func beginIn(c *thinktags.Channels, turn string) (b Begin) {
+	start, message, end := lastOf(turn, c.Start), lastOf(turn, []string{c.Message}), lastOf(turn, c.End)
+	switch {
+	case start > message && start > end:
+		b.Header = true
+	case message > end:
+		head := turn[:message]
+		if i := lastOf(head, c.Start[:1]); i >= 0 {
+			head = head[i:]
+		}
+		b.Thinking = strings.Contains(head, c.Think)
+	}
+	return b
+}
+
+// lastOf is where the last of texts ends in s, -1 when none is there.
+func lastOf(s string, texts []string) int {
+	at := -1
+	for _, x := range texts {
+		if i := strings.LastIndex(s, x); i >= 0 {
+			at = max(at, i+len(x))
+		}
+	}
+	return at
+}
+
+// turn is what follows the last control token that is no part of a marker: the turn that the prompt ends in.
+func (t *Tags) turn(prompt string) string {
+	for end := len(prompt); end > 0; end-- {
+		if !t.lasts[prompt[end-1]] {
+			continue
+		}
+		for i := end - 1; i >= max(0, end-t.longest); i-- {
+			if t.boundary[prompt[i:end]] {
+				return prompt[end:]
+			}
+		}
+	}
+	return prompt
+}
 
 // CloseIDs are the tokens whose probability and rank a row's statistics give as close_mass and CloseRank: the close
 // tags' ids, or the first token of the close sequence where it has several. Read only.

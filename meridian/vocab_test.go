@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strings"
 
+	"github.com/uma-serve/uma-serve/internal/thinktags"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
@@ -101,11 +102,23 @@ func mustControl(cfg Config, tags *Tags, opt Options, prompt []runtime.Token) *C
 	if err := cfg.Validate(); err != nil {
 		panic(err)
 	}
-	c, err := NewControl(&cfg, tags, opt, prompt)
+	c, err := NewControl(&cfg, tags, opt, beginAfter(tags, prompt))
 	if err != nil {
 		panic(err)
 	}
 	return c
+}
+
+// beginAfter is where decoding begins after a prompt of these tokens, with every marker in its last turn counted.
+func beginAfter(tags *Tags, prompt []runtime.Token) Begin {
+	if tags == nil {
+		return Begin{}
+	}
+	var text strings.Builder
+	for _, t := range prompt {
+		text.WriteString(tags.vocab.Text(t))
+	}
+	return tags.Begin(text.String(), true)
 }
 
 // transcript is what a sequence of tokens showed.
@@ -121,5 +134,7 @@ func (tr *transcript) add(s Step) {
 		tr.events = append(tr.events, s.Event)
 	}
 }
+
+var harmony = thinktags.Families[0]
 
 var thinkTags = Markers{[]string{"<think>"}, []string{"</think>"}}

@@ -39,7 +39,11 @@ type Choice struct {
 //
 // The stages and their order are llama-server's:
 //
-//	logit bias, ignore_eos → penalties → top_k → top_p → min_p → temperature → draw
+//	logit bias, ignore_eos → penalties → DRY, bad words → top_n_sigma → top_k → typical_p → top_p → min_p → XTC →
+//	temperature (or dynamic temperature) → draw
+//
+// Mirostat takes the place of all from top_n_sigma on but the temperature. What only some tokens may do
+// (AllowedTokens) or may not do yet (MinTokens) holds from the first stage on.
 //
 // top_p sees the softmax over what top_k left, at temperature 1; min_p compares logits. Where llama.cpp's sort
 // leaves the order of equal logits to chance, the lower token id wins here.
@@ -47,8 +51,16 @@ type Chain struct {
 	p       Params
 	scratch *Scratch
 	rng     rand.PCG
-	bias    []candidate // sorted by id, one entry each; includes ignore_eos
+	bias    []candidate // sorted by id, one entry each; includes ignore_eos, and early what MinTokens forbids
+	later   []candidate // bias from MinTokens on
+	early   int         // tokens to sample until then
+	begun   bool        // the prompt is over
+	allowed []int32     // sorted; nil: all
 	window  window
+	words   words
+	dry     dry
+	shaped  bool    // a stage beyond top_k, top_p, min_p and the temperature is on: see Scratch.shape
+	mu      float64 // Mirostat's bound on the surprise, in bits
 	argmax  bool
 	minLog  float32 // ln(MinP), -Inf when off
 }
@@ -65,34 +77,66 @@ func New(p Params, vocab VocabFacts, scratch *Scratch) *Chain {
 		}
 	}
 	if p.IgnoreEOS {
-		for _, t := range vocab.EOG {
-			c.bias = append(c.bias, candidate{id: t, logit: float32(math.Inf(-1))})
+		c.bias = forbid(c.bias, vocab.EOG...)
+	}
+	for _, w := range p.BadWords {
+		if len(w) == 1 {
+			c.bias = forbid(c.bias, w[0])
 		}
 	}
-	// llama.cpp adds every entry, so two of one token count together.
-	slices.SortStableFunc(c.bias, func(a, b candidate) int { return int(a.id) - int(b.id) })
-	n := 0
-	for _, b := range c.bias {
-		if n > 0 && c.bias[n-1].id == b.id {
-			c.bias[n-1].logit += b.logit
-			continue
-		}
-		c.bias[n] = b
-		n++
+	if p.MinTokens > 0 {
+		c.early, c.later = p.MinTokens, merge(slices.Clone(c.bias))
+		c.bias = forbid(forbid(c.bias, vocab.EOG...), p.StopTokens...)
 	}
-	c.bias = c.bias[:n]
+	c.bias = merge(c.bias)
+	if p.AllowedTokens != nil {
+		c.allowed = slices.Clone(p.AllowedTokens)
+		slices.Sort(c.allowed)
+		c.allowed = slices.Compact(c.allowed)
+	}
 	if p.PenaltyLastN != 0 && (p.RepeatPenalty != 1 || p.FrequencyPenalty != 0 || p.PresencePenalty != 0) {
 		c.window.init(p.PenaltyLastN)
 	}
-	c.argmax = c.greedy() && !c.window.on && p.Logprobs == 0
-	for _, b := range c.bias {
-		c.argmax = c.argmax && b.logit <= 0
+	c.words.init(p.BadWords)
+	c.dry.init(&c.p)
+	c.mu = 2 * float64(p.MirostatTau)
+	typical := p.TypicalP > 0 && p.TypicalP < 1
+	xtc := p.XTCProbability > 0 && p.XTCThreshold <= 0.5
+	dynamic := p.DynatempRange > 0
+	c.shaped = p.Mirostat > 0 || p.TopK != 1 && (typical || xtc || dynamic || p.TopNSigma > 0 && p.Temperature > 0)
+	c.argmax = c.greedy() && !c.window.on && !c.dry.on && c.allowed == nil && c.words.longest == 0 && p.Logprobs == 0
+	for _, list := range [][]candidate{c.bias, c.later} {
+		for _, b := range list {
+			c.argmax = c.argmax && b.logit <= 0
+		}
 	}
 	return c
 }
 
+func forbid(bias []candidate, tokens ...int32) []candidate {
+	for _, t := range tokens {
+		bias = append(bias, candidate{id: t, logit: float32(math.Inf(-1))})
+	}
+	return bias
+}
+
+// merge sorts biases by token and adds those of one token up, as llama.cpp does.
+func merge(bias []candidate) []candidate {
+	slices.SortStableFunc(bias, func(a, b candidate) int { return int(a.id) - int(b.id) })
+	n := 0
+	for _, b := range bias {
+		if n > 0 && bias[n-1].id == b.id {
+			bias[n-1].logit += b.logit
+			continue
+		}
+		bias[n] = b
+		n++
+	}
+	return bias[:n]
+}
+
 // greedy: no later stage can remove the largest logit, so with nothing to draw it is the answer.
-func (c *Chain) greedy() bool { return c.p.Temperature <= 0 || c.p.TopK == 1 }
+func (c *Chain) greedy() bool { return !c.shaped && (c.p.Temperature <= 0 || c.p.TopK == 1) }
 
 // IsArgmax reports whether Sample is the row's largest logit (lowest id among equals) whenever Takes accepts that
 // token, so that a caller with a faster way to find it (runtime.RowScanner) may use it instead. It never changes.
@@ -115,7 +159,23 @@ func (c *Chain) Accept(token int32) {
 	if c.window.on {
 		c.window.push(token)
 	}
+	if c.dry.on {
+		c.dry.push(token)
+	}
+	if !c.begun {
+		return
+	}
+	c.words.push(token)
+	if c.early > 0 {
+		if c.early--; c.early == 0 {
+			c.bias = c.later
+		}
+	}
 }
+
+// Begin tells that the prompt is over: what Accept hears from now on is the answer, which MinTokens and BadWords are
+// about.
+func (c *Chain) Begin() { c.begun = true }
 
 // Sample chooses a token from a row of raw logits, which it only reads. Errors: ErrNoCandidate.
 func (c *Chain) Sample(logits []float32) (Choice, error) {
@@ -134,7 +194,7 @@ func (c *Chain) Sample(logits []float32) (Choice, error) {
 		}
 	}
 	s := c.scratch
-	id := c.draw(s.candidates(c, logits))
+	id := c.draw(s.candidates(c, logits), s.temperature)
 	if id < 0 {
 		return Choice{Token: -1}, ErrNoCandidate
 	}
@@ -159,39 +219,44 @@ func (c *Chain) SampleProbed(logits []float32, known *runtime.RowStats) (Choice,
 }
 
 // draw picks one of the candidates by the softmax of their logits over the temperature, or -1 when there are none.
-func (c *Chain) draw(cands []candidate) int32 {
+func (c *Chain) draw(cands []candidate, temperature float32) int32 {
 	switch {
 	case len(cands) == 0:
 		return -1
 	case len(cands) == 1:
+		c.surprise(1)
 		return cands[0].id
 	}
-	total := c.weigh(cands)
-	target := float64(c.rng.Uint64()>>11) / (1 << 53) * total
-	last := int32(-1)
+	total := weigh(cands, temperature)
+	target := c.uniform() * total
+	last := -1
 	run := 0.0
 	for i := range cands {
 		w := float64(cands[i].p)
 		if w == 0 {
 			continue
 		}
+		last = i
 		if run += w; run > target {
-			return cands[i].id
+			break
 		}
-		last = cands[i].id
-	}
-	return last // the sums differ by rounding only
+	} // the sums differ by rounding only: the last one stands for the rest
+	c.surprise(float64(cands[last].p) / total)
+	return cands[last].id
 }
 
+// uniform is a random number of [0, 1).
+func (c *Chain) uniform() float64 { return float64(c.rng.Uint64()>>11) / (1 << 53) }
+
 // weigh sets each candidate's p to its weight relative to the largest logit and returns the sum of the weights.
-func (c *Chain) weigh(cands []candidate) (total float64) {
+func weigh(cands []candidate, temperature float32) (total float64) {
 	top := float32(math.Inf(-1))
 	for i := range cands {
 		top = max(top, cands[i].logit)
 	}
-	top /= c.p.Temperature
+	top /= temperature
 	for i := range cands {
-		l := cands[i].logit / c.p.Temperature
+		l := cands[i].logit / temperature
 		w := exp(l - top)
 		if l == top { // also when both are infinite
 			w = 1

@@ -15,7 +15,7 @@ var nan, inf = float32(math.NaN()), float32(math.Inf(1))
 
 // reference is the chain as its definition reads, in float64 over the whole row, sorted: the probabilities of the
 // tokens that may be drawn.
-func reference(p Params, vocab VocabFacts, history []int32, logits []float32) map[int32]float64 {
+func reference(p Params, vocab VocabFacts, history []int32, generated int, logits []float32) map[int32]float64 {
 	type tok struct {
 		id int32
 		l  float64
@@ -50,10 +50,12 @@ func reference(p Params, vocab VocabFacts, history []int32, logits []float32) ma
 			}
 			t.l -= float64(n)*float64(p.FrequencyPenalty) + float64(p.PresencePenalty)
 		}
+		t.l -= dryPenalty(p, history, t.id)
 		if !math.IsNaN(t.l) && !math.IsInf(t.l, -1) {
 			toks = append(toks, t)
 		}
 	}
+	toks = constrained(p, vocab, history, generated, toks, func(t *tok) (int32, *float64) { return t.id, &t.l })
 	slices.SortStableFunc(toks, func(a, b tok) int { return cmp.Compare(b.l, a.l) })
 	softmax := func(temp float64) {
 		sum := 0.0
@@ -68,11 +70,67 @@ func reference(p Params, vocab VocabFacts, history []int32, logits []float32) ma
 	if len(toks) == 0 {
 		return nil
 	}
-	if p.Temperature <= 0 {
-		return map[int32]float64{toks[0].id: 1}
+	if p.Mirostat > 0 {
+		if p.Temperature <= 0 {
+			return map[int32]float64{toks[0].id: 1}
+		}
+		softmax(float64(p.Temperature))
+		mu, keep := 2*float64(p.MirostatTau), 1 // of a chain that has drawn nothing
+		if p.Mirostat == 2 {
+			for keep < len(toks) && -math.Log2(toks[keep].p) <= mu {
+				keep++
+			}
+		} else {
+			sumTB, sumTT := 0.0, 0.0
+			for i := range min(99, len(toks)-1) {
+				rank := math.Log(float64(i+2) / float64(i+1))
+				sumTB += rank * math.Log(toks[i].p/toks[i+1].p)
+				sumTT += rank * rank
+			}
+			s := sumTB / sumTT
+			k := math.Pow((s-1)*math.Pow(2, mu)/(1-math.Pow(float64(len(toks)), 1-s)), 1/s)
+			if keep = len(toks); k < float64(keep) {
+				keep = max(int(k), 1)
+			}
+		}
+		toks = toks[:keep]
+		softmax(float64(p.Temperature))
+		probs := map[int32]float64{}
+		for _, t := range toks {
+			probs[t.id] = t.p
+		}
+		return probs
+	}
+	if p.TopNSigma > 0 {
+		mean, variance := 0.0, 0.0
+		for _, t := range toks {
+			mean += t.l / float64(len(toks))
+		}
+		for _, t := range toks {
+			variance += (t.l - mean) * (t.l - mean) / float64(len(toks))
+		}
+		low := toks[0].l - float64(p.TopNSigma)*math.Sqrt(variance)
+		toks = slices.DeleteFunc(toks, func(t tok) bool { return t.l < low })
 	}
 	if p.TopK > 0 && p.TopK < len(toks) {
 		toks = toks[:p.TopK]
+	}
+	if p.TypicalP > 0 && p.TypicalP < 1 && len(toks) > 1 {
+		softmax(1)
+		entropy := 0.0
+		for _, t := range toks {
+			entropy -= t.p * math.Log(max(t.p, 1e-300))
+		}
+		far := func(t tok) float64 { return math.Abs(-math.Log(max(t.p, 1e-300)) - entropy) }
+		slices.SortStableFunc(toks, func(a, b tok) int { return cmp.Compare(far(a), far(b)) })
+		run := 0.0
+		for i := range toks {
+			if run += toks[i].p; run > float64(p.TypicalP) {
+				toks = toks[:i+1]
+				break
+			}
+		}
+		slices.SortStableFunc(toks, func(a, b tok) int { return cmp.Compare(b.l, a.l) })
 	}
 	if p.TopP < 1 {
 		softmax(1)
@@ -92,12 +150,102 @@ func reference(p Params, vocab VocabFacts, history []int32, logits []float32) ma
 			}
 		}
 	}
-	softmax(float64(p.Temperature))
+	if p.XTCProbability == 1 && p.XTCThreshold <= 0.5 && len(toks) > 1 {
+		softmax(1)
+		sure := 0
+		for sure < len(toks) && toks[sure].p >= float64(p.XTCThreshold) {
+			sure++
+		}
+		toks = toks[max(0, sure-1):]
+	}
+	temperature := float64(p.Temperature)
+	if d := float64(p.DynatempRange); d > 0 && len(toks) > 1 {
+		softmax(1)
+		entropy := 0.0
+		for _, t := range toks {
+			if t.p > 0 {
+				entropy -= t.p * math.Log(t.p)
+			}
+		}
+		low, high := max(0, temperature-d), temperature+d
+		temperature = low + (high-low)*math.Pow(entropy/math.Log(float64(len(toks))), float64(p.DynatempExponent))
+	}
+	if temperature <= 0 {
+		return map[int32]float64{toks[0].id: 1}
+	}
+	softmax(temperature)
 	probs := map[int32]float64{}
 	for _, t := range toks {
 		probs[t.id] = t.p
 	}
 	return probs
+}
+
+// constrained is what MinTokens, AllowedTokens, BadWords and DRY leave, by their definitions; the last generated tokens
+// of history were sampled, the others are the prompt.
+func constrained[T any](p Params, vocab VocabFacts, history []int32, generated int, toks []T, of func(*T) (int32, *float64)) []T {
+	answer := history[len(history)-generated:]
+	return slices.DeleteFunc(toks, func(t T) bool {
+		id, _ := of(&t)
+		switch {
+		case p.AllowedTokens != nil && !slices.Contains(p.AllowedTokens, id):
+			return true
+		case generated < p.MinTokens && (slices.Contains(vocab.EOG, id) || slices.Contains(p.StopTokens, id)):
+			return true
+		}
+		for _, w := range p.BadWords {
+			if n := len(w) - 1; w[n] == id && len(answer) >= n && slices.Equal(w[:n], answer[len(answer)-n:]) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// dryPenalty is DRY's penalty of a token by its definition: the longest end of the history, not reaching across a
+// breaker, that was followed by this token before.
+func dryPenalty(p Params, history []int32, id int32) float64 {
+	if p.DryMultiplier <= 0 || p.DryPenaltyLastN == 0 {
+		return 0
+	}
+	if n := p.DryPenaltyLastN; n > 0 {
+		history = history[max(0, len(history)-n):]
+	}
+	limit := len(history)
+	for i := len(history) - 1; i >= 0 && limit == len(history); i-- {
+		longest := -1
+		for _, tail := range p.DrySequenceBreaks[history[i]] {
+			if i+1+len(tail) <= len(history) && slices.Equal(tail, history[i+1:i+1+len(tail)]) {
+				longest = max(longest, len(tail))
+			}
+		}
+		if longest >= 0 {
+			limit = len(history) - 1 - i - longest
+			break
+		}
+	}
+	if slices.ContainsFunc(p.DrySequenceBreaks[id], func(tail []int32) bool { return len(tail) == 0 }) {
+		return 0
+	}
+	best := -1
+	for at, t := range history {
+		if t != id || at == 0 {
+			continue
+		}
+		n := 0
+		for n < at && n < limit && history[at-1-n] == history[len(history)-1-n] {
+			n++
+		}
+		best = max(best, n)
+	}
+	if best < p.DryAllowedLength || len(history) <= p.DryAllowedLength || limit < p.DryAllowedLength {
+		return 0
+	}
+	exponent := float64(best - p.DryAllowedLength)
+	if p.DryBase > 1.000001 {
+		exponent = min(exponent, math.Floor(math.Log(math.MaxFloat32)/math.Log(float64(p.DryBase))))
+	}
+	return float64(p.DryMultiplier) * math.Pow(float64(p.DryBase), exponent)
 }
 
 // probs is the distribution that Sample draws from.
@@ -107,7 +255,7 @@ func (c *Chain) probs(logits []float32) map[int32]float64 {
 		return map[int32]float64{cands[0].id: 1}
 	}
 	m := map[int32]float64{}
-	total := c.weigh(cands)
+	total := weigh(cands, c.scratch.temperature)
 	for _, k := range cands {
 		m[k.id] = float64(k.p) / total
 	}
@@ -189,7 +337,7 @@ func TestChainAgainstReference(t *testing.T) {
 		}
 		logits := randomLogits(r, n)
 		kept := slices.Clone(logits)
-		want := reference(p, vocab, history, logits)
+		want := reference(p, vocab, history, 0, logits)
 		got := c.probs(logits)
 		t.Run("", func(t *testing.T) {
 			defer func() {
@@ -304,6 +452,21 @@ var benchParams = []struct {
 	{"greedy_logprobs_5", Params{RepeatPenalty: 1, TopP: 1, Logprobs: 5}},
 }
 
+// shapeParams have one stage each that few requests ask for, and one with all of them.
+var shapeParams = []struct {
+	name string
+	p    Params
+}{
+	{"typical_p", Params{Temperature: 0.8, TopP: 1, RepeatPenalty: 1, TypicalP: 0.8}},
+	{"top_n_sigma", Params{Temperature: 1, TopP: 1, RepeatPenalty: 1, TopNSigma: 1}},
+	{"xtc_dynatemp", Params{Temperature: 1, TopK: 40, TopP: 1, RepeatPenalty: 1, XTCProbability: 0.5, XTCThreshold: 0.1, DynatempRange: 0.5, DynatempExponent: 1}},
+	{"mirostat_1", Params{Temperature: 1, TopP: 1, RepeatPenalty: 1, Mirostat: 1, MirostatTau: 5, MirostatEta: 0.1}},
+	{"mirostat_2", Params{Temperature: 1, TopP: 1, RepeatPenalty: 1, Mirostat: 2, MirostatTau: 5, MirostatEta: 0.1}},
+	{"dry_200", Params{Temperature: 0.8, TopK: 40, TopP: 0.95, RepeatPenalty: 1, DryMultiplier: 0.8, DryBase: 1.75, DryAllowedLength: 2, DryPenaltyLastN: 200, DrySequenceBreaks: Breakers{5: {nil}, 6: {{7}}}}},
+	{"bad_words", Params{RepeatPenalty: 1, TopP: 1, BadWords: [][]int32{{1, 2, 3}, {4}, {7, 8}}, MinTokens: 4, StopTokens: []int32{3}}},
+	{"allowed", Params{Temperature: 0.8, TopK: 40, TopP: 0.95, RepeatPenalty: 1, AllowedTokens: []int32{9, 3, 1, 700, 44}}},
+}
+
 func BenchmarkSample(b *testing.B) {
 	for _, n := range []int{49_152, 152_064} {
 		rows := rows(n)
@@ -332,7 +495,7 @@ func name(n int, chain string) string { return fmt.Sprintf("%d/%s", n, chain) }
 
 func TestSampleAllocs(t *testing.T) {
 	rows := rows(5000)
-	for _, c := range benchParams {
+	for _, c := range slices.Concat(benchParams, shapeParams) {
 		chain := New(c.p, VocabFacts{Size: 5000}, new(Scratch))
 		i := 0
 		turn := func() {
@@ -343,7 +506,8 @@ func TestSampleAllocs(t *testing.T) {
 			chain.Accept(choice.Token)
 			i++
 		}
-		for range len(rows) { // the scratch grows to what the rows need
+		chain.Begin()
+		for range 60 * len(rows) { // the scratch grows to what the rows need, DRY's window to its limit
 			turn()
 		}
 		if n := testing.AllocsPerRun(200, turn); n != 0 {
@@ -498,6 +662,181 @@ func TestValidate(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+// randomShape adds what few requests ask for to params.
+func randomShape(r *rand.Rand, p Params, n int) Params {
+	some := func(of int, set func()) {
+		if r.IntN(of) == 0 {
+			set()
+		}
+	}
+	token := func() int32 { return int32(r.IntN(n)) }
+	some(3, func() { p.TopNSigma = float32(0.2 + 3*r.Float64()) })
+	some(3, func() { p.TypicalP = float32(0.05 + 0.9*r.Float64()) })
+	some(3, func() { p.XTCProbability, p.XTCThreshold = 1, float32(0.6*r.Float64()) })
+	some(3, func() { p.DynatempRange, p.DynatempExponent = float32(2*r.Float64()), float32(0.2+2*r.Float64()) })
+	some(6, func() { p.Mirostat, p.MirostatTau, p.MirostatEta = 1+r.IntN(2), float32(0.5+4*r.Float64()), 0.1 })
+	some(3, func() { p.MinTokens = r.IntN(8) })
+	for range r.IntN(3) {
+		p.StopTokens = append(p.StopTokens, token())
+	}
+	some(3, func() {
+		for range 1 + r.IntN(min(n, 60)) {
+			p.AllowedTokens = append(p.AllowedTokens, token())
+		}
+	})
+	for range r.IntN(6) {
+		w := []int32{token()}
+		for range r.IntN(3) {
+			w = append(w, int32(r.IntN(min(n, 4))))
+		}
+		p.BadWords = append(p.BadWords, w)
+	}
+	some(2, func() {
+		p.DryMultiplier, p.DryBase, p.DryAllowedLength = float32(0.1+2*r.Float64()), float32(1+r.Float64()), r.IntN(4)
+		p.DryPenaltyLastN = []int{-1, 0, 1, 5, 40, 1000}[r.IntN(6)]
+		some(2, func() {
+			p.DrySequenceBreaks = Breakers{int32(r.IntN(min(n, 4))): {nil}, int32(r.IntN(min(n, 4))): {{int32(r.IntN(min(n, 4)))}, {0, 1}}}
+		})
+	})
+	return p
+}
+
+// TestShapesAgainstReference: every stage beyond the usual ones, alone and together, against its definition in float64.
+func TestShapesAgainstReference(t *testing.T) {
+	var scratch Scratch
+	for seed := range uint64(4000) {
+		r := rand.New(rand.NewPCG(seed, 11))
+		n := 1 + r.IntN(800)
+		p := randomShape(r, randomParams(r, n), n)
+		if err := p.Validate(); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		vocab := VocabFacts{Size: n, EOG: []int32{int32(r.IntN(n))}}
+		c := New(p, vocab, &scratch)
+		var history []int32
+		accept := func(count int) {
+			for range count {
+				tok := int32(r.IntN(min(n, 4)))
+				history = append(history, tok)
+				c.Accept(tok)
+			}
+		}
+		accept(r.IntN(60))
+		c.Begin()
+		generated := r.IntN(60)
+		accept(generated)
+		logits := randomLogits(r, n)
+		kept := slices.Clone(logits)
+		want := reference(p, vocab, history, generated, logits)
+		got := c.probs(logits)
+		t.Run("", func(t *testing.T) {
+			defer func() {
+				if t.Failed() {
+					t.Logf("seed %d, n %d, history %v, generated %d, %+v", seed, n, history, generated, p)
+				}
+			}()
+			sameDistribution(t, got, want)
+			choice, err := c.Sample(logits)
+			if (err != nil) != (len(want) == 0) {
+				t.Fatalf("%v with %d candidates", err, len(want))
+			}
+			if err == nil && got[choice.Token] == 0 {
+				t.Fatalf("chose token %d, which is no candidate", choice.Token)
+			}
+		})
+		if !slices.Equal(kept, logits) {
+			t.Fatalf("seed %d: the row was written to", seed)
+		}
+	}
+}
+
+// TestMirostatFeedback: over many draws the mean surprise comes to the target, from either side.
+func TestMirostatFeedback(t *testing.T) {
+	logits := make([]float32, 4000)
+	for i := range logits {
+		logits[i] = float32(-1.1 * math.Log(float64(i+1))) // Zipf
+	}
+	for _, version := range []int{1, 2} {
+		for _, tau := range []float32{2, 5} {
+			p := Params{Temperature: 1, TopP: 1, RepeatPenalty: 1, Mirostat: version, MirostatTau: tau, MirostatEta: 0.1, Seed: 3}
+			c := New(p, VocabFacts{Size: len(logits)}, new(Scratch))
+			total := 0.0
+			const draws = 3000
+			for range draws {
+				cands := c.scratch.candidates(c, logits)
+				sum := weigh(cands, c.scratch.temperature)
+				probs := map[int32]float64{}
+				for _, k := range cands {
+					probs[k.id] = float64(k.p) / sum
+				}
+				total -= math.Log2(probs[c.draw(cands, c.scratch.temperature)])
+			}
+			if mean := total / draws; math.Abs(mean-float64(tau)) > 0.2 {
+				t.Errorf("version %d: a mean surprise of %.2f bits, the target is %v", version, mean, tau)
+			}
+		}
+	}
+}
+
+// TestXTCProbability: the most probable token is passed over as often as asked.
+func TestXTCProbability(t *testing.T) {
+	p := Params{Temperature: 0, TopP: 1, RepeatPenalty: 1, XTCProbability: 0.3, XTCThreshold: 0.1, Seed: 4}
+	c := New(p, VocabFacts{Size: 3}, new(Scratch))
+	second := 0
+	const draws = 10_000
+	for range draws {
+		choice, err := c.Sample([]float32{2, 1.5, -4})
+		if err != nil || choice.Token == 2 {
+			t.Fatal(choice, err)
+		}
+		second += int(choice.Token)
+	}
+	if share := float64(second) / draws; math.Abs(share-0.3) > 0.02 {
+		t.Errorf("passed over in %.3f of the draws", share)
+	}
+}
+
+// TestFits: parameters that name what the vocabulary lacks, or leave no token, are told by the fields' names.
+func TestFits(t *testing.T) {
+	vocab := VocabFacts{Size: 4, EOG: []int32{3}}
+	ban := func(tokens ...int32) (list []Bias) {
+		for _, t := range tokens {
+			list = append(list, Bias{t, -inf})
+		}
+		return list
+	}
+	for _, c := range []struct {
+		p    Params
+		want string // "" = fits
+	}{
+		{Params{}, ""},
+		{Params{LogitBias: ban(0, 1, 2)}, ""},
+		{Params{LogitBias: ban(0, 1, 2, 3)}, "logit_bias forbids every token of the vocabulary; at least one must be left"},
+		{Params{LogitBias: ban(0, 1, 2), IgnoreEOS: true}, "logit_bias, ignore_eos together forbid every token of the vocabulary; at least one must be left"},
+		{Params{LogitBias: ban(0, 1, 2), MinTokens: 1}, "logit_bias, min_tokens together forbid every token of the vocabulary; at least one must be left"},
+		{Params{AllowedTokens: []int32{1, 1}, LogitBias: ban(1)}, "logit_bias, allowed_token_ids together forbid every token of the vocabulary; at least one must be left"},
+		{Params{AllowedTokens: []int32{1, 2}, BadWords: [][]int32{{1}, {2}}}, "bad_words, allowed_token_ids together forbid every token of the vocabulary; at least one must be left"},
+		{Params{AllowedTokens: []int32{1, 2}, BadWords: [][]int32{{1}, {2, 2}}}, ""},
+		{Params{AllowedTokens: []int32{}}, "allowed_token_ids forbids every token of the vocabulary; at least one must be left"},
+		{Params{AllowedTokens: []int32{1, 4}}, "allowed_token_ids[1]: token 4 is not in the vocabulary (0…3)"},
+		{Params{StopTokens: []int32{-1}}, "stop_token_ids[0]: token -1 is not in the vocabulary (0…3)"},
+		{Params{LogitBias: []Bias{{4, 1}}}, "logit_bias: token 4 is not in the vocabulary (0…3)"},
+	} {
+		got := ""
+		if err := c.p.Fits(vocab); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%+v: %q, want %q", c.p, got, c.want)
+		}
+		if rows := []float32{1, 2, 3, 4}; got == "" {
+			if _, err := New(c.p, vocab, new(Scratch)).Sample(rows); err != nil {
+				t.Errorf("%+v fits, but %v", c.p, err)
+			}
 		}
 	}
 }

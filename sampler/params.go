@@ -3,6 +3,8 @@ package sampler
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 )
 
 // Bias is added to one token's logit before anything else. -Inf forbids the token.
@@ -27,7 +29,31 @@ type Params struct {
 	IgnoreEOS        bool // never sample an end of generation
 	Logprobs         int  // 0: none; N: the chosen token's log-probability and the N most probable ones
 	LogitBias        []Bias
+
+	TopNSigma         float32 // keep logits within this many standard deviations of the largest; ≤ 0: off
+	TypicalP          float32 // locally typical sampling; ≤ 0 or ≥ 1: off
+	XTCProbability    float32 // how often XTC drops the most probable tokens; 0: off
+	XTCThreshold      float32 // XTC drops all tokens this probable but the least probable of them; above 0.5: off
+	DynatempRange     float32 // the temperature follows the row's entropy, in Temperature ± this; 0: off
+	DynatempExponent  float32
+	Mirostat          int     // 1 or 2: Mirostat of that version in place of every stage but the temperature; 0: off
+	MirostatTau       float32 // its target surprise, in bits
+	MirostatEta       float32 // its learning rate
+	DryMultiplier     float32 // DRY, against repeated sequences; 0: off
+	DryBase           float32 // below 1: DefaultDryBase
+	DryAllowedLength  int     // tokens a sequence may repeat without a penalty
+	DryPenaltyLastN   int     // tokens looked back at by DRY; 0: off, -1: the whole context
+	DrySequenceBreaks Breakers
+
+	MinTokens     int       // before so many tokens are sampled no end of generation and none of StopTokens is
+	StopTokens    []int32   // for MinTokens; who samples ends the answer with them
+	AllowedTokens []int32   // nil: all
+	BadWords      [][]int32 // sequences of tokens that are never sampled whole
 }
+
+// Breakers are what a repetition never reaches across for DRY: from the first token of each to those that follow it, in
+// order. A token that is a breaker by itself has an empty sequence.
+type Breakers map[int32][][]int32
 
 // Limits of Params, inclusive. A penalty of 0 or less would flip or erase logits, so RepeatPenalty stays above it.
 const (
@@ -39,11 +65,28 @@ const (
 	MaxLogprobs      = 20
 	MaxLogitBias     = 1024 // entries
 	MaxBias          = 1000 // of one entry, both signs; or -Inf
+
+	MaxTopNSigma        = 100
+	MaxDynatempExponent = 100
+	MaxMirostatTau      = 100
+	MaxMirostatEta      = 10
+	MaxDryMultiplier    = 100
+	MaxDryBase          = 100
+	MaxMinTokens        = 1 << 27
+	MaxStopTokens       = 1024
+	MaxAllowedTokens    = 4096
+	MaxBadWords         = 1024 // each in up to two spellings
+	MaxBadWordTokens    = 256
 )
+
+// DefaultDryBase is by how much DRY's penalty grows with each token that a sequence repeats.
+const DefaultDryBase = 1.75
 
 // DefaultParams are llama-server's defaults (common_params_sampling in llama.cpp's common/common.h), without a seed.
 func DefaultParams() Params {
-	return Params{Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1, PenaltyLastN: 64}
+	return Params{Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1, PenaltyLastN: 64,
+		TopNSigma: -1, TypicalP: 1, XTCThreshold: 0.1, DynatempExponent: 1, MirostatTau: 5, MirostatEta: 0.1,
+		DryBase: DefaultDryBase, DryAllowedLength: 2, DryPenaltyLastN: -1}
 }
 
 // Validate refuses what no chain can be built from. The error names the field, its value and the limit.
@@ -59,6 +102,16 @@ func (p *Params) Validate() error {
 		{"repeat_penalty", p.RepeatPenalty, MinRepeatPenalty, MaxRepeatPenalty},
 		{"frequency_penalty", p.FrequencyPenalty, -MaxPenalty, MaxPenalty},
 		{"presence_penalty", p.PresencePenalty, -MaxPenalty, MaxPenalty},
+		{"top_n_sigma", p.TopNSigma, -1, MaxTopNSigma},
+		{"typical_p", p.TypicalP, 0, 1},
+		{"xtc_probability", p.XTCProbability, 0, 1},
+		{"xtc_threshold", p.XTCThreshold, 0, 1},
+		{"dynatemp_range", p.DynatempRange, 0, MaxTemperature},
+		{"dynatemp_exponent", p.DynatempExponent, 0, MaxDynatempExponent},
+		{"mirostat_tau", p.MirostatTau, 0, MaxMirostatTau},
+		{"mirostat_eta", p.MirostatEta, 0, MaxMirostatEta},
+		{"dry_multiplier", p.DryMultiplier, 0, MaxDryMultiplier},
+		{"dry_base", p.DryBase, 0, MaxDryBase},
 	} {
 		if !(f.lo <= f.v && f.v <= f.hi) { // NaN too
 			return fmt.Errorf("%s is %v; it must be a number of %v…%v", f.name, f.v, f.lo, f.hi)
@@ -71,13 +124,27 @@ func (p *Params) Validate() error {
 		{"top_k", p.TopK, math.MinInt32, math.MaxInt32},
 		{"repeat_last_n", p.PenaltyLastN, -1, MaxPenaltyLastN},
 		{"logprobs", p.Logprobs, 0, MaxLogprobs},
+		{"mirostat", p.Mirostat, 0, 2},
+		{"dry_allowed_length", p.DryAllowedLength, 0, MaxPenaltyLastN},
+		{"dry_penalty_last_n", p.DryPenaltyLastN, -1, MaxPenaltyLastN},
+		{"min_tokens", p.MinTokens, 0, MaxMinTokens},
 	} {
 		if f.v < f.lo || f.v > f.hi {
 			return fmt.Errorf("%s is %d; it must be %d…%d", f.name, f.v, f.lo, f.hi)
 		}
 	}
-	if n := len(p.LogitBias); n > MaxLogitBias {
-		return fmt.Errorf("logit_bias has %d entries; it may have up to %d", n, MaxLogitBias)
+	for _, f := range []struct {
+		name   string
+		n, max int
+	}{
+		{"logit_bias", len(p.LogitBias), MaxLogitBias},
+		{"stop_token_ids", len(p.StopTokens), MaxStopTokens},
+		{"allowed_token_ids", len(p.AllowedTokens), MaxAllowedTokens},
+		{"bad_words", len(p.BadWords), 2 * MaxBadWords},
+	} {
+		if f.n > f.max {
+			return fmt.Errorf("%s has %d entries; it may have up to %d", f.name, f.n, f.max)
+		}
 	}
 	for _, b := range p.LogitBias {
 		if b.Token < 0 {
@@ -88,4 +155,72 @@ func (p *Params) Validate() error {
 		}
 	}
 	return nil
+}
+
+// Fits refuses what names tokens that the vocabulary lacks, and what leaves no token that could be sampled. The error
+// names the fields.
+func (p *Params) Fits(vocab VocabFacts) error {
+	known := func(name string, tokens []int32) error {
+		for i, t := range tokens {
+			if t < 0 || int(t) >= vocab.Size {
+				return fmt.Errorf("%s[%d]: token %d is not in the vocabulary (0…%d)", name, i, t, vocab.Size-1)
+			}
+		}
+		return nil
+	}
+	if err := known("stop_token_ids", p.StopTokens); err != nil {
+		return err
+	}
+	if err := known("allowed_token_ids", p.AllowedTokens); err != nil {
+		return err
+	}
+	forbidden := map[int32]bool{}
+	var fields []string
+	forbid := func(name string, tokens ...int32) {
+		for _, t := range tokens {
+			if t >= 0 && int(t) < vocab.Size {
+				forbidden[t] = true
+				if !slices.Contains(fields, name) {
+					fields = append(fields, name)
+				}
+			}
+		}
+	}
+	for _, b := range p.LogitBias {
+		if b.Token < 0 || int(b.Token) >= vocab.Size {
+			return fmt.Errorf("logit_bias: token %d is not in the vocabulary (0…%d)", b.Token, vocab.Size-1)
+		}
+		if math.IsInf(float64(b.Bias), -1) {
+			forbid("logit_bias", b.Token)
+		}
+	}
+	for _, w := range p.BadWords {
+		if len(w) == 1 {
+			forbid("bad_words", w[0])
+		}
+	}
+	if p.IgnoreEOS {
+		forbid("ignore_eos", vocab.EOG...)
+	}
+	if p.MinTokens > 0 {
+		forbid("min_tokens", vocab.EOG...)
+		forbid("min_tokens", p.StopTokens...)
+	}
+	left := vocab.Size - len(forbidden)
+	if p.AllowedTokens != nil {
+		fields = append(fields, "allowed_token_ids")
+		left = 0
+		for _, t := range p.AllowedTokens {
+			if !forbidden[t] {
+				left++
+			}
+		}
+	}
+	if left > 0 {
+		return nil
+	}
+	if len(fields) == 1 {
+		return fmt.Errorf("%s forbids every token of the vocabulary; at least one must be left", fields[0])
+	}
+	return fmt.Errorf("%s together forbid every token of the vocabulary; at least one must be left", strings.Join(fields, ", "))
 }

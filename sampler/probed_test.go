@@ -20,6 +20,9 @@ func TestSampleProbed(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		n := 1 + r.IntN(3000)
 		p := randomParams(r, n)
+		if seed%3 == 0 {
+			p = randomShape(r, p, n)
+		}
 		p.Logprobs = max(0, r.IntN(8)-4)
 		vocab := VocabFacts{Size: n, EOG: []int32{int32(r.IntN(n)), int32(r.IntN(n))}}
 		a, b := New(p, vocab, &plain), New(p, vocab, &scratch)

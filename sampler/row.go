@@ -36,11 +36,18 @@ type Scratch struct {
 	cands   []candidate
 	top     []TokenLogprob
 	one     [1]float32
-	known   *runtime.RowStats // of the row at hand, nil when nobody probed it
+	known   *runtime.RowStats // of the row at hand, nil when it was not probed
+	only    bool              // the overlay is all that may be chosen
+	near    []candidate       // typical's
+	extra   []candidate       // what DRY and bad words add to logits, by token
+	dry     dryScratch
+	spread  spread // of the row at hand, see survey
+
+	temperature float32 // that the candidates are drawn at
 
 	// State of a scan over a row, see each.
 	max   float32 // largest logit so far
-	floor float32 // only larger (take) or equal (weigh) logits become candidates
+	floor float32 // only larger (take) or equal (sumMass, collect) logits become candidates
 	k     int     // how many candidates take keeps
 	sum   float64 // Σ e^(logit-max)
 }
@@ -70,18 +77,29 @@ func Argmax(logits []float32) (token int32, logit float32) {
 	return token, logit
 }
 
-// adjust fills the overlay: the tokens whose logits the bias and the penalties change, in the order of their ids, with
-// the changed logits. The row itself stays as the engine left it; what reads it goes around these tokens.
+// adjust fills the overlay: the tokens whose logits the bias, the penalties, DRY and bad words change, in the order of
+// their ids, with the changed logits; with AllowedTokens those tokens and no others. The row itself stays as the engine
+// left it; what reads it goes around these tokens.
 func (s *Scratch) adjust(c *Chain, logits []float32) {
-	s.overlay = s.overlay[:0]
-	bias, counts := c.bias, c.window.counts
-	for len(bias) > 0 || len(counts) > 0 {
+	s.overlay, s.only = s.overlay[:0], c.allowed != nil
+	s.extra = s.extra[:0]
+	if c.dry.on || c.words.longest > 0 {
+		s.penaliseSequences(c, len(logits))
+	}
+	bias, counts, extra, allowed := c.bias, c.window.counts, s.extra, c.allowed
+	for len(bias) > 0 || len(counts) > 0 || len(extra) > 0 || len(allowed) > 0 {
 		id := int32(math.MaxInt32)
 		if len(bias) > 0 {
 			id = bias[0].id
 		}
 		if len(counts) > 0 {
 			id = min(id, counts[0].id)
+		}
+		if len(extra) > 0 {
+			id = min(id, extra[0].id)
+		}
+		if len(allowed) > 0 {
+			id = min(id, allowed[0])
 		}
 		if int(id) >= len(logits) {
 			return
@@ -95,6 +113,18 @@ func (s *Scratch) adjust(c *Chain, logits []float32) {
 			logit = c.p.penalise(logit, counts[0].n)
 			counts = counts[1:]
 		}
+		if len(extra) > 0 && extra[0].id == id {
+			logit += extra[0].logit
+			extra = extra[1:]
+		}
+		if s.only {
+			if len(allowed) == 0 {
+				return
+			} else if allowed[0] != id {
+				continue
+			}
+			allowed = allowed[1:]
+		}
 		s.overlay = append(s.overlay, candidate{id: id, logit: logit})
 	}
 }
@@ -105,20 +135,22 @@ func (s *Scratch) each(logits []float32, scan func(s *Scratch, part []float32, b
 	from := int32(0)
 	for i := range s.overlay {
 		o := &s.overlay[i]
-		if o.id > from {
+		if o.id > from && !s.only {
 			scan(s, logits[from:o.id], from)
 		}
 		s.one[0] = o.logit
 		scan(s, s.one[:], o.id)
 		from = o.id + 1
 	}
-	scan(s, logits[from:], from)
+	if !s.only {
+		scan(s, logits[from:], from)
+	}
 }
 
 // best is the first candidate of the adjusted row, id -1 when there is none, where the statistics of the raw row tell it:
 // unless the raw row's own is one of the overlay's tokens.
 func (s *Scratch) best() (b candidate, ok bool) {
-	if s.known == nil {
+	if s.known == nil || s.only {
 		return b, false
 	}
 	b = candidate{id: s.known.Argmax, logit: s.known.Max}
@@ -139,7 +171,10 @@ func (s *Scratch) best() (b candidate, ok bool) {
 // the row. A greedy chain leaves one. Valid until the next call.
 func (s *Scratch) candidates(c *Chain, logits []float32) []candidate {
 	s.adjust(c, logits)
+	s.temperature = c.p.Temperature
 	switch {
+	case c.shaped:
+		return s.shape(c, logits)
 	case c.greedy():
 		if b, ok := s.best(); ok {
 			if s.cands = s.cands[:0]; b.id >= 0 {
@@ -318,7 +353,7 @@ func (s *Scratch) selectMass(c *Chain, logits []float32) []candidate {
 		s.cands = s.cands[:0]
 	}
 	s.sum = 0
-	s.each(logits, weigh)
+	s.each(logits, sumMass)
 	n, _ := massPrefix(s.cands, float64(c.p.TopP)*s.sum, 0)
 	return s.cands[:n]
 }
@@ -376,8 +411,8 @@ func collect(s *Scratch, part []float32, base int32) {
 	}
 }
 
-// weigh sums the mass of all logits and makes candidates, with p = their mass, of those at or above the floor.
-func weigh(s *Scratch, part []float32, base int32) {
+// sumMass sums the mass of all logits and makes candidates, with p = their mass, of those at or above the floor.
+func sumMass(s *Scratch, part []float32, base int32) {
 	top, floor, sum := s.max, s.floor, s.sum
 	for i, v := range part {
 		e := exp(v - top)
@@ -450,7 +485,7 @@ func (s *Scratch) logprobs(logits []float32, token int32, n int) (float32, []Tok
 		}
 		return float32(max(float64(logit)-lse, minLogprob))
 	}
-	s.overlay = s.overlay[:0]
+	s.overlay, s.only = s.overlay[:0], false
 	s.top = s.top[:0]
 	for _, c := range s.selectK(logits, n) {
 		s.top = append(s.top, TokenLogprob{c.id, of(c.logit)})

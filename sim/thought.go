@@ -12,9 +12,9 @@ import (
 
 // thinkModel is what the simulated model writes: tokens of the fake engine's vocabulary.
 type thinkModel struct {
-	cfg               meridian.Config
-	tags              *meridian.Tags
-	open, close, word runtime.Token
+	cfg         meridian.Config
+	tags        *meridian.Tags
+	close, word runtime.Token
 }
 
 // newThinkModel bounds every thought by so many tokens; 0 = by none.
@@ -31,7 +31,7 @@ func newThinkModel(budget int) (*thinkModel, error) {
 		return nil, err
 	}
 	marks := m.tags.Markers()
-	m.open, m.close, m.word = v.Find(marks.Open[0]), v.Find(marks.Close[0]), v.Find("w")
+	m.close, m.word = v.Find(marks.Close[0]), v.Find("w")
 	return m, nil
 }
 
@@ -55,7 +55,7 @@ func (t *thought) start() {
 		return
 	}
 	// It begins inside the block, as templates that open it do. The tags are the vocabulary's own: it cannot fail.
-	t.ctl, _ = meridian.NewControl(&t.model.cfg, t.model.tags, t.model.cfg.Options(), []runtime.Token{t.model.open})
+	t.ctl, _ = meridian.NewControl(&t.model.cfg, t.model.tags, t.model.cfg.Options(), meridian.Begin{Thinking: true})
 }
 
 // draw decides what the next token means.
@@ -91,6 +91,9 @@ func (t *thought) OnToken(_ core.Token, _ []byte, eog bool, now int64) meridian.
 		if t.ctl.Phase() == meridian.OutputDecode {
 			t.ctl = nil
 		}
+	}
+	if eog {
+		s.Event |= meridian.Completed
 	}
 	return s
 }

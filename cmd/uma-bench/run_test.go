@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -98,6 +99,28 @@ func TestRunRefuses(t *testing.T) {
 	} {
 		if err := do(t, runCommand(), strings.Fields(args+" --out-dir "+t.TempDir())...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: want an error with %q, got %v", args, want, err)
+		}
+	}
+}
+
+// TestMistakes: the program answers mistakes on its command line in words of its own.
+func TestMistakes(t *testing.T) {
+	for line, want := range map[string]string{
+		"frobnicate":             `there is no command "frobnicate"`,
+		"storn":                  `there is no command "storn"; did you mean storm?`,
+		"idle --window 5":        `--window is "5": it must be a time with its unit`,
+		"overhead --streams 1,x": `--streams is "1,x": it must be whole numbers with commas between`,
+		"idle --conections 5":    "there is no option --conections; did you mean --connections?",
+		"idle now":               "uma-bench idle does not take",
+		"compare one.json":       "uma-bench compare does not take",
+		"completion":             "name one shell",
+	} {
+		root := newRoot()
+		root.SetArgs(strings.Fields(line))
+		err := root.Execute()
+		var usage usageError
+		if !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
+			t.Errorf("uma-bench %s: %v, want %q", line, err, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"os/signal"
 	"syscall"
@@ -9,6 +10,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/uma-serve/uma-serve/internal/chat"
+	"github.com/uma-serve/uma-serve/internal/lineedit"
 	"github.com/uma-serve/uma-serve/internal/ui"
 )
 
@@ -19,7 +21,8 @@ func newChat(dial dialer) *cobra.Command {
 		Short: "Converse with the model (what uma-cli does without a command)",
 		Long: `Converse with the model. /? in the chat lists its commands.
 
-Ctrl-C cancels the answer that is running; Ctrl-\ ends its thinking, and the answer comes.
+Ctrl-C cancels the answer that is running; Ctrl-\ ends its thinking, and the answer comes. Ctrl-Z suspends the chat,
+fg goes on with it. A pasted text of several lines is one message; Alt-Enter begins a new line.
 
 Lines are kept in $XDG_STATE_HOME/uma-serve/history (UMA_NOHISTORY=1: nowhere).`,
 		Example: `  uma-cli chat --system "Answer in one sentence."
@@ -27,39 +30,54 @@ Lines are kept in $XDG_STATE_HOME/uma-serve/history (UMA_NOHISTORY=1: nowhere).`
   uma-cli chat --think on --think-budget 512     # think, but not for ever
   uma-cli chat --early-exit eat                  # stop thinking when the answer has settled`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkSettings(&settings); err != nil {
-				return err
-			}
-			out := ui.Open(os.Stdout)
-			var in chat.LineReader
-			if isTerminal(os.Stdin) && out.IsTTY() && os.Getenv("TERM") != "dumb" {
-				in = chat.NewEditor(chat.OpenHistory(chat.HistoryPath(os.Getenv)), chat.Complete)
-			} else {
-				in = chat.NewPlainReader(os.Stdin, os.Stdout)
-			}
-			interrupts := make(chan os.Signal, 1)
-			signal.Notify(interrupts, os.Interrupt)
-			defer signal.Stop(interrupts)
-			endThink := make(chan os.Signal, 1)
-			signal.Notify(endThink, syscall.SIGQUIT)
-			defer signal.Stop(endThink)
-			restoreOnEnd()
-			return chat.New(chat.Config{
-				Dial: dial, In: in, Out: out, Interrupts: interrupts, EndThink: endThink, Settings: settings,
-				Quiet: func() func() { return ui.Quiet(os.Stdin) },
-			}).Run(cmd.Context())
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return converse(cmd.Context(), dial, &settings) },
 	}
-	addSampling(cmd.Flags(), &settings)
-	cmd.Flags().BoolVar(&settings.HideThinking, "hide-thinking", false, "show a counter instead of the model's thinking")
+	addSampling(cmd, &settings)
+	addHideThinking(cmd, &settings)
 	cmd.Flags().SortFlags = false
 	return cmd
 }
 
-// restoreOnEnd puts the terminal back when somebody else ends the process: a shell whose terminal was left in raw
-// mode seems dead.
-func restoreOnEnd() {
+func addHideThinking(cmd *cobra.Command, settings *chat.Settings) {
+	cmd.Flags().BoolVar(&settings.HideThinking, "hide-thinking", false, "show a counter instead of the model's thinking")
+}
+
+// converse is a chat on the process's terminal.
+func converse(ctx context.Context, dial dialer, settings *chat.Settings) error {
+	if err := checkSettings(settings); err != nil {
+		return err
+	}
+	out := ui.Open(os.Stdout)
+	c := chat.Config{Dial: dial, Out: out, Settings: *settings}
+	if isTerminal(os.Stdin) && out.IsTTY() && ui.Capable(os.Getenv) {
+		editor, err := chat.NewEditor(chat.OpenHistory(chat.HistoryPath(os.Getenv)), chat.Complete)
+		if err != nil {
+			return err
+		}
+		defer editor.Close()
+		c.In = editor
+		c.Quiet = func() func() {
+			return ui.Quiet(os.Stdin, editor.Close, func() { os.Stdout.WriteString(lineedit.PasteOn) })
+		}
+		restoreOnEnd(editor.Close)
+	} else {
+		c.In = chat.NewPlainReader(os.Stdin, os.Stdout)
+		c.Quiet = func() func() { return ui.Quiet(os.Stdin, nil, nil) }
+		restoreOnEnd(func() {})
+	}
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt)
+	defer signal.Stop(interrupts)
+	endThink := make(chan os.Signal, 1)
+	signal.Notify(endThink, syscall.SIGQUIT)
+	defer signal.Stop(endThink)
+	c.Interrupts, c.EndThink = interrupts, endThink
+	return chat.New(c).Run(ctx)
+}
+
+// restoreOnEnd puts the terminal back when the process is sent a signal that ends it: a shell whose terminal was left in
+// raw mode seems dead.
+func restoreOnEnd(leave func()) {
 	state, err := term.GetState(int(os.Stdin.Fd()))
 	if err != nil {
 		return
@@ -68,6 +86,7 @@ func restoreOnEnd() {
 	signal.Notify(ended, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
 		s := (<-ended).(syscall.Signal)
+		leave()
 		term.Restore(int(os.Stdin.Fd()), state)
 		os.Exit(128 + int(s))
 	}()

@@ -25,6 +25,9 @@ loading or draining is alive, too.`,
   HEALTHCHECK CMD uma-cli health --live --timeout 2s`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if timeout <= 0 {
+				return usagef("--timeout is %v; it must be more than 0", timeout)
+			}
 			ctx, cancel := withTimeout(cmd.Context(), timeout)
 			defer cancel()
 			c, err := dial(ctx)

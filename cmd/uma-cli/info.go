@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -117,6 +119,9 @@ func infoTable(in *client.Info) *ui.Table {
 		t.Row("file", "%s", clean(m.Path))
 		t.Row("parameters", "%s in %s", ui.Large(m.Parameters), ui.Bytes(m.Bytes))
 		chat := "with the model's own template"
+		if m.TemplateSource != "" {
+			chat = "template: " + clean(m.TemplateSource)
+		}
 		if !m.ChatTemplate {
 			if chat = "no"; m.NoChat != "" {
 				chat += ": " + clean(m.NoChat)
@@ -125,6 +130,13 @@ func infoTable(in *client.Info) *ui.Table {
 			chat += ", thinking is told apart"
 		}
 		t.Row("chat", "%s", chat)
+		if m.ThinkMarkers != "" {
+			think := "markers of the family " + clean(m.ThinkMarkers)
+			if len(m.ThinkSwitch) > 0 {
+				think += ", switched with " + clean(strings.Join(m.ThinkSwitch, ", "))
+			}
+			t.Row("thinking", "%s", think)
+		}
 		c := in.Capabilities
 		context := ui.Count(c.ContextTokens) + " tokens"
 		if m.TrainContext > 0 {
@@ -132,9 +144,10 @@ func infoTable(in *client.Info) *ui.Table {
 		}
 		t.Row("context", "%s", context)
 		t.Row("KV cache", "%s/%s, %s a token", clean(m.KVTypeK), clean(m.KVTypeV), ui.Bytes(uint64(max(m.KVBytesPerToken, 0))))
+		t.Row("", "%d sequences, of running requests and of cached prefixes", c.MaxSequences)
 		t.Row("device", "%s (%s), %d threads", clean(c.DeviceName), clean(string(c.Device)), c.Threads)
-		t.Row("scheduling", "%s, steps of %s, batches of %s", clean(in.Config.Policy),
-			ui.Duration(time.Duration(in.Config.TickBudgetMs*float64(time.Millisecond))), ui.Count(c.MaxBatch))
+		t.Row("policy", "%s", clean(in.Config.Policy)+policyOptions(in.Config.PolicyOptions))
+		t.Row("", "batches of %s tokens at most", ui.Count(c.MaxBatch))
 		if m := in.CostModel; m != nil && m.Samples > 0 {
 			t.Row("step cost", "%s + %s a prompt token + %s an answer + %s per 1,000 cells looked at", cost(m.A), cost(m.B), cost(m.C), cost(1000*m.D))
 			t.Row("", "learned from %s steps, off by %.1f %% on average", ui.Count(m.Samples), 100*m.Error)
@@ -146,11 +159,33 @@ func infoTable(in *client.Info) *ui.Table {
 	if in.Memory.RSS > 0 {
 		t.Row("", "resident %s", size(in.Memory.RSS))
 	}
-	t.Row("in use", "%d of %d sequences, %s of %s KV cells", in.Live.Sequences, in.Config.Parallel,
-		ui.Count(in.Live.LiveCells), ui.Count(in.Live.LiveCells+in.Live.FreeCells))
-	t.Row("", "%d requests, %d connections, %d goroutines, %d descriptors", in.Live.Requests, in.Live.Sessions,
-		in.Live.Goroutines, in.Live.Descriptors)
+	t.Row("requests", "%d of at most %d running, %d waiting", in.Live.Sequences, in.Config.Parallel, max(in.Live.Requests-int64(in.Live.Sequences), 0))
+	t.Row("in use", "%s of %s KV cells by running requests", ui.Count(in.Live.LiveCells), ui.Count(in.Live.LiveCells+in.Live.FreeCells))
+	t.Row("", "%d connections, %d goroutines, %d descriptors", in.Live.Sessions, in.Live.Goroutines, in.Live.Descriptors)
 	return &t
+}
+
+// policyOptions names what the policy was told, a time as a time.
+func policyOptions(options []client.PolicyOption) string {
+	var b strings.Builder
+	for i, o := range options {
+		sep := ", "
+		if i == 0 {
+			sep = ": "
+		}
+		name, value := o.Name, strconv.FormatFloat(o.Value, 'g', -1, 64)
+		if short, ok := strings.CutSuffix(name, "-ms"); ok {
+			name, value = short, ui.Duration(time.Duration(o.Value*float64(time.Millisecond)))
+			if o.Value == 0 {
+				value = "off"
+			}
+		}
+		if o.Name == "max-background" && o.Value == 0 {
+			continue // no limit but the number of sequences
+		}
+		b.WriteString(sep + clean(name) + " " + value)
+	}
+	return b.String()
 }
 
 func cost(v float64) string { return ui.Duration(time.Duration(v * float64(time.Millisecond))) }

@@ -12,7 +12,7 @@ import (
 )
 
 func newKV(dial dialer) *cobra.Command {
-	var asJSON, tree bool
+	var asJSON, tree, all bool
 	cmd := &cobra.Command{
 		Use:   "kv",
 		Short: "What the KV cache holds, for whom, where and why",
@@ -23,6 +23,9 @@ in (device, host, disk, fabric), its owner, its age, and why it is there.
          prefix is what nobody runs with, which goes before all of them
   OWN    of TOKENS, those that nobody shares: what dropping it would free
   IN     tokens restored from a tier; OUT: stored there
+
+In a window only what fits is shown: names of prefixes are cut to 8 digits, and columns and rows are left out. --all, a
+pipe and --json have everything. With --tree in a window the tree follows the summary at once.
 
 NAME is what drop, pin, unpin and save take. A user sees only what is its own; root and the daemon's user see all.`,
 		Example: `  uma-cli kv
@@ -36,10 +39,11 @@ NAME is what drop, pin, unpin and save take. A user sees only what is its own; r
 			}
 			return query(cmd, dial, asJSON, func(ctx context.Context, c *client.Client) ([]byte, *wire.KVReport, error) {
 				return c.KV(ctx, tree)
-			}, insideview.KV)
+			}, func(out *ui.Terminal, r *wire.KVReport) string { return insideview.KV(out, r, all) })
 		},
 	}
 	cmd.Flags().BoolVar(&tree, "tree", false, "the prefix tree too: one line for each run of cells, below the run it continues")
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "everything, even if it does not fit into the window")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the daemon's answer as one line of JSON")
 	cmd.Flags().SortFlags = false
 	const target = `
@@ -58,7 +62,8 @@ func newKVDo(dial dialer, op wire.KVOp, short, long string) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: op.String() + " TARGET", Short: short, Long: long,
-		Example: "  uma-cli kv " + op.String() + " 12\n  uma-cli kv " + op.String() + " all",
+		Example:           "  uma-cli kv " + op.String() + " 12\n  uma-cli kv " + op.String() + " all",
+		ValidArgsFunction: completeTargets(dial),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) != 1:

@@ -12,6 +12,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/chat"
 	"github.com/uma-serve/uma-serve/internal/client"
+	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/internal/ui"
 )
 
@@ -35,9 +36,16 @@ type exitStatus int
 func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
 func main() {
+	os.Exit(report(execute(os.Args[1:]), ui.Open(os.Stderr)))
+}
+
+func execute(args []string) error {
 	root := newRoot()
-	root.SetArgs(normalizeArgs(os.Args[1:]))
-	os.Exit(report(root.ExecuteContext(context.Background()), ui.Open(os.Stderr)))
+	if len(args) > 0 && elsewhere[args[0]] != "" {
+		return unknownCommand(root, args[:1]) // before its flags, which are unknown as well
+	}
+	root.SetArgs(normalizeArgs(args))
+	return root.ExecuteContext(context.Background())
 }
 
 // report says what went wrong and what to do about it, and returns the exit status.
@@ -53,7 +61,7 @@ func report(err error, errOut *ui.Terminal) int {
 		return exitInterrupted
 	}
 	errOut.FreshLine()
-	errOut.Println(errOut.Red("uma-cli: ") + ui.Sanitize(err.Error()))
+	errOut.Println(errOut.Red("uma-cli: ") + ui.Sanitize(clierr.Text(err)))
 	if hint := chat.Hint(err, false); hint != "" {
 		errOut.Println(hint)
 	}

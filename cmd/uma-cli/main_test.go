@@ -123,6 +123,10 @@ func TestProgram(t *testing.T) {
 	if err := os.WriteFile(file, []byte("from a file\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	const none = "/nonexistent/uma.sock"
 	for name, c := range map[string]struct {
 		args           string // separated by "|"
@@ -158,7 +162,17 @@ func TestProgram(t *testing.T) {
 		"bad number":         {"run|--top-p|2|x", "", "", 2, "$", "top_p is 2; it must be a number of 0…1"},
 		"not a number":       {"run|--temp|NaN|x", "", "", 2, "$", "temperature is NaN"},
 		"bad priority":       {"run|--priority|low|x", "", "", 2, "$", "interactive or background"},
-		"unknown flag":       {"run|--frobnicate", "", "", 2, "$", "--frobnicate"},
+		"unknown flag":       {"run|--frobnicate", "", "", 2, "$", "there is no option --frobnicate\n"},
+		"mistyped flag":      {"run|--tempp|1", "", "", 2, "$", "there is no option --tempp; did you mean --temp?"},
+		"unknown letter":     {"run|-z", "", "", 2, "$", "there is no option -z\n"},
+		"temp":               {"run|--temp|x|hi", "", "", 2, "$", `uma-cli: --temp is "x": it must be a number`},
+		"seed":               {"run|--seed|x|hi", "", "", 2, "$", `--seed is "x": it must be a whole number`},
+		"seed, negative":     {"run|--seed|-x|hi", "", "", 2, "$", `--seed is "-x": it must be a whole number`},
+		"timeout, no unit":   {"run|--timeout|5|hi", "", "", 2, "$", `--timeout is "5": it must be a time with its unit`},
+		"health timeout":     {"health|--timeout|-1s", "", "", 2, "$", "--timeout is -1s; it must be more than 0"},
+		"switch":             {"run|--json=x|hi", "", "", 2, "$", `--json is "x": it must be true or false`},
+		"no value":           {"run|--system", "", "", 2, "$", "--system needs a value: --system TEXT"},
+		"file is a folder":   {"run|--file|" + filepath.Dir(file), "", "", 2, "$", "it is a directory; name a file in it"},
 		"unknown command":    {"helth", "", "", 2, "$", "did you mean health?"},
 		"a prompt as command": {"why is it", "", "", 2, "$",
 			`uma-cli run "why is it"`},
@@ -167,6 +181,7 @@ func TestProgram(t *testing.T) {
 		"health json":       {"health|--json", "", "", 0, clienttest.HealthOK + "\n$", ""},
 		"health, no daemon": {"health", "", none, 3, "$", "no uma-serve daemon"},
 		"info":              {"info", "", "", 0, "context     4,096 tokens (trained on 2,048)", ""},
+		"info, policy":      {"info", "", "", 0, "policy      uma: tick-budget 30.0 ms, latency-guard 100 ms\n", ""},
 		"info json":         {"info|--json", "", "", 0, clienttest.InfoTiny + "\n$", ""},
 		"info argument":     {"info|x", "", "", 2, "$", `takes no argument "x"`},
 		"metrics":           {"metrics", "", "", 0, "requests  0 running, 0 queued", ""},
@@ -174,6 +189,7 @@ func TestProgram(t *testing.T) {
 		"metrics flags":     {"metrics|--json|--prometheus", "", "", 2, "$", "--prometheus goes with neither"},
 		"metrics interval":  {"metrics|--interval|2s", "", "", 2, "$", "--interval needs --watch"},
 		"metrics too fast":  {"metrics|--watch|--interval|1ms", "", "", 2, "$", "100ms or more"},
+		"metrics, no unit":  {"metrics|--watch|--interval|1", "", "", 2, "$", `uma-cli: --interval is "1": it must be a time with its unit, such as 500ms, 30s or 5m`},
 		"metrics no daemon": {"metrics|--prometheus", "", none, 3, "$", "uma-serve -m model.gguf"},
 		"info cost model":   {"info|--cost-model", "", "", 0, "{\n  \"a\": 4.25,\n  \"b\": 3.5,\n  \"c\": 6,\n  \"d\": 0.000125\n}\n$", "learned from 1,200 steps; its predictions are off by 7.2 %"},
 		"info two forms":    {"info|--cost-model|--json", "", "", 2, "$", "choose one"},
@@ -206,6 +222,10 @@ func TestProgram(t *testing.T) {
 		"version, alone":    {"version", "", none, 0, "daemon      none answers\n", ""},
 		"version json":      {"version|--json", "", none, 0, `"daemon":null}`, ""},
 		"model":             {"model|inspect|/nonexistent.gguf", "", "", 1, "$", "no such file"},
+		"model, a folder":   {"model|inspect|" + filepath.Dir(file), "", "", 1, "$", "it is a directory; name a .gguf file in it"},
+		"model, a pipe":     {"model|inspect|" + pipe, "", "", 1, "$", "it is a named pipe"},
+		"model, a device":   {"model|inspect|/dev/zero", "", "", 1, "$", "it is a device"},
+		"model, no folder":  {"model|inspect|/nonexistent/x.gguf", "", "", 1, "$", "uma-cli: /nonexistent/x.gguf: there is no directory /nonexistent"},
 		"model, not one":    {"model|inspect|" + file, "", "", 1, "$", "GGUF"},
 		"model, no file":    {"model|inspect", "", "", 2, "$", "name one file"},
 		"model, verb":       {"model|frobnicate", "", "", 2, "$", "model inspect FILE.gguf"},

@@ -26,7 +26,8 @@ func newMetrics(dial dialer, address *string) *cobra.Command {
 		Short: "What the daemon is doing and how fast",
 		Long: `What the daemon is doing and how fast. docs/metrics.md explains every metric.
 
-A watch adds rates and ends with Ctrl-C.`,
+A watch adds rates and ends with Ctrl-C. It draws one screen in place and leaves out what does not fit into the window;
+without --watch everything is shown.`,
 		Example: `  uma-cli metrics --watch
   uma-cli metrics --json | jq .ttft_ms
   uma-cli metrics --watch --interval 10s --json >>metrics.jsonl
@@ -59,16 +60,7 @@ A watch adds rates and ends with Ctrl-C.`,
 			if !watch {
 				return showMetrics(ctx, c, show)
 			}
-			for tick := time.NewTicker(interval); ; {
-				if err := showMetrics(ctx, c, show); err != nil && ctx.Err() == nil {
-					return err
-				}
-				select {
-				case <-ctx.Done():
-					return nil
-				case <-tick.C:
-				}
-			}
+			return watchMetrics(ctx, c, out, interval, asJSON, show)
 		},
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again and again, with rates")
@@ -77,6 +69,31 @@ A watch adds rates and ends with Ctrl-C.`,
 	cmd.Flags().BoolVar(&prometheus, "prometheus", false, "print Prometheus's text format (GET /metrics on the socket)")
 	cmd.Flags().SortFlags = false
 	return cmd
+}
+
+// watchMetrics shows metrics until ctx ends: every interval, and at once when the window has another size or the program
+// goes on after Ctrl-Z.
+func watchMetrics(ctx context.Context, c *client.Client, out *ui.Terminal, interval time.Duration, asJSON bool, show func([]byte) error) error {
+	changed := make(chan os.Signal, 1)
+	if !asJSON && out.IsTTY() {
+		signal.Notify(changed, syscall.SIGWINCH, syscall.SIGCONT)
+		defer signal.Stop(changed)
+	}
+	for tick := time.NewTicker(interval); ; {
+		if err := showMetrics(ctx, c, show); err != nil && ctx.Err() == nil {
+			out.FreshLine()
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return out.FreshLine()
+		case <-tick.C:
+		case s := <-changed:
+			if s == syscall.SIGCONT {
+				out.NewScreen() // the shell has written to the window
+			}
+		}
+	}
 }
 
 func showMetrics(ctx context.Context, c *client.Client, show func([]byte) error) error {
@@ -91,19 +108,16 @@ func showMetrics(ctx context.Context, c *client.Client, show func([]byte) error)
 
 // showText draws snapshots as a screen, over the one before it in a watch.
 func showText(out *ui.Terminal, watch bool) func([]byte) error {
-	view := metricsview.View{Out: out}
-	lines := 0
+	view := metricsview.View{Out: out, Fit: watch}
 	return func(raw []byte) error {
 		s, err := metricsview.Parse(raw, time.Now())
 		if err != nil {
 			return err
 		}
-		screen := view.Render(s)
-		if !watch {
-			return out.Print(screen)
+		if watch {
+			return out.Redraw(view.Render(s))
 		}
-		lines, err = out.Redraw(lines, screen)
-		return err
+		return out.Print(view.Render(s))
 	}
 }
 

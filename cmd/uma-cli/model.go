@@ -62,6 +62,7 @@ func newModelInspect() *cobra.Command {
 		Example: `  uma-cli model inspect model.gguf
   uma-cli model inspect -ctk q8_0 -ctv q8_0 model.gguf    # with a smaller KV cache
   uma-cli model inspect --json model.gguf | jq .kv.contexts`,
+		ValidArgsFunction: cobra.FixedCompletions([]string{"gguf"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usagef("name one file: uma-cli model inspect FILE.gguf")
@@ -87,6 +88,8 @@ func newModelInspect() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&typeK, "cache-type-k", "f16", "type of the cache for K: f16, f32, bf16, q8_0, q4_0, … (-ctk)")
 	cmd.Flags().StringVar(&typeV, "cache-type-v", "f16", "type of the cache for V (-ctv)")
+	completeWords(cmd, "cache-type-k", gguf.CacheTypes()...)
+	completeWords(cmd, "cache-type-v", gguf.CacheTypes()...)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print everything as one line of JSON, the chat template included")
 	return cmd
 }
@@ -210,7 +213,7 @@ func kvNote(in *gguf.Info) string {
 func chatRows(t *ui.Table, in *gguf.Info) {
 	switch {
 	case in.ChatTemplate == "":
-		t.Row("chat template", "none: send plain text (uma-cli run --raw)")
+		t.Row("chat template", "none; uma-serve uses its built-in %s", clean(in.DefaultTemplate))
 	case in.TemplateError != "":
 		t.Row("chat template", "cannot be used: %s", clean(in.TemplateError))
 	default:
@@ -231,7 +234,7 @@ func chatRows(t *ui.Table, in *gguf.Info) {
 			facts = append(facts, "begins every answer with thinking")
 		}
 		if r.ThinkingSwitch != "" {
-			facts = append(facts, "can switch thinking off ("+clean(r.ThinkingSwitch)+")")
+			facts = append(facts, "switches thinking with "+clean(r.ThinkingSwitch))
 		}
 		for _, f := range facts {
 			t.Row("", "%s", f)
@@ -241,7 +244,7 @@ func chatRows(t *ui.Table, in *gguf.Info) {
 	for _, tag := range in.Think {
 		s := clean(tag.Open) + " " + clean(tag.Close)
 		if !tag.SingleToken {
-			s += " (not single tokens: phases cannot be told apart)"
+			s += " (recognised by their text)"
 		}
 		tags = append(tags, s)
 	}

@@ -34,6 +34,12 @@ type console struct {
 // openConsole starts cmd on a new pseudo terminal, as its controlling terminal.
 func openConsole(t *testing.T, cmd *exec.Cmd) *console {
 	t.Helper()
+	return openConsoleWith(t, cmd, func(slave *os.File) { cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave })
+}
+
+// openConsoleWith is openConsole with what connect makes the program's standard streams.
+func openConsoleWith(t *testing.T, cmd *exec.Cmd, connect func(slave *os.File)) *console {
+	t.Helper()
 	// Not blocking, so that Close ends a Read.
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -56,7 +62,7 @@ func openConsole(t *testing.T, cmd *exec.Cmd) *console {
 		t.Skip(err)
 	}
 	defer slave.Close()
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	connect(slave)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	c := &console{t: t, cmd: cmd, master: master, fd: fd, ended: make(chan struct{})}
 	c.more.L = &c.mu

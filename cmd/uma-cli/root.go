@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -10,7 +11,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/uma-serve/uma-serve/internal/ask"
+	"github.com/uma-serve/uma-serve/internal/chat"
 	"github.com/uma-serve/uma-serve/internal/client"
+	"github.com/uma-serve/uma-serve/internal/clierr"
+	"github.com/uma-serve/uma-serve/internal/completion"
 	"github.com/uma-serve/uma-serve/ipc"
 )
 
@@ -24,15 +29,17 @@ func newRoot() *cobra.Command {
 		}
 		return client.Dial(ctx, path)
 	}
-	chat := newChat(dial)
-	run := newRun(dial)
+	settings := chat.DefaultSettings()
+	var version bool
 	root := &cobra.Command{
 		Use:   "uma-cli",
 		Short: "Talk to a uma-serve daemon",
 		Long: `Talk to a uma-serve daemon over its Unix socket.
 
-Without a command uma-cli opens a chat on a terminal, and answers what it is given on a pipe.`,
+Without a command uma-cli opens a chat on a terminal, and answers what it is given on a pipe. The flags are then those
+of chat.`,
 		Example: `  uma-cli                                        # chat
+  uma-cli --think off                            # chat, without thinking
   uma-cli run "Why is the sky blue?"             # one question
   git diff | uma-cli run "Write a commit message"
   uma-cli metrics --watch                        # what the daemon is doing
@@ -40,16 +47,18 @@ Without a command uma-cli opens a chat on a terminal, and answers what it is giv
   uma-cli model inspect model.gguf               # does it fit this machine?`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return unknownCommand(cmd, args[0])
-			}
-			if isTerminal(os.Stdin) && isTerminal(os.Stdout) {
-				return chat.RunE(chat, nil)
-			}
-			if isTerminal(os.Stdin) {
+			switch {
+			case len(args) > 0:
+				return unknownCommand(cmd, args)
+			case version:
+				return showVersion(cmd.Context(), dial, false)
+			case isTerminal(os.Stdin) && isTerminal(os.Stdout):
+				return converse(cmd.Context(), dial, &settings)
+			case isTerminal(os.Stdin):
 				return usagef("nothing to do: give a command, or a prompt on standard input")
 			}
-			return run.RunE(run, nil)
+			q := question{Options: ask.Options{Settings: settings}}
+			return q.ask(cmd.Context(), dial, nil)
 		},
 		SilenceErrors: true, SilenceUsage: true, DisableAutoGenTag: true,
 		CompletionOptions:          cobra.CompletionOptions{DisableDefaultCmd: true},
@@ -57,18 +66,29 @@ Without a command uma-cli opens a chat on a terminal, and answers what it is giv
 	}
 	root.PersistentFlags().StringVar(&address, "socket", "",
 		"Unix socket `PATH` of the daemon (default: $UMA_HOST, $UMA_SOCKET, then the daemon's own default)")
+	addSampling(root, &settings)
+	addHideThinking(root, &settings)
+	root.Flags().BoolVarP(&version, "version", "v", false, "the version of this program, and of the daemon if one answers")
+	root.Flags().SortFlags = false
 	root.SetGlobalNormalizationFunc(normalizeFlag)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "What a command does, its flags and examples", RunE: func(cmd *cobra.Command, args []string) error {
-		target, rest, err := root.Find(args)
-		if err != nil || len(rest) > 0 {
-			return unknownCommand(root, strings.Join(args, " "))
-		}
-		return target.Help()
-	}})
-	root.AddCommand(chat, run, newMetrics(dial, &address), newHealth(dial), newInfo(dial), newWhy(dial), newKV(dial), newModel(), newCompletion(), newVersion(dial))
-	chat.SetContext(context.Background())
-	run.SetContext(context.Background())
+	root.SetFlagErrorFunc(flagError)
+	root.SetHelpCommand(&cobra.Command{
+		Use: "help [COMMAND]", Short: "What a command does, its flags and examples", ValidArgsFunction: func(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
+			for _, sub := range root.Commands() {
+				if sub.IsAvailableCommand() && !strings.HasPrefix(sub.Name(), "__") {
+					names = append(names, cobra.CompletionWithDesc(sub.Name(), sub.Short))
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		}, RunE: func(cmd *cobra.Command, args []string) error {
+			target, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return unknownCommand(root, args)
+			}
+			return target.Help()
+		}})
+	root.AddCommand(newChat(dial), newRun(dial), newMetrics(dial, &address), newHealth(dial), newInfo(dial), newWhy(dial), newKV(dial), newModel(), completion.Command("uma-cli", func(err error) error { return usageError{err} }), newVersion(dial))
+	completeDefaults(root)
 	return root
 }
 
@@ -87,12 +107,30 @@ func normalizeFlag(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	return pflag.NormalizedName(name)
 }
 
-func unknownCommand(cmd *cobra.Command, name string) error {
+// flagError adds to an unknown flag what may have been meant.
+func flagError(cmd *cobra.Command, err error) error {
+	plain := clierr.Flag(cmd.Flags(), err)
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		switch unknown.GetSpecifiedName() {
+		case "model", "m", "host", "port", "ctx-size", "c", "gpu-layers", "n-gpu-layers", "ngl", "threads", "t", "parallel":
+			return usagef("%w; the daemon serves one model: its file, context and device are options of uma-serve", plain)
+		}
+	}
+	return usageError{plain}
+}
+
+// unknownCommand says what to do instead of a command that there is not.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	name := args[0]
 	hint := ""
+	if here, ok := elsewhere[name]; ok {
+		return usagef("there is no command %q: %s", name, here)
+	}
 	if near := cmd.SuggestionsFor(name); len(near) > 0 {
 		hint = fmt.Sprintf("; did you mean %s?", near[0])
-	} else if strings.ContainsRune(name, ' ') {
-		hint = fmt.Sprintf("; to ask it: uma-cli run %q", name)
+	}
+	if strings.ContainsRune(name, ' ') || len(args) > 1 {
+		hint += fmt.Sprintf("; to ask it: uma-cli run %q", strings.Join(args, " "))
 	}
 	return usagef("there is no command %q%s", name, hint)
 }

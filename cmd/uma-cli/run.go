@@ -1,10 +1,10 @@
 package main
 
 import (
+	"context"
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,10 +14,7 @@ import (
 )
 
 func newRun(dial dialer) *cobra.Command {
-	settings := chat.DefaultSettings()
-	var o ask.Options
-	var timeout time.Duration
-	var show, hide, noStream bool
+	q := question{Options: ask.Options{Settings: chat.DefaultSettings()}}
 	cmd := &cobra.Command{
 		Use:   "run [PROMPT]",
 		Short: "Ask once and print the answer",
@@ -36,51 +33,63 @@ Exit status: 0 answered · 1 refused or failed · 2 wrong usage · 3 no daemon �
   uma-cli run --json --logprobs 3 "Yes or no?"     # one JSON event a line
   uma-cli run --priority background --timeout 10m --file book.txt "Summarise" >summary.txt`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Settings, o.Words, o.Stream = settings, args, !noStream
-			if err := checkSettings(&o.Settings); err != nil {
-				return err
-			}
-			if show && hide {
+			if q.show && q.Settings.HideThinking {
 				return usagef("--show-thinking and --hide-thinking contradict each other")
 			}
-			if timeout < 0 {
-				return usagef("--timeout is %v; it must be 0 (none) or more", timeout)
-			}
-			out, aside := ui.Open(os.Stdout), ui.Open(os.Stderr)
-			if out.IsTTY() && aside.IsTTY() {
-				aside = out // one screen, one cursor
-			}
-			o.ShowThinking = show || aside.IsTTY() && !hide
-			o.Out, o.Aside, o.Timeout = out, aside, timeout
-			if !isTerminal(os.Stdin) {
-				o.Stdin = os.Stdin
-			}
-			interrupts := make(chan os.Signal, 1)
-			signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
-			defer signal.Stop(interrupts)
-			o.Interrupts = interrupts
-			endThink := make(chan os.Signal, 1)
-			signal.Notify(endThink, syscall.SIGQUIT)
-			defer signal.Stop(endThink)
-			o.EndThink = endThink
-			err := ask.Run(cmd.Context(), dial, &o)
-			if usage, ok := err.(ask.UsageError); ok {
-				return usageError{usage.Err}
-			}
-			return err
+			return q.ask(cmd.Context(), dial, args)
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringArrayVarP(&o.Files, "file", "f", nil, "add the text of `FILE` to the prompt; may be given several times")
-	fs.BoolVar(&o.Raw, "raw", false, "send the text as it is, without the model's chat template")
-	fs.BoolVar(&o.JSON, "json", false, "print every event as a line of JSON")
-	fs.BoolVar(&noStream, "no-stream", false, "print the answer when it is complete")
-	fs.BoolVar(&show, "show-thinking", false, "print the model's thinking, on standard error")
-	fs.BoolVar(&hide, "hide-thinking", false, "show a counter instead of the model's thinking")
-	fs.BoolVarP(&o.Verbose, "verbose", "v", false, "print tokens and speed when done, on standard error")
-	fs.DurationVar(&timeout, "timeout", 0, "give up after this long, for example 90s; 0 = never")
-	addSampling(fs, &settings)
-	fs.IntVar(&settings.Sampling.Logprobs, "logprobs", 0, "with --json: the log-probabilities of the `N` most probable tokens")
+	fs.StringArrayVarP(&q.Files, "file", "f", nil, "add the text of `FILE` to the prompt; may be given several times")
+	fs.BoolVar(&q.Raw, "raw", false, "send the text as it is, without the model's chat template")
+	fs.BoolVar(&q.JSON, "json", false, "print every event as a line of JSON")
+	fs.BoolVar(&q.noStream, "no-stream", false, "print the answer when it is complete")
+	fs.BoolVar(&q.show, "show-thinking", false, "print the model's thinking, on standard error")
+	addHideThinking(cmd, &q.Settings)
+	fs.BoolVarP(&q.Verbose, "verbose", "v", false, "print tokens and speed when done, on standard error")
+	fs.DurationVar(&q.Timeout, "timeout", 0, "give up after this long, for example 90s; 0 = never")
+	addSampling(cmd, &q.Settings)
+	fs.IntVar(&q.Settings.Sampling.Logprobs, "logprobs", 0, "with --json: the log-probabilities of the `N` most probable tokens")
 	fs.SortFlags = false
 	return cmd
+}
+
+// question is what run asks and how it shows the answer.
+type question struct {
+	ask.Options
+	show, noStream bool
+}
+
+// ask asks words, and what comes on a pipe, and prints the answer.
+func (q *question) ask(ctx context.Context, dial dialer, words []string) error {
+	o := &q.Options
+	o.Words, o.Stream = words, !q.noStream
+	if err := checkSettings(&o.Settings); err != nil {
+		return err
+	}
+	if o.Timeout < 0 {
+		return usagef("--timeout is %v; it must be 0 (none) or more", o.Timeout)
+	}
+	out, aside := ui.Open(os.Stdout), ui.Open(os.Stderr)
+	if out.IsTTY() && aside.IsTTY() {
+		aside = out // one screen, one cursor
+	}
+	o.ShowThinking = q.show || aside.IsTTY() && !o.Settings.HideThinking
+	o.Out, o.Aside = out, aside
+	if !isTerminal(os.Stdin) {
+		o.Stdin = os.Stdin
+	}
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(interrupts)
+	o.Interrupts = interrupts
+	endThink := make(chan os.Signal, 1)
+	signal.Notify(endThink, syscall.SIGQUIT)
+	defer signal.Stop(endThink)
+	o.EndThink = endThink
+	err := ask.Run(ctx, dial, o)
+	if usage, ok := err.(ask.UsageError); ok {
+		return usageError{usage.Err}
+	}
+	return err
 }

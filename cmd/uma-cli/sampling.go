@@ -4,14 +4,15 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/uma-serve/uma-serve/internal/chat"
 	"github.com/uma-serve/uma-serve/sampler"
 )
 
 // addSampling declares the flags that chat and run share: what an answer is made with. They take llama-server's names.
-func addSampling(fs *pflag.FlagSet, s *chat.Settings) {
+func addSampling(cmd *cobra.Command, s *chat.Settings) {
+	fs := cmd.Flags()
 	p := &s.Sampling
 	fs.Float32Var(&p.Temperature, "temp", p.Temperature, "temperature `T`; 0 = always the most probable token")
 	fs.IntVar(&p.TopK, "top-k", p.TopK, "keep the `K` most probable tokens; 0 = off")
@@ -26,12 +27,15 @@ func addSampling(fs *pflag.FlagSet, s *chat.Settings) {
 	fs.StringArrayVar(&s.Stop, "stop", nil, "end the answer before this `TEXT`; may be given several times")
 	fs.StringVar(&s.System, "system", "", "`TEXT` of instructions that stands before the conversation")
 	fs.Var(settingValue{"mode", func() string { return "" }, func(v string) error { return chat.SetThink(&s.Think, v) }}, "think",
-		"whether and how much to think: auto, off, on, or minimal, low, medium, high, xhigh of what the answer may have")
+		"whether and how much to think: auto, off, on, or minimal, low, medium, high, xhigh, max of what the answer may have")
 	fs.Var(settingValue{"tokens", func() string { return "" }, func(v string) error { return chat.SetThinkBudget(&s.Think, v) }}, "think-budget",
 		"most `TOKENS` of thought, also --reasoning-budget; 0 = none, -1 = the daemon's own limit")
 	fs.Var(settingValue{"signals", func() string { return s.Think.EarlyExit.String() }, func(v string) error { return chat.SetEarlyExit(&s.Think, v) }}, "early-exit",
 		"end thinking that has settled, by these `SIGNALS`: off, eat, rpdi or both")
 	fs.Var((*priorityValue)(s), "priority", "interactive, or background: yields to interactive requests")
+	completeWords(cmd, "think", chat.Words("think")...)
+	completeWords(cmd, "early-exit", chat.Words("early_exit")...)
+	completeWords(cmd, "priority", chat.Words("priority")...)
 }
 
 // settingValue is the flag of a setting that reads and writes itself as a word.

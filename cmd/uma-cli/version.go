@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"runtime"
@@ -36,38 +37,42 @@ func newVersion(dial dialer) *cobra.Command {
 		Short: "The version of this program, and of the daemon and its engine if one answers",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := buildFacts{Version: buildinfo.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-			if bi, ok := debug.ReadBuildInfo(); ok {
-				for _, s := range bi.Settings {
-					switch s.Key {
-					case "vcs.revision":
-						v.Commit = s.Value
-					case "vcs.modified":
-						v.Modified = s.Value == "true"
-					}
-				}
-			}
-			ctx, cancel := withTimeout(cmd.Context(), time.Second)
-			defer cancel()
-			if c, err := dial(ctx); err == nil {
-				defer c.Close()
-				if _, info, err := c.InfoReport(ctx); err == nil {
-					v.Daemon = &daemonFacts{Version: info.Version, Engine: info.Engine, Go: info.Go}
-				}
-			}
-			out := ui.Open(os.Stdout)
-			if asJSON {
-				line, err := json.Marshal(v)
-				if err != nil {
-					return err
-				}
-				return out.Println(string(line))
-			}
-			return out.Print(versionTable(v).String(out.Dim))
+			return showVersion(cmd.Context(), dial, asJSON)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one line of JSON")
 	return cmd
+}
+
+func showVersion(ctx context.Context, dial dialer, asJSON bool) error {
+	v := buildFacts{Version: buildinfo.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if bi, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range bi.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				v.Commit = s.Value
+			case "vcs.modified":
+				v.Modified = s.Value == "true"
+			}
+		}
+	}
+	asked, cancel := withTimeout(ctx, time.Second)
+	defer cancel()
+	if c, err := dial(asked); err == nil {
+		defer c.Close()
+		if _, info, err := c.InfoReport(asked); err == nil {
+			v.Daemon = &daemonFacts{Version: info.Version, Engine: info.Engine, Go: info.Go}
+		}
+	}
+	out := ui.Open(os.Stdout)
+	if asJSON {
+		line, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		return out.Println(string(line))
+	}
+	return out.Print(versionTable(v).String(out.Dim))
 }
 
 func versionTable(v buildFacts) *ui.Table {

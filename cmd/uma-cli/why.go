@@ -20,13 +20,14 @@ func newWhy(dial dialer) *cobra.Command {
 		Long: `The reasons behind a request's life: why it waited, why its prompt went in pieces of that size, why its
 thinking was ended, why a part of its prompt had to be computed again.
 
-ID is the request's own, as its client named it (all that the daemon remembers of that name are shown), or #N, the
-daemon's number for it. Without ID: the newest request, or the newest N of --last, running ones included. Times on the
+ID is the request's own, as its client named it (all that the daemon remembers of that name are shown), the id of the
+answer to an HTTP client (chatcmpl-…, cmpl-…), or #N, the daemon's number for it. Without ID: the newest request, or the newest N of --last, running ones included. Times on the
 left count from the request's arrival. A user sees only requests of its own; root and the daemon's user see all.`,
 		Example: `  uma-cli why                    # the newest request
   uma-cli why --last 10
   uma-cli why chat-42
   uma-cli why '#1807' --json | jq '.requests[0].decisions'`,
+		ValidArgsFunction: completeRequests(dial),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := wire.WhyQuestion{Last: last}
 			switch {

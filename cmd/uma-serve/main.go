@@ -7,9 +7,12 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
+	"github.com/uma-serve/uma-serve/internal/clierr"
+	"github.com/uma-serve/uma-serve/internal/completion"
 	"github.com/uma-serve/uma-serve/runtime/llama"
 )
 
@@ -22,11 +25,27 @@ machine over a Unix socket: framed JSON (docs/protocol.md), lines of text, OpenA
   uma-cli                                     talk to it
   curl --unix-socket $XDG_RUNTIME_DIR/uma-serve/uma.sock http://uma/metrics
 
-Each option is also an environment variable: --ctx-size is UMA_CTX_SIZE. Precedence: defaults,
---config file, environment, command line.`
+Each option is also an environment variable, --ctx-size is UMA_CTX_SIZE, and a key of the
+configuration file, ctx-size. The command line goes over the environment, that over the file, that
+over the defaults. Without --config the file is $XDG_CONFIG_HOME/uma-serve/uma-serve.toml, else
+/etc/uma-serve/uma-serve.toml, where there is one. --print-config shows what is in force, and why.`
 
 func main() {
+	root := newRoot()
+	root.SetArgs(daemon.NormalizeArgs(os.Args[1:]))
+	if err := root.Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "uma-serve:", strings.ReplaceAll(clierr.Text(err), "\n", "\numa-serve: "))
+		if _, ok := err.(usageError); ok {
+			fmt.Fprintln(os.Stderr, "uma-serve --help lists the options")
+			os.Exit(2)
+		}
+		os.Exit(1)
+	}
+}
+
+func newRoot() *cobra.Command {
 	flags, cfg, sections := daemon.NewFlagSet()
+	var print bool
 	root := &cobra.Command{
 		Use:     "uma-serve",
 		Short:   "serve a GGUF model over a Unix socket",
@@ -38,37 +57,61 @@ func main() {
 			}
 			return nil
 		},
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := daemon.Load(flags, cfg, os.Environ()); err != nil {
+			if err := cfg.Load(os.Environ()); err != nil {
 				return usageError{err}
 			}
+			if print {
+				for _, w := range cfg.Warnings {
+					fmt.Fprintln(os.Stderr, "uma-serve: warning:", w)
+				}
+				return cfg.WriteTOML(cmd.OutOrStdout(), sections)
+			}
 			log := cfg.Logger(os.Stderr)
+			for _, w := range cfg.Warnings {
+				log.Warn(w)
+			}
+			if cfg.ConfigFile != "" {
+				log.Info("configuration file", "path", cfg.ConfigFile)
+			}
 			llama.SetLogger(log)
 			return daemon.Run(cmd.Context(), cfg, log, llama.Open)
 		},
 	}
 	root.Flags().SortFlags = false
 	root.Flags().AddFlagSet(flags)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{daemon.FlagError(flags, err)} })
+	other := pflag.NewFlagSet("Other", pflag.ContinueOnError)
+	other.SortFlags = false
+	other.BoolVar(&print, "print-config", false, "print every option in force, with the layer that set it, as a file for --config")
+	other.BoolP("help", "h", false, "this list")
+	other.Bool("version", false, "the version of this program and of its engine")
+	root.Flags().AddFlagSet(other)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{clierr.Flag(root.Flags(), err)} })
+	root.SetHelpCommand(&cobra.Command{Use: "help", Hidden: true, RunE: func(*cobra.Command, []string) error { return root.Help() }})
+	root.AddCommand(completion.Command("uma-serve", func(err error) error { return usageError{err} }))
 	root.SetUsageFunc(func(cmd *cobra.Command) error {
 		w := cmd.OutOrStdout()
-		fmt.Fprintf(w, "Usage:\n  %s\n", cmd.UseLine())
-		for _, s := range sections {
+		if cmd != root {
+			fmt.Fprintf(w, "Usage:\n  %s\n\nExamples:\n%s\n", cmd.UseLine(), cmd.Example)
+			return nil
+		}
+		fmt.Fprint(w, "Usage:\n  uma-serve [options]\n  uma-serve completion bash|zsh|fish\n")
+		for _, s := range append(sections, daemon.Section{Title: "Other", Flags: other}) {
 			fmt.Fprintf(w, "\n%s:\n%s", s.Title, s.Flags.FlagUsagesWrapped(100))
 		}
 		return nil
 	})
-	root.SetArgs(daemon.NormalizeArgs(os.Args[1:]))
-	if err := root.Execute(); err != nil {
-		fmt.Fprintln(os.Stderr, "uma-serve:", strings.ReplaceAll(err.Error(), "\n", "\numa-serve: "))
-		if _, ok := err.(usageError); ok {
-			fmt.Fprintln(os.Stderr, "uma-serve --help lists the options")
-			os.Exit(2)
-		}
-		os.Exit(1)
+	for option, words := range daemon.Words {
+		completion.Words(root, option, words)
 	}
+	for option, extension := range map[string]string{"model": "gguf", "config": "toml"} {
+		root.MarkFlagFilename(option, extension)
+	}
+	root.MarkFlagDirname("cache-dir")
+	return root
 }
 
 // usageError is a mistake on the command line, in the environment or in the config file: exit status 2.

@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
+	"github.com/uma-serve/uma-serve/internal/clierr"
+	"github.com/uma-serve/uma-serve/internal/completion"
 	"github.com/uma-serve/uma-serve/sim"
 )
 
@@ -38,14 +40,14 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	case err == nil:
 		return 0
 	case errors.As(err, &stuck):
-		fmt.Fprintln(stderr, "uma-sim:", err)
+		fmt.Fprintln(stderr, "uma-sim:", clierr.Text(err))
 		return exitLivelock
 	case errors.As(err, &usage):
-		fmt.Fprintln(stderr, "uma-sim:", err)
+		fmt.Fprintln(stderr, "uma-sim:", clierr.Text(err))
 		fmt.Fprintln(stderr, "uma-sim --help shows the commands, uma-sim COMMAND --help its flags.")
 		return exitUsage
 	}
-	fmt.Fprintln(stderr, "uma-sim:", err)
+	fmt.Fprintln(stderr, "uma-sim:", clierr.Text(err))
 	return exitError
 }
 
@@ -71,15 +73,16 @@ Begin with:
   uma-sim run --beta-coeffs 6900,17.7,2.8 --rate 5 --num-requests 200
   uma-sim sweep --model meta-llama/llama-3.1-8b-instruct --hardware H100 --tp 1 --values 1:20:1
   uma-sim compare --beta-coeffs 5000,400,900 --workload meridian --rate 0.5 --html report.html`,
-		SilenceUsage: true, SilenceErrors: true, Version: buildinfo.Version,
+		SilenceUsage: true, SilenceErrors: true, Version: buildinfo.Version, SuggestionsMinimumDistance: 2,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError{clierr.Flag(c.Flags(), err)} })
 	root.AddCommand(newRun(), newReplay(), newSweep(), newCompare(), newPlan(), newCluster(), newFit())
 	for _, c := range root.Commands() {
 		c.Args = noArgs
 	}
+	root.AddCommand(completion.Command("uma-sim", func(err error) error { return usageError{err} }))
 	return root
 }
 
@@ -90,5 +93,9 @@ func noArgs(c *cobra.Command, args []string) error {
 	if c.HasParent() {
 		return usagef("%s takes flags only; what is %q?", c.CommandPath(), args[0])
 	}
-	return usagef("there is no command %q", args[0])
+	hint := ""
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = "; did you mean " + near[0] + "?"
+	}
+	return usagef("there is no command %q%s", args[0], hint)
 }

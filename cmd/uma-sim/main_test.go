@@ -241,7 +241,14 @@ func TestMistakes(t *testing.T) {
 		want   string
 	}{
 		{[]string{"run"}, exitUsage, "how long does a step take?"},
-		{[]string{"run", "--nope"}, exitUsage, "unknown flag"},
+		{[]string{"run", "--nope"}, exitUsage, "there is no option --nope"},
+		{[]string{"run", "--rates", "1"}, exitUsage, "there is no option --rates; did you mean --rate?"},
+		{with("run", "--rate", "x"), exitUsage, `--rate is "x": it must be a number`},
+		{[]string{"run", "--beta-coeffs", "1,x"}, exitUsage, `--beta-coeffs is "1,x": it must be numbers with commas between`},
+		{with("plan", "--slots", "1,x"), exitUsage, `--slots is "1,x": it must be whole numbers with commas between`},
+		{with("run", "--metrics-path", filepath.Join(dir, "no", "m.json")), exitError, "m.json: there is no directory " + filepath.Join(dir, "no")},
+		{with("run", "--trace", dir), exitError, dir + ": it is a directory, not a file"},
+		{with("run", "--trace", filepath.Join(dir, "none.csv")), exitError, "none.csv: there is no such file"},
 		{[]string{"frobnicate"}, exitUsage, "no command \"frobnicate\""},
 		{with("run", "file.csv"), exitUsage, "takes flags only"},
 		{[]string{"run", "--config", bad}, exitError, "valid are fcfs"},

@@ -61,19 +61,30 @@ func Run(ctx context.Context, dial func(context.Context) (*client.Client, error)
 	}
 	defer c.Close()
 	r := &chat.Renderer{Out: o.Out, Aside: o.Aside, ShowThinking: o.ShowThinking, EndKey: o.EndThink != nil}
+	ticks, stopTicks := chat.Ticker(o.Aside)
+	defer stopTicks()
+	r.Ticks = ticks
 	event := r.Event
 	if o.JSON {
 		event = func(ev *wire.Event) error {
 			if ev.Kind == wire.EventEOS {
-				r.End = &ev.EOS
+				end := ev.EOS
+				r.End = &end
 			}
 			return o.printJSON(ev)
 		}
 	}
-	err = chat.Stream(ctx, c, req, o.Interrupts, o.EndThink, event)
+	stream := func() error {
+		if !o.JSON {
+			r.Begin()
+			defer r.Stop()
+		}
+		return chat.Stream(ctx, c, req, o.Interrupts, o.EndThink, event)
+	}
+	err = stream()
 	if refused, ok := errors.AsType[*client.ServerError](err); ok && refused.Code == wire.ModelUnready {
 		if err = chat.WaitReady(ctx, c, o.Interrupts, o.Aside); err == nil {
-			err = chat.Stream(ctx, c, req, o.Interrupts, o.EndThink, event)
+			err = stream()
 		}
 	}
 	if refused, ok := errors.AsType[*client.ServerError](err); ok && o.JSON {
@@ -164,7 +175,11 @@ func (o *Options) prompt() (string, error) {
 		return "", err
 	}
 	for _, name := range o.Files {
-		f, err := os.Open(chat.ExpandHome(name))
+		path := chat.ExpandHome(name)
+		if st, err := os.Stat(path); err == nil && st.IsDir() {
+			return "", fmt.Errorf("--file: %s: it is a directory; name a file in it", path)
+		}
+		f, err := os.Open(path)
 		if err != nil {
 			return "", fmt.Errorf("--file: %w", err)
 		}

@@ -21,6 +21,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/uma-serve/uma-serve/internal/client"
 	"github.com/uma-serve/uma-serve/internal/ui"
@@ -114,8 +115,15 @@ func (c *Chat) handle(ctx context.Context, line string) error {
 		return c.command(strings.TrimSpace(line))
 	}
 	text := strings.TrimSpace(unquote(line))
-	if text == "" {
+	switch {
+	case text == "":
 		return nil
+	case strings.Contains(text, "\x00"):
+		return errors.New("the message is not text: it holds a NUL byte")
+	case !utf8.ValidString(text):
+		return errors.New("the message is not valid UTF-8; is the terminal set to another encoding?")
+	case len(text) > wire.MaxFrameBytes:
+		return fmt.Errorf("the message has %s bytes; the most a request can hold are %s", ui.Count(len(text)), ui.Count(wire.MaxFrameBytes))
 	}
 	return c.ask(ctx, text)
 }
@@ -181,17 +189,24 @@ func (c *Chat) ask(ctx context.Context, text string) error {
 	req.Messages, req.Progress = messages, true
 	out := c.cfg.Out
 	r := &Renderer{Out: out, Aside: out, ShowThinking: !c.settings.HideThinking, EndKey: c.cfg.EndThink != nil}
+	ticks, stopTicks := Ticker(out)
+	defer stopTicks()
+	r.Ticks = ticks
 	restore := func() {}
 	if c.cfg.Quiet != nil {
 		restore = c.cfg.Quiet()
 	}
+	r.Begin()
 	err := Stream(ctx, c.client, &req, c.cfg.Interrupts, c.cfg.EndThink, r.Event)
+	r.Stop()
 	if errors.Is(err, client.ErrClosed) && r.Empty() {
 		// The daemon was started anew since the last message; nothing of this one was answered.
 		if err = c.connect(ctx); err == nil {
+			r.Begin()
 			err = Stream(ctx, c.client, &req, c.cfg.Interrupts, c.cfg.EndThink, r.Event)
 		}
 	}
+	r.Stop()
 	restore()
 	interrupted := errors.Is(err, ErrInterrupt)
 	if closeErr := r.Close(); err == nil {

@@ -225,9 +225,10 @@ func (c *Chat) cmdHelp(string) error {
 		t.Row(strings.TrimSpace(cmd.name+" "+cmd.args), "%s", cmd.help)
 	}
 	t.Gap()
-	t.Row(`"""`, `begins and ends a message of several lines`)
+	t.Row(`"""`, `begins and ends a message of several lines; Alt-Enter begins a line, pasted lines stay together`)
 	t.Row("Ctrl-C", "cancels the answer that is running")
 	t.Row(`Ctrl-\`, "ends its thinking: the answer comes now")
+	t.Row("Ctrl-Z", "suspends the chat; fg goes on")
 	t.Row("Tab, ↑, Ctrl-R", "complete; lines typed before; search them")
 	return c.cfg.Out.Print(t.String(nil))
 }
@@ -250,17 +251,7 @@ func Complete(line string) []string {
 			options = append(options, s.name)
 		}
 	case words[0] == "/set" && len(words) == 3:
-		options = []string{"default"}
-		switch words[1] {
-		case "thinking":
-			options = []string{"show", "hide"}
-		case "think":
-			options = []string{"auto", "off", "on", "low", "medium", "high", "server"}
-		case "early_exit":
-			options = []string{"off", "eat", "rpdi", "both", "server"}
-		case "priority":
-			options = []string{"interactive", "background"}
-		}
+		options = append(Words(words[1]), "default")
 	case words[0] == "/show" && len(words) == 2:
 		options = []string{"history"}
 	case (words[0] == "/save" || words[0] == "/load") && len(words) == 2:

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -71,13 +71,13 @@ func Save(path, model, system string, messages []wire.Message) (err error) {
 func writeFile(path string, data []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // 0600
 	if err != nil {
-		return fmt.Errorf("save: %w", err)
+		return fmt.Errorf("save: %w", clierr.File(path, err)) // the temporary name means nothing to a user
 	}
 	defer func() {
 		if err != nil {
 			f.Close()
 			os.Remove(f.Name())
-			err = fmt.Errorf("save: %w", err)
+			err = fmt.Errorf("save: %w", clierr.File(path, err))
 		}
 	}()
 	if _, err = f.Write(data); err != nil {
@@ -99,22 +99,20 @@ func Load(path string) (system string, messages []wire.Message, err error) {
 	}
 	// A named pipe or a device would block or never end.
 	st, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fail("there is no such file")
-	} else if err != nil {
-		return fail("%w", err)
+	if err != nil {
+		return "", nil, fmt.Errorf("load %w", clierr.File(path, err))
 	}
-	if !st.Mode().IsRegular() {
-		return fail("not a regular file")
+	if kind := clierr.Kind(st.Mode()); kind != "" {
+		return fail("it is %s, not a file", kind)
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return fail("%w", err)
+		return "", nil, fmt.Errorf("load %w", clierr.File(path, err))
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
 	if err != nil {
-		return fail("%w", err)
+		return "", nil, fmt.Errorf("load %w", clierr.File(path, err))
 	}
 	if len(data) > maxFileBytes {
 		return fail("larger than %d MiB, the limit of a conversation", maxFileBytes>>20)
@@ -134,7 +132,7 @@ func parseConversation(data []byte) (string, []wire.Message, error) {
 	var file savedConversation
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if err := dec.Decode(&file); err != nil {
-		return "", nil, fmt.Errorf("not a saved conversation: %w", err)
+		return "", nil, errors.New("not a saved conversation: " + jsonText(err))
 	}
 	if _, err := dec.Token(); err != io.EOF {
 		return "", nil, errors.New("not a saved conversation: there is more after its end")
@@ -161,6 +159,23 @@ func parseConversation(data []byte) (string, []wire.Message, error) {
 		messages = append(messages, wire.Message(m))
 	}
 	return file.System, messages, nil
+}
+
+// jsonText says in our words where JSON is wrong.
+func jsonText(err error) string {
+	var syntax *json.SyntaxError
+	var field *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		return fmt.Sprintf("it is not JSON from byte %d on", syntax.Offset)
+	case errors.As(err, &field) && field.Field != "":
+		return fmt.Sprintf("%s has a wrong type", field.Field)
+	case errors.Is(err, io.EOF):
+		return "it is empty"
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return "it ends in the middle"
+	}
+	return "it is not a JSON object"
 }
 
 // ExpandHome replaces a leading "~/" by the home directory, as a shell would have done.

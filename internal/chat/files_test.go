@@ -94,7 +94,7 @@ func TestLoadHostile(t *testing.T) {
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Skip(err)
 	}
-	if _, _, err := Load(fifo); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+	if _, _, err := Load(fifo); err == nil || !strings.Contains(err.Error(), "it is a named pipe, not a file") {
 		t.Errorf("fifo: %v", err)
 	}
 }
@@ -164,6 +164,30 @@ func TestHistory(t *testing.T) {
 	memory := OpenHistory("")
 	if n, err := memory.Write("x"); n != 1 || err != nil {
 		t.Errorf("memory: %d, %v", n, err)
+	}
+}
+
+// TestLongHistoryLine: a pasted file is remembered for the chat, not for ever, and a long line in the file costs no other.
+func TestLongHistoryLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history")
+	h := OpenHistory(path)
+	long := strings.Repeat("long ", maxEntry)
+	for _, line := range []string{"before", long, "after"} {
+		if _, err := h.Write(line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if line, err := h.GetLine(1); line != long || err != nil {
+		t.Errorf("%d bytes, %v", len(line), err)
+	}
+	if got := strings.Join(OpenHistory(path).entries, "/"); got != "before/after" {
+		t.Errorf("read %d bytes", len(got))
+	}
+	if err := os.WriteFile(path, []byte("\"before\"\n\""+strings.Repeat("x", 8<<20)+"\"\n\"after\""), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if h := OpenHistory(path); h.Len() != 3 || h.entries[2] != "after" {
+		t.Errorf("%d lines behind a long one", h.Len())
 	}
 }
 

@@ -4,15 +4,18 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 )
 
-// maxHistory is how many lines the history file keeps.
-const maxHistory = 1000
+const (
+	maxHistory = 1000     // lines that the history file keeps
+	maxEntry   = 64 << 10 // bytes of a line that goes to the file; a longer one, a pasted file, is remembered until the end
+)
 
 // History is the lines typed in earlier chats, newest last, one JSON string a line in the file: an entry may itself
-// have several lines. It implements readline's history source.
+// have several lines. It is a lineedit.History.
 type History struct {
 	path    string // "" = memory only
 	entries []string
@@ -48,13 +51,17 @@ func OpenHistory(path string) *History {
 		return h
 	}
 	defer f.Close()
-	lines, total := bufio.NewScanner(f), 0
-	lines.Buffer(nil, 4<<20)
-	for ; lines.Scan(); total++ {
+	lines, total := bufio.NewReader(io.LimitReader(f, maxFileBytes)), 0
+	for {
+		line, err := lines.ReadBytes('\n')
 		var s string
-		if json.Unmarshal(lines.Bytes(), &s) == nil && s != "" {
+		if json.Unmarshal(line, &s) == nil && s != "" {
 			h.entries = append(h.entries, s)
 		}
+		if err != nil {
+			break
+		}
+		total++
 	}
 	if total > 2*maxHistory {
 		h.entries = h.entries[max(0, len(h.entries)-maxHistory):]
@@ -85,7 +92,7 @@ func (h *History) Write(s string) (int, error) {
 		return len(h.entries), nil
 	}
 	h.entries = append(h.entries, s)
-	if h.path == "" {
+	if h.path == "" || len(s) > maxEntry {
 		return len(h.entries), nil
 	}
 	if err := os.MkdirAll(filepath.Dir(h.path), 0o700); err != nil {
@@ -110,6 +117,3 @@ func (h *History) GetLine(i int) (string, error) {
 
 // Len is the number of entries.
 func (h *History) Len() int { return len(h.entries) }
-
-// Dump is all entries, oldest first.
-func (h *History) Dump() any { return h.entries }

@@ -3,6 +3,7 @@ package chat
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/ui"
@@ -15,22 +16,109 @@ type Renderer struct {
 	Out          *ui.Terminal
 	Aside        *ui.Terminal
 	ShowThinking bool
-	EndKey       bool // Ctrl-\ ends the thinking: the status line says so
+	EndKey       bool             // Ctrl-\ ends the thinking: the status line says so
+	Ticks        <-chan time.Time // each moves the sign that the daemon is at work, until the first token; nil = it stands still
 
 	Text  strings.Builder // the answer so far, as it came
 	Think strings.Builder // the thinking so far, as it came
 	End   *wire.EOS       // the end event, nil before it
+
+	mu       sync.Mutex // of all that follows, and of the terminals: a tick comes between events
+	waiting  bool       // no token has come yet
+	ticked   int
+	progress *wire.Progress // the newest, nil before the first
+	stop     func()         // ends the goroutine of Begin, nil = there is none
 
 	thinkTokens int
 	thinkShown  bool // some thinking that is not white space stands on Aside
 	outputShown bool
 }
 
+// Begin shows that an answer is waited for, from now to the first token, Stop or Close.
+func (r *Renderer) Begin() {
+	r.Stop()
+	r.waiting, r.ticked, r.progress = true, 0, nil
+	if r.Ticks == nil {
+		return
+	}
+	over := make(chan struct{})
+	var spinner sync.WaitGroup
+	spinner.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-r.Ticks:
+				r.tick()
+			}
+		}
+	})
+	r.stop = func() { close(over); spinner.Wait() }
+}
+
+// Stop takes the status line away. Nothing is shown from then on that is not an event.
+func (r *Renderer) Stop() {
+	if r.stop != nil {
+		r.stop()
+		r.stop = nil
+	}
+	if r.waiting {
+		r.Aside.ClearStatus()
+	}
+	r.waiting = false
+}
+
+// quietTicks is how many ticks nothing is shown: most answers begin sooner, and a line that flashes says nothing.
+const quietTicks = 2
+
+// SpinEvery is the time between ticks.
+const SpinEvery = 100 * time.Millisecond
+
+// Ticker is the Ticks of a Renderer that writes to aside, and what ends them.
+func Ticker(aside *ui.Terminal) (ticks <-chan time.Time, stop func()) {
+	if !aside.Animated() {
+		return nil, func() {}
+	}
+	t := time.NewTicker(SpinEvery)
+	return t.C, t.Stop
+}
+
+func (r *Renderer) tick() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ticked++
+	r.wait()
+}
+
+// wait shows how far the daemon is before the first token.
+func (r *Renderer) wait() {
+	if !r.waiting || r.Ticks != nil && r.ticked < quietTicks {
+		return
+	}
+	text := "waiting for the daemon…"
+	if r.progress != nil {
+		text = ProgressText(r.progress)
+	}
+	if r.Ticks != nil {
+		frames := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+		text = string(frames[r.ticked%len(frames)]) + " " + text
+	}
+	r.Aside.Status(text)
+}
+
 // Event shows one event.
 func (r *Renderer) Event(ev *wire.Event) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if ev.Kind != wire.EventProgress && r.waiting {
+		r.waiting = false
+		r.Aside.ClearStatus()
+	}
 	switch ev.Kind {
 	case wire.EventProgress:
-		r.Aside.Status(ProgressText(&ev.Progress))
+		progress := ev.Progress
+		r.progress = &progress
+		r.wait()
 	case wire.EventToken:
 		if ev.Token.Phase == wire.Thinking {
 			r.thinkTokens++
@@ -105,6 +193,7 @@ func (r *Renderer) Empty() bool {
 
 // Close takes the status line away and ends the line of the answer.
 func (r *Renderer) Close() error {
+	r.Stop()
 	r.Aside.ClearStatus()
 	if r.thinkShown && !r.outputShown {
 		if err := r.Aside.FreshLine(); err != nil {

@@ -59,7 +59,7 @@ var settings = []setting{
 		func(s *Settings, v string) error { s.System = noneIsEmpty(v); return nil }},
 	{"priority", "interactive or background", getPriority, setPriority},
 	{"thinking", "show or hide the model's thinking", getThinking, setThinking},
-	{"think", "how much to think: auto, off, on, low, medium, high; server = as it decides", getThink,
+	{"think", "how much to think: auto, off, on, minimal … xhigh; server = as it decides", getThink,
 		func(s *Settings, v string) error { return SetThink(&s.Think, v) }},
 	{"think_budget", "most tokens of thought; 0 = none, -1 = as the server decides",
 		func(s *Settings) string { return ThinkBudget(&s.Think) },
@@ -196,6 +196,25 @@ func getThink(s *Settings) string {
 	return orServer(s.Think.Mode.String())
 }
 
+// Words are the values of a setting that takes one of a few words.
+func Words(name string) []string {
+	switch name {
+	case "thinking":
+		return []string{"show", "hide"}
+	case "think":
+		return []string{"auto", "off", "on", "minimal", "low", "medium", "high", "xhigh", "server"}
+	case "early_exit":
+		return []string{"off", "eat", "rpdi", "both", "server"}
+	case "priority":
+		return []string{"interactive", "background"}
+	case "seed":
+		return []string{"random"}
+	case "stop", "system":
+		return []string{"none"}
+	}
+	return nil
+}
+
 // SetThink reads a mode or an effort; the one takes the place of the other.
 func SetThink(t *wire.Think, v string) error {
 	if v == "none" { // OpenAI's word in reasoning_effort
@@ -212,7 +231,7 @@ func SetThink(t *wire.Think, v string) error {
 	case next.Effort.UnmarshalText([]byte(v)) == nil:
 		next.BudgetTokens = 0
 	default:
-		return fmt.Errorf("must be auto, off, on, minimal, low, medium, high, xhigh or server, not %q", v)
+		return fmt.Errorf("must be auto, off, on, minimal, low, medium, high, xhigh, max or server, not %q", v)
 	}
 	*t = next
 	return nil

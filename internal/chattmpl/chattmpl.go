@@ -32,7 +32,7 @@ var (
 	ErrTooLarge = errors.New("chat template went beyond its limits")
 )
 
-const advice = `send "prompt" instead of "messages", or use a model file with a corrected template`
+const advice = `send "prompt" instead of "messages", or start uma-serve with --chat-template`
 
 // Message is one turn. Empty ReasoningContent is left out; a template can tell.
 type Message struct {

@@ -96,7 +96,8 @@ func TestCheck(t *testing.T) {
 		"qwen3":       think(Report{PrefixStable: true, DropsThinking: true, ReadsReasoning: true, ThinkingSwitch: "enable_thinking", System: true}),
 		"deepseek-r1": think(Report{PrefixStable: false, DropsThinking: true, OpensThinking: true, System: true}),
 		"parts":       {PrefixStable: false, System: true}, // "Assistant:" before, "Assistant: " after
-		"harmony":     {PrefixStable: false, System: true}, // the channel is not part of the generation prompt
+		"harmony": {PrefixStable: false, System: true, ThinkingSwitch: "reasoning_effort", // the channel is not part of the generation prompt
+			OpenTag: "<|channel|>analysis<|message|>", CloseTag: "<|end|><|start|>assistant<|channel|>final<|message|>"},
 	} {
 		got, err := load(t, name).Check("<s>", "</s>")
 		if err != nil || got != want {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"time"
+
+	"github.com/uma-serve/uma-serve/internal/thinktags"
 )
 
 // Report is what a template does, found by rendering small conversations with it.
@@ -18,7 +20,7 @@ type Report struct {
 	ReadsReasoning bool `json:"reads_reasoning"`
 	// OpensThinking: the generation prompt itself opens the thinking block, so that generation begins inside it.
 	OpensThinking bool `json:"opens_thinking"`
-	// ThinkingSwitch is the variable that turns thinking off when false ("enable_thinking", "thinking"), or "".
+	// ThinkingSwitch are the variables that thinking is switched with ("enable_thinking", "reasoning_effort"), or "".
 	ThinkingSwitch string `json:"thinking_switch"`
 	// OpenTag and CloseTag are the thinking markers the template mentions, or "".
 	OpenTag  string `json:"open_tag"`
@@ -26,10 +28,30 @@ type Report struct {
 	System   bool   `json:"system"` // takes a system message
 }
 
-// tags are the thinking markers of known model families.
-var tags = [][2]string{
-	{"<think>", "</think>"}, {"[THINK]", "[/THINK]"}, {"<|START_THINKING|>", "<|END_THINKING|>"},
-	{"<seed:think>", "</seed:think>"}, {"<thinking>", "</thinking>"}, {"<reasoning>", "</reasoning>"}, {"◁think▷", "◁/think▷"},
+// Texts is the template with what it renders: the markers that it writes, those that it puts together from parts included.
+func (t *Template) Texts(bos, eos string) string {
+	var b strings.Builder
+	b.WriteString(t.source)
+	for _, s := range t.tmpl.Strings() { // without their escapes
+		b.WriteByte('\n')
+		b.WriteString(s)
+	}
+	turn := []Message{{Role: "user", Content: "question-1"}}
+	answered := append(turn[:1:1], Message{Role: "assistant", Content: "answer-1", ReasoningContent: "thought-1"})
+	sw := t.Switch(bos, eos)
+	for _, in := range []Input{
+		{Messages: turn, AddGenerationPrompt: true},
+		{Messages: turn, AddGenerationPrompt: true, Extra: sw.Vars(Thinking{Mode: ModeOn})},
+		{Messages: turn, AddGenerationPrompt: true, Extra: sw.Vars(Thinking{Mode: ModeOff})},
+		{Messages: answered, Extra: sw.Vars(Thinking{Mode: ModeOn})},
+	} {
+		in.BOS, in.EOS, in.Now = bos, eos, time.Unix(0, 0)
+		if out, err := t.Render(in); err == nil {
+			b.WriteByte('\n')
+			b.WriteString(out)
+		}
+	}
+	return b.String()
 }
 
 // Check renders small conversations to see what the template does. The error is Render's, for a template that
@@ -48,11 +70,10 @@ func (t *Template) Check(bos, eos string) (Report, error) {
 	if err != nil {
 		return r, err
 	}
-	for _, tag := range tags {
-		if strings.Contains(t.source, tag[1]) {
-			r.OpenTag, r.CloseTag = tag[0], tag[1]
-			break
-		}
+	family := thinktags.Plain
+	if f, ok := thinktags.InTemplate(t.Texts(bos, eos)); ok {
+		family = f
+		r.OpenTag, r.CloseTag = f.Open[0], f.Close[0]
 	}
 	if second, err := render(answer("answer-1", ""), nil); err == nil {
 		r.PrefixStable = strings.HasPrefix(second, first+"answer-1")
@@ -61,10 +82,7 @@ func (t *Template) Check(bos, eos string) (Report, error) {
 	}
 
 	const thought = "thought-1"
-	opening, closing := r.OpenTag, r.CloseTag
-	if closing == "" {
-		opening, closing = tags[0][0], tags[0][1]
-	}
+	opening, closing := family.Open[0], family.Close[0]
 	if out, err := render(answer(opening+"\n"+thought+"\n"+closing+"\n\nanswer-1", ""), nil); err == nil {
 		r.DropsThinking = !strings.Contains(out, thought)
 	}
@@ -73,14 +91,7 @@ func (t *Template) Check(bos, eos string) (Report, error) {
 		r.ReadsReasoning = strings.Contains(out, thought)
 	}
 
-	for _, name := range []string{"enable_thinking", "thinking"} {
-		on, err1 := render([]Message{ask}, map[string]any{name: true})
-		off, err2 := render([]Message{ask}, map[string]any{name: false})
-		if err1 == nil && err2 == nil && on != off {
-			r.ThinkingSwitch = name
-			break
-		}
-	}
+	r.ThinkingSwitch = strings.Join(t.Switch(bos, eos).Names(), ", ")
 	r.OpensThinking = r.OpenTag != "" && strings.HasSuffix(strings.TrimSpace(first), r.OpenTag)
 	if out, err := render([]Message{{Role: "system", Content: "system-1"}, ask}, nil); err == nil {
 		r.System = strings.Contains(out, "system-1")

@@ -43,6 +43,8 @@ type Info struct {
 		MaxPromptBytes int     `json:"max_prompt_bytes"`
 		MaxTokens      int     `json:"max_tokens"`
 		TickBudgetMs   float64 `json:"tick_budget_ms"`
+		// PolicyOptions are the options that Policy obeys.
+		PolicyOptions []PolicyOption `json:"policy_options"`
 	} `json:"config"`
 	Memory struct {
 		Weights int64 `json:"weights_bytes"`
@@ -63,12 +65,21 @@ type Info struct {
 	} `json:"live"`
 }
 
+// PolicyOption is an option of the scheduling policy in use, in the unit its name ends with.
+type PolicyOption struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+}
+
 // Model are the facts about the model that is served.
 type Model struct {
 	runtime.ModelInfo
-	ChatTemplate bool   `json:"chat_template"`
-	NoChat       string `json:"no_chat_reason"` // why there is no chat, "" when there is
-	Thinks       bool   `json:"think_tags"`
+	ChatTemplate   bool     `json:"chat_template"`
+	TemplateSource string   `json:"chat_template_source"` // the model's own, a file, or a built-in one and why
+	NoChat         string   `json:"no_chat_reason"`       // why there is no chat, "" when there is
+	Thinks         bool     `json:"think_tags"`
+	ThinkMarkers   string   `json:"think_markers"`
+	ThinkSwitch    []string `json:"think_switch"`
 }
 
 // Health asks how the daemon is. It answers while a prompt is being computed, and while the model loads.

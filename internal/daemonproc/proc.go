@@ -51,8 +51,9 @@ func Start(bin string, timeout time.Duration, env []string, args ...string) (*Pr
 	}
 	p := &Proc{dir: dir, Socket: filepath.Join(dir, "uma.sock"), done: make(chan struct{})}
 	p.Cmd = exec.Command(bin, append([]string{"--socket", p.Socket, "--progress=false"}, args...)...)
-	// A cache directory of its own: what an earlier run learned of the machine would make two runs different.
-	p.Cmd.Env = append(append(os.Environ(), "XDG_CACHE_HOME="+dir), env...)
+	// A cache directory for this run alone: what an earlier run learned of the machine would make two runs different. The
+	// user's default configuration file would too.
+	p.Cmd.Env = append(append(os.Environ(), "XDG_CACHE_HOME="+dir, "UMA_CONFIG="), env...)
 	p.Cmd.Stderr = p
 	if err := p.Cmd.Start(); err != nil {
 		os.RemoveAll(dir)

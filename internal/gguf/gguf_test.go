@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
@@ -187,8 +188,15 @@ func TestTruncatedAnywhere(t *testing.T) {
 
 func TestInspectSaysWhatIsNoFile(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := Inspect(dir); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), dir) {
+	if _, err := Inspect(dir); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), dir+": not a usable GGUF file: it is a directory; name a .gguf file in it") {
 		t.Errorf("a directory: %v", err)
+	}
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Inspect(pipe); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "it is a named pipe") {
+		t.Errorf("a pipe without a writer: %v", err)
 	}
 	if _, err := Inspect(filepath.Join(dir, "none.gguf")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file: %v", err)

@@ -30,6 +30,7 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/internal/chattmpl"
+	"github.com/uma-serve/uma-serve/internal/clierr"
 )
 
 // ErrInvalid: the file is no GGUF file this package can read; the text says why and at which byte.
@@ -93,25 +94,33 @@ type Info struct {
 	ChatTemplate  string           `json:"chat_template"`
 	Template      *chattmpl.Report `json:"template,omitempty"`       // what rendering it shows; nil when there is none
 	TemplateError string           `json:"template_error,omitempty"` // why it cannot be used
-	Think         []ThinkTags      `json:"think_tags"`
+	// DefaultTemplate is the built-in template that a model without one is served with; "" where it has its own.
+	DefaultTemplate string      `json:"default_template,omitempty"`
+	Think           []ThinkTags `json:"think_tags"`
 
-	attentionLayers int64 // layers that keep KV cells, when KVHeads has one entry
+	templateTexts   string // the template and what it renders
+	attentionLayers int64  // layers that keep KV cells, when KVHeads has one entry
 }
 
 // Inspect reads the header of the file at path. The error wraps ErrInvalid, or is the file system's.
 func Inspect(path string) (Info, error) {
+	// Before the file is opened: to open a named pipe waits for a writer.
+	st, err := os.Stat(path)
+	if err != nil {
+		return Info{}, err
+	}
+	if kind := clierr.Kind(st.Mode()); kind != "" {
+		name := ""
+		if st.IsDir() {
+			name = "; name a .gguf file in it"
+		}
+		return Info{}, fmt.Errorf("%s: %w: it is %s%s", path, ErrInvalid, kind, name)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return Info{}, err
 	}
 	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return Info{}, err
-	}
-	if !st.Mode().IsRegular() {
-		return Info{}, fmt.Errorf("%s: %w: it is a %s, name the .gguf file", path, ErrInvalid, st.Mode().Type())
-	}
 	info, err := Read(f, st.Size())
 	if err != nil {
 		return Info{}, fmt.Errorf("%s: %w", path, err)

@@ -1,6 +1,9 @@
 package gguf
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // tensorType is one entry of enum ggml_type: Block elements are stored in Bytes bytes.
 type tensorType struct {
@@ -27,11 +30,16 @@ var cacheTypes = map[string]tensorType{
 	"q4_0": tensorTypes[2], "q4_1": tensorTypes[3], "q5_0": tensorTypes[6], "q5_1": tensorTypes[7], "iq4_nl": tensorTypes[20],
 }
 
+// CacheTypes are the names of the types that llama.cpp can keep K and V in, widest first.
+func CacheTypes() []string {
+	return []string{"f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"}
+}
+
 // cacheBytes is the size of one cache row of n elements.
 func cacheBytes(typ string, n int64) (int64, error) {
 	t, ok := cacheTypes[typ]
 	if !ok {
-		return 0, fmt.Errorf("KV cache type %q is unknown: use f32, f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0 or iq4_nl", typ)
+		return 0, fmt.Errorf("KV cache type %q is unknown: use %s", typ, strings.Join(CacheTypes(), ", "))
 	}
 	if n%int64(t.block) != 0 {
 		return 0, fmt.Errorf("KV cache type %q stores blocks of %d elements, this model's rows have %d: use f16", typ, t.block, n)

@@ -4,7 +4,6 @@ package insideview
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -84,26 +83,75 @@ func amount(d *wire.Decision) string {
 	return fmt.Sprintf("[%s tokens]", ui.Count(d.Tokens))
 }
 
-// KV is what the cache holds, as tables; tree adds the prefix tree.
-func KV(out *ui.Terminal, r *wire.KVReport) string {
-	var b strings.Builder
+// KV is what the cache holds: a summary, then tables; with r.Tree the prefix tree. In a window of out it is cut to fit, rows
+// and columns, unless all is set.
+func KV(out *ui.Terminal, r *wire.KVReport, all bool) string {
+	width, height := out.Size()
+	if all {
+		width, height = 0, 0
+	}
+	summary := kvSummary(out, r)
+	if r.Tree != "" && height > 0 {
+		// The tree is what was asked for; the tables are a question of their own.
+		return ui.FitLines(summary+"\n"+atMost(kvTree(r, width), height-1-rows(summary)-1, "kv --tree"), width)
+	}
+	tiers, entries := kvTiers(out, r, width), kvEntries(out, r, width)
+	tiers += "\n"
+	left := 0
+	if height > 0 {
+		if left = height - 1 - rows(summary) - 1 - rows(tiers); left < fewRows {
+			left += rows(tiers) // what is cached says more than where
+			tiers = ""
+		}
+		left = max(left, fewRows)
+	}
+	text := summary + "\n" + tiers + atMost(entries, left, "kv")
+	if r.Tree != "" {
+		text += "\n" + kvTree(r, width)
+	}
+	return ui.FitLines(text, width)
+}
+
+// fewRows is the least rows of a table that are worth its head.
+const fewRows = 3
+
+func rows(text string) int { return strings.Count(text, "\n") }
+
+// atMost is the first lines of text, with a note about the others if there are more than limit; 0 = all.
+func atMost(text string, limit int, command string) string {
+	n := rows(text)
+	if limit <= 0 || n <= limit {
+		return text
+	}
+	lines := strings.SplitAfterN(text, "\n", limit)
+	return strings.Join(lines[:limit-1], "") + fmt.Sprintf("… %s more: uma-cli %s --all\n", ui.Count(n-limit+1), command)
+}
+
+func kvSummary(out *ui.Terminal, r *wire.KVReport) string {
 	var t ui.Table
 	c := &r.Cells
 	if c.Total > 0 {
 		used := c.Total - c.Free
-		t.Row("cells", "%s %3.0f %%  %s of %s: %s own, %s shared, %s cached, %s pinned", ui.Bar(float64(used)/float64(c.Total), 20), 100*float64(used)/float64(c.Total),
-			ui.Count(used), ui.Count(c.Total), ui.Count(c.Own), ui.Count(c.Shared), ui.Count(c.Cached), ui.Count(c.Pinned))
+		t.Row("cells", "%s %3.0f %%  %s of %s used", ui.Bar(float64(used)/float64(c.Total), 20), 100*float64(used)/float64(c.Total), ui.Count(used), ui.Count(c.Total))
+		t.Row("", "%s own, %s shared, %s cached, %s pinned", ui.Count(c.Own), ui.Count(c.Shared), ui.Count(c.Cached), ui.Count(c.Pinned))
 		t.Row("", "%s a token, blocks of %s, %d of %d sequences", size(r.BytesPerToken), ui.Count(r.BlockTokens), r.SeqsUsed, r.SeqsMax)
 	}
-	t.Row("look-ups", "%s, %s found something (%.0f %%), %s tokens not computed again, %s snapshots taken",
-		ui.Count(r.Lookups), ui.Count(r.Hits), 100*r.HitRatio, ui.Count(r.CachedTokens), ui.Count(r.Snapshots))
-	b.WriteString(t.String(out.Dim))
+	t.Row("look-ups", "%s, %.0f %% found something: %s tokens not computed again", ui.Count(r.Lookups), 100*r.HitRatio, ui.Count(r.CachedTokens))
+	t.Row("snapshots", "%s taken", ui.Count(r.Snapshots))
+	return t.String(out.Dim)
+}
 
-	rows := [][]string{{"TIER", "ENTRIES", "TOKENS", "BYTES", "LIMIT", "HITS", "EVICTED", "IN", "OUT", "RESTORE", "ERRORS"}}
+func kvTiers(out *ui.Terminal, r *wire.KVReport, width int) string {
+	cols := []ui.Column{{Head: "TIER"}, {Head: "ENTRIES", Keep: 5}, {Head: "TOKENS", Keep: 8}, {Head: "BYTES", Keep: 9}, {Head: "LIMIT", Keep: 7}, {Head: "HITS", Keep: 6},
+		{Head: "EVICTED", Keep: 3}, {Head: "IN", Keep: 2}, {Head: "OUT", Keep: 1}, {Head: "RESTORE", Keep: 0}, {Head: "ERRORS", Keep: 4}}
+	var rows [][]string
 	for i := range r.Tiers {
 		x := &r.Tiers[i]
+		if x.Errors > 0 {
+			cols[len(cols)-1].Keep = 10
+		}
 		if x.Off != "" {
-			rows = append(rows, []string{x.Tier.String(), "off: " + ui.Sanitize(x.Off)})
+			rows = append(rows, []string{ui.Sanitize(x.Tier.String()), "off: " + ui.Sanitize(x.Off)})
 			continue
 		}
 		limit, restore := "–", "–"
@@ -116,64 +164,66 @@ func KV(out *ui.Terminal, r *wire.KVReport) string {
 		rows = append(rows, []string{ui.Sanitize(x.Tier.String()), ui.Count(x.Entries), ui.Count(x.Tokens), size(x.Bytes), limit, ui.Count(x.Hits), ui.Count(x.Evictions),
 			ui.Count(x.PagesIn), ui.Count(x.PagesOut), restore, ui.Count(x.Errors)})
 	}
-	b.WriteByte('\n')
-	table(&b, out, rows)
+	return ui.Columns(cols, rows, width, out.Dim)
+}
 
-	rows = [][]string{{"NAME", "KIND", "TIER", "CLASS", "UID", "TOKENS", "OWN", "BYTES", "AGE", "IDLE", "HITS", "WHY"}}
+// shortName is how many digits of a hash are shown in a window: enough to name a prefix, which takes 4 or more.
+const shortName = 8
+
+func kvEntries(out *ui.Terminal, r *wire.KVReport, width int) string {
+	if len(r.Entries) == 0 {
+		return "Nothing is cached and nothing runs.\n"
+	}
+	cols := []ui.Column{{Head: "NAME"}, {Head: "KIND", Keep: 7}, {Head: "TIER", Keep: 6}, {Head: "CLASS", Keep: 1}, {Head: "UID", Keep: 2}, {Head: "TOKENS", Keep: 9}, {Head: "OWN", Keep: 3},
+		{Head: "BYTES", Keep: 8}, {Head: "AGE", Keep: 5}, {Head: "IDLE", Keep: 0}, {Head: "HITS", Keep: 4}, {Head: "WHY", Keep: 10}}
+	var rows [][]string
 	for i := range r.Entries {
 		e := &r.Entries[i]
-		kind := ui.Sanitize(e.Kind)
+		name, kind := ui.Sanitize(e.Name), ui.Sanitize(e.Kind)
 		if e.Request != "" {
 			kind += " " + ui.Sanitize(e.Request)
+		}
+		if width > 0 {
+			if isHash(name) && !ambiguous(r.Entries, i) {
+				name = name[:shortName]
+			}
+			name, kind = ui.Fit(name, 16), ui.Fit(kind, max(width/5, 8))
 		}
 		tokens := ui.Count(e.Tokens)
 		if e.From > 0 {
 			tokens = "+" + tokens
 		}
-		rows = append(rows, []string{ui.Sanitize(e.Name), kind, ui.Sanitize(e.Tier.String()), ui.Sanitize(e.Class), fmt.Sprint(e.UID), tokens, ui.Count(e.OwnTok),
+		rows = append(rows, []string{name, kind, ui.Sanitize(e.Tier.String()), ui.Sanitize(e.Class), fmt.Sprint(e.UID), tokens, ui.Count(e.OwnTok),
 			size(e.Bytes), ms(e.AgeMs), ms(e.IdleMs), ui.Count(e.Hits), ui.Sanitize(e.Why)})
 	}
-	b.WriteByte('\n')
-	if len(r.Entries) == 0 {
-		b.WriteString("Nothing is cached and nothing runs.\n")
-	} else {
-		table(&b, out, rows)
-	}
-	if r.Tree != "" {
-		b.WriteByte('\n')
-		for line := range strings.SplitSeq(strings.TrimRight(r.Tree, "\n"), "\n") {
-			b.WriteString(ui.Sanitize(line))
-			b.WriteByte('\n')
-		}
-	}
-	return b.String()
+	return ui.Columns(cols, rows, width, out.Dim)
 }
 
-// table sets rows in columns, the first row dim. The last column is as long as it is.
-func table(b *strings.Builder, out *ui.Terminal, rows [][]string) {
-	var width []int
-	for _, row := range rows {
-		for i, cell := range row {
-			if i == len(width) {
-				width = append(width, 0)
-			}
-			if i < len(row)-1 || len(row) == len(rows[0]) { // a row that ends early may be long
-				width[i] = max(width[i], len([]rune(cell)))
-			}
+// isHash tells a hash from a number.
+func isHash(s string) bool { return len(s) >= 2*shortName && strings.Trim(s, "0123456789abcdef") == "" }
+
+// ambiguous reports whether another entry's name begins as the short name of entry i does.
+func ambiguous(entries []wire.KVEntry, i int) bool {
+	for j := range entries {
+		if j != i && entries[j].Name != entries[i].Name && strings.HasPrefix(entries[j].Name, entries[i].Name[:shortName]) {
+			return true
 		}
 	}
-	for n, row := range rows {
-		cells := slices.Clone(row)
-		for i := range cells[:len(cells)-1] {
-			cells[i] += strings.Repeat(" ", max(width[i]-len([]rune(cells[i])), 0))
+	return false
+}
+
+// kvTree is the prefix tree. In a window the indentation of its deepest runs is given as a number.
+func kvTree(r *wire.KVReport, width int) string {
+	var b strings.Builder
+	for line := range strings.SplitSeq(strings.TrimRight(r.Tree, "\n"), "\n") {
+		line = ui.Sanitize(line)
+		run := strings.TrimLeft(line, " ")
+		if indent, limit := len(line)-len(run), width/3; width > 0 && indent > limit {
+			line = fmt.Sprintf("%*s %s", max(limit-1, 0), fmt.Sprintf("%d›", indent/2), run)
 		}
-		line := strings.Join(cells, "  ")
-		if n == 0 {
-			line = out.Dim(line)
-		}
-		b.WriteString(line)
-		b.WriteByte('\n')
+		b.WriteString(line + "\n")
 	}
+	return b.String()
 }
 
 func ms(v float64) string { return ui.Duration(time.Duration(v * float64(time.Millisecond))) }

@@ -3,6 +3,7 @@ package insideview
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,8 +64,8 @@ func TestKV(t *testing.T) {
 			{Name: "3f2a90c1", Kind: "prefix", Tier: wire.TierHost, Class: "prefix", UID: 1001, Seq: -1, From: 512, Tokens: 512, OwnTok: 512, Bytes: 6291456, AgeMs: 3_600_000, IdleMs: 600_000, Why: "conversation of 2 turns"},
 		},
 		Tree: "4096 cells: …\n[0, 512) shared by 2\n  [512, 640) cached · prefix 12\n"}
-	golden(t, "kv.txt", KV(plain(), &r))
-	golden(t, "kv_nothing.txt", KV(plain(), &wire.KVReport{}))
+	golden(t, "kv.txt", KV(plain(), &r, false))
+	golden(t, "kv_nothing.txt", KV(plain(), &wire.KVReport{}, false))
 }
 
 // TestHostile: names come from clients; none of them reaches the terminal as a command.
@@ -73,7 +74,56 @@ func TestHostile(t *testing.T) {
 	why := wire.WhyReport{Requests: []wire.WhyRequest{{Request: bad, Class: bad, State: bad, Ended: bad, Usage: wire.WhyUsage{CachedTokens: 1, CacheTier: bad, CacheMiss: bad},
 		Decisions: []wire.Decision{{Text: bad, Reason: bad}}}}}
 	kv := wire.KVReport{Tree: bad, Tiers: []wire.KVTier{{Tier: bad}, {Off: bad}}, Entries: []wire.KVEntry{{Name: bad, Kind: bad, Tier: bad, Class: bad, Request: bad, Why: bad, Bytes: -1}}}
-	if screen := Why(plain(), &why) + KV(plain(), &kv); strings.ContainsAny(screen, "\x1b\x07\u202e") {
+	if screen := Why(plain(), &why) + KV(plain(), &kv, false); strings.ContainsAny(screen, "\x1b\x07\u202e") {
 		t.Errorf("an escape in %q", screen)
+	}
+}
+
+// TestKVFitsTheWindow: kv and kv --tree show a summary first, and no row or column that the window has not; a pipe and
+// --all get everything.
+func TestKVFitsTheWindow(t *testing.T) {
+	r := wire.KVReport{Cells: wire.KVCells{Total: 1_048_576, Own: 300_123, Shared: 100_456, Cached: 600_789, Pinned: 20_000, Free: 47_208}, BytesPerToken: 131_072, BlockTokens: 16,
+		SeqsUsed: 250, SeqsMax: 256, Lookups: 1_234_567, Hits: 1_000_000, HitRatio: 0.81, CachedTokens: 987_654_321, Snapshots: 12_345}
+	for _, tier := range []wire.CacheTier{wire.TierDevice, wire.TierHost, wire.TierDisk, wire.TierFabric} {
+		r.Tiers = append(r.Tiers, wire.KVTier{Tier: tier, Entries: 123_456, Tokens: 123_456_789, Bytes: 99 << 33, CapBytes: 99 << 34, Hits: 1_234_567, Evictions: 12_345, PagesIn: 1_234_567, PagesOut: 1_234_567, RestoreMs: 1234})
+	}
+	for i := range 300 {
+		r.Entries = append(r.Entries, wire.KVEntry{Name: fmt.Sprintf("%016x", 0xfedcba9876543210-uint64(i)<<40), Kind: "request", Request: "a client's own name, 世界世界世界 " + strings.Repeat("long ", 20), Tier: wire.TierDevice,
+			Class: "output_critical", UID: uint32(1_000_000 + i), Tokens: 123_456, OwnTok: 123_456, Bytes: 16 << 30, AgeMs: 1e8, IdleMs: 1e7, Hits: 123_456, Why: "conversation of 1,234 turns"})
+	}
+	tree := "1048576 cells: …\n"
+	for i := range 300 {
+		tree += strings.Repeat("  ", i) + fmt.Sprintf("[%d, %d) cached · prefix %d\n", i, i+1, i)
+	}
+	for _, size := range [][2]int{{80, 24}, {200, 50}, {40, 24}, {60, 15}, {300, 100}} {
+		for _, withTree := range []string{"", tree} {
+			r.Tree = withTree
+			screen := KV(ui.Window(&bytes.Buffer{}, false, size[0], size[1]), &r, false)
+			lines := strings.Split(strings.TrimSuffix(screen, "\n"), "\n")
+			if len(lines) >= size[1] || len(lines) < size[1]-1 {
+				t.Errorf("%v: %d lines", size, len(lines))
+			}
+			for _, l := range lines {
+				if w := ui.Width(l); w > size[0] {
+					t.Errorf("%v: a line of %d columns: %s", size, w, l)
+				}
+			}
+			if !strings.HasPrefix(lines[0], "cells ") || !strings.Contains(lines[len(lines)-1], "more: uma-cli kv") && size[0] > 40 {
+				t.Errorf("%v:\n%s", size, screen)
+			}
+			if withTree == "" && size[0] >= 60 && (!strings.Contains(screen, "fedcba98  request") || !strings.Contains(screen, "WHY")) {
+				t.Errorf("%v: no shortened name or no reason in\n%s", size, screen)
+			}
+			full := KV(ui.Window(&bytes.Buffer{}, false, size[0], size[1]), &r, true)
+			if full != KV(plain(), &r, false) || strings.Count(full, "\n") < 300 || !strings.Contains(full, "fedcba9876543210") {
+				t.Errorf("%v: --all shows %d lines", size, strings.Count(full, "\n"))
+			}
+		}
+	}
+	// Names that begin alike are not cut to the same one.
+	r.Tree = ""
+	r.Entries[1].Name = r.Entries[0].Name[:12] + "0000"
+	if screen := KV(ui.Window(&bytes.Buffer{}, false, 80, 60), &r, false); !strings.Contains(screen, "fedcba9876543210") {
+		t.Errorf("an ambiguous name in\n%s", screen)
 	}
 }

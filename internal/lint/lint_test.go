@@ -2,11 +2,13 @@
 package lint
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -16,6 +18,13 @@ import (
 
 const module = "github.com/uma-serve/uma-serve"
 
+// rule is what a folder may import of ours.
+type rule struct {
+	dir     string
+	allowed []string // exactly these packages
+	why     string
+}
+
 type source struct {
 	dir  string // package directory, slash-separated, relative to the module
 	path string
@@ -23,31 +32,35 @@ type source struct {
 	test bool
 }
 
+func parse(fset *token.FileSet, name string, text any) (source, error) {
+	f, err := parser.ParseFile(fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
+	return source{path.Dir(name), name, f, strings.HasSuffix(name, "_test.go")}, err
+}
+
 func sources(t *testing.T) (out []source) {
 	t.Helper()
-	root := filepath.Join("..", "..")
+	root := os.DirFS(filepath.Join("..", ".."))
 	fset := token.NewFileSet()
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		if d.IsDir() {
-			if n := d.Name(); path != root && (strings.HasPrefix(n, ".") || n == "testdata" || n == "bin" || n == "build") {
-				return filepath.SkipDir
+			if n := d.Name(); name != "." && (strings.HasPrefix(n, ".") || n == "testdata" || n == "bin" || n == "build") {
+				return fs.SkipDir
 			}
 			return nil
 		}
-		if !strings.HasSuffix(path, ".go") {
+		if !strings.HasSuffix(name, ".go") {
 			return nil
 		}
-		f, err := parser.ParseFile(fset, path, nil, parser.ParseComments|parser.SkipObjectResolution)
+		text, err := fs.ReadFile(root, name)
 		if err != nil {
 			return err
 		}
-		rel, _ := filepath.Rel(root, path)
-		rel = filepath.ToSlash(rel)
-		out = append(out, source{filepath.ToSlash(filepath.Dir(rel)), rel, f, strings.HasSuffix(rel, "_test.go")})
-		return nil
+		s, err := parse(fset, name, text)
+		out = append(out, s)
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -68,116 +81,232 @@ func imports(f *ast.File) (paths []string) {
 
 func inside(dir, parent string) bool { return dir == parent || strings.HasPrefix(dir, parent+"/") }
 
+// ruleOf is the rule of the longest folder that dir lies in.
+func ruleOf(dir string) *rule {
+	var best *rule
+	for i, r := range rules {
+		if inside(dir, r.dir) && (best == nil || len(r.dir) > len(best.dir)) {
+			best = &rules[i]
+		}
+	}
+	return best
+}
+
+// imported says what is wrong with what s imports of ours.
+func imported(s source) (wrong []string) {
+	if s.test {
+		return nil
+	}
+	r := ruleOf(s.dir)
+	if r == nil {
+		return []string{fmt.Sprintf("%s: the folder %s has no rule of what it may import; give it one, with the reason", s.path, s.dir)}
+	}
+	for _, p := range imports(s.file) {
+		p, ours := strings.CutPrefix(p, module+"/")
+		if ours && !inside(p, r.dir) && !slices.Contains(r.allowed, p) {
+			wrong = append(wrong, fmt.Sprintf("%s imports %s: of ours %s may import only %q: %s", s.path, p, r.dir, r.allowed, r.why))
+		}
+	}
+	if inside(s.dir, "internal") && r.dir != s.dir {
+		wrong = append(wrong, fmt.Sprintf("%s: each folder of internal/ has a rule for itself, and %s has none", s.path, s.dir))
+	}
+	return wrong
+}
+
+// cgo says whether s imports "C" where it may not.
+func cgo(s source) (wrong []string) {
+	if slices.Contains(imports(s.file), "C") && s.dir != "runtime/llama" {
+		wrong = append(wrong, s.path+` imports "C": only runtime/llama may`)
+	}
+	return wrong
+}
+
+// impure says what is wrong with a pure package's source.
+func impure(s source) (wrong []string) {
+	if s.test || !slices.Contains(pure, s.dir) {
+		return nil
+	}
+	bad := func(format string, args ...any) {
+		wrong = append(wrong, fmt.Sprintf("%s "+format, append([]any{s.path}, args...)...))
+	}
+	names := map[string]string{} // of imports, as the file calls them
+	for _, spec := range s.file.Imports {
+		p, _ := strconv.Unquote(spec.Path.Value)
+		name := path.Base(p)
+		if spec.Name != nil {
+			name = spec.Name.Name
+		}
+		names[name] = p
+		if name == "." {
+			bad("imports %q as . and so hides what it uses: %s is pure", p, s.dir)
+		}
+		if strings.HasPrefix(p, module+"/") || slices.Contains(pureMayImport, p) {
+			continue
+		}
+		instead := insteadOf[p]
+		if instead == "" {
+			instead = "it is not among the imports that are known to be pure"
+		}
+		bad("imports %q: %s is pure: %s", p, s.dir, instead)
+	}
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			bad("starts a goroutine: %s is pure", s.dir)
+		case *ast.ChanType, *ast.SelectStmt:
+			bad("uses a channel: %s is pure", s.dir)
+		case *ast.SelectorExpr:
+			x, ok := n.X.(*ast.Ident)
+			switch {
+			case !ok:
+			case names[x.Name] == "time" && !slices.Contains(pureTime, n.Sel.Name):
+				bad("uses time.%s: %s is pure, time is an argument", n.Sel.Name, s.dir)
+			case names[x.Name] == "fmt" && slices.Contains(notPureFmt, n.Sel.Name):
+				bad("calls fmt.%s: %s is pure: return the text", n.Sel.Name, s.dir)
+			}
+		case *ast.CallExpr:
+			if f, ok := n.Fun.(*ast.Ident); ok && (f.Name == "print" || f.Name == "println") {
+				bad("calls %s: %s is pure: return the text", f.Name, s.dir)
+			}
+		}
+		return true
+	})
+	return wrong
+}
+
+// reachesOut says what a confined folder's source has that reaches out of the process.
+func reachesOut(s source) (wrong []string) {
+	why, ok := confined[s.dir]
+	if !ok || s.test {
+		return nil
+	}
+	for _, p := range imports(s.file) {
+		if slices.Contains(outside, p) {
+			wrong = append(wrong, fmt.Sprintf("%s imports %q: %s reaches nothing outside: %s", s.path, p, s.dir, why))
+		}
+	}
+	return wrong
+}
+
+// fakeInProduct says whether a program for users has the engine for tests.
+func fakeInProduct(s source) (wrong []string) {
+	if s.test || !(inside(s.dir, "daemon") || s.dir == "cmd/uma-serve" || s.dir == "cmd/uma-cli") {
+		return nil
+	}
+	if slices.Contains(imports(s.file), module+"/runtime/fake") {
+		wrong = append(wrong, s.path+" imports runtime/fake: products run the real engine")
+	}
+	return wrong
+}
+
+func hold(t *testing.T, check func(source) []string) {
+	t.Helper()
+	for _, s := range sources(t) {
+		for _, wrong := range check(s) {
+			t.Error(wrong)
+		}
+	}
+}
+
 // TestOnlyTheBindingImportsC: the engine must stay small enough to replace, and a crash in C must have one place
 // to look for. ollama left cgo twice because C types had spread through its server.
-func TestOnlyTheBindingImportsC(t *testing.T) {
-	for _, s := range sources(t) {
-		if slices.Contains(imports(s.file), "C") && s.dir != "runtime/llama" {
-			t.Errorf("%s imports \"C\": only runtime/llama may", s.path)
-		}
-	}
-}
-
-// pure are the packages whose value is that they can be replayed and simulated: time is an argument, nothing
-// runs beside them and nothing is read from outside.
-var pure = []string{"core", "sched", "meridian", "meridian/mrdn", "ipc/wire", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index"}
-
-// forbiddenInPure: the import, and what to do instead.
-var forbiddenInPure = map[string]string{
-	"log": "return an error or a value", "log/slog": "return an error or a value", "context": "take a deadline as an argument",
-	"sync": "the caller owns the value", "os": "take bytes", "net": "take bytes", "math/rand": "take a seeded source", "io": "take bytes",
-}
+func TestOnlyTheBindingImportsC(t *testing.T) { hold(t, cgo) }
 
 // TestPureCore keeps clocks, goroutines, channels, loggers and global randomness out of the pure packages.
-func TestPureCore(t *testing.T) {
-	for _, s := range sources(t) {
-		if s.test || !slices.Contains(pure, s.dir) {
-			continue
-		}
-		for _, p := range imports(s.file) {
-			if why, bad := forbiddenInPure[p]; bad {
-				t.Errorf("%s imports %q: %s is pure: %s", s.path, p, s.dir, why)
-			}
-		}
-		ast.Inspect(s.file, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.GoStmt:
-				t.Errorf("%s starts a goroutine: %s is pure", s.path, s.dir)
-			case *ast.ChanType, *ast.SelectStmt:
-				t.Errorf("%s uses a channel: %s is pure", s.path, s.dir)
-			case *ast.SelectorExpr:
-				if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && slices.Contains([]string{"Now", "Since", "Until", "Sleep", "After", "NewTimer", "NewTicker"}, n.Sel.Name) {
-					t.Errorf("%s calls time.%s: %s is pure, time is an argument", s.path, n.Sel.Name, s.dir)
-				}
-			}
-			return true
-		})
-	}
-}
+func TestPureCore(t *testing.T) { hold(t, impure) }
 
-// mayImport says which rooms of ours each room may import, leaf first: imports point one way, so that every part
-// can be understood, tested and simulated without those above it. Tests may reach further.
-var mayImport = []struct {
-	dir     string
-	allowed []string
-}{
-	{"runtime/ggufgen", []string{"runtime", "internal"}},
-	{"runtime/enginetest", []string{"runtime", "meridian", "internal"}}, // test support: it holds engines to the reference probe
-	{"runtime", []string{"runtime", "internal"}},
-	{"sampler", []string{"runtime"}},
-	{"meridian/mrdn", nil},
-	{"meridian/fabric", []string{"meridian/mrdn"}},
-	{"meridian", []string{"meridian", "runtime", "internal/invariants"}}, // runtime: its value types
-	{"kvsnap/snapshot/format", nil},
-	{"kvsnap/snapshot/index", []string{"kvsnap/snapshot/format"}},
-	{"kvsnap/snapshot", []string{"internal"}},
-	{"kvsnap", []string{"internal/invariants"}},
-	{"sched", []string{"sched", "internal/invariants"}},
-	{"core", []string{"sched", "meridian", "kvsnap", "sampler", "runtime", "internal/invariants"}},
-	{"ipc/wire", []string{"sampler"}},
-	{"ipc", []string{"ipc/wire", "internal"}},
-	{"metrics", []string{"internal"}},
-	{"models", []string{"runtime/ggufgen", "internal"}},
-	{"internal", []string{"internal", "ipc/wire", "ipc", "sampler", "runtime"}},
-	{"sim", []string{"sim", "core", "sched", "meridian", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index", "runtime", "runtime/fake", "internal"}},
-	{"daemon", []string{"ipc", "ipc/wire", "core", "sched", "meridian", "kvsnap", "kvsnap/snapshot", "kvsnap/snapshot/format", "sampler", "metrics", "runtime", "models", "internal"}},
-}
+// TestImportsPointOneWay: cmd → daemon → {ipc, sched, meridian, sampler, metrics} → runtime, and each folder of internal/
+// as its own rule says.
+func TestImportsPointOneWay(t *testing.T) { hold(t, imported) }
 
-// TestImportsPointOneWay: cmd → daemon → {ipc, sched, meridian, sampler, metrics} → runtime.
-func TestImportsPointOneWay(t *testing.T) {
-	for _, s := range sources(t) {
-		if s.test {
-			continue
-		}
-		for _, rule := range mayImport {
-			if !inside(s.dir, rule.dir) {
-				continue
-			}
-			for _, p := range imports(s.file) {
-				p, ours := strings.CutPrefix(p, module+"/")
-				if !ours || inside(p, rule.dir) {
-					continue
-				}
-				if !slices.ContainsFunc(rule.allowed, func(a string) bool {
-					return p == a || a == "internal" && inside(p, "internal") || a == "sim" && inside(p, "sim") || a == "meridian" && inside(p, "meridian")
-				}) {
-					t.Errorf("%s imports %s: %s may import only %v of ours", s.path, p, rule.dir, rule.allowed)
-				}
-			}
-			break
-		}
-	}
-}
+// TestConfinedReachNothing: what handles strangers' programs, or only shows something, opens no file and no connection.
+func TestConfinedReachNothing(t *testing.T) { hold(t, reachesOut) }
 
 // TestNoTestOnlyEngineInProducts: the binaries serve real models; the fake engine is for tests and simulation.
-func TestNoTestOnlyEngineInProducts(t *testing.T) {
-	for _, s := range sources(t) {
-		if s.test || !(inside(s.dir, "daemon") || s.dir == "cmd/uma-serve" || s.dir == "cmd/uma-cli") {
-			continue
+func TestNoTestOnlyEngineInProducts(t *testing.T) { hold(t, fakeInProduct) }
+
+// TestRulesBite: each rule refuses a source that breaks it, and no other rule is needed for that.
+func TestRulesBite(t *testing.T) {
+	try := func(check func(source) []string, name, text, want string) {
+		t.Helper()
+		s, err := parse(token.NewFileSet(), name, text)
+		if err != nil {
+			t.Fatalf("%s: %v in\n%s", name, err, text)
 		}
-		if slices.Contains(imports(s.file), module+"/runtime/fake") {
-			t.Errorf("%s imports runtime/fake: products run the real engine", s.path)
+		wrong := strings.Join(check(s), "\n")
+		if want == "" && wrong != "" || !strings.Contains(wrong, want) {
+			t.Errorf("%s\n%s\nis answered %q, want %q", name, text, wrong, want)
 		}
+		if s, _ = parse(token.NewFileSet(), strings.TrimSuffix(name, ".go")+"_test.go", text); want != "" && !strings.Contains(text, `import "C"`) && len(check(s)) > 0 {
+			t.Errorf("%s: the rule holds for tests too: %q", name, check(s))
+		}
+	}
+	importing := func(p string) string { return fmt.Sprintf("package p\nimport _ %q\n", p) }
+
+	// One way: each folder may import what its rule lists, and neither the daemon nor a program.
+	for _, r := range rules {
+		file := r.dir + "/x.go"
+		for _, p := range r.allowed {
+			try(imported, file, importing(module+"/"+p), "")
+		}
+		for _, p := range []string{"daemon", "cmd/uma-cli", "internal/ask", "runtime/llama"} {
+			if want := " imports " + p + ": of ours " + r.dir + " may import only"; !slices.Contains(r.allowed, p) && !inside(p, r.dir) {
+				try(imported, file, importing(module+"/"+p), want)
+			}
+		}
+		if r.why == "" {
+			t.Errorf("the rule of %s has no reason", r.dir)
+		}
+	}
+	try(imported, "newfolder/x.go", "package p\n", "newfolder has no rule")
+	try(imported, "internal/newfolder/x.go", "package p\n", "internal/newfolder has no rule")
+	try(imported, "internal/ui/below/x.go", "package p\n", "each folder of internal/ has a rule for itself, and internal/ui/below has none")
+	try(imported, "ipc/wire/x.go", importing(module+"/ipc"), "imports ipc: of ours ipc/wire may import only")
+	try(imported, "kvsnap/snapshot/index/x.go", importing(module+"/kvsnap/snapshot"), "imports kvsnap/snapshot: of ours kvsnap/snapshot/index")
+	try(imported, "sched/x.go", importing(module+"/internal/hostmem"), "imports internal/hostmem")
+
+	// Pure.
+	for _, dir := range pure {
+		file := dir + "/x.go"
+		for p, instead := range insteadOf {
+			try(impure, file, importing(p), instead)
+		}
+		for _, p := range []string{"net/rpc", "github.com/spf13/pflag", "golang.org/x/sys/unix", "time/tzdata"} {
+			try(impure, file, importing(p), "not among the imports that are known to be pure")
+		}
+		for _, name := range []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker", "Local"} {
+			try(impure, file, "package p\nimport \"time\"\nvar x = time."+name+"\n", "uses time."+name)
+			try(impure, file, "package p\nimport clock \"time\"\nvar x = clock."+name+"\n", "uses time."+name)
+		}
+		for text, want := range map[string]string{
+			"func f() { go f() }":                           "starts a goroutine",
+			"var c chan int":                                "uses a channel",
+			"func f() { select {} }":                        "uses a channel",
+			"func f() { println(1) }":                       "calls println",
+			"import \"fmt\"\nfunc f() { fmt.Println(1) }":   "calls fmt.Println",
+			"import . \"time\"\nvar x = Now()":              "hides what it uses",
+			"import \"time\"\nvar x = 3 * time.Second":      "",
+			"import \"fmt\"\nvar x = fmt.Sprint(1)":         "",
+			"import \"" + module + "/internal/invariants\"": "",
+		} {
+			try(impure, file, "package p\n"+text+"\n", want)
+		}
+	}
+	try(impure, "daemon/x.go", importing("math/rand/v2"), "")
+
+	// Confined.
+	for dir := range confined {
+		for _, p := range outside {
+			try(reachesOut, dir+"/x.go", importing(p), "reaches nothing outside")
+		}
+		try(reachesOut, dir+"/x.go", importing("strings"), "")
+	}
+
+	// The binding and the products.
+	try(cgo, "daemon/x.go", "package p\nimport \"C\"\n", "only runtime/llama may")
+	try(cgo, "runtime/llama/x.go", "package p\nimport \"C\"\n", "")
+	for _, dir := range []string{"daemon", "daemon/api", "cmd/uma-serve", "cmd/uma-cli"} {
+		try(fakeInProduct, dir+"/x.go", importing(module+"/runtime/fake"), "products run the real engine")
 	}
 }
 
@@ -188,6 +317,9 @@ func TestRepositorySpeaksOfItselfAlone(t *testing.T) {
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
+		}
+		if n := d.Name(); n == ".git" && !d.IsDir() { // a worktree's
+			return nil
 		}
 		if d.IsDir() {
 			if n := d.Name(); path != root && (n == ".git" || n == "bin" || n == "build" || n == "testdata") {

@@ -91,10 +91,42 @@ func (h histogram) quantile(q float64) (bound float64, ok bool) {
 	return 0, false
 }
 
-// View draws snapshots.
+// View draws snapshots. In a window it draws what fits into it, the most important lines, the others as they are needed.
 type View struct {
 	Out  *ui.Terminal
+	Fit  bool // leave out lines until the screen fits into Out's window
 	prev *Snapshot
+}
+
+// line is a row of the screen. Where not all fit, those with the highest rank go first.
+type line struct {
+	text string
+	rank int
+}
+
+// tokenRank is the rank of the table of token counts, which goes as a whole.
+const tokenRank = 7
+
+// fit is as many lines as there are rows, 0 = all.
+func fit(lines []line, rows int) string {
+	for rows > 0 && len(lines) > rows {
+		last := 0
+		for i := range lines {
+			if lines[i].rank >= lines[last].rank {
+				last = i
+			}
+		}
+		if lines[last].rank == tokenRank { // a head without its rows says nothing
+			lines = slices.DeleteFunc(lines, func(l line) bool { return l.rank == tokenRank })
+			continue
+		}
+		lines = slices.Delete(lines, last, last+1)
+	}
+	var b strings.Builder
+	for _, l := range lines {
+		b.WriteString(l.text + "\n")
+	}
+	return b.String()
 }
 
 // Render is the screen for s. Rates are since the snapshot of the last call.
@@ -119,62 +151,78 @@ func (v *View) Render(s *Snapshot) string {
 	millis := func(name string) string { return ui.Duration(msDuration(s.num(name))) }
 
 	var t ui.Table
-	t.Row("requests", "%s running, %s queued, %s so far%s", ui.Count(int64(s.num("running_prefill")+s.num("running_decode"))),
+	var ranks []int
+	add := func(rank int, label, format string, a ...any) {
+		n := t.Len()
+		if t.Row(label, format, a...); t.Len() > n {
+			ranks = append(ranks, rank)
+		}
+	}
+	add(0, "requests", "%s running, %s queued, %s so far%s", ui.Count(int64(s.num("running_prefill")+s.num("running_decode"))),
 		ui.Count(int64(s.num("queued_interactive")+s.num("queued_background"))), count("prompts_total"), rate("prompts_total", ""))
-	t.Row("", "prompt %s, answer %s, paused %s", count("running_prefill"), count("running_decode"), count("running_paused"))
-	t.Row("ended", "%s", join(s.labels("requests_finished_total")))
-	t.Row("refused", "%s", join(s.labels("requests_rejected_total")))
-	t.Row("tokens", "%s generated%s, %s of prompts%s", count("tokens_generated_total"), rate("tokens_generated_total", ""),
+	add(4, "", "prompt %s, answer %s, paused %s", count("running_prefill"), count("running_decode"), count("running_paused"))
+	add(0, "tokens", "%s generated%s, %s of prompts%s", count("tokens_generated_total"), rate("tokens_generated_total", ""),
 		count("prefill_tokens_merged_total"), rate("prefill_tokens_merged_total", ""))
-	t.Row("steps", "%s%s, last %s, average %s", count("batch_calls_total"), rate("batch_calls_total", ""), millis("decode_ms_last"), millis("decode_ms_ewma"))
-	t.Row("batch", "%s tokens last, average %s of a budget of %s", count("last_batch_size"), ui.Rate(s.num("avg_budget_used")), ui.Rate(s.num("avg_budget_target")))
 	if total := s.num("kv_cells_total"); total > 0 {
 		live := s.num("kv_cells_live")
 		cached := ""
 		if s.num("kv_cells_cached") > 0 {
 			cached = ", " + count("kv_cells_cached") + " more cached"
 		}
-		t.Row("KV cells", "%s %3.0f %%  %s of %s%s", ui.Bar(live/total, 20), 100*live/total, count("kv_cells_live"), count("kv_cells_total"), cached)
-	}
-	if s.num("kv_lookups_total") > 0 {
-		t.Row("prefix cache", "%.0f %% of %s prompts found something%s", 100*s.num("kv_hit_ratio"), count("kv_lookups_total"), tail(", tokens from ", join(s.labels("kv_cached_tokens_total"))))
-	}
-	if held := join(s.labels("kv_tier_bytes"), func(v float64) string { return ui.Bytes(uint64(v)) }); held != "" {
-		t.Row("tiers", "%s", held)
-	}
-	if ends := join(s.labels("think_ended_total")); ends != "" {
-		t.Row("thinking", "%s now; ended: %s", count("queue_depth_think"), ends)
+		add(0, "KV cells", "%s %3.0f %%  %s of %s%s", ui.Bar(live/total, 20), 100*live/total, count("kv_cells_live"), count("kv_cells_total"), cached)
 	}
 	if target := s.num("itl_target_ms"); target > 0 {
 		state := strings.TrimSuffix(join(s.labels("guard")), " 1")
-		t.Row("promise", "%s between tokens, %s later so far%s, prompts: %s", ui.Duration(msDuration(target)), count("slo_violations_tbt_total"),
-			tail(", ", infeasible(s.num("itl_target_infeasible"))), guards[state])
+		add(0, "promise", "%s between tokens, %s late, prompts %s%s", ui.Duration(msDuration(target)), count("slo_violations_tbt_total"),
+			guards[state], tail("; ", infeasible(s.num("itl_target_infeasible"))))
+	}
+	if s.num("io_errors_total")+s.num("decode_errors_total") > 0 {
+		add(0, "errors", "decode %s, I/O %s", count("decode_errors_total"), count("io_errors_total"))
+	}
+	add(4, "ended", "%s", join(s.labels("requests_finished_total")))
+	add(2, "refused", "%s", join(s.labels("requests_rejected_total")))
+	add(2, "steps", "%s%s, last %s, average %s", count("batch_calls_total"), rate("batch_calls_total", ""), millis("decode_ms_last"), millis("decode_ms_ewma"))
+	add(6, "batch", "%s tokens last, average %s of a budget of %s", count("last_batch_size"), ui.Rate(s.num("avg_budget_used")), ui.Rate(s.num("avg_budget_target")))
+	if s.num("kv_lookups_total") > 0 {
+		add(2, "prefix cache", "%.0f %% of %s prompts found something%s", 100*s.num("kv_hit_ratio"), count("kv_lookups_total"), tail(", tokens: ", join(s.labels("kv_cached_tokens_total"))))
+	}
+	if held := join(s.labels("kv_tier_bytes"), func(v float64) string { return ui.Bytes(uint64(v)) }); held != "" {
+		add(6, "tiers", "%s", held)
+	}
+	if ends := join(s.labels("think_ended_total")); ends != "" {
+		add(4, "thinking", "%s now; ended: %s", count("queue_depth_think"), ends)
 	}
 	if s.num("output_critical_eviction") > 0 {
-		t.Row("evicted", "%s blocks of running answers", count("output_critical_eviction"))
+		add(6, "evicted", "%s blocks of running answers", count("output_critical_eviction"))
 	}
-	t.Row("memory", "weights %s, KV %s, heap %s, resident %s", bytes("weights_bytes"), bytes("kv_bytes"), bytes("go_heap_bytes"), bytes("rss_bytes"))
-	t.Row("clients", "%s connected, %s so far, in %s%s, out %s%s", count("sessions_active"), count("accepted_total"),
+	add(2, "memory", "weights %s, KV %s, heap %s, resident %s", bytes("weights_bytes"), bytes("kv_bytes"), bytes("go_heap_bytes"), bytes("rss_bytes"))
+	add(6, "clients", "%s connected, %s so far, in %s%s, out %s%s", count("sessions_active"), count("accepted_total"),
 		bytes("rx_bytes_total"), rate("rx_bytes_total", "bytes"), bytes("tx_bytes_total"), rate("tx_bytes_total", "bytes"))
-	if s.num("io_errors_total")+s.num("decode_errors_total") > 0 {
-		t.Row("errors", "decode %s, I/O %s", count("decode_errors_total"), count("io_errors_total"))
-	}
-	t.Row("up", "%s", millis("uptime_ms"))
+	add(3, "up", "%s", millis("uptime_ms"))
 
-	var b strings.Builder
-	b.WriteString(t.String(v.Out.Dim))
-	fmt.Fprintf(&b, "\n%s\n", v.Out.Dim(fmt.Sprintf("%-16s %9s %10s %10s %10s   %s", "", "count", "mean", "p50 ≤", "p95 ≤", "1 ms … 1 s")))
-	for _, h := range []struct{ label, name string }{
-		{"first token", "ttft_ms"}, {"first of answer", "ttot_ms"}, {"between tokens", "inter_token_ms"}, {"  thinking", "inter_token_think_ms"}, {"  answering", "inter_token_output_ms"}, {"waiting", "request_queue_ms"},
-		{"prompt", "request_prefill_ms"}, {"step", "decode_ms"}, {"cancel", "cancel_latency_ms"},
+	var lines []line
+	for text := range strings.Lines(t.String(v.Out.Dim)) {
+		lines = append(lines, line{strings.TrimSuffix(text, "\n"), ranks[len(lines)]})
+	}
+	lines = append(lines, line{"", 3}, line{v.Out.Dim(fmt.Sprintf("%-16s %9s %10s %10s %10s   %s", "", "count", "mean", "p50 ≤", "p95 ≤", "1 ms … 1 s")), 1})
+	for _, h := range []struct {
+		label, name string
+		rank        int
+	}{
+		{"first token", "ttft_ms", 1}, {"first of answer", "ttot_ms", 5}, {"between tokens", "inter_token_ms", 1}, {"  thinking", "inter_token_think_ms", 5},
+		{"  answering", "inter_token_output_ms", 5}, {"waiting", "request_queue_ms", 3}, {"prompt", "request_prefill_ms", 3}, {"step", "decode_ms", 3}, {"cancel", "cancel_latency_ms", 6},
 	} {
-		b.WriteString(v.row(h.label, s.histogram(h.name), func(x float64) string { return ui.Duration(msDuration(x)) }))
+		lines = append(lines, line{v.row(h.label, s.histogram(h.name), func(x float64) string { return ui.Duration(msDuration(x)) }), h.rank})
 	}
-	fmt.Fprintf(&b, "%s\n", v.Out.Dim(fmt.Sprintf("%60s   %s", "", "1 … tokens")))
+	lines = append(lines, line{v.Out.Dim(fmt.Sprintf("%60s   %s", "", "1 … tokens")), tokenRank})
 	for _, h := range []struct{ label, name string }{{"batch", "batch_size"}, {"answer length", "response_tokens"}, {"thought length", "think_tokens"}} {
-		b.WriteString(v.row(h.label, s.histogram(h.name), func(x float64) string { return ui.Count(int64(x)) }))
+		lines = append(lines, line{v.row(h.label, s.histogram(h.name), func(x float64) string { return ui.Count(int64(x)) }), tokenRank})
 	}
-	return b.String()
+	if !v.Fit {
+		return fit(lines, 0)
+	}
+	cols, rows := v.Out.Size()
+	return ui.FitLines(fit(lines, rows), cols)
 }
 
 func (v *View) row(label string, h histogram, show func(float64) string) string {
@@ -189,7 +237,7 @@ func (v *View) row(label string, h histogram, show func(float64) string) string 
 		mean, p50, p95 = show(h.Sum/h.Count), quantile(0.5), quantile(0.95)
 	}
 	return strings.TrimRight(fmt.Sprintf("%s %9s %10s %10s %10s   %s", v.Out.Dim(fmt.Sprintf("%-16s", label)),
-		ui.Count(int64(h.Count)), mean, p50, p95, ui.Spark(h.Counts)), " ") + "\n"
+		ui.Count(int64(h.Count)), mean, p50, p95, ui.Spark(h.Counts)), " ")
 }
 
 func msDuration(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
@@ -201,7 +249,7 @@ func infeasible(v float64) string {
 	if v == 0 {
 		return ""
 	}
-	return "cannot be kept: a step of answers alone takes longer"
+	return "cannot be kept"
 }
 
 // tail is text behind sep, "" when there is no text.

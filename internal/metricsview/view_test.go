@@ -95,10 +95,10 @@ func TestRenderInside(t *testing.T) {
 	screen := v.Render(parse(t, m.AppendJSON(nil), time.Unix(2, 0)))
 	for _, want := range []string{
 		" 50 %  50 of 100, 30 more cached\n",
-		"prefix cache  50 % of 2 prompts found something, tokens from host 812\n",
+		"prefix cache  50 % of 2 prompts found something, tokens: host 812\n",
 		"tiers         host 3.00 MiB\n",
 		"thinking      3 now; ended: converged 1\n",
-		"promise       50.0 ms between tokens, 2 later so far, cannot be kept: a step of answers alone takes longer, prompts: cut to what fits\n",
+		"promise       50.0 ms between tokens, 2 late, prompts cut to what fits; cannot be kept\n",
 		"evicted       4 blocks of running answers\n",
 		"thought length           1          9",
 	} {
@@ -119,6 +119,49 @@ func TestParseHostile(t *testing.T) {
 		`{"ttft_ms":{"count":5,"buckets":{"x":1,"+Inf":5}}}`} {
 		if screen := v.Render(parse(t, []byte(raw), time.Time{})); strings.Contains(screen, "\x1b") {
 			t.Errorf("%q: an escape in\n%s", raw, screen)
+		}
+	}
+}
+
+// TestWatchFitsTheWindow: a watch shows what fits into the window, the summary first and the most important rows of the
+// rest, of a daemon that has everything to tell.
+func TestWatchFitsTheWindow(t *testing.T) {
+	m := metrics.New(metrics.Build{})
+	for range 1_234_567 {
+		m.TokensGenerated.Inc()
+	}
+	m.Lookup(metrics.Host, 812)
+	m.Lookup(metrics.Device, 0)
+	m.BindStore(func() metrics.Store {
+		return metrics.Store{Tiers: [metrics.NumTiers]metrics.TierStats{metrics.Host: {Bytes: 3 << 20}, metrics.Disk: {Bytes: 3 << 30}}}
+	})
+	for _, ended := range []string{"natural", "converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "eog", "length"} {
+		m.ThoughtDone(metrics.Thought{Tokens: 9, Ended: ended})
+	}
+	m.SLOViolationsTBT.Add(2)
+	m.SetScheduler(metrics.Scheduler{ITLTarget: 50 * time.Millisecond, Guard: 1, LiveCells: 50, PoolCells: 30, FreeCells: 20, TargetInfeasible: true})
+	m.SetKV(metrics.KV{OutputCriticalEvictions: 4})
+	for _, size := range [][2]int{{80, 24}, {200, 50}, {40, 24}, {60, 10}} {
+		v := View{Out: ui.Window(&bytes.Buffer{}, true, size[0], size[1]), Fit: true}
+		v.Render(parse(t, m.AppendJSON(nil), time.Unix(1, 0)))
+		screen := v.Render(parse(t, m.AppendJSON(nil), time.Unix(2, 0)))
+		lines := strings.Split(strings.TrimSuffix(screen, "\n"), "\n")
+		if len(lines) > size[1] {
+			t.Errorf("%v: %d lines", size, len(lines))
+		}
+		for _, l := range lines {
+			plain := strings.NewReplacer("\x1b[2m", "", "\x1b[22m", "").Replace(l)
+			if w := ui.Width(plain); w > size[0] {
+				t.Errorf("%v: a line of %d columns: %s", size, w, plain)
+			}
+		}
+		for _, want := range []string{"requests", "tokens", "KV cells", "promise", "first token", "between tokens"} {
+			if !strings.Contains(screen, want) {
+				t.Errorf("%v: no %q in\n%s", size, want, screen)
+			}
+		}
+		if strings.Contains(screen, "1 … tokens") != strings.Contains(screen, "thought length") {
+			t.Errorf("%v: a head without rows in\n%s", size, screen)
 		}
 	}
 }

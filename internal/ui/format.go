@@ -5,7 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
+
+	"github.com/rivo/uniseg"
 )
 
 // Bytes is n in binary units with three significant digits: "7.45 GiB".
@@ -131,11 +132,14 @@ func (t *Table) Row(label, format string, a ...any) {
 // Gap adds an empty line.
 func (t *Table) Gap() { t.rows = append(t.rows, [2]string{}) }
 
+// Len is how many rows there are.
+func (t *Table) Len() int { return len(t.rows) }
+
 // String is the aligned rows, each ended by a newline, every label passed through style (nil = as it is).
 func (t *Table) String(style func(string) string) string {
 	width := 0
 	for _, r := range t.rows {
-		width = max(width, utf8.RuneCountInString(r[0]))
+		width = max(width, Width(r[0]))
 	}
 	var b strings.Builder
 	for _, r := range t.rows {
@@ -143,11 +147,143 @@ func (t *Table) String(style func(string) string) string {
 			b.WriteByte('\n')
 			continue
 		}
-		label := r[0] + strings.Repeat(" ", width-utf8.RuneCountInString(r[0]))
+		label := r[0] + strings.Repeat(" ", width-Width(r[0]))
 		if style != nil {
 			label = style(label)
 		}
 		b.WriteString(label + "  " + r[1] + "\n")
+	}
+	return b.String()
+}
+
+// Width is how many columns of a terminal s takes.
+func Width(s string) int { return uniseg.StringWidth(s) }
+
+// Fit is s, cut to width columns, the last of them "…", if it is wider. Escapes of colours are not counted.
+func Fit(s string, width int) string {
+	if plainWidth(s) <= width {
+		return s
+	}
+	if width < 1 {
+		return ""
+	}
+	var b strings.Builder
+	used, cut := 0, false
+	for s != "" {
+		if strings.HasPrefix(s, "\x1b[") {
+			n := strings.IndexByte(s, 'm') + 1
+			if n == 0 {
+				break
+			}
+			b.WriteString(s[:n])
+			s = s[n:]
+			continue
+		}
+		c, rest, w, _ := uniseg.FirstGraphemeClusterInString(s, -1)
+		s = rest
+		if cut {
+			continue
+		}
+		if cut = used+w > width-1; cut {
+			b.WriteString("…")
+			continue
+		}
+		b.WriteString(c)
+		used += w
+	}
+	return b.String()
+}
+
+// plainWidth is the width of s without the escapes of its colours.
+func plainWidth(s string) int {
+	if !strings.Contains(s, "\x1b[") {
+		return Width(s)
+	}
+	width := 0
+	for i, part := range strings.Split(s, "\x1b[") {
+		if i > 0 {
+			_, part, _ = strings.Cut(part, "m")
+		}
+		width += Width(part)
+	}
+	return width
+}
+
+// FitLines is every line of text cut to width columns; 0 = as long as they are.
+func FitLines(text string, width int) string {
+	if width <= 0 {
+		return text
+	}
+	lines := strings.Split(text, "\n")
+	for i, l := range lines {
+		lines[i] = Fit(l, width)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Column is one of a Columns.
+type Column struct {
+	Head string
+	Keep int // of columns that do not fit into the window, those with the least Keep are left out
+}
+
+// lastColumn is how many columns of the window the last column of Columns gets before others are left out for it.
+const lastColumn = 16
+
+// Columns sets rows in columns under their heads, the heads in dim, within width columns of the window (0 = any width).
+// A row with fewer cells than there are columns is a note behind them; it and the last column are cut to fit.
+func Columns(cols []Column, rows [][]string, width int, dim func(string) string) string {
+	show := make([]bool, len(cols))
+	widths := make([]int, len(cols))
+	total := -2
+	for i, c := range cols {
+		show[i], widths[i] = true, Width(c.Head)
+		for _, row := range rows {
+			switch {
+			case len(row) == len(cols) && i == len(cols)-1:
+				widths[i] = max(widths[i], min(Width(row[i]), lastColumn))
+			case len(row) == len(cols) || i == 0:
+				widths[i] = max(widths[i], Width(row[i]))
+			}
+		}
+		total += widths[i] + 2
+	}
+	for width > 0 && total > width {
+		least := -1
+		for i, c := range cols {
+			if show[i] && i > 0 && (least < 0 || c.Keep < cols[least].Keep) {
+				least = i
+			}
+		}
+		if least < 0 {
+			break
+		}
+		show[least] = false
+		total -= widths[least] + 2
+	}
+	var b strings.Builder
+	line := func(cells []string, full bool) string {
+		var parts []string
+		for i, c := range cells {
+			if !full && i > 0 {
+				parts = append(parts, c)
+			} else if show[i] {
+				parts = append(parts, c+strings.Repeat(" ", max(widths[i]-Width(c), 0)))
+			}
+		}
+		text := strings.TrimRight(strings.Join(parts, "  "), " ")
+		if width > 0 {
+			text = Fit(text, width)
+		}
+		return text
+	}
+	heads := make([]string, len(cols))
+	for i, c := range cols {
+		heads[i] = c.Head
+	}
+	b.WriteString(dim(line(heads, true)) + "\n")
+	for _, row := range rows {
+		b.WriteString(line(row, len(row) == len(cols)) + "\n")
 	}
 	return b.String()
 }

@@ -23,23 +23,42 @@ type Terminal struct {
 	w       io.Writer
 	tty     bool
 	colored bool
+	capable bool
 	width   func() int
+	height  func() int
 
 	dim, bold, red, green, yellow *color.Color
 
 	status int  // columns the status line occupies, 0 = none shown
 	atBOL  bool // the cursor is at the beginning of a line
+	drawn  bool // Redraw has shown a screen
 }
 
 // Open describes f: colour and a status line only when it is a terminal.
 func Open(f *os.File) *Terminal {
 	tty := isatty.IsTerminal(f.Fd()) || isatty.IsCygwinTerminal(f.Fd())
-	return New(f, tty, tty && ColorWanted(os.Getenv), func() int {
+	t := New(f, tty, tty && ColorWanted(os.Getenv), func() int {
 		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
 			return w
 		}
 		return 80
 	})
+	t.capable = Capable(os.Getenv)
+	t.height = func() int {
+		if _, h, err := term.GetSize(int(f.Fd())); err == nil && h > 0 {
+			return h
+		}
+		return 24
+	}
+	return t
+}
+
+// Size is the window's, in columns and rows; 0, 0 is no window: a pipe or a file, where text is as long as it is.
+func (t *Terminal) Size() (cols, rows int) {
+	if !t.tty {
+		return 0, 0
+	}
+	return t.width(), t.height()
 }
 
 // New is a Terminal over any writer: tty enables the status line and the sanitising of text, colored the escapes.
@@ -54,16 +73,33 @@ func New(w io.Writer, tty, colored bool, width func() int) *Terminal {
 		return c
 	}
 	return &Terminal{
-		w: w, tty: tty, colored: colored, width: width, atBOL: true,
-		dim: style(color.Faint), bold: style(color.Bold), red: style(color.FgRed), green: style(color.FgGreen),
+		w: w, tty: tty, colored: colored, capable: colored, width: width, atBOL: true,
+		height: func() int { return 24 },
+		dim:    style(color.Faint), bold: style(color.Bold), red: style(color.FgRed), green: style(color.FgGreen),
 		yellow: style(color.FgYellow),
 	}
 }
 
-// ColorWanted reports whether the environment allows escapes: NO_COLOR unset or empty, TERM not "dumb".
-func ColorWanted(getenv func(string) string) bool {
-	return getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
+// Window is a terminal with a window of a size, for tests of what is shown in it.
+func Window(w io.Writer, colored bool, cols, rows int) *Terminal {
+	t := New(w, true, colored, func() int { return cols })
+	t.capable, t.height = true, func() int { return rows }
+	return t
 }
+
+// ColorWanted reports whether the environment allows escapes: NO_COLOR unset or empty, and a terminal that is Capable.
+func ColorWanted(getenv func(string) string) bool {
+	return getenv("NO_COLOR") == "" && Capable(getenv)
+}
+
+// Capable reports whether the terminal knows escapes: TERM names one that is not "dumb".
+func Capable(getenv func(string) string) bool {
+	name := getenv("TERM")
+	return name != "" && name != "dumb"
+}
+
+// Animated reports whether a status line may move by itself: on a terminal that is Capable.
+func (t *Terminal) Animated() bool { return t.tty && t.capable }
 
 // IsTTY reports whether a person looks at this output.
 func (t *Terminal) IsTTY() bool { return t.tty }
@@ -127,15 +163,20 @@ func (t *Terminal) Status(s string) {
 	if !t.tty || (!t.atBOL && t.status == 0) {
 		return
 	}
-	n := utf8.RuneCountInString(s)
-	if limit := t.width() - 1; n > limit {
-		if limit < 1 {
-			return
-		}
-		s, n = string([]rune(s)[:limit]), limit
+	if t.status >= t.width() {
+		t.ClearStatus() // the window has become narrower
 	}
-	pad := max(t.status-n, 0)
-	io.WriteString(t.w, "\r"+t.Dim(s)+strings.Repeat(" ", pad)+strings.Repeat("\b", pad))
+	s = Fit(s, t.width()-1)
+	n := Width(s)
+	if n == 0 {
+		return
+	}
+	switch pad := max(t.status-n, 0); {
+	case t.colored:
+		io.WriteString(t.w, "\r"+t.Dim(s)+"\x1b[K")
+	default:
+		io.WriteString(t.w, "\r"+s+strings.Repeat(" ", pad)+strings.Repeat("\b", pad))
+	}
 	t.status = n
 	t.atBOL = false
 }
@@ -145,7 +186,14 @@ func (t *Terminal) ClearStatus() {
 	if t.status == 0 {
 		return
 	}
-	io.WriteString(t.w, "\r"+strings.Repeat(" ", t.status)+"\r")
+	switch over := (t.status - 1) / max(t.width(), 1); {
+	case t.colored && over > 0: // the window has become narrower, and the terminal has broken the line
+		io.WriteString(t.w, "\r\x1b["+strconv.Itoa(over)+"A\x1b[J")
+	case t.colored:
+		io.WriteString(t.w, "\r\x1b[K")
+	default:
+		io.WriteString(t.w, "\r"+strings.Repeat(" ", t.status)+"\r")
+	}
 	t.status, t.atBOL = 0, true
 }
 
@@ -153,19 +201,30 @@ func (t *Terminal) ClearStatus() {
 // beginning of a line.
 func (t *Terminal) CursorMoved() { t.status, t.atBOL = 0, true }
 
-// Redraw shows a block of lines in place of the one before it, which had lines lines (0 = there is none), and returns
-// how many the new one has. Without escapes the block is printed underneath, after an empty line.
-func (t *Terminal) Redraw(lines int, block string) (int, error) {
-	if lines > 0 {
-		over := "\n"
-		if t.colored {
-			over = "\x1b[" + strconv.Itoa(lines) + "A\x1b[J"
+// Redraw shows a screen in place of the one before it. It is cut to the window; what stood there before the first screen
+// moves up into the scrollback. On what is no terminal that can do so screens follow each other, an empty line between.
+func (t *Terminal) Redraw(screen string) error {
+	if !t.Animated() {
+		if t.drawn {
+			screen = "\n" + screen
 		}
-		block = over + block
+		t.drawn = true
+		return t.Print(screen)
 	}
-	err := t.Print(block)
-	return strings.Count(block, "\n"), err
+	cols, rows := t.Size()
+	lines := strings.Split(strings.TrimSuffix(FitLines(screen, cols), "\n"), "\n")
+	lines = lines[:min(len(lines), rows)]
+	var b strings.Builder
+	if !t.drawn {
+		b.WriteString(strings.Repeat("\n", rows))
+		t.drawn = true
+	}
+	b.WriteString("\x1b[H" + strings.Join(lines, "\x1b[K\n") + "\x1b[K\x1b[J")
+	return t.Print(b.String())
 }
+
+// NewScreen makes the next Redraw the first one again: something else has written to the window.
+func (t *Terminal) NewScreen() { t.drawn = false }
 
 // Sanitize makes text from outside safe to show on a terminal. A model (or a prompt somebody pasted to it) can write
 // escape sequences that move the cursor, rename the window or answer for the user; every control character but tab

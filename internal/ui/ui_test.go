@@ -95,7 +95,7 @@ func TestColors(t *testing.T) {
 		env  map[string]string
 		want bool
 	}{
-		{nil, true}, {map[string]string{"NO_COLOR": "1"}, false}, {map[string]string{"TERM": "dumb"}, false}, {map[string]string{"TERM": "xterm"}, true},
+		{nil, false}, {map[string]string{"TERM": "xterm", "NO_COLOR": "1"}, false}, {map[string]string{"TERM": "dumb"}, false}, {map[string]string{"TERM": "xterm"}, true},
 	} {
 		if got := ColorWanted(func(k string) string { return c.env[k] }); got != c.want {
 			t.Errorf("%v: %v", c.env, got)
@@ -103,18 +103,56 @@ func TestColors(t *testing.T) {
 	}
 }
 
+// TestRedraw: a screen is drawn over the one before it, cut to the window, and what the window held is not painted over.
 func TestRedraw(t *testing.T) {
-	term, b := terminal(true, true)
-	n, _ := term.Redraw(0, "a\nb\n")
-	n, _ = term.Redraw(n, "c\n")
-	if got := b.String(); got != "a\nb\n\x1b[2A\x1b[Jc\n" || n != 1 {
-		t.Errorf("%q, %d", got, n)
-	}
-	term, b = terminal(false, false)
-	n, _ = term.Redraw(0, "a\n")
-	term.Redraw(n, "b\n")
-	if got := b.String(); got != "a\n\nb\n" {
+	var b bytes.Buffer
+	term := Window(&b, false, 10, 3)
+	term.Redraw("a\nb\n")
+	if got := b.String(); got != "\n\n\n\x1b[Ha\x1b[K\nb\x1b[K\x1b[J" {
 		t.Errorf("%q", got)
+	}
+	b.Reset()
+	term.Redraw("a row too long\n2\n3\n4\n")
+	if got := b.String(); got != "\x1b[Ha row too…\x1b[K\n2\x1b[K\n3\x1b[K\x1b[J" {
+		t.Errorf("%q", got)
+	}
+	term, piped := terminal(false, false)
+	term.Redraw("a\n")
+	term.Redraw("b\n")
+	if got := piped.String(); got != "a\n\nb\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestFit: text is cut by the columns it takes, not by bytes or runes, and colours survive.
+func TestFit(t *testing.T) {
+	for _, c := range []struct {
+		in    string
+		width int
+		want  string
+	}{
+		{"short", 5, "short"}, {"longer", 5, "long…"}, {"世界世界", 6, "世界…"}, {"世界世界", 5, "世界…"}, {"e\u0301e\u0301e\u0301", 2, "e\u0301…"},
+		{"\x1b[2mlonger\x1b[22m", 5, "\x1b[2mlong…\x1b[22m"}, {"\x1b[2mfits\x1b[22m", 4, "\x1b[2mfits\x1b[22m"}, {"x", 0, ""}, {"", 0, ""},
+	} {
+		if got := Fit(c.in, c.width); got != c.want {
+			t.Errorf("%q in %d columns: %q, want %q", c.in, c.width, got, c.want)
+		}
+	}
+}
+
+// TestColumns: the least important columns go first when a window is narrow.
+func TestColumns(t *testing.T) {
+	cols := []Column{{Head: "NAME"}, {Head: "AGE", Keep: 1}, {Head: "SIZE", Keep: 2}, {Head: "WHY", Keep: 3}}
+	rows := [][]string{{"世界", "1 s", "12", "because of this"}, {"x", "off: a note that is long"}}
+	plain := func(s string) string { return s }
+	for width, want := range map[int]string{
+		0:  "NAME  AGE  SIZE  WHY\n世界  1 s  12    because of this\nx     off: a note that is long\n",
+		30: "NAME  SIZE  WHY\n世界  12    because of this\nx     off: a note that is long\n",
+		12: "NAME\n世界\nx     off: …\n",
+	} {
+		if got := Columns(cols, rows, width, plain); got != want {
+			t.Errorf("%d columns:\n%s", width, got)
+		}
 	}
 }
 
@@ -129,7 +167,7 @@ func TestOpenPipe(t *testing.T) {
 		t.Error("a pipe counts as a terminal")
 	}
 	term.Println("x")
-	Quiet(w)()
+	Quiet(w, nil, nil)()
 	w.Close()
 	if b, _ := io.ReadAll(r); string(b) != "x\n" {
 		t.Errorf("%q", b)

@@ -36,9 +36,9 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 		}
 		dst = append(dst, ']')
 	}
-	if def == nil || r.MaxTokens != def.MaxTokens {
+	if def == nil || r.MaxTokens != def.MaxTokens || r.FillOnly != def.FillOnly {
 		n := r.MaxTokens
-		if n == 0 {
+		if n == 0 && !r.FillOnly {
 			n = -1
 		}
 		dst = appendInt(dst, `,"max_tokens":`, n)
@@ -48,15 +48,26 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 		defSampling = &def.Sampling
 	}
 	dst = appendSampling(dst, &r.Sampling, defSampling)
+	if def == nil || !slices.Equal(r.Sampling.LogitBias, def.Sampling.LogitBias) || !slices.Equal(r.TextBias, def.TextBias) {
+		dst = appendBias(dst, r)
+	}
 	if def == nil || !slices.Equal(r.Stop, def.Stop) {
-		dst = append(dst, `,"stop":[`...)
-		for i, s := range r.Stop {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = appendString(dst, s)
-		}
-		dst = append(dst, ']')
+		dst = appendTexts(dst, `,"stop":`, r.Stop)
+	}
+	if len(r.BadWords) > 0 && (def == nil || !slices.Equal(r.BadWords, def.BadWords)) {
+		dst = appendTexts(dst, `,"bad_words":`, r.BadWords)
+	}
+	if r.DryBreaks != nil && (def == nil || def.DryBreaks == nil || !slices.Equal(r.DryBreaks, def.DryBreaks)) {
+		dst = appendTexts(dst, `,"dry_sequence_breakers":`, r.DryBreaks)
+	}
+	if r.Continue != ContinueLast && (def == nil || r.Continue != def.Continue) {
+		dst = strconv.AppendBool(append(dst, `,"continue_final_message":`...), r.Continue == ContinueOn)
+	}
+	if r.NoOpening && (def == nil || !def.NoOpening) {
+		dst = append(dst, `,"add_generation_prompt":false`...)
+	}
+	if len(r.TemplateArgs) > 0 {
+		dst = append(append(dst, `,"chat_template_kwargs":`...), r.TemplateArgs...)
 	}
 	if def == nil || r.Stream != def.Stream {
 		dst = strconv.AppendBool(append(dst, `,"stream":`...), r.Stream)
@@ -116,22 +127,81 @@ func appendSampling(dst []byte, p, def *sampler.Params) []byte {
 	if def == nil || p.Logprobs != def.Logprobs {
 		dst = appendInt(dst, `,"logprobs":`, p.Logprobs)
 	}
-	if def == nil || !slices.Equal(p.LogitBias, def.LogitBias) {
-		dst = append(dst, `,"logit_bias":[`...)
-		for i, b := range p.LogitBias {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = append(strconv.AppendInt(append(dst, '['), int64(b.Token), 10), ',')
-			if math.IsInf(float64(b.Bias), -1) {
-				dst = append(dst, "false]"...)
-			} else {
-				dst = append(appendFloat32(dst, b.Bias), ']')
-			}
+	number(`,"dynatemp_range":`, p.DynatempRange, func(d *sampler.Params) float32 { return d.DynatempRange })
+	number(`,"dynatemp_exponent":`, p.DynatempExponent, func(d *sampler.Params) float32 { return d.DynatempExponent })
+	number(`,"typical_p":`, p.TypicalP, func(d *sampler.Params) float32 { return d.TypicalP })
+	number(`,"top_n_sigma":`, p.TopNSigma, func(d *sampler.Params) float32 { return d.TopNSigma })
+	number(`,"xtc_probability":`, p.XTCProbability, func(d *sampler.Params) float32 { return d.XTCProbability })
+	number(`,"xtc_threshold":`, p.XTCThreshold, func(d *sampler.Params) float32 { return d.XTCThreshold })
+	number(`,"mirostat_tau":`, p.MirostatTau, func(d *sampler.Params) float32 { return d.MirostatTau })
+	number(`,"mirostat_eta":`, p.MirostatEta, func(d *sampler.Params) float32 { return d.MirostatEta })
+	number(`,"dry_multiplier":`, p.DryMultiplier, func(d *sampler.Params) float32 { return d.DryMultiplier })
+	number(`,"dry_base":`, p.DryBase, func(d *sampler.Params) float32 { return d.DryBase })
+	integer := func(key string, v int, d func(*sampler.Params) int) {
+		if def == nil || v != d(def) {
+			dst = appendInt(dst, key, v)
 		}
-		dst = append(dst, ']')
+	}
+	integer(`,"mirostat":`, p.Mirostat, func(d *sampler.Params) int { return d.Mirostat })
+	integer(`,"dry_allowed_length":`, p.DryAllowedLength, func(d *sampler.Params) int { return d.DryAllowedLength })
+	integer(`,"dry_penalty_last_n":`, p.DryPenaltyLastN, func(d *sampler.Params) int { return d.DryPenaltyLastN })
+	integer(`,"min_tokens":`, p.MinTokens, func(d *sampler.Params) int { return d.MinTokens })
+	if len(p.StopTokens) > 0 && (def == nil || !slices.Equal(p.StopTokens, def.StopTokens)) {
+		dst = appendTokens(dst, `,"stop_token_ids":`, p.StopTokens)
+	}
+	if len(p.AllowedTokens) > 0 && (def == nil || !slices.Equal(p.AllowedTokens, def.AllowedTokens)) {
+		dst = appendTokens(dst, `,"allowed_token_ids":`, p.AllowedTokens)
 	}
 	return dst
+}
+
+// appendBias appends logit_bias as a list.
+func appendBias(dst []byte, r *Request) []byte {
+	dst = append(dst, `,"logit_bias":[`...)
+	value := func(b float32) {
+		if math.IsInf(float64(b), -1) {
+			dst = append(dst, ",false]"...)
+		} else {
+			dst = append(appendFloat32(append(dst, ','), b), ']')
+		}
+	}
+	for i, b := range r.Sampling.LogitBias {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendInt(append(dst, '['), int64(b.Token), 10)
+		value(b.Bias)
+	}
+	for i, b := range r.TextBias {
+		if i > 0 || len(r.Sampling.LogitBias) > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendString(append(dst, '['), b.Text)
+		value(b.Bias)
+	}
+	return append(dst, ']')
+}
+
+func appendTexts(dst []byte, key string, texts []string) []byte {
+	dst = append(append(dst, key...), '[')
+	for i, s := range texts {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendString(dst, s)
+	}
+	return append(dst, ']')
+}
+
+func appendTokens(dst []byte, key string, tokens []int32) []byte {
+	dst = append(append(dst, key...), '[')
+	for i, t := range tokens {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendInt(dst, int64(t), 10)
+	}
+	return append(dst, ']')
 }
 
 // AppendCancel appends a frame that cancels the request id of the same connection.
@@ -215,11 +285,11 @@ func (p *Parser) ParseEvent(payload []byte, ev *Event) error {
 		for k := KindMetrics; k <= KindKV; k++ {
 			if string(name) == k.String() {
 				ev.Kind, ev.ReportKind = EventReport, k
-				v := obj.Get(k.String())
-				if v == nil {
+				raw := p.scan.report
+				if obj.Get(k.String()) == nil || raw.end == 0 {
 					return fmt.Errorf("read %s event: field %q is missing", name, name)
 				}
-				ev.Report = v.MarshalTo(ev.Report[:0])
+				ev.Report = append(ev.Report[:0], payload[raw.start:raw.end]...)
 			}
 		}
 		if len(name) == 0 {

@@ -79,16 +79,13 @@ var (
 // TestDocumentedFields holds the request table against the parser: names, other names, defaults.
 func TestDocumentedFields(t *testing.T) {
 	documented := rows(t, "## Requests")
+	for name := range rows(t, "### Refused fields") {
+		delete(documented, name)
+	}
 	names := []string{"event", "type", "slo.target_ttft_ms", "slo.target_tbt_ms", "messages[].role", "messages[].content", "messages[].reasoning_content",
 		"think.mode", "think.budget_tokens", "think.soft_budget_tokens", "think.early_exit", "think.answer_cue"}
-	refused := section(t, "## Requests")
-	refused = refused[strings.Index(refused, "What would change the answer"):]
 	for _, f := range fields {
-		_, err := parse(t, `{"id":"a","prompt":"x","`+f.name+`":{"x":1}}`)
-		if err != nil && strings.Contains(err.Error(), `"`+f.name+`" is not supported`) {
-			if !strings.Contains(refused, "`"+f.name+"`") {
-				t.Errorf("%s is refused, docs/protocol.md does not say so", f.name)
-			}
+		if f.read == nil {
 			continue
 		}
 		names = append(names, f.name)
@@ -109,6 +106,10 @@ func TestDocumentedFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	maps.Copy(written, map[string]any{"slo.target_ttft_ms": 0.0, "slo.target_tbt_ms": 0.0})
+	written["dry_sequence_breakers"] = []any{}
+	for _, b := range DefaultDryBreaks {
+		written["dry_sequence_breakers"] = append(written["dry_sequence_breakers"].([]any), b)
+	}
 	if def.Think == (Think{}) { // nothing is named, for which the number on the wire is -1
 		maps.Copy(written, map[string]any{"think.budget_tokens": -1.0, "think.soft_budget_tokens": -1.0, "think.answer_cue": ""})
 	}
@@ -127,24 +128,103 @@ func TestDocumentedFields(t *testing.T) {
 	}
 }
 
+// TestFieldsThatChangeAnAnswerAreKeptOrRefused holds the tables of refused and ignored fields against the code: their
+// names; the values that ask for nothing, which pass; that anything else is refused by name; that what is ignored has
+// no effect.
+func TestFieldsThatChangeAnAnswerAreKeptOrRefused(t *testing.T) {
+	documented := rows(t, "### Refused fields")
+	var names, without []string
+	plain, err := parse(t, `{"id":"a","prompt":"x"}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range fields {
+		switch {
+		case f.refused:
+			names = append(names, f.name)
+			row := documented[f.name]
+			if row == nil {
+				continue
+			}
+			var but []string
+			for _, m := range ticked.FindAllStringSubmatch(row[0], -1) {
+				but = append(but, m[1])
+			}
+			sameNames(t, "harmless values of "+f.name, but, slices.Clone(f.but))
+			if row[1] != f.why {
+				t.Errorf("%s: documented %q, the code says %q", f.name, row[1], f.why)
+			}
+			for _, v := range append([]string{"null"}, f.but...) {
+				if got, err := parse(t, `{"id":"a","prompt":"x","`+f.name+`":`+v+`}`); err != nil || !reflect.DeepEqual(got, plain) {
+					t.Errorf("%s of %s: %+v, %v", f.name, v, got.Request, err)
+				}
+			}
+			for _, v := range []string{`"required"`, `{"type":"json_object"}`, `[{}]`, `7`} {
+				if _, err := parse(t, `{"id":"a","prompt":"x","`+f.name+`":`+v+`}`); err == nil || !strings.Contains(err.Error(), `"`+f.name+`" is not supported`) {
+					t.Errorf("%s of %s: %v", f.name, v, err)
+				}
+			}
+		case f.read == nil:
+			without = append(without, f.name)
+			for _, v := range []string{`"x"`, `{"a":[1]}`, `7`, `true`} {
+				if got, err := parse(t, `{"id":"a","prompt":"x","`+f.name+`":`+v+`}`); err != nil || !reflect.DeepEqual(got, plain) {
+					t.Errorf("%s of %s: %+v, %v", f.name, v, got.Request, err)
+				}
+			}
+		}
+	}
+	sameNames(t, "refused fields", slices.Collect(maps.Keys(documented)), names)
+	var listed []string
+	for _, m := range ticked.FindAllStringSubmatch(section(t, "### Ignored fields"), -1) {
+		listed = append(listed, m[1])
+	}
+	sameNames(t, "ignored fields", listed, without)
+
+	// What no table has could be a wish, or a misspelt one.
+	for body, want := range map[string]string{
+		`"temprature":0`:     `did you mean "temperature"?`,
+		`"max_token":0`:      `did you mean "max_tokens"?`,
+		`"unheard_of":false`: `field "unheard_of" is not known`,
+	} {
+		if _, err := parse(t, `{"id":"a","prompt":"x",`+body+`}`); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+}
+
 // TestDocumentedRanges: the numbers of the request table are those of the code.
 func TestDocumentedRanges(t *testing.T) {
 	documented := rows(t, "## Requests")
 	for name, want := range map[string]string{
-		"id":                 fmt.Sprintf("1…%d bytes", MaxIDBytes),
-		"max_tokens":         fmt.Sprintf("1…%d", MaxTokensLimit),
-		"temperature":        fmt.Sprintf("%d…%d", -sampler.MaxTemperature, sampler.MaxTemperature),
-		"repeat_penalty":     fmt.Sprintf("%v…%d", sampler.MinRepeatPenalty, sampler.MaxRepeatPenalty),
-		"frequency_penalty":  fmt.Sprintf("%d…%d", -sampler.MaxPenalty, sampler.MaxPenalty),
-		"presence_penalty":   fmt.Sprintf("%d…%d", -sampler.MaxPenalty, sampler.MaxPenalty),
-		"repeat_last_n":      fmt.Sprintf("-1…%d", sampler.MaxPenaltyLastN),
-		"stop":               fmt.Sprintf("up to %d; each 1…%d bytes", MaxStops, MaxStopBytes),
-		"logit_bias":         fmt.Sprintf("up to %d; bias %d…%d", sampler.MaxLogitBias, -sampler.MaxBias, sampler.MaxBias),
-		"logprobs":           fmt.Sprintf("0…%d", sampler.MaxLogprobs),
-		"top_logprobs":       fmt.Sprintf("0…%d", sampler.MaxLogprobs),
-		"slo.target_ttft_ms": fmt.Sprintf("0…%d", MaxSLOMs),
-		"slo.target_tbt_ms":  fmt.Sprintf("0…%d", MaxSLOMs),
-		"metadata":           fmt.Sprintf("up to %d bytes", MaxMetadataBytes),
+		"id":                    fmt.Sprintf("1…%d bytes", MaxIDBytes),
+		"max_tokens":            fmt.Sprintf("0…%d", MaxTokensLimit),
+		"temperature":           fmt.Sprintf("%d…%d", -sampler.MaxTemperature, sampler.MaxTemperature),
+		"repeat_penalty":        fmt.Sprintf("%v…%d", sampler.MinRepeatPenalty, sampler.MaxRepeatPenalty),
+		"frequency_penalty":     fmt.Sprintf("%d…%d", -sampler.MaxPenalty, sampler.MaxPenalty),
+		"presence_penalty":      fmt.Sprintf("%d…%d", -sampler.MaxPenalty, sampler.MaxPenalty),
+		"repeat_last_n":         fmt.Sprintf("-1…%d", sampler.MaxPenaltyLastN),
+		"stop":                  fmt.Sprintf("up to %d; each 1…%d bytes", MaxStops, MaxStopBytes),
+		"logit_bias":            fmt.Sprintf("up to %d; bias %d…%d", sampler.MaxLogitBias, -sampler.MaxBias, sampler.MaxBias),
+		"logprobs":              fmt.Sprintf("0…%d", sampler.MaxLogprobs),
+		"top_logprobs":          fmt.Sprintf("0…%d", sampler.MaxLogprobs),
+		"slo.target_ttft_ms":    fmt.Sprintf("0…%d", MaxSLOMs),
+		"slo.target_tbt_ms":     fmt.Sprintf("0…%d", MaxSLOMs),
+		"top_n_sigma":           fmt.Sprintf("-1…%d", sampler.MaxTopNSigma),
+		"dynatemp_range":        fmt.Sprintf("0…%d", sampler.MaxTemperature),
+		"dynatemp_exponent":     fmt.Sprintf("0…%d", sampler.MaxDynatempExponent),
+		"mirostat_tau":          fmt.Sprintf("0…%d", sampler.MaxMirostatTau),
+		"mirostat_eta":          fmt.Sprintf("0…%d", sampler.MaxMirostatEta),
+		"dry_multiplier":        fmt.Sprintf("0…%d", sampler.MaxDryMultiplier),
+		"dry_base":              fmt.Sprintf("0…%d", sampler.MaxDryBase),
+		"dry_allowed_length":    fmt.Sprintf("0…%d", sampler.MaxPenaltyLastN),
+		"dry_penalty_last_n":    fmt.Sprintf("-1…%d", sampler.MaxPenaltyLastN),
+		"dry_sequence_breakers": fmt.Sprintf("up to %d; each 1…%d bytes", MaxDryBreaks, MaxDryBreakBytes),
+		"bad_words":             fmt.Sprintf("up to %d; each 1…%d bytes", sampler.MaxBadWords, sampler.MaxBadWordTokens),
+		"allowed_token_ids":     fmt.Sprintf("1…%d token ids", sampler.MaxAllowedTokens),
+		"stop_token_ids":        fmt.Sprintf("up to %d token ids", sampler.MaxStopTokens),
+		"min_tokens":            fmt.Sprintf("0…%d", sampler.MaxMinTokens),
+		"chat_template_kwargs":  fmt.Sprintf("up to %d bytes", MaxTemplateArgsBytes),
+		"metadata":              fmt.Sprintf("up to %d bytes", MaxMetadataBytes),
 
 		"think.budget_tokens":      fmt.Sprintf("0…%d, or -1", MaxTokensLimit),
 		"think.soft_budget_tokens": fmt.Sprintf("0…%d, or -1", MaxTokensLimit),
@@ -153,6 +233,9 @@ func TestDocumentedRanges(t *testing.T) {
 		if row := documented[name]; row == nil || !strings.Contains(row[1], want) {
 			t.Errorf("%s: %q is not in its row", name, want)
 		}
+	}
+	if text := section(t, "## HTTP: OpenAI's API"); !strings.Contains(text, fmt.Sprintf("less %d bytes", OpenAIOverhead)) {
+		t.Error("the HTTP section has another bound on bodies than the code")
 	}
 	if text := section(t, "## Frames"); !strings.Contains(text, fmt.Sprintf("%d levels deep and %d values", maxDepth, maxValues)) {
 		t.Error("## Frames has other limits than the scanner")

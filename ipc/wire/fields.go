@@ -3,107 +3,205 @@ package wire
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
+	"github.com/agnivade/levenshtein"
 	"github.com/valyala/fastjson"
 
 	"github.com/uma-serve/uma-serve/sampler"
 )
 
-// field is one known field of a client's message. Null is as good as absent.
+// field is one known field of a client's message. Null is as good as absent. A field is read, or refused but for values
+// that ask for nothing (but, with why), or ignored because it cannot change an answer (nothing set).
+//
+// docs/protocol.md has these three kinds in three tables, which a test holds against this one.
 type field struct {
 	name    string
 	aliases []string // what other servers call it
 	read    func(d *decoder, name string, v *fastjson.Value) error
+
+	refused bool
+	but     []string // JSON of the values that are as good as absent
+	why     string
 }
 
 // fields are all fields a request can have, "event" and "type" aside.
-var fields = append([]field{
-	{"id", nil, readID},
-	{"prompt", nil, readPrompt},
-	{"messages", nil, readMessages},
-	{"max_tokens", []string{"max_completion_tokens", "n_predict"}, func(d *decoder, name string, v *fastjson.Value) error {
+var fields = slices.Concat(requestFields, samplingFields, thinkFields, refusedFields, ignoredFields)
+
+var requestFields = []field{
+	{name: "id", read: readID},
+	{name: "prompt", read: readPrompt},
+	{name: "messages", read: readMessages},
+	{name: "max_tokens", aliases: []string{"max_completion_tokens", "n_predict"}, read: func(d *decoder, name string, v *fastjson.Value) error {
 		n, err := d.integer(name, v, -1, MaxTokensLimit)
-		if err == nil && n == 0 {
-			return fmt.Errorf("field %q is 0; it must be 1…%d, or -1 for the server's own limit", name, MaxTokensLimit)
-		}
-		d.req.MaxTokens = int(max(n, 0))
+		d.req.MaxTokens, d.req.FillOnly = int(max(n, 0)), n == 0
 		return err
 	}},
+	{name: "stop", read: readStop},
+	{name: "stream", read: func(d *decoder, name string, v *fastjson.Value) error { return d.boolean(name, v, &d.req.Stream) }},
+	{name: "continue_final_message", read: func(d *decoder, name string, v *fastjson.Value) error {
+		on := false
+		err := d.boolean(name, v, &on)
+		if d.req.Continue = ContinueOff; on {
+			d.req.Continue = ContinueOn
+		}
+		return err
+	}},
+	{name: "add_generation_prompt", read: func(d *decoder, name string, v *fastjson.Value) error {
+		opening := false
+		err := d.boolean(name, v, &opening)
+		d.req.NoOpening, d.opening = !opening, opening
+		return err
+	}},
+	{name: "chat_template_kwargs", read: readTemplateArgs},
+	{name: "priority", read: readPriority},
+	{name: "service_tier", read: readServiceTier},
+	{name: "slo", read: readSLO},
+	{name: "metadata", read: readMetadata},
+	{name: "return_progress", read: func(d *decoder, name string, v *fastjson.Value) error { return d.boolean(name, v, &d.req.Progress) }},
+}
+
+var samplingFields = []field{
 	number("temperature", nil, -sampler.MaxTemperature, sampler.MaxTemperature, func(p *sampler.Params) *float32 { return &p.Temperature }),
-	number("top_p", nil, 0, 1, func(p *sampler.Params) *float32 { return &p.TopP }),
-	{"top_k", nil, func(d *decoder, name string, v *fastjson.Value) error {
+	number("dynatemp_range", nil, 0, sampler.MaxTemperature, func(p *sampler.Params) *float32 { return &p.DynatempRange }),
+	number("dynatemp_exponent", nil, 0, sampler.MaxDynatempExponent, func(p *sampler.Params) *float32 { return &p.DynatempExponent }),
+	{name: "top_k", read: func(d *decoder, name string, v *fastjson.Value) error {
 		n, err := d.integer(name, v, -1, math.MaxInt32)
 		d.req.Sampling.TopK = int(max(n, 0))
 		return err
 	}},
+	number("top_p", nil, 0, 1, func(p *sampler.Params) *float32 { return &p.TopP }),
 	number("min_p", nil, 0, 1, func(p *sampler.Params) *float32 { return &p.MinP }),
+	number("typical_p", []string{"typ_p"}, 0, 1, func(p *sampler.Params) *float32 { return &p.TypicalP }),
+	number("top_n_sigma", nil, -1, sampler.MaxTopNSigma, func(p *sampler.Params) *float32 { return &p.TopNSigma }),
+	number("xtc_probability", nil, 0, 1, func(p *sampler.Params) *float32 { return &p.XTCProbability }),
+	number("xtc_threshold", nil, 0, 1, func(p *sampler.Params) *float32 { return &p.XTCThreshold }),
+	integer("mirostat", 0, 2, func(p *sampler.Params) *int { return &p.Mirostat }),
+	number("mirostat_tau", nil, 0, sampler.MaxMirostatTau, func(p *sampler.Params) *float32 { return &p.MirostatTau }),
+	number("mirostat_eta", nil, 0, sampler.MaxMirostatEta, func(p *sampler.Params) *float32 { return &p.MirostatEta }),
 	number("repeat_penalty", []string{"repetition_penalty"}, sampler.MinRepeatPenalty, sampler.MaxRepeatPenalty, func(p *sampler.Params) *float32 { return &p.RepeatPenalty }),
 	number("frequency_penalty", nil, -sampler.MaxPenalty, sampler.MaxPenalty, func(p *sampler.Params) *float32 { return &p.FrequencyPenalty }),
 	number("presence_penalty", nil, -sampler.MaxPenalty, sampler.MaxPenalty, func(p *sampler.Params) *float32 { return &p.PresencePenalty }),
-	{"repeat_last_n", nil, func(d *decoder, name string, v *fastjson.Value) error {
-		n, err := d.integer(name, v, -1, sampler.MaxPenaltyLastN)
-		d.req.Sampling.PenaltyLastN = int(n)
+	integer("repeat_last_n", -1, sampler.MaxPenaltyLastN, func(p *sampler.Params) *int { return &p.PenaltyLastN }),
+	number("dry_multiplier", nil, 0, sampler.MaxDryMultiplier, func(p *sampler.Params) *float32 { return &p.DryMultiplier }),
+	number("dry_base", nil, 0, sampler.MaxDryBase, func(p *sampler.Params) *float32 { return &p.DryBase }),
+	integer("dry_allowed_length", 0, sampler.MaxPenaltyLastN, func(p *sampler.Params) *int { return &p.DryAllowedLength }),
+	integer("dry_penalty_last_n", -1, sampler.MaxPenaltyLastN, func(p *sampler.Params) *int { return &p.DryPenaltyLastN }),
+	{name: "dry_sequence_breakers", read: func(d *decoder, name string, v *fastjson.Value) (err error) {
+		d.req.DryBreaks, err = d.texts(name, v, MaxDryBreaks, MaxDryBreakBytes, false)
 		return err
 	}},
-	{"seed", nil, readSeed},
-	{"stop", nil, readStop},
-	{"stream", nil, func(d *decoder, name string, v *fastjson.Value) error { return d.boolean(name, v, &d.req.Stream) }},
-	{"logit_bias", nil, readLogitBias},
-	{"logprobs", nil, readLogprobs},
-	{"top_logprobs", nil, func(d *decoder, name string, v *fastjson.Value) error {
+	{name: "samplers", read: readSamplers},
+	{name: "seed", read: readSeed},
+	{name: "logit_bias", read: readLogitBias},
+	{name: "allowed_token_ids", read: func(d *decoder, name string, v *fastjson.Value) (err error) {
+		d.req.Sampling.AllowedTokens, err = d.tokens(name, v, sampler.MaxAllowedTokens)
+		if err == nil && len(d.req.Sampling.AllowedTokens) == 0 {
+			return fmt.Errorf("field %q is empty: that forbids every token; leave it out to allow all", name)
+		}
+		return err
+	}},
+	{name: "bad_words", read: func(d *decoder, name string, v *fastjson.Value) (err error) {
+		d.req.BadWords, err = d.texts(name, v, sampler.MaxBadWords, sampler.MaxBadWordTokens, false)
+		if len(d.req.BadWords) == 0 {
+			d.req.BadWords = nil
+		}
+		return err
+	}},
+	{name: "stop_token_ids", read: func(d *decoder, name string, v *fastjson.Value) (err error) {
+		d.req.Sampling.StopTokens, err = d.tokens(name, v, sampler.MaxStopTokens)
+		return err
+	}},
+	integer("min_tokens", 0, sampler.MaxMinTokens, func(p *sampler.Params) *int { return &p.MinTokens }),
+	{name: "logprobs", aliases: []string{"n_probs"}, read: readLogprobs},
+	{name: "top_logprobs", read: func(d *decoder, name string, v *fastjson.Value) error {
 		n, err := d.integer(name, v, 0, sampler.MaxLogprobs)
 		d.topLogprobs, d.topSet = int(n), true
 		return err
 	}},
-	{"ignore_eos", nil, func(d *decoder, name string, v *fastjson.Value) error {
+	{name: "ignore_eos", read: func(d *decoder, name string, v *fastjson.Value) error {
 		return d.boolean(name, v, &d.req.Sampling.IgnoreEOS)
 	}},
-	{"priority", nil, readPriority},
-	{"service_tier", nil, readServiceTier},
-	{"slo", nil, readSLO},
-	{"metadata", nil, readMetadata},
-	{"return_progress", nil, func(d *decoder, name string, v *fastjson.Value) error { return d.boolean(name, v, &d.req.Progress) }},
-
-	// An answer that ignores these is not the answer asked for.
-	unsupported("tools", emptyArray),
-	unsupported("functions", emptyArray),
-	unsupported("grammar", emptyString),
-	unsupported("json_schema", nil),
-	unsupported("response_format", func(v *fastjson.Value) bool { return string(v.GetStringBytes("type")) == "text" }),
-	unsupported("n", func(v *fastjson.Value) bool { return isNumber(v, 1) }),
-}, thinkFields...)
+}
 
 // fieldIndex finds a field by its name or an alias.
 var fieldIndex = func() map[string]int {
 	m := make(map[string]int, 2*len(fields))
 	for i, f := range fields {
-		m[f.name] = i
-		for _, a := range f.aliases {
-			m[a] = i
+		for _, name := range append([]string{f.name}, f.aliases...) {
+			if _, twice := m[name]; twice {
+				panic("wire: two fields are called " + name)
+			}
+			m[name] = i
 		}
-	}
-	if len(fields) > 64 {
-		panic("wire: decoder.seen has 64 bits")
 	}
 	return m
 }()
 
 func number(name string, aliases []string, lo, hi float64, dst func(*sampler.Params) *float32) field {
-	return field{name, aliases, func(d *decoder, name string, v *fastjson.Value) error {
+	return field{name: name, aliases: aliases, read: func(d *decoder, name string, v *fastjson.Value) error {
 		return d.float(name, v, lo, hi, dst(&d.req.Sampling))
 	}}
 }
 
-// unsupported is a field that changes what a right answer is, in a way this server does not know yet. harmless says
-// which values ask for nothing.
-func unsupported(name string, harmless func(*fastjson.Value) bool) field {
-	return field{name, nil, func(_ *decoder, name string, v *fastjson.Value) error {
-		if harmless != nil && harmless(v) {
+func integer(name string, lo, hi int64, dst func(*sampler.Params) *int) field {
+	return field{name: name, read: func(d *decoder, name string, v *fastjson.Value) error {
+		n, err := d.integer(name, v, lo, hi)
+		*dst(&d.req.Sampling) = int(n)
+		return err
+	}}
+}
+
+// refused is a field that changes what a right answer is, in a way this server does not serve.
+func refused(name, why string, but ...string) field {
+	return field{name: name, refused: true, but: but, why: why}
+}
+
+func ignored(names ...string) (list []field) {
+	for _, n := range names {
+		list = append(list, field{name: n})
+	}
+	return list
+}
+
+// refusal is nil when the value asks for nothing.
+func (f *field) refusal(d *decoder, name string, v *fastjson.Value) error {
+	text := string(v.MarshalTo(nil))
+	for _, but := range f.but {
+		if text == but || v.Type() == fastjson.TypeNumber && sameNumber(text, but) {
 			return nil
 		}
+	}
+	if f.why == "" {
 		return fmt.Errorf("field %q is not supported by this server; leave it out", name)
-	}}
+	}
+	return fmt.Errorf("field %q is not supported by this server (%s); leave it out", name, f.why)
+}
+
+func sameNumber(a, b string) bool {
+	x, errX := strconv.ParseFloat(a, 64)
+	y, errY := strconv.ParseFloat(b, 64)
+	return errX == nil && errY == nil && x == y
+}
+
+// unknown refuses a field that is in no table: ignored, it could be a wish that is not kept, or a misspelt one.
+func unknown(key []byte) error {
+	if err := strayThink(key); err != nil {
+		return err
+	}
+	nearest, least := "", 3
+	if len(key) <= 40 {
+		for name := range fieldIndex {
+			if d := levenshtein.ComputeDistance(string(key), name); d < least && d < len(name)/2 || d == least && name < nearest {
+				nearest, least = name, d
+			}
+		}
+	}
+	if nearest != "" {
+		return fmt.Errorf("field %s is not known; did you mean %q?", quoted(key), nearest)
+	}
+	return fmt.Errorf("field %s is not known; docs/protocol.md lists those that are, and those that are ignored", quoted(key))
 }
 
 func emptyArray(v *fastjson.Value) bool {
@@ -111,14 +209,62 @@ func emptyArray(v *fastjson.Value) bool {
 	return err == nil && len(a) == 0
 }
 
-func isNumber(v *fastjson.Value, n int64) bool {
-	got, err := v.Int64()
-	return err == nil && got == n
+// tokens reads an array of token ids, nil when it is empty.
+func (d *decoder) tokens(name string, v *fastjson.Value, limit int) (list []int32, err error) {
+	must := fmt.Sprintf("an array of up to %d token ids", limit)
+	a, aerr := v.Array()
+	if aerr != nil {
+		return nil, wrongType(name, v, must)
+	}
+	if len(a) > limit {
+		return nil, fmt.Errorf("field %q has %d entries; it must be %s", name, len(a), must)
+	}
+	for i, e := range a {
+		n, err := d.integer(fmt.Sprintf("%s[%d]", name, i), e, 0, math.MaxInt32)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, int32(n))
+	}
+	return list, nil
 }
 
-func emptyString(v *fastjson.Value) bool {
-	s, err := v.StringBytes()
-	return err == nil && len(s) == 0
+// texts reads an array of texts, or one text alone (single), empty ones left out.
+func (d *decoder) texts(name string, v *fastjson.Value, limit, size int, single bool) ([]string, error) {
+	must := fmt.Sprintf("an array of up to %d strings, each of 1…%d bytes", limit, size)
+	if single {
+		must = "a string or " + must
+	}
+	var list []*fastjson.Value
+	switch {
+	case single && v.Type() == fastjson.TypeString:
+		list = []*fastjson.Value{v}
+	case v.Type() == fastjson.TypeArray:
+		list, _ = v.Array()
+	default:
+		return nil, wrongType(name, v, must)
+	}
+	if len(list) > limit {
+		return nil, fmt.Errorf("field %q has %d entries; it must be %s", name, len(list), must)
+	}
+	texts := []string{}
+	for i, e := range list {
+		entry := name
+		if v.Type() == fastjson.TypeArray {
+			entry = fmt.Sprintf("%s[%d]", name, i)
+		}
+		s, err := d.str(entry, e)
+		if err != nil {
+			return nil, err
+		}
+		if len(s) > size {
+			return nil, fmt.Errorf("field %q has %d bytes; it must have 1…%d", entry, len(s), size)
+		}
+		if s != "" {
+			texts = append(texts, s)
+		}
+	}
+	return texts, nil
 }
 
 func readID(d *decoder, name string, v *fastjson.Value) (err error) {
@@ -136,9 +282,9 @@ func readPrompt(d *decoder, name string, v *fastjson.Value) (err error) {
 	return err
 }
 
-// readSeed: -1 is "a new one each time", as in llama-server.
+// readSeed: -1 is "a new one each time", as in llama-server, where other negative numbers are seeds like any other.
 func readSeed(d *decoder, name string, v *fastjson.Value) error {
-	const must = "an integer of 0…18446744073709551615, or -1 for a random one"
+	const must = "an integer of -9223372036854775808…18446744073709551615; -1 is a random one"
 	if v.Type() != fastjson.TypeNumber {
 		return wrongType(name, v, must)
 	}
@@ -150,63 +296,56 @@ func readSeed(d *decoder, name string, v *fastjson.Value) error {
 	}
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {
-		small, ierr := d.integer(name, v, 0, 1<<53)
+		small, ierr := d.integer(name, v, math.MinInt64, math.MaxInt64)
 		if ierr != nil {
 			return outOfRange(name, d.number(v), must)
 		}
-		n = uint64(small)
+		if n = uint64(small); small == -1 {
+			p.Seed, p.SeedSet = 0, false
+			return nil
+		}
 	}
 	p.Seed, p.SeedSet = n, true
 	return nil
 }
 
-func readStop(d *decoder, name string, v *fastjson.Value) error {
-	must := fmt.Sprintf("a string or an array of up to %d strings, each of 1…%d bytes", MaxStops, MaxStopBytes)
-	var list []*fastjson.Value
-	switch v.Type() {
-	case fastjson.TypeString:
-		list = []*fastjson.Value{v}
-	case fastjson.TypeArray:
-		list, _ = v.Array()
-	default:
-		return wrongType(name, v, must)
+func readStop(d *decoder, name string, v *fastjson.Value) (err error) {
+	d.req.Stop, err = d.texts(name, v, MaxStops, MaxStopBytes, true)
+	if len(d.req.Stop) == 0 {
+		d.req.Stop = nil
 	}
-	if len(list) > MaxStops {
-		return fmt.Errorf("field %q has %d entries; it must be %s", name, len(list), must)
-	}
-	d.req.Stop = nil
-	for i, e := range list {
-		if v.Type() == fastjson.TypeArray {
-			name = fmt.Sprintf("stop[%d]", i)
-		}
-		s, err := d.str(name, e)
-		if err != nil {
-			return err
-		}
-		if len(s) == 0 || len(s) > MaxStopBytes {
-			return fmt.Errorf("field %q has %d bytes; it must have 1…%d", name, len(s), MaxStopBytes)
-		}
-		d.req.Stop = append(d.req.Stop, s)
-	}
-	return nil
+	return err
 }
 
-// readLogitBias takes OpenAI's object {"token id": bias} and llama-server's list [[token id, bias], …].
+// readLogitBias takes OpenAI's object {"token id": bias} and llama-server's list [[token id, bias], …], in both of which a
+// text may stand for its tokens.
 func readLogitBias(d *decoder, name string, v *fastjson.Value) error {
-	must := fmt.Sprintf("an object {\"token id\": bias} or an array of [token id, bias] with up to %d entries", sampler.MaxLogitBias)
+	must := fmt.Sprintf("an object {\"token id or text\": bias} or an array of [token id or text, bias] with up to %d entries", sampler.MaxLogitBias)
 	var list []sampler.Bias
-	add := func(id int64, bias *fastjson.Value) error {
-		b := sampler.Bias{Token: int32(id), Bias: float32(math.Inf(-1))}
-		if bias.Type() != fastjson.TypeFalse {
-			if bias.Type() != fastjson.TypeNumber {
-				return wrongType(fmt.Sprintf("%s of token %d", name, id), bias, fmt.Sprintf("a number of %d…%d, or false to forbid the token", -sampler.MaxBias, sampler.MaxBias))
-			}
-			if err := d.float(fmt.Sprintf("%s of token %d", name, id), bias, -sampler.MaxBias, sampler.MaxBias, &b.Bias); err != nil {
-				return err
-			}
+	d.req.TextBias = nil
+	read := func(whose string, bias *fastjson.Value) (float32, error) {
+		b := float32(math.Inf(-1))
+		if bias.Type() == fastjson.TypeFalse {
+			return b, nil
 		}
-		list = append(list, b)
-		return nil
+		if bias.Type() != fastjson.TypeNumber {
+			return b, wrongType(whose, bias, fmt.Sprintf("a number of %d…%d, or false to forbid the token", -sampler.MaxBias, sampler.MaxBias))
+		}
+		err := d.float(whose, bias, -sampler.MaxBias, sampler.MaxBias, &b)
+		return b, err
+	}
+	add := func(id int64, bias *fastjson.Value) error {
+		b, err := read(fmt.Sprintf("%s of token %d", name, id), bias)
+		list = append(list, sampler.Bias{Token: int32(id), Bias: b})
+		return err
+	}
+	addText := func(entry string, text []byte, bias *fastjson.Value) error {
+		if len(text) == 0 || len(text) > MaxBiasTextBytes {
+			return fmt.Errorf("field %q has a text of %d bytes; it must have 1…%d", entry, len(text), MaxBiasTextBytes)
+		}
+		b, err := read(fmt.Sprintf("%s of %s", name, quoted(text)), bias)
+		d.req.TextBias = append(d.req.TextBias, TextBias{string(text), b})
+		return err
 	}
 	const idMust = "a token id of 0…2147483647"
 	n := 0
@@ -223,6 +362,10 @@ func readLogitBias(d *decoder, name string, v *fastjson.Value) error {
 				return
 			}
 			id, perr := strconv.ParseInt(string(key), 10, 32)
+			if perr != nil && !isInteger(key) {
+				err = addText(name, key, bias)
+				return
+			}
 			if perr != nil || id < 0 {
 				err = fmt.Errorf("field %q has the key %s; it must be %s", name, quoted(key), idMust)
 				return
@@ -244,8 +387,15 @@ func readLogitBias(d *decoder, name string, v *fastjson.Value) error {
 			if len(two) != 2 {
 				return fmt.Errorf("field %q has %d entries; it must be a pair [token id, bias]", entry, len(two))
 			}
+			if two[0].Type() == fastjson.TypeString { // also of digits
+				text, _ := two[0].StringBytes()
+				if err := addText(entry+"[0]", text, two[1]); err != nil {
+					return err
+				}
+				continue
+			}
 			if two[0].Type() != fastjson.TypeNumber {
-				return wrongType(entry+"[0]", two[0], idMust)
+				return wrongType(entry+"[0]", two[0], idMust+", or a text")
 			}
 			id, ierr := d.integer(entry+"[0]", two[0], 0, math.MaxInt32)
 			if ierr != nil {

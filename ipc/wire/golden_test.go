@@ -64,7 +64,14 @@ func goldens() []golden {
 			r.TargetTTFT, r.TargetTBT, r.Metadata = 150*time.Millisecond, 33500*time.Microsecond, []byte(`{"user": 7, "tags": ["a"]}`)
 			r.Sampling = sampler.Params{Temperature: 0.7, TopK: 20, TopP: 0.9, MinP: 0.1, RepeatPenalty: 1.1, FrequencyPenalty: 0.5, PresencePenalty: -0.5,
 				PenaltyLastN: -1, Seed: math.MaxUint64, SeedSet: true, IgnoreEOS: true, Logprobs: 3,
-				LogitBias: []sampler.Bias{{Token: 15043, Bias: 1.5}, {Token: 2, Bias: float32(math.Inf(-1))}}}
+				LogitBias: []sampler.Bias{{Token: 15043, Bias: 1.5}, {Token: 2, Bias: float32(math.Inf(-1))}},
+				TopNSigma: 1.5, TypicalP: 0.9, XTCProbability: 0.5, XTCThreshold: 0.25, DynatempRange: 0.5, DynatempExponent: 2, Mirostat: 2, MirostatTau: 4, MirostatEta: 0.5,
+				DryMultiplier: 0.75, DryBase: 2, DryAllowedLength: 3, DryPenaltyLastN: 1024, MinTokens: 8, StopTokens: []int32{2, 13}, AllowedTokens: []int32{13, 29, 31}}
+			r.TextBias, r.BadWords, r.DryBreaks = []TextBias{{" yes", 2.5}}, []string{"um", "er\u001b"}, []string{"\n", "<|im_end|>"}
+		}),
+		request("request_continue", func(r *Request) {
+			r.Messages = []Message{{Role: "user", Content: "Count."}, {Role: "assistant", Content: "One, two,"}}
+			r.Continue, r.NoOpening, r.FillOnly, r.TemplateArgs = ContinueOn, true, true, []byte(`{"style": "short"}`)
 		}),
 		request("request_effort", func(r *Request) { r.Prompt, r.Think.Effort = "x", EffortLow }),
 		fromClient("cancel", AppendCancel(nil, "r-1"), Frame{Kind: KindCancel, ID: "r-1"}),

@@ -74,8 +74,8 @@ func (d *decoder) message(name string, v *fastjson.Value, m *Message) (err error
 			}
 			m.ReasoningContent = s
 			d.text += len(s)
-		case "tool_calls":
-			if v.Type() != fastjson.TypeNull && !emptyArray(v) {
+		case "tool_calls", "function_call", "images", "audio", "refusal":
+			if v.Type() != fastjson.TypeNull && !emptyArray(v) && string(v.MarshalTo(nil)) != `""` {
 				err = fmt.Errorf("field %q is not supported by this server; leave it out", field)
 			}
 		}

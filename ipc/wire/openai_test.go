@@ -19,23 +19,24 @@ func TestParseOpenAI(t *testing.T) {
 		w    OpenAIWants
 	}{
 		{`{"messages":[{"role":"user","content":"hi\u00e9\u2028"}],"model":"m","temperature":0.5}`, true,
-			`{"stream":true,"id":"http","messages":[{"role":"user","content":"hi\u00e9\u2028"}],"model":"m","temperature":0.5}`, OpenAIWants{}},
+			`{"stream":true,"id":"chatcmpl-7","messages":[{"role":"user","content":"hi\u00e9\u2028"}],"model":"m","temperature":0.5}`, OpenAIWants{}},
 		{` { "prompt" : [ "x" ] , "stream":true, "stream_options":{"include_usage":true}, "id":7, "echo":false, "suffix":"", "best_of":1 } `, false,
-			`{"stream":true,"id":"http","prompt":"x","echo":false,"suffix":"","best_of":1}`, OpenAIWants{Stream: true, Usage: true}},
-		{`{"prompt":"x","stream":null,"stream_options":null,"messages":null}`, false, `{"stream":true,"id":"http","prompt":"x"}`, OpenAIWants{}},
-		{`{"prompt":"x","stream_options":{"include_usage":null}}`, false, `{"stream":true,"id":"http","prompt":"x"}`, OpenAIWants{}},
+			`{"stream":true,"id":"chatcmpl-7","prompt":"x","echo":false,"suffix":"","best_of":1}`, OpenAIWants{Stream: true, Usage: true}},
+		{`{"prompt":"x","stream":null,"stream_options":null,"messages":null}`, false, `{"stream":true,"id":"chatcmpl-7","prompt":"x"}`, OpenAIWants{}},
+		{`{"prompt":"x","stream_options":{"include_usage":null}}`, false, `{"stream":true,"id":"chatcmpl-7","prompt":"x"}`, OpenAIWants{}},
 		{`{"prompt":"x","stream_options":true}`, false, `error: field "stream_options" is`, OpenAIWants{}},
 		{`{"prompt":"x","stream_options":{"include_usage":"yes"}}`, false, `error: field "stream_options.include_usage" is`, OpenAIWants{}},
 		{`{"prompt":[1,2]}`, false, `error: field "prompt" is an array`, OpenAIWants{}},
 		{`{"messages":[]}`, false, `error: field "messages" belongs to`, OpenAIWants{}},
 		{`{"type":"metrics","prompt":"x"}`, false, `error: field "type" belongs to`, OpenAIWants{}},
-		{`{"prompt":"x","best_of":2}`, false, `error: field "best_of"`, OpenAIWants{}},
+		{`{"prompt":"x","metadata":{"a":1},"stream":false,"stream":true}`, false, `error: field "stream" is given twice`, OpenAIWants{}},
+		{`{"prompt":"x","metadata":{"a":1}}`, false, `{"stream":true,"id":"chatcmpl-7","prompt":"x"}`, OpenAIWants{}},
 		{`"prompt"`, false, `error: the body is a string`, OpenAIWants{}},
 		{`{"prompt":"` + "\x01" + `"}`, false, `error: `, OpenAIWants{}},
 		{``, false, `error: `, OpenAIWants{}},
 	} {
 		var p Parser
-		got, w, err := ParseOpenAI(&p, []byte(c.body), c.chat)
+		got, w, err := ParseOpenAI(&p, "chatcmpl-7", []byte(c.body), c.chat)
 		said := string(got)
 		if err != nil {
 			var bad *RequestError
@@ -59,7 +60,7 @@ func FuzzParseOpenAI(f *testing.F) {
 	f.Add([]byte(`{"a":{"b":[1,2,{"c":null}]},"prompt":"x"}`), false)
 	f.Fuzz(func(t *testing.T, body []byte, chat bool) {
 		var p Parser
-		payload, _, err := ParseOpenAI(&p, body, chat)
+		payload, _, err := ParseOpenAI(&p, "chatcmpl-7", body, chat)
 		if err != nil {
 			return
 		}
@@ -71,7 +72,7 @@ func FuzzParseOpenAI(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if frame.Kind != KindRequest || frame.ID != OpenAIRequestID || !frame.Request.Stream {
+		if frame.Kind != KindRequest || frame.ID != "chatcmpl-7" || !frame.Request.Stream {
 			t.Fatalf("%q became %+v", body, frame)
 		}
 		var said struct {
@@ -119,12 +120,12 @@ func TestOpenAIAnswer(t *testing.T) {
 		const timings = `"timings":{"cache_n":4,"prompt_n":6,"prompt_ms":3,"prompt_per_second":2000,"predicted_n":3,"predicted_ms":8,"predicted_per_second":250,"queue_ms":1,"ttft_ms":4}`
 		const usage = `"usage":{"prompt_tokens":10,"completion_tokens":3,"total_tokens":13,"prompt_tokens_details":{"cached_tokens":4},"completion_tokens_details":{"reasoning_tokens":1}}`
 		want := []string{
-			`{"id":"i","object":"text_completion","created":5,"model":"m\"","choices":[{"index":0,"text":"\tü\n","logprobs":{"tokens":["\tü\n"],"token_logprobs":[-0.5],"top_logprobs":[{"\tü\n":-0.5,"\ufffd":-9999}],"text_offset":[0]},"finish_reason":null}]}`,
-			`{"id":"i","object":"text_completion","created":5,"model":"m\"","choices":[{"index":0,"text":"x","logprobs":{"tokens":["x"],"token_logprobs":[-1],"top_logprobs":[{}],"text_offset":[4]},"finish_reason":null}]}`,
+			`{"id":"i","object":"text_completion","created":5,"model":"m\"","choices":[{"index":0,"text":"\tü\n","logprobs":{"tokens":["\tü\n"],"token_logprobs":[-0.5],"top_logprobs":[{"\tü\n":-0.5,"�":-9999}],"text_offset":[0]},"finish_reason":null}]}`,
+			`{"id":"i","object":"text_completion","created":5,"model":"m\"","choices":[{"index":0,"text":"x","logprobs":{"tokens":["x"],"token_logprobs":[-1],"top_logprobs":[{}],"text_offset":[3]},"finish_reason":null}]}`,
 			`{"id":"i","object":"text_completion","created":5,"model":"m\"","choices":[],"prompt_progress":{"total":2,"processed":1,"time_ms":1000}}`,
 			`{"id":"i","object":"text_completion","created":5,"model":"m\"","choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"length"}],` + timings + `}`,
 			`{"id":"i","object":"text_completion","created":5,"model":"m\"","choices":[],` + usage + `}`,
-			`{"id":"i","object":"text_completion","created":5,"model":"m\"","choices":[{"index":0,"text":"\tü\nx","logprobs":{"tokens":["\tü\n","x"],"token_logprobs":[-0.5,-1],"top_logprobs":[{"\tü\n":-0.5,"\ufffd":-9999},{}],"text_offset":[0,4]},"finish_reason":"length"}],` + usage + `,` + timings + `}`,
+			`{"id":"i","object":"text_completion","created":5,"model":"m\"","choices":[{"index":0,"text":"\tü\nx","logprobs":{"tokens":["\tü\n","x"],"token_logprobs":[-0.5,-1],"top_logprobs":[{"\tü\n":-0.5,"�":-9999},{}],"text_offset":[0,3]},"finish_reason":"length"}],` + usage + `,` + timings + `}`,
 		}
 		if chat {
 			const first = `{"token":"\tü\n","logprob":-0.5,"bytes":[9,195,188,10],"top_logprobs":[{"token":"\tü\n","logprob":-0.5,"bytes":[9,195,188,10]},{"token":"\ufffd","logprob":-9999,"bytes":[195]},{"token":"\ufffd","logprob":-9999,"bytes":[195]}]}`

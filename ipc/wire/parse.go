@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 	"unsafe"
@@ -20,6 +21,11 @@ const (
 	MaxMetadataBytes = 4096
 	MaxTokensLimit   = 1 << 27
 	MaxSLOMs         = 3_600_000
+
+	MaxDryBreaks         = 32
+	MaxDryBreakBytes     = 40
+	MaxBiasTextBytes     = 256
+	MaxTemplateArgsBytes = 16 << 10
 )
 
 // DefaultRequest is what a request that names only its id and its prompt asks for. The sampling defaults are
@@ -47,7 +53,11 @@ func (p *Parser) tree(payload []byte) (*fastjson.Value, *RequestError) {
 	if bad := p.scan.scan(payload); bad != "" {
 		return nil, &RequestError{ID: p.scannedID(payload), Code: InvalidJSON, Message: bad}
 	}
-	v, err := p.json.ParseBytes(payload)
+	text := payload
+	if p.scan.mended != nil {
+		text = p.scan.mended
+	}
+	v, err := p.json.ParseBytes(text)
 	if err != nil { // the scanner is stricter
 		return nil, &RequestError{ID: p.scannedID(payload), Code: InvalidJSON, Message: err.Error()}
 	}
@@ -59,7 +69,7 @@ func (p *Parser) release(payload []byte) {
 	if len(payload) > keepPayload {
 		p.json, p.scratch = fastjson.Parser{}, nil
 	}
-	p.scan.b = nil
+	p.scan.b, p.scan.mended = nil, nil
 }
 
 // scannedID is the id of a message that could not be parsed, if it is a plain one.
@@ -118,7 +128,7 @@ type decoder struct {
 	req     Request
 	kind    Kind
 	code    Code // of the error, when it is not BadRequest
-	seen    uint64
+	given   []given
 
 	prompt, messages       bool
 	text                   int // bytes of prompt and messages
@@ -127,11 +137,41 @@ type decoder struct {
 	logprobs, topLogprobs  int
 	logprobsSet, topSet    bool
 	logprobsBool, byNumber bool
+	opening                bool  // add_generation_prompt is true
+	stages                 []int // of samplers; nil: not given
 
 	think thinkSpoken
 	why   WhyQuestion
 	kv    KVQuestion
 	asked []string // fields of a question so far
+}
+
+// given is a field that was read, under which name.
+type given struct {
+	field int
+	key   string
+	value *fastjson.Value
+}
+
+// again is what to say of field i, which may have been read under key or another of its names: ok when it has not, skip
+// when both hold the same value.
+func (d *decoder) again(i int, key []byte, v *fastjson.Value) (skip bool, err error) {
+	f := &fields[i]
+	for _, g := range d.given {
+		if g.field != i {
+			continue
+		}
+		a, b := string(g.value.MarshalTo(nil)), string(v.MarshalTo(nil))
+		switch {
+		case g.key == string(key):
+			return false, fmt.Errorf("field %q is given twice", key)
+		case a == b || v.Type() == fastjson.TypeNumber && sameNumber(a, b):
+			return true, nil
+		}
+		return false, fmt.Errorf("fields %q and %q are the same field and hold different values; send one of them", g.key, key)
+	}
+	d.given = append(d.given, given{i, string(key), v})
+	return f.read == nil && !f.refused, nil
 }
 
 // fields reads all known fields. "event" and "type" come first: they decide what the others mean.
@@ -161,21 +201,21 @@ func (d *decoder) fields(root *fastjson.Value) error {
 				err = d.question(string(key), v)
 			}
 			return
+		case string(key) == "event" || string(key) == "type":
+			return
 		case !known:
-			err = strayThink(key)
+			err = unknown(key)
 			return
 		}
+		var skip bool
 		f := &fields[i]
-		if d.seen&(1<<i) != 0 {
-			if string(key) == f.name && len(f.aliases) == 0 {
-				err = fmt.Errorf("field %q is given twice", f.name)
-			} else {
-				err = fmt.Errorf("field %q is given twice (%q is the same field)", f.name, key)
-			}
-			return
+		switch skip, err = d.again(i, key, v); {
+		case err != nil || skip:
+		case f.refused:
+			err = f.refusal(d, string(key), v)
+		default:
+			err = f.read(d, string(key), v)
 		}
-		d.seen |= 1 << i
-		err = f.read(d, string(key), v)
 	})
 	return err
 }
@@ -241,7 +281,34 @@ func (d *decoder) finish() error {
 	case d.logprobsSet:
 		r.Sampling.Logprobs = 1
 	}
+	if d.stages != nil && r.Sampling.Mirostat == 0 { // Mirostat has its own
+		for i := range stages {
+			if !slices.Contains(d.stages, i) {
+				stages[i].off(&r.Sampling)
+			}
+		}
+	}
+	if err := d.finishTurn(); err != nil {
+		return err
+	}
 	return d.finishThink()
+}
+
+// finishTurn checks how the conversation is to end.
+func (d *decoder) finishTurn() error {
+	r := &d.req
+	if r.Continue != ContinueOn {
+		return nil
+	}
+	switch {
+	case d.opening:
+		return fmt.Errorf("fields %q and %q are both true: an answer continues the last message or opens a new one", "continue_final_message", "add_generation_prompt")
+	case !d.messages:
+		return fmt.Errorf("field %q is true without messages; a prompt is always continued", "continue_final_message")
+	case r.Messages[len(r.Messages)-1].Role != "assistant":
+		return fmt.Errorf("field %q is true, but the last message is not an assistant's", "continue_final_message")
+	}
+	return nil
 }
 
 // number is the text of a JSON number, valid until the next call.
@@ -307,14 +374,11 @@ func (d *decoder) boolean(name string, v *fastjson.Value, dst *bool) error {
 	return nil
 }
 
-// str reads a text without NUL bytes as a string of its own.
+// str reads a text as a string of its own.
 func (d *decoder) str(name string, v *fastjson.Value) (string, error) {
 	b, err := v.StringBytes()
 	if err != nil {
 		return "", wrongType(name, v, "a string")
-	}
-	if i := bytes.IndexByte(b, 0); i >= 0 {
-		return "", fmt.Errorf("field %q holds a NUL character, at byte %d of its text", name, i)
 	}
 	return string(b), nil
 }

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"fmt"
 	"unicode/utf8"
 )
@@ -13,9 +14,9 @@ const (
 // span is a part of a payload; the zero span is none.
 type span struct{ start, end int }
 
-// scanner checks that a payload is one JSON text, without recursion and without allocating. It also notes where the
-// top-level values "id" and "metadata" lie: the id to answer even a message that cannot be parsed, the metadata to
-// echo it byte by byte.
+// scanner checks that a payload is one JSON text, without recursion and, unless it has to mend a text, without
+// allocating. It also notes where some top-level values lie: the id to answer even a message that cannot be parsed,
+// and those that are kept as the peer wrote them.
 type scanner struct {
 	b      []byte
 	i      int
@@ -23,8 +24,10 @@ type scanner struct {
 	depth  int
 	object [maxDepth]bool // is the container at depth d an object
 
-	id, metadata span
-	soft         string // the first defect that leaves the structure readable
+	id, metadata, templateArgs, report span
+
+	mended []byte // b with each half of a surrogate pair replaced by U+FFFD; nil = b has none
+	soft   string // the first defect that leaves the structure readable
 }
 
 // scan returns "" or what is wrong with b and where.
@@ -108,6 +111,10 @@ func (s *scanner) structure() string {
 					field = &s.id
 				case "metadata":
 					field = &s.metadata
+				case "chat_template_kwargs":
+					field = &s.templateArgs
+				case "metrics", "health", "info", "why", "kv":
+					field = &s.report
 				}
 				start = s.i
 			}
@@ -229,12 +236,12 @@ func (s *scanner) str() string {
 			s.i = i + 1
 			return ""
 		case c == '\\':
-			n, bad := escape(b[i:])
-			if n == 0 {
+			n, half, bad := escape(b[i:])
+			if bad != "" {
 				return fmt.Sprintf("byte %d: %s", i, bad)
 			}
-			if bad != "" {
-				s.note(i, bad)
+			if half {
+				s.mend(i)
 			}
 			i += n
 		default:
@@ -251,29 +258,39 @@ func (s *scanner) note(at int, bad string) {
 	}
 }
 
-// escape returns the length of the escape sequence at b[0], 0 if it is none, and what is wrong with it.
-func escape(b []byte) (int, string) {
+// mend replaces the escape at s.b[at], half of a surrogate pair, by that of U+FFFD, as encoding/json and JavaScript's
+// TextEncoder do: JSON allows it, programs that cut UTF-16 text send it, and UTF-8 cannot hold it.
+func (s *scanner) mend(at int) {
+	if s.mended == nil {
+		s.mended = bytes.Clone(s.b)
+	}
+	copy(s.mended[at:], `\ufffd`)
+}
+
+// escape returns the length of the escape sequence at b[0] and whether it is half of a surrogate pair, or what is
+// wrong with it.
+func escape(b []byte) (n int, half bool, bad string) {
 	if len(b) < 2 {
-		return 0, "the string has no end"
+		return 0, false, "the string has no end"
 	}
 	switch b[1] {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-		return 2, ""
+		return 2, false, ""
 	case 'u':
 		u, ok := hex4(b)
 		switch {
 		case !ok:
-			return 0, `\u needs four hexadecimal digits`
+			return 0, false, `\u needs four hexadecimal digits`
 		case u < 0xd800 || u > 0xdfff:
-			return 6, ""
+			return 6, false, ""
 		case u < 0xdc00:
 			if low, ok := hex4(b[6:]); ok && low >= 0xdc00 && low <= 0xdfff {
-				return 12, ""
+				return 12, false, ""
 			}
 		}
-		return 6, fmt.Sprintf(`half a surrogate pair, \u%04x: such a text has no UTF-8`, u)
+		return 6, true, ""
 	}
-	return 0, "an unknown escape in a string"
+	return 0, false, "an unknown escape in a string"
 }
 
 // hex4 reads \uXXXX at b[0].

@@ -38,13 +38,14 @@ const (
 	EffortMedium
 	EffortHigh
 	EffortXHigh
+	EffortMax
 )
 
 var (
 	thinkModes   = []string{"", "auto", "off", "on"}
 	earlyExits   = []string{"", "off", "eat", "rpdi", "both"}
-	efforts      = []string{"", "minimal", "low", "medium", "high", "xhigh"}
-	effortShares = [...]int{0, 10, 20, 50, 80, 95} // percent
+	efforts      = []string{"", "minimal", "low", "medium", "high", "xhigh", "max"}
+	effortShares = [...]int{0, 10, 20, 50, 80, 95, 98} // percent
 )
 
 // String is the word of the protocol, "" for the server's.
@@ -125,19 +126,13 @@ type thinkSpoken struct{ mode, budget string }
 
 // thinkFields are the spellings by which clients of other servers ask.
 var thinkFields = []field{
-	{"think", nil, readThink},
-	{"reasoning_effort", nil, (*decoder).effort},
-	{"reasoning_budget_tokens", nil, (*decoder).budget},
-	{"reasoning_budget", nil, (*decoder).budget},
-	{"thinking_budget_tokens", nil, (*decoder).budget},
-	{"thinking_token_budget", nil, (*decoder).budget},
-	{"enable_thinking", nil, (*decoder).enable},
-	{"chat_template_kwargs", nil, readTemplateArgs},
-	// The thinking always comes as token events of its own phase.
-	unsupported("reasoning_format", func(v *fastjson.Value) bool {
-		s := string(v.GetStringBytes())
-		return s == "auto" || s == "deepseek"
-	}),
+	{name: "think", read: readThink},
+	{name: "reasoning_effort", read: (*decoder).effort},
+	{name: "reasoning_budget_tokens", read: (*decoder).budget},
+	{name: "reasoning_budget", read: (*decoder).budget},
+	{name: "thinking_budget_tokens", read: (*decoder).budget},
+	{name: "thinking_token_budget", read: (*decoder).budget},
+	{name: "enable_thinking", read: (*decoder).enable},
 }
 
 // strayThink: a field that looks like a wish about thinking but is none of those known would be ignored, and the
@@ -191,7 +186,7 @@ func (d *decoder) enable(name string, v *fastjson.Value) error {
 }
 
 func (d *decoder) effort(name string, v *fastjson.Value) error {
-	const must = `"none", "minimal", "low", "medium", "high" or "xhigh"`
+	const must = `"none", "minimal", "low", "medium", "high", "xhigh" or "max"`
 	s, err := v.StringBytes()
 	if err != nil {
 		return wrongType(name, v, must)
@@ -251,20 +246,68 @@ func readThink(d *decoder, name string, v *fastjson.Value) error {
 	})
 }
 
-// readTemplateArgs takes what templates are asked about thinking; other arguments would change the prompt.
+// readTemplateArgs takes what templates are asked about thinking, under any template's name for it: the server tells the
+// model's own template in its own words. Other arguments go to the template, as they are.
 func readTemplateArgs(d *decoder, name string, v *fastjson.Value) error {
-	return d.members(name, v, "an object", func(field, key string, v *fastjson.Value) error {
+	raw := d.payload[d.p.scan.templateArgs.start:d.p.scan.templateArgs.end]
+	others := false
+	err := d.members(name, v, "an object", func(field, key string, v *fastjson.Value) error {
 		switch key {
-		case "enable_thinking", "thinking":
+		case "enable_thinking", "thinking", "enable_reasoning", "reasoning":
 			return d.enable(field, v)
-		case "reasoning_effort":
-			return d.effort(field, v)
-		case "thinking_budget":
+		case "reasoning_effort", "thinking_effort", "reasoning_strength":
+			return d.templateEffort(field, v)
+		case "thinking_mode", "reasoning_mode":
+			return d.templateMode(field, v)
+		case "thinking_budget", "reasoning_budget":
 			return d.budget(field, v)
+		case "messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template", "bos_token", "eos_token":
+			return fmt.Errorf("field %q is not supported by this server as an argument of the template; leave it out, or send it as a field of the request where there is one", field)
 		}
-		return fmt.Errorf("field %q is not supported by this server; leave it out (it knows enable_thinking, thinking, reasoning_effort and thinking_budget)", field)
+		others = true
+		return nil
 	})
+	switch {
+	case err != nil || !others:
+		return err
+	case len(raw) == 0: // the scanner compares keys as they are written
+		return fmt.Errorf("field %q must have its name written without escapes", name)
+	case len(raw) > MaxTemplateArgsBytes:
+		return fmt.Errorf("field %q has %d bytes of JSON; it must be at most %d", name, len(raw), MaxTemplateArgsBytes)
+	}
+	d.req.TemplateArgs = append([]byte(nil), raw...)
+	return nil
 }
+
+// templateEffort is effort with the words by which templates say none.
+func (d *decoder) templateEffort(name string, v *fastjson.Value) error {
+	switch string(v.GetStringBytes()) {
+	case "no_think", "off", "disabled":
+		return d.setMode(name, ThinkOff)
+	}
+	return d.effort(name, v)
+}
+
+// templateMode reads a mode in the words of templates.
+func (d *decoder) templateMode(name string, v *fastjson.Value) error {
+	const must = `"enabled", "disabled", "adaptive", "on", "off" or "auto"`
+	s, err := v.StringBytes()
+	if err != nil {
+		return wrongType(name, v, must)
+	}
+	switch string(s) {
+	case "enabled", "on", "thinking", "think":
+		return d.setMode(name, ThinkOn)
+	case "disabled", "off", "none", "no_think", "chat":
+		return d.setMode(name, ThinkOff)
+	case "adaptive", "auto":
+		return d.setMode(name, ThinkAuto)
+	}
+	return fmt.Errorf("field %q is %s; it must be %s", name, quoted(s), must)
+}
+
+// maxMembers bounds an object whose members are compared with each other.
+const maxMembers = 64
 
 // members reads an object each of whose members may come once.
 func (d *decoder) members(name string, v *fastjson.Value, must string, read func(field, key string, v *fastjson.Value) error) error {
@@ -288,8 +331,12 @@ func (d *decoder) members(name string, v *fastjson.Value, must string, read func
 				return
 			}
 		}
+		if len(seen) == maxMembers {
+			err = fmt.Errorf("field %q has more than %d members", name, maxMembers)
+			return
+		}
 		if err = read(field, k, v); err == nil {
-			seen = append(seen, k) // an unknown member is an error: at most as many as are known
+			seen = append(seen, k)
 		}
 	})
 	return err

@@ -24,11 +24,23 @@ const (
 // Request is one generation request of the framed protocol, complete: what the client left out has the server's
 // default. It owns its memory; nothing in it aliases the frame. docs/protocol.md has the range of every field.
 type Request struct {
-	ID         string    // 1…128 bytes, unique among the connection's requests in flight
-	Prompt     string    // raw text, no template; exclusive with Messages
-	Messages   []Message // rendered with the model's chat template
-	MaxTokens  int       // 0 = the server's default
-	Sampling   sampler.Params
+	ID        string    // 1…128 bytes, unique among the connection's requests in flight
+	Prompt    string    // raw text, no template; exclusive with Messages
+	Messages  []Message // rendered with the model's chat template
+	MaxTokens int       // 0 = the server's default
+	FillOnly  bool      // max_tokens 0: the prompt is computed and cached, no token is generated
+	Sampling  sampler.Params
+
+	// What the vocabulary makes of these is added to Sampling by the server.
+	TextBias  []TextBias // of logit_bias: by text instead of token id
+	BadWords  []string   // each 1…256 bytes
+	DryBreaks []string   // nil = DefaultDryBreaks
+
+	// How the rendering of Messages ends.
+	Continue     Continue
+	NoOpening    bool   // add_generation_prompt false: without the opening of an answer
+	TemplateArgs []byte // the JSON object of chat_template_kwargs, when it has members besides those about thinking
+
 	Stop       []string // in the client's order; each 1…256 bytes
 	Stream     bool     // token events while it runs; otherwise the eos event holds the text
 	Progress   bool     // wants progress events during a long prefill ("return_progress")
@@ -38,6 +50,24 @@ type Request struct {
 	TargetTBT  time.Duration // slo.target_tbt_ms; 0 = the server's
 	Metadata   []byte        // the JSON value of "metadata", echoed as it came; nil = none
 }
+
+// TextBias is added to the logit of each token of a text. -Inf forbids them.
+type TextBias struct {
+	Text string
+	Bias float32
+}
+
+// Continue is whether the last message, an assistant's, is continued or closed.
+type Continue uint8
+
+const (
+	ContinueLast Continue = iota // if it is an assistant's
+	ContinueOn                   // it must be one
+	ContinueOff
+)
+
+// DefaultDryBreaks are llama-server's.
+var DefaultDryBreaks = []string{"\n", ":", "\"", "*"}
 
 // Kind is what a client frame asks for.
 type Kind uint8

@@ -48,6 +48,10 @@ type Config struct {
 	NoRanges bool     // be a model that cannot drop parts of a sequence (recurrent, sliding window)
 	Template string   // chat template; "" = ChatML
 
+	NoTemplate  bool     // have none, with Template ""
+	Markers     []string // more control tokens, each beginning with "<"
+	SpelledTags bool     // "<think>" and "</think>" are no tokens: they are spelled byte by byte
+
 	Cost    Cost
 	Advance func(time.Duration) // told what each Decode cost, before its end; nil = nobody
 }
@@ -128,7 +132,7 @@ func New(cfg Config) *Engine {
 	}
 	ctx := orDefault(cfg.ContextTokens, 4096)
 	e := &Engine{
-		cfg: cfg, vocab: newVocab(cfg.Template),
+		cfg: cfg, vocab: newVocab(&cfg),
 		cells: make([]cell, ctx), free: make([]int32, ctx), seqs: make([]sequence, orDefault(cfg.Sequences, 1)),
 	}
 	for i := range e.free {

@@ -16,6 +16,7 @@ const (
 	tokenThinkStart
 	tokenThinkEnd
 	firstByte
+	firstExtra = firstByte + 256
 )
 
 var markers = [firstByte]string{"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"}
@@ -27,14 +28,19 @@ const ChatML = `{%- for message in messages %}{{- '<|im_start|>' + message['role
 type vocab struct {
 	bytes    [256]byte
 	texts    [256]string
+	markers  []string // the tokens before the bytes
+	extra    []string // control tokens after them
 	template string
 }
 
-func newVocab(template string) *vocab {
-	if template == "" {
-		template = ChatML
+func newVocab(cfg *Config) *vocab {
+	v := &vocab{template: cfg.Template, markers: slices.Clone(markers[:]), extra: cfg.Markers}
+	if v.template == "" && !cfg.NoTemplate {
+		v.template = ChatML
 	}
-	v := &vocab{template: template}
+	if cfg.SpelledTags {
+		v.markers[tokenThinkStart], v.markers[tokenThinkEnd] = "<|reserved_0|>", "<|reserved_1|>"
+	}
 	for i := range v.bytes {
 		v.bytes[i] = byte(i)
 		v.texts[i] = fmt.Sprintf("<0x%02X>", i)
@@ -45,22 +51,30 @@ func newVocab(template string) *vocab {
 	return v
 }
 
-func (v *vocab) Size() int                      { return int(firstByte) + len(v.bytes) }
-func (v *vocab) known(t runtime.Token) bool     { return t >= 0 && int(t) < v.Size() }
-func (v *vocab) IsControl(t runtime.Token) bool { return t >= 0 && t < firstByte }
-func (v *vocab) IsEOG(t runtime.Token) bool     { return t == tokenEndOfText || t == tokenIMEnd }
-func (v *vocab) BOS() runtime.Token             { return runtime.NoToken }
-func (v *vocab) EOS() runtime.Token             { return tokenIMEnd }
-func (v *vocab) ChatTemplate() string           { return v.template }
+func (v *vocab) Size() int                  { return int(firstByte) + len(v.bytes) + len(v.extra) }
+func (v *vocab) known(t runtime.Token) bool { return t >= 0 && int(t) < v.Size() }
+func (v *vocab) IsControl(t runtime.Token) bool {
+	return t >= 0 && t < firstByte || t >= firstExtra && v.known(t)
+}
+func (v *vocab) IsEOG(t runtime.Token) bool { return t == tokenEndOfText || t == tokenIMEnd }
+func (v *vocab) BOS() runtime.Token         { return runtime.NoToken }
+func (v *vocab) EOS() runtime.Token         { return tokenIMEnd }
+func (v *vocab) ChatTemplate() string       { return v.template }
 
 func (v *vocab) Tokenize(dst []runtime.Token, text string, _, parseSpecial bool) ([]runtime.Token, error) {
 	dst = slices.Grow(dst, len(text))
 next:
 	for len(text) > 0 {
 		if parseSpecial && text[0] == '<' {
-			for t, m := range markers {
+			for t, m := range v.markers {
 				if strings.HasPrefix(text, m) {
 					dst, text = append(dst, runtime.Token(t)), text[len(m):]
+					continue next
+				}
+			}
+			for t, m := range v.extra {
+				if strings.HasPrefix(text, m) {
+					dst, text = append(dst, firstExtra+runtime.Token(t)), text[len(m):]
 					continue next
 				}
 			}
@@ -71,7 +85,7 @@ next:
 }
 
 func (v *vocab) Piece(t runtime.Token) []byte {
-	if t < firstByte || !v.known(t) {
+	if t < firstByte || t >= firstExtra || !v.known(t) {
 		return nil
 	}
 	i := t - firstByte
@@ -83,7 +97,9 @@ func (v *vocab) Text(t runtime.Token) string {
 	case !v.known(t):
 		return ""
 	case t < firstByte:
-		return markers[t]
+		return v.markers[t]
+	case t >= firstExtra:
+		return v.extra[t-firstExtra]
 	}
 	return v.texts[t-firstByte]
 }

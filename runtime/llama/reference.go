@@ -17,8 +17,8 @@ type TokenProb struct {
 	P     float32
 }
 
-// ReferenceSampler is llama.cpp's own sampler chain, in llama-server's order: penalties → top_k → top_p → min_p →
-// temperature → draw. It is what the sampler package is tested against; serving does not use it. Not safe for
+// ReferenceSampler is llama.cpp's own sampler chain, in llama-server's order: penalties → top_n_sigma → top_k → typical_p →
+// top_p → min_p → XTC → temperature → draw; or penalties → temperature → Mirostat. It is what the sampler package is tested against; serving does not use it. Not safe for
 // concurrent use.
 type ReferenceSampler struct {
 	chain *C.struct_llama_sampler
@@ -30,12 +30,36 @@ func NewReferenceSampler(p ReferenceParams) *ReferenceSampler {
 	cp := C.llama_sampler_chain_default_params()
 	cp.no_perf = true
 	chain := C.llama_sampler_chain_init(cp)
-	C.llama_sampler_chain_add(chain, C.llama_sampler_init_penalties(C.int32_t(p.PenaltyLastN), C.float(p.RepeatPenalty), C.float(p.FrequencyPenalty), C.float(p.PresencePenalty)))
-	C.llama_sampler_chain_add(chain, C.llama_sampler_init_top_k(C.int32_t(p.TopK)))
-	C.llama_sampler_chain_add(chain, C.llama_sampler_init_top_p(C.float(p.TopP), 1))
-	C.llama_sampler_chain_add(chain, C.llama_sampler_init_min_p(C.float(p.MinP), 1))
-	C.llama_sampler_chain_add(chain, C.llama_sampler_init_temp(C.float(p.Temperature)))
-	C.llama_sampler_chain_add(chain, C.llama_sampler_init_dist(C.uint32_t(p.Seed)))
+	add := func(stage *C.struct_llama_sampler) { C.llama_sampler_chain_add(chain, stage) }
+	add(C.llama_sampler_init_penalties(C.int32_t(p.PenaltyLastN), C.float(p.RepeatPenalty), C.float(p.FrequencyPenalty), C.float(p.PresencePenalty)))
+	switch p.Mirostat {
+	case 1:
+		add(C.llama_sampler_init_temp(C.float(p.Temperature)))
+		add(C.llama_sampler_init_mirostat(C.int32_t(p.VocabSize), C.uint32_t(p.Seed), C.float(p.MirostatTau), C.float(p.MirostatEta), 100))
+		return &ReferenceSampler{chain: chain}
+	case 2:
+		add(C.llama_sampler_init_temp(C.float(p.Temperature)))
+		add(C.llama_sampler_init_mirostat_v2(C.uint32_t(p.Seed), C.float(p.MirostatTau), C.float(p.MirostatEta)))
+		return &ReferenceSampler{chain: chain}
+	}
+	if p.TopNSigma > 0 {
+		add(C.llama_sampler_init_top_n_sigma(C.float(p.TopNSigma)))
+	}
+	add(C.llama_sampler_init_top_k(C.int32_t(p.TopK)))
+	if p.TypicalP > 0 {
+		add(C.llama_sampler_init_typical(C.float(p.TypicalP), 1))
+	}
+	add(C.llama_sampler_init_top_p(C.float(p.TopP), 1))
+	add(C.llama_sampler_init_min_p(C.float(p.MinP), 1))
+	if p.XTCProbability > 0 {
+		add(C.llama_sampler_init_xtc(C.float(p.XTCProbability), C.float(p.XTCThreshold), 1, C.uint32_t(p.Seed)))
+	}
+	if p.DynatempRange > 0 {
+		add(C.llama_sampler_init_temp_ext(C.float(p.Temperature), C.float(p.DynatempRange), C.float(p.DynatempExponent)))
+	} else {
+		add(C.llama_sampler_init_temp(C.float(p.Temperature)))
+	}
+	add(C.llama_sampler_init_dist(C.uint32_t(p.Seed)))
 	return &ReferenceSampler{chain: chain}
 }
 

@@ -11,4 +11,15 @@ type ReferenceParams struct {
 	PresencePenalty  float32 // 0: off
 	PenaltyLastN     int     // tokens looked back at; 0: penalties off
 	Seed             uint32
+
+	TopNSigma        float32 // ≤ 0: off
+	TypicalP         float32 // 0 or 1: off
+	XTCProbability   float32 // 0: off
+	XTCThreshold     float32
+	DynatempRange    float32 // 0: off
+	DynatempExponent float32
+	Mirostat         int // 1 or 2: in place of all but the penalties and the temperature; 0: off
+	MirostatTau      float32
+	MirostatEta      float32
+	VocabSize        int // for Mirostat 1
 }

@@ -312,7 +312,7 @@ func (r *replay) arrive(w *workload.Request) error {
 	if r.cfg.ThinkBudget > 0 {
 		opt.BudgetTokens = r.cfg.ThinkBudget
 	}
-	ctl, err := meridian.NewControl(&r.control, r.words.tags, opt, nil)
+	ctl, err := meridian.NewControl(&r.control, r.words.tags, opt, meridian.Begin{})
 	if err != nil {
 		return err
 	}

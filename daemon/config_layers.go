@@ -1,0 +1,234 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/spf13/pflag"
+
+	"github.com/uma-serve/uma-serve/internal/clierr"
+)
+
+// The layers of the configuration, lowest first. The highest that names an option sets it.
+const (
+	fromDefault     = "default"
+	fromFile        = "file"
+	fromEnvironment = "environment"
+	fromFlag        = "flag"
+)
+
+// envPrefix begins the environment variable of each option: --ctx-size is UMA_CTX_SIZE.
+const envPrefix = "UMA_"
+
+// systemConfigFile is the default file of daemons whose user has none.
+const systemConfigFile = "/etc/uma-serve/uma-serve.toml"
+
+// otherVariables are the UMA_ variables that are no options of the daemon, and where each is read.
+var otherVariables = []string{
+	"UMA_DEBUG",       // here
+	"UMA_BACKEND_DIR", // runtime/llama
+	"UMA_HOST",        // uma-cli
+	"UMA_NOHISTORY",   // uma-cli
+}
+
+// envName is the environment variable of an option.
+func envName(flag string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// layers is where the options of a Config come from. No library merges them (viper, koanf): each flag already parses,
+// checks and prints its own value, so that a layer is one loop over the flags, and an error can name the layer.
+type layers struct {
+	options *pflag.FlagSet    // every option, bound to the Config
+	source  map[string]string // by option or "meridian.KEY": the layer that set it; absent = fromDefault
+}
+
+// given reports whether any layer names the option.
+func (c *Config) given(option string) bool { return c.layers.source[option] != "" }
+
+// Load merges the layers into c, defaults < file < environment < flags, and validates the result. The command line must
+// have been parsed, by the flag set of NewFlagSet or by one that its options were added to. environ is os.Environ().
+func (c *Config) Load(environ []string) error {
+	env := map[string]string{}
+	for _, kv := range environ {
+		k, v, _ := strings.Cut(kv, "=")
+		if strings.HasPrefix(k, envPrefix) {
+			env[k] = v
+		}
+	}
+	c.Warnings = append(c.Warnings, unknownVariables(c.layers.options, env)...)
+
+	// Each flag's own Changed, not the set's list of what it has parsed (Visit): the command line is parsed by the set of
+	// the command that the options were added to, and only the flags themselves are common to both sets.
+	c.layers.source = map[string]string{}
+	c.layers.options.VisitAll(func(f *pflag.Flag) {
+		if f.Changed {
+			c.layers.source[f.Name] = fromFlag
+		}
+	})
+	var errs []error
+	c.layers.options.VisitAll(func(f *pflag.Flag) {
+		v, ok := env[envName(f.Name)]
+		if !ok || c.layers.source[f.Name] != "" {
+			return
+		}
+		c.layers.source[f.Name] = fromEnvironment
+		if err := f.Value.Set(v); err != nil {
+			errs = append(errs, fmt.Errorf("environment %s=%q: %w", envName(f.Name), v, clierr.Value(f, err)))
+		}
+	})
+	if v := env["UMA_DEBUG"]; v != "" && v != "0" && c.layers.source["log-level"] == "" {
+		c.layers.source["log-level"] = fromEnvironment
+		c.LogLevel = "debug"
+	}
+	m := c.layers.options.Lookup("meridian")
+	for _, key := range m.Value.(*meridianFlag).keys {
+		c.layers.source["meridian."+key] = c.layers.source[m.Name]
+	}
+	if c.layers.source["config"] == "" {
+		c.ConfigFile = defaultConfigFile(environ)
+	}
+	if c.ConfigFile != "" {
+		errs = append(errs, c.loadFile(c.ConfigFile))
+	}
+	if n := max(c.Threads, c.ThreadsBatch); n > runtime.NumCPU() {
+		c.Warnings = append(c.Warnings, fmt.Sprintf("--threads or --threads-batch is %d and this process may use %d processors: compute threads wait for each other without sleeping, so each step will take many times as long", n, runtime.NumCPU()))
+	}
+	c.settleThinkBudget()
+	errs = append(errs, c.Validate())
+	return errors.Join(errs...)
+}
+
+// defaultConfigFile is the first file that exists of $XDG_CONFIG_HOME/uma-serve/uma-serve.toml and systemConfigFile, ""
+// when there is none. It is where systemd's %E points to, of a user's service and of the system's.
+func defaultConfigFile(environ []string) string {
+	get := func(name string) (value string) {
+		for _, kv := range environ {
+			if v, ok := strings.CutPrefix(kv, name+"="); ok {
+				value = v
+			}
+		}
+		return value
+	}
+	var candidates []string
+	// The XDG specification: a relative path is invalid and to be ignored.
+	if dir := get("XDG_CONFIG_HOME"); filepath.IsAbs(dir) {
+		candidates = append(candidates, filepath.Join(dir, "uma-serve", "uma-serve.toml"))
+	} else if home := get("HOME"); filepath.IsAbs(home) {
+		candidates = append(candidates, filepath.Join(home, ".config", "uma-serve", "uma-serve.toml"))
+	}
+	for _, path := range append(candidates, systemConfigFile) {
+		// A file that is there and cannot be read is an error when it is read: to pass over it would serve other options
+		// than those written down.
+		if _, err := os.Stat(path); err == nil || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+			return path
+		}
+	}
+	return ""
+}
+
+// unknownVariables says which UMA_ variables no program of ours reads.
+func unknownVariables(options *pflag.FlagSet, env map[string]string) (warnings []string) {
+	known := slices.Clone(otherVariables)
+	options.VisitAll(func(f *pflag.Flag) { known = append(known, envName(f.Name)) })
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		if slices.Contains(known, name) {
+			continue
+		}
+		text := fmt.Sprintf("the environment variable %.80s is unknown and ignored", name)
+		if near := clierr.Nearest(name, known); near != "" {
+			text += "; did you mean " + near + "?"
+		}
+		warnings = append(warnings, text)
+	}
+	return warnings
+}
+
+// loadFile sets from a TOML file what no layer above has set. Keys are option names, with - or _.
+func (c *Config) loadFile(path string) error {
+	fail := func(format string, args ...any) error {
+		return fmt.Errorf("config %s: "+format, append([]any{path}, args...)...)
+	}
+	st, err := os.Stat(path)
+	if err == nil && !st.Mode().IsRegular() {
+		return fail("it is %s, not a file", clierr.Kind(st.Mode())) // to open a pipe could wait for ever
+	}
+	if err == nil && st.Size() > maxConfigBytes {
+		return fail("it has %d bytes, the most is %d", st.Size(), maxConfigBytes)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		hint := "--config names it"
+		if c.layers.source["config"] == "" {
+			hint = `--config "" starts without it`
+		}
+		return fmt.Errorf("config %w; %s", clierr.File(path, err), hint)
+	}
+	var doc map[string]any
+	if err := toml.Unmarshal(b, &doc); err != nil {
+		var de *toml.DecodeError
+		if errors.As(err, &de) {
+			row, col := de.Position()
+			return fmt.Errorf("config %s, line %d, column %d: %s", path, row, col, strings.TrimPrefix(err.Error(), "toml: "))
+		}
+		return fail("%w", err)
+	}
+	var errs []error
+	var tables map[string]any // [meridian]
+	seen := map[string]string{}
+	for _, key := range slices.Sorted(maps.Keys(doc)) {
+		v := doc[key]
+		name := strings.ReplaceAll(key, "_", "-")
+		if table, ok := v.(map[string]any); ok && name == "meridian" {
+			tables = table
+			continue
+		}
+		f := c.layers.options.Lookup(name)
+		if f == nil || name == "config" {
+			errs = append(errs, fail("unknown key %q%s", key, didYouMean(name, clierr.FlagNames(c.layers.options))))
+			continue
+		}
+		if first, twice := seen[name]; twice {
+			errs = append(errs, fail("key %q and key %q are the same option; keep one", first, key))
+			continue
+		}
+		seen[name] = key
+		if c.layers.source[name] != "" {
+			continue
+		}
+		c.layers.source[name] = fromFile
+		if err := setScalar(f, v); err != nil {
+			errs = append(errs, fail("key %q %w", key, err))
+		}
+	}
+	if tables != nil {
+		if err := c.loadMeridian(tables, seen); err != nil {
+			errs = append(errs, fail("%w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// maxConfigBytes is far above what all options take.
+const maxConfigBytes = 1 << 20
+
+// setScalar gives an option a value of a TOML document.
+func setScalar(f *pflag.Flag, v any) error {
+	switch v.(type) {
+	case string, int64, float64, bool:
+	default:
+		return errors.New("must be one value, not a table, a list or a date")
+	}
+	if err := f.Value.Set(fmt.Sprint(v)); err != nil {
+		return fmt.Errorf("is %v: %w", v, clierr.Value(f, err))
+	}
+	return nil
+}

@@ -1,0 +1,252 @@
+package daemon
+
+import (
+	"bytes"
+	"flag"
+	"github.com/uma-serve/uma-serve/core"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	goruntime "runtime"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/uma-serve/uma-serve/models"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/ggufgen"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write contrib/uma-serve.toml anew; read the diff before you keep it")
+
+// TestLayersOfACommand: the options are parsed by the flag set of a command that they were added to. (The environment and
+// the file once went over a command line that was parsed so.)
+func TestLayersOfACommand(t *testing.T) {
+	file := write(t, "policy = \"stock\"\nctx-size = 1000\nthreads = 1\n[meridian]\nema_alpha = 0.2\nrpdi_window = 99\n")
+	options, c, _ := NewFlagSet()
+	command := pflag.NewFlagSet("command", pflag.ContinueOnError)
+	command.Bool("help", false, "")
+	command.Bool("version", false, "")
+	command.AddFlagSet(options)
+	if err := command.Parse([]string{"--policy", "uma", "-c", "2000", "--config", file, "--meridian", "ema_alpha=0.3"}); err != nil {
+		t.Fatal(err)
+	}
+	environ := []string{"UMA_POLICY=pascal", "UMA_CTX_SIZE=3000", "UMA_THREADS=2", "UMA_CONFIG=/none", "UMA_MERIDIAN=ema_alpha=0.4,rpdi_window=98", "UMA_VERSION=true", "UMA_HELP=1"}
+	if err := c.Load(environ); err != nil {
+		t.Fatal(err)
+	}
+	if c.Policy != "uma" || c.CtxSize != 2000 || c.Threads != 2 || c.ConfigFile != file || c.Meridian.EMAAlpha != 0.3 || c.Meridian.RPDIWindow != 99 {
+		t.Errorf("policy %s, context %d, threads %d, file %s, %+v", c.Policy, c.CtxSize, c.Threads, c.ConfigFile, c.Meridian)
+	}
+}
+
+// TestDefaultConfigFile: the user's file, else the system's, and neither where --config or UMA_CONFIG is given.
+func TestDefaultConfigFile(t *testing.T) {
+	xdg, home := t.TempDir(), t.TempDir()
+	put := func(dir, text string) string {
+		path := filepath.Join(dir, "uma-serve", "uma-serve.toml")
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	inXDG, inHome := put(xdg, "max-queue = 11\n"), put(filepath.Join(home, ".config"), "max-queue = 12\n")
+	other := write(t, "max-queue = 13\n")
+	for _, c := range []struct {
+		args, env []string
+		queue     int
+		file      string
+	}{
+		{nil, []string{"XDG_CONFIG_HOME=" + xdg, "HOME=" + home}, 11, inXDG},
+		{nil, []string{"HOME=" + home}, 12, inHome},
+		{nil, []string{"XDG_CONFIG_HOME=relative", "HOME=" + home}, 12, inHome},
+		{[]string{"--config", other}, []string{"XDG_CONFIG_HOME=" + xdg}, 13, other},
+		{nil, []string{"XDG_CONFIG_HOME=" + xdg, "UMA_CONFIG=" + other}, 13, other},
+		{[]string{"--config", ""}, []string{"XDG_CONFIG_HOME=" + xdg}, 512, ""},
+		{nil, []string{"XDG_CONFIG_HOME=" + xdg, "UMA_CONFIG="}, 512, ""},
+		{[]string{"--max-queue", "14"}, []string{"XDG_CONFIG_HOME=" + xdg}, 14, inXDG},
+	} {
+		got, err := load(t, c.args, c.env)
+		if err != nil || got.MaxQueue != c.queue || got.ConfigFile != c.file {
+			t.Errorf("%q %q: --max-queue %d of file %q, want %d of %q (%v)", c.args, c.env, got.MaxQueue, got.ConfigFile, c.queue, c.file, err)
+		}
+	}
+	// What is written down and cannot be had is an error, with the way out.
+	put(xdg, "max-quue = 1\n")
+	if _, err := load(t, nil, []string{"XDG_CONFIG_HOME=" + xdg}); err == nil || !strings.Contains(err.Error(), `did you mean "max-queue"?`) {
+		t.Errorf("a wrong key in the default file: %v", err)
+	}
+	if os.Getuid() != 0 {
+		if err := os.Chmod(inXDG, 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := load(t, nil, []string{"XDG_CONFIG_HOME=" + xdg}); err == nil || !strings.Contains(err.Error(), `permission denied; --config "" starts without it`) {
+			t.Errorf("an unreadable default file: %v", err)
+		}
+	}
+	if p := "/etc/uma-serve/uma-serve.toml"; systemConfigFile != p {
+		t.Errorf("the system's file is %s, want %s", systemConfigFile, p)
+	}
+}
+
+// TestUnknownVariables: a UMA_ variable that nothing reads is named, with the one that was meant.
+func TestUnknownVariables(t *testing.T) {
+	c, err := load(t, nil, []string{"UMA_SOKCET=/x", "UMA_CTXSIZE=5", "UMA_DEBUG=0", "UMA_HOST=unix:///x", "UMA_NOHISTORY=1", "UMA_BACKEND_DIR=/x", "UMA_zzz=1", "UMA_POLICY=uma", "UMAX=1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"the environment variable UMA_CTXSIZE is unknown and ignored; did you mean UMA_CTX_SIZE?",
+		"the environment variable UMA_SOKCET is unknown and ignored; did you mean UMA_SOCKET?",
+		"the environment variable UMA_zzz is unknown and ignored",
+	}
+	if !reflect.DeepEqual(c.Warnings, want) {
+		t.Errorf("warnings %q, want %q", c.Warnings, want)
+	}
+	if c, err := load(t, []string{"-t", "64"}, nil); err == nil && goruntime.NumCPU() < 64 && len(c.Warnings) != 1 {
+		t.Errorf("64 threads on this machine: warnings %q", c.Warnings)
+	}
+}
+
+// TestSampleFile: contrib/uma-serve.toml has every option with its help and default, and every line of it is valid.
+func TestSampleFile(t *testing.T) {
+	const path = "../contrib/uma-serve.toml"
+	_, c, sections := NewFlagSet()
+	var want bytes.Buffer
+	if err := c.WriteSample(&want, sections); err != nil {
+		t.Fatal(err)
+	}
+	if *rewrite {
+		if err := os.WriteFile(path, want.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want.Bytes()) {
+		t.Errorf("%s is not what the options are now; go test ./daemon -run TestSampleFile -rewrite, and read the diff", path)
+	}
+	for i, l := range strings.Split(string(got), "\n") {
+		if len([]rune(l)) > 120 {
+			t.Errorf("line %d has more than 120 characters: %s", i+1, l)
+		}
+	}
+	all := regexp.MustCompile(`(?m)^#([a-z])`).ReplaceAllString(string(got), "$1")
+	if n := strings.Count(all, "\n#") - strings.Count(string(got), "\n#"); n > -60 {
+		t.Errorf("only %d options are in the sample", -n)
+	}
+	set, err := load(t, []string{"--config", write(t, all)}, nil)
+	if err != nil {
+		t.Fatalf("the sample with every option set: %v", err)
+	}
+	def, err := load(t, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set.ConfigFile, set.layers, def.layers = "", layers{}, layers{}
+	if set.Meridian.Markers.Open != nil { // empty lists and no lists mean the same
+		set.Meridian.Markers = def.Meridian.Markers
+	}
+	if !reflect.DeepEqual(set, def) {
+		t.Errorf("the sample's values are not the defaults:\n%+v\n%+v", set, def)
+	}
+}
+
+// TestPrintedConfig: what --print-config prints gives the same configuration when it is read as --config.
+func TestPrintedConfig(t *testing.T) {
+	print := func(c *Config, sections []Section) string {
+		var b bytes.Buffer
+		if err := c.WriteTOML(&b, sections); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	flags, c, sections := NewFlagSet()
+	if err := flags.Parse(strings.Fields(`-c 512 --think on --cache-ram 10%`)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Load([]string{"UMA_LOG_LEVEL=warn", "UMA_FABRIC=redis://user:secret@host:1/2", `UMA_MERIDIAN=eat_suffix="a\nb",rpdi_window=99`}); err != nil {
+		t.Fatal(err)
+	}
+	first := print(c, sections)
+	for _, want := range []string{"ctx-size = 512  # flag\n", "think = 'on'  # flag\n", "log-level = 'warn'  # environment UMA_LOG_LEVEL\n", "fabric = 'redis://host:1/2'", "rpdi_window = 99  # environment\n", "#parallel = 16\n"} {
+		if !strings.Contains(first, want) {
+			t.Errorf("%q is not in\n%s", want, first)
+		}
+	}
+	if strings.Contains(first, "secret") {
+		t.Error("the password of --fabric is printed")
+	}
+	_, again, sections := NewFlagSet()
+	if err := again.Load([]string{"UMA_CONFIG=" + write(t, first)}); err != nil {
+		t.Fatalf("%v in\n%s", err, first)
+	}
+	source := regexp.MustCompile(`(?m)(  # .*|^# .*)$`)
+	if a, b := source.ReplaceAllString(first, ""), source.ReplaceAllString(print(again, sections), ""); a != b {
+		t.Errorf("read again it is\n%s\nand was\n%s", b, a)
+	}
+}
+
+// TestValidOptionsSuitTheScheduler: a value that the options allow is refused by no part behind them, in words of its own.
+func TestValidOptionsSuitTheScheduler(t *testing.T) {
+	for _, line := range []string{
+		"-c 64 -np 64 -b 64", "-c 64 -np 1 -b 1", "-np 248 -b 248 -c 248", "-c 134217728", "-b 1048576", "--max-queue 0", "--max-queue 1048576",
+		"--tick-budget-ms 1", "--tick-budget-ms 60000", "--latency-guard-ms 0", "--latency-guard-ms 60000", "--itl-target-ms 1 --think-floor-ms 1",
+		"--itl-target-ms 60000 --think-floor-ms 60000", "--max-background 256", "--meridian think_batch_multiplier=1", "--meridian think_batch_multiplier=1000",
+	} {
+		for _, policy := range sched.Policies() {
+			c, err := load(t, append(strings.Fields(line), "--policy", policy), nil)
+			if err != nil {
+				if !strings.Contains(err.Error(), "knows no classes") {
+					t.Errorf("%s: %v", line, err)
+				}
+				continue
+			}
+			// As the engine has them: the batch is cut to the context.
+			caps := runtime.Capabilities{ContextTokens: c.CtxSize, MaxBatch: min(c.BatchSize, c.CtxSize), MaxSequences: maxSequencesLimit, CanRemoveRange: true}
+			if _, err := core.New(c.core(caps, runtime.ModelInfo{}, sched.CostState{})); err != nil {
+				t.Errorf("%s --policy %s: %v", line, policy, err)
+			}
+		}
+	}
+}
+
+// TestModelsOwnContext: without --ctx-size a model trained on less than the default starts with what it was trained on, the
+// built-in one with 2,048.
+func TestModelsOwnContext(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	builtIn, err := models.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := ggufgen.Tiny()
+	long.Context = 8192
+	for _, x := range []struct {
+		path string
+		args []string
+		want int
+	}{
+		{builtIn, nil, 2048},
+		{builtIn, []string{"-c", "4096"}, 4096},
+		{builtIn, []string{"-c", "0"}, 0},
+		{builtIn, []string{"--config", write(t, "ctx-size = 4096\n")}, 4096},
+		{ggufgen.Cached(t, long), nil, 4096},
+		{"/nonexistent", nil, 4096},
+	} {
+		c, err := load(t, x.args, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.contextTokens(x.path); got != x.want {
+			t.Errorf("%s %q: %d cells, want %d", filepath.Base(x.path), x.args, got, x.want)
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package daemon
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// TestInfoShowsPolicyKnobs: info lists the options that the policy in use obeys, with their values, and no others.
+func TestInfoShowsPolicyKnobs(t *testing.T) {
+	ofOthers := map[string][]string{
+		"uma": {"itl-target-ms", "think-floor-ms"}, "meridian": {"tick-budget-ms", "latency-guard-ms"}, "stock": {"itl-target-ms", "tick-budget-ms", "max-background"},
+		"pascal": {"tick-budget-ms", "think-floor-ms"}, "meridian_static": {"itl-target-ms", "tick-budget-ms", "max-background"},
+	}
+	own := map[string]PolicyOption{
+		"uma": {"tick-budget-ms", 12}, "meridian": {"itl-target-ms", 34}, "stock": {"batch-size", 78}, "pascal": {"itl-target-ms", 34}, "meridian_static": {"batch-size", 78},
+	}
+	for _, policy := range sched.Policies() {
+		flags, c, _ := NewFlagSet()
+		if err := flags.Parse([]string{"--policy", policy, "--tick-budget-ms", "12", "--itl-target-ms", "34", "--batch-size", "78"}); err != nil {
+			t.Fatal(err)
+		}
+		got := c.policyOptions()
+		if !slices.Contains(got, own[policy]) {
+			t.Errorf("%s: %v lacks %v", policy, got, own[policy])
+		}
+		for _, o := range got {
+			if flags.Lookup(o.Name) == nil && meridianKeys[o.Name] == 0 {
+				t.Errorf("%s: %q is no option", policy, o.Name)
+			}
+			if slices.Contains(ofOthers[policy], o.Name) {
+				t.Errorf("%s does not obey %s", policy, o.Name)
+			}
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package daemon
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/uma-serve/uma-serve/internal/chattmpl"
+)
+
+// loadTemplate is the template that --chat-template names: a built-in one, or else a file. An error says what it must be.
+func loadTemplate(name string) (text string, isBuiltin bool, err error) {
+	if text, ok := chattmpl.Builtin(name); ok {
+		return text, true, nil
+	}
+	must := "a template file or one of " + strings.Join(chattmpl.BuiltinNames(), ", ")
+	st, err := os.Stat(name) // before Open, which waits for the writer of a FIFO
+	if err != nil {
+		return "", false, fmt.Errorf("it must be %s: %w", must, err)
+	}
+	if !st.Mode().IsRegular() {
+		return "", false, fmt.Errorf("it must be %s: the file's mode is %s", must, st.Mode())
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return "", false, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, chattmpl.MaxTemplateBytes+1))
+	if err != nil {
+		return "", false, err
+	}
+	if len(b) > chattmpl.MaxTemplateBytes {
+		return "", false, fmt.Errorf("the file is longer than %d bytes", chattmpl.MaxTemplateBytes)
+	}
+	return string(b), false, nil
+}

@@ -1,0 +1,165 @@
+package jinja
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+)
+
+// Variable is a name that a template reads.
+type Variable struct {
+	Name string // "x", or "x.y" for an attribute of a name
+	// Words are the strings that the template compares it with (==, !=, in, not in), in the order of the template.
+	Words []string
+}
+
+// Variables are the names that the template reads anywhere, its own loop variables and macros among them, and the attributes
+// that it compares, sorted. It tells what a template can be asked for; whether a value changes anything, only rendering tells.
+func (t *Template) Variables() []Variable {
+	w := walker{vars: map[string]*Variable{}, seen: map[uintptr]bool{}}
+	w.walk(reflect.ValueOf(*t))
+	out := make([]Variable, 0, len(w.vars))
+	for _, v := range w.vars {
+		out = append(out, *v)
+	}
+	slices.SortFunc(out, func(a, b Variable) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// Strings are the template's texts and string literals, the latter as the template sees them: without quotes and escapes.
+func (t *Template) Strings() (out []string) {
+	w := walker{vars: map[string]*Variable{}, seen: map[uintptr]bool{}, each: func(s string) { out = append(out, s) }}
+	w.walk(reflect.ValueOf(*t))
+	return out
+}
+
+// walker goes through a tree by reflection, so that a kind of node it does not know is walked like any other.
+type walker struct {
+	vars map[string]*Variable
+	seen map[uintptr]bool // pointers: what is not a tree is walked once
+	each func(string)
+}
+
+func (w *walker) walk(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Interface:
+		if !v.IsNil() {
+			w.walk(v.Elem())
+		}
+	case reflect.Pointer:
+		if !v.IsNil() && !w.seen[v.Pointer()] {
+			w.seen[v.Pointer()] = true
+			w.walk(v.Elem())
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			w.walk(v.Index(i))
+		}
+	case reflect.Struct:
+		switch v.Type() {
+		case reflect.TypeFor[nameExpr]():
+			w.note(v.FieldByName("name").String(), nil)
+		case reflect.TypeFor[compareExpr]():
+			w.compare(v)
+		case reflect.TypeFor[literal](), reflect.TypeFor[textNode]():
+			if s, ok := stringOf(v); ok && w.each != nil {
+				w.each(s)
+			}
+		}
+		for i := range v.NumField() {
+			w.walk(v.Field(i))
+		}
+	}
+}
+
+// note adds words to those of a name.
+func (w *walker) note(name string, words []string) {
+	x := w.vars[name]
+	if x == nil {
+		x = &Variable{Name: name}
+		w.vars[name] = x
+	}
+	for _, word := range words {
+		if !slices.Contains(x.Words, word) {
+			x.Words = append(x.Words, word)
+		}
+	}
+}
+
+// compare notes the strings of a comparison at each name that takes part in it.
+func (w *walker) compare(v reflect.Value) {
+	sides := []reflect.Value{v.FieldByName("first")}
+	rest := v.FieldByName("rest")
+	for i := range rest.Len() {
+		sides = append(sides, rest.Index(i))
+	}
+	var words []string
+	for _, s := range sides {
+		words = append(words, literalsOf(s)...)
+	}
+	for _, s := range sides {
+		for _, name := range sourcesOf(s) {
+			w.note(name, words)
+		}
+	}
+}
+
+// bareValue takes interfaces and pointers off.
+func bareValue(v reflect.Value) reflect.Value {
+	for v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer {
+		v = v.Elem()
+	}
+	return v
+}
+
+// sourcesOf are the names whose value an expression may be: x, x|lower, x|default(""), ns.x, x if c else y, x or y.
+func sourcesOf(v reflect.Value) (out []string) {
+	v = bareValue(v)
+	if !v.IsValid() {
+		return nil
+	}
+	switch v.Type() {
+	case reflect.TypeFor[nameExpr]():
+		return []string{v.FieldByName("name").String()}
+	case reflect.TypeFor[filterExpr]():
+		return sourcesOf(v.FieldByName("of"))
+	case reflect.TypeFor[attrExpr]():
+		for _, name := range sourcesOf(v.FieldByName("of")) {
+			out = append(out, name+"."+v.FieldByName("name").String())
+		}
+	case reflect.TypeFor[condExpr]():
+		return append(sourcesOf(v.FieldByName("then")), sourcesOf(v.FieldByName("other"))...)
+	case reflect.TypeFor[logicExpr]():
+		return append(sourcesOf(v.FieldByName("left")), sourcesOf(v.FieldByName("right"))...)
+	}
+	return out
+}
+
+// literalsOf are the strings of a literal, or of a list of them.
+func literalsOf(v reflect.Value) (out []string) {
+	v = bareValue(v)
+	if !v.IsValid() {
+		return nil
+	}
+	switch v.Type() {
+	case reflect.TypeFor[literal]():
+		if s, ok := stringOf(v); ok {
+			out = append(out, s)
+		}
+	case reflect.TypeFor[listExpr]():
+		items := v.FieldByName("items")
+		for i := range items.Len() {
+			out = append(out, literalsOf(items.Index(i))...)
+		}
+	}
+	return out
+}
+
+// stringOf is the string of a literal or of a template's text.
+func stringOf(v reflect.Value) (string, bool) {
+	s := bareValue(v.Field(0))
+	if !s.IsValid() || s.Kind() != reflect.String {
+		return "", false
+	}
+	return s.String(), true
+}
