@@ -3,6 +3,7 @@ package daemon
 import (
 	"time"
 
+	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/metrics"
@@ -38,38 +39,30 @@ func (l *loop) timeToken(r *request, inThink bool, now time.Time) {
 		r.first = now
 		l.m.TTFT.Observe(now.Sub(r.arrived))
 		l.m.PrefillTime.Observe(now.Sub(r.started))
-		if r.targetTTFT > 0 && now.Sub(r.arrived) > r.targetTTFT {
+		if r.TargetTTFT > 0 && now.Sub(r.arrived) > r.TargetTTFT {
 			l.m.SLOViolationsTTFT.Inc()
 		}
 	} else {
-		took, target := now.Sub(r.last), r.targetTBT
+		took, target := now.Sub(r.last), r.TargetITL
 		if target == 0 {
 			target = l.itlTarget
 		}
-		l.tick.gaps = append(l.tick.gaps, gap{took, inThink, !inThink && r.class == sched.Interactive && took > target})
+		l.tick.gaps = append(l.tick.gaps, gap{took, inThink, !inThink && r.Class == sched.Interactive && took > target})
 	}
 	r.last = now
 }
 
 // phaseChanged notes what a token meant for its request's thinking.
-func (l *loop) phaseChanged(r *request, m *meridian.Step, now time.Time) {
-	if m.Event != meridian.None {
-		if m.Event.Has(meridian.ForceBudget) {
-			l.m.Forced(m.Reason.String())
-		}
-		if m.Event.Has(meridian.EnterThink) && r.thinkFrom == 0 {
-			r.thinkFrom = len(r.tokens)
-		}
-		if m.Event.Has(meridian.ExitThink) {
-			r.thinkTo = len(r.tokens)
-			l.thoughtEnded(r)
-			if f := r.ctl.LastForce(); f.ClosedAt != 0 && f.Reason != meridian.NoReason {
-				l.m.ForceClosed(time.Duration(f.ClosedAt - f.DecidedAt))
-			}
-			l.demote(r)
+func (l *loop) phaseChanged(r *request, said *core.Said, now time.Time) {
+	if said.Event.Has(meridian.ForceBudget) {
+		l.m.Forced(said.Reason.String())
+	}
+	if said.Event.Has(meridian.ExitThink) {
+		if f := r.ctl.LastForce(); f.ClosedAt != 0 && f.Reason != meridian.NoReason {
+			l.m.ForceClosed(time.Duration(f.ClosedAt - f.DecidedAt))
 		}
 	}
-	if r.answered.IsZero() && len(m.Answer) > 0 {
+	if r.answered.IsZero() && said.Visible {
 		r.answered = now
 		l.m.TTOT.Observe(now.Sub(r.arrived))
 	}
@@ -103,7 +96,7 @@ func (l *loop) account(plan *sched.Plan, took time.Duration) {
 
 // publish copies the gauges of scheduler, ledger and prefix tree to where a scrape reads them.
 func (l *loop) publish() {
-	st, c := l.sched.Stats(), l.tree.Cells() // the scheduler knows nothing of cached prefixes: to it they are free
+	st, c := l.core.Scheduler().Stats(), l.core.Tree().Cells() // the scheduler knows nothing of cached prefixes: to it they are free
 	g := metrics.Scheduler{
 		QueuedInteractive: st.QueuedInteractive, QueuedBackground: st.QueuedBackground,
 		Prefilling: st.Prefilling, Decoding: st.Decoding, Paused: st.Paused,
@@ -111,7 +104,7 @@ func (l *loop) publish() {
 		PoolCells: c.Cached + c.Pinned, Guard: int(st.Guard), ITLTarget: st.ITLTarget, TargetInfeasible: st.TargetInfeasible,
 		TTFTAtRisk: st.TTFTAtRisk, ThinkHeld: st.ThinkHeldTotal,
 		Cost: metrics.CostModel{
-			A: st.Cost.A, B: st.Cost.B, C: st.Cost.C, D: st.Cost.D, Error: st.CostError, Ratio: st.CostRatio, Steps: l.sched.Cost().Steps,
+			A: st.Cost.A, B: st.Cost.B, C: st.Cost.C, D: st.Cost.D, Error: st.CostError, Ratio: st.CostRatio, Steps: l.core.Scheduler().Cost().Steps,
 		},
 	}
 	for c := range g.ByState {
@@ -123,9 +116,9 @@ func (l *loop) publish() {
 		l.log.Warn("the target between tokens cannot be met: a step of the running answers alone takes longer; prompts get the least share that moves them",
 			"target", st.ITLTarget, "predicted", st.Predicted, "answers", st.Decoding)
 	}
-	tree, blocks := l.tree.Stats(), l.blocks.Snapshot()
+	tree, blocks := l.core.Tree().Stats(), l.core.Blocks().Snapshot()
 	k := metrics.KV{
-		OutputCriticalEvictions: blocks.OutputCriticalEvictions, OutputCriticalAvoidable: l.avoidable, Joins: tree.Joins, Prefixes: tree.Entries,
+		OutputCriticalEvictions: blocks.OutputCriticalEvictions, OutputCriticalAvoidable: l.core.Avoidable(), Joins: tree.Joins, Prefixes: tree.Entries,
 		Sequences: tree.Entries + tree.Runs, Parked: st.Parked,
 	}
 	for t := range k.BlockBytes {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"flag"
+	"github.com/uma-serve/uma-serve/core"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -211,10 +212,7 @@ func TestValidOptionsSuitTheScheduler(t *testing.T) {
 			}
 			// As the engine has them: the batch is cut to the context.
 			caps := runtime.Capabilities{ContextTokens: c.CtxSize, MaxBatch: min(c.BatchSize, c.CtxSize), MaxSequences: maxSequencesLimit, CanRemoveRange: true}
-			if _, err := sched.New(c.scheduler(caps)); err != nil {
-				t.Errorf("%s --policy %s: %v", line, policy, err)
-			}
-			if _, err := newTree(c, caps, runtime.ModelInfo{}); err != nil {
+			if _, err := core.New(c.core(caps, runtime.ModelInfo{}, sched.CostState{})); err != nil {
 				t.Errorf("%s --policy %s: %v", line, policy, err)
 			}
 		}

@@ -3,43 +3,20 @@ package daemon
 import (
 	"time"
 
+	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sampler"
-	"github.com/uma-serve/uma-serve/sched"
 )
 
 // What the decode loop says to clients. Every frame goes through send, which never blocks: what a connection has
 // no room for waits in its request, and the request is paused until the client has read.
 
-// emit sends what a token adds to r's output. It reports whether a stop string ended the answer.
-func (l *loop) emit(r *request, c *sampler.Choice, inThink bool, m *meridian.Step) (stopped bool) {
-	thought, answer := l.thought[:0], l.answer[:0]
-	if len(m.Think) > 0 {
-		thought = append(thought, r.thought.Pass(m.Think)...)
-	}
-	if len(m.Answer) > 0 {
-		var text []byte
-		text, stopped = r.text.Push(m.Answer)
-		answer = append(answer, text...)
-	}
-	if m.Event.Has(meridian.ExitThink) {
-		thought = append(thought, r.thought.Flush()...)
-	}
-	if !stopped && (m.Event.Has(meridian.Completed) || r.generated() >= r.maxTokens) {
-		// What was held back, as the beginning of a tag, a stop string or a character, will not be continued.
-		think, rest := r.ctl.Flush()
-		thought = append(append(thought, r.thought.Pass(think)...), r.thought.Flush()...)
-		var text []byte
-		text, stopped = r.text.Push(rest)
-		answer = append(answer, text...)
-		if !stopped {
-			answer = append(answer, r.text.Flush()...)
-		}
-	}
-	l.thought, l.answer = thought, answer
+// emit sends what a token adds to r's output.
+func (l *loop) emit(r *request, c *sampler.Choice, said *core.Said) {
+	thought, answer := said.Think, said.Answer
 	if r.chat || !r.stream {
 		r.thinking = append(r.thinking, thought...)
 		r.answer = append(r.answer, answer...)
@@ -55,14 +32,13 @@ func (l *loop) emit(r *request, c *sampler.Choice, inThink bool, m *meridian.Ste
 		if len(answer) > 0 {
 			l.sendToken(r, c, wire.Output, answer)
 		}
-	case len(answer) > 0 || r.logprobs || m.Event&^meridian.ForceBudget == meridian.None:
+	case len(answer) > 0 || r.logprobs || said.Event&^meridian.ForceBudget == meridian.None:
 		phase := wire.Output
-		if len(answer) == 0 && (inThink || m.Event.Has(meridian.EnterThink)) {
+		if len(answer) == 0 && (said.InThink || said.Event.Has(meridian.EnterThink)) {
 			phase = wire.Thinking
 		}
-		l.sendToken(r, c, phase, answer) // a tag shows nothing: only who asked for log-probabilities hears of it
+		l.sendToken(r, c, phase, answer) // a tag shows nothing: only a client that asked for log-probabilities hears of it
 	}
-	return stopped
 }
 
 func (l *loop) sendToken(r *request, c *sampler.Choice, phase wire.Phase, text []byte) {
@@ -82,7 +58,7 @@ func (l *loop) sendToken(r *request, c *sampler.Choice, phase wire.Phase, text [
 // endRequest finalises r with an eos.
 func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now time.Time) {
 	l.m.Finished(string(reason))
-	l.m.RequestDone(r.nPrompt, r.generated(), r.timings().Decode)
+	l.m.RequestDone(r.Prompt, r.Generated(), r.timings().Decode)
 	if reason == wire.Cancelled {
 		l.m.CancelDone(now.Sub(time.Unix(0, r.cancelledAt.Load())))
 	}
@@ -96,7 +72,7 @@ func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now t
 		})
 	}
 	l.remember(r, string(reason), now)
-	l.log.Debug("done", "request", r.wireID, "session", r.conn.ID(), "reason", reason, "tokens", r.generated())
+	l.log.Debug("done", "request", r.wireID, "session", r.conn.ID(), "reason", reason, "tokens", r.Generated())
 	l.close(r, l.frame)
 }
 
@@ -118,7 +94,6 @@ func (l *loop) failRequest(r *request, e wire.Error) {
 func (l *loop) close(r *request, last []byte) {
 	l.send(r, last)
 	r.finished = true
-	l.forgetHeld(r)
 	l.state.requests.Add(-1)
 	if len(r.pending) == 0 {
 		l.forget(r)
@@ -126,8 +101,8 @@ func (l *loop) close(r *request, last []byte) {
 }
 
 func (l *loop) forget(r *request) {
-	delete(l.requests, r.id)
-	l.tracked.Reap(uint64(r.id))
+	delete(l.requests, r.ID)
+	l.tracked.Reap(uint64(r.ID))
 	l.finalised(r)
 }
 
@@ -145,8 +120,7 @@ func (l *loop) send(r *request, frame []byte) {
 		l.stalled++
 		if !r.paused && !r.finished {
 			r.paused = true
-			l.events = append(l.events, sched.Event{Kind: sched.EvPause, Req: r.id})
-			l.stall(r, true)
+			l.handle(core.Input{Kind: core.Pause, Req: r.ID}, r.pausedAt)
 		}
 	}
 	r.pending = append(r.pending, frame...)
@@ -186,8 +160,7 @@ func (l *loop) resume(c *ipc.Conn) {
 			l.forget(r)
 		} else if r.paused {
 			r.paused = false
-			l.events = append(l.events, sched.Event{Kind: sched.EvResume, Req: r.id})
-			l.stall(r, false)
+			l.handle(core.Input{Kind: core.Resume, Req: r.ID}, time.Now())
 		}
 	}
 }
@@ -216,9 +189,9 @@ func (l *loop) reportProgress(r *request, now time.Time) {
 		return
 	}
 	r.lastProgress = now
-	p := wire.Progress{ID: r.wireID, Processed: r.computed, Total: r.nPrompt, Elapsed: now.Sub(r.arrived)}
-	if r.computed == 0 {
-		p.Position = l.sched.Position(r.id)
+	p := wire.Progress{ID: r.wireID, Processed: r.Computed(), Total: r.Prompt, Elapsed: now.Sub(r.arrived)}
+	if r.Computed() == 0 {
+		p.Position = l.core.Scheduler().Position(r.ID)
 	}
 	l.frame = wire.AppendProgress(l.frame[:0], &p)
 	l.send(r, l.frame)
@@ -226,12 +199,12 @@ func (l *loop) reportProgress(r *request, now time.Time) {
 
 // reportQueued tells those that wait their place in the queue.
 func (l *loop) reportQueued(now time.Time) {
-	if st := l.sched.Stats(); st.QueuedInteractive+st.QueuedBackground == 0 || now.Sub(l.lastQueued) < progressEvery {
+	if st := l.core.Scheduler().Stats(); st.QueuedInteractive+st.QueuedBackground == 0 || now.Sub(l.lastQueued) < progressEvery {
 		return
 	}
 	l.lastQueued = now
 	for _, r := range l.requests {
-		if r.progress && !r.finished && r.computed == 0 && now.Sub(r.arrived) > progressEvery {
+		if r.progress && !r.finished && r.Computed() == 0 && now.Sub(r.arrived) > progressEvery {
 			l.reportProgress(r, now)
 		}
 	}
@@ -253,19 +226,10 @@ func (l *loop) abandon(now time.Time) {
 		}
 	}
 	l.flushAll()
-	l.settleLingering(now)
 	// Conversations that were being answered are worth keeping too, as far as they were computed.
-	for i, r := range l.slots {
-		if r != nil {
-			l.slots[i] = nil
-			l.own -= r.own
-			r.own = 0
-			l.retain(r, r.tokens[:r.computed], now)
-		}
-	}
-	l.store.giveWay()
-	l.store.close(l.cfg.ShutdownTimeout)
-	l.saved.save(l.sched.Cost, now, true)
+	l.carryOut(l.core.Shutdown(l.instant(now)).Ops)
+	l.stores.close(l.cfg.ShutdownTimeout)
+	l.saved.save(l.core.Scheduler().Cost, now, true)
 	for s := range l.caps.MaxSequences {
 		l.eng.SeqRemove(runtime.Seq(s), 0, -1)
 	}

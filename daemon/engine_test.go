@@ -100,7 +100,7 @@ func (r *running) quiet() {
 	r.t.Helper()
 	eventually(r.t, "all is quiet", func() (ok bool) {
 		r.inLoop(func(l *loop) {
-			ok = len(l.requests) == 0 && len(l.lingering) == 0 && len(l.store.restores) == 0 && len(l.store.copies) == 0
+			ok = len(l.requests) == 0 && l.core.Quiet()
 		})
 		return ok
 	})
@@ -111,7 +111,7 @@ func (r *running) cells(n int) (out [][]byte) {
 	r.t.Helper()
 	r.quiet()
 	r.inLoop(func(l *loop) {
-		entries := l.tree.Entries(nil)
+		entries := l.core.Tree().Entries(nil)
 		if len(entries) != 1 || entries[0].Tokens < n {
 			r.t.Errorf("%d cached prefixes: %+v, want one of %d tokens", len(entries), entries, n)
 			return
@@ -123,7 +123,7 @@ func (r *running) cells(n int) (out [][]byte) {
 				return
 			}
 			b := make([]byte, size)
-			k, err := l.eng.Snapshot(b, entries[0].Seq, l.tree.ScratchSeq(0), p, p+1)
+			k, err := l.eng.Snapshot(b, entries[0].Seq, l.core.Tree().ScratchSeq(0), p, p+1)
 			if err != nil {
 				r.t.Error(err)
 				return
@@ -166,17 +166,15 @@ func (r *running) forgetPool() {
 	r.t.Helper()
 	r.quiet()
 	r.inLoop(func(l *loop) {
-		for _, e := range l.tree.Entries(nil) {
-			if _, err := l.store.save(e.ID); err != nil {
+		for _, e := range l.core.Tree().Entries(nil) {
+			if _, err := l.stores.save(e.ID); err != nil {
 				r.t.Error(err)
 			}
-			ended, err := l.tree.Drop(e.ID)
-			if err != nil {
+			if err := l.core.Drop(e.ID); err != nil {
 				r.t.Error(err)
 			}
-			l.ended(ended)
 		}
-		if c := l.tree.Cells(); c.Free != c.Own+c.Shared+c.Cached+c.Pinned+c.Free {
+		if c := l.core.Tree().Cells(); c.Free != c.Own+c.Shared+c.Cached+c.Pinned+c.Free {
 			r.t.Errorf("%+v", c)
 		}
 	})
@@ -268,7 +266,7 @@ func TestRealSlidingWindow(t *testing.T) {
 	}
 	r.quiet()
 	r.inLoop(func(l *loop) {
-		if err := l.tree.Check(); err != nil {
+		if err := l.core.Tree().Check(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -306,10 +304,10 @@ func TestRealRandomLife(t *testing.T) {
 	r.quiet()
 	r.nothingLeft()
 	r.inLoop(func(l *loop) {
-		if err := l.tree.Check(); err != nil {
+		if err := l.core.Tree().Check(); err != nil {
 			t.Error(err)
 		}
-		if m := l.tree.Lookup(&kvsnap.Prompt{NS: uint32(os.Getuid()) + 1, Tokens: []kvsnap.Token{1, 2, 3}}); m.Len != 0 {
+		if m := l.core.Tree().Lookup(&kvsnap.Prompt{NS: uint32(os.Getuid()) + 1, Tokens: []kvsnap.Token{1, 2, 3}}); m.Len != 0 {
 			t.Errorf("%+v", m)
 		}
 	})

@@ -56,7 +56,7 @@ type past struct {
 // remember keeps r's summary for why.
 func (l *loop) remember(r *request, how string, now time.Time) {
 	l.past[l.pastNext%len(l.past)] = past{
-		id: r.id, wireID: r.wireID, owner: r.owner, class: r.class, ended: how, at: r.arrived, took: now.Sub(r.arrived),
+		id: r.ID, wireID: r.wireID, owner: r.Owner, class: r.Class, ended: how, at: r.arrived, took: now.Sub(r.arrived),
 		ttft: r.timings().TTFT, usage: r.whyUsage(), force: r.ctl.LastForce(),
 	}
 	l.pastNext++
@@ -64,8 +64,8 @@ func (l *loop) remember(r *request, how string, now time.Time) {
 
 func (r *request) whyUsage() wire.WhyUsage {
 	return wire.WhyUsage{
-		PromptTokens: r.nPrompt, CachedTokens: r.cached, CacheTier: r.tier.String(), CacheMiss: r.miss,
-		CompletionTokens: r.generated(), ThinkTokens: r.ctl.ThinkTokens(),
+		PromptTokens: r.Prompt, CachedTokens: r.cached, CacheTier: r.tier.String(), CacheMiss: r.miss,
+		CompletionTokens: r.Generated(), ThinkTokens: r.ctl.ThinkTokens(),
 	}
 }
 
@@ -89,7 +89,7 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyRepor
 	}
 	// What is told is found among what is remembered, however many requests came since: the loop has answers to write.
 	for id, r := range l.requests {
-		if !r.finished && wanted(id, r.wireID, r.owner) {
+		if !r.finished && wanted(id, r.wireID, r.Owner) {
 			rep.Requests = append(rep.Requests, l.whyLive(r, now))
 		}
 	}
@@ -111,17 +111,17 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyRepor
 }
 
 func (l *loop) whyLive(r *request, now time.Time) wire.WhyRequest {
-	state, _, _ := l.sched.Why(r.id)
+	state, _, _ := l.core.Scheduler().Why(r.ID)
 	name := [...]string{"queued", "prefill", "think", "output", "done", "done"}[state]
 	if state == sched.Queued && !r.started.IsZero() {
 		name = "parked"
 	}
 	w := wire.WhyRequest{
-		Request: r.wireID, Number: uint64(r.id), UID: r.owner, Class: className(r.class), State: name,
+		Request: r.wireID, Number: uint64(r.ID), UID: r.Owner, Class: className(r.Class), State: name,
 		AgeMs: wire.Ms(now.Sub(r.arrived)), TTFTMs: wire.Ms(r.timings().TTFT), Usage: r.whyUsage(),
 	}
 	f := r.ctl.LastForce()
-	l.decisions(&w, r.id, r.arrived, &f)
+	l.decisions(&w, r.ID, r.arrived, &f)
 	return w
 }
 
@@ -138,7 +138,7 @@ func forced(f *meridian.Force, arrived time.Duration) wire.Decision {
 // decisions tells the scheduler's decisions about a request, and why its thinking was ended, in the order of time.
 func (l *loop) decisions(w *wire.WhyRequest, id sched.ReqID, arrived time.Time, f *meridian.Force) {
 	w.Decisions = []wire.Decision{}
-	log, _ := l.sched.Decisions(nil, id)
+	log, _ := l.core.Scheduler().Decisions(nil, id)
 	at := func(t sched.Instant) float64 { return wire.Ms(time.Duration(t) - arrived.Sub(l.epoch)) }
 	for _, d := range log {
 		w.Decisions = append(w.Decisions, wire.Decision{
@@ -161,7 +161,7 @@ func className(c sched.Class) string {
 
 // kvReport answers a kv question: what the cache holds.
 func (l *loop) kvReport(tree bool, uid uint32, now time.Time) *wire.KVReport {
-	c, st := l.tree.Cells(), l.tree.Stats()
+	c, st := l.core.Tree().Cells(), l.core.Tree().Stats()
 	rep := &wire.KVReport{
 		Cells:         wire.KVCells{Total: l.caps.ContextTokens, Own: c.Own, Shared: c.Shared, Cached: c.Cached, Pinned: c.Pinned, Free: c.Free},
 		BytesPerToken: int64(l.cellBytes), BlockTokens: l.cfg.KVBlockTokens, SeqsUsed: st.Entries + st.Runs, SeqsMax: l.caps.MaxSequences,
@@ -175,13 +175,13 @@ func (l *loop) kvReport(tree bool, uid uint32, now time.Time) *wire.KVReport {
 		Tier: wire.TierDevice, Entries: st.Entries, Tokens: held, Bytes: held * int64(l.cellBytes),
 		CapBytes: int64(l.caps.ContextTokens) * int64(l.cellBytes), Hits: st.Hits, HitTokens: st.CachedTokens, Evictions: st.Evictions,
 	})
-	rep.Tiers = append(rep.Tiers, l.store.tiers()...)
-	if l.store.cache != nil {
-		rep.Snapshots = l.store.cache.Stats().Snapshots
+	rep.Tiers = append(rep.Tiers, l.stores.tiers()...)
+	if l.stores.cache != nil {
+		rep.Snapshots = l.stores.cache.Stats().Snapshots
 	}
 	all := l.cfg.privileged(uid)
 	age := func(t kvsnap.Instant) float64 { return wire.Ms(time.Duration(l.instant(now)) - time.Duration(t)) }
-	for _, e := range l.tree.Entries(nil) {
+	for _, e := range l.core.Tree().Entries(nil) {
 		if e.NS != uid && !all {
 			continue
 		}
@@ -192,17 +192,17 @@ func (l *loop) kvReport(tree bool, uid uint32, now time.Time) *wire.KVReport {
 		}
 		if e.Running {
 			w.Kind, w.Name = "request", "#"+strconv.FormatUint(e.Req, 10)
-			if e.Req >= firstRestore {
-				w.Kind, w.Number, w.Why = "restore", 0, "is being read back"
+			if e.Req == 0 {
+				w.Kind, w.Why = "restore", "is being read back"
 			} else if r := l.requests[sched.ReqID(e.Req)]; r != nil {
-				w.Request, w.Class = r.wireID, l.tierOf(r).String()
+				w.Request, w.Class = r.wireID, l.core.TierOf(&r.Request).String()
 			}
 		}
 		rep.Entries = append(rep.Entries, w)
 	}
-	rep.Entries = append(rep.Entries, l.store.entries(uid, all, now)...)
+	rep.Entries = append(rep.Entries, l.stores.entries(uid, all, now)...)
 	if tree && all {
-		rep.Tree = l.tree.Dump()
+		rep.Tree = l.core.Tree().Dump()
 	} else if tree {
 		rep.Tree = "(the tree shows everybody's prefixes: only the server's own user may see it)"
 	}
@@ -214,7 +214,7 @@ func (l *loop) kvDo(q wire.KVQuestion, uid uint32, now time.Time) (*wire.KVDone,
 	done := &wire.KVDone{Op: q.Op.String(), Target: q.Target}
 	all := q.Target == "all"
 	var targets []kvsnap.Entry
-	for _, e := range l.tree.Entries(nil) {
+	for _, e := range l.core.Tree().Entries(nil) {
 		if e.Running || e.NS != uid && !l.cfg.privileged(uid) {
 			continue
 		}
@@ -223,7 +223,7 @@ func (l *loop) kvDo(q wire.KVQuestion, uid uint32, now time.Time) (*wire.KVDone,
 		}
 	}
 	if len(targets) == 0 && !all {
-		if stored, err := l.store.kvDo(q, uid, l.cfg.privileged(uid)); stored != nil || err != nil {
+		if stored, err := l.stores.kvDo(q, uid, l.cfg.privileged(uid)); stored != nil || err != nil {
 			return stored, err
 		}
 		return nil, fmt.Errorf("nothing cached or stored is named %q; `uma-cli kv` lists the names (a running request's cells cannot be dropped, cancel it)", q.Target)
@@ -236,22 +236,20 @@ func (l *loop) kvDo(q wire.KVQuestion, uid uint32, now time.Time) (*wire.KVDone,
 		var err error
 		switch q.Op {
 		case wire.KVDrop:
-			var ended kvsnap.Ended
-			tokens, _ := l.tree.Tokens(e.ID)
-			if ended, err = l.tree.Drop(e.ID); err == nil {
-				l.ended(ended)
-				if l.store.cache != nil {
-					l.store.cache.DeletePrefix(snapshot.Namespace(e.NS), tokens[:e.Tokens])
+			tokens, _ := l.core.Tree().Tokens(e.ID)
+			if err = l.core.Drop(e.ID); err == nil {
+				if l.stores.cache != nil {
+					l.stores.cache.DeletePrefix(snapshot.Namespace(e.NS), tokens[:e.Tokens])
 				}
 			}
 		case wire.KVPin:
-			err = l.tree.Pin(e.ID)
+			err = l.core.Tree().Pin(e.ID)
 		case wire.KVUnpin:
-			err = l.tree.Unpin(e.ID)
+			err = l.core.Tree().Unpin(e.ID)
 		case wire.KVSave:
 			var key snapshot.Key
-			if key, err = l.store.save(e.ID); err == nil {
-				l.store.persist(key)
+			if key, err = l.stores.save(e.ID); err == nil {
+				l.stores.persist(key)
 			}
 		}
 		if err != nil {
@@ -266,7 +264,7 @@ func (l *loop) kvDo(q wire.KVQuestion, uid uint32, now time.Time) (*wire.KVDone,
 		return nil, last
 	}
 	what := map[wire.KVOp]string{
-		wire.KVDrop: "gone", wire.KVPin: "kept from eviction", wire.KVUnpin: "evictable again", wire.KVSave: l.store.savedWhere(),
+		wire.KVDrop: "gone", wire.KVPin: "kept from eviction", wire.KVUnpin: "evictable again", wire.KVSave: l.stores.savedWhere(),
 	}[q.Op]
 	noun := "prefixes"
 	if done.Done == 1 {
@@ -276,15 +274,15 @@ func (l *loop) kvDo(q wire.KVQuestion, uid uint32, now time.Time) (*wire.KVDone,
 	if last != nil {
 		done.Text += " Of others: " + last.Error() + "."
 	}
-	if q.Op == wire.KVDrop && all && l.store.cache != nil {
+	if q.Op == wire.KVDrop && all && l.stores.cache != nil {
 		done.Text += " The copies in memory and on disk go too."
-		go l.store.dropStored(uid, l.cfg.privileged(uid))
+		go l.stores.dropStored(uid, l.cfg.privileged(uid))
 	}
 	return done, nil
 }
 
 // kvDo does something to a stored part: what kv shows with a hash as its name. Nil when none is meant.
-func (s *store) kvDo(q wire.KVQuestion, uid uint32, all bool) (*wire.KVDone, error) {
+func (s *stores) kvDo(q wire.KVQuestion, uid uint32, all bool) (*wire.KVDone, error) {
 	if s.cache == nil || len(q.Target) < 4 {
 		return nil, nil
 	}
@@ -333,7 +331,7 @@ func (s *store) kvDo(q wire.KVQuestion, uid uint32, all bool) (*wire.KVDone, err
 func storedName(i *snapshot.Info) string { return fmt.Sprintf("%x", i.Key[:8]) }
 
 // tiers are the stores' part of a kv report.
-func (s *store) tiers() []wire.KVTier {
+func (s *stores) tiers() []wire.KVTier {
 	if s.cache == nil {
 		return []wire.KVTier{{Tier: wire.TierHost, Off: "--cache-ram is 0"}}
 	}
@@ -360,7 +358,7 @@ func (s *store) tiers() []wire.KVTier {
 }
 
 // entries are the stored parts of a kv report.
-func (s *store) entries(uid uint32, all bool, now time.Time) (out []wire.KVEntry) {
+func (s *stores) entries(uid uint32, all bool, now time.Time) (out []wire.KVEntry) {
 	if s.cache == nil {
 		return nil
 	}
@@ -383,7 +381,7 @@ func (s *store) entries(uid uint32, all bool, now time.Time) (out []wire.KVEntry
 }
 
 // persist writes a saved prefix to disk, beside the loop.
-func (s *store) persist(key snapshot.Key) {
+func (s *stores) persist(key snapshot.Key) {
 	if s.cache.DiskError() != nil {
 		return
 	}
@@ -396,7 +394,7 @@ func (s *store) persist(key snapshot.Key) {
 	}()
 }
 
-func (s *store) savedWhere() string {
+func (s *stores) savedWhere() string {
 	switch {
 	case s.cache == nil:
 		return "nowhere"
@@ -409,7 +407,7 @@ func (s *store) savedWhere() string {
 }
 
 // dropStored forgets what the stores hold for uid, or for everybody.
-func (s *store) dropStored(uid uint32, all bool) {
+func (s *stores) dropStored(uid uint32, all bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	spaces := map[snapshot.Namespace]bool{snapshot.Namespace(uid): true}

@@ -12,6 +12,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/chattmpl"
 	"github.com/uma-serve/uma-serve/internal/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sampler"
@@ -179,8 +180,8 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 		chat = true
 		begin = m.tags.Begin(text, r.continued)
 	}
-	r.owner = r.conn.UID()
-	tokens, err := m.tokenize(r.owner, text, chat)
+	r.Owner = r.conn.UID()
+	tokens, err := m.tokenize(r.Owner, text, chat)
 	if err != nil {
 		return &wire.Error{Code: wire.BadRequest, Message: "prompt: " + err.Error()}
 	}
@@ -211,33 +212,34 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 			params.Seed = uint64(s.cfg.Seed)
 		}
 	}
-	if err := m.constrain(r.owner, &params, w); err != nil {
+	if err := m.constrain(r.Owner, &params, w); err != nil {
 		return &wire.Error{Code: wire.BadRequest, Message: err.Error()}
 	}
 	r.stream, r.progress, r.logprobs = w.Stream, w.Progress && !r.lines, params.Logprobs > 0
-	r.targetTTFT, r.targetTBT, r.metadata = w.TargetTTFT, w.TargetTBT, w.Metadata
+	r.TargetTTFT, r.TargetITL, r.metadata = w.TargetTTFT, w.TargetTBT, w.Metadata
 	if w.Priority == wire.PriorityBackground {
-		r.class = sched.Background
+		r.Class = sched.Background
 	}
-	r.tokens = append(make([]runtime.Token, 0, min(n+maxTokens, nCtx)), tokens...)
-	r.nPrompt, r.maxTokens, r.fillOnly, r.stopTokens = n, maxTokens, w.FillOnly, params.StopTokens
+	r.Tokens = append(make([]runtime.Token, 0, min(n+maxTokens, nCtx)), tokens...)
+	r.Prompt, r.MaxTokens, r.fillOnly, r.stopTokens = n, maxTokens, w.FillOnly, params.StopTokens
 	if r.ctl, err = meridian.NewControl(m.think, m.tags, m.thinkOptions(w, maxTokens, r.continued), begin); err != nil {
 		return &wire.Error{Code: wire.BadRequest, Message: err.Error()}
 	}
+	r.Control = r.ctl
 	if m.tags.Known() && m.tags.Fallback() {
 		s.metrics.VocabFallbacks.Inc()
 	}
-	r.seq = -1
 	if r.chat = chat && !s.cfg.NoPrefixCache && !w.FillOnly; r.chat {
+		r.Chat = true
 		r.messages, r.vars = w.Messages, vars
 		if s.cfg.SharePrefixes == "system" || s.cfg.ContextShift {
-			r.keep = m.systemTokens(r, tokens)
+			r.Keep = m.systemTokens(r, tokens)
 		}
 		if s.cfg.SharePrefixes == "system" {
-			r.shareable = r.keep
+			r.Shareable = r.Keep
 		}
 	}
-	r.text.Init(w.Stop)
+	r.Text.Init(w.Stop)
 	r.chain = sampler.New(params, m.facts, &s.loop.Load().scratch)
 	for _, t := range tokens {
 		r.chain.Accept(t)
@@ -258,11 +260,11 @@ func (m *model) systemTokens(r *request, tokens []runtime.Token) int {
 	if err != nil {
 		return 0 // a template that wants a user's message first
 	}
-	system, err := m.tokenize(r.owner, text, true)
+	system, err := m.tokenize(r.Owner, text, true)
 	if err != nil {
 		return 0
 	}
-	return common(system, tokens)
+	return kvsnap.CommonPrefix(system, tokens)
 }
 
 // history is what the next turn of an ended chat begins with, as far as the chat template decides it; nil when it cannot
@@ -279,7 +281,7 @@ func (m *model) history(r *request) []runtime.Token {
 	if err != nil {
 		return nil
 	}
-	tokens, err := m.tokenize(r.owner, text, true)
+	tokens, err := m.tokenize(r.Owner, text, true)
 	if err != nil {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/internal/client"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
@@ -40,25 +41,24 @@ func (r *running) settled() {
 	eventually(r.t, "ended chats are cached", func() (ok bool) {
 		r.inLoop(func(l *loop) {
 			// A request's end is told before the step in which it gives its sequence up.
-			ok = len(l.lingering) == 0 && len(l.store.restores) == 0 && len(l.store.copies) == 0 && l.tree.Stats().Runs == 0
+			ok = l.core.Quiet() && l.core.Tree().Stats().Runs == 0
 		})
 		return ok
 	})
 	r.inLoop(func(l *loop) {
-		l.poolEvent()
-		if st := l.tree.Stats(); st.Runs != 0 {
+		if st := l.core.Tree().Stats(); st.Runs != 0 {
 			r.t.Errorf("%d sequences run with nothing running", st.Runs)
 		}
-		if c := l.tree.Cells(); c.Own != 0 || c.Shared != 0 {
+		if c := l.core.Tree().Cells(); c.Own != 0 || c.Shared != 0 {
 			r.t.Errorf("cells of nobody: %+v", c)
 		}
-		if l.own != 0 || len(l.requests) != 0 || l.stalled != 0 {
-			r.t.Errorf("left over: %d own cells, %d requests, %d stalled", l.own, len(l.requests), l.stalled)
+		if len(l.requests) != 0 || l.stalled != 0 {
+			r.t.Errorf("left over: %d requests, %d stalled", len(l.requests), l.stalled)
 		}
-		if err := l.tree.Check(); err != nil {
+		if err := l.core.Tree().Check(); err != nil {
 			r.t.Error(err)
 		}
-		if used, c := r.engine.Used(), l.tree.Cells(); used != l.caps.ContextTokens-c.Free {
+		if used, c := r.engine.Used(), l.core.Tree().Cells(); used != l.caps.ContextTokens-c.Free {
 			r.t.Errorf("the engine holds %d cells, the tree %d", used, l.caps.ContextTokens-c.Free)
 		}
 	})
@@ -276,10 +276,10 @@ func TestOwnerOfAJoinedPromptGoes(t *testing.T) {
 		r.inLoop(func(l *loop) {
 			for _, o := range l.requests {
 				if o.wireID == "owner" {
-					l.stall(o, true)
-				} else if o.held {
+					l.handle(core.Input{Kind: core.Pause, Req: o.ID}, time.Now())
+				} else if o.Held() {
 					defer func() {
-						if o.held {
+						if o.Held() {
 							t.Error("one still waits for the stalled request")
 						}
 					}()
@@ -287,6 +287,11 @@ func TestOwnerOfAJoinedPromptGoes(t *testing.T) {
 			}
 		})
 		wg.Wait()
+		r.inLoop(func(l *loop) {
+			for _, o := range l.requests {
+				l.handle(core.Input{Kind: core.Resume, Req: o.ID}, time.Now())
+			}
+		})
 		collect(st)
 		r.settled()
 	})
@@ -412,7 +417,7 @@ func TestNamespaces(t *testing.T) {
 				want = len("(system\n") + len(system) + len(")\n") // a marker is one token
 			}
 			r.inLoop(func(l *loop) {
-				got := l.tree.Lookup(&kvsnap.Prompt{Req: 1 << 40, NS: stranger, Tokens: tokens})
+				got := l.core.Tree().Lookup(&kvsnap.Prompt{Req: 1 << 40, NS: stranger, Tokens: tokens})
 				if got.Len != want {
 					t.Errorf("a stranger shares %d tokens, want %d: %+v", got.Len, want, got)
 				}
@@ -426,14 +431,14 @@ func TestNamespaces(t *testing.T) {
 				if rep := l.why(wire.WhyQuestion{Last: 10}, stranger, now); len(rep.Requests) != 0 {
 					t.Errorf("why tells a stranger %+v", rep)
 				}
-				before := l.tree.Stats().Entries
+				before := l.core.Tree().Stats().Entries
 				for _, op := range []wire.KVOp{wire.KVDrop, wire.KVPin, wire.KVSave} {
 					if done, err := l.kvDo(wire.KVQuestion{Op: op, Target: "all"}, stranger, now); err != nil || done.Done != 0 {
 						t.Errorf("%v by a stranger: %+v, %v", op, done, err)
 					}
 				}
-				if l.tree.Stats().Entries != before || before == 0 {
-					t.Errorf("%d of %d prefixes are left", l.tree.Stats().Entries, before)
+				if l.core.Tree().Stats().Entries != before || before == 0 {
+					t.Errorf("%d of %d prefixes are left", l.core.Tree().Stats().Entries, before)
 				}
 			})
 			if again := r.ask(c, func(q *wire.Request) {
@@ -657,10 +662,10 @@ func TestOversubscription(t *testing.T) {
 		t.Run(policy, func(t *testing.T) {
 			r := oversubscribe(t, 32, 32*280/3, "--policy", policy, "--cache-ram", "64MiB")
 			r.inLoop(func(l *loop) {
-				b := l.blocks.Snapshot()
+				b := l.core.Blocks().Snapshot()
 				t.Logf("%v preemptions; evicted by tier: %v; output-critical %d", r.counter("preemptions_total"), b.Evicted, b.OutputCriticalEvictions)
-				if l.avoidable != 0 {
-					t.Errorf("%d blocks of answers were taken while others had cells to give", l.avoidable)
+				if l.core.Avoidable() != 0 {
+					t.Errorf("%d blocks of answers were taken while others had cells to give", l.core.Avoidable())
 				}
 			})
 		})
@@ -680,8 +685,8 @@ func TestRandomLife(t *testing.T) {
 				r.inLoop(func(l *loop) {
 					inner := l.finalised
 					l.finalised = func(q *request) {
-						if _, twice := finals.LoadOrStore(q.id, true); twice {
-							t.Errorf("request %d was finalised twice", q.id)
+						if _, twice := finals.LoadOrStore(q.ID, true); twice {
+							t.Errorf("request %d was finalised twice", q.ID)
 						}
 						inner(q)
 					}

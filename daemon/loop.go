@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/invariants"
+	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
@@ -21,7 +21,8 @@ import (
 )
 
 // loop is the decode loop: one goroutine, locked to its OS thread, that owns every request, sequence and KV cell.
-// A turn of it is one step: what happened → sched.Step → one Decode → sample each row → events out.
+// It is the shell around package core, which decides everything: what happened → core.Next → carry out → one Decode → sample
+// each row → events out.
 //
 // The engine's compute threads spin at barriers inside a decode, so whatever wakes another thread meanwhile takes
 // a core from the whole graph. Between two decodes the loop therefore writes the tokens to the sockets itself.
@@ -34,33 +35,24 @@ type loop struct {
 	vocab runtime.Vocab
 	caps  runtime.Capabilities
 	tags  *meridian.Tags // nil: the model does not mark its thinking
-	sched *sched.Scheduler
+	core  *core.Core
 	m     *metrics.Metrics
 	mail  *mailbox
 	rec   *recorder // nil: no trace is wanted
 	saved *calibration
-	epoch time.Time // sched.Instant 0, and the zero of meridian's clock
+	epoch time.Time // core.Instant 0, and the zero of meridian's clock
 
-	// Who holds which cells: see kv.go.
-	tree      *kvsnap.Tree
-	store     *store
-	slots     []*request         // by the scheduler's sequence number
-	own       int                // Invariant: Σ request.own over slots: what the scheduler counts as its requests' cells
-	pool      int                // what EvPool said last
-	lingering []*request         // ended chats whose history is being rendered
+	stores    *stores
+	result    core.Result        // of the newest step
 	histories chan *request      // ended chats, for intake to render what their next turn begins with
 	past      [wire.MaxLast]past // ended requests, for why
 	pastNext  int
-	forks     int // probe forks in the batch at hand
 	tracked   *meridian.Registry
-	evictable int              // cells of cached prefixes when the scheduler decided
-	avoidable uint64           // blocks of answers that were taken while less needed ones were there
-	blocks    *meridian.Blocks // the same cells by what they are to their request
 	cellBytes int
 	itlTarget time.Duration // of answers that name none
 
-	scheduled  time.Duration // what the newest Step took
-	infeasible bool          // that the target cannot be met was told
+	scheduled  time.Duration // what the newest core.Next took
+	infeasible bool          // that the target cannot be met was logged
 
 	requests map[sched.ReqID]*request
 	lastID   sched.ReqID
@@ -71,7 +63,6 @@ type loop struct {
 
 	// Reused by every step.
 	scratch  sampler.Scratch
-	events   []sched.Event
 	commands []command
 	frame    []byte
 	stats    runtime.RowStats
@@ -102,24 +93,19 @@ type loopState struct {
 	requests  atomic.Int64 // live requests, queued ones included
 }
 
-func newLoop(cfg *Config, log *slog.Logger, eng runtime.Engine, s *sched.Scheduler, tree *kvsnap.Tree, m *metrics.Metrics, md *model) (*loop, error) {
+func newLoop(cfg *Config, log *slog.Logger, eng runtime.Engine, m *metrics.Metrics, md *model) *loop {
 	l := &loop{
-		cfg: cfg, log: log, eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: md.tags, sched: s, m: m,
-		probe: meridian.ProberOf(eng), tree: tree, slots: make([]*request, cfg.Parallel), tracked: meridian.NewRegistry(),
-		histories: make(chan *request, 64),
-		mail:      newMailbox(), epoch: time.Now(), requests: map[sched.ReqID]*request{},
-		events: make([]sched.Event, 0, 64), frame: make([]byte, 0, 4096), flush: make([]*ipc.Conn, 0, 64),
-		timer: time.NewTimer(time.Hour),
+		cfg: cfg, log: log, eng: eng, vocab: eng.Vocab(), caps: eng.Capabilities(), tags: md.tags, m: m,
+		probe: meridian.ProberOf(eng), tracked: meridian.NewRegistry(), histories: make(chan *request, 64),
+		mail: newMailbox(), epoch: time.Now(), requests: map[sched.ReqID]*request{},
+		frame: make([]byte, 0, 4096), flush: make([]*ipc.Conn, 0, 64), timer: time.NewTimer(time.Hour),
+		cellBytes: md.info.KVBytesPerToken,
 	}
 	l.argmx, _ = eng.(runtime.RowScanner)
-	l.itlTarget = s.Config().ITLTarget
-	l.cellBytes = md.info.KVBytesPerToken
-	var err error
-	l.blocks, err = meridian.NewBlocks(meridian.BlocksConfig{Cells: l.caps.ContextTokens, BlockCells: cfg.KVBlockTokens, CellBytes: l.cellBytes})
-	return l, err
+	return l
 }
 
-func (l *loop) instant(t time.Time) sched.Instant { return sched.Instant(t.Sub(l.epoch)) }
+func (l *loop) instant(t time.Time) core.Instant { return core.Instant(t.Sub(l.epoch)) }
 
 // run is the loop. It returns when it was told to stop, or drained.
 func (l *loop) run() {
@@ -129,53 +115,32 @@ func (l *loop) run() {
 	now := time.Now()
 	for {
 		l.takeCommands(now)
-		plan := l.decide(now)
+		begin := time.Now()
+		step := l.core.Next(l.instant(now))
+		l.scheduled = time.Since(begin)
+		l.carryOut(step.Ops)
+		l.told(step, now)
 		if l.stop || l.draining && l.state.requests.Load() == 0 {
 			l.abandon(now)
 			return
 		}
-		if len(plan.Batch) > 0 {
-			l.step(&plan, now)
+		if len(step.Plan.Batch) > 0 {
+			l.step(&step.Plan, now)
 			now = time.Now()
 			continue
 		}
 		l.flushAll()
-		l.saved.save(l.sched.Cost, now, false)
-		if l.store.work(time.Now(), copyIdleTime, true) {
+		l.saved.save(l.core.Scheduler().Cost, now, false)
+		l.core.Done(l.instant(time.Now()), &l.result)
+		if !step.Idle {
 			now = time.Now()
 			continue
 		}
-		// What a release set free (a prefix somebody waited for, cells that were shared), the scheduler hears of before
-		// anybody sleeps: nothing else would wake the loop.
-		if l.poolEvent(); len(l.events) > 0 {
-			now = time.Now()
-			continue
-		}
-		now = l.sleep(plan.WakeAt, now)
+		now = l.sleep(step.WakeAt, now)
 	}
 }
 
-// decide asks the scheduler what to do next and carries out what comes before the batch. Requests that are let in
-// are looked up in the prefix tree on the way, so it may take the scheduler more than one Step.
-func (l *loop) decide(now time.Time) sched.Plan {
-	for {
-		l.poolEvent()
-		begin := time.Now()
-		plan := l.sched.Step(l.instant(now), l.events)
-		l.scheduled = time.Since(begin)
-		l.rec.step(l.instant(now), l.events, &plan)
-		l.events = l.events[:0]
-		l.settle(&plan, now)
-		if !plan.Again && (len(plan.Batch) > 0 || len(l.events) == 0) {
-			if invariants.Enabled {
-				l.check()
-			}
-			return plan
-		}
-	}
-}
-
-// takeCommands turns what other goroutines asked into scheduler events.
+// takeCommands hands what other goroutines asked to the core.
 func (l *loop) takeCommands(now time.Time) {
 	l.commands = l.mail.take(l.commands)
 	for i := range l.commands {
@@ -184,15 +149,13 @@ func (l *loop) takeCommands(now time.Time) {
 		case cmdArrive:
 			l.arrive(c.req, now)
 		case cmdCancel:
-			if r := c.req; r.id != 0 && !r.finished {
-				l.events = append(l.events, sched.Event{Kind: sched.EvCancel, Req: r.id})
-			}
+			l.handle(core.Input{Kind: core.Cancel, Req: c.req.ID}, now)
 		case cmdEndThink:
 			l.endThink(c.req, now)
 		case cmdHistory:
-			l.historyReady(c.req, c.tokens, now)
+			l.handle(core.Input{Kind: core.History, Req: c.req.ID, Tokens: c.tokens}, now)
 		case cmdStored:
-			l.store.arrived(c.stored)
+			l.poll(c.stored, now)
 		case cmdAsk:
 			c.ask(l, now)
 		case cmdWritable:
@@ -200,7 +163,7 @@ func (l *loop) takeCommands(now time.Time) {
 		case cmdDrain:
 			if !l.draining {
 				l.draining = true
-				l.events = append(l.events, sched.Event{Kind: sched.EvDrain})
+				l.handle(core.Input{Kind: core.Drain}, now)
 			}
 		case cmdStop:
 			l.stop = true
@@ -210,75 +173,108 @@ func (l *loop) takeCommands(now time.Time) {
 	l.sweepStalled(now)
 }
 
+func (l *loop) handle(in core.Input, now time.Time) { l.core.Handle(l.instant(now), in) }
+
 func (l *loop) arrive(r *request, now time.Time) {
 	l.lastID++
-	r.id = l.lastID
-	l.requests[r.id] = r
-	l.tracked.Register(uint64(r.id), r.ctl, int64(l.instant(r.arrived)))
+	r.ID, r.Data, r.Arrived = l.lastID, r, l.instant(r.arrived)
+	l.requests[r.ID] = r
+	l.tracked.Register(uint64(r.ID), r.ctl, int64(r.Arrived))
 	l.state.requests.Add(1)
-	l.events = append(l.events, sched.Event{
-		Kind: sched.EvArrive, Req: r.id, Class: r.class, Owner: r.owner, Prompt: r.nPrompt, MaxTokens: r.maxTokens,
-		TargetTTFT: r.targetTTFT, TargetTBT: r.targetTBT, Thinking: r.ctl.Phase() == meridian.ThinkDecode, Ago: max(0, now.Sub(r.arrived)),
-	})
+	l.handle(core.Input{Kind: core.Arrive, Request: &r.Request}, now)
 	// A cancel that overtook the request on its way through the tokenizer found no id to name.
 	if r.cancelled.Load() {
-		l.events = append(l.events, sched.Event{Kind: sched.EvCancel, Req: r.id})
+		l.handle(core.Input{Kind: core.Cancel, Req: r.ID}, now)
 	}
 	if r.endThink.Load() {
 		r.ctl.EndThink(int64(l.instant(time.Now())))
 	}
 }
 
-// settle carries out the part of a plan that comes before its batch.
-func (l *loop) settle(plan *sched.Plan, now time.Time) {
-	for i := range plan.Release {
-		rel := &plan.Release[i]
-		if rel.Seq >= 0 {
-			l.releaseSlot(rel, now)
-		}
-		r := l.requests[rel.Req]
-		if r == nil || r.finished {
-			continue
-		}
-		if !rel.Final {
-			l.m.Preemptions.Inc()
-			l.log.Debug("preempted", "request", r.wireID, "reason", rel.Reason.String())
-			continue
-		}
-		// The requests that ended by their own token were answered in finish; these ended by somebody's hand.
-		switch {
-		case r.cancelled.Load():
-			l.endRequest(r, wire.Cancelled, "", now)
-		default:
-			l.failRequest(r, wire.Error{Code: wire.RuntimeDecode, Message: rel.Reason.Explain()})
+// of is the connection's part of a request.
+func of(r *core.Request) *request { return r.Data.(*request) }
+
+// told tells clients and metrics what a step says of requests.
+func (l *loop) told(step *core.Step, now time.Time) {
+	for i := range step.Notes {
+		l.noted(&step.Notes[i])
+	}
+	for i := range step.Ends {
+		l.endedByCore(&step.Ends[i], now)
+	}
+	for _, r := range step.Histories {
+		select {
+		case l.histories <- of(r):
+		default: // intake has too much to do: all of it is kept
+			l.handle(core.Input{Kind: core.History, Req: r.ID}, now)
 		}
 	}
-	for i := range plan.Reject {
-		rej := &plan.Reject[i]
-		r := l.requests[rej.Req]
-		if r == nil || r.finished {
-			continue
-		}
-		e := wire.Error{Code: wire.QueueLimit, Message: rej.Reason.Explain(), RetryAfter: rej.RetryAfter}
+}
+
+// endedByCore ends a request that no token of its own ended.
+func (l *loop) endedByCore(end *core.End, now time.Time) {
+	r := of(end.Request)
+	switch {
+	case end.Kind == core.Cancelled, r.cancelled.Load():
+		l.endRequest(r, wire.Cancelled, "", now)
+	case end.Kind == core.Failed:
+		l.failRequest(r, wire.Error{Code: wire.RuntimeDecode, Message: end.Reason.Explain()})
+	default:
+		e := wire.Error{Code: wire.QueueLimit, Message: end.Reason.Explain(), RetryAfter: end.RetryAfter}
 		if l.draining {
 			e.Code = wire.ShuttingDown
 		}
 		l.failRequest(r, e)
 	}
-	if plan.Reclaim > 0 {
-		l.reclaim(plan.Reclaim, now)
+}
+
+// noted counts and logs.
+func (l *loop) noted(n *core.Note) {
+	switch n.Kind {
+	case core.Started:
+		if n.First {
+			l.firstStart(of(n.Request), n)
+		}
+	case core.Preempted:
+		l.m.Preemptions.Inc()
+		l.log.Debug("preempted", "request", of(n.Request).wireID)
+	case core.Parked:
+		l.m.ParkedTotal.Inc()
+	case core.Recomputed:
+		l.m.Recomputed.Inc()
+	case core.Shifted:
+		l.m.ContextShift.Inc()
+		r := of(n.Request)
+		r.chat = false
+		l.log.Debug("context shift", "request", r.wireID, "forgotten", n.N)
+	case core.ThoughtDropped:
+		r := of(n.Request)
+		r.chat = false
+		l.log.Debug("thought dropped", "request", r.wireID, "tokens", n.N)
+	case core.Unpinned:
+		l.log.Warn("a pinned prefix gives way: the only request that runs needs its cells", "entry", n.Entry, "tokens", n.N)
+	case core.Restored:
+		l.m.Restored(metricsTier[n.Tier], n.Took)
 	}
-	for i := range plan.Start {
-		l.startRequest(plan.Start[i], now)
+}
+
+// firstStart notes what of a request's prompt was cached, and where.
+func (l *loop) firstStart(r *request, n *core.Note) {
+	r.cached = min(n.N, r.Prompt)
+	r.tier = wire.TierNone
+	if r.cached > 0 {
+		r.tier = wireTier[n.Tier]
+	}
+	r.miss = missText(&n.Match, r.Prompt)
+	l.m.Lookup(metricsTier[n.Tier], r.cached)
+	if n.Match.Reason != kvsnap.ReasonFull {
+		l.m.CacheMisses.Inc(n.Match.Reason.String())
 	}
 }
 
 // step decodes a plan's batch, samples its rows and reports both to the scheduler.
 func (l *loop) step(plan *sched.Plan, now time.Time) {
-	l.makeRoom(plan.Tokens, now)
-	b := l.eng.Batch()
-	b.Reset()
-	l.forks = 0
+	l.core.FillBatch(l.eng.Batch())
 	for i := range plan.Batch {
 		s := &plan.Batch[i]
 		r := l.requests[s.Req]
@@ -286,19 +282,8 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 			r.started = now
 			l.m.QueueTime.Observe(now.Sub(r.arrived))
 		}
-		switch s.Kind {
-		case sched.SliceProbe:
-			l.addFork(b, s, r)
-			continue
-		case sched.SlicePrefill:
+		if s.Kind == sched.SlicePrefill {
 			r.prefilling.Store(int32(s.N))
-		}
-		for j := range s.N {
-			pos := s.Start + j
-			row := b.Add(r.tokens[pos], runtime.Pos(pos), r.seq, s.Row >= 0 && j == s.N-1)
-			if j == s.N-1 && s.Row >= 0 && row != s.Row {
-				panic(fmt.Sprintf("daemon: logits row of request %d is %d, the plan says %d", s.Req, row, s.Row))
-			}
 		}
 	}
 	begin := time.Now()
@@ -318,38 +303,22 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 		l.m.DecodeErrors.Inc()
 		l.log.Error("decode failed", "error", err, "tokens", plan.Tokens)
 	}
-	l.events = append(l.events, sched.Event{Kind: sched.EvStep, Outcome: outcome, Took: took})
+	l.result.Outcome, l.result.Took = outcome, took
+	l.core.Done(l.instant(done), &l.result)
 	for i := range plan.Batch {
 		s := &plan.Batch[i]
 		r := l.requests[s.Req]
-		if s.Kind == sched.SliceProbe {
+		switch {
+		case s.Kind == sched.SliceProbe:
 			continue // looked at with the slice before
-		}
-		forked := i+1 < len(plan.Batch) && plan.Batch[i+1].Kind == sched.SliceProbe
-		if s.Kind == sched.SlicePrefill {
+		case s.Kind == sched.SlicePrefill:
 			r.prefilling.Store(0)
 		}
 		if outcome != sched.StepOK {
-			if forked {
-				l.takeFork(r, &plan.Batch[i+1], false)
-			}
-			// Part of the batch may be in the cache: back to where the sequence was. A memory that cannot drop ranges
-			// refuses; nobody goes on with such a sequence, because its steps are never aborted (Server.cancel) and a
-			// failed step fails all of its requests.
-			if outcome != sched.StepKVFull {
-				l.eng.SeqRemove(r.seq, runtime.Pos(s.Start), -1)
-			}
 			continue
 		}
-		r.computed = s.Start + s.N
-		r.own += s.N
-		l.own += s.N
-		l.addCells(r, s.N)
-		if wake := l.tree.Progress(r.seq, r.tokens, r.computed); wake != nil {
-			l.wake(wake)
-		}
-		if forked {
-			l.takeFork(r, &plan.Batch[i+1], true)
+		if i+1 < len(plan.Batch) && plan.Batch[i+1].Kind == sched.SliceProbe {
+			l.probed(r, plan.Batch[i+1].Row)
 		}
 		switch {
 		case s.Row >= 0:
@@ -367,11 +336,6 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 		l.published = done
 		l.publish()
 	}
-	limit := copyIdleTime
-	if plan.DecodeTokens > 0 {
-		limit = copyTime
-	}
-	l.store.work(done, limit, false)
 }
 
 // publishEvery bounds how old the scheduler's gauges are that a scrape reads while steps run; the loop also
@@ -381,60 +345,47 @@ const publishEvery = 10 * time.Millisecond
 // sample draws the next token of r from its logits row and sends what it means.
 func (l *loop) sample(r *request, row int, now time.Time) {
 	if r.cancelled.Load() {
-		// Its cancel may still be on its way through the mailbox; the scheduler must hear something of this row.
-		l.events = append(l.events, sched.Event{Kind: sched.EvCancel, Req: r.id})
+		// Its cancel may still be on its way through the mailbox; the core must hear something of this row.
+		l.handle(core.Input{Kind: core.Cancel, Req: r.ID}, now)
 		return
 	}
 	if r.fillOnly {
 		r.first, r.last = now, now
-		l.events = append(l.events, sched.Event{Kind: sched.EvFinish, Req: r.id, Finish: sched.ReasonLength})
+		l.core.NoToken(&r.Request, sched.ReasonLength)
 		l.endRequest(r, wire.Length, "", now)
 		return
 	}
-	t := int64(l.instant(now))
-	choice, err := l.draw(r, row, t)
+	at := l.instant(now)
+	choice, err := l.draw(r, row, int64(at))
 	if errors.Is(err, sampler.ErrNoCandidate) && l.offers(row) {
-		l.events = append(l.events, sched.Event{Kind: sched.EvFinish, Req: r.id, Finish: sched.ReasonFailed})
+		l.core.NoToken(&r.Request, sched.ReasonFailed)
 		l.failRequest(r, wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(
-			"logit_bias, allowed_token_ids and bad_words leave no token after %d of the answer", r.generated())})
+			"logit_bias, allowed_token_ids and bad_words leave no token after %d of the answer", r.Generated())})
 		return
 	}
 	if err != nil {
 		l.log.Error("sampling failed", "request", r.wireID, "error", err)
-		l.events = append(l.events, sched.Event{Kind: sched.EvFinish, Req: r.id, Finish: sched.ReasonFailed})
+		l.core.NoToken(&r.Request, sched.ReasonFailed)
 		l.failRequest(r, wire.Error{Code: wire.RuntimeDecode, Message: "the model's output cannot be sampled: " + err.Error()})
 		return
 	}
 	tok := choice.Token
 	r.chain.Accept(tok)
-	r.tokens = append(r.tokens, tok)
 	inThink := r.ctl.Phase() == meridian.ThinkDecode
 	l.timeToken(r, inThink, now)
-
 	eog := l.vocab.IsEOG(tok) || !inThink && slices.Contains(r.stopTokens, tok)
-	meant := r.ctl.OnToken(tok, l.vocab.Piece(tok), eog, t)
-	eog = eog && meant.Event.Has(meridian.Completed) // a message's end within a turn is not the turn's
-	l.phaseChanged(r, &meant, now)
-	stopped := l.emit(r, &choice, inThink, &meant)
-
-	var reason wire.Reason
-	switch {
-	case stopped, eog:
-		reason = wire.Stop
-	case r.generated() >= r.maxTokens:
-		reason = wire.Length
+	said := l.core.Token(at, &r.Request, tok, l.vocab.Piece(tok), eog, l.thought[:0], l.answer[:0])
+	l.thought, l.answer = said.Think, said.Answer
+	l.phaseChanged(r, &said, now)
+	l.emit(r, &choice, &said)
+	switch said.End {
+	case core.Stopped:
+		l.endRequest(r, wire.Stop, said.StopText, now)
+	case core.Length:
+		l.endRequest(r, wire.Length, "", now)
 	default:
-		l.events = append(l.events, sched.Event{
-			Kind: sched.EvToken, Req: r.id, Thinking: r.ctl.Phase() == meridian.ThinkDecode, Probe: l.wantProbe(r), Cut: l.shorten(r),
-		})
-		return
+		l.countOnly(r)
 	}
-	finish := sched.ReasonStop
-	if reason == wire.Length {
-		finish = sched.ReasonLength
-	}
-	l.events = append(l.events, sched.Event{Kind: sched.EvFinish, Req: r.id, Finish: finish})
-	l.endRequest(r, reason, r.text.Stopped(), now)
 }
 
 // offers reports whether the model itself has a token for a row: if none can be sampled then, the request forbids them.
@@ -444,7 +395,7 @@ func (l *loop) offers(row int) bool {
 }
 
 // sleep waits for work, at most until wakeAt (0 = no limit).
-func (l *loop) sleep(wakeAt sched.Instant, now time.Time) time.Time {
+func (l *loop) sleep(wakeAt core.Instant, now time.Time) time.Time {
 	var d time.Duration
 	if wakeAt > 0 {
 		d = max(time.Duration(wakeAt-l.instant(now)), time.Microsecond)
@@ -473,7 +424,7 @@ func (l *loop) countResident() {
 			n++
 		}
 	}
-	st := l.tree.Stats()
+	st := l.core.Tree().Stats()
 	if n -= st.Entries + st.Runs; n != 0 {
 		l.log.Warn("sequences hold cells that nobody knows of", "sequences", n)
 	}

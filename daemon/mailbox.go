@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/runtime"
 )
@@ -20,7 +21,7 @@ const (
 	cmdStop                        // stop now
 	cmdEndThink                    // req's client has seen enough thinking
 	cmdHistory                     // tokens is what the next turn of req begins with; nil: not known
-	cmdStored                      // the part that stored waits for may have come
+	cmdStored                      // the part that restore stored waits for may have come
 	cmdAsk                         // ask wants to look at what the loop owns, between two steps
 )
 
@@ -30,7 +31,7 @@ type command struct {
 	req    *request
 	conn   *ipc.Conn
 	tokens []runtime.Token
-	stored *restore
+	stored core.RestoreID
 	ask    func(*loop, time.Time)
 }
 

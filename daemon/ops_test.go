@@ -5,6 +5,7 @@ package daemon
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/fake"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 	"github.com/uma-serve/uma-serve/runtime/llama"
+	"github.com/uma-serve/uma-serve/sched"
 )
 
 // books are a prefix tree and the engine whose cells it keeps the books of.
@@ -287,11 +289,12 @@ func TestTenThousandOperations(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			seed := rand.Uint64()
 			e := engine(t)
-			tree, err := newTree(&Config{}, e.Capabilities(), e.Model())
+			cfg := (&Config{}).core(e.Capabilities(), e.Model(), sched.CostState{})
+			tree, err := kvsnap.New(cfg.Tree)
 			if err != nil {
 				t.Fatal(err)
 			}
-			b := &books{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), eng: e, tree: tree, do: (&loop{eng: e}).do, counts: map[string]int{}}
+			b := &books{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), eng: e, tree: tree, do: carrier(e), counts: map[string]int{}}
 			defer func() {
 				if t.Failed() {
 					t.Logf("seed %d, after %v", seed, b.counts)
@@ -309,5 +312,26 @@ func TestTenThousandOperations(t *testing.T) {
 			}
 			t.Log(b.counts)
 		})
+	}
+}
+
+// carrier carries out in e what a prefix tree asks for.
+func carrier(e runtime.Engine) func([]kvsnap.Action) {
+	return func(actions []kvsnap.Action) {
+		for i := range actions {
+			a := &actions[i]
+			ok := true
+			switch a.Kind {
+			case kvsnap.Copy:
+				e.SeqCopy(a.Src, a.Dst, runtime.Pos(a.From), runtime.Pos(a.To))
+			case kvsnap.Remove:
+				ok = e.SeqRemove(a.Dst, runtime.Pos(a.From), runtime.Pos(a.To))
+			case kvsnap.Shift:
+				ok = e.SeqAdd(a.Dst, runtime.Pos(a.From), runtime.Pos(a.To), runtime.Pos(a.Delta)) == nil
+			}
+			if !ok {
+				panic(fmt.Sprintf("the engine refuses %+v", *a))
+			}
+		}
 	}
 }

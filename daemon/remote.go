@@ -87,7 +87,7 @@ func (m *remote) pushPiece(ns uint32, tokens []runtime.Token, seq runtime.Seq, p
 	if _, ok := m.sent[key]; ok {
 		return nil
 	}
-	first, end, scratch := runtime.Pos(p0), runtime.Pos(len(tokens)), m.l.tree.ScratchSeq(0)
+	first, end, scratch := runtime.Pos(p0), runtime.Pos(len(tokens)), m.l.core.Tree().ScratchSeq(0)
 	size, err := m.l.eng.SnapshotSize(seq, first, end)
 	if err != nil {
 		return err
@@ -136,7 +136,8 @@ func (m *remote) close(ctx context.Context) {
 // has come, some more are asked for ahead.
 type pull struct {
 	m      *remote
-	re     *restore
+	ns     uint32
+	tokens []runtime.Token // what is to be restored, from position 0
 	notify func()
 	p0     int    // of the next piece
 	came   bool   // a piece has
@@ -158,9 +159,9 @@ type asked struct {
 	ready bool
 }
 
-// fetch asks for the pieces of re.tokens from position p0 on, where one begins.
-func (m *remote) fetch(re *restore, p0 int, notify func()) *pull {
-	return &pull{m: m, re: re, notify: notify, p0: p0}
+// fetch asks for the pieces of tokens from position p0 on, where one begins.
+func (m *remote) fetch(ns uint32, tokens []runtime.Token, p0 int, notify func()) *pull {
+	return &pull{m: m, ns: ns, tokens: tokens, notify: notify, p0: p0}
 }
 
 // ask sends for pieces as far ahead as is good; false when none is left or could be sent for. The lock is held.
@@ -172,7 +173,7 @@ func (p *pull) ask() bool {
 	for len(p.asked) < ahead {
 		p0 := p.p0 + len(p.asked)*p.m.piece
 		p1 := p0 + p.m.piece
-		if p1 > len(p.re.tokens) {
+		if p1 > len(p.tokens) {
 			break
 		}
 		var dst []byte
@@ -180,7 +181,7 @@ func (p *pull) ask() bool {
 			dst, p.free = p.free[n-1][:0], p.free[:n-1]
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), pullTimeout)
-		a := &asked{want: p.m.prologue(p.re.ns, p.re.tokens[:p1], p0), cancel: cancel}
+		a := &asked{want: p.m.prologue(p.ns, p.tokens[:p1], p0), cancel: cancel}
 		ok := p.m.out.TryPull(fabric.PullJob{Context: ctx, Key: a.want.Key(), Dst: dst, Blocks: p.m.blocks,
 			Done: func(value []byte, err error) {
 				p.mu.Lock()
@@ -200,7 +201,7 @@ func (p *pull) ask() bool {
 	return len(p.asked) > 0
 }
 
-// Next implements source. The bytes are valid until the Next after.
+// Next implements partSource. The bytes are valid until the Next after.
 func (p *pull) Next() (snapshot.Part, snapshot.Status) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -234,7 +235,7 @@ func (p *pull) Next() (snapshot.Part, snapshot.Status) {
 	return part, snapshot.Ready
 }
 
-// Close implements source.
+// Close implements partSource.
 func (p *pull) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

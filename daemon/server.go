@@ -19,6 +19,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
+	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/sysmon"
 	"github.com/uma-serve/uma-serve/ipc"
@@ -284,35 +285,30 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 		return nil, err
 	}
 	saved := openCalibration(s.cfg, s.modelPath, m, s.log)
-	cfg := s.cfg.scheduler(m.caps)
-	cfg.Cost = saved.cost
-	sc, err := sched.New(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("scheduler: %w", err)
-	}
-	tree, err := newTree(s.cfg, m.caps, m.info)
-	if err != nil {
+	l := newLoop(s.cfg, s.log, eng, s.metrics, m)
+	if l.stores, err = openStores(s.cfg, l, saved.origin); err != nil {
 		return nil, err
 	}
-	cfg = sc.Config()
-	rec, err := newRecorder(s.cfg.Trace, &cfg, s.log)
-	if err != nil {
+	cfg := s.cfg.core(m.caps, m.info, saved.cost)
+	if cfg.Durable = l.stores.durable(); l.stores.cache != nil {
+		cfg.Stores = l.stores
+	}
+	cfg.Planned = func(now core.Instant, in []sched.Event, plan *sched.Plan) { l.rec.step(now, in, plan) }
+	if l.core, err = core.New(cfg); err != nil {
 		return nil, err
 	}
+	schedConfig := l.core.Scheduler().Config()
+	l.itlTarget = schedConfig.ITLTarget
+	if l.rec, err = newRecorder(s.cfg.Trace, &schedConfig, s.log); err != nil {
+		return nil, err
+	}
+	l.saved = saved
 	s.logChat(m)
 	if !m.caps.CanRemoveRange {
 		s.log.Info("this model's KV memory cannot drop ranges; an aborted or preempted sequence is computed again whole", "architecture", m.info.Architecture)
 	}
-	l, err := newLoop(s.cfg, s.log, eng, sc, tree, s.metrics, m)
-	if err != nil {
-		return nil, err
-	}
-	l.rec, l.saved = rec, saved
 	if s.cfg.ContextShift && !m.caps.CanShift {
 		s.log.Warn("--context-shift: this model's KV memory cannot shift; a full context ends the answer", "architecture", m.info.Architecture)
-	}
-	if l.store, err = openStore(s.cfg, l, saved.origin); err != nil {
-		return nil, err
 	}
 	l.finalised = func(r *request) {
 		s.sessions.remove(r)

@@ -4,359 +4,196 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
+	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/internal/hostmem"
-	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
 	"github.com/uma-serve/uma-serve/meridian/fabric"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime"
-	"github.com/uma-serve/uma-serve/sched"
 )
 
-// store moves cells out of the pool and back: to host memory and disk (kvsnap/snapshot) and to a fabric that other
-// machines share (meridian/fabric). It belongs to the decode loop. Each move is cut into parts, and between two steps no more
-// time than copyTime goes into them while answers run, so that nobody who is being answered feels it.
-type store struct {
-	l      *loop
-	cache  *snapshot.Cache // nil: cells that are evicted are computed again
-	remote *remote         // nil: no fabric
-
-	partTokens int // of a part: see partTokensOf
-
-	restores []*restore
-	copies   []uint64      // cached prefixes to copy out while there is time, oldest first
-	lastID   uint64        // of restores, in the tree's numbering of requests
-	running  []*request    // whose finished thoughts are being copied out (--think-evict=offload)
-	left     time.Duration // that may still go into copies before the next decode
+// stores are the places for cells outside the pool: host memory and disk (kvsnap/snapshot), and a fabric that other machines
+// share (meridian/fabric). They belong to the decode loop and carry out what the core decides.
+type stores struct {
+	l       *loop
+	cache   *snapshot.Cache // nil: cells that are evicted are computed again
+	remote  *remote         // nil: no fabric
+	sources map[core.RestoreID]*source
+	failed  bool // the newest CopyOut has failed
 }
 
-// partTokensOf is the unit of every copy, in tokens: at most 128 and about 4 MiB, which take 0.3 to 1 ms. It follows from the
-// model alone and parts end at multiples of it, so that two machines cut the same prompt in the same places.
-func partTokensOf(cellBytes int) int {
-	return min(128, max(16, 4<<20/max(cellBytes, 1)/16*16))
+// source brings the parts of one restore to hand, in order.
+type source struct {
+	id    core.RestoreID
+	parts partSource
+	part  snapshot.Part // at hand
+	ready bool
 }
 
-const (
-	// restoreMin is how many tokens more than the pool has a store must offer to be worth the wait.
-	restoreMin = 32
-	// maxRestores bounds the restores at one time; each needs a sequence id.
-	maxRestores = 8
-	// firstRestore begins the numbers under which the tree knows restores, which are no requests.
-	firstRestore = uint64(1) << 63
-)
-
-// How long cells may be copied between two decodes, in both directions: what an answer's next token then comes later, and
-// how late a request is noticed that comes while there is nobody to feel it. Evictions may overdraw it by copyTime, and what
-// has begun is finished: a part more.
-const (
-	copyTime     = 2 * time.Millisecond
-	copyIdleTime = 5 * time.Millisecond
-)
-
-// source hands out the parts of a restore, in order.
-type source interface {
+// partSource is a snapshot.Restore or a fabric pull.
+type partSource interface {
 	Next() (snapshot.Part, snapshot.Status)
 	Close()
 }
 
-// restore brings a stored prefix back into the pool, as a cached prefix that those who wait for it then share.
-type restore struct {
-	waiting []*request // none when all of them ended meanwhile
-	ns      uint32
-	tokens  []runtime.Token // what is to be restored, from position 0
-	src     source
-	seq     runtime.Seq // NoSeq before the first part that is not in the pool
-	done    int         // positions in seq
-	have    int         // of them: shared from the pool
-	tier    wire.CacheTier
-	wait    bool // for src; arrived ends it
-	begin   time.Time
-}
-
-// restore begins to bring back what the stores have of r's history beyond the pool, and reports whether r must wait.
-func (s *store) restore(r *request, now time.Time) bool {
-	if s.cache == nil && s.remote == nil || r.noRestore || !s.l.caps.CanRemoveRange {
-		return false
-	}
-	r.noRestore = true // once per start: what is brought back may be evicted again before its turn comes
-	want := r.tokens[:len(r.tokens)-1]
-	m := s.l.tree.Lookup(&kvsnap.Prompt{Req: uint64(r.id), NS: r.owner, Tokens: r.tokens, Shareable: r.shareable})
-	here := m.Len + m.Ahead
-	for _, re := range s.restores { // nothing is brought back twice
-		if n := common(re.tokens, want); re.ns == r.owner && n >= max(here, m.Len+restoreMin) {
-			re.waiting = append(re.waiting, r)
-			r.restoring = re
-			return true
-		}
-	}
-	if len(s.restores) >= maxRestores {
-		return false
-	}
-	if s.cache != nil {
-		found, ok := s.cache.Lookup(snapshot.Namespace(r.owner), want)
-		if ok && found.Tokens >= here+restoreMin {
-			re := &restore{ns: r.owner, tokens: want[:found.Tokens], seq: kvsnap.NoSeq, tier: wire.TierHost, begin: now}
+// Find implements core.Stores. What the fabric has is not known before it is asked: it may have all.
+func (s *stores) Find(ns uint32, tokens []core.Token, least int) (n int, tier core.Tier, ok bool) {
+	if found, ok := s.cache.Lookup(snapshot.Namespace(ns), tokens); ok {
+		if found.Tokens >= least {
 			if found.Tier == snapshot.Disk {
-				re.tier = wire.TierDisk
+				return found.Tokens, core.Disk, true
 			}
-			src, err := s.cache.Fetch(found, func() { s.l.mail.put(command{kind: cmdStored, stored: re}) })
-			if err == nil {
-				re.src = src
-				return s.add(re, r)
-			}
-			s.l.log.Debug("restore", "request", r.wireID, "error", err)
+			return found.Tokens, core.Host, true
 		}
-		if ok {
-			here = max(here, found.Tokens)
-		}
+		least = max(least, found.Tokens+core.RestoreMin)
 	}
 	if s.remote == nil {
-		return false
+		return 0, 0, false
 	}
-	if whole := len(want) / s.remote.piece * s.remote.piece; whole >= here+restoreMin {
-		re := &restore{ns: r.owner, tokens: want[:whole], seq: kvsnap.NoSeq, tier: wire.TierFabric, begin: now}
-		re.src = s.remote.fetch(re, m.Len/s.remote.piece*s.remote.piece, func() { s.l.mail.put(command{kind: cmdStored, stored: re}) })
-		return s.add(re, r)
-	}
-	return false
+	whole := len(tokens) / s.remote.piece * s.remote.piece
+	return whole, core.Fabric, whole >= least
 }
 
-// common is how many leading tokens a and b share.
-func common(a, b []runtime.Token) int {
-	n := min(len(a), len(b))
-	for i := range n {
-		if a[i] != b[i] {
-			return i
-		}
+// Missing implements core.Stores.
+func (s *stores) Missing(ns uint32, tokens []core.Token) int {
+	m, ok := s.cache.Peek(snapshot.Namespace(ns), tokens)
+	switch {
+	case !ok:
+		return 0
+	case m.Tokens == len(tokens):
+		return m.Tokens
 	}
-	return n
+	return m.Whole // a part that goes on with other tokens from its middle on has a sibling from now on
 }
 
-func (s *store) add(re *restore, r *request) bool {
-	re.waiting = append(re.waiting, r)
-	r.restoring = re
-	s.restores = append(s.restores, re)
-	return true
-}
-
-// arrived lets a restore go on that waited for a disk or a fabric.
-func (s *store) arrived(re *restore) { re.wait = false }
-
-// work moves a little, for no longer than limit: restores, first come first served, and, when nothing runs, copies. It
-// reports whether there is more to do at once, so that the loop should not sleep.
-func (s *store) work(now time.Time, limit time.Duration, idle bool) (more bool) {
-	s.left = limit
-	if len(s.running) > 0 {
-		s.copyRunning()
-	}
-	if len(s.restores) == 0 && (len(s.copies) == 0 || !idle) {
-		return len(s.running) > 0
-	}
-	rest := s.restores[:0]
-	for _, re := range s.restores {
-		switch {
-		case len(re.waiting) == 0:
-			s.end(re, now) // whoever wanted it is gone; what came so far stays cached
-			continue
-		case !re.wait && s.left > 0 && s.parts(re, now):
-			continue
+// carryOut does what an Op asks of the stores.
+func (s *stores) carryOut(op *core.Op) {
+	switch op.Kind {
+	case core.Fetch:
+		s.fetch(op)
+	case core.SkipPart:
+		s.sources[op.Restore].ready = false
+		s.l.poll(op.Restore, time.Now())
+	case core.CopyIn:
+		begin := time.Now()
+		d := s.copyIn(op)
+		s.count(begin, d.To-op.From)
+		s.l.result.Copies = append(s.l.result.Copies, d)
+	case core.CloseFetch:
+		if src := s.sources[op.Restore]; src != nil {
+			src.parts.Close()
+			delete(s.sources, op.Restore)
 		}
-		more = more || !re.wait
-		rest = append(rest, re)
-	}
-	clear(s.restores[len(rest):])
-	s.restores = rest
-	if idle && !more && len(s.copies) > 0 {
-		more = s.copyIdle()
-	}
-	return more || len(s.l.events) > 0
-}
-
-// parts restores what there is time for, a part at least, and reports whether re has ended with it.
-func (s *store) parts(re *restore, now time.Time) (ended bool) {
-	l := s.l
-	for s.left > 0 {
-		begin, left := time.Now(), s.left
-		p, status := re.src.Next()
-		switch status {
-		case snapshot.Waiting:
-			re.wait = true
-			return false
-		case snapshot.Done, snapshot.Failed:
-			s.end(re, now)
-			return true
+	case core.CopyOut:
+		if s.failed = op.Follows && s.failed; s.failed {
+			return
 		}
-		if re.seq == kvsnap.NoSeq {
-			m := l.tree.Lookup(&kvsnap.Prompt{NS: re.ns, Tokens: append(re.tokens[:len(re.tokens):len(re.tokens)], 0), Alone: true})
-			if p.P1 <= m.Len {
-				continue // the pool has it still
-			}
-			if !s.begin(re, p.P0, now) {
-				s.end(re, now)
-				return true
-			}
-		}
-		n := min(p.P1, len(re.tokens)) - re.done
-		if re.done != p.P0 || n <= 0 {
-			s.end(re, now) // what the pool had before it was evicted meanwhile
-			return true
-		}
-		if l.tree.Cells().Free+l.tree.Cells().Cached < p.P1-p.P0 {
-			s.end(re, now) // running requests need the pool: a shorter prefix will do
-			return true
-		}
-		l.makeRoom(p.P1-p.P0, now)
-		if err := l.eng.Restore(p.Bytes, re.seq, l.tree.ScratchSeq(0)); err != nil {
-			l.log.Warn("a stored prefix cannot be restored; it is computed again", "tier", re.tier, "error", err)
-			l.eng.SeqRemove(re.seq, runtime.Pos(re.done), -1)
-			s.end(re, now)
-			return true
-		}
-		if p.P1 > len(re.tokens) {
-			l.eng.SeqRemove(re.seq, runtime.Pos(len(re.tokens)), -1)
-		}
-		re.done += n
-		l.wake(l.tree.Progress(re.seq, re.tokens, re.done))
-		s.left = left - time.Since(begin) // what makeRoom copied is in it
-	}
-	return false
-}
-
-// begin gives re a sequence that shares what the pool has before position p0.
-func (s *store) begin(re *restore, p0 int, now time.Time) bool {
-	l := s.l
-	s.lastID++
-	got, err := l.tree.Start(kvsnap.Instant(l.instant(now)), &kvsnap.Prompt{
-		Req: firstRestore + s.lastID, NS: re.ns, Tokens: re.tokens[:p0+1], Alone: true,
-	})
-	if err != nil {
-		return false // no sequence id is left
-	}
-	for i := range got.Evicted {
-		s.offload(&got.Evicted[i])
-	}
-	l.do(got.Actions)
-	re.seq, re.done, re.have = got.Seq, got.Cached, got.Cached
-	return true
-}
-
-// end makes what was restored a cached prefix and lets the request go on.
-func (s *store) end(re *restore, now time.Time) {
-	l := s.l
-	re.src.Close()
-	if re.seq != kvsnap.NoSeq {
-		l.ended(l.tree.Retain(kvsnap.Instant(l.instant(now)), re.seq, re.tokens[:re.done]))
-		re.seq = kvsnap.NoSeq
-		if re.done > re.have {
-			l.m.Restored(tierIndex[re.tier], now.Sub(re.begin))
-		}
-	}
-	for _, r := range re.waiting {
-		r.restoring = nil
-		if re.done > re.have {
-			r.restored = re.tier
-		}
-		l.events = append(l.events, sched.Event{Kind: sched.EvReady, Req: r.id})
-	}
-	re.waiting = nil
-}
-
-// forget takes the request from the restore that it waits for.
-func (s *store) forget(r *request) {
-	if re := r.restoring; re != nil {
-		re.waiting = slices.DeleteFunc(re.waiting, func(o *request) bool { return o == r })
-		r.restoring = nil
-	}
-}
-
-// giveWay ends all restores: their cells are needed.
-func (s *store) giveWay() {
-	now := time.Now()
-	for _, re := range s.restores {
-		s.end(re, now)
-	}
-	s.restores = s.restores[:0]
-}
-
-// kept is told of every new cached prefix. Where it should outlive this process, or be found by other machines, it is
-// copied out when there is time; elsewhere not before its cells are needed.
-func (s *store) kept(entry uint64) {
-	if s.durable() {
-		s.copies = append(s.copies, entry)
-	}
-}
-
-// durable reports whether there is a place for cells beyond this process's life.
-func (s *store) durable() bool {
-	return s.remote != nil || s.cache != nil && s.cache.DiskError() == nil
-}
-
-// copyIdle copies some of the oldest prefix that waits for it.
-func (s *store) copyIdle() (more bool) {
-	entry := s.copies[0]
-	for _, e := range s.l.tree.Entries(nil) {
-		if e.ID != entry {
-			continue
-		}
-		tokens, err := s.l.tree.Tokens(entry)
-		if err == nil && s.copyOut(e.NS, tokens, e.Seq, e.Tokens, s.left) {
-			return true // there is more of it
-		}
-		break
-	}
-	s.copies = s.copies[1:]
-	if len(s.copies) == 0 && s.remote != nil {
-		s.remote.flush()
-	}
-	return len(s.copies) > 0
-}
-
-// offload copies what a cached prefix loses, as far as the time before the next decode allows: from the head on, since
-// a tail without its head is of no use. It may overdraw: a restore that took its time can go on later, what is not copied now
-// is computed again.
-func (s *store) offload(v *kvsnap.Victim) {
-	if s.l.caps.CanRemoveRange && v.Freed > 0 {
-		s.copyOut(v.NS, v.Tokens, v.Seq, v.To, s.left+copyTime)
-	}
-}
-
-// copyOut copies those parts of the first n positions of seq that the cache does not have, no further one once limit is
-// over, and reports whether some are left.
-func (s *store) copyOut(ns uint32, tokens []runtime.Token, seq runtime.Seq, n int, limit time.Duration) (more bool) {
-	if s.cache == nil {
-		return false
-	}
-	begin := time.Now()
-	defer func() { s.left -= time.Since(begin) }()
-	p0 := 0
-	if m, ok := s.cache.Peek(snapshot.Namespace(ns), tokens[:n]); ok {
-		if m.Tokens == n {
-			return false
-		}
-		p0 = m.Whole // a part that goes on with other tokens from its middle on has a sibling from now on
-	}
-	for p0 < n && time.Since(begin) < limit {
-		p1 := min(p0/s.partTokens*s.partTokens+s.partTokens, n)
-		if err := s.copyPart(ns, tokens, seq, p0, p1); err != nil {
+		begin := time.Now()
+		if err := s.copyOut(op); err != nil {
+			s.failed, s.l.result.CopyFailed = true, true
 			if !errors.Is(err, snapshot.ErrTooLarge) && !errors.Is(err, snapshot.ErrNoRoom) {
 				s.l.log.Debug("snapshot", "error", err)
 			}
-			return false
+			return
 		}
-		p0 = p1
+		s.count(begin, op.To-op.From)
+	case core.Flush:
+		if s.remote != nil {
+			s.remote.flush()
+		}
+	default:
+		panic(fmt.Sprintf("daemon: operation %d is unknown", op.Kind))
 	}
-	return p0 < n
 }
 
-func (s *store) copyPart(ns uint32, tokens []runtime.Token, seq runtime.Seq, p0, p1 int) error {
+func (s *stores) count(begin time.Time, tokens int) {
+	s.l.result.CopyTook += time.Since(begin)
+	s.l.result.CopyTokens += tokens
+}
+
+// fetch begins a restore.
+func (s *stores) fetch(op *core.Op) {
+	src := &source{id: op.Restore}
+	id := op.Restore
+	notify := func() { s.l.mail.put(command{kind: cmdStored, stored: id}) }
+	if op.Tier == core.Fabric {
+		src.parts = s.remote.fetch(op.NS, op.Tokens, op.From/s.remote.piece*s.remote.piece, notify)
+	} else {
+		found, ok := s.cache.Peek(snapshot.Namespace(op.NS), op.Tokens)
+		var r *snapshot.Restore
+		err := error(snapshot.ErrNotFound)
+		if ok {
+			r, err = s.cache.Fetch(found, notify)
+		}
+		if err != nil {
+			s.l.log.Debug("restore", "error", err)
+			s.l.handle(core.Input{Kind: core.PartsEnd, Restore: id}, time.Now())
+			return
+		}
+		src.parts = r
+	}
+	s.sources[id] = src
+	s.l.poll(id, time.Now())
+}
+
+// poll tells the core when a restore's next part has come to hand, or that there is none.
+func (l *loop) poll(id core.RestoreID, now time.Time) {
+	src := l.stores.sources[id]
+	if src == nil || src.ready {
+		return
+	}
+	switch p, status := src.parts.Next(); status {
+	case snapshot.Waiting:
+	case snapshot.Ready:
+		src.part, src.ready = p, true
+		l.handle(core.Input{Kind: core.Part, Restore: id, P0: p.P0, P1: p.P1}, now)
+	default:
+		l.handle(core.Input{Kind: core.PartsEnd, Restore: id}, now)
+	}
+}
+
+// copyIn restores the parts at hand into the engine.
+func (s *stores) copyIn(op *core.Op) core.Copied {
+	l, src := s.l, s.sources[op.Restore]
+	d := core.Copied{Restore: op.Restore, To: op.From, State: core.PartsOver}
+	for src.ready && src.part.P0 == d.To && src.part.P1 <= op.To {
+		p := src.part
+		if err := l.eng.Restore(p.Bytes, op.Dst, l.core.Tree().ScratchSeq(0)); err != nil {
+			l.log.Warn("a stored prefix cannot be restored; it is computed again", "error", err)
+			l.eng.SeqRemove(op.Dst, runtime.Pos(d.To), -1)
+			return d
+		}
+		if p.P1 > op.Limit {
+			l.eng.SeqRemove(op.Dst, runtime.Pos(op.Limit), -1)
+		}
+		d.To, src.ready = p.P1, false
+		next, status := src.parts.Next()
+		switch status {
+		case snapshot.Waiting:
+			d.State = core.PartAwaited
+			return d
+		case snapshot.Ready:
+			src.part, src.ready = next, true
+		default:
+			return d
+		}
+	}
+	if src.ready {
+		d.State, d.P0, d.P1 = core.PartAtHand, src.part.P0, src.part.P1
+	}
+	return d
+}
+
+// copyOut stores a part, and sends it to the fabric.
+func (s *stores) copyOut(op *core.Op) error {
 	l := s.l
-	size, err := l.eng.SnapshotSize(seq, runtime.Pos(p0), runtime.Pos(p1))
+	first, end, scratch := runtime.Pos(op.From), runtime.Pos(op.To), l.core.Tree().ScratchSeq(0)
+	size, err := l.eng.SnapshotSize(op.Src, first, end)
 	if err != nil {
 		return err
 	}
@@ -364,52 +201,54 @@ func (s *store) copyPart(ns uint32, tokens []runtime.Token, seq runtime.Seq, p0,
 	if err != nil {
 		return err
 	}
-	n, err := l.eng.Snapshot(buf.Bytes(), seq, l.tree.ScratchSeq(0), runtime.Pos(p0), runtime.Pos(p1))
+	n, err := l.eng.Snapshot(buf.Bytes(), op.Src, scratch, first, end)
 	if err != nil {
 		buf.Release()
 		return err
 	}
 	buf.Truncate(n)
 	if s.remote != nil {
-		s.remote.push(ns, tokens, seq, p0, p1)
+		s.remote.push(op.NS, op.Tokens, op.Src, op.From, op.To)
 	}
-	_, err = s.cache.Put(snapshot.Namespace(ns), tokens[:p1], p0, buf)
+	_, err = s.cache.Put(snapshot.Namespace(op.NS), op.Tokens, op.From, buf)
 	return err
 }
 
 // save copies a cached prefix out whole, for `uma-cli kv save`, and returns the key of its last part.
-func (s *store) save(entry uint64) (snapshot.Key, error) {
+func (s *stores) save(entry uint64) (snapshot.Key, error) {
 	if s.cache == nil {
 		return snapshot.Key{}, errors.New("this server keeps no snapshots (--cache-ram 0)")
 	}
-	for _, e := range s.l.tree.Entries(nil) {
-		if e.ID != entry {
-			continue
-		}
-		tokens, err := s.l.tree.Tokens(entry)
-		if err != nil {
-			return snapshot.Key{}, err
-		}
-		s.copyOut(e.NS, tokens, e.Seq, e.Tokens, time.Minute)
-		m, ok := s.cache.Peek(snapshot.Namespace(e.NS), tokens[:e.Tokens])
-		if !ok || m.Tokens < e.Tokens {
-			return snapshot.Key{}, fmt.Errorf("only %d of its %d tokens fit into the snapshot cache (--cache-ram)", m.Tokens, e.Tokens)
-		}
-		return m.Key, nil
+	tree := s.l.core.Tree()
+	e, ok := tree.Entry(entry)
+	if !ok {
+		return snapshot.Key{}, kvsnap.ErrNoEntry
 	}
-	return snapshot.Key{}, kvsnap.ErrNoEntry
+	tokens, err := tree.Tokens(entry)
+	if err != nil {
+		return snapshot.Key{}, err
+	}
+	for _, op := range s.l.core.CopyAll(entry) {
+		s.carryOut(&op)
+	}
+	m, ok := s.cache.Peek(snapshot.Namespace(e.NS), tokens[:e.Tokens])
+	if !ok || m.Tokens < e.Tokens {
+		return snapshot.Key{}, fmt.Errorf("only %d of its %d tokens fit into the snapshot cache (--cache-ram)", m.Tokens, e.Tokens)
+	}
+	return m.Key, nil
 }
 
 // close copies what is worth keeping to where it outlives the process, and ends the tiers. Nothing runs any more.
-func (s *store) close(timeout time.Duration) {
+func (s *stores) close(timeout time.Duration) {
 	deadline := time.Now().Add(timeout)
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
-	if s.durable() && s.cache != nil {
-		for _, e := range s.l.tree.Entries(nil) {
-			if tokens, err := s.l.tree.Tokens(e.ID); err == nil {
-				s.copyOut(e.NS, tokens, e.Seq, e.Tokens, time.Until(deadline))
+	if s.durable() {
+		for _, op := range s.l.core.CopyAll(0) {
+			if time.Now().After(deadline) {
+				break
 			}
+			s.carryOut(&op)
 		}
 	}
 	if s.remote != nil {
@@ -422,9 +261,14 @@ func (s *store) close(timeout time.Duration) {
 	}
 }
 
-// openStore opens the tiers that cfg asks for. What cannot be had is told and done without: it costs misses only.
-func openStore(cfg *Config, l *loop, origin snapshotOrigin) (*store, error) {
-	s := &store{l: l, left: copyIdleTime, partTokens: partTokensOf(l.cellBytes)}
+// durable reports whether there is a place for cells beyond this process's life.
+func (s *stores) durable() bool {
+	return s.remote != nil || s.cache != nil && s.cache.DiskError() == nil
+}
+
+// openStores opens the tiers that cfg asks for. What cannot be had is told and done without: it costs misses only.
+func openStores(cfg *Config, l *loop, origin snapshotOrigin) (*stores, error) {
+	s := &stores{l: l, sources: map[core.RestoreID]*source{}}
 	if cfg.NoPrefixCache {
 		return s, nil
 	}
@@ -451,7 +295,7 @@ func openStore(cfg *Config, l *loop, origin snapshotOrigin) (*store, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--fabric: %w", err)
 		}
-		s.remote = newRemote(f, origin, l, s.partTokens)
+		s.remote = newRemote(f, origin, l, core.PartTokensOf(l.cellBytes))
 		if s.cache == nil {
 			return nil, errors.New("--fabric needs the host tier: --cache-ram must not be 0")
 		}
@@ -473,7 +317,7 @@ func (c *Config) fabricURL() string {
 }
 
 // bindMetrics names the sources of the tiers' numbers. They are read by scrapes, from any goroutine.
-func (s *store) bindMetrics(m *metrics.Metrics) {
+func (s *stores) bindMetrics(m *metrics.Metrics) {
 	if s.cache != nil {
 		m.BindStore(func() metrics.Store {
 			st := s.cache.Stats()

@@ -48,13 +48,15 @@ func (r *running) evictAll() {
 	r.t.Helper()
 	r.settled()
 	r.inLoop(func(l *loop) {
-		l.store.left = time.Minute
-		_, victims, actions := l.tree.EvictCells(l.caps.ContextTokens)
-		for i := range victims {
-			l.store.offload(&victims[i])
+		for _, e := range l.core.Tree().Entries(nil) {
+			if _, err := l.stores.save(e.ID); err != nil {
+				r.t.Error(err)
+			}
+			if err := l.core.Drop(e.ID); err != nil {
+				r.t.Error(err)
+			}
 		}
-		l.do(actions)
-		if c := l.tree.Cells(); c.Cached != 0 {
+		if c := l.core.Tree().Cells(); c.Cached != 0 {
 			r.t.Errorf("after eviction: %+v", c)
 		}
 	})
@@ -73,7 +75,7 @@ func TestEvictedPrefixComesBackFromHost(t *testing.T) {
 	}
 	r.settled()
 	r.inLoop(func(l *loop) {
-		if m := l.tree.Lookup(&kvsnap.Prompt{NS: uint32(os.Getuid()), Tokens: append(l.vocabTokens(text(0, 300)), 9)}); m.Len > 100 {
+		if m := l.core.Tree().Lookup(&kvsnap.Prompt{NS: uint32(os.Getuid()), Tokens: append(l.vocabTokens(text(0, 300)), 9)}); m.Len > 100 {
 			t.Errorf("%d tokens are still in the pool: the test shows nothing", m.Len)
 		}
 	})
@@ -234,7 +236,7 @@ func TestSyntheticFabric(t *testing.T) {
 		r.expect("first", ask, want, wire.TierNone, 0)
 		eventually(t, "it is pushed", func() bool { return r.counter("disagg_blocks_offloaded_total."+url) == 719/32*2 })
 		r.evictAll()
-		r.inLoop(func(l *loop) { l.store.cache.Resize(0); l.store.cache.Resize(64 << 10) })
+		r.inLoop(func(l *loop) { l.stores.cache.Resize(0); l.stores.cache.Resize(64 << 10) })
 		r.expect("again", ask, want, wire.TierFabric, 699/32*32)
 	}
 }

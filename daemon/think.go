@@ -3,10 +3,10 @@ package daemon
 import (
 	"time"
 
+	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sampler"
-	"github.com/uma-serve/uma-serve/sched"
 )
 
 // The decode loop's side of thinking: statistics of a row before a token is drawn from it, the token that has to come
@@ -79,44 +79,11 @@ func (l *loop) countOnly(r *request) {
 	}
 }
 
-// wantProbe is how many rows of a fork r wants in the step that carries its next row, 0 = none.
-func (l *loop) wantProbe(r *request) int {
-	tokens, due := r.ctl.ProbeDue()
-	if !due {
-		return 0
-	}
-	if !l.caps.CanRemoveRange {
-		r.ctl.ProbeFailed() // the memory cannot fork a sequence
-		l.countOnly(r)
-		return 0
-	}
-	r.forkTokens = tokens
-	return len(tokens)
-}
-
-// addFork adds a SliceProbe to the batch, in the next scratch sequence of this step. The scheduler knows how many there
-// are; where it leaves a fork out, the next boundary asks again.
-func (l *loop) addFork(b *runtime.Batch, s *sched.Slice, r *request) {
-	l.forks++
-	r.fork = l.tree.ScratchSeq(l.forks) // 0 is for snapshots
-	l.eng.SeqCopy(r.seq, r.fork, 0, runtime.Pos(s.Start))
-	for j, tok := range r.forkTokens {
-		b.Add(tok, runtime.Pos(s.Start+j), r.fork, j == s.N-1)
-	}
-}
-
-// takeFork reads what a fork tells and gives its cells back.
-func (l *loop) takeFork(r *request, s *sched.Slice, decoded bool) {
-	l.eng.SeqRemove(r.fork, 0, -1)
-	if !decoded {
-		return // the next boundary asks again
-	}
-	if l.probe.ProbeRow(s.Row, nil, &l.stats) {
-		r.ctl.OnProbe(l.stats.Entropy)
-	} else {
-		r.ctl.ProbeFailed()
-		l.countOnly(r)
-	}
+// probed reads what a fork of r tells.
+func (l *loop) probed(r *request, row int) {
+	ok := l.probe.ProbeRow(row, nil, &l.stats)
+	l.core.Probed(&r.Request, l.stats.Entropy, ok)
+	l.countOnly(r)
 }
 
 // staleAfter is when a request that the phase router still follows, though the loop knows nothing of it, counts as
@@ -131,7 +98,7 @@ func (l *loop) sweepTracked(now time.Time) {
 	l.lastReap = now
 	l.stale = l.tracked.ReapStaleOlderThan(staleAfter, int64(l.instant(now)), l.stale[:0])
 	for _, id := range l.stale {
-		if r := l.requests[sched.ReqID(id)]; r != nil {
+		if r := l.requests[core.ID(id)]; r != nil {
 			l.tracked.Register(id, r.ctl, int64(l.instant(now))) // it waits, or its client reads slowly
 			continue
 		}
@@ -142,7 +109,7 @@ func (l *loop) sweepTracked(now time.Time) {
 
 // endThink closes r's thinking because its client asked for it.
 func (l *loop) endThink(r *request, now time.Time) {
-	if r.id == 0 || r.finished {
+	if r.ID == 0 || r.finished {
 		return
 	}
 	if !r.ctl.EndThink(int64(l.instant(now))) {

@@ -27,7 +27,7 @@ func (t *Tree) Check() error {
 			counts[i].refs += refs
 			counts[i].runs += run
 			counts[i].pins += pin
-			if got, want := n.start+common(q.tokens[n.start:n.end], t.seqs[n.holder].tokens[n.start:n.end]), min(n.end, max(n.start, q.limit)); got < want {
+			if got, want := n.start+CommonPrefix(q.tokens[n.start:n.end], t.seqs[n.holder].tokens[n.start:n.end]), min(n.end, max(n.start, q.limit)); got < want {
 				return fmt.Errorf("%w: sequences %d and %d share node %d and differ at %d", errBroken, s, n.holder, i, got)
 			}
 		}

@@ -1,7 +1,7 @@
 package kvsnap
 
-// common is how many leading tokens a and b share.
-func common(a, b []Token) int {
+// CommonPrefix is how many leading tokens a and b share.
+func CommonPrefix(a, b []Token) int {
 	n := min(len(a), len(b))
 	i := 0
 	for ; i+8 <= n; i += 8 {
@@ -98,7 +98,7 @@ func (t *Tree) descend(i int32, p *Prompt, most int, m *Match) {
 		if text[n.start] != p.Tokens[n.start] {
 			continue
 		}
-		got := n.start + common(p.Tokens[n.start:most], text[n.start:n.lim])
+		got := n.start + CommonPrefix(p.Tokens[n.start:most], text[n.start:n.lim])
 		if got > m.Len {
 			m.Len, m.Source = got, n.via
 			t.found = c
@@ -135,7 +135,7 @@ func (t *Tree) matchAhead(p *Prompt, most int, m *Match) {
 		if see-m.Len <= m.Ahead {
 			continue
 		}
-		if ahead := common(p.Tokens[:see], q.tokens) - m.Len; ahead > m.Ahead && m.Len+ahead > t.length(Seq(s)) {
+		if ahead := CommonPrefix(p.Tokens[:see], q.tokens) - m.Len; ahead > m.Ahead && m.Len+ahead > t.length(Seq(s)) {
 			m.Ahead, m.On, m.Reason = ahead, q.req, ReasonComputing
 			t.aheadSeq = Seq(s)
 		}
@@ -152,7 +152,7 @@ func (t *Tree) matchWhole(p *Prompt, most int) Match {
 			continue
 		}
 		n := t.length(Seq(s))
-		got := common(p.Tokens, q.tokens[:n])
+		got := CommonPrefix(p.Tokens, q.tokens[:n])
 		if agreed = max(agreed, got); q.state == cached && !q.fixed() && got == n && n <= most && n > m.Len {
 			m.Len, m.Source, m.Reason = n, Seq(s), ReasonEnded
 		}

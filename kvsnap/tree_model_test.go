@@ -300,7 +300,7 @@ func (p *pair) end(r *run, keep bool, history []Token) (Ended, error) {
 	var e Ended
 	if keep {
 		e = p.t.Retain(p.now, r.seq, history)
-		want := min(common(r.tokens[:r.computed], history), r.cut)
+		want := min(CommonPrefix(r.tokens[:r.computed], history), r.cut)
 		if want < p.cfg.KeepMin || p.cfg.WholeOnly && want < r.computed {
 			want = 0
 		}

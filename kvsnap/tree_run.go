@@ -399,7 +399,7 @@ func (t *Tree) Retain(now Instant, s Seq, history []Token) Ended {
 	t.actions = t.actions[:0]
 	wake := t.wakeUp(s, noLimit)
 	computed := t.length(s)
-	keep := min(common(q.tokens[:computed], history), q.limit)
+	keep := min(CommonPrefix(q.tokens[:computed], history), q.limit)
 	if keep < t.cfg.KeepMin || t.cfg.WholeOnly && keep < computed {
 		t.drop(s)
 		return Ended{Actions: t.actions, Wake: wake}
@@ -445,7 +445,7 @@ func (t *Tree) merge(s Seq) (longer Seq) {
 		if n := min(len(o.marks), len(q.marks)); n > 0 && o.marks[n-1] != q.marks[n-1] {
 			continue // another text: no need to compare
 		}
-		n := common(o.tokens, q.tokens)
+		n := CommonPrefix(o.tokens, q.tokens)
 		switch {
 		case n == len(q.tokens) && (n < len(o.tokens) || o.fixed()):
 			inherit(o, q)

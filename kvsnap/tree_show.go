@@ -166,3 +166,13 @@ func (t *Tree) classIndex(n *node) int {
 	}
 	return 3
 }
+
+// Entry returns one cached prefix; false when there is none of this id.
+func (t *Tree) Entry(id uint64) (Entry, bool) {
+	for _, e := range t.Entries(nil) {
+		if e.ID == id && !e.Running {
+			return e, true
+		}
+	}
+	return Entry{}, false
+}

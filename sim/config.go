@@ -58,7 +58,10 @@ type Config struct {
 	KVDiskBlocks int       `json:"kv_disk_blocks,omitempty"` // 0 = none
 	KVFabric     bool      `json:"kv_fabric,omitempty"`      // what is kept is found there when no tier has it any more
 	KVTierUs     []float64 `json:"kv_tier_us,omitempty"`     // a token into or out of the pool, and before it from disk, from a fabric
-	KVPartTokens int       `json:"kv_part_tokens,omitempty"` // moved at a time; two parts fit between two steps
+	KVPartTokens int       `json:"kv_part_tokens,omitempty"` // unit of a copy
+	ThinkEvict   string    `json:"think_evict,omitempty"`    // --think-evict
+	ContextShift bool      `json:"context_shift,omitempty"`  // --context-shift
+	ThinkBudget  int       `json:"think_budget,omitempty"`   // thoughts are closed by force after so many tokens; 0 = never
 
 	OffloadThreshold  float64 `json:"kv_offload_threshold"`  // share of blocks in use, [0, 1]
 	TransferBandwidth float64 `json:"kv_transfer_bandwidth"` // a block's tokens are divided by it: ticks a block

@@ -268,7 +268,7 @@ func (e *Engine) pushStep(at int64) {
 
 // onResumed lets a request go on whose client did not read.
 func (e *Engine) onResumed(r *request, now int64) {
-	e.former.(*uma).resume(r)
+	e.former.(*uma).resume(r, now)
 	e.advances++
 	if !e.stepDue {
 		e.pushStep(max(now, e.busyTill))
@@ -342,10 +342,10 @@ func (e *Engine) Finish() {
 		Clock: e.clock, Steps: e.steps, Arrived: e.arrived, KVUsed: e.former.used(e), KV: e.kv.Stats(), HitRate: e.kv.HitRate(), ThrashRate: e.kv.ThrashRate()}
 	if u, ok := e.former.(*uma); ok {
 		t.HitRate = u.hitRate()
-		if u.tiers != nil {
-			t.Restored = u.tiers.restored
+		if u.stores != nil {
+			t.Restored = u.stores.restored
 		}
-		t.OutputCriticalEvictions = u.blocks.Snapshot().OutputCriticalEvictions
+		t.OutputCriticalEvictions = u.c.Blocks().Snapshot().OutputCriticalEvictions
 	}
 	e.m.Engines = append(e.m.Engines, t)
 }

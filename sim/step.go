@@ -69,7 +69,7 @@ func (e *Engine) stepTime() (took, predicted, transfer, between int64) {
 		between = latency.Ticks(c[0] + float64(c[1]*float64(b.Rows)))
 	}
 	if u != nil {
-		between += u.tiers.passed() // the engine does nothing meanwhile, and the scheduler does not take it for its time
+		between += u.stores.passed() // the engine does nothing meanwhile, and the scheduler does not take it for its time
 	}
 	return max(1, predicted+transfer) + between, predicted, transfer, between
 }

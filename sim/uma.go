@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime/fake"
@@ -14,102 +15,81 @@ import (
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
-// uma forms batches with the production code, driven by the virtual clock: sched.Scheduler decides, kvsnap.Tree shares
-// prompts, meridian.Blocks counts cells by tier. The simulator plays the daemon's decode loop: it tells the scheduler what
-// happened, carries out its plan, decodes the batch in the time that the latency model gives, and answers each row with a
-// token. With Config.Engine "fake" the batch and every copy and removal of cells really go to a runtime/fake engine.
+// uma forms batches with the production code, driven by the virtual clock: package core decides everything, the simulator
+// is the shell around it. It hands in what happened, lets copies and decodes take the time that the latency model gives, and
+// answers each row with a token. With Config.Engine "fake" the batches and every copy and removal of cells really go to a
+// runtime/fake engine.
 //
-// A time between tokens is what a client sees: from one token to the next, pauses and preemptions included.
-//
-// What a recording says was there, and nobody in it had computed (workload.Request.Resident), is there at once.
+// An inter-token latency is what a client sees: from one token to the next, pauses and preemptions included.
 type uma struct {
-	s       *sched.Scheduler
-	tree    *kvsnap.Tree
-	blocks  *meridian.Blocks
-	tiers   *tiers       // nil: what is evicted is computed again
-	checked int          // calls of check
-	eng     *fake.Engine // nil: nothing but the time of a batch is asked for
-	planned func(sched.Instant, []sched.Event, *sched.Plan)
+	c      *core.Core
+	stores *stores      // nil: cells that are evicted are computed again
+	eng    *fake.Engine // nil: only the time of a batch is asked for
+	think  *thinkModel
 
-	in      []sched.Event // for the next Step
-	plan    sched.Plan
-	byID    map[sched.ReqID]*served // until they have ended
-	slots   []*served               // by the scheduler's sequence number
-	spare   []*served
-	own     int // Invariant: Σ served.own over slots: what the scheduler counts as its requests' cells
-	pool    int // what EvPool said last
-	lastRes uint64
-	now     int64 // of the turn, microseconds
+	step   *core.Step
+	result core.Result
+	byID   map[core.ID]*served // until they have ended
+	ended  []*served           // that still have a sequence
+	spare  []*served
 
 	runs      latency.Runs
-	probeRows int // the most a fork has: it must fit into a batch beside its decode
+	probeRows int // the most rows a fork has: it must fit into a batch beside its decode
+	checked   int
 
 	cells  int
 	size   int // tokens of a block
 	prompt int64
 	cached int64 // of prompt tokens: those that need not be computed
 	done   []*request
+	ids    []core.Token
 }
 
-// served is what the daemon knows of a request, from its arrival until its sequence is released, which is a step after
-// its end.
+// served joins a request of the core with the simulator's.
 type served struct {
-	id        sched.ReqID
-	r         *request // nil once it has ended
-	ns        uint32
-	class     sched.Class
-	prompt    int
-	tokens    []kvsnap.Token // its history; empty until it first starts
-	slot      int32          // of the scheduler's sequences, -1 = none
-	seq       kvsnap.Seq
-	computed  int // tokens of its history in seq
-	own       int // of them: counted by the scheduler as its own
-	thinking  bool
-	restoring *restoring // what it waits for, nil = nothing
-	noRestore bool       // the tiers were asked since it last started
-	held      bool       // waits for another request's prompt
-	joined    bool       // has done so
-	counted   bool       // in prompt and cached
+	core.Request
+	r *request // nil once it has ended
+	t thought
 }
 
-// The daemon's division of the engine's sequence ids.
-const (
-	sequences   = 256
-	scratchSeqs = 5
-	maxServed   = sequences - scratchSeqs
-	evictCells  = 64 // the least that an eviction frees
-	firstRes    = uint64(1) << 63
-)
+// sequences is how many sequence ids the daemon opens an engine with.
+const sequences = 256
 
 // maxFakeCells bounds the pool of a fake engine, which keeps every cell.
 const maxFakeCells = 1 << 22
 
 func newUma(cfg *Config, model latency.Model, planned func(sched.Instant, []sched.Event, *sched.Plan)) (*uma, error) {
-	c := SchedConfig(cfg)
-	u := &uma{probeRows: max(0, c.MaxBatch-1), planned: planned, byID: map[sched.ReqID]*served{}, slots: make([]*served, c.MaxRunning), cells: c.Cells, size: cfg.BlockTokens}
-	tree := kvsnap.Config{Cells: c.Cells, CellBytes: 1, Sequences: sequences, Scratch: scratchSeqs}
+	s := SchedConfig(cfg)
+	u := &uma{probeRows: max(0, s.MaxBatch-1), byID: map[core.ID]*served{}, cells: s.Cells, size: cfg.BlockTokens}
+	c := core.Config{
+		Sched: s, Tree: kvsnap.Config{Cells: s.Cells, CellBytes: 1, Sequences: sequences, Scratch: core.ScratchSeqs},
+		Blocks:         meridian.BlocksConfig{Cells: s.Cells, BlockCells: cfg.BlockTokens, CellBytes: 1},
+		CanRemoveRange: true, CanShift: true, ThinkEvict: cfg.ThinkEvict, ContextShift: cfg.ContextShift, Planned: planned,
+		Tokens: func(r *core.Request) {
+			q := r.Data.(*served)
+			r.Tokens = slices.Grow(r.Tokens, r.Prompt+min(q.r.spec.Output, r.MaxTokens)) // the slice's room decides nothing
+			r.Tokens = q.r.seq.ID.AppendTokens(r.Tokens, 0, r.Prompt)
+		},
+	}
 	if cfg.NoPrefixCache {
-		tree.Sequences, tree.KeepMin = c.MaxRunning+scratchSeqs, 1<<30 // nothing is long enough to be kept
+		c.Tree.Sequences, c.Tree.KeepMin = s.MaxRunning+core.ScratchSeqs, 1<<30 // nothing is long enough to be kept
+	} else if u.stores = newStores(cfg); u.stores != nil {
+		c.Stores, c.PartTokens, c.Durable = u.stores, cfg.KVPartTokens, cfg.KVDiskBlocks > 0 || cfg.KVFabric
+		c.CopyPerToken = time.Duration(cfg.KVTierUs[core.Host-1] * float64(time.Microsecond))
 	}
 	var err error
-	if u.s, err = sched.New(c); err != nil {
+	if u.c, err = core.New(c); err != nil {
 		return nil, fmt.Errorf("batch formation uma: %w", err)
 	}
-	if u.tree, err = kvsnap.New(tree); err != nil {
-		return nil, fmt.Errorf("batch formation uma: %w", err)
-	}
-	if u.blocks, err = meridian.NewBlocks(meridian.BlocksConfig{Cells: c.Cells, BlockCells: cfg.BlockTokens, CellBytes: 1}); err != nil {
-		return nil, fmt.Errorf("batch formation uma: %w", err)
-	}
-	if !cfg.NoPrefixCache {
-		u.tiers = newTiers(u, cfg)
+	if u.think, err = newThinkModel(cfg.ThinkBudget); err != nil {
+		return nil, err
 	}
 	if cfg.Engine == "fake" {
-		if c.Cells > maxFakeCells {
-			return nil, fmt.Errorf("batch formation uma: the fake engine keeps every cell and takes up to %d; the cache has %d", maxFakeCells, c.Cells)
+		if s.Cells > maxFakeCells {
+			return nil, fmt.Errorf("batch formation uma: the fake engine keeps every cell and takes up to %d; the cache has %d", maxFakeCells, s.Cells)
 		}
 		f := fake.Config{Seed: uint64(cfg.Seed)}
-		f.ContextTokens, f.Batch, f.Sequences = c.Cells, c.MaxBatch, tree.Sequences
+		f.ContextTokens, f.Batch, f.Sequences = s.Cells, s.MaxBatch, c.Tree.Sequences
 		if m, ok := model.(*latency.Calibrated); ok && m.Curve == nil {
 			f.Cost = fake.Cost{BaseMs: m.Cost.A, PrefillMs: m.Cost.B, DecodeMs: m.Cost.C, KVMs: m.Cost.D}
 		}
@@ -125,8 +105,8 @@ func SchedConfig(cfg *Config) sched.Config {
 	if cfg.Base != nil {
 		c = *cfg.Base
 	}
-	c.Prefix, c.Forks = true, scratchSeqs-1
-	c.Policy, c.MaxRunning, c.MaxBatch, c.MaxQueue = cfg.Policy, min(cfg.MaxRunning, maxServed), cfg.MaxScheduledTokens, cfg.MaxQueue
+	c.Prefix, c.Forks = true, core.ScratchSeqs-1
+	c.Policy, c.MaxRunning, c.MaxBatch, c.MaxQueue = cfg.Policy, min(cfg.MaxRunning, sequences-core.ScratchSeqs), cfg.MaxScheduledTokens, cfg.MaxQueue
 	c.Cells = int(min(int64(cfg.KVBlocks)*int64(cfg.BlockTokens), 1<<30))
 	for _, f := range []struct {
 		v  *time.Duration
@@ -164,17 +144,18 @@ func SchedConfig(cfg *Config) sched.Config {
 
 func (u *uma) overlaps() bool { return false }
 
-// pending: the last completions are still to be told, or somebody waits for a restore.
-func (u *uma) pending() bool { return len(u.in) > 0 || u.tiers != nil && len(u.tiers.restores) > 0 }
+// pending: the last completions are still to be told, or a request waits for a restore.
+func (u *uma) pending() bool { return u.c.Pending() }
+
 func (u *uma) used(*Engine) int {
-	c := u.tree.Cells()
+	c := u.c.Tree().Cells()
 	return (c.Own + c.Shared + c.Pinned + u.size - 1) / u.size
 }
 
 // hitRate is the share of prompt tokens that did not have to be computed.
 func (u *uma) hitRate() float64 { return ratio(u.cached, u.prompt) }
 
-func (u *uma) join(e *Engine, r *request, _ int64) {
+func (u *uma) join(e *Engine, r *request, now int64) {
 	e.queue.join(r)
 	q := &served{}
 	if n := len(u.spare); n > 0 {
@@ -186,14 +167,20 @@ func (u *uma) join(e *Engine, r *request, _ int64) {
 	if r.spec.Budget > 0 {
 		r.limit = min(r.limit, r.spec.Budget)
 	}
-	*q = served{id: sched.ReqID(r.spec.Index) + 1, r: r, ns: owner(r.spec.Tenant), prompt: prompt, slot: -1, seq: kvsnap.NoSeq, tokens: q.tokens[:0],
-		thinking: r.spec.Think > 0}
+	*q = served{r: r, Request: core.Request{
+		ID: core.ID(r.spec.Index) + 1, Owner: owner(r.spec.Tenant), Arrived: instant(r.spec.Arrival), Prompt: prompt, MaxTokens: max(1, r.limit),
+		TargetTTFT: time.Duration(r.spec.TargetTTFT) * time.Microsecond, TargetITL: time.Duration(r.spec.TargetTBT) * time.Microsecond,
+		Resident: r.spec.Resident, Tokens: q.Tokens[:0],
+	}}
+	q.Data = q
 	if c := r.spec.Class; c == "batch" || c == "background" {
-		q.class = sched.Background
+		q.Class = sched.Background
 	}
-	u.byID[q.id] = q
-	u.in = append(u.in, sched.Event{Kind: sched.EvArrive, Req: q.id, Prompt: prompt, MaxTokens: max(1, r.limit), Thinking: q.thinking, Owner: q.ns, Class: q.class,
-		TargetTTFT: time.Duration(r.spec.TargetTTFT) * time.Microsecond, TargetTBT: time.Duration(r.spec.TargetTBT) * time.Microsecond})
+	q.t = thought{model: u.think, spec: &r.spec, most: u.probeRows}
+	q.t.start()
+	q.Control = &q.t
+	u.byID[q.ID] = q
+	u.c.Handle(instant(now), core.Input{Kind: core.Arrive, Request: &q.Request})
 }
 
 // owner stands for the peer uid that the daemon's fairness and its prefix tree's namespaces are keyed by.
@@ -208,58 +195,83 @@ func owner(tenant string) uint32 {
 	return h
 }
 
-func (u *uma) leave(_ *Engine, r *request, _ int64) {
-	id := sched.ReqID(r.spec.Index) + 1
-	u.forget(u.byID[id])
-	u.in = append(u.in, sched.Event{Kind: sched.EvCancel, Req: id})
+func (u *uma) leave(_ *Engine, r *request, now int64) {
+	q := u.byID[core.ID(r.spec.Index)+1]
+	u.forget(q)
+	u.c.Handle(instant(now), core.Input{Kind: core.Cancel, Req: q.ID})
 }
 
-// forget ends what u knows of a request. The scheduler is told by the caller; if it has a sequence, that is released in
-// the next step.
+// forget ends what u knows of a request. Core has it until its sequence is released.
 func (u *uma) forget(q *served) {
-	delete(u.byID, q.id)
+	delete(u.byID, q.ID)
+	u.runs.End(uint64(q.ID))
 	q.r = nil
-	if q.held {
-		q.held = false
-		u.tree.Cancel(uint64(q.id))
-	}
-	u.tiers.forget(q)
-	if q.slot < 0 {
-		u.spare = append(u.spare, q)
-	}
+	u.ended = append(u.ended, q)
 }
 
-// instant is a tick on the scheduler's axis.
-func instant(us int64) sched.Instant { return sched.Instant(min(us, math.MaxInt64/1000) * 1000) }
+// reuse takes back the structs of requests that core has let go of.
+func (u *uma) reuse() {
+	rest := u.ended[:0]
+	for _, q := range u.ended {
+		if q.Ended() && q.Seq() == core.NoSeq {
+			u.spare = append(u.spare, q)
+		} else {
+			rest = append(rest, q)
+		}
+	}
+	clear(u.ended[len(rest):])
+	u.ended = rest
+}
+
+// instant is a tick on the core's axis.
+func instant(us int64) core.Instant { return core.Instant(min(us, math.MaxInt64/1000) * 1000) }
 
 func (u *uma) form(e *Engine, now int64) bool {
 	at := instant(now)
-	u.now = now
 	for _, r := range e.running {
 		r.newTokens = 0
 	}
-	u.tiers.work(e, now, len(u.plan.Batch) == 0)
-	for i := range u.in {
-		if ev := &u.in[i]; ev.Kind == sched.EvArrive {
-			if q := u.byID[ev.Req]; q != nil { // else its client has left already
-				ev.Ago = at.Sub(instant(q.r.spec.Arrival))
-			}
+	u.reuse()
+	for {
+		u.stores.arrive(u.c, now)
+		u.step = u.c.Next(at)
+		copied := u.carryOut(e, now)
+		if len(u.step.Plan.Batch) > 0 {
+			u.admit(e, now)
+			return true
+		}
+		u.c.Done(at, &u.result)
+		if u.step.Idle || copied > 0 {
+			u.sleep(e, now, copied)
+			return false
 		}
 	}
-	for again := true; again; again = u.plan.Again {
-		u.poolEvent()
-		u.plan = u.s.Step(at, u.in)
-		if u.planned != nil {
-			u.planned(at, u.in, &u.plan)
+}
+
+// sleep plans the next turn of a server that has nothing to compute, after copies that took so many microseconds.
+func (u *uma) sleep(e *Engine, now, copied int64) {
+	e.stepDue = false
+	next, ok := u.stores.next(u.c)
+	if w := u.step.WakeAt; w > 0 {
+		wake := (int64(w) + 999) / 1000
+		if !ok || wake < next {
+			next, ok = wake, true
 		}
-		u.in = u.in[:0]
-		u.settle(e, now, at)
 	}
-	if checked {
-		u.check()
+	if !u.step.Idle {
+		next, ok = now, true
 	}
-	for i := range u.plan.Batch {
-		sl := &u.plan.Batch[i]
+	if ok {
+		e.pushStep(max(next, now+max(copied, 1)))
+	}
+	e.busyTill = max(e.busyTill, now+copied)
+	u.stores.passed()
+}
+
+// admit moves the requests of the batch from the simulator's queue to its running ones.
+func (u *uma) admit(e *Engine, now int64) {
+	for i := range u.step.Plan.Batch {
+		sl := &u.step.Plan.Batch[i]
 		if sl.Kind == sched.SliceProbe {
 			continue
 		}
@@ -271,45 +283,65 @@ func (u *uma) form(e *Engine, now int64) bool {
 			e.admitted(r, now)
 		}
 	}
-	if len(u.plan.Batch) > 0 {
-		u.makeRoom(u.plan.Tokens)
-		return true
-	}
-	e.stepDue = false
-	copied := u.tiers.passed()
-	due, more := u.tiers.due(now + copied)
-	switch u.poolEvent(); {
-	case len(u.in) > 0: // a release set cells or somebody free, who waited for it
-		e.pushStep(now + copied)
-	case u.plan.WakeAt > 0:
-		wake := max(now+1, (int64(u.plan.WakeAt)+999)/1000, now+copied)
-		if more {
-			wake = min(wake, max(now+1, due))
-		}
-		e.pushStep(wake)
-	case more:
-		e.pushStep(max(now+1, due))
-	}
-	e.busyTill = max(e.busyTill, now+copied)
-	return false
 }
 
-// settle carries out the part of a plan that comes before its batch.
-func (u *uma) settle(e *Engine, now int64, at sched.Instant) {
-	for i := range u.plan.Release {
-		rel := &u.plan.Release[i]
-		if rel.Seq >= 0 {
-			u.release(rel, at)
+// carryOut does what comes before the batch, and returns the microseconds that the copies take.
+func (u *uma) carryOut(e *Engine, now int64) (copied int64) {
+	res := &u.result
+	*res = core.Result{Copies: res.Copies[:0]}
+	failed := false
+	for i := range u.step.Ops {
+		op := &u.step.Ops[i]
+		switch op.Kind {
+		case core.SeqCopy, core.SeqRemove, core.SeqShift:
+			u.sequence(op)
+		case core.Compute:
+			u.fill(op.Dst, op.Tokens, op.From, op.To)
+		case core.Fetch:
+			u.stores.fetch(op, now)
+		case core.SkipPart:
+			u.stores.skip(op)
+		case core.CloseFetch:
+			u.stores.close(op)
+		case core.CopyIn:
+			e.advances++
+			d := u.stores.copyIn(op, now)
+			u.fill(op.Dst, op.Tokens, op.From, min(d.To, op.Limit))
+			res.Copies = append(res.Copies, d)
+			res.CopyTokens += d.To - op.From
+		case core.CopyOut:
+			if failed = op.Follows && failed || !u.stores.put(op.NS, op.Tokens, op.From); failed {
+				res.CopyFailed = true
+				continue
+			}
+			u.stores.spend(op.To - op.From)
+			res.CopyTokens += op.To - op.From
 		}
-		q := u.byID[rel.Req]
-		switch {
-		case q == nil:
-		case rel.Final: // alone in the pool and still without room
-			u.lost(e, q, now, Dropped)
-		default:
+	}
+	copied = u.stores.debtUs()
+	res.CopyTook = time.Duration(copied) * time.Microsecond
+	u.told(e, now)
+	if checked {
+		u.check()
+	}
+	return copied
+}
+
+// told counts and ends what the step says of requests.
+func (u *uma) told(e *Engine, now int64) {
+	for i := range u.step.Notes {
+		n := &u.step.Notes[i]
+		switch n.Kind {
+		case core.Started:
+			if n.First {
+				u.prompt += int64(n.Request.Prompt)
+				u.cached += int64(min(n.N, n.Request.Prompt))
+			}
+		case core.Preempted:
 			e.m.Preemptions++
-			r := q.r
-			if r.state != Running {
+			u.runs.End(uint64(n.Request.ID))
+			r := n.Request.Data.(*served).r
+			if r == nil || r.state != Running {
 				continue // it had a sequence and had computed nothing yet: it still waits here
 			}
 			r.state, r.progress, r.computed = Queued, 0, 0
@@ -320,17 +352,20 @@ func (u *uma) settle(e *Engine, now int64, at sched.Instant) {
 			e.queue.rejoin(r)
 		}
 	}
-	for _, rej := range u.plan.Reject {
-		if q := u.byID[rej.Req]; q != nil {
-			state := Rejected
-			if rej.Reason == sched.ReasonPromptTooLong {
-				state = Dropped
-			}
-			u.lost(e, q, now, state)
+	for i := range u.step.Ends {
+		end := &u.step.Ends[i]
+		q := u.byID[end.Request.ID]
+		if q == nil {
+			continue // it left: the simulator knows
 		}
+		state := Dropped // alone in the pool and still without room
+		if end.Kind == core.Rejected && end.Reason != sched.ReasonPromptTooLong {
+			state = Rejected
+		}
+		u.lost(e, q, now, state)
 	}
-	for _, st := range u.plan.Start {
-		u.start(st, at)
+	for _, r := range u.step.Histories {
+		u.c.Handle(instant(now), core.Input{Kind: core.History, Req: r.ID})
 	}
 }
 
@@ -354,11 +389,11 @@ func (u *uma) lost(e *Engine, q *served, now int64, state State) {
 
 // load is what the plan's batch computes, as the daemon's cost model counts it.
 func (u *uma) load(_ *Engine, b *latency.Batch, items bool) {
-	b.Requests, b.PrefillTokens, b.DecodeTokens = len(u.plan.Batch), u.plan.PrefillTokens, u.plan.DecodeTokens+u.plan.ProbeTokens
-	continues := u.runs.Step(workload.Only(&u.plan))
-	b.Resident = u.cells - u.tree.Cells().Free + u.plan.Tokens
-	for i := range u.plan.Batch {
-		sl := &u.plan.Batch[i]
+	b.Requests, b.PrefillTokens, b.DecodeTokens = len(u.step.Plan.Batch), u.step.Plan.PrefillTokens, u.step.Plan.DecodeTokens+u.step.Plan.ProbeTokens
+	continues := u.runs.Step(workload.Only(&u.step.Plan))
+	b.Resident = u.cells - u.c.Tree().Cells().Free + u.step.Plan.Tokens
+	for i := range u.step.Plan.Batch {
+		sl := &u.step.Plan.Batch[i]
 		b.Attended += sched.Attended(sl.Start, sl.N)
 		b.Read += float64(sl.Start + sl.N)
 		b.Runs += u.runs.Of(uint64(sl.Req), continues)
@@ -373,72 +408,68 @@ func (u *uma) load(_ *Engine, b *latency.Batch, items bool) {
 
 // compute carries the batch out and answers each of its rows with a token.
 func (u *uma) compute(e *Engine, now, decoded, took int64) {
-	u.in = append(u.in, sched.Event{Kind: sched.EvStep, Took: time.Duration(decoded) * time.Microsecond})
+	u.result.Took = time.Duration(decoded) * time.Microsecond
+	at := instant(now + took)
+	u.c.Done(at, &u.result)
 	seen := now + took + e.overhead
 	u.done = u.done[:0]
-	for i := range u.plan.Batch {
-		sl := &u.plan.Batch[i]
+	for i := range u.step.Plan.Batch {
+		sl := &u.step.Plan.Batch[i]
+		q := u.byID[sl.Req]
 		if sl.Kind == sched.SliceProbe {
+			if q != nil {
+				u.c.Probed(&q.Request, 0, true)
+			}
 			continue
 		}
-		q := u.byID[sl.Req]
-		u.computed(q, sl.Start+sl.N)
 		r := q.r
 		r.progress = r.computed
 		if r.progress > r.highWater {
 			r.highWater = r.progress
 			e.advances++
 		}
-		if sl.Row < 0 {
-			continue
-		}
-		r.tokens++
-		if r.tokens == 1 {
-			r.ttft = seen - r.spec.Arrival
-			r.ttftSet, r.hasTTFT = true, true
-		} else {
-			gap := seen - r.lastEmit
-			r.itl = append(r.itl, gap)
-			r.itlSum += gap
-		}
-		r.lastEmit = seen
-		q.tokens = r.seq.ID.AppendTokens(q.tokens, len(q.tokens), len(q.tokens)+1)
-		ev := sched.Event{Kind: sched.EvToken, Req: sl.Req, Thinking: r.tokens < r.spec.Think}
-		for ; r.probes < len(r.spec.Probes) && r.spec.Probes[r.probes].After <= r.tokens; r.probes++ {
-			ev.Probe = min(r.spec.Probes[r.probes].Rows, u.probeRows)
-		}
-		if q.thinking && !ev.Thinking {
-			u.blocks.Demote(meridian.Owner(q.id))
-		}
-		q.thinking = ev.Thinking
-		switch {
-		case r.tokens >= max(1, r.spec.Output):
-			ev = sched.Event{Kind: sched.EvFinish, Req: sl.Req, Finish: sched.ReasonStop}
-		case r.tokens >= r.limit:
-			ev = sched.Event{Kind: sched.EvFinish, Req: sl.Req, Finish: sched.ReasonLength}
-			r.capped = true
-			e.m.LengthCapped++
-		}
-		u.in = append(u.in, ev)
-		if ev.Kind == sched.EvFinish {
-			u.forget(q)
-			u.done = append(u.done, r)
-		} else if k := r.stalls; k < len(r.spec.Stalls) && r.tokens >= r.spec.Stalls[k].After {
-			r.stalls++
-			u.in = append(u.in, sched.Event{Kind: sched.EvPause, Req: sl.Req})
-			u.wake(u.tree.Stall(q.seq, true))
-			e.events.push(now+took+max(1, r.spec.Stalls[k].Us), resumed, r.slot, r.gen)
+		if sl.Row >= 0 {
+			u.token(e, q, now, seen, took)
 		}
 	}
 }
 
-// resume lets a request go on whose client reads again.
-func (u *uma) resume(r *request) {
-	q := u.byID[sched.ReqID(r.spec.Index)+1]
-	u.in = append(u.in, sched.Event{Kind: sched.EvResume, Req: q.id})
-	if q.seq >= 0 {
-		u.wake(u.tree.Stall(q.seq, false))
+// token answers a row of q.
+func (u *uma) token(e *Engine, q *served, now, seen, took int64) {
+	r := q.r
+	r.tokens++
+	if r.tokens == 1 {
+		r.ttft = seen - r.spec.Arrival
+		r.ttftSet, r.hasTTFT = true, true
+	} else {
+		gap := seen - r.lastEmit
+		r.itl = append(r.itl, gap)
+		r.itlSum += gap
 	}
+	r.lastEmit = seen
+	at := instant(now + took)
+	u.ids = r.seq.ID.AppendTokens(u.ids[:0], q.Prompt+r.tokens-1, q.Prompt+r.tokens)
+	eog := q.t.draw(int64(at)) && r.tokens >= max(1, r.spec.Output)
+	said := u.c.Token(at, &q.Request, u.ids[0], nil, eog, nil, nil)
+	switch {
+	case said.End == core.NotEnded:
+		if k := r.stalls; k < len(r.spec.Stalls) && r.tokens >= r.spec.Stalls[k].After {
+			r.stalls++
+			u.c.Handle(at, core.Input{Kind: core.Pause, Req: q.ID})
+			e.events.push(now+took+max(1, r.spec.Stalls[k].Us), resumed, r.slot, r.gen)
+		}
+		return
+	case said.End == core.Length && r.tokens < max(1, r.spec.Output):
+		r.capped = true
+		e.m.LengthCapped++
+	}
+	u.forget(q)
+	u.done = append(u.done, r)
+}
+
+// resume lets a request go on whose client reads again.
+func (u *uma) resume(r *request, now int64) {
+	u.c.Handle(instant(now), core.Input{Kind: core.Resume, Req: core.ID(r.spec.Index) + 1})
 }
 
 func (u *uma) complete(e *Engine, _, end int64) {

@@ -16,6 +16,7 @@ var rules = []rule{
 	{"sampler", []string{"runtime"}, "a token from a row of logits; it knows no protocol"},
 	{"sched", []string{"internal/invariants"}, "the simulator runs the same scheduler: it knows no engine, client or cache"},
 	{"meridian", []string{"runtime", "internal/invariants", "internal/thinktags"}, "phases and blocks; runtime has its value types"},
+	{"core", []string{"sched", "meridian", "kvsnap", "sampler", "runtime", "internal/invariants"}, "the daemon and the simulator are shells around it"},
 	{"meridian/mrdn", nil, "a wire format"},
 	{"meridian/fabric", []string{"meridian/mrdn"}, "stores of bytes; what the bytes mean is the daemon's"},
 	{"kvsnap", []string{"internal/invariants"}, "the prefix tree asks for copies and makes none"},
@@ -28,12 +29,12 @@ var rules = []rule{
 	{"ipc", []string{"ipc/wire", "internal/invariants"}, "sockets and frames; what a request does is its handler's"},
 	{"metrics", nil, "numbers and their names: anything may count"},
 	{"models", nil, "the built-in model's bytes"},
-	{"daemon", []string{"ipc", "ipc/wire", "sched", "meridian", "meridian/mrdn", "meridian/fabric", "kvsnap", "kvsnap/snapshot", "kvsnap/snapshot/format",
+	{"daemon", []string{"core", "ipc", "ipc/wire", "sched", "meridian", "meridian/mrdn", "meridian/fabric", "kvsnap", "kvsnap/snapshot", "kvsnap/snapshot/format",
 		"sampler", "metrics", "runtime", "models", "internal/buildinfo", "internal/chattmpl", "internal/clierr", "internal/gguf", "internal/hostmem",
 		"internal/invariants", "internal/logq", "internal/sysmon", "internal/thinktags", "internal/ui"}, "any engine: it is given one, real or fake"},
 
 	// Simulation and measurement.
-	{"sim", []string{"sched", "meridian", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index", "runtime", "runtime/fake", "internal/invariants",
+	{"sim", []string{"core", "sched", "meridian", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index", "runtime", "runtime/fake", "internal/invariants",
 		"internal/thinktags"}, "what it predicts of the daemon rests on the daemon's parts, not on the daemon"},
 	{"bench", []string{"internal/buildinfo", "internal/client", "internal/daemonproc", "internal/hostmem", "ipc/wire", "kvsnap/snapshot/format", "meridian",
 		"models/heldout", "runtime", "sched", "sim/synthetic", "sim/workload"}, "it measures servers from outside"},

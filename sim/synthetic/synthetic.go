@@ -1,6 +1,6 @@
-// Package synthetic is the synthetic-replay mode of the benchmark (ADR-0005): the real phase control, the real scheduler
-// and the real block manager, with their queueing, admission, preemption and contention for KV cells, over a decoder that
-// only takes time. Time is virtual, so a run takes milliseconds, needs no model and no GPU, and gives the same numbers for the
+// Package synthetic is the synthetic-replay mode of the benchmark (ADR-0005): the real phase control and the real core, with
+// its queueing, admission, sharing of prompts, eviction, preemption and contention for KV cells, over a decoder that only
+// takes time. Time is virtual, so a run takes milliseconds, needs no model and no GPU, and gives the same numbers for the
 // same seed: two changes to a policy can be compared number by number.
 //
 // It reports what a user of a reasoning model sees (the ADR says why not throughput): time to first token, time from
@@ -17,11 +17,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/kv"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
@@ -132,18 +135,36 @@ func newWords() (w words, err error) {
 	return w, nil
 }
 
+// sequences is how many sequence ids the daemon opens an engine with.
+const sequences = 256
+
 // lineWords is how many tokens a line of thinking has: a forced close looks for the end of one.
 const lineWords = 24
 
 // request is one live request.
 type request struct {
 	workload.Request
-	ctl      *meridian.Control
+	core     core.Request
+	ctl      thought
+	identity kv.Identity
 	answered int   // words of the answer
 	visible  bool  // a visible token is out
 	closed   int64 // when the think block ended, nanoseconds; 0 = it has not
 	last     int64 // when the last visible token came
 	first    bool  // a token is out
+}
+
+// thought is the request's core.Thinking: its history holds tokens that say which prompts are equal; Control hears of those
+// that the model writes.
+type thought struct {
+	*meridian.Control
+	tok   runtime.Token
+	piece []byte
+	eog   bool
+}
+
+func (t *thought) OnToken(_ core.Token, _ []byte, _ bool, now int64) meridian.Step {
+	return t.Control.OnToken(t.tok, t.piece, t.eog, now)
 }
 
 // sample is the request's next token as the model would have it: its think block between the tags, then words, then the
@@ -184,24 +205,25 @@ func Run(cfg Config) (*Report, error) {
 			return nil, err
 		}
 	}
-	s, err := sched.New(cfg.Sched)
-	if err != nil {
-		return nil, err
-	}
 	w, err := newWords()
 	if err != nil {
 		return nil, err
 	}
 	think := meridian.DefaultConfig()
 	think.MaxThinkTokens = math.MaxInt32 // only Config.ThinkBudget bounds it
-	blocks, err := meridian.NewBlocks(meridian.BlocksConfig{Cells: cfg.Sched.Cells, CellBytes: 1})
+	sc := cfg.Sched
+	sc.Prefix, sc.Forks = true, core.ScratchSeqs-1
+	c, err := core.New(core.Config{
+		Sched: sc, Tree: kvsnap.Config{Cells: sc.Cells, CellBytes: 1, Sequences: sequences, Scratch: core.ScratchSeqs},
+		Blocks: meridian.BlocksConfig{Cells: sc.Cells, CellBytes: 1}, CanRemoveRange: true, CanShift: true,
+	})
 	if err != nil {
 		return nil, err
 	}
 	if cfg.Observer == nil {
 		cfg.Observer = nobody{}
 	}
-	r := &replay{cfg: cfg, words: w, control: think, s: s, blocks: blocks, live: map[sched.ReqID]*request{}, rep: &Report{Mode: "synthetic-replay", Policy: cfg.Sched.Policy, Seed: cfg.Workload.Seed,
+	r := &replay{cfg: cfg, words: w, control: think, c: c, live: map[core.ID]*request{}, rep: &Report{Mode: "synthetic-replay", Policy: cfg.Sched.Policy, Seed: cfg.Workload.Seed,
 		BudgetForced: map[string]float64{}}}
 	if err := r.run(src); err != nil {
 		return nil, err
@@ -220,10 +242,10 @@ type replay struct {
 	cfg     Config
 	words   words
 	control meridian.Config
-	s       *sched.Scheduler
-	blocks  *meridian.Blocks
-	in      []sched.Event
-	live    map[sched.ReqID]*request
+	c       *core.Core
+	live    map[core.ID]*request
+	result  core.Result
+	ids     []core.Token
 	rep     *Report
 
 	ttft, ttot, itl sim.Dist
@@ -241,34 +263,28 @@ func (r *replay) run(src workload.Source) error {
 			}
 			more = src.Next(&next)
 		}
-		plan := r.s.Step(sched.Instant(now), r.in)
-		r.in = r.in[:0]
-		for _, rel := range plan.Release {
-			if rel.Final {
-				r.blocks.Free(meridian.Owner(rel.Req))
-			} else {
-				r.blocks.Evict(meridian.Owner(rel.Req), meridian.EvictPreempt)
-			}
-			if q := r.live[rel.Req]; q != nil {
-				if rel.Final {
-					r.reject(rel.Req, now)
-					continue
-				}
+		step := r.c.Next(core.Instant(now))
+		plan := &step.Plan
+		for i := range step.Notes {
+			if step.Notes[i].Kind == core.Preempted {
 				r.rep.Preemptions++
 			}
 		}
-		for _, rej := range plan.Reject {
-			r.reject(rej.Req, now)
+		for i := range step.Ends {
+			r.reject(step.Ends[i].Request.ID, now)
 		}
+		r.result = core.Result{}
 		if len(plan.Batch) > 0 {
 			idle = 0
-			took := r.decode(&plan, now)
+			took := r.decode(plan, now)
 			now += took
 			r.rep.Steps++
 			r.rep.BusySeconds += float64(took) / 1e9
 			continue
 		}
+		r.c.Done(core.Instant(now), &r.result)
 		switch {
+		case !step.Idle:
 		case more && (plan.WakeAt == 0 || next.Arrival*1000 <= int64(plan.WakeAt)):
 			now = max(now, next.Arrival*1000)
 		case plan.WakeAt > 0:
@@ -284,7 +300,7 @@ func (r *replay) run(src workload.Source) error {
 	}
 }
 
-func (r *replay) reject(id sched.ReqID, now int64) {
+func (r *replay) reject(id core.ID, now int64) {
 	delete(r.live, id)
 	r.rep.Rejected++
 	r.cfg.Observer.End(int64(id)-1, now, false)
@@ -300,13 +316,15 @@ func (r *replay) arrive(w *workload.Request) error {
 	if err != nil {
 		return err
 	}
-	id := sched.ReqID(w.Index) + 1
-	r.live[id] = &request{Request: *w, ctl: ctl}
+	q := &request{Request: *w, ctl: thought{Control: ctl}, identity: w.Identity()}
+	// Two tags and the end are tokens, too.
+	q.core = core.Request{ID: core.ID(w.Index) + 1, Arrived: core.Instant(w.Arrival * 1000), Prompt: max(1, w.Input), MaxTokens: w.Output + 3, Control: &q.ctl}
+	q.core.Tokens = q.identity.AppendTokens(make([]core.Token, 0, q.core.Prompt+w.Output+3), 0, q.core.Prompt)
+	r.live[q.core.ID] = q
 	if w.Think > 0 {
 		r.rep.Reasoning++
 	}
-	// Two tags and the end are tokens, too.
-	r.in = append(r.in, sched.Event{Kind: sched.EvArrive, Req: id, Prompt: max(1, w.Input), MaxTokens: w.Output + 3})
+	r.c.Handle(q.core.Arrived, core.Input{Kind: core.Arrive, Request: &q.core})
 	return nil
 }
 
@@ -325,34 +343,18 @@ func (r *replay) decode(plan *sched.Plan, now int64) int64 {
 	}
 	took := max(1000, int64(us*1000))
 	end := now + took
-	r.in = append(r.in, sched.Event{Kind: sched.EvStep, Took: time.Duration(took)})
+	r.result.Took = time.Duration(took)
+	r.c.Done(core.Instant(end), &r.result)
 	for i := range plan.Batch {
-		sl := &plan.Batch[i]
-		r.computed(sl)
-		if sl.Row >= 0 {
+		if sl := &plan.Batch[i]; sl.Row >= 0 {
 			r.token(sl.Req, end)
 		}
 	}
 	return took
 }
 
-// computed counts the cells of a slice by what they are to their request.
-func (r *replay) computed(sl *sched.Slice) {
-	q := r.live[sl.Req]
-	tier := meridian.OutputCritical
-	switch {
-	case sl.Start+sl.N <= max(1, q.Input):
-		tier = meridian.Prefix
-	case q.ctl.Phase() == meridian.ThinkDecode:
-		tier = meridian.ThinkActive
-	}
-	if !r.blocks.OnCells(meridian.Owner(sl.Req), tier, sl.N) {
-		panic(fmt.Sprintf("synthetic: the pool has no %d cells for request %d, which the scheduler gave it", sl.N, sl.Req))
-	}
-}
-
 // token decides a request's next token at time now, in the order of calls that package meridian asks for.
-func (r *replay) token(id sched.ReqID, now int64) {
+func (r *replay) token(id core.ID, now int64) {
 	q, w := r.live[id], &r.words
 	was := q.ctl.Phase()
 	tok, forced := q.ctl.Next(now)
@@ -360,7 +362,10 @@ func (r *replay) token(id sched.ReqID, now int64) {
 		tok = q.sample(w)
 		tok, _ = q.ctl.Admit(tok, w.vocab.Piece(tok), tok == w.end, now)
 	}
-	ev := q.ctl.OnToken(tok, w.vocab.Piece(tok), tok == w.end, now).Event
+	q.ctl.tok, q.ctl.piece, q.ctl.eog = tok, w.vocab.Piece(tok), tok == w.end
+	n := len(q.core.Tokens)
+	r.ids = q.identity.AppendTokens(r.ids[:0], n, n+1)
+	ev := r.c.Token(core.Instant(now), &q.core, r.ids[0], nil, tok == w.end, nil, nil).Event
 	if !q.first {
 		q.first = true
 		r.ttft.Add(now/1000-q.Arrival, 1)
@@ -368,7 +373,6 @@ func (r *replay) token(id sched.ReqID, now int64) {
 	switch {
 	case ev.Has(meridian.ExitThink):
 		q.closed = now
-		r.blocks.Demote(meridian.Owner(id))
 		sum := q.ctl.Summary(now)
 		r.think = append(r.think, sum.Tokens)
 		r.cfg.Observer.Thought(q.Index, sum.Tokens, sum.Ended)
@@ -379,7 +383,6 @@ func (r *replay) token(id sched.ReqID, now int64) {
 		r.rep.Completed++
 		delete(r.live, id)
 		r.cfg.Observer.End(q.Index, now, true)
-		r.in = append(r.in, sched.Event{Kind: sched.EvFinish, Req: id, Finish: sched.ReasonStop})
 		return
 	case q.ctl.Phase() == meridian.OutputDecode:
 		switch {
@@ -393,12 +396,11 @@ func (r *replay) token(id sched.ReqID, now int64) {
 	case !ev.Has(meridian.EnterThink):
 		r.cfg.Observer.Token(q.Index, now, true)
 	}
-	r.in = append(r.in, sched.Event{Kind: sched.EvToken, Req: id, Thinking: q.ctl.Phase() == meridian.ThinkDecode})
 }
 
 func (r *replay) finish(now int64) {
 	rep := r.rep
-	rep.OutputCriticalEvictions = int64(r.blocks.Snapshot().OutputCriticalEvictions)
+	rep.OutputCriticalEvictions = int64(r.c.Blocks().Snapshot().OutputCriticalEvictions)
 	rep.VirtualSeconds = float64(now) / 1e9
 	rep.TTFT, rep.TTOT, rep.OutputITL = percentiles(&r.ttft), percentiles(&r.ttot), percentiles(&r.itl)
 	slices.Sort(r.think)

@@ -1,0 +1,139 @@
+package core
+
+import (
+	"time"
+
+	"github.com/uma-serve/uma-serve/kvsnap"
+)
+
+// How long cells may be copied before a decode, in both directions: while answers run, by so much a token comes later;
+// while none does, by so much a request is noticed later. Evictions may overdraw it by copyTime.
+const (
+	copyTime     = 2 * time.Millisecond
+	copyIdleTime = 5 * time.Millisecond
+)
+
+// move plans the copies of the next Step: thoughts that are to be copied out, restores, and, when nothing runs, prefixes
+// that are to outlive the process.
+func (c *Core) move(now Instant) {
+	c.left = copyIdleTime
+	if c.sched.Stats().Decoding > 0 {
+		c.left = copyTime
+	}
+	if len(c.thoughts) > 0 {
+		c.copyThoughts()
+	}
+	if len(c.restores) > 0 {
+		c.copyRestores(now)
+	}
+	if c.mayCopyCached() {
+		c.copyCached()
+	}
+}
+
+// mayCopyCached: the newest plan had nothing to compute, and no restore could be copied instead.
+func (c *Core) mayCopyCached() bool {
+	return len(c.copies) > 0 && len(c.plan.Batch) == 0 && len(c.events) == 0 && !c.restoring()
+}
+
+// restoring reports whether a restore has a part at hand.
+func (c *Core) restoring() bool {
+	for _, re := range c.restores {
+		if re.state != awaited {
+			return true
+		}
+	}
+	return false
+}
+
+// moving reports whether move has more to do at once.
+func (c *Core) moving() bool { return len(c.thoughts) > 0 || c.restoring() || c.mayCopyCached() }
+
+// copyCached copies some of the oldest prefix that waits for it.
+func (c *Core) copyCached() {
+	entry := c.copies[0]
+	more := false
+	if e, ok := c.tree.Entry(entry); ok {
+		if tokens, err := c.tree.Tokens(entry); err == nil {
+			more = c.copyOut(e.NS, tokens, e.Seq, e.Tokens, c.left)
+		}
+	}
+	if more {
+		return
+	}
+	if c.copies = c.copies[1:]; len(c.copies) == 0 {
+		c.op(Op{Kind: Flush})
+	}
+}
+
+// copyThoughts copies some of a running request. Once it was cut it is no prefix of any text: its cells were computed with
+// others before them than its tokens say.
+func (c *Core) copyThoughts() {
+	r := c.thoughts[0]
+	if r.seq == NoSeq || r.ended || r.cut > 0 || !c.copyOut(r.Owner, r.Tokens, r.seq, r.computed, c.left) {
+		c.thoughts = c.thoughts[1:]
+	}
+}
+
+// offload copies what cached prefixes lose, from the head on, as far as the time before the next decode allows. What is not
+// copied now is computed again.
+func (c *Core) offload(victims []kvsnap.Victim) {
+	if !c.cfg.CanRemoveRange {
+		return
+	}
+	for i := range victims {
+		if v := &victims[i]; v.Freed > 0 {
+			c.copyOut(v.NS, v.Tokens, v.Seq, v.To, c.left+copyTime)
+		}
+	}
+}
+
+// copyOut copies those parts of the first n positions of seq that the stores lack, as many as limit allows, at least one,
+// and reports whether some are left.
+func (c *Core) copyOut(ns uint32, tokens []Token, seq Seq, n int, limit time.Duration) (more bool) {
+	if c.cfg.Stores == nil || limit <= 0 {
+		return false
+	}
+	p0 := c.cfg.Stores.Missing(ns, tokens[:n])
+	for follows := false; p0 < n && limit > 0; follows = true {
+		p1 := min(p0/c.cfg.PartTokens*c.cfg.PartTokens+c.cfg.PartTokens, n)
+		c.op(Op{Kind: CopyOut, Src: seq, NS: ns, Tokens: tokens[:p1], From: p0, To: p1, Follows: follows})
+		took := c.cost(p1 - p0)
+		limit -= took
+		c.left -= took
+		p0 = p1
+	}
+	return p0 < n
+}
+
+// CopyAll plans the copies of a cached prefix, all of it, or of every one (entry 0): for a client that asks, and for the
+// end. The Ops are valid until the next call.
+func (c *Core) CopyAll(entry uint64) []Op {
+	at := len(c.step.Ops)
+	for _, e := range c.tree.Entries(nil) {
+		if e.Running || entry != 0 && e.ID != entry {
+			continue
+		}
+		if tokens, err := c.tree.Tokens(e.ID); err == nil {
+			c.copyOut(e.NS, tokens, e.Seq, e.Tokens, time.Hour)
+		}
+	}
+	ops := c.step.Ops[at:]
+	c.step.Ops = c.step.Ops[:at]
+	return ops
+}
+
+// copied takes what became of a Step's copies, and learns what they cost.
+func (c *Core) copied(now Instant, res *Result) {
+	for i := range res.Copies {
+		c.restoreCopied(now, &res.Copies[i])
+	}
+	if res.CopyFailed {
+		// There is no room, or what the part stands on is gone: later parts would fail alike.
+		c.copies, c.thoughts = c.copies[min(1, len(c.copies)):], c.thoughts[min(1, len(c.thoughts)):]
+	}
+	if res.CopyTokens > 0 {
+		const weight = 0.2
+		c.copyCost += weight * (float64(res.CopyTook)/float64(res.CopyTokens) - c.copyCost)
+	}
+}

@@ -1,0 +1,415 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/uma-serve/uma-serve/internal/invariants"
+	"github.com/uma-serve/uma-serve/kvsnap"
+	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// ScratchSeqs is how many sequence ids the prefix tree never hands out: one for snapshots, the others for the probe forks
+// of one step. It is Config.Tree.Scratch; Config.Sched.Forks is one less.
+const ScratchSeqs = 5
+
+// What --think-evict does with a finished thought's cells.
+const (
+	KeepThoughts    = "none"
+	OffloadThoughts = "offload" // copied to the stores, so that a preempted request need not compute them again
+	DropThoughts    = "drop"    // taken out of the sequence when cells run low: lossy
+)
+
+// Config describes the server. Sched.Cells and Tree.Cells are the same number.
+type Config struct {
+	Sched  sched.Config
+	Tree   kvsnap.Config
+	Blocks meridian.BlocksConfig
+
+	CanRemoveRange bool // the engine's memory can drop part of a sequence: restores and probe forks need it
+	CanShift       bool // and move positions
+	ContextShift   bool // a full context loses its oldest half
+	ThinkEvict     string
+
+	Stores     Stores // nil: cells that are evicted are computed again
+	Durable    bool   // new prefixes are copied out while there is time: a tier outlives the process, or is shared
+	PartTokens int    // unit of every copy, see PartTokensOf
+	// CopyPerToken is what copying one token's cells is expected to take before any copy was measured.
+	CopyPerToken time.Duration
+
+	// Tokens fills Request.Tokens of a request that starts for the first time; nil: they are there at Arrive.
+	Tokens func(*Request)
+	// Planned is shown what the scheduler was told and what it answered. Both are valid during the call only.
+	Planned func(now Instant, in []sched.Event, plan *sched.Plan)
+}
+
+// PartTokensOf is the unit of every copy, in tokens, for cells of so many bytes: at most 128 and about 4 MiB, which take
+// 0.3 to 1 ms. It follows from the model alone and parts end at multiples of it, so that two machines cut the same prompt
+// in the same places.
+func PartTokensOf(cellBytes int) int {
+	return min(128, max(16, 4<<20/max(cellBytes, 1)/16*16))
+}
+
+// Validate names the field that is wrong.
+func (c *Config) Validate() error {
+	switch {
+	case c.Sched.Cells != c.Tree.Cells:
+		return fmt.Errorf("core: the scheduler has %d cells, the prefix tree %d; they share one pool", c.Sched.Cells, c.Tree.Cells)
+	case c.Tree.Scratch != ScratchSeqs:
+		return fmt.Errorf("core: %d scratch sequences; %d are needed", c.Tree.Scratch, ScratchSeqs)
+	case c.Sched.MaxRunning > c.Tree.Sequences-c.Tree.Scratch:
+		return fmt.Errorf("core: %d requests may run, but only %d sequence ids are left for them", c.Sched.MaxRunning, c.Tree.Sequences-c.Tree.Scratch)
+	case c.Stores != nil && c.PartTokens < 1:
+		return errors.New("core: part tokens = 0: copies need a unit")
+	}
+	switch c.ThinkEvict {
+	case "", KeepThoughts, OffloadThoughts, DropThoughts:
+		return nil
+	}
+	return fmt.Errorf("core: think evict %q: must be %q, %q or %q", c.ThinkEvict, KeepThoughts, OffloadThoughts, DropThoughts)
+}
+
+// Core is one server's decisions. It belongs to one goroutine.
+type Core struct {
+	cfg    Config
+	sched  *sched.Scheduler
+	tree   *kvsnap.Tree
+	blocks *meridian.Blocks
+
+	requests  map[ID]*Request // those that have not ended
+	slots     []*Request      // by the scheduler's sequence number; an ended one stays until its Release
+	lingering []*Request      // ended chats whose history is being rendered
+	events    []sched.Event   // for the next scheduler step
+	arrived   bool            // there is an EvArrive among them
+	plan      sched.Plan      // the newest
+
+	own       int    // Invariant: Σ Request.own over slots: what the scheduler counts as its requests' cells
+	pool      int    // what EvPool said last
+	inFlight  int    // cells that CopyIns of the current step fill
+	evictable int    // cells of cached prefixes when the scheduler decided
+	avoidable uint64 // blocks of answers that were taken while less needed ones were there
+	forks     int    // in the batch at hand
+
+	restores    []*restore
+	lastRestore RestoreID
+	copies      []uint64   // cached prefixes to copy out while there is time, oldest first
+	thoughts    []*Request // running requests whose finished thoughts are to be copied out
+	left        time.Duration
+	copyCost    float64 // nanoseconds a token, moving average
+
+	step, other *Step // step is being filled
+	marks       []Token
+}
+
+// New makes an idle server.
+func New(cfg Config) (*Core, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	c := &Core{cfg: cfg, requests: map[ID]*Request{}, slots: make([]*Request, cfg.Sched.MaxRunning), step: &Step{}, other: &Step{}}
+	var err error
+	if c.sched, err = sched.New(cfg.Sched); err != nil {
+		return nil, err
+	}
+	if c.tree, err = kvsnap.New(cfg.Tree); err != nil {
+		return nil, err
+	}
+	if c.blocks, err = meridian.NewBlocks(cfg.Blocks); err != nil {
+		return nil, err
+	}
+	c.copyCost = float64(cfg.CopyPerToken)
+	if c.copyCost <= 0 {
+		c.copyCost = float64(time.Millisecond) / float64(max(1, cfg.PartTokens))
+	}
+	c.left = copyIdleTime
+	return c, nil
+}
+
+// Scheduler, Tree and Blocks are for reports: the caller only reads.
+func (c *Core) Scheduler() *sched.Scheduler { return c.sched }
+func (c *Core) Tree() *kvsnap.Tree          { return c.tree }
+func (c *Core) Blocks() *meridian.Blocks    { return c.blocks }
+
+// Avoidable counts blocks of answers that were evicted although a lower tier had cells. It stays 0 unless there is a bug.
+func (c *Core) Avoidable() uint64 { return c.avoidable }
+
+// Request returns a live request, nil when it has ended.
+func (c *Core) Request(id ID) *Request { return c.requests[id] }
+
+// Live is the number of requests that have not ended.
+func (c *Core) Live() int { return len(c.requests) }
+
+// Handle takes one input. Inputs for requests that have ended are normal and are ignored.
+func (c *Core) Handle(now Instant, in Input) {
+	switch in.Kind {
+	case Arrive:
+		c.arrive(in.Request)
+		return
+	case Drain:
+		c.tell(sched.Event{Kind: sched.EvDrain})
+		return
+	case Part, PartsEnd:
+		c.partAtHand(now, &in)
+		return
+	case History:
+		c.historyReady(now, in.Req, in.Tokens)
+		return
+	}
+	r := c.requests[in.Req]
+	if r == nil {
+		return
+	}
+	switch in.Kind {
+	case Cancel:
+		if !r.cancelled {
+			r.cancelled = true
+			c.tell(sched.Event{Kind: sched.EvCancel, Req: r.ID})
+		}
+	case EndThink:
+		r.Control.EndThink(int64(now))
+	case Pause, Resume:
+		kind := sched.EvPause
+		if in.Kind == Resume {
+			kind = sched.EvResume
+		}
+		c.tell(sched.Event{Kind: kind, Req: r.ID})
+		if r.seq != NoSeq {
+			c.wake(c.tree.Stall(r.seq, in.Kind == Pause))
+		}
+	default:
+		panic(fmt.Sprintf("core: input kind %d is unknown", in.Kind))
+	}
+}
+
+func (c *Core) tell(e sched.Event) { c.events = append(c.events, e) }
+
+func (c *Core) arrive(r *Request) {
+	if r.Control == nil || r.Prompt < 1 {
+		panic(fmt.Sprintf("core: request %d arrives without a Control, or with a prompt of %d tokens", r.ID, r.Prompt))
+	}
+	r.seq = NoSeq
+	if c.requests[r.ID] = r; r.Control.Phase() == meridian.ThinkDecode {
+		r.thinkFrom = r.Prompt // the prompt opens the block
+	}
+	c.tell(sched.Event{
+		Kind: sched.EvArrive, Req: r.ID, Class: r.Class, Owner: r.Owner, Prompt: r.Prompt, MaxTokens: r.MaxTokens, Strict: r.Strict,
+		TargetTTFT: r.TargetTTFT, TargetTBT: r.TargetITL, Thinking: r.Control.Phase() == meridian.ThinkDecode,
+	})
+	c.arrived = true
+}
+
+// age says in each EvArrive how long its request has waited for the scheduler to hear of it.
+func (c *Core) age(now Instant) {
+	for i := range c.events {
+		if e := &c.events[i]; e.Kind == sched.EvArrive {
+			if r := c.requests[e.Req]; r != nil {
+				e.Ago = max(0, now.Sub(r.Arrived))
+			}
+		}
+	}
+	c.arrived = false
+}
+
+// Next decides what happens next. Requests that are let in are looked up in the prefix tree on the way, so it may take the
+// scheduler more than one Step.
+func (c *Core) Next(now Instant) *Step {
+	c.move(now)
+	if c.arrived {
+		c.age(now)
+	}
+	for {
+		c.poolEvent(now)
+		c.plan = c.sched.Step(now, c.events)
+		if c.cfg.Planned != nil {
+			c.cfg.Planned(now, c.events, &c.plan)
+		}
+		c.events = c.events[:0]
+		c.apply(now)
+		if !c.plan.Again && (len(c.plan.Batch) > 0 || len(c.events) == 0) {
+			break
+		}
+	}
+	if invariants.Enabled {
+		c.check()
+	}
+	out := c.step
+	if len(c.plan.Batch) > 0 {
+		c.makeRoom(now, c.plan.Tokens)
+		c.addForks()
+	} else {
+		// What a release set free the scheduler hears of before the caller sleeps: nothing else would wake it.
+		c.poolEvent(now)
+		out.Idle = len(out.Ops) == 0 && len(c.events) == 0 && !c.moving()
+		out.WakeAt = c.plan.WakeAt
+	}
+	out.Plan = c.plan
+	c.step, c.other = c.other, out
+	c.step.reset()
+	return out
+}
+
+// apply carries out the part of a plan that comes before its batch.
+func (c *Core) apply(now Instant) {
+	for i := range c.plan.Release {
+		rel := &c.plan.Release[i]
+		if rel.Seq >= 0 {
+			c.release(now, rel)
+		}
+		r := c.requests[rel.Req]
+		switch {
+		case r == nil: // its own token ended it
+		case !rel.Final:
+			c.note(Note{Kind: Preempted, Request: r})
+		case r.cancelled:
+			c.end(r, End{Kind: Cancelled, Reason: rel.Reason})
+		default:
+			c.end(r, End{Kind: Failed, Reason: rel.Reason})
+		}
+	}
+	for i := range c.plan.Reject {
+		rej := &c.plan.Reject[i]
+		if r := c.requests[rej.Req]; r != nil {
+			c.end(r, End{Kind: Rejected, Reason: rej.Reason, RetryAfter: rej.RetryAfter, Need: rej.Need, Have: rej.Have})
+		}
+	}
+	if c.plan.Reclaim > 0 {
+		c.reclaim(now, c.plan.Reclaim)
+	}
+	for i := range c.plan.Start {
+		c.start(now, c.plan.Start[i])
+	}
+}
+
+// end tells of an end that no token brought.
+func (c *Core) end(r *Request, e End) {
+	e.Request = r
+	c.step.Ends = append(c.step.Ends, e)
+	c.forget(r)
+}
+
+// forget takes a request that has ended from every list but slots, which it leaves with its Release.
+func (c *Core) forget(r *Request) {
+	r.ended = true
+	delete(c.requests, r.ID)
+	if r.held {
+		r.held = false
+		c.tree.Cancel(uint64(r.ID))
+	}
+	if re := r.restoring; re != nil {
+		re.leave(r)
+	}
+}
+
+func (c *Core) note(n Note) { c.step.Notes = append(c.step.Notes, n) }
+
+// FillBatch writes the newest Step's batch: the tokens of each slice at their positions, probe forks included. The rows
+// that the plan names are those that Batch.Add gives.
+func (c *Core) FillBatch(b *runtime.Batch) {
+	b.Reset()
+	for i := range c.plan.Batch {
+		s := &c.plan.Batch[i]
+		r := c.requests[s.Req]
+		if s.Kind == sched.SliceProbe {
+			for j := range s.N {
+				b.Add(r.forkTokens[j], runtime.Pos(s.Start+j), r.fork, j == s.N-1)
+			}
+			continue
+		}
+		for j := range s.N {
+			last := j == s.N-1 && s.Row >= 0
+			if row := b.Add(r.Tokens[s.Start+j], runtime.Pos(s.Start+j), r.seq, last); last && row != s.Row {
+				panic(fmt.Sprintf("core: the logits row of request %d is %d, the plan says %d", s.Req, row, s.Row))
+			}
+		}
+	}
+}
+
+// Done takes what became of the newest Step. It follows every Next, before the rows of the batch are answered.
+func (c *Core) Done(now Instant, res *Result) {
+	c.copied(now, res)
+	if len(c.plan.Batch) == 0 {
+		return
+	}
+	c.tell(sched.Event{Kind: sched.EvStep, Outcome: res.Outcome, Took: res.Took})
+	for i := range c.plan.Batch {
+		s := &c.plan.Batch[i]
+		r := c.requests[s.Req]
+		switch {
+		case s.Kind == sched.SliceProbe:
+			c.op(Op{Kind: SeqRemove, Dst: r.fork, To: -1})
+		case res.Outcome == sched.StepOK:
+			c.grown(r, s.Start+s.N)
+		case res.Outcome != sched.StepKVFull:
+			// Part of the batch may be in the cells: back to where the sequence was. A memory that cannot drop ranges never
+			// has a step aborted, and a step that fails ends all of its requests.
+			if c.cfg.CanRemoveRange {
+				c.op(Op{Kind: SeqRemove, Dst: r.seq, From: s.Start, To: -1})
+			}
+		}
+	}
+}
+
+// grown counts the cells of r's history that a step has computed: it holds n tokens now.
+func (c *Core) grown(r *Request, n int) {
+	more := n - r.computed
+	r.computed = n
+	r.own += more
+	c.own += more
+	c.addCells(r, more)
+	if ids := c.tree.Progress(r.seq, r.Tokens, n); ids != nil {
+		c.wake(ids)
+	}
+}
+
+func (c *Core) op(o Op) { c.step.Ops = append(c.step.Ops, o) }
+
+// do hands on what the prefix tree asks of the engine.
+func (c *Core) do(actions []kvsnap.Action) {
+	for i := range actions {
+		a := &actions[i]
+		o := Op{Src: a.Src, Dst: a.Dst, From: a.From, To: a.To, Delta: a.Delta}
+		switch a.Kind {
+		case kvsnap.Copy:
+			o.Kind = SeqCopy
+		case kvsnap.Remove:
+			o.Kind = SeqRemove
+		case kvsnap.Shift:
+			o.Kind = SeqShift
+		}
+		c.op(o)
+	}
+}
+
+// Shutdown ends what runs without telling of it: the caller answers its clients itself. What was computed of every
+// sequence becomes a cached prefix. Carry out the Ops of the Step, then those of CopyAll.
+func (c *Core) Shutdown(now Instant) *Step {
+	c.settleHistories(now)
+	for i, r := range c.slots {
+		if r != nil {
+			c.slots[i] = nil
+			c.own -= r.own
+			r.own = 0
+			c.retain(now, r, r.Tokens[:r.computed])
+		}
+	}
+	for _, r := range c.requests {
+		c.forget(r)
+	}
+	c.endRestores(now)
+	out := c.step
+	c.step, c.other = c.other, out
+	c.step.reset()
+	return out
+}
+
+// Pending reports whether a Next would do something although no input comes: ends that the scheduler has not been told
+// of, restores.
+func (c *Core) Pending() bool { return len(c.events) > 0 || len(c.restores) > 0 }
+
+// Quiet reports whether nothing is on its way: no restore, no copy, no history that is being rendered.
+func (c *Core) Quiet() bool {
+	return len(c.lingering)+len(c.restores)+len(c.copies)+len(c.thoughts)+len(c.step.Ops) == 0
+}

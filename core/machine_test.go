@@ -1,0 +1,472 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/uma-serve/uma-serve/kvsnap"
+	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// machine carries out steps on a model of an engine's memory that keeps the token of every cell, and fails when a row is
+// computed behind other tokens than its request's, when a copy holds other tokens than it says, and when the pool's books
+// differ from the cells that are there.
+type machine struct {
+	c      *Core
+	cfg    Config
+	now    Instant
+	cells  map[Seq]map[int]cell // by position
+	refs   map[int]int          // sequences that hold a cell
+	lastID int
+	store  *shelf
+	batch  runtime.Batch
+	step   *Step
+	result Result
+	eng    runtime.Engine  // nil, or an engine that carries out everything too
+	want   map[ID]*Request // live, by what the machine was told
+	ended  map[ID]int      // how often each was said to have ended
+	log    []string
+}
+
+type cell struct {
+	id  int
+	tok Token
+}
+
+// steps that a machine carries out take so long.
+const stepTime = 10 * time.Millisecond
+
+func newMachine(cfg Config) (*machine, error) {
+	m := &machine{cfg: cfg, cells: map[Seq]map[int]cell{}, refs: map[int]int{}, want: map[ID]*Request{}, ended: map[ID]int{}}
+	if cfg.PartTokens > 0 {
+		m.store = &shelf{part: cfg.PartTokens, parts: map[string]bool{}, bytes: map[string][]byte{}, fetches: map[RestoreID]*fetched{}}
+		m.cfg.Stores, m.cfg.Durable = m.store, cfg.Durable
+	}
+	n := cfg.Sched.MaxBatch
+	m.batch = runtime.Batch{Token: make([]Token, n), Pos: make([]runtime.Pos, n), Seq: make([]Seq, n), Logits: make([]int8, n)}
+	m.batch.Reset()
+	var err error
+	m.c, err = New(m.cfg)
+	return m, err
+}
+
+func testConfig(cells, running, batch int, policy string) Config {
+	return Config{
+		Sched: sched.Config{Policy: policy, Prefix: true, MaxRunning: running, Cells: cells, MaxBatch: batch, MaxQueue: 1 << 16, Forks: ScratchSeqs - 1,
+			Guard: sched.DefaultGuard},
+		Tree:   kvsnap.Config{Cells: cells, CellBytes: 1, Sequences: running + 8 + ScratchSeqs, Scratch: ScratchSeqs},
+		Blocks: meridian.BlocksConfig{Cells: cells, CellBytes: 1}, CanRemoveRange: true, CanShift: true,
+	}
+}
+
+// shelf is a store: which parts there are, by namespace and tokens.
+type shelf struct {
+	part    int
+	parts   map[string]bool
+	bytes   map[string][]byte // snapshots, with an engine
+	fetches map[RestoreID]*fetched
+	full    bool // takes nothing
+	slow    bool // parts come to hand when the test says so
+}
+
+type fetched struct {
+	ns     uint32
+	tokens []Token
+	next   int // position of the next part
+	broken bool
+}
+
+func shelfKey(ns uint32, tokens []Token, p0 int) string { return fmt.Sprint(ns, p0, tokens) }
+
+func (s *shelf) end(p0, n int) int { return min(p0/s.part*s.part+s.part, n) }
+
+func (s *shelf) Find(ns uint32, tokens []Token, least int) (int, Tier, bool) {
+	n := s.Missing(ns, tokens)
+	return n, Host, n >= least && n > 0
+}
+
+func (s *shelf) Missing(ns uint32, tokens []Token) int {
+	p0 := 0
+	for p0 < len(tokens) {
+		p1 := s.end(p0, len(tokens))
+		if !s.parts[shelfKey(ns, tokens[:p1], p0)] {
+			break
+		}
+		p0 = p1
+	}
+	return p0
+}
+
+func (m *machine) at(seq Seq, pos int) (cell, bool) {
+	c, ok := m.cells[seq][pos]
+	return c, ok
+}
+
+func (m *machine) put(seq Seq, pos int, c cell) {
+	if m.cells[seq] == nil {
+		m.cells[seq] = map[int]cell{}
+	}
+	if _, taken := m.cells[seq][pos]; taken {
+		panic(fmt.Sprintf("position %d of sequence %d is filled twice", pos, seq))
+	}
+	m.cells[seq][pos] = c
+	m.refs[c.id]++
+}
+
+func (m *machine) fresh(seq Seq, pos int, tok Token) {
+	m.lastID++
+	m.put(seq, pos, cell{m.lastID, tok})
+	if len(m.refs) > m.cfg.Tree.Cells {
+		panic(fmt.Sprintf("%d cells are held, the pool has %d", len(m.refs), m.cfg.Tree.Cells))
+	}
+}
+
+func (m *machine) remove(seq Seq, from, to int) {
+	for p, c := range m.cells[seq] {
+		if p >= from && (to < 0 || p < to) {
+			delete(m.cells[seq], p)
+			if m.refs[c.id]--; m.refs[c.id] == 0 {
+				delete(m.refs, c.id)
+			}
+		}
+	}
+}
+
+// holds panics unless seq holds exactly tokens, from position 0 on.
+func (m *machine) holds(what string, seq Seq, tokens []Token) {
+	if len(m.cells[seq]) < len(tokens) {
+		panic(fmt.Sprintf("%s: sequence %d holds %d cells, %d are counted on", what, seq, len(m.cells[seq]), len(tokens)))
+	}
+	for p, t := range tokens {
+		if c, ok := m.at(seq, p); !ok || c.tok != t {
+			panic(fmt.Sprintf("%s: sequence %d holds token %d at position %d, not %d", what, seq, c.tok, p, t))
+		}
+	}
+}
+
+// next asks for a step and carries out what comes before its batch.
+func (m *machine) next() *Step {
+	m.step = m.c.Next(m.now)
+	m.result = Result{}
+	failed := false
+	for i := range m.step.Ops {
+		op := &m.step.Ops[i]
+		if m.eng != nil {
+			m.engine(op)
+		}
+		switch op.Kind {
+		case SeqCopy:
+			for p := op.From; p < op.To; p++ {
+				c, ok := m.at(op.Src, p)
+				if !ok {
+					panic(fmt.Sprintf("copy of position %d of sequence %d, which is empty", p, op.Src))
+				}
+				m.put(op.Dst, p, c)
+			}
+		case SeqRemove:
+			m.remove(op.Dst, op.From, op.To)
+		case SeqShift:
+			moved := map[int]cell{}
+			for p, c := range m.cells[op.Dst] {
+				if p >= op.From && (op.To < 0 || p < op.To) {
+					p += op.Delta
+				}
+				moved[p] = c
+			}
+			m.cells[op.Dst] = moved
+		case Compute:
+			for p := op.From; p < op.To; p++ {
+				m.fresh(op.Dst, p, op.Tokens[p])
+			}
+		case CopyOut:
+			if failed = op.Follows && failed || m.store.full; failed {
+				m.result.CopyFailed = true
+				continue
+			}
+			m.holds("copy out", op.Src, op.Tokens)
+			key := shelfKey(op.NS, op.Tokens, op.From)
+			m.store.parts[key] = true
+			if m.eng != nil {
+				m.store.bytes[key] = m.snapshot(op)
+			}
+			m.result.CopyTokens += op.To - op.From
+		case Fetch:
+			f := &fetched{ns: op.NS, tokens: slices.Clone(op.Tokens)}
+			m.store.fetches[op.Restore] = f
+			if !m.store.slow {
+				m.atHand(op.Restore)
+			}
+		case SkipPart:
+			f := m.store.fetches[op.Restore]
+			f.next = m.store.end(f.next, len(f.tokens))
+			if !m.store.slow {
+				m.atHand(op.Restore)
+			}
+		case CopyIn:
+			m.result.Copies = append(m.result.Copies, m.copyIn(op))
+		case CloseFetch:
+			delete(m.store.fetches, op.Restore)
+		case Flush:
+		default:
+			panic(fmt.Sprintf("op kind %d", op.Kind))
+		}
+	}
+	m.result.CopyTook = time.Duration(m.result.CopyTokens) * 10 * time.Microsecond
+	for i := range m.step.Ends {
+		m.endOf(m.step.Ends[i].Request.ID)
+	}
+	if used := m.cfg.Tree.Cells - m.c.tree.Cells().Free; len(m.step.Plan.Batch) == 0 && m.c.inFlight == 0 && len(m.refs) != used {
+		panic(fmt.Sprintf("%d cells are held, the books say %d", len(m.refs), used))
+	}
+	return m.step
+}
+
+// atHand tells of the next part of a restore.
+func (m *machine) atHand(id RestoreID) {
+	f := m.store.fetches[id]
+	in := Input{Kind: Part, Restore: id, P0: f.next, P1: m.store.end(f.next, len(f.tokens))}
+	if f.next >= len(f.tokens) || f.broken {
+		in.Kind = PartsEnd
+	}
+	m.c.Handle(m.now, in)
+}
+
+func (m *machine) copyIn(op *Op) Copied {
+	f := m.store.fetches[op.Restore]
+	d := Copied{Restore: op.Restore, To: op.From, State: PartsOver}
+	for f.next < len(f.tokens) && !f.broken {
+		p1 := m.store.end(f.next, len(f.tokens))
+		if f.next != d.To || p1 > op.To {
+			d.State, d.P0, d.P1 = PartAtHand, f.next, p1
+			return d
+		}
+		for p := f.next; p < p1; p++ {
+			m.fresh(op.Dst, p, f.tokens[p])
+		}
+		if m.eng != nil {
+			if err := m.eng.Restore(m.store.bytes[shelfKey(f.ns, f.tokens[:p1], f.next)], op.Dst, m.c.tree.ScratchSeq(0)); err != nil {
+				panic("restore: " + err.Error())
+			}
+		}
+		m.result.CopyTokens += p1 - f.next
+		f.next, d.To = p1, p1
+		if m.store.slow {
+			d.State = PartAwaited
+			return d
+		}
+	}
+	return d
+}
+
+// engine carries a sequence operation out on the engine.
+func (m *machine) engine(op *Op) {
+	ok := true
+	switch op.Kind {
+	case SeqCopy:
+		m.eng.SeqCopy(op.Src, op.Dst, runtime.Pos(op.From), runtime.Pos(op.To))
+	case SeqRemove:
+		ok = m.eng.SeqRemove(op.Dst, runtime.Pos(op.From), runtime.Pos(op.To))
+	case SeqShift:
+		ok = m.eng.SeqAdd(op.Dst, runtime.Pos(op.From), runtime.Pos(op.To), runtime.Pos(op.Delta)) == nil
+	}
+	if !ok {
+		panic(fmt.Sprintf("the engine refuses %+v", *op))
+	}
+}
+
+func (m *machine) snapshot(op *Op) []byte {
+	size, err := m.eng.SnapshotSize(op.Src, runtime.Pos(op.From), runtime.Pos(op.To))
+	if err != nil {
+		panic(err)
+	}
+	b := make([]byte, size)
+	n, err := m.eng.Snapshot(b, op.Src, m.c.tree.ScratchSeq(0), runtime.Pos(op.From), runtime.Pos(op.To))
+	if err != nil {
+		panic(err)
+	}
+	return b[:n]
+}
+
+// answer decides what follows a row: a token, and whether the generation ends with it.
+type answer func(r *Request, row int) (tok Token, eog bool)
+
+// done carries out the batch with the given outcome and answers its rows.
+func (m *machine) done(outcome sched.Outcome, a answer) {
+	plan := m.step.Plan
+	if len(plan.Batch) > 0 {
+		m.c.FillBatch(&m.batch)
+		for i := range plan.Batch {
+			if s := &plan.Batch[i]; s.Kind != sched.SliceProbe {
+				r := m.c.requests[s.Req]
+				m.holds(fmt.Sprintf("request %d", r.ID), r.seq, r.Tokens[:s.Start])
+			}
+		}
+		if m.eng != nil && outcome == sched.StepOK {
+			m.c.FillBatch(m.eng.Batch())
+			if err := m.eng.Decode(); err != nil {
+				panic("decode: " + err.Error())
+			}
+		}
+		if outcome != sched.StepKVFull {
+			for i, t := range m.batch.Token {
+				m.fresh(m.batch.Seq[i], int(m.batch.Pos[i]), t)
+			}
+		}
+	}
+	m.now = m.now.Add(stepTime)
+	m.result.Outcome, m.result.Took = outcome, stepTime
+	m.c.Done(m.now, &m.result)
+	if outcome != sched.StepOK {
+		return
+	}
+	for i := range plan.Batch {
+		s := &plan.Batch[i]
+		r := m.c.requests[s.Req]
+		switch {
+		case r == nil:
+		case s.Kind == sched.SliceProbe:
+			m.c.Probed(r, 1, true)
+		case s.Row >= 0:
+			tok, eog := a(r, s.Row)
+			if said := m.c.Token(m.now, r, tok, nil, eog, nil, nil); said.End != NotEnded {
+				m.endOf(r.ID)
+			}
+		}
+	}
+}
+
+func (m *machine) endOf(id ID) {
+	if m.ended[id]++; m.ended[id] > 1 || m.want[id] == nil {
+		panic(fmt.Sprintf("request %d ends a second time, or never arrived", id))
+	}
+	delete(m.want, id)
+}
+
+func (m *machine) arrive(r *Request) {
+	if r.Control == nil {
+		r.Control = &script{}
+	}
+	r.Arrived = m.now
+	m.want[r.ID] = r
+	m.c.Handle(m.now, Input{Kind: Arrive, Request: r})
+}
+
+// script is a thought as a test wants it: so many tokens of thinking, forks behind some.
+type script struct {
+	think int // tokens of thought, the closing tag included
+	n     int
+	forks map[int]int // rows, by tokens so far
+	ended bool
+}
+
+func (s *script) Phase() meridian.Phase {
+	if s.n < s.think {
+		return meridian.ThinkDecode
+	}
+	return meridian.OutputDecode
+}
+
+func (s *script) OnToken(_ Token, _ []byte, eog bool, _ int64) (step meridian.Step) {
+	if s.n++; s.n == s.think {
+		step.Event = meridian.ExitThink
+	}
+	if eog {
+		step.Event |= meridian.Completed
+	}
+	return step
+}
+
+func (s *script) Flush() (think, answer []byte) { return nil, nil }
+func (s *script) EndThink(int64) bool           { s.think = min(s.think, s.n+1); return true }
+func (s *script) OnProbe(float64)               {}
+func (s *script) ProbeFailed()                  {}
+func (s *script) ProbeDue() ([]Token, bool) {
+	rows := s.forks[s.n]
+	return make([]Token, rows), rows > 0
+}
+
+// stream is n tokens that begin like every other stream of this name.
+func stream(name string, n int) (out []Token) {
+	h := Token(1)
+	for _, c := range name {
+		h = h*31 + c
+	}
+	for i := range n {
+		out = append(out, (h*7919+Token(i)*104729)&0x7fffffff)
+	}
+	return out
+}
+
+// String is the step in a script's output.
+func (s *Step) String() string {
+	var b strings.Builder
+	for i := range s.Ops {
+		o := &s.Ops[i]
+		switch o.Kind {
+		case SeqCopy:
+			fmt.Fprintf(&b, "copy seq %d to %d [%d, %d)\n", o.Src, o.Dst, o.From, o.To)
+		case SeqRemove:
+			fmt.Fprintf(&b, "remove seq %d [%d, %d)\n", o.Dst, o.From, o.To)
+		case SeqShift:
+			fmt.Fprintf(&b, "shift seq %d [%d, %d) by %d\n", o.Dst, o.From, o.To, o.Delta)
+		case CopyOut:
+			fmt.Fprintf(&b, "copy out seq %d [%d, %d) of owner %d\n", o.Src, o.From, o.To, o.NS)
+		case Fetch:
+			fmt.Fprintf(&b, "fetch restore %d: %d tokens from %d on, %v\n", o.Restore, len(o.Tokens), o.From, o.Tier)
+		case SkipPart:
+			fmt.Fprintf(&b, "skip part of restore %d\n", o.Restore)
+		case CopyIn:
+			fmt.Fprintf(&b, "copy in restore %d to seq %d [%d, %d)\n", o.Restore, o.Dst, o.From, o.To)
+		case CloseFetch:
+			fmt.Fprintf(&b, "close restore %d\n", o.Restore)
+		case Flush:
+			b.WriteString("flush\n")
+		case Compute:
+			fmt.Fprintf(&b, "compute seq %d [%d, %d)\n", o.Dst, o.From, o.To)
+		}
+	}
+	for i := range s.Notes {
+		n := &s.Notes[i]
+		switch n.Kind {
+		case Started:
+			fmt.Fprintf(&b, "request %d started: %d cached, %v (%v)\n", n.Request.ID, n.N, n.Tier, n.Match.Reason)
+		case Preempted:
+			fmt.Fprintf(&b, "request %d preempted\n", n.Request.ID)
+		case Parked:
+			fmt.Fprintf(&b, "request %d had parked %d tokens\n", n.Request.ID, n.N)
+		case Recomputed:
+			fmt.Fprintf(&b, "request %d computes %d tokens again\n", n.Request.ID, n.N)
+		case Shifted:
+			fmt.Fprintf(&b, "request %d shifted by %d\n", n.Request.ID, n.N)
+		case ThoughtDropped:
+			fmt.Fprintf(&b, "request %d lost a thought of %d\n", n.Request.ID, n.N)
+		case Unpinned:
+			fmt.Fprintf(&b, "prefix %d unpinned\n", n.Entry)
+		case Restored:
+			fmt.Fprintf(&b, "%d tokens restored from %v\n", n.N, n.Tier)
+		}
+	}
+	for i := range s.Ends {
+		e := &s.Ends[i]
+		fmt.Fprintf(&b, "request %d ends: %v, %v\n", e.Request.ID, [...]string{"", "stopped", "length", "cancelled", "rejected", "failed"}[e.Kind], e.Reason)
+	}
+	for _, r := range s.Histories {
+		fmt.Fprintf(&b, "render the history of request %d\n", r.ID)
+	}
+	for i := range s.Plan.Batch {
+		sl := &s.Plan.Batch[i]
+		fmt.Fprintf(&b, "%s request %d [%d, %d)", [...]string{"prefill", "decode", "probe"}[sl.Kind], sl.Req, sl.Start, sl.Start+sl.N)
+		if sl.Row >= 0 {
+			b.WriteString(" → row")
+		}
+		b.WriteByte('\n')
+	}
+	if s.Idle {
+		b.WriteString("idle\n")
+	}
+	return b.String()
+}

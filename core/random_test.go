@@ -1,0 +1,380 @@
+package core
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/uma-serve/uma-serve/kvsnap"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/fake"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// operations is how many random operations TestRandomOperations makes: 100,000 in a test run, ten million by hand
+// (-operations 10000000).
+var operations = flag.Int("operations", 100_000, "random operations of TestRandomOperations")
+
+// life is a random life of a server: what happens to it, operation by operation.
+type life struct {
+	*machine
+	rng    *rand.Rand
+	lastID ID
+	paused map[ID]bool
+	vocab  int
+	draw   answer
+	done   map[ID][]Token // what each ended request has generated
+	asked  map[ID]*Request
+	counts map[string]int
+}
+
+func newLife(seed uint64, eng runtime.Engine) (*life, error) {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	policies := sched.Policies()
+	cells := []int{96, 160, 400}[rng.IntN(3)]
+	cfg := testConfig(cells, 1+rng.IntN(6), 16+rng.IntN(48), policies[rng.IntN(len(policies))])
+	if eng != nil {
+		caps := eng.Capabilities()
+		cfg = testConfig(caps.ContextTokens, min(4, caps.MaxSequences-8-ScratchSeqs), min(32, caps.MaxBatch), policies[rng.IntN(len(policies))])
+		cfg.Tree.Sequences = caps.MaxSequences
+	}
+	if rng.IntN(2) == 0 {
+		cfg.PartTokens, cfg.Durable = []int{16, 32}[rng.IntN(2)], rng.IntN(2) == 0
+		cfg.ThinkEvict = OffloadThoughts
+	}
+	cfg.Tree.ShareSystem = rng.IntN(3) == 0
+	m, err := newMachine(cfg)
+	if err != nil {
+		return nil, err
+	}
+	m.eng = eng
+	l := &life{machine: m, rng: rng, paused: map[ID]bool{}, vocab: 1 << 30, done: map[ID][]Token{}, asked: map[ID]*Request{}, counts: map[string]int{}}
+	l.draw = func(r *Request, _ int) (Token, bool) { return next(r.Tokens), false }
+	return l, nil
+}
+
+// next is what the model of these tests says after tokens.
+func next(tokens []Token) Token {
+	h := uint32(2166136261)
+	for _, t := range tokens {
+		h = (h ^ uint32(t)) * 16777619
+	}
+	return Token(h & 0x3fffffff)
+}
+
+// operation makes one random thing happen and names it.
+func (l *life) operation() string {
+	live := l.ids()
+	pick := func() ID { return live[l.rng.IntN(len(live))] }
+	switch n := l.rng.IntN(100); {
+	case n < 70 || len(live) == 0 && n >= 85:
+		l.turn()
+		return "step"
+	case n < 85:
+		if len(live) >= 24 {
+			return "nothing"
+		}
+		l.arrival()
+		return "arrive"
+	case n < 89:
+		l.c.Handle(l.now, Input{Kind: Cancel, Req: pick()})
+		return "cancel"
+	case n < 93:
+		id := pick()
+		kind := Pause
+		if l.paused[id] {
+			kind = Resume
+		}
+		l.paused[id] = !l.paused[id]
+		l.c.Handle(l.now, Input{Kind: kind, Req: id})
+		return "pause"
+	case n < 95:
+		l.c.Handle(l.now, Input{Kind: EndThink, Req: pick()})
+		return "end think"
+	case n < 97 && l.store != nil:
+		l.store.slow = !l.store.slow
+		l.store.full = !l.store.full && l.rng.IntN(4) == 0
+		return "store"
+	default:
+		entries := slices.DeleteFunc(l.c.tree.Entries(nil), func(e kvsnap.Entry) bool { return e.Running })
+		if len(entries) == 0 {
+			return "nothing"
+		}
+		e := entries[l.rng.IntN(len(entries))]
+		switch l.rng.IntN(3) {
+		case 0:
+			l.c.Drop(e.ID) // a pinned one goes too
+		case 1:
+			if l.c.tree.Cells().Pinned < l.cfg.Tree.Cells/4 {
+				l.c.tree.Pin(e.ID)
+			}
+		default:
+			l.c.tree.Unpin(e.ID)
+		}
+		return "prefix"
+	}
+}
+
+func (l *life) ids() []ID {
+	var ids []ID
+	for id := range l.want {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// arrival is a request that often begins like others.
+func (l *life) arrival() {
+	l.lastID++
+	most := l.cfg.Tree.Cells * 2 / 3
+	head := stream(fmt.Sprint("s", l.rng.IntN(4)), 1+l.rng.IntN(most/2))
+	body := stream(fmt.Sprint("p", l.rng.IntN(12)), l.rng.IntN(most/3))
+	r := &Request{ID: l.lastID, Owner: uint32(l.rng.IntN(3)), MaxTokens: 1 + l.rng.IntN(most/4), Chat: l.rng.IntN(3) == 0}
+	r.Tokens = append(head, body...)
+	for i := range r.Tokens {
+		r.Tokens[i] %= Token(l.vocab)
+	}
+	r.Prompt = len(r.Tokens)
+	r.Shareable = l.rng.IntN(len(head) + 1)
+	if l.rng.IntN(4) == 0 {
+		r.Class = sched.Background
+	}
+	s := &script{}
+	if l.rng.IntN(3) == 0 {
+		s.think = 1 + l.rng.IntN(r.MaxTokens)
+		s.forks = map[int]int{1 + l.rng.IntN(s.think): 1 + l.rng.IntN(6)}
+	}
+	r.Control = s
+	l.asked[r.ID] = r
+	l.arrive(r)
+}
+
+// turn is one step.
+func (l *life) turn() {
+	s := l.next()
+	for i := range s.Notes {
+		l.counts[noteNames[s.Notes[i].Kind]]++
+	}
+	for i := range s.Ops {
+		l.counts[opNames[s.Ops[i].Kind]]++
+	}
+	for i := range s.Ends {
+		l.counts[endNames[s.Ends[i].Kind]]++
+	}
+	for _, r := range s.Histories {
+		in := Input{Kind: History, Req: r.ID}
+		switch l.rng.IntN(3) {
+		case 0:
+			in.Tokens = slices.Clone(r.Tokens[:l.rng.IntN(len(r.Tokens)+1)])
+		case 1:
+			in.Tokens = append(slices.Clone(r.Tokens[:r.Prompt]), 1, 2, 3)
+		}
+		l.c.Handle(l.now, in)
+	}
+	outcome := sched.StepOK
+	if l.eng == nil {
+		switch l.rng.IntN(60) {
+		case 0:
+			outcome = sched.StepAborted
+		case 1:
+			outcome = sched.StepKVFull
+		}
+	}
+	l.machine.done(outcome, l.draw)
+	l.now = max(l.now, s.WakeAt)
+	if l.store == nil {
+		return
+	}
+	for id := range l.store.fetches {
+		if l.store.slow && l.rng.IntN(2) == 0 {
+			l.store.fetches[id].broken = l.rng.IntN(10) == 0
+			l.atHand(id)
+			return // one a turn: map order must not decide
+		}
+	}
+}
+
+// finish lets everything end.
+func (l *life) finish() error {
+	if l.store != nil {
+		l.store.slow = false
+	}
+	for id, paused := range l.paused {
+		if paused {
+			l.c.Handle(l.now, Input{Kind: Resume, Req: id})
+		}
+	}
+	for range 20_000 {
+		if l.store != nil {
+			for id := range l.store.fetches {
+				l.atHand(id)
+			}
+		}
+		s := l.next()
+		for _, r := range s.Histories {
+			l.c.Handle(l.now, Input{Kind: History, Req: r.ID})
+		}
+		l.machine.done(sched.StepOK, l.draw)
+		l.now = max(l.now, s.WakeAt)
+		if s.Idle && len(l.want) == 0 && l.c.Quiet() {
+			break
+		}
+	}
+	cells := l.c.tree.Cells()
+	switch {
+	case len(l.want) > 0:
+		return fmt.Errorf("%d requests never end: %v", len(l.want), l.ids())
+	case cells.Own+cells.Shared > 0 || !l.c.Quiet():
+		return fmt.Errorf("nothing runs, and %+v; quiet %v", cells, l.c.Quiet())
+	case len(l.refs) != l.cfg.Tree.Cells-cells.Free:
+		return fmt.Errorf("%d cells are held, the books say %d", len(l.refs), l.cfg.Tree.Cells-cells.Free)
+	}
+	for id, r := range l.asked {
+		for i := r.Prompt; i < len(r.Tokens) && l.eng == nil; i++ {
+			if r.Tokens[i] != next(r.Tokens[:i]) {
+				return fmt.Errorf("request %d: token %d is not what the model says", id, i)
+			}
+		}
+	}
+	return nil
+}
+
+// live runs n operations on one server.
+func live(seed uint64, n int, eng runtime.Engine) (l *life, err error) {
+	if l, err = newLife(seed, eng); err != nil {
+		return nil, err
+	}
+	what := ""
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("after %v, in %q: %v", l.counts, what, p)
+		}
+	}()
+	for range n {
+		what = l.operation()
+		l.counts[what]++
+		if err := l.c.tree.Check(); err != nil {
+			return l, err
+		}
+	}
+	what = "finish"
+	return l, l.finish()
+}
+
+// What a random life must have come across, or the test shows too little.
+var (
+	noteNames = [...]string{"", "started", "preempted", "parked", "recomputed", "shifted", "thought dropped", "unpinned", "restored"}
+	opNames   = [...]string{"", "seq copy", "seq remove", "seq shift", "copy out", "fetch", "skip part", "copy in", "close fetch", "flush", "compute"}
+	endNames  = [...]string{"", "stopped", "length", "cancelled", "rejected", "failed"}
+)
+
+// TestRandomOperations: whatever happens in whatever order, every cell holds what its request computed, the books are
+// conserved after each operation, every request ends once, and its answer is what it would be alone.
+func TestRandomOperations(t *testing.T) {
+	const each = 500
+	seen := map[string]int{}
+	for seed := range uint64(*operations / each) {
+		l, err := live(seed, each, nil)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		for what, n := range l.counts {
+			seen[what] += n
+		}
+	}
+	t.Log(seen)
+	for _, what := range []string{
+		"started", "preempted", "parked", "recomputed", "unpinned", "restored", "seq copy", "copy out", "fetch", "skip part", "copy in", "flush", "cancelled", "failed",
+	} {
+		if seen[what] == 0 {
+			t.Errorf("%q never happened", what)
+		}
+	}
+}
+
+// TestRandomOperationsOnEngines: the same on the fake engine; each answer is the engine's own for this prompt alone.
+func TestRandomOperationsOnEngines(t *testing.T) {
+	for seed := range uint64(20) {
+		f := fake.Config{Seed: 7}
+		f.ContextTokens, f.Batch, f.Sequences = 240, 32, 24
+		onEngine(t, seed, fake.New(f), fake.New(f), 400)
+	}
+}
+
+// onEngine runs a random life on one engine, then each of its requests alone on another.
+func onEngine(t *testing.T, seed uint64, eng, alone runtime.Engine, n int) {
+	t.Helper()
+	l, err := newLife(seed, eng)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.vocab = eng.Model().VocabSize / 2
+	l.draw = func(_ *Request, row int) (Token, bool) { return argmax(eng.Logits(row)), false }
+	what := ""
+	defer func() {
+		if p := recover(); p != nil {
+			t.Fatalf("seed %d, after %v, in %q: %v", seed, l.counts, what, p)
+		}
+	}()
+	for range n {
+		what = l.operation()
+		l.counts[what]++
+	}
+	if err := l.finish(); err != nil {
+		t.Fatalf("seed %d: %v", seed, err)
+	}
+	checked := 0
+	for id := ID(1); id <= l.lastID && checked < 40; id++ {
+		r := l.asked[id]
+		if r.Generated() == 0 {
+			continue
+		}
+		checked++
+		for i, want := range solo(t, alone, r.Tokens[:r.Prompt], r.Generated()) {
+			if got := r.Tokens[r.Prompt+i]; got != want {
+				t.Fatalf("seed %d: request %d: token %d is %d, alone it is %d", seed, id, i, got, want)
+			}
+		}
+	}
+	if checked == 0 {
+		t.Fatalf("seed %d: no request has answered: the test shows nothing", seed)
+	}
+}
+
+// solo is a prompt's greedy continuation on an engine with nothing else in it.
+func solo(t *testing.T, e runtime.Engine, prompt []Token, n int) (out []Token) {
+	t.Helper()
+	e.SeqRemove(0, 0, -1)
+	rest, pos := slices.Clone(prompt), 0
+	for len(out) < n {
+		b := e.Batch()
+		b.Reset()
+		row := -1
+		for len(rest) > 0 && b.Len() < cap(b.Token) {
+			row = b.Add(rest[0], runtime.Pos(pos), 0, len(rest) == 1)
+			rest = rest[1:]
+			pos++
+		}
+		if err := e.Decode(); err != nil {
+			t.Fatal(err)
+		}
+		if len(rest) == 0 {
+			tok := argmax(e.Logits(row))
+			out, rest = append(out, tok), []Token{tok}
+		}
+	}
+	return out
+}
+
+func argmax(row []float32) Token {
+	best := 0
+	for i, v := range row {
+		if v > row[best] {
+			best = i
+		}
+	}
+	return Token(best)
+}

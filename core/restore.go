@@ -1,0 +1,205 @@
+package core
+
+import (
+	"slices"
+	"time"
+
+	"github.com/uma-serve/uma-serve/kvsnap"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+const (
+	// RestoreMin is how many tokens more than the pool has a store must offer to be worth the wait.
+	RestoreMin = 32
+	// maxRestores bounds the restores at one time; each needs a sequence id.
+	maxRestores = 8
+)
+
+// restoreState is where a restore stands.
+type restoreState uint8
+
+const (
+	awaited restoreState = iota // its next part is being read
+	atHand                      // [p0, p1) can be copied in
+	copying                     // a CopyIn of it is in the current Step
+)
+
+// restore brings a stored prefix back into the pool, as a cached prefix that the requests which wait for it then share.
+type restore struct {
+	id      RestoreID
+	waiting []*Request // none when all of them ended meanwhile
+	ns      uint32
+	tokens  []Token // what is to be restored, from position 0
+	state   restoreState
+	over    bool // the source has no further part
+	p0, p1  int  // the part at hand
+	want    int  // cells the CopyIn may fill
+	seq     Seq  // NoSeq before the first part that is not in the pool
+	done    int  // positions in seq
+	have    int  // of them: shared from the pool
+	tier    Tier
+	begin   Instant
+}
+
+func (re *restore) leave(r *Request) {
+	re.waiting = slices.DeleteFunc(re.waiting, func(o *Request) bool { return o == r })
+	r.restoring = nil
+}
+
+// restore begins to bring back what the stores have of r's history beyond what the pool has, m, and reports whether r must
+// wait for it.
+func (c *Core) restore(now Instant, r *Request, m *kvsnap.Match) bool {
+	if c.cfg.Stores == nil || r.asked || !c.cfg.CanRemoveRange {
+		return false
+	}
+	r.asked = true // once per start: what is brought back may be evicted again before its turn comes
+	want := r.Tokens[:len(r.Tokens)-1]
+	here := m.Len + m.Ahead
+	for _, re := range c.restores { // nothing is brought back twice
+		if n := kvsnap.CommonPrefix(re.tokens, want); re.ns == r.Owner && n >= max(here, m.Len+RestoreMin) {
+			re.waiting = append(re.waiting, r)
+			r.restoring = re
+			return true
+		}
+	}
+	if len(c.restores) >= maxRestores {
+		return false
+	}
+	n, tier, ok := c.cfg.Stores.Find(r.Owner, want, here+RestoreMin)
+	if !ok {
+		return false
+	}
+	c.lastRestore++
+	re := &restore{id: c.lastRestore, ns: r.Owner, tokens: want[:n:n], seq: NoSeq, tier: tier, begin: now, waiting: []*Request{r}}
+	r.restoring = re
+	c.restores = append(c.restores, re)
+	c.op(Op{Kind: Fetch, Restore: re.id, NS: re.ns, Tokens: re.tokens, From: m.Len, Tier: tier})
+	return true
+}
+
+// partAtHand notes that a restore's next part can be copied, or that there is none.
+func (c *Core) partAtHand(now Instant, in *Input) {
+	for _, re := range c.restores {
+		if re.id == in.Restore && re.state == awaited {
+			re.p0, re.p1, re.over, re.state = in.P0, in.P1, in.Kind == PartsEnd, atHand
+			return
+		}
+	}
+}
+
+// copyRestores copies parts at hand into the pool, first come first served, while c.left lasts.
+func (c *Core) copyRestores(now Instant) {
+	rest := c.restores[:0]
+	for _, re := range c.restores {
+		switch {
+		case len(re.waiting) == 0, re.state == atHand && re.over:
+			c.endRestore(now, re) // what came so far stays cached
+			continue
+		case re.state == atHand && c.left > 0 && c.copyIn(now, re):
+			continue
+		}
+		rest = append(rest, re)
+	}
+	clear(c.restores[len(rest):])
+	c.restores = rest
+}
+
+// copyIn begins to copy the part at hand, and as many after it as the time allows. It reports whether re has ended.
+func (c *Core) copyIn(now Instant, re *restore) (ended bool) {
+	if re.seq == NoSeq {
+		c.marks = append(append(c.marks[:0], re.tokens...), 0)
+		m := c.tree.Lookup(&kvsnap.Prompt{NS: re.ns, Tokens: c.marks, Alone: true})
+		if re.p1 <= m.Len {
+			re.state = awaited
+			c.op(Op{Kind: SkipPart, Restore: re.id})
+			return false
+		}
+		// A sequence that shares what the pool has before the part.
+		got, err := c.tree.Start(kvsnap.Instant(now), &kvsnap.Prompt{NS: re.ns, Tokens: re.tokens[:min(re.p0+1, len(re.tokens))], Alone: true})
+		if err != nil {
+			c.endRestore(now, re) // no sequence id is left
+			return true
+		}
+		c.offload(got.Evicted)
+		c.do(got.Actions)
+		re.seq, re.done, re.have = got.Seq, got.Cached, got.Cached
+	}
+	if re.done != re.p0 || re.p1 <= re.done || c.room() < re.p1-re.p0 {
+		// What the pool had before the part was evicted meanwhile, or running requests need the cells: a shorter prefix
+		// will do.
+		c.endRestore(now, re)
+		return true
+	}
+	to := re.p1
+	for to < len(re.tokens) && c.cost(to+c.cfg.PartTokens-re.p0) <= c.left && c.room() >= to+c.cfg.PartTokens-re.p0 {
+		to += c.cfg.PartTokens
+	}
+	re.want, re.state = to-re.p0, copying
+	c.makeRoom(now, re.want)
+	c.inFlight += re.want
+	c.left -= c.cost(re.want)
+	c.op(Op{Kind: CopyIn, Restore: re.id, Dst: re.seq, From: re.p0, To: to, Limit: len(re.tokens), Tokens: re.tokens})
+	return false
+}
+
+// restoreCopied takes the answer to a CopyIn.
+func (c *Core) restoreCopied(now Instant, d *Copied) {
+	for i, re := range c.restores {
+		if re.id != d.Restore || re.state != copying {
+			continue
+		}
+		c.inFlight -= re.want
+		re.want = 0
+		if to := min(d.To, len(re.tokens)); to > re.done {
+			re.done = to
+			c.wake(c.tree.Progress(re.seq, re.tokens, to))
+		}
+		switch d.State {
+		case PartAtHand:
+			re.state, re.p0, re.p1 = atHand, d.P0, d.P1
+		case PartAwaited:
+			re.state = awaited
+		default:
+			c.endRestore(now, re)
+			c.restores = slices.Delete(c.restores, i, i+1)
+		}
+		return
+	}
+}
+
+// endRestore makes what was restored a cached prefix and lets the requests go on. The caller takes it from c.restores.
+func (c *Core) endRestore(now Instant, re *restore) {
+	c.op(Op{Kind: CloseFetch, Restore: re.id})
+	if re.state == copying {
+		// Its CopyIn is in this very Step: what that brings goes again.
+		c.inFlight -= re.want
+		c.op(Op{Kind: SeqRemove, Dst: re.seq, From: re.done, To: -1})
+	}
+	if re.seq != NoSeq {
+		c.ended(c.tree.Retain(kvsnap.Instant(now), re.seq, re.tokens[:re.done]))
+		re.seq = NoSeq
+		if re.done > re.have {
+			c.note(Note{Kind: Restored, Tier: re.tier, N: re.done - re.have, Took: now.Sub(re.begin)})
+		}
+	}
+	for _, r := range re.waiting {
+		r.restoring = nil
+		if re.done > re.have {
+			r.restored = re.tier
+		}
+		c.tell(sched.Event{Kind: sched.EvReady, Req: r.ID})
+	}
+	re.waiting = nil
+}
+
+// endRestores ends all of them: their cells are needed.
+func (c *Core) endRestores(now Instant) {
+	for _, re := range c.restores {
+		c.endRestore(now, re)
+	}
+	clear(c.restores)
+	c.restores = c.restores[:0]
+}
+
+// cost is what moving n tokens' cells is expected to take.
+func (c *Core) cost(n int) time.Duration { return time.Duration(c.copyCost * float64(n)) }

@@ -1,0 +1,138 @@
+package core
+
+import (
+	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// Said is what a token adds to its request's output. Think and Answer are whole characters, valid until the next call.
+type Said struct {
+	Think, Answer []byte
+	Event         meridian.Event
+	Reason        meridian.Reason // with ForceBudget
+	InThink       bool            // the token was drawn while the request thought
+	Visible       bool            // the token is part of the visible answer
+	End           EndKind         // NotEnded, Stopped or Length
+	StopText      string          // the stop string that ended it
+}
+
+// Token takes the token that follows r's row: what was drawn, or what Control forced. piece is its text, eog whether it
+// ends a generation. buf is appended to and handed back in Said.Think and Said.Answer.
+func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool, think, answer []byte) Said {
+	s := Said{InThink: r.Control.Phase() == meridian.ThinkDecode}
+	r.Tokens = append(r.Tokens, tok)
+	m := r.Control.OnToken(tok, piece, eog, int64(now))
+	s.Event, s.Reason, s.Visible = m.Event, m.Reason, len(m.Answer) > 0
+	if m.Event != meridian.None {
+		c.phaseChanged(r, &m)
+	}
+	stopped := false
+	s.Think, s.Answer, stopped = c.text(r, &m, think, answer)
+	switch {
+	case stopped:
+		s.End, s.StopText = Stopped, r.Text.Stopped()
+	case eog && m.Event.Has(meridian.Completed): // a message's end within a turn is not the turn's
+		s.End = Stopped
+	case r.Generated() >= r.MaxTokens:
+		s.End = Length
+	default:
+		c.tell(sched.Event{
+			Kind: sched.EvToken, Req: r.ID, Thinking: r.Control.Phase() == meridian.ThinkDecode, Probe: c.wantProbe(r), Cut: c.shorten(r),
+		})
+		return s
+	}
+	finish := sched.ReasonStop
+	if s.End == Length {
+		finish = sched.ReasonLength
+	}
+	c.tell(sched.Event{Kind: sched.EvFinish, Req: r.ID, Finish: finish})
+	c.forget(r)
+	return s
+}
+
+// NoToken ends r at its row, from which no token is drawn: it cannot be sampled, or the request wants its prompt computed
+// and nothing more.
+func (c *Core) NoToken(r *Request, why sched.Reason) {
+	c.tell(sched.Event{Kind: sched.EvFinish, Req: r.ID, Finish: why})
+	c.forget(r)
+}
+
+// text splits what a token means into thinking and visible text.
+func (c *Core) text(r *Request, m *meridian.Step, think, answer []byte) (_, _ []byte, stopped bool) {
+	if len(m.Think) > 0 {
+		think = append(think, r.Thought.Pass(m.Think)...)
+	}
+	if len(m.Answer) > 0 {
+		var text []byte
+		text, stopped = r.Text.Push(m.Answer)
+		answer = append(answer, text...)
+	}
+	if m.Event.Has(meridian.ExitThink) {
+		think = append(think, r.Thought.Flush()...)
+	}
+	if !stopped && (m.Event.Has(meridian.Completed) || r.Generated() >= r.MaxTokens) {
+		// What was held back, as the beginning of a tag, a stop string or a character, will not be continued.
+		t, rest := r.Control.Flush()
+		think = append(append(think, r.Thought.Pass(t)...), r.Thought.Flush()...)
+		var text []byte
+		text, stopped = r.Text.Push(rest)
+		answer = append(answer, text...)
+		if !stopped {
+			answer = append(answer, r.Text.Flush()...)
+		}
+	}
+	return think, answer, stopped
+}
+
+// phaseChanged notes where the thought lies, and what becomes of its cells when it is over.
+func (c *Core) phaseChanged(r *Request, m *meridian.Step) {
+	if m.Event.Has(meridian.EnterThink) && r.thinkFrom == 0 {
+		r.thinkFrom = len(r.Tokens)
+	}
+	if m.Event.Has(meridian.ExitThink) {
+		r.thinkTo = len(r.Tokens)
+		c.blocks.Demote(meridian.Owner(r.ID))
+		// Offloaded thoughts stay in the pool too: should r make way for others later, it comes back without computing
+		// them again. An interactive request's are copied only while cells run low.
+		if c.cfg.ThinkEvict == OffloadThoughts && c.cfg.Stores != nil && (r.Class != sched.Interactive || c.pressed()) {
+			c.thoughts = append(c.thoughts, r)
+		}
+	}
+}
+
+// wantProbe is how many rows of a fork r wants in the step that carries its next row, 0 = none.
+func (c *Core) wantProbe(r *Request) int {
+	tokens, due := r.Control.ProbeDue()
+	if !due {
+		return 0
+	}
+	if !c.cfg.CanRemoveRange {
+		r.Control.ProbeFailed() // the memory cannot fork a sequence
+		return 0
+	}
+	r.forkTokens = tokens
+	return len(tokens)
+}
+
+// addForks gives each SliceProbe of the batch a scratch sequence that shares the cells before it. The scheduler knows how
+// many there are; where it leaves a fork out, the next boundary asks again.
+func (c *Core) addForks() {
+	c.forks = 0
+	for i := range c.plan.Batch {
+		if s := &c.plan.Batch[i]; s.Kind == sched.SliceProbe {
+			r := c.requests[s.Req]
+			c.forks++
+			r.fork = c.tree.ScratchSeq(c.forks) // 0 is for snapshots
+			c.step.Ops = append(c.step.Ops, Op{Kind: SeqCopy, Src: r.seq, Dst: r.fork, To: s.Start})
+		}
+	}
+}
+
+// Probed takes the entropy, in nats, of a fork's last row; ok is false when it cannot be had.
+func (c *Core) Probed(r *Request, entropy float64, ok bool) {
+	if ok {
+		r.Control.OnProbe(entropy)
+	} else {
+		r.Control.ProbeFailed()
+	}
+}

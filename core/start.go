@@ -1,0 +1,134 @@
+package core
+
+import (
+	"github.com/uma-serve/uma-serve/kvsnap"
+	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// start answers a Plan.Start: share what is resident, restore what is stored, or wait for the request that computes it.
+func (c *Core) start(now Instant, st sched.Start) {
+	r := c.requests[st.Req]
+	if r == nil || r.cancelled {
+		c.tell(sched.Event{Kind: sched.EvCancel, Req: st.Req})
+		return
+	}
+	if len(r.Tokens) == 0 && c.cfg.Tokens != nil {
+		c.cfg.Tokens(r)
+	}
+	if r.Resident > 0 && !r.started {
+		c.preload(now, r)
+	}
+	p := kvsnap.Prompt{Req: uint64(r.ID), NS: r.Owner, Tokens: r.Tokens, Shareable: r.Shareable, Alone: r.joined}
+	m := c.tree.Lookup(&p)
+	if c.restore(now, r, &m) {
+		c.tell(sched.Event{Kind: sched.EvHold, Req: r.ID, Finish: sched.ReasonRestoring})
+		return
+	}
+	if m.Ahead > 0 && r.Class == sched.Interactive {
+		// A background request that computes the prompt may itself wait behind every interactive one.
+		if o := c.requests[ID(m.On)]; o == nil || o.Class != sched.Interactive {
+			p.Alone = true
+		}
+	}
+	got, err := c.tree.Start(kvsnap.Instant(now), &p)
+	if err != nil {
+		// Every id is with a request that runs or has just ended: those that have ended give theirs up.
+		c.settleHistories(now)
+		got, err = c.tree.Start(kvsnap.Instant(now), &p)
+	}
+	if err != nil {
+		panic("core: " + err.Error() + ": fewer ids were reserved than requests may run")
+	}
+	if got.Held {
+		// Once per start: the other request may be preempted, and two must not wait for each other's halves.
+		r.joined, r.held = true, true
+		c.tell(sched.Event{Kind: sched.EvHold, Req: r.ID, Finish: sched.ReasonJoining})
+		return
+	}
+	c.offload(got.Evicted)
+	c.do(got.Actions)
+	r.seq, r.computed, r.own = got.Seq, got.Cached, got.Cached-got.Shared
+	c.own += r.own
+	c.slots[st.Seq] = r
+	c.noteStart(r, &got)
+	c.addCells(r, r.own)
+	c.tell(sched.Event{Kind: sched.EvStarted, Req: r.ID, Cached: got.Cached, Shared: got.Shared})
+}
+
+func (c *Core) noteStart(r *Request, got *kvsnap.Started) {
+	if r.had > 0 {
+		kind := Recomputed
+		if got.Cached >= r.had/2 {
+			kind = Parked
+		}
+		c.note(Note{Kind: kind, Request: r, N: r.had})
+		r.had = 0
+	}
+	n := Note{Kind: Started, Request: r, First: !r.started, N: got.Cached, Match: got.Match, Tier: Device}
+	if got.Cached > 0 {
+		n.Tier = r.restored
+	}
+	r.started = true
+	c.note(n)
+}
+
+// preload makes r.Resident tokens a cached prefix, as far as the pool has room: in the recorded daemon they came from a
+// snapshot, or from a request that the recording does not have.
+func (c *Core) preload(now Instant, r *Request) {
+	n := min(r.Resident, r.Prompt-1)
+	p := kvsnap.Prompt{NS: r.Owner, Tokens: r.Tokens, Alone: true}
+	m := c.tree.Lookup(&p)
+	if cells := c.tree.Cells(); m.Len+m.Ahead >= n || cells.Free+cells.Cached < n-m.Len {
+		return
+	}
+	p.Tokens = r.Tokens[:n+1]
+	got, err := c.tree.Start(kvsnap.Instant(now), &p)
+	if err != nil {
+		return // no sequence id is left
+	}
+	c.offload(got.Evicted)
+	c.do(got.Actions)
+	c.makeRoom(now, n-got.Cached)
+	c.op(Op{Kind: Compute, Dst: got.Seq, From: got.Cached, To: n, Tokens: p.Tokens})
+	c.wake(c.tree.Progress(got.Seq, p.Tokens, n))
+	c.ended(c.tree.Retain(kvsnap.Instant(now), got.Seq, p.Tokens[:n]))
+}
+
+// wake lets requests go on that waited for another one's prompt.
+func (c *Core) wake(ids []uint64) {
+	for _, id := range ids {
+		r := c.requests[ID(id)]
+		if r == nil || !r.held {
+			continue
+		}
+		r.held = false
+		ready := sched.Event{Kind: sched.EvReady, Req: r.ID}
+		// Cells of a cached prefix count as free until r shares them: only those of a running request are a hint.
+		if m := c.tree.Lookup(&kvsnap.Prompt{Req: id, NS: r.Owner, Tokens: r.Tokens, Shareable: r.Shareable, Alone: true}); m.Running {
+			ready.Shared = m.Len
+		}
+		c.tell(ready)
+	}
+}
+
+// tierOf is what the cells that r computes now are to it.
+func (c *Core) tierOf(r *Request) meridian.Tier {
+	switch {
+	case r.computed <= r.Prompt:
+		return meridian.Prefix
+	case r.Control.Phase() == meridian.ThinkDecode:
+		return meridian.ThinkActive
+	}
+	return meridian.OutputCritical
+}
+
+// TierOf is what the cells that r computes now are to it, for reports.
+func (c *Core) TierOf(r *Request) meridian.Tier { return c.tierOf(r) }
+
+// addCells counts n more cells of r's own.
+func (c *Core) addCells(r *Request, n int) {
+	if n > 0 {
+		c.blocks.OnCells(meridian.Owner(r.ID), c.tierOf(r), n)
+	}
+}

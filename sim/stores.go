@@ -1,0 +1,395 @@
+package sim
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/kvsnap"
+	"github.com/uma-serve/uma-serve/kvsnap/snapshot/format"
+	"github.com/uma-serve/uma-serve/kvsnap/snapshot/index"
+	"github.com/uma-serve/uma-serve/runtime"
+)
+
+// stores keeps cells outside the pool, as the daemon does: in host memory, on disk, on a fabric. What is found where and
+// what leaves a tier is production code (kvsnap/snapshot/index); the bytes are not there, their time is.
+//
+// Not simulated: that copies to disk and fabric take a while. They are there at once; a request that comes in between
+// finds them too early.
+type stores struct {
+	index  *index.Index
+	host   *index.Queue // in tokens, as disk
+	disk   *index.Queue // nil = none
+	fabric bool         // without bounds
+
+	us   [3]float64 // microseconds a token: into or out of the pool, and from disk or fabric before it
+	part int        // tokens
+
+	fetches  []*fetch
+	debt     float64 // microseconds that copying took and that have not passed yet
+	restored [3]int64
+}
+
+// The tiers below the pool.
+const (
+	tierHost = iota
+	tierDisk
+	tierFabric
+)
+
+// TierNames are the tiers below the pool, as EngineTotals.Restored counts them.
+var TierNames = [3]string{"host", "disk", "fabric"}
+
+// stored is a part.
+type stored struct {
+	node  index.Node
+	holds int // fetches that need it
+}
+
+func hostElem(n *index.Node) *index.Elem { return &n.Host }
+func diskElem(n *index.Node) *index.Elem { return &n.Disk }
+func of(n *index.Node) *stored           { return n.Owner.(*stored) }
+
+// fetch brings the parts of a stored prefix to hand.
+type fetch struct {
+	id    core.RestoreID
+	chain []*index.Node
+	from  []int   // tier of each part
+	ready []int64 // when each part is at hand, on the engine's clock
+	next  int     // of chain
+	told  bool    // core knows of the next
+}
+
+func newStores(cfg *Config) *stores {
+	if cfg.KVCPUBlocks == 0 {
+		return nil
+	}
+	t := &stores{index: index.New(uint64(cfg.Seed)), host: index.NewQueue(int64(cfg.KVCPUBlocks) * int64(cfg.BlockTokens)), fabric: cfg.KVFabric, part: cfg.KVPartTokens}
+	if cfg.KVDiskBlocks > 0 {
+		t.disk = index.NewQueue(int64(cfg.KVDiskBlocks) * int64(cfg.BlockTokens))
+	}
+	copy(t.us[:], cfg.KVTierUs)
+	return t
+}
+
+// Find implements core.Stores.
+func (t *stores) Find(ns uint32, tokens []core.Token, least int) (n int, tier core.Tier, ok bool) {
+	node, matched := t.index.Lookup(format.Namespace(ns), tokens, false)
+	if node == nil || matched < least {
+		return 0, 0, false
+	}
+	tier = core.Host
+	for p := node; p != nil; p = p.Parent {
+		tier = max(tier, core.Host+core.Tier(tierOf(p)))
+	}
+	return matched, tier, true
+}
+
+func tierOf(p *index.Node) int {
+	switch {
+	case p.Host.In():
+		return tierHost
+	case p.Disk.In():
+		return tierDisk
+	}
+	return tierFabric
+}
+
+// Missing implements core.Stores.
+func (t *stores) Missing(ns uint32, tokens []core.Token) int {
+	m, matched := t.index.Lookup(format.Namespace(ns), tokens, false)
+	switch {
+	case m == nil:
+		return 0
+	case matched == len(tokens), matched == m.P1:
+		return matched
+	}
+	return m.P0
+}
+
+// fetch begins to bring a prefix to hand. Parts that are further away than host memory are read or pulled from now on, one
+// after the other, beside the steps.
+func (t *stores) fetch(op *core.Op, now int64) {
+	f := &fetch{id: op.Restore}
+	t.fetches = append(t.fetches, f)
+	n, _ := t.index.Lookup(format.Namespace(op.NS), op.Tokens, false)
+	for p := n; p != nil; p = p.Parent {
+		f.chain = append(f.chain, p)
+		of(p).holds++
+	}
+	slices.Reverse(f.chain)
+	t.host.Hit(n, hostElem)
+	if t.disk != nil {
+		t.disk.Hit(n, diskElem)
+	}
+	at := float64(now)
+	for _, p := range f.chain {
+		tier := tierOf(p)
+		if tier != tierHost {
+			at += float64(t.us[tier] * float64(p.P1-p.P0))
+		}
+		f.from, f.ready = append(f.from, tier), append(f.ready, int64(at))
+	}
+}
+
+func (t *stores) find(id core.RestoreID) *fetch {
+	for _, f := range t.fetches {
+		if f.id == id {
+			return f
+		}
+	}
+	panic(fmt.Sprintf("sim: restore %d was never begun", id))
+}
+
+// arrive tells core of the parts that have come to hand.
+func (t *stores) arrive(c *core.Core, now int64) {
+	if t == nil {
+		return
+	}
+	for _, f := range t.fetches {
+		switch {
+		case f.told:
+		case f.next == len(f.chain):
+			f.told = true
+			c.Handle(instant(now), core.Input{Kind: core.PartsEnd, Restore: f.id})
+		case f.ready[f.next] <= now:
+			f.told = true
+			c.Handle(instant(now), core.Input{Kind: core.Part, Restore: f.id, P0: f.chain[f.next].P0, P1: f.chain[f.next].P1})
+		}
+	}
+}
+
+// next is when the next part comes to hand; false when none is awaited.
+func (t *stores) next(*core.Core) (at int64, ok bool) {
+	if t == nil {
+		return 0, false
+	}
+	for _, f := range t.fetches {
+		if f.told {
+			continue
+		}
+		ready := int64(0)
+		if f.next < len(f.chain) {
+			ready = f.ready[f.next]
+		}
+		if !ok || ready < at {
+			at, ok = ready, true
+		}
+	}
+	return at, ok
+}
+
+func (t *stores) skip(op *core.Op) {
+	f := t.find(op.Restore)
+	f.next++
+	f.told = false
+}
+
+// copyIn copies the parts at hand.
+func (t *stores) copyIn(op *core.Op, now int64) core.Copied {
+	f := t.find(op.Restore)
+	d := core.Copied{Restore: f.id, To: op.From, State: core.PartsOver}
+	for f.next < len(f.chain) {
+		p := f.chain[f.next]
+		switch {
+		case f.ready[f.next] > now:
+			f.told, d.State = false, core.PartAwaited
+			return d
+		case p.P0 != d.To || p.P1 > op.To:
+			d.State, d.P0, d.P1 = core.PartAtHand, p.P0, p.P1
+			return d
+		}
+		t.spend(p.P1 - p.P0)
+		t.restored[f.from[f.next]] += int64(min(p.P1, op.Limit) - p.P0)
+		t.putHost(p)
+		d.To = p.P1
+		f.next++
+	}
+	return d
+}
+
+func (t *stores) close(op *core.Op) {
+	for i, f := range t.fetches {
+		if f.id == op.Restore {
+			for _, p := range f.chain {
+				of(p).holds--
+			}
+			t.fetches = slices.Delete(t.fetches, i, i+1)
+			return
+		}
+	}
+}
+
+// spend counts n tokens that are copied before a decode.
+func (t *stores) spend(n int) { t.debt += float64(t.us[tierHost] * float64(n)) }
+
+// debtUs is the time that copying takes and that has not passed, microseconds.
+func (t *stores) debtUs() int64 {
+	if t == nil {
+		return 0
+	}
+	return int64(t.debt)
+}
+
+// passed is debtUs, which has passed then.
+func (t *stores) passed() int64 {
+	if t == nil {
+		return 0
+	}
+	us := int64(t.debt)
+	t.debt = 0
+	return us
+}
+
+// put stores the part of tokens from p0 on; false when what it stands on is gone or there is no room.
+func (t *stores) put(ns uint32, tokens []kvsnap.Token, p0 int) bool {
+	before, after := format.PrefixHashes(tokens, p0)
+	key := after
+	binary.LittleEndian.PutUint32(key[:], binary.LittleEndian.Uint32(key[:])^ns)
+	binary.LittleEndian.PutUint32(key[4:], binary.LittleEndian.Uint32(key[4:])^uint32(p0))
+	n := t.index.Get(key)
+	if n == nil {
+		var prefix *index.Node
+		if p0 > 0 {
+			if prefix = t.index.Tail(format.Namespace(ns), tokens[:p0]); prefix == nil {
+				return false
+			}
+		}
+		s := &stored{}
+		n = &s.node
+		*n = index.Node{Key: key, Namespace: format.Namespace(ns), P0: p0, P1: len(tokens), Tokens: slices.Clone(tokens[p0:]), Before: before, After: after, Owner: s}
+		for p := prefix; p != nil; p = p.Parent {
+			of(p).holds++ // making room must not take what the part stands on
+		}
+		room := t.room(t.host, hostElem, int64(n.P1-n.P0))
+		for p := prefix; p != nil; p = p.Parent {
+			of(p).holds--
+		}
+		if !room {
+			return false
+		}
+		t.index.Add(n)
+	}
+	if !t.putHost(n) {
+		return false
+	}
+	if size := int64(n.P1 - n.P0); t.disk != nil && !n.Disk.In() && t.room(t.disk, diskElem, size) {
+		t.disk.Push(n, size, diskElem)
+	}
+	return true
+}
+
+// putHost stores a part in host memory.
+func (t *stores) putHost(n *index.Node) bool {
+	if n.Host.In() {
+		t.host.Refresh(n, hostElem)
+		return true
+	}
+	of(n).holds++
+	room := t.room(t.host, hostElem, int64(n.P1-n.P0))
+	of(n).holds--
+	if room {
+		t.host.Push(n, int64(n.P1-n.P0), hostElem)
+	}
+	return room
+}
+
+// room evicts from a tier until size more tokens fit.
+func (t *stores) room(q *index.Queue, which func(*index.Node) *index.Elem, size int64) bool {
+	if size > q.Cap {
+		return false
+	}
+	for q.Over(size) > 0 {
+		v := q.Victim(func(n *index.Node) bool { return of(n).holds == 0 })
+		if v == nil {
+			return false
+		}
+		q.Remove(which(v))
+		if whole := v.P1-v.P0 == t.part && v.P0%t.part == 0; !v.Host.In() && !v.Disk.In() && !(t.fabric && whole) {
+			t.index.Remove(v)
+		}
+	}
+	return true
+}
+
+// check verifies the tiers' books.
+func (t *stores) check() error {
+	if t == nil {
+		return nil
+	}
+	if err := t.index.Check(); err != nil {
+		return err
+	}
+	if t.disk != nil {
+		if err := t.disk.Check(); err != nil {
+			return err
+		}
+	}
+	return t.host.Check()
+}
+
+// sequence carries an operation out on the fake engine.
+func (u *uma) sequence(op *core.Op) {
+	if u.eng == nil {
+		return
+	}
+	switch op.Kind {
+	case core.SeqCopy:
+		u.eng.SeqCopy(op.Src, op.Dst, runtime.Pos(op.From), runtime.Pos(op.To))
+	case core.SeqRemove:
+		u.eng.SeqRemove(op.Dst, runtime.Pos(op.From), runtime.Pos(op.To))
+	case core.SeqShift:
+		if err := u.eng.SeqAdd(op.Dst, runtime.Pos(op.From), runtime.Pos(op.To), runtime.Pos(op.Delta)); err != nil {
+			panic("sim: " + err.Error())
+		}
+	}
+}
+
+// fill gives a sequence of the fake engine the cells of positions [from, to), which it can only by decoding.
+func (u *uma) fill(seq core.Seq, tokens []core.Token, from, to int) {
+	if u.eng == nil {
+		return
+	}
+	for from < to {
+		b := u.eng.Batch()
+		b.Reset()
+		for ; from < to && b.Len() < cap(b.Token); from++ {
+			b.Add(u.word(tokens[from]), runtime.Pos(from), seq, false)
+		}
+		if err := u.eng.Decode(); err != nil {
+			panic("sim: restore on the fake engine: " + err.Error())
+		}
+	}
+}
+
+// word is a simulated token in the fake engine's vocabulary. Which one does not matter there: the prefix tree compares all
+// of a token's bits.
+func (u *uma) word(t kvsnap.Token) runtime.Token {
+	v := runtime.Token(u.eng.Model().VocabSize)
+	return v - 1 - t%(v/2)
+}
+
+// decode has the fake engine compute the step's batch and returns what it took.
+func (u *uma) decode() time.Duration {
+	b := u.eng.Batch()
+	u.c.FillBatch(b)
+	for i, t := range b.Token {
+		b.Token[i] = u.word(t)
+	}
+	if err := u.eng.Decode(); err != nil {
+		panic("sim: the fake engine refuses the plan: " + err.Error())
+	}
+	return u.eng.LastDecode()
+}
+
+// check holds the books against each other (build tag invariants). Core checks its own; these are the tiers', now and then
+// (a walk over everything stored), and the fake engine's.
+func (u *uma) check() {
+	if u.checked++; u.checked%64 == 0 {
+		if err := u.stores.check(); err != nil {
+			panic("sim: tiers: " + err.Error())
+		}
+	}
+}
