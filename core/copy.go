@@ -118,6 +118,7 @@ func (c *Core) CopyAll(entry uint64) []Op {
 			c.copyOut(e.NS, tokens, e.Seq, e.Tokens, time.Hour)
 		}
 	}
+	c.cfg.Trace.numbers("copy_all", int64(entry))
 	ops := c.step.Ops[at:]
 	c.step.Ops = c.step.Ops[:at]
 	return ops

@@ -42,6 +42,8 @@ type Config struct {
 
 	// Tokens fills Request.Tokens of a request that starts for the first time; nil: they are there at Arrive.
 	Tokens func(*Request)
+	// Trace records every call; nil: nothing is recorded.
+	Trace *Trace
 	// Planned is shown what the scheduler was told and what it answered. Both are valid during the call only.
 	Planned func(now Instant, in []sched.Event, plan *sched.Plan)
 }
@@ -125,6 +127,10 @@ func New(cfg Config) (*Core, error) {
 		c.copyCost = float64(time.Millisecond) / float64(max(1, cfg.PartTokens))
 	}
 	c.left = copyIdleTime
+	cfg.Trace.config(&c.cfg)
+	if cfg.Trace != nil && cfg.Stores != nil {
+		c.cfg.Stores = tracedStores{cfg.Stores, cfg.Trace}
+	}
 	return c, nil
 }
 
@@ -144,6 +150,7 @@ func (c *Core) Live() int { return len(c.requests) }
 
 // Handle takes one input. Inputs for requests that have ended are normal and are ignored.
 func (c *Core) Handle(now Instant, in Input) {
+	c.cfg.Trace.input(now, &in)
 	switch in.Kind {
 	case Arrive:
 		c.arrive(in.Request)
@@ -246,6 +253,7 @@ func (c *Core) Next(now Instant) *Step {
 		out.WakeAt = c.plan.WakeAt
 	}
 	out.Plan = c.plan
+	c.cfg.Trace.step("next", now, out)
 	c.step, c.other = c.other, out
 	c.step.reset()
 	return out
@@ -329,6 +337,7 @@ func (c *Core) FillBatch(b *runtime.Batch) {
 
 // Done takes what became of the newest Step. It follows every Next, before the rows of the batch are answered.
 func (c *Core) Done(now Instant, res *Result) {
+	c.cfg.Trace.done(now, res)
 	c.copied(now, res)
 	if len(c.plan.Batch) == 0 {
 		return
@@ -400,6 +409,7 @@ func (c *Core) Shutdown(now Instant) *Step {
 	}
 	c.endRestores(now)
 	out := c.step
+	c.cfg.Trace.step("shutdown", now, out)
 	c.step, c.other = c.other, out
 	c.step.reset()
 	return out

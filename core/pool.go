@@ -101,10 +101,23 @@ func (c *Core) check() {
 
 // Drop removes a cached prefix: kvsnap.ErrNoEntry, or kvsnap.ErrHeld. The Ops of the next Step carry it out.
 func (c *Core) Drop(entry uint64) error {
+	c.cfg.Trace.numbers("drop", int64(entry))
 	ended, err := c.tree.Drop(entry)
 	if err == nil {
 		c.ended(ended)
 		c.countCache()
 	}
 	return err
+}
+
+// Pin keeps a cached prefix from eviction; Unpin takes that back. The errors are kvsnap's.
+func (c *Core) Pin(entry uint64) error {
+	c.cfg.Trace.numbers("pin", int64(entry))
+	return c.tree.Pin(entry)
+}
+
+// Unpin makes a cached prefix evictable again.
+func (c *Core) Unpin(entry uint64) error {
+	c.cfg.Trace.numbers("unpin", int64(entry))
+	return c.tree.Unpin(entry)
 }

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -20,14 +21,15 @@ var operations = flag.Int("operations", 100_000, "random operations of TestRando
 // life is a random life of a server: what happens to it, operation by operation.
 type life struct {
 	*machine
-	rng    *rand.Rand
-	lastID ID
-	paused map[ID]bool
-	vocab  int
-	draw   answer
-	done   map[ID][]Token // what each ended request has generated
-	asked  map[ID]*Request
-	counts map[string]int
+	rng       *rand.Rand
+	recording *bytes.Buffer
+	lastID    ID
+	paused    map[ID]bool
+	vocab     int
+	draw      answer
+	done      map[ID][]Token // what each ended request has generated
+	asked     map[ID]*Request
+	counts    map[string]int
 }
 
 func newLife(seed uint64, eng runtime.Engine) (*life, error) {
@@ -45,12 +47,14 @@ func newLife(seed uint64, eng runtime.Engine) (*life, error) {
 		cfg.ThinkEvict = OffloadThoughts
 	}
 	cfg.Tree.ShareSystem = rng.IntN(3) == 0
+	recording := &bytes.Buffer{}
+	cfg.Trace = &Trace{Write: func(lines []byte) { recording.Write(lines) }}
 	m, err := newMachine(cfg)
 	if err != nil {
 		return nil, err
 	}
 	m.eng = eng
-	l := &life{machine: m, rng: rng, paused: map[ID]bool{}, vocab: 1 << 30, done: map[ID][]Token{}, asked: map[ID]*Request{}, counts: map[string]int{}}
+	l := &life{machine: m, recording: recording, rng: rng, paused: map[ID]bool{}, vocab: 1 << 30, done: map[ID][]Token{}, asked: map[ID]*Request{}, counts: map[string]int{}}
 	l.draw = func(r *Request, _ int) (Token, bool) { return next(r.Tokens), false }
 	return l, nil
 }
@@ -108,10 +112,10 @@ func (l *life) operation() string {
 			l.c.Drop(e.ID) // a pinned one goes too
 		case 1:
 			if l.c.tree.Cells().Pinned < l.cfg.Tree.Cells/4 {
-				l.c.tree.Pin(e.ID)
+				l.c.Pin(e.ID)
 			}
 		default:
-			l.c.tree.Unpin(e.ID)
+			l.c.Unpin(e.ID)
 		}
 		return "prefix"
 	}
@@ -261,18 +265,23 @@ func live(seed uint64, n int, eng runtime.Engine) (l *life, err error) {
 		}
 	}
 	what = "finish"
-	return l, l.finish()
+	if err := l.finish(); err != nil {
+		return l, err
+	}
+	what = "replay"
+	got, err := Replay(l.recording.Bytes())
+	if err == nil && got.Steps == 0 {
+		err = fmt.Errorf("the replay had no step")
+	}
+	return l, err
 }
 
-// What a random life must have come across, or the test shows too little.
-var (
-	noteNames = [...]string{"", "started", "preempted", "parked", "recomputed", "shifted", "thought dropped", "unpinned", "restored"}
-	opNames   = [...]string{"", "seq copy", "seq remove", "seq shift", "copy out", "fetch", "skip part", "copy in", "close fetch", "flush", "compute"}
-	endNames  = [...]string{"", "stopped", "length", "cancelled", "rejected", "failed"}
-)
+// opNames are operations in the counts of a random life, which must have come across most of them, or the test shows too little.
+var opNames = [...]string{"", "seq copy", "seq remove", "seq shift", "copy out", "fetch", "skip part", "copy in", "close fetch", "flush", "compute"}
 
 // TestRandomOperations: whatever happens in whatever order, every cell holds what its request computed, the books are
-// conserved after each operation, every request ends once, and its answer is what it would be alone.
+// conserved after each operation, every request ends once, and its answer is what it would be alone. The recording of it
+// replays, step for step.
 func TestRandomOperations(t *testing.T) {
 	const each = 500
 	seen := map[string]int{}

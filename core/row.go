@@ -36,9 +36,9 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 	case r.Generated() >= r.MaxTokens:
 		s.End = Length
 	default:
-		c.tell(sched.Event{
-			Kind: sched.EvToken, Req: r.ID, Thinking: r.Control.Phase() == meridian.ThinkDecode, Probe: c.wantProbe(r), Cut: c.shorten(r),
-		})
+		probe := c.wantProbe(r)
+		c.tell(sched.Event{Kind: sched.EvToken, Req: r.ID, Thinking: r.Control.Phase() == meridian.ThinkDecode, Probe: probe, Cut: c.shorten(r)})
+		c.cfg.Trace.token(now, r, tok, &s, probe)
 		return s
 	}
 	finish := sched.ReasonStop
@@ -46,6 +46,7 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 		finish = sched.ReasonLength
 	}
 	c.tell(sched.Event{Kind: sched.EvFinish, Req: r.ID, Finish: finish})
+	c.cfg.Trace.token(now, r, tok, &s, 0)
 	c.forget(r)
 	return s
 }
@@ -53,6 +54,7 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 // NoToken ends r at its row, from which no token is drawn: it cannot be sampled, or the request wants its prompt computed
 // and nothing more.
 func (c *Core) NoToken(r *Request, why sched.Reason) {
+	c.cfg.Trace.numbers("no_token", int64(why), int64(r.ID))
 	c.tell(sched.Event{Kind: sched.EvFinish, Req: r.ID, Finish: why})
 	c.forget(r)
 }

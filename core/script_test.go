@@ -131,7 +131,7 @@ func (m *machine) command(t *testing.T, name string, words []string, out *string
 		f.broken = len(words) > 1 && words[1] == "broken"
 		m.atHand(RestoreID(number(t, words[0])))
 	case "pin":
-		if err := m.c.tree.Pin(uint64(number(t, words[0]))); err != nil {
+		if err := m.c.Pin(uint64(number(t, words[0]))); err != nil {
 			fmt.Fprintln(out, err)
 		}
 	case "drop":

@@ -181,7 +181,7 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.LogFormat, "log-format", "text", "log lines as text or json")
 	fs.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error (UMA_DEBUG=1 is debug)")
 	fs.BoolVar(&c.Progress, "progress", true, "show a bar while the model loads, on a terminal")
-	fs.StringVar(&c.Trace, "trace", "", "record what the scheduler is told and decides to `file`, for uma-sim run --uma-trace (UMA_TRACE)")
+	fs.StringVar(&c.Trace, "trace", "", "record every decision and the token ids of all requests to `file`, for uma-sim replay --steps and run --uma-trace")
 	fs.StringVar(&c.ConfigFile, "config", "", "TOML `file` of these options, below UMA_* variables and flags (default: $XDG_CONFIG_HOME/uma-serve/uma-serve.toml, else /etc/uma-serve/uma-serve.toml, where there is one); \"\" = none")
 	return out
 }

@@ -243,9 +243,9 @@ func (l *loop) kvDo(q wire.KVQuestion, uid uint32, now time.Time) (*wire.KVDone,
 				}
 			}
 		case wire.KVPin:
-			err = l.core.Tree().Pin(e.ID)
+			err = l.core.Pin(e.ID)
 		case wire.KVUnpin:
-			err = l.core.Tree().Unpin(e.ID)
+			err = l.core.Unpin(e.ID)
 		case wire.KVSave:
 			var key snapshot.Key
 			if key, err = l.stores.save(e.ID); err == nil {

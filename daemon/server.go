@@ -28,7 +28,6 @@ import (
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/models"
 	"github.com/uma-serve/uma-serve/runtime"
-	"github.com/uma-serve/uma-serve/sched"
 )
 
 // Opener loads a model: runtime/llama's Open, or a test's.
@@ -293,15 +292,19 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	if cfg.Durable = l.stores.durable(); l.stores.cache != nil {
 		cfg.Stores = l.stores
 	}
-	cfg.Planned = func(now core.Instant, in []sched.Event, plan *sched.Plan) { l.rec.step(now, in, plan) }
+	if s.cfg.Trace != "" {
+		if l.rec, err = newRecorder(s.cfg.Trace, s.log); err != nil {
+			return nil, err
+		}
+		cfg.Planned = l.rec.step
+		cfg.Trace = &core.Trace{Write: l.rec.lines}
+	}
 	if l.core, err = core.New(cfg); err != nil {
 		return nil, err
 	}
 	schedConfig := l.core.Scheduler().Config()
 	l.itlTarget = schedConfig.ITLTarget
-	if l.rec, err = newRecorder(s.cfg.Trace, &schedConfig, s.log); err != nil {
-		return nil, err
-	}
+	l.rec.config(&schedConfig)
 	l.saved = saved
 	s.logChat(m)
 	if !m.caps.CanRemoveRange {

@@ -10,8 +10,9 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// recorder writes what the scheduler is told and what it plans to a file, as sched.ReadTrace reads it (UMA_TRACE).
-// Replaying the file through sched.Step gives the same plans, and uma-sim learns its workload from it.
+// recorder writes a daemon's life to a file (--trace): what the scheduler is told and what it plans, as sched.ReadTrace reads
+// it, and every call of the core with the steps that it decided, as core.Replay reads it. uma-sim learns its workload from
+// the one and replays the other step for step.
 //
 // The decode loop only appends text; a goroutine of its own writes it out, so that a slow disk costs no token. When
 // the disk is so slow that recorderChunks buffers wait for it, recording ends with a warning: a trace with a hole
@@ -33,10 +34,7 @@ const (
 )
 
 // newRecorder starts a trace. A nil recorder records nothing.
-func newRecorder(path string, cfg *sched.Config, log *slog.Logger) (*recorder, error) {
-	if path == "" {
-		return nil, nil
-	}
+func newRecorder(path string, log *slog.Logger) (*recorder, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("--trace: %w; name a file that can be written", clierr.File(path, err))
@@ -45,9 +43,25 @@ func newRecorder(path string, cfg *sched.Config, log *slog.Logger) (*recorder, e
 		log: log, path: path, full: make(chan []byte, recorderChunks), empty: make(chan []byte, recorderChunks),
 		done: make(chan struct{}), buf: make([]byte, 0, 2*recorderBytes),
 	}
-	r.buf = sched.AppendConfig(r.buf, cfg)
 	go r.write(f)
 	return r, nil
+}
+
+// config records the scheduler's configuration, before its first step.
+func (r *recorder) config(cfg *sched.Config) {
+	if r != nil {
+		r.buf = sched.AppendConfig(r.buf, cfg)
+	}
+}
+
+// lines records calls of the core. Decode loop only.
+func (r *recorder) lines(b []byte) {
+	if r.over {
+		return
+	}
+	if r.buf = append(r.buf, b...); len(r.buf) >= recorderBytes {
+		r.handOver()
+	}
 }
 
 // step records one Step and its plan. Decode loop only.

@@ -1,21 +1,28 @@
 package main
 
 import (
+	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
 
+	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
 func newReplay() *cobra.Command {
 	var server serverFlags
 	var out outputFlags
-	var header, data string
+	var header, data, steps string
 	c := &cobra.Command{
 		Use:   "replay",
-		Short: "Simulate one configuration on a TraceV2",
+		Short: "Simulate one configuration on a TraceV2, or check a daemon's recording step for step",
 		Long: `Simulate one configuration on a TraceV2: a YAML header and a CSV of 27 columns, as BLIS and uma-sim --trace-output write them.
+
+  uma-sim replay --steps recording.trace       # of a daemon started with --trace recording.trace
+
+With --steps the simulator's core decides a recorded daemon's every step again, from the same inputs: restores, evictions,
+copies and preemptions included. The first step that differs is an error (exit status 1).
 
   uma-sim replay --trace-header t.yaml --trace-data t.csv --beta-coeffs 6900,17.7,2.8 --results-path results.json
 
@@ -24,9 +31,22 @@ The simulation ends when nothing is left to do. BLIS ends it at twice the latest
 	server.register(c.Flags())
 	out.register(c)
 	c.Flags().StringVar(&header, "trace-header", "", "header `FILE.yaml`")
+	c.Flags().StringVar(&steps, "steps", "", "check the recording `FILE` of a daemon (uma-serve --trace) instead")
 	c.Flags().StringVar(&data, "trace-data", "", "rows `FILE.csv`")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		server.warnTo(c.ErrOrStderr())
+		if steps != "" {
+			b, err := os.ReadFile(steps)
+			if err != nil {
+				return err
+			}
+			got, err := core.Replay(b)
+			if err != nil {
+				return fmt.Errorf("%s: %w (%d steps were equal)", steps, err, got.Steps)
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "%d steps equal: %d batches, %d tokens, %d operations on cells\n", got.Steps, got.Batches, got.Tokens, got.Ops)
+			return err
+		}
 		if data == "" {
 			return usagef("--trace-data is missing")
 		}

@@ -67,7 +67,7 @@ var rules = []rule{
 	{"cmd/uma-serve", []string{"daemon", "runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion", "internal/logq"}, "flags → config → daemon"},
 	{"cmd/uma-cli", []string{"internal/ask", "internal/buildinfo", "internal/chat", "internal/client", "internal/clierr", "internal/completion", "internal/gguf",
 		"internal/hostmem", "internal/insideview", "internal/lineedit", "internal/metricsview", "internal/ui", "ipc", "ipc/wire", "sampler"}, "a client: no daemon and no engine is in it"},
-	{"cmd/uma-sim", []string{"sched", "sim", "sim/cluster", "sim/explore", "sim/latency", "sim/workload", "internal/buildinfo", "internal/clierr", "internal/completion"}, "it runs where no engine can be built"},
+	{"cmd/uma-sim", []string{"core", "sched", "sim", "sim/cluster", "sim/explore", "sim/latency", "sim/workload", "internal/buildinfo", "internal/clierr", "internal/completion"}, "it runs where no engine can be built"},
 	{"cmd/uma-bench", []string{"bench", "bench/drive", "bench/load", "bench/measure", "bench/replay", "bench/report", "daemon", "models", "models/heldout", "runtime",
 		"runtime/ggufgen", "runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion", "internal/daemonproc"}, "it serves in its own process to compare with the bare loop"},
 	{"smoke", nil, "tests of the built binaries"},

@@ -1,0 +1,558 @@
+package core
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/uma-serve/uma-serve/kvsnap"
+	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// A recording is text, a line for each call: what the core was told, what the stores answered, and each Step that it
+// decided. Every line begins with tracePrefix, so that it can share a file with the scheduler's own trace (sched.ReadTrace
+// takes such lines for comments):
+//
+//	#core config {"Sched":…}
+//	#core arrive 1500 {"id":1,"owner":1000,"prompt":12,"max":32,"tokens":[…]}
+//	#core next 2000
+//	#core > copy seq=3 to=5 from=0 end=128
+//	#core > prefill 1 seq=0 at=0 n=12 row=11 reason=prefill_rest
+//	#core done 31000000 ok took=29000000 copied=0,0
+//	#core token 31000000 1 4711 event=0 phase=2 probe=0 end=0
+//
+// Times are nanoseconds. Tokens are the model's ids: a recording holds what users wrote. (Masking them would change the
+// hashes by which the prefix tree estimates how often a prefix is used, and so what it evicts.)
+const tracePrefix = "#core "
+
+// Trace records a Core.
+type Trace struct {
+	// Write takes whole lines; it must not keep them.
+	Write func(lines []byte)
+
+	buf []byte
+}
+
+// line begins a line; end writes it.
+func (t *Trace) line(words string) {
+	t.buf = append(append(t.buf[:0], tracePrefix...), words...)
+}
+
+func (t *Trace) num(v int64) {
+	t.buf = strconv.AppendInt(append(t.buf, ' '), v, 10)
+}
+
+func (t *Trace) end() {
+	t.buf = append(t.buf, '\n')
+	t.Write(t.buf)
+}
+
+// numbers writes a whole line of a word and numbers.
+func (t *Trace) numbers(word string, v ...int64) {
+	if t == nil {
+		return
+	}
+	t.line(word)
+	for _, n := range v {
+		t.num(n)
+	}
+	t.end()
+}
+
+func bit(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// tracedConfig is the part of Config that a recording needs.
+type tracedConfig struct {
+	Sched                                  sched.Config
+	Tree                                   kvsnap.Config
+	Blocks                                 meridian.BlocksConfig
+	CanRemoveRange, CanShift, ContextShift bool
+	ThinkEvict                             string
+	Stored, Durable                        bool
+	PartTokens                             int
+	CopyPerToken                           time.Duration
+}
+
+func (t *Trace) config(c *Config) {
+	if t == nil {
+		return
+	}
+	b, err := json.Marshal(tracedConfig{
+		c.Sched, c.Tree, c.Blocks, c.CanRemoveRange, c.CanShift, c.ContextShift, c.ThinkEvict, c.Stores != nil, c.Durable, c.PartTokens, c.CopyPerToken,
+	})
+	if err != nil {
+		panic("core: trace: " + err.Error())
+	}
+	t.line("config ")
+	t.buf = append(t.buf, b...)
+	t.end()
+}
+
+// tracedRequest is what the core reads of a request that arrives.
+type tracedRequest struct {
+	ID         ID      `json:"id"`
+	Owner      uint32  `json:"owner"`
+	Class      int     `json:"class,omitempty"`
+	Arrived    Instant `json:"arrived"`
+	Strict     bool    `json:"strict,omitempty"`
+	TargetTTFT int64   `json:"ttft,omitempty"`
+	TargetITL  int64   `json:"itl,omitempty"`
+	Prompt     int     `json:"prompt"`
+	MaxTokens  int     `json:"max"`
+	Shareable  int     `json:"shareable,omitempty"`
+	Keep       int     `json:"keep,omitempty"`
+	Chat       bool    `json:"chat,omitempty"`
+	Phase      uint8   `json:"phase,omitempty"`
+	Tokens     []Token `json:"tokens"`
+}
+
+func (t *Trace) arrive(now Instant, r *Request) {
+	if t == nil {
+		return
+	}
+	q := tracedRequest{
+		r.ID, r.Owner, int(r.Class), r.Arrived, r.Strict, int64(r.TargetTTFT), int64(r.TargetITL), r.Prompt, r.MaxTokens, r.Shareable, r.Keep, r.Chat,
+		uint8(r.Control.Phase()), r.Tokens,
+	}
+	b, err := json.Marshal(q)
+	if err != nil {
+		panic("core: trace: " + err.Error())
+	}
+	t.line("arrive")
+	t.num(int64(now))
+	t.buf = append(append(t.buf, ' '), b...)
+	t.end()
+}
+
+var inputNames = map[InputKind]string{
+	Cancel: "cancel", EndThink: "end_think", Pause: "pause", Resume: "resume", History: "history", Part: "part", PartsEnd: "parts_end", Drain: "drain",
+}
+
+func (t *Trace) input(now Instant, in *Input) {
+	switch {
+	case t == nil:
+		return
+	case in.Kind == Arrive:
+		t.arrive(now, in.Request)
+		return
+	}
+	t.line(inputNames[in.Kind])
+	t.num(int64(now))
+	t.num(int64(in.Req))
+	switch in.Kind {
+	case Part, PartsEnd:
+		t.num(int64(in.Restore))
+		t.num(int64(in.P0))
+		t.num(int64(in.P1))
+	case History:
+		t.num(bit(in.Tokens != nil))
+		for _, tok := range in.Tokens {
+			t.num(int64(tok))
+		}
+	}
+	t.end()
+}
+
+func (t *Trace) step(call string, now Instant, s *Step) {
+	if t == nil {
+		return
+	}
+	t.numbers(call, int64(now))
+	for line := range bytes.Lines(s.Append(nil)) {
+		t.line("> ")
+		t.buf = append(t.buf, bytes.TrimSuffix(line, []byte("\n"))...)
+		t.end()
+	}
+}
+
+func (t *Trace) done(now Instant, r *Result) {
+	if t == nil {
+		return
+	}
+	t.line("done")
+	for _, n := range []int64{int64(now), int64(r.Outcome), int64(r.Took), int64(r.CopyTook), int64(r.CopyTokens), bit(r.CopyFailed)} {
+		t.num(n)
+	}
+	for i := range r.Copies {
+		d := &r.Copies[i]
+		for _, n := range []int64{int64(d.Restore), int64(d.To), int64(d.State), int64(d.P0), int64(d.P1)} {
+			t.num(n)
+		}
+	}
+	t.end()
+}
+
+// token records what a token meant, so that a replay needs neither the vocabulary nor the text.
+func (t *Trace) token(now Instant, r *Request, tok Token, s *Said, probe int) {
+	if t == nil {
+		return
+	}
+	t.numbers("token", int64(now), int64(r.ID), int64(tok), int64(s.Event), int64(r.Control.Phase()), int64(probe), int64(s.End))
+}
+
+// tracedStores records what the stores answer.
+type tracedStores struct {
+	Stores
+	t *Trace
+}
+
+func (s tracedStores) Find(ns uint32, tokens []Token, least int) (int, Tier, bool) {
+	n, tier, ok := s.Stores.Find(ns, tokens, least)
+	s.t.numbers("find", int64(n), int64(tier), bit(ok))
+	return n, tier, ok
+}
+
+func (s tracedStores) Missing(ns uint32, tokens []Token) int {
+	n := s.Stores.Missing(ns, tokens)
+	s.t.numbers("missing", int64(n))
+	return n
+}
+
+// Append adds the step to dst as text, a line for each thing to do, in order.
+func (s *Step) Append(dst []byte) []byte {
+	for i := range s.Ops {
+		dst = s.Ops[i].append(dst)
+	}
+	for i := range s.Notes {
+		n := &s.Notes[i]
+		id := ID(0)
+		if n.Request != nil {
+			id = n.Request.ID
+		}
+		dst = fmt.Appendf(dst, "%s %d n=%d tier=%v\n", noteNames[n.Kind], id, n.N, n.Tier)
+	}
+	for i := range s.Ends {
+		e := &s.Ends[i]
+		dst = fmt.Appendf(dst, "end %d %s reason=%v retry=%v\n", e.Request.ID, endNames[e.Kind], e.Reason, e.RetryAfter)
+	}
+	for _, r := range s.Histories {
+		dst = fmt.Appendf(dst, "render %d\n", r.ID)
+	}
+	dst = s.Plan.Append(dst, "")
+	if s.Idle {
+		dst = append(dst, "idle\n"...)
+	}
+	return dst
+}
+
+var (
+	noteNames = [...]string{"", "started", "preempted", "parked", "recomputed", "shifted", "thought_dropped", "unpinned", "restored"}
+	endNames  = [...]string{"not_ended", "stopped", "length", "cancelled", "rejected", "failed"}
+)
+
+func (o *Op) append(dst []byte) []byte {
+	switch o.Kind {
+	case SeqCopy:
+		return fmt.Appendf(dst, "copy seq=%d to=%d from=%d end=%d\n", o.Src, o.Dst, o.From, o.To)
+	case SeqRemove:
+		return fmt.Appendf(dst, "remove seq=%d from=%d end=%d\n", o.Dst, o.From, o.To)
+	case SeqShift:
+		return fmt.Appendf(dst, "shift seq=%d from=%d end=%d by=%d\n", o.Dst, o.From, o.To, o.Delta)
+	case CopyOut:
+		return fmt.Appendf(dst, "copy_out seq=%d from=%d end=%d owner=%d follows=%t\n", o.Src, o.From, o.To, o.NS, o.Follows)
+	case Fetch:
+		return fmt.Appendf(dst, "fetch %d tokens=%d from=%d tier=%v owner=%d\n", o.Restore, len(o.Tokens), o.From, o.Tier, o.NS)
+	case SkipPart:
+		return fmt.Appendf(dst, "skip_part %d\n", o.Restore)
+	case CopyIn:
+		return fmt.Appendf(dst, "copy_in %d seq=%d from=%d end=%d limit=%d\n", o.Restore, o.Dst, o.From, o.To, o.Limit)
+	case CloseFetch:
+		return fmt.Appendf(dst, "close_fetch %d\n", o.Restore)
+	case Flush:
+		return append(dst, "flush\n"...)
+	case Compute:
+		return fmt.Appendf(dst, "compute seq=%d from=%d end=%d\n", o.Dst, o.From, o.To)
+	}
+	panic(fmt.Sprintf("core: operation %d has no name", o.Kind))
+}
+
+// Replayed counts what a replay compared.
+type Replayed struct {
+	Steps, Batches, Tokens, Ops int
+	Lines                       int // of the recording that belong to the core
+}
+
+// Replay reads a recording and lets a Core of its own decide again. The error names the first line at which it decides
+// something else, or cannot be read; a recording that breaks off in the middle of a line is replayed up to there.
+func Replay(recording []byte) (Replayed, error) {
+	p := player{answers: map[string][][]int64{}, thoughts: map[ID]*replayed{}}
+	lines := strings.Split(string(recording), "\n")
+	lines = lines[:len(lines)-1] // after the last newline, or a line that breaks off
+	for i, line := range lines {
+		text, ours := strings.CutPrefix(line, tracePrefix)
+		if !ours {
+			continue
+		}
+		p.Lines++
+		if err := p.line(text); err != nil {
+			return p.Replayed, fmt.Errorf("line %d: %w", i+1, err)
+		}
+	}
+	if p.c == nil {
+		return p.Replayed, fmt.Errorf("no line begins with %q: this is no recording of a core", tracePrefix+"config")
+	}
+	return p.Replayed, nil
+}
+
+// maxReplayCells bounds what a recording can ask for.
+const maxReplayCells = 1 << 24
+
+// player replays one recording.
+type player struct {
+	Replayed
+	c        *Core
+	answers  map[string][][]int64 // of the stores, in order
+	thoughts map[ID]*replayed
+	expect   []string // lines of the newest step that are still to come in the recording
+}
+
+// replayed is a request's Thinking: what the recording says its tokens meant.
+type replayed struct {
+	phase meridian.Phase
+	event meridian.Event
+	probe int
+	fork  []Token
+}
+
+func (t *replayed) Phase() meridian.Phase { return t.phase }
+func (t *replayed) OnToken(Token, []byte, bool, int64) meridian.Step {
+	return meridian.Step{Event: t.event}
+}
+func (t *replayed) Flush() (think, answer []byte) { return nil, nil }
+func (t *replayed) EndThink(int64) bool           { return false }
+func (t *replayed) OnProbe(float64)               {}
+func (t *replayed) ProbeFailed()                  {}
+func (t *replayed) ProbeDue() ([]Token, bool) {
+	for len(t.fork) < t.probe {
+		t.fork = append(t.fork, 0)
+	}
+	return t.fork[:t.probe], t.probe > 0
+}
+
+// Find and Missing implement Stores from the recording.
+func (p *player) answer(what string) []int64 {
+	a := p.answers[what]
+	if len(a) == 0 {
+		panic(fmt.Sprintf("the recording has no further answer of the stores to %q", what))
+	}
+	p.answers[what] = a[1:]
+	return a[0]
+}
+
+func (p *player) Find(uint32, []Token, int) (int, Tier, bool) {
+	a := p.answer("find")
+	return int(a[0]), Tier(a[1]), a[2] != 0
+}
+
+func (p *player) Missing(uint32, []Token) int { return int(p.answer("missing")[0]) }
+
+// numbersOf are the numbers behind a line's first word.
+func numbersOf(words []string, least int) ([]int64, error) {
+	if len(words) < least {
+		return nil, fmt.Errorf("%d numbers, want %d", len(words), least)
+	}
+	out := make([]int64, len(words))
+	for i, w := range words {
+		n, err := strconv.ParseInt(w, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no number", w)
+		}
+		out[i] = n
+	}
+	return out, nil
+}
+
+// line carries out one line.
+func (p *player) line(text string) (err error) {
+	defer func() {
+		// What a hand-made recording can make the scheduler or the tree say no to, they panic about.
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%q: %v", word(text), r)
+		}
+	}()
+	name, rest, _ := strings.Cut(text, " ")
+	switch {
+	case name == "config":
+		return p.begin([]byte(rest))
+	case p.c == nil:
+		return fmt.Errorf("%q before the config line", name)
+	case name == ">":
+		return p.compare(rest)
+	case len(p.expect) > 0:
+		return fmt.Errorf("the recording ends the step here; the replay goes on with %q", p.expect[0])
+	case name == "arrive":
+		now, request, _ := strings.Cut(rest, " ")
+		return p.arrive(now, []byte(request))
+	}
+	words := strings.Fields(rest)
+	least := map[string]int{"next": 1, "done": 6, "token": 7, "part": 5, "parts_end": 5, "history": 3, "find": 3, "missing": 1, "no_token": 2, "shutdown": 1, "drop": 1, "pin": 1, "unpin": 1, "copy_all": 1}
+	want, known := least[name]
+	if !known {
+		want = 2
+	}
+	v, err := numbersOf(words, want)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if name == "find" || name == "missing" { // the call that asked stands behind it
+		p.answers[name] = append(p.answers[name], v)
+		return nil
+	}
+	return p.call(name, v)
+}
+
+func word(text string) string { w, _, _ := strings.Cut(text, " "); return w }
+
+func (p *player) begin(config []byte) error {
+	var t tracedConfig
+	if err := json.Unmarshal(config, &t); err != nil {
+		return fmt.Errorf("config: %w", err)
+	}
+	if t.Sched.Cells > maxReplayCells || t.Sched.MaxRunning > 256 || t.Sched.MaxBatch > maxReplayCells {
+		return fmt.Errorf("config: %d cells, %d requests at once, batches of %d: more than any daemon has (%d, 256, %d)",
+			t.Sched.Cells, t.Sched.MaxRunning, t.Sched.MaxBatch, maxReplayCells, maxReplayCells)
+	}
+	c := Config{
+		Sched: t.Sched, Tree: t.Tree, Blocks: t.Blocks, CanRemoveRange: t.CanRemoveRange, CanShift: t.CanShift, ContextShift: t.ContextShift,
+		ThinkEvict: t.ThinkEvict, Durable: t.Durable, PartTokens: t.PartTokens, CopyPerToken: t.CopyPerToken,
+	}
+	if t.Stored {
+		c.Stores = p
+	}
+	var err error
+	p.c, err = New(c)
+	return err
+}
+
+func (p *player) arrive(now string, request []byte) error {
+	at, err := strconv.ParseInt(now, 10, 64)
+	if err != nil {
+		return fmt.Errorf("arrive: %q is no time", now)
+	}
+	var q tracedRequest
+	if err := json.Unmarshal(request, &q); err != nil {
+		return fmt.Errorf("arrive: %w", err)
+	}
+	t := &replayed{phase: meridian.Phase(q.Phase)}
+	p.thoughts[q.ID] = t
+	p.c.Handle(Instant(at), Input{Kind: Arrive, Request: &Request{
+		ID: q.ID, Owner: q.Owner, Class: sched.Class(q.Class), Arrived: q.Arrived, Strict: q.Strict, TargetTTFT: time.Duration(q.TargetTTFT),
+		TargetITL: time.Duration(q.TargetITL), Prompt: q.Prompt, MaxTokens: q.MaxTokens, Shareable: q.Shareable, Keep: q.Keep, Chat: q.Chat,
+		Tokens: q.Tokens, Control: t,
+	}})
+	return nil
+}
+
+func (p *player) compare(want string) error {
+	if len(p.expect) == 0 {
+		return fmt.Errorf("the recording has %q here, the replay ended the step", want)
+	}
+	got := p.expect[0]
+	p.expect = p.expect[1:]
+	if got != want {
+		return fmt.Errorf("recorded %q, replayed %q", want, got)
+	}
+	return nil
+}
+
+// call carries out a call with numbers.
+func (p *player) call(name string, v []int64) error {
+	request := func() (*Request, error) {
+		if r := p.c.Request(ID(v[1])); r != nil {
+			return r, nil
+		}
+		return nil, fmt.Errorf("%s: request %d is not live", name, v[1])
+	}
+	switch name {
+	case "next":
+		s := p.c.Next(Instant(v[0]))
+		p.took(s)
+	case "shutdown":
+		p.took(p.c.Shutdown(Instant(v[0])))
+	case "done":
+		res := Result{Outcome: sched.Outcome(v[1]), Took: time.Duration(v[2]), CopyTook: time.Duration(v[3]), CopyTokens: int(v[4]), CopyFailed: v[5] != 0}
+		for c := v[6:]; len(c) >= 5; c = c[5:] {
+			res.Copies = append(res.Copies, Copied{RestoreID(c[0]), int(c[1]), CopyState(c[2]), int(c[3]), int(c[4])})
+		}
+		p.c.Done(Instant(v[0]), &res)
+	case "token":
+		r, err := request()
+		if err != nil {
+			return err
+		}
+		t := p.thoughts[r.ID]
+		t.event, t.phase, t.probe = meridian.Event(v[3]), meridian.Phase(v[4]), int(v[5])
+		eog := EndKind(v[6]) == Stopped
+		if eog {
+			t.event |= meridian.Completed
+		}
+		p.Tokens++
+		if said := p.c.Token(Instant(v[0]), r, Token(v[2]), nil, eog, nil, nil); said.End != EndKind(v[6]) {
+			return fmt.Errorf("token of request %d: recorded end %d, replayed %d", r.ID, v[6], said.End)
+		}
+	case "no_token":
+		r, err := request()
+		if err != nil {
+			return err
+		}
+		p.c.NoToken(r, sched.Reason(v[0]))
+	case "drop":
+		return ignoreMissing(p.c.Drop(uint64(v[0])))
+	case "pin":
+		return ignoreMissing(p.c.Pin(uint64(v[0])))
+	case "unpin":
+		return ignoreMissing(p.c.Unpin(uint64(v[0])))
+	case "copy_all":
+		p.c.CopyAll(uint64(v[0]))
+	default:
+		return p.handle(name, v)
+	}
+	return nil
+}
+
+// ignoreMissing: the recorded call failed in the same way.
+func ignoreMissing(error) error { return nil }
+
+func (p *player) handle(name string, v []int64) error {
+	for kind, n := range inputNames {
+		if n != name {
+			continue
+		}
+		in := Input{Kind: kind, Req: ID(v[1])}
+		switch kind {
+		case Part, PartsEnd:
+			in.Restore, in.P0, in.P1 = RestoreID(v[2]), int(v[3]), int(v[4])
+		case History:
+			if v[2] != 0 {
+				in.Tokens = make([]Token, 0, len(v)-3)
+				for _, tok := range v[3:] {
+					in.Tokens = append(in.Tokens, Token(tok))
+				}
+			}
+		}
+		p.c.Handle(Instant(v[0]), in)
+		return nil
+	}
+	return fmt.Errorf("%q is no call of the core", name)
+}
+
+func (p *player) took(s *Step) {
+	p.Steps++
+	p.Ops += len(s.Ops)
+	if len(s.Plan.Batch) > 0 {
+		p.Batches++
+	}
+	p.expect = strings.Split(strings.TrimSuffix(string(s.Append(nil)), "\n"), "\n")
+	if p.expect[0] == "" {
+		p.expect = nil
+	}
+}
