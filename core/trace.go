@@ -442,6 +442,9 @@ func (p *player) arrive(now string, request []byte) error {
 	if err := json.Unmarshal(request, &q); err != nil {
 		return fmt.Errorf("arrive: %w", err)
 	}
+	if q.Prompt != len(q.Tokens) || q.Prompt < 1 || min(q.Keep, q.Shareable) < 0 || max(q.Keep, q.Shareable) > q.Prompt {
+		return fmt.Errorf("arrive: a prompt of %d tokens, of which %d are the system prompt and %d are kept; the line has %d", q.Prompt, q.Shareable, q.Keep, len(q.Tokens))
+	}
 	t := &replayed{phase: meridian.Phase(q.Phase)}
 	p.thoughts[q.ID] = t
 	p.c.Handle(Instant(at), Input{Kind: Arrive, Request: &Request{
@@ -488,6 +491,9 @@ func (p *player) call(name string, v []int64) error {
 		r, err := request()
 		if err != nil {
 			return err
+		}
+		if v[5] < 0 || v[5] > int64(p.c.cfg.Sched.MaxBatch) {
+			return fmt.Errorf("token: a probe of %d rows; a batch has %d", v[5], p.c.cfg.Sched.MaxBatch)
 		}
 		t := p.thoughts[r.ID]
 		t.event, t.phase, t.probe = meridian.Event(v[3]), meridian.Phase(v[4]), int(v[5])
