@@ -109,6 +109,9 @@ func (s *Server) bindMetrics() {
 			}
 			return n
 		},
+		RefusedBy:      metrics.Counts{Names: labels(ipc.Refusals()), Get: func(i int) uint64 { return c.Refused[ipc.Refusals()[i]].Load() }},
+		ClosedBy:       metrics.Counts{Names: labels(ipc.Causes()), Get: func(i int) uint64 { return c.Closed[i].Load() }},
+		ProtocolErrors: metrics.Counts{Names: codeNames(), Get: func(i int) uint64 { return c.ProtocolErrors(wire.Codes[i]) }},
 	})
 	s.metrics.BindLoadProgress(s.loadProgress)
 	s.metrics.BindMemory(func() metrics.Memory {
@@ -124,6 +127,23 @@ func (s *Server) bindMetrics() {
 	for r := range kvsnap.NumReasons {
 		s.metrics.CacheMisses.Declare(r.String())
 	}
+}
+
+// labels are the values of a metric's label.
+func labels[T fmt.Stringer](values []T) []string {
+	names := make([]string, len(values))
+	for i, v := range values {
+		names[i] = v.String()
+	}
+	return names
+}
+
+func codeNames() []string {
+	names := make([]string, len(wire.Codes))
+	for i, c := range wire.Codes {
+		names[i] = string(c)
+	}
+	return names
 }
 
 // sysmonSlack is how much longer the runtime's monitor sleeps each time, and about how long what waits for it can wait (see
