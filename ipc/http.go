@@ -82,6 +82,7 @@ type httpConn struct {
 
 	answering atomic.Bool // between Busy and its done
 	away      atomic.Bool // displaced: ends with the answer at hand
+	over      atomic.Bool // the last response was written beside net/http
 
 	mu     sync.Mutex
 	cancel context.CancelCauseFunc // ends the request in flight; nil: none is
@@ -105,7 +106,7 @@ func (c *httpConn) Read(b []byte) (int, error) {
 		c.begun = true
 		return n, nil
 	}
-	if c.away.Load() && len(b) > 1 {
+	if c.over.Load() || c.away.Load() && len(b) > 1 {
 		return 0, io.EOF
 	}
 	n, err := c.Conn.Read(b)
@@ -150,8 +151,17 @@ func (c *httpConn) tooSlow() {
 	c.farewell(&wire.Error{Code: wire.Timeout, Message: "the header of the request did not come whole in time (--header-timeout)"})
 }
 
+// Write refuses what net/http has to say after the last response.
+func (c *httpConn) Write(b []byte) (int, error) {
+	if c.over.Load() {
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(b)
+}
+
 // farewell writes e as the last response, as far as the client takes it within a moment.
 func (c *httpConn) farewell(e *wire.Error) {
+	c.over.Store(true)
 	_ = c.SetWriteDeadline(time.Now().Add(farewellWithin))
 	_, _ = c.Conn.Write(appendHTTPError(nil, e))
 }
