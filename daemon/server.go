@@ -94,6 +94,7 @@ func New(cfg *Config, log *slog.Logger) (*Server, error) {
 		return nil, err
 	}
 	s.bindMetrics()
+	s.warnOfDescriptors()
 	return s, nil
 }
 

@@ -216,7 +216,9 @@ func TestMessageDeadline(t *testing.T) {
 				ended <- b
 			}()
 			for sent := len(head); ; sent++ { // the next byte when the last was read
-				eventually(t, "read", func() bool { return l.Stats().RxBytes.Load() >= uint64(sent) || l.Stats().ProtocolErrors(wire.Timeout) > 0 })
+				eventually(t, "read", func() bool {
+					return l.Stats().RxBytes.Load() >= uint64(sent) || l.Stats().ProtocolErrors(wire.Timeout) > 0
+				})
 				if l.Stats().ProtocolErrors(wire.Timeout) > 0 {
 					break
 				}
