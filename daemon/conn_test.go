@@ -485,3 +485,37 @@ func newTestMetrics() *metrics.Metrics {
 	}
 	return m
 }
+
+// TestSecondSignalEndsAtOnce: also within a step that cannot be aborted, and while a drain would go on for long.
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
+		t.Run(sig.String(), func(t *testing.T) {
+			gate := make(chan struct{})
+			r := serveLoading(t, func(time.Duration) { <-gate }, "--shutdown-timeout", "1h")
+			r.load(nil)
+			c := r.dial()
+			if err := c.WaitReady(context.Background(), nil); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan answer, 1)
+			go func() { ended <- r.ask(c, nil) }()
+			eventually(t, "it runs", func() bool { return r.info().Live.Requests == 1 })
+			syscall.Kill(syscall.Getpid(), sig)
+			eventually(t, "it drains", r.draining.Load)
+			syscall.Kill(syscall.Getpid(), sig)
+			select {
+			case err := <-r.signals:
+				if err != nil {
+					t.Error(err)
+				}
+			case <-time.After(30 * time.Second):
+				t.Error("the step at hand holds the end")
+			}
+			if a := <-ended; a.err == nil {
+				t.Errorf("%+v", a)
+			}
+			close(gate) // the abandoned step
+			eventually(t, "the loop has ended", func() bool { return !r.loop.Load().mail.put(command{kind: cmdStop}) })
+		})
+	}
+}

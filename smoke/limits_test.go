@@ -40,10 +40,10 @@ func TestTightLimitsAreNamed(t *testing.T) {
 	for limits, want := range map[string]string{
 		"ulimit -n 6":       "open files is limited to 6; at least 64",
 		"ulimit -n 20":      "open files is limited to 20; at least 64",
-		"ulimit -v 200000":  "address space is limited to 195 MiB; at least 1024 MiB",
-		"ulimit -v 700000":  "address space is limited to 683 MiB; at least 1024 MiB",
-		"ulimit -v 1200000": "address space is limited to 1.1 GiB (ulimit -v, LimitAS=); this model with 4096 cells needs",
-		"ulimit -v 1600000": "address space is limited to 1.5 GiB (ulimit -v, LimitAS=); this model with 4096 cells needs",
+		"ulimit -v 200000":  "address space is limited to 195 MiB; at least 2048 MiB",
+		"ulimit -v 700000":  "address space is limited to 683 MiB; at least 2048 MiB",
+		"ulimit -v 1600000": "address space is limited to 1562 MiB; at least 2048 MiB",
+		"ulimit -v 2200000": "address space is limited to 2.1 GiB (ulimit -v, LimitAS=); this model with 4096 cells needs",
 	} {
 		t.Run(limits, func(t *testing.T) {
 			cmd := exec.Command(limited(t, limits), "-m", model, "--socket", filepath.Join(t.TempDir(), "s"), "--progress=false")

@@ -8,8 +8,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-// UMA_MIN_ADDRESS_SPACE is what Go's runtime reserves at its start (some 700 MiB), and room for the program itself.
-#define UMA_MIN_ADDRESS_SPACE (1024ull << 20)
+// UMA_MIN_ADDRESS_SPACE: Go's runtime reserves some 1.2 GiB at its start (page summaries and the scavenger's index,
+// nothing of it touched), and fails at random below 1.7 GiB, by where its first arena fits.
+#define UMA_MIN_ADDRESS_SPACE (2048ull << 20)
 
 // UMA_MIN_DESCRIPTORS is for the socket, the model's file, two pollers, the reserve, and a few clients.
 #define UMA_MIN_DESCRIPTORS 64ull
