@@ -111,7 +111,7 @@ func TestHalfClosedHTTPClientGetsItsAnswer(t *testing.T) {
 		}
 		readers = append(readers, bufio.NewReader(c))
 	}
-	eventually(t, "the requests run", func() bool { return r.info().Live.Requests == 3 })
+	eventually(t, "the requests are in flight", func() bool { return r.info().Live.InFlight == 3 })
 	close(gate)
 	for i, br := range readers {
 		status, body := response(t, br)

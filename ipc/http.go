@@ -80,9 +80,10 @@ type httpConn struct {
 	begun bool   // a header has come in part
 	past  bool   // the header has come; what is read belongs to the body
 
-	answering atomic.Bool // between Busy and its done
+	answering atomic.Bool // from Busy until net/http has written the answer
 	away      atomic.Bool // displaced: ends with the answer at hand
-	over      atomic.Bool // the last response was written beside net/http
+	over      atomic.Bool // the last response is written beside net/http
+	parting   atomic.Bool // by a goroutine that closes the descriptor afterwards: net/http's Close leaves it open
 
 	mu     sync.Mutex
 	cancel context.CancelCauseFunc // ends the request in flight; nil: none is
@@ -186,6 +187,9 @@ func (c *httpConn) Close() error {
 			s.Closed[ServedHTTP].Add(1)
 		}
 	})
+	if c.parting.Load() {
+		return nil
+	}
 	return c.Conn.Close()
 }
 
@@ -197,18 +201,23 @@ var ErrDisplaced = errors.New("the connection makes way for another user's")
 func (c *httpConn) displace() {
 	c.mu.Lock()
 	c.away.Store(true)
-	cancel := c.cancel
+	cancel, atOnce := c.cancel, !c.answering.Load()
+	c.over.Store(atOnce)
+	c.parting.Store(atOnce)
 	c.mu.Unlock()
-	if cancel == nil {
+	if atOnce {
 		go func() { // the write may wait for the client
 			e := DisplacedError(c.loop.cfg.MaxSessions)
 			c.farewell(&e)
 			c.Close()
+			_ = c.Conn.Close()
 		}()
 		return
 	}
-	cancel(ErrDisplaced)
-	time.AfterFunc(closeWithin, func() { c.Close() }) // a client that does not read its last answer
+	if cancel != nil {
+		cancel(ErrDisplaced)
+	}
+	time.AfterFunc(closeWithin, func() { _ = c.Close() }) // a client that does not read its last answer
 }
 
 // Busy marks the connection of ctx as having a request in flight until done is called: it makes way for another
@@ -230,7 +239,6 @@ func Busy(ctx context.Context) (busy context.Context, done func(), ok bool) {
 	return busy, func() {
 		c.mu.Lock()
 		c.cancel = nil
-		c.answering.Store(false)
 		c.mu.Unlock()
 		cancel(nil)
 	}, true
@@ -240,6 +248,11 @@ func Busy(ctx context.Context) (busy context.Context, done func(), ok bool) {
 func ConnState(nc net.Conn, s http.ConnState) {
 	if c, ok := nc.(*httpConn); ok {
 		c.begun, c.past = false, s == http.StateActive
+		if s == http.StateIdle {
+			c.mu.Lock()
+			c.answering.Store(false)
+			c.mu.Unlock()
+		}
 	}
 }
 
