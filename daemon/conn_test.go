@@ -243,7 +243,7 @@ func serveLoading(t *testing.T, advance func(time.Duration), args ...string) *lo
 	if err := fs.Parse(append([]string{"--model", "fake", "--socket", filepath.Join(t.TempDir(), "s"), "--progress=false"}, args...)); err != nil {
 		t.Fatal(err)
 	}
-	if err := Load(fs, cfg, nil); err != nil {
+	if err := cfg.Load(nil); err != nil {
 		t.Fatal(err)
 	}
 	s, err := New(cfg, slog.New(slog.NewTextHandler(io.Discard, nil)))
