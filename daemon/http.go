@@ -110,4 +110,3 @@ func (s *Server) serveHTTP() <-chan struct{} {
 	}()
 	return done
 }
-
