@@ -141,6 +141,20 @@ func newCrowd(t *testing.T, sessions int) *crowd {
 	return c
 }
 
+// allIdle reports whether no session has a request in flight.
+func (c *crowd) allIdle() bool {
+	c.shares.mu.Lock()
+	defer c.shares.mu.Unlock()
+	for _, set := range c.shares.users {
+		for x := range set {
+			if !x.idle() {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // join connects a client of uid and waits until it is one of n sessions.
 func (c *crowd) join(t *testing.T, uid uint32, n int) *net.UnixConn {
 	t.Helper()
@@ -178,6 +192,7 @@ func TestConnectionsAreSharedByUsers(t *testing.T) {
 			if resp, err := http.ReadResponse(bufio.NewReader(nc), nil); err != nil || resp.StatusCode != 200 {
 				t.Fatal(resp, err)
 			}
+			eventually(t, "its answer is over for net/http, too", c.allIdle)
 		}, "makes way for another user"},
 		"half an HTTP header": {func(t *testing.T, c *crowd, nc *net.UnixConn) {
 			n := c.Stats().HTTPOpened.Load()
