@@ -53,7 +53,10 @@ type Config struct {
 	MaxPromptBytes int
 	MaxTokens      int // default and cap of a request's max_tokens; 0 = what the context has room for
 	IdleTimeout    time.Duration
+	HeaderTimeout  time.Duration // of an HTTP request
+	BodyTimeout    time.Duration // of an HTTP body, a frame or a line
 	StallTimeout   time.Duration
+	WhileLoading   string // loadingWait or loadingRefuse
 
 	// Scheduling.
 	Policy        string
@@ -95,6 +98,12 @@ type Config struct {
 
 // defaultCtxSize is the context of a model that was trained on as much or more.
 const defaultCtxSize = 4096
+
+// Values of --while-loading.
+const (
+	loadingWait   = "wait"
+	loadingRefuse = "refuse"
+)
 
 // Limits that hold whatever the configuration says.
 const (
@@ -145,8 +154,11 @@ func (c *Config) sections() []Section {
 	fs.IntVar(&c.MaxFrameBytes, "max-frame-bytes", 1<<20, "largest request frame (below 16 MiB)")
 	fs.IntVar(&c.MaxPromptBytes, "max-prompt-bytes", 1<<20, "largest prompt text of one request")
 	fs.IntVarP(&c.MaxTokens, "max-tokens", "n", 0, "most tokens an answer may have, and what a request that names none gets; 0 = what the context has room for")
-	fs.DurationVar(&c.IdleTimeout, "idle-timeout", 0, "close connections that asked nothing for this long; 0 = never")
+	fs.DurationVar(&c.HeaderTimeout, "header-timeout", 10*time.Second, "close connections whose HTTP header takes longer than this from its first byte; 0 = no limit")
+	fs.DurationVar(&c.BodyTimeout, "body-timeout", 30*time.Second, "close connections whose HTTP body, frame or line takes longer than this from its first byte; 0 = no limit")
+	fs.DurationVar(&c.IdleTimeout, "idle-timeout", 0, "close connections that asked nothing for this long; 0 = never, but 2m between two HTTP requests")
 	fs.DurationVar(&c.StallTimeout, "stall-timeout", 2*time.Minute, "end requests whose client has read nothing for this long; 0 = never")
+	fs.StringVar(&c.WhileLoading, "while-loading", loadingWait, "requests that come while the model loads: wait (in the queue, up to --max-queue) or refuse (with a retry hint)")
 
 	fs = section("Scheduling")
 	fs.StringVar(&c.Policy, "policy", "meridian", "scheduling policy: "+policyHelp)
@@ -177,7 +189,7 @@ func (c *Config) sections() []Section {
 	fs.IntVar(&c.OffloadThresholdBlocks, "offload-threshold-blocks", 4, "blocks that are gathered before they go to the fabric together")
 
 	fs = section("Process")
-	fs.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", 30*time.Second, "on SIGTERM: how long running requests may take to finish")
+	fs.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", 30*time.Second, "on SIGTERM, SIGINT or SIGHUP: how long running requests may take to finish; a second signal ends them at once")
 	fs.StringVar(&c.LogFormat, "log-format", "text", "log lines as text or json")
 	fs.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error (UMA_DEBUG=1 is debug)")
 	fs.BoolVar(&c.Progress, "progress", true, "show a bar while the model loads, on a terminal")
@@ -234,6 +246,7 @@ var Words = map[string][]string{
 	"cache-type-v":   gguf.CacheTypes(),
 	"policy":         sched.Policies(),
 	"share-prefixes": {"off", "system"},
+	"while-loading":  {loadingWait, loadingRefuse},
 	"think":          {"auto", "off", "on"},
 	"early-exit":     {"off", "eat", "rpdi", "both"},
 	"think-evict":    {"none", "offload", "drop"},
@@ -272,7 +285,7 @@ func (c *Config) Validate() error {
 	for _, d := range []struct {
 		name string
 		v    time.Duration
-	}{{"idle-timeout", c.IdleTimeout}, {"stall-timeout", c.StallTimeout}, {"shutdown-timeout", c.ShutdownTimeout}} {
+	}{{"header-timeout", c.HeaderTimeout}, {"body-timeout", c.BodyTimeout}, {"idle-timeout", c.IdleTimeout}, {"stall-timeout", c.StallTimeout}, {"shutdown-timeout", c.ShutdownTimeout}} {
 		bad(d.v >= 0, "--%s is %v; it must not be negative", d.name, d.v)
 	}
 	oneOf := func(name, v string, allowed ...string) {
@@ -292,6 +305,7 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf("--chat-template is %q; %w", c.ChatTemplate, err))
 		}
 	}
+	oneOf("while-loading", c.WhileLoading, Words["while-loading"]...)
 	bad(c.Policy != "stock" && c.Policy != "meridian_static" || c.MaxBackground == 0, "--max-background is %d; with --policy %s it must be 0: that policy knows no classes", c.MaxBackground, c.Policy)
 	oneOf("share-prefixes", c.SharePrefixes, Words["share-prefixes"]...)
 	oneOf("think-evict", c.ThinkEvict, Words["think-evict"]...)

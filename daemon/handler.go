@@ -19,15 +19,11 @@ func (s *Server) Request(c *ipc.Conn, w *wire.Request) {
 }
 
 // Line is a prompt of the newline protocol: a user's message when the model can chat, raw text otherwise. The
-// answer streams back as plain bytes.
+// answer streams back as plain bytes. Which of the two is decided by intake, when the model is known.
 func (s *Server) Line(c *ipc.Conn, prompt string) {
 	w := wire.DefaultRequest()
 	w.Stream = true
-	if m := s.model.Load(); m != nil && m.template != nil {
-		w.Messages = []wire.Message{{Role: "user", Content: prompt}}
-	} else {
-		w.Prompt = prompt
-	}
+	w.Prompt = prompt
 	s.take(&request{conn: c, lines: true, arrived: time.Now()}, &w)
 }
 
@@ -44,18 +40,21 @@ func (s *Server) take(r *request, w *wire.Request) {
 			Message: fmt.Sprintf("%d requests are running or waiting (--max-queue plus --parallel); try again later", cap(s.jobs))})
 		return
 	}
+	if e := s.room.enter(job{r, w}, s.jobs); e != nil { // jobs is never full: at most cap(jobs) requests are inside
+		s.inside.Add(-1)
+		s.refuse(r, e)
+		return
+	}
 	s.metrics.Prompts.Inc()
-	s.jobs <- job{r, w} // never full: at most cap(jobs) requests are inside
 }
 
 // refusal is why no request can be taken now, nil if one can.
 func (s *Server) refusal() *wire.Error {
 	switch {
 	case s.draining.Load():
-		return &wire.Error{Code: wire.ShuttingDown, Message: "the server is shutting down; try again when it is back"}
-	case s.loop.Load() == nil:
-		return &wire.Error{Code: wire.ModelUnready, RetryAfter: time.Second,
-			Message: fmt.Sprintf(`the model is still loading (%.0f %%); {"type":"health"} says when it is ready`, 100*s.loadProgress())}
+		return shuttingDown()
+	case s.cfg.WhileLoading == loadingRefuse && s.loop.Load() == nil:
+		return s.stillLoading()
 	}
 	return nil
 }
@@ -99,7 +98,11 @@ func (s *Server) cancel(r *request) {
 	}
 	r.cancelledAt.Store(time.Now().UnixNano())
 	l := s.loop.Load()
-	if l == nil {
+	if l == nil { // intake sees that it is cancelled, unless it waits for the model
+		if j, ok := s.room.leave(r); ok {
+			s.inside.Add(-1)
+			s.endUnstarted(j)
+		}
 		return
 	}
 	l.mail.put(command{kind: cmdCancel, req: r})
@@ -111,7 +114,10 @@ func (s *Server) cancel(r *request) {
 // EndThink closes the thinking of a request, within a few tokens: at the end of its line or sentence.
 func (s *Server) EndThink(c *ipc.Conn, id string) {
 	r := s.sessions.find(c, id)
-	if l := s.loop.Load(); r != nil && l != nil && !r.endThink.Swap(true) {
+	if r == nil || r.endThink.Swap(true) {
+		return
+	}
+	if l := s.loop.Load(); l != nil { // before, its arrival finds the mark
 		l.mail.put(command{kind: cmdEndThink, req: r})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/uma-serve/uma-serve/ipc"
 )
@@ -94,10 +93,15 @@ func refuseHTTP(w http.ResponseWriter, status int, message string) {
 	}{body{status, kind, message}}))
 }
 
-// serveHTTP answers curl on the connections that the poller found to speak HTTP. The channel is closed when it ends.
+// serveHTTP answers the connections that the poller found to speak HTTP. The channel is closed when it ends.
 func (s *Server) serveHTTP() <-chan struct{} {
+	idle := httpKeepAlive
+	if s.cfg.IdleTimeout > 0 {
+		idle = s.cfg.IdleTimeout
+	}
 	s.http = &http.Server{
-		Handler: s.routes(), ConnContext: ipc.ConnContext, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		Handler: s.bounded(s.routes()), ConnContext: ipc.ConnContext, ConnState: ipc.ConnState,
+		ReadHeaderTimeout: s.cfg.HeaderTimeout, IdleTimeout: idle, MaxHeaderBytes: httpHeaderSize,
 	}
 	done := make(chan struct{})
 	go func() {

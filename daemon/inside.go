@@ -25,8 +25,12 @@ import (
 func (s *Server) ask(c *ipc.Conn, id string, fn func(l *loop, now time.Time) []byte) {
 	l := s.loop.Load()
 	if l == nil || !l.mail.put(command{kind: cmdAsk, ask: func(l *loop, now time.Time) { reply(c, fn(l, now)) }}) {
-		c.Reply(wire.AppendError(nil, &wire.Error{ID: id, Code: wire.ModelUnready, RetryAfter: time.Second,
-			Message: `the model is still loading, or the server is stopping; {"type":"health"} says which`}))
+		e := s.stillLoading()
+		if s.draining.Load() {
+			e = shuttingDown()
+		}
+		e.ID = id
+		c.Reply(wire.AppendError(nil, e))
 	}
 }
 

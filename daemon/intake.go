@@ -304,6 +304,9 @@ func (s *Server) intake(l *loop) {
 }
 
 func (s *Server) takeIn(l *loop, j job) {
+	if m := s.model.Load(); j.r.lines && m.template != nil {
+		j.w.Messages, j.w.Prompt = []wire.Message{{Role: "user", Content: j.w.Prompt}}, ""
+	}
 	if j.r.cancelled.Load() {
 		s.inside.Add(-1)
 		s.endUnstarted(j)
@@ -312,7 +315,7 @@ func (s *Server) takeIn(l *loop, j job) {
 		s.refuse(j.r, e)
 	} else if !l.mail.put(command{kind: cmdArrive, req: j.r}) {
 		s.inside.Add(-1)
-		s.refuse(j.r, &wire.Error{Code: wire.ShuttingDown, Message: "the server is shutting down"})
+		s.refuse(j.r, shuttingDown())
 	}
 }
 

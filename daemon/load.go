@@ -11,6 +11,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/mattn/go-isatty"
 	"github.com/schollz/progressbar/v3"
+	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/internal/hostmem"
@@ -46,6 +47,9 @@ func (s *Server) checkMemory(path string) error {
 	if err != nil || s.cfg.GPULayers != 0 && hasDeviceBackend() {
 		return nil // on a device with memory of its own the cells lie there
 	}
+	if err := s.checkAddressSpace(path, &info); err != nil {
+		return err
+	}
 	per, err := info.KVBytesPerToken(s.cfg.CacheTypeK, s.cfg.CacheTypeV)
 	if err != nil {
 		return err
@@ -61,6 +65,49 @@ func (s *Server) checkMemory(path string) error {
 	}
 	return nil
 }
+
+// addressMargin is what the daemon takes of its address space beside weights and KV cells: stacks and malloc arenas of
+// its threads (72 MiB each), compute buffers, the logits' buffer. What is touched of it is far less.
+const addressMargin = 1 << 30
+
+// checkAddressSpace refuses a model that does not fit the process's limit, if there is one (ulimit -v, LimitAS=): Go's
+// runtime and ggml end the process where they cannot have memory.
+func (s *Server) checkAddressSpace(path string, info *gguf.Info) error {
+	limit, used, limited := hostmem.AddressSpace()
+	if !limited {
+		return nil
+	}
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil // the engine's own error
+	}
+	cells := int64(s.cfg.CtxSize)
+	if cells == 0 {
+		cells = info.TrainContext
+	}
+	per, _ := info.KVBytesPerToken(s.cfg.CacheTypeK, s.cfg.CacheTypeV)
+	need := used + uint64(st.Size()) + uint64(cells*per) + addressMargin
+	if need <= limit {
+		return nil
+	}
+	return fmt.Errorf("the address space is limited to %.1f GiB (ulimit -v, LimitAS=); this model with %d cells needs %.1f GiB: raise the limit, or use a smaller model or --ctx-size",
+		float64(limit)/(1<<30), cells, float64(need)/(1<<30))
+}
+
+// warnOfDescriptors says so at the start when connections will be refused for want of descriptors before --max-sessions.
+func (s *Server) warnOfDescriptors() {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+		return
+	}
+	if need := uint64(s.cfg.MaxSessions) + ownDescriptors; uint64(l.Cur) < need {
+		s.log.Warn("fewer file descriptors than --max-sessions needs: connections beyond them are refused (ulimit -n, LimitNOFILE=)",
+			"descriptors", uint64(l.Cur), "needed", need, "max_sessions", s.cfg.MaxSessions)
+	}
+}
+
+// ownDescriptors is what the daemon itself has open: sockets, pollers, the model, cache files, the reserve.
+const ownDescriptors = 64
 
 // hasDeviceBackend reports whether a backend library that `make cuda` builds lies where the engine looks for one.
 func hasDeviceBackend() bool {

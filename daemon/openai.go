@@ -23,14 +23,8 @@ import (
 func (s *Server) openAI(chat bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := completion{Server: s, w: w, ctx: r.Context(), rc: http.NewResponseController(w)}
-		c.rc.SetReadDeadline(time.Now().Add(bodyTimeout))
-		limit := s.cfg.MaxFrameBytes - wire.OpenAIOverhead
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
-		c.rc.SetReadDeadline(time.Time{})
-		if tooLong := (*http.MaxBytesError)(nil); errors.As(err, &tooLong) {
-			c.fail(&wire.Error{Code: wire.FrameTooLarge, Message: fmt.Sprintf("the body is longer than %d bytes (--max-frame-bytes)", limit)})
-			return
-		} else if err != nil {
+		body, err := io.ReadAll(r.Body) // in memory: see bounded
+		if err != nil {
 			c.fail(&wire.Error{Code: wire.BadRequest, Message: "the body did not come whole: " + err.Error()})
 			return
 		}
@@ -46,8 +40,6 @@ func (s *Server) openAI(chat bool) http.HandlerFunc {
 		c.run(wire.AppendFrame(nil, payload))
 	}
 }
-
-const bodyTimeout = 30 * time.Second // for a body to arrive: what has come of it holds memory
 
 // openAIID is the answer's id, and that of the request that asks for it: a client that wonders (uma-cli why) knows no
 // other.
@@ -92,17 +84,17 @@ func (c *completion) run(frame []byte) {
 	}
 	conn, err := c.poller.Connect(peer)
 	if err != nil {
-		c.fail(&wire.Error{Code: wire.ShuttingDown, Message: err.Error()})
+		c.fail(c.lost(err))
 		return
 	}
 	defer conn.Close()
-	defer context.AfterFunc(c.ctx, func() { conn.Close() })() // a client that goes cancels, as everywhere
+	defer context.AfterFunc(c.ctx, func() { conn.Close() })() // a client that closes its connection cancels
 	if _, err := conn.Write(frame); err != nil {
-		c.fail(&wire.Error{Code: wire.ShuttingDown, Message: "the server is stopping"})
+		c.fail(c.lost(err))
 		return
 	}
 	if err := c.follow(conn); err != nil && !c.done {
-		c.fail(&wire.Error{Code: wire.ShuttingDown, Message: "the server ended the request: " + err.Error()})
+		c.fail(c.lost(err))
 	}
 }
 

@@ -42,6 +42,7 @@ type Server struct {
 	poller   *ipc.Loop
 	start    time.Time
 	jobs     chan job
+	room     waitingRoom
 	sessions sessions
 	http     *http.Server
 
@@ -86,12 +87,14 @@ func New(cfg *Config, log *slog.Logger) (*Server, error) {
 	}
 	s.poller, err = ipc.New(ipc.Config{
 		MaxFrameBytes: cfg.MaxFrameBytes, MaxPromptBytes: cfg.MaxPromptBytes, MaxSessions: cfg.MaxSessions, IdleTimeout: cfg.IdleTimeout,
+		MessageTimeout: cfg.BodyTimeout,
 	}, s.listener, s)
 	if err != nil {
 		s.listener.Close()
 		return nil, err
 	}
 	s.bindMetrics()
+	s.warnOfDescriptors()
 	return s, nil
 }
 
@@ -99,7 +102,7 @@ func New(cfg *Config, log *slog.Logger) (*Server, error) {
 func (s *Server) bindMetrics() {
 	c := s.poller.Stats()
 	s.metrics.BindIO(metrics.IO{
-		Accepted: c.Accepted.Load, Refused: c.Refused.Load, RxBytes: c.RxBytes.Load, TxBytes: c.TxBytes.Load,
+		Accepted: c.Accepted.Load, Refused: c.RefusedTotal, RxBytes: c.RxBytes.Load, TxBytes: c.TxBytes.Load,
 		Errors: c.IOErrors.Load, Sessions: c.Sessions.Load,
 		Closed: func() (n uint64) {
 			for i := range c.Closed {
@@ -107,6 +110,9 @@ func (s *Server) bindMetrics() {
 			}
 			return n
 		},
+		RefusedBy:      metrics.Counts{Names: labels(ipc.Refusals()), Get: func(i int) uint64 { return c.Refused[ipc.Refusals()[i]].Load() }},
+		ClosedBy:       metrics.Counts{Names: labels(ipc.Causes()), Get: func(i int) uint64 { return c.Closed[i].Load() }},
+		ProtocolErrors: metrics.Counts{Names: codeNames(), Get: func(i int) uint64 { return c.ProtocolErrors(wire.Codes[i]) }},
 	})
 	s.metrics.BindLoadProgress(s.loadProgress)
 	s.metrics.BindMemory(func() metrics.Memory {
@@ -124,15 +130,37 @@ func (s *Server) bindMetrics() {
 	}
 }
 
+// labels are the values of a metric's label.
+func labels[T fmt.Stringer](values []T) []string {
+	names := make([]string, len(values))
+	for i, v := range values {
+		names[i] = v.String()
+	}
+	return names
+}
+
+func codeNames() []string {
+	names := make([]string, len(wire.Codes))
+	for i, c := range wire.Codes {
+		names[i] = string(c)
+	}
+	return names
+}
+
 // sysmonSlack is how much longer the runtime's monitor sleeps each time, and about how long what waits for it can wait (see
 // package sysmon). Of the bare loop's tokens a second, at 16 streams: 0.975 … 0.998 with 1 ms, 0.987 … 1.000 with 2 ms.
 const sysmonSlack = 2 * time.Millisecond
 
-// Serve loads the model, answers requests, and stops in order: on the first SIGTERM or SIGINT, or when ctx ends,
-// it takes nothing new and lets what runs finish for --shutdown-timeout; a second signal ends it at once.
+// Serve loads the model, answers requests, and stops in order: on the first SIGTERM, SIGINT or SIGHUP, or when ctx ends,
+// it refuses new requests and lets what runs finish for --shutdown-timeout; a second signal ends it at once. Until the
+// end the socket stays and whoever connects is told.
 func (s *Server) Serve(ctx context.Context, open Opener) error {
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	stopSignals := []os.Signal{syscall.SIGTERM, syscall.SIGINT}
+	if !signal.Ignored(syscall.SIGHUP) { // by nohup
+		stopSignals = append(stopSignals, syscall.SIGHUP)
+	}
+	signal.Notify(signals, stopSignals...)
 	defer signal.Stop(signals)
 
 	if err := sysmon.Slack(sysmonSlack); err != nil {
@@ -141,11 +169,12 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	pollerDone := make(chan error, 1)
 	go func() { pollerDone <- s.poller.Run() }()
 	httpDone := s.serveHTTP()
+	flush := lastFlush
 	defer func() {
 		daemon.SdNotify(false, daemon.SdNotifyStopping)
-		s.poller.Stop(time.Second) // what is still in the send rings
+		s.poller.Stop(flush) // what is still in the send rings
 		<-pollerDone
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second) // the same for answers on their way over HTTP
+		ctx, cancel := context.WithTimeout(context.Background(), flush) // the same for answers on their way over HTTP
 		if s.http.Shutdown(ctx) != nil {
 			s.http.Close()
 		}
@@ -154,39 +183,14 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		s.listener.Close()
 	}()
 
-	// The load runs beside, so that health answers "loading" and a signal can stop it.
-	type loaded struct {
-		eng runtime.Engine
-		err error
-	}
-	ready := make(chan loaded, 1)
-	var quit atomic.Bool
-	go func() {
-		eng, err := s.openModel(open, &quit)
-		ready <- loaded{eng, err}
-	}()
-	var eng runtime.Engine
-	select {
-	case r := <-ready:
-		if r.err != nil {
-			return r.err
-		}
-		eng = r.eng
-	case <-ctx.Done():
-	case sig := <-signals:
-		s.log.Info("stopping while the model loads", "signal", sig.String())
-	}
+	eng, err := s.load(ctx, open, signals)
 	if eng == nil {
-		quit.Store(true)
-		if r := <-ready; r.err == nil {
-			r.eng.Close()
-		}
-		return nil
+		return err
 	}
-	defer eng.Close()
-
 	l, err := s.startLoop(eng)
 	if err != nil {
+		s.turnAway(loadFailed(err))
+		eng.Close()
 		return err
 	}
 	loopDone := make(chan struct{})
@@ -199,6 +203,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		s.intake(l)
 		close(intakeDone)
 	}()
+	s.room.release(s.jobs)
 	s.log.Info("ready", "socket", s.listener.Path(), "model", s.model.Load().info.Name, "n_ctx", s.model.Load().caps.ContextTokens,
 		"parallel", s.cfg.Parallel, "policy", s.cfg.Policy, "device", s.model.Load().caps.DeviceName, "took", time.Since(s.start).Round(time.Millisecond))
 	daemon.SdNotify(false, daemon.SdNotifyReady+"\nSTATUS=serving "+s.model.Load().info.Name)
@@ -217,22 +222,92 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	}
 	s.draining.Store(true)
 	daemon.SdNotify(false, daemon.SdNotifyStopping+"\nSTATUS=finishing running requests")
-	s.poller.StopAccepting()
 	l.mail.put(command{kind: cmdDrain})
+	atOnce := false
 	select {
 	case <-loopDone:
 	case <-time.After(s.cfg.ShutdownTimeout):
 		s.log.Warn("shutdown timeout: ending the requests that still run", "requests", l.state.requests.Load())
 	case sig := <-signals:
 		s.log.Warn("stopping at once", "signal", sig.String())
+		atOnce = true
 	}
 	l.mail.put(command{kind: cmdStop})
 	eng.Abort()
-	<-loopDone
+	if !awaitEnd(loopDone, signals, atOnce) {
+		// A step that cannot be aborted is still being computed: the engine stays as it is until the process ends.
+		s.log.Warn("stopped within a step")
+		flush = shortFlush
+		return failed
+	}
+	s.turnAway(shuttingDown()) // nothing enters jobs any more
 	close(s.jobs)
 	<-intakeDone
+	eng.Close()
 	s.log.Info("stopped")
 	return failed
+}
+
+const (
+	lastFlush  = time.Second            // for clients to read what was sent to them, at the end
+	shortFlush = 100 * time.Millisecond // the same after a second signal, when the engine does not end
+	stepGrace  = 500 * time.Millisecond // for the step at hand, after a second signal
+	loadGrace  = time.Second            // for a load to notice that it is stopped
+)
+
+// awaitEnd waits for ended; after a second signal (atOnce: it has come) for stepGrace at most. false: it has not ended.
+func awaitEnd(ended <-chan struct{}, signals <-chan os.Signal, atOnce bool) bool {
+	if !atOnce {
+		select {
+		case <-ended:
+			return true
+		case <-signals:
+		}
+	}
+	select {
+	case <-ended:
+		return true
+	case <-time.After(stepGrace):
+		return false
+	}
+}
+
+// load opens the model beside, so that health answers "loading" meanwhile and a signal can stop it. The engine is nil
+// when there is an error, or when a signal or the end of ctx has stopped the load.
+func (s *Server) load(ctx context.Context, open Opener, signals <-chan os.Signal) (runtime.Engine, error) {
+	type loaded struct {
+		eng runtime.Engine
+		err error
+	}
+	ready := make(chan loaded, 1)
+	var quit atomic.Bool
+	go func() {
+		eng, err := s.openModel(open, &quit)
+		ready <- loaded{eng, err}
+	}()
+	select {
+	case r := <-ready:
+		if r.err != nil {
+			s.turnAway(loadFailed(r.err))
+		}
+		return r.eng, r.err
+	case <-ctx.Done():
+	case sig := <-signals:
+		s.log.Info("stopping while the model loads", "signal", sig.String())
+	}
+	quit.Store(true)
+	s.draining.Store(true)
+	s.turnAway(shuttingDown())
+	// A loader that reads a slow disk does not look at quit; the end of the process ends it.
+	select {
+	case r := <-ready:
+		if r.err == nil {
+			r.eng.Close()
+		}
+	case <-time.After(loadGrace):
+	case <-signals:
+	}
+	return nil, nil
 }
 
 // openModel loads the configured model, telling how far it is.

@@ -467,7 +467,7 @@ func TestProgressOfPromptAndQueue(t *testing.T) {
 
 func TestHealthWhileLoading(t *testing.T) {
 	fs, cfg, _ := NewFlagSet()
-	if err := fs.Parse([]string{"--model", "fake", "--socket", filepath.Join(t.TempDir(), "s")}); err != nil {
+	if err := fs.Parse([]string{"--model", "fake", "--socket", filepath.Join(t.TempDir(), "s"), "--while-loading", "refuse"}); err != nil {
 		t.Fatal(err)
 	}
 	s, err := New(cfg, slog.New(slog.NewTextHandler(io.Discard, nil)))

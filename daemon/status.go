@@ -19,7 +19,7 @@ const stallAfter = 30 * time.Second
 // Health is the answer to {"type":"health"} and GET /health. Status is
 //
 //	ok        it answers requests
-//	loading   the model is being read; Progress says how far
+//	loading   the model is being read; Progress says how far, Requests how many wait for it
 //	draining  it finishes what runs and takes nothing new
 //	stalled   it has work but no step has ended for half a minute
 type Health struct {
@@ -36,7 +36,10 @@ func (s *Server) health() Health {
 	h := Health{Type: "health", Status: "ok", Progress: 1, UptimeMs: now.Sub(s.start).Milliseconds()}
 	l := s.loop.Load()
 	if l == nil {
-		h.Status, h.Progress = "loading", s.loadProgress()
+		h.Status, h.Progress, h.Requests = "loading", s.loadProgress(), s.inside.Load()
+		if s.draining.Load() {
+			h.Status = "draining"
+		}
 		return h
 	}
 	h.Requests = l.state.requests.Load()

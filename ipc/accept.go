@@ -2,6 +2,8 @@ package ipc
 
 import (
 	"fmt"
+	"net/http"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -9,7 +11,27 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// accept takes in who waits at the socket.
+// Refusal is why a client got no connection; its String is a metric label.
+type Refusal uint8
+
+const (
+	notRefused Refusal = iota
+	// OverSessions: Config.MaxSessions connections are open, and the client's user has its share of them.
+	OverSessions
+	// NoDescriptor: the process has no file descriptor left.
+	NoDescriptor
+
+	numRefusals
+)
+
+var refusalNames = [numRefusals]string{"", "sessions", "descriptors"}
+
+func (r Refusal) String() string { return refusalNames[r] }
+
+// Refusals are all reasons, for metrics.
+func Refusals() []Refusal { return []Refusal{OverSessions, NoDescriptor} }
+
+// accept takes in the clients that wait at the socket.
 func (l *Loop) accept() {
 	for range acceptsPerTurn {
 		fd, err := acceptConn(l.ln.fd)
@@ -30,34 +52,34 @@ func (l *Loop) accept() {
 
 // admit makes a connection of a new descriptor.
 func (l *Loop) admit(fd int) {
-	peer, err := peerOf(fd)
-	if err != nil { // without an identity it would have no quota and no namespace
-		l.stats.IOErrors.Add(1)
-		unix.Close(fd)
+	c := l.newcomer(fd)
+	if c == nil {
 		return
 	}
-	refused := l.stats.Sessions.Load() >= int64(l.cfg.MaxSessions+l.refusing)
-	if refused {
-		l.stats.Refused.Add(1)
-		if l.refusing == maxRefusing {
-			l.tellAndClose(fd, l.sessionLimit())
-			return
-		}
-	}
-	if err := l.poll.add(fd, wantRead); err != nil {
-		l.stats.IOErrors.Add(1)
-		unix.Close(fd)
+	displaced, ok := l.shares.add(c.peer.UID, c)
+	if !ok {
+		l.turnAway(c, OverSessions)
 		return
 	}
-	c := l.enter(fd, peer)
+	if displaced != nil {
+		l.displace(displaced)
+	}
 	l.stats.Sessions.Add(1)
-	if refused {
-		c.refused = true
-		l.refusing++
-		l.deadline(c, l.now+refuseAfter)
-		return
-	}
 	l.stats.Accepted.Add(1)
+}
+
+// newcomer makes a connection of fd that is not counted yet; nil when that fails.
+func (l *Loop) newcomer(fd int) *Conn {
+	peer, err := l.peerOf(fd)
+	if err == nil { // without an identity it would have no quota and no namespace
+		err = l.poll.add(fd, wantRead)
+	}
+	if err != nil {
+		l.stats.IOErrors.Add(1)
+		unix.Close(fd)
+		return nil
+	}
+	return l.enter(fd, peer)
 }
 
 // enter makes a connection of a descriptor that the poller watches.
@@ -74,44 +96,83 @@ func (l *Loop) enter(fd int, peer Peer) *Conn {
 	return c
 }
 
-// shed gives up the reserve descriptor to accept one client and tell it that no other is left. Without that the
-// client would stay in the queue and the socket readable, and the loop would spin. false: there is no reserve.
+// turnAway lets c live until it has said by its first bytes in which protocol to refuse it, for refuseAfter at most.
+func (l *Loop) turnAway(c *Conn, why Refusal) {
+	l.stats.Refused[why].Add(1)
+	c.refusal = why
+	l.refusing++
+	if l.refusing > maxRefusing {
+		l.read(c) // what it has sent already still decides how it is answered
+		if !c.ending() {
+			l.refuse(c, wire.Framed)
+		}
+		if !c.gone {
+			l.close(c, ByServer)
+		}
+		return
+	}
+	l.deadline(c, l.now+refuseAfter)
+}
+
+// displace closes a session that makes way for another user's; shares has forgotten it already.
+func (l *Loop) displace(s session) {
+	l.stats.Sessions.Add(-1)
+	l.stats.Closed[Displaced].Add(1)
+	if hc, ok := s.(*httpConn); ok {
+		hc.displace()
+		return
+	}
+	c := s.(*Conn)
+	c.refusal = OverSessions
+	l.refusing++
+	if c.protocol == wire.Unknown {
+		l.deadline(c, l.now+refuseAfter)
+		return
+	}
+	l.refuse(c, c.protocol)
+	l.farewell(c, Displaced)
+}
+
+// shed gives up a reserved descriptor to accept one client and tell it that no other is left. Without that the client
+// would stay in the queue and the socket readable, and the loop would spin. false: no reserve is left at the moment.
 func (l *Loop) shed() bool {
-	if l.openReserve(); l.reserve < 0 {
+	if l.openReserves(); len(l.reserves) == 0 {
 		return false
 	}
-	l.closeReserve()
+	l.giveReserve()
 	fd, err := acceptConn(l.ln.fd)
-	if err == nil {
-		l.stats.Refused.Add(1)
-		l.tellAndClose(fd, wire.Error{Code: wire.SessionLimit, Message: "the server has no file descriptor left; try again later, or raise its limit (ulimit -n, LimitNOFILE=)", RetryAfter: time.Second})
+	if err != nil {
+		l.openReserves()
+		return err == unix.EAGAIN
 	}
-	l.openReserve()
-	return err == nil || err == unix.EAGAIN
+	if c := l.newcomer(fd); c != nil {
+		l.turnAway(c, NoDescriptor)
+	}
+	return true
 }
 
-func (l *Loop) openReserve() {
-	if l.reserve < 0 {
+// openReserves opens what is missing of the reserved descriptors, as far as the process may.
+func (l *Loop) openReserves() {
+	for len(l.reserves) < reserved {
 		fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
-			fd = -1
+			return
 		}
-		l.reserve = fd
+		l.reserves = append(l.reserves, fd)
 	}
 }
 
-func (l *Loop) closeReserve() {
-	if l.reserve >= 0 {
-		unix.Close(l.reserve)
-		l.reserve = -1
-	}
+// giveReserve closes one reserved descriptor, so that the next call can have its number.
+func (l *Loop) giveReserve() {
+	n := len(l.reserves) - 1
+	unix.Close(l.reserves[n])
+	l.reserves = l.reserves[:n]
 }
 
-// tellAndClose answers a client that gets no connection, as far as its socket takes it.
-func (l *Loop) tellAndClose(fd int, e wire.Error) {
-	l.scratch = wire.AppendError(l.scratch[:0], &e)
-	_, _ = send(fd, l.scratch)
-	unix.Close(fd)
+func (l *Loop) closeReserves() {
+	for len(l.reserves) > 0 {
+		l.giveReserve()
+	}
 }
 
 func (l *Loop) pauseAccepting() {
@@ -134,21 +195,37 @@ func (l *Loop) resumeAccepting() {
 	l.accepting = true
 }
 
-// sessionLimit is what a client over the limit is told.
-func (l *Loop) sessionLimit() wire.Error {
+// noDescriptor is what a client is told that cannot be served for want of file descriptors.
+func noDescriptor() wire.Error {
 	return wire.Error{Code: wire.SessionLimit, RetryAfter: time.Second,
-		Message: fmt.Sprintf("the server has its %d connections (--max-sessions); try again later", l.cfg.MaxSessions)}
+		Message: "the server has no file descriptor left; try again later, or raise its limit (ulimit -n, LimitNOFILE=)"}
 }
 
-// refuse tells a client over the limit so in its own protocol.
+// DisplacedError is what a client is told whose connection makes way for another user's.
+func DisplacedError(limit int) wire.Error {
+	return wire.Error{Code: wire.SessionLimit, RetryAfter: time.Second, Message: fmt.Sprintf(
+		"this connection makes way for another user's: the server has %d connections (--max-sessions), and your user holds more than its share of them", limit)}
+}
+
+// refusalError is what c is told.
+func (l *Loop) refusalError(c *Conn) wire.Error {
+	if c.refusal == NoDescriptor {
+		return noDescriptor()
+	}
+	if c.protocol != wire.Unknown {
+		return DisplacedError(l.cfg.MaxSessions)
+	}
+	return wire.Error{Code: wire.SessionLimit, RetryAfter: time.Second, Message: fmt.Sprintf(
+		"the server has its %d connections (--max-sessions), %d of them your user's; try again later", l.cfg.MaxSessions, l.shares.held(c.peer.UID))}
+}
+
+// refuse tells c in protocol p that it cannot stay, and ends it.
 func (l *Loop) refuse(c *Conn, p wire.Protocol) {
 	c.due = 0
-	e := l.sessionLimit()
+	e := l.refusalError(c)
 	switch p {
 	case wire.HTTP:
-		l.scratch = fmt.Appendf(l.scratch[:0],
-			"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s: %s\n",
-			len(e.Code)+len(e.Message)+3, e.Code, e.Message)
+		l.scratch = appendHTTPError(l.scratch[:0], &e)
 	case wire.Newline:
 		l.scratch = wire.AppendErrorLine(l.scratch[:0], &e)
 	default:
@@ -156,6 +233,18 @@ func (l *Loop) refuse(c *Conn, p wire.Protocol) {
 	}
 	c.Reply(l.scratch)
 	c.mu.Lock()
-	c.end(whenSent, ByServer)
+	c.end(whenSent, Displaced)
 	c.mu.Unlock()
+}
+
+// appendHTTPError appends a whole HTTP response that says e and ends the connection.
+func appendHTTPError(dst []byte, e *wire.Error) []byte {
+	status, _ := wire.OpenAIStatus(e.Code)
+	body := append(wire.AppendOpenAIError(nil, e), '\n')
+	dst = fmt.Appendf(dst, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nConnection: close\r\n", status, http.StatusText(status))
+	if e.RetryAfter > 0 {
+		dst = fmt.Appendf(dst, "Retry-After: %d\r\n", int((e.RetryAfter+time.Second-1)/time.Second))
+	}
+	dst = append(append(dst, "Content-Length: "...), strconv.Itoa(len(body))...)
+	return append(append(dst, "\r\n\r\n"...), body...)
 }

@@ -34,14 +34,25 @@ const (
 	IOError                   // a system call failed
 	ByServer                  // Conn.Close
 	Stopping                  // Loop.Stop
+	TimedOut                  // Config.MessageTimeout: a message that had begun did not come whole
+	Displaced                 // made way for another user's connection
 	ServedHTTP                // an HTTP connection, by whichever side; the Handler does not hear of those
 
 	numCauses
 )
 
-var causeNames = [numCauses]string{"peer_closed", "half_closed", "answered", "idle", "broken_stream", "not_reading", "io_error", "by_server", "stopping", "http"}
+var causeNames = [numCauses]string{"peer_closed", "half_closed", "answered", "idle", "broken_stream", "not_reading", "io_error", "by_server", "stopping", "timed_out", "displaced", "http"}
 
 func (c Cause) String() string { return causeNames[c] }
+
+// Causes are all causes, for metrics.
+func Causes() []Cause {
+	all := make([]Cause, numCauses)
+	for i := range all {
+		all[i] = Cause(i)
+	}
+	return all
+}
 
 // Conn is one client of the framed or the newline protocol. A *Conn stays valid for its holder after the client has
 // gone: every method then does nothing.
@@ -100,6 +111,15 @@ const (
 
 // ID is the session's number in logs, unique as long as the process lives.
 func (c *Conn) ID() uint64 { return c.id }
+
+func (c *Conn) number() uint64 { return c.id }
+
+// idle reports whether c has no request in flight.
+func (c *Conn) idle() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.inFlight) == 0
+}
 
 // Peer is the client as the kernel knows it.
 func (c *Conn) Peer() Peer { return c.peer }

@@ -23,10 +23,16 @@
 // wire.Sniff tells framed JSON, text lines and HTTP apart by a connection's first four bytes. An HTTP connection
 // leaves the loop: it becomes a net.Conn of [Loop.HTTP], a net.Listener for an http.Server of the daemon.
 //
+// # Who gets a connection
+//
+// Config.MaxSessions connections are shared by users: see shares. A client that gets none, and one that comes when no
+// descriptor is left (a few are reserved for that), is held until its first bytes show its protocol, told so, and
+// counted by reason. A message that has begun has Config.MessageTimeout from its first byte.
+//
 // # How a client leaves
 //
 // A client that shuts down only its write side ("printf question | nc -N -U …") asks for nothing more but still
 // reads: its running requests finish, then the connection closes. A client that closes has gone: its requests are
 // cancelled through [Handler.Closed]. The kernel tells the two apart (EPOLLRDHUP against EPOLLHUP; EV_EOF on the
-// read filter against the write filter).
+// read filter against the write filter). net/http does not tell them apart: httpConn hides the first from it.
 package ipc

@@ -133,6 +133,12 @@ func echoLine(c *Conn, prompt string) {
 // serve runs a Loop on a new socket until the test ends and checks then that nothing is left.
 func serve(t testing.TB, cfg Config, h Handler) *Loop {
 	t.Helper()
+	return serveAs(t, cfg, h, nil)
+}
+
+// serveAs is serve with clients whose user peer makes up.
+func serveAs(t testing.TB, cfg Config, h Handler, peer func(fd int) (Peer, error)) *Loop {
+	t.Helper()
 	ln, err := Listen(ListenConfig{Path: filepath.Join(socketDir(t), "s")})
 	if err != nil {
 		t.Fatal(err)
@@ -140,6 +146,9 @@ func serve(t testing.TB, cfg Config, h Handler) *Loop {
 	l, err := New(cfg, ln, h)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if peer != nil {
+		l.peerOf = peer
 	}
 	done := make(chan error, 1)
 	go func() { done <- l.Run() }()
@@ -156,6 +165,11 @@ func serve(t testing.TB, cfg Config, h Handler) *Loop {
 		}
 		if in := l.Info(); in.Conns != 0 || in.TxRingBytes != 0 || in.RxHeldBytes != 0 || in.TxQueuedBytes != 0 {
 			t.Errorf("left behind: %+v", in)
+		}
+		eventually(t, "HTTP connections have ended", func() bool { return l.Stats().HTTP.Load() == 0 })
+		l.shares.check()
+		if l.shares.total != 0 || l.refusing != 0 {
+			t.Errorf("%d sessions and %d refused clients are counted after the end", l.shares.total, l.refusing)
 		}
 		closed := uint64(0)
 		for i := range l.stats.Closed {

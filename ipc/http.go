@@ -2,30 +2,47 @@ package ipc
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// httpBacklog is how many connections may wait for the http.Server to accept them, which it does at once.
-const httpBacklog = 128
-
-// HTTP is the listener of the connections that speak HTTP, for an http.Server (set its ConnContext to
-// [ConnContext]). Each connection counts as a session until it is closed. Accept fails when the Loop has ended.
+// HTTP is the listener of the connections that speak HTTP, for an http.Server, whose ConnContext must be
+// [ConnContext] and whose ConnState [ConnState]. Each connection counts as a session until it is closed. Accept fails
+// when the Loop has ended.
 func (l *Loop) HTTP() net.Listener { return l.http }
 
 // handOver gives c, of which in was read, to the http.Server.
 func (l *Loop) handOver(c *Conn, in []byte) {
 	nc, err := netConn(c.fd)
+	if (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) && len(l.reserves) > 0 {
+		l.giveReserve()
+		nc, err = netConn(c.fd)
+		l.openReserves()
+	}
 	if err != nil {
 		l.stats.IOErrors.Add(1)
-		l.close(c, IOError)
+		l.stats.Refused[NoDescriptor].Add(1)
+		e := noDescriptor()
+		c.Reply(appendHTTPError(nil, &e))
+		c.mu.Lock()
+		c.end(whenSent, IOError)
+		c.mu.Unlock()
 		return
 	}
-	hc := &httpConn{Conn: nc, head: bytes.Clone(in), peer: c.peer, stats: &l.stats}
+	hc := &httpConn{Conn: nc, id: c.id, head: bytes.Clone(in), peer: c.peer, loop: l}
 	l.stats.HTTPOpened.Add(1)
 	l.stats.HTTP.Add(1)
 	c.mu.Lock()
@@ -33,6 +50,7 @@ func (l *Loop) handOver(c *Conn, in []byte) {
 	c.gone, c.fd = true, -1
 	c.mu.Unlock()
 	l.forget(c, fd, watched)
+	l.shares.replace(c.peer.UID, c, hc)
 	if !l.http.offer(hc) {
 		hc.Close()
 	}
@@ -52,22 +70,105 @@ func netConn(fd int) (net.Conn, error) {
 // httpConn is a connection that has been read a little.
 type httpConn struct {
 	net.Conn
-	head  []byte // read before; owned by the reader
-	peer  Peer
-	stats *Counters
-	once  sync.Once
+	id   uint64
+	peer Peer
+	loop *Loop
+	once sync.Once
+
+	// Owned by the goroutine of net/http that reads.
+	head  []byte // read before
+	begun bool   // a header has come in part
+	past  bool   // the header has come; what is read belongs to the body
+
+	answering atomic.Bool // from Busy until net/http has written the answer
+	away      atomic.Bool // displaced: ends with the answer at hand
+	over      atomic.Bool // the last response is written beside net/http
+	parting   atomic.Bool // by a goroutine that closes the descriptor afterwards: net/http's Close leaves it open
+
+	mu     sync.Mutex
+	cancel context.CancelCauseFunc // ends the request in flight; nil: none is
 }
 
+func (c *httpConn) number() uint64 { return c.id }
+
+// idle reports whether no request of c is in flight: one whose body is still coming is not.
+func (c *httpConn) idle() bool { return !c.answering.Load() }
+
+// Read hides that the client has shut down its write side while a request is in flight. Meanwhile net/http reads one
+// byte ahead (its only read of one byte: all others fill a buffer) and takes the end of the stream for a client that
+// has gone, which cancels the request. A client that only sends nothing more still wants its answer; that it has gone
+// is seen when its side is closed altogether.
 func (c *httpConn) Read(b []byte) (int, error) {
 	if len(c.head) > 0 {
 		n := copy(b, c.head)
 		if c.head = c.head[n:]; len(c.head) == 0 {
 			c.head = nil
 		}
+		c.begun = true
 		return n, nil
 	}
-	return c.Conn.Read(b)
+	if c.over.Load() || c.away.Load() && len(b) > 1 {
+		return 0, io.EOF
+	}
+	n, err := c.Conn.Read(b)
+	if n > 0 && !c.past {
+		c.begun = true
+	}
+	switch {
+	case err == io.EOF && len(b) == 1:
+		if werr := c.awaitHangUp(); werr != nil {
+			return 0, werr
+		}
+	case errors.Is(err, os.ErrDeadlineExceeded) && c.begun:
+		c.tooSlow()
+	}
+	return n, err
 }
+
+// awaitHangUp returns nil when the client has closed its side altogether, or an error when the read is to end before.
+func (c *httpConn) awaitHangUp() error {
+	sc, ok := c.Conn.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	rc, err := sc.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return rc.Read(func(fd uintptr) bool { return closedByPeer(int(fd)) })
+}
+
+// closedByPeer reports whether the peer of a socket has closed it altogether. Asked for room to write, poll reports that
+// alone on all systems; asked for input, some report a peer that shut down one side in the same way.
+func closedByPeer(fd int) bool {
+	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+	n, err := unix.Poll(p, 0)
+	return err == nil && n > 0 && p[0].Revents&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0
+}
+
+// tooSlow answers a client whose header did not come in time. net/http closes such a connection without a word.
+func (c *httpConn) tooSlow() {
+	c.loop.stats.countProtocolError(wire.Timeout)
+	c.farewell(&wire.Error{Code: wire.Timeout, Message: "the header of the request did not come whole in time (--header-timeout)"})
+}
+
+// Write refuses what net/http has to say after the last response.
+func (c *httpConn) Write(b []byte) (int, error) {
+	if c.over.Load() {
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(b)
+}
+
+// farewell writes e as the last response, as far as the client takes it within a moment.
+func (c *httpConn) farewell(e *wire.Error) {
+	c.over.Store(true)
+	_ = c.SetWriteDeadline(time.Now().Add(farewellWithin))
+	_, _ = c.Conn.Write(appendHTTPError(nil, e))
+}
+
+// farewellWithin is how long the last response to a client that is being closed may take to be written.
+const farewellWithin = 250 * time.Millisecond
 
 // CloseWrite lets net/http end a response before it closes.
 func (c *httpConn) CloseWrite() error {
@@ -79,66 +180,174 @@ func (c *httpConn) CloseWrite() error {
 
 func (c *httpConn) Close() error {
 	c.once.Do(func() {
-		c.stats.HTTP.Add(-1)
-		c.stats.Sessions.Add(-1)
-		c.stats.Closed[ServedHTTP].Add(1)
+		s := &c.loop.stats
+		s.HTTP.Add(-1)
+		if c.loop.shares.remove(c.peer.UID, c) {
+			s.Sessions.Add(-1)
+			s.Closed[ServedHTTP].Add(1)
+		}
 	})
+	if c.parting.Load() {
+		return nil
+	}
 	return c.Conn.Close()
 }
 
-// httpListener is a net.Listener whose connections were accepted elsewhere.
+// ErrDisplaced is the cause with which the context of a request ends whose connection made way for another user's.
+var ErrDisplaced = errors.New("the connection makes way for another user's")
+
+// displace ends c: at once where no request is in flight, otherwise by cancelling it with ErrDisplaced. It does not
+// block.
+func (c *httpConn) displace() {
+	c.mu.Lock()
+	c.away.Store(true)
+	cancel, atOnce := c.cancel, !c.answering.Load()
+	c.over.Store(atOnce)
+	c.parting.Store(atOnce)
+	c.mu.Unlock()
+	if atOnce {
+		go func() { // the write may wait for the client
+			e := DisplacedError(c.loop.cfg.MaxSessions)
+			c.farewell(&e)
+			c.Close()
+			_ = c.Conn.Close()
+		}()
+		return
+	}
+	if cancel != nil {
+		cancel(ErrDisplaced)
+	}
+	time.AfterFunc(closeWithin, func() { _ = c.Close() }) // a client that does not read its last answer
+}
+
+// Busy marks the connection of ctx as having a request in flight until done is called: it makes way for another
+// user's only when no idle one can. The context that it returns ends with ErrDisplaced if the connection has to make
+// way. ok is false when it did so before: then nothing can be answered.
+func Busy(ctx context.Context) (busy context.Context, done func(), ok bool) {
+	c, known := ctx.Value(connKey{}).(*httpConn)
+	if !known {
+		return ctx, func() {}, true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.away.Load() {
+		return ctx, func() {}, false
+	}
+	busy, cancel := context.WithCancelCause(ctx)
+	c.cancel = cancel
+	c.answering.Store(true)
+	return busy, func() {
+		c.mu.Lock()
+		c.cancel = nil
+		c.mu.Unlock()
+		cancel(nil)
+	}, true
+}
+
+// ConnState is an http.Server's ConnState for connections of [Loop.HTTP].
+func ConnState(nc net.Conn, s http.ConnState) {
+	if c, ok := nc.(*httpConn); ok {
+		c.begun, c.past = false, s == http.StateActive
+		if s == http.StateIdle {
+			c.mu.Lock()
+			c.answering.Store(false)
+			c.mu.Unlock()
+		}
+	}
+}
+
+type connKey struct{}
+
+// ConnContext is an http.Server's ConnContext for connections of [Loop.HTTP]: it lets handlers find the client
+// with [PeerOf].
+func ConnContext(ctx context.Context, c net.Conn) context.Context {
+	if hc, ok := c.(*httpConn); ok {
+		return context.WithValue(ctx, connKey{}, hc)
+	}
+	return ctx
+}
+
+// PeerOf returns the client of an HTTP request from its context; ok is false when it did not come through
+// [ConnContext].
+func PeerOf(ctx context.Context) (p Peer, ok bool) {
+	if c, ok := ctx.Value(connKey{}).(*httpConn); ok {
+		return c.peer, true
+	}
+	return Peer{}, false
+}
+
+// httpListener is a net.Listener whose connections were accepted elsewhere. As many may wait as there can be sessions:
+// http.Server accepts them at once, but a burst of clients is faster than the scheduling of its goroutine.
 type httpListener struct {
-	conns chan *httpConn
-	done  chan struct{}
+	ready chan struct{} // capacity 1: waiting is not empty, or closed
 	addr  net.UnixAddr
 
-	mu     sync.Mutex
-	closed bool // Invariant: nothing enters conns once this is set.
+	mu      sync.Mutex
+	waiting []*httpConn // Invariant: empty once closed is set.
+	closed  bool
 }
 
 func newHTTPListener(path string) *httpListener {
-	return &httpListener{conns: make(chan *httpConn, httpBacklog), done: make(chan struct{}), addr: net.UnixAddr{Name: path, Net: "unix"}}
+	return &httpListener{ready: make(chan struct{}, 1), addr: net.UnixAddr{Name: path, Net: "unix"}}
 }
 
-// offer hands c over if there is room. Loop only.
+// offer hands c over; false when nobody will take it.
 func (h *httpListener) offer(c *httpConn) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
 		return false
 	}
+	h.waiting = append(h.waiting, c)
+	h.wake()
+	return true
+}
+
+func (h *httpListener) wake() {
 	select {
-	case h.conns <- c:
-		return true
+	case h.ready <- struct{}{}:
 	default:
-		return false
 	}
 }
 
-func (h *httpListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-h.conns:
-		return c, nil
-	case <-h.done:
+// take is the next connection; nil without an error when none waits.
+func (h *httpListener) take() (*httpConn, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		h.wake() // for another Accept
 		return nil, net.ErrClosed
+	}
+	if len(h.waiting) == 0 {
+		h.waiting = nil // the memory of a burst
+		return nil, nil
+	}
+	c := h.waiting[0]
+	h.waiting[0] = nil
+	h.waiting = h.waiting[1:]
+	return c, nil
+}
+
+func (h *httpListener) Accept() (net.Conn, error) {
+	for {
+		if c, err := h.take(); err != nil {
+			return nil, err
+		} else if c != nil {
+			return c, nil
+		}
+		<-h.ready
 	}
 }
 
 // Close makes Accept fail; what waits is closed.
 func (h *httpListener) Close() error {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return nil
-	}
-	h.closed = true
-	close(h.done)
-	for len(h.conns) > 0 {
-		select {
-		case c := <-h.conns:
-			c.Close()
-		default: // Accept was faster
-		}
+	waiting := h.waiting
+	h.waiting, h.closed = nil, true
+	h.wake()
+	h.mu.Unlock()
+	for _, c := range waiting {
+		c.Close()
 	}
 	return nil
 }

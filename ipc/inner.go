@@ -2,6 +2,7 @@ package ipc
 
 import (
 	"errors"
+	"fmt"
 	"net"
 
 	"golang.org/x/sys/unix"
@@ -18,28 +19,38 @@ type joining struct {
 // Connect opens a connection to the Loop from within the process, in the name of peer: whatever else speaks for a
 // client (HTTP) asks through it as the client itself would by the framed protocol, with the same checks, the same
 // room for what it has not read and the same end when it goes. It does not count as a session: the client already is
-// one. Safe from any goroutine; fails when the Loop has ended or is stopping.
+// one. Safe from any goroutine. It fails with a *wire.RequestError when the Loop has ended or is stopping, and when no
+// file descriptor is left.
 func (l *Loop) Connect(peer Peer) (net.Conn, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
-		return nil, err
+		return nil, connectError(err)
 	}
 	nc, err := netConn(theirs)
 	unix.Close(theirs)
 	if err != nil {
 		unix.Close(ours)
-		return nil, err
+		return nil, connectError(err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended || l.stop {
 		nc.Close()
 		unix.Close(ours)
-		return nil, errors.New("the server is stopping")
+		return nil, &wire.RequestError{Code: wire.ShuttingDown, Message: "the server is stopping"}
 	}
 	l.joining = append(l.joining, joining{ours, peer})
 	l.wake()
 	return nc, nil
+}
+
+// connectError is err as a client is told.
+func connectError(err error) error {
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
+		e := noDescriptor()
+		return &wire.RequestError{Code: e.Code, Message: e.Message}
+	}
+	return fmt.Errorf("connect within the process: %w", err)
 }
 
 // join takes in who came by Connect.

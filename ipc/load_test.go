@@ -283,7 +283,7 @@ func TestNoReserveLeft(t *testing.T) {
 	}
 	f := os.NewFile(uintptr(fd), "client")
 	defer f.Close()
-	l.closeReserve()
+	l.closeReserves()
 	release := exhaust(t)
 	done := make(chan error, 1)
 	go func() { done <- l.Run() }()

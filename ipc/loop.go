@@ -17,10 +17,11 @@ const (
 	readBytesPerTurn  = 64 << 10 // of one connection; also the size of the one read buffer
 	messagesPerTurn   = 32       // of one connection
 	acceptsPerTurn    = 64
-	maxRefusing       = 64                     // connections over the limit that are told so in their own protocol at the same time
+	maxRefusing       = 1024                   // refused connections that may wait at the same time to be told so in their own protocol
+	reserved          = 8                      // descriptors kept for telling clients that none is left
 	maxLingerBytes    = 32 << 20               // thrown away of a client that was answered with a FrameError; twice the largest frame
 	closeWithin       = 5 * time.Second        // a client that is being closed has this long to read its last answer
-	refuseAfter       = 500 * time.Millisecond // a refused client that says nothing is answered as if it spoke frames
+	refuseAfter       = 3 * time.Second        // a refused client that says nothing is answered as if it spoke frames
 	acceptPause       = 100 * time.Millisecond // without any descriptor to spare
 	never             = time.Duration(1<<63 - 1)
 	defaultTxBytes    = 256 << 10
@@ -34,6 +35,7 @@ type Config struct {
 	MaxPromptBytes int           // text of one request, or a line of the newline protocol; default: what a frame holds, 1 MiB a line
 	TxBytes        int           // output a connection may have waiting; default 256 KiB
 	IdleTimeout    time.Duration // a connection without requests in flight that long is closed; 0 = never
+	MessageTimeout time.Duration // a frame or a line may take that long from its first byte to its last; 0 = no limit
 
 	// Defaults are the fields a client leaves out of a request; nil = wire.DefaultRequest().
 	Defaults *wire.Request
@@ -73,13 +75,15 @@ type Loop struct {
 	start time.Time
 	stats Counters
 
+	shares *shares
+	peerOf func(fd int) (Peer, error) // the kernel's answer, or a test's
+
 	mu sync.Mutex
 	// ---- under mu ----
 
 	conns   map[int]*Conn // by descriptor; written by the Loop alone, which therefore reads it without mu
 	noticed []*Conn       // to be looked at in this turn
 	joining []joining     // made by Connect, not taken in yet
-	drain   bool          // accept nobody new
 	stop    bool
 	stopBy  time.Duration // with stop: when unsent output is given up
 	ended   bool          // Run has returned: the poller is gone
@@ -95,7 +99,7 @@ type Loop struct {
 	dead       []int   // descriptors to close at the end of the turn
 	lastID     uint64
 	refusing   int
-	reserve    int           // a descriptor kept for telling a client that none is left; -1: lost
+	reserves   []int         // descriptors kept for telling clients that none is left; at most reserved of them
 	now        time.Duration // when this turn began
 	next       time.Duration // the earliest deadline of any connection, or earlier
 	acceptAt   time.Duration // accepting is paused until then; 0: it is not
@@ -127,13 +131,13 @@ func New(cfg Config, ln *Listener, h Handler) (*Loop, error) {
 	l := &Loop{
 		cfg: cfg, h: h, ln: ln, poll: p, start: time.Now(), conns: map[int]*Conn{},
 		buf: make([]byte, readBytesPerTurn), scratch: make([]byte, 0, 512), events: make([]event, 0, eventsPerTurn),
-		next: never, reserve: -1, parser: wire.Parser{MaxPromptBytes: cfg.MaxPromptBytes},
+		next: never, shares: newShares(cfg.MaxSessions), peerOf: peerOf, parser: wire.Parser{MaxPromptBytes: cfg.MaxPromptBytes},
 	}
 	l.http = newHTTPListener(ln.Path())
-	l.openReserve()
+	l.openReserves()
 	if err := p.add(ln.fd, wantRead); err != nil {
 		p.close()
-		l.closeReserve()
+		l.closeReserves()
 		return nil, err
 	}
 	l.accepting = true
@@ -143,15 +147,7 @@ func New(cfg Config, ln *Listener, h Handler) (*Loop, error) {
 // clock is the time since the Loop was made. Safe from any goroutine.
 func (l *Loop) clock() time.Duration { return time.Since(l.start) }
 
-// StopAccepting ends listening and removes the socket file; connections live on. Safe from any goroutine.
-func (l *Loop) StopAccepting() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.drain = true
-	l.wake()
-}
-
-// Stop makes Run return: connections without unsent output are closed at once, the others when it is sent or flush
+// Stop ends listening, removes the socket file and makes Run return: connections without unsent output are closed at once, the others when it is sent or flush
 // has passed. HTTP connections belong to their http.Server. Safe from any goroutine.
 func (l *Loop) Stop(flush time.Duration) {
 	l.mu.Lock()
@@ -160,7 +156,7 @@ func (l *Loop) Stop(flush time.Duration) {
 	if !l.stop || by < l.stopBy {
 		l.stopBy = by
 	}
-	l.stop, l.drain = true, true
+	l.stop = true
 	l.wake()
 }
 
@@ -257,7 +253,7 @@ func (l *Loop) look() {
 	l.noticed, l.looking = l.looking[:0], l.noticed
 	newcomers := l.joining
 	l.joining = nil
-	drain, stop := l.drain, l.stop
+	stop := l.stop
 	l.closeBy = l.stopBy
 	l.mu.Unlock()
 	l.join(newcomers)
@@ -265,11 +261,9 @@ func (l *Loop) look() {
 		l.looking[i] = nil
 		l.settle(c)
 	}
-	if drain && l.ln.fd >= 0 {
-		l.stopListening()
-	}
 	if stop && !l.closing {
 		l.closing = true
+		l.stopListening()
 		for _, c := range l.conns {
 			c.mu.Lock()
 			c.end(whenSent, Stopping)
@@ -296,7 +290,7 @@ func (l *Loop) settle(c *Conn) {
 		}
 	}
 	over := c.readEnd && quiet && len(c.rest) == 0
-	lingers := (c.cause == BrokenStream || c.refused) && !c.readEnd
+	lingers := (c.cause == BrokenStream || c.cause == TimedOut || c.refusal != notRefused) && !c.readEnd
 	how, cause := c.closing, c.cause
 	c.mu.Unlock()
 	switch {
@@ -361,7 +355,7 @@ func (l *Loop) timers() {
 		} else if c.due > 0 {
 			l.next = min(l.next, c.due)
 		}
-		if !c.gone && l.cfg.IdleTimeout > 0 && !c.refused {
+		if !c.gone && l.cfg.IdleTimeout > 0 && c.refusal == notRefused {
 			l.sweep(c)
 		}
 	}
@@ -372,10 +366,18 @@ func (l *Loop) expire(c *Conn) {
 	switch {
 	case c.ending():
 		l.close(c, c.cause)
-	case c.refused:
-		l.refuse(c, wire.Framed)
+	case c.refusal != notRefused:
+		p := wire.Sniff(c.first, true)
+		if p == wire.Unknown {
+			p = wire.Framed
+		}
+		l.refuse(c, p)
 	case c.protocol == wire.Unknown:
 		l.identify(c, nil, true)
+	case c.awaiting:
+		c.awaiting = false
+		l.broken(c, &wire.FrameError{Code: wire.Timeout, Message: fmt.Sprintf(
+			"the message did not come whole within %v of its first byte (--body-timeout)", l.cfg.MessageTimeout)})
 	}
 }
 
@@ -413,10 +415,9 @@ func (l *Loop) close(c *Conn, cause Cause) {
 	l.forget(c, fd, in)
 	switch {
 	case c.inner: // counted as its client's connection
-	case c.refused:
-		l.stats.Sessions.Add(-1)
+	case c.refusal != notRefused:
 		l.refusing--
-	default:
+	case l.shares.remove(c.peer.UID, c):
 		l.stats.Sessions.Add(-1)
 		l.stats.Closed[cause].Add(1)
 	}
@@ -445,7 +446,10 @@ func (l *Loop) closeDead() {
 	for _, fd := range l.dead {
 		unix.Close(fd)
 	}
-	l.dead = l.dead[:0]
+	if len(l.dead) > 0 {
+		l.dead = l.dead[:0]
+		l.openReserves()
+	}
 }
 
 func (l *Loop) stopListening() {
@@ -466,7 +470,7 @@ func (l *Loop) finish() {
 		l.stopListening()
 	}
 	l.http.Close()
-	l.closeReserve()
+	l.closeReserves()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ended = true

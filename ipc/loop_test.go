@@ -307,7 +307,7 @@ func TestMaxSessions(t *testing.T) {
 		t.Fatalf("%v", m)
 	}
 	over.Close()
-	if n := l.Stats().Refused.Load(); n != 4 {
+	if n := l.Stats().RefusedTotal(); n != 4 {
 		t.Errorf("%d refused, want 4", n)
 	}
 	a.Close()
@@ -375,7 +375,6 @@ func TestStopSendsWhatIsLeft(t *testing.T) {
 		t.Fatal("not sent")
 	}
 	h.conns[0].Flush()
-	l.StopAccepting()
 	l.Stop(10 * time.Second)
 	got, err := io.ReadAll(c)
 	if err != nil || !bytes.Equal(got, data) {

@@ -21,9 +21,10 @@ type rx struct {
 	lastRx   time.Duration // when bytes came last
 	lastTx   time.Duration // when the Loop last sent what the client had not read at once
 	due      time.Duration // a deadline on the Loop's clock; 0: none
+	awaiting bool          // due is the deadline of a message that has come in part
 	discards int           // bytes thrown away on the way to the end
 	inner    bool          // made by Connect
-	refused  bool          // over --max-sessions: will be told so and closed, never shown to the Handler
+	refusal  Refusal       // will be told so and closed; if it is no session, it is never shown to the Handler
 	lingers  bool          // closing is lingering or more
 	told     bool          // Handler.Closed was called
 	counted  int           // bytes of memory last added to Counters.RxHeld
@@ -31,7 +32,7 @@ type rx struct {
 
 // account brings the counter of held memory up to date.
 func (r *rx) account(s *Counters) {
-	held := cap(r.first) + cap(r.rest) + r.frames.Buffered()
+	held := cap(r.first) + cap(r.rest) + r.frames.Buffered() + r.lines.Buffered()
 	if held != r.counted {
 		s.RxHeld.Add(int64(held - r.counted))
 		r.counted = held
@@ -90,7 +91,24 @@ func (l *Loop) consume(c *Conn, in []byte) {
 		l.identify(c, in, false)
 	}
 	if !c.gone {
+		l.await(c)
 		c.account(&l.stats)
+	}
+}
+
+// await sets a deadline for the rest of a message that has come in part. It counts from the message's first byte, so
+// that sending a byte now and then does not extend it.
+func (l *Loop) await(c *Conn) {
+	if l.cfg.MessageTimeout <= 0 || c.protocol == wire.Unknown || c.ending() {
+		return
+	}
+	partial := len(c.rest) == 0 && (c.rx.frames.Missing() > 0 || c.rx.lines.Partial())
+	switch {
+	case partial && !c.awaiting:
+		c.awaiting = true
+		l.deadline(c, l.now+l.cfg.MessageTimeout)
+	case !partial && c.awaiting:
+		c.awaiting, c.due = false, 0
 	}
 }
 
@@ -128,11 +146,11 @@ func (l *Loop) identify(c *Conn, in []byte, noMore bool) {
 	switch {
 	case p == wire.Unknown:
 		c.first = bytes.Clone(in)
-		if len(in) > 0 && !c.refused {
+		if len(in) > 0 && c.refusal == notRefused {
 			l.deadline(c, l.now+wire.SniffGraceMs*time.Millisecond)
 		}
 		return
-	case c.refused:
+	case c.refusal != notRefused:
 		l.refuse(c, p)
 		return
 	case p == wire.HTTP:
@@ -161,6 +179,7 @@ func (l *Loop) frames(c *Conn, in []byte) {
 			return
 		}
 		in = rest
+		c.awaiting = false
 		l.stats.Frames.Add(1)
 		l.message(c, payload)
 		if c.ending() {
@@ -214,6 +233,7 @@ func (l *Loop) lines(c *Conn, in []byte) {
 			return
 		}
 		in = rest
+		c.awaiting = false
 		l.line(c, line)
 		if c.ending() {
 			return
@@ -300,12 +320,16 @@ func (l *Loop) refuseMessage(c *Conn, e wire.Error) {
 // broken answers a FrameError and ends the connection: where the next message begins is lost.
 func (l *Loop) broken(c *Conn, err error) {
 	e := errorEvent(err)
+	cause := BrokenStream
+	if e.Code == wire.Timeout {
+		cause = TimedOut
+	}
 	l.stats.countProtocolError(e.Code)
 	l.tell(c, &e)
 	c.mu.Lock()
-	c.end(whenSent, BrokenStream)
+	c.end(whenSent, cause)
 	c.mu.Unlock()
-	l.farewell(c, BrokenStream) // now: its running requests must not wait until the client has read the answer
+	l.farewell(c, cause) // now: its running requests must not wait until the client has read the answer
 }
 
 func (l *Loop) tell(c *Conn, e *wire.Error) {

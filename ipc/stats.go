@@ -9,10 +9,10 @@ import (
 
 // Counters are what the Loop counts, for any goroutine to read. Those without a note only grow.
 //
-// Invariant: Accepted is the sum of Closed and Sessions, apart from refused connections that are being told so.
+// Invariant: between two turns of the Loop Accepted is the sum of Closed and Sessions. Refused connections are in none.
 type Counters struct {
 	Accepted   atomic.Uint64
-	Refused    atomic.Uint64 // over --max-sessions, or no descriptor left
+	Refused    [numRefusals]atomic.Uint64
 	Closed     [numCauses]atomic.Uint64
 	RxBytes    atomic.Uint64
 	TxBytes    atomic.Uint64
@@ -32,6 +32,14 @@ type Counters struct {
 
 // Stats are the Loop's counters. Safe from any goroutine.
 func (l *Loop) Stats() *Counters { return &l.stats }
+
+// RefusedTotal is how many clients got no connection.
+func (s *Counters) RefusedTotal() (n uint64) {
+	for i := range s.Refused {
+		n += s.Refused[i].Load()
+	}
+	return n
+}
 
 // SocketPath is where the Loop listens.
 func (l *Loop) SocketPath() string { return l.ln.Path() }

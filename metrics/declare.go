@@ -157,6 +157,20 @@ func (m *Metrics) declare() {
 	m.total("accepted_total", "uma_connections_accepted_total", "connections", "Connections accepted", io, source(func(io *IO) func() uint64 { return io.Accepted }))
 	m.total("refused_total", "uma_connections_refused_total", "connections", "Connections refused: too many sessions, or no descriptor left", io, source(func(io *IO) func() uint64 { return io.Refused }))
 	m.total("closed_total", "uma_connections_closed_total", "connections", "Connections closed", io, source(func(io *IO) func() uint64 { return io.Closed }))
+	counts := func(json, prom, label, unit, help string, pick func(*IO) Counts) {
+		m.vectorOf(json, prom, label, counter, unit, help, io, func() []string {
+			if io := m.io.Load(); io != nil {
+				return pick(io).Names
+			}
+			return nil
+		}, func(i int) float64 { return float64(pick(m.io.Load()).Get(i)) })
+	}
+	counts("refused_by_reason", "uma_connections_refused_by_reason_total", "reason", "connections",
+		"Of refused_total: --max-sessions are open and the user has its share of them (sessions), or no descriptor is left (descriptors)", func(io *IO) Counts { return io.RefusedBy })
+	counts("closed_by_cause", "uma_connections_closed_by_cause_total", "cause", "connections",
+		"Of closed_total: displaced made way for another user's, timed_out did not send a message whole in time", func(io *IO) Counts { return io.ClosedBy })
+	counts("protocol_errors_total", "uma_protocol_errors_total", "code", "messages",
+		"Messages that were answered with an error before they became requests: broken, malformed or not whole in time", func(io *IO) Counts { return io.ProtocolErrors })
 	m.total("rx_bytes_total", "uma_received_bytes_total", "bytes", "Bytes read from clients", io, source(func(io *IO) func() uint64 { return io.RxBytes }))
 	m.total("tx_bytes_total", "uma_sent_bytes_total", "bytes", "Bytes written to clients", io, source(func(io *IO) func() uint64 { return io.TxBytes }))
 	m.total("io_errors_total", "uma_io_errors_total", "errors", "Reads and writes that failed", io, source(func(io *IO) func() uint64 { return io.Errors }))

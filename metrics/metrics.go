@@ -37,6 +37,14 @@ type IO struct {
 	RxBytes, TxBytes          func() uint64
 	Errors                    func() uint64 // failed reads and writes
 	Sessions                  func() int64  // open connections
+
+	RefusedBy, ClosedBy, ProtocolErrors Counts
+}
+
+// Counts are counters that differ in one label.
+type Counts struct {
+	Names []string // the label's values
+	Get   func(i int) uint64
 }
 
 // Memory is the memory ledger, in bytes.

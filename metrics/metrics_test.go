@@ -31,7 +31,10 @@ func filled() *Metrics {
 	m.BindIO(IO{
 		Accepted: func() uint64 { return 10 }, Refused: func() uint64 { return 1 }, Closed: func() uint64 { return 7 },
 		RxBytes: func() uint64 { return 1000 }, TxBytes: func() uint64 { return 2000 }, Errors: func() uint64 { return 2 },
-		Sessions: func() int64 { return 3 },
+		Sessions:       func() int64 { return 3 },
+		RefusedBy:      Counts{[]string{"sessions", "descriptors"}, func(i int) uint64 { return uint64(i) }},
+		ClosedBy:       Counts{[]string{"idle", "displaced"}, func(i int) uint64 { return uint64(3 + i) }},
+		ProtocolErrors: Counts{[]string{"E_PROTO_TIMEOUT"}, func(int) uint64 { return 9 }},
 	})
 	m.BindMemory(func() Memory { return Memory{Weights: 100, KV: 200, GoHeap: 300, RSS: 400} })
 	m.BindLoadProgress(func() float64 { return 0.25 })
@@ -125,7 +128,9 @@ func TestSnapshot(t *testing.T) {
 			"queued_background": 2.0, "running_prefill": 3.0, "running_decode": 4.0, "running_paused": 5.0,
 			"kv_cells_live": 60.0, "kv_cells_free": 40.0, "kv_cells_total": 120.0, "kv_cells_cached": 20.0, "sessions_active": 3.0,
 			"active_sessions": 3.0, "accepted_total": 10.0, "refused_total": 1.0, "closed_total": 7.0,
-			"rx_bytes_total": 1000.0, "tx_bytes_total": 2000.0, "io_errors_total": 2.0, "weights_bytes": 100.0,
+			"refused_by_reason": map[string]any{"sessions": 0.0, "descriptors": 1.0}, "closed_by_cause": map[string]any{"idle": 3.0, "displaced": 4.0},
+			"protocol_errors_total": map[string]any{"E_PROTO_TIMEOUT": 9.0},
+			"rx_bytes_total":        1000.0, "tx_bytes_total": 2000.0, "io_errors_total": 2.0, "weights_bytes": 100.0,
 			"kv_bytes": 200.0, "go_heap_bytes": 300.0, "rss_bytes": 400.0, "load_progress": 0.25, "uptime_ms": 1.5,
 			"requests_finished_total": map[string]any{"stop": 1.0, "length": 0.0, "cancelled": 0.0, "shutdown": 0.0, "other": 1.0},
 			"requests_rejected_total": map[string]any{"queue_full": 1.0, "sampling": 0.0, "other": 1.0},

@@ -81,7 +81,13 @@ func startModel(t *testing.T, model string, args ...string) *server {
 // startModelBare starts a daemon and asks it nothing.
 func startModelBare(t *testing.T, model string, args ...string) *server {
 	t.Helper()
-	p, err := daemonproc.Start(filepath.Join(bin, "uma-serve"), time.Minute, nil, append([]string{"-m", model, "-t", "1"}, args...)...)
+	return startBinary(t, filepath.Join(bin, "uma-serve"), model, args...)
+}
+
+// startBinary is startModelBare with another program.
+func startBinary(t *testing.T, exe, model string, args ...string) *server {
+	t.Helper()
+	p, err := daemonproc.Start(exe, time.Minute, nil, append([]string{"-m", model, "-t", "1"}, args...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

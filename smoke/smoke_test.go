@@ -493,6 +493,35 @@ func TestM3Shutdown(t *testing.T) {
 		}
 		return s, c
 	}
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP} {
+		t.Run("newcomers while it drains after "+sig.String(), func(t *testing.T) {
+			s, c := begin(t)
+			s.Cmd.Process.Signal(sig)
+			// A new connection each time: taken before the signal was handled, or refused after, never lost.
+			for i, refused := 0, false; !refused; i++ {
+				late := s.dial()
+				id := fmt.Sprint("late", i)
+				late.request(greedy(id, "x", 1))
+				ev, err := late.end(id)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if refused = ev.Kind == wire.EventError; refused && ev.Error.Code != wire.ShuttingDown {
+					t.Errorf("%+v", ev.Error)
+				}
+				late.Close()
+			}
+			out, err := exec.Command(filepath.Join(bin, "uma-cli"), "health", "--live", "--socket", s.Socket).CombinedOutput()
+			if err != nil || !strings.Contains(string(out), "draining") {
+				t.Errorf("health --live: %v, %s", err, out)
+			}
+			c.mustEnd("run", wire.Length)
+			c.mustClose()
+			if !s.Ended(10*time.Second) || s.Err() != nil {
+				t.Errorf("end: %v\n%s", s.Err(), s.Log())
+			}
+		})
+	}
 	t.Run("drain", func(t *testing.T) {
 		s, c := begin(t)
 		s.Cmd.Process.Signal(syscall.SIGTERM)

@@ -7,8 +7,14 @@ import (
 	"strings"
 )
 
-// Read reads /proc/meminfo and the limits of the control groups (v2) this process is in.
-func Read() Memory { return read("/") }
+// Read reads /proc/meminfo, the limits of the control groups (v2) this process is in, and that of its address space.
+func Read() Memory {
+	m := read("/")
+	if limit, used, limited := AddressSpace(); limited {
+		m.Available = min(m.Available, limit-min(limit, used))
+	}
+	return m
+}
 
 func read(root string) Memory {
 	var m Memory

@@ -59,6 +59,9 @@ func (s *LineSplitter) End() (line []byte) {
 	return bytes.TrimSuffix(s.buf, []byte{'\r'})
 }
 
+// Partial reports whether a line has begun and not ended.
+func (s *LineSplitter) Partial() bool { return !s.done && len(s.buf) > 0 }
+
 // Buffered is how many bytes of memory the splitter holds.
 func (s *LineSplitter) Buffered() int { return cap(s.buf) }
 

@@ -330,9 +330,11 @@ func OpenAIStatus(c Code) (status int, kind string) {
 		return 400, "exceed_context_size_error"
 	case PromptTooLarge, FrameTooLarge:
 		return 413, "invalid_request_error"
-	case QueueLimit, SessionLimit:
+	case Timeout:
+		return 408, "invalid_request_error"
+	case QueueLimit:
 		return 429, "rate_limit_error"
-	case ModelUnready, ShuttingDown:
+	case SessionLimit, ModelUnready, ShuttingDown:
 		return 503, "unavailable_error"
 	}
 	return 500, "server_error"

@@ -178,7 +178,7 @@ func TestDocumentedStatuses(t *testing.T) {
 			}
 		}
 	}
-	if rows != 6 {
+	if rows != 7 {
 		t.Errorf("%d rows found", rows)
 	}
 }

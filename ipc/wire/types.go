@@ -123,6 +123,7 @@ const (
 	InvalidJSON     Code = "E_PROTO_INVALID_JSON"
 	BadRequest      Code = "E_PROTO_BAD_REQUEST"
 	DuplicateID     Code = "E_PROTO_DUPLICATE_ID"
+	Timeout         Code = "E_PROTO_TIMEOUT"
 	PromptTooLarge  Code = "E_LIMIT_PROMPT_TOO_LARGE"
 	SessionLimit    Code = "E_LIMIT_SESSIONS"
 	QueueLimit      Code = "E_LIMIT_QUEUE"
@@ -134,7 +135,7 @@ const (
 )
 
 // Codes are all error codes.
-var Codes = []Code{FrameTooLarge, InvalidJSON, BadRequest, DuplicateID, PromptTooLarge, SessionLimit, QueueLimit,
+var Codes = []Code{FrameTooLarge, InvalidJSON, BadRequest, DuplicateID, Timeout, PromptTooLarge, SessionLimit, QueueLimit,
 	ContextLength, RuntimeDecode, ShuttingDown, ModelUnready, InternalFailure}
 
 // Reason is why a generation ended, the "reason" of an eos event.

@@ -1,0 +1,118 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+const (
+	httpKeepAlive  = 2 * time.Minute // between two requests, where --idle-timeout does not say
+	httpHeaderSize = 64 << 10
+	bodyLinger     = time.Second // for a client to read its answer while it still sends a body that is not wanted
+)
+
+// bounded lets no request hold its connection: a body has come whole, within --body-timeout, before next sees it, and
+// a response that the client does not read is given up after --stall-timeout. Only then the request counts as in
+// flight when connections have to make way.
+func (s *Server) bounded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.cfg.StallTimeout > 0 {
+			http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.cfg.StallTimeout))
+		}
+		body, e := s.readBody(w, r)
+		ctx, done, ok := ipc.Busy(r.Context())
+		defer done()
+		if !ok {
+			<-r.Context().Done() // the connection's last answer is being written beside
+			panic(http.ErrAbortHandler)
+		}
+		if e != nil {
+			s.metrics.Rejected(string(e.Code))
+			s.log.Debug("refused", "code", e.Code, "message", e.Message)
+			httpError(w, e)
+			return
+		}
+		r = r.WithContext(ctx)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		next.ServeHTTP(w, r)
+	})
+}
+
+// readBody returns the body of a request. After an error, and where a body has no meaning, what is left of it is not
+// waited for: the connection ends with the answer.
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *wire.Error) {
+	if r.ContentLength == 0 {
+		return nil, nil
+	}
+	rc := http.NewResponseController(w)
+	abandon := func() {
+		w.Header().Set("Connection", "close")
+		rc.SetReadDeadline(time.Now().Add(bodyLinger))
+	}
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		abandon()
+		return nil, nil
+	}
+	limit := int64(s.cfg.MaxFrameBytes - wire.OpenAIOverhead)
+	tooLong := &wire.Error{Code: wire.FrameTooLarge, Message: fmt.Sprintf("the body is longer than %d bytes (--max-frame-bytes)", limit)}
+	if r.ContentLength > limit {
+		abandon()
+		return nil, tooLong
+	}
+	if s.cfg.BodyTimeout > 0 {
+		rc.SetReadDeadline(time.Now().Add(s.cfg.BodyTimeout))
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		abandon()
+		return nil, &wire.Error{Code: wire.Timeout, Message: fmt.Sprintf(
+			"the body did not come whole within %v (--body-timeout): %d bytes of it have", s.cfg.BodyTimeout, len(body))}
+	case err != nil:
+		abandon()
+		return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("the body did not come whole: %v after %d bytes", err, len(body))}
+	case int64(len(body)) > limit:
+		abandon()
+		return nil, tooLong
+	}
+	rc.SetReadDeadline(time.Time{})
+	return body, nil
+}
+
+// httpError answers a request with an error, as its status and as a body of OpenAI's form.
+func httpError(w http.ResponseWriter, e *wire.Error) {
+	if e.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int((e.RetryAfter+time.Second-1)/time.Second)))
+	}
+	status, _ := wire.OpenAIStatus(e.Code)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	w.Write(append(wire.AppendOpenAIError(nil, e), '\n'))
+}
+
+// lost is what an HTTP client is told whose connection to the poller cannot be made or has ended with err.
+func (c *completion) lost(err error) *wire.Error {
+	var refused *wire.RequestError
+	switch {
+	case errors.Is(context.Cause(c.ctx), ipc.ErrDisplaced):
+		e := ipc.DisplacedError(c.cfg.MaxSessions)
+		c.metrics.Rejected(string(e.Code))
+		return &e
+	case errors.As(err, &refused):
+		e := refused.Event()
+		e.RetryAfter = time.Second
+		c.metrics.Rejected(string(e.Code))
+		return &e
+	}
+	return &wire.Error{Code: wire.ShuttingDown, Message: "the server ended the request: " + err.Error()}
+}
