@@ -12,9 +12,26 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// ScratchSeqs is how many sequence ids the prefix tree never hands out: one for snapshots, the others for the probe forks
-// of one step. It is Config.Tree.Scratch; Config.Sched.Forks is one less.
-const ScratchSeqs = 5
+const (
+	// MaxSequences is how many sequence ids an engine can have: llama.cpp's LLAMA_MAX_SEQ.
+	MaxSequences = 256
+	// scratchSequences of them are never handed out: one for snapshots, the others for the probe forks of one step.
+	scratchSequences = 5
+	// MaxForks is how many probe forks a step may carry.
+	MaxForks = scratchSequences - 1
+)
+
+// Sequences is how many sequence ids to open an engine with: one for each request that may run, and the rest for cached
+// prefixes, if there are to be any.
+func Sequences(running int, cached bool) int {
+	if cached {
+		return MaxSequences
+	}
+	return min(MaxSequences, running+scratchSequences)
+}
+
+// MaxRunning is how many requests may run at once on an engine with so many sequence ids.
+func MaxRunning(sequences int) int { return sequences - scratchSequences }
 
 // What --think-evict does with a finished thought's cells.
 const (
@@ -23,13 +40,22 @@ const (
 	DropThoughts    = "drop"    // taken out of the sequence when cells run low: lossy
 )
 
-// Config describes the server. Sched.Cells and Tree.Cells are the same number.
-type Config struct {
-	Sched  sched.Config
-	Tree   kvsnap.Config
-	Blocks meridian.BlocksConfig
+// SchedConfig is what New makes of Config.Sched: a scheduler with a prefix tree beside it, and forks.
+func SchedConfig(c sched.Config) sched.Config {
+	c.Prefix, c.Forks = true, MaxForks
+	return c
+}
 
-	CanRemoveRange bool // the engine's memory can drop part of a sequence: restores and probe forks need it
+// Config describes the server.
+type Config struct {
+	Sched         sched.Config // see SchedConfig
+	Sequences     int          // sequence ids of the engine, see Sequences
+	CellBytes     int          // bytes of one KV cell, all layers, K and V
+	BlockCells    int          // of the ledger by tier; 0 = meridian.DefaultBlockCells
+	ShareSystem   bool         // system prompts are shared between owners
+	NoPrefixCache bool         // what ends leaves nothing behind
+
+	CanRemoveRange bool // the engine's memory can drop part of a sequence: sharing parts, restores and probe forks need it
 	CanShift       bool // and move positions
 	ContextShift   bool // a full context loses its oldest half
 	ThinkEvict     string
@@ -58,12 +84,10 @@ func PartTokensOf(cellBytes int) int {
 // Validate names the field that is wrong.
 func (c *Config) Validate() error {
 	switch {
-	case c.Sched.Cells != c.Tree.Cells:
-		return fmt.Errorf("core: the scheduler has %d cells, the prefix tree %d; they share one pool", c.Sched.Cells, c.Tree.Cells)
-	case c.Tree.Scratch != ScratchSeqs:
-		return fmt.Errorf("core: %d scratch sequences; %d are needed", c.Tree.Scratch, ScratchSeqs)
-	case c.Sched.MaxRunning > c.Tree.Sequences-c.Tree.Scratch:
-		return fmt.Errorf("core: %d requests may run, but only %d sequence ids are left for them", c.Sched.MaxRunning, c.Tree.Sequences-c.Tree.Scratch)
+	case c.Sequences > MaxSequences:
+		return fmt.Errorf("core: sequences = %d: must be at most %d", c.Sequences, MaxSequences)
+	case c.Sched.MaxRunning > MaxRunning(c.Sequences):
+		return fmt.Errorf("core: %d requests may run, but only %d sequence ids are left for them", c.Sched.MaxRunning, MaxRunning(c.Sequences))
 	case c.Stores != nil && c.PartTokens < 1:
 		return errors.New("core: part tokens = 0: copies need a unit")
 	}
@@ -112,14 +136,22 @@ func New(cfg Config) (*Core, error) {
 		return nil, err
 	}
 	c := &Core{cfg: cfg, requests: map[ID]*Request{}, slots: make([]*Request, cfg.Sched.MaxRunning), step: &Step{}, other: &Step{}}
+	s := SchedConfig(cfg.Sched)
 	var err error
-	if c.sched, err = sched.New(cfg.Sched); err != nil {
+	if c.sched, err = sched.New(s); err != nil {
 		return nil, err
 	}
-	if c.tree, err = kvsnap.New(cfg.Tree); err != nil {
+	tree := kvsnap.Config{
+		Cells: s.Cells, CellBytes: cfg.CellBytes, Sequences: cfg.Sequences, Scratch: scratchSequences,
+		WholeOnly: !cfg.CanRemoveRange, ShareSystem: cfg.ShareSystem,
+	}
+	if cfg.NoPrefixCache {
+		tree.KeepMin = 1 << 30 // nothing is long enough to be kept
+	}
+	if c.tree, err = kvsnap.New(tree); err != nil {
 		return nil, err
 	}
-	if c.blocks, err = meridian.NewBlocks(cfg.Blocks); err != nil {
+	if c.blocks, err = meridian.NewBlocks(meridian.BlocksConfig{Cells: s.Cells, BlockCells: cfg.BlockCells, CellBytes: cfg.CellBytes}); err != nil {
 		return nil, err
 	}
 	c.copyCost = float64(cfg.CopyPerToken)

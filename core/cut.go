@@ -9,7 +9,7 @@ import "github.com/uma-serve/uma-serve/meridian"
 // shorten takes tokens out of r's history if it is time to, and returns how many.
 func (c *Core) shorten(r *Request) int {
 	switch {
-	case c.cfg.ContextShift && c.cfg.CanShift && len(r.Tokens) >= c.cfg.Tree.Cells:
+	case c.cfg.ContextShift && c.cfg.CanShift && len(r.Tokens) >= c.cfg.Sched.Cells:
 		from := max(r.Keep, r.computed-r.own) // behind what is shared
 		n := (len(r.Tokens) - from) / 2
 		if n < 1 || !c.cutTokens(r, from, n) {

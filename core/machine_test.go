@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
@@ -56,10 +55,8 @@ func newMachine(cfg Config) (*machine, error) {
 
 func testConfig(cells, running, batch int, policy string) Config {
 	return Config{
-		Sched: sched.Config{Policy: policy, Prefix: true, MaxRunning: running, Cells: cells, MaxBatch: batch, MaxQueue: 1 << 16, Forks: ScratchSeqs - 1,
-			Guard: sched.DefaultGuard},
-		Tree:   kvsnap.Config{Cells: cells, CellBytes: 1, Sequences: running + 8 + ScratchSeqs, Scratch: ScratchSeqs},
-		Blocks: meridian.BlocksConfig{Cells: cells, CellBytes: 1}, CanRemoveRange: true, CanShift: true,
+		Sched:     sched.Config{Policy: policy, MaxRunning: running, Cells: cells, MaxBatch: batch, MaxQueue: 1 << 16, Guard: sched.DefaultGuard},
+		Sequences: Sequences(running+8, false), CellBytes: 1, CanRemoveRange: true, CanShift: true,
 	}
 }
 
@@ -120,8 +117,8 @@ func (m *machine) put(seq Seq, pos int, c cell) {
 func (m *machine) fresh(seq Seq, pos int, tok Token) {
 	m.lastID++
 	m.put(seq, pos, cell{m.lastID, tok})
-	if len(m.refs) > m.cfg.Tree.Cells {
-		panic(fmt.Sprintf("%d cells are held, the pool has %d", len(m.refs), m.cfg.Tree.Cells))
+	if len(m.refs) > m.cfg.Sched.Cells {
+		panic(fmt.Sprintf("%d cells are held, the pool has %d", len(m.refs), m.cfg.Sched.Cells))
 	}
 }
 
@@ -219,7 +216,7 @@ func (m *machine) next() *Step {
 	for i := range m.step.Ends {
 		m.endOf(m.step.Ends[i].Request.ID)
 	}
-	if used := m.cfg.Tree.Cells - m.c.tree.Cells().Free; len(m.step.Plan.Batch) == 0 && m.c.inFlight == 0 && len(m.refs) != used {
+	if used := m.cfg.Sched.Cells - m.c.tree.Cells().Free; len(m.step.Plan.Batch) == 0 && m.c.inFlight == 0 && len(m.refs) != used {
 		panic(fmt.Sprintf("%d cells are held, the books say %d", len(m.refs), used))
 	}
 	return m.step

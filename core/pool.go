@@ -40,7 +40,7 @@ func (c *Core) room() int {
 }
 
 // pressed reports whether cells are about to run out: fewer than an eighth of the pool could be had.
-func (c *Core) pressed() bool { return c.room() < c.cfg.Tree.Cells/8 }
+func (c *Core) pressed() bool { return c.room() < c.cfg.Sched.Cells/8 }
 
 // reclaim makes pinned and lingering cells give way to the only request that could run.
 func (c *Core) reclaim(now Instant, n int) {

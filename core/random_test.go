@@ -39,14 +39,14 @@ func newLife(seed uint64, eng runtime.Engine) (*life, error) {
 	cfg := testConfig(cells, 1+rng.IntN(6), 16+rng.IntN(48), policies[rng.IntN(len(policies))])
 	if eng != nil {
 		caps := eng.Capabilities()
-		cfg = testConfig(caps.ContextTokens, min(4, caps.MaxSequences-8-ScratchSeqs), min(32, caps.MaxBatch), policies[rng.IntN(len(policies))])
-		cfg.Tree.Sequences = caps.MaxSequences
+		cfg = testConfig(caps.ContextTokens, min(4, MaxRunning(caps.MaxSequences)-8), min(32, caps.MaxBatch), policies[rng.IntN(len(policies))])
+		cfg.Sequences = caps.MaxSequences
 	}
 	if rng.IntN(2) == 0 {
 		cfg.PartTokens, cfg.Durable = []int{16, 32}[rng.IntN(2)], rng.IntN(2) == 0
 		cfg.ThinkEvict = OffloadThoughts
 	}
-	cfg.Tree.ShareSystem = rng.IntN(3) == 0
+	cfg.ShareSystem = rng.IntN(3) == 0
 	recording := &bytes.Buffer{}
 	cfg.Trace = &Trace{Write: func(lines []byte) { recording.Write(lines) }}
 	m, err := newMachine(cfg)
@@ -111,7 +111,7 @@ func (l *life) operation() string {
 		case 0:
 			l.c.Drop(e.ID) // a pinned one goes too
 		case 1:
-			if l.c.tree.Cells().Pinned < l.cfg.Tree.Cells/4 {
+			if l.c.tree.Cells().Pinned < l.cfg.Sched.Cells/4 {
 				l.c.Pin(e.ID)
 			}
 		default:
@@ -133,7 +133,7 @@ func (l *life) ids() []ID {
 // arrival is a request that often begins like others.
 func (l *life) arrival() {
 	l.lastID++
-	most := l.cfg.Tree.Cells * 2 / 3
+	most := l.cfg.Sched.Cells * 2 / 3
 	head := stream(fmt.Sprint("s", l.rng.IntN(4)), 1+l.rng.IntN(most/2))
 	body := stream(fmt.Sprint("p", l.rng.IntN(12)), l.rng.IntN(most/3))
 	r := &Request{ID: l.lastID, Owner: uint32(l.rng.IntN(3)), MaxTokens: 1 + l.rng.IntN(most/4), Chat: l.rng.IntN(3) == 0}
@@ -233,8 +233,8 @@ func (l *life) finish() error {
 		return fmt.Errorf("%d requests never end: %v", len(l.want), l.ids())
 	case cells.Own+cells.Shared > 0 || !l.c.Quiet():
 		return fmt.Errorf("nothing runs, and %+v; quiet %v", cells, l.c.Quiet())
-	case len(l.refs) != l.cfg.Tree.Cells-cells.Free:
-		return fmt.Errorf("%d cells are held, the books say %d", len(l.refs), l.cfg.Tree.Cells-cells.Free)
+	case len(l.refs) != l.cfg.Sched.Cells-cells.Free:
+		return fmt.Errorf("%d cells are held, the books say %d", len(l.refs), l.cfg.Sched.Cells-cells.Free)
 	}
 	for id, r := range l.asked {
 		for i := r.Prompt; i < len(r.Tokens) && l.eng == nil; i++ {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/sched"
 )
@@ -73,8 +72,8 @@ func bit(b bool) int64 {
 // tracedConfig is the part of Config that a recording needs.
 type tracedConfig struct {
 	Sched                                  sched.Config
-	Tree                                   kvsnap.Config
-	Blocks                                 meridian.BlocksConfig
+	Sequences, CellBytes, BlockCells       int
+	ShareSystem, NoPrefixCache             bool
 	CanRemoveRange, CanShift, ContextShift bool
 	ThinkEvict                             string
 	Stored, Durable                        bool
@@ -87,7 +86,7 @@ func (t *Trace) config(c *Config) {
 		return
 	}
 	b, err := json.Marshal(tracedConfig{
-		c.Sched, c.Tree, c.Blocks, c.CanRemoveRange, c.CanShift, c.ContextShift, c.ThinkEvict, c.Stores != nil, c.Durable, c.PartTokens, c.CopyPerToken,
+		c.Sched, c.Sequences, c.CellBytes, c.BlockCells, c.ShareSystem, c.NoPrefixCache, c.CanRemoveRange, c.CanShift, c.ContextShift, c.ThinkEvict, c.Stores != nil, c.Durable, c.PartTokens, c.CopyPerToken,
 	})
 	if err != nil {
 		panic("core: trace: " + err.Error())
@@ -422,7 +421,8 @@ func (p *player) begin(config []byte) error {
 			t.Sched.Cells, t.Sched.MaxRunning, t.Sched.MaxBatch, maxReplayCells, maxReplayCells)
 	}
 	c := Config{
-		Sched: t.Sched, Tree: t.Tree, Blocks: t.Blocks, CanRemoveRange: t.CanRemoveRange, CanShift: t.CanShift, ContextShift: t.ContextShift,
+		Sched: t.Sched, Sequences: t.Sequences, CellBytes: t.CellBytes, BlockCells: t.BlockCells, ShareSystem: t.ShareSystem,
+		NoPrefixCache: t.NoPrefixCache, CanRemoveRange: t.CanRemoveRange, CanShift: t.CanShift, ContextShift: t.ContextShift,
 		ThinkEvict: t.ThinkEvict, Durable: t.Durable, PartTokens: t.PartTokens, CopyPerToken: t.CopyPerToken,
 	}
 	if t.Stored {

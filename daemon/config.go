@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/internal/chattmpl"
 	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/ipc"
@@ -107,8 +108,7 @@ const (
 // Limits that hold whatever the configuration says.
 const (
 	maxFrameBytesLimit = wire.MaxFrameBytes
-	maxSequencesLimit  = 256                   // llama.cpp's LLAMA_MAX_SEQ
-	maxParallel        = maxSequencesLimit - 8 // the rest: probe forks, snapshots, restores
+	maxParallel        = core.MaxSequences - 8 // the rest: probe forks, snapshots, restores
 	minCtxSize         = 64                    // a chat template alone takes some dozens; llama.cpp cuts the batch to a smaller context
 )
 
@@ -278,7 +278,7 @@ func (c *Config) Validate() error {
 	within("max-frame-bytes", c.MaxFrameBytes, 256, maxFrameBytesLimit)
 	within("max-prompt-bytes", c.MaxPromptBytes, 1, maxFrameBytesLimit)
 	within("max-tokens", c.MaxTokens, 0, 1<<27)
-	within("max-background", c.MaxBackground, 0, maxSequencesLimit)
+	within("max-background", c.MaxBackground, 0, core.MaxSequences)
 	bad(c.BatchSize >= c.Parallel, "--batch-size is %d; it must be at least --parallel (%d): each running answer needs a row", c.BatchSize, c.Parallel)
 	bad(c.TickBudgetMs >= 1 && c.TickBudgetMs <= 60_000, "--tick-budget-ms is %g; it must be 1…60000", c.TickBudgetMs)
 	bad(c.GuardMs >= 0 && c.GuardMs <= 60_000, "--latency-guard-ms is %g; it must be 0…60000", c.GuardMs)

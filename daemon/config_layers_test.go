@@ -211,7 +211,7 @@ func TestValidOptionsSuitTheScheduler(t *testing.T) {
 				continue
 			}
 			// As the engine has them: the batch is cut to the context.
-			caps := runtime.Capabilities{ContextTokens: c.CtxSize, MaxBatch: min(c.BatchSize, c.CtxSize), MaxSequences: maxSequencesLimit, CanRemoveRange: true}
+			caps := runtime.Capabilities{ContextTokens: c.CtxSize, MaxBatch: min(c.BatchSize, c.CtxSize), MaxSequences: core.MaxSequences, CanRemoveRange: true}
 			if _, err := core.New(c.core(caps, runtime.ModelInfo{}, sched.CostState{})); err != nil {
 				t.Errorf("%s --policy %s: %v", line, policy, err)
 			}

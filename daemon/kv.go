@@ -7,7 +7,6 @@ import (
 	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
-	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
@@ -17,28 +16,19 @@ import (
 // models pay for an id with the memory of a whole state, so they get a few.
 func (c *Config) kvSequences(path string) int {
 	info, err := gguf.Inspect(path)
-	if c.NoPrefixCache || err == nil && info.Recurrent {
-		return min(maxSequencesLimit, c.Parallel+core.ScratchSeqs)
-	}
-	return maxSequencesLimit
+	return core.Sequences(c.Parallel, !c.NoPrefixCache && (err != nil || !info.Recurrent))
 }
 
 // core is what the options mean to the core of an open engine.
 func (c *Config) core(caps runtime.Capabilities, info runtime.ModelInfo, cost sched.CostState) core.Config {
 	cc := core.Config{
-		Sched: c.scheduler(caps),
-		Tree: kvsnap.Config{
-			Cells: caps.ContextTokens, CellBytes: info.KVBytesPerToken, Sequences: caps.MaxSequences, Scratch: core.ScratchSeqs,
-			WholeOnly: !caps.CanRemoveRange, ShareSystem: c.SharePrefixes == "system",
-		},
-		Blocks:         meridian.BlocksConfig{Cells: caps.ContextTokens, BlockCells: c.KVBlockTokens, CellBytes: info.KVBytesPerToken},
+		Sched:     c.scheduler(caps),
+		Sequences: caps.MaxSequences, CellBytes: info.KVBytesPerToken, BlockCells: c.KVBlockTokens, ShareSystem: c.SharePrefixes == "system",
+		NoPrefixCache:  c.NoPrefixCache,
 		CanRemoveRange: caps.CanRemoveRange, CanShift: caps.CanShift, ContextShift: c.ContextShift, ThinkEvict: c.ThinkEvict,
 		PartTokens: core.PartTokensOf(info.KVBytesPerToken),
 	}
 	cc.Sched.Cost = cost
-	if c.NoPrefixCache {
-		cc.Tree.KeepMin = 1 << 30 // nothing is long enough to be kept
-	}
 	return cc
 }
 

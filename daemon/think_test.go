@@ -188,7 +188,7 @@ func TestProbeForks(t *testing.T) {
 			// Cells for everybody: a fork is refused for want of a scratch sequence only, and then comes next.
 			r := serve(t, c.cfg, append(c.args, "-c", "4000")...)
 			var wg sync.WaitGroup
-			for range 2 * (core.ScratchSeqs - 1) { // in step: at each blank line half of them are refused a fork
+			for range 2 * core.MaxForks { // in step: at each blank line half of them are refused a fork
 				wg.Go(func() {
 					th := r.think(func(*wire.Request) {}, nil)
 					sum := th.eos.Thought

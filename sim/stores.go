@@ -63,7 +63,7 @@ type fetch struct {
 }
 
 func newStores(cfg *Config) *stores {
-	if cfg.KVCPUBlocks == 0 {
+	if cfg.KVCPUBlocks == 0 || cfg.NoPrefixCache {
 		return nil
 	}
 	t := &stores{index: index.New(uint64(cfg.Seed)), host: index.NewQueue(int64(cfg.KVCPUBlocks) * int64(cfg.BlockTokens)), fabric: cfg.KVFabric, part: cfg.KVPartTokens}

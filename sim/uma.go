@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
-	"github.com/uma-serve/uma-serve/kvsnap"
-	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim/latency"
@@ -52,9 +50,6 @@ type served struct {
 	t thought
 }
 
-// sequences is how many sequence ids the daemon opens an engine with.
-const sequences = 256
-
 // maxFakeCells bounds the pool of a fake engine, which keeps every cell.
 const maxFakeCells = 1 << 22
 
@@ -62,8 +57,7 @@ func newUma(cfg *Config, model latency.Model, planned func(sched.Instant, []sche
 	s := SchedConfig(cfg)
 	u := &uma{probeRows: max(0, s.MaxBatch-1), byID: map[core.ID]*served{}, cells: s.Cells, size: cfg.BlockTokens}
 	c := core.Config{
-		Sched: s, Tree: kvsnap.Config{Cells: s.Cells, CellBytes: 1, Sequences: sequences, Scratch: core.ScratchSeqs},
-		Blocks:         meridian.BlocksConfig{Cells: s.Cells, BlockCells: cfg.BlockTokens, CellBytes: 1},
+		Sched: s, Sequences: core.Sequences(s.MaxRunning, !cfg.NoPrefixCache), CellBytes: 1, BlockCells: cfg.BlockTokens, NoPrefixCache: cfg.NoPrefixCache,
 		CanRemoveRange: true, CanShift: true, ThinkEvict: cfg.ThinkEvict, ContextShift: cfg.ContextShift, Planned: planned,
 		Tokens: func(r *core.Request) {
 			q := r.Data.(*served)
@@ -71,9 +65,7 @@ func newUma(cfg *Config, model latency.Model, planned func(sched.Instant, []sche
 			r.Tokens = q.r.seq.ID.AppendTokens(r.Tokens, 0, r.Prompt)
 		},
 	}
-	if cfg.NoPrefixCache {
-		c.Tree.Sequences, c.Tree.KeepMin = s.MaxRunning+core.ScratchSeqs, 1<<30 // nothing is long enough to be kept
-	} else if u.stores = newStores(cfg); u.stores != nil {
+	if u.stores = newStores(cfg); u.stores != nil {
 		c.Stores, c.PartTokens, c.Durable = u.stores, cfg.KVPartTokens, cfg.KVDiskBlocks > 0 || cfg.KVFabric
 		c.CopyPerToken = time.Duration(cfg.KVTierUs[core.Host-1] * float64(time.Microsecond))
 	}
@@ -89,7 +81,7 @@ func newUma(cfg *Config, model latency.Model, planned func(sched.Instant, []sche
 			return nil, fmt.Errorf("batch formation uma: the fake engine keeps every cell and takes up to %d; the cache has %d", maxFakeCells, s.Cells)
 		}
 		f := fake.Config{Seed: uint64(cfg.Seed)}
-		f.ContextTokens, f.Batch, f.Sequences = s.Cells, s.MaxBatch, c.Tree.Sequences
+		f.ContextTokens, f.Batch, f.Sequences = s.Cells, s.MaxBatch, c.Sequences
 		if m, ok := model.(*latency.Calibrated); ok && m.Curve == nil {
 			f.Cost = fake.Cost{BaseMs: m.Cost.A, PrefillMs: m.Cost.B, DecodeMs: m.Cost.C, KVMs: m.Cost.D}
 		}
@@ -105,8 +97,7 @@ func SchedConfig(cfg *Config) sched.Config {
 	if cfg.Base != nil {
 		c = *cfg.Base
 	}
-	c.Prefix, c.Forks = true, core.ScratchSeqs-1
-	c.Policy, c.MaxRunning, c.MaxBatch, c.MaxQueue = cfg.Policy, min(cfg.MaxRunning, sequences-core.ScratchSeqs), cfg.MaxScheduledTokens, cfg.MaxQueue
+	c.Policy, c.MaxRunning, c.MaxBatch, c.MaxQueue = cfg.Policy, min(cfg.MaxRunning, core.MaxRunning(core.MaxSequences)), cfg.MaxScheduledTokens, cfg.MaxQueue
 	c.Cells = int(min(int64(cfg.KVBlocks)*int64(cfg.BlockTokens), 1<<30))
 	for _, f := range []struct {
 		v  *time.Duration
@@ -139,7 +130,7 @@ func SchedConfig(cfg *Config) sched.Config {
 	if cfg.CostState != nil {
 		c.Cost = *cfg.CostState
 	}
-	return c
+	return core.SchedConfig(c)
 }
 
 func (u *uma) overlaps() bool { return false }

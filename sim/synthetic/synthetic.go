@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
-	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
@@ -135,9 +134,6 @@ func newWords() (w words, err error) {
 	return w, nil
 }
 
-// sequences is how many sequence ids the daemon opens an engine with.
-const sequences = 256
-
 // lineWords is how many tokens a line of thinking has: a forced close looks for the end of one.
 const lineWords = 24
 
@@ -211,12 +207,7 @@ func Run(cfg Config) (*Report, error) {
 	}
 	think := meridian.DefaultConfig()
 	think.MaxThinkTokens = math.MaxInt32 // only Config.ThinkBudget bounds it
-	sc := cfg.Sched
-	sc.Prefix, sc.Forks = true, core.ScratchSeqs-1
-	c, err := core.New(core.Config{
-		Sched: sc, Tree: kvsnap.Config{Cells: sc.Cells, CellBytes: 1, Sequences: sequences, Scratch: core.ScratchSeqs},
-		Blocks: meridian.BlocksConfig{Cells: sc.Cells, CellBytes: 1}, CanRemoveRange: true, CanShift: true,
-	})
+	c, err := core.New(core.Config{Sched: cfg.Sched, Sequences: core.MaxSequences, CellBytes: 1, CanRemoveRange: true, CanShift: true})
 	if err != nil {
 		return nil, err
 	}
