@@ -96,10 +96,16 @@ func (c *Core) freeTiers(r *Request, rel *sched.Release) {
 	}
 }
 
-// lowerHas reports whether a cached prefix, or a request that is not answering, has cells that the answer of r could have
-// been spared for.
+// lowerHas reports whether cached prefixes, or a request that is not answering, have cells that the answer of r could have
+// been spared for. Cached prefixes could only have if they had enough for a step: a cell for each request that runs.
 func (c *Core) lowerHas(r *Request) bool {
-	if c.evictable > 0 {
+	running := 0
+	for _, o := range c.slots {
+		if o != nil && !o.ended {
+			running++
+		}
+	}
+	if c.evictable > max(running, c.plan.Tokens) {
 		return true
 	}
 	for _, o := range c.slots {
