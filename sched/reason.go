@@ -131,10 +131,10 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonDraining:       {"draining", "It was rejected because the server is shutting down."},
 	ReasonTTFT:           {"ttft", "It was rejected because its first token would have come later than it asked for, and it asked to be told."},
 
-	ReasonPreemptCells:  {"preempt_cells", "It was preempted because a request before it needed KV cells; its tokens will be computed again."},
-	ReasonPreemptFull:   {"preempt_kv_full", "It was preempted because the engine's KV cache was full; its tokens will be computed again."},
-	ReasonPreemptPaused: {"preempt_paused", "It was preempted because its client did not read while others were waiting; its tokens will be computed again."},
-	ReasonPreemptYield:  {"preempt_yield", "It is a background request and made way for an interactive one; its tokens will be computed again."},
+	ReasonPreemptCells:  {"preempt_cells", "It was preempted because a request before it needed KV cells; it goes on from what is still cached of it."},
+	ReasonPreemptFull:   {"preempt_kv_full", "It was preempted because the engine's KV cache was full; it goes on from what is still cached of it."},
+	ReasonPreemptPaused: {"preempt_paused", "It was preempted because its client did not read while others were waiting; it goes on from what is still cached of it."},
+	ReasonPreemptYield:  {"preempt_yield", "It is a background request and made way for an interactive one; it goes on from what is still cached of it."},
 
 	ReasonStop:      {"stop", "It ended by itself: an end of generation or a stop string."},
 	ReasonLength:    {"length", "It ended because it reached its token limit or the end of the context."},

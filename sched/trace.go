@@ -54,6 +54,7 @@ func (c *Config) fields() []configField {
 		{name: "tick_budget", d: &c.TickBudget},
 		{name: "solo_budget", d: &c.SoloBudget},
 		{name: "start_budget", n: &c.StartBudget},
+		{name: "first_prefill", n: &c.FirstPrefill},
 		{name: "min_prefill", n: &c.MinPrefill},
 		{name: "guard", d: &c.Guard},
 		{name: "max_held", n: &c.MaxHeld},
