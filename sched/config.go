@@ -47,7 +47,8 @@ type Config struct {
 	// MaxBatch and Cells.
 	Forks int
 	// MaxQueue is how many requests may wait for their first sequence after a Step. 0 = none: what cannot start at once is
-	// rejected. Preempted requests wait outside this bound, because they were accepted already.
+	// rejected. Preempted requests wait outside this bound, because they were accepted already. When there are more, the
+	// newest of the owner that has most waiting is rejected (see share.go), though it was accepted already.
 	MaxQueue int
 	// Limits bound each class, indexed by Class.
 	Limits [NumClasses]ClassLimits
@@ -84,6 +85,10 @@ type Config struct {
 	// PauseGrace is how long a request whose client does not read keeps its sequence and cells while another
 	// waits for them. 0 = DefaultPauseGrace.
 	PauseGrace time.Duration
+
+	// ShareGrace is how long a request waits for a sequence while its user runs fewer than its share, before a user that
+	// runs more makes way (see share.go). 0 = 1 s.
+	ShareGrace time.Duration
 
 	// ITLTarget is the wished time between two tokens of an interactive answer that names none of its own
 	// (Event.TargetTBT), under the policies that predict: meridian and pascal. 95 of 100 gaps stay below it.
@@ -127,6 +132,7 @@ func (c Config) withDefaults() Config {
 	or(&c.SoloBudget, 8*c.TickBudget)
 	or(&c.BackgroundEvery, DefaultBackgroundEvery)
 	or(&c.PauseGrace, DefaultPauseGrace)
+	or(&c.ShareGrace, defaultShareGrace)
 	orInt(&c.StartBudget, DefaultStartBudget)
 	orInt(&c.MinPrefill, DefaultMinPrefill)
 	orInt(&c.MaxHeld, DefaultMaxHeld)
@@ -182,7 +188,7 @@ func (c *Config) Validate() error {
 	}{
 		{"TickBudget", c.TickBudget}, {"SoloBudget", c.SoloBudget}, {"Guard", c.Guard},
 		{"BackgroundEvery", c.BackgroundEvery}, {"PauseGrace", c.PauseGrace},
-		{"ITLTarget", c.ITLTarget}, {"ThinkFloor", c.ThinkFloor},
+		{"ShareGrace", c.ShareGrace}, {"ITLTarget", c.ITLTarget}, {"ThinkFloor", c.ThinkFloor},
 	}
 	for _, f := range times {
 		if f.v < 0 || f.v > time.Hour {

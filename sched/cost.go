@@ -308,6 +308,10 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) {
 	m.noise = min(max(m.noise, costNoiseMin), costNoiseMax)
 
 	gain := 1 / (r + v)
+	var least [4]float64 // below these a variance is what rounding left of a difference
+	for i := range 4 {
+		least[i] = mul(1e-10, m.cov[i][i])
+	}
 	for i := range 4 {
 		m.theta[i] = min(max(m.theta[i]+mul(cx[i], e*gain), 0), 1e9)
 		for j := range i + 1 {
@@ -316,6 +320,9 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) {
 		}
 	}
 	for i := range 4 {
+		if m.cov[i][i] < least[i] {
+			m.uncorrelated(i, least[i])
+		}
 		d := costDrift * max(m.theta[i], costPrior.mean[i]/64)
 		m.cov[i][i] += mul(d, d)
 	}
@@ -335,20 +342,28 @@ func (m *costModel) firstPrompt(l load, ms float64) {
 	if ms <= costJump*pred {
 		return
 	}
-	if m.steps == 0 {
-		m.scale(ms / pred)
+	// What becomes larger is believed in as little as the prior was.
+	larger := func(i int, theta float64) {
+		m.theta[i] = min(theta, 1e9)
+		std := max(costPrior.std[i], m.theta[i])
+		m.uncorrelated(i, std*std)
+	}
+	if m.steps > 0 {
+		// Rows are known already: the rest of the time is the prompt's.
+		larger(1, (ms-pred)*costScale[1]/l.prefill+m.theta[1])
 		return
 	}
-	// Rows are known already: the rest of the time is the prompt's.
-	b := (ms - pred + mul(m.theta[1], l.prefill/costScale[1])) * costScale[1] / l.prefill
-	f := b / max(m.theta[1], 1e-6)
-	m.theta[1] = min(b, 1e9)
-	for j := range 4 {
-		m.cov[1][j] *= f
-		m.cov[j][1] = m.cov[1][j]
+	for i, theta := range m.theta {
+		larger(i, float64(theta*(ms/pred)))
 	}
-	m.cov[1][1] *= f // once by the row, once by the column
-	m.bound()
+}
+
+// uncorrelated gives a coefficient a variance and forgets what its error has to do with the others'.
+func (m *costModel) uncorrelated(i int, variance float64) {
+	for j := range 4 {
+		m.cov[i][j], m.cov[j][i] = 0, 0
+	}
+	m.cov[i][i] = variance
 }
 
 // scale makes everything f times as slow, and the coefficients a little less certain.
@@ -399,10 +414,7 @@ func (m *costModel) bound() {
 		lo := 1e-6 * hi
 		switch v := m.cov[i][i]; {
 		case !(v > lo*lo): // NaN too
-			for j := range 4 {
-				m.cov[i][j], m.cov[j][i] = 0, 0
-			}
-			m.cov[i][i] = lo * lo
+			m.uncorrelated(i, lo*lo)
 		case v > hi*hi:
 			f := hi / math.Sqrt(v)
 			for j := range 4 {

@@ -61,6 +61,7 @@ func (c *Config) fields() []configField {
 		{name: "decode_reserve", n: &c.DecodeReserve},
 		{name: "background_every", d: &c.BackgroundEvery},
 		{name: "pause_grace", d: &c.PauseGrace},
+		{name: "share_grace", d: &c.ShareGrace},
 		{name: "prefix", b: &c.Prefix},
 		{name: "itl_target", d: &c.ITLTarget},
 		{name: "think_floor", d: &c.ThinkFloor},
