@@ -251,7 +251,8 @@ func (s *Scheduler) preempt(r *request, why Reason) {
 	case r.paused:
 		// Whoever took its place must not lose it again to the same request.
 		r.rank = s.nextRank()
-	case s.cfg.Prefix:
+	case s.cfg.Prefix && (why == ReasonPreemptCells || why == ReasonPreemptFull):
+		// One that makes way for a class or a share falls behind none of those that run beside it.
 		for _, o := range s.running {
 			if !o.paused && o.rank >= r.rank && o.tier() > r.tier() {
 				r.rank = o.rank + 1
