@@ -245,7 +245,7 @@ func TestDisplaced(t *testing.T) {
 	// The loop stands in the first one's step while the others come.
 	flood := r.as(1001)
 	for i := range 3 {
-		flood.send(fmt.Sprint(i), func(q *wire.Request) { q.MaxTokens = 4 })
+		flood.send(fmt.Sprint(i), func(q *wire.Request) { q.MaxTokens = 9 })
 	}
 	arrived := func(n int64) func() bool {
 		return func() bool {
@@ -261,6 +261,8 @@ func TestDisplaced(t *testing.T) {
 		}
 	}
 	eventually(t, "the flood has reached the loop", arrived(3))
+	gate <- struct{}{} // in the next step the flood's second and third request wait
+	eventually(t, "they wait", func() bool { return r.loop.Load().state.requests.Load() == 3 })
 	newcomer := r.as(1002)
 	newcomer.send("n", func(q *wire.Request) { q.MaxTokens = 1 })
 	eventually(t, "the newcomer has, too", arrived(4))
