@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -242,6 +243,8 @@ func TestOneUserFloods(t *testing.T) {
 func TestDisplaced(t *testing.T) {
 	gate := make(chan struct{})
 	r := serve(t, fake.Config{Advance: func(time.Duration) { <-gate }}, "--parallel", "1", "--max-queue", "2")
+	open := sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(open) // or a failure would wait for the loop for ever
 	// The loop stands in the first one's step while the others come.
 	flood := r.as(1001)
 	for i := range 3 {
@@ -266,7 +269,7 @@ func TestDisplaced(t *testing.T) {
 	newcomer := r.as(1002)
 	newcomer.send("n", func(q *wire.Request) { q.MaxTokens = 1 })
 	eventually(t, "the newcomer has, too", arrived(4))
-	close(gate)
+	open()
 	ev := flood.end("2")
 	if e := ev.Error; ev.Kind != wire.EventError || e.Code != wire.QueueLimit || e.RetryAfter <= 0 || !strings.Contains(e.Message, "--max-queue") || !strings.Contains(e.Message, "another user") {
 		t.Errorf("%+v", ev)
