@@ -180,7 +180,8 @@ func (l *loop) sweepStalled(now time.Time) {
 	}
 }
 
-// progressEvery is how often a request that wishes so hears how far its prompt is, or its place in the queue.
+// progressEvery is how often a request hears how far its prompt is, or its place in the queue; one that did not ask for
+// it does not before the first such time has passed, or a step is about to begin that takes as long.
 const progressEvery = 200 * time.Millisecond
 
 // reportProgress tells how far r's prompt is.

@@ -34,19 +34,24 @@ func (s *Server) take(r *request, w *wire.Request) {
 		s.refuse(r, e)
 		return
 	}
-	if s.inside.Add(1) > int64(cap(s.jobs)) {
-		s.inside.Add(-1)
-		s.refuse(r, &wire.Error{Code: wire.QueueLimit, RetryAfter: time.Second,
-			Message: fmt.Sprintf("%d requests are running or waiting (--max-queue plus --parallel); try again later", cap(s.jobs))})
+	r.Owner = r.conn.UID()
+	if mine, users, ok := s.room.enter(r.Owner); !ok {
+		s.metrics.Refusals.Inc(refusedShare)
+		s.refuse(r, &wire.Error{Code: wire.QueueLimit, RetryAfter: time.Second, Message: fmt.Sprintf(
+			"%d requests are running or waiting (--max-queue plus --parallel), %d of them yours, and your share among %d users is %d; try again later",
+			s.room.limit, mine, users, max(1, s.room.limit/users))})
 		return
 	}
-	if e := s.room.enter(job{r, w}, s.jobs); e != nil { // jobs is never full: at most cap(jobs) requests are inside
-		s.inside.Add(-1)
+	if e := s.room.put(r.Owner, job{r, w}); e != nil {
+		s.room.leave(r.Owner)
 		s.refuse(r, e)
 		return
 	}
 	s.metrics.Prompts.Inc()
 }
+
+// refusedShare is the reason of requests_refused_total for what never reaches the scheduler, whose reasons are the others.
+const refusedShare = "user_share"
 
 // refusal is why no request can be taken now, nil if one can.
 func (s *Server) refusal() *wire.Error {
@@ -88,8 +93,9 @@ func (s *Server) Closed(c *ipc.Conn, cause ipc.Cause) {
 	s.log.Debug("session ended", "session", c.ID(), "cause", cause.String())
 }
 
-// abortFrom is how many tokens of a prompt the running decode must hold for a cancel to break it off: aborting costs
-// the others in the batch this step's work, so a step that is nearly over may as well end.
+// abortFrom is how many tokens of a prompt the running decode must hold for a cancel to break it off, where others are in
+// the batch: aborting costs them this step's work. A request that is alone in its batch is always broken off, because
+// on a slow machine even a few tokens take long.
 const abortFrom = 64
 
 func (s *Server) cancel(r *request) {
@@ -99,14 +105,14 @@ func (s *Server) cancel(r *request) {
 	r.cancelledAt.Store(time.Now().UnixNano())
 	l := s.loop.Load()
 	if l == nil { // intake sees that it is cancelled, unless it waits for the model
-		if j, ok := s.room.leave(r); ok {
-			s.inside.Add(-1)
+		if j, ok := s.room.withdraw(r); ok {
+			s.room.leave(r.Owner)
 			s.endUnstarted(j)
 		}
 		return
 	}
 	l.mail.put(command{kind: cmdCancel, req: r})
-	if r.prefilling.Load() >= abortFrom && l.caps.CanAbort && l.caps.CanRemoveRange {
+	if r.abortable.Load() && l.caps.CanAbort && l.caps.CanRemoveRange {
 		l.eng.Abort()
 	}
 }

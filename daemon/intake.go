@@ -180,7 +180,6 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 		chat = true
 		begin = m.tags.Begin(text, r.continued)
 	}
-	r.Owner = r.conn.UID()
 	tokens, err := m.tokenize(r.Owner, text, chat)
 	if err != nil {
 		return &wire.Error{Code: wire.BadRequest, Message: "prompt: " + err.Error()}
@@ -215,7 +214,8 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 	if err := m.constrain(r.Owner, &params, w); err != nil {
 		return &wire.Error{Code: wire.BadRequest, Message: err.Error()}
 	}
-	r.stream, r.progress, r.logprobs = w.Stream, w.Progress && !r.lines, params.Logprobs > 0
+	r.stream, r.logprobs = w.Stream, params.Logprobs > 0
+	r.progress, r.noisy = !r.lines && (w.Progress || w.Stream && !w.NoProgress), w.Progress
 	r.TargetTTFT, r.TargetITL, r.metadata = w.TargetTTFT, w.TargetTBT, w.Metadata
 	if w.Priority == wire.PriorityBackground {
 		r.Class = sched.Background
@@ -288,17 +288,29 @@ func (m *model) history(r *request) []runtime.Token {
 	return tokens
 }
 
-// intake prepares requests, one after the other, until jobs is closed, and renders the histories of ended chats.
+// intake prepares requests, one after the other, until the room is closed, and renders the histories of ended chats.
 func (s *Server) intake(l *loop) {
+	history := func(r *request) {
+		l.mail.put(command{kind: cmdHistory, req: r, tokens: s.model.Load().history(r)})
+	}
 	for {
-		select {
-		case j, ok := <-s.jobs:
-			if !ok {
-				return
-			}
+		j, ok, closed := s.room.next()
+		switch {
+		case ok:
 			s.takeIn(l, j)
-		case r := <-l.histories:
-			l.mail.put(command{kind: cmdHistory, req: r, tokens: s.model.Load().history(r)})
+			select {
+			case r := <-l.histories:
+				history(r)
+			default:
+			}
+		case closed:
+			return
+		default:
+			select {
+			case <-s.room.wake:
+			case r := <-l.histories:
+				history(r)
+			}
 		}
 	}
 }
@@ -308,13 +320,13 @@ func (s *Server) takeIn(l *loop, j job) {
 		j.w.Messages, j.w.Prompt = []wire.Message{{Role: "user", Content: j.w.Prompt}}, ""
 	}
 	if j.r.cancelled.Load() {
-		s.inside.Add(-1)
+		s.room.leave(j.r.Owner)
 		s.endUnstarted(j)
 	} else if e := s.prepare(j.r, j.w); e != nil {
-		s.inside.Add(-1)
+		s.room.leave(j.r.Owner)
 		s.refuse(j.r, e)
 	} else if !l.mail.put(command{kind: cmdArrive, req: j.r}) {
-		s.inside.Add(-1)
+		s.room.leave(j.r.Owner)
 		s.refuse(j.r, shuttingDown())
 	}
 }

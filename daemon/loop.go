@@ -220,6 +220,7 @@ func (l *loop) endedByCore(end *core.End, now time.Time) {
 	case end.Kind == core.Failed:
 		l.failRequest(r, wire.Error{Code: wire.RuntimeDecode, Message: end.Reason.Explain()})
 	default:
+		l.m.Refusals.Inc(end.Reason.String())
 		e := wire.Error{Code: wire.QueueLimit, Message: end.Reason.Explain(), RetryAfter: end.RetryAfter}
 		if l.draining {
 			e.Code = wire.ShuttingDown
@@ -275,6 +276,7 @@ func (l *loop) firstStart(r *request, n *core.Note) {
 // step decodes a plan's batch, samples its rows and reports both to the scheduler.
 func (l *loop) step(plan *sched.Plan, now time.Time) {
 	l.core.FillBatch(l.eng.Batch())
+	alone := false // one request's prompt is all there is to compute
 	for i := range plan.Batch {
 		s := &plan.Batch[i]
 		r := l.requests[s.Req]
@@ -283,11 +285,21 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 			l.m.QueueTime.Observe(now.Sub(r.arrived))
 		}
 		if s.Kind == sched.SlicePrefill {
-			r.prefilling.Store(int32(s.N))
+			alone = len(plan.Batch) == 1
+			r.abortable.Store(alone || s.N >= abortFrom)
+			if r.progress && r.lastProgress.IsZero() && plan.Predicted > progressEvery {
+				l.reportProgress(r, now) // a sign of life before a long step
+			}
 		}
 	}
+	l.flushAll()
 	begin := time.Now()
-	err := l.eng.Decode()
+	var err error
+	if alone && l.requests[plan.Batch[0].Req].cancelled.Load() {
+		err = runtime.ErrAborted // the cancel came before abortable was set
+	} else {
+		err = l.eng.Decode()
+	}
 	done := time.Now()
 	l.state.lastStep.Store(done.UnixNano())
 	took := done.Sub(begin)
@@ -312,7 +324,7 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 		case s.Kind == sched.SliceProbe:
 			continue // looked at with the slice before
 		case s.Kind == sched.SlicePrefill:
-			r.prefilling.Store(0)
+			r.abortable.Store(false)
 		}
 		if outcome != sched.StepOK {
 			continue
@@ -323,7 +335,7 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 		switch {
 		case s.Row >= 0:
 			l.sample(r, s.Row, done)
-		case r.progress:
+		case r.noisy || r.progress && done.Sub(r.arrived) >= progressEvery:
 			l.reportProgress(r, done)
 		}
 	}

@@ -36,7 +36,7 @@ type command struct {
 }
 
 // mailbox carries commands to the decode loop: many writers, one reader. It is bounded by what feeds it: a
-// request arrives only while fewer than --max-queue + --parallel are inside (intake counts them), each can be
+// request arrives only while fewer than twice --max-queue + --parallel are inside (waitroom counts them), each can be
 // cancelled once and end its thinking once, each connection be reported writable once per stall, and a restore be
 // reported once per part.
 //

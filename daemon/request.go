@@ -20,7 +20,8 @@ type request struct {
 	wireID   string
 	lines    bool // newline protocol: raw bytes instead of events
 	stream   bool
-	progress bool
+	progress bool // gets progress events
+	noisy    bool // asked for them: from the first step on, not only when the prompt takes long
 	metadata []byte
 	logprobs bool
 	arrived  time.Time
@@ -34,12 +35,12 @@ type request struct {
 	messages   []wire.Message // of a chat
 	vars       map[string]any // and what its template was told
 
-	// cancelled is set by the client's side, read by the loop. prefilling is how many tokens of this request the
-	// running decode computes, set by the loop, read by a cancel that wonders whether to abort it.
+	// cancelled is set by the client's side, read by the loop. abortable says that a cancel breaks off the running
+	// decode (see abortFrom), set by the loop, read by the cancel.
 	cancelled   atomic.Bool
 	endThink    atomic.Bool  // the client asked for it
 	cancelledAt atomic.Int64 // unix ns
-	prefilling  atomic.Int32
+	abortable   atomic.Bool
 
 	// ---- owned by the decode loop ----
 

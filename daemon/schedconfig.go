@@ -9,7 +9,7 @@ import (
 func (c *Config) scheduler(caps runtime.Capabilities) sched.Config {
 	s := sched.Config{
 		Policy: c.Policy, MaxRunning: c.Parallel, Cells: caps.ContextTokens, MaxBatch: caps.MaxBatch,
-		TickBudget: msDuration(c.TickBudgetMs), Guard: msDuration(c.GuardMs), MaxQueue: c.MaxQueue,
+		FirstPrefill: sched.DefaultFirstPrefill, TickBudget: msDuration(c.TickBudgetMs), Guard: msDuration(c.GuardMs), MaxQueue: c.MaxQueue,
 		ITLTarget: msDuration(c.Meridian.OutputTPOTBudgetMs), ThinkFloor: msDuration(c.Meridian.ThinkTPOTBudgetMs),
 		ThinkMultiplier: c.Meridian.ThinkBatchMultiplier,
 	}

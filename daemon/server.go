@@ -28,6 +28,7 @@ import (
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/models"
 	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/sched"
 )
 
 // Opener loads a model: runtime/llama's Open, or a test's.
@@ -41,8 +42,7 @@ type Server struct {
 	listener *ipc.Listener
 	poller   *ipc.Loop
 	start    time.Time
-	jobs     chan job
-	room     waitingRoom
+	room     *waitroom
 	sessions sessions
 	http     *http.Server
 
@@ -53,7 +53,6 @@ type Server struct {
 
 	loaded   atomic.Uint32 // model load progress, per mille
 	draining atomic.Bool
-	inside   atomic.Int64 // requests accepted by the handler and not yet finalised
 }
 
 // job is a parsed request on its way through intake.
@@ -79,7 +78,7 @@ func New(cfg *Config, log *slog.Logger) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, log: log, start: time.Now(),
-		jobs:    make(chan job, cfg.MaxQueue+cfg.Parallel),
+		room:    newWaitroom(cfg.MaxQueue + cfg.Parallel),
 		metrics: metrics.New(metrics.Build{Version: buildinfo.Version, Engine: buildinfo.Engine()}),
 	}
 	if s.listener, err = ipc.Listen(ipc.ListenConfig{Path: cfg.socketPath(), Mode: mode, Group: cfg.SocketGroup}); err != nil {
@@ -124,6 +123,10 @@ func (s *Server) bindMetrics() {
 	}
 	for _, c := range wire.Codes {
 		s.metrics.RejectReasons.Declare(string(c))
+	}
+	s.metrics.Refusals.Declare(refusedShare)
+	for _, r := range []sched.Reason{sched.ReasonQueueFull, sched.ReasonClassQueueFull, sched.ReasonDisplaced, sched.ReasonTTFT, sched.ReasonDraining, sched.ReasonPromptTooLong} {
+		s.metrics.Refusals.Declare(r.String())
 	}
 	for r := range kvsnap.NumReasons {
 		s.metrics.CacheMisses.Declare(r.String())
@@ -203,7 +206,6 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		s.intake(l)
 		close(intakeDone)
 	}()
-	s.room.release(s.jobs)
 	s.log.Info("ready", "socket", s.listener.Path(), "model", s.model.Load().info.Name, "n_ctx", s.model.Load().caps.ContextTokens,
 		"parallel", s.cfg.Parallel, "policy", s.cfg.Policy, "device", s.model.Load().caps.DeviceName, "took", time.Since(s.start).Round(time.Millisecond))
 	daemon.SdNotify(false, daemon.SdNotifyReady+"\nSTATUS=serving "+s.model.Load().info.Name)
@@ -240,8 +242,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		flush = shortFlush
 		return failed
 	}
-	s.turnAway(shuttingDown()) // nothing enters jobs any more
-	close(s.jobs)
+	s.turnAway(shuttingDown()) // nothing comes in any more, and intake ends
 	<-intakeDone
 	eng.Close()
 	s.log.Info("stopped")
@@ -390,7 +391,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	}
 	l.finalised = func(r *request) {
 		s.sessions.remove(r)
-		s.inside.Add(-1)
+		s.room.leave(r.Owner)
 	}
 	s.metrics.SetModel(metrics.Model{Name: m.info.Name, Architecture: m.info.Architecture, Description: m.info.Description})
 	s.model.Store(m)

@@ -36,7 +36,7 @@ func (s *Server) health() Health {
 	h := Health{Type: "health", Status: "ok", Progress: 1, UptimeMs: now.Sub(s.start).Milliseconds()}
 	l := s.loop.Load()
 	if l == nil {
-		h.Status, h.Progress, h.Requests = "loading", s.loadProgress(), s.inside.Load()
+		h.Status, h.Progress, h.Requests = "loading", s.loadProgress(), s.room.count()
 		if s.draining.Load() {
 			h.Status = "draining"
 		}

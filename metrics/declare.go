@@ -58,6 +58,7 @@ func (m *Metrics) declare() {
 	m.counter("prompt_tokens_total", "uma_prompt_tokens_total", "tokens", "Prompt tokens of finished requests", finish, &m.PromptTokens)
 	m.labelled("requests_finished_total", "uma_requests_finished_total", "reason", "requests", "Requests that ended with an eos, by its reason", finish, &m.FinishReasons)
 	m.labelled("requests_rejected_total", "uma_requests_rejected_total", "reason", "requests", "Requests answered with an error instead: refused before they started, or failed later", finish, &m.RejectReasons)
+	m.labelled("requests_refused_total", "uma_requests_refused_total", "reason", "requests", "Of requests_rejected_total: got no place in the queue, by the scheduler's reason; displaced: its place went to another user, user_share: its user had its share of --max-queue plus --parallel", finish, &m.Refusals)
 	m.counter("preemptions_total", "uma_preemptions_total", "requests", "Times a running request lost its cells and was queued again", step, &m.Preemptions)
 	m.counter("recomputed_total", "uma_requests_recomputed_total", "requests", "Of preemptions_total: the cells were thrown away, to be computed again", step, &m.Recomputed)
 	m.counter("parked_total", "uma_requests_parked_total", "requests", "Of preemptions_total: the cells were put away, to come back", step, &m.ParkedTotal)

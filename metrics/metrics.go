@@ -100,6 +100,7 @@ type Metrics struct {
 	Preemptions     Counter
 	FinishReasons   Labels // Declare before use; see Finished
 	RejectReasons   Labels // Declare before use; see Rejected
+	Refusals        Labels // Declare before use; requests without a place in the queue, by why
 
 	TTFT          Durations // arrival → first token
 	TTOT          Durations // arrival → first token of the answer

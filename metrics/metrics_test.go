@@ -28,6 +28,7 @@ var rewrite = flag.Bool("rewrite", false, "write the table of docs/metrics.md")
 func filled() *Metrics {
 	m := New(Build{Version: "v1.2.3", Engine: "llama.cpp abc", Go: "go1.26"})
 	m.RejectReasons.Declare("queue_full", "sampling")
+	m.Refusals.Declare("displaced")
 	m.BindIO(IO{
 		Accepted: func() uint64 { return 10 }, Refused: func() uint64 { return 1 }, Closed: func() uint64 { return 7 },
 		RxBytes: func() uint64 { return 1000 }, TxBytes: func() uint64 { return 2000 }, Errors: func() uint64 { return 2 },
@@ -81,6 +82,7 @@ func filled() *Metrics {
 	m.Finished("stop")
 	m.Finished("something new")
 	m.Rejected("queue_full")
+	m.Refusals.Inc("displaced")
 	m.Rejected("unheard of")
 	m.RequestDone(11, 5, 80*time.Millisecond)
 	m.TTFT.Observe(100 * time.Millisecond)
@@ -134,6 +136,7 @@ func TestSnapshot(t *testing.T) {
 			"kv_bytes": 200.0, "go_heap_bytes": 300.0, "rss_bytes": 400.0, "load_progress": 0.25, "uptime_ms": 1.5,
 			"requests_finished_total": map[string]any{"stop": 1.0, "length": 0.0, "cancelled": 0.0, "shutdown": 0.0, "other": 1.0},
 			"requests_rejected_total": map[string]any{"queue_full": 1.0, "sampling": 0.0, "other": 1.0},
+			"requests_refused_total":  map[string]any{"displaced": 1.0, "other": 0.0},
 			"predicted_ms_last":       18.0, "recomputed_total": 1.0, "parked_total": 1.0, "context_shifts_total": 1.0, "requests_parked": 1.0,
 			"requests_by_phase": map[string]any{"interactive/queued": 1.0, "interactive/prefill": 2.0, "interactive/think": 3.0, "interactive/output": 4.0,
 				"background/queued": 5.0, "background/prefill": 6.0, "background/think": 7.0, "background/output": 8.0},
@@ -340,6 +343,7 @@ uma_batch_tokens_total{kind="prefill"} 96
 uma_requests_queued{class="background"} 2
 uma_requests_finished_total{reason="other"} 1
 uma_requests_rejected_total{reason="queue_full"} 1
+uma_requests_refused_total{reason="displaced"} 1
 uma_sessions_active 3
 uma_kv_cells{use="live"} 60
 uma_inter_token_latency_seconds_count{phase="output"} 1

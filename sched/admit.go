@@ -45,11 +45,15 @@ func (s *Scheduler) relieve() {
 			s.lost = max(0, s.cfg.Cells-s.pool-s.live-64)
 			return
 		}
+		v, share := s.makesWay()
 		why := ReasonPreemptCells
-		if s.lost > 0 {
+		switch {
+		case share:
+			why = ReasonPreemptShare
+		case s.lost > 0:
 			why = ReasonPreemptFull
 		}
-		s.preempt(s.last(nil), why)
+		s.preempt(v, why)
 	}
 }
 
@@ -73,7 +77,7 @@ func (s *Scheduler) admit() {
 		if !ok {
 			return
 		}
-		r := s.flows[class][0].head
+		r := s.first(class)
 		if why := s.blocked(r); why != ReasonNone && !s.makeRoom(r) {
 			s.plan.Waiting[class] = why
 			if len(s.running) == 0 {
@@ -107,7 +111,7 @@ func (s *Scheduler) nextClass() (class Class, overdue, ok bool) {
 	}
 	interactive, background := may(Interactive), may(Background)
 	switch {
-	case background && interactive && s.now.Sub(s.byClass[Background].servedAt) >= s.cfg.BackgroundEvery:
+	case background && interactive && s.now.Sub(s.byClass[Background].servedAt) >= s.cfg.BackgroundEvery && !s.dueBefore(s.first(Interactive), s.first(Background)):
 		return Background, true, true
 	case interactive:
 		return Interactive, false, true
@@ -149,31 +153,36 @@ func (s *Scheduler) shortage(r *request) int {
 }
 
 // makeRoom preempts what may be preempted so that r can start: requests whose client has not read for
-// Config.PauseGrace and, for an interactive r, background requests that never made way before. It preempts
-// nobody if that would not be enough.
+// Config.PauseGrace, for an interactive r background requests that never made way before, and requests of users that
+// run more than their share. It preempts none if that would not be enough.
 func (s *Scheduler) makeRoom(r *request) bool {
 	reserve := max(0, s.cfg.DecodeReserve)
-	short := s.shortage(r)
-	n := 0
-	for _, o := range s.running {
-		if s.evictable(o, r) != ReasonNone {
-			n++
-			short -= o.footprint(reserve)
+	short, left, enough := s.shortage(r), len(s.running), false
+	for !enough {
+		v := s.last(func(o *request) bool { return o.goes == ReasonNone && s.evictable(o, r) != ReasonNone })
+		if v == nil {
+			break
 		}
+		v.goes = s.evictable(v, r)
+		v.user.leaving++
+		left--
+		short -= v.footprint(reserve)
+		enough = left > 0 && short <= 0 || left == 0 && s.lacks(r) == 0
 	}
-	switch {
-	case n == 0, n < len(s.running) && short > 0, n == len(s.running) && s.lacks(r) > 0:
-		return false
-	}
-	for s.blocked(r) != ReasonNone {
-		v := s.last(func(o *request) bool { return s.evictable(o, r) != ReasonNone })
-		why := s.evictable(v, r)
+	for i := len(s.running); i > left; i-- {
+		v := s.last(func(o *request) bool { return o.goes != ReasonNone })
+		why := v.goes
+		v.goes = ReasonNone
+		v.user.leaving--
+		if !enough {
+			continue
+		}
 		if why == ReasonPreemptYield {
 			v.yielded = true
 		}
 		s.preempt(v, why)
 	}
-	return true
+	return enough
 }
 
 // evictable is why o may be preempted to let r in, or ReasonNone.
@@ -183,6 +192,8 @@ func (s *Scheduler) evictable(o, r *request) Reason {
 		return ReasonPreemptPaused
 	case o.flow.class > r.flow.class && !o.yielded:
 		return ReasonPreemptYield
+	case s.overShare(o, r):
+		return ReasonPreemptShare
 	}
 	return ReasonNone
 }
@@ -194,9 +205,11 @@ func (s *Scheduler) start(r *request) {
 	c := &s.byClass[f.class]
 	if !r.started {
 		r.started = true
-		c.fresh--
+		s.unwait(r)
 		s.rejected = max(0, s.rejected-1)
 	}
+	r.user.running++
+	r.startedAt = s.now
 	r.lastStep, r.lastTurn = s.step, s.turn
 	r.state = Prefill
 	r.seq = s.takeSeq()
@@ -260,8 +273,7 @@ func (s *Scheduler) hold(r *request, e *Event) {
 	r.log.add(s.now, e.Finish, 0)
 	if !r.ran {
 		r.started = false
-		s.byClass[r.flow.class].fresh++
-		s.arrived = append(s.arrived, arrival{r: r, id: r.id})
+		s.await(r)
 	}
 }
 

@@ -11,6 +11,7 @@ const (
 	DefaultTickBudget      = 30 * time.Millisecond
 	DefaultGuard           = 100 * time.Millisecond // what a command line should offer; Config.Guard 0 is off
 	DefaultStartBudget     = 64                     // tokens
+	DefaultFirstPrefill    = 4                      // tokens; what a server should set. Config.FirstPrefill 0 is StartBudget
 	DefaultMinPrefill      = 4                      // tokens
 	DefaultMaxHeld         = 3                      // steps
 	DefaultDecodeReserve   = 32                     // cells
@@ -46,7 +47,8 @@ type Config struct {
 	// MaxBatch and Cells.
 	Forks int
 	// MaxQueue is how many requests may wait for their first sequence after a Step. 0 = none: what cannot start at once is
-	// rejected. Preempted requests wait outside this bound, because they were accepted already.
+	// rejected. Preempted requests wait outside this bound, because they were accepted already. When there are more, the
+	// newest of the owner that has most waiting is rejected (see share.go), though it was accepted already.
 	MaxQueue int
 	// Limits bound each class, indexed by Class.
 	Limits [NumClasses]ClassLimits
@@ -54,12 +56,17 @@ type Config struct {
 	// TickBudget is the time a step with prompt work aims at while answers are running. Smaller = smoother
 	// answers, slower prompts. 0 = DefaultTickBudget.
 	TickBudget time.Duration
-	// SoloBudget is the time a step aims at while no answer is running: only a newcomer can wait for it, and
-	// larger chunks are cheaper per token. 0 = 8 × TickBudget.
+	// SoloBudget is the time a step aims at while no answer is running: a cancel, a newcomer and the next sign of
+	// progress wait for it, and larger chunks are cheaper per token. 0 = 8 × TickBudget. `stock` and
+	// `meridian_static` ignore it.
 	SoloBudget time.Duration
-	// StartBudget is the tokens of the first step with prompt work, before anything was measured. 0 =
-	// DefaultStartBudget. It is cut to MaxBatch.
+	// StartBudget is the tokens up to which a step with prompt work is sized by the cost model before larger ones were
+	// measured. 0 = DefaultStartBudget. It is cut to MaxBatch.
 	StartBudget int
+	// FirstPrefill is the prompt tokens of the very first step with prompt work that no answer waits for, while the cost
+	// model has seen none: a machine of which nothing is known computes few, so that the first prompt's first step
+	// does not take seconds. 0 = StartBudget; it is cut to that, and at least MinPrefill. `stock` and `meridian_static` ignore it.
+	FirstPrefill int
 	// MinPrefill is the least prompt tokens a step is offered that is not held by the guard, whatever its time
 	// budget. Together with MaxHeld it is the bound on how slow a prompt can get. 0 = DefaultMinPrefill.
 	MinPrefill int
@@ -78,6 +85,10 @@ type Config struct {
 	// PauseGrace is how long a request whose client does not read keeps its sequence and cells while another
 	// waits for them. 0 = DefaultPauseGrace.
 	PauseGrace time.Duration
+
+	// ShareGrace is how long a request waits for a sequence while its user runs fewer than its share, before a user that
+	// runs more makes way (see share.go). 0 = 1 s.
+	ShareGrace time.Duration
 
 	// ITLTarget is the wished time between two tokens of an interactive answer that names none of its own
 	// (Event.TargetTBT), under the policies that predict: meridian and pascal. 95 of 100 gaps stay below it.
@@ -121,6 +132,7 @@ func (c Config) withDefaults() Config {
 	or(&c.SoloBudget, 8*c.TickBudget)
 	or(&c.BackgroundEvery, DefaultBackgroundEvery)
 	or(&c.PauseGrace, DefaultPauseGrace)
+	or(&c.ShareGrace, defaultShareGrace)
 	orInt(&c.StartBudget, DefaultStartBudget)
 	orInt(&c.MinPrefill, DefaultMinPrefill)
 	orInt(&c.MaxHeld, DefaultMaxHeld)
@@ -134,6 +146,8 @@ func (c Config) withDefaults() Config {
 		c.ReadingRate = DefaultReadingRate
 	}
 	c.StartBudget = min(c.StartBudget, c.MaxBatch)
+	orInt(&c.FirstPrefill, c.StartBudget)
+	c.FirstPrefill = min(c.FirstPrefill, c.StartBudget)
 	c.MinPrefill = min(c.MinPrefill, c.MaxBatch)
 	return c
 }
@@ -157,6 +171,7 @@ func (c *Config) Validate() error {
 		{"Limits[Background].MaxRunning", c.Limits[Background].MaxRunning, 0, 4096},
 		{"Limits[Background].MaxQueue", c.Limits[Background].MaxQueue, 0, 1 << 24},
 		{"StartBudget", c.StartBudget, 0, 1 << 24},
+		{"FirstPrefill", c.FirstPrefill, 0, 1 << 24},
 		{"MinPrefill", c.MinPrefill, 0, 1 << 24},
 		{"MaxHeld", c.MaxHeld, 0, 1 << 16},
 		{"DecodeReserve", c.DecodeReserve, -1, 1 << 24},
@@ -173,7 +188,7 @@ func (c *Config) Validate() error {
 	}{
 		{"TickBudget", c.TickBudget}, {"SoloBudget", c.SoloBudget}, {"Guard", c.Guard},
 		{"BackgroundEvery", c.BackgroundEvery}, {"PauseGrace", c.PauseGrace},
-		{"ITLTarget", c.ITLTarget}, {"ThinkFloor", c.ThinkFloor},
+		{"ShareGrace", c.ShareGrace}, {"ITLTarget", c.ITLTarget}, {"ThinkFloor", c.ThinkFloor},
 	}
 	for _, f := range times {
 		if f.v < 0 || f.v > time.Hour {

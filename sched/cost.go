@@ -221,14 +221,33 @@ func (m *costModel) upper(l load) float64 {
 	return mul(m.predict(l), m.ratio) + math.Sqrt(v)
 }
 
+// likely is upper without the steps' noise: about half of the steps take longer. It is for steps that no answer waits
+// for.
+func (m *costModel) likely(l load) float64 {
+	x := features(l)
+	v, _ := m.spread(&x)
+	return m.predict(l) + math.Sqrt(v)
+}
+
 // fits is the most tokens n ≤ most of a prompt from position start on for which base with them stays below limit
-// milliseconds in 95 of 100 cases. The bound grows with n, so halving finds it: a dozen evaluations, and unlike the
-// quadratic's root it includes the spread.
+// milliseconds in 95 of 100 cases.
 func (m *costModel) fits(limit float64, base load, start, most int) int {
+	return m.chunk(limit, base, start, most, m.upper)
+}
+
+// fitsLikely is fits by likely.
+func (m *costModel) fitsLikely(limit float64, base load, start, most int) int {
+	return m.chunk(limit, base, start, most, m.likely)
+}
+
+// chunk is the most tokens n ≤ most of a prompt from position start on for which bound of base with them stays below
+// limit. The bound grows with n, so halving finds it: a dozen evaluations, and unlike the quadratic's root it includes
+// the spread.
+func (m *costModel) chunk(limit float64, base load, start, most int, bound func(load) float64) int {
 	ok := func(n int) bool {
 		l := base
 		l.slice(SlicePrefill, start, n)
-		return m.upper(l) <= limit
+		return bound(l) <= limit
 	}
 	if most <= 0 || ok(most) {
 		return max(0, most)
@@ -251,6 +270,9 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) {
 	if !(ms > 0) || ms > 1e7 {
 		return
 	}
+	if m.prompts == 0 && l.prefill > 0 {
+		m.firstPrompt(l, ms)
+	}
 	x := features(l)
 	pred := max(m.predict(l), 1e-3)
 	v, cx := m.spread(&x)
@@ -266,7 +288,7 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) {
 		m.err += mul(0.05, min(math.Abs(e)/ms, 10)-m.err)
 		if shared {
 			step := costRatioStep + 4/float64(m.prompts+20)
-			if ms > pred*m.ratio {
+			if ms > mul(pred, m.ratio)+math.Sqrt(v) {
 				m.ratio *= 1 + costRatioStep*costQuantile
 			} else {
 				m.ratio *= 1 - float64(step*(1-costQuantile))
@@ -286,6 +308,10 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) {
 	m.noise = min(max(m.noise, costNoiseMin), costNoiseMax)
 
 	gain := 1 / (r + v)
+	var least [4]float64 // below these a variance is what rounding left of a difference
+	for i := range 4 {
+		least[i] = mul(1e-10, m.cov[i][i])
+	}
 	for i := range 4 {
 		m.theta[i] = min(max(m.theta[i]+mul(cx[i], e*gain), 0), 1e9)
 		for j := range i + 1 {
@@ -294,6 +320,9 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) {
 		}
 	}
 	for i := range 4 {
+		if m.cov[i][i] < least[i] {
+			m.uncorrelated(i, least[i])
+		}
 		d := costDrift * max(m.theta[i], costPrior.mean[i]/64)
 		m.cov[i][i] += mul(d, d)
 	}
@@ -303,6 +332,51 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) {
 		m.prompts++
 		m.largest = max(m.largest, l.prefill)
 	}
+}
+
+// firstPrompt takes the scale of the machine from the first step with prompt tokens, when that took much longer than the
+// prior says: the filter alone would need a dozen steps to believe in a machine that is a hundred times slower, and
+// each of them would take seconds.
+func (m *costModel) firstPrompt(l load, ms float64) {
+	pred := max(m.predict(l), 1e-3)
+	if ms <= costJump*pred {
+		return
+	}
+	// What becomes larger is believed in as little as the prior was.
+	larger := func(i int, theta float64) {
+		m.theta[i] = min(theta, 1e9)
+		std := max(costPrior.std[i], m.theta[i])
+		m.uncorrelated(i, std*std)
+	}
+	if m.steps > 0 {
+		// Rows are known already: the rest of the time is the prompt's.
+		larger(1, (ms-pred)*costScale[1]/l.prefill+m.theta[1])
+		return
+	}
+	for i, theta := range m.theta {
+		larger(i, float64(theta*(ms/pred)))
+	}
+}
+
+// uncorrelated gives a coefficient a variance and forgets what its error has to do with the others'.
+func (m *costModel) uncorrelated(i int, variance float64) {
+	for j := range 4 {
+		m.cov[i][j], m.cov[j][i] = 0, 0
+	}
+	m.cov[i][i] = variance
+}
+
+// scale makes everything f times as slow, and the coefficients a little less certain.
+func (m *costModel) scale(f float64) {
+	for i := range 4 {
+		m.theta[i] = min(m.theta[i]*f, 1e9)
+		for j := range 4 {
+			m.cov[i][j] *= f * f
+		}
+		d := 0.1 * m.theta[i]
+		m.cov[i][i] += mul(d, d)
+	}
+	m.bound()
 }
 
 // jump notices that the machine became slower or faster by one factor for everything.
@@ -327,17 +401,8 @@ func (m *costModel) jump(ratio float64) bool {
 	if m.streak > -costStreak && m.streak < costStreak {
 		return false
 	}
-	f := m.nearest
-	for i := range 4 {
-		m.theta[i] = min(m.theta[i]*f, 1e9)
-		for j := range 4 {
-			m.cov[i][j] *= f * f
-		}
-		d := 0.1 * m.theta[i]
-		m.cov[i][i] += mul(d, d)
-	}
+	m.scale(m.nearest)
 	m.streak = 0
-	m.bound()
 	return true
 }
 
@@ -349,10 +414,7 @@ func (m *costModel) bound() {
 		lo := 1e-6 * hi
 		switch v := m.cov[i][i]; {
 		case !(v > lo*lo): // NaN too
-			for j := range 4 {
-				m.cov[i][j], m.cov[j][i] = 0, 0
-			}
-			m.cov[i][i] = lo * lo
+			m.uncorrelated(i, lo*lo)
 		case v > hi*hi:
 			f := hi / math.Sqrt(v)
 			for j := range 4 {

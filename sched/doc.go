@@ -44,7 +44,7 @@
 // and decides the batch. EvStarted says how much of the history is in the sequence already. EvHold says that it is
 // worth waiting: another request is computing the prefix, or it is being read back; the request gives its sequence
 // back, others pass it, and after EvReady it is the first of its queue again. It counts against Config.MaxQueue like
-// anyone who waits, so it can still be rejected in the plan after EvHold.
+// every request that waits, so it can still be rejected.
 //
 // A preemption is told in such a plan too, so that the caller can put the victim away, and say what of its cells
 // others still share, before the batch is decided.
@@ -63,6 +63,12 @@
 //
 // State's comment says what a request owns in each. A paused request keeps what it owns and gets nothing
 // computed. Queues are per class and owner; see policy.lane and the comment at the top of flow.go for the order.
+//
+// # Users
+//
+// The queue, the sequences and the cells are shared by users (Event.Owner) when several want more than there is: share.go
+// has the rules. So a Rejection can name a request that has waited for a while, and a Release with ReasonPreemptShare one
+// that runs.
 //
 // # Memory
 //

@@ -122,10 +122,10 @@ func (s *Scheduler) arrive(e *Event) {
 	r.log.add(s.now, ReasonArrived, r.prompt)
 	class, owner := s.policy.lane(e.Class, e.Owner)
 	r.flow = s.openFlow(flowKey{class, owner})
+	r.user, r.bornAt = s.openUser(e.Owner), s.step
 	s.requests[r.id] = r
-	s.byClass[class].fresh++
+	s.await(r)
 	s.enqueue(r)
-	s.arrived = append(s.arrived, arrival{r: r, id: r.id})
 }
 
 // turnAway rejects a request that gets no record.
@@ -237,47 +237,6 @@ func (s *Scheduler) heard(r *request) {
 func (s *Scheduler) reject(id ReqID, why Reason, after time.Duration) {
 	s.plan.Reject = append(s.plan.Reject, Rejection{Req: id, Reason: why, RetryAfter: after})
 	s.count[why]++
-}
-
-// refuse rejects the newest arrivals that the queue has no room for.
-func (s *Scheduler) refuse() {
-	total := s.byClass[Interactive].fresh + s.byClass[Background].fresh - s.cfg.MaxQueue
-	var over [NumClasses]int
-	for class := range over {
-		if limit := s.cfg.Limits[class].MaxQueue; limit > 0 {
-			over[class] = s.byClass[class].fresh - limit
-		}
-	}
-	for i := len(s.arrived) - 1; i >= 0; i-- {
-		a := &s.arrived[i]
-		if a.r.id != a.id || a.r.state != Queued || a.r.started {
-			continue // started, or gone already
-		}
-		class := a.r.flow.class
-		switch {
-		case over[class] > 0:
-			a.why = ReasonClassQueueFull
-		case total > 0:
-			a.why = ReasonQueueFull
-		default:
-			continue
-		}
-		over[class]--
-		total--
-	}
-	// The earlier one comes back first, so it gets the shorter hint.
-	for i := range s.arrived {
-		a := s.arrived[i]
-		s.arrived[i] = arrival{}
-		if a.why != ReasonNone {
-			s.rejected++
-			s.reject(a.id, a.why, s.retryAfter())
-			s.ended.note(a.r, s.now, a.why)
-			s.unqueue(a.r)
-			s.forget(a.r)
-		}
-	}
-	s.arrived = s.arrived[:0]
 }
 
 // Retry-after hints stay within these.

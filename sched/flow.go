@@ -190,7 +190,7 @@ func (s *Scheduler) requeue(r *request) {
 // insert links r behind after, or first when after is nil.
 func (s *Scheduler) insert(r, after *request) {
 	f := r.flow
-	r.queued, r.prev = true, after
+	r.queued, r.prev, r.queuedAt = true, after, s.now
 	if after == nil {
 		r.next, f.head = f.head, r
 	} else {

@@ -32,7 +32,7 @@ func newPolicy(s *Scheduler) policy {
 	case "meridian_static":
 		return newMeridianStatic(s)
 	}
-	return newUMA(&s.cfg)
+	return newUMA(s)
 }
 
 // builder is a batch under construction. Its methods keep what no policy may break: the sum of the slices stays

@@ -18,10 +18,13 @@ import (
 //     is off, and no larger than twice what it has seen. When nothing fits they are held, at most Config.MaxHeld steps
 //     in a row, then they get the smallest chunk; held prompts go on only when Config.MinPrefill fits;
 //  4. while no answer runs, thinking requests all get their token (they are on the way to their answer, and the target
-//     is theirs then) and, with nobody to wait for a token, a prompt gets what Config.SoloBudget allows;
-//  5. beside an answer of fewer than five tokens a step aims at a part of the target: its first words are waited for;
+//     is theirs then). With no token to wait for, prompts get the chunk that takes Config.SoloBudget, so that progress
+//     is seen and a cancel or a newcomer does not wait for seconds. The first chunk ever has Config.FirstPrefill tokens;
+//  5. beside an interactive answer of fewer than five tokens prompts are held, because its first words are waited for:
+//     in at most 12 steps more than there were others, and not a prompt that would have its own first token within two
+//     steps;
 //  6. where answers alone take longer than the target, it cannot be met (Stats.TargetInfeasible): then a step may take
-//     a quarter more than these, because holding the others would smooth nothing.
+//     half as long again as these, because holding the others would smooth nothing.
 //
 // It optimises: the promise first, then the throughput of prompts and of thinking under it. It predicts: the first
 // step of a storm is sized as the hundredth is.

@@ -5,7 +5,9 @@ import "time"
 // stock is what llama-server does, as the baseline that others are measured against.
 //
 // Rule: first come, first served. Every running answer gets one token, then prompts fill the batch up to
-// Config.MaxBatch in the order they were let in. No classes, no owners, no phases, no time budget, no guard.
+// Config.MaxBatch in the order they were let in. No classes, no owners, no phases, no time budget, no guard: a lone
+// prompt's step is not bounded in time either, because llama-server's is not. Only the bounded queue is shared by
+// owner, as under every policy.
 //
 // It optimises: prompt throughput. Each weight is read once for as many tokens as the engine takes.
 // It gives up: everything that is promised in milliseconds. While prompts wait, each token of a running answer

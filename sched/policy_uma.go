@@ -13,7 +13,8 @@ import (
 //     first token first, then the owner for whom less was computed, then the earlier wished first token, then
 //     round-robin; in every 8th such step the one that was served longest ago goes before all;
 //  3. the budget moves with the measured time of such steps toward Config.TickBudget while answers run, and
-//     toward Config.SoloBudget while none does;
+//     toward Config.SoloBudget while none does, where the cost model also bounds the step, so that the first prompt
+//     of all does not take a slow machine seconds;
 //  4. the guard: when an interactive answer's newest token came later than its target (Event.TargetTBT, else
 //     Config.Guard), prompts are left out of the step;
 //  5. where a step without any prompt takes long already, times that it cannot meet are not aimed at: the goal
@@ -31,6 +32,7 @@ import (
 //     min(MinPrefill, MaxBatch/2) prompt tokens, or what is left of them, or of the free cells.
 //   - A prompt that has a sequence gets tokens at least once in 8 × MaxRunning steps that are not held.
 type uma struct {
+	s        *Scheduler
 	cfg      *Config
 	shared   pace       // while answers run
 	solo     pace       // while none does
@@ -51,8 +53,10 @@ const (
 // turnEvery is every how many steps the prompt that was served longest ago goes first.
 const turnEvery = 8
 
-func newUMA(cfg *Config) *uma {
+func newUMA(s *Scheduler) *uma {
+	cfg := &s.cfg
 	return &uma{
+		s:      s,
 		cfg:    cfg,
 		shared: newPace(cfg.TickBudget, cfg.StartBudget, cfg.MinPrefill, cfg.MaxBatch),
 		solo:   newPace(cfg.SoloBudget, cfg.StartBudget, cfg.MinPrefill, cfg.MaxBatch),
@@ -91,7 +95,11 @@ func (p *uma) fill(b *builder) {
 	case len(p.dec) > 0:
 		rest = max(p.shared.size()-plan.Tokens, p.reserve())
 	default:
-		rest = p.solo.size()
+		far := 0
+		for _, r := range p.pre {
+			far = max(far, r.computed)
+		}
+		rest = p.s.loneFits(far, p.solo.size())
 	}
 	rest = min(rest, b.left)
 	plan.Budget = plan.Tokens + rest

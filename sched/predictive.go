@@ -41,7 +41,7 @@ const (
 	urgentSteps = 2
 	// restSlack is how many times Config.SoloBudget a step may take that computes all that is left of all prompts: a few
 	// tokens that stay behind would wait beside answers.
-	restSlack = 1.5
+	restSlack = 1.25
 	// fairSlack is the tokens an owner may be ahead of the others before its prompts go behind theirs.
 	fairSlack = 2048
 )
@@ -154,15 +154,19 @@ func (p *predictive) prompts(b *builder, room room) {
 	trust := max(least, int(2*p.s.cost.largest))
 	if !bounded {
 		least, why = max(least, 1), ReasonPrefillTick
-		trust = max(trust, p.cfg.StartBudget)
+		trust = p.s.loneTrust()
 		all := b.load
 		for _, r := range p.pre {
 			all.slice(SlicePrefill, r.computed, r.left())
 		}
-		if ms := p.s.cost.predict(all) * p.s.cost.ratio; ms <= restSlack*room.ms {
+		if ms := p.s.cost.likely(all); ms <= restSlack*room.ms {
 			room.ms = max(room.ms, ms)
 		}
 		room.most = room.ms
+	}
+	fits := p.s.cost.fits
+	if !bounded {
+		fits = p.s.cost.fitsLikely
 	}
 	hurry := room.young && p.hurried < maxHurried
 	total, capped := 0, ReasonNone
@@ -172,8 +176,8 @@ func (p *predictive) prompts(b *builder, room room) {
 			break
 		}
 		waited := r.generated == 0 && r.flow.class == Interactive // for its first token
-		n, reason := p.s.cost.fits(room.ms, b.load, r.computed, most), why
-		if waited && n < most && most == r.left() && p.s.cost.fits(room.most, b.load, r.computed, most) == most {
+		n, reason := fits(room.ms, b.load, r.computed, most), why
+		if waited && n < most && most == r.left() && fits(room.most, b.load, r.computed, most) == most {
 			n = most
 		}
 		if hurry && !(waited && r.left() <= urgentSteps*n) {
@@ -247,6 +251,25 @@ func (p *predictive) prompts(b *builder, room room) {
 			p.solo = total
 		}
 	}
+}
+
+// loneTrust is the most prompt tokens of a step that no answer waits for, whatever the cost model says. The first step
+// with prompt tokens ever is a small one: what the machine is like is known after it.
+func (s *Scheduler) loneTrust() int {
+	if s.cost.prompts == 0 {
+		return max(1, s.cfg.FirstPrefill, s.cfg.MinPrefill)
+	}
+	return max(s.cfg.StartBudget, s.cfg.MinPrefill, int(2*s.cost.largest))
+}
+
+// loneFits is the most tokens of prompts, the farthest of which is at position start, that a step without answers has
+// time for: the bound for policies that do not predict.
+func (s *Scheduler) loneFits(start, most int) int {
+	if s.cost.prompts == 0 {
+		return min(most, s.loneTrust())
+	}
+	n := s.cost.fitsLikely(restSlack*float64(s.cfg.SoloBudget)/1e6, load{}, start, most)
+	return max(n, min(most, s.cfg.MinPrefill))
 }
 
 // finish says how the step came out, after everything was added.

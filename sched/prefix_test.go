@@ -102,14 +102,16 @@ func (e *engine) preempted(rel Release) {
 	}
 }
 
-// parkedFirst: whoever was preempted comes back before new requests of its class.
+// parkedFirst: what was preempted comes back before new requests of its user and class. Those of other users go before it
+// when its user runs its share already; TestShareOfSequences holds that.
 func (e *engine) parkedFirst(id ReqID) {
 	r := e.s.requests[id]
 	if r == nil || r.ran {
 		return
 	}
 	for _, o := range e.s.requests {
-		if o.queued && o.started && o.flow.class == r.flow.class && o.log.entry[(o.log.next-1+logSize)%logSize].Last < e.now {
+		if o.queued && o.started && o.flow.class == r.flow.class && o.log.entry[(o.log.next-1+logSize)%logSize].Last < e.now &&
+			o.user == r.user {
 			e.t.Fatalf("request %d starts before %d, which was preempted\n%s", id, o.id, e.trace)
 		}
 	}

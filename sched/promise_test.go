@@ -271,7 +271,10 @@ func TestThinkingUnderPromise(t *testing.T) {
 }
 
 // TestPromiseAnywhere: machines from a small board to a large GPU, quiet and noisy; wherever three times a step of
-// answers alone fits under the target, 95 of 100 gaps do, and prompts get at least half of what is left of the time.
+// answers alone fits under the target, 95 of 100 gaps do, and prompts get at least half of what is left of the time beside all
+// answers. The prompts' own answers are some of these: three rows for each 1,500 tokens, which cost as much as the
+// prompt itself where a row is dear. A step that varies by 12 % has to aim at 0.82 of the target to keep it in 95 of 100
+// cases, so that 0.89 of what is left is the most that there is when the target is 3 steps of answers.
 func TestPromiseAnywhere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		exp := func(lo, hi float64, name string) float64 {
@@ -290,8 +293,8 @@ func TestPromiseAnywhere(t *testing.T) {
 		st.overhead = time.Duration(target * 1e6 / 100)
 		r := st.run(t)
 		p95 := quantile(r.gaps, 0.95)
-		// What a second has left for prompts beside answers, at the price in the middle of a prompt.
-		left := (1 - plain/target) * 1000 / (m.B + m.D*750)
+		// What a second has left for prompts and what they are answered, at the price in the middle of a prompt.
+		left := (1 - plain/target) * 1000 / (m.B + m.D*750 + 3*m.C/1500)
 		if p95 > 1.01*target || r.prefill < 0.5*left && r.prefill < 0.5*2000*1000/target {
 			t.Fatalf("%+v, noise %.2f, plain %.2f ms, target %.2f ms: p95 %.2f, worst %.2f ms; prompts %.0f/s of %.0f; %+v", m.Cost, m.sigma, plain, target, p95, r.worst, r.prefill, left, r.cost)
 		}

@@ -63,6 +63,7 @@ const (
 	ReasonPromptTooLong                     // it can never fit
 	ReasonDraining                          // the server is stopping
 	ReasonTTFT                              // EvArrive.Strict, and its first token would come too late
+	ReasonDisplaced                         // it waited, and its user had most waiting when the queue was full
 )
 
 // Why a running request was preempted.
@@ -71,6 +72,7 @@ const (
 	ReasonPreemptFull                      // the engine had no cell free although the ledger had
 	ReasonPreemptPaused                    // its client did not read and others waited
 	ReasonPreemptYield                     // a background request made way for an interactive one
+	ReasonPreemptShare                     // its user ran more than its share and another user's request waited
 )
 
 // Why a request is finalised. The first three come from the caller in EvFinish.
@@ -130,11 +132,13 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonPromptTooLong:  {"prompt_too_long", "It was rejected because its prompt does not fit into the context."},
 	ReasonDraining:       {"draining", "It was rejected because the server is shutting down."},
 	ReasonTTFT:           {"ttft", "It was rejected because its first token would have come later than it asked for, and it asked to be told."},
+	ReasonDisplaced:      {"displaced", "It was rejected to make room for another user's request: the queue is full (--max-queue), and its own user had the most requests waiting."},
 
-	ReasonPreemptCells:  {"preempt_cells", "It was preempted because a request before it needed KV cells; its tokens will be computed again."},
-	ReasonPreemptFull:   {"preempt_kv_full", "It was preempted because the engine's KV cache was full; its tokens will be computed again."},
-	ReasonPreemptPaused: {"preempt_paused", "It was preempted because its client did not read while others were waiting; its tokens will be computed again."},
-	ReasonPreemptYield:  {"preempt_yield", "It is a background request and made way for an interactive one; its tokens will be computed again."},
+	ReasonPreemptCells:  {"preempt_cells", "It was preempted because a request before it needed KV cells; it goes on from what is still cached of it."},
+	ReasonPreemptFull:   {"preempt_kv_full", "It was preempted because the engine's KV cache was full; it goes on from what is still cached of it."},
+	ReasonPreemptPaused: {"preempt_paused", "It was preempted because its client did not read while others were waiting; it goes on from what is still cached of it."},
+	ReasonPreemptYield:  {"preempt_yield", "It is a background request and made way for an interactive one; it goes on from what is still cached of it."},
+	ReasonPreemptShare:  {"preempt_share", "It was preempted because its user had more than its share of the sequences and another user's request had waited for one; it goes on from what is still cached of it."},
 
 	ReasonStop:      {"stop", "It ended by itself: an end of generation or a stop string."},
 	ReasonLength:    {"length", "It ended because it reached its token limit or the end of the context."},

@@ -7,6 +7,7 @@ import "math"
 type request struct {
 	id   ReqID
 	flow *flow // whose request it is, as the policy sees it; its class too
+	user *user // whose request it is, whatever the policy
 
 	class     Class  // as it came; the flow's can be another
 	owner     uint32 // likewise
@@ -55,6 +56,14 @@ type request struct {
 	lastStep uint64 // Scheduler.step that computed something for it last: round-robin order of prompts
 	lastTurn uint64 // Scheduler.turn of its newest slice: round-robin order of answers, within a step too
 	reason   Reason // its newest decision
+
+	waits          bool     // is on its user's waiting list: it never started, and counts against Config.MaxQueue
+	waitNo         uint64   // order of these lists
+	bornAt         uint64   // Scheduler.step of its arrival
+	earlier, later *request // on that list
+	queuedAt       Instant  // when it was put into its flow's queue last
+	startedAt      Instant  // when it last got a sequence
+	goes           Reason   // scratch of makeRoom: why it is chosen to make way
 
 	prev, next *request // in its flow's queue
 	queued     bool     // is in its flow's queue: Queued, not paused and not held
@@ -190,6 +199,7 @@ func (s *Scheduler) vacate(r *request) {
 		}
 	}
 	s.byClass[r.flow.class].running--
+	r.user.running--
 	r.flow.pending -= r.owed()
 	s.flows[r.flow.class].fix(r.flow)
 	for i, o := range s.batch {
@@ -223,13 +233,12 @@ func (s *Scheduler) forget(r *request) {
 		s.dated--
 	}
 	delete(s.requests, r.id)
-	f := r.flow
-	if !r.started {
-		s.byClass[f.class].fresh--
-	}
+	f, u := r.flow, r.user
+	s.unwait(r)
 	*r = request{}
 	s.free = append(s.free, r)
 	s.closeFlow(f)
+	s.closeUser(u)
 }
 
 // preempt sends r back to its queue: its tokens become a prompt that is computed again.
@@ -242,7 +251,8 @@ func (s *Scheduler) preempt(r *request, why Reason) {
 	case r.paused:
 		// Whoever took its place must not lose it again to the same request.
 		r.rank = s.nextRank()
-	case s.cfg.Prefix:
+	case s.cfg.Prefix && (why == ReasonPreemptCells || why == ReasonPreemptFull):
+		// One that makes way for a class or a share falls behind none of those that run beside it.
 		for _, o := range s.running {
 			if !o.paused && o.rank >= r.rank && o.tier() > r.tier() {
 				r.rank = o.rank + 1

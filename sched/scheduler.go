@@ -55,9 +55,13 @@ type Scheduler struct {
 	rate     prefillRate
 	dated    int // live requests with a deadline
 
-	arrived  []arrival // of this Step
-	rejected int       // requests rejected since a place in the queue came free
-	draining bool
+	users     map[uint32]*user // those with live requests
+	freeUsers []*user          // records to reuse
+	byOwner   bool             // the policy tells owners apart
+	waitNo    uint64           // the newest request.waitNo
+	refused   []refusal        // scratch
+	rejected  int              // requests rejected since a place in the queue came free
+	draining  bool
 
 	tick        average // of every step
 	finishes    rate    // of running requests
@@ -78,13 +82,6 @@ type classState struct {
 	servedAt Instant // when the class last got a sequence, or began to wait
 }
 
-// arrival names a request that came in this Step; its record may have been given to another one meanwhile.
-type arrival struct {
-	r   *request
-	id  ReqID
-	why Reason // to reject it
-}
-
 // New returns a scheduler without requests. The error is Validate's.
 func New(cfg Config) (*Scheduler, error) {
 	if err := cfg.Validate(); err != nil {
@@ -98,12 +95,16 @@ func New(cfg Config) (*Scheduler, error) {
 		seqs:     make([]bool, cfg.MaxRunning),
 		due:      make([]*request, 0, cfg.MaxRunning),
 		flowOf:   make(map[flowKey]*flow),
+		users:    make(map[uint32]*user),
 		batch:    make([]*request, 0, 2*cfg.MaxRunning),
 		cost:     newCostModel(&cfg.Cost),
 	}
 	s.plan.Batch = make([]Slice, 0, 2*cfg.MaxRunning) // each can have a fork
 	s.plan.Release = make([]Release, 0, cfg.MaxRunning)
 	s.policy = newPolicy(s)
+	_, a := s.policy.lane(Interactive, 1)
+	_, b := s.policy.lane(Interactive, 2)
+	s.byOwner = a != b
 	return s, nil
 }
 
@@ -199,8 +200,8 @@ func (s *Scheduler) fill() {
 	}
 }
 
-// wakeAt is when waiting alone changes something: a paused request's grace ends while another waits. A grace that has
-// ended was reckoned with in this step: who still waits then waits for an event.
+// wakeAt is when waiting alone changes something: a paused request's grace, or that of a user's share, ends while another
+// waits. A grace that has ended was reckoned with in this step: what still waits then waits for an event.
 func (s *Scheduler) wakeAt() Instant {
 	if s.byClass[Interactive].queued+s.byClass[Background].queued == 0 {
 		return 0
@@ -211,7 +212,7 @@ func (s *Scheduler) wakeAt() Instant {
 			at = min(at, end)
 		}
 	}
-	if at == never {
+	if at = min(at, s.shareDue()); at == never {
 		return 0
 	}
 	return at
@@ -296,12 +297,12 @@ func (s *Scheduler) Why(id ReqID) (state State, why Reason, ok bool) {
 	if r.state != Queued {
 		return r.state, r.reason, true
 	}
-	switch h := s.flows[r.flow.class]; {
+	switch {
 	case r.paused:
 		return Queued, ReasonWaitPaused, true
 	case r.held != ReasonNone:
 		return Queued, r.held, true
-	case len(h) > 0 && h[0].head == r && s.plan.Waiting[r.flow.class] != ReasonNone:
+	case r.queued && s.plan.Waiting[r.flow.class] != ReasonNone && s.first(r.flow.class) == r:
 		return Queued, s.plan.Waiting[r.flow.class], true
 	}
 	return Queued, ReasonWaitTurn, true

@@ -72,7 +72,7 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 	if def == nil || r.Stream != def.Stream {
 		dst = strconv.AppendBool(append(dst, `,"stream":`...), r.Stream)
 	}
-	if def == nil || r.Progress != def.Progress {
+	if r.Progress || r.NoProgress {
 		dst = strconv.AppendBool(append(dst, `,"return_progress":`...), r.Progress)
 	}
 	if def == nil || r.Priority != def.Priority {

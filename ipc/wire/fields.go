@@ -59,7 +59,11 @@ var requestFields = []field{
 	{name: "service_tier", read: readServiceTier},
 	{name: "slo", read: readSLO},
 	{name: "metadata", read: readMetadata},
-	{name: "return_progress", read: func(d *decoder, name string, v *fastjson.Value) error { return d.boolean(name, v, &d.req.Progress) }},
+	{name: "return_progress", read: func(d *decoder, name string, v *fastjson.Value) error {
+		err := d.boolean(name, v, &d.req.Progress)
+		d.req.NoProgress = !d.req.Progress
+		return err
+	}},
 }
 
 var samplingFields = []field{

@@ -65,6 +65,9 @@ func ParseOpenAI(p *Parser, id string, body []byte, chat bool) (payload []byte, 
 	case !chat && !seen["prompt"]:
 		return refuse(BadRequest, `field "prompt" is missing; it must be a string`)
 	}
+	if !seen["return_progress"] {
+		payload = append(payload, `,"return_progress":false`...) // chunks without choices surprise clients that did not ask
+	}
 	return append(payload, '}'), w, nil
 }
 

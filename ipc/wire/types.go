@@ -43,7 +43,8 @@ type Request struct {
 
 	Stop       []string // in the client's order; each 1…256 bytes
 	Stream     bool     // token events while it runs; otherwise the eos event holds the text
-	Progress   bool     // wants progress events during a long prefill ("return_progress")
+	Progress   bool     // wants progress events from a prompt's first step on ("return_progress": true)
+	NoProgress bool     // wants none ("return_progress": false); a streaming request without either gets them when its prompt takes long
 	Priority   Priority
 	Think      Think         // wishes about thinking; the zero value has none
 	TargetTTFT time.Duration // slo.target_ttft_ms; 0 = none
