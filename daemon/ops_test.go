@@ -9,12 +9,12 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 	"github.com/uma-serve/uma-serve/runtime/llama"
-	"github.com/uma-serve/uma-serve/sched"
 )
 
 // books are a prefix tree and the engine whose cells it keeps the books of.
@@ -289,8 +289,10 @@ func TestTenThousandOperations(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			seed := rand.Uint64()
 			e := engine(t)
-			cfg := (&Config{}).core(e.Capabilities(), e.Model(), sched.CostState{})
-			tree, err := kvsnap.New(cfg.Tree)
+			caps := e.Capabilities()
+			tree, err := kvsnap.New(kvsnap.Config{
+				Cells: caps.ContextTokens, CellBytes: e.Model().KVBytesPerToken, Sequences: caps.MaxSequences, Scratch: core.MaxForks + 1, WholeOnly: !caps.CanRemoveRange,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
