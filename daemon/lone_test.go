@@ -41,14 +41,15 @@ func TestLonePromptShowsLife(t *testing.T) {
 					t.Fatal(err)
 				}
 				var seen []wire.Progress
-				var first time.Duration
+				var first, newest time.Duration
 				for len(seen) == 0 || policy != "stock" && len(seen) < 3 {
 					ev, err := st.Next()
 					if err != nil || ev.Kind != wire.EventProgress {
 						t.Fatalf("after %d progress events: %+v %v; is the model still slow?", len(seen), ev, err)
 					}
+					newest = time.Since(begin)
 					if seen = append(seen, ev.Progress); first == 0 {
-						first = time.Since(begin)
+						first = newest
 					}
 				}
 				for i, p := range seen {
@@ -66,8 +67,13 @@ func TestLonePromptShowsLife(t *testing.T) {
 					t.Errorf("%+v", a)
 				}
 				t.Logf("%s prompt of %d tokens: first progress after %v, cancelled in %v", what, seen[0].Total, first, took)
-				if first > 500*time.Millisecond || took > 250*time.Millisecond {
-					t.Errorf("%s prompt: first progress after %v, cancelled in %v", what, first, took)
+				// On a machine that computes other things too, everything takes longer: the whole prompt says how much.
+				whole := 4 * time.Second
+				if n := seen[len(seen)-1].Processed; n > 0 {
+					whole = newest * time.Duration(seen[0].Total) / time.Duration(n)
+				}
+				if first > max(500*time.Millisecond, whole/4) || took > max(250*time.Millisecond, whole/8) {
+					t.Errorf("%s prompt: first progress after %v, cancelled in %v; all of it takes %v", what, first, took, whole)
 				}
 			}
 			// What was broken off is in the way of nothing.

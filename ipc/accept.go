@@ -133,10 +133,14 @@ func (l *Loop) displace(s session) {
 	l.farewell(c, Displaced)
 }
 
+// handOverReserve is how many reserved descriptors shed leaves: netConn needs two for a moment, and a connection that was
+// accepted is to be served.
+const handOverReserve = 2
+
 // shed gives up a reserved descriptor to accept one client and tell it that no other is left. Without that the client
 // would stay in the queue and the socket readable, and the loop would spin. false: no reserve is left at the moment.
 func (l *Loop) shed() bool {
-	if l.openReserves(); len(l.reserves) == 0 {
+	if l.openReserves(); len(l.reserves) <= handOverReserve {
 		return false
 	}
 	l.giveReserve()

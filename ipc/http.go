@@ -27,8 +27,10 @@ func (l *Loop) HTTP() net.Listener { return l.http }
 // handOver gives c, of which in was read, to the http.Server.
 func (l *Loop) handOver(c *Conn, in []byte) {
 	nc, err := netConn(c.fd)
-	if (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) && len(l.reserves) > 0 {
-		l.giveReserve()
+	if (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) && len(l.reserves) >= handOverReserve {
+		for range handOverReserve {
+			l.giveReserve()
+		}
 		nc, err = netConn(c.fd)
 		l.openReserves()
 	}
