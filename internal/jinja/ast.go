@@ -74,7 +74,7 @@ type (
 	}
 	callNode struct { // {% call(params) f(x) %}…{% endcall %}
 		pos
-		call  *callExpr
+		call  *callExpr // nil for {% generation %}
 		macro *macroNode
 	}
 	filterNode struct { // {% filter upper %}…{% endfilter %}
@@ -90,8 +90,7 @@ type (
 		scope   *scope
 		body    []node
 	}
-	// scopeNode is {% generation %}, and {% autoescape … %} when value is not nil.
-	scopeNode struct {
+	autoescapeNode struct {
 		pos
 		value expr
 		scope *scope

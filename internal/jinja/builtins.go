@@ -181,6 +181,9 @@ func strftime(t time.Time, format string) (string, error) {
 		}
 		switch flag {
 		case '-':
+			if strings.IndexByte("cDFrRTxX", c) >= 0 {
+				break
+			}
 			if v = strings.TrimLeft(v, "0 "); v == "" {
 				v = "0"
 			}

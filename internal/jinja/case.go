@@ -84,7 +84,15 @@ func casefold(t string) string {
 	if isASCII(t) {
 		return strings.ToLower(t)
 	}
-	return cases.Fold().String(t)
+	return strings.Map(func(r rune) rune {
+		switch { // Cherokee folds to its capitals, which cases.Fold has the other way round
+		case r >= 0xab70 && r <= 0xabbf:
+			return r - 0xab70 + 0x13a0
+		case r >= 0x13f8 && r <= 0x13fd:
+			return r - 8
+		}
+		return r
+	}, cases.Fold().String(t))
 }
 
 // titleRune is a character at the beginning of a word.
@@ -92,10 +100,7 @@ func titleRune(r rune) string {
 	if c := unicode.ToTitle(r); c != r || r < utf8.RuneSelf || !isLower(r) {
 		return string(c)
 	}
-	if up := []rune(upper(string(r))); len(up) > 1 { // ß, ŉ, ﬁ
-		return string(unicode.ToTitle(up[0])) + lower(string(up[1:]))
-	}
-	return string(r)
+	return cases.Title(language.Und, cases.NoLower).String(string(r)) // ß, ŉ, ﬁ become two
 }
 
 // title is str.title: a word begins after everything that has no case.
@@ -135,8 +140,10 @@ func swapcase(t string) string {
 			lowerAt(&b, t, i, r)
 		case isLower(r):
 			b.WriteString(upper(string(r)))
-		default:
+		case r == utf8.RuneError:
 			lowerAt(&b, t, i, r)
+		default:
+			b.WriteRune(r)
 		}
 	}
 	return b.String()

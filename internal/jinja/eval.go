@@ -291,7 +291,7 @@ func (s *state) attr(of any, name string) any {
 		}
 		return Undefined{Name: name}
 	}
-	if u, ok := of.(Undefined); ok && !dunder(name) {
+	if u, ok := of.(Undefined); ok {
 		if u.reason != "" {
 			s.fail("%s", u.reason)
 		}
@@ -509,28 +509,15 @@ func (s *state) holds(op string, a, b any) bool {
 }
 
 func (s *state) concat(f *frame, e *concatExpr) any {
+	s.charge(len(e.items) * itemBytes)
 	parts := make([]string, len(e.items))
-	escaped := false
-	values := make([]any, len(e.items))
-	for i, x := range e.items {
-		values[i] = s.eval(f, x)
-		_, is := values[i].(markup)
-		escaped = escaped || is && s.autoescape
-	}
-	s.line = e.line
 	size := 0
-	for i, v := range values {
-		if escaped {
-			parts[i] = string(escape(s, v))
-		} else {
-			parts[i] = str(s, v)
-		}
+	for i, x := range e.items {
+		parts[i] = str(s, s.eval(f, x))
 		size += len(parts[i])
 	}
+	s.line = e.line
 	s.charge(size)
-	if escaped {
-		return markup(strings.Join(parts, ""))
-	}
 	return strings.Join(parts, "")
 }
 

@@ -252,9 +252,13 @@ func (s *state) run(f *frame, n node) flow {
 		s.charge(frameBytes)
 		f.slots[n.slot] = &macro{n, f, s.autoescape}
 	case *callNode:
-		a := s.args(f, n.call.args)
 		s.charge(frameBytes)
 		caller := &macro{n.macro, f, s.autoescape}
+		if n.call == nil {
+			s.write(s.show(s.callMacro(caller, noArgs)))
+			break
+		}
+		a := s.args(f, n.call.args)
 		a = &callArgs{a.list, append(a.names, "caller"), append(a.values, caller)}
 		s.write(s.show(s.call(n.call.line, s.eval(f, n.call.fn), a)))
 	case *filterNode:
@@ -271,11 +275,9 @@ func (s *state) run(f *frame, n node) flow {
 			s.assign(inner, t, s.eval(f, n.values[i]))
 		}
 		return s.exec(inner, n.body)
-	case *scopeNode:
+	case *autoescapeNode:
 		before := s.autoescape
-		if n.value != nil {
-			s.autoescape = truth(s.eval(f, n.value))
-		}
+		s.autoescape = truth(s.eval(f, n.value))
 		fl := s.exec(s.frame(n.scope, f), n.body)
 		s.autoescape = before
 		return fl

@@ -19,7 +19,7 @@ var filters map[string]filter
 func init() { // map, select and reject look filters and tests up by name
 	filters = map[string]filter{
 		"abs": abs, "attr": attrFilter, "batch": batch, "slice": sliceFilter, "count": lengthFilter, "length": lengthFilter,
-		"capitalize": onText(8, capitalize), "lower": onText(8, lower), "upper": onText(8, upper), "title": onText(16, titleFilter),
+		"capitalize": onText(8, capitalize), "lower": onText(8, lower), "upper": onText(8, upper), "title": func(s *state, v any, a *callArgs) any { return str(s, onText(16, titleFilter)(s, v, a)) },
 		"center": centerFilter, "d": defaultFilter, "default": defaultFilter, "dictsort": dictSort,
 		"e": escapeFilter, "escape": escapeFilter, "forceescape": forceEscape, "filesizeformat": fileSize,
 		"first": firstItem, "last": lastItem, "random": randomItem, "float": toFloat, "int": toInteger, "format": formatFilter,
@@ -151,7 +151,7 @@ func (s *state) backward(v any, fn string) iterator {
 	case *loop:
 		s.fail("%s does not work on a loop", fn)
 	case string, markup:
-		t, _ := text(v)
+		t, same := soft(s, v)
 		return func() (any, bool) {
 			if t == "" {
 				return nil, false
@@ -159,7 +159,7 @@ func (s *state) backward(v any, fn string) iterator {
 			_, n := utf8.DecodeLastRuneInString(t)
 			c := t[len(t)-n:]
 			t = t[:len(t)-n]
-			return c, true
+			return same(c), true
 		}
 	case *rangeValue:
 		return over(int(v.length), func(i int) any { return v.at(v.length - 1 - int64(i)) })
@@ -550,22 +550,24 @@ func sorted(s *state, list []any, descending bool, keyOf func(any) any) []any {
 
 func sortFilter(s *state, v any, a *callArgs) any {
 	p := a.bind(s, "sort", 0, "reverse", "case_sensitive", "attribute")
-	keyOf := s.keyed(nil, nil, p[1])
-	if t, ok := text(p[2]); ok && strings.Contains(t, ",") { // several attributes, by the first one first
-		var getters []func(any) any
+	paths := []any{p[2]} // several attributes, by the first one first
+	if t, ok := text(p[2]); ok {
+		paths = nil
 		for _, path := range strings.Split(t, ",") {
-			getters = append(getters, s.keyed(path, nil, p[1]))
+			paths = append(paths, path)
 		}
-		keyOf = func(x any) any {
-			s.charge(len(getters) * itemBytes)
-			key := make([]any, len(getters))
-			for i, get := range getters {
-				key[i] = get(x)
-			}
-			return key
+	}
+	var getters []func(any) any
+	for _, path := range paths {
+		getters = append(getters, s.keyed(path, nil, p[1]))
+	}
+	keyOf := func(x any) any {
+		s.charge(len(getters) * itemBytes)
+		key := make([]any, len(getters))
+		for i, get := range getters {
+			key[i] = get(x)
 		}
-	} else if !isNone(p[2]) {
-		keyOf = s.keyed(p[2], nil, p[1])
+		return key
 	}
 	return sorted(s, items(s, v), given(p[0]), keyOf)
 }
@@ -785,19 +787,19 @@ func truncateFilter(s *state, v any, a *callArgs) any {
 	if !isNone(p[3]) {
 		leeway = count(s, "truncate", p[3])
 	}
-	t, ok := text(v)
-	if !ok {
-		s.fail("truncate wants a string, not a %s", typeName(v))
-	}
-	_, same := soft(s, v)
-	s.charge(2*len(t) + len(end))
+	s.charge(len(end))
 	room := most - int64(utf8.RuneCountInString(end))
 	if room < 0 || leeway < 0 {
 		s.fail("truncate: the length is less than that of %q, or the leeway is negative", end)
 	}
-	if int64(utf8.RuneCountInString(t)) <= most+leeway {
-		return same(t)
+	if int64(mustLength(s, v)) <= most+leeway {
+		return v
 	}
+	t, same := soft(s, wants(s, "truncate", v))
+	if _, ok := v.(markup); ok {
+		_, same = soft(s, v)
+	}
+	s.charge(2 * len(t))
 	cut := t[:offset(t, int(min(room, int64(len(t)))))]
 	if !given(p[1]) {
 		if i := strings.LastIndexByte(cut, ' '); i >= 0 {

@@ -85,7 +85,9 @@ func grouped(digits, separator string, every, least int) string {
 		part := digits[len(digits)-n:]
 		digits = digits[:len(digits)-n]
 		if want := least - size; want > n && n < every {
-			part = strings.Repeat("0", min(every, want)-n) + part
+			part = strings.Repeat("0", min(every, max(want, 1))-n) + part
+		} else if n == 0 { // a separator does not come first
+			part = "0"
 		}
 		parts = append(parts, part)
 		size += len(part) + len(separator)
@@ -126,10 +128,11 @@ func (f *spec) float(s *state, x float64) string {
 	digits, negative := "", math.Signbit(x)
 	x = math.Abs(x)
 	switch {
-	case math.IsInf(x, 0):
-		digits = "inf"
-	case math.IsNaN(x):
-		digits, negative = "nan", false
+	case math.IsInf(x, 0) || math.IsNaN(x):
+		digits, negative, f.group = formatFloat(x), negative && !math.IsNaN(x), ""
+		if f.kind == '%' {
+			digits += "%"
+		}
 	default:
 		switch f.kind {
 		case 0: // the shortest that reads back the same, or like g with a digit after the point
@@ -512,7 +515,11 @@ func percent(s *state, format string, v any, escaped bool) string {
 		}
 		b.put(rest[:i])
 		s.step()
-		rest = rest[i+1:]
+		if rest = rest[i+1:]; strings.HasPrefix(rest, "%") {
+			b.put("%")
+			rest = rest[1:]
+			continue
+		}
 		var value any = unset
 		if strings.HasPrefix(rest, "(") { // %(name)s
 			end, open := 1, 1
@@ -568,11 +575,6 @@ func percent(s *state, format string, v any, escaped bool) string {
 		if rest == "" {
 			s.fail("incomplete %% format")
 		}
-		if rest[0] == '%' {
-			b.put("%")
-			rest = rest[1:]
-			continue
-		}
 		if value == unset {
 			value = take()
 		}
@@ -588,8 +590,11 @@ func percent(s *state, format string, v any, escaped bool) string {
 // unused reports whether a single value may stand behind a format that takes none: Python lets anything that can be
 // subscripted but is no tuple or string.
 func unused(v any) bool {
-	_, ok := v.([]any)
-	return ok
+	switch v.(type) {
+	case []any, *rangeValue, Undefined:
+		return true
+	}
+	return false
 }
 
 // conversion is one % format.

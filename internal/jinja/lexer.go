@@ -186,13 +186,16 @@ func (l *lexer) trimAfter(minus, plus, block bool) {
 // rawTag measures {% raw %} or {% endraw %} at the start of s; n is 0 when s begins with something else. end is
 // the byte before "%}".
 func (l *lexer) rawTag(name, s string) (n int, end byte) {
-	rest := strings.TrimLeft(strings.TrimPrefix(s, "{%"), "-+")
+	rest := strings.TrimPrefix(s, "{%")
+	if rest != "" && (rest[0] == '-' || rest[0] == '+') {
+		rest = rest[1:]
+	}
 	rest, ok := strings.CutPrefix(strings.TrimLeftFunc(rest, isSpace), name)
 	if !ok {
 		return 0, 0
 	}
 	rest = strings.TrimLeftFunc(rest, isSpace)
-	if rest != "" && (rest[0] == '-' || rest[0] == '+') {
+	if rest != "" && (rest[0] == '-' || rest[0] == '+' && name == "endraw") {
 		end, rest = rest[0], rest[1:]
 	}
 	if rest, ok = strings.CutPrefix(rest, "%}"); !ok {
@@ -206,6 +209,9 @@ func (l *lexer) raw(n int, end byte) error {
 	l.advance(n)
 	l.trimAfter(end == '-', false, false)
 	body := l.src[l.at:]
+	if body == "" { // Jinja2 forgives this one
+		return nil
+	}
 	for i := 0; ; i += 2 {
 		j := strings.Index(body[i:], "{%")
 		if j < 0 {
@@ -391,6 +397,9 @@ func (l *lexer) str(quote byte) error {
 				b.WriteRune(rune(n))
 				i = j - 1
 				continue
+			}
+			if body[i] == 'N' {
+				return errorAt(start, `\N{…} in a string is not supported: write the character`)
 			}
 			if s, ok := escapes[body[i]]; ok {
 				b.WriteString(s)

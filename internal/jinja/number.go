@@ -147,6 +147,9 @@ func smallMath(op string, a, b any) (any, bool) {
 		}
 		p := i * j
 		return p, p/j == i && (i != -1 || j != math.MinInt64) && (j != -1 || i != math.MinInt64)
+	case "/":
+		const exact = 1 << 53
+		return float64(i) / float64(j), j != 0 && max(i, j) <= exact && min(i, j) >= -exact
 	case "//", "%":
 		if j == 0 || j == -1 {
 			return nil, false
@@ -179,6 +182,9 @@ func (s *state) bigMath(op string, a, b *big.Int) any {
 	case "/":
 		if b.Sign() == 0 {
 			s.fail("%v", errZero)
+		}
+		if a.Sign() == 0 {
+			return math.Copysign(0, float64(b.Sign()))
 		}
 		s.charge(8 * words * words)
 		f, _ := new(big.Rat).SetFrac(a, b).Float64()

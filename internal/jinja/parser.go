@@ -186,11 +186,11 @@ func (p *parser) statement(list []node, line int) []node {
 		p.macroBody(m, "endcall")
 		return append(list, &callNode{at, call, m})
 	case "generation": // Hugging Face's: a call block around the text of an answer
-		n := &scopeNode{pos: at, scope: newScope(p.scope)}
-		p.within(n.scope, func() { p.outsideLoops(func() { n.body = p.body("endgeneration") }) })
-		return append(list, n)
+		m := p.macro(at, "")
+		p.macroBody(m, "endgeneration")
+		return append(list, &callNode{at, nil, m})
 	case "autoescape":
-		n := &scopeNode{pos: at, value: p.expression(), scope: newScope(p.scope)}
+		n := &autoescapeNode{pos: at, value: p.expression(), scope: newScope(p.scope)}
 		p.within(n.scope, func() { n.body = p.body("endautoescape") })
 		return append(list, n)
 	case "filter":
@@ -447,7 +447,7 @@ func (p *parser) target(end string, spaces bool) target {
 			break
 		}
 		tuple = true
-		if p.peek().kind != kindName && !p.is(kindOp, "(") || end != "" && p.is(kindName, end) {
+		if p.peek().kind == kindBlockEnd || p.is(kindOp, ")") || end != "" && p.is(kindName, end) {
 			break
 		}
 	}

@@ -51,7 +51,7 @@ func init() {
 		"iterable":  kindTest(iterable),
 		"sequence": kindTest(func(v any) bool { // has a length and can be indexed
 			switch v.(type) {
-			case string, markup, []any, Tuple, *group, *Dict, *rangeValue:
+			case string, markup, []any, Tuple, *group, *Dict, *rangeValue, Undefined:
 				return true
 			}
 			return false
@@ -80,11 +80,17 @@ func init() {
 		"sameas": func(s *state, v any, a *callArgs) bool { return identical(v, a.bind(s, "sameas", 1, "other")[0]) },
 		"filter": func(s *state, v any, a *callArgs) bool {
 			a.bind(s, "filter", 0)
+			if _, ok := hashOf(v); !ok {
+				s.fail("filter wants a name, not a %s", typeName(v))
+			}
 			name, _ := text(v)
 			return filters[name] != nil
 		},
 		"test": func(s *state, v any, a *callArgs) bool {
 			a.bind(s, "test", 0)
+			if _, ok := hashOf(v); !ok {
+				s.fail("test wants a name, not a %s", typeName(v))
+			}
 			name, _ := text(v)
 			return tests[name] != nil
 		},
