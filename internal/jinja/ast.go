@@ -9,20 +9,34 @@ type scope struct {
 	parent *scope
 	slots  map[string]int
 	size   int
+	held   bool       // a macro, or a loop variable that is read, may keep a frame of it
 	macro  *macroNode // of a macro's or call block's own scope
 }
 
-func newScope(parent *scope) *scope { return &scope{parent: parent, slots: map[string]int{}} }
+func newScope(parent *scope) *scope { return &scope{parent: parent} }
 
 // slot is where a frame of this scope keeps name, which it declares.
 func (sc *scope) slot(name string) int {
 	i, ok := sc.slots[name]
 	if !ok {
+		if sc.slots == nil {
+			sc.slots = map[string]int{}
+		}
 		i = sc.size
 		sc.slots[name] = i
 		sc.size++
 	}
 	return i
+}
+
+// bytes is what a frame of this scope takes, with the loop it belongs to.
+func (sc *scope) bytes() int { return 2*frameBytes + 16*sc.size }
+
+// hold marks this scope and those around it as held.
+func (sc *scope) hold() {
+	for ; sc != nil && !sc.held; sc = sc.parent {
+		sc.held = true
+	}
 }
 
 // place is a frame, so many scopes outward, and a slot in it.

@@ -89,7 +89,7 @@ func newCycler(s *state, a *callArgs) any {
 	if a.positional(s, "cycler", 1, max(1, len(a.list))); len(a.list) == 0 {
 		s.fail("cycler wants at least one value")
 	}
-	s.charge(frameBytes)
+	s.charge(frameBytes + len(a.list)*itemBytes)
 	return &cycler{items: Tuple(a.list)}
 }
 

@@ -39,6 +39,19 @@ func lower(t string) string {
 	return b.String()
 }
 
+// recased is f of t, where f changes the case of letters: no more than three bytes for one, in time that ASCII takes
+// little of.
+func (s *state) recased(t string, f func(string) string) string {
+	if isASCII(t) {
+		s.charge(len(t))
+		s.scan(8 * len(t))
+	} else {
+		s.charge(3 * len(t))
+		s.scan(128 * len(t))
+	}
+	return f(t)
+}
+
 // lowerAt writes the small form of r, which stands at i in t.
 func lowerAt(b *strings.Builder, t string, i int, r rune) {
 	switch r {
@@ -59,13 +72,10 @@ func lowerAt(b *strings.Builder, t string, i int, r rune) {
 	b.WriteRune(unicode.ToLower(r))
 }
 
-// near is how far a Σ is looked around for letters, in bytes. It keeps the cost of a text of accents linear.
-const near = 256
-
 // finalSigma reports whether the Σ at i has a letter before it and none after it, marks and such left aside.
 func finalSigma(t string, i int) bool {
-	before := strings.TrimRightFunc(t[max(0, i-near):i], ignorable)
-	after := strings.TrimLeftFunc(t[i+len("Σ"):min(len(t), i+near)], ignorable)
+	before := strings.TrimRightFunc(t[:i], ignorable)
+	after := strings.TrimLeftFunc(t[i+len("Σ"):], ignorable)
 	last, _ := utf8.DecodeLastRuneInString(before)
 	first, _ := utf8.DecodeRuneInString(after)
 	return before != "" && cased(last) && (after == "" || !cased(first))

@@ -201,10 +201,11 @@ func (s *state) compute(f *frame, e expr) any {
 
 // put is Python's d[k] = v for a dict in the making.
 func (s *state) put(d *Dict, k, v any) {
-	if _, ok := hashOf(k); !ok {
+	hash, ok := hashOf(s, k)
+	if !ok {
 		s.fail("a %s cannot be a dict's key", typeName(k))
 	}
-	d.set(k, v)
+	d.put(hash, k, v)
 }
 
 func (s *state) args(f *frame, a args) *callArgs {
@@ -212,7 +213,6 @@ func (s *state) args(f *frame, a args) *callArgs {
 		return noArgs
 	}
 	c := &callArgs{list: make([]any, len(a.list))}
-	s.charge((len(a.list) + 2*len(a.names)) * itemBytes)
 	for i, x := range a.list {
 		c.list[i] = s.eval(f, x)
 	}
@@ -312,7 +312,7 @@ func (s *state) item(of, key any) any {
 		}
 		s.fail("%s is undefined, it has no items", v.Name)
 	case *Dict:
-		if h, ok := hashOf(key); ok {
+		if h, ok := hashOf(s, key); ok {
 			if i := v.find(h); i >= 0 {
 				return v.vals[i]
 			}
@@ -361,7 +361,7 @@ func (s *state) item(of, key any) any {
 
 // character is the i-th character of a string, from the end when i is negative.
 func (s *state) character(t string, i int64) (string, bool) {
-	s.charge(len(t))
+	s.scan(len(t))
 	n := int64(utf8.RuneCountInString(t))
 	if i < 0 {
 		i += n
@@ -444,13 +444,14 @@ func (s *state) slice(f *frame, e *sliceExpr) any {
 
 // substring is a slice of a string, by characters.
 func (s *state) substring(t string, start, stop, step *int64) string {
-	s.charge(len(t))
+	s.scan(2 * len(t))
 	from, by, n := indices(int64(utf8.RuneCountInString(t)), start, stop, step)
 	if by == 1 {
 		at := offset(t, int(from))
 		return t[at : at+offset(t[at:], int(n))]
 	}
-	s.charge(5 * len(t)) // four bytes for each character while it is taken apart
+	s.charge(6 * len(t)) // four bytes for each character while it is taken apart
+	s.scan(8 * len(t))
 	runes := []rune(t)
 	var b strings.Builder
 	for i := range n {
@@ -509,16 +510,30 @@ func (s *state) holds(op string, a, b any) bool {
 }
 
 func (s *state) concat(f *frame, e *concatExpr) any {
-	s.charge(len(e.items) * itemBytes)
-	parts := make([]string, len(e.items))
-	size := 0
-	for i, x := range e.items {
-		parts[i] = str(s, s.eval(f, x))
-		size += len(parts[i])
+	t := str(s, s.eval(f, e.items[0]))
+	for _, x := range e.items[1:] {
+		t = s.extend(t, str(s, s.eval(f, x)))
 	}
-	s.line = e.line
-	s.charge(size)
-	return strings.Join(parts, "")
+	return t
+}
+
+// extend is t with more behind it. Templates that build their text in a variable, part by part, would take time with
+// the square of its length: the text that grew last grows in place, where its beginning is not written again.
+func (s *state) extend(t, more string) string {
+	const long = 256
+	if len(t) < long {
+		s.charge(len(t) + len(more))
+		return t + more
+	}
+	if s.tail.Len() != len(t) || s.tail.String() != t { // one and the same text is found equal without being read
+		s.scan(len(t))
+		s.charge(2 * len(t))
+		s.tail = strings.Builder{}
+		s.tail.WriteString(t)
+	}
+	s.grow(&s.tail, len(more))
+	s.tail.WriteString(more)
+	return s.tail.String()
 }
 
 func (s *state) binary(op string, a, b any) any {
@@ -571,11 +586,11 @@ func (s *state) add(a, b any) (any, bool) {
 		if m1 || m2 {
 			x, y = string(escape(s, a)), string(escape(s, b))
 		}
-		s.charge(len(x) + len(y))
+		t := s.extend(x, y)
 		if m1 || m2 {
-			return markup(x + y), true
+			return markup(t), true
 		}
-		return x + y, true
+		return t, true
 	}
 	l, ok1 := sequence(a)
 	r, ok2 := sequence(b)

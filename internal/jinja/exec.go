@@ -17,8 +17,8 @@ func (r *Raised) Error() string { return r.Message }
 
 // Limits bound one rendering. The zero value means DefaultLimits.
 type Limits struct {
-	Steps  int // nodes evaluated and items visited
-	Bytes  int // text and list memory made or scanned, added up over the rendering
+	Steps  int // nodes evaluated, items visited and text looked at
+	Bytes  int // memory of texts, lists and scopes, added up over the rendering
 	Output int // bytes rendered
 	Depth  int // nested evaluations, macro calls included
 }
@@ -108,6 +108,7 @@ type state struct {
 	root       *frame
 	template   *Template
 	autoescape bool
+	tail       strings.Builder // see extend
 }
 
 // frame holds the values of one scope while it runs.
@@ -122,10 +123,17 @@ type missing struct{}
 var unset any = missing{}
 
 func (s *state) frame(sc *scope, parent *frame) *frame {
-	s.charge(frameBytes + 16*sc.size)
+	s.charge(sc.bytes())
 	f := &frame{make([]any, sc.size), parent}
 	f.clear()
 	return f
+}
+
+// release takes back what a frame was charged, where nothing can hold on to it.
+func (s *state) release(sc *scope) {
+	if !sc.held {
+		s.bytes -= sc.bytes()
+	}
 }
 
 func (f *frame) clear() {
@@ -149,20 +157,35 @@ func (s *state) step() {
 	}
 }
 
-// charge counts n bytes made or scanned. Call it before making them.
+// charge counts n bytes made. Call it before making them.
 func (s *state) charge(n int) {
 	if n < 0 || n > s.limits.Bytes-s.bytes {
-		s.limit("bytes of work", s.limits.Bytes)
+		s.limit("bytes of memory", s.limits.Bytes)
 	}
 	s.bytes += n
+}
+
+// scan counts n bytes looked at, which takes time but no memory: as much as a step for every 64.
+func (s *state) scan(n int) {
+	if s.steps += n >> 6; s.steps > s.limits.Steps || n < 0 {
+		s.limit("steps", s.limits.Steps)
+	}
 }
 
 // chargeProduct counts n times m bytes, which may be more than an int holds.
 func (s *state) chargeProduct(n, m int) {
 	if n > 0 && m > s.limits.Bytes/n {
-		s.limit("bytes of work", s.limits.Bytes)
+		s.limit("bytes of memory", s.limits.Bytes)
 	}
 	s.charge(max(n, 0) * max(m, 0))
+}
+
+// grow charges for n more bytes in b. When b is full, what it held is copied and left to the garbage collector.
+func (s *state) grow(b *strings.Builder, n int) {
+	if b.Cap()-b.Len() < n {
+		s.charge(b.Cap() / 2)
+	}
+	s.charge(n)
 }
 
 // enter counts a level of nesting; leave ends it. An error leaves the count as it is: the rendering is over.
@@ -178,7 +201,7 @@ func (s *state) write(text string) {
 	if len(text) > s.limits.Output-s.out.Len() {
 		s.limit("bytes of output", s.limits.Output)
 	}
-	s.charge(len(text))
+	s.grow(s.out, len(text))
 	s.out.WriteString(text)
 }
 
@@ -230,6 +253,13 @@ func (s *state) exec(f *frame, body []node) flow {
 	return flowNext
 }
 
+// within runs a body in a scope of its own.
+func (s *state) within(sc *scope, parent *frame, body []node) flow {
+	fl := s.exec(s.frame(sc, parent), body)
+	s.release(sc)
+	return fl
+}
+
 // run runs one statement.
 func (s *state) run(f *frame, n node) flow {
 	switch n := n.(type) {
@@ -263,7 +293,7 @@ func (s *state) run(f *frame, n node) flow {
 		s.write(s.show(s.call(n.call.line, s.eval(f, n.call.fn), a)))
 	case *filterNode:
 		var fl flow
-		text := s.capture(func() { fl = s.exec(s.frame(n.scope, f), n.body) })
+		text := s.capture(func() { fl = s.within(n.scope, f, n.body) })
 		if fl != flowNext {
 			return fl
 		}
@@ -274,19 +304,20 @@ func (s *state) run(f *frame, n node) flow {
 			s.line = n.line
 			s.assign(inner, t, s.eval(f, n.values[i]))
 		}
-		return s.exec(inner, n.body)
+		fl := s.exec(inner, n.body)
+		s.release(n.scope)
+		return fl
 	case *autoescapeNode:
 		before := s.autoescape
 		s.autoescape = truth(s.eval(f, n.value))
-		fl := s.exec(s.frame(n.scope, f), n.body)
+		fl := s.within(n.scope, f, n.body)
 		s.autoescape = before
 		return fl
 	case *blockNode:
-		if n.scoped {
-			s.exec(s.frame(n.scope, f), n.body)
-		} else {
-			s.exec(s.frame(n.scope, s.root), n.body)
+		if !n.scoped {
+			f = s.root
 		}
+		s.within(n.scope, f, n.body)
 	case *otherFile:
 		s.line = n.line
 		s.fail("{%% %s %%} is not supported: a chat template is a single file", n.name)
@@ -320,7 +351,7 @@ func (s *state) set(f *frame, n *setNode) flow {
 		return flowNext
 	}
 	var fl flow
-	text := s.capture(func() { fl = s.exec(s.frame(n.scope, f), n.body) })
+	text := s.capture(func() { fl = s.within(n.scope, f, n.body) })
 	if fl == flowNext {
 		v := s.applyFilters(f, n.filters, s.marked(text))
 		s.assign(f, n.target, v)
@@ -425,8 +456,8 @@ func (l *loop) size() int {
 }
 
 func (s *state) forLoop(f *frame, n *forNode, v any, depth int) flow {
+	s.scan(4 * 64)
 	inner := s.frame(n.scope, f)
-	s.charge(frameBytes)
 	l := &loop{s: s, source: v, next: iterate(s, v), index0: -1, length: -1, depth0: depth, ahead: unset}
 	if n.filter != nil {
 		l.source, l.next = nil, s.filtered(f, n, l.next)
@@ -456,7 +487,8 @@ func (s *state) forLoop(f *frame, n *forNode, v any, depth int) flow {
 				fl = s.exec(inner, test.bodies[i])
 			}
 			if n.settles[i] && !once {
-				return flowNext
+				none = false
+				break
 			}
 		} else {
 			fl = s.exec(inner, n.body)
@@ -466,8 +498,9 @@ func (s *state) forLoop(f *frame, n *forNode, v any, depth int) flow {
 		}
 		none = none && fl == flowContinue
 	}
+	s.release(n.scope)
 	if none && n.elseBody != nil {
-		return s.exec(s.frame(n.elseScope, f), n.elseBody)
+		return s.within(n.elseScope, f, n.elseBody)
 	}
 	return flowNext
 }
@@ -538,6 +571,7 @@ func (l *loop) attr(name string) (any, bool) {
 			if l.changed != nil && equalItems(s, l.changed, a.list) {
 				return false
 			}
+			s.charge(len(a.list) * itemBytes)
 			l.changed = append(Tuple{}, a.list...)
 			return true
 		}}, true
@@ -582,6 +616,7 @@ func (m *macro) attr(name string) (any, bool) {
 func (s *state) callMacro(m *macro, a *callArgs) any {
 	n := m.node
 	f := s.frame(n.scope, m.defined)
+	s.scan(128 * len(a.names))
 	rest := a.byName()
 	take := func(name string) any {
 		if i, ok := rest[name]; ok {
@@ -621,6 +656,7 @@ func (s *state) callMacro(m *macro, a *callArgs) any {
 		}
 	}
 	if n.varargs >= 0 {
+		s.charge(len(a.list) * itemBytes)
 		f.slots[n.varargs] = Tuple(a.list[min(len(n.params), len(a.list)):])
 	} else if len(a.list) > len(n.params) {
 		s.fail("macro %s takes at most %d arguments, %d given", n.name, len(n.params), len(a.list))
@@ -638,5 +674,6 @@ func (s *state) callMacro(m *macro, a *callArgs) any {
 	s.autoescape = m.autoescape
 	text := s.capture(func() { s.exec(f, n.body) })
 	s.autoescape = caller
+	s.release(n.scope)
 	return s.marked(text)
 }

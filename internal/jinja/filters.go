@@ -19,7 +19,7 @@ var filters map[string]filter
 func init() { // map, select and reject look filters and tests up by name
 	filters = map[string]filter{
 		"abs": abs, "attr": attrFilter, "batch": batch, "slice": sliceFilter, "count": lengthFilter, "length": lengthFilter,
-		"capitalize": onText(8, capitalize), "lower": onText(8, lower), "upper": onText(8, upper), "title": func(s *state, v any, a *callArgs) any { return str(s, onText(16, titleFilter)(s, v, a)) },
+		"capitalize": onText(capitalize), "lower": onText(lower), "upper": onText(upper), "title": func(s *state, v any, a *callArgs) any { return str(s, onText(titleFilter)(s, v, a)) },
 		"center": centerFilter, "d": defaultFilter, "default": defaultFilter, "dictsort": dictSort,
 		"e": escapeFilter, "escape": escapeFilter, "forceescape": forceEscape, "filesizeformat": fileSize,
 		"first": firstItem, "last": lastItem, "random": randomItem, "float": toFloat, "int": toInteger, "format": formatFilter,
@@ -43,12 +43,11 @@ func soft(s *state, v any) (t string, same func(string) any) {
 	return str(s, v), func(t string) any { return t }
 }
 
-func onText(cost int, f func(string) string) filter {
+func onText(f func(string) string) filter {
 	return func(s *state, v any, a *callArgs) any {
 		a.bind(s, "the filter", 0)
 		t, same := soft(s, v)
-		s.charge(cost * len(t))
-		return same(f(t))
+		return same(s.recased(t, f))
 	}
 }
 
@@ -284,7 +283,7 @@ func (s *state) path(v any) (parts []any) {
 	}
 	s.charge((strings.Count(t, ".") + 1) * itemBytes)
 	for _, part := range strings.Split(t, ".") {
-		if n, ok := s.parseInt(part, 10); ok && every(isDigit)(part) == true {
+		if n, ok := s.parseInt(part, 10); ok && every(isDigit)(part) {
 			parts = append(parts, n)
 		} else {
 			parts = append(parts, part)
@@ -300,6 +299,7 @@ func (s *state) getter(path, otherwise any) func(x any) any {
 		return func(x any) any { return x }
 	}
 	parts := s.path(path)
+	s.charge(frameBytes)
 	return func(x any) any {
 		for _, part := range parts {
 			s.step()
@@ -326,8 +326,7 @@ func (s *state) ignoreCase(v any) any {
 	if !ok {
 		return v
 	}
-	s.charge(8 * len(t))
-	return lower(t)
+	return s.recased(t, lower)
 }
 
 func joinFilter(s *state, v any, a *callArgs) any {
@@ -660,7 +659,7 @@ func unique(s *state, v any, a *callArgs) any {
 				}
 				s.step()
 				k := keyOf(x)
-				h, hashable := hashOf(k)
+				h, hashable := hashOf(s, k)
 				if !hashable {
 					s.fail("unique: a %s cannot be told apart from others", typeName(k))
 				}
@@ -799,13 +798,14 @@ func truncateFilter(s *state, v any, a *callArgs) any {
 	if _, ok := v.(markup); ok {
 		_, same = soft(s, v)
 	}
-	s.charge(2 * len(t))
+	s.scan(2 * len(t))
 	cut := t[:offset(t, int(min(room, int64(len(t)))))]
 	if !given(p[1]) {
 		if i := strings.LastIndexByte(cut, ' '); i >= 0 {
 			cut = cut[:i]
 		}
 	}
+	s.charge(len(cut) + len(end))
 	return same(cut + end)
 }
 
@@ -841,7 +841,7 @@ func isWord(r rune) bool { return r == '_' || unicode.IsLetter(r) || isNumeric(r
 func wordCount(s *state, v any, a *callArgs) any {
 	a.bind(s, "wordcount", 0)
 	t := str(s, v)
-	s.charge(8 * len(t))
+	s.scan(64 * len(t))
 	n, inWord := int64(0), false
 	for _, r := range t {
 		is := isWord(r)
@@ -886,7 +886,8 @@ func fileSize(s *state, v any, a *callArgs) any {
 
 // striptags takes comments and tags out, makes single blanks of others, and resolves entities.
 func striptags(s *state, t string) string {
-	s.charge(8 * len(t))
+	s.charge(4 * len(t))
+	s.scan(16 * len(t))
 	for _, mark := range [][2]string{{"<!--", "-->"}, {"<", ">"}} {
 		var b strings.Builder
 		for {
@@ -932,7 +933,7 @@ func urlEncode(s *state, v any, a *callArgs) any {
 func quoteURL(s *state, t string, query bool) string {
 	b := buffer{s: s}
 	done := 0
-	s.charge(len(t))
+	s.scan(8 * len(t))
 	for i := range len(t) {
 		c := t[i]
 		switch {

@@ -283,7 +283,7 @@ func formatted(s *state, v any, layout string) string {
 			f.align = '<'
 		}
 		if f.precision >= 0 {
-			s.charge(len(t))
+			s.scan(len(t))
 			t = t[:offset(t, f.precision)]
 		}
 		return f.pad(s, t, '<')
@@ -328,13 +328,15 @@ func character(s *state, v any) string {
 
 // formatMethod is str.format: {}, {0}, {name.attr[key]}, {!r} and {:spec}, in which fields may stand too.
 func formatMethod(s *state, self string, a *callArgs, escaped bool) string {
-	f := &formatter{s: s, args: a, escaped: escaped}
+	s.charge(len(a.names) * entryBytes)
+	f := &formatter{s: s, args: a, named: a.byName(), escaped: escaped}
 	return f.format(self, 2)
 }
 
 type formatter struct {
 	s       *state
 	args    *callArgs
+	named   map[string]int
 	lookup  *Dict // format_map's, instead of named arguments
 	next    int
 	manual  bool
@@ -458,7 +460,7 @@ func (f *formatter) value(name string) any {
 		if x, ok := f.lookup.Get(first); ok {
 			v = x
 		}
-	} else if i, ok := f.args.byName()[first]; ok {
+	} else if i, ok := f.named[first]; ok {
 		v = f.args.values[i]
 	}
 	if v == unset {
@@ -629,7 +631,7 @@ func (f *spec) conversion(s *state, flags string, v any, escaped bool) string {
 			t = string(escape(s, t))
 		}
 		if f.precision >= 0 {
-			s.charge(len(t))
+			s.scan(len(t))
 			t = t[:offset(t, f.precision)]
 		}
 		return f.pad(s, t, '>')

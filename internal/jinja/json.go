@@ -1,7 +1,6 @@
 package jinja
 
 import (
-	"fmt"
 	"math/big"
 	"strings"
 )
@@ -130,10 +129,10 @@ func (w *jsonWriter) text(t string) {
 		case r == '\f':
 			return `\f`
 		case r < 0x20 || w.ascii && r > 0x7e && r < 0x10000:
-			return fmt.Sprintf(`\u%04x`, r)
+			return hex(`\u`, r, 4)
 		case w.ascii && r >= 0x10000:
 			r -= 0x10000
-			return fmt.Sprintf(`\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+			return hex(`\u`, 0xd800+r>>10, 4) + hex(`\u`, 0xdc00+r&0x3ff, 4)
 		}
 		return ""
 	})

@@ -165,7 +165,11 @@ func markupMethod(v markup, name string) method {
 	case "striptags":
 		return func(s *state, _ any, _ *callArgs) any { return striptags(s, string(v)) }
 	case "unescape":
-		return func(s *state, _ any, _ *callArgs) any { s.charge(2 * len(v)); return html.UnescapeString(string(v)) }
+		return func(s *state, _ any, _ *callArgs) any {
+			s.charge(2 * len(v))
+			s.scan(8 * len(v))
+			return html.UnescapeString(string(v))
+		}
 	case "format", "format_map":
 		return func(s *state, _ any, a *callArgs) any {
 			if name == "format_map" {
@@ -233,11 +237,19 @@ func count(s *state, fn string, v any) int64 {
 	return n
 }
 
-// simple is a string method without arguments. cost is what one byte of the text is charged.
-func simple(name string, cost int, f func(string) any) func(s *state, t string, a *callArgs) any {
+// recasing is a string method that changes the case of letters.
+func recasing(name string, f func(string) string) func(s *state, t string, a *callArgs) any {
 	return func(s *state, t string, a *callArgs) any {
 		a.positional(s, name, 0, 0)
-		s.charge(cost * len(t))
+		return s.recased(t, f)
+	}
+}
+
+// predicate is a string method that says what kind of text it is.
+func predicate(name string, f func(string) bool) func(s *state, t string, a *callArgs) any {
+	return func(s *state, t string, a *callArgs) any {
+		a.positional(s, name, 0, 0)
+		s.scan(64 * len(t))
 		return f(t)
 	}
 }
@@ -268,7 +280,7 @@ func span(s *state, fn, t string, start, stop any) (part string, from int, ok bo
 		n := count(s, fn, v)
 		return &n
 	}
-	s.charge(len(t))
+	s.scan(2 * len(t))
 	a, b := position(start), position(stop)
 	if a == nil && b == nil {
 		return t, 0, true
@@ -297,7 +309,7 @@ func finding(name string, search func(t, sub string) int, must bool) func(s *sta
 		v := a.positional(s, name, 1, 3)
 		sub := wants(s, name, v[0])
 		part, from, ok := span(s, name, t, v[1], v[2])
-		s.charge(len(part) + len(sub))
+		s.scan(2*len(part) + len(sub))
 		if ok {
 			if i := search(part, sub); i >= 0 {
 				return int64(from + utf8.RuneCountInString(part[:i]))
@@ -325,7 +337,7 @@ func affix(name string, has func(s, affix string) bool) func(s *state, t string,
 		for _, x := range list {
 			s.step()
 			if sub := wants(s, name, x); ok && has(part, sub) {
-				s.charge(len(sub))
+				s.scan(len(sub))
 				return true
 			}
 		}
@@ -362,13 +374,13 @@ func stripped(s *state, name, t string, chars any, left, right bool) string {
 	if right {
 		t = strings.TrimRightFunc(t, cut)
 	}
-	s.charge(8 * (before - len(t)))
+	s.scan(16 * (before - len(t)))
 	return t
 }
 
 // every reports whether t is not empty and f holds for all its characters.
-func every(f func(rune) bool) func(string) any {
-	return func(t string) any {
+func every(f func(rune) bool) func(string) bool {
+	return func(t string) bool {
 		return t != "" && !strings.ContainsFunc(t, func(r rune) bool { return !f(r) })
 	}
 }
@@ -389,7 +401,7 @@ func justify(name string, pad func(width, n int) (left int)) func(s *state, t st
 }
 
 func justified(s *state, t string, width int64, fill string, pad func(width, n int) int) string {
-	s.charge(len(t))
+	s.scan(len(t))
 	w := int(min(width, 1<<40))
 	n := w - utf8.RuneCountInString(t)
 	if n <= 0 {
@@ -413,14 +425,14 @@ func split(name string, fromRight bool) func(s *state, t string, a *callArgs) an
 		}
 		var parts []string
 		if v[0] == unset || v[0] == nil {
-			s.charge(4 * len(t))
+			s.scan(16 * len(t))
 			parts = splitBlanks(s, t, most, fromRight)
 		} else {
 			sep := wants(s, name, v[0])
 			if sep == "" {
 				s.fail("%s: empty separator", name)
 			}
-			s.charge(len(t))
+			s.scan(2 * len(t))
 			parts = splitAt(s, t, sep, most, fromRight)
 		}
 		list := make([]any, len(parts))
@@ -491,7 +503,7 @@ func lineEnd(r rune) bool {
 }
 
 func splitLines(s *state, t string, keep bool) (lines []string) {
-	s.charge(4 * len(t))
+	s.scan(16 * len(t))
 	for t != "" {
 		i := strings.IndexFunc(t, lineEnd)
 		end, next := len(t), len(t)
@@ -514,7 +526,7 @@ func splitLines(s *state, t string, keep bool) (lines []string) {
 
 // replaced is str.replace; most is -1 for all.
 func replaced(s *state, t, old, with string, most int64) string {
-	s.charge(len(t))
+	s.scan(2 * len(t))
 	n := strings.Count(t, old)
 	if most >= 0 {
 		n = int(min(int64(n), most))
@@ -587,7 +599,6 @@ func expandTabs(s *state, t string, size int64) string {
 // translated is str.translate with a dict from characters' numbers to numbers, strings or None.
 func translated(s *state, t string, table any) string {
 	b := buffer{s: s}
-	s.charge(len(t))
 	for _, r := range t {
 		s.step()
 		v := any(Undefined{})
@@ -625,7 +636,8 @@ func init() { // filled here because format refers back to str and attr
 			if sep == "" {
 				s.fail("%s: empty separator", name)
 			}
-			s.charge(len(t) + 3*itemBytes)
+			s.scan(len(t))
+			s.charge(3 * itemBytes)
 			if i := cut(t, sep); i >= 0 {
 				return Tuple{t[:i], sep, t[i+len(sep):]}
 			}
@@ -635,24 +647,24 @@ func init() { // filled here because format refers back to str and attr
 	strMethods = map[string]func(s *state, t string, a *callArgs) any{
 		"strip": strip("strip", true, true), "lstrip": strip("lstrip", true, false), "rstrip": strip("rstrip", false, true),
 		"startswith": affix("startswith", strings.HasPrefix), "endswith": affix("endswith", strings.HasSuffix),
-		"upper":        simple("upper", 8, func(t string) any { return upper(t) }),
-		"lower":        simple("lower", 8, func(t string) any { return lower(t) }),
-		"casefold":     simple("casefold", 8, func(t string) any { return casefold(t) }),
-		"title":        simple("title", 16, func(t string) any { return title(t) }),
-		"capitalize":   simple("capitalize", 8, func(t string) any { return capitalize(t) }),
-		"swapcase":     simple("swapcase", 64, func(t string) any { return swapcase(t) }),
-		"isdigit":      simple("isdigit", 4, every(isDigit)),
-		"isnumeric":    simple("isnumeric", 8, every(isNumeric)),
-		"isdecimal":    simple("isdecimal", 4, every(unicode.IsDigit)),
-		"isalpha":      simple("isalpha", 4, every(unicode.IsLetter)),
-		"isalnum":      simple("isalnum", 8, every(func(r rune) bool { return unicode.IsLetter(r) || isNumeric(r) })),
-		"isspace":      simple("isspace", 4, every(isSpace)),
-		"isascii":      simple("isascii", 1, func(t string) any { return isASCII(t) }),
-		"isprintable":  simple("isprintable", 4, func(t string) any { return t == "" || every(unicode.IsPrint)(t) == true }),
-		"isupper":      simple("isupper", 8, func(t string) any { return oneCase(t, isUpper, isLower) }),
-		"islower":      simple("islower", 8, func(t string) any { return oneCase(t, isLower, isUpper) }),
-		"istitle":      simple("istitle", 8, func(t string) any { return isTitleText(t) }),
-		"isidentifier": simple("isidentifier", 8, func(t string) any { return isIdentifier(t) }),
+		"upper":        recasing("upper", upper),
+		"lower":        recasing("lower", lower),
+		"casefold":     recasing("casefold", casefold),
+		"title":        recasing("title", title),
+		"capitalize":   recasing("capitalize", capitalize),
+		"swapcase":     recasing("swapcase", swapcase),
+		"isdigit":      predicate("isdigit", every(isDigit)),
+		"isnumeric":    predicate("isnumeric", every(isNumeric)),
+		"isdecimal":    predicate("isdecimal", every(unicode.IsDigit)),
+		"isalpha":      predicate("isalpha", every(unicode.IsLetter)),
+		"isalnum":      predicate("isalnum", every(func(r rune) bool { return unicode.IsLetter(r) || isNumeric(r) })),
+		"isspace":      predicate("isspace", every(isSpace)),
+		"isascii":      predicate("isascii", isASCII),
+		"isprintable":  predicate("isprintable", func(t string) bool { return t == "" || every(unicode.IsPrint)(t) }),
+		"isupper":      predicate("isupper", func(t string) bool { return oneCase(t, isUpper, isLower) }),
+		"islower":      predicate("islower", func(t string) bool { return oneCase(t, isLower, isUpper) }),
+		"istitle":      predicate("istitle", isTitleText),
+		"isidentifier": predicate("isidentifier", isIdentifier),
 		"split":        split("split", false), "rsplit": split("rsplit", true),
 		"splitlines": func(s *state, t string, a *callArgs) any {
 			v := a.bind(s, "splitlines", 0, "keepends")
@@ -682,7 +694,7 @@ func init() { // filled here because format refers back to str and attr
 			if !ok {
 				return int64(0)
 			}
-			s.charge(len(part))
+			s.scan(len(part))
 			return int64(strings.Count(part, sub))
 		},
 		"removeprefix": func(s *state, t string, a *callArgs) any {
@@ -769,7 +781,7 @@ func init() { // filled here because format refers back to str and attr
 		"items": view("items"), "keys": view("keys"), "values": view("values"), "copy": itself("copy"),
 		"get": func(s *state, v any, a *callArgs) any {
 			p := a.positional(s, "get", 1, 2)
-			h, ok := hashOf(p[0])
+			h, ok := hashOf(s, p[0])
 			if !ok {
 				s.fail("a %s cannot be a dict's key", typeName(p[0]))
 			}
@@ -810,7 +822,7 @@ func init() { // filled here because format refers back to str and attr
 		"bit_length": func(_ *state, v any, _ *callArgs) any { return int64(bigOf(v).BitLen()) },
 		"bit_count": func(s *state, v any, _ *callArgs) any {
 			n := new(big.Int).Abs(bigOf(v))
-			s.charge(n.BitLen())
+			s.scan(8 * n.BitLen())
 			return int64(strings.Count(n.Text(2), "1"))
 		},
 		"conjugate":        func(s *state, v any, _ *callArgs) any { return s.sign(false, v) },
@@ -866,7 +878,7 @@ func makeTrans(s *state, a *callArgs) any {
 				r, _ := utf8.DecodeRuneInString(t)
 				k = int64(r)
 			}
-			d.set(k, from.vals[i])
+			s.put(d, k, from.vals[i])
 		}
 		return d
 	}

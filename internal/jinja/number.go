@@ -169,6 +169,7 @@ func smallMath(op string, a, b any) (any, bool) {
 func (s *state) bigMath(op string, a, b *big.Int) any {
 	words := len(a.Bits()) + len(b.Bits())
 	z := new(big.Int)
+	s.scan(8 * 64)
 	switch op {
 	case "+":
 		s.charge(8 * words)
@@ -177,7 +178,8 @@ func (s *state) bigMath(op string, a, b *big.Int) any {
 		s.charge(8 * words)
 		z.Sub(a, b)
 	case "*":
-		s.charge(8 * (words + len(a.Bits())*len(b.Bits())))
+		s.charge(8 * words)
+		s.scan(8 * len(a.Bits()) * len(b.Bits()))
 		z.Mul(a, b)
 	case "/":
 		if b.Sign() == 0 {
@@ -186,7 +188,8 @@ func (s *state) bigMath(op string, a, b *big.Int) any {
 		if a.Sign() == 0 {
 			return math.Copysign(0, float64(b.Sign()))
 		}
-		s.charge(8 * words * words)
+		s.charge(16 * words)
+		s.scan(16 * words * words)
 		f, _ := new(big.Rat).SetFrac(a, b).Float64()
 		if math.IsInf(f, 0) {
 			s.fail("the result of / is too large for a float")
@@ -196,7 +199,8 @@ func (s *state) bigMath(op string, a, b *big.Int) any {
 		if b.Sign() == 0 {
 			s.fail("%v", errZero)
 		}
-		s.charge(8 * words * words)
+		s.charge(16 * words)
+		s.scan(16 * words * words)
 		m := new(big.Int)
 		z.QuoRem(a, b, m)
 		if m.Sign() != 0 && (m.Sign() < 0) != (b.Sign() < 0) {
@@ -231,7 +235,8 @@ func (s *state) power(a, b *big.Int) any {
 		s.limit("bits of an integer", maxBits)
 	}
 	bits := a.BitLen() * int(b.Int64()) / 64
-	s.charge(8 * (bits + bits*bits/4))
+	s.charge(32 * bits)
+	s.scan(16 * bits * bits)
 	return normal(new(big.Int).Exp(a, b, nil))
 }
 
@@ -314,7 +319,8 @@ func (s *state) formatInt(v any) string {
 	if n.BitLen() > maxDigits*10/3 {
 		s.limit("digits of an integer", maxDigits)
 	}
-	s.charge(n.BitLen() * 8)
+	s.charge(n.BitLen())
+	s.scan(64 * n.BitLen())
 	t := n.String()
 	if len(strings.TrimPrefix(t, "-")) > maxDigits {
 		s.limit("digits of an integer", maxDigits)
@@ -324,7 +330,7 @@ func (s *state) formatInt(v any) string {
 
 // parseInt reads an integer as Python's int(text, base) does.
 func (s *state) parseInt(t string, base int) (any, bool) {
-	s.charge(len(t))
+	s.scan(8 * len(t))
 	t = strings.TrimFunc(t, isSpace)
 	sign := ""
 	if t != "" && (t[0] == '-' || t[0] == '+') {
@@ -351,7 +357,8 @@ func (s *state) parseInt(t string, base int) (any, bool) {
 	if n, err := strconv.ParseInt(sign+t, base, 64); err == nil {
 		return n, true
 	}
-	s.charge(len(t) * 64)
+	s.charge(len(t))
+	s.scan(64 * len(t))
 	n, ok := new(big.Int).SetString(sign+t, base)
 	if !ok {
 		return nil, false
@@ -361,7 +368,7 @@ func (s *state) parseInt(t string, base int) (any, bool) {
 
 // parseFloat reads a float as Python's float(text) does.
 func (s *state) parseFloat(t string) (float64, bool) {
-	s.charge(2 * len(t))
+	s.scan(16 * len(t))
 	t = asciiDigits(strings.TrimFunc(t, isSpace))
 	for i := range len(t) {
 		if t[i] == '_' && (i == 0 || i == len(t)-1 || !decimal(t[i-1]) || !decimal(t[i+1])) || t[i]|0x20 == 'x' || t[i]|0x20 == 'p' {
@@ -383,7 +390,8 @@ func (s *state) roundTo(v any, places int64) any {
 		}
 		unit := s.power(big.NewInt(10), big.NewInt(-places))
 		n, u := bigOf(v), bigOf(unit)
-		s.charge(8 * (len(n.Bits()) + len(u.Bits())) * (len(n.Bits()) + len(u.Bits())))
+		s.charge(32 * (len(n.Bits()) + len(u.Bits())))
+		s.scan(16 * len(n.Bits()) * len(u.Bits()))
 		m := new(big.Int)
 		q, _ := new(big.Int).DivMod(n, u, m) // Euclidean: 0 <= m < u
 		if c := m.Lsh(m, 1).Cmp(u); c > 0 || c == 0 && q.Bit(0) == 1 {

@@ -337,7 +337,9 @@ func (p *parser) forStatement(at pos) node {
 	if p.accept(kindName, "if") {
 		p.within(n.test, func() { n.filter = p.expression() })
 	}
-	n.recursive = p.accept(kindName, "recursive")
+	if n.recursive = p.accept(kindName, "recursive"); n.recursive {
+		n.scope.hold()
+	}
 	p.head()
 	p.inLoop++
 	p.within(n.scope, func() { n.body = p.nodes("else", "endfor") })
@@ -458,6 +460,7 @@ func (p *parser) target(end string, spaces bool) target {
 }
 
 func (p *parser) macro(at pos, name string) *macroNode {
+	p.scope.hold()
 	return &macroNode{pos: at, name: name, scope: newScope(p.scope), caller: -1, kwargs: -1, varargs: -1}
 }
 
@@ -495,6 +498,9 @@ func (p *parser) load(at pos, name string) *nameExpr {
 			}
 			*map[string]*int{"caller": &sc.macro.caller, "kwargs": &sc.macro.kwargs, "varargs": &sc.macro.varargs}[name] = sc.slot(name)
 		}
+	}
+	if name == "loop" {
+		p.scope.hold()
 	}
 	global, ok := p.globals[name]
 	if !ok {
@@ -791,7 +797,7 @@ func (p *parser) subscript(line int, of expr) expr {
 func (p *parser) args() (a args) {
 	defer p.nest()()
 	p.expect(kindOp, "(")
-	seen := map[string]bool{}
+	var seen map[string]bool
 	for i := 0; !p.accept(kindOp, ")"); i++ {
 		if i > 0 {
 			p.expect(kindOp, ",")
@@ -813,6 +819,9 @@ func (p *parser) args() (a args) {
 		case t.kind == kindName && p.tokens[p.at+1].kind == kindOp && p.tokens[p.at+1].text == "=":
 			if a.starStar != nil || seen[t.text] {
 				p.fail("argument %s is there twice or follows **", t.text)
+			}
+			if seen == nil {
+				seen = map[string]bool{}
 			}
 			seen[t.text] = true
 			p.at += 2

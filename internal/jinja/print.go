@@ -1,7 +1,6 @@
 package jinja
 
 import (
-	"fmt"
 	"math/big"
 	"slices"
 	"strings"
@@ -17,7 +16,7 @@ type buffer struct {
 
 func (b *buffer) put(parts ...string) {
 	for _, t := range parts {
-		b.s.charge(len(t))
+		b.s.grow(&b.Builder, len(t))
 		b.WriteString(t)
 	}
 }
@@ -25,16 +24,43 @@ func (b *buffer) put(parts ...string) {
 // escaping writes t with some characters replaced: escape says by what, or "" for those that stay.
 func (b *buffer) escaping(t string, escape func(r rune) string) {
 	done := 0
-	b.s.charge(len(t)) // for looking at each character
+	b.s.scan(8 * len(t))
 	for i := 0; i < len(t); {
-		r, n := utf8.DecodeRuneInString(t[i:])
+		r, n := rune(t[i]), 1
+		if r >= utf8.RuneSelf {
+			r, n = utf8.DecodeRuneInString(t[i:])
+		}
 		if e := escape(r); e != "" {
-			b.put(t[done:i], e)
+			b.s.step()
+			b.put(t[done:i])
+			b.put(e)
 			done = i + n
 		}
 		i += n
 	}
 	b.put(t[done:])
+}
+
+// hex is a character's number in so many digits, behind a prefix.
+func hex(prefix string, r rune, digits int) string {
+	const all = "0123456789abcdef"
+	text := make([]byte, len(prefix)+digits)
+	copy(text, prefix)
+	for i := range digits {
+		text[len(text)-1-i] = all[r>>(4*i)&15]
+	}
+	return string(text)
+}
+
+// numbered is Python's escape for a character that it does not print.
+func numbered(r rune) string {
+	switch {
+	case r < 0x100:
+		return hex(`\x`, r, 2)
+	case r < 0x10000:
+		return hex(`\u`, r, 4)
+	}
+	return hex(`\U`, r, 8)
 }
 
 // str is Python's str(): what a value prints as.
@@ -156,12 +182,8 @@ func (b *buffer) quote(t string) {
 			return `\t`
 		case r >= ' ' && r < 0x7f || r >= 0x7f && unicode.IsPrint(r):
 			return ""
-		case r < 0x100:
-			return fmt.Sprintf(`\x%02x`, r)
-		case r < 0x10000:
-			return fmt.Sprintf(`\u%04x`, r)
 		}
-		return fmt.Sprintf(`\U%08x`, r)
+		return numbered(r)
 	})
 	b.put(q)
 }
@@ -170,15 +192,10 @@ func (b *buffer) quote(t string) {
 func ascii(s *state, v any) string {
 	b := buffer{s: s}
 	b.escaping(repr(s, v), func(r rune) string {
-		switch {
-		case r < 0x80:
+		if r < utf8.RuneSelf {
 			return ""
-		case r < 0x100:
-			return fmt.Sprintf(`\x%02x`, r)
-		case r < 0x10000:
-			return fmt.Sprintf(`\u%04x`, r)
 		}
-		return fmt.Sprintf(`\U%08x`, r)
+		return numbered(r)
 	})
 	return b.String()
 }
@@ -227,7 +244,7 @@ func (p *pretty) sorted(v any) any {
 		d := NewDict()
 		p.s.charge(len(v.keys) * entryBytes)
 		for _, i := range p.order(v) {
-			d.set(v.keys[i], p.sorted(v.vals[i]))
+			p.s.put(d, v.keys[i], p.sorted(v.vals[i]))
 		}
 		return d
 	case []any:
@@ -268,7 +285,7 @@ func (p *pretty) order(d *Dict) []int {
 		}
 		if x, ok := text(a); ok {
 			if y, ok := text(b); ok {
-				p.s.charge(min(len(x), len(y)))
+				p.s.scan(min(len(x), len(y)))
 				return strings.Compare(x, y)
 			}
 		}
@@ -353,7 +370,7 @@ func (p *pretty) long(t string, indent, allowance int) {
 			if j == len(parts)-1 && i == len(lines)-1 {
 				width -= allowance
 			}
-			p.s.charge(4 * len(candidate))
+			p.s.scan(64 * len(candidate))
 			if len([]rune(repr(p.s, candidate))) > width {
 				if current != "" {
 					chunks = append(chunks, repr(p.s, current))

@@ -31,7 +31,7 @@ func init() {
 		return func(s *state, v any, a *callArgs) bool {
 			a.bind(s, "the test", 0)
 			t := str(s, v)
-			s.charge(8 * len(t))
+			s.scan(64 * len(t))
 			return oneCase(t, has, hasNot)
 		}
 	}
@@ -80,7 +80,7 @@ func init() {
 		"sameas": func(s *state, v any, a *callArgs) bool { return identical(v, a.bind(s, "sameas", 1, "other")[0]) },
 		"filter": func(s *state, v any, a *callArgs) bool {
 			a.bind(s, "filter", 0)
-			if _, ok := hashOf(v); !ok {
+			if _, ok := hashOf(s, v); !ok {
 				s.fail("filter wants a name, not a %s", typeName(v))
 			}
 			name, _ := text(v)
@@ -88,7 +88,7 @@ func init() {
 		},
 		"test": func(s *state, v any, a *callArgs) bool {
 			a.bind(s, "test", 0)
-			if _, ok := hashOf(v); !ok {
+			if _, ok := hashOf(s, v); !ok {
 				s.fail("test wants a name, not a %s", typeName(v))
 			}
 			name, _ := text(v)

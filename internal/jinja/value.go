@@ -63,28 +63,36 @@ func (d *Dict) find(hash any) int {
 			if isText && t == text {
 				return i
 			}
-		} else if h, _ := hashOf(k); h == hash {
+		} else if h, _ := hashOf(nil, k); h == hash {
 			return i
 		}
 	}
 	return -1
 }
 
-// set is for the making of a dict, and for namespaces. k is hashable.
+// set is for the making of a dict with keys that are strings, and for namespaces.
 func (d *Dict) set(k, v any) {
-	hash, _ := hashOf(k)
+	hash, _ := hashOf(nil, k)
+	d.put(hash, k, v)
+}
+
+func (d *Dict) put(hash, k, v any) {
 	if i := d.find(hash); i >= 0 {
 		d.vals[i] = v
 		return
 	}
-	if d.keys, d.vals = append(d.keys, k), append(d.vals, v); d.index != nil {
+	d.keys, d.vals = append(d.keys, k), append(d.vals, v)
+	_, slow := hash.(tupleHash)
+	switch {
+	case d.index != nil:
 		d.index[hash] = len(d.keys) - 1
-	} else if len(d.keys) > fewKeys {
+	case slow || len(d.keys) > fewKeys:
 		d.index = make(map[any]int, 2*len(d.keys))
-		for i, k := range d.keys {
-			hash, _ := hashOf(k)
+		for i, k := range d.keys[:len(d.keys)-1] { // none of them a tuple
+			hash, _ := hashOf(nil, k)
 			d.index[hash] = i
 		}
+		d.index[hash] = len(d.keys) - 1
 	}
 }
 
@@ -102,8 +110,8 @@ type (
 )
 
 // hashOf is a Go map's key that is equal for keys Python takes for one: 1, 1.0 and True. It is false for values that
-// cannot be keys.
-func hashOf(v any) (any, bool) {
+// cannot be keys. s is nil where v is known not to be a tuple.
+func hashOf(s *state, v any) (any, bool) {
 	switch v := v.(type) {
 	case nil, string, int64:
 		return v, true
@@ -125,19 +133,40 @@ func hashOf(v any) (any, bool) {
 	case Undefined:
 		return Undefined{}, true
 	case Tuple:
-		var b strings.Builder
-		for _, x := range v {
-			h, ok := hashOf(x)
-			if !ok {
-				return nil, false
-			}
-			fmt.Fprintf(&b, "%T %q,", h, fmt.Sprint(h))
-		}
-		return tupleHash(b.String()), true
+		b := buffer{s: s}
+		ok := b.hash(v)
+		return tupleHash(b.String()), ok
 	case *rangeValue, *namespace, *loop, *macro, *cycler, *function, *generator:
 		return v, true
 	}
 	return nil, false
+}
+
+// hash writes a text that is the same for equal tuples, and only for them.
+func (b *buffer) hash(v Tuple) bool {
+	b.s.enter()
+	b.put("(")
+	for _, x := range v {
+		b.s.step()
+		if t, ok := x.(Tuple); ok {
+			if !b.hash(t) {
+				return false
+			}
+			continue
+		}
+		h, ok := hashOf(b.s, x)
+		if !ok {
+			return false
+		}
+		if t, ok := h.(string); ok {
+			b.put("'", strconv.Itoa(len(t)), ":", t)
+		} else {
+			b.put(fmt.Sprintf("%T:%v,", h, h))
+		}
+	}
+	b.put(")")
+	b.s.leave()
+	return true
 }
 
 // namespace is the one thing templates may write to, through {% set ns.x = … %}.
@@ -187,6 +216,27 @@ type generator struct{ next iterator }
 
 // iterator yields items until it says false.
 type iterator func() (any, bool)
+
+// Size is the bytes of text in v and in all that it holds, as a caller counts them who sets Limits.
+func Size(v any) (n int) {
+	switch v := v.(type) {
+	case string:
+		return len(v)
+	case []any:
+		for _, x := range v {
+			n += 16 + Size(x)
+		}
+	case *Dict:
+		for i, x := range v.vals {
+			n += 16 + Size(v.keys[i]) + Size(x)
+		}
+	case map[string]any:
+		for k, x := range v {
+			n += 16 + len(k) + Size(x)
+		}
+	}
+	return n
+}
 
 // fromGo converts what a caller passes in: JSON-like Go values.
 func fromGo(v any) any {
@@ -353,7 +403,7 @@ func equal(s *state, a, b any) bool {
 		if !ok || len(x) != len(y) {
 			return false
 		}
-		s.charge(len(x))
+		s.scan(len(x))
 		return x == y
 	}
 	switch x := a.(type) {
@@ -380,7 +430,7 @@ func equal(s *state, a, b any) bool {
 		s.enter()
 		defer s.leave()
 		for i, k := range x.keys {
-			h, _ := hashOf(k)
+			h, _ := hashOf(s, k)
 			if j := y.find(h); j < 0 || !equal(s, x.vals[i], y.vals[j]) {
 				return false
 			}
@@ -436,7 +486,7 @@ func compare(s *state, a, b any) int {
 	}
 	if x, ok := text(a); ok {
 		if y, ok := text(b); ok {
-			s.charge(min(len(x), len(y)))
+			s.scan(min(len(x), len(y)))
 			return strings.Compare(x, y)
 		}
 	}
@@ -461,7 +511,7 @@ func compare(s *state, a, b any) int {
 func length(s *state, v any) int {
 	switch v := v.(type) {
 	case string:
-		s.charge(len(v))
+		s.scan(len(v))
 		return utf8.RuneCountInString(v)
 	case markup:
 		return length(s, string(v))
@@ -582,12 +632,12 @@ func contains(s *state, b, a any) bool {
 		if !ok {
 			s.fail("only a string can be in a string, not a %s", typeName(a))
 		}
-		s.charge(len(whole))
+		s.scan(2 * len(whole))
 		return strings.Contains(whole, part)
 	}
 	switch b := b.(type) {
 	case *Dict:
-		h, ok := hashOf(a)
+		h, ok := hashOf(s, a)
 		if !ok {
 			s.fail("a %s cannot be a dict's key", typeName(a))
 		}

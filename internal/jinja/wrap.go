@@ -99,7 +99,8 @@ func (w *wrapper) chunks(line string) (list []string) {
 }
 
 func (w *wrapper) wrap(line string) (lines []string) {
-	w.s.charge(64 * len(line))
+	w.s.charge(24 * len(line))
+	w.s.scan(64 * len(line))
 	if w.width <= 0 {
 		w.s.fail("wordwrap wants a width above 0")
 	}
