@@ -456,7 +456,7 @@ func (l *loop) size() int {
 }
 
 func (s *state) forLoop(f *frame, n *forNode, v any, depth int) flow {
-	s.scan(4 * 64)
+	s.steps += 4 // it takes that much more than another statement
 	inner := s.frame(n.scope, f)
 	l := &loop{s: s, source: v, next: iterate(s, v), index0: -1, length: -1, depth0: depth, ahead: unset}
 	if n.filter != nil {
@@ -467,7 +467,11 @@ func (s *state) forLoop(f *frame, n *forNode, v any, depth int) flow {
 			return s.capture(func() { s.forLoop(f, n, v, depth) })
 		}
 	}
-	_, once := v.(*generator) // reading on is an effect
+	once := false // reading on is an effect
+	switch v.(type) {
+	case *generator, *loop:
+		once = true
+	}
 	none := true              // no pass came to its end, as Jinja2 sees it: break and continue do not count
 	for {
 		x, ok := l.advance()

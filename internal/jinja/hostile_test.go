@@ -236,9 +236,6 @@ func stopped(t *testing.T, src string, limits Limits) {
 
 // What takes the most memory of all, measured as what the heap grew to: the limit is 256 MiB for the whole process.
 func TestHostileMemory(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector's own memory is no part of the promise")
-	}
 	all := hostile()
 	for _, name := range []string{"characters", "sort paths", "many lists", "long target", "generators, kept", "characters, kept",
 		"slice", "join", "runes", "tojson", "string", "indent", "output", "doubling, capture", "loops, kept"} {
