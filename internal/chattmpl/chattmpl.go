@@ -81,6 +81,9 @@ func Compile(template string) (*Template, error) {
 		if strings.Contains(text, probe) {
 			return t, nil
 		}
+		if errors.Is(err, ErrTooLarge) {
+			return nil, err
+		}
 		if !t.parts && t.tools == nil {
 			plainErr = err
 		}

@@ -197,6 +197,10 @@ func hostile() map[string]string {
 		"long and":           `{{ 1` + strings.Repeat(" and 1", 100_000) + ` }}`,
 		"long compare":       `{{ 1` + strings.Repeat("<2", 300_000) + ` }}` + forever(""),
 		"long if":            `{{ 1` + strings.Repeat(" if 1", 150_000) + ` }}`,
+		"long chain":         `{% if 'x' == m` + strings.Repeat(".a", 200_000) + ` %}{% endif %}`,
+		"many words":         `{% if ` + many(40_000, `x == 'a%d' or `) + `1 %}{% endif %}` + forever(""),
+		"many sides":         `{% if 1 == 2 ` + strings.Repeat(` == x`, 100_000) + ` %}{% endif %}` + forever(""),
+		"many alternatives":  `{% if 'x' == (` + many(40_000, `x%d or `) + `1) %}{% endif %}` + forever(""),
 		"long target":        `{% set a` + strings.Repeat(",a", 300_000) + ` = 1 %}`,
 		"adjacent strings":   `{{ ` + strings.Repeat(`'a' `, 200_000) + ` }}` + forever(""),
 		"dotted filter":      `{{ 1 | ` + strings.Repeat(`a.`, 400_000) + `b }}`,
@@ -226,6 +230,8 @@ func TestHostileTemplates(t *testing.T) {
 func stopped(t *testing.T, src string, limits Limits) {
 	tmpl, err := Compile(src)
 	if err == nil {
+		tmpl.Variables()
+		tmpl.Strings()
 		_, err = tmpl.Render(vars(), limits, pinned)
 	}
 	var e *Error

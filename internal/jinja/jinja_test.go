@@ -174,7 +174,7 @@ func FuzzRender(f *testing.F) {
 func FuzzText(f *testing.F) {
 	f.Add("{:>5}|{0[a].b!r:{1}}", "%(a)05.2f%s", int64(7), 2.5)
 	f.Add("a\tb\r\nc ΑΣ ŉ", "<!-- &amp; <b", int64(-1), 1e300)
-	f.Add("x-y--z (é)", "a.0.b", int64(1)<<62, -0.0)
+	f.Add("x-y--z (é)", "a.0.b", int64(1)<<62, math.Copysign(0, -1))
 	f.Add("\xff\x00", "a,b", int64(0), 5e-324)
 	operations := []string{
 		`a.format(n, x, b, m, a=b)`, `a % (n, x, b)`, `b % m`, `a.format_map(m)`, `[a, n, x, b] | tojson(indent=2, ensure_ascii=true)`, `[a, x] | pprint`,
