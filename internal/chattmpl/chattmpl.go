@@ -57,6 +57,8 @@ type Input struct {
 type Template struct {
 	tmpl   *jinja.Template
 	source string
+	// tools is what stands for "no tools": nil, or an empty list where the template loops over it without asking.
+	tools any
 	// parts: the template loops over a message's content as a list of typed parts and shows nothing of a plain
 	// string, so contents are handed over as [{"type": "text", "text": …}].
 	parts bool
@@ -72,15 +74,21 @@ func Compile(template string) (*Template, error) {
 	t := &Template{tmpl: tmpl, source: template}
 	const probe = "uma-probe-7d1f"
 	in := Input{Messages: []Message{{Role: "user", Content: probe}}, AddGenerationPrompt: true}
-	plain, plainErr := t.Render(in)
-	if strings.Contains(plain, probe) {
-		return t, nil
+	var plainErr error
+	for _, variant := range []Template{{}, {parts: true}, {tools: []any{}}} {
+		t.parts, t.tools = variant.parts, variant.tools
+		text, err := t.Render(in)
+		if strings.Contains(text, probe) {
+			return t, nil
+		}
+		if errors.Is(err, ErrTooLarge) {
+			return nil, err
+		}
+		if !t.parts && t.tools == nil {
+			plainErr = err
+		}
 	}
-	t.parts = true
-	if listed, err := t.Render(in); err == nil && strings.Contains(listed, probe) {
-		return t, nil
-	}
-	t.parts = false
+	t.parts, t.tools = false, nil
 	switch {
 	case plainErr == nil:
 		return nil, fmt.Errorf("%w: it leaves out the content of a user message; %s", ErrTemplate, advice)
@@ -92,13 +100,16 @@ func Compile(template string) (*Template, error) {
 
 // Render renders a conversation. Errors wrap ErrTemplate, ErrRefused or ErrTooLarge.
 func (t *Template) Render(in Input) (string, error) {
-	vars := map[string]any{"tools": nil, "documents": nil}
+	vars := map[string]any{"tools": t.tools, "documents": nil}
 	maps.Copy(vars, in.Extra)
-	size := 0
+	if vars["tools"] == nil {
+		vars["tools"] = t.tools
+	}
+	size := jinja.Size(in.Extra)
 	messages := make([]any, len(in.Messages))
 	for i, m := range in.Messages {
-		size += len(m.Content) + len(m.ReasoningContent)
 		messages[i] = t.message(m)
+		size += jinja.Size(messages[i])
 	}
 	vars["messages"] = messages
 	vars["add_generation_prompt"] = in.AddGenerationPrompt
@@ -107,12 +118,14 @@ func (t *Template) Render(in Input) (string, error) {
 	if now.IsZero() {
 		now = time.Now()
 	}
-	// A conversation of any size gets through: a template may look at each byte dozens of times, at each message
-	// hundreds.
+	// A conversation of any size gets through: a template may copy each byte two dozen times and look at each message
+	// hundreds of times. Some look at all messages from each (DeepSeek V3.2, gpt-oss, Command R7B, where there are
+	// tool calls); they may, up to ten thousand.
+	n := len(in.Messages)
 	limits := jinja.DefaultLimits
-	limits.Bytes += 64 * size
-	limits.Output += 4 * size
-	limits.Steps += 1000 * len(in.Messages)
+	limits.Bytes += 24*size + 4096*n
+	limits.Output += 4*size + 1024*n
+	limits.Steps += 2*size + 1000*n + 8*min(n, 10_000)*min(n, 10_000)
 	out, err := t.tmpl.Render(vars, limits, now)
 	var raised *jinja.Raised
 	switch {

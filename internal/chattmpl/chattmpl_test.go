@@ -1,8 +1,12 @@
 package chattmpl
 
 import (
+	"archive/tar"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -155,6 +159,94 @@ func TestLongConversationFits(t *testing.T) {
 	out, err := tmpl.Render(in)
 	if err != nil || len(out) < 4_000_000 {
 		t.Errorf("%d bytes, %v", len(out), err)
+	}
+}
+
+// published are chat templates as they come with well-known models.
+func published(t *testing.T) map[string]string {
+	f, err := os.Open("../jinja/testdata/published/templates.tar.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		src, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[filepath.Base(h.Name)] = string(src)
+	}
+}
+
+// Every published template can be used, and renders ten thousand turns, with and without thoughts.
+func TestTenThousandTurns(t *testing.T) {
+	var in Input
+	for i := range 10_000 {
+		m := Message{Role: "assistant", Content: fmt.Sprint("answer ", i)}
+		if i%2 == 1 {
+			m.ReasoningContent = fmt.Sprint("thought ", i)
+		}
+		in.Messages = append(in.Messages, Message{Role: "user", Content: fmt.Sprint("question ", i)}, m)
+	}
+	in.Messages = append(in.Messages, Message{Role: "user", Content: "the last question"})
+	in.AddGenerationPrompt = true
+	templates := published(t)
+	if len(templates) < 38 {
+		t.Fatalf("only %d templates", len(templates))
+	}
+	for name, src := range templates {
+		tmpl, err := Compile(src)
+		if name == "fireworks-ai-llama-3-firefunction-v2.jinja" { // it wants a variable "functions", in Jinja2 too
+			if err == nil {
+				t.Errorf("%s: compiled", name)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		out, err := tmpl.Render(in)
+		if err != nil || !strings.Contains(out, "question 9999") || !strings.Contains(out, "the last question") {
+			t.Errorf("%s: %d bytes, %v", name, len(out), err)
+		}
+	}
+}
+
+// Templates that look at all messages from each one, when there are tool calls, get through long work with tools.
+func TestManyToolCalls(t *testing.T) {
+	var in Input
+	for i := range 500 {
+		id := fmt.Sprintf("call%05d", i)
+		call := map[string]any{"id": id, "type": "function", "function": map[string]any{"name": "f", "arguments": map[string]any{"x": i}}}
+		in.Messages = append(in.Messages, Message{Role: "user", Content: "question"},
+			Message{Role: "assistant", Extra: map[string]any{"tool_calls": []any{call}}},
+			Message{Role: "tool", Content: "result", Extra: map[string]any{"tool_call_id": id, "name": "f"}},
+			Message{Role: "assistant", Content: "answer"})
+	}
+	in.Messages = append(in.Messages, Message{Role: "user", Content: "the last question"})
+	parameters := map[string]any{"type": "object", "properties": map[string]any{"x": map[string]any{"type": "integer", "description": "d"}}, "required": []any{"x"}}
+	in.Extra = map[string]any{"tools": []any{map[string]any{"type": "function", "function": map[string]any{"name": "f", "description": "d", "parameters": parameters}}}}
+	for name, src := range published(t) {
+		tmpl, err := Compile(src)
+		if err != nil {
+			continue
+		}
+		if out, err := tmpl.Render(in); errors.Is(err, ErrTooLarge) || err == nil && !strings.Contains(out, "the last question") {
+			t.Errorf("%s: %d bytes, %v", name, len(out), err)
+		}
 	}
 }
 

@@ -3,6 +3,45 @@ package jinja
 // pos is the template line a node begins on, counted from 1.
 type pos struct{ line int }
 
+// scope is the names that one piece of a template may assign: the template itself, the body of a loop, macro, with,
+// call, capture or block. {% if %} opens none. At run time a frame holds the values.
+type scope struct {
+	parent *scope
+	slots  map[string]int
+	size   int
+	held   bool       // a macro, or a loop variable that is read, may keep a frame of it
+	macro  *macroNode // of a macro's or call block's own scope
+}
+
+func newScope(parent *scope) *scope { return &scope{parent: parent} }
+
+// slot is where a frame of this scope keeps name, which it declares.
+func (sc *scope) slot(name string) int {
+	i, ok := sc.slots[name]
+	if !ok {
+		if sc.slots == nil {
+			sc.slots = map[string]int{}
+		}
+		i = sc.size
+		sc.slots[name] = i
+		sc.size++
+	}
+	return i
+}
+
+// bytes is what a frame of this scope takes, with the loop it belongs to.
+func (sc *scope) bytes() int { return 2*frameBytes + 16*sc.size }
+
+// hold marks this scope and those around it as held.
+func (sc *scope) hold() {
+	for ; sc != nil && !sc.held; sc = sc.parent {
+		sc.held = true
+	}
+}
+
+// place is a frame, so many scopes outward, and a slot in it.
+type place struct{ hops, slot int }
+
 // Statements.
 type (
 	textNode   struct{ text string }
@@ -20,57 +59,84 @@ type (
 		target    target
 		iter      expr
 		filter    expr // the "if" of the loop head, or nil
+		test      *scope
+		scope     *scope
 		recursive bool
 		body      []node
+		elseScope *scope
 		elseBody  []node
+		// settles: the body is one {% if %} and, for each of its branches, whether a pass that takes the branch
+		// proves that all further passes take it and do nothing.
+		settles []bool
 	}
 	setNode struct {
 		pos
 		target  target
 		value   expr
+		scope   *scope
 		body    []node // {% set x %}…{% endset %}, when value is nil
 		filters []filterCall
 	}
 	macroNode struct {
 		pos
-		name   string
-		params []param
-		body   []node
+		name                    string
+		slot                    int
+		params                  []param
+		scope                   *scope
+		body                    []node
+		caller, kwargs, varargs int // slots of what the body uses beside the parameters; -1 when it does not
 	}
 	callNode struct { // {% call(params) f(x) %}…{% endcall %}
 		pos
-		call  expr
+		call  *callExpr // nil for {% generation %}
 		macro *macroNode
 	}
 	filterNode struct { // {% filter upper %}…{% endfilter %}
 		pos
 		filters []filterCall
+		scope   *scope
 		body    []node
 	}
 	withNode struct {
 		pos
-		names  []target
-		values []expr
+		targets []target
+		values  []expr
+		scope   *scope
+		body    []node
+	}
+	autoescapeNode struct {
+		pos
+		value expr
+		scope *scope
+		body  []node
+	}
+	blockNode struct {
+		pos
+		name   string
+		scoped bool
+		scope  *scope
 		body   []node
 	}
-	generationNode struct{ body []node }
-	loopControl    struct {
+	otherFile struct { // include, import, from, extends: fails when reached
 		pos
-		stop bool // break; else continue
+		name string
 	}
+	loopControl struct{ stop bool } // break; else continue
 )
 
 type node any
 
 type param struct {
 	name  string
+	slot  int
 	value expr // default, or nil
 }
 
-// target is what set and for assign to: a name, a namespace's attribute, or a tuple of targets.
+// target is what set and for assign to: a name of the innermost scope, a namespace's attribute, or several targets.
 type target struct {
-	name  string
-	attr  string // non-empty: name.attr
+	slot  int
+	space *nameExpr // not nil: space.attr
+	attr  string
 	tuple []target
 }
 
@@ -79,7 +145,10 @@ type (
 	literal  struct{ value any }
 	nameExpr struct {
 		pos
-		name string
+		name   string
+		scope  *scope
+		places []place // innermost first
+		global int
 	}
 	listExpr struct {
 		pos
@@ -116,6 +185,7 @@ type (
 		pos
 		of     expr
 		name   string
+		test   test // nil: unknown
 		args   args
 		negate bool
 	}
@@ -129,6 +199,10 @@ type (
 	logicExpr struct {
 		left, right expr
 		or          bool
+	}
+	concatExpr struct {
+		pos
+		items []expr
 	}
 	binaryExpr struct {
 		pos
@@ -155,6 +229,7 @@ type args struct {
 
 type filterCall struct {
 	pos
-	name string
-	args args
+	name   string
+	filter filter // nil: unknown
+	args   args
 }

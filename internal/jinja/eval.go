@@ -1,15 +1,11 @@
 package jinja
 
 import (
-	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
-
-// function is anything a template can call.
-type function func(s *state, a callArgs) (any, error)
 
 // callArgs are the evaluated arguments of a call, filter or test.
 type callArgs struct {
@@ -18,48 +14,166 @@ type callArgs struct {
 	values []any
 }
 
-// missing stands in bind's result for an argument that was not given.
-type missing struct{}
+var noArgs = &callArgs{}
 
-// bind matches arguments to parameter names; the first required ones must be there.
-func (a callArgs) bind(fn string, required int, params ...string) ([]any, error) {
+// byName is where each named argument is.
+func (a *callArgs) byName() map[string]int {
+	if a.names == nil {
+		return nil
+	}
+	m := make(map[string]int, len(a.names))
+	for i, name := range a.names {
+		m[name] = i
+	}
+	return m
+}
+
+// bind matches arguments to parameter names; the first required ones must be there. What is not given is unset.
+func (a *callArgs) bind(s *state, fn string, required int, params ...string) []any {
 	if len(a.list) > len(params) {
-		return nil, fmt.Errorf("%s takes at most %d arguments, %d given", fn, len(params), len(a.list))
+		s.fail("%s takes at most %d arguments, %d given", fn, len(params), len(a.list))
 	}
 	v := make([]any, len(params))
-	for i := range v {
-		v[i] = missing{}
+	for i := copy(v, a.list); i < len(v); i++ {
+		v[i] = unset
 	}
-	copy(v, a.list)
 	for i, name := range a.names {
 		j := slices.Index(params, name)
 		if j < 0 {
-			return nil, fmt.Errorf("%s has no argument %q", fn, name)
+			s.fail("%s has no argument %q", fn, name)
 		}
 		if j < len(a.list) {
-			return nil, fmt.Errorf("%s: argument %q is given twice", fn, name)
+			s.fail("%s: argument %q is given twice", fn, name)
 		}
 		v[j] = a.values[i]
 	}
 	for i := range required {
-		if v[i] == (missing{}) {
-			return nil, fmt.Errorf("%s wants an argument %q", fn, params[i])
+		if v[i] == unset {
+			s.fail("%s wants an argument %q", fn, params[i])
 		}
 	}
-	return v, nil
+	return v
 }
 
+// positional is bind for functions whose arguments have no names.
+func (a *callArgs) positional(s *state, fn string, required, most int) []any {
+	if a.names != nil {
+		s.fail("%s takes no named arguments", fn)
+	}
+	if len(a.list) < required || len(a.list) > most {
+		s.fail("%s takes %d to %d arguments, %d given", fn, required, most, len(a.list))
+	}
+	v := make([]any, most)
+	for i := copy(v, a.list); i < len(v); i++ {
+		v[i] = unset
+	}
+	return v
+}
+
+// eval is an expression's value.
 func (s *state) eval(f *frame, e expr) any {
-	s.step()
-	defer s.deeper()()
-	switch e := e.(type) {
+	switch e := e.(type) { // the two most frequent ones nest no further
 	case *literal:
+		s.step()
 		return e.value
 	case *nameExpr:
-		if v, ok := f.get(e.name); ok {
+		s.step()
+		return s.lookup(f, e)
+	}
+	s.step()
+	s.enter()
+	v := s.compute(f, e)
+	s.leave()
+	return v
+}
+
+func (s *state) lookup(f *frame, e *nameExpr) any {
+	hops := 0
+	for _, p := range e.places {
+		for ; hops < p.hops; hops++ {
+			f = f.parent
+		}
+		if v := f.slots[p.slot]; v != unset {
 			return v
 		}
-		return Undefined{e.name}
+	}
+	if e.name == "self" {
+		return self{}
+	}
+	return s.globals[e.global]
+}
+
+func (s *state) compute(f *frame, e expr) any {
+	switch e := e.(type) {
+	case *attrExpr:
+		of := s.eval(f, e.of)
+		s.line = e.line
+		return s.attr(of, e.name)
+	case *itemExpr:
+		of, key := s.eval(f, e.of), s.eval(f, e.key)
+		s.line = e.line
+		return s.item(of, key)
+	case *callExpr:
+		if a, ok := e.fn.(*attrExpr); ok { // a method needs no function value
+			of := s.eval(f, a.of)
+			s.line = a.line
+			if m := methodOf(of, a.name); m != nil {
+				args := s.args(f, e.args)
+				s.line = e.line
+				return m(s, of, args)
+			}
+			fn := s.attr(of, a.name)
+			return s.call(e.line, fn, s.args(f, e.args))
+		}
+		fn := s.eval(f, e.fn)
+		return s.call(e.line, fn, s.args(f, e.args))
+	case *filterExpr:
+		return s.applyFilter(f, &e.call, s.eval(f, e.of))
+	case *testExpr:
+		v := s.eval(f, e.of)
+		a := s.args(f, e.args)
+		s.line = e.line
+		if e.test == nil {
+			s.fail("unknown test %q", e.name)
+		}
+		return e.test(s, v, a) != e.negate
+	case *condExpr:
+		switch {
+		case truth(s.eval(f, e.cond)):
+			return s.eval(f, e.then)
+		case e.other != nil:
+			return s.eval(f, e.other)
+		}
+		return Undefined{Name: "the value of an inline if without else"}
+	case *notExpr:
+		return !truth(s.eval(f, e.of))
+	case *logicExpr:
+		left := s.eval(f, e.left)
+		if truth(left) == e.or {
+			return left
+		}
+		return s.eval(f, e.right)
+	case *compareExpr:
+		left := s.eval(f, e.first)
+		for i, op := range e.ops {
+			right := s.eval(f, e.rest[i])
+			s.line = e.line
+			if !s.holds(op, left, right) {
+				return false
+			}
+			left = right
+		}
+		return true
+	case *binaryExpr:
+		left, right := s.eval(f, e.left), s.eval(f, e.right)
+		s.line = e.line
+		return s.binary(e.op, left, right)
+	case *concatExpr:
+		return s.concat(f, e)
+	case *signExpr:
+		v := s.eval(f, e.of)
+		s.line = e.line
+		return s.sign(e.neg, v)
 	case *listExpr:
 		s.charge(len(e.items) * itemBytes)
 		list := make([]any, len(e.items))
@@ -71,73 +185,39 @@ func (s *state) eval(f *frame, e expr) any {
 		}
 		return list
 	case *dictExpr:
-		s.charge(len(e.keys) * 2 * itemBytes)
+		s.charge(len(e.keys) * entryBytes)
 		d := NewDict()
 		for i := range e.keys {
-			k, err := key(s.eval(f, e.keys[i]))
-			if err != nil {
-				s.fail(e.line, err)
-			}
-			d.set(k, s.eval(f, e.values[i]))
+			k := s.eval(f, e.keys[i])
+			s.line = e.line
+			s.put(d, k, s.eval(f, e.values[i]))
 		}
 		return d
-	case *attrExpr:
-		return s.attr(e.line, s.eval(f, e.of), e.name)
-	case *itemExpr:
-		return s.item(e.line, s.eval(f, e.of), s.eval(f, e.key))
 	case *sliceExpr:
 		return s.slice(f, e)
-	case *callExpr:
-		fn := s.eval(f, e.fn)
-		return s.call(e.line, fn, s.args(f, e.line, e.args))
-	case *filterExpr:
-		return s.applyFilters(f, []filterCall{e.call}, s.eval(f, e.of))
-	case *testExpr:
-		ok, err := tests[e.name](s, s.eval(f, e.of), s.args(f, e.line, e.args))
-		if err != nil {
-			s.fail(e.line, fmt.Errorf("is %s: %w", e.name, err))
-		}
-		return ok != e.negate
-	case *condExpr:
-		switch {
-		case truth(s.eval(f, e.cond)):
-			return s.eval(f, e.then)
-		case e.other != nil:
-			return s.eval(f, e.other)
-		}
-		return Undefined{"the value of an inline if without else"}
-	case *notExpr:
-		return !truth(s.eval(f, e.of))
-	case *signExpr:
-		return s.sign(e, s.eval(f, e.of))
-	case *logicExpr:
-		left := s.eval(f, e.left)
-		if truth(left) == e.or {
-			return left
-		}
-		return s.eval(f, e.right)
-	case *binaryExpr:
-		v, err := s.binary(e.op, s.eval(f, e.left), s.eval(f, e.right))
-		if err != nil {
-			s.fail(e.line, err)
-		}
-		return v
-	case *compareExpr:
-		return s.compareChain(f, e)
 	}
-	panic(fmt.Sprintf("jinja: unknown expression %T", e))
+	panic(fmt.Sprintf("unknown expression %T", e))
 }
 
-func (s *state) args(f *frame, line int, a args) callArgs {
-	var c callArgs
-	for _, x := range a.list {
-		c.list = append(c.list, s.eval(f, x))
+// put is Python's d[k] = v for a dict in the making.
+func (s *state) put(d *Dict, k, v any) {
+	hash, ok := hashOf(s, k)
+	if !ok {
+		s.fail("a %s cannot be a dict's key", typeName(k))
+	}
+	d.put(hash, k, v)
+}
+
+func (s *state) args(f *frame, a args) *callArgs {
+	if a.list == nil && a.names == nil && a.star == nil && a.starStar == nil {
+		return noArgs
+	}
+	c := &callArgs{list: make([]any, len(a.list))}
+	for i, x := range a.list {
+		c.list[i] = s.eval(f, x)
 	}
 	if a.star != nil {
-		more, err := iterate(s, s.eval(f, a.star))
-		if err != nil {
-			s.fail(line, err)
-		}
+		more := items(s, s.eval(f, a.star))
 		s.charge(len(more) * itemBytes)
 		c.list = append(c.list, more...)
 	}
@@ -148,131 +228,164 @@ func (s *state) args(f *frame, line int, a args) callArgs {
 	if a.starStar != nil {
 		d, ok := s.eval(f, a.starStar).(*Dict)
 		if !ok {
-			s.fail(line, errors.New("** wants a dict"))
+			s.fail("** wants a dict")
 		}
-		for _, k := range d.keys {
-			c.names = append(c.names, str(s, k))
-			c.values = append(c.values, d.m[k])
+		seen := c.byName()
+		s.charge(len(d.keys) * entryBytes)
+		for i, k := range d.keys {
+			name, ok := text(k)
+			if _, twice := seen[name]; !ok || twice {
+				s.fail("** wants names that are strings and not given before, not %s", str(s, k))
+			}
+			c.names = append(c.names, name)
+			c.values = append(c.values, d.vals[i])
 		}
 	}
 	return c
 }
 
-func (s *state) call(line int, fn any, a callArgs) any {
-	var v any
-	var err error
+func (s *state) call(line int, fn any, a *callArgs) any {
+	s.line = line
 	switch fn := fn.(type) {
-	case function:
-		v, err = fn(s, a)
+	case *function:
+		return fn.call(s, a)
+	case *macro:
+		return s.callMacro(fn, a)
 	case *loop:
-		if fn.call == nil {
-			err = errors.New("loop(…) wants a loop declared recursive")
-		} else {
-			v, err = fn.call(s, a)
+		v := a.bind(s, "loop", 1, "iterable")
+		if fn.recurse == nil {
+			s.fail("loop(…) wants a loop declared recursive")
 		}
+		return fn.recurse(v[0], fn.depth0+1)
 	case Undefined:
-		err = fmt.Errorf("%s is undefined and cannot be called", fn.Name)
-	default:
-		err = fmt.Errorf("a %s cannot be called", typeName(fn))
+		if fn.reason != "" {
+			s.fail("%s", fn.reason)
+		}
+		s.fail("%s is undefined and cannot be called", fn.Name)
 	}
-	if err != nil {
-		s.fail(line, err)
+	s.fail("a %s cannot be called", typeName(fn))
+	return nil
+}
+
+func (s *state) applyFilter(f *frame, c *filterCall, v any) any {
+	a := s.args(f, c.args)
+	s.line = c.line
+	if c.filter == nil {
+		s.fail("unknown filter %q", c.name)
 	}
-	return v
+	return c.filter(s, v, a)
 }
 
 func (s *state) applyFilters(f *frame, list []filterCall, v any) any {
-	for _, c := range list {
-		got, err := filters[c.name](s, v, s.args(f, c.line, c.args))
-		if err != nil {
-			s.fail(c.line, fmt.Errorf("filter %s: %w", c.name, err))
-		}
-		v = got
+	for i := range list {
+		v = s.applyFilter(f, &list[i], v)
 	}
 	return v
 }
 
 // attr is a.name: a method or attribute first, then a dict's item.
-func (s *state) attr(line int, of any, name string) any {
-	switch v := of.(type) {
-	case Undefined:
-		s.fail(line, fmt.Errorf("%s is undefined, it has no %q", v.Name, name))
-	case *loop:
-		if x, ok := v.attr(name); ok {
-			return x
+func (s *state) attr(of any, name string) any {
+	if d, ok := of.(*Dict); ok && !dictNames[name] && !dunder(name) {
+		if i := d.find(name); i >= 0 {
+			return d.vals[i]
 		}
-	case *namespace:
-		if x, ok := v.vars[name]; ok {
-			return x
-		}
-	case *Dict:
-		if m := dictMethods[name]; m != nil {
-			return bound(m, v)
-		}
-		if x, ok := v.m[name]; ok {
-			return x
-		}
-	case string:
-		if m := strMethods[name]; m != nil {
-			return bound(m, v)
-		}
-	case []any, Tuple:
-		if m := listMethods[name]; m != nil {
-			items, _ := sequence(v)
-			return bound(m, items)
-		}
+		return Undefined{Name: name}
 	}
-	if slices.Contains(mutators, name) {
-		s.fail(line, fmt.Errorf("%q changes a %s, which chat templates may not", name, typeName(of)))
+	if u, ok := of.(Undefined); ok {
+		if u.reason != "" {
+			s.fail("%s", u.reason)
+		}
+		s.fail("%s is undefined, it has no %q", u.Name, name)
 	}
-	return Undefined{name}
+	if v, ok := s.member(of, name); ok {
+		return v
+	}
+	return Undefined{Name: name}
 }
 
-func bound[T any](m func(*state, T, callArgs) (any, error), self T) function {
-	return func(s *state, a callArgs) (any, error) { return m(s, self, a) }
-}
-
-// item is a[key]: an item first, then (for strings) an attribute.
-func (s *state) item(line int, of, k any) any {
+// item is a[key]: an item first, then, where the key is a string, an attribute.
+func (s *state) item(of, key any) any {
 	switch v := of.(type) {
 	case Undefined:
-		s.fail(line, fmt.Errorf("%s is undefined, it has no items", v.Name))
+		if v.reason != "" {
+			s.fail("%s", v.reason)
+		}
+		s.fail("%s is undefined, it has no items", v.Name)
 	case *Dict:
-		dk, err := key(k)
-		if err != nil {
-			s.fail(line, err)
-		}
-		if x, ok := v.m[dk]; ok {
-			return x
-		}
-	case []any, Tuple:
-		items, _ := sequence(v)
-		if i, ok := integer(k); ok {
-			if i < 0 {
-				i += int64(len(items))
+		if h, ok := hashOf(s, key); ok {
+			if i := v.find(h); i >= 0 {
+				return v.vals[i]
 			}
-			if i >= 0 && i < int64(len(items)) {
-				return items[i]
-			}
-			return Undefined{fmt.Sprintf("item %v", k)}
 		}
 	case string:
-		if i, ok := integer(k); ok {
-			s.charge(len(v))
-			r := []rune(v)
+		if i, ok := integer(key); ok {
+			if c, ok := s.character(v, i); ok {
+				return c
+			}
+		}
+	case markup:
+		if i, ok := integer(key); ok {
+			if c, ok := s.character(string(v), i); ok {
+				return markup(c)
+			}
+		}
+	case *rangeValue:
+		if i, ok := integer(key); ok {
 			if i < 0 {
-				i += int64(len(r))
+				i += v.length
 			}
-			if i >= 0 && i < int64(len(r)) {
-				return string(r[i])
+			if i >= 0 && i < v.length {
+				return v.at(i)
 			}
-			return Undefined{fmt.Sprintf("character %v", k)}
+		}
+	default:
+		list, ok := sequence(of)
+		if i, isInt := integer(key); ok && isInt {
+			if i < 0 {
+				i += int64(len(list))
+			}
+			if i >= 0 && i < int64(len(list)) {
+				return list[i]
+			}
 		}
 	}
-	if name, ok := k.(string); ok {
-		return s.attr(line, of, name)
+	name, ok := text(key)
+	if !ok {
+		return Undefined{Name: "an item of a " + typeName(of)}
 	}
-	return Undefined{str(s, k)}
+	if v, ok := s.member(of, name); ok {
+		return v
+	}
+	return Undefined{Name: name}
+}
+
+// character is the i-th character of a string, from the end when i is negative.
+func (s *state) character(t string, i int64) (string, bool) {
+	s.scan(len(t))
+	n := int64(utf8.RuneCountInString(t))
+	if i < 0 {
+		i += n
+	}
+	if i < 0 || i >= n {
+		return "", false
+	}
+	at := offset(t, int(i))
+	_, size := utf8.DecodeRuneInString(t[at:])
+	return t[at : at+size], true
+}
+
+// offset is the byte at which the i-th character of t begins; len(t) beyond the last.
+func offset(t string, i int) int {
+	at := 0
+	for ; i > 0 && at < len(t); i-- {
+		if t[at] < utf8.RuneSelf {
+			at++
+			continue
+		}
+		_, n := utf8.DecodeRuneInString(t[at:])
+		at += n
+	}
+	return at
 }
 
 func (s *state) slice(f *frame, e *sliceExpr) any {
@@ -282,49 +395,75 @@ func (s *state) slice(f *frame, e *sliceExpr) any {
 			return nil
 		}
 		v := s.eval(f, x)
+		s.line = e.line
 		if v == nil {
 			return nil
 		}
 		i, ok := integer(v)
 		if !ok {
-			s.fail(e.line, fmt.Errorf("a slice's bounds are ints, not a %s", typeName(v)))
+			s.fail("a slice's bounds are ints, not a %s", typeName(v))
 		}
 		return &i
 	}
 	start, stop, step := bound(e.start), bound(e.stop), bound(e.step)
+	s.line = e.line
 	if step != nil && *step == 0 {
-		s.fail(e.line, errors.New("a slice's step cannot be 0"))
+		s.fail("a slice's step cannot be 0")
 	}
 	switch v := of.(type) {
 	case string:
-		s.charge(len(v))
-		r := []rune(v)
-		var b strings.Builder
-		for _, i := range indices(len(r), start, stop, step) {
-			b.WriteRune(r[i])
-		}
-		return b.String()
-	case []any, Tuple:
-		items, _ := sequence(v)
-		s.charge(len(items) * itemBytes)
-		var list []any
-		for _, i := range indices(len(items), start, stop, step) {
-			list = append(list, items[i])
-		}
-		if _, ok := v.(Tuple); ok {
-			return Tuple(list)
-		}
-		return list
+		return s.substring(v, start, stop, step)
+	case markup:
+		return markup(s.substring(string(v), start, stop, step))
+	case *rangeValue:
+		from, by, n := indices(v.length, start, stop, step)
+		return &rangeValue{v.start + from*v.step, v.start + (from+n*by)*v.step, v.step * by, n}
 	case Undefined:
-		s.fail(e.line, fmt.Errorf("%s is undefined and cannot be sliced", v.Name))
+		s.fail("%s and cannot be sliced", v.message())
 	}
-	s.fail(e.line, fmt.Errorf("a %s cannot be sliced", typeName(of)))
-	return nil
+	list, ok := sequence(of)
+	if !ok {
+		s.fail("a %s cannot be sliced", typeName(of))
+	}
+	from, by, n := indices(int64(len(list)), start, stop, step)
+	if by == 1 { // lists are never modified, so that a slice can share its items
+		list = list[from : from+n : from+n]
+	} else {
+		s.charge(int(n) * itemBytes)
+		picked := make([]any, n)
+		for i := range picked {
+			picked[i] = list[from+int64(i)*by]
+		}
+		list = picked
+	}
+	if _, ok := of.([]any); ok {
+		return list
+	}
+	return Tuple(list)
 }
 
-// indices are the positions a Python slice selects from n items (the rules of slice.indices).
-func indices(n int, start, stop, step *int64) (list []int) {
-	by, size := int64(1), int64(n)
+// substring is a slice of a string, by characters.
+func (s *state) substring(t string, start, stop, step *int64) string {
+	s.scan(2 * len(t))
+	from, by, n := indices(int64(utf8.RuneCountInString(t)), start, stop, step)
+	if by == 1 {
+		at := offset(t, int(from))
+		return t[at : at+offset(t[at:], int(n))]
+	}
+	s.charge(6 * len(t)) // four bytes for each character while it is taken apart
+	s.scan(8 * len(t))
+	runes := []rune(t)
+	var b strings.Builder
+	for i := range n {
+		b.WriteRune(runes[from+i*by])
+	}
+	return b.String()
+}
+
+// indices is the first of the positions a Python slice selects from size items, the distance to the next, and their
+// number (the rules of slice.indices).
+func indices(size int64, start, stop, step *int64) (from, by, n int64) {
+	by = 1
 	if step != nil {
 		by = max(min(*step, size+1), -size-1)
 	}
@@ -339,219 +478,162 @@ func indices(n int, start, stop, step *int64) (list []int) {
 		return max(min(i, high), low)
 	}
 	if by > 0 {
-		for i, end := clamp(start, 0, 0, size), clamp(stop, size, 0, size); i < end; i += by {
-			list = append(list, int(i))
-		}
-		return list
+		from = clamp(start, 0, 0, size)
+		return from, by, max(0, (clamp(stop, size, 0, size)-from+by-1)/by)
 	}
-	for i, end := clamp(start, size-1, -1, size-1), clamp(stop, -1, -1, size-1); i > end; i += by {
-		list = append(list, int(i))
-	}
-	return list
+	from = clamp(start, size-1, -1, size-1)
+	return from, by, max(0, (from-clamp(stop, -1, -1, size-1)-by-1)/-by)
 }
 
-func (s *state) sign(e *signExpr, v any) any {
-	if i, ok := integer(v); ok {
-		if e.neg {
-			return -i
-		}
-		return i
+// holds is a comparison's result.
+func (s *state) holds(op string, a, b any) bool {
+	switch op {
+	case "==":
+		return equal(s, a, b)
+	case "!=":
+		return !equal(s, a, b)
+	case "in":
+		return contains(s, b, a)
+	case "not in":
+		return !contains(s, b, a)
 	}
-	if x, ok := v.(float64); ok {
-		if e.neg {
-			return -x
-		}
-		return x
+	c := compare(s, a, b)
+	switch op {
+	case "<":
+		return c == -1
+	case "<=":
+		return c == -1 || c == 0
+	case ">":
+		return c == 1
 	}
-	s.fail(e.line, fmt.Errorf("a %s has no sign", typeName(v)))
+	return c == 1 || c == 0
+}
+
+func (s *state) concat(f *frame, e *concatExpr) any {
+	t := str(s, s.eval(f, e.items[0]))
+	for _, x := range e.items[1:] {
+		t = s.extend(t, str(s, s.eval(f, x)))
+	}
+	return t
+}
+
+// extend is t with more behind it. Templates that build their text in a variable, part by part, would take time with
+// the square of its length: the text that grew last grows in place, where its beginning is not written again.
+func (s *state) extend(t, more string) string {
+	const long = 256
+	if len(t) < long {
+		s.charge(len(t) + len(more))
+		return t + more
+	}
+	if s.tail.Len() != len(t) || s.tail.String() != t { // one and the same text is found equal without being read
+		s.scan(len(t))
+		s.charge(2 * len(t))
+		s.tail = strings.Builder{}
+		s.tail.WriteString(t)
+	}
+	s.grow(&s.tail, len(more))
+	s.tail.WriteString(more)
+	return s.tail.String()
+}
+
+func (s *state) binary(op string, a, b any) any {
+	if t, ok := text(a); ok && op == "%" {
+		if m, ok := a.(markup); ok {
+			return markup(percent(s, string(m), b, true))
+		}
+		return percent(s, t, b, false)
+	}
+	for _, v := range [2]any{a, b} {
+		if u, ok := v.(Undefined); ok {
+			if u.reason != "" {
+				s.fail("%s", u.reason)
+			}
+			s.fail("%s is undefined: cannot use it with %s", u.Name, op)
+		}
+	}
+	if _, ok := number(a); ok {
+		if _, ok := number(b); ok {
+			return s.arithmetic(op, a, b)
+		}
+	}
+	switch op {
+	case "+":
+		if v, ok := s.add(a, b); ok {
+			return v
+		}
+	case "*":
+		if n, ok := integer(a); ok {
+			if v, ok := s.times(b, n); ok {
+				return v
+			}
+		} else if n, ok := integer(b); ok {
+			if v, ok := s.times(a, n); ok {
+				return v
+			}
+		}
+	}
+	s.fail("%s does not work between a %s and a %s", op, typeName(a), typeName(b))
 	return nil
 }
 
-func (s *state) compareChain(f *frame, e *compareExpr) any {
-	left := s.eval(f, e.first)
-	for i, op := range e.ops {
-		right := s.eval(f, e.rest[i])
-		var ok bool
-		var err error
-		switch op {
-		case "==", "!=":
-			ok = equal(s, left, right) == (op == "==")
-		case "in", "not in":
-			ok, err = contains(s, right, left)
-			ok = ok == (op == "in")
-		default:
-			var c int
-			c, err = compare(s, left, right)
-			ok = op == "<" && c < 0 || op == "<=" && c <= 0 || op == ">" && c > 0 || op == ">=" && c >= 0
+// add joins two strings, lists or tuples. A plain string is escaped when it is joined to markup.
+func (s *state) add(a, b any) (any, bool) {
+	x, ok1 := text(a)
+	y, ok2 := text(b)
+	if ok1 && ok2 {
+		_, m1 := a.(markup)
+		_, m2 := b.(markup)
+		if m1 || m2 {
+			x, y = string(escape(s, a)), string(escape(s, b))
 		}
-		if err != nil {
-			s.fail(e.line, err)
+		t := s.extend(x, y)
+		if m1 || m2 {
+			return markup(t), true
 		}
-		if !ok {
-			return false
-		}
-		left = right
+		return t, true
 	}
-	return true
+	l, ok1 := sequence(a)
+	r, ok2 := sequence(b)
+	_, list1 := a.([]any)
+	_, list2 := b.([]any)
+	if !ok1 || !ok2 || list1 != list2 {
+		return nil, false
+	}
+	s.charge((len(l) + len(r)) * itemBytes)
+	all := append(append(make([]any, 0, len(l)+len(r)), l...), r...)
+	if list1 {
+		return all, true
+	}
+	return Tuple(all), true
 }
 
-var errOverflow = errors.New("a number leaves the range of 64-bit integers")
-
-func (s *state) binary(op string, a, b any) (any, error) {
-	for _, v := range []any{a, b} {
-		if u, ok := v.(Undefined); ok && op != "~" {
-			return nil, fmt.Errorf("%s is undefined: cannot use it with %s", u.Name, op)
-		}
+// times repeats a string, list or tuple.
+func (s *state) times(v any, n int64) (any, bool) {
+	count := int(min(max(n, 0), 1<<40))
+	switch v := v.(type) {
+	case string:
+		return s.repeat(v, count), true
+	case markup:
+		return markup(s.repeat(string(v), count)), true
 	}
-	if op == "~" {
-		x, y := str(s, a), str(s, b)
-		s.charge(len(x) + len(y))
-		return x + y, nil
+	list, ok := sequence(v)
+	if !ok {
+		return nil, false
 	}
-	if x, ok := a.(string); ok {
-		switch y := b.(type) {
-		case string:
-			if op == "+" {
-				s.charge(len(x) + len(y))
-				return x + y, nil
-			}
-		case int64:
-			if op == "*" {
-				return s.repeat(x, y)
-			}
-		}
-		if op == "%" {
-			return percent(s, x, b)
-		}
+	s.chargeProduct(count, len(list)*itemBytes)
+	if len(list) > 0 {
+		list = slices.Repeat(list, count)
 	}
-	if y, ok := b.(string); ok && op == "*" {
-		if x, ok := a.(int64); ok {
-			return s.repeat(y, x)
-		}
+	if _, ok := v.([]any); ok {
+		return list, true
 	}
-	if op == "+" {
-		if x, ok := a.([]any); ok {
-			if y, ok := b.([]any); ok {
-				return s.joinLists(x, y), nil
-			}
-		}
-		if x, ok := a.(Tuple); ok {
-			if y, ok := b.(Tuple); ok {
-				return Tuple(s.joinLists(x, y)), nil
-			}
-		}
-	}
-	if op == "*" {
-		if x, ok := a.([]any); ok {
-			if n, ok := b.(int64); ok {
-				if n = max(n, 0); n > int64(s.limits.Bytes) {
-					n = int64(s.limits.Bytes)
-				}
-				s.charge(min(len(x)*itemBytes, 1<<31) * int(n))
-				return slices.Repeat(x, int(n)), nil
-			}
-		}
-	}
-	x, xInt, ok1 := number(a)
-	y, yInt, ok2 := number(b)
-	if !ok1 || !ok2 {
-		return nil, fmt.Errorf("%s does not work between a %s and a %s", op, typeName(a), typeName(b))
-	}
-	if xInt && yInt && op != "/" {
-		i, _ := integer(a)
-		j, _ := integer(b)
-		return intMath(op, i, j)
-	}
-	return floatMath(op, x, y)
+	return Tuple(list), true
 }
 
-func (s *state) repeat(x string, n int64) (any, error) {
-	n = max(n, 0)
-	if len(x) == 0 {
-		return "", nil
+func (s *state) repeat(t string, count int) string {
+	if t == "" || count <= 0 {
+		return ""
 	}
-	if n > int64(s.limits.Bytes/len(x)) {
-		s.limit("bytes of work", s.limits.Bytes)
-	}
-	s.charge(len(x) * int(n))
-	return strings.Repeat(x, int(n)), nil
-}
-
-func (s *state) joinLists(x, y []any) []any {
-	s.charge((len(x) + len(y)) * itemBytes)
-	return append(append(make([]any, 0, len(x)+len(y)), x...), y...)
-}
-
-func intMath(op string, i, j int64) (any, error) {
-	switch op {
-	case "+":
-		if sum := i + j; (sum > i) == (j > 0) {
-			return sum, nil
-		}
-		return nil, errOverflow
-	case "-":
-		if diff := i - j; (diff < i) == (j > 0) {
-			return diff, nil
-		}
-		return nil, errOverflow
-	case "*":
-		if p := i * j; i == 0 || p/i == j && !(i == -1 && j == math.MinInt64) {
-			return p, nil
-		}
-		return nil, errOverflow
-	case "//", "%":
-		if j == 0 {
-			return nil, errors.New("division by zero")
-		}
-		q, r := i/j, i%j
-		if r != 0 && (r < 0) != (j < 0) {
-			q, r = q-1, r+j
-		}
-		if op == "//" {
-			return q, nil
-		}
-		return r, nil
-	}
-	// **
-	if j < 0 {
-		return floatMath(op, float64(i), float64(j))
-	}
-	if math.Abs(math.Pow(float64(i), float64(j))) >= 1<<62 {
-		return nil, errOverflow
-	}
-	p := int64(1)
-	for ; j > 0; j >>= 1 { // square and multiply; i may wrap after its last use
-		if j&1 == 1 {
-			p *= i
-		}
-		i *= i
-	}
-	return p, nil
-}
-
-func floatMath(op string, x, y float64) (any, error) {
-	switch op {
-	case "+":
-		return x + y, nil
-	case "-":
-		return x - y, nil
-	case "*":
-		return x * y, nil
-	case "**":
-		return math.Pow(x, y), nil
-	}
-	if y == 0 {
-		return nil, errors.New("division by zero")
-	}
-	switch op {
-	case "/":
-		return x / y, nil
-	case "//":
-		return math.Floor(x / y), nil
-	}
-	r := math.Mod(x, y)
-	if r != 0 && (r < 0) != (y < 0) {
-		r += y
-	}
-	return r, nil
+	s.chargeProduct(count, len(t))
+	return strings.Repeat(t, count)
 }

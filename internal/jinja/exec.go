@@ -3,8 +3,6 @@ package jinja
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 )
@@ -19,21 +17,30 @@ func (r *Raised) Error() string { return r.Message }
 
 // Limits bound one rendering. The zero value means DefaultLimits.
 type Limits struct {
-	Steps  int // nodes evaluated and items visited
-	Bytes  int // text and list memory made or scanned, added up over the rendering
+	Steps  int // nodes evaluated, items visited and text looked at
+	Bytes  int // memory of texts, lists and scopes, added up over the rendering
 	Output int // bytes rendered
 	Depth  int // nested evaluations, macro calls included
 }
 
-// DefaultLimits let a conversation of a few megabytes and ten thousand turns through and stop a hostile template
-// after about a second.
-var DefaultLimits = Limits{Steps: 5_000_000, Bytes: 128 << 20, Output: 32 << 20, Depth: 500}
+// DefaultLimits stop a hostile template after less than a second and 256 MiB: a step takes some 50 ns and holds at
+// most as many bytes, a byte charged takes at most some 5 ns and, with what the garbage collector has not yet taken
+// back, 3 bytes.
+var DefaultLimits = Limits{Steps: 5_000_000, Bytes: 64 << 20, Output: 32 << 20, Depth: 3000}
 
-// itemBytes is what one list item is charged: an interface and what it points to.
-const itemBytes = 32
+const (
+	itemBytes  = 32 // one list item: an interface and what it points to
+	entryBytes = 96 // one dict entry: key, value and their place in the index
+	frameBytes = 96 // a scope, a loop or a function, without its values
+)
 
 // Template is a compiled template. It is immutable and safe for concurrent use.
-type Template struct{ body []node }
+type Template struct {
+	body    []node
+	scope   *scope
+	globals map[string]int // the names that may be global, by their place in state.globals
+	blocks  map[string]*blockNode
+}
 
 // Compile parses a template. The error is an *Error that names the line.
 func Compile(src string) (t *Template, err error) {
@@ -51,8 +58,11 @@ func Compile(src string) (t *Template, err error) {
 			panic(e)
 		}
 	}()
-	p := &parser{tokens: tokens, filters: filters, tests: tests}
-	return &Template{p.nodes()}, nil
+	root := newScope(nil)
+	p := &parser{tokens: tokens, scope: root, root: root, globals: map[string]int{}, blocks: map[string]*blockNode{}}
+	t = &Template{body: p.nodes(), scope: root, globals: p.globals, blocks: p.blocks}
+	p.resolve()
+	return t, nil
 }
 
 // Render runs the template with vars as its global names. Values are JSON-like Go values, *Dict where the order of
@@ -61,56 +71,80 @@ func (t *Template) Render(vars map[string]any, limits Limits, now time.Time) (ou
 	if limits == (Limits{}) {
 		limits = DefaultLimits
 	}
-	s := &state{limits: limits, out: new(strings.Builder), now: now}
-	globals := &frame{vars: map[string]any{}}
-	maps.Copy(globals.vars, builtins)
-	for name, v := range vars {
-		globals.vars[name] = fromGo(v)
-	}
+	s := &state{limits: limits, out: new(strings.Builder), now: now, line: 1, globals: make([]any, len(t.globals)), template: t}
 	defer func() {
-		if e, ok := recover().(*Error); ok {
+		switch e := recover().(type) {
+		case nil:
+		case *Error:
 			out, err = "", e
-		} else if e != nil {
-			panic(e)
+		default: // a mistake in this package must not end the process
+			out, err = "", errorAt(s.line, "internal error: %v", e)
 		}
 	}()
-	s.exec(&frame{vars: map[string]any{}, parent: globals}, t.body)
+	for name, i := range t.globals {
+		if v, ok := vars[name]; ok {
+			s.globals[i] = fromGo(v)
+		} else if v, ok := builtins[name]; ok {
+			s.globals[i] = v
+		} else {
+			s.globals[i] = Undefined{Name: name}
+		}
+	}
+	s.root = s.frame(t.scope, nil)
+	s.exec(s.root, t.body)
 	return s.out.String(), nil
 }
 
 // state is one rendering in progress.
 type state struct {
-	limits Limits
-	steps  int
-	bytes  int
-	depth  int
-	line   int // of the statement or expression being run, for limits hit far from any node
-	out    *strings.Builder
-	now    time.Time
+	limits     Limits
+	steps      int
+	bytes      int
+	depth      int
+	line       int // of the statement or expression being run
+	out        *strings.Builder
+	now        time.Time
+	globals    []any
+	root       *frame
+	template   *Template
+	autoescape bool
+	tail       strings.Builder // see extend
 }
 
-// frame is a scope: {% for %}, {% with %}, macros and captured blocks open one, {% if %} does not.
+// frame holds the values of one scope while it runs.
 type frame struct {
-	vars   map[string]any
+	slots  []any
 	parent *frame
 }
 
-func (f *frame) child() *frame { return &frame{vars: map[string]any{}, parent: f} }
+// unset is what a slot holds before the first assignment, and what bind returns for an argument not given.
+type missing struct{}
 
-func (f *frame) get(name string) (any, bool) {
-	for ; f != nil; f = f.parent {
-		if v, ok := f.vars[name]; ok {
-			return v, true
-		}
-	}
-	return nil, false
+var unset any = missing{}
+
+func (s *state) frame(sc *scope, parent *frame) *frame {
+	s.charge(sc.bytes())
+	f := &frame{make([]any, sc.size), parent}
+	f.clear()
+	return f
 }
 
-func (s *state) fail(line int, err error) {
-	if e, ok := err.(*Error); ok {
-		panic(e)
+// release takes back what a frame was charged, where nothing can hold on to it.
+func (s *state) release(sc *scope) {
+	if !sc.held {
+		s.bytes -= sc.bytes()
 	}
-	panic(&Error{Line: line, Msg: err.Error(), Err: err})
+}
+
+func (f *frame) clear() {
+	for i := range f.slots {
+		f.slots[i] = unset
+	}
+}
+
+// fail ends the rendering: errors travel by panic to Render.
+func (s *state) fail(format string, a ...any) {
+	panic(errorAt(s.line, format, a...))
 }
 
 func (s *state) limit(what string, n int) {
@@ -123,26 +157,51 @@ func (s *state) step() {
 	}
 }
 
-// charge counts n bytes made or scanned. Call it before making them.
+// charge counts n bytes made. Call it before making them.
 func (s *state) charge(n int) {
 	if n < 0 || n > s.limits.Bytes-s.bytes {
-		s.limit("bytes of work", s.limits.Bytes)
+		s.limit("bytes of memory", s.limits.Bytes)
 	}
 	s.bytes += n
 }
 
-func (s *state) deeper() func() {
+// scan counts n bytes looked at, which takes time but no memory: as much as a step for every 64.
+func (s *state) scan(n int) {
+	if s.steps += n >> 6; s.steps > s.limits.Steps || n < 0 {
+		s.limit("steps", s.limits.Steps)
+	}
+}
+
+// chargeProduct counts n times m bytes, which may be more than an int holds.
+func (s *state) chargeProduct(n, m int) {
+	if n > 0 && m > s.limits.Bytes/n {
+		s.limit("bytes of memory", s.limits.Bytes)
+	}
+	s.charge(max(n, 0) * max(m, 0))
+}
+
+// grow charges for n more bytes in b. When b is full, what it held is copied and left to the garbage collector.
+func (s *state) grow(b *strings.Builder, n int) {
+	if b.Cap()-b.Len() < n {
+		s.charge(b.Cap() / 2)
+	}
+	s.charge(n)
+}
+
+// enter counts a level of nesting; leave ends it. An error leaves the count as it is: the rendering is over.
+func (s *state) enter() {
 	if s.depth++; s.depth > s.limits.Depth {
 		s.limit("nested evaluations", s.limits.Depth)
 	}
-	return func() { s.depth-- }
 }
+
+func (s *state) leave() { s.depth-- }
 
 func (s *state) write(text string) {
 	if len(text) > s.limits.Output-s.out.Len() {
 		s.limit("bytes of output", s.limits.Output)
 	}
-	s.charge(len(text))
+	s.grow(s.out, len(text))
 	s.out.WriteString(text)
 }
 
@@ -150,9 +209,26 @@ func (s *state) write(text string) {
 func (s *state) capture(f func()) string {
 	outer := s.out
 	s.out = new(strings.Builder)
-	defer func() { s.out = outer }()
 	f()
-	return s.out.String()
+	text := s.out.String()
+	s.out = outer
+	return text
+}
+
+// marked is a captured text as a value.
+func (s *state) marked(text string) any {
+	if s.autoescape {
+		return markup(text)
+	}
+	return text
+}
+
+// show is what a value prints as.
+func (s *state) show(v any) string {
+	if s.autoescape {
+		return string(escape(s, v))
+	}
+	return str(s, v)
 }
 
 // flow is how a body ended.
@@ -165,161 +241,294 @@ const (
 )
 
 func (s *state) exec(f *frame, body []node) flow {
-	defer s.deeper()()
+	s.enter()
 	for _, n := range body {
 		s.step()
-		switch n := n.(type) {
-		case *textNode:
-			s.write(n.text)
-		case *outputNode:
-			s.line = n.line
-			s.write(str(s, s.eval(f, n.expr)))
-		case *ifNode:
-			if fl := s.ifElse(f, n); fl != flowNext {
-				return fl
-			}
-		case *forNode:
-			s.line = n.line
-			s.forLoop(f, n, s.eval(f, n.iter), 1)
-		case *setNode:
-			s.set(f, n)
-		case *macroNode:
-			f.vars[n.name] = s.macro(f, n)
-		case *callNode:
-			inner := f.child()
-			inner.vars["caller"] = s.macro(f, n.macro)
-			call := n.call.(*callExpr)
-			args := s.args(f, call.line, call.args)
-			args.names = append(args.names, "caller")
-			args.values = append(args.values, inner.vars["caller"])
-			s.write(str(s, s.call(call.line, s.eval(f, call.fn), args)))
-		case *filterNode:
-			s.write(str(s, s.applyFilters(f, n.filters, s.capture(func() { s.exec(f.child(), n.body) }))))
-		case *withNode:
-			inner := f.child()
-			for i, t := range n.names {
-				s.assign(inner, n.line, t, s.eval(f, n.values[i]))
-			}
-			if fl := s.exec(inner, n.body); fl != flowNext {
-				return fl
-			}
-		case *generationNode:
-			if fl := s.exec(f, n.body); fl != flowNext {
-				return fl
-			}
-		case *loopControl:
-			if n.stop {
-				return flowBreak
-			}
-			return flowContinue
+		if fl := s.run(f, n); fl != flowNext {
+			s.leave()
+			return fl
 		}
+	}
+	s.leave()
+	return flowNext
+}
+
+// within runs a body in a scope of its own.
+func (s *state) within(sc *scope, parent *frame, body []node) flow {
+	fl := s.exec(s.frame(sc, parent), body)
+	s.release(sc)
+	return fl
+}
+
+// run runs one statement.
+func (s *state) run(f *frame, n node) flow {
+	switch n := n.(type) {
+	case *textNode:
+		s.write(n.text)
+	case *outputNode:
+		s.line = n.line
+		s.write(s.show(s.eval(f, n.expr)))
+	case *ifNode:
+		if i := s.branch(f, n); i < len(n.bodies) {
+			return s.exec(f, n.bodies[i])
+		}
+	case *forNode:
+		s.line = n.line
+		over := s.eval(f, n.iter)
+		return s.forLoop(f, n, over, 0)
+	case *setNode:
+		return s.set(f, n)
+	case *macroNode:
+		s.charge(frameBytes)
+		f.slots[n.slot] = &macro{n, f, s.autoescape}
+	case *callNode:
+		s.charge(frameBytes)
+		caller := &macro{n.macro, f, s.autoescape}
+		if n.call == nil {
+			s.write(s.show(s.callMacro(caller, noArgs)))
+			break
+		}
+		a := s.args(f, n.call.args)
+		a = &callArgs{a.list, append(a.names, "caller"), append(a.values, caller)}
+		s.write(s.show(s.call(n.call.line, s.eval(f, n.call.fn), a)))
+	case *filterNode:
+		var fl flow
+		text := s.capture(func() { fl = s.within(n.scope, f, n.body) })
+		if fl != flowNext {
+			return fl
+		}
+		s.write(s.show(s.applyFilters(f, n.filters, s.marked(text))))
+	case *withNode:
+		inner := s.frame(n.scope, f)
+		for i, t := range n.targets {
+			s.line = n.line
+			s.assign(inner, t, s.eval(f, n.values[i]))
+		}
+		fl := s.exec(inner, n.body)
+		s.release(n.scope)
+		return fl
+	case *autoescapeNode:
+		before := s.autoescape
+		s.autoescape = truth(s.eval(f, n.value))
+		fl := s.within(n.scope, f, n.body)
+		s.autoescape = before
+		return fl
+	case *blockNode:
+		if !n.scoped {
+			f = s.root
+		}
+		s.within(n.scope, f, n.body)
+	case *otherFile:
+		s.line = n.line
+		s.fail("{%% %s %%} is not supported: a chat template is a single file", n.name)
+	case *loopControl:
+		if n.stop {
+			return flowBreak
+		}
+		return flowContinue
 	}
 	return flowNext
 }
 
-func (s *state) ifElse(f *frame, n *ifNode) flow {
+// branch is the index of the body an if takes; beyond the last when there is none.
+func (s *state) branch(f *frame, n *ifNode) int {
 	s.line = n.line
 	for i, c := range n.conds {
 		if truth(s.eval(f, c)) {
-			return s.exec(f, n.bodies[i])
+			return i
 		}
 	}
-	if len(n.bodies) > len(n.conds) {
-		return s.exec(f, n.bodies[len(n.conds)])
+	return len(n.conds)
+}
+
+func (s *state) set(f *frame, n *setNode) flow {
+	s.line = n.line
+	if n.value != nil {
+		s.spaces(f, n.target)
+		v := s.eval(f, n.value)
+		s.line = n.line
+		s.assign(f, n.target, v)
+		return flowNext
+	}
+	var fl flow
+	text := s.capture(func() { fl = s.within(n.scope, f, n.body) })
+	if fl == flowNext {
+		v := s.applyFilters(f, n.filters, s.marked(text))
+		s.assign(f, n.target, v)
+	}
+	return fl
+}
+
+// spaces checks, before anything is evaluated, that what is to get an attribute is a namespace.
+func (s *state) spaces(f *frame, t target) {
+	if t.space != nil {
+		if _, ok := s.eval(f, t.space).(*namespace); !ok {
+			s.fail("cannot set %s.%s: only a namespace's attributes can be set", t.space.name, t.attr)
+		}
+	}
+	for _, x := range t.tuple {
+		s.spaces(f, x)
+	}
+}
+
+func (s *state) assign(f *frame, t target, v any) {
+	switch {
+	case t.tuple != nil:
+		list := items(s, v)
+		if len(list) != len(t.tuple) {
+			s.fail("%d values for %d names", len(list), len(t.tuple))
+		}
+		for i, x := range t.tuple {
+			s.assign(f, x, list[i])
+		}
+	case t.space != nil:
+		s.spaces(f, t)
+		ns := s.eval(f, t.space).(*namespace)
+		before := len(ns.vars.keys)
+		if ns.vars.set(t.attr, v); len(ns.vars.keys) > before {
+			s.charge(entryBytes)
+		}
+	default:
+		f.slots[t.slot] = v
+	}
+}
+
+// assigned is what assign put into f, as a value.
+func assigned(f *frame, t target) any {
+	if t.tuple == nil {
+		return f.slots[t.slot]
+	}
+	list := make(Tuple, len(t.tuple))
+	for i, x := range t.tuple {
+		list[i] = assigned(f, x)
+	}
+	return list
+}
+
+// loop is the "loop" variable, which reads one item ahead only when the template asks what comes next.
+type loop struct {
+	s             *state
+	source        any // what is looped over, where that has a length
+	next          iterator
+	index0        int
+	length        int // -1 until it is known
+	depth0        int
+	ahead         any // unset, or the item after this one
+	current, last any
+	changed       Tuple
+	recurse       func(v any, depth int) string // of a loop declared recursive
+}
+
+func (l *loop) advance() (any, bool) {
+	x := l.ahead
+	if l.ahead = unset; x == unset {
+		var ok bool
+		if x, ok = l.next(); !ok {
+			return nil, false
+		}
+	}
+	l.index0++
+	l.last, l.current = l.current, x
+	return x, true
+}
+
+func (l *loop) peek() any {
+	if l.ahead == unset {
+		if x, ok := l.next(); ok {
+			l.ahead = x
+		}
+	}
+	return l.ahead
+}
+
+func (l *loop) size() int {
+	if l.length < 0 {
+		if l.length = length(l.s, l.source); l.length < 0 {
+			rest := items(l.s, &generator{l.next})
+			l.next = iterate(l.s, rest)
+			l.length = len(rest) + l.index0 + 1
+			if l.ahead != unset {
+				l.length++
+			}
+		}
+	}
+	return l.length
+}
+
+func (s *state) forLoop(f *frame, n *forNode, v any, depth int) flow {
+	s.steps += 4 // it takes that much more than another statement
+	inner := s.frame(n.scope, f)
+	l := &loop{s: s, source: v, next: iterate(s, v), index0: -1, length: -1, depth0: depth, ahead: unset}
+	if n.filter != nil {
+		l.source, l.next = nil, s.filtered(f, n, l.next)
+	}
+	if n.recursive {
+		l.recurse = func(v any, depth int) string {
+			return s.capture(func() { s.forLoop(f, n, v, depth) })
+		}
+	}
+	once := false // reading on is an effect
+	switch v.(type) {
+	case *generator, *loop:
+		once = true
+	}
+	none := true              // no pass came to its end, as Jinja2 sees it: break and continue do not count
+	for {
+		x, ok := l.advance()
+		if !ok {
+			break
+		}
+		s.steps += inner.reset() / 8
+		s.step()
+		s.line = n.line
+		inner.slots[loopSlot] = l
+		s.assign(inner, n.target, x)
+		var fl flow
+		if n.settles != nil {
+			test := n.body[0].(*ifNode)
+			i := s.branch(inner, test)
+			if i < len(test.bodies) {
+				fl = s.exec(inner, test.bodies[i])
+			}
+			if n.settles[i] && !once {
+				none = false
+				break
+			}
+		} else {
+			fl = s.exec(inner, n.body)
+		}
+		if fl == flowBreak {
+			break
+		}
+		none = none && fl == flowContinue
+	}
+	s.release(n.scope)
+	if none && n.elseBody != nil {
+		return s.within(n.elseScope, f, n.elseBody)
 	}
 	return flowNext
 }
 
-func (s *state) set(f *frame, n *setNode) {
-	s.line = n.line
-	if n.value != nil {
-		s.assign(f, n.line, n.target, s.eval(f, n.value))
-		return
-	}
-	var v any = s.capture(func() { s.exec(f.child(), n.body) })
-	s.assign(f, n.line, n.target, s.applyFilters(f, n.filters, v))
+// reset clears a frame for the next pass and is the number of its slots.
+func (f *frame) reset() int {
+	f.clear()
+	return len(f.slots)
 }
 
-func (s *state) assign(f *frame, line int, t target, v any) {
-	switch {
-	case t.tuple != nil:
-		items, err := iterate(s, v)
-		if err != nil {
-			s.fail(line, err)
-		}
-		if len(items) != len(t.tuple) {
-			s.fail(line, fmt.Errorf("%d values for %d names", len(items), len(t.tuple)))
-		}
-		for i, x := range t.tuple {
-			s.assign(f, line, x, items[i])
-		}
-	case t.attr != "":
-		got, _ := f.get(t.name)
-		ns, ok := got.(*namespace)
-		if !ok {
-			s.fail(line, fmt.Errorf("cannot set %s.%s: only a namespace's attributes can be set", t.name, t.attr))
-		}
-		ns.vars[t.attr] = v
-	default:
-		f.vars[t.name] = v
-	}
-}
-
-// loop is the "loop" variable.
-type loop struct {
-	index0, length int
-	depth          int
-	prev, next     any
-	changed        []any
-	call           function // of a recursive loop
-}
-
-func (s *state) forLoop(f *frame, n *forNode, over any, depth int) {
-	items, err := iterate(s, over)
-	if err != nil {
-		s.fail(n.line, err)
-	}
-	if n.filter != nil {
-		var kept []any
-		for _, x := range items {
-			inner := f.child()
-			s.assign(inner, n.line, n.target, x)
+// filtered is the items of a loop for which the condition in its head holds, tested one by one as the loop goes on.
+func (s *state) filtered(f *frame, n *forNode, next iterator) iterator {
+	inner := s.frame(n.test, f)
+	return func() (any, bool) {
+		for {
+			x, ok := next()
+			if !ok {
+				return nil, false
+			}
+			s.step()
+			s.assign(inner, n.target, x)
 			if truth(s.eval(inner, n.filter)) {
-				s.charge(itemBytes)
-				kept = append(kept, x)
+				return assigned(inner, n.target), true
 			}
-		}
-		items = kept
-	}
-	if len(items) == 0 {
-		s.exec(f.child(), n.elseBody)
-		return
-	}
-	l := &loop{length: len(items), depth: depth}
-	if n.recursive {
-		l.call = func(s *state, a callArgs) (any, error) {
-			v, err := a.bind("loop", 1, "iterable")
-			if err != nil {
-				return nil, err
-			}
-			return s.capture(func() { s.forLoop(f, n, v[0], depth+1) }), nil
-		}
-	}
-	for i, x := range items {
-		s.step()
-		s.line = n.line
-		l.index0, l.prev, l.next = i, Undefined{"loop.previtem"}, Undefined{"loop.nextitem"}
-		if i > 0 {
-			l.prev = items[i-1]
-		}
-		if i+1 < len(items) {
-			l.next = items[i+1]
-		}
-		inner := f.child()
-		inner.vars["loop"] = l
-		s.assign(inner, n.line, n.target, x)
-		if s.exec(inner, n.body) == flowBreak {
-			return
 		}
 	}
 }
@@ -331,70 +540,144 @@ func (l *loop) attr(name string) (any, bool) {
 	case "index0":
 		return int64(l.index0), true
 	case "revindex":
-		return int64(l.length - l.index0), true
+		return int64(l.size() - l.index0), true
 	case "revindex0":
-		return int64(l.length - l.index0 - 1), true
+		return int64(l.size() - l.index0 - 1), true
 	case "first":
 		return l.index0 == 0, true
 	case "last":
-		return l.index0 == l.length-1, true
+		return l.peek() == unset, true
 	case "length":
-		return int64(l.length), true
+		return int64(l.size()), true
 	case "depth":
-		return int64(l.depth), true
+		return int64(l.depth0 + 1), true
 	case "depth0":
-		return int64(l.depth - 1), true
+		return int64(l.depth0), true
 	case "previtem":
-		return l.prev, true
+		if l.index0 == 0 {
+			return Undefined{Name: "loop.previtem"}, true
+		}
+		return l.last, true
 	case "nextitem":
-		return l.next, true
+		if l.peek() == unset {
+			return Undefined{Name: "loop.nextitem"}, true
+		}
+		return l.ahead, true
 	case "cycle":
-		return function(func(_ *state, a callArgs) (any, error) {
+		return &function{"cycle", func(s *state, a *callArgs) any {
 			if len(a.list) == 0 {
-				return nil, errors.New("loop.cycle wants at least one value")
+				s.fail("loop.cycle wants at least one value")
 			}
-			return a.list[l.index0%len(a.list)], nil
-		}), true
+			return a.list[l.index0%len(a.list)]
+		}}, true
 	case "changed":
-		return function(func(s *state, a callArgs) (any, error) {
+		return &function{"changed", func(s *state, a *callArgs) any {
 			if l.changed != nil && equalItems(s, l.changed, a.list) {
-				return false, nil
+				return false
 			}
-			l.changed = append([]any{}, a.list...)
-			return true, nil
-		}), true
+			s.charge(len(a.list) * itemBytes)
+			l.changed = append(Tuple{}, a.list...)
+			return true
+		}}, true
 	}
 	return nil, false
 }
 
-// macro makes a callable that renders n's body in a scope below the one it was defined in.
-func (s *state) macro(defined *frame, n *macroNode) function {
-	return func(s *state, a callArgs) (any, error) {
-		inner := defined.child()
-		for i, p := range n.params {
-			switch j := slices.Index(a.names, p.name); {
-			case i < len(a.list) && j >= 0:
-				return nil, fmt.Errorf("%s(): argument %q is given twice", n.name, p.name)
-			case i < len(a.list):
-				inner.vars[p.name] = a.list[i]
-			case j >= 0:
-				inner.vars[p.name] = a.values[j]
-			case p.value != nil:
-				inner.vars[p.name] = s.eval(inner, p.value)
-			default:
-				inner.vars[p.name] = Undefined{p.name}
-			}
+// macro is a macro, or the body of a call block, with the frame it was defined in.
+type macro struct {
+	node       *macroNode
+	defined    *frame
+	autoescape bool
+}
+
+func (m *macro) attr(name string) (any, bool) {
+	n := m.node
+	switch name {
+	case "name":
+		if n.name == "" {
+			return nil, true
 		}
-		kwargs := NewDict()
-		for i, name := range a.names {
-			if name == "caller" {
-				inner.vars["caller"] = a.values[i]
-			} else if !slices.ContainsFunc(n.params, func(p param) bool { return p.name == name }) {
-				kwargs.set(name, a.values[i])
-			}
+		return n.name, true
+	case "arguments":
+		var list Tuple
+		for _, p := range n.params {
+			list = append(list, p.name)
 		}
-		inner.vars["kwargs"] = kwargs
-		inner.vars["varargs"] = Tuple(a.list[min(len(n.params), len(a.list)):])
-		return s.capture(func() { s.exec(inner, n.body) }), nil
+		return list, true
+	case "caller":
+		return n.caller >= 0, true
+	case "catch_kwargs":
+		return n.kwargs >= 0, true
+	case "catch_varargs":
+		return n.varargs >= 0, true
+	case "explicit_caller":
+		_, ok := n.scope.slots["caller"]
+		return ok && n.caller < 0, true
 	}
+	return nil, false
+}
+
+func (s *state) callMacro(m *macro, a *callArgs) any {
+	n := m.node
+	f := s.frame(n.scope, m.defined)
+	s.scan(128 * len(a.names))
+	rest := a.byName()
+	take := func(name string) any {
+		if i, ok := rest[name]; ok {
+			delete(rest, name)
+			return a.values[i]
+		}
+		return unset
+	}
+	for i, p := range n.params {
+		if i < len(a.list) {
+			f.slots[p.slot] = a.list[i]
+		} else {
+			f.slots[p.slot] = take(p.name)
+		}
+	}
+	if n.caller >= 0 {
+		caller := take("caller")
+		if caller == unset || caller == nil {
+			caller = Undefined{Name: "caller"}
+		}
+		f.slots[n.caller] = caller
+	}
+	if n.kwargs >= 0 {
+		d := NewDict()
+		s.charge(len(rest) * entryBytes)
+		for i, name := range a.names {
+			if _, ok := rest[name]; ok {
+				d.set(name, a.values[i])
+			}
+		}
+		f.slots[n.kwargs] = d
+	} else {
+		for _, name := range a.names {
+			if _, ok := rest[name]; ok {
+				s.fail("macro %s has no argument %q", n.name, name)
+			}
+		}
+	}
+	if n.varargs >= 0 {
+		s.charge(len(a.list) * itemBytes)
+		f.slots[n.varargs] = Tuple(a.list[min(len(n.params), len(a.list)):])
+	} else if len(a.list) > len(n.params) {
+		s.fail("macro %s takes at most %d arguments, %d given", n.name, len(n.params), len(a.list))
+	}
+	for _, p := range n.params {
+		switch {
+		case f.slots[p.slot] != unset:
+		case p.value != nil:
+			f.slots[p.slot] = s.eval(f, p.value)
+		default:
+			f.slots[p.slot] = Undefined{Name: p.name}
+		}
+	}
+	caller := s.autoescape
+	s.autoescape = m.autoescape
+	text := s.capture(func() { s.exec(f, n.body) })
+	s.autoescape = caller
+	s.release(n.scope)
+	return s.marked(text)
 }

@@ -1,376 +1,540 @@
 package jinja
 
 import (
-	"cmp"
-	"errors"
-	"fmt"
+	"html"
 	"math"
+	"math/big"
+	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
-type filter func(s *state, v any, a callArgs) (any, error)
-type test func(s *state, v any, a callArgs) (bool, error)
+// filter is what follows "|": v is what stands before it.
+type filter func(s *state, v any, a *callArgs) any
 
 var filters map[string]filter
 
 func init() { // map, select and reject look filters and tests up by name
 	filters = map[string]filter{
-		"abs": func(_ *state, v any, _ callArgs) (any, error) {
-			if i, ok := integer(v); ok {
-				return max(i, -i), nil
-			}
-			if f, ok := v.(float64); ok {
-				return math.Abs(f), nil
-			}
-			return nil, fmt.Errorf("wants a number, not a %s", typeName(v))
-		},
-		"attr": func(s *state, v any, a callArgs) (any, error) {
-			n, err := a.bind("attr", 1, "name")
-			if err != nil {
-				return nil, err
-			}
-			return s.attr(s.line, v, str(s, n[0])), nil
-		},
-		"batch": batch, "capitalize": viaText(capitalize), "count": lengthFilter, "length": lengthFilter,
-		"d": defaultFilter, "default": defaultFilter, "dictsort": dictSort,
-		"e": escape, "escape": escape, "first": firstItem, "float": toFloat, "format": func(s *state, v any, a callArgs) (any, error) {
-			return percent(s, str(s, v), Tuple(a.list))
-		},
-		"groupby": groupBy, "indent": indent, "int": toInteger, "items": func(s *state, v any, a callArgs) (any, error) {
-			switch d := v.(type) {
-			case *Dict:
-				return dictMethods["items"](s, d, a)
-			case Undefined:
-				return []any(nil), nil
-			}
-			return nil, fmt.Errorf("wants a dict, not a %s", typeName(v))
-		},
-		"join": joinFilter, "last": lastItem, "list": func(s *state, v any, _ callArgs) (any, error) {
-			items, err := iterate(s, v)
-			s.charge(len(items) * itemBytes)
-			return slices.Clone(items), err
-		},
-		"lower": viaText(strings.ToLower), "upper": viaText(upper), "title": viaText(title),
-		"map": mapFilter, "max": extreme(1), "min": extreme(-1),
+		"abs": abs, "attr": attrFilter, "batch": batch, "slice": sliceFilter, "count": lengthFilter, "length": lengthFilter,
+		"capitalize": onText(capitalize), "lower": onText(lower), "upper": onText(upper), "title": func(s *state, v any, a *callArgs) any { return str(s, onText(titleFilter)(s, v, a)) },
+		"center": centerFilter, "d": defaultFilter, "default": defaultFilter, "dictsort": dictSort,
+		"e": escapeFilter, "escape": escapeFilter, "forceescape": forceEscape, "filesizeformat": fileSize,
+		"first": firstItem, "last": lastItem, "random": randomItem, "float": toFloat, "int": toInteger, "format": formatFilter,
+		"groupby": groupBy, "indent": indent, "items": itemsFilter, "join": joinFilter, "list": listFilter,
+		"map": mapFilter, "max": extreme("max", 1), "min": extreme("min", -1),
 		"select": selecting(true, false), "reject": selecting(false, false),
 		"selectattr": selecting(true, true), "rejectattr": selecting(false, true),
-		"replace": func(s *state, v any, a callArgs) (any, error) { return replace(s, str(s, v), a) },
-		"reverse": reverse, "round": round,
-		"safe":   func(_ *state, v any, _ callArgs) (any, error) { return v, nil },
-		"sort":   sortFilter,
-		"string": func(s *state, v any, _ callArgs) (any, error) { return str(s, v), nil },
-		"sum":    sum, "tojson": toJSON, "trim": func(s *state, v any, a callArgs) (any, error) {
-			return strMethods["strip"](s, str(s, v), a)
-		},
-		"truncate": truncate, "unique": unique,
-		"wordcount": func(s *state, v any, _ callArgs) (any, error) {
-			t := str(s, v)
-			s.charge(len(t))
-			return int64(len(strings.Fields(t))), nil
-		},
+		"pprint":  func(s *state, v any, a *callArgs) any { a.bind(s, "pprint", 0); return pprint(s, v) },
+		"replace": replaceFilter, "reverse": reverse, "round": round, "safe": safe, "sort": sortFilter, "string": stringFilter,
+		"striptags": func(s *state, v any, a *callArgs) any { a.bind(s, "striptags", 0); return striptags(s, str(s, v)) },
+		"sum":       sum, "tojson": toJSON, "trim": trimFilter, "truncate": truncateFilter, "unique": unique,
+		"urlencode": urlEncode, "urlize": urlize, "wordcount": wordCount, "wordwrap": wordWrap, "xmlattr": xmlAttr,
 	}
 }
 
-func viaText(f func(string) string) filter {
-	return func(s *state, v any, _ callArgs) (any, error) {
-		t := str(s, v)
-		s.charge(2 * len(t))
-		return f(t), nil
+// soft is a value as text that stays markup where it is.
+func soft(s *state, v any) (t string, same func(string) any) {
+	if m, ok := v.(markup); ok {
+		return string(m), func(t string) any { return markup(t) }
+	}
+	return str(s, v), func(t string) any { return t }
+}
+
+func onText(f func(string) string) filter {
+	return func(s *state, v any, a *callArgs) any {
+		a.bind(s, "the filter", 0)
+		t, same := soft(s, v)
+		return same(s.recased(t, f))
 	}
 }
 
-func lengthFilter(s *state, v any, _ callArgs) (any, error) {
-	n, err := length(s, v)
-	return int64(n), err
+// given is an argument's truth; false when there is none.
+func given(v any) bool { return v != unset && truth(v) }
+
+// isNone reports whether an argument was left out or is None.
+func isNone(v any) bool { return v == unset || v == nil }
+
+func abs(s *state, v any, a *callArgs) any {
+	a.bind(s, "abs", 0)
+	if f, ok := v.(float64); ok {
+		return math.Abs(f)
+	}
+	if !isInt(v) {
+		s.fail("abs wants a number, not a %s", typeName(v))
+	}
+	return s.sign(bigOf(v).Sign() < 0, v)
 }
 
-func defaultFilter(_ *state, v any, a callArgs) (any, error) {
-	p, err := a.bind("default", 0, "default_value", "boolean")
-	if err != nil {
-		return nil, err
+func attrFilter(s *state, v any, a *callArgs) any {
+	name := wants(s, "attr", a.bind(s, "attr", 1, "name")[0])
+	if u, ok := v.(Undefined); ok && !dunder(name) {
+		s.fail("%s", u.message())
 	}
-	_, undefined := v.(Undefined)
-	if undefined || p[1] != (missing{}) && truth(p[1]) && !truth(v) {
-		if p[0] == (missing{}) {
-			return "", nil
+	if x, ok := s.member(v, name); ok {
+		return x
+	}
+	return Undefined{Name: name}
+}
+
+func lengthFilter(s *state, v any, a *callArgs) any {
+	a.positional(s, "length", 0, 0)
+	return int64(mustLength(s, v))
+}
+
+func centerFilter(s *state, v any, a *callArgs) any {
+	p := a.bind(s, "center", 0, "width")
+	width := int64(80)
+	if p[0] != unset {
+		width = count(s, "center", p[0])
+	}
+	t, same := soft(s, v)
+	return same(justified(s, t, width, " ", centered))
+}
+
+func defaultFilter(s *state, v any, a *callArgs) any {
+	p := a.bind(s, "default", 0, "default_value", "boolean")
+	if _, undefined := v.(Undefined); undefined || given(p[1]) && !truth(v) {
+		if p[0] == unset {
+			return ""
 		}
-		return p[0], nil
-	}
-	return v, nil
-}
-
-func escape(s *state, v any, _ callArgs) (any, error) {
-	t := str(s, v)
-	s.charge(6 * len(t))
-	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&#39;", `"`, "&#34;").Replace(t), nil
-}
-
-func firstItem(s *state, v any, _ callArgs) (any, error) {
-	if items, err := iterate(s, v); err != nil || len(items) > 0 {
-		return append(items, nil)[0], err
-	}
-	return Undefined{"the first item of an empty sequence"}, nil
-}
-
-func lastItem(s *state, v any, _ callArgs) (any, error) {
-	items, err := iterate(s, v)
-	if err != nil {
-		return nil, err
-	}
-	if len(items) == 0 {
-		return Undefined{"the last item of an empty sequence"}, nil
-	}
-	return items[len(items)-1], nil
-}
-
-func toFloat(s *state, v any, a callArgs) (any, error) {
-	p, err := a.bind("float", 0, "default")
-	if err != nil {
-		return nil, err
-	}
-	if f, _, ok := number(v); ok {
-		return f, nil
-	}
-	if t, ok := v.(string); ok {
-		if f, err := strconv.ParseFloat(strings.TrimSpace(t), 64); err == nil {
-			return f, nil
-		}
-	}
-	if p[0] == (missing{}) {
-		return 0.0, nil
-	}
-	return p[0], nil
-}
-
-func toInteger(s *state, v any, a callArgs) (any, error) {
-	p, err := a.bind("int", 0, "default", "base")
-	if err != nil {
-		return nil, err
-	}
-	if i, ok := integer(v); ok {
-		return i, nil
-	}
-	base := int64(10)
-	if b, ok := p[1].(int64); ok && b >= 2 && b <= 36 {
-		base = b
-	}
-	f, ok := v.(float64)
-	if t, isText := v.(string); isText {
-		t = strings.TrimSpace(t)
-		if i, err := strconv.ParseInt(t, int(base), 64); err == nil {
-			return i, nil
-		}
-		f, err = strconv.ParseFloat(t, 64)
-		ok = err == nil
-	}
-	if ok && math.Abs(f) < 1<<62 {
-		return int64(f), nil
-	}
-	if p[0] == (missing{}) {
-		return int64(0), nil
-	}
-	return p[0], nil
-}
-
-func joinFilter(s *state, v any, a callArgs) (any, error) {
-	p, err := a.bind("join", 0, "d", "attribute")
-	if err != nil {
-		return nil, err
-	}
-	items, err := iterate(s, v)
-	if err != nil {
-		return nil, err
-	}
-	if p[1] != (missing{}) && p[1] != nil {
-		by, err := attributes(s, items, p[1])
-		if err != nil {
-			return nil, err
-		}
-		items = by
-	}
-	sep := ""
-	if p[0] != (missing{}) {
-		sep = str(s, p[0])
-	}
-	return join(s, items, sep), nil
-}
-
-// attribute is v's attribute by a path such as "function.name" or an index.
-func attribute(s *state, v, path any) any { return attributeOr(s, v, path, missing{}) }
-
-// attributeOr takes otherwise wherever the path leads to something undefined.
-func attributeOr(s *state, v, path, otherwise any) any {
-	if i, ok := integer(path); ok {
-		return s.item(s.line, v, i)
-	}
-	for _, part := range strings.Split(str(s, path), ".") {
-		if i, err := strconv.ParseInt(part, 10, 64); err == nil {
-			v = s.item(s.line, v, i)
-		} else {
-			v = s.item(s.line, v, part)
-		}
-		if _, undefined := v.(Undefined); undefined && otherwise != (missing{}) {
-			v = otherwise
-		}
+		return p[0]
 	}
 	return v
 }
 
-func attributes(s *state, items []any, path any) ([]any, error) {
-	s.charge(len(items) * itemBytes)
-	list := make([]any, len(items))
-	for i, x := range items {
-		list[i] = attribute(s, x, path)
-	}
-	return list, nil
+func escapeFilter(s *state, v any, a *callArgs) any {
+	a.positional(s, "escape", 0, 0)
+	return escape(s, v)
 }
 
-func mapFilter(s *state, v any, a callArgs) (any, error) {
-	items, err := iterate(s, v)
-	if err != nil {
-		return nil, err
+func forceEscape(s *state, v any, a *callArgs) any {
+	a.bind(s, "forceescape", 0)
+	return escape(s, str(s, v))
+}
+
+func safe(s *state, v any, a *callArgs) any {
+	a.bind(s, "safe", 0)
+	return markup(str(s, v))
+}
+
+func stringFilter(s *state, v any, a *callArgs) any {
+	a.positional(s, "string", 0, 0)
+	t, same := soft(s, v)
+	return same(t)
+}
+
+func firstItem(s *state, v any, a *callArgs) any {
+	a.bind(s, "first", 0)
+	if x, ok := iterate(s, v)(); ok {
+		return x
 	}
-	s.charge(len(items) * itemBytes)
-	list := make([]any, 0, len(items))
-	if len(a.list) == 0 {
-		p, err := a.bind("map", 0, "attribute", "default")
-		if err != nil {
-			return nil, err
-		}
-		if p[0] == (missing{}) {
-			return nil, errors.New("wants a filter's name or attribute=…")
-		}
-		for _, x := range items {
-			list = append(list, attributeOr(s, x, p[0], p[1]))
-		}
-		return list, nil
+	return Undefined{Name: "the first item of an empty sequence"}
+}
+
+func lastItem(s *state, v any, a *callArgs) any {
+	a.bind(s, "last", 0)
+	if x, ok := s.backward(v, "last")(); ok {
+		return x
 	}
-	name := str(s, a.list[0])
-	f := filters[name]
-	if f == nil {
-		return nil, fmt.Errorf("unknown filter %q", name)
+	return Undefined{Name: "the last item of an empty sequence"}
+}
+
+// backward iterates over what Python's reversed takes: no generators.
+func (s *state) backward(v any, fn string) iterator {
+	switch v := v.(type) {
+	case *generator:
+		s.fail("%s does not work on a generator: use |list first", fn)
+	case *loop:
+		s.fail("%s does not work on a loop", fn)
+	case string, markup:
+		t, same := soft(s, v)
+		return func() (any, bool) {
+			if t == "" {
+				return nil, false
+			}
+			_, n := utf8.DecodeLastRuneInString(t)
+			c := t[len(t)-n:]
+			t = t[:len(t)-n]
+			return same(c), true
+		}
+	case *rangeValue:
+		return over(int(v.length), func(i int) any { return v.at(v.length - 1 - int64(i)) })
+	case *Dict:
+		return s.backward(v.keys, fn)
+	case dictView:
+		return over(len(v.of.keys), func(i int) any { return v.at(len(v.of.keys) - 1 - i) })
 	}
-	defer s.deeper()()
-	rest := callArgs{a.list[1:], a.names, a.values}
-	for _, x := range items {
+	list := items(s, v)
+	return over(len(list), func(i int) any { return list[len(list)-1-i] })
+}
+
+func reverse(s *state, v any, a *callArgs) any {
+	a.bind(s, "reverse", 0)
+	switch v := v.(type) {
+	case string, markup:
+		t, same := soft(s, v)
+		minus := int64(-1)
+		return same(s.substring(t, nil, nil, &minus))
+	case *generator, *loop:
+		list := slices.Clone(items(s, v))
+		slices.Reverse(list)
+		return list
+	}
+	if !iterable(v) {
+		s.fail("reverse: a %s cannot be looped over", typeName(v))
+	}
+	return &generator{s.backward(v, "reverse")}
+}
+
+// randomItem picks by the time the template is rendered at, so that a rendering depends on nothing else.
+func randomItem(s *state, v any, a *callArgs) any {
+	a.bind(s, "random", 0)
+	n := mustLength(s, v)
+	if n == 0 {
+		return Undefined{Name: "a random item of an empty sequence"}
+	}
+	seed := uint64(s.now.UnixNano())
+	return s.item(v, int64(rand.New(rand.NewPCG(seed, uint64(s.steps))).IntN(n)))
+}
+
+func toFloat(s *state, v any, a *callArgs) any {
+	p := a.bind(s, "float", 0, "default")
+	if u, ok := v.(Undefined); ok {
+		s.fail("%s", u.message())
+	}
+	if _, ok := number(v); ok {
+		return float(s, v)
+	}
+	if t, ok := text(v); ok {
+		if f, ok := s.parseFloat(t); ok {
+			return f
+		}
+	}
+	if p[0] == unset {
+		return 0.0
+	}
+	return p[0]
+}
+
+func toInteger(s *state, v any, a *callArgs) any {
+	p := a.bind(s, "int", 0, "default", "base")
+	if u, ok := v.(Undefined); ok {
+		s.fail("%s", u.message())
+	}
+	fallback := p[0]
+	if fallback == unset {
+		fallback = int64(0)
+	}
+	base := int64(10)
+	if p[1] != unset {
+		base = count(s, "int", p[1])
+	}
+	t, isText := text(v)
+	switch {
+	case isInt(v):
+		return s.sign(false, v)
+	case isText:
+		if base == 0 || base >= 2 && base <= 36 {
+			if n, ok := s.parseInt(t, int(base)); ok {
+				return n
+			}
+		}
+		f, ok := s.parseFloat(t)
+		if !ok || math.IsInf(f, 0) || math.IsNaN(f) {
+			return fallback
+		}
+		return truncate(s, f)
+	}
+	f, ok := v.(float64)
+	switch {
+	case !ok || math.IsNaN(f):
+		return fallback
+	case math.IsInf(f, 0):
+		s.fail("int: infinity is no integer")
+	}
+	return truncate(s, f)
+}
+
+func formatFilter(s *state, v any, a *callArgs) any {
+	t, same := soft(s, v)
+	_, escaped := v.(markup)
+	var values any = Tuple(a.list)
+	if a.names != nil {
+		if len(a.list) > 0 {
+			s.fail("format takes positional or named arguments, not both")
+		}
+		d := NewDict()
+		for i, name := range a.names {
+			d.set(name, a.values[i])
+		}
+		values = d
+	}
+	return same(percent(s, t, values, escaped))
+}
+
+// path is an attribute as filters take it: a name such as "function.name" or "0.role", or a number.
+func (s *state) path(v any) (parts []any) {
+	t, ok := text(v)
+	if !ok {
+		return []any{v}
+	}
+	s.charge((strings.Count(t, ".") + 1) * itemBytes)
+	for _, part := range strings.Split(t, ".") {
+		if n, ok := s.parseInt(part, 10); ok && every(isDigit)(part) {
+			parts = append(parts, n)
+		} else {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
+// getter reads an attribute of each item: the item itself when path is unset or None. otherwise takes the place of
+// what is undefined.
+func (s *state) getter(path, otherwise any) func(x any) any {
+	if isNone(path) {
+		return func(x any) any { return x }
+	}
+	parts := s.path(path)
+	s.charge(frameBytes)
+	return func(x any) any {
+		for _, part := range parts {
+			s.step()
+			x = s.item(x, part)
+			if _, undefined := x.(Undefined); undefined && !isNone(otherwise) {
+				x = otherwise
+			}
+		}
+		return x
+	}
+}
+
+// keyed is a getter whose strings ignore case unless sensitive.
+func (s *state) keyed(path, otherwise, sensitive any) func(x any) any {
+	get := s.getter(path, otherwise)
+	if given(sensitive) {
+		return get
+	}
+	return func(x any) any { return s.ignoreCase(get(x)) }
+}
+
+func (s *state) ignoreCase(v any) any {
+	t, ok := text(v)
+	if !ok {
+		return v
+	}
+	return s.recased(t, lower)
+}
+
+func joinFilter(s *state, v any, a *callArgs) any {
+	p := a.bind(s, "join", 0, "d", "attribute")
+	get := s.getter(p[1], nil)
+	var sep any = ""
+	if p[0] != unset {
+		sep = p[0]
+	}
+	list := &generator{s.mapped(v, get)}
+	if !s.autoescape {
+		return joined(s, str(s, sep), list, true)
+	}
+	all := items(s, list)
+	_, escaped := sep.(markup)
+	for _, x := range all {
+		_, is := x.(markup)
+		escaped = escaped || is
+	}
+	if !escaped {
+		return joined(s, str(s, sep), all, true)
+	}
+	parts := make([]any, len(all))
+	for i, x := range all {
+		parts[i] = string(escape(s, x))
+	}
+	return markup(joined(s, string(escape(s, sep)), parts, false))
+}
+
+// mapped yields f of each item of v.
+func (s *state) mapped(v any, f func(x any) any) iterator {
+	next := iterate(s, v)
+	return func() (any, bool) {
+		x, ok := next()
+		if !ok {
+			return nil, false
+		}
 		s.step()
-		got, err := f(s, x, rest)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, got)
+		return f(x), true
 	}
-	return list, nil
+}
+
+func itemsFilter(s *state, v any, a *callArgs) any {
+	a.bind(s, "items", 0)
+	return s.lazily(func() iterator {
+		switch d := v.(type) {
+		case *Dict:
+			return iterate(s, dictView{d, "items"})
+		case Undefined:
+			return over(0, nil)
+		}
+		s.fail("items wants a dict, not a %s", typeName(v))
+		return nil
+	})
+}
+
+// lazily is a generator of which nothing is looked at before its first item is asked for.
+func (s *state) lazily(begin func() iterator) *generator {
+	s.charge(frameBytes)
+	var next iterator
+	return &generator{func() (any, bool) {
+		if next == nil {
+			next = begin()
+		}
+		// Generators read one another: a long chain of them is nesting.
+		s.enter()
+		x, ok := next()
+		s.leave()
+		return x, ok
+	}}
+}
+
+func listFilter(s *state, v any, a *callArgs) any {
+	a.bind(s, "list", 0)
+	return slices.Clip(items(s, v))
+}
+
+func mapFilter(s *state, v any, a *callArgs) any {
+	return s.lazily(func() iterator {
+		if !truth(v) {
+			return over(0, nil)
+		}
+		if len(a.list) == 0 && slices.Contains(a.names, "attribute") {
+			p := a.bind(s, "map", 0, "attribute", "default")
+			return s.mapped(v, s.getter(p[0], p[1]))
+		}
+		if len(a.list) == 0 {
+			s.fail("map wants a filter's name or attribute=…")
+		}
+		name, _ := text(a.list[0])
+		f := filters[name]
+		if f == nil {
+			s.fail("unknown filter %q", name)
+		}
+		rest := &callArgs{a.list[1:], a.names, a.values}
+		return s.mapped(v, func(x any) any { return f(s, x, rest) })
+	})
 }
 
 // selecting makes select, reject (of the items themselves) and selectattr, rejectattr.
 func selecting(keep, byAttr bool) filter {
-	return func(s *state, v any, a callArgs) (any, error) {
-		items, err := iterate(s, v)
-		if err != nil {
-			return nil, err
-		}
-		args := a.list
-		var path any
-		if byAttr {
-			if len(args) == 0 {
-				return nil, errors.New("wants an attribute's name")
+	return func(s *state, v any, a *callArgs) any {
+		return s.lazily(func() iterator {
+			if !truth(v) {
+				return over(0, nil)
 			}
-			path, args = args[0], args[1:]
-		}
-		check := func(_ *state, v any, _ callArgs) (bool, error) { return truth(v), nil }
-		var rest callArgs
-		if len(args) > 0 {
-			name := str(s, args[0])
-			t := tests[name]
-			if t == nil {
-				return nil, fmt.Errorf("unknown test %q", name)
-			}
-			check, rest = t, callArgs{args[1:], a.names, a.values}
-		}
-		var list []any
-		for _, x := range items {
-			s.step()
-			s.charge(itemBytes)
-			probe := x
+			args := a.list
+			get := s.getter(nil, nil)
 			if byAttr {
-				probe = attribute(s, x, path)
+				if len(args) == 0 {
+					s.fail("wants an attribute's name")
+				}
+				get, args = s.getter(args[0], nil), args[1:]
 			}
-			ok, err := check(s, probe, rest)
-			if err != nil {
-				return nil, err
+			check := func(_ *state, v any, _ *callArgs) bool { return truth(v) }
+			var rest *callArgs
+			if len(args) > 0 {
+				name, _ := text(args[0])
+				if check = tests[name]; check == nil {
+					s.fail("unknown test %q", name)
+				}
+				rest = &callArgs{args[1:], a.names, a.values}
 			}
-			if ok == keep {
-				list = append(list, x)
+			next := iterate(s, v)
+			return func() (any, bool) {
+				for {
+					x, ok := next()
+					if !ok {
+						return nil, false
+					}
+					s.step()
+					if check(s, get(x), rest) == keep {
+						return x, true
+					}
+				}
 			}
-		}
-		return list, nil
+		})
 	}
 }
 
-func reverse(s *state, v any, _ callArgs) (any, error) {
-	items, err := iterate(s, v)
-	if err != nil {
-		return nil, err
+func replaceFilter(s *state, v any, a *callArgs) any {
+	p := a.bind(s, "replace", 2, "old", "new", "count")
+	most := int64(-1)
+	if !isNone(p[2]) {
+		most = count(s, "replace", p[2])
 	}
-	s.charge(len(items) * itemBytes)
-	items = slices.Clone(items)
-	slices.Reverse(items)
-	if _, ok := v.(string); ok {
-		return join(s, items, ""), nil
+	if !s.autoescape {
+		return replaced(s, str(s, v), str(s, p[0]), str(s, p[1]), most)
 	}
-	return items, nil
+	_, m := v.(markup)
+	_, m1 := p[0].(markup)
+	if _, m2 := p[1].(markup); !m && (m1 || m2) {
+		v, m = escape(s, v), true
+	}
+	if !m {
+		return replaced(s, str(s, v), str(s, p[0]), str(s, p[1]), most)
+	}
+	return markup(replaced(s, str(s, v), str(s, p[0]), string(escape(s, p[1])), most))
 }
 
-func round(_ *state, v any, a callArgs) (any, error) {
-	p, err := a.bind("round", 0, "precision", "method")
-	if err != nil {
-		return nil, err
+func round(s *state, v any, a *callArgs) any {
+	p := a.bind(s, "round", 0, "precision", "method")
+	places := int64(0)
+	if p[0] != unset {
+		places = count(s, "round", p[0])
 	}
-	f, isInt, ok := number(v)
-	if !ok {
-		return nil, fmt.Errorf("wants a number, not a %s", typeName(v))
+	method := "common"
+	if p[1] != unset {
+		method, _ = text(p[1])
 	}
-	places, _ := integer(p[0])
-	scale := math.Pow(10, float64(min(max(places, -15), 15)))
-	switch p[1] {
+	if u, ok := v.(Undefined); ok {
+		s.fail("%s", u.message())
+	}
+	if _, ok := number(v); !ok {
+		s.fail("round wants a number, not a %s", typeName(v))
+	}
+	var to func(float64) float64
+	switch method {
+	case "common":
+		return s.roundTo(v, places)
 	case "floor":
-		return math.Floor(f*scale) / scale, nil
+		to = math.Floor
 	case "ceil":
-		return math.Ceil(f*scale) / scale, nil
+		to = math.Ceil
+	default:
+		s.fail("round: the method is common, ceil or floor")
 	}
-	if isInt && places >= 0 {
-		return v, nil
+	scale := s.power(big.NewInt(10), big.NewInt(places))
+	scaled := s.arithmetic("*", v, scale)
+	if f, ok := scaled.(float64); ok {
+		scaled = truncate(s, to(f))
 	}
-	if places > 0 { // correctly rounded from the decimal expansion, as Python does
-		return strconv.ParseFloat(strconv.FormatFloat(f, 'f', int(min(places, 15)), 64), 64)
-	}
-	return math.RoundToEven(f*scale) / scale, nil
-}
-
-// sortKey folds case unless asked not to.
-func sortKey(v any, sensitive bool) any {
-	if t, ok := v.(string); ok && !sensitive {
-		return strings.ToLower(t)
-	}
-	return v
+	return s.arithmetic("/", scaled, scale)
 }
 
 // sorted orders items by key; it is stable.
-func sorted(s *state, items []any, descending bool, keyOf func(any) any) ([]any, error) {
-	s.charge(len(items) * 2 * itemBytes)
+func sorted(s *state, list []any, descending bool, keyOf func(any) any) []any {
+	s.charge(len(list) * 3 * itemBytes)
 	type pair struct{ key, value any }
-	pairs := make([]pair, len(items))
-	for i, x := range items {
+	pairs := make([]pair, len(list))
+	for i, x := range list {
 		pairs[i] = pair{keyOf(x), x}
 	}
-	var failed error
 	slices.SortStableFunc(pairs, func(a, b pair) int {
-		c, err := compare(s, a.key, b.key)
-		failed = cmp.Or(failed, err)
+		c := compare(s, a.key, b.key)
+		if c == unordered {
+			return 0
+		}
 		if descending {
 			return -c
 		}
@@ -380,238 +544,438 @@ func sorted(s *state, items []any, descending bool, keyOf func(any) any) ([]any,
 	for i, p := range pairs {
 		out[i] = p.value
 	}
-	return out, failed
+	return out
 }
 
-func sortFilter(s *state, v any, a callArgs) (any, error) {
-	p, err := a.bind("sort", 0, "reverse", "case_sensitive", "attribute")
-	if err != nil {
-		return nil, err
-	}
-	items, err := iterate(s, v)
-	if err != nil {
-		return nil, err
-	}
-	return sorted(s, items, given(p[0]), func(x any) any {
-		if p[2] != (missing{}) && p[2] != nil {
-			x = attribute(s, x, p[2])
+func sortFilter(s *state, v any, a *callArgs) any {
+	p := a.bind(s, "sort", 0, "reverse", "case_sensitive", "attribute")
+	paths := []any{p[2]} // several attributes, by the first one first
+	if t, ok := text(p[2]); ok {
+		paths = nil
+		for _, path := range strings.Split(t, ",") {
+			paths = append(paths, path)
 		}
-		return sortKey(x, given(p[1]))
+	}
+	var getters []func(any) any
+	for _, path := range paths {
+		getters = append(getters, s.keyed(path, nil, p[1]))
+	}
+	keyOf := func(x any) any {
+		s.charge(len(getters) * itemBytes)
+		key := make([]any, len(getters))
+		for i, get := range getters {
+			key[i] = get(x)
+		}
+		return key
+	}
+	return sorted(s, items(s, v), given(p[0]), keyOf)
+}
+
+func dictSort(s *state, v any, a *callArgs) any {
+	p := a.bind(s, "dictsort", 0, "case_sensitive", "by", "reverse")
+	d, ok := v.(*Dict)
+	if !ok {
+		if u, ok := v.(Undefined); ok {
+			s.fail("%s", u.message())
+		}
+		s.fail("dictsort wants a dict, not a %s", typeName(v))
+	}
+	which := 0
+	switch by, _ := text(p[1]); {
+	case by == "value":
+		which = 1
+	case p[1] != unset && by != "key":
+		s.fail(`dictsort sorts by "key" or "value"`)
+	}
+	return sorted(s, items(s, dictView{d, "items"}), given(p[2]), func(x any) any {
+		if k := x.(Tuple)[which]; given(p[0]) {
+			return k
+		} else {
+			return s.ignoreCase(k)
+		}
 	})
 }
 
-func given(v any) bool { return v != (missing{}) && truth(v) }
-
-func dictSort(s *state, v any, a callArgs) (any, error) {
-	p, err := a.bind("dictsort", 0, "case_sensitive", "by", "reverse")
-	if err != nil {
-		return nil, err
-	}
-	d, ok := v.(*Dict)
-	if !ok {
-		return nil, fmt.Errorf("wants a dict, not a %s", typeName(v))
-	}
-	items, err := dictMethods["items"](s, d, callArgs{})
-	if err != nil {
-		return nil, err
-	}
-	which := 0
-	if p[1] == "value" {
-		which = 1
-	}
-	return sorted(s, items.([]any), given(p[2]), func(x any) any { return sortKey(x.(Tuple)[which], given(p[0])) })
-}
-
-func groupBy(s *state, v any, a callArgs) (any, error) {
-	p, err := a.bind("groupby", 1, "attribute", "default", "case_sensitive")
-	if err != nil {
-		return nil, err
-	}
-	items, err := iterate(s, v)
-	if err != nil {
-		return nil, err
-	}
-	keyOf := func(x any) any {
-		return sortKey(attributeOr(s, x, p[0], p[1]), given(p[2]))
-	}
-	if items, err = sorted(s, items, false, keyOf); err != nil {
-		return nil, err
-	}
-	var groups []any
-	for i := 0; i < len(items); {
-		j, k := i, keyOf(items[i])
-		for j < len(items) && equal(s, keyOf(items[j]), k) {
+func groupBy(s *state, v any, a *callArgs) any {
+	p := a.bind(s, "groupby", 1, "attribute", "default", "case_sensitive")
+	keyOf := s.keyed(p[0], p[1], p[2])
+	get := s.getter(p[0], p[1])
+	list := sorted(s, items(s, v), false, keyOf)
+	groups := []any{}
+	for i := 0; i < len(list); {
+		j, k := i+1, keyOf(list[i])
+		for j < len(list) && equal(s, keyOf(list[j]), k) {
 			j++
 		}
-		groups = append(groups, Tuple{attribute(s, items[i], p[0]), items[i:j:j]})
+		s.charge(entryBytes)
+		groups = append(groups, &group{get(list[i]), list[i:j:j]})
 		i = j
 	}
-	return groups, nil
+	return groups
 }
 
-func extreme(direction int) filter {
-	return func(s *state, v any, a callArgs) (any, error) {
-		p, err := a.bind("max or min", 0, "case_sensitive", "attribute")
-		if err != nil {
-			return nil, err
-		}
-		items, err := iterate(s, v)
-		if err != nil {
-			return nil, err
-		}
-		if len(items) == 0 {
-			return Undefined{"the extreme of an empty sequence"}, nil
-		}
-		keyOf := func(x any) any {
-			if p[1] != (missing{}) {
-				x = attribute(s, x, p[1])
+func extreme(name string, direction int) filter {
+	return func(s *state, v any, a *callArgs) any {
+		p := a.bind(s, name, 0, "case_sensitive", "attribute")
+		keyOf := s.keyed(p[1], nil, p[0])
+		var best, bestKey any = unset, nil
+		each(s, v, func(x any) {
+			if k := keyOf(x); best == unset || compare(s, k, bestKey) == direction {
+				best, bestKey = x, k
 			}
-			return sortKey(x, given(p[0]))
+		})
+		if best == unset {
+			return Undefined{Name: "the " + name + " of an empty sequence"}
 		}
-		best := items[0]
-		for _, x := range items[1:] {
-			c, err := compare(s, keyOf(x), keyOf(best))
-			if err != nil {
-				return nil, err
-			}
-			if c*direction > 0 {
-				best = x
-			}
-		}
-		return best, nil
+		return best
 	}
 }
 
-func sum(s *state, v any, a callArgs) (any, error) {
-	p, err := a.bind("sum", 0, "attribute", "start")
-	if err != nil {
-		return nil, err
-	}
-	items, err := iterate(s, v)
-	if err != nil {
-		return nil, err
-	}
+func sum(s *state, v any, a *callArgs) any {
+	p := a.bind(s, "sum", 0, "attribute", "start")
+	get := s.getter(p[0], nil)
 	total := any(int64(0))
-	if p[1] != (missing{}) {
+	if p[1] != unset {
 		total = p[1]
 	}
-	for _, x := range items {
-		if p[0] != (missing{}) && p[0] != nil {
-			x = attribute(s, x, p[0])
-		}
-		if total, err = s.binary("+", total, x); err != nil {
-			return nil, err
-		}
+	if _, ok := text(total); ok {
+		s.fail("sum does not add strings: use join")
 	}
-	return total, nil
+	each(s, v, func(x any) { total = s.binary("+", total, get(x)) })
+	return total
 }
 
-func unique(s *state, v any, a callArgs) (any, error) {
-	p, err := a.bind("unique", 0, "case_sensitive", "attribute")
-	if err != nil {
-		return nil, err
-	}
-	items, err := iterate(s, v)
-	if err != nil {
-		return nil, err
-	}
-	seen := NewDict()
-	var list []any
-	for _, x := range items {
-		k := x
-		if p[1] != (missing{}) && p[1] != nil {
-			k = attribute(s, x, p[1])
-		}
-		k, err := key(sortKey(k, given(p[0])))
-		if err != nil {
-			return nil, err
-		}
-		if _, ok := seen.m[k]; !ok {
-			s.charge(itemBytes)
-			seen.set(k, true)
-			list = append(list, x)
-		}
-	}
-	return list, nil
-}
-
-func batch(s *state, v any, a callArgs) (any, error) {
-	p, err := a.bind("batch", 1, "linecount", "fill_with")
-	if err != nil {
-		return nil, err
-	}
-	n, ok := integer(p[0])
-	items, err := iterate(s, v)
-	if err != nil || !ok || n < 1 {
-		return nil, cmp.Or(err, errors.New("wants a count of at least 1"))
-	}
-	s.charge(len(items) * 2 * itemBytes)
-	var list []any
-	for chunk := range slices.Chunk(items, int(min(n, int64(len(items))+1))) {
-		chunk = slices.Clone(chunk)
-		if p[1] != (missing{}) && p[1] != nil {
-			s.charge(int(min(n, 1<<31)) * itemBytes)
-			for int64(len(chunk)) < n {
-				chunk = append(chunk, p[1])
+func unique(s *state, v any, a *callArgs) any {
+	p := a.bind(s, "unique", 0, "case_sensitive", "attribute")
+	return s.lazily(func() iterator {
+		keyOf := s.keyed(p[1], nil, p[0])
+		seen := map[any]bool{}
+		next := iterate(s, v)
+		return func() (any, bool) {
+			for {
+				x, ok := next()
+				if !ok {
+					return nil, false
+				}
+				s.step()
+				k := keyOf(x)
+				h, hashable := hashOf(s, k)
+				if !hashable {
+					s.fail("unique: a %s cannot be told apart from others", typeName(k))
+				}
+				if !seen[h] {
+					s.charge(entryBytes)
+					seen[h] = true
+					return x, true
+				}
 			}
 		}
-		list = append(list, chunk)
-	}
-	return list, nil
+	})
 }
 
-func indent(s *state, v any, a callArgs) (any, error) {
-	p, err := a.bind("indent", 0, "width", "first", "blank")
-	if err != nil {
-		return nil, err
-	}
-	pad := any("    ")
-	switch w := p[0].(type) {
-	case string:
-		pad = w
-	case int64:
-		if pad, err = s.repeat(" ", w); err != nil {
-			return nil, err
+func batch(s *state, v any, a *callArgs) any {
+	p := a.bind(s, "batch", 1, "linecount", "fill_with")
+	n := int(min(max(count(s, "batch", p[0]), -1), 1<<40))
+	return s.lazily(func() iterator {
+		next := iterate(s, v)
+		var chunk []any
+		done := false
+		return func() (any, bool) {
+			for !done {
+				x, ok := next()
+				if !ok {
+					done = true
+					break
+				}
+				s.step()
+				s.charge(itemBytes)
+				if chunk != nil && len(chunk) == n {
+					full := chunk
+					chunk = []any{x}
+					return full, true
+				}
+				if n == 0 && chunk == nil { // as in Jinja2, where the first line is empty
+					chunk = []any{x}
+					return []any{}, true
+				}
+				chunk = append(chunk, x)
+			}
+			if len(chunk) == 0 {
+				return nil, false
+			}
+			if !isNone(p[1]) && len(chunk) < n {
+				s.chargeProduct(n, itemBytes)
+				for len(chunk) < n {
+					chunk = append(chunk, p[1])
+				}
+			}
+			last := chunk
+			chunk = nil
+			return last, true
 		}
-	}
-	t := str(s, v)
-	s.charge(len(t) + min(strings.Count(t, "\n")+1, 1<<31)*min(len(pad.(string)), 1<<31))
-	lines := strings.Split(t, "\n")
-	for i, line := range lines {
-		if i == 0 && !given(p[1]) || line == "" && !given(p[2]) && i > 0 {
-			continue
-		}
-		lines[i] = pad.(string) + line
-	}
-	return strings.Join(lines, "\n"), nil
+	})
 }
 
-func truncate(s *state, v any, a callArgs) (any, error) {
-	p, err := a.bind("truncate", 0, "length", "killwords", "end", "leeway")
-	if err != nil {
-		return nil, err
+func sliceFilter(s *state, v any, a *callArgs) any {
+	p := a.bind(s, "slice", 1, "slices", "fill_with")
+	n := count(s, "slice", p[0])
+	return s.lazily(func() iterator {
+		list := items(s, v)
+		if n == 0 {
+			s.fail("%v", errZero)
+		}
+		size, extra := int64(len(list))/max(n, 1), int64(len(list))%max(n, 1)
+		i, at := int64(0), int64(0)
+		return func() (any, bool) {
+			if i >= n {
+				return nil, false
+			}
+			s.step()
+			end := at + size
+			if i < extra {
+				end++
+			}
+			part := list[at:end:end]
+			if !isNone(p[1]) && i >= extra {
+				s.charge((len(part) + 1) * itemBytes)
+				part = append(part, p[1])
+			}
+			i, at = i+1, end
+			return part, true
+		}
+	})
+}
+
+func indent(s *state, v any, a *callArgs) any {
+	p := a.bind(s, "indent", 0, "width", "first", "blank")
+	pad, ok := text(p[0])
+	switch {
+	case p[0] == unset:
+		pad = "    "
+	case !ok:
+		pad = s.repeat(" ", int(min(count(s, "indent", p[0]), 1<<40)))
 	}
+	t, ok := text(v)
+	if !ok {
+		s.fail("indent wants a string, not a %s", typeName(v))
+	}
+	_, same := soft(s, v)
+	s.charge(len(t) + 1)
+	b := buffer{s: s}
+	for i, line := range splitLines(s, t+"\n", false) {
+		if i > 0 {
+			b.put("\n")
+		}
+		if i == 0 && given(p[1]) || i > 0 && (line != "" || given(p[2])) {
+			b.put(pad)
+		}
+		b.put(line)
+	}
+	return same(b.String())
+}
+
+func truncateFilter(s *state, v any, a *callArgs) any {
+	p := a.bind(s, "truncate", 0, "length", "killwords", "end", "leeway")
 	most, leeway, end := int64(255), int64(5), "..."
-	if n, ok := integer(p[0]); ok {
-		most = n
+	if p[0] != unset {
+		most = count(s, "truncate", p[0])
 	}
-	if e, ok := p[2].(string); ok {
-		end = e
+	if p[2] != unset {
+		end = wants(s, "truncate", p[2])
 	}
-	if n, ok := integer(p[3]); ok {
-		leeway = n
+	if !isNone(p[3]) {
+		leeway = count(s, "truncate", p[3])
 	}
-	t := str(s, v)
-	s.charge(5 * len(t))
-	r := []rune(t)
-	if int64(len(r)) <= most+leeway {
-		return t, nil
+	s.charge(len(end))
+	room := most - int64(utf8.RuneCountInString(end))
+	if room < 0 || leeway < 0 {
+		s.fail("truncate: the length is less than that of %q, or the leeway is negative", end)
 	}
-	cut := string(r[:max(0, min(most-int64(utf8.RuneCountInString(end)), int64(len(r))))])
+	if int64(mustLength(s, v)) <= most+leeway {
+		return v
+	}
+	t, same := soft(s, wants(s, "truncate", v))
+	if _, ok := v.(markup); ok {
+		_, same = soft(s, v)
+	}
+	s.scan(2 * len(t))
+	cut := t[:offset(t, int(min(room, int64(len(t)))))]
 	if !given(p[1]) {
 		if i := strings.LastIndexByte(cut, ' '); i >= 0 {
 			cut = cut[:i]
 		}
 	}
-	return cut + end, nil
+	s.charge(len(cut) + len(end))
+	return same(cut + end)
+}
+
+func trimFilter(s *state, v any, a *callArgs) any {
+	p := a.bind(s, "trim", 0, "chars")
+	t, same := soft(s, v)
+	return same(stripped(s, "trim", t, p[0], true, true))
+}
+
+// titleFilter begins words after blanks, hyphens and opening brackets only, unlike the method of that name.
+func titleFilter(t string) string {
+	var b strings.Builder
+	begins := true
+	for t != "" {
+		// begins: t starts with separators, perhaps none, up to a word at i; otherwise with a word, up to separators.
+		i := strings.IndexFunc(t, func(r rune) bool { return (isSpace(r) || strings.ContainsRune("-({[<", r)) != begins })
+		if i < 0 {
+			i = len(t)
+		}
+		if begins {
+			b.WriteString(t[:i])
+		} else {
+			_, n := utf8.DecodeRuneInString(t)
+			b.WriteString(upper(t[:n]) + lower(t[n:i]))
+		}
+		t, begins = t[i:], !begins
+	}
+	return b.String()
+}
+
+func isWord(r rune) bool { return r == '_' || unicode.IsLetter(r) || isNumeric(r) }
+
+func wordCount(s *state, v any, a *callArgs) any {
+	a.bind(s, "wordcount", 0)
+	t := str(s, v)
+	s.scan(64 * len(t))
+	n, inWord := int64(0), false
+	for _, r := range t {
+		is := isWord(r)
+		if is && !inWord {
+			n++
+		}
+		inWord = is
+	}
+	return n
+}
+
+func fileSize(s *state, v any, a *callArgs) any {
+	p := a.bind(s, "filesizeformat", 0, "binary")
+	t, isText := text(v)
+	f, ok := number(v)
+	if isText {
+		f, ok = s.parseFloat(t)
+	}
+	if !ok {
+		s.fail("filesizeformat wants a number, not a %s", typeName(v))
+	}
+	base, suffix := 1000.0, "B"
+	prefixes := strings.Fields("k M G T P E Z Y")
+	if given(p[0]) {
+		base, suffix, prefixes[0] = 1024, "iB", "K"
+	}
+	one := spec{fill: " ", precision: 1, kind: 'f'}
+	switch {
+	case f == 1:
+		return "1 Byte"
+	case f < base:
+		return str(s, truncate(s, f)) + " Bytes"
+	}
+	unit := base
+	for i, prefix := range prefixes {
+		if unit *= base; f < unit || i == len(prefixes)-1 {
+			return one.float(s, base*f/unit) + " " + prefix + suffix
+		}
+	}
+	return nil
+}
+
+// striptags takes comments and tags out, makes single blanks of others, and resolves entities.
+func striptags(s *state, t string) string {
+	s.charge(4 * len(t))
+	s.scan(16 * len(t))
+	for _, mark := range [][2]string{{"<!--", "-->"}, {"<", ">"}} {
+		var b strings.Builder
+		for {
+			start := strings.Index(t, mark[0])
+			if start < 0 {
+				break
+			}
+			end := strings.Index(t[start:], mark[1])
+			if end < 0 {
+				break
+			}
+			b.WriteString(t[:start])
+			t = t[start+end+len(mark[1]):]
+		}
+		t = b.String() + t
+	}
+	return html.UnescapeString(strings.Join(splitBlanks(s, t, -1, false), " "))
+}
+
+func urlEncode(s *state, v any, a *callArgs) any {
+	a.bind(s, "urlencode", 0)
+	if _, ok := text(v); ok || !iterable(v) {
+		return quoteURL(s, str(s, v), false)
+	}
+	if d, ok := v.(*Dict); ok {
+		v = dictView{d, "items"}
+	}
+	b := buffer{s: s}
+	each(s, v, func(x any) {
+		pair := items(s, x)
+		if len(pair) != 2 {
+			s.fail("urlencode wants pairs")
+		}
+		if b.Len() > 0 {
+			b.put("&")
+		}
+		b.put(quoteURL(s, str(s, pair[0]), true), "=", quoteURL(s, str(s, pair[1]), true))
+	})
+	return b.String()
+}
+
+// quoteURL is urllib's quote; in a query, slashes are quoted too and blanks are "+".
+func quoteURL(s *state, t string, query bool) string {
+	b := buffer{s: s}
+	done := 0
+	s.scan(8 * len(t))
+	for i := range len(t) {
+		c := t[i]
+		switch {
+		case decimal(c) || c|0x20 >= 'a' && c|0x20 <= 'z' || strings.IndexByte("_.-~", c) >= 0 || c == '/' && !query:
+			continue
+		case c == ' ' && query:
+			b.put(t[done:i], "+")
+		default:
+			const hex = "0123456789ABCDEF"
+			b.put(t[done:i], "%", hex[c>>4:c>>4+1], hex[c&15:c&15+1])
+		}
+		done = i + 1
+	}
+	b.put(t[done:])
+	return b.String()
+}
+
+func xmlAttr(s *state, v any, a *callArgs) any {
+	p := a.bind(s, "xmlattr", 0, "autospace")
+	d, ok := v.(*Dict)
+	if !ok {
+		s.fail("xmlattr wants a dict, not a %s", typeName(v))
+	}
+	b := buffer{s: s}
+	for i, k := range d.keys {
+		if _, undefined := d.vals[i].(Undefined); undefined || d.vals[i] == nil {
+			continue
+		}
+		name := wants(s, "xmlattr", k)
+		if strings.ContainsAny(name, " \t\n\r\f\v/>=") {
+			s.fail("xmlattr: %q is no attribute's name", name)
+		}
+		if b.Len() > 0 || p[0] == unset || truth(p[0]) {
+			b.put(" ")
+		}
+		b.put(string(escape(s, name)), `="`, string(escape(s, d.vals[i])), `"`)
+	}
+	return s.marked(b.String())
+}
+
+// urlize is known, as a name, and left out: a prompt is no page of HTML.
+func urlize(s *state, _ any, _ *callArgs) any {
+	s.fail("urlize is not supported: a prompt is not HTML")
+	return nil
 }

@@ -33,14 +33,29 @@ func (t *Template) Strings() (out []string) {
 	return out
 }
 
+// What a template can be asked for stands near its surface and is short. Beyond these bounds a template is made to take
+// time, and what is there is left out.
+const (
+	maxDepth = 2000 // nested values
+	maxChain = 20   // attributes, filters and alternatives around a name
+	maxSides = 100  // of a comparison, and words of a variable
+)
+
 // walker goes through a tree by reflection, so that a kind of node it does not know is walked like any other.
 type walker struct {
 	vars map[string]*Variable
 	seen map[uintptr]bool // pointers: what is not a tree is walked once
 	each func(string)
+
+	depth int
 }
 
 func (w *walker) walk(v reflect.Value) {
+	if w.depth > maxDepth {
+		return
+	}
+	w.depth++
+	defer func() { w.depth-- }()
 	switch v.Kind() {
 	case reflect.Interface:
 		if !v.IsNil() {
@@ -80,7 +95,7 @@ func (w *walker) note(name string, words []string) {
 		w.vars[name] = x
 	}
 	for _, word := range words {
-		if !slices.Contains(x.Words, word) {
+		if len(x.Words) < maxSides && !slices.Contains(x.Words, word) {
 			x.Words = append(x.Words, word)
 		}
 	}
@@ -90,15 +105,16 @@ func (w *walker) note(name string, words []string) {
 func (w *walker) compare(v reflect.Value) {
 	sides := []reflect.Value{v.FieldByName("first")}
 	rest := v.FieldByName("rest")
-	for i := range rest.Len() {
+	for i := range min(rest.Len(), maxSides) {
 		sides = append(sides, rest.Index(i))
 	}
 	var words []string
 	for _, s := range sides {
 		words = append(words, literalsOf(s)...)
 	}
+	words = words[:min(len(words), maxSides)]
 	for _, s := range sides {
-		for _, name := range sourcesOf(s) {
+		for _, name := range sourcesOf(s, maxChain) {
 			w.note(name, words)
 		}
 	}
@@ -113,24 +129,25 @@ func bareValue(v reflect.Value) reflect.Value {
 }
 
 // sourcesOf are the names whose value an expression may be: x, x|lower, x|default(""), ns.x, x if c else y, x or y.
-func sourcesOf(v reflect.Value) (out []string) {
+func sourcesOf(v reflect.Value, chain int) (out []string) {
 	v = bareValue(v)
-	if !v.IsValid() {
+	if !v.IsValid() || chain == 0 {
 		return nil
 	}
+	chain--
 	switch v.Type() {
 	case reflect.TypeFor[nameExpr]():
 		return []string{v.FieldByName("name").String()}
 	case reflect.TypeFor[filterExpr]():
-		return sourcesOf(v.FieldByName("of"))
+		return sourcesOf(v.FieldByName("of"), chain)
 	case reflect.TypeFor[attrExpr]():
-		for _, name := range sourcesOf(v.FieldByName("of")) {
+		for _, name := range sourcesOf(v.FieldByName("of"), chain) {
 			out = append(out, name+"."+v.FieldByName("name").String())
 		}
 	case reflect.TypeFor[condExpr]():
-		return append(sourcesOf(v.FieldByName("then")), sourcesOf(v.FieldByName("other"))...)
+		return append(sourcesOf(v.FieldByName("then"), chain), sourcesOf(v.FieldByName("other"), chain)...)
 	case reflect.TypeFor[logicExpr]():
-		return append(sourcesOf(v.FieldByName("left")), sourcesOf(v.FieldByName("right"))...)
+		return append(sourcesOf(v.FieldByName("left"), chain), sourcesOf(v.FieldByName("right"), chain)...)
 	}
 	return out
 }

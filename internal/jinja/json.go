@@ -1,106 +1,91 @@
 package jinja
 
 import (
-	"errors"
-	"fmt"
+	"math/big"
 	"strings"
 )
 
 // toJSON is the tojson filter as Hugging Face defines it for chat templates: json.dumps without HTML escaping,
 // ", " and ": " between items unless indent or separators say otherwise, non-ASCII characters as they are, keys in
 // their order.
-func toJSON(s *state, v any, a callArgs) (any, error) {
-	p, err := a.bind("tojson", 0, "ensure_ascii", "indent", "separators", "sort_keys")
-	if err != nil {
-		return nil, err
-	}
-	w := jsonWriter{s: s, ascii: given(p[0]), sortKeys: given(p[3]), item: ", ", colon: ": ", newline: ""}
-	if n, ok := integer(p[1]); ok {
-		indent, err := s.repeat(" ", min(n, 1000))
-		if err != nil {
-			return nil, err
+func toJSON(s *state, v any, a *callArgs) any {
+	p := a.bind(s, "tojson", 0, "ensure_ascii", "indent", "separators", "sort_keys")
+	w := jsonWriter{buffer: buffer{s: s}, ascii: given(p[0]), sortKeys: given(p[3]), item: ", ", colon: ": "}
+	if !isNone(p[1]) {
+		w.newline, w.item = "\n", ","
+		var ok bool
+		if w.indent, ok = text(p[1]); !ok {
+			w.indent = s.repeat(" ", int(min(count(s, "tojson", p[1]), 1<<40)))
 		}
-		w.indent, w.newline, w.item = indent.(string), "\n", ","
-	} else if t, ok := p[1].(string); ok {
-		w.indent, w.newline, w.item = t, "\n", ","
 	}
-	if sep, ok := sequence(p[2]); ok {
-		if len(sep) != 2 {
-			return nil, errors.New("separators are two strings")
+	if !isNone(p[2]) {
+		separators := items(s, p[2])
+		if len(separators) != 2 {
+			s.fail("tojson: separators are two strings")
 		}
-		w.item, w.colon = str(s, sep[0]), str(s, sep[1])
+		w.item, w.colon = wants(s, "tojson", separators[0]), wants(s, "tojson", separators[1])
 	}
-	if err := w.value(v, ""); err != nil {
-		return nil, err
-	}
-	return w.b.String(), nil
+	w.value(v, "")
+	return w.String()
 }
 
 type jsonWriter struct {
-	s                            *state
-	b                            strings.Builder
+	buffer
 	ascii, sortKeys              bool
 	item, colon, newline, indent string
 }
 
-func (w *jsonWriter) put(parts ...string) {
-	for _, t := range parts {
-		w.s.charge(len(t))
-		w.b.WriteString(t)
-	}
-}
-
-func (w *jsonWriter) value(v any, pad string) error {
+func (w *jsonWriter) value(v any, pad string) {
 	w.s.step()
 	switch v := v.(type) {
 	case nil:
 		w.put("null")
 	case bool:
-		if v {
-			w.put("true")
-		} else {
-			w.put("false")
-		}
-	case int64:
-		w.put(str(w.s, v))
+		w.put(strings.ToLower(str(w.s, v)))
+	case int64, *big.Int:
+		w.put(w.s.formatInt(v))
 	case float64:
 		w.put(strings.NewReplacer("nan", "NaN", "inf", "Infinity").Replace(formatFloat(v)))
 	case string:
 		w.text(v)
-	case []any, Tuple:
-		items, _ := sequence(v)
-		return w.list("[", "]", len(items), pad, func(i int, inner string) error { return w.value(items[i], inner) })
+	case markup:
+		w.text(string(v))
+	case []any, Tuple, *group:
+		list, _ := sequence(v)
+		w.list("[", "]", len(list), pad, func(i int, inner string) { w.value(list[i], inner) })
 	case *Dict:
-		keys := v.keys
-		if w.sortKeys {
-			var err error
-			if keys, err = sorted(w.s, keys, false, func(k any) any { return k }); err != nil {
-				return err
-			}
-		}
-		return w.list("{", "}", len(keys), pad, func(i int, inner string) error {
-			if k, ok := keys[i].(string); ok {
-				w.text(k)
-			} else { // json.dumps writes other keys as the text of their JSON
-				w.put(`"`)
-				if err := w.value(keys[i], inner); err != nil {
-					return err
-				}
-				w.put(`"`)
-			}
-			w.put(w.colon)
-			return w.value(v.m[keys[i]], inner)
-		})
+		w.dict(v, pad)
 	case Undefined:
-		return fmt.Errorf("%s is undefined", v.Name)
+		w.s.fail("%s has no JSON form", v.message())
 	default:
-		return fmt.Errorf("a %s has no JSON form", typeName(v))
+		w.s.fail("a %s has no JSON form", typeName(v))
 	}
-	return nil
 }
 
-func (w *jsonWriter) list(open, end string, n int, pad string, item func(i int, pad string) error) error {
-	defer w.s.deeper()()
+func (w *jsonWriter) dict(d *Dict, pad string) {
+	pairs := items(w.s, dictView{d, "items"})
+	if w.sortKeys {
+		pairs = sorted(w.s, pairs, false, func(x any) any { return x.(Tuple)[0] })
+	}
+	w.list("{", "}", len(pairs), pad, func(i int, inner string) {
+		pair := pairs[i].(Tuple)
+		switch k := pair[0].(type) {
+		case string, markup:
+			w.value(k, inner)
+		case nil, bool, int64, *big.Int, float64: // other keys are written as the text of their JSON
+			w.put(`"`)
+			w.value(k, inner)
+			w.put(`"`)
+		default:
+			w.s.fail("a %s cannot be a key in JSON", typeName(k))
+		}
+		w.put(w.colon)
+		w.value(pair[1], inner)
+	})
+}
+
+func (w *jsonWriter) list(open, end string, n int, pad string, item func(i int, pad string)) {
+	w.s.enter()
 	w.put(open)
 	if n > 0 {
 		inner := pad
@@ -116,9 +101,7 @@ func (w *jsonWriter) list(open, end string, n int, pad string, item func(i int, 
 			if w.newline != "" {
 				w.put(inner)
 			}
-			if err := item(i, inner); err != nil {
-				return err
-			}
+			item(i, inner)
 		}
 		w.put(w.newline)
 		if w.newline != "" {
@@ -126,36 +109,32 @@ func (w *jsonWriter) list(open, end string, n int, pad string, item func(i int, 
 		}
 	}
 	w.put(end)
-	return nil
+	w.s.leave()
 }
 
 func (w *jsonWriter) text(t string) {
-	w.s.charge(len(t))
-	b := &w.b
-	b.WriteByte('"')
-	for _, r := range t {
+	w.put(`"`)
+	w.escaping(t, func(r rune) string {
 		switch {
 		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
+			return `\` + string(r)
 		case r == '\n':
-			b.WriteString(`\n`)
+			return `\n`
 		case r == '\r':
-			b.WriteString(`\r`)
+			return `\r`
 		case r == '\t':
-			b.WriteString(`\t`)
+			return `\t`
 		case r == '\b':
-			b.WriteString(`\b`)
+			return `\b`
 		case r == '\f':
-			b.WriteString(`\f`)
+			return `\f`
 		case r < 0x20 || w.ascii && r > 0x7e && r < 0x10000:
-			fmt.Fprintf(b, `\u%04x`, r)
+			return hex(`\u`, r, 4)
 		case w.ascii && r >= 0x10000:
 			r -= 0x10000
-			fmt.Fprintf(b, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
-		default:
-			b.WriteRune(r)
+			return hex(`\u`, 0xd800+r>>10, 4) + hex(`\u`, 0xdc00+r&0x3ff, 4)
 		}
-	}
-	b.WriteByte('"')
+		return ""
+	})
+	w.put(`"`)
 }

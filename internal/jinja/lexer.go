@@ -8,6 +8,9 @@ import (
 	"unicode/utf8"
 )
 
+// isSpace is Python's str.isspace for one character.
+func isSpace(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f }
+
 // Error is a mistake in a template, found when it is compiled or run.
 type Error struct {
 	Line int // of the template, from 1
@@ -124,10 +127,10 @@ func (l *lexer) next() error {
 	text := l.src[l.at:open]
 	switch {
 	case sign == '-':
-		text = strings.TrimRightFunc(text, unicode.IsSpace)
+		text = strings.TrimRightFunc(text, isSpace)
 	case sign != '+' && tag != '{':
 		// lstrip_blocks: blanks between the start of the line and a block or comment go.
-		if i := strings.LastIndexByte(text, '\n') + 1; (i > 0 || l.lineStart) && strings.TrimSpace(text[i:]) == "" {
+		if i := strings.LastIndexByte(text, '\n') + 1; (i > 0 || l.lineStart) && strings.TrimFunc(text[i:], isSpace) == "" {
 			text = text[:i]
 		}
 	}
@@ -174,7 +177,7 @@ func (l *lexer) trimAfter(minus, plus, block bool) {
 	rest := l.src[l.at:]
 	switch {
 	case minus:
-		l.advance(len(rest) - len(strings.TrimLeftFunc(rest, unicode.IsSpace)))
+		l.advance(len(rest) - len(strings.TrimLeftFunc(rest, isSpace)))
 	case block && !plus && strings.HasPrefix(rest, "\n"):
 		l.advance(1)
 	}
@@ -183,13 +186,16 @@ func (l *lexer) trimAfter(minus, plus, block bool) {
 // rawTag measures {% raw %} or {% endraw %} at the start of s; n is 0 when s begins with something else. end is
 // the byte before "%}".
 func (l *lexer) rawTag(name, s string) (n int, end byte) {
-	rest := strings.TrimLeft(strings.TrimPrefix(s, "{%"), "-+")
-	rest, ok := strings.CutPrefix(strings.TrimLeftFunc(rest, unicode.IsSpace), name)
+	rest := strings.TrimPrefix(s, "{%")
+	if rest != "" && (rest[0] == '-' || rest[0] == '+') {
+		rest = rest[1:]
+	}
+	rest, ok := strings.CutPrefix(strings.TrimLeftFunc(rest, isSpace), name)
 	if !ok {
 		return 0, 0
 	}
-	rest = strings.TrimLeftFunc(rest, unicode.IsSpace)
-	if rest != "" && (rest[0] == '-' || rest[0] == '+') {
+	rest = strings.TrimLeftFunc(rest, isSpace)
+	if rest != "" && (rest[0] == '-' || rest[0] == '+' && name == "endraw") {
 		end, rest = rest[0], rest[1:]
 	}
 	if rest, ok = strings.CutPrefix(rest, "%}"); !ok {
@@ -203,6 +209,9 @@ func (l *lexer) raw(n int, end byte) error {
 	l.advance(n)
 	l.trimAfter(end == '-', false, false)
 	body := l.src[l.at:]
+	if body == "" { // Jinja2 forgives this one
+		return nil
+	}
 	for i := 0; ; i += 2 {
 		j := strings.Index(body[i:], "{%")
 		if j < 0 {
@@ -215,8 +224,8 @@ func (l *lexer) raw(n int, end byte) error {
 		}
 		text := body[:i]
 		if body[i+2] == '-' {
-			text = strings.TrimRightFunc(text, unicode.IsSpace)
-		} else if k := strings.LastIndexByte(text, '\n') + 1; body[i+2] != '+' && (k > 0 || l.lineStart) && strings.TrimSpace(text[k:]) == "" {
+			text = strings.TrimRightFunc(text, isSpace)
+		} else if k := strings.LastIndexByte(text, '\n') + 1; body[i+2] != '+' && (k > 0 || l.lineStart) && strings.TrimFunc(text[k:], isSpace) == "" {
 			text = text[:k]
 		}
 		if text != "" {
@@ -237,7 +246,7 @@ func (l *lexer) expression(closing string, k kind) error {
 	var open []byte // brackets: inside one, "}}" closes two dicts
 	for l.at < len(l.src) {
 		rest := l.src[l.at:]
-		if trimmed := strings.TrimLeftFunc(rest, unicode.IsSpace); len(trimmed) < len(rest) {
+		if trimmed := strings.TrimLeftFunc(rest, isSpace); len(trimmed) < len(rest) {
 			l.advance(len(rest) - len(trimmed))
 			continue
 		}
@@ -259,10 +268,12 @@ func (l *lexer) expression(closing string, k kind) error {
 			if err := l.str(c); err != nil {
 				return err
 			}
-		case c >= '0' && c <= '9':
+		case decimal(c):
 			l.number(rest)
 		case c == '_' || unicode.IsLetter(first(rest)):
-			n := strings.IndexFunc(rest, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+			n := strings.IndexFunc(rest, func(r rune) bool {
+				return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.Is(unicode.M, r)
+			})
 			if n < 0 {
 				n = len(rest)
 			}
@@ -301,26 +312,53 @@ func first(s string) rune {
 	return r
 }
 
+// digits measures a run of digits that ok accepts, in which single underscores may stand between two digits.
+func digits(s string, ok func(c byte) bool) int {
+	n := 0
+	for n < len(s) && (ok(s[n]) || n > 0 && s[n] == '_' && n+1 < len(s) && ok(s[n+1])) {
+		n++
+	}
+	return n
+}
+
+func decimal(c byte) bool { return c >= '0' && c <= '9' }
+
+// bases are the prefixes of integers that are not decimal.
+var bases = map[byte]func(c byte) bool{
+	'b': func(c byte) bool { return c == '0' || c == '1' },
+	'o': func(c byte) bool { return c >= '0' && c <= '7' },
+	'x': func(c byte) bool { return decimal(c) || c|0x20 >= 'a' && c|0x20 <= 'f' },
+}
+
 func (l *lexer) number(rest string) {
-	digits := func(s string) int {
-		n := 0
-		for n < len(s) && (s[n] >= '0' && s[n] <= '9' || s[n] == '_' && n > 0) {
-			n++
+	if len(rest) > 2 && rest[0] == '0' {
+		if ok := bases[rest[1]|0x20]; ok != nil {
+			if n := digits(strings.TrimPrefix(rest[2:], "_"), ok); n > 0 {
+				n = 2 + len(rest[2:]) - len(strings.TrimPrefix(rest[2:], "_")) + n
+				l.emit(kindInt, strings.ReplaceAll(rest[:n], "_", ""))
+				l.advance(n)
+				return
+			}
 		}
-		return n
 	}
-	n, k := digits(rest), kindInt
-	if n+1 < len(rest) && rest[n] == '.' && rest[n+1] >= '0' && rest[n+1] <= '9' {
-		n, k = n+1+digits(rest[n+1:]), kindFloat
+	n, k := digits(rest, decimal), kindInt
+	// After a dot stands an index: a.0.1 is a[0][1].
+	if t := l.tokens[len(l.tokens)-1]; t.kind != kindOp || t.text != "." {
+		if n+1 < len(rest) && rest[n] == '.' && decimal(rest[n+1]) {
+			n, k = n+1+digits(rest[n+1:], decimal), kindFloat
+		}
+		if n < len(rest) && rest[n]|0x20 == 'e' {
+			m := n + 1
+			if m < len(rest) && (rest[m] == '+' || rest[m] == '-') {
+				m++
+			}
+			if d := digits(rest[m:], decimal); d > 0 {
+				n, k = m+d, kindFloat
+			}
+		}
 	}
-	if n < len(rest) && (rest[n] == 'e' || rest[n] == 'E') {
-		m := n + 1
-		if m < len(rest) && (rest[m] == '+' || rest[m] == '-') {
-			m++
-		}
-		if d := digits(rest[m:]); d > 0 {
-			n, k = m+d, kindFloat
-		}
+	if k == kindInt && rest[0] == '0' { // 007 is 00 and then 7
+		n = digits(rest, func(c byte) bool { return c == '0' })
 	}
 	l.emit(k, strings.ReplaceAll(rest[:n], "_", ""))
 	l.advance(n)
@@ -359,6 +397,9 @@ func (l *lexer) str(quote byte) error {
 				b.WriteRune(rune(n))
 				i = j - 1
 				continue
+			}
+			if body[i] == 'N' {
+				return errorAt(start, `\N{…} in a string is not supported: write the character`)
 			}
 			if s, ok := escapes[body[i]]; ok {
 				b.WriteString(s)

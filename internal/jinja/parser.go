@@ -1,6 +1,8 @@
 package jinja
 
 import (
+	"maps"
+	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,9 +18,13 @@ type parser struct {
 	tokens  []token
 	at      int
 	depth   int
-	filters map[string]filter
-	tests   map[string]test
-	inLoop  int
+	scope   *scope
+	root    *scope
+	names   []*nameExpr
+	globals map[string]int // names that no scope may have, by the order of their first use
+	blocks  map[string]*blockNode
+	inLoop  int // loops that break may leave
+	loops   int // loops around, macros or not
 }
 
 func (p *parser) peek() token { return p.tokens[p.at] }
@@ -43,7 +49,7 @@ func (p *parser) accept(k kind, text string) bool {
 	return false
 }
 
-// parseError travels by panic from deep in the parser to Compile.
+// fail sends an error by panic from deep in the parser to Compile.
 func (p *parser) fail(format string, a ...any) {
 	panic(errorAt(p.peek().line, format, a...))
 }
@@ -69,6 +75,27 @@ func (p *parser) nest() func() {
 	return func() { p.depth-- }
 }
 
+// within parses with sc as the innermost scope.
+func (p *parser) within(sc *scope, parse func()) {
+	outer := p.scope
+	p.scope = sc
+	parse()
+	p.scope = outer
+}
+
+// resolve finds, once all assignments are known, where each name's value may be.
+func (p *parser) resolve() {
+	for _, n := range p.names {
+		hops := 0
+		for sc := n.scope; sc != nil; sc = sc.parent {
+			if slot, ok := sc.slots[n.name]; ok {
+				n.places = append(n.places, place{hops, slot})
+			}
+			hops++
+		}
+	}
+}
+
 // nodes parses statements until a block whose name is among ends (left for the caller) or the template's end.
 func (p *parser) nodes(ends ...string) []node {
 	defer p.nest()()
@@ -85,7 +112,7 @@ func (p *parser) nodes(ends ...string) []node {
 			list = append(list, &textNode{t.text})
 		case kindVarBegin:
 			p.next()
-			list = append(list, &outputNode{pos{t.line}, p.tuple(true)})
+			list = append(list, &outputNode{pos{t.line}, p.tuple(true, "")})
 			if p.next().kind != kindVarEnd {
 				p.at--
 				p.fail("expected }}, found %s", p.peek())
@@ -96,9 +123,7 @@ func (p *parser) nodes(ends ...string) []node {
 				return list
 			}
 			p.next()
-			if n := p.statement(t.line); n != nil {
-				list = append(list, n)
-			}
+			list = p.statement(list, t.line)
 		}
 	}
 }
@@ -110,88 +135,180 @@ func (p *parser) blockEnd() {
 	p.next()
 }
 
+// head ends a statement that has a body. A colon may stand there, as in Python.
+func (p *parser) head() {
+	p.accept(kindOp, ":")
+	p.blockEnd()
+}
+
 // body parses up to {% end %}.
 func (p *parser) body(end string) []node {
-	p.blockEnd()
+	p.head()
 	list := p.nodes(end)
 	p.name()
 	p.blockEnd()
 	return list
 }
 
-func (p *parser) statement(line int) node {
+func (p *parser) statement(list []node, line int) []node {
 	at := pos{line}
 	switch name := p.name(); name {
 	case "if":
-		return p.ifStatement(at)
+		return append(list, p.ifStatement(at))
 	case "for":
-		return p.forStatement(at)
+		return append(list, p.forStatement(at))
 	case "set":
-		return p.setStatement(at)
-	case "macro":
-		m := &macroNode{pos: at, name: p.name()}
-		m.params = p.params()
-		m.body = p.macroBody("endmacro")
-		return m
-	case "call":
-		m := &macroNode{pos: at, name: "caller"}
-		if p.is(kindOp, "(") {
-			m.params = p.params()
+		return append(list, p.setStatement(at))
+	case "print":
+		for p.peek().kind != kindBlockEnd {
+			list = append(list, &outputNode{p.here(), p.expression()})
+			if p.peek().kind != kindBlockEnd {
+				p.expect(kindOp, ",")
+			}
 		}
-		call := p.expression()
-		if _, ok := call.(*callExpr); !ok {
+		p.blockEnd()
+		return list
+	case "macro":
+		m := p.macro(at, p.name())
+		m.slot = p.scope.slot(m.name)
+		p.params(m)
+		p.macroBody(m, "endmacro")
+		return append(list, m)
+	case "call":
+		m := p.macro(at, "")
+		if p.is(kindOp, "(") {
+			p.params(m)
+		}
+		call, ok := p.expression().(*callExpr)
+		if !ok {
 			p.fail("{%% call %%} wants a call")
 		}
-		m.body = p.macroBody("endcall")
-		return &callNode{at, call, m}
+		p.macroBody(m, "endcall")
+		return append(list, &callNode{at, call, m})
+	case "generation": // Hugging Face's: a call block around the text of an answer
+		m := p.macro(at, "")
+		p.macroBody(m, "endgeneration")
+		return append(list, &callNode{at, nil, m})
+	case "autoescape":
+		n := &autoescapeNode{pos: at, value: p.expression(), scope: newScope(p.scope)}
+		p.within(n.scope, func() { n.body = p.body("endautoescape") })
+		return append(list, n)
 	case "filter":
-		n := &filterNode{pos: at, filters: []filterCall{p.filter()}}
+		n := &filterNode{pos: at, filters: []filterCall{p.filter()}, scope: newScope(p.scope)}
 		for p.accept(kindOp, "|") {
 			n.filters = append(n.filters, p.filter())
 		}
-		n.body = p.body("endfilter")
-		return n
+		p.within(n.scope, func() { n.body = p.body("endfilter") })
+		return append(list, n)
 	case "with":
-		n := &withNode{pos: at}
-		for p.peek().kind == kindName {
-			n.names = append(n.names, p.target())
+		n := &withNode{pos: at, scope: newScope(p.scope)}
+		for p.peek().kind != kindBlockEnd && !p.is(kindOp, ":") {
+			if n.targets != nil {
+				p.expect(kindOp, ",")
+			}
+			p.within(n.scope, func() { n.targets = append(n.targets, p.target("", false)) })
 			p.expect(kindOp, "=")
 			n.values = append(n.values, p.expression())
-			if !p.accept(kindOp, ",") {
-				break
-			}
 		}
-		n.body = p.body("endwith")
-		return n
-	case "generation":
-		return &generationNode{p.body("endgeneration")}
+		p.within(n.scope, func() { n.body = p.body("endwith") })
+		return append(list, n)
+	case "block":
+		return append(list, p.block(at))
 	case "break", "continue":
 		if p.inLoop == 0 {
 			p.fail("{%% %s %%} outside a loop", name)
 		}
 		p.blockEnd()
-		return &loopControl{at, name == "break"}
-	case "extends", "include", "import", "from", "block":
-		p.fail("{%% %s %%} is not supported: a chat template is a single file", name)
+		return append(list, &loopControl{name == "break"})
+	case "extends", "include", "import", "from":
+		return append(list, p.otherFile(at, name))
 	default:
 		p.fail("unknown tag {%% %s %%}", name)
 	}
 	return nil
 }
 
-// macroBody parses a body that loop controls cannot leave.
-func (p *parser) macroBody(end string) []node {
+// outsideLoops parses what loop controls cannot leave.
+func (p *parser) outsideLoops(parse func()) {
 	loops := p.inLoop
 	p.inLoop = 0
-	defer func() { p.inLoop = loops }()
-	return p.body(end)
+	parse()
+	p.inLoop = loops
+}
+
+func (p *parser) block(at pos) node {
+	n := &blockNode{pos: at, name: p.name()}
+	n.scoped = p.accept(kindName, "scoped")
+	required := p.accept(kindName, "required")
+	if p.blocks[n.name] != nil {
+		p.fail("{%% block %s %%} is there twice", n.name)
+	}
+	p.blocks[n.name] = n
+	// A block's names are the template's own, not those of the loop it stands in, unless it says scoped.
+	n.scope = newScope(p.root)
+	if n.scoped {
+		n.scope.parent = p.scope
+	}
+	p.within(n.scope, func() {
+		p.outsideLoops(func() {
+			p.head()
+			n.body = p.nodes("endblock")
+		})
+	})
+	p.name()
+	p.accept(kindName, n.name)
+	p.blockEnd()
+	if required {
+		return &otherFile{at, "block " + n.name + " required"}
+	}
+	return n
+}
+
+// otherFile parses a statement that needs a second file. Jinja2 loads such templates and fails when it gets there.
+func (p *parser) otherFile(at pos, name string) node {
+	p.expression()
+	switch name {
+	case "import":
+		p.expect(kindName, "as")
+		p.scope.slot(p.name())
+	case "from":
+		p.expect(kindName, "import")
+		for p.peek().kind == kindName && !p.contextRule() {
+			alias := p.name()
+			if p.accept(kindName, "as") {
+				alias = p.name()
+			}
+			p.scope.slot(alias)
+			if !p.accept(kindOp, ",") {
+				break
+			}
+		}
+	case "include":
+		if p.accept(kindName, "ignore") {
+			p.expect(kindName, "missing")
+		}
+	}
+	if name != "extends" {
+		p.contextRule()
+	}
+	p.blockEnd()
+	return &otherFile{at, name}
+}
+
+// contextRule parses "with context" and "without context".
+func (p *parser) contextRule() bool {
+	if !p.is(kindName, "with") && !p.is(kindName, "without") || p.tokens[p.at+1].text != "context" {
+		return false
+	}
+	p.at += 2
+	return true
 }
 
 func (p *parser) ifStatement(at pos) node {
 	n := &ifNode{pos: at}
 	for {
-		n.conds = append(n.conds, p.tuple(true))
-		p.blockEnd()
+		n.conds = append(n.conds, p.tuple(false, ""))
+		p.head()
 		n.bodies = append(n.bodies, p.nodes("elif", "else", "endif"))
 		switch p.name() {
 		case "elif":
@@ -205,64 +322,134 @@ func (p *parser) ifStatement(at pos) node {
 	}
 }
 
+// The slot of "loop" in every loop's scope.
+const loopSlot = 0
+
 func (p *parser) forStatement(at pos) node {
-	n := &forNode{pos: at, target: p.target()}
+	n := &forNode{pos: at, scope: newScope(p.scope), elseScope: newScope(p.scope)}
+	p.loops++
+	n.scope.slot("loop")
+	p.within(n.scope, func() { n.target = p.target("in", false) })
+	n.test = &scope{parent: p.scope, slots: maps.Clone(n.scope.slots), size: n.scope.size}
+	delete(n.test.slots, "loop")
 	p.expect(kindName, "in")
-	n.iter = p.tuple(false)
+	n.iter = p.tuple(false, "recursive")
 	if p.accept(kindName, "if") {
-		n.filter = p.expression()
+		p.within(n.test, func() { n.filter = p.expression() })
 	}
-	n.recursive = p.accept(kindName, "recursive")
-	p.blockEnd()
+	if n.recursive = p.accept(kindName, "recursive"); n.recursive {
+		n.scope.hold()
+	}
+	p.head()
 	p.inLoop++
-	n.body = p.nodes("else", "endfor")
+	p.within(n.scope, func() { n.body = p.nodes("else", "endfor") })
 	p.inLoop--
 	if p.name() == "else" {
-		n.elseBody = p.body("endfor")
+		p.within(n.elseScope, func() { n.elseBody = p.body("endfor") })
 	} else {
 		p.blockEnd()
 	}
+	p.loops--
+	n.settles = settles(n)
 	return n
 }
 
+// settles finds loops that look for something and cannot stop looking, such as
+//
+//	{% for m in messages %}{% if not ns.found %}…{% endif %}{% endfor %}
+//
+// whose body is one if. A branch that is empty, reached by conditions that hold nothing the loop itself sets, is
+// taken by every later pass too, so that the loop may end there. Without this, a template that looks back from each
+// message takes time with the square of their number.
+func settles(n *forNode) []bool {
+	if len(n.body) != 1 || n.filter != nil {
+		return nil
+	}
+	test, ok := n.body[0].(*ifNode)
+	if !ok {
+		return nil
+	}
+	list := make([]bool, len(test.conds)+1)
+	for i := range list {
+		if i < len(test.conds) && !constantIn(n.scope, test.conds[i], 0) {
+			break
+		}
+		list[i] = i == len(test.bodies) || len(test.bodies[i]) == 0
+	}
+	return list
+}
+
+// constantIn reports whether e has the same value whenever it is evaluated in a pass of sc's loop that does nothing
+// else, and has no effect.
+func constantIn(sc *scope, e expr, depth int) bool {
+	if depth > 20 {
+		return false
+	}
+	all := func(list ...expr) bool {
+		return !slices.ContainsFunc(list, func(x expr) bool { return !constantIn(sc, x, depth+1) })
+	}
+	switch e := e.(type) {
+	case *literal:
+		return true
+	case *nameExpr:
+		_, own := sc.slots[e.name]
+		return !own
+	case *attrExpr:
+		return all(e.of)
+	case *itemExpr:
+		return all(e.of, e.key)
+	case *notExpr:
+		return all(e.of)
+	case *logicExpr:
+		return all(e.left, e.right)
+	case *compareExpr: // "in" may read a generator
+		return all(e.first) && all(e.rest...) && !slices.Contains(e.ops, "in") && !slices.Contains(e.ops, "not in")
+	}
+	return false
+}
+
 func (p *parser) setStatement(at pos) node {
-	n := &setNode{pos: at, target: p.target()}
+	n := &setNode{pos: at, scope: newScope(p.scope)}
+	n.target = p.target("", true)
 	if p.accept(kindOp, "=") {
-		n.value = p.tuple(true)
+		n.value = p.tuple(true, "")
 		p.blockEnd()
 		return n
 	}
 	for p.accept(kindOp, "|") {
 		n.filters = append(n.filters, p.filter())
 	}
-	n.body = p.body("endset")
+	p.within(n.scope, func() { n.body = p.body("endset") })
 	return n
 }
 
-// target parses what is assigned to: a, ns.a, or a, b.
-func (p *parser) target() target {
+// target parses what is assigned to: a, or a, b, or (where spaces may stand) ns.a.
+func (p *parser) target(end string, spaces bool) target {
 	defer p.nest()()
 	var list []target
 	tuple := false
 	for {
 		if p.accept(kindOp, "(") {
-			list = append(list, p.target())
+			list = append(list, p.target("", spaces))
 			p.expect(kindOp, ")")
 		} else {
-			t := target{name: p.name()}
-			if slices.Contains([]string{"true", "false", "none", "True", "False", "None"}, t.name) {
-				p.fail("cannot assign to %s", t.name)
+			line, name := p.here(), p.name()
+			switch {
+			case slices.Contains([]string{"true", "false", "none", "True", "False", "None"}, name):
+				p.fail("cannot assign to %s", name)
+			case spaces && p.accept(kindOp, "."):
+				list = append(list, target{space: p.load(line, name), attr: p.name()})
+			case name == "loop" && p.loops > 0:
+				p.fail("cannot assign to loop")
+			default:
+				list = append(list, target{slot: p.scope.slot(name)})
 			}
-			if p.accept(kindOp, ".") {
-				t.attr = p.name()
-			}
-			list = append(list, t)
 		}
 		if !p.accept(kindOp, ",") {
 			break
 		}
 		tuple = true
-		if p.peek().kind != kindName && !p.is(kindOp, "(") || p.is(kindName, "in") {
+		if p.peek().kind == kindBlockEnd || p.is(kindOp, ")") || end != "" && p.is(kindName, end) {
 			break
 		}
 	}
@@ -272,43 +459,75 @@ func (p *parser) target() target {
 	return target{tuple: list}
 }
 
-func (p *parser) params() (list []param) {
-	p.expect(kindOp, "(")
-	for !p.accept(kindOp, ")") {
-		if len(list) > 0 {
-			p.expect(kindOp, ",")
-			if p.accept(kindOp, ")") {
-				break
-			}
-		}
-		q := param{name: p.name()}
-		if p.accept(kindOp, "=") {
-			q.value = p.expression()
-		} else if len(list) > 0 && list[len(list)-1].value != nil {
-			p.fail("parameter %s without a default after one with", q.name)
-		}
-		list = append(list, q)
-	}
-	return list
+func (p *parser) macro(at pos, name string) *macroNode {
+	p.scope.hold()
+	return &macroNode{pos: at, name: name, scope: newScope(p.scope), caller: -1, kwargs: -1, varargs: -1}
 }
 
-// tuple parses an expression, or several separated by commas. cond says whether "a if b" may stand there: in a
-// loop head the "if" belongs to the loop.
-func (p *parser) tuple(cond bool) expr {
+func (p *parser) params(m *macroNode) {
+	p.expect(kindOp, "(")
+	for !p.accept(kindOp, ")") {
+		if len(m.params) > 0 {
+			p.expect(kindOp, ",")
+		}
+		q := param{name: p.name()}
+		if _, twice := m.scope.slots[q.name]; twice {
+			p.fail("parameter %s is there twice", q.name)
+		}
+		q.slot = m.scope.slot(q.name)
+		if p.accept(kindOp, "=") {
+			p.within(m.scope, func() { q.value = p.expression() })
+		} else if len(m.params) > 0 && m.params[len(m.params)-1].value != nil {
+			p.fail("parameter %s without a default after one with", q.name)
+		}
+		m.params = append(m.params, q)
+	}
+}
+
+func (p *parser) macroBody(m *macroNode, end string) {
+	m.scope.macro = m
+	p.within(m.scope, func() { p.outsideLoops(func() { m.body = p.body(end) }) })
+}
+
+// load is a name that is read. caller, kwargs and varargs make every macro around take such arguments.
+func (p *parser) load(at pos, name string) *nameExpr {
+	if name == "caller" || name == "kwargs" || name == "varargs" {
+		for sc := p.scope; sc != nil; sc = sc.parent {
+			if _, own := sc.slots[name]; own || sc.macro == nil {
+				continue
+			}
+			*map[string]*int{"caller": &sc.macro.caller, "kwargs": &sc.macro.kwargs, "varargs": &sc.macro.varargs}[name] = sc.slot(name)
+		}
+	}
+	if name == "loop" {
+		p.scope.hold()
+	}
+	global, ok := p.globals[name]
+	if !ok {
+		global = len(p.globals)
+		p.globals[name] = global
+	}
+	n := &nameExpr{pos: at, name: name, scope: p.scope, global: global}
+	p.names = append(p.names, n)
+	return n
+}
+
+// tuple parses an expression, or several separated by commas, up to end where that is a name. cond says whether
+// "a if b" may stand there: in a loop head the "if" belongs to the loop.
+func (p *parser) tuple(cond bool, end string) expr {
 	one := p.or
 	if cond {
 		one = p.expression
 	}
-	at := p.here()
-	e := one()
+	list := &listExpr{pos: p.here(), tuple: true}
+	list.items = append(list.items, one())
 	if !p.is(kindOp, ",") {
-		return e
+		return list.items[0]
 	}
-	list := &listExpr{pos: at, items: []expr{e}, tuple: true}
 	for p.accept(kindOp, ",") {
-		switch t := p.peek(); {
-		case t.kind == kindVarEnd, t.kind == kindBlockEnd, t.kind == kindOp && t.text == ")":
-			return list
+		t := p.peek()
+		if t.kind == kindVarEnd || t.kind == kindBlockEnd || t.kind == kindOp && t.text == ")" || end != "" && p.is(kindName, end) {
+			break
 		}
 		list.items = append(list.items, one())
 	}
@@ -389,11 +608,21 @@ func (p *parser) binary(operand func() expr, ops ...string) expr {
 }
 
 // From loosest to tightest: + -, ~, * / // %, **, sign.
-func (p *parser) sum() expr    { return p.binary(p.concat, "+", "-") }
-func (p *parser) concat() expr { return p.binary(p.product, "~") }
-func (p *parser) product() expr {
-	return p.binary(p.power, "*", "/", "//", "%")
+func (p *parser) sum() expr { return p.binary(p.concat, "+", "-") }
+
+func (p *parser) concat() expr {
+	c := &concatExpr{pos: p.here(), items: []expr{p.product()}}
+	for p.accept(kindOp, "~") {
+		c.items = append(c.items, p.product())
+	}
+	if len(c.items) == 1 {
+		return c.items[0]
+	}
+	return c
 }
+
+func (p *parser) product() expr { return p.binary(p.power, "*", "/", "//", "%") }
+
 func (p *parser) power() expr { return p.binary(func() expr { return p.unary(true) }, "**") }
 
 func (p *parser) unary(filters bool) expr {
@@ -411,6 +640,26 @@ func (p *parser) unary(filters bool) expr {
 	return e
 }
 
+// number is an integer or float literal's value.
+func (p *parser) number(t token) any {
+	if t.kind == kindInt {
+		digits, base := t.text, 10
+		if len(digits) > 2 && digits[0] == '0' && !decimal(digits[1]) {
+			digits, base = digits[2:], map[byte]int{'b': 2, 'o': 8, 'x': 16}[digits[1]|0x20]
+		}
+		if n, err := strconv.ParseInt(digits, base, 64); err == nil {
+			return n
+		}
+		if n, ok := new(big.Int).SetString(digits[:min(len(digits), maxDigits)], base); ok && len(digits) <= maxDigits {
+			return n
+		}
+		p.at--
+		p.fail("a number has %d digits, the limit is %d", len(digits), maxDigits)
+	}
+	f, _ := strconv.ParseFloat(t.text, 64) // out of range is inf, as in Python
+	return f
+}
+
 func (p *parser) primary() expr {
 	t := p.next()
 	switch t.kind {
@@ -423,26 +672,16 @@ func (p *parser) primary() expr {
 		case "none", "None":
 			return &literal{nil}
 		}
-		return &nameExpr{pos{t.line}, t.text}
+		return p.load(pos{t.line}, t.text)
 	case kindString:
+		var b strings.Builder
+		b.WriteString(t.text)
 		for p.peek().kind == kindString {
-			t.text += p.next().text
+			b.WriteString(p.next().text)
 		}
-		return &literal{t.text}
-	case kindInt:
-		n, err := strconv.ParseInt(t.text, 10, 64)
-		if err != nil {
-			p.at--
-			p.fail("number %s is too large", t.text)
-		}
-		return &literal{n}
-	case kindFloat:
-		f, err := strconv.ParseFloat(t.text, 64)
-		if err != nil {
-			p.at--
-			p.fail("number %s is too large", t.text)
-		}
-		return &literal{f}
+		return &literal{b.String()}
+	case kindInt, kindFloat:
+		return &literal{p.number(t)}
 	case kindOp:
 		defer p.nest()()
 		switch t.text {
@@ -450,7 +689,7 @@ func (p *parser) primary() expr {
 			if p.accept(kindOp, ")") {
 				return &listExpr{pos: pos{t.line}, tuple: true}
 			}
-			e := p.tuple(true)
+			e := p.tuple(true, "")
 			p.expect(kindOp, ")")
 			return e
 		case "[":
@@ -500,8 +739,7 @@ func (p *parser) postfix(e expr) expr {
 			case kindName:
 				e = &attrExpr{pos{t.line}, e, n.text}
 			case kindInt:
-				i, _ := strconv.ParseInt(n.text, 10, 64)
-				e = &itemExpr{pos{t.line}, e, &literal{i}}
+				e = &itemExpr{pos{t.line}, e, &literal{p.number(n)}}
 			default:
 				p.fail("expected a name after the dot")
 			}
@@ -516,35 +754,50 @@ func (p *parser) postfix(e expr) expr {
 	}
 }
 
+// subscript parses a[b], a[b:c:d] and a[b, c], whose key is a tuple.
 func (p *parser) subscript(line int, of expr) expr {
 	defer p.nest()()
-	var parts [3]expr
-	n, colons := 0, 0
+	var keys []expr
 	for !p.accept(kindOp, "]") {
-		if p.accept(kindOp, ":") {
-			if colons++; colons > 2 {
-				p.fail("a slice has at most two colons")
+		if len(keys) > 0 {
+			p.expect(kindOp, ",")
+		}
+		var parts [3]expr
+		colons := 0
+		for !p.is(kindOp, "]") && !p.is(kindOp, ",") {
+			if p.accept(kindOp, ":") {
+				if colons++; colons > 2 {
+					p.fail("a slice has at most two colons")
+				}
+				continue
 			}
-			continue
+			if parts[colons] != nil {
+				p.fail("expected ], found %s", p.peek())
+			}
+			parts[colons] = p.expression()
 		}
-		if n > colons {
-			p.fail("expected ], found %s", p.peek())
+		if colons > 0 {
+			if p.is(kindOp, ",") || len(keys) > 0 {
+				p.fail("a slice cannot be part of a tuple")
+			}
+			p.expect(kindOp, "]")
+			return &sliceExpr{pos{line}, of, parts[0], parts[1], parts[2]}
 		}
-		parts[colons] = p.expression()
-		n = colons + 1
+		if parts[0] == nil {
+			p.fail("expected an index, found %s", p.peek())
+		}
+		keys = append(keys, parts[0])
 	}
-	switch {
-	case colons > 0:
-		return &sliceExpr{pos{line}, of, parts[0], parts[1], parts[2]}
-	case parts[0] == nil:
-		p.fail("expected an index between [ and ]")
+	if len(keys) == 1 {
+		return &itemExpr{pos{line}, of, keys[0]}
 	}
-	return &itemExpr{pos{line}, of, parts[0]}
+	return &itemExpr{pos{line}, of, &listExpr{pos: pos{line}, items: keys, tuple: true}}
 }
 
 func (p *parser) args() (a args) {
 	defer p.nest()()
 	p.expect(kindOp, "(")
+	var seen map[string]bool
 	for i := 0; !p.accept(kindOp, ")"); i++ {
 		if i > 0 {
 			p.expect(kindOp, ",")
@@ -554,17 +807,28 @@ func (p *parser) args() (a args) {
 		}
 		switch t := p.peek(); {
 		case t.kind == kindOp && t.text == "*":
-			p.next()
+			if p.next(); a.star != nil || a.starStar != nil {
+				p.fail("* after another * or **")
+			}
 			a.star = p.expression()
 		case t.kind == kindOp && t.text == "**":
-			p.next()
+			if p.next(); a.starStar != nil {
+				p.fail("** is there twice")
+			}
 			a.starStar = p.expression()
 		case t.kind == kindName && p.tokens[p.at+1].kind == kindOp && p.tokens[p.at+1].text == "=":
+			if a.starStar != nil || seen[t.text] {
+				p.fail("argument %s is there twice or follows **", t.text)
+			}
+			if seen == nil {
+				seen = map[string]bool{}
+			}
+			seen[t.text] = true
 			p.at += 2
 			a.names = append(a.names, t.text)
 			a.values = append(a.values, p.expression())
 		default:
-			if a.names != nil {
+			if a.names != nil || a.star != nil || a.starStar != nil {
 				p.fail("a positional argument after a named one")
 			}
 			a.list = append(a.list, p.expression())
@@ -590,19 +854,16 @@ func (p *parser) filtered(e expr) expr {
 }
 
 func (p *parser) dotted() string {
-	name := p.name()
+	parts := []string{p.name()}
 	for p.accept(kindOp, ".") {
-		name += "." + p.name()
+		parts = append(parts, p.name())
 	}
-	return name
+	return strings.Join(parts, ".")
 }
 
 func (p *parser) filter() filterCall {
 	f := filterCall{pos: p.here(), name: p.dotted()}
-	if _, ok := p.filters[f.name]; !ok {
-		p.at--
-		p.fail("unknown filter %q", f.name)
-	}
+	f.filter = filters[f.name]
 	if p.is(kindOp, "(") {
 		f.args = p.args()
 	}
@@ -613,14 +874,14 @@ func (p *parser) test(of expr) expr {
 	t := &testExpr{pos: p.here(), of: of}
 	p.next()
 	t.negate = p.accept(kindName, "not")
-	if t.name = p.dotted(); p.tests[t.name] == nil {
-		p.at--
-		p.fail("unknown test %q", t.name)
-	}
+	t.name = p.dotted()
+	t.test = tests[t.name]
 	switch next := p.peek(); {
 	case next.kind == kindOp && next.text == "(":
 		t.args = p.args()
-	case next.kind == kindName && slices.Contains([]string{"else", "or", "and", "is", "if", "in", "not"}, next.text):
+	case next.kind == kindName && slices.Contains([]string{"else", "or", "and"}, next.text):
+	case next.kind == kindName && next.text == "is":
+		p.fail("tests cannot be chained with is")
 	case next.kind == kindName, next.kind == kindString, next.kind == kindInt, next.kind == kindFloat,
 		next.kind == kindOp && strings.Contains("[{", next.text):
 		t.args.list = []expr{p.postfix(p.primary())}

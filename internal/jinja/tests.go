@@ -1,122 +1,120 @@
 package jinja
 
 import (
-	"fmt"
 	"math"
-	"strings"
+	"math/big"
 )
 
-// tests are what may follow "is".
+// test is what may follow "is".
+type test func(s *state, v any, a *callArgs) bool
+
 var tests map[string]test
 
 // kindTest makes a test of a value alone.
 func kindTest(f func(v any) bool) test {
-	return func(_ *state, v any, _ callArgs) (bool, error) { return f(v), nil }
-}
-
-// orderTest makes a comparison with one argument.
-func orderTest(ok func(c int) bool) test {
-	return func(s *state, v any, a callArgs) (bool, error) {
-		p, err := a.bind("a comparison", 1, "other")
-		if err != nil {
-			return false, err
-		}
-		c, err := compare(s, v, p[0])
-		return err == nil && ok(c), err
+	return func(s *state, v any, a *callArgs) bool {
+		a.bind(s, "the test", 0)
+		return f(v)
 	}
-}
-
-func equality(want bool) test {
-	return func(s *state, v any, a callArgs) (bool, error) {
-		p, err := a.bind("a comparison", 1, "other")
-		return err == nil && equal(s, v, p[0]) == want, err
-	}
-}
-
-func divides(v, by any) (bool, error) {
-	i, ok1 := integer(v)
-	j, ok2 := integer(by)
-	if !ok1 || !ok2 || j == 0 {
-		return false, fmt.Errorf("wants ints other than 0, not a %s and a %s", typeName(v), typeName(by))
-	}
-	return i%j == 0, nil
 }
 
 func init() {
-	eq, ne := equality(true), equality(false)
-	lt, le := orderTest(func(c int) bool { return c < 0 }), orderTest(func(c int) bool { return c <= 0 })
-	gt, ge := orderTest(func(c int) bool { return c > 0 }), orderTest(func(c int) bool { return c >= 0 })
-	isUndefined := func(v any) bool { _, ok := v.(Undefined); return ok }
+	comparison := func(op string) test {
+		return func(s *state, v any, a *callArgs) bool {
+			return s.holds(op, v, a.positional(s, "a comparison", 1, 1)[0])
+		}
+	}
+	remainder := func(s *state, v, by any) any { return s.binary("%", v, by) }
+	divides := func(s *state, v, by any) bool { return equal(s, remainder(s, v, by), int64(0)) }
+	undefined := func(v any) bool { _, ok := v.(Undefined); return ok }
+	caseTest := func(has, hasNot func(rune) bool) test {
+		return func(s *state, v any, a *callArgs) bool {
+			a.bind(s, "the test", 0)
+			t := str(s, v)
+			s.scan(64 * len(t))
+			return oneCase(t, has, hasNot)
+		}
+	}
 	tests = map[string]test{
-		"defined":   kindTest(func(v any) bool { return !isUndefined(v) }),
-		"undefined": kindTest(isUndefined),
+		"defined":   kindTest(func(v any) bool { return !undefined(v) }),
+		"undefined": kindTest(undefined),
 		"none":      kindTest(func(v any) bool { return v == nil }),
 		"boolean":   kindTest(func(v any) bool { _, ok := v.(bool); return ok }),
-		"true":      kindTest(func(v any) bool { return v == true }),
-		"false":     kindTest(func(v any) bool { return v == false }),
-		"integer":   kindTest(func(v any) bool { _, ok := v.(int64); return ok }),
+		"true":      kindTest(func(v any) bool { b, ok := v.(bool); return ok && b }),
+		"false":     kindTest(func(v any) bool { b, ok := v.(bool); return ok && !b }),
+		"integer":   kindTest(func(v any) bool { _, ok := v.(bool); return isInt(v) && !ok }),
 		"float":     kindTest(func(v any) bool { _, ok := v.(float64); return ok }),
-		"number":    kindTest(func(v any) bool { _, _, ok := number(v); return ok }),
-		"string":    kindTest(func(v any) bool { _, ok := v.(string); return ok }),
+		"number":    kindTest(func(v any) bool { _, ok := number(v); return ok }),
+		"string":    kindTest(func(v any) bool { _, ok := text(v); return ok }),
 		"mapping":   kindTest(func(v any) bool { _, ok := v.(*Dict); return ok }),
-		"sequence": kindTest(func(v any) bool {
+		"escaped":   kindTest(func(v any) bool { _, ok := v.(markup); return ok }),
+		"iterable":  kindTest(iterable),
+		"sequence": kindTest(func(v any) bool { // has a length and can be indexed
 			switch v.(type) {
-			case string, []any, Tuple, *Dict, Undefined:
+			case string, markup, []any, Tuple, *group, *Dict, *rangeValue, Undefined:
 				return true
 			}
 			return false
 		}),
-		"iterable": kindTest(func(v any) bool {
+		"callable": kindTest(func(v any) bool {
 			switch v.(type) {
-			case string, []any, Tuple, *Dict, Undefined:
+			case *function, *macro, *loop, Undefined:
 				return true
 			}
 			return false
 		}),
-		"callable": kindTest(func(v any) bool { _, ok := v.(function); return ok }),
-		"lower":    kindTest(func(v any) bool { t, ok := v.(string); return ok && t == strings.ToLower(t) && t != strings.ToUpper(t) }),
-		"upper":    kindTest(func(v any) bool { t, ok := v.(string); return ok && t == strings.ToUpper(t) && t != strings.ToLower(t) }),
-		"odd": func(_ *state, v any, _ callArgs) (bool, error) {
-			even, err := divides(v, int64(2))
-			return err == nil && !even, err
+		"lower": caseTest(isLower, isUpper),
+		"upper": caseTest(isUpper, isLower),
+		"odd": func(s *state, v any, a *callArgs) bool {
+			a.bind(s, "odd", 0)
+			return equal(s, remainder(s, v, int64(2)), int64(1))
 		},
-		"even": func(_ *state, v any, _ callArgs) (bool, error) { return divides(v, int64(2)) },
-		"divisibleby": func(_ *state, v any, a callArgs) (bool, error) {
-			p, err := a.bind("divisibleby", 1, "num")
-			if err != nil {
-				return false, err
+		"even": func(s *state, v any, a *callArgs) bool {
+			a.bind(s, "even", 0)
+			return divides(s, v, int64(2))
+		},
+		"divisibleby": func(s *state, v any, a *callArgs) bool {
+			return divides(s, v, a.bind(s, "divisibleby", 1, "num")[0])
+		},
+		"in":     func(s *state, v any, a *callArgs) bool { return contains(s, a.bind(s, "in", 1, "seq")[0], v) },
+		"sameas": func(s *state, v any, a *callArgs) bool { return identical(v, a.bind(s, "sameas", 1, "other")[0]) },
+		"filter": func(s *state, v any, a *callArgs) bool {
+			a.bind(s, "filter", 0)
+			if _, ok := hashOf(s, v); !ok {
+				s.fail("filter wants a name, not a %s", typeName(v))
 			}
-			return divides(v, p[0])
+			name, _ := text(v)
+			return filters[name] != nil
 		},
-		"in": func(s *state, v any, a callArgs) (bool, error) {
-			p, err := a.bind("in", 1, "seq")
-			if err != nil {
-				return false, err
+		"test": func(s *state, v any, a *callArgs) bool {
+			a.bind(s, "test", 0)
+			if _, ok := hashOf(s, v); !ok {
+				s.fail("test wants a name, not a %s", typeName(v))
 			}
-			return contains(s, p[0], v)
+			name, _ := text(v)
+			return tests[name] != nil
 		},
-		"sameas": func(_ *state, v any, a callArgs) (bool, error) {
-			p, err := a.bind("sameas", 1, "other")
-			if err != nil {
-				return false, err
-			}
-			return identical(v, p[0]), nil
-		},
-		"filter": func(s *state, v any, _ callArgs) (bool, error) { return filters[str(s, v)] != nil, nil },
-		"test":   func(s *state, v any, _ callArgs) (bool, error) { return tests[str(s, v)] != nil, nil },
-		"eq":     eq, "equalto": eq, "==": eq, "ne": ne, "!=": ne,
-		"lt": lt, "lessthan": lt, "<": lt, "le": le, "<=": le, "gt": gt, "greaterthan": gt, ">": gt, "ge": ge, ">=": ge,
+	}
+	for _, names := range [][]string{
+		{"==", "eq", "equalto"}, {"!=", "ne"}, {"<", "lt", "lessthan"}, {"<=", "le"}, {">", "gt", "greaterthan"}, {">=", "ge"},
+	} {
+		for _, name := range names {
+			tests[name] = comparison(names[0])
+		}
 	}
 }
 
 // identical is Python's "is", as far as it makes sense for values that are never modified.
 func identical(a, b any) bool {
 	switch a := a.(type) {
-	case nil, bool, int64, string, *Dict, *namespace:
+	case nil, bool, int64, string, *Dict, *namespace, *loop, *macro, *function, *generator, *cycler, *big.Int:
 		return a == b
 	case float64:
 		f, ok := b.(float64)
 		return ok && (a == f || math.IsNaN(a) && math.IsNaN(f))
+	case []any:
+		b, ok := b.([]any)
+		return ok && len(a) == len(b) && len(a) > 0 && &a[0] == &b[0]
 	}
 	return false
 }

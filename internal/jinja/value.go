@@ -1,66 +1,242 @@
 package jinja
 
 import (
-	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
+	"math/big"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
 // Tuple is Python's tuple: a list that prints in parentheses.
 type Tuple []any
 
+// markup is text that counts as escaped: what the safe and escape filters make.
+type markup string
+
 // Undefined is the value of a name nobody set. It prints as nothing, is false and is an error to look into.
-type Undefined struct{ Name string }
+type Undefined struct {
+	Name   string
+	reason string // why it is undefined, when the name alone does not say
+}
+
+func (u Undefined) message() string {
+	if u.reason != "" {
+		return u.reason
+	}
+	return u.Name + " is undefined"
+}
 
 // Dict is a mapping that keeps the order its keys came in, as Python's does. It is not modified once made.
 type Dict struct {
-	keys []any
-	m    map[any]any
+	keys, vals []any
+	index      map[any]int // by hash, once there are more than a few keys
 }
+
+// fewKeys are searched one after the other, which is faster than a map and much smaller.
+const fewKeys = 8
 
 // NewDict makes a dict of alternating keys (strings) and values, in order.
 func NewDict(pairs ...any) *Dict {
-	d := &Dict{m: make(map[any]any, len(pairs)/2)}
+	d := &Dict{}
 	for i := 0; i+1 < len(pairs); i += 2 {
 		d.set(fromGo(pairs[i]), fromGo(pairs[i+1]))
 	}
 	return d
 }
 
-func (d *Dict) set(k, v any) {
-	if _, ok := d.m[k]; !ok {
-		d.keys = append(d.keys, k)
+// find is where the key with this hash is, or -1.
+func (d *Dict) find(hash any) int {
+	if d.index != nil {
+		if i, ok := d.index[hash]; ok {
+			return i
+		}
+		return -1
 	}
-	d.m[k] = v
+	text, isText := hash.(string)
+	for i, k := range d.keys {
+		if t, ok := k.(string); ok {
+			if isText && t == text {
+				return i
+			}
+		} else if h, _ := hashOf(nil, k); h == hash {
+			return i
+		}
+	}
+	return -1
+}
+
+// set is for the making of a dict with keys that are strings, and for namespaces.
+func (d *Dict) set(k, v any) {
+	hash, _ := hashOf(nil, k)
+	d.put(hash, k, v)
+}
+
+func (d *Dict) put(hash, k, v any) {
+	if i := d.find(hash); i >= 0 {
+		d.vals[i] = v
+		return
+	}
+	d.keys, d.vals = append(d.keys, k), append(d.vals, v)
+	_, slow := hash.(tupleHash)
+	switch {
+	case d.index != nil:
+		d.index[hash] = len(d.keys) - 1
+	case slow || len(d.keys) > fewKeys:
+		d.index = make(map[any]int, 2*len(d.keys))
+		for i, k := range d.keys[:len(d.keys)-1] { // none of them a tuple
+			hash, _ := hashOf(nil, k)
+			d.index[hash] = i
+		}
+		d.index[hash] = len(d.keys) - 1
+	}
 }
 
 // Get is the value of a string key.
-func (d *Dict) Get(key string) (any, bool) { v, ok := d.m[key]; return v, ok }
+func (d *Dict) Get(key string) (any, bool) {
+	if i := d.find(key); i >= 0 {
+		return d.vals[i], true
+	}
+	return nil, false
+}
 
-// key is v as a dict's key: numbers that are equal are one key.
-func key(v any) (any, error) {
+type (
+	tupleHash string
+	bigHash   string
+)
+
+// hashOf is a Go map's key that is equal for keys Python takes for one: 1, 1.0 and True. It is false for values that
+// cannot be keys. s is nil where v is known not to be a tuple.
+func hashOf(s *state, v any) (any, bool) {
 	switch v := v.(type) {
 	case nil, string, int64:
-		return v, nil
+		return v, true
 	case bool:
-		return toInt(v), nil
+		return toInt(v), true
+	case markup:
+		return string(v), true
+	case *big.Int:
+		return bigHash(v.String()), true
 	case float64:
-		if v == math.Trunc(v) && math.Abs(v) < 1<<53 {
-			return int64(v), nil
+		if v == math.Trunc(v) && !math.IsInf(v, 0) {
+			if math.Abs(v) < 1<<62 {
+				return int64(v), true
+			}
+			n, _ := big.NewFloat(v).Int(nil)
+			return bigHash(n.String()), true
 		}
-		return v, nil
+		return v, true
+	case Undefined:
+		return Undefined{}, true
+	case Tuple:
+		b := buffer{s: s}
+		ok := b.hash(v)
+		return tupleHash(b.String()), ok
+	case *rangeValue, *namespace, *loop, *macro, *cycler, *function, *generator:
+		return v, true
 	}
-	return nil, fmt.Errorf("a %s cannot be a dict's key", typeName(v))
+	return nil, false
+}
+
+// hash writes a text that is the same for equal tuples, and only for them.
+func (b *buffer) hash(v Tuple) bool {
+	b.s.enter()
+	b.put("(")
+	for _, x := range v {
+		b.s.step()
+		if t, ok := x.(Tuple); ok {
+			if !b.hash(t) {
+				return false
+			}
+			continue
+		}
+		h, ok := hashOf(b.s, x)
+		if !ok {
+			return false
+		}
+		if t, ok := h.(string); ok {
+			b.put("'", strconv.Itoa(len(t)), ":", t)
+		} else {
+			b.put(fmt.Sprintf("%T:%v,", h, h))
+		}
+	}
+	b.put(")")
+	b.s.leave()
+	return true
 }
 
 // namespace is the one thing templates may write to, through {% set ns.x = … %}.
-type namespace struct{ vars map[string]any }
+type namespace struct{ vars *Dict }
+
+// function is anything else a template can call.
+type function struct {
+	name string
+	call func(s *state, a *callArgs) any
+}
+
+// cycler is what cycler(…) makes, joiner (a function) what joiner(…) makes.
+type cycler struct {
+	items Tuple
+	at    int
+}
+
+// dictView is what keys(), values() and items() return: not a list, and printed as what it is.
+type dictView struct {
+	of   *Dict
+	kind string // "keys", "values" or "items"
+}
+
+func (v dictView) at(i int) any {
+	switch v.kind {
+	case "keys":
+		return v.of.keys[i]
+	case "values":
+		return v.of.vals[i]
+	}
+	return Tuple{v.of.keys[i], v.of.vals[i]}
+}
+
+// group is what groupby makes: a pair whose parts have names.
+type group struct {
+	grouper any
+	list    []any
+}
+
+// rangeValue is Python's range, which holds no list.
+type rangeValue struct{ start, stop, step, length int64 }
+
+func (r *rangeValue) at(i int64) any { return r.start + i*r.step }
+
+// generator is read once, by whoever gets there first, and always true.
+type generator struct{ next iterator }
+
+// iterator yields items until it says false.
+type iterator func() (any, bool)
+
+// Size is the bytes of text in v and in all that it holds, as a caller counts them who sets Limits.
+func Size(v any) (n int) {
+	switch v := v.(type) {
+	case string:
+		return len(v)
+	case []any:
+		for _, x := range v {
+			n += 16 + Size(x)
+		}
+	case *Dict:
+		for i, x := range v.vals {
+			n += 16 + Size(v.keys[i]) + Size(x)
+		}
+	case map[string]any:
+		for k, x := range v {
+			n += 16 + len(k) + Size(x)
+		}
+	}
+	return n
+}
 
 // fromGo converts what a caller passes in: JSON-like Go values.
 func fromGo(v any) any {
@@ -76,7 +252,16 @@ func fromGo(v any) any {
 			return int64(v)
 		}
 		return v
-	case nil, bool, int64, string, *Dict, Tuple, Undefined, function:
+	case json.Number:
+		if n, err := strconv.ParseInt(string(v), 10, 64); err == nil {
+			return n
+		}
+		if n, ok := new(big.Int).SetString(string(v), 10); ok && len(v) <= maxDigits {
+			return n
+		}
+		f, _ := v.Float64()
+		return f
+	case nil, bool, int64, string, *Dict, Tuple, Undefined, *big.Int:
 		return v
 	case []string:
 		list := make([]any, len(v))
@@ -101,31 +286,52 @@ func fromGo(v any) any {
 }
 
 func typeName(v any) string {
-	switch v.(type) {
+	switch v := v.(type) {
 	case nil:
 		return "None"
 	case bool:
 		return "bool"
-	case int64:
+	case int64, *big.Int:
 		return "int"
 	case float64:
 		return "float"
-	case string:
+	case string, markup:
 		return "string"
 	case []any:
 		return "list"
-	case Tuple:
+	case Tuple, *group:
 		return "tuple"
 	case *Dict:
 		return "dict"
+	case dictView:
+		return "dict_" + v.kind
+	case *rangeValue:
+		return "range"
+	case *generator:
+		return "generator"
 	case *namespace:
 		return "namespace"
 	case *loop:
 		return "loop"
+	case *macro:
+		return "macro"
+	case *cycler:
+		return "cycler"
 	case Undefined:
 		return "undefined value"
 	}
 	return "function"
+}
+
+// text is the characters of a string, escaped or not.
+func text(v any) (string, bool) {
+	switch v := v.(type) {
+	case string:
+		return v, true
+	case markup:
+		return string(v), true
+	}
+	return "", false
 }
 
 func truth(v any) bool {
@@ -140,12 +346,18 @@ func truth(v any) bool {
 		return v != 0
 	case string:
 		return v != ""
+	case markup:
+		return v != ""
 	case []any:
 		return len(v) > 0
 	case Tuple:
 		return len(v) > 0
 	case *Dict:
 		return len(v.keys) > 0
+	case dictView:
+		return len(v.of.keys) > 0
+	case *rangeValue:
+		return v.length > 0
 	}
 	return true
 }
@@ -157,19 +369,7 @@ func toInt(b bool) int64 {
 	return 0
 }
 
-// number is v as a float64, for values Python counts as numbers. isInt tells ints and bools.
-func number(v any) (f float64, isInt, ok bool) {
-	switch v := v.(type) {
-	case bool:
-		return float64(toInt(v)), true, true
-	case int64:
-		return float64(v), true, true
-	case float64:
-		return v, false, true
-	}
-	return 0, false, false
-}
-
+// integer is v where it may be an index or a count.
 func integer(v any) (int64, bool) {
 	switch v := v.(type) {
 	case bool:
@@ -187,54 +387,71 @@ func sequence(v any) ([]any, bool) {
 		return v, true
 	case Tuple:
 		return v, true
+	case *group:
+		return []any{v.grouper, v.list}, true
 	}
 	return nil, false
 }
 
 func equal(s *state, a, b any) bool {
 	s.step()
-	if x, ok := integer(a); ok {
-		if y, ok := integer(b); ok {
-			return x == y
+	if c, ok := compareNumbers(a, b); ok {
+		return c == 0
+	}
+	if x, ok := text(a); ok {
+		y, ok := text(b)
+		if !ok || len(x) != len(y) {
+			return false
 		}
+		s.scan(len(x))
+		return x == y
 	}
-	if x, _, ok := number(a); ok {
-		y, _, ok := number(b)
-		return ok && x == y
-	}
-	switch a := a.(type) {
+	switch x := a.(type) {
 	case nil:
 		return b == nil
 	case Undefined:
 		_, ok := b.(Undefined)
 		return ok
-	case string:
-		b, ok := b.(string)
-		if !ok || len(a) != len(b) {
-			return false
-		}
-		s.charge(len(a))
-		return a == b
 	case []any:
-		b, ok := b.([]any)
-		return ok && equalItems(s, a, b)
-	case Tuple:
-		b, ok := b.(Tuple)
-		return ok && equalItems(s, a, b)
+		y, ok := b.([]any)
+		return ok && equalItems(s, x, y)
+	case Tuple, *group:
+		switch b.(type) {
+		case Tuple, *group:
+			l, _ := sequence(a)
+			r, _ := sequence(b)
+			return equalItems(s, l, r)
+		}
 	case *Dict:
-		b, ok := b.(*Dict)
-		if !ok || len(a.keys) != len(b.keys) {
+		y, ok := b.(*Dict)
+		if !ok || len(x.keys) != len(y.keys) {
 			return false
 		}
-		defer s.deeper()()
-		for _, k := range a.keys {
-			if v, ok := b.m[k]; !ok || !equal(s, a.m[k], v) {
+		s.enter()
+		defer s.leave()
+		for i, k := range x.keys {
+			h, _ := hashOf(s, k)
+			if j := y.find(h); j < 0 || !equal(s, x.vals[i], y.vals[j]) {
 				return false
 			}
 		}
 		return true
-	case *namespace:
-		return any(a) == b
+	case *rangeValue:
+		y, ok := b.(*rangeValue)
+		return ok && x.length == y.length && (x.length == 0 || x.start == y.start && (x.length == 1 || x.step == y.step))
+	case dictView: // keys and items are sets
+		y, ok := b.(dictView)
+		if !ok || x.kind == "values" || y.kind == "values" || len(x.of.keys) != len(y.of.keys) {
+			return false
+		}
+		for i := range x.of.keys {
+			if !contains(s, y, x.at(i)) {
+				return false
+			}
+		}
+		return true
+	case *namespace, *loop, *macro, *cycler, *function, *generator:
+		return a == b
 	}
 	return false
 }
@@ -243,7 +460,8 @@ func equalItems(s *state, a, b []any) bool {
 	if len(a) != len(b) {
 		return false
 	}
-	defer s.deeper()()
+	s.enter()
+	defer s.leave()
 	for i := range a {
 		if !equal(s, a[i], b[i]) {
 			return false
@@ -252,231 +470,192 @@ func equalItems(s *state, a, b []any) bool {
 	return true
 }
 
-// compare orders numbers, strings and sequences.
-func compare(s *state, a, b any) (int, error) {
+// unordered is what compare says of numbers that are not numbers: no comparison holds.
+const unordered = 2
+
+// compare orders numbers, strings, lists and tuples: -1, 0, 1 or unordered.
+func compare(s *state, a, b any) int {
 	s.step()
-	if x, ok := integer(a); ok {
-		if y, ok := integer(b); ok {
-			return cmp.Compare(x, y), nil
+	if c, ok := compareNumbers(a, b); ok {
+		return c
+	}
+	for _, v := range [2]any{a, b} {
+		if u, ok := v.(Undefined); ok {
+			s.fail("%s", u.message())
 		}
 	}
-	if x, _, ok := number(a); ok {
-		if y, _, ok := number(b); ok {
-			return cmp.Compare(x, y), nil
+	if x, ok := text(a); ok {
+		if y, ok := text(b); ok {
+			s.scan(min(len(x), len(y)))
+			return strings.Compare(x, y)
 		}
 	}
-	if x, ok := a.(string); ok {
-		if y, ok := b.(string); ok {
-			s.charge(min(len(x), len(y)))
-			return strings.Compare(x, y), nil
-		}
-	}
+	_, list1 := a.([]any)
+	_, list2 := b.([]any)
 	x, ok1 := sequence(a)
 	y, ok2 := sequence(b)
-	if ok1 && ok2 {
-		defer s.deeper()()
-		for i := range min(len(x), len(y)) {
-			if c, err := compare(s, x[i], y[i]); c != 0 || err != nil {
-				return c, err
+	if !ok1 || !ok2 || list1 != list2 {
+		s.fail("a %s and a %s have no order", typeName(a), typeName(b))
+	}
+	s.enter()
+	defer s.leave()
+	for i := range min(len(x), len(y)) {
+		if !equal(s, x[i], y[i]) {
+			return compare(s, x[i], y[i])
+		}
+	}
+	return max(-1, min(1, len(x)-len(y)))
+}
+
+// length is Python's len(), strings in characters; -1 for what has none.
+func length(s *state, v any) int {
+	switch v := v.(type) {
+	case string:
+		s.scan(len(v))
+		return utf8.RuneCountInString(v)
+	case markup:
+		return length(s, string(v))
+	case []any:
+		return len(v)
+	case Tuple:
+		return len(v)
+	case *group:
+		return 2
+	case *Dict:
+		return len(v.keys)
+	case dictView:
+		return len(v.of.keys)
+	case *rangeValue:
+		return int(v.length)
+	case *loop:
+		return v.size()
+	case Undefined:
+		return 0
+	}
+	return -1
+}
+
+func mustLength(s *state, v any) int {
+	n := length(s, v)
+	if n < 0 {
+		s.fail("a %s has no length", typeName(v))
+	}
+	return n
+}
+
+// iterable reports whether a loop over v works.
+func iterable(v any) bool {
+	switch v.(type) {
+	case string, markup, []any, Tuple, *group, *Dict, dictView, *rangeValue, *generator, *loop, Undefined:
+		return true
+	}
+	return false
+}
+
+// over walks count items.
+func over(count int, at func(i int) any) iterator {
+	i := 0
+	return func() (any, bool) {
+		if i >= count {
+			return nil, false
+		}
+		i++
+		return at(i - 1), true
+	}
+}
+
+// iterate is what a loop over v sees.
+func iterate(s *state, v any) iterator {
+	switch v := v.(type) {
+	case *generator:
+		return v.next
+	case *rangeValue:
+		return over(int(v.length), func(i int) any { return v.at(int64(i)) })
+	case dictView:
+		return over(len(v.of.keys), v.at)
+	case *Dict:
+		return over(len(v.keys), func(i int) any { return v.keys[i] })
+	case *loop:
+		return func() (any, bool) {
+			x, ok := v.advance()
+			return Tuple{x, v}, ok
+		}
+	case string:
+		rest := v
+		return func() (any, bool) {
+			if rest == "" {
+				return nil, false
 			}
+			_, n := utf8.DecodeRuneInString(rest)
+			c := rest[:n]
+			rest = rest[n:]
+			return c, true
 		}
-		return len(x) - len(y), nil
-	}
-	return 0, fmt.Errorf("a %s and a %s have no order", typeName(a), typeName(b))
-}
-
-// str is Python's str(): what a value prints as.
-func str(s *state, v any) string {
-	switch v := v.(type) {
-	case string:
-		return v
+	case markup: // whose characters are plain text
+		return iterate(s, string(v))
 	case Undefined:
-		return ""
+		return over(0, nil)
 	}
-	var b strings.Builder
-	repr(s, &b, v)
-	return b.String()
+	items, ok := sequence(v)
+	if !ok {
+		s.fail("a %s cannot be looped over", typeName(v))
+	}
+	return over(len(items), func(i int) any { return items[i] })
 }
 
-// repr is Python's repr().
-func repr(s *state, b *strings.Builder, v any) {
-	s.step()
-	before := b.Len()
-	switch v := v.(type) {
-	case nil:
-		b.WriteString("None")
-	case bool:
-		if v {
-			b.WriteString("True")
-		} else {
-			b.WriteString("False")
-		}
-	case int64:
-		b.WriteString(strconv.FormatInt(v, 10))
-	case float64:
-		b.WriteString(formatFloat(v))
-	case string:
-		quote(b, v)
-	case Undefined:
-		b.WriteString("Undefined")
-	case []any:
-		reprItems(s, b, "[", v, "]")
-		return
-	case Tuple:
-		end := ")"
-		if len(v) == 1 {
-			end = ",)"
-		}
-		reprItems(s, b, "(", v, end)
-		return
-	case *Dict:
-		defer s.deeper()()
-		b.WriteByte('{')
-		for i, k := range v.keys {
-			if i > 0 {
-				b.WriteString(", ")
-			}
-			repr(s, b, k)
-			b.WriteString(": ")
-			repr(s, b, v.m[k])
-		}
-		b.WriteByte('}')
-		return
-	default:
-		b.WriteString("<" + typeName(v) + ">")
+// each calls f with every item of v, and counts a step for it.
+func each(s *state, v any, f func(x any)) {
+	next := iterate(s, v)
+	for x, ok := next(); ok; x, ok = next() {
+		s.step()
+		f(x)
 	}
-	s.charge(b.Len() - before)
 }
 
-func reprItems(s *state, b *strings.Builder, open string, items []any, end string) {
-	defer s.deeper()()
-	b.WriteString(open)
-	for i, x := range items {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		repr(s, b, x)
+// items is Python's list(): all items of v, in a slice that must not be written to.
+func items(s *state, v any) []any {
+	if list, ok := sequence(v); ok {
+		return list
 	}
-	b.WriteString(end)
-}
-
-// formatFloat is the shortest form that reads back the same, in Python's layout: exponents from 1e16 and below
-// 1e-4.
-func formatFloat(f float64) string {
-	switch {
-	case math.IsNaN(f):
-		return "nan"
-	case math.IsInf(f, 1):
-		return "inf"
-	case math.IsInf(f, -1):
-		return "-inf"
-	}
-	if a := math.Abs(f); a != 0 && (a < 1e-4 || a >= 1e16) {
-		return strconv.FormatFloat(f, 'e', -1, 64)
-	}
-	s := strconv.FormatFloat(f, 'f', -1, 64)
-	if !strings.Contains(s, ".") {
-		s += ".0"
-	}
-	return s
-}
-
-func quote(b *strings.Builder, s string) {
-	q := byte('\'')
-	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
-		q = '"'
-	}
-	b.WriteByte(q)
-	for _, r := range s {
-		switch {
-		case r == rune(q) || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case r == '\n':
-			b.WriteString(`\n`)
-		case r == '\r':
-			b.WriteString(`\r`)
-		case r == '\t':
-			b.WriteString(`\t`)
-		case unicode.IsPrint(r):
-			b.WriteRune(r)
-		case r < 0x100:
-			fmt.Fprintf(b, `\x%02x`, r)
-		case r < 0x10000:
-			fmt.Fprintf(b, `\u%04x`, r)
-		default:
-			fmt.Fprintf(b, `\U%08x`, r)
-		}
-	}
-	b.WriteByte(q)
-}
-
-// length is Python's len(), strings in characters.
-func length(s *state, v any) (int, error) {
-	switch v := v.(type) {
-	case string:
-		s.charge(len(v))
-		return utf8.RuneCountInString(v), nil
-	case []any:
-		return len(v), nil
-	case Tuple:
-		return len(v), nil
-	case *Dict:
-		return len(v.keys), nil
-	case Undefined:
-		return 0, nil
-	}
-	return 0, fmt.Errorf("a %s has no length", typeName(v))
-}
-
-// iterate is the items a loop over v sees.
-func iterate(s *state, v any) ([]any, error) {
-	switch v := v.(type) {
-	case []any:
-		return v, nil
-	case Tuple:
-		return v, nil
-	case *Dict:
-		return v.keys, nil
-	case Undefined:
-		return nil, nil
-	case string:
-		s.charge(len(v) * itemBytes)
-		list := make([]any, 0, len(v))
-		for _, r := range v {
-			list = append(list, string(r))
-		}
-		return list, nil
-	}
-	return nil, fmt.Errorf("a %s cannot be looped over", typeName(v))
+	var list []any
+	each(s, v, func(x any) {
+		s.charge(itemBytes)
+		list = append(list, x)
+	})
+	return list
 }
 
 // contains is Python's "a in b".
-func contains(s *state, b, a any) (bool, error) {
-	switch b := b.(type) {
-	case string:
-		a, ok := a.(string)
+func contains(s *state, b, a any) bool {
+	if whole, ok := text(b); ok {
+		part, ok := text(a)
 		if !ok {
-			return false, fmt.Errorf("only a string can be in a string, not a %s", typeName(a))
+			s.fail("only a string can be in a string, not a %s", typeName(a))
 		}
-		s.charge(len(b))
-		return strings.Contains(b, a), nil
+		s.scan(2 * len(whole))
+		return strings.Contains(whole, part)
+	}
+	switch b := b.(type) {
 	case *Dict:
-		k, err := key(a)
-		if err != nil {
-			return false, err
+		h, ok := hashOf(s, a)
+		if !ok {
+			s.fail("a %s cannot be a dict's key", typeName(a))
 		}
-		_, ok := b.m[k]
-		return ok, nil
+		return b.find(h) >= 0
+	case dictView:
+		if b.kind == "keys" {
+			return contains(s, b.of, a)
+		}
+	case *rangeValue:
+		if i, ok := a.(int64); ok {
+			return b.length > 0 && (i-b.start)%b.step == 0 && (i-b.start)/b.step >= 0 && (i-b.start)/b.step < b.length
+		}
 	}
-	items, err := iterate(s, b)
-	if err != nil {
-		return false, err
-	}
-	for _, x := range items {
+	next := iterate(s, b)
+	for x, ok := next(); ok; x, ok = next() {
 		if equal(s, x, a) {
-			return true, nil
+			return true
 		}
 	}
-	return false, nil
+	return false
 }
