@@ -21,6 +21,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
+	"github.com/uma-serve/uma-serve/internal/logq"
 	"github.com/uma-serve/uma-serve/internal/sysmon"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -118,6 +119,12 @@ func (s *Server) bindMetrics() {
 		m := s.memory()
 		return metrics.Memory{Weights: m.Weights, KV: m.KV, GoHeap: m.GoHeap, RSS: m.RSS}
 	})
+	if l := logq.Of(s.log); l != nil {
+		s.metrics.BindLog(func() metrics.Log {
+			st := l.Stats()
+			return metrics.Log{Lines: st.Lines, Dropped: st.Dropped, Suppressed: st.Suppressed}
+		})
+	}
 	for _, r := range wire.Reasons {
 		s.metrics.FinishReasons.Declare(string(r))
 	}
@@ -320,7 +327,7 @@ func (s *Server) openModel(open Opener, quit *atomic.Bool) (runtime.Engine, erro
 		if path, err = models.Default(); err != nil {
 			return nil, err
 		}
-		fmt.Fprintln(os.Stderr, "uma-serve:", models.Notice)
+		fmt.Fprintln(s.stderr(), "uma-serve:", models.Notice)
 	}
 	if err := s.checkMemory(path); err != nil {
 		return nil, err
@@ -350,7 +357,7 @@ func (s *Server) Ready() bool { return s.loop.Load() != nil }
 // Idle reports whether the model is loaded and the decode loop sleeps for want of work.
 func (s *Server) Idle() bool {
 	l := s.loop.Load()
-	return l != nil && l.state.busySince.Load() == 0
+	return l != nil && l.state.busySince.Load() == 0 && l.state.requests.Load() == 0
 }
 
 // startLoop builds the decode loop on a loaded engine and lets requests in.

@@ -82,6 +82,7 @@ func (s *stores) carryOut(op *core.Op) {
 	case core.CopyIn:
 		begin := time.Now()
 		d := s.copyIn(op)
+		s.l.alive(begin)
 		s.count(begin, d.To-op.From)
 		s.l.result.Copies = append(s.l.result.Copies, d)
 	case core.CloseFetch:

@@ -121,7 +121,9 @@ func (l *Log) Write(line []byte) (int, error) { return l.put(line, l.opts.QueueB
 // most maxMessages for each window.
 type ownLines struct{ log *Log }
 
-func (o ownLines) Write(line []byte) (int, error) { return o.log.put(line, 2*o.log.opts.QueueBytes, true) }
+func (o ownLines) Write(line []byte) (int, error) {
+	return o.log.put(line, 2*o.log.opts.QueueBytes, true)
+}
 
 func (l *Log) put(line []byte, limit int, own bool) (int, error) {
 	l.mu.Lock()
