@@ -81,6 +81,9 @@ type loop struct {
 	stale      []uint64
 	lastQueued time.Time // report of queue places
 
+	// stopBy is when the process must have ended (unix ns), 0 = it need not. Written by Serve before it puts cmdStop or cmdDrain.
+	stopBy atomic.Int64
+
 	// state is read by health from any goroutine.
 	state loopState
 }

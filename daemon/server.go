@@ -231,24 +231,32 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	}
 	s.draining.Store(true)
 	daemon.SdNotify(false, daemon.SdNotifyStopping+"\nSTATUS=finishing running requests")
+	stopBy := time.Now().Add(s.cfg.ShutdownTimeout)
+	forRequests, forStores := s.cfg.shutdownShares(l.stores.durable())
+	l.stopBy.Store(time.Now().Add(forRequests + forStores).UnixNano())
 	l.mail.put(command{kind: cmdDrain})
 	atOnce := false
 	select {
 	case <-loopDone:
-	case <-time.After(s.cfg.ShutdownTimeout):
-		s.log.Warn("shutdown timeout: ending the requests that still run", "requests", l.state.requests.Load())
+	case <-time.After(forRequests):
+		if n := l.state.requests.Load(); n > 0 {
+			s.log.Warn("shutdown timeout: ending the requests that still run", "requests", n)
+		}
 	case sig := <-signals:
 		s.log.Warn("stopping at once", "signal", sig.String())
 		atOnce = true
+		stopBy = time.Now()
+		l.stopBy.Store(stopBy.UnixNano())
 	}
 	l.mail.put(command{kind: cmdStop})
 	eng.Abort()
-	if !awaitEnd(loopDone, signals, atOnce) {
+	if !awaitEnd(loopDone, signals, atOnce, time.Until(stopBy)+stuckGrace) {
 		// A step that cannot be aborted is still being computed: the engine stays as it is until the process ends.
 		s.log.Warn("stopped within a step")
 		flush = shortFlush
 		return failed
 	}
+	flush = min(max(time.Until(stopBy), minFlush), lastFlush)
 	s.turnAway(shuttingDown()) // nothing comes in any more, and intake ends
 	<-intakeDone
 	eng.Close()
@@ -258,17 +266,22 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 
 const (
 	lastFlush  = time.Second            // for clients to read what was sent to them, at the end
+	minFlush   = 300 * time.Millisecond // the same when --shutdown-timeout is over
 	shortFlush = 100 * time.Millisecond // the same after a second signal, when the engine does not end
+	stuckGrace = 5 * time.Second        // for a step, or a store, that does not end within --shutdown-timeout
 	stepGrace  = 500 * time.Millisecond // for the step at hand, after a second signal
 	loadGrace  = time.Second            // for a load to notice that it is stopped
 )
 
-// awaitEnd waits for ended; after a second signal (atOnce: it has come) for stepGrace at most. false: it has not ended.
-func awaitEnd(ended <-chan struct{}, signals <-chan os.Signal, atOnce bool) bool {
+// awaitEnd waits for ended, for limit at most; after a second signal (atOnce: it has come) for stepGrace at most. false:
+// it has not ended.
+func awaitEnd(ended <-chan struct{}, signals <-chan os.Signal, atOnce bool, limit time.Duration) bool {
 	if !atOnce {
 		select {
 		case <-ended:
 			return true
+		case <-time.After(limit):
+			return false
 		case <-signals:
 		}
 	}
@@ -316,6 +329,16 @@ func (s *Server) load(ctx context.Context, open Opener, signals <-chan os.Signal
 	case <-signals:
 	}
 	return nil, nil
+}
+
+// shutdownShares divides --shutdown-timeout: running requests first, then a part for the stores, where what is cached
+// outlives the process, and a little for what is still being sent.
+func (c *Config) shutdownShares(durable bool) (requests, stores time.Duration) {
+	sending := min(c.ShutdownTimeout/10, 500*time.Millisecond)
+	if durable {
+		stores = min(c.ShutdownTimeout/4, 5*time.Second)
+	}
+	return c.ShutdownTimeout - sending - stores, stores
 }
 
 // openModel loads the configured model, telling how far it is.

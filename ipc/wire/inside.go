@@ -138,7 +138,10 @@ type KVTier struct {
 	PagesIn   uint64    `json:"pages_in"`   // tokens restored from here
 	PagesOut  uint64    `json:"pages_out"`  // tokens stored here
 	RestoreMs float64   `json:"restore_ms"` // mean of restores from here
-	Errors    uint64    `json:"errors"`
+	Errors    uint64    `json:"errors"`               // operations that failed
+	Damaged   uint64    `json:"damaged"`              // copies that were not what they said, and are not used
+	LastError string    `json:"last_error,omitempty"` // the newest of both
+	Paused    bool      `json:"paused,omitempty"`     // it failed too often and is left alone for a while
 }
 
 // KVEntry is a running sequence or a cached prefix.
