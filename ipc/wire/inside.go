@@ -135,9 +135,9 @@ type KVTier struct {
 	Hits      uint64    `json:"hits"`
 	HitTokens uint64    `json:"hit_tokens"`
 	Evictions uint64    `json:"evictions"`
-	PagesIn   uint64    `json:"pages_in"`   // tokens restored from here
-	PagesOut  uint64    `json:"pages_out"`  // tokens stored here
-	RestoreMs float64   `json:"restore_ms"` // mean of restores from here
+	PagesIn   uint64    `json:"pages_in"`             // tokens restored from here
+	PagesOut  uint64    `json:"pages_out"`            // tokens stored here
+	RestoreMs float64   `json:"restore_ms"`           // mean of restores from here
 	Errors    uint64    `json:"errors"`               // operations that failed
 	Damaged   uint64    `json:"damaged"`              // copies that were not what they said, and are not used
 	LastError string    `json:"last_error,omitempty"` // the newest of both
