@@ -36,8 +36,8 @@ func snapshotFiles(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// TestDropAllReturnsWhenTheCopiesAreGone: the answer to kv drop all comes when nothing is left in the pool, in memory, on disk and on
-// the fabric, what an earlier process left there included.
+// TestDropAllReturnsWhenTheCopiesAreGone: the answer to kv drop all comes when nothing is left in the pool, in memory,
+// on disk and on the fabric, what an earlier process left there included.
 func TestDropAllReturnsWhenTheCopiesAreGone(t *testing.T) {
 	mr := miniredis.RunT(t)
 	dir := filepath.Join(t.TempDir(), "kv")
@@ -82,7 +82,8 @@ func TestDropAllReturnsWhenTheCopiesAreGone(t *testing.T) {
 	}
 }
 
-// TestDropOneKeepsWhatOthersBeginWith: a prefix's copies go, on the fabric too, but for the part that another prefix shares.
+// TestDropOneKeepsWhatOthersBeginWith: a prefix's copies go, on the fabric too, but for the part that another prefix
+// shares.
 func TestDropOneKeepsWhatOthersBeginWith(t *testing.T) {
 	mr := miniredis.RunT(t)
 	r := serve(t, fake.Config{}, "--fabric", "redis://"+mr.Addr(), "--cache-ram", "64MiB", "-c", "4000")
@@ -181,8 +182,8 @@ func (r *running) tier(name wire.CacheTier) wire.KVTier {
 	return wire.KVTier{}
 }
 
-// TestDamagedSnapshotsAreToldAndCounted: each is a line of the log (repetitions are limited), counted by kv and the metrics, and
-// costs a miss.
+// TestDamagedSnapshotsAreToldAndCounted: each is a line of the log (repetitions are limited), counted by kv and the
+// metrics, and costs a miss.
 func TestDamagedSnapshotsAreToldAndCounted(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kv")
 	args := []string{"--cache-ram", "64MiB", "--cache-dir", dir}
@@ -318,8 +319,8 @@ func stalls(t *testing.T) (url string, stall func()) {
 	return "redis://" + l.Addr().String(), func() { close(stop) }
 }
 
-// TestStopWithASlowStore: the stop ends within --shutdown-timeout, whether the store never answered or fell silent with much to
-// be pushed.
+// TestStopWithASlowStore: the stop ends within --shutdown-timeout, whether the store never answered or fell silent with
+// much to be pushed.
 func TestStopWithASlowStore(t *testing.T) {
 	stalling, stall := stalls(t)
 	for name, url := range map[string]string{"silent": silent(t), "stalled": stalling} {

@@ -15,8 +15,8 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
-// TestHealthFailsWhenNoStepEnds: the decode loop hangs inside a decode with work to do. Health says so, and since when, also
-// while the daemon drains; before the limit and after the loop has gone on it is well.
+// TestHealthFailsWhenNoStepEnds: the decode loop hangs inside a decode with work to do. Health says so, and since when,
+// also while the daemon drains; before the limit and after the loop has gone on it is well.
 func TestHealthFailsWhenNoStepEnds(t *testing.T) {
 	hang, hung := make(chan struct{}), make(chan struct{})
 	first := true
@@ -94,8 +94,8 @@ func TestStalledState(t *testing.T) {
 	}
 }
 
-// TestClientThatDoesNotReadIsNoStall: a request whose client reads nothing cannot advance. That is the client's fault, and a
-// service manager must not restart the daemon for it.
+// TestClientThatDoesNotReadIsNoStall: a request whose client reads nothing cannot advance. That is the client's fault,
+// and a service manager must not restart the daemon for it.
 func TestClientThatDoesNotReadIsNoStall(t *testing.T) {
 	r := serve(t, fake.Config{}, "--stall-timeout", "0", "-c", "65536")
 	c := r.dial()
@@ -119,8 +119,8 @@ type neverRead struct{ until chan struct{} }
 
 func (n neverRead) Write(b []byte) (int, error) { <-n.until; return len(b), nil }
 
-// TestUnreadLogDoesNotStopTheLoop: the decode loop logs an error for each of many requests, and nothing reads the log. All of
-// them are answered, as is a request after them.
+// TestUnreadLogDoesNotStopTheLoop: the decode loop logs an error for each of many requests, and nothing reads the log.
+// All of them are answered, as is a request after them.
 func TestUnreadLogDoesNotStopTheLoop(t *testing.T) {
 	n := neverRead{make(chan struct{})}
 	lines, log := logq.New(n, func(w io.Writer) slog.Handler { return slog.NewTextHandler(w, nil) }, logq.Options{QueueBytes: 1024, Burst: 1 << 30})

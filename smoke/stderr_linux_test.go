@@ -106,8 +106,8 @@ func (s *server) metric(name string) (v float64) {
 	return v
 }
 
-// TestUnreadStderr: a pipe that is full and that nothing reads takes no log line. The daemon starts, answers, counts what it could
-// not say, and says so when the pipe is read again.
+// TestUnreadStderr: a pipe that is full and that nothing reads takes no log line. The daemon starts, answers, counts
+// what it could not say, and says so when the pipe is read again.
 func TestUnreadStderr(t *testing.T) {
 	read, write := brim(t)
 	s := startOn(t, write)

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// What llama.cpp takes on trust. A file that parses can still hold numbers on which its graph fails an assertion, which ends
-// the process, or which it uses as an index without a look. Each check here names what stands behind it; what llama.cpp refuses
-// with an error of its own is left to it.
+// What llama.cpp takes on trust. A file that parses can still hold numbers on which its graph fails an assertion, which
+// ends the process, or which it uses as an index without a look. Each check here names what stands behind it; what
+// llama.cpp refuses with an error of its own is left to it.
 
 // check refuses metadata on which llama.cpp would abort, read beyond an array or compute nothing but NaN.
 func (h *header) check(info *Info) error {
@@ -131,8 +131,8 @@ func (h *header) checkTensors(string, *Info) error {
 	return nil
 }
 
-// checkVocabulary: llama.cpp reads the lists beside the tokens by the number of tokens, whatever their own length, and takes
-// a vocabulary without tokens for one that has the first.
+// checkVocabulary: llama.cpp reads the lists beside the tokens by the number of tokens, whatever their own length, and
+// takes a vocabulary without tokens for one that has the first.
 func (h *header) checkVocabulary(_ string, info *Info) error {
 	const prefix = "tokenizer.ggml."
 	model, present := h.kv[prefix+"model"].(string)

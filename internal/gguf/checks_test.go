@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestNumbersThatEndLlamaCpp: metadata that llama.cpp would abort on, or read beyond an array for, is refused with the key and
-// what it must be; its sound neighbour is not.
+// TestNumbersThatEndLlamaCpp: metadata that llama.cpp would abort on, or read beyond an array for, is refused with the
+// key and what it must be; its sound neighbour is not.
 func TestNumbersThatEndLlamaCpp(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	const eps = "llama.attention.layer_norm_rms_epsilon"

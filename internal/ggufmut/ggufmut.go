@@ -1,5 +1,5 @@
-// Package ggufmut damages GGUF files in ways that a checksum would find and a parser must survive: metadata and tensor records are
-// changed as what they are, so that most files still parse and reach what reads them next. For tests.
+// Package ggufmut damages GGUF files in ways that a checksum would find and a parser must survive: metadata and tensor
+// records are changed as what they are, so that most files still parse and reach what reads them next. For tests.
 package ggufmut
 
 import (
@@ -470,8 +470,8 @@ func (m *mutator) tensor() {
 	t := &m.tensors[i]
 	other := m.tensors[m.r.IntN(len(m.tensors))]
 	if m.r.IntN(3) > 0 {
-		// As a writer of such a file would have it: each tensor where the ones before it end. Otherwise most of what follows is
-		// refused for its offsets alone.
+		// As a writer of such a file would have it: each tensor where the ones before it end. Otherwise most of what
+		// follows is refused for its offsets alone.
 		defer m.layOut()
 	}
 	switch m.r.IntN(12) {

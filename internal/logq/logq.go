@@ -190,7 +190,8 @@ func (l *Log) run() {
 	}
 }
 
-// Close writes what is queued, for at most timeout, and stops. Later lines are dropped. It reports whether everything was written.
+// Close writes what is queued, for at most timeout, and stops. Later lines are dropped. It reports whether everything
+// was written.
 func (l *Log) Close(timeout time.Duration) bool {
 	l.reportRepeats()
 	l.mu.Lock()

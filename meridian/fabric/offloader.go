@@ -165,8 +165,8 @@ func (o *Offloader) TryPull(j PullJob) bool {
 	return true
 }
 
-// Delete removes keys: pushes of them that wait are dropped, one that is under way is removed after it. It returns when the
-// fabric has removed them all, or with the first error, and says how many were done.
+// Delete removes keys: pushes of them that wait are dropped, one that is under way is removed after it. It returns when
+// the fabric has removed them all, or with the first error, and says how many were done.
 func (o *Offloader) Delete(ctx context.Context, keys []string) (int, error) {
 	if len(keys) == 0 {
 		return 0, nil

@@ -161,8 +161,9 @@ func (u *user) use(t *testing.T, path string) (line string, ok bool) {
 	}
 }
 
-// TestMutatedModels: a file that was changed in one or two places, of metadata or of tensor records, is served or refused with
-// ErrModel. It never ends the process. UMA_MUTATIONS sets how many files (1200 is the whole), UMA_MUTATION the one to begin with.
+// TestMutatedModels: a file that was changed in one or two places, of metadata or of tensor records, is served or
+// refused with ErrModel. It never ends the process. UMA_MUTATIONS sets how many files (1200 is the whole), UMA_MUTATION
+// the one to begin with.
 func TestMutatedModels(t *testing.T) {
 	number := func(name string, otherwise int) int {
 		n, err := strconv.Atoi(os.Getenv(name))

@@ -173,8 +173,8 @@ func allocated() uint64 {
 	return m.TotalAlloc
 }
 
-// TestHostileStore: whatever a store answers, to whichever command, costs an error and no more: no panic, no exhausted memory, no
-// wait beyond the deadline. The replies themselves are constants, so what is allocated is the client's.
+// TestHostileStore: whatever a store answers, to whichever command, costs an error and no more: no panic, no exhausted
+// memory, no wait beyond the deadline. The replies themselves are constants, so what is allocated is the client's.
 func TestHostileStore(t *testing.T) {
 	value := fabrictest.Value(1, 100_000)
 	for _, at := range []string{"HELLO", "CLUSTER", "GET", "SET", "CLIENT"} {

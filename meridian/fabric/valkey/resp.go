@@ -12,9 +12,9 @@ import (
 )
 
 // The client library believes what a server sends: a length is allocated before its bytes are there, a negative one
-// panics, nesting is followed by recursion, a line is read for as long as it goes on, and an answer that was not asked for
-// panics on a goroutine of the library's own, where nothing can recover. So each byte passes through a checker first,
-// which knows what was asked (ADR-0008). A server that goes beyond the limits loses its connection.
+// panics, nesting is followed by recursion, a line is read for as long as it goes on, and an answer that was not asked
+// for panics on a goroutine of the library's own, where nothing can recover. So each byte passes through a checker
+// first, which knows what was asked (ADR-0008). A server that goes beyond the limits loses its connection.
 
 // Limits on an answer. Those this package asks for stay far below: a piece has at most maxChunk bytes, the answer that
 // describes a cluster of 500 shards about 20,000 elements and 500 KiB.
