@@ -189,7 +189,7 @@ func (c *Config) sections() []Section {
 	fs.IntVar(&c.OffloadThresholdBlocks, "offload-threshold-blocks", 4, "blocks that are gathered before they go to the fabric together")
 
 	fs = section("Process")
-	fs.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", 30*time.Second, "on SIGTERM, SIGINT or SIGHUP: how long running requests may take to finish; a second signal ends them at once")
+	fs.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", 30*time.Second, "on SIGTERM, SIGINT or SIGHUP the daemon ends within this time: running requests may finish, and the last quarter of it (5s at most) is for cached prefixes on their way to --cache-dir and --fabric; a second signal ends it at once")
 	fs.StringVar(&c.LogFormat, "log-format", "text", "log lines as text or json")
 	fs.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error (UMA_DEBUG=1 is debug)")
 	fs.BoolVar(&c.Progress, "progress", true, "show a bar while the model loads, on a terminal")

@@ -229,7 +229,11 @@ func (l *loop) abandon(now time.Time) {
 	l.flushAll()
 	// Conversations that were being answered are worth keeping too, as far as they were computed.
 	l.carryOut(l.core.Shutdown(l.instant(now)).Ops)
-	l.stores.close(l.cfg.ShutdownTimeout)
+	stopBy := time.Now().Add(l.cfg.ShutdownTimeout)
+	if ns := l.stopBy.Load(); ns != 0 {
+		stopBy = time.Unix(0, ns)
+	}
+	l.stores.close(stopBy)
 	l.saved.save(l.core.Scheduler().Cost, now, true)
 	for s := range l.caps.MaxSequences {
 		l.eng.SeqRemove(runtime.Seq(s), 0, -1)

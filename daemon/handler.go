@@ -156,11 +156,21 @@ func (s *Server) Admin(c *ipc.Conn, q *wire.Frame) {
 			if kv.Op == wire.KVShow {
 				return wire.AppendKV(nil, id, l.kvReport(kv.Tree, uid, now))
 			}
-			done, err := l.kvDo(kv, uid, now)
-			if err != nil {
+			done, copies, err := l.kvDo(kv, uid, now)
+			switch {
+			case err != nil:
 				return wire.AppendError(nil, &wire.Error{ID: id, Code: wire.BadRequest, Message: err.Error()})
+			case copies == nil:
+				return wire.AppendKVDone(nil, id, done)
 			}
-			return wire.AppendKVDone(nil, id, done)
+			go func() { // files and a fabric take their time: the answer comes when the copies are gone
+				if err := l.stores.drop(copies, done); err != nil {
+					reply(c, wire.AppendError(nil, &wire.Error{ID: id, Code: wire.InternalFailure, Message: err.Error()}))
+					return
+				}
+				reply(c, wire.AppendKVDone(nil, id, done))
+			}()
+			return nil
 		})
 		return
 	}

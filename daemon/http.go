@@ -3,6 +3,7 @@ package daemon
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -100,7 +101,8 @@ func (s *Server) serveHTTP() <-chan struct{} {
 		idle = s.cfg.IdleTimeout
 	}
 	s.http = &http.Server{
-		Handler: s.bounded(s.routes()), ConnContext: ipc.ConnContext, ConnState: ipc.ConnState,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		Handler:  s.bounded(s.routes()), ConnContext: ipc.ConnContext, ConnState: ipc.ConnState,
 		ReadHeaderTimeout: s.cfg.HeaderTimeout, IdleTimeout: idle, MaxHeaderBytes: httpHeaderSize,
 	}
 	done := make(chan struct{})

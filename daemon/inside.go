@@ -15,6 +15,8 @@ import (
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
 	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/meridian/fabric"
+	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
@@ -24,7 +26,11 @@ import (
 // ask has fn run by the decode loop, which then answers on c.
 func (s *Server) ask(c *ipc.Conn, id string, fn func(l *loop, now time.Time) []byte) {
 	l := s.loop.Load()
-	if l == nil || !l.mail.put(command{kind: cmdAsk, ask: func(l *loop, now time.Time) { reply(c, fn(l, now)) }}) {
+	if l == nil || !l.mail.put(command{kind: cmdAsk, ask: func(l *loop, now time.Time) {
+		if frame := fn(l, now); frame != nil { // nil: it answers later
+			reply(c, frame)
+		}
+	}}) {
 		e := s.stillLoading()
 		if s.draining.Load() {
 			e = shuttingDown()
@@ -213,9 +219,10 @@ func (l *loop) kvReport(tree bool, uid uint32, now time.Time) *wire.KVReport {
 	return rep
 }
 
-// kvDo does something to cached prefixes.
-func (l *loop) kvDo(q wire.KVQuestion, uid uint32, now time.Time) (*wire.KVDone, error) {
-	done := &wire.KVDone{Op: q.Op.String(), Target: q.Target}
+// kvDo does something to cached prefixes. Where copies is not nil, they are to be dropped beside the loop (store.drop) before
+// the question is answered with done.
+func (l *loop) kvDo(q wire.KVQuestion, uid uint32, now time.Time) (done *wire.KVDone, copies *copies, err error) {
+	done = &wire.KVDone{Op: q.Op.String(), Target: q.Target}
 	all := q.Target == "all"
 	var targets []kvsnap.Entry
 	for _, e := range l.core.Tree().Entries(nil) {
@@ -227,13 +234,16 @@ func (l *loop) kvDo(q wire.KVQuestion, uid uint32, now time.Time) (*wire.KVDone,
 		}
 	}
 	if len(targets) == 0 && !all {
-		if stored, err := l.stores.kvDo(q, uid, l.cfg.privileged(uid)); stored != nil || err != nil {
-			return stored, err
+		if stored, copies, err := l.stores.kvDo(q, uid, l.cfg.privileged(uid)); stored != nil || err != nil {
+			return stored, copies, err
 		}
-		return nil, fmt.Errorf("nothing cached or stored is named %q; `uma-cli kv` lists the names (a running request's cells cannot be dropped, cancel it)", q.Target)
+		return nil, nil, fmt.Errorf("nothing cached or stored is named %q; `uma-cli kv` lists the names (a running request's cells cannot be dropped, cancel it)", q.Target)
 	}
 	if !all && len(targets) > 1 {
-		return nil, fmt.Errorf("%q names %d cached prefixes; write more of the hash", q.Target, len(targets))
+		return nil, nil, fmt.Errorf("%q names %d cached prefixes; write more of the hash", q.Target, len(targets))
+	}
+	if q.Op == wire.KVDrop {
+		copies = l.stores.newCopies(uid, all, l.cfg.privileged(uid))
 	}
 	var last error
 	for _, e := range targets {
@@ -242,9 +252,7 @@ func (l *loop) kvDo(q wire.KVQuestion, uid uint32, now time.Time) (*wire.KVDone,
 		case wire.KVDrop:
 			tokens, _ := l.core.Tree().Tokens(e.ID)
 			if err = l.core.Drop(e.ID); err == nil {
-				if l.stores.cache != nil {
-					l.stores.cache.DeletePrefix(snapshot.Namespace(e.NS), tokens[:e.Tokens])
-				}
+				l.stores.dropPrefix(copies, e.NS, tokens[:e.Tokens])
 			}
 		case wire.KVPin:
 			err = l.core.Pin(e.ID)
@@ -265,7 +273,7 @@ func (l *loop) kvDo(q wire.KVQuestion, uid uint32, now time.Time) (*wire.KVDone,
 		done.Bytes += int64(e.Tokens) * int64(l.cellBytes)
 	}
 	if last != nil && done.Done == 0 {
-		return nil, last
+		return nil, nil, last
 	}
 	what := map[wire.KVOp]string{
 		wire.KVDrop: "gone", wire.KVPin: "kept from eviction", wire.KVUnpin: "evictable again", wire.KVSave: l.stores.savedWhere(),
@@ -278,17 +286,13 @@ func (l *loop) kvDo(q wire.KVQuestion, uid uint32, now time.Time) (*wire.KVDone,
 	if last != nil {
 		done.Text += " Of others: " + last.Error() + "."
 	}
-	if q.Op == wire.KVDrop && all && l.stores.cache != nil {
-		done.Text += " The copies in memory and on disk go too."
-		go l.stores.dropStored(uid, l.cfg.privileged(uid))
-	}
-	return done, nil
+	return done, copies, nil
 }
 
 // kvDo does something to a stored part: what kv shows with a hash as its name. Nil when none is meant.
-func (s *stores) kvDo(q wire.KVQuestion, uid uint32, all bool) (*wire.KVDone, error) {
+func (s *stores) kvDo(q wire.KVQuestion, uid uint32, all bool) (done *wire.KVDone, copies *copies, err error) {
 	if s.cache == nil || len(q.Target) < 4 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	var found []snapshot.Info
 	for _, i := range s.cache.List() {
@@ -298,37 +302,32 @@ func (s *stores) kvDo(q wire.KVQuestion, uid uint32, all bool) (*wire.KVDone, er
 	}
 	switch len(found) {
 	case 0:
-		return nil, nil
+		return nil, nil, nil
 	case 1:
 	default:
-		return nil, fmt.Errorf("%q names %d stored prefixes; write more of the hash", q.Target, len(found))
+		return nil, nil, fmt.Errorf("%q names %d stored prefixes; write more of the hash", q.Target, len(found))
 	}
 	i := &found[0]
-	done := &wire.KVDone{Op: q.Op.String(), Target: q.Target, Done: 1, Tokens: i.P1 - i.P0, Bytes: i.Bytes}
+	done = &wire.KVDone{Op: q.Op.String(), Target: q.Target, Done: 1, Tokens: i.P1 - i.P0, Bytes: i.Bytes}
 	what := "gone, with what went on from it"
 	switch q.Op {
 	case wire.KVDrop:
-		go func() {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-			defer cancel()
-			if _, err := s.cache.Delete(ctx, i.Key); err != nil && !errors.Is(err, snapshot.ErrNotFound) {
-				s.l.log.Warn("kv drop", "error", err)
-			}
-		}()
+		copies = s.newCopies(uid, false, all)
+		copies.part, copies.partP0 = &i.Key, i.P0
 	case wire.KVPin, wire.KVUnpin:
 		what = "evictable again"
 		if q.Op == wire.KVPin {
 			what = "kept, with what comes before it"
 		}
 		if err := s.cache.Pin(i.Key, q.Op == wire.KVPin); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	case wire.KVSave:
 		what = s.savedWhere()
 		s.persist(i.Key)
 	}
 	done.Text = fmt.Sprintf("A stored part of %d tokens: %s.", done.Tokens, what)
-	return done, nil
+	return done, copies, nil
 }
 
 // storedName is what kv calls a stored part.
@@ -347,15 +346,24 @@ func (s *stores) tiers() []wire.KVTier {
 		}
 	}
 	host, disk := of(wire.TierHost, &st.Host), of(wire.TierDisk, &st.Disk)
-	if disk.Off, disk.Errors = st.Disabled, st.IOErrors; s.l.cfg.CacheDir == "" {
+	disk.Damaged, disk.LastError = st.Quarantined, st.LastError
+	host.Errors = s.refused[metrics.Host].Load()
+	if disk.Off, disk.Errors = st.Disabled, st.IOErrors+s.refused[metrics.Disk].Load(); s.l.cfg.CacheDir == "" {
 		disk.Off = "start uma-serve with --cache-dir to keep cells on disk"
 	}
 	out := []wire.KVTier{host, disk}
 	if s.remote != nil {
-		f := s.remote.out.Stats()
+		f, g := s.remote.out.Stats(), s.remote.guard.Stats()
+		errs := s.refused[metrics.Fabric].Load() + f.PushesDropped + f.PullsDropped
+		for r, n := range g.Errors {
+			if fabric.Reason(r) != fabric.ReasonCorrupt {
+				errs += n
+			}
+		}
 		out = append(out, wire.KVTier{
-			Tier: wire.TierFabric, PagesIn: f.BlocksIngested * uint64(s.l.cfg.KVBlockTokens), PagesOut: f.BlocksOffloaded * uint64(s.l.cfg.KVBlockTokens),
-			Bytes: int64(f.BytesOffloaded), Errors: f.PushesFailed + f.PullsFailed,
+			Tier: wire.TierFabric, Damaged: g.Errors[fabric.ReasonCorrupt], LastError: g.LastError, Paused: g.Breaker == fabric.BreakerOpen,
+			PagesIn: f.BlocksIngested * uint64(s.l.cfg.KVBlockTokens), PagesOut: f.BlocksOffloaded * uint64(s.l.cfg.KVBlockTokens),
+			Bytes: int64(f.BytesOffloaded), Errors: errs,
 		})
 	}
 	return out
@@ -408,21 +416,4 @@ func (s *stores) savedWhere() string {
 		return "copied to memory (start uma-serve with --cache-dir to keep them on disk)"
 	}
 	return "copied to memory, not to disk: " + s.cache.DiskError().Error()
-}
-
-// dropStored forgets what the stores hold for uid, or for everybody.
-func (s *stores) dropStored(uid uint32, all bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	spaces := map[snapshot.Namespace]bool{snapshot.Namespace(uid): true}
-	if all {
-		for _, i := range s.cache.List() {
-			spaces[i.Namespace] = true
-		}
-	}
-	for ns := range spaces {
-		if _, err := s.cache.DeleteNamespace(ctx, ns); err != nil {
-			s.l.log.Warn("kv drop", "error", err)
-		}
-	}
 }

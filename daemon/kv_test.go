@@ -433,7 +433,7 @@ func TestNamespaces(t *testing.T) {
 				}
 				before := l.core.Tree().Stats().Entries
 				for _, op := range []wire.KVOp{wire.KVDrop, wire.KVPin, wire.KVSave} {
-					if done, err := l.kvDo(wire.KVQuestion{Op: op, Target: "all"}, stranger, now); err != nil || done.Done != 0 {
+					if done, _, err := l.kvDo(wire.KVQuestion{Op: op, Target: "all"}, stranger, now); err != nil || done.Done != 0 {
 						t.Errorf("%v by a stranger: %+v, %v", op, done, err)
 					}
 				}
@@ -566,7 +566,9 @@ func TestInsideOverTheWire(t *testing.T) {
 		t.Errorf("dropping what is not there: %v", err)
 	}
 	// A drop of all takes the snapshot too: a dropped prompt is computed again.
-	eventually(t, "the snapshots are gone", func() bool { _, rep, _ := c.KV(ctx, false); return len(rep.Entries) == 0 })
+	if _, rep, err := c.KV(ctx, false); err != nil || len(rep.Entries) != 0 {
+		t.Errorf("after a drop of all: %+v, %v", rep, err)
+	}
 	if a := r.ask(c, raw(text(1, 200), 2)); a.eos.Usage.CachedTokens != 0 {
 		t.Errorf("after the drop: %+v", a.eos.Usage)
 	}

@@ -15,16 +15,29 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/internal/hostmem"
+	"github.com/uma-serve/uma-serve/internal/logq"
 )
 
-// Logger is the daemon's slog, as --log-format and --log-level say.
-func (c *Config) Logger(w io.Writer) *slog.Logger {
+// Logger starts the daemon's log on w, as --log-format and --log-level say. It never waits for w: see package logq.
+// Close the log before the process ends, or its last lines are lost.
+func (c *Config) Logger(w io.Writer) (*logq.Log, *slog.Logger) {
 	level, _ := c.logLevel() // validated by Load
 	opts := &slog.HandlerOptions{Level: level}
-	if c.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w, opts))
+	return logq.New(w, func(w io.Writer) slog.Handler {
+		if c.LogFormat == "json" {
+			return slog.NewJSONHandler(w, opts)
+		}
+		return slog.NewTextHandler(w, opts)
+	}, logq.Options{})
+}
+
+// stderr is where text goes that is no log line: through the log's queue where there is one, so that an unread pipe
+// cannot hold up the load of the model either.
+func (s *Server) stderr() io.Writer {
+	if l := logq.Of(s.log); l != nil {
+		return l
 	}
-	return slog.New(slog.NewTextHandler(w, opts))
+	return os.Stderr
 }
 
 // contextTokens is the context to open the model at path with; 0 = its training context. Without --ctx-size a model trained
@@ -128,7 +141,7 @@ type loadReport struct {
 func (s *Server) loadReporter(path string) *loadReport {
 	r := &loadReport{}
 	if s.cfg.Progress && isatty.IsTerminal(os.Stderr.Fd()) {
-		r.bar = progressbar.NewOptions(1000, progressbar.OptionSetWriter(os.Stderr), progressbar.OptionSetWidth(30),
+		r.bar = progressbar.NewOptions(1000, progressbar.OptionSetWriter(s.stderr()), progressbar.OptionSetWidth(30),
 			progressbar.OptionSetDescription("loading "+filepath.Base(path)), progressbar.OptionClearOnFinish(),
 			progressbar.OptionShowElapsedTimeOnFinish(), progressbar.OptionSetPredictTime(false))
 	}

@@ -81,13 +81,18 @@ type loop struct {
 	stale      []uint64
 	lastQueued time.Time // report of queue places
 
+	// stopBy is when the process must have ended (unix ns), 0 = it need not. Written by Serve before it puts cmdStop or cmdDrain.
+	stopBy atomic.Int64
+
 	// state is read by health from any goroutine.
 	state loopState
 }
 
 // loopState is what other goroutines may know of the loop without asking it.
 type loopState struct {
-	busySince atomic.Int64 // unix ns when the loop last left idleness; 0 = idle
+	// busySince is the time (unix ns) from which on a step is due: when the loop last had no request that can advance,
+	// or moved cells for one. 0 = it sleeps and has none. It is not 0 while the loop is stuck, wherever that is.
+	busySince atomic.Int64
 	lastStep  atomic.Int64 // unix ns when the last decode ended; 0 = none yet
 	resident  atomic.Int64 // sequences that hold cells in the engine, counted whenever the loop goes idle
 	requests  atomic.Int64 // live requests, queued ones included
@@ -134,6 +139,9 @@ func (l *loop) run() {
 		l.core.Done(l.instant(time.Now()), &l.result)
 		if !step.Idle {
 			now = time.Now()
+			if !l.advances() {
+				l.alive(now)
+			}
 			continue
 		}
 		now = l.sleep(step.WakeAt, now)
@@ -417,15 +425,34 @@ func (l *loop) sleep(wakeAt core.Instant, now time.Time) time.Time {
 	}
 	if l.state.requests.Load() == 0 {
 		l.countResident()
-		l.state.busySince.Store(0)
 	}
 	l.publish()
 	l.rec.idle()
+	if !l.advances() {
+		l.state.busySince.Store(0)
+	}
 	l.mail.wait(d, l.timer)
 	now = time.Now()
 	l.state.busySince.CompareAndSwap(0, now.UnixNano())
 	return now
 }
+
+// advances reports whether a live request can be advanced: one whose client does not read cannot.
+func (l *loop) advances() bool {
+	live := l.state.requests.Load()
+	if live == 0 || l.stalled == 0 {
+		return live > 0
+	}
+	for _, r := range l.requests {
+		if !r.finished && !r.paused {
+			return true
+		}
+	}
+	return false
+}
+
+// alive notes progress that is no step, so that health does not take it for a stall.
+func (l *loop) alive(now time.Time) { l.state.busySince.Store(now.UnixNano()) }
 
 // countResident asks the engine itself which sequences hold cells that the prefix tree knows nothing of. With nothing
 // running it must be none: info shows the number, and the smoke tests hold it at zero.

@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -33,9 +35,9 @@ type remote struct {
 	out    *fabric.Offloader
 	origin snapshotOrigin
 	l      *loop
-	piece  int                 // tokens of a frame: what is left behind the last whole one is computed again
-	blocks int                 // of the ledger, in a piece
-	sent   map[string]struct{} // keys pushed or pulled by this process, so that a prefix goes out once
+	piece  int               // tokens of a frame: what is left behind the last whole one is computed again
+	blocks int               // of the ledger, in a piece
+	sent   map[string]uint32 // keys pushed or pulled by this process, with whose they are: a prefix goes out once
 }
 
 const (
@@ -56,9 +58,11 @@ func pieceOf(part int) int {
 
 func newRemote(f fabric.Fabric, origin snapshotOrigin, l *loop, part int) *remote {
 	piece := pieceOf(part)
-	g := fabric.NewGuard(f, fabric.GuardConfig{})
+	g := fabric.NewGuard(f, fabric.GuardConfig{Failed: func(verb string, reason fabric.Reason, err error) {
+		l.log.Warn("the fabric failed", "operation", verb, "reason", reason.String(), "error", err)
+	}})
 	return &remote{
-		guard: g, origin: origin, l: l, piece: piece, blocks: max(1, piece/l.cfg.KVBlockTokens), sent: map[string]struct{}{},
+		guard: g, origin: origin, l: l, piece: piece, blocks: max(1, piece/l.cfg.KVBlockTokens), sent: map[string]uint32{},
 		out: fabric.NewOffloader(g, fabric.OffloadConfig{Threshold: l.cfg.OffloadThresholdBlocks}),
 	}
 }
@@ -110,27 +114,46 @@ func (m *remote) pushPiece(ns uint32, tokens []runtime.Token, seq runtime.Seq, p
 		Prepare: func(v []byte) ([]byte, error) { return v, mrdn.Seal(v, mrdn.ThinkComplete) },
 	})
 	if ok {
-		m.remember(key)
+		m.remember(key, ns)
 	}
 	return nil
 }
 
 // remember notes that the fabric has this part.
-func (m *remote) remember(key string) {
+func (m *remote) remember(key string, ns uint32) {
 	if len(m.sent) >= maxSent {
 		clear(m.sent)
 	}
-	m.sent[key] = struct{}{}
+	m.sent[key] = ns
+}
+
+// keys appends the names of the pieces of tokens that hold position p0 or one after it.
+func (m *remote) keys(dst []string, ns uint32, tokens []runtime.Token, p0 int) []string {
+	for p0 = p0 / m.piece * m.piece; p0+m.piece <= len(tokens); p0 += m.piece {
+		p := m.prologue(ns, tokens[:p0+m.piece], p0)
+		dst = append(dst, p.Key())
+	}
+	return dst
 }
 
 func (m *remote) flush() { m.out.Flush() }
 
 func (m *remote) close(ctx context.Context) {
 	if err := m.out.Close(ctx); err != nil {
-		m.l.log.Warn("fabric", "error", err)
+		m.l.log.Warn("not every prefix reached the fabric", "error", err)
 	}
-	m.guard.Close()
+	closed := make(chan struct{})
+	go func() { m.guard.Close(); close(closed) }()
+	select {
+	case <-closed:
+	case <-time.After(closeGrace): // its connections are closed; what the client library waits for ends with the process
+	}
 }
+
+// closeGrace is how long closing a fabric may take beyond the time that its operations had.
+const closeGrace = 250 * time.Millisecond
+
+var errEncoding = errors.New("a frame that this server does not write")
 
 // pull is the source of a restore whose pieces lie in the fabric: one after the other, until one is missing. Once the first
 // has come, some more are asked for ahead.
@@ -223,10 +246,10 @@ func (p *pull) Next() (snapshot.Part, snapshot.Status) {
 		err = got.Matches(&a.want)
 	}
 	if err != nil || got.Encoding != mrdn.Raw {
-		p.m.l.log.Warn("the fabric holds something else under this name; it is computed here", "error", err)
+		p.m.guard.Report("pull", fmt.Errorf("%w: it holds something else under this name: %w", fabric.ErrCorrupt, cmp.Or(err, errEncoding)))
 		return snapshot.Part{}, snapshot.Failed
 	}
-	p.m.remember(a.want.Key()) // what came from there need not go there again
+	p.m.remember(a.want.Key(), p.ns) // what came from there need not go there again
 	a.cancel()
 	p.asked = p.asked[1:]
 	part := snapshot.Part{P0: p.p0, P1: p.p0 + p.m.piece, Bytes: kv}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
+	"github.com/uma-serve/uma-serve/internal/logq"
 	"github.com/uma-serve/uma-serve/internal/sysmon"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -118,6 +119,12 @@ func (s *Server) bindMetrics() {
 		m := s.memory()
 		return metrics.Memory{Weights: m.Weights, KV: m.KV, GoHeap: m.GoHeap, RSS: m.RSS}
 	})
+	if l := logq.Of(s.log); l != nil {
+		s.metrics.BindLog(func() metrics.Log {
+			st := l.Stats()
+			return metrics.Log{Lines: st.Lines, Dropped: st.Dropped, Suppressed: st.Suppressed}
+		})
+	}
 	for _, r := range wire.Reasons {
 		s.metrics.FinishReasons.Declare(string(r))
 	}
@@ -224,24 +231,32 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	}
 	s.draining.Store(true)
 	daemon.SdNotify(false, daemon.SdNotifyStopping+"\nSTATUS=finishing running requests")
+	stopBy := time.Now().Add(s.cfg.ShutdownTimeout)
+	forRequests, forStores := s.cfg.shutdownShares(l.stores.durable())
+	l.stopBy.Store(time.Now().Add(forRequests + forStores).UnixNano())
 	l.mail.put(command{kind: cmdDrain})
 	atOnce := false
 	select {
 	case <-loopDone:
-	case <-time.After(s.cfg.ShutdownTimeout):
-		s.log.Warn("shutdown timeout: ending the requests that still run", "requests", l.state.requests.Load())
+	case <-time.After(forRequests):
+		if n := l.state.requests.Load(); n > 0 {
+			s.log.Warn("shutdown timeout: ending the requests that still run", "requests", n)
+		}
 	case sig := <-signals:
 		s.log.Warn("stopping at once", "signal", sig.String())
 		atOnce = true
+		stopBy = time.Now()
+		l.stopBy.Store(stopBy.UnixNano())
 	}
 	l.mail.put(command{kind: cmdStop})
 	eng.Abort()
-	if !awaitEnd(loopDone, signals, atOnce) {
+	if !awaitEnd(loopDone, signals, atOnce, time.Until(stopBy)+stuckGrace) {
 		// A step that cannot be aborted is still being computed: the engine stays as it is until the process ends.
 		s.log.Warn("stopped within a step")
 		flush = shortFlush
 		return failed
 	}
+	flush = min(max(time.Until(stopBy), minFlush), lastFlush)
 	s.turnAway(shuttingDown()) // nothing comes in any more, and intake ends
 	<-intakeDone
 	eng.Close()
@@ -251,17 +266,22 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 
 const (
 	lastFlush  = time.Second            // for clients to read what was sent to them, at the end
+	minFlush   = 300 * time.Millisecond // the same when --shutdown-timeout is over
 	shortFlush = 100 * time.Millisecond // the same after a second signal, when the engine does not end
+	stuckGrace = 5 * time.Second        // for a step, or a store, that does not end within --shutdown-timeout
 	stepGrace  = 500 * time.Millisecond // for the step at hand, after a second signal
 	loadGrace  = time.Second            // for a load to notice that it is stopped
 )
 
-// awaitEnd waits for ended; after a second signal (atOnce: it has come) for stepGrace at most. false: it has not ended.
-func awaitEnd(ended <-chan struct{}, signals <-chan os.Signal, atOnce bool) bool {
+// awaitEnd waits for ended, for limit at most; after a second signal (atOnce: it has come) for stepGrace at most. false:
+// it has not ended.
+func awaitEnd(ended <-chan struct{}, signals <-chan os.Signal, atOnce bool, limit time.Duration) bool {
 	if !atOnce {
 		select {
 		case <-ended:
 			return true
+		case <-time.After(limit):
+			return false
 		case <-signals:
 		}
 	}
@@ -311,6 +331,16 @@ func (s *Server) load(ctx context.Context, open Opener, signals <-chan os.Signal
 	return nil, nil
 }
 
+// shutdownShares divides --shutdown-timeout: running requests first, then a part for the stores, where what is cached
+// outlives the process, and a little for what is still being sent.
+func (c *Config) shutdownShares(durable bool) (requests, stores time.Duration) {
+	sending := min(c.ShutdownTimeout/10, 500*time.Millisecond)
+	if durable {
+		stores = min(c.ShutdownTimeout/4, 5*time.Second)
+	}
+	return c.ShutdownTimeout - sending - stores, stores
+}
+
 // openModel loads the configured model, telling how far it is.
 func (s *Server) openModel(open Opener, quit *atomic.Bool) (runtime.Engine, error) {
 	path := s.cfg.Model
@@ -320,7 +350,7 @@ func (s *Server) openModel(open Opener, quit *atomic.Bool) (runtime.Engine, erro
 		if path, err = models.Default(); err != nil {
 			return nil, err
 		}
-		fmt.Fprintln(os.Stderr, "uma-serve:", models.Notice)
+		fmt.Fprintln(s.stderr(), "uma-serve:", models.Notice)
 	}
 	if err := s.checkMemory(path); err != nil {
 		return nil, err
@@ -350,7 +380,7 @@ func (s *Server) Ready() bool { return s.loop.Load() != nil }
 // Idle reports whether the model is loaded and the decode loop sleeps for want of work.
 func (s *Server) Idle() bool {
 	l := s.loop.Load()
-	return l != nil && l.state.busySince.Load() == 0
+	return l != nil && l.state.busySince.Load() == 0 && l.state.requests.Load() == 0
 }
 
 // startLoop builds the decode loop on a loaded engine and lets requests in.

@@ -50,6 +50,11 @@ func (f *faulty) Decode() error {
 // serve starts a daemon with these flags on an engine of that configuration, whose options the flags override.
 func serve(t *testing.T, cfg fake.Config, args ...string) *running {
 	t.Helper()
+	return serveLogging(t, slog.New(slog.DiscardHandler), cfg, args...)
+}
+
+func serveLogging(t *testing.T, log *slog.Logger, cfg fake.Config, args ...string) *running {
+	t.Helper()
 	fs, c, _ := NewFlagSet()
 	args = append([]string{"--model", "fake", "--socket", filepath.Join(t.TempDir(), "s"), "--progress=false"}, args...)
 	if err := fs.Parse(args); err != nil {
@@ -58,7 +63,7 @@ func serve(t *testing.T, cfg fake.Config, args ...string) *running {
 	if err := c.Load(nil); err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(c, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	s, err := New(c, log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// stallAfter: a daemon that has work but finished no step for this long is not healthy. A step is bounded by the
+// stallAfter: a daemon that has work but made no progress for this long is not healthy. A step is bounded by the
 // batch size; half a minute is far beyond any step of a model that is usable at all.
 const stallAfter = 30 * time.Second
 
@@ -21,7 +21,7 @@ const stallAfter = 30 * time.Second
 //	ok        it answers requests
 //	loading   the model is being read; Progress says how far, Requests how many wait for it
 //	draining  it finishes what runs and takes nothing new
-//	stalled   it has work but no step has ended for half a minute
+//	stalled   it has work but no step has ended for half a minute; StalledSince says since when
 type Health struct {
 	Type          string  `json:"type"` // "health"
 	Status        string  `json:"status"`
@@ -29,6 +29,10 @@ type Health struct {
 	UptimeMs      int64   `json:"uptime_ms"`
 	LastStepAgeMs *int64  `json:"last_step_age_ms"` // null before the first
 	Requests      int64   `json:"requests"`         // running and queued
+	// StalledSince is when the last sign of progress was (RFC 3339, UTC) and StalledMs how long ago; only while Status
+	// is stalled.
+	StalledSince string `json:"stalled_since,omitempty"`
+	StalledMs    int64  `json:"stalled_ms,omitempty"`
 }
 
 func (s *Server) health() Health {
@@ -47,13 +51,22 @@ func (s *Server) health() Health {
 		age := (now.UnixNano() - last) / int64(time.Millisecond)
 		h.LastStepAgeMs = &age
 	}
-	switch busy, last := l.state.busySince.Load(), l.state.lastStep.Load(); {
-	case s.draining.Load():
+	if s.draining.Load() {
 		h.Status = "draining"
-	case h.Requests > 0 && busy != 0 && now.UnixNano()-max(busy, last) > int64(stallAfter):
-		h.Status = "stalled"
+	}
+	// Stalled also while it drains: a service manager that waits for the end of the drain would wait in vain.
+	if since, ok := l.state.stalled(now, stallAfter); ok {
+		h.Status, h.StalledSince, h.StalledMs = "stalled", since.UTC().Format(time.RFC3339), now.Sub(since).Milliseconds()
+		s.log.Error("no decode step has ended although there is work", "since", h.StalledSince, "requests", h.Requests)
 	}
 	return h
+}
+
+// stalled reports whether the loop has work but made no progress for longer than limit, and when it last did.
+func (st *loopState) stalled(now time.Time, limit time.Duration) (since time.Time, ok bool) {
+	busy := st.busySince.Load()
+	since = time.Unix(0, max(busy, st.lastStep.Load()))
+	return since, busy != 0 && now.Sub(since) > limit
 }
 
 // Info is the answer to {"type":"info"} and GET /info: what is served, by what, with what left over.

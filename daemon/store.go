@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
@@ -25,11 +26,15 @@ type stores struct {
 	remote  *remote         // nil: no fabric
 	sources map[core.RestoreID]*source
 	failed  bool // the newest CopyOut has failed
+
+	refused  [metrics.NumTiers]atomic.Uint64 // parts that the engine did not take, by tier
+	dropping atomic.Int32                    // drops under way beside the loop
 }
 
 // source brings the parts of one restore to hand, in order.
 type source struct {
 	id    core.RestoreID
+	tier  core.Tier
 	parts partSource
 	part  snapshot.Part // at hand
 	ready bool
@@ -82,6 +87,7 @@ func (s *stores) carryOut(op *core.Op) {
 	case core.CopyIn:
 		begin := time.Now()
 		d := s.copyIn(op)
+		s.l.alive(begin)
 		s.count(begin, d.To-op.From)
 		s.l.result.Copies = append(s.l.result.Copies, d)
 	case core.CloseFetch:
@@ -118,7 +124,7 @@ func (s *stores) count(begin time.Time, tokens int) {
 
 // fetch begins a restore.
 func (s *stores) fetch(op *core.Op) {
-	src := &source{id: op.Restore}
+	src := &source{id: op.Restore, tier: op.Tier}
 	id := op.Restore
 	notify := func() { s.l.mail.put(command{kind: cmdStored, stored: id}) }
 	if op.Tier == core.Fabric {
@@ -164,7 +170,8 @@ func (s *stores) copyIn(op *core.Op) core.Copied {
 	for src.ready && src.part.P0 == d.To && src.part.P1 <= op.To {
 		p := src.part
 		if err := l.eng.Restore(p.Bytes, op.Dst, l.core.Tree().ScratchSeq(0)); err != nil {
-			l.log.Warn("a stored prefix cannot be restored; it is computed again", "error", err)
+			s.refused[metricsTier[src.tier]].Add(1)
+			l.log.Warn("a stored prefix cannot be restored; it is computed again", "tier", wireTier[src.tier].String(), "error", err)
 			l.eng.SeqRemove(op.Dst, runtime.Pos(d.To), -1)
 			return d
 		}
@@ -238,9 +245,9 @@ func (s *stores) save(entry uint64) (snapshot.Key, error) {
 	return m.Key, nil
 }
 
-// close copies what is worth keeping to where it outlives the process, and ends the tiers. Nothing runs any more.
-func (s *stores) close(timeout time.Duration) {
-	deadline := time.Now().Add(timeout)
+// close copies what is worth keeping to where it outlives the process, as far as there is time until deadline, and ends
+// the tiers. Nothing runs any more.
+func (s *stores) close(deadline time.Time) {
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
 	if s.durable() {
@@ -282,6 +289,9 @@ func openStores(cfg *Config, l *loop, origin snapshotOrigin) (*stores, error) {
 		disk, _ := cfg.CacheDisk.Of(0)
 		s.cache, err = snapshot.Open(snapshot.Options{
 			Origin: origin.format(), RAMBytes: ram, Dir: cfg.CacheDir, DiskBytes: disk, WholeParts: !l.caps.CanRemoveRange,
+			Failed: func(what string, err error) {
+				l.log.Warn("the snapshot directory", "what", what, "error", err, "directory", cfg.CacheDir)
+			},
 		})
 		if err != nil {
 			return nil, err
@@ -326,7 +336,9 @@ func (s *stores) bindMetrics(m *metrics.Metrics) {
 			}
 			out := metrics.Store{Snapshots: st.Snapshots, Drops: st.Drops, Quarantined: st.Quarantined}
 			out.Tiers[metrics.Host], out.Tiers[metrics.Disk] = tier(&st.Host), tier(&st.Disk)
-			out.Tiers[metrics.Disk].Errors = st.IOErrors
+			out.Tiers[metrics.Host].Errors = s.refused[metrics.Host].Load()
+			out.Tiers[metrics.Disk].Errors = st.IOErrors + s.refused[metrics.Disk].Load()
+			out.Tiers[metrics.Fabric].Errors = s.refused[metrics.Fabric].Load()
 			return out
 		})
 	}

@@ -177,6 +177,18 @@ func (m *Metrics) declare() {
 	m.total("io_errors_total", "uma_io_errors_total", "errors", "Reads and writes that failed", io, source(func(io *IO) func() uint64 { return io.Errors }))
 
 	// The process.
+	logged := func(pick func(Log) uint64) func() float64 {
+		return func() float64 {
+			if f := m.log.Load(); f != nil {
+				return float64(pick((*f)()))
+			}
+			return 0
+		}
+	}
+	const log = "log writer"
+	m.total("log_lines_total", "uma_log_lines_total", "lines", "Log lines written to stderr", log, logged(func(l Log) uint64 { return l.Lines }))
+	m.total("log_dropped_total", "uma_log_lines_dropped_total", "lines", "Log lines lost because the reader of stderr did not read, or is gone", log, logged(func(l Log) uint64 { return l.Dropped }))
+	m.total("log_suppressed_total", "uma_log_lines_suppressed_total", "lines", "Log lines left out because they repeated others; one line for each window says how many", log, logged(func(l Log) uint64 { return l.Suppressed }))
 	memory := func(pick func(Memory) int64) func() float64 {
 		return func() float64 { return float64(pick(m.memoryNow())) }
 	}

@@ -47,6 +47,11 @@ type Counts struct {
 	Get   func(i int) uint64
 }
 
+// Log is what became of the daemon's log lines since the start.
+type Log struct {
+	Lines, Dropped, Suppressed uint64
+}
+
 // Memory is the memory ledger, in bytes.
 type Memory struct {
 	Weights, KV, GoHeap, RSS int64
@@ -167,6 +172,7 @@ type Metrics struct {
 	start    time.Time
 	build    Build
 	io       atomic.Pointer[IO]
+	log      atomic.Pointer[func() Log]
 	memory   atomic.Pointer[func() Memory]
 	ledger   atomic.Pointer[reading]
 	progress atomic.Pointer[func() float64]
@@ -193,6 +199,9 @@ func New(build Build) *Metrics {
 
 // BindIO names the sources of the I/O metrics. Safe at any time.
 func (m *Metrics) BindIO(io IO) { m.io.Store(&io) }
+
+// BindLog names the source of the log's counts, safe from any goroutine.
+func (m *Metrics) BindLog(f func() Log) { m.log.Store(&f) }
 
 // BindMemory names the source of the memory ledger, which must be safe from any goroutine and stop nothing.
 func (m *Metrics) BindMemory(f func() Memory) { m.memory.Store(&f) }

@@ -68,6 +68,9 @@ func healthLine(out *ui.Terminal, h *client.Health) string {
 		status = out.Yellow(fmt.Sprintf("loading %.0f %%", 100*h.Progress))
 	case "stalled":
 		status = out.Red("stalled")
+		if h.StalledSince != "" {
+			status = out.Red(fmt.Sprintf("stalled for %s, since %s", ui.Duration(ms(h.StalledMs)), ui.Sanitize(h.StalledSince)))
+		}
 	default:
 		status = out.Yellow(ui.Sanitize(h.Status))
 	}

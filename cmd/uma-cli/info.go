@@ -25,7 +25,11 @@ func withTimeout(ctx context.Context, d time.Duration) (context.Context, context
 
 // query asks the daemon one question and prints its answer: as the line of JSON that came, or as show puts it.
 func query[T any](cmd *cobra.Command, dial dialer, asJSON bool, ask func(context.Context, *client.Client) ([]byte, T, error), show func(*ui.Terminal, T) string) error {
-	ctx, cancel := withTimeout(cmd.Context(), adminTimeout)
+	return queryWithin(adminTimeout, cmd, dial, asJSON, ask, show)
+}
+
+func queryWithin[T any](limit time.Duration, cmd *cobra.Command, dial dialer, asJSON bool, ask func(context.Context, *client.Client) ([]byte, T, error), show func(*ui.Terminal, T) string) error {
+	ctx, cancel := withTimeout(cmd.Context(), limit)
 	defer cancel()
 	c, err := dial(ctx)
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -50,13 +51,16 @@ NAME is what drop, pin, unpin and save take. A user sees only what is its own; r
 
 TARGET is a NAME that uma-cli kv shows, the beginning of a hash (4 digits or more, if only one begins so), or all.`
 	cmd.AddCommand(
-		newKVDo(dial, wire.KVDrop, "Forget a cached prefix, its copies in memory and on disk too", "Forget a cached prefix, its copies in memory and on disk too: a prompt that begins so is computed anew. What another\nprefix begins with too stays with that one, and what went to a --fabric stays there until it expires."+target),
+		newKVDo(dial, wire.KVDrop, "Forget a cached prefix and its copies in memory, on disk and on the fabric", "Forget a cached prefix and its copies in memory, on disk and on the --fabric: a prompt that begins so is computed anew. What\nanother prefix begins with too stays with that one. The command returns when the copies are gone, or says which are left."+target),
 		newKVDo(dial, wire.KVPin, "Keep a cached prefix until it is unpinned", "Keep a cached prefix whatever comes, until it is unpinned or dropped: a long system prompt, for example. What is\npinned is missing elsewhere: cells that hold it can be given to nobody."+target),
 		newKVDo(dial, wire.KVUnpin, "Let a pinned prefix be evicted again", "Let a pinned prefix be evicted again when its cells are needed."+target),
 		newKVDo(dial, wire.KVSave, "Write a cached prefix to the slowest tier there is", "Write a cached prefix to the slowest tier there is (--cache-dir, --fabric), so that it outlives the daemon. Without\neither it is copied to memory (--cache-ram) only."+target),
 	)
 	return cmd
 }
+
+// kvTimeout bounds a command that may wait for a disk and a fabric; the daemon waits a minute for them.
+const kvTimeout = 75 * time.Second
 
 func newKVDo(dial dialer, op wire.KVOp, short, long string) *cobra.Command {
 	var asJSON bool
@@ -71,7 +75,7 @@ func newKVDo(dial dialer, op wire.KVOp, short, long string) *cobra.Command {
 			case args[0] == "" || len(args[0]) > wire.MaxTargetBytes:
 				return usagef("the TARGET has %d bytes; it must have 1…%d", len(args[0]), wire.MaxTargetBytes)
 			}
-			return query(cmd, dial, asJSON, func(ctx context.Context, c *client.Client) ([]byte, *wire.KVDone, error) {
+			return queryWithin(kvTimeout, cmd, dial, asJSON, func(ctx context.Context, c *client.Client) ([]byte, *wire.KVDone, error) {
 				return c.KVDo(ctx, op, args[0])
 			}, func(_ *ui.Terminal, done *wire.KVDone) string { return clean(done.Text) + "\n" })
 		},

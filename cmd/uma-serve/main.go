@@ -3,8 +3,13 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -34,12 +39,17 @@ func main() {
 	root := newRoot()
 	root.SetArgs(daemon.NormalizeArgs(os.Args[1:]))
 	if err := root.Execute(); err != nil {
-		fmt.Fprintln(os.Stderr, "uma-serve:", strings.ReplaceAll(clierr.Text(err), "\n", "\numa-serve: "))
+		text, status := "uma-serve: "+strings.ReplaceAll(clierr.Text(err), "\n", "\numa-serve: ")+"\n", 1
 		if _, ok := err.(usageError); ok {
-			fmt.Fprintln(os.Stderr, "uma-serve --help lists the options")
-			os.Exit(2)
+			text, status = text+"uma-serve --help lists the options\n", 2
 		}
-		os.Exit(1)
+		written := make(chan struct{})
+		go func() { io.WriteString(os.Stderr, text); close(written) }()
+		select {
+		case <-written:
+		case <-time.After(lastWords): // stderr is a pipe that is full
+		}
+		os.Exit(status)
 	}
 }
 
@@ -70,7 +80,12 @@ func newRoot() *cobra.Command {
 				}
 				return cfg.WriteTOML(cmd.OutOrStdout(), sections)
 			}
-			log := cfg.Logger(os.Stderr)
+			// A reader of stderr that goes away costs log lines, not the daemon: without this the Go runtime ends the
+			// process when a write to stderr fails with EPIPE.
+			signal.Ignore(syscall.SIGPIPE)
+			lines, log := cfg.Logger(os.Stderr)
+			defer lines.Close(lastWords)
+			slog.SetDefault(log) // what a library logs by itself must not block either
 			for _, w := range cfg.Warnings {
 				log.Warn(w)
 			}
@@ -113,6 +128,9 @@ func newRoot() *cobra.Command {
 	root.MarkFlagDirname("cache-dir")
 	return root
 }
+
+// lastWords is how long the end of the process waits for a reader of stderr.
+const lastWords = time.Second
 
 // usageError is a mistake on the command line, in the environment or in the config file: exit status 2.
 type usageError struct{ error }

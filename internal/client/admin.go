@@ -21,6 +21,8 @@ type Health struct {
 	UptimeMs      int64   `json:"uptime_ms"`
 	LastStepAgeMs *int64  `json:"last_step_age_ms"` // nil before the first decode step
 	Requests      int64   `json:"requests"`         // running and queued
+	StalledSince  string  `json:"stalled_since"`    // RFC 3339; "" unless Status is stalled
+	StalledMs     int64   `json:"stalled_ms"`
 }
 
 // Info is what is served, by what, and what is in use.

@@ -45,6 +45,11 @@ func (p *Proc) Log() string {
 
 // Start runs bin with args and waits until it answers that it is ready, or has ended, or timeout passed.
 func Start(bin string, timeout time.Duration, env []string, args ...string) (*Proc, error) {
+	return StartTo(nil, bin, timeout, env, args...)
+}
+
+// StartTo is Start with stderr as the daemon's own, which Log then does not show.
+func StartTo(stderr *os.File, bin string, timeout time.Duration, env []string, args ...string) (*Proc, error) {
 	dir, err := os.MkdirTemp("", "uma")
 	if err != nil {
 		return nil, err
@@ -55,6 +60,9 @@ func Start(bin string, timeout time.Duration, env []string, args ...string) (*Pr
 	// user's default configuration file would too.
 	p.Cmd.Env = append(append(os.Environ(), "XDG_CACHE_HOME="+dir, "UMA_CONFIG="), env...)
 	p.Cmd.Stderr = p
+	if stderr != nil {
+		p.Cmd.Stderr = stderr
+	}
 	if err := p.Cmd.Start(); err != nil {
 		os.RemoveAll(dir)
 		return nil, err

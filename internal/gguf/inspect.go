@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -104,29 +105,44 @@ type Info struct {
 
 // Inspect reads the header of the file at path. The error wraps ErrInvalid, or is the file system's.
 func Inspect(path string) (Info, error) {
-	// Before the file is opened: to open a named pipe waits for a writer.
+	// Before the file is opened: to open a named pipe waits for a writer, and to open a device may do anything.
 	st, err := os.Stat(path)
 	if err != nil {
 		return Info{}, err
 	}
-	if kind := clierr.Kind(st.Mode()); kind != "" {
-		name := ""
-		if st.IsDir() {
-			name = "; name a .gguf file in it"
-		}
-		return Info{}, fmt.Errorf("%s: %w: it is %s%s", path, ErrInvalid, kind, name)
+	if err := mustBeFile(path, st.Mode()); err != nil {
+		return Info{}, err
 	}
-	f, err := os.Open(path)
+	f, err := openRegular(path)
 	if err != nil {
 		return Info{}, err
 	}
 	defer f.Close()
+	if st, err = f.Stat(); err != nil {
+		return Info{}, err
+	}
+	if err := mustBeFile(path, st.Mode()); err != nil { // it was replaced meanwhile
+		return Info{}, err
+	}
 	info, err := Read(f, st.Size())
 	if err != nil {
 		return Info{}, fmt.Errorf("%s: %w", path, err)
 	}
 	info.Path = path
 	return info, nil
+}
+
+// mustBeFile refuses what is no regular file, and says what it is.
+func mustBeFile(path string, m fs.FileMode) error {
+	kind := clierr.Kind(m)
+	if kind == "" {
+		return nil
+	}
+	name := ""
+	if m.IsDir() {
+		name = "; name a .gguf file in it"
+	}
+	return fmt.Errorf("%s: %w: it is %s%s", path, ErrInvalid, kind, name)
 }
 
 // Read is Inspect of an open file of size bytes, read from its start.
@@ -143,13 +159,20 @@ type header struct {
 	version uint32
 	size    int64
 	kv      map[string]any
+	arrays  map[string]arrayType // of the arrays among kv, the skipped ones too
 	tensors []tensorInfo
 	// dataBytes is how much tensor data the records ask for, counted from the end of the header.
 	dataBytes int64
 }
 
+type arrayType struct {
+	elem valueType
+	n    uint64
+}
+
 type tensorInfo struct {
 	name     string
+	dims     uint32 // that are not 1 at the end
 	elements uint64
 	bytes    uint64
 	typ      string
@@ -167,7 +190,7 @@ func bulky(key string) bool {
 func readHeader(in io.Reader, size int64) (*header, error) {
 	r := newReader(in, size)
 	magic := string(r.fixed(4, "magic number"))
-	h := &header{size: size, kv: map[string]any{}}
+	h := &header{size: size, kv: map[string]any{}, arrays: map[string]arrayType{}}
 	switch {
 	case r.err != nil:
 		return nil, r.err
@@ -207,6 +230,9 @@ func readHeader(in io.Reader, size int64) (*header, error) {
 			r.fail("key %q is there twice", key)
 		}
 		h.kv[key] = v
+		if t == typeArray {
+			h.arrays[key] = r.lastArray
+		}
 	}
 	for i := uint64(0); i < tensors && r.err == nil; i++ {
 		h.tensor(r, i)
@@ -245,6 +271,9 @@ func (h *header) tensor(r *reader, i uint64) {
 		t.elements *= n
 		if d == 0 {
 			row = n
+		}
+		if n > 1 {
+			t.dims = d + 1
 		}
 	}
 	kind, offset := r.u32("type of "+what), r.u64("offset of "+what)
@@ -340,6 +369,9 @@ func (h *header) info() (Info, error) {
 		}
 	}
 	h.tokenizer(&info)
+	if err := h.check(&info); err != nil {
+		return Info{}, err
+	}
 	return info, nil
 }
 

@@ -28,6 +28,8 @@ type reader struct {
 	size int64 // bytes of the file
 	err  error
 	buf  [8]byte
+
+	lastArray arrayType // of the array that was read last
 }
 
 func newReader(r io.Reader, size int64) *reader {
@@ -180,6 +182,7 @@ func scalar(t valueType, b []byte) any {
 
 func (r *reader) array(what string, keep bool) any {
 	t, n := valueType(r.u32("element type of "+what)), r.u64("length of "+what)
+	r.lastArray = arrayType{t, n}
 	if r.err == nil && n > maxArrayLen {
 		r.fail("%s claims %d elements, the limit is %d", what, n, maxArrayLen)
 	}

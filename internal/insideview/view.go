@@ -164,7 +164,28 @@ func kvTiers(out *ui.Terminal, r *wire.KVReport, width int) string {
 		rows = append(rows, []string{ui.Sanitize(x.Tier.String()), ui.Count(x.Entries), ui.Count(x.Tokens), size(x.Bytes), limit, ui.Count(x.Hits), ui.Count(x.Evictions),
 			ui.Count(x.PagesIn), ui.Count(x.PagesOut), restore, ui.Count(x.Errors)})
 	}
-	return ui.Columns(cols, rows, width, out.Dim)
+	return ui.Columns(cols, rows, width, out.Dim) + troubles(out, r.Tiers)
+}
+
+// troubles says what went wrong in the tiers, a line for each that has something to say.
+func troubles(out *ui.Terminal, tiers []wire.KVTier) string {
+	var b strings.Builder
+	for i := range tiers {
+		x := &tiers[i]
+		if x.Damaged == 0 && x.LastError == "" && !x.Paused {
+			continue
+		}
+		line := fmt.Sprintf("%s: %s errors, %s damaged", ui.Sanitize(x.Tier.String()), ui.Count(x.Errors), ui.Count(x.Damaged))
+		if x.Paused {
+			line += ", not used for a while"
+		}
+		b.WriteString(out.Yellow(line))
+		if x.LastError != "" {
+			b.WriteString("; the newest: " + ui.Sanitize(x.LastError))
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
 }
 
 // shortName is how many digits of a hash are shown in a window: enough to name a prefix, which takes 4 or more.

@@ -57,6 +57,7 @@ func TestKV(t *testing.T) {
 			{Tier: wire.TierDevice, Entries: 3, Tokens: 1296, Bytes: 15925248, Hits: 5, HitTokens: 4000, Evictions: 2},
 			{Tier: wire.TierHost, Entries: 2, Tokens: 1024, Bytes: 12582912, CapBytes: 1 << 30, Hits: 3, HitTokens: 900, Evictions: 1, PagesIn: 900, PagesOut: 1924, RestoreMs: 3.5, Errors: 1},
 			{Tier: wire.TierDisk, Off: "no --cache-dir"},
+			{Tier: wire.TierFabric, Errors: 5, Damaged: 2, LastError: "valkey: pull: connection refused", Paused: true},
 		},
 		Entries: []wire.KVEntry{
 			{Name: "seq 1", Kind: "request", Request: "chat-42", Tier: wire.TierDevice, Class: "output_critical", UID: 1000, Seq: 1, Tokens: 400, OwnTok: 300, Bytes: 4915200, AgeMs: 1500, IdleMs: 12, Why: "runs"},
@@ -73,7 +74,7 @@ func TestHostile(t *testing.T) {
 	const bad = "\x1b]0;owned\x07\x1b[2J\u202e"
 	why := wire.WhyReport{Requests: []wire.WhyRequest{{Request: bad, Class: bad, State: bad, Ended: bad, Usage: wire.WhyUsage{CachedTokens: 1, CacheTier: bad, CacheMiss: bad},
 		Decisions: []wire.Decision{{Text: bad, Reason: bad}}}}}
-	kv := wire.KVReport{Tree: bad, Tiers: []wire.KVTier{{Tier: bad}, {Off: bad}}, Entries: []wire.KVEntry{{Name: bad, Kind: bad, Tier: bad, Class: bad, Request: bad, Why: bad, Bytes: -1}}}
+	kv := wire.KVReport{Tree: bad, Tiers: []wire.KVTier{{Tier: bad, LastError: bad}, {Off: bad}}, Entries: []wire.KVEntry{{Name: bad, Kind: bad, Tier: bad, Class: bad, Request: bad, Why: bad, Bytes: -1}}}
 	if screen := Why(plain(), &why) + KV(plain(), &kv, false); strings.ContainsAny(screen, "\x1b\x07\u202e") {
 		t.Errorf("an escape in %q", screen)
 	}

@@ -50,6 +50,7 @@ var rules = []rule{
 	{"internal/completion", nil, "every program completes"},
 	{"internal/daemonproc", nil, "it runs the built daemon, and must not have it inside"},
 	{"internal/gguf", []string{"internal/chattmpl", "internal/clierr", "internal/thinktags"}, "it reads files without an engine"},
+	{"internal/ggufmut", nil, "damaged files for tests: what reads them must not have made them"},
 	{"internal/hostmem", nil, "it reads the system"},
 	{"internal/insideview", []string{"internal/ui", "ipc/wire"}, "a view of what the daemon answered"},
 	{"internal/invariants", nil, "the pure packages have it"},

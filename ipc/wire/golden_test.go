@@ -131,7 +131,7 @@ func sampleReports() (WhyReport, KVReport, KVDone) {
 			Decisions: []Decision{{AtMs: 0.25, LastMs: 30, Times: 4, Reason: "target", Text: "More would not have fitted.", Tokens: 68, Latest: 17}}}}},
 		KVReport{Cells: KVCells{4096, 300, 100, 696, 200, 2800}, BytesPerToken: 12288, BlockTokens: 16, SeqsUsed: 5, SeqsMax: 64,
 			Lookups: 10, Hits: 8, HitRatio: 0.8, CachedTokens: 6400, Snapshots: 3,
-			Tiers: []KVTier{{Tier: TierHost, Off: "x", Entries: 2, Tokens: 1024, Bytes: 12582912, CapBytes: 1 << 30, Hits: 3, HitTokens: 900, Evictions: 1, PagesIn: 900, PagesOut: 1924, RestoreMs: 3.5, Errors: 1}},
+			Tiers: []KVTier{{Tier: TierHost, Off: "x", Entries: 2, Tokens: 1024, Bytes: 12582912, CapBytes: 1 << 30, Hits: 3, HitTokens: 900, Evictions: 1, PagesIn: 900, PagesOut: 1924, RestoreMs: 3.5, Errors: 1, Damaged: 2, LastError: "e", Paused: true}},
 			Entries: []KVEntry{{Name: "12", Kind: "prefix", Tier: TierDevice, Class: "prefix", Request: "r-1", Number: 17, UID: 1000, Seq: 3, From: 16, Tokens: 640, OwnTok: 128,
 				Bytes: 7864320, OwnBytes: 1572864, AgeMs: 61000, IdleMs: 1200, Hits: 4, Turns: 2, Pinned: true, Worth: 0.5, Hash: "0123456789abcdef", Why: "conversation of 2 turns"}},
 			Tree: "4096 cells\n"},

@@ -135,10 +135,13 @@ type KVTier struct {
 	Hits      uint64    `json:"hits"`
 	HitTokens uint64    `json:"hit_tokens"`
 	Evictions uint64    `json:"evictions"`
-	PagesIn   uint64    `json:"pages_in"`   // tokens restored from here
-	PagesOut  uint64    `json:"pages_out"`  // tokens stored here
-	RestoreMs float64   `json:"restore_ms"` // mean of restores from here
-	Errors    uint64    `json:"errors"`
+	PagesIn   uint64    `json:"pages_in"`             // tokens restored from here
+	PagesOut  uint64    `json:"pages_out"`            // tokens stored here
+	RestoreMs float64   `json:"restore_ms"`           // mean of restores from here
+	Errors    uint64    `json:"errors"`               // operations that failed
+	Damaged   uint64    `json:"damaged"`              // copies that were not what they said, and are not used
+	LastError string    `json:"last_error,omitempty"` // the newest of both
+	Paused    bool      `json:"paused,omitempty"`     // it failed too often and is left alone for a while
 }
 
 // KVEntry is a running sequence or a cached prefix.

@@ -467,9 +467,9 @@ func (c *Cache) removePart(p *part, bufs []*Buffer) (_ []*Buffer, j *job) {
 }
 
 // DeletePrefix removes from all tiers the parts of ns that hold exactly tokens, pinned or not, but for those from which
-// a stored part with other tokens goes on. It never waits: they are not found any more when it returns, and their files
-// are removed in the background.
-func (c *Cache) DeletePrefix(ns Namespace, tokens []Token) (parts int) {
+// a stored part with other tokens goes on. It never waits: they are not found any more when it returns. Their files are
+// removed in the background; gone waits for that: not for the decode loop.
+func (c *Cache) DeletePrefix(ns Namespace, tokens []Token) (parts int, gone func(context.Context) error) {
 	c.mu.Lock()
 	n, _ := c.mu.index.Lookup(ns, tokens, false)
 	for n != nil && n.Parent != nil {
@@ -487,18 +487,49 @@ func (c *Cache) DeletePrefix(ns Namespace, tokens []Token) (parts int) {
 		walk(n)
 	}
 	var bufs []*Buffer
+	var jobs []*job
 	for _, n := range slices.Backward(own) {
 		goesOn := false
 		c.mu.index.Children(n, func(*index.Node) { goesOn = true })
 		if !goesOn && n.Namespace == ns {
-			bufs, _ = c.removePart(of(n), bufs)
+			var j *job
+			if bufs, j = c.removePart(of(n), bufs); j != nil {
+				jobs = append(jobs, j)
+			}
 			parts++
 		}
 	}
 	c.check()
 	c.mu.Unlock()
 	go release(bufs) // unmapping takes time
-	return parts
+	return parts, func(ctx context.Context) (err error) {
+		for _, j := range jobs {
+			err = errors.Join(err, c.wait(ctx, j))
+		}
+		return err
+	}
+}
+
+// Sequences calls f with the tokens of every stored prefix that no stored part goes on from and of which want accepts a
+// part. f and want must not call the cache. It takes as long as there are tokens: not for the decode loop.
+func (c *Cache) Sequences(want func(ns Namespace, part Key) bool, f func(ns Namespace, tokens []Token)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.index.Each(func(n *index.Node) {
+		goesOn, wanted := false, false
+		c.mu.index.Children(n, func(*index.Node) { goesOn = true })
+		for q := n; q != nil && !goesOn && !wanted; q = q.Parent {
+			wanted = want(q.Namespace, q.Key)
+		}
+		if !wanted || !n.Usable() {
+			return
+		}
+		tokens := make([]Token, n.P1)
+		for q := n; q != nil; q = q.Parent {
+			copy(tokens[q.P0:], q.Tokens)
+		}
+		f(n.Namespace, tokens)
+	})
 }
 
 // Save writes a part and those before it to disk, if they are not there, and waits for it: not for the decode loop.

@@ -203,16 +203,16 @@ func TestDeletePrefix(t *testing.T) {
 	store(1, a)
 	store(1, b)
 	store(2, a)
-	if n := c.DeletePrefix(1, text(7000, 300)); n != 0 {
+	if n, _ := c.DeletePrefix(1, text(7000, 300)); n != 0 {
 		t.Errorf("%d parts of an unknown prefix were deleted", n)
 	}
-	if n := c.DeletePrefix(1, a); n != 3 {
+	if n, _ := c.DeletePrefix(1, a); n != 3 {
 		t.Errorf("%d parts were deleted, want [128, 200), [256, 384) and [384, 400)", n)
 	}
 	expect(t, c, 1, a, 256, Host) // b's beginning
 	expect(t, c, 1, b, 400, Host)
 	expect(t, c, 2, a, 400, Host)
-	if n := c.DeletePrefix(1, b); n != 4 {
+	if n, _ := c.DeletePrefix(1, b); n != 4 {
 		t.Errorf("%d parts of b were deleted", n)
 	}
 	expect(t, c, 1, a, 0, Host)
@@ -220,7 +220,7 @@ func TestDeletePrefix(t *testing.T) {
 	if n, err := c.Delete(context.Background(), c.List()[0].Key); n != 4 || err != nil {
 		t.Errorf("%d parts behind the first were deleted with it: %v", n, err)
 	}
-	if n := c.DeletePrefix(2, a); n != 4 || len(c.List()) != 0 || c.Stats().Host.Bytes != 0 {
+	if n, _ := c.DeletePrefix(2, a); n != 4 || len(c.List()) != 0 || c.Stats().Host.Bytes != 0 {
 		t.Errorf("%d parts were deleted; left: %+v", n, c.List())
 	}
 }

@@ -58,7 +58,7 @@ func (c *Cache) openDisk() (rest []FileInfo, err error) {
 		switch {
 		case strings.HasSuffix(f.Name, format.Suffix+tempSuffix):
 			if err := fsys.Remove(filepath.Join(dir, f.Name)); err != nil {
-				c.mu.stats.ioErrors++ // it stays, unused, and the next start tries again
+				c.ioError("remove an unfinished file", err) // it stays, unused, and the next start tries again
 			}
 		case strings.HasSuffix(f.Name, format.Suffix):
 			found = append(found, f)
@@ -121,14 +121,16 @@ func (c *Cache) scanFile(f FileInfo) {
 		c.mu.stats.unknown++
 		return
 	case errors.Is(err, format.ErrFormat):
+		c.damaged(f.Name, err)
 		c.addJob(&job{kind: quarantineFile, name: f.Name, key: format.KeyOf(f.Name)})
 		return
 	case err != nil:
-		c.mu.stats.ioErrors++
+		c.ioError("read a file", err)
 		return
 	}
 	key := h.Key()
 	if format.Name(key) != f.Name { // renamed by hand: the header is intact, so it is not what the name says
+		c.damaged(f.Name, errors.New("its name belongs to another part"))
 		c.addJob(&job{kind: quarantineFile, name: f.Name, key: format.KeyOf(f.Name)})
 		return
 	}

@@ -287,12 +287,13 @@ func (c *Cache) readFailed(p *part, err error) {
 	}
 	switch {
 	case errors.Is(err, format.ErrFormat), errors.Is(err, format.ErrVersion):
+		c.damaged(format.Name(p.node.Key), err)
 		c.addJob(&job{kind: quarantineFile, key: p.node.Key, name: format.Name(p.node.Key)})
 	case isMissing(err):
 	case errors.Is(err, ErrClosed):
 		return
 	default:
-		c.mu.stats.ioErrors++
+		c.ioError("read a file", err)
 		return
 	}
 	c.mu.disk.Remove(&p.node.Disk)

@@ -35,6 +35,7 @@ type counters struct {
 	pagesIn, pagesOut                       [tiers]uint64
 	snapshots, drops, quarantined, ioErrors uint64
 	written, writtenRaw, writtenStored      uint64
+	lastError                               string
 	unknown                                 int
 	restores                                [tiers]Histogram
 }
@@ -64,14 +65,15 @@ type Stats struct {
 	Drops       uint64    `json:"drops"`        // parts that were not written: queue full, too large, disk failing, evicted before their turn
 	Quarantined uint64    `json:"quarantined"`  // files that were not what they said
 	IOErrors    uint64    `json:"io_errors"`
-	Written     uint64    `json:"written"`            // files
-	RawBytes    uint64    `json:"raw_bytes"`          // of those, before compression
-	StoredBytes uint64    `json:"stored_bytes"`       // and after
-	Unknown     int       `json:"unknown"`            // files of another format version, left alone
-	Unscanned   int       `json:"unscanned"`          // files whose headers are still to be read
-	IdleBytes   int64     `json:"idle_bytes"`         // memory kept for the next parts, beside the host tier's
-	Reading     int       `json:"reads_waiting"`      // files somebody waits for
-	Disabled    string    `json:"disk_off,omitempty"` // why there is no disk tier
+	Written     uint64    `json:"written"`              // files
+	RawBytes    uint64    `json:"raw_bytes"`            // of those, before compression
+	StoredBytes uint64    `json:"stored_bytes"`         // and after
+	Unknown     int       `json:"unknown"`              // files of another format version, left alone
+	Unscanned   int       `json:"unscanned"`            // files whose headers are still to be read
+	IdleBytes   int64     `json:"idle_bytes"`           // memory kept for the next parts, beside the host tier's
+	Reading     int       `json:"reads_waiting"`        // files somebody waits for
+	LastError   string    `json:"last_error,omitempty"` // the newest of those that IOErrors and Quarantined count
+	Disabled    string    `json:"disk_off,omitempty"`   // why there is no disk tier
 }
 
 // Stats reads all numbers at one moment.
@@ -87,7 +89,7 @@ func (c *Cache) Stats() Stats {
 		Lookups: s.lookups, Snapshots: s.snapshots, Host: tier(Host, c.mu.host), Disk: tier(Disk, c.mu.disk),
 		QueuedBytes: c.mu.queuedBytes, Drops: s.drops, Quarantined: s.quarantined, IOErrors: s.ioErrors,
 		Written: s.written, RawBytes: s.writtenRaw, StoredBytes: s.writtenStored, Unknown: s.unknown,
-		Unscanned: c.mu.unscanned, IdleBytes: c.pool.idleBytes(), Reading: len(c.mu.reads),
+		Unscanned: c.mu.unscanned, IdleBytes: c.pool.idleBytes(), Reading: len(c.mu.reads), LastError: s.lastError,
 	}
 	if c.diskErr != nil {
 		out.Disabled = c.diskErr.Error()

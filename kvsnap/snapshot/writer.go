@@ -99,7 +99,7 @@ func (c *Cache) writer() {
 	defer c.mu.Unlock()
 	for c.mu.disk.Over(0) > 0 { // the cap is smaller than at the last start
 		if err := c.evictDisk(); err != nil {
-			c.ioError(err)
+			c.ioError("remove a file", err)
 			break
 		}
 	}
@@ -134,20 +134,35 @@ func (c *Cache) clear(j *job) error {
 		c.mu.Unlock()
 		err := c.remove(j.key)
 		c.mu.Lock()
-		c.ioError(err)
+		c.ioError("remove a file", err)
 		return err
 	}
 	c.mu.Unlock()
 	err := c.quarantine(j.name)
 	c.mu.Lock()
-	c.ioError(err)
-	c.mu.stats.quarantined++
+	c.ioError("set a damaged file aside", err)
 	return err
 }
 
-func (c *Cache) ioError(err error) {
-	if err != nil {
-		c.mu.stats.ioErrors++
+// ioError counts and reports an operation that failed, where one did. The lock is held.
+func (c *Cache) ioError(what string, err error) {
+	if err == nil {
+		return
+	}
+	c.mu.stats.ioErrors++
+	c.tell(what, err)
+}
+
+// damaged counts and reports a file that is not what it says. The lock is held.
+func (c *Cache) damaged(name string, err error) {
+	c.mu.stats.quarantined++
+	c.tell("damaged file "+name, err)
+}
+
+func (c *Cache) tell(what string, err error) {
+	c.mu.stats.lastError = what + ": " + err.Error()
+	if c.o.Failed != nil {
+		c.o.Failed(what, err)
 	}
 }
 
@@ -184,7 +199,7 @@ func (c *Cache) writeChain(j *job, z *compressor) error {
 			err = c.writePart(p, z)
 		}
 		if err != nil {
-			c.mu.stats.ioErrors++
+			c.ioError("write a file", err)
 			if c.mu.failures++; c.mu.failures >= maxFailures {
 				c.mu.paused = c.o.Now().Add(pauseWrites)
 			}

@@ -66,6 +66,9 @@ type GuardConfig struct {
 	// Verify checks what was pulled; an error makes it corrupt. Default: the checks of mrdn.Parse, so that any
 	// other payload than an MRDN frame is corrupt.
 	Verify func(value []byte) error
+	// Failed is told of each operation that failed, but for those that the caller gave up or the breaker refused. It may be
+	// called from any goroutine. Default: nobody is told.
+	Failed func(verb string, reason Reason, err error)
 	// Now is the breaker's clock. Default time.Now.
 	Now func() time.Time
 }
@@ -87,6 +90,7 @@ type GuardStats struct {
 	Pushed, Pulled, Missed, Deleted uint64 // operations that succeeded; Missed are pulls that found nothing
 	PushedBytes, PulledBytes        uint64
 	Errors                          [Reasons]uint64 // meridian_disagg_errors_total by reason
+	LastError                       string          // the newest that Failed was told, or that was reported with [Guard.Report]
 	Breaker                         BreakerState
 	BreakerOpened                   uint64 // how often it opened
 }
@@ -166,6 +170,25 @@ func (g *Guard) Delete(ctx context.Context, key string) error {
 		func(s *GuardStats) { s.Deleted++ })
 }
 
+// Report counts and tells a failure that shows only to those who use a value.
+func (g *Guard) Report(verb string, err error) {
+	_ = g.refuse(err)
+	g.tell(verb, err)
+}
+
+func (g *Guard) tell(verb string, err error) {
+	reason := ReasonOf(err)
+	if reason == ReasonCancelled || reason == ReasonCircuitOpen {
+		return
+	}
+	g.mu.Lock()
+	g.stats.LastError = err.Error()
+	g.mu.Unlock()
+	if g.config.Failed != nil {
+		g.config.Failed(verb, reason, err)
+	}
+}
+
 // refuse counts an error that the fabric inside has no part in.
 func (g *Guard) refuse(err error) error {
 	g.mu.Lock()
@@ -194,6 +217,9 @@ func (g *Guard) do(ctx context.Context, verb, key string, op func(context.Contex
 		g.mu.Unlock()
 	}()
 	err := op(within)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		g.tell(verb, err)
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {

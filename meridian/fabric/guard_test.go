@@ -128,6 +128,10 @@ func TestGuardCounts(t *testing.T) {
 			default:
 				before.Errors[c.reason]++
 			}
+			if told := !fine && c.reason != ReasonCancelled && c.reason != ReasonKey && c.want != ErrNotFound; told != (after.LastError != before.LastError) {
+				t.Errorf("the newest error was %q and is %q", before.LastError, after.LastError)
+			}
+			before.LastError = after.LastError
 			if after != before {
 				t.Errorf("counted %+v, want %+v", after, before)
 			}

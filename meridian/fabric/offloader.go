@@ -71,6 +71,7 @@ type Offloader struct {
 	// Invariant: heldItems <= QueueItems and heldBytes <= QueueBytes.
 	heldItems int
 	heldBytes int64
+	deletes   []*deletion
 	pulls     []PullJob
 	timer     *time.Timer // sets flush, MaxDelay after the first of pushes came
 	stats     OffloadStats
@@ -87,6 +88,18 @@ type OffloadStats struct {
 	QueuedItems                     int    // not yet finished
 	QueuedBytes                     int64
 }
+
+// deletion is keys to be removed, after what is being pushed.
+type deletion struct {
+	ctx  context.Context
+	keys []string
+	done chan struct{} // closed at the end; n and err are set then
+	n    int
+	err  error
+}
+
+// ErrDropped: a push was taken back before its turn, because its key was deleted.
+var ErrDropped = errors.New("dropped: its key was deleted")
 
 // ErrClosed: the offloader was closed before it came to this.
 var ErrClosed = errors.New("offloader closed")
@@ -152,6 +165,69 @@ func (o *Offloader) TryPull(j PullJob) bool {
 	return true
 }
 
+// Delete removes keys: pushes of them that wait are dropped, one that is under way is removed after it. It returns when
+// the fabric has removed them all, or with the first error, and says how many were done.
+func (o *Offloader) Delete(ctx context.Context, keys []string) (int, error) {
+	if len(keys) == 0 {
+		return 0, nil
+	}
+	gone := make(map[string]struct{}, len(keys))
+	for _, k := range keys {
+		gone[k] = struct{}{}
+	}
+	d := &deletion{ctx: ctx, keys: keys, done: make(chan struct{})}
+	var dropped []PushJob
+	o.mu.Lock()
+	if o.closed {
+		o.mu.Unlock()
+		return 0, ErrClosed
+	}
+	kept := o.pushes[:0]
+	for _, j := range o.pushes {
+		if _, ok := gone[j.Key]; !ok {
+			kept = append(kept, j)
+			continue
+		}
+		dropped = append(dropped, j)
+		o.blocks -= j.Blocks
+		o.heldItems--
+		o.heldBytes -= int64(cap(j.Value))
+	}
+	clear(o.pushes[len(kept):])
+	o.pushes = kept
+	o.deletes = append(o.deletes, d)
+	o.mu.Unlock()
+	wake(o.wakePush)
+	for _, j := range dropped {
+		if j.Done != nil {
+			j.Done(ErrDropped)
+		}
+	}
+	select {
+	case <-d.done:
+		return d.n, d.err
+	case <-ctx.Done():
+		return 0, fmt.Errorf("deleting %d keys: %w", len(keys), ctx.Err())
+	}
+}
+
+// runDeletes does what is to be deleted.
+func (o *Offloader) runDeletes(list []*deletion) {
+	for _, d := range list {
+		ctx, cancel := context.WithCancel(d.ctx)
+		stop := context.AfterFunc(o.ctx, cancel)
+		for _, key := range d.keys {
+			if d.err = o.fabric.Delete(ctx, key); d.err != nil {
+				break
+			}
+			d.n++
+		}
+		stop()
+		cancel()
+		close(d.done)
+	}
+}
+
 // Flush has everything pushed that is queued now, below the threshold too: at the end of a turn. It does not wait.
 func (o *Offloader) Flush() {
 	o.mu.Lock()
@@ -199,8 +275,11 @@ func (o *Offloader) Close(ctx context.Context) error {
 func (o *Offloader) runPushes() {
 	for range o.wakePush {
 		o.mu.Lock()
+		deletes := o.deletes
+		o.deletes = nil
 		if !o.flush && o.blocks < o.config.Threshold {
 			o.mu.Unlock()
+			o.runDeletes(deletes)
 			continue
 		}
 		batch, closed := o.pushes, o.closed
@@ -214,6 +293,7 @@ func (o *Offloader) runPushes() {
 			o.push(&batch[i])
 			batch[i] = PushJob{} // its memory is not needed until the batch ends
 		}
+		o.runDeletes(deletes)
 		if closed {
 			return
 		}

@@ -217,3 +217,40 @@ func BenchmarkTryPush(b *testing.B) {
 		}
 	}
 }
+
+// TestOffloaderDelete: what waits is dropped, what is under way is removed after it, and the call returns when the fabric has
+// removed everything.
+func TestOffloaderDelete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &script{}
+		o := NewOffloader(inner, OffloadConfig{Threshold: 4, MaxDelay: time.Hour})
+		var dropped error
+		push(t, o, "waits", 10, 1, func(err error) { dropped = err })
+		push(t, o, "stays", 10, 1, nil)
+		n, err := o.Delete(context.Background(), []string{"old", "waits"})
+		if n != 2 || err != nil || !errors.Is(dropped, ErrDropped) || !slices.Equal(inner.deleted, []string{"old", "waits"}) {
+			t.Errorf("%d, %v, dropped: %v, deleted: %v", n, err, dropped, inner.deleted)
+		}
+		if s := o.Stats(); s.QueuedItems != 1 || s.QueuedBytes != 10 {
+			t.Errorf("%+v", s)
+		}
+		o.Flush()
+		synctest.Wait()
+		if got := inner.seen(); len(got) != 1 {
+			t.Errorf("pushed %v", got)
+		}
+		inner.err = ErrUnavailable
+		if n, err := o.Delete(context.Background(), []string{"a", "b"}); n != 0 || !errors.Is(err, ErrUnavailable) {
+			t.Errorf("%d, %v", n, err)
+		}
+		if n, err := o.Delete(context.Background(), nil); n != 0 || err != nil {
+			t.Errorf("nothing to delete: %d, %v", n, err)
+		}
+		if err := o.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := o.Delete(context.Background(), []string{"a"}); !errors.Is(err, ErrClosed) {
+			t.Errorf("closed: %v", err)
+		}
+	})
+}

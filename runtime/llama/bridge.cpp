@@ -10,9 +10,11 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <poll.h>
 #include <pthread.h>
 #include <stdexcept>
 #include <string>
+#include <unistd.h>
 
 // ---- log ring ----
 
@@ -85,13 +87,38 @@ void log_exception(const char * what, const char * text) {
 // While above 0, a failed assertion of llama.cpp on this thread becomes an exception.
 thread_local int assertions_throw = 0;
 
+// The file whose model is being opened, "" when none is. Its first decodes run on threads of ggml's, where an assertion
+// cannot become an exception.
+std::mutex  opening_mu;
+std::string opening;
+
+// Writes to stderr what there is room for: a pipe that nobody reads must not hold up the end of the process.
+void last_words(const std::string & text) {
+    struct pollfd p = {2, POLLOUT, 0};
+    if (poll(&p, 1, 0) == 1 && (p.revents & POLLOUT) != 0) {
+        if (write(2, text.data(), text.size()) < 0) {
+            return; // nobody is left to be told
+        }
+    }
+}
+
 // Called by a failed assertion, instead of ggml's own report (which starts a debugger, where one is installed). When it
-// returns the process ends.
+// returns the process aborts. While a model is opened it is the file's fault, and the process ends with a sentence.
 void on_assertion(const char * message) {
     if (assertions_throw > 0) {
         throw std::runtime_error(message); // through one frame of C, which has unwind tables
     }
-    std::fprintf(stderr, "llama.cpp: %s\n", message);
+    std::string file;
+    {
+        std::lock_guard<std::mutex> lock(opening_mu);
+        file = opening;
+    }
+    if (file.empty()) {
+        last_words(std::string("llama.cpp: ") + message + "\n");
+        return;
+    }
+    last_words("uma-serve: model cannot be loaded: " + file + ": its first decode failed an assertion of llama.cpp: " + message + "\n");
+    _exit(1);
 }
 
 // Runs f with failed assertions as exceptions. Only for what may be given up half done: what f was building leaks.
@@ -124,6 +151,11 @@ extern "C" {
 void uma_install(void) {
     llama_log_set(log_callback, nullptr);
     ggml_set_abort_callback(on_assertion);
+}
+
+void uma_opening(const char * path) {
+    std::lock_guard<std::mutex> lock(opening_mu);
+    opening = path;
 }
 
 void uma_log_level(int32_t min_level) { log_min.store(min_level, std::memory_order_relaxed); }
@@ -246,7 +278,9 @@ struct tokenize_call {
     int32_t             result;
 
     void run() {
-        result = guarded("tokenize", (int32_t) UMA_THREW, [&] { return llama_tokenize(v, text, len, dst, cap, add_special, parse_special); });
+        result = guarded("tokenize", (int32_t) UMA_THREW, [&] {
+            return asserting([&] { return llama_tokenize(v, text, len, dst, cap, add_special, parse_special); });
+        });
     }
 };
 
@@ -278,7 +312,7 @@ int32_t uma_tokenize(const struct llama_vocab * v, const char * text, int32_t le
 }
 
 int64_t uma_vocab_strings(const struct llama_vocab * v, bool text, char * dst, int64_t cap, uint32_t * end) {
-    return guarded("read vocabulary", (int64_t) -1, [&] {
+    return guarded("read vocabulary", (int64_t) -1, [&] { return asserting([&] {
         const int32_t n = llama_vocab_n_tokens(v);
         std::string   all, piece(256, 0);
         for (int32_t t = 0; t < n; t++) {
@@ -299,17 +333,20 @@ int64_t uma_vocab_strings(const struct llama_vocab * v, bool text, char * dst, i
             std::memcpy(dst, all.data(), all.size());
         }
         return (int64_t) all.size();
-    });
+    }); });
 }
 
-void uma_vocab_flags(const struct llama_vocab * v, uint8_t * flags) {
-    const int32_t n = llama_vocab_n_tokens(v);
-    for (int32_t t = 0; t < n; t++) {
-        const int32_t attr = llama_vocab_get_attr(v, t);
-        flags[t] = (llama_vocab_is_control(v, t) ? 1 : 0) | (llama_vocab_is_eog(v, t) ? 2 : 0) |
-                   (attr & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_USER_DEFINED | LLAMA_TOKEN_ATTR_UNKNOWN) ? 4 : 0) |
-                   (attr & LLAMA_TOKEN_ATTR_LSTRIP ? 8 : 0);
-    }
+bool uma_vocab_flags(const struct llama_vocab * v, uint8_t * flags) {
+    return guarded("read vocabulary", false, [&] { return asserting([&] {
+        const int32_t n = llama_vocab_n_tokens(v);
+        for (int32_t t = 0; t < n; t++) {
+            const int32_t attr = llama_vocab_get_attr(v, t);
+            flags[t] = (llama_vocab_is_control(v, t) ? 1 : 0) | (llama_vocab_is_eog(v, t) ? 2 : 0) |
+                       (attr & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_USER_DEFINED | LLAMA_TOKEN_ATTR_UNKNOWN) ? 4 : 0) |
+                       (attr & LLAMA_TOKEN_ATTR_LSTRIP ? 8 : 0);
+        }
+        return true;
+    }); });
 }
 
 // ---- argmax ----

@@ -26,6 +26,10 @@ int32_t uma_log_next(char * dst, int32_t cap, int32_t * level);
 // How many lines were lost because nobody drained; reading resets it.
 int32_t uma_log_lost(void);
 
+// From now on until it is called with "", a failed assertion on any thread ends the process with a sentence that names path and
+// with exit status 1, instead of aborting it.
+void uma_opening(const char * path);
+
 void uma_load_backends(const char * dir);
 
 // NULL on failure; the reason is in the log ring. progress is a cgo.Handle, 0 = none.
@@ -57,8 +61,8 @@ int32_t uma_tokenize(const struct llama_vocab * v, const char * text, int32_t le
 // nothing is written to dst when cap is less. -1 when llama.cpp threw.
 int64_t uma_vocab_strings(const struct llama_vocab * v, bool text, char * dst, int64_t cap, uint32_t * end);
 // flags[t]: 1 = control, 2 = ends a generation, 4 = found in a text before it is tokenized, 8 = and takes the blanks
-// before it.
-void uma_vocab_flags(const struct llama_vocab * v, uint8_t * flags);
+// before it. false when llama.cpp threw.
+bool uma_vocab_flags(const struct llama_vocab * v, uint8_t * flags);
 
 // llama_state_seq_set_data, 0 also where a malformed snapshot fails an assertion.
 size_t uma_restore(struct llama_context * ctx, const uint8_t * src, size_t n, llama_seq_id seq);

@@ -27,16 +27,6 @@ func checkFile(path string) error {
 	if path == "" {
 		return fmt.Errorf("%w: no file is named", runtime.ErrModel)
 	}
-	fi, err := os.Stat(path)
-	if err != nil {
-		return fmt.Errorf("%w: %w", runtime.ErrModel, err)
-	}
-	switch {
-	case fi.IsDir():
-		return modelError(path, "is a directory; name the .gguf file in it")
-	case !fi.Mode().IsRegular():
-		return modelError(path, "is not a regular file")
-	}
 	// llama.cpp believes the lengths a header claims (a flipped bit made it take 14 GB of a 190 KB file); ours does not.
 	if _, err := gguf.Inspect(path); err != nil {
 		return fmt.Errorf("%w: %w", runtime.ErrModel, err)

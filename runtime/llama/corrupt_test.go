@@ -36,6 +36,10 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if os.Getenv("UMA_TEST_USE") != "" {
+		useAll()
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 

@@ -86,6 +86,12 @@ func Open(o runtime.Options) (runtime.Engine, error) {
 		return nil, err
 	}
 	start()
+	path := C.CString(o.ModelPath)
+	defer C.free(unsafe.Pointer(path))
+	C.uma_opening(path)
+	none := C.CString("")
+	defer C.free(unsafe.Pointer(none))
+	defer C.uma_opening(none)
 
 	e := &engine{aborted: new(atomic.Int32)}
 	if err := e.load(o); err != nil {
@@ -167,6 +173,9 @@ func (e *engine) load(o runtime.Options) error {
 		v.template = C.GoString(t)
 	}
 	e.vocab, e.nVoc = v, v.Size()
+	if err := v.check(); err != nil {
+		return modelError(o.ModelPath, err.Error())
+	}
 	e.window = int(C.llama_model_n_swa(e.model))
 	return nil
 }

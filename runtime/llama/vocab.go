@@ -45,6 +45,21 @@ type vocab struct {
 	scratch sync.Pool             // *[]runtime.Token, as long as the longest piece so far has bytes
 }
 
+// check makes tokens of a plain text: a tokenizer that does not fit its vocabulary shows at once.
+func (v *vocab) check() error {
+	const sample = "Hello, world 1\n"
+	tokens, err := v.Tokenize(nil, sample, true, true)
+	if err != nil {
+		return fmt.Errorf("its tokenizer cannot read a plain text: %w", err)
+	}
+	for _, t := range tokens {
+		if t < 0 || int(t) >= v.Size() {
+			return fmt.Errorf("its tokenizer makes token %d of %q, which is not in the vocabulary (0 … %d)", t, sample, v.Size()-1)
+		}
+	}
+	return nil
+}
+
 func newVocab(cv *C.struct_llama_vocab) (*vocab, error) {
 	n := int(C.llama_vocab_n_tokens(cv))
 	v := &vocab{
@@ -63,7 +78,9 @@ func newVocab(cv *C.struct_llama_vocab) (*vocab, error) {
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
-	C.uma_vocab_flags(cv, (*C.uint8_t)(&v.flags[0]))
+	if !C.uma_vocab_flags(cv, (*C.uint8_t)(&v.flags[0])) {
+		return nil, errors.New("read the vocabulary: " + drainLogs(slog.LevelError))
+	}
 	kind := C.llama_vocab_type(cv)
 	v.cuts.recursive = kind == C.LLAMA_VOCAB_TYPE_BPE
 	v.cuts.atMarkers = (kind == C.LLAMA_VOCAB_TYPE_BPE || kind == C.LLAMA_VOCAB_TYPE_SPM) && !bool(C.llama_vocab_get_add_eos(cv))

@@ -171,7 +171,10 @@ func startProxy(t testing.TB, target string) *proxy {
 func (p *proxy) url() string { return "redis://" + p.listener.Addr().String() }
 
 func (p *proxy) serve(client net.Conn) {
-	back, err := net.Dial("tcp", p.target)
+	p.mu.Lock()
+	target := p.target
+	p.mu.Unlock()
+	back, err := net.Dial("tcp", target)
 	if err != nil {
 		client.Close()
 		return

@@ -228,11 +228,9 @@ func get(ctx context.Context, c vk.Client, names []string, places [][]byte) erro
 		return kind(err)
 	}
 	// The cluster has changed. The client follows it, and learns of it, in other commands than streams.
+	// One at a time: the library holds the whole of each answer in memory, whatever its length.
 	for i, name := range names {
-		commands[i] = c.B().Get().Key(name).Build()
-	}
-	for i, r := range c.DoMulti(ctx, commands...) {
-		b, err := r.AsBytes()
+		b, err := c.Do(ctx, c.B().Get().Key(name).Build()).AsBytes()
 		if err != nil {
 			return kind(err)
 		}
@@ -342,14 +340,41 @@ func (f *Fabric) do(ctx context.Context, verb, key string, op func(vk.Client, ke
 		if c, err = f.connect(ctx); err != nil {
 			break
 		}
-		if err = op(c, f.keys(key)); err == nil {
+		if err = guarded(func() error { return op(c, f.keys(key)) }); err == nil {
 			return nil
+		}
+		if errors.Is(err, errPanic) {
+			f.drop(c)
+			break
 		}
 		if !stale(err) || ctx.Err() != nil || f.isClosed() {
 			break
 		}
 	}
 	return fmt.Errorf("%s: %s: %w", Label, verb, kind(err))
+}
+
+// errPanic: the client library failed in a way that it does not know of. What it holds is not used again.
+var errPanic = fmt.Errorf("%w: the client library panicked", fault.ErrUnavailable)
+
+// guarded runs f; a panic becomes an error.
+func guarded(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", errPanic, p)
+		}
+	}()
+	return f()
+}
+
+// drop forgets a client. It may hold a lock for good, so nothing waits for its end.
+func (f *Fabric) drop(c vk.Client) {
+	f.mu.Lock()
+	if f.client == c {
+		f.client = nil
+	}
+	f.mu.Unlock()
+	go func() { _ = guarded(func() error { c.Close(); return nil }) }()
 }
 
 // stale: the other side had closed the connection.
@@ -423,7 +448,25 @@ func (f *Fabric) connect(ctx context.Context) (vk.Client, error) {
 }
 
 func (f *Fabric) dial(d *dialing) {
-	c, err := vk.NewClient(vk.ClientOption{
+	var c vk.Client
+	err := guarded(func() (err error) {
+		c, err = f.newClient()
+		return err
+	})
+	f.mu.Lock()
+	f.dialing, d.err = nil, err
+	if err == nil && !f.closed {
+		f.client, c = c, nil
+	}
+	f.mu.Unlock()
+	if c != nil { // of no use: the login failed, or the fabric was closed meanwhile
+		go func() { _ = guarded(func() error { c.Close(); return nil }) }()
+	}
+	close(d.done)
+}
+
+func (f *Fabric) newClient() (vk.Client, error) {
+	return vk.NewClient(vk.ClientOption{
 		InitAddress: f.config.Addresses,
 		Username:    f.config.Username,
 		Password:    f.config.Password,
@@ -445,16 +488,6 @@ func (f *Fabric) dial(d *dialing) {
 		ForceSingleClient:     f.config.DB != 0,
 		ClusterOption:         vk.ClusterOption{MaxMovedRedirections: 8},
 	})
-	f.mu.Lock()
-	f.dialing, d.err = nil, err
-	if err == nil && !f.closed {
-		f.client, c = c, nil
-	}
-	f.mu.Unlock()
-	if c != nil {
-		c.Close() // of no use: the login failed, or the fabric was closed meanwhile
-	}
-	close(d.done)
 }
 
 // Close ends operations under way and closes every connection.
