@@ -19,6 +19,11 @@ else
 MARCH ?= native
 endif
 MARCH_FLAG := $(if $(filter -m%,$(MARCH)),$(MARCH),-march=$(MARCH))
+# The module leaves ggml's AMX kernels out but refers to them where the compiler knows AMX: the link would fail. With them
+# Q8_0 weights would be repacked away from our kernel, too.
+ifneq ($(MAKECMDGOALS),help)
+MARCH_FLAG += $(if $(shell echo | $$($(GO) env CC) $(MARCH_FLAG) -dM -E - 2>/dev/null | grep __AMX_INT8__),-mno-amx-int8)
+endif
 # -Wno-stringop-overflow: gcc 12 warns wrongly on ggml's repack.cpp.
 export CGO_CFLAGS   := -O3 $(MARCH_FLAG)
 export CGO_CXXFLAGS := -O3 $(MARCH_FLAG) -Wno-stringop-overflow
