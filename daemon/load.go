@@ -40,6 +40,7 @@ func (c *Config) contextTokens(path string) int {
 	return c.CtxSize
 }
 
+// checkMemory refuses a model that this process or this machine cannot hold.
 func (s *Server) checkMemory(path string) error {
 	if info, err := gguf.Inspect(path); err == nil && (s.cfg.GPULayers == 0 || !hasDeviceBackend()) {
 		if err := s.checkAddressSpace(path, &info); err != nil {
