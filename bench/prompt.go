@@ -36,12 +36,12 @@ type Prompt struct {
 	Ratio   float64    `json:"ratio"` // served speed / bare speed, median of the rounds' ratios
 }
 
-// RunPrompt alternates, for each length, a prompt in the bare loop on eng with one of as many tokens asked of the daemon that
-// serves eng at cfg.Socket. The daemon must be idle otherwise.
+// RunPrompt alternates, for each length, a prompt in the bare loop on eng with one of as many tokens asked of the
+// daemon that serves eng at cfg.Socket. The daemon must be idle otherwise.
 //
-// Bare: the tokens are there; Decode them, as many in a step as the engine takes, and take the argmax of the last row. Served: from
-// just before the client writes the request to when it has read the first token, so tokenizer, scheduling and both ways over the
-// socket count.
+// Bare: the tokens are there; Decode them, as many in a step as the engine takes, and take the argmax of the last row.
+// Served: from just before the client writes the request to when it has read the first token, so tokenizer, scheduling
+// and both ways over the socket count.
 func RunPrompt(cfg PromptConfig, eng *Watched) ([]Prompt, error) {
 	var out []Prompt
 	for _, n := range cfg.Tokens {
@@ -135,8 +135,8 @@ func servedPrompt(cfg PromptConfig, eng *Watched, n, salt int) (PromptSide, erro
 	return promptSide(eng, n, ms(time.Duration(times[0][0])))
 }
 
-// promptSide takes what eng saw since the last take, which must be the n tokens of the prompt and no more: a daemon that had
-// them cached would be no comparison.
+// promptSide takes what eng saw since the last take, which must be the n tokens of the prompt and no more: a daemon
+// that had them cached would be no comparison.
 func promptSide(eng *Watched, n int, took float64) (PromptSide, error) {
 	s := PromptSide{FirstTokenMs: took, TokensPerSecond: 1000 * float64(n) / took, Steps: float64(len(eng.decodes))}
 	for _, d := range eng.decodes {

@@ -50,9 +50,10 @@ func (s *Server) checkMemory(path string) error {
 	return s.cfg.checkMemory(path, int64(hostmem.Read().Available), gguf.ThisProcessor())
 }
 
-// checkMemory refuses a model that this machine cannot hold: the engine writes its anonymous memory while it opens, and would
-// be killed without a word. That is the KV pool and the repacked copy of weights; with --no-mmap all weights. Weights
-// that are mapped are not counted, as they can be paged. What cannot be read here is left to the engine's own error.
+// checkMemory refuses a model that this machine cannot hold: the engine writes its anonymous memory while it opens,
+// and would be killed without a word. That is the KV pool and the repacked copy of weights; with --no-mmap all
+// weights. Weights that are mapped are not counted, as they can be paged. What cannot be read here is left to the
+// engine's own error.
 func (c *Config) checkMemory(path string, available int64, p gguf.Processor) error {
 	info, err := gguf.Inspect(path)
 	if err != nil || c.GPULayers != 0 && hasDeviceBackend() {
@@ -90,15 +91,16 @@ func (c *Config) checkMemory(path string, available int64, p gguf.Processor) err
 	return fmt.Errorf("%s, and %s are available: %s", need, size(available), advice)
 }
 
-// anonymousWeights is what the engine holds of the weights in memory that cannot be paged out to their file, what that is,
-// and the option without which there is less of it.
+// anonymousWeights is what the engine holds of the weights in memory that cannot be paged out to their file, what that
+// is, and the option without which there is less of it.
 func (c *Config) anonymousWeights(info *gguf.Info, p gguf.Processor) (n int64, what, without string) {
 	var r gguf.Repacking
 	if !c.NoRepack {
 		r = info.Repacked(p)
 	}
 	switch {
-	case c.NoMMap: // each tensor lies in memory once, repacked or not, but for embeddings that are both looked up and multiplied with
+	case c.NoMMap:
+		// Each tensor lies in memory once, repacked or not, but for embeddings that are looked up and multiplied with.
 		return int64(info.TensorBytes - r.Spared + r.Copy), "the weights, read into memory as --no-mmap says,", "no --no-mmap"
 	case r.Copy > 0:
 		return int64(r.Copy), "the weights repacked for this processor", "--no-repack, which makes prompts slower"

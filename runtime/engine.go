@@ -88,7 +88,8 @@ type ModelInfo struct {
 	Parameters   uint64 `json:"parameters"`
 	Bytes        uint64 `json:"bytes"` // tensor data
 	// RepackedBytes is what the engine keeps of the tensor data a second time, rearranged for the processor's vector
-	// instructions: anonymous memory, which cannot be paged out to the model's file. 0 also where the engine does not say.
+	// instructions: anonymous memory, which cannot be paged out to the model's file. 0 also where the engine does not
+	// say.
 	RepackedBytes   uint64 `json:"repacked_bytes"`
 	TrainContext    int    `json:"n_ctx_train"`
 	Layers          int    `json:"layers"`

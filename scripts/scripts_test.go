@@ -283,9 +283,9 @@ func TestMakeSaysWhereTheEngineIsCompiled(t *testing.T) {
 	}
 }
 
-// TestMakeHelp: make help explains every verb that a person calls.
-// A processor with AMX gets a build without it: ggml's AMX sources are not in the module's Go packages, so that what refers to
-// them could not be linked, and AMX would take Q8_0 weights away from our kernel.
+// TestMakeHelp: make help explains every verb that a person calls. A processor with AMX gets a build without it:
+// ggml's AMX sources are not in the module's Go packages, so that what refers to them could not be linked, and AMX
+// would take Q8_0 weights away from our kernel.
 func TestMakeLeavesAMXOut(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("AMX is of amd64")

@@ -16,8 +16,8 @@ type benchModelFile struct {
 	weights string // "Q4_K_M"; "" for a file that the user named
 }
 
-// benchModels are the file that the user named, or else generated models of each of the types of weights: of the first shape
-// whose rows can be stored so. They are written to the user's cache the first time.
+// benchModels are the file that the user named, or else generated models of each of the types of weights: of the first
+// shape whose rows can be stored so. They are written to the user's cache the first time.
 func benchModels(file string, weights []string, shapes ...ggufgen.Config) ([]benchModelFile, error) {
 	if file != "" {
 		return []benchModelFile{{path: file}}, nil
@@ -44,8 +44,8 @@ func benchModels(file string, weights []string, shapes ...ggufgen.Config) ([]ben
 	return models, nil
 }
 
-// shapeFor is the first of shapes with weights of type t. Q4_K_M wants one whose rows are whole super-blocks: in another it has
-// no Q4_K.
+// shapeFor is the first of shapes with weights of type t. Q4_K_M wants one whose rows are whole super-blocks: in
+// another it has no Q4_K.
 func shapeFor(t ggufgen.Type, shapes []ggufgen.Config) (ggufgen.Config, error) {
 	var err error
 	for _, c := range shapes {

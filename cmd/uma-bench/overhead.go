@@ -103,8 +103,8 @@ type here struct {
 	idle   func() bool
 }
 
-// serveHere opens the engine once and serves it in this process while f runs, so that both sides of a comparison use the same
-// memory, threads and caches; they take turns, never overlap.
+// serveHere opens the engine once and serves it in this process while f runs, so that both sides of a comparison use
+// the same memory, threads and caches; they take turns, never overlap.
 func serveHere(ctx context.Context, model string, f func(here) error, args ...string) error {
 	dir, err := os.MkdirTemp("", "uma-bench")
 	if err != nil {

@@ -51,8 +51,8 @@ type kvContext struct {
 	Tokens     int64 `json:"n_ctx"`
 	KVBytes    int64 `json:"kv_bytes"`
 	TotalBytes int64 `json:"total_bytes"` // with the weights and their repacked copy
-	// ResidentBytes is the part of TotalBytes that must stay in memory: the file's pages of weights that were repacked are
-	// not read again.
+	// ResidentBytes is the part of TotalBytes that must stay in memory: the file's pages of weights that were repacked
+	// are not read again.
 	ResidentBytes int64 `json:"resident_bytes"`
 	Fits          *bool `json:"fits"` // null when this system does not say how much memory it has
 }

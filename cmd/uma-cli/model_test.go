@@ -12,8 +12,8 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
-// What is repacked counts as memory in `model inspect`: shown, and in the sum and in whether the model fits. The pages of the
-// file that it was made of count in the sum and not in what must fit, as they are not read again.
+// What is repacked counts as memory in `model inspect`: shown, and in the sum and in whether the model fits. The pages
+// of the file that it was made of count in the sum and not in what must fit, as they are not read again.
 func TestInspectCountsTheRepackedCopy(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.gguf")
 	cfg := ggufgen.TinyWide()

@@ -16,8 +16,8 @@ type Processor struct {
 	I8MM    bool `json:"i8mm"`    // arm64
 }
 
-// ThisProcessor is the one this program runs on. A uma-serve that was built for another (make MARCH=…) may repack less. On
-// macOS the layers lie on the GPU, and nothing is repacked.
+// ThisProcessor is the one this program runs on. A uma-serve that was built for another (make MARCH=…) may repack
+// less. On macOS the layers lie on the GPU, and nothing is repacked.
 func ThisProcessor() Processor {
 	if runtime.GOOS == "darwin" {
 		return Processor{}
@@ -25,8 +25,8 @@ func ThisProcessor() Processor {
 	return Processor{AVX2: cpu.X86.HasAVX2, AVX512: cpu.X86.HasAVX512F, DotProd: cpu.ARM64.HasASIMDDP, I8MM: cpu.ARM64.HasI8MM}
 }
 
-// rows is how many rows of a matrix of type typ are interleaved on p, 0 = none: ggml_repack_get_optimal_repack_type of ggml's
-// repack.cpp. Q8_0 is in no list: our own kernel computes it from the mapped file.
+// rows is how many rows of a matrix of type typ are interleaved on p, 0 = none: ggml_repack_get_optimal_repack_type of
+// ggml's repack.cpp. Q8_0 is in no list: our own kernel computes it from the mapped file.
 func (p Processor) rows(typ string) uint64 {
 	switch {
 	case typ == "Q4_0" && p.AVX2, typ == "Q4_K" && (p.AVX2 || p.DotProd || p.I8MM), typ == "IQ4_NL" && p.AVX2, typ == "Q2_K" && p.AVX512:
@@ -39,8 +39,8 @@ func (p Processor) rows(typ string) uint64 {
 
 // Repacking is what repacking takes, in bytes.
 type Repacking struct {
-	// Copy is anonymous memory that the engine fills while it loads: the system cannot drop it, as it can drop a page of
-	// a mapped file.
+	// Copy is anonymous memory that the engine fills while it loads: the system cannot drop it, as it can drop a page
+	// of a mapped file.
 	Copy uint64 `json:"copy_bytes"`
 	// Spared is the part of the file that is not read again once it is copied, so that the system may drop it.
 	Spared uint64 `json:"spared_bytes"`
@@ -60,8 +60,8 @@ func (i Info) Repacked(p Processor) (r Repacking) {
 	return r
 }
 
-// multiplied lists the tensors that the model multiplies with, of those that ggml may repack: matrices, and stacks of them
-// for experts. Embeddings are looked up row by row; where there is no output matrix they are multiplied with too.
+// multiplied lists the tensors that the model multiplies with, of those that ggml may repack: matrices, and stacks of
+// them for experts. Embeddings are looked up row by row; where there is no output matrix they are multiplied with too.
 func (h *header) multiplied() (list []tensorInfo) {
 	tied := true
 	for _, t := range h.tensors {

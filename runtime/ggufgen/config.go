@@ -126,8 +126,8 @@ func TinyWide() Config {
 	return c
 }
 
-// Bench135MWide is of Bench135M's class (138.5 M parameters), with rows of whole super-blocks: SmolLM's rows of 576 cannot be
-// Q4_K, and llama.cpp's quantiser makes them Q5_0. 16 layers, Q4_K_M.
+// Bench135MWide is of Bench135M's class (138.5 M parameters), with rows of whole super-blocks: SmolLM's rows of 576
+// cannot be Q4_K, and llama.cpp's quantiser makes them Q5_0. 16 layers, Q4_K_M.
 func Bench135MWide() Config {
 	c := Bench135M()
 	c.Name, c.Type = "ggufgen-bench-135m-wide", Q4_K_M
@@ -135,7 +135,8 @@ func Bench135MWide() Config {
 	return c
 }
 
-// Bench1B has the shape of TinyLlama-1.1B (1,100 M parameters) at Q4_K_M, about 670 MB: where first tokens are waited for.
+// Bench1B has the shape of TinyLlama-1.1B (1,100 M parameters) at Q4_K_M, about 670 MB: where first tokens are waited
+// for.
 func Bench1B() Config {
 	return Config{
 		Name: "ggufgen-bench-1b", Arch: Llama, Type: Q4_K_M,

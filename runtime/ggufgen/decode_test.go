@@ -64,8 +64,8 @@ var decoded = map[Type]func(b []byte, i int) float64{
 	},
 }
 
-// allowed is how far element i of b may be from what it was made of: half a step, or a whole one where the largest value
-// of one sign has no code, and what the rounding of the group's scale and min adds.
+// allowed is how far element i of b may be from what it was made of: half a step, or a whole one where the largest
+// value of one sign has no code, and what the rounding of the group's scale and min adds.
 var allowed = map[Type]func(b []byte, i int, x float64) float64{
 	F32:    func(b []byte, i int, x float64) float64 { return 0 },
 	F16:    func(b []byte, i int, x float64) float64 { return math.Abs(x)/(1<<11) + 1.0/(1<<25) },
@@ -146,8 +146,8 @@ func TestEncodersAgainstTheBlockLayout(t *testing.T) {
 	}
 }
 
-// Relative error of normal weights, as models have them: a coder that were right about each bound above, but wasted bits,
-// would show here. Published figures for round-to-nearest are of this size.
+// Relative error of normal weights, as models have them: a coder that were right about each bound above, but wasted
+// bits, would show here. Published figures for round-to-nearest are of this size.
 func TestErrorOfNormalWeights(t *testing.T) {
 	row := normalRow(16 * superBlock)
 	for typ, limit := range map[Type]float64{

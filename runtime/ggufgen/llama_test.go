@@ -103,8 +103,8 @@ func TestLlamaRunsEveryType(t *testing.T) {
 	}
 }
 
-// ggml reads of each type what the encoder wrote: logits are near those of the same weights in F32, nearer the more bits a type
-// has. Rows are decoded one to a step, so that each follows from the tokens alone.
+// ggml reads of each type what the encoder wrote: logits are near those of the same weights in F32, nearer the more
+// bits a type has. Rows are decoded one to a step, so that each follows from the tokens alone.
 func TestLlamaReadsWhatIsWritten(t *testing.T) {
 	cfg := ggufgen.TinyWide()
 	cfg.Layers = 2 // errors add up with depth

@@ -46,10 +46,10 @@ func (t Type) fileType() uint32 {
 
 // storageOf is how a matrix of rows of cols elements is stored, by the part of the model it is and its layer.
 //
-// A mixture is dealt out as llama.cpp's quantiser does it without an importance matrix: in Q4_K_M the output matrix, or the
-// embeddings that stand for it, is Q6_K, and so are the value and the down projections of the first eighth of the layers,
-// the last eighth, and every third between; the rest is Q4_K. Where rows are no whole super-blocks, Q6_K becomes Q8_0 and
-// Q4_K becomes Q5_0.
+// A mixture is dealt out as llama.cpp's quantiser does it without an importance matrix: in Q4_K_M the output matrix,
+// or the embeddings that stand for it, is Q6_K, and so are the value and the down projections of the first eighth of
+// the layers, the last eighth, and every third between; the rest is Q4_K. Where rows are no whole super-blocks, Q6_K
+// becomes Q8_0 and Q4_K becomes Q5_0.
 func (c Config) storageOf(part string, layer, cols int) storage {
 	t := c.Type
 	if t == Q4_K_M {
@@ -208,8 +208,8 @@ var nearestIQ4NL = func() (table [256]byte) {
 	return table
 }()
 
-// encodeIQ4NL: per block a half-precision scale d that puts the element of largest magnitude on the lowest level, then 16
-// bytes, each with the numbers of two levels, placed as in Q4_0.
+// encodeIQ4NL: per block a half-precision scale d that puts the element of largest magnitude on the lowest level, then
+// 16 bytes, each with the numbers of two levels, placed as in Q4_0.
 func encodeIQ4NL(dst []byte, row []float32) []byte {
 	for ; len(row) > 0; row = row[quantBlock:] {
 		d := peak(row[:quantBlock]) / float32(levelsIQ4NL[0])
@@ -260,9 +260,9 @@ func (a *affine) fit(row []float32, top int) {
 	}
 }
 
-// appendHead writes d, dmin and the twelve bytes of scales and mins: groups 0 … 3 have theirs in the lower six bits of bytes
-// 0 … 3 and 4 … 7; those of groups 4 … 7 are cut: four bits of both in bytes 8 … 11, the upper two in what is left of
-// the first eight.
+// appendHead writes d, dmin and the twelve bytes of scales and mins: groups 0 … 3 have theirs in the lower six bits of
+// bytes 0 … 3 and 4 … 7; those of groups 4 … 7 are cut: four bits of both in bytes 8 … 11, the upper two in what is
+// left of the first eight.
 func (a *affine) appendHead(dst []byte) []byte {
 	dst = appendHalf(appendHalf(dst, a.d), a.dmin)
 	var packed [12]byte

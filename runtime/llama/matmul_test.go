@@ -102,8 +102,8 @@ func TestMatmulOfARowIsItsOwn(t *testing.T) {
 	})
 }
 
-// Products with Q8_0 weights are our kernel's in every model that has some, beside repacked weights too: its sums differ
-// from ggml's in the last bits.
+// Products with Q8_0 weights are our kernel's in every model that has some, beside repacked weights too: its sums
+// differ from ggml's in the last bits.
 func TestQ8StaysOnOurKernel(t *testing.T) {
 	if !matmulBuilt() {
 		t.Skip("built for a processor without AVX-512 VNNI: ggml computes this")
