@@ -19,6 +19,11 @@ else
 MARCH ?= native
 endif
 MARCH_FLAG := $(if $(filter -m%,$(MARCH)),$(MARCH),-march=$(MARCH))
+# The module leaves ggml's AMX kernels out but refers to them where the compiler knows AMX: the link would fail. With them
+# Q8_0 weights would be repacked away from our kernel, too.
+ifneq ($(MAKECMDGOALS),help)
+MARCH_FLAG += $(if $(shell echo | $$($(GO) env CC) $(MARCH_FLAG) -dM -E - 2>/dev/null | grep __AMX_INT8__),-mno-amx-int8)
+endif
 # -Wno-stringop-overflow: gcc 12 warns wrongly on ggml's repack.cpp.
 export CGO_CFLAGS   := -O3 $(MARCH_FLAG)
 export CGO_CXXFLAGS := -O3 $(MARCH_FLAG) -Wno-stringop-overflow
@@ -31,7 +36,7 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 
 BIN ?= bin
 
-.PHONY: build $(COMMANDS) run check test bench bench-storm fidelity model eval lint fuzz install cuda env clean help
+.PHONY: build $(COMMANDS) run check test bench bench-prompt bench-storm fidelity model eval lint fuzz install cuda env clean help
 
 build: $(COMMANDS) ## build every command into bin/ (the first build compiles llama.cpp: two minutes)
 $(COMMANDS):
@@ -53,8 +58,11 @@ test: ## every test: plain, race, invariants, without cgo, cross-vet, smoke on t
 lint: ## gofmt, vet, staticcheck, the import rules
 	@scripts/lint.sh
 
-bench: build ## what serving costs against the bare decode loop (prints ratios)
+bench: build ## what serving costs against the bare decode loop (ratios for Q8_0, Q4_K_M, Q4_0 and F16); ARGS="--weights q8_0 …"
 	@scripts/bench.sh $(ARGS)
+
+bench-prompt: build ## a lone prompt against the bare decode loop, 1.1 B parameters Q4_K_M; ARGS="--size 135m --tokens 512 …"
+	@bin/uma-bench prompt $(ARGS)
 
 bench-storm: build ## chats while others submit long prompts, policy by policy; page in bench-out/; ARGS="--storm 20s …"
 	@bin/uma-bench run --workload storm --sides stock,uma,meridian@50 $(ARGS)

@@ -9,6 +9,8 @@ import (
 type ClientJob struct {
 	Socket                                      string
 	Streams, Connections, Tokens, Prompt, Round int
+	// Text is the prompt of every stream; "" = texts of about Prompt tokens, one for each stream and round.
+	Text string
 }
 
 // EncodeTimes and DecodeTimes carry RunClient's result between processes: all streams have as many.

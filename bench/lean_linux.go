@@ -46,10 +46,14 @@ func RunClient(j ClientJob) ([][]int64, error) {
 		}
 	}
 	times := make([][]int64, j.Streams)
+	start := time.Now()
 	for i := range times {
 		times[i] = make([]int64, 0, j.Tokens)
 		req := defaults
-		req.ID, req.Prompt, req.MaxTokens, req.Stream = strconv.Itoa(i), prompt(i, j.Round, j.Prompt), j.Tokens, true
+		req.ID, req.Prompt, req.MaxTokens, req.Stream = strconv.Itoa(i), j.Text, j.Tokens, true
+		if j.Text == "" {
+			req.Prompt = prompt(i, j.Round, j.Prompt)
+		}
 		req.Sampling.Temperature = 0
 		req.Sampling.IgnoreEOS = true
 		if _, err := unix.Write(conns[i%len(conns)].fd, wire.AppendRequest(nil, &req, &defaults)); err != nil {
@@ -58,7 +62,6 @@ func RunClient(j ClientJob) ([][]int64, error) {
 	}
 	events := make([]unix.EpollEvent, len(conns))
 	buf := make([]byte, 16<<10)
-	start := time.Now()
 	for left := j.Streams; left > 0; {
 		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(ep), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), ^uintptr(0), 0, 0)
 		if errno == unix.EINTR {

@@ -50,6 +50,7 @@ type Watched struct {
 
 	ended            time.Time
 	decodes, between []float64 // ms
+	rows             int       // decoded, all batches together
 }
 
 // Watch wraps e, which must be a RowScanner and a RowProber too.
@@ -63,6 +64,7 @@ func (w *Watched) Decode() error {
 	if !w.ended.IsZero() {
 		w.between = append(w.between, ms(start.Sub(w.ended)))
 	}
+	w.rows += w.Batch().Len()
 	err := w.Engine.Decode()
 	w.ended = time.Now()
 	w.decodes = append(w.decodes, ms(w.ended.Sub(start)))
@@ -72,12 +74,13 @@ func (w *Watched) Decode() error {
 // take returns the medians since the last call.
 func (w *Watched) take() (decode, between float64) {
 	decode, between = median(w.decodes), median(w.between)
-	w.decodes, w.between, w.ended = w.decodes[:0], w.between[:0], time.Time{}
+	w.decodes, w.between, w.rows, w.ended = w.decodes[:0], w.between[:0], 0, time.Time{}
 	return decode, between
 }
 
 // Overhead is one row: the same streams, batch shapes and model, bare and served.
 type Overhead struct {
+	Weights    string  `json:"weights,omitempty"` // of a generated model
 	Streams    int     `json:"streams"`
 	Bare       Side    `json:"bare"`
 	Served     Side    `json:"served"`

@@ -41,6 +41,7 @@ type Config struct {
 	CacheTypeV   string
 	MLock        bool
 	NoMMap       bool
+	NoRepack     bool
 	Seed         int64 // < 0: a new one for each request that names none
 
 	// Socket and limits.
@@ -143,6 +144,7 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.CacheTypeV, "cache-type-v", "f16", "type of V cells; a quantised one needs flash attention (-ctv)")
 	fs.BoolVar(&c.MLock, "mlock", false, "keep the model's pages in RAM")
 	fs.BoolVar(&c.NoMMap, "no-mmap", false, "read the model into memory instead of mapping the file")
+	fs.BoolVar(&c.NoRepack, "no-repack", false, "keep no rearranged copy of the weights for the processor's kernels: less memory, slower prompts of Q4_K, Q4_0, IQ4_NL and Q2_K (-nr)")
 	fs.Int64VarP(&c.Seed, "seed", "s", -1, "sampling seed of requests that name none; -1 = a new one each time")
 
 	fs = section("Socket and limits")
@@ -201,7 +203,7 @@ func (c *Config) sections() []Section {
 // llamaNames are llama-server's single-dash names of several letters, which pflag would read as a row of
 // one-letter flags, and names of the same thing that users of other servers type.
 var llamaNames = map[string]string{
-	"-np": "--parallel", "-ngl": "--gpu-layers", "--n-gpu-layers": "--gpu-layers", "-fa": "--flash-attn",
+	"-np": "--parallel", "-ngl": "--gpu-layers", "--n-gpu-layers": "--gpu-layers", "-fa": "--flash-attn", "-nr": "--no-repack",
 	"-ub": "--ubatch-size", "-tb": "--threads-batch", "-ctk": "--cache-type-k", "-ctv": "--cache-type-v",
 	"--predict": "--max-tokens", "--n-predict": "--max-tokens", "--uds": "--socket",
 	"--max-num-seqs": "--parallel", "--max-num-batched-tokens": "--batch-size",

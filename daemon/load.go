@@ -15,7 +15,11 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/internal/hostmem"
+<<<<<<< HEAD
 	"github.com/uma-serve/uma-serve/internal/logq"
+=======
+	"github.com/uma-serve/uma-serve/internal/ui"
+>>>>>>> w-repack
 )
 
 // Logger starts the daemon's log on w, as --log-format and --log-level say. It never waits for w: see package logq.
@@ -52,31 +56,72 @@ func (c *Config) contextTokens(path string) int {
 	return c.CtxSize
 }
 
-// checkMemory refuses a KV pool that this machine cannot hold: the engine writes all of it while it opens, and would
-// be killed without a word. Weights are not counted, as they are mapped and can be paged. What cannot be read here
-// is left to the engine's own error.
+// checkMemory refuses a model that this process or this machine cannot hold.
 func (s *Server) checkMemory(path string) error {
+	if info, err := gguf.Inspect(path); err == nil && (s.cfg.GPULayers == 0 || !hasDeviceBackend()) {
+		if err := s.checkAddressSpace(path, &info); err != nil {
+			return err
+		}
+	}
+	return s.cfg.checkMemory(path, int64(hostmem.Read().Available), gguf.ThisProcessor())
+}
+
+// checkMemory refuses a model that this machine cannot hold: the engine writes its anonymous memory while it opens,
+// and would be killed without a word. That is the KV pool and the repacked copy of weights; with --no-mmap all
+// weights. Weights that are mapped are not counted, as they can be paged. What cannot be read here is left to the
+// engine's own error.
+func (c *Config) checkMemory(path string, available int64, p gguf.Processor) error {
 	info, err := gguf.Inspect(path)
-	if err != nil || s.cfg.GPULayers != 0 && hasDeviceBackend() {
-		return nil // on a device with memory of its own the cells lie there
+	if err != nil || c.GPULayers != 0 && hasDeviceBackend() {
+		return nil // on a device with memory of its own cells and weights lie there
 	}
-	if err := s.checkAddressSpace(path, &info); err != nil {
-		return err
-	}
-	per, err := info.KVBytesPerToken(s.cfg.CacheTypeK, s.cfg.CacheTypeV)
+	per, err := info.KVBytesPerToken(c.CacheTypeK, c.CacheTypeV)
 	if err != nil {
 		return err
 	}
-	cells, from := int64(s.cfg.contextTokens(path)), "--ctx-size"
+	cells, from := int64(c.contextTokens(path)), "--ctx-size"
 	if cells == 0 {
 		cells, from = info.TrainContext, "the model's training context, as --ctx-size is 0"
 	}
-	available := int64(hostmem.Read().Available)
-	if available > 0 && per > 0 && cells > available/per {
-		return fmt.Errorf("%d cells of %d bytes (%s) need %.1f GiB and %.1f GiB are available: use --ctx-size %d or less, or a smaller --cache-type-k and --cache-type-v",
-			cells, per, from, float64(cells*per)/(1<<30), float64(available)/(1<<30), max(256, available/per/256*256*3/4))
+	weights, what, without := c.anonymousWeights(&info, p)
+	if available <= 0 || per <= 0 || cells <= (available-weights)/per && weights <= available {
+		return nil
 	}
-	return nil
+	size := func(n int64) string { return ui.Bytes(uint64(n)) }
+	need := fmt.Sprintf("%d cells of %d bytes (%s) need %s", cells, per, from, size(cells*per))
+	if weights > 0 {
+		need += fmt.Sprintf(", %s %s", what, size(weights))
+	}
+	advice := ""
+	if left := (available - weights) / per / 256 * 256 * 3 / 4; left >= 256 || weights == 0 {
+		advice = fmt.Sprintf("use --ctx-size %d or less, or a smaller --cache-type-k and --cache-type-v", max(256, left))
+	}
+	if weights > 0 {
+		if advice != "" {
+			advice += ", or "
+		} else {
+			advice = "use "
+		}
+		advice += without
+	}
+	return fmt.Errorf("%s, and %s are available: %s", need, size(available), advice)
+}
+
+// anonymousWeights is what the engine holds of the weights in memory that cannot be paged out to their file, what that
+// is, and the option without which there is less of it.
+func (c *Config) anonymousWeights(info *gguf.Info, p gguf.Processor) (n int64, what, without string) {
+	var r gguf.Repacking
+	if !c.NoRepack {
+		r = info.Repacked(p)
+	}
+	switch {
+	case c.NoMMap:
+		// Each tensor lies in memory once, repacked or not, but for embeddings that are looked up and multiplied with.
+		return int64(info.TensorBytes - r.Spared + r.Copy), "the weights, read into memory as --no-mmap says,", "no --no-mmap"
+	case r.Copy > 0:
+		return int64(r.Copy), "the weights repacked for this processor", "--no-repack, which makes prompts slower"
+	}
+	return 0, "", ""
 }
 
 // addressMargin is what the daemon takes of its address space beside weights and KV cells: stacks and malloc arenas of
@@ -99,7 +144,11 @@ func (s *Server) checkAddressSpace(path string, info *gguf.Info) error {
 		cells = info.TrainContext
 	}
 	per, _ := info.KVBytesPerToken(s.cfg.CacheTypeK, s.cfg.CacheTypeV)
-	need := used + uint64(st.Size()) + uint64(cells*per) + addressMargin
+	var copied uint64
+	if !s.cfg.NoRepack {
+		copied = info.Repacked(gguf.ThisProcessor()).Copy
+	}
+	need := used + uint64(st.Size()) + copied + uint64(cells*per) + addressMargin
 	if need <= limit {
 		return nil
 	}

@@ -117,7 +117,7 @@ func (s *Server) bindMetrics() {
 	s.metrics.BindLoadProgress(s.loadProgress)
 	s.metrics.BindMemory(func() metrics.Memory {
 		m := s.memory()
-		return metrics.Memory{Weights: m.Weights, KV: m.KV, GoHeap: m.GoHeap, RSS: m.RSS}
+		return metrics.Memory{Weights: m.Weights, Repacked: m.Repacked, KV: m.KV, GoHeap: m.GoHeap, RSS: m.RSS}
 	})
 	if l := logq.Of(s.log); l != nil {
 		s.metrics.BindLog(func() metrics.Log {
@@ -361,7 +361,7 @@ func (s *Server) openModel(open Opener, quit *atomic.Bool) (runtime.Engine, erro
 		ModelPath: path, ContextTokens: s.cfg.contextTokens(path), Batch: s.cfg.BatchSize, MicroBatch: s.cfg.UBatchSize,
 		Sequences: s.cfg.kvSequences(path), Threads: s.cfg.Threads, ThreadsBatch: s.cfg.ThreadsBatch,
 		GPULayers: s.cfg.GPULayers, FlashAttn: s.cfg.FlashAttn, KVTypeK: s.cfg.CacheTypeK, KVTypeV: s.cfg.CacheTypeV,
-		MLock: s.cfg.MLock, NoMMap: s.cfg.NoMMap,
+		MLock: s.cfg.MLock, NoMMap: s.cfg.NoMMap, NoRepack: s.cfg.NoRepack,
 		Progress: func(f float32) bool {
 			s.loaded.Store(uint32(f * 1000))
 			report.set(f)

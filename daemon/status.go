@@ -119,10 +119,11 @@ type InfoConfig struct {
 
 // InfoMemory is the memory ledger, in bytes.
 type InfoMemory struct {
-	Weights int64 `json:"weights_bytes"`
-	KV      int64 `json:"kv_bytes"`
-	GoHeap  int64 `json:"go_heap_bytes"`
-	RSS     int64 `json:"rss_bytes"`
+	Weights  int64 `json:"weights_bytes"`
+	Repacked int64 `json:"repacked_bytes"` // copies of weights for the processor's kernels: anonymous memory
+	KV       int64 `json:"kv_bytes"`
+	GoHeap   int64 `json:"go_heap_bytes"`
+	RSS      int64 `json:"rss_bytes"`
 }
 
 // InfoLive counts what is in use right now. With nothing running, requests, sequences, resident and live cells are
@@ -178,10 +179,11 @@ func (s *Server) info() Info {
 	return in
 }
 
-// memory is the ledger: what the model maps, the KV pool, the Go heap, and what the system says of the whole.
+// memory is the ledger: what the model maps, what the engine has copied of that, the KV pool, the Go heap, and what the
+// system says of the whole.
 func (s *Server) memory() (m InfoMemory) {
 	if md := s.model.Load(); md != nil {
-		m.Weights = int64(md.info.Bytes)
+		m.Weights, m.Repacked = int64(md.info.Bytes), int64(md.info.RepackedBytes)
 		m.KV = int64(md.info.KVBytesPerToken) * int64(md.caps.ContextTokens)
 	}
 	// runtime/metrics, not ReadMemStats: that one stops the world, the decode loop included.

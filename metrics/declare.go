@@ -193,6 +193,7 @@ func (m *Metrics) declare() {
 		return func() float64 { return float64(pick(m.memoryNow())) }
 	}
 	m.value("weights_bytes", "uma_weights_bytes", "bytes", "Tensor data of the model", "when the model is loaded", memory(func(m Memory) int64 { return m.Weights })).whole = true
+	m.value("repacked_bytes", "uma_repacked_bytes", "bytes", "Weights that the engine keeps a second time, rearranged for the processor's kernels: anonymous memory, which cannot be paged out to the model's file; 0 in a build with the system's llama.cpp, which does not tell", "when the model is loaded", memory(func(m Memory) int64 { return m.Repacked })).whole = true
 	m.value("kv_bytes", "uma_kv_bytes", "bytes", "The KV pool, all cells", "when the model is loaded", memory(func(m Memory) int64 { return m.KV })).whole = true
 	m.value("go_heap_bytes", "uma_go_heap_bytes", "bytes", "Go's heap", scrape, memory(func(m Memory) int64 { return m.GoHeap })).whole = true
 	m.value("rss_bytes", "uma_resident_memory_bytes", "bytes", "Resident memory of the process, mapped weights included", scrape, memory(func(m Memory) int64 { return m.RSS })).whole = true

@@ -54,7 +54,7 @@ type Log struct {
 
 // Memory is the memory ledger, in bytes.
 type Memory struct {
-	Weights, KV, GoHeap, RSS int64
+	Weights, Repacked, KV, GoHeap, RSS int64
 }
 
 // Step describes one decode of a batch.

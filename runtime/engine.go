@@ -81,12 +81,16 @@ type Capabilities struct {
 
 // ModelInfo are immutable facts about the loaded model.
 type ModelInfo struct {
-	Path            string `json:"path"`
-	Name            string `json:"name"` // general.name, or the file's base name
-	Architecture    string `json:"architecture"`
-	Description     string `json:"description"` // llama.cpp's one-line summary, "llama 135M Q8_0"
-	Parameters      uint64 `json:"parameters"`
-	Bytes           uint64 `json:"bytes"` // tensor data
+	Path         string `json:"path"`
+	Name         string `json:"name"` // general.name, or the file's base name
+	Architecture string `json:"architecture"`
+	Description  string `json:"description"` // llama.cpp's one-line summary, "llama 135M Q8_0"
+	Parameters   uint64 `json:"parameters"`
+	Bytes        uint64 `json:"bytes"` // tensor data
+	// RepackedBytes is what the engine keeps of the tensor data a second time, rearranged for the processor's vector
+	// instructions: anonymous memory, which cannot be paged out to the model's file. 0 also where the engine does not
+	// say.
+	RepackedBytes   uint64 `json:"repacked_bytes"`
 	TrainContext    int    `json:"n_ctx_train"`
 	Layers          int    `json:"layers"`
 	Embedding       int    `json:"embedding"`
@@ -264,5 +268,6 @@ type Options struct {
 	KVTypeV       string
 	MLock         bool
 	NoMMap        bool
+	NoRepack      bool     // keep weights as the file has them: less memory, slower prompts
 	Progress      Progress // called from Open's goroutine
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What serving costs: the daemon against the bare decode loop, idle, and along 10,000 requests. Arguments go to
+# What serving costs: the daemon against the bare decode loop by type of weights, idle, and along 10,000 requests. Arguments go to
 # `uma-bench overhead`.
 set -euo pipefail
 cd "$(dirname "$0")/.."

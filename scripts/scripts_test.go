@@ -283,7 +283,24 @@ func TestMakeSaysWhereTheEngineIsCompiled(t *testing.T) {
 	}
 }
 
-// TestMakeHelp: make help explains every verb that a person calls.
+// TestMakeHelp: make help explains every verb that a person calls. A processor with AMX gets a build without it:
+// ggml's AMX sources are not in the module's Go packages, so that what refers to them could not be linked, and AMX
+// would take Q8_0 weights away from our kernel.
+func TestMakeLeavesAMXOut(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("AMX is of amd64")
+	}
+	for march, want := range map[string]string{
+		"sapphirerapids": `export CGO_CXXFLAGS="-O3 -march=sapphirerapids -mno-amx-int8 `,
+		"x86-64-v3":      `export CGO_CXXFLAGS="-O3 -march=x86-64-v3 -Wno`,
+	} {
+		out, err := exec.Command("make", "-s", "-C", "..", "env", "MARCH="+march).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v, want %s in\n%s", march, err, want, out)
+		}
+	}
+}
+
 func TestMakeHelp(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "make", "-s", "help")
 	cmd.Dir = ".."

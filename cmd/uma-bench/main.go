@@ -35,6 +35,7 @@ drifts on a laptop by more than the effects looked for. Stop other work while it
   uma-bench run                 a workload against servers or in virtual time: report and page
   uma-bench compare             one report against others; fails when it is worse
   uma-bench overhead            tokens/s and inter-token latency, bare loop against served
+  uma-bench prompt              a lone prompt's speed and first token, bare loop against served
   uma-bench idle                processor and memory of an idle daemon, with 1,000 connections
   uma-bench memory              resident memory along 10,000 requests
   uma-bench storm               chats beside long prompts, policy by policy
@@ -49,7 +50,7 @@ drifts on a laptop by more than the effects looked for. Stop other work while it
 
 		SuggestionsMinimumDistance: 2,
 	}
-	root.AddCommand(runCommand(), compareCommand(), loadClientCommand(), overheadCommand(), idleCommand(), memoryCommand(), stormCommand(), fairCommand(), kvCommand(), evalCommand(), eatCommand(), fidelityCommand(), clientCommand())
+	root.AddCommand(runCommand(), compareCommand(), loadClientCommand(), overheadCommand(), promptCommand(), idleCommand(), memoryCommand(), stormCommand(), fairCommand(), kvCommand(), evalCommand(), eatCommand(), fidelityCommand(), clientCommand())
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil

@@ -159,7 +159,11 @@ func infoTable(in *client.Info) *ui.Table {
 		t.Gap()
 	}
 	size := func(n int64) string { return ui.Bytes(uint64(max(n, 0))) }
-	t.Row("memory", "weights %s, KV %s, heap %s", size(in.Memory.Weights), size(in.Memory.KV), size(in.Memory.GoHeap))
+	repacked := ""
+	if in.Memory.Repacked > 0 {
+		repacked = ", repacked " + size(in.Memory.Repacked)
+	}
+	t.Row("memory", "weights %s%s, KV %s, heap %s", size(in.Memory.Weights), repacked, size(in.Memory.KV), size(in.Memory.GoHeap))
 	if in.Memory.RSS > 0 {
 		t.Row("", "resident %s", size(in.Memory.RSS))
 	}

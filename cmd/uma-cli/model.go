@@ -34,6 +34,7 @@ func newModel() *cobra.Command {
 type inspection struct {
 	gguf.Info
 	KV     *kvFacts       `json:"kv"` // null when the types do not fit the model
+	Repack gguf.Repacking `json:"repack"`
 	Memory hostmem.Memory `json:"memory"`
 }
 
@@ -49,12 +50,15 @@ type kvFacts struct {
 type kvContext struct {
 	Tokens     int64 `json:"n_ctx"`
 	KVBytes    int64 `json:"kv_bytes"`
-	TotalBytes int64 `json:"total_bytes"` // with the weights
-	Fits       *bool `json:"fits"`        // null when this system does not say how much memory it has
+	TotalBytes int64 `json:"total_bytes"` // with the weights and their repacked copy
+	// ResidentBytes is the part of TotalBytes that must stay in memory: the file's pages of weights that were repacked
+	// are not read again.
+	ResidentBytes int64 `json:"resident_bytes"`
+	Fits          *bool `json:"fits"` // null when this system does not say how much memory it has
 }
 
 func newModelInspect() *cobra.Command {
-	var asJSON bool
+	var asJSON, noRepack bool
 	var typeK, typeV string
 	cmd := &cobra.Command{
 		Use:   "inspect FILE.gguf",
@@ -72,7 +76,10 @@ func newModelInspect() *cobra.Command {
 				return err
 			}
 			in := inspection{Info: info, Memory: hostmem.Read()}
-			if in.KV, err = kvSizes(&info, typeK, typeV, in.Memory.Total); err != nil {
+			if !noRepack {
+				in.Repack = info.Repacked(gguf.ThisProcessor())
+			}
+			if in.KV, err = kvSizes(&info, in.Repack, typeK, typeV, in.Memory.Total); err != nil {
 				return usageError{err}
 			}
 			out := ui.Open(os.Stdout)
@@ -90,12 +97,13 @@ func newModelInspect() *cobra.Command {
 	cmd.Flags().StringVar(&typeV, "cache-type-v", "f16", "type of the cache for V (-ctv)")
 	completeWords(cmd, "cache-type-k", gguf.CacheTypes()...)
 	completeWords(cmd, "cache-type-v", gguf.CacheTypes()...)
+	cmd.Flags().BoolVar(&noRepack, "no-repack", false, "the sizes of a uma-serve with --no-repack, which keeps no copy of weights for the processor's kernels")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print everything as one line of JSON, the chat template included")
 	return cmd
 }
 
 // kvSizes says what contexts of some sizes need, up to the one the model was trained with.
-func kvSizes(info *gguf.Info, typeK, typeV string, total uint64) (*kvFacts, error) {
+func kvSizes(info *gguf.Info, repack gguf.Repacking, typeK, typeV string, total uint64) (*kvFacts, error) {
 	perToken, err := info.KVBytesPerToken(typeK, typeV)
 	if err != nil {
 		return nil, err
@@ -107,9 +115,10 @@ func kvSizes(info *gguf.Info, typeK, typeV string, total uint64) (*kvFacts, erro
 	}
 	for _, n := range sizes {
 		c := kvContext{Tokens: n, KVBytes: n * perToken}
-		c.TotalBytes = c.KVBytes + int64(info.TensorBytes)
+		c.TotalBytes = c.KVBytes + int64(info.TensorBytes+repack.Copy)
+		c.ResidentBytes = c.TotalBytes - int64(repack.Spared)
 		if total > 0 {
-			fits := uint64(c.TotalBytes)+headroom <= total
+			fits := uint64(c.ResidentBytes)+headroom <= total
 			c.Fits = &fits
 		}
 		kv.Contexts = append(kv.Contexts, c)
@@ -134,6 +143,10 @@ func inspectionText(out *ui.Terminal, in *inspection) string {
 		types = append(types, fmt.Sprintf("%s %s", q.Type, ui.Bytes(q.Bytes)))
 	}
 	t.Row("quantisation", "%s", strings.Join(types, ", "))
+	if in.Repack.Copy > 0 {
+		t.Row("repacked", "a copy of %s for this processor's kernels (none with --no-repack)", ui.Bytes(in.Repack.Copy))
+		t.Row("", "it cannot be paged out; the file's pages it was made of can")
+	}
 	t.Row("layers", "%s", layerText(&in.Info))
 	if in.TrainContext > 0 {
 		t.Row("context", "trained on %s tokens", ui.Count(in.TrainContext))

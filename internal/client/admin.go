@@ -49,10 +49,11 @@ type Info struct {
 		PolicyOptions []PolicyOption `json:"policy_options"`
 	} `json:"config"`
 	Memory struct {
-		Weights int64 `json:"weights_bytes"`
-		KV      int64 `json:"kv_bytes"`
-		GoHeap  int64 `json:"go_heap_bytes"`
-		RSS     int64 `json:"rss_bytes"` // 0 where the system does not say
+		Weights  int64 `json:"weights_bytes"`
+		Repacked int64 `json:"repacked_bytes"`
+		KV       int64 `json:"kv_bytes"`
+		GoHeap   int64 `json:"go_heap_bytes"`
+		RSS      int64 `json:"rss_bytes"` // 0 where the system does not say
 	} `json:"memory"`
 	CostModel *wire.CostModel `json:"cost_model"` // nil while the model loads
 	Live      struct {

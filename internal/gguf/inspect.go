@@ -99,8 +99,9 @@ type Info struct {
 	DefaultTemplate string      `json:"default_template,omitempty"`
 	Think           []ThinkTags `json:"think_tags"`
 
-	templateTexts   string // the template and what it renders
-	attentionLayers int64  // layers that keep KV cells, when KVHeads has one entry
+	templateTexts   string       // the template and what it renders
+	attentionLayers int64        // layers that keep KV cells, when KVHeads has one entry
+	matrices        []tensorInfo // that Repacked looks at
 }
 
 // Inspect reads the header of the file at path. The error wraps ErrInvalid, or is the file system's.
@@ -172,7 +173,11 @@ type arrayType struct {
 
 type tensorInfo struct {
 	name     string
+<<<<<<< HEAD
 	dims     uint32 // that are not 1 at the end
+=======
+	shape    [maxDims]uint64 // row length first; 1 where there is no such dimension
+>>>>>>> w-repack
 	elements uint64
 	bytes    uint64
 	typ      string
@@ -256,12 +261,11 @@ func readHeader(in io.Reader, size int64) (*header, error) {
 // tensor reads one tensor record and checks that its data lies inside the file.
 func (h *header) tensor(r *reader, i uint64) {
 	what := fmt.Sprintf("tensor %d", i)
-	t := tensorInfo{name: r.str("name of "+what, maxKeyBytes), elements: 1}
+	t := tensorInfo{name: r.str("name of "+what, maxKeyBytes), elements: 1, shape: [maxDims]uint64{1, 1, 1, 1}}
 	dims := r.u32("dimensions of " + what)
 	if dims > maxDims {
 		r.fail("tensor %q has %d dimensions, the limit is %d", t.name, dims, maxDims)
 	}
-	row := uint64(1)
 	for d := uint32(0); d < dims && r.err == nil; d++ {
 		n := r.u64("shape of " + what)
 		if n == 0 || n > 1<<48/t.elements {
@@ -269,12 +273,16 @@ func (h *header) tensor(r *reader, i uint64) {
 			return
 		}
 		t.elements *= n
+<<<<<<< HEAD
 		if d == 0 {
 			row = n
 		}
 		if n > 1 {
 			t.dims = d + 1
 		}
+=======
+		t.shape[d] = n
+>>>>>>> w-repack
 	}
 	kind, offset := r.u32("type of "+what), r.u64("offset of "+what)
 	if r.err != nil {
@@ -285,8 +293,8 @@ func (h *header) tensor(r *reader, i uint64) {
 		r.fail("tensor %q has type %d, which is not a type of the ggml this was built with", t.name, kind)
 		return
 	}
-	if row%typ.block != 0 {
-		r.fail("tensor %q has rows of %d elements, %s wants multiples of %d", t.name, row, typ.name, typ.block)
+	if t.shape[0]%typ.block != 0 {
+		r.fail("tensor %q has rows of %d elements, %s wants multiples of %d", t.name, t.shape[0], typ.name, typ.block)
 		return
 	}
 	t.typ, t.bytes = typ.name, t.elements/typ.block*typ.bytes
@@ -368,6 +376,7 @@ func (h *header) info() (Info, error) {
 			return Info{}, fmt.Errorf("%w: %d attention heads make no model", ErrInvalid, n)
 		}
 	}
+	info.matrices = h.multiplied()
 	h.tokenizer(&info)
 	if err := h.check(&info); err != nil {
 		return Info{}, err

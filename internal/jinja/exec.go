@@ -472,7 +472,7 @@ func (s *state) forLoop(f *frame, n *forNode, v any, depth int) flow {
 	case *generator, *loop:
 		once = true
 	}
-	none := true              // no pass came to its end, as Jinja2 sees it: break and continue do not count
+	none := true // no pass came to its end, as Jinja2 sees it: break and continue do not count
 	for {
 		x, ok := l.advance()
 		if !ok {

@@ -196,6 +196,9 @@ func (v *View) Render(s *Snapshot) string {
 		add(6, "evicted", "%s blocks of running answers", count("output_critical_eviction"))
 	}
 	add(2, "memory", "weights %s, KV %s, heap %s, resident %s", bytes("weights_bytes"), bytes("kv_bytes"), bytes("go_heap_bytes"), bytes("rss_bytes"))
+	if s.num("repacked_bytes") > 0 {
+		add(6, "", "%s more: weights repacked for this processor", bytes("repacked_bytes"))
+	}
 	add(6, "clients", "%s connected, %s so far, in %s%s, out %s%s", count("sessions_active"), count("accepted_total"),
 		bytes("rx_bytes_total"), rate("rx_bytes_total", "bytes"), bytes("tx_bytes_total"), rate("tx_bytes_total", "bytes"))
 	add(3, "up", "%s", millis("uptime_ms"))

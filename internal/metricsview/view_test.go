@@ -26,7 +26,7 @@ func TestNames(t *testing.T) {
 		"running_prefill", "running_decode", "running_paused", "queued_interactive", "queued_background", "prompts_total",
 		"requests_finished_total", "requests_rejected_total", "tokens_generated_total", "prefill_tokens_merged_total",
 		"batch_calls_total", "decode_ms_last", "decode_ms_ewma", "last_batch_size", "avg_budget_used", "avg_budget_target",
-		"kv_cells_total", "kv_cells_live", "weights_bytes", "kv_bytes", "go_heap_bytes", "rss_bytes", "sessions_active",
+		"kv_cells_total", "kv_cells_live", "weights_bytes", "repacked_bytes", "kv_bytes", "go_heap_bytes", "rss_bytes", "sessions_active",
 		"accepted_total", "rx_bytes_total", "tx_bytes_total", "io_errors_total", "decode_errors_total", "uptime_ms",
 		"ttft_ms", "inter_token_ms", "request_queue_ms", "request_prefill_ms", "decode_ms", "cancel_latency_ms",
 		"batch_size", "response_tokens", "think_tokens", "ttot_ms", "inter_token_think_ms", "inter_token_output_ms", "kv_lookups_total",

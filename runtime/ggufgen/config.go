@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 )
 
 // ErrConfig is wrapped by every error about a Config; the text names the field and its limit.
@@ -14,11 +16,32 @@ type Type string
 
 // The storage types Write knows, by llama.cpp's names.
 const (
-	F32  Type = "f32"
-	F16  Type = "f16"
-	Q8_0 Type = "q8_0"
-	Q4_0 Type = "q4_0"
+	F32    Type = "f32"
+	F16    Type = "f16"
+	BF16   Type = "bf16"
+	Q8_0   Type = "q8_0"
+	Q5_0   Type = "q5_0"
+	Q4_0   Type = "q4_0"
+	IQ4_NL Type = "iq4_nl"
+	Q6_K   Type = "q6_k"
+	Q5_K   Type = "q5_k"
+	Q4_K   Type = "q4_k"
+	Q4_K_M Type = "q4_k_m" // a mixture, mostly Q4_K; see storageOf
 )
+
+// Types are the storage types that Write knows, widest first.
+func Types() []Type {
+	return []Type{F32, F16, BF16, Q8_0, Q6_K, Q5_K, Q5_0, Q4_K_M, Q4_K, Q4_0, IQ4_NL}
+}
+
+// TypeNames lists Types for a person: "f32, f16, … or iq4_nl".
+func TypeNames() string {
+	var names []string
+	for _, t := range Types() {
+		names = append(names, string(t))
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
+}
 
 // Arch is the architecture llama.cpp is told to run.
 type Arch string
@@ -31,7 +54,7 @@ const (
 	Gemma2 Arch = "gemma2"
 )
 
-// quantBlock is the elements of one Q8_0 or Q4_0 block; rows are whole blocks.
+// quantBlock is the elements of one block of Q8_0, Q5_0, Q4_0 and IQ4_NL; rows are whole blocks.
 const quantBlock = 32
 
 // Config describes a model. Start from Tiny or Bench135M and change fields; the zero value is not valid.
@@ -95,9 +118,39 @@ func Bench135M() Config {
 	}
 }
 
+// TinyWide is Tiny with rows of 256 elements and more, whole super-blocks: the smallest model that Q4_K, Q5_K and Q6_K
+// weights fit into, and with eight layers, so that Q4_K_M has both of its types in them.
+func TinyWide() Config {
+	c := Tiny()
+	c.Name, c.Embedding, c.Layers, c.Heads, c.KVHeads, c.FFN = "ggufgen-tiny-wide", 256, 8, 4, 2, 512
+	return c
+}
+
+// Bench135MWide is of Bench135M's class (138.5 M parameters), with rows of whole super-blocks: SmolLM's rows of 576
+// cannot be Q4_K, and llama.cpp's quantiser makes them Q5_0. 16 layers, Q4_K_M.
+func Bench135MWide() Config {
+	c := Bench135M()
+	c.Name, c.Type = "ggufgen-bench-135m-wide", Q4_K_M
+	c.Embedding, c.Layers, c.Heads, c.KVHeads, c.FFN = 768, 16, 12, 4, 2048
+	return c
+}
+
+// Bench1B has the shape of TinyLlama-1.1B (1,100 M parameters) at Q4_K_M, about 670 MB: where first tokens are waited
+// for.
+func Bench1B() Config {
+	return Config{
+		Name: "ggufgen-bench-1b", Arch: Llama, Type: Q4_K_M,
+		VocabSize: 32_000, Embedding: 2048, Layers: 22, Heads: 32, KVHeads: 4, FFN: 5632,
+		Context: 2048, RopeBase: 10_000, Seed: 1, Template: ChatMLDropThinking,
+	}
+}
+
 // Presets are the named configurations the command offers.
 func Presets() map[string]Config {
-	return map[string]Config{"tiny": Tiny(), "tiny-swa": TinySWA(), "bench135m": Bench135M()}
+	return map[string]Config{
+		"tiny": Tiny(), "tiny-swa": TinySWA(), "tiny-wide": TinyWide(),
+		"bench135m": Bench135M(), "bench135m-wide": Bench135MWide(), "bench1b": Bench1B(),
+	}
 }
 
 // withDefaults resolves the zero values.
@@ -126,10 +179,8 @@ func (c Config) Validate() error {
 		}
 		return nil
 	}
-	switch c.Type {
-	case F32, F16, Q8_0, Q4_0:
-	default:
-		return bad("Type", fmt.Sprintf("%q", c.Type), "f32, f16, q8_0 or q4_0")
+	if !slices.Contains(Types(), c.Type) {
+		return bad("Type", fmt.Sprintf("%q", c.Type), TypeNames())
 	}
 	switch c.Arch {
 	case Llama:
@@ -163,17 +214,19 @@ func (c Config) Validate() error {
 	); err != nil {
 		return err
 	}
+	// A row is whole blocks. The mixture falls back to types of 32 where 256 do not divide it.
+	block := max(quantBlock, storages[c.Type].block)
 	switch {
-	case c.Embedding%quantBlock != 0:
-		return bad("Embedding", c.Embedding, "a multiple of 32")
-	case c.FFN%quantBlock != 0:
-		return bad("FFN", c.FFN, "a multiple of 32")
+	case c.Embedding%block != 0:
+		return bad("Embedding", c.Embedding, fmt.Sprintf("a multiple of %d", block))
+	case c.FFN%block != 0:
+		return bad("FFN", c.FFN, fmt.Sprintf("a multiple of %d", block))
 	case c.Heads%c.KVHeads != 0:
 		return bad("KVHeads", c.KVHeads, fmt.Sprintf("a divisor of Heads (%d)", c.Heads))
 	case c.HeadDim%2 != 0:
 		return bad("HeadDim", c.HeadDim, "even: rotary pairs")
-	case c.Heads*c.HeadDim%quantBlock != 0 && (c.Type == Q8_0 || c.Type == Q4_0):
-		return bad("HeadDim", c.HeadDim, "Heads·HeadDim a multiple of 32, for quantised types")
+	case c.Heads*c.HeadDim%block != 0 && (c.Type == Q4_K_M || storages[c.Type].block > 1):
+		return bad("HeadDim", c.HeadDim, fmt.Sprintf("Heads·HeadDim a multiple of %d, for %s", block, c.Type))
 	case c.NoThink && c.ThinkCloseEvery != 0:
 		return bad("ThinkCloseEvery", c.ThinkCloseEvery, "0 with NoThink")
 	case !(c.LogitScale > 0 && c.LogitScale <= 100):

@@ -3,7 +3,7 @@
 //
 // A generated model is an ordinary one in every respect but its weights: a real architecture ("llama", or "gemma2"
 // where sliding-window layers are wanted), a byte-level BPE vocabulary trained on English-like words, ChatML and
-// thinking markers as control tokens, a chat template, and F32, F16, Q8_0 or Q4_0 weights. The same Config gives
+// thinking markers as control tokens, a chat template, and weights in any of Types. The same Config gives
 // the same bytes.
 //
 // # Why the weights are not simply noise

@@ -29,13 +29,16 @@ func write(t *testing.T, cfg Config) []byte {
 }
 
 func TestWriteIsReadBack(t *testing.T) {
-	for name, base := range map[string]Config{"tiny": Tiny(), "tiny-swa": TinySWA()} {
-		for _, typ := range []Type{F32, F16, Q8_0, Q4_0} {
+	for name, base := range map[string]Config{"tiny": Tiny(), "tiny-swa": TinySWA(), "tiny-wide": TinyWide()} {
+		for _, typ := range Types() {
+			if base.Embedding%max(storages[typ].block, 1) != 0 {
+				continue
+			}
 			t.Run(name+"/"+string(typ), func(t *testing.T) {
 				cfg := base
 				cfg.Type = typ
 				data := write(t, cfg)
-				if len(data) > 1<<20 {
+				if limit := 1 << 20; name != "tiny-wide" && len(data) > limit {
 					t.Errorf("file of %d bytes: a test model is meant to be small", len(data))
 				}
 				g, err := ggml.Decode(bytes.NewReader(data), -1)
@@ -77,6 +80,98 @@ func TestBench135MShape(t *testing.T) {
 	}
 }
 
+// A row that is no whole super-blocks cannot be a plain type of super-blocks; the mixture has another type for it.
+func TestSuperBlocksWantWideRows(t *testing.T) {
+	for _, typ := range []Type{Q4_K, Q5_K, Q6_K} {
+		cfg := Tiny()
+		cfg.Type = typ
+		if err := cfg.Validate(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "Embedding is 64, want a multiple of 256") {
+			t.Errorf("%s: %v", typ, err)
+		}
+	}
+	cfg := Tiny()
+	cfg.Type = Q4_K_M
+	if err := cfg.Validate(); err != nil {
+		t.Errorf("q4_k_m: %v", err)
+	}
+}
+
+// Which tensors of Q4_K_M are of which type, worked out by hand from llama.cpp's quantiser (llama_tensor_get_type).
+func TestMixtureIsDealtOutAsLlamaCppDoes(t *testing.T) {
+	kinds := func(c Config) map[string]string {
+		g, err := ggml.Decode(bytes.NewReader(write(t, c)), -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := g.KV().Uint("general.file_type"); got != 15 {
+			t.Errorf("%s: general.file_type is %d, want 15", c.Name, got)
+		}
+		kinds := map[string]string{}
+		for _, ts := range g.Tensors().Items() {
+			kinds[ts.Name] = ts.Type()
+		}
+		return kinds
+	}
+	want := func(name string, got map[string]string, layers []int, wide, more, other string) {
+		for layer := range 16 {
+			blk := "blk." + itoa(layer) + "."
+			if got[blk+"attn_q.weight"] == "" {
+				break
+			}
+			expect := other
+			if slices.Contains(layers, layer) {
+				expect = more
+			}
+			for _, part := range []string{"attn_v", "ffn_down"} {
+				if g := got[blk+part+".weight"]; g != expect {
+					t.Errorf("%s: %s%s is %s, want %s", name, blk, part, g, expect)
+				}
+			}
+			for _, part := range []string{"attn_q", "attn_k", "attn_output", "ffn_gate", "ffn_up"} {
+				if g := got[blk+part+".weight"]; g != other {
+					t.Errorf("%s: %s%s is %s, want %s", name, blk, part, g, other)
+				}
+			}
+		}
+		if g := got["output.weight"]; g != "" && g != wide {
+			t.Errorf("%s: output is %s, want %s", name, g, wide)
+		}
+	}
+	wide := TinyWide()
+	wide.Type = Q4_K_M
+	untied := kinds(wide) // 8 layers: the first eighth is layer 0, the last layer 7, every third between is 3 and 6
+	want("untied", untied, []int{0, 3, 6, 7}, "Q6_K", "Q6_K", "Q4_K")
+	if untied["token_embd.weight"] != "Q4_K" || untied["output.weight"] != "Q6_K" {
+		t.Errorf("untied: embeddings %s, output %s", untied["token_embd.weight"], untied["output.weight"])
+	}
+	wide.Layers, wide.Tied = 16, true
+	tied := kinds(wide)
+	want("tied", tied, []int{0, 1, 4, 7, 10, 13, 14, 15}, "", "Q6_K", "Q4_K")
+	if tied["token_embd.weight"] != "Q6_K" {
+		t.Errorf("tied: embeddings are %s, want Q6_K", tied["token_embd.weight"])
+	}
+	narrow := Tiny()
+	narrow.Type, narrow.Layers = Q4_K_M, 8
+	want("narrow", kinds(narrow), []int{0, 3, 6, 7}, "Q8_0", "Q8_0", "Q5_0")
+}
+
+func TestBenchShapes(t *testing.T) {
+	for _, c := range []struct {
+		cfg  Config
+		want uint64
+	}{
+		{Bench135MWide(), 49_152*768 + 16*(2*768*768+2*256*768+3*2048*768+2*768) + 768},
+		{Bench1B(), 2*32_000*2048 + 22*(2*2048*2048+2*256*2048+3*5632*2048+2*2048) + 2048},
+	} {
+		if err := c.cfg.Validate(); err != nil {
+			t.Errorf("%s: %v", c.cfg.Name, err)
+		}
+		if got := c.cfg.Parameters(); got != c.want {
+			t.Errorf("%s has %d parameters, want %d", c.cfg.Name, got, c.want)
+		}
+	}
+}
+
 func TestSameConfigSameBytes(t *testing.T) {
 	cfg := Tiny()
 	a, b := write(t, cfg), write(t, cfg)
@@ -91,7 +186,7 @@ func TestSameConfigSameBytes(t *testing.T) {
 
 func TestValidateNamesTheField(t *testing.T) {
 	for field, breakIt := range map[string]func(*Config){
-		"Type":            func(c *Config) { c.Type = "q5_k" },
+		"Type":            func(c *Config) { c.Type = "q3_k" },
 		"Arch":            func(c *Config) { c.Arch = "mamba" },
 		"VocabSize":       func(c *Config) { c.VocabSize = 12 },
 		"Embedding":       func(c *Config) { c.Embedding = 65 },

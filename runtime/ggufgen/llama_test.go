@@ -61,8 +61,12 @@ func TestLlamaRunsEveryType(t *testing.T) {
 	// The shape of Bench135M, smaller: tied embeddings, nine heads on three.
 	bench := ggufgen.Bench135M()
 	bench.VocabSize, bench.Embedding, bench.Layers, bench.FFN = 2048, 288, 4, 768
-	for name, base := range map[string]ggufgen.Config{"tiny": ggufgen.Tiny(), "tiny-swa": ggufgen.TinySWA(), "bench": bench} {
-		for _, typ := range []ggufgen.Type{ggufgen.F32, ggufgen.F16, ggufgen.Q8_0, ggufgen.Q4_0} {
+	for name, base := range map[string]ggufgen.Config{"tiny": ggufgen.Tiny(), "tiny-swa": ggufgen.TinySWA(), "bench": bench, "tiny-wide": ggufgen.TinyWide()} {
+		for _, typ := range ggufgen.Types() {
+			super := typ == ggufgen.Q4_K || typ == ggufgen.Q5_K || typ == ggufgen.Q6_K
+			if super && base.Embedding%256 != 0 {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s/%s", name, typ), func(t *testing.T) {
 				cfg := base
 				cfg.Type = typ
@@ -95,6 +99,46 @@ func TestLlamaRunsEveryType(t *testing.T) {
 					t.Errorf("logits spread by %.2f, want about 3", s)
 				}
 			})
+		}
+	}
+}
+
+// ggml reads of each type what the encoder wrote: logits are near those of the same weights in F32, nearer the more
+// bits a type has. Rows are decoded one to a step, so that each follows from the tokens alone.
+func TestLlamaReadsWhatIsWritten(t *testing.T) {
+	cfg := ggufgen.TinyWide()
+	cfg.Layers = 2 // errors add up with depth
+	logits := func(typ ggufgen.Type) []float32 {
+		cfg.Type = typ
+		e := open(t, cfg)
+		tokens, err := e.Vocab().Tokenize(nil, "The people of the world", true, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []float32
+		b := e.Batch()
+		for i, tok := range tokens {
+			b.Reset()
+			b.Add(tok, runtime.Pos(i), 0, true)
+			if err := e.Decode(); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, e.Logits(0)...)
+		}
+		return all
+	}
+	exact := logits(ggufgen.F32)
+	for typ, limit := range map[ggufgen.Type]float64{
+		ggufgen.F16: 0.001, ggufgen.BF16: 0.005, ggufgen.Q8_0: 0.015, ggufgen.Q6_K: 0.035, ggufgen.Q5_K: 0.06, ggufgen.Q5_0: 0.075,
+		ggufgen.Q4_K: 0.14, ggufgen.Q4_K_M: 0.14, ggufgen.Q4_0: 0.15, ggufgen.IQ4_NL: 0.15,
+	} {
+		var square, size float64
+		for i, v := range logits(typ) {
+			square += math.Pow(float64(v-exact[i]), 2)
+			size += math.Pow(float64(exact[i]), 2)
+		}
+		if off := math.Sqrt(square / size); !(off < limit) {
+			t.Errorf("%s: logits are %.3f from those of F32, want below %v", typ, off, limit)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package ggufgen
 import (
 	"bytes"
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -51,6 +52,12 @@ func TestEncodeKnownVectors(t *testing.T) {
 			t.Errorf("%s: got % x, want % x", tc.name, got, tc.want)
 		}
 	}
+}
+
+func normalRow(n int) []float32 {
+	row := make([]float32, n)
+	gaussian(row, rand.NewPCG(7, 11), 0.05)
+	return row
 }
 
 // Decoding a block gives back each value to within half a quantisation step (a whole one at Q4_0's clipped end).

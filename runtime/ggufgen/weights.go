@@ -94,7 +94,7 @@ func gaussian(row []float32, rng *rand.PCG, std float32) {
 
 // plan lists the model's tensors. v may be nil when only their shapes are wanted.
 func (c Config) plan(v *vocabulary) []*tensor {
-	weights, d := storages[c.Type], c.Embedding
+	d := c.Embedding
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	var all []*tensor
 	add := func(t *tensor) *tensor {
@@ -104,8 +104,9 @@ func (c Config) plan(v *vocabulary) []*tensor {
 		all = append(all, t)
 		return t
 	}
-	matrix := func(name string, rows, cols int, gain float64) *tensor {
-		return add(&tensor{name: name + ".weight", rows: rows, cols: cols, storage: weights,
+	layer := 0
+	matrix := func(part, name string, rows, cols int, gain float64) *tensor {
+		return add(&tensor{name: name + ".weight", rows: rows, cols: cols, storage: c.storageOf(part, layer, cols),
 			std: float32(gain / math.Sqrt(float64(cols)))})
 	}
 	// norm weights are 1 but for the bias channel, which the layers neither see nor (post norms) change.
@@ -121,22 +122,26 @@ func (c Config) plan(v *vocabulary) []*tensor {
 	}
 
 	bias := c.biasChannel(v)
-	embd := matrix("token_embd", c.VocabSize, d, embedStd*math.Sqrt(float64(d)))
+	of := ""
+	if c.Tied {
+		of = partOutput
+	}
+	embd := matrix(of, "token_embd", c.VocabSize, d, embedStd*math.Sqrt(float64(d)))
 	embd.bias = bias
 	if !c.Tied {
-		matrix("output", c.VocabSize, d, embedStd*math.Sqrt(float64(d))).bias = bias
+		matrix(partOutput, "output", c.VocabSize, d, embedStd*math.Sqrt(float64(d))).bias = bias
 	}
-	for i := range c.Layers {
-		blk := "blk." + itoa(i) + "."
+	for layer = range c.Layers {
+		blk := "blk." + itoa(layer) + "."
 		norm(blk+"attn_norm", 1, 0)
-		matrix(blk+"attn_q", q, d, queryKey)
-		matrix(blk+"attn_k", kv, d, queryKey)
-		matrix(blk+"attn_v", kv, d, valueOut)
-		matrix(blk+"attn_output", d, q, valueOut).zeroRow0 = true
+		matrix("", blk+"attn_q", q, d, queryKey)
+		matrix("", blk+"attn_k", kv, d, queryKey)
+		matrix(partValue, blk+"attn_v", kv, d, valueOut)
+		matrix("", blk+"attn_output", d, q, valueOut).zeroRow0 = true
 		norm(blk+"ffn_norm", 1, 0)
-		matrix(blk+"ffn_gate", c.FFN, d, ffnGain)
-		matrix(blk+"ffn_up", c.FFN, d, ffnGain)
-		matrix(blk+"ffn_down", d, c.FFN, ffnGain).zeroRow0 = true
+		matrix("", blk+"ffn_gate", c.FFN, d, ffnGain)
+		matrix("", blk+"ffn_up", c.FFN, d, ffnGain)
+		matrix(partDown, blk+"ffn_down", d, c.FFN, ffnGain).zeroRow0 = true
 		if c.Arch == Gemma2 {
 			norm(blk+"post_attention_norm", 1, 0)
 			norm(blk+"post_ffw_norm", 1, 0)

@@ -63,7 +63,7 @@ func (c Config) metadata(v *vocabulary) ggml.KV {
 		"general.architecture":         string(c.Arch),
 		"general.name":                 c.Name,
 		"general.type":                 "model",
-		"general.file_type":            storages[c.Type].ftype,
+		"general.file_type":            c.Type.fileType(),
 		"general.quantization_version": uint32(2),
 
 		"block_count":                      uint32(c.Layers),

@@ -198,13 +198,14 @@ void uma_load_backends(const char * dir) {
     });
 }
 
-struct llama_model * uma_model_load(const char * path, int32_t gpu_layers, bool use_mmap, bool use_mlock, uintptr_t progress) {
+struct llama_model * uma_model_load(const char * path, int32_t gpu_layers, bool use_mmap, bool use_mlock, bool repack, uintptr_t progress) {
     return guarded("load model", (llama_model *) nullptr, [&] {
         ggml_backend_dev_t none[1] = {nullptr};
         llama_model_params p       = llama_model_default_params();
         p.n_gpu_layers = gpu_layers;
         p.use_mmap     = use_mmap;
         p.use_mlock    = use_mlock;
+        p.use_extra_bufts = repack;
         if (gpu_layers == 0) {
             p.devices = none; // otherwise large batches would still run on a GPU
         }

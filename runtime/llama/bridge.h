@@ -33,7 +33,7 @@ void uma_opening(const char * path);
 void uma_load_backends(const char * dir);
 
 // NULL on failure; the reason is in the log ring. progress is a cgo.Handle, 0 = none.
-struct llama_model * uma_model_load(const char * path, int32_t gpu_layers, bool use_mmap, bool use_mlock, uintptr_t progress);
+struct llama_model * uma_model_load(const char * path, int32_t gpu_layers, bool use_mmap, bool use_mlock, bool repack, uintptr_t progress);
 
 typedef struct {
     uint32_t n_ctx, n_batch, n_ubatch, n_seq_max;

@@ -41,6 +41,7 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) {
 		Description:   C.GoString(&desc[0]),
 		Parameters:    uint64(C.llama_model_n_params(e.model)),
 		Bytes:         uint64(C.llama_model_size(e.model)),
+		RepackedBytes: e.repackedBytes(),
 		TrainContext:  int(C.llama_model_n_ctx_train(e.model)),
 		Layers:        int(C.llama_model_n_layer(e.model)),
 		Embedding:     int(C.llama_model_n_embd(e.model)),

@@ -151,7 +151,7 @@ func (e *engine) load(o runtime.Options) error {
 	if layers < 0 {
 		layers = allLayers
 	}
-	e.model = C.uma_model_load(path, C.int32_t(layers), C.bool(!o.NoMMap), C.bool(o.MLock), C.uintptr_t(handle))
+	e.model = C.uma_model_load(path, C.int32_t(layers), C.bool(!o.NoMMap), C.bool(o.MLock), C.bool(!o.NoRepack), C.uintptr_t(handle))
 	if e.model == nil {
 		why := drainLogs(slog.LevelError)
 		if p.stopped {

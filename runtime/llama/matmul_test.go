@@ -11,6 +11,9 @@ import (
 
 	"github.com/x448/float16"
 	"pgregory.net/rapid"
+
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
 // q8 is what Q8_0 keeps of values: blocks of 32 that share a scale, a half. Ties go to even in ggml's vector code and away
@@ -97,6 +100,30 @@ func TestMatmulOfARowIsItsOwn(t *testing.T) {
 			t.Errorf("row %d of %d differs when it is alone", i, n)
 		}
 	})
+}
+
+// Products with Q8_0 weights are our kernel's in every model that has some, beside repacked weights too: its sums
+// differ from ggml's in the last bits.
+func TestQ8StaysOnOurKernel(t *testing.T) {
+	if !matmulBuilt() {
+		t.Skip("built for a processor without AVX-512 VNNI: ggml computes this")
+	}
+	mixed := ggufgen.Tiny() // rows of 64: what Q4_K_M makes of Q6_K there is Q8_0
+	mixed.Type, mixed.Layers = ggufgen.Q4_K_M, 8
+	for name, cfg := range map[string]ggufgen.Config{"q8_0": ggufgen.TinyWide(), "mixed": mixed} {
+		t.Run(name, func(t *testing.T) {
+			e := mustOpen(t, runtime.Options{ModelPath: ggufgen.Cached(t, cfg), ContextTokens: 64})
+			if got := e.Model().RepackedBytes; got != 0 {
+				t.Errorf("%d bytes are repacked", got)
+			}
+			ours := rows(t, e, 8)
+			defer ownMatmul(ownMatmul(false))
+			theirs := rows(t, e, 8)
+			if d := distance(ours, theirs); d == 0 || d > 0.05 {
+				t.Errorf("the logits are %g apart with our kernel and without: want a few last bits", d)
+			}
+		})
+	}
 }
 
 // go test -bench Matmul ./runtime/llama: ours and ggml's on one thread. Weights larger than the caches, as a model's are.

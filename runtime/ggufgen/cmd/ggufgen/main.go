@@ -28,7 +28,7 @@ func run(args []string) error {
 	fs := flag.NewFlagSet("ggufgen", flag.ExitOnError)
 	preset := fs.String("preset", "tiny", "one of "+names)
 	out := fs.String("o", "", "the file to write (required)")
-	typ := fs.String("type", "", "f32, f16, q8_0 or q4_0 (default: the preset's)")
+	typ := fs.String("type", "", ggufgen.TypeNames()+" (default: the preset's)")
 	seed := fs.Uint64("seed", 1, "seed of the weights")
 	thinkClose := fs.Int("think-close-every", 0, "make </think> the likeliest token about once in so many tokens; 0 = never")
 	endEvery := fs.Int("end-every", 0, "the same for <|im_end|>, which ends a generation")

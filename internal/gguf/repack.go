@@ -1,0 +1,89 @@
+package gguf
+
+import (
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/cpu"
+)
+
+// Processor is what decides which weights ggml's CPU backend repacks: it keeps a copy of them in which 4 or 8 rows lie
+// interleaved, as its vector kernels want them.
+type Processor struct {
+	AVX2    bool `json:"avx2"`
+	AVX512  bool `json:"avx512"`
+	DotProd bool `json:"dotprod"` // arm64
+	I8MM    bool `json:"i8mm"`    // arm64
+}
+
+// ThisProcessor is the one this program runs on. A uma-serve that was built for another (make MARCH=…) may repack
+// less. On macOS the layers lie on the GPU, and nothing is repacked.
+func ThisProcessor() Processor {
+	if runtime.GOOS == "darwin" {
+		return Processor{}
+	}
+	return Processor{AVX2: cpu.X86.HasAVX2, AVX512: cpu.X86.HasAVX512F, DotProd: cpu.ARM64.HasASIMDDP, I8MM: cpu.ARM64.HasI8MM}
+}
+
+// rows is how many rows of a matrix of type typ are interleaved on p, 0 = none: ggml_repack_get_optimal_repack_type of
+// ggml's repack.cpp. Q8_0 is in no list: our own kernel computes it from the mapped file.
+func (p Processor) rows(typ string) uint64 {
+	switch {
+	case typ == "Q4_0" && p.AVX2, typ == "Q4_K" && (p.AVX2 || p.DotProd || p.I8MM), typ == "IQ4_NL" && p.AVX2, typ == "Q2_K" && p.AVX512:
+		return 8
+	case typ == "Q4_0" && (p.DotProd || p.I8MM), typ == "IQ4_NL" && p.DotProd:
+		return 4
+	}
+	return 0
+}
+
+// Repacking is what repacking takes, in bytes.
+type Repacking struct {
+	// Copy is anonymous memory that the engine fills while it loads: the system cannot drop it, as it can drop a page
+	// of a mapped file.
+	Copy uint64 `json:"copy_bytes"`
+	// Spared is the part of the file that is not read again once it is copied, so that the system may drop it.
+	Spared uint64 `json:"spared_bytes"`
+}
+
+// Repacked is what a daemon repacks of the model on p when all layers are computed on the processor.
+func (i Info) Repacked(p Processor) (r Repacking) {
+	for _, t := range i.matrices {
+		if n := p.rows(t.typ); n == 0 || t.shape[1]%n != 0 {
+			continue
+		}
+		r.Copy += t.bytes
+		if !t.lookedUp() {
+			r.Spared += t.bytes
+		}
+	}
+	return r
+}
+
+// multiplied lists the tensors that the model multiplies with, of those that ggml may repack: matrices, and stacks of
+// them for experts. Embeddings are looked up row by row; where there is no output matrix they are multiplied with too.
+func (h *header) multiplied() (list []tensorInfo) {
+	tied := true
+	for _, t := range h.tensors {
+		tied = tied && t.name != "output.weight"
+	}
+	for _, t := range h.tensors {
+		switch {
+		case !strings.HasSuffix(t.name, ".weight"):
+		case t.lookedUp() && !(tied && t.name == "token_embd.weight"):
+		case t.shape[3] > 1, t.shape[2] > 1 && !strings.Contains(t.name, "_exps."), t.shape[2] == 1 && t.shape[1] == 1:
+		default:
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// lookedUp reports whether rows of t are read by number.
+func (t *tensorInfo) lookedUp() bool {
+	switch t.name {
+	case "token_embd.weight", "position_embd.weight", "token_types.weight", "per_layer_token_embd.weight":
+		return true
+	}
+	return strings.HasSuffix(t.name, ".nextn.embed_tokens.weight")
+}

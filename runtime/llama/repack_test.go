@@ -1,0 +1,110 @@
+//go:build cgo && !llama_system
+
+package llama
+
+import (
+	"fmt"
+	"math"
+	goruntime "runtime"
+	"slices"
+	"testing"
+
+	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/ggufgen"
+)
+
+// rows decodes n tokens in one step and returns the logits of each.
+func rows(t testing.TB, e runtime.Engine, n int) [][]float32 {
+	t.Helper()
+	e.SeqRemove(0, 0, -1)
+	b := e.Batch()
+	b.Reset()
+	for i := range n {
+		b.Add(runtime.Token(100+7*i%300), runtime.Pos(i), 0, true)
+	}
+	if err := e.Decode(); err != nil {
+		t.Fatal(err)
+	}
+	var out [][]float32
+	for i := range n {
+		out = append(out, slices.Clone(e.Logits(i)))
+	}
+	return out
+}
+
+// distance is the root of Σ (a-b)² / Σ a² over all rows.
+func distance(a, b [][]float32) float64 {
+	var square, size float64
+	for i := range a {
+		for j := range a[i] {
+			square += math.Pow(float64(a[i][j])-float64(b[i][j]), 2)
+			size += math.Pow(float64(a[i][j]), 2)
+		}
+	}
+	return math.Sqrt(square / size)
+}
+
+// What the engine holds rearranged is what internal/gguf foretells from the file and the processor, and with NoRepack
+// none: Q4_K, Q4_0 and IQ4_NL have a copy (this fails in a build without GGML_USE_CPU_REPACK), Q8_0 and the rest have
+// none.
+func TestRepackedBytesAsForetold(t *testing.T) {
+	if goruntime.GOOS == "darwin" {
+		t.Skip("the layers lie on the GPU")
+	}
+	for _, tied := range []bool{false, true} {
+		for _, typ := range ggufgen.Types() {
+			t.Run(fmt.Sprintf("%s/tied=%v", typ, tied), func(t *testing.T) {
+				cfg := ggufgen.TinyWide()
+				cfg.Type, cfg.Tied = typ, tied
+				path := ggufgen.Cached(t, cfg)
+				info, err := gguf.Inspect(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := info.Repacked(gguf.ThisProcessor()).Copy
+				switch typ {
+				case ggufgen.Q4_0, ggufgen.Q4_K, ggufgen.Q4_K_M, ggufgen.IQ4_NL:
+					if p := gguf.ThisProcessor(); (p.AVX2 || p.DotProd) && want == 0 {
+						t.Error("nothing is foretold")
+					}
+				default:
+					if want != 0 {
+						t.Errorf("%d bytes are foretold", want)
+					}
+				}
+				o := runtime.Options{ModelPath: path, ContextTokens: 64}
+				if got := mustOpen(t, o).Model().RepackedBytes; got != want {
+					t.Errorf("%d bytes are repacked, foretold are %d", got, want)
+				}
+				o.NoRepack = true
+				if got := mustOpen(t, o).Model().RepackedBytes; got != 0 {
+					t.Errorf("%d bytes are repacked with NoRepack", got)
+				}
+			})
+		}
+	}
+}
+
+// A model computes the same with its weights repacked and as the file has them, to within what the activations'
+// rounding to eight bits makes of another order of sums: types mixed in one model, embeddings that are looked up and
+// multiplied with.
+func TestRepackedModelsComputeTheSame(t *testing.T) {
+	for _, typ := range []ggufgen.Type{ggufgen.Q4_K_M, ggufgen.Q4_K, ggufgen.Q4_0, ggufgen.IQ4_NL} {
+		for _, tied := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/tied=%v", typ, tied), func(t *testing.T) {
+				cfg := ggufgen.TinyWide()
+				cfg.Type, cfg.Tied = typ, tied
+				o := runtime.Options{ModelPath: ggufgen.Cached(t, cfg), ContextTokens: 64}
+				repacked := mustOpen(t, o)
+				o.NoRepack = true
+				plain := mustOpen(t, o)
+				for _, n := range []int{1, 3, 4, 17} { // one row, and groups of four with and without a rest
+					if d := distance(rows(t, plain, n), rows(t, repacked, n)); d > 0.05 || math.IsNaN(d) {
+						t.Errorf("%d rows: the logits are %.4f apart", n, d)
+					}
+				}
+			})
+		}
+	}
+}
