@@ -15,11 +15,8 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/internal/hostmem"
-<<<<<<< HEAD
 	"github.com/uma-serve/uma-serve/internal/logq"
-=======
 	"github.com/uma-serve/uma-serve/internal/ui"
->>>>>>> w-repack
 )
 
 // Logger starts the daemon's log on w, as --log-format and --log-level say. It never waits for w: see package logq.

@@ -133,12 +133,8 @@ func TestSnapshot(t *testing.T) {
 			"active_sessions": 3.0, "accepted_total": 10.0, "refused_total": 1.0, "closed_total": 7.0,
 			"refused_by_reason": map[string]any{"sessions": 0.0, "descriptors": 1.0}, "closed_by_cause": map[string]any{"idle": 3.0, "displaced": 4.0},
 			"protocol_errors_total": map[string]any{"E_PROTO_TIMEOUT": 9.0},
-<<<<<<< HEAD
 			"rx_bytes_total":        1000.0, "tx_bytes_total": 2000.0, "io_errors_total": 2.0,
-			"log_lines_total": 100.0, "log_dropped_total": 3.0, "log_suppressed_total": 4.0, "weights_bytes": 100.0,
-=======
-			"rx_bytes_total":        1000.0, "tx_bytes_total": 2000.0, "io_errors_total": 2.0, "weights_bytes": 100.0, "repacked_bytes": 50.0,
->>>>>>> w-repack
+			"log_lines_total": 100.0, "log_dropped_total": 3.0, "log_suppressed_total": 4.0, "weights_bytes": 100.0, "repacked_bytes": 50.0,
 			"kv_bytes": 200.0, "go_heap_bytes": 300.0, "rss_bytes": 400.0, "load_progress": 0.25, "uptime_ms": 1.5,
 			"requests_finished_total": map[string]any{"stop": 1.0, "length": 0.0, "cancelled": 0.0, "shutdown": 0.0, "other": 1.0},
 			"requests_rejected_total": map[string]any{"queue_full": 1.0, "sampling": 0.0, "other": 1.0},

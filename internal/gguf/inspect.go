@@ -173,11 +173,8 @@ type arrayType struct {
 
 type tensorInfo struct {
 	name     string
-<<<<<<< HEAD
-	dims     uint32 // that are not 1 at the end
-=======
+	dims     uint32          // that are not 1 at the end
 	shape    [maxDims]uint64 // row length first; 1 where there is no such dimension
->>>>>>> w-repack
 	elements uint64
 	bytes    uint64
 	typ      string
@@ -273,16 +270,10 @@ func (h *header) tensor(r *reader, i uint64) {
 			return
 		}
 		t.elements *= n
-<<<<<<< HEAD
-		if d == 0 {
-			row = n
-		}
 		if n > 1 {
 			t.dims = d + 1
 		}
-=======
 		t.shape[d] = n
->>>>>>> w-repack
 	}
 	kind, offset := r.u32("type of "+what), r.u64("offset of "+what)
 	if r.err != nil {
