@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -90,7 +91,7 @@ func (h *recorder) Closed(c *Conn, cause Cause) { h.note(c, "closed %v", cause) 
 // wait returns when the handler has heard want; what came before it is skipped.
 func (h *recorder) wait(t testing.TB, want string) {
 	t.Helper()
-	limit := time.After(10 * time.Second)
+	limit := time.After(waitfor.Limit)
 	for {
 		select {
 		case s := <-h.heard:
@@ -159,7 +160,7 @@ func serveAs(t testing.TB, cfg Config, h Handler, peer func(fd int) (Peer, error
 			if err != nil {
 				t.Errorf("Run: %v", err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(waitfor.Limit):
 			t.Error("the loop does not end")
 			return
 		}
@@ -192,7 +193,7 @@ func dial(t testing.TB, l *Loop) *net.UnixConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(waitfor.Limit))
 	return c.(*net.UnixConn)
 }
 
@@ -251,9 +252,5 @@ func wantEnd(t testing.TB, c io.Reader) {
 // eventually polls a state that no event tells about.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("never: %s", what)
-		}
-	}
+	waitfor.True(t, what, ok)
 }
