@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -140,6 +141,31 @@ func serve(t testing.TB, cfg Config, h Handler) *Loop {
 // serveAs is serve with clients whose user peer makes up.
 func serveAs(t testing.TB, cfg Config, h Handler, peer func(fd int) (Peer, error)) *Loop {
 	t.Helper()
+	return serveWith(t, cfg, h, func(l *Loop) {
+		if peer != nil {
+			l.peerOf = peer
+		}
+	})
+}
+
+// serveLater is serve with a clock that later sets forward.
+func serveLater(t testing.TB, cfg Config, h Handler) (l *Loop, later func(time.Duration)) {
+	t.Helper()
+	var ahead atomic.Int64
+	l = serveWith(t, cfg, h, func(l *Loop) {
+		real := l.clock
+		l.clock = func() time.Duration { return real() + time.Duration(ahead.Load()) }
+	})
+	return l, func(d time.Duration) {
+		ahead.Add(int64(d))
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.wake()
+	}
+}
+
+func serveWith(t testing.TB, cfg Config, h Handler, edit func(*Loop)) *Loop {
+	t.Helper()
 	ln, err := Listen(ListenConfig{Path: filepath.Join(socketDir(t), "s")})
 	if err != nil {
 		t.Fatal(err)
@@ -148,8 +174,8 @@ func serveAs(t testing.TB, cfg Config, h Handler, peer func(fd int) (Peer, error
 	if err != nil {
 		t.Fatal(err)
 	}
-	if peer != nil {
-		l.peerOf = peer
+	if edit != nil {
+		edit(l)
 	}
 	done := make(chan error, 1)
 	go func() { done <- l.Run() }()
