@@ -63,6 +63,7 @@ var rules = []rule{
 	{"internal/sysmon", nil, "it sets one number of the system"},
 	{"internal/thinktags", nil, "a table that router, simulator, templates and files share"},
 	{"internal/ui", nil, "a terminal; every view has it"},
+	{"internal/waitfor", nil, "tests of any package wait with it"},
 
 	// The programs.
 	{"cmd/uma-serve", []string{"daemon", "runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion", "internal/logq"}, "flags → config → daemon"},
