@@ -158,6 +158,7 @@ type client struct {
 	split wire.Splitter
 	p     wire.Parser
 	rest  []byte
+	ended map[string]*wire.Event // eos and errors that nobody has waited for yet, by request
 	text  map[string]*strings.Builder // streamed text by request
 	said  map[string]said
 }
@@ -169,14 +170,18 @@ func (s *server) dial() *client {
 		s.t.Fatal(err)
 	}
 	c.SetDeadline(time.Now().Add(waitfor.Limit))
-	return &client{Conn: c, t: s.t, split: wire.Splitter{Max: wire.MaxEventBytes}, text: map[string]*strings.Builder{}, said: map[string]said{}}
+	return &client{Conn: c, t: s.t, split: wire.Splitter{Max: wire.MaxEventBytes}, text: map[string]*strings.Builder{}, said: map[string]said{}, ended: map[string]*wire.Event{}}
 }
 
-// request sends one JSON frame.
-func (c *client) request(json string) {
+// request sends JSON frames, several of them together: the daemon has read all before the first is far.
+func (c *client) request(frames ...string) {
 	c.t.Helper()
-	if _, err := c.Write(wire.AppendFrame(nil, []byte(json))); err != nil {
-		c.t.Fatalf("send %s: %v", json, err)
+	var b []byte
+	for _, json := range frames {
+		b = wire.AppendFrame(b, []byte(json))
+	}
+	if _, err := c.Write(b); err != nil {
+		c.t.Fatalf("send %s: %v", frames, err)
 	}
 }
 
@@ -219,15 +224,22 @@ func (c *client) next() (*wire.Event, error) {
 	}
 }
 
-// end reads until request id has its eos or error.
+// end reads until request id has its eos or error, which may have come while another one's was waited for.
 func (c *client) end(id string) (*wire.Event, error) {
 	for {
+		if ev := c.ended[id]; ev != nil {
+			delete(c.ended, id)
+			return ev, nil
+		}
 		ev, err := c.next()
 		if err != nil {
 			return nil, fmt.Errorf("waiting for the end of %q: %w", id, err)
 		}
-		if ev.ID == id && (ev.Kind == wire.EventEOS || ev.Kind == wire.EventError) {
-			return ev, nil
+		if ev.Kind == wire.EventEOS || ev.Kind == wire.EventError {
+			if ev.ID == id {
+				return ev, nil
+			}
+			c.ended[ev.ID] = ev
 		}
 	}
 }

@@ -32,6 +32,9 @@ func greedy(id, prompt string, n int) string {
 	return fmt.Sprintf(`{"id":%q,"prompt":%q,"max_tokens":%d,"temperature":0,"ignore_eos":true,"stream":true}`, id, prompt, n)
 }
 
+// unread is a request whose events are so large that it pauses, long before its end, while the client does not read.
+func unread(id, prompt string, n int) string { return compared(id, prompt, n) }
+
 // long is a prompt of about n tokens: the tiny model's vocabulary has no merge for these.
 func long(n int) string { return strings.Repeat("q7 ", n/3) }
 
@@ -265,15 +268,14 @@ func TestM3Trouble(t *testing.T) {
 		}
 	})
 	run("cancel in prefill", func(t *testing.T, c *client) {
-		c.request(greedy("p", long(3000), 8))
-		c.request(`{"event":"cancel","id":"p"}`)
+		c.request(greedy("p", long(3000), 8), `{"event":"cancel","id":"p"}`)
 		if eos := c.mustEnd("p", wire.Cancelled); eos.Usage.CompletionTokens > 2 {
 			t.Errorf("cancelled in its prompt, but %+v", eos.Usage)
 		}
 		alive(c)
 	})
 	run("cancel in decode", func(t *testing.T, c *client) {
-		c.request(greedy("d", "tell", 3000))
+		c.request(unread("d", "tell", 3000))
 		for range 5 {
 			if ev, err := c.next(); err != nil || ev.Kind != wire.EventToken {
 				t.Fatalf("%+v %v", ev, err)
@@ -287,7 +289,7 @@ func TestM3Trouble(t *testing.T) {
 		alive(c)
 	})
 	run("client vanishes", func(t *testing.T, c *client) {
-		c.request(greedy("v", "tell", 3000))
+		c.request(unread("v", "tell", 3000))
 		if _, err := c.next(); err != nil {
 			t.Fatal(err)
 		}
@@ -373,8 +375,7 @@ func TestM3Trouble(t *testing.T) {
 				t.Errorf("%s: no message", body)
 			}
 		}
-		c.request(greedy("twice", "x", 200))
-		c.request(greedy("twice", "x", 200))
+		c.request(unread("twice", "x", 3000), unread("twice", "x", 3000))
 		c.mustFail("twice", wire.DuplicateID)
 		c.request(`{"event":"cancel","id":"twice"}`)
 		c.mustEnd("twice", wire.Cancelled)
@@ -403,9 +404,11 @@ func TestM3KVPressure(t *testing.T) {
 	c := s.dial()
 	c.request(compared("alone", "pressure", 150))
 	c.mustEnd("alone", wire.Length)
+	var all []string
 	for i := range 8 {
-		c.request(compared(fmt.Sprint("k", i), "pressure", 150))
+		all = append(all, compared(fmt.Sprint("k", i), "pressure", 150))
 	}
+	c.request(all...)
 	for left := 8; left > 0; {
 		ev, err := c.next()
 		if err != nil {
@@ -433,9 +436,11 @@ func TestM3KVPressure(t *testing.T) {
 func TestM3QueueFull(t *testing.T) {
 	s := start(t, "--parallel", "1", "--max-queue", "2", "-b", "64")
 	c := s.dial()
+	var all []string
 	for i := range 8 {
-		c.request(greedy(fmt.Sprint("q", i), "x", 60))
+		all = append(all, greedy(fmt.Sprint("q", i), "x", 400))
 	}
+	c.request(all...)
 	done, refused := 0, 0
 	for done+refused < 8 {
 		ev, err := c.next()
@@ -463,7 +468,7 @@ func TestM3Shutdown(t *testing.T) {
 	exe := filepath.Join(bin, "uma-serve")
 	model := ggufgen.Cached(t, ggufgen.Tiny())
 	begin := func(t *testing.T, args ...string) (*server, *client) {
-		p, err := daemonproc.Start(exe, waitfor.Limit, nil, append([]string{"-m", model, "-t", "1"}, args...)...)
+		p, err := daemonproc.Start(exe, waitfor.Limit, nil, append([]string{"-m", model, "-t", "1", "--shutdown-timeout", "1h"}, args...)...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -471,7 +476,7 @@ func TestM3Shutdown(t *testing.T) {
 		t.Cleanup(func() { p.Stop(time.Second) })
 		c := s.dial()
 		c.t = t
-		c.request(greedy("run", "x", 3500))
+		c.request(unread("run", "x", 3500))
 		if _, err := c.next(); err != nil {
 			t.Fatal(err)
 		}
@@ -501,7 +506,7 @@ func TestM3Shutdown(t *testing.T) {
 			}
 			c.mustEnd("run", wire.Length)
 			c.mustClose()
-			if !s.Ended(10*time.Second) || s.Err() != nil {
+			if !s.Ended(waitfor.Limit) || s.Err() != nil {
 				t.Errorf("end: %v\n%s", s.Err(), s.Log())
 			}
 		})
