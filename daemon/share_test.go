@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/fake"
@@ -168,7 +169,7 @@ func (c *as) end(id string) (ev wire.Event) {
 			}
 			continue
 		}
-		c.SetReadDeadline(time.Now().Add(30 * time.Second))
+		c.SetReadDeadline(time.Now().Add(waitfor.Limit))
 		n, err := c.Read(c.buf)
 		if err != nil {
 			c.t.Fatalf("request %s: %v", id, err)
@@ -219,12 +220,14 @@ func TestOneUserFloods(t *testing.T) {
 		for _, policy := range []string{"meridian", "uma"} {
 			t.Run(name+"/"+policy, func(t *testing.T) {
 				t.Parallel()
-				r := serve(t, fake.Config{Advance: func(time.Duration) { time.Sleep(2 * time.Millisecond) }}, "--policy", policy,
+				r := serve(t, fake.Config{}, "--policy", policy,
 					"--parallel", fmt.Sprint(parallel), "--max-queue", fmt.Sprint(queue), "-c", "20000", "-b", "512", "--no-prefix-cache")
+				h := r.hold() // all of the flood comes before its first step
 				flood(r)
 				eventually(t, "the flood is refused for its share", func() bool {
 					return r.metrics.Refusals.Value(refusedShare)+r.metrics.Refusals.Value(sched.ReasonQueueFull.String()) > 0
 				})
+				h.release()
 				c := r.as(other)
 				for i := range 3 {
 					id := fmt.Sprint(i)
