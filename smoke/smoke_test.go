@@ -38,7 +38,6 @@ func unread(id, prompt string, n int) string { return compared(id, prompt, n) }
 // long is a prompt of about n tokens: the tiny model's vocabulary has no merge for these.
 func long(n int) string { return strings.Repeat("q7 ", n/3) }
 
-
 func TestM1OneClientEveryProtocol(t *testing.T) {
 	s := start(t)
 
