@@ -325,7 +325,7 @@ func FuzzConfigFile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		path := filepath.Join(t.TempDir(), "f.toml")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Skip()
+			t.Fatal(err)
 		}
 		_, c, _ := NewFlagSet()
 		err := c.Load([]string{"UMA_CONFIG=" + path})

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/client"
+	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/metrics"
@@ -132,12 +133,15 @@ func TestHalfClosedHTTPClientGetsItsAnswer(t *testing.T) {
 
 // TestHalfClosedHTTPClientThatGoesCancels: what a half-closed client asked is cancelled when it goes altogether.
 func TestHalfClosedHTTPClientThatGoesCancels(t *testing.T) {
-	r := serve(t, fake.Config{Advance: func(time.Duration) { time.Sleep(time.Millisecond) }}, "-c", "1000000")
+	r := serve(t, fake.Config{}, "-c", "1000000")
+	h := r.hold() // nobody reads, and before its context is full the client is gone
 	c := r.raw()
 	r.say(c, "%s", httpPost("/v1/completions", `{"prompt":"endless"}`))
 	c.CloseWrite()
-	eventually(t, "it runs", func() bool { return r.info().Live.Requests == 1 })
+	h.arrived(1)
 	c.Close()
+	h.mailed("it is cancelled", cmdCancel, 1)
+	h.release()
 	r.nothingLeft()
 }
 
@@ -396,13 +400,8 @@ func TestStopWhileLoading(t *testing.T) {
 	if a := <-framed; a.code() != wire.ShuttingDown {
 		t.Errorf("%+v", a)
 	}
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(20 * time.Second):
-		t.Fatal("the daemon waits for its loader")
+	if err := waitfor.Recv(t, "the daemon does not wait for its loader", ended); err != nil {
+		t.Error(err)
 	}
 	r.load(errors.New("late")) // the loader's goroutine ends
 }
@@ -503,13 +502,8 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 			syscall.Kill(syscall.Getpid(), sig)
 			eventually(t, "it drains", r.draining.Load)
 			syscall.Kill(syscall.Getpid(), sig)
-			select {
-			case err := <-r.signals:
-				if err != nil {
-					t.Error(err)
-				}
-			case <-time.After(30 * time.Second):
-				t.Error("the step at hand holds the end")
+			if err := waitfor.Recv(t, "the step at hand does not hold the end", r.signals); err != nil {
+				t.Error(err)
 			}
 			if a := <-ended; a.err == nil {
 				t.Errorf("%+v", a)

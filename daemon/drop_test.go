@@ -340,7 +340,8 @@ func TestStopWithASlowStore(t *testing.T) {
 		if err := r.stop(); err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(begin); took > timeout+timeout/4 { // a busy machine
+		// A busy machine may be late, but not by as much as one operation of the store may take on its own (fabric.GuardConfig).
+		if took := time.Since(begin); took > timeout+5*time.Second {
 			t.Errorf("%s: the stop took %v of %v", name, took, timeout)
 		}
 	}

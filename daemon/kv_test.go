@@ -165,7 +165,7 @@ func TestMissSaysWhere(t *testing.T) {
 // 16 requests that share a prefix, 4 at a time: it is computed once, by the first of them; the three beside it wait.
 func TestSharedPrefixIsComputedOnce(t *testing.T) {
 	const prefix, unique, n = 512, 32, 16
-	r := serve(t, fake.Config{Advance: func(time.Duration) { time.Sleep(500 * time.Microsecond) }}, "--parallel", "4", "-b", "64", "-c", "8192")
+	r := serve(t, fake.Config{}, "--parallel", "4", "-b", "64", "-c", "8192")
 	shared := text(1, prefix)
 	ask := func(c *client.Client, i int) answer { return r.ask(c, raw(shared+unlike(i, unique), 4)) }
 	// One by one on a daemon of its own: what each must say.
@@ -173,6 +173,7 @@ func TestSharedPrefixIsComputedOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	next, computed := 0, 0
+	h := r.hold() // until the first four are there
 	for range 4 {
 		c, c2 := r.dial(), alone.dial()
 		wg.Go(func() {
@@ -195,6 +196,8 @@ func TestSharedPrefixIsComputedOnce(t *testing.T) {
 			}
 		})
 	}
+	h.arrived(4)
+	h.release()
 	wg.Wait()
 	r.settled()
 	if want := prefix + n*unique; computed != want {
@@ -210,13 +213,11 @@ func TestSharedPrefixIsComputedOnce(t *testing.T) {
 
 // Those who wait for a prompt that another request computes go on whatever becomes of it.
 func TestOwnerOfAJoinedPromptGoes(t *testing.T) {
-	slow := fake.Config{Advance: func(time.Duration) { time.Sleep(2 * time.Millisecond) }}
 	shared := text(1, 2000)
 	want := func() string {
 		r := serve(t, fake.Config{}, "--no-prefix-cache")
 		return r.ask(r.dial(), raw(shared+"tail", 8)).text
 	}()
-	joined := func(r *running) bool { return r.counter("kv_joins_total") >= 2 }
 	ask := func(r *running, wg *sync.WaitGroup) {
 		for range 2 {
 			c := r.dial()
@@ -227,27 +228,34 @@ func TestOwnerOfAJoinedPromptGoes(t *testing.T) {
 			})
 		}
 	}
-	join := func(r *running, wg *sync.WaitGroup) {
+	// join returns with the loop held, in the middle of the owner's prompt.
+	join := func(r *running, h *held, wg *sync.WaitGroup) {
 		ask(r, wg)
-		eventually(t, "both wait", func() bool { r.inLoop(func(l *loop) { l.publish() }); return joined(r) })
+		h.arrived(2)
+		h.steps("both wait", func() bool { h.loop.publish(); return r.counter("kv_joins_total") >= 2 })
 	}
-	start := func(r *running, c *client.Client, id string) *client.Stream {
+	start := func(r *running, c *client.Client, id string) (*client.Stream, *held) {
+		h := r.hold()
+		before := r.counter("prefill_tokens_merged_total")
 		q := wire.DefaultRequest()
 		q.ID, q.Prompt, q.MaxTokens, q.Progress = id, shared+"owner", 8, true
 		st, err := c.Generate(context.Background(), &q)
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "it computes", func() bool { return r.counter("prefill_tokens_merged_total") > 0 })
-		return st
+		h.arrived(1)
+		h.steps("it computes", func() bool { return r.counter("prefill_tokens_merged_total") > before })
+		return st, h
 	}
 	t.Run("cancelled", func(t *testing.T) {
-		r := serve(t, slow, "-b", "16")
+		r := serve(t, fake.Config{}, "-b", "16")
 		c := r.dial()
-		st := start(r, c, "owner")
+		st, h := start(r, c, "owner")
 		var wg sync.WaitGroup
-		join(r, &wg)
+		join(r, h, &wg)
 		c.Cancel("owner")
+		h.mailed("the cancel has come", cmdCancel, 1)
+		h.release()
 		wg.Wait()
 		if a := collect(st); a.eos.Reason != wire.Cancelled {
 			t.Errorf("the owner: %+v", a)
@@ -258,34 +266,40 @@ func TestOwnerOfAJoinedPromptGoes(t *testing.T) {
 		}
 	})
 	t.Run("its client vanishes", func(t *testing.T) {
-		r := serve(t, slow, "-b", "16")
+		r := serve(t, fake.Config{}, "-b", "16")
 		c := r.dial()
-		start(r, c, "owner")
+		_, h := start(r, c, "owner")
 		var wg sync.WaitGroup
-		join(r, &wg)
+		join(r, h, &wg)
 		c.Close()
+		h.mailed("its end cancels", cmdCancel, 1)
+		h.release()
 		wg.Wait()
 		r.settled()
 	})
 	// The owner's client stops reading while they wait.
 	t.Run("stalled", func(t *testing.T) {
-		r := serve(t, slow, "-b", "16")
-		st := start(r, r.dial(), "owner")
+		r := serve(t, fake.Config{}, "-b", "16")
+		st, h := start(r, r.dial(), "owner")
 		var wg sync.WaitGroup
-		join(r, &wg)
-		r.inLoop(func(l *loop) {
-			for _, o := range l.requests {
-				if o.wireID == "owner" {
-					l.handle(core.Input{Kind: core.Pause, Req: o.ID}, time.Now())
-				} else if o.Held() {
-					defer func() {
-						if o.Held() {
-							t.Error("one still waits for the stalled request")
-						}
-					}()
-				}
+		join(r, h, &wg)
+		waiting := 0
+		for _, o := range h.loop.requests {
+			if o.Held() {
+				waiting++
 			}
-		})
+		}
+		for _, o := range h.loop.requests {
+			if o.wireID == "owner" {
+				h.loop.handle(core.Input{Kind: core.Pause, Req: o.ID}, time.Now())
+			}
+		}
+		for _, o := range h.loop.requests {
+			if o.Held() || waiting != 2 {
+				t.Errorf("%d waited, and %s still waits for the stalled request: %v", waiting, o.wireID, o.Held())
+			}
+		}
+		h.release()
 		wg.Wait()
 		r.inLoop(func(l *loop) {
 			for _, o := range l.requests {
@@ -297,7 +311,7 @@ func TestOwnerOfAJoinedPromptGoes(t *testing.T) {
 	})
 	// The owner's client reads nothing: its progress event finds no room and it is paused within its prompt.
 	t.Run("paused", func(t *testing.T) {
-		r := serve(t, slow, "-b", "16", "-c", "1000000", "--stall-timeout", "60s")
+		r := serve(t, fake.Config{}, "-b", "16", "-c", "1000000", "--stall-timeout", "1h")
 		c := r.dial()
 		flood := wire.DefaultRequest()
 		flood.ID, flood.Prompt, flood.Sampling.Logprobs = "flood", "endless", 20
@@ -305,30 +319,32 @@ func TestOwnerOfAJoinedPromptGoes(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "nothing more fits into the connection", func() bool { return r.metrics.Scheduler().Paused == 1 })
-		before := r.counter("prefill_tokens_merged_total")
-		q := wire.DefaultRequest()
-		q.ID, q.Prompt, q.MaxTokens, q.Progress = "owner", shared+"owner", 8, true
-		if _, err := c.Generate(context.Background(), &q); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "it computes", func() bool { return r.counter("prefill_tokens_merged_total") > before })
+		_, h := start(r, c, "owner")
+		h.steps("the owner is paused", func() bool {
+			for _, o := range h.loop.requests {
+				if o.wireID == "owner" {
+					o.lastProgress = time.Time{} // an event a step, until one finds no room
+					return o.paused
+				}
+			}
+			return false
+		})
 		var wg sync.WaitGroup
-		begin := time.Now()
 		ask(r, &wg)
-		wg.Wait()
-		if took := time.Since(begin); took > 20*time.Second {
-			t.Errorf("the joiners waited %v for a request that made no progress", took)
-		}
+		h.arrived(2)
+		h.release()
+		wg.Wait() // an hour, if the joiners waited for the owner
 		c.Close()
 		r.settled()
 	})
 	// Decodes that fail take the owner's cells with them.
 	t.Run("failed", func(t *testing.T) {
-		r := serve(t, slow, "-b", "16")
-		st := start(r, r.dial(), "owner")
+		r := serve(t, fake.Config{}, "-b", "16")
+		st, h := start(r, r.dial(), "owner")
 		var wg sync.WaitGroup
-		join(r, &wg)
+		join(r, h, &wg)
 		r.engine.failStep(2, fmt.Errorf("device lost"))
+		h.release()
 		wg.Wait()
 		if a := collect(st); a.code() != wire.RuntimeDecode {
 			t.Errorf("the owner: %+v", a)

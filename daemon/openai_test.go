@@ -11,8 +11,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
@@ -23,7 +23,7 @@ func (r *running) web() *http.Client {
 		return (&net.Dialer{}).DialContext(ctx, "unix", r.cfg.Socket)
 	}}
 	r.t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: 30 * time.Second}
+	return &http.Client{Transport: tr, Timeout: waitfor.Limit}
 }
 
 // choice has the fields of chunks and of whole answers.
@@ -309,6 +309,7 @@ func TestOpenAIShutdown(t *testing.T) {
 		t.Fatal(err)
 	}
 	go r.stop()
+	eventually(t, "it ends", r.draining.Load) // what is not read pauses the request before its last token
 	rest, err := io.ReadAll(in)
 	if err != nil || !bytes.Contains(rest[max(0, len(rest)-400):], []byte("unavailable_error")) {
 		t.Errorf("%v: …%s", err, rest[max(0, len(rest)-400):])

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	goruntime "runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/client"
+	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
@@ -117,17 +119,31 @@ type answer struct {
 
 func (r *running) ask(c *client.Client, edit func(*wire.Request)) answer {
 	r.t.Helper()
+	st, err := r.generate(c, edit)
+	if err != nil {
+		return answer{err: err}
+	}
+	return collect(st)
+}
+
+// begin is ask without the wait for the answer.
+func (r *running) begin(c *client.Client, edit func(*wire.Request)) *client.Stream {
+	r.t.Helper()
+	st, err := r.generate(c, edit)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return st
+}
+
+func (r *running) generate(c *client.Client, edit func(*wire.Request)) (*client.Stream, error) {
 	req := wire.DefaultRequest()
 	req.Sampling.Temperature = 0
 	req.Messages = []wire.Message{{Role: "user", Content: "question"}}
 	if edit != nil {
 		edit(&req)
 	}
-	st, err := c.Generate(context.Background(), &req)
-	if err != nil {
-		return answer{err: err}
-	}
-	return collect(st)
+	return c.Generate(context.Background(), &req)
 }
 
 func collect(st *client.Stream) (a answer) {
@@ -165,11 +181,7 @@ func (a answer) code() wire.Code {
 // eventually waits until ok; the daemon tidies up a moment after the client has its answer.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never happened: %s", what)
-		}
-	}
+	waitfor.True(t, what, ok)
 }
 
 func (r *running) nothingLeft() {
@@ -288,8 +300,7 @@ func TestDecodeFailureFailsTheBatchAndNobodyElse(t *testing.T) {
 
 // Steps that were aborted, or found no cell, are done again: the output is that of a run without trouble.
 func TestTroubleDoesNotChangeTheOutput(t *testing.T) {
-	// Steps take a moment, so that the endless request below still runs when the other one is through, on a busy machine too.
-	r := serve(t, fake.Config{Advance: func(time.Duration) { time.Sleep(100 * time.Microsecond) }}, "--tick-budget-ms", "5", "-b", "32", "-c", "32768")
+	r := serve(t, fake.Config{}, "--tick-budget-ms", "5", "-b", "32", "-c", "1000000")
 	c := r.dial()
 	long := func(q *wire.Request) { q.MaxTokens, q.Messages[0].Content = 30, strings.Repeat("long ", 60) }
 	want := r.ask(c, long)
@@ -312,8 +323,13 @@ func TestTroubleDoesNotChangeTheOutput(t *testing.T) {
 		if _, err := other.Next(); err != nil {
 			t.Fatal(err)
 		}
+		// Both run from the first step on. Nobody reads the endless one: it pauses long before its context is full.
+		h := r.hold()
 		r.engine.failStep(n, runtime.ErrKVFull)
-		if got := r.ask(c, long); got.err != nil || got.text != want.text {
+		st := r.begin(c, long)
+		h.arrived(1)
+		h.release()
+		if got := collect(st); got.err != nil || got.text != want.text {
 			t.Errorf("no cell at step %d: %+v, want %q", n, got, want.text)
 		}
 		c.Cancel("other")
@@ -354,7 +370,8 @@ func TestManyRequestsOnOneConnection(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
-	r := serve(t, fake.Config{Advance: func(d time.Duration) { time.Sleep(time.Millisecond) }}, "-c", "100000")
+	// Nobody reads on: a request pauses long before its context is full.
+	r := serve(t, fake.Config{}, "-c", "1000000")
 	c := r.dial()
 	req := wire.DefaultRequest()
 	req.ID, req.Prompt = "x", "endless"
@@ -388,18 +405,36 @@ func TestCancel(t *testing.T) {
 
 // A client that does not read is paused; when it stays so it is closed. Others do not notice.
 func TestStalledClient(t *testing.T) {
-	r := serve(t, fake.Config{}, "-c", "1000000", "--stall-timeout", "1500ms", "--parallel", "2")
+	const timeout = time.Hour
+	r := serve(t, fake.Config{}, "-c", "1000000", "--stall-timeout", timeout.String(), "--parallel", "2")
 	stalled := r.dial()
 	req := wire.DefaultRequest()
 	req.Prompt, req.Sampling.Logprobs = "endless", 20
-	if _, err := stalled.Generate(context.Background(), &req); err != nil {
+	st, err := stalled.Generate(context.Background(), &req)
+	if err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it is paused", func() bool { return r.metrics.Scheduler().Paused == 1 })
 	if a := r.ask(r.dial(), func(q *wire.Request) { q.MaxTokens = 10 }); a.err != nil || a.tokens != 10 {
 		t.Errorf("beside a stalled client: %+v", a)
 	}
-	r.nothingLeft() // the stall timeout ends it
+	sweep := func(since time.Duration) { // the loop's sweep, so long after the client stalled
+		r.inLoop(func(l *loop) {
+			for _, o := range l.requests {
+				l.lastSweep = time.Time{}
+				l.sweepStalled(o.pausedAt.Add(since))
+			}
+		})
+	}
+	sweep(timeout)
+	if h := r.health(); h.Requests != 1 {
+		t.Errorf("closed before its time: %+v", h)
+	}
+	sweep(timeout + 1)
+	if a := collect(st); !errors.Is(a.err, client.ErrClosed) {
+		t.Errorf("the stalled client: %v", a.err)
+	}
+	r.nothingLeft()
 }
 
 func TestQueueLimitAnswersWithRetry(t *testing.T) {
@@ -431,8 +466,9 @@ func TestQueueLimitAnswersWithRetry(t *testing.T) {
 }
 
 func TestProgressOfPromptAndQueue(t *testing.T) {
-	r := serve(t, fake.Config{Advance: func(time.Duration) { time.Sleep(5 * time.Millisecond) }}, "--parallel", "1", "-b", "8")
+	r := serve(t, fake.Config{}, "--parallel", "1", "-b", "8")
 	c := r.dial()
+	h := r.hold()
 	watch := func(text string) (*client.Stream, error) {
 		req := wire.DefaultRequest()
 		req.Prompt, req.MaxTokens, req.Progress = text, 3, true
@@ -443,6 +479,14 @@ func TestProgressOfPromptAndQueue(t *testing.T) {
 	if err1 != nil || err2 != nil {
 		t.Fatal(err1, err2)
 	}
+	h.arrived(2)
+	h.step()
+	// A place in the queue is news for those that have waited: as if the second had come earlier.
+	for _, o := range h.loop.requests {
+		o.arrived = o.arrived.Add(-2 * progressEvery)
+	}
+	h.step()
+	h.release()
 	seen := func(st *client.Stream) (computed, queued int) {
 		for {
 			ev, err := st.Next()
@@ -485,8 +529,9 @@ func TestHealthWhileLoading(t *testing.T) {
 		done <- s.Serve(ctx, func(o runtime.Options) (runtime.Engine, error) {
 			o.Progress(0.5)
 			close(half)
+			<-ctx.Done()
 			for o.Progress(0.5) { // until the load is stopped
-				time.Sleep(time.Millisecond)
+				goruntime.Gosched()
 			}
 			return nil, errors.New("stopped")
 		})

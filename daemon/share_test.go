@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
+	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/fake"
@@ -168,7 +168,7 @@ func (c *as) end(id string) (ev wire.Event) {
 			}
 			continue
 		}
-		c.SetReadDeadline(time.Now().Add(30 * time.Second))
+		c.SetReadDeadline(time.Now().Add(waitfor.Limit))
 		n, err := c.Read(c.buf)
 		if err != nil {
 			c.t.Fatalf("request %s: %v", id, err)
@@ -219,12 +219,14 @@ func TestOneUserFloods(t *testing.T) {
 		for _, policy := range []string{"meridian", "uma"} {
 			t.Run(name+"/"+policy, func(t *testing.T) {
 				t.Parallel()
-				r := serve(t, fake.Config{Advance: func(time.Duration) { time.Sleep(2 * time.Millisecond) }}, "--policy", policy,
+				r := serve(t, fake.Config{}, "--policy", policy,
 					"--parallel", fmt.Sprint(parallel), "--max-queue", fmt.Sprint(queue), "-c", "20000", "-b", "512", "--no-prefix-cache")
+				h := r.hold() // all of the flood comes before its first step
 				flood(r)
 				eventually(t, "the flood is refused for its share", func() bool {
 					return r.metrics.Refusals.Value(refusedShare)+r.metrics.Refusals.Value(sched.ReasonQueueFull.String()) > 0
 				})
+				h.release()
 				c := r.as(other)
 				for i := range 3 {
 					id := fmt.Sprint(i)
@@ -241,35 +243,21 @@ func TestOneUserFloods(t *testing.T) {
 // TestDisplaced: the request whose place goes to another user ends with an error that says so and when to come again, and is
 // counted by its reason; why tells the same.
 func TestDisplaced(t *testing.T) {
-	gate := make(chan struct{})
-	r := serve(t, fake.Config{Advance: func(time.Duration) { <-gate }}, "--parallel", "1", "--max-queue", "2")
-	open := sync.OnceFunc(func() { close(gate) })
-	t.Cleanup(open) // or a failure would wait for the loop for ever
-	// The loop stands in the first one's step while the others come.
+	r := serve(t, fake.Config{}, "--parallel", "1", "--max-queue", "2")
+	h := r.hold()
 	flood := r.as(1001)
 	for i := range 3 {
 		flood.send(fmt.Sprint(i), func(q *wire.Request) { q.MaxTokens = 9 })
 	}
-	arrived := func(n int64) func() bool {
-		return func() bool {
-			l, n := r.loop.Load(), n
-			l.mail.mu.Lock()
-			defer l.mail.mu.Unlock()
-			for _, c := range l.mail.items {
-				if c.kind == cmdArrive {
-					n--
-				}
-			}
-			return l.state.requests.Load() == n
-		}
-	}
-	eventually(t, "the flood has reached the loop", arrived(3))
-	gate <- struct{}{} // in the next step the flood's second and third request wait
-	eventually(t, "they wait", func() bool { return r.loop.Load().state.requests.Load() == 3 })
+	h.arrived(3)
+	h.steps("one runs, two wait", func() bool {
+		st := h.loop.core.Scheduler().Stats()
+		return st.QueuedInteractive == 2
+	})
 	newcomer := r.as(1002)
 	newcomer.send("n", func(q *wire.Request) { q.MaxTokens = 1 })
-	eventually(t, "the newcomer has, too", arrived(4))
-	open()
+	h.arrived(1)
+	h.release()
 	ev := flood.end("2")
 	if e := ev.Error; ev.Kind != wire.EventError || e.Code != wire.QueueLimit || e.RetryAfter <= 0 || !strings.Contains(e.Message, "--max-queue") || !strings.Contains(e.Message, "another user") {
 		t.Errorf("%+v", ev)

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/internal/client"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
@@ -29,7 +29,8 @@ type thinking struct {
 	inside         int // tokens between them
 }
 
-func (r *running) think(edit func(*wire.Request), each func(*thinking)) (th thinking) {
+// think asks and reads to the end; begun, when there is one, has the stream before the first event is read.
+func (r *running) think(edit func(*wire.Request), begun func(*client.Stream)) (th thinking) {
 	r.t.Helper()
 	c := r.dial()
 	defer c.Close()
@@ -42,6 +43,9 @@ func (r *running) think(edit func(*wire.Request), each func(*thinking)) (th thin
 	if err != nil {
 		th.err = err
 		return th
+	}
+	if begun != nil {
+		begun(st)
 	}
 	for {
 		ev, err := st.Next()
@@ -64,12 +68,6 @@ func (r *running) think(edit func(*wire.Request), each func(*thinking)) (th thin
 				th.think += string(ev.Token.Text)
 			} else {
 				th.text += string(ev.Token.Text)
-			}
-			if each != nil {
-				each(&th)
-				if th.tokens == 20 {
-					st.EndThink()
-				}
 			}
 		case wire.EventEOS:
 			th.eos = ev.EOS
@@ -124,10 +122,21 @@ func TestForcedCloses(t *testing.T) {
 }
 
 func TestEndThink(t *testing.T) {
-	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "<think>" + thoughts(2000) + "</think>"}},
-		Advance: func(time.Duration) { time.Sleep(time.Millisecond) }}, "-c", "4000")
-	th := r.think(func(q *wire.Request) { q.MaxTokens = 3000 }, func(th *thinking) {})
-	if th.err != nil || th.closed != 1 || th.eos.Thought.Ended != "user" || th.inside < 15 || th.inside >= 2000 || th.text == "" {
+	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "<think>" + thoughts(2000) + "</think>"}}}, "-c", "4000")
+	h := r.hold()
+	th := r.think(func(q *wire.Request) { q.MaxTokens = 3000 }, func(st *client.Stream) {
+		h.arrived(1)
+		h.steps("it thinks", func() bool {
+			for _, o := range h.loop.requests {
+				return o.Generated() >= 20
+			}
+			return false
+		})
+		st.EndThink()
+		h.mailed("the wish has come", cmdEndThink, 1)
+		h.release()
+	})
+	if th.err != nil || th.closed != 1 || th.eos.Thought.Ended != "user" || th.inside < 15 || th.inside >= 200 || th.text == "" {
 		t.Errorf("%d tokens of thought, closed %d times, eos %+v %v", th.inside, th.closed, th.eos, th.err)
 	}
 	r.settled()

@@ -152,28 +152,38 @@ const truthPrompt = "<|im_start|>user\nA shop has 48 apples. It sells 19 of them
 	"<|im_start|>assistant\nIt has 55 apples.<|im_end|>\n<|im_start|>user\nSort these numbers: 41, 7, 93, 15, 62, 28, 84, 30.<|im_end|>\n<|im_start|>assistant\n"
 
 func TestCellsInAnotherOrder(t *testing.T) {
-	tiny, err := models.Default()
-	if err != nil {
-		t.Skip(err)
+	tiny := func(t *testing.T) string {
+		path, err := models.Default()
+		if errors.Is(err, models.ErrNone) {
+			t.Skip(err) // asked for, by a build tag
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		return path
 	}
-	floats := ggufgen.Tiny()
-	floats.Type = ggufgen.F32
-	exact := withFloats(t, tiny)
+	exact := func(t *testing.T) string { return withFloats(t, tiny(t)) }
+	generated := func(t *testing.T) string {
+		floats := ggufgen.Tiny()
+		floats.Type = ggufgen.F32
+		return ggufgen.Cached(t, floats)
+	}
 	for _, c := range []struct {
-		name, path, flash string
-		limit             float64 // where attention is ggml's
+		name  string
+		path  func(*testing.T) string
+		flash string
+		limit float64 // where attention is ggml's
 	}{
 		{"uma-tiny", tiny, "on", 3e-2},
 		{"uma-tiny without flash attention", tiny, "off", 3e-2},
 		{"uma-tiny, its weights as float32", exact, "on", 1e-4},
 		{"uma-tiny, its weights as float32, without flash attention", exact, "off", 1e-3},
-		{"a generated model of float32", ggufgen.Cached(t, floats), "on", 1e-4},
+		{"a generated model of float32", generated, "on", 1e-4},
 	} {
 		if c.flash == "on" && goruntime.GOOS == "linux" { // it is ours, in the order of positions
 			c.limit = 0
 		}
 		t.Run(c.name, func(t *testing.T) {
-			p := openPool(t, c.path, c.flash)
+			p := openPool(t, c.path(t), c.flash)
 			prompt := p.tokens(truthPrompt)
 			n := len(prompt) - 1 // the last one is computed by every run, as after a restore
 			p.feed(0, prompt[:n]...)

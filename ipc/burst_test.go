@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -34,7 +35,7 @@ func burst(t *testing.T, l *Loop, n int, ask func(i int) string) (status []int, 
 	conns := make([]*net.UnixConn, n)
 	for i := range conns {
 		conns[i] = dial(t, l)
-		conns[i].SetDeadline(time.Now().Add(60 * time.Second))
+		conns[i].SetDeadline(time.Now().Add(waitfor.Limit))
 	}
 	status, bodies = make([]int, n), make([]string, n)
 	var wg sync.WaitGroup

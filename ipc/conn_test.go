@@ -6,10 +6,12 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -66,7 +68,7 @@ func TestSlowReader(t *testing.T) {
 			t.Fatalf("round %d: %d writables before anything was read", round, h.count("writable"))
 		}
 		for h.count("writable") == round {
-			client.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+			client.SetReadDeadline(time.Now().Add(50 * time.Millisecond)) // only to look at the count again
 			n, err := client.Read(buf)
 			if !bytes.Equal(buf[:n], sent[got:got+n]) {
 				t.Fatalf("round %d: the stream differs after %d bytes", round, got)
@@ -76,7 +78,7 @@ func TestSlowReader(t *testing.T) {
 			}
 		}
 	}
-	client.SetReadDeadline(time.Now().Add(10 * time.Second))
+	client.SetReadDeadline(time.Now().Add(waitfor.Limit))
 	conn.Flush()
 	rest := make([]byte, len(sent)-got)
 	if _, err := io.ReadFull(client, rest); err != nil || !bytes.Equal(rest, sent[got:]) {
@@ -155,7 +157,7 @@ func TestSendAgainstClose(t *testing.T) {
 				f = append(f, id...) // eight bytes
 				for r := Sent; r != Closed; r = conn.Send(f) {
 					if r == Full {
-						time.Sleep(50 * time.Microsecond)
+						runtime.Gosched()
 					}
 					conn.Flush()
 				}
@@ -176,7 +178,7 @@ func TestSendAgainstClose(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				c.SetDeadline(time.Now().Add(20 * time.Second))
+				c.SetDeadline(time.Now().Add(waitfor.Limit))
 				id := []byte("w0-n0000")
 				id[1] += byte(worker)
 				id[4] += byte(n / 10)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"testing"
-	"time"
 
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -23,7 +22,7 @@ func FuzzClient(f *testing.F) {
 	l := serve(f, Config{MaxFrameBytes: 4096, MaxPromptBytes: 4096}, h)
 	f.Fuzz(func(t *testing.T, data []byte, cut int) {
 		if wire.Sniff(data, true) == wire.HTTP {
-			t.Skip() // net/http's
+			t.Skip("net/http answers it")
 		}
 		c := dial(t, l)
 		cut = max(0, min(cut, len(data)))
@@ -36,15 +35,7 @@ func FuzzClient(f *testing.F) {
 			t.Fatal(err)
 		}
 		c.Close()
-		for end := time.Now().Add(10 * time.Second); ; {
-			in := l.Info()
-			if in == (Info{}) {
-				break
-			}
-			if time.Now().After(end) {
-				t.Fatalf("left behind: %+v", in)
-			}
-		}
+		eventually(t, "nothing is left behind", func() bool { return l.Info() == Info{} })
 	})
 }
 

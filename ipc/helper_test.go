@@ -9,9 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -90,7 +92,7 @@ func (h *recorder) Closed(c *Conn, cause Cause) { h.note(c, "closed %v", cause) 
 // wait returns when the handler has heard want; what came before it is skipped.
 func (h *recorder) wait(t testing.TB, want string) {
 	t.Helper()
-	limit := time.After(10 * time.Second)
+	limit := time.After(waitfor.Limit)
 	for {
 		select {
 		case s := <-h.heard:
@@ -139,6 +141,31 @@ func serve(t testing.TB, cfg Config, h Handler) *Loop {
 // serveAs is serve with clients whose user peer makes up.
 func serveAs(t testing.TB, cfg Config, h Handler, peer func(fd int) (Peer, error)) *Loop {
 	t.Helper()
+	return serveWith(t, cfg, h, func(l *Loop) {
+		if peer != nil {
+			l.peerOf = peer
+		}
+	})
+}
+
+// serveLater is serve with a clock that later sets forward.
+func serveLater(t testing.TB, cfg Config, h Handler) (l *Loop, later func(time.Duration)) {
+	t.Helper()
+	var ahead atomic.Int64
+	l = serveWith(t, cfg, h, func(l *Loop) {
+		real := l.clock
+		l.clock = func() time.Duration { return real() + time.Duration(ahead.Load()) }
+	})
+	return l, func(d time.Duration) {
+		ahead.Add(int64(d))
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.wake()
+	}
+}
+
+func serveWith(t testing.TB, cfg Config, h Handler, edit func(*Loop)) *Loop {
+	t.Helper()
 	ln, err := Listen(ListenConfig{Path: filepath.Join(socketDir(t), "s")})
 	if err != nil {
 		t.Fatal(err)
@@ -147,8 +174,8 @@ func serveAs(t testing.TB, cfg Config, h Handler, peer func(fd int) (Peer, error
 	if err != nil {
 		t.Fatal(err)
 	}
-	if peer != nil {
-		l.peerOf = peer
+	if edit != nil {
+		edit(l)
 	}
 	done := make(chan error, 1)
 	go func() { done <- l.Run() }()
@@ -159,7 +186,7 @@ func serveAs(t testing.TB, cfg Config, h Handler, peer func(fd int) (Peer, error
 			if err != nil {
 				t.Errorf("Run: %v", err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(waitfor.Limit):
 			t.Error("the loop does not end")
 			return
 		}
@@ -192,7 +219,7 @@ func dial(t testing.TB, l *Loop) *net.UnixConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(waitfor.Limit))
 	return c.(*net.UnixConn)
 }
 
@@ -251,9 +278,5 @@ func wantEnd(t testing.TB, c io.Reader) {
 // eventually polls a state that no event tells about.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("never: %s", what)
-		}
-	}
+	waitfor.True(t, what, ok)
 }

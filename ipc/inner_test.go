@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -26,7 +27,7 @@ func TestConnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	nc.SetDeadline(time.Now().Add(10 * time.Second))
+	nc.SetDeadline(time.Now().Add(waitfor.Limit))
 	def := wire.DefaultRequest()
 	req := wire.DefaultRequest()
 	req.ID, req.Prompt = "a", "hello"

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/uma-serve/uma-serve/internal/waitfor"
 )
 
 func listen(t *testing.T, cfg ListenConfig) *Listener {
@@ -328,7 +330,7 @@ func TestActivation(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(waitfor.Limit))
 	write(t, c, request("a", "from systemd"))
 	wantToken(t, c, "a", "from systemd")
 	write(t, c, request("stop", "now"))

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
+	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -119,7 +120,7 @@ func raiseNoFile(t testing.TB, n uint64) {
 		old := lim
 		setLimit(&lim.Cur, n)
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
-			t.Skip(err)
+			t.Fatal(err)
 		}
 		t.Cleanup(func() { unix.Setrlimit(unix.RLIMIT_NOFILE, &old) })
 	}
@@ -175,9 +176,11 @@ func TestThousandIdle(t *testing.T) {
 	if in := l.Info(); in.TxRingBytes != 0 || in.RxHeldBytes != 0 {
 		t.Errorf("idle connections hold buffers: %+v", in)
 	}
+	write(t, c, request("b", "last"))
+	wantToken(t, c, "b", "last")
 	turns := l.Stats().Turns.Load()
 	time.Sleep(200 * time.Millisecond)
-	if now := l.Stats().Turns.Load(); now != turns {
+	if now := l.Stats().Turns.Load(); now > turns+1 { // the one that handled the request may end late
 		t.Errorf("the loop took %d turns while nothing happened", now-turns)
 	}
 }
@@ -196,7 +199,7 @@ func exhaust(t *testing.T) (release func()) {
 	low := old
 	setLimit(&low.Cur, uint64(fd)+20)
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	var fds []int
 	for {
@@ -291,8 +294,9 @@ func TestNoReserveLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the loop noticed", func() bool { return l.Stats().IOErrors.Load() > 0 })
+	began, before := time.Now(), l.Stats().Turns.Load()
 	time.Sleep(150 * time.Millisecond)
-	if n := l.Stats().Turns.Load(); n > 20 {
+	if n := l.Stats().Turns.Load() - before; n > 10+2*uint64(time.Since(began)/acceptPause) {
 		t.Errorf("%d turns: the loop spins", n)
 	}
 	release()
@@ -301,7 +305,7 @@ func TestNoReserveLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	nc.SetDeadline(time.Now().Add(20 * time.Second))
+	nc.SetDeadline(time.Now().Add(waitfor.Limit))
 	write(t, nc, request("a", "late"))
 	wantToken(t, nc, "a", "late")
 	l.Stop(0)
@@ -348,7 +352,7 @@ func TestGarbage(t *testing.T) {
 			c.Write(garbage)
 			c.CloseWrite()
 		}()
-		c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		c.SetReadDeadline(time.Now().Add(waitfor.Limit))
 		for b := make([]byte, 4096); ; {
 			if _, err := c.Read(b); err != nil {
 				if ne, ok := err.(net.Error); ok && ne.Timeout() {

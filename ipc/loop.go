@@ -72,8 +72,8 @@ type Loop struct {
 	ln    *Listener
 	poll  *poller
 	http  *httpListener
-	start time.Time
 	stats Counters
+	clock func() time.Duration // the time since the Loop was made, or a test's; safe from any goroutine
 
 	shares *shares
 	peerOf func(fd int) (Peer, error) // the kernel's answer, or a test's
@@ -129,10 +129,12 @@ func New(cfg Config, ln *Listener, h Handler) (*Loop, error) {
 		return nil, err
 	}
 	l := &Loop{
-		cfg: cfg, h: h, ln: ln, poll: p, start: time.Now(), conns: map[int]*Conn{},
+		cfg: cfg, h: h, ln: ln, poll: p, conns: map[int]*Conn{},
 		buf: make([]byte, readBytesPerTurn), scratch: make([]byte, 0, 512), events: make([]event, 0, eventsPerTurn),
 		next: never, shares: newShares(cfg.MaxSessions), peerOf: peerOf, parser: wire.Parser{MaxPromptBytes: cfg.MaxPromptBytes},
 	}
+	start := time.Now()
+	l.clock = func() time.Duration { return time.Since(start) }
 	l.http = newHTTPListener(ln.Path())
 	l.openReserves()
 	if err := p.add(ln.fd, wantRead); err != nil {
@@ -143,9 +145,6 @@ func New(cfg Config, ln *Listener, h Handler) (*Loop, error) {
 	l.accepting = true
 	return l, nil
 }
-
-// clock is the time since the Loop was made. Safe from any goroutine.
-func (l *Loop) clock() time.Duration { return time.Since(l.start) }
 
 // Stop ends listening, removes the socket file and makes Run return: connections without unsent output are closed at once, the others when it is sent or flush
 // has passed. HTTP connections belong to their http.Server. Safe from any goroutine.

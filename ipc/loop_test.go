@@ -319,22 +319,35 @@ func TestMaxSessions(t *testing.T) {
 
 func TestIdleTimeout(t *testing.T) {
 	h := newRecorder()
-	l := serve(t, Config{IdleTimeout: 100 * time.Millisecond}, h)
+	l, later := serveLater(t, Config{IdleTimeout: time.Hour}, h)
 	busy, idle := dial(t, l), dial(t, l)
 	write(t, busy, request("a", "long"))
 	h.wait(t, `request a "long"`)
-	began := time.Now()
-	wantEnd(t, idle)
-	if d := time.Since(began); d > 5*time.Second {
-		t.Errorf("closed after %v", d)
+	eventually(t, "both are accepted", func() bool { return l.Info().Conns == 2 })
+	later(59 * time.Minute)
+	read := l.Stats().RxBytes.Load()
+	write(t, idle, []byte{9}) // it says something: its hour begins anew
+	eventually(t, "that is read", func() bool { return l.Stats().RxBytes.Load() == read+1 })
+	later(59 * time.Minute)
+	write(t, busy, []byte{9, 0, 0, 0}) // read at the end of the turn in which idle would have been closed, or later
+	eventually(t, "that is read", func() bool { return l.Stats().RxBytes.Load() == read+5 })
+	if n := l.Info().Conns; n != 2 {
+		t.Fatalf("%d connections: one was closed as idle before its time", n)
 	}
-	time.Sleep(150 * time.Millisecond)
-	if h.count("closed idle") != 0 {
-		t.Fatal("a connection with a running request was closed as idle")
+	later(time.Minute)
+	wantEnd(t, idle)
+	later(time.Hour)
+	second := dial(t, l)
+	eventually(t, "it is accepted", func() bool { return l.Info().Conns == 2 })
+	later(time.Hour)
+	wantEnd(t, second)
+	if n := l.Stats().Closed[Idle].Load(); n != 2 {
+		t.Fatalf("%d closed as idle, want the two that asked nothing", n)
 	}
 	h.conns[0].Done("a")
-	h.wait(t, "closed idle")
+	later(time.Hour)
 	wantEnd(t, busy)
+	eventually(t, "it was idle too", func() bool { return l.Stats().Closed[Idle].Load() == 3 })
 }
 
 func TestHTTP(t *testing.T) {
@@ -350,8 +363,11 @@ func TestHTTP(t *testing.T) {
 	for _, cut := range []int{1, 2, 3, 4, 5, 40} {
 		c := dial(t, l)
 		req := "POST /health HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbody"
+		before := l.Stats().RxBytes.Load()
 		write(t, c, []byte(req[:cut]))
-		time.Sleep(2 * time.Millisecond)
+		eventually(t, "the first part is read", func() bool {
+			return l.Stats().RxBytes.Load() == before+uint64(cut) || l.Stats().HTTP.Load() == 1
+		})
 		write(t, c, []byte(req[cut:]))
 		b, err := io.ReadAll(c)
 		if err != nil || !strings.HasPrefix(string(b), "HTTP/1.1 200 OK") || !strings.Contains(string(b), "/health body "+self) {

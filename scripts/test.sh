@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
-# Every test, in the ways a bug could hide from one of them. Prints one line per package.
+# Every test, in the ways a bug could hide from one of them. Prints one line per package, and which tests were skipped.
 set -euo pipefail
-step() { printf '\n== %s\n' "$*"; }
+step() { printf '\n== %s (%d s)\n' "$*" "$SECONDS"; }
+
+report=$(mktemp)
+trap 'rm -f "$report"' EXIT
+CGO_ENABLED=0 go build -o "$report" ./internal/testreport
+tests() { go test -json "$@" | "$report"; }
 
 step "the stub engine: CGO_ENABLED=0 go test ./..."
-CGO_ENABLED=0 go test ./...
+CGO_ENABLED=0 tests ./...
 
 step "other systems: vet for darwin and freebsd"
 GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./...
@@ -16,7 +21,9 @@ make build
 # llama.cpp itself is not compiled a second time for the race detector: the packages that import it hold no
 # goroutine of their own, and the daemon is raced on the fake engine.
 step "race detector and invariants"
-go test -race -tags invariants $(go list ./... | grep -vE '/(runtime/llama|runtime/ggufgen|smoke|cmd/uma-serve|bench)(/|$)')
+tests -race -tags invariants $(go list ./... | grep -vE '/(runtime/llama|runtime/ggufgen|smoke|cmd/uma-serve|bench)(/|$)')
 
 step "the real engine, end to end"
-go test -tags invariants ./...
+tests -tags invariants ./...
+
+step "everything passed"

@@ -19,6 +19,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/internal/daemonproc"
+	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
@@ -87,13 +88,13 @@ func startModelBare(t *testing.T, model string, args ...string) *server {
 // startBinary is startModelBare with another program.
 func startBinary(t *testing.T, exe, model string, args ...string) *server {
 	t.Helper()
-	p, err := daemonproc.Start(exe, time.Minute, nil, append([]string{"-m", model, "-t", "1"}, args...)...)
+	p, err := daemonproc.Start(exe, waitfor.Limit, nil, append([]string{"-m", model, "-t", "1"}, args...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &server{Proc: p, t: t}
 	t.Cleanup(func() {
-		if err := p.Stop(20 * time.Second); err != nil {
+		if err := p.Stop(waitfor.Limit); err != nil {
 			t.Errorf("the daemon did not stop in order: %v\n%s", err, p.Log())
 		}
 		if t.Failed() {
@@ -118,17 +119,13 @@ func (s *server) info() (in daemon.Info) {
 // settle waits until ok finds nothing wrong: closing takes the daemon a moment after the client is done.
 func (s *server) settle(ok func(daemon.Info) error) {
 	s.t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	for {
-		err := ok(s.info())
-		if err == nil {
-			return
+	var err error
+	defer func() {
+		if err != nil {
+			s.t.Logf("it does not settle: %v", err)
 		}
-		if time.Now().After(deadline) {
-			s.t.Fatalf("never settled: %v", err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	}()
+	waitfor.True(s.t, "the daemon settles", func() bool { err = ok(s.info()); return err == nil })
 }
 
 // nothingLeft asserts that no request, sequence, cell, goroutine, connection or descriptor is left.
@@ -161,7 +158,9 @@ type client struct {
 	split wire.Splitter
 	p     wire.Parser
 	rest  []byte
+	ended map[string]*wire.Event      // eos and errors that nobody has waited for yet, by request
 	text  map[string]*strings.Builder // streamed text by request
+	said  map[string]said
 }
 
 func (s *server) dial() *client {
@@ -170,15 +169,19 @@ func (s *server) dial() *client {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	c.SetDeadline(time.Now().Add(60 * time.Second))
-	return &client{Conn: c, t: s.t, split: wire.Splitter{Max: wire.MaxEventBytes}, text: map[string]*strings.Builder{}}
+	c.SetDeadline(time.Now().Add(waitfor.Limit))
+	return &client{Conn: c, t: s.t, split: wire.Splitter{Max: wire.MaxEventBytes}, text: map[string]*strings.Builder{}, said: map[string]said{}, ended: map[string]*wire.Event{}}
 }
 
-// request sends one JSON frame.
-func (c *client) request(json string) {
+// request sends JSON frames, several of them together: the daemon has read all before the first is far.
+func (c *client) request(frames ...string) {
 	c.t.Helper()
-	if _, err := c.Write(wire.AppendFrame(nil, []byte(json))); err != nil {
-		c.t.Fatalf("send %s: %v", json, err)
+	var b []byte
+	for _, json := range frames {
+		b = wire.AppendFrame(b, []byte(json))
+	}
+	if _, err := c.Write(b); err != nil {
+		c.t.Fatalf("send %s: %v", frames, err)
 	}
 }
 
@@ -203,6 +206,11 @@ func (c *client) next() (*wire.Event, error) {
 						c.text[ev.ID] = b
 					}
 					b.Write(ev.Token.Text)
+					w := word{token: ev.Token.TokenID, text: string(ev.Token.Text)}
+					for _, l := range ev.Token.Top {
+						w.top = append(w.top, likely{l.Token, l.Logprob})
+					}
+					c.said[ev.ID] = append(c.said[ev.ID], w)
 				}
 				return ev, nil
 			}
@@ -216,15 +224,22 @@ func (c *client) next() (*wire.Event, error) {
 	}
 }
 
-// end reads until request id has its eos or error.
+// end reads until request id has its eos or error, which may have come while another one's was waited for.
 func (c *client) end(id string) (*wire.Event, error) {
 	for {
+		if ev := c.ended[id]; ev != nil {
+			delete(c.ended, id)
+			return ev, nil
+		}
 		ev, err := c.next()
 		if err != nil {
 			return nil, fmt.Errorf("waiting for the end of %q: %w", id, err)
 		}
-		if ev.ID == id && (ev.Kind == wire.EventEOS || ev.Kind == wire.EventError) {
-			return ev, nil
+		if ev.Kind == wire.EventEOS || ev.Kind == wire.EventError {
+			if ev.ID == id {
+				return ev, nil
+			}
+			c.ended[ev.ID] = ev
 		}
 	}
 }

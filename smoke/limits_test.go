@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
@@ -89,7 +90,7 @@ func TestFewDescriptors(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		c.SetDeadline(time.Now().Add(time.Minute))
+		c.SetDeadline(time.Now().Add(waitfor.Limit))
 		conns[i] = c
 	}
 	var wg sync.WaitGroup

@@ -11,12 +11,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/internal/daemonproc"
+	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
@@ -56,13 +56,13 @@ func brim(t *testing.T) (read, write *os.File) {
 // startOn starts a daemon with that stderr and every log line there is.
 func startOn(t *testing.T, stderr *os.File) *server {
 	t.Helper()
-	p, err := daemonproc.StartTo(stderr, filepath.Join(bin, "uma-serve"), time.Minute, nil,
+	p, err := daemonproc.StartTo(stderr, filepath.Join(bin, "uma-serve"), waitfor.Limit, nil,
 		"-m", ggufgen.Cached(t, ggufgen.Tiny()), "-t", "1", "--log-level", "debug")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &server{Proc: p, t: t}
-	t.Cleanup(func() { p.Stop(20 * time.Second) })
+	t.Cleanup(func() { p.Stop(waitfor.Limit) })
 	return s
 }
 
@@ -135,19 +135,13 @@ func TestUnreadStderr(t *testing.T) {
 		}
 	}()
 	const told = "log lines were dropped"
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	waitfor.True(t, "the log says that lines were lost", func() bool {
 		mu.Lock()
-		ok := strings.Contains(got.String(), told)
-		mu.Unlock()
-		if ok {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the log never says that lines were lost")
-		}
-	}
+		defer mu.Unlock()
+		return strings.Contains(got.String(), told)
+	})
 	s.answers(1)
-	if err := s.Stop(20 * time.Second); err != nil {
+	if err := s.Stop(waitfor.Limit); err != nil {
 		t.Error(err)
 	}
 	<-done
@@ -162,7 +156,7 @@ func TestUnreadStderrStops(t *testing.T) {
 	s := startOn(t, write)
 	write.Close()
 	s.answers(3)
-	if err := s.Stop(10 * time.Second); err != nil {
+	if err := s.Stop(waitfor.Limit); err != nil {
 		t.Error(err)
 	}
 }
@@ -181,7 +175,7 @@ func TestClosedStderr(t *testing.T) {
 	if s.metric("log_dropped_total") == 0 {
 		t.Error("no line is counted as lost")
 	}
-	if err := s.Stop(10 * time.Second); err != nil {
+	if err := s.Stop(waitfor.Limit); err != nil {
 		t.Error(err)
 	}
 }

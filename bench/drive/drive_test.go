@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,8 +13,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/uma-serve/uma-serve/bench/load"
@@ -42,50 +42,71 @@ const (
 	speaks = 12
 )
 
-// say plays the script: it calls token when one is due. Deadlines are absolute, so that lateness does not add up.
+// say plays the script: it calls token when one is due. The time is the bubble's (testing/synctest).
 func say(token func(thinking bool, n int)) {
-	at := time.Now().Add(ttft)
+	time.Sleep(ttft)
 	for n := range thinks + speaks {
-		spin(at)
 		token(n < thinks, n)
 		if n == thinks-1 {
-			at = at.Add(ttot)
-		} else {
-			at = at.Add(gap)
+			time.Sleep(ttot)
+		} else if n < thinks+speaks-1 {
+			time.Sleep(gap)
 		}
 	}
 }
 
-// spin waits to the microsecond: a timer of the system comes up to a millisecond late.
-func spin(at time.Time) {
-	if d := time.Until(at) - 2*time.Millisecond; d > 0 {
-		time.Sleep(d)
-	}
-	for time.Now().Before(at) {
+// atOnce plays the script without delays.
+func atOnce(token func(thinking bool, n int)) {
+	for n := range thinks + speaks {
+		token(n < thinks, n)
 	}
 }
 
-// fakeUMA speaks frames on a Unix socket.
-func fakeUMA(t *testing.T) string {
-	path := filepath.Join(t.TempDir(), "s")
-	ln, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
+// pipes connects clients with a server of the same process, so that a bubble's clock stands still while bytes move.
+type pipes struct {
+	conns chan net.Conn
+	ended chan struct{}
+	once  sync.Once
+}
+
+func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), ended: make(chan struct{})} }
+
+func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	select {
+	case p.conns <- theirs:
+		return ours, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-p.ended:
+		return nil, net.ErrClosed
 	}
-	t.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go serveUMA(c)
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.ended:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { p.once.Do(func() { close(p.ended) }); return nil }
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "unix"} }
+
+// fakeUMA speaks frames with whoever connects.
+func fakeUMA(ln net.Listener, play func(token func(thinking bool, n int))) {
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return
 		}
-	}()
-	return path
+		go serveUMA(c, play)
+	}
 }
 
-func serveUMA(c net.Conn) {
+func serveUMA(c net.Conn, play func(token func(thinking bool, n int))) {
 	defer c.Close()
 	split, buf := wire.Splitter{Max: 1 << 20}, make([]byte, 64<<10)
 	var p wire.Parser
@@ -110,7 +131,7 @@ func serveUMA(c net.Conn) {
 				c.Write(wire.AppendError(nil, &wire.Error{ID: f.ID, Code: wire.QueueLimit, Message: "full"}))
 				continue
 			}
-			say(func(thinking bool, n int) {
+			play(func(thinking bool, n int) {
 				tok := wire.Token{ID: f.ID, Text: []byte("w "), TokenID: int32(n), Phase: wire.Output}
 				if thinking {
 					tok.Phase = wire.Thinking
@@ -123,89 +144,120 @@ func serveUMA(c net.Conn) {
 	}
 }
 
-// TestTruth holds what the client measures against servers whose delays are known: within 1 ms or 2 %, by medians, as a
-// busy machine delays single tokens.
+// protocols are the ways in which the script can be asked for; raw is a bare prompt.
+var protocols = []struct {
+	target, address string
+	raw             bool
+}{{"uma", "pipes", false}, {"openai", "http://server/v1/", false}, {"llama-server", "http://server", false}, {"llama-server", "http://server", true}, {"ollama", "http://server", false}}
+
+func scripted(target, address string, raw bool) *Job {
+	job := &Job{Target: target, Address: address, Model: "m"}
+	for i := range 5 {
+		r := load.Request{ID: fmt.Sprint(i), Kind: load.Reasoning, After: i - 1, Measured: true, Think: thinks, Output: speaks}
+		if raw {
+			r.Prompt = "go on"
+		} else {
+			r.Messages = []load.Message{{Role: "user", Content: "hello"}}
+		}
+		job.Requests = append(job.Requests, r)
+	}
+	return job
+}
+
+// counted holds what a record counts against the script.
+func counted(t *testing.T, target string, raw bool, res *Result) {
+	t.Helper()
+	if len(res.Records) != 5 {
+		t.Fatalf("%d records", len(res.Records))
+	}
+	for _, r := range res.Records {
+		if r.Err != "" || r.Reason != "stop" || r.PromptTokens != prompts || r.CachedTokens != cached && target != "ollama" {
+			t.Fatalf("record %+v", r)
+		}
+		switch {
+		case raw: // llama-server's /completion does not tell thoughts from answers
+			if len(r.Output) != thinks+speaks {
+				t.Fatalf("%d tokens", len(r.Output))
+			}
+		case len(r.Think) != thinks || len(r.Output) != speaks || r.Thought() != thinks || r.Answered() != speaks:
+			t.Fatalf("%d tokens of thought, %d of the answer; %d and %d by the server", len(r.Think), len(r.Output), r.Thought(), r.Answered())
+		}
+	}
+}
+
+// TestTruth holds what the client measures against servers whose delays are known, to the nanosecond: on a clock that
+// stands still while anything can run.
 func TestTruth(t *testing.T) {
-	f := &fake{play: say}
-	hosted := f.start(t)
-	for _, c := range []truth{{"uma", fakeUMA(t), false}, {"openai", hosted + "/v1/", false}, {"llama-server", hosted, false}, {"llama-server", hosted, true}, {"ollama", hosted, false}} {
+	for _, c := range protocols {
 		t.Run(fmt.Sprint(c.target, " raw ", c.raw), func(t *testing.T) {
-			job := Job{Target: c.target, Address: c.address, Model: "m"}
-			for i := range 5 {
-				r := load.Request{ID: fmt.Sprint(i), Kind: load.Reasoning, After: i - 1, Measured: true, Think: thinks, Output: speaks}
-				if c.raw {
-					r.Prompt = "go on"
+			synctest.Test(t, func(t *testing.T) {
+				ln := newPipes()
+				if c.target == "uma" {
+					defer ln.Close()
+					go fakeUMA(ln, say)
 				} else {
-					r.Messages = []load.Message{{Role: "user", Content: "hello"}}
+					s := &http.Server{Handler: &fake{play: say}}
+					defer s.Close()
+					go s.Serve(ln)
 				}
-				job.Requests = append(job.Requests, r)
-			}
-			t.Setenv("UMA_TEST_DRIVE_CLIENT", "1")
-			// A busy machine delays a whole run: one of a few must be right.
-			var wrong string
-			for range 5 {
-				if wrong = c.attempt(t, &job); wrong == "" {
-					return
+				res, err := run(t.Context(), scripted(c.target, c.address, c.raw), nil, ln.dial)
+				if err != nil {
+					t.Fatal(err)
 				}
-				t.Log("again:", wrong)
-			}
-			t.Error(wrong)
+				counted(t, c.target, c.raw, res)
+				for _, r := range res.Records {
+					want := r.Sent + int64(ttft)
+					for n, at := range slices.Concat(r.Think, r.Output) {
+						if at != want {
+							t.Fatalf("token %d came %v after the request, measured as %v", n, time.Duration(want-r.Sent), time.Duration(at-r.Sent))
+						}
+						want += int64(gap)
+						if n == thinks-1 {
+							want += int64(ttot - gap)
+						}
+					}
+					if !c.raw && r.Visible != r.Output[0] || r.First() != r.Sent+int64(ttft) || r.End != want-int64(gap) {
+						t.Errorf("first %d, visible %d, end %d of %+v", r.First(), r.Visible, r.End, r)
+					}
+				}
+			})
 		})
 	}
 }
 
-type truth struct {
-	target, address string
-	raw             bool
-}
-
-// attempt measures once and says what is not within 1 ms or 2 %.
-func (c truth) attempt(t *testing.T, job *Job) (wrong string) {
-	t.Helper()
-	var ended atomic.Int64
-	res, err := Spawn(t.Context(), job, func(n int) { ended.Store(int64(n)) }, os.Args[0])
+// TestSpawn: a process of its own measures the same requests, over real sockets.
+func TestSpawn(t *testing.T) {
+	hosted := (&fake{play: atOnce}).start(t)
+	path := filepath.Join(t.TempDir(), "s")
+	ln, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(res.Records) != 5 || ended.Load() != 5 || res.CPUNs <= 0 {
-		t.Fatalf("%d records, %d ended, %d ns of CPU", len(res.Records), ended.Load(), res.CPUNs)
-	}
-	var first, toOutput, itl []float64
-	for _, r := range res.Records {
-		if r.Err != "" || r.Reason != "stop" || r.PromptTokens != 9 || r.CachedTokens != 3 && c.target != "ollama" {
-			t.Fatalf("record %+v", r)
-		}
-		first = append(first, ms(r.First()-r.Sent))
-		if c.raw { // llama-server's /completion does not tell thoughts from answers
-			if len(r.Output) != thinks+speaks {
-				t.Fatalf("%d tokens", len(r.Output))
+	defer ln.Close()
+	go fakeUMA(ln, atOnce)
+	t.Setenv("UMA_TEST_DRIVE_CLIENT", "1")
+	for _, c := range protocols {
+		t.Run(fmt.Sprint(c.target, " raw ", c.raw), func(t *testing.T) {
+			address := strings.Replace(c.address, "http://server", hosted, 1)
+			if c.target == "uma" {
+				address = path
 			}
-			continue
-		}
-		if len(r.Think) != thinks || len(r.Output) != speaks || r.Thought() != thinks || r.Answered() != speaks {
-			t.Fatalf("%d tokens of thought, %d of the answer; %d and %d by the server", len(r.Think), len(r.Output), r.Thought(), r.Answered())
-		}
-		toOutput = append(toOutput, ms(r.Visible-r.Think[thinks-1]))
-		for i := 1; i < len(r.Output); i++ {
-			itl = append(itl, ms(r.Output[i]-r.Output[i-1]))
-		}
+			ended := 0
+			res, err := Spawn(t.Context(), scripted(c.target, address, c.raw), func(n int) { ended = n }, os.Args[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ended != 5 || res.CPUNs <= 0 {
+				t.Fatalf("%d ended, %d ns of CPU", ended, res.CPUNs)
+			}
+			counted(t, c.target, c.raw, res)
+			for _, r := range res.Records {
+				if times := slices.Concat([]int64{r.Sent}, r.Think, r.Output, []int64{r.End}); !slices.IsSorted(times) {
+					t.Errorf("times %v", times)
+				}
+			}
+		})
 	}
-	wrong = far("TTFT", first, ttft)
-	if !c.raw {
-		wrong += far("TTOT", toOutput, ttot) + far("ITL", itl, gap)
-	}
-	return wrong
-}
-
-func ms(ns int64) float64 { return float64(ns) / 1e6 }
-
-func far(what string, xs []float64, want time.Duration) string {
-	slices.Sort(xs)
-	got, w := xs[len(xs)/2], ms(int64(want))
-	if math.Abs(got-w) > max(1, .02*w) {
-		return fmt.Sprintf("%s measured as %.2f ms, it is %.2f. ", what, got, w)
-	}
-	return ""
 }
 
 // BenchmarkClient is what the client costs at 16 streams, which a daemon's loop writes in turns:
@@ -258,42 +310,46 @@ func BenchmarkClient(b *testing.B) {
 
 // TestLoops: open and closed loops send everything once, respect who comes after whom, and keep to the workers.
 func TestLoops(t *testing.T) {
-	socket := fakeUMA(t)
 	for _, workers := range []int{0, 2} {
-		job := Job{Target: "uma", Address: socket, Workers: workers, Requests: []load.Request{
-			{ID: "a", Prompt: "x", Output: 9, After: -1, Measured: true},
-			{ID: "refused", Prompt: "refuse me", Output: 9, After: -1, Measured: true, At: 10 * time.Millisecond},
-			{ID: "b", Prompt: "x", Output: 9, After: 0, Measured: true, Pause: 5 * time.Millisecond},
-			{ID: "never", Prompt: "x", Output: 9, After: 1, Measured: true},
-			{ID: "short", Prompt: "x", Output: load.Endless, After: -1, Measured: true},
-			{ID: "cut", Prompt: "x", Output: 9, After: -1, Measured: true, At: 100 * time.Millisecond, Until: 200 * time.Millisecond},
-		}}
-		if workers > 0 { // a closed loop has no times
-			job.Requests = job.Requests[:5]
-		}
-		res, err := Run(t.Context(), &job, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		byID := map[string]*Record{}
-		for _, r := range res.Records {
-			byID[job.Requests[r.Index].ID] = r
-		}
-		a, b := byID["a"], byID["b"]
-		if a == nil || b == nil || a.Err+b.Err != "" || b.Sent < a.End+int64(5*time.Millisecond) {
-			t.Fatalf("workers %d: b must come 5 ms after a: %+v %+v", workers, a, b)
-		}
-		if r := byID["refused"]; r == nil || !strings.Contains(r.Err, "E_LIMIT_QUEUE") || byID["never"] != nil {
-			t.Errorf("workers %d: refused %+v, and what comes after it %+v", workers, r, byID["never"])
-		}
-		if r := byID["short"]; r == nil || !strings.Contains(r.Err, "context is full") {
-			t.Errorf("a stream that ends on its own: %+v", r)
-		}
-		if workers == 0 {
-			if r := byID["cut"]; r == nil || !r.Cut || r.Err != "" || r.Sent < int64(100*time.Millisecond) || r.End > int64(400*time.Millisecond) {
-				t.Errorf("cut %+v", r)
+		synctest.Test(t, func(t *testing.T) {
+			ln := newPipes()
+			defer ln.Close()
+			go fakeUMA(ln, say)
+			job := Job{Target: "uma", Address: "pipes", Workers: workers, Requests: []load.Request{
+				{ID: "a", Prompt: "x", Output: 9, After: -1, Measured: true},
+				{ID: "refused", Prompt: "refuse me", Output: 9, After: -1, Measured: true, At: 10 * time.Millisecond},
+				{ID: "b", Prompt: "x", Output: 9, After: 0, Measured: true, Pause: 5 * time.Millisecond},
+				{ID: "never", Prompt: "x", Output: 9, After: 1, Measured: true},
+				{ID: "short", Prompt: "x", Output: load.Endless, After: -1, Measured: true},
+				{ID: "cut", Prompt: "x", Output: 9, After: -1, Measured: true, At: 100 * time.Millisecond, Until: 200 * time.Millisecond},
+			}}
+			if workers > 0 { // a closed loop has no times
+				job.Requests = job.Requests[:5]
 			}
-		}
+			res, err := run(t.Context(), &job, nil, ln.dial)
+			if err != nil {
+				t.Fatal(err)
+			}
+			byID := map[string]*Record{}
+			for _, r := range res.Records {
+				byID[job.Requests[r.Index].ID] = r
+			}
+			a, b := byID["a"], byID["b"]
+			if a == nil || b == nil || a.Err+b.Err != "" || b.Sent != a.End+int64(5*time.Millisecond) {
+				t.Fatalf("workers %d: b must come 5 ms after a: %+v %+v", workers, a, b)
+			}
+			if r := byID["refused"]; r == nil || !strings.Contains(r.Err, "E_LIMIT_QUEUE") || byID["never"] != nil || workers == 0 && r.Sent != int64(10*time.Millisecond) {
+				t.Errorf("workers %d: refused %+v, and what comes after it %+v", workers, r, byID["never"])
+			}
+			if r := byID["short"]; r == nil || !strings.Contains(r.Err, "context is full") {
+				t.Errorf("a stream that ends on its own: %+v", r)
+			}
+			if workers == 0 {
+				if r := byID["cut"]; r == nil || !r.Cut || r.Err != "" || r.Sent != int64(100*time.Millisecond) || r.End != int64(200*time.Millisecond) {
+					t.Errorf("cut %+v", r)
+				}
+			}
+		})
 	}
 }
 

@@ -201,11 +201,6 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // TestWire: what a client makes of an answer does not depend on how its bytes were cut, nor on line ends; and every
 // protocol's errors come as what the server said.
 func TestWire(t *testing.T) {
-	at := func(token func(bool, int)) {
-		for n := range thinks + speaks {
-			token(n < thinks, n)
-		}
-	}
 	failure := fmt.Errorf("the KV cache is full")
 	protocols := []struct {
 		target, think string
@@ -216,7 +211,7 @@ func TestWire(t *testing.T) {
 		for name, f := range map[string]*fake{"whole": {}, "CRLF": {crlf: true}, "bytes": {piece: 1}, "pieces": {piece: 7, crlf: true}, "one write": {once: true},
 			"fails": {fail: failure, at: 6}, "fails at once": {fail: failure, crlf: true}, "breaks off": {drop: true, at: 9}} {
 			t.Run(fmt.Sprint(p.target, " ", p.think, " raw ", p.raw, " ", name), func(t *testing.T) {
-				f.play, f.think = at, p.think
+				f.play, f.think = atOnce, p.think
 				q := load.Request{Kind: load.Reasoning, Measured: true, After: -1, Think: thinks, Output: speaks, Answer: strings.TrimSpace(strings.Repeat("w ", speaks)), Grader: "exact"}
 				if p.raw {
 					q.Prompt = "go on"

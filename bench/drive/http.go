@@ -27,12 +27,11 @@ type httpTarget struct {
 
 func newHTTP(c *client, key string) *httpTarget {
 	t := &httpTarget{client: c, key: key, base: strings.TrimSuffix(strings.TrimSuffix(strings.TrimRight(c.job.Address, "/"), "/v1"), "/")}
-	tr := &http.Transport{MaxIdleConnsPerHost: 4096, DisableCompression: true}
+	tr := &http.Transport{MaxIdleConnsPerHost: 4096, DisableCompression: true, DialContext: c.dial}
 	if !strings.Contains(c.job.Address, "://") { // a Unix socket
 		t.base = "http://server"
 		tr.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", c.job.Address)
+			return c.dial(ctx, "unix", c.job.Address)
 		}
 	}
 	t.c = &http.Client{Transport: tr}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -26,7 +27,11 @@ type client struct {
 	start time.Time
 	to    target
 	done  func() // a request has ended
+	dial  dialer
 }
+
+// dialer connects to a server. Tests have one whose connections stay in the process, where time can be a fake one.
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 // now is the time of the run, ns.
 func (c *client) now() int64 { return int64(time.Since(c.start)) }
@@ -41,13 +46,17 @@ type asked struct {
 
 // Run does a job. done is called, from several goroutines, whenever a request has ended; nil = nobody wants to know.
 func Run(ctx context.Context, j *Job, done func()) (*Result, error) {
+	return run(ctx, j, done, (&net.Dialer{}).DialContext)
+}
+
+func run(ctx context.Context, j *Job, done func(), dial dialer) (*Result, error) {
 	if err := j.check(); err != nil {
 		return nil, err
 	}
 	if done == nil {
 		done = func() {}
 	}
-	c := &client{job: j, done: done}
+	c := &client{job: j, done: done, dial: dial}
 	if j.Target == "uma" {
 		c.to = newUMA(c)
 	} else {

@@ -77,8 +77,7 @@ func (u *uma) take(ctx context.Context) (*framed, error) {
 		u.idle = u.idle[:n-1]
 		return f, nil
 	}
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "unix", u.job.Address)
+	c, err := u.dial(ctx, "unix", u.job.Address)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the daemon: %w", err)
 	}
@@ -226,9 +225,8 @@ func line(r *load.Request, messages []load.Message) string {
 
 // newline sends a line on a connection of its own and reads to its end. Every read counts as a token.
 func (u *uma) newline(ctx context.Context, text string, rec *Record) error {
-	var d net.Dialer
 	rec.Sent = u.now()
-	c, err := d.DialContext(ctx, "unix", u.job.Address)
+	c, err := u.dial(ctx, "unix", u.job.Address)
 	if err != nil {
 		return fmt.Errorf("connect to the daemon: %w", err)
 	}

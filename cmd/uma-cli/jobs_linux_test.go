@@ -17,7 +17,7 @@ func shell(t *testing.T, socket string) *console {
 	t.Helper()
 	sh, err := exec.LookPath("sh")
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	cli := program(t, socket)
 	cmd := exec.CommandContext(t.Context(), sh, "-i")

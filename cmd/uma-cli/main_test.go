@@ -150,7 +150,7 @@ func TestProgram(t *testing.T) {
 		"verbose":            {"run|-v|x", "", "", 0, "user:x;\n$", "4 tokens · 1000 tokens/s · first after 5.00 ms"},
 		"refused":            {"run|refuse", "", "", 1, "$", "larger --ctx-size"},
 		"shut down":          {"run|shut down", "", "", 1, "$", "shut down before the answer"},
-		"timeout":            {"run|--timeout|50ms|wait for cancel", "", "", 1, "started", "(--timeout)"},
+		"timeout":            {"run|--timeout|50ms|wait for cancel", "", "", 1, "", "(--timeout)"},
 		"no prompt":          {"run", "", "", 2, "$", "there is no prompt"},
 		"only blanks":        {"run| ", " \n\n", "", 2, "$", "there is no prompt"},
 		"not text":           {"run", "a\x00b", "", 2, "$", "standard input is not text"},

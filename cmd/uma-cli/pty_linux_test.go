@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/uma-serve/uma-serve/internal/client/clienttest"
+	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -43,23 +44,23 @@ func openConsoleWith(t *testing.T, cmd *exec.Cmd, connect func(slave *os.File)) 
 	// Not blocking, so that Close ends a Read.
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	master := os.NewFile(uintptr(fd), "/dev/ptmx")
 	t.Cleanup(func() { master.Close() })
 	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 30, Col: 100}); err != nil {
 		t.Fatal(err)
 	}
 	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	defer slave.Close()
 	connect(slave)
@@ -110,7 +111,7 @@ func (c *console) typeKeys(keys string) {
 // expect waits until text is shown, after what the last expect found.
 func (c *console) expect(text string) {
 	c.t.Helper()
-	timeout := time.AfterFunc(10*time.Second, func() { c.master.Close() })
+	timeout := time.AfterFunc(waitfor.Limit, func() { c.master.Close() })
 	defer timeout.Stop()
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -61,8 +61,10 @@ var rules = []rule{
 	{"internal/metricsview", []string{"internal/ui"}, "a view of a document"},
 	{"internal/scripttest", nil, "tests of the pure packages have it"},
 	{"internal/sysmon", nil, "it sets one number of the system"},
+	{"internal/testreport", nil, "it reads what go test says"},
 	{"internal/thinktags", nil, "a table that router, simulator, templates and files share"},
 	{"internal/ui", nil, "a terminal; every view has it"},
+	{"internal/waitfor", nil, "tests of any package wait with it"},
 
 	// The programs.
 	{"cmd/uma-serve", []string{"daemon", "runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion", "internal/logq"}, "flags → config → daemon"},

@@ -17,6 +17,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/hostmem"
 	"github.com/uma-serve/uma-serve/internal/invariants"
+	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot/format"
 )
 
@@ -116,11 +117,7 @@ func restore(t testing.TB, c *Cache, ns Namespace, tokens []Token) (int, Tier) {
 			}
 			return min(end, m.Tokens), tier
 		case Waiting:
-			select {
-			case <-woken:
-			case <-time.After(20 * time.Second):
-				t.Fatal("notify was not called")
-			}
+			waitfor.Recv(t, "notify is called", woken)
 		case Ready:
 			if p.P0 != end {
 				t.Fatalf("part [%d, %d) after [0, %d)", p.P0, p.P1, end)
@@ -421,9 +418,7 @@ func TestQueueIsBounded(t *testing.T) {
 	cancel()
 	done := make(chan error)
 	go func() { done <- c.Close(ctx) }()
-	for c.Stats().Drops < 2 {
-		time.Sleep(time.Millisecond)
-	}
+	waitfor.True(t, "what waits is given up", func() bool { return c.Stats().Drops >= 2 })
 	close(gate)
 	if err := <-done; err != nil {
 		t.Error(err)
@@ -785,7 +780,8 @@ func TestManyAtOnce(t *testing.T) {
 					if !ok {
 						continue
 					}
-					f, err := c.Fetch(m, nil)
+					woken := make(chan struct{}, 100)
+					f, err := c.Fetch(m, func() { woken <- struct{}{} })
 					if err != nil {
 						continue
 					}
@@ -794,11 +790,11 @@ func TestManyAtOnce(t *testing.T) {
 						if s == Ready && !bytes.Equal(p.Bytes, cells(ns, chat[:p.P1], p.P0, perToken)) {
 							t.Errorf("[%d, %d): other bytes", p.P0, p.P1)
 						}
-						if s == Done || s == Failed || s == Waiting && r.IntN(1000) == 0 {
+						if s == Done || s == Failed || s == Waiting && r.IntN(10) == 0 {
 							break
 						}
 						if s == Waiting {
-							time.Sleep(10 * time.Microsecond)
+							<-woken
 						}
 					}
 					f.Close()
@@ -875,9 +871,7 @@ func TestScanBudget(t *testing.T) {
 	o := testOptions()
 	o.FS, o.Dir, o.DiskBytes, o.ScanBudget = fsys, "/kv", 32<<20, time.Nanosecond
 	c = open(t, o)
-	for c.Stats().Unscanned > 0 {
-		time.Sleep(time.Millisecond)
-	}
+	waitfor.True(t, "all files are read", func() bool { return c.Stats().Unscanned == 0 })
 	expect(t, c, 1, chat, 640, Disk)
 }
 
@@ -940,9 +934,7 @@ func TestPool(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for p.idleBytes() != 2*size {
-		time.Sleep(time.Millisecond)
-	}
+	waitfor.True(t, "pieces are got ready", func() bool { return p.idleBytes() == 2*size })
 	b.Release() // does not fit any more
 	if n := p.idleBytes(); n != 2*size {
 		t.Errorf("%d bytes idle", n)

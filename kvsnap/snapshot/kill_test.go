@@ -31,7 +31,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-const killBytesPerToken = 512
+const (
+	killBytesPerToken = 512
+	savedLine         = "saved" // said by the child after a file is finished
+)
 
 func killOptions(dir string) Options {
 	o := testOptions()
@@ -68,14 +71,19 @@ func child(dir string) {
 			case 0:
 				_, _ = c.Delete(ctx, k)
 			case 1, 2, 3:
-				_ = c.Save(ctx, k)
+				if c.Save(ctx, k) == nil {
+					fmt.Println(savedLine)
+				}
+			default:
+				fmt.Println("put")
 			}
 		}
 	}
 }
 
-// TestKill kills a writing process with SIGKILL at random moments. Every file it leaves under a final name is whole:
-// none is damaged, and the next process opens the directory.
+// TestKill kills a writing process with SIGKILL at random moments, each after at least one file was finished: how long that
+// takes is the machine's. Every file it leaves under a final name is whole: none is damaged, and the next process opens the
+// directory.
 func TestKill(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs processes")
@@ -103,7 +111,14 @@ func TestKill(t *testing.T) {
 			rest, _ := io.ReadAll(lines)
 			t.Fatalf("child %d says %q %s (%v)", i, line, rest, err)
 		}
-		time.Sleep(time.Duration(r.IntN(60_000)) * time.Microsecond)
+		// What it says comes after what it does, and before the next: it is killed in the middle of something.
+		for saved, more := false, r.IntN(60); !saved || more > 0; more-- {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				t.Fatalf("child %d (seed %d) ends by itself: %v", i, seed, err)
+			}
+			saved = saved || line == savedLine+"\n"
+		}
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}

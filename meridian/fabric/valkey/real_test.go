@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/meridian/fabric"
 	"github.com/uma-serve/uma-serve/meridian/fabric/fabrictest"
 )
@@ -27,11 +28,7 @@ func TestServerConformance(t *testing.T) {
 func TestServerCluster(t *testing.T) {
 	s := startServer(t, "--cluster-enabled", "yes")
 	s.command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(s.command("CLUSTER", "INFO"), "cluster_state:ok"); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the cluster does not form")
-		}
-	}
+	waitfor.True(t, "the cluster forms", func() bool { return strings.Contains(s.command("CLUSTER", "INFO"), "cluster_state:ok") })
 	fabrictest.Run(t, func(t testing.TB) fabric.Fabric {
 		s.command("FLUSHALL")
 		return open(t, s.url())
@@ -44,14 +41,9 @@ func TestClusterMoves(t *testing.T) {
 	b := startServer(t, "--cluster-enabled", "yes")
 	a.command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
 	a.command("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(b.port))
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if known := b.command("CLUSTER", "INFO"); strings.Contains(known, "cluster_state:ok") && strings.Contains(a.command("CLUSTER", "INFO"), "cluster_known_nodes:2") {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the cluster does not form")
-		}
-	}
+	waitfor.True(t, "the cluster forms", func() bool {
+		return strings.Contains(b.command("CLUSTER", "INFO"), "cluster_state:ok") && strings.Contains(a.command("CLUSTER", "INFO"), "cluster_known_nodes:2")
+	})
 	f := open(t, a.url())
 	value := fabrictest.Value(1, 20<<20)
 	fabrictest.MustPush(t, f, "k", value)
@@ -61,11 +53,11 @@ func TestClusterMoves(t *testing.T) {
 	a.command("FLUSHALL") // a slot with keys does not move this way
 	b.command("CLUSTER", "SETSLOT", slot, "NODE", node)
 	a.command("CLUSTER", "SETSLOT", slot, "NODE", node)
-	_, err := f.Pull(limit(t, time.Minute), "k", nil)
+	_, err := f.Pull(limit(t, waitfor.Limit), "k", nil)
 	fabrictest.WantError(t, err, fabric.ErrNotFound)
 	fabrictest.MustPush(t, f, "k", value)
 	fabrictest.WantPull(t, f, "k", value)
-	if err := f.Delete(limit(t, time.Minute), "k"); err != nil {
+	if err := f.Delete(limit(t, waitfor.Limit), "k"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -87,7 +79,7 @@ func TestShared(t *testing.T) {
 	keys := s.command("KEYS", "*}:*:7")
 	name := strings.Split(keys, "\r\n")[2]
 	s.command("DEL", name)
-	_, err := b.Pull(limit(t, time.Minute), "prefix", nil)
+	_, err := b.Pull(limit(t, waitfor.Limit), "prefix", nil)
 	fabrictest.WantError(t, err, fabric.ErrNotFound)
 	fabrictest.MustPush(t, b, "prefix", frame)
 	fabrictest.WantPull(t, a, "prefix", frame)
@@ -96,7 +88,7 @@ func TestShared(t *testing.T) {
 	if n := s.command("DBSIZE"); n != ":2\r\n" {
 		t.Errorf("after replacing: %q keys, want the manifest and one piece", n)
 	}
-	if err := a.Delete(limit(t, time.Minute), "prefix"); err != nil {
+	if err := a.Delete(limit(t, waitfor.Limit), "prefix"); err != nil {
 		t.Fatal(err)
 	}
 	if n := s.command("DBSIZE"); n != ":0\r\n" {
@@ -120,18 +112,17 @@ func TestKilledMidTransfer(t *testing.T) {
 				fabrictest.MustPush(t, f, "k", frame)
 			}
 			p.when(c.up, c.down, s.kill)
-			began := time.Now()
 			var err error
 			if c.up >= 0 {
-				err = f.Push(limit(t, time.Minute), "k", frame)
+				err = f.Push(limit(t, waitfor.Limit), "k", frame)
 			} else {
-				_, err = f.Pull(limit(t, time.Minute), "k", nil)
+				_, err = f.Pull(limit(t, waitfor.Limit), "k", nil)
 			}
-			wantPrompt(t, began, 5*time.Second, err)
-			err = f.Push(limit(t, time.Minute), "other", frame[:100])
+			wantGivenUp(t, err, false)
+			err = f.Push(limit(t, waitfor.Limit), "other", frame[:100])
 			fabrictest.WantError(t, err, fabric.ErrUnavailable)
 			s.start() // it remembers nothing
-			_, err = f.Pull(limit(t, time.Minute), "k", nil)
+			_, err = f.Pull(limit(t, waitfor.Limit), "k", nil)
 			fabrictest.WantError(t, err, fabric.ErrNotFound)
 			value := fabrictest.Frame(t, uint64(round+2), 9<<20)
 			fabrictest.MustPush(t, f, "k", value)
@@ -153,7 +144,7 @@ func TestCutWhileReplacing(t *testing.T) {
 		p.cut()
 	}
 	p.when(10<<20, -1, again)
-	err := f.Push(limit(t, time.Minute), "k", fresh)
+	err := f.Push(limit(t, waitfor.Limit), "k", fresh)
 	fabrictest.WantError(t, err, fabric.ErrUnavailable)
 	p.when(-1, -1, nil)
 	fabrictest.WantPull(t, f, "k", old)
@@ -168,7 +159,7 @@ func TestRestart(t *testing.T) {
 	frame := fabrictest.Frame(t, 1, 4<<20)
 	done := make(chan error, 3)
 	for range 3 { // so that there are idle connections
-		go func() { done <- f.Push(limit(t, time.Minute), "k", frame) }()
+		go func() { done <- f.Push(limit(t, waitfor.Limit), "k", frame) }()
 	}
 	for range 3 {
 		if err := <-done; err != nil {
@@ -177,7 +168,7 @@ func TestRestart(t *testing.T) {
 	}
 	s.kill()
 	s.start()
-	_, err := f.Pull(limit(t, time.Minute), "k", nil)
+	_, err := f.Pull(limit(t, waitfor.Limit), "k", nil)
 	fabrictest.WantError(t, err, fabric.ErrNotFound)
 	fabrictest.MustPush(t, f, "k", frame)
 	fabrictest.WantPull(t, f, "k", frame)
@@ -191,39 +182,34 @@ func TestStalled(t *testing.T) {
 	f := open(t, p.url())
 	frame := fabrictest.Frame(t, 1, 32<<20)
 	fabrictest.MustPush(t, f, "k", frame)
-	const allowed = 300 * time.Millisecond
+	const allowed = 300 * time.Millisecond // on a busy machine it may be over before the stall: then disarm takes that back
+	disarm := func() { p.when(-1, -1, nil); p.resume() }
 
 	p.when(-1, 4<<20, p.stall)
-	began := time.Now()
 	_, err := f.Pull(limit(t, allowed), "k", nil)
-	wantPrompt(t, began, allowed, err)
-	fabrictest.WantError(t, err, context.DeadlineExceeded)
-	p.resume()
+	wantGivenUp(t, err, true)
+	disarm()
 	fabrictest.WantPull(t, f, "k", frame)
 
 	p.when(4<<20, -1, p.stall)
 	value := fabrictest.Frame(t, 2, 32<<20)
-	began = time.Now()
 	err = f.Push(limit(t, allowed), "k", value)
-	wantPrompt(t, began, allowed, err)
-	fabrictest.WantError(t, err, context.DeadlineExceeded)
+	wantGivenUp(t, err, true)
 	clear(value)
-	p.resume()
+	disarm()
 	fabrictest.WantPull(t, f, "k", frame) // the old value: the new one's manifest was never written
 
 	// Silent from the first byte: connecting has a deadline too.
 	p.stall()
 	fresh := open(t, p.url())
-	began = time.Now()
 	_, err = fresh.Pull(limit(t, allowed), "k", nil)
-	wantPrompt(t, began, allowed, err)
+	wantGivenUp(t, err, true)
 	// Close does not wait either, and ends what waits.
 	ended := make(chan error, 1)
 	p.resume()
 	p.when(-1, 4<<20, func() { p.stall(); go f.Close() })
-	began = time.Now()
 	go func() { _, err := f.Pull(context.Background(), "k", nil); ended <- err }()
-	wantPrompt(t, began, time.Second, <-ended)
+	wantGivenUp(t, waitfor.Recv(t, "Close ends what waits", ended), false)
 }
 
 // TestCorrupted: bytes changed on the server. The fabric cannot know; the guard does, and the next push repairs it.
@@ -271,7 +257,7 @@ func TestCorrupted(t *testing.T) {
 			fabrictest.MustPush(t, g, "k", frame)
 			fabrictest.WantPull(t, g, "k", frame)
 			c.damage()
-			_, err := g.Pull(limit(t, time.Minute), "k", nil)
+			_, err := g.Pull(limit(t, waitfor.Limit), "k", nil)
 			fabrictest.WantError(t, err, c.want)
 			fabrictest.MustPush(t, g, "k", frame)
 			fabrictest.WantPull(t, g, "k", frame)
@@ -283,15 +269,13 @@ func TestServerExpiry(t *testing.T) {
 	s := startServer(t)
 	f := open(t, s.url()+"?ttl=300ms")
 	fabrictest.MustPush(t, f, "k", make([]byte, 2<<20))
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		_, err := f.Pull(limit(t, time.Minute), "k", nil)
-		if errors.Is(err, fabric.ErrNotFound) {
-			break
+	waitfor.True(t, "it expires", func() bool {
+		_, err := f.Pull(limit(t, waitfor.Limit), "k", nil)
+		if err != nil && !errors.Is(err, fabric.ErrNotFound) {
+			t.Fatal(err)
 		}
-		if err != nil || time.Now().After(deadline) {
-			t.Fatalf("not expired: %v", err)
-		}
-	}
+		return err != nil
+	})
 }
 
 // TestLogin: a user with a password and few rights, a wrong password, a database number.
@@ -309,20 +293,20 @@ func TestLogin(t *testing.T) {
 		fabrictest.MustPush(t, f, "k", value)
 		fabrictest.MustPush(t, f, "k", value)
 		fabrictest.WantPull(t, f, "k", value)
-		if err := f.Delete(limit(t, time.Minute), "k"); err != nil {
+		if err := f.Delete(limit(t, waitfor.Limit), "k"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	fabrictest.MustPush(t, open(t, s.url()+"/5"), "k", []byte("in database 5"))
-	_, err := open(t, s.url()).Pull(limit(t, time.Minute), "k", nil)
+	_, err := open(t, s.url()).Pull(limit(t, waitfor.Limit), "k", nil)
 	fabrictest.WantError(t, err, fabric.ErrNotFound)
 
-	err = open(t, "redis://uma:wrong-secret@"+s.addr()).Push(limit(t, time.Minute), "k", nil)
+	err = open(t, "redis://uma:wrong-secret@"+s.addr()).Push(limit(t, waitfor.Limit), "k", nil)
 	fabrictest.WantError(t, err, fabric.ErrUnavailable)
 	if !strings.Contains(err.Error(), "WRONGPASS") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("the error is %v", err)
 	}
-	err = open(t, "redis://uma@"+s.addr()+"?prefix=other&password_file="+password).Push(limit(t, time.Minute), "k", nil)
+	err = open(t, "redis://uma@"+s.addr()+"?prefix=other&password_file="+password).Push(limit(t, waitfor.Limit), "k", nil)
 	fabrictest.WantError(t, err, fabric.ErrUnavailable)
 	if !strings.Contains(err.Error(), "NOPERM") {
 		t.Errorf("the error is %v", err)
@@ -333,12 +317,12 @@ func TestLogin(t *testing.T) {
 func TestServerFull(t *testing.T) {
 	s := startServer(t, "--maxmemory", "24mb", "--maxmemory-policy", "noeviction")
 	f := open(t, s.url())
-	err := f.Push(limit(t, time.Minute), "k", fabrictest.Value(1, 64<<20))
+	err := f.Push(limit(t, waitfor.Limit), "k", fabrictest.Value(1, 64<<20))
 	fabrictest.WantError(t, err, fabric.ErrUnavailable)
 	if !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("the error is %v", err)
 	}
-	_, err = f.Pull(limit(t, time.Minute), "k", nil)
+	_, err = f.Pull(limit(t, waitfor.Limit), "k", nil)
 	fabrictest.WantError(t, err, fabric.ErrNotFound)
 }
 

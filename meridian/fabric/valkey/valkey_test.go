@@ -9,14 +9,18 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"golang.org/x/sys/unix"
 
+	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/meridian/fabric"
 	"github.com/uma-serve/uma-serve/meridian/fabric/fabrictest"
 	"github.com/uma-serve/uma-serve/meridian/fabric/mooncake"
@@ -63,23 +67,34 @@ func TestExpiry(t *testing.T) {
 
 // TestNoServer: opening works, using says what is wrong, and it works once there is a server.
 func TestNoServer(t *testing.T) {
-	m := miniredis.NewMiniRedis()
-	if err := m.Start(); err != nil {
+	// The port is taken, so that nothing else gets it, and nothing listens there.
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
 		t.Fatal(err)
 	}
-	address := m.Addr()
-	m.Close()
-	f := open(t, "redis://"+address)
-	err := f.Push(limit(t, time.Minute), "k", []byte("x"))
+	file := os.NewFile(uintptr(fd), "port")
+	defer file.Close()
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	name, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := open(t, fmt.Sprintf("redis://127.0.0.1:%d", name.(*unix.SockaddrInet4).Port))
+	err = f.Push(limit(t, waitfor.Limit), "k", []byte("x"))
 	fabrictest.WantError(t, err, fabric.ErrUnavailable)
 	if !strings.Contains(err.Error(), "refused") {
 		t.Errorf("the error is %v", err)
 	}
-	late := miniredis.NewMiniRedis()
-	if err := late.StartAddr(address); err != nil {
-		t.Skipf("the port was taken meanwhile: %v", err)
+	if err := unix.Listen(fd, 16); err != nil {
+		t.Fatal(err)
 	}
-	defer late.Close()
+	l, err := net.FileListener(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	startProxyOn(t, l, miniredis.RunT(t).Addr())
 	fabrictest.MustPush(t, f, "k", []byte("x"))
 	fabrictest.WantPull(t, f, "k", []byte("x"))
 }
