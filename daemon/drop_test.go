@@ -100,7 +100,7 @@ func TestDropOneKeepsWhatOthersBeginWith(t *testing.T) {
 	})
 	both := len(mr.Keys())
 	c := r.dial()
-	_, rep, err := c.KV(context.Background(), false)
+	rep, err := c.KV(context.Background(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,14 +113,14 @@ func TestDropOneKeepsWhatOthersBeginWith(t *testing.T) {
 	if len(names) != 2 {
 		t.Fatalf("%d prefixes", len(names))
 	}
-	if _, _, err := c.KVDo(context.Background(), wire.KVDrop, names[0]); err != nil {
+	if _, err := c.KVDo(context.Background(), wire.KVDrop, names[0]); err != nil {
 		t.Fatal(err)
 	}
 	one := len(mr.Keys())
 	if one >= both || one < both/2 {
 		t.Errorf("%d keys of two prefixes, %d when one was dropped", both, one)
 	}
-	if _, _, err := c.KVDo(context.Background(), wire.KVDrop, names[1]); err != nil {
+	if _, err := c.KVDo(context.Background(), wire.KVDrop, names[1]); err != nil {
 		t.Fatal(err)
 	}
 	if left := len(mr.Keys()); left != 0 {

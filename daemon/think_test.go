@@ -38,7 +38,7 @@ func (r *running) think(edit func(*wire.Request), each func(*thinking)) (th thin
 	q := wire.DefaultRequest()
 	q.Messages, q.Sampling.Temperature, q.Sampling.Logprobs = []wire.Message{{Role: "user", Content: "question"}}, 0, 1 // every token has an event
 	edit(&q)
-	st, err := c.Generate(context.Background(), &q)
+	st, err := c.Stream(context.Background(), &q)
 	if err != nil {
 		th.err = err
 		return th
