@@ -60,7 +60,7 @@ func TestDropAllReturnsWhenTheCopiesAreGone(t *testing.T) {
 			r = serve(t, fake.Config{}, args...)
 		}
 		eventually(t, "copies are everywhere", func() bool { return len(mr.Keys()) > 0 && len(snapshotFiles(t, dir)) > 0 })
-		_, done, err := r.dial().KVDo(context.Background(), wire.KVDrop, "all")
+		done, err := r.dial().KVDo(context.Background(), wire.KVDrop, "all")
 		if err != nil {
 			t.Fatal(err)
 		}
