@@ -138,11 +138,11 @@ func TestDropSaysWhatIsLeft(t *testing.T) {
 	eventually(t, "it is pushed", func() bool { return len(mr.Keys()) > 0 })
 	r.settled()
 	mr.Close()
-	_, _, err := r.dial().KVDo(context.Background(), wire.KVDrop, "all")
+	_, err := r.dial().KVDo(context.Background(), wire.KVDrop, "all")
 	if err == nil || !strings.Contains(err.Error(), "left on the fabric") {
 		t.Errorf("%v", err)
 	}
-	if _, rep, err := r.dial().KV(context.Background(), false); err != nil || len(rep.Entries) != 0 {
+	if rep, err := r.dial().KV(context.Background(), false); err != nil || len(rep.Entries) != 0 {
 		t.Errorf("the rest is not gone: %+v, %v", rep, err)
 	}
 }
@@ -169,7 +169,7 @@ func toBuffer(t *testing.T) (*lockedBuffer, *slog.Logger) {
 
 func (r *running) tier(name wire.CacheTier) wire.KVTier {
 	r.t.Helper()
-	_, rep, err := r.dial().KV(context.Background(), false)
+	rep, err := r.dial().KV(context.Background(), false)
 	if err != nil {
 		r.t.Fatal(err)
 	}
