@@ -28,7 +28,6 @@ type machine struct {
 	eng    runtime.Engine  // nil, or an engine that carries out everything too
 	want   map[ID]*Request // live, by what the machine was told
 	ended  map[ID]int      // how often each was said to have ended
-	log    []string
 }
 
 type cell struct {
@@ -357,7 +356,6 @@ type script struct {
 	think int // tokens of thought, the closing tag included
 	n     int
 	forks map[int]int // rows, by tokens so far
-	ended bool
 }
 
 func (s *script) Phase() meridian.Phase {

@@ -60,7 +60,6 @@ type request struct {
 	tokens   int   // batch formation uma: tokens sampled; a preemption keeps them
 	limit    int   // … and the most it may
 	stalls   int   // … and how many of spec.Stalls have begun
-	probes   int   // … and how many of spec.Probes were asked for
 	lastEmit int64 // … and when the last one was; elsewhere ≠ 0 only until a moved request's next token
 
 	stallMark int64 // Engine.advances + 1 at its last preemption
