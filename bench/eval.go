@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/client"
+	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/models/heldout"
 )
@@ -161,7 +161,7 @@ func question(ctx context.Context, c *client.Client, cfg *EvalConfig, text strin
 	if cfg.Temperature > 0 { // the model's own distribution
 		req.Sampling.TopK, req.Sampling.TopP, req.Sampling.MinP = 0, 1, 0
 	}
-	s, err := c.Generate(ctx, &req)
+	s, err := c.Stream(ctx, &req)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/client"
+	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/daemonproc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -294,7 +294,7 @@ func dropAll(socket string) error {
 		return err
 	}
 	defer c.Close()
-	_, _, err = c.KVDo(ctx, wire.KVDrop, "all")
+	_, err = c.KVDo(ctx, wire.KVDrop, "all")
 	return err
 }
 

@@ -29,7 +29,7 @@ func TestServingAllocatesNothingPerToken(t *testing.T) {
 			if !sampled {
 				req.Sampling.Temperature = 0
 			}
-			st, err := r.dial().Generate(context.Background(), &req)
+			st, err := r.dial().Stream(context.Background(), &req)
 			if err != nil {
 				t.Fatal(err)
 			}

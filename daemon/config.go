@@ -15,7 +15,7 @@ import (
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/internal/chattmpl"
 	"github.com/uma-serve/uma-serve/internal/gguf"
-	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/internal/sockpath"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/sched"
@@ -374,7 +374,7 @@ func (c *Config) socketPath() string {
 	if c.Socket != "" {
 		return c.Socket
 	}
-	return ipc.DefaultSocketPath()
+	return sockpath.Default()
 }
 
 // privileged reports whether a peer may look at everybody's requests and prefixes: root and the server's own user.

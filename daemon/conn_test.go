@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/client"
+	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -289,11 +289,11 @@ func TestRequestsWaitForTheModel(t *testing.T) {
 	c2 := r.dial()
 	req := wire.DefaultRequest()
 	req.ID, req.Prompt = "cancelled", "x"
-	st, err := c2.Generate(context.Background(), &req)
+	st, err := c2.Stream(context.Background(), &req)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c2.Cancel("cancelled"); err != nil {
+	if err := c2.Cancel(t.Context(), "cancelled"); err != nil {
 		t.Fatal(err)
 	}
 	if a := collect(st); a.eos.Reason != wire.Cancelled {

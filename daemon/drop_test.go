@@ -60,14 +60,14 @@ func TestDropAllReturnsWhenTheCopiesAreGone(t *testing.T) {
 			r = serve(t, fake.Config{}, args...)
 		}
 		eventually(t, "copies are everywhere", func() bool { return len(mr.Keys()) > 0 && len(snapshotFiles(t, dir)) > 0 })
-		_, done, err := r.dial().KVDo(context.Background(), wire.KVDrop, "all")
+		done, err := r.dial().KVDo(context.Background(), wire.KVDrop, "all")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if files, keys := snapshotFiles(t, dir), mr.Keys(); len(files) != 0 || len(keys) != 0 {
 			t.Errorf("restart %v: left are %d files and %d keys after %q", restart, len(files), len(keys), done.Text)
 		}
-		if _, rep, err := r.dial().KV(context.Background(), false); err != nil || len(rep.Entries) != 0 {
+		if rep, err := r.dial().KV(context.Background(), false); err != nil || len(rep.Entries) != 0 {
 			t.Errorf("restart %v: %+v, %v", restart, rep, err)
 		}
 		if !strings.Contains(done.Text, "stored parts went with it") || !strings.Contains(done.Text, "removed from the fabric") {
@@ -100,7 +100,7 @@ func TestDropOneKeepsWhatOthersBeginWith(t *testing.T) {
 	})
 	both := len(mr.Keys())
 	c := r.dial()
-	_, rep, err := c.KV(context.Background(), false)
+	rep, err := c.KV(context.Background(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,14 +113,14 @@ func TestDropOneKeepsWhatOthersBeginWith(t *testing.T) {
 	if len(names) != 2 {
 		t.Fatalf("%d prefixes", len(names))
 	}
-	if _, _, err := c.KVDo(context.Background(), wire.KVDrop, names[0]); err != nil {
+	if _, err := c.KVDo(context.Background(), wire.KVDrop, names[0]); err != nil {
 		t.Fatal(err)
 	}
 	one := len(mr.Keys())
 	if one >= both || one < both/2 {
 		t.Errorf("%d keys of two prefixes, %d when one was dropped", both, one)
 	}
-	if _, _, err := c.KVDo(context.Background(), wire.KVDrop, names[1]); err != nil {
+	if _, err := c.KVDo(context.Background(), wire.KVDrop, names[1]); err != nil {
 		t.Fatal(err)
 	}
 	if left := len(mr.Keys()); left != 0 {
@@ -138,11 +138,11 @@ func TestDropSaysWhatIsLeft(t *testing.T) {
 	eventually(t, "it is pushed", func() bool { return len(mr.Keys()) > 0 })
 	r.settled()
 	mr.Close()
-	_, _, err := r.dial().KVDo(context.Background(), wire.KVDrop, "all")
+	_, err := r.dial().KVDo(context.Background(), wire.KVDrop, "all")
 	if err == nil || !strings.Contains(err.Error(), "left on the fabric") {
 		t.Errorf("%v", err)
 	}
-	if _, rep, err := r.dial().KV(context.Background(), false); err != nil || len(rep.Entries) != 0 {
+	if rep, err := r.dial().KV(context.Background(), false); err != nil || len(rep.Entries) != 0 {
 		t.Errorf("the rest is not gone: %+v, %v", rep, err)
 	}
 }
@@ -169,7 +169,7 @@ func toBuffer(t *testing.T) (*lockedBuffer, *slog.Logger) {
 
 func (r *running) tier(name wire.CacheTier) wire.KVTier {
 	r.t.Helper()
-	_, rep, err := r.dial().KV(context.Background(), false)
+	rep, err := r.dial().KV(context.Background(), false)
 	if err != nil {
 		r.t.Fatal(err)
 	}

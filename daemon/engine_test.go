@@ -18,7 +18,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
-	"github.com/uma-serve/uma-serve/internal/client"
+	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -70,7 +70,7 @@ func (r *running) rows(prompt string, n int) (out []row, u wire.Usage) {
 	defer c.Close()
 	q := wire.DefaultRequest()
 	q.Prompt, q.MaxTokens, q.Sampling.Temperature, q.Sampling.Logprobs, q.Sampling.IgnoreEOS = prompt, n, 0, 20, true
-	st, err := c.Generate(context.Background(), &q)
+	st, err := c.Stream(context.Background(), &q)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -287,7 +287,7 @@ func TestRealRandomLife(t *testing.T) {
 				}
 				q := wire.DefaultRequest()
 				q.ID, q.Prompt, q.MaxTokens, q.Sampling.IgnoreEOS = "x", text(i%2, 100+60*turn), 10+i*7, true
-				st, err := c.Generate(context.Background(), &q)
+				st, err := c.Stream(context.Background(), &q)
 				if err != nil {
 					t.Error(err)
 				} else if (i+turn)%4 == 3 { // it goes in the middle of its answer

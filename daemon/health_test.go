@@ -30,7 +30,7 @@ func TestHealthFailsWhenNoStepEnds(t *testing.T) {
 	c := r.dial()
 	q := wire.DefaultRequest()
 	q.Prompt, q.MaxTokens = "x", 2
-	st, err := c.Generate(context.Background(), &q)
+	st, err := c.Stream(context.Background(), &q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestClientThatDoesNotReadIsNoStall(t *testing.T) {
 	c := r.dial()
 	q := wire.DefaultRequest()
 	q.Prompt, q.MaxTokens, q.Stream, q.Sampling.IgnoreEOS = "x", 60000, true, true
-	if _, err := c.Generate(context.Background(), &q); err != nil {
+	if _, err := c.Stream(context.Background(), &q); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the request is paused", func() (paused bool) {

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/core"
-	"github.com/uma-serve/uma-serve/internal/client"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/runtime/fake"
@@ -239,7 +239,7 @@ func TestOwnerOfAJoinedPromptGoes(t *testing.T) {
 		before := r.counter("prefill_tokens_merged_total")
 		q := wire.DefaultRequest()
 		q.ID, q.Prompt, q.MaxTokens, q.Progress = id, shared+"owner", 8, true
-		st, err := c.Generate(context.Background(), &q)
+		st, err := c.Stream(context.Background(), &q)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -253,7 +253,7 @@ func TestOwnerOfAJoinedPromptGoes(t *testing.T) {
 		st, h := start(r, c, "owner")
 		var wg sync.WaitGroup
 		join(r, h, &wg)
-		c.Cancel("owner")
+		c.Cancel(t.Context(), "owner")
 		h.mailed("the cancel has come", cmdCancel, 1)
 		h.release()
 		wg.Wait()
@@ -315,7 +315,7 @@ func TestOwnerOfAJoinedPromptGoes(t *testing.T) {
 		c := r.dial()
 		flood := wire.DefaultRequest()
 		flood.ID, flood.Prompt, flood.Sampling.Logprobs = "flood", "endless", 20
-		if _, err := c.Generate(context.Background(), &flood); err != nil {
+		if _, err := c.Stream(context.Background(), &flood); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "nothing more fits into the connection", func() bool { return r.metrics.Scheduler().Paused == 1 })
@@ -475,7 +475,7 @@ func TestDropTakesTheCopies(t *testing.T) {
 	c := r.dial()
 	a, b := text(0, 200)+unlike(0, 200), text(0, 200)+unlike(1, 200)
 	names := func(kind string) (out []string) {
-		_, rep, err := c.KV(ctx, false)
+		rep, err := c.KV(ctx, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -491,12 +491,12 @@ func TestDropTakesTheCopies(t *testing.T) {
 	first := names("prefix")
 	r.ask(c, raw(b, 2))
 	r.settled()
-	if _, done, err := c.KVDo(ctx, wire.KVSave, "all"); err != nil || done.Done != 2 {
+	if done, err := c.KVDo(ctx, wire.KVSave, "all"); err != nil || done.Done != 2 {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	eventually(t, "both are on disk", func() bool { return len(files(t, dir)) == len(names("snapshot")) })
 	before := len(names("snapshot"))
-	if _, done, err := c.KVDo(ctx, wire.KVDrop, first[0]); err != nil || done.Done != 1 {
+	if done, err := c.KVDo(ctx, wire.KVDrop, first[0]); err != nil || done.Done != 1 {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	if left := len(names("snapshot")); left == 0 || left >= before {
@@ -516,12 +516,12 @@ func TestDropTakesTheCopies(t *testing.T) {
 
 	name := names("snapshot")[0] // the beginning of both
 	for _, op := range []wire.KVOp{wire.KVPin, wire.KVUnpin, wire.KVSave, wire.KVDrop} {
-		if _, done, err := c.KVDo(ctx, op, name); err != nil || done.Done != 1 || done.Tokens == 0 {
+		if done, err := c.KVDo(ctx, op, name); err != nil || done.Done != 1 || done.Tokens == 0 {
 			t.Errorf("%v of a stored part: %+v, %v", op, done, err)
 		}
 	}
 	eventually(t, "nothing is stored", func() bool { return len(names("snapshot")) == 0 && len(files(t, dir)) == 0 })
-	if _, _, err := c.KVDo(ctx, wire.KVDrop, name); err == nil {
+	if _, err := c.KVDo(ctx, wire.KVDrop, name); err == nil {
 		t.Error("a stored part was dropped twice")
 	}
 }
@@ -535,7 +535,7 @@ func TestInsideOverTheWire(t *testing.T) {
 		r.ask(c, raw(text(i, 200), 2))
 	}
 	r.settled()
-	_, rep, err := c.KV(ctx, true)
+	rep, err := c.KV(ctx, true)
 	if err != nil || len(rep.Entries) != 3 || rep.Cells.Cached != 3*201 || rep.Cells.Total != 2000 || rep.Tree == "" || len(rep.Tiers) < 2 {
 		t.Fatalf("%+v, %v", rep, err)
 	}
@@ -560,11 +560,11 @@ func TestInsideOverTheWire(t *testing.T) {
 		{wire.KVDrop, name, 1, 0, 2},
 		{wire.KVDrop, "all", 2, 0, 0},
 	} {
-		_, done, err := c.KVDo(ctx, step.op, step.target)
+		done, err := c.KVDo(ctx, step.op, step.target)
 		if err != nil || done.Done != step.done || done.Tokens != 201*step.done {
 			t.Errorf("%v %s: %+v, %v", step.op, step.target, done, err)
 		}
-		_, rep, err := c.KV(ctx, false)
+		rep, err := c.KV(ctx, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -578,11 +578,11 @@ func TestInsideOverTheWire(t *testing.T) {
 			t.Errorf("after %v %s: %+v, %d prefixes, want %d pinned and %d", step.op, step.target, rep.Cells, left, step.pinned, step.left)
 		}
 	}
-	if _, _, err := c.KVDo(ctx, wire.KVDrop, "beef1234"); err == nil || !strings.Contains(err.Error(), "uma-cli kv") {
+	if _, err := c.KVDo(ctx, wire.KVDrop, "beef1234"); err == nil || !strings.Contains(err.Error(), "uma-cli kv") {
 		t.Errorf("dropping what is not there: %v", err)
 	}
 	// A drop of all takes the snapshot too: a dropped prompt is computed again.
-	if _, rep, err := c.KV(ctx, false); err != nil || len(rep.Entries) != 0 {
+	if rep, err := c.KV(ctx, false); err != nil || len(rep.Entries) != 0 {
 		t.Errorf("after a drop of all: %+v, %v", rep, err)
 	}
 	if a := r.ask(c, raw(text(1, 200), 2)); a.eos.Usage.CachedTokens != 0 {
@@ -590,20 +590,20 @@ func TestInsideOverTheWire(t *testing.T) {
 	}
 	q := wire.DefaultRequest()
 	q.ID, q.Prompt, q.MaxTokens = "mine", text(1, 200), 4
-	st, err := c.Generate(ctx, &q)
+	st, err := c.Stream(ctx, &q)
 	if err != nil {
 		t.Fatal(err)
 	}
 	collect(st)
 	r.settled()
-	_, why, err := c.Why(ctx, wire.WhyQuestion{Request: "mine"})
+	why, err := c.Why(ctx, wire.WhyQuestion{Request: "mine"})
 	if err != nil || len(why.Requests) != 1 {
 		t.Fatalf("%+v, %v", why, err)
 	}
 	if w := why.Requests[0]; w.State != "done" || w.Ended != "length" || w.Usage.CachedTokens != 199 || w.Usage.CacheTier != "device" || len(w.Decisions) == 0 {
 		t.Errorf("%+v", w)
 	}
-	if _, why, err := c.Why(ctx, wire.WhyQuestion{Last: 2}); err != nil || len(why.Requests) != 2 || why.Requests[0].Request != "mine" {
+	if why, err := c.Why(ctx, wire.WhyQuestion{Last: 2}); err != nil || len(why.Requests) != 2 || why.Requests[0].Request != "mine" {
 		t.Errorf("%+v, %v", why, err)
 	}
 }
@@ -615,11 +615,11 @@ func TestPinnedPrefixGivesWayLast(t *testing.T) {
 	c := r.dial()
 	r.ask(c, raw(text(0, 200), 1))
 	r.settled()
-	_, rep, err := c.KV(ctx, false)
+	rep, err := c.KV(ctx, false)
 	if err != nil || len(rep.Entries) != 1 {
 		t.Fatalf("%+v %v", rep, err)
 	}
-	if _, _, err := c.KVDo(ctx, wire.KVPin, rep.Entries[0].Name); err != nil {
+	if _, err := c.KVDo(ctx, wire.KVPin, rep.Entries[0].Name); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 5 {
@@ -723,7 +723,7 @@ func TestRandomLife(t *testing.T) {
 							if rng.IntN(3) == 0 {
 								q.Priority = wire.PriorityBackground
 							}
-							st, err := c.Generate(context.Background(), &q)
+							st, err := c.Stream(context.Background(), &q)
 							if err != nil {
 								t.Errorf("seed %d: %v", seed, err)
 								return

@@ -49,7 +49,7 @@ func TestLonePromptShowsLife(t *testing.T) {
 				q := wire.DefaultRequest()
 				q.ID, q.Prompt, q.MaxTokens = what, strings.Repeat(what+" words of a long text. ", 280), 1
 				begin := computed(t)
-				st, err := c.Generate(context.Background(), &q)
+				st, err := c.Stream(context.Background(), &q)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -97,7 +97,7 @@ func TestProgressOptOut(t *testing.T) {
 	r := serveModel(t, ggufgen.Cached(t, slowModel()), "-c", "8192", "--cache-ram", "0")
 	q := wire.DefaultRequest()
 	q.Prompt, q.MaxTokens, q.NoProgress = strings.Repeat("words of a long text. ", 120), 1, true
-	st, err := r.dial().Generate(context.Background(), &q)
+	st, err := r.dial().Stream(context.Background(), &q)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -224,39 +224,24 @@ func (c *completion) fail(e *wire.Error) {
 	c.flush()
 }
 
-// servedModel is a model as OpenAI's API describes it.
-type servedModel struct {
-	ID      string    `json:"id"`
-	Object  string    `json:"object"`
-	Created int64     `json:"created"`
-	OwnedBy string    `json:"owned_by"`
-	Meta    modelMeta `json:"meta"`
-}
-
-// modelMeta has llama-server's names.
-type modelMeta struct {
-	Context      int   `json:"n_ctx"`
-	TrainContext int   `json:"n_ctx_train"`
-	Parameters   int64 `json:"n_params"`
-	Bytes        int64 `json:"size"`
-}
-
 // served is the list of models: one, or none while it loads.
-func (s *Server) served() []servedModel {
+func (s *Server) served() []wire.ServedModel {
 	m := s.model.Load()
 	if m == nil {
-		return []servedModel{}
+		return []wire.ServedModel{}
 	}
-	return []servedModel{{m.info.Name, "model", s.start.Unix(), "uma-serve",
-		modelMeta{m.caps.ContextTokens, m.info.TrainContext, int64(m.info.Parameters), int64(m.info.Bytes)}}}
+	return []wire.ServedModel{{
+		ID: m.info.Name, Object: "model", Created: s.start.Unix(), OwnedBy: "uma-serve",
+		Meta: wire.ServedModelMeta{
+			Context: m.caps.ContextTokens, TrainContext: m.info.TrainContext,
+			Parameters: int64(m.info.Parameters), Bytes: int64(m.info.Bytes),
+		},
+	}}
 }
 
 // models answers GET /v1/models.
 func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
-	answerJSON(w, http.StatusOK, mustJSON(struct {
-		Object string        `json:"object"`
-		Data   []servedModel `json:"data"`
-	}{"list", s.served()}))
+	answerJSON(w, http.StatusOK, mustJSON(wire.ServedModels{Object: "list", Data: s.served()}))
 }
 
 // oneModel answers GET /v1/models/{id}.

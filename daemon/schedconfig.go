@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
 )
@@ -17,28 +18,28 @@ func (c *Config) scheduler(caps runtime.Capabilities) sched.Config {
 	return s
 }
 
-// PolicyOption is an option that the policy in use obeys, with its value in the unit its name ends with.
-type PolicyOption struct {
-	Name  string  `json:"name"` // of the command line, or of the file's [meridian] table
-	Value float64 `json:"value"`
-}
-
 // policyOptions are the options that change what the configured policy does; the others of the section Scheduling belong to
 // other policies.
-func (c *Config) policyOptions() []PolicyOption {
-	target := PolicyOption{"itl-target-ms", c.Meridian.OutputTPOTBudgetMs}
-	batch := PolicyOption{"batch-size", float64(c.BatchSize)}
-	multiplier := PolicyOption{"think_batch_multiplier", c.Meridian.ThinkBatchMultiplier}
-	background := PolicyOption{"max-background", float64(c.MaxBackground)}
+func (c *Config) policyOptions() []wire.PolicyOption {
+	target := policyOption("itl-target-ms", c.Meridian.OutputTPOTBudgetMs)
+	batch := policyOption("batch-size", float64(c.BatchSize))
+	multiplier := policyOption("think_batch_multiplier", c.Meridian.ThinkBatchMultiplier)
+	background := policyOption("max-background", float64(c.MaxBackground))
 	switch c.Policy {
 	case "meridian":
-		return []PolicyOption{target, {"think-floor-ms", c.Meridian.ThinkTPOTBudgetMs}, multiplier, background}
+		floor := policyOption("think-floor-ms", c.Meridian.ThinkTPOTBudgetMs)
+		return []wire.PolicyOption{target, floor, multiplier, background}
 	case "pascal":
-		return []PolicyOption{target, background}
+		return []wire.PolicyOption{target, background}
 	case "uma":
-		return []PolicyOption{{"tick-budget-ms", c.TickBudgetMs}, {"latency-guard-ms", c.GuardMs}, background}
+		budget, guard := policyOption("tick-budget-ms", c.TickBudgetMs), policyOption("latency-guard-ms", c.GuardMs)
+		return []wire.PolicyOption{budget, guard, background}
 	case "meridian_static":
-		return []PolicyOption{multiplier, batch}
+		return []wire.PolicyOption{multiplier, batch}
 	}
-	return []PolicyOption{batch}
+	return []wire.PolicyOption{batch}
+}
+
+func policyOption(name string, value float64) wire.PolicyOption {
+	return wire.PolicyOption{Name: name, Value: value}
 }

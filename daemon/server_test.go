@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/client"
+	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -143,7 +143,7 @@ func (r *running) generate(c *client.Client, edit func(*wire.Request)) (*client.
 	if edit != nil {
 		edit(&req)
 	}
-	return c.Generate(context.Background(), &req)
+	return c.Stream(context.Background(), &req)
 }
 
 func collect(st *client.Stream) (a answer) {
@@ -316,7 +316,7 @@ func TestTroubleDoesNotChangeTheOutput(t *testing.T) {
 		r.nothingLeft()
 		req := wire.DefaultRequest()
 		req.ID, req.Prompt, req.Priority = "other", "endless", wire.PriorityBackground
-		other, err := c.Generate(context.Background(), &req)
+		other, err := c.Stream(context.Background(), &req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -332,7 +332,7 @@ func TestTroubleDoesNotChangeTheOutput(t *testing.T) {
 		if got := collect(st); got.err != nil || got.text != want.text {
 			t.Errorf("no cell at step %d: %+v, want %q", n, got, want.text)
 		}
-		c.Cancel("other")
+		c.Cancel(context.Background(), "other")
 		// Alone in the pool nobody can make room for it: then it fails, and says so.
 		if a := collect(other); a.eos.Reason != wire.Cancelled && a.code() != wire.RuntimeDecode {
 			t.Errorf("no cell at step %d, the other one: %+v", n, a)
@@ -375,7 +375,7 @@ func TestCancel(t *testing.T) {
 	c := r.dial()
 	req := wire.DefaultRequest()
 	req.ID, req.Prompt = "x", "endless"
-	st, err := c.Generate(context.Background(), &req)
+	st, err := c.Stream(context.Background(), &req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -384,7 +384,7 @@ func TestCancel(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := c.Cancel("x"); err != nil {
+	if err := c.Cancel(context.Background(), "x"); err != nil {
 		t.Fatal(err)
 	}
 	if a := collect(st); a.eos.Reason != wire.Cancelled {
@@ -394,7 +394,7 @@ func TestCancel(t *testing.T) {
 	c2 := r.dial()
 	for range 5 {
 		req.ID = ""
-		if _, err := c2.Generate(context.Background(), &req); err != nil {
+		if _, err := c2.Stream(context.Background(), &req); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -410,7 +410,7 @@ func TestStalledClient(t *testing.T) {
 	stalled := r.dial()
 	req := wire.DefaultRequest()
 	req.Prompt, req.Sampling.Logprobs = "endless", 20
-	st, err := stalled.Generate(context.Background(), &req)
+	st, err := stalled.Stream(context.Background(), &req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -472,7 +472,7 @@ func TestProgressOfPromptAndQueue(t *testing.T) {
 	watch := func(text string) (*client.Stream, error) {
 		req := wire.DefaultRequest()
 		req.Prompt, req.MaxTokens, req.Progress = text, 3, true
-		return c.Generate(context.Background(), &req)
+		return c.Stream(context.Background(), &req)
 	}
 	first, err1 := watch(strings.Repeat("a", 800))
 	second, err2 := watch("b")

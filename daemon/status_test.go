@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
@@ -13,8 +14,10 @@ func TestInfoShowsPolicyKnobs(t *testing.T) {
 		"uma": {"itl-target-ms", "think-floor-ms"}, "meridian": {"tick-budget-ms", "latency-guard-ms"}, "stock": {"itl-target-ms", "tick-budget-ms", "max-background"},
 		"pascal": {"tick-budget-ms", "think-floor-ms"}, "meridian_static": {"itl-target-ms", "tick-budget-ms", "max-background"},
 	}
-	own := map[string]PolicyOption{
-		"uma": {"tick-budget-ms", 12}, "meridian": {"itl-target-ms", 34}, "stock": {"batch-size", 78}, "pascal": {"itl-target-ms", 34}, "meridian_static": {"batch-size", 78},
+	own := map[string]wire.PolicyOption{
+		"uma": policyOption("tick-budget-ms", 12), "meridian": policyOption("itl-target-ms", 34),
+		"stock": policyOption("batch-size", 78), "pascal": policyOption("itl-target-ms", 34),
+		"meridian_static": policyOption("batch-size", 78),
 	}
 	for _, policy := range sched.Policies() {
 		flags, c, _ := NewFlagSet()

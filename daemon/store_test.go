@@ -318,7 +318,7 @@ func TestWaiterOfARestoreGoes(t *testing.T) {
 		c := r.dial()
 		q := wire.DefaultRequest()
 		q.ID, q.Prompt, q.MaxTokens = fmt.Sprint(i), shared, 5
-		if _, err := c.Generate(context.Background(), &q); err != nil {
+		if _, err := c.Stream(context.Background(), &q); err != nil {
 			t.Fatal(err)
 		}
 		if i%2 == 0 { // another step of the restore each time

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/core"
-	"github.com/uma-serve/uma-serve/internal/client"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
@@ -39,7 +39,7 @@ func (r *running) think(edit func(*wire.Request), begun func(*client.Stream)) (t
 	q := wire.DefaultRequest()
 	q.Messages, q.Sampling.Temperature, q.Sampling.Logprobs = []wire.Message{{Role: "user", Content: "question"}}, 0, 1 // every token has an event
 	edit(&q)
-	st, err := c.Generate(context.Background(), &q)
+	st, err := c.Stream(context.Background(), &q)
 	if err != nil {
 		th.err = err
 		return th

@@ -374,7 +374,7 @@ func TestWhyFindsAnHTTPRequest(t *testing.T) {
 		if err := json.Unmarshal(answer, &got); err != nil || got.ID == "" {
 			t.Fatalf("%s %v", answer, err)
 		}
-		_, why, err := r.dial().Why(context.Background(), wire.WhyQuestion{Request: got.ID})
+		why, err := r.dial().Why(context.Background(), wire.WhyQuestion{Request: got.ID})
 		if err != nil || len(why.Requests) != 1 || why.Requests[0].Request != got.ID || why.Requests[0].Usage.CompletionTokens != got.Usage.Completion {
 			t.Errorf("%s: %+v, %v", got.ID, why, err)
 		}

@@ -7,12 +7,13 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"syscall"
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"golang.org/x/sys/unix"
+
+	"github.com/uma-serve/uma-serve/internal/sockpath"
 )
 
 var (
@@ -26,39 +27,9 @@ var (
 
 // ListenConfig says where a [Listener] listens and who may connect.
 type ListenConfig struct {
-	Path  string      // "" = DefaultSocketPath()
+	Path  string      // "" = sockpath.Default()
 	Mode  os.FileMode // permission bits of the socket; 0 = 0600
 	Group string      // name or number of the group that owns the socket; "" = leave it
-}
-
-// DefaultSocketPath is where the daemon listens and clients connect when nobody says otherwise:
-//
-//   - $XDG_RUNTIME_DIR/uma-serve/uma.sock, private to the user, gone at logout;
-//   - without that variable, for root: /run/uma-serve/uma.sock (/var/run on macOS and BSD);
-//   - on macOS: $TMPDIR/uma-serve/uma.sock, since TMPDIR is private to the user there;
-//   - otherwise uma-serve-UID/uma.sock under the directory for temporary files. [Listen] makes sure that this
-//     directory belongs to the user and nobody else may write in it.
-func DefaultSocketPath() string {
-	return defaultSocketPath(runtime.GOOS, os.Geteuid(), os.Getenv)
-}
-
-func defaultSocketPath(goos string, uid int, env func(string) string) string {
-	const dir, name = "uma-serve", "uma.sock"
-	if d := env("XDG_RUNTIME_DIR"); filepath.IsAbs(d) {
-		return filepath.Join(d, dir, name)
-	}
-	tmp := env("TMPDIR")
-	switch {
-	case uid == 0 && goos == "linux":
-		return filepath.Join("/run", dir, name)
-	case uid == 0:
-		return filepath.Join("/var/run", dir, name)
-	case goos == "darwin" && filepath.IsAbs(tmp):
-		return filepath.Join(tmp, dir, name)
-	case !filepath.IsAbs(tmp):
-		tmp = "/tmp"
-	}
-	return filepath.Join(tmp, dir+"-"+strconv.Itoa(uid), name)
 }
 
 // Listener is a listening Unix socket.
@@ -88,7 +59,7 @@ func Listen(cfg ListenConfig) (*Listener, error) {
 	}
 	path := cfg.Path
 	if path == "" {
-		path = DefaultSocketPath()
+		path = sockpath.Default()
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {

@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/internal/daemonproc"
 	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -50,7 +49,7 @@ func TestMain(m *testing.M) {
 type server struct {
 	*daemonproc.Proc
 	t        *testing.T
-	baseline daemon.Info
+	baseline wire.Info
 }
 
 // start runs a daemon on a small model and remembers what it holds when it has nothing to do.
@@ -69,7 +68,7 @@ func startModel(t *testing.T, model string, args ...string) *server {
 		t.Fatalf("%+v %v", ev, err)
 	}
 	c.Close()
-	s.settle(func(in daemon.Info) error {
+	s.settle(func(in wire.Info) error {
 		if in.Live.Sessions > 1 { // the one that asks
 			return errors.New("sessions")
 		}
@@ -104,7 +103,7 @@ func startBinary(t *testing.T, exe, model string, args ...string) *server {
 	return s
 }
 
-func (s *server) info() (in daemon.Info) {
+func (s *server) info() (in wire.Info) {
 	s.t.Helper()
 	body, err := s.Ask("info")
 	if err != nil {
@@ -117,7 +116,7 @@ func (s *server) info() (in daemon.Info) {
 }
 
 // settle waits until ok finds nothing wrong: closing takes the daemon a moment after the client is done.
-func (s *server) settle(ok func(daemon.Info) error) {
+func (s *server) settle(ok func(wire.Info) error) {
 	s.t.Helper()
 	var err error
 	defer func() {
@@ -131,15 +130,15 @@ func (s *server) settle(ok func(daemon.Info) error) {
 // nothingLeft asserts that no request, sequence, cell, goroutine, connection or descriptor is left.
 func (s *server) nothingLeft() {
 	s.t.Helper()
-	s.settle(func(in daemon.Info) error {
+	s.settle(func(in wire.Info) error {
 		l, b := in.Live, s.baseline.Live
 		switch {
 		case l.Requests != 0 || l.InFlight != 0:
 			return fmt.Errorf("%d requests, %d in flight are left", l.Requests, l.InFlight)
 		case l.Sequences != 0 || l.Resident != 0:
 			return fmt.Errorf("%d sequences are left, %d hold cells", l.Sequences, l.Resident)
-		case l.LiveCells != 0 || l.FreeCells != in.Caps.ContextTokens:
-			return fmt.Errorf("%d cells are live, %d free of %d", l.LiveCells, l.FreeCells, in.Caps.ContextTokens)
+		case l.LiveCells != 0 || l.FreeCells != in.ContextTokens():
+			return fmt.Errorf("%d cells are live, %d free of %d", l.LiveCells, l.FreeCells, in.ContextTokens())
 		case l.Sessions > b.Sessions:
 			return fmt.Errorf("%d sessions, %d before", l.Sessions, b.Sessions)
 		case l.Goroutines > b.Goroutines:

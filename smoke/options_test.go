@@ -34,8 +34,8 @@ func TestBuiltInModelHasItsContext(t *testing.T) {
 	}
 	s := &server{Proc: p, t: t}
 	defer p.Stop(20 * time.Second)
-	if in := s.info(); in.Caps.ContextTokens != 2048 {
-		t.Errorf("the built-in model starts with %d cells, want 2048", in.Caps.ContextTokens)
+	if in := s.info(); in.ContextTokens() != 2048 {
+		t.Errorf("the built-in model starts with %d cells, want 2048", in.ContextTokens())
 	}
 	for _, word := range []string{"overflow", "n_ctx_seq"} {
 		if strings.Contains(p.Log(), word) {

@@ -19,7 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/internal/daemonproc"
 	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -315,7 +314,7 @@ func TestM3Trouble(t *testing.T) {
 	run("slow reader gets everything", func(t *testing.T, c *client) {
 		c.request(`{"id":"s","prompt":"x","max_tokens":900,"temperature":0,"ignore_eos":true,"logprobs":20,"stream":true}`)
 		// Until it stands still: its ring is full and it is paused.
-		s.settle(func(daemon.Info) error {
+		s.settle(func(wire.Info) error {
 			body, err := s.Ask("metrics")
 			if err == nil && !strings.Contains(body, `"running_paused":1`) {
 				err = errors.New("not paused")

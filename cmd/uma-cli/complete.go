@@ -54,7 +54,7 @@ func completeTargets(dial dialer) cobra.CompletionFunc {
 			return words, cobra.ShellCompDirectiveNoFileComp
 		}
 		defer c.Close()
-		_, report, err := c.KV(ctx, false)
+		report, err := c.KV(ctx, false)
 		if err != nil {
 			return words, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -79,7 +79,7 @@ func completeRequests(dial dialer) cobra.CompletionFunc {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		defer c.Close()
-		_, report, err := c.Why(ctx, wire.WhyQuestion{Last: wire.MaxLast})
+		report, err := c.Why(ctx, wire.WhyQuestion{Last: wire.MaxLast})
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

@@ -7,8 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/uma-serve/uma-serve/internal/client"
+	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 func newHealth(dial dialer) *cobra.Command {
@@ -35,9 +36,13 @@ loading or draining is alive, too.`,
 				return err
 			}
 			defer c.Close()
-			raw, h, err := c.HealthReport(ctx)
+			raw, err := c.Ask(ctx, client.Question{Kind: wire.KindHealth})
 			if err != nil {
 				return err
+			}
+			h := new(wire.Health)
+			if err := raw.Decode(h); err != nil {
+				return fmt.Errorf("health: %w", err)
 			}
 			out := ui.Open(os.Stdout)
 			if asJSON {
@@ -60,7 +65,7 @@ loading or draining is alive, too.`,
 	return cmd
 }
 
-func healthLine(out *ui.Terminal, h *client.Health) string {
+func healthLine(out *ui.Terminal, h *wire.Health) string {
 	status := out.Green(h.Status)
 	switch h.Status {
 	case "ok":

@@ -12,8 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/uma-serve/uma-serve/internal/client"
+	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime"
 )
 
 // adminTimeout bounds a question that the daemon answers without waiting for anything.
@@ -23,12 +25,14 @@ func withTimeout(ctx context.Context, d time.Duration) (context.Context, context
 	return context.WithTimeoutCause(ctx, d, fmt.Errorf("the daemon did not answer within %v", d))
 }
 
-// query asks the daemon one question and prints its answer: as the line of JSON that came, or as show puts it.
-func query[T any](cmd *cobra.Command, dial dialer, asJSON bool, ask func(context.Context, *client.Client) ([]byte, T, error), show func(*ui.Terminal, T) string) error {
-	return queryWithin(adminTimeout, cmd, dial, asJSON, ask, show)
-}
-
-func queryWithin[T any](limit time.Duration, cmd *cobra.Command, dial dialer, asJSON bool, ask func(context.Context, *client.Client) ([]byte, T, error), show func(*ui.Terminal, T) string) error {
+// query asks the daemon one question and prints the answer: the JSON as it came, or the text that show makes of it.
+func query[T any](
+	cmd *cobra.Command, dial dialer, asJSON bool, q client.Question, show func(*ui.Terminal, *T) (string, error),
+) error {
+	limit := adminTimeout
+	if q.KV.Op != wire.KVShow {
+		limit = kvTimeout
+	}
 	ctx, cancel := withTimeout(cmd.Context(), limit)
 	defer cancel()
 	c, err := dial(ctx)
@@ -36,7 +40,7 @@ func queryWithin[T any](limit time.Duration, cmd *cobra.Command, dial dialer, as
 		return err
 	}
 	defer c.Close()
-	raw, answer, err := ask(ctx, c)
+	raw, err := c.Ask(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -44,7 +48,15 @@ func queryWithin[T any](limit time.Duration, cmd *cobra.Command, dial dialer, as
 	if asJSON {
 		return out.Println(string(raw))
 	}
-	return out.Print(show(out, answer))
+	answer := new(T)
+	if err := raw.Decode(answer); err != nil {
+		return fmt.Errorf("%s: %w", q.Kind, err)
+	}
+	text, err := show(out, answer)
+	if err != nil {
+		return err
+	}
+	return out.Print(text)
 }
 
 func newInfo(dial dialer) *cobra.Command {
@@ -61,25 +73,13 @@ func newInfo(dial dialer) *cobra.Command {
 			if asJSON && costModel {
 				return usagef("--json and --cost-model are two things; choose one")
 			}
-			ctx, cancel := withTimeout(cmd.Context(), adminTimeout)
-			defer cancel()
-			c, err := dial(ctx)
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			raw, info, err := c.InfoReport(ctx)
-			if err != nil {
-				return err
-			}
-			out := ui.Open(os.Stdout)
-			if costModel {
-				return printCostModel(out, info)
-			}
-			if asJSON {
-				return out.Println(string(raw))
-			}
-			return out.Print(infoTable(info).String(out.Dim))
+			return query(cmd, dial, asJSON, client.Question{Kind: wire.KindInfo},
+				func(out *ui.Terminal, info *wire.Info) (string, error) {
+					if costModel {
+						return costModelJSON(info)
+					}
+					return infoTable(info).String(out.Dim), nil
+				})
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the daemon's answer as one line of JSON")
@@ -87,16 +87,16 @@ func newInfo(dial dialer) *cobra.Command {
 	return cmd
 }
 
-// printCostModel prints the coefficients alone: what they rest on goes to standard error.
-func printCostModel(out *ui.Terminal, in *client.Info) error {
+// costModelJSON returns the coefficients as JSON and reports their accuracy on standard error.
+func costModelJSON(in *wire.Info) (string, error) {
 	m := in.CostModel
 	switch {
 	case in.Status == "loading":
-		return errors.New("the model is still loading; nothing is measured yet")
+		return "", errors.New("the model is still loading; nothing is measured yet")
 	case m == nil:
-		return errors.New("this daemon has no cost model (is it another version?)")
+		return "", errors.New("this daemon has no cost model (is it another version?)")
 	case m.Samples == 0:
-		return errors.New("the daemon has measured no step yet; ask it something, then try again")
+		return "", errors.New("the daemon has measured no step yet; ask it something, then try again")
 	}
 	b, err := json.MarshalIndent(struct {
 		A float64 `json:"a"`
@@ -105,13 +105,13 @@ func printCostModel(out *ui.Terminal, in *client.Info) error {
 		D float64 `json:"d"`
 	}{m.A, m.B, m.C, m.D}, "", "  ")
 	if err != nil {
-		return err
+		return "", err
 	}
 	fmt.Fprintf(os.Stderr, "learned from %s steps; its predictions are off by %.1f %% on average\n", ui.Count(m.Samples), 100*m.Error)
-	return out.Println(string(b))
+	return string(b) + "\n", nil
 }
 
-func infoTable(in *client.Info) *ui.Table {
+func infoTable(in *wire.Info) *ui.Table {
 	var t ui.Table
 	t.Row("daemon", "%s, %s, pid %d, up %s", clean(in.Version), clean(in.Status), in.PID, ui.Duration(ms(in.UptimeMs)))
 	t.Row("socket", "%s", clean(in.Socket))
@@ -141,7 +141,10 @@ func infoTable(in *client.Info) *ui.Table {
 			}
 			t.Row("thinking", "%s", think)
 		}
-		c := in.Capabilities
+		var c runtime.Capabilities
+		if in.Capabilities != nil {
+			c = *in.Capabilities
+		}
 		context := ui.Count(c.ContextTokens) + " tokens"
 		if m.TrainContext > 0 {
 			context += " (trained on " + ui.Count(m.TrainContext) + ")"
@@ -174,7 +177,7 @@ func infoTable(in *client.Info) *ui.Table {
 }
 
 // policyOptions names what the policy was told, a time as a time.
-func policyOptions(options []client.PolicyOption) string {
+func policyOptions(options []wire.PolicyOption) string {
 	var b strings.Builder
 	for i, o := range options {
 		sep := ", "

@@ -1,12 +1,11 @@
 package main
 
 import (
-	"context"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/uma-serve/uma-serve/internal/client"
+	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/insideview"
 	"github.com/uma-serve/uma-serve/internal/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -38,9 +37,8 @@ NAME is what drop, pin, unpin and save take. A user sees only what is its own; r
 			if len(args) > 0 {
 				return usagef("there is no %q; uma-cli kv has drop, pin, unpin and save", args[0])
 			}
-			return query(cmd, dial, asJSON, func(ctx context.Context, c *client.Client) ([]byte, *wire.KVReport, error) {
-				return c.KV(ctx, tree)
-			}, func(out *ui.Terminal, r *wire.KVReport) string { return insideview.KV(out, r, all) })
+			return query(cmd, dial, asJSON, client.Question{Kind: wire.KindKV, KV: wire.KVQuestion{Tree: tree}},
+				func(out *ui.Terminal, r *wire.KVReport) (string, error) { return insideview.KV(out, r, all), nil })
 		},
 	}
 	cmd.Flags().BoolVar(&tree, "tree", false, "the prefix tree too: one line for each run of cells, below the run it continues")
@@ -75,9 +73,9 @@ func newKVDo(dial dialer, op wire.KVOp, short, long string) *cobra.Command {
 			case args[0] == "" || len(args[0]) > wire.MaxTargetBytes:
 				return usagef("the TARGET has %d bytes; it must have 1…%d", len(args[0]), wire.MaxTargetBytes)
 			}
-			return queryWithin(kvTimeout, cmd, dial, asJSON, func(ctx context.Context, c *client.Client) ([]byte, *wire.KVDone, error) {
-				return c.KVDo(ctx, op, args[0])
-			}, func(_ *ui.Terminal, done *wire.KVDone) string { return clean(done.Text) + "\n" })
+			q := client.Question{Kind: wire.KindKV, KV: wire.KVQuestion{Op: op, Target: args[0]}}
+			return query(cmd, dial, asJSON, q,
+				func(_ *ui.Terminal, done *wire.KVDone) (string, error) { return clean(done.Text) + "\n", nil })
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the daemon's answer as one line of JSON")

@@ -1,5 +1,5 @@
 // Command uma-cli talks to a uma-serve daemon: a chat, single questions for scripts, metrics, health, and facts
-// about the daemon and about model files. One verb a file; what a verb does is in internal/chat, internal/client and
+// about the daemon and about model files. One verb a file; what a verb does is in internal/chat, client and
 // internal/gguf.
 package main
 
@@ -10,8 +10,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/chat"
-	"github.com/uma-serve/uma-serve/internal/client"
 	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/internal/ui"
 )

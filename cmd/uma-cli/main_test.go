@@ -18,7 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/uma-serve/uma-serve/internal/client/clienttest"
+	"github.com/uma-serve/uma-serve/client/clienttest"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -267,7 +267,11 @@ func TestProgram(t *testing.T) {
 }
 
 func TestAddresses(t *testing.T) {
-	env := func(m map[string]string) func(string) string { return func(k string) string { return m[k] } }
+	set := func(env map[string]string) {
+		for _, name := range []string{"UMA_HOST", "UMA_SOCKET"} {
+			t.Setenv(name, env[name])
+		}
+	}
 	for _, c := range []struct {
 		flag string
 		env  map[string]string
@@ -282,12 +286,14 @@ func TestAddresses(t *testing.T) {
 		{"", map[string]string{"UMA_HOST": "unix://relative"}, "", true},
 		{"", map[string]string{"UMA_HOST": "/b"}, "", true},
 	} {
-		got, err := socketPath(c.flag, env(c.env))
+		set(c.env)
+		got, err := socketPath(c.flag)
 		if got != c.want || (err != nil) != c.bad {
 			t.Errorf("%q %v: %q, %v", c.flag, c.env, got, err)
 		}
 	}
-	if path, err := socketPath("", env(nil)); err != nil || !filepath.IsAbs(path) {
+	set(nil)
+	if path, err := socketPath(""); err != nil || !filepath.IsAbs(path) {
 		t.Errorf("default: %q, %v", path, err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/uma-serve/uma-serve/internal/client"
+	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/metricsview"
 	"github.com/uma-serve/uma-serve/internal/ui"
 )
@@ -122,7 +122,7 @@ func showText(out *ui.Terminal, watch bool) func([]byte) error {
 }
 
 func printPrometheus(ctx context.Context, address string, out *ui.Terminal) error {
-	path, err := socketPath(address, os.Getenv)
+	path, err := socketPath(address)
 	if err != nil {
 		return err
 	}

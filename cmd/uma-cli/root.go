@@ -11,19 +11,18 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/ask"
 	"github.com/uma-serve/uma-serve/internal/chat"
-	"github.com/uma-serve/uma-serve/internal/client"
 	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/internal/completion"
-	"github.com/uma-serve/uma-serve/ipc"
 )
 
 // newRoot is the command tree.
 func newRoot() *cobra.Command {
 	var address string
 	dial := func(ctx context.Context) (*client.Client, error) {
-		path, err := socketPath(address, os.Getenv)
+		path, err := socketPath(address)
 		if err != nil {
 			return nil, err
 		}
@@ -143,22 +142,16 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// socketPath is the daemon's address: the flag, UMA_HOST=unix:///path, UMA_SOCKET=path, the default.
-func socketPath(flag string, getenv func(string) string) (string, error) {
+// socketPath returns the socket of --socket, else of the environment, else the default.
+func socketPath(flag string) (string, error) {
 	if flag != "" {
 		return strings.TrimPrefix(flag, "unix://"), nil
 	}
-	if host := getenv("UMA_HOST"); host != "" {
-		path, ok := strings.CutPrefix(host, "unix://")
-		if !ok || !strings.HasPrefix(path, "/") {
-			return "", usagef("UMA_HOST is %q; it must be unix:///path/of/the/socket", host)
-		}
-		return path, nil
+	path, err := client.DefaultSocket()
+	if err != nil {
+		return "", usageError{err}
 	}
-	if path := getenv("UMA_SOCKET"); path != "" {
-		return path, nil
-	}
-	return ipc.DefaultSocketPath(), nil
+	return path, nil
 }
 
 func isTerminal(f *os.File) bool { return isatty.IsTerminal(f.Fd()) }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/client/clienttest"
+	"github.com/uma-serve/uma-serve/client/clienttest"
 )
 
 // screen is what a terminal of a size shows: as much of a VT100 as the line editor needs.

@@ -60,7 +60,7 @@ func showVersion(ctx context.Context, dial dialer, asJSON bool) error {
 	defer cancel()
 	if c, err := dial(asked); err == nil {
 		defer c.Close()
-		if _, info, err := c.InfoReport(asked); err == nil {
+		if info, err := c.Info(asked); err == nil {
 			v.Daemon = &daemonFacts{Version: info.Version, Engine: info.Engine, Go: info.Go}
 		}
 	}

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
-	"github.com/uma-serve/uma-serve/internal/client"
+	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/insideview"
+	"github.com/uma-serve/uma-serve/internal/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -42,13 +42,14 @@ left count from the request's arrival. A user sees only requests of its own; roo
 			case last < 1 || last > wire.MaxLast:
 				return usagef("--last is %d; it must be 1…%d", last, wire.MaxLast)
 			}
-			return query(cmd, dial, asJSON, func(ctx context.Context, c *client.Client) ([]byte, *wire.WhyReport, error) {
-				raw, report, err := c.Why(ctx, q)
-				if err == nil && q.Request != "" && len(report.Requests) == 0 && !asJSON {
-					err = fmt.Errorf("nothing is remembered of a request %q of yours; the daemon remembers those that run and the %d that ended last", q.Request, wire.MaxLast)
-				}
-				return raw, report, err
-			}, insideview.Why)
+			return query(cmd, dial, asJSON, client.Question{Kind: wire.KindWhy, Why: q},
+				func(out *ui.Terminal, report *wire.WhyReport) (string, error) {
+					if q.Request != "" && len(report.Requests) == 0 {
+						return "", fmt.Errorf("nothing is remembered of a request %q of yours; the daemon remembers those that "+
+							"run and the %d that ended last", q.Request, wire.MaxLast)
+					}
+					return insideview.Why(out, report), nil
+				})
 		},
 	}
 	cmd.Flags().IntVar(&last, "last", last, "the newest `N` requests (1…64)")

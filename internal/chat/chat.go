@@ -23,7 +23,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/uma-serve/uma-serve/internal/client"
+	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -44,7 +44,7 @@ type Chat struct {
 	cfg      Config
 	settings Settings
 	client   *client.Client
-	info     *client.Info
+	info     *wire.Info
 	messages []wire.Message // user and assistant in turn; the system text is in settings
 	totals   totals
 	last     *wire.EOS
@@ -132,8 +132,8 @@ func (c *Chat) greet() {
 	name := "uma-serve"
 	if c.info != nil && c.info.Model != nil {
 		name = c.info.Model.Name
-		if c.info.Capabilities.ContextTokens > 0 {
-			name += fmt.Sprintf(" (context %s tokens)", ui.Count(c.info.Capabilities.ContextTokens))
+		if c.info.ContextTokens() > 0 {
+			name += fmt.Sprintf(" (context %s tokens)", ui.Count(c.info.ContextTokens()))
 		}
 	}
 	c.cfg.Out.Println(c.cfg.Out.Bold(ui.Sanitize(name)) + c.cfg.Out.Dim("   /? for help, /bye to leave"))
@@ -252,7 +252,7 @@ func (c *Chat) contextTokens() int {
 	if c.info == nil {
 		return 0
 	}
-	return c.info.Capabilities.ContextTokens
+	return c.info.ContextTokens()
 }
 
 // Hint is what to do next about an error, "" when the error says it itself. inChat tells commands from flags.

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/client"
-	"github.com/uma-serve/uma-serve/internal/client/clienttest"
+	"github.com/uma-serve/uma-serve/client"
+	"github.com/uma-serve/uma-serve/client/clienttest"
 	"github.com/uma-serve/uma-serve/internal/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )

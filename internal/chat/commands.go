@@ -211,7 +211,7 @@ func (c *Chat) cmdWhy(string) error {
 	}
 	// Ids come again, as each connection counts its own: the newest of this name is ours, unless another client asked
 	// since under the same one.
-	_, report, err := c.client.Why(ctx, wire.WhyQuestion{Request: c.lastID})
+	report, err := c.client.Why(ctx, wire.WhyQuestion{Request: c.lastID})
 	if err != nil {
 		return err
 	}

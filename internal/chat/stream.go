@@ -6,7 +6,7 @@ import (
 	"os"
 	"sync"
 
-	"github.com/uma-serve/uma-serve/internal/client"
+	"github.com/uma-serve/uma-serve/client"
 	"github.com/uma-serve/uma-serve/internal/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -34,7 +34,7 @@ func Stream(ctx context.Context, c *client.Client, req *wire.Request, interrupts
 		return stream == nil || stream.Cancel() == nil
 	})
 	defer done()
-	s, err := c.Generate(ctx, req)
+	s, err := c.Stream(ctx, req)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func WaitReady(ctx context.Context, c *client.Client, interrupts <-chan os.Signa
 	ctx, done := interruptible(ctx, interrupts, nil)
 	defer done()
 	defer out.ClearStatus()
-	return c.WaitReady(ctx, func(h *client.Health) {
+	return c.WaitReady(ctx, func(h *wire.Health) {
 		out.Status(fmt.Sprintf("the model is loading… %.0f %%", 100*h.Progress))
 	})
 }

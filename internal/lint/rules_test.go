@@ -23,29 +23,29 @@ var rules = []rule{
 	{"kvsnap/snapshot", []string{"internal/hostmem", "internal/invariants"}, "bytes in memory and files; it knows no engine"},
 	{"kvsnap/snapshot/format", nil, "a file format"},
 	{"kvsnap/snapshot/index", []string{"kvsnap/snapshot/format"}, "who is evicted first, without a file or a clock"},
-	{"ipc/wire", []string{"sampler"}, "frames and what a request may hold; sampler has the ranges of its parameters"},
+	{"ipc/wire", []string{"runtime", "sampler"}, "frames and their fields; sampler has the ranges of its parameters, runtime the value types of info"},
 
 	// The daemon and what it is made of.
-	{"ipc", []string{"ipc/wire", "internal/invariants"}, "sockets and frames; what a request does is its handler's"},
+	{"ipc", []string{"ipc/wire", "internal/invariants", "internal/sockpath"}, "sockets and frames; what a request does is its handler's"},
 	{"metrics", nil, "numbers and their names: anything may count"},
 	{"models", nil, "the built-in model's bytes"},
+	{"client", []string{"internal/sockpath", "ipc/wire"}, "public: programs of others import it, so it brings neither the daemon nor the engine along"},
+	{"client/clienttest", []string{"ipc/wire"}, "a daemon for tests of clients, without the daemon"},
 	{"daemon", []string{"core", "ipc", "ipc/wire", "sched", "meridian", "meridian/mrdn", "meridian/fabric", "kvsnap", "kvsnap/snapshot", "kvsnap/snapshot/format",
 		"sampler", "metrics", "runtime", "models", "internal/buildinfo", "internal/chattmpl", "internal/clierr", "internal/gguf", "internal/hostmem",
-		"internal/invariants", "internal/logq", "internal/sysmon", "internal/thinktags", "internal/ui"}, "any engine: it is given one, real or fake"},
+		"internal/invariants", "internal/logq", "internal/sockpath", "internal/sysmon", "internal/thinktags", "internal/ui"}, "any engine: it is given one, real or fake"},
 
 	// Simulation and measurement.
 	{"sim", []string{"core", "sched", "meridian", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index", "runtime", "runtime/fake", "internal/invariants",
 		"internal/thinktags"}, "what it predicts of the daemon rests on the daemon's parts, not on the daemon"},
-	{"bench", []string{"internal/buildinfo", "internal/client", "internal/daemonproc", "internal/hostmem", "ipc/wire", "kvsnap/snapshot/format", "meridian",
+	{"bench", []string{"internal/buildinfo", "client", "internal/daemonproc", "internal/hostmem", "ipc/wire", "kvsnap/snapshot/format", "meridian",
 		"models/heldout", "runtime", "sched", "sim/synthetic", "sim/workload"}, "it measures servers from outside"},
 
 	// Each folder of internal/ for itself.
-	{"internal/ask", []string{"internal/chat", "internal/client", "internal/ui", "ipc/wire"}, "a client's verb"},
+	{"internal/ask", []string{"internal/chat", "client", "internal/ui", "ipc/wire"}, "a client's verb"},
 	{"internal/buildinfo", nil, "every program has a version"},
-	{"internal/chat", []string{"internal/client", "internal/clierr", "internal/insideview", "internal/lineedit", "internal/ui", "ipc/wire", "sampler"}, "a client: it reaches the daemon by its socket alone"},
+	{"internal/chat", []string{"client", "internal/clierr", "internal/insideview", "internal/lineedit", "internal/ui", "ipc/wire", "sampler"}, "a client: it reaches the daemon by its socket alone"},
 	{"internal/chattmpl", []string{"internal/jinja", "internal/thinktags"}, "templates come with models: they are rendered where nothing else can be reached"},
-	{"internal/client", []string{"ipc/wire", "runtime"}, "programs of others take it as it is; runtime has the value types of info"},
-	{"internal/client/clienttest", []string{"ipc/wire"}, "a daemon for tests of clients, without the daemon"},
 	{"internal/clierr", nil, "every program prints errors"},
 	{"internal/completion", nil, "every program completes"},
 	{"internal/daemonproc", nil, "it runs the built daemon, and must not have it inside"},
@@ -60,6 +60,7 @@ var rules = []rule{
 	{"internal/logq", nil, "a writer that does not block; what is logged is the program's"},
 	{"internal/metricsview", []string{"internal/ui"}, "a view of a document"},
 	{"internal/scripttest", nil, "tests of the pure packages have it"},
+	{"internal/sockpath", nil, "daemon and clients agree on the default path"},
 	{"internal/sysmon", nil, "it sets one number of the system"},
 	{"internal/testreport", nil, "it reads what go test says"},
 	{"internal/thinktags", nil, "a table that router, simulator, templates and files share"},
@@ -68,8 +69,8 @@ var rules = []rule{
 
 	// The programs.
 	{"cmd/uma-serve", []string{"daemon", "runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion", "internal/logq"}, "flags → config → daemon"},
-	{"cmd/uma-cli", []string{"internal/ask", "internal/buildinfo", "internal/chat", "internal/client", "internal/clierr", "internal/completion", "internal/gguf",
-		"internal/hostmem", "internal/insideview", "internal/lineedit", "internal/metricsview", "internal/ui", "ipc", "ipc/wire", "sampler"}, "a client: no daemon and no engine is in it"},
+	{"cmd/uma-cli", []string{"internal/ask", "internal/buildinfo", "internal/chat", "client", "internal/clierr", "internal/completion", "internal/gguf",
+		"internal/hostmem", "internal/insideview", "internal/lineedit", "internal/metricsview", "internal/ui", "ipc/wire", "runtime", "sampler"}, "a client: no daemon and no engine is in it"},
 	{"cmd/uma-sim", []string{"core", "sched", "sim", "sim/cluster", "sim/explore", "sim/latency", "sim/workload", "internal/buildinfo", "internal/clierr", "internal/completion"}, "it runs where no engine can be built"},
 	{"cmd/uma-bench", []string{"bench", "bench/drive", "bench/load", "bench/measure", "bench/replay", "bench/report", "daemon", "models", "models/heldout", "runtime",
 		"runtime/ggufgen", "runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion", "internal/daemonproc"}, "it serves in its own process to compare with the bare loop"},

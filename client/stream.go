@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"syscall"
 	"time"
@@ -13,38 +14,82 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Stream is the answer to one request: its events, in order.
+// Stream delivers the events of one request, in order. Read it to its end, cancel its context, or Close it.
 type Stream struct {
 	c      *Client
 	id     string
 	ctx    context.Context
-	unhook func() bool   // takes interrupt off ctx
-	wake   chan struct{} // one token: look again (pending bytes, an interrupt, a broken connection)
+	unhook func() bool   // removes interrupt from ctx
+	wake   chan struct{} // holds a token when s has to look again: pending bytes, an interrupt, a broken connection
 
 	parser wire.Parser // owned by the goroutine in Next
-	ev     wire.Event  // what Next returned last; its slices point into parser
+	ev     wire.Event  // the event that Next returned last; its slices point into parser
 	frame  []byte      // the pending frame that is being parsed
 	end    error       // what every further Next returns; nil while the answer runs
+	whole  bool        // ev is the end event
 
 	// Guarded by c.mu.
 	pending   []byte // frames another stream's goroutine read for this one: length (4 bytes), payload
-	given     int    // pending[:given] is handed out already
-	cancelled error  // ctx has ended, for this reason. Invariant: from then on nothing is appended to pending.
+	given     int    // pending[:given] is delivered
+	cancelled error  // why the stream was given up: ctx's cause or ErrStreamClosed. Invariant: pending stays empty.
 }
 
 func newStream(c *Client, ctx context.Context) *Stream {
 	return &Stream{c: c, ctx: ctx, wake: make(chan struct{}, 1), unhook: func() bool { return true }}
 }
 
-// ID is the request's id.
+// ID returns the request's id.
 func (s *Stream) ID() string { return s.id }
 
-// Cancel asks the daemon to end the answer. Go on calling Next: it returns what was under way and then the end event,
-// with reason "cancelled" and the usage. Safe from any goroutine.
-func (s *Stream) Cancel() error { return s.c.Cancel(s.id) }
+// Cancel asks the daemon to end the answer. The caller continues to call Next: it returns the events on their way and
+// then the end event, with the reason wire.Cancelled and the usage. Any goroutine may call Cancel.
+func (s *Stream) Cancel() error { return s.c.Cancel(context.WithoutCancel(s.ctx), s.id) }
 
-// EndThink asks the daemon to end the thinking of this answer. Safe from any goroutine.
-func (s *Stream) EndThink() error { return s.c.EndThink(s.id) }
+// EndThink asks the daemon to end the thinking of this answer. Any goroutine may call EndThink.
+func (s *Stream) EndThink() error { return s.c.EndThink(context.WithoutCancel(s.ctx), s.id) }
+
+// Close cancels the request and drops its remaining events. After the end of the stream it does nothing. It belongs to
+// the goroutine that calls Next.
+func (s *Stream) Close() error {
+	if s.end != nil {
+		return nil
+	}
+	s.finish(ErrStreamClosed)
+	s.c.mu.Lock()
+	s.cancelled = ErrStreamClosed
+	s.pending, s.given = nil, 0
+	s.c.mu.Unlock()
+	return s.c.Cancel(context.WithoutCancel(s.ctx), s.id)
+}
+
+// Tokens returns the answer's tokens. The loop ends after the last token, or with an error as Next has it. Leaving the
+// loop early closes the stream. A token and its slices are valid for one iteration. A request with Stream false has no
+// tokens: End returns its text.
+func (s *Stream) Tokens() iter.Seq2[*wire.Token, error] {
+	return func(yield func(*wire.Token, error) bool) {
+		for {
+			ev, err := s.Next()
+			switch {
+			case err == io.EOF:
+				return
+			case err != nil:
+				yield(nil, err)
+				return
+			case ev.Kind == wire.EventToken && !yield(&ev.Token, nil):
+				s.Close()
+				return
+			}
+		}
+	}
+}
+
+// End returns the end event, with the reason, the usage and the timings, or nil while there is none.
+func (s *Stream) End() *wire.EOS {
+	if !s.whole {
+		return nil
+	}
+	return &s.ev.EOS
+}
 
 // watch makes the end of ctx end the stream.
 func (s *Stream) watch() {
@@ -53,12 +98,13 @@ func (s *Stream) watch() {
 	}
 }
 
-// interrupt runs when ctx ends: whoever waits in Next returns, the daemon is told, and what it still sends for this
-// request is dropped.
+// interrupt runs when ctx ends. It makes a waiting Next return, tells the daemon, and drops the request's further events.
 func (s *Stream) interrupt() {
 	c := s.c
 	c.mu.Lock()
-	s.cancelled = context.Cause(s.ctx)
+	if s.cancelled == nil {
+		s.cancelled = context.Cause(s.ctx)
+	}
 	s.pending, s.given = nil, 0
 	if c.mu.leader == s {
 		c.conn.SetReadDeadline(time.Unix(1, 0))
@@ -66,7 +112,8 @@ func (s *Stream) interrupt() {
 	s.wakeUp()
 	c.mu.Unlock()
 	if s.id != "" {
-		_ = c.Cancel(s.id) // a connection that cannot be written to any more has cancelled by itself
+		// An error means that the connection has ended, which cancels the request too.
+		_ = c.Cancel(context.Background(), s.id)
 	}
 }
 
@@ -77,9 +124,9 @@ func (s *Stream) wakeUp() {
 	}
 }
 
-// Next waits for the next event. After the end event it returns io.EOF. Its errors: *ServerError when the daemon
-// refused or failed the request, the cause of the context's end, ErrClosed (wrapped) when the connection ended first.
-// The event and its slices are valid until the next call.
+// Next waits for the next event. It returns io.EOF after the end event, *ServerError when the daemon refused or failed
+// the request, the context's cause when the context ended, ErrClosed (wrapped) when the connection ended first, and
+// ErrStreamClosed after Close. The event and its slices are valid until the next call.
 func (s *Stream) Next() (*wire.Event, error) {
 	if s.end != nil {
 		return nil, s.end
@@ -108,7 +155,7 @@ func (s *Stream) Next() (*wire.Event, error) {
 	}
 }
 
-// takePending moves the oldest pending frame to s.frame, or says why there will be none.
+// takePending moves the oldest pending frame to s.frame. It returns the error that ended the stream, if any.
 func (s *Stream) takePending() (bool, error) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -128,13 +175,13 @@ func (s *Stream) takePending() (bool, error) {
 	return true, nil
 }
 
-// lead reads the socket on everybody's behalf until a frame for s came (true), or until s has something else to look
-// at (false). It is called with the reading token and gives it back.
+// lead reads the socket for all streams until it finds a frame of s (true), or until s has to look again (false). Its
+// caller holds the reading token, and lead returns it.
 func (s *Stream) lead() (mine bool, err error) {
 	c := s.c
 	c.mu.Lock()
 	if len(s.pending) > s.given || s.cancelled != nil || c.mu.err != nil {
-		// It came while the token did.
+		// It arrived while s waited for the reading token.
 		c.mu.Unlock()
 		c.reading <- struct{}{}
 		return false, nil
@@ -178,7 +225,7 @@ func (s *Stream) lead() (mine bool, err error) {
 	}
 }
 
-// closedError names the ways a connection ends.
+// closedError turns the errors of an ended connection into ErrClosed.
 func closedError(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, os.ErrClosed) {
 		return ErrClosed
@@ -186,7 +233,7 @@ func closedError(err error) error {
 	return fmt.Errorf("read: %w", err)
 }
 
-// route finds whom a frame belongs to: true = to s itself. Another stream's frame is put to its pending bytes.
+// route reports whether a frame belongs to s. It appends the frame of another stream to that stream's pending bytes.
 func (c *Client) route(s *Stream, ev *wire.Event, frame []byte) (mine bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -196,7 +243,7 @@ func (c *Client) route(s *Stream, ev *wire.Event, frame []byte) (mine bool) {
 		return true
 	case to == nil:
 		if ev.Kind == wire.EventError && ev.Error.ID == "" && c.mu.err == nil {
-			// The daemon could not tell whose frame it was: it closes the connection, nobody will be answered.
+			// The daemon cannot name the request of a broken frame and closes the connection: every stream ends.
 			failure := ServerError(ev.Error)
 			c.mu.err = &failure
 			for _, other := range c.mu.streams {
@@ -210,7 +257,7 @@ func (c *Client) route(s *Stream, ev *wire.Event, frame []byte) (mine bool) {
 	return false
 }
 
-// recipient is the stream an event belongs to, taken off the list when the event is its last. Called with c.mu held.
+// recipient returns the stream of an event, and forgets the stream when the event is its last. The caller holds c.mu.
 func (c *Client) recipient(ev *wire.Event) *Stream {
 	id, last := ev.ID, ev.Kind == wire.EventEOS || ev.Kind == wire.EventError || ev.Kind == wire.EventReport
 	to := c.mu.streams[id]
@@ -220,19 +267,20 @@ func (c *Client) recipient(ev *wire.Event) *Stream {
 	return to
 }
 
-// deliver is Next's return for the parsed event in s.ev.
+// deliver returns the parsed event in s.ev as Next does.
 func (s *Stream) deliver() (*wire.Event, error) {
 	switch s.ev.Kind {
 	case wire.EventError:
 		failure := ServerError(s.ev.Error)
 		return nil, s.finish(&failure)
 	case wire.EventEOS:
+		s.whole = true
 		s.finish(io.EOF)
 	}
 	return &s.ev, nil
 }
 
-// finish ends the stream with what further calls of Next return.
+// finish ends the stream; further calls of Next return err.
 func (s *Stream) finish(err error) error {
 	s.end = err
 	s.unhook()

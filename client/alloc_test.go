@@ -24,10 +24,10 @@ func recordedStream(tb testing.TB, n int) *Stream {
 	for range n {
 		data = wire.AppendToken(data, &wire.Token{ID: "r1", Text: []byte(" token"), TokenID: 1234, Phase: wire.Output})
 	}
-	c := newClient(recorded{r: bytes.NewReader(data)})
+	c := newClient(recorded{r: bytes.NewReader(data)}, "")
 	r := wire.DefaultRequest()
 	r.Prompt = "x"
-	s, err := c.Generate(tb.Context(), &r)
+	s, err := c.Stream(tb.Context(), &r)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -1,6 +1,6 @@
-// Package clienttest is a daemon for tests of clients: it speaks real frames over a real socket and answers what the
-// test tells it to. It exists for what a real daemon cannot be made to show on demand: refusals, broken frames, a
-// connection lost in the middle of an answer, an answer that waits until the test has seen the screen.
+// Package clienttest is a fake daemon for tests of clients. It speaks real frames over a real socket, and the test decides
+// what it answers. It shows on demand what a real daemon shows rarely: refusals, broken frames, a connection lost in the
+// middle of an answer, an answer that waits until the test has seen the screen.
 package clienttest
 
 import (
@@ -26,6 +26,7 @@ type Server struct {
 
 	Path string // the socket, once started
 
+	dir      string // holds the socket
 	listener net.Listener
 	wg       sync.WaitGroup
 	mu       sync.Mutex
@@ -63,13 +64,22 @@ type Conn struct {
 // Start listens on a socket in a temporary directory until the test ends.
 func (s *Server) Start(t testing.TB) *Server {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "uma") // t.TempDir can be longer than a socket path may be
-	if err != nil {
+	if err := s.Listen(); err != nil {
 		t.Fatal(err)
 	}
-	s.Path = filepath.Join(dir, "uma.sock")
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// Listen is Start without a test, for examples. The caller calls Stop.
+func (s *Server) Listen() (err error) {
+	if s.dir, err = os.MkdirTemp("", "uma"); err != nil { // t.TempDir can be longer than a socket path may be
+		return err
+	}
+	s.Path = filepath.Join(s.dir, "uma.sock")
 	if s.listener, err = net.Listen("unix", s.Path); err != nil {
-		t.Fatal(err)
+		os.RemoveAll(s.dir)
+		return err
 	}
 	for _, d := range []struct {
 		field *string
@@ -94,14 +104,10 @@ func (s *Server) Start(t testing.TB) *Server {
 			})
 		}
 	})
-	t.Cleanup(func() {
-		s.Stop()
-		os.RemoveAll(dir)
-	})
-	return s
+	return nil
 }
 
-// Stop ends the daemon: it closes the listener and every connection and waits for the handlers.
+// Stop closes the listener and every connection, waits for the handlers, and removes the socket's directory.
 func (s *Server) Stop() {
 	s.listener.Close()
 	s.mu.Lock()
@@ -110,6 +116,7 @@ func (s *Server) Stop() {
 	}
 	s.mu.Unlock()
 	s.wg.Wait()
+	os.RemoveAll(s.dir)
 }
 
 func (s *Server) serve(c *Conn) {

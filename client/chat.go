@@ -1,0 +1,60 @@
+package client
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// Request, Message, Token and EOS are messages of the protocol; package ipc/wire has the others.
+type (
+	Request = wire.Request
+	Message = wire.Message
+	Token   = wire.Token
+	EOS     = wire.EOS
+)
+
+// System returns a system message: instructions for the whole conversation.
+func System(text string) Message { return Message{Role: "system", Content: text} }
+
+// User returns a message of the user.
+func User(text string) Message { return Message{Role: "user", Content: text} }
+
+// Assistant returns an earlier answer. As the last message it is continued.
+func Assistant(text string) Message { return Message{Role: "assistant", Content: text} }
+
+// NewRequest returns a request for a conversation, with the daemon's default for every other field. For raw text without
+// a chat template, pass no messages and set Prompt.
+func NewRequest(messages ...Message) *Request {
+	r := wire.DefaultRequest()
+	r.Messages = messages
+	return &r
+}
+
+// Answer is a complete answer.
+type Answer struct {
+	Text     string
+	Thinking string // the text of the think block, "" without one
+	End      EOS    // the reason, the usage and the timings; Text and Think are nil
+}
+
+// Chat sends a request and waits for the complete answer. It does not keep or change r, and ignores r.Stream. Errors are
+// those of Stream.Next.
+func (c *Client) Chat(ctx context.Context, r *Request) (*Answer, error) {
+	whole := *r
+	whole.Stream, whole.Progress = false, false
+	s, err := c.Stream(ctx, &whole)
+	if err != nil {
+		return nil, err
+	}
+	for s.End() == nil {
+		if _, err := s.Next(); err != nil {
+			return nil, err
+		}
+	}
+	end := *s.End()
+	a := &Answer{Text: string(end.Text), Thinking: string(end.Think), End: end}
+	a.End.Text, a.End.Think, a.End.Metadata = nil, nil, bytes.Clone(end.Metadata)
+	return a, nil
+}

@@ -1,0 +1,59 @@
+// Package client talks to uma-serve over the daemon's Unix socket.
+//
+//	c, err := client.Dial(ctx, "") // "" is the default socket
+//	if err != nil { … }
+//	defer c.Close()
+//
+//	answer, err := c.Chat(ctx, client.NewRequest(client.User("Why is the sky blue?")))
+//	if err != nil { … }
+//	fmt.Println(answer.Text)
+//
+// The tokens as they come:
+//
+//	s, err := c.Stream(ctx, client.NewRequest(client.User("Why is the sky blue?")))
+//	if err != nil { … }
+//	for token, err := range s.Tokens() {
+//		if err != nil { … }
+//		os.Stdout.Write(token.Text)
+//	}
+//	fmt.Println(s.End().Usage.CompletionTokens, "tokens")
+//
+// [NewRequest] fills in the daemon's defaults; the caller changes the fields of the [Request], for example
+// r.Sampling.Temperature or r.Think. [Stream.Next] returns every event, progress reports included. The types of package
+// ipc/wire are the messages themselves, and docs/protocol.md describes each field.
+//
+// # Errors
+//
+// A request that the daemon refuses or fails returns a [*ServerError]. Its Code says what the client can do about it:
+//
+//	refused, ok := errors.AsType[*client.ServerError](err)
+//	if ok && refused.Code == wire.QueueLimit { wait refused.RetryAfter, then send the request again }
+//
+// [ErrNoDaemon] means that no daemon listens on the socket, [ErrClosed] that the connection ended early. A context that
+// ends returns its cause.
+//
+// # Cancelling
+//
+// When the context of a request ends, the daemon cancels the request within one decode step, and the connection stays
+// usable. [Stream.Cancel] cancels it too and still delivers the end event, with the usage. [Stream.Close] cancels a
+// stream whose remaining events are not wanted. [Client.Close] cancels every request on the connection.
+//
+// # Concurrency
+//
+// A connection carries any number of requests at the same time. All methods of a [Client] are safe for concurrent use.
+// A [Stream] belongs to one goroutine at a time, but any goroutine may call its Cancel and EndThink.
+//
+// The package starts no reader goroutine: the goroutine that waits for an event reads the socket. With one stream a
+// token costs one read and no switch between threads, which matters on the machine whose cores compute the tokens. With
+// several streams the first waiting goroutine reads for all of them: it appends a frame of another stream to that
+// stream's pending bytes and wakes its goroutine. While no goroutine waits, the daemon's bounded buffer holds the
+// events back, and the daemon then pauses the requests of this connection.
+//
+// Therefore read every stream to its end, cancel its context, or close it: the frames of an abandoned stream stay in
+// memory while other streams are read.
+//
+// # OpenAI's API
+//
+// The same socket serves OpenAI's API over HTTP. [HTTP] returns an http.Client for it, which libraries for that API
+// accept.
+package client

@@ -1,0 +1,126 @@
+package wire
+
+import "github.com/uma-serve/uma-serve/runtime"
+
+// Health answers {"type":"health"} and GET /health. Status is one of
+//
+//	ok        the daemon answers requests
+//	loading   the model is being read; Progress says how much of it, Requests how many wait for it
+//	draining  the daemon finishes running requests and refuses new ones
+//	stalled   requests are waiting and no decode step has ended for half a minute; StalledSince says since when
+type Health struct {
+	Type          string  `json:"type"` // "health"
+	Status        string  `json:"status"`
+	Progress      float64 `json:"load_progress"` // 0 … 1
+	UptimeMs      int64   `json:"uptime_ms"`
+	LastStepAgeMs *int64  `json:"last_step_age_ms"` // nil before the first decode step
+	Requests      int64   `json:"requests"`         // running and queued
+	// StalledSince is the time of the last progress (RFC 3339, UTC), and StalledMs how long ago that was. Both are zero
+	// unless Status is stalled.
+	StalledSince string `json:"stalled_since,omitempty"`
+	StalledMs    int64  `json:"stalled_ms,omitempty"`
+}
+
+// Info answers {"type":"info"} and GET /info: the model, the engine, the configuration, and the resources in use.
+type Info struct {
+	Type         string                `json:"type"` // "info"
+	Status       string                `json:"status"`
+	Version      string                `json:"version"`
+	Engine       string                `json:"engine"` // the llama.cpp build
+	Go           string                `json:"go"`
+	PID          int                   `json:"pid"`
+	Socket       string                `json:"socket"`
+	UptimeMs     int64                 `json:"uptime_ms"`
+	Model        *InfoModel            `json:"model"`        // nil while the model loads
+	Capabilities *runtime.Capabilities `json:"capabilities"` // nil while the model loads
+	Config       InfoConfig            `json:"config"`
+	Memory       InfoMemory            `json:"memory"`
+	Live         InfoLive              `json:"live"`
+	CostModel    *CostModel            `json:"cost_model"` // nil before the first decode step
+}
+
+// ContextTokens is the number of cells in the KV pool, 0 while the model loads.
+func (in *Info) ContextTokens() int {
+	if in.Capabilities == nil {
+		return 0
+	}
+	return in.Capabilities.ContextTokens
+}
+
+// InfoModel describes the model and its chat template.
+type InfoModel struct {
+	runtime.ModelInfo
+	ChatTemplate   bool     `json:"chat_template"`
+	TemplateSource string   `json:"chat_template_source"`     // the model's own, a file, or a built-in one and why
+	NoChat         string   `json:"no_chat_reason,omitempty"` // why there is no chat; "" when there is
+	Thinks         bool     `json:"think_tags"`
+	ThinkMarkers   string   `json:"think_markers"` // the family in docs/templates.md; "" when the family is unknown
+	ThinkSwitch    []string `json:"think_switch"`  // the template variables that turn thinking on and off
+}
+
+// InfoConfig is the part of the daemon's configuration that concerns clients.
+type InfoConfig struct {
+	Policy         string  `json:"policy"`
+	Parallel       int     `json:"parallel"`
+	MaxQueue       int     `json:"max_queue"`
+	MaxSessions    int     `json:"max_sessions"`
+	MaxFrameBytes  int     `json:"max_frame_bytes"`
+	MaxPromptBytes int     `json:"max_prompt_bytes"`
+	MaxTokens      int     `json:"max_tokens"`
+	TickBudgetMs   float64 `json:"tick_budget_ms"`
+	ITLTargetMs    float64 `json:"itl_target_ms"`
+	// PolicyOptions are the options that Policy obeys. Policy may ignore TickBudgetMs and ITLTargetMs.
+	PolicyOptions []PolicyOption `json:"policy_options"`
+}
+
+// PolicyOption is an option of the scheduling policy in use.
+type PolicyOption struct {
+	Name  string  `json:"name"`  // of the command line, or of the file's [meridian] table
+	Value float64 `json:"value"` // in the unit that Name ends with
+}
+
+// InfoMemory is the daemon's memory, in bytes.
+type InfoMemory struct {
+	Weights  int64 `json:"weights_bytes"`
+	Repacked int64 `json:"repacked_bytes"` // copies of weights for the processor's kernels: anonymous memory
+	KV       int64 `json:"kv_bytes"`
+	GoHeap   int64 `json:"go_heap_bytes"`
+	RSS      int64 `json:"rss_bytes"` // 0 on systems that do not report it
+}
+
+// InfoLive counts the resources in use. In an idle daemon InFlight, Requests, Sequences, Resident and LiveCells are 0;
+// any other value is a leak.
+type InfoLive struct {
+	Sessions    int   `json:"sessions"`  // connections
+	InFlight    int   `json:"in_flight"` // requests that clients wait for, those in intake included
+	Requests    int64 `json:"requests"`
+	Sequences   int   `json:"sequences"`          // held by running requests
+	Resident    int64 `json:"resident_sequences"` // that hold cells in the engine, counted when it last fell idle
+	LiveCells   int   `json:"kv_cells_live"`
+	FreeCells   int   `json:"kv_cells_free"` // free, or held by cached prefixes alone
+	Goroutines  int   `json:"goroutines"`
+	Descriptors int   `json:"file_descriptors"` // -1 on systems that do not report it
+}
+
+// ServedModels answers GET /v1/models.
+type ServedModels struct {
+	Object string        `json:"object"` // "list"
+	Data   []ServedModel `json:"data"`   // empty while the model loads
+}
+
+// ServedModel is a model in the form of OpenAI's API, with llama-server's "meta".
+type ServedModel struct {
+	ID      string          `json:"id"`
+	Object  string          `json:"object"`   // "model"
+	Created int64           `json:"created"`  // when the daemon started, in seconds since 1970
+	OwnedBy string          `json:"owned_by"` // "uma-serve"
+	Meta    ServedModelMeta `json:"meta"`
+}
+
+// ServedModelMeta has the names that llama-server uses.
+type ServedModelMeta struct {
+	Context      int   `json:"n_ctx"`       // cells in the KV pool
+	TrainContext int   `json:"n_ctx_train"` // tokens
+	Parameters   int64 `json:"n_params"`
+	Bytes        int64 `json:"size"` // tensor data
+}
