@@ -55,8 +55,9 @@ check: ## the quick loop while you write: build, vet, lint, unit tests without t
 test: ## every test: plain, race, invariants, without cgo, cross-vet, smoke on the built binaries
 	@scripts/test.sh
 
-lint: ## gofmt, vet, staticcheck, the import rules
+lint: ## gofmt, vet, staticcheck, the import rules, and known vulnerabilities where the network allows
 	@scripts/lint.sh
+	@scripts/vuln.sh
 
 bench: build ## what serving costs against the bare decode loop (ratios for Q8_0, Q4_K_M, Q4_0 and F16); ARGS="--weights q8_0 …"
 	@scripts/bench.sh $(ARGS)
