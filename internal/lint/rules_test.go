@@ -30,6 +30,7 @@ var rules = []rule{
 	{"metrics", nil, "numbers and their names: anything may count"},
 	{"models", nil, "the built-in model's bytes"},
 	{"client", []string{"internal/sockpath", "ipc/wire"}, "public: programs of others import it, so it brings neither the daemon nor the engine along"},
+	{"examples/go", []string{"client", "ipc/wire"}, "what a program of another module can import"},
 	{"client/clienttest", []string{"ipc/wire"}, "a daemon for tests of clients, without the daemon"},
 	{"daemon", []string{"core", "ipc", "ipc/wire", "sched", "meridian", "meridian/mrdn", "meridian/fabric", "kvsnap", "kvsnap/snapshot", "kvsnap/snapshot/format",
 		"sampler", "metrics", "runtime", "models", "internal/buildinfo", "internal/chattmpl", "internal/clierr", "internal/gguf", "internal/hostmem",
