@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,6 +47,19 @@ func TestForeignModuleBuilds(t *testing.T) {
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=mod", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
+	}
+	// What the program carries besides the client is small.
+	cmd = exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", ".")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=mod", "GOWORK=off")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules := slices.Compact(slices.Sorted(slices.Values(strings.Fields(string(out)))))
+	want := []string{"example.org/stranger", "github.com/agnivade/levenshtein", "github.com/uma-serve/uma-serve", "github.com/valyala/fastjson"}
+	if !slices.Equal(modules, want) {
+		t.Errorf("the program consists of %q, want %q", modules, want)
 	}
 	cmd = exec.CommandContext(t.Context(), filepath.Join(dir, "stranger"))
 	cmd.Env = append(os.Environ(), "UMA_HOST=", "UMA_SOCKET="+filepath.Join(dir, "none"))

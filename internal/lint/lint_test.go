@@ -188,6 +188,19 @@ func reachesOut(s source) (wrong []string) {
 	return wrong
 }
 
+// tooHeavy says which modules s imports that only measurement needs.
+func tooHeavy(s source) (wrong []string) {
+	for prefix, folders := range heavy {
+		allowed := slices.ContainsFunc(folders, func(dir string) bool { return inside(s.dir, dir) })
+		for _, p := range imports(s.file) {
+			if strings.HasPrefix(p, prefix) && !allowed && !s.test {
+				wrong = append(wrong, fmt.Sprintf("%s imports %s: only %q may: servers and clients do not carry it (ADR 9)", s.path, p, folders))
+			}
+		}
+	}
+	return wrong
+}
+
 // fakeInProduct says whether a program for users has the engine for tests.
 func fakeInProduct(s source) (wrong []string) {
 	if s.test || !(inside(s.dir, "daemon") || s.dir == "cmd/uma-serve" || s.dir == "cmd/uma-cli") {
@@ -221,6 +234,9 @@ func TestImportsPointOneWay(t *testing.T) { hold(t, imported) }
 
 // TestConfinedReachNothing: what handles strangers' programs, or only shows something, opens no file and no connection.
 func TestConfinedReachNothing(t *testing.T) { hold(t, reachesOut) }
+
+// TestMeasurementStaysOutOfServers: gonum and the plotting library are for benchmarks and simulations alone.
+func TestMeasurementStaysOutOfServers(t *testing.T) { hold(t, tooHeavy) }
 
 // TestNoTestOnlyEngineInProducts: the binaries serve real models; the fake engine is for tests and simulation.
 func TestNoTestOnlyEngineInProducts(t *testing.T) { hold(t, fakeInProduct) }
@@ -301,6 +317,12 @@ func TestRulesBite(t *testing.T) {
 		}
 		try(reachesOut, dir+"/x.go", importing("strings"), "")
 	}
+
+	// Measurement.
+	for _, dir := range []string{"daemon", "client", "sched", "cmd/uma-serve", "simulate"} {
+		try(tooHeavy, dir+"/x.go", importing("gonum.org/v1/plot"), "only")
+	}
+	try(tooHeavy, "sim/explore/x.go", importing("gonum.org/v1/plot"), "")
 
 	// The binding and the products.
 	try(cgo, "daemon/x.go", "package p\nimport \"C\"\n", "only runtime/llama may")

@@ -112,5 +112,10 @@ var confined = map[string]string{
 	"internal/metricsview": "a view: bytes in, text out",
 }
 
+// heavy are modules that only measurement needs, by the beginning of their import paths, and the folders that may have them.
+var heavy = map[string][]string{
+	"gonum.org/": {"bench", "sim", "cmd/uma-bench", "cmd/uma-sim"},
+}
+
 // outside are the imports that reach out of the process.
 var outside = []string{"os", "os/exec", "os/signal", "os/user", "net", "net/http", "net/netip", "net/url", "syscall", "io/ioutil", "plugin", "golang.org/x/sys/unix"}

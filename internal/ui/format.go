@@ -117,7 +117,10 @@ func Spark[T ~int | ~int64 | ~uint64 | ~float64](values []T) string {
 	return b.String()
 }
 
-// Table aligns rows of two columns: a label and what it is.
+// Table aligns rows of two columns, a label and its value.
+//
+// text/tabwriter cannot: it counts a rune as one column, so CJK and emoji displace what follows, and the escapes of a
+// colour as text. Columns also leaves columns out of a narrow window.
 type Table struct {
 	rows [][2]string
 }
