@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/uma-serve/uma-serve/daemon"
 	"github.com/uma-serve/uma-serve/internal/daemonproc"
 	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -81,7 +80,7 @@ func (s *server) answers(n int) {
 func (s *server) mustBeWell() {
 	s.t.Helper()
 	body, err := s.Ask("health")
-	var h daemon.Health
+	var h wire.Health
 	if err == nil {
 		err = json.Unmarshal([]byte(body), &h)
 	}
