@@ -9,9 +9,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/uma-serve/uma-serve/internal/daemonproc"
+	"github.com/uma-serve/uma-serve/internal/waitfor"
 )
 
 // TestExamples runs every program of examples/ against a daemon with the built-in model.
@@ -26,12 +26,12 @@ func TestExamples(t *testing.T) {
 	}
 	const libraries = " uma.py socket.sh README.md "
 
-	p, err := daemonproc.Start(filepath.Join(bin, "uma-serve"), time.Minute, nil, "-t", "1")
+	p, err := daemonproc.Start(filepath.Join(bin, "uma-serve"), waitfor.Limit, nil, "-t", "1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &server{Proc: p, t: t}
-	defer p.Stop(20 * time.Second)
+	defer p.Stop(waitfor.Limit)
 
 	dir := t.TempDir()
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "../examples/go/...").CombinedOutput(); err != nil {
@@ -71,11 +71,5 @@ func TestExamples(t *testing.T) {
 		})
 	}
 	// A cancelled request leaves nothing behind.
-	deadline := time.Now().Add(10 * time.Second)
-	for s.info().Live.Requests != 0 {
-		if time.Now().After(deadline) {
-			t.Fatalf("%+v", s.info().Live)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	waitfor.True(t, "the requests end", func() bool { return s.info().Live.Requests == 0 })
 }
