@@ -3,16 +3,15 @@
 package smoke
 
 import (
-	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/uma-serve/uma-serve/internal/daemonproc"
+	"github.com/uma-serve/uma-serve/internal/waitfor"
 )
 
 // TestExamples runs every program of examples/ against a daemon with the built-in model.
@@ -27,12 +26,12 @@ func TestExamples(t *testing.T) {
 	}
 	const libraries = " uma.py socket.sh README.md "
 
-	p, err := daemonproc.Start(filepath.Join(bin, "uma-serve"), time.Minute, nil, "-t", "1")
+	p, err := daemonproc.Start(filepath.Join(bin, "uma-serve"), waitfor.Limit, nil, "-t", "1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &server{Proc: p, t: t}
-	defer p.Stop(20 * time.Second)
+	defer p.Stop(waitfor.Limit)
 
 	dir := t.TempDir()
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "../examples/go/...").CombinedOutput(); err != nil {
@@ -72,5 +71,5 @@ func TestExamples(t *testing.T) {
 		})
 	}
 	// A cancelled request leaves nothing behind.
-	waitfor.True(t, "no request is left", func() bool { return s.info().Live.Requests == 0 })
+	waitfor.True(t, "the requests end", func() bool { return s.info().Live.Requests == 0 })
 }

@@ -25,4 +25,3 @@ func TestDefault(t *testing.T) {
 		}
 	}
 }
-
