@@ -2,7 +2,7 @@ package kvsnap
 
 import "fmt"
 
-// Check verifies every invariant that is stated at a field, from scratch, and the sums of cells. O(cells).
+// Check recomputes the counts of cells and verifies every invariant that a field states. O(cells).
 func (t *Tree) Check() error {
 	type count struct{ refs, runs, pins, tips int }
 	counts := make([]count, len(t.nodes))
@@ -37,14 +37,14 @@ func (t *Tree) Check() error {
 		case cached:
 			entries++
 			if numbers[q.entry] || q.entry == 0 {
-				return fmt.Errorf("%w: two cached prefixes, or none, have number %d", errBroken, q.entry)
+				return fmt.Errorf("%w: cached prefix number %d is zero or not unique", errBroken, q.entry)
 			}
 			numbers[q.entry] = true
-			if len(q.tokens) != t.length(Seq(s)) || len(q.marks) != len(q.tokens)/blockTokens || q.shareable > len(q.tokens) {
-				return fmt.Errorf("%w: cached prefix %d has %d tokens, %d marks, %d shareable and %d cells", errBroken, q.entry, len(q.tokens), len(q.marks), q.shareable, t.length(Seq(s)))
+			if len(q.tokens) != t.length(Seq(s)) || len(q.hashes) != len(q.tokens)/blockTokens || q.shareable > len(q.tokens) {
+				return fmt.Errorf("%w: cached prefix %d has %d tokens, %d hashes, %d shareable and %d cells", errBroken, q.entry, len(q.tokens), len(q.hashes), q.shareable, t.length(Seq(s)))
 			}
 			if q.stalled || q.limit != noLimit {
-				return fmt.Errorf("%w: cached prefix %d has a running request's marks", errBroken, q.entry)
+				return fmt.Errorf("%w: cached prefix %d is stalled or cut", errBroken, q.entry)
 			}
 		}
 	}
@@ -59,7 +59,7 @@ func (t *Tree) Check() error {
 		if n.refs != k.refs || n.runs != k.runs || n.pins != k.pins || n.tips != k.tips {
 			return fmt.Errorf("%w: node %d says %d refs, %d runs, %d pins, %d tips; there are %v", errBroken, i, n.refs, n.runs, n.pins, n.tips, k)
 		}
-		if q := &t.seqs[n.holder]; q.state == free || t.at(n.holder, n.end) != int32(i) {
+		if q := &t.seqs[n.holder]; q.state == free || t.nodeAt(n.holder, n.end) != int32(i) {
 			return fmt.Errorf("%w: node %d names sequence %d, which does not hold it", errBroken, i, n.holder)
 		}
 		switch size := n.end - n.start; {
