@@ -10,7 +10,7 @@ func (c *Config) scheduler(caps runtime.Capabilities) sched.Config {
 	s := sched.Config{
 		Policy: c.Policy, MaxRunning: c.Parallel, Cells: caps.ContextTokens, MaxBatch: caps.MaxBatch,
 		FirstPrefill: sched.DefaultFirstPrefill, TickBudget: msDuration(c.TickBudgetMs), Guard: msDuration(c.GuardMs), MaxQueue: c.MaxQueue,
-		ITLTarget: msDuration(c.Meridian.OutputTPOTBudgetMs), ThinkFloor: msDuration(c.Meridian.ThinkTPOTBudgetMs),
+		ITLTarget: msDuration(c.Meridian.ITLTargetMs), ThinkFloor: msDuration(c.Meridian.ThinkFloorMs),
 		ThinkMultiplier: c.Meridian.ThinkBatchMultiplier,
 	}
 	s.Limits[sched.Background].MaxRunning = c.MaxBackground
@@ -26,13 +26,13 @@ type PolicyOption struct {
 // policyOptions are the options that change what the configured policy does; the others of the section Scheduling belong to
 // other policies.
 func (c *Config) policyOptions() []PolicyOption {
-	target := PolicyOption{"itl-target-ms", c.Meridian.OutputTPOTBudgetMs}
+	target := PolicyOption{"itl-target-ms", c.Meridian.ITLTargetMs}
 	batch := PolicyOption{"batch-size", float64(c.BatchSize)}
 	multiplier := PolicyOption{"think_batch_multiplier", c.Meridian.ThinkBatchMultiplier}
 	background := PolicyOption{"max-background", float64(c.MaxBackground)}
 	switch c.Policy {
 	case "meridian":
-		return []PolicyOption{target, {"think-floor-ms", c.Meridian.ThinkTPOTBudgetMs}, multiplier, background}
+		return []PolicyOption{target, {"think-floor-ms", c.Meridian.ThinkFloorMs}, multiplier, background}
 	case "pascal":
 		return []PolicyOption{target, background}
 	case "uma":

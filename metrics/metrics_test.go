@@ -69,7 +69,7 @@ func filled() *Metrics {
 	m.TrackedRequests.Set(4)
 	m.TTOT.Observe(200 * time.Millisecond)
 	m.SLOViolationsTTFT.Inc()
-	m.SLOViolationsTBT.Add(2)
+	m.SLOViolationsITL.Add(2)
 	m.Recomputed.Inc()
 	m.ParkedTotal.Inc()
 	m.ContextShift.Inc()
