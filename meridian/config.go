@@ -46,7 +46,7 @@ type Config struct {
 	// EATSuffix is the text between close tag and answer in a probe; "": the chat template's.
 	EATSuffix string `toml:"eat_suffix"`
 
-	// RPDIForm selects the index that closes a block: entropy (the paper's) or indicator (the first Meridian's).
+	// RPDIForm selects the index that closes a block: entropy (the paper's) or indicator (meridian-core's).
 	RPDIForm RPDIForm `toml:"rpdi_form"`
 	// RPDIWindow is the number of think tokens in the local mean of the entropy form.
 	RPDIWindow int `toml:"rpdi_window"`

@@ -2,7 +2,7 @@ package metrics
 
 import "time"
 
-// Names that begin with meridian_ are those of the original Meridian's telemetry, in Prometheus's form: dots are
+// Names that begin with meridian_ are those of meridian-core's telemetry, in Prometheus's form: dots are
 // underscores, counters end in _total, and nanoseconds are seconds.
 
 // declarePromise lists what tells whether the latency promise holds, and what the cost model believes.

@@ -390,7 +390,7 @@ uma_model_info{architecture="llama",description="llama 1M Q8_0",name="tiny \"q\"
 			}
 			continue
 		}
-		if strings.HasPrefix(d.prom, "meridian_") { // the original's names
+		if strings.HasPrefix(d.prom, "meridian_") { // meridian-core's names
 			continue
 		}
 		if !family.MatchString(d.prom) && !slices.Contains(unitless, d.prom) {
