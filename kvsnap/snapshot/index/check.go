@@ -28,7 +28,7 @@ func (x *Index) Check() error {
 	through, ends := 0, 0
 	for _, s := range x.slots {
 		if len(s.through)+len(s.ends) == 0 {
-			return fmt.Errorf("an empty slot stayed")
+			return fmt.Errorf("there is an empty slot")
 		}
 		for _, n := range slices.Concat(s.through, s.ends) {
 			if !n.usable || x.nodes[n.Key] != n {
@@ -45,7 +45,7 @@ func (x *Index) Check() error {
 		}
 	}
 	if through != 0 || ends != 0 {
-		return fmt.Errorf("%d places and %d ends too many are filed", through, ends)
+		return fmt.Errorf("%d surplus places and %d surplus ends are filed", through, ends)
 	}
 	return nil
 }
