@@ -11,8 +11,8 @@
 //  3. Read Logits(i) for each row added with logits=true before the next Decode: the slice is a view of the
 //     engine's memory and is overwritten by it.
 //  4. On ErrKVFull the engine's state is unchanged: free cells and try again.
-//     On ErrAborted or ErrDecode an unknown part of the batch may have been written: remove every sequence of
-//     the batch back to the position it had before (SeqRemove) and only then go on.
+//     On ErrAborted or ErrDecode an unknown part of the batch may have been written: shorten every sequence
+//     of the batch to its previous length (SeqRemove) before the next call.
 //  5. Close once, after the last call returned.
 package runtime
 

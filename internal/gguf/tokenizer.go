@@ -7,7 +7,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/thinktags"
 )
 
-// roles are the tokenizer.ggml.*_token_id keys worth showing, by the short name of the role.
+// roles are the tokenizer.ggml.*_token_id keys to show, by the short name of the role.
 var roles = []struct{ role, key string }{
 	{"bos", "bos_token_id"}, {"eos", "eos_token_id"}, {"eot", "eot_token_id"}, {"eom", "eom_token_id"},
 	{"unk", "unknown_token_id"}, {"pad", "padding_token_id"}, {"sep", "seperator_token_id"}, {"mask", "mask_token_id"},

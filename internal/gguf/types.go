@@ -12,8 +12,8 @@ type tensorType struct {
 	bytes uint64
 }
 
-// tensorTypes by number, from ggml.h and the block structures of ggml-common.h. Numbers missing here were removed
-// from ggml and are refused.
+// tensorTypes by number, from ggml.h and the block structures of ggml-common.h. Missing numbers were removed from ggml
+// and are refused.
 var tensorTypes = map[uint32]tensorType{
 	0: {"F32", 1, 4}, 1: {"F16", 1, 2},
 	2: {"Q4_0", 32, 18}, 3: {"Q4_1", 32, 20}, 6: {"Q5_0", 32, 22}, 7: {"Q5_1", 32, 24}, 8: {"Q8_0", 32, 34}, 9: {"Q8_1", 32, 36},
@@ -24,18 +24,18 @@ var tensorTypes = map[uint32]tensorType{
 	29: {"IQ1_M", 256, 56}, 30: {"BF16", 1, 2}, 34: {"TQ1_0", 256, 54}, 35: {"TQ2_0", 256, 66}, 39: {"MXFP4", 32, 17},
 }
 
-// cacheTypes are what llama.cpp can keep K and V in, by the names its flags take: bytes per block of elements.
+// cacheTypes are llama.cpp's types for K and V, by the names of its flags: bytes per block of elements.
 var cacheTypes = map[string]tensorType{
 	"f32": tensorTypes[0], "f16": tensorTypes[1], "bf16": tensorTypes[30], "q8_0": tensorTypes[8],
 	"q4_0": tensorTypes[2], "q4_1": tensorTypes[3], "q5_0": tensorTypes[6], "q5_1": tensorTypes[7], "iq4_nl": tensorTypes[20],
 }
 
-// CacheTypes are the names of the types that llama.cpp can keep K and V in, widest first.
+// CacheTypes returns the names of llama.cpp's types for K and V, widest first.
 func CacheTypes() []string {
 	return []string{"f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"}
 }
 
-// cacheBytes is the size of one cache row of n elements.
+// cacheBytes returns the size of one cache row of n elements.
 func cacheBytes(typ string, n int64) (int64, error) {
 	t, ok := cacheTypes[typ]
 	if !ok {

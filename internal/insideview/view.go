@@ -1,5 +1,5 @@
-// Package insideview shows people what the daemon answers to a why or a kv question: the decisions behind a request,
-// and what the KV cache holds.
+// Package insideview formats the daemon's answers to `why` and `kv`: the decisions about a request, and the contents of
+// the KV cache.
 package insideview
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Why is the life of each request, a paragraph for each.
+// Why formats the history of each request, one paragraph per request.
 func Why(out *ui.Terminal, r *wire.WhyReport) string {
 	if len(r.Requests) == 0 {
 		return "Nothing is remembered of such a request. The daemon remembers those that run and the " +
@@ -72,7 +72,7 @@ func why(b *strings.Builder, out *ui.Terminal, q *wire.WhyRequest) {
 	}
 }
 
-// amount is how many tokens the decisions computed, and the newest of them.
+// amount formats the number of tokens that the decisions computed in total and the last time.
 func amount(d *wire.Decision) string {
 	if d.Times > 1 && d.Latest > 0 {
 		return fmt.Sprintf("[%s tokens, %s the last time]", ui.Count(d.Tokens), ui.Count(d.Latest))
@@ -83,8 +83,8 @@ func amount(d *wire.Decision) string {
 	return fmt.Sprintf("[%s tokens]", ui.Count(d.Tokens))
 }
 
-// KV is what the cache holds: a summary, then tables; with r.Tree the prefix tree. In a window of out it is cut to fit, rows
-// and columns, unless all is set.
+// KV formats the cache's contents: a summary, then tables; with r.Tree the prefix tree. In a terminal it is cut to the
+// window's rows and columns, unless all is set.
 func KV(out *ui.Terminal, r *wire.KVReport, all bool) string {
 	width, height := out.Size()
 	if all {
@@ -92,7 +92,7 @@ func KV(out *ui.Terminal, r *wire.KVReport, all bool) string {
 	}
 	summary := kvSummary(out, r)
 	if r.Tree != "" && height > 0 {
-		// The tree is what was asked for; the tables are a question of their own.
+		// With the tree, the tables are left out.
 		return ui.FitLines(summary+"\n"+atMost(kvTree(r, width), height-1-rows(summary)-1, "kv --tree"), width)
 	}
 	tiers, entries := kvTiers(out, r, width), kvEntries(out, r, width)
@@ -100,7 +100,7 @@ func KV(out *ui.Terminal, r *wire.KVReport, all bool) string {
 	left := 0
 	if height > 0 {
 		if left = height - 1 - rows(summary) - 1 - rows(tiers); left < fewRows {
-			left += rows(tiers) // what is cached says more than where
+			left += rows(tiers) // prefer the entries to the tiers
 			tiers = ""
 		}
 		left = max(left, fewRows)
@@ -112,12 +112,12 @@ func KV(out *ui.Terminal, r *wire.KVReport, all bool) string {
 	return ui.FitLines(text, width)
 }
 
-// fewRows is the least rows of a table that are worth its head.
+// fewRows is the smallest number of rows for which a table's header is shown.
 const fewRows = 3
 
 func rows(text string) int { return strings.Count(text, "\n") }
 
-// atMost is the first lines of text, with a note about the others if there are more than limit; 0 = all.
+// atMost returns the first limit lines of text, with a note about the others; 0 = all.
 func atMost(text string, limit int, command string) string {
 	n := rows(text)
 	if limit <= 0 || n <= limit {
@@ -188,7 +188,7 @@ func troubles(out *ui.Terminal, tiers []wire.KVTier) string {
 	return b.String()
 }
 
-// shortName is how many digits of a hash are shown in a window: enough to name a prefix, which takes 4 or more.
+// shortName is the number of digits of a hash shown in a terminal. Commands accept 4 or more.
 const shortName = 8
 
 func kvEntries(out *ui.Terminal, r *wire.KVReport, width int) string {
@@ -220,10 +220,10 @@ func kvEntries(out *ui.Terminal, r *wire.KVReport, width int) string {
 	return ui.Columns(cols, rows, width, out.Dim)
 }
 
-// isHash tells a hash from a number.
+// isHash reports whether a name is a hash, not a number.
 func isHash(s string) bool { return len(s) >= 2*shortName && strings.Trim(s, "0123456789abcdef") == "" }
 
-// ambiguous reports whether another entry's name begins as the short name of entry i does.
+// ambiguous reports whether another entry's name has the short name of entry i as its beginning.
 func ambiguous(entries []wire.KVEntry, i int) bool {
 	for j := range entries {
 		if j != i && entries[j].Name != entries[i].Name && strings.HasPrefix(entries[j].Name, entries[i].Name[:shortName]) {
@@ -233,7 +233,7 @@ func ambiguous(entries []wire.KVEntry, i int) bool {
 	return false
 }
 
-// kvTree is the prefix tree. In a window the indentation of its deepest runs is given as a number.
+// kvTree formats the prefix tree. In a terminal it writes deep indentation as a number.
 func kvTree(r *wire.KVReport, width int) string {
 	var b strings.Builder
 	for line := range strings.SplitSeq(strings.TrimRight(r.Tree, "\n"), "\n") {

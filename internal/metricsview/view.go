@@ -1,6 +1,5 @@
-// Package metricsview shows the daemon's metrics snapshot to people: one screen, with rates when there is an earlier
-// snapshot to compare with. Which metrics there are and what they mean stands in docs/metrics.md; one that a daemon
-// of another version does not have is shown as zero.
+// Package metricsview formats the daemon's metrics snapshot as one screen, with rates if there is an earlier snapshot.
+// docs/metrics.md describes the metrics. A metric that a daemon of another version lacks is shown as zero.
 package metricsview
 
 import (
@@ -16,7 +15,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/ui"
 )
 
-// Snapshot is a metrics snapshot that was read at Time.
+// Snapshot is a metrics snapshot with its time of reading.
 type Snapshot struct {
 	Time   time.Time
 	fields map[string]json.RawMessage
@@ -26,12 +25,12 @@ type Snapshot struct {
 func Parse(raw []byte, at time.Time) (*Snapshot, error) {
 	s := &Snapshot{Time: at}
 	if err := json.Unmarshal(raw, &s.fields); err != nil {
-		return nil, fmt.Errorf("metrics: the daemon's answer cannot be read: %w", err)
+		return nil, fmt.Errorf("metrics: cannot parse the daemon's answer: %w", err)
 	}
 	return s, nil
 }
 
-// num is a number of the snapshot, 0 when it is null, absent or something else.
+// num returns a number of the snapshot; 0 when it is null, absent or not a number.
 func (s *Snapshot) num(name string) float64 {
 	var v float64
 	if json.Unmarshal(s.fields[name], &v) != nil {
@@ -40,7 +39,7 @@ func (s *Snapshot) num(name string) float64 {
 	return v
 }
 
-// labels is a metric of several named counts.
+// labels returns a metric with several named counts.
 func (s *Snapshot) labels(name string) map[string]float64 {
 	var v map[string]float64
 	if json.Unmarshal(s.fields[name], &v) != nil {
@@ -49,8 +48,8 @@ func (s *Snapshot) labels(name string) map[string]float64 {
 	return v
 }
 
-// histogram is what a snapshot says of a distribution: Counts[i] values were above Bounds[i-1] and at most Bounds[i];
-// the last entry of Counts, which has no bound, are those above all bounds.
+// histogram is a distribution: Counts[i] values are above Bounds[i-1] and at most Bounds[i]; the last entry of Counts
+// counts the values above all bounds.
 type histogram struct {
 	Count, Sum float64
 	Bounds     []float64
@@ -80,7 +79,8 @@ func (s *Snapshot) histogram(name string) (h histogram) {
 	return h
 }
 
-// quantile is the bucket's bound that at least q of all values are not above; ok is false when that is no bound.
+// quantile returns the smallest bucket bound that at least the share q of all values does not exceed; ok is false when
+// no bound suffices.
 func (h histogram) quantile(q float64) (bound float64, ok bool) {
 	sum := 0.0
 	for i, b := range h.Bounds {
@@ -91,23 +91,23 @@ func (h histogram) quantile(q float64) (bound float64, ok bool) {
 	return 0, false
 }
 
-// View draws snapshots. In a window it draws what fits into it, the most important lines, the others as they are needed.
+// View draws snapshots. In a terminal it draws the most important lines that fit.
 type View struct {
 	Out  *ui.Terminal
 	Fit  bool // leave out lines until the screen fits into Out's window
 	prev *Snapshot
 }
 
-// line is a row of the screen. Where not all fit, those with the highest rank go first.
+// line is a row of the screen. If not all rows fit, those with the highest rank are left out first.
 type line struct {
 	text string
 	rank int
 }
 
-// tokenRank is the rank of the table of token counts, which goes as a whole.
+// tokenRank is the rank of the table of token counts, which is left out as a whole.
 const tokenRank = 7
 
-// fit is as many lines as there are rows, 0 = all.
+// fit returns the lines that fit into rows; 0 = all.
 func fit(lines []line, rows int) string {
 	for rows > 0 && len(lines) > rows {
 		last := 0
@@ -116,7 +116,7 @@ func fit(lines []line, rows int) string {
 				last = i
 			}
 		}
-		if lines[last].rank == tokenRank { // a head without its rows says nothing
+		if lines[last].rank == tokenRank { // leave out a header without its rows
 			lines = slices.DeleteFunc(lines, func(l line) bool { return l.rank == tokenRank })
 			continue
 		}
@@ -129,7 +129,7 @@ func fit(lines []line, rows int) string {
 	return b.String()
 }
 
-// Render is the screen for s. Rates are since the snapshot of the last call.
+// Render returns the screen for s. Rates are relative to the snapshot of the previous call.
 func (v *View) Render(s *Snapshot) string {
 	prev := v.prev
 	v.prev = s
@@ -138,7 +138,7 @@ func (v *View) Render(s *Snapshot) string {
 			return ""
 		}
 		seconds, delta := s.Time.Sub(prev.Time).Seconds(), s.num(name)-prev.num(name)
-		if seconds <= 0 || delta < 0 { // a daemon that was started anew counts from zero
+		if seconds <= 0 || delta < 0 { // a restarted daemon counts from zero
 			return ""
 		}
 		if unit == "bytes" {
@@ -245,7 +245,7 @@ func (v *View) row(label string, h histogram, show func(float64) string) string 
 
 func msDuration(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
-// guards says what the states of the guard do to prompts.
+// guards describes the effect of the guard's states on prompts.
 var guards = map[string]string{"open": "as they come", "trim": "cut to what fits", "hold": "held back"}
 
 func infeasible(v float64) string {
@@ -255,7 +255,7 @@ func infeasible(v float64) string {
 	return "cannot be kept"
 }
 
-// tail is text behind sep, "" when there is no text.
+// tail returns sep and text; "" when text is empty.
 func tail(sep, text string) string {
 	if text == "" {
 		return ""
@@ -263,7 +263,7 @@ func tail(sep, text string) string {
 	return sep + text
 }
 
-// join lists what is above zero, the most frequent first; show says how a value is written, as a count unless given.
+// join lists the counts above zero, the most frequent first. show formats a value; the default is a plain number.
 func join(counts map[string]float64, show ...func(float64) string) string {
 	write := func(v float64) string { return ui.Count(int64(v)) }
 	if len(show) > 0 {

@@ -100,7 +100,7 @@ type Engine struct {
 	aborted atomic.Bool
 	inside  atomic.Bool
 	dead    bool
-	calls   int // for the checks of invariant builds
+	calls   int // counts calls of enter
 }
 
 type wanted struct {
