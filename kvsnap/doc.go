@@ -8,8 +8,8 @@
 //
 // In llama.cpp a sequence can share the cells of another sequence's positions [0, p) without a copy
 // (llama_memory_seq_cp: 50 µs for a thousand tokens), even while the other sequence runs. A cell is freed with the last
-// sequence that holds it. An engine has at most 256 sequence ids, so the tree manages ids as it manages cells: when none
-// is free, the least valuable cached prefix gives up its id.
+// sequence that holds it. An engine has at most 256 sequence ids, so the tree manages ids as it manages cells: when
+// none is free, the least valuable cached prefix gives up its id.
 //
 // # The caller's obligations, in the life of one request
 //
@@ -17,7 +17,8 @@
 //     Progress, Stall, Retain or Release of that request returns this request's id. Otherwise carry out the Actions and
 //     compute from position Cached on, in sequence Seq. To look before acquiring, call Lookup, then AcquireMatch.
 //  2. When cells run out, EvictCells: copy the victims' cells to the host if they are worth it, then carry out the
-//     Actions. EvictCells never takes cells that a running request shares; therefore acquire first and evict afterwards.
+//     Actions. EvictCells never takes cells that a running request shares; therefore acquire first and evict
+//     afterwards.
 //  3. Progress after each successful Decode, for each of its sequences. After a failed Decode the engine rolls the
 //     sequence back, and the tree needs no call.
 //  4. At the end of a turn, render the history as the next turn's prompt will begin and Retain it: the computed tokens
@@ -30,16 +31,16 @@
 // # What is kept
 //
 // A cached prefix stays until its cells or its id are needed. Tails are evicted before heads, so a head that many
-// prefixes share goes last, and the least valuable tail goes first; see Tree.valueOf. A cached prefix that is the beginning
-// of another one in its namespace is merged into it.
+// prefixes share goes last, and the least valuable tail goes first; see Tree.valueOf. A cached prefix that is the
+// beginning of another one in its namespace is merged into it.
 //
 // # Tiers
 //
-// meridian.Blocks records what cells are used for (prompt, thought, answer); the tree records which sequences share them.
-// A running request's prompt is tier Prefix, its thinking ThinkActive, then ThinkComplete, its answer OutputCritical.
-// When it ends, the cells that Retain keeps pass to CacheOwner in tier Prefix. Eviction begins there: Blocks.EvictOrder
-// names CacheOwner first and the daemon calls EvictCells; requests follow, thinking ones before answering ones. So no
-// OutputCritical cell is freed while a lower tier has cells.
+// meridian.Blocks records what cells are used for (prompt, thought, answer); the tree records which sequences share
+// them. A running request's prompt is tier Prefix, its thinking ThinkActive, then ThinkComplete, its answer
+// OutputCritical. When it ends, the cells that Retain keeps pass to CacheOwner in tier Prefix. Eviction begins there:
+// Blocks.EvictOrder names CacheOwner first and the daemon calls EvictCells; requests follow, thinking ones before
+// answering ones. So no OutputCritical cell is freed while a lower tier has cells.
 //
 // # Namespaces
 //

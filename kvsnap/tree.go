@@ -106,8 +106,8 @@ const (
 	ReasonDiverged
 	// ReasonComputing: a running request has the same tokens but has not computed them yet.
 	ReasonComputing
-	// ReasonEvicted: the next block was requested lately and is no longer resident, and the tree has evicted cells. It is
-	// an estimate from the sketch: dropped cells, and cells that Retain did not keep, look the same.
+	// ReasonEvicted: the next block was requested lately and is no longer resident, and the tree has evicted cells. It
+	// is an estimate from the sketch: dropped cells, and cells that Retain did not keep, look the same.
 	ReasonEvicted
 	// ReasonWhole: tokens agree, but this model's memory cannot share part of a sequence, or the sequence is in use.
 	ReasonWhole

@@ -9,8 +9,8 @@ import (
 // valueOf returns the eviction priority of node i: the evict level, plus how often the node's cells were requested
 // lately times the cost to compute one of them again. This is GreedyDual-Size-Frequency (Cherkasova, HP Labs technical
 // report HPL-98-69R1, 1998) with frequencies from a TinyLFU sketch. The level rises with each victim, so cells that are
-// no longer requested fall behind, and cells requested k times outlive k pools of cells requested once. Prompts that are
-// sent once therefore evict each other, not a conversation.
+// no longer requested fall behind, and cells requested k times outlive k pools of cells requested once. Prompts that
+// are sent once therefore evict each other, not a conversation.
 func (t *Tree) valueOf(i int32) float64 {
 	n := &t.nodes[i]
 	hashes := t.seqs[n.holder].hashes
@@ -50,7 +50,8 @@ func (t *Tree) covered(s Seq) bool {
 		return false
 	}
 	for o := range t.seqs {
-		if c := &t.seqs[o]; Seq(o) != s && c.state == cached && c.ns == q.ns && t.length(Seq(o)) >= t.length(s) && t.nodeAt(Seq(o), t.length(s)) == q.tip {
+		if c := &t.seqs[o]; Seq(o) != s && c.state == cached && c.ns == q.ns && t.length(Seq(o)) >= t.length(s) &&
+			t.nodeAt(Seq(o), t.length(s)) == q.tip {
 			return true
 		}
 	}
@@ -132,7 +133,8 @@ func (t *Tree) EvictCells(n int) (freed int, victims []Victim, actions []Action)
 // evictTail shortens cached prefix s to its first keep tokens and records it as a victim.
 func (t *Tree) evictTail(s Seq, keep int) {
 	q := &t.seqs[s]
-	v := Victim{Entry: q.entry, NS: q.ns, Seq: s, Tokens: q.tokens, From: keep, To: len(q.tokens), Offload: q.hits > 0 || q.turns > 1}
+	v := Victim{Entry: q.entry, NS: q.ns, Seq: s, Tokens: q.tokens, From: keep, To: len(q.tokens),
+		Offload: q.hits > 0 || q.turns > 1}
 	k := slices.IndexFunc(t.victims, func(o Victim) bool { return o.Entry == v.Entry })
 	if k < 0 {
 		k = len(t.victims)

@@ -41,7 +41,8 @@ func (t *Tree) match(p *Prompt, hashes []uint64) Match {
 	case m.Len == most:
 		m.Reason = ReasonFull
 	case m.Reason == ReasonComputing, m.Reason == ReasonWhole:
-	case t.stats.Evictions+t.stats.IDEvictions > 0 && m.Len/blockTokens < len(hashes) && t.sketch.estimate(hashes[m.Len/blockTokens]) > 0:
+	case t.stats.Evictions+t.stats.IDEvictions > 0 && m.Len/blockTokens < len(hashes) &&
+		t.sketch.estimate(hashes[m.Len/blockTokens]) > 0:
 		m.Reason = ReasonEvicted
 	}
 	return m

@@ -3,11 +3,11 @@ package kvsnap
 // root is the node of the empty prefix.
 const root int32 = 0
 
-// node is a run of cells, positions [start, end), that the same sequences hold. A sequence holds the nodes from the root
-// to its tip.
+// node is a run of cells, positions [start, end), that the same sequences hold. A sequence holds the nodes from the
+// root to its tip.
 //
-// Unlike in a textbook radix tree, two children of a node may begin with the same token: requests that computed the same
-// text at the same time hold different cells, and the tree counts cells.
+// Unlike in a textbook radix tree, two children of a node may begin with the same token: requests that computed the
+// same text at the same time hold different cells, and the tree counts cells.
 type node struct {
 	parent     int32
 	first      int32 // first child; the children are a list linked by next and prev; -1 = none
@@ -142,8 +142,8 @@ func (t *Tree) compactPath(s Seq) {
 	}
 }
 
-// reserve ensures that there is a spare node. When the arena is full, it joins every joinable node, regardless of value.
-// Then each node has a tip or at least two children, so there are fewer nodes than twice the sequences.
+// reserve ensures that there is a spare node. When the arena is full, it joins every joinable node, regardless of
+// value. Then each node has a tip or at least two children, so there are fewer nodes than twice the sequences.
 func (t *Tree) reserve() {
 	if len(t.spare) > 0 {
 		return

@@ -53,8 +53,8 @@ type waiter struct {
 // Tree indexes the KV pool token by token and counts its cells. See the package comment. It belongs to one goroutine.
 //
 // Until Retain or Release it reads a running request's tokens in the caller's slice (Prompt.Tokens, later the argument
-// of Progress). The caller may append to the slice but must not change tokens that the tree has seen. A cached prefix has
-// a copy.
+// of Progress). The caller may append to the slice but must not change tokens that the tree has seen. A cached prefix
+// has a copy.
 type Tree struct {
 	cfg   Config
 	nodes []node  // an arena; node 0 is the root
@@ -349,10 +349,10 @@ func (t *Tree) Stall(s Seq, stalled bool) (wake []uint64) {
 	return nil
 }
 
-// Cut removes the n cells from position from on of running sequence s and moves the later ones down: a context shift, or
-// a dropped thought. tokens is the request's slice without the removed tokens. The moved cells were computed with the
-// removed ones in view; they cannot be shared, and Retain does not keep them. Cut fails and changes nothing when any
-// cell from position from on is shared, because the shift would move it in the other sequences too.
+// Cut removes the n cells from position from on of running sequence s and moves the later ones down: a context shift,
+// or a dropped thought. tokens is the request's slice without the removed tokens. The moved cells were computed with
+// the removed ones in view; they cannot be shared, and Retain does not keep them. Cut fails and changes nothing when
+// any cell from position from on is shared, because the shift would move it in the other sequences too.
 func (t *Tree) Cut(s Seq, tokens []Token, from, n int) (Released, error) {
 	t.generation++
 	q := t.running(s)
@@ -361,13 +361,15 @@ func (t *Tree) Cut(s Seq, tokens []Token, from, n int) (Released, error) {
 	case t.cfg.WholeOnly:
 		return Released{}, errors.New("kvsnap: cut a sequence: this memory cannot remove a range")
 	case from < 0 || n < 1 || from+n > length || len(tokens) < length-n:
-		return Released{}, fmt.Errorf("kvsnap: cut a sequence: %d cells from position %d are not in its %d cells and %d tokens",
-			n, from, length, len(tokens))
+		return Released{},
+			fmt.Errorf("kvsnap: cut a sequence: %d cells from position %d are not in its %d cells and %d tokens",
+				n, from, length, len(tokens))
 	case t.own(s) < length-from:
 		return Released{}, fmt.Errorf("kvsnap: cut a sequence: %d cells from position %d on are shared",
 			length-from-t.own(s), from)
 	}
-	t.shorten(s, length-n) // all cells from position from on are the sequence's own: which n go makes no difference here
+	// all cells from position from on are the sequence's own: which n go makes no difference here
+	t.shorten(s, length-n)
 	q.shared = min(q.shared, from)
 	q.tokens, q.limit = tokens, min(q.limit, from)
 	t.actions = append(t.actions[:0], Action{Kind: Remove, Src: NoSeq, Dst: s, From: from, To: from + n})

@@ -40,8 +40,10 @@ func (t *Tree) Entries(dst []Entry) []Entry {
 		n := t.length(s)
 		own := t.own(s)
 		e := Entry{
-			ID: q.entry, Req: q.req, NS: q.ns, Seq: s, Running: q.state == running, Pinned: q.pinned, Tokens: n, OwnCells: own,
-			OwnBytes: int64(own) * int64(t.cfg.CellBytes), Created: q.created, Used: q.used, Hits: q.hits, Turns: q.turns,
+			ID: q.entry, Req: q.req, NS: q.ns, Seq: s, Running: q.state == running, Pinned: q.pinned, Tokens: n,
+			OwnCells: own,
+			OwnBytes: int64(own) * int64(t.cfg.CellBytes), Created: q.created, Used: q.used, Hits: q.hits,
+			Turns: q.turns,
 			Worth: t.nodes[q.tip].value - t.evictLevel, Hash: t.hash(s),
 		}
 		e.Why = t.why(s)
@@ -100,12 +102,13 @@ func (t *Tree) hash(s Seq) string {
 	return fmt.Sprintf("%016x", hashTail(hashes, q.ns, tokens))
 }
 
-// Dump returns the tree as text, for `uma-cli kv --tree`: one line per node, indented below its parent, with the state of
-// its cells, the number of its holders and the sequences that end in it.
+// Dump returns the tree as text, for `uma-cli kv --tree`: one line per node, indented below its parent, with the state
+// of its cells, the number of its holders and the sequences that end in it.
 func (t *Tree) Dump() string {
 	var b strings.Builder
 	c := t.cells
-	fmt.Fprintf(&b, "%d cells: %d own, %d shared, %d cached, %d pinned, %d free\n", t.cfg.Cells, c.Own, c.Shared, c.Cached, c.Pinned, c.Free)
+	fmt.Fprintf(&b, "%d cells: %d own, %d shared, %d cached, %d pinned, %d free\n", t.cfg.Cells, c.Own, c.Shared,
+		c.Cached, c.Pinned, c.Free)
 	t.dump(&b, root, 0)
 	return b.String()
 }
@@ -113,7 +116,8 @@ func (t *Tree) Dump() string {
 func (t *Tree) dump(b *strings.Builder, i int32, depth int) {
 	if i != root {
 		n := &t.nodes[i]
-		fmt.Fprintf(b, "%s[%d, %d) %s", strings.Repeat("  ", depth), n.start, n.end, [...]string{"own", "shared", "pinned", "cached"}[t.classIndex(n)])
+		fmt.Fprintf(b, "%s[%d, %d) %s", strings.Repeat("  ", depth), n.start, n.end,
+			[...]string{"own", "shared", "pinned", "cached"}[t.classIndex(n)])
 		if n.refs > 1 {
 			fmt.Fprintf(b, " by %d", n.refs)
 		}

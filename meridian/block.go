@@ -129,8 +129,8 @@ type ownerRecord struct {
 // Blocks is the ledger of KV cells by tier: how many cells each owner has, in blocks of a fixed number of cells, and
 // which blocks are evicted first. It moves no bytes; the caller carries out the evictions that it returns.
 //
-// For a pool without a prefix tree, Allocate and Share make it a complete block manager. With a prefix tree, which knows
-// the sequences that share each cell, the caller reports how many cells each request holds alone and how many are
+// For a pool without a prefix tree, Allocate and Share make it a complete block manager. With a prefix tree, which
+// knows the sequences that share each cell, the caller reports how many cells each request holds alone and how many are
 // cached:
 //
 //	at the start      SetCache, then OnCells(request, Prefix, acquired cells that no other sequence holds)
@@ -172,16 +172,17 @@ func NewBlocks(cfg BlocksConfig) (*Blocks, error) {
 	case cfg.CellBytes < 0:
 		return nil, fmt.Errorf("meridian: cell bytes = %d: must not be negative", cfg.CellBytes)
 	}
-	b := &Blocks{cfg: cfg, owners: map[Owner]*ownerRecord{}, free: cfg.Cells, blocks: make([]block, 0, cfg.Cells/cfg.BlockCells+64)}
+	b := &Blocks{cfg: cfg, owners: map[Owner]*ownerRecord{}, free: cfg.Cells,
+		blocks: make([]block, 0, cfg.Cells/cfg.BlockCells+64)}
 	for t := range b.lists {
 		b.lists[t].oldest, b.lists[t].newest = noBlock, noBlock
 	}
 	return b, nil
 }
 
-// Allocate gives owner n more cells of a tier. If too few are free, it evicts blocks of other owners in the order of the
-// tiers, the least recently used first, and never a shared one. The caller carries out the evictions it returns, valid
-// until the next call. If that is not enough, it fails with ErrNoCells and changes nothing.
+// Allocate gives owner n more cells of a tier. If too few are free, it evicts blocks of other owners in the order of
+// the tiers, the least recently used first, and never a shared one. The caller carries out the evictions it returns,
+// valid until the next call. If that is not enough, it fails with ErrNoCells and changes nothing.
 func (b *Blocks) Allocate(o Owner, t Tier, n int) ([]BlockVictim, error) {
 	return b.AllocateAll([]Want{{o, t, n}})
 }
@@ -191,8 +192,9 @@ func (b *Blocks) AllocateAll(wants []Want) ([]BlockVictim, error) {
 	need := 0
 	for _, w := range wants {
 		if w.Cells < 0 || w.Tier >= NumTiers {
-			return nil, fmt.Errorf("meridian: allocate %d cells of tier %d for owner %d: cells must not be negative, tier must be below %d",
-				w.Cells, w.Tier, w.Owner, NumTiers)
+			return nil,
+				fmt.Errorf("meridian: allocate %d cells of tier %d for owner %d: cells must not be negative, tier must be below %d",
+					w.Cells, w.Tier, w.Owner, NumTiers)
 		}
 		need += w.Cells
 	}
@@ -206,7 +208,8 @@ func (b *Blocks) AllocateAll(wants []Want) ([]BlockVictim, error) {
 			}
 		}
 		if could < need {
-			return nil, fmt.Errorf("allocate: %w: %d cells are needed, %d of %d are free or evictable", ErrNoCells, need, could, b.cfg.Cells)
+			return nil, fmt.Errorf("allocate: %w: %d cells are needed, %d of %d are free or evictable", ErrNoCells,
+				need, could, b.cfg.Cells)
 		}
 		b.evict(short, mine)
 	}

@@ -23,8 +23,8 @@ func (b *Blocks) list(id BlockID) {
 	b.listBefore(id, noBlock)
 }
 
-// listBefore inserts a block into its tier's list by its age. The search begins at hint, a younger block of the list, or
-// at the recent end.
+// listBefore inserts a block into its tier's list by its age. The search begins at hint, a younger block of the list,
+// or at the recent end.
 func (b *Blocks) listBefore(id, hint BlockID) {
 	x := &b.blocks[id]
 	l := &b.lists[x.tier]
@@ -232,7 +232,8 @@ func (b *Blocks) check() error {
 		for id := b.lists[t].oldest; id != noBlock; id = b.blocks[id].newer {
 			x := &b.blocks[id]
 			if x.tier != t || x.cells < 1 || x.cells > b.cfg.BlockCells || x.refs < 0 {
-				return fmt.Errorf("block %d has tier %v in the list of %v, %d of %d cells, %d refs", id, x.tier, t, x.cells, b.cfg.BlockCells, x.refs)
+				return fmt.Errorf("block %d has tier %v in the list of %v, %d of %d cells, %d refs", id, x.tier, t,
+					x.cells, b.cfg.BlockCells, x.refs)
 			}
 			if x.used <= last || x.older != older || x.used > b.clock {
 				return fmt.Errorf("block %d of %v is out of order: used %d after %d", id, t, x.used, last)
@@ -248,7 +249,8 @@ func (b *Blocks) check() error {
 		}
 	}
 	if snap.Blocks != b.snap.Blocks || snap.Cells != b.snap.Cells {
-		return fmt.Errorf("blocks by tier are %v with %v cells, counted %v with %v", snap.Blocks, snap.Cells, b.snap.Blocks, b.snap.Cells)
+		return fmt.Errorf("blocks by tier are %v with %v cells, counted %v with %v", snap.Blocks, snap.Cells,
+			b.snap.Blocks, b.snap.Cells)
 	}
 	if sum+b.free != b.cfg.Cells || b.free < 0 {
 		return fmt.Errorf("%d live and %d free cells of %d", sum, b.free, b.cfg.Cells)
@@ -282,7 +284,8 @@ func (b *Blocks) check() error {
 		return fmt.Errorf("%d blocks are owned, %d live", owned, live)
 	}
 	if s := b.Snapshot(); s.LiveCells+s.CachedCells+s.FreeCells != b.cfg.Cells || s.LiveCells < 0 {
-		return fmt.Errorf("%d live, %d cached and %d free cells of %d", s.LiveCells, s.CachedCells, s.FreeCells, b.cfg.Cells)
+		return fmt.Errorf("%d live, %d cached and %d free cells of %d", s.LiveCells, s.CachedCells, s.FreeCells,
+			b.cfg.Cells)
 	}
 	return nil
 }

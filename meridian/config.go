@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// Config is the [meridian] table of the configuration file. DefaultConfig has a default for every field, so a file names
-// only the fields that it changes.
+// Config is the [meridian] table of the configuration file. DefaultConfig has a default for every field, so a file
+// names only the fields that it changes.
 type Config struct {
 	// Markers open and close the model's thinking. Empty lists: detect them from the vocabulary (Detect).
 	Markers Markers `toml:"markers"`
@@ -50,7 +50,8 @@ type Config struct {
 	RPDIForm RPDIForm `toml:"rpdi_form"`
 	// RPDIWindow is the number of think tokens in the local mean of the entropy form.
 	RPDIWindow int `toml:"rpdi_window"`
-	// RPDIThreshold is the ratio above which a boundary counts; RPDIBoundaries such boundaries in a row close the block.
+	// RPDIThreshold is the ratio above which a boundary counts; RPDIBoundaries such boundaries in a row close the
+	// block.
 	RPDIThreshold  float64 `toml:"rpdi_threshold"`
 	RPDIBoundaries int     `toml:"rpdi_boundaries"`
 	// The indicator form: a token with an entropy above TransitionEntropyThreshold (nats) is a transition,
@@ -68,8 +69,8 @@ type Config struct {
 	// Parameters of the scheduler, checked here and passed on by the daemon.
 	//
 	// ThinkBatchMultiplier is the number of thinking requests that get a token in a step for each answer that gets one:
-	// always under policy meridian_static, and under policy meridian until its cost model has learned.
-	// ITLTargetMs (--itl-target-ms) is the longest inter-token latency of an answer that names no target, and ThinkFloorMs
+	// always under policy meridian_static, and under policy meridian until its cost model has learned. ITLTargetMs
+	// (--itl-target-ms) is the longest inter-token latency of an answer that names no target, and ThinkFloorMs
 	// (--think-floor-ms) the longest time a thinking request waits for its next token, both in ms.
 	ThinkBatchMultiplier float64 `toml:"think_batch_multiplier"`
 	ITLTargetMs          float64 `toml:"output_tpot_budget_ms"`
@@ -143,7 +144,8 @@ func (c *Config) Validate() error {
 		}
 	}
 	if c.MaxThinkTokens < c.MinThinkTokens {
-		return fmt.Errorf("meridian.max_think_tokens is %d; it must be at least min_think_tokens (%d)", c.MaxThinkTokens, c.MinThinkTokens)
+		return fmt.Errorf("meridian.max_think_tokens is %d; it must be at least min_think_tokens (%d)",
+			c.MaxThinkTokens, c.MinThinkTokens)
 	}
 	if m := c.EATProbeMaxIntervalTokens; m != 0 && m < c.EATProbeIntervalTokens {
 		return fmt.Errorf("meridian.eat_probe_max_interval_tokens is %d; it must be 0 or at least eat_probe_interval_tokens (%d)", m, c.EATProbeIntervalTokens)

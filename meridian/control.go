@@ -196,7 +196,8 @@ func (c *Control) decide(reason Reason, state closeState) {
 	c.state = state
 	c.stop = min(c.budget, c.think+max(c.cfg.ForceGraceTokens, int(c.text.need)))
 	c.pending = Force{
-		Reason: reason, Tokens: c.think, Probes: c.eat.N, X: c.eat.X, Mean: c.eat.Mean, Var: c.eat.Var, Index: c.index(),
+		Reason: reason, Tokens: c.think, Probes: c.eat.N, X: c.eat.X, Mean: c.eat.Mean, Var: c.eat.Var,
+		Index:     c.index(),
 		DecidedAt: noTime,
 	}
 }
@@ -219,8 +220,8 @@ func (c *Control) index() float64 {
 	return c.indicator.Index()
 }
 
-// Next returns the token that must come now, whatever the row says. When it returns false, sample a token and pass it to
-// Admit.
+// Next returns the token that must come now, whatever the row says. When it returns false, sample a token and pass it
+// to Admit.
 func (c *Control) Next(now int64) (runtime.Token, bool) {
 	c.touched = now
 	switch {
@@ -436,7 +437,8 @@ func (c *Control) ProbeDue() (tokens []runtime.Token, ok bool) {
 	if distance < c.cfg.EATProbeIntervalTokens {
 		return nil, false
 	}
-	if most := c.cfg.EATProbeMaxIntervalTokens; !c.text.blankLine() && (most == 0 || distance < most || !c.text.boundary()) {
+	if most := c.cfg.EATProbeMaxIntervalTokens; !c.text.blankLine() &&
+		(most == 0 || distance < most || !c.text.boundary()) {
 		return nil, false
 	}
 	c.lastProbe = c.think

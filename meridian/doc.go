@@ -24,7 +24,7 @@
 //	step := c.OnToken(tok, piece, eog, now)          // its phase, its bytes, and the events
 //	if tokens, ok := c.ProbeDue(); ok { … }          // a fork to decode with the next batch
 //
-// The package is pure: it has no clock, goroutine or logger. Times are arguments, monotonic nanoseconds with any zero. A
-// Control belongs to one request and to the decode loop's goroutine. No call allocates per token, and every call of
+// The package is pure: it has no clock, goroutine or logger. Times are arguments, monotonic nanoseconds with any zero.
+// A Control belongs to one request and to the decode loop's goroutine. No call allocates per token, and every call of
 // Control is O(1) in the number of tokens.
 package meridian

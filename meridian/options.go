@@ -95,13 +95,16 @@ func (c *Config) Options() Options {
 // Validate checks all fields. The error names the field as the client spells it.
 func (o *Options) Validate() error {
 	if o.BudgetTokens < Unset || o.BudgetTokens > maxThinkTokensLimit {
-		return fmt.Errorf("think.budget_tokens is %d; it must be 0…%d, or %d for the server's default", o.BudgetTokens, maxThinkTokensLimit, Unset)
+		return fmt.Errorf("think.budget_tokens is %d; it must be 0…%d, or %d for the server's default", o.BudgetTokens,
+			maxThinkTokensLimit, Unset)
 	}
 	if o.SoftBudgetTokens < Unset || o.SoftBudgetTokens > maxThinkTokensLimit {
-		return fmt.Errorf("think.soft_budget_tokens is %d; it must be 0…%d, or %d for the server's default", o.SoftBudgetTokens, maxThinkTokensLimit, Unset)
+		return fmt.Errorf("think.soft_budget_tokens is %d; it must be 0…%d, or %d for the server's default",
+			o.SoftBudgetTokens, maxThinkTokensLimit, Unset)
 	}
 	if o.BudgetTokens > 0 && o.SoftBudgetTokens > o.BudgetTokens {
-		return fmt.Errorf("think.soft_budget_tokens is %d; it must not be above budget_tokens (%d)", o.SoftBudgetTokens, o.BudgetTokens)
+		return fmt.Errorf("think.soft_budget_tokens is %d; it must not be above budget_tokens (%d)", o.SoftBudgetTokens,
+			o.BudgetTokens)
 	}
 	if len(o.AnswerCue) > maxCueBytes {
 		return fmt.Errorf("think.answer_cue has %d bytes; it may have up to %d", len(o.AnswerCue), maxCueBytes)

@@ -34,7 +34,8 @@ const (
 	EndedLength  // max_tokens or a cancel ended the generation inside the block
 )
 
-var endedNames = [...]string{"", "converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "natural", "eog", "length"}
+var endedNames = [...]string{"", "converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "natural",
+	"eog", "length"}
 
 // String returns the name in the eos frame and in metrics; "" for a request that never thought.
 func (e Ended) String() string { return endedNames[e] }

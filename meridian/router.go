@@ -485,8 +485,8 @@ func (r *Router) uncount(n int) {
 	}
 }
 
-// Flush releases the held bytes at the end of the text. It does not show the marker that ends an answer, nor white space
-// after a thought without an answer.
+// Flush releases the held bytes at the end of the text. It does not show the marker that ends an answer, nor white
+// space after a thought without an answer.
 func (r *Router) Flush() (think, answer []byte) {
 	r.out[0], r.out[1] = r.out[0][:0], r.out[1][:0]
 	r.headless()

@@ -82,8 +82,9 @@ func (r *RPDI) Index() float64 {
 }
 
 // Indicator is the local over the global rate of transition tokens, tokens with an entropy above a threshold. The Rust
-// crate meridian-core calls this index RPDI. Its global rate divides by the number of tokens, which makes the index five
-// to seven times too high where not every token is sampled; here the global rate divides by the number of values taken.
+// crate meridian-core calls this index RPDI. Its global rate divides by the number of tokens, which makes the index
+// five to seven times too high where not every token is sampled; here the global rate divides by the number of values
+// taken.
 type Indicator struct {
 	N           int     // values so far
 	Local       float64 // EMA of the indicator, from 0

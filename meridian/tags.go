@@ -122,7 +122,8 @@ func Assume(v Vocabulary) (*Tags, error) {
 	return t, nil
 }
 
-// Resolve turns markers into tags. The line breaks between close tag and answer are taken from template, which may be "".
+// Resolve turns markers into tags. The line breaks between close tag and answer are taken from template, which may be
+// "".
 func Resolve(v Vocabulary, m Markers, template string) (*Tags, error) {
 	if err := m.validate(); err != nil {
 		return nil, fmt.Errorf("markers: %w", err)
@@ -239,7 +240,8 @@ func (t *Tags) build(known map[string]special) {
 	f := &t.family
 	if c := f.Channels; c != nil {
 		t.thinkHead = []byte(c.Think)
-		m := newMatcher(slices.Concat(marks(markEnd, c.End...), marks(markHeader, c.Start...), marks(markMessage, c.Message))...)
+		m := newMatcher(slices.Concat(marks(markEnd, c.End...), marks(markHeader, c.Start...),
+			marks(markMessage, c.Message))...)
 		t.before, t.inside, t.reopens, t.answer = m, m, m, m
 		return
 	}
@@ -459,7 +461,8 @@ func (t *Tags) CloseIDs() []runtime.Token {
 	return t.close
 }
 
-// after returns the tokens after a close tag: suffix, or the template's line breaks if suffix is "", then the answer cue.
+// after returns the tokens after a close tag: suffix, or the template's line breaks if suffix is "", then the answer
+// cue.
 func (t *Tags) after(suffix, cue string) ([]runtime.Token, error) {
 	return tokenize(t.vocab, cmp.Or(suffix, t.suffix)+cue, false)
 }

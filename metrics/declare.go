@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// kind of a metric, in Prometheus's terms.
+// kind of a metric, in Prometheus's words.
 type kind string
 
 const (
@@ -19,14 +19,14 @@ const (
 type decl struct {
 	json  string // its key in the snapshot
 	prom  string // its Prometheus family; "" = only in the JSON
-	label string // `name="value"`, if several JSON keys are one family; `name` for labels and info, `name,name` for vec
+	label string // `name="value"`, where several JSON keys are one family; `name` for labels and info, `name,name` for vec
 	kind  kind
 	unit  string // of the JSON value; Prometheus is in base units
-	help  string // its meaning, a sentence without the full stop
+	help  string // what it means, a sentence without the full stop
 	where string // where it is measured
 
 	value  func() float64 // in the JSON's unit
-	scale  float64        // factor from the JSON's unit to Prometheus's; 0 = 1
+	scale  float64        // what the value is multiplied with for Prometheus; 0 = 1
 	whole  bool           // value is an integer
 	null   bool           // a negative value is null in JSON and 0 in Prometheus
 	exact  bool           // value is small: six significant digits instead of three after the point
@@ -34,10 +34,10 @@ type decl struct {
 	vec    *vec
 	dur    *Durations
 	micros *Micros
-	both   *ByPhase // two histograms whose sum the JSON shows
+	both   *ByPhase // the JSON's sum of two histograms
 	size   *Sizes
-	top    int             // largest bound of the JSON's buckets, in its unit
-	info   func() []string // values of the labels, whose names are also the JSON's keys; nil = not known yet
+	top    int             // the largest bound of the JSON's buckets, in its unit
+	info   func() []string // values of the label names, which also are the JSON's keys; nil = not known yet
 }
 
 // vec is a family with one or two labels whose values are known when it is read.
@@ -46,8 +46,8 @@ type vec struct {
 	get   func(i int) float64
 }
 
-// declare lists every metric, in the order of the snapshot and of docs/metrics.md. Names and units in the JSON follow
-// the system design's metrics plan where it has them; Prometheus names follow Prometheus's conventions.
+// declare lists every metric, in the order of the snapshot and of docs/metrics.md. Names and units of the JSON are
+// fixed by the system design's metrics plan where it has them; the Prometheus names follow that project's rules.
 func (m *Metrics) declare() {
 	const step, sample, finish = "decode loop, after each decode", "decode loop, at each sampled token", "decode loop, when a request ends"
 	const sched, io, scrape = "decode loop, from the scheduler after each step", "poller", "read at the scrape"
@@ -60,9 +60,9 @@ func (m *Metrics) declare() {
 	m.labelled("requests_rejected_total", "uma_requests_rejected_total", "reason", "requests", "Requests answered with an error instead: refused before they started, or failed later", finish, &m.RejectReasons)
 	m.labelled("requests_refused_total", "uma_requests_refused_total", "reason", "requests", "Of requests_rejected_total: got no place in the queue, by the scheduler's reason; displaced: its place went to another user, user_share: its user had its share of --max-queue plus --parallel", finish, &m.Refusals)
 	m.counter("preemptions_total", "uma_preemptions_total", "requests", "Times a running request lost its cells and was queued again", step, &m.Preemptions)
-	m.counter("recomputed_total", "uma_requests_recomputed_total", "requests", "Of preemptions_total: the cells were freed, to be computed again", step, &m.Recomputed)
-	m.counter("parked_total", "uma_requests_parked_total", "requests", "Of preemptions_total: the cells were copied out, to be restored", step, &m.ParkedTotal)
-	m.counter("context_shifts_total", "uma_context_shifts_total", "times", "Times the oldest part of a full context was removed (--context-shift)", step, &m.ContextShift)
+	m.counter("recomputed_total", "uma_requests_recomputed_total", "requests", "Of preemptions_total: the cells were thrown away, to be computed again", step, &m.Recomputed)
+	m.counter("parked_total", "uma_requests_parked_total", "requests", "Of preemptions_total: the cells were put away, to come back", step, &m.ParkedTotal)
+	m.counter("context_shifts_total", "uma_context_shifts_total", "times", "Times the oldest part of a full context was forgotten (--context-shift)", step, &m.ContextShift)
 
 	// Steps.
 	m.counter("batch_calls_total", "uma_decode_steps_total", "steps", "Decodes of a batch", step, &m.steps)
@@ -75,7 +75,7 @@ func (m *Metrics) declare() {
 	m.gauge("decode_tokens_merged_last", "uma_last_batch_decode_tokens", "tokens", "Decode tokens in the last batch", step, &m.lastDecode)
 	m.value("decode_ms_last", "uma_last_decode_seconds", "ms", "Duration of the last decode", step, func() float64 { return ms(time.Duration(m.lastTook.Value())) }).scale = 1e-3
 	m.value("decode_ms_ewma", "uma_decode_ewma_seconds", "ms", "Moving average of decode durations; each step has a weight of 1/5", sched, func() float64 { return ms(time.Duration(m.schedEWMA.Value())) }).scale = 1e-3
-	m.value("predicted_ms_last", "uma_last_predicted_seconds", "ms", "Duration that the cost model predicted for the last decode", step, func() float64 { return ms(time.Duration(m.lastPredicted.Value())) }).scale = 1e-3
+	m.value("predicted_ms_last", "uma_last_predicted_seconds", "ms", "What the cost model said the last decode would take", step, func() float64 { return ms(time.Duration(m.lastPredicted.Value())) }).scale = 1e-3
 	d := m.value("last_step_age_ms", "uma_last_step_age_seconds", "ms", "Time since the last decode ended; null, or 0 in Prometheus, before the first", scrape, func() float64 {
 		_, age := m.Steps()
 		return ms(age)
@@ -87,7 +87,7 @@ func (m *Metrics) declare() {
 	m.value("avg_budget_used", "uma_budget_used_ewma_tokens", "tokens", "Moving average of budget_used; each step has a weight of 1/5", step, m.usedEWMA.value)
 
 	// Queues and cells.
-	const queued, running = "Requests waiting to start, by class", "Running requests, by state"
+	const queued, running = "Requests that wait to be started, by class", "Running requests, by what they do"
 	m.value("ready_sessions", "uma_requests_ready", "requests", "Running requests that a step can advance: all but the paused", sched, func() float64 {
 		return float64(max(m.prefilling.Value()+m.decoding.Value()-m.paused.Value(), 0))
 	}).whole = true
@@ -95,11 +95,11 @@ func (m *Metrics) declare() {
 	m.gaugeWith("queued_background", "uma_requests_queued", `class="background"`, "requests", queued, sched, &m.queuedBackground)
 	m.gaugeWith("running_prefill", "uma_requests_running", `state="prefill"`, "requests", running, sched, &m.prefilling)
 	m.gaugeWith("running_decode", "uma_requests_running", `state="decode"`, "requests", running, sched, &m.decoding)
-	m.gauge("running_paused", "uma_requests_paused", "requests", "Requests paused because their client does not read; they also count as prefill or decode", sched, &m.paused)
-	m.vector("requests_by_phase", "uma_requests", "class,phase", gauge, "requests", "Live requests by class and phase", sched, product(classNames, phaseNames), func(i int) float64 {
+	m.gauge("running_paused", "uma_requests_paused", "requests", "Requests held back as their client does not read; they count as prefill or decode, too", sched, &m.paused)
+	m.vector("requests_by_phase", "uma_requests", "class,phase", gauge, "requests", "Live requests by class and by what they do", sched, product(classNames, phaseNames), func(i int) float64 {
 		return float64(m.byState[i].Value())
 	})
-	const depth = "Running requests, by phase"
+	const depth = "Running requests by the phase of what they generate"
 	phase := func(p int) func() float64 {
 		return func() float64 { return float64(m.byState[p].Value() + m.byState[len(phaseNames)+p].Value()) }
 	}
@@ -107,8 +107,8 @@ func (m *Metrics) declare() {
 	d.whole, d.label = true, `queue="think"`
 	d = m.value("queue_depth_output", "meridian_queue_depth", "requests", depth, sched, phase(3))
 	d.whole, d.label = true, `queue="output"`
-	m.gauge("requests_parked", "uma_requests_parked", "requests", "Preempted requests whose cells are copied out", sched, &m.kv.parked)
-	const cells = "KV cells, by use: held by running requests (live), by cached prefixes only (cached), or free"
+	m.gauge("requests_parked", "uma_requests_parked", "requests", "Preempted requests whose cells are put away", sched, &m.kv.parked)
+	const cells = "KV cells, by use: held by running requests (live), by cached prefixes alone (cached), or free"
 	m.gaugeWith("kv_cells_live", "uma_kv_cells", `use="live"`, "cells", cells, sched, &m.liveCells)
 	m.gaugeWith("kv_cells_free", "uma_kv_cells", `use="free"`, "cells", cells, sched, &m.freeCells)
 	m.gaugeWith("kv_cells_cached", "uma_kv_cells", `use="cached"`, "cells", cells, sched, &m.poolCells)
@@ -122,16 +122,16 @@ func (m *Metrics) declare() {
 
 	// Latencies and sizes.
 	m.durations("ttft_ms", "uma_time_to_first_token_seconds", "Arrival of a request to its first token", sample, &m.TTFT)
-	m.durations("ttot_ms", "uma_time_to_first_output_token_seconds", "Arrival of a request to the first token of its answer, after any thinking", sample, &m.TTOT)
+	m.durations("ttot_ms", "uma_time_to_first_output_token_seconds", "Arrival of a request to the first token of its answer, thinking over", sample, &m.TTOT)
 	m.add(&decl{json: "inter_token_ms", kind: histogram, unit: "ms", help: "One token of a request to its next, both phases", where: sample, both: &m.InterToken, top: 1024})
-	const itl = "One token of a request to its next, by phase"
+	const itl = "One token of a request to its next, by the phase it is of"
 	m.durations("inter_token_think_ms", "uma_inter_token_latency_seconds", itl, sample, &m.InterToken.Think).label = `phase="think"`
 	m.durations("inter_token_output_ms", "uma_inter_token_latency_seconds", itl, sample, &m.InterToken.Output).label = `phase="output"`
 	m.durations("decode_ms", "uma_decode_step_seconds", "Duration of a decode", step, &m.decodeMs)
-	m.durations("request_queue_ms", "uma_request_queue_seconds", "Arrival of a request to its first tokens in a batch", "decode loop, at that batch", &m.QueueTime)
-	m.durations("request_prefill_ms", "uma_request_prefill_seconds", "First tokens of a request in a batch to its first generated token", sample, &m.PrefillTime)
-	m.durations("request_decode_ms", "uma_request_decode_seconds", "First token of a request to its last, for requests with two or more", finish, &m.DecodeTime)
-	m.durations("cancel_latency_ms", "uma_cancel_latency_seconds", "A cancel, or the client's disconnection, to the end of the request", finish, &m.CancelLatency)
+	m.durations("request_queue_ms", "uma_request_queue_seconds", "Arrival of a request to its first part in a batch", "decode loop, at that batch", &m.QueueTime)
+	m.durations("request_prefill_ms", "uma_request_prefill_seconds", "A request's first part in a batch to its first token", sample, &m.PrefillTime)
+	m.durations("request_decode_ms", "uma_request_decode_seconds", "First token of a request to its last, where there were two or more", finish, &m.DecodeTime)
+	m.durations("cancel_latency_ms", "uma_cancel_latency_seconds", "A cancel, or a client's disappearance, to the end of its request", finish, &m.CancelLatency)
 	m.sizes("batch_size", "uma_batch_size_tokens", 2048, "Tokens in a decoded batch", step, &m.batchSize)
 	m.sizes("response_tokens", "uma_response_size_tokens", 1<<20, "Tokens generated by a finished request", finish, &m.ResponseSize)
 
@@ -153,7 +153,7 @@ func (m *Metrics) declare() {
 		return 0
 	}
 	m.value("sessions_active", "uma_sessions_active", "connections", "Open connections", io, sessions).whole = true
-	// The metrics plan has both spellings.
+	// The plan has both spellings.
 	m.value("active_sessions", "uma_sessions_active", "connections", "Open connections", io, sessions).whole = true
 	m.total("accepted_total", "uma_connections_accepted_total", "connections", "Connections accepted", io, source(func(io *IO) func() uint64 { return io.Accepted }))
 	m.total("refused_total", "uma_connections_refused_total", "connections", "Connections refused: too many sessions, or no descriptor left", io, source(func(io *IO) func() uint64 { return io.Refused }))
@@ -197,7 +197,7 @@ func (m *Metrics) declare() {
 	m.value("kv_bytes", "uma_kv_bytes", "bytes", "The KV pool, all cells", "when the model is loaded", memory(func(m Memory) int64 { return m.KV })).whole = true
 	m.value("go_heap_bytes", "uma_go_heap_bytes", "bytes", "Go's heap", scrape, memory(func(m Memory) int64 { return m.GoHeap })).whole = true
 	m.value("rss_bytes", "uma_resident_memory_bytes", "bytes", "Resident memory of the process, mapped weights included", scrape, memory(func(m Memory) int64 { return m.RSS })).whole = true
-	m.value("load_progress", "uma_load_progress_ratio", "0…1", "Fraction of the model that is loaded", "model loader", func() float64 {
+	m.value("load_progress", "uma_load_progress_ratio", "0…1", "How much of the model is loaded", "model loader", func() float64 {
 		if f := m.progress.Load(); f != nil {
 			return (*f)()
 		}
@@ -205,10 +205,10 @@ func (m *Metrics) declare() {
 	})
 	d = m.value("uptime_ms", "uma_uptime_seconds", "ms", "Time since the process started", scrape, func() float64 { return ms(time.Since(m.start)) })
 	d.scale = 1e-3
-	m.information("build", "uma_build_info", "version,engine,go", "The build; always 1", "at start", func() []string {
+	m.information("build", "uma_build_info", "version,engine,go", "Which build this is; always 1", "at start", func() []string {
 		return []string{m.build.Version, m.build.Engine, m.build.Go}
 	})
-	m.information("model", "uma_model_info", "name,architecture,description", "The model served; always 1, or null and absent while it is loading", "when the model is loaded", func() []string {
+	m.information("model", "uma_model_info", "name,architecture,description", "Which model is served; always 1, or null and absent while it is loaded", "when the model is loaded", func() []string {
 		if i := m.model.Load(); i != nil {
 			return []string{i.Name, i.Architecture, i.Description}
 		}
@@ -282,10 +282,10 @@ func (b Build) complete() Build {
 	return Build{label(b.Version), label(b.Engine), label(b.Go)}
 }
 
-// maxLabel bounds a label from outside, such as a model's name, in bytes.
+// maxLabel bounds a text that somebody else wrote (a model's name), in bytes.
 const maxLabel = 128
 
-// label makes s a valid label value: UTF-8 of bounded length.
+// label makes s fit to be a label's value: valid UTF-8 of bounded length.
 func label(s string) string {
 	if len(s) > maxLabel {
 		s = s[:maxLabel]

@@ -85,9 +85,10 @@ type Scheduler struct {
 	BudgetTarget      int
 	TickEWMA          time.Duration
 
-	ByState          [2][4]int // live requests by class (interactive, background) and phase (queued, prefill, think, output)
-	PoolCells        int       // held by cached prefixes only
-	Guard            int       // 0 open, 1 trim, 2 hold
+	// live requests by class (interactive, background) and phase (queued, prefill, think, output)
+	ByState          [2][4]int
+	PoolCells        int // held by cached prefixes only
+	Guard            int // 0 open, 1 trim, 2 hold
 	ITLTarget        time.Duration
 	TargetInfeasible bool
 	TTFTAtRisk       int
@@ -187,7 +188,8 @@ func New(build Build) *Metrics {
 	m := &Metrics{start: time.Now(), build: build.complete()}
 	m.FinishReasons.Declare("stop", "length", "cancelled", "shutdown")
 	m.RejectReasons.Declare()
-	m.ThinkEnds.Declare("natural", "converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "eog", "length")
+	m.ThinkEnds.Declare("natural", "converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "eog",
+		"length")
 	m.ForceReasons.Declare("converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user")
 	m.CacheMisses.Declare()
 	m.declare()
@@ -328,8 +330,10 @@ func (m *Metrics) Scheduler() Scheduler {
 		LiveCells: int(m.liveCells.Value()), FreeCells: int(m.freeCells.Value()),
 		BudgetTarget: int(m.budgetTarget.Value()), TickEWMA: time.Duration(m.schedEWMA.Value()),
 		PoolCells: int(m.poolCells.Value()), Guard: int(m.guard.Value()), ITLTarget: time.Duration(m.itlTarget.Value()),
-		TargetInfeasible: m.infeasible.Value() != 0, TTFTAtRisk: int(m.ttftAtRisk.Value()), ThinkHeld: m.thinkHeld.Value(),
-		Cost: CostModel{m.costA.value(), m.costB.value(), m.costC.value(), m.costD.value(), m.costError.value(), m.costRatio.value(), m.costSteps.Value()},
+		TargetInfeasible: m.infeasible.Value() != 0, TTFTAtRisk: int(m.ttftAtRisk.Value()),
+		ThinkHeld: m.thinkHeld.Value(),
+		Cost: CostModel{m.costA.value(), m.costB.value(), m.costC.value(), m.costD.value(), m.costError.value(),
+			m.costRatio.value(), m.costSteps.Value()},
 	}
 	for i := range m.byState {
 		s.ByState[i/len(phaseNames)][i%len(phaseNames)] = int(m.byState[i].Value())

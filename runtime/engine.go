@@ -64,9 +64,10 @@ const (
 // Capabilities are immutable facts about an open engine. They state what the model cannot do, so that callers can fall
 // back.
 type Capabilities struct {
-	UnifiedKV       bool       `json:"unified_kv"`       // one pool of cells shared by all sequences
-	CanShift        bool       `json:"can_shift"`        // SeqAdd works (context shift)
-	CanRemoveRange  bool       `json:"can_remove_range"` // SeqRemove of any range, SeqCopy of any range; false for SWA and recurrent memory
+	UnifiedKV bool `json:"unified_kv"` // one pool of cells shared by all sequences
+	CanShift  bool `json:"can_shift"`  // SeqAdd works (context shift)
+	// SeqRemove of any range, SeqCopy of any range; false for SWA and recurrent memory
+	CanRemoveRange  bool       `json:"can_remove_range"`
 	CanAbort        bool       `json:"can_abort"`        // Abort takes effect inside a Decode
 	PersistentGraph bool       `json:"persistent_graph"` // the compute graph is reused while shapes stay equal
 	MaxBatch        int        `json:"max_batch"`        // tokens per Decode (n_batch)

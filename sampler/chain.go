@@ -51,7 +51,8 @@ type Chain struct {
 	p       Params
 	scratch *Scratch
 	rng     rand.PCG
-	bias    []candidate // sorted by id, one entry each; includes ignore_eos and, for the early tokens, what MinTokens forbids
+	// sorted by id, one entry each; includes ignore_eos and, for the early tokens, what MinTokens forbids
+	bias    []candidate
 	later   []candidate // bias from MinTokens on
 	early   int         // tokens to sample before later applies
 	begun   bool        // the prompt has ended

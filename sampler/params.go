@@ -30,10 +30,11 @@ type Params struct {
 	Logprobs         int  // 0: none; N: the chosen token's log-probability and the N most probable ones
 	LogitBias        []Bias
 
-	TopNSigma         float32 // keep logits within this many standard deviations of the largest; ≤ 0: off
-	TypicalP          float32 // locally typical sampling; ≤ 0 or ≥ 1: off
-	XTCProbability    float32 // probability with which XTC removes the most probable tokens; 0: off
-	XTCThreshold      float32 // XTC removes all tokens with at least this probability except the least probable of them; above 0.5: off
+	TopNSigma      float32 // keep logits within this many standard deviations of the largest; ≤ 0: off
+	TypicalP       float32 // locally typical sampling; ≤ 0 or ≥ 1: off
+	XTCProbability float32 // probability with which XTC removes the most probable tokens; 0: off
+	// XTC removes all tokens with at least this probability except the least probable of them; above 0.5: off
+	XTCThreshold      float32
 	DynatempRange     float32 // the temperature follows the row's entropy, in Temperature ± this; 0: off
 	DynatempExponent  float32
 	Mirostat          int     // 1 or 2: Mirostat of that version in place of every stage but the temperature; 0: off
@@ -151,7 +152,8 @@ func (p *Params) Validate() error {
 			return fmt.Errorf("logit_bias names token %d; it must be a token id of 0 or more", b.Token)
 		}
 		if !(-MaxBias <= b.Bias && b.Bias <= MaxBias) && !math.IsInf(float64(b.Bias), -1) {
-			return fmt.Errorf("logit_bias of token %d is %v; it must be a number of %d…%d, or -Inf to forbid the token", b.Token, b.Bias, -MaxBias, MaxBias)
+			return fmt.Errorf("logit_bias of token %d is %v; it must be a number of %d…%d, or -Inf to forbid the token",
+				b.Token, b.Bias, -MaxBias, MaxBias)
 		}
 	}
 	return nil
@@ -222,5 +224,6 @@ func (p *Params) Fits(vocab VocabFacts) error {
 	if len(fields) == 1 {
 		return fmt.Errorf("%s forbids every token of the vocabulary; at least one must be left", fields[0])
 	}
-	return fmt.Errorf("%s together forbid every token of the vocabulary; at least one must be left", strings.Join(fields, ", "))
+	return fmt.Errorf("%s together forbid every token of the vocabulary; at least one must be left",
+		strings.Join(fields, ", "))
 }

@@ -191,7 +191,8 @@ func (s *Scratch) repetitions(c *Chain, vocab int) {
 		if c.dry.isBreak(t) {
 			continue
 		}
-		penalty := float64(c.p.DryMultiplier) * math.Pow(float64(c.p.DryBase), float64(min(length-allowed, c.dry.maxExp)))
+		penalty := float64(c.p.DryMultiplier) * math.Pow(float64(c.p.DryBase),
+			float64(min(length-allowed, c.dry.maxExp)))
 		s.extra = append(s.extra, candidate{id: t, logit: -float32(min(penalty, math.MaxFloat32))})
 	}
 	d.found = d.found[:0]

@@ -161,7 +161,8 @@ func (s *Scratch) typical(c *Chain, cands []candidate) []candidate {
 // xtc removes, with its probability, all candidates of at least the threshold's probability except the least probable
 // of them, so that less obvious tokens are drawn.
 func (c *Chain) xtc(cands []candidate) []candidate {
-	if c.p.XTCProbability <= 0 || c.p.XTCThreshold > 0.5 || len(cands) < 2 || c.uniform() > float64(c.p.XTCProbability) {
+	if c.p.XTCProbability <= 0 || c.p.XTCThreshold > 0.5 || len(cands) < 2 ||
+		c.uniform() > float64(c.p.XTCProbability) {
 		return cands
 	}
 	total := weigh(cands, 1)

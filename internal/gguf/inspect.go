@@ -183,7 +183,8 @@ type tensorInfo struct {
 // bulky are arrays of the vocabulary's size, which are skipped.
 func bulky(key string) bool {
 	switch key {
-	case "tokenizer.ggml.merges", "tokenizer.ggml.scores", "tokenizer.ggml.token_type", "tokenizer.ggml.precompiled_charsmap":
+	case "tokenizer.ggml.merges", "tokenizer.ggml.scores", "tokenizer.ggml.token_type",
+		"tokenizer.ggml.precompiled_charsmap":
 		return true
 	}
 	return false
@@ -197,7 +198,8 @@ func readHeader(in io.Reader, size int64) (*header, error) {
 	case r.err != nil:
 		return nil, r.err
 	case magic == "ggml" || magic == "lmgg" || magic == "ggjt" || magic == "tjgg":
-		return nil, fmt.Errorf("%w: it is in the GGML format from before GGUF (2023): get a newer conversion", ErrInvalid)
+		return nil, fmt.Errorf("%w: it is in the GGML format from before GGUF (2023): get a newer conversion",
+			ErrInvalid)
 	case magic != "GGUF":
 		return nil, fmt.Errorf("%w: it begins with %q instead of \"GGUF\"", ErrInvalid, magic)
 	}
@@ -206,11 +208,14 @@ func readHeader(in io.Reader, size int64) (*header, error) {
 	case r.err != nil:
 		return nil, r.err
 	case h.version > 3 && swapped >= 1 && swapped <= 3:
-		return nil, fmt.Errorf("%w: it was made for big-endian machines (version %d): get the little-endian file", ErrInvalid, swapped)
+		return nil, fmt.Errorf("%w: it was made for big-endian machines (version %d): get the little-endian file",
+			ErrInvalid, swapped)
 	case h.version == 1:
-		return nil, fmt.Errorf("%w: version 1 is too old (llama.cpp dropped it too): convert the model again", ErrInvalid)
+		return nil, fmt.Errorf("%w: version 1 is too old (llama.cpp dropped it too): convert the model again",
+			ErrInvalid)
 	case h.version < 1 || h.version > 3:
-		return nil, fmt.Errorf("%w: version %d is unknown, this build reads 2 and 3: a newer release may read it", ErrInvalid, h.version)
+		return nil, fmt.Errorf("%w: version %d is unknown, this build reads 2 and 3: a newer release may read it",
+			ErrInvalid, h.version)
 	}
 	tensors, pairs := r.u64("tensor count"), r.u64("metadata count")
 	// A pair takes at least 13 bytes (empty key, type, one byte), a tensor record 24.
@@ -250,7 +255,8 @@ func readHeader(in io.Reader, size int64) (*header, error) {
 		return nil, fmt.Errorf("%w: general.alignment is %d, want a power of two of at least 8", ErrInvalid, align)
 	}
 	if start := (r.at + align - 1) / align * align; h.dataBytes > 0 && h.dataBytes > size-start {
-		return nil, fmt.Errorf("%w: the last %d bytes of tensor data are missing: download the file again", ErrInvalid, h.dataBytes-(size-start))
+		return nil, fmt.Errorf("%w: the last %d bytes of tensor data are missing: download the file again", ErrInvalid,
+			h.dataBytes-(size-start))
 	}
 	return h, nil
 }
@@ -290,7 +296,8 @@ func (h *header) tensor(r *reader, i uint64) {
 	}
 	t.typ, t.bytes = typ.name, t.elements/typ.block*typ.bytes
 	if offset > uint64(h.size) || t.bytes > uint64(h.size)-offset {
-		r.fail("the data of tensor %q goes beyond the end of the file: it is truncated or damaged; download it again", t.name)
+		r.fail("the data of tensor %q goes beyond the end of the file: it is truncated or damaged; download it again",
+			t.name)
 		return
 	}
 	h.tensors = append(h.tensors, t)
@@ -357,7 +364,8 @@ func (h *header) info() (Info, error) {
 		info.attentionLayers = info.Layers / every
 		info.Recurrent = true
 	}
-	for _, n := range []int64{info.TrainContext, info.Embedding, info.Layers, info.KeyLength, info.ValueLength, info.SlidingWindow, info.attentionLayers} {
+	for _, n := range []int64{info.TrainContext, info.Embedding, info.Layers, info.KeyLength, info.ValueLength,
+		info.SlidingWindow, info.attentionLayers} {
 		if n < 0 || n > 1<<31 {
 			return Info{}, fmt.Errorf("%w: a dimension is %d, out of range", ErrInvalid, n)
 		}

@@ -51,7 +51,8 @@ func (r *reader) has(n uint64, what string) bool {
 		if r.size >= maxHeaderBytes {
 			r.fail("%s of %d bytes goes beyond the %d MiB a header may have", what, n, maxHeaderBytes>>20)
 		} else {
-			r.fail("%s of %d bytes goes beyond the end of the file: it is truncated or damaged; download it again", what, n)
+			r.fail("%s of %d bytes goes beyond the end of the file: it is truncated or damaged; download it again",
+				what, n)
 		}
 		return false
 	}

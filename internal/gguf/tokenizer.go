@@ -47,7 +47,8 @@ func (h *header) tokenizer(info *Info) {
 			return
 		}
 	}
-	info.Think = []ThinkTags{{Open: f.Open[0], Close: f.Close[0], SingleToken: has(f.Open[0]) && has(f.Close[0]), InTemplate: inTemplate}}
+	info.Think = []ThinkTags{{Open: f.Open[0], Close: f.Close[0], SingleToken: has(f.Open[0]) && has(f.Close[0]),
+		InTemplate: inTemplate}}
 }
 
 func (i *Info) checkTemplate(bos, eos string) {

@@ -36,7 +36,8 @@ func why(b *strings.Builder, out *ui.Terminal, q *wire.WhyRequest) {
 	if q.Ended != "" {
 		state = "ended: " + ui.Sanitize(q.Ended)
 	}
-	fmt.Fprintf(b, "%s  %s\n", out.Bold(name), out.Dim(fmt.Sprintf("#%d · uid %d · %s · %s", q.Number, q.UID, ui.Sanitize(q.Class), state)))
+	fmt.Fprintf(b, "%s  %s\n", out.Bold(name), out.Dim(fmt.Sprintf("#%d · uid %d · %s · %s", q.Number, q.UID,
+		ui.Sanitize(q.Class), state)))
 	times := "arrived " + ms(q.AgeMs) + " ago"
 	if q.TTFTMs > 0 {
 		times += ", first token after " + ms(q.TTFTMs)
@@ -58,7 +59,8 @@ func why(b *strings.Builder, out *ui.Terminal, q *wire.WhyRequest) {
 		fmt.Fprintf(b, "  not cached: %s\n", ui.Sanitize(u.CacheMiss))
 	}
 	if q.Dropped > 0 {
-		fmt.Fprintf(b, "  %s\n", out.Dim(fmt.Sprintf("(%s before these are no longer remembered)", ui.Count(q.Dropped))))
+		fmt.Fprintf(b, "  %s\n", out.Dim(fmt.Sprintf("(%s before these are no longer remembered)",
+			ui.Count(q.Dropped))))
 	}
 	for _, d := range q.Decisions {
 		what := ui.Sanitize(d.Text)
@@ -124,7 +126,8 @@ func atMost(text string, limit int, command string) string {
 		return text
 	}
 	lines := strings.SplitAfterN(text, "\n", limit)
-	return strings.Join(lines[:limit-1], "") + fmt.Sprintf("… %s more: uma-cli %s --all\n", ui.Count(n-limit+1), command)
+	return strings.Join(lines[:limit-1], "") + fmt.Sprintf("… %s more: uma-cli %s --all\n", ui.Count(n-limit+1),
+		command)
 }
 
 func kvSummary(out *ui.Terminal, r *wire.KVReport) string {
@@ -132,18 +135,24 @@ func kvSummary(out *ui.Terminal, r *wire.KVReport) string {
 	c := &r.Cells
 	if c.Total > 0 {
 		used := c.Total - c.Free
-		t.Row("cells", "%s %3.0f %%  %s of %s used", ui.Bar(float64(used)/float64(c.Total), 20), 100*float64(used)/float64(c.Total), ui.Count(used), ui.Count(c.Total))
-		t.Row("", "%s own, %s shared, %s cached, %s pinned", ui.Count(c.Own), ui.Count(c.Shared), ui.Count(c.Cached), ui.Count(c.Pinned))
-		t.Row("", "%s a token, blocks of %s, %d of %d sequences", size(r.BytesPerToken), ui.Count(r.BlockTokens), r.SeqsUsed, r.SeqsMax)
+		t.Row("cells", "%s %3.0f %%  %s of %s used", ui.Bar(float64(used)/float64(c.Total), 20),
+			100*float64(used)/float64(c.Total), ui.Count(used), ui.Count(c.Total))
+		t.Row("", "%s own, %s shared, %s cached, %s pinned", ui.Count(c.Own), ui.Count(c.Shared), ui.Count(c.Cached),
+			ui.Count(c.Pinned))
+		t.Row("", "%s a token, blocks of %s, %d of %d sequences", size(r.BytesPerToken), ui.Count(r.BlockTokens),
+			r.SeqsUsed, r.SeqsMax)
 	}
-	t.Row("look-ups", "%s, %.0f %% found something: %s tokens not computed again", ui.Count(r.Lookups), 100*r.HitRatio, ui.Count(r.CachedTokens))
+	t.Row("look-ups", "%s, %.0f %% found something: %s tokens not computed again", ui.Count(r.Lookups), 100*r.HitRatio,
+		ui.Count(r.CachedTokens))
 	t.Row("snapshots", "%s taken", ui.Count(r.Snapshots))
 	return t.String(out.Dim)
 }
 
 func kvTiers(out *ui.Terminal, r *wire.KVReport, width int) string {
-	cols := []ui.Column{{Head: "TIER"}, {Head: "ENTRIES", Keep: 5}, {Head: "TOKENS", Keep: 8}, {Head: "BYTES", Keep: 9}, {Head: "LIMIT", Keep: 7}, {Head: "HITS", Keep: 6},
-		{Head: "EVICTED", Keep: 3}, {Head: "IN", Keep: 2}, {Head: "OUT", Keep: 1}, {Head: "RESTORE", Keep: 0}, {Head: "ERRORS", Keep: 4}}
+	cols := []ui.Column{{Head: "TIER"}, {Head: "ENTRIES", Keep: 5}, {Head: "TOKENS", Keep: 8}, {Head: "BYTES", Keep: 9},
+		{Head: "LIMIT", Keep: 7}, {Head: "HITS", Keep: 6},
+		{Head: "EVICTED", Keep: 3}, {Head: "IN", Keep: 2}, {Head: "OUT", Keep: 1}, {Head: "RESTORE", Keep: 0},
+		{Head: "ERRORS", Keep: 4}}
 	var rows [][]string
 	for i := range r.Tiers {
 		x := &r.Tiers[i]
@@ -161,7 +170,8 @@ func kvTiers(out *ui.Terminal, r *wire.KVReport, width int) string {
 		if x.RestoreMs > 0 {
 			restore = ms(x.RestoreMs)
 		}
-		rows = append(rows, []string{ui.Sanitize(x.Tier.String()), ui.Count(x.Entries), ui.Count(x.Tokens), size(x.Bytes), limit, ui.Count(x.Hits), ui.Count(x.Evictions),
+		rows = append(rows, []string{ui.Sanitize(x.Tier.String()), ui.Count(x.Entries), ui.Count(x.Tokens),
+			size(x.Bytes), limit, ui.Count(x.Hits), ui.Count(x.Evictions),
 			ui.Count(x.PagesIn), ui.Count(x.PagesOut), restore, ui.Count(x.Errors)})
 	}
 	return ui.Columns(cols, rows, width, out.Dim) + troubles(out, r.Tiers)
@@ -175,7 +185,8 @@ func troubles(out *ui.Terminal, tiers []wire.KVTier) string {
 		if x.Damaged == 0 && x.LastError == "" && !x.Paused {
 			continue
 		}
-		line := fmt.Sprintf("%s: %s errors, %s damaged", ui.Sanitize(x.Tier.String()), ui.Count(x.Errors), ui.Count(x.Damaged))
+		line := fmt.Sprintf("%s: %s errors, %s damaged", ui.Sanitize(x.Tier.String()), ui.Count(x.Errors),
+			ui.Count(x.Damaged))
 		if x.Paused {
 			line += ", not used for a while"
 		}
@@ -195,8 +206,10 @@ func kvEntries(out *ui.Terminal, r *wire.KVReport, width int) string {
 	if len(r.Entries) == 0 {
 		return "Nothing is cached and nothing runs.\n"
 	}
-	cols := []ui.Column{{Head: "NAME"}, {Head: "KIND", Keep: 7}, {Head: "TIER", Keep: 6}, {Head: "CLASS", Keep: 1}, {Head: "UID", Keep: 2}, {Head: "TOKENS", Keep: 9}, {Head: "OWN", Keep: 3},
-		{Head: "BYTES", Keep: 8}, {Head: "AGE", Keep: 5}, {Head: "IDLE", Keep: 0}, {Head: "HITS", Keep: 4}, {Head: "WHY", Keep: 10}}
+	cols := []ui.Column{{Head: "NAME"}, {Head: "KIND", Keep: 7}, {Head: "TIER", Keep: 6}, {Head: "CLASS", Keep: 1},
+		{Head: "UID", Keep: 2}, {Head: "TOKENS", Keep: 9}, {Head: "OWN", Keep: 3},
+		{Head: "BYTES", Keep: 8}, {Head: "AGE", Keep: 5}, {Head: "IDLE", Keep: 0}, {Head: "HITS", Keep: 4},
+		{Head: "WHY", Keep: 10}}
 	var rows [][]string
 	for i := range r.Entries {
 		e := &r.Entries[i]
@@ -214,7 +227,8 @@ func kvEntries(out *ui.Terminal, r *wire.KVReport, width int) string {
 		if e.From > 0 {
 			tokens = "+" + tokens
 		}
-		rows = append(rows, []string{name, kind, ui.Sanitize(e.Tier.String()), ui.Sanitize(e.Class), fmt.Sprint(e.UID), tokens, ui.Count(e.OwnTok),
+		rows = append(rows, []string{name, kind, ui.Sanitize(e.Tier.String()), ui.Sanitize(e.Class), fmt.Sprint(e.UID),
+			tokens, ui.Count(e.OwnTok),
 			size(e.Bytes), ms(e.AgeMs), ms(e.IdleMs), ui.Count(e.Hits), ui.Sanitize(e.Why)})
 	}
 	return ui.Columns(cols, rows, width, out.Dim)
@@ -226,7 +240,8 @@ func isHash(s string) bool { return len(s) >= 2*shortName && strings.Trim(s, "01
 // ambiguous reports whether another entry's name has the short name of entry i as its beginning.
 func ambiguous(entries []wire.KVEntry, i int) bool {
 	for j := range entries {
-		if j != i && entries[j].Name != entries[i].Name && strings.HasPrefix(entries[j].Name, entries[i].Name[:shortName]) {
+		if j != i && entries[j].Name != entries[i].Name && strings.HasPrefix(entries[j].Name,
+			entries[i].Name[:shortName]) {
 			return true
 		}
 	}

@@ -158,10 +158,14 @@ func (v *View) Render(s *Snapshot) string {
 			ranks = append(ranks, rank)
 		}
 	}
-	add(0, "requests", "%s running, %s queued, %s so far%s", ui.Count(int64(s.num("running_prefill")+s.num("running_decode"))),
-		ui.Count(int64(s.num("queued_interactive")+s.num("queued_background"))), count("prompts_total"), rate("prompts_total", ""))
-	add(4, "", "prompt %s, answer %s, paused %s", count("running_prefill"), count("running_decode"), count("running_paused"))
-	add(0, "tokens", "%s generated%s, %s of prompts%s", count("tokens_generated_total"), rate("tokens_generated_total", ""),
+	add(0, "requests", "%s running, %s queued, %s so far%s",
+		ui.Count(int64(s.num("running_prefill")+s.num("running_decode"))),
+		ui.Count(int64(s.num("queued_interactive")+s.num("queued_background"))), count("prompts_total"),
+		rate("prompts_total", ""))
+	add(4, "", "prompt %s, answer %s, paused %s", count("running_prefill"), count("running_decode"),
+		count("running_paused"))
+	add(0, "tokens", "%s generated%s, %s of prompts%s", count("tokens_generated_total"),
+		rate("tokens_generated_total", ""),
 		count("prefill_tokens_merged_total"), rate("prefill_tokens_merged_total", ""))
 	if total := s.num("kv_cells_total"); total > 0 {
 		live := s.num("kv_cells_live")
@@ -169,11 +173,13 @@ func (v *View) Render(s *Snapshot) string {
 		if s.num("kv_cells_cached") > 0 {
 			cached = ", " + count("kv_cells_cached") + " more cached"
 		}
-		add(0, "KV cells", "%s %3.0f %%  %s of %s%s", ui.Bar(live/total, 20), 100*live/total, count("kv_cells_live"), count("kv_cells_total"), cached)
+		add(0, "KV cells", "%s %3.0f %%  %s of %s%s", ui.Bar(live/total, 20), 100*live/total, count("kv_cells_live"),
+			count("kv_cells_total"), cached)
 	}
 	if target := s.num("itl_target_ms"); target > 0 {
 		state := strings.TrimSuffix(join(s.labels("guard")), " 1")
-		add(0, "promise", "%s between tokens, %s late, prompts %s%s", ui.Duration(msDuration(target)), count("slo_violations_tbt_total"),
+		add(0, "promise", "%s between tokens, %s late, prompts %s%s", ui.Duration(msDuration(target)),
+			count("slo_violations_tbt_total"),
 			guards[state], tail("; ", infeasible(s.num("itl_target_infeasible"))))
 	}
 	if s.num("io_errors_total")+s.num("decode_errors_total") > 0 {
@@ -181,10 +187,13 @@ func (v *View) Render(s *Snapshot) string {
 	}
 	add(4, "ended", "%s", join(s.labels("requests_finished_total")))
 	add(2, "refused", "%s", join(s.labels("requests_rejected_total")))
-	add(2, "steps", "%s%s, last %s, average %s", count("batch_calls_total"), rate("batch_calls_total", ""), millis("decode_ms_last"), millis("decode_ms_ewma"))
-	add(6, "batch", "%s tokens last, average %s of a budget of %s", count("last_batch_size"), ui.Rate(s.num("avg_budget_used")), ui.Rate(s.num("avg_budget_target")))
+	add(2, "steps", "%s%s, last %s, average %s", count("batch_calls_total"), rate("batch_calls_total", ""),
+		millis("decode_ms_last"), millis("decode_ms_ewma"))
+	add(6, "batch", "%s tokens last, average %s of a budget of %s", count("last_batch_size"),
+		ui.Rate(s.num("avg_budget_used")), ui.Rate(s.num("avg_budget_target")))
 	if s.num("kv_lookups_total") > 0 {
-		add(2, "prefix cache", "%.0f %% of %s prompts found something%s", 100*s.num("kv_hit_ratio"), count("kv_lookups_total"), tail(", tokens: ", join(s.labels("kv_cached_tokens_total"))))
+		add(2, "prefix cache", "%.0f %% of %s prompts found something%s", 100*s.num("kv_hit_ratio"),
+			count("kv_lookups_total"), tail(", tokens: ", join(s.labels("kv_cached_tokens_total"))))
 	}
 	if held := join(s.labels("kv_tier_bytes"), func(v float64) string { return ui.Bytes(uint64(v)) }); held != "" {
 		add(6, "tiers", "%s", held)
@@ -195,31 +204,39 @@ func (v *View) Render(s *Snapshot) string {
 	if s.num("output_critical_eviction") > 0 {
 		add(6, "evicted", "%s blocks of running answers", count("output_critical_eviction"))
 	}
-	add(2, "memory", "weights %s, KV %s, heap %s, resident %s", bytes("weights_bytes"), bytes("kv_bytes"), bytes("go_heap_bytes"), bytes("rss_bytes"))
+	add(2, "memory", "weights %s, KV %s, heap %s, resident %s", bytes("weights_bytes"), bytes("kv_bytes"),
+		bytes("go_heap_bytes"), bytes("rss_bytes"))
 	if s.num("repacked_bytes") > 0 {
 		add(6, "", "%s more: weights repacked for this processor", bytes("repacked_bytes"))
 	}
 	add(6, "clients", "%s connected, %s so far, in %s%s, out %s%s", count("sessions_active"), count("accepted_total"),
-		bytes("rx_bytes_total"), rate("rx_bytes_total", "bytes"), bytes("tx_bytes_total"), rate("tx_bytes_total", "bytes"))
+		bytes("rx_bytes_total"), rate("rx_bytes_total", "bytes"), bytes("tx_bytes_total"),
+		rate("tx_bytes_total", "bytes"))
 	add(3, "up", "%s", millis("uptime_ms"))
 
 	var lines []line
 	for text := range strings.Lines(t.String(v.Out.Dim)) {
 		lines = append(lines, line{strings.TrimSuffix(text, "\n"), ranks[len(lines)]})
 	}
-	lines = append(lines, line{"", 3}, line{v.Out.Dim(fmt.Sprintf("%-16s %9s %10s %10s %10s   %s", "", "count", "mean", "p50 ≤", "p95 ≤", "1 ms … 1 s")), 1})
+	lines = append(lines, line{"", 3}, line{v.Out.Dim(fmt.Sprintf("%-16s %9s %10s %10s %10s   %s", "", "count", "mean",
+		"p50 ≤", "p95 ≤", "1 ms … 1 s")), 1})
 	for _, h := range []struct {
 		label, name string
 		rank        int
 	}{
-		{"first token", "ttft_ms", 1}, {"first of answer", "ttot_ms", 5}, {"between tokens", "inter_token_ms", 1}, {"  thinking", "inter_token_think_ms", 5},
-		{"  answering", "inter_token_output_ms", 5}, {"waiting", "request_queue_ms", 3}, {"prompt", "request_prefill_ms", 3}, {"step", "decode_ms", 3}, {"cancel", "cancel_latency_ms", 6},
+		{"first token", "ttft_ms", 1}, {"first of answer", "ttot_ms", 5}, {"between tokens", "inter_token_ms", 1},
+		{"  thinking", "inter_token_think_ms", 5},
+		{"  answering", "inter_token_output_ms", 5}, {"waiting", "request_queue_ms", 3},
+		{"prompt", "request_prefill_ms", 3}, {"step", "decode_ms", 3}, {"cancel", "cancel_latency_ms", 6},
 	} {
-		lines = append(lines, line{v.row(h.label, s.histogram(h.name), func(x float64) string { return ui.Duration(msDuration(x)) }), h.rank})
+		lines = append(lines, line{v.row(h.label, s.histogram(h.name),
+			func(x float64) string { return ui.Duration(msDuration(x)) }), h.rank})
 	}
 	lines = append(lines, line{v.Out.Dim(fmt.Sprintf("%60s   %s", "", "1 … tokens")), tokenRank})
-	for _, h := range []struct{ label, name string }{{"batch", "batch_size"}, {"answer length", "response_tokens"}, {"thought length", "think_tokens"}} {
-		lines = append(lines, line{v.row(h.label, s.histogram(h.name), func(x float64) string { return ui.Count(int64(x)) }), tokenRank})
+	for _, h := range []struct{ label, name string }{{"batch", "batch_size"}, {"answer length", "response_tokens"},
+		{"thought length", "think_tokens"}} {
+		lines = append(lines, line{v.row(h.label, s.histogram(h.name),
+			func(x float64) string { return ui.Count(int64(x)) }), tokenRank})
 	}
 	if !v.Fit {
 		return fit(lines, 0)

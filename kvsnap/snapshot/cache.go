@@ -66,11 +66,12 @@ type part struct {
 	buf *Buffer
 	raw int64 // payload bytes
 
-	queued  bool    // a write job is queued or running
-	foreign bool    // a file of another origin: it counts towards the disk cap but is not in the index
-	reading *read   // the current disk read, shared by all restores that want the part
-	holds   int     // restores in progress that need it, plus pins of it or of a part behind it: it cannot be evicted while > 0
-	pinned  []*part // the chain that Pin of this part protects; nil when it is not pinned
+	queued  bool  // a write job is queued or running
+	foreign bool  // a file of another origin: it counts towards the disk cap but is not in the index
+	reading *read // the current disk read, shared by all restores that want the part
+	// restores in progress that need it, plus pins of it or of a part behind it: it cannot be evicted while > 0
+	holds  int
+	pinned []*part // the chain that Pin of this part protects; nil when it is not pinned
 
 	created, used time.Time
 }
@@ -217,7 +218,8 @@ func (c *Cache) Put(ns Namespace, tokens []Token, p0 int, buf *Buffer) (Key, err
 	n := &p.node
 	if p0 < 0 || p0 >= len(tokens) || len(tokens)-p0 > format.MaxPartTokens {
 		buf.Release()
-		return Key{}, fmt.Errorf("part [%d, %d): need 0 ≤ first < end and at most %d positions", p0, len(tokens), format.MaxPartTokens)
+		return Key{}, fmt.Errorf("part [%d, %d): need 0 ≤ first < end and at most %d positions", p0, len(tokens),
+			format.MaxPartTokens)
 	}
 	n.Namespace, n.P0, n.P1, n.Tokens, n.Owner = ns, p0, len(tokens), slices.Clone(tokens[p0:]), p
 	n.Before, n.After = format.PrefixHashes(tokens, p0)
@@ -417,7 +419,8 @@ func (c *Cache) deleteWhere(ctx context.Context, next func(*index.Index) *index.
 		if n == nil {
 			break
 		}
-		all := []*index.Node{n} // collect all before removing any: Children does not find a part whose parent is removed
+		// collect all before removing any: Children does not find a part whose parent is removed
+		all := []*index.Node{n}
 		for i := 0; i < len(all); i++ {
 			c.mu.index.Children(all[i], func(child *index.Node) { all = append(all, child) })
 		}
@@ -595,7 +598,8 @@ func (c *Cache) Close(ctx context.Context) error {
 // header returns the header of p's file without the payload fields.
 func (c *Cache) header(p *part) format.Header {
 	n := &p.node
-	return format.Header{Origin: c.o.Origin, Namespace: n.Namespace, P0: n.P0, P1: n.P1, Prefix: n.Before, Through: n.After, Tokens: n.Tokens,
+	return format.Header{Origin: c.o.Origin, Namespace: n.Namespace, P0: n.P0, P1: n.P1, Prefix: n.Before,
+		Through: n.After, Tokens: n.Tokens,
 		Created: p.created.Unix(), Raw: p.raw}
 }
 

@@ -139,7 +139,8 @@ func (c *Cache) scanFile(f FileInfo) {
 		return // written again during the background scan
 	}
 	p := &part{raw: h.Raw, foreign: h.Origin != c.o.Origin, created: time.Unix(h.Created, 0), used: f.ModTime}
-	p.node = index.Node{Key: key, Namespace: h.Namespace, P0: h.P0, P1: h.P1, Before: h.Prefix, After: h.Through, Owner: p}
+	p.node = index.Node{Key: key, Namespace: h.Namespace, P0: h.P0, P1: h.P1, Before: h.Prefix, After: h.Through,
+		Owner: p}
 	if !p.foreign {
 		p.node.Tokens = h.Tokens
 		c.mu.index.Add(&p.node)

@@ -350,7 +350,8 @@ func (c *Cache) readFile(key Key, want *format.Header, dec *zstd.Decoder) (*Buff
 	if err := sum.Check(b[max(0, len(b)-format.ChecksumBytes):]); err != nil {
 		return nil, err
 	}
-	if h.Key() != key || h.Origin != want.Origin || h.Namespace != want.Namespace || h.P0 != want.P0 || h.P1 != want.P1 ||
+	if h.Key() != key || h.Origin != want.Origin || h.Namespace != want.Namespace || h.P0 != want.P0 ||
+		h.P1 != want.P1 ||
 		h.Prefix != want.Prefix || h.Raw != want.Raw || !slices.Equal(h.Tokens, want.Tokens) {
 		return nil, fmt.Errorf("%w: it is not the part that its name and the index say", format.ErrFormat)
 	}

@@ -62,18 +62,19 @@ type Stats struct {
 	Host        TierStats `json:"host"`
 	Disk        TierStats `json:"disk"`
 	QueuedBytes int64     `json:"queued_bytes"` // waiting to be written; a drain waits for it
-	Drops       uint64    `json:"drops"`        // parts not written: queue full, too large, disk failing, or evicted from memory first
-	Quarantined uint64    `json:"quarantined"`  // damaged files
-	IOErrors    uint64    `json:"io_errors"`
-	Written     uint64    `json:"written"`              // files
-	RawBytes    uint64    `json:"raw_bytes"`            // of them, before compression
-	StoredBytes uint64    `json:"stored_bytes"`         // of them, after compression
-	Unknown     int       `json:"unknown"`              // files of another format version, left alone
-	Unscanned   int       `json:"unscanned"`            // files whose headers have not been read yet
-	IdleBytes   int64     `json:"idle_bytes"`           // memory kept for the next parts, in addition to the host tier
-	Reading     int       `json:"reads_waiting"`        // files that restores wait for
-	LastError   string    `json:"last_error,omitempty"` // the newest error that IOErrors or Quarantined counts
-	Disabled    string    `json:"disk_off,omitempty"`   // why there is no disk tier
+	// parts not written: queue full, too large, disk failing, or evicted from memory first
+	Drops       uint64 `json:"drops"`
+	Quarantined uint64 `json:"quarantined"` // damaged files
+	IOErrors    uint64 `json:"io_errors"`
+	Written     uint64 `json:"written"`              // files
+	RawBytes    uint64 `json:"raw_bytes"`            // of them, before compression
+	StoredBytes uint64 `json:"stored_bytes"`         // of them, after compression
+	Unknown     int    `json:"unknown"`              // files of another format version, left alone
+	Unscanned   int    `json:"unscanned"`            // files whose headers have not been read yet
+	IdleBytes   int64  `json:"idle_bytes"`           // memory kept for the next parts, in addition to the host tier
+	Reading     int    `json:"reads_waiting"`        // files that restores wait for
+	LastError   string `json:"last_error,omitempty"` // the newest error that IOErrors or Quarantined counts
+	Disabled    string `json:"disk_off,omitempty"`   // why there is no disk tier
 }
 
 // Stats returns all numbers at one time.
@@ -142,7 +143,8 @@ func (c *Cache) List() []Info {
 	})
 	c.mu.Unlock()
 	slices.SortFunc(out, func(a, b Info) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.P0, b.P0), cmp.Compare(a.P1, b.P1), slices.Compare(a.Key[:], b.Key[:]))
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.P0, b.P0), cmp.Compare(a.P1, b.P1),
+			slices.Compare(a.Key[:], b.Key[:]))
 	})
 	return out
 }

@@ -136,7 +136,8 @@ func (g *Guard) Stats() GuardStats {
 // Push pushes within the limits.
 func (g *Guard) Push(ctx context.Context, key string, value []byte) error {
 	if len(value) > g.config.MaxBytes {
-		return g.refuse(fmt.Errorf("%s: push: %w: %d bytes, the limit is %d", g.Label(), ErrTooLarge, len(value), g.config.MaxBytes))
+		return g.refuse(fmt.Errorf("%s: push: %w: %d bytes, the limit is %d", g.Label(), ErrTooLarge, len(value),
+			g.config.MaxBytes))
 	}
 	return g.do(ctx, "push", key, func(ctx context.Context) error { return g.inner.Push(ctx, key, value) },
 		func(s *GuardStats) { s.Pushed++; s.PushedBytes += uint64(len(value)) })
@@ -147,7 +148,8 @@ func (g *Guard) Pull(ctx context.Context, key string, dst []byte) (value []byte,
 	err = g.do(ctx, "pull", key, func(ctx context.Context) (err error) {
 		if value, err = g.inner.Pull(ctx, key, dst); err == nil {
 			if len(value) > g.config.MaxBytes {
-				return fmt.Errorf("%s: pull: %w: %d bytes, the limit is %d", g.Label(), ErrTooLarge, len(value), g.config.MaxBytes)
+				return fmt.Errorf("%s: pull: %w: %d bytes, the limit is %d", g.Label(), ErrTooLarge, len(value),
+					g.config.MaxBytes)
 			}
 			if err = g.config.Verify(value); err != nil {
 				err = fmt.Errorf("%s: pull: %w: %w", g.Label(), ErrCorrupt, err)
@@ -197,7 +199,8 @@ func (g *Guard) refuse(err error) error {
 	return err
 }
 
-func (g *Guard) do(ctx context.Context, verb, key string, op func(context.Context) error, succeeded func(*GuardStats)) error {
+func (g *Guard) do(ctx context.Context, verb, key string, op func(context.Context) error,
+	succeeded func(*GuardStats)) error {
 	if err := fault.Begin(ctx, key); err != nil {
 		return g.refuse(fmt.Errorf("%s: %s: %w", g.Label(), verb, err))
 	}
@@ -206,7 +209,8 @@ func (g *Guard) do(ctx context.Context, verb, key string, op func(context.Contex
 	until := g.breaker.until
 	g.mu.Unlock()
 	if !ok {
-		return g.refuse(fmt.Errorf("%s: %s: %w: %w until %s", g.Label(), verb, ErrUnavailable, ErrCircuitOpen, until.Format(time.TimeOnly)))
+		return g.refuse(fmt.Errorf("%s: %s: %w: %w until %s", g.Label(), verb, ErrUnavailable, ErrCircuitOpen,
+			until.Format(time.TimeOnly)))
 	}
 	within, cancel := context.WithTimeout(ctx, g.config.Timeout)
 	defer cancel()

@@ -267,7 +267,8 @@ func (o *Offloader) Close(ctx context.Context) error {
 	items, bytes, pulls := o.openItems, o.openBytes, len(o.pulls)
 	o.mu.Unlock()
 	o.cancel()
-	return fmt.Errorf("closing offloader: %w with %d pushes (%d bytes) and %d pulls unfinished", ctx.Err(), items, bytes, pulls)
+	return fmt.Errorf("closing offloader: %w with %d pushes (%d bytes) and %d pulls unfinished", ctx.Err(), items,
+		bytes, pulls)
 }
 
 func (o *Offloader) runPushes() {

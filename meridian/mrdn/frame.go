@@ -97,7 +97,8 @@ func Seal(frame []byte, tier Tier) error {
 	}
 	body := frame[HeaderBytes:]
 	if uint64(len(body)) > MaxBodyBytes {
-		return fmt.Errorf("%w: %d bytes, the length field holds at most %d: send a shorter range of positions", ErrTooLarge, len(body), uint64(MaxBodyBytes))
+		return fmt.Errorf("%w: %d bytes, the length field holds at most %d: send a shorter range of positions",
+			ErrTooLarge, len(body), uint64(MaxBodyBytes))
 	}
 	if tier >= tiers {
 		return fmt.Errorf("%w: %d, known are 0 to %d", ErrTier, tier, tiers-1)

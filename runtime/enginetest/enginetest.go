@@ -64,7 +64,8 @@ func Run(t *testing.T, open func(t *testing.T, o runtime.Options) runtime.Engine
 		e.Abort() // a late Abort must have no effect
 		defer func() {
 			if did := recover() != nil; did != invariants.Enabled {
-				t.Errorf("a second Close panicked: %v, want %v (invariants %v)", did, invariants.Enabled, invariants.Enabled)
+				t.Errorf("a second Close panicked: %v, want %v (invariants %v)", did, invariants.Enabled,
+					invariants.Enabled)
 			}
 		}()
 		if invariants.Enabled {
@@ -237,14 +238,16 @@ func facts(t *testing.T, s *subject) {
 	if c.Threads < 1 || c.Device == "" || c.DeviceName == "" || c.EngineBuild == "" {
 		t.Errorf("capabilities leave something out: %+v", c)
 	}
-	if m.Name == "" || m.Architecture == "" || m.TrainContext < 1 || m.Layers < 1 || m.KVTypeK == "" || m.KVTypeV == "" {
+	if m.Name == "" || m.Architecture == "" || m.TrainContext < 1 || m.Layers < 1 || m.KVTypeK == "" ||
+		m.KVTypeV == "" {
 		t.Errorf("model info leaves something out: %+v", m)
 	}
 	if m.KVBytesPerToken <= 0 && !m.Recurrent {
 		t.Errorf("KVBytesPerToken is %d", m.KVBytesPerToken)
 	}
 	b := s.Batch()
-	if b != s.Batch() || cap(b.Token) != c.MaxBatch || cap(b.Pos) != c.MaxBatch || cap(b.Seq) != c.MaxBatch || cap(b.Logits) != c.MaxBatch {
+	if b != s.Batch() || cap(b.Token) != c.MaxBatch || cap(b.Pos) != c.MaxBatch || cap(b.Seq) != c.MaxBatch ||
+		cap(b.Logits) != c.MaxBatch {
 		t.Errorf("the batch takes %d rows, MaxBatch is %d", cap(b.Token), c.MaxBatch)
 	}
 	for seq := range runtime.Seq(c.MaxSequences) {
@@ -261,7 +264,8 @@ func vocabulary(t *testing.T, s *subject) {
 		return text
 	}
 	for _, text := range []string{
-		"plain words", " leading and trailing ", "line\n\nbreaks\tand tabs", "Grüße, 世界, שלום", "😀👩‍👩‍👧‍👦🇩🇪", "e\u0301 nul\x00 byte",
+		"plain words", " leading and trailing ", "line\n\nbreaks\tand tabs", "Grüße, 世界, שלום", "😀👩‍👩‍👧‍👦🇩🇪",
+		"e\u0301 nul\x00 byte",
 		"{\"json\": [1, 2.5e-3, null]}", "a\u200bb\ufeffc",
 	} {
 		tokens, err := v.Tokenize(nil, text, false, false)
@@ -282,7 +286,8 @@ func vocabulary(t *testing.T, s *subject) {
 		t.Errorf("tokenize of nothing: %v, %v", tokens, err)
 	}
 	head := []runtime.Token{1, 2, 3}
-	if tokens, err := v.Tokenize(head, "x", false, false); err != nil || len(tokens) < 4 || !slices.Equal(tokens[:3], head) {
+	if tokens, err := v.Tokenize(head, "x", false, false); err != nil || len(tokens) < 4 ||
+		!slices.Equal(tokens[:3], head) {
 		t.Errorf("tokenize does not append: %v, %v", tokens, err)
 	}
 
@@ -397,7 +402,10 @@ func badBatch(t *testing.T, s *subject) {
 		{"negative token", func(b *runtime.Batch) { b.Add(-1, 4, 0, true) }},
 		{"token beyond the vocabulary", func(b *runtime.Batch) { b.Add(runtime.Token(s.Vocab().Size()), 4, 0, true) }},
 		{"negative sequence", func(b *runtime.Batch) { b.Add(tok, 4, -1, true) }},
-		{"sequence beyond the last", func(b *runtime.Batch) { b.Add(tok, 4, runtime.Seq(s.Capabilities().MaxSequences), true) }},
+		{"sequence beyond the last", func(b *runtime.Batch) {
+			b.Add(tok, 4, runtime.Seq(s.Capabilities().MaxSequences),
+				true)
+		}},
 		{"negative position", func(b *runtime.Batch) { b.Add(tok, -1, 1, true) }},
 		{"position left out", func(b *runtime.Batch) { b.Add(tok, 6, 0, true) }},
 		{"position used before", func(b *runtime.Batch) { b.Add(tok, 2, 0, true) }},
@@ -829,8 +837,10 @@ func probe(t *testing.T, s *subject) {
 		for _, close := range [][]runtime.Token{nil, {runtime.Token(i)}, {-1, n - 1, n, 0}} {
 			var got runtime.RowStats
 			want := meridian.ReferenceProbe(l, close)
-			if !p.ProbeRow(i, close, &got) || got.Max != want.Max || got.Argmax != want.Argmax || got.CloseRank != want.CloseRank || got.NonFinite != want.NonFinite ||
-				apart(got.Entropy, want.Entropy, runtime.EntropyError) || apart(got.LogSumExp, want.LogSumExp, runtime.LogSumExpError) ||
+			if !p.ProbeRow(i, close, &got) || got.Max != want.Max || got.Argmax != want.Argmax ||
+				got.CloseRank != want.CloseRank || got.NonFinite != want.NonFinite ||
+				apart(got.Entropy, want.Entropy, runtime.EntropyError) ||
+				apart(got.LogSumExp, want.LogSumExp, runtime.LogSumExpError) ||
 				apart(got.CloseMass, want.CloseMass, runtime.EntropyError) {
 				t.Errorf("row %d, close ids %d:\n got %+v\nwant %+v", i, close, got, want)
 			}

@@ -140,7 +140,8 @@ func New(cfg Config) *Engine {
 	}
 	n := min(orDefault(cfg.Batch, 2048), ctx)
 	e.batch = runtime.Batch{
-		Token: make([]runtime.Token, 0, n), Pos: make([]runtime.Pos, 0, n), Seq: make([]runtime.Seq, 0, n), Logits: make([]int8, 0, n),
+		Token: make([]runtime.Token, 0, n), Pos: make([]runtime.Pos, 0, n), Seq: make([]runtime.Seq, 0, n),
+		Logits: make([]int8, 0, n),
 	}
 	e.rows = make([]int32, 0, n)
 	for _, s := range cfg.Scripts {
@@ -148,16 +149,19 @@ func New(cfg Config) *Engine {
 	}
 	e.caps = runtime.Capabilities{
 		UnifiedKV: true, CanShift: !cfg.NoRanges, CanRemoveRange: !cfg.NoRanges, CanAbort: true, PersistentGraph: true,
-		MaxBatch: n, MaxMicroBatch: min(orDefault(cfg.MicroBatch, 512), n), MaxSequences: len(e.seqs), ContextTokens: ctx,
-		Threads: orDefault(cfg.Threads, 1), Device: runtime.DeviceFake, DeviceName: "none", EngineBuild: "fake",
+		MaxBatch: n, MaxMicroBatch: min(orDefault(cfg.MicroBatch, 512), n), MaxSequences: len(e.seqs),
+		ContextTokens: ctx,
+		Threads:       orDefault(cfg.Threads, 1), Device: runtime.DeviceFake, DeviceName: "none", EngineBuild: "fake",
 	}
 	name := cfg.ModelPath
 	if name == "" {
 		name = "fake"
 	}
 	e.info = runtime.ModelInfo{
-		Path: name, Name: name, Architecture: "fake", Description: "fake model", TrainContext: ctx, Layers: 1, Embedding: 1, Heads: 1,
-		KVHeads: 1, VocabSize: e.vocab.Size(), KVTypeK: "f16", KVTypeV: "f16", KVBytesPerToken: cellBytes, Recurrent: cfg.NoRanges,
+		Path: name, Name: name, Architecture: "fake", Description: "fake model", TrainContext: ctx, Layers: 1,
+		Embedding: 1, Heads: 1,
+		KVHeads: 1, VocabSize: e.vocab.Size(), KVTypeK: "f16", KVTypeV: "f16", KVBytesPerToken: cellBytes,
+		Recurrent: cfg.NoRanges,
 	}
 	return e
 }
@@ -275,7 +279,8 @@ func (e *Engine) checkBatch() error {
 			q.mark, q.rows, q.end = e.decodes, 0, e.last(s)
 		}
 		if q.end >= 0 && p != q.end+1 {
-			return fmt.Errorf("%w: row %d: position %d of sequence %d does not continue its last one, %d", runtime.ErrDecode, i, p, s, q.end)
+			return fmt.Errorf("%w: row %d: position %d of sequence %d does not continue its last one, %d",
+				runtime.ErrDecode, i, p, s, q.end)
 		}
 		q.end = p
 		q.rows++

@@ -199,7 +199,8 @@ func (e *Engine) Restore(src []byte, s, scratch runtime.Seq) error {
 			return fmt.Errorf("%w: %w", runtime.ErrSnapshot, err)
 		}
 		if q0, q1 := got[0].pos, got[len(got)-1].pos; q0 <= last && first <= q1 {
-			return fmt.Errorf("%w: sequence %d already holds [%d, %d], the snapshot [%d, %d]", runtime.ErrSnapshot, s, first, last, q0, q1)
+			return fmt.Errorf("%w: sequence %d already holds [%d, %d], the snapshot [%d, %d]", runtime.ErrSnapshot, s,
+				first, last, q0, q1)
 		}
 	}
 	if len(got) > len(e.free) {

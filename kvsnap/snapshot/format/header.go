@@ -104,7 +104,8 @@ func (h *Header) FileSize() int64 { return int64(h.Size()) + h.Stored + Checksum
 
 // Validate reports the first field outside its limits. Append writes and Parse reads every header that it accepts.
 func (h *Header) Validate() error {
-	for _, s := range []struct{ name, v string }{{"engine build", h.EngineBuild}, {"KV type K", h.KVTypeK}, {"KV type V", h.KVTypeV}} {
+	for _, s := range []struct{ name, v string }{{"engine build", h.EngineBuild}, {"KV type K", h.KVTypeK},
+		{"KV type V", h.KVTypeV}} {
 		if len(s.v) > MaxString {
 			return fmt.Errorf("%w: %s has %d bytes, the limit is %d", ErrFormat, s.name, len(s.v), MaxString)
 		}
@@ -123,7 +124,8 @@ func (h *Header) Validate() error {
 	case h.Raw <= 0 || h.Raw > MaxPayloadBytes:
 		return fmt.Errorf("%w: raw payload of %d bytes: need 1 … %d", ErrFormat, h.Raw, int64(MaxPayloadBytes))
 	case h.Flags&FlagZstd == 0 && h.Raw != h.Stored:
-		return fmt.Errorf("%w: an uncompressed payload of %d bytes claims %d after decompression", ErrFormat, h.Stored, h.Raw)
+		return fmt.Errorf("%w: an uncompressed payload of %d bytes claims %d after decompression", ErrFormat, h.Stored,
+			h.Raw)
 	case h.P0 == 0 && h.Prefix != emptyPrefix:
 		return fmt.Errorf("%w: prefix hash of a part that begins at 0 is not the hash of no tokens", ErrFormat)
 	case h.P0 == 0 && h.Through != PrefixHash(h.Tokens):
@@ -222,13 +224,16 @@ func Parse(b []byte, fileSize int64) (Header, error) {
 	stored, raw := le.Uint64(b[16:]), le.Uint64(b[24:])
 	p0, p1 := le.Uint32(b[36:]), le.Uint32(b[40:])
 	if stored > MaxPayloadBytes || raw > MaxPayloadBytes {
-		return h, fmt.Errorf("%w: payload of %d stored, %d raw bytes, the limit is %d", ErrFormat, stored, raw, int64(MaxPayloadBytes))
+		return h, fmt.Errorf("%w: payload of %d stored, %d raw bytes, the limit is %d", ErrFormat, stored, raw,
+			int64(MaxPayloadBytes))
 	}
 	if want := int64(size) + int64(stored) + ChecksumBytes; want != fileSize {
-		return h, fmt.Errorf("%w: header %d + payload %d + checksum %d = %d bytes, the file has %d", ErrFormat, size, stored, ChecksumBytes, want, fileSize)
+		return h, fmt.Errorf("%w: header %d + payload %d + checksum %d = %d bytes, the file has %d", ErrFormat, size,
+			stored, ChecksumBytes, want, fileSize)
 	}
 	if p0 > math.MaxInt32 || p1 > math.MaxInt32 || p1 <= p0 || p1-p0 > MaxPartTokens {
-		return h, fmt.Errorf("%w: positions [%d, %d): need 0 ≤ first < end ≤ %d, at most %d of them", ErrFormat, p0, p1, math.MaxInt32, MaxPartTokens)
+		return h, fmt.Errorf("%w: positions [%d, %d): need 0 ≤ first < end ≤ %d, at most %d of them", ErrFormat, p0, p1,
+			math.MaxInt32, MaxPartTokens)
 	}
 	if r := le.Uint32(b[44:]); r != 0 {
 		return h, fmt.Errorf("%w: reserved field is %d, must be 0", ErrFormat, r)
@@ -257,7 +262,8 @@ func Parse(b []byte, fileSize int64) (Header, error) {
 	}
 	rest = rest[pad:]
 	if n := int(p1 - p0); len(rest) != 4*n {
-		return Header{}, fmt.Errorf("%w: %d bytes of tokens for the %d positions [%d, %d)", ErrFormat, len(rest), n, p0, p1)
+		return Header{}, fmt.Errorf("%w: %d bytes of tokens for the %d positions [%d, %d)", ErrFormat, len(rest), n, p0,
+			p1)
 	}
 	h.Tokens = make([]Token, len(rest)/4)
 	for i := range h.Tokens {

@@ -18,7 +18,8 @@ func (x *Index) Check() error {
 		case !n.usable && x.parentFor(n) != nil:
 			return fmt.Errorf("[%d, %d) waits although a parent is there", n.P0, n.P1)
 		}
-		if p := n.Parent; p != nil && (!n.usable || !p.usable || x.nodes[p.Key] != p || p.P1 != n.P0 || p.After != n.Before || !visible(p.Namespace, n.Namespace)) {
+		if p := n.Parent; p != nil && (!n.usable || !p.usable || x.nodes[p.Key] != p || p.P1 != n.P0 ||
+			p.After != n.Before || !visible(p.Namespace, n.Namespace)) {
 			return fmt.Errorf("[%d, %d) has a parent [%d, %d) that is not one", n.P0, n.P1, p.P0, p.P1)
 		}
 		if n.usable && len(n.marks) != n.P1/Block-n.P0/Block {

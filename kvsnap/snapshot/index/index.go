@@ -161,7 +161,8 @@ func (x *Index) link(n *Node) {
 func (x *Index) parentFor(n *Node) *Node {
 	var found *Node
 	for _, p := range x.after[n.Before] {
-		if p.usable && p.P1 == n.P0 && visible(p.Namespace, n.Namespace) && (found == nil || p.Namespace == n.Namespace) {
+		if p.usable && p.P1 == n.P0 && visible(p.Namespace, n.Namespace) &&
+			(found == nil || p.Namespace == n.Namespace) {
 			found = p
 		}
 	}
@@ -374,7 +375,8 @@ func (f *best) ends(lists ...[]*Node) {
 	for _, list := range lists {
 		for i := len(list) - 1; i >= max(0, len(list)-maxEnds); i-- {
 			n := list[i]
-			if n.P1 <= len(f.tokens) && n.Tokens[len(n.Tokens)-1] == f.tokens[n.P1-1] && slices.Equal(n.Tokens, f.tokens[n.P0:n.P1]) {
+			if n.P1 <= len(f.tokens) && n.Tokens[len(n.Tokens)-1] == f.tokens[n.P1-1] &&
+				slices.Equal(n.Tokens, f.tokens[n.P0:n.P1]) {
 				f.add(n, n.P1)
 			}
 		}

@@ -197,7 +197,8 @@ func testKeys(t *testing.T, f fabric.Fabric) {
 		MustPush(t, f, key, []byte(key))
 		WantPull(t, f, key, []byte(key))
 	}
-	for _, key := range []string{"", strings.Repeat("k", fabric.MaxKeyBytes+1), "a b", "a{b}", "a\r\nFLUSHALL", "a\x00", "ü", "*", "../a"} {
+	for _, key := range []string{"", strings.Repeat("k", fabric.MaxKeyBytes+1), "a b", "a{b}", "a\r\nFLUSHALL", "a\x00",
+		"ü", "*", "../a"} {
 		_, err := f.Pull(within(t), key, nil)
 		WantError(t, err, fabric.ErrKey)
 		WantError(t, f.Push(within(t), key, nil), fabric.ErrKey)
@@ -296,7 +297,8 @@ func testGuarded(t *testing.T, f fabric.Fabric) {
 	wantMissing(t, g, "bad") // so that the next push is not taken for known
 	MustPush(t, g, "bad", frame)
 	WantPull(t, g, "bad", frame)
-	if s := g.Stats(); s.Pushed != 3 || s.Pulled != 2 || s.Missed != 1 || s.Errors[fabric.ReasonCorrupt] != 1 || g.Label() != f.Label() {
+	if s := g.Stats(); s.Pushed != 3 || s.Pulled != 2 || s.Missed != 1 || s.Errors[fabric.ReasonCorrupt] != 1 ||
+		g.Label() != f.Label() {
 		t.Errorf("%+v", s)
 	}
 }

@@ -75,7 +75,8 @@ func (f *Fabric) Close() error { return f.inner.Close() }
 // Seal returns an envelope with a copy of value.
 func Seal(value []byte) ([]byte, error) {
 	if uint64(len(value)) > math.MaxUint32 {
-		return nil, fmt.Errorf("%w: %d bytes, the envelope's length field holds at most %d", fault.ErrTooLarge, len(value), uint64(math.MaxUint32))
+		return nil, fmt.Errorf("%w: %d bytes, the envelope's length field holds at most %d", fault.ErrTooLarge,
+			len(value), uint64(math.MaxUint32))
 	}
 	b := make([]byte, envelopeBytes, envelopeBytes+len(value))
 	copy(b, magic)
@@ -93,7 +94,8 @@ func Unseal(b []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: the envelope begins with % x, want %q", fault.ErrCorrupt, b[:4], magic)
 	}
 	if n := binary.LittleEndian.Uint32(b[4:]); uint64(n) != uint64(len(b)-envelopeBytes) {
-		return nil, fmt.Errorf("%w: the envelope declares %d bytes and has %d", fault.ErrCorrupt, n, len(b)-envelopeBytes)
+		return nil, fmt.Errorf("%w: the envelope declares %d bytes and has %d", fault.ErrCorrupt, n,
+			len(b)-envelopeBytes)
 	}
 	return b[envelopeBytes:], nil
 }

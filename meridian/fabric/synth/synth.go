@@ -149,7 +149,8 @@ func (f *Fabric) check() error {
 		}
 	}
 	if sum != f.bytes || f.bytes > f.capBytes || len(f.values) != f.order.Len() {
-		return fmt.Errorf("%d bytes counted, %d held, cap %d; %d keys, %d in order", f.bytes, sum, f.capBytes, len(f.values), f.order.Len())
+		return fmt.Errorf("%d bytes counted, %d held, cap %d; %d keys, %d in order", f.bytes, sum, f.capBytes,
+			len(f.values), f.order.Len())
 	}
 	return nil
 }

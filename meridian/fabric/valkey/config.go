@@ -56,7 +56,8 @@ const (
 
 // ParseURL parses a URL. Errors name the wrong part and never contain the password.
 func ParseURL(raw string) (Config, error) {
-	c := Config{TTL: 24 * time.Hour, ChunkBytes: 1 << 20, MaxBytes: 1 << 30, Conns: 4, Prefix: "uma", ConnectTimeout: 2 * time.Second}
+	c := Config{TTL: 24 * time.Hour, ChunkBytes: 1 << 20, MaxBytes: 1 << 30, Conns: 4, Prefix: "uma",
+		ConnectTimeout: 2 * time.Second}
 	u, err := url.Parse(raw)
 	if err != nil {
 		var reason *url.Error

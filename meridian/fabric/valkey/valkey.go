@@ -78,13 +78,15 @@ func (f *Fabric) Label() string { return Label }
 // Push stores a value in pieces, then its manifest.
 func (f *Fabric) Push(ctx context.Context, key string, value []byte) error {
 	if int64(len(value)) > f.config.MaxBytes {
-		return fmt.Errorf("%s: push: %w: %d bytes, the limit (option max) is %d", Label, fault.ErrTooLarge, len(value), f.config.MaxBytes)
+		return fmt.Errorf("%s: push: %w: %d bytes, the limit (option max) is %d", Label, fault.ErrTooLarge, len(value),
+			f.config.MaxBytes)
 	}
 	m := manifestOf(value, f.config.ChunkBytes)
 	return f.do(ctx, "push", key, func(c vk.Client, k keys) error {
 		old, err := f.manifest(ctx, c, k)
 		known := err == nil
-		if err != nil && !errors.Is(err, fault.ErrNotFound) && !errors.Is(err, fault.ErrCorrupt) && !errors.Is(err, fault.ErrTooLarge) {
+		if err != nil && !errors.Is(err, fault.ErrNotFound) && !errors.Is(err, fault.ErrCorrupt) &&
+			!errors.Is(err, fault.ErrTooLarge) {
 			return err
 		}
 		if known && old == m {
@@ -141,7 +143,8 @@ func (f *Fabric) renew(ctx context.Context, c vk.Client, k keys, m *manifest) (b
 	}
 	var commands []vk.Completed
 	for _, name := range k.chunks(m) {
-		commands = append(commands, c.B().Pexpire().Key(name).Milliseconds((f.config.TTL + chunkGrace).Milliseconds()).Build())
+		commands = append(commands, c.B().Pexpire().Key(name).Milliseconds((f.config.TTL +
+			chunkGrace).Milliseconds()).Build())
 	}
 	commands = append(commands, c.B().Pexpire().Key(k.manifest()).Milliseconds(f.config.TTL.Milliseconds()).Build())
 	all := true

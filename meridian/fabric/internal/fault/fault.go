@@ -30,7 +30,8 @@ func CheckKey(key string) error {
 		return fmt.Errorf("%w: %d bytes long, want 1 to %d", ErrKey, len(key), MaxKeyBytes)
 	}
 	for _, c := range []byte(key) {
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == ':' || c == '-') {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == ':' ||
+			c == '-') {
 			return fmt.Errorf("%w: %q holds %q, want letters, digits and \"._:-\"", ErrKey, key, c)
 		}
 	}
