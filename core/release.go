@@ -50,7 +50,7 @@ func (c *Core) retain(now Instant, r *Request, history []Token) {
 	}
 }
 
-func (c *Core) ended(e kvsnap.Ended) {
+func (c *Core) ended(e kvsnap.Released) {
 	c.do(e.Actions)
 	c.wake(e.Wake)
 }

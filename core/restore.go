@@ -108,14 +108,14 @@ func (c *Core) copyRestores(now Instant) {
 func (c *Core) copyIn(now Instant, re *restore) (ended bool) {
 	if re.seq == NoSeq {
 		c.marks = append(append(c.marks[:0], re.tokens...), 0)
-		m := c.tree.Lookup(&kvsnap.Prompt{NS: re.ns, Tokens: c.marks, Alone: true})
+		m := c.tree.Lookup(&kvsnap.Prompt{NS: re.ns, Tokens: c.marks, NoWait: true})
 		if re.p1 <= m.Len {
 			re.state = awaited
 			c.op(Op{Kind: SkipPart, Restore: re.id})
 			return false
 		}
 		// A sequence that shares what the pool has before the part.
-		got, err := c.tree.Start(kvsnap.Instant(now), &kvsnap.Prompt{NS: re.ns, Tokens: re.tokens[:min(re.p0+1, len(re.tokens))], Alone: true})
+		got, err := c.tree.Acquire(kvsnap.Instant(now), &kvsnap.Prompt{NS: re.ns, Tokens: re.tokens[:min(re.p0+1, len(re.tokens))], NoWait: true})
 		if err != nil {
 			c.endRestore(now, re) // no sequence id is left
 			return true

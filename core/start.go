@@ -19,7 +19,7 @@ func (c *Core) start(now Instant, st sched.Start) {
 	if r.Resident > 0 && !r.started {
 		c.preload(now, r)
 	}
-	p := kvsnap.Prompt{Req: uint64(r.ID), NS: r.Owner, Tokens: r.Tokens, Shareable: r.Shareable, Alone: r.joined}
+	p := kvsnap.Prompt{Req: uint64(r.ID), NS: r.Owner, Tokens: r.Tokens, Shareable: r.Shareable, NoWait: r.joined}
 	m := c.tree.Lookup(&p)
 	if c.restore(now, r, &m) {
 		c.tell(sched.Event{Kind: sched.EvHold, Req: r.ID, Finish: sched.ReasonRestoring})
@@ -27,20 +27,20 @@ func (c *Core) start(now Instant, st sched.Start) {
 	}
 	if m.Ahead > 0 && r.Class == sched.Interactive {
 		// A background request that computes the prompt may itself wait behind every interactive one.
-		if o := c.requests[ID(m.On)]; o == nil || o.Class != sched.Interactive {
-			p.Alone = true
+		if o := c.requests[ID(m.AheadReq)]; o == nil || o.Class != sched.Interactive {
+			p.NoWait = true
 		}
 	}
-	got, err := c.tree.Start(kvsnap.Instant(now), &p)
+	got, err := c.tree.AcquireMatch(kvsnap.Instant(now), &p, &m)
 	if err != nil {
 		// Every id is with a request that runs or has just ended: those that have ended give theirs up.
 		c.settleHistories(now)
-		got, err = c.tree.Start(kvsnap.Instant(now), &p)
+		got, err = c.tree.Acquire(kvsnap.Instant(now), &p)
 	}
 	if err != nil {
 		panic("core: " + err.Error() + ": fewer ids were reserved than requests may run")
 	}
-	if got.Held {
+	if got.Waiting {
 		// Once per start: the other request may be preempted, and two must not wait for each other's halves.
 		r.joined, r.held = true, true
 		c.tell(sched.Event{Kind: sched.EvHold, Req: r.ID, Finish: sched.ReasonJoining})
@@ -56,7 +56,7 @@ func (c *Core) start(now Instant, st sched.Start) {
 	c.tell(sched.Event{Kind: sched.EvStarted, Req: r.ID, Cached: got.Cached, Shared: got.Shared})
 }
 
-func (c *Core) noteStart(r *Request, got *kvsnap.Started) {
+func (c *Core) noteStart(r *Request, got *kvsnap.Acquired) {
 	if r.had > 0 {
 		kind := Recomputed
 		if got.Cached >= r.had/2 {
@@ -77,13 +77,13 @@ func (c *Core) noteStart(r *Request, got *kvsnap.Started) {
 // snapshot, or from a request that the recording does not have.
 func (c *Core) preload(now Instant, r *Request) {
 	n := min(r.Resident, r.Prompt-1)
-	p := kvsnap.Prompt{NS: r.Owner, Tokens: r.Tokens, Alone: true}
+	p := kvsnap.Prompt{NS: r.Owner, Tokens: r.Tokens, NoWait: true}
 	m := c.tree.Lookup(&p)
 	if cells := c.tree.Cells(); m.Len+m.Ahead >= n || cells.Free+cells.Cached < n-m.Len {
 		return
 	}
 	p.Tokens = r.Tokens[:n+1]
-	got, err := c.tree.Start(kvsnap.Instant(now), &p)
+	got, err := c.tree.Acquire(kvsnap.Instant(now), &p)
 	if err != nil {
 		return // no sequence id is left
 	}
@@ -105,7 +105,7 @@ func (c *Core) wake(ids []uint64) {
 		r.held = false
 		ready := sched.Event{Kind: sched.EvReady, Req: r.ID}
 		// Cells of a cached prefix count as free until r shares them: only those of a running request are a hint.
-		if m := c.tree.Lookup(&kvsnap.Prompt{Req: id, NS: r.Owner, Tokens: r.Tokens, Shareable: r.Shareable, Alone: true}); m.Running {
+		if m := c.tree.Lookup(&kvsnap.Prompt{Req: id, NS: r.Owner, Tokens: r.Tokens, Shareable: r.Shareable, NoWait: true}); m.Running {
 			ready.Shared = m.Len
 		}
 		c.tell(ready)

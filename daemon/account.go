@@ -88,7 +88,7 @@ func (l *loop) account(plan *sched.Plan, took time.Duration) {
 	for _, g := range l.tick.gaps {
 		l.m.InterToken.Observe(g.thinking, g.took)
 		if g.late {
-			l.m.SLOViolationsTBT.Inc()
+			l.m.SLOViolationsITL.Inc()
 		}
 	}
 	l.tick = tickCounts{gaps: l.tick.gaps[:0]}

@@ -65,7 +65,7 @@ type Config struct {
 	GuardMs       float64
 	MaxBackground int // background requests running at once; 0 = no cap of their own
 
-	// Thinking. Meridian.OutputTPOTBudgetMs is --itl-target-ms, Meridian.ThinkTPOTBudgetMs --think-floor-ms.
+	// Thinking. Meridian.ITLTargetMs is --itl-target-ms, Meridian.ThinkFloorMs --think-floor-ms.
 	Meridian    meridian.Config
 	ThinkBudget int // --think-budget; -1: Meridian.MaxThinkTokens stands. Load has put it there: nobody else reads it
 
@@ -164,8 +164,8 @@ func (c *Config) sections() []Section {
 
 	fs = section("Scheduling")
 	fs.StringVar(&c.Policy, "policy", "meridian", "scheduling policy: "+policyHelp)
-	fs.Float64Var(&c.Meridian.OutputTPOTBudgetMs, "itl-target-ms", float64(sched.DefaultITLTarget.Milliseconds()), "policies meridian and pascal: longest time between two tokens of an answer that names no target (slo.target_tbt_ms), in `ms`; prompts and thoughts get what is left under it")
-	fs.Float64Var(&c.Meridian.ThinkTPOTBudgetMs, "think-floor-ms", float64(sched.DefaultThinkFloor.Milliseconds()), "policy meridian: a thinking request gets a token at least this often whatever answers need, in `ms`")
+	fs.Float64Var(&c.Meridian.ITLTargetMs, "itl-target-ms", float64(sched.DefaultITLTarget.Milliseconds()), "policies meridian and pascal: longest time between two tokens of an answer that names no target (slo.target_tbt_ms), in `ms`; prompts and thoughts get what is left under it")
+	fs.Float64Var(&c.Meridian.ThinkFloorMs, "think-floor-ms", float64(sched.DefaultThinkFloor.Milliseconds()), "policy meridian: a thinking request gets a token at least this often whatever answers need, in `ms`")
 	fs.Float64Var(&c.TickBudgetMs, "tick-budget-ms", 30, "policy uma: time one decode step aims at, in `ms`")
 	fs.Float64Var(&c.GuardMs, "latency-guard-ms", 100, "policy uma: no prompt work in a step while an interactive answer has waited this long for its next token, in `ms`; 0 = off")
 	fs.IntVar(&c.MaxBackground, "max-background", 0, "background requests computed at once; 0 = --parallel")
@@ -321,7 +321,7 @@ func (c *Config) Validate() error {
 	}
 	bad(c.CacheDir == "" || c.CacheDisk.Bytes != 0, "--cache-dir is %q and --cache-disk is 0; give it some space, or leave the directory out", c.CacheDir)
 	// The two below are checked by meridian too, but people know them by these names.
-	itl, floor := c.Meridian.OutputTPOTBudgetMs, c.Meridian.ThinkTPOTBudgetMs
+	itl, floor := c.Meridian.ITLTargetMs, c.Meridian.ThinkFloorMs
 	known := itl >= 1 && itl <= 60_000 && floor >= 1 && floor <= 60_000
 	bad(itl >= 1 && itl <= 60_000, "--itl-target-ms is %g; it must be 1…60000", itl)
 	bad(floor >= 1 && floor <= 60_000, "--think-floor-ms is %g; it must be 1…60000", floor)

@@ -205,9 +205,9 @@ offload_threshold_blocks = 9
 		t.Fatal(err)
 	}
 	m := meridian.DefaultConfig()
-	m.MinThinkTokens, m.Markers, m.ThinkBatchMultiplier, m.OutputTPOTBudgetMs, m.MaxThinkTokens = 8, meridian.Markers{Open: []string{"[THINK]"}, Close: []string{"[/THINK]"}}, 4, 50, 1000
+	m.MinThinkTokens, m.Markers, m.ThinkBatchMultiplier, m.ITLTargetMs, m.MaxThinkTokens = 8, meridian.Markers{Open: []string{"[THINK]"}, Close: []string{"[/THINK]"}}, 4, 50, 1000
 	m.EntropyEnabled, m.EMAAlpha, m.RPDIForm, m.SoftThinkTokens, m.EATSuffix = false, 0.3, meridian.RPDIIndicator, 99, "a=b"
-	m.ThinkMode, m.EarlyExit, m.ThinkTPOTBudgetMs = meridian.ModeOn, meridian.ExitBoth, 250
+	m.ThinkMode, m.EarlyExit, m.ThinkFloorMs = meridian.ModeOn, meridian.ExitBoth, 250
 	if !reflect.DeepEqual(c.Meridian, m) {
 		t.Errorf("got %+v\nwant %+v", c.Meridian, m)
 	}
@@ -222,7 +222,7 @@ offload_threshold_blocks = 9
 		t.Errorf("a budget below the least thinking: %v", err)
 	}
 	// What is not set has the defaults, and every key is one of them.
-	if c, err := load(t, nil, nil); err != nil || c.Meridian.EMAAlpha != meridian.DefaultConfig().EMAAlpha || c.Meridian.OutputTPOTBudgetMs != 100 || c.Meridian.MaxThinkTokens != meridian.DefaultConfig().MaxThinkTokens {
+	if c, err := load(t, nil, nil); err != nil || c.Meridian.EMAAlpha != meridian.DefaultConfig().EMAAlpha || c.Meridian.ITLTargetMs != 100 || c.Meridian.MaxThinkTokens != meridian.DefaultConfig().MaxThinkTokens {
 		t.Errorf("defaults: %+v %v", c, err)
 	}
 	fs, _, _ := NewFlagSet()

@@ -63,7 +63,7 @@ func (s *stores) dropPrefix(c *copies, ns uint32, tokens []runtime.Token) {
 	}
 	keep := 0
 	if !c.all {
-		keep = s.l.core.Tree().Lookup(&kvsnap.Prompt{NS: ns, Tokens: append(tokens[:len(tokens):len(tokens)], 0), Alone: true}).Len
+		keep = s.l.core.Tree().Lookup(&kvsnap.Prompt{NS: ns, Tokens: append(tokens[:len(tokens):len(tokens)], 0), NoWait: true}).Len
 		if m, ok := s.cache.Peek(snapshot.Namespace(ns), tokens); ok {
 			keep = max(keep, m.Tokens)
 		}

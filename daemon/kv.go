@@ -63,13 +63,13 @@ func missText(m *kvsnap.Match, prompt int) string {
 	case kvsnap.ReasonNothing:
 		return "nothing cached begins like this prompt"
 	case kvsnap.ReasonEnded:
-		return fmt.Sprintf("the cached prefix ends at token %d of %d", m.At, prompt)
+		return fmt.Sprintf("the cached prefix ends at token %d of %d", m.Len, prompt)
 	case kvsnap.ReasonDiverged:
-		return fmt.Sprintf("diverged at token %d of %d", m.At, prompt)
+		return fmt.Sprintf("diverged at token %d of %d", m.Len, prompt)
 	case kvsnap.ReasonComputing:
-		return fmt.Sprintf("from token %d of %d on another request was still computing it", m.At, prompt)
+		return fmt.Sprintf("from token %d of %d on another request was still computing it", m.Len, prompt)
 	case kvsnap.ReasonEvicted:
-		return fmt.Sprintf("from token %d of %d on it was computed lately and is gone, most likely evicted for want of cells", m.At, prompt)
+		return fmt.Sprintf("from token %d of %d on it was computed lately and is gone, most likely evicted for want of cells", m.Len, prompt)
 	}
 	return "this model's memory shares whole sequences only"
 }

@@ -70,7 +70,7 @@ func (b *books) room(n int) bool {
 
 func (b *books) start(tokens []runtime.Token, ns uint32) *run {
 	b.lastID++
-	got, err := b.tree.Start(b.now, &kvsnap.Prompt{Req: b.lastID, NS: ns, Tokens: tokens, Alone: true})
+	got, err := b.tree.Acquire(b.now, &kvsnap.Prompt{Req: b.lastID, NS: ns, Tokens: tokens, NoWait: true})
 	if err != nil {
 		return nil // all ids are with runs
 	}

@@ -11,7 +11,7 @@ func (c *Config) scheduler(caps runtime.Capabilities) sched.Config {
 	s := sched.Config{
 		Policy: c.Policy, MaxRunning: c.Parallel, Cells: caps.ContextTokens, MaxBatch: caps.MaxBatch,
 		FirstPrefill: sched.DefaultFirstPrefill, TickBudget: msDuration(c.TickBudgetMs), Guard: msDuration(c.GuardMs), MaxQueue: c.MaxQueue,
-		ITLTarget: msDuration(c.Meridian.OutputTPOTBudgetMs), ThinkFloor: msDuration(c.Meridian.ThinkTPOTBudgetMs),
+		ITLTarget: msDuration(c.Meridian.ITLTargetMs), ThinkFloor: msDuration(c.Meridian.ThinkFloorMs),
 		ThinkMultiplier: c.Meridian.ThinkBatchMultiplier,
 	}
 	s.Limits[sched.Background].MaxRunning = c.MaxBackground
@@ -21,13 +21,13 @@ func (c *Config) scheduler(caps runtime.Capabilities) sched.Config {
 // policyOptions are the options that change what the configured policy does; the others of the section Scheduling belong to
 // other policies.
 func (c *Config) policyOptions() []wire.PolicyOption {
-	target := policyOption("itl-target-ms", c.Meridian.OutputTPOTBudgetMs)
+	target := policyOption("itl-target-ms", c.Meridian.ITLTargetMs)
 	batch := policyOption("batch-size", float64(c.BatchSize))
 	multiplier := policyOption("think_batch_multiplier", c.Meridian.ThinkBatchMultiplier)
 	background := policyOption("max-background", float64(c.MaxBackground))
 	switch c.Policy {
 	case "meridian":
-		floor := policyOption("think-floor-ms", c.Meridian.ThinkTPOTBudgetMs)
+		floor := policyOption("think-floor-ms", c.Meridian.ThinkFloorMs)
 		return []wire.PolicyOption{target, floor, multiplier, background}
 	case "pascal":
 		return []wire.PolicyOption{target, background}

@@ -57,7 +57,7 @@ func (s *Server) info() wire.Info {
 		Config: wire.InfoConfig{
 			Policy: s.cfg.Policy, Parallel: s.cfg.Parallel, MaxQueue: s.cfg.MaxQueue, MaxSessions: s.cfg.MaxSessions,
 			MaxFrameBytes: s.cfg.MaxFrameBytes, MaxPromptBytes: s.cfg.MaxPromptBytes, MaxTokens: s.cfg.MaxTokens,
-			TickBudgetMs: s.cfg.TickBudgetMs, ITLTargetMs: s.cfg.Meridian.OutputTPOTBudgetMs,
+			TickBudgetMs: s.cfg.TickBudgetMs, ITLTargetMs: s.cfg.Meridian.ITLTargetMs,
 			PolicyOptions: s.cfg.policyOptions(),
 		},
 	}

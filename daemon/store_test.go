@@ -14,6 +14,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
+	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
@@ -239,7 +240,12 @@ func TestSyntheticFabric(t *testing.T) {
 		r.expect("first", ask, want, wire.TierNone, 0)
 		eventually(t, "it is pushed", func() bool { return r.counter("disagg_blocks_offloaded_total."+url) == 719/32*2 })
 		r.evictAll()
-		r.inLoop(func(l *loop) { l.stores.cache.Resize(0); l.stores.cache.Resize(64 << 10) })
+		r.inLoop(func(l *loop) {
+			ns := snapshot.Namespace(os.Getuid())
+			if _, err := l.stores.cache.DeleteNamespace(context.Background(), ns); err != nil {
+				t.Error(err)
+			}
+		})
 		r.expect("again", ask, want, wire.TierFabric, 699/32*32)
 	}
 }

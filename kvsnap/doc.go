@@ -1,49 +1,49 @@
-// Package kvsnap knows what the KV pool holds, so that nothing is computed twice.
+// Package kvsnap indexes the tokens that the KV pool holds, so that no prompt is computed twice.
 //
-// A Tree is a radix tree over the sequences that are resident in the engine's one pool of KV cells: running requests, and
-// cached prefixes that ended ones left. It is a pure index and a ledger. It calls no engine and reads no clock: each
-// method returns, as data, what the engine must do (Action), and has already counted on it.
+// A Tree is a radix tree over the sequences in the engine's KV pool: running requests, and cached prefixes that ended
+// requests left. It also counts the cells. It calls no engine and reads no clock: each method returns the engine
+// operations to carry out (Action) and assumes that the caller does so.
 //
 // # What the engine can do
 //
-// llama.cpp lets a sequence share the cells of another one's positions [0, p) (llama_memory_seq_cp: 50 µs for a thousand
-// tokens, no copy), also while the other one is still running, and frees a cell with its last sequence. There are at most
-// 256 sequence ids, so ids are a resource as cells are: the tree gives them out, and a cached prefix that is worth little
-// gives its id up.
+// In llama.cpp a sequence can share the cells of another sequence's positions [0, p) without a copy
+// (llama_memory_seq_cp: 50 µs for a thousand tokens), even while the other sequence runs. A cell is freed with the last
+// sequence that holds it. An engine has at most 256 sequence ids, so the tree manages ids as it manages cells: when
+// none is free, the least valuable cached prefix gives up its id.
 //
 // # The caller's obligations, in the life of one request
 //
-//  1. Start. Held means that a running request is computing the same prompt: wait until the tree names this request in
-//     what Progress, Stall, Retain or Release of the other one return, and call Start again. Otherwise carry out the
-//     Actions and compute from Cached on, in sequence Seq.
+//  1. Acquire. If the result says Waiting, another request is computing the same prompt: call Acquire again once
+//     Progress, Stall, Retain or Release of that request returns this request's id. Otherwise carry out the Actions and
+//     compute from position Cached on, in sequence Seq. To look before acquiring, call Lookup, then AcquireMatch.
 //  2. When cells run out, EvictCells: copy the victims' cells to the host if they are worth it, then carry out the
-//     Actions. What a running request shares is never among them, so start first and evict then.
-//  3. Progress after each successful Decode, for each of its sequences. After a failed one the sequence goes back to where
-//     it was, and the tree need not know.
-//  4. At the end of the turn, render the history as the next turn's prompt will begin and Retain it: what was computed of
-//     exactly these tokens stays. Templates that drop past thinking keep the prompt; those that keep it keep all. A
-//     request that is preempted, or fails, may retain its own tokens too, or Release.
-//  5. The woken requests are to be started in the order given.
+//     Actions. EvictCells never takes cells that a running request shares; therefore acquire first and evict
+//     afterwards.
+//  3. Progress after each successful Decode, for each of its sequences. After a failed Decode the engine rolls the
+//     sequence back, and the tree needs no call.
+//  4. At the end of a turn, render the history as the next turn's prompt will begin and Retain it: the computed tokens
+//     that agree with it stay cached. Templates that drop past thinking keep the prompt; the others keep everything. A
+//     preempted or failed request may Retain its own tokens, or Release.
+//  5. Start the woken requests in the order given.
 //
-// Cells and Pool are what the scheduler and the ledger by tiers (meridian.Blocks) hear of afterwards; the example shows
-// each call in its place.
+// Afterwards, pass Cells and Pool to the scheduler and to meridian.Blocks. The example shows each call in its place.
 //
 // # What is kept
 //
-// Cached prefixes stay until their cells or their id are needed. Then tails go before heads, so that what many share goes
-// last, and least worth goes first: Tree.worth says how that is reckoned. A cached prefix that another one of its namespace
-// continues needs no entry of its own.
+// A cached prefix stays until its cells or its id are needed. Tails are evicted before heads, so a head that many
+// prefixes share goes last, and the least valuable tail goes first; see Tree.valueOf. A cached prefix that is the
+// beginning of another one in its namespace is merged into it.
 //
-// # How tiers and the tree belong together
+// # Tiers
 //
-// meridian.Blocks says what cells are for (a think block, an answer, a prompt), the tree says who shares them. A running
-// request's prompt is tier Prefix, then its cells are ThinkActive, at the end of its thinking ThinkComplete, its answer
-// OutputCritical. When it ends, what Retain keeps is CacheOwner's, tier Prefix. Eviction begins there: Blocks.EvictOrder
-// names CacheOwner first and the daemon asks EvictCells for so many cells; requests follow, thinking ones before answering
-// ones. So nothing OutputCritical goes while a lower tier has cells to give.
+// meridian.Blocks records what cells are used for (prompt, thought, answer); the tree records which sequences share
+// them. A running request's prompt is tier Prefix, its thinking ThinkActive, then ThinkComplete, its answer
+// OutputCritical. When it ends, the cells that Retain keeps pass to CacheOwner in tier Prefix. Eviction begins there:
+// Blocks.EvictOrder names CacheOwner first and the daemon calls EvictCells; requests follow, thinking ones before
+// answering ones. So no OutputCritical cell is freed while a lower tier has cells.
 //
 // # Namespaces
 //
-// A namespace is the peer's uid, set by the server. Namespaces see nothing of each other, neither cells nor, in a miss's
-// Reason, that they exist; but with Config.ShareSystem the leading Shareable tokens of everybody's sequences.
+// A namespace is the peer's uid, set by the server. One namespace never sees another's cells, and a miss's Reason does
+// not reveal them. With Config.ShareSystem, every namespace sees the leading Shareable tokens of all sequences.
 package kvsnap

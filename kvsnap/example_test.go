@@ -50,10 +50,10 @@ func Example() {
 			panic(err)
 		}
 	}
-	start := func(req uint64, prompt []kvsnap.Token) kvsnap.Started {
-		st, err := tree.Start(now, &kvsnap.Prompt{Req: req, NS: 1000, Tokens: prompt})
-		if err != nil || st.Held {
-			panic("here nobody else runs")
+	start := func(req uint64, prompt []kvsnap.Token) kvsnap.Acquired {
+		st, err := tree.Acquire(now, &kvsnap.Prompt{Req: req, NS: 1000, Tokens: prompt})
+		if err != nil || st.Waiting {
+			panic("no other request runs")
 		}
 		do(e, st.Actions)
 		tell() // then sched.EvStarted{Cached, Shared}
@@ -92,7 +92,7 @@ func Example() {
 	fmt.Println("kept:", end.Kept, "of", len(tokens), "tokens; the engine uses", e.Used(), "cells")
 
 	second := start(2, append(history, 48, 49, 50))
-	fmt.Println("next turn:", second.Cached, "tokens cached,", second.Match.Reason, "at token", second.Match.At)
+	fmt.Println("next turn:", second.Cached, "tokens cached,", second.Match.Reason, "at token", second.Match.Len)
 	fmt.Print(tree.Dump())
 	// Output:
 	// cells: 20 prompt, 6 thought, 4 answer

@@ -7,16 +7,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/internal/scripttest"
+	"github.com/cockroachdb/datadriven"
 )
 
-// TestScripts runs testdata/*.txt: stories of what the tree does. After each command the books are compared with a list of cells and with the fake engine's.
+// TestScripts runs testdata/*.txt. After each command the tree's counts are compared with a list of cells and with the
+// fake engine's. `go test -rewrite` writes the present output into the scripts. Commands:
 //
-// A TEXT is words; WORD*N stands for N tokens, the same ones wherever WORD stands.
+// A TEXT is words; WORD*N stands for N tokens, the same ones wherever WORD occurs.
 //
 //	config cells=N sequences=N [scratch=N] [join=N] [keep=N] [whole] [share]
 //	lookup [uid=N] TEXT
-//	start ID [uid=N] [system=N] [alone] TEXT     system: how many tokens may be shared with other users
+//	start ID [uid=N] [system=N] [nowait] TEXT    system: how many tokens may be shared with other users
 //	compute ID N|all                             all: the whole prompt
 //	say ID TEXT                                  sample these tokens and compute them
 //	retain ID TEXT|same                          the turn ends; its next one begins with TEXT
@@ -24,15 +25,32 @@ import (
 //	evict N · pin E · unpin E · drop E
 //	tree · entries · stats
 func TestScripts(t *testing.T) {
-	scripttest.Run(t, 6, func(t *testing.T) func(string, *strings.Builder) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var sc script
-		return func(line string, out *strings.Builder) {
-			sc.command(t, out, strings.Fields(line))
-			if err := sc.p.check(); err != nil {
-				t.Fatalf("after %q: %v", line, err)
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			var out strings.Builder
+			for line := range strings.Lines(first(d) + "\n" + d.Input) {
+				words := strings.Fields(line)
+				if len(words) == 0 || words[0][0] == '#' {
+					continue
+				}
+				sc.command(t, &out, words)
+				if err := sc.p.check(); err != nil {
+					t.Fatalf("after %q: %v", line, err)
+				}
 			}
-		}
+			return out.String()
+		})
 	})
+}
+
+// first returns a directive's first line.
+func first(d *datadriven.TestData) string {
+	words := []string{d.Cmd}
+	for _, a := range d.CmdArgs {
+		words = append(words, a.String())
+	}
+	return strings.Join(words, " ")
 }
 
 // words numbers the words of all scripts, from 1.
@@ -136,8 +154,8 @@ func (sc *script) command(t *testing.T, out *strings.Builder, args []string) {
 			id = number(0)
 			args = args[1:]
 		}
-		o, text := options(t, args, "alone")
-		pr := Prompt{Req: uint64(id), NS: uint32(o["uid"]), Tokens: parse(t, text), Shareable: o["system"], Alone: o["alone"] == 1}
+		o, text := options(t, args, "nowait")
+		pr := Prompt{Req: uint64(id), NS: uint32(o["uid"]), Tokens: parse(t, text), Shareable: o["system"], NoWait: o["nowait"] == 1}
 		if verb == "lookup" {
 			sc.match(out, p.t.Lookup(&pr), len(pr.Tokens))
 			return
@@ -147,8 +165,8 @@ func (sc *script) command(t *testing.T, out *strings.Builder, args []string) {
 			fmt.Fprintf(out, "error: %v\n", err)
 			return
 		}
-		if s.Held {
-			fmt.Fprintf(out, "request %d waits until request %d has computed %d tokens\n", id, s.On, s.Until)
+		if s.Waiting {
+			fmt.Fprintf(out, "request %d waits until request %d has computed %d tokens\n", id, s.WaitFor, s.Until)
 			return
 		}
 		fmt.Fprintf(out, "request %d is seq %d: ", id, s.Seq)
@@ -188,7 +206,7 @@ func (sc *script) command(t *testing.T, out *strings.Builder, args []string) {
 		woken(e.Wake, nil)
 	case "cancel":
 		p.t.Cancel(uint64(number(0)))
-		delete(p.held, uint64(number(0)))
+		delete(p.waiting, uint64(number(0)))
 	case "stall", "resume":
 		woken(p.wake(p.t.Stall(sc.byID(t, args[0]).seq, verb == "stall")))
 	case "cut":
@@ -264,9 +282,9 @@ func (sc *script) match(out *strings.Builder, m Match, of int) {
 		}
 		fmt.Fprintf(out, " in seq %d, %s", m.Source, who)
 	}
-	fmt.Fprintf(out, ": %v at %d", m.Reason, m.At)
+	fmt.Fprintf(out, ": %v at %d", m.Reason, m.Len)
 	if m.Ahead > 0 {
-		fmt.Fprintf(out, ", request %d is to compute %d more", m.On, m.Ahead)
+		fmt.Fprintf(out, ", request %d is to compute %d more", m.AheadReq, m.Ahead)
 	}
 	out.WriteByte('\n')
 }

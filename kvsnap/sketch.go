@@ -5,10 +5,10 @@ import "math/bits"
 // blockTokens is how many tokens one count of the sketch stands for.
 const blockTokens = 16
 
-// sketch estimates how often blocks of tokens were asked for lately: a count-min sketch with conservative update whose
-// counters stop at 15 and are halved every so often, as in TinyLFU (Einziger, Friedman, Manes, ACM Transactions on
-// Storage 13(4), 2017). It remembers what is no longer resident, which is what tells a conversation that comes back
-// from a prompt that nobody will send again. Its estimate is never too low but for the halving.
+// sketch estimates how often each block of tokens was requested lately. It is a count-min sketch with conservative
+// update, 4-bit saturating counters and periodic halving, as in TinyLFU (Einziger, Friedman, Manes, ACM Transactions on
+// Storage 13(4), 2017). It also covers blocks that were evicted, and so tells a recurring conversation from a prompt
+// that is sent once. Apart from the halving it never underestimates.
 type sketch struct {
 	rows    [4][]uint8
 	seed    uint64
@@ -19,8 +19,8 @@ type sketch struct {
 const sketchMax = 15
 
 func newSketch(blocks int, seed uint64) sketch {
-	// Eight times as many counters as blocks fit into the pool: collisions stay rare among ten times the pool's blocks,
-	// the history between two halvings.
+	// The history between two halvings is ten times the pool's blocks; eight counters per block of the pool keep
+	// collisions among them rare.
 	width := 1 << bits.Len(uint(max(256, blocks*8)-1))
 	s := sketch{seed: seed, halveAt: 10 * max(32, blocks)}
 	for i := range s.rows {
@@ -61,13 +61,13 @@ func (s *sketch) add(key uint64) {
 	}
 }
 
-// Odd constants with about as many ones as zeros, as multiply-and-fold hashes want them (the digits of π).
+// mulKeys are odd constants with about as many ones as zeros, as multiply-and-fold hashes need (the digits of π).
 var mulKeys = [8]uint64{
 	0x243f6a8885a308d3, 0x13198a2e03707345, 0xa4093822299f31d1, 0x082efa98ec4e6c89,
 	0x452821e638d01377, 0xbe5466cf34e90c6d, 0xc0ac29b7c97c50dd, 0x3f84d5b5b5470917,
 }
 
-// mum multiplies to 128 bits and folds.
+// mum multiplies to 128 bits and folds the halves by exclusive or.
 func mum(a, b uint64) uint64 {
 	hi, lo := bits.Mul64(a^0x9e3779b97f4a7c15, b)
 	return hi ^ lo
@@ -76,7 +76,8 @@ func mum(a, b uint64) uint64 {
 // hashStart is the hash of the empty prefix in a namespace.
 func hashStart(ns uint32) uint64 { return mum(uint64(ns)+1, mulKeys[7]) }
 
-// hashBlock continues h, the hash of what comes before, by one block. Its eight products do not wait for each other.
+// hashBlock extends h, the hash of the preceding tokens, by one block. Its eight products are independent, so the CPU
+// computes them in parallel.
 func hashBlock(h uint64, b *[blockTokens]Token) uint64 {
 	var sum uint64
 	for i := range mulKeys {
@@ -85,25 +86,25 @@ func hashBlock(h uint64, b *[blockTokens]Token) uint64 {
 	return mum(h^sum, mulKeys[0])
 }
 
-// hashMarks appends to marks, the hashes after each whole block of tokens, those that are missing.
-func hashMarks(marks []uint64, ns uint32, tokens []Token) []uint64 {
+// hashBlocks completes hashes, which holds the prefix hash at the end of each whole block of tokens.
+func hashBlocks(hashes []uint64, ns uint32, tokens []Token) []uint64 {
 	h := hashStart(ns)
-	if n := len(marks); n > 0 {
-		h = marks[n-1]
+	if n := len(hashes); n > 0 {
+		h = hashes[n-1]
 	}
-	for i := len(marks) * blockTokens; i+blockTokens <= len(tokens); i += blockTokens {
+	for i := len(hashes) * blockTokens; i+blockTokens <= len(tokens); i += blockTokens {
 		h = hashBlock(h, (*[blockTokens]Token)(tokens[i:]))
-		marks = append(marks, h)
+		hashes = append(hashes, h)
 	}
-	return marks
+	return hashes
 }
 
-// hashTail is the hash of all of tokens, whose whole blocks have marks.
-func hashTail(marks []uint64, ns uint32, tokens []Token) uint64 {
+// hashTail returns the hash of all tokens, given the hashes of their whole blocks.
+func hashTail(hashes []uint64, ns uint32, tokens []Token) uint64 {
 	h := hashStart(ns)
 	n := len(tokens) / blockTokens
 	if n > 0 {
-		h = marks[n-1]
+		h = hashes[n-1]
 	}
 	for _, x := range tokens[n*blockTokens:] {
 		h = mum(h^uint64(uint32(x)), mulKeys[1])

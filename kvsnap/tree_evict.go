@@ -6,33 +6,33 @@ import (
 	"slices"
 )
 
-// worth is what a node's cells are worth to keep: how often they were asked for lately, times what one of them costs to
-// compute again, on top of the level at which the pool evicts now. This is GreedyDual-Size with frequency (Cherkasova,
-// HP Labs technical report HPL-98-69R1, 1998) with the frequencies of a TinyLFU sketch. As the level rises with each
-// victim, what is not asked for any more sinks; what was asked for k times outlives k pools full of prompts that were
-// asked for once. Prompts that nobody sends again therefore push out each other, not a conversation.
-func (t *Tree) worth(i int32) float64 {
+// valueOf returns the eviction priority of node i: the evict level, plus how often the node's cells were requested
+// lately times the cost to compute one of them again. This is GreedyDual-Size-Frequency (Cherkasova, HP Labs technical
+// report HPL-98-69R1, 1998) with frequencies from a TinyLFU sketch. The level rises with each victim, so cells that are
+// no longer requested fall behind, and cells requested k times outlive k pools of cells requested once. Prompts that
+// are sent once therefore evict each other, not a conversation.
+func (t *Tree) valueOf(i int32) float64 {
 	n := &t.nodes[i]
-	marks := t.seqs[n.holder].marks
+	hashes := t.seqs[n.holder].hashes
 	often := 1
-	if b := min(n.start/blockTokens, len(marks)-1); b >= 0 {
-		often = max(1, t.sketch.estimate(marks[b]))
+	if b := min(n.start/blockTokens, len(hashes)-1); b >= 0 {
+		often = max(1, t.sketch.estimate(hashes[b]))
 	}
 	cost := 1 + float64(n.start+n.end)/2/float64(t.cfg.DoubleAt) // a token at position p attends to p others
-	return t.level + float64(often)*cost
+	return t.evictLevel + float64(often)*cost
 }
 
-// touch says that all that s holds was used now.
+// touch records that the nodes of s were used now.
 func (t *Tree) touch(now Instant, s Seq) {
 	for i := t.seqs[s].tip; i != root; i = t.nodes[i].parent {
 		n := &t.nodes[i]
 		n.used = max(n.used, now)
-		n.value = max(n.value, t.worth(i))
+		n.value = max(n.value, t.valueOf(i))
 	}
 }
 
-// less orders two cached sequences by what the cells at their ends are worth, the oldest first among equals.
-func (t *Tree) less(a, b Seq) bool {
+// lessValuable orders two cached sequences by the value of their last nodes, then by last use, then by age.
+func (t *Tree) lessValuable(a, b Seq) bool {
 	x, y := &t.nodes[t.seqs[a].tip], &t.nodes[t.seqs[b].tip]
 	switch {
 	case x.value != y.value:
@@ -43,37 +43,39 @@ func (t *Tree) less(a, b Seq) bool {
 	return t.seqs[a].entry < t.seqs[b].entry
 }
 
-// covered reports whether cached sequence s could go without a loss: all it holds is held by another cached one of its
-// namespace.
+// covered reports whether another cached sequence of the namespace holds all cells of cached sequence s.
 func (t *Tree) covered(s Seq) bool {
 	q := &t.seqs[s]
 	if t.nodes[q.tip].refs == 1 {
 		return false
 	}
 	for o := range t.seqs {
-		if c := &t.seqs[o]; Seq(o) != s && c.state == cached && c.ns == q.ns && t.length(Seq(o)) >= t.length(s) && t.at(Seq(o), t.length(s)) == q.tip {
+		if c := &t.seqs[o]; Seq(o) != s && c.state == cached && c.ns == q.ns && t.length(Seq(o)) >= t.length(s) &&
+			t.nodeAt(Seq(o), t.length(s)) == q.tip {
 			return true
 		}
 	}
 	return false
 }
 
-// cheapestID is the cached prefix whose sequence id is missed least, but for the one to be spared.
+// cheapestID returns the cached prefix, other than spare, whose id can be freed at the least loss: a covered one first,
+// then the least valuable one. NoSeq when there is none.
 func (t *Tree) cheapestID(spare Seq) Seq {
-	best, costless := NoSeq, false
+	best, bestCovered := NoSeq, false
 	for i := range t.seqs {
 		s := Seq(i)
-		if q := &t.seqs[i]; q.state != cached || q.fixed() || s == spare {
+		if q := &t.seqs[i]; q.state != cached || q.pinned || s == spare {
 			continue
 		}
-		if c := t.covered(s); best == NoSeq || c && !costless || c == costless && t.less(s, best) {
-			best, costless = s, c
+		if c := t.covered(s); best == NoSeq || c && !bestCovered || c == bestCovered && t.lessValuable(s, best) {
+			best, bestCovered = s, c
 		}
 	}
 	return best
 }
 
-// cheapestEnd is the cached prefix whose last cells are the least worth keeping, of those that would free any.
+// cheapestEnd returns the cached prefix with the least valuable last node whose eviction frees cells. NoSeq when there
+// is none.
 func (t *Tree) cheapestEnd() Seq {
 	best := NoSeq
 	for i := range t.seqs {
@@ -85,20 +87,18 @@ func (t *Tree) cheapestEnd() Seq {
 		if n := &t.nodes[q.tip]; n.first >= 0 || n.runs > 0 || n.pins > 0 {
 			continue
 		}
-		if best == NoSeq || t.less(s, best) {
+		if best == NoSeq || t.lessValuable(s, best) {
 			best = s
 		}
 	}
 	return best
 }
 
-// Evictable is the number of cells EvictCells can free.
-func (t *Tree) Evictable() int { return t.cells.Cached }
-
-// EvictCells frees at least n cells held by cached prefixes, or all it can: least worth keeping first, tails before
-// heads. The victims say what goes, for a copy to be made first; then carry out the actions. Both slices are valid
-// until the next call.
+// EvictCells frees at least n cells held by cached prefixes, or all Cells.Cached if those are fewer: the least valuable
+// first, tails before heads. Copy the victims' cells first if they are wanted, then carry out the actions. Both slices
+// are valid until the next call.
 func (t *Tree) EvictCells(n int) (freed int, victims []Victim, actions []Action) {
+	t.generation++
 	t.actions, t.victims = t.actions[:0], t.victims[:0]
 	for freed < n {
 		s := t.cheapestEnd()
@@ -107,8 +107,8 @@ func (t *Tree) EvictCells(n int) (freed int, victims []Victim, actions []Action)
 		}
 		i := t.seqs[s].tip
 		node := &t.nodes[i]
-		t.level = max(t.level, node.value)
-		// From the end, in whole blocks; but no rest that is not worth a cached prefix of its own.
+		t.evictLevel = max(t.evictLevel, node.value)
+		// Evict whole blocks from the end. A remainder shorter than KeepMin goes too.
 		from := node.end - (n-freed+blockTokens-1)/blockTokens*blockTokens
 		if from-node.start < t.cfg.KeepMin || t.cfg.WholeOnly {
 			from = node.start
@@ -117,7 +117,7 @@ func (t *Tree) EvictCells(n int) (freed int, victims []Victim, actions []Action)
 			from = 0
 		}
 		before := t.cells.Free
-		for o := range t.seqs { // all that end there
+		for o := range t.seqs { // every cached prefix that ends in this node
 			if t.seqs[o].state == cached && t.seqs[o].tip == i && t.seqs[o].tip != root {
 				t.evictTail(Seq(o), from)
 			}
@@ -130,10 +130,11 @@ func (t *Tree) EvictCells(n int) (freed int, victims []Victim, actions []Action)
 	return freed, t.victims, t.actions
 }
 
-// evictTail cuts cached prefix s down to its first keep tokens and notes it as a victim.
+// evictTail shortens cached prefix s to its first keep tokens and records it as a victim.
 func (t *Tree) evictTail(s Seq, keep int) {
 	q := &t.seqs[s]
-	v := Victim{Entry: q.entry, NS: q.ns, Seq: s, Tokens: q.tokens, From: keep, To: len(q.tokens), Offload: q.hits > 0 || q.turns > 1}
+	v := Victim{Entry: q.entry, NS: q.ns, Seq: s, Tokens: q.tokens, From: keep, To: len(q.tokens),
+		Offload: q.hits > 0 || q.turns > 1}
 	k := slices.IndexFunc(t.victims, func(o Victim) bool { return o.Entry == v.Entry })
 	if k < 0 {
 		k = len(t.victims)
@@ -144,11 +145,11 @@ func (t *Tree) evictTail(s Seq, keep int) {
 		t.shorten(s, keep)
 		if !t.covered(s) {
 			q.tokens = slices.Clip(q.tokens[:keep])
-			q.marks = q.marks[:keep/blockTokens]
+			q.hashes = q.hashes[:keep/blockTokens]
 			q.shareable = min(q.shareable, keep)
 			t.actions = append(t.actions, Action{Kind: Remove, Src: NoSeq, Dst: s, From: keep, To: -1})
 		} else {
-			keep = 0 // its rest lives on in another one
+			keep = 0 // another prefix holds the remainder
 		}
 	}
 	if keep == 0 {
@@ -170,8 +171,8 @@ func (t *Tree) lookup(entry uint64) (Seq, error) {
 	return NoSeq, fmt.Errorf("%w: number %d; list them with uma-cli kv", ErrNoEntry, entry)
 }
 
-// Pin keeps a cached prefix from eviction. At most half of the cells and of the sequence ids can be pinned, so that
-// requests always find room.
+// Pin excludes a cached prefix from eviction. At most half of the cells and half of the sequence ids can be pinned, so
+// that requests always find room.
 func (t *Tree) Pin(entry uint64) error {
 	s, err := t.lookup(entry)
 	if err != nil {
@@ -189,73 +190,47 @@ func (t *Tree) Pin(entry uint64) error {
 		}
 	}
 	if ids > len(t.seqs)/2 || cells > t.cfg.Cells/2 {
-		return fmt.Errorf("pin cached prefix %d: %w", entry,
-			fmt.Errorf("pinned would be %d of %d sequence ids and %d of %d cells, at most half may be: unpin another one first", ids, len(t.seqs), cells, t.cfg.Cells))
+		return fmt.Errorf("pin cached prefix %d: %d of %d sequence ids and %d of %d cells would be pinned, at most half can be: "+
+			"unpin another prefix first", entry, ids, len(t.seqs), cells, t.cfg.Cells)
 	}
-	t.fix(s, func() { q.pinned = true })
+	t.setPinned(s, true, 1)
 	return nil
 }
 
-// fix carries out what makes a cached prefix stay, or no longer, and counts it.
-func (t *Tree) fix(s Seq, change func()) {
-	q := &t.seqs[s]
-	_, _, before := q.counts()
-	change()
-	_, _, after := q.counts()
-	t.along(q.tip, root, 0, 0, after-before)
-	t.verify()
-}
-
-// Hold keeps a cached prefix as it is while its cells are copied in slices between steps; Unhold takes one Hold back.
-// Unlike Pin it has no limit, and not even Drop removes the prefix meanwhile.
-func (t *Tree) Hold(entry uint64) error {
-	s, err := t.lookup(entry)
-	if err != nil {
-		return fmt.Errorf("hold: %w", err)
-	}
-	t.fix(s, func() { t.seqs[s].holds++ })
-	return nil
-}
-
-// Unhold takes one Hold back.
-func (t *Tree) Unhold(entry uint64) error {
-	s, err := t.lookup(entry)
-	switch {
-	case err != nil:
-		return fmt.Errorf("unhold: %w", err)
-	case t.seqs[s].holds == 0:
-		return fmt.Errorf("unhold: cached prefix %d is not held", entry)
-	}
-	t.fix(s, func() { t.seqs[s].holds-- })
-	return nil
-}
-
-// Unpin takes Pin back.
+// Unpin makes a cached prefix evictable again.
 func (t *Tree) Unpin(entry uint64) error {
 	s, err := t.lookup(entry)
 	if err != nil {
 		return fmt.Errorf("unpin: %w", err)
 	}
-	t.fix(s, func() { t.seqs[s].pinned = false })
+	if t.seqs[s].pinned {
+		t.setPinned(s, false, -1)
+	}
 	return nil
 }
 
-// Drop removes a cached prefix, pinned or not. Cells that others hold stay with them.
-func (t *Tree) Drop(entry uint64) (Ended, error) {
+// setPinned changes whether cached prefix s is pinned and adds pins to the counts of its nodes.
+func (t *Tree) setPinned(s Seq, pinned bool, pins int) {
+	t.generation++
+	t.seqs[s].pinned = pinned
+	t.addToPath(t.seqs[s].tip, root, 0, 0, pins)
+	t.verify()
+}
+
+// Drop removes a cached prefix, even a pinned one. Cells that other sequences hold stay theirs.
+func (t *Tree) Drop(entry uint64) (Released, error) {
 	s, err := t.lookup(entry)
 	if err != nil {
-		return Ended{}, fmt.Errorf("drop: %w", err)
+		return Released{}, fmt.Errorf("drop: %w", err)
 	}
-	if t.seqs[s].holds > 0 {
-		return Ended{}, fmt.Errorf("drop cached prefix %d: %w; try again in a second", entry, ErrHeld)
-	}
+	t.generation++
 	t.actions = t.actions[:0]
 	t.drop(s)
 	t.verify()
-	return Ended{Actions: t.actions}, nil
+	return Released{Actions: t.actions}, nil
 }
 
-// Tokens are the tokens of a cached prefix; not to be written.
+// Tokens returns the tokens of a cached prefix. The caller must not change them.
 func (t *Tree) Tokens(entry uint64) ([]Token, error) {
 	s, err := t.lookup(entry)
 	if err != nil {
@@ -264,5 +239,5 @@ func (t *Tree) Tokens(entry uint64) ([]Token, error) {
 	return t.seqs[s].tokens, nil
 }
 
-// errBroken is what check found.
+// errBroken is wrapped by every error of Check.
 var errBroken = errors.New("kvsnap: invariant broken")

@@ -1,6 +1,6 @@
 package kvsnap
 
-// CommonPrefix is how many leading tokens a and b share.
+// CommonPrefix returns the number of leading tokens that a and b share.
 func CommonPrefix(a, b []Token) int {
 	n := min(len(a), len(b))
 	i := 0
@@ -15,7 +15,7 @@ func CommonPrefix(a, b []Token) int {
 	return i
 }
 
-// visible is how many leading tokens of s the namespace may share.
+// visible returns how many leading tokens of s the namespace may share.
 func (t *Tree) visible(s Seq, ns uint32) int {
 	q := &t.seqs[s]
 	switch {
@@ -27,9 +27,9 @@ func (t *Tree) visible(s Seq, ns uint32) int {
 	return 0
 }
 
-// match finds the longest resident prefix of p. marks are the hashes of its blocks.
-func (t *Tree) match(p *Prompt, marks []uint64) Match {
-	most := len(p.Tokens) - 1 // one token is computed, for its logits
+// match finds the longest resident prefix of p, given the hashes of its blocks.
+func (t *Tree) match(p *Prompt, hashes []uint64) Match {
+	most := len(p.Tokens) - 1 // the last token is computed for its logits
 	var m Match
 	if t.cfg.WholeOnly {
 		m = t.matchWhole(p, most)
@@ -37,19 +37,19 @@ func (t *Tree) match(p *Prompt, marks []uint64) Match {
 		m = t.matchPrefix(p, most)
 		t.matchAhead(p, most, &m)
 	}
-	m.At = m.Len
 	switch {
 	case m.Len == most:
 		m.Reason = ReasonFull
 	case m.Reason == ReasonComputing, m.Reason == ReasonWhole:
-	case t.stats.Evictions+t.stats.IDEvictions > 0 && m.Len/blockTokens < len(marks) && t.sketch.estimate(marks[m.Len/blockTokens]) > 0:
+	case t.stats.Evictions+t.stats.IDEvictions > 0 && m.Len/blockTokens < len(hashes) &&
+		t.sketch.estimate(hashes[m.Len/blockTokens]) > 0:
 		m.Reason = ReasonEvicted
 	}
 	return m
 }
 
 func (t *Tree) matchPrefix(p *Prompt, most int) Match {
-	t.mark++
+	t.matchNo++
 	for s := range t.seqs {
 		if t.seqs[s].state == free {
 			continue
@@ -61,10 +61,10 @@ func (t *Tree) matchPrefix(p *Prompt, most int) Match {
 				continue
 			}
 			lim := min(see, n.end)
-			if n.mark == t.mark && n.lim >= lim {
-				break // whoever was here saw as much of all that is above, too
+			if n.matchNo == t.matchNo && n.lim >= lim {
+				break // an earlier sequence has marked this node and its ancestors at least as far
 			}
-			n.mark, n.lim, n.via = t.mark, lim, Seq(s)
+			n.matchNo, n.lim, n.via = t.matchNo, lim, Seq(s)
 		}
 	}
 	m := Match{Source: NoSeq}
@@ -82,16 +82,16 @@ func (t *Tree) matchPrefix(p *Prompt, most int) Match {
 	case m.Len < n.end || t.endsHere(t.found, p.NS):
 		m.Reason = ReasonEnded
 	default:
-		m.Reason = ReasonDiverged // all that goes on here goes on differently
+		m.Reason = ReasonDiverged // every sequence here continues with another token
 	}
 	return m
 }
 
-// descend looks for the longest match below node i, all of which agrees with the prompt.
+// descend extends the match below node i, whose tokens all agree with the prompt.
 func (t *Tree) descend(i int32, p *Prompt, most int, m *Match) {
 	for c := t.nodes[i].first; c >= 0; c = t.nodes[c].next {
 		n := &t.nodes[c]
-		if n.mark != t.mark || n.start >= most {
+		if n.matchNo != t.matchNo || n.start >= most {
 			continue
 		}
 		text := t.seqs[n.holder].tokens
@@ -109,8 +109,8 @@ func (t *Tree) descend(i int32, p *Prompt, most int, m *Match) {
 	}
 }
 
-// endsHere reports whether a sequence ends in node i: one that has nothing to compute, or of which the namespace sees
-// no more.
+// endsHere reports whether a sequence ends in node i that has no tokens left to compute, or none that the namespace may
+// see.
 func (t *Tree) endsHere(i int32, ns uint32) bool {
 	if t.nodes[i].tips == 0 {
 		return false
@@ -123,12 +123,14 @@ func (t *Tree) endsHere(i int32, ns uint32) bool {
 	return false
 }
 
-// matchAhead looks among the running requests for one that is going to compute more of the prompt than m has.
+// matchAhead adds to m the running request that is going to compute the most of the prompt beyond m.Len.
 func (t *Tree) matchAhead(p *Prompt, most int, m *Match) {
 	for s := range t.seqs {
 		q := &t.seqs[s]
-		if q.state != running || q.stalled || q.limit != noLimit || len(q.tokens)-t.length(Seq(s)) < 2 { // 1 is the token that a decoding request feeds next
-
+		if q.state != running || q.stalled || q.limit != noLimit {
+			continue
+		}
+		if len(q.tokens)-t.length(Seq(s)) < 2 { // one missing token is the one that a decoding request feeds next
 			continue
 		}
 		see := min(len(q.tokens), t.visible(Seq(s), p.NS), most)
@@ -136,13 +138,13 @@ func (t *Tree) matchAhead(p *Prompt, most int, m *Match) {
 			continue
 		}
 		if ahead := CommonPrefix(p.Tokens[:see], q.tokens) - m.Len; ahead > m.Ahead && m.Len+ahead > t.length(Seq(s)) {
-			m.Ahead, m.On, m.Reason = ahead, q.req, ReasonComputing
-			t.aheadSeq = Seq(s)
+			m.Ahead, m.AheadReq, m.aheadSeq, m.Reason = ahead, q.req, Seq(s), ReasonComputing
 		}
 	}
 }
 
-// matchWhole finds the longest cached prefix that the prompt continues: it can be taken over as it is.
+// matchWhole finds the longest cached prefix of which the prompt continues every token, for memories that cannot share
+// ranges.
 func (t *Tree) matchWhole(p *Prompt, most int) Match {
 	m := Match{Source: NoSeq, Reason: ReasonNothing}
 	agreed := 0
@@ -153,7 +155,7 @@ func (t *Tree) matchWhole(p *Prompt, most int) Match {
 		}
 		n := t.length(Seq(s))
 		got := CommonPrefix(p.Tokens, q.tokens[:n])
-		if agreed = max(agreed, got); q.state == cached && !q.fixed() && got == n && n <= most && n > m.Len {
+		if agreed = max(agreed, got); q.state == cached && !q.pinned && got == n && n <= most && n > m.Len {
 			m.Len, m.Source, m.Reason = n, Seq(s), ReasonEnded
 		}
 	}

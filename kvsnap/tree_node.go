@@ -3,32 +3,31 @@ package kvsnap
 // root is the node of the empty prefix.
 const root int32 = 0
 
-// node is a run of cells, positions [start, end), that the same sequences hold. The path from the root to a sequence's
-// tip is what the sequence holds.
+// node is a run of cells, positions [start, end), that the same sequences hold. A sequence holds the nodes from the
+// root to its tip.
 //
-// Unlike in a textbook radix tree two children of a node may begin with the same token: two requests that computed the
-// same text side by side hold different cells, and it is cells that are counted here.
+// Unlike in a textbook radix tree, two children of a node may begin with the same token: requests that computed the
+// same text at the same time hold different cells, and the tree counts cells.
 type node struct {
 	parent     int32
-	first      int32 // children, a doubly linked list by next and prev; -1 = none
+	first      int32 // first child; the children are a list linked by next and prev; -1 = none
 	next, prev int32
-	start, end int // Invariant: start == parent's end, start < end (but for the root)
-	refs       int // sequences that hold it. Invariant: ≥ 1 (but for the root)
+	start, end int // Invariant: start == parent's end, start < end (except for the root)
+	refs       int // sequences that hold it. Invariant: ≥ 1 (except for the root)
 	runs       int // of them: running requests
 	pins       int // of them: pinned
 	tips       int // of them: those that end here. Invariant: refs == tips + Σ refs of the children
-	holder     Seq // one of them, in whose tokens it can be read. Invariant: its path goes through this node
+	holder     Seq // one of them, whose tokens are the node's. Invariant: its path goes through this node
 	used       Instant
-	value      float64 // what it is worth to keep, see Tree.worth
+	value      float64 // eviction priority, see Tree.valueOf
 
-	// Written and read within one match: mark says for which one, lim up to which position the namespace sees the node,
-	// and via through which sequence.
-	mark uint32
-	lim  int
-	via  Seq
+	// Valid during match number matchNo only: the namespace sees the node up to position lim, through sequence via.
+	matchNo uint32
+	lim     int
+	via     Seq
 }
 
-// class is what a node's cells count as in Cells.
+// class returns the field of Cells that counts the node's cells.
 func (t *Tree) class(n *node) *int {
 	switch {
 	case n.runs > 0 && n.refs == 1:
@@ -41,9 +40,8 @@ func (t *Tree) class(n *node) *int {
 	return &t.cells.Cached
 }
 
-// change adds to the counts of node i and keeps the sums of cells right. A node that nobody holds any more has given
-// its cells back.
-func (t *Tree) change(i int32, refs, runs, pins int) {
+// addCounts adds to the counts of node i and updates Cells. The cells of a node without references become free.
+func (t *Tree) addCounts(i int32, refs, runs, pins int) {
 	n := &t.nodes[i]
 	size := n.end - n.start
 	if n.refs > 0 {
@@ -57,23 +55,23 @@ func (t *Tree) change(i int32, refs, runs, pins int) {
 	}
 }
 
-// along applies change to the nodes from i up to, not including, stop.
-func (t *Tree) along(i, stop int32, refs, runs, pins int) {
+// addToPath applies addCounts to the nodes from i up to, not including, stop.
+func (t *Tree) addToPath(i, stop int32, refs, runs, pins int) {
 	for ; i != stop; i = t.nodes[i].parent {
-		t.change(i, refs, runs, pins)
+		t.addCounts(i, refs, runs, pins)
 	}
 }
 
-// grow moves node i's end by n cells that its one sequence has computed.
+// grow adds n newly computed cells to node i, which one sequence holds.
 func (t *Tree) grow(i int32, n int) {
 	t.nodes[i].end += n
 	*t.class(&t.nodes[i]) += n
 	t.cells.Free -= n
 }
 
-// newNode takes a node out of the arena and puts it below parent, held by nobody.
+// newNode takes a node out of the arena and links it below parent, without references. Call reserve first.
 func (t *Tree) newNode(parent int32, start, end int, holder Seq) int32 {
-	i := t.spare[len(t.spare)-1] // Tree.reserve was called
+	i := t.spare[len(t.spare)-1]
 	t.spare = t.spare[:len(t.spare)-1]
 	t.nodes[i] = node{parent: parent, first: -1, next: -1, prev: -1, start: start, end: end, holder: holder}
 	t.link(i)
@@ -108,8 +106,8 @@ func (t *Tree) freeNode(i int32) {
 	t.spare = append(t.spare, i)
 }
 
-// split cuts node i at position at, start < at < end, and returns the upper half; i stays the lower one, where its
-// tips and children are.
+// split divides node i at position at, start < at < end, and returns the new upper half. Node i becomes the lower half
+// and keeps its tips and children.
 func (t *Tree) split(i int32, at int) int32 {
 	n := &t.nodes[i]
 	t.unlink(i)
@@ -121,44 +119,43 @@ func (t *Tree) split(i int32, at int) int32 {
 	return u
 }
 
-// lonely reports whether node i could be one with its only child: no sequence ends between them.
-func (t *Tree) lonely(i int32) bool {
+// joinable reports whether node i can be joined with its only child: no sequence ends between them.
+func (t *Tree) joinable(i int32) bool {
 	n := &t.nodes[i]
 	return i != root && n.refs > 0 && n.tips == 0 && n.first >= 0 && t.nodes[n.first].next < 0
 }
 
-// compact joins node i to its only child, unless i is worth more: a system prompt that many ask for must not lend its
-// worth to the one text behind it that happens to be left.
+// compact joins node i with its only child, unless i is more valuable: the value of a system prompt that many requests
+// use must not pass to the one text behind it that is left.
 func (t *Tree) compact(i int32) {
-	if t.lonely(i) && t.nodes[i].value <= t.nodes[t.nodes[i].first].value {
+	if t.joinable(i) && t.nodes[i].value <= t.nodes[t.nodes[i].first].value {
 		t.join(i)
 	}
 }
 
-// tidy compacts the path of s.
-func (t *Tree) tidy(s Seq) {
+// compactPath compacts the path of s.
+func (t *Tree) compactPath(s Seq) {
 	for i := t.seqs[s].tip; i != root; i = t.nodes[i].parent {
-		for p := t.nodes[i].parent; t.lonely(p) && t.nodes[p].value <= t.nodes[i].value; p = t.nodes[i].parent {
+		for p := t.nodes[i].parent; t.joinable(p) && t.nodes[p].value <= t.nodes[i].value; p = t.nodes[i].parent {
 			t.join(p)
 		}
 	}
 }
 
-// reserve makes sure of a spare node, before anything is changed: when the arena is full it joins what compact has left
-// apart. Each sequence ends in one node and a node in which none ends has two children then: fewer nodes than twice the
-// sequences.
+// reserve ensures that there is a spare node. When the arena is full, it joins every joinable node, regardless of
+// value. Then each node has a tip or at least two children, so there are fewer nodes than twice the sequences.
 func (t *Tree) reserve() {
 	if len(t.spare) > 0 {
 		return
 	}
 	for i := range t.nodes {
-		if t.lonely(int32(i)) {
+		if t.joinable(int32(i)) {
 			t.join(int32(i))
 		}
 	}
 }
 
-// join makes lonely node i and its child one; the child's index stays.
+// join merges joinable node i into its child, whose index remains.
 func (t *Tree) join(i int32) {
 	n := &t.nodes[i]
 	c := n.first
@@ -170,9 +167,8 @@ func (t *Tree) join(i int32) {
 	t.link(c)
 }
 
-// at is the node of s's path that holds position pos-1, so that a sequence of length pos would end in it; the root for
-// pos 0.
-func (t *Tree) at(s Seq, pos int) int32 {
+// nodeAt returns the node of s's path that holds position pos-1; the root for pos 0.
+func (t *Tree) nodeAt(s Seq, pos int) int32 {
 	i := t.seqs[s].tip
 	for t.nodes[i].start >= pos && i != root {
 		i = t.nodes[i].parent
@@ -180,42 +176,42 @@ func (t *Tree) at(s Seq, pos int) int32 {
 	return i
 }
 
-// cut returns the node in which a sequence that holds the first pos cells of s would end, splitting one for it.
-func (t *Tree) cut(s Seq, pos int) int32 {
+// nodeEndingAt returns the node of s's path that ends at position pos. It splits a node if there is none.
+func (t *Tree) nodeEndingAt(s Seq, pos int) int32 {
 	t.reserve()
-	i := t.at(s, pos)
+	i := t.nodeAt(s, pos)
 	if pos < t.nodes[i].end {
 		return t.split(i, pos)
 	}
 	return i
 }
 
-// counts are what sequence s adds to refs, runs and pins of its nodes.
+// counts returns what a sequence adds to the refs, runs and pins of its nodes.
 func (q *sequence) counts() (refs, runs, pins int) {
 	refs = 1
 	if q.state == running {
 		runs = 1
-	} else if q.fixed() {
+	} else if q.pinned {
 		pins = 1
 	}
 	return refs, runs, pins
 }
 
-// hold makes s, which holds nothing, hold the path to node i.
-func (t *Tree) hold(s Seq, i int32) {
+// attach makes s, which holds no cells, hold the path to node i.
+func (t *Tree) attach(s Seq, i int32) {
 	q := &t.seqs[s]
 	q.tip = i
 	t.nodes[i].tips++
 	refs, runs, pins := q.counts()
-	t.along(i, root, refs, runs, pins)
+	t.addToPath(i, root, refs, runs, pins)
 }
 
-// shorten makes s hold its first keep cells only and returns how many cells became free.
+// shorten makes s hold its first keep cells only and returns the number of cells that became free.
 func (t *Tree) shorten(s Seq, keep int) (freed int) {
 	before := t.cells.Free
 	q := &t.seqs[s]
 	refs, runs, pins := q.counts()
-	stop := t.cut(s, keep)
+	stop := t.nodeEndingAt(s, keep)
 	i := q.tip
 	t.nodes[i].tips--
 	q.tip = stop
@@ -223,7 +219,7 @@ func (t *Tree) shorten(s Seq, keep int) (freed int) {
 	for i != stop {
 		n := &t.nodes[i]
 		parent := n.parent
-		t.change(i, -refs, -runs, -pins)
+		t.addCounts(i, -refs, -runs, -pins)
 		if n.refs == 0 {
 			t.freeNode(i)
 		} else {
@@ -237,7 +233,7 @@ func (t *Tree) shorten(s Seq, keep int) (freed int) {
 	return t.cells.Free - before
 }
 
-// otherHolder finds a sequence that holds node i, whose children's holders are right.
+// otherHolder finds a sequence that holds node i. The holders of i's children must be valid.
 func (t *Tree) otherHolder(i int32) Seq {
 	if c := t.nodes[i].first; c >= 0 {
 		return t.nodes[c].holder
@@ -247,13 +243,13 @@ func (t *Tree) otherHolder(i int32) Seq {
 			return Seq(s)
 		}
 	}
-	panic("kvsnap: a node is held by nobody")
+	panic("kvsnap: no sequence holds the node")
 }
 
-// length is how many cells s holds.
+// length returns the number of cells that s holds.
 func (t *Tree) length(s Seq) int { return t.nodes[t.seqs[s].tip].end }
 
-// own is how many cells only s holds.
+// own returns the number of cells that only s holds.
 func (t *Tree) own(s Seq) (n int) {
 	for i := t.seqs[s].tip; i != root && t.nodes[i].refs == 1; i = t.nodes[i].parent {
 		n += t.nodes[i].end - t.nodes[i].start

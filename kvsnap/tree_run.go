@@ -9,7 +9,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/invariants"
 )
 
-// state of a sequence id.
+// state is what a sequence id is used for.
 type state uint8
 
 const (
@@ -18,48 +18,43 @@ const (
 	cached
 )
 
-// noLimit: all that the sequence holds is what its tokens say.
+// noLimit means that every token of the sequence is as computed.
 const noLimit = math.MaxInt
 
-// sequence is what a sequence id is used for.
+// sequence is the record of one sequence id.
 type sequence struct {
 	state  state
 	tip    int32   // node in which it ends; root = it holds no cells
-	tokens []Token // running: the caller's, computed or not; cached: our own, exactly what it holds
-	limit  int     // tokens from here on are not what was computed (Tree.Cut), nobody may share them
+	tokens []Token // running: the caller's slice, computed or not; cached: a copy of exactly the tokens it holds
+	limit  int     // cells from here on saw tokens that Cut removed; they cannot be shared or retained
 	ns     uint32
 
 	shareable int
 	req       uint64
 	entry     uint64 // cached: its number
 	pinned    bool
-	holds     int // cached: Hold less Unhold
 	stalled   bool
-	waited    int // held requests that wait for it
-	given     int // running: cells it was given at its start that others held too
+	waited    int // requests that wait for it
+	shared    int // running: cells it acquired that other sequences hold too
 	created   Instant
 	used      Instant
 	hits      int
 	turns     int
-	marks     []uint64 // hashes after each whole block of the prompt (running) or of all tokens (cached)
+	hashes    []uint64 // prefix hash after each whole block of the prompt (running) or of all tokens (cached)
 }
 
-// fixed: a cached prefix that stays.
-func (q *sequence) fixed() bool { return q.pinned || q.holds > 0 }
-
-// waiter is a held request: it may go on when sequence on has computed until tokens.
+// waiter is a request that waits until sequence on has computed until tokens.
 type waiter struct {
 	req   uint64
 	on    Seq
 	until int
 }
 
-// Tree is the index of what the KV pool holds, token by token, and the ledger of its cells. See the package comment.
-// It belongs to one goroutine.
+// Tree indexes the KV pool token by token and counts its cells. See the package comment. It belongs to one goroutine.
 //
-// It reads a running request's tokens in the caller's own slice (Prompt.Tokens, and what Progress is given) until
-// Retain or Release; they may grow, but those it has been told of must not change until then. A cached prefix has its
-// own copy.
+// Until Retain or Release it reads a running request's tokens in the caller's slice (Prompt.Tokens, later the argument
+// of Progress). The caller may append to the slice but must not change tokens that the tree has seen. A cached prefix
+// has a copy.
 type Tree struct {
 	cfg   Config
 	nodes []node  // an arena; node 0 is the root
@@ -68,22 +63,22 @@ type Tree struct {
 	cells Cells
 	stats Stats
 
-	waiters []waiter // in the order they were held
-	sketch  sketch
-	level   float64 // what the last victim was worth: see worth
-	entries uint64  // numbers given so far
+	waiters    []waiter // oldest first
+	sketch     sketch
+	evictLevel float64 // the value of the last victim: see Tree.valueOf
+	entries    uint64  // number of the newest cached prefix
 
-	mark     uint32 // number of the current match
-	found    int32  // the node its longest match ends in
-	aheadSeq Seq    // the sequence of Match.On
-	marks    []uint64
-	actions  []Action
-	wake     []uint64
-	victims  []Victim
-	calls    int // for the checks of invariant builds
+	generation uint64   // changes with every change of the tree and with every match
+	hashes     []uint64 // block hashes of the newest match's prompt
+	matchNo    uint32   // number of the newest match, see node.matchNo
+	found      int32    // the node in which the newest match ends
+	actions    []Action
+	wake       []uint64
+	victims    []Victim
+	calls      int // counts verify calls
 }
 
-// New makes the tree of an empty pool.
+// New makes the tree of an empty pool. The error is Config.Validate's.
 func New(cfg Config) (*Tree, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -97,7 +92,7 @@ func New(cfg Config) (*Tree, error) {
 	def(&cfg.KeepMin, DefaultKeepMin)
 	def(&cfg.DoubleAt, DefaultDoubleAt)
 	ids := cfg.Sequences - cfg.Scratch
-	// Half of the nodes would do, see reserve; the other half is for boundaries that are worth keeping.
+	// Half of the nodes suffice, see reserve; the other half keeps nodes of different values apart, see compact.
 	t := &Tree{
 		cfg: cfg, nodes: make([]node, 4*ids+4), seqs: make([]sequence, ids), cells: Cells{Free: cfg.Cells},
 		sketch: newSketch(cfg.Cells/blockTokens, cfg.Seed),
@@ -109,36 +104,38 @@ func New(cfg Config) (*Tree, error) {
 	return t, nil
 }
 
-// ScratchSeq is the i-th sequence id that the tree never hands out, 0 ≤ i < Config.Scratch.
+// ScratchSeq returns the i-th reserved sequence id, 0 ≤ i < Config.Scratch.
 func (t *Tree) ScratchSeq(i int) Seq { return Seq(t.cfg.Sequences - 1 - i) }
 
-// Cells is the pool now. O(1).
+// Cells returns the cell counts. O(1).
 func (t *Tree) Cells() Cells { return t.cells }
 
-// Own is the number of cells that end with the running sequence s, because nobody else holds them.
+// Own returns the number of cells that only running sequence s holds; its release frees them.
 func (t *Tree) Own(s Seq) int { t.running(s); return t.own(s) }
 
-// Pool is how many of the cells that EvictCells cannot free are nobody's own, when each cell is the own of the running
-// request that computed or took it over (its cells less Started.Shared): cells whose request has gone while others share
-// them, and pinned ones. It is what sched.EvPool tells. Invariant: Σ own + Pool + Cells.Cached + Cells.Free ==
-// Config.Cells. O(sequence ids).
+// Pool returns the number of cells that EvictCells cannot free and that no running request accounts for: pinned cells,
+// and cells that running requests share after the request that computed them ended. A running request accounts for its
+// cells less Acquired.Shared. sched.EvPool carries this number.
+// Invariant: Σ (cells - Shared) over running requests + Pool + Cells.Cached + Cells.Free == Config.Cells.
+// O(sequence ids).
 func (t *Tree) Pool() int {
 	n := t.cells.Own + t.cells.Shared + t.cells.Pinned
 	for s := range t.seqs {
 		if q := &t.seqs[s]; q.state == running {
-			n -= t.length(Seq(s)) - q.given
+			n -= t.length(Seq(s)) - q.shared // the cells it accounts for
 		}
 	}
 	return n
 }
 
-// Stats are the counters now.
+// Stats returns the counters.
 func (t *Tree) Stats() Stats { return t.stats }
 
-// verify is called at the end of whatever changes the books: builds with invariants check them.
+// verify follows every change of the tree. Builds with invariants run Check on every eighth call, since Check reads the
+// whole pool.
 func (t *Tree) verify() {
 	if invariants.Enabled {
-		if t.calls++; t.calls%8 == 0 { // each is a pass over the whole pool
+		if t.calls++; t.calls%8 == 0 {
 			if err := t.Check(); err != nil {
 				panic(err.Error() + "\n" + t.Dump())
 			}
@@ -146,7 +143,7 @@ func (t *Tree) verify() {
 	}
 }
 
-// running returns the state of a running request's sequence. Anything else is the caller's mistake.
+// running returns the record of sequence s and panics when s does not run a request.
 func (t *Tree) running(s Seq) *sequence {
 	if s < 0 || int(s) >= len(t.seqs) || t.seqs[s].state != running {
 		panic(fmt.Sprintf("kvsnap: sequence %d does not run a request", s))
@@ -154,49 +151,63 @@ func (t *Tree) running(s Seq) *sequence {
 	return &t.seqs[s]
 }
 
-// Lookup says what Start would share, and changes nothing: for admission, and for `uma-cli`.
+// Lookup returns the match that Acquire would use. The tree's content stays as it is.
 func (t *Tree) Lookup(p *Prompt) Match {
+	t.generation++
 	if len(p.Tokens) == 0 {
-		return Match{Source: NoSeq}
+		return Match{Source: NoSeq, generation: t.generation}
 	}
-	t.marks = hashMarks(t.marks[:0], p.NS, p.Tokens)
-	return t.match(p, t.marks)
+	t.hashes = hashBlocks(t.hashes[:0], p.NS, p.Tokens)
+	m := t.match(p, t.hashes)
+	m.generation = t.generation
+	return m
 }
 
-// Start gives a request a sequence and the cells it can share, or says on whom to wait. On Held nothing has changed
-// but that the tree remembers to wake it; call Cancel when the request goes away meanwhile. Start first, then make
-// room for the rest with EvictCells: what the request shares is then safe.
+// Acquire gives a request a sequence and the cells it can share, or says which request to wait for. A waiting request
+// holds nothing; call Cancel when it ends before it is woken. Acquire first and make room for the rest with EvictCells
+// afterwards: eviction then leaves the shared cells alone.
 //
-// The errors are ErrNoSequence, and a prompt without tokens.
-func (t *Tree) Start(now Instant, p *Prompt) (Started, error) {
+// It fails with ErrNoSequence, or when the prompt has no tokens.
+func (t *Tree) Acquire(now Instant, p *Prompt) (Acquired, error) {
+	m := t.Lookup(p)
+	return t.AcquireMatch(now, p, &m)
+}
+
+// AcquireMatch is Acquire with the match that Lookup(p) found: the prompt is not hashed and matched a second time. If
+// the tree has changed since, or has looked up another prompt, it looks p up again. Between the two calls only p.NoWait
+// may change.
+func (t *Tree) AcquireMatch(now Instant, p *Prompt, found *Match) (Acquired, error) {
 	if len(p.Tokens) == 0 {
-		return Started{Seq: NoSeq}, errors.New("kvsnap: start a request: its prompt has no tokens")
+		return Acquired{Seq: NoSeq}, errors.New("kvsnap: acquire a sequence: the prompt has no tokens")
 	}
+	m := *found
+	if m.generation != t.generation {
+		m = t.Lookup(p)
+	}
+	t.generation++
 	t.Cancel(p.Req)
-	t.marks = hashMarks(t.marks[:0], p.NS, p.Tokens)
-	m := t.match(p, t.marks)
-	if m.Ahead >= t.cfg.JoinMin && !p.Alone {
-		on := t.aheadSeq
+	if m.Ahead >= t.cfg.JoinMin && !p.NoWait {
+		on := m.aheadSeq
 		t.waiters = append(t.waiters, waiter{p.Req, on, m.Len + m.Ahead})
 		t.seqs[on].waited++
 		t.stats.Joins++
-		return Started{Held: true, On: m.On, Until: m.Len + m.Ahead, Seq: NoSeq, Match: m}, nil
+		return Acquired{Waiting: true, WaitFor: m.AheadReq, Until: m.Len + m.Ahead, Seq: NoSeq, Match: m}, nil
 	}
 	t.actions, t.victims = t.actions[:0], t.victims[:0]
 	s, err := t.sequenceFor(&m)
 	if err != nil {
-		return Started{Seq: NoSeq, Match: m}, err
+		return Acquired{Seq: NoSeq, Match: m}, err
 	}
 	t.count(&m, p)
 	q := &t.seqs[s]
-	if q.state == cached { // taken over
-		t.take(s, m.Len)
+	if q.state == cached {
+		t.takeOver(s, m.Len)
 	} else {
-		*q = sequence{state: running, tip: root, created: now, marks: q.marks[:0]}
+		*q = sequence{state: running, tip: root, created: now, hashes: q.hashes[:0]}
 		if m.Len == 0 {
 			t.nodes[root].tips++
 		} else {
-			t.hold(s, t.cut(m.Source, m.Len))
+			t.attach(s, t.nodeEndingAt(m.Source, m.Len))
 			t.actions = append(t.actions, Action{Kind: Copy, Src: m.Source, Dst: s, To: m.Len})
 			src := &t.seqs[m.Source]
 			src.used = now
@@ -208,15 +219,15 @@ func (t *Tree) Start(now Instant, p *Prompt) (Started, error) {
 	}
 	q.tokens, q.limit, q.ns, q.req, q.used = p.Tokens, noLimit, p.NS, p.Req, now
 	q.shareable = max(0, min(p.Shareable, len(p.Tokens)))
-	q.marks = append(q.marks[:0], t.marks...)
-	for _, key := range q.marks {
+	q.hashes = append(q.hashes[:0], t.hashes...)
+	for _, key := range q.hashes {
 		t.sketch.add(key)
 	}
-	q.given = m.Len - t.own(s)
+	q.shared = m.Len - t.own(s)
 	t.touch(now, s)
 	t.verify()
-	return Started{
-		Seq: s, Cached: m.Len, Shared: q.given, Match: m, Evicted: t.victims, Actions: t.actions,
+	return Acquired{
+		Seq: s, Cached: m.Len, Shared: q.shared, Match: m, Evicted: t.victims, Actions: t.actions,
 	}, nil
 }
 
@@ -230,8 +241,8 @@ func (t *Tree) count(m *Match, p *Prompt) {
 	}
 }
 
-// sequenceFor finds an id for a request: a free one, or else that of the cached prefix that is least worth keeping; the
-// match's own source when nothing else is left, or when the memory can only hand over whole sequences.
+// sequenceFor finds an id for a request: a free one, else that of the least valuable cached prefix, else the match's
+// source. With WholeOnly it is always the match's source.
 func (t *Tree) sequenceFor(m *Match) (Seq, error) {
 	if t.cfg.WholeOnly && m.Len > 0 {
 		return m.Source, nil
@@ -246,20 +257,21 @@ func (t *Tree) sequenceFor(m *Match) (Seq, error) {
 		t.evictTail(s, 0)
 		return s, nil
 	}
-	if m.Len > 0 && t.seqs[m.Source].state == cached && !t.seqs[m.Source].fixed() {
+	if m.Len > 0 && t.seqs[m.Source].state == cached && !t.seqs[m.Source].pinned {
 		return m.Source, nil
 	}
-	return NoSeq, fmt.Errorf("start a request: %w: %d run, %d cached prefixes are pinned or being copied", ErrNoSequence, t.stats.Runs, t.stats.Entries)
+	return NoSeq, fmt.Errorf("acquire a sequence: %w: %d requests run, %d cached prefixes are pinned",
+		ErrNoSequence, t.stats.Runs, t.stats.Entries)
 }
 
-// take makes cached prefix s, of which the first keep tokens are wanted, a running request's sequence.
-func (t *Tree) take(s Seq, keep int) {
+// takeOver turns cached prefix s into a running request's sequence that begins with the prefix's first keep tokens.
+func (t *Tree) takeOver(s Seq, keep int) {
 	q := &t.seqs[s]
 	if keep < t.length(s) {
 		t.shorten(s, keep)
 		t.actions = append(t.actions, Action{Kind: Remove, Src: NoSeq, Dst: s, From: keep, To: -1})
 	}
-	t.along(q.tip, root, 0, 1, 0)
+	t.addToPath(q.tip, root, 0, 1, 0)
 	q.state, q.entry = running, 0
 	if keep >= len(q.tokens)-1 {
 		q.hits++
@@ -268,7 +280,7 @@ func (t *Tree) take(s Seq, keep int) {
 	t.stats.Entries--
 }
 
-// Cancel forgets a request that is held.
+// Cancel forgets a waiting request. It does nothing when the request does not wait.
 func (t *Tree) Cancel(req uint64) {
 	for i, w := range t.waiters {
 		if w.req == req {
@@ -279,16 +291,18 @@ func (t *Tree) Cancel(req uint64) {
 	}
 }
 
-// Progress tells that sequence s now holds the first computed of tokens (its prompt and what was generated; the slice
-// replaces the one before and begins with the same tokens). Call it after each Decode for each of its sequences: a
-// decoded token costs O(1) and no allocation. It returns the held requests to start now, nil for nearly every call;
-// the slice is valid until the next call.
+// Progress records that sequence s now holds the first computed of tokens: its prompt and the generated tokens. The
+// slice replaces the one before and begins with the same tokens. Call it after each Decode for each of its sequences; a
+// decoded token costs O(1) and no allocation. It returns the waiting requests that should now call Acquire again,
+// usually none; the slice is valid until the next call.
 func (t *Tree) Progress(s Seq, tokens []Token, computed int) (wake []uint64) {
+	t.generation++
 	q := t.running(s)
 	n := &t.nodes[q.tip]
 	more := computed - n.end
 	if more < 0 || computed > len(tokens) || more > t.cells.Free {
-		panic(fmt.Sprintf("kvsnap: sequence %d is said to hold %d of %d tokens: it held %d, and %d cells are free", s, computed, len(tokens), n.end, t.cells.Free))
+		panic(fmt.Sprintf("kvsnap: Progress of sequence %d to %d of %d tokens: it held %d, and %d cells are free",
+			s, computed, len(tokens), n.end, t.cells.Free))
 	}
 	q.tokens = tokens
 	switch {
@@ -300,7 +314,7 @@ func (t *Tree) Progress(s Seq, tokens []Token, computed int) (wake []uint64) {
 		i := t.newNode(q.tip, n.end, computed, s)
 		n.tips--
 		t.nodes[i].tips, q.tip = 1, i
-		t.change(i, 1, 1, 0)
+		t.addCounts(i, 1, 1, 0)
 	}
 	if q.waited > 0 {
 		wake = t.wakeUp(s, computed)
@@ -309,7 +323,7 @@ func (t *Tree) Progress(s Seq, tokens []Token, computed int) (wake []uint64) {
 	return wake
 }
 
-// wakeUp takes the requests out that wait for s to have computed no more than until.
+// wakeUp removes and returns the requests that wait for s to compute until tokens or fewer.
 func (t *Tree) wakeUp(s Seq, until int) []uint64 {
 	t.wake = t.wake[:0]
 	t.waiters = slices.DeleteFunc(t.waiters, func(w waiter) bool {
@@ -323,9 +337,10 @@ func (t *Tree) wakeUp(s Seq, until int) []uint64 {
 	return t.wake
 }
 
-// Stall says that a running request makes no progress for now (its client does not read): nobody waits for it any
-// more, and those who did are returned. Stall(s, false) takes that back.
+// Stall records that running sequence s makes no progress for now, because its client does not read. No request waits
+// for a stalled one; Stall returns those that did. Stall(s, false) ends the stall.
 func (t *Tree) Stall(s Seq, stalled bool) (wake []uint64) {
+	t.generation++
 	q := t.running(s)
 	q.stalled = stalled
 	if stalled && q.waited > 0 {
@@ -334,43 +349,48 @@ func (t *Tree) Stall(s Seq, stalled bool) (wake []uint64) {
 	return nil
 }
 
-// Cut takes the n cells from position from on out of running sequence s and moves those behind them down: a context
-// shift, or a think block that is dropped. tokens is the request's slice after it, with those tokens gone. What is
-// behind from was computed with the cells that are missing now, so nobody may share it, and Retain keeps none of it.
-// It fails, and changes nothing, when some of the cells from position from on are shared: a shift would move them for
-// the others, too.
-func (t *Tree) Cut(s Seq, tokens []Token, from, n int) (Ended, error) {
+// Cut removes the n cells from position from on of running sequence s and moves the later ones down: a context shift,
+// or a dropped thought. tokens is the request's slice without the removed tokens. The moved cells were computed with
+// the removed ones in view; they cannot be shared, and Retain does not keep them. Cut fails and changes nothing when
+// any cell from position from on is shared, because the shift would move it in the other sequences too.
+func (t *Tree) Cut(s Seq, tokens []Token, from, n int) (Released, error) {
+	t.generation++
 	q := t.running(s)
 	length := t.length(s)
 	switch {
 	case t.cfg.WholeOnly:
-		return Ended{}, errors.New("kvsnap: cut a sequence: this memory cannot remove a range")
+		return Released{}, errors.New("kvsnap: cut a sequence: this memory cannot remove a range")
 	case from < 0 || n < 1 || from+n > length || len(tokens) < length-n:
-		return Ended{}, fmt.Errorf("kvsnap: cut a sequence: %d cells from position %d on, of %d cells and %d tokens left", n, from, length, len(tokens))
+		return Released{},
+			fmt.Errorf("kvsnap: cut a sequence: %d cells from position %d are not in its %d cells and %d tokens",
+				n, from, length, len(tokens))
 	case t.own(s) < length-from:
-		return Ended{}, fmt.Errorf("kvsnap: cut a sequence: %d cells from position %d on are shared, wait or compute it again", length-from-t.own(s), from)
+		return Released{}, fmt.Errorf("kvsnap: cut a sequence: %d cells from position %d on are shared",
+			length-from-t.own(s), from)
 	}
-	t.shorten(s, length-n) // the same number of its own cells
-	q.given = min(q.given, from)
+	// all cells from position from on are the sequence's own: which n go makes no difference here
+	t.shorten(s, length-n)
+	q.shared = min(q.shared, from)
 	q.tokens, q.limit = tokens, min(q.limit, from)
 	t.actions = append(t.actions[:0], Action{Kind: Remove, Src: NoSeq, Dst: s, From: from, To: from + n})
 	if from+n < length {
 		t.actions = append(t.actions, Action{Kind: Shift, Src: NoSeq, Dst: s, From: from + n, To: -1, Delta: -n})
 	}
-	return Ended{Actions: t.actions, Wake: t.wakeUp(s, noLimit)}, nil
+	return Released{Actions: t.actions, Wake: t.wakeUp(s, noLimit)}, nil
 }
 
-// Release ends a running request and keeps nothing.
-func (t *Tree) Release(s Seq) Ended {
+// Release ends a running request and caches nothing.
+func (t *Tree) Release(s Seq) Released {
+	t.generation++
 	t.running(s)
 	t.actions = t.actions[:0]
 	wake := t.wakeUp(s, noLimit)
 	t.drop(s)
 	t.verify()
-	return Ended{Actions: t.actions, Wake: wake}
+	return Released{Actions: t.actions, Wake: wake}
 }
 
-// drop ends whatever s is used for and asks for the removal of its cells.
+// drop frees sequence id s and appends the removal of its cells to the actions.
 func (t *Tree) drop(s Seq) (freed int) {
 	q := &t.seqs[s]
 	had := t.length(s)
@@ -381,20 +401,21 @@ func (t *Tree) drop(s Seq) (freed int) {
 	} else {
 		t.stats.Entries--
 	}
-	*q = sequence{marks: q.marks[:0]}
+	*q = sequence{hashes: q.hashes[:0]}
 	if had > 0 {
 		t.actions = append(t.actions, Action{Kind: Remove, Src: NoSeq, Dst: s, To: -1})
 	}
 	return freed
 }
 
-// Retain ends a running request. What it has computed of history — the tokens that its next turn is expected to begin
-// with — stays as a cached prefix, the rest goes. history may be longer or shorter than what was computed; nil keeps
-// nothing.
+// Retain ends a running request and keeps its longest computed prefix that agrees with history as a cached prefix.
+// history is the tokens with which the next turn is expected to begin; it may be longer or shorter than the computed
+// tokens, and nil keeps nothing.
 //
-// A cached prefix of the same namespace that begins with all of it makes it superfluous; one that it begins with itself
-// becomes part of it, unless pinned.
-func (t *Tree) Retain(now Instant, s Seq, history []Token) Ended {
+// If a longer cached prefix of the namespace begins with all of it, that one remains and Entry names it. Shorter
+// cached prefixes with which it begins are merged into it, unless they are pinned.
+func (t *Tree) Retain(now Instant, s Seq, history []Token) Released {
+	t.generation++
 	q := t.running(s)
 	t.actions = t.actions[:0]
 	wake := t.wakeUp(s, noLimit)
@@ -402,39 +423,39 @@ func (t *Tree) Retain(now Instant, s Seq, history []Token) Ended {
 	keep := min(CommonPrefix(q.tokens[:computed], history), q.limit)
 	if keep < t.cfg.KeepMin || t.cfg.WholeOnly && keep < computed {
 		t.drop(s)
-		return Ended{Actions: t.actions, Wake: wake}
+		return Released{Actions: t.actions, Wake: wake}
 	}
 	if keep < computed {
 		t.shorten(s, keep)
 		t.actions = append(t.actions, Action{Kind: Remove, Src: NoSeq, Dst: s, From: keep, To: -1})
 	}
-	prompt := len(q.marks)
-	q.marks = q.marks[:min(prompt, keep/blockTokens)]
+	prompt := len(q.hashes)
+	q.hashes = q.hashes[:min(prompt, keep/blockTokens)]
 	q.tokens = slices.Clone(q.tokens[:keep])
-	q.marks = hashMarks(q.marks, q.ns, q.tokens)
-	for i := prompt; i < len(q.marks); i++ {
-		t.sketch.add(q.marks[i]) // those of the prompt were counted when it started
+	q.hashes = hashBlocks(q.hashes, q.ns, q.tokens)
+	for i := prompt; i < len(q.hashes); i++ {
+		t.sketch.add(q.hashes[i]) // Acquire counted the prompt's blocks
 	}
-	t.along(q.tip, root, 0, -1, 0)
+	t.addToPath(q.tip, root, 0, -1, 0)
 	q.state, q.limit, q.stalled, q.shareable = cached, noLimit, false, min(q.shareable, keep)
 	t.stats.Runs--
 	t.stats.Entries++
 	t.touch(now, s)
 	if longer := t.merge(s); longer != NoSeq {
-		return Ended{Entry: t.seqs[longer].entry, Kept: keep, Actions: t.actions, Wake: wake}
+		return Released{Entry: t.seqs[longer].entry, Kept: keep, Actions: t.actions, Wake: wake}
 	}
-	t.tidy(s)
+	t.compactPath(s)
 	t.entries++
 	q.entry = t.entries
 	q.turns++
 	q.used = now
 	t.stats.Retained++
 	t.verify()
-	return Ended{Entry: q.entry, Kept: keep, Actions: t.actions, Wake: wake}
+	return Released{Entry: q.entry, Kept: keep, Actions: t.actions, Wake: wake}
 }
 
-// merge drops what the new cached prefix s makes superfluous. When that is s itself, it returns the one to which it
-// lost.
+// merge drops the cached prefixes with which the new one, s, begins. If a longer one begins with s, merge drops s and
+// returns the longer one.
 func (t *Tree) merge(s Seq) (longer Seq) {
 	q := &t.seqs[s]
 	for i := range t.seqs {
@@ -442,19 +463,19 @@ func (t *Tree) merge(s Seq) (longer Seq) {
 		if Seq(i) == s || o.state != cached || o.ns != q.ns {
 			continue
 		}
-		if n := min(len(o.marks), len(q.marks)); n > 0 && o.marks[n-1] != q.marks[n-1] {
-			continue // another text: no need to compare
+		if n := min(len(o.hashes), len(q.hashes)); n > 0 && o.hashes[n-1] != q.hashes[n-1] {
+			continue // the hashes differ, so the tokens do
 		}
 		n := CommonPrefix(o.tokens, q.tokens)
 		switch {
-		case n == len(q.tokens) && (n < len(o.tokens) || o.fixed()):
+		case n == len(q.tokens) && (n < len(o.tokens) || o.pinned):
 			inherit(o, q)
 			t.stats.Merged++
 			t.drop(s)
 			return Seq(i)
-		case n == len(o.tokens) && !o.fixed():
+		case n == len(o.tokens) && !o.pinned:
 			inherit(q, o)
-			t.lend(s, t.nodes[o.tip].value)
+			t.raiseValue(s, t.nodes[o.tip].value)
 			t.stats.Merged++
 			t.drop(Seq(i))
 		}
@@ -462,14 +483,14 @@ func (t *Tree) merge(s Seq) (longer Seq) {
 	return NoSeq
 }
 
-// lend makes what s holds worth no less than v: it continues a cached prefix that was worth so much.
-func (t *Tree) lend(s Seq, v float64) {
+// raiseValue raises the value of all that s holds to at least v, the value of a cached prefix that s continues.
+func (t *Tree) raiseValue(s Seq, v float64) {
 	for i := t.seqs[s].tip; i != root; i = t.nodes[i].parent {
 		t.nodes[i].value = max(t.nodes[i].value, v)
 	}
 }
 
-// inherit lets the remaining one of two cached prefixes speak for both.
+// inherit adds the history of merged cached prefix from to the one that remains.
 func inherit(to, from *sequence) {
 	to.hits = max(to.hits, from.hits)
 	to.turns = max(to.turns, from.turns)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -17,19 +16,19 @@ type Entry struct {
 	Running  bool    `json:"running"`
 	Pinned   bool    `json:"pinned"`
 	Tokens   int     `json:"tokens"`    // cells it holds
-	OwnCells int     `json:"own_cells"` // of them: held by nobody else
+	OwnCells int     `json:"own_cells"` // of them: held by this sequence only
 	OwnBytes int64   `json:"own_bytes"`
 	Created  Instant `json:"created"`
 	Used     Instant `json:"used"`  // last shared by a request
-	Hits     int     `json:"hits"`  // requests that went on from all of it, over all turns of the conversation
-	Turns    int     `json:"turns"` // how many cached prefixes became one in it
-	Worth    float64 `json:"worth"` // of its last cells: what is worth least is evicted first
+	Hits     int     `json:"hits"`  // requests that continued all of it, over all turns of the conversation
+	Turns    int     `json:"turns"` // cached prefixes merged into it, itself included
+	Worth    float64 `json:"worth"` // of its last cells; the least valuable is evicted first
 	Hash     string  `json:"hash"`  // 16 hex digits, of the namespace and the tokens
 	Why      string  `json:"why"`
 }
 
-// Entries appends what is resident: running requests first, by sequence id, then cached prefixes from the most to the
-// least worth keeping.
+// Entries appends the resident sequences to dst: running requests by sequence id, then cached prefixes from the most to
+// the least valuable.
 func (t *Tree) Entries(dst []Entry) []Entry {
 	at := len(dst)
 	for i := range t.seqs {
@@ -41,9 +40,11 @@ func (t *Tree) Entries(dst []Entry) []Entry {
 		n := t.length(s)
 		own := t.own(s)
 		e := Entry{
-			ID: q.entry, Req: q.req, NS: q.ns, Seq: s, Running: q.state == running, Pinned: q.pinned, Tokens: n, OwnCells: own,
-			OwnBytes: int64(own) * int64(t.cfg.CellBytes), Created: q.created, Used: q.used, Hits: q.hits, Turns: q.turns,
-			Worth: t.nodes[q.tip].value - t.level, Hash: t.hash(s),
+			ID: q.entry, Req: q.req, NS: q.ns, Seq: s, Running: q.state == running, Pinned: q.pinned, Tokens: n,
+			OwnCells: own,
+			OwnBytes: int64(own) * int64(t.cfg.CellBytes), Created: q.created, Used: q.used, Hits: q.hits,
+			Turns: q.turns,
+			Worth: t.nodes[q.tip].value - t.evictLevel, Hash: t.hash(s),
 		}
 		e.Why = t.why(s)
 		dst = append(dst, e)
@@ -57,7 +58,7 @@ func (t *Tree) Entries(dst []Entry) []Entry {
 			return 1
 		case a.Running:
 			return cmp.Compare(a.Seq, b.Seq)
-		case t.less(b.Seq, a.Seq):
+		case t.lessValuable(b.Seq, a.Seq):
 			return -1
 		}
 		return 1
@@ -65,23 +66,21 @@ func (t *Tree) Entries(dst []Entry) []Entry {
 	return dst
 }
 
-// why says in words what keeps a sequence.
+// why describes the state of a sequence to an operator.
 func (t *Tree) why(s Seq) string {
 	q := &t.seqs[s]
 	n := &t.nodes[q.tip]
 	switch {
 	case q.state == running && q.waited > 0:
-		return fmt.Sprintf("runs; %d requests wait for its prompt", q.waited)
+		return fmt.Sprintf("running; %d requests wait for its prompt", q.waited)
 	case q.state == running && q.stalled:
-		return "runs; its client does not read"
+		return "running; its client does not read"
 	case q.state == running && t.length(s) < len(q.tokens)-1:
-		return fmt.Sprintf("runs; %d of %d tokens computed", t.length(s), len(q.tokens))
+		return fmt.Sprintf("running; %d of %d tokens computed", t.length(s), len(q.tokens))
 	case q.state == running:
-		return "runs"
+		return "running"
 	case q.pinned:
 		return "pinned by a user"
-	case q.holds > 0:
-		return "being copied to the host"
 	case n.runs > 0:
 		return "in use by a running request"
 	case n.pins > 0 || n.first >= 0 || n.refs > 1:
@@ -92,36 +91,24 @@ func (t *Tree) why(s Seq) string {
 	return "end of a turn"
 }
 
-// hash names what s holds.
+// hash returns the hash of the tokens that s holds, as 16 hex digits.
 func (t *Tree) hash(s Seq) string {
 	q := &t.seqs[s]
 	tokens := q.tokens[:t.length(s)]
-	marks := q.marks
-	if len(marks) < len(tokens)/blockTokens {
-		marks = hashMarks(slices.Clone(marks), q.ns, tokens)
+	hashes := q.hashes
+	if len(hashes) < len(tokens)/blockTokens {
+		hashes = hashBlocks(slices.Clone(hashes), q.ns, tokens)
 	}
-	return fmt.Sprintf("%016x", hashTail(marks, q.ns, tokens))
+	return fmt.Sprintf("%016x", hashTail(hashes, q.ns, tokens))
 }
 
-// Find returns the cached prefixes that name means: its number, or the beginning (4 digits or more) of a hash.
-func (t *Tree) Find(name string) (ids []uint64) {
-	number, err := strconv.ParseUint(name, 10, 64)
-	for i := range t.seqs {
-		q := &t.seqs[i]
-		if q.state == cached && (err == nil && q.entry == number || len(name) >= 4 && strings.HasPrefix(t.hash(Seq(i)), strings.ToLower(name))) {
-			ids = append(ids, q.entry)
-		}
-	}
-	slices.Sort(ids)
-	return ids
-}
-
-// Dump is the tree as text, for `uma-cli kv --tree`: one line a run of cells, indented below the run it continues, with
-// who holds it and what ends there.
+// Dump returns the tree as text, for `uma-cli kv --tree`: one line per node, indented below its parent, with the state
+// of its cells, the number of its holders and the sequences that end in it.
 func (t *Tree) Dump() string {
 	var b strings.Builder
 	c := t.cells
-	fmt.Fprintf(&b, "%d cells: %d own, %d shared, %d cached, %d pinned, %d free\n", t.cfg.Cells, c.Own, c.Shared, c.Cached, c.Pinned, c.Free)
+	fmt.Fprintf(&b, "%d cells: %d own, %d shared, %d cached, %d pinned, %d free\n", t.cfg.Cells, c.Own, c.Shared,
+		c.Cached, c.Pinned, c.Free)
 	t.dump(&b, root, 0)
 	return b.String()
 }
@@ -129,7 +116,8 @@ func (t *Tree) Dump() string {
 func (t *Tree) dump(b *strings.Builder, i int32, depth int) {
 	if i != root {
 		n := &t.nodes[i]
-		fmt.Fprintf(b, "%s[%d, %d) %s", strings.Repeat("  ", depth), n.start, n.end, [...]string{"own", "shared", "pinned", "cached"}[t.classIndex(n)])
+		fmt.Fprintf(b, "%s[%d, %d) %s", strings.Repeat("  ", depth), n.start, n.end,
+			[...]string{"own", "shared", "pinned", "cached"}[t.classIndex(n)])
 		if n.refs > 1 {
 			fmt.Fprintf(b, " by %d", n.refs)
 		}
@@ -167,7 +155,7 @@ func (t *Tree) classIndex(n *node) int {
 	return 3
 }
 
-// Entry returns one cached prefix; false when there is none of this id.
+// Entry returns one cached prefix; false when no prefix has this id.
 func (t *Tree) Entry(id uint64) (Entry, bool) {
 	for _, e := range t.Entries(nil) {
 		if e.ID == id && !e.Running {

@@ -2,7 +2,6 @@ package kvsnap
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 
@@ -35,7 +34,7 @@ func textOf(seed, n int) []Token {
 // tokens were cached.
 func serve(t testing.TB, tr *Tree, now Instant, req uint64, tokens []Token) int {
 	t.Helper()
-	s, err := tr.Start(now, &Prompt{Req: req, Tokens: tokens, Alone: true})
+	s, err := tr.Acquire(now, &Prompt{Req: req, Tokens: tokens, NoWait: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,11 +118,11 @@ func TestPromptSharedByMany(t *testing.T) {
 		for len(running)+held < 4 && len(queue) > 0 {
 			id := queue[0]
 			queue = queue[1:]
-			s, err := tr.Start(Instant(steps), &Prompt{Req: id, Tokens: prompts[id]})
+			s, err := tr.Acquire(Instant(steps), &Prompt{Req: id, Tokens: prompts[id]})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if s.Held {
+			if s.Waiting {
 				held++
 				continue
 			}
@@ -162,7 +161,7 @@ func TestReserve(t *testing.T) {
 	least := len(tr.spare)
 	for i := range 400 {
 		n := 3990 - i*9
-		s, err := tr.Start(Instant(i), &Prompt{Req: uint64(i), Tokens: text[:n+1], Alone: true})
+		s, err := tr.Acquire(Instant(i), &Prompt{Req: uint64(i), Tokens: text[:n+1], NoWait: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,7 +193,7 @@ func TestPinLimits(t *testing.T) {
 	if err := tr.Pin(3); err == nil || errors.Is(err, ErrNoEntry) {
 		t.Errorf("600 of 1000 cells were pinned: %v", err)
 	}
-	if freed, _, _ := tr.EvictCells(1000); freed != 400 || tr.Evictable() != 0 {
+	if freed, _, _ := tr.EvictCells(1000); freed != 400 || tr.Cells().Cached != 0 {
 		t.Errorf("%d cells freed beside 400 pinned", freed)
 	}
 	if c := tr.Cells(); c.Pinned != 400 || c.Free != 600 {
@@ -202,7 +201,7 @@ func TestPinLimits(t *testing.T) {
 	}
 }
 
-func TestFind(t *testing.T) {
+func TestEntriesHaveDistinctHashes(t *testing.T) {
 	tr := newTree(t, Config{Cells: 1000, Sequences: 8})
 	serve(t, tr, 1, 1, textOf(1, 100))
 	serve(t, tr, 1, 2, textOf(2, 103))
@@ -210,19 +209,60 @@ func TestFind(t *testing.T) {
 	if len(e) != 2 || e[0].Hash == e[1].Hash || len(e[0].Hash) != 16 {
 		t.Fatalf("%+v", e)
 	}
-	for _, x := range e {
-		if got := tr.Find(x.Hash[:6]); !slices.Equal(got, []uint64{x.ID}) {
-			t.Errorf("hash %s means %v, want %d", x.Hash[:6], got, x.ID)
-		}
-		if got := tr.Find(fmt.Sprint(x.ID)); !slices.Equal(got, []uint64{x.ID}) {
-			t.Errorf("number %d means %v", x.ID, got)
-		}
-	}
-	if got := tr.Find("zz"); got != nil {
-		t.Errorf("zz means %v", got)
-	}
 	if _, err := tr.Tokens(99); !errors.Is(err, ErrNoEntry) {
 		t.Error(err)
+	}
+}
+
+// TestAcquireMatchMatchesOnce: a start hashes and matches its prompt once, unless the tree changed in between.
+func TestAcquireMatchMatchesOnce(t *testing.T) {
+	tr := newTree(t, Config{Cells: 2000, Sequences: 8})
+	text := textOf(1, 400)
+	serve(t, tr, 1, 1, text[:300])
+
+	p := Prompt{Req: 2, Tokens: text}
+	m := tr.Lookup(&p)
+	matches := tr.matchNo
+	got, err := tr.AcquireMatch(2, &p, &m)
+	if err != nil || got.Cached != 300 || got.Match.Reason != ReasonEnded {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if tr.matchNo != matches {
+		t.Errorf("the prompt was matched %d times after the lookup", tr.matchNo-matches)
+	}
+	if q := &tr.seqs[got.Seq]; !slices.Equal(q.hashes, hashBlocks(nil, 0, text)) {
+		t.Error("the sequence has another prompt's hashes")
+	}
+
+	for _, test := range []struct {
+		name   string
+		change func()
+	}{
+		{"lookup", func() { tr.Lookup(&Prompt{Req: 9, Tokens: textOf(7, 64)}) }},
+		{"progress", func() { tr.Progress(got.Seq, text, 350) }},
+		{"evict", func() { tr.Retain(3, got.Seq, text); tr.EvictCells(100) }},
+		{"drop", func() {
+			for _, e := range tr.Entries(nil) {
+				if _, err := tr.Drop(e.ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}},
+	} {
+		name := test.name
+		p := Prompt{Req: 100, Tokens: text, NoWait: true}
+		old := tr.Lookup(&p)
+		test.change()
+		want := tr.Lookup(&p)
+		tr.Lookup(&Prompt{Req: 10, Tokens: textOf(8, 64)})
+		again, err := tr.AcquireMatch(4, &p, &old)
+		if err != nil || again.Cached != want.Len || !slices.Equal(tr.seqs[again.Seq].hashes, hashBlocks(nil, 0, text)) {
+			t.Errorf("%s: %d tokens acquired, %d are resident, error %v", name, again.Cached, want.Len, err)
+		}
+		tr.Release(again.Seq)
+		if err := tr.Check(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
 	}
 }
 
@@ -236,13 +276,13 @@ func TestBadCalls(t *testing.T) {
 	if tr.ScratchSeq(0) != 1 {
 		t.Errorf("scratch sequence %d", tr.ScratchSeq(0))
 	}
-	if _, err := tr.Start(0, &Prompt{}); err == nil {
+	if _, err := tr.Acquire(0, &Prompt{}); err == nil {
 		t.Error("a prompt without tokens was started")
 	}
 	if m := tr.Lookup(&Prompt{}); m.Len != 0 {
 		t.Error(m)
 	}
-	s, _ := tr.Start(0, &Prompt{Req: 1, Tokens: textOf(1, 20)})
+	s, _ := tr.Acquire(0, &Prompt{Req: 1, Tokens: textOf(1, 20)})
 	for name, f := range map[string]func(){
 		"more than the pool":   func() { tr.Progress(s.Seq, textOf(1, 20), 20) },
 		"more than the tokens": func() { tr.Progress(s.Seq, textOf(1, 3), 4) },
@@ -304,7 +344,7 @@ func TestAllocateNothing(t *testing.T) {
 	for i := range 8 {
 		tokens := append(slices.Clone(head), textOf(i+2, 100)...)
 		tokens = slices.Grow(tokens, 8192)
-		s, err := tr.Start(1, &Prompt{Req: uint64(i + 1), Tokens: tokens, Alone: true})
+		s, err := tr.Acquire(1, &Prompt{Req: uint64(i + 1), Tokens: tokens, NoWait: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -334,7 +374,7 @@ func full(b *testing.B, n int) (*Tree, []Token) {
 	var last []Token
 	for i := range 250 {
 		last = append(slices.Clone(sys), textOf(i+2, n-1024)...)
-		s, err := tr.Start(Instant(i), &Prompt{Req: uint64(i + 1), Tokens: last, Alone: true})
+		s, err := tr.Acquire(Instant(i), &Prompt{Req: uint64(i + 1), Tokens: last, NoWait: true})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -360,7 +400,7 @@ func BenchmarkStartRelease4k(b *testing.B) {
 	p := Prompt{Req: 999, Tokens: append(last, 7)}
 	b.ReportAllocs()
 	for b.Loop() {
-		s, err := tr.Start(1, &p)
+		s, err := tr.Acquire(1, &p)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -374,7 +414,7 @@ func BenchmarkTurn4k(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		req++
-		s, err := tr.Start(Instant(req), &Prompt{Req: req, Tokens: last})
+		s, err := tr.Acquire(Instant(req), &Prompt{Req: req, Tokens: last})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -386,7 +426,7 @@ func BenchmarkTurn4k(b *testing.B) {
 func BenchmarkToken(b *testing.B) {
 	tr, last := full(b, 4096)
 	tokens := slices.Grow(slices.Clone(last), 1<<20)
-	s, err := tr.Start(1, &Prompt{Req: 999, Tokens: tokens})
+	s, err := tr.Acquire(1, &Prompt{Req: 999, Tokens: tokens})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -396,7 +436,7 @@ func BenchmarkToken(b *testing.B) {
 		if n == 1<<20 {
 			b.StopTimer()
 			tr.Release(s.Seq)
-			s, _ = tr.Start(1, &Prompt{Req: 999, Tokens: tokens})
+			s, _ = tr.Acquire(1, &Prompt{Req: 999, Tokens: tokens})
 			n = s.Cached
 			b.StartTimer()
 		}

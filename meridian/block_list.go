@@ -23,8 +23,8 @@ func (b *Blocks) list(id BlockID) {
 	b.listBefore(id, noBlock)
 }
 
-// listBefore puts a block into its tier's list by its age; the search begins at hint, a younger block of the list, or at
-// the recent end.
+// listBefore inserts a block into its tier's list by its age. The search begins at hint, a younger block of the list,
+// or at the recent end.
 func (b *Blocks) listBefore(id, hint BlockID) {
 	x := &b.blocks[id]
 	l := &b.lists[x.tier]
@@ -62,16 +62,16 @@ func (b *Blocks) unlist(id BlockID) {
 	}
 }
 
-// holderOf is what owner has, made when it has nothing yet.
-func (b *Blocks) holderOf(o Owner) *holder {
+// recordOf returns owner's record and makes it if there is none.
+func (b *Blocks) recordOf(o Owner) *ownerRecord {
 	h := b.owners[o]
 	if h == nil {
 		if n := len(b.rest); n > 0 {
 			h, b.rest = b.rest[n-1], b.rest[:n-1]
 		} else {
-			h = new(holder)
+			h = new(ownerRecord)
 		}
-		*h = holder{first: noBlock, last: noBlock}
+		*h = ownerRecord{first: noBlock, last: noBlock}
 		for t := range h.tail {
 			h.tail[t] = noBlock
 		}
@@ -80,12 +80,12 @@ func (b *Blocks) holderOf(o Owner) *holder {
 	return h
 }
 
-// extend gives owner n free cells: those that its last block of the tier has room for, then new blocks.
+// extend gives owner n free cells: first in the last block of the tier, then in new blocks.
 func (b *Blocks) extend(o Owner, t Tier, n int) {
 	if n == 0 {
 		return
 	}
-	h := b.holderOf(o)
+	h := b.recordOf(o)
 	h.cells[t] += n
 	b.free -= n
 	b.snap.Cells[t] += n
@@ -120,7 +120,7 @@ func (b *Blocks) newBlock() BlockID {
 }
 
 // own appends a block to the owner's list.
-func (b *Blocks) own(h *holder, id BlockID) {
+func (b *Blocks) own(h *ownerRecord, id BlockID) {
 	b.blocks[id].prev = h.last
 	if h.last == noBlock {
 		h.first = id
@@ -166,17 +166,17 @@ func (b *Blocks) remove(id BlockID) {
 	b.spare = append(b.spare, id)
 }
 
-// give moves a block to another owner, with tier and age.
-func (b *Blocks) give(id BlockID, to Owner) {
+// transfer moves a block to another owner. Its tier and age remain.
+func (b *Blocks) transfer(id BlockID, to Owner) {
 	b.disown(id)
 	x := &b.blocks[id]
 	x.owner = to
-	h := b.holderOf(to)
+	h := b.recordOf(to)
 	h.cells[x.tier] += x.cells
 	b.own(h, id)
 }
 
-// shrink takes n cells of a tier from owner, the last ones first.
+// shrink takes n unshared cells of a tier from owner, the newest first.
 func (b *Blocks) shrink(o Owner, t Tier, n int) bool {
 	h := b.owners[o]
 	if h == nil || h.cells[t] < n {
@@ -212,10 +212,10 @@ func (b *Blocks) shrink(o Owner, t Tier, n int) bool {
 	return true
 }
 
-// verify checks the ledger in builds with invariants.
+// verify checks the ledger in builds with invariants, on every 16th call, since check reads all blocks.
 func (b *Blocks) verify() {
 	if invariants.Enabled {
-		if b.calls++; b.calls%16 == 0 { // each is a pass over all blocks
+		if b.calls++; b.calls%16 == 0 {
 			if err := b.check(); err != nil {
 				panic("meridian: block ledger: " + err.Error())
 			}
@@ -223,7 +223,7 @@ func (b *Blocks) verify() {
 	}
 }
 
-// check verifies every invariant that is stated at a field, from scratch. O(blocks).
+// check recomputes the sums and verifies every invariant that a field states. O(blocks).
 func (b *Blocks) check() error {
 	var snap BlocksSnapshot
 	sum, live := 0, 0
@@ -232,7 +232,8 @@ func (b *Blocks) check() error {
 		for id := b.lists[t].oldest; id != noBlock; id = b.blocks[id].newer {
 			x := &b.blocks[id]
 			if x.tier != t || x.cells < 1 || x.cells > b.cfg.BlockCells || x.refs < 0 {
-				return fmt.Errorf("block %d has tier %v in the list of %v, %d of %d cells, %d refs", id, x.tier, t, x.cells, b.cfg.BlockCells, x.refs)
+				return fmt.Errorf("block %d has tier %v in the list of %v, %d of %d cells, %d refs", id, x.tier, t,
+					x.cells, b.cfg.BlockCells, x.refs)
 			}
 			if x.used <= last || x.older != older || x.used > b.clock {
 				return fmt.Errorf("block %d of %v is out of order: used %d after %d", id, t, x.used, last)
@@ -244,14 +245,15 @@ func (b *Blocks) check() error {
 			live++
 		}
 		if b.lists[t].newest != older {
-			return fmt.Errorf("the list of %v ends at block %d, said to at %d", t, older, b.lists[t].newest)
+			return fmt.Errorf("the list of %v ends at block %d, not at %d", t, older, b.lists[t].newest)
 		}
 	}
 	if snap.Blocks != b.snap.Blocks || snap.Cells != b.snap.Cells {
-		return fmt.Errorf("blocks by tier are %v with %v cells, counted %v with %v", snap.Blocks, snap.Cells, b.snap.Blocks, b.snap.Cells)
+		return fmt.Errorf("blocks by tier are %v with %v cells, counted %v with %v", snap.Blocks, snap.Cells,
+			b.snap.Blocks, b.snap.Cells)
 	}
 	if sum+b.free != b.cfg.Cells || b.free < 0 {
-		return fmt.Errorf("%d cells live and %d free of %d", sum, b.free, b.cfg.Cells)
+		return fmt.Errorf("%d live and %d free cells of %d", sum, b.free, b.cfg.Cells)
 	}
 	if live+len(b.spare) != len(b.blocks) {
 		return fmt.Errorf("%d blocks live and %d spare of %d", live, len(b.spare), len(b.blocks))
@@ -282,7 +284,8 @@ func (b *Blocks) check() error {
 		return fmt.Errorf("%d blocks are owned, %d live", owned, live)
 	}
 	if s := b.Snapshot(); s.LiveCells+s.CachedCells+s.FreeCells != b.cfg.Cells || s.LiveCells < 0 {
-		return fmt.Errorf("%d live, %d cached and %d free cells of %d", s.LiveCells, s.CachedCells, s.FreeCells, b.cfg.Cells)
+		return fmt.Errorf("%d live, %d cached and %d free cells of %d", s.LiveCells, s.CachedCells, s.FreeCells,
+			b.cfg.Cells)
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func text(freed int, victims []BlockVictim) string {
 	return s
 }
 
-// TestEvictionOrder holds the anchors of the original's tests: the lowest tier goes first and no more than is needed.
+// TestEvictionOrder holds the anchors of meridian-core's tests: the lowest tier goes first and no more than is needed.
 func TestEvictionOrder(t *testing.T) {
 	b := newTestBlocks(t, 6*16, 16)
 	allocate(t, b, 1, OutputCritical, 32)
@@ -67,7 +67,7 @@ func TestEvictionOrder(t *testing.T) {
 	if s := b.Snapshot(); s.OutputCriticalEvictions != 1 || s.Evicted[ThinkActive][EvictPressure] != 1 || s.EvictedCells[Prefix][EvictPressure] != 16 {
 		t.Errorf("counted %+v", s)
 	}
-	// The original counts an output-critical eviction also when there is nothing to evict.
+	// meridian-core counts an output-critical eviction also when there is nothing to evict.
 	if got := evict(t, b, 16); got != "0" || b.Snapshot().OutputCriticalEvictions != 1 {
 		t.Errorf("an empty pool evicted %s, %d output-critical", got, b.Snapshot().OutputCriticalEvictions)
 	}
@@ -120,7 +120,7 @@ func TestIdsAreReused(t *testing.T) {
 	}
 }
 
-// TestAllocateChecksFirst: the original evicts and then fails, takes the caller's own blocks, and tells nobody.
+// TestAllocateChecksFirst: meridian-core evicts and then fails, takes the caller's own blocks, and reports neither.
 func TestAllocateChecksFirst(t *testing.T) {
 	b := newTestBlocks(t, 64, 16)
 	allocate(t, b, 1, ThinkComplete, 32)
@@ -159,8 +159,8 @@ func TestSharedBlocksStay(t *testing.T) {
 	if got, want := evict(t, b, 64), "16 1:prefix:1x16"; got != want {
 		t.Errorf("evicted %s, want %s", got, want)
 	}
-	if n := b.Free(1); n != 0 || b.CellsOf(HeldOwner, Prefix) != 16 || b.Snapshot().CachedCells != 16 {
-		t.Errorf("%d cells freed of a shared block, %d held", n, b.CellsOf(HeldOwner, Prefix))
+	if n := b.Free(1); n != 0 || b.CellsOf(SharedOwner, Prefix) != 16 || b.Snapshot().CachedCells != 16 {
+		t.Errorf("%d cells freed of a shared block, %d held", n, b.CellsOf(SharedOwner, Prefix))
 	}
 	if err := b.Unshare(ids[0]); err != nil || b.FreeCells() != 64 {
 		t.Errorf("%d cells free after the last holder (%v)", b.FreeCells(), err)

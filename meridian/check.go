@@ -3,13 +3,14 @@ package meridian
 import "fmt"
 
 // check panics when the router's invariants do not hold. Tests call it after every token, and so does OnToken in builds
-// with the tag `invariants`.
+// with invariants.
 func (r *Router) check() {
 	if r.m == nil && (len(r.held) != 0 || r.state != 0) {
-		panic("meridian: bytes are held although nothing is looked for")
+		panic("meridian: bytes are held back although no marker is looked for")
 	}
 	if r.m != nil && r.m.node[r.state].depth != len(r.held) {
-		panic(fmt.Sprintf("meridian: %d bytes are held in a state %d deep", len(r.held), r.m.node[r.state].depth))
+		panic(fmt.Sprintf("meridian: %d bytes are held back in a state of depth %d", len(r.held),
+			r.m.node[r.state].depth))
 	}
 	if r.think < 0 || r.blocks > r.maxBlocks && r.maxBlocks > 0 {
 		panic(fmt.Sprintf("meridian: %d think tokens in %d blocks of %d", r.think, r.blocks, r.maxBlocks))
@@ -25,7 +26,11 @@ func (c *Control) check() {
 	if c.kind != nothing && c.pos >= len(c.seq) {
 		panic(fmt.Sprintf("meridian: token %d of a forced sequence of %d", c.pos, len(c.seq)))
 	}
-	if c.kind == closing && (c.pending.Reason == NoReason || c.phase != ThinkDecode) {
-		panic(fmt.Sprintf("meridian: a close is forced for reason %q in phase %v", c.pending.Reason, c.phase))
+	if c.kind == closing && (c.state < closeForced || c.phase != ThinkDecode) {
+		panic(fmt.Sprintf("meridian: a close is forced for reason %q in state %d and phase %v", c.pending.Reason,
+			c.state, c.phase))
+	}
+	if (c.pending.Reason != NoReason) != (c.state >= closeDecided) {
+		panic(fmt.Sprintf("meridian: a close for reason %q is in state %d", c.pending.Reason, c.state))
 	}
 }

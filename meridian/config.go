@@ -5,76 +5,79 @@ import (
 	"math"
 )
 
-// Config is the [meridian] table of the configuration file. Every field has a default of its own
-// (DefaultConfig), so a file names only what it changes.
+// Config is the [meridian] table of the configuration file. DefaultConfig has a default for every field, so a file
+// names only the fields that it changes.
 type Config struct {
-	// Markers of the model's thinking; empty lists: detected from the vocabulary (Detect).
+	// Markers open and close the model's thinking. Empty lists: detect them from the vocabulary (Detect).
 	Markers Markers `toml:"markers"`
 
-	// ThinkMode and EarlyExit are what a request gets that does not say.
+	// ThinkMode and EarlyExit apply to requests that do not set their own.
 	ThinkMode Mode      `toml:"think_mode"`
 	EarlyExit EarlyExit `toml:"early_exit"`
 
-	// EntropyEnabled false leaves only counting: no signal is computed and only hard_cap and user close a block.
+	// EntropyEnabled false turns all signals off: only hard_cap and user close a block.
 	EntropyEnabled bool `toml:"entropy_enabled"`
 
-	// MinThinkTokens is how long a block may not be closed by a signal (EAT, RPDI), in think tokens.
+	// MinThinkTokens is the number of think tokens before which no signal (EAT, RPDI) closes a block.
 	MinThinkTokens int `toml:"min_think_tokens"`
-	// MaxThinkTokens is the hard cap of a turn, over all its blocks; a request may ask for less, not for more.
+	// MaxThinkTokens is the hard cap of a turn, over all its blocks. A request may lower it but not raise it.
 	MaxThinkTokens int `toml:"max_think_tokens"`
-	// SoftThinkTokens is the soft cap of requests that name none: from there on the block closes as soon as the
-	// close tag is among the SoftCapTopN most probable tokens. 0: none.
+	// SoftThinkTokens is the soft cap of requests that name none. Past it, the block closes as soon as the close tag is
+	// among the SoftCapTopN most probable tokens. 0: none.
 	SoftThinkTokens int `toml:"soft_think_tokens"`
 	SoftCapTopN     int `toml:"soft_cap_top_n"`
-	// MaxThinkBlocks is how many blocks one turn may open; an opening tag past it is text of the answer. With 1
-	// phases never go back.
+	// MaxThinkBlocks is the number of blocks that one turn may open. An opening tag past it is text of the answer.
 	MaxThinkBlocks int `toml:"max_think_blocks"`
 
 	// EMAAlpha is the weight of the newest probe in EAT's running mean and variance.
 	EMAAlpha float64 `toml:"ema_alpha"`
-	// EATWarmupProbes is after how many probes EAT may close a block; 0: 4/EMAAlpha, as its authors do.
+	// EATWarmupProbes is the number of probes before which EAT closes no block; 0: 4/EMAAlpha, as in the paper.
 	EATWarmupProbes int `toml:"eat_warmup_probes"`
-	// EATVarianceThreshold closes a block once the EMA variance of the probes is below it, in nats²
-	// (bits² × 0.4805). It has no universal value: see docs/eat.md for how to fit it.
+	// EATVarianceThreshold closes a block once the EMA variance of the probes is below it, in nats² (1 bit² =
+	// 0.4805 nats²). It has no universal value; docs/eat.md says how to fit it.
 	EATVarianceThreshold float64 `toml:"eat_ema_variance_threshold"`
-	// EATStalledEntropy: a probe at or above it, in nats, makes the reason stalled instead of converged: the
-	// distribution is steady, but no answer stands out. 0: never.
+	// EATStalledEntropy is the entropy, in nats, from which on EAT closes a block as stalled instead of converged: the
+	// distribution is steady but no answer stands out. 0: never.
 	EATStalledEntropy float64 `toml:"eat_stalled_entropy"`
-	// EATProbeIntervalTokens is the least distance of two probes, EATProbeMaxIntervalTokens the distance from which
-	// on a line or sentence end does where no blank line comes (0: only blank lines), in think tokens.
+	// EATProbeIntervalTokens is the shortest distance between two probes, in think tokens. A probe waits for a blank
+	// line; from EATProbeMaxIntervalTokens on the end of a line or sentence suffices (0: only blank lines).
 	EATProbeIntervalTokens    int `toml:"eat_probe_interval_tokens"`
 	EATProbeMaxIntervalTokens int `toml:"eat_probe_max_interval_tokens"`
-	// EATSuffix is the text between close tag and answer; "": what the chat template writes there.
+	// EATSuffix is the text between close tag and answer in a probe; "": the chat template's.
 	EATSuffix string `toml:"eat_suffix"`
 
-	// RPDIForm is which index closes a block: entropy (the paper's) or indicator (the original program's).
+	// RPDIForm selects the index that closes a block: entropy (the paper's) or indicator (meridian-core's).
 	RPDIForm RPDIForm `toml:"rpdi_form"`
-	// RPDIWindow is how many think tokens the local mean of the entropy form covers.
+	// RPDIWindow is the number of think tokens in the local mean of the entropy form.
 	RPDIWindow int `toml:"rpdi_window"`
-	// RPDIThreshold is the ratio above which a boundary counts; RPDIBoundaries in a row close the block.
+	// RPDIThreshold is the ratio above which a boundary counts; RPDIBoundaries such boundaries in a row close the
+	// block.
 	RPDIThreshold  float64 `toml:"rpdi_threshold"`
 	RPDIBoundaries int     `toml:"rpdi_boundaries"`
-	// TransitionEntropyThreshold (nats), RPDIIndicatorAlpha and RPDIIndicatorThreshold are the indicator form's: a
-	// token above the first is a transition, the second weighs the newest token in the local rate, the third is
-	// compared with local/global.
+	// The indicator form: a token with an entropy above TransitionEntropyThreshold (nats) is a transition,
+	// RPDIIndicatorAlpha is the weight of the newest token in the local transition rate, and a boundary counts when
+	// local/global is above RPDIIndicatorThreshold.
 	TransitionEntropyThreshold float64 `toml:"transition_entropy_threshold"`
 	RPDIIndicatorAlpha         float64 `toml:"rpdi_indicator_alpha"`
 	RPDIIndicatorThreshold     float64 `toml:"rpdi_indicator_threshold"`
 
-	// ForceGraceTokens is how long a forced close waits for the end of a line or sentence, in think tokens.
+	// ForceGraceTokens is how long a pending close waits for the end of a line or sentence, in think tokens.
 	ForceGraceTokens int `toml:"force_grace_tokens"`
-	// ForceRetryTokens is after how many tokens a delivered close that was not seen to close is forced again.
+	// ForceRetryTokens is the number of think tokens after which a forced close that took no effect is forced again.
 	ForceRetryTokens int `toml:"force_retry_tokens"`
 
-	// The scheduler's knobs, checked here and passed on by the daemon. ThinkBatchMultiplier is the policy
-	// meridian_static's; OutputTPOTBudgetMs is the inter-token target of an answer that names none, ThinkTPOTBudgetMs
-	// the longest a thinking request waits for its next token, both in milliseconds.
+	// Parameters of the scheduler, checked here and passed on by the daemon.
+	//
+	// ThinkBatchMultiplier is the number of thinking requests that get a token in a step for each answer that gets one:
+	// always under policy meridian_static, and under policy meridian until its cost model has learned. ITLTargetMs
+	// (--itl-target-ms) is the longest inter-token latency of an answer that names no target, and ThinkFloorMs
+	// (--think-floor-ms) the longest time a thinking request waits for its next token, both in ms.
 	ThinkBatchMultiplier float64 `toml:"think_batch_multiplier"`
-	OutputTPOTBudgetMs   float64 `toml:"output_tpot_budget_ms"`
-	ThinkTPOTBudgetMs    float64 `toml:"think_tpot_budget_ms"`
+	ITLTargetMs          float64 `toml:"output_tpot_budget_ms"`
+	ThinkFloorMs         float64 `toml:"think_tpot_budget_ms"`
 }
 
-// DefaultConfig is what holds where nothing is said.
+// DefaultConfig returns the defaults.
 func DefaultConfig() Config {
 	return Config{
 		ThinkMode: ModeAuto, EarlyExit: ExitOff, EntropyEnabled: true,
@@ -84,7 +87,7 @@ func DefaultConfig() Config {
 		RPDIForm: RPDIEntropy, RPDIWindow: 512, RPDIThreshold: 2, RPDIBoundaries: 2,
 		TransitionEntropyThreshold: 2.5, RPDIIndicatorAlpha: 0.05, RPDIIndicatorThreshold: 3,
 		ForceGraceTokens: 32, ForceRetryTokens: 16,
-		ThinkBatchMultiplier: 2.5, OutputTPOTBudgetMs: 100, ThinkTPOTBudgetMs: 250,
+		ThinkBatchMultiplier: 2.5, ITLTargetMs: 100, ThinkFloorMs: 250,
 	}
 }
 
@@ -94,7 +97,7 @@ const (
 	maxWindow           = 1 << 16
 )
 
-// Validate refuses what cannot work. The error names the field as the file spells it, its value and the limit.
+// Validate checks all fields. The error names the field as the file spells it, its value and the limit.
 func (c *Config) Validate() error {
 	for _, f := range []struct {
 		name      string
@@ -130,8 +133,8 @@ func (c *Config) Validate() error {
 		{"rpdi_indicator_alpha", c.RPDIIndicatorAlpha, 1e-4, 1},
 		{"rpdi_indicator_threshold", c.RPDIIndicatorThreshold, 1, huge},
 		{"think_batch_multiplier", c.ThinkBatchMultiplier, 1, 1000},
-		{"output_tpot_budget_ms", c.OutputTPOTBudgetMs, 0.1, 1e6},
-		{"think_tpot_budget_ms", c.ThinkTPOTBudgetMs, 0.1, 1e6},
+		{"output_tpot_budget_ms", c.ITLTargetMs, 0.1, 1e6},
+		{"think_tpot_budget_ms", c.ThinkFloorMs, 0.1, 1e6},
 	} {
 		if !(f.lo <= f.v && f.v <= f.hi) { // NaN too
 			if f.hi == huge {
@@ -141,7 +144,8 @@ func (c *Config) Validate() error {
 		}
 	}
 	if c.MaxThinkTokens < c.MinThinkTokens {
-		return fmt.Errorf("meridian.max_think_tokens is %d; it must be at least min_think_tokens (%d)", c.MaxThinkTokens, c.MinThinkTokens)
+		return fmt.Errorf("meridian.max_think_tokens is %d; it must be at least min_think_tokens (%d)",
+			c.MaxThinkTokens, c.MinThinkTokens)
 	}
 	if m := c.EATProbeMaxIntervalTokens; m != 0 && m < c.EATProbeIntervalTokens {
 		return fmt.Errorf("meridian.eat_probe_max_interval_tokens is %d; it must be 0 or at least eat_probe_interval_tokens (%d)", m, c.EATProbeIntervalTokens)

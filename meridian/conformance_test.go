@@ -8,11 +8,11 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// The behaviour of the original Meridian that this package keeps, item by item, with what differs and why. (Its scheduler
+// The behaviour of meridian-core (Rust) that this package keeps, item by item, with what differs and why. (Its scheduler
 // cases are in package sched, its block manager's in block_test.go, its wire format's in meridian/mrdn, its report's in
 // package bench.)
 
-// Happy path: open, five tokens, close. The original's tokens_used is 6, because it counts the closing tag; here a tag
+// Happy path: open, five tokens, close. meridian-core's tokens_used is 6, because it counts the closing tag; here a tag
 // is no thought (a budget of 5 has room for five tokens of thought), so 6 is tokens and tag.
 func TestConformanceHappyPath(t *testing.T) {
 	s := newSession(words, DefaultConfig(), DefaultOptions(), "a", words.says("<think>wordwordwordwordword</think> is is is"))
@@ -85,7 +85,7 @@ func TestConformanceConvergedAfterFloor(t *testing.T) {
 	if sum := s.c.Summary(0); sum.Ended != EndedConverged || sum.Tokens != 512 {
 		t.Fatalf("%+v", sum)
 	}
-	// The original would have stopped at 513 or at 3,456 tokens for any input, by how its averages start. Noise that
+	// meridian-core would have stopped at 513 or at 3,456 tokens for any input, by how its averages start. Noise that
 	// never settles must not stop here at all.
 	s = newSession(words, cfg, o, "<think>", words.says("word\n\n"))
 	x := 0.0
@@ -146,7 +146,7 @@ func TestConformanceRegistry(t *testing.T) {
 	if r.Len() != 3 || r.Get(1) != cs[1] || r.Get(7) != nil || r.Reap(7) {
 		t.Fatalf("%d requests", r.Len())
 	}
-	// Fifty tokens of one request: the original counted those as time and reaped the two others.
+	// Fifty tokens of one request: meridian-core counted those as time and reaped the two others.
 	for i := range int64(50) {
 		cs[0].OnToken(1, []byte("a"), false, i)
 	}

@@ -6,10 +6,11 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	"github.com/uma-serve/uma-serve/internal/invariants"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// forcing is what a sequence of forced tokens is for.
+// forcing is the purpose of a sequence of forced tokens.
 type forcing uint8
 
 const (
@@ -19,15 +20,32 @@ const (
 	cueing
 )
 
-// probeFailures in a row after which a request is no longer probed.
+// closeState is how far a forced close of the current block has come. It only moves down this list, and returns to
+// closeNone when the block ends.
+type closeState uint8
+
+const (
+	closeNone      closeState = iota
+	closeRequested            // a client said end_think before the block began
+	closeDecided              // pending: it waits for a boundary, or for Control.stop
+	closeDue                  // pending: it waits for no boundary
+	closeForced               // Next has returned its first token; if that was lost, Next returns it again at once
+	closeDelivered            // its first token arrived and ForceBudget was reported
+)
+
+// noTime is a time that is not known yet.
+const noTime = math.MinInt64
+
+// probeFailures is the number of failed probes in a row after which a request is no longer probed.
 const probeFailures = 3
 
-// Control follows one request: router, signals and forcing. See the package comment for the order of calls.
+// Control follows one request: its phase, its signals and its forced tokens. See the package comment for the order of
+// calls.
 type Control struct {
 	Router
 	cfg     *Config
 	mode    Mode
-	touched int64 // the last Next or OnToken, for Registry
+	touched int64 // time of the last Next or OnToken, for Registry
 
 	text textState     // of the current block
 	last runtime.Token // the last token of thought
@@ -36,31 +54,24 @@ type Control struct {
 	// Invariant: think ≤ stop ≤ budget, as long as the loop delivers what Next and Admit say.
 	budget int
 	soft   int
-	search int // from here on a close for the budget's sake looks for a boundary
+	search int // from here on a close by the hard cap looks for a boundary
 	stop   int // where the pending close must begin, boundary or not; budget while none is pending
 
-	// The close that was decided and has not been seen yet.
-	// Invariant: at most one, named by pending.Reason; it is counted once, however often it is forced again.
-	pending Force
-	undated bool // pending.DecidedAt is the next Next's
-	atOnce  bool // it waits for no boundary
-	emitted bool // Next has given its first token
-	counted bool // and it arrived: ForceBudget was reported
-	retryAt int  // it was delivered and did not close: force it again from this many tokens on
-	asked   bool // a client said end_think before anything was thought
+	state   closeState
+	pending Force // the close in states closeDecided … closeDelivered; else its Reason is NoReason
+	retryAt int   // after a delivered close without effect: force it again from this many think tokens on
 
 	// The tokens that come next whatever the rows say. Invariant: pos < len(seq) unless kind is nothing.
 	kind     forcing
 	seq      []runtime.Token
 	pos      int
 	begun    int             // how many tokens of the close sequence the model has just written itself
-	cue      []runtime.Token // the close sequence, and what is forced after it
+	cue      []runtime.Token // the close sequence and the tokens forced after it
 	done     Force           // the last forced close that arrived
-	since    int64           // when the current block began
-	timing   bool            // since is set
-	ns       int64           // in the blocks before
+	since    int64           // when the current block began, or noTime
+	ns       int64           // duration of the earlier blocks
 	ended    Ended
-	degraded bool
+	degraded bool // a wanted signal was given up
 	dropped  int
 
 	// EAT.
@@ -68,8 +79,8 @@ type Control struct {
 	eat       EAT
 	warmup    float64
 	probe     []runtime.Token // the fork's tokens; [0] is the boundary token
-	lastProbe int             // think tokens at the last one
-	failed    int             // in a row
+	lastProbe int             // think tokens at the last probe
+	failed    int             // failed probes in a row
 
 	// RPDI or the indicator.
 	deviation bool
@@ -78,12 +89,13 @@ type Control struct {
 	above     int // boundaries in a row with the index above its threshold
 }
 
-// NewControl starts a request whose prompt ends as begin says. cfg and tags are shared, must be valid and outlive it;
-// tags may be nil. It is the only call that allocates or tokenizes. Errors are the vocabulary's about the cue.
+// NewControl starts a request whose prompt ends as begin says. cfg and tags are shared, must be valid and outlive the
+// Control; tags may be nil. It is the only call that allocates or tokenizes. It fails when the vocabulary cannot
+// tokenize the cue.
 func NewControl(cfg *Config, tags *Tags, opt Options, begin Begin) (*Control, error) {
 	c := &Control{
 		Router: NewRouter(tags, cfg.MaxThinkBlocks, begin),
-		cfg:    cfg, mode: opt.Mode, budget: cfg.MaxThinkTokens, soft: math.MaxInt,
+		cfg:    cfg, mode: opt.Mode, budget: cfg.MaxThinkTokens, soft: math.MaxInt, since: noTime,
 	}
 	if tags == nil {
 		return c, nil
@@ -95,7 +107,7 @@ func NewControl(cfg *Config, tags *Tags, opt Options, begin Begin) (*Control, er
 		c.budget = 0
 	}
 	c.stop = c.budget
-	// A short budget is searched in its second half only: a cap of 20 should not close at the first full stop.
+	// Search a short budget in its second half only: a cap of 20 should not close at the first full stop.
 	c.search = c.budget - min(cfg.ForceGraceTokens, c.budget/2)
 	soft := opt.SoftBudgetTokens
 	if soft < 0 {
@@ -118,7 +130,7 @@ func NewControl(cfg *Config, tags *Tags, opt Options, begin Begin) (*Control, er
 	return c, c.setCue(opt.AnswerCue)
 }
 
-// setCue prepares what follows the close tag in probes and, when the request names a cue, after a forced close.
+// setCue prepares the tokens after the close tag: in probes and, when the request names a cue, after a forced close.
 func (c *Control) setCue(cue string) error {
 	c.cue = c.tags.closeSeq
 	if cue == "" && !c.probing {
@@ -137,20 +149,20 @@ func (c *Control) setCue(cue string) error {
 	return nil
 }
 
-// NeedStats reports whether the next row's statistics are wanted: the request thinks, something uses them, and
-// the next token is not decided anyway.
+// NeedStats reports whether the next row's statistics are wanted: the request thinks, a signal uses them, and no close
+// is pending.
 func (c *Control) NeedStats() bool {
-	return c.phase == ThinkDecode && c.pending.Reason == NoReason && (c.deviation || c.think >= c.soft)
+	return c.phase == ThinkDecode && c.state < closeDecided && (c.deviation || c.think >= c.soft)
 }
 
-// Observe takes the statistics of the row the next token is drawn from, before it is drawn. Without NeedStats it
-// does nothing.
+// Observe takes the statistics of the row from which the next token is drawn, before it is drawn. It does nothing when
+// NeedStats is false.
 func (c *Control) Observe(st *runtime.RowStats) {
 	if !c.NeedStats() {
 		return
 	}
 	if c.deviation {
-		ok := st.Argmax != runtime.NoToken // else the row held no number at all
+		ok := st.Argmax != runtime.NoToken // false: every logit was NaN or infinite
 		switch {
 		case !ok:
 		case c.cfg.RPDIForm == RPDIEntropy:
@@ -163,32 +175,41 @@ func (c *Control) Observe(st *runtime.RowStats) {
 		}
 	}
 	if c.think >= c.soft && st.CloseRank >= 0 && st.CloseRank < c.cfg.SoftCapTopN {
-		c.decide(SoftCap)
-		c.atOnce = true // the model is about to close just here
+		c.decide(SoftCap, closeDue) // the model is about to close at this very token
 	}
 }
 
-// StatsMissing says that a wanted row could not be had. From then on what depends on rows is given up (CountOnly).
+// StatsMissing reports that the engine could not provide a wanted row. The request gives up the signals that need rows
+// (CountOnly).
 func (c *Control) StatsMissing() {
 	c.degraded, c.deviation, c.soft = true, false, math.MaxInt
 }
 
-// CountOnly reports whether a signal the request asked for had to be given up, so that its budget decides instead.
+// CountOnly reports whether the request gave up a signal it asked for, so that only its budget closes its thinking.
 func (c *Control) CountOnly() bool { return c.degraded }
 
-// decide makes reason the pending one, unless there is one.
-func (c *Control) decide(reason Reason) {
-	if c.pending.Reason != NoReason {
+// decide makes a close for reason pending, in state closeDecided or closeDue, unless one is pending.
+func (c *Control) decide(reason Reason, state closeState) {
+	if c.state >= closeDecided {
 		return
 	}
+	c.state = state
 	c.stop = min(c.budget, c.think+max(c.cfg.ForceGraceTokens, int(c.text.need)))
-	c.undated = true
 	c.pending = Force{
-		Reason: reason, Tokens: c.think, Probes: c.eat.N, X: c.eat.X, Mean: c.eat.Mean, Var: c.eat.Var, Index: c.index(),
+		Reason: reason, Tokens: c.think, Probes: c.eat.N, X: c.eat.X, Mean: c.eat.Mean, Var: c.eat.Var,
+		Index:     c.index(),
+		DecidedAt: noTime,
 	}
 }
 
-// index is the configured path deviation, 0 when none is followed.
+// date sets the time of the pending close's decision, if it is not known yet: signals decide without a clock.
+func (c *Control) date(now int64) {
+	if c.pending.DecidedAt == noTime {
+		c.pending.DecidedAt = now
+	}
+}
+
+// index returns the configured path deviation index, 0 when none is configured.
 func (c *Control) index() float64 {
 	switch {
 	case !c.deviation:
@@ -199,15 +220,16 @@ func (c *Control) index() float64 {
 	return c.indicator.Index()
 }
 
-// Next is the token that must come now, whatever the row says; false: sample one, then ask Admit.
+// Next returns the token that must come now, whatever the row says. When it returns false, sample a token and pass it
+// to Admit.
 func (c *Control) Next(now int64) (runtime.Token, bool) {
 	c.touched = now
 	switch {
 	case c.kind != nothing:
 		return c.seq[c.pos], true
 	case c.phase == ThinkDecode:
-		if !c.timing {
-			c.timing, c.since = true, now
+		if c.since == noTime {
+			c.since = now
 		}
 		return c.close(now)
 	case c.phase == Prefill && c.mode == ModeOn && c.tags.Known():
@@ -219,51 +241,46 @@ func (c *Control) Next(now int64) (runtime.Token, bool) {
 
 // close is Next inside a block.
 func (c *Control) close(now int64) (runtime.Token, bool) {
-	if c.pending.Reason == NoReason {
-		switch {
-		case c.asked:
-			c.decide(User)
-			c.atOnce = true
-		case c.think >= c.search:
-			c.decide(HardCap)
-		default:
-			return runtime.NoToken, false
-		}
-	}
-	if c.undated {
-		c.undated, c.pending.DecidedAt = false, now
-	}
-	left, need := c.stop-c.think, int(c.text.need)
 	switch {
-	case c.think < c.retryAt:
-	case left <= 0 && need == 0:
-		return c.force(now), true
-	case left <= 0:
-		// Inside a character, which Admit only lets happen to a vocabulary without single bytes, or when a loop went on
-		// past the cap. The cap is the promise.
-		return c.force(now), true
-	case need == 0 && len(c.held) == 0 && !c.header && (c.atOnce || c.text.boundary()):
+	case c.state == closeRequested:
+		c.decide(User, closeDue)
+	case c.think >= c.search:
+		c.decide(HardCap, closeDecided)
+	}
+	if c.state < closeDecided {
+		return runtime.NoToken, false
+	}
+	c.date(now)
+	if c.think < c.retryAt {
+		return runtime.NoToken, false
+	}
+	// The cap holds even inside a character. Admit prevents that, except where the vocabulary has no single-byte tokens
+	// or the loop decoded past the cap.
+	capped := c.think >= c.stop
+	between := c.text.need == 0 && len(c.held) == 0 && !c.header
+	if capped || between && (c.state >= closeDue || c.text.boundary()) {
 		return c.force(now), true
 	}
 	return runtime.NoToken, false
 }
 
-// force begins the close and is its first token. What the model has written of the tag itself is not repeated.
+// force begins the close and returns its first token. It does not repeat tokens of the tag that the model has just
+// written.
 func (c *Control) force(now int64) runtime.Token {
 	c.kind, c.seq, c.pos = closing, c.tags.closeSeq, 0
 	if len(c.held) > 0 || c.between || c.header {
 		c.pos = c.begun
 	}
-	if c.emitted {
+	if c.state >= closeForced {
 		c.pending.Reemitted++
 	} else {
-		c.emitted, c.pending.ForcedAt = true, now
+		c.state, c.pending.ForcedAt = closeForced, now
 	}
 	return c.seq[c.pos]
 }
 
-// Admit is asked about a sampled token before it is accepted. It gives it back, or, where it would leave a character
-// that cannot be completed within the budget, the token that must come instead (forced true).
+// Admit checks a sampled token before it is accepted. It returns the token, or, where the token would begin a character
+// that cannot be completed within the budget, the one that must come instead (forced true).
 func (c *Control) Admit(tok runtime.Token, piece []byte, eog bool, now int64) (_ runtime.Token, forced bool) {
 	left := c.stop - c.think - 1
 	if left >= utf8.UTFMax-1 || c.phase != ThinkDecode || eog || c.think < c.retryAt {
@@ -280,38 +297,22 @@ func (c *Control) Admit(tok runtime.Token, piece []byte, eog bool, now int64) (_
 		}
 		return tok, false
 	}
-	c.decide(HardCap)
-	if c.undated {
-		c.undated, c.pending.DecidedAt = false, now
-	}
+	c.decide(HardCap, closeDecided)
+	c.date(now)
 	return c.force(now), true
 }
 
 // OnToken follows one token, sampled or forced.
 func (c *Control) OnToken(tok runtime.Token, piece []byte, eog bool, now int64) Step {
-	if invariantsEnabled {
+	if invariants.Enabled {
 		defer c.check()
 	}
 	c.touched = now
-	before := c.phase
-	arrived := c.kind != nothing && tok == c.seq[c.pos]
-	s := c.Router.OnToken(tok, piece, eog, arrived && c.kind != cueing)
-	kind := c.kind
+	before, kind := c.phase, c.kind
+	arrived := kind != nothing && tok == c.seq[c.pos]
+	s := c.Router.OnToken(tok, piece, eog, arrived && kind != cueing)
 	if kind != nothing {
-		if kind == closing && arrived && !c.counted {
-			c.counted = true
-			s.Event |= ForceBudget
-			s.Reason = c.pending.Reason
-		}
-		if c.pos++; !arrived || c.pos == len(c.seq) {
-			c.kind = nothing
-		}
-		if kind == closing && c.kind == nothing {
-			c.atOnce = true // should it not have closed
-			if arrived {
-				c.retryAt = c.think + c.cfg.ForceRetryTokens
-			}
-		}
+		c.advance(arrived, &s)
 	}
 	if s.Event == None && before == ThinkDecode && c.phase == ThinkDecode {
 		c.follow(tok, piece)
@@ -322,7 +323,7 @@ func (c *Control) OnToken(tok runtime.Token, piece []byte, eog bool, now int64) 
 	}
 	if s.Event.Has(ExitThink) {
 		c.exit(kind == closing && arrived, now)
-		if c.phase == ThinkDecode { // and a new block within the same token
+		if c.phase == ThinkDecode { // the same token opened a new block
 			c.enter(nil, now)
 		}
 	}
@@ -334,6 +335,23 @@ func (c *Control) OnToken(tok runtime.Token, piece []byte, eog bool, now int64) 
 		c.last = tok
 	}
 	return s
+}
+
+// advance moves on in the forced sequence. arrived says that the token was the one forced.
+func (c *Control) advance(arrived bool, s *Step) {
+	kind := c.kind
+	if kind == closing && arrived && c.state < closeDelivered {
+		c.state = closeDelivered
+		s.Event |= ForceBudget
+		s.Reason = c.pending.Reason
+	}
+	if c.pos++; arrived && c.pos < len(c.seq) {
+		return
+	}
+	c.kind = nothing
+	if kind == closing && arrived {
+		c.retryAt = c.think + c.cfg.ForceRetryTokens // unless the Router sees a close now
+	}
 }
 
 // follow is OnToken for a token of thought.
@@ -364,25 +382,25 @@ func (c *Control) follow(tok runtime.Token, piece []byte) {
 		return
 	}
 	if c.above++; c.above >= c.cfg.RPDIBoundaries {
-		c.decide(Overthinking)
+		c.decide(Overthinking, closeDecided)
 	}
 }
 
-// enter begins a block, of which text is already known.
+// enter begins a block that begins with text.
 func (c *Control) enter(text []byte, now int64) {
-	c.timing, c.since = true, now
+	c.since = now
 	c.text = textState{}
 	c.text.add(text)
 	c.begun, c.above, c.lastProbe = 0, 0, c.think
 }
 
-// exit ends a block: by force, or by the model itself, in which case a pending force is dropped uncounted.
+// exit ends a block: by force, or by the model itself; then a pending close is dropped and not counted.
 func (c *Control) exit(forced bool, now int64) {
 	c.stopClock(now)
 	c.ended = EndedNatural
 	rest := len(c.tags.closeSeq)
 	if forced && c.kind == closing {
-		rest = c.pos // the marker closed before what is forced with it was complete
+		rest = c.pos // the marker took effect before the whole sequence was forced
 	}
 	c.kind = nothing
 	if forced {
@@ -393,31 +411,34 @@ func (c *Control) exit(forced bool, now int64) {
 			c.kind, c.seq, c.pos = cueing, c.cue, rest
 		}
 	}
-	c.pending = Force{}
-	c.undated, c.atOnce, c.emitted, c.counted, c.asked = false, false, false, false, false
+	c.state, c.pending = closeNone, Force{}
 	c.retryAt, c.stop = 0, c.budget
 }
 
 func (c *Control) stopClock(now int64) {
-	if c.timing {
+	if c.since != noTime {
 		c.ns += now - c.since
-		c.timing = false
+		c.since = noTime
 	}
 }
 
-// ProbeDue reports, after OnToken, that EAT wants a probe here, and the fork's tokens: the token just followed, the
+// ProbeDue reports, after OnToken, whether EAT wants a probe here, and the fork's tokens: the token just followed, the
 // close tag, line breaks and cue. The slice is the Control's and valid until the next ProbeDue. The loop forks
 // the sequence before that token, decodes the fork with the next batch and calls OnProbe with the entropy of the
-// last row, before Next. Nothing is lost if it does not: a later boundary asks again.
+// last row, before Next. The loop may skip a probe: a later boundary asks again.
 func (c *Control) ProbeDue() (tokens []runtime.Token, ok bool) {
-	if !c.probing || c.phase != ThinkDecode || c.pending.Reason != NoReason || len(c.held) > 0 || c.header || c.between || c.text.need > 0 {
+	if !c.probing || c.phase != ThinkDecode || c.state >= closeDecided {
+		return nil, false
+	}
+	if len(c.held) > 0 || c.header || c.between || c.text.need > 0 {
 		return nil, false
 	}
 	distance := c.think - c.lastProbe
 	if distance < c.cfg.EATProbeIntervalTokens {
 		return nil, false
 	}
-	if most := c.cfg.EATProbeMaxIntervalTokens; !c.text.blankLine() && (most == 0 || distance < most || !c.text.boundary()) {
+	if most := c.cfg.EATProbeMaxIntervalTokens; !c.text.blankLine() &&
+		(most == 0 || distance < most || !c.text.boundary()) {
 		return nil, false
 	}
 	c.lastProbe = c.think
@@ -425,7 +446,7 @@ func (c *Control) ProbeDue() (tokens []runtime.Token, ok bool) {
 	return c.probe, true
 }
 
-// OnProbe takes a probe's entropy, nats.
+// OnProbe takes a probe's entropy, in nats.
 func (c *Control) OnProbe(entropy float64) {
 	c.failed = 0
 	if !c.eat.Add(entropy, c.cfg.EMAAlpha) {
@@ -436,51 +457,52 @@ func (c *Control) OnProbe(entropy float64) {
 		return
 	}
 	if limit := c.cfg.EATStalledEntropy; limit > 0 && entropy >= limit {
-		c.decide(Stalled)
+		c.decide(Stalled, closeDecided)
 	} else {
-		c.decide(Converged)
+		c.decide(Converged, closeDecided)
 	}
 }
 
-// ProbeFailed says that a probe could not be decoded. After three in a row EAT is given up (CountOnly).
+// ProbeFailed reports that a probe could not be decoded. After three in a row the request gives up EAT (CountOnly).
 func (c *Control) ProbeFailed() {
 	if c.failed++; c.failed >= probeFailures {
 		c.degraded, c.probing = true, false
 	}
 }
 
-// EndThink closes the block because a client asked. False: the request does not think (any more). Before the first
-// token it holds for the block to come.
+// EndThink closes the block at a client's request. It returns false when the request does not think, or no longer does.
+// Before the first token it applies to the block to come.
 func (c *Control) EndThink(now int64) bool {
 	switch {
 	case c.tags == nil:
 		return false
 	case c.phase == Prefill:
-		c.asked = true
+		c.state = closeRequested
 		return true
 	case c.phase != ThinkDecode:
 		return false
 	}
-	if c.pending.Reason == NoReason {
-		c.decide(User)
-		c.undated, c.pending.DecidedAt = false, now
-		c.atOnce = c.text.tail == 0 // nothing to finish
+	if c.state >= closeDecided {
+		return true
 	}
+	state := closeDecided
+	if c.text.tail == 0 {
+		state = closeDue // there is no sentence to finish
+	}
+	c.decide(User, state)
+	c.date(now)
 	return true
 }
 
-// LastForce is the last forced close that arrived. Reason NoReason: there was none.
+// LastForce returns the last forced close that arrived; its Reason is NoReason when there was none.
 func (c *Control) LastForce() Force { return c.done }
 
-// Signals are the values as they stand, for traces: EAT, and the path deviation index if one is followed.
-func (c *Control) Signals() (EAT, float64) { return c.eat, c.index() }
-
-// Summary is how the thinking went, at the request's end.
+// Summary summarises the thinking at the request's end.
 func (c *Control) Summary(now int64) Summary {
 	s := Summary{Tokens: c.think, Ns: c.ns, Ended: c.ended, Probes: c.eat.N, Dropped: c.dropped, Blocks: c.blocks}
 	if c.phase == ThinkDecode {
 		s.Ended = EndedLength
-		if c.timing {
+		if c.since != noTime {
 			s.Ns += now - c.since
 		}
 	}

@@ -1,40 +1,40 @@
 package meridian
 
-// matcher finds the markers in a stream of bytes, one table look-up a byte: the automaton of Aho and Corasick
-// ("Efficient string matching", CACM 18, 1975). Its state is the longest end of the stream that begins a marker, so
-// its depth is exactly how many bytes must be held back. Built once per model, shared by all requests.
+// matcher finds markers in a stream of bytes with one table look-up per byte: the automaton of Aho and Corasick
+// ("Efficient string matching", CACM 18, 1975). Its state is the longest suffix of the stream that begins a marker; the
+// state's depth is the number of bytes to hold back. It is built once per model and shared by all requests.
 type matcher struct {
 	next [][256]uint16
 	node []matchNode
 }
 
 type matchNode struct {
-	depth int // bytes from the root: what must be held back in this state
+	depth int // bytes from the root, to be held back in this state
 	match int // length of the longest marker that ends here, 0 = none
 	kind  markKind
 }
 
-// markKind is what a marker means.
+// markKind is the meaning of a marker.
 type markKind uint8
 
 const (
-	markOpen    markKind = iota // a thought begins
-	markClose                   // it ends
+	markOpen    markKind = iota // begins a thought
+	markClose                   // ends a thought
 	markHidden                  // never shown
 	markWrap                    // hidden where the answer begins
 	markUnwrap                  // hidden where the answer ends
-	markHeader                  // a message's header begins
-	markMessage                 // it ends
-	markEnd                     // a message ends
+	markHeader                  // begins a message's header
+	markMessage                 // ends a message's header
+	markEnd                     // ends a message
 )
 
-// mark is a marker as the bytes that a Tags feeds to its matchers.
+// mark is a marker in the form that Tags.read feeds to the matchers.
 type mark struct {
 	text string
 	kind markKind
 }
 
-// newMatcher builds the automaton; nil when there is nothing to look for. Of two marks with one text the later counts.
+// newMatcher builds the automaton, or returns nil for no marks. Of two marks with the same text the later counts.
 func newMatcher(marks ...mark) *matcher {
 	if len(marks) == 0 {
 		return nil
@@ -53,7 +53,7 @@ func newMatcher(marks ...mark) *matcher {
 		}
 		m.node[s].match, m.node[s].kind = len(k.text), k.kind
 	}
-	// Breadth first: a missing edge goes where the longest proper suffix would go. fail[s] is that suffix's state.
+	// Breadth first: a missing edge leads where the longest proper suffix leads. fail[s] is that suffix's state.
 	fail := make([]uint16, len(m.node))
 	queue := make([]uint16, 0, len(m.node))
 	for b := range 256 {

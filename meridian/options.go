@@ -8,16 +8,16 @@ import (
 	"unicode/utf8"
 )
 
-// Mode is whether a request thinks.
+// Mode says whether a request thinks.
 type Mode uint8
 
 const (
-	ModeAuto Mode = iota // as the model decides
-	ModeOff              // not at all: a block that opens is closed at once
-	ModeOn               // a block the model does not open is opened for it
+	ModeAuto Mode = iota // the model decides
+	ModeOff              // no: a block that the model opens is closed at once
+	ModeOn               // yes: a block is opened if the model does not open one
 )
 
-// EarlyExit is which signals may close a block before its budget.
+// EarlyExit selects the signals that may close a block before its budget is used up.
 type EarlyExit uint8
 
 const (
@@ -27,7 +27,7 @@ const (
 	ExitBoth
 )
 
-// RPDIForm is which index of path deviation closes a block.
+// RPDIForm selects the index of path deviation that closes a block.
 type RPDIForm uint8
 
 const (
@@ -45,8 +45,8 @@ func (m Mode) String() string      { return modeNames[m] }
 func (e EarlyExit) String() string { return exitNames[e] }
 func (f RPDIForm) String() string  { return formNames[f] }
 
-// MarshalText and UnmarshalText make the three enums words in TOML and JSON. An unknown word is an error that
-// lists the known ones.
+// MarshalText and UnmarshalText encode the three enums as words in TOML and JSON. For an unknown word UnmarshalText
+// returns an error that lists the known ones.
 func (m Mode) MarshalText() ([]byte, error)      { return []byte(m.String()), nil }
 func (e EarlyExit) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
 func (f RPDIForm) MarshalText() ([]byte, error)  { return []byte(f.String()), nil }
@@ -72,37 +72,39 @@ func oneOf(v *uint8, word []byte, names []string) error {
 	return nil
 }
 
-// Unset is a budget that a request does not name.
+// Unset stands for a budget that the request does not set.
 const Unset = -1
 
-// Options are one request's wishes about its thinking (the "think" object). Config.Options is what a request that
-// says nothing gets.
+// Options is a request's "think" object.
 type Options struct {
 	Mode             Mode
-	BudgetTokens     int // hard cap in think tokens, 0 = none at all; Unset: Config.MaxThinkTokens
-	SoftBudgetTokens int // soft cap in think tokens; Unset: Config.SoftThinkTokens, 0: none
+	BudgetTokens     int // hard cap in think tokens, 0 = no thinking; Unset: Config.MaxThinkTokens
+	SoftBudgetTokens int // soft cap in think tokens, 0 = none; Unset: Config.SoftThinkTokens
 	EarlyExit        EarlyExit
 
-	// AnswerCue is text that begins the answer after a forced close, and that probes append after their close tag,
-	// so that they look where the answer would begin. "" is none.
+	// AnswerCue is text with which the answer begins after a forced close. Probes append it after their close tag, so
+	// that they measure where the answer would begin. "" is none.
 	AnswerCue string
 }
 
-// Options are those of a request that says nothing.
+// Options returns the options of a request without a "think" object.
 func (c *Config) Options() Options {
 	return Options{Mode: c.ThinkMode, BudgetTokens: Unset, SoftBudgetTokens: Unset, EarlyExit: c.EarlyExit}
 }
 
-// Validate names what is wrong as the client spells it.
+// Validate checks all fields. The error names the field as the client spells it.
 func (o *Options) Validate() error {
 	if o.BudgetTokens < Unset || o.BudgetTokens > maxThinkTokensLimit {
-		return fmt.Errorf("think.budget_tokens is %d; it must be 0…%d, or %d for the server's own", o.BudgetTokens, maxThinkTokensLimit, Unset)
+		return fmt.Errorf("think.budget_tokens is %d; it must be 0…%d, or %d for the server's default", o.BudgetTokens,
+			maxThinkTokensLimit, Unset)
 	}
 	if o.SoftBudgetTokens < Unset || o.SoftBudgetTokens > maxThinkTokensLimit {
-		return fmt.Errorf("think.soft_budget_tokens is %d; it must be 0…%d, or %d for the server's own", o.SoftBudgetTokens, maxThinkTokensLimit, Unset)
+		return fmt.Errorf("think.soft_budget_tokens is %d; it must be 0…%d, or %d for the server's default",
+			o.SoftBudgetTokens, maxThinkTokensLimit, Unset)
 	}
 	if o.BudgetTokens > 0 && o.SoftBudgetTokens > o.BudgetTokens {
-		return fmt.Errorf("think.soft_budget_tokens is %d; it must not be above budget_tokens (%d)", o.SoftBudgetTokens, o.BudgetTokens)
+		return fmt.Errorf("think.soft_budget_tokens is %d; it must not be above budget_tokens (%d)", o.SoftBudgetTokens,
+			o.BudgetTokens)
 	}
 	if len(o.AnswerCue) > maxCueBytes {
 		return fmt.Errorf("think.answer_cue has %d bytes; it may have up to %d", len(o.AnswerCue), maxCueBytes)

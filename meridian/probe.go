@@ -6,25 +6,25 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// ReferenceProbe is runtime.RowStats as it is defined, in float64 over the whole row: what every faster probe is held
-// against. With x the logits that are numbers, m the largest of them and Z = Σ e^(x-m), the log-sum-exp is m + ln Z and
-// the entropy is ln Z - Σ (x-m)·e^(x-m)/Z.
+// ReferenceProbe computes runtime.RowStats by their definition, in float64 over the whole row. Tests compare the faster
+// probes with it. With x the logits that are numbers, m the largest of them and Z = Σ e^(x-m), the log-sum-exp is
+// m + ln Z and the entropy is ln Z - Σ (x-m)·e^(x-m)/Z.
 func ReferenceProbe(row []float32, close []int32) (st runtime.RowStats) {
 	probe(row, close, math.Inf(1), &st)
 	return st
 }
 
-// ProbeRow is ReferenceProbe without the exponentials of logits that are too small to be seen in the result: for
-// engines that are no runtime.RowProber. Two passes, no allocation.
+// ProbeRow is ReferenceProbe without the exponentials of logits that are too small to change the result. It serves
+// engines that do not implement runtime.RowProber. It takes two passes and allocates nothing.
 func ProbeRow(row []float32, close []int32, out *runtime.RowStats) {
 	probe(row, close, pruned+math.Log(float64(max(len(row), 1))), out)
 }
 
-// pruned: n logits that are pruned + ln n below the largest have together less than e^-pruned = 2.1e-9 of the mass and,
-// as -p·ln p grows with p there, less than 7e-8 nats of the entropy at n = 152,064.
+// pruned bounds the error of ProbeRow: n logits that are pruned + ln n below the largest have together less than
+// e^-pruned = 2.1e-9 of the mass and, as -p·ln p grows with p there, less than 7e-8 nats of the entropy at n = 152,064.
 const pruned = 20
 
-// probe leaves out what is more than reach below the largest logit.
+// probe computes a row's statistics. It ignores logits more than reach below the largest one.
 func probe(row []float32, close []int32, reach float64, out *runtime.RowStats) {
 	inf := float32(math.Inf(1))
 	st := runtime.RowStats{Max: -inf, Argmax: runtime.NoToken, LogSumExp: math.Inf(-1), CloseRank: -1}
@@ -72,7 +72,7 @@ func probe(row []float32, close []int32, reach float64, out *runtime.RowStats) {
 	*out = st
 }
 
-// logit is id's entry, when it has one that is not dropped.
+// logit returns id's logit; false when there is none, or it is NaN or +Inf.
 func logit(row []float32, id int32) (float32, bool) {
 	if id < 0 || int(id) >= len(row) || !(row[id] < float32(math.Inf(1))) {
 		return 0, false
@@ -80,12 +80,12 @@ func logit(row []float32, id int32) (float32, bool) {
 	return row[id], true
 }
 
-// Rows is the part of a runtime.Engine that shows logits.
+// Rows is the part of a runtime.Engine that returns logits.
 type Rows interface {
 	Logits(i int) []float32
 }
 
-// ProberOf is how to probe e's rows: e's own way if it has one, or ProbeRow.
+// ProberOf returns e if it is a runtime.RowProber, or else a prober that calls ProbeRow on e's logits.
 func ProberOf(e Rows) runtime.RowProber {
 	if p, ok := e.(runtime.RowProber); ok {
 		return p

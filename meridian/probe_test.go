@@ -14,7 +14,7 @@ import (
 
 var inf, nan = float32(math.Inf(1)), float32(math.NaN())
 
-// TestReferenceProbe: numbers worked out by hand or published for the original's kernels, and what a row that is not
+// TestReferenceProbe: numbers worked out by hand or published for meridian-kernels, and what a row that is not
 // a row of logits gives.
 func TestReferenceProbe(t *testing.T) {
 	minusInf := math.Inf(-1)

@@ -1,24 +1,24 @@
 package meridian
 
-// Reason is why a block was closed by force.
+// Reason says why a block was closed by force.
 type Reason uint8
 
 const (
 	NoReason     Reason = iota
 	Converged           // EAT is steady and low: the answer is settled
-	Stalled             // EAT is steady and high: more thinking does not settle it
+	Stalled             // EAT is steady and high: more thinking does not settle the answer
 	Overthinking        // RPDI: the path deviates
 	HardCap             // the budget is used up
-	SoftCap             // past the soft budget, and the model itself was about to close
-	User                // a client said end_think
+	SoftCap             // past the soft budget, and the close tag was among the most probable tokens
+	User                // the client sent end_think
 )
 
 var reasonNames = [...]string{"", "converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user"}
 
-// String is the reason as metrics and traces spell it.
+// String returns the reason's name in metrics and traces.
 func (r Reason) String() string { return reasonNames[r] }
 
-// Ended is how a request's thinking ended, as its eos says.
+// Ended says how a request's thinking ended.
 type Ended uint8
 
 const (
@@ -29,46 +29,47 @@ const (
 	EndedHardCap
 	EndedSoftCap
 	EndedUser
-	EndedNatural // the model closed the block itself
-	EndedEOG     // the generation ended inside the block
-	EndedLength  // max_tokens (or a cancel) came inside the block
+	EndedNatural // the model closed the block
+	EndedEOG     // the model ended the generation inside the block
+	EndedLength  // max_tokens or a cancel ended the generation inside the block
 )
 
-var endedNames = [...]string{"", "converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "natural", "eog", "length"}
+var endedNames = [...]string{"", "converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "natural",
+	"eog", "length"}
 
-// String is "" for a request that never thought.
+// String returns the name in the eos frame and in metrics; "" for a request that never thought.
 func (e Ended) String() string { return endedNames[e] }
 
-// Force is the last forced close of a request, for the log: what was known when it was decided and how long it
-// took to arrive. Times are nanoseconds of the caller's clock.
+// Force describes a forced close, for the log: the signals when it was decided, and its times in nanoseconds of the
+// caller's clock.
 type Force struct {
 	Reason    Reason
-	Tokens    int // think tokens when it was decided
+	Tokens    int // think tokens at the decision
 	Probes    int
 	X         float64 // last probe, nats
 	Mean, Var float64 // EAT's, nats and nats²
 	Index     float64 // RPDI or indicator, as configured
-	DecidedAt int64   // when the reason held
-	ForcedAt  int64   // when the first forced token was due: the wait for a boundary is over
-	ClosedAt  int64   // when the close was seen; 0 = not yet
-	Reemitted int     // how often it had to be forced again because it did not arrive
+	DecidedAt int64   // time of the decision
+	ForcedAt  int64   // time of the first forced token, after the wait for a boundary
+	ClosedAt  int64   // time at which the block closed; 0 = not yet
+	Reemitted int     // how often it was forced again because it did not arrive
 }
 
-// Step is what a token meant.
+// Step is the effect of one token.
 type Step struct {
 	Event  Event
 	Reason Reason // with ForceBudget
-	// Think and Answer are the bytes that became certain with this token: thinking and visible text, without tags. They
-	// may be parts of UTF-8 characters. Valid until the next call; not to be written.
+	// Think and Answer are the bytes that this token releases: thinking and visible text, without tags. They may be
+	// parts of UTF-8 characters. They are read-only and valid until the next call.
 	Think, Answer []byte
 }
 
-// Summary is the "think" object of a request's eos.
+// Summary is the "think" object of a request's eos frame.
 type Summary struct {
 	Tokens  int   // think tokens of the turn, without tags
-	Ns      int64 // from the opening to the closing tag, over all blocks
+	Ns      int64 // time from the opening to the closing tag, summed over all blocks
 	Ended   Ended
 	Probes  int // EAT probes taken
-	Dropped int // rows and probes whose entropy was not finite
+	Dropped int // rows and probes that were ignored because their entropy was not finite
 	Blocks  int // blocks opened
 }

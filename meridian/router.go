@@ -23,12 +23,12 @@ func (p Phase) String() string {
 	return [...]string{"prefill", "think_decode", "output_decode", "complete"}[p]
 }
 
-// Event is what a token meant for its request's phase. A token can mean several things: a set.
+// Event is the set of phase changes that one token caused.
 type Event uint8
 
 const (
 	EnterThink  Event = 1 << iota // a think block was opened
-	ExitThink                     // it was closed
+	ExitThink                     // a think block was closed
 	ForceBudget                   // the first token of a forced close (Step.Reason)
 	Completed                     // the generation ended
 	None        Event = 0
@@ -37,60 +37,60 @@ const (
 // Has reports whether e includes all of x.
 func (e Event) Has(x Event) bool { return e&x == x }
 
-// Router is one request's phase, followed token by token. With a bound of one block phases only move forward.
+// Router follows one request's phase, token by token. With maxBlocks 1 the phase never moves back.
 type Router struct {
 	tags      *Tags
 	phase     Phase
 	maxBlocks int
 	blocks    int // opened so far
-	think     int // tokens of thought, of all blocks
+	think     int // think tokens in all blocks
 
-	// Markers of several tokens. Invariant: held is the text since the last marker that may yet become one, exactly as
-	// long as the matcher's state is deep.
-	m      *matcher // of the current phase; nil: nothing to look for
+	// Markers of several tokens. Invariant: held is the longest suffix of the text that may become a marker; its length
+	// is the depth of the matcher's state.
+	m      *matcher // of the current phase; nil: no marker to look for
 	state  uint16
 	held   []heldByte
-	recent [maxMarkerBytes]tokenSize // ring of the last tokens, to know which of them a marker covers
+	recent [maxMarkerBytes]tokenSize // ring of the last tokens, to find the ones that a marker covers
 	nth    uint8
-	out    [2][]byte // thinking, answer: what the current token released
+	out    [2][]byte // thinking and answer that the current token released
 
 	// Messages with headers (thinktags.Channels).
-	header   bool   // inside one
-	implicit bool   // which the prompt began
+	header   bool   // inside a header
+	implicit bool   // the prompt began the header
 	between  bool   // a message has ended and none has begun
-	aside    bool   // in a thought that came after the last block that may be opened: shown as one, without a phase
+	aside    bool   // in a thought past maxBlocks: its text is thinking, but the phase remains OutputDecode
 	head     []byte // the header so far
 	recipe   *thinktags.Channels
 
-	// What an answer begins and ends with. Invariant: lead is white space, and empty unless leading.
-	leading bool   // nothing of the answer is visible yet
-	strip   bool   // it comes after a thought: its leading line breaks are not shown
-	lead    []byte // white space that is shown if text follows, and no thought
-	tail    []byte // the marker that ends the answer and white space, shown if text follows
-	wrapped bool   // the marker that begins the answer was there
+	// The beginning and end of an answer. Invariant: lead is white space, and empty unless leading.
+	leading bool   // no text of the answer is visible yet
+	strip   bool   // the answer follows a thought: its leading line breaks are not shown
+	lead    []byte // white space that is shown if visible text follows
+	tail    []byte // the marker that ends the answer, and white space, shown if text follows
+	wrapped bool   // the answer began with its marker
 
-	// Of the token being read: bytes read and left, whether it counts as thought, whether it was put there.
+	// The token being read: bytes read and left, whether it counts as thought, whether it was forced.
 	read, left      int
 	counted, forced bool
 }
 
-// heldByte is a byte that is held back, with hidden set when it belongs to a control token's name and is never shown.
+// heldByte is a byte that is held back. The bit hidden marks a byte of a control token's name, which is never shown.
 type heldByte uint16
 
 const hidden heldByte = 0x100
 
-// tokenSize is how many bytes the matcher read of a token, and whether the token was counted as thought.
+// tokenSize is the number of bytes that the matcher read for a token, and whether the token was counted as thought.
 type tokenSize struct {
 	bytes   uint16
 	counted bool
 }
 
 const (
-	maxHeadBytes = 128 // of a message's header; a longer one is text
-	maxLeadBytes = 256 // of white space that waits for what follows
+	maxHeadBytes = 128 // longest header of a message; a longer one is text
+	maxLeadBytes = 256 // longest white space that is held back
 )
 
-// NewRouter starts a request whose prompt ends as begin says (Tags.Begin).
+// NewRouter starts a request after a prompt that ends as begin says (Tags.Begin).
 func NewRouter(tags *Tags, maxBlocks int, begin Begin) Router {
 	r := Router{tags: tags, maxBlocks: maxBlocks}
 	if tags == nil {
@@ -115,7 +115,7 @@ func NewRouter(tags *Tags, maxBlocks int, begin Begin) Router {
 	return r
 }
 
-// look chooses what to look for in the current phase.
+// look selects the matcher of the current phase.
 func (r *Router) look() {
 	r.m, r.state = nil, 0
 	if r.tags == nil {
@@ -133,20 +133,20 @@ func (r *Router) look() {
 	}
 }
 
-// Phase is where the request is.
+// Phase returns the request's phase.
 func (r *Router) Phase() Phase { return r.phase }
 
-// ThinkTokens is how many tokens of thought the turn has so far, without tags.
+// ThinkTokens returns the number of think tokens of the turn so far, without tags.
 func (r *Router) ThinkTokens() int { return r.think }
 
-// Blocks is how many think blocks the turn has opened.
+// Blocks returns the number of think blocks that the turn has opened.
 func (r *Router) Blocks() int { return r.blocks }
 
-// OnToken moves the request by one decoded token. eog says that the token ends the generation; forced that it is
-// part of a marker which was put there, which makes it no thought even before the marker is complete.
+// OnToken moves the request by one decoded token. eog says that the token ends the generation. forced says that it is
+// part of a forced marker, and so does not count as thought even while the marker is incomplete.
 func (r *Router) OnToken(tok runtime.Token, piece []byte, eog, forced bool) (s Step) {
 	if eog && r.phase == ThinkDecode && len(r.tags.closeSeq) > 1 && tok == r.tags.closeSeq[0] {
-		eog = false // it ends a message: the vocabulary does not tell that the answer follows
+		eog = false // it ends the thought's message, though the vocabulary calls it an end of generation
 	}
 	switch {
 	case r.phase == Complete:
@@ -164,7 +164,7 @@ func (r *Router) OnToken(tok runtime.Token, piece []byte, eog, forced bool) (s S
 	return s
 }
 
-// byID is OnToken where every marker is a token of its own.
+// byID is OnToken for tags whose markers are all single tokens.
 func (r *Router) byID(tok runtime.Token, piece []byte) (s Step) {
 	r.out[1] = r.out[1][:0]
 	switch r.phase {
@@ -192,7 +192,7 @@ func (r *Router) byID(tok runtime.Token, piece []byte) (s Step) {
 				return s
 			}
 			if slices.Contains(r.tags.close, tok) {
-				return s // a model that goes on thinking after a forced close may close once more
+				return s // after a forced close, a model that continues to think may close again
 			}
 		}
 	}
@@ -200,7 +200,8 @@ func (r *Router) byID(tok runtime.Token, piece []byte) (s Step) {
 	return s
 }
 
-// show is what becomes visible of the answer by piece. The slice is piece, or the Router's until the next token.
+// show returns the text of the answer that becomes visible with piece: piece itself, or a slice of the Router that is
+// valid until the next token.
 func (r *Router) show(piece []byte) []byte {
 	if !r.leading {
 		return piece
@@ -223,7 +224,7 @@ func (r *Router) enter(s *Step) {
 	r.lead, r.tail = r.lead[:0], r.tail[:0]
 }
 
-// exit begins the answer, after a block or, in Prefill, after a tag that closes none.
+// exit begins the answer: after a block, or in Prefill after a close tag without a block.
 func (r *Router) exit(s *Step) {
 	if r.phase == ThinkDecode {
 		s.Event |= ExitThink
@@ -233,7 +234,7 @@ func (r *Router) exit(s *Step) {
 	r.lead = r.lead[:0]
 }
 
-// match is OnToken where markers are found in the text.
+// match is OnToken for tags whose markers are found in the text.
 func (r *Router) match(tok runtime.Token, piece []byte, forced bool) (s Step) {
 	text, mask, isSpecial := r.tags.read(tok, piece)
 	counted := r.phase == ThinkDecode && !forced && !r.header
@@ -267,7 +268,7 @@ func (r *Router) match(tok runtime.Token, piece []byte, forced bool) (s Step) {
 	return s
 }
 
-// push reads one byte: it releases what can be no marker any more, and acts on a marker that is complete.
+// push reads one byte. It releases bytes that can no longer become a marker, and acts on a complete marker.
 func (r *Router) push(b heldByte, s *Step) {
 	if r.m == nil {
 		r.release(b)
@@ -287,7 +288,7 @@ func (r *Router) push(b heldByte, s *Step) {
 		}
 		r.held = r.held[:copy(r.held, r.held[plain:])]
 		if r.phase != before && r.recipe == nil {
-			// The first text of an answer: from here on other markers count, so what is held is read again.
+			// The first text of an answer changes the markers to look for, so the held bytes are read again.
 			var again [2 * maxMarkerBytes]heldByte
 			rest := again[:copy(again[:], r.held)]
 			r.held = r.held[:0]
@@ -303,11 +304,11 @@ func (r *Router) push(b heldByte, s *Step) {
 	}
 }
 
-// mark acts on the marker that the held text is.
+// mark acts on a complete marker, which is the held text.
 func (r *Router) mark(n *matchNode, s *Step) {
 	if r.phase == ThinkDecode {
 		if n.match >= r.read || len(r.out[0]) == 0 {
-			r.counted = false // all of it is tags
+			r.counted = false // the token is part of the tag only
 		}
 		r.uncount(n.match - r.read)
 	}
@@ -335,7 +336,7 @@ func (r *Router) mark(n *matchNode, s *Step) {
 				r.tail = append(r.tail, byte(b))
 			}
 		}
-		if len(r.tail) == 0 { // nothing that could be shown
+		if len(r.tail) == 0 { // the marker has no visible text
 			r.wrapped = false
 		}
 	case markHeader:
@@ -375,7 +376,7 @@ func (r *Router) message(s *Step) {
 	}
 }
 
-// releaseHeld releases what is held.
+// releaseHeld releases all held bytes.
 func (r *Router) releaseHeld() {
 	for _, b := range r.held {
 		r.release(b)
@@ -383,7 +384,7 @@ func (r *Router) releaseHeld() {
 	r.held = r.held[:0]
 }
 
-// release makes one byte certain: it belongs to the current phase, or to a header.
+// release assigns one byte to the current phase, or to a header.
 func (r *Router) release(b heldByte) {
 	switch {
 	case b&hidden != 0:
@@ -391,7 +392,7 @@ func (r *Router) release(b heldByte) {
 		if r.head = append(r.head, byte(b)); b != '\n' && len(r.head) < maxHeadBytes {
 			return
 		}
-		r.implicit = true // no header after all: the model does not keep to the format
+		r.implicit = true // not a header: the model does not follow the format
 		r.headless()
 	default:
 		r.between = false
@@ -399,7 +400,7 @@ func (r *Router) release(b heldByte) {
 	}
 }
 
-// headless: what was read since the prompt's own header is text, for no message followed it.
+// headless turns the bytes read since the prompt's header into text, because no message followed the header.
 func (r *Router) headless() {
 	if !r.implicit {
 		return
@@ -411,7 +412,7 @@ func (r *Router) headless() {
 	r.head = r.head[:0]
 }
 
-// text is a byte of the current phase.
+// text adds a byte to the text of the current phase.
 func (r *Router) text(b byte) {
 	switch {
 	case r.phase == ThinkDecode || r.aside:
@@ -425,7 +426,7 @@ func (r *Router) text(b byte) {
 	}
 }
 
-// showTail: the answer goes on after the text that could have ended it.
+// showTail shows a marker that did not end the answer, because the answer continues.
 func (r *Router) showTail() {
 	for _, b := range r.tail {
 		r.visible(b)
@@ -433,8 +434,8 @@ func (r *Router) showTail() {
 	r.tail = r.tail[:0]
 }
 
-// visible is a byte of the answer. White space before any text waits: a thought may follow it, and the line breaks that a
-// model writes between thought and answer are not shown.
+// visible adds a byte to the answer. It holds back white space before the first text, because a thought may follow, and
+// drops the line breaks that a model writes between thought and answer.
 func (r *Router) visible(b byte) {
 	if !r.leading {
 		r.out[1] = append(r.out[1], b)
@@ -463,13 +464,14 @@ func (r *Router) showLead() {
 	}
 }
 
-// remember keeps a token's size for uncount.
+// remember records a token's size for uncount.
 func (r *Router) remember(size int, counted bool) {
 	r.recent[r.nth%maxMarkerBytes] = tokenSize{uint16(min(size, 1<<15)), counted}
 	r.nth++
 }
 
-// uncount takes back the tokens before the current one that lie wholly in the last n bytes: a marker's.
+// uncount subtracts from the think tokens those before the current one that lie entirely in the last n bytes, which are
+// part of a marker.
 func (r *Router) uncount(n int) {
 	for i := 1; n > 0 && i <= maxMarkerBytes; i++ {
 		t := &r.recent[(r.nth-uint8(i))%maxMarkerBytes]
@@ -483,8 +485,8 @@ func (r *Router) uncount(n int) {
 	}
 }
 
-// Flush releases what is held back, when the text ends without completing a marker. The marker that ends an answer, and
-// white space between a thought and no answer, are not shown.
+// Flush releases the held bytes at the end of the text. It does not show the marker that ends an answer, nor white
+// space after a thought without an answer.
 func (r *Router) Flush() (think, answer []byte) {
 	r.out[0], r.out[1] = r.out[0][:0], r.out[1][:0]
 	r.headless()

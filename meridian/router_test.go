@@ -163,7 +163,7 @@ func TestResolveErrors(t *testing.T) {
 		{Markers{nil, []string{"a"}}, "open has 0 markers"},
 		{Markers{[]string{"a"}, []string{""}}, "close[0] has 0 bytes"},
 		{Markers{[]string{"a"}, []string{strings.Repeat("b", 129)}}, "close[0] has 129 bytes"},
-		{Markers{[]string{"a"}, []string{"b", "a"}}, `"a" opens and closes`},
+		{Markers{[]string{"a"}, []string{"b", "a"}}, `"a" is in both open and close`},
 		{Markers{[]string{"a"}, []string{"\xff"}}, "not UTF-8"},
 		{Markers{[]string{"a"}, []string{"<x>"}}, "no token for this text"},
 		{Markers{slices.Repeat([]string{"a"}, 9), []string{"b"}}, "9 markers"},

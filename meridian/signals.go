@@ -2,21 +2,19 @@ package meridian
 
 import "math"
 
-// The signals. Entropies are in nats and double precision throughout.
-
-// EAT is the entropy after the close tag: how open the answer still is, if thinking stopped here (Wang, McInerney,
-// Wang, Kallus: "Entropy After </Think> for reasoning model early exiting", arXiv 2509.26522). The value itself is
-// measured by a probe; EAT keeps its running mean and variance and says when it has become steady.
+// EAT follows the entropy after the close tag: how undecided the answer would be if thinking stopped here (Wang,
+// McInerney, Wang, Kallus: "Entropy After </Think> for reasoning model early exiting", arXiv 2509.26522). A probe
+// measures the value, in nats; EAT keeps its running mean and variance and reports when it is steady.
 //
 //	M₁ = x₁, V₁ = 0;  M ← αx + (1−α)M;  V ← α(x−M)² + (1−α)V with the new M
 type EAT struct {
 	N    int     // probes so far
-	X    float64 // the last one, nats
+	X    float64 // last probe, nats
 	Mean float64 // nats
 	Var  float64 // nats²
 }
 
-// Add takes a probe's entropy. Values that are not finite are dropped: false.
+// Add takes a probe's entropy in nats. It ignores a value that is not finite and returns false.
 func (e *EAT) Add(x, alpha float64) bool {
 	if !finite(x) {
 		return false
@@ -48,10 +46,10 @@ type RPDI struct {
 	all  float64   // sum of all
 }
 
-// NewRPDI makes one with a window of so many tokens.
+// NewRPDI returns an RPDI with a window in tokens.
 func NewRPDI(window int) RPDI { return RPDI{ring: make([]float64, window)} }
 
-// Add takes a think token's entropy. Values that are not finite are dropped: false.
+// Add takes a think token's entropy in nats. It ignores a value that is not finite and returns false.
 func (r *RPDI) Add(h float64) bool {
 	if !finite(h) {
 		return false
@@ -62,7 +60,7 @@ func (r *RPDI) Add(h float64) bool {
 	r.n++
 	r.all += h
 	if i == len(r.ring)-1 {
-		// Once a round the window is summed afresh, so that rounding does not add up.
+		// Recompute the sum once per round of the ring, so that rounding errors do not accumulate.
 		r.win = 0
 		for _, v := range r.ring {
 			r.win += v
@@ -71,11 +69,11 @@ func (r *RPDI) Add(h float64) bool {
 	return true
 }
 
-// N is how many values were taken.
+// N returns the number of values taken.
 func (r *RPDI) N() int { return r.n }
 
-// Index is ρ = local mean / global mean; 0 until the window is full and where the global mean is 0. It is at most
-// N/W: no value above λ can be seen before N = λW.
+// Index returns ρ = local mean / global mean; 0 until the window is full, and when the global mean is 0. It is at most
+// N/W, so it cannot exceed λ before N = λW.
 func (r *RPDI) Index() float64 {
 	if r.n < len(r.ring) || r.all <= 0 {
 		return 0
@@ -83,16 +81,17 @@ func (r *RPDI) Index() float64 {
 	return r.win / float64(len(r.ring)) / (r.all / float64(r.n))
 }
 
-// Indicator is the rate of transition tokens (entropy above a threshold), local over global: the index that the
-// original Meridian calls RPDI. Its global rate divides by the number of values taken; the original divided
-// by the number of tokens and so read five to seven times too high where not every token was sampled.
+// Indicator is the local over the global rate of transition tokens, tokens with an entropy above a threshold. The Rust
+// crate meridian-core calls this index RPDI. Its global rate divides by the number of tokens, which makes the index
+// five to seven times too high where not every token is sampled; here the global rate divides by the number of values
+// taken.
 type Indicator struct {
 	N           int     // values so far
 	Local       float64 // EMA of the indicator, from 0
 	transitions int
 }
 
-// Add takes a think token's entropy. Values that are not finite are dropped: false.
+// Add takes a think token's entropy in nats. It ignores a value that is not finite and returns false.
 func (x *Indicator) Add(h, threshold, alpha float64) bool {
 	if !finite(h) {
 		return false
@@ -107,7 +106,7 @@ func (x *Indicator) Add(h, threshold, alpha float64) bool {
 	return true
 }
 
-// Global is the share of transition tokens among all.
+// Global returns the share of transition tokens among all values.
 func (x *Indicator) Global() float64 {
 	if x.N == 0 {
 		return 0
@@ -115,7 +114,7 @@ func (x *Indicator) Global() float64 {
 	return float64(x.transitions) / float64(x.N)
 }
 
-// Index is local/global; 0 while the global rate is at most 0.001, where it says nothing.
+// Index returns local/global; 0 while the global rate is at most 0.001, where the ratio means nothing.
 func (x *Indicator) Index() float64 {
 	g := x.Global()
 	if g <= 0.001 {

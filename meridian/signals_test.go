@@ -45,7 +45,7 @@ func TestEATVectors(t *testing.T) {
 	})
 }
 
-// TestEATStartsFromTheFirstSample: the original began its averages at 0.5 and 0.25, so that the time to converge was
+// TestEATStartsFromTheFirstSample: meridian-core began its averages at 0.5 and 0.25, so that the time to converge was
 // (1−α)ᵏ(1−(1−α)ᵏ)(x−0.5)², whatever the model did: 108 probes for x = 0. Here a constant has no variance at all, and
 // only the warm-up decides.
 func TestEATStartsFromTheFirstSample(t *testing.T) {
@@ -173,7 +173,7 @@ func TestRPDIBound(t *testing.T) {
 	})
 }
 
-// TestIndicatorTrace is the original's own example (α 0.05, transitions at 4 and 5), where every token is a sample.
+// TestIndicatorTrace is meridian-core's example (α 0.05, transitions at 4 and 5), where every token is a sample.
 func TestIndicatorTrace(t *testing.T) {
 	var x Indicator
 	want := map[int][2]float64{4: {.05, .25}, 5: {.0975, .4}, 6: {.092625, 1. / 3}}
@@ -185,7 +185,7 @@ func TestIndicatorTrace(t *testing.T) {
 	}
 }
 
-// TestIndicatorDenominator: with one sample in 32 tokens and all of them transitions, the original's ratio was 5.67 after
+// TestIndicatorDenominator: with one sample in 32 tokens and all of them transitions, meridian-core's ratio was 5.67 after
 // 17 samples, because it divided by 544 tokens; by samples it is at most 1.
 func TestIndicatorDenominator(t *testing.T) {
 	var x Indicator

@@ -11,7 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// Vocabulary is what tags are resolved against: a part of runtime.Vocab.
+// Vocabulary is the part of runtime.Vocab that resolving tags needs.
 type Vocabulary interface {
 	Size() int
 	Tokenize(dst []runtime.Token, text string, addSpecial, parseSpecial bool) ([]runtime.Token, error)
@@ -21,8 +21,8 @@ type Vocabulary interface {
 	Find(text string) runtime.Token
 }
 
-// Markers are the texts with which a model opens and closes its thinking. Of several, all are recognised and the
-// first is the one that is forced.
+// Markers are the texts with which a model opens and closes its thinking. All of them are recognised; the first of each
+// list is the one that is forced.
 type Markers struct {
 	Open  []string `toml:"open"`
 	Close []string `toml:"close"`
@@ -52,50 +52,52 @@ func (m *Markers) validate() error {
 	}
 	for _, s := range m.Open {
 		if slices.Contains(m.Close, s) {
-			return fmt.Errorf("%q opens and closes; one text cannot do both", s)
+			return fmt.Errorf("%q is in both open and close; a text can be only one of them", s)
 		}
 	}
 	return nil
 }
 
-// Tags are a model's markers as its vocabulary spells them. They come from the loaded model, never from a table:
-// published tables of ids have been wrong. Immutable and shared by all requests of the model; nil is a model
-// that does not think.
+// Tags are a model's markers as tokens of its vocabulary. The ids come from the loaded model, not from a table, because
+// published tables of ids have been wrong. Tags are immutable and shared by all requests of the model; nil stands for a
+// model that does not think.
 type Tags struct {
 	vocab       Vocabulary
 	family      thinktags.Family
 	assumed     bool
 	open, close []runtime.Token // ids, when every marker is a single token
 
-	// The byte matchers of models whose markers are several tokens; nil for the others. By what a phase must
-	// recognise: before the first text, inside a block, in an answer that may open another block, in one that may not.
+	// The byte matchers, nil when every marker is a single token. Each phase has one: before the first text, inside a
+	// block, in an answer that may open another block, in an answer that may not.
 	before, inside, reopens, answer *matcher
-	specials                        []special       // tokens that markers are made of; nil without matchers
-	thinkHead                       []byte          // of family.Channels
-	boundary                        map[string]bool // texts of control tokens that are no part of a marker: a turn begins or ends there
-	longest                         int             // bytes of the longest of them
-	lasts                           [256]bool       // their last bytes
+	specials                        []special // tokens that are parts of markers; nil without matchers
+	thinkHead                       []byte    // of family.Channels
 
-	// What is forced.
+	// Texts of control tokens that are not part of a marker: the boundaries of turns.
+	boundary map[string]bool
+	longest  int       // bytes of the longest of them
+	lasts    [256]bool // their last bytes
+
+	// The tokens to force.
 	openSeq, closeSeq []runtime.Token
 	suffix            string           // text between close tag and answer
 	finish            [3]runtime.Token // single-byte tokens 0x80, 0x90, 0xA0, or NoToken
 }
 
-// special is a token that is part of a marker. A matcher reads a fence before its text, so that the same characters
-// written with ordinary tokens are no marker.
+// special is a token that is part of a marker. A matcher reads a fence before its text; therefore the same characters
+// in ordinary tokens are not a marker.
 type special struct {
 	id   runtime.Token
 	text []byte // fence and text
 	mask heldByte
 }
 
-// fence is a byte that no text in UTF-8 has.
+// fence is a byte that does not occur in UTF-8.
 const fence = 0xFF
 
-// Detect finds a model's markers: the configured ones if there are any; else those of the family whose markers the chat
-// template writes; else those that the vocabulary has as single tokens. template is the template's text, with what it
-// renders appended where the caller knows that. A model with none of these does not think: nil, nil.
+// Detect finds a model's markers: the configured ones, else those of the family whose markers the chat template
+// contains, else those that the vocabulary has as single tokens. template is the template's text; the caller may append
+// rendered output. For a model that does not think it returns nil, nil.
 func Detect(v Vocabulary, configured Markers, template string) (*Tags, error) {
 	if len(configured.Open)+len(configured.Close) > 0 {
 		return Resolve(v, configured, template)
@@ -109,8 +111,8 @@ func Detect(v Vocabulary, configured Markers, template string) (*Tags, error) {
 	return resolve(v, f, template)
 }
 
-// Assume is for a model of which nothing says that it thinks: the most common markers, recognised where an answer begins
-// with them. Nothing is forced on such a model but the end of a thought that it has begun itself.
+// Assume returns tags for a model that Detect does not know to think: the most common markers, recognised at the
+// beginning of an answer. On such a model nothing is forced except the end of a thought that it has begun itself.
 func Assume(v Vocabulary) (*Tags, error) {
 	t, err := resolve(v, thinktags.Plain, "")
 	if err != nil {
@@ -120,7 +122,8 @@ func Assume(v Vocabulary) (*Tags, error) {
 	return t, nil
 }
 
-// Resolve turns markers into tags. template tells what the model writes between close tag and answer; it may be "".
+// Resolve turns markers into tags. The line breaks between close tag and answer are taken from template, which may be
+// "".
 func Resolve(v Vocabulary, m Markers, template string) (*Tags, error) {
 	if err := m.validate(); err != nil {
 		return nil, fmt.Errorf("markers: %w", err)
@@ -162,7 +165,7 @@ func resolve(v Vocabulary, f thinktags.Family, template string) (*Tags, error) {
 		}
 	}
 	for i := range t.finish {
-		t.finish[i]-- // 0, none found, becomes NoToken
+		t.finish[i]-- // 0 means not found and becomes NoToken
 	}
 	if t.singles() {
 		return t, nil
@@ -183,7 +186,7 @@ func resolve(v Vocabulary, f thinktags.Family, template string) (*Tags, error) {
 	return t, nil
 }
 
-// singles resolves a family whose every marker is one token, and that has nothing to hide in its answers.
+// singles resolves a family whose markers are all single tokens and whose answers contain nothing to hide.
 func (t *Tags) singles() bool {
 	f := &t.family
 	if f.Channels != nil || f.Wrap[0] != "" || f.Force != "" {
@@ -209,7 +212,7 @@ func (t *Tags) singles() bool {
 	return true
 }
 
-// markers are all texts of the family.
+// markers returns all texts of the family.
 func (t *Tags) markers() []string {
 	f := &t.family
 	texts := slices.Concat(f.Open, f.Close, f.Hidden)
@@ -224,7 +227,7 @@ func (t *Tags) markers() []string {
 	return texts
 }
 
-// build makes the matchers of the phases.
+// build makes a matcher for each phase.
 func (t *Tags) build(known map[string]special) {
 	marks := func(kind markKind, texts ...string) (out []mark) {
 		for _, s := range texts {
@@ -237,7 +240,8 @@ func (t *Tags) build(known map[string]special) {
 	f := &t.family
 	if c := f.Channels; c != nil {
 		t.thinkHead = []byte(c.Think)
-		m := newMatcher(slices.Concat(marks(markEnd, c.End...), marks(markHeader, c.Start...), marks(markMessage, c.Message))...)
+		m := newMatcher(slices.Concat(marks(markEnd, c.End...), marks(markHeader, c.Start...),
+			marks(markMessage, c.Message))...)
 		t.before, t.inside, t.reopens, t.answer = m, m, m, m
 		return
 	}
@@ -249,7 +253,7 @@ func (t *Tags) build(known map[string]special) {
 	t.answer = newMatcher(rest...)
 }
 
-// fenced is a marker as a matcher reads it: with a fence before each part that is a token.
+// fenced returns a marker in the form that a matcher reads: with a fence before each part that is a token.
 func fenced(marker string, known map[string]special) string {
 	var b strings.Builder
 next:
@@ -268,7 +272,8 @@ next:
 	return b.String()
 }
 
-// bracketed reports whether a piece has the shape of a marker: such a token may be an ordinary one for the tokenizer.
+// bracketed reports whether a piece has the shape of a marker. Some vocabularies do not declare such tokens as control
+// tokens.
 func bracketed(piece []byte) bool {
 	for _, b := range [...][2]string{{"<", ">"}, {"[", "]"}, {"◁", "▷"}} {
 		if strings.HasPrefix(string(piece), b[0]) && strings.HasSuffix(string(piece), b[1]) {
@@ -278,8 +283,8 @@ func bracketed(piece []byte) bool {
 	return false
 }
 
-// read is what a matcher reads of a token: a token of a marker with its fence; other control tokens, which show nothing
-// and end whatever was forming, as a fence alone. special reports either.
+// read returns the bytes that a matcher reads for a token: the fence and text of a marker's token, or a fence alone for
+// any other control token, which shows nothing and ends a partial marker. isSpecial is true for both.
 func (t *Tags) read(tok runtime.Token, piece []byte) (text []byte, mask heldByte, isSpecial bool) {
 	for i := range t.specials {
 		if x := &t.specials[i]; x.id == tok {
@@ -294,12 +299,12 @@ func (t *Tags) read(tok runtime.Token, piece []byte) (text []byte, mask heldByte
 
 var lone = [1]byte{fence}
 
-// finishing are the bytes that complete a UTF-8 character begun by anything: 0x80 continues every character but those
-// whose lead byte narrows what may come second (0xE0: from 0xA0, 0xF0: from 0x90).
+// finishing are the bytes that suffice to complete any UTF-8 character: 0x80 continues every character except after the
+// lead bytes 0xE0, which needs 0xA0 or more, and 0xF0, which needs 0x90 or more.
 var finishing = [3]byte{0x80, 0x90, 0xA0}
 
-// spell is a marker as the tokens that are forced for it. They are checked to show up as that marker: a tokenizer
-// that normalises text could make something else of it, and a close nobody recognises would be forced for ever.
+// spell returns the tokens to force for a marker. It checks that their text is the marker: a tokenizer that normalises
+// text could change it, and a close that the Router does not recognise would be forced for ever.
 func (t *Tags) spell(v Vocabulary, marker string) ([]runtime.Token, error) {
 	if id := v.Find(marker); id != runtime.NoToken {
 		return []runtime.Token{id}, nil
@@ -322,8 +327,8 @@ func (t *Tags) spell(v Vocabulary, marker string) ([]runtime.Token, error) {
 	return seq, nil
 }
 
-// suffixOf is the line breaks a chat template writes after its close tag, as such or as "\\n" in one of its strings; one
-// when it says nothing.
+// suffixOf returns the line breaks that a chat template writes after its close tag, literally or as "\\n" in a string;
+// one line break when there are none.
 func suffixOf(template, tag string) string {
 	longest := ""
 	for rest := template; ; {
@@ -352,13 +357,13 @@ func suffixOf(template, tag string) string {
 func (t *Tags) Known() bool { return t != nil && !t.assumed }
 
 // Fallback reports whether the markers are recognised in the text because the vocabulary has no single tokens for
-// them. (The metric vocab_fallback counts such requests.)
+// them. The metric vocab_fallback counts such requests.
 func (t *Tags) Fallback() bool { return t != nil && t.inside != nil }
 
-// Markers are the texts that open and close a thought.
+// Markers returns the texts that open and close a thought.
 func (t *Tags) Markers() Markers { return Markers{Open: t.family.Open, Close: t.family.Close} }
 
-// Texts are all texts that mean something to a Router. What a user writes must not be taken for one of them (Begin).
+// Texts returns all texts that mean something to a Router. They must not occur in the texts of users (Begin).
 func (t *Tags) Texts() []string {
 	if t == nil {
 		return nil
@@ -366,7 +371,7 @@ func (t *Tags) Texts() []string {
 	return t.markers()
 }
 
-// Family names the format, for logs and reports; "" where it is not known.
+// Family returns the format's name, for logs and reports; "" when it is not known.
 func (t *Tags) Family() string {
 	if !t.Known() {
 		return ""
@@ -374,16 +379,16 @@ func (t *Tags) Family() string {
 	return t.family.Name
 }
 
-// Begin is where a request's decoding begins, as its prompt decides.
+// Begin says where the prompt leaves the model.
 type Begin struct {
 	Thinking bool // inside a thought that the prompt opened
-	Closed   bool // right after one that the prompt closed
+	Closed   bool // right after a thought that the prompt closed
 	Header   bool // inside a message's header
 }
 
-// Begin tells where decoding begins after prompt, a rendered conversation. Templates open or close a thought in its last
-// bytes; continued says that the conversation ends with an answer to be continued, so that a marker anywhere in its last
-// turn counts. The texts of users, tools and system prompts must not hold markers (Texts): they open nothing.
+// Begin returns where decoding begins after prompt, a rendered conversation. Templates open or close a thought in the
+// last bytes of the prompt. continued says that the conversation ends with an answer to be continued; then a marker
+// anywhere in the last turn counts. The texts of users, tools and system prompts must not contain markers (Texts).
 func (t *Tags) Begin(prompt string, continued bool) (b Begin) {
 	if t == nil {
 		return b
@@ -405,7 +410,7 @@ func (t *Tags) Begin(prompt string, continued bool) (b Begin) {
 	return b
 }
 
-// beginIn is Begin of a format with headers.
+// beginIn is Begin for a format with headers.
 func beginIn(c *thinktags.Channels, turn string) (b Begin) {
 	start, message, end := lastOf(turn, c.Start), lastOf(turn, []string{c.Message}), lastOf(turn, c.End)
 	switch {
@@ -421,7 +426,7 @@ func beginIn(c *thinktags.Channels, turn string) (b Begin) {
 	return b
 }
 
-// lastOf is where the last of texts ends in s, -1 when none is there.
+// lastOf returns where the last occurrence of any of texts ends in s; -1 when there is none.
 func lastOf(s string, texts []string) int {
 	at := -1
 	for _, x := range texts {
@@ -432,7 +437,7 @@ func lastOf(s string, texts []string) int {
 	return at
 }
 
-// turn is what follows the last control token that is no part of a marker: the turn that the prompt ends in.
+// turn returns the last turn of the prompt: the text after the last control token that is not part of a marker.
 func (t *Tags) turn(prompt string) string {
 	for end := len(prompt); end > 0; end-- {
 		if !t.lasts[prompt[end-1]] {
@@ -447,8 +452,8 @@ func (t *Tags) turn(prompt string) string {
 	return prompt
 }
 
-// CloseIDs are the tokens whose probability and rank a row's statistics give as close_mass and CloseRank: the close
-// tags' ids, or the first token of the close sequence where it has several. Read only.
+// CloseIDs returns the tokens for which a row's statistics report close_mass and CloseRank: the close tags' ids, or the
+// first token of the close sequence if it has several. The slice is read-only.
 func (t *Tags) CloseIDs() []runtime.Token {
 	if t == nil {
 		return nil
@@ -456,14 +461,13 @@ func (t *Tags) CloseIDs() []runtime.Token {
 	return t.close
 }
 
-// after is what comes after a close tag: the template's own line breaks (or suffix, when not ""), then the answer
-// cue, which may be "".
+// after returns the tokens after a close tag: suffix, or the template's line breaks if suffix is "", then the answer
+// cue.
 func (t *Tags) after(suffix, cue string) ([]runtime.Token, error) {
 	return tokenize(t.vocab, cmp.Or(suffix, t.suffix)+cue, false)
 }
 
-// tokenize spells text in the middle of a sequence. Some tokenizers put a space before whatever they get; it is
-// taken off again.
+// tokenize tokenizes text for the middle of a sequence. It removes the space that some tokenizers put before any text.
 func tokenize(v Vocabulary, text string, markers bool) ([]runtime.Token, error) {
 	seq, err := v.Tokenize(nil, text, false, markers)
 	if len(seq) > 1 && text[0] != ' ' && string(v.Piece(seq[0])) == " " {
@@ -472,5 +476,5 @@ func tokenize(v Vocabulary, text string, markers bool) ([]runtime.Token, error) 
 	return seq, err
 }
 
-// finisher is the single-byte token of the lowest byte that continues a character, or NoToken.
+// finisher returns the single-byte token of lo, the lowest byte that continues a character, or NoToken.
 func (t *Tags) finisher(lo byte) runtime.Token { return t.finish[slices.Index(finishing[:], lo)] }

@@ -1,17 +1,16 @@
 package meridian
 
-// textState follows the bytes of thought as far as forcing and probing must know them: whether they end inside a
-// character, at the end of a line, a sentence or a paragraph.
+// textState tells whether a text ends inside a character, or at the end of a line, sentence or paragraph.
 type textState struct {
-	need  uint8  // bytes missing of the last character; 0: the text ends with a whole one
+	need  uint8  // bytes that the last character lacks; 0: it is complete
 	lo    byte   // while need > 0: the lowest and highest byte that continues it
 	hi    byte   //
 	lines int    // line breaks since the last visible character
 	tail  uint32 // the last four bytes, the last one lowest; 0: no text yet
 }
 
-// add follows a piece. A byte that cannot continue a character ends it: invalid bytes count as characters of their
-// own, as a decoder that writes U+FFFD for them would have it (Unicode 15, §3.9, maximal subparts).
+// add appends a piece. A byte that cannot continue a character ends it, as in a decoder that writes U+FFFD for invalid
+// bytes (Unicode 15, §3.9, maximal subparts).
 func (t *textState) add(piece []byte) {
 	for _, b := range piece {
 		t.tail = t.tail<<8 | uint32(b)
@@ -43,7 +42,7 @@ func (t *textState) add(piece []byte) {
 			case 0xE0:
 				t.lo = 0xA0
 			case 0xED:
-				t.hi = 0x9F // surrogates are no characters
+				t.hi = 0x9F // excludes surrogates
 			}
 		default:
 			t.need = 3
@@ -57,7 +56,7 @@ func (t *textState) add(piece []byte) {
 	}
 }
 
-// boundary reports whether the text may well be cut here: a line or a sentence ended.
+// boundary reports whether the text ends with a line or a sentence, and so may be cut here.
 func (t *textState) boundary() bool {
 	if t.lines > 0 {
 		return true
@@ -80,5 +79,5 @@ func (t *textState) boundary() bool {
 	return false
 }
 
-// blankLine reports whether the text ends with an empty line: a step of reasoning is complete.
+// blankLine reports whether the text ends with an empty line, which separates steps of reasoning.
 func (t *textState) blankLine() bool { return t.lines > 1 }

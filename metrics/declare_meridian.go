@@ -2,13 +2,13 @@ package metrics
 
 import "time"
 
-// Names that begin with meridian_ are those of the original Meridian's telemetry, in Prometheus's form: dots are
+// Names that begin with meridian_ are those of meridian-core's telemetry, in Prometheus's form: dots are
 // underscores, counters end in _total, and nanoseconds are seconds.
 
 // declarePromise lists what tells whether the latency promise holds, and what the cost model believes.
 func (m *Metrics) declarePromise(step, sample, finish, sched string) {
 	m.counter("slo_violations_ttft_total", "uma_slo_violations_ttft_total", "requests", "Requests whose first token came later than their slo.target_ttft_ms", sample, &m.SLOViolationsTTFT)
-	m.counter("slo_violations_tbt_total", "uma_slo_violations_tbt_total", "tokens", "Tokens of answers that came later than the target between tokens (slo.target_tbt_ms, or --itl-target-ms)", sample, &m.SLOViolationsTBT)
+	m.counter("slo_violations_tbt_total", "uma_slo_violations_tbt_total", "tokens", "Tokens of answers that came later than the target between tokens (slo.target_tbt_ms, or --itl-target-ms)", sample, &m.SLOViolationsITL)
 	m.gauge("ttft_at_risk", "uma_requests_ttft_at_risk", "requests", "Requests before their first token whose target has passed, or will by the cost model", sched, &m.ttftAtRisk)
 	m.value("itl_target_ms", "uma_itl_target_seconds", "ms", "The tightest target between tokens of the requests that run; 0 = none", sched, func() float64 { return ms(time.Duration(m.itlTarget.Value())) }).scale = 1e-3
 	m.gauge("itl_target_infeasible", "uma_itl_target_infeasible", "0, 1", "1: a step of answers alone takes longer than that target", sched, &m.infeasible)

@@ -5,11 +5,10 @@ import (
 	"time"
 )
 
-// What is measured of the KV cache. The decode loop owns the ledger and the prefix tree and stores their numbers with
-// SetKV, as often as the scheduler's; the snapshot cache and the fabric have locks of their own and are asked at a
-// scrape (BindStore, BindFabric).
+// Metrics of the KV cache. The decode loop owns the block ledger and the prefix tree and stores their numbers with
+// SetKV after each step. The snapshot cache and the fabric have locks and are read at a scrape (BindStore, BindFabric).
 
-// Tier is where cached cells are.
+// Tier is a place of cached cells.
 type Tier uint8
 
 const (
@@ -34,12 +33,12 @@ var (
 type KV struct {
 	BlockBytes              [4]int64     // by block tier, each block once
 	Evicted                 [4][3]uint64 // blocks, by block tier and reason
-	OutputCriticalEvictions uint64       // blocks of answers that went for others' sake
-	OutputCriticalAvoidable uint64       // of them: while something that ranks below answers had blocks to give
+	OutputCriticalEvictions uint64       // blocks of answers that were evicted for other requests
+	OutputCriticalAvoidable uint64       // of them: while a lower tier had evictable blocks
 	Joins                   uint64       // requests that waited for another's prefix instead of computing it
 	Prefixes                int          // cached now
 	Sequences               int          // ids in use
-	Parked                  int          // preempted requests whose cells were put away
+	Parked                  int          // preempted requests whose cells were copied out
 }
 
 // kvGauges is KV in atomics.
@@ -68,8 +67,8 @@ func (m *Metrics) SetKV(k KV) {
 	g.parked.Set(int64(k.Parked))
 }
 
-// Lookup counts a prompt that was looked up: cached of its tokens were found, the slowest of them in tier. Misses are
-// counted by reason in CacheMisses.
+// Lookup counts a look-up of a prompt: cached tokens were found, the slowest of them in tier. CacheMisses counts misses
+// by reason.
 func (m *Metrics) Lookup(tier Tier, cached int) {
 	m.lookups.Inc()
 	if cached > 0 {
@@ -78,10 +77,10 @@ func (m *Metrics) Lookup(tier Tier, cached int) {
 	}
 }
 
-// Restored counts cells that came back from a tier: how long it took from the wish to the last cell in place.
+// Restored counts a restore from a tier. took is the time from the request to the last cell.
 func (m *Metrics) Restored(tier Tier, d time.Duration) { m.restores[tier].Observe(d) }
 
-// TierStats is what one tier holds and what happened to it since the start.
+// TierStats are one tier's size, and its counters since the start.
 type TierStats struct {
 	Bytes, CapBytes           int64
 	Entries                   int
@@ -89,15 +88,15 @@ type TierStats struct {
 	PagesIn, PagesOut, Errors uint64 // tokens restored from here; tokens stored here; operations that failed
 }
 
-// Store are the snapshot cache's numbers; the device's tier is its own too, though nobody stores there.
+// Store are the snapshot cache's numbers, by tier.
 type Store struct {
 	Tiers       [NumTiers]TierStats
 	Snapshots   uint64 // taken
-	Drops       uint64 // not written, for want of room or time
-	Quarantined uint64 // files that were not what they said
+	Drops       uint64 // not written: queue full, disk full or failing
+	Quarantined uint64 // damaged files
 }
 
-// BindStore names the source of the tiers' numbers: safe from any goroutine, and fast.
+// BindStore sets the source of the tiers' numbers, which must be fast and safe from any goroutine.
 func (m *Metrics) BindStore(f func() Store) { m.store.Store(&f) }
 
 type storeReading struct {
@@ -105,7 +104,7 @@ type storeReading struct {
 	at time.Time
 }
 
-// storeNow reads the store once for all of a scrape.
+// storeNow reads the store once per scrape.
 func (m *Metrics) storeNow() *Store {
 	f := m.store.Load()
 	if f == nil {
@@ -127,10 +126,10 @@ type FabricStats struct {
 	Offloaded, Ingested uint64   // blocks
 	Errors              []uint64 // by the reasons given to BindFabric
 	Queued              int      // operations not yet finished
-	CircuitOpen         bool     // it is not asked for the time being
+	CircuitOpen         bool     // it is not used for a while
 }
 
-// fabricSource is what BindFabric was told.
+// fabricSource holds the arguments of BindFabric.
 type fabricSource struct {
 	labels  []string // one
 	reasons []string
@@ -143,7 +142,8 @@ type fabricReading struct {
 	at time.Time
 }
 
-// BindFabric names the fabric, the reasons its errors can have, and the source of its numbers, safe from any goroutine.
+// BindFabric sets the fabric's label, the reasons of its errors, and the source of its numbers, which must be safe from
+// any goroutine.
 func (m *Metrics) BindFabric(name string, reasons []string, f func() FabricStats) {
 	m.fabric.Store(&fabricSource{labels: []string{label(name)}, reasons: reasons, stats: f})
 }
@@ -176,7 +176,7 @@ func (m *Metrics) fabricReasons() []string {
 	return nil
 }
 
-// product is every pair of labels, "a/b", b changing fastest.
+// product returns every pair of labels, "a/b", b changing fastest.
 func product(a, b []string) (out []string) {
 	for _, x := range a {
 		for _, y := range b {

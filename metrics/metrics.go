@@ -2,12 +2,12 @@
 // Prometheus text format.
 //
 // Every metric is declared once, in declare.go: its names, unit, labels, meaning and where it is measured.
-// docs/metrics.md is written from that list. To add one: a field in Metrics, a line in declare.go, and
-// `go test ./metrics -rewrite`.
+// docs/metrics.md is generated from that list. To add one: a field in Metrics, a line in declare.go, and `go test
+// ./metrics -rewrite`.
 //
 // The decode loop updates metrics between two decodes, so an update is one or two atomic operations: no lock, no
-// allocation, and nobody to wait for. A scrape reads the same atomics. It never asks the loop, so it answers while a
-// decode runs, or hangs; what it reads of one step may be a mixture with the next one.
+// allocation, no wait. A scrape reads the same atomics and never asks the loop, so it works while a decode runs or
+// hangs. Its numbers may be from two consecutive steps.
 package metrics
 
 import (
@@ -17,21 +17,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Build says which build this is, for uma_build_info.
+// Build identifies the build, for uma_build_info.
 type Build struct {
 	Version string
-	Engine  string // which llama.cpp
-	Go      string // "" = the one that built this binary
+	Engine  string // the llama.cpp build
+	Go      string // "" = the version that built this binary
 }
 
-// Model says which model is served, for uma_model_info.
+// Model identifies the served model, for uma_model_info.
 type Model struct {
 	Name         string
 	Architecture string
 	Description  string // llama.cpp's one-line summary: size and quantization
 }
 
-// IO are the sources of what the poller counts itself: read at a scrape, from any goroutine. Nil ones read as 0.
+// IO are the sources of the poller's counters, read at a scrape from any goroutine. A nil source reads as 0.
 type IO struct {
 	Accepted, Refused, Closed func() uint64 // connections
 	RxBytes, TxBytes          func() uint64
@@ -47,7 +47,7 @@ type Counts struct {
 	Get   func(i int) uint64
 }
 
-// Log is what became of the daemon's log lines since the start.
+// Log counts the daemon's log lines since the start.
 type Log struct {
 	Lines, Dropped, Suppressed uint64
 }
@@ -67,14 +67,13 @@ type Step struct {
 	PrefillHeld bool // the latency guard kept prefill out of it
 
 	Think     int           // of Decode, rows of thinking requests; the others are of answers
-	Predicted time.Duration // what the cost model said Took would be; 0 = it said nothing
-	Scheduled time.Duration // what the scheduler took to decide about it
+	Predicted time.Duration // the cost model's prediction of Took; 0 = none
+	Scheduled time.Duration // time that the scheduler took to plan it
 	Probed    int           // logits rows whose entropy was read
-	ProbeTime time.Duration // what that took, all of them together
+	ProbeTime time.Duration // total time for them
 }
 
-// Scheduler are the scheduler's gauges after a step, with the meaning that sched.Stats gives them, and who holds the
-// cells of the pool.
+// Scheduler are the scheduler's gauges after a step, as in sched.Stats, and the counts of cells.
 type Scheduler struct {
 	QueuedInteractive int
 	QueuedBackground  int
@@ -82,21 +81,22 @@ type Scheduler struct {
 	Decoding          int // paused ones included
 	Paused            int
 	LiveCells         int // held by running requests
-	FreeCells         int // held by nobody
+	FreeCells         int // free
 	BudgetTarget      int
 	TickEWMA          time.Duration
 
-	ByState          [2][4]int // live requests by class (interactive, background) and by what they do (queued, prefill, think, output)
-	PoolCells        int       // held by cached prefixes alone
-	Guard            int       // 0 open, 1 trim, 2 hold
+	// live requests by class (interactive, background) and phase (queued, prefill, think, output)
+	ByState          [2][4]int
+	PoolCells        int // held by cached prefixes only
+	Guard            int // 0 open, 1 trim, 2 hold
 	ITLTarget        time.Duration
 	TargetInfeasible bool
 	TTFTAtRisk       int
-	ThinkHeld        uint64 // think rows left out of steps, since the start
+	ThinkHeld        uint64 // think rows skipped in steps, since the start
 	Cost             CostModel
 }
 
-// Metrics are all of them. Fields may be updated from any goroutine; Step and SetScheduler from one.
+// Metrics holds all metrics. Any goroutine may update the fields; one goroutine calls Step and SetScheduler.
 type Metrics struct {
 	Prompts         Counter // requests that reached the decode loop
 	TokensGenerated Counter
@@ -113,26 +113,26 @@ type Metrics struct {
 	QueueTime     Durations // arrival → first slice in a batch
 	PrefillTime   Durations // first slice → first token
 	DecodeTime    Durations // first token → last token
-	CancelLatency Durations // cancel asked → request finalised
+	CancelLatency Durations // cancel requested → request ended
 	ResponseSize  Sizes     // tokens generated by a finished request
 
 	SLOViolationsTTFT Counter // requests whose first token came after their target_ttft_ms
-	SLOViolationsTBT  Counter // tokens of answers that came later than their target between tokens
+	SLOViolationsITL  Counter // tokens of answers later than their ITL target
 
 	ThinkTokens     Sizes     // of a request that thought; see ThoughtDone
 	ThinkTime       Durations // from tag to tag
 	ThinkEnds       Labels    // Declare before use
 	ForceReasons    Labels    // Declare before use; see Forced
 	ForceLatency    Durations // decision → close seen
-	ProbeFallbacks  Counter   // requests that go on with counting only, as their rows cannot be probed
+	ProbeFallbacks  Counter   // requests limited to counting tokens, because their rows cannot be probed
 	VocabFallbacks  Counter   // requests whose markers are several tokens long
-	Reaped          Counter   // requests that the phase router forgot by age: a leak
+	Reaped          Counter   // requests that the phase router removed by age: a leak
 	TrackedRequests Gauge     // in the phase router
 
-	CacheMisses  Labels  // Declare before use; prompts not found whole, by why
-	Recomputed   Counter // preempted requests whose cells were thrown away, to be computed again
+	CacheMisses  Labels  // Declare before use; prompts that were not entirely cached, by reason
+	Recomputed   Counter // preempted requests whose cells were freed, to be computed again
 	ParkedTotal  Counter // preempted requests whose cells were put away
-	ContextShift Counter // times the oldest part of a full context was forgotten
+	ContextShift Counter // times the oldest part of a full context was removed
 
 	eatProbes, probeDropped     Counter
 	decodedThink, decodedOutput Sizes
@@ -182,13 +182,14 @@ type Metrics struct {
 	registry *prometheus.Registry
 }
 
-// New makes the metrics of one process. Finish and reject reasons that are known here are declared; the caller may
-// declare more before anything else happens.
+// New makes the metrics of one process and declares the known finish and reject reasons. The caller may declare more
+// before the first use.
 func New(build Build) *Metrics {
 	m := &Metrics{start: time.Now(), build: build.complete()}
 	m.FinishReasons.Declare("stop", "length", "cancelled", "shutdown")
 	m.RejectReasons.Declare()
-	m.ThinkEnds.Declare("natural", "converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "eog", "length")
+	m.ThinkEnds.Declare("natural", "converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "eog",
+		"length")
 	m.ForceReasons.Declare("converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user")
 	m.CacheMisses.Declare()
 	m.declare()
@@ -197,22 +198,22 @@ func New(build Build) *Metrics {
 	return m
 }
 
-// BindIO names the sources of the I/O metrics. Safe at any time.
+// BindIO sets the sources of the I/O metrics. It is safe at any time.
 func (m *Metrics) BindIO(io IO) { m.io.Store(&io) }
 
-// BindLog names the source of the log's counts, safe from any goroutine.
+// BindLog sets the source of the log's counts, which must be safe from any goroutine.
 func (m *Metrics) BindLog(f func() Log) { m.log.Store(&f) }
 
-// BindMemory names the source of the memory ledger, which must be safe from any goroutine and stop nothing.
+// BindMemory sets the source of the memory ledger, which must be safe from any goroutine and must not stop the world.
 func (m *Metrics) BindMemory(f func() Memory) { m.memory.Store(&f) }
 
-// reading is the memory ledger at a moment.
+// reading is a copy of the memory ledger.
 type reading struct {
 	Memory
 	at time.Time
 }
 
-// memoryNow reads the ledger once for all of a scrape, so that its numbers are of one moment.
+// memoryNow reads the ledger once per scrape, so that its numbers are consistent.
 func (m *Metrics) memoryNow() Memory {
 	f := m.memory.Load()
 	if f == nil {
@@ -227,10 +228,10 @@ func (m *Metrics) memoryNow() Memory {
 	return r.Memory
 }
 
-// BindLoadProgress names the source of how much of the model is loaded, 0…1.
+// BindLoadProgress sets the source of the load progress, 0…1.
 func (m *Metrics) BindLoadProgress(f func() float64) { m.progress.Store(&f) }
 
-// SetModel says which model is served now. Safe at any time.
+// SetModel sets the served model. It is safe at any time.
 func (m *Metrics) SetModel(model Model) {
 	model = Model{label(model.Name), label(model.Architecture), label(model.Description)}
 	m.model.Store(&model)
@@ -270,7 +271,7 @@ func (m *Metrics) Step(s Step) {
 	m.lastStep.Set(max(int64(time.Since(m.start)), 1))
 }
 
-// target is the budget the scheduler aims at; before it has said so, what it allowed the last step.
+// target returns the scheduler's budget target, or the last step's budget if there is none yet.
 func (m *Metrics) target() int64 {
 	if t := m.budgetTarget.Value(); t > 0 {
 		return t
@@ -278,7 +279,7 @@ func (m *Metrics) target() int64 {
 	return m.lastBudget.Value()
 }
 
-// Steps is how many decodes there were, and how long ago the last ended; -1 before the first.
+// Steps returns the number of decodes and the time since the last one ended; -1 before the first.
 func (m *Metrics) Steps() (n uint64, age time.Duration) {
 	last := m.lastStep.Value()
 	if last == 0 {
@@ -321,7 +322,7 @@ func (m *Metrics) SetScheduler(s Scheduler) {
 	m.costSteps.v.Store(s.Cost.Steps)
 }
 
-// Scheduler is what SetScheduler stored last.
+// Scheduler returns the value that SetScheduler stored last.
 func (m *Metrics) Scheduler() Scheduler {
 	s := Scheduler{
 		QueuedInteractive: int(m.queuedInteractive.Value()), QueuedBackground: int(m.queuedBackground.Value()),
@@ -329,8 +330,10 @@ func (m *Metrics) Scheduler() Scheduler {
 		LiveCells: int(m.liveCells.Value()), FreeCells: int(m.freeCells.Value()),
 		BudgetTarget: int(m.budgetTarget.Value()), TickEWMA: time.Duration(m.schedEWMA.Value()),
 		PoolCells: int(m.poolCells.Value()), Guard: int(m.guard.Value()), ITLTarget: time.Duration(m.itlTarget.Value()),
-		TargetInfeasible: m.infeasible.Value() != 0, TTFTAtRisk: int(m.ttftAtRisk.Value()), ThinkHeld: m.thinkHeld.Value(),
-		Cost: CostModel{m.costA.value(), m.costB.value(), m.costC.value(), m.costD.value(), m.costError.value(), m.costRatio.value(), m.costSteps.Value()},
+		TargetInfeasible: m.infeasible.Value() != 0, TTFTAtRisk: int(m.ttftAtRisk.Value()),
+		ThinkHeld: m.thinkHeld.Value(),
+		Cost: CostModel{m.costA.value(), m.costB.value(), m.costC.value(), m.costD.value(), m.costError.value(),
+			m.costRatio.value(), m.costSteps.Value()},
 	}
 	for i := range m.byState {
 		s.ByState[i/len(phaseNames)][i%len(phaseNames)] = int(m.byState[i].Value())
@@ -344,8 +347,8 @@ func (m *Metrics) Finished(reason string) { m.FinishReasons.Inc(reason) }
 // Rejected counts a request that was answered with an error, by its reason.
 func (m *Metrics) Rejected(reason string) { m.RejectReasons.Inc(reason) }
 
-// RequestDone counts what a finished request used: prompt tokens, generated tokens, and the time from its first token
-// to its last.
+// RequestDone counts a finished request: prompt tokens, generated tokens, and the time from its first token to its
+// last.
 func (m *Metrics) RequestDone(prompt, generated int, decode time.Duration) {
 	m.PromptTokens.Add(uint64(prompt))
 	m.ResponseSize.Observe(generated)
@@ -354,7 +357,7 @@ func (m *Metrics) RequestDone(prompt, generated int, decode time.Duration) {
 	}
 }
 
-// CancelDone counts a cancelled request: how long it took from the wish to the end.
+// CancelDone counts a cancelled request. took is the time from the cancel to the end.
 func (m *Metrics) CancelDone(d time.Duration) { m.CancelLatency.Observe(d) }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -69,7 +69,7 @@ func filled() *Metrics {
 	m.TrackedRequests.Set(4)
 	m.TTOT.Observe(200 * time.Millisecond)
 	m.SLOViolationsTTFT.Inc()
-	m.SLOViolationsTBT.Add(2)
+	m.SLOViolationsITL.Add(2)
 	m.Recomputed.Inc()
 	m.ParkedTotal.Inc()
 	m.ContextShift.Inc()
@@ -390,7 +390,7 @@ uma_model_info{architecture="llama",description="llama 1M Q8_0",name="tiny \"q\"
 			}
 			continue
 		}
-		if strings.HasPrefix(d.prom, "meridian_") { // the original's names
+		if strings.HasPrefix(d.prom, "meridian_") { // meridian-core's names
 			continue
 		}
 		if !family.MatchString(d.prom) && !slices.Contains(unitless, d.prom) {

@@ -8,16 +8,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Registry holds these metrics and nothing else. Other names for the same values, such as another server's, would be
-// a second collector registered here.
+// Registry contains only these metrics. Register a second collector here for other names of the same values.
 func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 
-// PrometheusHandler answers a scrape.
+// PrometheusHandler serves a scrape.
 func (m *Metrics) PrometheusHandler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// collector is Metrics as client_golang sees it: values are read when asked for, not kept twice.
+// collector adapts Metrics to client_golang: it reads the values at a scrape.
 type collector Metrics
 
 // Describe implements prometheus.Collector.
@@ -99,7 +98,7 @@ func (d *decl) collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(desc, t, v, values...)
 }
 
-// collect makes the cumulative form that Prometheus wants.
+// collect makes the cumulative form that Prometheus needs.
 func (b *buckets) collect(desc *prometheus.Desc, unit, scale float64, labels []string) prometheus.Metric {
 	cumulative := make(map[float64]uint64, numBuckets)
 	count := uint64(0)

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// MaxJSON is more bytes than AppendJSON ever appends.
+// MaxJSON is an upper bound of the bytes that AppendJSON appends.
 const MaxJSON = 64 << 10
 
-// AppendJSON appends the snapshot: one JSON object on one line, without a newline. Its size and the time it takes depend
-// on the number of metrics alone. Safe from any goroutine.
+// AppendJSON appends the snapshot: one JSON object on one line, without a newline. Its size and time depend only on the
+// number of metrics. It is safe from any goroutine.
 //
-// A histogram is {"count":…,"sum":…,"buckets":{"1":…,"2":…,…,"+Inf":…}}: each bucket counts what is larger than the
-// bound before it and not larger than its own.
+// A histogram is {"count":…,"sum":…,"buckets":{"1":…,"2":…,…,"+Inf":…}}: each bucket counts the values above the
+// previous bound and at most its own.
 func (m *Metrics) AppendJSON(dst []byte) []byte {
 	dst = append(dst, '{')
 	for i, d := range m.decls {
@@ -85,7 +85,7 @@ func (d *decl) appendJSON(dst []byte) []byte {
 	return appendFloat(dst, v)
 }
 
-// appendHistogram shows the buckets of all of bs together up to the bound top, the first of which ends at 1 and holds all
+// appendHistogram appends the sum of the histograms bs up to the bound top. Its first bucket ends at 1 and includes all
 // finer ones.
 func appendHistogram(dst []byte, first, top int, scale float64, bs ...*buckets) []byte {
 	var n [numBuckets + 1]uint64
@@ -126,7 +126,7 @@ func appendHistogram(dst []byte, first, top int, scale float64, bs ...*buckets) 
 	return append(dst, '}', '}')
 }
 
-// appendFloat shows microseconds of a value in ms; JSON has no NaN and no Inf.
+// appendFloat appends a value with three decimals; JSON has no NaN or Inf.
 func appendFloat(dst []byte, v float64) []byte {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		v = 0

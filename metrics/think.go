@@ -2,12 +2,12 @@ package metrics
 
 import "time"
 
-// What is measured of thinking and of the promise between tokens.
+// Metrics of thinking and of ITL targets.
 
 // ByPhase is a histogram of durations for thinking and one for the answer.
 type ByPhase struct{ Think, Output Durations }
 
-// Observe counts d. think says which of the two.
+// Observe counts d in the histogram for thinking or for the answer.
 func (b *ByPhase) Observe(think bool, d time.Duration) {
 	if think {
 		b.Think.Observe(d)
@@ -16,7 +16,7 @@ func (b *ByPhase) Observe(think bool, d time.Duration) {
 	}
 }
 
-// Thought is how the thinking of a request went that has thought.
+// Thought summarises the thinking of a request.
 type Thought struct {
 	Tokens  int
 	Time    time.Duration // from the opening to the closing tag
@@ -25,7 +25,7 @@ type Thought struct {
 	Dropped int           // rows and probes whose entropy was not finite
 }
 
-// ThoughtDone counts a finished request's thinking. Once a request.
+// ThoughtDone counts a finished request's thinking. Call it once per request.
 func (m *Metrics) ThoughtDone(t Thought) {
 	m.ThinkTokens.Observe(t.Tokens)
 	m.ThinkTime.Observe(t.Time)
@@ -34,18 +34,19 @@ func (m *Metrics) ThoughtDone(t Thought) {
 	m.probeDropped.Add(uint64(t.Dropped))
 }
 
-// Forced counts a close that was forced, when its first token is delivered.
+// Forced counts a forced close when its first token is delivered.
 func (m *Metrics) Forced(reason string) { m.ForceReasons.Inc(reason) }
 
-// ForceClosed counts a forced close that was seen to close: how long that took from the decision.
+// ForceClosed counts a forced close that took effect. took is the time since the decision.
 func (m *Metrics) ForceClosed(d time.Duration) { m.ForceLatency.Observe(d) }
 
-// CostModel is the scheduler's, as its gauges: milliseconds = A + B·prompt tokens + C·answer rows + D·attended cells.
+// CostModel holds the gauges of the scheduler's cost model: milliseconds = A + B·prompt tokens + C·answer rows +
+// D·attended cells.
 type CostModel struct {
 	A, B, C, D float64 // ms
 	Error      float64 // moving average of |predicted − took| / took
-	Ratio      float64 // the took / predicted that 95 of 100 steps stay below
-	Steps      uint64  // learned from
+	Ratio      float64 // the 95th percentile of took / predicted
+	Steps      uint64  // number of steps learned from
 }
 
 // Classes and phases of Scheduler.ByState, in the order of its indices.

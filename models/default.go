@@ -1,8 +1,8 @@
-// Package models holds uma-tiny, the model uma-serve serves when it is given no other: a llama-architecture GGUF of
-// some megabytes, trained by this repository (models/train, models/README.md says what it can do and how well).
+// Package models contains uma-tiny, uma-serve's default model: a GGUF of a few megabytes with the llama architecture,
+// trained by this repository (models/train). models/README.md describes what it can do.
 //
-// It is part of the binary unless that was built with the tag nomodel. llama.cpp reads models by path, so the bytes are
-// written to the user's cache once; whatever lies there is checked against the binary's before it is used.
+// It is part of the binary, except with the build tag nomodel. llama.cpp reads models by path, so the model is written
+// to the user's cache directory once; an existing file is compared with the binary's before use.
 package models
 
 import (
@@ -15,7 +15,7 @@ import (
 	"syscall"
 )
 
-// Notice says plainly what the default model is; the daemon prints it when it serves it.
+// Notice describes the default model; the daemon prints it when it serves the model.
 const Notice = "no --model given: serving the built-in uma-tiny, a small demonstration model and no general assistant. " +
 	"It adds, subtracts, multiplies, compares and sorts numbers, counts letters, reverses words, knows weekdays and months, and solves " +
 	"two-step word problems, each with its thinking; use -m FILE.gguf for a model of your own."
@@ -25,7 +25,7 @@ var ErrNone = errors.New("this uma-serve was built without its default model (bu
 
 const fileName = "uma-tiny.gguf"
 
-// Default returns the path of a file that holds the default model. The error is ErrNone or the file system's.
+// Default returns the path of a file with the default model. The error is ErrNone or the file system's.
 func Default() (string, error) {
 	if len(tiny) == 0 {
 		return "", ErrNone
@@ -37,25 +37,25 @@ func Default() (string, error) {
 			return path, nil
 		}
 	}
-	// No home, or a read-only one: a directory of this user's among the temporary files.
+	// Without a writable home use a directory for this user among the temporary files.
 	dir = filepath.Join(os.TempDir(), fmt.Sprintf("uma-serve-%d", os.Getuid()))
 	path, err := place(dir)
 	if err != nil {
-		return "", fmt.Errorf("unpack the default model: %w; set XDG_CACHE_HOME to a directory that can be written, or give a model with -m FILE.gguf", err)
+		return "", fmt.Errorf("unpack the default model: %w; set XDG_CACHE_HOME to a writable directory, or give a model with -m FILE.gguf", err)
 	}
 	return path, nil
 }
 
-// place makes sure that dir, private to this user, holds the model.
+// place ensures that dir, private to this user, contains the model.
 func place(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	// Others who can write there could change the file between the check and the load.
+	// Another user with write access could change the file between the check and the load.
 	if fi, err := os.Stat(dir); err != nil {
 		return "", err
 	} else if st, ok := fi.Sys().(*syscall.Stat_t); fi.Mode().Perm()&0o022 != 0 || !ok || int(st.Uid) != os.Getuid() {
-		return "", &fs.PathError{Op: "use", Path: dir, Err: errors.New("others can write in it")}
+		return "", &fs.PathError{Op: "use", Path: dir, Err: errors.New("other users can write in it")}
 	}
 	path := filepath.Join(dir, fileName)
 	if b, err := os.ReadFile(path); err == nil && bytes.Equal(b, tiny) {
@@ -64,13 +64,14 @@ func place(dir string) (string, error) {
 	return path, write(path, tiny)
 }
 
-// write puts data at path in one step: a reader, or a daemon that has the old file mapped, never sees half of it.
+// write replaces the file at path atomically: neither a reader nor a daemon that has mapped the old file sees a part of
+// it.
 func write(path string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // gone already when all went well
+	defer os.Remove(f.Name()) // removes the file after an error
 	_, err = f.Write(data)
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err

@@ -16,22 +16,22 @@ var chatML string
 
 // Templates for WriteVariant.
 const (
-	// KeepThinking renders every message as it is: a turn's rendering stays a prefix of the next one's.
+	// KeepThinking renders every message unchanged, so that a turn's rendering is a prefix of the next one's.
 	KeepThinking = `{%- for message in messages %}
     {{- '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}
 {%- endfor %}
 {%- if add_generation_prompt %}
     {{- '<|im_start|>assistant\n' }}
 {%- endif %}`
-	// EmptyThink opens every answer with a think block that is empty and closed: what the model can do without thinking.
+	// EmptyThink begins every answer with an empty, closed think block, to measure the model without thinking.
 	EmptyThink = `{%- for message in messages %}
     {{- '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}
 {%- endfor %}
 {{- '<|im_start|>assistant\n<think>\n\n</think>\n\n' }}`
 )
 
-// WriteVariant writes uma-tiny to path with another chat template, no longer than its own: the file's layout stays, what
-// is left over becomes a comment of the template.
+// WriteVariant writes uma-tiny to path with another chat template, which must not be longer than the model's. The
+// file's layout remains: a comment in the template fills the remaining space.
 func WriteVariant(path, template string) error {
 	if len(tiny) == 0 {
 		return ErrNone

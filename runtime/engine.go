@@ -1,7 +1,7 @@
-// Package runtime is the vocabulary between the decode loop and whatever computes logits.
+// Package runtime defines the interface between the decode loop and an inference engine.
 //
-// It holds one interface, Engine, the values that cross it and the errors it answers with. It imports nothing
-// of this project, so the pure packages (sched, meridian, kvsnap) may share its value types.
+// It contains the interface Engine, its values and its errors. It imports nothing of this project, so that pure
+// packages can use its value types.
 //
 // # The caller's obligations, in order
 //
@@ -10,9 +10,9 @@
 //  2. Fill the engine's own Batch (Batch().Reset, then Add), then call Decode.
 //  3. Read Logits(i) for each row added with logits=true before the next Decode: the slice is a view of the
 //     engine's memory and is overwritten by it.
-//  4. On ErrKVFull the engine's state is as it was before the call: free cells and try again.
-//     On ErrAborted or ErrDecode an unknown part of the batch may have been written: remove every sequence of
-//     the batch back to the position it had before (SeqRemove) and only then go on.
+//  4. On ErrKVFull the engine's state is unchanged: free cells and try again.
+//     On ErrAborted or ErrDecode an unknown part of the batch may have been written: shorten every sequence
+//     of the batch to its previous length (SeqRemove) before the next call.
 //  5. Close once, after the last call returned.
 package runtime
 
@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// Token is an id in the model's vocabulary, 0 ≤ Token < Vocab.Size. NoToken is none.
+// Token is an id in the model's vocabulary, 0 ≤ Token < Vocab.Size. NoToken means that there is no token.
 type Token = int32
 
 // Seq is a sequence id in the unified KV pool, 0 ≤ Seq < Capabilities.MaxSequences.
@@ -30,23 +30,23 @@ type Seq = int32
 // Pos is a position in a sequence, in tokens from its start.
 type Pos = int32
 
-// NoToken stands where a token is optional (a vocabulary without a BOS, say).
+// NoToken is the value of an optional token that does not exist, for example the BOS of a vocabulary without one.
 const NoToken Token = -1
 
 var (
-	// ErrKVFull: no cells are free for the batch. The engine's state is unchanged; free some and retry.
+	// ErrKVFull: there are not enough free cells for the batch. The engine's state is unchanged; free some and retry.
 	ErrKVFull = errors.New("KV cache is full")
 	// ErrAborted: Abort was called during Decode. Part of the batch may have been computed (obligation 4).
 	ErrAborted = errors.New("decode aborted")
 	// ErrDecode: the backend failed. Part of the batch may have been computed (obligation 4).
 	ErrDecode = errors.New("decode failed")
-	// ErrModel: the model file cannot be used; the wrapped text says which field or tensor and why.
+	// ErrModel: the model file cannot be used; the text names the field or tensor and the reason.
 	ErrModel = errors.New("model cannot be loaded")
 	// ErrNotBuilt: this binary was built without llama.cpp (CGO_ENABLED=0).
 	ErrNotBuilt = errors.New("this build has no llama.cpp engine; run `make`")
-	// ErrUnsupported: the model's memory cannot do what was asked (ranges of a recurrent or SWA cache).
+	// ErrUnsupported: the model's memory does not support the operation (ranges of a recurrent or SWA cache).
 	ErrUnsupported = errors.New("not supported by this model's memory")
-	// ErrSnapshot: snapshot bytes do not fit this engine, or the target sequence is in use.
+	// ErrSnapshot: the snapshot does not fit this engine, or the target sequence is in use.
 	ErrSnapshot = errors.New("snapshot cannot be restored")
 )
 
@@ -61,12 +61,13 @@ const (
 	DeviceFake  DeviceKind = "fake"
 )
 
-// Capabilities are immutable facts about an open engine. What a model cannot do is said here, so that callers
-// fall back without being asked.
+// Capabilities are immutable facts about an open engine. They state what the model cannot do, so that callers can fall
+// back.
 type Capabilities struct {
-	UnifiedKV       bool       `json:"unified_kv"`       // one pool of cells shared by all sequences
-	CanShift        bool       `json:"can_shift"`        // SeqAdd works (context shift)
-	CanRemoveRange  bool       `json:"can_remove_range"` // SeqRemove of any range, SeqCopy of any range; false for SWA and recurrent memory
+	UnifiedKV bool `json:"unified_kv"` // one pool of cells shared by all sequences
+	CanShift  bool `json:"can_shift"`  // SeqAdd works (context shift)
+	// SeqRemove of any range, SeqCopy of any range; false for SWA and recurrent memory
+	CanRemoveRange  bool       `json:"can_remove_range"`
 	CanAbort        bool       `json:"can_abort"`        // Abort takes effect inside a Decode
 	PersistentGraph bool       `json:"persistent_graph"` // the compute graph is reused while shapes stay equal
 	MaxBatch        int        `json:"max_batch"`        // tokens per Decode (n_batch)
@@ -76,7 +77,7 @@ type Capabilities struct {
 	Threads         int        `json:"threads"`
 	Device          DeviceKind `json:"device"`
 	DeviceName      string     `json:"device_name"`
-	EngineBuild     string     `json:"engine_build"` // which llama.cpp; part of a snapshot's fingerprint
+	EngineBuild     string     `json:"engine_build"` // the llama.cpp build; part of a snapshot's fingerprint
 }
 
 // ModelInfo are immutable facts about the loaded model.
@@ -107,14 +108,14 @@ type ModelInfo struct {
 // Vocab is the model's vocabulary. All methods are pure after opening and safe from any goroutine.
 type Vocab interface {
 	Size() int
-	// Tokenize appends the tokens of text to dst. addSpecial adds what the model wants at a sequence's start
-	// (BOS); parseSpecial reads markers such as "<|im_start|>" as their single token, which must be false for
-	// text that came from a user and true for a rendered chat template.
+	// Tokenize appends the tokens of text to dst. addSpecial adds the tokens that the model needs at a sequence's start
+	// (BOS). parseSpecial reads markers such as "<|im_start|>" as single tokens; it must be false for text from a user
+	// and true for a rendered chat template.
 	Tokenize(dst []Token, text string, addSpecial, parseSpecial bool) ([]Token, error)
-	// Piece is the bytes token t stands for: possibly part of a UTF-8 character, empty for a control token.
-	// The slice is shared and must not be written. Free of allocation.
+	// Piece returns the bytes of token t: possibly part of a UTF-8 character, empty for a control token. The slice is
+	// shared and read-only. It allocates nothing.
 	Piece(t Token) []byte
-	// Text is how t is written in the vocabulary, control tokens included ("<|im_end|>").
+	// Text returns t's text in the vocabulary, also for control tokens ("<|im_end|>").
 	Text(t Token) string
 	// IsControl reports whether t is a marker that is never shown as text.
 	IsControl(t Token) bool
@@ -124,21 +125,22 @@ type Vocab interface {
 	EOS() Token
 	// Find returns the token whose Text is exactly text ("</think>"), or NoToken.
 	Find(text string) Token
-	// ChatTemplate is the model's Jinja template, "" when it has none.
+	// ChatTemplate returns the model's Jinja template, "" when it has none.
 	ChatTemplate() string
 }
 
-// TextCutter is what a Vocab may offer beside Tokenize: where the tokens of a text do not depend on what follows, so that
-// those of a beginning that many texts share need not be made again.
+// TextCutter is an optional interface of a Vocab. It finds places where the tokens of a text do not depend on what
+// follows, so that the tokens of a common beginning can be reused.
 type TextCutter interface {
-	// Cut is the least n ≥ min (and ≥ 1) such that the tokens of text are those of text[:n], with the same addSpecial, and
-	// those of text[n:], without it; len(text) when there is none. Safe from any goroutine.
+	// Cut returns the least n ≥ min (and ≥ 1) such that the tokens of text are those of text[:n] with the same
+	// addSpecial, followed by those of text[n:] without it; len(text) when there is none. It is safe from any
+	// goroutine.
 	Cut(text string, min int, parseSpecial bool) int
 }
 
-// Batch is one Decode's input: row i is Token[i] at position Pos[i] of sequence Seq[i]; the engine computes
-// logits for it when Logits[i] is non-zero. The slices are the engine's own memory (C arrays for llama.cpp),
-// have length n and capacity Capabilities.MaxBatch, and are only valid until the engine is closed.
+// Batch is one Decode's input: row i is Token[i] at position Pos[i] of sequence Seq[i]; the engine computes logits for
+// it when Logits[i] is non-zero. The slices are the engine's memory (C arrays for llama.cpp). They have length n and
+// capacity Capabilities.MaxBatch, and are valid until the engine is closed.
 type Batch struct {
 	Token  []Token
 	Pos    []Pos
@@ -151,11 +153,11 @@ func (b *Batch) Reset() {
 	b.Token, b.Pos, b.Seq, b.Logits = b.Token[:0], b.Pos[:0], b.Seq[:0], b.Logits[:0]
 }
 
-// Len is the number of rows.
+// Len returns the number of rows.
 func (b *Batch) Len() int { return len(b.Token) }
 
-// Add appends a row and returns its index, the one Logits takes. It panics when the batch is full: how many
-// tokens fit is the scheduler's business and was decided before.
+// Add appends a row and returns its index for Logits. It panics when the batch is full: the scheduler must not plan
+// more tokens than fit.
 func (b *Batch) Add(t Token, p Pos, s Seq, logits bool) int {
 	i := len(b.Token)
 	if i == cap(b.Token) {
@@ -176,81 +178,81 @@ type Engine interface {
 	Model() ModelInfo
 	Vocab() Vocab
 
-	// Batch is the engine's one batch; the same pointer every call.
+	// Batch returns the engine's only batch, the same pointer at every call.
 	Batch() *Batch
-	// Decode computes the filled batch. Errors: ErrKVFull, ErrAborted, ErrDecode. No allocation.
+	// Decode computes the filled batch. It fails with ErrKVFull, ErrAborted or ErrDecode. It allocates nothing.
 	Decode() error
-	// Logits is a view of the n_vocab raw logits of batch row i, valid until the next Decode. Nil when row i
-	// was not added with logits=true. No copy, no allocation.
+	// Logits returns a view of the n_vocab raw logits of batch row i, valid until the next Decode. It is nil when row i
+	// was not added with logits=true. Logits neither copies nor allocates.
 	Logits(i int) []float32
-	// Abort makes a Decode in progress return ErrAborted soon; without one it does nothing lasting. Safe from
-	// any goroutine.
+	// Abort makes a running Decode return ErrAborted soon. Without one it has no lasting effect. It is safe from any
+	// goroutine.
 	Abort()
 
-	// SeqRemove frees the cells of s at positions [p0, p1); p1 < 0 means to the end. False when the memory
-	// cannot remove that range (Capabilities.CanRemoveRange); a whole sequence can always be removed.
+	// SeqRemove frees the cells of s at positions [p0, p1); p1 < 0 means to the end. It returns false when the memory
+	// cannot remove that range (Capabilities.CanRemoveRange). A whole sequence can always be removed.
 	SeqRemove(s Seq, p0, p1 Pos) bool
 	// SeqCopy makes dst share the cells of src at positions [p0, p1), without copying them.
 	SeqCopy(src, dst Seq, p0, p1 Pos)
-	// SeqAdd shifts the positions of s in [p0, p1) by delta. ErrUnsupported unless Capabilities.CanShift.
+	// SeqAdd shifts the positions of s in [p0, p1) by delta. It fails with ErrUnsupported unless Capabilities.CanShift.
 	SeqAdd(s Seq, p0, p1, delta Pos) error
-	// SeqRange is the lowest and highest position s holds, or -1, -1 when it holds none.
+	// SeqRange returns the lowest and highest position of s, or -1, -1 when s is empty.
 	SeqRange(s Seq) (first, last Pos)
 
-	// SnapshotSize is the bytes Snapshot of the same range will write.
+	// SnapshotSize returns the number of bytes that Snapshot writes for the same range.
 	SnapshotSize(s Seq, p0, p1 Pos) (int, error)
-	// Snapshot writes the cells of s at positions [p0, p1) to dst and returns how many bytes. The scratch
-	// sequence is used on the way and is empty again afterwards.
+	// Snapshot writes the cells of s at positions [p0, p1) to dst and returns the number of bytes. It uses the empty
+	// sequence scratch and leaves it empty.
 	Snapshot(dst []byte, s, scratch Seq, p0, p1 Pos) (int, error)
-	// Restore makes s hold the cells that Snapshot wrote. s must hold nothing in that range. The bytes must be
-	// verified (checksum, fingerprint) by the caller first: a malformed one may abort the process.
+	// Restore adds the cells that Snapshot wrote to s, which must have none in that range. The caller must verify the
+	// bytes first (checksum, fingerprint): malformed ones may abort the process.
 	Restore(src []byte, s, scratch Seq) error
 
-	// LastDecode is how long the last Decode took inside the backend.
+	// LastDecode returns how long the last Decode took in the backend.
 	LastDecode() time.Duration
 	// Close frees everything. A second Close panics in invariant builds.
 	Close() error
 }
 
-// RowScanner is what an Engine may offer beside its logits: finding a row's largest value where it lies, by vector
-// code, so that greedy sampling does not cost a Go loop over the vocabulary.
+// RowScanner is an optional interface of an Engine. It finds a row's largest logit in the engine's memory by vector
+// code, so that greedy sampling needs no Go loop over the vocabulary.
 type RowScanner interface {
-	// Argmax is the token with the largest logit of batch row i, and that logit. Of equal logits the lowest id
-	// wins; NaN never does. NoToken when row i has no logits or none above -Inf. No allocation.
+	// Argmax returns the token with the largest logit of batch row i, and that logit. Of equal logits the lowest id
+	// wins; NaN never does. It returns NoToken when row i has no logits or none above -Inf. It allocates nothing.
 	Argmax(i int) (Token, float32)
 }
 
-// RowStats is what one pass over a row of raw logits yields: what the entropy probe wants to know, and what sampling
-// would otherwise read the row for. NaN and +Inf are no logits: they are dropped and counted. -Inf is a masked entry of
-// probability 0: it is skipped. Of a row in which nothing else is left, Max and LogSumExp are -Inf, Argmax is NoToken and
-// Entropy and CloseMass are 0.
+// RowStats are the statistics of a row of raw logits, for the entropy probe and for sampling. NaN and +Inf are ignored
+// and counted. -Inf is a masked entry of probability 0. For a row without other entries, Max and LogSumExp are -Inf,
+// Argmax is NoToken, and Entropy and CloseMass are 0.
 type RowStats struct {
 	Max       float32
 	Argmax    Token   // the lowest id among equals
 	LogSumExp float64 // ln Σ e^logit
 	Entropy   float64 // of softmax(logits), in nats
 	CloseMass float64 // Σ probability of the close ids
-	CloseRank int     // how many entries are larger than the best close id's logit, 0 = none; -1 = no close id has a logit
-	NonFinite int     // entries dropped
+	CloseRank int     // number of entries larger than the best close id's logit; -1 = no close id has a logit
+	NonFinite int     // entries that are NaN or +Inf
 }
 
-// RowProber is what an Engine may offer beside its logits: a row's statistics from where it lies, by vector code. For
-// engines that do not, and builds without one, package meridian has the same in Go.
+// RowProber is an optional interface of an Engine. It computes a row's statistics in the engine's memory by vector
+// code. Package meridian has a Go implementation for engines without it.
 type RowProber interface {
-	// ProbeRow fills out from the row of batch row i. close are the distinct token ids that end thinking, none is
-	// fine; ids outside of the vocabulary are skipped. Entropy and CloseMass are within EntropyError of their
-	// definitions, LogSumExp is within LogSumExpError. False, and out as it was, when row i has no logits. No allocation.
+	// ProbeRow fills out from the row of batch row i. close are the distinct token ids that end thinking and may be
+	// empty; ids outside the vocabulary are ignored. The error of Entropy and CloseMass is at most EntropyError, that
+	// of LogSumExp at most LogSumExpError. ProbeRow returns false and leaves out unchanged when row i has no logits. It
+	// allocates nothing.
 	ProbeRow(i int, close []Token, out *RowStats) bool
 }
 
-// How far a prober may be from the definitions: what counts is decided by more, and a sampler that uses the normaliser
-// knows when it must not.
+// Largest errors of a RowProber. The thresholds on entropy are coarser, and the sampler checks whether LogSumExp is
+// exact enough for it.
 const (
 	EntropyError   = 1e-5 // nats
 	LogSumExpError = 5e-6 // so also the relative error of the mass
 )
 
-// Progress is told how much of a model is loaded, 0 … 1. Returning false stops the load.
+// Progress receives the fraction of the model that is loaded, 0 … 1. Returning false stops the load.
 type Progress func(fraction float32) bool
 
 // Options open an engine. Zero values mean the engine's default unless a unit is given.

@@ -9,11 +9,11 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// ErrNoCandidate: every logit of the row is NaN or -Inf, so no token can be chosen. The model's output is broken, or
-// logit_bias and ignore_eos forbid every token.
+// ErrNoCandidate: every logit of the row is NaN or -Inf, so that no token can be chosen: the model's output is broken,
+// or logit_bias and ignore_eos forbid every token.
 var ErrNoCandidate = errors.New("no token has a finite logit")
 
-// VocabFacts is what a chain needs to know of the model's vocabulary.
+// VocabFacts are the properties of the model's vocabulary that a chain needs.
 type VocabFacts struct {
 	Size int     // logits per row
 	EOG  []int32 // the tokens that end a generation, which IgnoreEOS forbids
@@ -25,48 +25,49 @@ type TokenLogprob struct {
 	Logprob float32
 }
 
-// Choice is a sampled token. Logprob and Top are filled only when Params.Logprobs asked for them: they are the
-// log-softmax of the raw logits, before any bias, penalty or truncation, so that they tell what the model thinks.
-// Top is in descending order and valid until the next Sample on the same Scratch.
+// Choice is a sampled token. Logprob and Top are set only if Params.Logprobs requests them. They are the log-softmax of
+// the raw logits, before any bias, penalty or truncation: the model's own distribution. Top is in descending order and
+// valid until the next Sample on the same Scratch.
 type Choice struct {
 	Token   int32
 	Logprob float32
 	Top     []TokenLogprob
 }
 
-// Chain is one session's sampler. Not safe for concurrent use; different chains may share a Scratch as long as one
-// goroutine at a time samples.
+// Chain is the sampler of one session. It is not safe for concurrent use. Different chains may share a Scratch if only
+// one goroutine at a time samples.
 //
 // The stages and their order are llama-server's:
 //
 //	logit bias, ignore_eos → penalties → DRY, bad words → top_n_sigma → top_k → typical_p → top_p → min_p → XTC →
 //	temperature (or dynamic temperature) → draw
 //
-// Mirostat takes the place of all from top_n_sigma on but the temperature. What only some tokens may do
-// (AllowedTokens) or may not do yet (MinTokens) holds from the first stage on.
+// Mirostat replaces the stages from top_n_sigma on, except the temperature. AllowedTokens and MinTokens apply from the
+// first stage on.
 //
-// top_p sees the softmax over what top_k left, at temperature 1; min_p compares logits. Where llama.cpp's sort
-// leaves the order of equal logits to chance, the lower token id wins here.
+// top_p uses the softmax of the candidates that top_k left, at temperature 1; min_p compares logits. Among equal
+// logits, whose order llama.cpp's sort leaves undefined, the lower token id wins.
 type Chain struct {
 	p       Params
 	scratch *Scratch
 	rng     rand.PCG
-	bias    []candidate // sorted by id, one entry each; includes ignore_eos, and early what MinTokens forbids
+	// sorted by id, one entry each; includes ignore_eos and, for the early tokens, what MinTokens forbids
+	bias    []candidate
 	later   []candidate // bias from MinTokens on
-	early   int         // tokens to sample until then
-	begun   bool        // the prompt is over
+	early   int         // tokens to sample before later applies
+	begun   bool        // the prompt has ended
 	allowed []int32     // sorted; nil: all
 	window  window
 	words   words
 	dry     dry
-	shaped  bool    // a stage beyond top_k, top_p, min_p and the temperature is on: see Scratch.shape
+	shaped  bool    // stages other than top_k, top_p, min_p and temperature are on: see Scratch.shape
 	mu      float64 // Mirostat's bound on the surprise, in bits
 	argmax  bool
 	minLog  float32 // ln(MinP), -Inf when off
 }
 
-// New makes a chain from validated parameters. It does not touch scratch, so any goroutine may call it. Biases of
-// tokens outside of the vocabulary have no effect.
+// New makes a chain from validated parameters. It does not use scratch, so any goroutine may call it. Biases of tokens
+// outside the vocabulary have no effect.
 func New(p Params, vocab VocabFacts, scratch *Scratch) *Chain {
 	c := &Chain{p: p, scratch: scratch, minLog: float32(math.Log(float64(p.MinP)))}
 	c.p.LogitBias = nil
@@ -120,7 +121,7 @@ func forbid(bias []candidate, tokens ...int32) []candidate {
 	return bias
 }
 
-// merge sorts biases by token and adds those of one token up, as llama.cpp does.
+// merge sorts biases by token and adds up those of the same token, as llama.cpp does.
 func merge(bias []candidate) []candidate {
 	slices.SortStableFunc(bias, func(a, b candidate) int { return int(a.id) - int(b.id) })
 	n := 0
@@ -135,15 +136,15 @@ func merge(bias []candidate) []candidate {
 	return bias[:n]
 }
 
-// greedy: no later stage can remove the largest logit, so with nothing to draw it is the answer.
+// greedy reports whether Sample returns the largest logit: no stage can remove it, and there is no draw.
 func (c *Chain) greedy() bool { return !c.shaped && (c.p.Temperature <= 0 || c.p.TopK == 1) }
 
-// IsArgmax reports whether Sample is the row's largest logit (lowest id among equals) whenever Takes accepts that
-// token, so that a caller with a faster way to find it (runtime.RowScanner) may use it instead. It never changes.
+// IsArgmax reports whether Sample returns the row's largest logit (lowest id among equals) whenever Takes accepts that
+// token. A caller with a faster way to find it (runtime.RowScanner) may then use that. The result never changes.
 func (c *Chain) IsArgmax() bool { return c.argmax }
 
-// Takes reports whether the row's largest raw logit is still the largest after the biases, of which none is above 0
-// when IsArgmax: it is, unless it has one itself (an end of generation under ignore_eos).
+// Takes reports whether the row's largest raw logit is still the largest after the biases. With IsArgmax no bias is
+// above 0, so it is, unless the token itself has a bias (an end of generation under ignore_eos).
 func (c *Chain) Takes(token int32) bool {
 	for i := range c.bias {
 		if c.bias[i].id == token {
@@ -153,8 +154,8 @@ func (c *Chain) Takes(token int32) bool {
 	return true
 }
 
-// Accept tells the penalties of a token of the sequence, in order: first each of the prompt's, as llama-server does,
-// then each sampled one.
+// Accept adds a token of the sequence to the penalties' windows, in order: first those of the prompt, as in
+// llama-server, then each sampled one.
 func (c *Chain) Accept(token int32) {
 	if c.window.on {
 		c.window.push(token)
@@ -173,11 +174,10 @@ func (c *Chain) Accept(token int32) {
 	}
 }
 
-// Begin tells that the prompt is over: what Accept hears from now on is the answer, which MinTokens and BadWords are
-// about.
+// Begin marks the end of the prompt: later tokens are the answer, to which MinTokens and BadWords apply.
 func (c *Chain) Begin() { c.begun = true }
 
-// Sample chooses a token from a row of raw logits, which it only reads. Errors: ErrNoCandidate.
+// Sample chooses a token from a row of raw logits, which it does not change. It fails with ErrNoCandidate.
 func (c *Chain) Sample(logits []float32) (Choice, error) {
 	if c.argmax {
 		var id int32
@@ -205,11 +205,10 @@ func (c *Chain) Sample(logits []float32) (Choice, error) {
 	return choice, nil
 }
 
-// SampleProbed is Sample of a row whose statistics somebody has already, so that it reads less of it: nothing where the
-// largest logit is the answer (greedy, with penalties and biases too unless they change that very token), one pass less
-// for min_p, top_p and temperature alone, and for top_p without top_k none that sums. The same token comes out and the
-// same log-probabilities, to the bit. known must be of this very row; a row with entries that are no numbers is read as
-// by Sample.
+// SampleProbed is Sample for a row whose statistics are known, so that it reads less of the row: nothing if the largest
+// logit is the answer (greedy; penalties and biases are allowed unless they change that token), one pass less for
+// min_p, top_p and temperature alone, and no summing pass for top_p without top_k. Token and log-probabilities are the
+// same to the bit. known must be of this row. A row with NaN or +Inf entries is read as by Sample.
 func (c *Chain) SampleProbed(logits []float32, known *runtime.RowStats) (Choice, error) {
 	if known.NonFinite == 0 {
 		c.scratch.known = known
@@ -218,7 +217,7 @@ func (c *Chain) SampleProbed(logits []float32, known *runtime.RowStats) (Choice,
 	return c.Sample(logits)
 }
 
-// draw picks one of the candidates by the softmax of their logits over the temperature, or -1 when there are none.
+// draw draws one of the candidates from the softmax of their logits over the temperature; -1 when there are none.
 func (c *Chain) draw(cands []candidate, temperature float32) int32 {
 	switch {
 	case len(cands) == 0:
@@ -240,12 +239,12 @@ func (c *Chain) draw(cands []candidate, temperature float32) int32 {
 		if run += w; run > target {
 			break
 		}
-	} // the sums differ by rounding only: the last one stands for the rest
+	} // the sums differ only by rounding: take the last one
 	c.surprise(float64(cands[last].p) / total)
 	return cands[last].id
 }
 
-// uniform is a random number of [0, 1).
+// uniform returns a random number in [0, 1).
 func (c *Chain) uniform() float64 { return float64(c.rng.Uint64()>>11) / (1 << 53) }
 
 // weigh sets each candidate's p to its weight relative to the largest logit and returns the sum of the weights.
@@ -258,7 +257,7 @@ func weigh(cands []candidate, temperature float32) (total float64) {
 	for i := range cands {
 		l := cands[i].logit / temperature
 		w := exp(l - top)
-		if l == top { // also when both are infinite
+		if l == top { // even when both are infinite
 			w = 1
 		}
 		cands[i].p = float32(w)

@@ -2,12 +2,12 @@ package sampler
 
 import "math"
 
-// exp is e^x for the x ≤ 0 of a softmax, within 1e-9 of the true value relatively, and 0 below -700. It serves
-// whole rows of logits, where math.Exp would be most of the cost.
+// exp returns e^x for x ≤ 0 with a relative error below 1e-9, and 0 for x below -700. It exists because math.Exp would
+// be most of the cost of a softmax over a row.
 //
-// With k the nearest integer to x·N/ln 2, e^x = 2^(k/N) · e^r and |r| ≤ ln 2/(2N): the fraction of 2^(k/N) comes
-// from a table, its integer part goes into the exponent bits, and three terms of Taylor's series do for e^r
-// (r³/6 < 5e-10 with N = 256).
+// With k the nearest integer to x·N/ln 2, e^x = 2^(k/N) · e^r and |r| ≤ ln 2/(2N): the fraction of 2^(k/N) comes from a
+// table, its integer part goes into the exponent bits, and three terms of the Taylor series suffice for e^r (r³/6 <
+// 5e-10 with N = 256).
 func exp(x float32) float64 {
 	if !(x >= -700) { // NaN too
 		return 0

@@ -13,8 +13,8 @@ type Bias struct {
 	Bias  float32
 }
 
-// Params are a request's sampling parameters: a value, checked once by Validate at the edge, never changed after.
-// Names, meaning, order of application and defaults are llama-server's.
+// Params are a request's sampling parameters, validated once and then constant. Names, meaning, order of application
+// and defaults are llama-server's.
 type Params struct {
 	Temperature      float32 // ≤ 0: greedy
 	TopK             int     // ≤ 0: off
@@ -23,17 +23,18 @@ type Params struct {
 	RepeatPenalty    float32 // 1: off
 	FrequencyPenalty float32 // 0: off
 	PresencePenalty  float32 // 0: off
-	PenaltyLastN     int     // tokens looked back at by the penalties; 0: off, -1: the whole context
-	Seed             uint64  // ignored unless SeedSet: the caller then chooses one before New
+	PenaltyLastN     int     // window of the penalties in tokens; 0: off, -1: the whole context
+	Seed             uint64  // used if SeedSet; otherwise the caller sets one before New
 	SeedSet          bool
 	IgnoreEOS        bool // never sample an end of generation
 	Logprobs         int  // 0: none; N: the chosen token's log-probability and the N most probable ones
 	LogitBias        []Bias
 
-	TopNSigma         float32 // keep logits within this many standard deviations of the largest; ≤ 0: off
-	TypicalP          float32 // locally typical sampling; ≤ 0 or ≥ 1: off
-	XTCProbability    float32 // how often XTC drops the most probable tokens; 0: off
-	XTCThreshold      float32 // XTC drops all tokens this probable but the least probable of them; above 0.5: off
+	TopNSigma      float32 // keep logits within this many standard deviations of the largest; ≤ 0: off
+	TypicalP       float32 // locally typical sampling; ≤ 0 or ≥ 1: off
+	XTCProbability float32 // probability with which XTC removes the most probable tokens; 0: off
+	// XTC removes all tokens with at least this probability except the least probable of them; above 0.5: off
+	XTCThreshold      float32
 	DynatempRange     float32 // the temperature follows the row's entropy, in Temperature ± this; 0: off
 	DynatempExponent  float32
 	Mirostat          int     // 1 or 2: Mirostat of that version in place of every stage but the temperature; 0: off
@@ -42,17 +43,17 @@ type Params struct {
 	DryMultiplier     float32 // DRY, against repeated sequences; 0: off
 	DryBase           float32 // below 1: DefaultDryBase
 	DryAllowedLength  int     // tokens a sequence may repeat without a penalty
-	DryPenaltyLastN   int     // tokens looked back at by DRY; 0: off, -1: the whole context
+	DryPenaltyLastN   int     // window of DRY in tokens; 0: off, -1: the whole context
 	DrySequenceBreaks Breakers
 
-	MinTokens     int       // before so many tokens are sampled no end of generation and none of StopTokens is
-	StopTokens    []int32   // for MinTokens; who samples ends the answer with them
+	MinTokens     int       // number of tokens to sample before an end of generation or one of StopTokens
+	StopTokens    []int32   // for MinTokens; the caller ends the answer at them
 	AllowedTokens []int32   // nil: all
-	BadWords      [][]int32 // sequences of tokens that are never sampled whole
+	BadWords      [][]int32 // token sequences that are never completed
 }
 
-// Breakers are what a repetition never reaches across for DRY: from the first token of each to those that follow it, in
-// order. A token that is a breaker by itself has an empty sequence.
+// Breakers are the token sequences that end a repetition for DRY, by their first token: the value lists the tokens that
+// follow it. A single-token breaker has an empty sequence.
 type Breakers map[int32][][]int32
 
 // Limits of Params, inclusive. A penalty of 0 or less would flip or erase logits, so RepeatPenalty stays above it.
@@ -79,7 +80,7 @@ const (
 	MaxBadWordTokens    = 256
 )
 
-// DefaultDryBase is by how much DRY's penalty grows with each token that a sequence repeats.
+// DefaultDryBase is the factor by which DRY's penalty grows with each repeated token.
 const DefaultDryBase = 1.75
 
 // DefaultParams are llama-server's defaults (common_params_sampling in llama.cpp's common/common.h), without a seed.
@@ -89,7 +90,7 @@ func DefaultParams() Params {
 		DryBase: DefaultDryBase, DryAllowedLength: 2, DryPenaltyLastN: -1}
 }
 
-// Validate refuses what no chain can be built from. The error names the field, its value and the limit.
+// Validate checks all fields. The error names the field, its value and the limit.
 func (p *Params) Validate() error {
 	for _, f := range []struct {
 		name   string
@@ -151,14 +152,15 @@ func (p *Params) Validate() error {
 			return fmt.Errorf("logit_bias names token %d; it must be a token id of 0 or more", b.Token)
 		}
 		if !(-MaxBias <= b.Bias && b.Bias <= MaxBias) && !math.IsInf(float64(b.Bias), -1) {
-			return fmt.Errorf("logit_bias of token %d is %v; it must be a number of %d…%d, or -Inf to forbid the token", b.Token, b.Bias, -MaxBias, MaxBias)
+			return fmt.Errorf("logit_bias of token %d is %v; it must be a number of %d…%d, or -Inf to forbid the token",
+				b.Token, b.Bias, -MaxBias, MaxBias)
 		}
 	}
 	return nil
 }
 
-// Fits refuses what names tokens that the vocabulary lacks, and what leaves no token that could be sampled. The error
-// names the fields.
+// Fits checks that the vocabulary has all named tokens and that at least one token can be sampled. The error names the
+// fields.
 func (p *Params) Fits(vocab VocabFacts) error {
 	known := func(name string, tokens []int32) error {
 		for i, t := range tokens {
@@ -222,5 +224,6 @@ func (p *Params) Fits(vocab VocabFacts) error {
 	if len(fields) == 1 {
 		return fmt.Errorf("%s forbids every token of the vocabulary; at least one must be left", fields[0])
 	}
-	return fmt.Errorf("%s together forbid every token of the vocabulary; at least one must be left", strings.Join(fields, ", "))
+	return fmt.Errorf("%s together forbid every token of the vocabulary; at least one must be left",
+		strings.Join(fields, ", "))
 }

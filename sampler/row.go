@@ -7,14 +7,14 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// candidate is a token that may be chosen. p is scratch of the stage at work.
+// candidate is a token that may be chosen. p is scratch space of the current stage.
 type candidate struct {
 	id    int32
 	logit float32
 	p     float32
 }
 
-// before is the order of candidates: larger logits first, lower ids among equals.
+// before orders candidates: larger logits first, lower ids among equals.
 func (a *candidate) before(b *candidate) bool {
 	return a.logit > b.logit || a.logit == b.logit && a.id < b.id
 }
@@ -29,26 +29,26 @@ func compare(a, b candidate) int {
 	return 0
 }
 
-// Scratch is the memory that sampling needs for the length of one call, shared by all chains of a goroutine. It grows
-// to what the largest call needed. The zero value is ready.
+// Scratch is the memory of one sampling call, shared by all chains of a goroutine. It grows to the largest call's
+// needs. The zero value is ready to use.
 type Scratch struct {
 	overlay []candidate
 	cands   []candidate
 	top     []TokenLogprob
 	one     [1]float32
-	known   *runtime.RowStats // of the row at hand, nil when it was not probed
-	only    bool              // the overlay is all that may be chosen
-	near    []candidate       // typical's
-	extra   []candidate       // what DRY and bad words add to logits, by token
+	known   *runtime.RowStats // of the current row, nil when it was not probed
+	only    bool              // only tokens of the overlay may be chosen
+	near    []candidate       // for typical
+	extra   []candidate       // changes of logits by DRY and bad words, by token
 	dry     dryScratch
-	spread  spread // of the row at hand, see survey
+	spread  spread // of the current row, see survey
 
-	temperature float32 // that the candidates are drawn at
+	temperature float32 // temperature of the draw
 
 	// State of a scan over a row, see each.
 	max   float32 // largest logit so far
 	floor float32 // only larger (take) or equal (sumMass, collect) logits become candidates
-	k     int     // how many candidates take keeps
+	k     int     // number of candidates that take keeps
 	sum   float64 // Σ e^(logit-max)
 }
 
@@ -57,7 +57,7 @@ type Scratch struct {
 func Argmax(logits []float32) (token int32, logit float32) {
 	token, logit = -1, float32(math.Inf(-1))
 	i := 0
-	// Eight comparisons a turn against a value that soon is close to the largest: hardly ever true, so predicted.
+	// Compare eight logits at a time with a value that is soon close to the largest: rarely true, so well predicted.
 	for ; i+8 <= len(logits); i += 8 {
 		b := logits[i : i+8 : i+8]
 		if b[0] > logit || b[1] > logit || b[2] > logit || b[3] > logit ||
@@ -77,9 +77,9 @@ func Argmax(logits []float32) (token int32, logit float32) {
 	return token, logit
 }
 
-// adjust fills the overlay: the tokens whose logits the bias, the penalties, DRY and bad words change, in the order of
-// their ids, with the changed logits; with AllowedTokens those tokens and no others. The row itself stays as the engine
-// left it; what reads it goes around these tokens.
+// adjust fills the overlay: the tokens whose logits biases, penalties, DRY and bad words change, by id, with the
+// changed logits; with AllowedTokens exactly those tokens. The row remains unchanged; scans of the row skip the
+// overlay's tokens.
 func (s *Scratch) adjust(c *Chain, logits []float32) {
 	s.overlay, s.only = s.overlay[:0], c.allowed != nil
 	s.extra = s.extra[:0]
@@ -129,8 +129,8 @@ func (s *Scratch) adjust(c *Chain, logits []float32) {
 	}
 }
 
-// each gives the adjusted row to scan, in the order of the tokens: the pieces between the overlay's tokens as they lie
-// in the row, the overlay's tokens one by one. base is the token of part[0].
+// each passes the adjusted row to scan, in the order of the tokens: the parts of the row between the overlay's tokens,
+// and the overlay's tokens one by one. base is the token of part[0].
 func (s *Scratch) each(logits []float32, scan func(s *Scratch, part []float32, base int32)) {
 	from := int32(0)
 	for i := range s.overlay {
@@ -147,8 +147,8 @@ func (s *Scratch) each(logits []float32, scan func(s *Scratch, part []float32, b
 	}
 }
 
-// best is the first candidate of the adjusted row, id -1 when there is none, where the statistics of the raw row tell it:
-// unless the raw row's own is one of the overlay's tokens.
+// best returns the first candidate of the adjusted row, id -1 when there is none. It uses the statistics of the raw
+// row, unless their largest logit is one of the overlay's tokens.
 func (s *Scratch) best() (b candidate, ok bool) {
 	if s.known == nil || s.only {
 		return b, false
@@ -167,8 +167,8 @@ func (s *Scratch) best() (b candidate, ok bool) {
 	return b, true
 }
 
-// candidates runs the chain up to the draw: the tokens that may be chosen, in an order that depends on nothing but
-// the row. A greedy chain leaves one. Valid until the next call.
+// candidates runs the chain up to the draw and returns the tokens that may be chosen, in an order that depends only on
+// the row. For a greedy chain it is one token. Valid until the next call.
 func (s *Scratch) candidates(c *Chain, logits []float32) []candidate {
 	s.adjust(c, logits)
 	s.temperature = c.p.Temperature
@@ -222,9 +222,9 @@ func (c *Chain) minP(cands []candidate) []candidate {
 	return cands
 }
 
-// selectK is the k first candidates, sorted. One pass over the row collects what exceeds the k-th largest logit known
-// so far; whenever twice k are collected, half of them are dropped and that bound rises. A k of 40 in a row
-// of 150,000 collects a few hundred.
+// selectK returns the first k candidates, sorted. One pass over the row collects logits above the k-th largest known so
+// far; at 2k candidates half of them are dropped and the bound rises. With k = 40, a row of 150,000 collects a few
+// hundred.
 func (s *Scratch) selectK(logits []float32, k int) []candidate {
 	s.k = min(k, len(logits))
 	s.cands, s.floor = s.cands[:0], float32(math.Inf(-1))
@@ -259,8 +259,8 @@ func take(s *Scratch, part []float32, base int32) {
 	}
 }
 
-// keep adds a candidate and returns the bound for the next ones. Ids only rise during a scan, so a later logit equal
-// to the bound has lost to those already there.
+// keep adds a candidate and returns the bound for the next ones. Ids rise during a scan, so a later logit equal to the
+// bound loses to the earlier ones.
 func (s *Scratch) keep(logit float32, id int32) float32 {
 	s.cands = append(s.cands, candidate{id: id, logit: logit})
 	if len(s.cands) >= 2*s.k+32 {
@@ -271,8 +271,8 @@ func (s *Scratch) keep(logit float32, id int32) float32 {
 	return s.floor
 }
 
-// split puts the k first of the candidates, in any order but with the last of them at k-1, before the others
-// (Hoare's selection). 0 < k ≤ len(cands).
+// split moves the first k candidates to the front, in any order but with the last of them at k-1 (Hoare's selection). 0
+// < k ≤ len(cands).
 func split(cands []candidate, k int) {
 	lo, hi := 0, len(cands)
 	for hi-lo > 1 {
@@ -288,10 +288,10 @@ func split(cands []candidate, k int) {
 	}
 }
 
-// partition orders cands[lo:hi] around one of them, whose final place it returns.
+// partition orders cands[lo:hi] around one of them and returns its final index.
 func partition(cands []candidate, lo, hi int) int {
 	a, b, c := lo, (lo+hi)/2, hi-1
-	// The median of three makes sorted rows no worse than random ones.
+	// The median of three keeps sorted rows from being the worst case.
 	if cands[b].before(&cands[a]) {
 		a, b = b, a
 	}
@@ -314,9 +314,9 @@ func partition(cands []candidate, lo, hi int) int {
 	return m
 }
 
-// selectMass is the candidates without top_k: what top_p and min_p leave of the whole row. Both keep the first ones in
-// the order of the logits, so the shorter of the two is the answer, and neither needs the row sorted: min_p is a bound
-// on the logits; top_p needs the row's mass, and then the place where enough of it has passed.
+// selectMass returns the candidates that top_p and min_p leave of the whole row, without top_k. Both keep a prefix in
+// the order of the logits, so the shorter one is the answer. Neither needs a sort: min_p is a bound on the logits, and
+// top_p needs the row's mass and the point at which the prefix reaches its share.
 func (s *Scratch) selectMass(c *Chain, logits []float32) []candidate {
 	s.max = float32(math.Inf(-1))
 	b, known := s.best()
@@ -341,8 +341,8 @@ func (s *Scratch) selectMass(c *Chain, logits []float32) []candidate {
 		s.each(logits, collect)
 		return s.cands
 	}
-	// n logits this far below the largest hold less than the part of the mass that top_p leaves out (which is
-	// at least 1-top_p of the largest one's 1), so none of them can be needed to reach it. The half is for rounding.
+	// n logits this far below the largest have together less mass than top_p leaves out (at least 1-top_p of the
+	// largest one's 1), so none of them is needed to reach it. The half allows for rounding.
 	if bound := s.max + float32(math.Log(float64(1-c.p.TopP)/2/float64(len(logits)))); bound > s.floor {
 		s.floor = bound
 	}
@@ -358,12 +358,12 @@ func (s *Scratch) selectMass(c *Chain, logits []float32) []candidate {
 	return s.cands[:n]
 }
 
-// flat is the entropy, in nats, of a row whose single tokens weigh so little that knownPrefix would often not be sure.
+// flat is the entropy, in nats, above which single tokens weigh so little that knownPrefix would often be inconclusive.
 const flat = 5
 
-// knownPrefix is massPrefix with the mass that the row's statistics tell instead of a sum over the row. That mass is as
-// exact as a prober must be (runtime.RowProber), so where the end of the prefix hangs on less, it says so and the sum is
-// needed after all: what is drawn never depends on whether the row was probed.
+// knownPrefix is massPrefix with the mass from the row's statistics instead of a sum over the row. That mass has the
+// accuracy of a prober (runtime.RowProber). If the end of the prefix depends on more, knownPrefix reports that and the
+// caller sums: the draw never depends on whether the row was probed.
 func (s *Scratch) knownPrefix(logits []float32, topP float64) (n int, ok bool) {
 	s.each(logits, collect)
 	for i := range s.cands {
@@ -374,11 +374,11 @@ func (s *Scratch) knownPrefix(logits []float32, topP float64) (n int, ok bool) {
 	for _, o := range s.overlay {
 		sum += exp(o.logit-s.max) - exp(logits[o.id]-s.max)
 	}
-	return massPrefix(s.cands, topP*sum, (runtime.LogSumExpError+1e-8)*raw) // 1e-8: what exp may be off, and more
+	return massPrefix(s.cands, topP*sum, (runtime.LogSumExpError+1e-8)*raw) // 1e-8 is above the error of exp
 }
 
-// negligible is a logit so far below the largest of n that all logits below it together have less than 1e-8 of the
-// mass at the temperature t: finer than a float32 probability.
+// negligible returns a logit so far below the largest of n that all logits below it have together less than 1e-8 of the
+// mass at temperature t, less than a float32 probability resolves.
 func negligible(top float32, n int, t float32) float32 {
 	return top - t*float32(math.Log(1e8*float64(n)))
 }
@@ -389,7 +389,7 @@ func findMax(s *Scratch, part []float32, _ int32) {
 	}
 }
 
-// collect makes candidates of the logits at or above the floor, which is finite.
+// collect makes candidates of the logits at or above the finite floor.
 func collect(s *Scratch, part []float32, base int32) {
 	floor := s.floor
 	i := 0
@@ -424,9 +424,9 @@ func sumMass(s *Scratch, part []float32, base int32) {
 	s.sum = sum
 }
 
-// massPrefix reorders the candidates so that the shortest prefix whose masses reach target stands first, and returns
-// its length, or all of them when they do not reach it; at least one. It is Hoare's selection by mass instead of rank.
-// Not ok: the target is known within slack (0 = exactly), and another one as good could have reordered differently.
+// massPrefix moves the shortest prefix of candidates whose masses reach target to the front and returns its length, at
+// least one; all of them if they do not reach it. It is Hoare's selection by mass instead of rank. target is known
+// within slack (0 = exactly); ok is false when another target within slack could give another order.
 func massPrefix(cands []candidate, target, slack float64) (n int, ok bool) {
 	lo, hi, run := 0, len(cands), 0.0
 	ok = true
@@ -460,10 +460,10 @@ func massPrefix(cands []candidate, target, slack float64) (n int, ok bool) {
 	return hi, ok
 }
 
-// minLogprob stands for what is lower still, so that a log-probability is always finite; OpenAI's value.
+// minLogprob is the lowest log-probability reported, so that it is always finite; OpenAI's value.
 const minLogprob = -9999
 
-// logprobs is the log-softmax of the raw row for token, and its n most probable tokens.
+// logprobs returns the log-softmax of the raw row for token, and the row's n most probable tokens.
 func (s *Scratch) logprobs(logits []float32, token int32, n int) (float32, []TokenLogprob) {
 	var top float32
 	if s.known != nil {
@@ -476,7 +476,7 @@ func (s *Scratch) logprobs(logits []float32, token int32, n int) (float32, []Tok
 		sum += exp(v - top)
 	}
 	lse := float64(top) + math.Log(sum)
-	if math.IsInf(float64(top), 1) { // a broken row: that token has all the mass
+	if math.IsInf(float64(top), 1) { // a broken row: the token with +Inf has all the mass
 		lse = math.MaxFloat64
 	}
 	of := func(logit float32) float32 {

@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// What looks at the order of the tokens before: bad words, and DRY.
+// Stages that depend on the order of earlier tokens: bad words and DRY.
 
-// words are the sequences of two tokens or more that must not be sampled whole.
+// words are the bad words of two tokens or more.
 type words struct {
 	list    [][]int32
-	longest int     // tokens of the longest; 0: there are none
+	longest int     // tokens of the longest; 0: no bad words
 	recent  []int32 // the last tokens sampled, longest-1 of them at most
 }
 
@@ -37,7 +37,7 @@ func (w *words) push(token int32) {
 	w.recent = append(w.recent, token)
 }
 
-// dry is DRY's state of a session: the tokens that repetitions are looked for in.
+// dry is a session's DRY state: the tokens in which to look for repetitions.
 type dry struct {
 	on      bool
 	limit   int     // tokens; -1: all
@@ -66,14 +66,14 @@ func (d *dry) init(p *Params) {
 }
 
 func (d *dry) push(token int32) {
-	if d.limit > 0 && len(d.history) >= 2*d.limit { // moved once in limit tokens
+	if d.limit > 0 && len(d.history) >= 2*d.limit { // moved once per limit tokens
 		n := copy(d.history, d.history[len(d.history)-d.limit+1:])
 		d.history = d.history[:n]
 	}
 	d.history = append(d.history, token)
 }
 
-// last are the tokens that count.
+// last returns the tokens of the window.
 func (d *dry) last() []int32 {
 	if d.limit > 0 && len(d.history) > d.limit {
 		return d.history[len(d.history)-d.limit:]
@@ -81,7 +81,7 @@ func (d *dry) last() []int32 {
 	return d.history
 }
 
-// sinceBreak is how many of the last tokens follow the last breaker: no repetition is longer.
+// sinceBreak returns the number of tokens after the last breaker, the bound on a repetition's length.
 func (d *dry) sinceBreak(last []int32) int {
 	if len(d.breaks) == 0 {
 		return len(last)
@@ -100,7 +100,7 @@ func (d *dry) sinceBreak(last []int32) int {
 	return len(last)
 }
 
-// isBreak: a token that is a breaker by itself is never penalised.
+// isBreak reports whether a token is a breaker by itself; such a token is never penalised.
 func (d *dry) isBreak(token int32) bool {
 	for _, tail := range d.breaks[token] {
 		if len(tail) == 0 {
@@ -110,14 +110,14 @@ func (d *dry) isBreak(token int32) bool {
 	return false
 }
 
-// dryScratch is DRY's memory for the length of a call.
+// dryScratch is DRY's memory for one call.
 type dryScratch struct {
-	match   []int32 // by how many tokens back: the length of the end of the history that is found there too
-	longest []int32 // by token: the longest sequence that it would repeat, plus 1; all 0 between calls
+	match   []int32 // by distance back: the length of the history's suffix that occurs there too
+	longest []int32 // by token: the longest sequence that it would continue, plus 1; all 0 between calls
 	found   []int32 // tokens with an entry in longest
 }
 
-// penaliseSequences sets extra, by token: -Inf for what would complete a bad word, and DRY's penalties.
+// penaliseSequences sets extra, by token: -Inf for tokens that would complete a bad word, and DRY's penalties.
 func (s *Scratch) penaliseSequences(c *Chain, vocab int) {
 	if c.dry.on {
 		s.repetitions(c, vocab)
@@ -141,9 +141,9 @@ func (s *Scratch) penaliseSequences(c *Chain, vocab int) {
 	s.extra = s.extra[:n]
 }
 
-// repetitions adds DRY's penalties: for each place where the end of the history stood before, the token that followed
-// there is penalised by how much of the end that is. The lengths come from the Z-function of the reversed history, in
-// time linear in its length.
+// repetitions adds DRY's penalties: for each place where a suffix of the history occurred before, the token that
+// followed is penalised by the suffix's length. The lengths come from the Z-function of the reversed history, in linear
+// time.
 func (s *Scratch) repetitions(c *Chain, vocab int) {
 	last := c.dry.last()
 	n, allowed := len(last), c.p.DryAllowedLength
@@ -191,7 +191,8 @@ func (s *Scratch) repetitions(c *Chain, vocab int) {
 		if c.dry.isBreak(t) {
 			continue
 		}
-		penalty := float64(c.p.DryMultiplier) * math.Pow(float64(c.p.DryBase), float64(min(length-allowed, c.dry.maxExp)))
+		penalty := float64(c.p.DryMultiplier) * math.Pow(float64(c.p.DryBase),
+			float64(min(length-allowed, c.dry.maxExp)))
 		s.extra = append(s.extra, candidate{id: t, logit: -float32(min(penalty, math.MaxFloat32))})
 	}
 	d.found = d.found[:0]

@@ -2,9 +2,9 @@ package sampler
 
 import "math"
 
-// The stages that few requests ask for, in llama-server's order. The candidates stay as they were collected: each stage is
-// a bound or a selection, in time linear in their number, for a row whose every token counts must not hold up the others'.
-// What top_k, top_p, min_p and the temperature do alone takes the shorter ways of row.go.
+// The less common stages, in llama-server's order. Each stage is a bound or a selection in time linear in the number of
+// candidates, because a slow row would delay all other sequences. row.go has shorter ways for top_k, top_p, min_p and
+// temperature alone.
 
 // shape runs the whole chain up to the draw.
 func (s *Scratch) shape(c *Chain, logits []float32) []candidate {
@@ -22,7 +22,7 @@ func (s *Scratch) shape(c *Chain, logits []float32) []candidate {
 	if p.TopNSigma > 0 {
 		floor = v.max - p.TopNSigma*float32(v.deviation)
 	}
-	size := v.count // candidates that a stage would see if none were left out for being negligible
+	size := v.count // number of candidates, including the negligible ones that were left out
 	var cands []candidate
 	if p.TopK > 0 {
 		all := s.selectK(logits, p.TopK)
@@ -61,14 +61,14 @@ func (s *Scratch) shape(c *Chain, logits []float32) []candidate {
 	return cands
 }
 
-// from is the candidates from a logit on.
+// from returns the candidates at or above a logit.
 func (s *Scratch) from(logits []float32, floor float32) []candidate {
 	s.cands, s.floor = s.cands[:0], floor
 	s.each(logits, collect)
 	return s.cands
 }
 
-// above keeps the candidates from a logit on, in place.
+// above keeps the candidates at or above a logit, in place.
 func above(cands []candidate, floor float32) []candidate {
 	n := 0
 	for _, k := range cands {
@@ -80,7 +80,7 @@ func above(cands []candidate, floor float32) []candidate {
 	return cands[:n]
 }
 
-// largest is the first of the candidates in their order.
+// largest returns the first candidate in their order.
 func largest(cands []candidate) candidate {
 	best := cands[0]
 	for i := range cands {
@@ -91,12 +91,12 @@ func largest(cands []candidate) candidate {
 	return best
 }
 
-// spread tells of the adjusted row: how many logits are numbers above -Inf, the largest, their standard deviation.
+// spread describes the adjusted row: the number of logits above -Inf, the largest, their standard deviation.
 type spread struct {
 	count      int
 	max        float32
 	deviation  float64
-	sum, sumSq float64 // of what exceeds the first of them
+	sum, sumSq float64 // of the differences to the first of them
 	first      float64
 }
 
@@ -127,7 +127,8 @@ func survey(s *Scratch, part []float32, _ int32) {
 	}
 }
 
-// surprisal is the mass of candidates, relative to that of the largest, whose logit is top, and their entropy in nats.
+// surprisal returns the mass of candidates relative to the largest one's, whose logit is top, and their entropy in
+// nats.
 func surprisal(cands []candidate) (total float64, top float32, entropy float64) {
 	total, top = weigh(cands, 1), largest(cands).logit
 	for i := range cands {
@@ -136,15 +137,15 @@ func surprisal(cands []candidate) (total float64, top float32, entropy float64) 
 	return total, top, math.Log(total) + entropy/total
 }
 
-// typical keeps the candidates whose surprise is nearest to the expected one, the entropy, until they have more than
-// typical_p of the mass (Meister et al., arXiv 2202.00666).
+// typical keeps the candidates whose surprise is nearest to the entropy, until they have more than typical_p of the
+// mass (Meister et al., arXiv 2202.00666).
 func (s *Scratch) typical(c *Chain, cands []candidate) []candidate {
 	if c.p.TypicalP <= 0 || c.p.TypicalP >= 1 || len(cands) < 2 {
 		return cands
 	}
 	total, top, entropy := surprisal(cands)
 	logZ := math.Log(total)
-	// They are selected by mass as for top_p, in the order of their distances; id is where they are in cands.
+	// They are selected by mass as for top_p, in the order of their distances; id is the index in cands.
 	s.near = s.near[:0]
 	for i := range cands {
 		far := math.Abs(logZ - float64(cands[i].logit-top) - entropy)
@@ -157,10 +158,11 @@ func (s *Scratch) typical(c *Chain, cands []candidate) []candidate {
 	return s.near[:n]
 }
 
-// xtc drops, with its probability, every candidate of at least the threshold's probability but the least probable of
-// those: what the model is sure of is passed over where there is a choice.
+// xtc removes, with its probability, all candidates of at least the threshold's probability except the least probable
+// of them, so that less obvious tokens are drawn.
 func (c *Chain) xtc(cands []candidate) []candidate {
-	if c.p.XTCProbability <= 0 || c.p.XTCThreshold > 0.5 || len(cands) < 2 || c.uniform() > float64(c.p.XTCProbability) {
+	if c.p.XTCProbability <= 0 || c.p.XTCThreshold > 0.5 || len(cands) < 2 ||
+		c.uniform() > float64(c.p.XTCProbability) {
 		return cands
 	}
 	total := weigh(cands, 1)
@@ -183,7 +185,7 @@ func (c *Chain) xtc(cands []candidate) []candidate {
 	return cands[:n]
 }
 
-// dynamic is the temperature for candidates whose entropy lies between 0 and that of size equally probable ones.
+// dynamic returns the temperature for the candidates' entropy, between 0 and that of size equally probable candidates.
 func (c *Chain) dynamic(cands []candidate, size int) float32 {
 	low, high := max(0, c.p.Temperature-c.p.DynatempRange), c.p.Temperature+c.p.DynatempRange
 	if len(cands) < 2 {
@@ -194,11 +196,11 @@ func (c *Chain) dynamic(cands []candidate, size int) float32 {
 	return low + (high-low)*float32(share)
 }
 
-// mirostatTop is how many of the most probable tokens version 1 estimates Zipf's exponent from.
+// mirostatTop is the number of most probable tokens from which version 1 estimates Zipf's exponent.
 const mirostatTop = 100
 
-// mirostat keeps candidates whose surprise its feedback allows (Basu et al., arXiv 2007.14966): version 2 by that bound
-// itself, version 1 by the top_k that Zipf's law makes of it.
+// mirostat keeps candidates whose surprise its feedback allows (Basu et al., arXiv 2007.14966): version 2 by that
+// bound, version 1 by the top_k that Zipf's law derives from it.
 func (s *Scratch) mirostat(c *Chain, logits []float32, v spread) []candidate {
 	t := c.p.Temperature
 	if t <= 0 {
@@ -206,7 +208,7 @@ func (s *Scratch) mirostat(c *Chain, logits []float32, v spread) []candidate {
 	}
 	if c.p.Mirostat == 2 {
 		cands := s.from(logits, negligible(v.max, len(logits), t))
-		// -log2(p) ≤ mu, as a bound on the logits; the largest one stays.
+		// -log2(p) ≤ mu, as a bound on the logits; the largest one remains.
 		least := math.Log(weigh(cands, t)) - c.mu*math.Ln2
 		return above(cands, min(v.max, v.max+t*float32(least)))
 	}
@@ -232,7 +234,7 @@ func (s *Scratch) mirostat(c *Chain, logits []float32, v spread) []candidate {
 	return cands
 }
 
-// surprise is Mirostat's feedback: the probability that the drawn token had among the candidates.
+// surprise updates Mirostat's bound from the probability that the drawn token had among the candidates.
 func (c *Chain) surprise(p float64) {
 	if c.p.Mirostat > 0 {
 		c.mu -= float64(c.p.MirostatEta) * (-math.Log2(p) - float64(c.p.MirostatTau))

@@ -6,41 +6,20 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of stop strings.
-const (
-	MaxStops     = 16
-	MaxStopBytes = 256 // of each
-)
+// maxStopBytes is the longest stop string; ipc/wire refuses longer ones.
+const maxStopBytes = 256
 
-// ValidateStops refuses what a TextStream cannot look for. The error names the entry and the limit.
-func ValidateStops(stops []string) error {
-	if len(stops) > MaxStops {
-		return fmt.Errorf("stop has %d entries; it may have up to %d", len(stops), MaxStops)
-	}
-	for i, s := range stops {
-		switch {
-		case s == "":
-			return fmt.Errorf("stop[%d] is empty; it must have 1…%d bytes", i, MaxStopBytes)
-		case len(s) > MaxStopBytes:
-			return fmt.Errorf("stop[%d] has %d bytes; it must have 1…%d", i, len(s), MaxStopBytes)
-		case !utf8.ValidString(s):
-			return fmt.Errorf("stop[%d] is not valid UTF-8", i)
-		}
-	}
-	return nil
-}
-
-// TextStream turns the bytes of tokens into text a client may see. It holds back what it must and nothing more:
+// TextStream turns the bytes of tokens into text for a client. It holds back only:
 //
-//   - the first bytes of a character whose rest may come with the next token. Bytes that can become no character are
-//     shown as U+FFFD, one for each byte, as Go's conversions do.
-//   - the longest end of the text that may begin a stop string.
+//   - the first bytes of an incomplete character. Each invalid byte is shown as U+FFFD, as in Go's
+//     conversions.
+//   - the longest suffix of the text that may begin a stop string.
 //
-// Of the stop strings that occur, the one that is complete first ends the text (the longest, if several end
-// together), and the text before it is shown. So however the same bytes are cut into tokens, the output is the same.
+// The stop string that is complete first ends the text (the longest, if several end together); the text before it is
+// shown. The output does not depend on the division of the bytes into tokens.
 //
-// A slice that a method returns is valid until the next Push or Pass; appending to it does not harm the stream. The
-// zero value looks for no stop strings.
+// A returned slice is valid until the next Push or Pass; appending to it does not change the stream. The zero value has
+// no stop strings.
 type TextStream struct {
 	stops   []stopMatcher
 	stopped int // 1 + index of the stop string that matched; 0 = none
@@ -56,18 +35,17 @@ type TextStream struct {
 type stopMatcher struct {
 	s    string
 	fail []int16 // fail[i]: the longest proper prefix of s that s[:i+1] ends with
-	at   int     // the longest prefix of s that the text ends with. Invariant: while nothing matched, it is held back
+	at   int     // length of the longest prefix of s that the text ends with. Invariant: it is held back until a match
 }
 
-// Init makes the stream empty and sets its stop strings. Entries that ValidateStops would refuse are left out: no
-// text can be found to hold them.
+// Init makes the stream empty and sets its stop strings. It ignores invalid ones, which no text can contain.
 func (t *TextStream) Init(stops []string) {
 	*t = TextStream{buf: t.buf[:0], stops: t.stops[:0]}
 	if t.buf == nil {
 		t.buf = make([]byte, 0, 128)
 	}
 	for _, s := range stops {
-		if s == "" || len(s) > MaxStopBytes || !utf8.ValidString(s) {
+		if s == "" || len(s) > maxStopBytes || !utf8.ValidString(s) {
 			continue
 		}
 		m := stopMatcher{s: s, fail: make([]int16, len(s))}
@@ -80,8 +58,7 @@ func (t *TextStream) Init(stops []string) {
 	}
 }
 
-// step moves the matcher over one byte and reports whether that completed the string. It must not be called again
-// after it did.
+// step moves the matcher over one byte and reports whether that completed the string. Do not call it after that.
 func (m *stopMatcher) step(c byte) bool {
 	for m.at > 0 && m.s[m.at] != c {
 		m.at = int(m.fail[m.at-1])
@@ -92,7 +69,7 @@ func (m *stopMatcher) step(c byte) bool {
 	return m.at == len(m.s)
 }
 
-// Stopped is the stop string that ended the text, "" while none has.
+// Stopped returns the stop string that ended the text; "" when there is none.
 func (t *TextStream) Stopped() string {
 	if t.stopped == 0 {
 		return ""
@@ -100,8 +77,8 @@ func (t *TextStream) Stopped() string {
 	return t.stops[t.stopped-1].s
 }
 
-// Push adds the bytes of a token and returns the text that may be shown now, and whether a stop string ended the
-// text: then what is returned is the last of it, and later pushes return nothing.
+// Push adds the bytes of a token and returns the text that may be shown now, and whether a stop string ended the text.
+// After the end, Push returns nothing.
 func (t *TextStream) Push(piece []byte) (text []byte, stopped bool) {
 	if t.stopped > 0 {
 		return nil, true
@@ -111,8 +88,8 @@ func (t *TextStream) Push(piece []byte) (text []byte, stopped bool) {
 	return t.buf[:t.shown:t.shown], t.stopped > 0
 }
 
-// Pass adds the bytes of a token that stop strings do not apply to, such as one of the thinking, and returns all text
-// but the beginning of a character. A stop string is not found across text that was passed.
+// Pass adds the bytes of a token without looking for stop strings, for example of thinking, and returns all text except
+// an incomplete character. A stop string does not match across passed text.
 func (t *TextStream) Pass(piece []byte) (text []byte) {
 	if t.stopped > 0 {
 		return nil
@@ -123,14 +100,14 @@ func (t *TextStream) Pass(piece []byte) (text []byte) {
 	return t.buf[:t.shown:t.shown]
 }
 
-// Flush returns the text that was still held back: no more will come. What the call before returned stays valid. A
+// Flush returns the held-back text at the end of the stream. The slice returned by the call before remains valid. A
 // stop string that ends in U+FFFD may match only now.
 func (t *TextStream) Flush() []byte {
 	if t.stopped > 0 {
 		return nil
 	}
 	from, held := t.shown, len(t.buf)
-	for range t.n { // each byte of the unfinished character stands alone now
+	for range t.n { // each byte of the incomplete character is invalid now
 		t.buf = utf8.AppendRune(t.buf, utf8.RuneError)
 	}
 	t.n = 0
@@ -156,7 +133,7 @@ func (t *TextStream) search(from int) (end int) {
 			}
 		}
 		if longest > 0 {
-			// Invariant: buf holds the whole match, for what begins one was held back.
+			// Invariant: buf holds the whole match, because its beginning was held back.
 			return i + 1 - longest
 		}
 	}
@@ -173,12 +150,12 @@ func (t *TextStream) forgetMatches() {
 	}
 }
 
-// decode drops what was shown, appends the text of piece to what is held back, and returns where it begins in buf.
+// decode drops the shown text, appends the text of piece to the held-back text, and returns where it begins in buf.
 func (t *TextStream) decode(piece []byte) (begin int) {
 	t.buf = append(t.buf[:0], t.buf[t.shown:]...)
 	t.shown = 0
 	begin = len(t.buf)
-	// First the unfinished character: each turn adds a byte and takes out what has become complete.
+	// Complete the unfinished character first: each iteration adds a byte and removes what is complete.
 	for t.n > 0 && len(piece) > 0 {
 		t.part[t.n] = piece[0]
 		t.n++

@@ -183,28 +183,6 @@ func TestTextStreamOwnership(t *testing.T) {
 	}
 }
 
-func TestValidateStops(t *testing.T) {
-	for _, c := range []struct {
-		stops []string
-		want  string
-	}{
-		{nil, ""},
-		{[]string{"a", "\n\n"}, ""},
-		{[]string{"a", ""}, "stop[1] is empty; it must have 1…256 bytes"},
-		{[]string{strings.Repeat("a", 257)}, "stop[0] has 257 bytes; it must have 1…256"},
-		{[]string{"\xff"}, "stop[0] is not valid UTF-8"},
-		{make([]string, 17), "stop has 17 entries; it may have up to 16"},
-	} {
-		got := ""
-		if err := ValidateStops(c.stops); err != nil {
-			got = err.Error()
-		}
-		if got != c.want {
-			t.Errorf("%q: %q, want %q", c.stops, got, c.want)
-		}
-	}
-}
-
 func TestTextStreamAllocs(t *testing.T) {
 	var s TextStream
 	s.Init([]string{"\n\nUser:", "</s>"})
@@ -225,7 +203,7 @@ func FuzzTextStream(f *testing.F) {
 		}
 		var stops []string
 		for _, s := range []string{stop1, stop2} {
-			if ValidateStops([]string{s}) == nil {
+			if s != "" && len(s) <= maxStopBytes && utf8.ValidString(s) {
 				stops = append(stops, s)
 			}
 		}

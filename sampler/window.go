@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// window is what the penalties look back at: the last n tokens as a ring, and how often each of them occurs in it
-// as a list sorted by token. Its size follows the tokens seen, never the vocabulary or a client's repeat_last_n.
+// window holds the tokens that the penalties consider: the last n tokens as a ring, and the count of each as a list
+// sorted by token. Its size grows with the tokens seen, not with the vocabulary or a client's repeat_last_n.
 type window struct {
 	on     bool
 	ring   []int32 // empty when the whole context counts
@@ -20,7 +20,7 @@ type tokenCount struct {
 	id, n int32
 }
 
-// windowRoom is how many tokens a window holds before it has to grow.
+// windowRoom is the initial capacity of a window, in tokens.
 const windowRoom = 256
 
 func (w *window) init(lastN int) {
@@ -51,7 +51,7 @@ func (w *window) push(id int32) {
 	}
 }
 
-// add changes the count of id by n and keeps no entry at zero.
+// add changes the count of id by n and removes entries of zero.
 func (w *window) add(id, n int32) {
 	i, found := slices.BinarySearchFunc(w.counts, id, func(c tokenCount, id int32) int { return int(c.id) - int(id) })
 	if !found {
@@ -63,9 +63,9 @@ func (w *window) add(id, n int32) {
 	}
 }
 
-// penalise applies llama.cpp's penalties to the logit of a token that occurs n > 0 times in the window. The paper
-// behind the repetition penalty (CTRL, arXiv 1909.05858) only divides; a negative logit has to be multiplied, or
-// the penalty would favour it.
+// penalise applies llama.cpp's penalties to the logit of a token that occurs n > 0 times in the window. The repetition
+// penalty's paper (CTRL, arXiv 1909.05858) only divides; a negative logit must be multiplied, or the penalty would
+// favour it.
 func (p *Params) penalise(logit float32, n int32) float32 {
 	if logit <= 0 {
 		logit *= p.RepeatPenalty

@@ -1,4 +1,4 @@
-// Package buildinfo says which build this is.
+// Package buildinfo identifies the build.
 package buildinfo
 
 import "runtime/debug"
@@ -6,7 +6,7 @@ import "runtime/debug"
 // Version is set by the Makefile (git describe); "dev" for a plain `go build`.
 var Version = "dev"
 
-// Engine is the llama.cpp source this build was pinned to: the module that vendors it and its version.
+// Engine identifies the llama.cpp source of this build: the module that vendors it and its version.
 func Engine() string {
 	const module = "github.com/ollama/ollama"
 	if bi, ok := debug.ReadBuildInfo(); ok {

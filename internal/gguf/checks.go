@@ -14,7 +14,8 @@ import (
 // check refuses metadata on which llama.cpp would abort, read beyond an array or compute nothing but NaN.
 func (h *header) check(info *Info) error {
 	arch := info.Architecture + "."
-	for _, check := range []func(string, *Info) error{h.checkNumbers, h.checkHeads, h.checkRope, h.checkExperts, h.checkVocabulary, h.checkTensors} {
+	for _, check := range []func(string, *Info) error{h.checkNumbers, h.checkHeads, h.checkRope, h.checkExperts,
+		h.checkVocabulary, h.checkTensors} {
 		if err := check(arch, info); err != nil {
 			return fmt.Errorf("%w: %w", ErrInvalid, err)
 		}
@@ -58,7 +59,8 @@ func (h *header) checkHeads(arch string, info *Info) error {
 			heads = info.Heads[i]
 		}
 		if kv > 0 && heads > 0 && heads%kv != 0 {
-			return fmt.Errorf("%sattention.head_count is %d, which is no multiple of head_count_kv, %d", arch, heads, kv)
+			return fmt.Errorf("%sattention.head_count is %d, which is no multiple of head_count_kv, %d", arch, heads,
+				kv)
 		}
 	}
 	return nil
@@ -83,7 +85,8 @@ func (h *header) checkRope(arch string, info *Info) error {
 	}
 	key = arch + "rope.scaling.type"
 	if s, ok := h.kv[key].(string); ok && !slices.Contains(ropeScalings, s) {
-		return fmt.Errorf("%s is %.40q, want one of %s: a newer release may know it", key, s, strings.Join(ropeScalings, ", "))
+		return fmt.Errorf("%s is %.40q, want one of %s: a newer release may know it", key, s,
+			strings.Join(ropeScalings, ", "))
 	}
 	return nil
 }
@@ -102,7 +105,8 @@ func (h *header) checkExperts(arch string, info *Info) error {
 	case groups > 0 && groups >= n:
 		return fmt.Errorf("%sexpert_group_count is %d for %d experts", arch, groups, n)
 	case groups > 1 && (n%groups != 0 || groupsUsed <= 0 || groupsUsed >= groups):
-		return fmt.Errorf("%sexpert_group_count is %d for %d experts, of which %d groups are used", arch, groups, n, groupsUsed)
+		return fmt.Errorf("%sexpert_group_count is %d for %d experts, of which %d groups are used", arch, groups, n,
+			groupsUsed)
 	}
 	return nil
 }

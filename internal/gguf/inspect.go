@@ -1,22 +1,22 @@
-// Package gguf reads what a GGUF file says about a model, without loading its weights.
+// Package gguf reads the metadata of GGUF model files without loading the weights.
 //
-// A GGUF file is a header (key-value metadata, then one record per tensor) followed by the tensor data. Only the
-// header is read, so a 40 GB file costs as much as a small one. The format:
+// A GGUF file is a header (key-value metadata, then one record per tensor) followed by the tensor data. It reads only
+// the header, so a 40 GB file costs as much as a small one. The format:
 // https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 //
-// # Why this reader is ours
+// # Why not an existing reader
 //
-// Files come from the internet, and a header is full of 64-bit lengths and nested types the reader is asked to
-// believe. Here every claim is held against the bytes that are left, and against what real files have, before
-// anything is read or allocated. The kept Go readers were tried first:
+// Files come from the internet, and a header is full of 64-bit lengths and nested types. This reader checks every
+// length against the remaining bytes and against limits from real files before it reads or allocates. The maintained Go
+// readers do not:
 //
-//   - github.com/ollama/ollama/fs/gguf and fs/ggml (v0.17.4) allocate what a length claims before they look how long
-//     the file is: 40 bytes can ask for a terabyte.
-//   - github.com/gpustack/gguf-parser-go (v0.26.3) bounds lengths by the file's size, but follows nested arrays
-//     by recursion: 50 MB of them end the process with a stack overflow, which Go cannot recover from. 64 MB of bytes
+//   - github.com/ollama/ollama/fs/gguf and fs/ggml (v0.17.4) allocate by a declared length before they check the
+//     file's size: a file of 40 bytes can request a terabyte.
+//   - github.com/gpustack/gguf-parser-go (v0.26.3) bounds lengths by the file's size, but reads nested arrays
+//     by recursion: 50 MB of them overflow the stack, which ends the process. An array of 64 MB
 //     in one array took it 145 s and a gigabyte, an honest 138 MiB model 0.28 s (0.05 s here).
 //
-// Files are written by a library; see runtime/ggufgen.
+// runtime/ggufgen writes GGUF files with a library.
 package gguf
 
 import (
@@ -34,10 +34,10 @@ import (
 	"github.com/uma-serve/uma-serve/internal/clierr"
 )
 
-// ErrInvalid: the file is no GGUF file this package can read; the text says why and at which byte.
+// ErrInvalid: this package cannot read the file; the text gives the reason and the byte.
 var ErrInvalid = errors.New("not a usable GGUF file")
 
-// Quantisation is how much of a model is stored as one tensor type.
+// Quantisation is the part of a model that is stored as one tensor type.
 type Quantisation struct {
 	Type       string `json:"type"` // "Q8_0"
 	Tensors    int    `json:"tensors"`
@@ -45,7 +45,7 @@ type Quantisation struct {
 	Bytes      uint64 `json:"bytes"`
 }
 
-// SpecialToken is a token the tokenizer metadata gives a role.
+// SpecialToken is a token with a role in the tokenizer metadata.
 type SpecialToken struct {
 	Role string `json:"role"` // "bos", "eos", "eot", …
 	ID   int64  `json:"id"`
@@ -56,12 +56,12 @@ type SpecialToken struct {
 type ThinkTags struct {
 	Open  string `json:"open"`
 	Close string `json:"close"`
-	// SingleToken: each marker is one token of the vocabulary, so that phases can be told apart by token id.
+	// SingleToken: each marker is one token of the vocabulary.
 	SingleToken bool `json:"single_token"`
 	InTemplate  bool `json:"in_template"` // the chat template mentions the closing marker
 }
 
-// Info is what a GGUF file says about its model. Zero means the file does not say.
+// Info is the metadata of a GGUF file. A zero value means that the file does not contain it.
 type Info struct {
 	Path         string         `json:"path"`
 	Version      uint32         `json:"gguf_version"`
@@ -93,9 +93,9 @@ type Info struct {
 	Special   []SpecialToken `json:"special_tokens"`
 
 	ChatTemplate  string           `json:"chat_template"`
-	Template      *chattmpl.Report `json:"template,omitempty"`       // what rendering it shows; nil when there is none
+	Template      *chattmpl.Report `json:"template,omitempty"`       // result of rendering it; nil when there is none
 	TemplateError string           `json:"template_error,omitempty"` // why it cannot be used
-	// DefaultTemplate is the built-in template that a model without one is served with; "" where it has its own.
+	// DefaultTemplate is the built-in template for a model without one; "" when the model has a template.
 	DefaultTemplate string      `json:"default_template,omitempty"`
 	Think           []ThinkTags `json:"think_tags"`
 
@@ -106,7 +106,7 @@ type Info struct {
 
 // Inspect reads the header of the file at path. The error wraps ErrInvalid, or is the file system's.
 func Inspect(path string) (Info, error) {
-	// Before the file is opened: to open a named pipe waits for a writer, and to open a device may do anything.
+	// Check before opening: opening a named pipe waits for a writer, and opening a device may have side effects.
 	st, err := os.Stat(path)
 	if err != nil {
 		return Info{}, err
@@ -133,7 +133,7 @@ func Inspect(path string) (Info, error) {
 	return info, nil
 }
 
-// mustBeFile refuses what is no regular file, and says what it is.
+// mustBeFile returns an error that names the kind of file unless the file is regular.
 func mustBeFile(path string, m fs.FileMode) error {
 	kind := clierr.Kind(m)
 	if kind == "" {
@@ -146,7 +146,7 @@ func mustBeFile(path string, m fs.FileMode) error {
 	return fmt.Errorf("%s: %w: it is %s%s", path, ErrInvalid, kind, name)
 }
 
-// Read is Inspect of an open file of size bytes, read from its start.
+// Read is Inspect for an open file of size bytes.
 func Read(r io.Reader, size int64) (Info, error) {
 	h, err := readHeader(r, size)
 	if err != nil {
@@ -162,7 +162,7 @@ type header struct {
 	kv      map[string]any
 	arrays  map[string]arrayType // of the arrays among kv, the skipped ones too
 	tensors []tensorInfo
-	// dataBytes is how much tensor data the records ask for, counted from the end of the header.
+	// dataBytes is the size of the tensor data by the records, from the end of the header.
 	dataBytes int64
 }
 
@@ -180,10 +180,11 @@ type tensorInfo struct {
 	typ      string
 }
 
-// bulky are arrays of the vocabulary's size that nobody asks for here.
+// bulky are arrays of the vocabulary's size, which are skipped.
 func bulky(key string) bool {
 	switch key {
-	case "tokenizer.ggml.merges", "tokenizer.ggml.scores", "tokenizer.ggml.token_type", "tokenizer.ggml.precompiled_charsmap":
+	case "tokenizer.ggml.merges", "tokenizer.ggml.scores", "tokenizer.ggml.token_type",
+		"tokenizer.ggml.precompiled_charsmap":
 		return true
 	}
 	return false
@@ -197,7 +198,8 @@ func readHeader(in io.Reader, size int64) (*header, error) {
 	case r.err != nil:
 		return nil, r.err
 	case magic == "ggml" || magic == "lmgg" || magic == "ggjt" || magic == "tjgg":
-		return nil, fmt.Errorf("%w: it is in the GGML format used before GGUF (2023): get a newer conversion", ErrInvalid)
+		return nil, fmt.Errorf("%w: it is in the GGML format from before GGUF (2023): get a newer conversion",
+			ErrInvalid)
 	case magic != "GGUF":
 		return nil, fmt.Errorf("%w: it begins with %q instead of \"GGUF\"", ErrInvalid, magic)
 	}
@@ -206,11 +208,14 @@ func readHeader(in io.Reader, size int64) (*header, error) {
 	case r.err != nil:
 		return nil, r.err
 	case h.version > 3 && swapped >= 1 && swapped <= 3:
-		return nil, fmt.Errorf("%w: it was made for big-endian machines (version %d): get the little-endian file", ErrInvalid, swapped)
+		return nil, fmt.Errorf("%w: it was made for big-endian machines (version %d): get the little-endian file",
+			ErrInvalid, swapped)
 	case h.version == 1:
-		return nil, fmt.Errorf("%w: version 1 is too old (llama.cpp dropped it too): convert the model again", ErrInvalid)
+		return nil, fmt.Errorf("%w: version 1 is too old (llama.cpp dropped it too): convert the model again",
+			ErrInvalid)
 	case h.version < 1 || h.version > 3:
-		return nil, fmt.Errorf("%w: version %d is unknown, 2 and 3 can be read: a newer release may know it", ErrInvalid, h.version)
+		return nil, fmt.Errorf("%w: version %d is unknown, this build reads 2 and 3: a newer release may read it",
+			ErrInvalid, h.version)
 	}
 	tensors, pairs := r.u64("tensor count"), r.u64("metadata count")
 	// A pair takes at least 13 bytes (empty key, type, one byte), a tensor record 24.
@@ -250,12 +255,13 @@ func readHeader(in io.Reader, size int64) (*header, error) {
 		return nil, fmt.Errorf("%w: general.alignment is %d, want a power of two of at least 8", ErrInvalid, align)
 	}
 	if start := (r.at + align - 1) / align * align; h.dataBytes > 0 && h.dataBytes > size-start {
-		return nil, fmt.Errorf("%w: %d bytes of tensor data are missing at the end: download it again", ErrInvalid, h.dataBytes-(size-start))
+		return nil, fmt.Errorf("%w: the last %d bytes of tensor data are missing: download the file again", ErrInvalid,
+			h.dataBytes-(size-start))
 	}
 	return h, nil
 }
 
-// tensor reads one tensor record and checks that its data lies inside the file.
+// tensor reads one tensor record and checks that its data is inside the file.
 func (h *header) tensor(r *reader, i uint64) {
 	what := fmt.Sprintf("tensor %d", i)
 	t := tensorInfo{name: r.str("name of "+what, maxKeyBytes), elements: 1, shape: [maxDims]uint64{1, 1, 1, 1}}
@@ -290,7 +296,8 @@ func (h *header) tensor(r *reader, i uint64) {
 	}
 	t.typ, t.bytes = typ.name, t.elements/typ.block*typ.bytes
 	if offset > uint64(h.size) || t.bytes > uint64(h.size)-offset {
-		r.fail("the data of tensor %q goes beyond the end of the file: it is truncated or damaged; download it again", t.name)
+		r.fail("the data of tensor %q goes beyond the end of the file: it is truncated or damaged; download it again",
+			t.name)
 		return
 	}
 	h.tensors = append(h.tensors, t)
@@ -357,14 +364,15 @@ func (h *header) info() (Info, error) {
 		info.attentionLayers = info.Layers / every
 		info.Recurrent = true
 	}
-	for _, n := range []int64{info.TrainContext, info.Embedding, info.Layers, info.KeyLength, info.ValueLength, info.SlidingWindow, info.attentionLayers} {
+	for _, n := range []int64{info.TrainContext, info.Embedding, info.Layers, info.KeyLength, info.ValueLength,
+		info.SlidingWindow, info.attentionLayers} {
 		if n < 0 || n > 1<<31 {
-			return Info{}, fmt.Errorf("%w: a dimension of %d makes no model", ErrInvalid, n)
+			return Info{}, fmt.Errorf("%w: a dimension is %d, out of range", ErrInvalid, n)
 		}
 	}
 	for _, n := range slices.Concat(info.Heads, info.KVHeads) {
 		if n < 0 || n > 1<<20 {
-			return Info{}, fmt.Errorf("%w: %d attention heads make no model", ErrInvalid, n)
+			return Info{}, fmt.Errorf("%w: %d attention heads, out of range", ErrInvalid, n)
 		}
 	}
 	info.matrices = h.multiplied()
@@ -375,8 +383,8 @@ func (h *header) info() (Info, error) {
 	return info, nil
 }
 
-// KVBytesPerToken is the size of one token's cells over all layers, with K and V kept as the given types ("f16",
-// "q8_0", …). Sliding-window layers keep at most SlidingWindow tokens of it; recurrent layers none.
+// KVBytesPerToken returns the size of one token's cells in all layers, with K and V stored as the given types ("f16",
+// "q8_0", …). Sliding-window layers keep at most SlidingWindow tokens; recurrent layers keep none.
 func (i Info) KVBytesPerToken(typeK, typeV string) (int64, error) {
 	var total int64
 	layer := func(kvHeads, times int64) error {
@@ -408,7 +416,7 @@ func (h *header) text(key string) string { s, _ := h.kv[key].(string); return s 
 
 func (h *header) int(key string) int64 { return first(h.ints(key)) }
 
-// ints reads a key that may be one number or one per layer.
+// ints reads a key whose value is one number or one per layer.
 func (h *header) ints(key string) []int64 {
 	switch v := h.kv[key].(type) {
 	case int64:

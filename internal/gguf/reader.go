@@ -8,8 +8,8 @@ import (
 	"math"
 )
 
-// Limits on what a header may claim. Real files stay far below: the largest vocabularies have about 260,000
-// tokens and half a million merges, a header is a few tens of megabytes.
+// Limits of a header. Real files are far below: the largest vocabularies have about 260,000 tokens and half a million
+// merges, and a header has a few tens of megabytes.
 const (
 	maxHeaderBytes = 512 << 20
 	maxStringBytes = 16 << 20
@@ -20,8 +20,8 @@ const (
 	maxDims        = 4 // GGML_MAX_DIMS
 )
 
-// reader decodes the header strictly forward. Every claimed length is checked against what is left of the file
-// before anything of that size is read or allocated. The first error sticks; later reads return zero values.
+// reader decodes the header from start to end. It checks every length against the rest of the file before it reads or
+// allocates. After the first error, reads return zero values.
 type reader struct {
 	in   *bufio.Reader
 	at   int64 // bytes consumed
@@ -42,7 +42,7 @@ func (r *reader) fail(format string, args ...any) {
 	}
 }
 
-// has reports whether n more bytes can follow, and fails when they cannot.
+// has reports whether n more bytes can follow, and records an error if not.
 func (r *reader) has(n uint64, what string) bool {
 	if r.err != nil {
 		return false
@@ -51,7 +51,8 @@ func (r *reader) has(n uint64, what string) bool {
 		if r.size >= maxHeaderBytes {
 			r.fail("%s of %d bytes goes beyond the %d MiB a header may have", what, n, maxHeaderBytes>>20)
 		} else {
-			r.fail("%s of %d bytes goes beyond the end of the file: it is truncated or damaged; download it again", what, n)
+			r.fail("%s of %d bytes goes beyond the end of the file: it is truncated or damaged; download it again",
+				what, n)
 		}
 		return false
 	}
@@ -102,7 +103,7 @@ func (r *reader) skip(n uint64, what string) {
 	r.at += int64(n)
 }
 
-// valueType is gguf_type: how a value is stored.
+// valueType is gguf_type, the type of a stored value.
 type valueType uint32
 
 const (
@@ -121,7 +122,7 @@ const (
 	typeFloat64
 )
 
-// width is a scalar's bytes, 0 for strings, arrays and unknown types.
+// width returns a scalar's size in bytes, 0 for strings, arrays and unknown types.
 func (t valueType) width() int {
 	switch t {
 	case typeUint8, typeInt8, typeBool:
@@ -137,8 +138,7 @@ func (t valueType) width() int {
 }
 
 // value reads one value: integers as int64 (uint64 above its range as MaxInt64), floats as float64, bool, string,
-// arrays as []int64, []float64, []bool or []string. keep says whether an array's elements are wanted; without it
-// they are skipped and the array is nil.
+// arrays as []int64, []float64, []bool or []string. Without keep it skips an array's elements and returns nil.
 func (r *reader) value(t valueType, what string, keep bool) any {
 	switch t {
 	case typeString:
@@ -190,7 +190,7 @@ func (r *reader) array(what string, keep bool) any {
 		return nil
 	}
 	if t == typeString {
-		// A string takes at least its eight length bytes: what the file cannot hold is refused before the loop.
+		// A string takes at least its eight length bytes: refuse an impossible count before the loop.
 		if !r.has(n*8, what) {
 			return nil
 		}

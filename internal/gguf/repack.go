@@ -22,14 +22,16 @@ func ThisProcessor() Processor {
 	if runtime.GOOS == "darwin" {
 		return Processor{}
 	}
-	return Processor{AVX2: cpu.X86.HasAVX2, AVX512: cpu.X86.HasAVX512F, DotProd: cpu.ARM64.HasASIMDDP, I8MM: cpu.ARM64.HasI8MM}
+	return Processor{AVX2: cpu.X86.HasAVX2, AVX512: cpu.X86.HasAVX512F, DotProd: cpu.ARM64.HasASIMDDP,
+		I8MM: cpu.ARM64.HasI8MM}
 }
 
 // rows is how many rows of a matrix of type typ are interleaved on p, 0 = none: ggml_repack_get_optimal_repack_type of
 // ggml's repack.cpp. Q8_0 is in no list: our own kernel computes it from the mapped file.
 func (p Processor) rows(typ string) uint64 {
 	switch {
-	case typ == "Q4_0" && p.AVX2, typ == "Q4_K" && (p.AVX2 || p.DotProd || p.I8MM), typ == "IQ4_NL" && p.AVX2, typ == "Q2_K" && p.AVX512:
+	case typ == "Q4_0" && p.AVX2, typ == "Q4_K" && (p.AVX2 || p.DotProd || p.I8MM), typ == "IQ4_NL" && p.AVX2,
+		typ == "Q2_K" && p.AVX512:
 		return 8
 	case typ == "Q4_0" && (p.DotProd || p.I8MM), typ == "IQ4_NL" && p.DotProd:
 		return 4

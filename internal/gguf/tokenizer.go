@@ -7,7 +7,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/thinktags"
 )
 
-// roles are the tokenizer.ggml.*_token_id keys worth showing, by the short name of the role.
+// roles are the tokenizer.ggml.*_token_id keys to show, by the short name of the role.
 var roles = []struct{ role, key string }{
 	{"bos", "bos_token_id"}, {"eos", "eos_token_id"}, {"eot", "eot_token_id"}, {"eom", "eom_token_id"},
 	{"unk", "unknown_token_id"}, {"pad", "padding_token_id"}, {"sep", "seperator_token_id"}, {"mask", "mask_token_id"},
@@ -47,7 +47,8 @@ func (h *header) tokenizer(info *Info) {
 			return
 		}
 	}
-	info.Think = []ThinkTags{{Open: f.Open[0], Close: f.Close[0], SingleToken: has(f.Open[0]) && has(f.Close[0]), InTemplate: inTemplate}}
+	info.Think = []ThinkTags{{Open: f.Open[0], Close: f.Close[0], SingleToken: has(f.Open[0]) && has(f.Close[0]),
+		InTemplate: inTemplate}}
 }
 
 func (i *Info) checkTemplate(bos, eos string) {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AddressSpace is the limit of this process's address space (RLIMIT_AS) and what it uses of it, in bytes. limited is
+// AddressSpace returns the limit of this process's address space (RLIMIT_AS) and the part in use, in bytes. limited is
 // false when there is no limit.
 func AddressSpace() (limit, used uint64, limited bool) {
 	var l unix.Rlimit

@@ -2,5 +2,5 @@
 
 package hostmem
 
-// AddressSpace is not known here: these systems do not limit it, or do not say how much of it is used.
+// AddressSpace reports no limit: these systems have none, or do not report the use.
 func AddressSpace() (limit, used uint64, limited bool) { return 0, 0, false }

@@ -1,8 +1,8 @@
-// Package hostmem says how much memory this machine can give a model.
+// Package hostmem reads the machine's memory and its limits.
 package hostmem
 
-// Memory of the machine, in bytes. 0 = the system does not say.
+// Memory is the machine's memory in bytes; 0 = unknown.
 type Memory struct {
-	Total     uint64 `json:"total_bytes"`     // installed, or what the container may use
-	Available uint64 `json:"available_bytes"` // that programs can take now without pushing others out
+	Total     uint64 `json:"total_bytes"`     // installed, or the container's limit
+	Available uint64 `json:"available_bytes"` // available to programs without swapping
 }

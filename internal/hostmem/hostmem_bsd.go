@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Read asks the kernel for the installed memory; what is available of it these systems do not say in one number.
+// Read asks the kernel for the installed memory. These systems do not report the available memory as one number.
 func Read() Memory {
 	name := "hw.memsize"
 	if runtime.GOOS == "freebsd" {

@@ -36,7 +36,7 @@ func read(root string) Memory {
 			m.Available = kb << 10
 		}
 	}
-	// A limit anywhere on the way up binds.
+	// The limits of all ancestors apply.
 	for dir := cgroup(root); dir != ""; dir = parent(dir) {
 		base := filepath.Join(root, "sys/fs/cgroup", dir)
 		limit, ok := number(filepath.Join(base, "memory.max"))
@@ -45,7 +45,7 @@ func read(root string) Memory {
 		}
 		m.Total = min(m.Total, limit)
 		if used, ok := number(filepath.Join(base, "memory.current")); ok {
-			// Page cache counts as used and is given up when needed.
+			// Page cache counts as used but is freed on demand.
 			used -= min(used, stat(filepath.Join(base, "memory.stat"), "inactive_file"))
 			m.Available = min(m.Available, limit-min(limit, used))
 		}
@@ -53,7 +53,7 @@ func read(root string) Memory {
 	return m
 }
 
-// cgroup is the path of this process's v2 group, "" when there is none.
+// cgroup returns the path of this process's v2 group; "" when there is none.
 func cgroup(root string) string {
 	text, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {
@@ -74,7 +74,7 @@ func parent(dir string) string {
 	return filepath.Dir(dir)
 }
 
-// number reads a file with one number; "max" is none.
+// number reads a file with one number; false for "max".
 func number(path string) (uint64, bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {

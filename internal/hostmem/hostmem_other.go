@@ -2,5 +2,5 @@
 
 package hostmem
 
-// Read knows nothing about this system.
+// Read returns zeros: this system is not supported.
 func Read() Memory { return Memory{} }

@@ -1,5 +1,5 @@
-// Package insideview shows people what the daemon answers to a why or a kv question: the decisions behind a request,
-// and what the KV cache holds.
+// Package insideview formats the daemon's answers to `why` and `kv`: the decisions about a request, and the contents of
+// the KV cache.
 package insideview
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Why is the life of each request, a paragraph for each.
+// Why formats the history of each request, one paragraph per request.
 func Why(out *ui.Terminal, r *wire.WhyReport) string {
 	if len(r.Requests) == 0 {
 		return "Nothing is remembered of such a request. The daemon remembers those that run and the " +
@@ -36,7 +36,8 @@ func why(b *strings.Builder, out *ui.Terminal, q *wire.WhyRequest) {
 	if q.Ended != "" {
 		state = "ended: " + ui.Sanitize(q.Ended)
 	}
-	fmt.Fprintf(b, "%s  %s\n", out.Bold(name), out.Dim(fmt.Sprintf("#%d · uid %d · %s · %s", q.Number, q.UID, ui.Sanitize(q.Class), state)))
+	fmt.Fprintf(b, "%s  %s\n", out.Bold(name), out.Dim(fmt.Sprintf("#%d · uid %d · %s · %s", q.Number, q.UID,
+		ui.Sanitize(q.Class), state)))
 	times := "arrived " + ms(q.AgeMs) + " ago"
 	if q.TTFTMs > 0 {
 		times += ", first token after " + ms(q.TTFTMs)
@@ -58,7 +59,8 @@ func why(b *strings.Builder, out *ui.Terminal, q *wire.WhyRequest) {
 		fmt.Fprintf(b, "  not cached: %s\n", ui.Sanitize(u.CacheMiss))
 	}
 	if q.Dropped > 0 {
-		fmt.Fprintf(b, "  %s\n", out.Dim(fmt.Sprintf("(%s before these are no longer remembered)", ui.Count(q.Dropped))))
+		fmt.Fprintf(b, "  %s\n", out.Dim(fmt.Sprintf("(%s before these are no longer remembered)",
+			ui.Count(q.Dropped))))
 	}
 	for _, d := range q.Decisions {
 		what := ui.Sanitize(d.Text)
@@ -72,7 +74,7 @@ func why(b *strings.Builder, out *ui.Terminal, q *wire.WhyRequest) {
 	}
 }
 
-// amount is how many tokens the decisions computed, and the newest of them.
+// amount formats the number of tokens that the decisions computed in total and the last time.
 func amount(d *wire.Decision) string {
 	if d.Times > 1 && d.Latest > 0 {
 		return fmt.Sprintf("[%s tokens, %s the last time]", ui.Count(d.Tokens), ui.Count(d.Latest))
@@ -83,8 +85,8 @@ func amount(d *wire.Decision) string {
 	return fmt.Sprintf("[%s tokens]", ui.Count(d.Tokens))
 }
 
-// KV is what the cache holds: a summary, then tables; with r.Tree the prefix tree. In a window of out it is cut to fit, rows
-// and columns, unless all is set.
+// KV formats the cache's contents: a summary, then tables; with r.Tree the prefix tree. In a terminal it is cut to the
+// window's rows and columns, unless all is set.
 func KV(out *ui.Terminal, r *wire.KVReport, all bool) string {
 	width, height := out.Size()
 	if all {
@@ -92,7 +94,7 @@ func KV(out *ui.Terminal, r *wire.KVReport, all bool) string {
 	}
 	summary := kvSummary(out, r)
 	if r.Tree != "" && height > 0 {
-		// The tree is what was asked for; the tables are a question of their own.
+		// With the tree, the tables are left out.
 		return ui.FitLines(summary+"\n"+atMost(kvTree(r, width), height-1-rows(summary)-1, "kv --tree"), width)
 	}
 	tiers, entries := kvTiers(out, r, width), kvEntries(out, r, width)
@@ -100,7 +102,7 @@ func KV(out *ui.Terminal, r *wire.KVReport, all bool) string {
 	left := 0
 	if height > 0 {
 		if left = height - 1 - rows(summary) - 1 - rows(tiers); left < fewRows {
-			left += rows(tiers) // what is cached says more than where
+			left += rows(tiers) // prefer the entries to the tiers
 			tiers = ""
 		}
 		left = max(left, fewRows)
@@ -112,19 +114,20 @@ func KV(out *ui.Terminal, r *wire.KVReport, all bool) string {
 	return ui.FitLines(text, width)
 }
 
-// fewRows is the least rows of a table that are worth its head.
+// fewRows is the smallest number of rows for which a table's header is shown.
 const fewRows = 3
 
 func rows(text string) int { return strings.Count(text, "\n") }
 
-// atMost is the first lines of text, with a note about the others if there are more than limit; 0 = all.
+// atMost returns the first limit lines of text, with a note about the others; 0 = all.
 func atMost(text string, limit int, command string) string {
 	n := rows(text)
 	if limit <= 0 || n <= limit {
 		return text
 	}
 	lines := strings.SplitAfterN(text, "\n", limit)
-	return strings.Join(lines[:limit-1], "") + fmt.Sprintf("… %s more: uma-cli %s --all\n", ui.Count(n-limit+1), command)
+	return strings.Join(lines[:limit-1], "") + fmt.Sprintf("… %s more: uma-cli %s --all\n", ui.Count(n-limit+1),
+		command)
 }
 
 func kvSummary(out *ui.Terminal, r *wire.KVReport) string {
@@ -132,18 +135,24 @@ func kvSummary(out *ui.Terminal, r *wire.KVReport) string {
 	c := &r.Cells
 	if c.Total > 0 {
 		used := c.Total - c.Free
-		t.Row("cells", "%s %3.0f %%  %s of %s used", ui.Bar(float64(used)/float64(c.Total), 20), 100*float64(used)/float64(c.Total), ui.Count(used), ui.Count(c.Total))
-		t.Row("", "%s own, %s shared, %s cached, %s pinned", ui.Count(c.Own), ui.Count(c.Shared), ui.Count(c.Cached), ui.Count(c.Pinned))
-		t.Row("", "%s a token, blocks of %s, %d of %d sequences", size(r.BytesPerToken), ui.Count(r.BlockTokens), r.SeqsUsed, r.SeqsMax)
+		t.Row("cells", "%s %3.0f %%  %s of %s used", ui.Bar(float64(used)/float64(c.Total), 20),
+			100*float64(used)/float64(c.Total), ui.Count(used), ui.Count(c.Total))
+		t.Row("", "%s own, %s shared, %s cached, %s pinned", ui.Count(c.Own), ui.Count(c.Shared), ui.Count(c.Cached),
+			ui.Count(c.Pinned))
+		t.Row("", "%s a token, blocks of %s, %d of %d sequences", size(r.BytesPerToken), ui.Count(r.BlockTokens),
+			r.SeqsUsed, r.SeqsMax)
 	}
-	t.Row("look-ups", "%s, %.0f %% found something: %s tokens not computed again", ui.Count(r.Lookups), 100*r.HitRatio, ui.Count(r.CachedTokens))
+	t.Row("look-ups", "%s, %.0f %% found something: %s tokens not computed again", ui.Count(r.Lookups), 100*r.HitRatio,
+		ui.Count(r.CachedTokens))
 	t.Row("snapshots", "%s taken", ui.Count(r.Snapshots))
 	return t.String(out.Dim)
 }
 
 func kvTiers(out *ui.Terminal, r *wire.KVReport, width int) string {
-	cols := []ui.Column{{Head: "TIER"}, {Head: "ENTRIES", Keep: 5}, {Head: "TOKENS", Keep: 8}, {Head: "BYTES", Keep: 9}, {Head: "LIMIT", Keep: 7}, {Head: "HITS", Keep: 6},
-		{Head: "EVICTED", Keep: 3}, {Head: "IN", Keep: 2}, {Head: "OUT", Keep: 1}, {Head: "RESTORE", Keep: 0}, {Head: "ERRORS", Keep: 4}}
+	cols := []ui.Column{{Head: "TIER"}, {Head: "ENTRIES", Keep: 5}, {Head: "TOKENS", Keep: 8}, {Head: "BYTES", Keep: 9},
+		{Head: "LIMIT", Keep: 7}, {Head: "HITS", Keep: 6},
+		{Head: "EVICTED", Keep: 3}, {Head: "IN", Keep: 2}, {Head: "OUT", Keep: 1}, {Head: "RESTORE", Keep: 0},
+		{Head: "ERRORS", Keep: 4}}
 	var rows [][]string
 	for i := range r.Tiers {
 		x := &r.Tiers[i]
@@ -161,7 +170,8 @@ func kvTiers(out *ui.Terminal, r *wire.KVReport, width int) string {
 		if x.RestoreMs > 0 {
 			restore = ms(x.RestoreMs)
 		}
-		rows = append(rows, []string{ui.Sanitize(x.Tier.String()), ui.Count(x.Entries), ui.Count(x.Tokens), size(x.Bytes), limit, ui.Count(x.Hits), ui.Count(x.Evictions),
+		rows = append(rows, []string{ui.Sanitize(x.Tier.String()), ui.Count(x.Entries), ui.Count(x.Tokens),
+			size(x.Bytes), limit, ui.Count(x.Hits), ui.Count(x.Evictions),
 			ui.Count(x.PagesIn), ui.Count(x.PagesOut), restore, ui.Count(x.Errors)})
 	}
 	return ui.Columns(cols, rows, width, out.Dim) + troubles(out, r.Tiers)
@@ -175,7 +185,8 @@ func troubles(out *ui.Terminal, tiers []wire.KVTier) string {
 		if x.Damaged == 0 && x.LastError == "" && !x.Paused {
 			continue
 		}
-		line := fmt.Sprintf("%s: %s errors, %s damaged", ui.Sanitize(x.Tier.String()), ui.Count(x.Errors), ui.Count(x.Damaged))
+		line := fmt.Sprintf("%s: %s errors, %s damaged", ui.Sanitize(x.Tier.String()), ui.Count(x.Errors),
+			ui.Count(x.Damaged))
 		if x.Paused {
 			line += ", not used for a while"
 		}
@@ -188,15 +199,17 @@ func troubles(out *ui.Terminal, tiers []wire.KVTier) string {
 	return b.String()
 }
 
-// shortName is how many digits of a hash are shown in a window: enough to name a prefix, which takes 4 or more.
+// shortName is the number of digits of a hash shown in a terminal. Commands accept 4 or more.
 const shortName = 8
 
 func kvEntries(out *ui.Terminal, r *wire.KVReport, width int) string {
 	if len(r.Entries) == 0 {
 		return "Nothing is cached and nothing runs.\n"
 	}
-	cols := []ui.Column{{Head: "NAME"}, {Head: "KIND", Keep: 7}, {Head: "TIER", Keep: 6}, {Head: "CLASS", Keep: 1}, {Head: "UID", Keep: 2}, {Head: "TOKENS", Keep: 9}, {Head: "OWN", Keep: 3},
-		{Head: "BYTES", Keep: 8}, {Head: "AGE", Keep: 5}, {Head: "IDLE", Keep: 0}, {Head: "HITS", Keep: 4}, {Head: "WHY", Keep: 10}}
+	cols := []ui.Column{{Head: "NAME"}, {Head: "KIND", Keep: 7}, {Head: "TIER", Keep: 6}, {Head: "CLASS", Keep: 1},
+		{Head: "UID", Keep: 2}, {Head: "TOKENS", Keep: 9}, {Head: "OWN", Keep: 3},
+		{Head: "BYTES", Keep: 8}, {Head: "AGE", Keep: 5}, {Head: "IDLE", Keep: 0}, {Head: "HITS", Keep: 4},
+		{Head: "WHY", Keep: 10}}
 	var rows [][]string
 	for i := range r.Entries {
 		e := &r.Entries[i]
@@ -214,26 +227,28 @@ func kvEntries(out *ui.Terminal, r *wire.KVReport, width int) string {
 		if e.From > 0 {
 			tokens = "+" + tokens
 		}
-		rows = append(rows, []string{name, kind, ui.Sanitize(e.Tier.String()), ui.Sanitize(e.Class), fmt.Sprint(e.UID), tokens, ui.Count(e.OwnTok),
+		rows = append(rows, []string{name, kind, ui.Sanitize(e.Tier.String()), ui.Sanitize(e.Class), fmt.Sprint(e.UID),
+			tokens, ui.Count(e.OwnTok),
 			size(e.Bytes), ms(e.AgeMs), ms(e.IdleMs), ui.Count(e.Hits), ui.Sanitize(e.Why)})
 	}
 	return ui.Columns(cols, rows, width, out.Dim)
 }
 
-// isHash tells a hash from a number.
+// isHash reports whether a name is a hash, not a number.
 func isHash(s string) bool { return len(s) >= 2*shortName && strings.Trim(s, "0123456789abcdef") == "" }
 
-// ambiguous reports whether another entry's name begins as the short name of entry i does.
+// ambiguous reports whether another entry's name has the short name of entry i as its beginning.
 func ambiguous(entries []wire.KVEntry, i int) bool {
 	for j := range entries {
-		if j != i && entries[j].Name != entries[i].Name && strings.HasPrefix(entries[j].Name, entries[i].Name[:shortName]) {
+		if j != i && entries[j].Name != entries[i].Name && strings.HasPrefix(entries[j].Name,
+			entries[i].Name[:shortName]) {
 			return true
 		}
 	}
 	return false
 }
 
-// kvTree is the prefix tree. In a window the indentation of its deepest runs is given as a number.
+// kvTree formats the prefix tree. In a terminal it writes deep indentation as a number.
 func kvTree(r *wire.KVReport, width int) string {
 	var b strings.Builder
 	for line := range strings.SplitSeq(strings.TrimRight(r.Tree, "\n"), "\n") {

@@ -1,4 +1,4 @@
-// Package invariants holds the checks that only test builds pay for.
+// Package invariants switches checks on in test builds only.
 //
 // They are on under the build tags `invariants` and `race`:
 //
@@ -11,7 +11,7 @@ package invariants
 
 import "sync/atomic"
 
-// CloseChecker panics when its owner is closed twice. Embed it by value and call Close first thing in the owner's
+// CloseChecker panics when its owner is closed twice. Embed it by value and call Close at the beginning of the owner's
 // Close. It costs nothing in builds without invariants. The zero value is open.
 type CloseChecker struct {
 	closed [size]atomic.Bool

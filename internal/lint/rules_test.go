@@ -22,7 +22,7 @@ var rules = []rule{
 	{"kvsnap", []string{"internal/invariants"}, "the prefix tree asks for copies and makes none"},
 	{"kvsnap/snapshot", []string{"internal/hostmem", "internal/invariants"}, "bytes in memory and files; it knows no engine"},
 	{"kvsnap/snapshot/format", nil, "a file format"},
-	{"kvsnap/snapshot/index", []string{"kvsnap/snapshot/format"}, "who is evicted first, without a file or a clock"},
+	{"kvsnap/snapshot/index", []string{"kvsnap", "kvsnap/snapshot/format"}, "what is found and evicted, without a file or a clock"},
 	{"ipc/wire", []string{"runtime", "sampler"}, "frames and their fields; sampler has the ranges of its parameters, runtime the value types of info"},
 
 	// The daemon and what it is made of.

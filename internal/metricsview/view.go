@@ -1,6 +1,5 @@
-// Package metricsview shows the daemon's metrics snapshot to people: one screen, with rates when there is an earlier
-// snapshot to compare with. Which metrics there are and what they mean stands in docs/metrics.md; one that a daemon
-// of another version does not have is shown as zero.
+// Package metricsview formats the daemon's metrics snapshot as one screen, with rates if there is an earlier snapshot.
+// docs/metrics.md describes the metrics. A metric that a daemon of another version lacks is shown as zero.
 package metricsview
 
 import (
@@ -16,7 +15,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/ui"
 )
 
-// Snapshot is a metrics snapshot that was read at Time.
+// Snapshot is a metrics snapshot with its time of reading.
 type Snapshot struct {
 	Time   time.Time
 	fields map[string]json.RawMessage
@@ -26,12 +25,12 @@ type Snapshot struct {
 func Parse(raw []byte, at time.Time) (*Snapshot, error) {
 	s := &Snapshot{Time: at}
 	if err := json.Unmarshal(raw, &s.fields); err != nil {
-		return nil, fmt.Errorf("metrics: the daemon's answer cannot be read: %w", err)
+		return nil, fmt.Errorf("metrics: cannot parse the daemon's answer: %w", err)
 	}
 	return s, nil
 }
 
-// num is a number of the snapshot, 0 when it is null, absent or something else.
+// num returns a number of the snapshot; 0 when it is null, absent or not a number.
 func (s *Snapshot) num(name string) float64 {
 	var v float64
 	if json.Unmarshal(s.fields[name], &v) != nil {
@@ -40,7 +39,7 @@ func (s *Snapshot) num(name string) float64 {
 	return v
 }
 
-// labels is a metric of several named counts.
+// labels returns a metric with several named counts.
 func (s *Snapshot) labels(name string) map[string]float64 {
 	var v map[string]float64
 	if json.Unmarshal(s.fields[name], &v) != nil {
@@ -49,8 +48,8 @@ func (s *Snapshot) labels(name string) map[string]float64 {
 	return v
 }
 
-// histogram is what a snapshot says of a distribution: Counts[i] values were above Bounds[i-1] and at most Bounds[i];
-// the last entry of Counts, which has no bound, are those above all bounds.
+// histogram is a distribution: Counts[i] values are above Bounds[i-1] and at most Bounds[i]; the last entry of Counts
+// counts the values above all bounds.
 type histogram struct {
 	Count, Sum float64
 	Bounds     []float64
@@ -80,7 +79,8 @@ func (s *Snapshot) histogram(name string) (h histogram) {
 	return h
 }
 
-// quantile is the bucket's bound that at least q of all values are not above; ok is false when that is no bound.
+// quantile returns the smallest bucket bound that at least the share q of all values does not exceed; ok is false when
+// no bound suffices.
 func (h histogram) quantile(q float64) (bound float64, ok bool) {
 	sum := 0.0
 	for i, b := range h.Bounds {
@@ -91,23 +91,23 @@ func (h histogram) quantile(q float64) (bound float64, ok bool) {
 	return 0, false
 }
 
-// View draws snapshots. In a window it draws what fits into it, the most important lines, the others as they are needed.
+// View draws snapshots. In a terminal it draws the most important lines that fit.
 type View struct {
 	Out  *ui.Terminal
 	Fit  bool // leave out lines until the screen fits into Out's window
 	prev *Snapshot
 }
 
-// line is a row of the screen. Where not all fit, those with the highest rank go first.
+// line is a row of the screen. If not all rows fit, those with the highest rank are left out first.
 type line struct {
 	text string
 	rank int
 }
 
-// tokenRank is the rank of the table of token counts, which goes as a whole.
+// tokenRank is the rank of the table of token counts, which is left out as a whole.
 const tokenRank = 7
 
-// fit is as many lines as there are rows, 0 = all.
+// fit returns the lines that fit into rows; 0 = all.
 func fit(lines []line, rows int) string {
 	for rows > 0 && len(lines) > rows {
 		last := 0
@@ -116,7 +116,7 @@ func fit(lines []line, rows int) string {
 				last = i
 			}
 		}
-		if lines[last].rank == tokenRank { // a head without its rows says nothing
+		if lines[last].rank == tokenRank { // leave out a header without its rows
 			lines = slices.DeleteFunc(lines, func(l line) bool { return l.rank == tokenRank })
 			continue
 		}
@@ -129,7 +129,7 @@ func fit(lines []line, rows int) string {
 	return b.String()
 }
 
-// Render is the screen for s. Rates are since the snapshot of the last call.
+// Render returns the screen for s. Rates are relative to the snapshot of the previous call.
 func (v *View) Render(s *Snapshot) string {
 	prev := v.prev
 	v.prev = s
@@ -138,7 +138,7 @@ func (v *View) Render(s *Snapshot) string {
 			return ""
 		}
 		seconds, delta := s.Time.Sub(prev.Time).Seconds(), s.num(name)-prev.num(name)
-		if seconds <= 0 || delta < 0 { // a daemon that was started anew counts from zero
+		if seconds <= 0 || delta < 0 { // a restarted daemon counts from zero
 			return ""
 		}
 		if unit == "bytes" {
@@ -158,10 +158,14 @@ func (v *View) Render(s *Snapshot) string {
 			ranks = append(ranks, rank)
 		}
 	}
-	add(0, "requests", "%s running, %s queued, %s so far%s", ui.Count(int64(s.num("running_prefill")+s.num("running_decode"))),
-		ui.Count(int64(s.num("queued_interactive")+s.num("queued_background"))), count("prompts_total"), rate("prompts_total", ""))
-	add(4, "", "prompt %s, answer %s, paused %s", count("running_prefill"), count("running_decode"), count("running_paused"))
-	add(0, "tokens", "%s generated%s, %s of prompts%s", count("tokens_generated_total"), rate("tokens_generated_total", ""),
+	add(0, "requests", "%s running, %s queued, %s so far%s",
+		ui.Count(int64(s.num("running_prefill")+s.num("running_decode"))),
+		ui.Count(int64(s.num("queued_interactive")+s.num("queued_background"))), count("prompts_total"),
+		rate("prompts_total", ""))
+	add(4, "", "prompt %s, answer %s, paused %s", count("running_prefill"), count("running_decode"),
+		count("running_paused"))
+	add(0, "tokens", "%s generated%s, %s of prompts%s", count("tokens_generated_total"),
+		rate("tokens_generated_total", ""),
 		count("prefill_tokens_merged_total"), rate("prefill_tokens_merged_total", ""))
 	if total := s.num("kv_cells_total"); total > 0 {
 		live := s.num("kv_cells_live")
@@ -169,11 +173,13 @@ func (v *View) Render(s *Snapshot) string {
 		if s.num("kv_cells_cached") > 0 {
 			cached = ", " + count("kv_cells_cached") + " more cached"
 		}
-		add(0, "KV cells", "%s %3.0f %%  %s of %s%s", ui.Bar(live/total, 20), 100*live/total, count("kv_cells_live"), count("kv_cells_total"), cached)
+		add(0, "KV cells", "%s %3.0f %%  %s of %s%s", ui.Bar(live/total, 20), 100*live/total, count("kv_cells_live"),
+			count("kv_cells_total"), cached)
 	}
 	if target := s.num("itl_target_ms"); target > 0 {
 		state := strings.TrimSuffix(join(s.labels("guard")), " 1")
-		add(0, "promise", "%s between tokens, %s late, prompts %s%s", ui.Duration(msDuration(target)), count("slo_violations_tbt_total"),
+		add(0, "promise", "%s between tokens, %s late, prompts %s%s", ui.Duration(msDuration(target)),
+			count("slo_violations_tbt_total"),
 			guards[state], tail("; ", infeasible(s.num("itl_target_infeasible"))))
 	}
 	if s.num("io_errors_total")+s.num("decode_errors_total") > 0 {
@@ -181,10 +187,13 @@ func (v *View) Render(s *Snapshot) string {
 	}
 	add(4, "ended", "%s", join(s.labels("requests_finished_total")))
 	add(2, "refused", "%s", join(s.labels("requests_rejected_total")))
-	add(2, "steps", "%s%s, last %s, average %s", count("batch_calls_total"), rate("batch_calls_total", ""), millis("decode_ms_last"), millis("decode_ms_ewma"))
-	add(6, "batch", "%s tokens last, average %s of a budget of %s", count("last_batch_size"), ui.Rate(s.num("avg_budget_used")), ui.Rate(s.num("avg_budget_target")))
+	add(2, "steps", "%s%s, last %s, average %s", count("batch_calls_total"), rate("batch_calls_total", ""),
+		millis("decode_ms_last"), millis("decode_ms_ewma"))
+	add(6, "batch", "%s tokens last, average %s of a budget of %s", count("last_batch_size"),
+		ui.Rate(s.num("avg_budget_used")), ui.Rate(s.num("avg_budget_target")))
 	if s.num("kv_lookups_total") > 0 {
-		add(2, "prefix cache", "%.0f %% of %s prompts found something%s", 100*s.num("kv_hit_ratio"), count("kv_lookups_total"), tail(", tokens: ", join(s.labels("kv_cached_tokens_total"))))
+		add(2, "prefix cache", "%.0f %% of %s prompts found something%s", 100*s.num("kv_hit_ratio"),
+			count("kv_lookups_total"), tail(", tokens: ", join(s.labels("kv_cached_tokens_total"))))
 	}
 	if held := join(s.labels("kv_tier_bytes"), func(v float64) string { return ui.Bytes(uint64(v)) }); held != "" {
 		add(6, "tiers", "%s", held)
@@ -195,31 +204,39 @@ func (v *View) Render(s *Snapshot) string {
 	if s.num("output_critical_eviction") > 0 {
 		add(6, "evicted", "%s blocks of running answers", count("output_critical_eviction"))
 	}
-	add(2, "memory", "weights %s, KV %s, heap %s, resident %s", bytes("weights_bytes"), bytes("kv_bytes"), bytes("go_heap_bytes"), bytes("rss_bytes"))
+	add(2, "memory", "weights %s, KV %s, heap %s, resident %s", bytes("weights_bytes"), bytes("kv_bytes"),
+		bytes("go_heap_bytes"), bytes("rss_bytes"))
 	if s.num("repacked_bytes") > 0 {
 		add(6, "", "%s more: weights repacked for this processor", bytes("repacked_bytes"))
 	}
 	add(6, "clients", "%s connected, %s so far, in %s%s, out %s%s", count("sessions_active"), count("accepted_total"),
-		bytes("rx_bytes_total"), rate("rx_bytes_total", "bytes"), bytes("tx_bytes_total"), rate("tx_bytes_total", "bytes"))
+		bytes("rx_bytes_total"), rate("rx_bytes_total", "bytes"), bytes("tx_bytes_total"),
+		rate("tx_bytes_total", "bytes"))
 	add(3, "up", "%s", millis("uptime_ms"))
 
 	var lines []line
 	for text := range strings.Lines(t.String(v.Out.Dim)) {
 		lines = append(lines, line{strings.TrimSuffix(text, "\n"), ranks[len(lines)]})
 	}
-	lines = append(lines, line{"", 3}, line{v.Out.Dim(fmt.Sprintf("%-16s %9s %10s %10s %10s   %s", "", "count", "mean", "p50 ≤", "p95 ≤", "1 ms … 1 s")), 1})
+	lines = append(lines, line{"", 3}, line{v.Out.Dim(fmt.Sprintf("%-16s %9s %10s %10s %10s   %s", "", "count", "mean",
+		"p50 ≤", "p95 ≤", "1 ms … 1 s")), 1})
 	for _, h := range []struct {
 		label, name string
 		rank        int
 	}{
-		{"first token", "ttft_ms", 1}, {"first of answer", "ttot_ms", 5}, {"between tokens", "inter_token_ms", 1}, {"  thinking", "inter_token_think_ms", 5},
-		{"  answering", "inter_token_output_ms", 5}, {"waiting", "request_queue_ms", 3}, {"prompt", "request_prefill_ms", 3}, {"step", "decode_ms", 3}, {"cancel", "cancel_latency_ms", 6},
+		{"first token", "ttft_ms", 1}, {"first of answer", "ttot_ms", 5}, {"between tokens", "inter_token_ms", 1},
+		{"  thinking", "inter_token_think_ms", 5},
+		{"  answering", "inter_token_output_ms", 5}, {"waiting", "request_queue_ms", 3},
+		{"prompt", "request_prefill_ms", 3}, {"step", "decode_ms", 3}, {"cancel", "cancel_latency_ms", 6},
 	} {
-		lines = append(lines, line{v.row(h.label, s.histogram(h.name), func(x float64) string { return ui.Duration(msDuration(x)) }), h.rank})
+		lines = append(lines, line{v.row(h.label, s.histogram(h.name),
+			func(x float64) string { return ui.Duration(msDuration(x)) }), h.rank})
 	}
 	lines = append(lines, line{v.Out.Dim(fmt.Sprintf("%60s   %s", "", "1 … tokens")), tokenRank})
-	for _, h := range []struct{ label, name string }{{"batch", "batch_size"}, {"answer length", "response_tokens"}, {"thought length", "think_tokens"}} {
-		lines = append(lines, line{v.row(h.label, s.histogram(h.name), func(x float64) string { return ui.Count(int64(x)) }), tokenRank})
+	for _, h := range []struct{ label, name string }{{"batch", "batch_size"}, {"answer length", "response_tokens"},
+		{"thought length", "think_tokens"}} {
+		lines = append(lines, line{v.row(h.label, s.histogram(h.name),
+			func(x float64) string { return ui.Count(int64(x)) }), tokenRank})
 	}
 	if !v.Fit {
 		return fit(lines, 0)
@@ -245,7 +262,7 @@ func (v *View) row(label string, h histogram, show func(float64) string) string 
 
 func msDuration(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
-// guards says what the states of the guard do to prompts.
+// guards describes the effect of the guard's states on prompts.
 var guards = map[string]string{"open": "as they come", "trim": "cut to what fits", "hold": "held back"}
 
 func infeasible(v float64) string {
@@ -255,7 +272,7 @@ func infeasible(v float64) string {
 	return "cannot be kept"
 }
 
-// tail is text behind sep, "" when there is no text.
+// tail returns sep and text; "" when text is empty.
 func tail(sep, text string) string {
 	if text == "" {
 		return ""
@@ -263,7 +280,7 @@ func tail(sep, text string) string {
 	return sep + text
 }
 
-// join lists what is above zero, the most frequent first; show says how a value is written, as a count unless given.
+// join lists the counts above zero, the most frequent first. show formats a value; the default is a plain number.
 func join(counts map[string]float64, show ...func(float64) string) string {
 	write := func(v float64) string { return ui.Count(int64(v)) }
 	if len(show) > 0 {

@@ -89,7 +89,7 @@ func TestRenderInside(t *testing.T) {
 		return metrics.Store{Tiers: [metrics.NumTiers]metrics.TierStats{metrics.Host: {Bytes: 3 << 20}}}
 	})
 	m.ThoughtDone(metrics.Thought{Tokens: 9, Ended: "converged"})
-	m.SLOViolationsTBT.Add(2)
+	m.SLOViolationsITL.Add(2)
 	m.SetScheduler(metrics.Scheduler{ITLTarget: 50 * time.Millisecond, Guard: 1, LiveCells: 50, PoolCells: 30, FreeCells: 20, TargetInfeasible: true, ByState: [2][4]int{{0, 0, 3, 0}}})
 	m.SetKV(metrics.KV{OutputCriticalEvictions: 4})
 	screen := v.Render(parse(t, m.AppendJSON(nil), time.Unix(2, 0)))
@@ -138,7 +138,7 @@ func TestWatchFitsTheWindow(t *testing.T) {
 	for _, ended := range []string{"natural", "converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "eog", "length"} {
 		m.ThoughtDone(metrics.Thought{Tokens: 9, Ended: ended})
 	}
-	m.SLOViolationsTBT.Add(2)
+	m.SLOViolationsITL.Add(2)
 	m.SetScheduler(metrics.Scheduler{ITLTarget: 50 * time.Millisecond, Guard: 1, LiveCells: 50, PoolCells: 30, FreeCells: 20, TargetInfeasible: true})
 	m.SetKV(metrics.KV{OutputCriticalEvictions: 4})
 	for _, size := range [][2]int{{80, 24}, {200, 50}, {40, 24}, {60, 10}} {

@@ -1,12 +1,12 @@
-// Package sysmon keeps the monitor thread of Go's runtime from disturbing compute threads.
+// Package sysmon reduces the disturbance of compute threads by the monitor thread of Go's runtime.
 //
-// That thread (runtime.sysmon) takes processors of Go's back from goroutines that stay in a system call, and ends time slices of
-// 10 ms. To be quick it looks around every 20 us (70 with the kernel's own slack) fifty times over after it was woken by a thread
-// that came back from a long call. A decode step is such a call. So it took a processor from the engine fifty times in
-// each step, 10 us each, while the other compute threads waited at their barrier: 0.95 of the bare loop's tokens a second,
-// against 0.99 since it sleeps 2 ms longer each time (135 M parameters, two hardware threads, 1, 4 and 16 streams; seen with perf sched
-// timehist, measured with uma-bench overhead).
+// That thread (runtime.sysmon) retakes Go's processors from goroutines in long system calls, and ends time slices of 10
+// ms. After a thread returns from a long call, it polls fifty times at intervals of 20 µs (70 µs with the kernel's
+// timer slack). A decode step is such a call, so each step lost a core for 10 µs fifty times while the other compute
+// threads waited at their barrier. Throughput was 0.95 of the bare loop's, and is 0.99 since the thread sleeps 2 ms
+// longer each time (135 M parameters, two hardware threads, 1, 4 and 16 streams; observed with perf sched timehist,
+// measured with uma-bench overhead).
 //
-// What waits for it then waits longer: a goroutine that is ready while all processors of Go's are in system calls, and the
-// end of a time slice. Garbage collection does not.
+// The cost: a ready goroutine waits longer when all of Go's processors are in system calls, and time slices end later.
+// Garbage collection is not delayed.
 package sysmon

@@ -17,14 +17,14 @@ func Slack(slack time.Duration) error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/timerslack_ns", tid), strconv.AppendInt(nil, slack.Nanoseconds(), 10), 0)
 }
 
-// thread is the monitor's. Go gives it no name; it is the first that the runtime starts (runtime.main), so the first behind
-// the process's own number.
+// thread returns the monitor's thread id. Go does not name the thread; it is the first that the runtime starts
+// (runtime.main), so its id is the first after the process id.
 func thread() (tid int, err error) {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
 		return 0, fmt.Errorf("list threads: %w", err)
 	}
-	const wrap = 1 << 22 // the most that pid_max can be
+	const wrap = 1 << 22 // largest possible pid_max
 	behind := func(tid int) int { return (tid - os.Getpid() + wrap) % wrap }
 	var tids []int
 	for _, t := range tasks {

@@ -8,10 +8,11 @@ import (
 	"github.com/uma-serve/uma-serve/internal/invariants"
 )
 
-// Buffer is the bytes of one part, reference-counted. They lie outside the Go heap: gigabytes of snapshots on it would
-// let as much garbage gather before the next collection, since the collector's pace follows the live heap.
+// Buffer is the memory of one part, reference-counted. It is outside the Go heap: the collector lets as much garbage
+// gather as there is live heap, so gigabytes of snapshots on the heap would cost as much again in garbage.
 //
-// A Buffer begins with one reference. Who holds one may read; only who has the single first one may write.
+// A Buffer begins with one reference. A holder of a reference may read; only the holder of the sole first reference may
+// write.
 type Buffer struct {
 	pool  *bufferPool
 	mem   []byte // the whole mapping
@@ -19,10 +20,10 @@ type Buffer struct {
 	refs  atomic.Int32
 }
 
-// Bytes is the memory, valid as long as the reference is held.
+// Bytes returns the memory. It is valid until the caller's reference is released.
 func (b *Buffer) Bytes() []byte { return b.bytes }
 
-// Truncate keeps the first n bytes: the engine wrote fewer than it announced.
+// Truncate keeps the first n bytes, for an engine that wrote fewer than it announced.
 func (b *Buffer) Truncate(n int) { b.bytes = b.bytes[:n] }
 
 func (b *Buffer) ref() *Buffer {
@@ -32,7 +33,7 @@ func (b *Buffer) ref() *Buffer {
 	return b
 }
 
-// Release gives the reference back. Safe from any goroutine.
+// Release drops a reference. It is safe from any goroutine.
 func (b *Buffer) Release() {
 	switch n := b.refs.Add(-1); {
 	case n == 0:
@@ -43,21 +44,21 @@ func (b *Buffer) Release() {
 	}
 }
 
-// held is what the buffer takes from memory, in bytes.
-func (b *Buffer) held() int64 { return int64(len(b.mem)) }
+// size returns the buffer's size in memory, in bytes.
+func (b *Buffer) size() int64 { return int64(len(b.mem)) }
 
 // bufferPool keeps released memory for the next part: fresh memory costs a page fault per 4 KiB, about as much as
 // copying the cells into it.
 //
-// A goroutine of its own keeps a few pieces of the sizes in use ready and touched: where a hypervisor hands out memory
-// at first touch, a fresh part of 6 MiB was measured to cost the decode loop 17 ms, a warm one 1.7 ms, copy included.
+// A goroutine keeps a few pieces of the sizes in use ready and touched. Where a hypervisor provides memory at first
+// touch, a fresh part of 6 MiB cost the decode loop 17 ms and a touched one 1.7 ms, copy included.
 type bufferPool struct {
-	order chan int // sizes to get ready
+	order chan int // sizes to allocate in advance
 	done  chan struct{}
 
 	mu struct {
 		sync.Mutex
-		cap    int64            // bytes kept idle at most
+		cap    int64            // most bytes to keep idle
 		idle   map[int][][]byte // by length
 		bytes  int64            // of idle
 		closed bool             // order is closed
@@ -65,8 +66,8 @@ type bufferPool struct {
 }
 
 const (
-	readyPieces  = 2       // of a size, kept ready
-	readyMinimum = 1 << 20 // bytes; smaller pieces are not worth waking somebody
+	readyPieces  = 2       // pieces of each size to keep ready
+	readyMinimum = 1 << 20 // bytes; smaller pieces are not worth waking the goroutine
 )
 
 func newPool(cap int64) *bufferPool {
@@ -80,7 +81,7 @@ func newPool(cap int64) *bufferPool {
 			for p.lacks(size) {
 				mem, err := allocate(size)
 				if err != nil {
-					break // the one who needs it will hear of it
+					break // get will return the error
 				}
 				for i := 0; i < len(mem); i += pageBytes {
 					mem[i] = 0
@@ -92,7 +93,7 @@ func newPool(cap int64) *bufferPool {
 	return p
 }
 
-// lacks reports whether another piece of a size should be got ready.
+// lacks reports whether another piece of a size should be allocated in advance.
 func (p *bufferPool) lacks(size int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +102,7 @@ func (p *bufferPool) lacks(size int) bool {
 
 const pageBytes = 4096
 
-// class rounds up to one of eight sizes per doubling: at most 1/8 is lost, and only as addresses, since pages that are
+// class rounds up to one of eight sizes per doubling. At most 1/8 is lost, and only as address space: pages that are
 // never written take no memory.
 func class(n int) int {
 	n = max(n, pageBytes)
@@ -121,7 +122,7 @@ func (p *bufferPool) get(n int) (*Buffer, error) {
 	if size >= readyMinimum && len(p.mu.idle[size]) < readyPieces && !p.mu.closed {
 		select {
 		case p.order <- size:
-		default: // it is busy and will be asked again
+		default: // the goroutine is busy; a later get asks again
 		}
 	}
 	p.mu.Unlock()
@@ -139,7 +140,7 @@ func (p *bufferPool) get(n int) (*Buffer, error) {
 func (p *bufferPool) put(mem []byte) {
 	if invariants.Enabled {
 		for i := 0; i < len(mem); i += 61 {
-			mem[i] = 0xdb // a reader without a reference shall notice
+			mem[i] = 0xdb // makes reads without a reference visible
 		}
 	}
 	p.mu.Lock()
@@ -154,7 +155,7 @@ func (p *bufferPool) put(mem []byte) {
 	}
 }
 
-// drain frees what is idle, and from now on everything that is released. Once only.
+// drain frees the idle memory and stops the goroutine; later releases free their memory at once. Call it once.
 func (p *bufferPool) drain() {
 	p.mu.Lock()
 	idle := p.mu.idle

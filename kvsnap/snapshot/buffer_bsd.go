@@ -2,5 +2,5 @@
 
 package snapshot
 
-// advise has nothing to say: the system chooses its page sizes.
+// advise does nothing: the system chooses its page sizes.
 func advise([]byte) {}

@@ -10,7 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/invariants"
 )
 
-// allocate maps n bytes of fresh memory. Builds with invariants use the Go heap instead, where the race detector looks.
+// allocate maps n bytes of fresh memory. Builds with invariants use the Go heap, which the race detector observes.
 func allocate(n int) ([]byte, error) {
 	if invariants.Enabled {
 		return make([]byte, n), nil
@@ -26,7 +26,7 @@ func allocate(n int) ([]byte, error) {
 func free(mem []byte) {
 	if !invariants.Enabled {
 		if err := unix.Munmap(mem); err != nil {
-			panic("snapshot: munmap: " + err.Error()) // only a slice that is no mapping can cause it
+			panic("snapshot: munmap: " + err.Error()) // only possible for a slice that is not a mapping
 		}
 	}
 }

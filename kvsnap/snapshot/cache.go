@@ -1,18 +1,18 @@
-// Package snapshot keeps KV cells outside the engine: copies in host memory, and on disk, so that no prompt is computed
-// twice because its cells were needed by somebody else meanwhile, or because the daemon was restarted.
+// Package snapshot keeps copies of KV cells in host memory and on disk, so that a prompt need not be computed again
+// after its cells were evicted or the daemon restarted.
 //
 // # Parts
 //
 // The unit is a part: the cells of positions [p0, p1) of a token sequence, as Engine.Snapshot wrote them. The decode
-// loop copies a conversation out in parts small enough to fit between two ticks (Put, one after another, beginning at
-// 0), and takes it back in the same way (Fetch, then Next once a tick), so that neither direction is felt by those who
-// are being answered. Each part is of use as soon as it is there: what was stored before an interruption is a shorter
-// prefix, not waste. A conversation that grows adds parts; conversations with a common beginning share its parts.
+// loop copies a conversation out in parts small enough to fit between two steps (Put, one after another, beginning at
+// 0), and restores it in the same way (Fetch, then Next once per step), so that neither direction delays running
+// answers. Each part is useful at once: the parts stored before an interruption are a shorter prefix. A conversation
+// that grows adds parts; conversations with a common beginning share its parts.
 //
-// # Who may see what
+// # Visibility
 //
-// A part belongs to a namespace (the peer's uid, set by the server). It is found only by look-ups of that namespace,
-// or by everybody when it was stored under format.System. It is restored only when its tokens and those of all parts
+// A part belongs to a namespace (the peer's uid, set by the server). It is found only by look-ups of that namespace, or
+// by every namespace if it was stored under format.System. It is restored only when its tokens and those of all parts
 // before it equal the query's, and when engine, model and KV types are equal.
 //
 // # Tiers and goroutines
@@ -20,10 +20,10 @@
 //	decode loop ── Put ──► host memory (segmented LRU, byte cap)
 //	     ▲                     │ writer goroutine: bounded queue, compress?, temp file, fsync, rename, fsync
 //	     │                     ▼
-//	     └─ Fetch/Next ◄── disk (segmented LRU, byte cap): reader goroutines, checksum before anything is handed out
+//	     └─ Fetch/Next ◄── disk (segmented LRU, byte cap): reader goroutines verify the checksum before Next returns a part
 //
-// Lookup, Put, Fetch and Next never touch a file and never wait for one: the lock they take is held for list operations
-// only. Everything that fails on disk costs a miss and a counter.
+// Lookup, Put, Fetch and Next never touch a file and never wait for one: their lock protects list operations only. A
+// failure of the disk costs a miss and increments a counter.
 package snapshot
 
 import (
@@ -40,14 +40,14 @@ import (
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot/index"
 )
 
-// The vocabulary of package format, under this package's name for its callers.
+// Types of package format, for callers of this package.
 type (
 	Token     = format.Token
 	Key       = format.Hash
 	Namespace = format.Namespace
 )
 
-// Tier is where bytes are.
+// Tier is a place of storage.
 type Tier uint8
 
 const (
@@ -62,15 +62,16 @@ func (t Tier) String() string { return [...]string{"host", "disk"}[t] }
 type part struct {
 	node index.Node
 
-	// buf is the payload in memory, with one reference of the cache's own. Invariant: buf != nil == node.Host.In().
+	// buf is the payload in memory, with one reference that the cache holds. Invariant: buf != nil == node.Host.In().
 	buf *Buffer
 	raw int64 // payload bytes
 
-	queued  bool    // a write job waits or runs
-	foreign bool    // a file of another origin: only its size matters, it is not in the index
-	reading *read   // the disk read under way, joined by all who want the part
-	holds   int     // restores that need it, and pins of it or of a part behind it
-	pinned  []*part // the chain that Pin of this part holds; nil when it is not pinned
+	queued  bool  // a write job is queued or running
+	foreign bool  // a file of another origin: it counts towards the disk cap but is not in the index
+	reading *read // the current disk read, shared by all restores that want the part
+	// restores in progress that need it, plus pins of it or of a part behind it: it cannot be evicted while > 0
+	holds  int
+	pinned []*part // the chain that Pin of this part protects; nil when it is not pinned
 
 	created, used time.Time
 }
@@ -79,8 +80,8 @@ func hostElem(n *index.Node) *index.Elem { return &n.Host }
 func diskElem(n *index.Node) *index.Elem { return &n.Disk }
 func of(n *index.Node) *part             { return n.Owner.(*part) }
 
-// Cache is the snapshot cache. All methods are safe from any goroutine; those the decode loop may call say "never
-// waits".
+// Cache is the snapshot cache. All methods are safe from any goroutine. The decode loop may call only those that say
+// "never waits".
 type Cache struct {
 	o       Options
 	pool    *bufferPool
@@ -94,20 +95,20 @@ type Cache struct {
 		disk   *index.Queue
 		closed bool
 
-		jobs        []*job // the writer's; first come first served
-		queuedBytes int64  // of parts that wait to be written
+		jobs        []*job // for the writer, in order
+		queuedBytes int64  // of parts waiting to be written
 		reads       []*read
 		stats       counters
-		paused      time.Time // writes are given up until then: the disk fails
-		failures    int       // writes that failed in a row
-		unscanned   int       // files whose headers are still to be read
+		paused      time.Time // no writes until then, because the disk fails
+		failures    int       // failed writes in a row
+		unscanned   int       // files whose headers have not been read yet
 	}
-	work    *sync.Cond // on mu: jobs or reads came, a job ended, or the cache closes
+	work    *sync.Cond // on mu: signals new jobs or reads, the end of a job, and closing
 	workers sync.WaitGroup
 }
 
-// Open makes a cache. The error is about the options; a disk tier that cannot be had (another daemon uses the
-// directory, permissions, I/O errors) is left out and DiskError says why.
+// Open makes a cache. Its error is about the options. If the disk tier is unavailable (another daemon uses the
+// directory, permissions, I/O errors), the cache works without one and DiskError says why.
 func Open(o Options) (*Cache, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
@@ -145,22 +146,22 @@ func Open(o Options) (*Cache, error) {
 	return c, nil
 }
 
-// DiskError says why there is no disk tier; nil when there is one.
+// DiskError returns why there is no disk tier; nil when there is one.
 func (c *Cache) DiskError() error { return c.diskErr }
 
-// Match is what Lookup found.
+// Match is the result of Lookup.
 type Match struct {
 	Key    Key   // of the last part; Fetch takes it
-	Tokens int   // of the query that are cached
-	Held   int   // positions the parts hold, ≥ Tokens: what is beyond must be removed after the restore
-	Whole  int   // positions of the parts whose tokens are all the query's, ≤ Tokens: a longer part may follow there
+	Tokens int   // tokens of the query that are cached
+	Held   int   // positions the parts hold, ≥ Tokens: remove the positions beyond Tokens after the restore
+	Whole  int   // end of the last part whose tokens all agree with the query, ≤ Tokens: Put may continue there
 	Parts  int   // to restore
 	Bytes  int64 // to restore, uncompressed
-	Tier   Tier  // the slowest any of the parts is in
+	Tier   Tier  // the slowest tier of any of the parts
 }
 
 // Lookup finds the longest cached prefix of tokens that ns may use and counts the answer. It reads memory only, never
-// waits, and does not allocate. Leave the last token of a prompt out: it must be computed for its logits.
+// waits, and does not allocate. Do not pass the last token of a prompt: it must be computed for its logits.
 func (c *Cache) Lookup(ns Namespace, tokens []Token) (Match, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,7 +174,7 @@ func (c *Cache) Lookup(ns Namespace, tokens []Token) (Match, bool) {
 	return m, ok
 }
 
-// Peek is Lookup that is not counted: for a scheduler that asks again.
+// Peek is Lookup without counting, for repeated questions about one request.
 func (c *Cache) Peek(ns Namespace, tokens []Token) (Match, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,7 +201,7 @@ func (c *Cache) lookup(ns Namespace, tokens []Token) (m Match, ok bool) {
 	return m, true
 }
 
-// Buffer is memory for a part of n bytes: fill it, then Put it or Release it.
+// Buffer returns memory for a part of n bytes. Fill it, then Put it or Release it.
 func (c *Cache) Buffer(n int) (*Buffer, error) {
 	if n <= 0 || int64(class(n)) > c.o.RAMBytes {
 		return nil, fmt.Errorf("part of %d bytes: %w of %d bytes", n, ErrTooLarge, c.o.RAMBytes)
@@ -208,15 +209,17 @@ func (c *Cache) Buffer(n int) (*Buffer, error) {
 	return c.pool.get(n)
 }
 
-// Put stores the cells of positions [p0, len(tokens)); tokens are those of the whole sequence so far and are copied,
-// buf passes to the cache whatever the answer is. It never waits: the file is written in the background. A part that
-// is there already is refreshed. ErrNoPrefix when [0, p0) is not cached, ErrTooLarge, ErrNoRoom, ErrClosed.
+// Put stores the cells of positions [p0, len(tokens)); tokens are those of the whole sequence so far and are copied.
+// buf belongs to the cache afterwards, even on an error. Put never waits: the file is written in the background.
+// Storing a part again marks it as used. The errors are ErrNoPrefix when [0, p0) is not cached, ErrTooLarge, ErrNoRoom
+// and ErrClosed.
 func (c *Cache) Put(ns Namespace, tokens []Token, p0 int, buf *Buffer) (Key, error) {
 	p := &part{buf: buf, raw: int64(len(buf.bytes)), created: c.o.Now()}
 	n := &p.node
 	if p0 < 0 || p0 >= len(tokens) || len(tokens)-p0 > format.MaxPartTokens {
 		buf.Release()
-		return Key{}, fmt.Errorf("part [%d, %d): need 0 ≤ first < end and at most %d positions", p0, len(tokens), format.MaxPartTokens)
+		return Key{}, fmt.Errorf("part [%d, %d): need 0 ≤ first < end and at most %d positions", p0, len(tokens),
+			format.MaxPartTokens)
 	}
 	n.Namespace, n.P0, n.P1, n.Tokens, n.Owner = ns, p0, len(tokens), slices.Clone(tokens[p0:]), p
 	n.Before, n.After = format.PrefixHashes(tokens, p0)
@@ -234,7 +237,7 @@ func (c *Cache) Put(ns Namespace, tokens []Token, p0 int, buf *Buffer) (Key, err
 	return n.Key, nil
 }
 
-// put does Put's work under the lock. On an error the buffer is still the caller's.
+// put is Put under the lock. On an error the buffer still belongs to the caller.
 func (c *Cache) put(p *part, prefix []Token) (evicted []*Buffer, err error) {
 	if c.mu.closed {
 		return nil, ErrClosed
@@ -250,20 +253,20 @@ func (c *Cache) put(p *part, prefix []Token) (evicted []*Buffer, err error) {
 			return nil, fmt.Errorf("part [%d, %d): %w", n.P0, n.P1, ErrNoPrefix)
 		}
 	}
-	hold(before, 1) // making room must not take what the part stands on
-	evicted, err = c.makeRoom(p.buf.held())
-	hold(before, -1)
+	addHolds(before, 1) // making room must not evict the parts before this one
+	evicted, err = c.makeRoom(p.buf.size())
+	addHolds(before, -1)
 	if err != nil {
 		return evicted, fmt.Errorf("part [%d, %d): %w", n.P0, n.P1, err)
 	}
-	if old := c.mu.index.Get(n.Key); old != nil { // only its file is there
+	if old := c.mu.index.Get(n.Key); old != nil { // only its file exists
 		of(old).buf = p.buf
 		p = of(old)
 	} else {
 		c.mu.index.Add(n)
 	}
 	p.used = c.o.Now()
-	c.mu.host.Push(&p.node, p.buf.held(), hostElem)
+	c.mu.host.Push(&p.node, p.buf.size(), hostElem)
 	c.mu.stats.snapshots++
 	c.mu.stats.pagesOut[Host] += uint64(len(p.node.Tokens))
 	c.enqueue(p)
@@ -271,22 +274,22 @@ func (c *Cache) put(p *part, prefix []Token) (evicted []*Buffer, err error) {
 	return evicted, nil
 }
 
-// hold adds d to the holds of the chain that ends with n.
-func hold(n *index.Node, d int) {
+// addHolds adds d to the holds of the chain that ends with n.
+func addHolds(n *index.Node, d int) {
 	for ; n != nil; n = n.Parent {
 		of(n).holds += d
 	}
 }
 
-// makeRoom evicts from the host tier until need more bytes fit. The buffers are for the caller to release after the
-// lock is given back: unmapping takes time.
+// makeRoom evicts from the host tier until need more bytes fit. The caller releases the buffers after unlocking,
+// because unmapping takes time.
 func (c *Cache) makeRoom(need int64) (evicted []*Buffer, err error) {
 	if need > c.mu.host.Cap {
 		return nil, ErrTooLarge
 	}
 	for c.mu.host.Over(need) > 0 {
 		v := c.mu.host.Victim(func(n *index.Node) bool { return of(n).holds == 0 && !of(n).queued })
-		if v == nil { // the disk is slower than what comes: give up a write rather than the cap
+		if v == nil { // the disk is too slow: drop a queued write rather than exceed the cap
 			v = c.mu.host.Victim(func(n *index.Node) bool { return of(n).holds == 0 })
 		}
 		if v == nil {
@@ -298,7 +301,7 @@ func (c *Cache) makeRoom(need int64) (evicted []*Buffer, err error) {
 	return evicted, nil
 }
 
-// dropHost takes p out of the host tier; p is forgotten when it is nowhere else.
+// dropHost removes p from the host tier, and from the index if no other tier has it.
 func (c *Cache) dropHost(p *part) *Buffer {
 	c.mu.host.Remove(&p.node.Host)
 	b := p.buf
@@ -309,7 +312,7 @@ func (c *Cache) dropHost(p *part) *Buffer {
 	return b
 }
 
-// forget takes p, which is in no tier, out of the index.
+// forget removes p from the index.
 func (c *Cache) forget(p *part) {
 	if c.mu.index.Get(p.node.Key) == &p.node {
 		c.mu.index.Remove(&p.node)
@@ -332,17 +335,8 @@ func (c *Cache) touch(n *index.Node) {
 	c.mu.disk.Hit(n, diskElem)
 }
 
-// Resize changes the host tier's cap, evicting at once what no longer fits: for a daemon that sees memory run short.
-func (c *Cache) Resize(ramBytes int64) {
-	c.mu.Lock()
-	c.mu.host.Cap = max(ramBytes, 0)
-	evicted, _ := c.makeRoom(0) // what is held leaves when it is let go and the next part comes
-	c.mu.Unlock()
-	release(evicted)
-}
-
-// Pin keeps a part, and those before it, in the tiers it is in until it is unpinned. ErrNoRoom when pins would take
-// more than half of the host tier. Pins end with the process.
+// Pin keeps a part, and those before it, in their tiers until it is unpinned. It fails with ErrNoRoom when pins would
+// take more than half of the host tier. Pins end with the process.
 func (c *Cache) Pin(key Key, pin bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -390,13 +384,13 @@ func (c *Cache) unpin(p *part) {
 	p.pinned = nil
 }
 
-// Delete removes a part and every part behind it from all tiers, pinned or not, and returns when their files are gone
-// for good. It waits for the disk: not for the decode loop.
+// Delete removes a part and every part behind it from all tiers, even pinned ones, and returns when their files are
+// removed. It waits for the disk.
 func (c *Cache) Delete(ctx context.Context, key Key) (parts int, err error) {
 	return c.deleteWhere(ctx, func(x *index.Index) *index.Node { return x.Get(key) })
 }
 
-// DeleteNamespace removes everything of one owner, as Delete does.
+// DeleteNamespace removes all parts of a namespace, as Delete does.
 func (c *Cache) DeleteNamespace(ctx context.Context, ns Namespace) (parts int, err error) {
 	parts, err = c.deleteWhere(ctx, func(x *index.Index) (found *index.Node) {
 		x.Each(func(n *index.Node) {
@@ -425,7 +419,8 @@ func (c *Cache) deleteWhere(ctx context.Context, next func(*index.Index) *index.
 		if n == nil {
 			break
 		}
-		all := []*index.Node{n} // found before any is removed: one whose Parent is gone is nobody's child
+		// collect all before removing any: Children does not find a part whose parent is removed
+		all := []*index.Node{n}
 		for i := 0; i < len(all); i++ {
 			c.mu.index.Children(all[i], func(child *index.Node) { all = append(all, child) })
 		}
@@ -449,8 +444,8 @@ func (c *Cache) deleteWhere(ctx context.Context, next func(*index.Index) *index.
 	return parts, err
 }
 
-// removePart takes p out of all tiers. The lock is held; the buffers are to be released after it, and j, if there is one,
-// ends when the file is gone.
+// removePart removes p from all tiers. The lock is held. The caller releases the buffers after unlocking; job j, if not
+// nil, ends when the file is removed.
 func (c *Cache) removePart(p *part, bufs []*Buffer) (_ []*Buffer, j *job) {
 	c.unpin(p)
 	c.forget(p)
@@ -460,22 +455,22 @@ func (c *Cache) removePart(p *part, bufs []*Buffer) (_ []*Buffer, j *job) {
 	if p.node.Disk.In() {
 		c.mu.disk.Remove(&p.node.Disk)
 	}
-	if c.diskErr == nil { // even if it is not known to be there: a write may be under way, or have failed half way
+	if c.diskErr == nil { // even without a known file: a write may be in progress or have failed half-way
 		j = c.addJob(&job{kind: removeFile, key: p.node.Key})
 	}
 	return bufs, j
 }
 
-// DeletePrefix removes from all tiers the parts of ns that hold exactly tokens, pinned or not, but for those from which
-// a stored part with other tokens goes on. It never waits: they are not found any more when it returns. Their files are
-// removed in the background; gone waits for that: not for the decode loop.
+// DeletePrefix removes from all tiers the parts of ns whose tokens are a prefix of tokens, even pinned ones, except
+// those that a part with other tokens continues. It never waits: when it returns, no look-up finds the parts, and their
+// files are removed in the background. gone waits for the removal; the decode loop must not call it.
 func (c *Cache) DeletePrefix(ns Namespace, tokens []Token) (parts int, gone func(context.Context) error) {
 	c.mu.Lock()
 	n, _ := c.mu.index.Lookup(ns, tokens, false)
 	for n != nil && n.Parent != nil {
 		n = n.Parent
 	}
-	var own []*index.Node // each before those that go on from it
+	var own []*index.Node // each before those that continue it
 	var walk func(*index.Node)
 	walk = func(n *index.Node) {
 		if n.P1 <= len(tokens) && slices.Equal(n.Tokens, tokens[n.P0:n.P1]) {
@@ -510,8 +505,8 @@ func (c *Cache) DeletePrefix(ns Namespace, tokens []Token) (parts int, gone func
 	}
 }
 
-// Sequences calls f with the tokens of every stored prefix that no stored part goes on from and of which want accepts a
-// part. f and want must not call the cache. It takes as long as there are tokens: not for the decode loop.
+// Sequences calls f with the tokens of every stored prefix that no stored part continues and of which want accepts a
+// part. f and want must not call the cache. It takes time linear in the tokens, so the decode loop must not call it.
 func (c *Cache) Sequences(want func(ns Namespace, part Key) bool, f func(ns Namespace, tokens []Token)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -532,7 +527,7 @@ func (c *Cache) Sequences(want func(ns Namespace, part Key) bool, f func(ns Name
 	})
 }
 
-// Save writes a part and those before it to disk, if they are not there, and waits for it: not for the decode loop.
+// Save writes a part and those before it to disk, unless they are there, and waits for it.
 func (c *Cache) Save(ctx context.Context, key Key) error {
 	if c.diskErr != nil {
 		return c.diskErr
@@ -557,8 +552,8 @@ func (c *Cache) Save(ctx context.Context, key Key) error {
 	return c.wait(ctx, j)
 }
 
-// Close stops the cache: what waits to be written is written until ctx ends, the rest is dropped. Restores under way
-// fail; buffers they hold stay valid until released.
+// Close stops the cache. It writes the queued parts until ctx ends and drops the rest. Restores in progress fail; their
+// buffers stay valid until released.
 func (c *Cache) Close(ctx context.Context) error {
 	c.mu.Lock()
 	if c.mu.closed {
@@ -600,14 +595,15 @@ func (c *Cache) Close(ctx context.Context) error {
 	return err
 }
 
-// header is what a file of p begins with, its payload fields excepted.
+// header returns the header of p's file without the payload fields.
 func (c *Cache) header(p *part) format.Header {
 	n := &p.node
-	return format.Header{Origin: c.o.Origin, Namespace: n.Namespace, P0: n.P0, P1: n.P1, Prefix: n.Before, Through: n.After, Tokens: n.Tokens,
+	return format.Header{Origin: c.o.Origin, Namespace: n.Namespace, P0: n.P0, P1: n.P1, Prefix: n.Before,
+		Through: n.After, Tokens: n.Tokens,
 		Created: p.created.Unix(), Raw: p.raw}
 }
 
-// check verifies the invariants in builds that ask for it. The lock is held.
+// check verifies the invariants in builds with invariants. The lock is held.
 func (c *Cache) check() {
 	if !invariants.Enabled {
 		return

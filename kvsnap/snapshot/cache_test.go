@@ -300,7 +300,7 @@ func TestPinAndNoRoom(t *testing.T) {
 	if _, err := c.Buffer(int(o.RAMBytes) + 1); !errors.Is(err, ErrTooLarge) {
 		t.Error(err)
 	}
-	c.Resize(0)
+	c.resize(0)
 	expect(t, c, 1, text(6000, 256), 0, Host)
 }
 
@@ -973,4 +973,13 @@ func TestHotPathAllocations(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { c.Lookup(1, chat) }); n != 0 {
 		t.Errorf("Lookup allocates %v times", n)
 	}
+}
+
+// resize changes the host tier's cap and evicts at once.
+func (c *Cache) resize(ramBytes int64) {
+	c.mu.Lock()
+	c.mu.host.Cap = max(ramBytes, 0)
+	evicted, _ := c.makeRoom(0)
+	c.mu.Unlock()
+	release(evicted)
 }

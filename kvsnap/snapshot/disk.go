@@ -15,14 +15,14 @@ import (
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot/index"
 )
 
-// The directory:
+// The files of the directory:
 //
-//	lock                 taken with flock by the one daemon that uses it
-//	<key>.kvsnap         a part; complete, or it would not have this name
+//	lock                 locked with flock by the daemon that uses the directory
+//	<key>.kvsnap         a complete part
 //	<key>.kvsnap.tmp     a part being written; left by a crash and removed at the next start
-//	quarantine/          parts that failed their checksum, kept for a look at why; the oldest leave first
+//	quarantine/          parts that failed their checksum, kept for analysis; the oldest are removed first
 //
-// Everything else is left alone, files of a later format version included.
+// The cache leaves all other files alone, including files of other format versions.
 const (
 	lockName      = "lock"
 	tempSuffix    = ".tmp"
@@ -35,7 +35,8 @@ const (
 
 func (c *Cache) path(key Key) string { return filepath.Join(c.o.Dir, format.Name(key)) }
 
-// openDisk takes the directory and reads headers for ScanBudget. What it did not get to is returned, newest first.
+// openDisk locks the directory and reads headers for ScanBudget. It returns the files that it did not read, newest
+// first.
 func (c *Cache) openDisk() (rest []FileInfo, err error) {
 	fsys, dir := c.o.FS, c.o.Dir
 	if err := fsys.Prepare(dir); err != nil {
@@ -58,7 +59,7 @@ func (c *Cache) openDisk() (rest []FileInfo, err error) {
 		switch {
 		case strings.HasSuffix(f.Name, format.Suffix+tempSuffix):
 			if err := fsys.Remove(filepath.Join(dir, f.Name)); err != nil {
-				c.ioError("remove an unfinished file", err) // it stays, unused, and the next start tries again
+				c.ioError("remove an unfinished file", err) // the file remains unused, and the next start tries again
 			}
 		case strings.HasSuffix(f.Name, format.Suffix):
 			found = append(found, f)
@@ -71,7 +72,7 @@ func (c *Cache) openDisk() (rest []FileInfo, err error) {
 		return strings.Compare(a.Name, b.Name)
 	})
 	c.mu.unscanned = len(found)
-	end := time.Now().Add(c.o.ScanBudget) // how long a disk takes is real time, whatever Options.Now says
+	end := time.Now().Add(c.o.ScanBudget) // real time, not Options.Now: the budget bounds the time that the disk takes
 	for i, f := range found {
 		if time.Now().After(end) {
 			rest = found[i:]
@@ -85,7 +86,7 @@ func (c *Cache) openDisk() (rest []FileInfo, err error) {
 	return rest, nil
 }
 
-// scanRest reads the headers that Open had no time for.
+// scanRest reads the headers that openDisk did not read.
 func (c *Cache) scanRest(files []FileInfo) {
 	for _, f := range files {
 		c.mu.Lock()
@@ -103,14 +104,14 @@ func (c *Cache) scanRest(files []FileInfo) {
 	}
 }
 
-// reorder puts the beginnings of chains before their ends: files carry the time they were written at, beginnings first.
+// reorder sorts the files by time of writing, which puts the beginnings of chains before their ends.
 func (c *Cache) reorder() {
 	for _, n := range c.mu.disk.Nodes() {
 		c.mu.disk.Refresh(n, diskElem)
 	}
 }
 
-// scanFile takes one file into the index by its header; the payload is verified when somebody wants it.
+// scanFile adds one file to the index by its header. The payload is verified when a restore reads it.
 func (c *Cache) scanFile(f FileInfo) {
 	h, err := c.readHeader(f)
 	c.mu.Lock()
@@ -129,16 +130,17 @@ func (c *Cache) scanFile(f FileInfo) {
 		return
 	}
 	key := h.Key()
-	if format.Name(key) != f.Name { // renamed by hand: the header is intact, so it is not what the name says
+	if format.Name(key) != f.Name { // the header is intact, so the file was renamed
 		c.damaged(f.Name, errors.New("its name belongs to another part"))
 		c.addJob(&job{kind: quarantineFile, name: f.Name, key: format.KeyOf(f.Name)})
 		return
 	}
 	if c.mu.index.Get(key) != nil {
-		return // written anew while the background scan was on its way
+		return // written again during the background scan
 	}
 	p := &part{raw: h.Raw, foreign: h.Origin != c.o.Origin, created: time.Unix(h.Created, 0), used: f.ModTime}
-	p.node = index.Node{Key: key, Namespace: h.Namespace, P0: h.P0, P1: h.P1, Before: h.Prefix, After: h.Through, Owner: p}
+	p.node = index.Node{Key: key, Namespace: h.Namespace, P0: h.P0, P1: h.P1, Before: h.Prefix, After: h.Through,
+		Owner: p}
 	if !p.foreign {
 		p.node.Tokens = h.Tokens
 		c.mu.index.Add(&p.node)
@@ -172,7 +174,7 @@ func (c *Cache) readHeader(f FileInfo) (h format.Header, err error) {
 	return format.Parse(b, f.Size)
 }
 
-// readFull reads len(b) bytes at off. A file that ends before is a damaged one.
+// readFull reads len(b) bytes at off. A file that ends before that is damaged.
 func readFull(r io.ReaderAt, b []byte, off int64) error {
 	n, err := r.ReadAt(b, off)
 	switch {
@@ -185,7 +187,7 @@ func readFull(r io.ReaderAt, b []byte, off int64) error {
 	}
 }
 
-// quarantine moves a file out of the way and keeps the quarantine small. Called by the writer.
+// quarantine moves a damaged file to the quarantine and bounds its size. The writer calls it.
 func (c *Cache) quarantine(name string) error {
 	dir, fsys := filepath.Join(c.o.Dir, quarantineDir), c.o.FS
 	err := fsys.Rename(filepath.Join(c.o.Dir, name), filepath.Join(dir, name))
@@ -193,7 +195,7 @@ func (c *Cache) quarantine(name string) error {
 		return nil
 	}
 	if err != nil {
-		// It cannot be kept aside; it must not stay where it would be believed.
+		// The file cannot be moved, so remove it: it must not be found again.
 		return errors.Join(err, fsys.Remove(filepath.Join(c.o.Dir, name)))
 	}
 	if err := errors.Join(fsys.SyncDir(dir), fsys.SyncDir(c.o.Dir)); err != nil {
@@ -213,7 +215,8 @@ func (c *Cache) quarantine(name string) error {
 	return err
 }
 
-// touchFiles writes down when parts were last used, so that the next start evicts in the right order. At the end only.
+// touchFiles stores the parts' times of last use in their files' times at Close, so that the next start evicts in the
+// same order.
 func (c *Cache) touchFiles() {
 	for _, n := range c.mu.disk.Nodes() {
 		if p := of(n); n.Disk.Hits > 0 {
@@ -222,7 +225,7 @@ func (c *Cache) touchFiles() {
 	}
 }
 
-// wait waits for a job's end.
+// wait waits for the end of a job.
 func (c *Cache) wait(ctx context.Context, j *job) error {
 	select {
 	case <-j.done:

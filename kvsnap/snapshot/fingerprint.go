@@ -18,9 +18,9 @@ const (
 	fingerprintSample  = 4096    // bytes read at each
 )
 
-// Fingerprint tells models apart by their file: its size, its first 4 MiB and 2,048 samples of 4 KiB spread evenly over
-// it, so that a model of tens of gigabytes costs 12 MB of reading. Settings are what else changes the value of a cell
-// and is not in the Origin: rope scaling, flash attention, adapters; their order matters.
+// Fingerprint returns a hash of a model file's size, its first 4 MiB and 2,048 evenly spread samples of 4 KiB; it reads
+// 12 MB of a model of any size. settings are the options that change the value of a cell and are not in the Origin:
+// rope scaling, flash attention, adapters. Their order matters.
 func Fingerprint(modelPath string, settings ...string) (sum format.Hash, err error) {
 	f, err := os.Open(modelPath)
 	if err != nil {

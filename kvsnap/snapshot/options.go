@@ -16,8 +16,8 @@ var (
 	ErrTooLarge = errors.New("part is larger than the cache")
 	// ErrNoRoom: everything in the host tier is pinned or being restored.
 	ErrNoRoom = errors.New("no room: everything in the cache is pinned or in use")
-	// ErrNoPrefix: the positions before the part are not cached, so it could never be restored. Begin again at the
-	// length Lookup reports.
+	// ErrNoPrefix: the positions before the part are not cached, so it cannot be restored. Continue at the length that
+	// Lookup reports.
 	ErrNoPrefix = errors.New("the positions before this part are not cached")
 	// ErrNotFound: no part has this key.
 	ErrNotFound = errors.New("no such part")
@@ -27,21 +27,22 @@ var (
 
 // Options open a cache. Only Origin is required.
 type Options struct {
-	// Origin is the engine and model that compute the cells: a part of another origin is never restored.
+	// Origin is the engine and model that compute the cells. A part of another origin is never restored.
 	Origin format.Origin
-	// RAMBytes caps the host tier, mapped bytes of payloads. 0 = DefaultRAMBytes of the memory free now.
+	// RAMBytes caps the host tier, mapped bytes of payloads. 0 = DefaultRAMBytes of the free memory.
 	RAMBytes int64
-	// Dir is the disk tier's directory, made with mode 0700; one that others can reach is refused. "" = no disk tier.
+	// Dir is the disk tier's directory. It is made with mode 0700; an existing one that other users can reach is
+	// refused. "" = no disk tier.
 	Dir string
-	// DiskBytes caps the files in Dir; required with it.
+	// DiskBytes caps the files in Dir; required with Dir.
 	DiskBytes int64
-	// QueueBytes caps what may wait to be written; beyond it parts stay in memory only and are counted as dropped.
+	// QueueBytes caps the parts waiting to be written. Further parts remain in memory only and are counted as dropped.
 	// 0 = a quarter of RAMBytes.
 	QueueBytes int64
-	// WholeParts: the model's memory cannot drop a range of positions (sliding window, recurrent), so a match must
-	// end where a part ends.
+	// WholeParts says that the model's memory cannot remove a range of positions (sliding window, recurrent), so that a
+	// match must end where a part ends.
 	WholeParts bool
-	// ScanBudget is how long Open may read headers; the rest is read in the background. 0 = 2 s.
+	// ScanBudget is the longest time for which Open reads headers; the others are read in the background. 0 = 2 s.
 	ScanBudget time.Duration
 	// Seed of the index's hashes; 0 = random. For tests.
 	Seed uint64
@@ -54,17 +55,17 @@ type Options struct {
 	FS FS
 }
 
-// hostShare: the host tier's default is this part of what is free. What is free now must also hold other programs that
-// start later, and the machine must not swap: swapping costs more than any prefix saves.
+// hostShare is the divisor of the free memory for the host tier's default. Programs that start later need memory too,
+// and swapping costs more than a cached prefix saves.
 const hostShare = 4
 
-// DefaultRAMBytes is the host tier's default cap: a quarter of what programs can take without pushing others out. 0
-// (no host tier) when the system does not say what is free: --cache-ram is then needed.
+// DefaultRAMBytes returns the host tier's default cap, a quarter of the available memory; 0 (no host tier) when the
+// system does not report it. Then --cache-ram is needed.
 func DefaultRAMBytes(m hostmem.Memory) int64 { return int64(m.Available / hostShare) }
 
 func (o *Options) fill() error {
 	if o.Origin.Fingerprint == (format.Hash{}) {
-		return errors.New("snapshot cache: Origin.Fingerprint is required: without it a snapshot of another model could be restored")
+		return errors.New("snapshot cache: Origin.Fingerprint is required to tell this model's snapshots from others")
 	}
 	for _, s := range []string{o.Origin.EngineBuild, o.Origin.KVTypeK, o.Origin.KVTypeV} {
 		if len(s) > format.MaxString {

@@ -2,5 +2,5 @@
 
 package snapshot
 
-// background would lower this goroutine's priority; only Linux has one per thread.
+// background does nothing: only Linux has a priority per thread.
 func background() {}

@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// readers is how many goroutines read files: one waits for the disk while the other verifies.
+	// readers is the number of goroutines that read files: one waits for the disk while the other verifies.
 	readers = 2
-	// readAhead is how many parts of a restore are held or read before they are asked for.
+	// readAhead is the number of parts that a restore holds or reads before Next asks for them.
 	readAhead = 4
 )
 
-// Status is what Restore.Next has.
+// Status is the answer of Restore.Next.
 type Status uint8
 
 const (
 	Ready   Status = iota // the next part
-	Waiting               // it is being read; notify will be called
-	Done                  // all parts were handed out
-	Failed                // the next part cannot be had: what came before is a valid shorter prefix; Err says why
+	Waiting               // the next part is being read; notify will be called
+	Done                  // Next has returned all parts
+	Failed                // the next part cannot be read; the parts before it are a valid shorter prefix; Err says why
 )
 
 func (s Status) String() string { return [...]string{"ready", "waiting", "done", "failed"}[s] }
@@ -34,26 +34,26 @@ func (s Status) String() string { return [...]string{"ready", "waiting", "done",
 type Part struct {
 	P0, P1 int    // positions [P0, P1)
 	Bytes  []byte // for Engine.Restore; verified. Valid until the next Next or Close
-	Tier   Tier   // where it came from
+	Tier   Tier   // the tier it came from
 }
 
-// Restore hands out the parts of one match, in order. One goroutine uses it (the decode loop); none of its methods
+// Restore returns the parts of one match, in order. It belongs to one goroutine, the decode loop; none of its methods
 // waits.
 type Restore struct {
 	c      *Cache
 	notify func()
 	begin  time.Time
-	tier   Tier // the slowest so far
+	tier   Tier // the slowest tier so far
 	chain  []*part
 
 	// Under Cache.mu: parts from next on, up to readAhead of them, are ready, failed or being read.
 	got    []fetched // parallel to chain
-	next   int       // the part Next hands out
-	asked  int       // parts asked for: the beginning of chain, next ≤ asked
+	next   int       // the part that Next returns next
+	asked  int       // number of parts requested, from the beginning of chain; next ≤ asked
 	closed bool
 	ended  bool // counted in the histogram
 
-	current *Buffer // behind the Part handed out last
+	current *Buffer // of the Part returned last
 }
 
 type fetched struct {
@@ -62,7 +62,7 @@ type fetched struct {
 	err  error
 }
 
-// read is one file being read for everybody who wants it (single flight).
+// read is one file being read for all restores that want it (single flight).
 type read struct {
 	part    *part
 	waiters []waiter
@@ -74,9 +74,9 @@ type waiter struct {
 	i int
 }
 
-// Fetch begins to restore a match. notify is called, from a goroutine of the cache and without its lock, when a part
-// that Next answered Waiting for may be there; it must not block. It counts as a use of the parts, never waits, and
-// must be closed. ErrNotFound when the last part has left the cache since Lookup.
+// Fetch begins to restore a match. The cache calls notify, from one of its goroutines and without its lock, when a part
+// for which Next answered Waiting may be ready; notify must not block. Fetch counts as a use of the parts and never
+// waits. Close the Restore afterwards. Fetch fails with ErrNotFound when the last part has left the cache since Lookup.
 func (c *Cache) Fetch(m Match, notify func()) (*Restore, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,7 +99,7 @@ func (c *Cache) Fetch(m Match, notify func()) (*Restore, error) {
 	return r, nil
 }
 
-// Next hands out the next part. The bytes of the one before are no longer valid.
+// Next returns the next part. The bytes of the one before become invalid.
 func (r *Restore) Next() (Part, Status) {
 	r.drop()
 	c := r.c
@@ -131,7 +131,7 @@ func (r *Restore) Next() (Part, Status) {
 	return Part{P0: p.node.P0, P1: p.node.P1, Bytes: r.current.bytes, Tier: g.tier}, Ready
 }
 
-// Err is why Next answered Failed.
+// Err returns why Next answered Failed.
 func (r *Restore) Err() error {
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
@@ -144,7 +144,7 @@ func (r *Restore) Err() error {
 	return nil
 }
 
-// Close lets go of everything. Notify may be called once more after it, never after that.
+// Close releases all parts. notify may be called once more afterwards.
 func (r *Restore) Close() {
 	r.drop()
 	c := r.c
@@ -171,7 +171,7 @@ func (r *Restore) drop() {
 	}
 }
 
-// ask takes or orders the parts up to readAhead. The lock is held.
+// ask takes the parts up to readAhead from memory or requests reads. The lock is held.
 func (r *Restore) ask() {
 	for ; r.asked < min(r.next+readAhead, len(r.chain)); r.asked++ {
 		p, g := r.chain[r.asked], &r.got[r.asked]
@@ -217,7 +217,7 @@ func (c *Cache) reader() {
 		c.mu.Unlock()
 		buf, err := c.readFile(p.node.Key, &h, dec)
 		if err == nil {
-			_ = c.o.FS.SetTime(c.path(p.node.Key), c.o.Now()) // so that the order of use outlives a kill
+			_ = c.o.FS.SetTime(c.path(p.node.Key), c.o.Now()) // preserves the order of use if the process is killed
 		}
 		c.mu.Lock()
 		notify, bufs := c.finish(rd, buf, err)
@@ -231,10 +231,10 @@ func (c *Cache) reader() {
 	}
 }
 
-// finish hands the outcome of a read to all who wait for it. The lock is held; the results are for the caller to act on
-// without it.
+// finish passes the outcome of a read to all restores that wait for it. The lock is held; the caller acts on the
+// results after unlocking.
 func (c *Cache) finish(rd *read, buf *Buffer, err error) (notify []func(), bufs []*Buffer) {
-	if rd.done { // the cache was closed meanwhile
+	if rd.done { // the cache has been closed
 		if buf != nil {
 			bufs = append(bufs, buf)
 		}
@@ -247,18 +247,18 @@ func (c *Cache) finish(rd *read, buf *Buffer, err error) (notify []func(), bufs 
 		c.readFailed(p, err)
 	}
 	switch {
-	case p.buf != nil: // put again meanwhile
+	case p.buf != nil: // stored again during the read
 		if buf != nil {
 			bufs = append(bufs, buf)
 		}
 		buf, err = p.buf.ref(), nil
 	case err != nil:
 	case c.mu.index.Get(p.node.Key) == &p.node:
-		evicted, roomErr := c.makeRoom(buf.held())
+		evicted, roomErr := c.makeRoom(buf.size())
 		bufs = append(bufs, evicted...)
 		if roomErr == nil {
 			p.buf = buf.ref()
-			c.mu.host.Push(&p.node, buf.held(), hostElem)
+			c.mu.host.Push(&p.node, buf.size(), hostElem)
 		}
 	}
 	for _, w := range rd.waiters {
@@ -280,7 +280,8 @@ func (c *Cache) finish(rd *read, buf *Buffer, err error) (notify []func(), bufs 
 	return notify, bufs
 }
 
-// readFailed forgets a file that cannot be believed or is gone; one that merely could not be read now stays.
+// readFailed removes a damaged or missing file from the index. A file that could not be read for another reason
+// remains.
 func (c *Cache) readFailed(p *part, err error) {
 	if !p.node.Disk.In() {
 		return
@@ -304,7 +305,7 @@ func (c *Cache) readFailed(p *part, err error) {
 
 func isMissing(err error) bool { return err != nil && ignoreMissing(err) == nil }
 
-// readFile reads and verifies a part's file: want says what it must be. The buffer has one reference, the caller's.
+// readFile reads a part's file and verifies that it is want. The caller owns the buffer's one reference.
 func (c *Cache) readFile(key Key, want *format.Header, dec *zstd.Decoder) (*Buffer, error) {
 	f, err := c.o.FS.Open(c.path(key))
 	if err != nil {
@@ -315,8 +316,8 @@ func (c *Cache) readFile(key Key, want *format.Header, dec *zstd.Decoder) (*Buff
 	if err != nil {
 		return nil, err
 	}
-	// Compression is used only when it makes a file smaller, so the size is known not to be absurd before anything is
-	// allocated for it.
+	// The writer compresses only when that makes a file smaller, so the raw size bounds the file's size. Check it
+	// before allocating.
 	if limit := int64(want.Size()) + want.Raw + format.ChecksumBytes; size > limit {
 		return nil, fmt.Errorf("%w: the file has %d bytes, the part at most %d", format.ErrFormat, size, limit)
 	}
@@ -349,9 +350,10 @@ func (c *Cache) readFile(key Key, want *format.Header, dec *zstd.Decoder) (*Buff
 	if err := sum.Check(b[max(0, len(b)-format.ChecksumBytes):]); err != nil {
 		return nil, err
 	}
-	if h.Key() != key || h.Origin != want.Origin || h.Namespace != want.Namespace || h.P0 != want.P0 || h.P1 != want.P1 ||
+	if h.Key() != key || h.Origin != want.Origin || h.Namespace != want.Namespace || h.P0 != want.P0 ||
+		h.P1 != want.P1 ||
 		h.Prefix != want.Prefix || h.Raw != want.Raw || !slices.Equal(h.Tokens, want.Tokens) {
-		return nil, fmt.Errorf("%w: it is another part than its name and the index say", format.ErrFormat)
+		return nil, fmt.Errorf("%w: it is not the part that its name and the index say", format.ErrFormat)
 	}
 	payload := b[h.Size() : int64(h.Size())+h.Stored]
 	if h.Flags&format.FlagZstd == 0 {
@@ -362,7 +364,7 @@ func (c *Cache) readFile(key Key, want *format.Header, dec *zstd.Decoder) (*Buff
 	}
 	var frame zstd.Header
 	if err := frame.Decode(payload); err != nil || !frame.HasFCS || frame.FrameContentSize != uint64(h.Raw) {
-		return nil, fmt.Errorf("%w: payload: its zstd frame does not announce %d bytes", format.ErrFormat, h.Raw)
+		return nil, fmt.Errorf("%w: payload: its zstd frame does not declare %d bytes", format.ErrFormat, h.Raw)
 	}
 	out, err := c.pool.get(int(h.Raw))
 	if err != nil {
@@ -375,7 +377,7 @@ func (c *Cache) readFile(key Key, want *format.Header, dec *zstd.Decoder) (*Buff
 	case int64(len(plain)) != h.Raw:
 		err = fmt.Errorf("%w: payload decompresses to %d bytes, not %d", format.ErrFormat, len(plain), h.Raw)
 	case &plain[0] != &out.bytes[0]:
-		copy(out.bytes, plain) // the decoder wanted more room than the payload needs
+		copy(out.bytes, plain) // the decoder needed more room than the payload
 	}
 	if err != nil {
 		out.Release()

@@ -8,10 +8,10 @@ import (
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot/index"
 )
 
-// RestoreBucketsMs are the upper bounds of the restore latency buckets in milliseconds; one more bucket holds the rest.
+// RestoreBucketsMs are the upper bounds of the restore latency buckets, in ms. One more bucket counts longer restores.
 var RestoreBucketsMs = [...]float64{0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}
 
-// Histogram counts restores by how long they took from Fetch to the Next that answered Done. Buckets are not cumulative.
+// Histogram counts restores by their duration from Fetch to the Next that answers Done. Buckets are not cumulative.
 type Histogram struct {
 	Buckets [len(RestoreBucketsMs) + 1]uint64 `json:"buckets"`
 	Count   uint64                            `json:"count"`
@@ -44,13 +44,13 @@ func (c *counters) restored(t Tier, d time.Duration) { c.restores[t].observe(d) 
 
 // TierStats are one tier's numbers.
 type TierStats struct {
-	Bytes     int64     `json:"bytes"` // mapped memory, or files
+	Bytes     int64     `json:"bytes"` // of mapped memory, or of files
 	Cap       int64     `json:"cap_bytes"`
 	Parts     int       `json:"parts"`
-	Hits      uint64    `json:"hits"`       // look-ups whose slowest part was here
-	HitTokens uint64    `json:"hit_tokens"` // tokens those found
+	Hits      uint64    `json:"hits"`       // look-ups whose slowest part was in this tier
+	HitTokens uint64    `json:"hit_tokens"` // tokens found by them
 	Evictions uint64    `json:"evictions"`
-	PagesIn   uint64    `json:"pages_in"`  // tokens handed out for restoring
+	PagesIn   uint64    `json:"pages_in"`  // tokens restored
 	PagesOut  uint64    `json:"pages_out"` // tokens stored
 	Restores  Histogram `json:"restores"`  // by the slowest part
 }
@@ -58,25 +58,26 @@ type TierStats struct {
 // Stats are the cache's numbers since Open.
 type Stats struct {
 	Lookups     uint64    `json:"lookups"`
-	Snapshots   uint64    `json:"snapshots"` // parts put
+	Snapshots   uint64    `json:"snapshots"` // parts stored
 	Host        TierStats `json:"host"`
 	Disk        TierStats `json:"disk"`
-	QueuedBytes int64     `json:"queued_bytes"` // waiting to be written: a drain paces itself by it
-	Drops       uint64    `json:"drops"`        // parts that were not written: queue full, too large, disk failing, evicted before their turn
-	Quarantined uint64    `json:"quarantined"`  // files that were not what they said
-	IOErrors    uint64    `json:"io_errors"`
-	Written     uint64    `json:"written"`              // files
-	RawBytes    uint64    `json:"raw_bytes"`            // of those, before compression
-	StoredBytes uint64    `json:"stored_bytes"`         // and after
-	Unknown     int       `json:"unknown"`              // files of another format version, left alone
-	Unscanned   int       `json:"unscanned"`            // files whose headers are still to be read
-	IdleBytes   int64     `json:"idle_bytes"`           // memory kept for the next parts, beside the host tier's
-	Reading     int       `json:"reads_waiting"`        // files somebody waits for
-	LastError   string    `json:"last_error,omitempty"` // the newest of those that IOErrors and Quarantined count
-	Disabled    string    `json:"disk_off,omitempty"`   // why there is no disk tier
+	QueuedBytes int64     `json:"queued_bytes"` // waiting to be written; a drain waits for it
+	// parts not written: queue full, too large, disk failing, or evicted from memory first
+	Drops       uint64 `json:"drops"`
+	Quarantined uint64 `json:"quarantined"` // damaged files
+	IOErrors    uint64 `json:"io_errors"`
+	Written     uint64 `json:"written"`              // files
+	RawBytes    uint64 `json:"raw_bytes"`            // of them, before compression
+	StoredBytes uint64 `json:"stored_bytes"`         // of them, after compression
+	Unknown     int    `json:"unknown"`              // files of another format version, left alone
+	Unscanned   int    `json:"unscanned"`            // files whose headers have not been read yet
+	IdleBytes   int64  `json:"idle_bytes"`           // memory kept for the next parts, in addition to the host tier
+	Reading     int    `json:"reads_waiting"`        // files that restores wait for
+	LastError   string `json:"last_error,omitempty"` // the newest error that IOErrors or Quarantined counts
+	Disabled    string `json:"disk_off,omitempty"`   // why there is no disk tier
 }
 
-// Stats reads all numbers at one moment.
+// Stats returns all numbers at one time.
 func (c *Cache) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,12 +108,12 @@ type Info struct {
 	Bytes     int64     `json:"bytes"`      // payload
 	HostBytes int64     `json:"host_bytes"` // 0 = not in memory
 	DiskBytes int64     `json:"disk_bytes"` // 0 = not on disk
-	Hits      uint32    `json:"hits"`       // since it came into the tier it was hit most in
-	Kept      bool      `json:"kept"`       // used again: in the segment one-shot prompts cannot push out
-	Pinned    bool      `json:"pinned"`     // itself, not by a part behind it
-	InUse     bool      `json:"in_use"`     // pinned or being restored, itself or a part behind it
-	Queued    bool      `json:"queued"`     // waits to be written
-	Usable    bool      `json:"usable"`     // everything before it is cached
+	Hits      uint32    `json:"hits"`       // since it entered a tier; the larger of both tiers
+	Kept      bool      `json:"kept"`       // in the protected segment, because it was used again
+	Pinned    bool      `json:"pinned"`     // this part, not only one behind it
+	InUse     bool      `json:"in_use"`     // this part or one behind it is pinned or being restored
+	Queued    bool      `json:"queued"`     // waiting to be written
+	Usable    bool      `json:"usable"`     // all parts before it are cached
 	Created   time.Time `json:"created"`
 	Used      time.Time `json:"used"`
 }
@@ -142,10 +143,11 @@ func (c *Cache) List() []Info {
 	})
 	c.mu.Unlock()
 	slices.SortFunc(out, func(a, b Info) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.P0, b.P0), cmp.Compare(a.P1, b.P1), slices.Compare(a.Key[:], b.Key[:]))
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.P0, b.P0), cmp.Compare(a.P1, b.P1),
+			slices.Compare(a.Key[:], b.Key[:]))
 	})
 	return out
 }
 
-// MeanMs is the mean, 0 of none.
+// MeanMs returns the mean in ms; 0 without restores.
 func (h *Histogram) MeanMs() float64 { return h.SumMs / float64(max(h.Count, 1)) }

@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// FS is what the disk tier asks of a file system; a test's can fail and lose power. Names are paths as package os takes
-// them. Errors wrap those of package fs (fs.ErrNotExist, …) or syscall's (ENOSPC).
+// FS is the file system of the disk tier; tests have one that fails and loses power. Names are paths as in package os.
+// Errors wrap those of package fs (fs.ErrNotExist, …) or syscall's (ENOSPC).
 type FS interface {
-	// Prepare makes dir (and what is above it) for this user alone, or reports why an existing one is not safe.
+	// Prepare makes dir and its parents with access for this user only, or reports why an existing dir is not safe.
 	Prepare(dir string) error
-	// ReadDir is the regular files of dir, in any order; what is not a regular file is left out.
+	// ReadDir returns the regular files of dir, in any order, and omits all others.
 	ReadDir(dir string) ([]FileInfo, error)
 	Open(name string) (File, error)
-	// Create makes a new file, mode 0600. It never follows a link or opens what exists.
+	// Create makes a new file with mode 0600. It never follows a link or opens an existing file.
 	Create(name string) (File, error)
 	Rename(from, to string) error
 	Remove(name string) error
-	// SyncDir makes the names in dir last through a power failure.
+	// SyncDir makes the names in dir durable.
 	SyncDir(dir string) error
 	SetTime(name string, t time.Time) error
-	// Lock takes a file as a lock that ends with the process. errLocked (wrapped) when another has it.
+	// Lock locks a file until the process ends. It fails with errLocked (wrapped) when another process has the lock.
 	Lock(name string) (io.Closer, error)
 }
 
@@ -45,7 +45,7 @@ type File interface {
 
 var errLocked = errors.New("in use by another process")
 
-// osFS is the real one.
+// osFS is the operating system's file system.
 type osFS struct{}
 
 type osFile struct{ *os.File }

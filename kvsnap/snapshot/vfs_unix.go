@@ -13,18 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const noFollow = unix.O_NOFOLLOW | unix.O_NONBLOCK // a planted FIFO must not hang the reader
+const noFollow = unix.O_NOFOLLOW | unix.O_NONBLOCK // a FIFO must not block the reader
 
-// private reports why others could read or change what lies in dir: snapshots hold what users typed.
+// private returns an error when other users could read or change the files in dir: snapshots contain what users typed.
 func private(dir string, i fs.FileInfo) error {
 	if !i.IsDir() {
 		return fmt.Errorf("%s is not a directory", dir)
 	}
 	if st, ok := i.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s belongs to user %d, not to %d who runs this daemon", dir, st.Uid, os.Geteuid())
+		return fmt.Errorf("%s belongs to user %d, not to user %d of this daemon", dir, st.Uid, os.Geteuid())
 	}
 	if m := i.Mode().Perm(); m&0o077 != 0 {
-		return fmt.Errorf("%s has mode %#o: others could reach what users typed; run chmod 700 %s", dir, m, dir)
+		return fmt.Errorf("%s has mode %#o: other users could read what users typed; run chmod 700 %s", dir, m, dir)
 	}
 	return nil
 }

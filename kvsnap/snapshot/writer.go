@@ -22,24 +22,24 @@ const (
 	quarantineFile
 )
 
-// job is one thing the writer does to the directory. The writer alone changes names in it, one job after another, so
-// that a removal and a later write of the same part cannot meet.
+// job is one change of the directory. Only the writer changes names in it, one job after another, so that a removal and
+// a later write of the same part cannot overlap.
 type job struct {
 	kind jobKind
 	part *part  // writePart
-	key  Key    // of the part; quarantineFile: zero when the name holds none
+	key  Key    // of the part; quarantineFile: zero when the name contains none
 	name string // quarantineFile
-	must bool   // writePart: somebody asked for it; a failing disk is tried all the same
+	must bool   // writePart: requested by Save, so try even while writing is paused
 
-	done chan struct{} // closed at the end; err is set then
+	done chan struct{} // closed at the end of the job, after err is set
 	err  error
 }
 
 const (
-	// maxFailures writes in a row that fail stop writing for pauseWrites: a full or dying disk is not hammered.
+	// maxFailures failed writes in a row pause writing for pauseWrites, to spare a full or failing disk.
 	maxFailures = 3
 	pauseWrites = 30 * time.Second
-	// sliceBytes is how much is hashed and written at a time: it stays in a core's cache in between.
+	// sliceBytes is the amount hashed and written at a time: it fits into a core's cache.
 	sliceBytes = 1 << 20
 )
 
@@ -57,7 +57,7 @@ func (c *Cache) addJob(j *job) *job {
 	return j
 }
 
-// enqueue asks for p to be written some time. The lock is held.
+// enqueue queues the writing of p. The lock is held.
 func (c *Cache) enqueue(p *part) {
 	switch {
 	case c.diskErr != nil || p.queued || p.node.Disk.In():
@@ -70,7 +70,7 @@ func (c *Cache) enqueue(p *part) {
 	}
 }
 
-// endJob is called once for every job. The lock is held.
+// endJob ends a job; it is called once for each. The lock is held.
 func (c *Cache) endJob(j *job, err error) {
 	if j.kind == writePart {
 		j.part.queued = false
@@ -83,7 +83,7 @@ func (c *Cache) endJob(j *job, err error) {
 	close(j.done)
 }
 
-// dropJobs gives up what waits. The lock is held.
+// dropJobs ends all queued jobs. The lock is held.
 func (c *Cache) dropJobs(err error) {
 	for _, j := range c.mu.jobs {
 		c.endJob(j, err)
@@ -91,13 +91,13 @@ func (c *Cache) dropJobs(err error) {
 	c.mu.jobs = nil
 }
 
-// writer carries out jobs until the cache is closed and none is left.
+// writer carries out jobs until the cache is closed and the queue is empty.
 func (c *Cache) writer() {
 	z := newCompressor()
 	defer z.close()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.mu.disk.Over(0) > 0 { // the cap is smaller than at the last start
+	for c.mu.disk.Over(0) > 0 { // the cap was larger at the last start
 		if err := c.evictDisk(); err != nil {
 			c.ioError("remove a file", err)
 			break
@@ -124,8 +124,8 @@ func (c *Cache) writer() {
 	}
 }
 
-// clear removes or quarantines a file, unless the part has been written again since. The lock is held, and given up for
-// the work.
+// clear removes or quarantines a file, unless the part has been written again since. The lock is held, but released
+// during the work.
 func (c *Cache) clear(j *job) error {
 	if n := c.mu.index.Get(j.key); n != nil && n.Disk.In() {
 		return nil
@@ -166,7 +166,7 @@ func (c *Cache) tell(what string, err error) {
 	}
 }
 
-// remove takes a part's file away for good.
+// remove removes a part's file durably.
 func (c *Cache) remove(key Key) error {
 	if err := c.o.FS.Remove(c.path(key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -174,8 +174,8 @@ func (c *Cache) remove(key Key) error {
 	return c.o.FS.SyncDir(c.o.Dir)
 }
 
-// writeChain writes a part, after those before it: an end without its beginning is of no use after a restart. The
-// lock is held, and given up for the work.
+// writeChain writes a part after the parts before it, because a part without its beginning is useless after a restart.
+// The lock is held, but released during the work.
 func (c *Cache) writeChain(j *job, z *compressor) error {
 	if !j.must && c.o.Now().Before(c.mu.paused) {
 		return errors.New("writing is paused after errors")
@@ -210,7 +210,7 @@ func (c *Cache) writeChain(j *job, z *compressor) error {
 	return nil
 }
 
-// evictDisk removes the file to miss least. The lock is held, and given up for the work.
+// evictDisk removes the next victim's file. The lock is held, but released during the work.
 func (c *Cache) evictDisk() error {
 	v := c.mu.disk.Victim(func(n *index.Node) bool { return of(n).holds == 0 })
 	if v == nil {
@@ -228,7 +228,7 @@ func (c *Cache) evictDisk() error {
 	return err
 }
 
-// shrink makes room on a file system that is full before the cap is reached.
+// shrink frees space on a file system that is full although the cap is not reached.
 func (c *Cache) shrink() error {
 	want := c.mu.disk.Bytes() * 7 / 8
 	if c.mu.disk.Len() == 0 {
@@ -242,11 +242,11 @@ func (c *Cache) shrink() error {
 	return nil
 }
 
-// writePart writes one file. The lock is held, and given up for the work; p's bytes are held meanwhile.
+// writePart writes one file. The lock is held, but released during the work, while a reference keeps p's bytes.
 func (c *Cache) writePart(p *part, z *compressor) error {
 	buf := p.buf.ref()
 	defer buf.Release()
-	var chain []*part // neither the beginning's files nor this part may be evicted for it
+	var chain []*part // this part and those before it must not be evicted for it
 	for n := &p.node; n != nil; n = n.Parent {
 		chain = append(chain, of(n))
 		of(n).holds++
@@ -257,7 +257,7 @@ func (c *Cache) writePart(p *part, z *compressor) error {
 		}
 	}()
 	h := c.header(p)
-	need := int64(h.Size()) + h.Raw + format.ChecksumBytes // compression can only make it less
+	need := int64(h.Size()) + h.Raw + format.ChecksumBytes // before compression
 	if need > c.mu.disk.Cap {
 		return ErrTooLarge
 	}
@@ -272,7 +272,7 @@ func (c *Cache) writePart(p *part, z *compressor) error {
 	if err != nil {
 		return err
 	}
-	if c.mu.index.Get(p.node.Key) != &p.node { // deleted meanwhile
+	if c.mu.index.Get(p.node.Key) != &p.node { // deleted during the write
 		c.mu.Unlock()
 		err := c.remove(p.node.Key)
 		c.mu.Lock()
@@ -286,7 +286,7 @@ func (c *Cache) writePart(p *part, z *compressor) error {
 	return nil
 }
 
-// writeFile makes the file appear under its name whole and lasting, or not at all.
+// writeFile makes a complete and durable file, or none.
 func (c *Cache) writeFile(h *format.Header, payload []byte, z *compressor) (err error) {
 	if z.wins(payload) {
 		if small := z.compress(payload); small != nil {
@@ -300,7 +300,7 @@ func (c *Cache) writeFile(h *format.Header, payload []byte, z *compressor) (err 
 	}
 	fsys, name := c.o.FS, c.path(h.Key())
 	f, err := fsys.Create(name + tempSuffix)
-	if errors.Is(err, fs.ErrExist) { // left by a write whose removal failed
+	if errors.Is(err, fs.ErrExist) { // left by an earlier write
 		if err = fsys.Remove(name + tempSuffix); err == nil {
 			f, err = fsys.Create(name + tempSuffix)
 		}
@@ -332,7 +332,7 @@ func (c *Cache) writeFile(h *format.Header, payload []byte, z *compressor) (err 
 		err = fsys.Rename(name+tempSuffix, name)
 	}
 	if err == nil {
-		// After a failure here the file may or may not survive; it is whole either way, and removed below if it can be.
+		// After a failure here the file may or may not be durable. It is complete; remove it below if possible.
 		if err = fsys.SyncDir(filepath.Dir(name)); err == nil {
 			return nil
 		}
@@ -348,22 +348,23 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// compressor decides and compresses, for one goroutine.
+// compressor decides whether to compress, and compresses. It belongs to one goroutine.
 type compressor struct {
 	enc *zstd.Encoder
 	out []byte
 }
 
 const (
-	// sampleBytes of a payload tell whether compressing it pays.
+	// sampleBytes is the size of the sample that decides whether to compress a payload.
 	sampleBytes = 256 << 10
-	// maxRatio is the most that may be left of the sample for zstd to be used; see docs/snapshot-format.md for the
-	// measurement behind it.
+	// maxRatio is the largest compression ratio of the sample with which zstd is used; docs/snapshot-format.md has the
+	// measurement.
 	maxRatio = 0.75
 )
 
 func newCompressor() *compressor {
-	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false), zstd.WithLowerEncoderMem(true))
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+		zstd.WithEncoderCRC(false), zstd.WithLowerEncoderMem(true))
 	if err != nil {
 		panic("snapshot: zstd: " + err.Error()) // constant options
 	}
@@ -372,8 +373,8 @@ func newCompressor() *compressor {
 
 func (z *compressor) close() { z.enc.Close() }
 
-// wins compresses a sample from the middle of b: a payload begins with positions and lengths, which say nothing about
-// the cells.
+// wins compresses a sample from the middle of b, because a payload begins with positions and lengths, which do not
+// represent the cells.
 func (z *compressor) wins(b []byte) bool {
 	n := min(len(b), sampleBytes)
 	from := (len(b) - n) / 2
@@ -381,7 +382,7 @@ func (z *compressor) wins(b []byte) bool {
 	return float64(len(z.out)) <= maxRatio*float64(n)
 }
 
-// compress returns b as one zstd frame, valid until the next call; nil when that is no smaller.
+// compress returns b as one zstd frame, valid until the next call; nil when that is not smaller.
 func (z *compressor) compress(b []byte) []byte {
 	z.out = z.enc.EncodeAll(b, z.out[:0])
 	if len(z.out) >= len(b) {

@@ -2,32 +2,32 @@ package fabric
 
 import "time"
 
-// BreakerState is what a circuit breaker lets through.
+// BreakerState says which operations a circuit breaker lets through.
 type BreakerState uint8
 
 const (
 	BreakerClosed   BreakerState = iota // everything
-	BreakerOpen                         // nothing until the pause is over
+	BreakerOpen                         // none until the pause is over
 	BreakerHalfOpen                     // one operation, whose outcome decides
 )
 
 // String is the state's name in metrics.
 func (s BreakerState) String() string { return [...]string{"closed", "open", "half_open"}[s] }
 
-// breaker stops asking a fabric that answers badly. It is pure: time is an argument.
+// breaker stops the use of a failing fabric for a while. It is pure: time is an argument.
 //
 //	closed ── failures in a row ──► open ── pause is over ──► half-open ── success ──► closed
 //	                                 ▲                            │
 //	                                 └─ failure, twice the pause ─┘
 type breaker struct {
-	failures           int           // in a row that open it
+	failures           int           // failures in a row that open it
 	minPause, maxPause time.Duration // how long it stays open: minPause first, doubled up to maxPause
 
 	state   BreakerState
 	inRow   int           // failures since the last success
-	pause   time.Duration // the present one, or the next
-	until   time.Time     // end of the present one
-	probing bool          // the one operation is under way. Invariant: only true when half-open.
+	pause   time.Duration // the current or the next pause
+	until   time.Time     // end of the current pause
+	probing bool          // the half-open breaker's one operation is running. Invariant: only true when half-open.
 	opened  uint64        // how often it opened
 }
 
@@ -35,8 +35,8 @@ func newBreaker(failures int, minPause, maxPause time.Duration) breaker {
 	return breaker{failures: failures, minPause: minPause, maxPause: maxPause, pause: minPause}
 }
 
-// allow reports whether an operation may go ahead, and whether it is the probe of a half-open breaker. Whoever is told
-// yes must call done.
+// allow reports whether an operation may go ahead, and whether it is the probe of a half-open breaker. If it may, the
+// caller must call done.
 func (b *breaker) allow(now time.Time) (probe, ok bool) {
 	if b.state == BreakerOpen && !now.Before(b.until) {
 		b.state = BreakerHalfOpen
@@ -56,15 +56,15 @@ type outcome uint8
 const (
 	good    outcome = iota
 	bad             // the fabric's fault
-	neutral         // says nothing about the fabric: the caller gave up
+	neutral         // the caller gave up; says nothing about the fabric
 )
 
-// done takes the outcome of an operation that was allowed, and what allow said about it.
+// done records the outcome of an allowed operation. probe is what allow returned.
 func (b *breaker) done(now time.Time, probe bool, o outcome) {
 	if probe {
 		b.probing = false
 	} else if b.state != BreakerClosed {
-		return // begun before it opened: what it says is old
+		return // begun before the breaker opened: out of date
 	}
 	switch o {
 	case good:

@@ -1,22 +1,22 @@
-// Package fabric moves KV spans off this machine and back: a prompt computed on one is restored on another.
+// Package fabric stores KV spans on other machines: a prompt computed on one machine can be restored on another.
 //
-// A [Fabric] holds opaque payloads under keys. What uma-serve puts there are MRDN frames (package mrdn), named by
-// [mrdn.Prologue.Key]; a fabric does not look into them. [Open] makes one from a URL:
+// A [Fabric] holds opaque payloads under keys. uma-serve's payloads are MRDN frames (package mrdn) under
+// [mrdn.Prologue.Key]; a fabric does not interpret them. [Open] makes one from a URL:
 //
-//	nixl-synth               in this process, capped: for tests, and to try the whole path without a server
-//	mooncake-synth+URL       Mooncake's place in the protocol, around any other fabric; synthetic, as it does not
-//	                         speak Mooncake's transfer engine, and labelled so wherever a number shows
+//	nixl-synth               a map in this process with a size cap: for tests without a server
+//	mooncake-synth+URL       an envelope around any other fabric, in Mooncake's place; synthetic: it does not
+//	                         speak Mooncake's transfer engine, and its label says so
 //	redis://, valkey://      a Valkey or Redis server or cluster (rediss:// and valkeys:// with TLS)
 //
-// A fabric is somebody else's machine: slow, down, or wrong. Three layers keep that from any request:
+// A fabric may be slow, down, or wrong. Three layers protect requests from that:
 //
 //   - [Guard] gives each operation a deadline, verifies what comes back, and stops asking for a while when the
-//     answers are bad (a circuit breaker). All it ever costs is a cache miss.
-//   - [Offloader] takes operations from the decode loop without making it wait, and runs them elsewhere.
-//   - mrdn.Prologue.Matches, by whoever restores: whole bytes of the wrong prompt are wrong all the same.
+//     answers are bad (a circuit breaker). A failure costs a cache miss.
+//   - [Offloader] takes operations from the decode loop without making it wait, and runs them on its goroutines.
+//   - The caller checks mrdn.Prologue.Matches before a restore: an intact value may be another prompt's.
 //
-// ADR-0006 of Meridian has push answer with a handle that the remote side chose. A second machine cannot know such
-// a handle, so here the caller names the value, by what it is.
+// In Meridian's ADR-0006, push returns a handle chosen by the remote side. A second machine cannot know such a handle,
+// so here the caller chooses the key, a hash of the value's identity.
 package fabric
 
 import (
@@ -31,40 +31,40 @@ import (
 	"github.com/uma-serve/uma-serve/meridian/fabric/valkey"
 )
 
-// Fabric holds values under keys, elsewhere. Every implementation passes fabrictest.Run.
+// Fabric stores values under keys. Every implementation passes fabrictest.Run.
 //
-// All methods are safe from any goroutine. Each takes a context: when its deadline passes, the operation ends with
-// an error within a fraction of a second, also when the other side has gone silent; a cancelled one ends at
-// the next boundary between two transfers. Errors wrap one of the Err values of this package, and the context's own when
-// that was the reason.
+// All methods are safe from any goroutine. Each takes a context: when its deadline passes, the operation ends with an
+// error within a fraction of a second, even if the server is silent. A cancelled operation ends at the next boundary
+// between two transfers. Errors wrap one of the Err values of this package, and the context's error when that was the
+// reason.
 //
 // A fabric is a cache: it may forget a value at any time, and then says [ErrNotFound].
 type Fabric interface {
-	// Push stores a value. The value is the caller's again when Push returns, and is never written to.
-	// Pushing the same value again is cheap where that can be found out, and renews its time to live. After
-	// an error the key holds what it held before, or nothing, or the new value; never a mixture.
+	// Push stores a value. Push does not change the value, and keeps no reference to it when it returns. Pushing a
+	// value that is known to be there is cheap and renews its time to live. After an error the key has its old value,
+	// no value, or the new one; never a mixture.
 	Push(ctx context.Context, key string, value []byte) error
-	// Pull returns the value, in dst's storage when its capacity suffices (dst's length and content do not
-	// matter; an envelope may need a few bytes more), else in new storage. It is the caller's. After an error dst's storage
+	// Pull returns the value, in dst's storage when its capacity suffices (dst's length and content do not matter; an
+	// envelope may need a few bytes more), else in new storage. It belongs to the caller. After an error dst's storage
 	// may have been written to.
 	Pull(ctx context.Context, key string, dst []byte) ([]byte, error)
-	// Delete forgets a value. A key that holds none is no error.
+	// Delete removes a value. A key without a value is not an error.
 	Delete(ctx context.Context, key string) error
-	// Label names the kind of fabric in metrics and messages. A synthetic one says so.
+	// Label returns the kind of fabric for metrics and messages. The label of a synthetic one says so.
 	Label() string
-	// Close ends operations under way with [ErrUnavailable] and frees what the fabric holds here. Values on a
+	// Close ends running operations with [ErrUnavailable] and frees the fabric's resources in this process. Values on a
 	// server stay. A second Close does nothing.
 	Close() error
 }
 
 var (
-	// ErrNotFound: no value under this key, or no whole one any more.
+	// ErrNotFound: there is no complete value under this key.
 	ErrNotFound = fault.ErrNotFound
-	// ErrUnavailable: the fabric could not be asked, or did not answer in time. Asking later may succeed.
+	// ErrUnavailable: the fabric could not be reached, or did not answer in time. Later operations may succeed.
 	ErrUnavailable = fault.ErrUnavailable
-	// ErrCorrupt: what came back is not what was stored.
+	// ErrCorrupt: the value is not the one that was stored.
 	ErrCorrupt = fault.ErrCorrupt
-	// ErrTooLarge: the value is above what the fabric holds or was configured to take.
+	// ErrTooLarge: the value exceeds the fabric's capacity or configured limit.
 	ErrTooLarge = fault.ErrTooLarge
 	// ErrKey: the key is empty, longer than [MaxKeyBytes] or holds more than letters, digits and "._:-".
 	ErrKey = fault.ErrKey
@@ -73,9 +73,8 @@ var (
 // MaxKeyBytes bounds a key.
 const MaxKeyBytes = fault.MaxKeyBytes
 
-// Open makes the fabric that a URL names. It does not connect: a server that is down now may be up when it is
-// needed. Options stand behind the question mark; an unknown one is an error. Errors name the part of the URL that
-// is wrong and never show its password.
+// Open makes the fabric that a URL names. It does not connect, so the server may be down. Options follow the question
+// mark; an unknown one is an error. Errors name the wrong part of the URL and never contain its password.
 func Open(rawURL string) (Fabric, error) {
 	kind, rest, wrapped := strings.Cut(rawURL, "+")
 	if wrapped && kind == mooncake.Label {
@@ -104,7 +103,7 @@ func Open(rawURL string) (Fabric, error) {
 		return nil, fmt.Errorf("fabric URL: options after %q: %w", name+"?", err)
 	}
 	if name != synth.Label && name != mooncake.Label {
-		return nil, fmt.Errorf("fabric URL: %q is no fabric; %s", name, known)
+		return nil, fmt.Errorf("fabric URL: %q is not a fabric; %s", name, known)
 	}
 	capBytes := int64(synth.DefaultCapBytes)
 	for option, values := range options {

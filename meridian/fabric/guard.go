@@ -11,26 +11,26 @@ import (
 	"github.com/uma-serve/uma-serve/meridian/mrdn"
 )
 
-// Reason is why an operation failed; the label of meridian_disagg_errors_total. A value that is not there is no failure.
+// Reason says why an operation failed; the label of meridian_disagg_errors_total. A missing value is not a failure.
 type Reason uint8
 
 const (
 	ReasonTimeout     Reason = iota // no answer before the deadline
-	ReasonUnavailable               // not connected, refused, or the server says no
-	ReasonCorrupt                   // the value does not match its checksum, or is in pieces that do not fit
-	ReasonTooLarge                  // above the limit, either way
-	ReasonCircuitOpen               // not even tried: see the breaker
+	ReasonUnavailable               // not connected, refused, or an error reply
+	ReasonCorrupt                   // the value does not match its checksum, or its pieces do not fit
+	ReasonTooLarge                  // above the limit, pushed or pulled
+	ReasonCircuitOpen               // not tried, because the breaker is open
 	ReasonCancelled                 // the caller gave up
-	ReasonKey                       // a key that no fabric takes: a mistake of the caller
-	Reasons                         // how many there are
+	ReasonKey                       // an invalid key: a bug of the caller
+	Reasons                         // the number of reasons
 )
 
-// String is the reason's label.
+// String returns the reason's label.
 func (r Reason) String() string {
 	return [...]string{"timeout", "unavailable", "corrupt", "too_large", "circuit_open", "cancelled", "bad_key"}[r]
 }
 
-// ReasonOf sorts an error of a fabric. It must not be nil or wrap [ErrNotFound].
+// ReasonOf returns the reason of a fabric's error, which must not be nil or wrap [ErrNotFound].
 func ReasonOf(err error) Reason {
 	switch {
 	case errors.Is(err, ErrCircuitOpen):
@@ -49,33 +49,33 @@ func ReasonOf(err error) Reason {
 	return ReasonUnavailable
 }
 
-// ErrCircuitOpen: the fabric was not asked, as it has failed lately. It comes with [ErrUnavailable].
+// ErrCircuitOpen: the operation was not tried, because the fabric has failed lately. It comes with [ErrUnavailable].
 var ErrCircuitOpen = errors.New("circuit open")
 
-// GuardConfig sets how much a fabric may cost. Zero values mean the defaults.
+// GuardConfig limits the cost of a fabric. Zero values mean the defaults.
 type GuardConfig struct {
-	// Timeout ends an operation whose context allows more. Default 5 s.
+	// Timeout bounds an operation whose context allows more. Default 5 s.
 	Timeout time.Duration
-	// Failures in a row open the breaker. Default 3.
+	// Failures is the number of failures in a row that open the breaker. Default 3.
 	Failures int
-	// MinPause is how long the breaker then stays open; each failed attempt to close it doubles that, up to
+	// MinPause is how long the breaker stays open first. Each failed attempt to close it doubles the pause, up to
 	// MaxPause. Defaults 1 s and 60 s.
 	MinPause, MaxPause time.Duration
-	// MaxBytes is the largest value, either way. Default 1 GiB.
+	// MaxBytes is the largest value, pushed or pulled. Default 1 GiB.
 	MaxBytes int
-	// Verify checks what was pulled; an error makes it corrupt. Default: the checks of mrdn.Parse, so that any
-	// other payload than an MRDN frame is corrupt.
+	// Verify checks a pulled value; an error makes the value corrupt. Default: mrdn.Parse, which accepts only MRDN
+	// frames.
 	Verify func(value []byte) error
-	// Failed is told of each operation that failed, but for those that the caller gave up or the breaker refused. It may be
-	// called from any goroutine. Default: nobody is told.
+	// Failed is called for each failed operation, except those that the caller cancelled or the breaker refused. It may
+	// be called from any goroutine. May be nil.
 	Failed func(verb string, reason Reason, err error)
 	// Now is the breaker's clock. Default time.Now.
 	Now func() time.Time
 }
 
-// Guard is a fabric around another one that may be slow, down or wrong, and then costs no more than a miss: each
-// operation has a deadline, what is pulled is verified, and after some failures in a row the fabric inside is left
-// alone for a while. A corrupt value is deleted, so that the next push replaces it.
+// Guard wraps a fabric that may be slow, down or wrong, and turns that into a cache miss. Each operation has a
+// deadline, pulled values are verified, and after some failures in a row the inner fabric is not used for a while. A
+// corrupt value is deleted, so that the next push replaces it.
 type Guard struct {
 	inner  Fabric
 	config GuardConfig
@@ -85,17 +85,17 @@ type Guard struct {
 	stats   GuardStats
 }
 
-// GuardStats is a snapshot of what happened since the start.
+// GuardStats are counters since the start.
 type GuardStats struct {
 	Pushed, Pulled, Missed, Deleted uint64 // operations that succeeded; Missed are pulls that found nothing
 	PushedBytes, PulledBytes        uint64
 	Errors                          [Reasons]uint64 // meridian_disagg_errors_total by reason
-	LastError                       string          // the newest that Failed was told, or that was reported with [Guard.Report]
+	LastError                       string          // the newest error passed to Failed or [Guard.Report]
 	Breaker                         BreakerState
-	BreakerOpened                   uint64 // how often it opened
+	BreakerOpened                   uint64 // number of times it opened
 }
 
-// NewGuard wraps inner, which it then owns.
+// NewGuard wraps inner and owns it afterwards.
 func NewGuard(inner Fabric, c GuardConfig) *Guard {
 	orDefault(&c.Timeout, 5*time.Second)
 	orDefault(&c.Failures, 3)
@@ -118,13 +118,13 @@ func orDefault[T int | time.Duration](v *T, d T) {
 	}
 }
 
-// Label is the label of the fabric inside.
+// Label returns the inner fabric's label.
 func (g *Guard) Label() string { return g.inner.Label() }
 
-// Close closes the fabric inside.
+// Close closes the inner fabric.
 func (g *Guard) Close() error { return g.inner.Close() }
 
-// Stats is a snapshot.
+// Stats returns the counters.
 func (g *Guard) Stats() GuardStats {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -133,21 +133,23 @@ func (g *Guard) Stats() GuardStats {
 	return s
 }
 
-// Push pushes, within the limits.
+// Push pushes within the limits.
 func (g *Guard) Push(ctx context.Context, key string, value []byte) error {
 	if len(value) > g.config.MaxBytes {
-		return g.refuse(fmt.Errorf("%s: push: %w: %d bytes, the limit is %d", g.Label(), ErrTooLarge, len(value), g.config.MaxBytes))
+		return g.refuse(fmt.Errorf("%s: push: %w: %d bytes, the limit is %d", g.Label(), ErrTooLarge, len(value),
+			g.config.MaxBytes))
 	}
 	return g.do(ctx, "push", key, func(ctx context.Context) error { return g.inner.Push(ctx, key, value) },
 		func(s *GuardStats) { s.Pushed++; s.PushedBytes += uint64(len(value)) })
 }
 
-// Pull pulls, within the limits, and verifies.
+// Pull pulls within the limits and verifies the value.
 func (g *Guard) Pull(ctx context.Context, key string, dst []byte) (value []byte, err error) {
 	err = g.do(ctx, "pull", key, func(ctx context.Context) (err error) {
 		if value, err = g.inner.Pull(ctx, key, dst); err == nil {
 			if len(value) > g.config.MaxBytes {
-				return fmt.Errorf("%s: pull: %w: %d bytes, the limit is %d", g.Label(), ErrTooLarge, len(value), g.config.MaxBytes)
+				return fmt.Errorf("%s: pull: %w: %d bytes, the limit is %d", g.Label(), ErrTooLarge, len(value),
+					g.config.MaxBytes)
 			}
 			if err = g.config.Verify(value); err != nil {
 				err = fmt.Errorf("%s: pull: %w: %w", g.Label(), ErrCorrupt, err)
@@ -164,13 +166,13 @@ func (g *Guard) Pull(ctx context.Context, key string, dst []byte) (value []byte,
 	return value, nil
 }
 
-// Delete deletes, within the limits.
+// Delete deletes within the limits.
 func (g *Guard) Delete(ctx context.Context, key string) error {
 	return g.do(ctx, "delete", key, func(ctx context.Context) error { return g.inner.Delete(ctx, key) },
 		func(s *GuardStats) { s.Deleted++ })
 }
 
-// Report counts and tells a failure that shows only to those who use a value.
+// Report counts a failure that the user of a value detected, and passes it to Failed.
 func (g *Guard) Report(verb string, err error) {
 	_ = g.refuse(err)
 	g.tell(verb, err)
@@ -189,7 +191,7 @@ func (g *Guard) tell(verb string, err error) {
 	}
 }
 
-// refuse counts an error that the fabric inside has no part in.
+// refuse counts an error that did not come from the inner fabric.
 func (g *Guard) refuse(err error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -197,7 +199,8 @@ func (g *Guard) refuse(err error) error {
 	return err
 }
 
-func (g *Guard) do(ctx context.Context, verb, key string, op func(context.Context) error, succeeded func(*GuardStats)) error {
+func (g *Guard) do(ctx context.Context, verb, key string, op func(context.Context) error,
+	succeeded func(*GuardStats)) error {
 	if err := fault.Begin(ctx, key); err != nil {
 		return g.refuse(fmt.Errorf("%s: %s: %w", g.Label(), verb, err))
 	}
@@ -206,12 +209,13 @@ func (g *Guard) do(ctx context.Context, verb, key string, op func(context.Contex
 	until := g.breaker.until
 	g.mu.Unlock()
 	if !ok {
-		return g.refuse(fmt.Errorf("%s: %s: %w: %w until %s", g.Label(), verb, ErrUnavailable, ErrCircuitOpen, until.Format(time.TimeOnly)))
+		return g.refuse(fmt.Errorf("%s: %s: %w: %w until %s", g.Label(), verb, ErrUnavailable, ErrCircuitOpen,
+			until.Format(time.TimeOnly)))
 	}
 	within, cancel := context.WithTimeout(ctx, g.config.Timeout)
 	defer cancel()
 	o := neutral
-	defer func() { // also when op panics: a probe that never ended would keep the breaker half-open for good
+	defer func() { // even if op panics: a probe without an end would keep the breaker half-open for ever
 		g.mu.Lock()
 		g.breaker.done(g.config.Now(), probe, o)
 		g.mu.Unlock()
@@ -234,7 +238,7 @@ func (g *Guard) do(ctx context.Context, verb, key string, op func(context.Contex
 		g.stats.Errors[reason]++
 		switch reason {
 		case ReasonTimeout, ReasonUnavailable, ReasonCorrupt:
-			// A deadline of the caller's own counts too: the fabric was too slow for its purpose.
+			// The caller's deadline counts too: the fabric was too slow for its purpose.
 			o = bad
 		}
 	}

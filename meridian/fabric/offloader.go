@@ -10,35 +10,34 @@ import (
 
 // OffloadConfig sizes an [Offloader]. Zero values mean the defaults.
 type OffloadConfig struct {
-	// Threshold is how many blocks are gathered before they are pushed together
-	// (meridian's disagg.offload_threshold_blocks). Default 4.
+	// Threshold is the number of blocks that are pushed together (meridian's disagg.offload_threshold_blocks). Default
+	// 4.
 	Threshold int
-	// MaxDelay is how long fewer than that wait for company. Default 1 s.
+	// MaxDelay is the longest time that fewer blocks wait. Default 1 s.
 	MaxDelay time.Duration
-	// QueueItems and QueueBytes bound what waits to be pushed, what is being pushed included.
-	// Defaults 256 and 256 MiB.
+	// QueueItems and QueueBytes bound the queued and running pushes. Defaults 256 and 256 MiB.
 	QueueItems int
 	QueueBytes int64
-	// QueuePulls bounds how many pulls wait. Default 64.
+	// QueuePulls bounds the queued pulls. Default 64.
 	QueuePulls int
 }
 
-// PushJob is a value to be pushed.
+// PushJob is a value to push.
 type PushJob struct {
 	Key string
 	// Value belongs to the offloader from an accepted TryPush until Done is called. QueueBytes counts its capacity.
 	Value  []byte
-	Blocks int // KV blocks in it, for Threshold and the counters
-	// Prepare makes the payload of Value, off the caller's goroutine: compress it, seal the frame. It may work in
-	// Value's storage. Nil when Value is the payload.
+	Blocks int // number of KV blocks in it, for Threshold and the counters
+	// Prepare makes the payload from Value on the offloader's goroutine, for example compresses it and seals the frame.
+	// It may use Value's storage. Nil: Value is the payload.
 	Prepare func(value []byte) ([]byte, error)
 	// Done is told the outcome once, on the offloader's goroutine: it must not block. May be nil.
 	Done func(error)
 }
 
-// PullJob is a value that is wanted.
+// PullJob is a value to pull.
 type PullJob struct {
-	// Context ends the wait when the request that wants the value ends, or recomputing has become cheaper. Required.
+	// Context is cancelled when the request ends or recomputing has become cheaper. Required.
 	Context context.Context
 	Key     string
 	Dst     []byte // storage for the value; belongs to the offloader until Done is called
@@ -47,12 +46,11 @@ type PullJob struct {
 	Done func(value []byte, err error)
 }
 
-// Offloader runs the operations of a fabric for somebody who must not wait: the decode loop. TryPush and TryPull take
-// a lock for a few instructions and never wait for the fabric; when there is no room they say no.
+// Offloader runs the operations of a fabric for the decode loop, which must not wait. TryPush and TryPull take a lock
+// for a few instructions and never wait for the fabric; when the queue is full they return false.
 //
-// Two goroutines work, one pushes and one pulls: somebody waits for what is pulled, and it should not stand behind
-// a large value on its way out. Pushes are batched: a goroutine that wakes takes a core from the engine, so it should
-// wake rarely.
+// One goroutine pushes and one pulls, because a request waits for a pull, and the pull must not wait for a large push.
+// Pushes are batched, because a goroutine that wakes takes a core from the engine.
 type Offloader struct {
 	fabric Fabric
 	config OffloadConfig
@@ -60,51 +58,51 @@ type Offloader struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup // the two goroutines
 
-	wakePush, wakePull chan struct{} // capacity 1: a wake-up that is not lost
+	wakePush, wakePull chan struct{} // capacity 1, so that no wake-up is lost
 
 	mu     sync.Mutex
 	closed bool
-	flush  bool // push what is there, however little
+	flush  bool // push even below the threshold
 	pushes []PushJob
 	blocks int // in pushes
-	// held counts pushes and what the goroutine has taken of them and not yet finished.
-	// Invariant: heldItems <= QueueItems and heldBytes <= QueueBytes.
-	heldItems int
-	heldBytes int64
+	// openItems and openBytes count the queued and running pushes. Invariant: openItems <= QueueItems and openBytes <=
+	// QueueBytes.
+	openItems int
+	openBytes int64
 	deletes   []*deletion
 	pulls     []PullJob
 	timer     *time.Timer // sets flush, MaxDelay after the first of pushes came
 	stats     OffloadStats
 }
 
-// OffloadStats is a snapshot of what happened since the start.
+// OffloadStats are counters since the start.
 type OffloadStats struct {
 	BlocksOffloaded, BlocksIngested uint64 // meridian_disagg_blocks_{offloaded,ingested}_total
 	BytesOffloaded, BytesIngested   uint64
 	Batches                         uint64
-	PushesFailed, PullsFailed       uint64 // why is in GuardStats.Errors
+	PushesFailed, PullsFailed       uint64 // GuardStats.Errors has the reasons
 	PullsMissed                     uint64
-	PushesDropped, PullsDropped     uint64 // no room, or closed: meridian_disagg_errors_total{reason="queue_full"}
-	QueuedItems                     int    // not yet finished
+	PushesDropped, PullsDropped     uint64 // queue full or closed: meridian_disagg_errors_total{reason="queue_full"}
+	QueuedItems                     int    // queued and running pushes
 	QueuedBytes                     int64
 }
 
-// deletion is keys to be removed, after what is being pushed.
+// deletion is a set of keys to delete after the running push.
 type deletion struct {
 	ctx  context.Context
 	keys []string
-	done chan struct{} // closed at the end; n and err are set then
+	done chan struct{} // closed at the end, after n and err are set
 	n    int
 	err  error
 }
 
-// ErrDropped: a push was taken back before its turn, because its key was deleted.
+// ErrDropped: a queued push was dropped because its key was deleted.
 var ErrDropped = errors.New("dropped: its key was deleted")
 
-// ErrClosed: the offloader was closed before it came to this.
+// ErrClosed: the offloader was closed before it ran the operation.
 var ErrClosed = errors.New("offloader closed")
 
-// NewOffloader starts one. The fabric, usually a [Guard], stays the caller's and must outlive it.
+// NewOffloader starts an offloader. The caller owns the fabric, usually a [Guard], which must outlive the offloader.
 func NewOffloader(f Fabric, c OffloadConfig) *Offloader {
 	orDefault(&c.Threshold, 4)
 	orDefault(&c.MaxDelay, time.Second)
@@ -129,13 +127,13 @@ func wake(c chan struct{}) {
 	}
 }
 
-// TryPush queues a push, without waiting. False means that it was dropped, and counted: the job is still the caller's
-// and its Done is not called.
+// TryPush queues a push without waiting. If it returns false, the push was dropped and counted, Value still belongs to
+// the caller, and Done is not called.
 func (o *Offloader) TryPush(j PushJob) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	size := int64(cap(j.Value))
-	if o.closed || o.heldItems >= o.config.QueueItems || o.heldBytes+size > o.config.QueueBytes {
+	if o.closed || o.openItems >= o.config.QueueItems || o.openBytes+size > o.config.QueueBytes {
 		o.stats.PushesDropped++
 		return false
 	}
@@ -144,15 +142,15 @@ func (o *Offloader) TryPush(j PushJob) bool {
 	}
 	o.pushes = append(o.pushes, j)
 	o.blocks += j.Blocks
-	o.heldItems++
-	o.heldBytes += size
+	o.openItems++
+	o.openBytes += size
 	if o.blocks >= o.config.Threshold {
 		wake(o.wakePush)
 	}
 	return true
 }
 
-// TryPull queues a pull, without waiting. False means that it was dropped, and counted; Done is not called.
+// TryPull queues a pull without waiting. If it returns false, the pull was dropped and counted, and Done is not called.
 func (o *Offloader) TryPull(j PullJob) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -165,8 +163,8 @@ func (o *Offloader) TryPull(j PullJob) bool {
 	return true
 }
 
-// Delete removes keys: pushes of them that wait are dropped, one that is under way is removed after it. It returns when
-// the fabric has removed them all, or with the first error, and says how many were done.
+// Delete deletes keys. It drops their queued pushes and deletes after a running one. It returns when the fabric has
+// deleted all keys, or with the first error, and returns the number deleted.
 func (o *Offloader) Delete(ctx context.Context, keys []string) (int, error) {
 	if len(keys) == 0 {
 		return 0, nil
@@ -190,8 +188,8 @@ func (o *Offloader) Delete(ctx context.Context, keys []string) (int, error) {
 		}
 		dropped = append(dropped, j)
 		o.blocks -= j.Blocks
-		o.heldItems--
-		o.heldBytes -= int64(cap(j.Value))
+		o.openItems--
+		o.openBytes -= int64(cap(j.Value))
 	}
 	clear(o.pushes[len(kept):])
 	o.pushes = kept
@@ -238,18 +236,18 @@ func (o *Offloader) Flush() {
 	}
 }
 
-// Stats is a snapshot.
+// Stats returns the counters.
 func (o *Offloader) Stats() OffloadStats {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := o.stats
-	s.QueuedItems, s.QueuedBytes = o.heldItems, o.heldBytes
+	s.QueuedItems, s.QueuedBytes = o.openItems, o.openBytes
 	return s
 }
 
-// Close takes nothing more, finishes what is queued and stops. When ctx ends first, what is under way is cancelled,
-// the rest fails with [ErrClosed], and Close returns an error that says how much it was; Done callbacks may then
-// still come for as long as the fabric takes to give up. Every accepted job is told its outcome.
+// Close accepts no more jobs, finishes the queued ones and stops. If ctx ends first, Close cancels the running
+// operations, the queued ones fail with [ErrClosed], and Close returns an error with their number. Done callbacks may
+// then follow until the fabric gives up. Every accepted job gets its outcome.
 func (o *Offloader) Close(ctx context.Context) error {
 	o.mu.Lock()
 	o.closed, o.flush = true, true
@@ -266,10 +264,11 @@ func (o *Offloader) Close(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	o.mu.Lock()
-	items, bytes, pulls := o.heldItems, o.heldBytes, len(o.pulls)
+	items, bytes, pulls := o.openItems, o.openBytes, len(o.pulls)
 	o.mu.Unlock()
 	o.cancel()
-	return fmt.Errorf("closing offloader: %w with %d pushes (%d bytes) and %d pulls unfinished", ctx.Err(), items, bytes, pulls)
+	return fmt.Errorf("closing offloader: %w with %d pushes (%d bytes) and %d pulls unfinished", ctx.Err(), items,
+		bytes, pulls)
 }
 
 func (o *Offloader) runPushes() {
@@ -291,7 +290,7 @@ func (o *Offloader) runPushes() {
 		o.mu.Unlock()
 		for i := range batch {
 			o.push(&batch[i])
-			batch[i] = PushJob{} // its memory is not needed until the batch ends
+			batch[i] = PushJob{} // frees its memory before the batch ends
 		}
 		o.runDeletes(deletes)
 		if closed {
@@ -313,8 +312,8 @@ func (o *Offloader) push(j *PushJob) {
 		err = o.fabric.Push(o.ctx, j.Key, payload)
 	}
 	o.mu.Lock()
-	o.heldItems--
-	o.heldBytes -= size
+	o.openItems--
+	o.openBytes -= size
 	if err == nil {
 		o.stats.BlocksOffloaded += uint64(j.Blocks)
 		o.stats.BytesOffloaded += uint64(len(payload))

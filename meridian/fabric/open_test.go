@@ -38,17 +38,17 @@ func TestOpen(t *testing.T) {
 
 func TestOpenRefused(t *testing.T) {
 	for url, says := range map[string]string{
-		"":                               `"" is no fabric; want nixl-synth`,
-		"nixl":                           `"nixl" is no fabric`,
-		"mooncake":                       `"mooncake" is no fabric`,
-		"localhost:6379":                 `"localhost:6379" is no fabric`,
+		"":                               `"" is not a fabric; want nixl-synth`,
+		"nixl":                           `"nixl" is not a fabric`,
+		"mooncake":                       `"mooncake" is not a fabric`,
+		"localhost:6379":                 `"localhost:6379" is not a fabric`,
 		"http://h":                       `scheme "http" is unknown`,
-		"mooncake-synth+":                `"" is no fabric`,
+		"mooncake-synth+":                `"" is not a fabric`,
 		"mooncake-synth+http://h":        `scheme "http"`,
 		"nixl-synth+redis://h":           `scheme "nixl-synth+redis"`,
-		"nixl-synth?cap=0":               "option cap: nixl-synth: a cap of 0 bytes",
-		"nixl-synth?cap=-1":              `option cap: "-1" is no size`,
-		"nixl-synth?cap=many":            `option cap: "many" is no size`,
+		"nixl-synth?cap=0":               "option cap: nixl-synth: the cap is 0 bytes",
+		"nixl-synth?cap=-1":              `option cap: "-1" is not a size`,
+		"nixl-synth?cap=many":            `option cap: "many" is not a size`,
 		"nixl-synth?cap=9999999999GiB":   "option cap",
 		"nixl-synth?size=1":              `option "size" is unknown; nixl-synth takes cap`,
 		"nixl-synth?%zz":                 "invalid URL escape",
@@ -56,7 +56,7 @@ func TestOpenRefused(t *testing.T) {
 		"redis://u:secret@h:port":        "invalid port",
 		"redis://h?ttl=soon":             "option ttl",
 		"mooncake-synth+redis://h?x=1":   "option x",
-		"mooncake-synth+mooncake-synth+": `"" is no fabric`,
+		"mooncake-synth+mooncake-synth+": `"" is not a fabric`,
 	} {
 		f, err := fabric.Open(url)
 		if err == nil || f != nil || !strings.Contains(err.Error(), says) || !strings.HasPrefix(err.Error(), "fabric URL: ") || strings.Contains(err.Error(), "secret") {

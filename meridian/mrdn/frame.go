@@ -1,4 +1,4 @@
-// Package mrdn is the MRDN v1 wire format: how a span of KV cells travels between machines.
+// Package mrdn is the MRDN v1 wire format for spans of KV cells between machines.
 //
 // A frame is a 32-byte header and a body, all integers little-endian:
 //
@@ -11,24 +11,24 @@
 //	16      16    the first 16 bytes of BLAKE3-256(body), in digest order
 //	32      …     body
 //
-// What a frame means on the wire is Meridian's ADR-0006, byte for byte. What a reader accepts is stricter than the
-// original's: an unknown tier, padding that is not zero, bytes after the body and bodies above the caller's limit
-// are errors, since the checksum covers the body alone and nothing else would notice a damaged header.
+// Frames follow Meridian's ADR-0006 byte for byte. This reader is stricter than meridian-kernels': an unknown tier,
+// padding that is not zero, bytes after the body and bodies above the caller's limit are errors, because the checksum
+// covers only the body and a damaged header would go unnoticed.
 //
-// To MRDN the body is opaque. uma-serve's bodies begin with a [Prologue], which says what the KV bytes after it
-// are: a llama.cpp snapshot fits one model, one engine build and one pair of cell types, and means nothing
-// without its tokens and positions. The way to write one without copying the KV bytes:
+// To MRDN the body is opaque. uma-serve's bodies begin with a [Prologue], which describes the KV bytes after it: a
+// llama.cpp snapshot is valid only for one model, engine build, pair of cell types, tokens and positions. To write one
+// without copying the KV bytes:
 //
 //	frame, err := mrdn.Begin(buf[:0], &prologue)   // room for the header, then the prologue
 //	frame = append(frame, kv...)                   // or let the engine write there
 //	err = mrdn.Seal(frame, mrdn.ThinkComplete)     // header and checksum, in place
 //
-// and to read one, [Open] it and compare what it says with what is wanted ([Prologue.Matches]).
+// To read one, [Open] it and compare its prologue with the wanted one ([Prologue.Matches]).
 //
-// The checksum finds damage, not malice: whoever may write to a fabric may write any frame with a fitting
-// checksum. Who may write there is for the fabric's own access control and TLS to decide.
+// The checksum detects damage, not forgery: anyone with write access to a fabric can write a frame with a valid
+// checksum. Restrict access by the fabric's access control and TLS.
 //
-// The package is pure. Nothing it returns is kept by it; slices it returns point into the caller's.
+// The package is pure. The slices that it returns are subslices of its arguments.
 package mrdn
 
 import (
@@ -42,15 +42,15 @@ import (
 const (
 	// HeaderBytes is the size of a frame without its body.
 	HeaderBytes = 32
-	// Version is the only one there is. A reader fails on any other; nothing is negotiated.
+	// Version is the only version. A reader refuses any other; there is no negotiation.
 	Version = 1
-	// MaxBodyBytes is what the length field can say.
+	// MaxBodyBytes is the largest value of the length field.
 	MaxBodyBytes = 1<<32 - 1
 
 	magic = "MRDN"
 )
 
-// Why a frame was refused. Each error wraps one of these and says the field, what it held and what was wanted.
+// Reasons to refuse a frame. Each error wraps one of these and names the field, its value and the expected one.
 var (
 	ErrTruncated = errors.New("mrdn: truncated frame")
 	ErrMagic     = errors.New("mrdn: not an MRDN frame")
@@ -62,7 +62,7 @@ var (
 	ErrChecksum  = errors.New("mrdn: checksum does not match")
 )
 
-// Tier is the producer's label of a span, in order of eviction. It is advice: a consumer may file the span elsewhere.
+// Tier is the producer's label of a span, in order of eviction. It is advice: a consumer may choose another tier.
 type Tier uint8
 
 const (
@@ -72,7 +72,7 @@ const (
 	tiers
 )
 
-// String is the tier's name in metrics and messages.
+// String returns the tier's name in metrics and messages.
 func (t Tier) String() string {
 	if t >= tiers {
 		return fmt.Sprintf("tier(%d)", uint8(t))
@@ -83,21 +83,22 @@ func (t Tier) String() string {
 // Checksum is the first half of a BLAKE3-256 digest.
 type Checksum [16]byte
 
-// Sum is the checksum of a body.
+// Sum returns the checksum of a body.
 func Sum(body []byte) (c Checksum) {
 	d := blake3.Sum256(body)
 	copy(c[:], d[:])
 	return c
 }
 
-// Seal writes the header of a frame whose body already lies in frame[HeaderBytes:]. Nothing is allocated.
+// Seal writes the header of a frame whose body is in frame[HeaderBytes:]. It allocates nothing.
 func Seal(frame []byte, tier Tier) error {
 	if len(frame) < HeaderBytes {
 		return fmt.Errorf("%w: %d bytes, the header alone takes %d", ErrTruncated, len(frame), HeaderBytes)
 	}
 	body := frame[HeaderBytes:]
 	if uint64(len(body)) > MaxBodyBytes {
-		return fmt.Errorf("%w: %d bytes, the length field holds at most %d: send a shorter range of positions", ErrTooLarge, len(body), uint64(MaxBodyBytes))
+		return fmt.Errorf("%w: %d bytes, the length field holds at most %d: send a shorter range of positions",
+			ErrTooLarge, len(body), uint64(MaxBodyBytes))
 	}
 	if tier >= tiers {
 		return fmt.Errorf("%w: %d, known are 0 to %d", ErrTier, tier, tiers-1)
@@ -122,15 +123,15 @@ func Append(dst []byte, tier Tier, body []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// Header is what the first 32 bytes of a frame say.
+// Header is a parsed frame header.
 type Header struct {
 	BodyBytes uint32
 	Tier      Tier
 	Checksum  Checksum
 }
 
-// ParseHeader reads a frame's header. Whether the body is there and whole is for [Parse] to say; a reader of a
-// stream learns here how much to read, and must compare BodyBytes with its own limit before it allocates.
+// ParseHeader parses a frame's header and does not look at the body. A reader of a stream learns here how much to read,
+// and must compare BodyBytes with its own limit before it allocates.
 func ParseHeader(b []byte) (h Header, err error) {
 	if len(b) < HeaderBytes {
 		return h, fmt.Errorf("%w: %d bytes, the header alone takes %d", ErrTruncated, len(b), HeaderBytes)
@@ -152,8 +153,8 @@ func ParseHeader(b []byte) (h Header, err error) {
 	return h, nil
 }
 
-// Parse checks a whole frame, checksum included, and returns its header and its body, which lies in frame.
-// A body above maxBody bytes is refused before it is hashed. Nothing is allocated unless the frame is refused.
+// Parse checks a whole frame, including its checksum, and returns its header and its body, a subslice of frame. It
+// refuses a body above maxBody bytes before hashing it. It allocates only when it refuses a frame.
 func Parse(frame []byte, maxBody int) (h Header, body []byte, err error) {
 	if h, err = ParseHeader(frame); err != nil {
 		return h, nil, err
@@ -163,7 +164,7 @@ func Parse(frame []byte, maxBody int) (h Header, body []byte, err error) {
 	case n > uint64(max(maxBody, 0)):
 		return h, nil, fmt.Errorf("%w: %d bytes, the limit here is %d", ErrTooLarge, n, maxBody)
 	case n > uint64(len(body)):
-		return h, nil, fmt.Errorf("%w: the body is %d bytes long, %d are there", ErrTruncated, n, len(body))
+		return h, nil, fmt.Errorf("%w: the header declares a body of %d bytes, %d follow", ErrTruncated, n, len(body))
 	case n < uint64(len(body)):
 		return h, nil, fmt.Errorf("%w: %d more than the %d that the header says", ErrTrailing, uint64(len(body))-n, n)
 	}

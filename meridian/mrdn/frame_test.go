@@ -73,7 +73,7 @@ func TestRefused(t *testing.T) {
 	}{
 		{"nothing", "", 99, ErrTruncated, "0 bytes"},
 		{"31 bytes", empty[:62], 99, ErrTruncated, "31 bytes"},
-		{"last byte missing", hello[:len(hello)-2], 99, ErrTruncated, "18 bytes long, 17 are there"},
+		{"last byte missing", hello[:len(hello)-2], 99, ErrTruncated, "a body of 18 bytes, 17 follow"},
 		{"wrong magic", "58" + empty[2:], 99, ErrMagic, "58 52 44 4e"},
 		{"version 2", empty[:8] + "02000000" + empty[16:], 99, ErrVersion, "2, this build reads 1"},
 		{"version 0", empty[:8] + "00000000" + empty[16:], 99, ErrVersion, "0, this"},
@@ -181,16 +181,16 @@ func TestPrologueRefused(t *testing.T) {
 	}{
 		"empty":               {nil, "0 bytes long"},
 		"placeholder body":    {make([]byte, 16384), "00 00 00 00"},
-		"length":              {edit(4, 0x75), "says that it is 117"},
+		"length":              {edit(4, 0x75), "declares a length of 117"},
 		"encoding":            {edit(6, 2), "encoding 2"},
 		"reserved":            {edit(7, 1), "reserved"},
 		"empty range":         {edit(12, 16), "positions 16 to 16"},
-		"negative position":   {edit(8, 0xff, 0xff, 0xff, 0xff), "beyond what can exist"},
-		"KV bytes missing":    {whole[:len(whole)-1], "promises 6 KV bytes, 5 follow"},
-		"KV bytes too many":   {append(bytes.Clone(whole), 0), "promises 6 KV bytes, 7 follow"},
-		"huge KV length":      {edit(16, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff), "beyond what can exist"},
+		"negative position":   {edit(8, 0xff, 0xff, 0xff, 0xff), "out of range"},
+		"KV bytes missing":    {whole[:len(whole)-1], "declares 6 KV bytes, 5 follow"},
+		"KV bytes too many":   {append(bytes.Clone(whole), 0), "declares 6 KV bytes, 7 follow"},
+		"huge KV length":      {edit(16, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff), "out of range"},
 		"text runs over":      {edit(91, 255), "namespace is 255 bytes long"},
-		"no namespace":        {edit(91, 0), "says that it is 116"},
+		"no namespace":        {edit(91, 0), "declares a length of 116"},
 		"line feed in a name": {edit(92, '\n'), "printable ASCII"},
 	} {
 		if _, kv, err := ParsePrologue(c.body); !errors.Is(err, ErrPrologue) || !strings.Contains(err.Error(), c.says) || kv != nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/zeebo/blake3"
 )
 
-// ErrPrologue: a body is not one of uma-serve's, or its prologue contradicts itself.
+// ErrPrologue: the body is not uma-serve's, or its prologue is invalid.
 var ErrPrologue = errors.New("mrdn: bad prologue")
 
-// ErrForeign: a body is whole, but of another model, engine, cell type, namespace or span of tokens.
+// ErrForeign: the body is valid but of another model, engine, cell type, namespace or span of tokens.
 var ErrForeign = errors.New("mrdn: made for something else")
 
-// Encoding is how the KV bytes after a prologue are stored.
+// Encoding is the encoding of the KV bytes after a prologue.
 type Encoding uint8
 
 const (
@@ -25,7 +25,7 @@ const (
 	encodings
 )
 
-// String is the encoding's name.
+// String returns the encoding's name.
 func (e Encoding) String() string {
 	if e >= encodings {
 		return fmt.Sprintf("encoding(%d)", uint8(e))
@@ -33,7 +33,7 @@ func (e Encoding) String() string {
 	return [...]string{"raw", "zstd"}[e]
 }
 
-// Prologue says what the KV bytes of a body are. On the wire, little-endian:
+// Prologue describes the KV bytes of a body. On the wire, little-endian:
 //
 //	offset  size  field
 //	0       4     magic, "UKV1"
@@ -48,20 +48,20 @@ func (e Encoding) String() string {
 //	88      4×1   lengths of the four texts
 //	92      …     engine build, type of K, type of V, namespace: printable ASCII
 //
-// There is one way to write a given prologue: reading one and writing it again gives the same bytes.
+// The encoding is unique: parsing a prologue and appending it gives the same bytes.
 type Prologue struct {
-	Model  [32]byte // fingerprint of the weights and of whatever else changes their KV
+	Model  [32]byte // fingerprint of the weights and of all settings that change KV values
 	Tokens [32]byte // HashTokens of all tokens from position 0 to End: a cell depends on every token before it
 
 	// First and End are the positions [First, End) that the KV bytes hold. Invariant: 0 <= First < End.
 	First, End int32
 
-	EngineBuild  string // which llama.cpp wrote the bytes; the snapshot format is its own
+	EngineBuild  string // the llama.cpp build that wrote the bytes, which determines their format
 	TypeK, TypeV string // cell types by llama.cpp's names: "f16", "q8_0", …
-	Namespace    string // whose they are, set by the server: a peer's user, or what several may share
+	Namespace    string // the owner, set by the server: a user, or a shared namespace
 
 	Encoding Encoding
-	KVBytes  int64 // length before encoding; with Raw the length of what follows
+	KVBytes  int64 // length before encoding; with Raw the number of bytes that follow
 }
 
 const (
@@ -81,7 +81,7 @@ func (p *Prologue) texts() [4]struct {
 	}{{"engine build", &p.EngineBuild}, {"type of K", &p.TypeK}, {"type of V", &p.TypeV}, {"namespace", &p.Namespace}}
 }
 
-// check is the whole of what makes a prologue valid, for writer and reader alike.
+// check validates a prologue, for writer and reader.
 func (p *Prologue) check() error {
 	if p.First < 0 || p.End <= p.First {
 		return fmt.Errorf("%w: positions %d to %d, want 0 <= first < end", ErrPrologue, p.First, p.End)
@@ -136,7 +136,7 @@ func (p *Prologue) append(dst []byte) []byte {
 	return dst
 }
 
-// ParsePrologue splits a body into what its prologue says and the KV bytes, which lie in body.
+// ParsePrologue returns a body's prologue and its KV bytes, a subslice of body.
 func ParsePrologue(body []byte) (p Prologue, kv []byte, err error) {
 	bad := func(format string, a ...any) (Prologue, []byte, error) {
 		return Prologue{}, nil, fmt.Errorf("%w: "+format, append([]any{ErrPrologue}, a...)...)
@@ -153,7 +153,7 @@ func ParsePrologue(body []byte) (p Prologue, kv []byte, err error) {
 	first, end := binary.LittleEndian.Uint32(body[8:]), binary.LittleEndian.Uint32(body[12:])
 	kvBytes := binary.LittleEndian.Uint64(body[16:])
 	if first > math.MaxInt32 || end > math.MaxInt32 || kvBytes > math.MaxInt64 {
-		return bad("positions %d to %d, %d KV bytes: beyond what can exist", first, end, kvBytes)
+		return bad("positions %d to %d, %d KV bytes: out of range", first, end, kvBytes)
 	}
 	p.Encoding, p.First, p.End, p.KVBytes = Encoding(body[6]), int32(first), int32(end), int64(kvBytes)
 	copy(p.Model[:], body[24:])
@@ -168,26 +168,26 @@ func ParsePrologue(body []byte) (p Prologue, kv []byte, err error) {
 		at += n
 	}
 	if n := int(binary.LittleEndian.Uint16(body[4:])); n != at {
-		return bad("it says that it is %d bytes long, its fields take %d", n, at)
+		return bad("it declares a length of %d bytes, its fields take %d", n, at)
 	}
 	if err := p.check(); err != nil {
 		return Prologue{}, nil, err
 	}
 	kv = body[at:]
 	if p.Encoding == Raw && p.KVBytes != int64(len(kv)) {
-		return bad("it promises %d KV bytes, %d follow", p.KVBytes, len(kv))
+		return bad("it declares %d KV bytes, %d follow", p.KVBytes, len(kv))
 	}
 	return p, kv, nil
 }
 
-// Matches is nil when a body with prologue p may be restored where want is needed, else an [ErrForeign] that
-// names the first field that differs. Encoding and KVBytes are about the transport and not compared.
+// Matches returns nil when a body with prologue p may be restored where want is needed, else an [ErrForeign] that names
+// the first field that differs. It ignores Encoding and KVBytes, which concern the transport only.
 func (p *Prologue) Matches(want *Prologue) error {
 	differ := func(field string, got, want any) error {
 		return fmt.Errorf("%w: %s is %v, want %v", ErrForeign, field, got, want)
 	}
 	mine, theirs := p.texts(), want.texts()
-	// The namespace first: that a body belongs to somebody else is the worst of the mistakes.
+	// Check the namespace first: another user's body is the worst error.
 	for _, i := range []int{3, 0, 1, 2} {
 		if *mine[i].value != *theirs[i].value {
 			return differ(mine[i].name, fmt.Sprintf("%q", *mine[i].value), fmt.Sprintf("%q", *theirs[i].value))
@@ -204,8 +204,8 @@ func (p *Prologue) Matches(want *Prologue) error {
 	return nil
 }
 
-// Key is the name under which a fabric holds this span: 64 hexadecimal digits, equal exactly when [Prologue.Matches]
-// is nil. Two machines with the same model find each other's spans by it, two users never do.
+// Key returns the span's key in a fabric: 64 hexadecimal digits, equal exactly when [Prologue.Matches] returns nil.
+// Machines with the same model find each other's spans by it; users never find other users' spans.
 func (p *Prologue) Key() string {
 	id := *p
 	id.Encoding, id.KVBytes = 0, 0
@@ -214,8 +214,8 @@ func (p *Prologue) Key() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// HashTokens is the BLAKE3-256 of token ids, four bytes each, little-endian. Equal hashes stand for equal
-// tokens: nobody knows how to make two lists with the same one.
+// HashTokens returns the BLAKE3-256 of token ids, four bytes each, little-endian. No collisions are known, so equal
+// hashes mean equal tokens.
 func HashTokens[T ~int32](tokens []T) (sum [32]byte) {
 	h := blake3.New()
 	var buf [1024]byte
@@ -231,8 +231,8 @@ func HashTokens[T ~int32](tokens []T) (sum [32]byte) {
 	return sum
 }
 
-// Begin appends room for a header, and p's bytes. The KV bytes are to be appended to what it returns, then [Seal]
-// completes the frame. When dst is not empty, Seal wants the part from len(dst) on.
+// Begin appends room for a header, and p's bytes. Append the KV bytes to the result, then complete the frame with
+// [Seal]. If dst was not empty, pass Seal the part from len(dst) on.
 func Begin(dst []byte, p *Prologue) ([]byte, error) {
 	if err := p.check(); err != nil {
 		return dst, err

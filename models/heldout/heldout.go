@@ -1,5 +1,5 @@
-// Package heldout holds the problems uma-tiny is examined with: none of them, in whatever wording, is among those it was
-// trained on (models/train/tasks.py, held_out). models/train/heldout.py writes the file.
+// Package heldout contains the problems for evaluating uma-tiny. The training data (models/train/tasks.py, held_out)
+// excludes them in any wording. models/train/heldout.py writes the file.
 package heldout
 
 import (
@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Problem is one question with the only answer that counts.
+// Problem is a question with its only correct answer.
 type Problem struct {
 	Task     string `json:"task"`
 	Question string `json:"question"`
@@ -19,16 +19,16 @@ type Problem struct {
 //go:embed problems.jsonl
 var lines string
 
-// Problems are the built-in ones, 110 of each task.
+// Problems returns the built-in problems, 110 of each task.
 func Problems() []Problem {
 	ps, err := Parse(lines)
 	if err != nil {
-		panic(err) // the file is part of the binary
+		panic(err) // cannot happen: the file is part of the binary
 	}
 	return ps
 }
 
-// Parse reads problems, one JSON object a line. The error names the line.
+// Parse reads problems, one JSON object per line. The error names the line.
 func Parse(text string) ([]Problem, error) {
 	var ps []Problem
 	for i, line := range strings.Split(text, "\n") {

@@ -1,11 +1,11 @@
-// Package enginetest is the contract of runtime.Engine as tests. Every engine passes it:
+// Package enginetest tests an engine against the contract of runtime.Engine. Every engine passes it:
 //
 //	func TestContract(t *testing.T) {
 //		enginetest.Run(t, func(t *testing.T, o runtime.Options) runtime.Engine { … })
 //	}
 //
-// It holds for any model of ordinary text: what it compares are an engine's own answers on two ways to the same state.
-// What an engine's Capabilities deny is tested to be refused instead of done.
+// It works with any model of ordinary text, because it compares an engine's answers on two ways to the same state. It
+// tests that operations outside the engine's Capabilities are refused.
 package enginetest
 
 import (
@@ -61,10 +61,11 @@ func Run(t *testing.T, open func(t *testing.T, o runtime.Options) runtime.Engine
 		if err := e.Close(); err != nil {
 			t.Fatal(err)
 		}
-		e.Abort() // a late one must not hurt
+		e.Abort() // a late Abort must have no effect
 		defer func() {
 			if did := recover() != nil; did != invariants.Enabled {
-				t.Errorf("a second Close panicked: %v, want %v (invariants %v)", did, invariants.Enabled, invariants.Enabled)
+				t.Errorf("a second Close panicked: %v, want %v (invariants %v)", did, invariants.Enabled,
+					invariants.Enabled)
 			}
 		}()
 		if invariants.Enabled {
@@ -73,9 +74,8 @@ func Run(t *testing.T, open func(t *testing.T, o runtime.Options) runtime.Engine
 	})
 }
 
-// Greedy decodes prompt in sequence 0, which must be empty, and then n times the most probable token, fewer when one
-// ends the generation (that one is the last). It is the plain loop everything that serves is compared with. The
-// sequence is empty again afterwards.
+// Greedy decodes prompt in sequence 0, which must be empty, and then up to n most probable tokens, including an end of
+// generation. It is the reference for servers. The sequence is empty again afterwards.
 func Greedy(e runtime.Engine, prompt []runtime.Token, n int) ([]runtime.Token, error) {
 	defer e.SeqRemove(0, 0, -1)
 	b := e.Batch()
@@ -117,7 +117,7 @@ type subject struct {
 
 const passage = "The keeper of the light wrote down what the sea brought in: two planks, a bottle, eleven words of a letter. 1, 2, 3!"
 
-// tokens is n tokens of plain text; the same k gives the same ones.
+// tokens returns n tokens of plain text, the same ones for the same k.
 func (s *subject) tokens(k, n int) []runtime.Token {
 	s.Helper()
 	base, err := s.Vocab().Tokenize(nil, passage, false, false)
@@ -131,7 +131,7 @@ func (s *subject) tokens(k, n int) []runtime.Token {
 	return out
 }
 
-// add puts tokens into the batch at positions from on, the last with logits, and returns its row.
+// add adds tokens to the batch from a position on, the last with logits, and returns the last one's row.
 func (s *subject) add(seq runtime.Seq, from int, tokens ...runtime.Token) (row int) {
 	for i, t := range tokens {
 		row = s.Batch().Add(t, runtime.Pos(from+i), seq, i == len(tokens)-1)
@@ -155,7 +155,7 @@ func (s *subject) mustDecode() {
 	}
 }
 
-// fill decodes tokens in batches as large as they may be, without logits.
+// fill decodes tokens in the largest possible batches, without logits.
 func (s *subject) fill(seq runtime.Seq, from int, tokens []runtime.Token) {
 	s.Helper()
 	for chunk := range slices.Chunk(tokens, s.Capabilities().MaxBatch) {
@@ -190,7 +190,7 @@ func (s *subject) empty(seqs ...runtime.Seq) {
 	}
 }
 
-// same: to the bit, as between two ways to the same state with batches of the same shapes.
+// same requires equal bits, for two ways to the same state with batches of the same shapes.
 func (s *subject) same(what string, a, b []float32) {
 	s.Helper()
 	for i := range a {
@@ -200,7 +200,7 @@ func (s *subject) same(what string, a, b []float32) {
 	}
 }
 
-// near: within what another batch shape may do to floating-point sums, a hundredth of the row's range.
+// near allows differences of a hundredth of the row's range, for batches of different shapes.
 func (s *subject) near(what string, a, b []float32) {
 	s.Helper()
 	limit := (slices.Max(a) - slices.Min(a)) / 100
@@ -211,7 +211,7 @@ func (s *subject) near(what string, a, b []float32) {
 	}
 }
 
-// differ guards the comparisons above: an engine that answers the same to everything would pass them all.
+// differ requires different logits: an engine with constant answers would pass the comparisons above.
 func (s *subject) differ(what string, a, b []float32) {
 	s.Helper()
 	if slices.Equal(a, b) {
@@ -238,14 +238,16 @@ func facts(t *testing.T, s *subject) {
 	if c.Threads < 1 || c.Device == "" || c.DeviceName == "" || c.EngineBuild == "" {
 		t.Errorf("capabilities leave something out: %+v", c)
 	}
-	if m.Name == "" || m.Architecture == "" || m.TrainContext < 1 || m.Layers < 1 || m.KVTypeK == "" || m.KVTypeV == "" {
+	if m.Name == "" || m.Architecture == "" || m.TrainContext < 1 || m.Layers < 1 || m.KVTypeK == "" ||
+		m.KVTypeV == "" {
 		t.Errorf("model info leaves something out: %+v", m)
 	}
 	if m.KVBytesPerToken <= 0 && !m.Recurrent {
 		t.Errorf("KVBytesPerToken is %d", m.KVBytesPerToken)
 	}
 	b := s.Batch()
-	if b != s.Batch() || cap(b.Token) != c.MaxBatch || cap(b.Pos) != c.MaxBatch || cap(b.Seq) != c.MaxBatch || cap(b.Logits) != c.MaxBatch {
+	if b != s.Batch() || cap(b.Token) != c.MaxBatch || cap(b.Pos) != c.MaxBatch || cap(b.Seq) != c.MaxBatch ||
+		cap(b.Logits) != c.MaxBatch {
 		t.Errorf("the batch takes %d rows, MaxBatch is %d", cap(b.Token), c.MaxBatch)
 	}
 	for seq := range runtime.Seq(c.MaxSequences) {
@@ -262,7 +264,8 @@ func vocabulary(t *testing.T, s *subject) {
 		return text
 	}
 	for _, text := range []string{
-		"plain words", " leading and trailing ", "line\n\nbreaks\tand tabs", "Grüße, 世界, שלום", "😀👩‍👩‍👧‍👦🇩🇪", "e\u0301 nul\x00 byte",
+		"plain words", " leading and trailing ", "line\n\nbreaks\tand tabs", "Grüße, 世界, שלום", "😀👩‍👩‍👧‍👦🇩🇪",
+		"e\u0301 nul\x00 byte",
 		"{\"json\": [1, 2.5e-3, null]}", "a\u200bb\ufeffc",
 	} {
 		tokens, err := v.Tokenize(nil, text, false, false)
@@ -283,7 +286,8 @@ func vocabulary(t *testing.T, s *subject) {
 		t.Errorf("tokenize of nothing: %v, %v", tokens, err)
 	}
 	head := []runtime.Token{1, 2, 3}
-	if tokens, err := v.Tokenize(head, "x", false, false); err != nil || len(tokens) < 4 || !slices.Equal(tokens[:3], head) {
+	if tokens, err := v.Tokenize(head, "x", false, false); err != nil || len(tokens) < 4 ||
+		!slices.Equal(tokens[:3], head) {
 		t.Errorf("tokenize does not append: %v, %v", tokens, err)
 	}
 
@@ -296,7 +300,7 @@ func vocabulary(t *testing.T, s *subject) {
 			if p := v.Piece(tok); len(p) != 0 {
 				t.Errorf("control token %d (%s) shows %q", tok, v.Text(tok), p)
 			}
-			// A marker is one token in a template and ordinary text in what a user wrote.
+			// A marker is one token in a template and ordinary text from a user.
 			if text := v.Text(tok); v.Find(text) == tok {
 				if got, err := v.Tokenize(nil, text, false, true); err != nil || len(got) != 1 || got[0] != tok {
 					t.Errorf("parsed marker %q gives %v, %v, want [%d]", text, got, err, tok)
@@ -398,7 +402,10 @@ func badBatch(t *testing.T, s *subject) {
 		{"negative token", func(b *runtime.Batch) { b.Add(-1, 4, 0, true) }},
 		{"token beyond the vocabulary", func(b *runtime.Batch) { b.Add(runtime.Token(s.Vocab().Size()), 4, 0, true) }},
 		{"negative sequence", func(b *runtime.Batch) { b.Add(tok, 4, -1, true) }},
-		{"sequence beyond the last", func(b *runtime.Batch) { b.Add(tok, 4, runtime.Seq(s.Capabilities().MaxSequences), true) }},
+		{"sequence beyond the last", func(b *runtime.Batch) {
+			b.Add(tok, 4, runtime.Seq(s.Capabilities().MaxSequences),
+				true)
+		}},
 		{"negative position", func(b *runtime.Batch) { b.Add(tok, -1, 1, true) }},
 		{"position left out", func(b *runtime.Batch) { b.Add(tok, 6, 0, true) }},
 		{"position used before", func(b *runtime.Batch) { b.Add(tok, 2, 0, true) }},
@@ -441,7 +448,7 @@ func kvFull(t *testing.T, s *subject) {
 	s.wantRange("after ErrKVFull", 0, 0, keep-1)
 	s.wantRange("after ErrKVFull", 1, 0, total-keep-1)
 
-	// Room for some rows is not room for the batch: all or nothing.
+	// A batch that fits only in part fails as a whole.
 	if c.CanRemoveRange {
 		if !s.SeqRemove(1, runtime.Pos(total-keep-3), -1) {
 			t.Fatal("the tail could not be removed")
@@ -553,7 +560,7 @@ func shift(t *testing.T, s *subject) {
 		s.wantRange("after a refused shift", 0, 0, 19)
 		return
 	}
-	// The usual use: drop a part and close the gap.
+	// The usual use: remove a range and close the gap.
 	if s.Capabilities().CanRemoveRange {
 		s.SeqRemove(0, 4, 10)
 	}
@@ -602,7 +609,7 @@ func snapshotWhole(t *testing.T, s *subject) {
 	}
 	s.wantRange("after its snapshot", 0, 0, 29)
 	s.empty(0)
-	s.decode(1, 0, s.tokens(8, 17)...) // other cells are in use now
+	s.decode(1, 0, s.tokens(8, 17)...) // now other cells are in use
 	if err := s.Restore(snap, 2, 7); err != nil {
 		t.Fatal(err)
 	}
@@ -696,7 +703,7 @@ func abort(t *testing.T, s *subject) {
 	prompt := s.tokens(1, s.Capabilities().MaxBatch)
 	want := s.decode(0, 0, prompt...)
 	s.empty(0)
-	s.Abort() // without a Decode in progress: nothing lasting
+	s.Abort() // without a running Decode: no lasting effect
 	s.same("after an idle abort", want, s.decode(0, 0, prompt...))
 	s.empty(0)
 	s.decode(1, 0, prompt[:8]...)
@@ -812,7 +819,7 @@ func argmax(t *testing.T, s *subject) {
 	}
 }
 
-// probe tests an engine's own ProbeRow, or what stands in for it.
+// probe tests the engine's ProbeRow, or the Go implementation.
 func probe(t *testing.T, s *subject) {
 	if _, ok := s.Engine.(runtime.RowProber); !ok {
 		t.Log("not a RowProber: its rows are probed in Go")
@@ -830,8 +837,10 @@ func probe(t *testing.T, s *subject) {
 		for _, close := range [][]runtime.Token{nil, {runtime.Token(i)}, {-1, n - 1, n, 0}} {
 			var got runtime.RowStats
 			want := meridian.ReferenceProbe(l, close)
-			if !p.ProbeRow(i, close, &got) || got.Max != want.Max || got.Argmax != want.Argmax || got.CloseRank != want.CloseRank || got.NonFinite != want.NonFinite ||
-				apart(got.Entropy, want.Entropy, runtime.EntropyError) || apart(got.LogSumExp, want.LogSumExp, runtime.LogSumExpError) ||
+			if !p.ProbeRow(i, close, &got) || got.Max != want.Max || got.Argmax != want.Argmax ||
+				got.CloseRank != want.CloseRank || got.NonFinite != want.NonFinite ||
+				apart(got.Entropy, want.Entropy, runtime.EntropyError) ||
+				apart(got.LogSumExp, want.LogSumExp, runtime.LogSumExpError) ||
 				apart(got.CloseMass, want.CloseMass, runtime.EntropyError) {
 				t.Errorf("row %d, close ids %d:\n got %+v\nwant %+v", i, close, got, want)
 			}
@@ -874,7 +883,7 @@ func allocations(t *testing.T, s *subject) {
 		s.SeqRange(0)
 	}
 	for range 32 {
-		step() // sequences of the fake grow as a slice does
+		step() // grows the fake's sequences
 	}
 	if n := testing.AllocsPerRun(50, step); n != 0 {
 		t.Errorf("a step allocates %v times", n)

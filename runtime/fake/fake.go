@@ -1,15 +1,15 @@
-// Package fake is a runtime.Engine without a model: for tests of what stands on an engine, and for simulation.
+// Package fake is a runtime.Engine without a model, for tests and simulation.
 //
-// It keeps the whole contract. KV cells are really accounted for: shared by SeqCopy, freed with their last owner,
-// ErrKVFull when none is left. The logits of a row are a pure function of the (position, token) pairs its sequence
-// holds at that moment and of a seed, so that a caller's mistake in its KV bookkeeping (a lost cell, a wrong position,
-// a stale prefix) changes the output like it would with a model.
+// It implements the whole contract. It accounts for KV cells: SeqCopy shares them, they are freed with their last
+// owner, and ErrKVFull follows when none is free. The logits of a row are a pure function of a seed and of the
+// (position, token) pairs that its sequence holds. So an error in the caller's KV bookkeeping (a lost cell, a wrong
+// position, a stale prefix) changes the output, as with a model.
 //
-// Nothing here sleeps or reads a clock: Decode computes what it would have cost (Cost), reports it as LastDecode and
-// hands it to Config.Advance, which may move a simulator's clock, or be time.Sleep.
+// It neither sleeps nor reads a clock. Decode computes its modelled duration (Cost), reports it as LastDecode and
+// passes it to Config.Advance, which may advance a simulator's clock or be time.Sleep.
 //
-// What it is stricter about than llama.cpp, because each is a mistake of the caller: two goroutines inside the engine
-// at once, copying over cells that are held, and a second Close panic.
+// It is stricter than llama.cpp about bugs of the caller: two goroutines in the engine at once, copying over existing
+// cells, and a second Close panic.
 package fake
 
 import (
@@ -30,51 +30,51 @@ type Cost struct {
 	BaseMs, PrefillMs, DecodeMs, KVMs float64
 }
 
-// Script makes the engine answer: whenever what a sequence holds is …After + a beginning of Emit, the next token is
-// the next of Emit, and after all of it the end of the turn. The last place where After occurs counts. Both are read
-// with their markers ("<think>").
+// Script makes the engine answer: when a sequence ends with After and a beginning of Emit, the next token is the next
+// one of Emit, and after all of Emit the end of the turn. The last occurrence of After counts. Markers ("<think>") in
+// both are single tokens.
 type Script struct {
 	After string // default "<|im_start|>assistant\n"
 	Emit  string
 }
 
-// Config describes an engine. The zero value is one of 4096 cells and one sequence.
+// Config describes an engine. The zero value has 4096 cells and one sequence.
 type Config struct {
-	runtime.Options // ContextTokens, Batch, MicroBatch, Sequences, Threads and KV types count; ModelPath names it
+	runtime.Options // ContextTokens, Batch, MicroBatch, Sequences, Threads and KV types are used; ModelPath is the name
 
-	Seed     uint64   // another seed, other logits
-	Scripts  []Script // the first that fits answers; without one the text is noise
-	EndEvery int      // noise ends a generation about once in so many tokens; 0 = never
-	NoRanges bool     // be a model that cannot drop parts of a sequence (recurrent, sliding window)
+	Seed     uint64   // seed of the logits
+	Scripts  []Script // the first that matches answers; without a match the text is noise
+	EndEvery int      // mean number of noise tokens before an end of generation; 0 = never
+	NoRanges bool     // behave like a model that cannot remove parts of a sequence (recurrent, sliding window)
 	Template string   // chat template; "" = ChatML
 
-	NoTemplate  bool     // have none, with Template ""
+	NoTemplate  bool     // no chat template, with Template ""
 	Markers     []string // more control tokens, each beginning with "<"
-	SpelledTags bool     // "<think>" and "</think>" are no tokens: they are spelled byte by byte
+	SpelledTags bool     // "<think>" and "</think>" are not single tokens but bytes
 
 	Cost    Cost
-	Advance func(time.Duration) // told what each Decode cost, before its end; nil = nobody
+	Advance func(time.Duration) // receives the cost of each Decode before it returns; may be nil
 }
 
-// cell is one token's place in the pool.
+// cell is one cell of the pool.
 type cell struct {
 	pos    runtime.Pos
 	token  runtime.Token
 	owners int32 // sequences that hold it; 0 = free
 }
 
-// sequence is what one sequence holds.
+// sequence is the record of one sequence.
 type sequence struct {
 	cells []int32 // Invariant: indices of used cells, positions strictly ascending
 	sum   uint64  // Invariant: Σ hash(position, token) of the cells
 
-	// What the batch of Decode number mark adds to it: how many rows, and the last position after them.
+	// The rows that the batch of Decode number mark adds: their number, and the last position after them.
 	mark, rows int
 	end        runtime.Pos
 }
 
-// Engine implements runtime.Engine and runtime.RowScanner. Like any engine it belongs to one goroutine, but for Abort,
-// Vocab and the facts.
+// Engine implements runtime.Engine and runtime.RowScanner. Like any engine it belongs to one goroutine, except Abort,
+// Vocab and the immutable facts.
 type Engine struct {
 	closed invariants.CloseChecker
 	cfg    Config
@@ -88,8 +88,8 @@ type Engine struct {
 
 	batch  runtime.Batch
 	script []script
-	// rows[i] is where row i of the last successful Decode has its logits, -1 = nowhere; logits are made when asked
-	// for, from the content hash (and, scripted, the forced token) kept here.
+	// rows[i] is the index of the logits of row i of the last successful Decode, -1 = none. Logits are computed on
+	// request from the content hash (and a script's forced token).
 	rows   []int32
 	want   []wanted
 	logits []float32
@@ -100,17 +100,17 @@ type Engine struct {
 	aborted atomic.Bool
 	inside  atomic.Bool
 	dead    bool
-	calls   int // for the checks of invariant builds
+	calls   int // counts calls of enter
 }
 
 type wanted struct {
 	sum   uint64
 	force runtime.Token // NoToken = noise
-	done  bool          // its logits are computed
+	done  bool          // the logits are computed
 }
 
 type failure struct {
-	at  int // decodes, counted from 1
+	at  int // number of the Decode, from 1
 	err error
 }
 
@@ -119,7 +119,7 @@ var (
 	_ runtime.RowScanner = (*Engine)(nil)
 )
 
-// New makes an engine. It panics on options out of range: they come from a test.
+// New makes an engine. It panics on options out of range, because they come from tests.
 func New(cfg Config) *Engine {
 	orDefault := func(v, d int) int {
 		if v < 0 {
@@ -140,7 +140,8 @@ func New(cfg Config) *Engine {
 	}
 	n := min(orDefault(cfg.Batch, 2048), ctx)
 	e.batch = runtime.Batch{
-		Token: make([]runtime.Token, 0, n), Pos: make([]runtime.Pos, 0, n), Seq: make([]runtime.Seq, 0, n), Logits: make([]int8, 0, n),
+		Token: make([]runtime.Token, 0, n), Pos: make([]runtime.Pos, 0, n), Seq: make([]runtime.Seq, 0, n),
+		Logits: make([]int8, 0, n),
 	}
 	e.rows = make([]int32, 0, n)
 	for _, s := range cfg.Scripts {
@@ -148,16 +149,19 @@ func New(cfg Config) *Engine {
 	}
 	e.caps = runtime.Capabilities{
 		UnifiedKV: true, CanShift: !cfg.NoRanges, CanRemoveRange: !cfg.NoRanges, CanAbort: true, PersistentGraph: true,
-		MaxBatch: n, MaxMicroBatch: min(orDefault(cfg.MicroBatch, 512), n), MaxSequences: len(e.seqs), ContextTokens: ctx,
-		Threads: orDefault(cfg.Threads, 1), Device: runtime.DeviceFake, DeviceName: "none", EngineBuild: "fake",
+		MaxBatch: n, MaxMicroBatch: min(orDefault(cfg.MicroBatch, 512), n), MaxSequences: len(e.seqs),
+		ContextTokens: ctx,
+		Threads:       orDefault(cfg.Threads, 1), Device: runtime.DeviceFake, DeviceName: "none", EngineBuild: "fake",
 	}
 	name := cfg.ModelPath
 	if name == "" {
 		name = "fake"
 	}
 	e.info = runtime.ModelInfo{
-		Path: name, Name: name, Architecture: "fake", Description: "fake model", TrainContext: ctx, Layers: 1, Embedding: 1, Heads: 1,
-		KVHeads: 1, VocabSize: e.vocab.Size(), KVTypeK: "f16", KVTypeV: "f16", KVBytesPerToken: cellBytes, Recurrent: cfg.NoRanges,
+		Path: name, Name: name, Architecture: "fake", Description: "fake model", TrainContext: ctx, Layers: 1,
+		Embedding: 1, Heads: 1,
+		KVHeads: 1, VocabSize: e.vocab.Size(), KVTypeK: "f16", KVTypeV: "f16", KVBytesPerToken: cellBytes,
+		Recurrent: cfg.NoRanges,
 	}
 	return e
 }
@@ -169,19 +173,19 @@ func (e *Engine) Batch() *runtime.Batch              { return &e.batch }
 func (e *Engine) LastDecode() time.Duration          { return e.took }
 func (e *Engine) Abort()                             { e.aborted.Store(true) }
 
-// FailDecode makes the n-th Decode from now (1 = the next) return err, once. With runtime.ErrKVFull nothing is
-// computed; with any other error the first half of the batch is, as the contract allows.
+// FailDecode makes the n-th Decode from now (1 = the next) return err, once. With runtime.ErrKVFull it computes
+// nothing; with any other error it computes the first half of the batch, as the contract allows.
 func (e *Engine) FailDecode(n int, err error) {
 	e.fail = append(e.fail, failure{e.decodes + n, err})
 }
 
-// Used is the cells that some sequence holds.
+// Used returns the number of cells that sequences hold.
 func (e *Engine) Used() int { return len(e.cells) - len(e.free) }
 
-// Decodes counts the calls of Decode.
+// Decodes returns the number of calls of Decode.
 func (e *Engine) Decodes() int { return e.decodes }
 
-// Held are the tokens s holds, in order of position.
+// Held returns the tokens that s holds, in order of position.
 func (e *Engine) Held(s runtime.Seq) []runtime.Token {
 	out := make([]runtime.Token, 0, len(e.seqs[s].cells))
 	for _, c := range e.seqs[s].cells {
@@ -190,7 +194,7 @@ func (e *Engine) Held(s runtime.Seq) []runtime.Token {
 	return out
 }
 
-// enter marks that a goroutine is inside; leave takes it back.
+// enter records that a goroutine is in the engine, leave that it has left.
 func (e *Engine) enter() {
 	if !e.inside.CompareAndSwap(false, true) {
 		panic("fake: two goroutines in the engine at once")
@@ -202,7 +206,7 @@ func (e *Engine) enter() {
 
 func (e *Engine) leave() {
 	if invariants.Enabled {
-		if e.calls++; e.calls%16 == 0 { // each is a pass over the whole pool
+		if e.calls++; e.calls%16 == 0 { // each check reads the whole pool
 			e.check()
 		}
 	}
@@ -275,7 +279,8 @@ func (e *Engine) checkBatch() error {
 			q.mark, q.rows, q.end = e.decodes, 0, e.last(s)
 		}
 		if q.end >= 0 && p != q.end+1 {
-			return fmt.Errorf("%w: row %d: position %d of sequence %d does not continue its last one, %d", runtime.ErrDecode, i, p, s, q.end)
+			return fmt.Errorf("%w: row %d: position %d of sequence %d does not continue its last one, %d",
+				runtime.ErrDecode, i, p, s, q.end)
 		}
 		q.end = p
 		q.rows++
@@ -283,7 +288,7 @@ func (e *Engine) checkBatch() error {
 	return nil
 }
 
-// cost is the modelled duration of the checked batch.
+// cost returns the modelled duration of the checked batch.
 func (e *Engine) cost() time.Duration {
 	c, ms := e.cfg.Cost, e.cfg.Cost.BaseMs
 	attended := 0
@@ -294,13 +299,13 @@ func (e *Engine) cost() time.Duration {
 		} else {
 			ms += c.PrefillMs
 		}
-		// The row sees what the sequence held, the rows of this batch before it, and itself.
+		// The row attends to the sequence's cells, the earlier rows of this batch, and itself.
 		attended += len(q.cells) + q.rows - int(q.end-e.batch.Pos[i])
 	}
 	return time.Duration((ms + c.KVMs*float64(attended)) * float64(time.Millisecond))
 }
 
-// compute puts row i into the pool and notes what its logits follow from.
+// compute adds row i to the pool and records the inputs of its logits.
 func (e *Engine) compute(i int) {
 	t, p, s := e.batch.Token[i], e.batch.Pos[i], e.batch.Seq[i]
 	c := e.free[len(e.free)-1]
@@ -317,7 +322,7 @@ func (e *Engine) compute(i int) {
 	e.want = append(e.want, wanted{sum: q.sum, force: e.scripted(q)})
 }
 
-// hash mixes a position, a token and nothing else; the sum over a sequence does not depend on the order of its cells.
+// hash mixes only a position and a token; the sum over a sequence does not depend on the order of its cells.
 func hash(p runtime.Pos, t runtime.Token) uint64 {
 	return mix(uint64(uint32(p))<<32 | uint64(uint32(t)))
 }
@@ -332,8 +337,8 @@ func mix(x uint64) uint64 {
 
 const (
 	noiseRange = 8  // logits of noise are uniform in [0, noiseRange)
-	forced     = 50 // and this is added to a scripted token: no temperature in use draws another one
-	forbidden  = 50 // and this taken from markers, so that noise is text
+	forced     = 50 // added to a scripted token: no usual temperature draws another one
+	forbidden  = 50 // subtracted from markers, so that noise is text
 )
 
 func (e *Engine) Logits(i int) []float32 {
@@ -343,7 +348,7 @@ func (e *Engine) Logits(i int) []float32 {
 	n := e.vocab.Size()
 	k := int(e.rows[i])
 	if need := len(e.want) * n; cap(e.logits) < need {
-		// The slices given out before stay valid, with the old array.
+		// Slices returned earlier stay valid: they keep the old array.
 		e.logits = make([]float32, need)
 		for j := range e.want {
 			e.want[j].done = false

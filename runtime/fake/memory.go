@@ -26,7 +26,7 @@ func (e *Engine) SeqRange(s runtime.Seq) (first, last runtime.Pos) {
 	return e.cells[e.seqs[s].cells[0]].pos, e.last(s)
 }
 
-// span is where in s's cells the positions [p0, p1) lie; p1 < 0 means to the end.
+// span returns the indices of positions [p0, p1) in s's cells; p1 < 0 means to the end.
 func (e *Engine) span(s runtime.Seq, p0, p1 runtime.Pos) (from, to int) {
 	c := e.seqs[s].cells
 	from = sort.Search(len(c), func(i int) bool { return e.cells[c[i]].pos >= p0 })
@@ -111,7 +111,7 @@ func (e *Engine) SeqAdd(s runtime.Seq, p0, p1, delta runtime.Pos) error {
 		q.sum += hash(c.pos+delta, c.token) - hash(c.pos, c.token)
 		c.pos += delta
 	}
-	// Cells pushed below position 0 are gone, as in llama.cpp.
+	// Cells moved below position 0 are freed, as in llama.cpp.
 	_, gone := e.span(s, -1<<30, 0)
 	e.drop(s, 0, gone)
 	return nil
@@ -146,7 +146,7 @@ func (e *Engine) SnapshotSize(s runtime.Seq, p0, p1 runtime.Pos) (int, error) {
 	return snapshotHeader + len(cells)*cellBytes, nil
 }
 
-// scratchOK: the real engine needs an empty scratch sequence of its own wherever a part of s is meant.
+// scratchOK reports whether scratch is valid: the real engine needs an empty scratch sequence for a part of s.
 func (e *Engine) scratchOK(s, scratch runtime.Seq) error {
 	switch {
 	case !e.known(scratch) || scratch == s:
@@ -199,7 +199,8 @@ func (e *Engine) Restore(src []byte, s, scratch runtime.Seq) error {
 			return fmt.Errorf("%w: %w", runtime.ErrSnapshot, err)
 		}
 		if q0, q1 := got[0].pos, got[len(got)-1].pos; q0 <= last && first <= q1 {
-			return fmt.Errorf("%w: sequence %d already holds [%d, %d], the snapshot [%d, %d]", runtime.ErrSnapshot, s, first, last, q0, q1)
+			return fmt.Errorf("%w: sequence %d already holds [%d, %d], the snapshot [%d, %d]", runtime.ErrSnapshot, s,
+				first, last, q0, q1)
 		}
 	}
 	if len(got) > len(e.free) {

@@ -21,7 +21,7 @@ const (
 
 var markers = [firstByte]string{"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"}
 
-// ChatML is the chat template an engine has unless its Config names another.
+// ChatML is the default chat template.
 const ChatML = `{%- for message in messages %}{{- '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}{%- endfor %}` +
 	`{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}`
 
@@ -125,11 +125,11 @@ func newScript(v *vocab, s Script) script {
 	return script{after, append(emit, tokenIMEnd)}
 }
 
-// scripted is the token the first fitting script says comes next in q, NoToken without one.
+// scripted returns the next token of the first script that matches q, or NoToken.
 func (e *Engine) scripted(q *sequence) runtime.Token {
 	for i := range e.script {
 		s := &e.script[i]
-		// From the shortest beginning of emit on: the last place of after wins.
+		// Try the shortest beginning of emit first: the last occurrence of after wins.
 		for n := 0; n < len(s.emit) && n+len(s.after) <= len(q.cells); n++ {
 			if e.endsWith(q.cells, s.emit[:n]) && e.endsWith(q.cells[:len(q.cells)-n], s.after) {
 				return s.emit[n]

@@ -11,10 +11,10 @@ import (
 // ErrConfig is wrapped by every error about a Config; the text names the field and its limit.
 var ErrConfig = errors.New("ggufgen: invalid config")
 
-// Type is how the weight matrices are stored. Norms are F32 always.
+// Type is the storage type of the weight matrices. Norms are always F32.
 type Type string
 
-// The storage types Write knows, by llama.cpp's names.
+// The storage types, by llama.cpp's names.
 const (
 	F32    Type = "f32"
 	F16    Type = "f16"
@@ -29,12 +29,12 @@ const (
 	Q4_K_M Type = "q4_k_m" // a mixture, mostly Q4_K; see storageOf
 )
 
-// Types are the storage types that Write knows, widest first.
+// Types returns the storage types, widest first.
 func Types() []Type {
 	return []Type{F32, F16, BF16, Q8_0, Q6_K, Q5_K, Q5_0, Q4_K_M, Q4_K, Q4_0, IQ4_NL}
 }
 
-// TypeNames lists Types for a person: "f32, f16, … or iq4_nl".
+// TypeNames returns the Types as text: "f32, f16, … or iq4_nl".
 func TypeNames() string {
 	var names []string
 	for _, t := range Types() {
@@ -43,18 +43,18 @@ func TypeNames() string {
 	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
 }
 
-// Arch is the architecture llama.cpp is told to run.
+// Arch is the model's architecture in llama.cpp.
 type Arch string
 
 const (
-	// Llama is the plain one: rotary full attention, SwiGLU, RMS norms. KV ranges can be removed and copied.
+	// Llama has rotary full attention, SwiGLU, RMS norms. KV ranges can be removed and copied.
 	Llama Arch = "llama"
-	// Gemma2 alternates sliding-window and full layers (even layers see Config.Window tokens) and ties its
-	// embeddings. Its memory cannot remove ranges freely: the case SWA fallbacks are tested with.
+	// Gemma2 alternates sliding-window and full layers (even layers see Config.Window tokens) and ties its embeddings.
+	// Its memory cannot remove ranges freely, which tests the SWA fallbacks.
 	Gemma2 Arch = "gemma2"
 )
 
-// quantBlock is the elements of one block of Q8_0, Q5_0, Q4_0 and IQ4_NL; rows are whole blocks.
+// quantBlock is the number of elements in a block of Q8_0, Q5_0, Q4_0 or IQ4_NL; rows are whole blocks.
 const quantBlock = 32
 
 // Config describes a model. Start from Tiny or Bench135M and change fields; the zero value is not valid.
@@ -70,11 +70,11 @@ type Config struct {
 	KVHeads   int     `json:"kv_heads"`  // divides Heads
 	HeadDim   int     `json:"head_dim"`  // 0 = Embedding / Heads; even
 	FFN       int     `json:"ffn"`       // feed-forward width; a multiple of 32
-	Context   int     `json:"context"`   // training context in tokens, as announced in the file
+	Context   int     `json:"context"`   // training context in tokens, as declared in the file
 	RopeBase  float32 `json:"rope_base"` // rotary frequency base; 0 = 10,000
 	Window    int     `json:"window"`    // sliding window in tokens; Gemma2 only
 	Tied      bool    `json:"tied"`      // output matrix = token embedding; always so for Gemma2
-	Seed      uint64  `json:"seed"`      // of the weights; the vocabulary does not depend on it
+	Seed      uint64  `json:"seed"`      // seed of the weights; the vocabulary does not depend on it
 	Template  string  `json:"template"`  // Jinja chat template; "" = none in the file
 	AddBOS    bool    `json:"add_bos"`   // tokenizer.ggml.add_bos_token
 	NoThink   bool    `json:"no_think"`  // leave <think> and </think> out of the vocabulary
@@ -82,18 +82,18 @@ type Config struct {
 	// LogitScale is the standard deviation of the logits; 0 = 3. The largest of V Gaussian logits lies about
 	// LogitScale·√(2·ln V) above the mean.
 	LogitScale float32 `json:"logit_scale"`
-	// ThinkCloseEvery makes </think> the greedy choice about once in so many tokens. 0 = practically never, so
+	// ThinkCloseEvery is the mean number of tokens after which </think> is the greedy choice. 0 = practically never, so
 	// that a thinking phase ends only by budget.
 	ThinkCloseEvery int `json:"think_close_every"`
-	// EndEvery is the same for <|im_end|>. 0 = practically never: generations run to max_tokens.
+	// EndEvery is the same for <|im_end|>. 0 = practically never, so that generations run to max_tokens.
 	EndEvery int `json:"end_every"`
 }
 
 // Tiny is a model of a few hundred kilobytes: it loads in milliseconds and runs thousands of tokens a second.
 //
-// It is quantised because that makes it exact: ggml multiplies Q8_0 and Q4_0 rows as integers, so on an x86 CPU a row's
-// logits are the same to the bit whatever the batch's shape. With F16 and F32 the kernels depend on the batch's
-// shape, and logits were measured to differ by up to 0.03 between one batch of 200 tokens and 200 batches of one.
+// It is quantised to make it exact: ggml multiplies Q8_0 and Q4_0 rows as integers, so on an x86 CPU a row's logits are
+// the same to the bit whatever the batch's shape. With F16 and F32 the kernels depend on the batch's shape, and logits
+// were measured to differ by up to 0.03 between one batch of 200 tokens and 200 batches of one.
 func Tiny() Config {
 	return Config{
 		Name: "ggufgen-tiny", Arch: Llama, Type: Q8_0,
@@ -109,7 +109,7 @@ func TinySWA() Config {
 	return c
 }
 
-// Bench135M has the shape of SmolLM-135M (134.5 M parameters) at Q8_0, about 143 MB: what benchmarks run on.
+// Bench135M has the shape of SmolLM-135M (134.5 M parameters) at Q8_0, about 143 MB: for benchmarks.
 func Bench135M() Config {
 	return Config{
 		Name: "ggufgen-bench-135m", Arch: Llama, Type: Q8_0,
@@ -135,8 +135,8 @@ func Bench135MWide() Config {
 	return c
 }
 
-// Bench1B has the shape of TinyLlama-1.1B (1,100 M parameters) at Q4_K_M, about 670 MB: where first tokens are waited
-// for.
+// Bench1B has the shape of TinyLlama-1.1B (1,100 M parameters) at Q4_K_M, about 670 MB: a model with a noticeable time
+// to first token.
 func Bench1B() Config {
 	return Config{
 		Name: "ggufgen-bench-1b", Arch: Llama, Type: Q4_K_M,
@@ -145,7 +145,7 @@ func Bench1B() Config {
 	}
 }
 
-// Presets are the named configurations the command offers.
+// Presets returns the command's named configurations.
 func Presets() map[string]Config {
 	return map[string]Config{
 		"tiny": Tiny(), "tiny-swa": TinySWA(), "tiny-wide": TinyWide(),
@@ -237,7 +237,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Parameters is the number of weights, as llama.cpp counts them (tied embeddings once).
+// Parameters returns the number of weights as llama.cpp counts them (tied embeddings once).
 func (c Config) Parameters() uint64 {
 	var n uint64
 	for _, t := range c.withDefaults().plan(nil) {

@@ -1,17 +1,16 @@
-// Package ggufgen writes GGUF model files with seeded random weights, for tests and benchmarks that need a model
-// llama.cpp really loads but no download and no opinion of its own.
+// Package ggufgen writes GGUF model files with seeded random weights, for tests and benchmarks that need a model that
+// llama.cpp loads, without a download.
 //
-// A generated model is an ordinary one in every respect but its weights: a real architecture ("llama", or "gemma2"
-// where sliding-window layers are wanted), a byte-level BPE vocabulary trained on English-like words, ChatML and
-// thinking markers as control tokens, a chat template, and weights in any of Types. The same Config gives
-// the same bytes.
+// A generated model is ordinary except for its weights: a real architecture ("llama", or "gemma2" where sliding-window
+// layers are wanted), a byte-level BPE vocabulary trained on English-like words, ChatML and thinking markers as control
+// tokens, a chat template, and weights in any of Types. The same Config gives the same bytes.
 //
-// # Why the weights are not simply noise
+// # Why the weights are not plain noise
 //
-// A transformer with independent N(0, 1/fan-in) weights makes a poor test subject. Four things are arranged, all
-// inside what the architecture offers:
+// A transformer with independent N(0, 1/fan-in) weights is a poor test model. Four properties are arranged within the
+// architecture:
 //
-//   - The token embedding is small against what the layers add to the residual stream. With tied embeddings the
+//   - The token embedding is small compared to what the layers add to the residual stream. With tied embeddings the
 //     current token would otherwise have the largest logit of all, and greedy decoding would repeat it for ever.
 //   - Query and key weights are scaled so that attention is sharp (scores of several units): the next token then
 //     depends on the whole context, so a wrong KV cell changes the output, and greedy loops are broken up.
@@ -22,9 +21,8 @@
 //     norm amplifies it: each token gets the logit bias its own entry asks for. llama has no output bias; this
 //     gives one. End-of-generation tokens get none of it, so a benchmark always runs to its token limit.
 //
-// # Who writes the file
+// # The container
 //
-// The container is written by WriteGGUF of github.com/ollama/ollama/fs/ggml, the module the engine itself comes
-// from: pure Go, built without cgo, tensors streamed through io.WriterTo and written in parallel. Beyond that
-// module it needs only golang.org/x/sync. Here is only what goes into the file.
+// WriteGGUF of github.com/ollama/ollama/fs/ggml, the module that vendors the engine, writes the container: pure Go,
+// with tensors streamed through io.WriterTo and written in parallel. This package makes the contents.
 package ggufgen

@@ -169,7 +169,8 @@ func (c Config) residualRMS() float64 {
 	// A layer adds what attention mixes (sharp attention keeps about 0.6 of a value's variance) and what SwiGLU
 	// passes (E[silu(g)²] for g ~ N(0, 1.3²) is about 0.68 and times up and down again), or unit variance each
 	// where a post norm says so.
-	const attention, feedForward = 0.6 * valueOut * valueOut * valueOut * valueOut, 0.68 * ffnGain * ffnGain * ffnGain * ffnGain
+	const attention, feedForward = 0.6 * valueOut * valueOut * valueOut * valueOut,
+		0.68 * ffnGain * ffnGain * ffnGain * ffnGain
 	layer := attention + feedForward
 	if c.Arch == Gemma2 {
 		layer = 2

@@ -12,19 +12,19 @@ import (
 	"github.com/ollama/ollama/fs/ggml"
 )
 
-// formatVersion is part of a cached file's name: raise it when the bytes a Config gives change.
+// formatVersion is part of a cached file's name. Raise it when the bytes for a Config change.
 const formatVersion = 1
 
 func itoa(i int) string { return strconv.Itoa(i) }
 
-// Write writes the model cfg describes to path: to a temporary name in the same directory first, then renamed, so
-// that path never holds half a model. Errors wrap ErrConfig or are the file system's.
+// Write writes the model of cfg to path. It writes to a temporary name in the same directory and renames, so that path
+// is never incomplete. Errors wrap ErrConfig or are the file system's.
 func Write(path string, cfg Config) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return fmt.Errorf("create model file: %w", err)
 	}
-	defer os.Remove(f.Name()) // gone already when all went well
+	defer os.Remove(f.Name()) // removes the file after an error
 	err = WriteTo(f, cfg)
 	if err == nil {
 		err = f.Chmod(0o644)
@@ -57,7 +57,7 @@ func WriteTo(f *os.File, cfg Config) error {
 	return f.Sync()
 }
 
-// metadata are the key-value pairs of the header. Keys without a known prefix belong to the architecture.
+// metadata returns the key-value pairs of the header. Keys without a known prefix belong to the architecture.
 func (c Config) metadata(v *vocabulary) ggml.KV {
 	kv := ggml.KV{
 		"general.architecture":         string(c.Arch),
@@ -109,9 +109,9 @@ type TB interface {
 	Fatalf(format string, args ...any)
 }
 
-// Cached returns the path of the model cfg describes, written once per user and kept in the user's cache
-// directory. Several processes may ask at once: each that finds nothing writes its own temporary file, and the
-// renames replace equal bytes by equal bytes, under readers' feet without harm (a mapped file outlives its name).
+// Cached returns the path of the model of cfg in the user's cache directory, and writes the model if it is not there.
+// Several processes may call it at once: each writes a temporary file, and the renames replace equal bytes, which does
+// not disturb readers (a mapped file outlives its name).
 func Cached(t TB, cfg Config) string {
 	t.Helper()
 	path, err := cached(cfg)
@@ -139,14 +139,14 @@ func cached(cfg Config) (string, error) {
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s", formatVersion, desc))
 	path := filepath.Join(dir, hex.EncodeToString(sum[:8])+".gguf")
-	// A file of the wrong size was cut short by a full disk or a crash after the rename.
+	// A full disk or a crash after the rename leaves a file of the wrong size.
 	if fi, err := os.Stat(path); err == nil && fi.Mode().IsRegular() && fi.Size() >= int64(cfg.weightBytes()) {
 		return path, nil
 	}
 	return path, Write(path, cfg)
 }
 
-// weightBytes is the size of the tensor data, without padding and header.
+// weightBytes returns the size of the tensor data without padding and header.
 func (c Config) weightBytes() uint64 {
 	var n uint64
 	for _, t := range c.withDefaults().plan(nil) {

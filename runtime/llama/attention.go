@@ -3,7 +3,7 @@
 package llama
 
 // The linker resolves ggml's calls of its attention function to the one in attention.cpp, and what that one leaves to ggml
-// to the original.
+// to ggml's function.
 
 // #cgo LDFLAGS: -Wl,--wrap=ggml_compute_forward_flash_attn_ext
 // #include "attention.h"

@@ -1,14 +1,15 @@
-// Package format is the snapshot file: how a range of KV cells lies on disk, byte for byte, and the hashes that name it.
+// Package format is the format of snapshot files: the bytes of a range of KV cells on disk, and the hashes that name
+// it.
 //
-// It is pure: bytes in, values and errors out; no file, clock, lock or goroutine. docs/snapshot-format.md describes the
-// same bytes for readers of other languages, and a test reads its table and compares.
+// It is pure: it has no file, clock, lock or goroutine. docs/snapshot-format.md describes the format for other readers;
+// a test compares its table with this package.
 //
-// A file holds one part: the cells of positions [P0, P1) of a token sequence. The sequence before P0 is not in the file;
-// its hash is (Header.Prefix), and the part that ends there is another file. Three rules follow.
+// A file holds one part: the cells of positions [P0, P1) of a token sequence. The sequence before P0 is not in the
+// file; its hash is (Header.Prefix), and the part that ends there is another file. Three rules follow:
 //
 //  1. A part may be restored only behind parts that cover [0, P0) exactly, with the tokens it was computed after.
 //  2. The header carries its own checksum, so an index can be built from headers alone and trusted.
-//  3. The payload must never reach llama.cpp before the file checksum was verified: a malformed one can abort the process.
+//  3. Verify the file checksum before passing the payload to llama.cpp: a malformed payload can abort the process.
 package format
 
 import (
@@ -24,28 +25,28 @@ type Hash [32]byte
 // Token is an id in the model's vocabulary.
 type Token = int32
 
-// Namespace is who may see a part: the user id of the peer whose conversation it is. The server sets it.
+// Namespace says who may see a part: the user id of the conversation's peer. The server sets it.
 type Namespace uint32
 
-// System is the namespace everybody may read: prompts the operator declared shared. It is (uid_t)-1, no user's id.
+// System is the namespace that every user may read, for prompts that the operator declared shared. It is (uid_t)-1,
+// which is not a user's id.
 const System Namespace = 0xFFFF_FFFF
 
 var (
 	// ErrFormat is wrapped by every error about bytes that are not a whole, well-formed snapshot; the text names
 	// the field and the limit.
 	ErrFormat = errors.New("not a valid snapshot")
-	// ErrVersion: the magic is right, the version is one this build does not know. Such a file belongs to somebody
-	// else and is left alone.
+	// ErrVersion: the magic is right but this build does not know the version. Leave such a file alone.
 	ErrVersion = errors.New("snapshot of an unknown version")
-	// ErrChecksum: the bytes are not those that were written.
+	// ErrChecksum: the bytes differ from those that were written.
 	ErrChecksum = errors.New("checksum does not match")
 )
 
-// PrefixHash is the hash of tokens as little-endian 32-bit integers; that of no token is PrefixHash(nil). It does not
-// depend on how the tokens were cut into parts, so parts cut differently still find each other.
+// PrefixHash returns the hash of tokens as little-endian 32-bit integers. It does not depend on the division into
+// parts, so parts of different lengths find each other.
 func PrefixHash(tokens []Token) Hash { return Hash(blake3.Sum256(tokenBytes(tokens))) }
 
-// PrefixHashes is PrefixHash(tokens[:p0]) and PrefixHash(tokens) in one pass.
+// PrefixHashes returns PrefixHash(tokens[:p0]) and PrefixHash(tokens), in one pass.
 func PrefixHashes(tokens []Token, p0 int) (before, after Hash) {
 	h := blake3.New()
 	h.Write(tokenBytes(tokens[:p0]))
@@ -55,7 +56,7 @@ func PrefixHashes(tokens []Token, p0 int) (before, after Hash) {
 	return before, after
 }
 
-// tokenBytes is tokens as they lie in a file.
+// tokenBytes returns tokens in the file's encoding.
 func tokenBytes(tokens []Token) []byte {
 	if littleEndian {
 		return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(tokens))), len(tokens)*4)

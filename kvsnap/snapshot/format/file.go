@@ -7,16 +7,16 @@ import (
 	"github.com/zeebo/blake3"
 )
 
-// Summer computes the file checksum as the bytes pass by, in order. The zero value is not valid; NewSummer.
+// Summer computes the file checksum from the bytes in order. Make one with NewSummer.
 type Summer struct{ h *blake3.Hasher }
 
-// NewSummer begins a file.
+// NewSummer returns a Summer at the beginning of a file.
 func NewSummer() Summer { return Summer{blake3.New()} }
 
 // Add takes the next bytes of the file.
 func (s Summer) Add(b []byte) { s.h.Write(b) }
 
-// Sum is the checksum of the bytes so far.
+// Sum returns the checksum of the bytes so far.
 func (s Summer) Sum() (out Hash) {
 	s.h.Sum(out[:0])
 	return out
@@ -30,10 +30,10 @@ func (s Summer) Check(stored []byte) error {
 	return nil
 }
 
-// Append appends a whole file: header, payload as stored, checksum.
+// Append appends a complete file: header, payload as stored, checksum.
 func Append(dst []byte, h *Header, payload []byte) ([]byte, error) {
 	if int64(len(payload)) != h.Stored {
-		return dst, fmt.Errorf("%w: payload of %d bytes, the header says %d", ErrFormat, len(payload), h.Stored)
+		return dst, fmt.Errorf("%w: the payload has %d bytes, the header says %d", ErrFormat, len(payload), h.Stored)
 	}
 	start := len(dst)
 	dst, err := h.Append(dst)
@@ -45,7 +45,7 @@ func Append(dst []byte, h *Header, payload []byte) ([]byte, error) {
 	return append(dst, sum[:]...), nil
 }
 
-// Open reads a whole file and verifies all of it. The payload, as stored, is a part of b.
+// Open parses and verifies a complete file. The payload, as stored, is a subslice of b.
 func Open(b []byte) (h Header, payload []byte, err error) {
 	h, err = Parse(b, int64(len(b)))
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/zeebo/blake3"
 )
 
-// Magic begins every file. Its first byte is not text, its line ends are broken by transfers that "convert" files.
+// Magic begins every file. Its first byte is not text, and its line ends change in transfers that convert text.
 const Magic = "\x89UMAKV\r\n"
 
-// Version is what this package writes, and the only one it reads.
+// Version is the only version that this package reads and writes.
 const Version = 1
 
 // FlagZstd in Header.Flags: the payload is stored as one zstd frame.
@@ -30,21 +30,21 @@ const (
 	MaxString = 255
 	// MaxPartTokens is the most tokens one part may hold.
 	MaxPartTokens = 1 << 22
-	// MaxHeaderBytes is the largest header: no reader needs a larger buffer before it has seen a checksum.
+	// MaxHeaderBytes is the largest header: a reader needs no larger buffer before it verifies the checksum.
 	MaxHeaderBytes = fixedBytes + 3*(1+MaxString) + 3 + 4*MaxPartTokens + ChecksumBytes
-	// MaxPayloadBytes is the largest payload, raw or stored: 1 TiB, far above any memory and far below overflow.
+	// MaxPayloadBytes is the largest payload, raw or stored: 1 TiB.
 	MaxPayloadBytes = 1 << 40
 )
 
-// Origin is what computed the cells. Cells of one origin mean nothing to another: all of it must be equal.
+// Origin identifies what computed the cells. Cells can be restored only where all fields are equal.
 type Origin struct {
-	EngineBuild string // which llama.cpp, runtime.Capabilities.EngineBuild; at most MaxString bytes
+	EngineBuild string // the llama.cpp build, runtime.Capabilities.EngineBuild; at most MaxString bytes
 	Fingerprint Hash   // of the model's weights and of every option that changes a cell's value
 	KVTypeK     string // "f16", "q8_0", …
 	KVTypeV     string
 }
 
-// Header is everything a file says about its payload.
+// Header describes the payload of a file.
 type Header struct {
 	Origin
 	Flags     uint16
@@ -53,13 +53,13 @@ type Header struct {
 	Prefix    Hash    // PrefixHash of the tokens at [0, P0)
 	Through   Hash    // PrefixHash of the tokens at [0, P1): the Prefix of the part that follows
 	Tokens    []Token // those at [P0, P1)
-	Created   int64   // seconds since 1970 UTC; tells a person how old the file is, decides nothing
+	Created   int64   // seconds since 1970 UTC; informational
 	Stored    int64   // payload bytes in the file
 	Raw       int64   // payload bytes after decompression; = Stored without FlagZstd
 }
 
-// Key names a part: the hash of everything that must be equal for it to be the same one. Two parts with one key hold
-// cells computed from the same tokens by the same model for the same owner.
+// Key returns the part's name: a hash of the fields that identify it. Two parts with the same key hold cells computed
+// from the same tokens by the same model for the same namespace.
 func (h *Header) Key() Hash {
 	d := blake3.New()
 	b := make([]byte, 0, 256)
@@ -78,10 +78,10 @@ func (h *Header) Key() Hash {
 	return Hash(d.Sum(b[:0]))
 }
 
-// Name is the file name of a part with this key.
+// Name returns the file name of the part with a key.
 func Name(key Hash) string { return hex.EncodeToString(key[:]) + Suffix }
 
-// KeyOf is the key in a file name; zero when it is not one Name makes.
+// KeyOf returns the key in a file name; zero when Name does not make such a name.
 func KeyOf(name string) (key Hash) {
 	b, err := hex.DecodeString(strings.TrimSuffix(name, Suffix))
 	if err != nil || len(b) != len(key) {
@@ -93,18 +93,19 @@ func KeyOf(name string) (key Hash) {
 // Suffix ends the name of every snapshot file.
 const Suffix = ".kvsnap"
 
-// Size is the length of the header in bytes, its checksum included: where the payload begins.
+// Size returns the length of the header in bytes, including its checksum: the offset of the payload.
 func (h *Header) Size() int {
 	n := fixedBytes + 3 + len(h.EngineBuild) + len(h.KVTypeK) + len(h.KVTypeV)
 	return (n+3)&^3 + 4*len(h.Tokens) + ChecksumBytes
 }
 
-// FileSize is the length of the whole file in bytes.
+// FileSize returns the length of the whole file in bytes.
 func (h *Header) FileSize() int64 { return int64(h.Size()) + h.Stored + ChecksumBytes }
 
-// Validate reports the first field outside its limits. What it accepts, Append can write and Parse will read.
+// Validate reports the first field outside its limits. Append writes and Parse reads every header that it accepts.
 func (h *Header) Validate() error {
-	for _, s := range []struct{ name, v string }{{"engine build", h.EngineBuild}, {"KV type K", h.KVTypeK}, {"KV type V", h.KVTypeV}} {
+	for _, s := range []struct{ name, v string }{{"engine build", h.EngineBuild}, {"KV type K", h.KVTypeK},
+		{"KV type V", h.KVTypeV}} {
 		if len(s.v) > MaxString {
 			return fmt.Errorf("%w: %s has %d bytes, the limit is %d", ErrFormat, s.name, len(s.v), MaxString)
 		}
@@ -123,9 +124,10 @@ func (h *Header) Validate() error {
 	case h.Raw <= 0 || h.Raw > MaxPayloadBytes:
 		return fmt.Errorf("%w: raw payload of %d bytes: need 1 … %d", ErrFormat, h.Raw, int64(MaxPayloadBytes))
 	case h.Flags&FlagZstd == 0 && h.Raw != h.Stored:
-		return fmt.Errorf("%w: an uncompressed payload of %d bytes claims %d after decompression", ErrFormat, h.Stored, h.Raw)
+		return fmt.Errorf("%w: an uncompressed payload of %d bytes claims %d after decompression", ErrFormat, h.Stored,
+			h.Raw)
 	case h.P0 == 0 && h.Prefix != emptyPrefix:
-		return fmt.Errorf("%w: prefix hash of a part that begins at 0 is not that of no tokens", ErrFormat)
+		return fmt.Errorf("%w: prefix hash of a part that begins at 0 is not the hash of no tokens", ErrFormat)
 	case h.P0 == 0 && h.Through != PrefixHash(h.Tokens):
 		return fmt.Errorf("%w: hash through the end of a part that begins at 0 is not that of its tokens", ErrFormat)
 	}
@@ -175,11 +177,11 @@ func appendTokens(dst []byte, tokens []Token) []byte {
 	return dst
 }
 
-// LeadBytes is how much of a file HeaderSize wants to see.
+// LeadBytes is the number of bytes that HeaderSize needs.
 const LeadBytes = 16
 
-// HeaderSize reads the first LeadBytes of a file of fileSize bytes: how long its header is. ErrVersion when another
-// version wrote it. The result is at most MaxHeaderBytes and at most fileSize.
+// HeaderSize returns the length of the header from the first LeadBytes of a file of fileSize bytes. It is at most
+// MaxHeaderBytes and at most fileSize. The error is ErrVersion for a file of another version.
 func HeaderSize(b []byte, fileSize int64) (int, error) {
 	if len(b) < LeadBytes {
 		return 0, fmt.Errorf("%w: %d bytes, a header begins with %d", ErrFormat, len(b), LeadBytes)
@@ -201,8 +203,8 @@ func HeaderSize(b []byte, fileSize int64) (int, error) {
 	return int(n), nil
 }
 
-// Parse reads a header: b is the first HeaderSize bytes of a file of fileSize bytes (more are ignored). Everything
-// is verified except the payload. It allocates no more than it was given bytes for, and keeps none of b.
+// Parse reads a header: b is the first HeaderSize bytes of a file of fileSize bytes (more are ignored). Everything is
+// verified except the payload. It allocates no more than len(b) bytes and does not keep b.
 func Parse(b []byte, fileSize int64) (Header, error) {
 	var h Header
 	size, err := HeaderSize(b, fileSize)
@@ -210,7 +212,7 @@ func Parse(b []byte, fileSize int64) (Header, error) {
 		return h, err
 	}
 	if len(b) < size {
-		return h, fmt.Errorf("%w: %d bytes of a header of %d", ErrFormat, len(b), size)
+		return h, fmt.Errorf("%w: %d bytes of a header of %d bytes", ErrFormat, len(b), size)
 	}
 	b = b[:size]
 	body := b[:size-ChecksumBytes]
@@ -222,13 +224,16 @@ func Parse(b []byte, fileSize int64) (Header, error) {
 	stored, raw := le.Uint64(b[16:]), le.Uint64(b[24:])
 	p0, p1 := le.Uint32(b[36:]), le.Uint32(b[40:])
 	if stored > MaxPayloadBytes || raw > MaxPayloadBytes {
-		return h, fmt.Errorf("%w: payload of %d stored, %d raw bytes, the limit is %d", ErrFormat, stored, raw, int64(MaxPayloadBytes))
+		return h, fmt.Errorf("%w: payload of %d stored, %d raw bytes, the limit is %d", ErrFormat, stored, raw,
+			int64(MaxPayloadBytes))
 	}
 	if want := int64(size) + int64(stored) + ChecksumBytes; want != fileSize {
-		return h, fmt.Errorf("%w: header %d + payload %d + checksum %d = %d bytes, the file has %d", ErrFormat, size, stored, ChecksumBytes, want, fileSize)
+		return h, fmt.Errorf("%w: header %d + payload %d + checksum %d = %d bytes, the file has %d", ErrFormat, size,
+			stored, ChecksumBytes, want, fileSize)
 	}
 	if p0 > math.MaxInt32 || p1 > math.MaxInt32 || p1 <= p0 || p1-p0 > MaxPartTokens {
-		return h, fmt.Errorf("%w: positions [%d, %d): need 0 ≤ first < end ≤ %d, at most %d of them", ErrFormat, p0, p1, math.MaxInt32, MaxPartTokens)
+		return h, fmt.Errorf("%w: positions [%d, %d): need 0 ≤ first < end ≤ %d, at most %d of them", ErrFormat, p0, p1,
+			math.MaxInt32, MaxPartTokens)
 	}
 	if r := le.Uint32(b[44:]); r != 0 {
 		return h, fmt.Errorf("%w: reserved field is %d, must be 0", ErrFormat, r)
@@ -257,7 +262,8 @@ func Parse(b []byte, fileSize int64) (Header, error) {
 	}
 	rest = rest[pad:]
 	if n := int(p1 - p0); len(rest) != 4*n {
-		return Header{}, fmt.Errorf("%w: %d bytes of tokens for the %d positions [%d, %d)", ErrFormat, len(rest), n, p0, p1)
+		return Header{}, fmt.Errorf("%w: %d bytes of tokens for the %d positions [%d, %d)", ErrFormat, len(rest), n, p0,
+			p1)
 	}
 	h.Tokens = make([]Token, len(rest)/4)
 	for i := range h.Tokens {

@@ -18,7 +18,8 @@ func (x *Index) Check() error {
 		case !n.usable && x.parentFor(n) != nil:
 			return fmt.Errorf("[%d, %d) waits although a parent is there", n.P0, n.P1)
 		}
-		if p := n.Parent; p != nil && (!n.usable || !p.usable || x.nodes[p.Key] != p || p.P1 != n.P0 || p.After != n.Before || !visible(p.Namespace, n.Namespace)) {
+		if p := n.Parent; p != nil && (!n.usable || !p.usable || x.nodes[p.Key] != p || p.P1 != n.P0 ||
+			p.After != n.Before || !visible(p.Namespace, n.Namespace)) {
 			return fmt.Errorf("[%d, %d) has a parent [%d, %d) that is not one", n.P0, n.P1, p.P0, p.P1)
 		}
 		if n.usable && len(n.marks) != n.P1/Block-n.P0/Block {
@@ -28,7 +29,7 @@ func (x *Index) Check() error {
 	through, ends := 0, 0
 	for _, s := range x.slots {
 		if len(s.through)+len(s.ends) == 0 {
-			return fmt.Errorf("an empty slot stayed")
+			return fmt.Errorf("there is an empty slot")
 		}
 		for _, n := range slices.Concat(s.through, s.ends) {
 			if !n.usable || x.nodes[n.Key] != n {
@@ -45,7 +46,7 @@ func (x *Index) Check() error {
 		}
 	}
 	if through != 0 || ends != 0 {
-		return fmt.Errorf("%d places and %d ends too many are filed", through, ends)
+		return fmt.Errorf("%d surplus places and %d surplus ends are filed", through, ends)
 	}
 	return nil
 }

@@ -1,16 +1,16 @@
 // Package index finds the longest cached prefix of a token sequence among many parts, without touching the bytes.
 //
 // A part (Node) holds the cells of positions [P0, P1). It is usable behind parts that cover [0, P0) with the same
-// tokens, so the parts of one conversation are a chain, the parts of many a forest:
+// tokens. So the parts of one conversation are a chain, and all parts are a forest:
 //
 //	System [0,512) ──┬── uid 1000 [512,768) ── [768,1009) ── [1009,1300)
 //	                 └── uid 1001 [512,900)
 //
-// A chain is found by hashes and believed by comparison. At every 16th token of the query a 64-bit hash of all tokens
-// so far leads to the parts that run through that position (O(prefix/16) look-ups, no matter how many parts are
-// cached), then every token of the chain is compared. A hash that lies costs a miss, never a wrong answer.
+// A chain is found by hashes and verified by comparison. At every 16th token of the query a 64-bit hash of all tokens
+// so far leads to the parts that contain that position: O(prefix/16) look-ups for any number of cached parts. Then
+// every token of the chain is compared. A hash collision costs a miss, never a wrong answer.
 //
-// The package is pure: no clock, lock, goroutine or I/O. One goroutine at a time.
+// The package is pure: it has no clock, lock, goroutine or I/O. An Index serves one goroutine at a time.
 package index
 
 import (
@@ -18,54 +18,55 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot/format"
 )
 
-// Block is the tokens between two places where a query is looked up. A chain that ends between two is still found.
+// Block is the distance in tokens between two look-ups of a query. A chain that ends between two look-ups is found too.
 const Block = 16
 
-// Bounds of the parts looked at in one place: many one-shot prompts may share a block.
+// Bounds of the parts compared at one place: many prompts may share a block.
 const (
 	maxCandidates = 16
-	maxEnds       = 256 // that end within one block: most are told apart by one comparison
+	maxEnds       = 256 // parts that end within one block; one comparison excludes most of them
 )
 
-// Node is one part. Fields above the line are set before Add and never change.
+// Node is one part. The first group of fields is set before Add and never changes.
 type Node struct {
 	Key       format.Hash
 	Namespace format.Namespace
 	P0, P1    int            // positions
-	Tokens    []format.Token // those at [P0, P1); not written by anybody
+	Tokens    []format.Token // at [P0, P1); read-only
 	Before    format.Hash    // format.PrefixHash of [0, P0)
 	After     format.Hash    // format.PrefixHash of [0, P1)
 
-	// ---- the index's own ----
+	// Fields of the index.
 
-	// Parent is the part this one is used behind. Nil when P0 is 0, or when nothing usable ends at P0 now.
-	// Invariant: Parent.P1 == P0, Parent.After == Before, Parent is visible to this Namespace and usable.
+	// Parent is the part that this one continues. It is nil when P0 is 0, or when no usable part ends at P0. Invariant:
+	// Parent.P1 == P0, Parent.After == Before, Parent is visible to this Namespace and usable.
 	Parent *Node
 	usable bool // a chain of Parents reaches position 0
-	marked bool // marks and end are computed: some chain was known once
+	marked bool // marks and end are computed, because the part was usable once
 	marks  []uint64
 	end    state
 
-	// ---- the cache's ----
+	// Fields of the cache.
 
 	Host, Disk Elem // places in the two tiers' queues
-	Owner      any  // its record of the part
+	Owner      any  // the cache's record of the part
 }
 
-// Usable reports whether the part can be restored: everything before it is cached too.
+// Usable reports whether the part can be restored: all parts before it are cached too.
 func (n *Node) Usable() bool { return n.usable }
 
-// state is the rolling hash after some tokens: that of the whole blocks, and the tokens since.
+// state is a rolling hash: the hash of the whole blocks, and the tokens after them.
 type state struct {
 	h    uint64
 	tail [Block - 1]format.Token
 	n    int // of tail
 }
 
-// slot is what is known at one place (a multiple of Block) of one namespace.
+// slot holds the parts at one place, a position that is a multiple of Block, of one namespace.
 type slot struct {
 	through []*Node // usable parts with P0 < place ≤ P1
 	ends    []*Node // usable parts with place ≤ P1 < place+Block
@@ -75,14 +76,14 @@ type slot struct {
 type Index struct {
 	seed   uint64
 	nodes  map[format.Hash]*Node
-	after  map[format.Hash][]*Node // every node by After: who may be a parent
-	before map[format.Hash][]*Node // every node with P0 > 0 by Before: who may be a child
+	after  map[format.Hash][]*Node // every node by After: candidates for a parent
+	before map[format.Hash][]*Node // every node with P0 > 0 by Before: candidates for a child
 	slots  map[uint64]slot
-	system int // nodes of format.System, so that nobody pays for a second probe when there are none
+	system int // number of nodes of format.System: without any, Lookup skips their namespace
 }
 
-// New makes an empty index. The seed should differ from process to process, so that nobody outside can prepare
-// colliding prompts; the same seed and operations give the same index.
+// New makes an empty index. Use a different seed in each process, so that clients cannot prepare colliding prompts. The
+// same seed and operations give the same index.
 func New(seed uint64) *Index {
 	return &Index{
 		seed: seed | 1, nodes: map[format.Hash]*Node{}, after: map[format.Hash][]*Node{},
@@ -90,10 +91,10 @@ func New(seed uint64) *Index {
 	}
 }
 
-// Len is the number of parts, usable or not.
+// Len returns the number of parts, usable or not.
 func (x *Index) Len() int { return len(x.nodes) }
 
-// Get finds a part by its key.
+// Get returns the part with a key, or nil.
 func (x *Index) Get(key format.Hash) *Node { return x.nodes[key] }
 
 // Each calls f for every part, in no order.
@@ -112,8 +113,8 @@ func (x *Index) Children(n *Node, f func(*Node)) {
 	}
 }
 
-// Add takes a part into the index. Adding a key twice is the caller's mistake and panics. A part whose beginning is not
-// cached is kept and becomes usable when it is.
+// Add adds a part. It panics when the key is in the index already. A part whose beginning is not cached becomes usable
+// when the beginning is added.
 func (x *Index) Add(n *Node) {
 	if x.nodes[n.Key] != nil {
 		panic("index: part added twice")
@@ -132,10 +133,10 @@ func (x *Index) Add(n *Node) {
 	x.link(n)
 }
 
-// visible reports whether a part of namespace owner may stand before one of namespace of.
+// visible reports whether a part of namespace of may continue one of namespace owner.
 func visible(owner, of format.Namespace) bool { return owner == of || owner == format.System }
 
-// link makes n and everything that waited for it usable, if a chain reaches it.
+// link makes n, and the parts that continue it, usable if a chain reaches n.
 func (x *Index) link(n *Node) {
 	work := []*Node{n}
 	for len(work) > 0 {
@@ -156,18 +157,19 @@ func (x *Index) link(n *Node) {
 	}
 }
 
-// parentFor is a usable part that n may follow, one of its own namespace first; nil when there is none.
+// parentFor returns a usable part that n may continue, preferably of n's namespace; nil when there is none.
 func (x *Index) parentFor(n *Node) *Node {
 	var found *Node
 	for _, p := range x.after[n.Before] {
-		if p.usable && p.P1 == n.P0 && visible(p.Namespace, n.Namespace) && (found == nil || p.Namespace == n.Namespace) {
+		if p.usable && p.P1 == n.P0 && visible(p.Namespace, n.Namespace) &&
+			(found == nil || p.Namespace == n.Namespace) {
 			found = p
 		}
 	}
 	return found
 }
 
-// Remove takes a part out. Those that followed it find another parent, or wait for one and are not found meanwhile.
+// Remove removes a part. The parts that continued it get another parent, or become unusable until there is one.
 func (x *Index) Remove(n *Node) {
 	if x.nodes[n.Key] != n {
 		panic("index: part removed that is not in it")
@@ -214,7 +216,7 @@ func drop[K comparable](m map[K][]*Node, k K, n *Node) {
 	}
 }
 
-// mark computes n's hashes from its Parent's. They depend on the tokens alone and are computed once.
+// mark computes n's hashes from its Parent's. It does so once, because they depend only on the tokens.
 func (x *Index) mark(n *Node) {
 	if n.marked {
 		return
@@ -223,7 +225,7 @@ func (x *Index) mark(n *Node) {
 	if n.Parent != nil {
 		st = n.Parent.end
 	}
-	n.marks = make([]uint64, 0, (n.P1/Block)-(n.P0/Block)) // one more place than P0's block for each block begun
+	n.marks = make([]uint64, 0, (n.P1/Block)-(n.P0/Block)) // one place for each block boundary in (P0, P1]
 	rest := n.Tokens
 	for len(rest) > 0 {
 		k := copy(st.tail[st.n:], rest)
@@ -241,7 +243,7 @@ func (x *Index) mark(n *Node) {
 	n.end, n.marked = st, true
 }
 
-// mix hashes one block onto h: a 64×64→128 bit multiply folded to 64 bits for each pair of tokens.
+// mix extends hash h by one block: for each pair of tokens a 64×64→128 bit product, folded to 64 bits.
 func mix(h uint64, block []format.Token) uint64 {
 	_ = block[Block-1]
 	for i := 0; i < Block; i += 2 {
@@ -252,7 +254,7 @@ func mix(h uint64, block []format.Token) uint64 {
 	return h
 }
 
-// slotKey keeps the namespaces apart: one's probes never meet another's parts, and take no longer for them.
+// slotKey includes the namespace, so that a look-up neither meets nor times the parts of other namespaces.
 func slotKey(h uint64, ns format.Namespace) uint64 {
 	hi, lo := bits.Mul64(h^0xa0761d6478bd642f, uint64(ns)<<1|1)
 	return h + hi ^ bits.RotateLeft64(lo, 17)
@@ -296,9 +298,9 @@ func (x *Index) unfile(n *Node) {
 	take(n.end.h, true)
 }
 
-// Lookup finds the part whose chain shares the most tokens with the query: matched ≤ n.P1 of them. With whole, only
-// chains that end within the query count (matched == n.P1): for memories that cannot be cut. Nil, 0 on a miss.
-// It allocates nothing.
+// Lookup returns the part whose chain shares the most tokens with the query, and their number, matched ≤ n.P1. With
+// whole, it considers only chains that end within the query (matched == n.P1), for memories that cannot remove a range.
+// On a miss it returns nil, 0. It allocates nothing.
 func (x *Index) Lookup(ns format.Namespace, tokens []format.Token, whole bool) (n *Node, matched int) {
 	var found best
 	found.whole, found.tokens = whole, tokens
@@ -310,7 +312,7 @@ func (x *Index) Lookup(ns format.Namespace, tokens []format.Token, whole bool) (
 		h = mix(h, tokens[b-Block:b])
 		own, sys = x.at(h, ns)
 		if len(own.through)+len(sys.through) == 0 {
-			break // chains have no holes: nothing longer is cached
+			break // chains have no gaps, so nothing longer is cached
 		}
 		lastOwn, lastSys = own, sys
 		if whole {
@@ -335,7 +337,7 @@ func (x *Index) at(h uint64, ns format.Namespace) (own, sys slot) {
 	return own, sys
 }
 
-// best collects candidates, a few of the longest.
+// best collects a few of the longest candidates.
 type best struct {
 	whole  bool
 	tokens []format.Token
@@ -364,8 +366,8 @@ func (f *best) add(n *Node, matched int) {
 	f.cand[i].node, f.cand[i].len = n, matched
 }
 
-// ends adds the parts that end within the query, newest first. Their hash covers whole blocks only, so what differs in
-// the last few tokens lies here too and is told apart by the last one first.
+// ends adds the parts that end within the query, newest first. Their hash covers whole blocks only, so parts that
+// differ in their last few tokens are here too; ends compares the last token first.
 func (f *best) ends(lists ...[]*Node) {
 	if !f.whole {
 		return
@@ -373,24 +375,25 @@ func (f *best) ends(lists ...[]*Node) {
 	for _, list := range lists {
 		for i := len(list) - 1; i >= max(0, len(list)-maxEnds); i-- {
 			n := list[i]
-			if n.P1 <= len(f.tokens) && n.Tokens[len(n.Tokens)-1] == f.tokens[n.P1-1] && slices.Equal(n.Tokens, f.tokens[n.P0:n.P1]) {
+			if n.P1 <= len(f.tokens) && n.Tokens[len(n.Tokens)-1] == f.tokens[n.P1-1] &&
+				slices.Equal(n.Tokens, f.tokens[n.P0:n.P1]) {
 				f.add(n, n.P1)
 			}
 		}
 	}
 }
 
-// longest adds parts with as many tokens as they share with the query, newest first.
+// longest adds parts with the number of tokens that they share with the query, newest first.
 func (f *best) longest(list []*Node) {
 	for i := len(list) - 1; i >= max(0, len(list)-maxCandidates); i-- {
 		if n := list[i]; n.P0 < len(f.tokens) {
-			f.add(n, n.P0+common(n.Tokens, f.tokens[n.P0:]))
+			f.add(n, n.P0+kvsnap.CommonPrefix(n.Tokens, f.tokens[n.P0:]))
 		}
 	}
 }
 
-// pick compares the chains token for token, longest first. Of equal ones it takes the one that needs no cutting, then
-// the one that is in memory.
+// pick compares the chains token by token, longest first. Among equal ones it prefers one that needs no cut, then one
+// in memory.
 func (f *best) pick() (*Node, int) {
 	for f.n > 0 {
 		i := 0
@@ -419,7 +422,7 @@ func (f *best) pick() (*Node, int) {
 	return nil, 0
 }
 
-// verify compares the chain of n with the query. When n itself contributes nothing, its parent is the answer.
+// verify compares the chain of n with the query. If n contributes no token, it returns n's parent.
 func verify(n *Node, tokens []format.Token, matched int, whole bool) (*Node, int) {
 	for n != nil && matched <= n.P0 {
 		n = n.Parent
@@ -436,18 +439,7 @@ func verify(n *Node, tokens []format.Token, matched int, whole bool) (*Node, int
 	return n, matched
 }
 
-func common(a, b []format.Token) int {
-	n := min(len(a), len(b))
-	for i := range n {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return n
-}
-
-// Tail finds a usable part that ends at exactly len(tokens) with exactly these tokens and that a part of ns may
-// follow; nil when none does.
+// Tail returns a usable part whose chain is exactly tokens and that a part of ns may continue; nil when there is none.
 func (x *Index) Tail(ns format.Namespace, tokens []format.Token) *Node {
 	n, m := x.Lookup(ns, tokens, true)
 	if m != len(tokens) {

@@ -5,14 +5,14 @@ type Elem struct {
 	node       *Node
 	prev, next *Elem
 	list       *list
-	Bytes      int64 // what it takes in the tier; set by Push
+	Bytes      int64 // size in the tier; set by Push
 	Hits       uint32
 }
 
 // In reports whether the part is in the tier.
 func (e *Elem) In() bool { return e.list != nil }
 
-// Kept reports whether the part has been used again since it came (or came back): see Queue.
+// Kept reports whether the part is in the protected segment, because it was used again: see Queue.
 func (e *Elem) Kept() bool { return e.list != nil && e.list.kept }
 
 type list struct {
@@ -37,20 +37,20 @@ func (l *list) take(e *Elem) {
 	e.prev, e.next, e.list = nil, nil, nil
 }
 
-// Queue decides what leaves a tier: least recently used first, in two segments (segmented LRU). A part comes in on
-// trial; its first hit moves it to the kept segment, which holds at most four fifths of the cap and gives its least
-// recently used back to the trial segment. So a flood of prompts that are asked once pushes out each other, not the
-// conversations that come back, and with nothing coming back the whole cap serves the newest.
+// Queue is the eviction order of a tier: a segmented LRU. A new part enters the probationary segment. Its first hit
+// moves it to the protected segment, which holds at most four fifths of the cap and returns its least recently used
+// part to the probationary segment. So prompts that are sent once evict each other, not recurring conversations;
+// without recurring ones the whole cap serves the newest prompts.
 //
-// Chains are used from their beginning, so Hit and Push are told about a whole chain and leave the beginning more
-// recent than the end: what is evicted first is the end of a chain.
+// Chains are used from their beginning. Therefore Hit and Push handle a whole chain and leave its beginning more recent
+// than its end, so that the end of a chain is evicted first.
 type Queue struct {
 	Cap         int64 // bytes
 	trial, kept list
 	n           int
 }
 
-// NewQueue makes an empty queue of so many bytes.
+// NewQueue makes an empty queue with a cap in bytes.
 func NewQueue(cap int64) *Queue {
 	q := &Queue{Cap: cap}
 	q.trial.init(false)
@@ -58,16 +58,16 @@ func NewQueue(cap int64) *Queue {
 	return q
 }
 
-// Bytes is the sum of the elements'.
+// Bytes returns the sum of the parts' sizes.
 func (q *Queue) Bytes() int64 { return q.trial.bytes + q.kept.bytes }
 
-// Len is the number of parts.
+// Len returns the number of parts.
 func (q *Queue) Len() int { return q.n }
 
-// Over is how many bytes must leave before need more fit; ≤ 0 when they fit now.
+// Over returns how many bytes must be evicted before need more fit; ≤ 0 when they fit.
 func (q *Queue) Over(need int64) int64 { return q.Bytes() + need - q.Cap }
 
-// Push adds n at the recent end of the trial segment. which picks the tier's Elem of a node.
+// Push adds n at the recent end of the probationary segment. which returns the tier's Elem of a node.
 func (q *Queue) Push(n *Node, bytes int64, which func(*Node) *Elem) {
 	e := which(n)
 	*e = Elem{node: n, Bytes: bytes}
@@ -76,7 +76,7 @@ func (q *Queue) Push(n *Node, bytes int64, which func(*Node) *Elem) {
 	q.Refresh(n, which)
 }
 
-// PushOldest adds n at the other end: evicted before everything that is there.
+// PushOldest adds n at the old end, where it is evicted first.
 func (q *Queue) PushOldest(n *Node, bytes int64, which func(*Node) *Elem) {
 	e := which(n)
 	*e = Elem{node: n, Bytes: bytes}
@@ -98,7 +98,7 @@ func (q *Queue) Refresh(n *Node, which func(*Node) *Elem) {
 	}
 }
 
-// Nodes is every part, the next victim first.
+// Nodes returns all parts, the next victim first.
 func (q *Queue) Nodes() []*Node {
 	out := make([]*Node, 0, q.n)
 	for _, l := range [...]*list{&q.trial, &q.kept} {
@@ -125,13 +125,13 @@ func (q *Queue) Hit(n *Node, which func(*Node) *Elem) {
 	}
 }
 
-// Remove takes e out.
+// Remove removes e.
 func (q *Queue) Remove(e *Elem) {
 	e.list.take(e)
 	q.n--
 }
 
-// Victim is the part to evict next for which may answers true; nil when there is none.
+// Victim returns the next part to evict for which may returns true; nil when there is none.
 func (q *Queue) Victim(may func(*Node) bool) *Node {
 	for _, l := range [...]*list{&q.trial, &q.kept} {
 		for e := l.root.prev; e != &l.root; e = e.prev {

@@ -24,7 +24,8 @@ import (
 // LargeBytes is the largest value the suite pushes: a few thousand tokens of a mid-sized model.
 const LargeBytes = 64 << 20
 
-// Run checks a fabric. open makes an empty one that takes values of [LargeBytes] and at least twice that in all; the suite closes it.
+// Run checks a fabric. open makes an empty one that takes values of [LargeBytes] and at least twice that in total; Run
+// closes it.
 func Run(t *testing.T, open func(t testing.TB) fabric.Fabric) {
 	for _, c := range []struct {
 		name string
@@ -51,7 +52,7 @@ func Run(t *testing.T, open func(t testing.TB) fabric.Fabric) {
 	}
 }
 
-// Value is n bytes that compress badly and differ between seeds.
+// Value returns n bytes that compress badly and differ between seeds.
 func Value(seed uint64, n int) []byte {
 	var key [32]byte
 	binary.LittleEndian.PutUint64(key[:], seed)
@@ -60,7 +61,7 @@ func Value(seed uint64, n int) []byte {
 	return b
 }
 
-// Frame is an MRDN frame around Value(seed, n).
+// Frame returns an MRDN frame around Value(seed, n).
 func Frame(t testing.TB, seed uint64, n int) []byte {
 	t.Helper()
 	f, err := mrdn.Append(nil, mrdn.ThinkComplete, Value(seed, n))
@@ -70,7 +71,7 @@ func Frame(t testing.TB, seed uint64, n int) []byte {
 	return f
 }
 
-// within is generous: these are not timing tests, but one that hangs should say where.
+// within is a generous deadline: it only makes a test that hangs say where.
 func within(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
@@ -160,7 +161,7 @@ func testDelete(t *testing.T, f fabric.Fabric) {
 	}
 }
 
-// testOwnership: what was pushed and what was pulled are the caller's, to scribble on.
+// testOwnership: the caller may overwrite pushed and pulled values.
 func testOwnership(t *testing.T, f fabric.Fabric) {
 	value := Value(1, 2<<20)
 	pushed := bytes.Clone(value)
@@ -196,7 +197,8 @@ func testKeys(t *testing.T, f fabric.Fabric) {
 		MustPush(t, f, key, []byte(key))
 		WantPull(t, f, key, []byte(key))
 	}
-	for _, key := range []string{"", strings.Repeat("k", fabric.MaxKeyBytes+1), "a b", "a{b}", "a\r\nFLUSHALL", "a\x00", "ü", "*", "../a"} {
+	for _, key := range []string{"", strings.Repeat("k", fabric.MaxKeyBytes+1), "a b", "a{b}", "a\r\nFLUSHALL", "a\x00",
+		"ü", "*", "../a"} {
 		_, err := f.Pull(within(t), key, nil)
 		WantError(t, err, fabric.ErrKey)
 		WantError(t, f.Push(within(t), key, nil), fabric.ErrKey)
@@ -223,7 +225,7 @@ func testContext(t *testing.T, f fabric.Fabric) {
 	WantPull(t, f, "k", []byte("old"))
 }
 
-// testConcurrent: whatever happens at once, a pull gives a value that was pushed under that key, whole, or none.
+// testConcurrent: with any concurrency, a pull returns a complete value that was pushed under that key, or none.
 func testConcurrent(t *testing.T, f fabric.Fabric) {
 	const keys, values, rounds, workers = 3, 4, 12, 6
 	size := func(k, v int) int { return 300_000*(v+1) + k }
@@ -265,7 +267,7 @@ func testConcurrent(t *testing.T, f fabric.Fabric) {
 						whole = whole || bytes.Equal(got, want[k][v])
 					}
 					if !whole {
-						t.Errorf("pulled %d bytes that nobody pushed", len(got))
+						t.Errorf("pulled %d bytes that were never pushed", len(got))
 					}
 					storage = got
 				}
@@ -273,7 +275,7 @@ func testConcurrent(t *testing.T, f fabric.Fabric) {
 		})
 	}
 	all.Wait()
-	// However they got in each other's way, the next push counts.
+	// After any conflict the next push takes effect.
 	for k := range want {
 		key := fmt.Sprintf("k%d", k)
 		MustPush(t, f, key, want[k][0])
@@ -295,7 +297,8 @@ func testGuarded(t *testing.T, f fabric.Fabric) {
 	wantMissing(t, g, "bad") // so that the next push is not taken for known
 	MustPush(t, g, "bad", frame)
 	WantPull(t, g, "bad", frame)
-	if s := g.Stats(); s.Pushed != 3 || s.Pulled != 2 || s.Missed != 1 || s.Errors[fabric.ReasonCorrupt] != 1 || g.Label() != f.Label() {
+	if s := g.Stats(); s.Pushed != 3 || s.Pulled != 2 || s.Missed != 1 || s.Errors[fabric.ReasonCorrupt] != 1 ||
+		g.Label() != f.Label() {
 		t.Errorf("%+v", s)
 	}
 }
@@ -332,7 +335,7 @@ func Bench(b *testing.B, open func(b testing.TB) fabric.Fabric) {
 			b.SetBytes(int64(size.n))
 			b.ReportAllocs()
 			for i := uint64(0); b.Loop(); i++ {
-				binary.LittleEndian.PutUint64(value, i) // another value each time: nothing is known already
+				binary.LittleEndian.PutUint64(value, i) // another value each time, so that none is stored yet
 				if err := f.Push(ctx, "k", value); err != nil {
 					b.Fatal(err)
 				}

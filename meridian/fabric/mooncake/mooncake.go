@@ -1,13 +1,13 @@
 // Package mooncake is the fabric "mooncake-synth": Meridian's envelope for Mooncake around the values of any other
-// fabric. The envelope, all of it:
+// fabric. The envelope is:
 //
 //	offset  size  field
 //	0       4     magic, "MNCK"
 //	4       4     length of the value, little-endian
 //	8       …     the value
 //
-// It is Meridian's own invention and not what Mooncake's transfer engine speaks, which is why the label says synthetic:
-// what is measured through it is the fabric inside, plus one copy.
+// Meridian invented it; Mooncake's transfer engine does not speak it. Therefore the label says synthetic: measurements
+// show the inner fabric plus one copy.
 package mooncake
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/uma-serve/uma-serve/meridian/fabric/internal/fault"
 )
 
-// Label is the fabric's name in metrics, whatever it is around.
+// Label is the fabric's name in metrics, for any inner fabric.
 const Label = "mooncake-synth"
 
 const (
@@ -38,13 +38,13 @@ type Inner interface {
 // Fabric puts values into envelopes and the envelopes into another fabric.
 type Fabric struct{ inner Inner }
 
-// New makes one around inner, which it then owns.
+// New wraps inner and owns it afterwards.
 func New(inner Inner) *Fabric { return &Fabric{inner} }
 
-// Label is "mooncake-synth".
+// Label returns "mooncake-synth".
 func (f *Fabric) Label() string { return Label }
 
-// Push copies value into an envelope and pushes that.
+// Push copies value into an envelope and pushes the envelope.
 func (f *Fabric) Push(ctx context.Context, key string, value []byte) error {
 	sealed, err := Seal(value)
 	if err != nil {
@@ -53,7 +53,7 @@ func (f *Fabric) Push(ctx context.Context, key string, value []byte) error {
 	return f.inner.Push(ctx, key, sealed)
 }
 
-// Pull pulls an envelope and returns what is in it; the result begins 8 bytes into the storage used.
+// Pull pulls an envelope and returns its value, which begins 8 bytes into the storage used.
 func (f *Fabric) Pull(ctx context.Context, key string, dst []byte) ([]byte, error) {
 	sealed, err := f.inner.Pull(ctx, key, dst)
 	if err != nil {
@@ -69,13 +69,14 @@ func (f *Fabric) Pull(ctx context.Context, key string, dst []byte) ([]byte, erro
 // Delete deletes the envelope.
 func (f *Fabric) Delete(ctx context.Context, key string) error { return f.inner.Delete(ctx, key) }
 
-// Close closes the fabric inside.
+// Close closes the inner fabric.
 func (f *Fabric) Close() error { return f.inner.Close() }
 
-// Seal is an envelope with a copy of value.
+// Seal returns an envelope with a copy of value.
 func Seal(value []byte) ([]byte, error) {
 	if uint64(len(value)) > math.MaxUint32 {
-		return nil, fmt.Errorf("%w: %d bytes, the envelope's length field holds at most %d", fault.ErrTooLarge, len(value), uint64(math.MaxUint32))
+		return nil, fmt.Errorf("%w: %d bytes, the envelope's length field holds at most %d", fault.ErrTooLarge,
+			len(value), uint64(math.MaxUint32))
 	}
 	b := make([]byte, envelopeBytes, envelopeBytes+len(value))
 	copy(b, magic)
@@ -83,7 +84,8 @@ func Seal(value []byte) ([]byte, error) {
 	return append(b, value...), nil
 }
 
-// Unseal is the value in an envelope, lying in it. Unlike the original it refuses bytes after the value.
+// Unseal returns the value in an envelope, as a subslice of it. Unlike meridian-kernels it refuses bytes after the
+// value.
 func Unseal(b []byte) ([]byte, error) {
 	if len(b) < envelopeBytes {
 		return nil, fmt.Errorf("%w: %d bytes, the envelope alone takes %d", fault.ErrCorrupt, len(b), envelopeBytes)
@@ -92,7 +94,8 @@ func Unseal(b []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: the envelope begins with % x, want %q", fault.ErrCorrupt, b[:4], magic)
 	}
 	if n := binary.LittleEndian.Uint32(b[4:]); uint64(n) != uint64(len(b)-envelopeBytes) {
-		return nil, fmt.Errorf("%w: the envelope promises %d bytes and holds %d", fault.ErrCorrupt, n, len(b)-envelopeBytes)
+		return nil, fmt.Errorf("%w: the envelope declares %d bytes and has %d", fault.ErrCorrupt, n,
+			len(b)-envelopeBytes)
 	}
 	return b[envelopeBytes:], nil
 }

@@ -46,9 +46,9 @@ func TestEnvelope(t *testing.T) {
 		"nothing":          {nil, "0 bytes"},
 		"7 bytes":          {raw[:7], "7 bytes"},
 		"magic":            {append([]byte("MNCX"), raw[4:]...), "4d 4e 43 58"},
-		"a byte missing":   {raw[:len(raw)-1], "promises 37 bytes and holds 36"},
-		"a byte too many":  {append(bytes.Clone(raw), 0), "promises 37 bytes and holds 38"},
-		"only the header":  {raw[:8], "promises 37 bytes and holds 0"},
+		"a byte missing":   {raw[:len(raw)-1], "declares 37 bytes and has 36"},
+		"a byte too many":  {append(bytes.Clone(raw), 0), "declares 37 bytes and has 38"},
+		"only the header":  {raw[:8], "declares 37 bytes and has 0"},
 		"a frame unsealed": {frame, "4d 52 44 4e"},
 	} {
 		fabrictest.MustPush(t, inner, "k", c.raw)

@@ -1,6 +1,6 @@
-// Package synth is the fabric "nixl-synth": a map in this process in the place where an agent of NVIDIA's NIXL would
-// stand. It exercises the whole path, frames included, on a machine that has no fabric; it says nothing about
-// the speed of a real one, hence the label.
+// Package synth is the fabric "nixl-synth": a map in this process in the place of an agent of NVIDIA's NIXL. It tests
+// the whole path, including frames, on a machine without a fabric. It says nothing about a real fabric's speed, hence
+// the label.
 package synth
 
 import (
@@ -15,9 +15,9 @@ import (
 const (
 	// Label is the fabric's name in metrics.
 	Label = "nixl-synth"
-	// DefaultCapBytes is what [Open] of package fabric caps it at when nothing else is said.
+	// DefaultCapBytes is the default cap of Open in package fabric.
 	DefaultCapBytes = 256 << 20
-	// entryBytes is about what a value costs beside its own bytes and its key.
+	// entryBytes is the approximate cost of a value besides its bytes and its key.
 	entryBytes = 160
 )
 
@@ -40,15 +40,15 @@ type entry struct {
 
 func (e *entry) cost() int64 { return int64(len(e.value)+len(e.key)) + entryBytes }
 
-// New makes one that holds at most capBytes, keys and bookkeeping included.
+// New makes a fabric that holds at most capBytes, including keys and overhead.
 func New(capBytes int64) (*Fabric, error) {
 	if capBytes <= 0 {
-		return nil, fmt.Errorf("%s: a cap of %d bytes holds nothing, want at least 1", Label, capBytes)
+		return nil, fmt.Errorf("%s: the cap is %d bytes; it must be at least 1", Label, capBytes)
 	}
 	return &Fabric{capBytes: capBytes, values: map[string]*list.Element{}, order: list.New()}, nil
 }
 
-// Label is "nixl-synth".
+// Label returns "nixl-synth".
 func (f *Fabric) Label() string { return Label }
 
 // begin checks key and context and locks f; on nil the caller must unlock.
@@ -70,7 +70,7 @@ func (f *Fabric) Push(ctx context.Context, key string, value []byte) error {
 	if c := e.cost(); c > f.capBytes {
 		return fmt.Errorf("%s: push: %w: it takes %d bytes, the cap is %d", Label, fault.ErrTooLarge, c, f.capBytes)
 	}
-	e.value = append(make([]byte, 0, len(value)), value...) // copied before the lock, which others wait for
+	e.value = append(make([]byte, 0, len(value)), value...) // copy before taking the lock
 	if err := f.begin(ctx, "push", key); err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (f *Fabric) forget(at *list.Element) {
 	f.bytes -= e.cost()
 }
 
-// Pull copies the value out.
+// Pull returns a copy of the value.
 func (f *Fabric) Pull(ctx context.Context, key string, dst []byte) ([]byte, error) {
 	if err := f.begin(ctx, "pull", key); err != nil {
 		return nil, err
@@ -104,14 +104,14 @@ func (f *Fabric) Pull(ctx context.Context, key string, dst []byte) ([]byte, erro
 		return nil, fmt.Errorf("%s: pull: %w", Label, fault.ErrNotFound)
 	}
 	f.order.MoveToFront(at)
-	value := at.Value.(*entry).value // never written to after Push, so it can be read outside of the lock
+	value := at.Value.(*entry).value // never changes after Push, so read it without the lock
 	f.mu.Unlock()
 	dst = fault.Room(dst, len(value))
 	copy(dst, value)
 	return dst, nil
 }
 
-// Delete forgets the value.
+// Delete removes the value.
 func (f *Fabric) Delete(ctx context.Context, key string) error {
 	if err := f.begin(ctx, "delete", key); err != nil {
 		return err
@@ -121,10 +121,10 @@ func (f *Fabric) Delete(ctx context.Context, key string) error {
 	return nil
 }
 
-// Bytes is what the values take now, keys and bookkeeping included.
+// Bytes returns the size of the values, including keys and overhead.
 func (f *Fabric) Bytes() int64 { f.mu.Lock(); defer f.mu.Unlock(); return f.bytes }
 
-// Len is how many values are held.
+// Len returns the number of values.
 func (f *Fabric) Len() int { f.mu.Lock(); defer f.mu.Unlock(); return f.order.Len() }
 
 // Close frees every value.
@@ -149,7 +149,8 @@ func (f *Fabric) check() error {
 		}
 	}
 	if sum != f.bytes || f.bytes > f.capBytes || len(f.values) != f.order.Len() {
-		return fmt.Errorf("%d bytes counted, %d held, cap %d; %d keys, %d in order", f.bytes, sum, f.capBytes, len(f.values), f.order.Len())
+		return fmt.Errorf("%d bytes counted, %d held, cap %d; %d keys, %d in order", f.bytes, sum, f.capBytes,
+			len(f.values), f.order.Len())
 	}
 	return nil
 }

@@ -15,25 +15,25 @@ import (
 	"github.com/uma-serve/uma-serve/meridian/fabric/internal/fault"
 )
 
-// Schemes are the URL schemes that name this fabric; the two with a second s use TLS.
+// Schemes are the URL schemes of this fabric; rediss and valkeys use TLS.
 var Schemes = []string{"valkey", "valkeys", "redis", "rediss"}
 
-// Config is what a URL says:
+// Config is a parsed URL:
 //
 //	scheme://[user[:password]@]host[:port][/db][?option=value&…]
 //
-//	ttl=24h             how long a value lives after its last push; 0 leaves it to the server's eviction
+//	ttl=24h             time to live of a value after its last push; 0: until the server evicts it
 //	chunk=1MiB          values are stored in pieces of this size, 4KiB … 64MiB
 //	max=1GiB            largest value, pushed or pulled
-//	conns=4             connections to each node, and so operations at a time
+//	conns=4             connections to each node, which bounds the operations at a time
 //	prefix=uma          start of every key on the server
 //	connect_timeout=2s  for connection, TLS and login
-//	addr=host:port      another node of the cluster to begin with; may be repeated
+//	addr=host:port      another node of the cluster to connect to first; may be repeated
 //	db=0                database number, as in the path; a cluster has only 0
-//	password_file=PATH  the password is the first line of a file, so that no list of processes shows it
-//	ca=PATH             certificates that may sign the server's (PEM), in place of the system's
-//	cert=PATH, key=PATH certificate and key to show the server (PEM)
-//	skip_verify=true    accept any certificate: only where the way to the server is trusted anyway
+//	password_file=PATH  file whose first line is the password, which process lists then do not show
+//	ca=PATH             certificate authorities for the server's certificate (PEM), instead of the system's
+//	cert=PATH, key=PATH client certificate and key (PEM)
+//	skip_verify=true    accept any server certificate; only for a trusted network
 type Config struct {
 	Addresses      []string
 	Username       string
@@ -54,14 +54,15 @@ const (
 	maxDB              = 1 << 20
 )
 
-// ParseURL reads a Config. Errors name the part that is wrong; none shows the password.
+// ParseURL parses a URL. Errors name the wrong part and never contain the password.
 func ParseURL(raw string) (Config, error) {
-	c := Config{TTL: 24 * time.Hour, ChunkBytes: 1 << 20, MaxBytes: 1 << 30, Conns: 4, Prefix: "uma", ConnectTimeout: 2 * time.Second}
+	c := Config{TTL: 24 * time.Hour, ChunkBytes: 1 << 20, MaxBytes: 1 << 30, Conns: 4, Prefix: "uma",
+		ConnectTimeout: 2 * time.Second}
 	u, err := url.Parse(raw)
 	if err != nil {
 		var reason *url.Error
 		if errors.As(err, &reason) {
-			err = reason.Err // without the URL, which may hold a password
+			err = reason.Err // without the URL, which may contain a password
 		}
 		return c, err
 	}
@@ -77,7 +78,7 @@ func ParseURL(raw string) (Config, error) {
 		return c, fmt.Errorf("host is missing; want %s://HOST[:PORT]", u.Scheme)
 	}
 	if u.Fragment != "" {
-		return c, errors.New("'#' in the URL: write it as %23 where a password holds one")
+		return c, errors.New("'#' in the URL: write it as %23 in a password")
 	}
 	address, err := addressOf(u.Host)
 	if err != nil {
@@ -109,7 +110,7 @@ func ParseURL(raw string) (Config, error) {
 		return c, err
 	}
 	if files != (tlsFiles{}) {
-		return c, fmt.Errorf("options ca, cert, key and skip_verify are for TLS: write %ss://", u.Scheme)
+		return c, fmt.Errorf("options ca, cert, key and skip_verify need TLS: use %ss://", u.Scheme)
 	}
 	return c, nil
 }
@@ -156,7 +157,7 @@ func (c *Config) option(name string, values []string, files *tlsFiles) (err erro
 	case "skip_verify":
 		files.skipVerify, err = strconv.ParseBool(value)
 	default:
-		return errors.New("is unknown; there are ttl, chunk, max, conns, prefix, connect_timeout, addr, db, password_file, ca, cert, key, skip_verify")
+		return errors.New("is unknown; known are ttl, chunk, max, conns, prefix, connect_timeout, addr, db, password_file, ca, cert, key, skip_verify")
 	}
 	return err
 }
@@ -167,7 +168,7 @@ type tlsFiles struct {
 }
 
 func (f tlsFiles) config() (*tls.Config, error) {
-	// No ServerName: the dialer takes each node's own, which in a cluster differ.
+	// No ServerName: the dialer sets each node's name; in a cluster they differ.
 	c := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: f.skipVerify}
 	if f.ca != "" {
 		pem, err := os.ReadFile(f.ca)
@@ -176,11 +177,11 @@ func (f tlsFiles) config() (*tls.Config, error) {
 		}
 		c.RootCAs = x509.NewCertPool()
 		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("option ca: %s holds no PEM certificate", f.ca)
+			return nil, fmt.Errorf("option ca: %s contains no PEM certificate", f.ca)
 		}
 	}
 	if (f.cert == "") != (f.key == "") {
-		return nil, errors.New("options cert and key belong together: one is missing")
+		return nil, errors.New("options cert and key: set both or neither")
 	}
 	if f.cert != "" {
 		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
@@ -192,12 +193,12 @@ func (f tlsFiles) config() (*tls.Config, error) {
 	return c, nil
 }
 
-// addressOf is "host:port", with the usual port where none is said.
+// addressOf returns "host:port", with the default port if hostport has none.
 func addressOf(hostport string) (string, error) {
 	u := url.URL{Host: hostport}
 	host, port := u.Hostname(), u.Port()
 	if host == "" {
-		return "", fmt.Errorf("%q names no host", hostport)
+		return "", fmt.Errorf("%q has no host", hostport)
 	}
 	if port == "" {
 		port = "6379"

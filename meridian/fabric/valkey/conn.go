@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// conn is a connection that its fabric can close while an operation waits on it, and that lets through only answers to
-// what was asked, of a size that was to be expected.
+// conn is a connection that its fabric can close while an operation waits on it. It passes on only replies to sent
+// commands, of the expected size.
 type conn struct {
 	net.Conn
 	fabric   *Fabric
@@ -40,7 +40,7 @@ func (f *Fabric) dialConn(ctx context.Context, address string, d *net.Dialer, co
 	return c, nil
 }
 
-// Close takes the connection off its fabric's list.
+// Close also removes the connection from its fabric's list.
 func (c *conn) Close() error {
 	c.fabric.mu.Lock()
 	delete(c.fabric.conns, c)
@@ -48,8 +48,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// Read passes on what the checker has seen whole. It closes the connection when the server breaks the protocol, so that
-// the library does not use it again.
+// Read passes on complete, checked replies. It closes the connection when the server violates the protocol, so that the
+// library does not use it again.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
@@ -61,7 +61,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write notes the commands in b before the server can answer them.
+// Write records the commands in b before the server can answer them.
 func (c *conn) Write(b []byte) (int, error) {
 	if err := c.dialogue.out.scan(b); err != nil {
 		c.Close()
@@ -70,8 +70,8 @@ func (c *conn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// WriteString lets bufio hand a piece to the kernel from where it lies, instead of copying it through its buffer.
-// A net.Conn does not keep or change what it is given to write.
+// WriteString makes bufio write a piece directly, instead of copying it through its buffer. A net.Conn neither keeps
+// nor changes the bytes that it writes.
 func (c *conn) WriteString(s string) (int, error) {
 	return c.Write(unsafe.Slice(unsafe.StringData(s), len(s)))
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/meridian/fabric/internal/fault"
 )
 
-// manifest says where a value's pieces are. On the server, little-endian:
+// manifest describes a value's pieces. On the server, little-endian:
 //
 //	offset  size  field
 //	0       4     magic, "UVM1"
@@ -19,7 +19,7 @@ import (
 //	8       8     bytes of the value
 //	16      16    the first 16 bytes of BLAKE3-256(value)
 //
-// It is comparable: equal manifests stand for equal values, cut in the same way.
+// It is comparable: equal manifests mean equal values with pieces of the same size.
 type manifest struct {
 	chunk int
 	bytes int64
@@ -47,10 +47,10 @@ func (m *manifest) encode() []byte {
 	return b
 }
 
-// parseManifest reads what a server holds: nothing in it is believed.
+// parseManifest parses a manifest from a server and checks every field.
 func parseManifest(b []byte, maxBytes int64) (m manifest, err error) {
 	if len(b) != manifestBytes || string(b[:4]) != manifestMagic {
-		return m, fmt.Errorf("%w: no manifest of ours: %d bytes, % x", fault.ErrCorrupt, len(b), b[:min(len(b), 4)])
+		return m, fmt.Errorf("%w: not a manifest: %d bytes, % x", fault.ErrCorrupt, len(b), b[:min(len(b), 4)])
 	}
 	chunk, bytes := binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint64(b[8:])
 	if chunk < minChunk || chunk > maxChunk {
@@ -64,23 +64,23 @@ func parseManifest(b []byte, maxBytes int64) (m manifest, err error) {
 	return m, nil
 }
 
-// chunks is how many pieces there are.
+// chunks returns the number of pieces.
 func (m *manifest) chunks() int { return int((m.bytes + int64(m.chunk) - 1) / int64(m.chunk)) }
 
-// piece is the i-th one's part of the whole value.
+// piece returns the range of the i-th piece in the value.
 func (m *manifest) piece(value []byte, i int) []byte {
 	return value[i*m.chunk : min((i+1)*m.chunk, len(value))]
 }
 
-// keys names what the server holds for one value. All names share the hash tag {key}, so a cluster keeps them in one
-// slot, and one command may touch several.
+// keys are the server's keys for one value. All names share the hash tag {key}, so a cluster keeps them in one slot,
+// and one command may touch several.
 type keys struct{ base string }
 
 func (f *Fabric) keys(key string) keys { return keys{f.config.Prefix + ":{" + key + "}"} }
 
 func (k keys) manifest() string { return k.base }
 
-// chunk's name holds what the value is: pieces are never overwritten by different ones.
+// chunk's key contains the value's hash, so that a piece is never overwritten by a different one.
 func (k keys) chunk(m *manifest, i int) string {
 	return k.base + ":" + hex.EncodeToString(m.sum[:]) + "." + strconv.Itoa(m.chunk) + ":" + strconv.Itoa(i)
 }

@@ -126,7 +126,8 @@ func (a *answers) bulk(kind byte, n int64, top bool) error {
 		return nil
 	}
 	if n > maxText || a.text+n > maxText {
-		return fmt.Errorf("%w: a string of %d bytes, the limit is %d for all that are under way", errProtocol, n, maxText)
+		return fmt.Errorf("%w: a string of %d bytes, the limit is %d for all that are under way", errProtocol, n,
+			maxText)
 	}
 	a.text += n
 	return nil

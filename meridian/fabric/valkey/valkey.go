@@ -1,16 +1,16 @@
-// Package valkey is the fabric on a Valkey or Redis server or cluster: what makes several machines share prefixes.
+// Package valkey is the fabric on a Valkey or Redis server or cluster.
 //
-// A value is cut into pieces, each under a name that holds the value's hash, and a manifest under the value's key
-// says which pieces belong together. The manifest is written last, in one command. So a reader sees the old value
-// or the new one, never a mixture; a writer that dies leaves pieces that nobody refers to and that expire; and
-// two machines that push the same value write the same names: the second finds it there and sends nothing.
+// A value is cut into pieces, each under a key that contains the value's hash. A manifest under the value's key lists
+// the pieces and is written last, in one command. So a reader sees the old value or the new one, never a mixture. A
+// writer that dies leaves pieces without a manifest, which expire. Two machines that push the same value use the same
+// keys: the second finds the value and sends nothing.
 //
-// Pieces keep a single command from holding up a server that does one thing at a time, and let a value be larger than
-// the 512 MiB a string may have. They travel in windows of [windowBytes], pipelined: out of the caller's memory and
-// into it, without a copy on the way. What an operation holds beside the value is a socket buffer.
+// With pieces no single command blocks the single-threaded server for long, and a value can be larger than the 512 MiB
+// limit of a string. Pieces are pipelined in windows of [windowBytes], directly from and to the caller's memory.
+// Besides the value, an operation needs a socket buffer.
 //
-// Each operation has a connection to itself, and no goroutine beside the caller's: when Push returns, also by its
-// deadline, nothing reads the value any more.
+// Each operation has its own connection and runs on the caller's goroutine: when Push returns, even at its deadline,
+// nothing reads the value any more.
 package valkey
 
 import (
@@ -33,18 +33,18 @@ import (
 const (
 	// Label is the fabric's name in metrics.
 	Label = "valkey"
-	// windowBytes is how much is under way at a time: several pieces to hide the round trip, few enough that the
-	// server's reply buffer and the time until a cancelled operation ends stay small.
+	// windowBytes is the amount in transit: several pieces, to hide the round trip, but few enough to keep the server's
+	// reply buffer small and cancellation fast.
 	windowBytes = 8 << 20
-	// windowTimeout ends a window that makes no headway when the caller set no deadline.
+	// windowTimeout ends a window without progress when the caller set no deadline.
 	windowTimeout = 10 * time.Second
-	// chunkGrace is how much longer than its manifest a piece lives: it was written earlier.
+	// chunkGrace is how much longer a piece lives than its manifest, which is written later.
 	chunkGrace = 10 * time.Minute
-	// replaced is how often a pull starts again because the value was replaced under it.
+	// replaced is how often a pull restarts because the value was replaced during it.
 	replaced = 3
 )
 
-// Fabric is a client. It connects when first used, and again after a connection broke.
+// Fabric is a client. It connects at the first use, and again after a connection broke.
 type Fabric struct {
 	config Config
 
@@ -52,7 +52,7 @@ type Fabric struct {
 	closed  bool
 	client  vk.Client
 	dialing *dialing
-	conns   map[*conn]struct{} // open ones, so that Close can end what they do
+	conns   map[*conn]struct{} // open connections, so that Close can end their operations
 }
 
 type dialing struct {
@@ -69,22 +69,24 @@ func Open(url string) (*Fabric, error) {
 	return New(c), nil
 }
 
-// New makes a fabric. Nothing is connected yet.
+// New makes a fabric. It does not connect.
 func New(c Config) *Fabric { return &Fabric{config: c, conns: map[*conn]struct{}{}} }
 
-// Label is "valkey", for Redis too: it is the same protocol.
+// Label returns "valkey", for Redis too.
 func (f *Fabric) Label() string { return Label }
 
 // Push stores a value in pieces, then its manifest.
 func (f *Fabric) Push(ctx context.Context, key string, value []byte) error {
 	if int64(len(value)) > f.config.MaxBytes {
-		return fmt.Errorf("%s: push: %w: %d bytes, the limit (option max) is %d", Label, fault.ErrTooLarge, len(value), f.config.MaxBytes)
+		return fmt.Errorf("%s: push: %w: %d bytes, the limit (option max) is %d", Label, fault.ErrTooLarge, len(value),
+			f.config.MaxBytes)
 	}
 	m := manifestOf(value, f.config.ChunkBytes)
 	return f.do(ctx, "push", key, func(c vk.Client, k keys) error {
 		old, err := f.manifest(ctx, c, k)
 		known := err == nil
-		if err != nil && !errors.Is(err, fault.ErrNotFound) && !errors.Is(err, fault.ErrCorrupt) && !errors.Is(err, fault.ErrTooLarge) {
+		if err != nil && !errors.Is(err, fault.ErrNotFound) && !errors.Is(err, fault.ErrCorrupt) &&
+			!errors.Is(err, fault.ErrTooLarge) {
 			return err
 		}
 		if known && old == m {
@@ -96,7 +98,7 @@ func (f *Fabric) Push(ctx context.Context, key string, value []byte) error {
 			return err
 		}
 		if known && old != m && old.bytes > 0 {
-			// The value is stored; what it replaced expires at the latest.
+			// The value is stored; the pieces that it replaced will expire if this fails.
 			_ = c.Do(ctx, c.B().Unlink().Key(k.chunks(&old)...).Build()).Error()
 		}
 		return nil
@@ -123,8 +125,8 @@ func (f *Fabric) write(ctx context.Context, c vk.Client, k keys, m *manifest, va
 	return c.Do(ctx, f.set(c, k.manifest(), m.encode(), 0)).Error()
 }
 
-// set is the command that stores b. It refers to b's memory: that is safe as a client without automatic pipelining
-// runs a command on the caller's goroutine.
+// set returns the command that stores b. The command refers to b's memory, which is safe because a client without
+// automatic pipelining runs commands on the caller's goroutine.
 func (f *Fabric) set(c vk.Client, name string, b []byte, grace time.Duration) vk.Completed {
 	s := c.B().Set().Key(name).Value(vk.BinaryString(b))
 	if f.config.TTL > 0 {
@@ -133,7 +135,7 @@ func (f *Fabric) set(c vk.Client, name string, b []byte, grace time.Duration) vk
 	return s.Build()
 }
 
-// renew extends the life of a value that is there already and reports whether all of it is.
+// renew extends the life of a stored value and reports whether all of it is there.
 func (f *Fabric) renew(ctx context.Context, c vk.Client, k keys, m *manifest) (bool, error) {
 	if f.config.TTL == 0 {
 		n, err := c.Do(ctx, c.B().Exists().Key(append(k.chunks(m), k.manifest())...).Build()).AsInt64()
@@ -141,7 +143,8 @@ func (f *Fabric) renew(ctx context.Context, c vk.Client, k keys, m *manifest) (b
 	}
 	var commands []vk.Completed
 	for _, name := range k.chunks(m) {
-		commands = append(commands, c.B().Pexpire().Key(name).Milliseconds((f.config.TTL + chunkGrace).Milliseconds()).Build())
+		commands = append(commands, c.B().Pexpire().Key(name).Milliseconds((f.config.TTL +
+			chunkGrace).Milliseconds()).Build())
 	}
 	commands = append(commands, c.B().Pexpire().Key(k.manifest()).Milliseconds(f.config.TTL.Milliseconds()).Build())
 	all := true
@@ -155,7 +158,7 @@ func (f *Fabric) renew(ctx context.Context, c vk.Client, k keys, m *manifest) (b
 	return all, nil
 }
 
-// Pull reads the manifest, then the pieces straight into the result.
+// Pull reads the manifest, then the pieces directly into the result.
 func (f *Fabric) Pull(ctx context.Context, key string, dst []byte) (value []byte, err error) {
 	err = f.do(ctx, "pull", key, func(c vk.Client, k keys) error {
 		var last manifest
@@ -171,7 +174,7 @@ func (f *Fabric) Pull(ctx context.Context, key string, dst []byte) (value []byte
 			if err := f.read(ctx, c, k, &m, value); !errors.Is(err, fault.ErrNotFound) {
 				return err
 			}
-			last = m // a piece is gone: another value took its place, or the server evicted it
+			last = m // a piece is missing: the value was replaced, or the server evicted it
 		}
 		return fmt.Errorf("%w: not all of its pieces are there", fault.ErrNotFound)
 	})
@@ -209,7 +212,8 @@ func (f *Fabric) manifest(ctx context.Context, c vk.Client, k keys) (manifest, e
 	return parseManifest(b[:], f.config.MaxBytes)
 }
 
-// get reads values, each of exactly the length of its place. However long one claims to be, nothing is written beyond that.
+// get reads values, each of exactly the length of its place. It never writes beyond the place, whatever length the
+// server declares.
 func get(ctx context.Context, c vk.Client, names []string, places [][]byte) error {
 	commands := make([]vk.Completed, len(names))
 	for i, name := range names {
@@ -227,8 +231,8 @@ func get(ctx context.Context, c vk.Client, names []string, places [][]byte) erro
 	if !moved && !asked && !stale(err) && !isDial(err) {
 		return kind(err)
 	}
-	// The cluster has changed. The client follows it, and learns of it, in other commands than streams.
-	// One at a time: the library holds the whole of each answer in memory, whatever its length.
+	// The cluster has changed. The client learns of it only from commands other than streams. Send one at a time,
+	// because the library holds each whole reply in memory.
 	for i, name := range names {
 		b, err := c.Do(ctx, c.B().Get().Key(name).Build()).AsBytes()
 		if err != nil {
@@ -251,13 +255,13 @@ func wrongLength(got, want int) error {
 	return fmt.Errorf("%w: a piece of %d bytes, want %d", fault.ErrCorrupt, got, want)
 }
 
-// stream reads the answers of commands straight into their places.
+// stream reads the replies of commands directly into their places.
 func stream(ctx context.Context, c vk.Client, commands []vk.Completed, places [][]byte) (first error) {
 	s := c.DoMultiStream(ctx, commands...)
 	answers := 0
 	for ; s.HasNext(); answers++ {
 		p := place{b: places[answers]}
-		// After a first failure the other answers are read all the same: the connection is to be used again.
+		// After a failure read the other replies too, so that the connection can be used again.
 		_, err := s.WriteTo(&p)
 		if err == nil && p.n != len(p.b) {
 			err = wrongLength(p.n, len(p.b))
@@ -267,13 +271,13 @@ func stream(ctx context.Context, c vk.Client, commands []vk.Completed, places []
 		}
 	}
 	if first == nil && answers < len(places) {
-		// Not "!= io.EOF": that also says that all answers were read, and is what a broken connection may give.
+		// Do not test for io.EOF: it means both that all replies were read and that the connection broke.
 		first = fmt.Errorf("%w after %d of %d answers", s.Error(), answers, len(places))
 	}
 	return first
 }
 
-// place is where one answer goes.
+// place is the destination of one reply.
 type place struct {
 	b []byte
 	n int
@@ -281,7 +285,7 @@ type place struct {
 
 var errTooLong = fmt.Errorf("%w: a piece is longer than its place", fault.ErrCorrupt)
 
-// ReadFrom reads into the place itself; io.Copy prefers it to a buffer of its own.
+// ReadFrom reads directly into the place; io.Copy uses it instead of a buffer.
 func (p *place) ReadFrom(r io.Reader) (int64, error) {
 	for p.n < len(p.b) {
 		n, err := r.Read(p.b[p.n:])
@@ -300,7 +304,7 @@ func (p *place) ReadFrom(r io.Reader) (int64, error) {
 	return int64(p.n), nil
 }
 
-// Write takes the short answers that are not bulk strings.
+// Write takes short replies, which are not bulk strings.
 func (p *place) Write(b []byte) (int, error) {
 	n := copy(p.b[p.n:], b)
 	p.n += n
@@ -328,8 +332,8 @@ func (f *Fabric) Delete(ctx context.Context, key string) error {
 	})
 }
 
-// do runs one operation, again where a connection turns out to have been dead since its last use: every operation
-// can be repeated. It turns errors into those of package fabric.
+// do runs one operation, and repeats it when its connection had been closed since the last use: every operation can be
+// repeated. It converts errors to those of package fabric.
 func (f *Fabric) do(ctx context.Context, verb, key string, op func(vk.Client, keys) error) error {
 	err := fault.Begin(ctx, key)
 	if err != nil {
@@ -354,7 +358,7 @@ func (f *Fabric) do(ctx context.Context, verb, key string, op func(vk.Client, ke
 	return fmt.Errorf("%s: %s: %w", Label, verb, kind(err))
 }
 
-// errPanic: the client library failed in a way that it does not know of. What it holds is not used again.
+// errPanic: the client library panicked. The client is not used again.
 var errPanic = fmt.Errorf("%w: the client library panicked", fault.ErrUnavailable)
 
 // guarded runs f; a panic becomes an error.
@@ -367,7 +371,7 @@ func guarded(f func() error) (err error) {
 	return f()
 }
 
-// drop forgets a client. It may hold a lock for good, so nothing waits for its end.
+// drop abandons a client. The client may hold a lock for ever, so nothing waits for it.
 func (f *Fabric) drop(c vk.Client) {
 	f.mu.Lock()
 	if f.client == c {
@@ -377,7 +381,7 @@ func (f *Fabric) drop(c vk.Client) {
 	go func() { _ = guarded(func() error { c.Close(); return nil }) }()
 }
 
-// stale: the other side had closed the connection.
+// stale reports whether the server had closed the connection.
 func stale(err error) bool {
 	for _, e := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, net.ErrClosed} {
 		if errors.Is(err, e) {
@@ -387,7 +391,7 @@ func stale(err error) bool {
 	return false
 }
 
-// kind makes an error of the client or the server one of package fabric's.
+// kind converts an error of the client or server to one of package fabric.
 func kind(err error) error {
 	if err == nil {
 		return nil
@@ -414,7 +418,7 @@ func kind(err error) error {
 
 func (f *Fabric) isClosed() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.closed }
 
-// connect is the client, made by the first who needs one. Making it does not know a context, so it happens beside.
+// connect returns the client; the first caller makes it, on a goroutine, because the library's dial takes no context.
 func (f *Fabric) connect(ctx context.Context) (vk.Client, error) {
 	f.mu.Lock()
 	if f.closed || f.client != nil {
@@ -459,7 +463,7 @@ func (f *Fabric) dial(d *dialing) {
 		f.client, c = c, nil
 	}
 	f.mu.Unlock()
-	if c != nil { // of no use: the login failed, or the fabric was closed meanwhile
+	if c != nil { // the login failed, or the fabric was closed meanwhile
 		go func() { _ = guarded(func() error { c.Close(); return nil }) }()
 	}
 	close(d.done)
@@ -474,23 +478,23 @@ func (f *Fabric) newClient() (vk.Client, error) {
 		TLSConfig:   f.config.TLS,
 		ClientName:  "uma-serve",
 		DialCtxFn:   f.dialConn,
-		// KeepAlive is also how often an idle connection is pinged; waking up for that every second is not needed.
+		// KeepAlive is also the interval of pings on idle connections; the default of one second is too short.
 		Dialer:                net.Dialer{Timeout: f.config.ConnectTimeout, KeepAlive: 30 * time.Second},
 		ConnWriteTimeout:      windowTimeout,
 		BlockingPoolSize:      f.config.Conns,
 		BlockingPoolCleanup:   time.Minute,
-		DisableAutoPipelining: true, // one operation to a connection, on the caller's goroutine: see the package comment
+		DisableAutoPipelining: true, // one operation per connection, on the caller's goroutine: see the package comment
 		PipelineMultiplex:     -1,
 		ReadBufferEachConn:    64 << 10,
 		WriteBufferEachConn:   64 << 10,
-		DisableCache:          true, // its client-side cache of values, which would hold them a second time
-		DisableRetry:          true, // do knows better what may be repeated
+		DisableCache:          true, // a client-side cache would hold the values a second time
+		DisableRetry:          true, // do repeats operations
 		ForceSingleClient:     f.config.DB != 0,
 		ClusterOption:         vk.ClusterOption{MaxMovedRedirections: 8},
 	})
 }
 
-// Close ends operations under way and closes every connection.
+// Close ends running operations and closes every connection.
 func (f *Fabric) Close() error {
 	f.mu.Lock()
 	c := f.client
@@ -504,7 +508,7 @@ func (f *Fabric) Close() error {
 		k.Close()
 	}
 	if c != nil {
-		c.Close() // after its connections: it would wait for a server that is silent
+		c.Close() // after its connections: otherwise it would wait for a silent server
 	}
 	return nil
 }

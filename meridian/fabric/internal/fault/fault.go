@@ -1,5 +1,5 @@
-// Package fault holds what every fabric agrees on: its errors and what a key may look like. Package fabric exports it;
-// it lies apart so that the fabrics need not import the package that opens them.
+// Package fault has the errors and the key format that all fabrics share. Package fabric exports them; they are here so
+// that the fabrics need not import the package that opens them.
 package fault
 
 import (
@@ -23,20 +23,22 @@ var (
 // MaxKeyBytes bounds a key.
 const MaxKeyBytes = 200
 
-// CheckKey is nil for 1 to MaxKeyBytes letters, digits and "._:-": nothing that means something to a server, a shell or a log.
+// CheckKey accepts 1 to MaxKeyBytes letters, digits and "._:-", which have no special meaning to a server, a shell or a
+// log.
 func CheckKey(key string) error {
 	if len(key) == 0 || len(key) > MaxKeyBytes {
 		return fmt.Errorf("%w: %d bytes long, want 1 to %d", ErrKey, len(key), MaxKeyBytes)
 	}
 	for _, c := range []byte(key) {
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == ':' || c == '-') {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == ':' ||
+			c == '-') {
 			return fmt.Errorf("%w: %q holds %q, want letters, digits and \"._:-\"", ErrKey, key, c)
 		}
 	}
 	return nil
 }
 
-// Begin is how an operation starts: a usable key and a context that is not over.
+// Begin checks the key and the context at the start of an operation.
 func Begin(ctx context.Context, key string) error {
 	if err := CheckKey(key); err != nil {
 		return err
@@ -47,7 +49,7 @@ func Begin(ctx context.Context, key string) error {
 	return nil
 }
 
-// Room is dst with length n, in its own storage when that is large enough.
+// Room returns a slice of length n, in dst's storage if that is large enough.
 func Room(dst []byte, n int) []byte {
 	if cap(dst) < n {
 		return make([]byte, n)
@@ -65,7 +67,7 @@ func ParseBytes(s string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || n < 0 || n > math.MaxInt64>>shift {
-		return 0, fmt.Errorf("%q is no size; want bytes, or a number with KiB, MiB or GiB", s)
+		return 0, fmt.Errorf("%q is not a size; want bytes, or a number with KiB, MiB or GiB", s)
 	}
 	return n << shift, nil
 }

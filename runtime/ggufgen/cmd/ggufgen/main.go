@@ -30,7 +30,8 @@ func run(args []string) error {
 	out := fs.String("o", "", "the file to write (required)")
 	typ := fs.String("type", "", ggufgen.TypeNames()+" (default: the preset's)")
 	seed := fs.Uint64("seed", 1, "seed of the weights")
-	thinkClose := fs.Int("think-close-every", 0, "make </think> the likeliest token about once in so many tokens; 0 = never")
+	thinkClose := fs.Int("think-close-every", 0,
+		"make </think> the likeliest token about once in so many tokens; 0 = never")
 	endEvery := fs.Int("end-every", 0, "the same for <|im_end|>, which ends a generation")
 	keep := fs.Bool("keep-thinking", false, "a chat template that keeps past thinking")
 	fs.Parse(args) // exits on error

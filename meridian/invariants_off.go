@@ -1,6 +1,0 @@
-//go:build !invariants
-
-package meridian
-
-// invariantsEnabled makes every Control.OnToken end with check.
-const invariantsEnabled = false
