@@ -205,7 +205,7 @@ func TestValidOptionsSuitTheScheduler(t *testing.T) {
 		for _, policy := range sched.Policies() {
 			c, err := load(t, append(strings.Fields(line), "--policy", policy), nil)
 			if err != nil {
-				if !strings.Contains(err.Error(), "knows no classes") {
+				if !strings.Contains(err.Error(), "has no priority classes") {
 					t.Errorf("%s: %v", line, err)
 				}
 				continue

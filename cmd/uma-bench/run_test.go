@@ -108,8 +108,8 @@ func TestMistakes(t *testing.T) {
 	for line, want := range map[string]string{
 		"frobnicate":             `there is no command "frobnicate"`,
 		"storn":                  `there is no command "storn"; did you mean storm?`,
-		"idle --window 5":        `--window is "5": it must be a time with its unit`,
-		"overhead --streams 1,x": `--streams is "1,x": it must be whole numbers with commas between`,
+		"idle --window 5":        `--window is "5": it must be a duration with a unit`,
+		"overhead --streams 1,x": `--streams is "1,x": it must be a comma-separated list of whole numbers`,
 		"idle --conections 5":    "there is no option --conections; did you mean --connections?",
 		"idle now":               "uma-bench idle does not take",
 		"compare one.json":       "uma-bench compare does not take",
