@@ -81,19 +81,19 @@ func TestReplayIsDeterministic(t *testing.T) {
 func TestRunRefuses(t *testing.T) {
 	for want, args := range map[string]string{
 		"is none of":              "--workload nope",
-		"neither real nor replay": "--mode x",
+		"must be real or replay": "--mode x",
 		"--repeats":               "--repeats 0",
 		"--baseline":              "--baseline x",
 		"side":                    "--sides x",
 		"--under-test":            "--under-test x",
 		"needs a server":          "--mode replay --workload storm",
-		"arrivals only":           "--mode replay --concurrency 4",
-		"looks at logits":         "--mode replay --sides eat=0.1",
+		"no closed loop":           "--mode replay --concurrency 4",
+		"needs logits":         "--mode replay --sides eat=0.1",
 		"side uma:ema_alpha=1":    "--mode replay --sides uma:ema_alpha=1",
 		"decoder \"warp\"":        "--mode replay --decoder warp",
 		"--url":                   "--target ollama",
 		"name it with --file":     "--workload sharegpt",
-		"--socket names":          "--target openai --socket x",
+		"--socket is for uma-serve":          "--target openai --socket x",
 		"leave out --model":       "--socket x -m y",
 		"one configuration":       "--socket x --sides stock,uma",
 	} {
@@ -103,7 +103,7 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
-// TestMistakes: the program answers mistakes on its command line in words of its own.
+// TestMistakes: the program answers mistakes on its command line with its own error texts.
 func TestMistakes(t *testing.T) {
 	for line, want := range map[string]string{
 		"frobnicate":             `there is no command "frobnicate"`,
