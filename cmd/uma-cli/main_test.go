@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// program is uma-cli with args, as a process of its own, that talks to socket.
+// program is uma-cli with args, as a separate process that talks to socket.
 func program(t *testing.T, socket string, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
