@@ -132,7 +132,7 @@ func (c *Config) sections() []Section {
 	fs := section("Model and engine")
 	fs.StringVarP(&c.Model, "model", "m", "", "GGUF `file` to serve (default: the built-in demonstration model)")
 	fs.IntVarP(&c.CtxSize, "ctx-size", "c", defaultCtxSize, "KV cache size in `tokens`, shared by all requests; 0 = the model's training context, which also limits the default")
-	fs.StringVar(&c.ChatTemplate, "chat-template", "", "chat template, a Jinja `FILE|NAME` of a built-in one (default: the model's): "+strings.Join(chattmpl.BuiltinNames(), ", "))
+	fs.StringVar(&c.ChatTemplate, "chat-template", "", "use this chat template instead of the model's: `FILE|NAME`, a Jinja file or one of "+strings.Join(chattmpl.BuiltinNames(), ", "))
 	fs.IntVar(&c.Parallel, "parallel", 16, "maximum requests that run at the same time, 1…248 (-np)")
 	fs.IntVarP(&c.BatchSize, "batch-size", "b", 2048, "maximum `tokens` per decode step")
 	fs.IntVar(&c.UBatchSize, "ubatch-size", 512, "physical batch size: maximum `tokens` per device pass (-ub)")
