@@ -67,7 +67,7 @@ type Config struct {
 
 	// Thinking. Meridian.ITLTargetMs is --itl-target-ms, Meridian.ThinkFloorMs --think-floor-ms.
 	Meridian    meridian.Config
-	ThinkBudget int // --think-budget; -1: Meridian.MaxThinkTokens stands. Load has put it there: nobody else reads it
+	ThinkBudget int // --think-budget; -1: Meridian.MaxThinkTokens stands. Load copies it there; no other code reads it
 
 	// The KV cache.
 	NoPrefixCache          bool
@@ -131,72 +131,72 @@ func (c *Config) sections() []Section {
 
 	fs := section("Model and engine")
 	fs.StringVarP(&c.Model, "model", "m", "", "GGUF `file` to serve (default: the built-in demonstration model)")
-	fs.IntVarP(&c.CtxSize, "ctx-size", "c", defaultCtxSize, "KV cells shared by all requests, in `tokens` (default: at most the model's training context); 0 = the model's training context")
-	fs.StringVar(&c.ChatTemplate, "chat-template", "", "`FILE|NAME` of the chat template, instead of the model's own: a Jinja file, or "+strings.Join(chattmpl.BuiltinNames(), ", "))
-	fs.IntVar(&c.Parallel, "parallel", 16, "requests computed at the same time (1…248) (-np)")
-	fs.IntVarP(&c.BatchSize, "batch-size", "b", 2048, "most `tokens` in one decode step")
-	fs.IntVar(&c.UBatchSize, "ubatch-size", 512, "most `tokens` in one device pass (-ub)")
-	fs.IntVarP(&c.Threads, "threads", "t", 0, "compute threads; 0 = physical cores")
-	fs.IntVar(&c.ThreadsBatch, "threads-batch", 0, "compute threads for prompts; 0 = as --threads (-tb)")
-	fs.IntVar(&c.GPULayers, "gpu-layers", -1, "layers on the GPU when there is one; -1 = all, 0 = none (-ngl)")
+	fs.IntVarP(&c.CtxSize, "ctx-size", "c", defaultCtxSize, "KV cache size in `tokens`, shared by all requests; 0 = the model's training context, which also limits the default")
+	fs.StringVar(&c.ChatTemplate, "chat-template", "", "use this chat template instead of the model's: `FILE|NAME`, a Jinja file or one of "+strings.Join(chattmpl.BuiltinNames(), ", "))
+	fs.IntVar(&c.Parallel, "parallel", 16, "maximum requests that run at the same time, 1…248 (-np)")
+	fs.IntVarP(&c.BatchSize, "batch-size", "b", 2048, "maximum `tokens` per decode step")
+	fs.IntVar(&c.UBatchSize, "ubatch-size", 512, "physical batch size: maximum `tokens` per device pass (-ub)")
+	fs.IntVarP(&c.Threads, "threads", "t", 0, "compute threads; 0 = one per physical core")
+	fs.IntVar(&c.ThreadsBatch, "threads-batch", 0, "compute threads for prompt processing; 0 = same as --threads (-tb)")
+	fs.IntVar(&c.GPULayers, "gpu-layers", -1, "layers to store on the GPU, if there is one; -1 = all, 0 = none (-ngl)")
 	fs.StringVar(&c.FlashAttn, "flash-attn", "auto", "flash attention: on, off or auto (-fa)")
-	fs.StringVar(&c.CacheTypeK, "cache-type-k", "f16", "type of K cells: f32, f16, bf16, q8_0, q4_0, … (-ctk)")
-	fs.StringVar(&c.CacheTypeV, "cache-type-v", "f16", "type of V cells; a quantised one needs flash attention (-ctv)")
-	fs.BoolVar(&c.MLock, "mlock", false, "keep the model's pages in RAM")
-	fs.BoolVar(&c.NoMMap, "no-mmap", false, "read the model into memory instead of mapping the file")
-	fs.BoolVar(&c.NoRepack, "no-repack", false, "keep no rearranged copy of the weights for the processor's kernels: less memory, slower prompts of Q4_K, Q4_0, IQ4_NL and Q2_K (-nr)")
-	fs.Int64VarP(&c.Seed, "seed", "s", -1, "sampling seed of requests that name none; -1 = a new one each time")
+	fs.StringVar(&c.CacheTypeK, "cache-type-k", "f16", "data type of the K cache: f32, f16, bf16, q8_0, q4_0, … (-ctk)")
+	fs.StringVar(&c.CacheTypeV, "cache-type-v", "f16", "data type of the V cache; quantised types need flash attention (-ctv)")
+	fs.BoolVar(&c.MLock, "mlock", false, "lock the model in RAM; never swap it")
+	fs.BoolVar(&c.NoMMap, "no-mmap", false, "read the model into memory instead of memory-mapping the file")
+	fs.BoolVar(&c.NoRepack, "no-repack", false, "disable weight repacking for the CPU kernels: less memory, but slower prompts with Q4_K, Q4_0, IQ4_NL and Q2_K (-nr)")
+	fs.Int64VarP(&c.Seed, "seed", "s", -1, "default sampling seed of requests; -1 = a new random seed for each request")
 
 	fs = section("Socket and limits")
-	fs.StringVar(&c.Socket, "socket", "", "Unix socket `path` (default $XDG_RUNTIME_DIR/uma-serve/uma.sock)")
-	fs.StringVar(&c.SocketMode, "socket-mode", "0600", "permissions of the socket, octal")
-	fs.StringVar(&c.SocketGroup, "socket-group", "", "group that owns the socket")
-	fs.IntVar(&c.MaxSessions, "max-sessions", 4096, "most connections")
-	fs.IntVar(&c.MaxQueue, "max-queue", 512, "most requests waiting; the next is refused with a retry hint")
-	fs.IntVar(&c.MaxFrameBytes, "max-frame-bytes", 1<<20, "largest request frame (below 16 MiB)")
-	fs.IntVar(&c.MaxPromptBytes, "max-prompt-bytes", 1<<20, "largest prompt text of one request")
-	fs.IntVarP(&c.MaxTokens, "max-tokens", "n", 0, "most tokens an answer may have, and what a request that names none gets; 0 = what the context has room for")
-	fs.DurationVar(&c.HeaderTimeout, "header-timeout", 10*time.Second, "close connections whose HTTP header takes longer than this from its first byte; 0 = no limit")
-	fs.DurationVar(&c.BodyTimeout, "body-timeout", 30*time.Second, "close connections whose HTTP body, frame or line takes longer than this from its first byte; 0 = no limit")
-	fs.DurationVar(&c.IdleTimeout, "idle-timeout", 0, "close connections that asked nothing for this long; 0 = never, but 2m between two HTTP requests")
-	fs.DurationVar(&c.StallTimeout, "stall-timeout", 2*time.Minute, "end requests whose client has read nothing for this long; 0 = never")
-	fs.StringVar(&c.WhileLoading, "while-loading", loadingWait, "requests that come while the model loads: wait (in the queue, up to --max-queue) or refuse (with a retry hint)")
+	fs.StringVar(&c.Socket, "socket", "", "Unix socket `path` to listen on (default: $XDG_RUNTIME_DIR/uma-serve/uma.sock)")
+	fs.StringVar(&c.SocketMode, "socket-mode", "0600", "permissions of the socket file, octal")
+	fs.StringVar(&c.SocketGroup, "socket-group", "", "group of the socket file")
+	fs.IntVar(&c.MaxSessions, "max-sessions", 4096, "maximum open connections")
+	fs.IntVar(&c.MaxQueue, "max-queue", 512, "maximum queued requests; more are refused with a retry hint")
+	fs.IntVar(&c.MaxFrameBytes, "max-frame-bytes", 1<<20, "maximum size of a request frame in bytes, below 16 MiB")
+	fs.IntVar(&c.MaxPromptBytes, "max-prompt-bytes", 1<<20, "maximum prompt text of a request in bytes")
+	fs.IntVarP(&c.MaxTokens, "max-tokens", "n", 0, "maximum tokens per answer, and the default max_tokens of requests; 0 = as many as fit in the context")
+	fs.DurationVar(&c.HeaderTimeout, "header-timeout", 10*time.Second, "time limit for an HTTP request's header, from its first byte; 0 = none")
+	fs.DurationVar(&c.BodyTimeout, "body-timeout", 30*time.Second, "time limit for an HTTP body, a frame or a line, from its first byte; 0 = none")
+	fs.DurationVar(&c.IdleTimeout, "idle-timeout", 0, "close connections that have no request for this long; 0 = never (HTTP: 2m)")
+	fs.DurationVar(&c.StallTimeout, "stall-timeout", 2*time.Minute, "close connections whose client reads nothing for this long, and cancel their requests; 0 = never")
+	fs.StringVar(&c.WhileLoading, "while-loading", loadingWait, "requests that arrive while the model loads: wait (up to --max-queue) or refuse (with a retry hint)")
 
 	fs = section("Scheduling")
 	fs.StringVar(&c.Policy, "policy", "meridian", "scheduling policy: "+policyHelp)
-	fs.Float64Var(&c.Meridian.ITLTargetMs, "itl-target-ms", float64(sched.DefaultITLTarget.Milliseconds()), "policies meridian and pascal: longest time between two tokens of an answer that names no target (slo.target_tbt_ms), in `ms`; prompts and thoughts get what is left under it")
-	fs.Float64Var(&c.Meridian.ThinkFloorMs, "think-floor-ms", float64(sched.DefaultThinkFloor.Milliseconds()), "policy meridian: a thinking request gets a token at least this often whatever answers need, in `ms`")
-	fs.Float64Var(&c.TickBudgetMs, "tick-budget-ms", 30, "policy uma: time one decode step aims at, in `ms`")
-	fs.Float64Var(&c.GuardMs, "latency-guard-ms", 100, "policy uma: no prompt work in a step while an interactive answer has waited this long for its next token, in `ms`; 0 = off")
-	fs.IntVar(&c.MaxBackground, "max-background", 0, "background requests computed at once; 0 = --parallel")
+	fs.Float64Var(&c.Meridian.ITLTargetMs, "itl-target-ms", float64(sched.DefaultITLTarget.Milliseconds()), "policies meridian and pascal: inter-token latency (ITL) target of answers, in `ms`; prompts and thinking get the rest of each step. slo.target_tbt_ms overrides it per request")
+	fs.Float64Var(&c.Meridian.ThinkFloorMs, "think-floor-ms", float64(sched.DefaultThinkFloor.Milliseconds()), "policy meridian: maximum time between two thinking tokens of a request, in `ms`, even if answers miss their ITL target")
+	fs.Float64Var(&c.TickBudgetMs, "tick-budget-ms", 30, "policy uma: target duration of a decode step, in `ms`")
+	fs.Float64Var(&c.GuardMs, "latency-guard-ms", 100, "policy uma: pause prompt processing while an interactive answer has waited this long for its next token, in `ms`; 0 = off")
+	fs.IntVar(&c.MaxBackground, "max-background", 0, "maximum background requests that run at the same time; 0 = --parallel")
 
 	fs = section("Thinking")
-	fs.Var(textFlag{&c.Meridian.ThinkMode}, "think", "whether requests that do not say think: auto (as the model decides), off or on")
-	fs.IntVar(&c.ThinkBudget, "think-budget", -1, "most `tokens` of thought in a turn; a request may ask for less. 0 = no thinking, -1 = max_think_tokens of [meridian] (32768)")
-	fs.Var(textFlag{&c.Meridian.EarlyExit}, "early-exit", "which signals end thinking that has settled, for requests that do not say: off, eat, rpdi or both")
-	fs.Var(&meridianFlag{c: c}, "meridian", "any key of the file's [meridian] table, such as eat_ema_variance_threshold=0.001; may be given again")
+	fs.Var(textFlag{&c.Meridian.ThinkMode}, "think", "default thinking mode of requests: auto (the model decides), off or on")
+	fs.IntVar(&c.ThinkBudget, "think-budget", -1, "maximum thinking `tokens` per answer; requests may ask for fewer. 0 = no thinking, -1 = max_think_tokens of [meridian] (32768)")
+	fs.Var(textFlag{&c.Meridian.EarlyExit}, "early-exit", "default early exit from thinking: off, eat (when the answer has converged), rpdi (when the thinking drifts) or both")
+	fs.Var(&meridianFlag{c: c}, "meridian", "set a key of the file's [meridian] table, such as eat_ema_variance_threshold=0.001; repeatable")
 
 	fs = section("KV cache")
-	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "compute every prompt from its first token")
-	fs.StringVar(&c.SharePrefixes, "share-prefixes", "off", "off: cached prompts are their user's own; system: system prompts are shared by all users")
-	fs.IntVar(&c.KVBlockTokens, "kv-block-tokens", meridian.DefaultBlockCells, "`tokens` in a block of the KV ledger")
-	fs.StringVar(&c.ThinkEvict, "think-evict", "none", "a request's finished thought, when cells run low: none (it stays), offload (it stays, and a copy goes to --cache-ram as it ends, so that a request that makes way later comes back without computing it again) or drop (it is taken out of the pool for good: changes answers)")
-	fs.BoolVar(&c.ContextShift, "context-shift", false, "forget the oldest half of a full context and go on, instead of ending the answer with reason length")
+	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "do not cache or share prompts: compute each from its first token")
+	fs.StringVar(&c.SharePrefixes, "share-prefixes", "off", "prefixes shared between users: off (none) or system (system prompts)")
+	fs.IntVar(&c.KVBlockTokens, "kv-block-tokens", meridian.DefaultBlockCells, "`tokens` per block in the KV block accounting")
+	fs.StringVar(&c.ThinkEvict, "think-evict", "none", "KV cells of a finished thought: none (keep them), offload (keep them and copy them to --cache-ram, so that a preempted request is restored without recomputing them) or drop (remove them when cells run low; changes answers)")
+	fs.BoolVar(&c.ContextShift, "context-shift", false, "when the context is full, drop its oldest half and continue, instead of ending the answer with reason length")
 	c.CacheRAM, c.CacheDisk = sizeOf("auto"), sizeOf("10GiB")
-	fs.Var(&c.CacheRAM, "cache-ram", `memory for snapshots of prefixes that had to leave the KV cache: 512MiB, 25% of what is free, 0 = none, auto = 25%; a bare number is MiB (-cram)`)
-	fs.StringVar(&c.CacheDir, "cache-dir", "", "`directory` for snapshots on disk, which outlive a restart (default: none are written)")
-	fs.Var(&c.CacheDisk, "cache-disk", "most disk space --cache-dir may take")
-	fs.StringVar(&c.Fabric, "fabric", "", "`URL` of a store that several machines share prefixes through: valkey://host, redis://host, nixl-synth, mooncake-synth+URL; a password is better set in UMA_FABRIC than here, where ps shows it")
-	fs.DurationVar(&c.FabricTTL, "fabric-ttl", 0, "how long the fabric keeps a prefix that nobody uses; 0 = as its URL says")
-	fs.IntVar(&c.OffloadThresholdBlocks, "offload-threshold-blocks", 4, "blocks that are gathered before they go to the fabric together")
+	fs.Var(&c.CacheRAM, "cache-ram", `host memory for prefixes evicted from the KV cache: a size such as 512MiB, a percentage of free memory, or auto (25%); 0 = none; a bare number is MiB (-cram)`)
+	fs.StringVar(&c.CacheDir, "cache-dir", "", "`directory` for KV snapshots, which survive a restart (default: none)")
+	fs.Var(&c.CacheDisk, "cache-disk", "maximum disk space of --cache-dir")
+	fs.StringVar(&c.Fabric, "fabric", "", "`URL` of a store that shares prefixes between machines: valkey://host, redis://host, nixl-synth, mooncake-synth+URL. Put a password into UMA_FABRIC: ps shows the command line")
+	fs.DurationVar(&c.FabricTTL, "fabric-ttl", 0, "how long the fabric keeps an unused prefix; 0 = as its URL says")
+	fs.IntVar(&c.OffloadThresholdBlocks, "offload-threshold-blocks", 4, "blocks to collect for a write to the fabric")
 
 	fs = section("Process")
-	fs.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", 30*time.Second, "on SIGTERM, SIGINT or SIGHUP the daemon ends within this time: running requests may finish, and the last quarter of it (5s at most) is for cached prefixes on their way to --cache-dir and --fabric; a second signal ends it at once")
-	fs.StringVar(&c.LogFormat, "log-format", "text", "log lines as text or json")
-	fs.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error (UMA_DEBUG=1 is debug)")
-	fs.BoolVar(&c.Progress, "progress", true, "show a bar while the model loads, on a terminal")
-	fs.StringVar(&c.Trace, "trace", "", "record every decision and the token ids of all requests to `file`, for uma-sim replay --steps and run --uma-trace")
-	fs.StringVar(&c.ConfigFile, "config", "", "TOML `file` of these options, below UMA_* variables and flags (default: $XDG_CONFIG_HOME/uma-serve/uma-serve.toml, else /etc/uma-serve/uma-serve.toml, where there is one); \"\" = none")
+	fs.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", 30*time.Second, "on SIGTERM, SIGINT or SIGHUP, stop within this time: running requests may finish, and the last quarter (5s at most) is for writing cached prefixes to --cache-dir and --fabric; a second signal stops at once")
+	fs.StringVar(&c.LogFormat, "log-format", "text", "log format: text or json")
+	fs.StringVar(&c.LogLevel, "log-level", "info", "log level: debug, info, warn or error (UMA_DEBUG=1 means debug)")
+	fs.BoolVar(&c.Progress, "progress", true, "on a terminal, show a progress bar while the model loads")
+	fs.StringVar(&c.Trace, "trace", "", "record all scheduling decisions and token ids to `file`, for uma-sim replay --steps and run --uma-trace")
+	fs.StringVar(&c.ConfigFile, "config", "", "TOML configuration `file`; flags and UMA_* variables override it (default: $XDG_CONFIG_HOME/uma-serve/uma-serve.toml, else /etc/uma-serve/uma-serve.toml, if it exists); \"\" = none")
 	return out
 }
 
@@ -212,8 +212,8 @@ var llamaNames = map[string]string{
 }
 
 // policyHelp lists sched.Policies for --help; a test holds it complete.
-const policyHelp = "meridian (answers keep --itl-target-ms, thoughts and prompts share the rest), uma (prompts in chunks of a fixed time beside running answers), stock (as llama-server), " +
-	"pascal (thoughts first, answers at reading speed) or meridian_static (the original's fixed shares)"
+const policyHelp = "meridian (answers meet --itl-target-ms; prompts and thinking share the rest), uma (prompt chunks of a fixed time next to running answers), stock (as llama-server), " +
+	"pascal (thinking first, answers at reading speed) or meridian_static (Meridian's fixed shares)"
 
 // NormalizeArgs rewrites llamaNames in a command line. "-fa" alone means on, as it did in older llama-servers.
 func NormalizeArgs(args []string) []string {
@@ -268,7 +268,7 @@ func (c *Config) Validate() error {
 		bad(v >= lo && v <= hi, "--%s is %d; it must be %d…%d", name, v, lo, hi)
 	}
 	bad(c.CtxSize == 0 || c.CtxSize >= minCtxSize && c.CtxSize <= 1<<27, "--ctx-size is %d; it must be %d…%d, or 0 for the model's training context", c.CtxSize, minCtxSize, 1<<27)
-	bad(c.CtxSize == 0 || c.CtxSize < minCtxSize || c.CtxSize >= c.Parallel, "--ctx-size is %d; it must be at least --parallel (%d): each running request needs a cell", c.CtxSize, c.Parallel)
+	bad(c.CtxSize == 0 || c.CtxSize < minCtxSize || c.CtxSize >= c.Parallel, "--ctx-size is %d; it must be at least --parallel (%d): each running request needs at least one cell", c.CtxSize, c.Parallel)
 	within("parallel", c.Parallel, 1, maxParallel)
 	within("batch-size", c.BatchSize, 1, 1<<20)
 	within("ubatch-size", c.UBatchSize, 1, 1<<20)
@@ -296,7 +296,7 @@ func (c *Config) Validate() error {
 	oneOf("flash-attn", c.FlashAttn, Words["flash-attn"]...)
 	oneOf("cache-type-k", c.CacheTypeK, Words["cache-type-k"]...)
 	oneOf("cache-type-v", c.CacheTypeV, Words["cache-type-v"]...)
-	bad(c.FlashAttn != "off" || slices.Contains(unquantised, c.CacheTypeV), "--cache-type-v is %q; with --flash-attn off it must be %s: llama.cpp reads quantised V cells with flash attention only", c.CacheTypeV, strings.Join(unquantised, " or "))
+	bad(c.FlashAttn != "off" || slices.Contains(unquantised, c.CacheTypeV), "--cache-type-v is %q; with --flash-attn off it must be %s: llama.cpp supports a quantised V cache only with flash attention", c.CacheTypeV, strings.Join(unquantised, " or "))
 	oneOf("policy", c.Policy, Words["policy"]...)
 	if c.ChatTemplate != "" {
 		text, _, err := loadTemplate(c.ChatTemplate)
@@ -308,18 +308,18 @@ func (c *Config) Validate() error {
 		}
 	}
 	oneOf("while-loading", c.WhileLoading, Words["while-loading"]...)
-	bad(c.Policy != "stock" && c.Policy != "meridian_static" || c.MaxBackground == 0, "--max-background is %d; with --policy %s it must be 0: that policy knows no classes", c.MaxBackground, c.Policy)
+	bad(c.Policy != "stock" && c.Policy != "meridian_static" || c.MaxBackground == 0, "--max-background is %d; with --policy %s it must be 0: that policy has no priority classes", c.MaxBackground, c.Policy)
 	oneOf("share-prefixes", c.SharePrefixes, Words["share-prefixes"]...)
 	oneOf("think-evict", c.ThinkEvict, Words["think-evict"]...)
 	within("kv-block-tokens", c.KVBlockTokens, 1, 1<<16)
 	within("offload-threshold-blocks", c.OffloadThresholdBlocks, 1, 1<<16)
 	within("think-budget", c.ThinkBudget, -1, 1<<24)
 	bad(c.FabricTTL >= 0, "--fabric-ttl is %v; it must not be negative", c.FabricTTL)
-	bad(c.FabricTTL == 0 || c.Fabric != "", "--fabric-ttl is %v without a --fabric", c.FabricTTL)
+	bad(c.FabricTTL == 0 || c.Fabric != "", "--fabric-ttl is %v; it needs a --fabric", c.FabricTTL)
 	if err := c.CacheDisk.absolute(); err != nil {
 		errs = append(errs, fmt.Errorf("--cache-disk is %q; %w", c.CacheDisk.String(), err))
 	}
-	bad(c.CacheDir == "" || c.CacheDisk.Bytes != 0, "--cache-dir is %q and --cache-disk is 0; give it some space, or leave the directory out", c.CacheDir)
+	bad(c.CacheDir == "" || c.CacheDisk.Bytes != 0, "--cache-dir is %q and --cache-disk is 0; set --cache-disk above 0, or remove --cache-dir", c.CacheDir)
 	// The two below are checked by meridian too, but people know them by these names.
 	itl, floor := c.Meridian.ITLTargetMs, c.Meridian.ThinkFloorMs
 	known := itl >= 1 && itl <= 60_000 && floor >= 1 && floor <= 60_000

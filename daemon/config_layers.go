@@ -100,7 +100,7 @@ func (c *Config) Load(environ []string) error {
 		errs = append(errs, c.loadFile(c.ConfigFile))
 	}
 	if n := max(c.Threads, c.ThreadsBatch); n > runtime.NumCPU() {
-		c.Warnings = append(c.Warnings, fmt.Sprintf("--threads or --threads-batch is %d and this process may use %d processors: compute threads wait for each other without sleeping, so each step will take many times as long", n, runtime.NumCPU()))
+		c.Warnings = append(c.Warnings, fmt.Sprintf("--threads or --threads-batch is %d, but this process may use only %d processors: compute threads spin while they wait for each other, so each step takes many times as long", n, runtime.NumCPU()))
 	}
 	c.settleThinkBudget()
 	errs = append(errs, c.Validate())
@@ -162,13 +162,13 @@ func (c *Config) loadFile(path string) error {
 		return fail("it is %s, not a file", clierr.Kind(st.Mode())) // to open a pipe could wait for ever
 	}
 	if err == nil && st.Size() > maxConfigBytes {
-		return fail("it has %d bytes, the most is %d", st.Size(), maxConfigBytes)
+		return fail("it has %d bytes; the maximum is %d", st.Size(), maxConfigBytes)
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
-		hint := "--config names it"
+		hint := "--config names this file"
 		if c.layers.source["config"] == "" {
-			hint = `--config "" starts without it`
+			hint = `--config "" starts without a file`
 		}
 		return fmt.Errorf("config %w; %s", clierr.File(path, err), hint)
 	}
@@ -225,7 +225,7 @@ func setScalar(f *pflag.Flag, v any) error {
 	switch v.(type) {
 	case string, int64, float64, bool:
 	default:
-		return errors.New("must be one value, not a table, a list or a date")
+		return errors.New("must be a single value, not a table, a list or a date")
 	}
 	if err := f.Value.Set(fmt.Sprint(v)); err != nil {
 		return fmt.Errorf("is %v: %w", v, clierr.Value(f, err))

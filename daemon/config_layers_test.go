@@ -195,7 +195,7 @@ func TestPrintedConfig(t *testing.T) {
 	}
 }
 
-// TestValidOptionsSuitTheScheduler: a value that the options allow is refused by no part behind them, in words of its own.
+// TestValidOptionsSuitTheScheduler: a value that the options allow is accepted by the parts behind them as well.
 func TestValidOptionsSuitTheScheduler(t *testing.T) {
 	for _, line := range []string{
 		"-c 64 -np 64 -b 64", "-c 64 -np 1 -b 1", "-np 248 -b 248 -c 248", "-c 134217728", "-b 1048576", "--max-queue 0", "--max-queue 1048576",
@@ -205,7 +205,7 @@ func TestValidOptionsSuitTheScheduler(t *testing.T) {
 		for _, policy := range sched.Policies() {
 			c, err := load(t, append(strings.Fields(line), "--policy", policy), nil)
 			if err != nil {
-				if !strings.Contains(err.Error(), "knows no classes") {
+				if !strings.Contains(err.Error(), "has no priority classes") {
 					t.Errorf("%s: %v", line, err)
 				}
 				continue

@@ -133,7 +133,7 @@ func (c *Config) setMeridian(key string, v any) error {
 	}
 	var unknown *toml.StrictMissingError
 	if errors.As(err, &unknown) {
-		return fmt.Errorf("key %q has a key it does not know: %s", "meridian."+key, strings.TrimSpace(unknown.String()))
+		return fmt.Errorf("key %q has an unknown key: %s", "meridian."+key, strings.TrimSpace(unknown.String()))
 	}
 	return fmt.Errorf("key %q is %v: %w", "meridian."+key, v, meridianWanted(reflect.TypeFor[meridian.Config]().Field(i).Type, err))
 }
@@ -157,7 +157,7 @@ func meridianWanted(t reflect.Type, err error) error {
 	case reflect.Float64:
 		return errors.New("it must be a number")
 	case reflect.String:
-		return errors.New("it must be a text")
+		return errors.New("it must be a string")
 	}
 	return errors.New(`it must be a table such as { open = ["<think>"], close = ["</think>"] }`)
 }
@@ -174,11 +174,11 @@ func (m *meridianFlag) Set(text string) error {
 	for pair := range strings.SplitSeq(text, ",") {
 		key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
 		if !ok {
-			return fmt.Errorf("%q is no KEY=VALUE", pair)
+			return fmt.Errorf("%q is not KEY=VALUE", pair)
 		}
 		key, value = strings.ReplaceAll(strings.TrimSpace(key), "-", "_"), strings.TrimSpace(value)
 		if flag := meridianFlags[key]; flag != "" {
-			return fmt.Errorf("%q has an option of its own: --%s", key, flag)
+			return fmt.Errorf("%q is set by its own option: --%s", key, flag)
 		}
 		var doc map[string]any
 		if toml.Unmarshal([]byte("v = "+value), &doc) != nil {
@@ -220,7 +220,7 @@ func (f textFlag) String() string {
 func (f textFlag) Type() string { return "word" }
 
 // settleThinkBudget puts --think-budget where it belongs, in max_think_tokens. A budget below min_think_tokens lowers
-// that too, unless it is set itself: who asks for short thoughts wants them short.
+// that too, unless it is set explicitly: a request for short thinking implies a short minimum.
 func (c *Config) settleThinkBudget() {
 	if c.ThinkBudget < 0 {
 		return

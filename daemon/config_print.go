@@ -23,7 +23,7 @@ func (c *Config) WriteTOML(w io.Writer, sections []Section) error {
 	if file == "" {
 		file = "none"
 	}
-	fmt.Fprintf(&b, "# The options of uma-serve. File: %s. Lines that begin with # are defaults.\n", file)
+	fmt.Fprintf(&b, "# The options of uma-serve. File: %s. Lines that begin with # show defaults.\n", file)
 	for _, s := range sections {
 		fmt.Fprintf(&b, "\n# %s\n", s.Title)
 		s.Flags.VisitAll(func(f *pflag.Flag) {
@@ -50,8 +50,8 @@ func (c *Config) WriteSample(w io.Writer, sections []Section) error {
 	fmt.Fprint(&b, `# uma-serve.toml: the options of uma-serve, each with its default. Remove the # of a line to set it.
 #
 # uma-serve reads the file that --config names, else $XDG_CONFIG_HOME/uma-serve/uma-serve.toml (by default under
-# ~/.config), else /etc/uma-serve/uma-serve.toml. Environment variables (UMA_CTX_SIZE for ctx-size) go over it, the
-# command line over both; uma-serve --print-config shows the outcome.
+# ~/.config), else /etc/uma-serve/uma-serve.toml. Environment variables (UMA_CTX_SIZE for ctx-size) override the file,
+# and command-line options override both. uma-serve --print-config shows the result.
 `)
 	for _, s := range sections {
 		fmt.Fprintf(&b, "\n# ---- %s ----\n", s.Title)

@@ -30,7 +30,7 @@ var sizeUnits = []struct {
 
 // Set reads a size. It implements pflag.Value.
 func (s *Size) Set(text string) error {
-	const must = `write a size such as "512MiB" or "2GB", a share such as "25%" of what is free, "0" for none, or "auto"`
+	const must = `write a size such as "512MiB" or "2GB", a percentage of free memory such as "25%", "0" for none, or "auto"`
 	t := strings.ToLower(strings.TrimSpace(text))
 	out := Size{text: strings.TrimSpace(text)}
 	if t == "auto" {
@@ -52,13 +52,13 @@ func (s *Size) Set(text string) error {
 	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
 	switch {
 	case err != nil || math.IsNaN(v) || math.IsInf(v, 0):
-		return fmt.Errorf("%q is no size; %s", text, must)
+		return fmt.Errorf("%q is not a size; %s", text, must)
 	case v < 0:
 		return fmt.Errorf("%q is negative; %s", text, must)
 	case percent && v > 100:
-		return fmt.Errorf("%q is more than all; %s", text, must)
+		return fmt.Errorf("%q is more than 100%%; %s", text, must)
 	case !percent && v*scale > 1<<60:
-		return fmt.Errorf("%q is more than any machine has; %s", text, must)
+		return fmt.Errorf("%q is too large; %s", text, must)
 	case percent:
 		out.Share = v / 100
 	default:

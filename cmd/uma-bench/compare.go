@@ -16,12 +16,12 @@ func compareCommand() *cobra.Command {
 	var underTest, outDir string
 	cmd := &cobra.Command{
 		Use:   "compare BASELINE.json… UNDER_TEST.json",
-		Short: "hold a report against others; exit status 1 when it is worse",
-		Long: `Hold the last report against the others: differences in percent, with Welch's 95 % intervals where both have repeats.
+		Short: "compare a report with others; exit status 1 when it is worse",
+		Long: `Compare the last report with the others: differences in percent, with Welch's 95 % intervals if both have repeats.
 
 The exit status is 1 when a metric is worse by more than --fail-over percent and its interval is clear of 0, when
-answers were evicted or requests failed where none were, or when a metric has gone missing. Measured and synthetic
-reports cannot be compared.`,
+answers were evicted or requests failed and none did before, or when a metric is missing. Measured and synthetic reports
+cannot be compared.`,
 		Example: `  uma-bench compare main/report.json branch/report.json --fail-over 5`,
 		Args:    cobra.MinimumNArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -36,7 +36,7 @@ reports cannot be compared.`,
 					r.ConfigName = strings.TrimSuffix(filepath.ToSlash(path), ".json")
 				}
 				seen[r.ConfigName] = true
-				r.Streams = 0 // whoever names two files wants them compared
+				r.Streams = 0 // compare the named files whatever their stream counts
 				reports = append(reports, r)
 			}
 			under := reports[len(reports)-1].ConfigName
@@ -67,7 +67,7 @@ reports cannot be compared.`,
 		},
 	}
 	f := cmd.Flags()
-	f.Float64Var(&failOver, "fail-over", 5, "most `percent` that a metric may be worse")
+	f.Float64Var(&failOver, "fail-over", 5, "maximum `percent` by which a metric may be worse")
 	f.StringVar(&underTest, "under-test", "", "config_name of the report under test (default: the last)")
 	f.StringVar(&outDir, "out-dir", "", "also write report.json, ab-report.json, report.md and report.html")
 	return cmd

@@ -19,9 +19,10 @@ func eatCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "eat",
-		Short: "what ending thinking early by EAT saves, next to a plain token cap",
-		Long:  `Ask held-out problems once for each threshold δ of EAT and once for each token cap, and hold accuracy against think tokens. The daemon is started anew for each, on the built-in model or --model.`,
-		Args:  cobra.NoArgs,
+		Short: "think tokens saved by EAT early exit, compared with a token cap",
+		Long: `Ask held-out problems once for each EAT threshold δ and once for each token cap, and report accuracy by think tokens.
+Each point starts a new daemon on the built-in model or --model.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg.Eval.Problems = firstOfEach(heldout.Problems(), each)
 			cfg.Serve = func(options ...string) (string, func() error, error) {
@@ -51,8 +52,8 @@ func eatCommand() *cobra.Command {
 	f.StringVarP(&model, "model", "m", "", "GGUF `file` (default: the built-in model)")
 	f.IntVar(&each, "each", 34, "ask the first `N` problems of each task; 0 = all")
 	f.IntVarP(&cfg.Eval.Concurrency, "concurrency", "n", 8, "questions in flight")
-	f.Float32Var(&cfg.Eval.Temperature, "temp", 1, "sampling temperature; greedily the built-in model hardly ever thinks longer than it must")
-	f.Uint64Var(&cfg.Eval.Seed, "seed", 1, "seed of the sampling, the same for every point")
+	f.Float32Var(&cfg.Eval.Temperature, "temp", 1, "sampling temperature; with greedy sampling the built-in model hardly ever thinks longer than needed")
+	f.Uint64Var(&cfg.Eval.Seed, "seed", 1, "sampling seed, the same for every point")
 	f.Float64SliceVar(&cfg.Deltas, "delta", []float64{1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1}, "thresholds of EAT's EMA variance, in nats²")
 	f.IntSliceVar(&cfg.Caps, "cap", []int{20, 40, 60, 80, 100, 130, 160, 200}, "token caps")
 	f.StringSliceVar(&cfg.EAT, "eat", []string{

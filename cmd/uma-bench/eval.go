@@ -26,13 +26,12 @@ func evalCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "eval [-- uma-serve options…]",
 		Short: "ask held-out problems over the socket and grade the answers",
-		Long: `Ask held-out problems over the socket and grade the answers: right is only the exact text.
+		Long: `Ask held-out problems over the socket and grade the answers: only the exact text is right.
 
-With --socket the daemon that listens there is asked; without, uma-serve (beside this binary) is started on the
-built-in model, or on --model. The problems are the built-in ones, which that model was never trained on, or a file
-with lines like {"task":"add","question":"What is 1 + 2?","answer":"3"}.`,
+--socket names a running daemon; without it, the uma-serve next to this binary is started on the built-in model or
+--model. The problems are the built-in ones, on which that model was not trained, or a file with lines like {"task":"add","question":"What is 1 + 2?","answer":"3"}.`,
 		Example: `  uma-bench eval                                    # the accuracy table of the built-in model
-  uma-bench eval --empty-think                      # the same without its thinking
+  uma-bench eval --empty-think                      # the same without thinking
   uma-bench eval --each 10 --repeat 16 --temp 1     # how much the length of thinking varies
   uma-bench eval --socket /run/uma.sock --problems mine.jsonl --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -40,7 +39,7 @@ with lines like {"task":"add","question":"What is 1 + 2?","answer":"3"}.`,
 				return errors.New("--concurrency and --repeat must be at least 1, --each 0 (all) or more")
 			}
 			if cfg.Socket != "" && (model != "" || len(args) > 0) {
-				return errors.New("--socket names a daemon that runs already: leave out --model and the options for uma-serve")
+				return errors.New("--socket names a running daemon: leave out --model and the options for uma-serve")
 			}
 			if emptyThink && (cfg.Socket != "" || model != "") {
 				return errors.New("--empty-think is for the built-in model: leave out --socket and --model")
@@ -83,15 +82,15 @@ with lines like {"task":"add","question":"What is 1 + 2?","answer":"3"}.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&cfg.Socket, "socket", "", "ask the daemon at `PATH` instead of starting one")
-	f.StringVarP(&model, "model", "m", "", "GGUF `file` to start uma-serve on (default: the built-in model)")
+	f.StringVar(&cfg.Socket, "socket", "", "socket `PATH` of a running daemon, instead of starting one")
+	f.StringVarP(&model, "model", "m", "", "GGUF `file` for uma-serve (default: the built-in model)")
 	f.StringVar(&problems, "problems", "", "JSON lines `FILE` of problems (default: the built-in ones)")
 	f.IntVar(&each, "each", 0, "ask only the first `N` problems of each task; 0 = all")
 	f.IntVarP(&cfg.Concurrency, "concurrency", "n", 8, "questions in flight")
-	f.IntVar(&cfg.Repeat, "repeat", 1, "ask each problem so often")
+	f.IntVar(&cfg.Repeat, "repeat", 1, "number of times each problem is asked")
 	f.Float32Var(&cfg.Temperature, "temp", 0, "sampling temperature; 0 = greedy")
-	f.Uint64Var(&cfg.Seed, "seed", 1, "seed of the sampling")
-	f.IntVar(&cfg.MaxTokens, "max-tokens", 1000, "most tokens of an answer, thinking included; one that is cut off is wrong")
+	f.Uint64Var(&cfg.Seed, "seed", 1, "sampling seed")
+	f.IntVar(&cfg.MaxTokens, "max-tokens", 1000, "maximum tokens of an answer, with its thinking; an answer that is cut off is wrong")
 	f.BoolVar(&emptyThink, "empty-think", false, "put an empty, closed think block before each answer")
 	f.StringVar(&out, "out", "", "also write `BASE`.json and BASE.md")
 	f.BoolVar(&asJSON, "json", false, "print JSON instead of Markdown")
@@ -107,7 +106,7 @@ func startForEval(model string, n int, more []string) (*daemonproc.Proc, error) 
 	bin := filepath.Join(filepath.Dir(self), "uma-serve")
 	if _, err := os.Stat(bin); err != nil {
 		if bin, err = exec.LookPath("uma-serve"); err != nil {
-			return nil, errors.New("no uma-serve beside this binary or in PATH; run `make`, or name a running daemon with --socket")
+			return nil, errors.New("no uma-serve next to this binary or in PATH; run `make`, or name a running daemon with --socket")
 		}
 	}
 	args := []string{"--parallel", fmt.Sprint(n), "--ctx-size", fmt.Sprint(1024 * n)}

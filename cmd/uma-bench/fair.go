@@ -18,11 +18,11 @@ func fairCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "fair",
-		Short: "what a policy costs where there is nothing to arbitrate: tokens/s of streams alone, second policy against the first",
+		Short: "overhead of a policy without competing requests: tokens/s of the second policy relative to the first",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if len(policies) != 2 {
-				return fmt.Errorf("--policies names %d policies; two are compared", len(policies))
+				return fmt.Errorf("--policies names %d policies; it must name two", len(policies))
 			}
 			if model == "" {
 				var err error

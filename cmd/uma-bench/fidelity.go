@@ -32,19 +32,19 @@ func fidelityCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "fidelity [-- FLAGS OF uma-serve]",
-		Short: "what uma-sim predicts of a workload against what the daemon did",
-		Long: `Runs uma-serve on decode-sweep, storm and shared-prefix, each recorded (--trace), and takes the times at
-the client. Then uma-sim simulates what was recorded: the same arrivals and lengths, and what a step takes.
-The table holds one against the other. What a step takes is, by --cost:
+		Short: "compare uma-sim's predictions with the daemon's measured times",
+		Long: `Run uma-serve on decode-sweep, storm and shared-prefix with --trace and measure times at the client. Then
+simulate each recording with uma-sim (same arrivals, same lengths) and compare. --cost selects the step times:
 
-  recording    uma-sim fit, of the steps recorded (default)
-  daemon       the four coefficients that the daemon itself had learned by the end
-  calibration  uma-sim fit, of other runs before, between and after those predicted
+  recording    uma-sim fit of the recorded steps (default)
+  daemon       the four coefficients that the daemon had learned by the end
+  calibration  uma-sim fit of other runs before, between and after the predicted ones
 
-uma-serve and uma-sim are those beside this binary. Stop other work while it runs (about two minutes on two cores, by a model of 135 M parameters).`,
+uma-serve and uma-sim are those next to this binary. Stop other programs while it runs (about two minutes on two
+cores with a model of 135 M parameters).`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 && c.ArgsLenAtDash() != 0 {
-				return fmt.Errorf("what is %q? Flags of uma-serve come after --", args[0])
+				return fmt.Errorf("unexpected argument %q; flags of uma-serve come after --", args[0])
 			}
 			f.flags = args
 			rows, err := f.run()
@@ -64,12 +64,12 @@ uma-serve and uma-sim are those beside this binary. Stop other work while it run
 	fs := cmd.Flags()
 	fs.StringVarP(&f.model, "model", "m", "", "GGUF `file` (default: a generated one of 135 M parameters, Q8_0)")
 	fs.StringVar(&f.policy, "policy", "", "the daemon's `policy` (default: its own)")
-	fs.StringVar(&f.cost, "cost", "recording", "where step times come from: recording, daemon, calibration")
-	fs.StringSliceVar(&f.only, "only", nil, "run only the `workloads` of these names")
+	fs.StringVar(&f.cost, "cost", "recording", "source of step times: recording, daemon, calibration")
+	fs.StringSliceVar(&f.only, "only", nil, "`workloads` to run (default: all)")
 	fs.StringVar(&f.out, "out", "", "keep recordings and results in `directory`")
-	fs.StringVar(&f.again, "again", "", "run no daemon: simulate what is in `directory` (of --out) again")
-	fs.Float64Var(&f.scale, "scale", 1, "length of the workloads")
-	fs.Float64Var(&f.target, "target", 15, "largest error in `percent` that is no failure")
+	fs.StringVar(&f.again, "again", "", "run no daemon; simulate the recordings in `directory` (from --out) again")
+	fs.Float64Var(&f.scale, "scale", 1, "factor on the length of the workloads")
+	fs.Float64Var(&f.target, "target", 15, "maximum error in `percent`; exit status 1 above it")
 	fs.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -84,7 +84,7 @@ type fidelity struct {
 
 func (f *fidelity) run() ([]fidelityRow, error) {
 	if !slices.Contains([]string{"calibration", "daemon", "recording"}, f.cost) {
-		return nil, fmt.Errorf("--cost %q is none of recording, daemon, calibration", f.cost)
+		return nil, fmt.Errorf("--cost is %q; it must be recording, daemon or calibration", f.cost)
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -116,7 +116,7 @@ func (f *fidelity) run() ([]fidelityRow, error) {
 		return k >= 0 && k < len(workloads) && (len(f.only) == 0 || slices.Contains(f.only, workloads[k].Name))
 	}
 	if !slices.ContainsFunc([]int{0, 1, 2}, wanted) {
-		return nil, fmt.Errorf("--only %v names no workload: they are decode-sweep, storm, shared-prefix", f.only)
+		return nil, fmt.Errorf("--only is %v; workloads are decode-sweep, storm, shared-prefix", f.only)
 	}
 	if f.again == "" {
 		began := time.Now()
@@ -196,7 +196,7 @@ func (f *fidelity) record(w *bench.FidelityWorkload, dir string) error {
 	}
 	saved, err := filepath.Glob(filepath.Join(dir, "cache", "uma-serve", "cost", "*.json"))
 	if err != nil || len(saved) != 1 {
-		return fmt.Errorf("the daemon has saved %d cost models, one was expected (%v)", len(saved), err)
+		return fmt.Errorf("the daemon saved %d cost models; want 1 (%v)", len(saved), err)
 	}
 	data, err := os.ReadFile(saved[0])
 	if err != nil {

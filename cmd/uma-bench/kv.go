@@ -24,17 +24,17 @@ func kvCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "kv",
-		Short: "what KV memory promises: sharing, restores, oversubscription, inter-token times, kill -9",
-		Long: `Each row starts daemons of its own and is held against the same run's own baseline: a lone cold
-request, a prompt that is computed, a pool with room for all, the chat alone. The exit status is 1
-when a row is not met.
+		Short: "test the KV cache: sharing, restores, oversubscription, ITL, kill -9",
+		Long: `Each row starts new daemons and is compared with a baseline of the same run: a lone cold request, a
+computed prompt, a pool with room for all requests, a chat alone. The exit status is 1 when a row
+misses its limit.
 
   uma-bench kv --only sharing,restore`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			for _, row := range only {
 				if !slices.Contains(bench.KVRows, row) {
-					return fmt.Errorf("--only: %q is none of %s", row, strings.Join(bench.KVRows, ", "))
+					return fmt.Errorf("--only: %q is not one of %s", row, strings.Join(bench.KVRows, ", "))
 				}
 			}
 			if model == "" {
@@ -67,7 +67,7 @@ when a row is not met.
 			}
 			for _, r := range rows {
 				if !r.Met {
-					failed = errors.Join(failed, fmt.Errorf("%s, %s: not met", r.Row, r.What))
+					failed = errors.Join(failed, fmt.Errorf("%s, %s: limit missed", r.Row, r.What))
 				}
 			}
 			return failed
@@ -76,16 +76,16 @@ when a row is not met.
 	f := cmd.Flags()
 	f.StringVarP(&model, "model", "m", "", "GGUF `file` (default: a generated one of 135 M parameters, Q8_0)")
 	f.StringSliceVar(&only, "only", nil, "`rows` to measure: "+strings.Join(bench.KVRows, ", ")+" (default: all)")
-	f.IntVar(&cfg.Prefix, "prefix", 1024, "`tokens` of a shared or restored prompt, about")
-	f.IntVar(&cfg.Unique, "unique", 32, "`tokens` that each of the sharing requests has of its own")
+	f.IntVar(&cfg.Prefix, "prefix", 1024, "approximate `tokens` of a shared or restored prompt")
+	f.IntVar(&cfg.Unique, "unique", 32, "`tokens` of each sharing request that are not shared")
 	f.IntVar(&cfg.Requests, "requests", 16, "requests that share a prefix")
-	f.IntVar(&cfg.Rounds, "rounds", 5, "prefixes that are shared, one after the other")
-	f.IntVar(&cfg.AtOnce, "at-once", 4, "of them at a time")
+	f.IntVar(&cfg.Rounds, "rounds", 5, "number of shared prefixes, one after the other")
+	f.IntVar(&cfg.AtOnce, "at-once", 4, "sharing requests in flight")
 	f.IntVar(&cfg.Prompts, "prompts", 5, "prompts restored from each tier")
 	f.IntVar(&cfg.Sessions, "sessions", 32, "sessions of the oversubscription")
-	f.IntVar(&cfg.Answer, "answer", 128, "`tokens` of each of their answers")
-	f.DurationVar(&cfg.Chat, "chat", 10*time.Second, "how long the chat is watched, alone and beside restores")
-	f.IntVar(&cfg.Kills, "kills", 200, "times the daemon is killed while it writes")
+	f.IntVar(&cfg.Answer, "answer", 128, "oversubscription: `tokens` of each answer")
+	f.DurationVar(&cfg.Chat, "chat", 10*time.Second, "duration of the chat, alone and next to restores")
+	f.IntVar(&cfg.Kills, "kills", 200, "number of times the daemon is killed while it writes")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -27,23 +27,23 @@ func main() {
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "uma-bench",
-		Short: "measure what serving costs on this machine",
-		Long: `uma-bench holds the daemon against the bare decode loop of the same engine, and looks at what it
-costs when idle and after many requests. Every figure is a ratio within one run: absolute speed
-drifts on a laptop by more than the effects looked for. Stop other work while it runs.
+		Short: "measure the cost of serving on this machine",
+		Long: `uma-bench compares the daemon with the bare decode loop of the same engine, and measures its cost
+when idle and after many requests. Every figure is a ratio within one run, because absolute speed
+drifts on a laptop by more than the measured effects. Stop other programs while it runs.
 
-  uma-bench run                 a workload against servers or in virtual time: report and page
-  uma-bench compare             one report against others; fails when it is worse
-  uma-bench overhead            tokens/s and inter-token latency, bare loop against served
-  uma-bench prompt              a lone prompt's speed and first token, bare loop against served
-  uma-bench idle                processor and memory of an idle daemon, with 1,000 connections
-  uma-bench memory              resident memory along 10,000 requests
-  uma-bench storm               chats beside long prompts, policy by policy
-  uma-bench kv                  sharing, restores, oversubscription, kill -9: what KV memory promises
-  uma-bench fidelity            what uma-sim predicts against what the daemon did
-  uma-bench fair                what a policy costs where there is nothing to arbitrate
-  uma-bench eval                answers to held-out problems, graded
-  uma-bench eat                 ending thinking early by EAT, next to a plain token cap`,
+  uma-bench run                 run a workload on servers or in virtual time; write a report
+  uma-bench compare             compare a report with others; fail when it is worse
+  uma-bench overhead            tokens/s and ITL of the daemon and of the bare decode loop
+  uma-bench prompt              speed and TTFT of a lone prompt, daemon and bare decode loop
+  uma-bench idle                CPU and memory of an idle daemon with 1,000 connections
+  uma-bench memory              resident memory over 10,000 requests
+  uma-bench storm               ITL of chats during a storm of long prompts, by policy
+  uma-bench kv                  sharing, restores, oversubscription and kill -9 of the KV cache
+  uma-bench fidelity            uma-sim's predictions compared with the daemon
+  uma-bench fair                overhead of a policy without competing requests
+  uma-bench eval                grade answers to held-out problems
+  uma-bench eat                 thinking ended early by EAT, compared with a token cap`,
 		Version:       buildinfo.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -69,7 +69,7 @@ drifts on a laptop by more than the effects looked for. Stop other work while it
 			if takes == nil || takes(c, args) == nil {
 				return nil
 			}
-			return usageError{fmt.Errorf("%s does not take %q; its usage is: %s", c.CommandPath(), args, c.UseLine())}
+			return usageError{fmt.Errorf("%s does not take %q; usage: %s", c.CommandPath(), args, c.UseLine())}
 		}
 	}
 	root.AddCommand(completion.Command("uma-bench", func(err error) error { return usageError{err} }))

@@ -44,7 +44,7 @@ func idleCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "idle",
-		Short: "processor and memory of an idle daemon, without and with idle connections (Linux)",
+		Short: "CPU and memory of an idle daemon, with and without idle connections (Linux)",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			return withDaemon(model, nil, func(p *daemonproc.Proc) error {
@@ -66,7 +66,7 @@ func idleCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVarP(&model, "model", "m", "", "GGUF `file` (default: a tiny generated one)")
 	f.IntVar(&n, "connections", 1000, "idle connections")
-	f.DurationVar(&window, "window", 10*time.Second, "how long each state is watched")
+	f.DurationVar(&window, "window", 10*time.Second, "measuring time of each state")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -77,7 +77,7 @@ func memoryCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "memory",
-		Short: "resident memory along many requests (Linux)",
+		Short: "resident memory over many requests (Linux)",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			return withDaemon(model, nil, func(p *daemonproc.Proc) error {
@@ -96,7 +96,7 @@ func memoryCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVarP(&model, "model", "m", "", "GGUF `file` (default: a tiny generated one)")
-	f.IntVarP(&total, "requests", "n", 10_000, "requests, after a warm-up of a fifth as many")
+	f.IntVarP(&total, "requests", "n", 10_000, "requests to measure, after a warm-up of a fifth as many")
 	f.IntVar(&workers, "workers", 8, "requests in flight")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd

@@ -49,7 +49,7 @@ func runCommand() *cobra.Command {
 	o := runOptions{load: load.DefaultOptions()}
 	cmd := &cobra.Command{
 		Use:   "run [-- uma-serve options…]",
-		Short: "a workload against servers, or replayed in virtual time, with report and page",
+		Short: "run a workload on servers, or replay it in virtual time, and write reports",
 		Long:  runHelp(),
 		Example: `  uma-bench run --mode replay --baseline all                        # the reference workload in virtual time, without a model
   uma-bench run --mode replay --baseline all --decoder laptop --arrival-rate 2 --scale 0.1
@@ -79,9 +79,9 @@ func runHelp() string {
 	var b strings.Builder
 	b.WriteString(`Measure a workload and write report.json, report.md, report.html (and ab-report.json for several sides) to --out-dir.
 
---mode real sends requests from a client process over real sockets: to uma-serve started for each side (beside this
-binary), to one that runs (--socket), or to another server (--target, --url). --mode replay runs the daemon's own
-scheduler over a decoder of virtual time; its numbers are marked as synthetic and the same seed gives the same bytes.
+--mode real sends requests from a client process over real sockets: to a uma-serve started for each side (next to this
+binary), to a running one (--socket), or to another server (--target, --url). --mode replay runs the daemon's scheduler on
+a simulated decoder in virtual time; its numbers are marked synthetic, and the same seed gives the same bytes.
 
 Workloads:
 `)
@@ -94,49 +94,49 @@ Workloads:
 
 func (o *runOptions) flags(f *pflag.FlagSet) {
 	f.SortFlags = false
-	f.StringVar(&o.mode, "mode", "real", "real, or replay: virtual time, no model")
-	f.StringVar(&o.workload, "workload", "synthetic", "what is asked")
-	f.StringSliceVar(&o.sides, "sides", nil, "`CONFIGURATIONS` of uma-serve to measure; the last is under test (default: the server's own; replay: uma)")
+	f.StringVar(&o.mode, "mode", "real", "real, or replay (virtual time, no model)")
+	f.StringVar(&o.workload, "workload", "synthetic", "name of the workload")
+	f.StringSliceVar(&o.sides, "sides", nil, "`CONFIGURATIONS` of uma-serve to measure, comma-separated; the last is under test (default: the server's own; replay: uma)")
 	f.StringVar(&o.baseline, "baseline", "none", "adds sides: none, stock, static-budget, all (those two and every policy)")
-	f.StringVar(&o.underTest, "under-test", "", "`SIDE` that is held against the others")
-	f.IntVar(&o.repeats, "repeats", 3, "so often, for intervals")
-	f.IntVar(&o.warmUp, "warmup", 3, "requests before each run that are not measured; 0 also leaves prompt lengths uncalibrated")
+	f.StringVar(&o.underTest, "under-test", "", "`SIDE` to compare with the others (default: the last)")
+	f.IntVar(&o.repeats, "repeats", 3, "number of runs of each side, for confidence intervals")
+	f.IntVar(&o.warmUp, "warmup", 3, "unmeasured requests before each run; 0 also skips the calibration of prompt lengths")
 	f.StringVar(&o.name, "name", "", "config_name of the report (default MODE-WORKLOAD)")
-	f.StringVar(&o.outDir, "out-dir", "bench-out", "where the reports go")
+	f.StringVar(&o.outDir, "out-dir", "bench-out", "`directory` of the reports")
 
-	f.Float64Var(&o.seconds, "duration-s", 30, "seconds of arrivals: requests = duration × rate")
-	f.Float64Var(&o.load.Rate, "arrival-rate", o.load.Rate, "open loop: requests a second, Poisson")
-	f.IntSliceVarP(&o.sweep, "concurrency", "c", nil, "closed loop: so many clients, a list for a sweep; instead of arrivals")
+	f.Float64Var(&o.seconds, "duration-s", 30, "duration of the arrivals in seconds: requests = duration × rate")
+	f.Float64Var(&o.load.Rate, "arrival-rate", o.load.Rate, "open loop: requests per second, Poisson")
+	f.IntSliceVarP(&o.sweep, "concurrency", "c", nil, "closed loop instead of arrivals: number of clients; a list makes a sweep")
 	f.IntVar(&o.load.Requests, "requests", 0, "requests of a run (default: duration × rate; heldout: all)")
-	f.Float64Var(&o.load.ReasoningRatio, "reasoning-ratio", o.load.ReasoningRatio, "share of reasoning requests in synthetic and mix")
+	f.Float64Var(&o.load.ReasoningRatio, "reasoning-ratio", o.load.ReasoningRatio, "fraction of reasoning requests in synthetic and mix")
 	f.Uint64Var(&o.load.Seed, "seed", o.load.Seed, "seed of the workload and the sampling; repeat k has seed + k")
-	f.Float64Var(&o.load.Scale, "scale", 1, "factor on the lengths of synthetic, sharegpt, math500: less for a slow machine")
-	f.BoolVar(&o.load.Exact, "exact", false, "answers as long as drawn: the end of generation is ignored (uma, llama-server)")
-	f.StringVar(&o.load.File, "file", "", "ShareGPT's JSON or MATH-500's JSON lines")
-	f.StringVar(&o.load.MathFile, "math-file", "", "mix: MATH-500's JSON lines")
+	f.Float64Var(&o.load.Scale, "scale", 1, "factor on the lengths of synthetic, sharegpt, math500; below 1 for a slow machine")
+	f.BoolVar(&o.load.Exact, "exact", false, "ignore end of generation, so that answers have the drawn length (uma, llama-server)")
+	f.StringVar(&o.load.File, "file", "", "`FILE` of ShareGPT (JSON) or MATH-500 (JSON lines)")
+	f.StringVar(&o.load.MathFile, "math-file", "", "mix: `FILE` of MATH-500 (JSON lines)")
 	f.IntVar(&o.load.Streams, "streams", o.load.Streams, "storm: chats; decode-sweep: answers at once")
 	f.IntVar(&o.load.Clients, "clients", o.load.Clients, "storm: clients that submit prompts; agent-chain: agents; two-app: batch clients")
 	f.IntVar(&o.load.Prompt, "prompt", o.load.Prompt, "storm, two-app: `tokens` of a long prompt")
 	f.IntVar(&o.load.Tokens, "tokens", o.load.Tokens, "decode-sweep, long-context, shared-prefix, agent-chain, ipc: `tokens` of an answer")
-	f.DurationVar(&o.load.Solo, "solo", o.load.Solo, "storm: the chats alone")
-	f.DurationVar(&o.load.Storm, "storm", o.load.Storm, "storm: with the prompts")
-	f.BoolVar(&o.load.Background, "background", false, "storm: mark the prompts as work that may wait")
-	f.IntVar(&o.load.Context, "context", o.load.Context, "long-context, shared-prefix: the longest, `tokens`")
+	f.DurationVar(&o.load.Solo, "solo", o.load.Solo, "storm: time that the chats run alone")
+	f.DurationVar(&o.load.Storm, "storm", o.load.Storm, "storm: time that the chats run with the prompts")
+	f.BoolVar(&o.load.Background, "background", false, "storm: send the prompts as background requests")
+	f.IntVar(&o.load.Context, "context", o.load.Context, "long-context, shared-prefix: maximum prompt `tokens`")
 	f.IntVar(&o.load.Turns, "turns", o.load.Turns, "agent-chain: turns")
 	f.IntVar(&o.load.Rounds, "rounds", o.load.Rounds, "shared-prefix, long-context, ipc: repetitions within a run")
 
-	f.StringVar(&o.target, "target", "uma", "what is asked: "+strings.Join(drive.Targets, ", "))
-	f.StringVar(&o.socket, "socket", "", "uma-serve that runs already, by its socket's `PATH`")
-	f.StringVar(&o.url, "url", "", "another server's `URL`, or the path of its socket")
-	f.StringVar(&o.model, "model-name", "", "what ollama and openai servers call the model")
-	f.StringVarP(&o.modelFile, "model", "m", "", "GGUF `file` to start uma-serve on, or builtin (default: a generated one of 135 M parameters; heldout: builtin)")
+	f.StringVar(&o.target, "target", "uma", "kind of server: "+strings.Join(drive.Targets, ", "))
+	f.StringVar(&o.socket, "socket", "", "socket `PATH` of a running uma-serve")
+	f.StringVar(&o.url, "url", "", "`URL` or socket path of another server")
+	f.StringVar(&o.model, "model-name", "", "name of the model for ollama and openai servers")
+	f.StringVarP(&o.modelFile, "model", "m", "", "GGUF `file` for uma-serve, or builtin (default: a generated one of 135 M parameters; heldout: builtin)")
 	f.StringVar(&o.apiKeyEnv, "api-key-env", "", "environment `VARIABLE` that holds the server's API key")
-	f.StringVar(&o.extra, "extra", "", "`JSON` object of fields for the body of HTTP requests, such as {\"ignore_eos\":true}")
+	f.StringVar(&o.extra, "extra", "", "`JSON` object to merge into the body of HTTP requests, such as {\"ignore_eos\":true}")
 	f.Float32Var(&o.temperature, "temp", 0, "sampling temperature; 0 = greedy")
 	f.StringVar(&o.earlyExit, "early-exit", "", "think.early_exit of reasoning requests to uma: off, eat, rpdi, both (default: the server's)")
-	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "most time for one answer")
-	f.StringVar(&o.decoder, "decoder", "reference", "replay: what decoding costs: reference (a data-centre GPU), laptop, or step=US,prefill=US,think=US,output=US")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress")
+	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "time limit of one answer")
+	f.StringVar(&o.decoder, "decoder", "reference", "replay: cost of decoding: reference (a data-centre GPU), laptop, or step=US,prefill=US,think=US,output=US")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "do not print progress")
 }
 
 // given are the flags that were set.
@@ -185,10 +185,10 @@ func (o *runOptions) run(ctx context.Context, flags map[string]string, args []st
 		return o.real(ctx, name, sides, flags, args, progress)
 	case "replay":
 	default:
-		return nil, fmt.Errorf("--mode %q is neither real nor replay", o.mode)
+		return nil, fmt.Errorf("--mode is %q; it must be real or replay", o.mode)
 	}
 	if len(args) > 0 || o.socket != "" || o.url != "" || len(o.sweep) > 0 {
-		return nil, errors.New("--mode replay asks no server and has arrivals only: leave out --socket, --url, --concurrency and uma-serve's options")
+		return nil, errors.New("--mode replay uses no server and no closed loop: leave out --socket, --url, --concurrency and uma-serve's options")
 	}
 	decoder, err := replay.ParseDecoder(o.decoder)
 	if err != nil {
@@ -201,7 +201,7 @@ func (o *runOptions) run(ctx context.Context, flags map[string]string, args []st
 			ThinkBudget: s.ThinkBudget, Decoder: decoder, Options: o.load, Repeats: o.repeats,
 			Environment: measure.Environment(flags), Done: func() { done++; progress(s.Name, done, o.repeats) }}
 		if slices.Contains(s.Args, "--meridian") || s.EarlyExit != "" && s.EarlyExit != "off" {
-			return nil, fmt.Errorf("side %s looks at logits, which a replay does not have", s.Name)
+			return nil, fmt.Errorf("side %s needs logits, which a replay does not have", s.Name)
 		}
 		if s.ThinkBudget == 0 && s.Policy != "stock" {
 			cfg.ThinkBudget = 4096 // Meridian's own cap
@@ -228,7 +228,7 @@ func (o *runOptions) allSides() (out []measure.Side, err error) {
 	case "all":
 		names = []string{"stock", "static-budget", "uma", "pascal", "meridian_static", "meridian"}
 	default:
-		return nil, fmt.Errorf("--baseline %q is none of none, stock, static-budget, all", o.baseline)
+		return nil, fmt.Errorf("--baseline is %q; it must be none, stock, static-budget or all", o.baseline)
 	}
 	sides := o.sides
 	if len(sides) == 0 && o.baseline != "all" {
@@ -254,10 +254,10 @@ func (o *runOptions) real(ctx context.Context, name string, sides []measure.Side
 		return nil, err
 	}
 	if o.socket != "" && o.target != "uma" {
-		return nil, errors.New("--socket names a uma-serve; another server's is --url")
+		return nil, errors.New("--socket is for uma-serve; use --url for other servers")
 	}
 	if (o.socket != "" || o.target != "uma") && (len(args) > 0 || o.modelFile != "") {
-		return nil, errors.New("a server that runs has its model and options: leave out --model and uma-serve's options")
+		return nil, errors.New("a running server has its own model and options: leave out --model and uma-serve's options")
 	}
 	cfg := measure.Config{Name: name, Workload: o.workload, Options: o.load, Sides: sides, Sweep: o.sweep, Repeats: o.repeats, WarmUp: o.warmUp,
 		ClientBin: self, ClientArgs: []string{"load-client"}, Environment: measure.Environment(flags), Progress: progress,
@@ -278,7 +278,7 @@ func (o *runOptions) real(ctx context.Context, name string, sides []measure.Side
 	if cfg.Job.Address == "" && o.target == "uma" {
 		if cfg.ServerBin = filepath.Join(filepath.Dir(self), "uma-serve"); !exists(cfg.ServerBin) {
 			if cfg.ServerBin, err = exec.LookPath("uma-serve"); err != nil {
-				return nil, errors.New("no uma-serve beside this binary or in PATH; run `make`, or name a running one with --socket")
+				return nil, errors.New("no uma-serve next to this binary or in PATH; run `make`, or name a running one with --socket")
 			}
 		}
 		model := o.modelFile

@@ -81,19 +81,19 @@ func TestReplayIsDeterministic(t *testing.T) {
 func TestRunRefuses(t *testing.T) {
 	for want, args := range map[string]string{
 		"is none of":              "--workload nope",
-		"neither real nor replay": "--mode x",
+		"must be real or replay": "--mode x",
 		"--repeats":               "--repeats 0",
 		"--baseline":              "--baseline x",
 		"side":                    "--sides x",
 		"--under-test":            "--under-test x",
 		"needs a server":          "--mode replay --workload storm",
-		"arrivals only":           "--mode replay --concurrency 4",
-		"looks at logits":         "--mode replay --sides eat=0.1",
+		"no closed loop":           "--mode replay --concurrency 4",
+		"needs logits":         "--mode replay --sides eat=0.1",
 		"side uma:ema_alpha=1":    "--mode replay --sides uma:ema_alpha=1",
 		"decoder \"warp\"":        "--mode replay --decoder warp",
 		"--url":                   "--target ollama",
 		"name it with --file":     "--workload sharegpt",
-		"--socket names":          "--target openai --socket x",
+		"--socket is for uma-serve":          "--target openai --socket x",
 		"leave out --model":       "--socket x -m y",
 		"one configuration":       "--socket x --sides stock,uma",
 	} {
@@ -103,13 +103,13 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
-// TestMistakes: the program answers mistakes on its command line in words of its own.
+// TestMistakes: the program answers mistakes on its command line with its own error texts.
 func TestMistakes(t *testing.T) {
 	for line, want := range map[string]string{
 		"frobnicate":             `there is no command "frobnicate"`,
 		"storn":                  `there is no command "storn"; did you mean storm?`,
-		"idle --window 5":        `--window is "5": it must be a time with its unit`,
-		"overhead --streams 1,x": `--streams is "1,x": it must be whole numbers with commas between`,
+		"idle --window 5":        `--window is "5": it must be a duration with a unit`,
+		"overhead --streams 1,x": `--streams is "1,x": it must be a comma-separated list of whole numbers`,
 		"idle --conections 5":    "there is no option --conections; did you mean --connections?",
 		"idle now":               "uma-bench idle does not take",
 		"compare one.json":       "uma-bench compare does not take",

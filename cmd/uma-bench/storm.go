@@ -18,14 +18,14 @@ func stormCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "storm [-- uma-serve options…]",
-		Short: "chats that decode while others submit long prompts back to back, policy by policy",
-		Long: `Two chats decode; then clients submit unique long prompts, each the next when the last was
-answered. Each side is a daemon of its own, POLICY or POLICY@TARGET with an inter-token target in ms:
+		Short: "ITL of chats while other clients submit long prompts, by policy",
+		Long: `Two chats decode while clients submit unique long prompts back to back. Each side starts a daemon
+with POLICY, or POLICY@TARGET with an ITL target in ms:
 
   uma-bench storm --sides stock,uma,meridian@50,meridian@100
 
-The first side is what the prompts' speed of the others is held against. The same as uma-bench run
---workload storm, which writes its page by default, with one repeat and this table alone.`,
+Prompt speed is relative to the first side. This is uma-bench run --workload storm with one repeat
+and only this table.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
 			defer stop()
@@ -52,15 +52,15 @@ The first side is what the prompts' speed of the others is held against. The sam
 	f := cmd.Flags()
 	f.StringVarP(&o.modelFile, "model", "m", "", "GGUF `file` (default: a generated one of 135 M parameters, Q8_0)")
 	f.StringSliceVar(&o.sides, "sides", []string{"stock", "uma", "meridian@50", "meridian@100"}, "`POLICY[@TARGET]` of each side")
-	f.IntVar(&o.load.Streams, "chats", o.load.Streams, "streams that decode all the time")
+	f.IntVar(&o.load.Streams, "chats", o.load.Streams, "chat streams")
 	f.IntVar(&o.load.Clients, "clients", o.load.Clients, "clients that submit prompts")
-	f.IntVar(&o.load.Prompt, "prompt", o.load.Prompt, "`tokens` of each prompt, about")
-	f.DurationVar(&o.load.Solo, "solo", o.load.Solo, "how long the chats are measured alone")
-	f.DurationVar(&o.load.Storm, "storm", o.load.Storm, "how long the storm lasts")
-	f.BoolVar(&o.load.Background, "background", false, "mark the clients' prompts as background work")
-	f.IntVar(&o.repeats, "repeats", 1, "so often")
-	f.StringVar(&outDir, "out-dir", "", "also write the page and the reports there")
+	f.IntVar(&o.load.Prompt, "prompt", o.load.Prompt, "approximate `tokens` of each prompt")
+	f.DurationVar(&o.load.Solo, "solo", o.load.Solo, "time that the chats run alone")
+	f.DurationVar(&o.load.Storm, "storm", o.load.Storm, "time that the storm lasts")
+	f.BoolVar(&o.load.Background, "background", false, "send the clients' prompts as background requests")
+	f.IntVar(&o.repeats, "repeats", 1, "number of runs of each side")
+	f.StringVar(&outDir, "out-dir", "", "also write the reports to this `directory`")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "do not print progress")
 	return cmd
 }

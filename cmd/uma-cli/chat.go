@@ -18,17 +18,17 @@ func newChat(dial dialer) *cobra.Command {
 	settings := chat.DefaultSettings()
 	cmd := &cobra.Command{
 		Use:   "chat",
-		Short: "Converse with the model (what uma-cli does without a command)",
-		Long: `Converse with the model. /? in the chat lists its commands.
+		Short: "Chat with the model (the default command)",
+		Long: `Chat with the model. /? in the chat lists its commands.
 
-Ctrl-C cancels the answer that is running; Ctrl-\ ends its thinking, and the answer comes. Ctrl-Z suspends the chat,
-fg goes on with it. A pasted text of several lines is one message; Alt-Enter begins a new line.
+Ctrl-C cancels the running answer. Ctrl-\ ends its thinking, so that the answer begins. Ctrl-Z suspends the chat; fg
+resumes it. A pasted text of several lines is one message. Alt-Enter inserts a line break.
 
-Lines are kept in $XDG_STATE_HOME/uma-serve/history (UMA_NOHISTORY=1: nowhere).`,
+The history is saved in $XDG_STATE_HOME/uma-serve/history; UMA_NOHISTORY=1 turns it off.`,
 		Example: `  uma-cli chat --system "Answer in one sentence."
   uma-cli chat --temp 0 --hide-thinking
-  uma-cli chat --think on --think-budget 512     # think, but not for ever
-  uma-cli chat --early-exit eat                  # stop thinking when the answer has settled`,
+  uma-cli chat --think on --think-budget 512     # limit thinking to 512 tokens
+  uma-cli chat --early-exit eat                  # end thinking when the answer has converged`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return converse(cmd.Context(), dial, &settings) },
 	}
@@ -39,7 +39,7 @@ Lines are kept in $XDG_STATE_HOME/uma-serve/history (UMA_NOHISTORY=1: nowhere).`
 }
 
 func addHideThinking(cmd *cobra.Command, settings *chat.Settings) {
-	cmd.Flags().BoolVar(&settings.HideThinking, "hide-thinking", false, "show a counter instead of the model's thinking")
+	cmd.Flags().BoolVar(&settings.HideThinking, "hide-thinking", false, "show a token counter instead of the model's thinking")
 }
 
 // converse is a chat on the process's terminal.

@@ -46,7 +46,7 @@ func completeTargets(dial dialer) cobra.CompletionFunc {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		words := []string{cobra.CompletionWithDesc("all", "every cached prefix")}
+		words := []string{cobra.CompletionWithDesc("all", "all cached prefixes")}
 		ctx, cancel := withTimeout(cmd.Context(), askTimeout)
 		defer cancel()
 		c, err := dial(ctx)

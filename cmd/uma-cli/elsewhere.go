@@ -5,22 +5,22 @@ var elsewhere = map[string]string{}
 
 func init() {
 	const (
-		models  = "a model is a GGUF file: download one, then start the daemon with uma-serve -m FILE.gguf"
-		files   = "uma-serve keeps no store of models, it serves the GGUF file of -m; delete or copy that file itself"
-		serving = "one daemon serves one model; uma-cli info shows it"
-		daemon  = "the daemon is a program of its own; start it with uma-serve -m FILE.gguf, or systemctl --user start uma-serve"
-		end     = "end the daemon with systemctl --user stop uma-serve, or with Ctrl-C where it runs; Ctrl-C ends a single answer"
-		running = "uma-cli metrics --watch shows what runs, uma-cli why --last 10 the newest requests, uma-cli kv what is cached"
-		file    = "uma-cli model inspect FILE.gguf shows a model file, uma-cli info what is served"
-		system  = "a model's instructions are a flag, uma-cli --system TEXT; its parameters are flags of chat and run"
-		embed   = "the daemon answers with text only; embeddings are not served"
-		logs    = "the daemon writes its log to standard error; as a service, journalctl --user -u uma-serve shows it"
+		models  = "models are GGUF files: download one, then start the daemon with uma-serve -m FILE.gguf"
+		files   = "uma-serve has no model store; copy or delete the GGUF file yourself"
+		serving = "a daemon serves one model; uma-cli info shows it"
+		daemon  = "start the daemon with uma-serve -m FILE.gguf, or systemctl --user start uma-serve"
+		end     = "stop the daemon with systemctl --user stop uma-serve, or with Ctrl-C in its terminal; in uma-cli, Ctrl-C cancels an answer"
+		running = "uma-cli metrics --watch shows the daemon's activity, uma-cli why --last 10 the newest requests, uma-cli kv the KV cache"
+		file    = "uma-cli model inspect FILE.gguf shows a model file, uma-cli info the served model"
+		system  = "set the system prompt with uma-cli --system TEXT; sampling parameters are flags of chat and run"
+		embed   = "the daemon generates text only; it does not serve embeddings"
+		logs    = "the daemon logs to standard error; for a service, journalctl --user -u uma-serve shows the log"
 		measure = "uma-bench measures the daemon, uma-cli run -v shows the speed of an answer"
-		account = "there are no accounts: a model is a file, and the socket belongs to its user"
-		prompt  = "uma-cli run PROMPT asks once, uma-cli alone opens a chat"
-		options = "the options of the daemon are flags of uma-serve (uma-serve --help), those of an answer flags of run and chat"
-		tokens  = "uma-cli run -v tells how many tokens a prompt and its answer have"
-		cache   = "uma-cli kv shows the cached prefixes, uma-cli kv drop forgets one"
+		account = "there are no accounts: models are files, and file permissions guard the socket"
+		prompt  = "uma-cli run PROMPT asks one question, uma-cli alone opens a chat"
+		options = "the daemon's options are flags of uma-serve (uma-serve --help); sampling options are flags of run and chat"
+		tokens  = "uma-cli run -v prints the number of prompt and answer tokens"
+		cache   = "uma-cli kv shows the cached prefixes, uma-cli kv drop removes one"
 	)
 	for sentence, names := range map[string][]string{
 		models:  {"pull", "download", "get", "install", "import", "search", "add"},

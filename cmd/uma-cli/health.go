@@ -17,11 +17,10 @@ func newHealth(dial dialer) *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "health",
-		Short: "Is the daemon well? The exit status says so",
-		Long: `Is the daemon well? For health checks of containers and service managers.
+		Short: "Check the daemon's health; report it as exit status",
+		Long: `Check the daemon's health, for containers and service managers.
 
-Exit status: 0 it answers requests · 1 loading, draining or stalled · 3 no daemon. With --live a daemon that is still
-loading or draining is alive, too.`,
+Exit status: 0 ready · 1 loading, draining or stalled · 3 no daemon. With --live, loading and draining also give 0.`,
 		Example: `  uma-cli health && echo ready
   HEALTHCHECK CMD uma-cli health --live --timeout 2s`,
 		Args: noArgs,
@@ -60,8 +59,8 @@ loading or draining is alive, too.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the daemon's answer as one line of JSON")
-	cmd.Flags().BoolVar(&live, "live", false, "succeed while the daemon loads or drains, too")
-	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "a daemon that does not answer within this is not well")
+	cmd.Flags().BoolVar(&live, "live", false, "exit with 0 while the daemon loads or drains, too")
+	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "fail when the daemon does not answer within this time")
 	return cmd
 }
 

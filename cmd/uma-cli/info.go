@@ -63,15 +63,15 @@ func newInfo(dial dialer) *cobra.Command {
 	var asJSON, costModel bool
 	cmd := &cobra.Command{
 		Use:   "info",
-		Short: "What the daemon serves, with what, and what is in use",
+		Short: "Show the model, the engine, the configuration and resource use",
 		Example: `  uma-cli info
   uma-cli info --json | jq .model.path
-  uma-cli info --cost-model >cost.json           # what a step takes on this machine, for uma-sim
+  uma-cli info --cost-model >cost.json           # step times of this machine, for uma-sim
   uma-sim run --cost-model cost.json --batch-formation uma`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON && costModel {
-				return usagef("--json and --cost-model are two things; choose one")
+				return usagef("--json and --cost-model exclude each other")
 			}
 			return query(cmd, dial, asJSON, client.Question{Kind: wire.KindInfo},
 				func(out *ui.Terminal, info *wire.Info) (string, error) {
@@ -83,7 +83,7 @@ func newInfo(dial dialer) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the daemon's answer as one line of JSON")
-	cmd.Flags().BoolVar(&costModel, "cost-model", false, "print what a step takes, {a, b, c, d} in ms, as uma-sim's --cost-model reads it")
+	cmd.Flags().BoolVar(&costModel, "cost-model", false, "print the cost model of a step, {a, b, c, d} in ms, for uma-sim --cost-model")
 	return cmd
 }
 
@@ -94,9 +94,9 @@ func costModelJSON(in *wire.Info) (string, error) {
 	case in.Status == "loading":
 		return "", errors.New("the model is still loading; nothing is measured yet")
 	case m == nil:
-		return "", errors.New("this daemon has no cost model (is it another version?)")
+		return "", errors.New("this daemon reports no cost model; its version may differ from uma-cli's")
 	case m.Samples == 0:
-		return "", errors.New("the daemon has measured no step yet; ask it something, then try again")
+		return "", errors.New("the daemon has not measured a step yet; send it a request, then try again")
 	}
 	b, err := json.MarshalIndent(struct {
 		A float64 `json:"a"`

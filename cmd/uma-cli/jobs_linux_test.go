@@ -113,7 +113,7 @@ func TestSuspendWithoutShell(t *testing.T) {
 	}
 }
 
-// TestSuspendWatch: a watch goes on after Ctrl-Z, on a screen of its own.
+// TestSuspendWatch: a watch continues after Ctrl-Z, on a new screen.
 func TestSuspendWatch(t *testing.T) {
 	server := (&clienttest.Server{Metrics: `{"prompts_total":1}`}).Start(t)
 	c := shell(t, server.Path)

@@ -15,44 +15,43 @@ func newKV(dial dialer) *cobra.Command {
 	var asJSON, tree, all bool
 	cmd := &cobra.Command{
 		Use:   "kv",
-		Short: "What the KV cache holds, for whom, where and why",
-		Long: `What the KV cache holds: every running sequence and every cached prefix, with its tokens and bytes, the tier it is
-in (device, host, disk, fabric), its owner, its age, and why it is there.
+		Short: "Show the KV cache: its entries, owners and tiers",
+		Long: `Show the KV cache: every running sequence and every cached prefix, with its tokens and bytes, its tier (device, host,
+disk, fabric), its owner, its age, and the reason it is cached.
 
-  CLASS  what memory is taken from first: think_complete, then think_active, then output_critical;
-         prefix is what nobody runs with, which goes before all of them
-  OWN    of TOKENS, those that nobody shares: what dropping it would free
-  IN     tokens restored from a tier; OUT: stored there
+  CLASS  eviction order: prefix (cached and idle; evicted first), think_complete, think_active, output_critical
+  OWN    the TOKENS that no other entry shares; drop frees these
+  IN     tokens restored from a tier; OUT: tokens stored to it
 
-In a window only what fits is shown: names of prefixes are cut to 8 digits, and columns and rows are left out. --all, a
-pipe and --json have everything. With --tree in a window the tree follows the summary at once.
+On a terminal the table is cut to the window: prefix names to 8 digits, and columns and rows that do not fit are left
+out. --all, a pipe and --json show everything. On a terminal --tree prints the tree directly below the summary.
 
-NAME is what drop, pin, unpin and save take. A user sees only what is its own; root and the daemon's user see all.`,
+drop, pin, unpin and save take a NAME. Users see only their own entries; root and the daemon's user see all.`,
 		Example: `  uma-cli kv
-  uma-cli kv --tree              # who shares what with whom
-  uma-cli kv pin 12              # keep prefix 12 whatever comes
+  uma-cli kv --tree              # with the prefix tree: who shares which cells
+  uma-cli kv pin 12              # protect prefix 12 from eviction
   uma-cli kv drop all
   uma-cli kv --json | jq '.tiers'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("there is no %q; uma-cli kv has drop, pin, unpin and save", args[0])
+				return usagef("unknown command %q; uma-cli kv has drop, pin, unpin and save", args[0])
 			}
 			return query(cmd, dial, asJSON, client.Question{Kind: wire.KindKV, KV: wire.KVQuestion{Tree: tree}},
 				func(out *ui.Terminal, r *wire.KVReport) (string, error) { return insideview.KV(out, r, all), nil })
 		},
 	}
-	cmd.Flags().BoolVar(&tree, "tree", false, "the prefix tree too: one line for each run of cells, below the run it continues")
-	cmd.Flags().BoolVarP(&all, "all", "a", false, "everything, even if it does not fit into the window")
+	cmd.Flags().BoolVar(&tree, "tree", false, "also print the prefix tree: one line per run of cells, below the run it continues")
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "show everything, even if it does not fit the window")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the daemon's answer as one line of JSON")
 	cmd.Flags().SortFlags = false
 	const target = `
 
-TARGET is a NAME that uma-cli kv shows, the beginning of a hash (4 digits or more, if only one begins so), or all.`
+TARGET is a NAME from uma-cli kv, a unique prefix of a hash (4 digits or more), or all.`
 	cmd.AddCommand(
-		newKVDo(dial, wire.KVDrop, "Forget a cached prefix and its copies in memory, on disk and on the fabric", "Forget a cached prefix and its copies in memory, on disk and on the --fabric: a prompt that begins so is computed anew. What\nanother prefix begins with too stays with that one. The command returns when the copies are gone, or says which are left."+target),
-		newKVDo(dial, wire.KVPin, "Keep a cached prefix until it is unpinned", "Keep a cached prefix whatever comes, until it is unpinned or dropped: a long system prompt, for example. What is\npinned is missing elsewhere: cells that hold it can be given to nobody."+target),
-		newKVDo(dial, wire.KVUnpin, "Let a pinned prefix be evicted again", "Let a pinned prefix be evicted again when its cells are needed."+target),
-		newKVDo(dial, wire.KVSave, "Write a cached prefix to the slowest tier there is", "Write a cached prefix to the slowest tier there is (--cache-dir, --fabric), so that it outlives the daemon. Without\neither it is copied to memory (--cache-ram) only."+target),
+		newKVDo(dial, wire.KVDrop, "Remove a cached prefix and its copies in memory, on disk and in the fabric", "Remove a cached prefix and its copies in memory, on disk and in the --fabric. The next prompt that begins with it is\ncomputed again. Cells that another prefix shares stay. The command returns when the copies are gone, or lists those left."+target),
+		newKVDo(dial, wire.KVPin, "Protect a cached prefix from eviction", "Protect a cached prefix, such as a long system prompt, from eviction until it is unpinned or dropped. Pinned cells are\nunavailable to other requests."+target),
+		newKVDo(dial, wire.KVUnpin, "Make a pinned prefix evictable again", "Make a pinned prefix evictable again."+target),
+		newKVDo(dial, wire.KVSave, "Write a cached prefix to disk or fabric", "Write a cached prefix to the slowest configured tier (--cache-dir, --fabric), so that it survives a restart. Without\neither it is copied to host memory (--cache-ram) only."+target),
 	)
 	return cmd
 }

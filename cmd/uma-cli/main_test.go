@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// program is uma-cli with args, as a process of its own, that talks to socket.
+// program is uma-cli with args, as a separate process that talks to socket.
 func program(t *testing.T, socket string, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -168,7 +168,7 @@ func TestProgram(t *testing.T) {
 		"temp":               {"run|--temp|x|hi", "", "", 2, "$", `uma-cli: --temp is "x": it must be a number`},
 		"seed":               {"run|--seed|x|hi", "", "", 2, "$", `--seed is "x": it must be a whole number`},
 		"seed, negative":     {"run|--seed|-x|hi", "", "", 2, "$", `--seed is "-x": it must be a whole number`},
-		"timeout, no unit":   {"run|--timeout|5|hi", "", "", 2, "$", `--timeout is "5": it must be a time with its unit`},
+		"timeout, no unit":   {"run|--timeout|5|hi", "", "", 2, "$", `--timeout is "5": it must be a duration with a unit`},
 		"health timeout":     {"health|--timeout|-1s", "", "", 2, "$", "--timeout is -1s; it must be more than 0"},
 		"switch":             {"run|--json=x|hi", "", "", 2, "$", `--json is "x": it must be true or false`},
 		"no value":           {"run|--system", "", "", 2, "$", "--system needs a value: --system TEXT"},
@@ -186,20 +186,20 @@ func TestProgram(t *testing.T) {
 		"info argument":     {"info|x", "", "", 2, "$", `takes no argument "x"`},
 		"metrics":           {"metrics", "", "", 0, "requests  0 running, 0 queued", ""},
 		"metrics json":      {"metrics|--json", "", "", 0, "{}\n$", ""},
-		"metrics flags":     {"metrics|--json|--prometheus", "", "", 2, "$", "--prometheus goes with neither"},
+		"metrics flags":     {"metrics|--json|--prometheus", "", "", 2, "$", "--prometheus excludes"},
 		"metrics interval":  {"metrics|--interval|2s", "", "", 2, "$", "--interval needs --watch"},
 		"metrics too fast":  {"metrics|--watch|--interval|1ms", "", "", 2, "$", "100ms or more"},
-		"metrics, no unit":  {"metrics|--watch|--interval|1", "", "", 2, "$", `uma-cli: --interval is "1": it must be a time with its unit, such as 500ms, 30s or 5m`},
+		"metrics, no unit":  {"metrics|--watch|--interval|1", "", "", 2, "$", `uma-cli: --interval is "1": it must be a duration with a unit, such as 500ms, 30s or 5m`},
 		"metrics no daemon": {"metrics|--prometheus", "", none, 3, "$", "uma-serve -m model.gguf"},
 		"info cost model":   {"info|--cost-model", "", "", 0, "{\n  \"a\": 4.25,\n  \"b\": 3.5,\n  \"c\": 6,\n  \"d\": 0.000125\n}\n$", "learned from 1,200 steps; its predictions are off by 7.2 %"},
-		"info two forms":    {"info|--cost-model|--json", "", "", 2, "$", "choose one"},
+		"info two forms":    {"info|--cost-model|--json", "", "", 2, "$", "--json and --cost-model exclude each other"},
 		"why":               {"why", "", "", 0, "#1 · uid 0 · interactive · queued", ""},
 		"why last":          {"why|--last|5", "", "", 0, "#5 ", ""},
 		"why id":            {"why|chat-1", "", "", 0, "chat-1  #0 · uid 0", ""},
 		"why json":          {"why|--json|chat-1", "", "", 0, `{"requests":[{"request":"chat-1",`, ""},
-		"why, forgotten":    {"why|gone", "", "", 1, "$", `nothing is remembered of a request "gone" of yours`},
+		"why, forgotten":    {"why|gone", "", "", 1, "$", `no request "gone" of yours is remembered`},
 		"why, too many":     {"why|--last|65", "", "", 2, "$", "--last is 65; it must be 1…64"},
-		"why, both":         {"why|--last|5|x", "", "", 2, "$", "an ID or --last, not both"},
+		"why, both":         {"why|--last|5|x", "", "", 2, "$", "either an ID or --last"},
 		"why, two":          {"why|a|b", "", "", 2, "$", "why takes one ID, not 2"},
 		"why, no daemon":    {"why", "", none, 3, "$", "no uma-serve daemon"},
 		"kv":                {"kv", "", "", 0, "12    prefix  device", ""},
@@ -228,12 +228,12 @@ func TestProgram(t *testing.T) {
 		"model, no folder":  {"model|inspect|/nonexistent/x.gguf", "", "", 1, "$", "uma-cli: /nonexistent/x.gguf: there is no directory /nonexistent"},
 		"model, not one":    {"model|inspect|" + file, "", "", 1, "$", "GGUF"},
 		"model, no file":    {"model|inspect", "", "", 2, "$", "name one file"},
-		"model, verb":       {"model|frobnicate", "", "", 2, "$", "model inspect FILE.gguf"},
+		"model, verb":       {"model|frobnicate", "", "", 2, "$", "has inspect FILE.gguf"},
 		"completion bash":   {"completion|bash", "", "", 0, "__start_uma-cli", ""},
 		"completion zsh":    {"completion|zsh", "", "", 0, "#compdef uma-cli", ""},
 		"completion fish":   {"completion|fish", "", "", 0, "complete -c uma-cli", ""},
 		"completion other":  {"completion|csh", "", "", 2, "$", "bash, zsh or fish"},
-		"help":              {"help|run", "", "", 0, "Ask once and print the answer", ""},
+		"help":              {"help|run", "", "", 0, "Send one prompt and print the answer", ""},
 		"help on nothing":   {"help|nothing", "", "", 2, "$", "there is no command"},
 	} {
 		t.Run(name, func(t *testing.T) {

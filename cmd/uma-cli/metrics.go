@@ -23,11 +23,11 @@ func newMetrics(dial dialer, address *string) *cobra.Command {
 	var interval time.Duration
 	cmd := &cobra.Command{
 		Use:   "metrics",
-		Short: "What the daemon is doing and how fast",
-		Long: `What the daemon is doing and how fast. docs/metrics.md explains every metric.
+		Short: "Show the daemon's activity and speed",
+		Long: `Show the daemon's activity and speed. docs/metrics.md explains every metric.
 
-A watch adds rates and ends with Ctrl-C. It draws one screen in place and leaves out what does not fit into the window;
-without --watch everything is shown.`,
+--watch adds rates and redraws the screen in place until Ctrl-C; rows that do not fit the window are left out. Without
+--watch every row is printed.`,
 		Example: `  uma-cli metrics --watch
   uma-cli metrics --json | jq .ttft_ms
   uma-cli metrics --watch --interval 10s --json >>metrics.jsonl
@@ -36,7 +36,7 @@ without --watch everything is shown.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case prometheus && (asJSON || watch):
-				return usagef("--prometheus goes with neither --json nor --watch")
+				return usagef("--prometheus excludes --json and --watch")
 			case cmd.Flags().Changed("interval") && !watch:
 				return usagef("--interval needs --watch")
 			case interval < minInterval:
@@ -63,8 +63,8 @@ without --watch everything is shown.`,
 			return watchMetrics(ctx, c, out, interval, asJSON, show)
 		},
 	}
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again and again, with rates")
-	cmd.Flags().DurationVar(&interval, "interval", time.Second, "time between two looks of --watch")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "redraw every --interval, with rates")
+	cmd.Flags().DurationVar(&interval, "interval", time.Second, "refresh interval of --watch")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the snapshot as one line of JSON")
 	cmd.Flags().BoolVar(&prometheus, "prometheus", false, "print Prometheus's text format (GET /metrics on the socket)")
 	cmd.Flags().SortFlags = false

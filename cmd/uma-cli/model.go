@@ -17,10 +17,10 @@ import (
 func newModel() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "model",
-		Short: "Look at model files",
+		Short: "Inspect model files",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("there is no command %q; uma-cli model inspect FILE.gguf", "model "+args[0])
+				return usagef("unknown command %q; uma-cli model has inspect FILE.gguf", "model "+args[0])
 			}
 			return cmd.Help()
 		},
@@ -62,7 +62,7 @@ func newModelInspect() *cobra.Command {
 	var typeK, typeV string
 	cmd := &cobra.Command{
 		Use:   "inspect FILE.gguf",
-		Short: "What a model file holds and whether it fits this machine, without loading it",
+		Short: "Show what a model file holds and whether it fits this machine, without loading it",
 		Example: `  uma-cli model inspect model.gguf
   uma-cli model inspect -ctk q8_0 -ctv q8_0 model.gguf    # with a smaller KV cache
   uma-cli model inspect --json model.gguf | jq .kv.contexts`,
@@ -93,12 +93,12 @@ func newModelInspect() *cobra.Command {
 			return out.Print(inspectionText(out, &in))
 		},
 	}
-	cmd.Flags().StringVar(&typeK, "cache-type-k", "f16", "type of the cache for K: f16, f32, bf16, q8_0, q4_0, … (-ctk)")
-	cmd.Flags().StringVar(&typeV, "cache-type-v", "f16", "type of the cache for V (-ctv)")
+	cmd.Flags().StringVar(&typeK, "cache-type-k", "f16", "data type of the K cache: f32, f16, bf16, q8_0, q4_0, … (-ctk)")
+	cmd.Flags().StringVar(&typeV, "cache-type-v", "f16", "data type of the V cache (-ctv)")
 	completeWords(cmd, "cache-type-k", gguf.CacheTypes()...)
 	completeWords(cmd, "cache-type-v", gguf.CacheTypes()...)
-	cmd.Flags().BoolVar(&noRepack, "no-repack", false, "the sizes of a uma-serve with --no-repack, which keeps no copy of weights for the processor's kernels")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print everything as one line of JSON, the chat template included")
+	cmd.Flags().BoolVar(&noRepack, "no-repack", false, "sizes for uma-serve --no-repack (without a repacked copy of the weights)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print everything, with the chat template, as one line of JSON")
 	return cmd
 }
 
@@ -134,7 +134,7 @@ func inspectionText(out *ui.Terminal, in *inspection) string {
 	t.Row("model", "%s", out.Bold(clean(in.Name)))
 	t.Row("file", "%s, %s, GGUF %d", clean(in.Path), ui.Bytes(uint64(in.FileBytes)), in.Version)
 	if in.Split > 1 {
-		t.Row("", "one of %d files; sizes below are of this one", in.Split)
+		t.Row("", "one of %d files; the sizes below are those of this file", in.Split)
 	}
 	t.Row("architecture", "%s", clean(in.Architecture)+architectureNotes(&in.Info))
 	t.Row("parameters", "%s in %s tensors, %s", ui.Large(in.Parameters), ui.Count(in.Tensors), ui.Bytes(in.TensorBytes))

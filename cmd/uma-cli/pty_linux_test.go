@@ -211,7 +211,7 @@ func TestRunOnTerminal(t *testing.T) {
 	}
 }
 
-// TestKilledChat: whoever is sent SIGTERM gives the terminal back as it was.
+// TestKilledChat: SIGTERM restores the terminal.
 func TestKilledChat(t *testing.T) {
 	server := (&clienttest.Server{Answer: answers}).Start(t)
 	c := openConsole(t, program(t, server.Path))

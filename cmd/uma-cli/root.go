@@ -35,15 +35,15 @@ func newRoot() *cobra.Command {
 		Short: "Talk to a uma-serve daemon",
 		Long: `Talk to a uma-serve daemon over its Unix socket.
 
-Without a command uma-cli opens a chat on a terminal, and answers what it is given on a pipe. The flags are then those
-of chat.`,
+Without a command, uma-cli opens a chat on a terminal; when standard input is a pipe, it answers the text on it. It then
+takes the flags of chat.`,
 		Example: `  uma-cli                                        # chat
-  uma-cli --think off                            # chat, without thinking
+  uma-cli --think off                            # chat without thinking
   uma-cli run "Why is the sky blue?"             # one question
   git diff | uma-cli run "Write a commit message"
   uma-cli metrics --watch                        # what the daemon is doing
-  uma-cli why --last 3                           # and why
-  uma-cli model inspect model.gguf               # does it fit this machine?`,
+  uma-cli why --last 3                           # why it decided so
+  uma-cli model inspect model.gguf               # whether it fits this machine`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -64,15 +64,15 @@ of chat.`,
 		SuggestionsMinimumDistance: 2,
 	}
 	root.PersistentFlags().StringVar(&address, "socket", "",
-		"Unix socket `PATH` of the daemon (default: $UMA_HOST, $UMA_SOCKET, then the daemon's own default)")
+		"Unix socket `PATH` of the daemon (default: $UMA_HOST, then $UMA_SOCKET, then the daemon's default path)")
 	addSampling(root, &settings)
 	addHideThinking(root, &settings)
-	root.Flags().BoolVarP(&version, "version", "v", false, "the version of this program, and of the daemon if one answers")
+	root.Flags().BoolVarP(&version, "version", "v", false, "print the versions of this program and of the daemon, if one answers")
 	root.Flags().SortFlags = false
 	root.SetGlobalNormalizationFunc(normalizeFlag)
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpCommand(&cobra.Command{
-		Use: "help [COMMAND]", Short: "What a command does, its flags and examples", ValidArgsFunction: func(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
+		Use: "help [COMMAND]", Short: "Show a command's description, flags and examples", ValidArgsFunction: func(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
 			for _, sub := range root.Commands() {
 				if sub.IsAvailableCommand() && !strings.HasPrefix(sub.Name(), "__") {
 					names = append(names, cobra.CompletionWithDesc(sub.Name(), sub.Short))
@@ -112,13 +112,13 @@ func flagError(cmd *cobra.Command, err error) error {
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		switch unknown.GetSpecifiedName() {
 		case "model", "m", "host", "port", "ctx-size", "c", "gpu-layers", "n-gpu-layers", "ngl", "threads", "t", "parallel":
-			return usagef("%w; the daemon serves one model: its file, context and device are options of uma-serve", plain)
+			return usagef("%w; model, context and device are options of uma-serve; the daemon serves one model", plain)
 		}
 	}
 	return usageError{plain}
 }
 
-// unknownCommand says what to do instead of a command that there is not.
+// unknownCommand is the error for a command that does not exist, with the closest one.
 func unknownCommand(cmd *cobra.Command, args []string) error {
 	name := args[0]
 	hint := ""
@@ -129,7 +129,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 		hint = fmt.Sprintf("; did you mean %s?", near[0])
 	}
 	if strings.ContainsRune(name, ' ') || len(args) > 1 {
-		hint += fmt.Sprintf("; to ask it: uma-cli run %q", strings.Join(args, " "))
+		hint += fmt.Sprintf("; to send it as a prompt: uma-cli run %q", strings.Join(args, " "))
 	}
 	return usagef("there is no command %q%s", name, hint)
 }

@@ -17,20 +17,20 @@ func newRun(dial dialer) *cobra.Command {
 	q := question{Options: ask.Options{Settings: chat.DefaultSettings()}}
 	cmd := &cobra.Command{
 		Use:   "run [PROMPT]",
-		Short: "Ask once and print the answer",
-		Long: `Ask once and print the answer as plain text on standard output.
+		Short: "Send one prompt and print the answer",
+		Long: `Send one prompt and print the answer as plain text on standard output.
 
-The prompt is what stands on the command line, then the files of --file, then what comes on a pipe. Thinking is shown
-dim on a terminal (on standard error) and left out otherwise. Ctrl-C cancels the answer on the daemon; Ctrl-\ ends the
-thinking, and the answer comes.
+The prompt is the arguments, then --file contents, then standard input. Thinking is printed dim on standard error if
+that is a terminal, and left out otherwise. Ctrl-C cancels the answer. Ctrl-\ ends the thinking, so that the answer
+begins.
 
 Exit status: 0 answered · 1 refused or failed · 2 wrong usage · 3 no daemon · 130 interrupted.`,
 		Example: `  uma-cli run "Why is the sky blue?"
   cat report.txt | uma-cli run "Summarise in three points"
   uma-cli run --file main.go --file util.go "Find the bug"
-  uma-cli run --raw -n 50 "Once upon a time"       # continue a text, no chat template
-  uma-cli run --think low -v "17 * 23?"            # a little thinking; -v tells how much it was
-  uma-cli run --json --logprobs 3 "Yes or no?"     # one JSON event a line
+  uma-cli run --raw -n 50 "Once upon a time"       # continue a text, without the chat template
+  uma-cli run --think low -v "17 * 23?"            # think little; -v prints token counts
+  uma-cli run --json --logprobs 3 "Yes or no?"     # one JSON event per line
   uma-cli run --priority background --timeout 10m --file book.txt "Summarise" >summary.txt`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if q.show && q.Settings.HideThinking {
@@ -40,16 +40,16 @@ Exit status: 0 answered · 1 refused or failed · 2 wrong usage · 3 no daemon �
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringArrayVarP(&q.Files, "file", "f", nil, "add the text of `FILE` to the prompt; may be given several times")
-	fs.BoolVar(&q.Raw, "raw", false, "send the text as it is, without the model's chat template")
-	fs.BoolVar(&q.JSON, "json", false, "print every event as a line of JSON")
-	fs.BoolVar(&q.noStream, "no-stream", false, "print the answer when it is complete")
-	fs.BoolVar(&q.show, "show-thinking", false, "print the model's thinking, on standard error")
+	fs.StringArrayVarP(&q.Files, "file", "f", nil, "append the text of `FILE` to the prompt; repeatable")
+	fs.BoolVar(&q.Raw, "raw", false, "send the text without the model's chat template")
+	fs.BoolVar(&q.JSON, "json", false, "print every event as one line of JSON")
+	fs.BoolVar(&q.noStream, "no-stream", false, "print the answer only when it is complete")
+	fs.BoolVar(&q.show, "show-thinking", false, "print the model's thinking on standard error")
 	addHideThinking(cmd, &q.Settings)
-	fs.BoolVarP(&q.Verbose, "verbose", "v", false, "print tokens and speed when done, on standard error")
-	fs.DurationVar(&q.Timeout, "timeout", 0, "give up after this long, for example 90s; 0 = never")
+	fs.BoolVarP(&q.Verbose, "verbose", "v", false, "print token counts and speed on standard error")
+	fs.DurationVar(&q.Timeout, "timeout", 0, "cancel the request after this time, such as 90s; 0 = never")
 	addSampling(cmd, &q.Settings)
-	fs.IntVar(&q.Settings.Sampling.Logprobs, "logprobs", 0, "with --json: the log-probabilities of the `N` most probable tokens")
+	fs.IntVar(&q.Settings.Sampling.Logprobs, "logprobs", 0, "with --json: report the log-probabilities of the `N` most probable tokens")
 	fs.SortFlags = false
 	return cmd
 }

@@ -34,7 +34,7 @@ func newVersion(dial dialer) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "The version of this program, and of the daemon and its engine if one answers",
+		Short: "Print the versions of this program, and of the daemon and its engine if one answers",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return showVersion(cmd.Context(), dial, asJSON)

@@ -16,13 +16,14 @@ func newWhy(dial dialer) *cobra.Command {
 	last := 1
 	cmd := &cobra.Command{
 		Use:   "why [ID]",
-		Short: "The reasons behind a request's life",
-		Long: `The reasons behind a request's life: why it waited, why its prompt went in pieces of that size, why its
-thinking was ended, why a part of its prompt had to be computed again.
+		Short: "Explain the daemon's decisions about a request",
+		Long: `Explain the daemon's decisions about a request: why it waited, why its prompt was computed in chunks of that size, why
+its thinking ended, why a part of its prompt was computed again.
 
-ID is the request's own, as its client named it (all that the daemon remembers of that name are shown), the id of the
-answer to an HTTP client (chatcmpl-…, cmpl-…), or #N, the daemon's number for it. Without ID: the newest request, or the newest N of --last, running ones included. Times on the
-left count from the request's arrival. A user sees only requests of its own; root and the daemon's user see all.`,
+ID is the id that the client gave the request (every remembered request with that id is shown), the id of an HTTP answer
+(chatcmpl-…, cmpl-…), or #N, the daemon's number of the request. Without ID: the newest request, or the newest N of
+--last, including running ones. The times on the left count from the request's arrival. Users see only their own
+requests; root and the daemon's user see all.`,
 		Example: `  uma-cli why                    # the newest request
   uma-cli why --last 10
   uma-cli why chat-42
@@ -34,7 +35,7 @@ left count from the request's arrival. A user sees only requests of its own; roo
 			case len(args) > 1:
 				return usagef("why takes one ID, not %d", len(args))
 			case len(args) == 1 && cmd.Flags().Changed("last"):
-				return usagef("why takes an ID or --last, not both")
+				return usagef("why takes either an ID or --last")
 			case len(args) == 1 && (args[0] == "" || len(args[0]) > wire.MaxIDBytes):
 				return usagef("the ID has %d bytes; it must have 1…%d", len(args[0]), wire.MaxIDBytes)
 			case len(args) == 1:
@@ -45,14 +46,14 @@ left count from the request's arrival. A user sees only requests of its own; roo
 			return query(cmd, dial, asJSON, client.Question{Kind: wire.KindWhy, Why: q},
 				func(out *ui.Terminal, report *wire.WhyReport) (string, error) {
 					if q.Request != "" && len(report.Requests) == 0 {
-						return "", fmt.Errorf("nothing is remembered of a request %q of yours; the daemon remembers those that "+
-							"run and the %d that ended last", q.Request, wire.MaxLast)
+						return "", fmt.Errorf("no request %q of yours is remembered; the daemon remembers running requests "+
+							"and the %d that ended last", q.Request, wire.MaxLast)
 					}
 					return insideview.Why(out, report), nil
 				})
 		},
 	}
-	cmd.Flags().IntVar(&last, "last", last, "the newest `N` requests (1…64)")
+	cmd.Flags().IntVar(&last, "last", last, "show the newest `N` requests (1…64)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the daemon's answer as one line of JSON")
 	cmd.Flags().SortFlags = false
 	return cmd

@@ -22,18 +22,19 @@ import (
 )
 
 const long = `uma-serve loads one GGUF model through llama.cpp and serves it to every program on this
-machine over a Unix socket: framed JSON (docs/protocol.md), lines of text, OpenAI's API over HTTP.
+machine over a Unix socket: framed JSON (docs/protocol.md), lines of text, and OpenAI's API over HTTP.
 
   uma-serve                                   serve the built-in demonstration model
-  uma-serve -m model.gguf -c 16384            serve your own, 16,384 tokens of context
-  uma-serve -m model.gguf --config uma.toml   options from a file; every option is a key
-  uma-cli                                     talk to it
+  uma-serve -m model.gguf -c 16384            serve a model with a KV cache of 16,384 tokens
+  uma-serve -m model.gguf --config uma.toml   read options from a file
+  uma-cli                                     chat with the model
   curl --unix-socket $XDG_RUNTIME_DIR/uma-serve/uma.sock http://uma/metrics
 
-Each option is also an environment variable, --ctx-size is UMA_CTX_SIZE, and a key of the
-configuration file, ctx-size. The command line goes over the environment, that over the file, that
-over the defaults. Without --config the file is $XDG_CONFIG_HOME/uma-serve/uma-serve.toml, else
-/etc/uma-serve/uma-serve.toml, where there is one. --print-config shows what is in force, and why.`
+Every option is also an environment variable (--ctx-size is UMA_CTX_SIZE) and a key of the
+configuration file (ctx-size). Command-line options override the environment, the environment
+overrides the file, and the file overrides the defaults. Without --config the file is
+$XDG_CONFIG_HOME/uma-serve/uma-serve.toml, else /etc/uma-serve/uma-serve.toml. --print-config
+shows the value of every option and where it was set.`
 
 func main() {
 	root := newRoot()
@@ -63,7 +64,7 @@ func newRoot() *cobra.Command {
 		Version: buildinfo.Version + ", " + buildinfo.Engine(),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("what is %q? Options begin with --; a model file is given with -m FILE.gguf", args[0])}
+				return usageError{fmt.Errorf("unexpected argument %q; options begin with --, and -m FILE.gguf names a model file", args[0])}
 			}
 			return nil
 		},
@@ -100,9 +101,9 @@ func newRoot() *cobra.Command {
 	root.Flags().AddFlagSet(flags)
 	other := pflag.NewFlagSet("Other", pflag.ContinueOnError)
 	other.SortFlags = false
-	other.BoolVar(&print, "print-config", false, "print every option in force, with the layer that set it, as a file for --config")
-	other.BoolP("help", "h", false, "this list")
-	other.Bool("version", false, "the version of this program and of its engine")
+	other.BoolVar(&print, "print-config", false, "print the value of every option and where it was set, as a configuration file")
+	other.BoolP("help", "h", false, "print this help")
+	other.Bool("version", false, "print the versions of this program and of its engine")
 	root.Flags().AddFlagSet(other)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{clierr.Flag(root.Flags(), err)} })
 	root.SetHelpCommand(&cobra.Command{Use: "help", Hidden: true, RunE: func(*cobra.Command, []string) error { return root.Help() }})

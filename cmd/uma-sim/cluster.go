@@ -18,23 +18,23 @@ func newCluster() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "cluster",
 		Short: "Simulate many servers behind a router, with or without prefill-decode disaggregation",
-		Long: `Simulate many equal servers behind a router.
+		Long: `Simulate many identical servers behind a router.
 
   uma-sim cluster --instances 8 --routing least-loaded --beta-coeffs 6900,17.7,2.8 --rate 150 --num-requests 100000
   uma-sim cluster --instances 8 --prefill-instances 3 --kv-bytes-per-token 131072 --kv-transfer-gbs 25 --model … --hardware H100
 
-Requests are streamed: memory grows with instances and their KV blocks, not with requests. With --prefill-instances a
-request's prompt is computed on one of them, its KV cache moves (base + tokens × bytes / bandwidth), and the answer is
-decoded on one of the others.`,
+Memory use grows with the instances and their KV blocks, not with the requests. With --prefill-instances, a prefill
+server computes the prompt, the KV cache is transferred (base + tokens × bytes / bandwidth), and one of the other servers
+decodes the answer.`,
 	}
 	server.register(c.Flags())
 	work.register(c.Flags())
 	fs := c.Flags()
 	fs.IntVar(&cfg.Instances, "instances", 4, "number of servers")
-	fs.StringVar(&cfg.Routing, "routing", cluster.Routings[0], "who gets a request: "+strings.Join(cluster.Routings, ", "))
-	fs.IntVar(&cfg.PrefillInstances, "prefill-instances", 0, "of them, servers that only compute prompts; 0 = no disaggregation")
-	fs.Float64Var(&cfg.KVBytesPerToken, "kv-bytes-per-token", 131072, "bytes of KV cache a prompt token has (Llama-3.1-8B in 16 bit: 131072)")
-	fs.Float64Var(&cfg.TransferGBs, "kv-transfer-gbs", 25, "GB/s between servers")
+	fs.StringVar(&cfg.Routing, "routing", cluster.Routings[0], "routing policy: "+strings.Join(cluster.Routings, ", "))
+	fs.IntVar(&cfg.PrefillInstances, "prefill-instances", 0, "servers that only compute prompts; 0 = no disaggregation")
+	fs.Float64Var(&cfg.KVBytesPerToken, "kv-bytes-per-token", 131072, "bytes of KV cache per prompt token (Llama-3.1-8B in 16 bit: 131072)")
+	fs.Float64Var(&cfg.TransferGBs, "kv-transfer-gbs", 25, "bandwidth between servers in GB/s")
 	fs.Int64Var(&cfg.TransferBaseUs, "kv-transfer-base-us", 100, "microseconds added to each transfer")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		server.warnTo(c.ErrOrStderr())

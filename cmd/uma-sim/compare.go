@@ -19,18 +19,18 @@ func newCompare() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "compare",
 		Short: "Simulate scheduling policies side by side on one workload",
-		Long: `Simulate scheduling policies side by side on one workload: a table, JSON, or a page with plots that needs nothing else.
+		Long: `Simulate scheduling policies on one workload and print a table, JSON, or a self-contained HTML page with plots.
 
   uma-sim compare --beta-coeffs 5000,400,900 --workload meridian --rate 0.5
   uma-sim compare --cost-model cost.json --uma-trace recorded.txt --policies uma,stock --html report.html
   uma-sim compare --beta-coeffs 6900,17.7,2.8 --rate 20 --policies vllm:fcfs,vllm:sjf,vllm:priority-fcfs/slo-based
 
-uma and stock are uma-serve's own scheduler, the same code that the daemon runs; vllm:… is vLLM's algorithm.`,
+uma and stock are policies of uma-serve's scheduler, the code that the daemon runs; vllm:… is vLLM's algorithm.`,
 	}
 	server.register(c.Flags())
 	work.register(c.Flags())
-	c.Flags().StringSliceVar(&policies, "policies", []string{"uma", "stock", "vllm:fcfs", "vllm:sjf"}, "what to compare")
-	c.Flags().StringVar(&html, "html", "", "write a page to `FILE`")
+	c.Flags().StringSliceVar(&policies, "policies", []string{"uma", "stock", "vllm:fcfs", "vllm:sjf"}, "policies to compare")
+	c.Flags().StringVar(&html, "html", "", "write an HTML page to `FILE`")
 	c.Flags().StringVar(&title, "title", "uma-sim: policies compared", "title of the page")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -40,7 +40,7 @@ uma and stock are uma-serve's own scheduler, the same code that the daemon runs;
 			return err
 		}
 		if len(policies) == 0 {
-			return usagef("--policies names none")
+			return usagef("--policies is empty")
 		}
 		cmp, err := explore.Compare(title, base, policies, func(cfg sim.Config) (*sim.Report, error) {
 			return simulate(cfg, &work)

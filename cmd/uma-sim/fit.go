@@ -16,19 +16,19 @@ func newFit() *cobra.Command {
 	var recorded, against, speed []string
 	c := &cobra.Command{
 		Use:   "fit",
-		Short: "Fit a cost model to what a uma-serve has recorded",
-		Long: `Fit the cost model tick = a + b·prefill tokens + c·decode tokens + d·attended KV tokens (milliseconds) to the steps that a
-uma-serve has recorded (uma-serve --trace FILE, or UMA_TRACE), and print it in the form that --cost-model reads, with what four
-coefficients cannot say: the time by the number of tokens and by what they attend to (curve), how far steps lie around it (noise,
-spread), and what passes between two of them (between: milliseconds a step and a row).
+		Short: "Fit a cost model to recordings of uma-serve",
+		Long: `Fit the cost model tick = a + b·prefill tokens + c·decode tokens + d·attended KV tokens (milliseconds) to the steps of
+a recording (uma-serve --trace FILE, or UMA_TRACE), and print it for --cost-model. The output also has what four
+coefficients cannot express: the step time by number of tokens and attended cells (curve), the distribution of step times
+around it (noise, spread), and the time between two steps (between: milliseconds per step and per row).
 
   uma-sim fit --uma-trace recorded.txt > cost.json
   uma-sim run --cost-model cost.json --batch-formation uma --uma-trace recorded.txt
   uma-sim fit --uma-trace monday.txt --uma-trace tuesday.txt --against wednesday.txt`,
 	}
-	c.Flags().StringArrayVar(&recorded, "uma-trace", nil, "`FILE` that uma-serve recorded (UMA_TRACE); several are fitted together")
-	c.Flags().StringArrayVar(&against, "against", nil, "tell how well the fit predicts the steps of another recorded `FILE`")
-	c.Flags().StringArrayVar(&speed, "as-fast-as", nil, "scale the fit to how fast the machine was in a recorded `FILE`, or several together")
+	c.Flags().StringArrayVar(&recorded, "uma-trace", nil, "recording `FILE` of uma-serve (UMA_TRACE); repeatable, fitted together")
+	c.Flags().StringArrayVar(&against, "against", nil, "report how well the fit predicts the steps of another recording `FILE`")
+	c.Flags().StringArrayVar(&speed, "as-fast-as", nil, "scale the fit to the speed of the machine in a recording `FILE`; repeatable")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if len(recorded) == 0 {
 			return usagef("--uma-trace is missing")

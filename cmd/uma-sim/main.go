@@ -1,5 +1,4 @@
-// Command uma-sim says what a server will do before it does it: it simulates continuous batching, KV cache and
-// scheduler on virtual time. One verb a file; the engine is in package sim.
+// Command uma-sim simulates an LLM server on virtual time: continuous batching, KV cache and scheduler. One verb a file; the engine is in package sim.
 //
 // Results go to stdout and are the same bytes for the same input; wall-clock times, progress and warnings go to stderr.
 package main
@@ -59,17 +58,17 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "uma-sim",
-		Short: "Simulate an LLM server: latency, throughput and KV cache before anything is deployed",
-		Long: `uma-sim simulates an LLM server step by step on virtual time: requests arrive, wait, are put into batches, get KV blocks,
-are preempted, finish. It tells what a configuration will do to a workload: time to first token, time between tokens,
-throughput, preemptions, cache hits, what was dropped.
+		Short: "Simulate the latency, throughput and KV cache of an LLM server",
+		Long: `uma-sim simulates an LLM server step by step on virtual time: requests arrive, wait, join batches, get KV blocks, are
+preempted and finish. It predicts the effect of a configuration on a workload: time to first token (TTFT), inter-token
+latency (ITL), throughput, preemptions, cache hits and dropped requests.
 
-Three things are needed:
-  a server     how many requests and tokens a step may hold, how large the KV cache is, which scheduler
-  a step time  coefficients, a published fit for a model and GPU, a roofline, or what a running uma-serve has measured
+A simulation needs:
+  a server     the requests and tokens per step, the size of the KV cache, the scheduler
+  a step time  coefficients, a published fit for a model and GPU, a roofline, or measurements of uma-serve
   a workload   a trace, a specification, a preset, or numbers on the command line
 
-Begin with:
+Examples:
   uma-sim run --beta-coeffs 6900,17.7,2.8 --rate 5 --num-requests 200
   uma-sim sweep --model meta-llama/llama-3.1-8b-instruct --hardware H100 --tp 1 --values 1:20:1
   uma-sim compare --beta-coeffs 5000,400,900 --workload meridian --rate 0.5 --html report.html`,
@@ -91,7 +90,7 @@ func noArgs(c *cobra.Command, args []string) error {
 		return nil
 	}
 	if c.HasParent() {
-		return usagef("%s takes flags only; what is %q?", c.CommandPath(), args[0])
+		return usagef("%s takes flags only, not %q", c.CommandPath(), args[0])
 	}
 	hint := ""
 	if near := c.SuggestionsFor(args[0]); len(near) > 0 {

@@ -195,7 +195,7 @@ func TestVerbs(t *testing.T) {
 		{with("cluster", "--num-requests", "50", "--instances", "5", "--prefill-instances", "2", "--routing", "least-loaded"), `"kv_transfers": 50`},
 		{[]string{"run", "--model", "meta-llama/llama-3.1-8b-instruct", "--hardware", "H100", "--num-requests", "5"}, `"completed_requests": 5`},
 		{[]string{"run", "--max-num-batched-tokens", "64", "--max-num-seqs", "3", "--beta-coeffs", "1,1,1", "--num-requests", "5", "--aggregate"}, `"completed_requests": 5`},
-		{[]string{}, "Begin with:"},
+		{[]string{}, "A simulation needs:"},
 	} {
 		if out := must(t, c.args...); !strings.Contains(out, c.want) {
 			t.Errorf("uma-sim %s: no %q in\n%s", strings.Join(c.args, " "), c.want, out)
@@ -240,21 +240,21 @@ func TestMistakes(t *testing.T) {
 		status int
 		want   string
 	}{
-		{[]string{"run"}, exitUsage, "how long does a step take?"},
+		{[]string{"run"}, exitUsage, "the time of a step is missing"},
 		{[]string{"run", "--nope"}, exitUsage, "there is no option --nope"},
 		{[]string{"run", "--rates", "1"}, exitUsage, "there is no option --rates; did you mean --rate?"},
 		{with("run", "--rate", "x"), exitUsage, `--rate is "x": it must be a number`},
-		{[]string{"run", "--beta-coeffs", "1,x"}, exitUsage, `--beta-coeffs is "1,x": it must be numbers with commas between`},
-		{with("plan", "--slots", "1,x"), exitUsage, `--slots is "1,x": it must be whole numbers with commas between`},
+		{[]string{"run", "--beta-coeffs", "1,x"}, exitUsage, `--beta-coeffs is "1,x": it must be a comma-separated list of numbers`},
+		{with("plan", "--slots", "1,x"), exitUsage, `--slots is "1,x": it must be a comma-separated list of whole numbers`},
 		{with("run", "--metrics-path", filepath.Join(dir, "no", "m.json")), exitError, "m.json: there is no directory " + filepath.Join(dir, "no")},
 		{with("run", "--trace", dir), exitError, dir + ": it is a directory, not a file"},
-		{with("run", "--trace", filepath.Join(dir, "none.csv")), exitError, "none.csv: there is no such file"},
+		{with("run", "--trace", filepath.Join(dir, "none.csv")), exitError, "none.csv: no such file"},
 		{[]string{"frobnicate"}, exitUsage, "no command \"frobnicate\""},
 		{with("run", "file.csv"), exitUsage, "takes flags only"},
 		{[]string{"run", "--config", bad}, exitError, "valid are fcfs"},
 		{[]string{"run", "--config", "/does/not/exist"}, exitError, "/does/not/exist"},
 		{[]string{"run", "--config", odd, "--num-requests", "1"}, 0, `key "max_batch" is unknown and ignored`},
-		{[]string{"run", "--alpha-coeffs", "1,2,3"}, exitUsage, "--beta-coeffs, too"},
+		{[]string{"run", "--alpha-coeffs", "1,2,3"}, exitUsage, "needs --beta-coeffs"},
 		{[]string{"run", "--model", "gpt-9", "--hardware", "H100"}, exitError, "no published coefficients"},
 		{[]string{"run", "--latency-model", "roofline", "--hardware", "H100"}, exitError, "config.json"},
 		{[]string{"run", "--latency-model", "roofline", "--beta-coeffs", "1,2,3", "--model-config", "x"}, exitUsage, "blackbox"},

@@ -46,7 +46,7 @@ func question(from *pflag.FlagSet, base *workloadFlags, set map[string]string) (
 	})
 	for name, value := range set {
 		if fs.Lookup(name) == nil {
-			return sim.Config{}, nil, usagef("there is no flag --%s to set", name)
+			return sim.Config{}, nil, usagef("there is no flag --%s", name)
 		}
 		if err := fs.Set(name, value); err != nil {
 			errs = append(errs, usageError{err})

@@ -19,22 +19,21 @@ func newPlan() *cobra.Command {
 	var show int
 	c := &cobra.Command{
 		Use:   "plan",
-		Short: "Which context size, slots and policy serve this workload at this target on this machine?",
-		Long: `Try every combination of context size, slots and policy and say which serves the workload within the target, with the
-least memory first.
+		Short: "Find the context size, slots and policy that meet a latency target",
+		Long: `Simulate every combination of context size, slots and policy and list those that meet the target, least memory first.
 
   uma-sim plan --cost-model cost.json --uma-trace recorded.txt --itl-target-ms 100
   uma-sim plan --beta-coeffs 9000,900,1500 --workload chatbot --rate 0.4 --itl-target-ms 60 --ttft-target-ms 3000
 
-The machine is its step time: --cost-model (measured by uma-serve), --beta-coeffs, --model or --model-config.`,
+The step time describes the machine: --cost-model (measured by uma-serve), --beta-coeffs, --model or --model-config.`,
 	}
 	server.register(c.Flags())
 	work.register(c.Flags())
 	fs := c.Flags()
-	fs.Float64Var(&target.ITLP95Ms, "itl-target-ms", 100, "wished 95th percentile of the time between tokens, 0 = any")
-	fs.Float64Var(&target.TTFTP95Ms, "ttft-target-ms", 0, "wished 95th percentile of the time to the first token, 0 = any")
-	fs.IntSliceVar(&grid.Contexts, "contexts", []int{4096, 8192, 16384, 32768, 65536}, "context sizes to try, tokens of KV cache in all")
-	fs.IntSliceVar(&grid.Slots, "slots", []int{1, 2, 4, 8, 16, 32}, "requests at once to try")
+	fs.Float64Var(&target.ITLP95Ms, "itl-target-ms", 100, "target of the 95th percentile of ITL, 0 = any")
+	fs.Float64Var(&target.TTFTP95Ms, "ttft-target-ms", 0, "target of the 95th percentile of TTFT, 0 = any")
+	fs.IntSliceVar(&grid.Contexts, "contexts", []int{4096, 8192, 16384, 32768, 65536}, "context sizes to try, in tokens of the whole KV cache")
+	fs.IntSliceVar(&grid.Slots, "slots", []int{1, 2, 4, 8, 16, 32}, "numbers of parallel requests to try")
 	fs.StringSliceVar(&grid.Policies, "policies", []string{"uma", "stock", "meridian", "pascal"}, "policies to try")
 	fs.IntVar(&show, "show", 12, "candidates to print")
 	fs.BoolVar(&asJSON, "json", false, "print all candidates as JSON")
@@ -50,7 +49,7 @@ The machine is its step time: --cost-model (measured by uma-serve), --beta-coeff
 			n    int
 		}{{"contexts", len(grid.Contexts)}, {"slots", len(grid.Slots)}, {"policies", len(grid.Policies)}} {
 			if l.n == 0 {
-				return usagef("--%s names none", l.name)
+				return usagef("--%s is empty", l.name)
 			}
 		}
 		n := len(grid.Contexts) * len(grid.Slots) * len(grid.Policies)

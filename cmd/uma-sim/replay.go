@@ -17,21 +17,22 @@ func newReplay() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "replay",
 		Short: "Simulate one configuration on a TraceV2, or check a daemon's recording step for step",
-		Long: `Simulate one configuration on a TraceV2: a YAML header and a CSV of 27 columns, as BLIS and uma-sim --trace-output write them.
+		Long: `Simulate one configuration on a TraceV2 (a YAML header and a CSV of 27 columns, written by BLIS or uma-sim
+--trace-output).
 
   uma-sim replay --steps recording.trace       # of a daemon started with --trace recording.trace
 
-With --steps the simulator's core decides a recorded daemon's every step again, from the same inputs: restores, evictions,
-copies and preemptions included. The first step that differs is an error (exit status 1).
+With --steps the scheduling core decides every step of a daemon's recording again, from the same inputs, with its
+restores, evictions, copies and preemptions. The first step that differs is an error (exit status 1).
 
   uma-sim replay --trace-header t.yaml --trace-data t.csv --beta-coeffs 6900,17.7,2.8 --results-path results.json
 
-The simulation ends when nothing is left to do. BLIS ends it at twice the latest arrival: give that as --horizon to compare.`,
+The simulation ends when all requests have ended. BLIS ends at twice the latest arrival; pass that as --horizon to compare.`,
 	}
 	server.register(c.Flags())
 	out.register(c)
 	c.Flags().StringVar(&header, "trace-header", "", "header `FILE.yaml`")
-	c.Flags().StringVar(&steps, "steps", "", "check the recording `FILE` of a daemon (uma-serve --trace) instead")
+	c.Flags().StringVar(&steps, "steps", "", "check a daemon's recording `FILE` (uma-serve --trace) step for step instead")
 	c.Flags().StringVar(&data, "trace-data", "", "rows `FILE.csv`")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		server.warnTo(c.ErrOrStderr())

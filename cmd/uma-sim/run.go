@@ -27,11 +27,11 @@ type outputFlags struct {
 func (o *outputFlags) register(c *cobra.Command) {
 	fs := c.Flags()
 	fs.BoolVar(&o.json, "json", false, "print aggregate, requests and steps as JSON")
-	fs.BoolVar(&o.aggregate, "aggregate", false, "keep no line per request: memory does not grow with the workload")
+	fs.BoolVar(&o.aggregate, "aggregate", false, "record no individual requests, so that memory use is constant")
 	fs.StringVar(&o.metrics, "metrics-path", "", "write metrics and requests to `FILE` (JSON, BLIS layout)")
 	fs.StringVar(&o.results, "results-path", "", "write finished requests to `FILE` (JSON, BLIS layout)")
 	fs.StringVar(&o.trace, "trace-output", "", "write a TraceV2 to `NAME`.yaml and NAME.csv")
-	fs.StringVar(&o.plans, "plan-output", "", "batch formation uma: write what the scheduler was told and decided to `FILE` (UMA_TRACE layout)")
+	fs.StringVar(&o.plans, "plan-output", "", "uma: write the scheduler's events and plans to `FILE` (UMA_TRACE layout)")
 }
 
 func newRun() *cobra.Command {
@@ -41,14 +41,14 @@ func newRun() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run",
 		Short: "Simulate one configuration on one workload",
-		Long: `Simulate one configuration on one workload and print what it did.
+		Long: `Simulate one configuration on one workload and print the results.
 
   uma-sim run --config server.json --trace requests.csv --json
   uma-sim run --model meta-llama/llama-3.1-8b-instruct --hardware H100 --workload chatbot --rate 8 --num-requests 2000
   uma-sim run --cost-model cost.json --batch-formation uma --parallel 8 --uma-trace recorded.txt
 
-A simulation that can make no more progress stops with a sentence that names the request and the numbers (exit status 4);
-with a --horizon it goes on to it, as the original does, and tells on stderr.`,
+A simulation that makes no more progress stops with an error that names the request and the numbers (exit status 4). With
+a --horizon it continues to the horizon, as BLIS does, and prints a warning.`,
 	}
 	server.register(c.Flags())
 	work.register(c.Flags())
@@ -72,7 +72,7 @@ with a --horizon it goes on to it, as the original does, and tells on stderr.`,
 func (o *outputFlags) simulate(c *cobra.Command, cfg sim.Config, src workload.Source) error {
 	if o.aggregate {
 		if o.metrics != "" || o.results != "" || o.trace != "" || o.json && cfg.RecordSteps {
-			return usagef("--aggregate keeps no requests and steps: --metrics-path, --results-path, --trace-output and --record-steps cannot be written")
+			return usagef("--aggregate records no requests and steps; it excludes --metrics-path, --results-path, --trace-output and --record-steps")
 		}
 		cfg.Collect = sim.Aggregate
 	}

@@ -18,23 +18,23 @@ func newSweep() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "sweep",
-		Short: "Simulate a rate, or any flag, over a range; find where the server saturates",
-		Long: `Simulate a rate, or any other flag, over a range, on every core.
+		Short: "Simulate a range of rates, or of any flag, and find where the server saturates",
+		Long: `Simulate a range of rates, or of any other flag, on all cores.
 
   uma-sim sweep --beta-coeffs 6900,17.7,2.8 --values 1:30:2 --num-requests 1000
   uma-sim sweep --beta-coeffs 6900,17.7,2.8 --rate 12 --param max-num-seqs --values 4,8,16,32
   uma-sim sweep --beta-coeffs 6900,17.7,2.8 --values 0.5:64:x2
 
-Each line says how the server coped:
-  STABLE      what comes in goes out; waiting does not grow
-  BACKLOGGED  requests pile up, yet the server nearly keeps up
-  OVERLOADED  waiting grows as long as requests come, or requests are lost
-For a rate the saturation point is then searched to 2 % between the last stable rate and the next. Judging needs some
-hundred requests (--num-requests) that arrive over a longer time than one takes.`,
+Each line reports the state of the server:
+  STABLE      the queue does not grow
+  BACKLOGGED  the queue grows slowly; the server nearly keeps up
+  OVERLOADED  the queue grows as long as requests arrive, or requests are lost
+For rates, the saturation point between the last stable rate and the next is then found to 2 %. The verdict needs some
+hundred requests (--num-requests) whose arrivals span more time than one request takes.`,
 	}
 	server.register(c.Flags())
 	work.register(c.Flags())
-	c.Flags().StringVar(&param, "param", "rate", "the flag to vary")
+	c.Flags().StringVar(&param, "param", "rate", "flag to vary")
 	c.Flags().StringVar(&values, "values", "1:10:1", "A,B,C or FROM:TO:STEP or FROM:TO:xFACTOR")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {

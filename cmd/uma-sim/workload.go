@@ -35,11 +35,11 @@ func (w *workloadFlags) register(fs *pflag.FlagSet) {
 	w.fs = fs
 	w.d = workload.DefaultDistribution()
 	fs.StringVar(&w.trace, "trace", "", "workload from a trace `FILE.csv`: "+strings.Join(workload.TraceColumns, ","))
-	fs.StringVar(&w.recorded, "uma-trace", "", "workload, server and step times from a `FILE` that uma-serve recorded (uma-serve --trace, UMA_TRACE); flags beside it win")
+	fs.StringVar(&w.recorded, "uma-trace", "", "workload, server and step times from a recording `FILE` (uma-serve --trace, UMA_TRACE); flags override it")
 	fs.StringVar(&w.spec, "workload-spec", "", "workload from a specification `FILE.yaml`")
 	fs.StringVar(&w.name, "workload", "distribution", "distribution, meridian (chat and reasoning), "+strings.Join(workload.PresetNames(), ", "))
-	fs.Float64Var(&w.d.Rate, "rate", w.d.Rate, "requests a second (with --workload-spec: its aggregate rate)")
-	fs.Int64Var(&w.d.Requests, "num-requests", w.d.Requests, "requests in all")
+	fs.Float64Var(&w.d.Rate, "rate", w.d.Rate, "requests per second (with --workload-spec: its aggregate rate)")
+	fs.Int64Var(&w.d.Requests, "num-requests", w.d.Requests, "total number of requests")
 	fs.StringVar(&w.d.Process, "arrival-process", w.d.Process, "distribution: constant, poisson, gamma, weibull")
 	for _, g := range []struct {
 		name string
@@ -47,13 +47,13 @@ func (w *workloadFlags) register(fs *pflag.FlagSet) {
 	}{{"prompt-tokens", &w.d.Input}, {"output-tokens", &w.d.Output}} {
 		fs.Float64Var(&g.g.Mean, g.name, g.g.Mean, "distribution: mean")
 		fs.Float64Var(&g.g.SD, g.name+"-stdev", g.g.SD, "distribution: standard deviation")
-		fs.Float64Var(&g.g.Min, g.name+"-min", g.g.Min, "distribution: least")
-		fs.Float64Var(&g.g.Max, g.name+"-max", g.g.Max, "distribution: most")
+		fs.Float64Var(&g.g.Min, g.name+"-min", g.g.Min, "distribution: minimum")
+		fs.Float64Var(&g.g.Max, g.name+"-max", g.g.Max, "distribution: maximum")
 	}
-	fs.IntVar(&w.d.Prefix, "prefix-tokens", 0, "tokens that all prompts begin with")
-	fs.IntVar(&w.d.Concurrency, "concurrency", 0, "closed loop: users that each wait for their answer (--rate does not count)")
+	fs.IntVar(&w.d.Prefix, "prefix-tokens", 0, "tokens of a prefix that all prompts share")
+	fs.IntVar(&w.d.Concurrency, "concurrency", 0, "closed loop: users that each wait for their answer; --rate is ignored")
 	fs.Int64Var(&w.thinkMs, "think-time-ms", 0, "closed loop: milliseconds between an answer and the next request")
-	fs.Float64Var(&w.ratio, "reasoning-ratio", workload.DefaultMix().ReasoningRatio, "meridian: share of requests that think")
+	fs.Float64Var(&w.ratio, "reasoning-ratio", workload.DefaultMix().ReasoningRatio, "meridian: fraction of requests that think")
 }
 
 // prepare reads the file that the flags name, once. After it source may be called from many goroutines.
@@ -69,7 +69,7 @@ func (w *workloadFlags) prepare() (err error) {
 	}
 	switch {
 	case given > 1:
-		return usagef("give one of --trace, --uma-trace, --workload-spec and --workload")
+		return usagef("give only one of --trace, --uma-trace, --workload-spec and --workload")
 	case w.trace != "":
 		w.rows, err = readFile(w.trace, workload.ReadCSV)
 	case w.recorded != "":
@@ -94,7 +94,7 @@ func (w *workloadFlags) source(seed int64, rate float64) (workload.Source, error
 	if rate <= 0 {
 		rate = w.d.Rate
 	} else if w.trace != "" || w.recorded != "" {
-		return nil, usagef("a trace has its own arrival times: a rate can only be given to a generated workload")
+		return nil, usagef("--rate applies to generated workloads only; a trace has its own arrival times")
 	}
 	if err := w.prepare(); err != nil {
 		return nil, err

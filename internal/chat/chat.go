@@ -81,7 +81,7 @@ func (c *Chat) Run(ctx context.Context) error {
 		case errors.Is(err, ErrInterrupt):
 			if strings.TrimSpace(line) == "" && !hinted {
 				hinted = true
-				c.say("Ctrl-D or /bye leaves; Ctrl-C cancels an answer that is running.")
+				c.say("Ctrl-D or /bye leaves; Ctrl-C cancels a running answer.")
 			}
 			continue
 		case errors.Is(err, io.EOF):
@@ -123,7 +123,7 @@ func (c *Chat) handle(ctx context.Context, line string) error {
 	case !utf8.ValidString(text):
 		return errors.New("the message is not valid UTF-8; is the terminal set to another encoding?")
 	case len(text) > wire.MaxFrameBytes:
-		return fmt.Errorf("the message has %s bytes; the most a request can hold are %s", ui.Count(len(text)), ui.Count(wire.MaxFrameBytes))
+		return fmt.Errorf("the message has %s bytes; the maximum is %s", ui.Count(len(text)), ui.Count(wire.MaxFrameBytes))
 	}
 	return c.ask(ctx, text)
 }
@@ -269,7 +269,7 @@ func Hint(err error, inChat bool) string {
 	switch refused.Code {
 	case wire.ContextLength:
 		if inChat {
-			return "Start anew with /clear (after /save FILE), or run the daemon with a larger --ctx-size."
+			return "Start a new conversation with /clear (after /save FILE), or run the daemon with a larger --ctx-size."
 		}
 		return "Send less text, or run the daemon with a larger --ctx-size."
 	case wire.QueueLimit, wire.SessionLimit:
@@ -280,7 +280,7 @@ func Hint(err error, inChat bool) string {
 	case wire.FrameTooLarge, wire.PromptTooLarge:
 		return "Send less text; the daemon's --max-frame-bytes and --max-prompt-bytes set the limits."
 	case wire.ShuttingDown:
-		return "The daemon is stopping. Start it again, or wait until its service manager does."
+		return "The daemon is stopping. Start it again, or wait until the service manager restarts it."
 	}
 	return ""
 }

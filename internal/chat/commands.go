@@ -23,15 +23,15 @@ type command struct {
 // commands in the order /help shows them. A function, because /help refers to the list.
 func commands() []command {
 	return []command{
-		{"/set", "NAME VALUE", "change a setting; /set alone lists them, VALUE default resets one", (*Chat).cmdSet},
-		{"/show", "[history]", "the model and what is set; history: the conversation", (*Chat).cmdShow},
-		{"/clear", "", "forget the conversation, keep the settings", (*Chat).cmdClear},
-		{"/save", "FILE", "write the conversation to a file", (*Chat).cmdSave},
-		{"/load", "FILE", "go on with a saved conversation", (*Chat).cmdLoad},
-		{"/why", "", "the daemon's reasons behind the last answer: why it waited, why it stopped thinking", (*Chat).cmdWhy},
-		{"/stats", "", "tokens and speed of this session", (*Chat).cmdStats},
-		{"/help", "", "this list; also /?", (*Chat).cmdHelp},
-		{"/bye", "", "leave; also Ctrl-D", func(*Chat, string) error { return errLeave }},
+		{"/set", "NAME VALUE", "change a setting; /set lists them, VALUE default resets one", (*Chat).cmdSet},
+		{"/show", "[history]", "show the model and changed settings; history: the conversation", (*Chat).cmdShow},
+		{"/clear", "", "clear the conversation, keep the settings", (*Chat).cmdClear},
+		{"/save", "FILE", "save the conversation to a file", (*Chat).cmdSave},
+		{"/load", "FILE", "load a saved conversation", (*Chat).cmdLoad},
+		{"/why", "", "explain the daemon's decisions about the last answer: why it waited, why its thinking ended", (*Chat).cmdWhy},
+		{"/stats", "", "show token counts and speed of this session", (*Chat).cmdStats},
+		{"/help", "", "show this list; also /?", (*Chat).cmdHelp},
+		{"/bye", "", "leave the chat; also Ctrl-D", func(*Chat, string) error { return errLeave }},
 	}
 }
 
@@ -48,16 +48,16 @@ func (c *Chat) command(line string) error {
 	for _, cmd := range commands() {
 		if cmd.name == name {
 			if cmd.args == "" && arg != "" {
-				return fmt.Errorf("%s takes nothing after it", name)
+				return fmt.Errorf("%s takes no argument", name)
 			}
 			return cmd.run(c, arg)
 		}
 		names = append(names, cmd.name)
 	}
 	if near := closest(name, names); near != "" {
-		return fmt.Errorf("there is no command %s; did you mean %s? (A message that begins with / needs a space before it.)", name, near)
+		return fmt.Errorf("there is no command %s; did you mean %s? (Put a space before a message that begins with /.)", name, near)
 	}
-	return fmt.Errorf("there is no command %s; /? lists them (a message that begins with / needs a space before it)", name)
+	return fmt.Errorf("there is no command %s; /? lists them (put a space before a message that begins with /)", name)
 }
 
 func (c *Chat) cmdSet(arg string) error {
@@ -116,7 +116,7 @@ func (c *Chat) cmdShow(arg string) error {
 		return nil
 	case "":
 	default:
-		return errors.New("/show, or /show history")
+		return errors.New("write /show or /show history")
 	}
 	var t ui.Table
 	if c.info != nil && c.info.Model != nil {
@@ -140,7 +140,7 @@ func (c *Chat) cmdShow(arg string) error {
 
 func (c *Chat) cmdClear(string) error {
 	c.messages, c.last = nil, nil
-	c.say("The conversation is empty; the settings are as they were.")
+	c.say("The conversation is cleared; the settings are kept.")
 	return nil
 }
 
@@ -176,7 +176,7 @@ func (c *Chat) cmdLoad(path string) error {
 func (c *Chat) cmdStats(string) error {
 	t := c.totals
 	if t.answers == 0 {
-		c.say("Nothing was asked yet.")
+		c.say("No answer yet.")
 		return nil
 	}
 	var table ui.Table
@@ -206,7 +206,7 @@ func (c *Chat) cmdWhy(string) error {
 		return err
 	}
 	if c.lastID == "" {
-		c.say("Nothing was asked yet.")
+		c.say("No answer yet.")
 		return nil
 	}
 	// Ids come again, as each connection counts its own: the newest of this name is ours, unless another client asked
@@ -225,11 +225,11 @@ func (c *Chat) cmdHelp(string) error {
 		t.Row(strings.TrimSpace(cmd.name+" "+cmd.args), "%s", cmd.help)
 	}
 	t.Gap()
-	t.Row(`"""`, `begins and ends a message of several lines; Alt-Enter begins a line, pasted lines stay together`)
-	t.Row("Ctrl-C", "cancels the answer that is running")
-	t.Row(`Ctrl-\`, "ends its thinking: the answer comes now")
-	t.Row("Ctrl-Z", "suspends the chat; fg goes on")
-	t.Row("Tab, ↑, Ctrl-R", "complete; lines typed before; search them")
+	t.Row(`"""`, `begins and ends a message of several lines; Alt-Enter inserts a line break; pasted lines are one message`)
+	t.Row("Ctrl-C", "cancels the running answer")
+	t.Row(`Ctrl-\`, "ends the thinking, so that the answer begins")
+	t.Row("Ctrl-Z", "suspends the chat; fg resumes it")
+	t.Row("Tab, ↑, Ctrl-R", "complete a word; earlier lines; search them")
 	return c.cfg.Out.Print(t.String(nil))
 }
 

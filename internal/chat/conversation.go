@@ -135,7 +135,7 @@ func parseConversation(data []byte) (string, []wire.Message, error) {
 		return "", nil, errors.New("not a saved conversation: " + jsonText(err))
 	}
 	if _, err := dec.Token(); err != io.EOF {
-		return "", nil, errors.New("not a saved conversation: there is more after its end")
+		return "", nil, errors.New("not a saved conversation: data after its end")
 	}
 	if file.Format != fileFormat {
 		return "", nil, fmt.Errorf("not a saved conversation: format is %.60q, not %q", file.Format, fileFormat)

@@ -62,7 +62,7 @@ func TestLoadHostile(t *testing.T) {
 		"an array":        {`[]`, "not a saved conversation"},
 		"newer format":    {`{"format":"uma-serve conversation 2","messages":[]}`, "format is"},
 		"cut off":         {head + `[{"role":"user"`, "not a saved conversation"},
-		"two values":      {head + `[]} {}`, "more after its end"},
+		"two values":      {head + `[]} {}`, "data after its end"},
 		"wrong role":      {head + `[{"role":"root","content":"x"}]}`, `messages[0].role: "root"`},
 		"no role":         {head + `[{"content":"x"}]}`, `messages[0].role: ""`},
 		"content no text": {head + `[{"role":"user","content":7}]}`, "not a saved conversation"},

@@ -271,7 +271,7 @@ func ThinkText(e *wire.EOS) string {
 
 // thinkEnds says more about those words that do not speak for themselves.
 var thinkEnds = map[string]string{
-	"natural": "by the model", "stalled": "stalled (it did not settle)", "overthinking": "overthinking (it began to wander)",
+	"natural": "by the model", "stalled": "stalled (the answer did not converge)", "overthinking": "overthinking (the thinking drifted)",
 	"hard_cap": "budget used up", "soft_cap": "past the soft budget", "user": "by you", "eog": "the model stopped while thinking",
 	"length": "cut off",
 }
@@ -285,7 +285,7 @@ func ReasonText(e *wire.EOS) string {
 		return "[cancelled]"
 	case wire.Length:
 		if e.Usage.ThinkTokens > 0 && e.Usage.ThinkTokens == e.Usage.CompletionTokens {
-			return "[cut off while still thinking: max_tokens or the context is used up]"
+			return "[cut off while thinking: max_tokens or the context is used up]"
 		}
 		return "[cut off: max_tokens or the context is used up]"
 	case wire.Shutdown:

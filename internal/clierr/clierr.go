@@ -36,7 +36,7 @@ func Flag(flags *pflag.FlagSet, err error) error {
 		kind, _ := pflag.UnquoteUsage(missing.GetFlag())
 		return fmt.Errorf("--%s needs a value: --%s %s", missing.GetFlag().Name, missing.GetFlag().Name, strings.ToUpper(kind))
 	case errors.As(err, &syntax):
-		return fmt.Errorf("%q is no option; options are written --name VALUE or --name=VALUE", syntax.GetSpecifiedFlag())
+		return fmt.Errorf("%q is not an option; options are written --name VALUE or --name=VALUE", syntax.GetSpecifiedFlag())
 	}
 	return err
 }
@@ -87,15 +87,15 @@ func Value(f *pflag.Flag, err error) error {
 	case kind == "bool":
 		return errors.New("it must be true or false")
 	case strings.HasPrefix(kind, "duration"):
-		return errors.New("it must be a time with its unit, such as 500ms, 30s or 5m")
+		return errors.New("it must be a duration with a unit, such as 500ms, 30s or 5m")
 	case isNumber && errors.Is(number.Err, strconv.ErrRange):
 		return errors.New("the number is too large")
 	case isNumber && whole && strings.HasSuffix(kind, "Slice"):
-		return errors.New("it must be whole numbers with commas between, such as 1,4,16")
+		return errors.New("it must be a comma-separated list of whole numbers, such as 1,4,16")
 	case isNumber && whole:
 		return errors.New("it must be a whole number")
 	case isNumber && strings.HasSuffix(kind, "Slice"):
-		return errors.New("it must be numbers with commas between, such as 0.5,1,2")
+		return errors.New("it must be a comma-separated list of numbers, such as 0.5,1,2")
 	case isNumber:
 		return errors.New("it must be a number")
 	}
@@ -116,7 +116,7 @@ func Text(err error) string {
 		case *os.LinkError:
 			ours = sentence(e.Op, e.New, e.Err)
 		case *strconv.NumError:
-			ours = fmt.Sprintf("%q is no number", e.Num)
+			ours = fmt.Sprintf("%q is not a number", e.Num)
 			if errors.Is(e.Err, strconv.ErrRange) {
 				ours = fmt.Sprintf("%q is too large a number", e.Num)
 			}
@@ -198,17 +198,17 @@ func reason(op, path string, err error) string {
 				return "there is no directory " + dir
 			}
 		}
-		return "there is no such file"
+		return "no such file"
 	case errors.Is(err, fs.ErrPermission):
 		return "permission denied"
 	case errors.Is(err, fs.ErrExist):
-		return "it exists already"
+		return "it already exists"
 	case errors.Is(err, syscall.EISDIR):
 		return "it is a directory, not a file"
 	case errors.Is(err, syscall.ENOTDIR):
-		return "a part of the path is a file, not a directory"
+		return "part of the path is a file, not a directory"
 	case errors.Is(err, syscall.ENOSPC):
-		return "no space is left on its file system"
+		return "no space left on its file system"
 	case errors.Is(err, syscall.EROFS):
 		return "its file system is read-only"
 	case errors.Is(err, syscall.ENAMETOOLONG):

@@ -16,14 +16,14 @@ import (
 
 func TestFlag(t *testing.T) {
 	for args, want := range map[string]string{
-		"--interval 1":                "--interval is \"1\": it must be a time with its unit, such as 500ms, 30s or 5m",
+		"--interval 1":                "--interval is \"1\": it must be a duration with a unit, such as 500ms, 30s or 5m",
 		"--temp x":                    `--temp is "x": it must be a number`,
 		"--temp 1e99":                 `--temp is "1e99": the number is too large`,
 		"--top-k 1.5":                 `--top-k is "1.5": it must be a whole number`,
 		"--top-k 9999999999999999999": `--top-k is "9999999999999999999": the number is too large`,
 		"--json=x":                    `--json is "x": it must be true or false`,
-		"--streams 1,x":               `--streams is "1,x": it must be whole numbers with commas between, such as 1,4,16`,
-		"--coeffs 1,x":                `--coeffs is "1,x": it must be numbers with commas between, such as 0.5,1,2`,
+		"--streams 1,x":               `--streams is "1,x": it must be a comma-separated list of whole numbers, such as 1,4,16`,
+		"--coeffs 1,x":                `--coeffs is "1,x": it must be a comma-separated list of numbers, such as 0.5,1,2`,
 		"--tempp 1":                   "there is no option --tempp; did you mean --temp?",
 		"--frobnicate":                "there is no option --frobnicate",
 		"--secre":                     "there is no option --secre",
@@ -31,7 +31,7 @@ func TestFlag(t *testing.T) {
 		"-jz":                         "there is no option -z",
 		"-file=x":                     "there is no option -f (in -file=x); did you mean --file?",
 		"--file":                      "--file needs a value: --file NAME",
-		"--=x":                        `"--=x" is no option; options are written --name VALUE or --name=VALUE`,
+		"--=x":                        `"--=x" is not an option; options are written --name VALUE or --name=VALUE`,
 	} {
 		flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
 		flags.Duration("interval", time.Second, "")
@@ -75,20 +75,20 @@ func TestText(t *testing.T) {
 	}{
 		{nil, ""},
 		{errors.New("plain"), "plain"},
-		{open(none), none + ": there is no such file"},
-		{fmt.Errorf("--file: %w", open(none)), "--file: " + none + ": there is no such file"},
-		{fmt.Errorf("%s: %w", none, open(none)), none + ": there is no such file"},
-		{errors.Join(errors.New("a"), open(none)), "a\n" + none + ": there is no such file"},
+		{open(none), none + ": no such file"},
+		{fmt.Errorf("--file: %w", open(none)), "--file: " + none + ": no such file"},
+		{fmt.Errorf("%s: %w", none, open(none)), none + ": no such file"},
+		{errors.Join(errors.New("a"), open(none)), "a\n" + none + ": no such file"},
 		{open(filepath.Join(none, "x")), filepath.Join(none, "x") + ": there is no directory " + none},
 		{read(dir), dir + ": it is a directory, not a file"},
-		{open(filepath.Join(file, "x")), filepath.Join(file, "x") + ": a part of the path is a file, not a directory"},
+		{open(filepath.Join(file, "x")), filepath.Join(file, "x") + ": part of the path is a file, not a directory"},
 		{open(loop), loop + ": its symbolic links form a loop"},
 		{open(filepath.Join(dir, strings.Repeat("x", 300))), filepath.Join(dir, strings.Repeat("x", 300)) + ": the name is too long"},
-		{os.Mkdir(dir, 0o700), dir + ": it exists already"},
-		{os.Rename(none, file), file + ": there is no such file"},
+		{os.Mkdir(dir, 0o700), dir + ": it already exists"},
+		{os.Rename(none, file), file + ": no such file"},
 		{&fs.PathError{Op: "open", Path: "/x", Err: fs.ErrPermission}, "/x: permission denied"},
 		{&fs.PathError{Op: "read", Path: "/x", Err: errors.New("input/output error")}, "/x: read failed: input/output error"},
-		{fmt.Errorf("count: %w", number), `count: "x" is no number`},
+		{fmt.Errorf("count: %w", number), `count: "x" is not a number`},
 		{large, `"99999999999999999999" is too large a number`},
 	} {
 		if got := Text(c.err); got != c.want {
@@ -96,7 +96,7 @@ func TestText(t *testing.T) {
 		}
 	}
 	err := File("/home/talk.json", open(filepath.Join(none, ".talk.json.123")))
-	if err.Error() != "/home/talk.json: there is no directory /home" && err.Error() != "/home/talk.json: there is no such file" || !errors.Is(err, fs.ErrNotExist) {
+	if err.Error() != "/home/talk.json: there is no directory /home" && err.Error() != "/home/talk.json: no such file" || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
 	if File("x", nil) != nil {

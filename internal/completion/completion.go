@@ -16,7 +16,7 @@ var Shells = []string{"bash", "zsh", "fish"}
 func Command(program string, usage func(error) error) *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish",
-		Short: "Print a script that completes commands and flags in your shell",
+		Short: "Print a shell completion script",
 		Example: strings.ReplaceAll(`  source <(PROGRAM completion bash)                                      # this shell
   PROGRAM completion bash >~/.local/share/bash-completion/completions/PROGRAM
   PROGRAM completion zsh  >"${fpath[1]}/_PROGRAM"
@@ -35,7 +35,7 @@ func Command(program string, usage func(error) error) *cobra.Command {
 			case "fish":
 				return root.GenFishCompletion(out, true)
 			}
-			return usage(fmt.Errorf("there is no completion for %q: bash, zsh or fish", args[0]))
+			return usage(fmt.Errorf("no completion for %q; name bash, zsh or fish", args[0]))
 		},
 	}
 }

@@ -1,0 +1,165 @@
+package lint
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// riddles are words that stand where a sentence should name its subject: the client, the request, the goroutine.
+var riddles = regexp.MustCompile(`(?i)\b(who was|somebody|whoever|nobody|whom|of (?:its|their) own|as (?:they|it) lies?|(?:not|only|cannot) (?:to )?be had)\b`)
+
+// allowedRiddles are legitimate uses, by file: the sentence around the word is part of the text.
+var allowedRiddles = []struct{ file, text string }{}
+
+// words says which riddles text has. Line breaks count as spaces, so that a wrapped sentence is found as well.
+func words(name, text string, allowed []struct{ file, text string }) (wrong []string) {
+	for _, a := range allowed {
+		if a.file == name {
+			text = strings.ReplaceAll(text, a.text, strings.Repeat("_", len(a.text)))
+		}
+	}
+	flat := strings.Join(strings.Fields(text), " ")
+	for _, at := range riddles.FindAllStringIndex(flat, -1) {
+		around := flat[max(at[0]-40, 0):min(at[1]+40, len(flat))]
+		wrong = append(wrong, fmt.Sprintf("%s: %q in %q: name the subject", name, flat[at[0]:at[1]], strings.ToValidUTF8(around, "")))
+	}
+	return wrong
+}
+
+// spoken are folders in which every string is read by a user: help texts, descriptions of options, reasons.
+func spoken(name string) bool {
+	dir := path.Dir(name)
+	return inside(dir, "cmd") || inside(dir, "internal/chat") || inside(dir, "internal/clierr") || inside(dir, "internal/completion") ||
+		inside(dir, "metrics") || name == "sched/reason.go" || strings.HasPrefix(name, "daemon/config")
+}
+
+// errorStrings are the texts of errors that s makes, and all texts where users read all of them.
+func errorStrings(s source) (texts []string) {
+	literal := func(n ast.Node) bool {
+		if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
+			if text, err := strconv.Unquote(l.Value); err == nil {
+				texts = append(texts, text)
+			}
+		}
+		return true
+	}
+	if spoken(s.path) {
+		ast.Inspect(s.file, literal)
+		return texts
+	}
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		if f, ok := call.Fun.(*ast.SelectorExpr); ok {
+			if x, ok := f.X.(*ast.Ident); ok && (x.Name == "errors" && f.Sel.Name == "New" || x.Name == "fmt" && f.Sel.Name == "Errorf") {
+				for _, arg := range call.Args {
+					ast.Inspect(arg, literal)
+				}
+			}
+		}
+		return true
+	})
+	return texts
+}
+
+// TestUsersReadPlainEnglish: README, documents, help texts and errors name the subject of each sentence.
+func TestUsersReadPlainEnglish(t *testing.T) {
+	root := os.DirFS(filepath.Join("..", ".."))
+	used, documents := map[string]bool{}, 0
+	try := func(name, text string) {
+		for _, a := range allowedRiddles {
+			used[a.file+a.text] = used[a.file+a.text] || a.file == name && strings.Contains(text, a.text)
+		}
+		for _, wrong := range words(name, text, allowedRiddles) {
+			t.Error(wrong)
+		}
+	}
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md", "models/*.md", "contrib/*", "contrib/*/*", "contrib/*/*/*",
+		"cmd/*/testdata/help/*.txt", "internal/chat/testdata/*.txt"} {
+		names, err := fs.Glob(root, pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			if st, err := fs.Stat(root, name); err != nil || st.IsDir() {
+				continue
+			}
+			text, err := fs.ReadFile(root, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			documents++
+			try(name, string(text))
+		}
+	}
+	if documents < 30 {
+		t.Errorf("only %d documents found: the patterns are wrong", documents)
+	}
+	for _, s := range sources(t) {
+		if s.test {
+			continue
+		}
+		for _, text := range errorStrings(s) {
+			try(s.path, text)
+		}
+	}
+	for _, a := range allowedRiddles {
+		if !used[a.file+a.text] {
+			t.Errorf("%s no longer says %q: remove it from the allowed ones", a.file, a.text)
+		}
+	}
+}
+
+// TestRiddlesAreFound: the rule refuses each word, in documents and in sources, and accepts a plain sentence.
+func TestRiddlesAreFound(t *testing.T) {
+	for _, text := range []string{
+		"Cells can be given to nobody.", "Somebody else's prompt.", "for whoever asks", "who was refused one longest ago", "Whom the handler woke",
+		"a daemon of its own", "streams of their own", "hashed as they lie in the file", "It is not to be had.", "an end that\n  nobody sees", "of\tits\nown",
+	} {
+		if len(words("x.md", text, nil)) != 1 {
+			t.Errorf("%q is accepted", text)
+		}
+		for _, file := range []string{"daemon/x.go", "cmd/uma-cli/x.go"} {
+			s, err := parse(token.NewFileSet(), file, fmt.Sprintf("package p\nvar err = errors.New(%q)\n", text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := errorStrings(s); len(got) != 1 || got[0] != text {
+				t.Errorf("%s: the texts are %q, want %q", file, got, text)
+			}
+		}
+	}
+	for _, text := range []string{"Pinned cells are unavailable to other requests.", "The owner of the file.", "Anybody"} {
+		if wrong := words("x.md", text, nil); len(wrong) > 0 {
+			t.Errorf("%q is refused: %v", text, wrong)
+		}
+	}
+	s, err := parse(token.NewFileSet(), "daemon/x.go", "package p\n\n// whoever\nvar prompt = \"nobody\"\nvar err = fmt.Errorf(\"x: %w\", y)\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := errorStrings(s); len(got) != 1 || got[0] != "x: %w" {
+		t.Errorf("the texts outside of what users read are %q", got)
+	}
+	allowed := []struct{ file, text string }{{"x.md", "nobody's fool"}}
+	if wrong := words("x.md", "nobody's fool", allowed); len(wrong) > 0 {
+		t.Errorf("an allowed use is refused: %v", wrong)
+	}
+	if wrong := words("y.md", "nobody's fool", allowed); len(wrong) != 1 {
+		t.Error("what one file may say is accepted in another")
+	}
+	if wrong := words("x.md", "nobody's fool, and nobody", allowed); len(wrong) != 1 {
+		t.Error("beside an allowed use another one is accepted")
+	}
+}
