@@ -12,12 +12,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // riddles are words that stand where a sentence should name its subject: the client, the request, the goroutine.
 var riddles = regexp.MustCompile(`(?i)\b(who was|somebody|whoever|nobody|whom|of (?:its|their) own|as (?:they|it) lies?|(?:not|only|cannot) (?:to )?be had)\b`)
 
-// allowedRiddles are legitimate uses, by file: the sentence around the word is part of the text.
+// allowedRiddles are legitimate uses, by file: text is the use, with words around it that make it unique.
 var allowedRiddles = []struct{ file, text string }{}
 
 // words says which riddles text has. Line breaks count as spaces, so that a wrapped sentence is found as well.
@@ -85,7 +86,7 @@ func TestUsersReadPlainEnglish(t *testing.T) {
 			t.Error(wrong)
 		}
 	}
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md", "models/*.md", "contrib/*", "contrib/*/*", "contrib/*/*/*",
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md", "models/*.md", "examples/*", "contrib/*", "contrib/*/*", "contrib/*/*/*",
 		"cmd/*/testdata/help/*.txt", "internal/chat/testdata/*.txt"} {
 		names, err := fs.Glob(root, pattern)
 		if err != nil {
@@ -117,6 +118,66 @@ func TestUsersReadPlainEnglish(t *testing.T) {
 	for _, a := range allowedRiddles {
 		if !used[a.file+a.text] {
 			t.Errorf("%s no longer says %q: remove it from the allowed ones", a.file, a.text)
+		}
+	}
+}
+
+// form says what is wrong with the form of a document: the lines of its prose, and for an ADR its sections.
+func form(name, text string) (wrong []string) {
+	code := false
+	for i, line := range strings.Split(text, "\n") {
+		if strings.HasPrefix(strings.TrimSpace(line), "```") {
+			code = !code
+		}
+		if n := utf8.RuneCountInString(line); n > 120 && !code && !strings.HasPrefix(line, "|") {
+			wrong = append(wrong, fmt.Sprintf("%s:%d has %d columns; the maximum is 120", name, i+1, n))
+		}
+	}
+	if path.Dir(name) != "docs/adr" {
+		return wrong
+	}
+	var sections []string
+	for _, m := range regexp.MustCompile(`(?m)^## (.*)$`).FindAllStringSubmatch(text, -1) {
+		sections = append(sections, m[1])
+	}
+	if got := strings.Join(sections, ", "); got != "Context, Decision, Consequences" {
+		wrong = append(wrong, fmt.Sprintf("%s has the sections %s; an ADR has Context, Decision, Consequences", name, got))
+	}
+	if number, _, _ := strings.Cut(path.Base(name), "-"); !strings.HasPrefix(text, "# ADR-"+number+": ") || !strings.Contains(text, "\n\nStatus: ") {
+		wrong = append(wrong, fmt.Sprintf("%s begins with neither # ADR-%s: nor a line with its status", name, number))
+	}
+	return wrong
+}
+
+// TestDocumentsHaveOneForm: prose ends at 120 columns, and ADRs have the same sections.
+func TestDocumentsHaveOneForm(t *testing.T) {
+	root := os.DirFS(filepath.Join("..", ".."))
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md", "models/*.md", "examples/*.md"} {
+		names, err := fs.Glob(root, pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			text, err := fs.ReadFile(root, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, wrong := range form(name, string(text)) {
+				t.Error(wrong)
+			}
+		}
+	}
+	adr := "# ADR-0001: x\n\nStatus: accepted.\n\n## Context\n\n## Decision\n\n## Consequences\n"
+	long := strings.Repeat("ü", 121)
+	for text, want := range map[string]string{
+		adr: "", adr + "| " + long + " |\n```\n" + long + "\n```\n": "",
+		adr + long: "121 columns",
+		strings.Replace(adr, "Context", "Why", 1): "has the sections Why, Decision",
+		strings.Replace(adr, "ADR-0001", "1", 1):  "begins with neither",
+		strings.Replace(adr, "Status", "Date", 1): "begins with neither",
+	} {
+		if wrong := strings.Join(form("docs/adr/0001-x.md", text), "\n"); want == "" && wrong != "" || !strings.Contains(wrong, want) {
+			t.Errorf("%q is answered %q, want %q", text, wrong, want)
 		}
 	}
 }
