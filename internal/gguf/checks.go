@@ -7,11 +7,10 @@ import (
 	"strings"
 )
 
-// What llama.cpp takes on trust. A file that parses can still hold numbers on which its graph fails an assertion, which
-// ends the process, or which it uses as an index without a look. Each check here names what stands behind it; what
-// llama.cpp refuses with an error of its own is left to it.
+// Checks that llama.cpp lacks. A file that parses can contain numbers with which llama.cpp fails an assertion, which
+// ends the process, or reads out of bounds. Each check names its reason. llama.cpp reports the other errors.
 
-// check refuses metadata on which llama.cpp would abort, read beyond an array or compute nothing but NaN.
+// check refuses metadata with which llama.cpp would abort, read beyond an array or compute only NaN.
 func (h *header) check(info *Info) error {
 	arch := info.Architecture + "."
 	for _, check := range []func(string, *Info) error{h.checkNumbers, h.checkHeads, h.checkRope, h.checkExperts,
@@ -23,14 +22,14 @@ func (h *header) check(info *Info) error {
 	return nil
 }
 
-// checkNumbers: every number of the model is one, and what is added under a square root is not negative (ggml asserts
-// eps >= 0 in each norm).
+// checkNumbers requires that no number is NaN or infinite and that no epsilon is negative (ggml asserts eps >= 0 in
+// each norm).
 func (h *header) checkNumbers(arch string, _ *Info) error {
 	for key, value := range h.kv {
 		if !strings.HasPrefix(key, arch) {
 			continue
 		}
-		// A list may hold bounds that do not bind.
+		// A list may contain infinite bounds.
 		list, _ := value.([]float64)
 		v, scalar := value.(float64)
 		if scalar && math.IsInf(v, 0) || slices.ContainsFunc(append(list, v), math.IsNaN) {
@@ -45,7 +44,8 @@ func (h *header) checkNumbers(arch string, _ *Info) error {
 	return nil
 }
 
-// checkHeads: K and V heads are shared by whole groups of query heads (ggml asserts it of the matrices' shapes).
+// checkHeads requires that the number of query heads is a multiple of the K and V heads (ggml asserts it of the
+// matrices' shapes).
 func (h *header) checkHeads(arch string, info *Info) error {
 	if info.Layers > 0 && len(info.Heads) > 1 && int64(len(info.Heads)) < info.Layers {
 		return fmt.Errorf("%sattention.head_count has %d entries for %d layers", arch, len(info.Heads), info.Layers)
@@ -66,14 +66,14 @@ func (h *header) checkHeads(arch string, info *Info) error {
 	return nil
 }
 
-// ropeScalings are the ways to stretch positions that llama.cpp knows; it asserts that it does.
+// ropeScalings are the scaling types that llama.cpp knows; it asserts on others.
 var ropeScalings = []string{"none", "linear", "yarn", "longrope"}
 
-// checkRope: pairs of elements of a head are rotated, and no more than it has (ggml asserts both).
+// checkRope requires that the rotated elements are pairs and at most the head's size (ggml asserts both).
 func (h *header) checkRope(arch string, info *Info) error {
 	key := arch + "rope.dimension_count"
 	if n, ok := h.kv[key].(int64); ok {
-		// Beyond int32 it would be negative to ggml. Without heads nothing is rotated.
+		// ggml would read values beyond int32 as negative. Without heads there is no rotation.
 		most := max(info.KeyLength, h.int(arch+"attention.key_length_swa"))
 		if n < 0 || n%2 != 0 || n > math.MaxInt32 || first(info.Heads) > 0 && most > 0 && n > most {
 			return fmt.Errorf("%s is %d, want an even number up to the length of a head, %d", key, n, most)
@@ -91,7 +91,7 @@ func (h *header) checkRope(arch string, info *Info) error {
 	return nil
 }
 
-// checkExperts are the assertions of llama.cpp's load of the hyperparameters.
+// checkExperts repeats the assertions with which llama.cpp loads the hyperparameters.
 func (h *header) checkExperts(arch string, info *Info) error {
 	groups, groupsUsed := h.int(arch+"expert_group_count"), h.int(arch+"expert_group_used_count")
 	n, used := info.Experts, info.ExpertsUsed
@@ -111,12 +111,12 @@ func (h *header) checkExperts(arch string, info *Info) error {
 	return nil
 }
 
-// noWeights are tensor types that ggml keeps intermediate results or indices in. It has no product for them and calls
-// a null pointer.
+// noWeights are ggml's tensor types for intermediate results and indices. ggml has no product for them and would call a
+// null pointer.
 var noWeights = []string{"Q8_1", "Q8_K", "I8", "I16", "I32", "I64", "F64"}
 
-// checkTensors: matrices are of a type that can be multiplied, and what is added to activations or multiplied with them
-// element by element is F32, as every converter writes it (ggml's binary operations abort on the rest).
+// checkTensors requires that matrices have a type that can be multiplied, and that tensors of elementwise operations
+// are F32, as every converter writes them (ggml's binary operations abort on other types).
 func (h *header) checkTensors(string, *Info) error {
 	for _, t := range h.tensors {
 		weight := strings.HasSuffix(t.name, ".weight")
@@ -135,13 +135,13 @@ func (h *header) checkTensors(string, *Info) error {
 	return nil
 }
 
-// checkVocabulary: llama.cpp reads the lists beside the tokens by the number of tokens, whatever their own length, and
-// takes a vocabulary without tokens for one that has the first.
+// checkVocabulary checks the lengths of lists: llama.cpp reads the lists beside the tokens by the number of tokens,
+// whatever their length, and reads the first token of an empty vocabulary.
 func (h *header) checkVocabulary(_ string, info *Info) error {
 	const prefix = "tokenizer.ggml."
 	model, present := h.kv[prefix+"model"].(string)
 	if _, listed := h.kv[prefix+"tokens"]; !listed && (!present || model == "none" || model == "no_vocab") {
-		return nil // llama.cpp says what it misses
+		return nil // llama.cpp reports what is missing
 	}
 	for _, list := range []struct {
 		key  string

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// openRegular opens a file without waiting, should it have become a FIFO since it was looked at.
+// openRegular opens a file without blocking, in case it has become a FIFO since the check.
 func openRegular(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// Processor is what decides which weights ggml's CPU backend repacks: it keeps a copy of them in which 4 or 8 rows lie
-// interleaved, as its vector kernels want them.
+// Processor has the features by which ggml's CPU backend decides which weights to repack. A repacked copy interleaves 4
+// or 8 rows for the vector kernels.
 type Processor struct {
 	AVX2    bool `json:"avx2"`
 	AVX512  bool `json:"avx512"`
@@ -16,8 +16,8 @@ type Processor struct {
 	I8MM    bool `json:"i8mm"`    // arm64
 }
 
-// ThisProcessor is the one this program runs on. A uma-serve that was built for another (make MARCH=…) may repack
-// less. On macOS the layers lie on the GPU, and nothing is repacked.
+// ThisProcessor returns this machine's processor. A uma-serve built for another one (make MARCH=…) may repack less. On
+// macOS the layers are on the GPU, and nothing is repacked.
 func ThisProcessor() Processor {
 	if runtime.GOOS == "darwin" {
 		return Processor{}
@@ -26,8 +26,9 @@ func ThisProcessor() Processor {
 		I8MM: cpu.ARM64.HasI8MM}
 }
 
-// rows is how many rows of a matrix of type typ are interleaved on p, 0 = none: ggml_repack_get_optimal_repack_type of
-// ggml's repack.cpp. Q8_0 is in no list: our own kernel computes it from the mapped file.
+// rows returns the number of interleaved rows for a matrix of type typ on p, 0 = not repacked:
+// ggml_repack_get_optimal_repack_type of ggml's repack.cpp. Q8_0 is not repacked, because our kernel computes it from
+// the mapped file.
 func (p Processor) rows(typ string) uint64 {
 	switch {
 	case typ == "Q4_0" && p.AVX2, typ == "Q4_K" && (p.AVX2 || p.DotProd || p.I8MM), typ == "IQ4_NL" && p.AVX2,
@@ -39,16 +40,16 @@ func (p Processor) rows(typ string) uint64 {
 	return 0
 }
 
-// Repacking is what repacking takes, in bytes.
+// Repacking is the memory cost of repacking, in bytes.
 type Repacking struct {
 	// Copy is anonymous memory that the engine fills while it loads: the system cannot drop it, as it can drop a page
 	// of a mapped file.
 	Copy uint64 `json:"copy_bytes"`
-	// Spared is the part of the file that is not read again once it is copied, so that the system may drop it.
+	// Spared is the part of the file that is not read after the copy, so that the system may drop it.
 	Spared uint64 `json:"spared_bytes"`
 }
 
-// Repacked is what a daemon repacks of the model on p when all layers are computed on the processor.
+// Repacked returns the cost of repacking the model on p when all layers are computed on the processor.
 func (i Info) Repacked(p Processor) (r Repacking) {
 	for _, t := range i.matrices {
 		if n := p.rows(t.typ); n == 0 || t.shape[1]%n != 0 {
@@ -62,8 +63,8 @@ func (i Info) Repacked(p Processor) (r Repacking) {
 	return r
 }
 
-// multiplied lists the tensors that the model multiplies with, of those that ggml may repack: matrices, and stacks of
-// them for experts. Embeddings are looked up row by row; where there is no output matrix they are multiplied with too.
+// multiplied returns the tensors of matrix products that ggml may repack: matrices, and stacks of them for experts.
+// Embeddings are looked up by row; without an output matrix they are multiplied with too.
 func (h *header) multiplied() (list []tensorInfo) {
 	tied := true
 	for _, t := range h.tensors {
@@ -81,7 +82,7 @@ func (h *header) multiplied() (list []tensorInfo) {
 	return list
 }
 
-// lookedUp reports whether rows of t are read by number.
+// lookedUp reports whether t is read by row number.
 func (t *tensorInfo) lookedUp() bool {
 	switch t.name {
 	case "token_embd.weight", "position_embd.weight", "token_types.weight", "per_layer_token_embd.weight":

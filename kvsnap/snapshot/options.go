@@ -48,8 +48,8 @@ type Options struct {
 	Seed uint64
 	// Now is the clock; nil = time.Now.
 	Now func() time.Time
-	// Failed is told of every file that is damaged and of every operation on the disk that fails; nil = nobody is. It
-	// is called with the cache's lock held: it must not block, and not call the cache.
+	// Failed is called for every damaged file and every failed disk operation; may be nil. The cache's lock is held:
+	// Failed must neither block nor call the cache.
 	Failed func(what string, err error)
 	// FS is the file system; nil = the real one.
 	FS FS

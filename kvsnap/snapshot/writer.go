@@ -144,7 +144,7 @@ func (c *Cache) clear(j *job) error {
 	return err
 }
 
-// ioError counts and reports an operation that failed, where one did. The lock is held.
+// ioError counts and reports a failed operation; it ignores a nil error. The lock is held.
 func (c *Cache) ioError(what string, err error) {
 	if err == nil {
 		return
@@ -153,7 +153,7 @@ func (c *Cache) ioError(what string, err error) {
 	c.tell(what, err)
 }
 
-// damaged counts and reports a file that is not what it says. The lock is held.
+// damaged counts and reports a damaged file. The lock is held.
 func (c *Cache) damaged(name string, err error) {
 	c.mu.stats.quarantined++
 	c.tell("damaged file "+name, err)

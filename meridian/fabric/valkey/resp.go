@@ -11,34 +11,34 @@ import (
 	"github.com/uma-serve/uma-serve/meridian/fabric/internal/fault"
 )
 
-// The client library believes what a server sends: a length is allocated before its bytes are there, a negative one
-// panics, nesting is followed by recursion, a line is read for as long as it goes on, and an answer that was not asked
-// for panics on a goroutine of the library's own, where nothing can recover. So each byte passes through a checker
-// first, which knows what was asked (ADR-0008). A server that goes beyond the limits loses its connection.
+// The client library trusts the server: it allocates a declared length before the bytes arrive, panics on a negative
+// one, parses nesting by recursion, reads lines of any length, and panics on an unexpected reply on its own goroutine,
+// where the panic cannot be recovered. Therefore each byte passes a checker that knows the sent commands (ADR-0008).
+// The connection to a server that exceeds the limits is closed.
 
-// Limits on an answer. Those this package asks for stay far below: a piece has at most maxChunk bytes, the answer that
-// describes a cluster of 500 shards about 20,000 elements and 500 KiB.
+// Limits on a reply. Real replies are far below: a piece has at most maxChunk bytes, and the description of a cluster
+// of 500 shards about 20,000 elements and 500 KiB.
 const (
 	maxLine     = 16 << 10 // bytes of a line, its CRLF included
 	maxNumber   = 32       // bytes of a line that holds a number
-	maxText     = 4 << 20  // bytes of lines and strings in answers to all commands under way, but for GET
+	maxText     = 4 << 20  // bytes of lines and strings in the replies to all pending commands except GET
 	maxElements = 64 << 10 // elements of aggregates, likewise
 	maxDepth    = 8
-	maxAwaited  = 64 << 10 // commands under way: a window has 2,048
+	maxAwaited  = 64 << 10 // pending commands: a window has 2,048
 )
 
-// errProtocol: the server sent something else than an answer to what was asked, or one that is too large.
+// errProtocol: the server sent an unexpected or too large reply.
 var errProtocol = fmt.Errorf("%w: the server breaks the protocol", fault.ErrUnavailable)
 
 // dialogue follows both directions of a connection.
 type dialogue struct {
 	mu      sync.Mutex
-	awaited []bool // of commands whose answer has not begun: is it GET? Oldest first
+	awaited []bool // pending commands whose reply has not begun, oldest first: true for GET
 
 	out respScanner // owned by the goroutine that writes
 	in  respScanner // owned by the goroutine that reads
 
-	// Of the answer at hand and those before it back to the last time when nothing was awaited; by the reader.
+	// Sums over the replies since no command was pending; used by the reader.
 	get            bool
 	text, elements int64
 }
@@ -49,7 +49,7 @@ func newDialogue() *dialogue {
 	return d
 }
 
-// commands follows what the client sends: arrays of bulk strings. It is trusted but for the count.
+// commands follows the client's commands, which are arrays of bulk strings. It limits only their number.
 type commands dialogue
 
 func (c *commands) begin() error                 { return nil }
@@ -66,7 +66,7 @@ func (c *commands) first(name []byte) error {
 	return nil
 }
 
-// answers holds what the server sends against the limits.
+// answers checks the server's replies against the limits.
 type answers dialogue
 
 func (a *answers) begin() error {
@@ -79,7 +79,7 @@ func (a *answers) begin() error {
 	a.awaited = a.awaited[1:]
 	if len(a.awaited) == 0 {
 		a.awaited = nil
-		// Counted from here on anew: what came before was handed out with this answer at the latest.
+		// Start new sums: earlier bytes have been passed on.
 		a.text, a.elements = 0, 0
 	}
 	return nil
@@ -146,31 +146,31 @@ func (a *answers) aggregate(kind byte, n int64) error {
 	return nil
 }
 
-// limits is told of each part of a message as soon as its length is known, before its bytes have come.
+// limits receives each part of a message when its length is known, before its bytes arrive.
 type limits interface {
 	begin() error                                // a message at the top level begins
-	first(text []byte) error                     // the first string of a top-level array has come, cut after 8 bytes
+	first(text []byte) error                     // the first string of a top-level array, cut after 8 bytes
 	line(kind byte, line []byte) error           // a line without its CRLF
 	bulk(kind byte, bytes int64, top bool) error // a string of that length follows
-	aggregate(kind byte, elements int64) error   // so many elements (pairs, of a map) follow
+	aggregate(kind byte, elements int64) error   // this number of elements (for a map: pairs) follows
 }
 
-// respScanner finds where messages of RESP2 and RESP3 begin and end, in pieces of any size, with bounded memory. The
-// streamed types of RESP3 ("?" for a length) are no messages to it: no server sends them.
+// respScanner finds where messages of RESP2 and RESP3 begin and end, in pieces of any size, with bounded memory. It
+// refuses the streamed types of RESP3 ("?" as a length), which no server sends.
 type respScanner struct {
 	limits limits
 	err    error // sticks
 
-	line    []byte  // of the line at hand, kind included
-	skip    int64   // bytes of a bulk string, CRLF included, that are still to come
-	tail    [2]byte // of them: the CRLF as far as it has come
-	open    []int64 // elements still to come, of each aggregate at hand
+	line    []byte  // of the current line, including its kind
+	skip    int64   // bytes of a bulk string, including CRLF, that have not arrived
+	tail    [2]byte // of them: the part of the CRLF that has arrived
+	open    []int64 // missing elements of each open aggregate
 	naming  bool    // the next string is the first of a top-level array
 	name    []byte
-	started bool // the message at hand has begun
+	started bool // the current message has begun
 }
 
-// scan takes the next bytes. After an error nothing more may be passed on.
+// scan takes the next bytes. After an error pass on nothing more.
 func (s *respScanner) scan(b []byte) error {
 	for len(b) > 0 && s.err == nil {
 		if s.skip > 0 {
@@ -208,7 +208,7 @@ func (s *respScanner) payload(b []byte) []byte {
 	if s.naming && len(s.name) < 8 && s.skip > 2 {
 		s.name = append(s.name, b[:min(n, s.skip-2, int64(8-len(s.name)))]...)
 	}
-	for k := max(s.skip-n, 0); k < min(s.skip, 2); k++ { // the bytes of the CRLF among them
+	for k := max(s.skip-n, 0); k < min(s.skip, 2); k++ { // the bytes of the CRLF
 		s.tail[1-k] = b[s.skip-1-k]
 	}
 	if s.skip -= n; s.skip == 0 {
@@ -233,7 +233,7 @@ const (
 	aggregateKinds = "*~%>|"
 )
 
-// checkKind looks at what has come of a line: one of no known kind, or a number without end, is refused at once.
+// checkKind checks an incomplete line: it refuses an unknown kind and an overlong number at once.
 func (s *respScanner) checkKind() error {
 	kind := s.line[0]
 	switch {
@@ -247,7 +247,7 @@ func (s *respScanner) checkKind() error {
 	return nil
 }
 
-// whole takes a line that ended.
+// whole takes a complete line.
 func (s *respScanner) whole() error {
 	if len(s.line) < 3 || s.line[len(s.line)-2] != '\r' {
 		return fmt.Errorf("%w: a line without CRLF", errProtocol)
@@ -298,7 +298,7 @@ func (s *respScanner) whole() error {
 	return nil
 }
 
-// length reads a length as the library does: it takes any digits, so what it would misread is refused.
+// length parses a length and refuses what the library, which accepts any digits, would misread.
 func length(text []byte) (int64, error) {
 	if string(text) == "-1" {
 		return -1, nil
@@ -310,7 +310,7 @@ func length(text []byte) (int64, error) {
 	return int64(n), nil
 }
 
-// element notes that a value has ended, and with it the aggregates that it was the last of.
+// element records the end of a value, and of the aggregates whose last value it was.
 func (s *respScanner) element() {
 	for len(s.open) > 0 {
 		last := len(s.open) - 1
