@@ -80,22 +80,22 @@ func TestReplayIsDeterministic(t *testing.T) {
 
 func TestRunRefuses(t *testing.T) {
 	for want, args := range map[string]string{
-		"is none of":              "--workload nope",
-		"must be real or replay": "--mode x",
-		"--repeats":               "--repeats 0",
-		"--baseline":              "--baseline x",
-		"side":                    "--sides x",
-		"--under-test":            "--under-test x",
-		"needs a server":          "--mode replay --workload storm",
-		"no closed loop":           "--mode replay --concurrency 4",
-		"needs logits":         "--mode replay --sides eat=0.1",
-		"side uma:ema_alpha=1":    "--mode replay --sides uma:ema_alpha=1",
-		"decoder \"warp\"":        "--mode replay --decoder warp",
-		"--url":                   "--target ollama",
-		"name it with --file":     "--workload sharegpt",
-		"--socket is for uma-serve":          "--target openai --socket x",
-		"leave out --model":       "--socket x -m y",
-		"one configuration":       "--socket x --sides stock,uma",
+		"is none of":                "--workload nope",
+		"must be real or replay":    "--mode x",
+		"--repeats":                 "--repeats 0",
+		"--baseline":                "--baseline x",
+		"side":                      "--sides x",
+		"--under-test":              "--under-test x",
+		"needs a server":            "--mode replay --workload storm",
+		"no closed loop":            "--mode replay --concurrency 4",
+		"needs logits":              "--mode replay --sides eat=0.1",
+		"side uma:ema_alpha=1":      "--mode replay --sides uma:ema_alpha=1",
+		"decoder \"warp\"":          "--mode replay --decoder warp",
+		"--url":                     "--target ollama",
+		"name it with --file":       "--workload sharegpt",
+		"--socket is for uma-serve": "--target openai --socket x",
+		"leave out --model":         "--socket x -m y",
+		"one configuration":         "--socket x --sides stock,uma",
 	} {
 		if err := do(t, runCommand(), strings.Fields(args+" --out-dir "+t.TempDir())...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: want an error with %q, got %v", args, want, err)
