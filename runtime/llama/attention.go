@@ -2,8 +2,8 @@
 
 package llama
 
-// The linker resolves ggml's calls of its attention function to the one in attention.cpp, and what that one leaves to ggml
-// to ggml's function.
+// The linker redirects ggml's calls of its attention function to attention.cpp, which calls ggml's own function for
+// whatever it does not handle.
 
 // #cgo LDFLAGS: -Wl,--wrap=ggml_compute_forward_flash_attn_ext
 // #include "attention.h"
