@@ -124,6 +124,15 @@ func TestFewDescriptors(t *testing.T) {
 	for _, c := range conns {
 		c.Close()
 	}
+	waitfor.True(t, "their connections are closed there, too", func() bool {
+		var in struct {
+			Live struct {
+				Sessions int `json:"sessions"`
+			} `json:"live"`
+		}
+		body, err := p.Ask("info") // refused, while none is free
+		return err == nil && json.Unmarshal([]byte(body), &in) == nil && in.Live.Sessions == 1
+	})
 	c := p.dial()
 	c.request(`{"id":"after","prompt":"a","max_tokens":2}`)
 	if ev, err := c.end("after"); err != nil || ev.Kind != wire.EventEOS {
