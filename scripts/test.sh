@@ -21,7 +21,7 @@ make build
 # llama.cpp itself is not compiled a second time for the race detector: the packages that import it hold no
 # goroutine of their own, and the daemon is raced on the fake engine.
 step "race detector and invariants"
-tests -race -tags invariants $(go list ./... | grep -vE '/(runtime/llama|runtime/ggufgen|smoke|cmd/uma-serve|bench)(/|$)')
+tests -race -tags invariants $(go list ./... | grep -vE '/(runtime/llama|runtime/ggufgen|smoke|cmd/uma-serve|cmd/uma-bench|bench)(/|$)')
 
 step "the real engine, end to end"
 tests -tags invariants ./...
