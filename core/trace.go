@@ -303,7 +303,7 @@ func Replay(recording []byte) (Replayed, error) {
 }
 
 // maxReplayCells bounds what a recording can ask for.
-const maxReplayCells = 1 << 24
+const maxReplayCells = 1 << 22
 
 // player replays one recording.
 type player struct {
