@@ -126,6 +126,7 @@ type Core struct {
 	left        time.Duration
 	copyCost    float64 // nanoseconds a token, moving average
 
+	checks      int   // calls of check
 	step, other *Step // step is being filled
 	marks       []Token
 }

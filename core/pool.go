@@ -84,8 +84,11 @@ func (c *Core) countCache() { c.blocks.SetCache(c.tree.Cells().Cached, c.pool) }
 
 // check holds the books of cells against each other: the prefix tree's, the scheduler's, the requests'.
 func (c *Core) check() {
-	if err := c.tree.Check(); err != nil {
-		panic("core: prefix tree: " + err.Error())
+	// A walk over the whole pool, which the tree also makes itself after every eighth change.
+	if c.checks++; c.checks%8 == 0 {
+		if err := c.tree.Check(); err != nil {
+			panic("core: prefix tree: " + err.Error())
+		}
 	}
 	own := 0
 	for _, r := range c.slots {
