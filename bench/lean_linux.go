@@ -50,7 +50,7 @@ func RunClient(j ClientJob) ([][]int64, error) {
 	for i := range times {
 		times[i] = make([]int64, 0, j.Tokens)
 		req := defaults
-		req.ID, req.Prompt, req.MaxTokens, req.Stream = strconv.Itoa(i), j.Text, j.Tokens, true
+		req.ID, req.Prompt, req.MaxTokens, req.Stream, req.NoProgress = strconv.Itoa(i), j.Text, j.Tokens, true, true
 		if j.Text == "" {
 			req.Prompt = prompt(i, j.Round, j.Prompt)
 		}
