@@ -1,10 +1,16 @@
 package daemon
 
 import (
+	"time"
+
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
 )
+
+// soloLimit is how long a step may take that computes nothing but prompts. A cancel breaks it off; another client's request
+// waits for its end, on machines on which its own prompt takes longer than that.
+const soloLimit = 1500 * time.Millisecond
 
 // scheduler is what the options mean to the scheduler of an engine.
 func (c *Config) scheduler(caps runtime.Capabilities) sched.Config {
@@ -13,6 +19,9 @@ func (c *Config) scheduler(caps runtime.Capabilities) sched.Config {
 		FirstPrefill: sched.DefaultFirstPrefill, TickBudget: msDuration(c.TickBudgetMs), Guard: msDuration(c.GuardMs), MaxQueue: c.MaxQueue,
 		ITLTarget: msDuration(c.Meridian.ITLTargetMs), ThinkFloor: msDuration(c.Meridian.ThinkFloorMs),
 		ThinkMultiplier: c.Meridian.ThinkBatchMultiplier,
+	}
+	if caps.CanAbort && caps.CanRemoveRange {
+		s.SoloLimit = soloLimit
 	}
 	s.Limits[sched.Background].MaxRunning = c.MaxBackground
 	return s
