@@ -8,9 +8,12 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// soloLimit is how long a step may take that computes nothing but prompts. A cancel breaks it off; another client's request
-// waits for its end, on machines on which its own prompt takes longer than that.
-const soloLimit = 1500 * time.Millisecond
+// Steps that compute nothing but prompts, on an engine whose steps a cancel breaks off. Small steps are slower per token
+// (see sched.Config.SoloLimit); another client's request waits for the end of such a step.
+const (
+	soloBudget = 400 * time.Millisecond
+	soloLimit  = 1500 * time.Millisecond
+)
 
 // scheduler is what the options mean to the scheduler of an engine.
 func (c *Config) scheduler(caps runtime.Capabilities) sched.Config {
@@ -21,7 +24,7 @@ func (c *Config) scheduler(caps runtime.Capabilities) sched.Config {
 		ThinkMultiplier: c.Meridian.ThinkBatchMultiplier,
 	}
 	if caps.CanAbort && caps.CanRemoveRange {
-		s.SoloLimit = soloLimit
+		s.SoloBudget, s.SoloLimit = max(soloBudget, 8*s.TickBudget), soloLimit
 	}
 	s.Limits[sched.Background].MaxRunning = c.MaxBackground
 	return s

@@ -88,7 +88,7 @@ func TestLonePrompt(t *testing.T) {
 	}
 }
 
-// TestSoloLimit: where a step cannot hold 128 tokens within SoloBudget, it takes them up to SoloLimit, in whole tiles; where
+// TestSoloLimit: where a step cannot hold 512 tokens within SoloBudget, it takes them up to SoloLimit, in whole tiles; where
 // it can, SoloLimit changes nothing.
 func TestSoloLimit(t *testing.T) {
 	for _, policy := range []string{"meridian", "uma", "pascal"} {
