@@ -32,7 +32,7 @@ type model struct {
 	think    *meridian.Config
 	noChat   error // why template is nil
 	markers  *markers
-	texts    *texts
+	tokens   *tokenCache
 	breaks   func() sampler.Breakers // DRY's usual ones, made when first asked for
 }
 
@@ -47,7 +47,7 @@ func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
 			m.facts.EOG = append(m.facts.EOG, t)
 		}
 	}
-	m.texts = newTexts(v)
+	m.tokens = newTokenCache(v)
 	m.breaks = sync.OnceValue(func() sampler.Breakers { return m.breakers(wire.DefaultDryBreaks) })
 	text, source, err := chatTemplate(cfg, v)
 	if err != nil {
@@ -134,7 +134,7 @@ func (m *model) renderTurn(msgs []wire.Message, vars map[string]any, answer bool
 // tokenize reads owner's raw prompt (chat false), in which markers are text like any other, or a rendered conversation.
 func (m *model) tokenize(owner uint32, text string, chat bool) (tokens []runtime.Token, err error) {
 	if !chat {
-		return m.texts.tokenize(nil, owner, text, true, false)
+		return m.tokens.tokenize(nil, owner, text, true, false)
 	}
 	// A template that writes the BOS itself must not get a second one.
 	addSpecial := true
@@ -142,7 +142,7 @@ func (m *model) tokenize(owner uint32, text string, chat bool) (tokens []runtime
 		addSpecial = false
 	}
 	for part, marker := range m.markers.split(m.markers.restore(text)) {
-		if tokens, err = m.texts.tokenize(tokens, owner, part, addSpecial && !marker, !marker); err != nil {
+		if tokens, err = m.tokens.tokenize(tokens, owner, part, addSpecial && !marker, !marker); err != nil {
 			return nil, err
 		}
 		addSpecial = false
