@@ -163,7 +163,7 @@ func readBody(id string, raw []byte) (req *wire.Request, stream bool, err error)
 	}
 	format := in.OutputFormat
 	if c := in.OutputConfig; c != nil {
-		if want.Think == nil { // a budget says it already
+		if want.Think == nil || want.Think.Mode == "auto" && want.Think.Budget == nil { // a budget says it already
 			want.Effort = c.Effort
 		}
 		if c.Format != nil {

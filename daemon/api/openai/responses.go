@@ -165,10 +165,11 @@ func (a *responsesAPI) read(r *http.Request) (*responding, *wire.Request, error)
 	if len(conv.messages) == 0 {
 		return nil, nil, api.Refuse(`field "input" is empty; it must be a string or an array of items`)
 	}
-	want := responsesRequest{Messages: conv.messages, Tools: conv.declared, Parallel: in.Parallel, MaxTokens: in.MaxOutputTokens}
-	if want.Choice, err = conv.choice(in.ToolChoice); err != nil {
+	choice, err := conv.choice(in.ToolChoice) // may take tools away
+	if err != nil {
 		return nil, nil, err
 	}
+	want := responsesRequest{Messages: conv.messages, Tools: conv.declared, Choice: choice, Parallel: in.Parallel, MaxTokens: in.MaxOutputTokens}
 	if slices.Contains(in.Include, includeLogprobs) {
 		want.Logprobs, want.Top = true, in.TopLogprobs
 	}
