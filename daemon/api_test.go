@@ -242,3 +242,62 @@ func (t *sessions) anyone() uint32 {
 	}
 	return 0
 }
+
+// Answers to one question share their prompt: it is computed once.
+func TestSeveralAnswersShareTheirPrompt(t *testing.T) {
+	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "ok"}}})
+	web := r.web()
+	_, _, body := post(t, web, "/v1/chat/completions", `{"n":4,"messages":[{"role":"user","content":"`+strings.Repeat("question ", 100)+`"}]}`)
+	var whole completed
+	if err := json.Unmarshal(body, &whole); err != nil || len(whole.Choices) != 4 {
+		t.Fatalf("%s: %v", body, err)
+	}
+	resp, err := web.Get("http://uma/why?last=4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var why wire.WhyReport
+	if err := json.NewDecoder(resp.Body).Decode(&why); err != nil || len(why.Requests) != 4 {
+		t.Fatalf("%+v: %v", why, err)
+	}
+	computed := 0
+	for _, q := range why.Requests {
+		if !strings.HasPrefix(q.Request, whole.ID) {
+			t.Errorf("request %q of answer %q", q.Request, whole.ID)
+		}
+		computed += q.Usage.PromptTokens - q.Usage.CachedTokens
+	}
+	if most := whole.Usage.Prompt + 4*16; computed > most { // the last block of a prompt is not shared
+		t.Errorf("%d prompt tokens were computed for four answers to %d", computed, whole.Usage.Prompt)
+	}
+	r.nothingLeft()
+}
+
+// Over HTTP, a request is ended and its thinking is closed by its id.
+func TestCancelOverHTTP(t *testing.T) {
+	r := serve(t, fake.Config{}, "-c", "262144")
+	c := r.dial()
+	q := wire.DefaultRequest()
+	q.ID, q.Prompt, q.MaxTokens = "mine", "x", 100000
+	s, err := c.Stream(t.Context(), &q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Next(); err != nil {
+		t.Fatal(err)
+	}
+	web := r.web()
+	for path, want := range map[string]string{"/end_think": `{"id":"mine","found":true}`, "/cancel": `{"id":"mine","found":true}`} {
+		if status, _, body := post(t, web, path, `{"id":"mine"}`); status != http.StatusOK || strings.TrimSpace(string(body)) != want {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	if a := collect(s); a.err != nil || a.eos.Reason != wire.Cancelled {
+		t.Errorf("%+v", a)
+	}
+	if status, _, body := post(t, web, "/cancel", `{"id":"other"}`); status != http.StatusOK || !strings.Contains(string(body), `"found":false`) {
+		t.Errorf("%d %s", status, body)
+	}
+	r.nothingLeft()
+}

@@ -30,6 +30,7 @@ type responseStore struct {
 	mu     sync.Mutex
 	owners map[uint32]*ownedResponses
 	bytes  int
+	last   uint64 // number of the newest
 }
 
 type ownedResponses struct {
@@ -44,6 +45,7 @@ type storedResponse struct {
 	input   []rawJSON // of this response alone
 	history []rawJSON // the whole conversation, its output included
 	bytes   int
+	number  uint64 // counts up
 }
 
 // put keeps a response that has ended.
@@ -61,6 +63,8 @@ func (st *responseStore) put(c *responding) {
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	st.last++
+	s.number = st.last
 	if st.owners == nil {
 		st.owners = map[uint32]*ownedResponses{}
 	}
@@ -78,7 +82,7 @@ func (st *responseStore) put(c *responding) {
 	for st.bytes > maxAllBytes {
 		var most uint32
 		for owner, other := range st.owners {
-			if st.owners[most] == nil || other.bytes > st.owners[most].bytes {
+			if m := st.owners[most]; m == nil || other.bytes > m.bytes || other.bytes == m.bytes && other.order[0].number < m.order[0].number {
 				most = owner
 			}
 		}
