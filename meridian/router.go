@@ -55,12 +55,10 @@ type Router struct {
 	out    [2][]byte // thinking and answer that the current token released
 
 	// Messages with headers (thinktags.Channels).
-	header   bool   // inside a header
-	implicit bool   // the prompt began the header
-	between  bool   // a message has ended and none has begun
-	aside    bool   // in a thought past maxBlocks: its text is thinking, but the phase remains OutputDecode
-	head     []byte // the header so far
-	recipe   *thinktags.Channels
+	part   messagePart
+	aside  bool   // in a thought past maxBlocks: its text is thinking, but the phase remains OutputDecode
+	head   []byte // the header so far
+	recipe *thinktags.Channels
 
 	// The beginning and end of an answer. Invariant: lead is white space, and empty unless leading.
 	leading bool   // no text of the answer is visible yet
@@ -73,6 +71,18 @@ type Router struct {
 	read, left      int
 	counted, forced bool
 }
+
+// messagePart is the part of a message to which the next byte belongs.
+type messagePart uint8
+
+const (
+	inText messagePart = iota // of a message, or of a model whose messages have no headers
+	inHeader
+	inPromptHeader  // in a header that the prompt began
+	betweenMessages // a message has ended and none has begun
+)
+
+func (p messagePart) header() bool { return p == inHeader || p == inPromptHeader }
 
 // heldByte is a byte that is held back. The bit hidden marks a byte of a control token's name, which is never shown.
 type heldByte uint16
@@ -105,7 +115,9 @@ func NewRouter(tags *Tags, maxBlocks int, begin Begin) Router {
 	}
 	if r.recipe = tags.family.Channels; r.recipe != nil {
 		r.head = make([]byte, 0, 2*maxHeadBytes)
-		r.header, r.implicit = begin.Header, begin.Header
+		if begin.Header {
+			r.part = inPromptHeader
+		}
 	}
 	r.leading, r.strip = true, begin.Closed
 	if begin.Thinking {
@@ -237,16 +249,19 @@ func (r *Router) exit(s *Step) {
 // match is OnToken for tags whose markers are found in the text.
 func (r *Router) match(tok runtime.Token, piece []byte, forced bool) (s Step) {
 	text, mask, isSpecial := r.tags.read(tok, piece)
-	counted := r.phase == ThinkDecode && !forced && !r.header
+	counted := r.phase == ThinkDecode && !forced && !r.part.header()
 	r.out[0], r.out[1] = r.out[0][:0], r.out[1][:0]
-	if !isSpecial && len(r.held) == 0 && !r.header && !r.aside && len(r.tail) == 0 && (r.m == nil || r.m.skips(text)) {
+	if !isSpecial && len(r.held) == 0 && !r.part.header() && !r.aside && len(r.tail) == 0 && (r.m == nil || r.m.skips(text)) {
 		r.remember(len(text), counted)
 		if r.phase == ThinkDecode {
 			s.Think = piece
 		} else {
 			s.Answer = r.show(piece)
 		}
-		if r.between = r.between && len(piece) == 0; counted {
+		if len(piece) > 0 {
+			r.part = inText
+		}
+		if counted {
 			r.think++
 		}
 		return s
@@ -340,17 +355,17 @@ func (r *Router) mark(n *matchNode, s *Step) {
 			r.wrapped = false
 		}
 	case markHeader:
-		if !r.header {
-			r.header, r.head = true, r.head[:0]
-		} else {
+		if r.part.header() {
 			r.head = append(r.head, ' ')
+		} else {
+			r.head = r.head[:0]
 		}
-		r.between, r.implicit = false, false
+		r.part = inHeader
 	case markMessage:
 		r.message(s)
 	case markEnd:
 		r.headless()
-		r.header, r.between = false, true
+		r.part = betweenMessages
 	}
 	r.held, r.state = r.held[:0], 0
 	if r.phase != before {
@@ -360,8 +375,8 @@ func (r *Router) mark(n *matchNode, s *Step) {
 
 // message begins the message whose header has ended.
 func (r *Router) message(s *Step) {
-	thought := r.header && bytes.Contains(r.head, r.tags.thinkHead)
-	r.header, r.implicit, r.between, r.aside = false, false, false, false
+	thought := r.part.header() && bytes.Contains(r.head, r.tags.thinkHead)
+	r.part, r.aside = inText, false
 	switch {
 	case thought && r.phase == ThinkDecode:
 	case thought && (r.blocks == 0 || r.blocks < r.maxBlocks):
@@ -388,24 +403,24 @@ func (r *Router) releaseHeld() {
 func (r *Router) release(b heldByte) {
 	switch {
 	case b&hidden != 0:
-	case r.header:
+	case r.part.header():
 		if r.head = append(r.head, byte(b)); b != '\n' && len(r.head) < maxHeadBytes {
 			return
 		}
-		r.implicit = true // not a header: the model does not follow the format
+		r.part = inPromptHeader // not a header: the model does not follow the format
 		r.headless()
 	default:
-		r.between = false
+		r.part = inText
 		r.text(byte(b))
 	}
 }
 
 // headless turns the bytes read since the prompt's header into text, because no message followed the header.
 func (r *Router) headless() {
-	if !r.implicit {
+	if r.part != inPromptHeader {
 		return
 	}
-	r.header, r.implicit = false, false
+	r.part = inText
 	for _, b := range r.head {
 		r.text(b)
 	}
