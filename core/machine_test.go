@@ -215,7 +215,7 @@ func (m *machine) next() *Step {
 	for i := range m.step.Ends {
 		m.endOf(m.step.Ends[i].Request.ID)
 	}
-	if used := m.cfg.Sched.Cells - m.c.tree.Cells().Free; len(m.step.Plan.Batch) == 0 && m.c.inFlight == 0 && len(m.refs) != used {
+	if used := m.cfg.Sched.Cells - m.c.tree.Cells().Free; len(m.step.Plan.Batch) == 0 && m.c.ledger.Reserved() == 0 && len(m.refs) != used {
 		panic(fmt.Sprintf("%d cells are held, the books say %d", len(m.refs), used))
 	}
 	return m.step

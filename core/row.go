@@ -16,8 +16,8 @@ type Said struct {
 	StopText      string          // the stop string that ended it
 }
 
-// Token takes the token that follows r's row: what was drawn, or what Control forced. piece is its text, eog whether it
-// ends a generation. buf is appended to and handed back in Said.Think and Said.Answer.
+// Token takes the token that follows r's row, sampled or forced. piece is its text; eog says that it ends a generation. The
+// text is appended to think and answer and returned in Said.
 func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool, think, answer []byte) Said {
 	s := Said{InThink: r.Control.Phase() == meridian.ThinkDecode}
 	r.Tokens = append(r.Tokens, tok)
@@ -51,15 +51,14 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 	return s
 }
 
-// NoToken ends r at its row, from which no token is drawn: it cannot be sampled, or the request wants its prompt computed
-// and nothing more.
+// NoToken ends r at its row without a token: the row cannot be sampled, or the request only wants its prompt computed.
 func (c *Core) NoToken(r *Request, why sched.Reason) {
 	c.cfg.Trace.numbers("no_token", int64(why), int64(r.ID))
 	c.tell(sched.Event{Kind: sched.EvFinish, Req: r.ID, Finish: why})
 	c.forget(r)
 }
 
-// text splits what a token means into thinking and visible text.
+// text splits a token's text into thinking and visible answer.
 func (c *Core) text(r *Request, m *meridian.Step, think, answer []byte) (_, _ []byte, stopped bool) {
 	if len(m.Think) > 0 {
 		think = append(think, r.Thought.Pass(m.Think)...)
@@ -73,7 +72,7 @@ func (c *Core) text(r *Request, m *meridian.Step, think, answer []byte) (_, _ []
 		think = append(think, r.Thought.Flush()...)
 	}
 	if !stopped && (m.Event.Has(meridian.Completed) || r.Generated() >= r.MaxTokens) {
-		// What was held back, as the beginning of a tag, a stop string or a character, will not be continued.
+		// Text that was withheld as the beginning of a tag, a stop string or a character will not be continued.
 		t, rest := r.Control.Flush()
 		think = append(append(think, r.Thought.Pass(t)...), r.Thought.Flush()...)
 		var text []byte
@@ -86,16 +85,16 @@ func (c *Core) text(r *Request, m *meridian.Step, think, answer []byte) (_, _ []
 	return think, answer, stopped
 }
 
-// phaseChanged notes where the thought lies, and what becomes of its cells when it is over.
+// phaseChanged records where the thought is, and decides about its cells when it ends.
 func (c *Core) phaseChanged(r *Request, m *meridian.Step) {
 	if m.Event.Has(meridian.EnterThink) && r.thinkFrom == 0 {
 		r.thinkFrom = len(r.Tokens)
 	}
 	if m.Event.Has(meridian.ExitThink) {
 		r.thinkTo = len(r.Tokens)
-		c.blocks.Demote(meridian.Owner(r.ID))
-		// Offloaded thoughts stay in the pool too: should r make way for others later, it comes back without computing
-		// them again. An interactive request's are copied only while cells run low.
+		c.tree.EndThought(r.seq)
+		// Offloaded thoughts stay in the pool too: if r is preempted later and its cells are evicted, they are restored
+		// instead of computed again. An interactive request's are copied only while cells run low.
 		if c.cfg.ThinkEvict == OffloadThoughts && c.cfg.Stores != nil && (r.Class != sched.Interactive || c.pressed()) {
 			c.thoughts = append(c.thoughts, r)
 		}
@@ -116,8 +115,8 @@ func (c *Core) wantProbe(r *Request) int {
 	return len(tokens)
 }
 
-// addForks gives each SliceProbe of the batch a scratch sequence that shares the cells before it. The scheduler knows how
-// many there are; where it leaves a fork out, the next boundary asks again.
+// addForks gives each SliceProbe of the batch a scratch sequence that shares the cells before it. The scheduler plans at
+// most MaxForks; after a fork that it skips, the next boundary requests one again.
 func (c *Core) addForks() {
 	c.forks = 0
 	for i := range c.plan.Batch {
@@ -130,7 +129,7 @@ func (c *Core) addForks() {
 	}
 }
 
-// Probed takes the entropy, in nats, of a fork's last row; ok is false when it cannot be had.
+// Probed takes the entropy, in nats, of a fork's last row; ok is false when there is none.
 func (c *Core) Probed(r *Request, entropy float64, ok bool) {
 	if ok {
 		r.Control.OnProbe(entropy)

@@ -18,6 +18,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/sockpath"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/meridian/blocks"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
@@ -179,7 +180,7 @@ func (c *Config) sections() []Section {
 	fs = section("KV cache")
 	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "do not cache or share prompts: compute each from its first token")
 	fs.StringVar(&c.SharePrefixes, "share-prefixes", "off", "prefixes shared between users: off (none) or system (system prompts)")
-	fs.IntVar(&c.KVBlockTokens, "kv-block-tokens", meridian.DefaultBlockCells, "`tokens` per block in the KV block accounting")
+	fs.IntVar(&c.KVBlockTokens, "kv-block-tokens", blocks.DefaultBlockCells, "`tokens` per block in the KV block accounting")
 	fs.StringVar(&c.ThinkEvict, "think-evict", "none", "KV cells of a finished thought: none (keep them), offload (keep them and copy them to --cache-ram, so that a preempted request is restored without recomputing them) or drop (remove them when cells run low; changes answers)")
 	fs.BoolVar(&c.ContextShift, "context-shift", false, "when the context is full, drop its oldest half and continue, instead of ending the answer with reason length")
 	c.CacheRAM, c.CacheDisk = sizeOf("auto"), sizeOf("10GiB")

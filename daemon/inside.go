@@ -15,6 +15,7 @@ import (
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
 	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/meridian/blocks"
 	"github.com/uma-serve/uma-serve/meridian/fabric"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/sched"
@@ -196,7 +197,7 @@ func (l *loop) kvReport(tree bool, uid uint32, now time.Time) *wire.KVReport {
 			continue
 		}
 		w := wire.KVEntry{
-			Name: e.Hash, Kind: "prefix", Tier: wire.TierDevice, Class: meridian.Prefix.String(), Number: e.Req, UID: e.NS, Seq: int(e.Seq),
+			Name: e.Hash, Kind: "prefix", Tier: wire.TierDevice, Class: blocks.Prefix.String(), Number: e.Req, UID: e.NS, Seq: int(e.Seq),
 			Tokens: e.Tokens, OwnTok: e.OwnCells, Bytes: int64(e.Tokens) * int64(l.cellBytes), OwnBytes: e.OwnBytes,
 			AgeMs: age(e.Created), IdleMs: age(e.Used), Hits: e.Hits, Turns: e.Turns, Pinned: e.Pinned, Hash: e.Hash, Why: e.Why,
 		}
@@ -384,7 +385,7 @@ func (s *stores) entries(uid uint32, all bool, now time.Time) (out []wire.KVEntr
 		}
 		hash := storedName(&i)
 		out = append(out, wire.KVEntry{
-			Name: hash, Kind: "snapshot", Tier: tier, Class: meridian.Prefix.String(), UID: uint32(i.Namespace), Seq: -1, From: i.P0,
+			Name: hash, Kind: "snapshot", Tier: tier, Class: blocks.Prefix.String(), UID: uint32(i.Namespace), Seq: -1, From: i.P0,
 			Tokens: i.P1 - i.P0, OwnTok: i.P1 - i.P0, Bytes: i.Bytes, OwnBytes: i.Bytes, AgeMs: wire.Ms(now.Sub(i.Created)),
 			IdleMs: wire.Ms(now.Sub(i.Used)), Hits: int(i.Hits), Pinned: i.Pinned, Hash: hash, Why: "copied out of the pool",
 		})

@@ -30,7 +30,7 @@ type engine struct {
 	held    int // steps in a row that held prompts
 
 	pinned int               // with Prefix: cells of pinned prefixes
-	told   int               // the newest EvPool
+	told   int               // pool cells at the newest EvCells
 	rounds int               // Steps since the newest one that decided a batch
 	lost   map[[2]ReqID]bool // who was preempted for whom
 	ever   map[ReqID]bool    // lost its place once
@@ -43,7 +43,7 @@ type simRequest struct {
 	seq                   int32 // -1 = none
 	cells                 int
 	shared                int // of cells
-	paused, held          bool
+	paused, deferred      bool
 	everRan               bool
 	waitedRow, waitedPref int // steps with a batch since its newest slice, decoding and in Prefill
 }
@@ -121,7 +121,7 @@ func (e *engine) happen() (ev []Event) {
 		r.max = rapid.IntRange(1, 20).Draw(t, "max")
 		a := Event{Kind: EvArrive, Req: e.next, Class: r.class, Owner: uint32(rapid.IntRange(0, 2).Draw(t, "owner")), Prompt: r.prompt, MaxTokens: r.max, Thinking: rapid.Bool().Draw(t, "thinking")}
 		if rapid.Bool().Draw(t, "targets") {
-			a.TargetTTFT, a.TargetTBT = 50*time.Millisecond, 25*time.Millisecond
+			a.TargetTTFT, a.TargetITL = 50*time.Millisecond, 25*time.Millisecond
 		}
 		r.max = min(r.max, e.cfg.Room(r.prompt))
 		e.live[e.next] = r
@@ -253,7 +253,7 @@ func (e *engine) once(ev []Event) {
 	}
 	for _, st := range p.Start {
 		q := e.live[st.Req]
-		if _, taken := e.seq[st.Seq]; q == nil || q.seq >= 0 || q.held || taken {
+		if _, taken := e.seq[st.Seq]; q == nil || q.seq >= 0 || q.deferred || taken {
 			t.Fatalf("starts %+v: %+v\n%s", st, q, e.trace)
 		}
 		q.seq, e.seq[st.Seq] = st.Seq, st.Req
@@ -299,7 +299,7 @@ func (e *engine) once(ev []Event) {
 		t.Fatalf("%d tokens of a budget of %d, batch %d\n%s", index, p.Budget, e.cfg.MaxBatch, e.trace)
 	case cells+index+e.told > e.cfg.Cells:
 		t.Fatalf("%d + %d cells of %d\n%s", cells, index, e.cfg.Cells, e.trace)
-	case st.LiveCells != cells || st.LiveCells+st.FreeCells+st.PoolCells != e.cfg.Cells || st.PoolCells != e.told || st.FreeCells < 0:
+	case cells+st.FreeCells+e.told != e.cfg.Cells || st.FreeCells < 0:
 		t.Fatalf("stats %+v, engine holds %d of %d cells\n%s", st, cells, e.cfg.Cells, e.trace)
 	}
 	e.owed = len(p.Batch) > 0
@@ -319,7 +319,7 @@ func (e *engine) conserving(inBatch map[ReqID]bool) {
 	}
 	for id, r := range e.live {
 		switch {
-		case r.paused || r.held || inBatch[id]:
+		case r.paused || r.deferred || inBatch[id]:
 		case r.seq < 0:
 			if state, why, ok := e.s.Why(id); !ok || state == Queued && why == ReasonNone || state == Queued && !waits {
 				t.Fatalf("request %d waits for nothing: %v %v %v\n%s", id, state, why, ok, e.trace)
@@ -336,7 +336,7 @@ func (e *engine) conserving(inBatch map[ReqID]bool) {
 	}
 	if len(e.s.running) == 0 && e.cfg.Prefix && p.Reclaim == 0 {
 		for id, r := range e.live {
-			if !r.paused && !r.held && e.cfg.MaxQueue > 0 {
+			if !r.paused && !r.deferred && e.cfg.MaxQueue > 0 {
 				t.Fatalf("nothing runs, nothing is to be reclaimed, and request %d waits\n%s", id, e.trace)
 			}
 		}
@@ -467,7 +467,7 @@ func (e *engine) finish() {
 			e.t.Fatalf("request %d was finalised %d times\n%s", id, e.final[id], e.trace)
 		}
 	}
-	if st := e.s.Stats(); st.LiveCells != 0 || len(e.seq) != 0 || len(e.s.requests) != 0 {
+	if st := e.s.Stats(); st.FreeCells != e.cfg.Cells-e.told || len(e.seq) != 0 || len(e.s.requests) != 0 {
 		e.t.Fatalf("left behind: %+v, sequences %v", st, e.seq)
 	}
 }

@@ -345,7 +345,7 @@ func (e *Engine) Finish() {
 		if u.stores != nil {
 			t.Restored = u.stores.restored
 		}
-		t.OutputCriticalEvictions = u.c.Blocks().Snapshot().OutputCriticalEvictions
+		t.OutputCriticalEvictions = u.c.Ledger().Evictions().Answers
 	}
 	e.m.Engines = append(e.m.Engines, t)
 }

@@ -48,7 +48,7 @@ type EngineTotals struct {
 	HitRate, ThrashRate float64
 
 	Restored                [3]int64 // batch formation uma: tokens that came back from each of TierNames
-	OutputCriticalEvictions uint64   // batch formation uma: blocks of answers that somebody read (meridian.Blocks)
+	OutputCriticalEvictions uint64   // batch formation uma: blocks of answers that somebody read (meridian/blocks)
 }
 
 // observe takes a request's numbers when it ends or the simulation does.

@@ -98,7 +98,7 @@ type Report struct {
 	// BudgetForced is the share of reasoning requests whose think block was closed by force, by reason.
 	BudgetForced map[string]float64 `json:"budget_force_rate"`
 
-	// OutputCriticalEvictions are blocks of visible answers that were given up for others (meridian.Blocks). Any is a stall
+	// OutputCriticalEvictions are blocks of visible answers that were given up for others (meridian/blocks). Any is a stall
 	// that a user sees.
 	OutputCriticalEvictions int64   `json:"output_critical_evictions"`
 	Preemptions             int64   `json:"preemptions"`
@@ -391,7 +391,7 @@ func (r *replay) token(id core.ID, now int64) {
 
 func (r *replay) finish(now int64) {
 	rep := r.rep
-	rep.OutputCriticalEvictions = int64(r.c.Blocks().Snapshot().OutputCriticalEvictions)
+	rep.OutputCriticalEvictions = int64(r.c.Ledger().Evictions().Answers)
 	rep.VirtualSeconds = float64(now) / 1e9
 	rep.TTFT, rep.TTOT, rep.OutputITL = percentiles(&r.ttft), percentiles(&r.ttot), percentiles(&r.itl)
 	slices.Sort(r.think)

@@ -29,7 +29,7 @@ func FromRecording(t *sched.Trace) ([]Request, error) {
 	for _, step := range t.Steps {
 		for i := range step.Events {
 			if ev := &step.Events[i]; ev.Kind == sched.EvArrive {
-				origin = min(origin, step.Now.Add(-ev.Ago))
+				origin = min(origin, step.Now.Add(-ev.QueuedFor))
 			}
 		}
 	}
@@ -98,7 +98,7 @@ func (rec *recording) event(ev *sched.Event, now int64) error {
 			return fmt.Errorf("a prompt of %d tokens: at most %d", ev.Prompt, MaxTokens)
 		}
 		rec.at[ev.Req] = len(rec.rows)
-		arrived := max(0, now-int64(ev.Ago/time.Microsecond))
+		arrived := max(0, now-int64(ev.QueuedFor/time.Microsecond))
 		if rec.first >= 0 && arrived >= rec.first && arrived-rec.first <= together {
 			arrived = rec.first
 		} else {
@@ -106,7 +106,7 @@ func (rec *recording) event(ev *sched.Event, now int64) error {
 		}
 		r := Request{Index: int64(len(rec.rows)), Arrival: arrived, Input: ev.Prompt, Budget: min(ev.MaxTokens, MaxTokens),
 			Class: ev.Class.String(), Tenant: uidPrefix + strconv.FormatUint(uint64(ev.Owner), 10),
-			TargetTTFT: int64(ev.TargetTTFT / time.Microsecond), TargetTBT: int64(ev.TargetTBT / time.Microsecond)}
+			TargetTTFT: int64(ev.TargetTTFT / time.Microsecond), TargetTBT: int64(ev.TargetITL / time.Microsecond)}
 		if ev.Thinking {
 			r.Think = 1
 		}

@@ -310,7 +310,7 @@ func TestRecordedTogether(t *testing.T) {
 		var events []sched.Event
 		for _, c := range came {
 			id++
-			events = append(events, sched.Event{Kind: sched.EvArrive, Req: id, Prompt: 5, MaxTokens: 4, Ago: time.Duration(us-c) * time.Microsecond})
+			events = append(events, sched.Event{Kind: sched.EvArrive, Req: id, Prompt: 5, MaxTokens: 4, QueuedFor: time.Duration(us-c) * time.Microsecond})
 		}
 		trace = sched.AppendEvents(trace, sched.Instant(time.Duration(us)*time.Microsecond), events)
 	}
@@ -341,7 +341,7 @@ func TestChained(t *testing.T) {
 	trace := sched.AppendConfig(nil, &sched.Config{Policy: "uma", MaxRunning: 2, Cells: 100, MaxBatch: 10, MaxQueue: 5})
 	at := func(ms int) sched.Instant { return sched.Instant(time.Duration(ms) * time.Millisecond) }
 	arrive := func(id sched.ReqID, owner uint32, ago int) sched.Event {
-		return sched.Event{Kind: sched.EvArrive, Req: id, Prompt: 5, MaxTokens: 4, Owner: owner, Ago: time.Duration(ago) * time.Millisecond}
+		return sched.Event{Kind: sched.EvArrive, Req: id, Prompt: 5, MaxTokens: 4, Owner: owner, QueuedFor: time.Duration(ago) * time.Millisecond}
 	}
 	step := sched.Event{Kind: sched.EvStep, Took: 10 * time.Millisecond}
 	end := func(id sched.ReqID) sched.Event {
