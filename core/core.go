@@ -170,7 +170,8 @@ func (c *Core) Scheduler() *sched.Scheduler { return c.sched }
 func (c *Core) Tree() *kvsnap.Tree          { return c.tree }
 func (c *Core) Ledger() *blocks.Ledger      { return c.ledger }
 
-// Avoidable counts blocks of answers that were preempted although a lower tier had cells. It stays 0 unless there is a bug.
+// Avoidable counts blocks of answers that were preempted although a lower tier had cells. It stays 0 unless the client of the
+// answer does not read, or the engine has fewer cells than the ledger.
 func (c *Core) Avoidable() uint64 { return c.avoidable }
 
 // Request returns a live request, nil when it has ended.

@@ -52,7 +52,7 @@ func serve(t testing.TB, tr *Tree, now Instant, req uint64, tokens []Token) int 
 	return s.Cached
 }
 
-// TestOneShotsDoNotPushOutAConversation: between the turns of a chat come as many cells of prompts that nobody sends
+// TestOneShotsDoNotPushOutAConversation: between the turns of a chat come as many cells of prompts that are not sent
 // again as the pool has. Least recently used alone would lose the chat each time.
 func TestOneShotsDoNotPushOutAConversation(t *testing.T) {
 	const cells, system = 8192, 256

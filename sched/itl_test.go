@@ -156,10 +156,10 @@ func (st storm) run(t interface {
 	return res
 }
 
-// TestPromise holds the policy to what issue and help text promise, on a machine shaped like the measured price list:
+// TestITLTarget checks the bounds of the help text on a machine shaped like the measured price list:
 // two chats run while four clients send prompts of 1,500 tokens back to back. The share of the prompt throughput is of
 // what stock reaches on the same machine.
-func TestPromise(t *testing.T) {
+func TestITLTarget(t *testing.T) {
 	kernels := func(l load) float64 {
 		// Micro-batch kernels: fewer than 8 rows are computed one by one, from 32 on it is a fifth cheaper.
 		switch n := l.prefill + l.decode; {
@@ -221,9 +221,9 @@ func TestPromise(t *testing.T) {
 	}
 }
 
-// TestPromiseFromSaved: a server that starts with what another one learned keeps the promise from the first step of
+// TestITLTargetFromSaved: a server that starts with what another one learned meets the target from the first step of
 // a storm on, and one that knows nothing nearly does.
-func TestPromiseFromSaved(t *testing.T) {
+func TestITLTargetFromSaved(t *testing.T) {
 	run := func(cost CostState) stormResult {
 		return storm{policy: "meridian", target: 50 * time.Millisecond, machine: priceMachine(8, 0.05), chats: 2, clients: 4, class: Background, batch: 2048, duration: 6 * time.Second, cost: cost}.run(t)
 	}
@@ -252,9 +252,9 @@ func TestFairnessIsFree(t *testing.T) {
 	}
 }
 
-// TestThinkingUnderPromise: with half of the chats thinking, visible answers keep the promise and no thinking request
+// TestThinkingUnderITLTarget: with half of the chats thinking, visible answers meet the target and no thinking request
 // waits longer than the floor.
-func TestThinkingUnderPromise(t *testing.T) {
+func TestThinkingUnderITLTarget(t *testing.T) {
 	for _, policy := range []string{"meridian", "pascal"} {
 		r := storm{policy: policy, target: 60 * time.Millisecond, machine: priceMachine(4, 0.05), chats: 6, clients: 2, class: Background, think: 60, batch: 2048, duration: 60 * time.Second, cold: 2 * time.Second}.run(t)
 		t.Logf("%s: answers p50 %.1f p95 %.1f worst %.1f ms, thinking p50 %.1f p95 %.1f worst %.1f ms, prompts %.0f/s, answers %.0f/s", policy, quantile(r.gaps, .5), quantile(r.gaps, .95), r.worst, quantile(r.thinkGaps, .5), quantile(r.thinkGaps, .95), quantile(r.thinkGaps, 1), r.prefill, r.answers)
@@ -270,12 +270,12 @@ func TestThinkingUnderPromise(t *testing.T) {
 	}
 }
 
-// TestPromiseAnywhere: machines from a small board to a large GPU, quiet and noisy; wherever three times a step of
+// TestITLTargetAnywhere: machines from a small board to a large GPU, quiet and noisy; wherever three times a step of
 // answers alone fits under the target, 95 of 100 gaps do, and prompts get at least half of what is left of the time beside all
 // answers. The prompts' own answers are some of these: three rows for each 1,500 tokens, which cost as much as the
 // prompt itself where a row is dear. A step that varies by 12 % has to aim at 0.82 of the target to keep it in 95 of 100
 // cases, so that 0.89 of what is left is the most that there is when the target is 3 steps of answers.
-func TestPromiseAnywhere(t *testing.T) {
+func TestITLTargetAnywhere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		exp := func(lo, hi float64, name string) float64 {
 			return math.Exp(rapid.Float64Range(math.Log(lo), math.Log(hi)).Draw(t, name))
@@ -286,7 +286,7 @@ func TestPromiseAnywhere(t *testing.T) {
 		m.D = m.B * rapid.Float64Range(0, 3.0/1500).Draw(t, "d")
 		plain := m.mean(mixed(2, 120, 0, 0))
 		target := max(plain*rapid.Float64Range(3, 20).Draw(t, "target"), 2)
-		// One token more must not be what breaks the promise.
+		// One token more must not miss the target.
 		target = max(target, plain+4*(m.B+m.D*1500))
 		st := storm{policy: "meridian", target: time.Duration(target * 1e6), machine: m, chats: 2, clients: 4, class: Background, batch: 2048,
 			duration: 2*time.Second + time.Duration(1000*target*1e6), cold: 2*time.Second + time.Duration(50*target*1e6)}

@@ -57,7 +57,7 @@ func (e *engine) answer() (ev []Event) {
 			ev = append(ev, Event{Kind: EvCancel, Req: st.Req})
 			continue
 		}
-		// What is shared comes into the pool with it, what is restored into cells of its own.
+		// Shared cells leave the free ones with it; what is restored needs its own cells.
 		r.cells = rapid.IntRange(0, max(0, min(r.history()-1, e.spare()))).Draw(t, "cached")
 		r.shared = rapid.IntRange(0, r.cells).Draw(t, "shared")
 		if !r.everRan {
@@ -68,9 +68,9 @@ func (e *engine) answer() (ev []Event) {
 	return ev
 }
 
-// preempted holds a preemption against the promises: an answer makes way only when nobody is left who does not answer
-// yet; and nobody makes way for one that made way for it, or for one that started after it, unless it lost its place: by
-// a pause, or because it thought while that one answered.
+// preempted checks a preemption: an answer is preempted only when no running request has not begun its answer; and no
+// request is preempted for one that was preempted for it or that started after it, unless it lost its rank: by a pause, or
+// because it was thinking while the other one answered.
 func (e *engine) preempted(rel Release) {
 	if !e.cfg.Prefix {
 		return

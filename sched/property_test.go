@@ -25,14 +25,14 @@ type engine struct {
 	trace []byte
 
 	drained bool
-	foreign int // cells somebody else holds, unknown to the scheduler
+	foreign int // cells of the engine that the scheduler does not know to be taken
 	steps   int
 	held    int // steps in a row that held prompts
 
 	pinned int               // with Prefix: cells of pinned prefixes
 	told   int               // pool cells at the newest EvCells
 	rounds int               // Steps since the newest one that decided a batch
-	lost   map[[2]ReqID]bool // who was preempted for whom
+	lost   map[[2]ReqID]bool // which request was preempted for which
 	ever   map[ReqID]bool    // lost its place once
 	first  map[ReqID]int     // when it started, in order
 }
@@ -155,7 +155,7 @@ func (e *engine) happen() (ev []Event) {
 	return ev
 }
 
-// compute answers the batch of the plan before.
+// compute answers the batch of the previous plan.
 func (e *engine) compute(calm bool) (ev []Event) {
 	if !e.owed {
 		e.now = e.now.Add(time.Duration(rapid.IntRange(0, 30).Draw(e.t, "idle")) * time.Millisecond)
@@ -351,7 +351,7 @@ func (e *engine) conserving(inBatch map[ReqID]bool) {
 }
 
 // leftOut reports whether the policy may leave this decoding request out of the step, and does: one that thinks, when
-// answers run and it is not due; an answer whose reader has still something to read; and who has no place under the
+// answers run and it is not due; an answer whose reader still has text to read; and an answer without a place under the
 // static rule.
 func (e *engine) leftOut(id ReqID) bool {
 	if !e.decodes(id) {
@@ -373,7 +373,7 @@ func (e *engine) leftOut(id ReqID) bool {
 	return e.cfg.Policy == "meridian_static"
 }
 
-// bounds: nobody waits longer than the policy promises.
+// bounds checks that no request waits longer than the policy bounds.
 func (e *engine) bounds(inBatch map[ReqID]bool) {
 	p := &e.plan
 	if len(p.Batch) == 0 {
@@ -411,7 +411,7 @@ func (e *engine) bounds(inBatch map[ReqID]bool) {
 	}
 	rows := max(1, e.cfg.MaxBatch-reserve)
 	if e.cfg.Policy == "meridian_static" {
-		// Whoever is let in, and whoever begins to answer, comes last.
+		// Requests that start, or begin to answer, come last.
 		rows = min(newMeridianStatic(e.s).slots, e.cfg.MaxBatch)
 	}
 	row := (e.cfg.MaxRunning + rows - 1) / rows
@@ -442,7 +442,7 @@ func (e *engine) bounds(inBatch map[ReqID]bool) {
 	}
 }
 
-// finish lets everybody end: clients read, nothing fails, nobody new comes.
+// finish lets all requests end: clients read, nothing fails, none arrives.
 func (e *engine) finish() {
 	for e.foreign = 0; ; {
 		ev := e.compute(true)
@@ -472,7 +472,7 @@ func (e *engine) finish() {
 	}
 }
 
-// TestRandomWorkloads: whatever clients and engine do, plans can be carried out, nobody starves, everybody ends
+// TestRandomWorkloads: whatever clients and engine do, plans can be carried out, no request starves, each ends
 // exactly once, and the recorded trace replays to the same plans.
 func TestRandomWorkloads(t *testing.T) {
 	for _, name := range append(Policies(), "uma prefix", "stock prefix", "meridian prefix", "pascal prefix") {

@@ -166,16 +166,6 @@ func (r Reason) Explain() string {
 // Final reports whether r finalises a request that was accepted.
 func (r Reason) Final() bool { return r >= ReasonStop && r < numReasons }
 
-// Reasons appends every reason there is to dst, ReasonNone first: the values a metric label can take.
-func Reasons(dst []Reason) []Reason {
-	for r := range numReasons {
-		if reasonText[r].label != "" {
-			dst = append(dst, r)
-		}
-	}
-	return dst
-}
-
 // parseReason is the inverse of String.
 func parseReason(s string) (Reason, bool) {
 	for r := range numReasons {

@@ -247,7 +247,7 @@ func (sc *script) step() {
 // took answers the plan's batch.
 func (sc *script) took(d time.Duration, args []string) error {
 	if !sc.owed {
-		return fmt.Errorf("the plan before had no batch")
+		return fmt.Errorf("the previous plan had no batch")
 	}
 	sc.owed = false
 	sc.now = sc.now.Add(d)
