@@ -190,6 +190,7 @@ func TestTCPSlowClients(t *testing.T) {
 		if status != 408 || !strings.Contains(body, string(wire.Timeout)) {
 			t.Errorf("%s: %d %s", what, status, body)
 		}
+		c.Close()
 	}
 	wantEnd(t, silent)
 	eventually(t, "all connections have ended", func() bool { return r.Stats().Sessions.Load() == 0 })
