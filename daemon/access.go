@@ -151,7 +151,7 @@ func (a *access) client(r *http.Request, peer ipc.Peer) (ipc.Peer, *denial) {
 		}
 		hint = "; send an API key (Authorization: Bearer KEY, or x-api-key: KEY)"
 	}
-	// Whoever asks through a reverse proxy is not the proxy's user.
+	// A reverse proxy's user is not the user of the request that it forwards.
 	if name := forwarded(r); name != "" {
 		if a.keys == nil {
 			return peer, &denial{refusedKey, http.StatusForbidden, "the header " + name + " says that a proxy forwards this request, so that the kernel cannot tell its user: the daemon needs --api-keys"}
@@ -191,7 +191,7 @@ func forwarded(r *http.Request) string {
 }
 
 // allows reports whether --listen-mode lets a user in. As for a socket file, the right to connect is the right to write, a
-// user has the rights of the first class it belongs to (owner, group, others), and root passes unless nobody may.
+// user has the rights of the first class it belongs to (owner, group, others), and root passes unless no class has it.
 func (a *access) allows(uid uint32) bool {
 	group, others := a.mode&0o020 != 0, a.mode&0o002 != 0
 	switch {

@@ -89,8 +89,8 @@ func (r *running) namespaces() map[uint32]int {
 	return out
 }
 
-// TestTwoUsersOverTCP: without any key, each user has a namespace of its own: what one has computed the other never finds,
-// and what is refused is told by the kernel's word.
+// TestTwoUsersOverTCP: without any key, each user has a namespace: a prompt that one user has computed is found by that user
+// alone.
 func TestTwoUsersOverTCP(t *testing.T) {
 	usertest.NeedRoot(t)
 	r := serve(t, fake.Config{}, "--listen", "127.0.0.1:0,[::1]:0", "--listen-mode", "0666")
@@ -270,7 +270,7 @@ func keyFile(t *testing.T, text string) string {
 	return path
 }
 
-// TestAPIKeys: a key names an owner whoever sends it, owners are apart from each other and from users, and an unknown key
+// TestAPIKeys: a key names an owner, whatever user sends it, owners are apart from each other and from users, and an unknown key
 // is refused even where the user alone would be let in.
 func TestAPIKeys(t *testing.T) {
 	keys := keyFile(t, "key-of-alice-0123456789 alice\nkey-of-bob-0123456789 bob\n")
@@ -405,7 +405,7 @@ func TestHostileTCP(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		c.SetDeadline(time.Now().Add( 8*time.Second))
+		c.SetDeadline(time.Now().Add(8 * time.Second))
 		io.WriteString(c, asks[i%len(asks)].say)
 		conns = append(conns, c)
 	}

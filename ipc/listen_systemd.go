@@ -57,7 +57,7 @@ func inherit(f *os.File) (*Listener, error) {
 	if on, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || on == 0 {
 		return bad("does not listen (Accept=yes is not supported)")
 	}
-	// Our own number for it: the os.File closes its own when it is collected.
+	// A duplicate: the os.File closes its descriptor when it is collected.
 	ln, err := adopt(fd)
 	if err != nil {
 		return nil, fmt.Errorf("take over the socket systemd passed: %w", err)

@@ -64,7 +64,7 @@ func listenReason(err error) string {
 	return err.Error()
 }
 
-// adopt makes a Listener of a number of its own for fd, a listening socket.
+// adopt makes a Listener of a duplicate of fd, a listening socket.
 func adopt(fd int) (*Listener, error) {
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

@@ -30,7 +30,8 @@ type holder uint64
 var addressSeed = maphash.MakeSeed()
 
 // holder is p's: its user; without one its IPv4 address, or the network of its IPv6 address (the first 64 bits, which
-// one machine chooses from at will). Two addresses may share a holder by chance, which nobody outside can arrange.
+// one machine chooses from at will). Two addresses may share a holder by chance; the random seed keeps
+// clients from choosing such addresses.
 func (p *Peer) holder() holder {
 	if p.Unknown == nil {
 		return holder(p.UID)

@@ -162,8 +162,8 @@ func TestTCPSpeaksHTTPAlone(t *testing.T) {
 	eventually(t, "all connections have ended", func() bool { return r.Stats().Sessions.Load() == 0 })
 }
 
-// TestTCPSlowClients: who connects and sends nothing is closed without a word, and who sends less than a method, or less
-// than a header, is told so; a byte now and then gains no time.
+// TestTCPSlowClients: a client that sends nothing is closed without an answer, one that sends less than a method or a
+// header gets 408; a byte now and then gains no time.
 func TestTCPSlowClients(t *testing.T) {
 	r := serveTCP(t, Config{HeaderTimeout: 200 * time.Millisecond}, "127.0.0.1:0")
 	silent := r.dial(t, 0)
@@ -174,9 +174,9 @@ func TestTCPSlowClients(t *testing.T) {
 		var wg sync.WaitGroup
 		if what == "part of a header" {
 			wg.Go(func() {
-				for tick := time.NewTicker(20 * time.Millisecond); ; {
+				for {
 					select {
-					case <-tick.C:
+					case <-time.After(20 * time.Millisecond): // the attack's own pace
 						io.WriteString(c, "x")
 					case <-stop:
 						return

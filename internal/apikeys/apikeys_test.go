@@ -246,7 +246,7 @@ func TestStoreRaces(t *testing.T) {
 	wg.Wait()
 }
 
-// FuzzParse: no file makes it panic; what it accepts obeys the limits, and no key belongs to nobody.
+// FuzzParse: no file makes it panic; what it accepts obeys the limits, and every key has its owner.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("# keys\n" + long + " alice laptop\n"))
 	f.Add([]byte("k o\r\n\tk2\to c c\n\n"))

@@ -23,7 +23,7 @@ type Finder struct {
 // timeoutMs bounds a question. The kernel answers within the system call that asks; only a lost answer takes longer.
 const timeoutMs = 200
 
-// New opens the netlink socket and asks for the user of a connection of its own: a kernel without inet_diag answers
+// New opens the netlink socket and asks for the user of one of this process's connections: a kernel without inet_diag answers
 // "not found" to everything, which must be known at the start.
 func New() (*Finder, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)

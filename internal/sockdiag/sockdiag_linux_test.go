@@ -128,9 +128,9 @@ func TestOtherProcess(t *testing.T) {
 	}
 }
 
-// TestNobodyIsRoot: the kernel reports user 0 for sockets that no process holds. A client that connects and leaves must
+// TestClosedSocketIsNotRoot: the kernel reports user 0 for sockets that no process holds. A client that connects and leaves must
 // never pass for root, whenever it leaves.
-func TestNobodyIsRoot(t *testing.T) {
+func TestClosedSocketIsNotRoot(t *testing.T) {
 	usertest.NeedRoot(t)
 	f := finder(t)
 	ln, accept := server(t, "tcp4", "127.0.0.1:0")
