@@ -49,6 +49,12 @@ type Config struct {
 	Socket         string
 	SocketMode     string // octal
 	SocketGroup    string
+	Listen         []string // TCP addresses
+	ListenMode     string   // octal
+	ListenGroup    string
+	APIKeys        string   // file; "" = none
+	AllowedHosts   []string // of the Host header, besides our own
+	CORSOrigins    []string
 	MaxSessions    int // connections
 	MaxQueue       int // requests waiting
 	MaxFrameBytes  int
@@ -152,6 +158,7 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.Socket, "socket", "", "Unix socket `path` to listen on (default: $XDG_RUNTIME_DIR/uma-serve/uma.sock)")
 	fs.StringVar(&c.SocketMode, "socket-mode", "0600", "permissions of the socket file, octal")
 	fs.StringVar(&c.SocketGroup, "socket-group", "", "group of the socket file")
+	c.listenOptions(fs)
 	fs.IntVar(&c.MaxSessions, "max-sessions", 4096, "maximum open connections")
 	fs.IntVar(&c.MaxQueue, "max-queue", 512, "maximum queued requests; more are refused with a retry hint")
 	fs.IntVar(&c.MaxFrameBytes, "max-frame-bytes", 1<<20, "maximum size of a request frame in bytes, below 16 MiB")
@@ -335,9 +342,10 @@ func (c *Config) Validate() error {
 	if _, err := c.logLevel(); err != nil {
 		errs = append(errs, err)
 	}
-	if _, err := c.socketMode(); err != nil {
+	if _, err := socketMode("socket-mode", c.SocketMode); err != nil {
 		errs = append(errs, err)
 	}
+	errs = append(errs, c.validateListen()...)
 	return errors.Join(errs...)
 }
 
@@ -347,14 +355,6 @@ func (c *Config) logLevel() (slog.Level, error) {
 		return 0, fmt.Errorf("--log-level is %q; it must be debug, info, warn or error", c.LogLevel)
 	}
 	return l, nil
-}
-
-func (c *Config) socketMode() (os.FileMode, error) {
-	var m uint32
-	if n, err := fmt.Sscanf(c.SocketMode, "%o", &m); n != 1 || err != nil || m > 0o777 {
-		return 0, fmt.Errorf("--socket-mode is %q; it must be octal permissions such as 0660", c.SocketMode)
-	}
-	return os.FileMode(m), nil
 }
 
 // NewFlagSet returns the options, bound to a Config that holds their defaults, and their sections for --help.

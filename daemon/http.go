@@ -118,7 +118,7 @@ func (s *Server) serveHTTP() <-chan struct{} {
 	}
 	s.http = &http.Server{
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
-		Handler:  s.bounded(s.routes()), ConnContext: ipc.ConnContext, ConnState: ipc.ConnState,
+		Handler:  s.guarded(s.bounded(s.routes())), ConnContext: ipc.ConnContext, ConnState: ipc.ConnState,
 		ReadHeaderTimeout: s.cfg.HeaderTimeout, IdleTimeout: idle, MaxHeaderBytes: httpHeaderSize,
 	}
 	done := make(chan struct{})

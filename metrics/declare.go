@@ -166,12 +166,15 @@ func (m *Metrics) declare() {
 			return nil
 		}, func(i int) float64 { return float64(pick(m.io.Load()).Get(i)) })
 	}
+	counts("accepted_by_listener", "uma_connections_accepted_by_listener_total", "listener", "connections",
+		"Of accepted_total: on the Unix socket (unix), or on a TCP address of --listen", func(io *IO) Counts { return io.AcceptedBy })
 	counts("refused_by_reason", "uma_connections_refused_by_reason_total", "reason", "connections",
-		"Of refused_total: --max-sessions are open and the user has its share of them (sessions), or no descriptor is left (descriptors)", func(io *IO) Counts { return io.RefusedBy })
+		"Of refused_total: --max-sessions are open and the user has its share of them (sessions), or no descriptor is left (descriptors), or the user id is reserved for owners of API keys (reserved_uid)", func(io *IO) Counts { return io.RefusedBy })
 	counts("closed_by_cause", "uma_connections_closed_by_cause_total", "cause", "connections",
 		"Of closed_total: displaced (made room for another user) or timed_out (no complete message in time)", func(io *IO) Counts { return io.ClosedBy })
 	counts("protocol_errors_total", "uma_protocol_errors_total", "code", "messages",
 		"Messages refused before they became requests: broken, malformed or incomplete at their deadline", func(io *IO) Counts { return io.ProtocolErrors })
+	m.labelled("http_refused_total", "uma_http_requests_refused_total", "reason", "requests", "HTTP requests on --listen that were refused unread: a foreign Host header (host), a web page of a foreign origin (origin), a user who may not or is not known (uid), no API key or an unknown one (key)", "HTTP, before a request is read", &m.HTTPRefused)
 	m.total("rx_bytes_total", "uma_received_bytes_total", "bytes", "Bytes read from clients", io, source(func(io *IO) func() uint64 { return io.RxBytes }))
 	m.total("tx_bytes_total", "uma_sent_bytes_total", "bytes", "Bytes written to clients", io, source(func(io *IO) func() uint64 { return io.TxBytes }))
 	m.total("io_errors_total", "uma_io_errors_total", "errors", "Reads and writes that failed", io, source(func(io *IO) func() uint64 { return io.Errors }))

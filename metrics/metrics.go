@@ -38,7 +38,7 @@ type IO struct {
 	Errors                    func() uint64 // failed reads and writes
 	Sessions                  func() int64  // open connections
 
-	RefusedBy, ClosedBy, ProtocolErrors Counts
+	AcceptedBy, RefusedBy, ClosedBy, ProtocolErrors Counts
 }
 
 // Counts are counters that differ in one label.
@@ -106,6 +106,7 @@ type Metrics struct {
 	FinishReasons   Labels // Declare before use; see Finished
 	RejectReasons   Labels // Declare before use; see Rejected
 	Refusals        Labels // Declare before use; requests without a place in the queue, by why
+	HTTPRefused     Labels // Declare before use; requests over TCP that were refused, by why
 
 	TTFT          Durations // arrival → first token
 	TTOT          Durations // arrival → first token of the answer
@@ -192,6 +193,7 @@ func New(build Build) *Metrics {
 		"length")
 	m.ForceReasons.Declare("converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user")
 	m.CacheMisses.Declare()
+	m.HTTPRefused.Declare()
 	m.declare()
 	m.registry = prometheus.NewRegistry()
 	m.registry.MustRegister((*collector)(m))

@@ -29,10 +29,13 @@ func filled() *Metrics {
 	m := New(Build{Version: "v1.2.3", Engine: "llama.cpp abc", Go: "go1.26"})
 	m.RejectReasons.Declare("queue_full", "sampling")
 	m.Refusals.Declare("displaced")
+	m.HTTPRefused.Declare("host", "uid")
+	m.HTTPRefused.Inc("uid")
 	m.BindIO(IO{
 		Accepted: func() uint64 { return 10 }, Refused: func() uint64 { return 1 }, Closed: func() uint64 { return 7 },
 		RxBytes: func() uint64 { return 1000 }, TxBytes: func() uint64 { return 2000 }, Errors: func() uint64 { return 2 },
 		Sessions:       func() int64 { return 3 },
+		AcceptedBy:     Counts{[]string{"unix", "127.0.0.1:8737"}, func(i int) uint64 { return uint64(4 + i) }},
 		RefusedBy:      Counts{[]string{"sessions", "descriptors"}, func(i int) uint64 { return uint64(i) }},
 		ClosedBy:       Counts{[]string{"idle", "displaced"}, func(i int) uint64 { return uint64(3 + i) }},
 		ProtocolErrors: Counts{[]string{"E_PROTO_TIMEOUT"}, func(int) uint64 { return 9 }},
@@ -131,6 +134,7 @@ func TestSnapshot(t *testing.T) {
 			"queued_background": 2.0, "running_prefill": 3.0, "running_decode": 4.0, "running_paused": 5.0,
 			"kv_cells_live": 60.0, "kv_cells_free": 40.0, "kv_cells_total": 120.0, "kv_cells_cached": 20.0, "sessions_active": 3.0,
 			"active_sessions": 3.0, "accepted_total": 10.0, "refused_total": 1.0, "closed_total": 7.0,
+			"accepted_by_listener": map[string]any{"unix": 4.0, "127.0.0.1:8737": 5.0}, "http_refused_total": map[string]any{"host": 0.0, "uid": 1.0, "other": 0.0},
 			"refused_by_reason": map[string]any{"sessions": 0.0, "descriptors": 1.0}, "closed_by_cause": map[string]any{"idle": 3.0, "displaced": 4.0},
 			"protocol_errors_total": map[string]any{"E_PROTO_TIMEOUT": 9.0},
 			"rx_bytes_total":        1000.0, "tx_bytes_total": 2000.0, "io_errors_total": 2.0,
@@ -346,6 +350,8 @@ uma_requests_queued{class="background"} 2
 uma_requests_finished_total{reason="other"} 1
 uma_requests_rejected_total{reason="queue_full"} 1
 uma_requests_refused_total{reason="displaced"} 1
+uma_http_requests_refused_total{reason="uid"} 1
+uma_connections_accepted_by_listener_total{listener="127.0.0.1:8737"} 5
 uma_sessions_active 3
 uma_kv_cells{use="live"} 60
 uma_inter_token_latency_seconds_count{phase="output"} 1

@@ -86,7 +86,7 @@ takes the flags of chat.`,
 			}
 			return target.Help()
 		}})
-	root.AddCommand(newChat(dial), newRun(dial), newMetrics(dial, &address), newHealth(dial), newInfo(dial), newWhy(dial), newKV(dial), newModel(), completion.Command("uma-cli", func(err error) error { return usageError{err} }), newVersion(dial))
+	root.AddCommand(newChat(dial), newRun(dial), newProxy(dial), newMetrics(dial, &address), newHealth(dial), newInfo(dial), newWhy(dial), newKV(dial), newModel(), completion.Command("uma-cli", func(err error) error { return usageError{err} }), newVersion(dial))
 	completeDefaults(root)
 	return root
 }

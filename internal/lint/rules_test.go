@@ -27,7 +27,7 @@ var rules = []rule{
 	{"ipc/wire", []string{"runtime", "sampler"}, "frames and their fields; sampler has the ranges of its parameters, runtime the value types of info"},
 
 	// The daemon and what it is made of.
-	{"ipc", []string{"ipc/wire", "internal/invariants", "internal/sockpath"}, "sockets and frames; what a request does is its handler's"},
+	{"ipc", []string{"ipc/wire", "internal/invariants", "internal/sockdiag", "internal/sockpath"}, "sockets and frames; what a request does is its handler's"},
 	{"metrics", nil, "numbers and their names: anything may count"},
 	{"models", nil, "the built-in model's bytes"},
 	{"client", []string{"internal/sockpath", "ipc/wire"}, "public: programs of others import it, so it brings neither the daemon nor the engine along"},
@@ -40,7 +40,7 @@ var rules = []rule{
 	{"daemon/api/openai", []string{"daemon/api", "ipc/wire"}, "one API, beside the others"},
 	{"daemon", []string{"core", "ipc", "ipc/wire", "sched", "meridian", "meridian/blocks", "meridian/mrdn", "meridian/fabric", "kvsnap", "kvsnap/snapshot", "kvsnap/snapshot/format",
 		"sampler", "metrics", "runtime", "models", "internal/buildinfo", "internal/chattmpl", "internal/clierr", "internal/gguf", "internal/hostmem",
-		"internal/invariants", "internal/logq", "internal/sockpath", "internal/sysmon", "internal/thinktags", "internal/ui"}, "any engine: it is given one, real or fake"},
+		"internal/apikeys", "internal/invariants", "internal/logq", "internal/sockpath", "internal/sysmon", "internal/tcpaddr", "internal/thinktags", "internal/ui", "internal/webguard"}, "any engine: it is given one, real or fake"},
 
 	// Simulation and measurement.
 	{"sim", []string{"core", "sched", "meridian", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index", "runtime", "runtime/fake", "internal/invariants",
@@ -49,6 +49,7 @@ var rules = []rule{
 		"models/heldout", "runtime", "sched", "sim/synthetic", "sim/workload"}, "it measures servers from outside"},
 
 	// Each folder of internal/ for itself.
+	{"internal/apikeys", nil, "a file of keys; what an owner may do is the daemon's"},
 	{"internal/ask", []string{"internal/chat", "client", "internal/ui", "ipc/wire"}, "a client's verb"},
 	{"internal/buildinfo", nil, "every program has a version"},
 	{"internal/chat", []string{"client", "internal/clierr", "internal/insideview", "internal/lineedit", "internal/ui", "ipc/wire", "sampler"}, "a client: it reaches the daemon by its socket alone"},
@@ -66,17 +67,22 @@ var rules = []rule{
 	{"internal/lint", nil, "it reads sources"},
 	{"internal/logq", nil, "a writer that does not block; what is logged is the program's"},
 	{"internal/metricsview", []string{"internal/ui"}, "a view of a document"},
+	{"internal/portproxy", []string{"internal/sockdiag", "internal/webguard"}, "it forwards; who the daemon is, its caller says"},
+	{"internal/sockdiag", nil, "one question to the kernel; daemon and proxy ask it"},
 	{"internal/sockpath", nil, "daemon and clients agree on the default path"},
 	{"internal/sysmon", nil, "it sets one number of the system"},
+	{"internal/tcpaddr", nil, "an address; daemon and proxy listen on one"},
 	{"internal/testreport", nil, "it reads what go test says"},
 	{"internal/thinktags", nil, "a table that router, simulator, templates and files share"},
 	{"internal/ui", nil, "a terminal; every view has it"},
+	{"internal/usertest", []string{"internal/waitfor"}, "tests of any package act as other users with it"},
 	{"internal/waitfor", nil, "tests of any package wait with it"},
+	{"internal/webguard", nil, "it looks at headers; daemon and proxy have it"},
 
 	// The programs.
 	{"cmd/uma-serve", []string{"daemon", "runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion", "internal/logq"}, "flags → config → daemon"},
 	{"cmd/uma-cli", []string{"internal/ask", "internal/buildinfo", "internal/chat", "client", "internal/clierr", "internal/completion", "internal/gguf",
-		"internal/hostmem", "internal/insideview", "internal/lineedit", "internal/metricsview", "internal/ui", "ipc/wire", "runtime", "sampler"}, "a client: no daemon and no engine is in it"},
+		"internal/hostmem", "internal/insideview", "internal/lineedit", "internal/metricsview", "internal/portproxy", "internal/tcpaddr", "internal/ui", "ipc/wire", "runtime", "sampler"}, "a client: no daemon and no engine is in it"},
 	{"cmd/uma-sim", []string{"core", "sched", "sim", "sim/cluster", "sim/explore", "sim/latency", "sim/workload", "internal/buildinfo", "internal/clierr", "internal/completion"}, "it runs where no engine can be built"},
 	{"cmd/uma-bench", []string{"bench", "bench/drive", "bench/load", "bench/measure", "bench/replay", "bench/report", "daemon", "models", "models/heldout", "runtime",
 		"runtime/ggufgen", "runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion", "internal/daemonproc"}, "it serves in its own process to compare with the bare loop"},
