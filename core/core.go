@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
+	"github.com/uma-serve/uma-serve/internal/toolcall"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/meridian/blocks"
@@ -128,6 +129,9 @@ type Core struct {
 	checks      int   // calls of check
 	step, other *Step // step is being filled
 	marks       []Token
+
+	callEvents []toolcall.Event // of the last Said
+	callText   []byte           // and their text
 }
 
 // New makes an idle server.

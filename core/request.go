@@ -3,6 +3,7 @@ package core
 import (
 	"time"
 
+	"github.com/uma-serve/uma-serve/internal/toolcall"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -41,6 +42,8 @@ type Request struct {
 	Control   Thinking
 	Text      sampler.TextStream // the visible answer; stop strings apply
 	Thought   sampler.TextStream // the thinking; none apply
+	Calls     *toolcall.Parser   // reads the calls of tools in the answer; nil: the request has no tools
+	OneCall   bool               // the answer ends after its first call
 	Shareable int                // leading tokens that are the system prompt: see kvsnap.Prompt
 	Keep      int                // leading tokens that a context shift leaves alone
 	Chat      bool               // its next turn begins with its history as the chat template renders it (Step.Histories)

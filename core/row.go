@@ -1,6 +1,7 @@
 package core
 
 import (
+	"github.com/uma-serve/uma-serve/internal/toolcall"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/sched"
 )
@@ -14,12 +15,16 @@ type Said struct {
 	Visible       bool            // the token is part of the visible answer
 	End           EndKind         // NotEnded, Stopped or Length
 	StopText      string          // the stop string that ended it
+	// Calls are the calls of tools in the answer, valid until the next call; their text is not in Answer. That of a malformed
+	// one is.
+	Calls []toolcall.Event
 }
 
 // Token takes the token that follows r's row, sampled or forced. piece is its text; eog says that it ends a generation. The
 // text is appended to think and answer and returned in Said.
 func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool, think, answer []byte) Said {
-	s := Said{InThink: r.Control.Phase() == meridian.ThinkDecode}
+	s := Said{InThink: r.Control.Phase() == meridian.ThinkDecode, Calls: c.callEvents[:0]}
+	c.callText = c.callText[:0]
 	r.Tokens = append(r.Tokens, tok)
 	m := r.Control.OnToken(tok, piece, eog, int64(now))
 	s.Event, s.Reason, s.Visible = m.Event, m.Reason, len(m.Answer) > 0
@@ -27,7 +32,7 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 		c.phaseChanged(r, &m)
 	}
 	stopped := false
-	s.Think, s.Answer, stopped = c.text(r, &m, think, answer)
+	s.Think, s.Answer, stopped = c.text(r, &m, &s, think, answer)
 	switch {
 	case stopped:
 		s.End, s.StopText = Stopped, r.Text.Stopped()
@@ -59,14 +64,12 @@ func (c *Core) NoToken(r *Request, why sched.Reason) {
 }
 
 // text splits a token's text into thinking and visible answer.
-func (c *Core) text(r *Request, m *meridian.Step, think, answer []byte) (_, _ []byte, stopped bool) {
+func (c *Core) text(r *Request, m *meridian.Step, s *Said, think, answer []byte) (_, _ []byte, stopped bool) {
 	if len(m.Think) > 0 {
 		think = append(think, r.Thought.Pass(m.Think)...)
 	}
 	if len(m.Answer) > 0 {
-		var text []byte
-		text, stopped = r.Text.Push(m.Answer)
-		answer = append(answer, text...)
+		answer, stopped = c.answer(r, m.Answer, s, answer)
 	}
 	if m.Event.Has(meridian.ExitThink) {
 		think = append(think, r.Thought.Flush()...)
@@ -75,14 +78,51 @@ func (c *Core) text(r *Request, m *meridian.Step, think, answer []byte) (_, _ []
 		// Text that was withheld as the beginning of a tag, a stop string or a character will not be continued.
 		t, rest := r.Control.Flush()
 		think = append(append(think, r.Thought.Pass(t)...), r.Thought.Flush()...)
-		var text []byte
-		text, stopped = r.Text.Push(rest)
-		answer = append(answer, text...)
+		answer, stopped = c.answer(r, rest, s, answer)
+		if !stopped && r.Calls != nil {
+			answer, stopped = c.called(r, r.Calls.Finish(), s, answer)
+		}
 		if !stopped {
 			answer = append(answer, r.Text.Flush()...)
 		}
 	}
 	return think, answer, stopped
+}
+
+// answer adds text of the answer to its visible part, and the calls in it to s.
+func (c *Core) answer(r *Request, text []byte, s *Said, answer []byte) (_ []byte, stopped bool) {
+	if r.Calls == nil {
+		text, stopped = r.Text.Push(text)
+		return append(answer, text...), stopped
+	}
+	return c.called(r, r.Calls.Push(text), s, answer)
+}
+
+// called takes the events of the parser of calls. Stop strings apply to text, not to calls.
+func (c *Core) called(r *Request, events []toolcall.Event, s *Said, answer []byte) (_ []byte, stopped bool) {
+	for i := range events {
+		e := events[i]
+		if e.Kind != toolcall.Text {
+			from := len(c.callText) // the parser may be asked again for the same token
+			c.callText = append(c.callText, e.Text...)
+			e.Text = c.callText[from:len(c.callText):len(c.callText)]
+			s.Calls = append(s.Calls, e)
+			c.callEvents = s.Calls
+		}
+		switch e.Kind {
+		case toolcall.Text, toolcall.Malformed:
+			var text []byte
+			text, stopped = r.Text.Push(e.Text)
+			if answer = append(answer, text...); stopped {
+				return answer, true
+			}
+		case toolcall.End:
+			if r.OneCall {
+				return append(answer, r.Text.Flush()...), true
+			}
+		}
+	}
+	return answer, false
 }
 
 // phaseChanged records where the thought is, and decides about its cells when it ends.

@@ -97,6 +97,7 @@ func NewControl(cfg *Config, tags *Tags, opt Options, begin Begin) (*Control, er
 		Router: NewRouter(tags, cfg.MaxThinkBlocks, begin),
 		cfg:    cfg, mode: opt.Mode, budget: cfg.MaxThinkTokens, soft: math.MaxInt, since: noTime,
 	}
+	c.Router.calls = opt.Calls
 	if tags == nil {
 		return c, nil
 	}

@@ -85,6 +85,10 @@ type Options struct {
 	// AnswerCue is text with which the answer begins after a forced close. Probes append it after their close tag, so
 	// that they measure where the answer would begin. "" is none.
 	AnswerCue string
+
+	// Calls says that the request has tools. The answer then comes with the markers of control tokens between fences (package
+	// thinktags), and a message to a tool with its header, for the parser of calls.
+	Calls bool
 }
 
 // Options returns the options of a request without a "think" object.

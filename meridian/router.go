@@ -42,8 +42,10 @@ type Router struct {
 	tags      *Tags
 	phase     Phase
 	maxBlocks int
-	blocks    int // opened so far
-	think     int // think tokens in all blocks
+	blocks    int  // opened so far
+	calls     bool // the request has tools: the answer comes with the markers that a tool parser needs
+	verbatim  bool // within a call: its text holds no markers of thinking
+	think     int  // think tokens in all blocks
 
 	// Markers of several tokens. Invariant: held is the longest suffix of the text that may become a marker; its length
 	// is the depth of the matcher's state.
@@ -56,6 +58,7 @@ type Router struct {
 
 	// Messages with headers (thinktags.Channels).
 	part   messagePart
+	call   bool   // in a message that calls a tool
 	aside  bool   // in a thought past maxBlocks: its text is thinking, but the phase remains OutputDecode
 	head   []byte // the header so far
 	recipe *thinktags.Channels
@@ -96,7 +99,7 @@ type tokenSize struct {
 }
 
 const (
-	maxHeadBytes = 128 // longest header of a message; a longer one is text
+	maxHeadBytes = 256 // longest header of a message; a longer one is text
 	maxLeadBytes = 256 // longest white space that is held back
 )
 
@@ -130,7 +133,7 @@ func NewRouter(tags *Tags, maxBlocks int, begin Begin) Router {
 // look selects the matcher of the current phase.
 func (r *Router) look() {
 	r.m, r.state = nil, 0
-	if r.tags == nil {
+	if r.tags == nil || r.verbatim && r.recipe == nil {
 		return
 	}
 	switch r.phase {
@@ -142,6 +145,14 @@ func (r *Router) look() {
 		if r.m = r.tags.answer; 0 < r.blocks && r.blocks < r.maxBlocks {
 			r.m = r.tags.reopens
 		}
+	}
+}
+
+// Verbatim says whether the answer is within a call of a tool: there, markers of thinking are text.
+func (r *Router) Verbatim(on bool) {
+	if on != r.verbatim && len(r.held) == 0 && r.phase != ThinkDecode {
+		r.verbatim = on
+		r.look()
 	}
 }
 
@@ -198,7 +209,7 @@ func (r *Router) byID(tok runtime.Token, piece []byte) (s Step) {
 		s.Think = piece
 		return s
 	case OutputDecode:
-		if r.blocks > 0 {
+		if r.blocks > 0 && !r.verbatim {
 			if r.blocks < r.maxBlocks && slices.Contains(r.tags.open, tok) {
 				r.enter(&s)
 				return s
@@ -270,7 +281,7 @@ func (r *Router) match(tok runtime.Token, piece []byte, forced bool) (s Step) {
 	for i, b := range text {
 		r.read, r.left = i+1, len(text)-i-1
 		h := heldByte(b) | mask
-		if isSpecial && i == 0 {
+		if isSpecial && (i == 0 || i == len(text)-1) {
 			h |= hidden
 		}
 		r.push(h, &s)
@@ -365,6 +376,10 @@ func (r *Router) mark(n *matchNode, s *Step) {
 		r.message(s)
 	case markEnd:
 		r.headless()
+		if r.call {
+			r.out[1] = append(r.out[1], r.tags.callMarks[2]...)
+			r.call = false
+		}
 		r.part = betweenMessages
 	}
 	r.held, r.state = r.held[:0], 0
@@ -375,7 +390,8 @@ func (r *Router) mark(n *matchNode, s *Step) {
 
 // message begins the message whose header has ended.
 func (r *Router) message(s *Step) {
-	thought := r.part.header() && bytes.Contains(r.head, r.tags.thinkHead)
+	r.call = r.calls && r.part.header() && len(r.tags.callHead) > 0 && bytes.Contains(r.head, r.tags.callHead)
+	thought := !r.call && r.part.header() && bytes.Contains(r.head, r.tags.thinkHead)
 	r.part, r.aside = inText, false
 	switch {
 	case thought && r.phase == ThinkDecode:
@@ -388,6 +404,10 @@ func (r *Router) message(s *Step) {
 		r.exit(s)
 	default:
 		r.phase = OutputDecode
+	}
+	if r.call {
+		r.out[1] = append(append(append(r.out[1], r.tags.callMarks[0]...), r.head...), r.tags.callMarks[1]...)
+		r.leading = false
 	}
 }
 
@@ -402,6 +422,8 @@ func (r *Router) releaseHeld() {
 // release assigns one byte to the current phase, or to a header.
 func (r *Router) release(b heldByte) {
 	switch {
+	case b&hidden != 0 && r.calls && !r.part.header() && !r.aside && r.phase != ThinkDecode:
+		r.text(byte(b))
 	case b&hidden != 0:
 	case r.part.header():
 		if r.head = append(r.head, byte(b)); b != '\n' && len(r.head) < maxHeadBytes {

@@ -37,6 +37,7 @@ type Channels struct {
 	Message string   // ends the header
 	End     []string // end a message
 	Think   string   // a header that holds this text makes its message a thought
+	Call    string   // a header that holds this text makes its message a call of a tool; "" where no header does
 }
 
 // Families are the known formats, the more specific first: a template that mentions two gets the earlier.
@@ -46,7 +47,7 @@ var Families = []Family{
 		Open:  []string{"<|channel|>analysis<|message|>"},
 		Close: []string{"<|end|><|start|>assistant<|channel|>final<|message|>"},
 		Channels: &Channels{
-			Start: []string{"<|start|>", "<|channel|>"}, Message: "<|message|>", Think: "analysis",
+			Start: []string{"<|start|>", "<|channel|>"}, Message: "<|message|>", Think: "analysis", Call: "to=functions.",
 			End: []string{"<|end|>", "<|return|>", "<|call|>"},
 		},
 		Signs: [][]string{{"<|channel|>", "<|message|>"}},
