@@ -25,6 +25,8 @@ type Tools struct {
 	Single  bool // it renders one call of a message: more are rendered as messages of their own
 	// Text: arguments are handed over as JSON text and rendered as they are; otherwise as an object.
 	Text bool
+	// Beside: calls are rendered beside text of the same message.
+	Beside bool
 
 	variable string      // that the tools are handed over with
 	content  contentForm // of a message with calls
@@ -131,6 +133,10 @@ func (t *Template) probeResults(render func([]toolcall.Tool, bool, ...Message) (
 	}
 	out, err := render(offer, true, conversation(probeCalls[0].ID)...)
 	r.Results = err == nil && strings.Contains(out, probeResult)
+	if r.Calls {
+		out, err := render(offer, false, ask, Message{Role: "assistant", Content: "uma-said", Calls: probeCalls[:1]})
+		r.Beside = err == nil && strings.Contains(out, "uma-said") && strings.Contains(out, "uma value")
+	}
 	if r.Results {
 		_, err := render(offer, true, conversation("call_of_another_server")...)
 		r.shortIDs = err != nil
@@ -149,10 +155,16 @@ func (t *Template) toolVariables() []string {
 	return names
 }
 
+// commonPrefix is how long a and b are the same, up to the marker within which they part.
 func commonPrefix(a, b string) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
 		n++
+	}
+	for i := n - 1; i >= 0 && !strings.ContainsRune(">] \n", rune(a[i])); i-- {
+		if a[i] == '<' || a[i] == '[' {
+			return i
+		}
 	}
 	return n
 }
@@ -237,12 +249,8 @@ func (t *Template) prepared(in *Input) []Message {
 				m = Message{Role: "user", Content: text}
 			}
 			out = append(out, m)
-		case len(m.Calls) > 0 && !r.Calls:
-			text := r.Form.Write(m.Calls)
-			if m.Content != "" {
-				text = m.Content + "\n" + text
-			}
-			m.Content, m.Calls = text, nil
+		case len(m.Calls) > 0 && (!r.Calls || !r.Beside && m.Content != ""):
+			m.Content, m.Calls = t.written(m), nil
 			out = append(out, m)
 		case len(m.Calls) > 1 && r.Single:
 			results := i + 1
@@ -256,6 +264,23 @@ func (t *Template) prepared(in *Input) []Message {
 		}
 	}
 	return out
+}
+
+// written is the text of a message with its calls.
+func (t *Template) written(m Message) string {
+	calls := slices.Clone(m.Calls)
+	for i := range calls {
+		if id := &calls[i].ID; t.tools.shortIDs {
+			*id = t.callID(*id)
+		} else if !t.tools.Form.Suffixed {
+			*id = "" // the template shows none
+		}
+	}
+	text := t.tools.Form.Write(calls)
+	if m.Content != "" && strings.HasPrefix(text, "<tool_call>") {
+		return m.Content + "\n" + text
+	}
+	return m.Content + text
 }
 
 // apart divides a message with several calls into one for each, followed by its result.
@@ -289,7 +314,7 @@ func apart(m Message, results []Message) (out []Message) {
 
 // instructed adds the tools to the system prompt of a template that does not show them.
 func (t *Template) instructed(out []Message, in *Input) []Message {
-	text := toolcall.Instructions(in.Tools)
+	text := t.tools.Form.Instructions(in.Tools)
 	rest := in.Messages
 	if len(rest) > 0 && rest[0].Role == "system" {
 		first := rest[0]

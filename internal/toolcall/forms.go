@@ -26,6 +26,7 @@ var Forms = []Form{
 		Before: []string{"<|tool_call_begin|>"}, Middle: []string{"<|tool_call_argument_begin|>"},
 		After:    []string{"<|tool_call_end|>"},
 		Notation: Object, Prefix: "functions.", Suffixed: true,
+		Signs:    [][]string{{"<|tool_calls_section_begin|>"}}, // some of its templates change lists, which the sandbox forbids
 	},
 	{
 		Name: "deepseek-v3.1",
@@ -153,6 +154,11 @@ var Forms = []Form{
 		Notation: Keyed,
 	},
 	{
+		Name: "hermes",
+		Open: []string{"<tool_call>"}, Close: []string{"</tool_call>"},
+		Signs: [][]string{{"<tool_call>"}},
+	},
+	{
 		Name: "phi-4",
 		Open: []string{"<|tool_call|>"}, Close: []string{"<|/tool_call|>"},
 		Signs: [][]string{{"<|tool_call|>", "<|/tool_call|>"}, {"<|tool|>", "<|/tool|>"}},
@@ -185,11 +191,6 @@ var Forms = []Form{
 		Name:   "functionary-3.2",
 		Before: []string{">>>"}, Content: []string{">>>all\n"},
 		Notation: Object,
-	},
-	{
-		Name: "hermes",
-		Open: []string{"<tool_call>"}, Close: []string{"</tool_call>"},
-		Signs: [][]string{{"<tool_call>"}},
 	},
 	{
 		Name: "llama-3",

@@ -2,24 +2,23 @@ package toolcall
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 )
 
-// Instructions tells a model whose template says nothing of tools how to call them, in the form JSON.
-func Instructions(tools []Tool) string {
+// Instructions tells a model whose template does not show tools which there are, and how to call them in this form.
+func (f *Form) Instructions(tools []Tool) string {
 	var b strings.Builder
-	b.WriteString("You can call the functions below. To call one, write nothing but a JSON object with its name and arguments " +
-		"between <tool_call> and </tool_call>, once for each call:\n" +
-		"<tool_call>\n{\"name\": \"function_name\", \"arguments\": {\"parameter\": \"value\"}}\n</tool_call>\n" +
-		"The results come in the next message, between <tool_response> and </tool_response>. Answer in words where no " +
-		"function is needed.\n\nFunctions:")
+	b.WriteString("You can call the functions below. To call one, write exactly this, with its name and its arguments, and nothing " +
+		"after the last call:\n")
+	b.WriteString(f.Write([]Call{{Name: "function_name", Arguments: `{"parameter": "value"}`}}))
+	b.WriteString("\nThe results come in the next message. Answer in words where no function is needed.\n\nFunctions:\n")
 	for i := range tools {
 		t := &tools[i]
 		parameters := json.RawMessage(t.Parameters)
 		if len(parameters) == 0 {
 			parameters = json.RawMessage(`{"type":"object","properties":{}}`)
 		}
-		b.WriteByte('\n')
 		enc := json.NewEncoder(&b)
 		enc.SetEscapeHTML(false)
 		if enc.Encode(struct {
@@ -27,10 +26,10 @@ func Instructions(tools []Tool) string {
 			Description string          `json:"description,omitempty"`
 			Parameters  json.RawMessage `json:"parameters"`
 		}{t.Name, t.Description, parameters}) != nil {
-			b.WriteString(t.Name) // parameters that are no JSON
+			b.WriteString(t.Name + "\n") // parameters that are no JSON
 		}
 	}
-	return strings.TrimSpace(strings.ReplaceAll(b.String(), "\n\n{", "\n{"))
+	return strings.TrimSpace(b.String())
 }
 
 // Write returns calls as a model of this form writes them, for templates that do not render calls. The arguments are JSON
@@ -65,7 +64,7 @@ func (f *Form) Write(calls []Call) string {
 			open()
 			b.WriteByte('\n')
 		}
-		f.write(&b, c)
+		f.write(&b, i, c)
 		if each {
 			b.WriteByte('\n')
 			shut()
@@ -80,7 +79,7 @@ func (f *Form) Write(calls []Call) string {
 	return b.String()
 }
 
-func (f *Form) write(b *strings.Builder, c Call) {
+func (f *Form) write(b *strings.Builder, i int, c Call) {
 	arguments := c.Arguments
 	if strings.TrimSpace(arguments) == "" {
 		arguments = "{}"
@@ -123,7 +122,18 @@ func (f *Form) write(b *strings.Builder, c Call) {
 			return first(p.Open) + key + first(p.Middle) + p.Pad + text + p.Pad + first(p.Close)
 		}) + first(f.After))
 	default:
-		b.WriteString(first(f.Before) + c.Name + first(f.Middle) + arguments + first(f.After))
+		name := c.Name
+		if f.Suffixed {
+			if name = c.ID; !strings.HasPrefix(c.ID, f.Prefix+c.Name+":") {
+				name = f.Prefix + c.Name + ":" + strconv.Itoa(i)
+			}
+		} else if f.NameTag != "" {
+			name = f.NameTag + f.Prefix + c.Name
+		}
+		if len(f.ID) > 0 && c.ID != "" {
+			name += f.ID[0] + c.ID
+		}
+		b.WriteString(first(f.Before) + name + first(f.Middle) + arguments + first(f.After))
 	}
 }
 
