@@ -16,7 +16,7 @@ var rules = []rule{
 	{"sampler", []string{"runtime"}, "a token from a row of logits; it knows no protocol"},
 	{"sched", []string{"internal/invariants"}, "the simulator runs the same scheduler: it knows no engine, client or cache"},
 	{"meridian", []string{"runtime", "internal/invariants", "internal/thinktags"}, "phases and blocks; runtime has its value types"},
-	{"core", []string{"sched", "meridian", "meridian/blocks", "kvsnap", "sampler", "runtime", "internal/invariants"}, "the daemon and the simulator are shells around it"},
+	{"core", []string{"sched", "meridian", "meridian/blocks", "kvsnap", "sampler", "runtime", "internal/invariants", "internal/toolcall"}, "the daemon and the simulator are shells around it"},
 	{"meridian/blocks", []string{"internal/invariants"}, "the ledger of cells: the prefix tree and the core ask it, and it knows neither"},
 	{"meridian/mrdn", nil, "a wire format"},
 	{"meridian/fabric", []string{"meridian/mrdn"}, "stores of bytes; what the bytes mean is the daemon's"},
@@ -40,7 +40,7 @@ var rules = []rule{
 	{"daemon/api/openai", []string{"daemon/api", "ipc/wire"}, "one API, beside the others"},
 	{"daemon", []string{"core", "ipc", "ipc/wire", "sched", "meridian", "meridian/blocks", "meridian/mrdn", "meridian/fabric", "kvsnap", "kvsnap/snapshot", "kvsnap/snapshot/format",
 		"sampler", "metrics", "runtime", "models", "internal/buildinfo", "internal/chattmpl", "internal/clierr", "internal/gguf", "internal/hostmem",
-		"internal/apikeys", "internal/invariants", "internal/logq", "internal/sockpath", "internal/sysmon", "internal/tcpaddr", "internal/thinktags", "internal/ui", "internal/webguard"}, "any engine: it is given one, real or fake"},
+		"internal/apikeys", "internal/invariants", "internal/logq", "internal/sockpath", "internal/sysmon", "internal/tcpaddr", "internal/thinktags", "internal/toolcall", "internal/ui", "internal/webguard"}, "any engine: it is given one, real or fake"},
 
 	// Simulation and measurement.
 	{"sim", []string{"core", "sched", "meridian", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index", "runtime", "runtime/fake", "internal/invariants",
@@ -53,7 +53,7 @@ var rules = []rule{
 	{"internal/ask", []string{"internal/chat", "client", "internal/ui", "ipc/wire"}, "a client's verb"},
 	{"internal/buildinfo", nil, "every program has a version"},
 	{"internal/chat", []string{"client", "internal/clierr", "internal/insideview", "internal/lineedit", "internal/ui", "ipc/wire", "sampler"}, "a client: it reaches the daemon by its socket alone"},
-	{"internal/chattmpl", []string{"internal/jinja", "internal/thinktags"}, "templates come with models: they are rendered where nothing else can be reached"},
+	{"internal/chattmpl", []string{"internal/jinja", "internal/thinktags", "internal/toolcall"}, "templates come with models: they are rendered where nothing else can be reached"},
 	{"internal/clierr", nil, "every program prints errors"},
 	{"internal/completion", nil, "every program completes"},
 	{"internal/daemonproc", nil, "it runs the built daemon, and must not have it inside"},
@@ -74,6 +74,7 @@ var rules = []rule{
 	{"internal/tcpaddr", nil, "an address; daemon and proxy listen on one"},
 	{"internal/testreport", nil, "it reads what go test says"},
 	{"internal/thinktags", nil, "a table that router, simulator, templates and files share"},
+	{"internal/toolcall", []string{"internal/thinktags"}, "what a model writes, in and out as values: daemon and simulator read calls with it"},
 	{"internal/ui", nil, "a terminal; every view has it"},
 	{"internal/usertest", []string{"internal/waitfor"}, "tests of any package act as other users with it"},
 	{"internal/waitfor", nil, "tests of any package wait with it"},
@@ -91,7 +92,7 @@ var rules = []rule{
 
 // pure are the packages whose value is that they can be replayed and simulated: time is an argument, nothing runs beside
 // them and nothing is read from outside.
-var pure = []string{"core", "grammar", "sched", "meridian", "meridian/blocks", "meridian/mrdn", "ipc/wire", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index"}
+var pure = []string{"core", "grammar", "internal/toolcall", "sched", "meridian", "meridian/blocks", "meridian/mrdn", "ipc/wire", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index"}
 
 // pureMayImport is all of the standard library and of others' modules that a pure package may have.
 var pureMayImport = []string{

@@ -2,7 +2,6 @@ package toolcall
 
 import (
 	"encoding/json"
-	"regexp"
 	"strings"
 )
 
@@ -153,10 +152,28 @@ func (d *deriver) keys() (Notation, Keys) {
 	return Envelope, k
 }
 
-var (
-	lastMarker  = regexp.MustCompile(`(?:<[^<>\s]+>|\[[^\[\]\s]+\]|[^\s<>\[\]{}()"]+)$`)
-	firstMarker = regexp.MustCompile(`^(?:<[^<>\s]+>|\[/[^\[\]\s]+\])`)
-)
+// lastMarker is the marker that text ends with, or its last word.
+func lastMarker(text string) string {
+	for _, b := range [...][2]string{{"<", ">"}, {"[", "]"}} {
+		if strings.HasSuffix(text, b[1]) {
+			if i := strings.LastIndex(text, b[0]); i >= 0 && !strings.ContainsAny(text[i:], " \n") {
+				return text[i:]
+			}
+			return ""
+		}
+	}
+	return text[strings.LastIndexAny(text, " \n<>[]{}()\"")+1:]
+}
+
+// firstMarker is the marker that text begins with, "" for other text. One in brackets closes something.
+func firstMarker(text string) string {
+	for _, b := range [...][2]string{{"<", ">"}, {"[/", "]"}} {
+		if i := strings.Index(text, b[1]); i >= 0 && strings.HasPrefix(text, b[0]) && !strings.ContainsAny(text[:i], " \n") {
+			return text[:i+1]
+		}
+	}
+	return ""
+}
 
 // around finds the texts around calls. enveloped: a call is its span; otherwise it begins with its name.
 func (d *deriver) around(f *Form, enveloped bool) {
@@ -173,9 +190,9 @@ func (d *deriver) around(f *Form, enveloped bool) {
 		head = strings.TrimSpace(strings.TrimSuffix(head, "["))
 		tail = strings.TrimSpace(strings.TrimPrefix(tail, "]"))
 		if f.Bare = head == ""; !f.Bare {
-			f.Open = some(lastMarker.FindString(head))
+			f.Open = some(lastMarker(head))
 		}
-		f.Close = some(firstMarker.FindString(tail))
+		f.Close = some(firstMarker(tail))
 		return
 	}
 	if len(begin) > 1 {
@@ -183,14 +200,14 @@ func (d *deriver) around(f *Form, enveloped bool) {
 		before := commonSuffix(head, between)
 		f.Before = some(before)
 		f.After = some(between[:len(between)-len(before)])
-		f.Open = some(lastMarker.FindString(strings.TrimSpace(strings.TrimSuffix(head, before))))
+		f.Open = some(lastMarker(strings.TrimSpace(strings.TrimSuffix(head, before))))
 		if len(f.Open) > 0 {
-			f.Close = some(firstMarker.FindString(strings.TrimSpace(strings.TrimPrefix(tail, first(f.After)))))
+			f.Close = some(firstMarker(strings.TrimSpace(strings.TrimPrefix(tail, first(f.After)))))
 		}
 		return
 	}
 	f.Before = some(head)
-	f.After = some(firstMarker.FindString(tail))
+	f.After = some(firstMarker(tail))
 }
 
 // middle divides the text between name and arguments at the call's id.

@@ -2,7 +2,6 @@ package toolcall
 
 import (
 	"encoding/json"
-	"reflect"
 	"slices"
 	"strings"
 )
@@ -47,7 +46,12 @@ func (f *Form) reads(calls []Call, tools *Tools, answer, turn string) bool {
 // sameJSON reports whether two texts are the same JSON value.
 func sameJSON(a, b string) bool {
 	var x, y any
-	return json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && reflect.DeepEqual(x, y)
+	if json.Unmarshal([]byte(a), &x) != nil || json.Unmarshal([]byte(b), &y) != nil {
+		return false
+	}
+	p, err := json.Marshal(x) // with sorted keys
+	q, err2 := json.Marshal(y)
+	return err == nil && err2 == nil && string(p) == string(q)
 }
 
 // BySigns returns the form that a template's text is about, for a template that does not render calls; nil when there is
