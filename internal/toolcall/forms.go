@@ -26,7 +26,7 @@ var Forms = []Form{
 		Before: []string{"<|tool_call_begin|>"}, Middle: []string{"<|tool_call_argument_begin|>"},
 		After:    []string{"<|tool_call_end|>"},
 		Notation: Object, Prefix: "functions.", Suffixed: true,
-		Signs:    [][]string{{"<|tool_calls_section_begin|>"}}, // some of its templates change lists, which the sandbox forbids
+		Signs: [][]string{{"<|tool_calls_section_begin|>"}}, // some of its templates change lists, which the sandbox forbids
 	},
 	{
 		Name: "deepseek-v3.1",

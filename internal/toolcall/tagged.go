@@ -173,7 +173,13 @@ func (p *Parser) paramValue() bool {
 	}
 	p.openString()
 	var m int
-	p.args, m = appendString(p.args, text[:max(0, i-len(s.pad))], false)
+	for end := s.pad; len(end) > 0; end = end[:len(end)-1] { // what may be the pad waits
+		if bytes.HasSuffix(text[:i], end) {
+			i -= len(end)
+			break
+		}
+	}
+	p.args, m = appendString(p.args, text[:i], false)
 	p.pos += m
 	p.scan -= m
 	p.flow()
