@@ -193,7 +193,7 @@ func TestDeveloperIsSystem(t *testing.T) {
 	} {
 		r := serve(t, fake.Config{Template: c.template})
 		m := r.model.Load()
-		text, err := m.render([]wire.Message{{Role: "developer", Content: "brief "}, {Role: "user", Content: "x"}}, nil)
+		text, err := m.render([]wire.Message{{Role: "developer", Content: "brief "}, {Role: "user", Content: "x"}}, rendering{})
 		if err != nil || text != c.want {
 			t.Errorf("%q, %v", text, err)
 		}

@@ -420,7 +420,7 @@ func TestNamespaces(t *testing.T) {
 			}
 			r.settled()
 			m := r.model.Load()
-			body, err := m.render([]wire.Message{{Role: "system", Content: system}, {Role: "user", Content: text(2, 100)}}, nil)
+			body, err := m.render([]wire.Message{{Role: "system", Content: system}, {Role: "user", Content: text(2, 100)}}, rendering{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -397,7 +397,10 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 	inThink := r.ctl.Phase() == meridian.ThinkDecode
 	l.timeToken(r, inThink, now)
 	eog := l.vocab.IsEOG(tok) || !inThink && slices.Contains(r.stopTokens, tok)
-	said := l.core.Token(at, &r.Request, tok, l.vocab.Piece(tok), eog, l.thought[:0], l.answer[:0])
+	said := l.core.Token(at, &r.Request, tok, l.piece(r, tok, inThink), eog, l.thought[:0], l.answer[:0])
+	if r.Calls != nil {
+		r.ctl.Verbatim(r.Calls.Busy())
+	}
 	l.thought, l.answer = said.Think, said.Answer
 	l.phaseChanged(r, &said, now)
 	l.emit(r, &choice, &said)

@@ -24,6 +24,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/logq"
 	"github.com/uma-serve/uma-serve/internal/sysmon"
+	"github.com/uma-serve/uma-serve/internal/toolcall"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
@@ -156,6 +157,13 @@ func (s *Server) bindMetrics() {
 	}
 	s.metrics.HTTPRefused.Declare(refusedHost, refusedOrigin, refusedUser, refusedKey)
 	s.metrics.Refusals.Declare(refusedShare)
+	s.metrics.ToolCalls.Declare("derived")
+	for i := range toolcall.Forms {
+		s.metrics.ToolCalls.Declare(toolcall.Forms[i].Name)
+	}
+	for _, r := range toolcall.Reasons {
+		s.metrics.MalformedCalls.Declare(string(r))
+	}
 	for _, r := range []sched.Reason{sched.ReasonQueueFull, sched.ReasonClassQueueFull, sched.ReasonDisplaced, sched.ReasonTTFT, sched.ReasonDraining, sched.ReasonPromptTooLong} {
 		s.metrics.Refusals.Declare(r.String())
 	}

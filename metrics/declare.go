@@ -59,6 +59,8 @@ func (m *Metrics) declare() {
 	m.labelled("requests_finished_total", "uma_requests_finished_total", "reason", "requests", "Requests that ended with an eos, by its reason", finish, &m.FinishReasons)
 	m.labelled("requests_rejected_total", "uma_requests_rejected_total", "reason", "requests", "Requests answered with an error instead: refused before they started, or failed later", finish, &m.RejectReasons)
 	m.labelled("requests_refused_total", "uma_requests_refused_total", "reason", "requests", "Of requests_rejected_total: got no place in the queue, by the scheduler's reason; displaced: its place went to another user, user_share: its user had its share of --max-queue plus --parallel", finish, &m.Refusals)
+	m.labelled("tool_calls_total", "uma_tool_calls_total", "form", "calls", "Calls of tools in answers, by the form that the model writes them in", sample, &m.ToolCalls)
+	m.labelled("tool_calls_malformed_total", "uma_tool_calls_malformed_total", "reason", "calls", "Texts of answers that looked like calls of tools, by the reason why they are none", sample, &m.MalformedCalls)
 	m.counter("preemptions_total", "uma_preemptions_total", "requests", "Preemptions: a running request lost its sequence and was queued again", step, &m.Preemptions)
 	m.counter("recomputed_total", "uma_requests_recomputed_total", "requests", "Of preemptions_total: the cells were discarded and are computed again", step, &m.Recomputed)
 	m.counter("parked_total", "uma_requests_parked_total", "requests", "Of preemptions_total: the cells were saved and are restored later", step, &m.ParkedTotal)

@@ -107,6 +107,8 @@ type Metrics struct {
 	RejectReasons   Labels // Declare before use; see Rejected
 	Refusals        Labels // Declare before use; requests without a place in the queue, by why
 	HTTPRefused     Labels // Declare before use; requests over TCP that were refused, by why
+	ToolCalls       Labels // Declare before use; calls of tools in answers, by the form that the model writes them in
+	MalformedCalls  Labels // Declare before use; texts that looked like calls, by why they are none
 
 	TTFT          Durations // arrival → first token
 	TTOT          Durations // arrival → first token of the answer
@@ -189,6 +191,8 @@ func New(build Build) *Metrics {
 	m := &Metrics{start: time.Now(), build: build.complete()}
 	m.FinishReasons.Declare("stop", "length", "cancelled", "shutdown")
 	m.RejectReasons.Declare()
+	m.ToolCalls.Declare()
+	m.MalformedCalls.Declare()
 	m.ThinkEnds.Declare("natural", "converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "eog",
 		"length")
 	m.ForceReasons.Declare("converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user")

@@ -31,6 +31,10 @@ func filled() *Metrics {
 	m.Refusals.Declare("displaced")
 	m.HTTPRefused.Declare("host", "uid")
 	m.HTTPRefused.Inc("uid")
+	m.ToolCalls.Declare("hermes")
+	m.MalformedCalls.Declare("unknown_tool")
+	m.ToolCalls.Inc("hermes")
+	m.MalformedCalls.Inc("unknown_tool")
 	m.BindIO(IO{
 		Accepted: func() uint64 { return 10 }, Refused: func() uint64 { return 1 }, Closed: func() uint64 { return 7 },
 		RxBytes: func() uint64 { return 1000 }, TxBytes: func() uint64 { return 2000 }, Errors: func() uint64 { return 2 },
@@ -143,7 +147,8 @@ func TestSnapshot(t *testing.T) {
 			"requests_finished_total": map[string]any{"stop": 1.0, "length": 0.0, "cancelled": 0.0, "shutdown": 0.0, "other": 1.0},
 			"requests_rejected_total": map[string]any{"queue_full": 1.0, "sampling": 0.0, "other": 1.0},
 			"requests_refused_total":  map[string]any{"displaced": 1.0, "other": 0.0},
-			"predicted_ms_last":       18.0, "recomputed_total": 1.0, "parked_total": 1.0, "context_shifts_total": 1.0, "requests_parked": 1.0,
+			"tool_calls_total":        map[string]any{"hermes": 1.0, "other": 0.0}, "tool_calls_malformed_total": map[string]any{"unknown_tool": 1.0, "other": 0.0},
+			"predicted_ms_last": 18.0, "recomputed_total": 1.0, "parked_total": 1.0, "context_shifts_total": 1.0, "requests_parked": 1.0,
 			"requests_by_phase": map[string]any{"interactive/queued": 1.0, "interactive/prefill": 2.0, "interactive/think": 3.0, "interactive/output": 4.0,
 				"background/queued": 5.0, "background/prefill": 6.0, "background/think": 7.0, "background/output": 8.0},
 			"queue_depth_think": 10.0, "queue_depth_output": 12.0, "slo_violations_ttft_total": 1.0, "slo_violations_tbt_total": 2.0, "ttft_at_risk": 2.0,
