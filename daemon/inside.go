@@ -62,13 +62,14 @@ type past struct {
 	ttft   time.Duration
 	usage  wire.WhyUsage
 	force  meridian.Force // Reason NoReason: its thinking was not ended by force
+	calls  []malformedCall
 }
 
 // remember keeps r's summary for why.
 func (l *loop) remember(r *request, how string, now time.Time) {
 	l.past[l.pastNext%len(l.past)] = past{
 		id: r.ID, wireID: r.wireID, owner: r.Owner, class: r.Class, ended: how, at: r.arrived, took: now.Sub(r.arrived),
-		ttft: r.timings().TTFT, usage: r.whyUsage(), force: r.ctl.LastForce(),
+		ttft: r.timings().TTFT, usage: r.whyUsage(), force: r.ctl.LastForce(), calls: r.malformed,
 	}
 	l.pastNext++
 }
@@ -113,7 +114,7 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyRepor
 			Request: p.wireID, Number: uint64(p.id), UID: p.owner, Class: className(p.class), State: "done", Ended: p.ended,
 			AgeMs: wire.Ms(now.Sub(p.at)), TookMs: wire.Ms(p.took), TTFTMs: wire.Ms(p.ttft), Usage: p.usage,
 		}
-		l.decisions(&w, p.id, p.at, &p.force)
+		l.decisions(&w, p.id, p.at, &p.force, p.calls)
 		rep.Requests = append(rep.Requests, w)
 	}
 	slices.SortFunc(rep.Requests, func(a, b wire.WhyRequest) int { return cmp.Compare(b.Number, a.Number) })
@@ -132,7 +133,7 @@ func (l *loop) whyLive(r *request, now time.Time) wire.WhyRequest {
 		AgeMs: wire.Ms(now.Sub(r.arrived)), TTFTMs: wire.Ms(r.timings().TTFT), Usage: r.whyUsage(),
 	}
 	f := r.ctl.LastForce()
-	l.decisions(&w, r.ID, r.arrived, &f)
+	l.decisions(&w, r.ID, r.arrived, &f, r.malformed)
 	return w
 }
 
@@ -146,8 +147,9 @@ func forced(f *meridian.Force, arrived time.Duration) wire.Decision {
 	return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "forced_" + f.Reason.String(), Text: text + "."}
 }
 
-// decisions tells the scheduler's decisions about a request, and why its thinking was ended, in the order of time.
-func (l *loop) decisions(w *wire.WhyRequest, id sched.ReqID, arrived time.Time, f *meridian.Force) {
+// decisions tells the scheduler's decisions about a request, why its thinking was ended and which calls were malformed, in
+// the order of time.
+func (l *loop) decisions(w *wire.WhyRequest, id sched.ReqID, arrived time.Time, f *meridian.Force, calls []malformedCall) {
 	w.Decisions = []wire.Decision{}
 	log, _ := l.core.Scheduler().Decisions(nil, id)
 	at := func(t sched.Instant) float64 { return wire.Ms(time.Duration(t) - arrived.Sub(l.epoch)) }
@@ -159,8 +161,11 @@ func (l *loop) decisions(w *wire.WhyRequest, id sched.ReqID, arrived time.Time, 
 	}
 	if f.Reason != meridian.NoReason {
 		w.Decisions = append(w.Decisions, forced(f, arrived.Sub(l.epoch)))
-		slices.SortStableFunc(w.Decisions, func(a, b wire.Decision) int { return cmp.Compare(a.AtMs, b.AtMs) })
 	}
+	for i := range calls {
+		w.Decisions = append(w.Decisions, calls[i].decision(arrived))
+	}
+	slices.SortStableFunc(w.Decisions, func(a, b wire.Decision) int { return cmp.Compare(a.AtMs, b.AtMs) })
 }
 
 func className(c sched.Class) string {

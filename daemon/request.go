@@ -53,10 +53,10 @@ type request struct {
 	answer       []byte    // when not streaming, and of chats
 	thinking     []byte    // when not streaming, and of chats
 	calls        []wire.ToolCall
-	callText     []byte            // the arguments of the call that is being read
-	malformed    []toolcall.Reason // why texts that looked like calls are none
-	started      time.Time         // first slice in a batch; zero while queued
-	first, last  time.Time         // token times
+	callText     []byte // the arguments of the call that is being read
+	malformed    []malformedCall
+	started      time.Time // first slice in a batch; zero while queued
+	first, last  time.Time // token times
 	lastProgress time.Time
 	answered     time.Time // first visible token
 

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"crypto/rand"
+	"time"
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/internal/chattmpl"
@@ -85,7 +86,10 @@ func (l *loop) emitCalls(r *request, events []toolcall.Event) {
 			l.m.ToolCalls.Inc(r.callForm.Form().Name)
 			continue
 		case toolcall.Malformed:
-			if r.malformed = append(r.malformed, e.Reason); e.Index >= 0 { // it has begun
+			if len(r.malformed) < maxMalformed {
+				r.malformed = append(r.malformed, malformedCall{time.Now(), e.Reason})
+			}
+			if e.Index >= 0 { // it has begun
 				r.calls, r.callText = r.calls[:len(r.calls)-1], r.callText[:0]
 			}
 			l.m.MalformedCalls.Inc(string(e.Reason))
@@ -97,6 +101,22 @@ func (l *loop) emitCalls(r *request, events []toolcall.Event) {
 			l.send(r, l.frame)
 		}
 	}
+}
+
+// malformedCall is a text of an answer that looked like a call.
+type malformedCall struct {
+	at     time.Time
+	reason toolcall.Reason
+}
+
+// maxMalformed bounds what why tells of one request's malformed calls.
+const maxMalformed = 16
+
+// decision is what why tells of it.
+func (c *malformedCall) decision(arrived time.Time) wire.Decision {
+	at := wire.Ms(c.at.Sub(arrived))
+	return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "call_" + string(c.reason),
+		Text: "A call of a tool came as text of the answer: " + c.reason.Explain() + "."}
 }
 
 // callIDBytes is the length of the ids that the server makes: the only one that Mistral's templates take.

@@ -67,6 +67,23 @@ const (
 // Reasons are all reasons, for metrics and documents.
 var Reasons = []Reason{NoCall, NoName, UnknownTool, BadArgs, Unfinished, TooLong}
 
+// Explain returns what r says of a call, for "The call …".
+func (r Reason) Explain() string {
+	switch r {
+	case NoCall:
+		return "markers of a call had no call between them"
+	case NoName:
+		return "it names no tool"
+	case UnknownTool:
+		return "it names a tool that the request does not offer"
+	case BadArgs:
+		return "its arguments are not an object in the form's notation"
+	case Unfinished:
+		return "the answer ended within it"
+	}
+	return "it is too long"
+}
+
 // Call is a complete call.
 type Call struct {
 	ID, Name  string
