@@ -75,7 +75,7 @@ search:
 		p.state = inLoose
 		p.args = append(p.args, '{')
 		p.loose.braces(s.quote)
-	case Keywords:
+	case Keywords, Envelope:
 		p.state = inLoose
 		p.args = append(p.args, '{')
 		p.loose.keywords()

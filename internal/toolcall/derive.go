@@ -224,7 +224,6 @@ func (d *deriver) middle(f *Form, text string) {
 func (d *deriver) parameters(name int, arguments map[string]any) bool {
 	at := name + len(d.calls[0].Name)
 	var parts [][3]string
-	var values []string
 	for range arguments { // in the order of the text
 		best, key := -1, ""
 		for k := range arguments {
@@ -249,7 +248,6 @@ func (d *deriver) parameters(name int, arguments map[string]any) bool {
 			parts[len(parts)-1][2] = d.text[at : at+best]
 		}
 		parts = append(parts, [3]string{d.text[at : at+best], d.text[keyEnd : keyEnd+i]})
-		values = append(values, value)
 		at = keyEnd + i + len(value)
 	}
 	if len(parts) < 2 {

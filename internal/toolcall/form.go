@@ -9,7 +9,7 @@ type Form struct {
 
 	Open, Close []string // around the calls of a section; Open is empty where a call has no more than Before
 	Before      []string // begins a call
-	Middle      []string // between name and arguments
+	Middle      []string // between name and arguments; of an Envelope: calls may also be written as Keywords
 	After       []string // ends a call
 	Bare        bool     // a call may also stand at the beginning of the answer without Open
 	Weak        []string // likewise Open, but ordinary text unless what follows names a tool

@@ -195,8 +195,9 @@ var Forms = []Form{
 	{
 		Name: "llama-3",
 		Open: []string{"<|python_tag|>"}, Bare: true,
-		Keys:  Keys{Name: []string{"name"}, Arguments: []string{"parameters"}},
-		Signs: [][]string{{"<|python_tag|>"}, {"<|start_header_id|>", `{"name": function name, "parameters":`}},
+		Middle: []string{".call("}, // of tools that the model knows from its training
+		Keys:   Keys{Name: []string{"name"}, Arguments: []string{"parameters"}},
+		Signs:  [][]string{{"<|python_tag|>"}, {"<|start_header_id|>", `{"name": function name, "parameters":`}},
 	},
 	JSON,
 }

@@ -51,8 +51,6 @@ func (j *scanner) reset() {
 	j.state, j.stack, j.key = scanValue, j.stack[:0], false
 }
 
-func (j *scanner) inString() bool { return j.state == scanString }
-
 func (j *scanner) ended() verdict {
 	if len(j.stack) == 0 {
 		return done

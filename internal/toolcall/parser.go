@@ -492,7 +492,7 @@ func (p *Parser) between() bool {
 			p.call(inKey)
 			p.depth, p.keyed = 0, f.Notation == Keyed
 			return true
-		case f.Notation == Keywords && nameByte(c) && (p.list || p.inside == 0):
+		case (f.Notation == Keywords || f.Notation == Envelope && p.open && len(s.middle) > 0) && nameByte(c) && (p.list || p.inside == 0):
 			p.mark(at)
 			p.call(inName)
 			return true

@@ -75,16 +75,6 @@ func (t *Tools) param(tool int, name []byte) types {
 	return anyType
 }
 
-// only returns the name of a tool's parameter where it has a single one and that is a string.
-func (t *Tools) only(tool int) (string, bool) {
-	if p := t.params[tool]; len(p) == 1 {
-		for name, ty := range p {
-			return name, ty&typeString != 0
-		}
-	}
-	return "", false
-}
-
 // node is the part of a schema that decides its types.
 type node struct {
 	Type       json.RawMessage            `json:"type"`
