@@ -24,6 +24,9 @@ type Form struct {
 	Suffixed bool     // ":" and a number follow the name; all of it is the call's id
 	Escaped  bool     // names and keys are escaped as in XML attributes
 
+	// Written is what the model writes instead of Before, Middle and After, where a router reads the headers of messages
+	// and hands them on in this form.
+	Written [3]string
 	// Content begins text of the answer and is not shown.
 	Content []string
 	// Stop are tokens that end the turn after a call.

@@ -7,7 +7,8 @@ var Forms = []Form{
 		Name:   "harmony",
 		Before: []string{"<|start|>"}, Middle: []string{"<|message|>"}, After: []string{"<|end|>"},
 		Notation: Object, NameTag: "to=", Prefix: "functions.", Single: true,
-		Signs: [][]string{{"<|channel|>", "<|message|>", "to=functions."}},
+		Written: [3]string{" to=", "<|channel|>commentary json<|message|>", "<|call|>"},
+		Signs:   [][]string{{"<|channel|>", "<|message|>", "to=functions."}},
 	},
 	{
 		Name: "kimi-k3",

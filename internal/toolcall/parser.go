@@ -120,6 +120,15 @@ func (p *Parser) Calls() int { return p.calls }
 // Busy reports whether the answer is within a call, where its text is not the answer's.
 func (p *Parser) Busy() bool { return p.state != inText && p.state != inNext }
 
+// Opening returns the text of the call that is being read, as far as it was given: what a grammar of the call must be told
+// when it begins to hold. It is valid until the next Push.
+func (p *Parser) Opening() []byte {
+	if !p.Busy() {
+		return nil
+	}
+	return bytes.TrimLeft(p.buf[max(p.from, p.seed):], " \t\r\n")
+}
+
 // Push reads more of the answer. The events are valid until the next call.
 func (p *Parser) Push(text []byte) []Event {
 	p.events, p.spans, p.out = p.events[:0], p.spans[:0], p.out[:0]

@@ -48,7 +48,7 @@ func (s *Spec) Text(tools []Tool, choice Choice, parallel bool) Part {
 	call := Part{Any: calls}
 	f := s.form
 	most := 1
-	if parallel {
+	if parallel && !f.Single {
 		most = 0
 	}
 	open, shut := firstLiteral(s.open, f.Open), firstLiteral(s.close, f.Close)
@@ -62,6 +62,9 @@ func (s *Spec) Text(tools []Tool, choice Choice, parallel bool) Part {
 		}
 		if seq = append(seq, p); shut.Literal != "" {
 			seq = append(seq, space, shut)
+		}
+		if f.Bare { // the model also writes it alone
+			return Part{Any: []Part{{Seq: seq}, p}}
 		}
 		return Part{Seq: seq}
 	}
@@ -131,8 +134,10 @@ func (s *Spec) callText(t *Tool) Part {
 		if f.Prefix != "" {
 			called = f.Prefix + called
 		}
-		if f.NameTag != "" {
-			called = "assistant " + f.NameTag + called
+		if s.written[0] != "" {
+			before, middle, after = literal(s.written[0]), literal(s.written[1]), literal(s.written[2])
+			add(before, literal(called), middle, schema, after)
+			break
 		}
 		add(before, literal(called))
 		if f.Suffixed {

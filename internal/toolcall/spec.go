@@ -30,6 +30,7 @@ type Spec struct {
 	paramClose, attr                       [][]byte
 	quote, pad                             []byte
 	raw                                    [2][]byte
+	written                                [3]string
 	keys                                   Keys
 
 	starts []start   // what ends plain text
@@ -99,6 +100,9 @@ func (f *Form) Resolve(v Vocabulary) *Spec {
 	p := &f.Params
 	s.paramOpen, s.paramMiddle, s.paramClose, s.attr = list(p.Open), list(p.Middle), list(p.Close), list(p.Attr)
 	s.quote, s.pad = []byte(fenced(f.Quote, known)), []byte(p.Pad)
+	for i, text := range f.Written {
+		s.written[i] = fenced(text, known)
+	}
 	s.raw = [2][]byte{[]byte(p.Raw[0]), []byte(p.Raw[1])}
 	for i, k := range [...]*[]string{&s.keys.Name, &s.keys.Arguments, &s.keys.ID} {
 		*k = slices.Concat(*k, [...][]string{jsonKeys.Name, jsonKeys.Arguments, jsonKeys.ID}[i])
@@ -150,7 +154,7 @@ func (s *Spec) Piece(t int32, piece []byte) []byte {
 func (f *Form) texts() []string {
 	p := &f.Params
 	return slices.Concat(f.Open, f.Weak, f.Close, f.Before, f.Middle, f.After, f.ID, f.Content, p.Open, p.Middle, p.Close, p.Attr,
-		[]string{f.Quote})
+		f.Written[:], []string{f.Quote})
 }
 
 // marker reports whether a visible piece has the shape of a marker.
