@@ -1,5 +1,7 @@
 package kv
 
+import "github.com/uma-serve/uma-serve/sim/workload"
+
 // index maps block hashes to block ids: open addressing, linear probing, deletion by shifting back. It grows with
 // what it holds and never shrinks. A load of at most one half: 32 bytes a block, and a probe is one cache line.
 type index struct {
@@ -73,4 +75,12 @@ func (x *index) delete(h uint64) {
 		}
 	}
 	x.slots[i].hash = 0
+}
+
+// chain is the hash of a block given its parent's; 0 stands for "no parent" and "no hash".
+func chain(parent, content uint64) uint64 {
+	if h := workload.Mix64(parent*0xff51afd7ed558ccd + content); h != 0 {
+		return h
+	}
+	return 1
 }

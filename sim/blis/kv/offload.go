@@ -21,7 +21,7 @@ func (h *host) init() { h.at = map[int32]hosted{} }
 // offload moves hashed free blocks to the host, longest free first, while the device is fuller than the threshold
 // and the host is not full.
 //
-// The original counts a block that is moved out again under an id already present twice, and only that counter says
+// BLIS counts a block that is moved out again under an id already present twice, and only that counter says
 // when the host is full. Kept, because it changes what is moved.
 func (c *Cache) offload() {
 	id := c.head

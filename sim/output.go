@@ -10,7 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
-// The outputs of the original's command line: its metrics JSON, the text it prints, its exported trace.
+// The output formats of BLIS's command line, for both batch formations: metrics JSON, text, exported trace, results.
 
 // blisAggregate is the metrics JSON, in its order.
 type blisAggregate struct {
@@ -64,9 +64,11 @@ type blisRequest struct {
 
 func (rep *Report) blis(instance string) blisAggregate {
 	m, cfg := rep.Metrics, &rep.Config
-	a := blisAggregate{Instance: instance, Completed: m.Completed, Queued: m.StillQueued, Running: m.StillRunning, Injected: m.Injected(),
-		InTokens: m.InputTokens, OutTokens: m.OutputTokens, Failures: m.AllocationFailures, Preempted: m.Preemptions, Dropped: m.Dropped,
-		Capped: m.LengthCapped, TimedOut: m.TimedOut, Rejected: m.Rejected}
+	a := blisAggregate{Instance: instance, Completed: m.Completed, Queued: m.StillQueued, Running: m.StillRunning,
+		Injected: m.Injected(),
+		InTokens: m.InputTokens, OutTokens: m.OutputTokens, Failures: m.AllocationFailures, Preempted: m.Preemptions,
+		Dropped: m.Dropped,
+		Capped:  m.LengthCapped, TimedOut: m.TimedOut, Rejected: m.Rejected}
 	for _, e := range m.Engines {
 		a.Seconds = max(a.Seconds, float64(min(e.Clock, cfg.horizon()))/1e6)
 	}
@@ -86,7 +88,7 @@ func (rep *Report) blis(instance string) blisAggregate {
 	return a
 }
 
-// WriteMetrics writes the original's --metrics-path file: aggregates and a line per request by arrival.
+// WriteMetrics writes BLIS's --metrics-path file: aggregates and a line per request by arrival.
 func (rep *Report) WriteMetrics(w io.Writer, instance string) error {
 	a := rep.blis(instance)
 	rows := slices.Clone(rep.Requests)
@@ -100,7 +102,8 @@ func (rep *Report) WriteMetrics(w io.Writer, instance string) error {
 		b := blisRequest{Arrived: float64(r.ArrivalUs) / 1e6, ID: r.ID, Prefill: r.Input, Decode: r.Output,
 			Class: r.Spec.Class, Tenant: r.Spec.Tenant, HandledBy: "instance_0", Model: r.Spec.Model, Capped: r.Capped}
 		if r.State == Completed.String() {
-			b.TTFT, b.E2E, b.Delay, b.ITL = float64(*r.TTFTUs)/1000, float64(*r.E2EUs)/1000, float64(*r.DelayUs)/1000, *r.ITLMeanUs/1000
+			b.TTFT, b.E2E, b.Delay, b.ITL = float64(*r.TTFTUs)/1000, float64(*r.E2EUs)/1000, float64(*r.DelayUs)/1000,
+				*r.ITLMeanUs/1000
 		}
 		a.PerRequest = append(a.PerRequest, b)
 	}
@@ -109,7 +112,7 @@ func (rep *Report) WriteMetrics(w io.Writer, instance string) error {
 	return enc.Encode(a)
 }
 
-// WriteText prints what the original prints after a run.
+// WriteText prints what BLIS prints after a run.
 func (rep *Report) WriteText(w io.Writer) error {
 	m := rep.Metrics
 	fmt.Fprintln(w, "=== Simulation Metrics ===")
@@ -121,11 +124,13 @@ func (rep *Report) WriteText(w io.Writer) error {
 	if len(m.Engines) == 1 {
 		e := m.Engines[0]
 		if preempted := ratio(m.Preemptions, m.Completed); preempted != 0 || e.HitRate != 0 || e.ThrashRate != 0 {
-			fmt.Fprintf(w, "=== KV Cache Metrics ===\nPreemption Rate: %.4f\nCache Hit Rate: %.4f\nKV Thrashing Rate: %.4f\n", preempted, e.HitRate, e.ThrashRate)
+			fmt.Fprintf(w, "=== KV Cache Metrics ===\nPreemption Rate: %.4f\nCache Hit Rate: %.4f\nKV Thrashing "+
+				"Rate: %.4f\n", preempted, e.HitRate, e.ThrashRate)
 		}
 	}
 	if r := m.restored(); r != [3]int64{} {
-		fmt.Fprintf(w, "=== Restored Tokens ===\nHost: %d\nDisk: %d\nFabric: %d\n", r[tierHost], r[tierDisk], r[tierFabric])
+		fmt.Fprintf(w, "=== Restored Tokens ===\nHost: %d\nDisk: %d\nFabric: %d\n", r[tierHost], r[tierDisk],
+			r[tierFabric])
 	}
 	byName := func(list []GroupMetrics) []GroupMetrics {
 		out := slices.Clone(list)
@@ -136,7 +141,8 @@ func (rep *Report) WriteText(w io.Writer) error {
 		fmt.Fprintln(w, "=== Per-SLO Metrics ===")
 		for _, g := range byName(m.Classes) {
 			fmt.Fprintf(w, "  %s:\n    TTFT: mean=%.2f p99=%.2f (n=%d)\n    E2E:  mean=%.2f p99=%.2f (n=%d)\n", g.Name,
-				g.TTFT.MeanMs()*1000, g.TTFT.PercentileMs(99)*1000, g.TTFT.Count(), g.E2E.MeanMs()*1000, g.E2E.PercentileMs(99)*1000, g.E2E.Count())
+				g.TTFT.MeanMs()*1000, g.TTFT.PercentileMs(99)*1000, g.TTFT.Count(), g.E2E.MeanMs()*1000,
+				g.E2E.PercentileMs(99)*1000, g.E2E.Count())
 		}
 	}
 	if len(m.Tenants) > 0 {
@@ -175,7 +181,7 @@ func (rep *Report) WriteTrace(w io.Writer) error {
 	return t.Flush()
 }
 
-// WriteResults writes the original's --results-path file: the finished requests by id.
+// WriteResults writes BLIS's --results-path file: the finished requests by id.
 func (rep *Report) WriteResults(w io.Writer) error {
 	type row struct {
 		ID     string `json:"request_id"`

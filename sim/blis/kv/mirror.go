@@ -1,5 +1,7 @@
 package kv
 
+import "github.com/uma-serve/uma-serve/sim/workload"
+
 // mirror is the Mirror tier's store: an LRU of hashes.
 type mirror struct {
 	at      map[uint64]int32 // hash → entry
@@ -78,11 +80,11 @@ func (c *Cache) MirrorBlocks(s *Seq) {
 
 // reloadPrefix brings the blocks of a prompt back from the host as far as the chain is unbroken and free blocks
 // last; the limit is taken once, before the first is used up.
-func (c *Cache) reloadPrefix(id *Identity, n int) bool {
+func (c *Cache) reloadPrefix(id *workload.Identity, n int) bool {
 	size, limit, done := c.cfg.BlockTokens, c.free, 0
 	parent := uint64(0)
 	for pos := 0; pos+size <= n; pos += size {
-		parent = chain(parent, id.content(pos, size))
+		parent = chain(parent, id.Block(pos, size))
 		if _, there := c.index.get(parent); there {
 			continue
 		}

@@ -1,6 +1,10 @@
 package kv
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/uma-serve/uma-serve/sim/workload"
+)
 
 // none ends a list of blocks.
 const none = int32(-1)
@@ -14,7 +18,7 @@ type block struct {
 
 // Seq is what one request owns.
 type Seq struct {
-	ID     Identity
+	ID     workload.Identity
 	blocks []int32
 	fill   int    // tokens in the last block; 0 only when it owns none
 	start  int    // position of the last block's first token
@@ -34,7 +38,7 @@ type Tier uint8
 const (
 	NoTier  Tier = iota
 	Offload      // freed blocks move to the host above a threshold and come back on allocation failure
-	Mirror       // every full block is written through to the host, an LRU of its own
+	Mirror       // every full block is written through to the host, which has its own LRU
 )
 
 // Config sizes a Cache.
@@ -59,12 +63,12 @@ type Stats struct {
 	Thrashes   int64 // Offload: blocks brought back within ThrashTicks
 	Stores     int64 // Mirror: blocks written
 	Evictions  int64 // Mirror: blocks thrown out
-	HostUsed   int64 // blocks on the host now, as the original counts them
+	HostUsed   int64 // blocks on the host now, as BLIS counts them
 }
 
 // Cache is the device tier, with an optional host tier behind it.
 //
-// Invariant (INV-4): used + free == Config.Blocks, and a block is in the free list exactly when nobody owns it.
+// Invariant (INV-4): used + free == Config.Blocks, and a block is in the free list exactly when no request owns it.
 type Cache struct {
 	cfg    Config
 	blocks []block // those used at least once; ids at and above len(blocks) are free and come first
@@ -112,16 +116,16 @@ func (c *Cache) TakeTransfer() int64 {
 
 // Lookup returns the cached blocks of the longest cached prefix of a prompt of n tokens, whole blocks only. It
 // changes nothing. The slice is valid until the next call of any method.
-func (c *Cache) Lookup(id *Identity, n int) []int32 {
+func (c *Cache) Lookup(id *workload.Identity, n int) []int32 {
 	c.cached = c.lookup(c.cached[:0], id, n)
 	return c.cached
 }
 
-func (c *Cache) lookup(out []int32, id *Identity, n int) []int32 {
+func (c *Cache) lookup(out []int32, id *workload.Identity, n int) []int32 {
 	size := c.cfg.BlockTokens
 	parent := uint64(0)
 	for pos := 0; pos+size <= n; pos += size {
-		parent = chain(parent, id.content(pos, size))
+		parent = chain(parent, id.Block(pos, size))
 		b, ok := c.index.get(parent)
 		if !ok {
 			break
@@ -187,7 +191,7 @@ func (c *Cache) allocate(s *Seq, prefill bool, a, b int, cached []int32) bool {
 		if s.start+s.fill != pos {
 			// A reload that covers more than a running request had computed leaves a gap in its last block: what that
 			// block holds is no stretch of the prompt, and nothing may find it.
-			s.gap = mix(s.gap + uint64(pos))
+			s.gap = workload.Mix64(s.gap + uint64(pos))
 		}
 		s.fill += k
 		pos += k
@@ -221,7 +225,7 @@ func (c *Cache) publish(s *Seq, i, pos int) {
 	if i > 0 {
 		parent = c.blocks[s.blocks[i-1]].hash
 	}
-	h := chain(parent, s.ID.content(pos, c.cfg.BlockTokens)+s.gap)
+	h := chain(parent, s.ID.Block(pos, c.cfg.BlockTokens)+s.gap)
 	id := s.blocks[i]
 	c.blocks[id].hash = h
 	c.index.set(h, id)
@@ -249,7 +253,8 @@ func (c *Cache) Preempt(s *Seq, n int) {
 		for i := range s.blocks {
 			pos := s.start - (last-i)*size
 			full := i < last || s.fill == size
-			if c.blocks[s.blocks[i]].hash == 0 && full && (size > 1 || pos < n) { // a decoded token in a block of one is never hashed
+			// a decoded token in a block of one is never hashed
+			if c.blocks[s.blocks[i]].hash == 0 && full && (size > 1 || pos < n) {
 				c.publish(s, i, pos)
 			}
 		}
@@ -372,7 +377,8 @@ func (c *Cache) Check(owners []*Seq) error {
 		}
 	}
 	if fresh := c.cfg.Blocks - len(c.blocks); used+listed+fresh != c.cfg.Blocks || listed+fresh != c.free {
-		return fmt.Errorf("kv: INV-4: %d used + %d in the free list + %d never used != %d blocks (counted free: %d)", used, listed, fresh, c.cfg.Blocks, c.free)
+		return fmt.Errorf("kv: INV-4: %d used + %d in the free list + %d never used != %d blocks (counted free: %d)",
+			used, listed, fresh, c.cfg.Blocks, c.free)
 	}
 	return nil
 }

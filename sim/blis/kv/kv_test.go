@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
 // TestIndex compares with a map, with hashes that collide on purpose.
@@ -43,7 +45,8 @@ func TestIndex(t *testing.T) {
 func TestCache(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.SampledFrom([]int{1, 2, 4}).Draw(t, "size")
-		c := New(Config{BlockTokens: size, Blocks: rapid.IntRange(1, 30).Draw(t, "blocks"), Tier: rapid.SampledFrom([]Tier{NoTier, Offload, Mirror}).Draw(t, "tier"),
+		c := New(Config{BlockTokens: size, Blocks: rapid.IntRange(1, 30).Draw(t, "blocks"),
+			Tier:       rapid.SampledFrom([]Tier{NoTier, Offload, Mirror}).Draw(t, "tier"),
 			HostBlocks: rapid.IntRange(1, 10).Draw(t, "host"), OffloadThreshold: 0.4, ReloadTicks: 3})
 		type owner struct {
 			seq       Seq
@@ -55,7 +58,10 @@ func TestCache(t *testing.T) {
 			switch op := rapid.IntRange(0, 3).Draw(t, "op"); {
 			case op == 0 || len(live) == 0:
 				o := &owner{n: rapid.IntRange(1, 30).Draw(t, "n")}
-				o.seq.ID = Identity{Prefix: NamedStream(fmt.Sprint(rapid.IntRange(0, 2).Draw(t, "group"))), PrefixLen: rapid.IntRange(0, o.n).Draw(t, "prefix"), Own: NumberedStream(int64(i)), Private: rapid.Bool().Draw(t, "private")}
+				o.seq.ID = workload.Identity{Prefix: workload.NamedStream(
+					fmt.Sprint(rapid.IntRange(0, 2).Draw(t, "group"))),
+					PrefixLen: rapid.IntRange(0, o.n).Draw(t, "prefix"), Own: workload.NumberedStream(int64(i)),
+					Private: rapid.Bool().Draw(t, "private")}
 				cached := c.Lookup(&o.seq.ID, o.n)
 				start := len(cached) * size
 				if c.Allocate(&o.seq, o.n, true, start, o.n, cached) {
@@ -99,7 +105,7 @@ func TestCache(t *testing.T) {
 			c.Release(&o.seq)
 		}
 		if c.Used() != 0 {
-			t.Fatalf("%d blocks are in use and nobody is there", c.Used())
+			t.Fatalf("%d blocks are in use and no request is there", c.Used())
 		}
 	})
 }
@@ -107,8 +113,9 @@ func TestCache(t *testing.T) {
 // TestPrefixSharing by hand: two prompts of 10 tokens share 6; blocks of 2.
 func TestPrefixSharing(t *testing.T) {
 	c := New(Config{BlockTokens: 2, Blocks: 20})
-	id := func(own int64) Identity {
-		return Identity{Prefix: NamedStream("system"), PrefixLen: 6, Own: NumberedStream(own), Private: true}
+	id := func(own int64) workload.Identity {
+		return workload.Identity{Prefix: workload.NamedStream("system"), PrefixLen: 6,
+			Own: workload.NumberedStream(own), Private: true}
 	}
 	a, b := Seq{ID: id(1)}, Seq{ID: id(2)}
 	if !c.Allocate(&a, 10, true, 0, 10, c.Lookup(&a.ID, 10)) {
