@@ -1,6 +1,6 @@
-// Package insideview formats the daemon's answers to `why` and `kv`: the decisions about a request, and the contents of
+// Package inspect formats the daemon's answers to `why` and `kv`: the decisions about a request, and the contents of
 // the KV cache.
-package insideview
+package inspect
 
 import (
 	"fmt"
