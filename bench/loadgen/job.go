@@ -1,4 +1,4 @@
-package drive
+package loadgen
 
 import (
 	"encoding/json"
@@ -7,20 +7,20 @@ import (
 	"strings"
 	"time"
 
-	"github.com/uma-serve/uma-serve/bench/load"
+	"github.com/uma-serve/uma-serve/bench/workload"
 )
 
-// Targets are the servers that can be asked.
+// Targets are the supported servers.
 var Targets = []string{"uma", "llama-server", "ollama", "openai"}
 
-// Job is what a client process does.
+// Job is the input of a client process.
 type Job struct {
 	Target  string // of Targets
 	Address string // path of a Unix socket, or a URL (http://host:port, with a path before /v1 if need be)
-	Model   string // what ollama and openai servers call it
+	Model   string // its name for ollama and openai servers
 	KeyEnv  string // environment variable that holds the server's API key, "" = none
 
-	Requests []load.Request
+	Requests []workload.Request
 	Workers  int // > 0: closed loop
 
 	Temperature float32
@@ -28,16 +28,16 @@ type Job struct {
 	Timeout     time.Duration // of one request; 0 = none
 	// Extra are fields for the body of HTTP requests, over the client's own: {"ignore_eos":true}.
 	Extra json.RawMessage `json:",omitempty"`
-	// EarlyExit and ThinkBudget are think.early_exit and think.budget_tokens of the reasoning requests to uma; "" and 0 =
-	// the server's.
+	// EarlyExit and ThinkBudget are think.early_exit and think.budget_tokens of the reasoning requests to uma; "" and 0
+	// = the server's.
 	EarlyExit   string
 	ThinkBudget int
 }
 
-// Record is what became of a request. Times are ns since the start of the run.
+// Record is the result of a request. Times are ns since the start of the run.
 type Record struct {
 	Index int   `json:"index"` // in Job.Requests
-	Due   int64 `json:"due"`   // when it was to be sent
+	Due   int64 `json:"due"`   // when it should have been sent
 	Sent  int64 `json:"sent"`
 	End   int64 `json:"end"`
 
@@ -45,7 +45,7 @@ type Record struct {
 	Output  []int64 `json:"output,omitempty"`  // when each token of the answer came
 	Visible int64   `json:"visible,omitempty"` // when the first text of the answer came; 0 = never
 
-	PromptTokens     int    `json:"prompt_tokens,omitempty"` // as the server says, 0 = it does not
+	PromptTokens     int    `json:"prompt_tokens,omitempty"` // as the server reports, 0 = unknown
 	CachedTokens     int    `json:"cached_tokens,omitempty"`
 	CompletionTokens int    `json:"completion_tokens,omitempty"`
 	ThinkTokens      int    `json:"think_tokens,omitempty"`
@@ -58,7 +58,7 @@ type Record struct {
 	Cut     bool   `json:"cut,omitempty"`     // the workload ended it
 	Skipped string `json:"skipped,omitempty"` // the server has no such protocol
 
-	text strings.Builder // of the answer, where somebody wants it
+	text strings.Builder // of the answer, when a grader or a later turn needs it
 }
 
 // First is when the first token came, 0 if none did.
@@ -72,10 +72,10 @@ func (r *Record) First() int64 {
 	return 0
 }
 
-// Thought is how many tokens of thought there were: what the server says, else what was seen.
+// Thought is the number of thinking tokens: the server's count, or else the client's.
 func (r *Record) Thought() int { return max(r.ThinkTokens, len(r.Think)) }
 
-// Answered is how many tokens the answer had.
+// Answered is the number of tokens of the answer.
 func (r *Record) Answered() int {
 	if n := r.CompletionTokens - r.ThinkTokens; r.CompletionTokens > 0 && n >= 0 {
 		return n
@@ -83,7 +83,7 @@ func (r *Record) Answered() int {
 	return len(r.Output)
 }
 
-// Result is what a client process reports.
+// Result is the output of a client process.
 type Result struct {
 	Records []*Record `json:"records"` // those that were sent, by index
 	WallNs  int64     `json:"wall_ns"`

@@ -1,4 +1,4 @@
-package drive
+package loadgen
 
 import (
 	"bufio"
@@ -44,7 +44,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(res)
 }
 
-// Spawn runs a job in a process of its own: bin with args, which must call Serve. ended is called with the number of
+// Spawn runs a job in a child process: bin with args, which must call Serve. ended is called with the number of
 // requests that have ended so far.
 func Spawn(ctx context.Context, j *Job, ended func(n int), bin string, args ...string) (*Result, error) {
 	if err := j.check(); err != nil {

@@ -1,4 +1,4 @@
-package load
+package workload
 
 import (
 	"bufio"
@@ -110,8 +110,9 @@ func (o *Options) shareGPT(path string, n int, seed uint64) ([]Request, error) {
 				continue
 			}
 			if chars := utf8.RuneCountInString(turn.Value); strings.TrimSpace(turn.Value) != "" && chars <= 4096 {
-				rs = append(rs, Request{Kind: Chat, After: -1, Measured: true, Exact: o.Exact, Messages: []Message{{"user", turn.Value}},
-					Output: o.scaled(min(512, max(32, chars/3)))})
+				rs = append(rs, Request{Kind: Chat, After: -1, Measured: true, Exact: o.Exact,
+					Messages: []Message{{"user", turn.Value}},
+					Output:   o.scaled(min(512, max(32, chars/3)))})
 			}
 			break
 		}
@@ -138,7 +139,8 @@ func (o *Options) math500(path string, n int, seed uint64) ([]Request, error) {
 		if p.Problem == "" || p.Answer == "" {
 			return errors.New(`needs "problem" and "answer"`)
 		}
-		rs = append(rs, Request{Kind: Reasoning, After: -1, Measured: true, Exact: o.Exact, Think: o.scaled(3500), Output: o.scaled(128), Answer: p.Answer, Grader: "math",
+		rs = append(rs, Request{Kind: Reasoning, After: -1, Measured: true, Exact: o.Exact, Think: o.scaled(3500),
+			Output: o.scaled(128), Answer: p.Answer, Grader: "math",
 			Messages: []Message{{"user", p.Problem + "\n\nPut the final answer in \\boxed{}."}}})
 		return nil
 	})
@@ -170,7 +172,8 @@ func (o *Options) mix(n int) ([]Request, error) {
 func (o *Options) heldout(n int) ([]Request, error) {
 	var rs []Request
 	for _, p := range o.Problems {
-		rs = append(rs, Request{Kind: Reasoning, Group: p.Task, After: -1, Measured: true, Think: 800, Output: 200, Answer: p.Answer, Grader: "exact",
+		rs = append(rs, Request{Kind: Reasoning, Group: p.Task, After: -1, Measured: true, Think: 800, Output: 200,
+			Answer: p.Answer, Grader: "exact",
 			Messages: []Message{{"user", p.Question}}})
 	}
 	shuffle(newRandom(o.Seed), rs)

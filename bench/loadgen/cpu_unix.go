@@ -1,6 +1,6 @@
 //go:build unix
 
-package drive
+package loadgen
 
 import (
 	"time"

@@ -1,4 +1,4 @@
-package drive
+package loadgen
 
 import (
 	"bytes"
@@ -12,12 +12,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/uma-serve/uma-serve/bench/load"
+	"github.com/uma-serve/uma-serve/bench/workload"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// uma asks uma-serve over its socket, each request on a connection of its own that a later one may take over: as
-// programs do that keep their connection.
+// uma asks uma-serve over its socket, each request on a connection that only a later request may reuse: as
+// programs do that keep a connection.
 type uma struct {
 	*client
 	http *httpTarget
@@ -35,7 +35,7 @@ func (u *uma) close() {
 	}
 }
 
-func (u *uma) ask(ctx context.Context, r *load.Request, messages []load.Message, rec *Record) error {
+func (u *uma) ask(ctx context.Context, r *workload.Request, messages []workload.Message, rec *Record) error {
 	switch r.Via {
 	case "", "framed":
 		return u.framed(ctx, r, messages, rec)
@@ -50,7 +50,7 @@ func (u *uma) ask(ctx context.Context, r *load.Request, messages []load.Message,
 	case "admin-http":
 		return u.adminHTTP(ctx, rec)
 	}
-	return fmt.Errorf("protocol %q is none of %s", r.Via, strings.Join(load.Protocols, ", "))
+	return fmt.Errorf("protocol %q is none of %s", r.Via, strings.Join(workload.Protocols, ", "))
 }
 
 // framed is a connection that speaks frames, with one request at a time.
@@ -65,10 +65,10 @@ type framed struct {
 	ev    wire.Event
 }
 
-// defaults is what a request has that says nothing: only what differs is sent.
+// defaults are the values of omitted fields: only fields that differ are sent.
 var defaults = wire.DefaultRequest()
 
-// take is an idle connection or a new one.
+// take returns an idle connection or a new one.
 func (u *uma) take(ctx context.Context) (*framed, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -84,7 +84,7 @@ func (u *uma) take(ctx context.Context) (*framed, error) {
 	return &framed{Conn: c, buf: make([]byte, 16<<10), split: wire.Splitter{Max: wire.MaxEventBytes}}, nil
 }
 
-// next returns the next event, valid until the call after, and when it was read.
+// next returns the next event, valid until the next call, and the time it was read.
 func (u *uma) next(f *framed) (*wire.Event, int64, error) {
 	for {
 		for len(f.rest) > 0 {
@@ -105,7 +105,7 @@ func (u *uma) next(f *framed) (*wire.Event, int64, error) {
 	}
 }
 
-// within runs fn on a connection, which ctx's end interrupts; one that worked is kept for others.
+// within runs fn on a connection, which the end of ctx interrupts. A connection without an error is kept for reuse.
 func (u *uma) within(ctx context.Context, fn func(*framed) error) error {
 	f, err := u.take(ctx)
 	if err != nil {
@@ -114,7 +114,7 @@ func (u *uma) within(ctx context.Context, fn func(*framed) error) error {
 	stop := context.AfterFunc(ctx, func() { f.SetDeadline(time.Unix(1, 0)) })
 	err = fn(f)
 	if !stop() || err != nil {
-		f.Close() // the daemon cancels what runs on it
+		f.Close() // the daemon cancels its request
 		return err
 	}
 	u.mu.Lock()
@@ -123,13 +123,13 @@ func (u *uma) within(ctx context.Context, fn func(*framed) error) error {
 	return nil
 }
 
-func (u *uma) framed(ctx context.Context, r *load.Request, messages []load.Message, rec *Record) error {
+func (u *uma) framed(ctx context.Context, r *workload.Request, messages []workload.Message, rec *Record) error {
 	q := defaults
 	q.ID, q.Prompt, q.Stream = "b", r.Prompt, true
 	for _, m := range messages {
 		q.Messages = append(q.Messages, wire.Message{Role: m.Role, Content: m.Content})
 	}
-	if r.Via == "" { // else nothing is wished that the other protocols cannot say
+	if r.Via == "" { // otherwise no option is set that the other protocols lack
 		if err := u.wishes(&q, r, rec); err != nil {
 			return err
 		}
@@ -172,8 +172,8 @@ func (u *uma) framed(ctx context.Context, r *load.Request, messages []load.Messa
 	})
 }
 
-// wishes are what a request says beside its text.
-func (u *uma) wishes(q *wire.Request, r *load.Request, rec *Record) error {
+// wishes sets a request's fields other than its text.
+func (u *uma) wishes(q *wire.Request, r *workload.Request, rec *Record) error {
 	q.MaxTokens = r.Think + r.Output
 	q.Sampling.Temperature, q.Sampling.IgnoreEOS = u.job.Temperature, r.Exact
 	q.Sampling.Seed, q.Sampling.SeedSet = u.job.Seed+uint64(rec.Index), true
@@ -183,7 +183,7 @@ func (u *uma) wishes(q *wire.Request, r *load.Request, rec *Record) error {
 	switch {
 	case len(r.Messages) == 0:
 		return nil
-	case r.Kind == load.Chat:
+	case r.Kind == workload.Chat:
 		q.Think.Mode = wire.ThinkOff
 		return nil
 	}
@@ -214,8 +214,8 @@ func (u *uma) adminFramed(ctx context.Context, rec *Record) error {
 	})
 }
 
-// line is a request as the newline protocol has it.
-func line(r *load.Request, messages []load.Message) string {
+// line encodes a request for the newline protocol.
+func line(r *workload.Request, messages []workload.Message) string {
 	text := r.Prompt
 	if len(messages) > 0 {
 		text = messages[len(messages)-1].Content
@@ -223,7 +223,7 @@ func line(r *load.Request, messages []load.Message) string {
 	return strings.ReplaceAll(text, "\n", " ") + "\n"
 }
 
-// newline sends a line on a connection of its own and reads to its end. Every read counts as a token.
+// newline sends a line on a new connection and reads to its end. Every read counts as a token.
 func (u *uma) newline(ctx context.Context, text string, rec *Record) error {
 	rec.Sent = u.now()
 	c, err := u.dial(ctx, "unix", u.job.Address)

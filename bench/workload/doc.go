@@ -1,4 +1,4 @@
-// Package load makes the workloads of the benchmark: which requests, in what order, when. It reads no clock and no
+// Package workload makes the workloads of the benchmark: which requests, in what order, when. It reads no clock and no
 // network; the same options and seed give the same plan on every machine.
 //
 // A Plan is a list of requests. One with At and no After is sent at its time whatever the server does (open loop); one
@@ -13,6 +13,6 @@
 // # Lengths
 //
 // Think and Output are the lengths a request is meant to have. A model ends when it likes: they are sent as limits,
-// and, with Exact, as the length itself (the server is asked to ignore the end of generation). The replay mode's decoder
-// obeys them to the token.
-package load
+// and, with Exact, as the length itself (the server is asked to ignore the end of generation). The replay mode's
+// decoder obeys them to the token.
+package workload

@@ -1,4 +1,4 @@
-package drive
+package loadgen
 
 import (
 	"encoding/json"
@@ -9,12 +9,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uma-serve/uma-serve/bench/load"
+	"github.com/uma-serve/uma-serve/bench/workload"
 )
 
-// fake speaks the protocols of the HTTP targets, field by field as the servers write them: llama-server's
-// (tools/server/server-task.cpp of llama.cpp, late 2025), ollama's (api/types.go and server/routes.go, 0.17), and OpenAI's
-// as vLLM and others have it.
+// fake implements the protocols of the HTTP targets, with the fields that the servers send: llama-server's
+// (tools/server/server-task.cpp of llama.cpp, late 2025), ollama's (api/types.go and server/routes.go, 0.17), and
+// OpenAI's as vLLM and others have it.
 type fake struct {
 	play func(token func(thinking bool, n int)) // when to write which token
 
@@ -22,7 +22,7 @@ type fake struct {
 	crlf  bool
 	piece int   // > 0: every write is cut into pieces of so many bytes
 	once  bool  // everything in one write
-	fail  error // comes instead of token failAt
+	fail  error // sent instead of token failAt
 	at    int
 	drop  bool // the connection breaks off there
 }
@@ -71,7 +71,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var q struct {
 		Stream   bool
 		Model    string
-		Messages []load.Message
+		Messages []workload.Message
 		Prompt   *string
 		Options  *struct {
 			NumPredict int `json:"num_predict"`
@@ -103,7 +103,8 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		})
 	}
-	tokens := fmt.Sprintf(`"completion_tokens":%d,"prompt_tokens":%d,"total_tokens":%d`, thinks+speaks, prompts, thinks+speaks+prompts)
+	tokens := fmt.Sprintf(`"completion_tokens":%d,"prompt_tokens":%d,"total_tokens":%d`, thinks+speaks, prompts,
+		thinks+speaks+prompts)
 	timings := fmt.Sprintf(`{"cache_n":%d,"prompt_n":%d,"prompt_ms":60.1,"prompt_per_token_ms":10.0,"prompt_per_second":99.8,"predicted_n":%d,"predicted_ms":300.5,"predicted_per_token_ms":18.8,"predicted_per_second":53.2}`,
 		cached, prompts-cached, thinks+speaks)
 	oaiError := func(message string) { a.event(`{"error":{"code":500,"message":%q,"type":"server_error"}}`, message) }
@@ -140,7 +141,8 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		delta(`{}`, `"stop"`)
 		if q.Usage.Include {
-			a.event(`{"choices":[],%s,"usage":{%s,"prompt_tokens_details":{"cached_tokens":%d}},"timings":%s}`, head, tokens, cached, timings)
+			a.event(`{"choices":[],%s,"usage":{%s,"prompt_tokens_details":{"cached_tokens":%d}},"timings":%s}`, head,
+				tokens, cached, timings)
 		}
 		a.event("[DONE]")
 	case r.URL.Path == "/v1/completions" && q.Prompt != nil:
@@ -166,7 +168,8 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			a.event(`{"index":0,"content":"","tokens":[],"id_slot":0,"stop":true,"model":"m.gguf","tokens_predicted":%d,"tokens_evaluated":%d,"generation_settings":{"seed":1,"stop":[]},"prompt":"go on","has_new_line":false,"truncated":false,"stop_type":"eos","stopping_word":"","tokens_cached":24,"timings":%s}`,
 				thinks+speaks, prompts, timings)
 		}
-	case (r.URL.Path == "/api/chat" && len(q.Messages) > 0 || r.URL.Path == "/api/generate" && q.Prompt != nil) && q.Options != nil && q.Options.NumPredict > 0 && q.Model != "":
+	case (r.URL.Path == "/api/chat" && len(q.Messages) > 0 || r.URL.Path == "/api/generate" && q.Prompt != nil) &&
+		q.Options != nil && q.Options.NumPredict > 0 && q.Model != "":
 		w.Header().Set("Content-Type", "application/x-ndjson")
 		line := func(text, thinking, rest string) {
 			more := ""
@@ -176,7 +179,8 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/api/chat" {
 				a.write(fmt.Sprintf(`{"model":%q,"created_at":"2026-11-21T17:00:00.123456789Z","message":{"role":"assistant","content":%q%s},%s}`+"\n", q.Model, text, more, rest))
 			} else {
-				a.write(fmt.Sprintf(`{"model":%q,"created_at":"2026-11-21T17:00:00.123456789Z","response":%q%s,%s}`+"\n", q.Model, text, more, rest))
+				a.write(fmt.Sprintf(`{"model":%q,"created_at":"2026-11-21T17:00:00.123456789Z","response":%q%s,%s}`+
+					"\n", q.Model, text, more, rest))
 			}
 		}
 		play(func(thinking bool, _ int) {
@@ -198,27 +202,33 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestWire: what a client makes of an answer does not depend on how its bytes were cut, nor on line ends; and every
-// protocol's errors come as what the server said.
+// TestWire: the parsed answer does not depend on how its bytes were split or on line ends, and errors of every protocol
+// have the server's text.
 func TestWire(t *testing.T) {
 	failure := fmt.Errorf("the KV cache is full")
 	protocols := []struct {
 		target, think string
 		raw, apart    bool // apart: thoughts are told from answers
-	}{{"openai", "", false, true}, {"openai", "reasoning", false, true}, {"openai", "tags", false, true}, {"openai", "", true, false},
-		{"llama-server", "", false, true}, {"llama-server", "", true, false}, {"ollama", "", false, true}, {"ollama", "", true, true}}
+	}{{"openai", "", false, true}, {"openai", "reasoning", false, true}, {"openai", "tags", false, true},
+		{"openai", "", true, false},
+		{"llama-server", "", false, true}, {"llama-server", "", true, false}, {"ollama", "", false, true},
+		{"ollama", "", true, true}}
 	for _, p := range protocols {
-		for name, f := range map[string]*fake{"whole": {}, "CRLF": {crlf: true}, "bytes": {piece: 1}, "pieces": {piece: 7, crlf: true}, "one write": {once: true},
-			"fails": {fail: failure, at: 6}, "fails at once": {fail: failure, crlf: true}, "breaks off": {drop: true, at: 9}} {
+		for name, f := range map[string]*fake{"whole": {}, "CRLF": {crlf: true}, "bytes": {piece: 1},
+			"pieces": {piece: 7, crlf: true}, "one write": {once: true},
+			"fails": {fail: failure, at: 6}, "fails at once": {fail: failure, crlf: true},
+			"breaks off": {drop: true, at: 9}} {
 			t.Run(fmt.Sprint(p.target, " ", p.think, " raw ", p.raw, " ", name), func(t *testing.T) {
 				f.play, f.think = atOnce, p.think
-				q := load.Request{Kind: load.Reasoning, Measured: true, After: -1, Think: thinks, Output: speaks, Answer: strings.TrimSpace(strings.Repeat("w ", speaks)), Grader: "exact"}
+				q := workload.Request{Kind: workload.Reasoning, Measured: true, After: -1, Think: thinks,
+					Output: speaks, Answer: strings.TrimSpace(strings.Repeat("w ", speaks)), Grader: "exact"}
 				if p.raw {
 					q.Prompt = "go on"
 				} else {
-					q.Messages = []load.Message{{Role: "user", Content: "hello"}}
+					q.Messages = []workload.Message{{Role: "user", Content: "hello"}}
 				}
-				res, err := Run(t.Context(), &Job{Target: p.target, Address: f.start(t), Model: "m", Requests: []load.Request{q}}, nil)
+				res, err := Run(t.Context(), &Job{Target: p.target, Address: f.start(t), Model: "m",
+					Requests: []workload.Request{q}}, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -236,7 +246,8 @@ func TestWire(t *testing.T) {
 					}
 					return
 				}
-				if r.Err != "" || r.Reason == "" || seen != thinks+speaks || r.CompletionTokens != thinks+speaks || r.PromptTokens != prompts || r.End < r.Output[len(r.Output)-1] {
+				if r.Err != "" || r.Reason == "" || seen != thinks+speaks || r.CompletionTokens != thinks+speaks ||
+					r.PromptTokens != prompts || r.End < r.Output[len(r.Output)-1] {
 					t.Errorf("%+v", r)
 				}
 				if p.target != "ollama" && r.CachedTokens != cached {
@@ -272,11 +283,18 @@ func TestRefusals(t *testing.T) {
 			w.Header().Set("Content-Type", "application/json")
 			io.WriteString(w, `{"choices":[]}`)
 		},
-		"read the server's event": func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "data: {\"choices\":7}\n\n") },
-		"without a reason":        func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "data: [DONE]\n\n") },
+		"read the server's event": func(w http.ResponseWriter,
+			_ *http.Request) {
+			io.WriteString(w, "data: {\"choices\":7}\n\n")
+		},
+		"without a reason": func(w http.ResponseWriter,
+			_ *http.Request) {
+			io.WriteString(w, "data: [DONE]\n\n")
+		},
 	} {
 		s := httptest.NewServer(h)
-		res, err := Run(t.Context(), &Job{Target: "openai", Address: s.URL, Requests: []load.Request{{Prompt: "x", After: -1, Output: 1}}}, nil)
+		res, err := Run(t.Context(), &Job{Target: "openai", Address: s.URL,
+			Requests: []workload.Request{{Prompt: "x", After: -1, Output: 1}}}, nil)
 		s.Close()
 		if err != nil || !strings.Contains(res.Records[0].Err, want) {
 			t.Errorf("want an error with %q, got %v %+v", want, err, res.Records[0])

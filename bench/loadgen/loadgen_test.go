@@ -1,4 +1,4 @@
-package drive
+package loadgen
 
 import (
 	"bytes"
@@ -13,17 +13,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/uma-serve/uma-serve/bench/load"
+	"github.com/uma-serve/uma-serve/bench/workload"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv("UMA_TEST_DRIVE_CLIENT") == "1" {
+	if os.Getenv("UMA_TEST_LOADGEN_CLIENT") == "1" {
 		if err := Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -42,136 +41,55 @@ const (
 	speaks = 12
 )
 
-// say plays the script: it calls token when one is due. The time is the bubble's (testing/synctest).
-func say(token func(thinking bool, n int)) {
-	time.Sleep(ttft)
-	for n := range thinks + speaks {
-		token(n < thinks, n)
-		if n == thinks-1 {
-			time.Sleep(ttot)
-		} else if n < thinks+speaks-1 {
-			time.Sleep(gap)
+// script plays it: token is called when one is due, after pause of the time until then.
+func script(pause func(time.Duration)) func(token func(thinking bool, n int)) {
+	return func(token func(thinking bool, n int)) {
+		pause(ttft)
+		for n := range thinks + speaks {
+			token(n < thinks, n)
+			if n == thinks-1 {
+				pause(ttot)
+			} else if n < thinks+speaks-1 {
+				pause(gap)
+			}
 		}
 	}
 }
 
 // atOnce plays the script without delays.
-func atOnce(token func(thinking bool, n int)) {
-	for n := range thinks + speaks {
-		token(n < thinks, n)
-	}
-}
+var atOnce = script(func(time.Duration) {})
 
-// pipes connects clients with a server of the same process, so that a bubble's clock stands still while bytes move.
-type pipes struct {
-	conns chan net.Conn
-	ended chan struct{}
-	once  sync.Once
-}
-
-func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), ended: make(chan struct{})} }
-
-func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	ours, theirs := net.Pipe()
-	select {
-	case p.conns <- theirs:
-		return ours, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	case <-p.ended:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.ended:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error   { p.once.Do(func() { close(p.ended) }); return nil }
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "unix"} }
-
-// fakeUMA speaks frames with whoever connects.
-func fakeUMA(ln net.Listener, play func(token func(thinking bool, n int))) {
-	for {
-		c, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		go serveUMA(c, play)
-	}
-}
-
-func serveUMA(c net.Conn, play func(token func(thinking bool, n int))) {
-	defer c.Close()
-	split, buf := wire.Splitter{Max: 1 << 20}, make([]byte, 64<<10)
-	var p wire.Parser
-	for {
-		n, err := c.Read(buf)
-		if err != nil {
-			return
-		}
-		for in := buf[:n]; len(in) > 0; {
-			payload, rest, err := split.Next(in)
-			if err != nil {
-				return
-			}
-			if in = rest; payload == nil {
-				continue
-			}
-			f, err := wire.Parse(&p, payload, &defaults)
-			if err != nil {
-				return
-			}
-			if strings.HasPrefix(f.Request.Prompt, "refuse") {
-				c.Write(wire.AppendError(nil, &wire.Error{ID: f.ID, Code: wire.QueueLimit, Message: "full"}))
-				continue
-			}
-			play(func(thinking bool, n int) {
-				tok := wire.Token{ID: f.ID, Text: []byte("w "), TokenID: int32(n), Phase: wire.Output}
-				if thinking {
-					tok.Phase = wire.Thinking
-				}
-				c.Write(wire.AppendToken(nil, &tok))
-			})
-			c.Write(wire.AppendEOS(nil, &wire.EOS{ID: f.ID, Reason: wire.Stop, Streamed: true, Thought: wire.ThinkSummary{Tokens: thinks, Ended: "hard_cap"},
-				Usage: wire.Usage{PromptTokens: 9, CachedTokens: 3, CompletionTokens: thinks + speaks, ThinkTokens: thinks}}))
-		}
-	}
-}
-
-// protocols are the ways in which the script can be asked for; raw is a bare prompt.
+// protocols are the protocols over which the script is requested; raw is a bare prompt.
 var protocols = []struct {
 	target, address string
 	raw             bool
-}{{"uma", "pipes", false}, {"openai", "http://server/v1/", false}, {"llama-server", "http://server", false}, {"llama-server", "http://server", true}, {"ollama", "http://server", false}}
+}{{"uma", "pipes", false}, {"openai", "http://server/v1/", false}, {"llama-server", "http://server", false},
+	{"llama-server", "http://server", true}, {"ollama", "http://server", false}}
 
 func scripted(target, address string, raw bool) *Job {
 	job := &Job{Target: target, Address: address, Model: "m"}
 	for i := range 5 {
-		r := load.Request{ID: fmt.Sprint(i), Kind: load.Reasoning, After: i - 1, Measured: true, Think: thinks, Output: speaks}
+		r := workload.Request{ID: fmt.Sprint(i), Kind: workload.Reasoning, After: i - 1, Measured: true, Think: thinks,
+			Output: speaks}
 		if raw {
 			r.Prompt = "go on"
 		} else {
-			r.Messages = []load.Message{{Role: "user", Content: "hello"}}
+			r.Messages = []workload.Message{{Role: "user", Content: "hello"}}
 		}
 		job.Requests = append(job.Requests, r)
 	}
 	return job
 }
 
-// counted holds what a record counts against the script.
+// counted compares what a record counts with the script.
 func counted(t *testing.T, target string, raw bool, res *Result) {
 	t.Helper()
 	if len(res.Records) != 5 {
 		t.Fatalf("%d records", len(res.Records))
 	}
 	for _, r := range res.Records {
-		if r.Err != "" || r.Reason != "stop" || r.PromptTokens != prompts || r.CachedTokens != cached && target != "ollama" {
+		if r.Err != "" || r.Reason != "stop" || r.PromptTokens != prompts || r.CachedTokens != cached &&
+			target != "ollama" {
 			t.Fatalf("record %+v", r)
 		}
 		switch {
@@ -180,17 +98,19 @@ func counted(t *testing.T, target string, raw bool, res *Result) {
 				t.Fatalf("%d tokens", len(r.Output))
 			}
 		case len(r.Think) != thinks || len(r.Output) != speaks || r.Thought() != thinks || r.Answered() != speaks:
-			t.Fatalf("%d tokens of thought, %d of the answer; %d and %d by the server", len(r.Think), len(r.Output), r.Thought(), r.Answered())
+			t.Fatalf("%d tokens of thought, %d of the answer; %d and %d by the server", len(r.Think), len(r.Output),
+				r.Thought(), r.Answered())
 		}
 	}
 }
 
-// TestTruth holds what the client measures against servers whose delays are known, to the nanosecond: on a clock that
+// TestTruth compares what the client measures with servers whose delays are known, to the nanosecond: on a clock that
 // stands still while anything can run.
 func TestTruth(t *testing.T) {
 	for _, c := range protocols {
 		t.Run(fmt.Sprint(c.target, " raw ", c.raw), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				say := script(func(d time.Duration) { time.Sleep(d) })
 				ln := newPipes()
 				if c.target == "uma" {
 					defer ln.Close()
@@ -209,14 +129,16 @@ func TestTruth(t *testing.T) {
 					want := r.Sent + int64(ttft)
 					for n, at := range slices.Concat(r.Think, r.Output) {
 						if at != want {
-							t.Fatalf("token %d came %v after the request, measured as %v", n, time.Duration(want-r.Sent), time.Duration(at-r.Sent))
+							t.Fatalf("token %d came %v after the request, measured as %v", n,
+								time.Duration(want-r.Sent), time.Duration(at-r.Sent))
 						}
 						want += int64(gap)
 						if n == thinks-1 {
 							want += int64(ttot - gap)
 						}
 					}
-					if !c.raw && r.Visible != r.Output[0] || r.First() != r.Sent+int64(ttft) || r.End != want-int64(gap) {
+					if !c.raw && r.Visible != r.Output[0] || r.First() != r.Sent+int64(ttft) ||
+						r.End != want-int64(gap) {
 						t.Errorf("first %d, visible %d, end %d of %+v", r.First(), r.Visible, r.End, r)
 					}
 				}
@@ -225,7 +147,7 @@ func TestTruth(t *testing.T) {
 	}
 }
 
-// TestSpawn: a process of its own measures the same requests, over real sockets.
+// TestSpawn: a client process measures the same requests, over real sockets.
 func TestSpawn(t *testing.T) {
 	hosted := (&fake{play: atOnce}).start(t)
 	path := filepath.Join(t.TempDir(), "s")
@@ -235,7 +157,7 @@ func TestSpawn(t *testing.T) {
 	}
 	defer ln.Close()
 	go fakeUMA(ln, atOnce)
-	t.Setenv("UMA_TEST_DRIVE_CLIENT", "1")
+	t.Setenv("UMA_TEST_LOADGEN_CLIENT", "1")
 	for _, c := range protocols {
 		t.Run(fmt.Sprint(c.target, " raw ", c.raw), func(t *testing.T) {
 			address := strings.Replace(c.address, "http://server", hosted, 1)
@@ -260,8 +182,7 @@ func TestSpawn(t *testing.T) {
 	}
 }
 
-// BenchmarkClient is what the client costs at 16 streams, which a daemon's loop writes in turns:
-// processor time of its process for a token.
+// BenchmarkClient measures the client's processor time per token at 16 streams, written in turns as the daemon does.
 func BenchmarkClient(b *testing.B) {
 	const streams, tokens, step = 16, 50, 80 * time.Millisecond
 	path := filepath.Join(b.TempDir(), "s")
@@ -270,10 +191,10 @@ func BenchmarkClient(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer ln.Close()
-	b.Setenv("UMA_TEST_DRIVE_CLIENT", "1")
+	b.Setenv("UMA_TEST_LOADGEN_CLIENT", "1")
 	job := Job{Target: "uma", Address: path}
 	for range streams {
-		job.Requests = append(job.Requests, load.Request{Prompt: "x", After: -1, Output: tokens})
+		job.Requests = append(job.Requests, workload.Request{Prompt: "x", After: -1, Output: tokens})
 	}
 	var cpu, server time.Duration
 	for b.Loop() {
@@ -288,7 +209,8 @@ func BenchmarkClient(b *testing.B) {
 			for n := range tokens {
 				time.Sleep(step)
 				for _, c := range conns {
-					c.Write(wire.AppendToken(nil, &wire.Token{ID: "b", Text: []byte("w "), TokenID: int32(n), Phase: wire.Output}))
+					c.Write(wire.AppendToken(nil, &wire.Token{ID: "b", Text: []byte("w "), TokenID: int32(n),
+						Phase: wire.Output}))
 				}
 			}
 			for _, c := range conns {
@@ -308,20 +230,23 @@ func BenchmarkClient(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// TestLoops: open and closed loops send everything once, respect who comes after whom, and keep to the workers.
+// TestLoops: open and closed loops send everything once, keep the order of dependent requests, and use no more workers
+// than allowed.
 func TestLoops(t *testing.T) {
 	for _, workers := range []int{0, 2} {
 		synctest.Test(t, func(t *testing.T) {
+			say := script(func(d time.Duration) { time.Sleep(d) })
 			ln := newPipes()
 			defer ln.Close()
 			go fakeUMA(ln, say)
-			job := Job{Target: "uma", Address: "pipes", Workers: workers, Requests: []load.Request{
+			job := Job{Target: "uma", Address: "pipes", Workers: workers, Requests: []workload.Request{
 				{ID: "a", Prompt: "x", Output: 9, After: -1, Measured: true},
 				{ID: "refused", Prompt: "refuse me", Output: 9, After: -1, Measured: true, At: 10 * time.Millisecond},
 				{ID: "b", Prompt: "x", Output: 9, After: 0, Measured: true, Pause: 5 * time.Millisecond},
 				{ID: "never", Prompt: "x", Output: 9, After: 1, Measured: true},
-				{ID: "short", Prompt: "x", Output: load.Endless, After: -1, Measured: true},
-				{ID: "cut", Prompt: "x", Output: 9, After: -1, Measured: true, At: 100 * time.Millisecond, Until: 200 * time.Millisecond},
+				{ID: "short", Prompt: "x", Output: workload.Endless, After: -1, Measured: true},
+				{ID: "cut", Prompt: "x", Output: 9, After: -1, Measured: true, At: 100 * time.Millisecond,
+					Until: 200 * time.Millisecond},
 			}}
 			if workers > 0 { // a closed loop has no times
 				job.Requests = job.Requests[:5]
@@ -338,14 +263,16 @@ func TestLoops(t *testing.T) {
 			if a == nil || b == nil || a.Err+b.Err != "" || b.Sent != a.End+int64(5*time.Millisecond) {
 				t.Fatalf("workers %d: b must come 5 ms after a: %+v %+v", workers, a, b)
 			}
-			if r := byID["refused"]; r == nil || !strings.Contains(r.Err, "E_LIMIT_QUEUE") || byID["never"] != nil || workers == 0 && r.Sent != int64(10*time.Millisecond) {
+			if r := byID["refused"]; r == nil || !strings.Contains(r.Err, "E_LIMIT_QUEUE") || byID["never"] != nil ||
+				workers == 0 && r.Sent != int64(10*time.Millisecond) {
 				t.Errorf("workers %d: refused %+v, and what comes after it %+v", workers, r, byID["never"])
 			}
 			if r := byID["short"]; r == nil || !strings.Contains(r.Err, "context is full") {
 				t.Errorf("a stream that ends on its own: %+v", r)
 			}
 			if workers == 0 {
-				if r := byID["cut"]; r == nil || !r.Cut || r.Err != "" || r.Sent != int64(100*time.Millisecond) || r.End != int64(200*time.Millisecond) {
+				if r := byID["cut"]; r == nil || !r.Cut || r.Err != "" || r.Sent != int64(100*time.Millisecond) ||
+					r.End != int64(200*time.Millisecond) {
 					t.Errorf("cut %+v", r)
 				}
 			}
@@ -355,18 +282,21 @@ func TestLoops(t *testing.T) {
 
 // TestConversationGrows: the next turn holds the answer to the last one.
 func TestConversationGrows(t *testing.T) {
-	var bodies [][]load.Message
+	var bodies [][]workload.Message
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var q struct{ Messages []load.Message }
+		var q struct{ Messages []workload.Message }
 		json.NewDecoder(r.Body).Decode(&q)
 		bodies = append(bodies, q.Messages)
-		fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"content\":\"<think>\"}}]}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"hm\"}}]}\n\n"+
-			"data: {\"choices\":[{\"delta\":{\"content\":\"</think>\"}}]}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"42\"},\"finish_reason\":\"stop\"}]}\n\n")
+		fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"content\":\"<think>\"}}]}\n\ndata: "+
+			"{\"choices\":[{\"delta\":{\"content\":\"hm\"}}]}\n\n"+
+			"data: {\"choices\":[{\"delta\":{\"content\":\"</think>\"}}]}\n\ndata: "+
+			"{\"choices\":[{\"delta\":{\"content\":\"42\"},\"finish_reason\":\"stop\"}]}\n\n")
 	}))
 	defer s.Close()
-	user := func(text string) []load.Message { return []load.Message{{Role: "user", Content: text}} }
-	job := Job{Target: "openai", Address: s.URL, Requests: []load.Request{
-		{ID: "1", Messages: user("one"), After: -1, Output: 5, Answer: "42", Grader: "exact"}, {ID: "2", Messages: user("two"), After: 0, Grow: true, Output: 5, Answer: "41", Grader: "exact"}}}
+	user := func(text string) []workload.Message { return []workload.Message{{Role: "user", Content: text}} }
+	job := Job{Target: "openai", Address: s.URL, Requests: []workload.Request{
+		{ID: "1", Messages: user("one"), After: -1, Output: 5, Answer: "42", Grader: "exact"},
+		{ID: "2", Messages: user("two"), After: 0, Grow: true, Output: 5, Answer: "41", Grader: "exact"}}}
 	res, err := Run(t.Context(), &job, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -379,53 +309,58 @@ func TestConversationGrows(t *testing.T) {
 	}
 }
 
-// TestWishes: what a side wishes goes with its reasoning requests, and a chat does not think.
+// TestWishes: a side's options are sent with its reasoning requests, and a chat does not think.
 func TestWishes(t *testing.T) {
 	u := &uma{client: &client{job: &Job{EarlyExit: "eat", ThinkBudget: 7, Seed: 5, Temperature: 1}}}
-	talk := []load.Message{{Role: "user", Content: "x"}}
+	talk := []workload.Message{{Role: "user", Content: "x"}}
 	for _, c := range []struct {
-		r    load.Request
+		r    workload.Request
 		want wire.Think
 	}{
-		{load.Request{Kind: load.Reasoning, Messages: talk, Think: 3, Output: 4}, wire.Think{EarlyExit: wire.ExitEAT, BudgetTokens: 7}},
-		{load.Request{Kind: load.Chat, Messages: talk, Output: 7}, wire.Think{Mode: wire.ThinkOff}},
-		{load.Request{Kind: load.Reasoning, Prompt: "x", Think: 3, Output: 4}, wire.Think{}},
+		{workload.Request{Kind: workload.Reasoning, Messages: talk, Think: 3, Output: 4},
+			wire.Think{EarlyExit: wire.ExitEAT, BudgetTokens: 7}},
+		{workload.Request{Kind: workload.Chat, Messages: talk, Output: 7}, wire.Think{Mode: wire.ThinkOff}},
+		{workload.Request{Kind: workload.Reasoning, Prompt: "x", Think: 3, Output: 4}, wire.Think{}},
 	} {
 		q := defaults
-		if err := u.wishes(&q, &c.r, &Record{Index: 2}); err != nil || q.Think != c.want || q.MaxTokens != 7 || q.Sampling.Seed != 7 || !q.Sampling.SeedSet {
+		if err := u.wishes(&q, &c.r, &Record{Index: 2}); err != nil || q.Think != c.want || q.MaxTokens != 7 ||
+			q.Sampling.Seed != 7 || !q.Sampling.SeedSet {
 			t.Errorf("%v %+v", err, q)
 		}
 	}
 	u.job.EarlyExit = "soon"
 	q := defaults
-	if err := u.wishes(&q, &load.Request{Kind: load.Reasoning, Messages: talk}, &Record{}); err == nil {
+	if err := u.wishes(&q, &workload.Request{Kind: workload.Reasoning, Messages: talk}, &Record{}); err == nil {
 		t.Error("an early exit that does not exist was taken")
 	}
 }
 
 func TestJobErrors(t *testing.T) {
-	ok := load.Request{Prompt: "x", After: -1, Output: 1}
+	ok := workload.Request{Prompt: "x", After: -1, Output: 1}
 	for want, j := range map[string]Job{
-		"is none of":        {Target: "x", Address: "a", Requests: []load.Request{ok}},
-		"address":           {Target: "uma", Requests: []load.Request{ok}},
-		"no requests":       {Target: "uma", Address: "a"},
-		"not a JSON object": {Target: "uma", Address: "a", Requests: []load.Request{ok}, Extra: json.RawMessage("{")},
-		"comes after 4":     {Target: "uma", Address: "a", Requests: []load.Request{{After: 4}}},
+		"is none of":  {Target: "x", Address: "a", Requests: []workload.Request{ok}},
+		"address":     {Target: "uma", Requests: []workload.Request{ok}},
+		"no requests": {Target: "uma", Address: "a"},
+		"not a JSON object": {Target: "uma", Address: "a", Requests: []workload.Request{ok},
+			Extra: json.RawMessage("{")},
+		"comes after 4": {Target: "uma", Address: "a", Requests: []workload.Request{{After: 4}}},
 	} {
-		if _, err := Run(t.Context(), &j, nil); err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), "number ", ""), want) {
+		if _, err := Run(t.Context(), &j, nil); err == nil ||
+			!strings.Contains(strings.ReplaceAll(err.Error(), "number ", ""), want) {
 			t.Errorf("want an error with %q, got %v", want, err)
 		}
 	}
 	if err := Serve(t.Context(), strings.NewReader("{"), io.Discard); err == nil {
 		t.Error("half a job was taken")
 	}
-	res, err := Run(t.Context(), &Job{Target: "uma", Address: filepath.Join(t.TempDir(), "none"), Requests: []load.Request{ok}}, nil)
+	res, err := Run(t.Context(), &Job{Target: "uma", Address: filepath.Join(t.TempDir(), "none"),
+		Requests: []workload.Request{ok}}, nil)
 	if err != nil || !strings.Contains(res.Records[0].Err, "connect to the daemon") {
 		t.Errorf("%v %+v", err, res)
 	}
 }
 
-// FuzzEvents: whatever a server sends is an error or an answer.
+// FuzzEvents: any bytes from a server give an error or an answer.
 func FuzzEvents(f *testing.F) {
 	f.Add("data: {\"choices\":[{\"delta\":{\"content\":\"a\"},\"finish_reason\":\"stop\"}]}\n\n")
 	f.Add("data: {\"content\":1}\n")
@@ -435,7 +370,7 @@ func FuzzEvents(f *testing.F) {
 	defer s.Close()
 	f.Fuzz(func(t *testing.T, text string) {
 		answer = bytes.Clone([]byte(text))
-		job := Job{Target: "openai", Address: s.URL, Requests: []load.Request{{Prompt: "x", After: -1, Output: 1}}}
+		job := Job{Target: "openai", Address: s.URL, Requests: []workload.Request{{Prompt: "x", After: -1, Output: 1}}}
 		res, err := Run(t.Context(), &job, nil)
 		if err != nil || len(res.Records) != 1 || (res.Records[0].Err == "") != (res.Records[0].Reason != "") {
 			t.Errorf("%v %+v", err, res.Records[0])

@@ -1,4 +1,4 @@
-package load
+package workload
 
 import (
 	"bufio"
@@ -24,14 +24,16 @@ func TestReference(t *testing.T) {
 	want := []struct {
 		kind               string
 		template, think, n int
-	}{{Chat, 4, 0, 84}, {Reasoning, 3, 2161, 212}, {Chat, 3, 0, 144}, {Chat, 2, 0, 205}, {Chat, 1, 0, 235}, {Chat, 3, 0, 118}, {Chat, 2, 0, 238}, {Reasoning, 1, 2633, 279}}
+	}{{Chat, 4, 0, 84}, {Reasoning, 3, 2161, 212}, {Chat, 3, 0, 144}, {Chat, 2, 0, 205}, {Chat, 1, 0, 235},
+		{Chat, 3, 0, 118}, {Chat, 2, 0, 238}, {Reasoning, 1, 2633, 279}}
 	for i, w := range want {
 		r := p.Requests[i]
 		text := chatTemplates[w.template]
 		if w.kind == Reasoning {
 			text = reasoningTemplates[w.template]
 		}
-		if r.Kind != w.kind || r.Think != w.think || r.Output != w.n || !strings.HasPrefix(r.Messages[0].Content, text) || r.ID != fmt.Sprintf("syn-%06d", i) {
+		if r.Kind != w.kind || r.Think != w.think || r.Output != w.n ||
+			!strings.HasPrefix(r.Messages[0].Content, text) || r.ID != fmt.Sprintf("syn-%06d", i) {
 			t.Errorf("request %d is %+v, want %+v", i, r, w)
 		}
 	}
@@ -49,9 +51,11 @@ func TestReference(t *testing.T) {
 		}
 		output += r.Output
 	}
-	if mean := float64(think) / float64(reasoning); reasoning != 94 || math.Abs(mean-3089.55) > .005 || over4096 != 24 || over2048 != 67 ||
+	if mean := float64(think) / float64(reasoning); reasoning != 94 || math.Abs(mean-3089.55) > .005 ||
+		over4096 != 24 || over2048 != 67 ||
 		math.Abs(float64(output)/240-180.3) > .05 {
-		t.Errorf("%d reasoning, %d above 2048, %d above 4096, mean think %.2f, mean output %.2f", reasoning, over2048, over4096, mean, float64(output)/240)
+		t.Errorf("%d reasoning, %d above 2048, %d above 4096, mean think %.2f, mean output %.2f", reasoning, over2048,
+			over4096, mean, float64(output)/240)
 	}
 	for i, gap := range []float64{.397764, .120563, .002057, .136233, .026444} {
 		if got := (p.Requests[i+1].At - p.Requests[i].At).Seconds(); math.Abs(got-gap) > 1e-6 {
@@ -119,7 +123,8 @@ func TestEveryWorkload(t *testing.T) {
 			case "sharegpt":
 				// Two entries can be used: 12 characters ask for the least, 1000 for a third.
 				if len(p.Requests) != 240 || p.Requests[0].Output+p.Requests[1].Output != 32+333 {
-					t.Errorf("%d requests, outputs %d and %d", len(p.Requests), p.Requests[0].Output, p.Requests[1].Output)
+					t.Errorf("%d requests, outputs %d and %d", len(p.Requests), p.Requests[0].Output,
+						p.Requests[1].Output)
 				}
 			case "math500":
 				if a := p.Requests[0].Answer + p.Requests[1].Answer; a != `2\frac{1}{2}` && a != `\frac{1}{2}2` {
@@ -156,7 +161,8 @@ func TestOptionErrors(t *testing.T) {
 			t.Errorf("want an error with %q, got %v", want, err)
 		}
 	}
-	for name, want := range map[string]string{"nope": "is none of", "sharegpt": "--file", "mix": "--math-file", "heldout": "no entry"} {
+	for name, want := range map[string]string{"nope": "is none of", "sharegpt": "--file", "mix": "--math-file",
+		"heldout": "no entry"} {
 		if _, err := New(name, DefaultOptions()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: want an error with %q, got %v", name, want, err)
 		}
@@ -168,10 +174,14 @@ func TestRight(t *testing.T) {
 		text, answer string
 		want         bool
 	}{
-		{`so it is \boxed{42}.`, "42", true}, {`\boxed{41}, no: \boxed{42}`, "42", true}, {"Therefore\n42", "42", true}, {`\boxed{42`, "42", false},
-		{`\boxed{\dfrac{1}{2}}`, `\frac12`, true}, {`\boxed{0.5}`, `\frac{1}{2}`, true}, {`\boxed{-\frac{3}{4}}`, "-0.75", true},
-		{`\boxed{1,234}`, "1234", true}, {`\boxed{(1,234)}`, "1234", false}, {`\boxed{90^\circ}`, "90", true}, {`\boxed{\text{east}}`, "east", true},
-		{`\boxed{\left(3, \frac{\pi}{2}\right)}`, `\left( 3, \frac{\pi}{2} \right)`, true}, {`\boxed{}`, "", false}, {`\boxed{1e999999999}`, "1", false},
+		{`so it is \boxed{42}.`, "42", true}, {`\boxed{41}, no: \boxed{42}`, "42", true}, {"Therefore\n42", "42", true},
+		{`\boxed{42`, "42", false},
+		{`\boxed{\dfrac{1}{2}}`, `\frac12`, true}, {`\boxed{0.5}`, `\frac{1}{2}`, true},
+		{`\boxed{-\frac{3}{4}}`, "-0.75", true},
+		{`\boxed{1,234}`, "1234", true}, {`\boxed{(1,234)}`, "1234", false}, {`\boxed{90^\circ}`, "90", true},
+		{`\boxed{\text{east}}`, "east", true},
+		{`\boxed{\left(3, \frac{\pi}{2}\right)}`, `\left( 3, \frac{\pi}{2} \right)`, true}, {`\boxed{}`, "", false},
+		{`\boxed{1e999999999}`, "1", false},
 		{`\boxed{1/0}`, "1", false},
 	} {
 		r := Request{Grader: "math", Answer: c.answer}

@@ -1,4 +1,4 @@
-package load
+package workload
 
 import (
 	"fmt"
@@ -25,15 +25,16 @@ type Message struct {
 
 // Request is one request of a plan.
 type Request struct {
-	ID    string `json:"id"`
-	Kind  string `json:"kind"`            // Chat or Reasoning
-	Group string `json:"group,omitempty"` // what it is counted under beside its kind: "prompt", "editor", "prefix-1024", …
-	// Measured is false for what only makes load: it is counted apart and left out of the percentiles.
+	ID   string `json:"id"`
+	Kind string `json:"kind"` // Chat or Reasoning
+	// a group that it is counted in, beside its kind: "prompt", "editor", "prefix-1024", …
+	Group string `json:"group,omitempty"`
+	// Measured is false for requests that only make load: they are counted separately and left out of the percentiles.
 	Measured bool `json:"measured"`
 
 	Prompt   string    `json:"prompt,omitempty"`   // raw text; exclusive with Messages
 	Messages []Message `json:"messages,omitempty"` // a conversation
-	// Grow: the messages are new turns of the conversation of After, behind its messages and the answer it got.
+	// Grow: the messages continue the conversation of After, behind its messages and its answer.
 	Grow bool `json:"grow,omitempty"`
 
 	Think  int  `json:"think,omitempty"` // tokens; 0 = the request is not meant to think
@@ -53,8 +54,8 @@ type Request struct {
 	Grader     string `json:"grader,omitempty"`     // how Answer is compared: "exact" or "math"
 }
 
-// Protocols are the ways of asking uma-serve that the workload ipc compares. The ones that begin with "admin" ask for
-// the metrics, which all three protocols can.
+// Protocols are those of uma-serve that the workload ipc compares. The ones that begin with "admin" request the
+// metrics, which all three protocols support.
 var Protocols = []string{"framed", "newline", "http", "admin-framed", "admin-newline", "admin-http"}
 
 // Plan is a workload.
@@ -94,17 +95,18 @@ type Options struct {
 	Rounds     int // shared-prefix, long-context, ipc: repetitions within one run
 
 	TokensPerWord float64 // by the model's tokenizer; 0 = 1.3
-	// Salt keeps two plans of one seed from asking the same: what one server has computed for the first is of no use for
-	// the second. It changes texts, not lengths or times. Data sets are asked as they are.
+	// Salt makes the texts of two plans of one seed different, so that a server's cache from the first does not help
+	// the second. It changes neither lengths nor times, and no data set.
 	Salt string
 }
 
 // DefaultSeed is the reference workload's.
 const DefaultSeed = 0xC0FFEE
 
-// DefaultOptions are the reference workload's, and for the others what a laptop does in a minute.
+// DefaultOptions are the reference workload's; for the others, what a laptop can do in a minute.
 func DefaultOptions() Options {
-	return Options{Seed: DefaultSeed, Rate: 8, Duration: 30 * time.Second, ReasoningRatio: 0.4, Scale: 1, Streams: 2, Clients: 4, Prompt: 1500,
+	return Options{Seed: DefaultSeed, Rate: 8, Duration: 30 * time.Second, ReasoningRatio: 0.4, Scale: 1, Streams: 2,
+		Clients: 4, Prompt: 1500,
 		Tokens: 64, Solo: 10 * time.Second, Storm: 40 * time.Second, Context: 8192, Turns: 6, Rounds: 3}
 }
 
@@ -185,9 +187,12 @@ func (o *Options) check() error {
 		}
 		return nil
 	}
-	for _, e := range []error{positive("--arrival-rate", o.Rate), positive("--duration-s", o.Duration.Seconds()), positive("--scale", o.Scale),
-		positive("--streams", float64(o.Streams)), positive("--clients", float64(o.Clients)), positive("--prompt", float64(o.Prompt)),
-		positive("--tokens", float64(o.Tokens)), positive("--turns", float64(o.Turns)), positive("--rounds", float64(o.Rounds)),
+	for _, e := range []error{positive("--arrival-rate", o.Rate), positive("--duration-s", o.Duration.Seconds()),
+		positive("--scale", o.Scale),
+		positive("--streams", float64(o.Streams)), positive("--clients", float64(o.Clients)),
+		positive("--prompt", float64(o.Prompt)),
+		positive("--tokens", float64(o.Tokens)), positive("--turns", float64(o.Turns)),
+		positive("--rounds", float64(o.Rounds)),
 		positive("--solo", o.Solo.Seconds()), positive("--storm", o.Storm.Seconds())} {
 		if e != nil {
 			return e
@@ -221,7 +226,7 @@ func (o *Options) count() int {
 // scaled is n tokens by the factor, at least 1.
 func (o *Options) scaled(n int) int { return max(1, int(math.Round(float64(n)*o.Scale))) }
 
-// arrange gives the requests their arrivals, or the plan its workers. The arrivals have a generator of their own, so
+// arrange gives the requests their arrivals, or the plan its workers. The arrivals have a separate generator, so
 // that another mix arrives at the same times.
 func (o *Options) arrange(rs []Request) *Plan {
 	p := &Plan{Requests: rs}
@@ -238,7 +243,7 @@ func (o *Options) arrange(rs []Request) *Plan {
 	return p
 }
 
-// check holds a plan to what its reader relies on.
+// check verifies what the plan's readers rely on.
 func (p *Plan) check() error {
 	if len(p.Requests) == 0 {
 		return fmt.Errorf("workload %s has no requests", p.Name)

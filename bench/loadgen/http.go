@@ -1,4 +1,4 @@
-package drive
+package loadgen
 
 import (
 	"bufio"
@@ -14,10 +14,10 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/uma-serve/uma-serve/bench/load"
+	"github.com/uma-serve/uma-serve/bench/workload"
 )
 
-// httpTarget asks servers that speak HTTP: llama-server, ollama, and what has OpenAI's protocol.
+// httpTarget sends requests over HTTP: to llama-server, to ollama, and by OpenAI's protocol.
 type httpTarget struct {
 	*client
 	c    *http.Client
@@ -26,7 +26,8 @@ type httpTarget struct {
 }
 
 func newHTTP(c *client, key string) *httpTarget {
-	t := &httpTarget{client: c, key: key, base: strings.TrimSuffix(strings.TrimSuffix(strings.TrimRight(c.job.Address, "/"), "/v1"), "/")}
+	t := &httpTarget{client: c, key: key,
+		base: strings.TrimSuffix(strings.TrimSuffix(strings.TrimRight(c.job.Address, "/"), "/v1"), "/")}
 	tr := &http.Transport{MaxIdleConnsPerHost: 4096, DisableCompression: true, DialContext: c.dial}
 	if !strings.Contains(c.job.Address, "://") { // a Unix socket
 		t.base = "http://server"
@@ -40,7 +41,7 @@ func newHTTP(c *client, key string) *httpTarget {
 
 func (t *httpTarget) close() { t.c.CloseIdleConnections() }
 
-func (t *httpTarget) ask(ctx context.Context, r *load.Request, messages []load.Message, rec *Record) error {
+func (t *httpTarget) ask(ctx context.Context, r *workload.Request, messages []workload.Message, rec *Record) error {
 	switch {
 	case r.Via != "" && r.Via != "http":
 		return skipError("only uma-serve speaks " + r.Via)
@@ -52,7 +53,7 @@ func (t *httpTarget) ask(ctx context.Context, r *load.Request, messages []load.M
 	return t.chat(ctx, r, messages, rec)
 }
 
-// chunk is one event of any of the streams; the fields that a server does not have stay empty.
+// chunk is one event of any of the streams; the fields that a server lacks stay empty.
 type chunk struct {
 	// OpenAI.
 	Choices []struct {
@@ -98,7 +99,8 @@ type chunk struct {
 }
 
 // post sends a body with the extra fields and hands each JSON event of the answer to each, with its time.
-func (t *httpTarget) post(ctx context.Context, path string, body map[string]any, rec *Record, each func(*chunk, int64)) error {
+func (t *httpTarget) post(ctx context.Context, path string, body map[string]any, rec *Record,
+	each func(*chunk, int64)) error {
 	if len(t.job.Extra) > 0 {
 		if err := json.Unmarshal(t.job.Extra, &body); err != nil {
 			return fmt.Errorf("extra fields: %w", err)
@@ -182,7 +184,7 @@ func (t *httpTarget) post(ctx context.Context, path string, body map[string]any,
 	}
 }
 
-// stamped notes when it was read.
+// stamped is a reader that notes the time of each read.
 type stamped struct {
 	io.Reader
 	client *client
@@ -195,7 +197,7 @@ func (s *stamped) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// complaint is what a server's error says: the message within any of {"error":{"message":…}}, {"error":"…"} and
+// complaint is the text of a server's error: the message within any of {"error":{"message":…}}, {"error":"…"} and
 // {"message":…}, else the text.
 func complaint(b []byte) string {
 	type said struct{ Message string }
@@ -214,10 +216,10 @@ func complaint(b []byte) string {
 	return text[:min(len(text), 500)]
 }
 
-// tags follows the think tags of a server that leaves them in the text.
+// tags parses the think tags of a server that leaves them in the text.
 type tags struct{ open, closed bool }
 
-// split tells whether a piece of content belongs to a thought. A tag comes as a piece of its own from a server whose
+// split reports whether a piece of content belongs to the thinking. A tag comes as a separate piece from a server whose
 // tokens they are; where it shares one with text, the piece counts as what follows the tag.
 func (s *tags) split(text string) (thinking bool, rest string, token bool) {
 	trimmed := strings.TrimSpace(text)
@@ -236,12 +238,12 @@ func (s *tags) split(text string) (thinking bool, rest string, token bool) {
 	return false, text, true
 }
 
-func (t *httpTarget) sampling(r *load.Request, rec *Record) map[string]any {
+func (t *httpTarget) sampling(r *workload.Request, rec *Record) map[string]any {
 	return map[string]any{"stream": true, "temperature": t.job.Temperature, "seed": t.job.Seed + uint64(rec.Index)}
 }
 
-// chat asks by OpenAI's protocol, raw prompts included.
-func (t *httpTarget) chat(ctx context.Context, r *load.Request, messages []load.Message, rec *Record) error {
+// chat uses OpenAI's protocol, for raw prompts too.
+func (t *httpTarget) chat(ctx context.Context, r *workload.Request, messages []workload.Message, rec *Record) error {
 	body, path := t.sampling(r, rec), "/v1/chat/completions"
 	body["max_tokens"] = r.Think + r.Output
 	body["stream_options"] = map[string]any{"include_usage": true}
@@ -256,12 +258,12 @@ func (t *httpTarget) chat(ctx context.Context, r *load.Request, messages []load.
 	switch t.job.Target {
 	case "llama-server":
 		body["ignore_eos"] = r.Exact
-		if r.Kind == load.Chat { // as uma-serve's chats; templates that do not know it leave it alone
+		if r.Kind == workload.Chat { // as for uma-serve's chats; other templates ignore it
 			body["chat_template_kwargs"] = map[string]any{"enable_thinking": false}
 		}
 	case "uma": // what wishes says in frames
 		body["ignore_eos"] = r.Exact
-		if r.Kind == load.Chat && len(messages) > 0 {
+		if r.Kind == workload.Chat && len(messages) > 0 {
 			body["enable_thinking"] = false
 		}
 	}
@@ -293,8 +295,8 @@ func (t *httpTarget) chat(ctx context.Context, r *load.Request, messages []load.
 	})
 }
 
-// completion asks llama-server to continue a text.
-func (t *httpTarget) completion(ctx context.Context, r *load.Request, rec *Record) error {
+// completion uses llama-server's /completion to continue a text.
+func (t *httpTarget) completion(ctx context.Context, r *workload.Request, rec *Record) error {
 	body := t.sampling(r, rec)
 	body["prompt"], body["n_predict"], body["ignore_eos"], body["cache_prompt"] = r.Prompt, r.Output, r.Exact, true
 	return t.post(ctx, "/completion", body, rec, func(c *chunk, now int64) {
@@ -307,20 +309,22 @@ func (t *httpTarget) completion(ctx context.Context, r *load.Request, rec *Recor
 				rec.Reason = "length"
 			}
 			if c.Timings != nil {
-				rec.PromptTokens, rec.CachedTokens, rec.CompletionTokens = c.Timings.Prompt+c.Timings.Cache, c.Timings.Cache, c.Timings.Predicted
+				rec.PromptTokens, rec.CachedTokens, rec.CompletionTokens = c.Timings.Prompt+c.Timings.Cache,
+					c.Timings.Cache, c.Timings.Predicted
 			}
 		}
 	})
 }
 
-// ollama asks by ollama's own protocol, whose events tell thinking from the answer.
-func (t *httpTarget) ollama(ctx context.Context, r *load.Request, messages []load.Message, rec *Record) error {
+// ollama uses ollama's protocol, whose events separate thinking from the answer.
+func (t *httpTarget) ollama(ctx context.Context, r *workload.Request, messages []workload.Message, rec *Record) error {
 	body := map[string]any{"stream": true, "model": t.job.Model,
-		"options": map[string]any{"temperature": t.job.Temperature, "seed": t.job.Seed + uint64(rec.Index), "num_predict": r.Think + r.Output}}
+		"options": map[string]any{"temperature": t.job.Temperature, "seed": t.job.Seed + uint64(rec.Index),
+			"num_predict": r.Think + r.Output}}
 	path := "/api/chat"
 	if len(messages) > 0 {
 		body["messages"] = messages
-		if r.Kind == load.Chat {
+		if r.Kind == workload.Chat {
 			body["think"] = false
 		}
 	} else {

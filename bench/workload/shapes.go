@@ -1,4 +1,4 @@
-package load
+package workload
 
 import (
 	"fmt"
@@ -42,26 +42,33 @@ func (o *Options) storm() *Plan {
 	end := o.Solo + o.Storm
 	p := &Plan{Mark: o.Solo}
 	for i := range o.Streams {
-		p.Requests = append(p.Requests, Request{ID: fmt.Sprintf("chat-%d", i), Kind: Chat, Group: "chat", Measured: true, After: -1, Until: end,
-			Prompt: o.text(fmt.Sprint("chat", i), 24), Output: Endless, Exact: true})
+		p.Requests = append(p.Requests,
+			Request{ID: fmt.Sprintf("chat-%d", i), Kind: Chat, Group: "chat", Measured: true, After: -1, Until: end,
+				Prompt: o.text(fmt.Sprint("chat", i), 24), Output: Endless, Exact: true})
 	}
-	// Enough prompts for the whole storm: at best a server computes some thousands of tokens a second. What is left over
-	// when it ends is not sent.
+	// Enough prompts for the whole storm: at best a server computes some thousands of tokens a second. What is left
+	// over when it ends is not sent.
 	each := max(4, int(o.Storm.Seconds()*20000/float64(o.Prompt))/o.Clients)
 	for c := range o.Clients {
 		last := -1
 		for n := range min(each, 2000) {
-			p.Requests = append(p.Requests, Request{ID: fmt.Sprintf("prompt-%d-%d", c, n), Kind: Chat, Group: "prompt", At: o.Solo, After: last, Until: end,
-				Prompt: o.text(fmt.Sprint("prompt", c, " ", n), o.Prompt), Output: 1, Exact: true, X: o.Prompt, Background: o.Background})
+			p.Requests = append(p.Requests,
+				Request{ID: fmt.Sprintf("prompt-%d-%d", c, n), Kind: Chat, Group: "prompt", At: o.Solo, After: last,
+					Until:  end,
+					Prompt: o.text(fmt.Sprint("prompt", c, " ", n), o.Prompt), Output: 1, Exact: true, X: o.Prompt,
+					Background: o.Background})
 			last = len(p.Requests) - 1
 		}
 	}
-	// Newcomers: what somebody sees who asks now. One at a time, so that those who wait do not make it worse for the next.
+	// Newcomers: what a client sees that asks now. One at a time, so that the queue does not make it worse for the
+	// next.
 	newcomers := func(group string, from, length time.Duration) {
 		last := -1
 		for n := range 6 {
-			p.Requests = append(p.Requests, Request{ID: fmt.Sprintf("%s-%d", group, n), Kind: Chat, Group: group, At: from + time.Duration(n)*length/6, After: last, Until: from + length,
-				Prompt: o.text(fmt.Sprint(group, n), 24), Output: 5, Exact: true})
+			p.Requests = append(p.Requests,
+				Request{ID: fmt.Sprintf("%s-%d", group, n), Kind: Chat, Group: group,
+					At: from + time.Duration(n)*length/6, After: last, Until: from + length,
+					Prompt: o.text(fmt.Sprint(group, n), 24), Output: 5, Exact: true})
 			last = len(p.Requests) - 1
 		}
 	}
@@ -82,8 +89,11 @@ func (o *Options) sharedPrefix() *Plan {
 				if q == 0 {
 					group = "first"
 				}
-				p.Requests = append(p.Requests, Request{ID: fmt.Sprintf("prefix-%d-%d-%d", n, round, q), Kind: Chat, Group: group, Measured: true, After: last, X: n,
-					Prompt: document + "\n\n" + o.text(fmt.Sprint("question", n, " ", round, " ", q), 16), Output: min(o.Tokens, 16), Exact: true})
+				p.Requests = append(p.Requests,
+					Request{ID: fmt.Sprintf("prefix-%d-%d-%d", n, round, q), Kind: Chat, Group: group, Measured: true,
+						After: last, X: n,
+						Prompt: document + "\n\n" + o.text(fmt.Sprint("question", n, " ", round, " ", q), 16),
+						Output: min(o.Tokens, 16), Exact: true})
 				last = len(p.Requests) - 1
 			}
 		}
@@ -94,8 +104,9 @@ func (o *Options) sharedPrefix() *Plan {
 func (o *Options) decodeSweep() *Plan {
 	p := &Plan{}
 	for i := range o.Streams {
-		p.Requests = append(p.Requests, Request{ID: fmt.Sprintf("stream-%d", i), Kind: Chat, Measured: true, After: -1, X: o.Streams,
-			Prompt: o.text(fmt.Sprint("stream", i), 16), Output: o.Tokens, Exact: true})
+		p.Requests = append(p.Requests,
+			Request{ID: fmt.Sprintf("stream-%d", i), Kind: Chat, Measured: true, After: -1, X: o.Streams,
+				Prompt: o.text(fmt.Sprint("stream", i), 16), Output: o.Tokens, Exact: true})
 	}
 	return p
 }
@@ -111,8 +122,10 @@ func (o *Options) longContext() *Plan {
 		}
 		p.Prompts = append(p.Prompts, n)
 		for round := range o.Rounds {
-			p.Requests = append(p.Requests, Request{ID: fmt.Sprintf("context-%d-%d", n, round), Kind: Chat, Group: "context", Measured: true, After: last, X: n,
-				Prompt: o.text(fmt.Sprint("context", n, " ", round), n), Output: o.Tokens, Exact: true})
+			p.Requests = append(p.Requests,
+				Request{ID: fmt.Sprintf("context-%d-%d", n, round), Kind: Chat, Group: "context", Measured: true,
+					After: last, X: n,
+					Prompt: o.text(fmt.Sprint("context", n, " ", round), n), Output: o.Tokens, Exact: true})
 			last = len(p.Requests) - 1
 		}
 		if full {
@@ -126,12 +139,15 @@ func (o *Options) agentChain() *Plan {
 	for a := range max(1, o.Clients) {
 		last := -1
 		for turn := range o.Turns {
-			q := Request{ID: fmt.Sprintf("agent-%d-%d", a, turn), Kind: Chat, Measured: true, After: last, Output: o.Tokens, X: turn + 1, Group: "turn"}
+			q := Request{ID: fmt.Sprintf("agent-%d-%d", a, turn), Kind: Chat, Measured: true, After: last,
+				Output: o.Tokens, X: turn + 1, Group: "turn"}
 			if turn == 0 {
-				q.Messages = []Message{{"system", "You are an agent that works step by step with tools. " + o.text("system", 400)}, {"user", o.text(fmt.Sprint("task", a), 60)}}
+				q.Messages = []Message{{"system", "You are an agent that works step by step with tools. " +
+					o.text("system", 400)}, {"user", o.text(fmt.Sprint("task", a), 60)}}
 			} else {
 				q.Grow, q.Pause = true, 200*time.Millisecond // the tool runs
-				q.Messages = []Message{{"user", "Result of the tool: " + o.text(fmt.Sprint("result", a, " ", turn), 120)}}
+				q.Messages = []Message{{"user", "Result of the tool: " +
+					o.text(fmt.Sprint("result", a, " ", turn), 120)}}
 			}
 			last = len(p.Requests)
 			p.Requests = append(p.Requests, q)
@@ -145,14 +161,18 @@ func (o *Options) twoApp() *Plan {
 	p := &Plan{Rate: o.Rate}
 	end := o.Duration
 	for i, at := 0, 0.0; at < end.Seconds(); i, at = i+1, at+r.exponential(o.Rate) {
-		p.Requests = append(p.Requests, Request{ID: fmt.Sprintf("editor-%d", i), Kind: Chat, Group: "editor", Measured: true, At: time.Duration(at * 1e9), After: -1,
-			Prompt: o.text(fmt.Sprint("editor", i), r.between(100, 400)), Output: r.between(8, 32), Exact: true})
+		p.Requests = append(p.Requests,
+			Request{ID: fmt.Sprintf("editor-%d", i), Kind: Chat, Group: "editor", Measured: true,
+				At: time.Duration(at * 1e9), After: -1,
+				Prompt: o.text(fmt.Sprint("editor", i), r.between(100, 400)), Output: r.between(8, 32), Exact: true})
 	}
 	for c := range o.Clients {
 		last := -1
 		for n := range 200 {
-			p.Requests = append(p.Requests, Request{ID: fmt.Sprintf("batch-%d-%d", c, n), Kind: Chat, Group: "batch", After: last, Until: end, Background: true,
-				Prompt: o.text(fmt.Sprint("batch", c, " ", n), o.Prompt), Output: 200, Exact: true})
+			p.Requests = append(p.Requests,
+				Request{ID: fmt.Sprintf("batch-%d-%d", c, n), Kind: Chat, Group: "batch", After: last, Until: end,
+					Background: true,
+					Prompt:     o.text(fmt.Sprint("batch", c, " ", n), o.Prompt), Output: 200, Exact: true})
 			last = len(p.Requests) - 1
 		}
 	}
@@ -164,9 +184,12 @@ func (o *Options) ipc() *Plan {
 	last := -1
 	for round := range 10 * o.Rounds {
 		for _, via := range Protocols {
-			p.Requests = append(p.Requests, Request{ID: fmt.Sprintf("%s-%d", via, round), Kind: Chat, Group: via, Via: via, Measured: true, After: last,
-				// The newline protocol has no options: every protocol asks for nothing but the line, and the server limits the answer.
-				Messages: []Message{{"user", o.text(fmt.Sprint("ipc", round, " ", via), 16)}}, Output: o.Tokens})
+			p.Requests = append(p.Requests,
+				Request{ID: fmt.Sprintf("%s-%d", via, round), Kind: Chat, Group: via, Via: via, Measured: true,
+					After: last,
+					// The newline protocol has no options: every protocol asks for nothing but the line, and the server
+					// limits the answer.
+					Messages: []Message{{"user", o.text(fmt.Sprint("ipc", round, " ", via), 16)}}, Output: o.Tokens})
 			last = len(p.Requests) - 1
 		}
 	}

@@ -1,4 +1,4 @@
-package drive
+package loadgen
 
 import (
 	"context"
@@ -12,12 +12,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/uma-serve/uma-serve/bench/load"
+	"github.com/uma-serve/uma-serve/bench/workload"
 )
 
-// target is a server that can be asked. It fills rec and returns when the answer has ended.
+// target sends requests to a server. It fills rec and returns when the answer has ended.
 type target interface {
-	ask(ctx context.Context, r *load.Request, messages []load.Message, rec *Record) error
+	ask(ctx context.Context, r *workload.Request, messages []workload.Message, rec *Record) error
 	close()
 }
 
@@ -30,21 +30,21 @@ type client struct {
 	dial  dialer
 }
 
-// dialer connects to a server. Tests have one whose connections stay in the process, where time can be a fake one.
+// dialer connects to a server. Tests use one with connections inside the process, for a fake clock.
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 // now is the time of the run, ns.
 func (c *client) now() int64 { return int64(time.Since(c.start)) }
 
-// asked is what a request needs that others lead to.
+// asked is the state of a request that depends on others.
 type asked struct {
 	rec      *Record
-	messages []load.Message
+	messages []workload.Message
 	children []int
-	wanted   bool // a child wants the answer's text
+	wanted   bool // a later turn needs the answer's text
 }
 
-// Run does a job. done is called, from several goroutines, whenever a request has ended; nil = nobody wants to know.
+// Run does a job. done is called, from several goroutines, whenever a request has ended; it may be nil.
 func Run(ctx context.Context, j *Job, done func()) (*Result, error) {
 	return run(ctx, j, done, (&net.Dialer{}).DialContext)
 }
@@ -87,7 +87,8 @@ func run(ctx context.Context, j *Job, done func(), dial dialer) (*Result, error)
 	return res, context.Cause(ctx)
 }
 
-// closedLoop has Workers clients take the requests in order; a chain's next turn is its worker's next request.
+// closedLoop runs Workers clients that take the requests in order; the next turn of a chain is its worker's next
+// request.
 func (c *client) closedLoop(ctx context.Context, state []asked) {
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -127,10 +128,10 @@ func (c *client) openLoop(ctx context.Context, state []asked) {
 	wg.Wait()
 }
 
-// chain sends request i and then those that come after it; several of them side by side.
+// chain sends request i and then, concurrently, those that depend on it.
 func (c *client) chain(ctx context.Context, state []asked, i int, due int64) {
 	r := &c.job.Requests[i]
-	if at := int64(r.At); due < at { // a chain may begin later than what it follows
+	if at := int64(r.At); due < at { // a chain may begin later than the request it follows
 		if !sleep(ctx, time.Duration(at-c.now())) {
 			return
 		}
@@ -143,14 +144,15 @@ func (c *client) chain(ctx context.Context, state []asked, i int, due int64) {
 	s.messages = r.Messages
 	if r.Grow {
 		parent := &state[r.After]
-		s.messages = slices.Concat(parent.messages, []load.Message{{Role: "assistant", Content: parent.rec.text.String()}}, r.Messages)
+		s.messages = slices.Concat(parent.messages,
+			[]workload.Message{{Role: "assistant", Content: parent.rec.text.String()}}, r.Messages)
 	}
 	rec := &Record{Index: i, Due: due}
 	s.rec = rec
 	c.one(ctx, r, s, rec)
 	c.done()
 	if rec.Err != "" && len(s.children) > 0 && r.Measured {
-		return // its turn is missing from the conversation
+		return // the conversation lacks its turn
 	}
 	var wg sync.WaitGroup
 	for k, child := range s.children {
@@ -168,7 +170,7 @@ func (c *client) chain(ctx context.Context, state []asked, i int, due int64) {
 	wg.Wait()
 }
 
-func (c *client) one(ctx context.Context, r *load.Request, s *asked, rec *Record) {
+func (c *client) one(ctx context.Context, r *workload.Request, s *asked, rec *Record) {
 	if r.Until > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadlineCause(ctx, c.start.Add(r.Until), errCut)
@@ -188,8 +190,9 @@ func (c *client) one(ctx context.Context, r *load.Request, s *asked, rec *Record
 	if ctx.Err() != nil && err != nil {
 		err = context.Cause(ctx)
 	}
-	if err == nil && r.Output >= load.Endless {
-		err = fmt.Errorf("it ended before the workload did (%s): the server's context is full, start it with a larger one", rec.Reason)
+	if err == nil && r.Output >= workload.Endless {
+		err = fmt.Errorf("it ended before the workload did (%s): the server's context is full, start it with a "+
+			"larger one", rec.Reason)
 	}
 	var skipped skipError
 	switch {
@@ -214,12 +217,12 @@ var (
 	errTimeout = errors.New("no answer within --timeout")
 )
 
-// skipError says that the server does not have what was asked for.
+// skipError says that the server lacks a protocol or an option.
 type skipError string
 
 func (e skipError) Error() string { return string(e) }
 
-// sleep waits d, or returns false when ctx ends before.
+// sleep waits for d, and returns false when ctx ends before.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
@@ -234,7 +237,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Token notes that a token came at time now. Its text is kept where somebody wants it.
+// Token notes that a token came at time now. Its text is kept when a grader or a later turn needs it.
 func (r *Record) Token(now int64, thinking bool, text string, keep bool) {
 	if thinking {
 		r.Think = append(r.Think, now)

@@ -1,4 +1,4 @@
-package load
+package workload
 
 import (
 	"math/big"
@@ -52,18 +52,21 @@ func equalMath(a, b string) bool {
 	return okx && oky && x.Cmp(y) == 0
 }
 
-var latex = strings.NewReplacer(`\left`, "", `\right`, "", `\!`, "", `\,`, "", `\;`, "", `\ `, "", "$", "", `\dfrac`, `\frac`, `\tfrac`, `\frac`, `^\circ`, "",
+var latex = strings.NewReplacer(`\left`, "", `\right`, "", `\!`, "", `\,`, "", `\;`, "", `\ `, "", "$", "", `\dfrac`,
+	`\frac`, `\tfrac`, `\frac`, `^\circ`, "",
 	`^{\circ}`, "", `\%`, "", "%", "", " ", "", "\n", "", "{,}", "", "−", "-")
 
 func plain(s string) string {
 	s = strings.TrimSuffix(latex.Replace(strings.TrimSpace(s)), ".")
 	for _, command := range []string{`\text{`, `\mathrm{`, `\textbf{`} {
-		if rest, ok := strings.CutPrefix(s, command); ok && strings.HasSuffix(rest, "}") && strings.Count(rest, "{") == 0 {
+		if rest, ok := strings.CutPrefix(s, command); ok && strings.HasSuffix(rest, "}") &&
+			strings.Count(rest, "{") == 0 {
 			s = strings.TrimSuffix(rest, "}")
 		}
 	}
 	// 1,234 is a number; (1,234) are two.
-	if i := strings.IndexByte(s, ','); i > 0 && !strings.ContainsAny(s, "()[]{}") && digits(strings.ReplaceAll(s, ",", "")) && len(s)-strings.LastIndexByte(s, ',') == 4 {
+	if i := strings.IndexByte(s, ','); i > 0 && !strings.ContainsAny(s, "()[]{}") &&
+		digits(strings.ReplaceAll(s, ",", "")) && len(s)-strings.LastIndexByte(s, ',') == 4 {
 		s = strings.ReplaceAll(s, ",", "")
 	}
 	return s
