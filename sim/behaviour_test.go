@@ -30,8 +30,8 @@ func mustJSON(t testing.TB, rep *sim.Report) []byte {
 	return b.Bytes()
 }
 
-// TestLivelock: a request whose prompt fits but whose answer does not fit preempts itself for ever. Without a horizon the
-// run ends with an error; with one the simulation continues to it, as BLIS does.
+// TestLivelock: a request whose prompt fits but whose answer does not fit preempts itself for ever. Without a horizon
+// the run ends with an error; with one the simulation continues to it, as BLIS does.
 func TestLivelock(t *testing.T) {
 	cfg := linear()
 	cfg.KVBlocks = 4
@@ -124,8 +124,8 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
-// TestSameCode: the plans made inside the simulator are those that package sched makes when the recorded events are given
-// to it directly, as the daemon does. The recording uses the daemon's format.
+// TestSameCode: the plans made inside the simulator are those that package sched makes when the recorded events are
+// given to it directly, as the daemon does. The recording uses the daemon's format.
 func TestSameCode(t *testing.T) {
 	for _, policy := range sched.Policies() {
 		t.Run(policy, func(t *testing.T) {

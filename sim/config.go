@@ -154,7 +154,8 @@ func DefaultConfig() Config {
 }
 
 // ReadConfig parses a configuration file over the defaults. dir is where file names in it are relative to; they are
-// also tried in dir's parents. unknown lists the keys that Config does not have: they are ignored, and the caller should warn.
+// also tried in dir's parents. unknown lists the keys that Config does not have: they are ignored, and the caller
+// should warn.
 func ReadConfig(data []byte, dir string) (c Config, unknown []string, err error) {
 	c = DefaultConfig()
 	if err := json.Unmarshal(data, &c); err != nil {

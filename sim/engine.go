@@ -59,8 +59,8 @@ type Engine struct {
 type Sink struct {
 	Ended func(r *workload.Request, how workload.Outcome, now int64) // a closed loop's next round hangs on it
 	Done  func(Result)                                               // the request will not change any more
-	// Prefilled is called when a request's prompt is computed and its first token is not its last. The step ends at end;
-	// the client sees the token at first. Returning true takes the request away (prefill-decode disaggregation).
+	// Prefilled is called when a request's prompt is computed and its first token is not its last. The step ends at
+	// end; the client sees the token at first. Returning true takes the request away (prefill-decode disaggregation).
 	Prefilled func(r *workload.Request, end, first int64) bool
 	// Planned is called with the events and the plan of each scheduler step (batch formation uma). Both are valid
 	// during the call only.

@@ -35,9 +35,9 @@ func newThinkModel(budget int) (*thinkModel, error) {
 	return m, nil
 }
 
-// thought is a simulated request's core.Thinking. The tokens of its history identify equal prompts and have no text. So it
-// gives the real meridian.Control the tokens that a model would write: thinking for as long as the workload says, then
-// the close tag.
+// thought is a simulated request's core.Thinking. The tokens of its history identify equal prompts and have no text. So
+// it gives the real meridian.Control the tokens that a model would write: thinking for as long as the workload says,
+// then the close tag.
 type thought struct {
 	model *thinkModel
 	spec  *workload.Request

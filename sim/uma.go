@@ -15,9 +15,9 @@ import (
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
-// uma drives the daemon's core on the virtual clock. Core makes every decision. The simulator passes it arrivals, cancels
-// and pauses, lets copies and decodes take the time that the latency model gives, and answers each row with a token. With
-// an engine, every batch, copy and removal of cells is also carried out.
+// uma drives the daemon's core on the virtual clock. Core makes every decision. The simulator passes it arrivals,
+// cancels and pauses, lets copies and decodes take the time that the latency model gives, and answers each row with a
+// token. With an engine, every batch, copy and removal of cells is also carried out.
 //
 // An inter-token latency is what a client sees: from one token to the next, pauses and preemptions included.
 type uma struct {

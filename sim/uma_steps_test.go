@@ -82,8 +82,8 @@ func (w *watched) Step(b *latency.Batch) int64 {
 	return w.Model.Step(b)
 }
 
-// TestStepCosts: the batches that a recording describes are those that the latency model was asked about, so that a fit to
-// the recording predicts the simulation. The cells in use are estimated, and close.
+// TestStepCosts: the batches that a recording describes are those that the latency model was asked about, so that a fit
+// to the recording predicts the simulation. The cells in use are estimated, and close.
 func TestStepCosts(t *testing.T) {
 	for _, blocks := range []int{512, 60} {
 		cfg := served("uma")

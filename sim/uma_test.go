@@ -63,8 +63,8 @@ func computed(t *testing.T, cfg sim.Config, rows []workload.Request) (rep *sim.R
 	return rep, prompt, joined
 }
 
-// TestUmaSharesPrompts: a common prefix is computed once, under every policy, also while its first owner still computes it;
-// the turns of a session find their history.
+// TestUmaSharesPrompts: a common prefix is computed once, under every policy, also while its first owner still computes
+// it; the turns of a session find their history.
 func TestUmaSharesPrompts(t *testing.T) {
 	const n, shared, own = 16, 1024, 32
 	for _, policy := range sched.Policies() {
@@ -141,9 +141,9 @@ func randomRun(t *rapid.T) (cfg sim.Config, rows []workload.Request) {
 	return cfg, rows
 }
 
-// TestFakeEngine: a run that is also computed by runtime/fake gives the same bytes as one that asks only the latency model.
-// The fake engine accepts every operation (it refuses a position that does not continue its sequence, a copy over used
-// cells, and a batch without room).
+// TestFakeEngine: a run that is also computed by runtime/fake gives the same bytes as one that asks only the latency
+// model. The fake engine accepts every operation (it refuses a position that does not continue its sequence, a copy
+// over used cells, and a batch without room).
 func TestFakeEngine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg, rows := randomRun(t)
@@ -169,8 +169,8 @@ func TestFakeEngine(t *testing.T) {
 	})
 }
 
-// TestRecordingOfADaemon: a trace recorded by uma-serve (shared-prefix, 16 requests, 4 at a time) replays to the recorded
-// plans, so this scheduler is the daemon's. As a workload it computes as many prompt tokens as the daemon did.
+// TestRecordingOfADaemon: a trace recorded by uma-serve (shared-prefix, 16 requests, 4 at a time) replays to the
+// recorded plans, so this scheduler is the daemon's. As a workload it computes as many prompt tokens as the daemon did.
 func TestRecordingOfADaemon(t *testing.T) {
 	f, err := os.Open(filepath.Join("testdata", "daemon.trace.gz"))
 	if err != nil {

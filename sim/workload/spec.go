@@ -11,8 +11,8 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// Spec describes a workload: which clients send which requests, how often. Its YAML keys are those of BLIS workload files; unknown keys
-// are errors. Times are microseconds unless a name says otherwise, rates are requests a second.
+// Spec describes a workload: which clients send which requests, how often. Its YAML keys are those of BLIS workload
+// files; unknown keys are errors. Times are microseconds unless a name says otherwise, rates are requests a second.
 type Spec struct {
 	Version       string   `yaml:"version"`
 	Seed          int64    `yaml:"seed"`
