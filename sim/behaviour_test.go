@@ -136,34 +136,16 @@ func TestSameCode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			sc := sim.SchedConfig(&cfg)
-			trace := sched.AppendConfig(nil, &sc)
-			steps := 0
-			model, err := cfg.Latency()
-			if err != nil {
-				t.Fatal(err)
-			}
-			rep, err := sim.RunModel(cfg, model, src,
-				sim.Options{Planned: func(now sched.Instant, in []sched.Event, plan *sched.Plan) {
-					steps++
-					trace = plan.Append(sched.AppendEvents(trace, now, in), "> ")
-				}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			rep, recorded := record(t, cfg, nil, src)
 			if rep.Metrics.Completed != 40 || rep.Metrics.Preemptions == 0 {
 				t.Fatalf("%d completed, %d preemptions: the workload does not try enough", rep.Metrics.Completed,
 					rep.Metrics.Preemptions)
-			}
-			recorded, err := sched.ReadTrace(trace)
-			if err != nil {
-				t.Fatal(err)
 			}
 			replayed := 0
 			if err := recorded.Replay(func(*sched.TraceStep, *sched.Plan) { replayed++ }); err != nil {
 				t.Fatal(err)
 			}
-			if replayed != steps || steps < 1000 {
+			if steps := len(recorded.Steps); replayed != steps || steps < 1000 {
 				t.Errorf("%d steps replayed, %d recorded", replayed, steps)
 			}
 

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/sched"
-	"github.com/uma-serve/uma-serve/sim"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
@@ -19,18 +18,9 @@ func TestStalls(t *testing.T) {
 	}
 	cfg := served("meridian")
 	cfg.RecordITL = true
-	model, err := cfg.Latency()
-	if err != nil {
-		t.Fatal(err)
-	}
-	sc := sim.SchedConfig(&cfg)
-	recorded := sched.AppendConfig(nil, &sc)
-	rep, err := sim.RunModel(cfg, model, workload.NewList(rows),
-		sim.Options{Planned: func(now sched.Instant, in []sched.Event, plan *sched.Plan) {
-			recorded = plan.Append(sched.AppendEvents(recorded, now, in), "> ")
-		}})
-	if err != nil || rep.Metrics.Completed != 2 {
-		t.Fatalf("%v, %+v", err, rep.Metrics)
+	rep, trace := record(t, cfg, nil, workload.NewList(rows))
+	if rep.Metrics.Completed != 2 {
+		t.Fatalf("%+v", rep.Metrics)
 	}
 	for i, g := range rep.Requests[0].ITLsUs {
 		least := int64(0)
@@ -47,10 +37,6 @@ func TestStalls(t *testing.T) {
 		if g > 150_000 {
 			t.Errorf("token %d of the other one came after %d us", i+1, g)
 		}
-	}
-	trace, err := sched.ReadTrace(recorded)
-	if err != nil {
-		t.Fatal(err)
 	}
 	again, err := workload.FromRecording(trace)
 	if err != nil {
@@ -69,31 +55,23 @@ func TestProbes(t *testing.T) {
 		Probes: []workload.Probe{{After: 8, Rows: 3}, {After: 20, Rows: 5}}}}
 	cfg := served("meridian")
 	cfg.RecordITL = true
-	model, err := cfg.Latency()
-	if err != nil {
+	rep, trace := record(t, cfg, nil, workload.NewList(rows))
+	forked := 0
+	if err := trace.Replay(func(_ *sched.TraceStep, plan *sched.Plan) {
+		for _, sl := range plan.Batch {
+			if sl.Kind == sched.SliceProbe {
+				forked += sl.N
+			}
+		}
+	}); err != nil {
 		t.Fatal(err)
 	}
-	sc := sim.SchedConfig(&cfg)
-	recorded, forked := sched.AppendConfig(nil, &sc), 0
-	rep, err := sim.RunModel(cfg, model, workload.NewList(rows),
-		sim.Options{Planned: func(now sched.Instant, in []sched.Event, plan *sched.Plan) {
-			recorded = plan.Append(sched.AppendEvents(recorded, now, in), "> ")
-			for _, sl := range plan.Batch {
-				if sl.Kind == sched.SliceProbe {
-					forked += sl.N
-				}
-			}
-		}})
-	if err != nil || rep.Metrics.Completed != 1 || forked != 8 {
-		t.Fatalf("%v, %d rows were forked, want 8; %+v", err, forked, rep.Metrics)
+	if rep.Metrics.Completed != 1 || forked != 8 {
+		t.Fatalf("%d rows were forked, want 8; %+v", forked, rep.Metrics)
 	}
 	gaps := rep.Requests[0].ITLsUs
 	if d := gaps[7] - gaps[6]; d < 1500 || d > 2200 { // 3 rows of 500 us, and what they attend to
 		t.Errorf("a fork of 3 rows took %d us", d)
-	}
-	trace, err := sched.ReadTrace(recorded)
-	if err != nil {
-		t.Fatal(err)
 	}
 	again, err := workload.FromRecording(trace)
 	if err != nil || !slices.Equal(again[0].Probes, rows[0].Probes) {

@@ -93,21 +93,9 @@ func TestStepCosts(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := &watched{Model: model}
-		sc := sim.SchedConfig(&cfg)
-		recorded := sched.AppendConfig(nil, &sc)
 		rows := together(12, 200, 60, 30, 40_000)
 		rows[3].Think, rows[3].Probes = 20, []workload.Probe{{After: 5, Rows: 4}}
-		_, err = sim.RunModel(cfg, w, workload.NewList(rows),
-			sim.Options{Planned: func(now sched.Instant, in []sched.Event, plan *sched.Plan) {
-				recorded = plan.Append(sched.AppendEvents(recorded, now, in), "> ")
-			}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		trace, err := sched.ReadTrace(recorded)
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, trace := record(t, cfg, w, workload.NewList(rows))
 		samples, err := workload.StepCosts(trace)
 		if err != nil || len(samples) < 50 || len(samples) > len(w.asked) {
 			t.Fatalf("%d samples of %d steps, %v", len(samples), len(w.asked), err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/latency"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
@@ -218,6 +219,31 @@ func TestRecordingOfADaemon(t *testing.T) {
 	}
 }
 
+// record simulates and returns the report and the recording of the run. A nil model is the configuration's.
+func record(t *testing.T, cfg sim.Config, model latency.Model, src workload.Source) (*sim.Report, *sched.Trace) {
+	t.Helper()
+	if model == nil {
+		var err error
+		if model, err = cfg.Latency(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sc := sim.SchedConfig(&cfg)
+	lines := sched.AppendConfig(nil, &sc)
+	rep, err := sim.RunModel(cfg, model, src,
+		sim.Options{Planned: func(now sched.Instant, in []sched.Event, plan *sched.Plan) {
+			lines = plan.Append(sched.AppendEvents(lines, now, in), "> ")
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace, err := sched.ReadTrace(lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rep, trace
+}
+
 // TestRecordingShares: the shared prefixes of a recording are recovered. Simulated as a workload, it computes the same
 // tokens, waits at the same places and takes the same time.
 func TestRecordingShares(t *testing.T) {
@@ -229,23 +255,7 @@ func TestRecordingShares(t *testing.T) {
 	}
 	for name, rows := range map[string][]workload.Request{"prefix": together(16, 700, 40, 12, 20_000), "turns": turns} {
 		cfg := served("meridian")
-		model, err := cfg.Latency()
-		if err != nil {
-			t.Fatal(err)
-		}
-		sc := sim.SchedConfig(&cfg)
-		recorded := sched.AppendConfig(nil, &sc)
-		rep, err := sim.RunModel(cfg, model, workload.NewList(rows),
-			sim.Options{Planned: func(now sched.Instant, in []sched.Event, plan *sched.Plan) {
-				recorded = plan.Append(sched.AppendEvents(recorded, now, in), "> ")
-			}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		trace, err := sched.ReadTrace(recorded)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rep, trace := record(t, cfg, nil, workload.NewList(rows))
 		if err := trace.Replay(nil); err != nil {
 			t.Fatal(err)
 		}
