@@ -1,7 +1,7 @@
 // Package chattmpl renders a conversation as the text a model was trained on, with the chat template the model's
 // file carries, and says beforehand what that template will do to a cache of past turns.
 //
-// A template is a Jinja program written by whoever made the model file. It runs in internal/jinja, which bounds
+// A template is a Jinja program written by the author of the model file. It runs in internal/jinja, which bounds
 // its time, memory and output; what clients write is only ever a value to it, never code. The variables and
 // functions a template sees are those of Hugging Face's apply_chat_template: messages, add_generation_prompt,
 // bos_token, eos_token, tools and documents (none unless given), raise_exception, strftime_now, and whatever

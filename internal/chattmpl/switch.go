@@ -11,8 +11,8 @@ import (
 	"github.com/uma-serve/uma-serve/internal/jinja"
 )
 
-// Thinking is what a caller wishes about a conversation's thinking, for the template's own switch. The zero value wishes
-// nothing: the template does what it does by itself.
+// Thinking is what a caller wishes about a conversation's thinking, for the template's own switch. The zero value
+// wishes nothing: the template does what it does by itself.
 type Thinking struct {
 	Mode   Mode
 	Effort string // one of Efforts, "" for none
@@ -32,9 +32,9 @@ const (
 // Efforts are the levels of effort, the least first.
 var Efforts = []string{"minimal", "low", "medium", "high", "xhigh", "max"}
 
-// Switch is how a template is told to think or not to, found by reading which variables it looks at, and what it compares
-// them with, and by rendering with them. Templates call it enable_thinking, thinking, reasoning, reasoning_effort,
-// thinking_effort, reasoning_strength, thinking_mode, thinking_budget and otherwise.
+// Switch is how a template is told to think or not to, found by reading which variables it looks at, and what it
+// compares them with, and by rendering with them. Templates call it enable_thinking, thinking, reasoning,
+// reasoning_effort, thinking_effort, reasoning_strength, thinking_mode, thinking_budget and otherwise.
 type Switch struct {
 	bools   []string // true or false
 	words   []wordVar
@@ -149,11 +149,13 @@ const slowRender = 200 * time.Millisecond
 
 // Words by which templates mean the same.
 var (
-	offWords  = []string{"none", "no_think", "no-think", "nothink", "off", "disabled", "disable", "false", "non-thinking", "non_thinking", "chat", "no"}
+	offWords = []string{"none", "no_think", "no-think", "nothink", "off", "disabled", "disable", "false",
+		"non-thinking", "non_thinking", "chat", "no"}
 	autoWords = []string{"auto", "adaptive", "dynamic"}
 	onWords   = []string{"enabled", "on", "enable", "think", "thinking", "true", "yes"}
 	// ranks is the effort that a word stands for.
-	ranks = map[string]int{"minimal": 0, "min": 0, "low": 1, "light": 1, "medium": 2, "normal": 2, "high": 3, "heavy": 3, "xhigh": 4, "extra_high": 4, "max": 5, "maximum": 5}
+	ranks = map[string]int{"minimal": 0, "min": 0, "low": 1, "light": 1, "medium": 2, "normal": 2, "high": 3,
+		"heavy": 3, "xhigh": 4, "extra_high": 4, "max": 5, "maximum": 5}
 )
 
 // free are the words of a variable that a template only prints, by the variable's name.
@@ -164,8 +166,8 @@ func free(name string) []string {
 	return []string{"low", "medium", "high"}
 }
 
-// kindOf tells what a variable of this name holds: 'b' a truth value, 'w' a word, 'n' a number of tokens, 0 nothing about
-// whether to think. Names that are about past thinking, or about how it is written, are none.
+// kindOf tells what a variable of this name holds: 'b' a truth value, 'w' a word, 'n' a number of tokens, 0 nothing
+// about whether to think. Names that are about past thinking, or about how it is written, are none.
 func kindOf(name string) byte {
 	if !strings.Contains(name, "think") && !strings.Contains(name, "reason") {
 		return 0
@@ -174,8 +176,10 @@ func kindOf(name string) byte {
 		return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(name, p) })
 	}
 	switch {
-	case has("preserve", "keep", "drop", "skip", "clear", "retain", "history", "previous", "past", "last", "render", "interleav", "truncat",
-		"strip", "content", "token", "start", "end_", "_end", "begin", "close", "open", "text", "prompt", "tag", "instruction", "message", "format"):
+	case has("preserve", "keep", "drop", "skip", "clear", "retain", "history", "previous", "past", "last", "render",
+		"interleav", "truncat",
+		"strip", "content", "token", "start", "end_", "_end", "begin", "close", "open", "text", "prompt", "tag",
+		"instruction", "message", "format"):
 		return 0
 	case has("budget"):
 		return 'n'

@@ -1,6 +1,6 @@
-// Package clierr turns errors of the flag parser, of number parsers and of the file system into sentences for the person
-// at the command line: the option or file first, then what it must be. All commands print their errors through it, so that
-// no text of Go's libraries reaches a terminal.
+// Package clierr turns errors of the flag parser, of number parsers and of the file system into sentences for the
+// person at the command line: the option or file first, then what it must be. All commands print their errors through
+// it, so that no text of Go's libraries reaches a terminal.
 package clierr
 
 import (
@@ -31,12 +31,15 @@ func Flag(flags *pflag.FlagSet, err error) error {
 		}
 		return fmt.Errorf("there is no option --%s%s", name, suggest(flags, name))
 	case errors.As(err, &bad):
-		return fmt.Errorf("--%s is %q: %w", bad.GetFlag().Name, bad.GetValue(), Value(bad.GetFlag(), errors.Unwrap(bad)))
+		return fmt.Errorf("--%s is %q: %w", bad.GetFlag().Name, bad.GetValue(),
+			Value(bad.GetFlag(), errors.Unwrap(bad)))
 	case errors.As(err, &missing):
 		kind, _ := pflag.UnquoteUsage(missing.GetFlag())
-		return fmt.Errorf("--%s needs a value: --%s %s", missing.GetFlag().Name, missing.GetFlag().Name, strings.ToUpper(kind))
+		return fmt.Errorf("--%s needs a value: --%s %s", missing.GetFlag().Name, missing.GetFlag().Name,
+			strings.ToUpper(kind))
 	case errors.As(err, &syntax):
-		return fmt.Errorf("%q is not an option; options are written --name VALUE or --name=VALUE", syntax.GetSpecifiedFlag())
+		return fmt.Errorf("%q is not an option; options are written --name VALUE or --name=VALUE",
+			syntax.GetSpecifiedFlag())
 	}
 	return err
 }

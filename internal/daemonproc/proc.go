@@ -1,5 +1,5 @@
 // Package daemonproc runs a built uma-serve as a child process, for benchmarks and end-to-end tests: on a socket in
-// a directory of its own, stopped by PID, observed through the system.
+// a new directory, stopped by PID, observed through the system.
 package daemonproc
 
 import (
@@ -56,8 +56,8 @@ func StartTo(stderr *os.File, bin string, timeout time.Duration, env []string, a
 	}
 	p := &Proc{dir: dir, Socket: filepath.Join(dir, "uma.sock"), done: make(chan struct{})}
 	p.Cmd = exec.Command(bin, append([]string{"--socket", p.Socket, "--progress=false"}, args...)...)
-	// A cache directory for this run alone: what an earlier run learned of the machine would make two runs different. The
-	// user's default configuration file would too.
+	// A cache directory for this run alone: what an earlier run learned of the machine would make two runs different.
+	// The user's default configuration file would too.
 	p.Cmd.Env = append(append(os.Environ(), "XDG_CACHE_HOME="+dir, "UMA_CONFIG="), env...)
 	p.Cmd.Stderr = p
 	if stderr != nil {
@@ -88,9 +88,8 @@ func StartTo(stderr *os.File, bin string, timeout time.Duration, env []string, a
 	}
 }
 
-// Ask sends an admin request over HTTP ("health", "info", "metrics" as JSON) and returns the body. It speaks HTTP/1.0, so that no
-// answer comes in chunks, and uses no
-// connection pool, so that it leaves no descriptor behind.
+// Ask sends an admin request over HTTP ("health", "info", "metrics" as JSON) and returns the body. It speaks HTTP/1.0,
+// so that no answer comes in chunks, and uses no connection pool, so that it leaves no descriptor behind.
 func (p *Proc) Ask(what string) (string, error) {
 	c, err := net.DialTimeout("unix", p.Socket, time.Second)
 	if err != nil {
