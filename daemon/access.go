@@ -293,3 +293,12 @@ func (s *Server) checkListeners() error {
 	}
 	return errors.Join(errs...)
 }
+
+// ownerName is the name of the owner of an API key that has this number, "" for a user. Safe from any goroutine; it reads
+// no file.
+func (a *access) ownerName(id uint32) string {
+	if a.keys == nil || id < apikeys.FirstID {
+		return ""
+	}
+	return a.keys.Loaded().Name(id)
+}
