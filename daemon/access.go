@@ -94,8 +94,6 @@ type denial struct {
 	message string
 }
 
-func (d *denial) Error() string { return d.message }
-
 // guarded lets requests over TCP reach next whose Host and Origin headers are ours and whose client is known and allowed.
 // The Unix socket's clients pass: the file's permissions have let them in, and no browser reaches it. Nothing of a body is
 // read before.

@@ -47,9 +47,6 @@ func Open(path string, report func(keys *Keys, err error)) (*Store, error) {
 	return s, nil
 }
 
-// Path is the file's name.
-func (s *Store) Path() string { return s.path }
-
 // Loaded returns the keys that were read last, without looking at the file.
 func (s *Store) Loaded() *Keys { return s.keys.Load() }
 
