@@ -94,8 +94,6 @@ type denial struct {
 	message string
 }
 
-func (d *denial) Error() string { return d.message }
-
 // guarded lets requests over TCP reach next whose Host and Origin headers are ours and whose client is known and allowed.
 // The Unix socket's clients pass: the file's permissions have let them in, and no browser reaches it. Nothing of a body is
 // read before.
@@ -292,4 +290,13 @@ func (s *Server) checkListeners() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// ownerName is the name of the owner of an API key that has this number, "" for a user. Safe from any goroutine; it reads
+// no file.
+func (a *access) ownerName(id uint32) string {
+	if a.keys == nil || id < apikeys.FirstID {
+		return ""
+	}
+	return a.keys.Loaded().Name(id)
 }

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -22,8 +23,10 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/apikeys"
+	"github.com/uma-serve/uma-serve/internal/sockdiag"
 	"github.com/uma-serve/uma-serve/internal/usertest"
 	"github.com/uma-serve/uma-serve/internal/waitfor"
+	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
@@ -301,6 +304,29 @@ func TestAPIKeys(t *testing.T) {
 		ns := r.namespaces()
 		return len(ns) == 3 && ns[apikeys.OwnerID("alice")] > 0 && ns[apikeys.OwnerID("bob")] > 0 && ns[uint32(os.Geteuid())] > 0
 	})
+	// The daemon's user sees the owners by name.
+	c := r.dial()
+	kv, err := c.KV(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	why, err := c.Why(t.Context(), wire.WhyQuestion{Last: 50})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, e := range kv.Entries {
+		names["kv "+e.Owner] = true
+	}
+	for _, q := range why.Requests {
+		names["why "+q.Owner] = true
+	}
+	for _, name := range []string{"kv alice", "kv bob", "kv ", "why alice", "why bob", "why "} {
+		if !names[name] {
+			t.Errorf("%q is not among the owners %v", name, names)
+		}
+	}
+	c.Close()
 	// An owner sees itself alone, whatever its number.
 	if r.cfg.privileged(apikeys.OwnerID("alice")) {
 		t.Error("the owner of a key may look at others' requests")
@@ -569,4 +595,31 @@ func outsideAddress() netip.Addr {
 		}
 	}
 	return netip.Addr{}
+}
+
+// TestUnknownUsers: a client whose user the kernel does not tell is refused, with the reason, unless it has a key.
+func TestUnknownUsers(t *testing.T) {
+	a := &access{mode: 0o666, groups: map[uint32]membership{}}
+	peer := ipc.Peer{Remote: netip.MustParseAddrPort("192.0.2.1:5"), Unknown: sockdiag.ErrUnsupported}
+	request := func(headers ...string) *http.Request {
+		r := httptest.NewRequest("POST", "/v1/completions", nil)
+		for _, h := range headers {
+			name, value, _ := strings.Cut(h, ": ")
+			r.Header.Set(name, value)
+		}
+		return r
+	}
+	if _, d := a.client(request("x-api-key: key"), peer); d == nil || d.status != 403 || d.reason != refusedUser || !strings.Contains(d.message, "does not tell which user") {
+		t.Errorf("without --api-keys: %+v", d)
+	}
+	var err error
+	if a.keys, err = apikeys.Open(keyFile(t, "key alice\n"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, d := a.client(request(), peer); d == nil || d.status != 401 || d.reason != refusedKey || !strings.Contains(d.message, "send an API key") {
+		t.Errorf("with --api-keys: %+v", d)
+	}
+	if p, d := a.client(request("x-api-key: key"), peer); d != nil || p.UID != apikeys.OwnerID("alice") || p.Unknown != nil {
+		t.Errorf("with a key: %+v, %+v", p, d)
+	}
 }

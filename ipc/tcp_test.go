@@ -346,3 +346,19 @@ func TestListenTCPErrors(t *testing.T) {
 		t.Error("the socket is still there")
 	}
 }
+
+// TestTCPWithoutUsers: where the kernel does not tell users (another system, another network namespace), requests come with
+// the reason and without a user, and their connections count with the address.
+func TestTCPWithoutUsers(t *testing.T) {
+	r := serveTCP(t, Config{}, "127.0.0.1:0")
+	r.lns[1].finder.Close() // what it asks from now on fails
+	c := r.dial(t, 0)
+	write(t, c, []byte(getRoot))
+	if status, body := get(t, bufio.NewReader(c)); status != 200 || !strings.HasPrefix(body, "0 this system does not tell") {
+		t.Errorf("%d %q", status, body)
+	}
+	me := (&Peer{UID: uint32(syscall.Geteuid())}).holder()
+	if n := r.shares.held(me); n != 0 {
+		t.Errorf("%d connections count with the user", n)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -16,8 +17,9 @@ type Store struct {
 	path   string
 	report func(keys *Keys, err error)
 
+	keys atomic.Pointer[Keys] // stored under mu
+
 	mu   sync.Mutex
-	keys *Keys
 	seen fs.FileInfo // the file at the last attempt to read it; nil: it could not be looked at
 	when time.Time   // of that attempt
 }
@@ -33,18 +35,20 @@ const (
 // from then on, or why the file cannot be used, in which case those read before stay valid.
 func Open(path string, report func(keys *Keys, err error)) (*Store, error) {
 	s := &Store{path: path, report: report, when: time.Now()}
-	var err error
-	if s.keys, s.seen, err = load(path); err != nil {
+	keys, seen, err := load(path)
+	if err != nil {
 		return nil, err
 	}
-	if s.keys.Len() == 0 {
+	s.seen = seen
+	s.keys.Store(keys)
+	if keys.Len() == 0 {
 		return nil, fmt.Errorf("%s holds no key; a line is KEY OWNER [COMMENT], and \"openssl rand -hex 32\" makes a key", path)
 	}
 	return s, nil
 }
 
-// Path is the file's name.
-func (s *Store) Path() string { return s.path }
+// Loaded returns the keys that were read last, without looking at the file.
+func (s *Store) Loaded() *Keys { return s.keys.Load() }
 
 // Keys returns the valid keys, after reading the file again if it has changed.
 func (s *Store) Keys() *Keys {
@@ -58,7 +62,7 @@ func (s *Store) Keys() *Keys {
 	if same(info, s.seen) {
 		settled := info == nil || now.Sub(info.ModTime()) > settle && s.when.Sub(info.ModTime()) > settle
 		if settled || now.Sub(s.when) < pause {
-			return s.keys
+			return s.keys.Load()
 		}
 	}
 	changed := !same(info, s.seen)
@@ -68,13 +72,13 @@ func (s *Store) Keys() *Keys {
 		s.seen = info
 	}
 	if err == nil {
-		changed = changed || !equal(keys, s.keys)
-		s.keys = keys
+		changed = changed || !equal(keys, s.keys.Load())
+		s.keys.Store(keys)
 	}
 	if changed {
-		s.report(s.keys, err)
+		s.report(s.keys.Load(), err)
 	}
-	return s.keys
+	return s.keys.Load()
 }
 
 // same reports whether a file has not changed between two looks at it.

@@ -36,7 +36,7 @@ func why(b *strings.Builder, out *ui.Terminal, q *wire.WhyRequest) {
 	if q.Ended != "" {
 		state = "ended: " + ui.Sanitize(q.Ended)
 	}
-	fmt.Fprintf(b, "%s  %s\n", out.Bold(name), out.Dim(fmt.Sprintf("#%d · uid %d · %s · %s", q.Number, q.UID,
+	fmt.Fprintf(b, "%s  %s\n", out.Bold(name), out.Dim(fmt.Sprintf("#%d · %s · %s · %s", q.Number, whose("uid ", q.UID, q.Owner),
 		ui.Sanitize(q.Class), state)))
 	times := "arrived " + ms(q.AgeMs) + " ago"
 	if q.TTFTMs > 0 {
@@ -227,11 +227,19 @@ func kvEntries(out *ui.Terminal, r *wire.KVReport, width int) string {
 		if e.From > 0 {
 			tokens = "+" + tokens
 		}
-		rows = append(rows, []string{name, kind, ui.Sanitize(e.Tier.String()), ui.Sanitize(e.Class), fmt.Sprint(e.UID),
+		rows = append(rows, []string{name, kind, ui.Sanitize(e.Tier.String()), ui.Sanitize(e.Class), whose("", e.UID, e.Owner),
 			tokens, ui.Count(e.OwnTok),
 			size(e.Bytes), ms(e.AgeMs), ms(e.IdleMs), ui.Count(e.Hits), ui.Sanitize(e.Why)})
 	}
 	return ui.Columns(cols, rows, width, out.Dim)
+}
+
+// whose names an owner: a user by number, the owner of an API key by name.
+func whose(prefix string, uid uint32, owner string) string {
+	if owner != "" {
+		return ui.Sanitize(owner)
+	}
+	return prefix + fmt.Sprint(uid)
 }
 
 // isHash reports whether a name is a hash, not a number.
