@@ -17,12 +17,6 @@ var rules = []rule{
 
 	// The pure parts.
 	{"sampler", []string{"runtime"}, "a token from a row of logits; it knows no protocol"},
-<<<<<<< HEAD
-	{"sched", []string{"internal/invariants"}, "the simulator runs the same scheduler: it knows no engine, client or cache"},
-	{"meridian", []string{"runtime", "internal/invariants", "internal/thinktags"}, "phases and blocks; runtime has its value types"},
-	{"core", []string{"sched", "meridian", "meridian/blocks", "kvsnap", "sampler", "runtime", "internal/invariants", "internal/toolcall"}, "the daemon and the simulator are shells around it"},
-	{"meridian/blocks", []string{"internal/invariants"}, "the ledger of cells: the prefix tree and the core ask it, and it knows neither"},
-=======
 	{"sched", []string{"internal/invariants"},
 		"the simulator runs the same scheduler: it knows no engine, client or cache"},
 	{"meridian", []string{"runtime", "internal/invariants", "internal/thinktags"},
@@ -32,7 +26,6 @@ var rules = []rule{
 		"the daemon and the simulator are shells around it"},
 	{"meridian/blocks", []string{"internal/invariants"},
 		"the ledger of cells: the prefix tree and the core ask it, and it knows neither"},
->>>>>>> w-simbench
 	{"meridian/mrdn", nil, "a wire format"},
 	{"meridian/fabric", []string{"meridian/mrdn"}, "stores of bytes; what the bytes mean is the daemon's"},
 	{"kvsnap", []string{"internal/invariants", "meridian/blocks"},
@@ -61,19 +54,13 @@ var rules = []rule{
 	{"daemon/api/own", []string{"daemon/api", "daemon/api/openai", "ipc/wire"},
 		"the daemon's own questions; their errors have OpenAI's form"},
 	{"daemon/api/openai", []string{"daemon/api", "ipc/wire"}, "one API, beside the others"},
-<<<<<<< HEAD
-	{"daemon", []string{"core", "ipc", "ipc/wire", "sched", "meridian", "meridian/blocks", "meridian/mrdn", "meridian/fabric", "kvsnap", "kvsnap/snapshot", "kvsnap/snapshot/format",
-		"sampler", "metrics", "runtime", "models", "internal/buildinfo", "internal/chattmpl", "internal/clierr", "internal/gguf", "internal/hostmem",
-		"internal/apikeys", "internal/invariants", "internal/logq", "internal/sockpath", "internal/sysmon", "internal/tcpaddr", "internal/thinktags", "internal/toolcall", "internal/ui", "internal/webguard"}, "any engine: it is given one, real or fake"},
-=======
 	{"daemon", []string{"core", "ipc", "ipc/wire", "sched", "meridian", "meridian/blocks", "meridian/mrdn",
 		"meridian/fabric", "kvsnap", "kvsnap/snapshot", "kvsnap/snapshot/format",
 		"sampler", "metrics", "runtime", "models", "internal/buildinfo", "internal/chattmpl", "internal/clierr",
 		"internal/gguf", "internal/hostmem",
-		"internal/apikeys", "internal/invariants", "internal/logq", "internal/sockpath", "internal/sysmon",
+		"internal/apikeys", "internal/invariants", "internal/logq", "internal/page", "internal/sockpath", "internal/sysmon",
 		"internal/tcpaddr", "internal/thinktags", "internal/toolcall", "internal/ui", "internal/webguard"},
 		"any engine: it is given one, real or fake"},
->>>>>>> w-simbench
 
 	// Simulation and measurement.
 	{"sim", []string{"core", "sched", "meridian", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index",
@@ -89,15 +76,10 @@ var rules = []rule{
 	{"internal/apikeys", nil, "a file of keys; what an owner may do is the daemon's"},
 	{"internal/ask", []string{"internal/chat", "client", "internal/ui", "ipc/wire"}, "a client's verb"},
 	{"internal/buildinfo", nil, "every program has a version"},
-<<<<<<< HEAD
-	{"internal/chat", []string{"client", "internal/clierr", "internal/insideview", "internal/lineedit", "internal/ui", "ipc/wire", "sampler"}, "a client: it reaches the daemon by its socket alone"},
-	{"internal/chattmpl", []string{"internal/jinja", "internal/thinktags", "internal/toolcall"}, "templates come with models: they are rendered where nothing else can be reached"},
-=======
 	{"internal/chat", []string{"client", "internal/clierr", "internal/inspect", "internal/lineedit", "internal/ui",
 		"ipc/wire", "sampler"}, "a client: it reaches the daemon by its socket alone"},
 	{"internal/chattmpl", []string{"internal/jinja", "internal/thinktags"},
 		"templates come with models: they are rendered where nothing else can be reached"},
->>>>>>> w-simbench
 	{"internal/clierr", nil, "every program prints errors"},
 	{"internal/completion", nil, "every program completes"},
 	{"internal/daemonproc", nil, "it runs the built daemon, and must not have it inside"},
@@ -112,6 +94,7 @@ var rules = []rule{
 	{"internal/lint", nil, "it reads sources"},
 	{"internal/logq", nil, "a writer that does not block; what is logged is the program's"},
 	{"internal/metricsview", []string{"internal/ui"}, "a view of a document"},
+	{"internal/page", nil, "files and their headers; what the page shows comes to it over HTTP"},
 	{"internal/portproxy", []string{"internal/sockdiag", "internal/webguard"},
 		"it forwards; who the daemon is, its caller says"},
 	{"internal/sockdiag", nil, "one question to the kernel; daemon and proxy ask it"},
@@ -144,16 +127,10 @@ var rules = []rule{
 	{"smoke", nil, "tests of the built binaries"},
 }
 
-<<<<<<< HEAD
-// pure are the packages whose value is that they can be replayed and simulated: time is an argument, nothing runs beside
-// them and nothing is read from outside.
-var pure = []string{"core", "grammar", "internal/toolcall", "sched", "meridian", "meridian/blocks", "meridian/mrdn", "ipc/wire", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index"}
-=======
 // pure are the packages whose value is that they can be replayed and simulated: time is an argument, nothing runs
 // beside them and nothing is read from outside.
 var pure = []string{"core", "grammar", "sched", "meridian", "meridian/blocks", "meridian/mrdn", "ipc/wire", "kvsnap",
 	"kvsnap/snapshot/format", "kvsnap/snapshot/index"}
->>>>>>> w-simbench
 
 // pureMayImport is all of the standard library and of others' modules that a pure package may have.
 var pureMayImport = []string{
