@@ -135,10 +135,10 @@ async function slowDaemon() {
   await ask(page, 'How long?');
   await page.waitForSelector('#end-think:not([hidden])');
   check((await text(page, '#send')) === 'Stop', 'send is stop while an answer comes');
-  await page.waitForFunction(() => document.querySelectorAll('#streams .stream').length === 1 && /thinking/.test(document.getElementById('streams').textContent));
   await answers(page, 1);
   await ask(page, 'Think long');
   await page.waitForSelector('#end-think:not([hidden])');
+  await page.waitForFunction(() => /thinking/.test(document.querySelector('#streams .stream')?.textContent));
   check((await lastAnswer(page)).summary.startsWith('Thinking:'), 'the last line of a thought is shown');
   await page.keyboard.down('Control');
   await page.keyboard.press('\\');

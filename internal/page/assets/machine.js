@@ -64,7 +64,7 @@ function load() {
     setText(list.children[i].lastChild, number(l[key]));
     list.children[i].classList.toggle('some', l[key] > 0);
   });
-  const facts = [`${number(l.users)} user${l.users === 1 ? '' : 's'}`, `${number(l.sessions)} connections`];
+  const facts = [`${number(l.users)} user${l.users === 1 ? '' : 's'}`, `${number(l.sessions)} connection${l.sessions === 1 ? '' : 's'}`];
   if (l.waiting) facts.unshift(l.waiting.replaceAll('_', ' '));
   if (l.prefill && state.guard !== 'open') facts.unshift(`prompts: ${state.guard === 'hold' ? 'held' : 'trimmed'} for the ITL target`);
   setText($('load-why'), facts.join(' · '));
