@@ -48,7 +48,11 @@ func (l *loop) timeToken(r *request, inThink bool, now time.Time) {
 		if target == 0 {
 			target = l.itlTarget
 		}
-		l.tick.gaps = append(l.tick.gaps, gap{took, inThink, !inThink && r.Class == sched.Interactive && took > target})
+		late := !inThink && r.Class == sched.Interactive && took > target
+		l.tick.gaps = append(l.tick.gaps, gap{took, inThink, late})
+		if l.live.ring.Load() != nil {
+			r.gaps.add(took, late)
+		}
 	}
 	r.last = now
 }
@@ -79,7 +83,8 @@ func (l *loop) thoughtDone(r *request, now time.Time) wire.ThinkSummary {
 }
 
 // account stores a step's numbers.
-func (l *loop) account(plan *sched.Plan, took time.Duration) {
+func (l *loop) account(plan *sched.Plan, took time.Duration, done time.Time) {
+	l.recordStep(plan, took, done)
 	l.m.Step(metrics.Step{
 		Took: took, Tokens: plan.Tokens, Prefill: plan.PrefillTokens, Decode: plan.DecodeTokens, Think: min(l.tick.thinkRows, plan.DecodeTokens),
 		Budget: plan.Budget, PrefillHeld: plan.PrefillHeld, Predicted: plan.Predicted, Scheduled: l.scheduled,

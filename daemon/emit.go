@@ -62,7 +62,7 @@ func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now t
 		reason = wire.Calls
 	}
 	l.m.Finished(string(reason))
-	l.m.RequestDone(r.Prompt, r.Generated(), r.timings().Decode)
+	l.m.RequestDone(r.Prompt, r.Generated(), r.timings().Decode, now.Sub(r.arrived))
 	if reason == wire.Cancelled {
 		l.m.CancelDone(now.Sub(time.Unix(0, r.cancelledAt.Load())))
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
 	"github.com/uma-serve/uma-serve/daemon/api/own"
+	"github.com/uma-serve/uma-serve/internal/page"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -85,6 +86,9 @@ func (s *Server) ownRoutes() []api.Route {
 			}
 			prometheus.ServeHTTP(w, r)
 		}},
+		{Method: http.MethodGet, Path: "/live", Handle: s.liveEvents},
+		{Method: http.MethodGet, Path: "/{$}", Handle: page.ServeHTTP},
+		{Method: http.MethodGet, Path: page.Prefix + "{file}", Handle: page.ServeHTTP},
 	}
 }
 
@@ -121,6 +125,7 @@ func (s *Server) serveHTTP() <-chan struct{} {
 		Handler:  s.guarded(s.bounded(s.routes())), ConnContext: ipc.ConnContext, ConnState: ipc.ConnState,
 		ReadHeaderTimeout: s.cfg.HeaderTimeout, IdleTimeout: idle, MaxHeaderBytes: httpHeaderSize,
 	}
+	s.http.RegisterOnShutdown(func() { s.live.end(s) })
 	done := make(chan struct{})
 	go func() {
 		s.http.Serve(s.poller.HTTP()) // ends when s.http is closed

@@ -124,12 +124,8 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyRepor
 
 func (l *loop) whyLive(r *request, now time.Time) wire.WhyRequest {
 	state, _, _ := l.core.Scheduler().Why(r.ID)
-	name := [...]string{"queued", "prefill", "think", "output", "done", "done"}[state]
-	if state == sched.Queued && !r.started.IsZero() {
-		name = "parked"
-	}
 	w := wire.WhyRequest{
-		Request: r.wireID, Number: uint64(r.ID), UID: r.Owner, Class: className(r.Class), State: name,
+		Request: r.wireID, Number: uint64(r.ID), UID: r.Owner, Class: className(r.Class), State: r.stateName(state),
 		AgeMs: wire.Ms(now.Sub(r.arrived)), TTFTMs: wire.Ms(r.timings().TTFT), Usage: r.whyUsage(),
 	}
 	f := r.ctl.LastForce()

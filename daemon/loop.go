@@ -37,6 +37,7 @@ type loop struct {
 	tags  *meridian.Tags // nil: the model does not mark its thinking
 	core  *core.Core
 	m     *metrics.Metrics
+	live  *live
 	mail  *mailbox
 	rec   *recorder // nil: no trace is wanted
 	saved *calibration
@@ -354,7 +355,7 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 	l.flushAll()
 	// Bookkeeping comes after the write: the client wakes and reads meanwhile, on another core, instead of taking
 	// one from the decode that follows.
-	l.account(plan, took)
+	l.account(plan, took, done)
 	if done.Sub(l.published) >= publishEvery {
 		l.published = done
 		l.publish()

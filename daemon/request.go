@@ -59,6 +59,7 @@ type request struct {
 	first, last  time.Time // token times
 	lastProgress time.Time
 	answered     time.Time // first visible token
+	gaps         gapSum    // since the last live sample
 
 	// Set when it is first given a sequence.
 	cached int            // prompt tokens that need not be computed

@@ -49,6 +49,7 @@ type Server struct {
 	sessions  sessions
 	http      *http.Server
 	access    *access
+	live      live
 
 	model atomic.Pointer[model] // nil while the model loads
 	loop  atomic.Pointer[loop]  // stored after model
@@ -434,6 +435,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	}
 	saved := openCalibration(s.cfg, s.modelPath, m, s.log)
 	l := newLoop(s.cfg, s.log, eng, s.metrics, m)
+	l.live = &s.live
 	if l.stores, err = openStores(s.cfg, l, saved.origin); err != nil {
 		return nil, err
 	}

@@ -116,6 +116,26 @@ func (p *pair) do(actions []Action) error {
 	return p.m.do(actions)
 }
 
+// checkSpans holds the map of the pool against the counts, and each span against the sequence that it names.
+func (p *pair) checkSpans(want blocks.Cells) error {
+	var got blocks.Cells
+	for _, s := range p.t.Spans(nil) {
+		*map[blocks.State]*int{blocks.Own: &got.Own, blocks.Shared: &got.Shared, blocks.Cached: &got.Cached, blocks.Pinned: &got.Pinned}[s.State] += s.Cells
+		held := false
+		for i := range p.t.seqs {
+			q := &p.t.seqs[i]
+			held = held || q.state != free && q.ns == s.NS && q.req == s.Req && (q.state == running) == s.Running && p.t.length(Seq(i)) >= s.Cells
+		}
+		if !held || s.Cells <= 0 || s.Holders.All < 1 {
+			return fmt.Errorf("span %+v is held by no such sequence\n%s", s, p.t.Dump())
+		}
+	}
+	if got.Free = want.Free; got != want {
+		return fmt.Errorf("the spans hold %+v, there are %+v\n%s", got, want, p.t.Dump())
+	}
+	return nil
+}
+
 // check compares the tree's counts with the model's and the engine's.
 func (p *pair) check() error {
 	if err := p.t.Check(); err != nil {
@@ -161,6 +181,9 @@ func (p *pair) check() error {
 	want.Free = p.cfg.Cells - len(by)
 	if got := p.t.Cells(); got != want {
 		return fmt.Errorf("the tree counts %+v, there are %+v\n%s", got, want, p.t.Dump())
+	}
+	if err := p.checkSpans(want); err != nil {
+		return err
 	}
 	for number, h := range by {
 		if h.Running+h.Parked == 0 {

@@ -94,22 +94,22 @@ func proxy(cmd *cobra.Command, dial dialer, listen string, args []string) error 
 		defer t.CloseIdleConnections()
 	}
 	if len(args) == 0 {
-		return awaitEnd(cmd.Context(), p, served)
+		if isTerminal(os.Stderr) || p.NeedsKey() {
+			for _, v := range p.Env() {
+				fmt.Fprintln(os.Stderr, "  "+v)
+			}
+		}
+		return awaitEnd(cmd.Context(), p.URL(), served)
 	}
 	return runBeside(args, p.Env())
 }
 
-// awaitEnd says where the proxy listens and waits for a signal.
-func awaitEnd(ctx context.Context, p *portproxy.Proxy, served <-chan error) error {
+// awaitEnd says where a proxy listens and waits for a signal.
+func awaitEnd(ctx context.Context, url string, served <-chan error) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	if _, err := fmt.Println(p.URL()); err != nil {
+	if _, err := fmt.Println(url); err != nil {
 		return err
-	}
-	if isTerminal(os.Stderr) || p.NeedsKey() {
-		for _, v := range p.Env() {
-			fmt.Fprintln(os.Stderr, "  "+v)
-		}
 	}
 	select {
 	case err := <-served:

@@ -58,7 +58,7 @@ var rules = []rule{
 		"meridian/fabric", "kvsnap", "kvsnap/snapshot", "kvsnap/snapshot/format",
 		"sampler", "metrics", "runtime", "models", "internal/buildinfo", "internal/chattmpl", "internal/clierr",
 		"internal/gguf", "internal/hostmem",
-		"internal/apikeys", "internal/invariants", "internal/logq", "internal/sockpath", "internal/sysmon",
+		"internal/apikeys", "internal/invariants", "internal/logq", "internal/page", "internal/sockpath", "internal/sysmon",
 		"internal/tcpaddr", "internal/thinktags", "internal/toolcall", "internal/ui", "internal/webguard"},
 		"any engine: it is given one, real or fake"},
 
@@ -94,6 +94,7 @@ var rules = []rule{
 	{"internal/lint", nil, "it reads sources"},
 	{"internal/logq", nil, "a writer that does not block; what is logged is the program's"},
 	{"internal/metricsview", []string{"internal/ui"}, "a view of a document"},
+	{"internal/page", nil, "files and their headers; what the page shows comes to it over HTTP"},
 	{"internal/portproxy", []string{"internal/sockdiag", "internal/webguard"},
 		"it forwards; who the daemon is, its caller says"},
 	{"internal/sockdiag", nil, "one question to the kernel; daemon and proxy ask it"},

@@ -90,6 +90,15 @@ func (p *Proxy) closeFinder() {
 	}
 }
 
+// PageURL is what a browser opens. Where the kernel does not tell users it holds the key, which the answer turns into a
+// cookie and takes out of the address.
+func (p *Proxy) PageURL() string {
+	if p.key == "" {
+		return p.URL() + "/"
+	}
+	return p.URL() + "/?key=" + p.key
+}
+
 // URL is where the proxy listens, http://ADDRESS:PORT.
 func (p *Proxy) URL() string { return "http://" + p.ln.Addr().String() }
 
@@ -177,6 +186,13 @@ func (p *Proxy) guarded(next http.Handler) http.Handler {
 			refuse(w, r, http.StatusForbidden, "permission_error", err.Error())
 			return
 		}
+		if p.key != "" && r.URL.Path == "/" && p.isKey(r.URL.Query().Get("key")) {
+			http.SetCookie(w, &http.Cookie{Name: p.cookie(), Value: p.key, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode})
+			w.Header().Set("Referrer-Policy", "no-referrer")
+			w.Header().Set("Cache-Control", "no-store")
+			http.Redirect(w, r, "/", http.StatusSeeOther)
+			return
+		}
 		if p.key != "" && !p.hasKey(r) {
 			refuse(w, r, http.StatusUnauthorized, "authentication_error",
 				"this system does not tell which user asks; send the key that the proxy has put into OPENAI_API_KEY")
@@ -186,14 +202,27 @@ func (p *Proxy) guarded(next http.Handler) http.Handler {
 	})
 }
 
+// cookie is the name of the browser's copy of the key. Cookies do not know ports, so the name does.
+func (p *Proxy) cookie() string {
+	_, port, _ := net.SplitHostPort(p.ln.Addr().String())
+	return "uma_key_" + port
+}
+
+func (p *Proxy) isKey(given string) bool {
+	want, got := sha256.Sum256([]byte(p.key)), sha256.Sum256([]byte(given))
+	return subtle.ConstantTimeCompare(got[:], want[:]) == 1
+}
+
 func (p *Proxy) hasKey(r *http.Request) bool {
-	want := sha256.Sum256([]byte(p.key))
+	if c, err := r.Cookie(p.cookie()); err == nil && p.isKey(c.Value) {
+		return true
+	}
 	bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok {
 		bearer = ""
 	}
 	for _, key := range []string{bearer, r.Header.Get("X-Api-Key")} {
-		if got := sha256.Sum256([]byte(key)); subtle.ConstantTimeCompare(got[:], want[:]) == 1 {
+		if p.isKey(key) {
 			return true
 		}
 	}

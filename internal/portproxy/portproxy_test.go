@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/cookiejar"
 	"net/netip"
 	"strings"
 	"testing"
@@ -200,6 +201,36 @@ func TestListenErrors(t *testing.T) {
 	for _, a := range []string{"0.0.0.0:0", "192.0.2.1:80", "[::]:0"} {
 		if _, err := Listen(netip.MustParseAddrPort(a), daemon{}); err == nil || !strings.Contains(err.Error(), "no loopback address") {
 			t.Errorf("%s: %v", a, err)
+		}
+	}
+}
+
+// TestPageURL: where the kernel does not tell users, the page's address lets a browser in, once; its cookie keeps it in.
+func TestPageURL(t *testing.T) {
+	handle := func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Method, " ", r.URL) }
+	if p := start(t, handle, func(p *Proxy) { p.key = "" }); p.PageURL() != p.URL()+"/" {
+		t.Errorf("without a key the page is %s", p.PageURL())
+	}
+	p := start(t, handle, func(p *Proxy) { p.closeFinder(); p.finder, p.key = nil, "SECRET" })
+	for _, path := range []string{"/", "/live", "/?key=GUESS", "/live?key=SECRET"} {
+		if status, text := do(t, "GET", p.URL()+path, ""); status != http.StatusUnauthorized {
+			t.Errorf("%s: %d %s", path, status, text)
+		}
+	}
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := &http.Client{Jar: jar, Timeout: waitfor.Limit}
+	for _, url := range []string{p.PageURL(), p.URL() + "/live"} {
+		resp, err := browser.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || resp.StatusCode != 200 || strings.Contains(string(text), "SECRET") || strings.Contains(resp.Request.URL.String(), "SECRET") {
+			t.Errorf("%s: %d %s %v", url, resp.StatusCode, text, err)
 		}
 	}
 }
