@@ -26,7 +26,7 @@ func TestOverhead(t *testing.T) {
 	}{
 		{"short prompts", ggufgen.Tiny(), "--streams 1,3 --tokens 1500", 2},
 		{"each stream on its connection", ggufgen.Tiny(), "--streams 3 --tokens 1500 --spread", 1},
-		{"a long first step", slow, "--streams 1 --tokens 8 --prompt 250", 1},
+		{"a long first step", slow, "--streams 1 --tokens 8 --prompt 120", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			model := ggufgen.Cached(t, c.model)
