@@ -20,7 +20,7 @@ func turn(generation string) string {
 	return `{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}{% if add_generation_prompt %}assistant: ` + generation + `{% endif %}`
 }
 
-// TestSwitch: what a template looks at is found, and the wishes are said in its words.
+// TestSwitch: the switch of a template is found, and settings are translated to its words.
 func TestSwitch(t *testing.T) {
 	for _, c := range []struct {
 		name, source string
@@ -93,7 +93,7 @@ func TestSwitch(t *testing.T) {
 				t.Errorf("%s, %s: %s, want %s", c.name, wish, got, want)
 			}
 		}
-		// Whatever is said, the template takes it.
+		// The template accepts every setting.
 		for _, th := range []Thinking{{Mode: ModeOff}, {Mode: ModeOn}, {Mode: ModeAuto}, {Effort: "minimal"},
 			{Effort: "medium", Mode: ModeOn}, {Effort: "max", Budget: 7}} {
 			if _, err := tmpl.Render(Input{Messages: []Message{{Role: "user", Content: "x"}}, AddGenerationPrompt: true,
@@ -104,7 +104,7 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
-// TestSwitchSuffix: a template that reads a word of the user's text is told with that word, if it takes it out again.
+// TestSwitchSuffix: a template that reads a word in the user's text is switched with that word, if it removes the word.
 func TestSwitchSuffix(t *testing.T) {
 	for source, want := range map[string]string{
 		`{% for m in messages %}{{ m.content|replace('/no_think', '') }}{% if '/no_think' in m.content %}<think></think>{% endif %}{% endfor %}`: " /no_think",
@@ -184,8 +184,8 @@ func TestForVocab(t *testing.T) {
 	}
 }
 
-// TestPublishedTemplates: the family and the switch of templates as they are published, where the collection is at
-// hand.
+// TestPublishedTemplates: the family and the switch of templates as they are published, where the collection is
+// present.
 func TestPublishedTemplates(t *testing.T) {
 	published, err := os.ReadFile("../../../shared/golden/templates/templates.tar.gz")
 	if errors.Is(err, os.ErrNotExist) {

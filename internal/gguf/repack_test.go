@@ -7,8 +7,8 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
-// Which bytes are copied: by type, processor, and whether the rows come out even. The engine's own count is held
-// against this in runtime/llama.
+// Which bytes are copied: by type, processor, and whether the rows come out even. runtime/llama compares
+// this with the engine's count.
 func TestRepacked(t *testing.T) {
 	avx2, avx512, dot, none := Processor{AVX2: true}, Processor{AVX2: true, AVX512: true}, Processor{DotProd: true},
 		Processor{}

@@ -1,5 +1,6 @@
 // Package ggufmut damages GGUF files in ways that a checksum would find and a parser must survive: metadata and tensor
-// records are changed as what they are, so that most files still parse and reach what reads them next. For tests.
+// records are changed within their types, so that most files still parse and reach the code behind the parser. For
+// tests.
 package ggufmut
 
 import (
@@ -16,7 +17,7 @@ const (
 
 var width = [...]int{1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8}
 
-// File is a GGUF file taken apart.
+// File is a parsed GGUF file.
 type File struct {
 	version uint32
 	pairs   []pair
@@ -40,7 +41,7 @@ type tensor struct {
 	offset uint64
 }
 
-// Parse takes a sound file apart.
+// Parse parses a valid file.
 func Parse(b []byte) (f *File, err error) {
 	defer func() {
 		if recover() != nil {
@@ -91,7 +92,7 @@ func Parse(b []byte) (f *File, err error) {
 	return f, nil
 }
 
-// Bytes puts the file together.
+// Bytes encodes the file.
 func (f *File) Bytes() []byte {
 	var b []byte
 	le := binary.LittleEndian

@@ -17,7 +17,7 @@ type mutator struct {
 	what []string
 }
 
-// Mutate is a damaged copy, with what was done to it. Equal seeds give equal files.
+// Mutate returns a damaged copy and a description of the damage. Equal seeds give equal files.
 func (f *File) Mutate(seed uint64) (what string, damaged []byte) {
 	m := &mutator{File: f.clone(), r: rand.New(rand.NewPCG(seed, 0x67677566))}
 	for range 1 + m.r.IntN(5)/3 { // mostly one change: two hide each other
@@ -55,7 +55,7 @@ func (m *mutator) once() {
 	}
 }
 
-// number is an edge of a type, or a neighbour of what was there.
+// number is a limit of a type, or a neighbour of the previous value.
 func (m *mutator) number(kind uint32, was []byte) []byte {
 	le := binary.LittleEndian
 	switch kind {
@@ -110,7 +110,7 @@ func (m *mutator) arch() string {
 	return "llama"
 }
 
-// special sets keys that these models do not have and that decide much.
+// special sets keys with large effects that these models lack.
 func (m *mutator) special() {
 	a := m.arch() + "."
 	if m.r.IntN(4) == 0 {
@@ -342,8 +342,8 @@ func (m *mutator) tensor() {
 	t := &m.tensors[i]
 	other := m.tensors[m.r.IntN(len(m.tensors))]
 	if m.r.IntN(3) > 0 {
-		// As a writer of such a file would have it: each tensor where the ones before it end. Otherwise most of what
-		// follows is refused for its offsets alone.
+		// Place each tensor behind the one before it, as a writer would. Otherwise most files are refused for their
+		// offsets alone.
 		defer m.layOut()
 	}
 	switch m.r.IntN(12) {
