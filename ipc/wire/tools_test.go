@@ -170,3 +170,14 @@ func TestPromptTokens(t *testing.T) {
 		}
 	}
 }
+
+// TestLongPromptOfTokens: as many ids as a long context has, one of them written with a fraction.
+func TestLongPromptOfTokens(t *testing.T) {
+	f, err := parse(t, `{"id":"a","prompt":[`+strings.Repeat("128000,", 100_000)+`7.0]}`)
+	if err != nil || len(f.Request.PromptTokens) != 100_001 || f.Request.PromptTokens[99_999] != 128000 || f.Request.PromptTokens[100_000] != 7 {
+		t.Fatalf("%d ids, %v", len(f.Request.PromptTokens), err)
+	}
+	if _, err := parse(t, `{"id":"a","prompt":[1,2147483648]}`); err == nil || !strings.Contains(err.Error(), `"prompt[1]" is 2147483648`) {
+		t.Errorf("%v", err)
+	}
+}
