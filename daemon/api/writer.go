@@ -45,6 +45,9 @@ func (w *Writer) Text(data string) {
 	w.out = append(append(append(w.out, "data: "...), data...), "\n\n"...)
 }
 
+// Comment adds a line that clients skip: a sign of life.
+func (w *Writer) Comment() { w.out = append(w.out, ":\n\n"...) }
+
 // Line adds a JSON value on a line of its own: the answer is a sequence of these (application/x-ndjson).
 func (w *Writer) Line(v any) {
 	w.lines = true

@@ -189,7 +189,7 @@ func (a *responsesAPI) read(r *http.Request) (*responding, *wire.Request, error)
 	if err != nil {
 		return nil, nil, err
 	}
-	req.NoProgress = false // what takes long is told as response.in_progress
+	req.NoProgress = false // a client hears early of what takes long
 	c.begin(id, in, req)
 	return c, req, nil
 }
