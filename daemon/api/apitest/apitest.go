@@ -152,8 +152,8 @@ func (b *Backend) Models() []wire.ServedModel {
 	return []wire.ServedModel{{ID: "tiny", Object: "model"}}
 }
 
-// Info has a version.
-func (b *Backend) Info() wire.Info { return wire.Info{Version: "test"} }
+// Info is empty.
+func (b *Backend) Info() wire.Info { return wire.Info{} }
 
 // Health is good.
 func (b *Backend) Health() wire.Health { return wire.Health{Status: "ok"} }
@@ -207,7 +207,7 @@ func (b *Backend) now() time.Time {
 // Serve serves an API on loopback until the test ends.
 func Serve(t testing.TB, b *Backend, routes func(*api.Server) []api.Route) string {
 	mux := http.NewServeMux()
-	s := &api.Server{Backend: b, Log: slog.New(slog.DiscardHandler), Now: b.now}
+	s := &api.Server{Backend: b, Version: "test", Log: slog.New(slog.DiscardHandler), Now: b.now}
 	for _, r := range routes(s) {
 		mux.HandleFunc(r.Method+" "+r.Path, r.Handle)
 	}

@@ -37,7 +37,7 @@ func newCompletion(s *api.Server, w http.ResponseWriter, r *http.Request, chat b
 }
 
 // fingerprint names the build that answers. It begins as llama-server's does.
-func fingerprint(s *api.Server) string { return "b-" + s.Info().Version }
+func fingerprint(s *api.Server) string { return "b-" + s.Version }
 
 // want notes what the body asks of the answer.
 func (c *completion) want(o *options) {
