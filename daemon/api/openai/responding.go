@@ -44,10 +44,10 @@ type openItem struct {
 }
 
 // begin fills in what is known before the first event.
-func (c *responding) begin(id string, in *responsesBody, req *wire.Request) {
+func (c *responding) begin(in *responsesBody, req *wire.Request) {
 	c.logprobs = req.Sampling.Logprobs > 0
 	c.response = responseObject{
-		ID: id, Object: "response", CreatedAt: c.api.s.Now().Unix(), Status: "in_progress", Instructions: in.Instructions, MaxTokens: in.MaxOutputTokens,
+		ID: c.response.ID, Object: "response", CreatedAt: c.api.s.Now().Unix(), Status: "in_progress", Instructions: in.Instructions, MaxTokens: in.MaxOutputTokens,
 		Model: c.api.s.Model(), Output: []*outputItem{}, Parallel: req.ParallelToolCalls, Previous: in.Previous, ServiceTier: "default", Store: c.keep,
 		Temperature: req.Sampling.Temperature, TopP: req.Sampling.TopP, TopLogprobs: req.Sampling.Logprobs, ToolChoice: rawJSON(`"auto"`), Tools: rawJSON("[]"),
 		Truncation: "disabled", Metadata: rawJSON("{}"), Text: textWish{Format: &textFormat{Type: "text"}},
