@@ -147,6 +147,9 @@ func (a *responsesAPI) read(r *http.Request) (*responding, *wire.Request, error)
 		return nil, nil, err
 	}
 	c.history = append(c.history, c.input...)
+	if size := sizeOf(c.history); size > maxStoredBytes { // what is referred to counts each time
+		return nil, nil, &api.Error{Code: wire.PromptTooLarge, Message: fmt.Sprintf("the conversation has %d bytes with what it refers to; it must have at most %d", size, maxStoredBytes)}
+	}
 	var tools []responsesTool
 	if in.Tools != nil {
 		if err := json.Unmarshal(in.Tools, &tools); err != nil {
