@@ -72,6 +72,9 @@ func (w *Writer) begin(status int, contentType string) {
 	if !w.begun {
 		w.w.Header().Set("Content-Type", contentType)
 		w.w.Header().Set("Cache-Control", "no-store")
+		if contentType != "application/json" {
+			w.w.Header().Set("X-Accel-Buffering", "no") // nginx would keep events back
+		}
 		w.w.WriteHeader(status)
 		w.begun = true
 	}
