@@ -301,3 +301,48 @@ func TestCancelOverHTTP(t *testing.T) {
 	}
 	r.nothingLeft()
 }
+
+// A turn with a tool over each API: the call comes streamed, its result goes back, the answer follows.
+func TestToolTurnOverEachAPI(t *testing.T) {
+	r := serve(t, fake.Config{Template: callTemplate, Scripts: []fake.Script{
+		{After: "sunny<|im_end|>\n<|im_start|>assistant\n", Emit: "It is sunny."},
+		{Emit: `<think>hm</think>Ok.<tool_call>{"name": "get_weather", "arguments": {"city": "Bern"}}</tool_call>`},
+	}}, "-c", "16384")
+	web := r.web()
+	call := func(body []byte, id string) string {
+		t.Helper()
+		_, rest, ok := strings.Cut(string(body), id)
+		if !ok || !strings.Contains(string(body), "Bern") {
+			t.Fatalf("no call in %s", body)
+		}
+		found, _, _ := strings.Cut(rest, `"`)
+		return found
+	}
+	const schema = `{"type":"object","properties":{"city":{"type":"string"}}}`
+
+	tools := `"store":false,"temperature":0,"tools":[{"type":"function","name":"get_weather","parameters":` + schema + `}]`
+	_, _, body := post(t, web, "/v1/responses", `{"input":"weather?","stream":true,`+tools+`}`)
+	id := call(body, `"call_id":"`)
+	_, _, body = post(t, web, "/v1/responses", `{"input":[{"role":"user","content":"weather?"},{"type":"function_call","call_id":"`+id+
+		`","name":"get_weather","arguments":"{\"city\": \"Bern\"}"},{"type":"function_call_output","call_id":"`+id+`","output":"sunny"}],`+tools+`}`)
+	if !strings.Contains(string(body), `"text":"It is sunny."`) {
+		t.Errorf("responses: %s", body)
+	}
+
+	tools = `"max_tokens":100,"temperature":0,"tools":[{"name":"get_weather","input_schema":` + schema + `}]`
+	_, _, body = post(t, web, "/v1/messages", `{"stream":true,"messages":[{"role":"user","content":"weather?"}],`+tools+`}`)
+	id = call(body, `{"type":"tool_use","id":"`)
+	if !strings.Contains(string(body), `"stop_reason":"tool_use"`) {
+		t.Errorf("messages: %s", body)
+	}
+	_, _, body = post(t, web, "/v1/messages", `{"messages":[{"role":"user","content":"weather?"},{"role":"assistant","content":[{"type":"text","text":"Ok."},{"type":"tool_use","id":"`+id+
+		`","name":"get_weather","input":{"city":"Bern"}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"`+id+`","content":"sunny"}]}],`+tools+`}`)
+	if !strings.Contains(string(body), `"text":"It is sunny."`) {
+		t.Errorf("messages: %s", body)
+	}
+	status, _, body := post(t, web, "/v1/messages/count_tokens", `{"messages":[{"role":"user","content":"weather?"}],`+tools+`}`)
+	if status != http.StatusOK {
+		t.Errorf("count_tokens: %s", body)
+	}
+	r.nothingLeft()
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
 	"github.com/uma-serve/uma-serve/daemon/api/own"
+	"github.com/uma-serve/uma-serve/internal/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/page"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -136,7 +137,7 @@ func (s *Server) serveHTTP() <-chan struct{} {
 
 // apis is what the HTTP APIs are made with.
 func (s *Server) apis() *api.Server {
-	return &api.Server{Backend: backend{s}, StallTimeout: s.cfg.StallTimeout, Log: s.log, Now: time.Now}
+	return &api.Server{Backend: backend{s}, StallTimeout: s.cfg.StallTimeout, Version: buildinfo.Version, Log: s.log, Now: time.Now}
 }
 
 // httpError answers a request that no API has seen yet with an error, in the form of the API that its path belongs to.

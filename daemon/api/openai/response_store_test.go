@@ -15,8 +15,8 @@ import (
 
 // filed puts a response of about size bytes into st.
 func filed(st *responseStore, owner uint32, id string, size int) {
-	text := jsonText(strings.Repeat("x", size))
-	st.put(&responding{owner: owner, response: responseObject{ID: id, Metadata: json.RawMessage("{}"), Tools: json.RawMessage("[]"), ToolChoice: json.RawMessage(`"auto"`)}, history: []rawJSON{text}})
+	text := rawJSON(`{"id":"i` + id + `","text":"` + strings.Repeat("x", size) + `"}`)
+	st.put(&responding{owner: owner, response: responseObject{ID: id, Metadata: json.RawMessage("{}"), Tools: json.RawMessage("[]"), ToolChoice: json.RawMessage(`"auto"`)}, input: []rawJSON{text}, history: []rawJSON{text}})
 }
 
 // held checks the sums of st and lists the ids of an owner, oldest first.
@@ -29,6 +29,11 @@ func held(t *testing.T, st *responseStore, owner uint32) (ids []string) {
 			sum += s.bytes
 			if o.byID[s.id] != s {
 				t.Errorf("%s is in the order, not by id", s.id)
+			}
+		}
+		for id, item := range o.items {
+			if o.byID[item.of.id] != item.of || !slices.Contains(item.of.itemIDs, id) {
+				t.Errorf("item %s is of a response that is gone", id)
 			}
 		}
 		if sum != o.bytes || len(o.byID) != len(o.order) || sum > maxStoredBytes || len(o.order) > maxStored {
@@ -62,6 +67,9 @@ func TestStoreIsBounded(t *testing.T) {
 		t.Errorf("%q", ids)
 	}
 	filed(&st, 1, "too large", maxStoredBytes)
+	if st.item(1, "ilarger") == nil || st.item(2, "ilarger") != nil || st.item(1, "ilarge") != nil || st.item(1, "i0") != nil {
+		t.Error("an item is not found, or found where it is not")
+	}
 	if ids := held(t, &st, 1); !slices.Equal(ids, []string{"larger"}) {
 		t.Errorf("%q", ids)
 	}
@@ -154,5 +162,17 @@ func TestEncryptedThought(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s: %q, %v", c.encrypted, got, err)
 		}
+	}
+}
+
+// TestReferencesAreBounded: what a body refers to counts each time.
+func TestReferencesAreBounded(t *testing.T) {
+	b := &apitest.Backend{Answer: func(*wire.Request) []wire.Event { return []wire.Event{apitest.Text("a"), apitest.EOS(wire.Stop)} }}
+	url := apitest.Serve(t, b, Routes)
+	apitest.Do(t, "POST", url+"/v1/responses", `{"input":[{"id":"i1","role":"user","content":"`+strings.Repeat("x", 1<<20)+`"}]}`, 0)
+	refer := strings.Repeat(`{"type":"item_reference","id":"i1"},`, 16)
+	status, _, body := apitest.Do(t, "POST", url+"/v1/responses", `{"input":[`+strings.TrimSuffix(refer, ",")+`]}`, 0)
+	if status != 413 || !strings.Contains(body, "with what it refers to") {
+		t.Errorf("%d %.300s", status, body)
 	}
 }
