@@ -31,7 +31,7 @@ async function newPage(url, { width = 1280, height = 860, dark = false } = {}) {
   await page.setViewport({ width, height, deviceScaleFactor: 1, hasTouch: width < 500, isMobile: width < 500 });
   await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: dark ? 'dark' : 'light' }]);
   const origin = new URL(url).origin;
-  page.on('console', (m) => { if (m.type() === 'error' || m.type() === 'warn') problems.push(`console: ${m.text()}`); });
+  page.on('console', (m) => { if (m.type() === 'error' || m.type() === 'warn') problems.push(`console: ${m.text()} ${m.location().url || ''}`); });
   page.on('pageerror', (e) => problems.push(`error: ${e.message}`));
   page.on('request', (r) => {
     if (!r.url().startsWith(`${origin}/`) && !/^(data|blob|about):/.test(r.url())) problems.push(`another origin: ${r.url()}`);
@@ -133,11 +133,10 @@ async function slowDaemon() {
   const page = await newPage(slowURL);
   const count = async () => (await page.$$('.message.assistant')).length;
   await ask(page, 'How long?');
-  await page.waitForSelector('#end-think:not([hidden])');
-  check((await text(page, '#send')) === 'Stop', 'send is stop while an answer comes');
   await answers(page, 1);
   await ask(page, 'Think long');
   await page.waitForSelector('#end-think:not([hidden])');
+  check((await text(page, '#send')) === 'Stop', 'send is stop while an answer comes');
   await page.waitForFunction(() => /thinking/.test(document.querySelector('#streams .stream')?.textContent));
   check((await lastAnswer(page)).summary.startsWith('Thinking:'), 'the last line of a thought is shown');
   await page.keyboard.down('Control');
