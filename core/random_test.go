@@ -20,6 +20,9 @@ import (
 // (-operations 10000000).
 var operations = flag.Int("operations", 100_000, "random operations of TestRandomOperations")
 
+// first is the seed of the first random life, to repeat one or to go on behind it: life n of a run has seed first + n.
+var first = flag.Uint64("first", 0, "seed of the first life of TestRandomOperations")
+
 // life is a random life of a server: what happens to it, operation by operation.
 type life struct {
 	*machine
@@ -303,7 +306,7 @@ var opNames = [...]string{"", "seq copy", "seq remove", "seq shift", "copy out",
 func TestRandomOperations(t *testing.T) {
 	const each = 500
 	seen := map[string]int{}
-	for seed := range uint64(*operations / each) {
+	for seed := *first; seed < *first+uint64(*operations/each); seed++ {
 		l, err := live(seed, each)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
@@ -311,8 +314,15 @@ func TestRandomOperations(t *testing.T) {
 		for what, n := range l.counts {
 			seen[what] += n
 		}
+		seen["refused"] += l.refused
 	}
 	t.Log(seen)
+	if n := seen["refused"]; n > 1+*operations/1_000_000 {
+		t.Errorf("%d batches did not fit into the pool: the scheduler counts on cells that are not there", n)
+	}
+	if *operations < 100_000 {
+		return // too few for all of these to happen
+	}
 	for _, what := range []string{
 		"started", "preempted", "parked", "recomputed", "unpinned", "restored", "seq copy", "copy out", "fetch",
 		"skip part", "copy in", "flush", "cancelled", "failed",
