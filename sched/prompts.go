@@ -176,7 +176,7 @@ func (f *promptFill) chunk(r *request, most int) (n int, reason Reason) {
 		n, reason = rest, ReasonPrefillExtrapolation
 	}
 	if !f.budget.bounded && n < most {
-		n = wholeTiles(f.b.s.plan.Tokens, n)
+		n = wholeTiles(f.b.s.plan.Tokens, max(1, f.minChunk), n)
 	}
 	return n, reason
 }

@@ -20,7 +20,7 @@ func (s *Scheduler) soloFits(start, most int) int {
 	ms := max(restSlack*float64(s.cfg.SoloBudget)/1e6, s.soloMs(load{}, start))
 	n := max(s.cost.fitsLikely(ms, load{}, start, most), min(most, s.cfg.MinPrefill))
 	if n < most {
-		n = wholeTiles(0, n)
+		n = wholeTiles(0, max(1, s.cfg.MinPrefill), n)
 	}
 	return n
 }
@@ -49,13 +49,18 @@ const (
 	halfTileRows = 4 // rows beyond the last whole tile are computed by so many
 )
 
-// wholeTiles is the largest chunk of at most n tokens with which a batch of rows rows ends with a whole tile.
-func wholeTiles(rows, n int) int {
+// wholeTiles is the largest chunk of least … n tokens with which a batch of rows rows ends with a whole tile, or n if there
+// is none.
+func wholeTiles(rows, least, n int) int {
+	whole := n
 	switch all := rows + n; {
 	case all >= tileRows:
-		n -= all % tileRows
+		whole -= all % tileRows
 	case all > halfTileRows:
-		n -= all % halfTileRows
+		whole -= all % halfTileRows
 	}
-	return n
+	if whole < least {
+		return n
+	}
+	return whole
 }
