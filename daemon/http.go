@@ -11,6 +11,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
+	"github.com/uma-serve/uma-serve/daemon/api/llamaserver"
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
 	"github.com/uma-serve/uma-serve/daemon/api/own"
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
@@ -37,7 +38,7 @@ func (s *Server) routes() http.Handler {
 	methods := map[string][]string{} // by path
 	handlers := map[string]map[string]http.HandlerFunc{}
 	var known []string
-	for _, r := range slices.Concat(s.ownRoutes(), own.Routes(apis), openai.Routes(apis), anthropic.Routes(apis)) {
+	for _, r := range slices.Concat(s.ownRoutes(), own.Routes(apis), openai.Routes(apis), anthropic.Routes(apis), llamaserver.Routes(apis)) {
 		path := handlers[r.Path]
 		if path == nil {
 			path = map[string]http.HandlerFunc{}

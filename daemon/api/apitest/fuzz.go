@@ -45,9 +45,21 @@ func Fuzz(f *testing.F, routes func(*api.Server) []api.Route, path string, seeds
 					t.Fatalf("%q: not JSON: %q", body, ev.Data)
 				}
 			}
+		case kind == "application/x-ndjson" && w.Code == http.StatusOK:
+			for line := range strings.Lines(w.Body.String()) {
+				if !json.Valid([]byte(line)) {
+					t.Fatalf("%q: not JSON: %q", body, line)
+				}
+			}
 		case kind == "application/json":
 			var answer struct {
 				Error *struct{ Message string }
+			}
+			if w.Body.Bytes()[0] == '[' { // several answers
+				if !json.Valid(w.Body.Bytes()) || w.Code != http.StatusOK {
+					t.Fatalf("%q: %d %q", body, w.Code, w.Body)
+				}
+				return
 			}
 			if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
 				t.Fatalf("%q: %d %q: %v", body, w.Code, w.Body, err)
