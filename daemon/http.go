@@ -12,6 +12,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
 	"github.com/uma-serve/uma-serve/daemon/api/llamaserver"
+	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
 	"github.com/uma-serve/uma-serve/daemon/api/own"
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
@@ -38,7 +39,7 @@ func (s *Server) routes() http.Handler {
 	methods := map[string][]string{} // by path
 	handlers := map[string]map[string]http.HandlerFunc{}
 	var known []string
-	for _, r := range slices.Concat(s.ownRoutes(), own.Routes(apis), openai.Routes(apis), anthropic.Routes(apis), llamaserver.Routes(apis)) {
+	for _, r := range slices.Concat(s.ownRoutes(), own.Routes(apis), openai.Routes(apis), anthropic.Routes(apis), llamaserver.Routes(apis), ollama.Routes(apis)) {
 		path := handlers[r.Path]
 		if path == nil {
 			path = map[string]http.HandlerFunc{}
@@ -144,9 +145,12 @@ func (s *Server) apis() *api.Server {
 // httpError answers a request that no API has seen yet with an error, in the form of the API that its path belongs to.
 func (s *Server) httpError(w http.ResponseWriter, r *http.Request, e *wire.Error) {
 	out := s.apis().NewWriter(w)
-	if strings.HasPrefix(r.URL.Path, "/v1/messages") {
+	switch {
+	case strings.HasPrefix(r.URL.Path, "/v1/messages"):
 		anthropic.Fail(out, (*api.Error)(e))
-		return
+	case strings.HasPrefix(r.URL.Path, "/api/"):
+		ollama.Fail(out, (*api.Error)(e))
+	default:
+		openai.Fail(out, (*api.Error)(e))
 	}
-	openai.Fail(out, (*api.Error)(e))
 }

@@ -77,6 +77,7 @@ type Prompt struct {
 type Facts struct {
 	Model    wire.InfoModel
 	Context  int    // tokens that all requests together may hold
+	GPU      bool   // it is not computed by the processor alone
 	Template string // the chat template's text, "" where the model cannot chat
 	BOS, EOS string // what begins and ends a sequence; "" = no such token
 	// Infill are the tokens before the prefix, the suffix and the middle of a text that is filled in; nil where the model

@@ -51,6 +51,7 @@ var rules = []rule{
 		"foreign APIs: a translation to the one request; the daemon is behind an interface"},
 	{"daemon/api/apitest", []string{"daemon/api", "ipc/wire"}, "a backend for tests of APIs, without the daemon"},
 	{"daemon/api/anthropic", []string{"daemon/api", "ipc/wire"}, "one API, beside the others"},
+	{"daemon/api/ollama", []string{"daemon/api", "ipc/wire"}, "one API, beside the others"},
 	{"daemon/api/llamaserver", []string{"daemon/api", "daemon/api/openai", "ipc/wire"},
 		"llama-server's API, whose errors have OpenAI's form"},
 	{"daemon/api/own", []string{"daemon/api", "daemon/api/openai", "ipc/wire"},
