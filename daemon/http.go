@@ -49,7 +49,7 @@ func (s *Server) routes() http.Handler {
 				if h == nil {
 					allow := strings.Join(methods[r.Path], ", ")
 					w.Header().Set("Allow", allow)
-					refuseHTTP(w, http.StatusMethodNotAllowed, fmt.Sprintf("%s %s: the method must be %s", req.Method, req.URL.Path, allow))
+					refuseHTTP(w, req, http.StatusMethodNotAllowed, fmt.Sprintf("%s %s: the method must be %s", req.Method, req.URL.Path, allow))
 					return
 				}
 				h(w, req)
@@ -62,7 +62,7 @@ func (s *Server) routes() http.Handler {
 		}
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuseHTTP(w, http.StatusNotFound, fmt.Sprintf("there is no %s; there are %s; see docs/http.md", r.URL.Path, strings.Join(known, ", ")))
+		refuseHTTP(w, r, http.StatusNotFound, fmt.Sprintf("there is no %s; there are %s; see docs/http.md", r.URL.Path, strings.Join(known, ", ")))
 	})
 	return mux
 }
@@ -90,7 +90,7 @@ func (s *Server) ownRoutes() []api.Route {
 			prometheus.ServeHTTP(w, r)
 		}},
 		{Method: http.MethodGet, Path: "/live", Handle: s.liveEvents},
-		{Method: http.MethodGet, Path: "/{$}", Handle: page.ServeHTTP},
+		{Method: http.MethodGet, Path: "/{$}", Handle: ollama.Greet(page.ServeHTTP)},
 		{Method: http.MethodGet, Path: page.Prefix + "{file}", Handle: page.ServeHTTP},
 	}
 }
@@ -102,7 +102,13 @@ func answerJSON(w http.ResponseWriter, status int, body []byte) {
 }
 
 // refuseHTTP answers what is no request of the protocol: a path, a method, a model that is not there.
-func refuseHTTP(w http.ResponseWriter, status int, message string) {
+func refuseHTTP(w http.ResponseWriter, r *http.Request, status int, message string) {
+	if strings.HasPrefix(r.URL.Path, "/api/") {
+		answerJSON(w, status, mustJSON(struct {
+			Error string `json:"error"`
+		}{message}))
+		return
+	}
 	type body struct {
 		Code    int    `json:"code"`
 		Type    string `json:"type"`
