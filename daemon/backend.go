@@ -210,7 +210,7 @@ func (b backend) Facts() *api.Facts {
 		return nil
 	}
 	f := &api.Facts{
-		Model: *m.told(), Context: m.caps.ContextTokens, Infill: m.infillMarks(), GPU: m.caps.Device != runtime.DeviceCPU,
+		Model: *m.told(), Context: m.caps.ContextTokens, Infill: m.infillers, GPU: m.caps.Device != runtime.DeviceCPU,
 		Parallel: b.cfg.Parallel, MaxTokens: b.cfg.MaxTokens, MaxPromptBytes: b.cfg.MaxPromptBytes, Seed: b.cfg.Seed,
 	}
 	if m.template != nil {

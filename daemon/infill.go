@@ -21,12 +21,12 @@ var infillMarkers = [][3]string{
 // errNoInfill says that a model was not trained to fill in.
 var errNoInfill = errors.New(`this model has no tokens for filling in the middle; leave "suffix" out`)
 
-// infillMarks are the model's tokens of one family, nil if it has none.
-func (m *model) infillMarks() []runtime.Token {
+// infillMarks are a vocabulary's tokens of one family, nil if it has none.
+func infillMarks(v runtime.Vocab) []runtime.Token {
 	for _, names := range infillMarkers {
 		var marks []runtime.Token
 		for _, name := range names {
-			if t := m.vocab.Find(name); t != runtime.NoToken {
+			if t := v.Find(name); t != runtime.NoToken {
 				marks = append(marks, t)
 			}
 		}
@@ -39,7 +39,7 @@ func (m *model) infillMarks() []runtime.Token {
 
 // infill is the prompt after which a model writes what stands between prefix and suffix.
 func (m *model) infill(owner uint32, prefix, suffix string) (tokens []runtime.Token, err error) {
-	marks := m.infillMarks()
+	marks := m.infillers
 	if marks == nil {
 		return nil, errNoInfill
 	}

@@ -37,6 +37,7 @@ type model struct {
 	developer    bool  // template knows the role "developer"
 	markers      *markers
 	tokens       *tokenCache
+	infillers    []runtime.Token         // before prefix, suffix and middle; nil: it cannot fill in
 	breaks       func() sampler.Breakers // DRY's usual ones, made when first asked for
 }
 
@@ -51,7 +52,7 @@ func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
 			m.facts.EOG = append(m.facts.EOG, t)
 		}
 	}
-	m.tokens = newTokenCache(v)
+	m.tokens, m.infillers = newTokenCache(v), infillMarks(v)
 	m.breaks = sync.OnceValue(func() sampler.Breakers { return m.breakers(wire.DefaultDryBreaks) })
 	text, source, err := chatTemplate(cfg, v)
 	if err != nil {
