@@ -203,6 +203,23 @@ func (t *sessions) named(owner uint32, id string) (found []*request) {
 	return found
 }
 
+// Facts are told of the loaded model.
+func (b backend) Facts() *api.Facts {
+	m := b.model.Load()
+	if m == nil {
+		return nil
+	}
+	f := &api.Facts{
+		Model: *m.told(), Context: m.caps.ContextTokens, Infill: m.infillers, GPU: m.caps.Device != runtime.DeviceCPU,
+		Parallel: b.cfg.Parallel, MaxTokens: b.cfg.MaxTokens, MaxPromptBytes: b.cfg.MaxPromptBytes, Seed: b.cfg.Seed,
+	}
+	if m.template != nil {
+		f.Template = m.templateText
+	}
+	f.BOS, f.EOS = m.specials()
+	return f
+}
+
 func (b backend) Info() wire.Info     { return b.info() }
 func (b backend) Health() wire.Health { return b.health() }
 

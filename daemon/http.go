@@ -11,6 +11,8 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
+	"github.com/uma-serve/uma-serve/daemon/api/llamaserver"
+	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
 	"github.com/uma-serve/uma-serve/daemon/api/own"
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
@@ -37,7 +39,7 @@ func (s *Server) routes() http.Handler {
 	methods := map[string][]string{} // by path
 	handlers := map[string]map[string]http.HandlerFunc{}
 	var known []string
-	for _, r := range slices.Concat(s.ownRoutes(), own.Routes(apis), openai.Routes(apis), anthropic.Routes(apis)) {
+	for _, r := range slices.Concat(s.ownRoutes(), own.Routes(apis), openai.Routes(apis), anthropic.Routes(apis), llamaserver.Routes(apis), ollama.Routes(apis)) {
 		path := handlers[r.Path]
 		if path == nil {
 			path = map[string]http.HandlerFunc{}
@@ -47,7 +49,7 @@ func (s *Server) routes() http.Handler {
 				if h == nil {
 					allow := strings.Join(methods[r.Path], ", ")
 					w.Header().Set("Allow", allow)
-					refuseHTTP(w, http.StatusMethodNotAllowed, fmt.Sprintf("%s %s: the method must be %s", req.Method, req.URL.Path, allow))
+					refuseHTTP(w, req, http.StatusMethodNotAllowed, fmt.Sprintf("%s %s: the method must be %s", req.Method, req.URL.Path, allow))
 					return
 				}
 				h(w, req)
@@ -60,7 +62,7 @@ func (s *Server) routes() http.Handler {
 		}
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuseHTTP(w, http.StatusNotFound, fmt.Sprintf("there is no %s; there are %s; see docs/http.md", r.URL.Path, strings.Join(known, ", ")))
+		refuseHTTP(w, r, http.StatusNotFound, fmt.Sprintf("there is no %s; there are %s; see docs/http.md", r.URL.Path, strings.Join(known, ", ")))
 	})
 	return mux
 }
@@ -88,7 +90,7 @@ func (s *Server) ownRoutes() []api.Route {
 			prometheus.ServeHTTP(w, r)
 		}},
 		{Method: http.MethodGet, Path: "/live", Handle: s.liveEvents},
-		{Method: http.MethodGet, Path: "/{$}", Handle: page.ServeHTTP},
+		{Method: http.MethodGet, Path: "/{$}", Handle: ollama.Greet(page.ServeHTTP)},
 		{Method: http.MethodGet, Path: page.Prefix + "{file}", Handle: page.ServeHTTP},
 	}
 }
@@ -100,7 +102,13 @@ func answerJSON(w http.ResponseWriter, status int, body []byte) {
 }
 
 // refuseHTTP answers what is no request of the protocol: a path, a method, a model that is not there.
-func refuseHTTP(w http.ResponseWriter, status int, message string) {
+func refuseHTTP(w http.ResponseWriter, r *http.Request, status int, message string) {
+	if strings.HasPrefix(r.URL.Path, "/api/") {
+		answerJSON(w, status, mustJSON(struct {
+			Error string `json:"error"`
+		}{message}))
+		return
+	}
 	type body struct {
 		Code    int    `json:"code"`
 		Type    string `json:"type"`
@@ -143,9 +151,12 @@ func (s *Server) apis() *api.Server {
 // httpError answers a request that no API has seen yet with an error, in the form of the API that its path belongs to.
 func (s *Server) httpError(w http.ResponseWriter, r *http.Request, e *wire.Error) {
 	out := s.apis().NewWriter(w)
-	if strings.HasPrefix(r.URL.Path, "/v1/messages") {
+	switch {
+	case strings.HasPrefix(r.URL.Path, "/v1/messages"):
 		anthropic.Fail(out, (*api.Error)(e))
-		return
+	case strings.HasPrefix(r.URL.Path, "/api/"):
+		ollama.Fail(out, (*api.Error)(e))
+	default:
+		openai.Fail(out, (*api.Error)(e))
 	}
-	openai.Fail(out, (*api.Error)(e))
 }

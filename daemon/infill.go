@@ -21,35 +21,43 @@ var infillMarkers = [][3]string{
 // errNoInfill says that a model was not trained to fill in.
 var errNoInfill = errors.New(`this model has no tokens for filling in the middle; leave "suffix" out`)
 
+// infillMarks are a vocabulary's tokens of one family, nil if it has none.
+func infillMarks(v runtime.Vocab) []runtime.Token {
+	for _, names := range infillMarkers {
+		var marks []runtime.Token
+		for _, name := range names {
+			if t := v.Find(name); t != runtime.NoToken {
+				marks = append(marks, t)
+			}
+		}
+		if len(marks) == len(names) {
+			return marks
+		}
+	}
+	return nil
+}
+
 // infill is the prompt after which a model writes what stands between prefix and suffix.
 func (m *model) infill(owner uint32, prefix, suffix string) (tokens []runtime.Token, err error) {
-	for _, names := range infillMarkers {
-		var marks [3]runtime.Token
-		have := true
-		for i, name := range names {
-			marks[i] = m.vocab.Find(name)
-			have = have && marks[i] != runtime.NoToken
-		}
-		if !have {
-			continue
-		}
-		before, err := m.tokens.tokenize(nil, owner, prefix, false, false)
-		if err != nil {
-			return nil, err
-		}
-		after, err := m.tokens.tokenize(nil, owner, suffix, false, false)
-		if err != nil {
-			return nil, err
-		}
-		// What the model wants at the beginning of a sequence, which an empty text has alone.
-		if tokens, err = m.vocab.Tokenize(nil, "", true, false); err != nil {
-			return nil, err
-		}
-		tokens = append(append(tokens, marks[0]), before...)
-		tokens = append(append(tokens, marks[1]), after...)
-		return append(tokens, marks[2]), nil
+	marks := m.infillers
+	if marks == nil {
+		return nil, errNoInfill
 	}
-	return nil, errNoInfill
+	before, err := m.tokens.tokenize(nil, owner, prefix, false, false)
+	if err != nil {
+		return nil, err
+	}
+	after, err := m.tokens.tokenize(nil, owner, suffix, false, false)
+	if err != nil {
+		return nil, err
+	}
+	// What the model wants at the beginning of a sequence, which an empty text has alone.
+	if tokens, err = m.vocab.Tokenize(nil, "", true, false); err != nil {
+		return nil, err
+	}
+	tokens = append(append(tokens, marks[0]), before...)
+	tokens = append(append(tokens, marks[1]), after...)
+	return append(tokens, marks[2]), nil
 }
 
 // known checks that the vocabulary has all tokens of a prompt.

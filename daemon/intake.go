@@ -22,21 +22,23 @@ import (
 
 // model is what intake needs of the loaded model: pure, shared, immutable.
 type model struct {
-	info      runtime.ModelInfo
-	caps      runtime.Capabilities
-	vocab     runtime.Vocab
-	tags      *meridian.Tags // nil: the model does not mark its thinking
-	facts     sampler.VocabFacts
-	template  *chattmpl.Template // nil: it cannot be run
-	source    string             // where template comes from, as people are told
-	thinking  *chattmpl.Switch   // of template; not nil with it
-	calls     *toolcall.Spec     // how the model writes calls of tools; not nil with template
-	think     *meridian.Config
-	noChat    error // why template is nil
-	developer bool  // template knows the role "developer"
-	markers   *markers
-	tokens    *tokenCache
-	breaks    func() sampler.Breakers // DRY's usual ones, made when first asked for
+	info         runtime.ModelInfo
+	caps         runtime.Capabilities
+	vocab        runtime.Vocab
+	tags         *meridian.Tags // nil: the model does not mark its thinking
+	facts        sampler.VocabFacts
+	template     *chattmpl.Template // nil: it cannot be run
+	source       string             // where template comes from, as people are told
+	templateText string
+	thinking     *chattmpl.Switch // of template; not nil with it
+	calls        *toolcall.Spec   // how the model writes calls of tools; not nil with template
+	think        *meridian.Config
+	noChat       error // why template is nil
+	developer    bool  // template knows the role "developer"
+	markers      *markers
+	tokens       *tokenCache
+	infillers    []runtime.Token         // before prefix, suffix and middle; nil: it cannot fill in
+	breaks       func() sampler.Breakers // DRY's usual ones, made when first asked for
 }
 
 func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
@@ -50,13 +52,13 @@ func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
 			m.facts.EOG = append(m.facts.EOG, t)
 		}
 	}
-	m.tokens = newTokenCache(v)
+	m.tokens, m.infillers = newTokenCache(v), infillMarks(v)
 	m.breaks = sync.OnceValue(func() sampler.Breakers { return m.breakers(wire.DefaultDryBreaks) })
 	text, source, err := chatTemplate(cfg, v)
 	if err != nil {
 		return nil, err
 	}
-	m.source = source
+	m.source, m.templateText = source, text
 	m.developer = strings.Contains(text, "developer")
 	if m.template, m.noChat = chattmpl.Compile(text); m.noChat != nil {
 		m.noChat = fmt.Errorf(`this model's chat template cannot be run (%w)`, m.noChat)
@@ -206,6 +208,11 @@ func (m *model) read(owner uint32, w *wire.Request) (p reading, bad *wire.Error)
 		err = m.known(p.tokens)
 	case w.Suffix != "":
 		p.tokens, err = m.infill(owner, w.Prompt, w.Suffix)
+	case w.ParseSpecial:
+		p.text = w.Prompt
+		// A rendered template may begin with the BOS, which must not be there twice.
+		begun := m.vocab.BOS() != runtime.NoToken && strings.HasPrefix(p.text, m.vocab.Text(m.vocab.BOS()))
+		p.tokens, err = m.tokens.tokenize(nil, owner, p.text, !begun, true)
 	default:
 		p.text = w.Prompt
 		p.tokens, err = m.tokenize(owner, p.text, false)

@@ -221,7 +221,7 @@ func TestOpenAIErrors(t *testing.T) {
 		{"/v1/completions", `{"prompt":"x","guided_regex":"a+"}`, "invalid_request_error", "the form of the answer", 400},
 		{"/v1/completions", `{"prompt":"` + strings.Repeat("x", 100) + `"}`, "exceed_context_size_error", "context_length_exceeded", 400},
 		{"/v1/completions", `{"prompt":"` + strings.Repeat("x", 5000) + `"}`, "invalid_request_error", "--max-frame-bytes", 413},
-		{"/v1/embeddings", `{}`, "not_found_error", "/v1/chat/completions", 404},
+		{"/v1/nothing", `{}`, "not_found_error", "/v1/chat/completions", 404},
 	} {
 		status, _, body := post(t, web, c.path, c.body)
 		var got completed

@@ -68,14 +68,7 @@ func (s *Server) info() wire.Info {
 	}
 	if l := s.loop.Load(); l != nil {
 		m := s.model.Load()
-		in.Model = &wire.InfoModel{ModelInfo: m.info, ChatTemplate: m.template != nil, TemplateSource: m.source, Thinks: m.tags.Known(),
-			ThinkMarkers: m.tags.Family(), ThinkSwitch: []string{}}
-		if m.template != nil {
-			in.Model.ThinkSwitch = append(in.Model.ThinkSwitch, m.thinking.Names()...)
-		}
-		if m.noChat != nil {
-			in.Model.NoChat = m.noChat.Error()
-		}
+		in.Model = m.told()
 		in.Capabilities = &m.caps
 		st := s.metrics.Scheduler()
 		in.Live.Sequences = st.Prefilling + st.Decoding
@@ -84,6 +77,19 @@ func (s *Server) info() wire.Info {
 		if c := st.Cost; c.Steps > 0 {
 			in.CostModel = &wire.CostModel{A: c.A, B: c.B, C: c.C, D: c.D, Samples: c.Steps, Error: c.Error}
 		}
+	}
+	return in
+}
+
+// told is what clients are told of the model.
+func (m *model) told() *wire.InfoModel {
+	in := &wire.InfoModel{ModelInfo: m.info, ChatTemplate: m.template != nil, TemplateSource: m.source, Thinks: m.tags.Known(),
+		ThinkMarkers: m.tags.Family(), ThinkSwitch: []string{}}
+	if m.template != nil {
+		in.ThinkSwitch = append(in.ThinkSwitch, m.thinking.Names()...)
+	}
+	if m.noChat != nil {
+		in.NoChat = m.noChat.Error()
 	}
 	return in
 }

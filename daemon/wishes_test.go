@@ -331,7 +331,8 @@ func TestHTTPPaths(t *testing.T) {
 		allow, says        string
 	}{
 		{"POST", "/chat/completions", "{" + openAIQuestion + "}", 200, "", `"content":"ok"`},
-		{"POST", "/completions", `{"prompt":"x","max_tokens":1}`, 200, "", `text_completion`},
+		{"POST", "/completions", `{"prompt":"x","max_tokens":1}`, 200, "", `"content":"`},
+		{"POST", "/v1/completions", `{"prompt":"x","max_tokens":1}`, 200, "", `text_completion`},
 		{"GET", "/models", "", 200, "", `"id":"` + name + `"`},
 		{"GET", "/v1/models/" + name, "", 200, "", `"object":"model"`},
 		{"GET", "/models/" + name, "", 200, "", `"id":"` + name + `"`},
@@ -341,7 +342,8 @@ func TestHTTPPaths(t *testing.T) {
 		{"POST", "/v1/models", "{}", 405, "GET, HEAD", `the method must be GET, HEAD`},
 		{"PUT", "/metrics", "", 405, "GET, HEAD", `invalid_request_error`},
 		{"OPTIONS", "/health", "", 405, "GET, HEAD", ``},
-		{"GET", "/v1/embeddings", "", 404, "", `there is no /v1/embeddings; there are GET /health`},
+		{"GET", "/v1/nothing", "", 404, "", `there is no /v1/nothing; there are GET /health`},
+		{"POST", "/v1/embeddings", "{}", 501, "", `makes no embeddings`},
 	} {
 		req, err := http.NewRequest(c.method, "http://uma"+c.path, strings.NewReader(c.body))
 		if err != nil {

@@ -39,6 +39,8 @@ type Backend interface {
 	Model() string
 	// Models are the models that are served, none while they load.
 	Models() []wire.ServedModel
+	// Facts are what is known of the model and of the limits of its requests, nil while it loads.
+	Facts() *Facts
 	Info() wire.Info
 	Health() wire.Health
 
@@ -69,6 +71,23 @@ type Stream interface {
 type Prompt struct {
 	Text   string // "" where the request has token ids
 	Tokens []int32
+}
+
+// Facts do not change once the model is loaded.
+type Facts struct {
+	Model    wire.InfoModel
+	Context  int    // tokens that all requests together may hold
+	GPU      bool   // it is not computed by the processor alone
+	Template string // the chat template's text, "" where the model cannot chat
+	BOS, EOS string // what begins and ends a sequence; "" = no such token
+	// Infill are the tokens before the prefix, the suffix and the middle of a text that is filled in; nil where the model
+	// has none.
+	Infill []int32
+
+	Parallel       int   // requests that run at once
+	MaxTokens      int   // of an answer, 0 = what fits
+	MaxPromptBytes int   // 0 = what a body holds
+	Seed           int64 // of requests that name none; negative: a random one
 }
 
 // Server is what every API is made with.

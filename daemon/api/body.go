@@ -258,6 +258,17 @@ func Kind(raw []byte) string {
 	return "a number"
 }
 
+// Join adds to b what o passes on. A field that both have is refused.
+func (b *Body) Join(o *Body) error {
+	for _, m := range o.passed {
+		if b.Has(m.name) {
+			return Refuse(fmt.Sprintf("field %q is given twice", m.name))
+		}
+	}
+	b.passed = append(b.passed, o.passed...)
+	return nil
+}
+
 // Passed are the names of the fields that are in no row of the table.
 func (b *Body) Passed() (names []string) {
 	for _, m := range b.passed {

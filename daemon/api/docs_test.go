@@ -11,6 +11,8 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
+	"github.com/uma-serve/uma-serve/daemon/api/llamaserver"
+	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
 )
 
@@ -46,10 +48,18 @@ func documented(t *testing.T, endpoint string) map[string][2]string {
 	return rows
 }
 
+// allTables are the tables of all APIs.
+func allTables() map[string]api.Table {
+	tables := openai.Tables()
+	for _, more := range []map[string]api.Table{anthropic.Tables(), llamaserver.Tables(), ollama.Tables()} {
+		maps.Copy(tables, more)
+	}
+	return tables
+}
+
 // TestDocumentedTables holds each API's table of fields against docs/http.md.
 func TestDocumentedTables(t *testing.T) {
-	tables := openai.Tables()
-	maps.Copy(tables, anthropic.Tables())
+	tables := allTables()
 	for _, endpoint := range slices.Sorted(maps.Keys(tables)) {
 		if endpoint == "/v1/messages/count_tokens" { // the fields of /v1/messages
 			continue
@@ -85,8 +95,7 @@ func TestDocumentedTables(t *testing.T) {
 
 // TestTablesNameNoFieldTwice: the first row would hide the second.
 func TestTablesNameNoFieldTwice(t *testing.T) {
-	tables := openai.Tables()
-	maps.Copy(tables, anthropic.Tables())
+	tables := allTables()
 	for endpoint, table := range tables {
 		seen := map[string]bool{}
 		for _, f := range table {

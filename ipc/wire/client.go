@@ -72,6 +72,9 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 	if r.DryBreaks != nil && (def == nil || def.DryBreaks == nil || !slices.Equal(r.DryBreaks, def.DryBreaks)) {
 		dst = appendTexts(dst, `,"dry_sequence_breakers":`, r.DryBreaks)
 	}
+	if r.ParseSpecial {
+		dst = append(dst, `,"parse_special":true`...)
+	}
 	if r.Suffix != "" {
 		dst = appendHead(dst, `,"suffix":`, r.Suffix)
 	}

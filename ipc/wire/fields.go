@@ -32,6 +32,9 @@ var fields = slices.Concat(requestFields, samplingFields, toolFields, formatFiel
 var requestFields = []field{
 	{name: "id", read: readID},
 	{name: "prompt", read: readPrompt},
+	{name: "parse_special", read: func(d *decoder, name string, v *fastjson.Value) error {
+		return d.boolean(name, v, &d.req.ParseSpecial)
+	}},
 	{name: "messages", read: readMessages},
 	{name: "suffix", read: func(d *decoder, name string, v *fastjson.Value) (err error) {
 		d.req.Suffix, err = d.str(name, v)

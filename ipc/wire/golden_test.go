@@ -89,6 +89,7 @@ func goldens() []golden {
 		request("request_grammar", func(r *Request) {
 			r.Prompt, r.Suffix, r.Format = "x", "y", Format{Kind: FormatGrammar, Payload: "root ::= \"a\"{5}"}
 		}),
+		request("request_parse_special", func(r *Request) { r.Prompt, r.ParseSpecial = "<|im_start|>user\nhi", true }),
 		request("request_effort", func(r *Request) { r.Prompt, r.Think.Effort = "x", EffortLow }),
 		fromClient("cancel", AppendCancel(nil, "r-1"), Frame{Kind: KindCancel, ID: "r-1"}),
 		fromClient("end_think", AppendEndThink(nil, "r-1"), Frame{Kind: KindEndThink, ID: "r-1"}),

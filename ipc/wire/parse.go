@@ -265,6 +265,8 @@ func (d *decoder) finish() error {
 		return fmt.Errorf("fields %q and %q are both given; a request has one of them", "prompt", "messages")
 	case r.Suffix != "" && (d.messages || r.PromptTokens != nil):
 		return fmt.Errorf("field %q belongs to a %q that is text", "suffix", "prompt")
+	case r.ParseSpecial && (d.messages || r.PromptTokens != nil || r.Suffix != ""):
+		return fmt.Errorf("field %q belongs to a %q that is text, without %q", "parse_special", "prompt", "suffix")
 	case d.p.MaxPromptBytes > 0 && d.text > d.p.MaxPromptBytes:
 		d.code = PromptTooLarge
 		name := "prompt"

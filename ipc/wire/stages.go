@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/valyala/fastjson"
@@ -24,6 +25,18 @@ var stages = []struct {
 	{"min_p", 'm', func(p *sampler.Params) { p.MinP = 0 }},
 	{"xtc", 'x', func(p *sampler.Params) { p.XTCProbability = 0 }},
 	{"temperature", 't', func(p *sampler.Params) { p.Temperature, p.DynatempRange = 1, 0 }},
+}
+
+// Stages are the names of the stages of sampling that change something, in their order.
+func Stages(p *sampler.Params) []string {
+	names := []string{}
+	for i := range stages {
+		off := *p
+		if stages[i].off(&off); !bytes.Equal(appendSampling(nil, &off, nil), appendSampling(nil, p, nil)) {
+			names = append(names, stages[i].name)
+		}
+	}
+	return names
 }
 
 // readSamplers takes the stages of sampling that are wanted, by name or in llama-server's string of letters. Their order is

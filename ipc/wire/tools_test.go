@@ -165,11 +165,14 @@ func TestPromptTokens(t *testing.T) {
 		t.Errorf("%+v %v", f.Request, err)
 	}
 	for body, want := range map[string]string{
-		`"prompt":[]`:               `field "prompt" is empty`,
-		`"prompt":[-1]`:             `field "prompt[0]" is -1`,
-		`"prompt":["a"]`:            `field "prompt[0]" is a string`,
-		`"prompt":[1],"suffix":"y"`: `belongs to a "prompt" that is text`,
-		`"messages":[{"role":"user","content":"x"}],"suffix":"y"`: `belongs to a "prompt" that is text`,
+		`"prompt":[]`:                       `field "prompt" is empty`,
+		`"prompt":[-1]`:                     `field "prompt[0]" is -1`,
+		`"prompt":["a"]`:                    `field "prompt[0]" is a string`,
+		`"prompt":[1],"parse_special":true`: `field "parse_special" belongs to a "prompt" that is text`,
+		`"prompt":"x","suffix":"y","parse_special":true`:                  `without "suffix"`,
+		`"messages":[{"role":"user","content":"x"}],"parse_special":true`: `field "parse_special" belongs`,
+		`"prompt":[1],"suffix":"y"`:                                       `belongs to a "prompt" that is text`,
+		`"messages":[{"role":"user","content":"x"}],"suffix":"y"`:         `belongs to a "prompt" that is text`,
 	} {
 		if _, err := parse(t, `{"id":"a",`+body+`}`); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", body, err)

@@ -30,6 +30,7 @@ type Request struct {
 	ID           string    // 1…128 bytes, unique among the connection's requests in flight
 	Prompt       string    // raw text, no template; exclusive with Messages and PromptTokens
 	PromptTokens []int32   // the prompt as token ids; nil = not given so
+	ParseSpecial bool      // the markers in Prompt ("<|im_start|>") are single tokens; otherwise they are text like any other
 	Suffix       string    // of Prompt: the answer stands between the two; "" = the answer continues Prompt
 	Messages     []Message // rendered with the model's chat template
 	MaxTokens    int       // 0 = the server's default

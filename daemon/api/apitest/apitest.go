@@ -25,6 +25,8 @@ type Backend struct {
 	Answer func(r *wire.Request) []wire.Event
 	// Hold, if set, is received from before the last event of each request.
 	Hold chan struct{}
+	// Loading makes the model unknown.
+	Loading bool
 
 	mu        sync.Mutex
 	requests  []*wire.Request
@@ -152,11 +154,29 @@ func (b *Backend) Models() []wire.ServedModel {
 	return []wire.ServedModel{{ID: "tiny", Object: "model"}}
 }
 
+// Facts are those of a small model that can do everything.
+func (b *Backend) Facts() *api.Facts {
+	if b.Loading {
+		return nil
+	}
+	f := &api.Facts{Context: 64, Template: "{{ messages }}", Infill: []int32{1, 2, 3}, BOS: "<s>", EOS: "</s>", Parallel: 2, MaxPromptBytes: 1 << 20, Seed: -1}
+	m := &f.Model
+	m.Path, m.Name, m.Architecture, m.Description = "/models/tiny.gguf", "tiny", "llama", "llama 15M Q4_K - Medium"
+	m.Parameters, m.Bytes, m.TrainContext, m.Layers, m.Embedding, m.Heads, m.KVHeads, m.VocabSize = 15_000_000, 9_000_000, 2048, 5, 288, 6, 3, 256
+	m.ChatTemplate, m.Thinks = true, true
+	return f
+}
+
 // Info is empty.
 func (b *Backend) Info() wire.Info { return wire.Info{} }
 
 // Health is good.
-func (b *Backend) Health() wire.Health { return wire.Health{Status: "ok"} }
+func (b *Backend) Health() wire.Health {
+	if b.Loading {
+		return wire.Health{Status: "loading"}
+	}
+	return wire.Health{Status: "ok"}
+}
 
 // Why and KV have nothing to tell.
 func (b *Backend) Why(context.Context, wire.WhyQuestion) (json.RawMessage, error) {

@@ -45,18 +45,41 @@ func Fuzz(f *testing.F, routes func(*api.Server) []api.Route, path string, seeds
 					t.Fatalf("%q: not JSON: %q", body, ev.Data)
 				}
 			}
+		case kind == "application/x-ndjson" && w.Code == http.StatusOK:
+			for line := range strings.Lines(w.Body.String()) {
+				if !json.Valid([]byte(line)) {
+					t.Fatalf("%q: not JSON: %q", body, line)
+				}
+			}
 		case kind == "application/json":
 			var answer struct {
-				Error *struct{ Message string }
+				Error json.RawMessage // an object with a message, or the message
+			}
+			if w.Body.Bytes()[0] == '[' { // several answers
+				if !json.Valid(w.Body.Bytes()) || w.Code != http.StatusOK {
+					t.Fatalf("%q: %d %q", body, w.Code, w.Body)
+				}
+				return
 			}
 			if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
 				t.Fatalf("%q: %d %q: %v", body, w.Code, w.Body, err)
 			}
-			if failed := answer.Error != nil; failed != (w.Code >= 400) || failed && (answer.Error.Message == "" || len(answer.Error.Message) > 2000) || w.Code >= 500 {
+			message := errorMessage(answer.Error)
+			if failed := answer.Error != nil && string(answer.Error) != "null"; failed != (w.Code >= 400) || failed && (message == "" || len(message) > 2000) || w.Code >= 500 {
 				t.Fatalf("%q: %d %q", body, w.Code, w.Body)
 			}
 		default:
 			t.Fatalf("%q: %d, %q: %q", body, w.Code, kind, w.Body)
 		}
 	})
+}
+
+// errorMessage is the message of an error: a string, or the member of an object. "" is none.
+func errorMessage(raw json.RawMessage) (message string) {
+	var in struct{ Message string }
+	if json.Unmarshal(raw, &message) == nil {
+		return message
+	}
+	json.Unmarshal(raw, &in)
+	return in.Message
 }

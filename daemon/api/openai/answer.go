@@ -2,9 +2,7 @@ package openai
 
 import (
 	"encoding/json"
-	"math"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
@@ -17,6 +15,8 @@ type rawJSON = json.RawMessage
 func jsonText(s string) rawJSON { return api.AppendJSON(nil, s) }
 
 var null = rawJSON("null")
+
+type timings = api.Timings
 
 // answerObject is what clients read: a whole answer or a chunk.
 type answerObject struct {
@@ -103,19 +103,6 @@ type usage struct {
 	CompletionWith struct {
 		Reasoning int `json:"reasoning_tokens"`
 	} `json:"completion_tokens_details"`
-}
-
-// timings are llama-server's: what was computed, how long it took.
-type timings struct {
-	CacheN          int     `json:"cache_n"`
-	PromptN         int     `json:"prompt_n"`
-	PromptMs        float64 `json:"prompt_ms"`
-	PromptPerSecond float64 `json:"prompt_per_second"`
-	AnswerN         int     `json:"predicted_n"`
-	AnswerMs        float64 `json:"predicted_ms"`
-	AnswerPerSecond float64 `json:"predicted_per_second"`
-	QueueMs         float64 `json:"queue_ms"`
-	TTFTMs          float64 `json:"ttft_ms"`
 }
 
 // choice is one answer on its way.
@@ -336,18 +323,6 @@ func timingsOf(choices []*choice) *timings {
 	if len(choices) != 1 {
 		return nil
 	}
-	e := choices[0].eos
-	rate := func(n int, d time.Duration) float64 { // to a thousandth
-		if n <= 0 || d <= 0 {
-			return 0
-		}
-		return math.Floor(min(float64(n)/d.Seconds(), 1e12)*1000) / 1000
-	}
-	n := e.Usage.PromptTokens - e.Usage.CachedTokens
-	ms := func(d time.Duration) float64 { return wire.Ms(max(d, 0)) }
-	return &timings{
-		CacheN: e.Usage.CachedTokens, PromptN: n, PromptMs: ms(e.Timings.Prefill), PromptPerSecond: rate(n, e.Timings.Prefill),
-		AnswerN: e.Usage.CompletionTokens, AnswerMs: ms(e.Timings.Decode), AnswerPerSecond: rate(e.Usage.CompletionTokens-1, e.Timings.Decode),
-		QueueMs: ms(e.Timings.Queue), TTFTMs: ms(e.Timings.TTFT),
-	}
+	t := api.TimingsOf(choices[0].eos)
+	return &t
 }

@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"encoding/json"
 	"math"
 	"reflect"
 	"strings"
@@ -66,36 +65,6 @@ func TestAnswer(t *testing.T) {
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("chat %v:\n got %s\nwant %s", chat, strings.Join(got, "\n     "), strings.Join(want, "\n     "))
-		}
-	}
-}
-
-// TestReadPrompts: the forms of "prompt".
-func TestReadPrompts(t *testing.T) {
-	id := func(n int32) promptPart { return promptPart{token: n, isID: true} }
-	for in, want := range map[string][]prompt{
-		`"x"`:           {{text: "x"}},
-		`["x"]`:         {{text: "x"}},
-		`["x","y"]`:     {{text: "x"}, {text: "y"}},
-		`[1,2]`:         {{parts: []promptPart{id(1), id(2)}}},
-		`[1,"a",2]`:     {{parts: []promptPart{id(1), {text: "a"}, id(2)}}},
-		`[[1],["a",2]]`: {{parts: []promptPart{id(1)}}, {parts: []promptPart{{text: "a"}, id(2)}}},
-		`[[1],"y"]`:     {{parts: []promptPart{id(1)}}, {text: "y"}},
-	} {
-		if got, err := readPrompts(json.RawMessage(in)); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %+v, %v", in, got, err)
-		}
-	}
-	for in, want := range map[string]string{
-		``: `"prompt" is missing`, `""`: `"prompt" is empty`, `[]`: `"prompt" is empty`, `7`: `must be a string`, `{}`: `must be a string`,
-		`[-1]`: `token id`, `[1.5]`: `token id`, `[1e99]`: `token id`, `[1,[2]]`: `token id`, `["a",[]]`: `"prompt[1]"`, `["a",""]`: `"prompt[1]" is empty`, `[{}]`: `"prompt[0]"`, `[1,null]`: `token id`,
-	} {
-		var raw json.RawMessage
-		if in != "" {
-			raw = json.RawMessage(in)
-		}
-		if got, err := readPrompts(raw); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %+v, %v", in, got, err)
 		}
 	}
 }

@@ -11,13 +11,13 @@ import (
 )
 
 // Routes are the endpoints. What OpenAI's clients ask for is there with and without /v1: llama-server has both, and a
-// client's base URL may end in either.
+// client's base URL may end in either. /completions alone is llama-server's own.
 func Routes(s *api.Server) (routes []api.Route) {
 	responses := &responsesAPI{s: s}
+	routes = append(routes, api.Route{Method: http.MethodPost, Path: "/v1/completions", Handle: func(w http.ResponseWriter, r *http.Request) { serveText(s, w, r) }})
 	for _, base := range []string{"/v1", ""} {
 		routes = append(routes,
 			api.Route{Method: http.MethodPost, Path: base + "/chat/completions", Handle: func(w http.ResponseWriter, r *http.Request) { serveChat(s, w, r) }},
-			api.Route{Method: http.MethodPost, Path: base + "/completions", Handle: func(w http.ResponseWriter, r *http.Request) { serveText(s, w, r) }},
 			api.Route{Method: http.MethodPost, Path: base + "/responses", Handle: responses.serveResponses},
 			api.Route{Method: http.MethodGet, Path: base + "/responses/{id}", Handle: responses.serveStored},
 			api.Route{Method: http.MethodDelete, Path: base + "/responses/{id}", Handle: responses.serveDelete},

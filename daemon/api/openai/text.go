@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -55,7 +54,7 @@ func (c *completion) readText(r *http.Request) (list []*wire.Request, err error)
 	if err != nil {
 		return nil, err
 	}
-	prompts, err := readPrompts(in.Prompt)
+	prompts, err := api.ReadPrompts(in.Prompt)
 	if err != nil {
 		return nil, err
 	}
@@ -73,9 +72,12 @@ func (c *completion) readText(r *http.Request) (list []*wire.Request, err error)
 	}
 	c.want(&opts)
 	for _, p := range prompts {
-		text := p.text
-		if req.Prompt, req.PromptTokens, err = p.resolve(c.s, r); err != nil {
-			return nil, err
+		text := p.Text
+		req.Prompt, req.PromptTokens = p.Text, nil
+		if !p.IsText() {
+			if req.PromptTokens, err = p.Tokens(r.Context(), c.s, true, false); err != nil {
+				return nil, err
+			}
 		}
 		switch {
 		case req.Prompt == "" && len(req.PromptTokens) == 0:
@@ -99,104 +101,4 @@ func (c *completion) readText(r *http.Request) (list []*wire.Request, err error)
 		}
 	}
 	return list, nil
-}
-
-// prompt is one of a body's prompts: a text, or parts that are texts and token ids.
-type prompt struct {
-	text  string
-	parts []promptPart // nil: text
-}
-
-type promptPart struct {
-	text  string
-	token int32
-	isID  bool
-}
-
-const promptMust = "a string, an array of token ids, or an array of these"
-
-// readPrompts reads the forms of "prompt": a string, token ids, an array of strings, an array of arrays of token ids.
-// As llama-server has it, an array of ids may have strings among them.
-func readPrompts(raw rawJSON) ([]prompt, error) {
-	if raw == nil {
-		return nil, api.Refuse(`field "prompt" is missing; it must be ` + promptMust)
-	}
-	var text string
-	if json.Unmarshal(raw, &text) == nil {
-		if text == "" {
-			return nil, api.Refuse(`field "prompt" is empty`)
-		}
-		return []prompt{{text: text}}, nil
-	}
-	var list []rawJSON
-	if json.Unmarshal(raw, &list) != nil {
-		return nil, api.Refuse(`field "prompt" must be ` + promptMust)
-	}
-	if len(list) == 0 {
-		return nil, api.Refuse(`field "prompt" is empty`)
-	}
-	ids := slices.ContainsFunc(list, isNumber)
-	if ids {
-		p, err := mixed(`"prompt"`, list)
-		return []prompt{p}, err
-	}
-	var prompts []prompt
-	for i, r := range list {
-		name := fmt.Sprintf(`"prompt[%d]"`, i)
-		var inner []rawJSON
-		switch {
-		case r[0] == '"' && json.Unmarshal(r, &text) == nil:
-			if text == "" {
-				return nil, api.Refuse("field " + name + " is empty")
-			}
-			prompts = append(prompts, prompt{text: text})
-		case json.Unmarshal(r, &inner) == nil && len(inner) > 0:
-			p, err := mixed(name, inner)
-			if err != nil {
-				return nil, err
-			}
-			prompts = append(prompts, p)
-		default:
-			return nil, api.Refuse("field " + name + ` must be a string or an array of token ids`)
-		}
-	}
-	return prompts, nil
-}
-
-func isNumber(r rawJSON) bool { return r[0] == '-' || r[0] >= '0' && r[0] <= '9' }
-
-// mixed reads a prompt of token ids with strings among them.
-func mixed(name string, list []rawJSON) (p prompt, err error) {
-	for i, r := range list {
-		part := promptPart{isID: isNumber(r)}
-		if part.isID {
-			err = json.Unmarshal(r, &part.token)
-		} else {
-			err = json.Unmarshal(r, &part.text)
-		}
-		if err != nil || part.token < 0 || string(r) == "null" {
-			return p, api.Refuse(fmt.Sprintf("field %s has the entry %.40q at %d; it must be a token id of 0…2147483647 or a string", name, r, i))
-		}
-		p.parts = append(p.parts, part)
-	}
-	return p, nil
-}
-
-// resolve is the prompt as a request has it: its text, or token ids.
-func (p *prompt) resolve(s *api.Server, r *http.Request) (text string, tokens []int32, err error) {
-	if p.parts == nil {
-		return p.text, nil, nil
-	}
-	for i, part := range p.parts {
-		if part.isID {
-			tokens = append(tokens, part.token)
-			continue
-		}
-		more, err := s.Tokenize(r.Context(), part.text, i == 0, false)
-		if err != nil {
-			return "", nil, err
-		}
-		tokens = append(tokens, more...)
-	}
-	return "", tokens, nil
 }

@@ -1,0 +1,134 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+)
+
+// Input is one of a body's prompts: a text, or parts that are texts and token ids.
+type Input struct {
+	Text  string
+	parts []promptPart // nil: Text
+}
+
+type promptPart struct {
+	text  string
+	token int32
+	isID  bool
+}
+
+const promptMust = "a string, an array of token ids, or an array of these"
+
+// ReadPrompts reads the forms of "prompt": a string, token ids, an array of strings, an array of arrays of token ids. As
+// llama-server has it, an array of ids may have strings among them, and {"prompt_string":…} stands for a string.
+func ReadPrompts(raw json.RawMessage) ([]Input, error) {
+	if raw == nil {
+		return nil, Refuse(`field "prompt" is missing; it must be ` + promptMust)
+	}
+	if raw[0] == '"' || raw[0] == '{' {
+		p, err := onePrompt("prompt", raw)
+		return []Input{p}, err
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(raw, &list) != nil {
+		return nil, Refuse(`field "prompt" must be ` + promptMust)
+	}
+	if len(list) == 0 {
+		return nil, Refuse(`field "prompt" is empty`)
+	}
+	if slices.ContainsFunc(list, isNumber) {
+		p, err := ReadMixed("prompt", list)
+		return []Input{p}, err
+	}
+	prompts := make([]Input, len(list))
+	for i, r := range list {
+		var err error
+		if prompts[i], err = onePrompt(fmt.Sprintf("prompt[%d]", i), r); err != nil {
+			return nil, err
+		}
+	}
+	return prompts, nil
+}
+
+// onePrompt reads a string, an object with a string, or an array of token ids.
+func onePrompt(name string, raw json.RawMessage) (p Input, err error) {
+	var list []json.RawMessage
+	switch {
+	case raw[0] == '"' && json.Unmarshal(raw, &p.Text) == nil:
+	case raw[0] == '{':
+		var in struct {
+			Text  *string           `json:"prompt_string"`
+			Media []json.RawMessage `json:"multimodal_data"`
+		}
+		if json.Unmarshal(raw, &in) != nil || in.Text == nil {
+			return p, Refuse(fmt.Sprintf(`field %q must be an object {"prompt_string":…}`, name))
+		}
+		if len(in.Media) > 0 {
+			return p, Refuse(fmt.Sprintf(`field %q is not supported: this server reads text`, name+".multimodal_data"))
+		}
+		p.Text = *in.Text
+	case json.Unmarshal(raw, &list) == nil && len(list) > 0:
+		return ReadMixed(name, list)
+	default:
+		return p, Refuse(fmt.Sprintf("field %q must be a string or an array of token ids", name))
+	}
+	if p.Text == "" {
+		return p, Refuse(fmt.Sprintf("field %q is empty", name))
+	}
+	return p, nil
+}
+
+func isNumber(r json.RawMessage) bool { return r[0] == '-' || r[0] >= '0' && r[0] <= '9' }
+
+// ReadMixed reads a prompt of token ids with strings among them. name is that of the field, for errors.
+func ReadMixed(name string, list []json.RawMessage) (p Input, err error) {
+	p.parts = make([]promptPart, 0, len(list))
+	for i, r := range list {
+		part := promptPart{isID: isNumber(r)}
+		if part.isID {
+			err = json.Unmarshal(r, &part.token)
+		} else {
+			err = json.Unmarshal(r, &part.text)
+		}
+		if err != nil || part.token < 0 || string(r) == "null" {
+			return p, Refuse(fmt.Sprintf("field %q has the entry %.40q at %d; it must be a token id of 0…2147483647 or a string", name, r, i))
+		}
+		p.parts = append(p.parts, part)
+	}
+	return p, nil
+}
+
+// IsText reports whether p is a text alone; otherwise it is token ids with texts among them.
+func (p *Input) IsText() bool { return p.parts == nil }
+
+// Bytes is how much text p has.
+func (p *Input) Bytes() int {
+	n := len(p.Text)
+	for i := range p.parts {
+		n += len(p.parts[i].text)
+	}
+	return n
+}
+
+// Tokens are the tokens of p. special adds those at a sequence's start where p begins with a text; markers reads the model's
+// markers in texts as single tokens.
+func (p *Input) Tokens(ctx context.Context, b Backend, special, markers bool) (tokens []int32, err error) {
+	if p.parts == nil {
+		return b.Tokenize(ctx, p.Text, special, markers)
+	}
+	for i := range p.parts {
+		part := &p.parts[i]
+		if part.isID {
+			tokens = append(tokens, part.token)
+			continue
+		}
+		more, err := b.Tokenize(ctx, part.text, special && i == 0, markers)
+		if err != nil {
+			return nil, err
+		}
+		tokens = append(tokens, more...)
+	}
+	return tokens, nil
+}

@@ -1,0 +1,225 @@
+package llamaserver
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+type rawJSON = json.RawMessage
+
+// answer is one answer on its way.
+type answer struct {
+	index int
+	req   *wire.Request
+	eos   *wire.EOS
+
+	newLine bool // in the text so far
+
+	// Of an answer that comes whole.
+	text, think []byte
+	tokens      []int32
+	probs       []tokenProbs
+}
+
+// chunk is a part of a streamed answer.
+type chunk struct {
+	Index     int          `json:"index"`
+	Content   string       `json:"content"`
+	Reasoning string       `json:"reasoning_content,omitempty"`
+	Tokens    []int32      `json:"tokens"`
+	Stop      bool         `json:"stop"`
+	Slot      int          `json:"id_slot"`
+	Probs     []tokenProbs `json:"completion_probabilities,omitempty"`
+	Progress  *progress    `json:"prompt_progress,omitempty"`
+}
+
+type progress struct {
+	Total     int     `json:"total"`
+	Cache     int     `json:"cache"`
+	Processed int     `json:"processed"`
+	TimeMs    float64 `json:"time_ms"`
+}
+
+type tokenProbs struct {
+	tokenProb
+	Top []tokenProb `json:"top_logprobs"`
+}
+
+type tokenProb struct {
+	ID      int32   `json:"id"`
+	Token   string  `json:"token"`
+	Bytes   []int   `json:"bytes"` // a []byte would be base64
+	Logprob float32 `json:"logprob"`
+}
+
+// anySlot: requests have no slots, so none is named.
+const anySlot = -1
+
+// final is a whole answer, or the last chunk of a streamed one, whose text has gone out.
+type final struct {
+	Index      int          `json:"index"`
+	Content    string       `json:"content"`
+	Reasoning  string       `json:"reasoning_content,omitempty"`
+	Tokens     []int32      `json:"tokens"`
+	Slot       int          `json:"id_slot"`
+	Stop       bool         `json:"stop"`
+	Model      string       `json:"model"`
+	Predicted  int          `json:"tokens_predicted"`
+	Evaluated  int          `json:"tokens_evaluated"`
+	Settings   *settings    `json:"generation_settings"`
+	Prompt     string       `json:"prompt"`
+	HasNewLine bool         `json:"has_new_line"`
+	Truncated  bool         `json:"truncated"`
+	StopType   string       `json:"stop_type"`
+	StopWord   string       `json:"stopping_word"`
+	Cached     int          `json:"tokens_cached"`
+	Timings    timings      `json:"timings"`
+	Probs      []tokenProbs `json:"completion_probabilities,omitempty"`
+}
+
+type timings struct {
+	api.Timings
+	PromptPerToken float64 `json:"prompt_per_token_ms"`
+	AnswerPerToken float64 `json:"predicted_per_token_ms"`
+}
+
+func (a *answer) chunk(t *wire.Token) *chunk {
+	ch := &chunk{Index: a.index, Tokens: []int32{t.TokenID}, Slot: anySlot}
+	if t.Phase == wire.Thinking {
+		ch.Reasoning = string(t.Text)
+	} else {
+		ch.Content = string(t.Text)
+		a.newLine = a.newLine || strings.Contains(ch.Content, "\n")
+	}
+	if t.HasLogprob {
+		ch.Probs = []tokenProbs{probsOf(t)}
+	}
+	return ch
+}
+
+func (a *answer) progress(p *wire.Progress) *chunk {
+	return &chunk{Index: a.index, Tokens: []int32{}, Slot: anySlot, Progress: &progress{p.Total, p.Cached, p.Processed, wire.Ms(max(p.Elapsed, 0))}}
+}
+
+// keep adds a token to an answer that comes whole.
+func (a *answer) keep(t *wire.Token) {
+	a.tokens = append(a.tokens, t.TokenID)
+	if t.HasLogprob {
+		a.probs = append(a.probs, probsOf(t))
+	}
+	if t.Phase == wire.Thinking {
+		a.think = append(a.think, t.Text...)
+		return
+	}
+	a.text = append(a.text, t.Text...)
+	a.newLine = a.newLine || strings.Contains(string(t.Text), "\n")
+}
+
+func probOf(id int32, text []byte, p float32) tokenProb {
+	if !(p >= wire.MinLogprob) { // also NaN
+		p = wire.MinLogprob
+	}
+	t := tokenProb{ID: id, Token: strings.ToValidUTF8(string(text), ""), Bytes: make([]int, len(text)), Logprob: min(p, 0)}
+	for i, c := range text {
+		t.Bytes[i] = int(c)
+	}
+	return t
+}
+
+func probsOf(t *wire.Token) tokenProbs {
+	p := tokenProbs{probOf(t.TokenID, t.Text, t.Logprob), make([]tokenProb, len(t.Top))}
+	for i := range t.Top {
+		p.Top[i] = probOf(t.Top[i].Token, t.Top[i].Text, t.Top[i].Logprob)
+	}
+	return p
+}
+
+// final is the end of a, or those of its fields that were asked for.
+func (c *completion) final(r *http.Request, a *answer) any {
+	u := &a.eos.Usage
+	f := &final{
+		Index: a.index, Tokens: []int32{}, Slot: anySlot, Stop: true, Model: c.s.Model(), Predicted: u.CompletionTokens, Evaluated: u.PromptTokens,
+		HasNewLine: a.newLine, StopType: stopType(a.eos), StopWord: a.eos.StopText, Cached: u.CachedTokens, Probs: a.probs,
+	}
+	if !c.Stream {
+		f.Content, f.Reasoning = string(a.text), string(a.think)
+		if c.ReturnTokens {
+			f.Tokens = a.tokens
+		}
+	}
+	f.Timings.Timings = api.TimingsOf(a.eos)
+	if n := f.Timings.PromptN; n > 0 {
+		f.Timings.PromptPerToken = f.Timings.PromptMs / float64(n)
+	}
+	if n := f.Timings.AnswerN; n > 1 {
+		f.Timings.AnswerPerToken = f.Timings.AnswerMs / float64(n-1)
+	}
+	facts := c.s.Facts()
+	if facts == nil { // it answered, so it is loaded
+		facts = new(api.Facts)
+	}
+	if room := facts.Context; u.PromptTokens+u.CompletionTokens > room || u.PromptTokens+u.CompletionTokens == room && a.eos.Reason == wire.Length {
+		f.Truncated = true
+	}
+	f.Settings = settingsOf(a.req, facts, c.Stream)
+	if c.wantsField("prompt") {
+		f.Prompt = c.promptText(r, a.req)
+	}
+	if len(c.Fields) == 0 {
+		return f
+	}
+	return pick(f, c.Fields)
+}
+
+func stopType(e *wire.EOS) string {
+	switch {
+	case e.StopText != "":
+		return "word"
+	case e.Reason == wire.Length:
+		return "limit"
+	}
+	return "eos"
+}
+
+// promptText is the text of the prompt as the model read it: with what begins a sequence.
+func (c *completion) promptText(r *http.Request, req *wire.Request) string {
+	tokens := req.PromptTokens
+	if tokens == nil {
+		p, err := c.s.Render(r.Context(), req)
+		if err != nil {
+			return req.Prompt
+		}
+		tokens = p.Tokens
+	}
+	text, err := c.s.Detokenize(tokens)
+	if err != nil {
+		return req.Prompt
+	}
+	return strings.ToValidUTF8(string(text), "\ufffd")
+}
+
+// pick returns the fields of an answer with these names. A name with slashes is a path into an object; the field is then
+// called by all of it. Names that lead nowhere are left out.
+func pick(f *final, fields []string) map[string]rawJSON {
+	whole := rawJSON(api.AppendJSON(nil, f))
+	picked := map[string]rawJSON{}
+	for _, path := range fields {
+		at := whole
+		for _, name := range strings.Split(path, "/") {
+			var object map[string]rawJSON
+			if json.Unmarshal(at, &object) != nil {
+				at = nil
+				break
+			}
+			at = object[name]
+		}
+		if at != nil {
+			picked[path] = at
+		}
+	}
+	return picked
+}

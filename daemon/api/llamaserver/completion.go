@@ -1,0 +1,236 @@
+package llamaserver
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+const (
+	maxAnswers = 128 // of one body: n_cmpl of each prompt
+	maxFields  = 64  // of response_fields
+)
+
+// completionTable is what differs from a request's own fields (docs/protocol.md).
+var completionTable = slices.Concat(
+	api.Of(api.Taken, "prompt", "stream", "n_cmpl", "n", "return_tokens", "response_fields"),
+	api.Of(api.Ignored, "id", "metadata"),
+	api.Table{
+		{Name: "messages", Use: api.Refused, Why: "they belong to /v1/chat/completions"},
+		{Name: "tools", Use: api.Refused, But: []string{"[]"}, Why: "they belong to /v1/chat/completions"},
+		{Name: "suffix", Use: api.Refused, But: []string{`""`}, Why: "/infill fills in"},
+	},
+)
+
+// options are the fields that all completions have.
+type options struct {
+	Stream       bool     `json:"stream"`
+	Answers      *int     `json:"n_cmpl"`
+	N            *int     `json:"n"` // the same
+	ReturnTokens bool     `json:"return_tokens"`
+	Fields       []string `json:"response_fields"`
+}
+
+type completionBody struct {
+	Prompt rawJSON `json:"prompt"`
+	options
+}
+
+// answers is how many answers each prompt gets.
+func (o *options) answers() (int, error) {
+	n := 1
+	for _, given := range []*int{o.Answers, o.N} {
+		if given != nil {
+			n = *given
+		}
+	}
+	switch {
+	case o.Answers != nil && o.N != nil && *o.Answers != *o.N:
+		return 0, api.Refuse(`fields "n_cmpl" and "n" are the same field and hold different values; send one of them`)
+	case n < 1 || n > maxAnswers:
+		return 0, api.Refuse(fmt.Sprintf(`field "n_cmpl" must be an integer of 1…%d`, maxAnswers))
+	}
+	return n, nil
+}
+
+// completion is one body on its way, with an answer for each prompt and repetition. Every answer is a request.
+type completion struct {
+	s     *api.Server
+	w     *api.Writer
+	id    string
+	facts *api.Facts // nil: the model was loading when it was asked
+
+	options
+	answers []*answer
+	byID    map[string]*answer
+	open    int // answers that have not ended
+	done    bool
+}
+
+func newCompletion(s *api.Server, w http.ResponseWriter) *completion {
+	c := &completion{s: s, w: s.NewWriter(w), id: api.NewID("cmpl-"), facts: s.Facts(), byID: map[string]*answer{}}
+	w.Header().Set("X-Request-Id", c.id) // bodies have no id; uma-cli why and /cancel take this one
+	return c
+}
+
+// serveCompletion answers POST /completion.
+func serveCompletion(s *api.Server, w http.ResponseWriter, r *http.Request) {
+	c := newCompletion(s, w)
+	requests, err := c.read(r)
+	if err != nil {
+		c.fail(api.AsError(err))
+		return
+	}
+	c.run(r, requests)
+}
+
+func (c *completion) read(r *http.Request) (list []*wire.Request, err error) {
+	var in completionBody
+	body, err := readTable(r, completionTable, &in, true)
+	if err != nil {
+		return nil, err
+	}
+	prompts, err := api.ReadPrompts(in.Prompt)
+	if err != nil {
+		return nil, err
+	}
+	req, err := body.Request(c.id, struct {
+		Prompt string `json:"prompt"`
+	}{"x"}) // takes the place of each prompt
+	if err != nil {
+		return nil, err
+	}
+	n, err := c.want(&in.options, len(prompts))
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range prompts {
+		// Markers are read as tokens: what /apply-template returns is a prompt for /completion.
+		req.Prompt, req.PromptTokens, req.ParseSpecial = p.Text, nil, p.IsText()
+		if !p.IsText() {
+			if req.PromptTokens, err = p.Tokens(r.Context(), c.s, true, true); err != nil {
+				return nil, err
+			}
+			if len(req.PromptTokens) == 0 {
+				return nil, api.Refuse(`field "prompt" has no tokens`)
+			}
+		}
+		list = c.add(list, req, n)
+	}
+	return list, nil
+}
+
+// want notes what the body asks of the answers, and returns how many each prompt gets.
+func (c *completion) want(o *options, prompts int) (int, error) {
+	n, err := o.answers()
+	switch {
+	case err != nil:
+		return 0, err
+	case prompts*n > maxAnswers:
+		return 0, api.Refuse(fmt.Sprintf("%d prompts with %d answers each are more than the %d answers that one request may ask for", prompts, n, maxAnswers))
+	case len(o.Fields) > maxFields:
+		return 0, api.Refuse(fmt.Sprintf(`field "response_fields" has %d entries; it must have at most %d`, len(o.Fields), maxFields))
+	}
+	c.options = *o
+	return n, nil
+}
+
+// add adds n requests like req to list, each with its answer. They differ in their seeds.
+func (c *completion) add(list []*wire.Request, req *wire.Request, n int) []*wire.Request {
+	for i := range n {
+		r := *req
+		if len(c.answers) > 0 {
+			r.ID = fmt.Sprintf("%s-%d", c.id, len(c.answers))
+		}
+		if r.Sampling.SeedSet {
+			r.Sampling.Seed += uint64(i)
+		} else if n > 1 { // --seed would make them all the same
+			r.Sampling.Seed, r.Sampling.SeedSet = rand.Uint64(), true
+		}
+		a := &answer{index: len(c.answers), req: &r, tokens: []int32{}}
+		c.answers, c.byID[r.ID] = append(c.answers, a), a
+		list = append(list, &r)
+	}
+	return list
+}
+
+// run asks, and writes what comes.
+func (c *completion) run(r *http.Request, requests []*wire.Request) {
+	c.open = len(requests)
+	stream, err := c.s.Start(r.Context(), requests...)
+	if err != nil {
+		c.fail(api.AsError(err))
+		return
+	}
+	defer stream.Close()
+	c.s.Follow(c.w, stream, func(ev *wire.Event) bool { c.take(r, ev); return !c.done })
+}
+
+// take turns an event into chunks.
+func (c *completion) take(r *http.Request, ev *wire.Event) {
+	a := c.byID[ev.ID]
+	switch {
+	case ev.Kind == wire.EventError:
+		c.fail((*api.Error)(&ev.Error))
+	case a == nil:
+	case ev.Kind == wire.EventToken && c.Stream:
+		c.w.Event("", a.chunk(&ev.Token))
+	case ev.Kind == wire.EventToken:
+		a.keep(&ev.Token)
+	case ev.Kind == wire.EventProgress && c.Stream:
+		c.w.Event("", a.progress(&ev.Progress))
+	case ev.Kind == wire.EventEOS:
+		if e := api.Cut(&ev.EOS); e != nil {
+			c.fail(e)
+			return
+		}
+		c.end(r, a, &ev.EOS)
+	}
+}
+
+// end is the end of one answer, and with the last of them the end of all.
+func (c *completion) end(r *http.Request, a *answer, e *wire.EOS) {
+	eos := *e
+	a.eos = &eos
+	if c.open--; c.Stream {
+		c.w.Event("", c.final(r, a))
+	}
+	if c.done = c.open == 0; !c.done || c.Stream {
+		return
+	}
+	if len(c.answers) == 1 {
+		c.w.JSON(http.StatusOK, c.final(r, a))
+		return
+	}
+	all := make([]any, len(c.answers))
+	for i, a := range c.answers {
+		all[i] = c.final(r, a)
+	}
+	c.w.JSON(http.StatusOK, all)
+}
+
+// fail ends all answers with an error: as the status, or as a last event where chunks have gone out.
+func (c *completion) fail(e *api.Error) {
+	if c.done {
+		return
+	}
+	c.done = true
+	if e.ID = ""; c.w.Begun() {
+		c.w.Event("", rawJSON(wire.AppendHTTPError(nil, (*wire.Error)(e))))
+		c.w.Flush()
+		return
+	}
+	fail(c.w, e)
+}
+
+// wantsField reports whether response_fields, if there are any, name a field or one within it.
+func (c *completion) wantsField(name string) bool {
+	return len(c.Fields) == 0 || slices.ContainsFunc(c.Fields, func(f string) bool {
+		return f == name || strings.HasPrefix(f, name+"/")
+	})
+}

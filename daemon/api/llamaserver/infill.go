@@ -1,0 +1,163 @@
+package llamaserver
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// infillTable is completionTable with the parts of a file in place of the prompt.
+var infillTable = func() api.Table {
+	table := api.Of(api.Taken, "input_prefix", "input_suffix", "input_extra")
+	for _, f := range completionTable {
+		switch f.Name {
+		case "n_cmpl", "n": // one answer to each file
+			f = api.Field{Name: f.Name, Use: api.Refused, But: []string{"1"}, Why: "send several requests"}
+		case "suffix":
+			f.Why = "here it is input_suffix"
+		}
+		table = append(table, f)
+	}
+	return table
+}()
+
+const maxExtra = 256 // entries of input_extra
+
+type infillBody struct {
+	Prefix *string     `json:"input_prefix"`
+	Suffix *string     `json:"input_suffix"`
+	Extra  []extraFile `json:"input_extra"`
+	Prompt string      `json:"prompt"` // the beginning of the middle
+	options
+}
+
+type extraFile struct {
+	Name *string `json:"filename"`
+	Text *string `json:"text"`
+}
+
+// serveInfill answers POST /infill.
+func serveInfill(s *api.Server, w http.ResponseWriter, r *http.Request) {
+	c := newCompletion(s, w)
+	switch {
+	case c.facts == nil:
+		c.fail(loading())
+		return
+	case c.facts.Infill == nil:
+		refuse("this model has no tokens for filling in the middle")(s, w, r)
+		return
+	}
+	requests, err := c.readInfill(r)
+	if err != nil {
+		c.fail(api.AsError(err))
+		return
+	}
+	c.run(r, requests)
+}
+
+func (c *completion) readInfill(r *http.Request) ([]*wire.Request, error) {
+	var in infillBody
+	body, err := readTable(r, infillTable, &in, true)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case in.Prefix == nil:
+		return nil, api.Refuse(`field "input_prefix" is missing; it must be a string`)
+	case in.Suffix == nil:
+		return nil, api.Refuse(`field "input_suffix" is missing; it must be a string`)
+	case len(in.Extra) > maxExtra:
+		return nil, api.Refuse(fmt.Sprintf(`field "input_extra" has %d entries; it must have at most %d`, len(in.Extra), maxExtra))
+	}
+	for i, f := range in.Extra {
+		if f.Text == nil {
+			return nil, api.Refuse(fmt.Sprintf(`field "input_extra[%d].text" is missing; it must be a string`, i))
+		}
+	}
+	req, err := body.Request(c.id, struct {
+		Prompt string `json:"prompt"`
+	}{"x"}) // takes the place of the file
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.want(&in.options, 1); err != nil {
+		return nil, err
+	}
+	if req.PromptTokens, err = c.fileTokens(r, &in); err != nil {
+		return nil, err
+	}
+	req.Prompt = ""
+	return c.add(nil, req, 1), nil
+}
+
+// fileTokens are what begins a sequence, the other files, and the file that is filled in. A marker in a file is text.
+func (c *completion) fileTokens(r *http.Request, in *infillBody) (tokens []int32, err error) {
+	text := func(s string, special bool) {
+		if err == nil {
+			var more []int32
+			more, err = c.s.Tokenize(r.Context(), s, special, false)
+			tokens = append(tokens, more...)
+		}
+	}
+	text("", true)
+	c.extra(r, in.Extra, &tokens, func(s string) { text(s, false) })
+	tokens = append(tokens, c.facts.Infill[0])
+	text(*in.Prefix+in.Prompt, false)
+	tokens = append(tokens, c.facts.Infill[1])
+	text(*in.Suffix, false)
+	return append(tokens, c.facts.Infill[2]), err
+}
+
+// Markers of a repository of files, where a model has them, and what stands between files where it has not.
+var (
+	repoMarkers = []string{"<|repo_name|>", "<|fim_repo|>", "<repo_name>", "<reponame>"}
+	fileMarkers = []string{"<|file_sep|>", "<|file_separator|>", "<file_sep>"}
+)
+
+const (
+	repoName  = "myproject" // what llama-server calls every repository
+	fileName  = "filename"  // and the file that is filled in
+	extraName = "tmp"       // and other files without a name
+	snippet   = "\n\n--- snippet ---\n\n"
+)
+
+// extra adds other files, which stand before the one that is filled in.
+func (c *completion) extra(r *http.Request, files []extraFile, tokens *[]int32, text func(string)) {
+	if len(files) == 0 {
+		return
+	}
+	repo, file := c.marker(r, repoMarkers), c.marker(r, fileMarkers)
+	if repo != nil && file != nil {
+		*tokens = append(*tokens, *repo)
+		text(repoName + "\n")
+	}
+	for _, f := range files {
+		name := extraName
+		if f.Name != nil {
+			name = *f.Name
+		}
+		if file != nil {
+			*tokens = append(*tokens, *file)
+			text(name + "\n")
+		} else {
+			text(snippet)
+		}
+		text(*f.Text)
+	}
+	if file != nil {
+		*tokens = append(*tokens, *file)
+		text(fileName + "\n")
+	}
+}
+
+// marker is the first of these names that is a token, nil if none is.
+func (c *completion) marker(r *http.Request, names []string) *int32 {
+	for _, name := range names {
+		if t, err := c.s.Tokenize(r.Context(), name, false, true); err == nil && len(t) == 1 {
+			return &t[0]
+		}
+	}
+	return nil
+}

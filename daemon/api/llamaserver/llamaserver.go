@@ -1,0 +1,101 @@
+// Package llamaserver is the API of llama.cpp's llama-server, as far as it is not OpenAI's: completions in its own form, tokens,
+// templates, properties and slots. Names, shapes and defaults are those of its README and tests, as of August 2026.
+package llamaserver
+
+import (
+	"net/http"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/api/openai"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// Routes are the endpoints. /completions is llama-server's own form there too; OpenAI's is /v1/completions.
+func Routes(s *api.Server) (routes []api.Route) {
+	get := func(path string, handle func(*api.Server, http.ResponseWriter, *http.Request)) {
+		routes = append(routes, api.Route{Method: http.MethodGet, Path: path, Handle: func(w http.ResponseWriter, r *http.Request) { handle(s, w, r) }})
+	}
+	post := func(path string, handle func(*api.Server, http.ResponseWriter, *http.Request)) {
+		routes = append(routes, api.Route{Method: http.MethodPost, Path: path, Handle: func(w http.ResponseWriter, r *http.Request) { handle(s, w, r) }})
+	}
+	post("/completion", serveCompletion)
+	post("/completions", serveCompletion)
+	post("/infill", serveInfill)
+	post("/tokenize", serveTokenize)
+	post("/detokenize", serveDetokenize)
+	post("/apply-template", serveTemplate)
+	for _, base := range []string{"/v1", ""} {
+		post(base+"/chat/completions/control", serveControl)
+		post(base+"/chat/completions/input_tokens", serveCount)
+	}
+	get("/v1/health", serveHealth)
+	get("/props", serveProps)
+	post("/props", refuse("properties are set by the options that uma-serve is started with"))
+	get("/slots", serveSlots)
+	post("/slots/{id}", refuse("prompts are saved and restored without being asked; GET /kv shows them, POST /kv drops or pins one"))
+	get("/lora-adapters", func(s *api.Server, w http.ResponseWriter, _ *http.Request) {
+		s.NewWriter(w).JSON(http.StatusOK, []struct{}{})
+	})
+	post("/lora-adapters", refuse("no adapters are loaded"))
+	for _, path := range []string{"/rerank", "/reranking", "/v1/rerank", "/v1/reranking"} {
+		post(path, refuse("this model ranks no documents"))
+	}
+	for _, path := range []string{"/embedding", "/embeddings", "/v1/embeddings"} {
+		post(path, refuse("this model answers questions; it makes no embeddings"))
+	}
+	return routes
+}
+
+// Tables are the fields of each endpoint's body, by its path.
+func Tables() map[string]api.Table {
+	return map[string]api.Table{
+		"/completion": completionTable, "/infill": infillTable, "/tokenize": tokenizeTable, "/detokenize": detokenizeTable,
+		"/apply-template": templateTable, "/v1/chat/completions/control": controlTable,
+	}
+}
+
+// fail answers with an error; llama-server's form is OpenAI's.
+func fail(w *api.Writer, err error) {
+	e := api.AsError(err)
+	e.ID = ""
+	openai.Fail(w, e)
+}
+
+// failure is the body of an error.
+type failure struct {
+	Error details `json:"error"`
+}
+
+type details struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+	Type    string `json:"type"`
+}
+
+// refuse answers that this server does not do a thing, and why.
+func refuse(why string) func(*api.Server, http.ResponseWriter, *http.Request) {
+	return func(s *api.Server, w http.ResponseWriter, r *http.Request) {
+		s.NewWriter(w).JSON(http.StatusNotImplemented, failure{details{http.StatusNotImplemented, r.URL.Path + " is not supported: " + why, "not_supported_error"}})
+	}
+}
+
+// loading is what is answered where the model must be known.
+func loading() *api.Error {
+	return &api.Error{Code: wire.ModelUnready, Message: "Loading model"}
+}
+
+// readTable reads a body, all of whose fields must be in its table unless others are fields of a request.
+func readTable(r *http.Request, table api.Table, dst any, requests bool) (*api.Body, error) {
+	raw, err := api.ReadBody(r)
+	if err != nil {
+		return nil, err
+	}
+	body, err := table.Read(raw)
+	if err != nil {
+		return nil, err
+	}
+	if extra := body.Passed(); !requests && len(extra) > 0 {
+		return nil, api.Refuse(`field "` + extra[0] + `" is not known here; docs/http.md lists those that are`)
+	}
+	return body, body.Into(dst)
+}

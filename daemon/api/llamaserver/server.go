@@ -1,0 +1,135 @@
+package llamaserver
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// serveHealth answers GET /v1/health as llama-server does; GET /health says more.
+func serveHealth(s *api.Server, w http.ResponseWriter, _ *http.Request) {
+	out, h := s.NewWriter(w), s.Health()
+	switch h.Status {
+	case "ok":
+		out.JSON(http.StatusOK, struct {
+			Status string `json:"status"`
+		}{h.Status})
+	case "loading":
+		fail(out, loading())
+	default:
+		fail(out, &api.Error{Code: wire.ShuttingDown, Message: "the server is " + h.Status})
+	}
+}
+
+// props answers GET /props.
+type props struct {
+	Default struct {
+		Params  *settings `json:"params"`
+		Context int       `json:"n_ctx"`
+	} `json:"default_generation_settings"`
+	Slots      int        `json:"total_slots"`
+	Alias      string     `json:"model_alias"`
+	FileType   string     `json:"model_ftype"`
+	Path       string     `json:"model_path"`
+	Modalities modalities `json:"modalities"`
+	HasSlots   bool       `json:"endpoint_slots"`
+	HasProps   bool       `json:"endpoint_props"`
+	HasMetrics bool       `json:"endpoint_metrics"`
+	Template   string     `json:"chat_template"`
+	BOS        string     `json:"bos_token"`
+	EOS        string     `json:"eos_token"`
+	Build      string     `json:"build_info"`
+	Sleeping   bool       `json:"is_sleeping"`
+}
+
+type modalities struct {
+	Vision bool `json:"vision"`
+	Video  bool `json:"video"`
+	Audio  bool `json:"audio"`
+}
+
+func serveProps(s *api.Server, w http.ResponseWriter, _ *http.Request) {
+	out, facts := s.NewWriter(w), s.Facts()
+	if facts == nil {
+		fail(out, loading())
+		return
+	}
+	def := wire.DefaultRequest()
+	p := props{
+		Slots: facts.Parallel, Alias: s.Model(), FileType: facts.FileType(), Path: facts.Model.Path, HasSlots: true, HasMetrics: true,
+		Template: facts.Template, BOS: facts.BOS, EOS: facts.EOS, Build: "b-" + s.Version,
+	}
+	p.Default.Params, p.Default.Context = settingsOf(&def, facts, true), facts.Context
+	out.JSON(http.StatusOK, &p)
+}
+
+// slot is a place for a request. Requests of all users share the places, so it tells no more than whether it is taken.
+type slot struct {
+	ID          int  `json:"id"`
+	Context     int  `json:"n_ctx"`
+	Speculative bool `json:"speculative"`
+	Processing  bool `json:"is_processing"`
+}
+
+// serveSlots answers GET /slots: as many slots as requests can run at once, the first of them taken by those that do.
+func serveSlots(s *api.Server, w http.ResponseWriter, r *http.Request) {
+	out, facts := s.NewWriter(w), s.Facts()
+	if facts == nil {
+		fail(out, loading())
+		return
+	}
+	busy := s.Info().Live.Sequences
+	if r.URL.Query().Has("fail_on_no_slot") && busy >= facts.Parallel {
+		fail(out, &api.Error{Code: wire.SessionLimit, Message: "no slot available"})
+		return
+	}
+	slots := make([]slot, facts.Parallel)
+	for i := range slots {
+		slots[i] = slot{ID: i, Context: facts.Context, Processing: i < busy}
+	}
+	out.JSON(http.StatusOK, slots)
+}
+
+var controlTable = append(api.Of(api.Taken, "id", "action"), api.Of(api.Ignored, "model")...)
+
+// Actions of /v1/chat/completions/control. cancel is not llama-server's.
+const (
+	actionEndThink = "reasoning_end"
+	actionCancel   = "cancel"
+)
+
+// serveControl answers POST /v1/chat/completions/control: the thinking of an answer is ended, or the answer.
+func serveControl(s *api.Server, w http.ResponseWriter, r *http.Request) {
+	out := s.NewWriter(w)
+	var in struct {
+		ID     string `json:"id"`
+		Action string `json:"action"`
+	}
+	_, err := readTable(r, controlTable, &in, false)
+	switch {
+	case err != nil:
+	case in.ID == "":
+		err = api.Refuse(`field "id" is missing; it must be the id of a completion`)
+	case in.Action != actionEndThink && in.Action != actionCancel:
+		err = api.Refuse(fmt.Sprintf("field \"action\" is %.40q; it must be %q or %q", in.Action, actionEndThink, actionCancel))
+	}
+	if err != nil {
+		fail(out, err)
+		return
+	}
+	var done struct {
+		Success bool   `json:"success"`
+		Message string `json:"message,omitempty"`
+	}
+	if in.Action == actionCancel {
+		done.Success = s.Cancel(r.Context(), in.ID)
+	} else {
+		done.Success = s.EndThink(r.Context(), in.ID)
+	}
+	if !done.Success {
+		done.Message = "no active completion for this id"
+	}
+	out.JSON(http.StatusOK, &done)
+}

@@ -1,0 +1,117 @@
+package ollama
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// serveChat answers POST /api/chat.
+func serveChat(s *api.Server, w http.ResponseWriter, r *http.Request) {
+	a := newAnswer(s, w, true)
+	var in chatBody
+	body, err := read(r, chatTable, &in)
+	if err != nil {
+		a.fail(api.AsError(err))
+		return
+	}
+	a.begin(&in.commonBody)
+	if len(in.Messages) == 0 {
+		a.loaded(&in.commonBody)
+		return
+	}
+	messages, err := wireMessages(in.Messages)
+	if err != nil {
+		a.fail(api.AsError(err))
+		return
+	}
+	req, err := in.request(a.id, body, struct {
+		Messages []wireMessage `json:"messages"`
+	}{messages})
+	if err != nil {
+		a.fail(api.AsError(err))
+		return
+	}
+	a.run(r, req)
+}
+
+// serveGenerate answers POST /api/generate.
+func serveGenerate(s *api.Server, w http.ResponseWriter, r *http.Request) {
+	a := newAnswer(s, w, false)
+	var in generateBody
+	body, err := read(r, generateTable, &in)
+	if err != nil {
+		a.fail(api.AsError(err))
+		return
+	}
+	a.begin(&in.commonBody)
+	if in.Prompt == "" {
+		a.loaded(&in.commonBody)
+		return
+	}
+	req, err := a.generate(r, body, &in)
+	if err != nil {
+		a.fail(api.AsError(err))
+		return
+	}
+	a.run(r, req)
+}
+
+// generate makes the request of a body: a raw prompt, a file to fill in, or a message.
+func (a *answer) generate(r *http.Request, body *api.Body, in *generateBody) (*wire.Request, error) {
+	switch {
+	case len(in.Images) > 0:
+		return nil, api.Refuse(`field "images" is not supported: this server reads text`)
+	case in.Raw && (in.System != "" || len(in.Context) > 0):
+		return nil, api.Refuse(`field "raw" is true: "system" and "context" have no place in a raw prompt`)
+	case in.Suffix != "" && (in.Raw || in.System != "" || len(in.Context) > 0):
+		return nil, api.Refuse(`field "suffix" goes with a "prompt" alone, without "raw", "system" and "context"`)
+	case in.Suffix != "":
+		return in.request(a.id, body, struct {
+			Prompt string `json:"prompt"`
+			Suffix string `json:"suffix"`
+		}{in.Prompt, in.Suffix})
+	case in.Raw:
+		return in.request(a.id, body, struct {
+			Prompt  string `json:"prompt"`
+			Markers bool   `json:"parse_special"`
+		}{in.Prompt, true})
+	}
+	var messages []wireMessage
+	if in.System != "" {
+		messages = append(messages, wireMessage{Role: "system", Content: in.System})
+	}
+	req, err := in.request(a.id, body, struct {
+		Messages []wireMessage `json:"messages"`
+	}{append(messages, wireMessage{Role: "user", Content: in.Prompt})})
+	if err != nil {
+		return nil, err
+	}
+	if len(in.Context) == 0 {
+		a.context = func(written []int32) []int32 {
+			p, err := a.s.Render(r.Context(), req)
+			if err != nil {
+				return nil // the request was answered, so its client has gone
+			}
+			return slices.Concat(p.Tokens, written)
+		}
+		return req, nil
+	}
+	// The template's rendering follows what was read and written before; what begins a sequence is there already.
+	p, err := a.s.Render(r.Context(), req)
+	if err != nil {
+		return nil, err
+	}
+	start, err := a.s.Tokenize(r.Context(), "", true, false)
+	if err != nil {
+		return nil, err
+	}
+	if len(p.Tokens) > len(start) && slices.Equal(p.Tokens[:len(start)], start) {
+		p.Tokens = p.Tokens[len(start):]
+	}
+	req.Messages, req.PromptTokens = nil, slices.Concat(in.Context, p.Tokens)
+	a.context = func(written []int32) []int32 { return slices.Concat(req.PromptTokens, written) }
+	return req, nil
+}

@@ -1,0 +1,164 @@
+package ollama
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// common is what differs from a request's own fields (docs/protocol.md) in both endpoints. format, think, tools, logprobs and
+// top_logprobs are fields of a request.
+var common = slices.Concat(
+	api.Of(api.Taken, "model", "stream", "options", "keep_alive"),
+	api.Of(api.Ignored, "truncate", "shift", "id", "metadata"),
+	api.Table{{Name: "_debug_render_only", Use: api.Refused, But: []string{"false"}, Why: "POST /apply-template shows the prompt"}},
+)
+
+var chatTable = slices.Concat(api.Of(api.Taken, "messages"), common, api.Table{
+	{Name: "prompt", Use: api.Refused, But: []string{`""`}, Why: "it belongs to /api/generate"},
+})
+
+var generateTable = slices.Concat(
+	api.Of(api.Taken, "prompt", "suffix", "system", "context", "raw", "images"), common,
+	api.Table{
+		{Name: "template", Use: api.Refused, But: []string{`""`}, Why: "--chat-template sets it; send raw for another form"},
+		{Name: "messages", Use: api.Refused, Why: "they belong to /api/chat"},
+		{Name: "tools", Use: api.Refused, But: []string{"[]"}, Why: "they belong to /api/chat"},
+		{Name: "width", Use: api.Refused, But: []string{"0"}, Why: "this server writes text"},
+		{Name: "height", Use: api.Refused, But: []string{"0"}, Why: "this server writes text"},
+		{Name: "steps", Use: api.Refused, But: []string{"0"}, Why: "this server writes text"},
+	},
+)
+
+// optionsTable is the members of options. Sampling has the names of a request's fields.
+var optionsTable = slices.Concat(
+	api.Of(api.Taken, "num_predict"),
+	// How a model is loaded: it is, already.
+	api.Of(api.Ignored, "num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "use_mlock", "num_thread", "numa", "low_vram", "f16_kv", "vocab_only",
+		"num_keep", "penalize_newline", "draft_num_predict"),
+	api.Table{{Name: "messages", Use: api.Refused, Why: "it is no option"}, {Name: "prompt", Use: api.Refused, Why: "it is no option"}},
+)
+
+type commonBody struct {
+	Model     string  `json:"model"`
+	Stream    *bool   `json:"stream"` // absent: true
+	Options   rawJSON `json:"options"`
+	KeepAlive rawJSON `json:"keep_alive"` // a number of seconds, or a duration
+}
+
+// unload reports whether a body without a question asks that the model leaves the memory.
+func (b *commonBody) unload() bool {
+	s := strings.Trim(string(b.KeepAlive), `"`)
+	return s == "0" || s == "0s" || s == "0m"
+}
+
+// request makes the request of a body: what its members and its options say, and more.
+func (b *commonBody) request(id string, body *api.Body, more any) (*wire.Request, error) {
+	if b.Options != nil {
+		options, err := optionsTable.Read(b.Options)
+		if err != nil {
+			e := api.AsError(err)
+			return nil, &api.Error{Code: e.Code, Message: "options: " + e.Message}
+		}
+		var in struct {
+			Predict *int `json:"num_predict"`
+		}
+		if err := options.Into(&in); err != nil {
+			return nil, err
+		}
+		if err := body.Join(options); err != nil {
+			return nil, err
+		}
+		req, err := body.Request(id, more)
+		if err != nil {
+			return nil, err
+		}
+		if in.Predict != nil {
+			if *in.Predict > wire.MaxTokensLimit {
+				return nil, api.Refuse(fmt.Sprintf(`field "options.num_predict" is %d; it must be at most %d`, *in.Predict, wire.MaxTokensLimit))
+			}
+			req.MaxTokens, req.FillOnly = max(*in.Predict, 0), false // 0 and less: as many as fit
+		}
+		return req, nil
+	}
+	return body.Request(id, more)
+}
+
+type chatBody struct {
+	commonBody
+	Messages []message `json:"messages"`
+}
+
+type message struct {
+	Role       string    `json:"role"`
+	Content    string    `json:"content"`
+	Thinking   string    `json:"thinking,omitempty"`
+	Images     []rawJSON `json:"images,omitempty"`
+	ToolCalls  []call    `json:"tool_calls,omitempty"`
+	ToolName   string    `json:"tool_name,omitempty"`
+	ToolCallID string    `json:"tool_call_id,omitempty"`
+}
+
+type call struct {
+	ID       string       `json:"id,omitempty"`
+	Function callFunction `json:"function"`
+}
+
+type callFunction struct {
+	Index     int     `json:"index"`
+	Name      string  `json:"name"`
+	Arguments rawJSON `json:"arguments"` // an object
+}
+
+// wireMessage is a message as package wire reads it.
+type wireMessage struct {
+	Role       string     `json:"role"`
+	Content    string     `json:"content"`
+	Reasoning  string     `json:"reasoning_content,omitempty"`
+	ToolCalls  []wireCall `json:"tool_calls,omitempty"`
+	ToolCallID string     `json:"tool_call_id,omitempty"`
+	Name       string     `json:"name,omitempty"`
+}
+
+type wireCall struct {
+	ID       string       `json:"id,omitempty"`
+	Type     string       `json:"type"`
+	Function wireFunction `json:"function"`
+}
+
+type wireFunction struct {
+	Name      string  `json:"name"`
+	Arguments rawJSON `json:"arguments"`
+}
+
+// wireMessages translates messages.
+func wireMessages(list []message) ([]wireMessage, error) {
+	out := make([]wireMessage, len(list))
+	for i := range list {
+		m := &list[i]
+		if len(m.Images) > 0 {
+			return nil, api.Refuse(fmt.Sprintf(`field "messages[%d].images" is not supported: this server reads text`, i))
+		}
+		out[i] = wireMessage{Role: strings.ToLower(m.Role), Content: m.Content, Reasoning: m.Thinking, ToolCallID: m.ToolCallID, Name: m.ToolName}
+		for _, c := range m.ToolCalls {
+			if c.Function.Arguments == nil {
+				c.Function.Arguments = rawJSON("{}")
+			}
+			out[i].ToolCalls = append(out[i].ToolCalls, wireCall{c.ID, "function", wireFunction{c.Function.Name, c.Function.Arguments}})
+		}
+	}
+	return out, nil
+}
+
+type generateBody struct {
+	commonBody
+	Prompt  string    `json:"prompt"`
+	Suffix  string    `json:"suffix"`
+	System  string    `json:"system"`
+	Context []int32   `json:"context"`
+	Raw     bool      `json:"raw"`
+	Images  []rawJSON `json:"images"`
+}

@@ -1,0 +1,89 @@
+// Package ollama is ollama's API for one model that is always loaded. Names, shapes and defaults are those of ollama 0.17.4
+// (docs/api.md, api/types.go).
+package ollama
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// APIVersion is the version of ollama whose API this is. Clients compare it with the oldest that they can use.
+const APIVersion = "0.17.4"
+
+type rawJSON = json.RawMessage
+
+// Routes are the endpoints.
+func Routes(s *api.Server) (routes []api.Route) {
+	add := func(method, path string, handle func(*api.Server, http.ResponseWriter, *http.Request)) {
+		routes = append(routes, api.Route{Method: method, Path: path, Handle: func(w http.ResponseWriter, r *http.Request) { handle(s, w, r) }})
+	}
+	add(http.MethodPost, "/api/chat", serveChat)
+	add(http.MethodPost, "/api/generate", serveGenerate)
+	add(http.MethodPost, "/api/show", serveShow)
+	add(http.MethodGet, "/api/tags", serveTags)
+	add(http.MethodGet, "/api/ps", servePS)
+	add(http.MethodGet, "/api/version", serveVersion)
+	for _, path := range []string{"/api/embed", "/api/embeddings"} {
+		add(http.MethodPost, path, refuse("this model answers questions; it makes no embeddings"))
+	}
+	const fixed = "the model is the one that uma-serve was started with"
+	for _, path := range []string{"/api/pull", "/api/push", "/api/create", "/api/copy", "/api/blobs/{digest}"} {
+		add(http.MethodPost, path, refuse(fixed))
+	}
+	add(http.MethodDelete, "/api/delete", refuse(fixed))
+	return routes
+}
+
+// Tables are the fields of each endpoint's body, by its path.
+func Tables() map[string]api.Table {
+	return map[string]api.Table{"/api/chat": chatTable, "/api/generate": generateTable, "/api/show": showTable, "options": optionsTable}
+}
+
+// Greet answers GET / of ollama's clients, which ask it whether a server runs; next answers the others.
+func Greet(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		agent := strings.ToLower(r.UserAgent())
+		if !strings.HasPrefix(agent, "ollama") {
+			next(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Write([]byte("Ollama is running"))
+	}
+}
+
+// failure is the body of an error.
+type failure struct {
+	Error string `json:"error"`
+}
+
+// Fail answers with an error, as its status and a body of ollama's form.
+func Fail(w *api.Writer, e *api.Error) {
+	w.RetryAfter(e)
+	status, _ := wire.HTTPStatus(e.Code)
+	w.JSON(status, failure{e.Message})
+}
+
+// refuse answers that this server does not do a thing, and why.
+func refuse(why string) func(*api.Server, http.ResponseWriter, *http.Request) {
+	return func(s *api.Server, w http.ResponseWriter, r *http.Request) {
+		s.NewWriter(w).JSON(http.StatusNotImplemented, failure{r.URL.Path + " is not supported: " + why})
+	}
+}
+
+// read reads a body. What is in no row of the table must be a field of a request.
+func read(r *http.Request, table api.Table, dst any) (*api.Body, error) {
+	raw, err := api.ReadBody(r)
+	if err != nil {
+		return nil, err
+	}
+	body, err := table.Read(raw)
+	if err != nil {
+		return nil, err
+	}
+	return body, body.Into(dst)
+}
