@@ -34,7 +34,7 @@ func (s *Set) AnyText() Expr {
 }
 
 // JSONString returns the contents of JSON strings, without the quotes, whose decoded text e matches. Every escape of
-// RFC 8259 is read: \n is U+000A, 😀 one code point; a \u escape of half a surrogate pair decodes to nothing
+// RFC 8259 is read: \n is U+000A, an escaped surrogate pair one code point; a \u escape of half a surrogate pair decodes to nothing
 // that UTF-8 can hold and is not part of the language. Counts of runes in e so count decoded characters, as minLength
 // does. JSONString(AnyText()) is any string's contents.
 func (s *Set) JSONString(e Expr) Expr { return s.quote(e, quoteText, 0) }

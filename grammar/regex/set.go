@@ -28,6 +28,7 @@ type node struct {
 	// search says that emptiness cannot be told from the form: And, Not, Multiple or Quote is part of it.
 	search bool
 	live   liveness
+	first  ByteSet // a superset of the bytes its texts begin with
 	a, b   Expr
 	x, y   int32
 }
@@ -52,9 +53,14 @@ type Set struct {
 	key    []byte // scratch of byArgs
 
 	rows    []*row // transitions by Expr, nil until asked for
+	cells   int    // transitions in rows
+	part    partition
+	seen    []uint32 // by Expr: the epoch of its last visit by split
+	epoch   uint32
 	classes map[[256]byte]*[256]byte
 	err     error
 
+	every            Expr // every text of bytes
 	anyRune, anyText Expr // 0 until first used
 }
 
@@ -72,6 +78,7 @@ func NewSet(l Limits) *Set {
 		byMult: map[multiple]int32{}, classes: map[[256]byte]*[256]byte{}}
 	s.intern(node{kind: kNothing, live: dead})
 	s.intern(node{kind: kEmpty, nullable: true, live: alive})
+	s.every = s.Repeat(s.Bytes(ByteRange(0, 255)), 0, Unbounded)
 	return s
 }
 
@@ -102,6 +109,7 @@ func (s *Set) intern(n node) Expr {
 	if n.live == unknown && !n.search {
 		n.live = alive // without And, Not, Multiple and Quote only Nothing is empty, and constructors fold it away
 	}
+	s.setFirst(&n)
 	e := Expr(len(s.nodes))
 	s.nodes = append(s.nodes, n)
 	s.index[k] = e
@@ -224,6 +232,12 @@ func (s *Set) Repeat(e Expr, min, max int) Expr {
 
 // Not returns every text of bytes, UTF-8 or not, that e does not match.
 func (s *Set) Not(e Expr) Expr {
+	if e == 0 {
+		return s.all()
+	}
+	if e == s.all() {
+		return 0
+	}
 	n := s.nodes[e]
 	if n.kind == kNot {
 		return n.a
@@ -232,7 +246,7 @@ func (s *Set) Not(e Expr) Expr {
 }
 
 // all is every text of bytes.
-func (s *Set) all() Expr { return s.Repeat(s.Bytes(ByteRange(0, 255)), 0, Unbounded) }
+func (s *Set) all() Expr { return s.every }
 
 // Minus returns the texts of a that b does not match.
 func (s *Set) Minus(a, b Expr) Expr { return s.And(a, s.Not(b)) }
@@ -401,4 +415,29 @@ func (s *Set) nary(k kind, es []Expr) Expr {
 		s.byArgs[string(s.key)] = at
 	}
 	return s.intern(node{kind: k, x: at[0], y: at[1], nullable: nullable, search: search})
+}
+
+func (s *Set) setFirst(n *node) {
+	switch n.kind {
+	case kBytes:
+		n.first = s.sets[n.x]
+	case kConcat:
+		n.first = s.nodes[n.a].first
+		if s.nodes[n.a].nullable {
+			n.first = n.first.Union(s.nodes[n.b].first)
+		}
+	case kRepeat:
+		n.first = s.nodes[n.a].first
+	case kNot:
+		n.first = ByteRange(0, 255)
+	case kOr:
+		for _, a := range s.args[n.x : n.x+n.y] {
+			n.first = n.first.Union(s.nodes[a].first)
+		}
+	case kAnd:
+		n.first = ByteRange(0, 255)
+		for _, a := range s.args[n.x : n.x+n.y] {
+			n.first = n.first.Intersect(s.nodes[a].first)
+		}
+	}
 }
