@@ -4,8 +4,8 @@ package grammar
 // grammar reaches the end of a text from every state, and no repetition goes round without a byte.
 type analyser struct {
 	*simplifier
-	productive []bool // by rule
-	nullable   []bool // by rule
+	productive []bool      // by rule
+	nullable   []bool      // by rule
 	some       map[int]int // rule → the rule of its texts that are not empty
 }
 

@@ -436,3 +436,33 @@ func (a *automaton) trim() {
 		a.forget()
 	}
 }
+
+// only returns the byte that must come in s, and the state after it; nil when there are several or none.
+func (a *automaton) only(s *state) (byte, *state) {
+	var may regex.ByteSet
+	for _, t := range s.threads {
+		may = may.Union(a.set.First(t.expr))
+	}
+	if may.Len() > maxTried {
+		return 0, nil
+	}
+	var at byte
+	var next *state
+	for b := range 256 {
+		if !may.Has(byte(b)) {
+			continue
+		}
+		n := a.step(s, byte(b))
+		if n == a.dead {
+			continue
+		}
+		if next != nil {
+			return 0, nil
+		}
+		at, next = byte(b), n
+	}
+	return at, next
+}
+
+// maxTried is how many bytes that may begin a text are tried for whether they do.
+const maxTried = 8

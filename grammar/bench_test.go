@@ -1,7 +1,6 @@
 package grammar
 
 import (
-
 	"testing"
 
 	"github.com/uma-serve/uma-serve/grammar/regex"

@@ -70,7 +70,8 @@ func (b *Builder) Build(root Node) (*Grammar, error) {
 	for len(c.todo) > 0 && c.err == nil {
 		r := c.todo[len(c.todo)-1]
 		c.todo = c.todo[:len(c.todo)-1]
-		*c.at(c.entry[r]) = instr{op: opSplit, to: []int32{c.part(c.body[r], 0)}}
+		body := c.part(c.body[r], 0)
+		c.at(c.entry[r]).to = []int32{body}
 	}
 	if c.err != nil {
 		return nil, c.err

@@ -112,6 +112,9 @@ type recogniser struct {
 	text string
 	memo map[memoKey]map[int]bool
 	open map[memoKey]bool
+	// What a part that begins with itself was found to match, a round before; round says that another one is needed.
+	before map[memoKey]map[int]bool
+	round  bool
 }
 
 type memoKey struct {
@@ -121,8 +124,13 @@ type memoKey struct {
 
 // accepts reports whether text is one of g's.
 func (g specs) accepts(text string) bool {
-	r := &recogniser{g: g, text: text, memo: map[memoKey]map[int]bool{}, open: map[memoKey]bool{}}
-	return r.ends(g["root"], 0)[len(text)]
+	r := &recogniser{g: g, text: text, open: map[memoKey]bool{}, before: map[memoKey]map[int]bool{}}
+	for {
+		r.memo, r.round = map[memoKey]map[int]bool{}, false
+		if out := r.ends(g["root"], 0); !r.round {
+			return out[len(text)]
+		}
+	}
 }
 
 func (r *recogniser) ends(s *spec, at int) map[int]bool {
@@ -130,8 +138,11 @@ func (r *recogniser) ends(s *spec, at int) map[int]bool {
 	if e, ok := r.memo[key]; ok {
 		return e
 	}
-	if r.open[key] { // A = A: adds nothing
-		return nil
+	if r.open[key] {
+		if r.before[key] == nil {
+			r.before[key] = map[int]bool{}
+		}
+		return r.before[key]
 	}
 	r.open[key] = true
 	out := map[int]bool{}
@@ -182,6 +193,9 @@ func (r *recogniser) ends(s *spec, at int) map[int]bool {
 		out = r.ends(r.g[s.rule], at)
 	}
 	delete(r.open, key)
+	if b := r.before[key]; b != nil && len(b) != len(out) {
+		r.before[key], r.round = out, true
+	}
 	r.memo[key] = out
 	return out
 }

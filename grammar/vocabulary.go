@@ -42,7 +42,7 @@ type trie struct {
 
 type trieNode struct {
 	skip  int32
-	token int32 // -1 for none; below that same[-token-2]
+	token int32  // -1 for none; below that same[-token-2]
 	depth uint16 // 1 for a first byte
 	byte  byte
 }

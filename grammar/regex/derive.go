@@ -289,9 +289,7 @@ func (s *Set) told(e Expr) liveness {
 	case kRepeat:
 		return s.told(n.a)
 	case kQuote:
-		if n.x == quoteText || s.told(n.a) == dead {
-			return s.told(n.a)
-		}
+		return s.told(n.a) // in an escape only those modes exist that e has a character for
 	}
 	return unknown
 }

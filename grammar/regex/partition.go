@@ -16,8 +16,8 @@ func (p *partition) reset() {
 
 // split makes every class lie inside or outside of set.
 func (p *partition) split(set ByteSet) {
-	var in [256]int16  // bytes of set by class
-	var to [256]int16  // the new class of a class's bytes in set; 0 is none yet
+	var in [256]int16 // bytes of set by class
+	var to [256]int16 // the new class of a class's bytes in set; 0 is none yet
 	n := p.n
 	for i, w := range set {
 		for ; w != 0; w &= w - 1 {
