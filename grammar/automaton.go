@@ -67,9 +67,8 @@ type automaton struct {
 	frames  []frame
 	vector  []int32
 
-	tables map[regex.Expr]*exprTable
+	inside map[regex.Expr]uint16 // see contained
 	walk   []*state
-	spare  [][]uint32
 }
 
 // todo is a place to go on at with a stack.
@@ -87,7 +86,7 @@ var identity = func() *[256]byte {
 }()
 
 func newAutomaton(g *Grammar, v *Vocabulary) *automaton {
-	a := &automaton{g: g, set: g.set, v: v, visited: map[todo]struct{}{}, vectors: map[string]int32{}, tables: map[regex.Expr]*exprTable{}}
+	a := &automaton{g: g, set: g.set, v: v, visited: map[todo]struct{}{}, vectors: map[string]int32{}, inside: map[regex.Expr]uint16{}}
 	a.bottom, a.dead, a.ended = &cont{id: 1, end: true}, &state{id: 2}, &state{id: 3, end: true}
 	a.lastID = 3
 	a.forget()

@@ -4,7 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
-	"unicode/utf8"
+
+	"github.com/uma-serve/uma-serve/grammar/regex"
 )
 
 // Vocabulary is a model's tokens as a trie, with what is memoised for all grammars. It is built once a model.
@@ -20,13 +21,14 @@ type Vocabulary struct {
 	rest   trie // what is in no slice
 }
 
-// The slices hold the tokens that are plain text: UTF-8 without quote, backslash and control characters, which a JSON string
-// takes as it is. They are cut by length, so that a string of bounded length takes the shorter ones whole.
-const sliceCount = 4
+// The slices hold the tokens that are words or else plain text (regex.Class), which is what strings are made of. They are
+// cut by length, so that a string of bounded length takes the shorter ones whole.
+var sliceLengths = [...]int{3, 6, 12, regex.Unlimited}
 
-var sliceLengths = [sliceCount]int{3, 6, 12, 1 << 30}
+const sliceCount = int(regex.NumClasses) * len(sliceLengths)
 
 type slice struct {
+	class   regex.Class
 	longest int // in characters
 	mask    []uint32
 	trie    trie
@@ -76,19 +78,22 @@ func NewVocabulary(pieces [][]byte, ends []int32) *Vocabulary {
 	var by [sliceCount + 1][]int32
 	for _, id := range order {
 		at := sliceCount
-		if n, ok := plainLength(pieces[id]); ok {
-			at = 0
-			for n > sliceLengths[at] {
-				at++
+		for c := range regex.NumClasses {
+			if n, ok := c.Length(pieces[id]); ok {
+				at = int(c) * len(sliceLengths)
+				for n > sliceLengths[at%len(sliceLengths)] {
+					at++
+				}
+				break
 			}
 		}
 		by[at] = append(by[at], id)
 	}
 	for i := range v.slices {
-		s := slice{mask: make([]uint32, v.words), trie: newTrie(pieces, by[i])}
+		s := slice{class: regex.Class(i / len(sliceLengths)), mask: make([]uint32, v.words), trie: newTrie(pieces, by[i])}
 		for _, id := range by[i] {
 			set(s.mask, id)
-			n, _ := plainLength(pieces[id])
+			n, _ := s.class.Length(pieces[id])
 			s.longest = max(s.longest, n)
 		}
 		v.slices[i] = s
@@ -99,18 +104,6 @@ func NewVocabulary(pieces [][]byte, ends []int32) *Vocabulary {
 
 // maxPiece is the longest piece that is offered, in bytes: those of real vocabularies have a few hundred at most.
 const maxPiece = 1 << 15
-
-// plainLength returns the number of characters of a piece that is plain text.
-func plainLength(p []byte) (int, bool) {
-	for _, b := range p {
-		if !plainByte(b) {
-			return 0, false
-		}
-	}
-	return utf8.RuneCount(p), utf8.Valid(p)
-}
-
-func plainByte(b byte) bool { return b >= 0x20 && b != '"' && b != '\\' && b != 0x7f }
 
 // Size returns the number of tokens.
 func (v *Vocabulary) Size() int { return v.size }

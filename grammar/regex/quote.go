@@ -1,10 +1,6 @@
 package regex
 
-import (
-	"cmp"
-	"slices"
-	"unicode/utf8"
-)
+import "unicode/utf8"
 
 // The modes of a Quote: where in an escape the JSON text is. In the modes of hex digits y holds the digits read; in those
 // of a low surrogate the ten bits of the high one stand above them.
@@ -131,86 +127,40 @@ func (s *Set) escapable(e Expr, mode, y int32) bool {
 
 // startsWith reports whether some text of e begins with a code point from lo to hi.
 func (s *Set) startsWith(e Expr, lo, hi rune) bool {
-	rs := s.starts(e)
-	i, _ := slices.BinarySearchFunc(rs, lo, func(r RuneRange, lo rune) int { return cmp.Compare(r.Hi, lo) })
-	return i < len(rs) && rs[i].Lo <= hi
-}
-
-// starts returns the code points that texts of e begin with, in order.
-func (s *Set) starts(e Expr) []RuneRange {
-	if rs, ok := s.begin[e]; ok {
-		return rs
-	}
-	var rs []RuneRange
-	class, next := s.Row(e)
-	tails := map[tail][]RuneRange{}
-	for b := range 0xf5 {
-		t := next[class[b]]
-		switch {
-		case t == 0 || 0x80 <= b && b < 0xc2:
-		case b < 0x80:
-			rs = appendRange(rs, RuneRange{rune(b), rune(b)})
-		case b < 0xe0:
-			rs = s.appendTails(rs, tails, t, rune(b&0x1f)<<6, 1, 0x80)
-		case b < 0xf0:
-			rs = s.appendTails(rs, tails, t, rune(b&0xf)<<12, 2, 0x800)
-		default:
-			rs = s.appendTails(rs, tails, t, rune(b&7)<<18, 3, 0x10000)
+	for _, form := range [...]struct {
+		lo, hi rune
+		lead   byte
+		n      int // bytes behind the first
+	}{{0, 0x7f, 0, 0}, {0x80, 0x7ff, 0xc0, 1}, {0x800, 0xd7ff, 0xe0, 2}, {0xe000, 0xffff, 0xe0, 2}, {0x10000, 0x10ffff, 0xf0, 3}} {
+		if lo, hi := max(lo, form.lo), min(hi, form.hi); lo <= hi && s.reads(e, form.lead, form.n, lo, hi) {
+			return true
 		}
 	}
-	s.begin[e] = rs
-	return rs
+	return false
 }
 
-// tail is an expression that the rest of a character, n bytes, is read in.
-type tail struct {
-	e Expr
-	n int
-}
-
-// appendTails adds the code points from base on whose last n bytes e can begin with; shorter encodings exist for those
-// below least.
-func (s *Set) appendTails(rs []RuneRange, memo map[tail][]RuneRange, e Expr, base rune, n int, least rune) []RuneRange {
-	for _, r := range s.tails(memo, tail{e, n}) {
-		r = RuneRange{max(base+r.Lo, least), min(base+r.Hi, 0x10ffff)}
-		for _, r := range []RuneRange{{r.Lo, min(r.Hi, 0xd7ff)}, {max(r.Lo, 0xe000), r.Hi}} { // without surrogates
-			if r.Lo <= r.Hi {
-				rs = appendRange(rs, r)
-			}
+// reads reports whether e can begin with a code point from lo to hi, or with what is left of one: a byte of lead and the
+// upper bits, and n bytes of six bits each.
+func (s *Set) reads(e Expr, lead byte, n int, lo, hi rune) bool {
+	r, shift := s.row(e), 6*n
+	last := Expr(0) // was tried with all that can follow
+	for v := lo >> shift; v <= hi>>shift; v++ {
+		t := r.next[r.class[lead|byte(v)]]
+		if t == 0 || t == last {
+			continue
+		}
+		if n == 0 {
+			return true
+		}
+		from, to := v<<shift, v<<shift|(1<<shift-1)
+		if s.reads(t, 0x80, n-1, max(lo, from)-from, min(hi, to)-from) {
+			return true
+		}
+		if lo <= from && to <= hi {
+			last = t
 		}
 	}
-	return rs
-}
-
-func (s *Set) tails(memo map[tail][]RuneRange, t tail) []RuneRange {
-	if rs, ok := memo[t]; ok {
-		return rs
-	}
-	var rs []RuneRange
-	class, next := s.Row(t.e)
-	for b := 0x80; b < 0xc0; b++ {
-		to, base := next[class[b]], rune(b&0x3f)<<(6*(t.n-1))
-		switch {
-		case to == 0:
-		case t.n == 1:
-			rs = appendRange(rs, RuneRange{base, base})
-		default:
-			for _, r := range s.tails(memo, tail{to, t.n - 1}) {
-				rs = appendRange(rs, RuneRange{base + r.Lo, base + r.Hi})
-			}
-		}
-	}
-	memo[t] = rs
-	return rs
-}
-
-// appendRange adds r, which lies behind rs, and joins what touches.
-func appendRange(rs []RuneRange, r RuneRange) []RuneRange {
-	if n := len(rs); n > 0 && rs[n-1].Hi+1 == r.Lo {
-		rs[n-1].Hi = r.Hi
-		return rs
-	}
-	return append(rs, r)
+	return false
 }
 
 func hexValue(b byte) byte {

@@ -58,7 +58,8 @@ type Set struct {
 	seen    []uint32 // by Expr: the epoch of its last visit by split
 	epoch   uint32
 	classes map[[256]byte]*[256]byte
-	begin   map[Expr][]RuneRange // see starts
+	absorbs map[memoKey]int
+	covered map[memoKey]bool
 	err     error
 
 	every            Expr // every text of bytes
@@ -76,7 +77,7 @@ func NewSet(l Limits) *Set {
 		}
 	}
 	s := &Set{limits: l, index: map[nodeKey]Expr{}, bySet: map[ByteSet]int32{}, byArgs: map[string][2]int32{},
-		byMult: map[multiple]int32{}, classes: map[[256]byte]*[256]byte{}, begin: map[Expr][]RuneRange{}}
+		byMult: map[multiple]int32{}, classes: map[[256]byte]*[256]byte{}, absorbs: map[memoKey]int{}, covered: map[memoKey]bool{}}
 	s.intern(node{kind: kNothing, live: dead})
 	s.intern(node{kind: kEmpty, nullable: true, live: alive})
 	s.every = s.Repeat(s.Bytes(ByteRange(0, 255)), 0, Unbounded)
