@@ -1,0 +1,435 @@
+package jsonschema
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/uma-serve/uma-serve/grammar"
+	"github.com/uma-serve/uma-serve/grammar/regex"
+)
+
+// marks are the grammar's nodes of punctuation, white space included.
+type marks struct {
+	openArray, closeArray, endArray    grammar.Node // close follows an item, end follows open
+	openObject, closeObject, endObject grammar.Node
+	comma                              grammar.Node
+	quote, colon                       regex.Expr
+	around                             grammar.Node
+}
+
+func (c *compiler) newMarks() marks {
+	s, b := c.s, c.b
+	inner, after, before := s.Empty(), s.Empty(), s.Empty() // inside brackets; behind , and :; before them
+	around := s.Empty()
+	switch c.opts.Whitespace {
+	case Pretty:
+		after = s.Optional(s.Byte(' '))
+		inner = s.Or(after, s.Concat(s.Byte('\n'), s.Repeat(s.Bytes(regex.ByteOf(" \t")), 0, 64)))
+	case Free:
+		inner = s.Star(s.Bytes(regex.ByteOf(" \t\r\n")))
+		after, before, around = inner, inner, inner
+	}
+	open := func(mark string) grammar.Node { return b.Terminal(s.Concat(s.Literal(mark), inner)) }
+	shut := func(mark string) grammar.Node { return b.Terminal(s.Concat(inner, s.Literal(mark))) }
+	return marks{
+		openArray: open("["), closeArray: shut("]"), endArray: b.Literal("]"),
+		openObject: open("{"), closeObject: shut("}"), endObject: b.Literal("}"),
+		comma:  b.Terminal(s.Concat(before, s.Byte(','), inner)),
+		colon:  s.Concat(before, s.Byte(':'), after),
+		quote:  s.Byte('"'),
+		around: b.Terminal(around),
+	}
+}
+
+// maxEmitting is the longest chain of schemas, one inside the other, that is written: it bounds the stack.
+const maxEmitting = 10_000
+
+// emission is the grammar of a ref: its rule is made when it is used while it is being written.
+type emission struct {
+	node grammar.Node
+	rule grammar.Node
+	done bool
+}
+
+func (c *compiler) emitRoot(r ref) grammar.Node {
+	n := c.emit(r)
+	if c.opts.Whitespace == Free {
+		n = c.b.Seq(c.marks.around, n, c.marks.around)
+	}
+	return n
+}
+
+// emit returns the grammar of r's values.
+func (c *compiler) emit(r ref) grammar.Node {
+	if c.err != nil || r == nothing {
+		return c.b.Nothing()
+	}
+	if e := c.emitted[r]; e != nil {
+		if e.done {
+			return e.node
+		}
+		if e.rule == 0 {
+			e.rule = c.b.Rule("schema")
+		}
+		return e.rule
+	}
+	e := &emission{}
+	c.emitted[r] = e
+	s := c.setOf(r)
+	if c.emitting++; c.emitting > maxEmitting {
+		c.exceed(c.nodes[r].place, "", "a chain of more than %d schemas", maxEmitting)
+		return c.b.Nothing()
+	}
+	p := c.nodes[r].place
+	var alts []grammar.Node
+	if t := c.scalars(s); t != c.s.Nothing() {
+		alts = append(alts, c.b.Terminal(t))
+	}
+	for _, a := range s.arrs {
+		alts = append(alts, c.emitArray(p, a))
+	}
+	for _, o := range s.objs {
+		for _, q := range c.resolveHas(p, o) {
+			alts = append(alts, c.emitObject(p, q))
+		}
+	}
+	c.emitting--
+	n := c.b.Alt(alts...)
+	if len(alts) == 1 {
+		n = alts[0]
+	}
+	if e.rule != 0 {
+		c.b.Define(e.rule, n)
+		n = e.rule
+	}
+	e.node, e.done = n, true
+	return n
+}
+
+// scalars is the texts of s's null, booleans, numbers and strings.
+func (c *compiler) scalars(s *set) regex.Expr {
+	var es []regex.Expr
+	if s.null {
+		es = append(es, c.s.Literal("null"))
+	}
+	if s.no {
+		es = append(es, c.s.Literal("false"))
+	}
+	if s.yes {
+		es = append(es, c.s.Literal("true"))
+	}
+	es = append(es, c.number(s.num), c.text(s.str))
+	return c.s.Or(es...)
+}
+
+func (c *compiler) number(n numberSet) regex.Expr {
+	switch {
+	case c.opts.AnyForm:
+		return c.numberTexts(n)
+	case n.finite:
+		texts := make([]string, len(n.values))
+		for i, d := range n.values {
+			texts[i] = d.String()
+		}
+		return c.s.Literals(texts)
+	case n.whole && n.texts == c.num.integer:
+		return c.num.short
+	case n.whole:
+		return c.s.And(n.texts, c.num.short)
+	}
+	return n.texts
+}
+
+func (c *compiler) text(s stringSet) regex.Expr {
+	if s.finite {
+		texts := make([]string, len(s.values))
+		for i, v := range s.values {
+			texts[i] = quote(v)
+		}
+		return c.s.Literals(texts)
+	}
+	if s.texts == c.s.Nothing() {
+		return s.texts
+	}
+	return c.s.Concat(c.marks.quote, c.s.JSONString(s.texts), c.marks.quote)
+}
+
+// quote writes s as a JSON string with the escapes that must be.
+func quote(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for i := 0; i < len(s); i++ {
+		switch ch := s[i]; {
+		case ch == '"' || ch == '\\':
+			b.WriteByte('\\')
+			b.WriteByte(ch)
+		case ch >= ' ':
+			b.WriteByte(ch)
+		default:
+			if j := strings.IndexByte("\b\f\n\r\t", ch); j >= 0 {
+				b.WriteByte('\\')
+				b.WriteByte("bfnrt"[j])
+			} else {
+				b.WriteString(`\u00`)
+				b.WriteByte("01"[ch>>4])
+				b.WriteByte("0123456789abcdef"[ch&15])
+			}
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
+func (c *compiler) emitArray(p *place, a *array) grammar.Node {
+	var body grammar.Node
+	switch {
+	case a.unique && (a.max < 0 || a.max > 1):
+		body = c.emitUnique(p, a)
+	case len(a.contains) > 0:
+		body = c.emitContains(p, a)
+	default:
+		body = c.items(a)
+	}
+	return c.bracket(c.marks.openArray, body, c.marks.closeArray, c.marks.endArray, a.min == 0 && len(a.contains) == 0)
+}
+
+// bracket is body between open and shut, or open and end with nothing between, where empty allows it. body, where it
+// is Nothing, leaves only that.
+func (c *compiler) bracket(open, body, shut, end grammar.Node, empty bool) grammar.Node {
+	full := c.b.Seq(open, body, shut)
+	if !empty {
+		return full
+	}
+	return c.b.Seq(open, c.b.Alt(end, c.b.Seq(body, shut)))
+}
+
+// items is one or more of a's items.
+func (c *compiler) items(a *array) grammar.Node {
+	b := c.b
+	if a.max == 0 {
+		return b.Nothing()
+	}
+	if len(a.prefix) == 0 {
+		item := c.emit(a.rest)
+		return b.Seq(item, b.Repeat(b.Seq(c.marks.comma, item), max(a.min-1, 0), max(a.max-1, unbounded)))
+	}
+	n := len(a.prefix)
+	tail := b.Empty()
+	if a.rest != nothing && (a.max < 0 || a.max > n) {
+		most := unbounded
+		if a.max >= 0 {
+			most = a.max - n
+		}
+		tail = b.Repeat(b.Seq(c.marks.comma, c.emit(a.rest)), max(a.min-n, 0), most)
+	}
+	for i := n - 1; i > 0; i-- {
+		tail = b.Seq(c.marks.comma, c.emit(a.prefix[i]), tail)
+		if i >= a.min {
+			tail = b.Optional(tail)
+		}
+	}
+	return b.Seq(c.emit(a.prefix[0]), tail)
+}
+
+// emitUnique is one or more different items, which it can count only where they are among values that are listed.
+func (c *compiler) emitUnique(p *place, a *array) grammar.Node {
+	s := c.setOf(a.rest)
+	if c.err != nil {
+		return c.b.Nothing()
+	}
+	if len(a.prefix) > 0 || len(a.contains) > 0 || !s.scalarsOnly() || !s.num.finite || !s.str.finite {
+		c.refuse(p, "uniqueItems", "only items that an enum lists, and arrays of one item, can be told apart")
+		return c.b.Nothing()
+	}
+	var members []grammar.Member
+	add := func(e regex.Expr) { members = append(members, grammar.Member{Node: c.b.Terminal(e), Max: 1}) }
+	if s.null {
+		add(c.s.Literal("null"))
+	}
+	if s.no {
+		add(c.s.Literal("false"))
+	}
+	if s.yes {
+		add(c.s.Literal("true"))
+	}
+	for _, d := range s.num.values {
+		add(c.number(numberSet{finite: true, values: []decimal{d}}))
+	}
+	for _, v := range s.str.values {
+		add(c.text(stringSet{finite: true, values: []string{v}}))
+	}
+	return c.b.Unordered(c.marks.comma, max(a.min, 1), a.max, members...)
+}
+
+// maxWitnesses is the most contains of one array: each way to share items among them is an alternative.
+const maxWitnesses = 4
+
+// emitContains is one or more items of which some are of given kinds.
+func (c *compiler) emitContains(p *place, a *array) grammar.Node {
+	b, comma := c.b, c.marks.comma
+	if len(a.prefix) > 0 {
+		return c.emitContainsBehind(p, a)
+	}
+	if len(a.contains) == 1 {
+		h := a.contains[0]
+		others := a.rest
+		if h.max >= 0 {
+			others = c.and(others, c.not(h.items))
+		}
+		list := b.Unordered(comma, max(a.min, 1), a.max, grammar.Member{Node: c.emit(c.and(a.rest, h.items)), Min: h.min, Max: h.max},
+			grammar.Member{Node: c.emit(others), Max: unbounded})
+		if h.min == 0 && a.min == 0 {
+			return b.Optional(list)
+		}
+		return list
+	}
+	if len(a.contains) > maxWitnesses || slices.ContainsFunc(a.contains, func(h contains) bool { return h.min != 1 || h.max >= 0 }) {
+		c.refuse(p, "contains", "more than one with minContains or maxContains, or more than %d, cannot be counted", maxWitnesses)
+		return b.Nothing()
+	}
+	var alts []grammar.Node
+	for groups := range partitions(len(a.contains)) {
+		var members []grammar.Member
+		for _, g := range groups {
+			kind := a.rest
+			for _, i := range g {
+				kind = c.and(kind, a.contains[i].items)
+			}
+			members = append(members, grammar.Member{Node: c.emit(kind), Min: 1, Max: 1})
+		}
+		members = append(members, grammar.Member{Node: c.emit(a.rest), Max: unbounded})
+		alts = append(alts, b.Unordered(comma, max(a.min, 1), a.max, members...))
+	}
+	return b.Alt(alts...)
+}
+
+// emitContainsBehind is emitContains where items have places: the one that counts is in one of them or behind.
+func (c *compiler) emitContainsBehind(p *place, a *array) grammar.Node {
+	b := c.b
+	h := a.contains[0]
+	if len(a.contains) > 1 || h.min != 1 || h.max >= 0 {
+		c.refuse(p, "contains", "beside prefixItems only one, without minContains or maxContains, can be enforced")
+		return b.Nothing()
+	}
+	var alts []grammar.Node
+	n := len(a.prefix)
+	for i := range a.prefix {
+		x := *a
+		x.contains, x.prefix, x.min = nil, slices.Clone(a.prefix), max(a.min, i+1)
+		x.prefix[i] = c.and(x.prefix[i], h.items)
+		alts = append(alts, c.items(&x))
+	}
+	if a.rest != nothing && (a.max < 0 || a.max > n) {
+		var seq []grammar.Node
+		for _, r := range a.prefix {
+			seq = append(seq, c.emit(r), c.marks.comma)
+		}
+		most := unbounded
+		if a.max >= 0 {
+			most = a.max - n
+		}
+		seq = append(seq, b.Unordered(c.marks.comma, max(a.min-n, 1), most, grammar.Member{Node: c.emit(c.and(a.rest, h.items)), Min: 1, Max: unbounded},
+			grammar.Member{Node: c.emit(a.rest), Max: unbounded}))
+		alts = append(alts, b.Seq(seq...))
+	}
+	return b.Alt(alts...)
+}
+
+// partitions yields the ways to split 0 to n-1 into groups.
+func partitions(n int) func(func([][]int) bool) {
+	return func(yield func([][]int) bool) {
+		var split func(i int, groups [][]int) bool
+		split = func(i int, groups [][]int) bool {
+			if i == n {
+				return yield(groups)
+			}
+			for g := range groups {
+				next := slices.Clone(groups)
+				next[g] = append(slices.Clone(groups[g]), i)
+				if !split(i+1, next) {
+					return false
+				}
+			}
+			return split(i+1, append(slices.Clone(groups), []int{i}))
+		}
+		split(0, nil)
+	}
+}
+
+func (c *compiler) emitObject(p *place, q requirement) grammar.Node {
+	o := q.object
+	var named, open []grammar.Member
+	required := 0
+	for _, m := range o.props {
+		if m.value == nothing {
+			continue
+		}
+		key := c.b.Terminal(c.s.Concat(c.s.Literal(quote(m.name)), c.marks.colon))
+		member := grammar.Member{Node: c.b.Seq(key, c.emit(m.value)), Max: 1}
+		if m.required {
+			member.Min = 1
+			required++
+		}
+		named = append(named, member)
+	}
+	declared := c.s.Literals(o.names())
+	class := func(k class, least int) {
+		names := k.names
+		if len(o.props) > 0 {
+			names = c.s.Minus(names, declared)
+		}
+		key := c.s.Concat(c.marks.quote, c.s.JSONString(names), c.marks.quote, c.marks.colon)
+		open = append(open, grammar.Member{Node: c.b.Seq(c.b.Terminal(key), c.emit(k.value)), Min: least, Max: unbounded})
+	}
+	for _, k := range q.open {
+		class(k, 1)
+	}
+	for _, k := range o.classes {
+		if k.value != nothing {
+			class(k, 0)
+		}
+	}
+	if len(open) > 0 && o.min > required+1 {
+		// Of two members of one name the last counts, and names outside properties are not remembered: how many different
+		// ones there are is not known.
+		c.refuse(p, "minProperties", "above %d, which are required or one more, members whose names properties does not list cannot be counted", required+1)
+		return c.b.Nothing()
+	}
+	least := o.min
+	if least <= required {
+		least = 0
+	}
+	var body grammar.Node
+	if c.opts.AnyForm || least > 0 || o.max >= 0 || len(q.open) > 0 {
+		body = c.b.Unordered(c.marks.comma, max(least, 1), o.max, append(named, open...)...)
+	} else {
+		body = c.ordered(named, open)
+	}
+	return c.bracket(c.marks.openObject, body, c.marks.closeObject, c.marks.endObject, required == 0 && least == 0 && len(q.open) == 0)
+}
+
+// ordered is one or more members: named in their order, then any number of open.
+func (c *compiler) ordered(named, open []grammar.Member) grammar.Node {
+	b := c.b
+	after, first := b.Empty(), b.Nothing() // what may follow a member; what may come where none was
+	if len(open) > 0 {
+		kinds := make([]grammar.Node, len(open))
+		for i, m := range open {
+			kinds[i] = m.Node
+		}
+		one := b.Alt(kinds...)
+		after = b.Repeat(b.Seq(c.marks.comma, one), 0, unbounded)
+		first = b.Seq(one, after)
+	}
+	for _, m := range slices.Backward(named) {
+		begin := b.Seq(m.Node, after)
+		if m.Min > 0 {
+			first = begin
+			after = b.Seq(c.marks.comma, m.Node, after)
+		} else {
+			first = b.Alt(begin, first)
+			after = b.Seq(b.Optional(b.Seq(c.marks.comma, m.Node)), after)
+		}
+	}
+	return first
+}
