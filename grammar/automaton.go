@@ -52,6 +52,7 @@ type automaton struct {
 	vectors map[string]int32 // what Unordered has seen, by its counts
 	counts  [][]int32        // by vector: the members' counts, then their sum
 	lastID  uint32
+	masks   int // of states
 
 	bottom *cont
 	dead   *state // nothing may come; one for good
@@ -238,6 +239,9 @@ func (a *automaton) close() {
 			if int(t.arg) >= in.min {
 				a.work = append(a.work, todo{in.next, 0, t.k})
 			}
+		case opSeen:
+			a.vector = append(a.vector[:0], a.counts[t.arg]...)
+			a.work = append(a.work, todo{in.next, a.vectorOf(a.count(&a.g.code[in.next], a.vector, in.min)), t.k})
 		case opUnordered, opMember:
 			a.unordered(t, in)
 		}
@@ -279,19 +283,24 @@ func (a *automaton) unordered(t todo, in *instr) {
 	if in.op == opMember {
 		unordered = in.next
 	}
-	for i, m := range in.members {
+	for i := range in.members {
 		if !mayCome(in, seen, i, sum, owed) {
 			continue
 		}
-		a.vector = append(a.vector[:0], seen...)
-		if m.Max >= 0 || int(seen[i]) < m.Min {
-			a.vector[i]++
-		}
-		if in.max >= 0 || sum < max(1, in.min) {
-			a.vector[n]++
-		}
-		a.work = append(a.work, todo{in.to[1+i], 0, a.push(unordered, a.vectorOf(a.vector), t.k)})
+		a.work = append(a.work, todo{in.to[1+i], 0, a.push(unordered+1+int32(i), t.arg, t.k)})
 	}
+}
+
+// count adds member i to the vector of what an Unordered has seen. Counts stop where more make no difference.
+func (a *automaton) count(in *instr, seen []int32, i int) []int32 {
+	m, n := in.members[i], len(in.members)
+	if m.Max >= 0 || int(seen[i]) < m.Min {
+		seen[i]++
+	}
+	if in.max >= 0 || int(seen[n]) < max(1, in.min) {
+		seen[n]++
+	}
+	return seen
 }
 
 // mayCome reports whether member i may be the next: its bound is not reached and those owed still fit.

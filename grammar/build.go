@@ -26,6 +26,7 @@ const (
 	opCount                   // to[0], min to max times, then next; the argument counts
 	opUnordered               // sep at to[0] and members at to[1:], then next; the argument is what was seen
 	opMember                  // the second half of opUnordered, behind sep; next is that
+	opSeen                    // behind member min of the opUnordered at next; the argument is what was seen before it
 )
 
 // instr is a place in the program of a grammar. Places that can follow are named, so a sequence needs no stack: only calls
@@ -146,6 +147,9 @@ func (c *coder) part(p *part, next int32) int32 {
 	case nUnordered:
 		member := c.emit(instr{op: opMember, min: p.min, max: p.max, members: p.members})
 		pc := c.emit(instr{op: opUnordered, min: p.min, max: p.max, members: p.members, next: next})
+		for i := range p.members {
+			c.emit(instr{op: opSeen, min: i, next: pc})
+		}
 		if c.err != nil {
 			return 0
 		}

@@ -31,6 +31,8 @@ type Limits struct {
 	States int
 	// Threads is the most readings of a text that are followed at once. Default 4,096.
 	Threads int
+	// MaskBytes is the most memory of masks that are kept; older ones are computed again. Default 16 MiB.
+	MaskBytes int
 }
 
 const (
@@ -38,6 +40,7 @@ const (
 	defaultExpressions = 200_000
 	defaultStates      = 20_000
 	defaultThreads     = 4_096
+	defaultMaskBytes   = 16 << 20
 )
 
 var (

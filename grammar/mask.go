@@ -29,6 +29,12 @@ func (a *automaton) mask(s *state) []uint32 {
 	if s.mask != nil {
 		return s.mask
 	}
+	if a.masks++; a.masks > max(1, a.g.limits.MaskBytes/(4*a.v.words+1)) {
+		a.masks = 1
+		for _, old := range a.states {
+			old.mask = nil
+		}
+	}
 	m := make([]uint32, a.v.words)
 	if s.end {
 		for _, e := range a.v.ends {
@@ -42,12 +48,11 @@ func (a *automaton) mask(s *state) []uint32 {
 	if contained == 0 {
 		a.walkTrie(&a.v.whole, s, m)
 	} else {
+		for w, bits := range a.v.union(contained) {
+			m[w] |= bits
+		}
 		for i := range a.v.slices {
-			if contained>>i&1 != 0 {
-				for w, bits := range a.v.slices[i].mask {
-					m[w] |= bits
-				}
-			} else {
+			if contained>>i&1 == 0 {
 				a.walkTrie(&a.v.slices[i].trie, s, m)
 			}
 		}

@@ -19,6 +19,7 @@ type Vocabulary struct {
 	whole  trie
 	slices [sliceCount]slice
 	rest   trie // what is in no slice
+	unions map[uint16][]uint32
 }
 
 // The slices hold the tokens that are words or else plain text (regex.Class), which is what strings are made of. They are
@@ -53,7 +54,7 @@ type trieNode struct {
 // allowed. ends are the ids that end a text (EOG); they are allowed where the text may end, whatever their piece.
 // pieces is not kept.
 func NewVocabulary(pieces [][]byte, ends []int32) *Vocabulary {
-	v := &Vocabulary{size: len(pieces), words: (len(pieces) + 31) / 32}
+	v := &Vocabulary{size: len(pieces), words: (len(pieces) + 31) / 32, unions: map[uint16][]uint32{}}
 	for _, e := range ends {
 		if e >= 0 && int(e) < v.size && !slices.Contains(v.ends, e) {
 			v.ends = append(v.ends, e)
@@ -110,6 +111,24 @@ func (v *Vocabulary) Size() int { return v.size }
 
 // piece returns the bytes of a token.
 func (v *Vocabulary) piece(id int32) []byte { return v.text[v.from[id]:v.from[id+1]] }
+
+// union returns the tokens of several slices, a bit a slice. There are few combinations: the shorter slices of a class come
+// with the longer ones.
+func (v *Vocabulary) union(in uint16) []uint32 {
+	m, ok := v.unions[in]
+	if !ok {
+		m = make([]uint32, v.words)
+		for i := range v.slices {
+			if in>>i&1 != 0 {
+				for w, bits := range v.slices[i].mask {
+					m[w] |= bits
+				}
+			}
+		}
+		v.unions[in] = m
+	}
+	return m
+}
 
 func set(mask []uint32, id int32) { mask[id>>5] |= 1 << (id & 31) }
 

@@ -24,6 +24,13 @@ func (s *Set) Nullable(e Expr) bool { return s.nodes[e].nullable }
 // Derive returns the texts that may follow b in those of e; Nothing when b begins none, so a text can be completed as
 // long as no derivative is Nothing.
 func (s *Set) Derive(e Expr, b byte) Expr {
+	n := &s.nodes[e]
+	if !n.first.Has(b) {
+		return 0
+	}
+	if n.kind == kConcat && s.nodes[n.a].kind == kBytes && s.nodes[n.b].live == alive {
+		return n.b // a literal needs no row
+	}
 	r := s.row(e)
 	return r.next[r.class[b]]
 }

@@ -122,6 +122,9 @@ func (s *Set) escapable(e Expr, mode, y int32) bool {
 		lo = 0x10000 + y>>16<<10
 		lo, hi = lo+max(low-0xdc00, 0), lo+min(last, 0xdfff)-0xdc00
 	}
+	if hi-lo >= 15 && hi >= 0x2f && (lo < 0xd800 || hi > 0xdfff) && s.Absorbs(e, Plain) > 0 {
+		return true // every sixteen in a row but the first ones and surrogates have plain text among them
+	}
 	return s.startsWith(e, lo, hi)
 }
 
