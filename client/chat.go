@@ -7,12 +7,15 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Request, Message, Token and EOS are messages of the protocol; package ipc/wire has the others.
+// Request, Message, Token and EOS are messages of the protocol; Tool and ToolCall are parts of them. Package ipc/wire has the
+// others.
 type (
-	Request = wire.Request
-	Message = wire.Message
-	Token   = wire.Token
-	EOS     = wire.EOS
+	Request  = wire.Request
+	Message  = wire.Message
+	Token    = wire.Token
+	EOS      = wire.EOS
+	Tool     = wire.Tool
+	ToolCall = wire.ToolCall
 )
 
 // System returns a system message: instructions for the whole conversation.
@@ -23,6 +26,11 @@ func User(text string) Message { return Message{Role: "user", Content: text} }
 
 // Assistant returns an earlier answer. As the last message it is continued.
 func Assistant(text string) Message { return Message{Role: "assistant", Content: text} }
+
+// ToolResult returns the result of a call that an answer asked for.
+func ToolResult(call ToolCall, text string) Message {
+	return Message{Role: "tool", Name: call.Name, ToolCallID: call.ID, Content: text}
+}
 
 // NewRequest returns a request for a conversation, with the daemon's default for every other field. For raw text without
 // a chat template, pass no messages and set Prompt.
@@ -35,8 +43,14 @@ func NewRequest(messages ...Message) *Request {
 // Answer is a complete answer.
 type Answer struct {
 	Text     string
-	Thinking string // the text of the think block, "" without one
-	End      EOS    // the reason, the usage and the timings; Text and Think are nil
+	Thinking string     // the text of the think block, "" without one
+	Calls    []ToolCall // of the request's Tools, in the order of the answer
+	End      EOS        // the reason, the usage and the timings; Text, Think and ToolCalls are nil
+}
+
+// Message returns the answer as a message of the conversation that goes on. The results of its calls follow it.
+func (a *Answer) Message() Message {
+	return Message{Role: "assistant", Content: a.Text, ReasoningContent: a.Thinking, ToolCalls: a.Calls}
 }
 
 // Chat sends a request and waits for the complete answer. It does not keep or change r, and ignores r.Stream. Errors are
@@ -54,7 +68,7 @@ func (c *Client) Chat(ctx context.Context, r *Request) (*Answer, error) {
 		}
 	}
 	end := *s.End()
-	a := &Answer{Text: string(end.Text), Thinking: string(end.Think), End: end}
-	a.End.Text, a.End.Think, a.End.Metadata = nil, nil, bytes.Clone(end.Metadata)
+	a := &Answer{Text: string(end.Text), Thinking: string(end.Think), Calls: end.ToolCalls, End: end}
+	a.End.Text, a.End.Think, a.End.ToolCalls, a.End.Metadata = nil, nil, nil, bytes.Clone(end.Metadata)
 	return a, nil
 }

@@ -64,7 +64,7 @@ func (s *Stream) Close() error {
 
 // Tokens returns the answer's tokens. The loop ends after the last token, or with an error as Next has it. Leaving the
 // loop early closes the stream. A token and its slices are valid for one iteration. A request with Stream false has no
-// tokens: End returns its text.
+// tokens: End returns its text. The parts of tool calls are no tokens: Next returns them.
 func (s *Stream) Tokens() iter.Seq2[*wire.Token, error] {
 	return func(yield func(*wire.Token, error) bool) {
 		for {

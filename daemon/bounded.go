@@ -2,13 +2,11 @@ package daemon
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/uma-serve/uma-serve/ipc"
@@ -39,7 +37,7 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 		if e != nil {
 			s.metrics.Rejected(string(e.Code))
 			s.log.Debug("refused", "code", e.Code, "message", e.Message)
-			httpError(w, e)
+			s.httpError(w, r, e)
 			return
 		}
 		r = r.WithContext(ctx)
@@ -63,7 +61,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *wire
 		abandon()
 		return nil, nil
 	}
-	limit := int64(s.cfg.MaxFrameBytes - wire.OpenAIOverhead)
+	limit := int64(s.cfg.MaxFrameBytes)
 	tooLong := &wire.Error{Code: wire.FrameTooLarge, Message: fmt.Sprintf("the body is longer than %d bytes (--max-frame-bytes)", limit)}
 	if r.ContentLength > limit {
 		abandon()
@@ -87,32 +85,4 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *wire
 	}
 	rc.SetReadDeadline(time.Time{})
 	return body, nil
-}
-
-// httpError answers a request with an error, as its status and as a body of OpenAI's form.
-func httpError(w http.ResponseWriter, e *wire.Error) {
-	if e.RetryAfter > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int((e.RetryAfter+time.Second-1)/time.Second)))
-	}
-	status, _ := wire.OpenAIStatus(e.Code)
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	w.Write(append(wire.AppendOpenAIError(nil, e), '\n'))
-}
-
-// lost is what an HTTP client is told whose connection to the poller cannot be made or has ended with err.
-func (c *completion) lost(err error) *wire.Error {
-	var refused *wire.RequestError
-	switch {
-	case errors.Is(context.Cause(c.ctx), ipc.ErrDisplaced):
-		e := ipc.DisplacedError(c.cfg.MaxSessions)
-		c.metrics.Rejected(string(e.Code))
-		return &e
-	case errors.As(err, &refused):
-		e := refused.Event()
-		e.RetryAfter = time.Second
-		c.metrics.Rejected(string(e.Code))
-		return &e
-	}
-	return &wire.Error{Code: wire.ShuttingDown, Message: "the server ended the request: " + err.Error()}
 }

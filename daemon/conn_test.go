@@ -453,19 +453,17 @@ func TestSocketAnswersWhileDraining(t *testing.T) {
 
 // TestDisplacedCompletionIsToldWhy: an HTTP client whose connection makes way while its request runs reads a JSON error.
 func TestDisplacedCompletionIsToldWhy(t *testing.T) {
-	c := completion{Server: &Server{cfg: &Config{MaxSessions: 7}, metrics: newTestMetrics()}}
+	c := backend{&Server{cfg: &Config{MaxSessions: 7}, metrics: newTestMetrics()}}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(ipc.ErrDisplaced)
-	c.ctx = ctx
-	e := c.lost(net.ErrClosed)
+	e := c.lost(ctx, net.ErrClosed)
 	if e.Code != wire.SessionLimit || !strings.Contains(e.Message, "makes way") || e.RetryAfter == 0 {
 		t.Errorf("%+v", e)
 	}
-	c.ctx = context.Background()
-	if e := c.lost(&wire.RequestError{Code: wire.SessionLimit, Message: "no descriptor"}); e.Code != wire.SessionLimit || e.RetryAfter == 0 {
+	if e := c.lost(context.Background(), &wire.RequestError{Code: wire.SessionLimit, Message: "no descriptor"}); e.Code != wire.SessionLimit || e.RetryAfter == 0 {
 		t.Errorf("%+v", e)
 	}
-	if e := c.lost(io.EOF); e.Code != wire.ShuttingDown {
+	if e := c.lost(context.Background(), io.EOF); e.Code != wire.ShuttingDown {
 		t.Errorf("%+v", e)
 	}
 	var m map[string]any

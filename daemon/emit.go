@@ -180,17 +180,18 @@ func (l *loop) sweepStalled(now time.Time) {
 	}
 }
 
-// progressEvery is how often a request hears how far its prompt is, or its place in the queue; one that did not ask for
-// it does not before the first such time has passed, or a step is about to begin that takes as long.
+// progressEvery is how often a request hears how far its prompt is, or its place in the queue. One that did not ask for it
+// does not before the first such time has passed, or a step is about to begin that takes as long; one that asked hears of
+// each step, from before the first to after the last.
 const progressEvery = 200 * time.Millisecond
 
 // reportProgress tells how far r's prompt is.
 func (l *loop) reportProgress(r *request, now time.Time) {
-	if now.Sub(r.lastProgress) < progressEvery || len(r.pending) > 0 {
+	if !r.noisy && now.Sub(r.lastProgress) < progressEvery || len(r.pending) > 0 {
 		return
 	}
 	r.lastProgress = now
-	p := wire.Progress{ID: r.wireID, Processed: r.Computed(), Total: r.Prompt, Elapsed: now.Sub(r.arrived)}
+	p := wire.Progress{ID: r.wireID, Processed: r.Computed(), Total: r.Prompt, Cached: r.cached, Elapsed: now.Sub(r.arrived)}
 	if r.Computed() == 0 {
 		p.Position = l.core.Scheduler().Position(r.ID)
 	}

@@ -231,7 +231,7 @@ func TestRealCellsComeBack(t *testing.T) {
 func TestRealTexts(t *testing.T) {
 	r := serveModel(t, ggufgen.Cached(t, ggufgen.Tiny()))
 	m := r.model.Load()
-	if m.texts.cut == nil {
+	if m.tokens.cut == nil {
 		t.Fatal("the engine does not say where a text may be cut")
 	}
 	long := strings.Repeat("Some words, a number 42\nand it's   a <|im_end|> marker. ", 60)

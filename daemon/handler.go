@@ -119,8 +119,13 @@ func (s *Server) cancel(r *request) {
 
 // EndThink closes the thinking of a request, within a few tokens: at the end of its line or sentence.
 func (s *Server) EndThink(c *ipc.Conn, id string) {
-	r := s.sessions.find(c, id)
-	if r == nil || r.endThink.Swap(true) {
+	if r := s.sessions.find(c, id); r != nil {
+		s.closeThought(r)
+	}
+}
+
+func (s *Server) closeThought(r *request) {
+	if r.endThink.Swap(true) {
 		return
 	}
 	if l := s.loop.Load(); l != nil { // before, its arrival finds the mark

@@ -7,8 +7,14 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
+	"github.com/uma-serve/uma-serve/daemon/api/openai"
+	"github.com/uma-serve/uma-serve/daemon/api/own"
 	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
 func mustJSON(v any) []byte {
@@ -22,54 +28,64 @@ func mustJSON(v any) []byte {
 // wantsJSON reports whether an Accept header asks for JSON rather than Prometheus' text.
 func wantsJSON(accept string) bool { return strings.Contains(accept, "application/json") }
 
-// routes are the paths of the HTTP side. What OpenAI's clients ask for is there with and without /v1: llama-server has
-// both, and a client's base URL may end in either.
+// routes are the paths of the HTTP side: the daemon's own, and those of each API.
 func (s *Server) routes() http.Handler {
-	prometheus := s.metrics.PrometheusHandler()
 	mux := http.NewServeMux()
+	apis := s.apis()
+	methods := map[string][]string{} // by path
+	handlers := map[string]map[string]http.HandlerFunc{}
 	var known []string
-	handle := func(method, path string, h http.HandlerFunc) {
-		methods := []string{method}
-		if method == http.MethodGet {
-			methods = append(methods, http.MethodHead) // net/http leaves the body out
+	for _, r := range slices.Concat(s.ownRoutes(), own.Routes(apis), openai.Routes(apis), anthropic.Routes(apis)) {
+		path := handlers[r.Path]
+		if path == nil {
+			path = map[string]http.HandlerFunc{}
+			handlers[r.Path] = path
+			mux.HandleFunc(r.Path, func(w http.ResponseWriter, req *http.Request) {
+				h := path[req.Method]
+				if h == nil {
+					allow := strings.Join(methods[r.Path], ", ")
+					w.Header().Set("Allow", allow)
+					refuseHTTP(w, http.StatusMethodNotAllowed, fmt.Sprintf("%s %s: the method must be %s", req.Method, req.URL.Path, allow))
+					return
+				}
+				h(w, req)
+			})
 		}
-		known = append(known, method+" "+path)
-		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-			if !slices.Contains(methods, r.Method) {
-				allow := strings.Join(methods, ", ")
-				w.Header().Set("Allow", allow)
-				refuseHTTP(w, http.StatusMethodNotAllowed, fmt.Sprintf("%s %s: the method must be %s", r.Method, r.URL.Path, allow))
-				return
-			}
-			h(w, r)
-		})
-	}
-	handle(http.MethodGet, "/health", func(w http.ResponseWriter, _ *http.Request) {
-		h := s.health()
-		status := http.StatusOK
-		if h.Status != "ok" {
-			status = http.StatusServiceUnavailable
+		known = append(known, r.Method+" "+r.Path)
+		path[r.Method], methods[r.Path] = r.Handle, append(methods[r.Path], r.Method)
+		if r.Method == http.MethodGet { // net/http leaves the body out
+			path[http.MethodHead], methods[r.Path] = r.Handle, append(methods[r.Path], http.MethodHead)
 		}
-		answerJSON(w, status, mustJSON(h))
-	})
-	handle(http.MethodGet, "/info", func(w http.ResponseWriter, _ *http.Request) { answerJSON(w, http.StatusOK, mustJSON(s.info())) })
-	handle(http.MethodGet, "/metrics", func(w http.ResponseWriter, r *http.Request) {
-		if wantsJSON(r.Header.Get("Accept")) {
-			answerJSON(w, http.StatusOK, s.metrics.AppendJSON(nil))
-			return
-		}
-		prometheus.ServeHTTP(w, r)
-	})
-	for _, base := range []string{"/v1", ""} {
-		handle(http.MethodPost, base+"/chat/completions", s.openAI(true))
-		handle(http.MethodPost, base+"/completions", s.openAI(false))
-		handle(http.MethodGet, base+"/models", s.models)
-		handle(http.MethodGet, base+"/models/{id...}", s.oneModel) // an id may hold slashes
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuseHTTP(w, http.StatusNotFound, fmt.Sprintf("there is no %s; there are %s; see docs/protocol.md", r.URL.Path, strings.Join(known, ", ")))
+		refuseHTTP(w, http.StatusNotFound, fmt.Sprintf("there is no %s; there are %s; see docs/http.md", r.URL.Path, strings.Join(known, ", ")))
 	})
 	return mux
+}
+
+// ownRoutes are the paths that belong to no API.
+func (s *Server) ownRoutes() []api.Route {
+	prometheus := s.metrics.PrometheusHandler()
+	return []api.Route{
+		{Method: http.MethodGet, Path: "/health", Handle: func(w http.ResponseWriter, _ *http.Request) {
+			h := s.health()
+			status := http.StatusOK
+			if h.Status != "ok" {
+				status = http.StatusServiceUnavailable
+			}
+			answerJSON(w, status, mustJSON(h))
+		}},
+		{Method: http.MethodGet, Path: "/info", Handle: func(w http.ResponseWriter, _ *http.Request) {
+			answerJSON(w, http.StatusOK, mustJSON(s.info()))
+		}},
+		{Method: http.MethodGet, Path: "/metrics", Handle: func(w http.ResponseWriter, r *http.Request) {
+			if wantsJSON(r.Header.Get("Accept")) {
+				answerJSON(w, http.StatusOK, s.metrics.AppendJSON(nil))
+				return
+			}
+			prometheus.ServeHTTP(w, r)
+		}},
+	}
 }
 
 func answerJSON(w http.ResponseWriter, status int, body []byte) {
@@ -111,4 +127,19 @@ func (s *Server) serveHTTP() <-chan struct{} {
 		close(done)
 	}()
 	return done
+}
+
+// apis is what the HTTP APIs are made with.
+func (s *Server) apis() *api.Server {
+	return &api.Server{Backend: backend{s}, StallTimeout: s.cfg.StallTimeout, Log: s.log, Now: time.Now}
+}
+
+// httpError answers a request that no API has seen yet with an error, in the form of the API that its path belongs to.
+func (s *Server) httpError(w http.ResponseWriter, r *http.Request, e *wire.Error) {
+	out := s.apis().NewWriter(w)
+	if strings.HasPrefix(r.URL.Path, "/v1/messages") {
+		anthropic.Fail(out, (*api.Error)(e))
+		return
+	}
+	openai.Fail(out, (*api.Error)(e))
 }

@@ -21,19 +21,20 @@ import (
 
 // model is what intake needs of the loaded model: pure, shared, immutable.
 type model struct {
-	info     runtime.ModelInfo
-	caps     runtime.Capabilities
-	vocab    runtime.Vocab
-	tags     *meridian.Tags // nil: the model does not mark its thinking
-	facts    sampler.VocabFacts
-	template *chattmpl.Template // nil: it cannot be run
-	source   string             // where template comes from, as people are told
-	thinking *chattmpl.Switch   // of template; not nil with it
-	think    *meridian.Config
-	noChat   error // why template is nil
-	markers  *markers
-	texts    *texts
-	breaks   func() sampler.Breakers // DRY's usual ones, made when first asked for
+	info      runtime.ModelInfo
+	caps      runtime.Capabilities
+	vocab     runtime.Vocab
+	tags      *meridian.Tags // nil: the model does not mark its thinking
+	facts     sampler.VocabFacts
+	template  *chattmpl.Template // nil: it cannot be run
+	source    string             // where template comes from, as people are told
+	thinking  *chattmpl.Switch   // of template; not nil with it
+	think     *meridian.Config
+	noChat    error // why template is nil
+	developer bool  // template knows the role "developer"
+	markers   *markers
+	tokens    *tokenCache
+	breaks    func() sampler.Breakers // DRY's usual ones, made when first asked for
 }
 
 func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
@@ -47,13 +48,14 @@ func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
 			m.facts.EOG = append(m.facts.EOG, t)
 		}
 	}
-	m.texts = newTexts(v)
+	m.tokens = newTokenCache(v)
 	m.breaks = sync.OnceValue(func() sampler.Breakers { return m.breakers(wire.DefaultDryBreaks) })
 	text, source, err := chatTemplate(cfg, v)
 	if err != nil {
 		return nil, err
 	}
 	m.source = source
+	m.developer = strings.Contains(text, "developer")
 	if m.template, m.noChat = chattmpl.Compile(text); m.noChat != nil {
 		m.noChat = fmt.Errorf(`this model's chat template cannot be run (%w)`, m.noChat)
 	} else {
@@ -118,6 +120,10 @@ func (m *model) renderTurn(msgs []wire.Message, vars map[string]any, answer bool
 	in := chattmpl.Input{AddGenerationPrompt: answer, Extra: vars}
 	in.BOS, in.EOS = m.specials()
 	for _, msg := range msgs {
+		role := msg.Role
+		if role == "developer" && !m.developer { // OpenAI's name for instructions; a template that does not know it would leave them out
+			role = "system"
+		}
 		content := msg.Content
 		switch msg.Role {
 		case "user", "tool":
@@ -126,7 +132,7 @@ func (m *model) renderTurn(msgs []wire.Message, vars map[string]any, answer bool
 		default:
 			content = m.markers.hideThoughts(content)
 		}
-		in.Messages = append(in.Messages, chattmpl.Message{Role: msg.Role, Content: content, ReasoningContent: msg.ReasoningContent})
+		in.Messages = append(in.Messages, chattmpl.Message{Role: role, Content: content, ReasoningContent: msg.ReasoningContent})
 	}
 	return m.template.Render(in)
 }
@@ -134,7 +140,7 @@ func (m *model) renderTurn(msgs []wire.Message, vars map[string]any, answer bool
 // tokenize reads owner's raw prompt (chat false), in which markers are text like any other, or a rendered conversation.
 func (m *model) tokenize(owner uint32, text string, chat bool) (tokens []runtime.Token, err error) {
 	if !chat {
-		return m.texts.tokenize(nil, owner, text, true, false)
+		return m.tokens.tokenize(nil, owner, text, true, false)
 	}
 	// A template that writes the BOS itself must not get a second one.
 	addSpecial := true
@@ -142,7 +148,7 @@ func (m *model) tokenize(owner uint32, text string, chat bool) (tokens []runtime
 		addSpecial = false
 	}
 	for part, marker := range m.markers.split(m.markers.restore(text)) {
-		if tokens, err = m.texts.tokenize(tokens, owner, part, addSpecial && !marker, !marker); err != nil {
+		if tokens, err = m.tokens.tokenize(tokens, owner, part, addSpecial && !marker, !marker); err != nil {
 			return nil, err
 		}
 		addSpecial = false
@@ -150,14 +156,24 @@ func (m *model) tokenize(owner uint32, text string, chat bool) (tokens []runtime
 	return tokens, nil
 }
 
-// prepare turns a parsed request into one the decode loop can run. It is the slow part of intake (rendering,
-// tokenizing) and runs on the intake goroutine, never on the poller's or the decode loop's.
-func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
-	m := s.model.Load()
-	text, chat := w.Prompt, false
-	var vars map[string]any
-	var begin meridian.Begin // a raw prompt opens nothing: all of it is its user's
-	if len(w.Messages) > 0 {
+// reading is a request's prompt as the model reads it.
+type reading struct {
+	text      string // rendered; "" where the request has token ids
+	tokens    []runtime.Token
+	chat      bool // text was rendered from messages
+	continued bool // and ends within the last of them
+	vars      map[string]any
+	begin     meridian.Begin // a raw prompt opens nothing: all of it is its user's
+}
+
+// read renders and tokenizes owner's request.
+func (m *model) read(owner uint32, w *wire.Request) (p reading, bad *wire.Error) {
+	if bad := unsupported(w); bad != nil {
+		return p, bad
+	}
+	var err error
+	switch {
+	case len(w.Messages) > 0:
 		limit := m.caps.ContextTokens
 		if w.MaxTokens > 0 {
 			limit = min(limit, w.MaxTokens)
@@ -165,29 +181,49 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 		wish := m.wish(w, limit)
 		msgs := w.Messages
 		if m.template != nil {
-			vars = templateArgs(w.TemplateArgs)
-			maps.Copy(vars, m.thinking.Vars(wish)) // in the template's own words
+			p.vars = templateArgs(w.TemplateArgs)
+			maps.Copy(p.vars, m.thinking.Vars(wish)) // in the template's own words
 			msgs = withSuffix(msgs, m.thinking.Suffix(wish))
 		}
-		var err error
-		if text, r.continued, err = m.renderRequest(w, msgs, vars); err != nil {
+		if p.text, p.continued, err = m.renderRequest(w, msgs, p.vars); err != nil {
 			code := wire.InternalFailure // the template's fault
 			if m.template == nil || errors.Is(err, chattmpl.ErrRefused) {
 				code = wire.BadRequest
 			}
-			return &wire.Error{Code: code, Message: "messages: " + err.Error()}
+			return p, &wire.Error{Code: code, Message: "messages: " + err.Error()}
 		}
-		chat = true
-		begin = m.tags.Begin(text, r.continued)
+		p.chat = true
+		p.begin = m.tags.Begin(p.text, p.continued)
+		p.tokens, err = m.tokenize(owner, p.text, true)
+	case w.PromptTokens != nil:
+		p.tokens = w.PromptTokens
+		err = m.known(p.tokens)
+	case w.Suffix != "":
+		p.tokens, err = m.infill(owner, w.Prompt, w.Suffix)
+	default:
+		p.text = w.Prompt
+		p.tokens, err = m.tokenize(owner, p.text, false)
 	}
-	tokens, err := m.tokenize(r.Owner, text, chat)
-	if err != nil {
-		return &wire.Error{Code: wire.BadRequest, Message: "prompt: " + err.Error()}
+	switch {
+	case err != nil:
+		return p, &wire.Error{Code: wire.BadRequest, Message: "prompt: " + err.Error()}
+	case len(p.tokens) == 0:
+		return p, &wire.Error{Code: wire.BadRequest, Message: "prompt: it has no tokens"}
 	}
+	return p, nil
+}
+
+// prepare turns a parsed request into one the decode loop can run. It is the slow part of intake (rendering,
+// tokenizing) and runs on the intake goroutine, never on the poller's or the decode loop's.
+func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
+	m := s.model.Load()
+	p, bad := m.read(r.Owner, w)
+	if bad != nil {
+		return bad
+	}
+	r.continued = p.continued
+	tokens := p.tokens
 	n, nCtx := len(tokens), m.caps.ContextTokens
-	if n == 0 {
-		return &wire.Error{Code: wire.BadRequest, Message: "prompt: it has no tokens"}
-	}
 	if n >= nCtx {
 		return &wire.Error{Code: wire.ContextLength, NPrompt: n, NCtx: nCtx, Message: fmt.Sprintf(
 			"context_length_exceeded: the prompt has %d tokens (n_prompt), the context holds %d (n_ctx) and the answer needs at least one; shorten the prompt or start uma-serve with a larger --ctx-size", n, nCtx)}
@@ -222,16 +258,17 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 	}
 	r.Tokens = append(make([]runtime.Token, 0, min(n+maxTokens, nCtx)), tokens...)
 	r.Prompt, r.MaxTokens, r.fillOnly, r.stopTokens = n, maxTokens, w.FillOnly, params.StopTokens
-	if r.ctl, err = meridian.NewControl(m.think, m.tags, m.thinkOptions(w, maxTokens, r.continued), begin); err != nil {
+	var err error
+	if r.ctl, err = meridian.NewControl(m.think, m.tags, m.thinkOptions(w, maxTokens, r.continued), p.begin); err != nil {
 		return &wire.Error{Code: wire.BadRequest, Message: err.Error()}
 	}
 	r.Control = r.ctl
 	if m.tags.Known() && m.tags.Fallback() {
 		s.metrics.VocabFallbacks.Inc()
 	}
-	if r.chat = chat && !s.cfg.NoPrefixCache && !w.FillOnly; r.chat {
+	if r.chat = p.chat && !s.cfg.NoPrefixCache && !w.FillOnly; r.chat {
 		r.Chat = true
-		r.messages, r.vars = w.Messages, vars
+		r.messages, r.vars = w.Messages, p.vars
 		if s.cfg.SharePrefixes == "system" || s.cfg.ContextShift {
 			r.Keep = m.systemTokens(r, tokens)
 		}

@@ -130,7 +130,7 @@ func BenchmarkLonePrompt(b *testing.B) {
 		steps int
 	}
 	newSide := func(policy string) *side {
-		s, err := sched.New(sched.Config{Policy: policy, MaxRunning: 4, Cells: cells, MaxBatch: 2048, MaxQueue: 4, FirstPrefill: sched.DefaultFirstPrefill})
+		s, err := sched.New(sched.Config{Policy: policy, MaxRunning: 4, Cells: cells, MaxBatch: 2048, MaxQueue: 4, FirstPrefill: sched.DefaultFirstPrefill, SoloBudget: soloBudget, SoloLimit: soloLimit})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -295,7 +295,7 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 		if s.Kind == sched.SlicePrefill {
 			alone = len(plan.Batch) == 1
 			r.abortable.Store(alone || s.N >= abortFrom)
-			if r.progress && r.lastProgress.IsZero() && plan.Predicted > progressEvery {
+			if r.progress && r.lastProgress.IsZero() && (r.noisy || plan.Predicted > progressEvery) {
 				l.reportProgress(r, now) // a sign of life before a long step
 			}
 		}
@@ -342,6 +342,9 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 		}
 		switch {
 		case s.Row >= 0:
+			if r.noisy && s.Kind == sched.SlicePrefill {
+				l.reportProgress(r, done)
+			}
 			l.sample(r, s.Row, done)
 		case r.noisy || r.progress && done.Sub(r.arrived) >= progressEvery:
 			l.reportProgress(r, done)

@@ -1,9 +1,18 @@
 package daemon
 
 import (
+	"time"
+
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
+)
+
+// Steps that compute nothing but prompts, on an engine whose steps a cancel breaks off. Small steps are slower per token
+// (see sched.Config.SoloLimit); another client's request waits for the end of such a step.
+const (
+	soloBudget = 400 * time.Millisecond
+	soloLimit  = 1500 * time.Millisecond
 )
 
 // scheduler is what the options mean to the scheduler of an engine.
@@ -13,6 +22,9 @@ func (c *Config) scheduler(caps runtime.Capabilities) sched.Config {
 		FirstPrefill: sched.DefaultFirstPrefill, TickBudget: msDuration(c.TickBudgetMs), Guard: msDuration(c.GuardMs), MaxQueue: c.MaxQueue,
 		ITLTarget: msDuration(c.Meridian.ITLTargetMs), ThinkFloor: msDuration(c.Meridian.ThinkFloorMs),
 		ThinkMultiplier: c.Meridian.ThinkBatchMultiplier,
+	}
+	if caps.CanAbort && caps.CanRemoveRange {
+		s.SoloBudget, s.SoloLimit = max(soloBudget, 8*s.TickBudget), soloLimit
 	}
 	s.Limits[sched.Background].MaxRunning = c.MaxBackground
 	return s

@@ -17,7 +17,7 @@ import (
 // constrain adds to params what w says by texts, and refuses what the vocabulary lacks or what leaves no token.
 func (m *model) constrain(owner uint32, params *sampler.Params, w *wire.Request) error {
 	tokenize := func(field, text string) ([]runtime.Token, error) {
-		tokens, err := m.texts.tokenize(nil, owner, text, false, false)
+		tokens, err := m.tokens.tokenize(nil, owner, text, false, false)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", field, err)
 		}

@@ -243,8 +243,8 @@ func (l *Loop) refuse(c *Conn, p wire.Protocol) {
 
 // appendHTTPError appends a whole HTTP response that says e and ends the connection.
 func appendHTTPError(dst []byte, e *wire.Error) []byte {
-	status, _ := wire.OpenAIStatus(e.Code)
-	body := append(wire.AppendOpenAIError(nil, e), '\n')
+	status, _ := wire.HTTPStatus(e.Code)
+	body := append(wire.AppendHTTPError(nil, e), '\n')
 	dst = fmt.Appendf(dst, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nConnection: close\r\n", status, http.StatusText(status))
 	if e.RetryAfter > 0 {
 		dst = fmt.Appendf(dst, "Retry-After: %d\r\n", int((e.RetryAfter+time.Second-1)/time.Second))

@@ -63,5 +63,6 @@ func (l *Loop) join(newcomers []joining) {
 		}
 		c := l.enter(j.fd, j.peer)
 		c.inner, c.protocol = true, wire.Framed
+		c.rx.frames.Max = wire.MaxFrameBytes // what was bounded is the body that the request is made of
 	}
 }

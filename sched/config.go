@@ -60,6 +60,9 @@ type Config struct {
 	// progress wait for it, and larger chunks are cheaper per token. 0 = 8 × TickBudget. `stock` and
 	// `meridian_static` ignore it.
 	SoloBudget time.Duration
+	// SoloLimit is the time up to which such a step computes 512 tokens even when these take longer than SoloBudget, because
+	// small chunks are slower per token. It is meant for engines that break off a step when its request is cancelled. 0 = none.
+	SoloLimit time.Duration
 	// StartBudget is the tokens up to which a step with prompt work is sized by the cost model before larger ones were
 	// measured. 0 = DefaultStartBudget. It is cut to MaxBatch.
 	StartBudget int
@@ -186,7 +189,7 @@ func (c *Config) Validate() error {
 		name string
 		v    time.Duration
 	}{
-		{"TickBudget", c.TickBudget}, {"SoloBudget", c.SoloBudget}, {"Guard", c.Guard},
+		{"TickBudget", c.TickBudget}, {"SoloBudget", c.SoloBudget}, {"SoloLimit", c.SoloLimit}, {"Guard", c.Guard},
 		{"BackgroundEvery", c.BackgroundEvery}, {"PauseGrace", c.PauseGrace},
 		{"ShareGrace", c.ShareGrace}, {"ITLTarget", c.ITLTarget}, {"ThinkFloor", c.ThinkFloor},
 	}

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 )
@@ -84,5 +85,42 @@ func TestLonePrompt(t *testing.T) {
 	now := Instant(0)
 	if steps := lone(t, s, priceMachine(3, 0), 1, &now, 4000); len(steps) != 2 {
 		t.Errorf("stock: %d steps", len(steps))
+	}
+}
+
+// TestSoloLimit: where a step cannot hold 512 tokens within SoloBudget, it takes them up to SoloLimit, in whole tiles; where
+// it can, SoloLimit changes nothing.
+func TestSoloLimit(t *testing.T) {
+	for _, policy := range []string{"meridian", "uma", "pascal"} {
+		for _, c := range []struct {
+			perToken float64 // ms
+			limit    time.Duration
+			most     int           // tokens of a step after the first few
+			longest  time.Duration // of a step
+		}{
+			{0.1, 1500 * time.Millisecond, 2048, 350 * time.Millisecond},
+			{10, 0, 32, 350 * time.Millisecond},
+			{10, 1500 * time.Millisecond, 160, 1700 * time.Millisecond},
+			{100, 1500 * time.Millisecond, 16, 2 * time.Second},
+		} {
+			t.Run(fmt.Sprintf("%s/%v ms a token, limit %v", policy, c.perToken, c.limit), func(t *testing.T) {
+				s, err := New(Config{Policy: policy, MaxRunning: 16, Cells: 20000, MaxBatch: 2048, MaxQueue: 10, FirstPrefill: DefaultFirstPrefill, SoloLimit: c.limit})
+				if err != nil {
+					t.Fatal(err)
+				}
+				m := priceMachine(3, 0)
+				m.Cost = Cost{A: 1, B: c.perToken, C: 2 * c.perToken, D: 1e-6}
+				now := Instant(0)
+				lone(t, s, m, 1, &now, 1000)
+				steps := lone(t, s, m, 2, &now, 1000)
+				least := max(1, 1000/c.most-1)
+				if len(steps) < least || len(steps) > 2*least+3 {
+					t.Errorf("%d steps for 1,000 tokens; about %d expected", len(steps), least+1)
+				}
+				if longest := slices.Max(steps); longest > c.longest {
+					t.Errorf("a step takes %v", longest)
+				}
+			})
+		}
 	}
 }

@@ -99,7 +99,11 @@ func (p *uma) fill(b *builder) {
 		for _, r := range p.pre {
 			far = max(far, r.computed)
 		}
-		rest = p.s.loneFits(far, p.solo.size())
+		rest = p.solo.size()
+		if p.cfg.SoloLimit > p.cfg.SoloBudget {
+			rest = max(rest, soloTokens)
+		}
+		rest = p.s.loneFits(far, rest)
 	}
 	rest = min(rest, b.left)
 	plan.Budget = plan.Tokens + rest

@@ -244,7 +244,7 @@ func TestPaceSettles(t *testing.T) {
 func TestTraceRoundTrip(t *testing.T) {
 	cfg := Config{
 		Policy: "uma", MaxRunning: 4, Cells: 100, MaxBatch: 16, Forks: 2, MaxQueue: 4, Limits: [NumClasses]ClassLimits{{1, 2}, {3, 4}},
-		TickBudget: 33333333, SoloBudget: time.Second, StartBudget: 7, FirstPrefill: 5, MinPrefill: 3, Guard: 100 * time.Millisecond,
+		TickBudget: 33333333, SoloBudget: time.Second, SoloLimit: 2 * time.Second, StartBudget: 7, FirstPrefill: 5, MinPrefill: 3, Guard: 100 * time.Millisecond,
 		MaxHeld: 2, DecodeReserve: -1, BackgroundEvery: time.Minute, PauseGrace: 1500 * time.Microsecond,
 		Prefix: true, ITLTarget: 50 * time.Millisecond, ThinkFloor: time.Second, ThinkMultiplier: 3.25, OutputSlots: 3, ReadingRate: 12.1,
 	}

@@ -53,6 +53,7 @@ func (c *Config) fields() []configField {
 		{name: "background_max_queue", n: &bg.MaxQueue},
 		{name: "tick_budget", d: &c.TickBudget},
 		{name: "solo_budget", d: &c.SoloBudget},
+		{name: "solo_limit", d: &c.SoloLimit},
 		{name: "start_budget", n: &c.StartBudget},
 		{name: "first_prefill", n: &c.FirstPrefill},
 		{name: "min_prefill", n: &c.MinPrefill},

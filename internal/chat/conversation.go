@@ -52,7 +52,7 @@ func Save(path, model, system string, messages []wire.Message) (err error) {
 	}
 	file := savedConversation{Format: fileFormat, Model: model, System: system, Messages: []savedMessage{}}
 	for _, m := range messages {
-		file.Messages = append(file.Messages, savedMessage(m))
+		file.Messages = append(file.Messages, savedMessage{m.Role, m.Content, m.ReasoningContent})
 	}
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -156,7 +156,7 @@ func parseConversation(data []byte) (string, []wire.Message, error) {
 		if strings.ContainsRune(m.Content, 0) || strings.ContainsRune(m.ReasoningContent, 0) {
 			return "", nil, fmt.Errorf("messages[%d]: holds a NUL byte", i)
 		}
-		messages = append(messages, wire.Message(m))
+		messages = append(messages, wire.Message{Role: m.Role, Content: m.Content, ReasoningContent: m.ReasoningContent})
 	}
 	return file.System, messages, nil
 }

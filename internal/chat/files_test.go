@@ -3,6 +3,7 @@ package chat
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,7 +18,7 @@ func TestSaveLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	system, got, err := Load(path)
-	if err != nil || system != "be kind" || len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
+	if err != nil || system != "be kind" || len(got) != 2 || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q %+v %v", system, got, err)
 	}
 	st, err := os.Stat(path)
@@ -118,7 +119,7 @@ func FuzzParseConversation(f *testing.F) {
 			t.Fatalf("%q %+v → %q %+v, %v", system, messages, system2, messages2, err)
 		}
 		for i := range messages {
-			if messages[i] != messages2[i] {
+			if !reflect.DeepEqual(messages[i], messages2[i]) {
 				t.Fatalf("message %d: %+v → %+v", i, messages[i], messages2[i])
 			}
 		}

@@ -18,9 +18,12 @@ import (
 func AppendRequest(dst []byte, r, def *Request) []byte {
 	dst, start := BeginFrame(dst)
 	dst = appendHead(dst, `{"id":`, r.ID)
-	if r.Messages == nil {
+	switch {
+	case r.PromptTokens != nil:
+		dst = appendTokens(dst, `,"prompt":`, r.PromptTokens)
+	case r.Messages == nil:
 		dst = appendHead(dst, `,"prompt":`, r.Prompt)
-	} else {
+	default:
 		dst = append(dst, `,"messages":[`...)
 		for i := range r.Messages {
 			m := &r.Messages[i]
@@ -31,6 +34,15 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 			dst = appendHead(dst, `,"content":`, m.Content)
 			if m.ReasoningContent != "" {
 				dst = appendHead(dst, `,"reasoning_content":`, m.ReasoningContent)
+			}
+			if m.Name != "" {
+				dst = appendHead(dst, `,"name":`, m.Name)
+			}
+			if len(m.ToolCalls) > 0 {
+				dst = appendCalls(append(dst, `,"tool_calls":`...), m.ToolCalls)
+			}
+			if m.ToolCallID != "" {
+				dst = appendHead(dst, `,"tool_call_id":`, m.ToolCallID)
 			}
 			dst = append(dst, '}')
 		}
@@ -60,6 +72,10 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 	if r.DryBreaks != nil && (def == nil || def.DryBreaks == nil || !slices.Equal(r.DryBreaks, def.DryBreaks)) {
 		dst = appendTexts(dst, `,"dry_sequence_breakers":`, r.DryBreaks)
 	}
+	if r.Suffix != "" {
+		dst = appendHead(dst, `,"suffix":`, r.Suffix)
+	}
+	dst = appendFormat(appendTools(dst, r, def), &r.Format)
 	if r.Continue != ContinueLast && (def == nil || r.Continue != def.Continue) {
 		dst = strconv.AppendBool(append(dst, `,"continue_final_message":`...), r.Continue == ContinueOn)
 	}
@@ -229,7 +245,8 @@ const (
 	EventEOS
 	EventError
 	EventProgress
-	EventReport // the answer to an admin question
+	EventReport   // the answer to an admin question
+	EventToolCall // a part of a call that the model makes
 )
 
 // Event is one message of the server, read by ParseEvent.
@@ -237,10 +254,11 @@ type Event struct {
 	Kind EventKind
 	ID   string // "" in an error about the connection and in a report on a question without id
 
-	Token    Token    // with EventToken
-	EOS      EOS      // with EventEOS
-	Error    Error    // with EventError
-	Progress Progress // with EventProgress
+	Token    Token        // with EventToken
+	ToolCall ToolCallPart // with EventToolCall
+	EOS      EOS          // with EventEOS
+	Error    Error        // with EventError
+	Progress Progress     // with EventProgress
 
 	ReportKind Kind   // with EventReport
 	Report     []byte // with EventReport: the JSON value the server sent
@@ -270,6 +288,10 @@ func (p *Parser) ParseEvent(payload []byte, ev *Event) error {
 		ev.Kind = EventEOS
 		e.eos(obj, &ev.EOS)
 		ev.EOS.ID = ev.ID
+	case "tool_call":
+		ev.Kind = EventToolCall
+		e.toolCall(obj, &ev.ToolCall)
+		ev.ToolCall.ID = ev.ID
 	case "error":
 		ev.Kind = EventError
 		ev.Error = Error{ID: ev.ID, Code: Code(e.text(obj, "code")), Message: string(e.text(obj, "message")),
@@ -279,7 +301,7 @@ func (p *Parser) ParseEvent(payload []byte, ev *Event) error {
 		}
 	case "progress":
 		ev.Kind = EventProgress
-		ev.Progress = Progress{ID: ev.ID, Processed: e.integer(obj, "processed"), Total: e.integer(obj, "total"),
+		ev.Progress = Progress{ID: ev.ID, Processed: e.integer(obj, "processed"), Total: e.integer(obj, "total"), Cached: e.optional(obj, "cached"),
 			Elapsed: e.ms(obj, "elapsed_ms"), Position: e.optional(obj, "queue_position")}
 	default:
 		for k := KindMetrics; k <= KindKV; k++ {
@@ -436,6 +458,9 @@ func (e *eventDecoder) eos(o *fastjson.Object, out *EOS) {
 			}
 		}
 	}
+	if !out.Streamed && o.Get("tool_calls") != nil {
+		out.ToolCalls = e.toolCalls(o.Get("tool_calls"))
+	}
 	if u := e.object(o, "usage"); u != nil {
 		out.Usage = Usage{PromptTokens: e.integer(u, "prompt_tokens"), CachedTokens: e.integer(u, "cached_tokens"),
 			CompletionTokens: e.integer(u, "completion_tokens"), ThinkTokens: e.integer(u, "think_tokens"), CacheTier: tierOf(e.text(u, "cache_tier"))}
@@ -460,4 +485,36 @@ func (e *eventDecoder) object(o *fastjson.Object, name string) *fastjson.Object 
 	}
 	obj, _ := v.Object()
 	return obj
+}
+
+func (e *eventDecoder) toolCall(o *fastjson.Object, c *ToolCallPart) {
+	c.Index = e.integer(o, "index")
+	c.Arguments = append(c.Arguments[:0], e.text(o, "arguments")...)
+	if c.CallID, c.Name = "", ""; o.Get("name") != nil {
+		c.CallID, c.Name = string(e.text(o, "call_id")), string(e.text(o, "name"))
+	}
+}
+
+func (e *eventDecoder) toolCalls(v *fastjson.Value) (calls []ToolCall) {
+	list, err := v.Array()
+	if err != nil {
+		e.fail("tool_calls", v, "an array")
+	}
+	for _, v := range list {
+		call, err := v.Object()
+		if err != nil {
+			e.fail("tool_calls entry", v, "an object")
+			return nil
+		}
+		function := e.object(call, "function")
+		if function == nil {
+			return nil
+		}
+		c := ToolCall{Name: string(e.text(function, "name")), Arguments: string(e.text(function, "arguments"))}
+		if call.Get("id") != nil {
+			c.ID = string(e.text(call, "id"))
+		}
+		calls = append(calls, c)
+	}
+	return calls
 }

@@ -83,6 +83,7 @@ func TestDocumentedFields(t *testing.T) {
 		delete(documented, name)
 	}
 	names := []string{"event", "type", "slo.target_ttft_ms", "slo.target_tbt_ms", "messages[].role", "messages[].content", "messages[].reasoning_content",
+		"messages[].name", "messages[].tool_calls", "messages[].tool_call_id",
 		"think.mode", "think.budget_tokens", "think.soft_budget_tokens", "think.early_exit", "think.answer_cue"}
 	for _, f := range fields {
 		if f.read == nil {
@@ -105,7 +106,8 @@ func TestDocumentedFields(t *testing.T) {
 	if err := json.Unmarshal(AppendRequest(nil, &def, nil)[headerBytes:], &written); err != nil {
 		t.Fatal(err)
 	}
-	maps.Copy(written, map[string]any{"slo.target_ttft_ms": 0.0, "slo.target_tbt_ms": 0.0})
+	maps.Copy(written, map[string]any{"slo.target_ttft_ms": 0.0, "slo.target_tbt_ms": 0.0,
+		"suffix": "", "tools": []any{}, "tool_choice": "auto", "grammar": "", "guided_json_object": false}) // written only when they say more
 	written["dry_sequence_breakers"] = []any{}
 	for _, b := range DefaultDryBreaks {
 		written["dry_sequence_breakers"] = append(written["dry_sequence_breakers"].([]any), b)
@@ -224,6 +226,8 @@ func TestDocumentedRanges(t *testing.T) {
 		"stop_token_ids":        fmt.Sprintf("up to %d token ids", sampler.MaxStopTokens),
 		"min_tokens":            fmt.Sprintf("0…%d", sampler.MaxMinTokens),
 		"chat_template_kwargs":  fmt.Sprintf("up to %d bytes", MaxTemplateArgsBytes),
+		"tools":                 fmt.Sprintf("up to %d tools", MaxTools),
+		"guided_choice":         fmt.Sprintf("1…%d strings", MaxFormatChoices),
 		"metadata":              fmt.Sprintf("up to %d bytes", MaxMetadataBytes),
 
 		"think.budget_tokens":      fmt.Sprintf("0…%d, or -1", MaxTokensLimit),
@@ -233,9 +237,6 @@ func TestDocumentedRanges(t *testing.T) {
 		if row := documented[name]; row == nil || !strings.Contains(row[1], want) {
 			t.Errorf("%s: %q is not in its row", name, want)
 		}
-	}
-	if text := section(t, "## HTTP: OpenAI's API"); !strings.Contains(text, fmt.Sprintf("less %d bytes", OpenAIOverhead)) {
-		t.Error("the HTTP section has another bound on bodies than the code")
 	}
 	if text := section(t, "## Frames"); !strings.Contains(text, fmt.Sprintf("%d levels deep and %d values", maxDepth, maxValues)) {
 		t.Error("## Frames has other limits than the scanner")
@@ -299,7 +300,7 @@ func TestDocumentedEvents(t *testing.T) {
 		}
 		keys("", v, seen[event])
 	}
-	for event, heading := range map[string]string{"token": "### token", "eos": "### eos", "error": "### error", "progress": "### progress",
+	for event, heading := range map[string]string{"token": "### token", "eos": "### eos", "error": "### error", "progress": "### progress", "tool_call": "### tool_call",
 		"report": "## Admin questions", "why": "### why", "kv": "### kv"} {
 		documented := slices.Collect(maps.Keys(rows(t, heading)))
 		if event == "eos" { // its section has the table of reasons too
@@ -312,7 +313,7 @@ func TestDocumentedEvents(t *testing.T) {
 		}
 		sameNames(t, event+" event", documented, slices.Collect(maps.Keys(seen[event])))
 	}
-	if len(seen) != 7 {
+	if len(seen) != 8 {
 		t.Errorf("events %v", slices.Collect(maps.Keys(seen)))
 	}
 }

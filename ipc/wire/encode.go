@@ -56,6 +56,20 @@ func appendTop(dst []byte, t *TokenLogprob) []byte {
 	return append(dst, '}')
 }
 
+// AppendToolCall appends a tool_call event.
+func AppendToolCall(dst []byte, c *ToolCallPart) []byte {
+	dst, start := BeginFrame(dst)
+	dst = appendHead(dst, `{"event":"tool_call","id":`, c.ID)
+	dst = appendInt(dst, `,"index":`, c.Index)
+	if c.Name != "" {
+		dst = appendHead(dst, `,"call_id":`, c.CallID)
+		dst = appendHead(dst, `,"name":`, c.Name)
+	}
+	dst = append(dst, `,"arguments":`...)
+	dst = appendString(dst, c.Arguments)
+	return EndFrame(append(dst, '}'), start)
+}
+
 // AppendEOS appends an eos event.
 func AppendEOS(dst []byte, e *EOS) []byte {
 	dst, start := BeginFrame(dst)
@@ -81,6 +95,9 @@ func AppendEOS(dst []byte, e *EOS) []byte {
 			dst = appendString(dst, e.Think)
 		}
 		dst = append(dst, '}')
+	}
+	if !e.Streamed && len(e.ToolCalls) > 0 {
+		dst = appendCalls(append(dst, `,"tool_calls":`...), e.ToolCalls)
 	}
 	dst = appendInt(dst, `,"usage":{"prompt_tokens":`, e.Usage.PromptTokens)
 	dst = appendInt(dst, `,"cached_tokens":`, e.Usage.CachedTokens)
@@ -134,6 +151,9 @@ func AppendProgress(dst []byte, p *Progress) []byte {
 	dst = appendHead(dst, `{"event":"progress","id":`, p.ID)
 	dst = appendInt(dst, `,"processed":`, p.Processed)
 	dst = appendInt(dst, `,"total":`, p.Total)
+	if p.Cached > 0 {
+		dst = appendInt(dst, `,"cached":`, p.Cached)
+	}
 	dst = appendMs(dst, `,"elapsed_ms":`, p.Elapsed)
 	if p.Position > 0 {
 		dst = appendInt(dst, `,"queue_position":`, p.Position)

@@ -116,12 +116,14 @@ func TestEncodersDoNotAllocate(t *testing.T) {
 	tok, eos, fail, progress := sampleEvents()
 	dst := make([]byte, 0, 4096)
 	body := []byte(`{"status":"ok"}`)
+	call := ToolCallPart{ID: "r-1", CallID: "call_1", Name: "get_weather", Arguments: []byte(`{"city":"B`)}
 	for name, f := range map[string]func(){
 		"token":     func() { dst = AppendToken(dst[:0], &tok) },
 		"eos":       func() { dst = AppendEOS(dst[:0], &eos) },
 		"error":     func() { dst = AppendError(dst[:0], &fail) },
 		"progress":  func() { dst = AppendProgress(dst[:0], &progress) },
 		"report":    func() { dst = AppendReport(dst[:0], KindHealth, "h", body) },
+		"tool_call": func() { dst = AppendToolCall(dst[:0], &call) },
 		"cancel":    func() { dst = AppendCancel(dst[:0], "r-1") },
 		"end_think": func() { dst = AppendEndThink(dst[:0], "r-1") },
 	} {

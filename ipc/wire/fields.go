@@ -27,12 +27,17 @@ type field struct {
 }
 
 // fields are all fields a request can have, "event" and "type" aside.
-var fields = slices.Concat(requestFields, samplingFields, thinkFields, refusedFields, ignoredFields)
+var fields = slices.Concat(requestFields, samplingFields, toolFields, formatFields, thinkFields, refusedFields, ignoredFields)
 
 var requestFields = []field{
 	{name: "id", read: readID},
 	{name: "prompt", read: readPrompt},
 	{name: "messages", read: readMessages},
+	{name: "suffix", read: func(d *decoder, name string, v *fastjson.Value) (err error) {
+		d.req.Suffix, err = d.str(name, v)
+		d.text += len(d.req.Suffix)
+		return err
+	}},
 	{name: "max_tokens", aliases: []string{"max_completion_tokens", "n_predict"}, read: func(d *decoder, name string, v *fastjson.Value) error {
 		n, err := d.integer(name, v, -1, MaxTokensLimit)
 		d.req.MaxTokens, d.req.FillOnly = int(max(n, 0)), n == 0
@@ -278,6 +283,12 @@ func readID(d *decoder, name string, v *fastjson.Value) (err error) {
 
 func readPrompt(d *decoder, name string, v *fastjson.Value) (err error) {
 	d.prompt = true
+	if v.Type() == fastjson.TypeArray {
+		if d.req.PromptTokens, err = d.tokens(name, v, maxValues); err == nil && d.req.PromptTokens == nil {
+			err = fmt.Errorf("field %q is empty", name)
+		}
+		return err
+	}
 	d.req.Prompt, err = d.str(name, v)
 	d.text += len(d.req.Prompt)
 	if err == nil && d.req.Prompt == "" {

@@ -3,26 +3,12 @@ package wire
 // refusedFields: an answer that ignores these is not the answer asked for.
 var refusedFields = []field{
 	// Tools and answers of a given form.
-	refused("tools", "tools are not served yet", `[]`),
-	refused("tool_choice", "tools are not served yet", `"none"`, `"auto"`),
-	refused("functions", "tools are not served yet", `[]`),
-	refused("function_call", "tools are not served yet", `"none"`, `"auto"`),
-	refused("response_format", "answers of a given form are not served yet", `{"type":"text"}`),
-	refused("json_schema", "answers of a given form are not served yet"),
-	refused("grammar", "answers of a given form are not served yet", `""`),
-	refused("grammar_lazy", "answers of a given form are not served yet", `false`),
-	refused("grammar_triggers", "answers of a given form are not served yet", `[]`),
-	refused("format", "answers of a given form are not served yet", `""`),
-	refused("structured_outputs", "answers of a given form are not served yet"),
-	refused("structural_tag", "answers of a given form are not served yet"),
-	refused("guided_json", "answers of a given form are not served yet"),
-	refused("guided_regex", "answers of a given form are not served yet"),
-	refused("guided_choice", "answers of a given form are not served yet"),
-	refused("guided_grammar", "answers of a given form are not served yet"),
-	refused("guided_json_object", "answers of a given form are not served yet", `false`),
-	refused("guided_whitespace_pattern", "answers of a given form are not served yet"),
-	refused("regex", "answers of a given form are not served yet"),
-	refused("ebnf", "answers of a given form are not served yet"),
+	refused("functions", "send \"tools\"", `[]`),
+	refused("function_call", "send \"tool_choice\"", `"none"`, `"auto"`),
+	refused("grammar_lazy", "a grammar holds from the first token of the answer on", `false`),
+	refused("grammar_triggers", "a grammar holds from the first token of the answer on", `[]`),
+	refused("structural_tag", "send \"tools\", or a schema"),
+	refused("guided_whitespace_pattern", "the white space between JSON values is fixed"),
 	// What the model would have to read or write besides text.
 	refused("modalities", "this server writes text", `["text"]`),
 	refused("audio", "this server writes text"),
@@ -33,7 +19,6 @@ var refusedFields = []field{
 	refused("chat_template", "--chat-template sets it; send \"prompt\" for another form"),
 	refused("template", "--chat-template sets it; send \"prompt\" for another form"),
 	refused("system", "send a message of role \"system\"", `""`),
-	refused("suffix", "text is continued at its end only", `""`),
 	refused("add_special_tokens", "a raw prompt begins with what the model wants there", `true`),
 	refused("truncate_prompt_tokens", "a prompt is never cut"),
 	refused("truncate", "a prompt is never cut", `false`),
@@ -75,6 +60,6 @@ var refusedFields = []field{
 
 // ignoredFields cannot change an answer: who asks, where it is computed and kept, what is told beside it.
 var ignoredFields = ignored("model", "user", "store", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
-	"parallel_tool_calls", "prediction", "stream_options", "request_id", "session_id", "cache_salt", "cache_prompt", "id_slot", "slot_id",
+	"prediction", "stream_options", "request_id", "session_id", "cache_salt", "cache_prompt", "id_slot", "slot_id",
 	"n_cache_reuse", "timings_per_token", "verbose", "sse_ping_interval", "backend_sampling", "guided_decoding_backend", "adaptive_decay",
 	"keep_alive", "usage")

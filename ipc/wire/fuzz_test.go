@@ -77,6 +77,9 @@ func FuzzParse(f *testing.F) {
 		`{"id":"a","prompt":"x","min_tokens":2,"stop_token_ids":[1],"allowed_token_ids":[2,3],"bad_words":["a",""],"dry_multiplier":1,"dry_sequence_breakers":[]}`,
 		`{"id":"a","prompt":"x","typical_p":0.5,"xtc_probability":1,"mirostat":2,"samplers":"kt","top_n_sigma":1,"dynatemp_range":0.5,"logit_bias":{"a b":1}}`,
 		`{"id":"a","messages":[{"role":"assistant","content":"x"}],"continue_final_message":true,"add_generation_prompt":false,"chat_template_kwargs":{"x":[1]},"max_tokens":0}`,
+		`{"id":"a","messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":{"a":"\u0001"}}}]},{"role":"tool","content":"x","tool_call_id":"c","name":"f"}],"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","x":[1e3,null,"\u00e9"]},"strict":true}}],"tool_choice":"required","parallel_tool_calls":false}`,
+		`{"id":"a","prompt":[1,2],"response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"a":true}}}}`,
+		`{"id":"a","prompt":"x","suffix":"y","structured_outputs":{"choice":["a","b"]}}`, `{"id":"a","prompt":"x","grammar":"root ::= \"a\"","format":""}`, `{"id":"a","prompt":"x","guided_json":"{\"a\":1}"}`,
 		`{"id":"a","prompt":"x","max_tokens":1e2,"slo":{"target_ttft_ms":0.5},"temperature":0.7,"priority":3,"top_k":-1}`,
 		"{\"id\":\"a\",\"x\":\"\xff\"}", `[[[[[[`, `{"id":}`, "{\"a\":\"\x01\"}", `-0.0e+1`, `{"id":"\u0061","id":2}`,
 	} {
@@ -232,8 +235,21 @@ func FuzzRoundTrip(f *testing.F) {
 		}
 		if flag(8) || text == "" {
 			r.Messages = []Message{{Role: "system", Content: text}, {Role: "assistant", Content: "a", ReasoningContent: text}}
+			r.Messages = append(r.Messages, Message{Role: "assistant", ToolCalls: []ToolCall{{ID: "c", Name: "f", Arguments: text}}}, Message{Role: "tool", Content: text, ToolCallID: "c", Name: "f"})
+			r.Tools = []Tool{{Name: "f", Description: text, Parameters: append(append([]byte(`{"a":`), appendString(nil, text)...), '}'), Strict: flag(9)}, {Name: "g.h"}}
+			r.ToolChoice, r.ParallelToolCalls = ToolChoice{Mode: ToolMode(u % 3)}, flag(10)
 		} else {
 			r.Prompt = text
+		}
+		switch k := FormatKind(u >> 8 % 6); {
+		case k == FormatJSON:
+			r.Format.Kind = k
+		case k == FormatSchema:
+			r.Format = Format{Kind: k, Payload: `{"a":[1,null]}`, Name: "n", Strict: flag(11)}
+		case k == FormatChoice && text != "":
+			r.Format = Format{Kind: k, Choices: []string{text, "b"}}
+		case k != FormatChoice && k != FormatNone && text != "":
+			r.Format = Format{Kind: k, Payload: text}
 		}
 		p := new(Parser)
 		got, err := Parse(p, payload(t, AppendRequest(nil, &r, nil)), &Request{Stop: []string{"default"}})
@@ -264,6 +280,9 @@ func FuzzRoundTrip(f *testing.F) {
 			Timings: Timings{ms(3), ms(4), ms(5), ms(6)}}
 		if !eos.Streamed {
 			eos.Text, eos.Think = []byte(text), []byte(text)
+			if flag(13) {
+				eos.ToolCalls = []ToolCall{{ID: "c", Name: "f", Arguments: text}, {Name: "g"}}
+			}
 		}
 		if flag(5) {
 			eos.Metadata = metadata
@@ -272,7 +291,7 @@ func FuzzRoundTrip(f *testing.F) {
 		if fail.Code == ContextLength {
 			fail.NPrompt, fail.NCtx = size(1e9), size(1e6)
 		}
-		progress := Progress{ID: id, Processed: size(1e6), Total: size(1e9), Elapsed: ms(8), Position: size(1e3)}
+		progress := Progress{ID: id, Processed: size(1e6), Total: size(1e9), Cached: size(1e5), Elapsed: ms(8), Position: size(1e3)}
 		var ev Event
 		read := func(frame []byte, kind EventKind) {
 			t.Helper()
@@ -283,6 +302,14 @@ func FuzzRoundTrip(f *testing.F) {
 		read(AppendToken(nil, &tok), EventToken)
 		if !equal(ev.Token, tok) {
 			t.Fatalf("token\n got %+v\nwant %+v", ev.Token, tok)
+		}
+		call := ToolCallPart{ID: id, Index: size(1e6), Arguments: []byte(text)}
+		if flag(12) {
+			call.CallID, call.Name = text, "f"
+		}
+		read(AppendToolCall(nil, &call), EventToolCall)
+		if !equal(ev.ToolCall, call) {
+			t.Fatalf("tool call\n got %+v\nwant %+v", ev.ToolCall, call)
 		}
 		read(AppendEOS(nil, &eos), EventEOS)
 		if !equal(ev.EOS, eos) {
@@ -321,6 +348,11 @@ func plainOf(v any) any {
 		}
 		if v.Top = top; len(top) == 0 {
 			v.Top = nil
+		}
+		return v
+	case ToolCallPart:
+		if len(v.Arguments) == 0 {
+			v.Arguments = nil
 		}
 		return v
 	case EOS:

@@ -73,6 +73,22 @@ func goldens() []golden {
 			r.Messages = []Message{{Role: "user", Content: "Count."}, {Role: "assistant", Content: "One, two,"}}
 			r.Continue, r.NoOpening, r.FillOnly, r.TemplateArgs = ContinueOn, true, true, []byte(`{"style": "short"}`)
 		}),
+		request("request_tools", func(r *Request) {
+			r.Messages = []Message{{Role: "user", Content: "Weather in Bern?"},
+				{Role: "assistant", ToolCalls: []ToolCall{{ID: "call_1", Name: "get_weather", Arguments: "{\"city\":\"Bern\"}"}, {Name: "now"}}},
+				{Role: "tool", Content: "12 degrees", Name: "get_weather", ToolCallID: "call_1"}}
+			r.Tools = []Tool{{Name: "get_weather", Description: "Current weather", Parameters: []byte(`{"type":"object","properties":{"city":{"type":"string"}}}`), Strict: true}, {Name: "now"}}
+			r.ToolChoice, r.ParallelToolCalls = ToolChoice{ToolNamed, "get_weather"}, false
+		}),
+		request("request_schema", func(r *Request) {
+			r.Prompt, r.Format = "x", Format{Kind: FormatSchema, Payload: `{"type":"object"}`, Name: "thing", Strict: true}
+		}),
+		request("request_choice", func(r *Request) {
+			r.PromptTokens, r.Format = []int32{1, 15043}, Format{Kind: FormatChoice, Choices: []string{"yes", "no"}}
+		}),
+		request("request_grammar", func(r *Request) {
+			r.Prompt, r.Suffix, r.Format = "x", "y", Format{Kind: FormatGrammar, Payload: "root ::= \"a\"{5}"}
+		}),
 		request("request_effort", func(r *Request) { r.Prompt, r.Think.Effort = "x", EffortLow }),
 		fromClient("cancel", AppendCancel(nil, "r-1"), Frame{Kind: KindCancel, ID: "r-1"}),
 		fromClient("end_think", AppendEndThink(nil, "r-1"), Frame{Kind: KindEndThink, ID: "r-1"}),
@@ -95,6 +111,12 @@ func goldens() []golden {
 	all = append(all, fromServer("eos", AppendEOS(nil, &eos), Event{Kind: EventEOS, ID: "r-1", EOS: eos}))
 	eos.Reason, eos.StopText, eos.Streamed, eos.Text, eos.Think = Length, "", false, []byte("The answer\nis"), []byte("Hm.")
 	all = append(all, fromServer("eos_not_streamed", AppendEOS(nil, &eos), Event{Kind: EventEOS, ID: "r-1", EOS: eos}))
+	eos.Reason, eos.Text, eos.ToolCalls = Calls, []byte{}, []ToolCall{{ID: "call_1", Name: "get_weather", Arguments: "{}"}}
+	all = append(all, fromServer("eos_tool_calls", AppendEOS(nil, &eos), Event{Kind: EventEOS, ID: "r-1", EOS: eos}))
+	call := ToolCallPart{ID: "r-1", Index: 1, CallID: "call_2", Name: "get_weather", Arguments: []byte(`{"ci`)}
+	all = append(all, fromServer("tool_call", AppendToolCall(nil, &call), Event{Kind: EventToolCall, ID: "r-1", ToolCall: call}))
+	call.CallID, call.Name, call.Arguments = "", "", []byte(`ty": "Bern"}`)
+	all = append(all, fromServer("tool_call_more", AppendToolCall(nil, &call), Event{Kind: EventToolCall, ID: "r-1", ToolCall: call}))
 	for _, e := range []Error{
 		{ID: "r-1", Code: QueueLimit, Message: "the queue is full: 512 requests wait", RetryAfter: 1500 * time.Millisecond},
 		{ID: "r-1", Code: ContextLength, Message: "context_length_exceeded: the prompt has 5000 tokens, the context 4096", NPrompt: 5000, NCtx: 4096},
@@ -103,9 +125,9 @@ func goldens() []golden {
 		name := "error_" + strings.ToLower(strings.TrimPrefix(strings.TrimPrefix(string(e.Code), "E_"), "PROTO_"))
 		all = append(all, fromServer(name, AppendError(nil, &e), Event{Kind: EventError, ID: e.ID, Error: e}))
 	}
-	progress := Progress{ID: "r-1", Processed: 1024, Total: 8192, Elapsed: 412 * time.Millisecond, Position: 0}
+	progress := Progress{ID: "r-1", Processed: 1024, Total: 8192, Cached: 512, Elapsed: 412 * time.Millisecond, Position: 0}
 	all = append(all, fromServer("progress", AppendProgress(nil, &progress), Event{Kind: EventProgress, ID: "r-1", Progress: progress}))
-	progress.Processed, progress.Position = 0, 3
+	progress.Processed, progress.Cached, progress.Position = 0, 0, 3
 	all = append(all, fromServer("progress_queued", AppendProgress(nil, &progress), Event{Kind: EventProgress, ID: "r-1", Progress: progress}))
 	all = append(all, fromServer("report_health", AppendReport(nil, KindHealth, "", []byte(`{"status":"ok"}`)),
 		Event{Kind: EventReport, ReportKind: KindHealth, Report: []byte(`{"status":"ok"}`)}))

@@ -74,7 +74,21 @@ func (d *decoder) message(name string, v *fastjson.Value, m *Message) (err error
 			}
 			m.ReasoningContent = s
 			d.text += len(s)
-		case "tool_calls", "function_call", "images", "audio", "refusal":
+		case "name":
+			if v.Type() != fastjson.TypeNull {
+				m.Name, err = d.str(field, v)
+				d.text += len(m.Name)
+			}
+		case "tool_call_id":
+			if v.Type() != fastjson.TypeNull {
+				m.ToolCallID, err = d.str(field, v)
+				d.text += len(m.ToolCallID)
+			}
+		case "tool_calls":
+			if v.Type() != fastjson.TypeNull {
+				m.ToolCalls, err = d.toolCalls(field, v)
+			}
+		case "function_call", "images", "audio", "refusal":
 			if v.Type() != fastjson.TypeNull && !emptyArray(v) && string(v.MarshalTo(nil)) != `""` {
 				err = fmt.Errorf("field %q is not supported by this server; leave it out", field)
 			}
@@ -85,7 +99,9 @@ func (d *decoder) message(name string, v *fastjson.Value, m *Message) (err error
 		return err
 	case !role:
 		return fmt.Errorf("field %q is missing; it must be %s", name+".role", rolesText)
-	case !content:
+	case len(m.ToolCalls) > 0 && m.Role != "assistant":
+		return fmt.Errorf("field %q belongs to a message of the assistant", name+".tool_calls")
+	case !content && len(m.ToolCalls) == 0:
 		return fmt.Errorf("field %q is missing; it must be a string or an array of text parts", name+".content")
 	}
 	return nil

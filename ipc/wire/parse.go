@@ -31,7 +31,7 @@ const (
 // DefaultRequest is what a request that names only its id and its prompt asks for. The sampling defaults are
 // llama-server's.
 func DefaultRequest() Request {
-	return Request{Stream: true, Sampling: sampler.DefaultParams()}
+	return Request{Stream: true, ParallelToolCalls: true, Sampling: sampler.DefaultParams()}
 }
 
 // Parser parses the messages of any number of connections, one after the other. It keeps its memory between calls,
@@ -139,6 +139,8 @@ type decoder struct {
 	logprobsBool, byNumber bool
 	opening                bool  // add_generation_prompt is true
 	stages                 []int // of samplers; nil: not given
+
+	formatBy string // the field that said the form of the answer
 
 	think thinkSpoken
 	why   WhyQuestion
@@ -260,6 +262,8 @@ func (d *decoder) finish() error {
 		return fmt.Errorf("fields %q and %q are missing; a request has one of them", "prompt", "messages")
 	case d.prompt && d.messages:
 		return fmt.Errorf("fields %q and %q are both given; a request has one of them", "prompt", "messages")
+	case r.Suffix != "" && (d.messages || r.PromptTokens != nil):
+		return fmt.Errorf("field %q belongs to a %q that is text", "suffix", "prompt")
 	case d.p.MaxPromptBytes > 0 && d.text > d.p.MaxPromptBytes:
 		d.code = PromptTooLarge
 		name := "prompt"
@@ -287,6 +291,9 @@ func (d *decoder) finish() error {
 				stages[i].off(&r.Sampling)
 			}
 		}
+	}
+	if err := d.finishTools(); err != nil {
+		return err
 	}
 	if err := d.finishTurn(); err != nil {
 		return err

@@ -109,7 +109,7 @@ func TestParseRequest(t *testing.T) {
 		{`,"metadata":"x "`, func(r *Request) { r.Metadata = []byte(`"x "`) }},
 		{`,"metadata":null`, func(*Request) {}},
 		{`,"return_progress":true`, func(r *Request) { r.Progress = true }},
-		{`,"tools":[],"n":1,"thinking_budget_tokens":-1,"chat_template_kwargs":{},"reasoning_format":"auto","response_format":{"type":"text"},"grammar":""`, func(*Request) {}},
+		{`,"tools":[],"n":1,"thinking_budget_tokens":-1,"chat_template_kwargs":{},"reasoning_format":"auto","response_format":{"type":"text"},"grammar":"","format":"","guided_json_object":false,"tool_choice":"auto","suffix":""`, func(*Request) {}},
 	} {
 		f, err := parse(t, `{"id":"a","prompt":"hi"`+c.fields+`}`)
 		if err != nil {
@@ -144,7 +144,7 @@ func TestParseMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Message{{Role: "system", Content: "be brief"}, {Role: "user", Content: "a\nb\u2028"},
+	want := []Message{{Role: "system", Content: "be brief"}, {Role: "user", Content: "a\nb\u2028", Name: "x"},
 		{Role: "assistant", ReasoningContent: "hm"}, {Role: "tool"}, {Role: "developer", Content: "c", ReasoningContent: "r"}}
 	if !reflect.DeepEqual(f.Request.Messages, want) || f.Request.Prompt != "" {
 		t.Fatalf("got %+v", f.Request.Messages)
@@ -339,7 +339,7 @@ func TestParseErrors(t *testing.T) {
 		{`{"id":"a","messages":[{"role":"user","content":[7]}]}`, "a", BadRequest, `field "messages[0].content[0]" is a number`},
 		{`{"id":"a","messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, "a", BadRequest, `"messages[0].content[0].type" is "image_url"; it must be "text"`},
 		{`{"id":"a","messages":[{"role":"user","content":[{"type":"text"}]}]}`, "a", BadRequest, `"messages[0].content[0].text" is missing`},
-		{`{"id":"a","messages":[{"role":"assistant","content":"","tool_calls":[{}]}]}`, "a", BadRequest, `"messages[0].tool_calls" is not supported`},
+		{`{"id":"a","messages":[{"role":"assistant","content":"","tool_calls":[{}]}]}`, "a", BadRequest, `"messages[0].tool_calls[0].function.name" is missing`},
 
 		{`{"id":"a","prompt":"x","max_tokens":"7"}`, "a", BadRequest, `field "max_tokens" is a string; it must be an integer of -1…134217728`},
 		{`{"id":"a","prompt":"x","max_tokens":1.5}`, "a", BadRequest, `field "max_tokens" is 1.5; it must be an integer`},
@@ -378,8 +378,7 @@ func TestParseErrors(t *testing.T) {
 		{`{"id":"a","prompt":"x","slo":{"target_tbt_ms":-1}}`, "a", BadRequest, `field "slo.target_tbt_ms" is -1; it must be a number of 0…3600000 milliseconds`},
 		{`{"id":"a","prompt":"x","metadata":"` + strings.Repeat("x", 4096) + `"}`, "a", BadRequest, `field "metadata" has 4098 bytes of JSON; it must be at most 4096`},
 		{`{"id":"a","prompt":"x","metadat\u0061":1}`, "a", BadRequest, `without escapes`},
-		{`{"id":"a","prompt":"x","tools":[{}]}`, "a", BadRequest, `field "tools" is not supported`},
-		{`{"id":"a","prompt":"x","response_format":{"type":"json_object"}}`, "a", BadRequest, `field "response_format" is not supported`},
+		{`{"id":"a","prompt":"x","functions":[{}]}`, "a", BadRequest, `field "functions" is not supported`},
 		{`{"id":"a","prompt":"x","reasoning_format":"none"}`, "a", BadRequest, `field "reasoning_format" is not supported`},
 		{`{"id":"a","prompt":"x","think":7}`, "a", BadRequest, `field "think" is a number; it must be an object, a boolean or an effort`},
 		{`{"id":"a","prompt":"x","think":"hard"}`, "a", BadRequest, `field "think" is "hard"; it must be "none", "minimal"`},

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -77,20 +76,6 @@ func TestAnyStringInFrames(t *testing.T) {
 		r = read(`{"id":"a","messages":[{"role":"user","content":` + l + `},{"role":"user","content":[{"type":"text","text":` + l + `}]},{"role":"assistant","content":` + l + `,"reasoning_content":` + l + `,"name":` + l + `}]}`).Request
 		if m := r.Messages; m[0].Content != s || m[1].Content != s || m[2].Content != s || m[2].ReasoningContent != s {
 			t.Fatalf("%s became %+v, want %q", l, m, s)
-		}
-		for _, chat := range []bool{true, false} {
-			body := `{"prompt":` + l + `,"stop":` + l + `}`
-			if chat {
-				body = `{"messages":[{"role":"user","content":` + l + `}],"stop":` + l + `}`
-			}
-			payload, _, err := ParseOpenAI(p, "chatcmpl-1", []byte(body), chat)
-			if err != nil {
-				t.Fatalf("%s: %v", body, err)
-			}
-			r := read(string(payload)).Request
-			if got := r.Prompt + strings.Join(messageTexts(r), ""); got != s || r.Stop[0] != s {
-				t.Fatalf("%s became %+v, want %q", body, r, s)
-			}
 		}
 		// Ids and the names of cached prefixes have no control characters: they are shown in terminals.
 		if validID([]byte(s)) {

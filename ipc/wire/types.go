@@ -10,7 +10,10 @@ import (
 type Message struct {
 	Role             string
 	Content          string
-	ReasoningContent string // past thinking, where a client sends it back (also read from "reasoning")
+	ReasoningContent string     // past thinking, where a client sends it back (also read from "reasoning")
+	Name             string     // of the speaker, or of the tool whose result this is; "" = not said
+	ToolCalls        []ToolCall // an assistant's calls; Content may be empty beside them
+	ToolCallID       string     // with Role "tool": which call this is the result of; "" = not said
 }
 
 // Priority is the class a client asks for.
@@ -24,17 +27,25 @@ const (
 // Request is one generation request of the framed protocol, complete: what the client left out has the server's
 // default. It owns its memory; nothing in it aliases the frame. docs/protocol.md has the range of every field.
 type Request struct {
-	ID        string    // 1…128 bytes, unique among the connection's requests in flight
-	Prompt    string    // raw text, no template; exclusive with Messages
-	Messages  []Message // rendered with the model's chat template
-	MaxTokens int       // 0 = the server's default
-	FillOnly  bool      // max_tokens 0: the prompt is computed and cached, no token is generated
-	Sampling  sampler.Params
+	ID           string    // 1…128 bytes, unique among the connection's requests in flight
+	Prompt       string    // raw text, no template; exclusive with Messages and PromptTokens
+	PromptTokens []int32   // the prompt as token ids; nil = not given so
+	Suffix       string    // of Prompt: the answer stands between the two; "" = the answer continues Prompt
+	Messages     []Message // rendered with the model's chat template
+	MaxTokens    int       // 0 = the server's default
+	FillOnly     bool      // max_tokens 0: the prompt is computed and cached, no token is generated
+	Sampling     sampler.Params
 
 	// What the vocabulary makes of these is added to Sampling by the server.
 	TextBias  []TextBias // of logit_bias: by text instead of token id
 	BadWords  []string   // each 1…256 bytes
 	DryBreaks []string   // nil = DefaultDryBreaks
+
+	// Tools that the model may call, and the form that its answer must have.
+	Tools             []Tool
+	ToolChoice        ToolChoice
+	ParallelToolCalls bool // one answer may have several calls; true unless the client says otherwise
+	Format            Format
 
 	// How the rendering of Messages ends.
 	Continue     Continue
@@ -143,14 +154,15 @@ var Codes = []Code{FrameTooLarge, InvalidJSON, BadRequest, DuplicateID, Timeout,
 type Reason string
 
 const (
-	Stop      Reason = "stop"      // end of generation, or a stop string
-	Length    Reason = "length"    // max_tokens or the context is full
-	Cancelled Reason = "cancelled" // the client asked
-	Shutdown  Reason = "shutdown"  // the server's --shutdown-timeout passed
+	Stop      Reason = "stop"       // end of generation, or a stop string
+	Length    Reason = "length"     // max_tokens or the context is full
+	Calls     Reason = "tool_calls" // the answer calls tools
+	Cancelled Reason = "cancelled"  // the client asked
+	Shutdown  Reason = "shutdown"   // the server's --shutdown-timeout passed
 )
 
 // Reasons are all reasons of an eos event.
-var Reasons = []Reason{Stop, Length, Cancelled, Shutdown}
+var Reasons = []Reason{Stop, Length, Calls, Cancelled, Shutdown}
 
 // Phase of a token event.
 type Phase string
@@ -178,6 +190,16 @@ type Token struct {
 	Top     []TokenLogprob // with HasLogprob: the most probable tokens, descending
 
 	HasLogprob bool
+}
+
+// ToolCallPart is a tool_call event: the beginning of a call, or what follows of its arguments. The parts of one answer come
+// in the order of Index, and their text is in no token event.
+type ToolCallPart struct {
+	ID        string // of the request
+	Index     int    // of the call in its answer, from 0
+	CallID    string // of the call, with its first part; "" later
+	Name      string // of the tool, with its first part; "" later
+	Arguments []byte // what this part adds to the JSON text of the arguments
 }
 
 // CacheTier is where the cached part of a prompt came from.
@@ -248,16 +270,17 @@ type Timings struct {
 
 // EOS ends a request; exactly one eos or error is sent for each.
 type EOS struct {
-	ID       string
-	Reason   Reason
-	StopText string // the stop string that matched, "" otherwise
-	Text     []byte // the answer when the request did not stream
-	Think    []byte // the thinking's text when the request did not stream
-	Streamed bool   // the text went out as token events: Text and Think are not sent
-	Thought  ThinkSummary
-	Usage    Usage
-	Timings  Timings
-	Metadata []byte // echoed
+	ID        string
+	Reason    Reason
+	StopText  string     // the stop string that matched, "" otherwise
+	Text      []byte     // the answer when the request did not stream
+	Think     []byte     // the thinking's text when the request did not stream
+	ToolCalls []ToolCall // the calls when the request did not stream
+	Streamed  bool       // the text went out as token events: Text, Think and ToolCalls are not sent
+	Thought   ThinkSummary
+	Usage     Usage
+	Timings   Timings
+	Metadata  []byte // echoed
 }
 
 // TokensPerSecond is the decode speed: the tokens after the first over the time they took, 0 for fewer than two.
@@ -283,6 +306,7 @@ type Progress struct {
 	ID        string
 	Processed int
 	Total     int
+	Cached    int // of Total: not computed for this request, as far as it is known
 	Elapsed   time.Duration
 	Position  int // place in the queue, 1 = next; 0 = running
 }

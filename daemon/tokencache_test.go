@@ -41,9 +41,9 @@ func words(seed uint64, n int) string {
 	return b.String()[:n]
 }
 
-func TestTextsAreTokenizedOnce(t *testing.T) {
+func TestTokenCache(t *testing.T) {
 	v := &cutter{Vocab: fake.New(fake.Config{}).Vocab()}
-	x := newTexts(v)
+	x := newTokenCache(v)
 	ask := func(owner uint32, text string, start, special bool) (computed int) {
 		t.Helper()
 		want, err := v.Vocab.Tokenize([]runtime.Token{7}, text, start, special)
@@ -83,12 +83,17 @@ func TestTextsAreTokenizedOnce(t *testing.T) {
 	if n := ask(1, solid, true, false); n != 0 {
 		t.Errorf("%d bytes were tokenized of a text that is known as a whole", n)
 	}
-	ask(1, strings.Repeat("x", textBytes), true, false)
+	ask(1, strings.Repeat("x", tokenPieceBytes), true, false)
 	ask(1, "", true, false)
 	for i := range 200 {
 		ask(1, words(uint64(10+i), 20_000), true, false)
-		if size := len(x.young) + len(x.old); x.size > textBytes || size > 2*textBytes/pieceMin {
-			t.Fatalf("%d pieces, %d bytes", size, x.size)
+		sum := 0
+		for _, p := range x.lru.Keys() {
+			tokens, _ := x.lru.Peek(p)
+			sum += p.bytes(tokens)
+		}
+		if x.bytes != sum || sum > tokenCacheBytes {
+			t.Fatalf("%d entries take %d bytes; the cache counts %d, and may have %d", x.lru.Len(), sum, x.bytes, tokenCacheBytes)
 		}
 		ask(1, shared, true, false)
 	}
@@ -97,11 +102,11 @@ func TestTextsAreTokenizedOnce(t *testing.T) {
 	}
 }
 
-func FuzzTexts(f *testing.F) {
+func FuzzTokenCache(f *testing.F) {
 	f.Add("a b  c", uint16(0), true)
 	f.Add(words(1, 2000), uint16(700), false)
 	v := &cutter{Vocab: fake.New(fake.Config{}).Vocab()}
-	x := newTexts(v)
+	x := newTokenCache(v)
 	f.Fuzz(func(t *testing.T, text string, at uint16, special bool) {
 		for _, s := range []string{text, text[:min(int(at), len(text))], text + text} {
 			want, err1 := v.Vocab.Tokenize(nil, s, true, special)

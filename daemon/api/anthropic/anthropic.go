@@ -1,0 +1,63 @@
+// Package anthropic is Anthropic's Messages API. A thinking block is the model's think phase, its budget a thinking budget.
+package anthropic
+
+import (
+	"net/http"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// Routes are the endpoints.
+func Routes(s *api.Server) []api.Route {
+	return []api.Route{
+		{Method: http.MethodPost, Path: "/v1/messages", Handle: func(w http.ResponseWriter, r *http.Request) { serveMessages(s, w, r) }},
+		{Method: http.MethodPost, Path: "/v1/messages/count_tokens", Handle: func(w http.ResponseWriter, r *http.Request) { serveCount(s, w, r) }},
+	}
+}
+
+// Tables are the fields of each endpoint's body, by its path.
+func Tables() map[string]api.Table {
+	return map[string]api.Table{"/v1/messages": messagesTable, "/v1/messages/count_tokens": messagesTable}
+}
+
+// errorBody is the body of an error, and the data of an error event.
+type errorBody struct {
+	Type  string       `json:"type"` // "error"
+	Error errorDetails `json:"error"`
+}
+
+type errorDetails struct {
+	Type    string `json:"type"`
+	Message string `json:"message"`
+	UMACode string `json:"uma_code"`
+}
+
+// status is the HTTP status of an error, and its type. 529 is Anthropic's own, for a server that has no room.
+func status(c wire.Code) (int, string) {
+	switch c {
+	case wire.BadRequest, wire.InvalidJSON, wire.DuplicateID, wire.ContextLength:
+		return http.StatusBadRequest, "invalid_request_error"
+	case wire.PromptTooLarge, wire.FrameTooLarge:
+		return http.StatusRequestEntityTooLarge, "request_too_large"
+	case wire.Timeout:
+		return http.StatusRequestTimeout, "timeout_error"
+	case wire.QueueLimit:
+		return http.StatusTooManyRequests, "rate_limit_error"
+	case wire.SessionLimit, wire.ModelUnready, wire.ShuttingDown:
+		return 529, "overloaded_error"
+	}
+	return http.StatusInternalServerError, "api_error"
+}
+
+func failure(e *api.Error) *errorBody {
+	_, kind := status(e.Code)
+	return &errorBody{"error", errorDetails{kind, e.Message, string(e.Code)}}
+}
+
+// Fail answers with an error, as its status and a body of Anthropic's form.
+func Fail(w *api.Writer, e *api.Error) {
+	w.RetryAfter(e)
+	code, _ := status(e.Code)
+	w.JSON(code, failure(e))
+}

@@ -1,0 +1,372 @@
+package anthropic
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// messagesTable is the fields of a body. Sampling has the request's own names besides (docs/protocol.md).
+var messagesTable = slices.Concat(
+	api.Of(api.Taken, "messages", "system", "stop_sequences", "stream", "thinking", "tools", "tool_choice", "output_config", "output_format"),
+	api.Of(api.Ignored, "metadata", "service_tier", "cache_control", "context_management", "inference_geo", "betas", "id"),
+	api.Table{
+		{Name: "mcp_servers", Use: api.Refused, But: []string{"[]"}, Why: "this server runs no tools"},
+		{Name: "container", Use: api.Refused, Why: "this server runs no tools"},
+		{Name: "prompt", Use: api.Refused, Why: `here it is "messages"`},
+		{Name: "stop", Use: api.Refused, Why: `here it is "stop_sequences"`},
+		{Name: "logprobs", Use: api.Refused, But: []string{"false", "0"}, Why: "messages have no place for them"},
+	},
+)
+
+type body struct {
+	Messages      []message     `json:"messages"`
+	System        rawJSON       `json:"system"`
+	StopSequences []string      `json:"stop_sequences"`
+	Stream        bool          `json:"stream"`
+	Thinking      *thinking     `json:"thinking"`
+	Tools         []tool        `json:"tools"`
+	ToolChoice    *toolChoice   `json:"tool_choice"`
+	OutputConfig  *outputConfig `json:"output_config"`
+	OutputFormat  *outputFormat `json:"output_format"`
+}
+
+type rawJSON = json.RawMessage
+
+type message struct {
+	Role    string  `json:"role"`
+	Content rawJSON `json:"content"` // a string or blocks
+}
+
+// block has the fields of all types of blocks that are understood.
+type block struct {
+	Type      string  `json:"type"`
+	Text      string  `json:"text"`
+	Thinking  string  `json:"thinking"`
+	ID        string  `json:"id"`
+	Name      string  `json:"name"`
+	Input     rawJSON `json:"input"`
+	ToolUseID string  `json:"tool_use_id"`
+	Content   rawJSON `json:"content"` // of a tool_result: a string or blocks
+	IsError   bool    `json:"is_error"`
+}
+
+type thinking struct {
+	Type         string `json:"type"`
+	BudgetTokens *int   `json:"budget_tokens"`
+}
+
+type tool struct {
+	Type        *string `json:"type"` // absent or "custom"
+	Name        string  `json:"name"`
+	Description string  `json:"description"`
+	InputSchema rawJSON `json:"input_schema"`
+	Strict      bool    `json:"strict"`
+}
+
+type toolChoice struct {
+	Type            string `json:"type"`
+	Name            string `json:"name"`
+	DisableParallel bool   `json:"disable_parallel_tool_use"`
+}
+
+type outputConfig struct {
+	Effort *string       `json:"effort"`
+	Format *outputFormat `json:"format"`
+}
+
+type outputFormat struct {
+	Type   string  `json:"type"`
+	Schema rawJSON `json:"schema"`
+}
+
+// request is the request that the fields stand for, as package wire reads it.
+type request struct {
+	Messages []wireMessage `json:"messages"`
+	Stop     []string      `json:"stop,omitempty"`
+	Tools    []wireTool    `json:"tools,omitempty"`
+	Choice   any           `json:"tool_choice,omitempty"`
+	Parallel *bool         `json:"parallel_tool_calls,omitempty"`
+	Think    *wireThink    `json:"think,omitempty"`
+	Effort   *string       `json:"reasoning_effort,omitempty"`
+	Format   *wireFormat   `json:"response_format,omitempty"`
+}
+
+type wireMessage struct {
+	Role       string     `json:"role"`
+	Content    *string    `json:"content"`
+	Reasoning  string     `json:"reasoning_content,omitempty"`
+	ToolCalls  []wireCall `json:"tool_calls,omitempty"`
+	ToolCallID string     `json:"tool_call_id,omitempty"`
+	Name       string     `json:"name,omitempty"`
+}
+
+type wireCall struct {
+	ID       string       `json:"id,omitempty"`
+	Type     string       `json:"type"`
+	Function wireFunction `json:"function"`
+}
+
+type wireTool struct {
+	Type     string       `json:"type"`
+	Function wireFunction `json:"function"`
+}
+
+type wireFunction struct {
+	Name        string  `json:"name"`
+	Description string  `json:"description,omitempty"`
+	Parameters  rawJSON `json:"parameters,omitempty"`
+	Strict      bool    `json:"strict,omitempty"`
+	Arguments   *string `json:"arguments,omitempty"`
+}
+
+type wireThink struct {
+	Mode   string `json:"mode"`
+	Budget *int   `json:"budget_tokens,omitempty"`
+}
+
+type wireFormat struct {
+	Type   string      `json:"type"`
+	Schema *wireSchema `json:"json_schema,omitempty"`
+}
+
+type wireSchema struct {
+	Schema rawJSON `json:"schema"`
+}
+
+// readBody makes the request of a body. stream is whether its answer comes as events.
+func readBody(id string, raw []byte) (req *wire.Request, stream bool, err error) {
+	fields, err := messagesTable.Read(raw)
+	if err != nil {
+		return nil, false, err
+	}
+	var in body
+	if err := fields.Into(&in); err != nil {
+		return nil, false, err
+	}
+	if !fields.Has("messages") {
+		return nil, false, api.Refuse(`field "messages" is missing; it must be an array of {"role":…,"content":…}`)
+	}
+	want := request{Stop: in.StopSequences}
+	if err := want.conversation(&in); err != nil {
+		return nil, false, err
+	}
+	if err := want.useTools(&in); err != nil {
+		return nil, false, err
+	}
+	if want.Think, err = in.Thinking.wish(); err != nil {
+		return nil, false, err
+	}
+	format := in.OutputFormat
+	if c := in.OutputConfig; c != nil {
+		if want.Think == nil || want.Think.Mode == "auto" && want.Think.Budget == nil { // a budget says it already
+			want.Effort = c.Effort
+		}
+		if c.Format != nil {
+			format = c.Format
+		}
+	}
+	if format != nil {
+		if format.Type != "json_schema" {
+			return nil, false, api.Refuse(fmt.Sprintf(`the output format's type is %.40q; it must be "json_schema"`, format.Type))
+		}
+		want.Format = &wireFormat{"json_schema", &wireSchema{format.Schema}}
+	}
+	req, err = fields.Request(id, &want)
+	return req, in.Stream, err
+}
+
+// conversation translates the system prompt and the messages.
+func (want *request) conversation(in *body) error {
+	names := map[string]string{} // of calls, by id
+	if in.System != nil {
+		text, err := textOf(in.System, "system", "\n\n")
+		if err != nil {
+			return err
+		}
+		if text != "" {
+			want.Messages = append(want.Messages, wireMessage{Role: "system", Content: &text})
+		}
+	}
+	for i, m := range in.Messages {
+		field := fmt.Sprintf("messages[%d]", i)
+		blocks, err := blocksOf(m.Content, field+".content")
+		if err != nil {
+			return err
+		}
+		switch m.Role {
+		case "user":
+			err = want.user(blocks, field, names)
+		case "assistant":
+			err = want.assistant(blocks, field, names)
+		case "system":
+			var text string
+			if text, err = textOf(m.Content, field+".content", "\n\n"); err == nil {
+				want.Messages = append(want.Messages, wireMessage{Role: "system", Content: &text})
+			}
+		default:
+			err = api.Refuse(fmt.Sprintf(`field "%s.role" is %.40q; it must be "user" or "assistant"`, field, m.Role))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(in.Messages) == 0 { // as llama-server has it: the model speaks first
+		want.Messages = append(want.Messages, wireMessage{Role: "user", Content: new(string)})
+	}
+	return nil
+}
+
+// user adds the results of tools, each a message, and then the text.
+func (want *request) user(blocks []block, field string, names map[string]string) error {
+	var texts []string
+	for i, b := range blocks {
+		where := fmt.Sprintf("%s.content[%d]", field, i)
+		switch b.Type {
+		case "text":
+			texts = append(texts, b.Text)
+		case "tool_result":
+			text, err := textOf(b.Content, where+".content", "\n")
+			if err != nil {
+				return err
+			}
+			if b.IsError {
+				text = strings.TrimSuffix("Error: "+text, ": ")
+			}
+			want.Messages = append(want.Messages, wireMessage{Role: "tool", Content: &text, ToolCallID: b.ToolUseID, Name: names[b.ToolUseID]})
+		default:
+			return unread(where, b.Type)
+		}
+	}
+	if texts != nil || len(blocks) == 0 {
+		text := strings.Join(texts, "\n")
+		want.Messages = append(want.Messages, wireMessage{Role: "user", Content: &text})
+	}
+	return nil
+}
+
+// assistant adds one message of thinking, text and calls.
+func (want *request) assistant(blocks []block, field string, names map[string]string) error {
+	m := wireMessage{Role: "assistant"}
+	var texts []string
+	for i, b := range blocks {
+		where := fmt.Sprintf("%s.content[%d]", field, i)
+		switch b.Type {
+		case "text":
+			texts = append(texts, b.Text)
+		case "thinking":
+			m.Reasoning += b.Thinking
+		case "redacted_thinking": // another server's: nothing in it can be read
+		case "tool_use":
+			arguments := "{}"
+			if b.Input != nil {
+				arguments = string(b.Input)
+			}
+			names[b.ID] = b.Name
+			m.ToolCalls = append(m.ToolCalls, wireCall{b.ID, "function", wireFunction{Name: b.Name, Arguments: &arguments}})
+		default:
+			return unread(where, b.Type)
+		}
+	}
+	if texts != nil || m.ToolCalls == nil {
+		text := strings.Join(texts, "\n")
+		m.Content = &text
+	}
+	want.Messages = append(want.Messages, m)
+	return nil
+}
+
+// unread is the error for a block that this server cannot read.
+func unread(where, kind string) error {
+	switch kind {
+	case "image":
+		return api.Refuse(fmt.Sprintf("%s: image input is not supported: this server reads text", where))
+	case "":
+		return api.Refuse(fmt.Sprintf(`field "%s.type" is missing`, where))
+	}
+	return api.Refuse(fmt.Sprintf("%s: blocks of type %.40q are not supported by this server", where, kind))
+}
+
+// blocksOf reads content: a string is one block of text.
+func blocksOf(raw rawJSON, field string) (blocks []block, err error) {
+	var text string
+	switch {
+	case raw == nil:
+		return nil, api.Refuse(fmt.Sprintf(`field %q is missing; it must be a string or an array of blocks`, field))
+	case json.Unmarshal(raw, &text) == nil:
+		return []block{{Type: "text", Text: text}}, nil
+	case json.Unmarshal(raw, &blocks) != nil:
+		return nil, api.Refuse(fmt.Sprintf(`field %q must be a string or an array of blocks`, field))
+	}
+	return blocks, nil
+}
+
+// textOf is the text of a string or of blocks that are all text; nothing is an empty text.
+func textOf(raw rawJSON, field, between string) (string, error) {
+	if raw == nil {
+		return "", nil
+	}
+	blocks, err := blocksOf(raw, field)
+	if err != nil {
+		return "", err
+	}
+	texts := make([]string, len(blocks))
+	for i, b := range blocks {
+		if b.Type != "text" {
+			return "", unread(fmt.Sprintf("%s[%d]", field, i), b.Type)
+		}
+		texts[i] = b.Text
+	}
+	return strings.Join(texts, between), nil
+}
+
+// useTools translates tools and tool_choice.
+func (want *request) useTools(in *body) error {
+	for i, t := range in.Tools {
+		if t.Type != nil && *t.Type != "custom" {
+			return api.Refuse(fmt.Sprintf(`field "tools[%d].type" is %.60q; it must be "custom": this server has no tools built in`, i, *t.Type))
+		}
+		want.Tools = append(want.Tools, wireTool{"function", wireFunction{Name: t.Name, Description: t.Description, Parameters: t.InputSchema, Strict: t.Strict}})
+	}
+	c := in.ToolChoice
+	if c == nil {
+		return nil
+	}
+	switch c.Type {
+	case "auto", "none":
+		want.Choice = c.Type
+	case "any":
+		want.Choice = "required"
+	case "tool":
+		want.Choice = wireTool{"function", wireFunction{Name: c.Name}}
+	default:
+		return api.Refuse(fmt.Sprintf(`field "tool_choice.type" is %.40q; it must be "auto", "any", "tool" or "none"`, c.Type))
+	}
+	if c.DisableParallel {
+		want.Parallel = new(bool)
+	}
+	return nil
+}
+
+// wish translates a thinking configuration; nil leaves it to the server.
+func (t *thinking) wish() (*wireThink, error) {
+	if t == nil {
+		return nil, nil
+	}
+	switch t.Type {
+	case "disabled":
+		return &wireThink{Mode: "off"}, nil
+	case "adaptive":
+		return &wireThink{Mode: "auto", Budget: t.BudgetTokens}, nil
+	case "enabled":
+		if t.BudgetTokens == nil || *t.BudgetTokens < 1 {
+			return nil, api.Refuse(`field "thinking.budget_tokens" must be 1 or more`)
+		}
+		return &wireThink{Mode: "on", Budget: t.BudgetTokens}, nil
+	}
+	return nil, api.Refuse(fmt.Sprintf(`field "thinking.type" is %.40q; it must be "enabled", "disabled" or "adaptive"`, t.Type))
+}

@@ -1,0 +1,297 @@
+package anthropic
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// answer is what clients read: a message.
+type answer struct {
+	ID           string         `json:"id"`
+	Type         string         `json:"type"` // "message"
+	Role         string         `json:"role"`
+	Model        string         `json:"model"`
+	Content      []contentBlock `json:"content"`
+	StopReason   *string        `json:"stop_reason"`
+	StopSequence *string        `json:"stop_sequence"`
+	Usage        usage          `json:"usage"`
+}
+
+// contentBlock is text, thinking or a tool_use.
+type contentBlock struct {
+	Type      string  `json:"type"`
+	Text      *string `json:"text,omitempty"`
+	Thinking  *string `json:"thinking,omitempty"`
+	Signature *string `json:"signature,omitempty"`
+	ID        string  `json:"id,omitempty"`
+	Name      string  `json:"name,omitempty"`
+	Input     rawJSON `json:"input,omitempty"`
+}
+
+// usage counts the cached tokens apart from the others.
+type usage struct {
+	Input      int `json:"input_tokens"`
+	CacheWrite int `json:"cache_creation_input_tokens"` // always 0: nothing extra is paid for what is cached
+	CacheRead  int `json:"cache_read_input_tokens"`
+	Output     int `json:"output_tokens"`
+}
+
+// event is an event of a stream. Which fields it has depends on its type.
+type event struct {
+	Type    string        `json:"type"`
+	Message *answer       `json:"message,omitempty"`
+	Index   *int          `json:"index,omitempty"`
+	Block   *contentBlock `json:"content_block,omitempty"`
+	Delta   *delta        `json:"delta,omitempty"`
+	Usage   *usage        `json:"usage,omitempty"`
+}
+
+type delta struct {
+	Type      string  `json:"type,omitempty"`
+	Text      *string `json:"text,omitempty"`
+	Thinking  *string `json:"thinking,omitempty"`
+	Signature *string `json:"signature,omitempty"`
+	JSON      *string `json:"partial_json,omitempty"`
+
+	*ending // of message_delta
+}
+
+type ending struct {
+	StopReason   *string `json:"stop_reason"`
+	StopSequence *string `json:"stop_sequence"`
+}
+
+// signature is what clients send back with a thinking block. This server believes the block without one.
+const signature = "uma1"
+
+// pingEvery is how often a client hears of a prompt that takes long.
+const pingEvery = time.Second
+
+// answering is one message on its way: blocks open, grow and close, one after the other.
+type answering struct {
+	s      *api.Server
+	w      *api.Writer
+	stream bool
+	answer
+	begun  bool // message_start has gone out
+	open   *contentBlock
+	text   []byte // of the open block
+	pinged time.Time
+	done   bool
+}
+
+// serveMessages answers POST /v1/messages.
+func serveMessages(s *api.Server, w http.ResponseWriter, r *http.Request) {
+	c := &answering{s: s, w: s.NewWriter(w)}
+	c.answer = answer{ID: api.NewID("msg_"), Type: "message", Role: "assistant", Model: s.Model(), Content: []contentBlock{}}
+	w.Header().Set("Request-Id", c.ID)
+	req, err := c.read(r)
+	if err != nil {
+		c.fail(api.AsError(err))
+		return
+	}
+	stream, err := s.Start(r.Context(), req)
+	if err != nil {
+		c.fail(api.AsError(err))
+		return
+	}
+	defer stream.Close()
+	s.Follow(c.w, stream, func(ev *wire.Event) bool { c.take(ev); return !c.done })
+}
+
+func (c *answering) read(r *http.Request) (*wire.Request, error) {
+	raw, err := api.ReadBody(r)
+	if err != nil {
+		return nil, err
+	}
+	req, stream, err := readBody(c.ID, raw)
+	if err != nil {
+		return nil, err
+	}
+	c.stream = stream
+	req.Progress, req.NoProgress = stream, !stream // the first event of a stream has the prompt's tokens
+	return req, nil
+}
+
+// serveCount answers POST /v1/messages/count_tokens.
+func serveCount(s *api.Server, w http.ResponseWriter, r *http.Request) {
+	out := s.NewWriter(w)
+	raw, err := api.ReadBody(r)
+	if err != nil {
+		Fail(out, api.AsError(err))
+		return
+	}
+	req, _, err := readBody(api.NewID("msg_"), raw)
+	if err != nil {
+		Fail(out, api.AsError(err))
+		return
+	}
+	p, err := s.Render(r.Context(), req)
+	if err != nil {
+		Fail(out, api.AsError(err))
+		return
+	}
+	out.JSON(http.StatusOK, struct {
+		Input int `json:"input_tokens"`
+	}{len(p.Tokens)})
+}
+
+// take turns an event into those of a message.
+func (c *answering) take(ev *wire.Event) {
+	switch ev.Kind {
+	case wire.EventProgress:
+		c.start(usage{Input: ev.Progress.Total - ev.Progress.Cached, CacheRead: ev.Progress.Cached})
+		if now := c.s.Now(); now.Sub(c.pinged) >= pingEvery {
+			c.pinged = now
+			c.send(event{Type: "ping"})
+		}
+	case wire.EventToken:
+		c.token(&ev.Token)
+	case wire.EventToolCall:
+		c.call(&ev.ToolCall)
+	case wire.EventError:
+		c.fail((*api.Error)(&ev.Error))
+	case wire.EventEOS:
+		if e := api.Cut(&ev.EOS); e != nil {
+			c.fail(e)
+			return
+		}
+		c.end(&ev.EOS)
+	}
+}
+
+func (c *answering) send(e event) {
+	if c.stream {
+		c.w.Event(e.Type, &e)
+	}
+}
+
+// start sends message_start, once.
+func (c *answering) start(u usage) {
+	if c.begun {
+		return
+	}
+	c.begun = true
+	c.Usage = u
+	c.send(event{Type: "message_start", Message: &c.answer})
+}
+
+func (c *answering) token(t *wire.Token) {
+	if len(t.Text) == 0 {
+		return
+	}
+	kind := "text"
+	if t.Phase == wire.Thinking {
+		kind = "thinking"
+	}
+	if c.open == nil || c.open.Type != kind {
+		c.close()
+		b := &contentBlock{Type: kind}
+		if kind == "text" {
+			b.Text = new(string)
+		} else {
+			b.Thinking, b.Signature = new(string), new(string)
+		}
+		c.begin(b)
+	}
+	c.text = append(c.text, t.Text...)
+	text := string(t.Text)
+	d := delta{Type: "text_delta", Text: &text}
+	if kind == "thinking" {
+		d = delta{Type: "thinking_delta", Thinking: &text}
+	}
+	c.delta(d)
+}
+
+func (c *answering) delta(d delta) {
+	index := len(c.Content)
+	c.send(event{Type: "content_block_delta", Index: &index, Delta: &d})
+}
+
+// begin opens a block.
+func (c *answering) begin(b *contentBlock) {
+	c.start(c.Usage)
+	index, shown := len(c.Content), *b
+	c.open, c.text = b, c.text[:0]
+	c.send(event{Type: "content_block_start", Index: &index, Block: &shown})
+}
+
+func (c *answering) call(t *wire.ToolCallPart) {
+	if t.Name != "" {
+		c.close()
+		c.begin(&contentBlock{Type: "tool_use", ID: t.CallID, Name: t.Name, Input: rawJSON("{}")})
+	}
+	if c.open == nil || c.open.Type != "tool_use" || len(t.Arguments) == 0 {
+		return
+	}
+	c.text = append(c.text, t.Arguments...)
+	part := string(t.Arguments)
+	c.delta(delta{Type: "input_json_delta", JSON: &part})
+}
+
+// close ends the open block, if there is one.
+func (c *answering) close() {
+	b := c.open
+	if b == nil {
+		return
+	}
+	text, index := string(c.text), len(c.Content)
+	switch b.Type {
+	case "text":
+		b.Text = &text
+	case "thinking":
+		sign := signature
+		b.Thinking, b.Signature = &text, &sign
+		c.delta(delta{Type: "signature_delta", Signature: &sign})
+	default:
+		b.Input = inputOf(c.text)
+	}
+	c.send(event{Type: "content_block_stop", Index: &index})
+	c.Content, c.open = append(c.Content, *b), nil
+}
+
+// inputOf is the arguments of a call as an object. Arguments that were cut off are none.
+func inputOf(arguments []byte) rawJSON {
+	if checked, err := wire.CheckJSON(arguments); err == nil && len(checked) > 0 && checked[0] == '{' {
+		return append(rawJSON(nil), checked...)
+	}
+	return rawJSON("{}")
+}
+
+// end closes the message.
+func (c *answering) end(e *wire.EOS) {
+	c.close()
+	u := usage{Input: e.Usage.PromptTokens - e.Usage.CachedTokens, CacheRead: e.Usage.CachedTokens, Output: e.Usage.CompletionTokens}
+	if len(c.Content) == 0 { // an answer without a word has a block of it
+		c.start(u)
+		c.begin(&contentBlock{Type: "text", Text: new(string)})
+		c.close()
+	}
+	reason := map[wire.Reason]string{wire.Stop: "end_turn", wire.Length: "max_tokens", wire.Calls: "tool_use"}[e.Reason]
+	if e.Reason == wire.Stop && e.StopText != "" {
+		reason, c.StopSequence = "stop_sequence", &e.StopText
+	}
+	c.StopReason, c.Usage, c.done = &reason, u, true
+	if !c.stream {
+		c.w.JSON(http.StatusOK, &c.answer)
+		return
+	}
+	c.send(event{Type: "message_delta", Delta: &delta{ending: &ending{c.StopReason, c.StopSequence}}, Usage: &u})
+	c.send(event{Type: "message_stop"})
+}
+
+// fail ends the answer with an error: as its status, or as a last event where others have gone out.
+func (c *answering) fail(e *api.Error) {
+	if c.done {
+		return
+	}
+	c.done = true
+	if c.w.Begun() {
+		c.w.Event("error", failure(e))
+		return
+	}
+	Fail(c.w, e)
+}

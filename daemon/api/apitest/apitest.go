@@ -1,0 +1,285 @@
+// Package apitest serves an API over real HTTP in front of a backend whose events a test writes, and reads what comes.
+package apitest
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// Backend is an api.Backend. Its model is called "tiny", its tokens are bytes.
+type Backend struct {
+	// Answer returns the events of a request, whose ids are filled in.
+	Answer func(r *wire.Request) []wire.Event
+	// Hold, if set, is received from before the last event of each request.
+	Hold chan struct{}
+
+	mu        sync.Mutex
+	requests  []*wire.Request
+	cancelled map[string]bool
+	broken    error // of the last request that could not be parsed again
+}
+
+// Requests are those of all Starts and Renders, as the daemon would have parsed them.
+func (b *Backend) Requests() []*wire.Request {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.requests
+}
+
+// parse sends r through a frame, as the daemon does.
+func (b *Backend) parse(r *wire.Request) (*wire.Request, error) {
+	def := wire.DefaultRequest()
+	f, err := wire.Parse(new(wire.Parser), wire.AppendRequest(nil, r, &def)[4:], &def)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err != nil {
+		b.broken = err
+		return nil, err
+	}
+	b.requests = append(b.requests, f.Request)
+	return f.Request, nil
+}
+
+// Start answers each request in turn with one of its events.
+func (b *Backend) Start(ctx context.Context, requests ...*wire.Request) (api.Stream, error) {
+	s := &stream{b: b}
+	var lists [][]wire.Event
+	for _, r := range requests {
+		parsed, err := b.parse(r)
+		if err != nil {
+			return nil, err
+		}
+		events := b.Answer(parsed)
+		for i := range events {
+			events[i].ID = parsed.ID
+		}
+		lists = append(lists, events)
+	}
+	for i, more := 0, true; more; i++ {
+		more = false
+		for _, events := range lists {
+			if i < len(events) {
+				s.events, more = append(s.events, events[i]), true
+			}
+		}
+	}
+	return s, nil
+}
+
+type stream struct {
+	b      *Backend
+	events []wire.Event
+	next   int
+}
+
+func (s *stream) Next() *wire.Event {
+	if s.next == len(s.events) {
+		return nil
+	}
+	ev := &s.events[s.next]
+	s.next++
+	if ev.Kind == wire.EventEOS && s.b.Hold != nil {
+		<-s.b.Hold
+		s.b.mu.Lock()
+		if s.b.cancelled[ev.ID] {
+			ev.EOS.Reason = wire.Cancelled
+		}
+		s.b.mu.Unlock()
+	}
+	return ev
+}
+
+func (s *stream) Ready() bool { return s.next < len(s.events) && s.b.Hold == nil }
+func (s *stream) Close()      {}
+
+// Render has a token for each byte of the messages.
+func (b *Backend) Render(ctx context.Context, r *wire.Request) (*api.Prompt, error) {
+	parsed, err := b.parse(r)
+	if err != nil {
+		return nil, err
+	}
+	p := &api.Prompt{Text: parsed.Prompt}
+	for _, m := range parsed.Messages {
+		p.Text += m.Role + ":" + m.Content + "\n"
+	}
+	p.Tokens, err = b.Tokenize(ctx, p.Text, true, true)
+	return p, err
+}
+
+// Tokenize returns the bytes of text.
+func (b *Backend) Tokenize(_ context.Context, text string, _, _ bool) (tokens []int32, err error) {
+	for i := range len(text) {
+		tokens = append(tokens, int32(text[i]))
+	}
+	return tokens, nil
+}
+
+// Detokenize returns tokens as bytes.
+func (b *Backend) Detokenize(tokens []int32) (text []byte, err error) {
+	for _, t := range tokens {
+		if t > 255 {
+			return nil, api.Refuse("token " + strconv.Itoa(int(t)) + " is not in the vocabulary")
+		}
+		text = append(text, byte(t))
+	}
+	return text, nil
+}
+
+// Model is "tiny".
+func (b *Backend) Model() string { return "tiny" }
+
+// Models has the one model.
+func (b *Backend) Models() []wire.ServedModel {
+	return []wire.ServedModel{{ID: "tiny", Object: "model"}}
+}
+
+// Info has a version.
+func (b *Backend) Info() wire.Info { return wire.Info{Version: "test"} }
+
+// Health is good.
+func (b *Backend) Health() wire.Health { return wire.Health{Status: "ok"} }
+
+// Why and KV have nothing to tell.
+func (b *Backend) Why(context.Context, wire.WhyQuestion) (json.RawMessage, error) {
+	return json.RawMessage(`{"requests":[]}`), nil
+}
+
+// KV is described at Why.
+func (b *Backend) KV(context.Context, wire.KVQuestion) (json.RawMessage, error) {
+	return json.RawMessage(`{}`), nil
+}
+
+// Cancel makes a request that is held end so.
+func (b *Backend) Cancel(_ context.Context, id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, r := range b.requests {
+		if r.ID == id && b.Hold != nil {
+			if b.cancelled == nil {
+				b.cancelled = map[string]bool{}
+			}
+			b.cancelled[id] = true
+			return true
+		}
+	}
+	return false
+}
+
+// EndThink finds nothing to end.
+func (b *Backend) EndThink(context.Context, string) bool { return false }
+
+type ownerKey struct{}
+
+// Owner is the number in the request's header X-Owner, 0 without one.
+func (b *Backend) Owner(ctx context.Context) uint32 {
+	n, _ := ctx.Value(ownerKey{}).(uint32)
+	return n
+}
+
+// Clock is what a server under test calls now.
+var Clock = time.Unix(1_700_000_000, 0)
+
+// Serve serves an API on loopback until the test ends.
+func Serve(t testing.TB, b *Backend, routes func(*api.Server) []api.Route) string {
+	mux := http.NewServeMux()
+	s := &api.Server{Backend: b, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return Clock }}
+	for _, r := range routes(s) {
+		mux.HandleFunc(r.Method+" "+r.Path, r.Handle)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := strconv.ParseUint(r.Header.Get("X-Owner"), 10, 32)
+		mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), ownerKey{}, uint32(n))))
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// Do sends a request; the body of a GET is "". owner 0 is everybody.
+func Do(t testing.TB, method, url, body string, owner int) (int, http.Header, string) {
+	t.Helper()
+	req, err := http.NewRequest(method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Owner", strconv.Itoa(owner))
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header, string(b)
+}
+
+// SSE is one server-sent event.
+type SSE struct {
+	Name string
+	Data string
+}
+
+// Events splits a stream.
+func Events(t testing.TB, body string) (events []SSE) {
+	t.Helper()
+	var ev SSE
+	in := bufio.NewScanner(strings.NewReader(body))
+	in.Buffer(nil, 16<<20)
+	for in.Scan() {
+		line := in.Text()
+		switch name, value, _ := strings.Cut(line, ": "); {
+		case line == "":
+			events, ev = append(events, ev), SSE{}
+		case name == "event":
+			ev.Name = value
+		case name == "data":
+			ev.Data = value
+		default:
+			t.Fatalf("not a line of an event: %q", line)
+		}
+	}
+	return events
+}
+
+// Text is a token of the answer, Think one of the thinking.
+func Text(text string) wire.Event {
+	return wire.Event{Kind: wire.EventToken, Token: wire.Token{Text: []byte(text), Phase: wire.Output}}
+}
+
+// Think is described at Text.
+func Think(text string) wire.Event {
+	return wire.Event{Kind: wire.EventToken, Token: wire.Token{Text: []byte(text), Phase: wire.Thinking}}
+}
+
+// Call is the events of the index-th call, with its arguments in these parts.
+func Call(index int, id, name string, parts ...string) []wire.Event {
+	events := []wire.Event{{Kind: wire.EventToolCall, ToolCall: wire.ToolCallPart{Index: index, CallID: id, Name: name}}}
+	for _, p := range parts {
+		events = append(events, wire.Event{Kind: wire.EventToolCall, ToolCall: wire.ToolCallPart{Index: index, Arguments: []byte(p)}})
+	}
+	return events
+}
+
+// Progress is how far a prompt of ten tokens is, two of which were cached.
+func Progress(processed int) wire.Event {
+	return wire.Event{Kind: wire.EventProgress, Progress: wire.Progress{Processed: processed, Total: 10, Cached: 2}}
+}
+
+// EOS ends an answer of five tokens, one of them thinking, to a prompt of ten, two of which were cached.
+func EOS(reason wire.Reason) wire.Event {
+	return wire.Event{Kind: wire.EventEOS, EOS: wire.EOS{Reason: reason, Streamed: true, Usage: wire.Usage{PromptTokens: 10, CachedTokens: 2, CompletionTokens: 5, ThinkTokens: 1}}}
+}

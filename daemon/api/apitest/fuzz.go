@@ -1,0 +1,62 @@
+package apitest
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// Fuzz sends bodies to a path: each gets an answer or an error of the API's form, and what was taken is a request that the
+// daemon takes too.
+func Fuzz(f *testing.F, routes func(*api.Server) []api.Route, path string, seeds ...string) {
+	for _, s := range seeds {
+		f.Add([]byte(s))
+	}
+	b := &Backend{Answer: func(r *wire.Request) []wire.Event {
+		return append(append([]wire.Event{Progress(2), Think("h"), Text("t")}, Call(0, "c", "f", "{}")...), EOS(wire.Calls))
+	}}
+	s := &api.Server{Backend: b, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return Clock }}
+	var handle http.HandlerFunc
+	for _, r := range routes(s) {
+		if r.Method == http.MethodPost && r.Path == path {
+			handle = r.Handle
+		}
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		b.mu.Lock()
+		b.requests, b.broken = nil, nil
+		b.mu.Unlock()
+		w := httptest.NewRecorder()
+		handle(w, httptest.NewRequest(http.MethodPost, path, strings.NewReader(string(body))))
+		if b.broken != nil {
+			t.Fatalf("%q was taken, but its request is refused: %v", body, b.broken)
+		}
+		switch kind := w.Header().Get("Content-Type"); {
+		case kind == "text/event-stream" && w.Code == http.StatusOK:
+			for _, ev := range Events(t, w.Body.String()) {
+				if ev.Data != "[DONE]" && !json.Valid([]byte(ev.Data)) {
+					t.Fatalf("%q: not JSON: %q", body, ev.Data)
+				}
+			}
+		case kind == "application/json":
+			var answer struct {
+				Error *struct{ Message string }
+			}
+			if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
+				t.Fatalf("%q: %d %q: %v", body, w.Code, w.Body, err)
+			}
+			if failed := answer.Error != nil; failed != (w.Code >= 400) || failed && (answer.Error.Message == "" || len(answer.Error.Message) > 2000) || w.Code >= 500 {
+				t.Fatalf("%q: %d %q", body, w.Code, w.Body)
+			}
+		default:
+			t.Fatalf("%q: %d, %q: %q", body, w.Code, kind, w.Body)
+		}
+	})
+}

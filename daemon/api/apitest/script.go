@@ -1,0 +1,179 @@
+package apitest
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// RunScripts runs the scripts of testdata against an API, each against a server of its own:
+//
+//	answer                   what the model says from now on, one event a line:
+//	think TEXT               text TEXT             (quoted as Go does)
+//	call INDEX ID NAME PART…                       the parts of the arguments, quoted
+//	progress N               eos REASON [STOP]     error CODE MESSAGE
+//	----
+//
+//	post PATH [owner=N]      also get, delete; the body follows
+//	----
+//	the status, and the answer with its random ids as ID1, ID2, …
+//
+//	requests                 the requests since the last time, as frames
+//	----
+func RunScripts(t *testing.T, routes func(*api.Server) []api.Route) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, path := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+			b := &Backend{}
+			url := Serve(t, b, routes)
+			ids := &idNames{}
+			told := 0
+			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+				switch d.Cmd {
+				case "answer":
+					events, err := parseEvents(d.Input)
+					if err != nil {
+						d.Fatalf(t, "%v", err)
+					}
+					b.Answer = func(*wire.Request) []wire.Event { return append([]wire.Event(nil), events...) }
+					return ""
+				case "post", "get", "delete":
+					owner := 0
+					if d.HasArg("owner") {
+						d.ScanArgs(t, "owner", &owner)
+					}
+					status, head, body := Do(t, strings.ToUpper(d.Cmd), url+ids.back(d.CmdArgs[0].String()), ids.back(d.Input), owner)
+					out := fmt.Sprintf("%d %s", status, head.Get("Content-Type"))
+					if after := head.Get("Retry-After"); after != "" {
+						out += ", retry after " + after
+					}
+					if status == http.StatusOK && head.Get("Content-Type") == "text/event-stream" {
+						for _, ev := range Events(t, body) {
+							out += "\n" + strings.TrimSpace(ev.Name+" "+ev.Data)
+						}
+					} else {
+						out += "\n" + strings.TrimSpace(body)
+					}
+					return ids.forth(out) + "\n"
+				case "requests":
+					var out strings.Builder
+					def := wire.DefaultRequest()
+					for _, r := range b.Requests()[told:] {
+						out.Write(wire.AppendRequest(nil, r, &def)[4:])
+						out.WriteByte('\n')
+						told++
+					}
+					return ids.forth(out.String())
+				}
+				d.Fatalf(t, "unknown command %q", d.Cmd)
+				return ""
+			})
+		})
+	}
+}
+
+// idNames gives random ids short names in the order in which they appear.
+type idNames struct{ known []string }
+
+var randomID = regexp.MustCompile(`\b(?:[a-z]+[-_])?[0-9a-f]{24}\b`)
+
+func (n *idNames) forth(text string) string {
+	return randomID.ReplaceAllStringFunc(text, func(id string) string {
+		for i, k := range n.known {
+			if k == id {
+				return fmt.Sprintf("ID%d", i+1)
+			}
+		}
+		n.known = append(n.known, id)
+		return fmt.Sprintf("ID%d", len(n.known))
+	})
+}
+
+var shortID = regexp.MustCompile(`\bID(\d+)\b`)
+
+func (n *idNames) back(text string) string {
+	return shortID.ReplaceAllStringFunc(text, func(short string) string {
+		if i, err := strconv.Atoi(short[2:]); err == nil && i >= 1 && i <= len(n.known) {
+			return n.known[i-1]
+		}
+		return short
+	})
+}
+
+// parseEvents reads the lines of "answer".
+func parseEvents(input string) (events []wire.Event, err error) {
+	for line := range strings.Lines(input) {
+		kind, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		words, err := fieldsOf(rest)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", line, err)
+		}
+		switch {
+		case kind == "text" && len(words) == 1:
+			events = append(events, Text(words[0]))
+		case kind == "think" && len(words) == 1:
+			events = append(events, Think(words[0]))
+		case kind == "logprob" && len(words) == 1:
+			ev := Text(words[0])
+			ev.Token.HasLogprob, ev.Token.Logprob = true, -0.5
+			ev.Token.Top = []wire.TokenLogprob{{Text: []byte(words[0]), Logprob: -0.5}}
+			events = append(events, ev)
+		case kind == "call" && len(words) >= 3:
+			index, err := strconv.Atoi(words[0])
+			if err != nil {
+				return nil, err
+			}
+			events = append(events, Call(index, words[1], words[2], words[3:]...)...)
+		case kind == "progress" && len(words) == 1:
+			n, err := strconv.Atoi(words[0])
+			if err != nil {
+				return nil, err
+			}
+			events = append(events, Progress(n))
+		case kind == "eos" && len(words) >= 1:
+			ev := EOS(wire.Reason(words[0]))
+			if len(words) > 1 {
+				ev.EOS.StopText = words[1]
+			}
+			events = append(events, ev)
+		case kind == "error" && len(words) == 2:
+			events = append(events, wire.Event{Kind: wire.EventError, Error: wire.Error{Code: wire.Code(words[0]), Message: words[1]}})
+		default:
+			return nil, fmt.Errorf("not an event: %q", line)
+		}
+	}
+	return events, nil
+}
+
+// fieldsOf splits words, some of which are quoted as Go does.
+func fieldsOf(s string) (words []string, err error) {
+	for s = strings.TrimSpace(s); s != ""; s = strings.TrimSpace(s) {
+		if s[0] != '"' && s[0] != '`' {
+			word, rest, _ := strings.Cut(s, " ")
+			words, s = append(words, word), rest
+			continue
+		}
+		quoted, err := strconv.QuotedPrefix(s)
+		if err != nil {
+			return nil, err
+		}
+		word, err := strconv.Unquote(quoted)
+		if err != nil {
+			return nil, err
+		}
+		words, s = append(words, word), s[len(quoted):]
+	}
+	return words, nil
+}

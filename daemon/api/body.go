@@ -1,0 +1,267 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// Use is what an API does with a field of its bodies.
+type Use uint8
+
+const (
+	Taken   Use = iota // the API translates it
+	Ignored            // it cannot change the answer
+	Refused            // the answer would not be the one asked for
+)
+
+// Field is a row of an API's table. docs/http.md shows the rows, and a test holds it against them. A field that is in no
+// row is one of the request (docs/protocol.md), or refused.
+type Field struct {
+	Name string
+	Use  Use
+	But  []string // of a refused field: JSON of the values that ask for nothing
+	Why  string   // of a refused field: what to do instead
+}
+
+// Table is all fields of one endpoint.
+type Table []Field
+
+// Of makes rows of names with one use.
+func Of(use Use, names ...string) (t Table) {
+	for _, n := range names {
+		t = append(t, Field{Name: n, Use: use})
+	}
+	return t
+}
+
+// Body is a body that was read by a Table.
+type Body struct {
+	taken  []member
+	passed []member
+}
+
+type member struct {
+	name  string
+	value json.RawMessage
+}
+
+// ReadBody returns the body of a request, which is in memory already, or an *Error.
+func ReadBody(r *http.Request) ([]byte, error) {
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, Refuse("the body did not come whole: " + err.Error())
+	}
+	return b, nil
+}
+
+// Read sorts the fields of a body. null is as good as absent. The error is an *Error or a *wire.RequestError.
+func (t Table) Read(body []byte) (*Body, error) {
+	body, err := wire.CheckJSON(body)
+	if err != nil {
+		return nil, err
+	}
+	if kind := Kind(bytes.TrimLeft(body, " \t\r\n")); kind != "an object" {
+		return nil, Refuse("the body is " + kind + "; it must be a JSON object")
+	}
+	in := json.NewDecoder(bytes.NewReader(body))
+	if _, err := in.Token(); err != nil {
+		return nil, Refuse(err.Error())
+	}
+	rows := make(map[string]*Field, len(t))
+	for i := range t {
+		rows[t[i].Name] = &t[i]
+	}
+	b := new(Body)
+	seen := map[string]bool{}
+	for in.More() {
+		token, err := in.Token()
+		if err != nil {
+			return nil, Refuse(err.Error())
+		}
+		m := member{name: token.(string)}
+		if err := in.Decode(&m.value); err != nil {
+			return nil, Refuse(err.Error())
+		}
+		if string(m.value) == "null" {
+			continue
+		}
+		row := rows[m.name]
+		switch {
+		case row != nil && row.Use == Ignored:
+		case seen[m.name]:
+			return nil, Refuse(fmt.Sprintf("field %q is given twice", m.name))
+		case row == nil && (m.name == "event" || m.name == "type"):
+			return nil, Refuse(fmt.Sprintf("field %q belongs to the framed protocol; leave it out", m.name))
+		case row == nil && !wire.KnownField(m.name):
+			return nil, Refuse(wire.UnknownField(m.name).Error())
+		case row == nil:
+			b.passed = append(b.passed, m)
+		case row.Use == Refused:
+			if !row.harmless(m.value) {
+				return nil, Refuse(fmt.Sprintf("field %q is not supported by this server (%s); leave it out", m.name, row.Why))
+			}
+		default:
+			b.taken = append(b.taken, m)
+		}
+		seen[m.name] = true
+	}
+	return b, nil
+}
+
+// harmless reports whether a refused field asks for nothing.
+func (f *Field) harmless(value json.RawMessage) bool {
+	var short bytes.Buffer
+	if json.Compact(&short, value) != nil {
+		return false
+	}
+	for _, but := range f.But {
+		if short.String() == but {
+			return true
+		}
+	}
+	return false
+}
+
+// Has reports whether a field was given, taken or passed on.
+func (b *Body) Has(name string) bool {
+	for _, list := range [][]member{b.taken, b.passed} {
+		for _, m := range list {
+			if m.name == name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Into reads the taken fields into a struct with their names as json tags. Errors name the field.
+func (b *Body) Into(dst any) error {
+	if err := json.Unmarshal(appendMembers([]byte{'{'}, b.taken), dst); err != nil {
+		return Refuse(typeError(err))
+	}
+	return nil
+}
+
+// typeError says which field has a value that does not fit.
+func typeError(err error) string {
+	var bad *json.UnmarshalTypeError
+	if !errors.As(err, &bad) {
+		return err.Error()
+	}
+	name := bad.Field
+	if name == "" {
+		return fmt.Sprintf("a value is %s; it must be %s", article(bad.Value), goKind(bad.Type.String()))
+	}
+	return fmt.Sprintf("field %q is %s; it must be %s", name, article(bad.Value), goKind(bad.Type.String()))
+}
+
+func article(kind string) string {
+	kind, _, _ = strings.Cut(kind, " ")
+	switch kind {
+	case "bool":
+		return "a boolean"
+	case "array", "object":
+		return "an " + kind
+	}
+	return "a " + kind
+}
+
+func goKind(t string) string {
+	t = strings.TrimPrefix(t, "*")
+	switch {
+	case t == "string":
+		return "a string"
+	case t == "bool":
+		return "true or false"
+	case strings.HasPrefix(t, "int") || strings.HasPrefix(t, "uint"):
+		return "an integer"
+	case strings.HasPrefix(t, "float"):
+		return "a number"
+	case strings.HasPrefix(t, "[]"):
+		return "an array"
+	}
+	return "an object"
+}
+
+// appendMembers appends members to an open object and closes it.
+func appendMembers(dst []byte, list []member) []byte {
+	for _, m := range list {
+		if dst[len(dst)-1] != '{' {
+			dst = append(dst, ',')
+		}
+		name, err := json.Marshal(m.name)
+		if err != nil {
+			panic("api: a field's name: " + err.Error()) // a string
+		}
+		dst = append(append(append(dst, name...), ':'), m.value...)
+	}
+	return append(dst, '}')
+}
+
+// Request is the request of this id that b asks for: the members of more, a struct or nil, and the fields that were passed
+// on. It streams and has no progress events unless a field says so. The error is a *wire.RequestError.
+func (b *Body) Request(id string, more any) (*wire.Request, error) {
+	payload := []byte{'{'}
+	if more != nil {
+		text, err := json.Marshal(more)
+		if err != nil {
+			return nil, Refuse(err.Error())
+		}
+		payload = append(payload[:0], text[:len(text)-1]...)
+	}
+	own := []member{{"id", quote(id)}, {"stream", json.RawMessage("true")}}
+	if !b.Has("return_progress") {
+		own = append(own, member{"return_progress", json.RawMessage("false")}) // events that clients did not ask for surprise them
+	}
+	payload = appendMembers(payload, append(own, b.passed...))
+	def := wire.DefaultRequest()
+	f, err := wire.Parse(new(wire.Parser), payload, &def)
+	if err != nil {
+		bad := AsError(err)
+		bad.ID = ""
+		return nil, bad
+	}
+	return f.Request, nil
+}
+
+func quote(s string) json.RawMessage {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic("api: " + err.Error()) // a string
+	}
+	return b
+}
+
+// Kind names the type of a JSON value by its first byte.
+func Kind(raw []byte) string {
+	switch {
+	case len(raw) == 0:
+		return "empty"
+	case raw[0] == '{':
+		return "an object"
+	case raw[0] == '[':
+		return "an array"
+	case raw[0] == '"':
+		return "a string"
+	case raw[0] == 't' || raw[0] == 'f':
+		return "a boolean"
+	case raw[0] == 'n':
+		return "null"
+	}
+	return "a number"
+}
+
+// Passed are the names of the fields that are in no row of the table.
+func (b *Body) Passed() (names []string) {
+	for _, m := range b.passed {
+		names = append(names, m.name)
+	}
+	return names
+}

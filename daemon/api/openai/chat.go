@@ -1,0 +1,95 @@
+package openai
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// chatTable is what differs from a request's own fields (docs/protocol.md).
+var chatTable = slices.Concat(
+	api.Of(api.Taken, "messages", "stream", "stream_options", "n"),
+	api.Of(api.Ignored, "id", "metadata"),
+	api.Table{
+		{Name: "prompt", Use: api.Refused, Why: `it belongs to /v1/completions; here it is "messages"`},
+		{Name: "suffix", Use: api.Refused, But: []string{`""`}, Why: "it belongs to /v1/completions"},
+	},
+)
+
+// chatBody is the taken fields.
+type chatBody struct {
+	Messages rawJSON `json:"messages"`
+}
+
+// options are the fields that both endpoints have.
+type options struct {
+	Stream        bool           `json:"stream"`
+	StreamOptions *streamOptions `json:"stream_options"`
+	N             *int           `json:"n"`
+}
+
+type streamOptions struct {
+	IncludeUsage bool `json:"include_usage"`
+}
+
+// maxAnswers bounds the answers of one question: n of each prompt.
+const maxAnswers = 128
+
+// answers is n of a body, 1 unless it says more.
+func (o *options) answers() (int, error) {
+	if o.N == nil {
+		return 1, nil
+	}
+	if *o.N < 1 || *o.N > maxAnswers {
+		return 0, api.Refuse(`field "n" must be an integer of 1…128`)
+	}
+	return *o.N, nil
+}
+
+// serveChat answers POST /v1/chat/completions.
+func serveChat(s *api.Server, w http.ResponseWriter, r *http.Request) {
+	c := newCompletion(s, w, r, true)
+	requests, err := c.readChat(r)
+	if err != nil {
+		c.fail(api.AsError(err))
+		return
+	}
+	c.run(r, requests)
+}
+
+func (c *completion) readChat(r *http.Request) ([]*wire.Request, error) {
+	raw, err := api.ReadBody(r)
+	if err != nil {
+		return nil, err
+	}
+	body, err := chatTable.Read(raw)
+	if err != nil {
+		return nil, err
+	}
+	var in chatBody
+	var opts options
+	if err := errors.Join(body.Into(&in), body.Into(&opts)); err != nil {
+		return nil, err
+	}
+	if in.Messages == nil {
+		return nil, api.Refuse(`field "messages" is missing; it must be an array of {"role":…,"content":…}`)
+	}
+	req, err := body.Request(c.id, struct {
+		Messages rawJSON `json:"messages"`
+	}{in.Messages})
+	if err != nil {
+		return nil, err
+	}
+	if n := len(req.Messages); n >= 2 && req.Continue != wire.ContinueOff && req.Messages[n-1].Role == "assistant" && req.Messages[n-2].Role == "assistant" {
+		return nil, api.Refuse(`field "messages" ends with two messages of the assistant; one at most can be continued`)
+	}
+	n, err := opts.answers()
+	if err != nil {
+		return nil, err
+	}
+	c.want(&opts)
+	return c.several(nil, req, n), nil
+}

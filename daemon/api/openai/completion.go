@@ -1,0 +1,171 @@
+package openai
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// completion is one question on its way, with one choice for each answer. Every answer is a request of its own: what holds
+// for a framed client (queue, namespace, pausing while it does not read, cancelling when it goes) holds for it by the same
+// code, and the prefix tree shares their prompt.
+type completion struct {
+	s  *api.Server
+	w  *api.Writer
+	id string // of the answer, and of the request of its first choice: a client that wonders (uma-cli why) knows no other
+
+	object
+	stream, usage bool
+	choices       []*choice
+	byID          map[string]*choice
+	open          int // choices that have not ended
+	done          bool
+}
+
+func newCompletion(s *api.Server, w http.ResponseWriter, r *http.Request, chat bool) *completion {
+	c := &completion{s: s, w: s.NewWriter(w), byID: map[string]*choice{}}
+	c.id = api.NewID("cmpl-")
+	if chat {
+		c.id = api.NewID("chatcmpl-")
+	}
+	c.object = object{chat: chat, id: c.id, model: s.Model(), created: s.Now(), fingerprint: fingerprint(s)}
+	return c
+}
+
+// fingerprint names the build that answers. It begins as llama-server's does.
+func fingerprint(s *api.Server) string { return "b-" + s.Info().Version }
+
+// want notes what the body asks of the answer.
+func (c *completion) want(o *options) {
+	c.stream = o.Stream
+	c.usage = o.StreamOptions != nil && o.StreamOptions.IncludeUsage
+}
+
+// several adds n requests like req to list, each with its choice. They differ in their seeds.
+func (c *completion) several(list []*wire.Request, req *wire.Request, n int) []*wire.Request {
+	for i := range n {
+		r := *req
+		if len(c.choices) > 0 {
+			r.ID = fmt.Sprintf("%s-%d", c.id, len(c.choices))
+		}
+		if r.Sampling.SeedSet {
+			r.Sampling.Seed += uint64(i)
+		} else if n > 1 { // --seed would make them all the same
+			r.Sampling.Seed, r.Sampling.SeedSet = rand.Uint64(), true
+		}
+		ch := &choice{index: len(c.choices), again: i > 0}
+		c.choices, c.byID[r.ID] = append(c.choices, ch), ch
+		list = append(list, &r)
+	}
+	return list
+}
+
+// run asks, and writes what comes.
+func (c *completion) run(r *http.Request, requests []*wire.Request) {
+	c.open = len(requests)
+	stream, err := c.s.Start(r.Context(), requests...)
+	if err != nil {
+		c.fail(api.AsError(err))
+		return
+	}
+	defer stream.Close()
+	c.s.Follow(c.w, stream, func(ev *wire.Event) bool { c.take(ev); return !c.done })
+}
+
+// take turns an event into chunks.
+func (c *completion) take(ev *wire.Event) {
+	ch := c.byID[ev.ID]
+	switch {
+	case ev.Kind == wire.EventError:
+		c.fail((*api.Error)(&ev.Error))
+	case ch == nil:
+	case ev.Kind == wire.EventToken && c.stream:
+		if part := c.token(ch, &ev.Token); part != nil {
+			c.chunk(ch, part)
+		}
+	case ev.Kind == wire.EventToken:
+		c.keep(ch, &ev.Token)
+	case ev.Kind == wire.EventToolCall && c.stream:
+		c.chunk(ch, c.toolCall(ch, &ev.ToolCall))
+	case ev.Kind == wire.EventToolCall:
+		ch.keepCall(&ev.ToolCall)
+	case ev.Kind == wire.EventProgress && c.stream:
+		o := c.chunkOf()
+		o.Progress = &progress{ev.Progress.Total, ev.Progress.Cached, ev.Progress.Processed, wire.Ms(max(ev.Progress.Elapsed, 0))}
+		c.w.Event("", o)
+	case ev.Kind == wire.EventEOS:
+		if e := api.Cut(&ev.EOS); e != nil {
+			c.fail(e)
+			return
+		}
+		c.end(ch, &ev.EOS)
+	}
+}
+
+// chunk writes one choice's part, after the chunk that names the role in a chat's.
+func (c *completion) chunk(ch *choice, part *choicePart) {
+	if !ch.begun {
+		ch.begun = true
+		if first := c.first(ch); first != nil {
+			c.w.Event("", c.chunkOf(first))
+		}
+	}
+	c.w.Event("", c.chunkOf(part))
+}
+
+// end is the end of one choice, and with the last of them the end of the answer.
+func (c *completion) end(ch *choice, e *wire.EOS) {
+	if ch.eos == nil {
+		eos := *e
+		ch.eos = &eos
+		c.open--
+	}
+	if c.stream {
+		part := c.last(ch)
+		if !ch.begun {
+			c.chunk(ch, part)
+		} else {
+			c.w.Event("", c.chunkOf(part))
+		}
+	}
+	if c.open > 0 {
+		return
+	}
+	c.done = true
+	if !c.stream {
+		c.w.JSON(http.StatusOK, c.whole(c.choices))
+		return
+	}
+	if c.usage {
+		o := c.chunkOf()
+		o.Usage, o.Timings = usageOf(c.choices), timingsOf(c.choices)
+		c.w.Event("", o)
+	}
+	c.w.Text("[DONE]")
+}
+
+// fail ends the answer with an error: as its status, or as a last event where chunks have gone out.
+func (c *completion) fail(e *api.Error) {
+	if c.done {
+		return
+	}
+	c.done = true
+	if c.w.Begun() {
+		c.w.Event("", failure(e))
+		c.w.Flush()
+		return
+	}
+	Fail(c.w, e)
+}
+
+// object is what all parts of an answer have in common.
+type object struct {
+	chat        bool
+	id, model   string
+	fingerprint string
+	created     time.Time
+}

@@ -1,0 +1,286 @@
+package openai
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+)
+
+// Items are the parts of a response's input and output. An item is kept as its JSON, for the store; here it becomes a part
+// of a conversation.
+
+// item has the fields of all types of items that are understood.
+type item struct {
+	Type      string  `json:"type"`
+	ID        string  `json:"id"`
+	Role      string  `json:"role"`
+	Content   rawJSON `json:"content"` // a string or parts; of a reasoning: parts, or nothing
+	Summary   []part  `json:"summary"`
+	Encrypted *string `json:"encrypted_content"`
+
+	CallID    string          `json:"call_id"`
+	Name      string          `json:"name"`
+	Namespace string          `json:"namespace"`
+	Arguments rawJSON         `json:"arguments"` // a string; an object is taken too
+	Input     string          `json:"input"`     // of a custom tool's call
+	Output    rawJSON         `json:"output"`    // a string or parts
+	Tools     []responsesTool `json:"tools"`     // of additional_tools
+}
+
+type part struct {
+	Type    string `json:"type"`
+	Text    string `json:"text"`
+	Refusal string `json:"refusal,omitempty"`
+}
+
+// readInput splits "input" into items: a string is a user's message. Each item gets an id, and a reference is replaced by
+// what find finds.
+func readInput(raw rawJSON, find func(id string) rawJSON) ([]rawJSON, error) {
+	if raw == nil {
+		return nil, nil
+	}
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		parts := []part{{Type: "input_text", Text: text}}
+		return []rawJSON{api.AppendJSON(nil, map[string]any{"id": api.NewID("msg_"), "type": "message", "role": "user", "content": parts})}, nil
+	}
+	var items []rawJSON
+	if json.Unmarshal(raw, &items) != nil {
+		return nil, api.Refuse(`field "input" must be a string or an array of items`)
+	}
+	for i, raw := range items {
+		var members map[string]rawJSON
+		if err := json.Unmarshal(raw, &members); err != nil || members == nil {
+			return nil, api.Refuse(fmt.Sprintf("input[%d] is %s; it must be an item, an object", i, api.Kind(raw)))
+		}
+		var kind, id string
+		for name, dst := range map[string]*string{"type": &kind, "id": &id} {
+			if v := members[name]; v != nil && json.Unmarshal(v, dst) != nil {
+				return nil, api.Refuse(fmt.Sprintf("input[%d]: field %q is %s; it must be a string", i, name, api.Kind(v)))
+			}
+		}
+		switch {
+		case kind == "item_reference" || kind == "" && members["role"] == nil && id != "":
+			if items[i] = find(id); items[i] == nil {
+				return nil, api.Refuse(fmt.Sprintf("input[%d]: item %.100q is not stored here (any more); send the item itself", i, id))
+			}
+		case id == "":
+			members["id"] = jsonText(api.NewID("item_"))
+			if kind == "" {
+				members["type"] = jsonText("message")
+			}
+			items[i] = api.AppendJSON(nil, members)
+		}
+	}
+	return items, nil
+}
+
+// chatMessage is a message as package wire reads it.
+type chatMessage struct {
+	Role       string         `json:"role"`
+	Content    rawJSON        `json:"content"`
+	Reasoning  string         `json:"reasoning_content,omitempty"`
+	ToolCalls  []chatToolCall `json:"tool_calls,omitempty"`
+	ToolCallID string         `json:"tool_call_id,omitempty"`
+	Name       string         `json:"name,omitempty"`
+}
+
+type chatToolCall struct {
+	ID       string       `json:"id,omitempty"`
+	Type     string       `json:"type"`
+	Function functionCall `json:"function"`
+}
+
+// conversation collects the messages and the tools of a request.
+type conversation struct {
+	messages []chatMessage
+	declared []chatTool
+	tools    map[string]toolName // by the name that the model knows
+	calls    map[string]string   // names of earlier calls by id
+}
+
+// add appends an item. Consecutive items of the assistant (its thinking, its text, its calls) are one message, as templates
+// have it.
+func (c *conversation) add(raw rawJSON) error {
+	var it item
+	if err := json.Unmarshal(raw, &it); err != nil {
+		return fmt.Errorf("it is no item: %s", typeErrorOf(err))
+	}
+	switch it.Type {
+	case "message", "":
+		return c.message(&it)
+	case "reasoning":
+		return c.reasoning(&it)
+	case "function_call":
+		text, err := argumentsOf(it.Arguments)
+		if err != nil {
+			return err
+		}
+		return c.call(&it, text)
+	case "custom_tool_call":
+		return c.call(&it, string(api.AppendJSON(nil, customInput{it.Input})))
+	case "function_call_output", "custom_tool_call_output":
+		text, err := textOf(it.Output, "output")
+		if err != nil {
+			return err
+		}
+		c.messages = append(c.messages, chatMessage{Role: "tool", Content: jsonText(text), ToolCallID: it.CallID, Name: c.calls[it.CallID]})
+		return nil
+	case "additional_tools":
+		return c.declare(it.Tools)
+	}
+	return fmt.Errorf("items of type %.60q are not supported by this server", it.Type)
+}
+
+// customInput is how the model gives the text of a custom tool's call: as the arguments of a function.
+type customInput struct {
+	Input string `json:"input"`
+}
+
+func argumentsOf(raw rawJSON) (string, error) {
+	var text string
+	switch {
+	case len(raw) == 0:
+		return "{}", nil
+	case raw[0] == '{':
+		return string(raw), nil
+	case json.Unmarshal(raw, &text) != nil:
+		return "", fmt.Errorf(`field "arguments" must be a string of JSON`)
+	}
+	return text, nil
+}
+
+func (c *conversation) message(it *item) error {
+	text, err := textOf(it.Content, "content")
+	if err != nil {
+		return err
+	}
+	switch it.Role {
+	case "user":
+		c.messages = append(c.messages, chatMessage{Role: "user", Content: jsonText(text)})
+	case "assistant":
+		m := c.assistant()
+		if m.Content != nil || m.ToolCalls != nil {
+			m = c.begin()
+		}
+		m.Content = jsonText(text)
+	case "system", "developer":
+		// Templates have room for one system message, at the beginning.
+		if n := len(c.messages); n == 1 && c.messages[0].Role == "system" {
+			var before string
+			if err := json.Unmarshal(c.messages[0].Content, &before); err != nil {
+				return err
+			}
+			c.messages[0].Content = jsonText(before + "\n\n" + text)
+		} else if n == 0 {
+			c.messages = append(c.messages, chatMessage{Role: "system", Content: jsonText(text)})
+		} else {
+			c.messages = append(c.messages, chatMessage{Role: it.Role, Content: jsonText(text)})
+		}
+	default:
+		return fmt.Errorf(`field "role" is %.40q; it must be "user", "assistant", "system" or "developer"`, it.Role)
+	}
+	return nil
+}
+
+// assistant is the message that the assistant's items go to, a new one where the last is another's.
+func (c *conversation) assistant() *chatMessage {
+	if n := len(c.messages); n > 0 && c.messages[n-1].Role == "assistant" {
+		return &c.messages[n-1]
+	}
+	return c.begin()
+}
+
+func (c *conversation) begin() *chatMessage {
+	c.messages = append(c.messages, chatMessage{Role: "assistant"})
+	return &c.messages[len(c.messages)-1]
+}
+
+func (c *conversation) reasoning(it *item) error {
+	var text string
+	var err error
+	switch {
+	case len(it.Content) > 0 && it.Content[0] == '[':
+		text, err = textOf(it.Content, "content")
+	case it.Encrypted != nil && strings.HasPrefix(*it.Encrypted, encryptedPrefix):
+		var b []byte
+		if b, err = base64.StdEncoding.DecodeString((*it.Encrypted)[len(encryptedPrefix):]); err == nil {
+			text = strings.ToValidUTF8(string(b), "\ufffd")
+		}
+	case it.Encrypted != nil:
+		return nil // another server's
+	default:
+		for i, p := range it.Summary {
+			if i > 0 {
+				text += "\n\n"
+			}
+			text += p.Text
+		}
+	}
+	if err != nil || text == "" {
+		return err
+	}
+	m := c.assistant()
+	if m.Content != nil || m.ToolCalls != nil {
+		m = c.begin()
+	}
+	m.Reasoning += text
+	return nil
+}
+
+// encryptedPrefix begins the opaque form of a thought, which a client that stores nothing here sends back: the text in
+// base64.
+const encryptedPrefix = "uma1:"
+
+func encrypt(thought string) string {
+	return encryptedPrefix + base64.StdEncoding.EncodeToString([]byte(thought))
+}
+
+func (c *conversation) call(it *item, arguments string) error {
+	if it.Name == "" {
+		return fmt.Errorf(`field "name" is missing`)
+	}
+	name := toolName{it.Namespace, it.Name, false}.wire()
+	if c.calls == nil {
+		c.calls = map[string]string{}
+	}
+	c.calls[it.CallID] = name
+	m := c.assistant()
+	m.ToolCalls = append(m.ToolCalls, chatToolCall{ID: it.CallID, Type: "function", Function: functionCall{name, arguments}})
+	if m.Content == nil {
+		m.Content = null
+	}
+	return nil
+}
+
+// textOf is the text of a string or of parts, which are joined as package wire joins those of a message.
+func textOf(raw rawJSON, field string) (string, error) {
+	var text string
+	if len(raw) == 0 || string(raw) == "null" {
+		return "", nil
+	}
+	if json.Unmarshal(raw, &text) == nil {
+		return text, nil
+	}
+	var parts []part
+	if err := json.Unmarshal(raw, &parts); err != nil {
+		return "", fmt.Errorf("field %q must be a string or an array of parts", field)
+	}
+	texts := make([]string, len(parts))
+	for i, p := range parts {
+		switch p.Type {
+		case "input_text", "output_text", "text", "reasoning_text", "summary_text":
+			texts[i] = p.Text
+		case "refusal":
+			texts[i] = p.Refusal
+		default:
+			return "", fmt.Errorf("field %q has a part of type %.40q; this server reads text only", field, p.Type)
+		}
+	}
+	return strings.Join(texts, "\n"), nil
+}
+
+func typeErrorOf(err error) string { return api.Refuse(err.Error()).Message }

@@ -1,0 +1,75 @@
+// Package openai is OpenAI's API: chat completions, completions, responses and models, with the extensions that llama-server's
+// clients know (reasoning_content, timings, prompt_progress).
+package openai
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// Routes are the endpoints. What OpenAI's clients ask for is there with and without /v1: llama-server has both, and a
+// client's base URL may end in either.
+func Routes(s *api.Server) (routes []api.Route) {
+	responses := &responsesAPI{s: s}
+	for _, base := range []string{"/v1", ""} {
+		routes = append(routes,
+			api.Route{Method: http.MethodPost, Path: base + "/chat/completions", Handle: func(w http.ResponseWriter, r *http.Request) { serveChat(s, w, r) }},
+			api.Route{Method: http.MethodPost, Path: base + "/completions", Handle: func(w http.ResponseWriter, r *http.Request) { serveText(s, w, r) }},
+			api.Route{Method: http.MethodPost, Path: base + "/responses", Handle: responses.serveResponses},
+			api.Route{Method: http.MethodGet, Path: base + "/responses/{id}", Handle: responses.serveStored},
+			api.Route{Method: http.MethodDelete, Path: base + "/responses/{id}", Handle: responses.serveDelete},
+			api.Route{Method: http.MethodGet, Path: base + "/responses/{id}/input_items", Handle: responses.serveItems},
+			api.Route{Method: http.MethodPost, Path: base + "/responses/{id}/cancel", Handle: responses.serveCancel},
+			api.Route{Method: http.MethodGet, Path: base + "/models", Handle: func(w http.ResponseWriter, r *http.Request) { serveModels(s, w) }},
+			api.Route{Method: http.MethodGet, Path: base + "/models/{id...}", Handle: func(w http.ResponseWriter, r *http.Request) { serveModel(s, w, r) }}, // an id may hold slashes
+		)
+	}
+	return routes
+}
+
+// Tables are the fields of each endpoint's body, by its path.
+func Tables() map[string]api.Table {
+	return map[string]api.Table{"/v1/chat/completions": chatTable, "/v1/completions": textTable, "/v1/responses": responsesTable}
+}
+
+// Fail answers with an error, as its status and a body of OpenAI's form.
+func Fail(w *api.Writer, e *api.Error) {
+	w.RetryAfter(e)
+	status, _ := wire.HTTPStatus(e.Code)
+	w.JSON(status, failure(e))
+}
+
+// failure is the body of an error.
+func failure(e *api.Error) any {
+	return rawJSON(wire.AppendHTTPError(nil, (*wire.Error)(e)))
+}
+
+func serveModels(s *api.Server, w http.ResponseWriter) {
+	s.NewWriter(w).JSON(http.StatusOK, wire.ServedModels{Object: "list", Data: s.Models()})
+}
+
+func serveModel(s *api.Server, w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	for _, m := range s.Models() {
+		if m.ID == id {
+			s.NewWriter(w).JSON(http.StatusOK, m)
+			return
+		}
+	}
+	notFound(s.NewWriter(w), fmt.Sprintf("model %.100q is not served here; GET /v1/models lists what is", id))
+}
+
+// notFound answers that there is no such model or response.
+func notFound(w *api.Writer, message string) {
+	type body struct {
+		Code    int    `json:"code"`
+		Type    string `json:"type"`
+		Message string `json:"message"`
+	}
+	w.JSON(http.StatusNotFound, struct {
+		Error body `json:"error"`
+	}{body{http.StatusNotFound, "not_found_error", message}})
+}

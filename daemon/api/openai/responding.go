@@ -1,0 +1,331 @@
+package openai
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// responding is one response on its way: items open, grow and close, one after the other.
+type responding struct {
+	api   *responsesAPI
+	w     *api.Writer
+	owner uint32
+
+	stream    bool // events while it runs
+	keep      bool // in the store, when it has ended
+	summary   bool // thinking is shown as a summary, not as reasoning text
+	encrypted bool // and given in the form that the client sends back
+	logprobs  bool
+
+	conv    *conversation
+	history []rawJSON // the items that the model reads, input included
+	input   []rawJSON // those of this request
+
+	response responseObject
+	sequence int
+	begun    bool // the first events have gone out
+	done     bool
+
+	open *openItem // nil: between two items
+}
+
+// openItem is the item that grows.
+type openItem struct {
+	item  *outputItem
+	index int
+	text  []byte // of its part, or the arguments
+	probs []chatLogprob
+	name  toolName // of a call
+}
+
+// begin fills in what is known before the first event.
+func (c *responding) begin(id string, in *responsesBody, req *wire.Request) {
+	c.logprobs = req.Sampling.Logprobs > 0
+	c.response = responseObject{
+		ID: id, Object: "response", CreatedAt: c.api.s.Now().Unix(), Status: "in_progress", Instructions: in.Instructions, MaxTokens: in.MaxOutputTokens,
+		Model: c.api.s.Model(), Output: []*outputItem{}, Parallel: req.ParallelToolCalls, Previous: in.Previous, ServiceTier: "default", Store: c.keep,
+		Temperature: req.Sampling.Temperature, TopP: req.Sampling.TopP, TopLogprobs: req.Sampling.Logprobs, ToolChoice: rawJSON(`"auto"`), Tools: rawJSON("[]"),
+		Truncation: "disabled", Metadata: rawJSON("{}"), Text: textWish{Format: &textFormat{Type: "text"}},
+	}
+	r := &c.response
+	if in.Reasoning != nil {
+		r.Reasoning = reasoningWish{Effort: in.Reasoning.Effort, Summary: in.Reasoning.Summary}
+	}
+	if in.Text != nil && in.Text.Format != nil {
+		r.Text.Format = in.Text.Format
+	}
+	for raw, dst := range map[*rawJSON]*rawJSON{&in.ToolChoice: &r.ToolChoice, &in.Tools: &r.Tools, &in.Metadata: &r.Metadata} {
+		if *raw != nil {
+			*dst = *raw
+		}
+	}
+	if in.Truncation != nil {
+		r.Truncation = *in.Truncation
+	}
+}
+
+// send writes an event, with its number.
+func (c *responding) send(e responseEvent) {
+	if !c.stream {
+		return
+	}
+	if !c.begun {
+		c.begun = true
+		for _, kind := range []string{"response.created", "response.in_progress"} {
+			c.send(responseEvent{Type: kind, Response: &c.response})
+		}
+	}
+	e.Sequence = c.sequence
+	c.sequence++
+	c.w.Event(e.Type, &e)
+}
+
+// take turns an event into those of a response.
+func (c *responding) take(ev *wire.Event) {
+	switch ev.Kind {
+	case wire.EventProgress:
+		c.send(responseEvent{Type: "response.in_progress", Response: &c.response})
+	case wire.EventToken:
+		c.token(&ev.Token)
+	case wire.EventToolCall:
+		c.call(&ev.ToolCall)
+	case wire.EventError:
+		c.fail((*api.Error)(&ev.Error))
+	case wire.EventEOS:
+		c.end(&ev.EOS)
+	}
+}
+
+func (c *responding) token(t *wire.Token) {
+	if len(t.Text) == 0 {
+		return
+	}
+	kind := "message"
+	if t.Phase == wire.Thinking {
+		kind = "reasoning"
+	}
+	if c.open == nil || c.open.item.Type != kind {
+		c.close("completed")
+		c.openText(kind)
+	}
+	o := c.open
+	o.text = append(o.text, t.Text...)
+	delta := string(t.Text)
+	e := responseEvent{ItemID: o.item.ID, OutputIndex: &o.index, ContentIndex: new(int), Delta: &delta}
+	switch {
+	case kind == "message":
+		e.Type, e.Logprobs = "response.output_text.delta", &[]chatLogprob{}
+		if t.HasLogprob {
+			p := chatLogprobOf(t)
+			o.probs, *e.Logprobs = append(o.probs, p), []chatLogprob{p}
+		}
+	case c.summary:
+		e.Type, e.SummaryIndex, e.ContentIndex = "response.reasoning_summary_text.delta", new(int), nil
+	default:
+		e.Type = "response.reasoning_text.delta"
+	}
+	c.send(e)
+}
+
+// openText begins a message or a reasoning, and its only part.
+func (c *responding) openText(kind string) {
+	item := &outputItem{Type: kind, Status: "in_progress"}
+	if kind == "message" {
+		item.ID, item.Role, item.Content = api.NewID("msg_"), "assistant", &[]outputPart{}
+	} else {
+		item.ID, item.Summary = api.NewID("rs_"), &[]outputPart{}
+	}
+	c.add(&openItem{item: item})
+	e := c.partEvent("added")
+	part := c.part("")
+	e.Part = &part
+	c.send(e)
+}
+
+// add begins an item.
+func (c *responding) add(o *openItem) {
+	o.index = len(c.response.Output)
+	c.open = o
+	shown := *o.item
+	c.send(responseEvent{Type: "response.output_item.added", OutputIndex: &o.index, Item: &shown})
+}
+
+// part is the open item's part with this text.
+func (c *responding) part(text string) outputPart {
+	switch {
+	case c.open.item.Type == "message":
+		probs := c.open.probs
+		if probs == nil {
+			probs = []chatLogprob{}
+		}
+		return outputPart{Type: "output_text", Text: text, Annotations: &[]struct{}{}, Logprobs: &probs}
+	case c.summary:
+		return outputPart{Type: "summary_text", Text: text}
+	}
+	return outputPart{Type: "reasoning_text", Text: text}
+}
+
+// partEvent is the event that the open item's part was added or is done.
+func (c *responding) partEvent(what string) responseEvent {
+	e := responseEvent{ItemID: c.open.item.ID, OutputIndex: &c.open.index}
+	if c.open.item.Type == "reasoning" && c.summary {
+		e.Type, e.SummaryIndex = "response.reasoning_summary_part."+what, new(int)
+	} else {
+		e.Type, e.ContentIndex = "response.content_part."+what, new(int)
+	}
+	return e
+}
+
+// call takes a part of a tool's call.
+func (c *responding) call(t *wire.ToolCallPart) {
+	if t.Name != "" {
+		c.close("completed")
+		name, ok := c.conv.tools[t.Name]
+		if !ok {
+			name.name = t.Name
+		}
+		item := &outputItem{ID: api.NewID("fc_"), Type: "function_call", Status: "in_progress", CallID: t.CallID, Name: name.name, Namespace: name.namespace, Arguments: new(string)}
+		if name.custom {
+			item.ID, item.Type, item.Arguments, item.Input = api.NewID("ctc_"), "custom_tool_call", nil, new(string)
+		}
+		c.add(&openItem{item: item, name: name})
+	}
+	o := c.open
+	if o == nil || o.item.CallID == "" && o.item.Name == "" || len(t.Arguments) == 0 {
+		return
+	}
+	o.text = append(o.text, t.Arguments...)
+	if !o.name.custom { // its text is known when the JSON around it is complete
+		delta := string(t.Arguments)
+		c.send(responseEvent{Type: "response.function_call_arguments.delta", ItemID: o.item.ID, OutputIndex: &o.index, Delta: &delta})
+	}
+}
+
+// close ends the open item, if there is one, with this status.
+func (c *responding) close(status string) {
+	o := c.open
+	if o == nil {
+		return
+	}
+	text := string(o.text)
+	switch {
+	case o.name.custom:
+		in := customInput{Input: text} // what is not the JSON that was asked for goes out as it is
+		if err := json.Unmarshal(o.text, &in); err != nil {
+			in.Input = text
+		}
+		o.item.Input = &in.Input
+		c.send(responseEvent{Type: "response.custom_tool_call_input.delta", ItemID: o.item.ID, OutputIndex: &o.index, Delta: &in.Input})
+		c.send(responseEvent{Type: "response.custom_tool_call_input.done", ItemID: o.item.ID, OutputIndex: &o.index, Input: &in.Input})
+	case o.item.Type == "function_call":
+		o.item.Arguments = &text
+		c.send(responseEvent{Type: "response.function_call_arguments.done", ItemID: o.item.ID, OutputIndex: &o.index, Arguments: &text, Name: o.item.Name})
+	default:
+		c.closeText(text)
+	}
+	o.item.Status = status
+	c.send(responseEvent{Type: "response.output_item.done", OutputIndex: &o.index, Item: o.item})
+	c.response.Output = append(c.response.Output, o.item)
+	c.open = nil
+}
+
+// closeText ends the part of a message or a reasoning.
+func (c *responding) closeText(text string) {
+	o := c.open
+	part := c.part(text)
+	e := responseEvent{ItemID: o.item.ID, OutputIndex: &o.index, ContentIndex: new(int), Text: &text}
+	switch {
+	case o.item.Type == "message":
+		e.Type, e.Logprobs = "response.output_text.done", part.Logprobs
+	case c.summary:
+		e.Type, e.SummaryIndex, e.ContentIndex = "response.reasoning_summary_text.done", new(int), nil
+	default:
+		e.Type = "response.reasoning_text.done"
+	}
+	c.send(e)
+	e = c.partEvent("done")
+	e.Part = &part
+	c.send(e)
+	switch {
+	case o.item.Type == "message":
+		o.item.Content = &[]outputPart{part}
+	case c.summary:
+		o.item.Summary = &[]outputPart{part}
+	default:
+		o.item.Content = &[]outputPart{part}
+	}
+	if o.item.Type == "reasoning" && c.encrypted {
+		opaque := encrypt(text)
+		o.item.Encrypted = &opaque
+	}
+}
+
+// end closes the response.
+func (c *responding) end(e *wire.EOS) {
+	if e.Reason == wire.Shutdown {
+		c.fail(api.Cut(e))
+		return
+	}
+	r := &c.response
+	last, kind := "completed", "response.completed"
+	r.Status = "completed"
+	if e.Reason == wire.Length || e.Reason == wire.Cancelled {
+		last, kind, r.Status = "incomplete", "response.incomplete", "incomplete"
+		r.Incomplete = &incomplete{"max_output_tokens"}
+		if e.Reason == wire.Cancelled {
+			r.Status, r.Incomplete = "cancelled", nil
+		}
+	}
+	if c.open == nil && len(r.Output) == 0 {
+		c.openText("message") // an answer without a word is one, too
+	}
+	c.close(last)
+	now := c.api.s.Now().Unix()
+	r.CompletedAt, r.Usage = &now, usageOfResponse(e)
+	c.done = true
+	if c.keep {
+		c.api.store.put(c)
+	}
+	if c.stream {
+		c.send(responseEvent{Type: kind, Response: r})
+		return
+	}
+	c.w.JSON(http.StatusOK, r)
+}
+
+func usageOfResponse(e *wire.EOS) *responseUsage {
+	u := &responseUsage{Input: e.Usage.PromptTokens, Output: e.Usage.CompletionTokens, Total: e.Usage.PromptTokens + e.Usage.CompletionTokens}
+	u.InputWith.Cached, u.OutputWith.Reasoning = e.Usage.CachedTokens, e.Usage.ThinkTokens
+	return u
+}
+
+// fail ends the response with an error: as its status, or as a last event where others have gone out.
+func (c *responding) fail(e *api.Error) {
+	if c.done {
+		return
+	}
+	c.done = true
+	if !c.begun {
+		Fail(c.w, e)
+		return
+	}
+	c.close("incomplete")
+	c.response.Status, c.response.Error = "failed", &responseError{errorCode(e), e.Message}
+	c.send(responseEvent{Type: "response.failed", Response: &c.response})
+}
+
+// errorCode is OpenAI's word for an error, which agents tell what to do next by.
+func errorCode(e *api.Error) string {
+	switch e.Code {
+	case wire.ContextLength:
+		return "context_length_exceeded"
+	case wire.QueueLimit:
+		return "rate_limit_exceeded"
+	case wire.BadRequest, wire.InvalidJSON, wire.PromptTooLarge, wire.FrameTooLarge:
+		return "invalid_prompt"
+	}
+	return "server_error"
+}

@@ -1,0 +1,238 @@
+package openai
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+)
+
+// What the store holds at most. A response counts with the whole conversation before it, which it keeps alive.
+const (
+	maxStored      = 256      // responses of one owner
+	maxStoredBytes = 16 << 20 // of one owner
+	maxAllBytes    = 64 << 20 // of all owners: the one with most gives way
+)
+
+// responsesAPI is the endpoints below /v1/responses.
+type responsesAPI struct {
+	s     *api.Server
+	store responseStore
+}
+
+// responseStore keeps responses for previous_response_id, in memory: a restart forgets them. An owner's oldest go first.
+type responseStore struct {
+	mu     sync.Mutex
+	owners map[uint32]*ownedResponses
+	bytes  int
+}
+
+type ownedResponses struct {
+	byID  map[string]*storedResponse
+	order []*storedResponse // oldest first
+	bytes int
+}
+
+type storedResponse struct {
+	id      string
+	object  rawJSON
+	input   []rawJSON // of this response alone
+	history []rawJSON // the whole conversation, its output included
+	bytes   int
+}
+
+// put keeps a response that has ended.
+func (st *responseStore) put(c *responding) {
+	s := &storedResponse{id: c.response.ID, object: api.AppendJSON(nil, &c.response), input: c.input, history: slices.Clone(c.history)}
+	for _, item := range c.response.Output {
+		s.history = append(s.history, api.AppendJSON(nil, item))
+	}
+	s.bytes = len(s.object)
+	for _, item := range s.history {
+		s.bytes += len(item) + 24 // and its slice
+	}
+	if s.bytes > maxStoredBytes {
+		return
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.owners == nil {
+		st.owners = map[uint32]*ownedResponses{}
+	}
+	o := st.owners[c.owner]
+	if o == nil {
+		o = &ownedResponses{byID: map[string]*storedResponse{}}
+		st.owners[c.owner] = o
+	}
+	o.byID[s.id], o.order = s, append(o.order, s)
+	o.bytes += s.bytes
+	st.bytes += s.bytes
+	for len(o.order) > maxStored || o.bytes > maxStoredBytes {
+		st.drop(c.owner, o, 0)
+	}
+	for st.bytes > maxAllBytes {
+		var most uint32
+		for owner, other := range st.owners {
+			if st.owners[most] == nil || other.bytes > st.owners[most].bytes {
+				most = owner
+			}
+		}
+		st.drop(most, st.owners[most], 0)
+	}
+}
+
+// drop forgets the i-th response of an owner. The caller holds mu.
+func (st *responseStore) drop(owner uint32, o *ownedResponses, i int) {
+	s := o.order[i]
+	o.order = slices.Delete(o.order, i, i+1)
+	delete(o.byID, s.id)
+	o.bytes -= s.bytes
+	st.bytes -= s.bytes
+	if len(o.order) == 0 {
+		delete(st.owners, owner)
+	}
+}
+
+// get is a response of owner's, nil if it is not there.
+func (st *responseStore) get(owner uint32, id string) *storedResponse {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if o := st.owners[owner]; o != nil {
+		return o.byID[id]
+	}
+	return nil
+}
+
+// item is an item of owner's by its id, nil if no response that is stored has it.
+func (st *responseStore) item(owner uint32, id string) rawJSON {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	o := st.owners[owner]
+	if o == nil {
+		return nil
+	}
+	for _, s := range slices.Backward(o.order) {
+		for _, raw := range s.history {
+			var it struct {
+				ID string `json:"id"`
+			}
+			if json.Unmarshal(raw, &it) == nil && it.ID == id {
+				return raw
+			}
+		}
+	}
+	return nil
+}
+
+// remove forgets a response and reports whether it was there.
+func (st *responseStore) remove(owner uint32, id string) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	o := st.owners[owner]
+	if o == nil {
+		return false
+	}
+	i := slices.IndexFunc(o.order, func(s *storedResponse) bool { return s.id == id })
+	if i < 0 {
+		return false
+	}
+	st.drop(owner, o, i)
+	return true
+}
+
+// stored finds the response of a path, or answers that there is none.
+func (a *responsesAPI) stored(w *api.Writer, r *http.Request) *storedResponse {
+	id := r.PathValue("id")
+	s := a.store.get(a.s.Owner(r.Context()), id)
+	if s == nil {
+		notFound(w, fmt.Sprintf("response %.100q is not stored here; it may have been displaced by newer ones", id))
+	}
+	return s
+}
+
+// serveStored answers GET /v1/responses/{id}.
+func (a *responsesAPI) serveStored(w http.ResponseWriter, r *http.Request) {
+	out := a.s.NewWriter(w)
+	if on, _ := strconv.ParseBool(r.URL.Query().Get("stream")); on {
+		Fail(out, api.Refuse("a stored response is not streamed again; leave \"stream\" out"))
+		return
+	}
+	if s := a.stored(out, r); s != nil {
+		out.JSON(http.StatusOK, s.object)
+	}
+}
+
+// serveDelete answers DELETE /v1/responses/{id}.
+func (a *responsesAPI) serveDelete(w http.ResponseWriter, r *http.Request) {
+	out := a.s.NewWriter(w)
+	if s := a.stored(out, r); s != nil {
+		a.store.remove(a.s.Owner(r.Context()), s.id)
+		out.JSON(http.StatusOK, struct {
+			ID      string `json:"id"`
+			Object  string `json:"object"`
+			Deleted bool   `json:"deleted"`
+		}{s.id, "response", true})
+	}
+}
+
+// serveItems answers GET /v1/responses/{id}/input_items: newest first unless order is "asc".
+func (a *responsesAPI) serveItems(w http.ResponseWriter, r *http.Request) {
+	out, q := a.s.NewWriter(w), r.URL.Query()
+	limit, err := strconv.Atoi(cmp.Or(q.Get("limit"), "20"))
+	order := cmp.Or(q.Get("order"), "desc")
+	if err != nil || limit < 1 || limit > 100 || order != "asc" && order != "desc" {
+		Fail(out, api.Refuse(`"limit" must be 1…100 and "order" "asc" or "desc"`))
+		return
+	}
+	s := a.stored(out, r)
+	if s == nil {
+		return
+	}
+	items := slices.Clone(s.input)
+	if order == "desc" {
+		slices.Reverse(items)
+	}
+	ids := make([]string, len(items))
+	for i, raw := range items {
+		var it struct {
+			ID string `json:"id"`
+		}
+		if json.Unmarshal(raw, &it) == nil {
+			ids[i] = it.ID
+		}
+	}
+	from := slices.Index(ids, q.Get("after")) + 1 // 0 without "after"
+	to := min(from+limit, len(items))
+	list := struct {
+		Object  string    `json:"object"`
+		Data    []rawJSON `json:"data"`
+		First   *string   `json:"first_id"`
+		Last    *string   `json:"last_id"`
+		HasMore bool      `json:"has_more"`
+	}{Object: "list", Data: items[from:to], HasMore: to < len(items)}
+	if from < to {
+		list.First, list.Last = &ids[from], &ids[to-1]
+	}
+	out.JSON(http.StatusOK, list)
+}
+
+// serveCancel answers POST /v1/responses/{id}/cancel: the response that runs ends, with the status "cancelled".
+func (a *responsesAPI) serveCancel(w http.ResponseWriter, r *http.Request) {
+	out, id := a.s.NewWriter(w), r.PathValue("id")
+	if a.s.Cancel(r.Context(), id) {
+		out.JSON(http.StatusOK, struct {
+			ID     string `json:"id"`
+			Object string `json:"object"`
+			Status string `json:"status"`
+		}{id, "response", "cancelled"})
+		return
+	}
+	if a.stored(out, r) != nil {
+		Fail(out, api.Refuse(fmt.Sprintf("response %.100q has ended", id)))
+	}
+}

@@ -1,0 +1,132 @@
+package openai
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+)
+
+// responsesTool is a tool as /v1/responses has it.
+type responsesTool struct {
+	Type        string          `json:"type"`
+	Name        string          `json:"name"`
+	Description string          `json:"description"`
+	Parameters  rawJSON         `json:"parameters"`
+	Strict      *bool           `json:"strict"`
+	Format      *customFormat   `json:"format"` // of a custom tool
+	Tools       []responsesTool `json:"tools"`  // of a namespace
+}
+
+type customFormat struct {
+	Type       string `json:"type"` // "text" or "grammar"
+	Syntax     string `json:"syntax"`
+	Definition string `json:"definition"`
+}
+
+// chatTool is a tool as package wire reads it.
+type chatTool struct {
+	Type     string       `json:"type"`
+	Function chatFunction `json:"function"`
+}
+
+type chatFunction struct {
+	Name        string  `json:"name"`
+	Description string  `json:"description,omitempty"`
+	Parameters  rawJSON `json:"parameters,omitempty"`
+	Strict      *bool   `json:"strict,omitempty"`
+}
+
+// toolName is what a client calls a tool that the model knows by one name.
+type toolName struct {
+	namespace, name string
+	custom          bool // its input is text, not JSON
+}
+
+// wire is the name that the model knows.
+func (n toolName) wire() string {
+	if n.namespace == "" {
+		return n.name
+	}
+	return n.namespace + "." + n.name
+}
+
+// leftOut are types of tools that agents offer with every request and that OpenAI's servers would run. The model is not
+// told of them, so it never calls one; no answer depends on a result that is not there.
+var leftOut = []string{"web_search", "web_search_preview", "web_search_2025_08_26", "web_search_preview_2025_03_11", "image_generation", "tool_search"}
+
+// declare adds tools.
+func (c *conversation) declare(tools []responsesTool) error { return c.declareIn("", tools) }
+
+func (c *conversation) declareIn(namespace string, tools []responsesTool) error {
+	for i := range tools {
+		t := &tools[i]
+		name := toolName{namespace, t.Name, t.Type == "custom"}
+		switch {
+		case t.Type == "function":
+			c.declared = append(c.declared, chatTool{"function", chatFunction{name.wire(), t.Description, t.Parameters, t.Strict}})
+		case t.Type == "custom":
+			c.declared = append(c.declared, chatTool{"function", chatFunction{name.wire(), t.customDescription(), rawJSON(customSchema), nil}})
+		case t.Type == "namespace" && namespace == "":
+			if err := c.declareIn(t.Name, t.Tools); err != nil {
+				return err
+			}
+			continue
+		case slices.Contains(leftOut, t.Type):
+			continue
+		default:
+			return api.Refuse(fmt.Sprintf("tools of type %.60q are not supported by this server: it runs no tools of its own; send functions", t.Type))
+		}
+		c.tools[name.wire()] = name
+	}
+	return nil
+}
+
+// customSchema is the arguments of a custom tool, whose input is one text.
+const customSchema = `{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}`
+
+// customDescription tells the model what the text must look like.
+func (t *responsesTool) customDescription() string {
+	if t.Format == nil || t.Format.Type != "grammar" {
+		return t.Description
+	}
+	return strings.TrimSpace(t.Description + "\n\n\"input\" is a text of this " + t.Format.Syntax + " grammar:\n" + t.Format.Definition)
+}
+
+// choice is "tool_choice" as package wire reads it.
+func (c *conversation) choice(raw rawJSON) (any, error) {
+	if raw == nil || len(raw) > 0 && raw[0] == '"' {
+		if raw == nil {
+			return nil, nil
+		}
+		return raw, nil
+	}
+	var in struct {
+		Type, Name, Namespace, Mode string
+		Tools                       []struct{ Type, Name, Namespace string }
+	}
+	if err := json.Unmarshal(raw, &in); err != nil {
+		return nil, api.Refuse(`field "tool_choice" must be "auto", "none", "required" or {"type":"function","name":…}`)
+	}
+	switch in.Type {
+	case "function", "custom":
+		return chatTool{"function", chatFunction{Name: toolName{in.Namespace, in.Name, false}.wire()}}, nil
+	case "allowed_tools":
+		// The others are not offered: what the model does not see it does not call.
+		c.declared = slices.DeleteFunc(c.declared, func(t chatTool) bool {
+			for _, a := range in.Tools {
+				if (toolName{a.Namespace, a.Name, false}).wire() == t.Function.Name {
+					return false
+				}
+			}
+			return true
+		})
+		if in.Mode == "required" {
+			return "required", nil
+		}
+		return "auto", nil
+	}
+	return nil, api.Refuse(fmt.Sprintf(`field "tool_choice.type" is %.60q; it must be "function", "custom" or "allowed_tools"`, in.Type))
+}

@@ -1,0 +1,217 @@
+package openai
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// responsesTable is the fields of POST /v1/responses. Sampling and thinking have the request's own names besides
+// (docs/protocol.md).
+var responsesTable = slices.Concat(
+	api.Of(api.Taken, "input", "instructions", "tools", "tool_choice", "reasoning", "text", "max_output_tokens", "include", "store", "stream",
+		"previous_response_id", "metadata", "truncation", "parallel_tool_calls", "top_logprobs"),
+	api.Of(api.Ignored, "stream_options", "max_tool_calls", "client_metadata", "id"),
+	api.Table{
+		{Name: "background", Use: api.Refused, But: []string{"false"}, Why: "answers come on the connection that asked"},
+		{Name: "conversation", Use: api.Refused, Why: "use previous_response_id"},
+		{Name: "prompt", Use: api.Refused, Why: "there are no stored prompts; send input"},
+		{Name: "context_management", Use: api.Refused, But: []string{"[]"}, Why: "a context is never cut"},
+		{Name: "messages", Use: api.Refused, Why: `it belongs to /v1/chat/completions; here it is "input"`},
+		{Name: "max_tokens", Use: api.Refused, Why: "here it is max_output_tokens"},
+		{Name: "response_format", Use: api.Refused, Why: "here it is text.format"},
+	},
+)
+
+// responsesBody is the taken fields.
+type responsesBody struct {
+	Input           rawJSON        `json:"input"`
+	Instructions    *string        `json:"instructions"`
+	Tools           rawJSON        `json:"tools"`
+	ToolChoice      rawJSON        `json:"tool_choice"`
+	Reasoning       *reasoningWish `json:"reasoning"`
+	Text            *textWish      `json:"text"`
+	MaxOutputTokens *int           `json:"max_output_tokens"`
+	Include         []string       `json:"include"`
+	Store           *bool          `json:"store"`
+	Stream          bool           `json:"stream"`
+	Previous        *string        `json:"previous_response_id"`
+	Metadata        rawJSON        `json:"metadata"`
+	Truncation      *string        `json:"truncation"`
+	Parallel        *bool          `json:"parallel_tool_calls"`
+	TopLogprobs     int            `json:"top_logprobs"`
+}
+
+type reasoningWish struct {
+	Effort          *string `json:"effort"`
+	Summary         *string `json:"summary"`
+	GenerateSummary *string `json:"generate_summary,omitempty"`
+}
+
+type textWish struct {
+	Format    *textFormat `json:"format"`
+	Verbosity *string     `json:"verbosity"`
+}
+
+type textFormat struct {
+	Type   string  `json:"type"`
+	Name   string  `json:"name,omitempty"`
+	Schema rawJSON `json:"schema,omitempty"`
+	Strict *bool   `json:"strict,omitempty"`
+}
+
+const (
+	includeEncrypted = "reasoning.encrypted_content"
+	includeLogprobs  = "message.output_text.logprobs"
+)
+
+// includes are the values of "include". Those that are no constants above are about tools and images that are not here.
+var includes = []string{includeEncrypted, includeLogprobs, "web_search_call.action.sources", "web_search_call.results",
+	"code_interpreter_call.outputs", "computer_call_output.output.image_url", "file_search_call.results", "message.input_image.image_url"}
+
+// responsesRequest is the request that the fields stand for, as package wire reads it.
+type responsesRequest struct {
+	Messages  []chatMessage  `json:"messages"`
+	Tools     []chatTool     `json:"tools,omitempty"`
+	Choice    any            `json:"tool_choice,omitempty"`
+	Parallel  *bool          `json:"parallel_tool_calls,omitempty"`
+	Effort    *string        `json:"reasoning_effort,omitempty"`
+	MaxTokens *int           `json:"max_tokens,omitempty"`
+	Format    *wrappedFormat `json:"response_format,omitempty"`
+	Logprobs  bool           `json:"logprobs,omitempty"`
+	Top       int            `json:"top_logprobs,omitempty"`
+}
+
+type wrappedFormat struct {
+	Type   string      `json:"type"`
+	Schema *textFormat `json:"json_schema,omitempty"`
+}
+
+// serveResponses answers POST /v1/responses.
+func (a *responsesAPI) serveResponses(w http.ResponseWriter, r *http.Request) {
+	out := a.s.NewWriter(w)
+	c, req, err := a.read(r)
+	if err != nil {
+		Fail(out, api.AsError(err))
+		return
+	}
+	c.w = out
+	stream, err := a.s.Start(r.Context(), req)
+	if err != nil {
+		Fail(out, api.AsError(err))
+		return
+	}
+	defer stream.Close()
+	a.s.Follow(out, stream, func(ev *wire.Event) bool { c.take(ev); return !c.done })
+}
+
+// read makes the request of a body, and the response that will be its answer.
+func (a *responsesAPI) read(r *http.Request) (*responding, *wire.Request, error) {
+	raw, err := api.ReadBody(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	body, err := responsesTable.Read(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	in := new(responsesBody)
+	if err := body.Into(in); err != nil {
+		return nil, nil, err
+	}
+	if err := in.check(); err != nil {
+		return nil, nil, err
+	}
+	c := &responding{api: a, owner: a.s.Owner(r.Context()), stream: in.Stream, keep: in.Store == nil || *in.Store,
+		encrypted: slices.Contains(in.Include, includeEncrypted)}
+	c.summary = in.Reasoning != nil && (in.Reasoning.Summary != nil || in.Reasoning.GenerateSummary != nil)
+
+	conv := conversation{tools: map[string]toolName{}}
+	if in.Instructions != nil && *in.Instructions != "" {
+		conv.messages = append(conv.messages, chatMessage{Role: "system", Content: jsonText(*in.Instructions)})
+	}
+	if in.Previous != nil {
+		old := a.store.get(c.owner, *in.Previous)
+		if old == nil {
+			return nil, nil, api.Refuse(fmt.Sprintf("previous_response_id: response %.100q is not stored here (any more); send the whole conversation as input", *in.Previous))
+		}
+		c.history = slices.Clip(old.history)
+	}
+	if c.input, err = readInput(in.Input, func(id string) rawJSON { return a.store.item(c.owner, id) }); err != nil {
+		return nil, nil, err
+	}
+	c.history = append(c.history, c.input...)
+	var tools []responsesTool
+	if in.Tools != nil {
+		if err := json.Unmarshal(in.Tools, &tools); err != nil {
+			return nil, nil, api.Refuse("field \"tools\" must be an array of tools: " + err.Error())
+		}
+	}
+	if err := conv.declare(tools); err != nil {
+		return nil, nil, err
+	}
+	for i, item := range c.history {
+		if err := conv.add(item); err != nil {
+			if n := i - (len(c.history) - len(c.input)); n >= 0 {
+				return nil, nil, api.Refuse(fmt.Sprintf("input[%d]: %v", n, err))
+			}
+			return nil, nil, api.Refuse(fmt.Sprintf("previous_response_id: %v", err))
+		}
+	}
+	if len(conv.messages) == 0 {
+		return nil, nil, api.Refuse(`field "input" is empty; it must be a string or an array of items`)
+	}
+	choice, err := conv.choice(in.ToolChoice) // may take tools away
+	if err != nil {
+		return nil, nil, err
+	}
+	want := responsesRequest{Messages: conv.messages, Tools: conv.declared, Choice: choice, Parallel: in.Parallel, MaxTokens: in.MaxOutputTokens}
+	if slices.Contains(in.Include, includeLogprobs) {
+		want.Logprobs, want.Top = true, in.TopLogprobs
+	}
+	if in.Reasoning != nil {
+		want.Effort = in.Reasoning.Effort
+	}
+	if in.Text != nil && in.Text.Format != nil && in.Text.Format.Type != "text" {
+		f := in.Text.Format
+		want.Format = &wrappedFormat{Type: f.Type}
+		if f.Type == "json_schema" {
+			want.Format.Schema = &textFormat{Name: f.Name, Schema: f.Schema, Strict: f.Strict}
+		}
+	}
+	c.conv = &conv
+	id := api.NewID("resp_")
+	req, err := body.Request(id, &want)
+	if err != nil {
+		return nil, nil, err
+	}
+	req.NoProgress = false // what takes long is told as response.in_progress
+	c.begin(id, in, req)
+	return c, req, nil
+}
+
+// check refuses what the answer could not keep.
+func (in *responsesBody) check() error {
+	if in.Truncation != nil && *in.Truncation != "disabled" && *in.Truncation != "auto" {
+		return api.Refuse(fmt.Sprintf(`field "truncation" is %.40q; it must be "auto" or "disabled"`, *in.Truncation))
+	}
+	if in.MaxOutputTokens != nil && *in.MaxOutputTokens < 1 {
+		return api.Refuse(fmt.Sprintf(`field "max_output_tokens" is %d; it must be 1 or more`, *in.MaxOutputTokens))
+	}
+	for _, s := range in.Include {
+		if !slices.Contains(includes, s) {
+			return api.Refuse(fmt.Sprintf(`field "include" has %.60q; it must have values of %q`, s, includes))
+		}
+	}
+	if in.Metadata != nil {
+		var m map[string]string
+		if err := json.Unmarshal(in.Metadata, &m); err != nil || len(in.Metadata) > wire.MaxMetadataBytes {
+			return api.Refuse(fmt.Sprintf(`field "metadata" must be an object of strings with up to %d bytes`, wire.MaxMetadataBytes))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+// Package own is the daemon's own questions over HTTP: what the framed protocol asks with events.
+package own
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/api/openai"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// Routes are the endpoints. Their errors have OpenAI's form.
+func Routes(s *api.Server) []api.Route {
+	return []api.Route{
+		{Method: http.MethodGet, Path: "/why", Handle: func(w http.ResponseWriter, r *http.Request) { serveWhy(s, w, r) }},
+		{Method: http.MethodGet, Path: "/kv", Handle: func(w http.ResponseWriter, r *http.Request) { serveKV(s, w, r) }},
+		{Method: http.MethodPost, Path: "/kv", Handle: func(w http.ResponseWriter, r *http.Request) { serveKVOp(s, w, r) }},
+		{Method: http.MethodPost, Path: "/cancel", Handle: func(w http.ResponseWriter, r *http.Request) { serveByID(s, w, r, s.Cancel) }},
+		{Method: http.MethodPost, Path: "/end_think", Handle: func(w http.ResponseWriter, r *http.Request) { serveByID(s, w, r, s.EndThink) }},
+	}
+}
+
+// parse reads a question's fields as the framed protocol does.
+func parse(fields map[string]any) (wire.Frame, error) {
+	def := wire.DefaultRequest()
+	return wire.Parse(new(wire.Parser), api.AppendJSON(nil, fields), &def)
+}
+
+// answer writes what the daemon says to a question.
+func answer(w *api.Writer, report json.RawMessage, err error) {
+	if err != nil {
+		e := api.AsError(err)
+		e.ID = ""
+		openai.Fail(w, e)
+		return
+	}
+	w.JSON(http.StatusOK, report)
+}
+
+// serveWhy answers GET /why?request=ID or ?last=N.
+func serveWhy(s *api.Server, w http.ResponseWriter, r *http.Request) {
+	out, q, fields := s.NewWriter(w), r.URL.Query(), map[string]any{"event": "why"}
+	if q.Has("request") {
+		fields["request"] = q.Get("request")
+	}
+	if q.Has("last") {
+		n, err := strconv.Atoi(q.Get("last"))
+		if err != nil {
+			answer(out, nil, api.Refuse(fmt.Sprintf(`"last" is %.40q; it must be an integer of 1…%d`, q.Get("last"), wire.MaxLast)))
+			return
+		}
+		fields["last"] = n
+	}
+	f, err := parse(fields)
+	if err != nil {
+		answer(out, nil, err)
+		return
+	}
+	report, err := s.Why(r.Context(), f.Why)
+	answer(out, report, err)
+}
+
+// serveKV answers GET /kv, with ?tree=true the tree as text too.
+func serveKV(s *api.Server, w http.ResponseWriter, r *http.Request) {
+	tree, err := strconv.ParseBool(r.URL.Query().Get("tree"))
+	if err != nil && r.URL.Query().Has("tree") {
+		answer(s.NewWriter(w), nil, api.Refuse(`"tree" must be true or false`))
+		return
+	}
+	report, err := s.KV(r.Context(), wire.KVQuestion{Tree: tree})
+	answer(s.NewWriter(w), report, err)
+}
+
+// serveKVOp answers POST /kv {"op":…,"target":…}.
+func serveKVOp(s *api.Server, w http.ResponseWriter, r *http.Request) {
+	out := s.NewWriter(w)
+	var in struct {
+		Op     string `json:"op"`
+		Target string `json:"target"`
+	}
+	if err := read(r, &in, "op", "target"); err != nil {
+		answer(out, nil, err)
+		return
+	}
+	f, err := parse(map[string]any{"event": "kv", "op": in.Op, "target": in.Target})
+	if err != nil {
+		answer(out, nil, err)
+		return
+	}
+	report, err := s.KV(r.Context(), f.KV)
+	answer(out, report, err)
+}
+
+// serveByID answers POST /cancel and /end_think {"id":…}: whether the client has such a request.
+func serveByID(s *api.Server, w http.ResponseWriter, r *http.Request, do func(context.Context, string) bool) {
+	out := s.NewWriter(w)
+	var in struct {
+		ID string `json:"id"`
+	}
+	err := read(r, &in, "id")
+	if err == nil && in.ID == "" {
+		err = api.Refuse(`field "id" is missing; it must be the id of a request`)
+	}
+	if err != nil {
+		answer(out, nil, err)
+		return
+	}
+	out.JSON(http.StatusOK, struct {
+		ID    string `json:"id"`
+		Found bool   `json:"found"`
+	}{in.ID, do(r.Context(), in.ID)})
+}
+
+// read reads a body of these fields.
+func read(r *http.Request, dst any, fields ...string) error {
+	raw, err := api.ReadBody(r)
+	if err != nil {
+		return err
+	}
+	body, err := api.Of(api.Taken, fields...).Read(raw)
+	if err != nil {
+		return err
+	}
+	if extra := body.Passed(); len(extra) > 0 {
+		return api.Refuse(fmt.Sprintf("field %.40q is not known here; there are %q", extra[0], fields))
+	}
+	return body.Into(dst)
+}

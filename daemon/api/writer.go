@@ -1,0 +1,125 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// Writer sends an answer: one JSON value, or server-sent events. What it is given waits until Flush, so that what one
+// decode step brought goes out with one write.
+type Writer struct {
+	w     http.ResponseWriter
+	rc    *http.ResponseController
+	stall time.Duration
+	out   []byte
+	begun bool // the status has gone out
+	lines bool // each value on a line, not as an event
+}
+
+// NewWriter makes the Writer of one answer.
+func (s *Server) NewWriter(w http.ResponseWriter) *Writer {
+	return &Writer{w: w, rc: http.NewResponseController(w), stall: s.StallTimeout}
+}
+
+// Begun reports whether a part of an answer was written or waits to be.
+func (w *Writer) Begun() bool { return w.begun || len(w.out) > 0 }
+
+// Event adds an event; name "" leaves its name out.
+func (w *Writer) Event(name string, v any) {
+	if name != "" {
+		w.out = append(append(append(w.out, "event: "...), name...), '\n')
+	}
+	w.out = append(w.out, "data: "...)
+	w.out = append(AppendJSON(w.out, v), "\n\n"...)
+}
+
+// Text adds an event of plain text without a name.
+func (w *Writer) Text(data string) {
+	w.out = append(append(append(w.out, "data: "...), data...), "\n\n"...)
+}
+
+// Line adds a JSON value on a line of its own: the answer is a sequence of these (application/x-ndjson).
+func (w *Writer) Line(v any) {
+	w.lines = true
+	w.out = append(AppendJSON(w.out, v), '\n')
+}
+
+// JSON answers with one value.
+func (w *Writer) JSON(status int, v any) {
+	w.out = append(AppendJSON(w.out[:0], v), '\n')
+	w.begin(status, "application/json")
+	w.Flush()
+}
+
+// RetryAfter sets the header of a refusal, where e says when.
+func (w *Writer) RetryAfter(e *Error) {
+	if e.RetryAfter > 0 {
+		w.w.Header().Set("Retry-After", strconv.Itoa(int((e.RetryAfter+time.Second-1)/time.Second)))
+	}
+}
+
+func (w *Writer) begin(status int, contentType string) {
+	if !w.begun {
+		w.w.Header().Set("Content-Type", contentType)
+		w.w.Header().Set("Cache-Control", "no-store")
+		w.w.WriteHeader(status)
+		w.begun = true
+	}
+}
+
+// Flush writes what waits. A client that takes nothing for the stall timeout is given up, with an error.
+func (w *Writer) Flush() error {
+	if len(w.out) == 0 {
+		return nil
+	}
+	if w.lines {
+		w.begin(http.StatusOK, "application/x-ndjson")
+	} else {
+		w.begin(http.StatusOK, "text/event-stream")
+	}
+	if w.stall > 0 {
+		w.rc.SetWriteDeadline(time.Now().Add(w.stall))
+	}
+	_, err := w.w.Write(w.out)
+	if w.out = w.out[:0]; err == nil {
+		err = w.rc.Flush()
+	}
+	return err
+}
+
+// Follow reads the events of a stream until handle returns false or they end, and writes what handle adds to w. The error
+// is that of writing to the client.
+func (s *Server) Follow(w *Writer, in Stream, handle func(*wire.Event) (more bool)) error {
+	for {
+		ev := in.Next()
+		more := ev != nil && handle(ev)
+		if more && in.Ready() {
+			continue
+		}
+		err := w.Flush()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			s.Log.Debug("an HTTP client does not read: its request is ended")
+		}
+		if !more || err != nil {
+			return err
+		}
+	}
+}
+
+// AppendJSON appends v without HTML's escapes and without a line's end.
+func AppendJSON(dst []byte, v any) []byte {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic("api: an answer: " + err.Error()) // plain structs of finite numbers and strings
+	}
+	return append(dst, bytes.TrimSuffix(out.Bytes(), []byte{'\n'})...)
+}

@@ -1,0 +1,244 @@
+package daemon
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime/fake"
+)
+
+// Several answers of one prompt, several prompts, and prompts of token ids: each is an answer of its own.
+func TestOpenAISeveralAnswers(t *testing.T) {
+	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "It is 42."}, {After: "one", Emit: " fish"}, {After: "two", Emit: " cats"}}})
+	web := r.web()
+	_, _, body := post(t, web, "/v1/chat/completions", `{"n":3,`+openAIQuestion+`}`)
+	var whole completed
+	if err := json.Unmarshal(body, &whole); err != nil || len(whole.Choices) != 3 {
+		t.Fatalf("%s: %v", body, err)
+	}
+	for i, c := range whole.Choices {
+		if c.Index != i || c.Message.Content != "It is 42." || *c.Finish != "stop" {
+			t.Errorf("choice %d: %+v", i, c)
+		}
+	}
+	if u := whole.Usage; u.Completion != 3*len("It is 42.")+3 && u.Completion != 3*len("It is 42.") || u.Total != u.Prompt+u.Completion {
+		t.Errorf("%+v", u)
+	}
+	_, _, body = post(t, web, "/v1/chat/completions", `{"n":2,"stream":true,`+openAIQuestion+`}`)
+	events, done := chunks(t, body)
+	texts, finished, mixed := [2]string{}, 0, false
+	for i, e := range events {
+		for _, c := range e.Choices {
+			texts[c.Index] += c.Delta.Content
+			if c.Finish != nil {
+				finished++
+			}
+			mixed = mixed || i > 0 && len(events[i-1].Choices) > 0 && events[i-1].Choices[0].Index > c.Index
+		}
+	}
+	if !done || texts != [2]string{"It is 42.", "It is 42."} || finished != 2 || !mixed {
+		t.Errorf("%q, %d finished, interleaved %v: %s", texts, finished, mixed, body)
+	}
+
+	_, _, body = post(t, web, "/v1/completions", `{"prompt":["one","two"],"max_tokens":5,"temperature":0,"echo":true}`)
+	var texted completed
+	if err := json.Unmarshal(body, &texted); err != nil || len(texted.Choices) != 2 || texted.Choices[0].Text != "one fish" || texted.Choices[1].Text != "two cats" {
+		t.Errorf("%s: %v", body, err)
+	}
+	m := r.model.Load()
+	ids, err := m.vocab.Tokenize(nil, "one", true, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := json.Marshal(ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, body = post(t, web, "/v1/completions", fmt.Sprintf(`{"prompt":[%s,"two"],"max_tokens":5,"temperature":0}`, list))
+	texted = completed{}
+	if err := json.Unmarshal(body, &texted); err != nil || len(texted.Choices) != 2 || texted.Choices[0].Text != " fish" || texted.Choices[1].Text != " cats" {
+		t.Errorf("%s: %v", body, err)
+	}
+	r.nothingLeft()
+}
+
+// A prompt with a hole, where the vocabulary has the markers for it.
+func TestOpenAIInfill(t *testing.T) {
+	fim := []string{"<fim_prefix>", "<fim_suffix>", "<fim_middle>"}
+	r := serve(t, fake.Config{Markers: fim, Scripts: []fake.Script{{After: "<fim_prefix>def f():<fim_suffix>return x<fim_middle>", Emit: " x = 1; "}}})
+	_, _, body := post(t, r.web(), "/v1/completions", `{"prompt":"def f():","suffix":"return x","temperature":0,"max_tokens":8}`)
+	var got completed
+	if err := json.Unmarshal(body, &got); err != nil || len(got.Choices) != 1 || got.Choices[0].Text != " x = 1; " {
+		t.Errorf("%s: %v", body, err)
+	}
+	r.nothingLeft()
+}
+
+// return_progress: one event before the first step, one after each, the last of the whole prompt; what was cached is said.
+func TestOpenAIProgress(t *testing.T) {
+	r := serve(t, fake.Config{}, "--batch-size", "32", "-c", "4096")
+	web := r.web()
+	body := `{"prompt":"` + strings.Repeat("x", 200) + `","stream":true,"return_progress":true,"max_tokens":2}`
+	for turn := range 2 {
+		_, _, out := post(t, web, "/v1/completions", body)
+		type progress struct{ Total, Cache, Processed int }
+		var all []progress
+		for line := range strings.Lines(string(out)) {
+			var c struct {
+				Progress *progress `json:"prompt_progress"`
+			}
+			if data, ok := strings.CutPrefix(line, "data: "); ok && json.Unmarshal([]byte(data), &c) == nil && c.Progress != nil {
+				all = append(all, *c.Progress)
+			}
+		}
+		if len(all) < 2 {
+			t.Fatalf("turn %d: %+v in %s", turn, all, out)
+		}
+		first, last := all[0], all[len(all)-1]
+		if first.Processed != first.Cache || (first.Cache > 0) != (turn > 0) || last.Processed != last.Total || last.Total != 200 || !slices.IsSortedFunc(all, func(a, b progress) int { return a.Processed - b.Processed }) {
+			t.Errorf("turn %d: %+v", turn, all)
+		}
+	}
+	r.nothingLeft()
+}
+
+// Anthropic's API on the daemon: thinking is a block, its budget holds, and the first event counts the prompt.
+func TestAnthropicMessages(t *testing.T) {
+	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "<think>let me see</think>It is 42."}}})
+	web := r.web()
+	const question = `"max_tokens":100,"messages":[{"role":"user","content":"question"}],"temperature":0`
+	status, _, body := post(t, web, "/v1/messages", "{"+question+"}")
+	var m struct {
+		Type, Role, Model string
+		Content           []struct{ Type, Text, Thinking, Signature string }
+		StopReason        string `json:"stop_reason"`
+		Usage             struct {
+			Input  int `json:"input_tokens"`
+			Output int `json:"output_tokens"`
+		}
+	}
+	if err := json.Unmarshal(body, &m); err != nil || status != http.StatusOK || len(m.Content) != 2 || m.Content[0].Thinking != "let me see" || m.Content[1].Text != "It is 42." || m.StopReason != "end_turn" || m.Usage.Output == 0 {
+		t.Fatalf("%d %s: %v", status, body, err)
+	}
+	_, _, body = post(t, web, "/v1/messages/count_tokens", `{"messages":[{"role":"user","content":"question"}]}`)
+	var count struct {
+		Input int `json:"input_tokens"`
+	}
+	if err := json.Unmarshal(body, &count); err != nil || count.Input == 0 {
+		t.Fatalf("%s: %v", body, err)
+	}
+	_, _, body = post(t, web, "/v1/messages", `{"stream":true,`+question+`}`)
+	if want := fmt.Sprintf(`"usage":{"input_tokens":%d,`, count.Input); !strings.Contains(string(body), `"type":"message_start"`) ||
+		!strings.Contains(string(body), want) && !strings.Contains(string(body), `"cache_read_input_tokens":`) || !strings.HasSuffix(string(body), "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n") {
+		t.Errorf("%s", body)
+	}
+	_, _, body = post(t, web, "/v1/messages", `{"thinking":{"type":"disabled"},`+question+`}`)
+	if strings.Contains(string(body), "let me see") {
+		t.Errorf("it thinks: %s", body)
+	}
+	status, _, body = post(t, web, "/v1/messages", `{"max_tokens":5,"messages":[{"role":"user","content":"`+strings.Repeat("x", 2<<20)+`"}]}`)
+	if status != http.StatusRequestEntityTooLarge || !strings.HasPrefix(string(body), `{"type":"error","error":{"type":"request_too_large"`) {
+		t.Errorf("%d %s", status, body)
+	}
+	r.nothingLeft()
+}
+
+// Responses on the daemon: a second turn continues the first, and finds its prompt in the cache.
+func TestResponses(t *testing.T) {
+	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "<think>hm</think>It is 42."}}})
+	web := r.web()
+	type response struct {
+		ID, Status string
+		Output     []struct {
+			Type    string
+			Content []struct{ Text string }
+		}
+		Usage struct {
+			Input     int `json:"input_tokens"`
+			InputWith struct {
+				Cached int `json:"cached_tokens"`
+			} `json:"input_tokens_details"`
+		}
+	}
+	ask := func(body string) (got response) {
+		t.Helper()
+		status, _, out := post(t, web, "/v1/responses", body)
+		if err := json.Unmarshal(out, &got); err != nil || status != http.StatusOK {
+			t.Fatalf("%s: %d %s: %v", body, status, out, err)
+		}
+		return got
+	}
+	first := ask(`{"input":"question","instructions":"Be brief.","temperature":0}`)
+	if first.Status != "completed" || len(first.Output) != 2 || first.Output[0].Type != "reasoning" || first.Output[1].Content[0].Text != "It is 42." {
+		t.Fatalf("%+v", first)
+	}
+	second := ask(`{"previous_response_id":"` + first.ID + `","input":"again","instructions":"Be brief.","temperature":0}`)
+	if second.Usage.Input <= first.Usage.Input || second.Usage.InputWith.Cached < first.Usage.Input/2 {
+		t.Errorf("%+v after %+v", second, first)
+	}
+	r.nothingLeft()
+}
+
+// A developer's message reaches a template that knows only system messages.
+func TestDeveloperIsSystem(t *testing.T) {
+	const template = `{% for m in messages %}{% if m.role == 'system' %}S:{{ m.content }}{% elif m.role == 'user' %}U:{{ m.content }}{% endif %}{% endfor %}`
+	for _, c := range []struct{ template, want string }{
+		{template, "S:brief U:x"},
+		{strings.Replace(template, "'system'", "'developer'", 1), "S:brief U:x"},
+	} {
+		r := serve(t, fake.Config{Template: c.template})
+		m := r.model.Load()
+		text, err := m.render([]wire.Message{{Role: "developer", Content: "brief "}, {Role: "user", Content: "x"}}, nil)
+		if err != nil || text != c.want {
+			t.Errorf("%q, %v", text, err)
+		}
+	}
+}
+
+// A request is found by its id from another connection of the same user, with its further answers.
+func TestCancelByID(t *testing.T) {
+	r := serve(t, fake.Config{}, "-c", "262144")
+	b := backend{r.Server}
+	c := r.dial()
+	for _, id := range []string{"chatcmpl-1", "chatcmpl-1-1", "chatcmpl-12"} {
+		q := wire.DefaultRequest()
+		q.ID, q.Prompt, q.MaxTokens = id, "x", 100000
+		s, err := c.Stream(t.Context(), &q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Next(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	uid := r.sessions.anyone()
+	if n := len(b.sessions.named(uid+1, "chatcmpl-1")); n != 0 {
+		t.Errorf("another user finds %d", n)
+	}
+	found := b.sessions.named(uid, "chatcmpl-1")
+	var ids []string
+	for _, q := range found {
+		ids = append(ids, q.wireID)
+	}
+	slices.Sort(ids)
+	if !slices.Equal(ids, []string{"chatcmpl-1", "chatcmpl-1-1"}) {
+		t.Errorf("found %q", ids)
+	}
+	c.Close()
+	r.nothingLeft()
+}
+
+// anyone is the user of one of the connections with requests in flight.
+func (t *sessions) anyone() uint32 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for c := range t.live {
+		return c.UID()
+	}
+	return 0
+}

@@ -1,0 +1,284 @@
+package daemon
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime"
+)
+
+// backend is the api.Backend of a Server. Each Start goes over a connection of its own to the poller, in its client's name:
+// what holds for a framed client (queue, namespace, pausing while it does not read, cancelling when it goes) holds for
+// those of every API by the same code.
+type backend struct{ *Server }
+
+// maxStartBytes bounds what one HTTP request may ask in several requests of its own.
+const maxStartBytes = 64 << 20
+
+func (b backend) Start(ctx context.Context, requests ...*wire.Request) (api.Stream, error) {
+	def := wire.DefaultRequest()
+	var frames []byte
+	for _, r := range requests {
+		before := len(frames)
+		frames = wire.AppendRequest(frames, r, &def)
+		if len(frames)-before > wire.MaxFrameBytes || len(frames) > maxStartBytes {
+			return nil, &api.Error{Code: wire.FrameTooLarge, Message: fmt.Sprintf(
+				"the requests that this one asks for have more than %d bytes, or one of them more than %d", maxStartBytes, wire.MaxFrameBytes)}
+		}
+	}
+	conn, err := b.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &innerStream{b: b, ctx: ctx, conn: conn, open: len(requests), split: wire.Splitter{Max: wire.MaxEventBytes}, in: make([]byte, 16<<10)}
+	s.unhook = context.AfterFunc(ctx, func() { conn.Close() }) // a client that closes its connection cancels
+	if _, err := conn.Write(frames); err != nil {
+		s.Close()
+		return nil, b.lost(ctx, err)
+	}
+	return s, nil
+}
+
+// connect opens a connection to the poller for the client of ctx.
+func (b backend) connect(ctx context.Context) (net.Conn, error) {
+	peer, ok := ipc.PeerOf(ctx)
+	if !ok {
+		return nil, &api.Error{Code: wire.InternalFailure, Message: "the client is not known"}
+	}
+	conn, err := b.poller.Connect(peer)
+	if err != nil {
+		return nil, b.lost(ctx, err)
+	}
+	return conn, nil
+}
+
+// lost is what an HTTP client is told whose connection to the poller cannot be made or has ended with err.
+func (b backend) lost(ctx context.Context, err error) *api.Error {
+	var refused *wire.RequestError
+	switch {
+	case errors.Is(context.Cause(ctx), ipc.ErrDisplaced):
+		e := ipc.DisplacedError(b.cfg.MaxSessions)
+		b.metrics.Rejected(string(e.Code))
+		return (*api.Error)(&e)
+	case errors.As(err, &refused):
+		e := refused.Event()
+		e.RetryAfter = time.Second
+		b.metrics.Rejected(string(e.Code))
+		return (*api.Error)(&e)
+	}
+	return &api.Error{Code: wire.ShuttingDown, Message: "the server ended the request: " + err.Error()}
+}
+
+// innerStream is the events of one connection to the poller.
+type innerStream struct {
+	b      backend
+	ctx    context.Context
+	conn   net.Conn
+	unhook func() bool
+	parser wire.Parser
+	split  wire.Splitter
+	in     []byte // what is read goes here
+	rest   []byte // of in, not cut into frames yet
+	ev     wire.Event
+	open   int // requests that have not ended
+}
+
+func (s *innerStream) Next() *wire.Event {
+	for s.open > 0 {
+		payload, rest, err := s.split.Next(s.rest)
+		s.rest = rest
+		switch {
+		case err != nil:
+		case payload != nil:
+			if err = s.parser.ParseEvent(payload, &s.ev); err == nil {
+				switch {
+				case s.ev.Kind == wire.EventError && s.ev.ID == "":
+					s.open = 0
+				case s.ev.Kind == wire.EventError || s.ev.Kind == wire.EventEOS:
+					s.open--
+				}
+				return &s.ev
+			}
+		default:
+			var n int
+			n, err = s.conn.Read(s.in)
+			if s.rest = s.in[:n]; n > 0 {
+				err = nil // if it stays, the next read returns it
+			}
+		}
+		if err != nil {
+			s.open = 0
+			s.ev = wire.Event{Kind: wire.EventError, Error: wire.Error(*s.b.lost(s.ctx, err))}
+			return &s.ev
+		}
+	}
+	return nil
+}
+
+func (s *innerStream) Ready() bool {
+	return len(s.rest) >= 4 && uint64(len(s.rest)-4) >= uint64(binary.LittleEndian.Uint32(s.rest))
+}
+
+func (s *innerStream) Close() {
+	s.unhook()
+	s.conn.Close()
+}
+
+// question sends one question and returns the value of its answer.
+func (b backend) question(ctx context.Context, frame []byte) (json.RawMessage, error) {
+	conn, err := b.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &innerStream{b: b, ctx: ctx, conn: conn, open: 1, split: wire.Splitter{Max: wire.MaxEventBytes}, in: make([]byte, 16<<10)}
+	s.unhook = context.AfterFunc(ctx, func() { conn.Close() })
+	defer s.Close()
+	if _, err := conn.Write(frame); err != nil {
+		return nil, b.lost(ctx, err)
+	}
+	for ev := s.Next(); ev != nil; ev = s.Next() {
+		switch ev.Kind {
+		case wire.EventReport:
+			return ev.Report, nil
+		case wire.EventError:
+			return nil, (*api.Error)(&ev.Error)
+		}
+	}
+	return nil, b.lost(ctx, io.ErrUnexpectedEOF)
+}
+
+func (b backend) Why(ctx context.Context, q wire.WhyQuestion) (json.RawMessage, error) {
+	return b.question(ctx, wire.AppendWhyQuestion(nil, "http", &q))
+}
+
+func (b backend) KV(ctx context.Context, q wire.KVQuestion) (json.RawMessage, error) {
+	return b.question(ctx, wire.AppendKVQuestion(nil, "http", &q))
+}
+
+func (b backend) Owner(ctx context.Context) uint32 {
+	peer, _ := ipc.PeerOf(ctx)
+	return peer.UID
+}
+
+func (b backend) Cancel(ctx context.Context, id string) bool {
+	mine := b.sessions.named(b.Owner(ctx), id)
+	for _, r := range mine {
+		b.cancel(r)
+	}
+	return len(mine) > 0
+}
+
+func (b backend) EndThink(ctx context.Context, id string) bool {
+	mine := b.sessions.named(b.Owner(ctx), id)
+	for _, r := range mine {
+		b.closeThought(r)
+	}
+	return len(mine) > 0
+}
+
+// named are owner's requests of this id, and the further answers of the same question: id-1, id-2, …
+func (t *sessions) named(owner uint32, id string) (found []*request) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for c, live := range t.live {
+		if c.UID() != owner {
+			continue
+		}
+		for _, r := range live {
+			if rest, ok := strings.CutPrefix(r.wireID, id); ok && (rest == "" || rest[0] == '-' && strings.Trim(rest[1:], "0123456789") == "") {
+				found = append(found, r)
+			}
+		}
+	}
+	return found
+}
+
+func (b backend) Info() wire.Info     { return b.info() }
+func (b backend) Health() wire.Health { return b.health() }
+
+// Model is what answers call the model.
+func (b backend) Model() string {
+	if m := b.model.Load(); m != nil {
+		return m.info.Name
+	}
+	return ""
+}
+
+// Models is the list of models: one, or none while it loads.
+func (b backend) Models() []wire.ServedModel {
+	m := b.model.Load()
+	if m == nil {
+		return []wire.ServedModel{}
+	}
+	return []wire.ServedModel{{
+		ID: m.info.Name, Object: "model", Created: b.start.Unix(), OwnedBy: "uma-serve",
+		Meta: wire.ServedModelMeta{
+			Context: m.caps.ContextTokens, TrainContext: m.info.TrainContext,
+			Parameters: int64(m.info.Parameters), Bytes: int64(m.info.Bytes),
+		},
+	}}
+}
+
+// ready is the model, or why there is none.
+func (b backend) ready() (*model, error) {
+	if m := b.model.Load(); m != nil {
+		return m, nil
+	}
+	return nil, (*api.Error)(b.stillLoading())
+}
+
+func (b backend) Render(ctx context.Context, r *wire.Request) (*api.Prompt, error) {
+	m, err := b.ready()
+	if err != nil {
+		return nil, err
+	}
+	p, e := m.read(b.Owner(ctx), r)
+	if e != nil {
+		return nil, (*api.Error)(e)
+	}
+	var text strings.Builder
+	for part := range m.markers.split(m.markers.restore(p.text)) {
+		text.WriteString(part)
+	}
+	return &api.Prompt{Text: text.String(), Tokens: p.tokens}, nil
+}
+
+func (b backend) Tokenize(ctx context.Context, text string, special, markers bool) ([]int32, error) {
+	m, err := b.ready()
+	if err != nil {
+		return nil, err
+	}
+	tokens, terr := m.vocab.Tokenize(nil, text, special, markers)
+	if terr != nil {
+		return nil, api.Refuse(terr.Error())
+	}
+	return tokens, nil
+}
+
+func (b backend) Detokenize(tokens []int32) (text []byte, err error) {
+	m, err := b.ready()
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range tokens {
+		switch {
+		case t < 0 || int(t) >= m.vocab.Size():
+			return nil, api.Refuse(fmt.Sprintf("token %d is not in the vocabulary of %d tokens", t, m.vocab.Size()))
+		case m.vocab.IsControl(runtime.Token(t)):
+			text = append(text, m.vocab.Text(t)...)
+		default:
+			text = append(text, m.vocab.Piece(t)...)
+		}
+	}
+	return text, nil
+}

@@ -1,0 +1,332 @@
+package wire
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/valyala/fastjson"
+)
+
+// Limits of the fields about tools.
+const (
+	MaxTools     = 512
+	MaxNameBytes = 128 // of a tool or a schema
+)
+
+// Tool is a function that the model may call.
+type Tool struct {
+	Name        string // 1…128 bytes of letters, digits and _-.:/
+	Description string
+	Parameters  []byte // the JSON schema of its arguments, an object; nil = it takes none
+	Strict      bool   // the arguments must fit Parameters, also while the model is free to call or not
+}
+
+// ToolCall is one call of a tool: the model's, or an earlier one in a conversation.
+type ToolCall struct {
+	ID        string // what the result refers to; "" where a conversation has none
+	Name      string
+	Arguments string // JSON text, as the model wrote it
+}
+
+// ToolMode is whether the model may, must or must not call a tool.
+type ToolMode uint8
+
+const (
+	ToolAuto     ToolMode = iota // the model decides
+	ToolNone                     // it answers in words
+	ToolRequired                 // it calls one of the tools at least
+	ToolNamed                    // it calls the tool that ToolChoice names
+)
+
+// ToolChoice is a request's "tool_choice".
+type ToolChoice struct {
+	Mode ToolMode
+	Name string // with ToolNamed
+}
+
+var toolFields = []field{
+	{name: "tools", read: readTools},
+	{name: "tool_choice", read: readToolChoice},
+	{name: "parallel_tool_calls", read: func(d *decoder, name string, v *fastjson.Value) error {
+		return d.boolean(name, v, &d.req.ParallelToolCalls)
+	}},
+}
+
+const toolMust = `an object {"type":"function","function":{"name":…,"description":…,"parameters":…}}`
+
+func readTools(d *decoder, name string, v *fastjson.Value) error {
+	list, err := v.Array()
+	if err != nil {
+		return wrongType(name, v, "an array of tools, each "+toolMust)
+	}
+	if len(list) > MaxTools {
+		return fmt.Errorf("field %q has %d entries; it must have at most %d", name, len(list), MaxTools)
+	}
+	d.req.Tools = nil
+	names := make(map[string]bool, len(list))
+	for i, e := range list {
+		t, err := d.tool(fmt.Sprintf("%s[%d]", name, i), e)
+		if err != nil {
+			return err
+		}
+		if names[t.Name] {
+			return fmt.Errorf("field %q has two tools of the name %q", name, t.Name)
+		}
+		names[t.Name] = true
+		d.req.Tools = append(d.req.Tools, t)
+		d.text += len(t.Name) + len(t.Description) + len(t.Parameters)
+	}
+	return nil
+}
+
+func (d *decoder) tool(name string, v *fastjson.Value) (t Tool, err error) {
+	var function *fastjson.Value
+	var kind string
+	err = d.members(name, v, toolMust, func(field, key string, v *fastjson.Value) (err error) {
+		switch key {
+		case "type":
+			kind, err = d.str(field, v)
+		case "function":
+			function = v
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return t, err
+	case kind != "" && kind != "function":
+		return t, fmt.Errorf("field %q is %s; it must be \"function\": this server has no tools built in", name+".type", quoted([]byte(kind)))
+	case function == nil:
+		return t, fmt.Errorf("field %q is missing; a tool is %s", name+".function", toolMust)
+	}
+	name += ".function"
+	err = d.members(name, function, "an object with the name of a function", func(field, key string, v *fastjson.Value) (err error) {
+		switch key {
+		case "name":
+			t.Name, err = d.toolName(field, v)
+		case "description":
+			t.Description, err = d.str(field, v)
+		case "parameters":
+			if v.Type() != fastjson.TypeObject {
+				return wrongType(field, v, "a JSON schema, an object")
+			}
+			t.Parameters = appendValue(nil, v)
+		case "strict":
+			err = d.boolean(field, v, &t.Strict)
+		}
+		return err
+	})
+	if err == nil && t.Name == "" {
+		err = fmt.Errorf("field %q is missing; it must be the name of a function", name+".name")
+	}
+	return t, err
+}
+
+// toolName reads a name that templates, grammars and other tools' parsers can write and read back.
+func (d *decoder) toolName(name string, v *fastjson.Value) (string, error) {
+	s, err := d.str(name, v)
+	if err != nil {
+		return "", err
+	}
+	ok := len(s) >= 1 && len(s) <= MaxNameBytes
+	for i := 0; ok && i < len(s); i++ {
+		c := s[i]
+		ok = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || c == '.' || c == ':' || c == '/'
+	}
+	if !ok {
+		return "", fmt.Errorf("field %q is %s; it must be 1…%d letters, digits and _-.:/", name, quoted([]byte(s)), MaxNameBytes)
+	}
+	return s, nil
+}
+
+func readToolChoice(d *decoder, name string, v *fastjson.Value) error {
+	const must = `"auto", "none", "required" or {"type":"function","function":{"name":…}}`
+	c := &d.req.ToolChoice
+	*c = ToolChoice{}
+	if v.Type() == fastjson.TypeString {
+		s, _ := v.StringBytes()
+		switch string(s) {
+		case "auto":
+		case "none":
+			c.Mode = ToolNone
+		case "required", "any": // "any" is Mistral's
+			c.Mode = ToolRequired
+		default:
+			return fmt.Errorf("field %q is %s; it must be %s", name, quoted(s), must)
+		}
+		return nil
+	}
+	c.Mode = ToolNamed
+	err := d.members(name, v, must, func(field, key string, v *fastjson.Value) (err error) {
+		switch key {
+		case "type":
+			if s, _ := v.StringBytes(); string(s) != "function" {
+				return fmt.Errorf("field %q is %s; it must be \"function\"", field, quoted(s))
+			}
+		case "function":
+			return d.members(field, v, "an object with the name of a function", func(field, key string, v *fastjson.Value) (err error) {
+				if key == "name" {
+					c.Name, err = d.toolName(field, v)
+				}
+				return err
+			})
+		case "name": // as /v1/responses has it
+			c.Name, err = d.toolName(field, v)
+		}
+		return err
+	})
+	if err == nil && c.Name == "" {
+		err = fmt.Errorf("field %q names no function; it must be %s", name, must)
+	}
+	return err
+}
+
+// finishTools checks what holds between the tools and the rest of a request.
+func (d *decoder) finishTools() error {
+	r := &d.req
+	switch c := r.ToolChoice; {
+	case len(r.Tools) > 0 && !d.messages:
+		return fmt.Errorf("field %q needs %q: tools are a part of the chat template", "tools", "messages")
+	case c.Mode >= ToolRequired && len(r.Tools) == 0:
+		return fmt.Errorf("field %q asks for a call, but there are no %q", "tool_choice", "tools")
+	case c.Mode == ToolNamed && !slices.ContainsFunc(r.Tools, func(t Tool) bool { return t.Name == c.Name }):
+		return fmt.Errorf("field %q names %q, which is none of the %q", "tool_choice", c.Name, "tools")
+	}
+	return nil
+}
+
+// toolCalls reads the calls of an assistant's earlier message.
+func (d *decoder) toolCalls(name string, v *fastjson.Value) (calls []ToolCall, err error) {
+	const must = `an array of {"id":…,"type":"function","function":{"name":…,"arguments":…}}`
+	list, aerr := v.Array()
+	if aerr != nil {
+		return nil, wrongType(name, v, must)
+	}
+	for i, e := range list {
+		field := fmt.Sprintf("%s[%d]", name, i)
+		var c ToolCall
+		err := d.members(field, e, must, func(field, key string, v *fastjson.Value) (err error) {
+			switch key {
+			case "id":
+				c.ID, err = d.str(field, v)
+			case "type":
+				if s, _ := v.StringBytes(); string(s) != "function" {
+					return fmt.Errorf("field %q is %s; it must be \"function\"", field, quoted(s))
+				}
+			case "function":
+				return d.members(field, v, "an object with name and arguments", func(field, key string, v *fastjson.Value) (err error) {
+					switch key {
+					case "name":
+						c.Name, err = d.toolName(field, v)
+					case "arguments":
+						if v.Type() == fastjson.TypeObject {
+							c.Arguments = string(appendValue(nil, v))
+							return nil
+						}
+						c.Arguments, err = d.str(field, v)
+					}
+					return err
+				})
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if c.Name == "" {
+			return nil, fmt.Errorf("field %q is missing; it must be the name of a function", field+".function.name")
+		}
+		d.text += len(c.ID) + len(c.Name) + len(c.Arguments)
+		calls = append(calls, c)
+	}
+	return calls, nil
+}
+
+// appendValue appends a JSON value of a client with its members in their order and its numbers as they were written.
+func appendValue(dst []byte, v *fastjson.Value) []byte {
+	switch v.Type() {
+	case fastjson.TypeObject:
+		obj, _ := v.Object()
+		dst = append(dst, '{')
+		first := true
+		obj.Visit(func(key []byte, v *fastjson.Value) {
+			if !first {
+				dst = append(dst, ',')
+			}
+			first = false
+			dst = appendValue(append(appendString(dst, key), ':'), v)
+		})
+		return append(dst, '}')
+	case fastjson.TypeArray:
+		list, _ := v.Array()
+		dst = append(dst, '[')
+		for i, e := range list {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = appendValue(dst, e)
+		}
+		return append(dst, ']')
+	case fastjson.TypeString:
+		s, _ := v.StringBytes()
+		return appendString(dst, s)
+	}
+	return v.MarshalTo(dst) // a number as it was written, true, false, null
+}
+
+// appendTools appends what a request says about tools.
+func appendTools(dst []byte, r, def *Request) []byte {
+	for i := range r.Tools {
+		t := &r.Tools[i]
+		if i == 0 {
+			dst = append(dst, `,"tools":[`...)
+		} else {
+			dst = append(dst, ',')
+		}
+		dst = appendHead(dst, `{"type":"function","function":{"name":`, t.Name)
+		if t.Description != "" {
+			dst = appendHead(dst, `,"description":`, t.Description)
+		}
+		if t.Parameters != nil {
+			dst = append(append(dst, `,"parameters":`...), t.Parameters...)
+		}
+		if t.Strict {
+			dst = append(dst, `,"strict":true`...)
+		}
+		if dst = append(dst, "}}"...); i == len(r.Tools)-1 {
+			dst = append(dst, ']')
+		}
+	}
+	switch r.ToolChoice.Mode {
+	case ToolNone:
+		dst = append(dst, `,"tool_choice":"none"`...)
+	case ToolRequired:
+		dst = append(dst, `,"tool_choice":"required"`...)
+	case ToolNamed:
+		dst = append(appendHead(dst, `,"tool_choice":{"type":"function","function":{"name":`, r.ToolChoice.Name), "}}"...)
+	}
+	if def == nil || r.ParallelToolCalls != def.ParallelToolCalls {
+		if dst = append(dst, `,"parallel_tool_calls":`...); r.ParallelToolCalls {
+			return append(dst, "true"...)
+		}
+		return append(dst, "false"...)
+	}
+	return dst
+}
+
+// appendCalls appends calls as messages have them.
+func appendCalls(dst []byte, calls []ToolCall) []byte {
+	dst = append(dst, '[')
+	for i := range calls {
+		c := &calls[i]
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		if dst = append(dst, '{'); c.ID != "" {
+			dst = append(appendHead(dst, `"id":`, c.ID), ',')
+		}
+		dst = appendHead(dst, `"type":"function","function":{"name":`, c.Name)
+		dst = append(appendHead(dst, `,"arguments":`, c.Arguments), "}}"...)
+	}
+	return append(dst, ']')
+}
