@@ -35,7 +35,8 @@ const (
 // Options says which of the texts of a valid instance a grammar has. Every text of every grammar is valid.
 type Options struct {
 	Whitespace Whitespace
-	// AnyForm accepts members in any order and integers with a zero fraction (1.0). Without it a grammar has the form that
+	// AnyForm accepts members in any order, integers with a zero fraction or an exponent (1.0, 1e3), exponents above 299,
+	// and all of ECMA-262's white space for \s. Without it a grammar has the form that
 	// models write: members in the schema's order with those that it does not name last, and integers as digits. Objects
 	// with minProperties or maxProperties take members in any order in both.
 	AnyForm bool
@@ -149,7 +150,7 @@ func Add(b *grammar.Builder, schema []byte, o Options, l Limits) (grammar.Node, 
 	c := &compiler{limits: l, opts: o, b: b, s: b.Regex(), places: map[placeKey]ref{}, combos: map[string]ref{},
 		formats: map[string]regex.Expr{}, emitted: map[ref]*emission{}}
 	c.nodes = []node{{op: opNothing}, {op: opAnything}}
-	c.num = newNumbers(c.s)
+	c.num = newNumbers(c.s, o.AnyForm)
 	c.full, c.none = c.fullSet(), noSet()
 	c.doc = newDocument(v)
 	c.marks = c.newMarks()

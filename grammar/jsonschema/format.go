@@ -24,6 +24,8 @@ const (
 	fmtUnused   = `A-Za-z0-9._~!$&'()*+,;=-` // unreserved and sub-delims of RFC 3986
 	// fmtUCS is ucschar of RFC 3987.
 	fmtUCS     = `\x{A0}-\x{D7FF}\x{F900}-\x{FDCF}\x{FDF0}-\x{FFEF}\x{10000}-\x{1FFFD}\x{20000}-\x{2FFFD}\x{30000}-\x{3FFFD}\x{40000}-\x{4FFFD}\x{50000}-\x{5FFFD}\x{60000}-\x{6FFFD}\x{70000}-\x{7FFFD}\x{80000}-\x{8FFFD}\x{90000}-\x{9FFFD}\x{A0000}-\x{AFFFD}\x{B0000}-\x{BFFFD}\x{C0000}-\x{CFFFD}\x{D0000}-\x{DFFFD}\x{E1000}-\x{EFFFD}`
+	fmtSemver  = `(?:0|[1-9][0-9]*)(?:\.(?:0|[1-9][0-9]*)){2}(?:-` + fmtPre + `(?:\.` + fmtPre + `)*)?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?`
+	fmtPre     = `(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)`
 	fmtPointer = `(?:/(?:[^~/]|~[01])*)*`
 	fmtVar     = `(?:[A-Za-z0-9_]|` + fmtPct + `)(?:\.?(?:[A-Za-z0-9_]|` + fmtPct + `))*`
 	fmtVarSpec = fmtVar + `(?::[1-9][0-9]{0,3}|\*)?`
@@ -35,7 +37,7 @@ var formats = map[string]struct{ pattern, source string }{
 	"time":                  {fmtClock, "RFC 3339, with an offset; second 60 where it is 23:59:60 UTC"},
 	"date-time":             {fmtDay + `[Tt]` + fmtClock, "RFC 3339"},
 	"duration":              {fmtDuration(), "RFC 3339, appendix A"},
-	"email":                 {fmtEmail(), "RFC 5321, 4.1.2"},
+	"email":                 {fmtEmail(), "RFC 5321, 4.1.2: a local part of 64, 254 in all"},
 	"hostname":              {fmtHost, "RFC 1123: labels of 63, 253 in all"},
 	"ipv4":                  {fmtIPv4, "RFC 2673, 3.2"},
 	"ipv6":                  {fmtIPv6(), "RFC 4291, 2.2"},
@@ -44,6 +46,7 @@ var formats = map[string]struct{ pattern, source string }{
 	"iri":                   {fmtURI(fmtUnused + fmtUCS), "RFC 3987"},
 	"iri-reference":         {fmtReference(fmtUnused + fmtUCS), "RFC 3987"},
 	"uri-template":          {fmtTemplate(), "RFC 6570"},
+	"semver":                {fmtSemver, "semver.org 2.0.0; not of the standard"},
 	"uuid":                  {fmtHex + `{8}(?:-` + fmtHex + `{4}){3}-` + fmtHex + `{12}`, "RFC 4122"},
 	"json-pointer":          {fmtPointer, "RFC 6901"},
 	"relative-json-pointer": {`(?:0|[1-9][0-9]*)(?:#|` + fmtPointer + `)`, "draft-bhutton-relative-json-pointer-00"},
@@ -60,9 +63,11 @@ func fmtDurationTime() string {
 	return `T(?:[0-9]+H(?:[0-9]+M(?:[0-9]+S)?)?|[0-9]+M(?:[0-9]+S)?|[0-9]+S)`
 }
 
+// fmtLocal is the local part of an email address. A quoted one has no escapes: validators differ on them.
+const fmtLocal = `(?:` + fmtAtom + `(?:\.` + fmtAtom + `)*|"[ !#-\[\]-~]*")`
+
 func fmtEmail() string {
-	local := fmtAtom + `(?:\.` + fmtAtom + `)*|"(?:[ !#-\[\]-~]|\\[ -~])*"`
-	return `(?:` + local + `)@(?:` + fmtHost + `|\[(?:` + fmtIPv4 + `|IPv6:` + fmtIPv6() + `)\])`
+	return `@(?:` + fmtHost + `|\[(?:` + fmtIPv4 + `|IPv6:` + fmtIPv6() + `)\])`
 }
 
 // fmtIPv6 is the productions of IPv6address in RFC 3986.
@@ -128,11 +133,15 @@ func (c *compiler) format(name string) (e regex.Expr, known bool, err error) {
 	switch name {
 	case "hostname":
 		e = c.s.And(e, c.s.Repeat(c.s.AnyRune(), 1, 253))
-	case "time", "date-time":
-		leap, err := c.leapSeconds()
+	case "email":
+		local, err := c.s.Parse(fmtLocal, regex.Whole)
 		if err != nil {
 			return 0, true, err
 		}
+		e = c.s.Concat(c.s.And(local, c.s.Repeat(c.s.AnyRune(), 1, 64)), e)
+		e = c.s.And(e, c.s.Repeat(c.s.AnyRune(), 1, 254))
+	case "time", "date-time":
+		leap := c.leapSeconds()
 		if name == "date-time" {
 			day, err := c.s.Parse(fmtDay+`[Tt]`, regex.Whole)
 			if err != nil {
@@ -146,42 +155,39 @@ func (c *compiler) format(name string) (e regex.Expr, known bool, err error) {
 	return e, true, nil
 }
 
-// leapSeconds are times of second 60, which is 23:59:60 UTC. Hours and minutes are tied to those of the offset, each
-// by an alternative for each value, and both ties are intersected: an alternative for each pair would be 2,880.
-func (c *compiler) leapSeconds() (regex.Expr, error) {
-	var err error
-	parse := func(format string, a ...any) regex.Expr {
-		e, bad := c.s.Parse(fmt.Sprintf(format, a...), regex.Whole)
-		if bad != nil {
-			err = bad
+// leapSeconds are times of second 60, which is 23:59:60 UTC. Local time is 23:59 plus the offset; minutes of an offset to
+// the east carry into the hour. Hours and minutes are tied to those of the offset apart, by an alternative for each
+// value, and both ties are intersected: an alternative for each pair would be 2,880.
+func (c *compiler) leapSeconds() regex.Expr {
+	s := c.s
+	digit := s.Bytes(regex.ByteRange('0', '9'))
+	two := s.Concat(digit, digit)
+	second := s.Concat(s.Literal(":60"), s.Optional(s.Concat(s.Byte('.'), digit, s.Star(digit))))
+	minutes := func(sign byte, m int) regex.Expr { // of the time, and of the offset
+		local := 59 - m
+		if sign == '+' {
+			local = (59 + m) % 60
 		}
-		return e
+		return s.Concat(two, s.Byte(':'), s.Literal(fmt.Sprintf("%02d", local)), second, s.Byte(sign), two, s.Literal(fmt.Sprintf(":%02d", m)))
 	}
-	const second, any2 = `:60(?:\.[0-9]+)?`, `[0-9][0-9]`
-	alts := []regex.Expr{parse(`23:59` + second + `[Zz]`)}
-	for _, sign := range []int{1, -1} {
-		mark := `\+`
-		if sign < 0 {
-			mark = `-`
+	hours := func(sign byte, carry int) regex.Expr {
+		alts := make([]regex.Expr, 24)
+		for h := range alts {
+			local := 23 - h
+			if sign == '+' {
+				local = (23 + h + carry) % 24
+			}
+			alts[h] = s.Concat(s.Literal(fmt.Sprintf("%02d:", local)), two, second, s.Byte(sign), s.Literal(fmt.Sprintf("%02d:", h)), two)
 		}
-		// Local time is 23:59 plus the offset. Minutes of the offset carry into the hour, except none to the east and all to
-		// the west.
-		var exact, carried, minutes []regex.Expr
-		for h := range 24 {
-			local := (23 + sign*h + 24) % 24
-			exact = append(exact, parse(`%02d:`+any2+second+mark+`%02d:`+any2, local, h))
-			carried = append(carried, parse(`%02d:`+any2+second+mark+`%02d:`+any2, (local+1)%24, h))
-		}
-		whole := parse(`%s:59`+second+mark+any2+`:00`, any2)
-		for m := 1; m < 60; m++ {
-			minutes = append(minutes, parse(any2+`:%02d`+second+mark+any2+`:%02d`, (59+sign*m)%60, m))
-		}
-		alts = append(alts, c.s.And(c.s.Or(exact...), whole))
-		if sign > 0 {
-			alts = append(alts, c.s.And(c.s.Or(carried...), c.s.Or(minutes...)))
-		} else {
-			alts = append(alts, c.s.And(c.s.Or(exact...), c.s.Or(minutes...)))
+		return s.Or(alts...)
+	}
+	east, west := make([]regex.Expr, 59), make([]regex.Expr, 60)
+	for m := range west {
+		west[m] = minutes('-', m)
+		if m > 0 {
+			east[m-1] = minutes('+', m)
 		}
 	}
-	return c.s.Or(alts...), err
+	return s.Or(s.Concat(s.Literal("23:59"), second, s.Bytes(regex.ByteOf("Zz"))),
+		s.And(hours('+', 0), minutes('+', 0)), s.And(hours('+', 1), s.Or(east...)), s.And(hours('-', 0), s.Or(west...)))
 }

@@ -132,12 +132,12 @@ type numbers struct {
 	plain           regex.Expr // every decimal without an exponent
 	integer         regex.Expr // plain texts of integers, 1.0 among them
 	short           regex.Expr // integers without a point
-	any             regex.Expr // every JSON number; exponents to 299
+	any             regex.Expr // every JSON number; exponents to 299, or of three digits in any form
 	exponent        regex.Expr
 	minus           regex.Expr
 }
 
-func newNumbers(s *regex.Set) *numbers {
+func newNumbers(s *regex.Set, anyForm bool) *numbers {
 	n := &numbers{s: s}
 	n.digit = s.Bytes(regex.ByteRange('0', '9'))
 	n.digits = s.Star(n.digit)
@@ -150,11 +150,20 @@ func newNumbers(s *regex.Set) *numbers {
 	n.short = s.Concat(s.Optional(n.minus), n.whole)
 	n.integer = s.Concat(n.short, n.zeroFraction())
 	// Doubles end near 1e308; three digits from 300 on are left out so that readers get a finite number.
-	upTo299 := s.Or(s.Concat(n.digit, s.Optional(n.digit)), s.Concat(s.Bytes(regex.ByteOf("12")), n.digit, n.digit))
-	n.exponent = upTo299
-	e := s.Concat(s.Bytes(regex.ByteOf("eE")), s.Optional(s.Bytes(regex.ByteOf("+-"))), upTo299)
+	n.exponent = s.Or(s.Concat(n.digit, s.Optional(n.digit)), s.Concat(s.Bytes(regex.ByteOf("12")), n.digit, n.digit))
+	if anyForm {
+		n.exponent = s.Repeat(n.digit, 1, 3)
+		n.integer = s.Or(n.integer, n.largeIntegers())
+	}
+	e := s.Concat(s.Bytes(regex.ByteOf("eE")), s.Optional(s.Bytes(regex.ByteOf("+-"))), n.exponent)
 	n.any = s.Concat(n.plain, s.Optional(e))
 	return n
+}
+
+// largeIntegers are integers with an exponent that is not negative.
+func (n *numbers) largeIntegers() regex.Expr {
+	s := n.s
+	return s.Concat(s.Optional(n.minus), n.nonzero, n.digits, s.Bytes(regex.ByteOf("eE")), s.Optional(s.Byte('+')), n.exponent)
 }
 
 // zeroFraction is what an integer may have behind its digits.
@@ -317,5 +326,18 @@ func (n *numbers) multipleOf(d decimal) (regex.Expr, error) {
 	if err != nil || u > maxMultiple || len(d.frac) > 18 {
 		return 0, fmt.Errorf("%.40s: the digits, as an integer, are above %d", d, maxMultiple)
 	}
-	return n.s.And(n.plain, n.s.Concat(n.s.Optional(n.minus), n.s.MultipleOf(u, len(d.frac)))), nil
+	e := n.s.And(n.plain, n.s.Concat(n.s.Optional(n.minus), n.s.MultipleOf(u, len(d.frac))))
+	if one, ok := pow10(len(d.frac)); ok && one%u == 0 { // integers are multiples
+		e = n.s.Or(e, n.largeIntegers())
+	}
+	return e, nil
+}
+
+// pow10 is 10^n.
+func pow10(n int) (uint64, bool) {
+	out := uint64(1)
+	for range n {
+		out *= 10
+	}
+	return out, n <= 18
 }

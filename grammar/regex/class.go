@@ -57,8 +57,11 @@ func (p *parser) classEscape(excluded bool) (rs []RuneRange, single bool, err er
 		return nil, false, p.syntax("a backslash at the end")
 	}
 	white, notWhite := space, complement(ecmaSpace)
-	if p.flavour == Whole {
+	switch p.flavour {
+	case Whole:
 		notWhite = complement(posix["space"])
+	case ECMAExact:
+		white = ecmaSpace
 	}
 	if excluded { // within [^…]: leave out more of \s, and less of \S
 		white, notWhite = complement(notWhite), complement(white)
@@ -97,7 +100,7 @@ func (p *parser) classEscape(excluded bool) (rs []RuneRange, single bool, err er
 			return one('\a')
 		}
 	case 'c':
-		if p.flavour == ECMA && p.more() && (p.text[p.pos]|0x20) >= 'a' && (p.text[p.pos]|0x20) <= 'z' {
+		if p.flavour != Whole && p.more() && (p.text[p.pos]|0x20) >= 'a' && (p.text[p.pos]|0x20) <= 'z' {
 			return one(p.rune() & 0x1f)
 		}
 	case 'p', 'P':

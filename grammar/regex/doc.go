@@ -53,6 +53,8 @@ const (
 	// ECMA is JSON schema's `pattern`: ECMA-262 with the u flag, matched anywhere in the text unless anchored. The
 	// resulting expression describes the whole text.
 	ECMA Flavour = iota
+	// ECMAExact is ECMA where \s has all of ECMA-262's white space.
+	ECMAExact
 	// Whole is what guided_regex and its like take: RE2 and Python syntax, matched against the whole text.
 	Whole
 )

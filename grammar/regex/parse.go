@@ -47,7 +47,7 @@ const maxFolded = 4 << 20
 
 // Parse returns the expression of pattern. Errors wrap ErrSyntax, ErrUnsupported (naming the construct) or ErrLimit.
 //
-// Where ECMA-262 and RE2 read a class differently, the expression has what both agree on, so that any validator accepts
+// Where ECMA-262 and RE2 read a class differently, the expression of ECMA has what both agree on, so that any validator accepts
 // what is generated: \s is tab, line feed, form feed, carriage return and space, while \S and [^\s] leave out all of
 // ECMA-262's white space; the dot leaves out all of its line ends.
 func (s *Set) Parse(pattern string, f Flavour) (Expr, error) {
@@ -250,7 +250,7 @@ func (p *parser) atom() (*tree, error) {
 		switch {
 		case p.dotAll:
 			return &tree{op: opClass, ranges: []RuneRange{{0, 0x10ffff}}}, nil
-		case p.flavour == ECMA:
+		case p.flavour != Whole:
 			return &tree{op: opClass, ranges: complement(lineEnds)}, nil
 		}
 		return &tree{op: opClass, ranges: complement([]RuneRange{{'\n', '\n'}})}, nil
