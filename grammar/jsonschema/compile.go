@@ -59,6 +59,18 @@ type Limits struct {
 	Grammar grammar.Limits
 }
 
+// fill sets zero fields to their defaults.
+func (l *Limits) fill() {
+	for _, f := range []struct {
+		field *int
+		def   int
+	}{{&l.Bytes, 1 << 20}, {&l.Depth, 200}, {&l.Schemas, 50_000}, {&l.Alternatives, 400}, {&l.Work, 200_000}} {
+		if *f.field <= 0 {
+			*f.field = f.def
+		}
+	}
+}
+
 var (
 	// ErrInvalid wraps what is no schema.
 	ErrInvalid = errors.New("invalid schema")
@@ -130,14 +142,7 @@ func Compile(schema []byte, o Options, l Limits) (*grammar.Grammar, error) {
 
 // Add compiles schema into b and returns the node of its texts, for a grammar that has more around it.
 func Add(b *grammar.Builder, schema []byte, o Options, l Limits) (grammar.Node, error) {
-	for _, f := range []struct {
-		field *int
-		def   int
-	}{{&l.Bytes, 1 << 20}, {&l.Depth, 200}, {&l.Schemas, 50_000}, {&l.Alternatives, 400}, {&l.Work, 200_000}} {
-		if *f.field <= 0 {
-			*f.field = f.def
-		}
-	}
+	l.fill()
 	if len(schema) > l.Bytes {
 		return 0, &Error{Reason: fmt.Sprintf("%d bytes, more than %d (Limits.Bytes)", len(schema), l.Bytes), Kind: ErrLimit}
 	}

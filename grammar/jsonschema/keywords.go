@@ -23,7 +23,7 @@ var Keywords = []Keyword{
 	{[]string{"type"}, Enforced, "lists too; `integer` accepts 1.0 from draft 6 on"},
 	{[]string{"enum", "const"}, Enforced, "values of any type"},
 	{[]string{"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}, Enforced, "exact decimals; draft 4's booleans too. Bounded numbers are written without an exponent, except below 1 or where only the sign is bounded"},
-	{[]string{"multipleOf"}, Enforced, "integers and decimals of at most 18 digits"},
+	{[]string{"multipleOf"}, Enforced, "integers and decimals whose digits, read as an integer, are at most 10,000"},
 	{[]string{"minLength", "maxLength"}, Enforced, "in code points"},
 	{[]string{"pattern"}, Enforced, "ECMA-262 with look-ahead; back references, look-behind and word boundaries are refused"},
 	{[]string{"format"}, Enforced, "the formats below; other names are ignored"},
