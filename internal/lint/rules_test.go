@@ -14,6 +14,10 @@ var rules = []rule{
 
 	// The pure parts.
 	{"sampler", []string{"runtime"}, "a token from a row of logits; it knows no protocol"},
+	{"grammar", []string{"grammar/regex"}, "which tokens may come next; it knows no model, request or clock"},
+	{"grammar/regex", nil, "expressions over bytes"},
+	{"grammar/gbnf", []string{"grammar", "grammar/regex"}, "a notation of grammars"},
+	{"grammar/jsonschema", []string{"grammar", "grammar/regex"}, "a schema becomes a grammar; who asked for it is the daemon's"},
 	{"sched", []string{"internal/invariants"}, "the simulator runs the same scheduler: it knows no engine, client or cache"},
 	{"meridian", []string{"runtime", "internal/invariants", "internal/thinktags"}, "phases and blocks; runtime has its value types"},
 	{"core", []string{"sched", "meridian", "kvsnap", "sampler", "runtime", "internal/invariants"}, "the daemon and the simulator are shells around it"},
@@ -44,7 +48,7 @@ var rules = []rule{
 	// Simulation and measurement.
 	{"sim", []string{"core", "sched", "meridian", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index", "runtime", "runtime/fake", "internal/invariants",
 		"internal/thinktags"}, "what it predicts of the daemon rests on the daemon's parts, not on the daemon"},
-	{"bench", []string{"internal/buildinfo", "client", "internal/daemonproc", "internal/hostmem", "ipc/wire", "kvsnap/snapshot/format", "meridian",
+	{"bench", []string{"grammar", "grammar/jsonschema", "internal/buildinfo", "client", "internal/daemonproc", "internal/hostmem", "ipc/wire", "kvsnap/snapshot/format", "meridian",
 		"models/heldout", "runtime", "sched", "sim/synthetic", "sim/workload"}, "it measures servers from outside"},
 
 	// Each folder of internal/ for itself.
@@ -78,14 +82,14 @@ var rules = []rule{
 	{"cmd/uma-cli", []string{"internal/ask", "internal/buildinfo", "internal/chat", "client", "internal/clierr", "internal/completion", "internal/gguf",
 		"internal/hostmem", "internal/insideview", "internal/lineedit", "internal/metricsview", "internal/ui", "ipc/wire", "runtime", "sampler"}, "a client: no daemon and no engine is in it"},
 	{"cmd/uma-sim", []string{"core", "sched", "sim", "sim/cluster", "sim/explore", "sim/latency", "sim/workload", "internal/buildinfo", "internal/clierr", "internal/completion"}, "it runs where no engine can be built"},
-	{"cmd/uma-bench", []string{"bench", "bench/drive", "bench/load", "bench/measure", "bench/replay", "bench/report", "daemon", "models", "models/heldout", "runtime",
+	{"cmd/uma-bench", []string{"bench", "bench/masks", "grammar/jsonschema", "bench/drive", "bench/load", "bench/measure", "bench/replay", "bench/report", "daemon", "models", "models/heldout", "runtime",
 		"runtime/ggufgen", "runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion", "internal/daemonproc"}, "it serves in its own process to compare with the bare loop"},
 	{"smoke", nil, "tests of the built binaries"},
 }
 
 // pure are the packages whose value is that they can be replayed and simulated: time is an argument, nothing runs beside
 // them and nothing is read from outside.
-var pure = []string{"core", "grammar", "sched", "meridian", "meridian/mrdn", "ipc/wire", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index"}
+var pure = []string{"core", "grammar", "grammar/gbnf", "grammar/regex", "grammar/jsonschema", "sched", "meridian", "meridian/mrdn", "ipc/wire", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index"}
 
 // pureMayImport is all of the standard library and of others' modules that a pure package may have.
 var pureMayImport = []string{
