@@ -46,6 +46,11 @@ type Request struct {
 	Resident  int                // leading tokens that count as cached when it first starts: a recording's warm cache
 	Data      any                // the caller's; core does not look at it
 
+	// Of the token at hand, for an answer that is held to a grammar: set before each Token. Last: the answer is complete with
+	// it. More: a forced token follows in another Token at once, and the scheduler hears of them together; they are computed
+	// in one slice, without a row between them.
+	Last, More bool
+
 	// ---- owned by core; the caller may read those that are exported ----
 
 	seq       Seq
@@ -65,6 +70,7 @@ type Request struct {
 	thinkFrom, thinkTo int     // its finished think block is Tokens[thinkFrom:thinkTo]; thinkTo 0: none, or no longer there
 	cut                int     // tokens taken out of its history
 	forkTokens         []Token // the rows of the probe it asked for last; Control's memory
+	forced             int     // tokens behind the sampled one that the scheduler has not heard of
 	fork               Seq     // its scratch sequence in a step that carries a fork of it
 }
 

@@ -45,6 +45,7 @@ type Server struct {
 	start    time.Time
 	room     *waitroom
 	sessions sessions
+	forms    *forms // owned by intake
 	http     *http.Server
 
 	model atomic.Pointer[model] // nil while the model loads
@@ -80,6 +81,7 @@ func New(cfg *Config, log *slog.Logger) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: log, start: time.Now(),
 		room:    newWaitroom(cfg.MaxQueue + cfg.Parallel),
+		forms:   newForms(),
 		metrics: metrics.New(metrics.Build{Version: buildinfo.Version, Engine: buildinfo.Engine()}),
 	}
 	if s.listener, err = ipc.Listen(ipc.ListenConfig{Path: cfg.socketPath(), Mode: mode, Group: cfg.SocketGroup}); err != nil {

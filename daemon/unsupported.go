@@ -8,8 +8,6 @@ func unsupported(w *wire.Request) *wire.Error {
 	switch {
 	case len(w.Tools) > 0 && w.ToolChoice.Mode != wire.ToolNone:
 		return &wire.Error{Code: wire.BadRequest, Message: `field "tools" is not supported by this server (tools are not served yet); leave it out`}
-	case w.Format.Kind != wire.FormatNone:
-		return &wire.Error{Code: wire.BadRequest, Message: `the form of the answer (response_format, json_schema, grammar …) is not supported by this server yet; leave it out`}
 	}
 	for i := range w.Messages {
 		if m := &w.Messages[i]; len(m.ToolCalls) > 0 {

@@ -38,6 +38,9 @@ type state struct {
 	class   *[256]byte
 	next    []*state // by class; nil is not computed yet
 	mask    []uint32 // nil until asked for
+	// The tokens of ForcedTokens, once asked for.
+	forced      []int32
+	forcedKnown bool
 }
 
 // automaton computes the states of a grammar over a vocabulary as they are reached and keeps them, States at most.

@@ -1,6 +1,10 @@
 package grammar
 
-import "fmt"
+import (
+	"bytes"
+	"fmt"
+	"slices"
+)
 
 // Matcher follows one text through a grammar.
 type Matcher struct {
@@ -24,6 +28,9 @@ func NewMatcher(g *Grammar, v *Vocabulary) *Matcher {
 // that the text may end. The slice is owned by the Matcher's grammar, must not be written, and is valid until the next
 // call of any method.
 func (m *Matcher) Mask() []uint32 { return m.a.mask(m.at) }
+
+// Ready reports whether Mask answers from memory.
+func (m *Matcher) Ready() bool { return m.at.mask != nil }
 
 // Accept takes one token. It returns an error that wraps ErrRejected, and takes nothing, when the token may not come.
 // An end token is accepted where MayEnd, and then only Rollback and Reset may follow.
@@ -85,6 +92,48 @@ func (m *Matcher) Forced() []byte {
 
 // maxForced bounds one answer of Forced, in bytes.
 const maxForced = 4096
+
+// ForcedTokens returns tokens that must come next, as tokenize cuts the bytes of Forced. The last one is left out unless
+// the text is complete with it: where a choice follows, a longer token could begin. The answer is kept for the state, so
+// tokenize must always give the same. Take the tokens with Accept.
+func (m *Matcher) ForcedTokens(tokenize func(text []byte) []int32) []int32 {
+	s := m.at
+	if s.forcedKnown {
+		return s.forced
+	}
+	s.forcedKnown = true
+	text := m.Forced()
+	if len(text) < 2 {
+		return nil
+	}
+	tokens, rest, end := tokenize(text), text, m.at
+	for _, t := range tokens {
+		if t < 0 || int(t) >= m.a.v.size || len(m.a.v.piece(t)) == 0 || !bytes.HasPrefix(rest, m.a.v.piece(t)) {
+			return nil // a tokenizer that changes its text
+		}
+		rest = rest[len(m.a.v.piece(t)):]
+	}
+	for _, b := range text {
+		end = m.a.step(end, b)
+	}
+	if len(rest) > 0 {
+		return nil
+	}
+	if !end.end || len(end.threads) > 0 {
+		tokens = tokens[:len(tokens)-1]
+	}
+	s.forced = slices.Clone(tokens)
+	return s.forced
+}
+
+// Bytes is an estimate of the memory that the grammar takes, with all that was computed for its Matchers.
+func (g *Grammar) Bytes() int {
+	n := 160*g.set.Len() + 64*len(g.code)
+	for v, a := range g.shared {
+		n += 600*len(a.states) + 160*len(a.conts) + 4*v.words*a.masks
+	}
+	return n
+}
 
 // MayEnd reports whether the text so far is complete.
 func (m *Matcher) MayEnd() bool { return m.at.end }

@@ -85,6 +85,9 @@ type Options struct {
 	// AnswerCue is text with which the answer begins after a forced close. Probes append it after their close tag, so
 	// that they measure where the answer would begin. "" is none.
 	AnswerCue string
+
+	// Bound says that the answer is held to a grammar. What reads like a marker in it is text then.
+	Bound bool
 }
 
 // Options returns the options of a request without a "think" object.

@@ -22,9 +22,6 @@ func (s *Scheduler) check() error {
 		if r.left() < 1 {
 			return fmt.Errorf("request %d runs with nothing left to compute", r.id)
 		}
-		if r.decoding() && r.left() != 1 {
-			return fmt.Errorf("request %d decodes with %d tokens left", r.id, r.left())
-		}
 	}
 	if live != s.live || live+s.pool > s.cfg.Cells {
 		return fmt.Errorf("ledger says %d live cells, requests hold %d of %d, %d of them in the pool", s.live, live, s.cfg.Cells, s.pool)

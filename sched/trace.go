@@ -176,6 +176,7 @@ func appendEvent(dst []byte, e *Event) []byte {
 		}
 		count(" probe=", e.Probe)
 		count(" cut=", e.Cut)
+		count(" forced=", e.Forced)
 	case EvFinish:
 		id("finish ")
 		dst = append(append(dst, ' '), e.Finish.String()...)
@@ -397,6 +398,9 @@ func (e *Event) parseArg(a string) (err error) {
 		return err
 	case key == "probe" && e.Kind == EvToken:
 		e.Probe, err = parseInt(key, value, 0, math.MaxInt32)
+		return err
+	case key == "forced" && e.Kind == EvToken:
+		e.Forced, err = parseInt(key, value, 0, math.MaxInt32)
 		return err
 	case key == "cut" && e.Kind == EvToken:
 		e.Cut, err = parseInt(key, value, 0, math.MaxInt32)

@@ -31,7 +31,7 @@ const (
 //	Queued   waits; owns no sequence and no cells
 //	Prefill  owns a sequence; part of its tokens is in the KV pool
 //	Think    decodes one token a step inside its thinking block; owns a sequence
-//	Output   decodes one token a step of the visible answer; owns a sequence
+//	Output   decodes one token a step of the visible answer, or forced ones with it; owns a sequence
 //	Done     finalised by itself (stop, length, cancelled); owns nothing
 //	Failed   finalised by a rejection or an error; owns nothing
 //
@@ -61,7 +61,8 @@ const (
 	// EvStep: the outcome of the plan before: Outcome, Took. Exactly one follows every plan with a batch and
 	// comes before the EvToken and EvFinish events of that plan's rows.
 	EvStep
-	// EvToken: a token was sampled from this request's logits row and must be fed next. Uses Req, Thinking, Probe.
+	// EvToken: a token was sampled from this request's logits row and must be fed next. Uses Req, Thinking, Probe, Cut,
+	// Forced.
 	EvToken
 	// EvFinish: the request ended by itself: its last sampled token was an end of generation, a stop string, or
 	// its limit. Uses Req, Finish. Every row is answered by one EvToken, EvFinish or EvCancel.
@@ -124,6 +125,9 @@ type Event struct {
 	// EvToken: so many tokens of its history were taken out of its sequence, which holds that many fewer now: a context
 	// shift, or a thought that was dropped. They must have been its own cells. 0 = none.
 	Cut int
+	// EvToken: so many tokens follow the sampled one that need no row, because a grammar leaves no other. They are computed
+	// with it, in one slice where there is room. 0 = none.
+	Forced int
 	// EvStarted: so many tokens of its history are in its sequence already; fewer than its history has.
 	Cached int
 	// EvStarted: of Cached, those whose cells are counted elsewhere, by EvPool or as another request's own.
