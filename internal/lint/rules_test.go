@@ -41,7 +41,7 @@ var rules = []rule{
 	{"daemon/api/anthropic", []string{"daemon/api", "ipc/wire"}, "one API, beside the others"},
 	{"daemon/api/own", []string{"daemon/api", "daemon/api/openai", "ipc/wire"}, "the daemon's own questions; their errors have OpenAI's form"},
 	{"daemon/api/openai", []string{"daemon/api", "ipc/wire"}, "one API, beside the others"},
-	{"daemon", []string{"core", "ipc", "ipc/wire", "sched", "meridian", "meridian/mrdn", "meridian/fabric", "kvsnap", "kvsnap/snapshot", "kvsnap/snapshot/format",
+	{"daemon", []string{"core", "grammar", "grammar/gbnf", "grammar/jsonschema", "ipc", "ipc/wire", "sched", "meridian", "meridian/mrdn", "meridian/fabric", "kvsnap", "kvsnap/snapshot", "kvsnap/snapshot/format",
 		"sampler", "metrics", "runtime", "models", "internal/buildinfo", "internal/chattmpl", "internal/clierr", "internal/gguf", "internal/hostmem",
 		"internal/invariants", "internal/logq", "internal/sockpath", "internal/sysmon", "internal/thinktags", "internal/ui"}, "any engine: it is given one, real or fake"},
 
