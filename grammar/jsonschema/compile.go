@@ -123,7 +123,7 @@ type compiler struct {
 	full, none *set
 
 	marks   marks
-	emitted map[ref]*emission
+	emitted map[*set]*emission
 }
 
 // Compile compiles schema. Errors are *Error, or come from package grammar.
@@ -153,7 +153,7 @@ func Add(b *grammar.Builder, schema []byte, o Options, l Limits) (grammar.Node, 
 		return 0, &Error{Reason: err.Error(), Kind: ErrInvalid}
 	}
 	c := &compiler{limits: l, opts: o, b: b, s: b.Regex(), places: map[placeKey]ref{}, combos: map[string]ref{},
-		formats: map[string]regex.Expr{}, emitted: map[ref]*emission{}}
+		formats: map[string]regex.Expr{}, emitted: map[*set]*emission{}}
 	c.nodes = []node{{op: opNothing}, {op: opAnything}}
 	c.num = newNumbers(c.s, o.AnyForm)
 	c.full, c.none = c.fullSet(), noSet()

@@ -44,14 +44,17 @@ func (c *compiler) newMarks() marks {
 // maxEmitting is the longest chain of schemas, one inside the other, that is written: it bounds the stack.
 const maxEmitting = 10_000
 
-// emission is the grammar of a ref: its rule is made when it is used while it is being written.
+// emission is the grammar of a set. One that is used more than once, or inside itself, is a rule: nodes are written out
+// where they are used.
 type emission struct {
+	uses int
 	node grammar.Node
 	rule grammar.Node
 	done bool
 }
 
 func (c *compiler) emitRoot(r ref) grammar.Node {
+	c.countUses(r, 0)
 	n := c.emit(r)
 	if c.opts.Whitespace == Free {
 		n = c.b.Seq(c.marks.around, n, c.marks.around)
@@ -59,28 +62,82 @@ func (c *compiler) emitRoot(r ref) grammar.Node {
 	return n
 }
 
+// countUses counts how often each set is used below r.
+func (c *compiler) countUses(r ref, depth int) {
+	if c.err != nil || r == nothing {
+		return
+	}
+	if depth > maxEmitting {
+		c.exceed(c.nodes[r].place, "", "a chain of more than %d schemas", maxEmitting)
+		return
+	}
+	s := c.setOf(r)
+	e := c.emitted[s]
+	if e == nil {
+		e = &emission{}
+		c.emitted[s] = e
+	}
+	if e.uses++; e.uses > 1 {
+		return
+	}
+	for _, a := range s.arrs {
+		for _, p := range a.prefix {
+			c.countUses(p, depth+1)
+		}
+		c.countUses(a.rest, depth+1)
+	}
+	for _, o := range s.objs {
+		for _, m := range o.props {
+			c.countUses(m.value, depth+1)
+		}
+		for _, k := range o.classes {
+			c.countUses(k.value, depth+1)
+		}
+	}
+}
+
 // emit returns the grammar of r's values.
 func (c *compiler) emit(r ref) grammar.Node {
 	if c.err != nil || r == nothing {
 		return c.b.Nothing()
 	}
-	if e := c.emitted[r]; e != nil {
+	s := c.setOf(r)
+	e := c.emitted[s]
+	if e == nil { // of a combination that only emitting makes
+		e = &emission{uses: 1}
+		c.emitted[s] = e
+	}
+	switch {
+	case e.rule != 0:
+		return e.rule
+	case e.done && s.scalarsOnly():
+		return e.node
+	case e.done, e.node != 0: // again, or inside itself
+		e.rule = c.b.Rule("schema")
 		if e.done {
-			return e.node
-		}
-		if e.rule == 0 {
-			e.rule = c.b.Rule("schema")
+			c.b.Define(e.rule, e.node)
 		}
 		return e.rule
 	}
-	e := &emission{}
-	c.emitted[r] = e
-	s := c.setOf(r)
 	if c.emitting++; c.emitting > maxEmitting {
 		c.exceed(c.nodes[r].place, "", "a chain of more than %d schemas", maxEmitting)
 		return c.b.Nothing()
 	}
-	p := c.nodes[r].place
+	if e.uses > 1 && !s.scalarsOnly() {
+		e.rule = c.b.Rule("schema")
+	}
+	e.node = c.b.Empty() // says that it is being written
+	e.node = c.emitSet(c.nodes[r].place, s)
+	c.emitting--
+	e.done = true
+	if e.rule != 0 {
+		c.b.Define(e.rule, e.node)
+		return e.rule
+	}
+	return e.node
+}
+
+func (c *compiler) emitSet(p *place, s *set) grammar.Node {
 	var alts []grammar.Node
 	if t := c.scalars(s); t != c.s.Nothing() {
 		alts = append(alts, c.b.Terminal(t))
@@ -93,17 +150,10 @@ func (c *compiler) emit(r ref) grammar.Node {
 			alts = append(alts, c.emitObject(p, q))
 		}
 	}
-	c.emitting--
-	n := c.b.Alt(alts...)
 	if len(alts) == 1 {
-		n = alts[0]
+		return alts[0]
 	}
-	if e.rule != 0 {
-		c.b.Define(e.rule, n)
-		n = e.rule
-	}
-	e.node, e.done = n, true
-	return n
+	return c.b.Alt(alts...)
 }
 
 // scalars is the texts of s's null, booleans, numbers and strings.

@@ -106,6 +106,9 @@ func (c *compiler) combine(op nodeOp, neutral, absorbing ref, refs []ref) ref {
 			return absorbing
 		}
 	}
+	if op == opAnd {
+		out = c.withoutIdle(out)
+	}
 	switch len(out) {
 	case 0:
 		return neutral
@@ -113,6 +116,41 @@ func (c *compiler) combine(op nodeOp, neutral, absorbing ref, refs []ref) ref {
 		return out[0]
 	}
 	return c.intern(op, slices.Clone(out))
+}
+
+// withoutIdle drops from the parts of an intersection each complement of what the others have nothing of anyway.
+func (c *compiler) withoutIdle(parts []ref) []ref {
+	for i := 0; i < len(parts) && len(parts) > 1; i++ {
+		if c.nodes[parts[i]].op != opNot {
+			continue
+		}
+		others := slices.Delete(slices.Clone(parts), i, i+1)
+		if c.isEmpty(c.and(append(others, c.nodes[parts[i]].args[0])...)) {
+			parts = slices.Delete(slices.Clone(parts), i, i+1)
+			i--
+		}
+	}
+	return parts
+}
+
+// within reports whether, by their forms, every value of a is one of b.
+func (c *compiler) within(a, b ref) bool {
+	if a == b || a == nothing || b == anything {
+		return true
+	}
+	parts := func(r ref) []ref {
+		if n := &c.nodes[r]; n.op == opAnd {
+			return n.args
+		}
+		return []ref{r}
+	}
+	have := parts(a)
+	for _, r := range parts(b) {
+		if !slices.Contains(have, r) {
+			return false
+		}
+	}
+	return true
 }
 
 // not is the complement of r.

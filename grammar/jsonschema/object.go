@@ -43,10 +43,6 @@ func (o *object) isAny() bool {
 	return len(o.props) == 0 && len(o.classes) == 1 && o.classes[0].value == anything && o.min == 0 && o.max < 0 && len(o.has) == 0
 }
 
-func (o *object) same(p *object) bool {
-	return o.min == p.min && o.max == p.max && slices.Equal(o.props, p.props) && slices.Equal(o.classes, p.classes) && slices.Equal(o.has, p.has)
-}
-
 // add appends a property.
 func (o *object) add(p property) {
 	if o.index == nil {
@@ -89,15 +85,43 @@ func (c *compiler) intersectObjects(p *place, x, y *object) *object {
 	o := &object{min: max(x.min, y.min), max: smaller(x.max, y.max), has: slices.Concat(x.has, y.has)}
 	for _, m := range x.props {
 		v, required := c.lookup(y, m.name)
-		o.add(property{m.name, c.and(m.value, v), m.required || required})
+		o.add(property{m.name, c.both(m.value, v), m.required || required})
 	}
 	for _, m := range y.props {
 		if _, ok := x.index[m.name]; !ok {
-			o.add(property{m.name, c.and(m.value, c.classOf(x, m.name)), m.required})
+			o.add(property{m.name, c.both(m.value, c.classOf(x, m.name)), m.required})
 		}
 	}
 	o.classes = c.intersectClasses(p, x.classes, y.classes)
 	return c.settleObject(o)
+}
+
+// both is the intersection of a and b, and nothing where that is sure to be empty: an object that requires it is left out.
+func (c *compiler) both(a, b ref) ref {
+	r := c.and(a, b)
+	if r != a && r != b && c.isEmpty(r) {
+		return nothing
+	}
+	return r
+}
+
+// covers reports whether, by their forms, every object of x is one of y.
+func (c *compiler) covers(y, x *object) bool {
+	if y.min > x.min || y.max >= 0 && (x.max < 0 || x.max > y.max) || len(y.has) > 0 && !slices.Equal(x.has, y.has) || !slices.Equal(x.classes, y.classes) {
+		return false
+	}
+	for _, m := range y.props {
+		v, required := c.lookup(x, m.name)
+		if m.required && !required || !c.within(v, m.value) {
+			return false
+		}
+	}
+	for _, m := range x.props {
+		if _, ok := y.index[m.name]; !ok && !c.within(m.value, c.classOf(y, m.name)) {
+			return false
+		}
+	}
+	return true
 }
 
 func (c *compiler) intersectClasses(p *place, x, y []class) []class {

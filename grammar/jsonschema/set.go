@@ -112,10 +112,10 @@ func (c *compiler) checkWidth(p *place, s *set) {
 	}
 }
 
-// tidy drops shapes that are there twice.
+// tidy drops shapes that others cover. The slices of s are its own.
 func (c *compiler) tidy(s *set) *set {
 	if len(s.objs) > 1 {
-		s.objs = distinct(s.objs, (*object).same)
+		s.objs = distinct(s.objs, func(y, x *object) bool { return c.covers(y, x) })
 	}
 	if len(s.arrs) > 1 {
 		s.arrs = distinct(s.arrs, (*array).same)
@@ -123,12 +123,15 @@ func (c *compiler) tidy(s *set) *set {
 	return s
 }
 
-func distinct[T any](in []T, same func(a, b T) bool) []T {
-	out := in[:0]
+// distinct drops each element that another one covers; of two that cover each other the first stays.
+func distinct[T any](in []T, covers func(y, x T) bool) []T {
+	var out []T
 	for _, x := range in {
-		if !slices.ContainsFunc(out, func(y T) bool { return same(x, y) }) {
-			out = append(out, x)
+		if slices.ContainsFunc(out, func(y T) bool { return covers(y, x) }) {
+			continue
 		}
+		out = slices.DeleteFunc(out, func(y T) bool { return covers(x, y) })
+		out = append(out, x)
 	}
 	return out
 }

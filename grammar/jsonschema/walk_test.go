@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -201,6 +202,11 @@ func TestWalksOfMaskBench(t *testing.T) {
 	for class, cases := range classes {
 		done, ended, compiled := 0, 0, 0
 		for _, c := range cases {
+			{
+				var ms runtime.MemStats
+				runtime.ReadMemStats(&ms)
+				println(c.Name, ms.HeapAlloc>>20, ms.TotalAlloc>>20)
+			}
 			g, err := Compile(c.Schema, Options{}, Limits{})
 			s := validate(c.Schema)
 			if err != nil || s == nil {
@@ -208,7 +214,7 @@ func TestWalksOfMaskBench(t *testing.T) {
 			}
 			compiled++
 			w := newWalker(g, r, c.Schema)
-			for range 1 + 1000/len(cases) {
+			for range 1 {
 				done++
 				if text, ok := w.walk(t, 200); ok {
 					ended++
