@@ -23,6 +23,7 @@ import (
 //	                     N times step and took, one line each; stops early when there is nothing to do
 //	                     Answers to Plan.Start (started, hold) are events too; run answers them with "started"
 //	probe ID N           asks for a fork with the request's next token, in the next took
+//	forced ID N          that many tokens follow the request's next token without a row
 //	stats, promise, why ID, log ID, ended, count REASON
 func TestScripts(t *testing.T) {
 	scripttest.Run(t, 10, func(t *testing.T) func(string, *strings.Builder) {
@@ -48,6 +49,7 @@ type script struct {
 	owed      bool
 	max, have map[ReqID]int
 	probe     map[ReqID]int
+	forced    map[ReqID]int
 }
 
 func (sc *script) command(out *strings.Builder, f []string) error {
@@ -62,7 +64,7 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 			fmt.Fprintln(out, "error:", err)
 			return nil
 		}
-		*sc = script{s: s, max: map[ReqID]int{}, have: map[ReqID]int{}, probe: map[ReqID]int{}}
+		*sc = script{s: s, max: map[ReqID]int{}, have: map[ReqID]int{}, probe: map[ReqID]int{}, forced: map[ReqID]int{}}
 	case "at":
 		d, err := time.ParseDuration(f[1])
 		if err != nil || Instant(d) < sc.now {
@@ -141,12 +143,16 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 		guard := [NumGuardStates]string{"open", "trim", "hold"}[st.Guard]
 		fmt.Fprintf(out, "guard %s, target %v, infeasible %v, thinking rows held %d, shares %d, parked %d, waiting for a prefix %d, at risk %d\n",
 			guard, st.ITLTarget, st.TargetInfeasible, st.ThinkHeld, st.PoolCells, st.Parked, st.Held, st.TTFTAtRisk)
-	case "probe":
+	case "probe", "forced": // of the request's next token
 		id, err := strconv.ParseUint(f[1], 10, 64)
 		if err != nil {
 			return err
 		}
-		if sc.probe[ReqID(id)], err = strconv.Atoi(f[2]); err != nil {
+		of := sc.probe
+		if f[0] == "forced" {
+			of = sc.forced
+		}
+		if of[ReqID(id)], err = strconv.Atoi(f[2]); err != nil {
 			return err
 		}
 	case "log":
@@ -233,8 +239,9 @@ func (sc *script) took(d time.Duration, args []string) error {
 		case sc.have[sl.Req] == sc.max[sl.Req]:
 			sc.events = append(sc.events, Event{Kind: EvFinish, Req: sl.Req, Finish: ReasonLength})
 		default:
-			sc.events = append(sc.events, Event{Kind: EvToken, Req: sl.Req, Thinking: what == "think", Probe: sc.probe[sl.Req]})
+			sc.events = append(sc.events, Event{Kind: EvToken, Req: sl.Req, Thinking: what == "think", Probe: sc.probe[sl.Req], Forced: sc.forced[sl.Req]})
 			delete(sc.probe, sl.Req)
+			delete(sc.forced, sl.Req)
 		}
 	}
 	sc.events = append(sc.events, before...)
