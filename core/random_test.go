@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/kvsnap"
+	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 	"github.com/uma-serve/uma-serve/sched"
@@ -56,6 +57,14 @@ func newLife(seed uint64, eng runtime.Engine) (*life, error) {
 	m.eng = eng
 	l := &life{machine: m, recording: recording, rng: rng, paused: map[ID]bool{}, vocab: 1 << 30, done: map[ID][]Token{}, asked: map[ID]*Request{}, counts: map[string]int{}}
 	l.draw = func(r *Request, _ int) (Token, bool) { return next(r.Tokens), false }
+	if eng == nil {
+		l.forced = func(r *Request) int {
+			if r.Control.Phase() != meridian.OutputDecode || rng.IntN(5) > 0 {
+				return 0
+			}
+			return max(0, min(rng.IntN(20), r.MaxTokens-r.Generated()-2))
+		}
+	}
 	return l, nil
 }
 
