@@ -153,6 +153,7 @@ func (s *Set) split(e Expr) {
 
 // derive is the derivative of e by b, without a look at whether it matches anything.
 func (s *Set) derive(e Expr, b byte) Expr {
+	s.derived++
 	n := s.nodes[e]
 	if !n.first.Has(b) {
 		return 0
@@ -226,7 +227,11 @@ func (s *Set) alive(e Expr) bool {
 	for len(todo) > 0 {
 		at := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
+		before := s.derived
 		r := s.rawRow(visits[at].e)
+		if s.searched += s.derived - before; s.searched > s.limits.Work && s.err == nil {
+			s.err = fmt.Errorf("regex: whether intersections or complements are empty takes more than %d steps (Limits.Work): %w", s.limits.Work, ErrLimit)
+		}
 		for _, t := range r.next {
 			if seen[t] || s.err != nil {
 				continue

@@ -62,6 +62,9 @@ type Set struct {
 	covered map[memoKey]bool
 	err     error
 
+	derived  int // nodes that derive saw, ever
+	searched int // those of them that questions about emptiness asked for
+
 	every            Expr // every text of bytes
 	anyRune, anyText Expr // 0 until first used
 }
@@ -71,7 +74,7 @@ func NewSet(l Limits) *Set {
 	for _, f := range []struct {
 		field *int
 		def   int
-	}{{&l.Expressions, defaultExpressions}, {&l.PatternBytes, defaultPatternBytes}, {&l.Depth, defaultDepth}, {&l.Steps, defaultSteps}} {
+	}{{&l.Expressions, defaultExpressions}, {&l.PatternBytes, defaultPatternBytes}, {&l.Depth, defaultDepth}, {&l.Steps, defaultSteps}, {&l.Work, defaultWork}} {
 		if *f.field <= 0 {
 			*f.field = f.def
 		}
