@@ -82,7 +82,7 @@ func (s *Set) deriveQuote(n node, b byte) Expr {
 		if low < 0xdc00 || low > 0xdfff {
 			return 0
 		}
-		r = rune(y>>16<<10|low-0xdc00) + 0x10000
+		r = 0x10000 + y>>16<<10 + low - 0xdc00
 	} else if 0xd800 <= y && y <= 0xdbff {
 		return s.quote(n.a, quoteSlash, y-0xd800)
 	} else if 0xdc00 <= y && y <= 0xdfff {
