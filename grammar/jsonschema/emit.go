@@ -137,6 +137,20 @@ func (c *compiler) emit(r ref) grammar.Node {
 	return e.node
 }
 
+// emitShared is emit for a node that is put into more than one place: what is more than a terminal becomes a rule.
+func (c *compiler) emitShared(r ref) grammar.Node {
+	if c.err == nil && r != nothing {
+		s := c.setOf(r)
+		e := c.emitted[s]
+		if e == nil {
+			e = &emission{}
+			c.emitted[s] = e
+		}
+		e.uses += 2
+	}
+	return c.emit(r)
+}
+
 func (c *compiler) emitSet(p *place, s *set) grammar.Node {
 	var alts []grammar.Node
 	if t := c.scalars(s); t != c.s.Nothing() {
@@ -261,6 +275,9 @@ func (c *compiler) items(a *array) grammar.Node {
 	}
 	if len(a.prefix) == 0 {
 		item := c.emit(a.rest)
+		if !c.setOf(a.rest).scalarsOnly() { // what a Seq and a Repeat would write out twice
+			return b.Unordered(c.marks.comma, max(a.min, 1), a.max, grammar.Member{Node: item, Max: unbounded})
+		}
 		return b.Seq(item, b.Repeat(b.Seq(c.marks.comma, item), max(a.min-1, 0), max(a.max-1, unbounded)))
 	}
 	n := len(a.prefix)
@@ -345,9 +362,9 @@ func (c *compiler) emitContains(p *place, a *array) grammar.Node {
 			for _, i := range g {
 				kind = c.and(kind, a.contains[i].items)
 			}
-			members = append(members, grammar.Member{Node: c.emit(kind), Min: 1, Max: 1})
+			members = append(members, grammar.Member{Node: c.emitShared(kind), Min: 1, Max: 1})
 		}
-		members = append(members, grammar.Member{Node: c.emit(a.rest), Max: unbounded})
+		members = append(members, grammar.Member{Node: c.emitShared(a.rest), Max: unbounded})
 		alts = append(alts, b.Unordered(comma, max(a.min, 1), a.max, members...))
 	}
 	return b.Alt(alts...)
@@ -372,14 +389,14 @@ func (c *compiler) emitContainsBehind(p *place, a *array) grammar.Node {
 	if a.rest != nothing && (a.max < 0 || a.max > n) {
 		var seq []grammar.Node
 		for _, r := range a.prefix {
-			seq = append(seq, c.emit(r), c.marks.comma)
+			seq = append(seq, c.emitShared(r), c.marks.comma)
 		}
 		most := unbounded
 		if a.max >= 0 {
 			most = a.max - n
 		}
-		seq = append(seq, b.Unordered(c.marks.comma, max(a.min-n, 1), most, grammar.Member{Node: c.emit(c.and(a.rest, h.items)), Min: 1, Max: unbounded},
-			grammar.Member{Node: c.emit(a.rest), Max: unbounded}))
+		seq = append(seq, b.Unordered(c.marks.comma, max(a.min-n, 1), most, grammar.Member{Node: c.emitShared(c.and(a.rest, h.items)), Min: 1, Max: unbounded},
+			grammar.Member{Node: c.emitShared(a.rest), Max: unbounded}))
 		alts = append(alts, b.Seq(seq...))
 	}
 	return b.Alt(alts...)
@@ -410,12 +427,17 @@ func (c *compiler) emitObject(p *place, q requirement) grammar.Node {
 	o := q.object
 	var named, open []grammar.Member
 	required := 0
+	unordered := c.opts.AnyForm || o.max >= 0 || len(q.open) > 0 || c.mustCount(o)
+	value := c.emit
+	if !unordered {
+		value = c.emitShared // ordered puts a member into two places
+	}
 	for _, m := range o.props {
 		if m.value == nothing {
 			continue
 		}
 		key := c.b.Terminal(c.s.Concat(c.s.Literal(quote(m.name)), c.marks.colon))
-		member := grammar.Member{Node: c.b.Seq(key, c.emit(m.value)), Max: 1}
+		member := grammar.Member{Node: c.b.Seq(key, value(m.value)), Max: 1}
 		if m.required {
 			member.Min = 1
 			required++
@@ -429,7 +451,7 @@ func (c *compiler) emitObject(p *place, q requirement) grammar.Node {
 			names = c.s.Minus(names, declared)
 		}
 		key := c.s.Concat(c.marks.quote, c.s.JSONString(names), c.marks.quote, c.marks.colon)
-		open = append(open, grammar.Member{Node: c.b.Seq(c.b.Terminal(key), c.emit(k.value)), Min: least, Max: unbounded})
+		open = append(open, grammar.Member{Node: c.b.Seq(c.b.Terminal(key), value(k.value)), Min: least, Max: unbounded})
 	}
 	for _, k := range q.open {
 		class(k, 1)
@@ -450,7 +472,7 @@ func (c *compiler) emitObject(p *place, q requirement) grammar.Node {
 		least = 0
 	}
 	var body grammar.Node
-	if c.opts.AnyForm || least > 0 || o.max >= 0 || len(q.open) > 0 {
+	if unordered {
 		body = c.b.Unordered(c.marks.comma, max(least, 1), o.max, append(named, open...)...)
 	} else {
 		body = c.ordered(named, open)
@@ -458,10 +480,28 @@ func (c *compiler) emitObject(p *place, q requirement) grammar.Node {
 	return c.bracket(c.marks.openObject, body, c.marks.closeObject, c.marks.endObject, required == 0 && least == 0 && len(q.open) == 0)
 }
 
+// mustCount reports whether a minimum of members is more than the required ones.
+func (c *compiler) mustCount(o *object) bool {
+	required := 0
+	for _, m := range o.props {
+		if m.required {
+			required++
+		}
+	}
+	return o.min > required
+}
+
+// maxInline is the most optional members at the start of an object of which what follows is written out again for each.
+const maxInline = 4
+
 // ordered is one or more members: named in their order, then any number of open.
 func (c *compiler) ordered(named, open []grammar.Member) grammar.Node {
 	b := c.b
 	after, first := b.Empty(), b.Nothing() // what may follow a member; what may come where none was
+	optional := 0                          // members before the first required one: any of them may be the first
+	for optional < len(named) && named[optional].Min == 0 {
+		optional++
+	}
 	if len(open) > 0 {
 		kinds := make([]grammar.Node, len(open))
 		for i, m := range open {
@@ -471,7 +511,12 @@ func (c *compiler) ordered(named, open []grammar.Member) grammar.Node {
 		after = b.Repeat(b.Seq(c.marks.comma, one), 0, unbounded)
 		first = b.Seq(one, after)
 	}
-	for _, m := range slices.Backward(named) {
+	for i, m := range slices.Backward(named) {
+		if i < optional && optional > maxInline {
+			rest := b.Rule("members")
+			b.Define(rest, after)
+			after = rest
+		}
 		begin := b.Seq(m.Node, after)
 		if m.Min > 0 {
 			first = begin
