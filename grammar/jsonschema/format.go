@@ -21,7 +21,7 @@ const (
 	fmtZone     = `(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])`
 	fmtClock    = `(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?` + fmtZone
 	fmtAtom     = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
-	fmtUnused   = `A-Za-z0-9._~!$&'()*+,;=-` // unreserved and sub-delims of RFC 3986
+	fmtUnused   = `A-Za-z0-9._~!$&'()*+,;=-` // unreserved and sub-delims of RFC 3986; the dash is last
 	// fmtUCS is ucschar of RFC 3987.
 	fmtUCS     = `\x{A0}-\x{D7FF}\x{F900}-\x{FDCF}\x{FDF0}-\x{FFEF}\x{10000}-\x{1FFFD}\x{20000}-\x{2FFFD}\x{30000}-\x{3FFFD}\x{40000}-\x{4FFFD}\x{50000}-\x{5FFFD}\x{60000}-\x{6FFFD}\x{70000}-\x{7FFFD}\x{80000}-\x{8FFFD}\x{90000}-\x{9FFFD}\x{A0000}-\x{AFFFD}\x{B0000}-\x{BFFFD}\x{C0000}-\x{CFFFD}\x{D0000}-\x{DFFFD}\x{E1000}-\x{EFFFD}`
 	fmtSemver  = `(?:0|[1-9][0-9]*)(?:\.(?:0|[1-9][0-9]*)){2}(?:-` + fmtPre + `(?:\.` + fmtPre + `)*)?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?`
@@ -43,8 +43,8 @@ var formats = map[string]struct{ pattern, source string }{
 	"ipv6":                  {fmtIPv6(), "RFC 4291, 2.2"},
 	"uri":                   {fmtURI(fmtUnused), "RFC 3986"},
 	"uri-reference":         {fmtReference(fmtUnused), "RFC 3986"},
-	"iri":                   {fmtURI(fmtUnused + fmtUCS), "RFC 3987"},
-	"iri-reference":         {fmtReference(fmtUnused + fmtUCS), "RFC 3987"},
+	"iri":                   {fmtURI(fmtUCS + fmtUnused), "RFC 3987"},
+	"iri-reference":         {fmtReference(fmtUCS + fmtUnused), "RFC 3987"},
 	"uri-template":          {fmtTemplate(), "RFC 6570"},
 	"semver":                {fmtSemver, "semver.org 2.0.0; not of the standard"},
 	"uuid":                  {fmtHex + `{8}(?:-` + fmtHex + `{4}){3}-` + fmtHex + `{12}`, "RFC 4122"},

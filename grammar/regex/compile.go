@@ -93,6 +93,9 @@ func (c *compiler) sequence(kids []*tree, rest Expr, atStart bool) Expr {
 }
 
 func (c *compiler) repeat(t *tree, rest Expr, atStart bool) Expr {
+	if t.max < 0 && t.min <= 1 && onlyEnds(t.kids[0]) {
+		return c.repeatToEnd(t, rest)
+	}
 	if t.max < 0 || t.max > maxUnrolled {
 		return c.fail(fmt.Sprintf("an assertion inside a repetition of more than %d", maxUnrolled))
 	}
@@ -110,6 +113,48 @@ func (c *compiler) repeat(t *tree, rest Expr, atStart bool) Expr {
 		}
 		e = c.compile(t.kids[0], e, atStart && t.max == 1)
 	}
+}
+
+// onlyEnds reports whether $ is the only assertion in t.
+func onlyEnds(t *tree) bool {
+	if t.op == opBegin || t.op == opLook {
+		return false
+	}
+	for _, k := range t.kids {
+		if k.asserts && !onlyEnds(k) {
+			return false
+		}
+	}
+	return true
+}
+
+// repeatToEnd compiles x* and x+ where x has $ in it and nothing else that asserts. A repetition that passes a $ is at the
+// end of the text: it is the last one that takes anything, and what follows must match the empty text.
+func (c *compiler) repeatToEnd(t *tree, rest Expr) Expr {
+	s := c.set
+	free := s.Repeat(c.plain(withoutEnds(t.kids[0])), t.min, t.max)
+	out := s.concat(free, rest)
+	if s.nodes[rest].nullable {
+		last := c.compile(t.kids[0], s.Empty(), false)
+		out = s.Or(out, s.Concat(s.Star(c.plain(withoutEnds(t.kids[0]))), last))
+	}
+	return out
+}
+
+// withoutEnds is t where each $ fails.
+func withoutEnds(t *tree) *tree {
+	if !t.asserts {
+		return t
+	}
+	if t.op == opEnd {
+		return &tree{op: opClass} // of no code point
+	}
+	out := *t
+	out.asserts, out.begins, out.kids = false, false, nil
+	for _, k := range t.kids {
+		out.kids = append(out.kids, withoutEnds(k))
+	}
+	return &out
 }
 
 // plain is the expression of a tree without assertions.
