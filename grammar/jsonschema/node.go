@@ -22,7 +22,6 @@ const (
 	opSchema          // what the schema at place allows
 	opConst           // one value
 	opAnd             // what all of args hold
-	opOr              // what any of args holds
 	opNot             // what args[0] does not hold
 )
 
@@ -75,16 +74,10 @@ func (c *compiler) constant(p *place, v *value) ref {
 }
 
 // and is the intersection of refs.
-func (c *compiler) and(refs ...ref) ref { return c.combine(opAnd, anything, nothing, refs) }
-
-// or is the union of refs.
-func (c *compiler) or(refs ...ref) ref { return c.combine(opOr, nothing, anything, refs) }
-
-// combine folds refs under op: neutral adds nothing, absorbing decides.
-func (c *compiler) combine(op nodeOp, neutral, absorbing ref, refs []ref) ref {
+func (c *compiler) and(refs ...ref) ref {
 	var args []ref
 	for _, r := range refs {
-		if c.nodes[r].op == op {
+		if c.nodes[r].op == opAnd {
 			args = append(args, c.nodes[r].args...)
 		} else {
 			args = append(args, r)
@@ -94,28 +87,26 @@ func (c *compiler) combine(op nodeOp, neutral, absorbing ref, refs []ref) ref {
 	args = slices.Compact(args)
 	out := args[:0]
 	for _, r := range args {
-		if r == absorbing {
-			return absorbing
+		if r == nothing {
+			return nothing
 		}
-		if r != neutral {
+		if r != anything {
 			out = append(out, r)
 		}
 	}
 	for _, r := range out {
 		if n := &c.nodes[r]; n.op == opNot && slices.Contains(out, n.args[0]) {
-			return absorbing
+			return nothing
 		}
 	}
-	if op == opAnd {
-		out = c.withoutIdle(out)
-	}
+	out = c.withoutIdle(out)
 	switch len(out) {
 	case 0:
-		return neutral
+		return anything
 	case 1:
 		return out[0]
 	}
-	return c.intern(op, slices.Clone(out))
+	return c.intern(opAnd, slices.Clone(out))
 }
 
 // withoutIdle drops from the parts of an intersection each complement of what the others have nothing of anyway.
@@ -209,11 +200,6 @@ func (c *compiler) setOf(r ref) *set {
 		out = c.full
 		for _, a := range args {
 			out = c.intersect(p, out, c.setOf(a))
-		}
-	case opOr:
-		out = c.none
-		for _, a := range args {
-			out = c.union(p, out, c.setOf(a))
 		}
 	case opNot:
 		out = c.complement(p, c.setOf(args[0]))

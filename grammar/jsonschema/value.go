@@ -149,42 +149,6 @@ func (v *value) count() (int, error) {
 	return n, nil
 }
 
-// sameValue reports whether a and b are equal as JSON schema compares: numbers by value, members in any order.
-func sameValue(a, b *value) bool {
-	if a.kind != b.kind {
-		return false
-	}
-	switch a.kind {
-	case boolValue:
-		return a.truth == b.truth
-	case numberValue:
-		x, err1 := parseDecimal(a.text)
-		y, err2 := parseDecimal(b.text)
-		return err1 == nil && err2 == nil && x == y
-	case stringValue:
-		return a.text == b.text
-	case arrayValue:
-		if len(a.items) != len(b.items) {
-			return false
-		}
-		for i := range a.items {
-			if !sameValue(a.items[i], b.items[i]) {
-				return false
-			}
-		}
-	case objectValue:
-		if len(a.members) != len(b.members) {
-			return false
-		}
-		for _, m := range a.members {
-			if o := b.get(m.name); o == nil || !sameValue(m.value, o) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
 // tooDeep reports whether brackets in data, outside strings, are nested deeper than depth.
 func tooDeep(data []byte, depth int) bool {
 	for i := 0; i < len(data); i++ {
