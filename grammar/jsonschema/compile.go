@@ -116,7 +116,8 @@ type compiler struct {
 	combos   map[string]ref
 	formats  map[string]regex.Expr
 	depth    int
-	asking   int // nested questions about emptiness
+	asking   int  // nested questions about emptiness
+	open     bool // what is computed rests on what is not known yet, and is not kept
 	work     int
 	emitting int // nested calls of emit
 

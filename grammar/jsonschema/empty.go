@@ -13,14 +13,14 @@ const (
 // isEmpty reports whether r surely holds no value. A question that is too hard counts as no: what follows from yes is
 // that a schema is left out.
 func (c *compiler) isEmpty(r ref) bool {
-	e, _ := c.askEmpty(r)
-	return e
+	e, rests := c.askEmpty(r)
+	return e && !rests
 }
 
 // isEmptySet is isEmpty for a set.
 func (c *compiler) isEmptySet(s *set) bool {
-	e, _ := c.emptySet(s)
-	return e
+	e, rests := c.emptySet(s)
+	return e && !rests
 }
 
 // askEmpty also says whether the answer rests on a node that is being asked: only a yes can, and it is not kept.
@@ -40,10 +40,16 @@ func (c *compiler) askEmpty(r ref) (empty, rests bool) {
 	c.nodes[r].empty = emptyBusy
 	empty, rests = c.emptySet(c.setOf(r))
 	c.asking--
+	if c.open {
+		c.nodes[r].empty = emptyUnknown
+		c.open = c.asking > 0
+		return false, false
+	}
+	rests = rests && c.asking > 0
 	switch {
 	case !empty:
 		c.nodes[r].empty = isEmptyNo
-	case rests && c.asking > 0:
+	case rests:
 		c.nodes[r].empty = emptyUnknown
 	default:
 		c.nodes[r].empty = isEmptyYes

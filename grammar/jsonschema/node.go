@@ -176,6 +176,10 @@ func (c *compiler) setOf(r ref) *set {
 	if n.set != nil {
 		return n.set
 	}
+	if n.busy && c.asking > 0 { // a question about emptiness came back to what is being computed: it has no answer yet
+		c.open = true
+		return c.none
+	}
 	if n.busy {
 		c.refuse(n.place, "$ref", "the schema refers to itself without an array or object between")
 		return c.none
@@ -207,7 +211,7 @@ func (c *compiler) setOf(r ref) *set {
 	c.depth--
 	n = &c.nodes[r] // computing may have moved the nodes
 	n.busy = false
-	if c.err == nil {
+	if c.err == nil && !c.open {
 		n.set = out
 	}
 	return out
