@@ -36,7 +36,7 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 
 BIN ?= bin
 
-.PHONY: build $(COMMANDS) run check test bench bench-prompt bench-storm fidelity model eval lint fuzz install cuda env clean help
+.PHONY: build $(COMMANDS) run check test bench bench-prompt bench-storm fidelity model eval lint page-check fuzz install cuda env clean help
 
 build: $(COMMANDS) ## build every command into bin/ (the first build compiles llama.cpp: two minutes)
 $(COMMANDS):
@@ -70,6 +70,10 @@ bench-storm: build ## chats while others submit long prompts, policy by policy; 
 
 fidelity: build ## what uma-sim predicts against what this daemon does, on a quiet machine; ARGS="--policy meridian …"
 	@scripts/fidelity.sh $(ARGS)
+
+page-check: ## the page in headless Chromium, and the dashboard and alerts with promtool, where there are these
+	@scripts/page-check.sh $(ARGS)
+	@scripts/prom-check.sh
 
 fuzz: ## every fuzz target for FUZZTIME (default 30s) each; what fails is kept in testdata/fuzz; ARGS="./ipc/wire …"
 	@scripts/fuzz.sh $(or $(FUZZTIME),30s) $(ARGS)

@@ -18,7 +18,8 @@ func TestSideAndMedian(t *testing.T) {
 			t.Errorf("median of %v is %v, want %v", xs, got, want)
 		}
 	}
-	if r := ratios([]Side{{ITLp95Ms: 3}}, []Side{{ITLp95Ms: 2}}, func(s Side) float64 { return s.ITLp95Ms }); r[0] != 1.5 {
+	if r := ratios([]Side{{ITLp95Ms: 3}}, []Side{{ITLp95Ms: 2}},
+		func(s Side) float64 { return s.ITLp95Ms }); r[0] != 1.5 {
 		t.Errorf("%v", r)
 	}
 }

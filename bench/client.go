@@ -7,7 +7,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// conn is a client connection with one read buffer: what a lean program would write.
+// conn is a client connection with one read buffer, as a small program would have.
 type conn struct {
 	net.Conn
 	split wire.Splitter
@@ -18,7 +18,7 @@ type conn struct {
 	ev    wire.Event
 }
 
-// defaults is what a request has that says nothing: only what differs is sent.
+// defaults are the values of omitted fields: only fields that differ are sent.
 var defaults = wire.DefaultRequest()
 
 func dial(socket string) (*conn, error) {
@@ -35,7 +35,7 @@ func (c *conn) send(r *wire.Request) error {
 	return err
 }
 
-// next returns the next event, valid until the call after.
+// next returns the next event, valid until the next call.
 func (c *conn) next() (*wire.Event, error) {
 	for {
 		for len(c.rest) > 0 {

@@ -19,7 +19,8 @@ import (
 // EATConfig is one comparison of ending thinking by EAT with ending it by a plain token cap.
 type EATConfig struct {
 	Eval EvalConfig // problems, concurrency, seed; greedy
-	// Deltas are the thresholds of EAT's EMA variance (meridian.eat_ema_variance_threshold), Caps the budgets in tokens.
+	// Deltas are the thresholds of EAT's EMA variance (meridian.eat_ema_variance_threshold), Caps the budgets in
+	// tokens.
 	Deltas []float64
 	Caps   []int
 	// Serve starts the daemon with further options and returns its socket; stop ends it.
@@ -54,7 +55,8 @@ func RunEAT(ctx context.Context, cfg EATConfig) ([]EATPoint, error) {
 			return fmt.Errorf("%s %v: %w", kind, value, err)
 		}
 		out = append(out, EATPoint{kind, value, r.Overall})
-		say(cfg.Log, "%s %v: %.1f %% right, %.1f think tokens", kind, value, 100*r.Overall.Accuracy, r.Overall.ThinkTokens)
+		say(cfg.Log, "%s %v: %.1f %% right, %.1f think tokens", kind, value, 100*r.Overall.Accuracy,
+			r.Overall.ThinkTokens)
 		return nil
 	}
 	if err := point("free", 0, wire.Think{}); err != nil {
@@ -91,7 +93,8 @@ func PrintEAT(w io.Writer, points []EATPoint) {
 			name = fmt.Sprintf("cap of %.0f tokens", p.Value)
 		}
 		s := p.Score
-		fmt.Fprintf(w, "| %s | %d of %d = %.1f %% | %.1f … %.1f %% | %.1f | %.1f %% |\n", name, s.Right, s.Asked, 100*s.Accuracy,
+		fmt.Fprintf(w, "| %s | %d of %d = %.1f %% | %.1f … %.1f %% | %.1f | %.1f %% |\n", name, s.Right, s.Asked,
+			100*s.Accuracy,
 			100*s.CI95[0], 100*s.CI95[1], s.ThinkTokens, 100*(1-s.ThinkTokens/max(free, 1e-9)))
 	}
 }

@@ -30,7 +30,7 @@ type EvalConfig struct {
 	Log         io.Writer
 }
 
-// EvalScore is what one task, or all of them, came to. Tokens are means over the answers.
+// EvalScore is the result of one task, or of all. Tokens are means over the answers.
 type EvalScore struct {
 	Task         string     `json:"task"`
 	Asked        int        `json:"asked"`
@@ -42,7 +42,8 @@ type EvalScore struct {
 	AnswerTokens float64    `json:"answer_tokens"` // without the thinking
 	ThinkP5      int        `json:"think_tokens_p5"`
 	ThinkP95     int        `json:"think_tokens_p95"`
-	// Spread is the median over the problems of longest thinking / shortest thinking; only where each was asked repeatedly.
+	// Spread is the median over the problems of longest thinking / shortest thinking; only where each was asked
+	// repeatedly.
 	Spread float64 `json:"think_spread,omitempty"`
 }
 
@@ -71,7 +72,8 @@ type answered struct {
 	think, answer int // tokens
 }
 
-// RunEval asks the daemon every problem and grades the answers: right is only the exact text, spaces around it aside.
+// RunEval asks the daemon every problem and grades the answers: an answer is right if its text, trimmed, is exactly the
+// expected one.
 func RunEval(ctx context.Context, cfg EvalConfig) (*EvalReport, error) {
 	if len(cfg.Problems) == 0 {
 		return nil, errors.New("there are no problems to ask")
@@ -158,7 +160,7 @@ func question(ctx context.Context, c *client.Client, cfg *EvalConfig, text strin
 	req.MaxTokens, req.Stream, req.Think = cfg.MaxTokens, false, cfg.Think
 	req.Sampling.Temperature = cfg.Temperature
 	req.Sampling.Seed, req.Sampling.SeedSet = seed, true
-	if cfg.Temperature > 0 { // the model's own distribution
+	if cfg.Temperature > 0 { // the unmodified distribution
 		req.Sampling.TopK, req.Sampling.TopP, req.Sampling.MinP = 0, 1, 0
 	}
 	s, err := c.Stream(ctx, &req)
@@ -212,8 +214,8 @@ func score(task string, problems []int, answers []answered, repeat int) EvalScor
 	return s
 }
 
-// wilson is the 95 % score interval of k successes in n trials (Wilson 1927): unlike the textbook ±1.96·σ it stays within
-// 0 … 1 and has a width at k = n.
+// wilson is the 95 % score interval of k successes in n trials (Wilson 1927): unlike the textbook ±1.96·σ it stays
+// within 0 … 1 and has a width at k = n.
 func wilson(k, n int) (low, high float64) {
 	const z = 1.959964
 	p, m := float64(k)/float64(n), float64(n)
@@ -228,8 +230,10 @@ func (r *EvalReport) Markdown(w io.Writer) {
 	if r.Temperature > 0 {
 		how = fmt.Sprintf("temperature %g", r.Temperature)
 	}
-	fmt.Fprintf(w, "%s, %d answers, %s, %d at a time, %.0f s\n\n", r.Model, r.Overall.Asked, how, r.Concurrency, r.Seconds)
-	fmt.Fprint(w, "| task | asked | right | accuracy | 95 % interval | closed think block | think tokens: mean, p5 … p95 | answer tokens |")
+	fmt.Fprintf(w, "%s, %d answers, %s, %d at a time, %.0f s\n\n", r.Model, r.Overall.Asked, how, r.Concurrency,
+		r.Seconds)
+	fmt.Fprint(w, "| task | asked | right | accuracy | 95 % interval | closed think block | think tokens: mean, p5 "+
+		"… p95 | answer tokens |")
 	if r.Overall.Spread > 0 {
 		fmt.Fprint(w, " longest / shortest thinking, median |")
 	}
@@ -239,7 +243,8 @@ func (r *EvalReport) Markdown(w io.Writer) {
 	}
 	fmt.Fprintln(w)
 	for _, s := range append(slices.Clone(r.Tasks), r.Overall) {
-		fmt.Fprintf(w, "| %s | %d | %d | **%.1f %%** | %.1f … %.1f | %d | %.0f, %d … %d | %.1f |", s.Task, s.Asked, s.Right, 100*s.Accuracy,
+		fmt.Fprintf(w, "| %s | %d | %d | **%.1f %%** | %.1f … %.1f | %d | %.0f, %d … %d | %.1f |", s.Task, s.Asked,
+			s.Right, 100*s.Accuracy,
 			100*s.CI95[0], 100*s.CI95[1], s.Closed, s.ThinkTokens, s.ThinkP5, s.ThinkP95, s.AnswerTokens)
 		if r.Overall.Spread > 0 {
 			fmt.Fprintf(w, " %.1f |", s.Spread)

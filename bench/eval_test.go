@@ -35,10 +35,12 @@ func TestRunEval(t *testing.T) {
 		n := asked[q]
 		seeds[r.Sampling.Seed] = true
 		mu.Unlock()
-		if r.Sampling.Temperature != 1 || r.Sampling.TopK != 0 || r.Sampling.TopP != 1 || r.Sampling.MinP != 0 || r.MaxTokens != 99 || r.Stream {
+		if r.Sampling.Temperature != 1 || r.Sampling.TopK != 0 || r.Sampling.TopP != 1 || r.Sampling.MinP != 0 ||
+			r.MaxTokens != 99 || r.Stream {
 			t.Errorf("request %+v", r.Request)
 		}
-		e := wire.EOS{ID: r.ID, Reason: wire.Stop, Text: []byte(" 3\n"), Think: []byte("1+2\nSo 3.\n\n"), Usage: wire.Usage{CompletionTokens: 10*n + 2, ThinkTokens: 10 * n}}
+		e := wire.EOS{ID: r.ID, Reason: wire.Stop, Text: []byte(" 3\n"), Think: []byte("1+2\nSo 3.\n\n"),
+			Usage: wire.Usage{CompletionTokens: 10*n + 2, ThinkTokens: 10 * n}}
 		switch q {
 		case "cut":
 			e.Reason, e.Text = wire.Length, nil
@@ -51,7 +53,8 @@ func TestRunEval(t *testing.T) {
 	}}).Start(t)
 	r, err := RunEval(t.Context(), EvalConfig{
 		Socket: srv.Path, Concurrency: 3, Repeat: 4, Temperature: 1, Seed: 100, MaxTokens: 99,
-		Problems: []heldout.Problem{{Task: "sums", Question: "fine", Answer: "3"}, {Task: "sums", Question: "wrong", Answer: "3"},
+		Problems: []heldout.Problem{{Task: "sums", Question: "fine", Answer: "3"},
+			{Task: "sums", Question: "wrong", Answer: "3"},
 			{Task: "odd", Question: "cut", Answer: "3"}, {Task: "odd", Question: "hasty", Answer: "3"}},
 	})
 	if err != nil {
@@ -60,10 +63,11 @@ func TestRunEval(t *testing.T) {
 	if len(asked) != 4 || asked["cut"] != 4 || len(seeds) != 16 || !seeds[100] || !seeds[115] {
 		t.Errorf("asked %v with the seeds %v", asked, seeds)
 	}
-	if r.Overall.Asked != 16 || r.Overall.Right != 8 || r.Overall.Closed != 8 || len(r.Misses) != 8 || r.Tasks[0].Task != "odd" || r.Tasks[0].Right != 4 || r.Tasks[1].Right != 4 {
+	if r.Overall.Asked != 16 || r.Overall.Right != 8 || r.Overall.Closed != 8 || len(r.Misses) != 8 ||
+		r.Tasks[0].Task != "odd" || r.Tasks[0].Right != 4 || r.Tasks[1].Right != 4 {
 		t.Errorf("%+v", r)
 	}
-	// Four answers of 10, 20, 30 and 40 tokens of thinking to each question but the hasty one.
+	// Four answers of 10, 20, 30 and 40 tokens of thinking to each question but the quick one.
 	if s := r.Tasks[1]; s.ThinkTokens != 25 || s.AnswerTokens != 2 || s.Spread != 4 || s.ThinkP5 != 10 {
 		t.Errorf("%+v", s)
 	}
@@ -74,7 +78,8 @@ func TestRunEval(t *testing.T) {
 	}
 	var md strings.Builder
 	r.Markdown(&md)
-	if !strings.Contains(md.String(), "| sums | 8 | 4 | **50.0 %** |") || !strings.Contains(md.String(), "temperature 1") {
+	if !strings.Contains(md.String(), "| sums | 8 | 4 | **50.0 %** |") ||
+		!strings.Contains(md.String(), "temperature 1") {
 		t.Error(md.String())
 	}
 }
@@ -83,7 +88,8 @@ func TestRunEvalRefused(t *testing.T) {
 	srv := (&clienttest.Server{Answer: func(c *clienttest.Conn, r *clienttest.Request) {
 		c.Error(wire.Error{ID: r.ID, Code: wire.BadRequest, Message: "no"})
 	}}).Start(t)
-	_, err := RunEval(t.Context(), EvalConfig{Socket: srv.Path, Concurrency: 2, Repeat: 1, Problems: []heldout.Problem{{Task: "a", Question: "b", Answer: "c"}}})
+	_, err := RunEval(t.Context(), EvalConfig{Socket: srv.Path, Concurrency: 2, Repeat: 1,
+		Problems: []heldout.Problem{{Task: "a", Question: "b", Answer: "c"}}})
 	if err == nil || !strings.Contains(err.Error(), `"b"`) || !strings.Contains(err.Error(), "no") {
 		t.Error(err)
 	}

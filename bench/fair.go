@@ -6,7 +6,7 @@ import (
 	"io"
 )
 
-// FairConfig says how the policies of two daemons are held against each other where nothing has to be arbitrated: streams
+// FairConfig says how the policies of two daemons are compared without contention: streams
 // that decode, and no prompts.
 type FairConfig struct {
 	Streams []int
@@ -33,7 +33,8 @@ func RunFair(cfg FairConfig) ([]Fair, error) {
 			var got [2]Side
 			for k := range 2 {
 				i := (k + round) % 2
-				times, err := cfg.Client(ClientJob{Socket: cfg.Sockets[i], Streams: n, Connections: 1, Tokens: cfg.Tokens, Prompt: 4, Round: round})
+				times, err := cfg.Client(ClientJob{Socket: cfg.Sockets[i], Streams: n, Connections: 1,
+					Tokens: cfg.Tokens, Prompt: 4, Round: round})
 				if err != nil {
 					return nil, err
 				}
@@ -47,7 +48,8 @@ func RunFair(cfg FairConfig) ([]Fair, error) {
 				continue // warm-up
 			}
 			if cfg.Log != nil {
-				fmt.Fprintf(cfg.Log, "%2d streams, round %d: %.1f and %.1f tok/s\n", n, round, got[0].TokensPerSecond, got[1].TokensPerSecond)
+				fmt.Fprintf(cfg.Log, "%2d streams, round %d: %.1f and %.1f tok/s\n", n, round, got[0].TokensPerSecond,
+					got[1].TokensPerSecond)
 			}
 			sides[0], sides[1] = append(sides[0], got[0]), append(sides[1], got[1])
 		}

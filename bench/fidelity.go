@@ -13,22 +13,22 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Served is one request as its client saw it, in milliseconds.
+// Served is one request as measured by its client, in milliseconds.
 type Served struct {
-	Group  string    `json:"group,omitempty"` // part of a workload that is looked at by itself
+	Group  string    `json:"group,omitempty"` // part of a workload that is reported separately
 	SentMs float64   `json:"sent_ms"`         // after the workload's begin
 	TTFTMs float64   `json:"ttft_ms"`         // 0 = no token came
 	GapsMs []float64 `json:"gaps_ms,omitempty"`
 }
 
-// FidelityWorkload is one of the workloads that the simulator's predictions are held against.
+// FidelityWorkload is one of the workloads that the simulator's predictions are compared with.
 type FidelityWorkload struct {
 	Name string
 	run  func(p *daemonproc.Proc, log func(Served)) error
 }
 
-// Run runs the workload against a daemon that does nothing else, and returns what its clients saw, in the order in which
-// they asked.
+// Run runs the workload against an otherwise idle daemon and returns its clients' measurements, in the order of the
+// requests.
 func (w *FidelityWorkload) Run(p *daemonproc.Proc) ([]Served, error) {
 	var mu sync.Mutex
 	var all []Served
@@ -49,21 +49,24 @@ func (w *FidelityWorkload) Run(p *daemonproc.Proc) ([]Served, error) {
 	return all, err
 }
 
-// FidelityWorkloads are decode-sweep (1, 2, 4 and 8 streams at once), storm (2 chats beside 4 clients that submit prompts of
-// about 1,500 tokens back to back) and shared-prefix (16 requests that share about 1,000 tokens, 4 at a time). scale shortens
-// them for tests: 1 is the whole.
+// FidelityWorkloads are decode-sweep (1, 2, 4 and 8 streams at once), storm (2 chats beside 4 clients that submit
+// prompts of about 1,500 tokens back to back) and shared-prefix (16 requests that share about 1,000 tokens, 4 at a
+// time). scale shortens them for tests: 1 is the whole.
 func FidelityWorkloads(scale float64) []FidelityWorkload {
 	n := func(whole int) int { return max(1, int(float64(whole)*scale)) }
 	return []FidelityWorkload{
 		{"decode-sweep", func(p *daemonproc.Proc, log func(Served)) error { return decodeSweep(p, 6, n(64), log) }},
 		{"storm", func(p *daemonproc.Proc, log func(Served)) error { return fidelityStorm(p, 200, 4, n(900), 2, log) }},
-		{"shared-prefix", func(p *daemonproc.Proc, log func(Served)) error { return sharedPrefix(p, 300, n(600), n(32), 16, log) }},
+		{"shared-prefix", func(p *daemonproc.Proc,
+			log func(Served)) error {
+			return sharedPrefix(p, 300, n(600), n(32), 16, log)
+		}},
 	}
 }
 
-// FidelityCalibration is part i of what step times are fitted to: other prompts, lengths and numbers of streams than the
-// workloads have, but the same kinds of steps. It has several parts so that they can be run between those: a machine
-// is not as fast in every minute.
+// FidelityCalibration is part i of the runs that step times are fitted to: other prompts, lengths and numbers of
+// streams than the workloads, but the same kinds of steps. The parts run between the workloads, because the speed of a
+// machine changes from minute to minute.
 func FidelityCalibration(i int, scale float64) FidelityWorkload {
 	n := func(whole int) int { return max(1, int(float64(whole)*scale)) }
 	return FidelityWorkload{fmt.Sprintf("calibration-%d", i+1), func(p *daemonproc.Proc, log func(Served)) error {
@@ -75,14 +78,14 @@ func FidelityCalibration(i int, scale float64) FidelityWorkload {
 	}}
 }
 
-// asked is a request on its way, with the times its client noted.
+// asked is a request in flight, with the times that its client noted.
 type asked struct {
 	c *conn
 	Served
 	last time.Time
 }
 
-// begin sends r on a connection of its own.
+// begin sends r on a new connection.
 func begin(p *daemonproc.Proc, r *wire.Request, group string, origin time.Time) (*asked, error) {
 	c, err := dial(p.Socket)
 	if err != nil {
@@ -147,7 +150,8 @@ func decodeSweep(p *daemonproc.Proc, rounds, tokens int, log func(Served)) error
 		for _, streams := range []int{1, 2, 4, 8} {
 			began := time.Now()
 			err := concurrently(streams, func(i int) error {
-				a, err := begin(p, streaming(prompt(i, 100+10*round+streams, 64), tokens), fmt.Sprintf("%d streams", streams), origin)
+				a, err := begin(p, streaming(prompt(i, 100+10*round+streams, 64), tokens),
+					fmt.Sprintf("%d streams", streams), origin)
 				if err == nil {
 					err = a.wait(nil)
 					log(a.Served)
@@ -157,14 +161,14 @@ func decodeSweep(p *daemonproc.Proc, rounds, tokens int, log func(Served)) error
 			if err != nil {
 				return err
 			}
-			// The next ones arrive at an idle server, in a simulation that is somewhat slower, too.
+			// Wait so that the next requests arrive at an idle server, in a somewhat slower simulation as well.
 			time.Sleep(min(time.Since(began)/3, 2*time.Second) + 100*time.Millisecond)
 		}
 	}
 	return nil
 }
 
-// ramp begins streams at once that end one after the other: steps of each number of answers, with and without prompts.
+// ramp starts streams at once that end one after the other, so that there are steps with every number of answers.
 func ramp(p *daemonproc.Proc, seed, streams, length, step int, log func(Served)) error {
 	origin := time.Now()
 	return concurrently(streams, func(i int) error {
@@ -266,7 +270,7 @@ func sharedPrefix(p *daemonproc.Proc, seed, shared, tokens, requests int, log fu
 	return errors.Join(errs...)
 }
 
-// Seen sums up what clients saw of a workload, in milliseconds.
+// Seen summarises the clients' measurements of a workload, in milliseconds.
 type Seen struct {
 	Requests int     `json:"requests"`
 	TTFTP50  float64 `json:"ttft_p50_ms"`

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// ClientJob is what a measuring client asks for: so many greedy answers at once, over so many connections.
+// ClientJob is a measuring client's work: Streams greedy answers at once, over Connections connections.
 type ClientJob struct {
 	Socket                                      string
 	Streams, Connections, Tokens, Prompt, Round int
@@ -13,7 +13,7 @@ type ClientJob struct {
 	Text string
 }
 
-// EncodeTimes and DecodeTimes carry RunClient's result between processes: all streams have as many.
+// EncodeTimes and DecodeTimes carry RunClient's result between processes. All streams have the same number of times.
 func EncodeTimes(times [][]int64) []byte {
 	var b []byte
 	for _, ts := range times {

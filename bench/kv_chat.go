@@ -12,9 +12,9 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// interToken: a chat that decodes while prompts come that have to be brought back (from host memory; what they push out is
-// copied there, and from there to disk), against the same chat beside prompts that leave as much to compute and are found in
-// the pool: what both have in common is the scheduler's business, the difference is that of the copies. Two daemons take turns.
+// interToken compares the inter-token times of a chat beside two kinds of prompts, on two daemons that take turns. The
+// first kind must be restored from host memory, and evicts others to host memory and disk. The second leaves as much to
+// compute and is found in the pool. The difference is the cost of the copies.
 func (cfg *KVConfig) interToken() (rows []KVRow, err error) {
 	dir, err := os.MkdirTemp("", "uma-kv")
 	if err != nil {
@@ -22,42 +22,49 @@ func (cfg *KVConfig) interToken() (rows []KVRow, err error) {
 	}
 	defer os.RemoveAll(dir)
 	const rounds = 3
-	// The pool has room for the chat, which sees no pressure then, and two and a half prompts; more than fit take turns.
+	// The pool has room for the chat and two and a half prompts, so the chat is never evicted.
 	cells := 2*chatTokens + cfg.Prefix*5/2
 	args := []string{"--ctx-size", fmt.Sprint(cells), "--parallel", "4"}
 	copies := chatSide{prompts: cells/cfg.Prefix + 2, tail: cfg.Unique}
 	still := chatSide{prompts: 1, tail: 3}
-	err = with(cfg.Start, append(args, "--cache-ram", "1GiB", "--cache-dir", filepath.Join(dir, "kv")), func(p *daemonproc.Proc) error {
-		return with(cfg.Start, append(args, "--cache-ram", "0"), func(q *daemonproc.Proc) error {
-			copies.p, still.p = p, q
-			if err := errors.Join(copies.prepare(cfg.Prefix), still.prepare(cfg.Prefix)); err != nil {
-				return err
-			}
-			for i := range time.Duration(rounds) {
-				if err := copies.round(cfg.Chat/rounds, visitEvery); err != nil {
+	err = with(cfg.Start, append(args, "--cache-ram", "1GiB", "--cache-dir", filepath.Join(dir, "kv")),
+		func(p *daemonproc.Proc) error {
+			return with(cfg.Start, append(args, "--cache-ram", "0"), func(q *daemonproc.Proc) error {
+				copies.p, still.p = p, q
+				if err := errors.Join(copies.prepare(cfg.Prefix), still.prepare(cfg.Prefix)); err != nil {
 					return err
 				}
-				// As many visits, with as much to compute: a text's first tokens may be in the pool already.
-				still.tail += copies.computed/copies.visits - still.last
-				if err := still.round(cfg.Chat/rounds, (i+1)*cfg.Chat/rounds/time.Duration(copies.visits)); err != nil {
-					return err
+				for i := range time.Duration(rounds) {
+					if err := copies.round(cfg.Chat/rounds, visitEvery); err != nil {
+						return err
+					}
+					// As many visits, with as much to compute: the first tokens of a text may be cached.
+					still.tail += copies.computed/copies.visits - still.last
+					if err := still.round(cfg.Chat/rounds,
+						(i+1)*cfg.Chat/rounds/time.Duration(copies.visits)); err != nil {
+						return err
+					}
 				}
-			}
-			return nil
+				return nil
+			})
 		})
-	})
 	if err != nil {
 		return nil, err
 	}
 	if copies.restored < copies.visits/2 {
-		return nil, fmt.Errorf("only %d of %d prompts had to be brought back: the row shows nothing", copies.restored, copies.visits)
+		return nil, fmt.Errorf("only %d of %d prompts had to be brought back: the row shows nothing", copies.restored,
+			copies.visits)
 	}
 	beside, base, alone := latency(copies.beside), latency(still.beside), latency(append(copies.alone, still.alone...))
 	text := func(l Latency) string { return fmt.Sprintf("%.1f ms (p50 %.1f, worst %.1f)", l.P99, l.P50, l.Worst) }
 	return []KVRow{
-		atMost("inter-token", fmt.Sprintf("p99 of a chat beside %d prompts, %d of them brought back, %d parts copied out, %d tokens to compute each", copies.visits, copies.restored, copies.snapshots, copies.computed/copies.visits),
-			text(beside), fmt.Sprintf("beside %d found in the pool, %d tokens to compute each, %s", still.visits, still.computed/still.visits, text(base)), beside.P99-base.P99, 10, " ms more"),
-		{"inter-token", "p99 beside prompts found in the pool", text(base), "the chat alone, " + text(alone), base.P99 - alone.P99, "–", true},
+		atMost("inter-token", fmt.Sprintf("p99 of a chat beside %d prompts, %d of them brought back, %d parts copied "+
+			"out, %d tokens to compute each", copies.visits, copies.restored, copies.snapshots,
+			copies.computed/copies.visits),
+			text(beside), fmt.Sprintf("beside %d found in the pool, %d tokens to compute each, %s", still.visits,
+				still.computed/still.visits, text(base)), beside.P99-base.P99, 10, " ms more"),
+		{"inter-token", "p99 beside prompts found in the pool", text(base), "the chat alone, " + text(alone),
+			base.P99 - alone.P99, "–", true},
 	}, nil
 }
 
@@ -79,7 +86,7 @@ type chatSide struct {
 	computed, last              int // prompt tokens; those of a visit of the last round
 }
 
-// prepare has each prompt computed.
+// prepare asks each prompt once, so that it is cached.
 func (s *chatSide) prepare(prefix int) (err error) {
 	s.prefix = prefix
 	if s.w, err = newWriter(s.p.Socket); err != nil {
@@ -93,7 +100,7 @@ func (s *chatSide) prepare(prefix int) (err error) {
 	return copiesDone(s.p)
 }
 
-// round watches a chat, alone for a while, then as long beside visits that begin so far apart.
+// round times a chat alone for length, then for as long beside visits that begin at least apart from each other.
 func (s *chatSide) round(length, apart time.Duration) error {
 	c, err := dial(s.p.Socket)
 	if err != nil {
@@ -101,7 +108,8 @@ func (s *chatSide) round(length, apart time.Duration) error {
 	}
 	defer c.Close()
 	r := defaults
-	r.ID, r.Prompt, r.MaxTokens, r.Stream, r.Sampling.IgnoreEOS = "chat", s.w.text(s.visits, 931, 32), chatTokens, true, true
+	r.ID, r.Prompt, r.MaxTokens, r.Stream, r.Sampling.IgnoreEOS = "chat", s.w.text(s.visits, 931, 32), chatTokens, true,
+		true
 	if err := c.send(&r); err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot/format"
 )
 
-// restart: the daemon is killed while it writes snapshots; every file found afterwards is whole, or was put aside.
+// restart: the daemon is killed while it writes snapshots; every file found afterwards is complete, or was quarantined.
 func (cfg *KVConfig) restart() ([]KVRow, error) {
 	dir, err := os.MkdirTemp("", "uma-kv")
 	if err != nil {
@@ -21,7 +21,8 @@ func (cfg *KVConfig) restart() ([]KVRow, error) {
 	}
 	defer os.RemoveAll(dir)
 	store := filepath.Join(dir, "kv")
-	args := []string{"--ctx-size", "4096", "--parallel", "4", "--threads", "1", "--cache-ram", "64MiB", "--cache-dir", store, "--cache-disk", "16MiB"}
+	args := []string{"--ctx-size", "4096", "--parallel", "4", "--threads", "1", "--cache-ram", "64MiB", "--cache-dir",
+		store, "--cache-disk", "16MiB"}
 	rng := rand.New(rand.NewPCG(1, 2))
 	var whole, broken, temporary int
 	look := func() error {
@@ -45,12 +46,12 @@ func (cfg *KVConfig) restart() ([]KVRow, error) {
 					whole++
 				}
 			case f.Name() != "lock":
-				temporary++ // of a write that was cut off; the next start removes it
+				temporary++ // of an interrupted write; the next start removes it
 			}
 		}
 		return nil
 	}
-	during, most := 0, 0 // kills that left a cut-off write, files seen
+	during, most := 0, 0 // kills that interrupted a write, files seen
 	for i := range cfg.Kills {
 		p, err := cfg.StartTiny(args...)
 		if err != nil {
@@ -64,7 +65,7 @@ func (cfg *KVConfig) restart() ([]KVRow, error) {
 		time.Sleep(time.Duration(rng.IntN(8000)) * time.Microsecond)
 		p.Cmd.Process.Kill()
 		p.Ended(10 * time.Second)
-		p.Stop(time.Second) // it is dead: this removes its directory
+		p.Stop(time.Second) // it was killed: this removes its directory
 		if err := look(); err != nil {
 			return nil, err
 		}
@@ -88,5 +89,7 @@ func (cfg *KVConfig) restart() ([]KVRow, error) {
 	if most == 0 {
 		return nil, errors.New("no file was written before a kill: the row shows nothing")
 	}
-	return []KVRow{atMost("restart", fmt.Sprintf("broken files after %d times kill -9", cfg.Kills), fmt.Sprintf("%d (up to %d whole ones; %d kills cut a write off; %.0f quarantined)", found, most, during, m("kv_quarantined_total")), "", float64(found), 0, "")}, nil
+	return []KVRow{atMost("restart", fmt.Sprintf("broken files after %d times kill -9", cfg.Kills),
+		fmt.Sprintf("%d (up to %d whole ones; %d kills cut a write off; %.0f quarantined)", found, most, during,
+			m("kv_quarantined_total")), "", float64(found), 0, "")}, nil
 }

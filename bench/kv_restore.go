@@ -13,7 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// restore: what it takes to have a prompt's cells back, from each tier, against computing them.
+// restore compares the time to restore a prompt's cells from each tier with the time to compute them.
 func (cfg *KVConfig) restore() (rows []KVRow, err error) {
 	dir, err := os.MkdirTemp("", "uma-kv")
 	if err != nil {
@@ -38,8 +38,10 @@ func (cfg *KVConfig) restore() (rows []KVRow, err error) {
 			if err != nil {
 				return nil, nil, err
 			}
-			if u := r.eos.Usage; u.CacheTier != tier && (tier != wire.TierNone || u.CachedTokens > 8) { // all may begin with the same token
-				return nil, nil, fmt.Errorf("prompt %d: %d tokens came from %v, want %v: %s", i, u.CachedTokens, u.CacheTier, tier, u.CacheMiss)
+			// all prompts may begin with the same token
+			if u := r.eos.Usage; u.CacheTier != tier && (tier != wire.TierNone || u.CachedTokens > 8) {
+				return nil, nil, fmt.Errorf("prompt %d: %d tokens came from %v, want %v: %s", i, u.CachedTokens,
+					u.CacheTier, tier, u.CacheMiss)
 			}
 			ttft, step = append(ttft, ms(r.ttft)), append(step, median(r.gaps))
 		}
@@ -60,7 +62,8 @@ func (cfg *KVConfig) restore() (rows []KVRow, err error) {
 		if n := m(name + ".count"); n > 0 {
 			measured += fmt.Sprintf(" (%.1f in the daemon)", m(name+".sum")/n)
 		}
-		rows = append(rows, atMost("restore", tier.String()+" hit to first token", measured, fmt.Sprintf("computing it, %.0f ms", cold), median(ttft)/cold, limit, ""))
+		rows = append(rows, atMost("restore", tier.String()+" hit to first token", measured,
+			fmt.Sprintf("computing it, %.0f ms", cold), median(ttft)/cold, limit, ""))
 		return nil
 	}
 	err = with(cfg.Start, all, func(p *daemonproc.Proc) error {
@@ -72,32 +75,35 @@ func (cfg *KVConfig) restore() (rows []KVRow, err error) {
 			return err
 		}
 		cold = median(ttft)
-		// What the cold prompts left is being written out, on both cores: that is its own row (inter-token).
+		// Snapshots of the cold prompts are still being written, on both cores. Row inter-token measures that.
 		if err := copiesDone(p); err != nil {
 			return err
 		}
 		// A step of one row over the same cells is the tail's prefill.
 		var over, steps []float64
-		for i := range 5 { // a single millisecond is looked for: more samples than elsewhere
+		for i := range 5 { // the figure is about a millisecond: more samples than elsewhere
 			ttft, step, err := measure(p, wire.TierDevice)
 			if err != nil {
 				return err
 			}
 			if i == 0 {
-				continue // a processor that has idled for seconds is slow for the first half a second
+				continue // after seconds of idling a processor is slow for half a second
 			}
 			for i := range ttft {
 				over = append(over, ttft[i]-step[i])
 			}
 			steps = append(steps, step...)
 		}
-		rows = append(rows, atMost("restore", "device hit beyond the tail's prefill", fmt.Sprintf("%.2f ms", median(over)), fmt.Sprintf("a step of one token, %.1f ms", median(steps)), median(over), 1, " ms"))
+		rows = append(rows, atMost("restore", "device hit beyond the tail's prefill",
+			fmt.Sprintf("%.2f ms", median(over)), fmt.Sprintf("a step of one token, %.1f ms", median(steps)),
+			median(over), 1, " ms"))
 		return nil
 	})
 	if err != nil {
 		return rows, err
 	}
-	// A pool for one and a half: each prompt pushes the one before out, and finds itself in host memory the second time.
+	// The pool has room for one and a half prompts: each prompt evicts the one before, and is found in host memory the
+	// second time.
 	small := append(disk, "--ctx-size", fmt.Sprint(cfg.Prefix*3/2))
 	err = with(cfg.Start, small, func(p *daemonproc.Proc) error {
 		if err := row(p, wire.TierDisk, 0.10); err != nil {
@@ -112,7 +118,8 @@ func (cfg *KVConfig) restore() (rows []KVRow, err error) {
 		say(cfg.Log, "  no redis-server or valkey-server on the PATH: the fabric is left out")
 		return rows, nil
 	}
-	return rows, with(cfg.Start, append(args, "--ctx-size", "8192", "--fabric", redis), func(p *daemonproc.Proc) error { return row(p, wire.TierFabric, 0.15) })
+	return rows, with(cfg.Start, append(args, "--ctx-size", "8192", "--fabric", redis),
+		func(p *daemonproc.Proc) error { return row(p, wire.TierFabric, 0.15) })
 }
 
 // copiesDone waits until the daemon has taken no snapshot for a second.
@@ -148,7 +155,8 @@ func startRedis(dir string) (url string, stop func(), err error) {
 	}
 	port := l.Addr().(*net.TCPAddr).Port
 	l.Close()
-	cmd := exec.Command(bin, "--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", dir)
+	cmd := exec.Command(bin, "--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
+		"--dir", dir)
 	if err := cmd.Start(); err != nil {
 		return "", nil, err
 	}

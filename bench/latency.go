@@ -8,7 +8,7 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// Latency sums inter-token times up, in ms.
+// Latency summarises inter-token times, in ms.
 type Latency struct {
 	Tokens int     `json:"tokens"`
 	P50    float64 `json:"p50_ms"`

@@ -13,10 +13,10 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// RunClient does a job with one thread on epoll and as little else as possible: the engine computes on every core of
-// the machine, so whatever a measuring client does between two tokens it takes from what it measures. It reads time
-// once a wake-up, looks at no more of an event than which one it is, and waits in raw system calls: around the others
-// Go's runtime wakes a thread of its own (sysmon), once a token.
+// RunClient does a job with one thread on epoll. The engine computes on every core of the machine, so everything that
+// the client does between two tokens slows down what it measures. It reads time once a wake-up, parses no more of an
+// event than its kind and request, and waits in raw system calls: around the others Go's runtime wakes its monitor
+// thread (sysmon), once a token.
 func RunClient(j ClientJob) ([][]int64, error) {
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -41,7 +41,8 @@ func RunClient(j ClientJob) ([][]int64, error) {
 		if err := unix.SetNonblock(c.fd, true); err != nil {
 			return nil, err
 		}
-		if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, c.fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}); err != nil {
+		if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, c.fd,
+			&unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}); err != nil {
 			return nil, err
 		}
 	}
@@ -63,7 +64,8 @@ func RunClient(j ClientJob) ([][]int64, error) {
 	events := make([]unix.EpollEvent, len(conns))
 	buf := make([]byte, 16<<10)
 	for left := j.Streams; left > 0; {
-		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(ep), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), ^uintptr(0), 0, 0)
+		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(ep), uintptr(unsafe.Pointer(&events[0])),
+			uintptr(len(events)), ^uintptr(0), 0, 0)
 		if errno == unix.EINTR {
 			continue
 		}
@@ -73,7 +75,8 @@ func RunClient(j ClientJob) ([][]int64, error) {
 		now := time.Since(start).Nanoseconds()
 		for _, ev := range events[:n] {
 			c := &conns[ev.Fd]
-			k, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(c.fd), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)))
+			k, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(c.fd), uintptr(unsafe.Pointer(&buf[0])),
+				uintptr(len(buf)))
 			switch {
 			case errno == unix.EAGAIN:
 				continue
@@ -106,7 +109,7 @@ func RunClient(j ClientJob) ([][]int64, error) {
 	return times, nil
 }
 
-// which looks at the head of an event, {"event":"token","id":"7",…, for its kind and request.
+// which parses the head of an event, {"event":"token","id":"7",…, for its kind and request.
 func which(payload []byte) (wire.EventKind, int) {
 	kind := wire.EventUnknown
 	rest, ok := bytes.CutPrefix(payload, []byte(`{"event":"token","id":"`))

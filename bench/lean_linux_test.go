@@ -14,7 +14,8 @@ func TestWhichReadsWhatTheServerWrites(t *testing.T) {
 		kind    wire.EventKind
 		i       int
 	}{
-		{frame(wire.AppendToken(nil, &wire.Token{ID: "12", Text: []byte("x"), Phase: wire.Output})), wire.EventToken, 12},
+		{frame(wire.AppendToken(nil, &wire.Token{ID: "12", Text: []byte("x"), Phase: wire.Output})), wire.EventToken,
+			12},
 		{frame(wire.AppendEOS(nil, &wire.EOS{ID: "3", Reason: wire.Length, Streamed: true})), wire.EventEOS, 3},
 		{frame(wire.AppendError(nil, &wire.Error{ID: "3", Code: wire.QueueLimit})), wire.EventUnknown, 0},
 	} {

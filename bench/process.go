@@ -13,7 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Idle is what a daemon costs that has nothing to do.
+// Idle is the cost of an idle daemon.
 type Idle struct {
 	Connections   int     `json:"connections"`
 	CPUPercent    float64 `json:"cpu_percent"` // of one core
@@ -23,11 +23,11 @@ type Idle struct {
 
 // RunIdle watches p for window without connections, then with n idle ones.
 func RunIdle(p *daemonproc.Proc, n int, window time.Duration) (without, with Idle, err error) {
-	// One answer first: what the first request allocates for good is not the connections' cost.
+	// One answer first: what the first request allocates permanently is not the connections' cost.
 	if _, err := ask(p.Socket, "warm-up", 8); err != nil {
 		return without, with, err
 	}
-	time.Sleep(2 * time.Second) // what the first answer left behind (timers, the collector) is not the idle cost
+	time.Sleep(2 * time.Second) // timers and the collector after the first answer are not the idle cost
 	if without, err = watch(p, 0, window); err != nil {
 		return without, with, err
 	}
@@ -55,7 +55,8 @@ func watch(p *daemonproc.Proc, n int, window time.Duration) (Idle, error) {
 	time.Sleep(window)
 	after, err2 := p.CPU()
 	rss, err3 := p.RSS()
-	return Idle{Connections: n, CPUPercent: 100 * float64(after-before) / float64(window), RSSBytes: rss}, errors.Join(err1, err2, err3)
+	return Idle{Connections: n, CPUPercent: 100 * float64(after-before) / float64(window), RSSBytes: rss},
+		errors.Join(err1, err2, err3)
 }
 
 // Memory is the resident set along a run of many requests.
@@ -93,7 +94,7 @@ func RunMemory(p *daemonproc.Proc, total, workers int, log io.Writer) (m Memory,
 	return m, nil
 }
 
-// flood sends n requests, workers at a time, half of them on connections of their own.
+// flood sends n requests, workers at a time, half of them on a new connection each.
 func flood(socket string, n, workers, salt int) error {
 	var next atomic.Int64
 	errs := make([]error, workers)
@@ -128,7 +129,7 @@ func flood(socket string, n, workers, salt int) error {
 	return errors.Join(errs...)
 }
 
-// ask sends one request on a connection of its own and returns how many tokens came.
+// ask sends one request on a new connection and returns how many tokens came.
 func ask(socket, text string, tokens int) (int, error) {
 	c, err := dial(socket)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// PromptConfig says how the daemon's prompt speed is held against the bare decode loop's.
+// PromptConfig says how the daemon's prompt speed is compared with the bare decode loop's.
 type PromptConfig struct {
 	Tokens []int // of a prompt, exactly
 	Rounds int   // pairs of (bare, served) per length; the order alternates
@@ -19,7 +19,7 @@ type PromptConfig struct {
 	Log    io.Writer                          // progress lines; nil = none
 }
 
-// PromptSide is what one side of a comparison showed, as medians over the rounds.
+// PromptSide is the result of one side of a comparison: medians over the rounds.
 type PromptSide struct {
 	FirstTokenMs    float64 `json:"first_token_ms"`
 	TokensPerSecond float64 `json:"tokens_per_second"` // of the prompt, until the first token of the answer
@@ -66,7 +66,8 @@ func RunPrompt(cfg PromptConfig, eng *Watched) ([]Prompt, error) {
 			}
 			ratio := bare.FirstTokenMs / served.FirstTokenMs
 			if cfg.Log != nil {
-				fmt.Fprintf(cfg.Log, "%d tokens, round %d: bare %.1f ms; served %.1f ms, %.1f in %.0f decodes; ratio %.3f\n",
+				fmt.Fprintf(cfg.Log, "%d tokens, round %d: bare %.1f ms; served %.1f ms, %.1f in %.0f decodes; ratio "+
+					"%.3f\n",
 					n, round, bare.FirstTokenMs, served.FirstTokenMs, served.DecodeMs, served.Steps, ratio)
 			}
 			bares, serveds, ratios = append(bares, bare), append(serveds, served), append(ratios, ratio)
@@ -77,7 +78,7 @@ func RunPrompt(cfg PromptConfig, eng *Watched) ([]Prompt, error) {
 	return out, nil
 }
 
-// promptOf is a text of exactly n tokens, and these; another one for each salt.
+// promptOf returns a text of exactly n tokens, different for each salt, and the tokens.
 func promptOf(v runtime.Vocab, n, salt int) (string, []runtime.Token, error) {
 	long := prompt(salt, 0, 8*n) // a token of it is at most a few characters
 	var toks []runtime.Token
@@ -135,8 +136,8 @@ func servedPrompt(cfg PromptConfig, eng *Watched, n, salt int) (PromptSide, erro
 	return promptSide(eng, n, ms(time.Duration(times[0][0])))
 }
 
-// promptSide takes what eng saw since the last take, which must be the n tokens of the prompt and no more: a daemon
-// that had them cached would be no comparison.
+// promptSide takes what eng decoded since the last take. It must be exactly the n tokens of the prompt: with cached
+// tokens the comparison would be wrong.
 func promptSide(eng *Watched, n int, took float64) (PromptSide, error) {
 	s := PromptSide{FirstTokenMs: took, TokensPerSecond: 1000 * float64(n) / took, Steps: float64(len(eng.decodes))}
 	for _, d := range eng.decodes {
@@ -159,7 +160,8 @@ func medianPrompt(ss []PromptSide) PromptSide {
 		return median(xs)
 	}
 	return PromptSide{
-		pick(func(s PromptSide) float64 { return s.FirstTokenMs }), pick(func(s PromptSide) float64 { return s.TokensPerSecond }),
+		pick(func(s PromptSide) float64 { return s.FirstTokenMs }),
+		pick(func(s PromptSide) float64 { return s.TokensPerSecond }),
 		pick(func(s PromptSide) float64 { return s.DecodeMs }), pick(func(s PromptSide) float64 { return s.Steps }),
 	}
 }

@@ -42,23 +42,26 @@ func TestRunPrompt(t *testing.T) {
 	defer eng.Close()
 	texts := map[string]bool{}
 	client := computing(eng, func(n int) int { return n })
-	cfg := PromptConfig{Tokens: []int{64, 7}, Rounds: 3, Idle: func() bool { return true }, Client: func(j ClientJob) ([][]int64, error) {
-		if texts[j.Text] || j.Tokens != 1 || j.Streams != 1 {
-			t.Errorf("job %+v", j)
-		}
-		texts[j.Text] = true
-		return client(j)
-	}}
+	cfg := PromptConfig{Tokens: []int{64, 7}, Rounds: 3, Idle: func() bool { return true },
+		Client: func(j ClientJob) ([][]int64, error) {
+			if texts[j.Text] || j.Tokens != 1 || j.Streams != 1 {
+				t.Errorf("job %+v", j)
+			}
+			texts[j.Text] = true
+			return client(j)
+		}}
 	rows, err := RunPrompt(cfg, eng)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, n := range cfg.Tokens {
 		r := rows[i]
-		if r.Tokens != n || r.Served.FirstTokenMs != 50 || r.Served.Steps != 2 || r.Served.TokensPerSecond != 20*float64(n) {
+		if r.Tokens != n || r.Served.FirstTokenMs != 50 || r.Served.Steps != 2 ||
+			r.Served.TokensPerSecond != 20*float64(n) {
 			t.Errorf("%d tokens, served: %+v", n, r)
 		}
-		if want := float64((n + 39) / 40); r.Bare.Steps != want || r.Bare.FirstTokenMs <= 0 || r.Bare.DecodeMs > r.Bare.FirstTokenMs || r.Ratio <= 0 {
+		if want := float64((n + 39) / 40); r.Bare.Steps != want || r.Bare.FirstTokenMs <= 0 ||
+			r.Bare.DecodeMs > r.Bare.FirstTokenMs || r.Ratio <= 0 {
 			t.Errorf("%d tokens, bare: %+v, want %v steps", n, r, want)
 		}
 	}
@@ -71,8 +74,10 @@ func TestRunPrompt(t *testing.T) {
 func TestRunPromptRefusesWhatWasNotComputed(t *testing.T) {
 	eng := Watch(watched{fake.New(fake.Config{Options: runtime.Options{ContextTokens: 1024}})})
 	defer eng.Close()
-	cfg := PromptConfig{Tokens: []int{64}, Rounds: 1, Idle: func() bool { return true }, Client: computing(eng, func(n int) int { return n - 10 })}
-	if _, err := RunPrompt(cfg, eng); err == nil || !strings.Contains(err.Error(), "54 tokens were computed for a prompt of 64") {
+	cfg := PromptConfig{Tokens: []int{64}, Rounds: 1, Idle: func() bool { return true },
+		Client: computing(eng, func(n int) int { return n - 10 })}
+	if _, err := RunPrompt(cfg, eng); err == nil ||
+		!strings.Contains(err.Error(), "54 tokens were computed for a prompt of 64") {
 		t.Errorf("%v", err)
 	}
 }

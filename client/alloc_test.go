@@ -18,7 +18,7 @@ func (c recorded) Read(b []byte) (int, error)  { return c.r.Read(b) }
 func (c recorded) Write(b []byte) (int, error) { return len(b), nil }
 func (c recorded) Close() error                { return nil }
 
-// recordedStream is a stream of n token events of its own.
+// recordedStream is a stream of n token events.
 func recordedStream(tb testing.TB, n int) *Stream {
 	var data []byte
 	for range n {

@@ -121,7 +121,7 @@ func TestManyStreams(t *testing.T) {
 	wg.Wait()
 }
 
-// TestUnreadStream: a stream that nobody reads yet loses nothing while another one reads.
+// TestUnreadStream: a stream that is not read yet loses nothing while another one is.
 func TestUnreadStream(t *testing.T) {
 	s := (&clienttest.Server{Answer: func(c *clienttest.Conn, r *clienttest.Request) {
 		for range 1000 {
@@ -165,7 +165,7 @@ func TestCancel(t *testing.T) {
 	if _, eos, err := collect(stream); eos.Reason != wire.Cancelled || eos.Usage.CompletionTokens != 1 || err != nil {
 		t.Errorf("got %+v, %v", eos, err)
 	}
-	if err := c.Cancel(t.Context(), "nobody"); err != nil {
+	if err := c.Cancel(t.Context(), "unknown"); err != nil {
 		t.Errorf("cancelling what is not there: %v", err)
 	}
 }
@@ -260,7 +260,7 @@ func TestDuplicateID(t *testing.T) {
 	}
 }
 
-// TestConnectionLost: everybody who waits learns it, and so does the next request.
+// TestConnectionLost: every waiting call learns it, and so does the next request.
 func TestConnectionLost(t *testing.T) {
 	s := (&clienttest.Server{Answer: func(c *clienttest.Conn, r *clienttest.Request) {
 		c.Token(r.ID, "half", wire.Output)
@@ -334,7 +334,7 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
-// TestStrangeEvents: events of a newer daemon, or for requests that are not there, disturb nobody.
+// TestStrangeEvents: events of a newer daemon, or for requests that are not there, disturb no other request.
 func TestStrangeEvents(t *testing.T) {
 	s := (&clienttest.Server{Answer: func(c *clienttest.Conn, r *clienttest.Request) {
 		c.Send(func(dst []byte) []byte {
@@ -435,7 +435,7 @@ func TestEndThink(t *testing.T) {
 	if ev, err := other.Next(); err != nil || ev.Kind != wire.EventToken {
 		t.Errorf("the other request: %+v %v", ev, err)
 	}
-	if err := c.EndThink(t.Context(), "nobody"); err != nil {
+	if err := c.EndThink(t.Context(), "unknown"); err != nil {
 		t.Errorf("an id that is not in flight: %v", err)
 	}
 }

@@ -22,6 +22,23 @@
 // r.Sampling.Temperature or r.Think. [Stream.Next] returns every event, progress reports included. The types of package
 // ipc/wire are the messages themselves, and docs/protocol.md describes each field.
 //
+// # Tools
+//
+// A request offers functions in Tools. The answer's Calls name those that the model wants; the program runs them and asks
+// again:
+//
+//	r.Tools = []client.Tool{{Name: "get_weather", Parameters: []byte(`{"type":"object"}`)}}
+//	answer, err := c.Chat(ctx, r)
+//	if err != nil { … }
+//	r.Messages = append(r.Messages, answer.Message())
+//	for _, call := range answer.Calls {
+//		r.Messages = append(r.Messages, client.ToolResult(call, run(call.Name, call.Arguments)))
+//	}
+//	answer, err = c.Chat(ctx, r)
+//
+// In a stream, [Stream.Next] returns the parts of a call as events of the kind wire.EventToolCall. Request.Format asks for
+// an answer that is JSON, fits a schema, or matches a regular expression or a grammar.
+//
 // # Errors
 //
 // A request that the daemon refuses or fails returns a [*ServerError]. Its Code says what the client can do about it:

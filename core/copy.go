@@ -6,15 +6,15 @@ import (
 	"github.com/uma-serve/uma-serve/kvsnap"
 )
 
-// How long cells may be copied before a decode, in both directions: while answers run, by so much a token comes later;
-// while none does, by so much a request is noticed later. Evictions may overdraw it by copyTime.
+// How long cells may be copied before a decode, in both directions: it delays the next token while answers run, and the
+// handling of inputs while none does. Evictions may exceed it by copyTime.
 const (
 	copyTime     = 2 * time.Millisecond
 	copyIdleTime = 5 * time.Millisecond
 )
 
-// move plans the copies of the next Step: thoughts that are to be copied out, restores, and, when nothing runs, prefixes
-// that are to outlive the process.
+// move plans the copies of the next Step: thoughts to copy out, restores, and, when nothing runs, prefixes that are to
+// outlive the process.
 func (c *Core) move(now Instant) {
 	c.left = copyIdleTime
 	if c.sched.Stats().Decoding > 0 {
@@ -31,12 +31,13 @@ func (c *Core) move(now Instant) {
 	}
 }
 
-// mayCopyCached: the newest plan had nothing to compute, and no restore could be copied instead.
+// mayCopyCached reports whether there is time for copies of cached prefixes: the newest plan had nothing to compute, and no
+// restore has a ready part.
 func (c *Core) mayCopyCached() bool {
 	return len(c.copies) > 0 && len(c.plan.Batch) == 0 && len(c.events) == 0 && !c.restoring()
 }
 
-// restoring reports whether a restore has a part at hand.
+// restoring reports whether a restore has a ready part.
 func (c *Core) restoring() bool {
 	for _, re := range c.restores {
 		if re.state != awaited {
@@ -66,8 +67,8 @@ func (c *Core) copyCached() {
 	}
 }
 
-// copyThoughts copies some of a running request. Once it was cut it is no prefix of any text: its cells were computed with
-// others before them than its tokens say.
+// copyThoughts copies part of a running request. After a cut its cells are no prefix of any text: they were computed behind
+// other tokens than its history has now.
 func (c *Core) copyThoughts() {
 	r := c.thoughts[0]
 	if r.seq == NoSeq || r.ended || r.cut > 0 || !c.copyOut(r.Owner, r.Tokens, r.seq, r.computed, c.left) {
@@ -75,8 +76,8 @@ func (c *Core) copyThoughts() {
 	}
 }
 
-// offload copies what cached prefixes lose, from the head on, as far as the time before the next decode allows. What is not
-// copied now is computed again.
+// offload copies what cached prefixes lose, from the head on, as far as the time before the next decode allows. The rest
+// will be computed again.
 func (c *Core) offload(victims []kvsnap.Victim) {
 	if !c.cfg.CanRemoveRange {
 		return
@@ -106,8 +107,8 @@ func (c *Core) copyOut(ns uint32, tokens []Token, seq Seq, n int, limit time.Dur
 	return p0 < n
 }
 
-// CopyAll plans the copies of a cached prefix, all of it, or of every one (entry 0): for a client that asks, and for the
-// end. The Ops are valid until the next call.
+// CopyAll plans the copies of a whole cached prefix, or of all of them (entry 0): at a client's request, and at shutdown. The
+// Ops are valid until the next call.
 func (c *Core) CopyAll(entry uint64) []Op {
 	at := len(c.step.Ops)
 	for _, e := range c.tree.Entries(nil) {
@@ -124,13 +125,13 @@ func (c *Core) CopyAll(entry uint64) []Op {
 	return ops
 }
 
-// copied takes what became of a Step's copies, and learns what they cost.
+// copied takes the results of a Step's copies, and learns their cost.
 func (c *Core) copied(now Instant, res *Result) {
 	for i := range res.Copies {
 		c.restoreCopied(now, &res.Copies[i])
 	}
 	if res.CopyFailed {
-		// There is no room, or what the part stands on is gone: later parts would fail alike.
+		// There is no room, or the part before it is missing: later parts would fail too.
 		c.copies, c.thoughts = c.copies[min(1, len(c.copies)):], c.thoughts[min(1, len(c.thoughts)):]
 	}
 	if res.CopyTokens > 0 {

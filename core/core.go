@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
+	"github.com/uma-serve/uma-serve/internal/toolcall"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/meridian/blocks"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
 )
@@ -15,14 +17,14 @@ import (
 const (
 	// MaxSequences is how many sequence ids an engine can have: llama.cpp's LLAMA_MAX_SEQ.
 	MaxSequences = 256
-	// scratchSequences of them are never handed out: one for snapshots, the others for the probe forks of one step.
+	// scratchSequences of them belong to no request: one for snapshots, the others for the probe forks of one step.
 	scratchSequences = 5
 	// MaxForks is how many probe forks a step may carry.
 	MaxForks = scratchSequences - 1
 )
 
-// Sequences is how many sequence ids to open an engine with: one for each request that may run, and the rest for cached
-// prefixes, if there are to be any.
+// Sequences returns how many sequence ids to open an engine with: with cached prefixes all, else one for each request that
+// may run.
 func Sequences(running int, cached bool) int {
 	if cached {
 		return MaxSequences
@@ -30,17 +32,17 @@ func Sequences(running int, cached bool) int {
 	return min(MaxSequences, running+scratchSequences)
 }
 
-// MaxRunning is how many requests may run at once on an engine with so many sequence ids.
+// MaxRunning returns how many requests may run at once on an engine with so many sequence ids.
 func MaxRunning(sequences int) int { return sequences - scratchSequences }
 
 // What --think-evict does with a finished thought's cells.
 const (
 	KeepThoughts    = "none"
-	OffloadThoughts = "offload" // copied to the stores, so that a preempted request need not compute them again
-	DropThoughts    = "drop"    // taken out of the sequence when cells run low: lossy
+	OffloadThoughts = "offload" // copied to the stores, so that a preempted request does not compute them again
+	DropThoughts    = "drop"    // removed from the sequence when cells run low: lossy
 )
 
-// SchedConfig is what New makes of Config.Sched: a scheduler with a prefix tree beside it, and forks.
+// SchedConfig returns the configuration of New's scheduler: Config.Sched with cached prefixes and forks.
 func SchedConfig(c sched.Config) sched.Config {
 	c.Prefix, c.Forks = true, MaxForks
 	return c
@@ -51,37 +53,37 @@ type Config struct {
 	Sched         sched.Config // see SchedConfig
 	Sequences     int          // sequence ids of the engine, see Sequences
 	CellBytes     int          // bytes of one KV cell, all layers, K and V
-	BlockCells    int          // of the ledger by tier; 0 = meridian.DefaultBlockCells
+	BlockCells    int          // cells of one block, the unit in which evictions are counted; 0 = blocks.DefaultBlockCells
 	ShareSystem   bool         // system prompts are shared between owners
-	NoPrefixCache bool         // what ends leaves nothing behind
+	NoPrefixCache bool         // requests that end leave no cached prefix
 
 	CanRemoveRange bool // the engine's memory can drop part of a sequence: sharing parts, restores and probe forks need it
-	CanShift       bool // and move positions
+	CanShift       bool // the engine's memory can move positions
 	ContextShift   bool // a full context loses its oldest half
 	ThinkEvict     string
 
 	Stores     Stores // nil: cells that are evicted are computed again
-	Durable    bool   // new prefixes are copied out while there is time: a tier outlives the process, or is shared
+	Durable    bool   // new prefixes are copied out in idle time: a tier outlives the process, or is shared
 	PartTokens int    // unit of every copy, see PartTokensOf
-	// CopyPerToken is what copying one token's cells is expected to take before any copy was measured.
+	// CopyPerToken is the expected time of copying one token's cells, until copies are measured.
 	CopyPerToken time.Duration
 
-	// Tokens fills Request.Tokens of a request that starts for the first time; nil: they are there at Arrive.
+	// Tokens fills Request.Tokens of a request that starts for the first time; nil: they are set at Arrive.
 	Tokens func(*Request)
 	// Trace records every call; nil: nothing is recorded.
 	Trace *Trace
-	// Planned is shown what the scheduler was told and what it answered. Both are valid during the call only.
+	// Planned gets each list of events and the scheduler's plan. Both are valid during the call only.
 	Planned func(now Instant, in []sched.Event, plan *sched.Plan)
 }
 
-// PartTokensOf is the unit of every copy, in tokens, for cells of so many bytes: at most 128 and about 4 MiB, which take
-// 0.3 to 1 ms. It follows from the model alone and parts end at multiples of it, so that two machines cut the same prompt
-// in the same places.
+// PartTokensOf returns the unit of every copy, in tokens, for cells of so many bytes: at most 128 tokens and about 4 MiB,
+// which take 0.3 to 1 ms. It depends on the model alone and parts end at multiples of it, so that two machines cut the same
+// prompt in the same places.
 func PartTokensOf(cellBytes int) int {
 	return min(128, max(16, 4<<20/max(cellBytes, 1)/16*16))
 }
 
-// Validate names the field that is wrong.
+// Validate returns an error that names the first field out of range.
 func (c *Config) Validate() error {
 	switch {
 	case c.Sequences > MaxSequences:
@@ -98,26 +100,24 @@ func (c *Config) Validate() error {
 	return fmt.Errorf("core: think evict %q: must be %q, %q or %q", c.ThinkEvict, KeepThoughts, OffloadThoughts, DropThoughts)
 }
 
-// Core is one server's decisions. It belongs to one goroutine.
+// Core decides for one server. It belongs to one goroutine.
 type Core struct {
 	cfg    Config
 	sched  *sched.Scheduler
 	tree   *kvsnap.Tree
-	blocks *meridian.Blocks
+	ledger *blocks.Ledger // the tree's: every count of cells comes from it
 
 	requests  map[ID]*Request // those that have not ended
-	slots     []*Request      // by the scheduler's sequence number; an ended one stays until its Release
+	slots     []*Request      // by the scheduler's sequence number; an ended request stays until its Release
 	lingering []*Request      // ended chats whose history is being rendered
 	events    []sched.Event   // for the next scheduler step
 	arrived   bool            // there is an EvArrive among them
 	plan      sched.Plan      // the newest
 
-	own       int    // Invariant: Σ Request.own over slots: what the scheduler counts as its requests' cells
-	pool      int    // what EvPool said last
-	inFlight  int    // cells that CopyIns of the current step fill
-	evictable int    // cells of cached prefixes when the scheduler decided
-	avoidable uint64 // blocks of answers that were taken while less needed ones were there
-	forks     int    // in the batch at hand
+	room      int    // what EvCells said last
+	evictable int    // evictable cells that go before answers, when the scheduler decided
+	avoidable uint64 // blocks of preempted answers that lower tiers could have spared
+	forks     int    // in the current batch
 
 	restores    []*restore
 	lastRestore RestoreID
@@ -129,6 +129,9 @@ type Core struct {
 	checks      int   // calls of check
 	step, other *Step // step is being filled
 	marks       []Token
+
+	callEvents []toolcall.Event // of the last Said
+	callText   []byte           // and their text
 }
 
 // New makes an idle server.
@@ -143,8 +146,8 @@ func New(cfg Config) (*Core, error) {
 		return nil, err
 	}
 	tree := kvsnap.Config{
-		Cells: s.Cells, CellBytes: cfg.CellBytes, Sequences: cfg.Sequences, Scratch: scratchSequences,
-		WholeOnly: !cfg.CanRemoveRange, ShareSystem: cfg.ShareSystem,
+		Cells: s.Cells, CellBytes: cfg.CellBytes, BlockCells: cfg.BlockCells, Sequences: cfg.Sequences,
+		Scratch: scratchSequences, WholeOnly: !cfg.CanRemoveRange, ShareSystem: cfg.ShareSystem,
 	}
 	if cfg.NoPrefixCache {
 		tree.KeepMin = 1 << 30 // nothing is long enough to be kept
@@ -152,9 +155,8 @@ func New(cfg Config) (*Core, error) {
 	if c.tree, err = kvsnap.New(tree); err != nil {
 		return nil, err
 	}
-	if c.blocks, err = meridian.NewBlocks(meridian.BlocksConfig{Cells: s.Cells, BlockCells: cfg.BlockCells, CellBytes: cfg.CellBytes}); err != nil {
-		return nil, err
-	}
+	c.ledger = c.tree.Ledger()
+	c.room = c.ledger.Room()
 	c.copyCost = float64(cfg.CopyPerToken)
 	if c.copyCost <= 0 {
 		c.copyCost = float64(time.Millisecond) / float64(max(1, cfg.PartTokens))
@@ -167,12 +169,13 @@ func New(cfg Config) (*Core, error) {
 	return c, nil
 }
 
-// Scheduler, Tree and Blocks are for reports: the caller only reads.
+// Scheduler, Tree and Ledger are for reports: the caller only reads.
 func (c *Core) Scheduler() *sched.Scheduler { return c.sched }
 func (c *Core) Tree() *kvsnap.Tree          { return c.tree }
-func (c *Core) Blocks() *meridian.Blocks    { return c.blocks }
+func (c *Core) Ledger() *blocks.Ledger      { return c.ledger }
 
-// Avoidable counts blocks of answers that were evicted although a lower tier had cells. It stays 0 unless there is a bug.
+// Avoidable counts blocks of answers that were preempted although a lower tier had cells. It stays 0 unless the client of the
+// answer does not read, or the engine has fewer cells than the ledger.
 func (c *Core) Avoidable() uint64 { return c.avoidable }
 
 // Request returns a live request, nil when it has ended.
@@ -236,32 +239,32 @@ func (c *Core) arrive(r *Request) {
 	}
 	c.tell(sched.Event{
 		Kind: sched.EvArrive, Req: r.ID, Class: r.Class, Owner: r.Owner, Prompt: r.Prompt, MaxTokens: r.MaxTokens, Strict: r.Strict,
-		TargetTTFT: r.TargetTTFT, TargetTBT: r.TargetITL, Thinking: r.Control.Phase() == meridian.ThinkDecode,
+		TargetTTFT: r.TargetTTFT, TargetITL: r.TargetITL, Thinking: r.Control.Phase() == meridian.ThinkDecode,
 	})
 	c.arrived = true
 }
 
-// age says in each EvArrive how long its request has waited for the scheduler to hear of it.
-func (c *Core) age(now Instant) {
+// fillQueuedFor sets in each EvArrive how long its request has waited for this Step.
+func (c *Core) fillQueuedFor(now Instant) {
 	for i := range c.events {
 		if e := &c.events[i]; e.Kind == sched.EvArrive {
 			if r := c.requests[e.Req]; r != nil {
-				e.Ago = max(0, now.Sub(r.Arrived))
+				e.QueuedFor = max(0, now.Sub(r.Arrived))
 			}
 		}
 	}
 	c.arrived = false
 }
 
-// Next decides what happens next. Requests that are let in are looked up in the prefix tree on the way, so it may take the
-// scheduler more than one Step.
+// Next decides what happens next. It looks up requests that start in the prefix tree, so it may call the scheduler more than
+// once.
 func (c *Core) Next(now Instant) *Step {
 	c.move(now)
 	if c.arrived {
-		c.age(now)
+		c.fillQueuedFor(now)
 	}
 	for {
-		c.poolEvent(now)
+		c.tellCells(now)
 		c.plan = c.sched.Step(now, c.events)
 		if c.cfg.Planned != nil {
 			c.cfg.Planned(now, c.events, &c.plan)
@@ -280,8 +283,8 @@ func (c *Core) Next(now Instant) *Step {
 		c.makeRoom(now, c.plan.Tokens)
 		c.addForks()
 	} else {
-		// What a release set free the scheduler hears of before the caller sleeps: nothing else would wake it.
-		c.poolEvent(now)
+		// The scheduler hears of what a release freed before the caller sleeps: nothing else would wake it.
+		c.tellCells(now)
 		out.Idle = len(out.Ops) == 0 && len(c.events) == 0 && !c.moving()
 		out.WakeAt = c.plan.WakeAt
 	}
@@ -324,19 +327,19 @@ func (c *Core) apply(now Instant) {
 	}
 }
 
-// end tells of an end that no token brought.
+// end reports an end that no token caused.
 func (c *Core) end(r *Request, e End) {
 	e.Request = r
 	c.step.Ends = append(c.step.Ends, e)
 	c.forget(r)
 }
 
-// forget takes a request that has ended from every list but slots, which it leaves with its Release.
+// forget removes a request that has ended from every list but slots; its Release removes it there.
 func (c *Core) forget(r *Request) {
 	r.ended = true
 	delete(c.requests, r.ID)
-	if r.held {
-		r.held = false
+	if r.waiting || r.had > 0 { // it waits, or what it had computed is parked
+		r.waiting, r.had = false, 0
 		c.tree.Cancel(uint64(r.ID))
 	}
 	if re := r.restoring; re != nil {
@@ -346,8 +349,8 @@ func (c *Core) forget(r *Request) {
 
 func (c *Core) note(n Note) { c.step.Notes = append(c.step.Notes, n) }
 
-// FillBatch writes the newest Step's batch: the tokens of each slice at their positions, probe forks included. The rows
-// that the plan names are those that Batch.Add gives.
+// FillBatch writes the newest Step's batch: the tokens of each slice at their positions, probe forks included. The plan's
+// rows are the ones that Batch.Add returns.
 func (c *Core) FillBatch(b *runtime.Batch) {
 	b.Reset()
 	for i := range c.plan.Batch {
@@ -368,7 +371,7 @@ func (c *Core) FillBatch(b *runtime.Batch) {
 	}
 }
 
-// Done takes what became of the newest Step. It follows every Next, before the rows of the batch are answered.
+// Done takes the result of the newest Step. It follows every Next, before the rows of the batch are answered.
 func (c *Core) Done(now Instant, res *Result) {
 	c.cfg.Trace.done(now, res)
 	c.copied(now, res)
@@ -385,8 +388,8 @@ func (c *Core) Done(now Instant, res *Result) {
 		case res.Outcome == sched.StepOK:
 			c.grown(r, s.Start+s.N)
 		case res.Outcome != sched.StepKVFull:
-			// Part of the batch may be in the cells: back to where the sequence was. A memory that cannot drop ranges never
-			// has a step aborted, and a step that fails ends all of its requests.
+			// Part of the batch may be in the cells: remove it. On a memory that cannot drop ranges no step is aborted, and
+			// a failed step ends all of its requests.
 			if c.cfg.CanRemoveRange {
 				c.op(Op{Kind: SeqRemove, Dst: r.seq, From: s.Start, To: -1})
 			}
@@ -394,21 +397,15 @@ func (c *Core) Done(now Instant, res *Result) {
 	}
 }
 
-// grown counts the cells of r's history that a step has computed: it holds n tokens now.
+// grown tells the tree that a step has computed r's history up to n tokens.
 func (c *Core) grown(r *Request, n int) {
-	more := n - r.computed
 	r.computed = n
-	r.own += more
-	c.own += more
-	c.addCells(r, more)
-	if ids := c.tree.Progress(r.seq, r.Tokens, n); ids != nil {
-		c.wake(ids)
-	}
+	c.wake(c.tree.Progress(r.seq, r.Tokens, n, c.tierOf(r)))
 }
 
 func (c *Core) op(o Op) { c.step.Ops = append(c.step.Ops, o) }
 
-// do hands on what the prefix tree asks of the engine.
+// do adds the prefix tree's actions to the Step.
 func (c *Core) do(actions []kvsnap.Action) {
 	for i := range actions {
 		a := &actions[i]
@@ -425,15 +422,13 @@ func (c *Core) do(actions []kvsnap.Action) {
 	}
 }
 
-// Shutdown ends what runs without telling of it: the caller answers its clients itself. What was computed of every
-// sequence becomes a cached prefix. Carry out the Ops of the Step, then those of CopyAll.
+// Shutdown ends all requests without Step.Ends: the caller answers its clients itself. What every sequence has computed
+// becomes a cached prefix. Carry out the Ops of the Step, then those of CopyAll.
 func (c *Core) Shutdown(now Instant) *Step {
 	c.settleHistories(now)
 	for i, r := range c.slots {
 		if r != nil {
 			c.slots[i] = nil
-			c.own -= r.own
-			r.own = 0
 			c.retain(now, r, r.Tokens[:r.computed])
 		}
 	}
@@ -448,11 +443,10 @@ func (c *Core) Shutdown(now Instant) *Step {
 	return out
 }
 
-// Pending reports whether a Next would do something although no input comes: ends that the scheduler has not been told
-// of, restores.
+// Pending reports whether Next has work without a new input: ends that the scheduler has not been told, or restores.
 func (c *Core) Pending() bool { return len(c.events) > 0 || len(c.restores) > 0 }
 
-// Quiet reports whether nothing is on its way: no restore, no copy, no history that is being rendered.
+// Quiet reports whether no restore, no copy and no rendering of a history is under way.
 func (c *Core) Quiet() bool {
 	return len(c.lingering)+len(c.restores)+len(c.copies)+len(c.thoughts)+len(c.step.Ops) == 0
 }

@@ -1,24 +1,22 @@
 package core
 
-import "github.com/uma-serve/uma-serve/meridian"
+// Cuts remove tokens from the middle of a running sequence: the oldest part of a full context (Config.ContextShift), and
+// finished thoughts when cells run out (DropThoughts). Both change what the model attends to, so both are off by default.
+// Only cells behind shared ones are cut.
 
-// What is taken out of the middle of a running sequence: the oldest part of a full context (Config.ContextShift), and
-// finished thoughts when cells run out (DropThoughts). Both change what the model attends to, so both are off by
-// default. Cells that others share are left alone: only what lies behind them is cut.
-
-// shorten takes tokens out of r's history if it is time to, and returns how many.
+// shorten removes tokens from r's history if a rule says so, and returns how many.
 func (c *Core) shorten(r *Request) int {
 	switch {
 	case c.cfg.ContextShift && c.cfg.CanShift && len(r.Tokens) >= c.cfg.Sched.Cells:
-		from := max(r.Keep, r.computed-r.own) // behind what is shared
+		from := max(r.Keep, r.computed-c.tree.Own(r.seq)) // behind what is shared
 		n := (len(r.Tokens) - from) / 2
 		if n < 1 || !c.cutTokens(r, from, n) {
-			return 0 // the scheduler ends it: there is no cell left for its next token
+			return 0 // the scheduler ends it: its next token has no cell
 		}
 		c.note(Note{Kind: Shifted, Request: r, N: n})
 		return n
 	case c.cfg.ThinkEvict == DropThoughts && r.thinkTo > 0 && c.cfg.CanShift && c.pressed():
-		from := max(r.thinkFrom, r.computed-r.own)
+		from := max(r.thinkFrom, r.computed-c.tree.Own(r.seq))
 		n := min(r.thinkTo, r.computed) - from
 		r.thinkTo = 0 // once
 		if n < 1 || !c.cutTokens(r, from, n) {
@@ -32,7 +30,7 @@ func (c *Core) shorten(r *Request) int {
 
 // cutTokens removes n computed tokens of r's history from index from on; false when others share some of the cells.
 func (c *Core) cutTokens(r *Request, from, n int) bool {
-	if from+n > r.computed || n > r.own {
+	if from+n > r.computed {
 		return false
 	}
 	removed := append(make([]Token, 0, n), r.Tokens[from:from+n]...)
@@ -48,16 +46,7 @@ func (c *Core) cutTokens(r *Request, from, n int) bool {
 	}
 	c.ended(ended)
 	r.computed -= n
-	r.own -= n
-	c.own -= n
 	r.cut += n
-	r.Chat = false // what is left is no conversation whose next turn could begin with it
-	tiers := [...]meridian.Tier{meridian.ThinkComplete, meridian.Prefix, meridian.OutputCritical, meridian.ThinkActive}
-	left := n
-	for _, t := range tiers {
-		if k := min(left, c.blocks.CellsOf(meridian.Owner(r.ID), t)); k > 0 && c.blocks.OnCells(meridian.Owner(r.ID), t, -k) {
-			left -= k
-		}
-	}
+	r.Chat = false // no next turn begins with the rest
 	return true
 }

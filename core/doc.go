@@ -1,36 +1,36 @@
-// Package core is what one step of a server is: which requests run, which cells of the KV pool they share, what is
-// copied, restored and evicted, what the engine computes next, when a thought ends and when a request does.
+// Package core decides what each step of a server does: which requests run, which cells of the KV pool they share, what is
+// copied, restored and evicted, what the engine computes next, when a thought ends and when a request ends.
 //
-// It is pure. Inputs and outputs are values and time is an argument; there is no goroutine, socket, clock, logger or
-// engine in it. Two shells drive it: daemon, around a real engine, and sim, around a virtual clock and a latency model. A
-// rule that both must follow is written here once.
+// It is pure. Inputs and outputs are values and time is an argument; it has no goroutine, socket, clock, logger or engine.
+// Two shells drive it: daemon, around a real engine, and sim, around a virtual clock and a latency model. A rule that both
+// follow is written here once.
 //
 // # The caller's obligations, in this order
 //
-//  1. Handle each Input as it comes: arrivals, cancels, pauses, parts of a restore that are at hand.
-//  2. Next(now) decides. Carry out Step.Ops in order, tell the clients of Step.Ends, render Step.Histories.
+//  1. Handle each Input as it comes: arrivals, cancels, pauses, ready parts of a restore.
+//  2. Call Next(now). Carry out Step.Ops in order, tell the clients of Step.Ends, render Step.Histories.
 //  3. If Step.Batch is not empty: FillBatch, then Engine.Decode.
-//  4. Done(Result): what the engine said, how long it took, how far the copies came. It follows every Next.
+//  4. Done(Result): the engine's outcome and time, and the results of the copies. It follows every Next.
 //  5. After a successful batch, for each of its slices, in order: Probed for a SliceProbe; Token, NoToken or Handle(Cancel)
 //     for a slice with a logits row. Ask Request.Control before a token is drawn (NeedStats, Observe, Next, Admit).
-//  6. Again: from Next, until Step.Idle. Then wait for an Input, or until Step.WakeAt.
+//  6. Repeat from Next until Step.Idle. Then wait for an Input, or until Step.WakeAt.
 //
 // A Step and its slices are valid until the second Next after it.
 //
 // # Who owns a Request
 //
-// The caller makes it and fills the first group of its fields. From Handle(Arrive) until its End, core owns it: the caller
-// only reads. A request ends exactly once: by what Token or NoToken return, or by an entry of Step.Ends.
+// The caller makes it and fills the first group of its fields. From Handle(Arrive) until its end core owns it, and the
+// caller only reads. A request ends exactly once: by the result of Token, by NoToken, or by an entry of Step.Ends.
 //
 // # Where things are
 //
 //	core.go      Core, Handle, Next, Done: the order of a step
 //	request.go   Request, Input, Step, Op, Result: the values
-//	start.go     a request is let in: share, wait for another's prompt, restore
-//	release.go   a sequence ends: keep what its next turn begins with
-//	pool.go      cells: room for a batch, what gives way, the books
-//	restore.go   cells that come back from memory, disk or a fabric
+//	start.go     a request starts: share, wait for another's prompt, restore
+//	release.go   a sequence ends or is preempted: what stays cached
+//	pool.go      cells: room for a batch, evictions, what the scheduler hears of the ledger (meridian/blocks)
+//	restore.go   cells that are restored from memory, disk or a fabric
 //	copy.go      cells that are copied out
 //	row.go       a token: the thought, the text, the end
-//	cut.go       tokens that are taken out of a running sequence
+//	cut.go       tokens that are removed from a running sequence
 package core

@@ -8,7 +8,7 @@ import (
 // FuzzReplay: whatever a file holds, a replay ends with a count or an error.
 func FuzzReplay(f *testing.F) {
 	for seed := range uint64(4) {
-		l, err := live(seed, 40, nil)
+		l, err := live(seed, 40)
 		if err != nil {
 			f.Fatal(err)
 		}

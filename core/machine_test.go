@@ -3,17 +3,15 @@ package core
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// machine carries out steps on a model of an engine's memory that keeps the token of every cell, and fails when a row is
-// computed behind other tokens than its request's, when a copy holds other tokens than it says, and when the pool's books
-// differ from the cells that are there.
+// machine carries out steps on a model of an engine's memory that keeps the token of every cell, and fails when a row
+// is computed behind other tokens than its request's, when a copy holds other tokens than it says, and when the pool's
+// books differ from the cells that are there.
 type machine struct {
 	c      *Core
 	cfg    Config
@@ -40,13 +38,16 @@ type cell struct {
 const stepTime = 10 * time.Millisecond
 
 func newMachine(cfg Config) (*machine, error) {
-	m := &machine{cfg: cfg, cells: map[Seq]map[int]cell{}, refs: map[int]int{}, want: map[ID]*Request{}, ended: map[ID]int{}}
+	m := &machine{cfg: cfg, cells: map[Seq]map[int]cell{}, refs: map[int]int{}, want: map[ID]*Request{},
+		ended: map[ID]int{}}
 	if cfg.PartTokens > 0 {
-		m.store = &shelf{part: cfg.PartTokens, parts: map[string]bool{}, bytes: map[string][]byte{}, fetches: map[RestoreID]*fetched{}}
+		m.store = &shelf{part: cfg.PartTokens, parts: map[string]bool{}, bytes: map[string][]byte{},
+			fetches: map[RestoreID]*fetched{}}
 		m.cfg.Stores, m.cfg.Durable = m.store, cfg.Durable
 	}
 	n := cfg.Sched.MaxBatch
-	m.batch = runtime.Batch{Token: make([]Token, n), Pos: make([]runtime.Pos, n), Seq: make([]Seq, n), Logits: make([]int8, n)}
+	m.batch = runtime.Batch{Token: make([]Token, n), Pos: make([]runtime.Pos, n), Seq: make([]Seq, n),
+		Logits: make([]int8, n)}
 	m.batch.Reset()
 	var err error
 	m.c, err = New(m.cfg)
@@ -55,7 +56,8 @@ func newMachine(cfg Config) (*machine, error) {
 
 func testConfig(cells, running, batch int, policy string) Config {
 	return Config{
-		Sched:     sched.Config{Policy: policy, MaxRunning: running, Cells: cells, MaxBatch: batch, MaxQueue: 1 << 16, Guard: sched.DefaultGuard},
+		Sched: sched.Config{Policy: policy, MaxRunning: running, Cells: cells, MaxBatch: batch, MaxQueue: 1 << 16,
+			Guard: sched.DefaultGuard},
 		Sequences: Sequences(running+8, false), CellBytes: 1, CanRemoveRange: true, CanShift: true,
 	}
 }
@@ -136,7 +138,8 @@ func (m *machine) remove(seq Seq, from, to int) {
 // holds panics unless seq holds exactly tokens, from position 0 on.
 func (m *machine) holds(what string, seq Seq, tokens []Token) {
 	if len(m.cells[seq]) < len(tokens) {
-		panic(fmt.Sprintf("%s: sequence %d holds %d cells, %d are counted on", what, seq, len(m.cells[seq]), len(tokens)))
+		panic(fmt.Sprintf("%s: sequence %d holds %d cells, %d are counted on", what, seq, len(m.cells[seq]),
+			len(tokens)))
 	}
 	for p, t := range tokens {
 		if c, ok := m.at(seq, p); !ok || c.tok != t {
@@ -216,7 +219,8 @@ func (m *machine) next() *Step {
 	for i := range m.step.Ends {
 		m.endOf(m.step.Ends[i].Request.ID)
 	}
-	if used := m.cfg.Sched.Cells - m.c.tree.Cells().Free; len(m.step.Plan.Batch) == 0 && m.c.inFlight == 0 && len(m.refs) != used {
+	if used := m.cfg.Sched.Cells - m.c.tree.Cells().Free; len(m.step.Plan.Batch) == 0 && m.c.ledger.Reserved() == 0 &&
+		len(m.refs) != used {
 		panic(fmt.Sprintf("%d cells are held, the books say %d", len(m.refs), used))
 	}
 	return m.step
@@ -245,7 +249,8 @@ func (m *machine) copyIn(op *Op) Copied {
 			m.fresh(op.Dst, p, f.tokens[p])
 		}
 		if m.eng != nil {
-			if err := m.eng.Restore(m.store.bytes[shelfKey(f.ns, f.tokens[:p1], f.next)], op.Dst, m.c.tree.ScratchSeq(0)); err != nil {
+			if err := m.eng.Restore(m.store.bytes[shelfKey(f.ns, f.tokens[:p1], f.next)], op.Dst,
+				m.c.tree.ScratchSeq(0)); err != nil {
 				panic("restore: " + err.Error())
 			}
 		}
@@ -342,7 +347,7 @@ func (m *machine) done(outcome sched.Outcome, a answer) {
 				if forced == 0 {
 					break
 				}
-				tok = next(r.Tokens)
+				tok, _ = a(r, s.Row)
 			}
 		}
 	}
@@ -364,39 +369,6 @@ func (m *machine) arrive(r *Request) {
 	m.c.Handle(m.now, Input{Kind: Arrive, Request: r})
 }
 
-// script is a thought as a test wants it: so many tokens of thinking, forks behind some.
-type script struct {
-	think int // tokens of thought, the closing tag included
-	n     int
-	forks map[int]int // rows, by tokens so far
-}
-
-func (s *script) Phase() meridian.Phase {
-	if s.n < s.think {
-		return meridian.ThinkDecode
-	}
-	return meridian.OutputDecode
-}
-
-func (s *script) OnToken(_ Token, _ []byte, eog bool, _ int64) (step meridian.Step) {
-	if s.n++; s.n == s.think {
-		step.Event = meridian.ExitThink
-	}
-	if eog {
-		step.Event |= meridian.Completed
-	}
-	return step
-}
-
-func (s *script) Flush() (think, answer []byte) { return nil, nil }
-func (s *script) EndThink(int64) bool           { s.think = min(s.think, s.n+1); return true }
-func (s *script) OnProbe(float64)               {}
-func (s *script) ProbeFailed()                  {}
-func (s *script) ProbeDue() ([]Token, bool) {
-	rows := s.forks[s.n]
-	return make([]Token, rows), rows > 0
-}
-
 // stream is n tokens that begin like every other stream of this name.
 func stream(name string, n int) (out []Token) {
 	h := Token(1)
@@ -407,74 +379,4 @@ func stream(name string, n int) (out []Token) {
 		out = append(out, (h*7919+Token(i)*104729)&0x7fffffff)
 	}
 	return out
-}
-
-// String is the step in a script's output.
-func (s *Step) String() string {
-	var b strings.Builder
-	for i := range s.Ops {
-		o := &s.Ops[i]
-		switch o.Kind {
-		case SeqCopy:
-			fmt.Fprintf(&b, "copy seq %d to %d [%d, %d)\n", o.Src, o.Dst, o.From, o.To)
-		case SeqRemove:
-			fmt.Fprintf(&b, "remove seq %d [%d, %d)\n", o.Dst, o.From, o.To)
-		case SeqShift:
-			fmt.Fprintf(&b, "shift seq %d [%d, %d) by %d\n", o.Dst, o.From, o.To, o.Delta)
-		case CopyOut:
-			fmt.Fprintf(&b, "copy out seq %d [%d, %d) of owner %d\n", o.Src, o.From, o.To, o.NS)
-		case Fetch:
-			fmt.Fprintf(&b, "fetch restore %d: %d tokens from %d on, %v\n", o.Restore, len(o.Tokens), o.From, o.Tier)
-		case SkipPart:
-			fmt.Fprintf(&b, "skip part of restore %d\n", o.Restore)
-		case CopyIn:
-			fmt.Fprintf(&b, "copy in restore %d to seq %d [%d, %d)\n", o.Restore, o.Dst, o.From, o.To)
-		case CloseFetch:
-			fmt.Fprintf(&b, "close restore %d\n", o.Restore)
-		case Flush:
-			b.WriteString("flush\n")
-		case Compute:
-			fmt.Fprintf(&b, "compute seq %d [%d, %d)\n", o.Dst, o.From, o.To)
-		}
-	}
-	for i := range s.Notes {
-		n := &s.Notes[i]
-		switch n.Kind {
-		case Started:
-			fmt.Fprintf(&b, "request %d started: %d cached, %v (%v)\n", n.Request.ID, n.N, n.Tier, n.Match.Reason)
-		case Preempted:
-			fmt.Fprintf(&b, "request %d preempted\n", n.Request.ID)
-		case Parked:
-			fmt.Fprintf(&b, "request %d had parked %d tokens\n", n.Request.ID, n.N)
-		case Recomputed:
-			fmt.Fprintf(&b, "request %d computes %d tokens again\n", n.Request.ID, n.N)
-		case Shifted:
-			fmt.Fprintf(&b, "request %d shifted by %d\n", n.Request.ID, n.N)
-		case ThoughtDropped:
-			fmt.Fprintf(&b, "request %d lost a thought of %d\n", n.Request.ID, n.N)
-		case Unpinned:
-			fmt.Fprintf(&b, "prefix %d unpinned\n", n.Entry)
-		case Restored:
-			fmt.Fprintf(&b, "%d tokens restored from %v\n", n.N, n.Tier)
-		}
-	}
-	for i := range s.Ends {
-		e := &s.Ends[i]
-		fmt.Fprintf(&b, "request %d ends: %v, %v\n", e.Request.ID, [...]string{"", "stopped", "length", "cancelled", "rejected", "failed"}[e.Kind], e.Reason)
-	}
-	for _, r := range s.Histories {
-		fmt.Fprintf(&b, "render the history of request %d\n", r.ID)
-	}
-	for i := range s.Plan.Batch {
-		sl := &s.Plan.Batch[i]
-		fmt.Fprintf(&b, "%s request %d [%d, %d)", [...]string{"prefill", "decode", "probe"}[sl.Kind], sl.Req, sl.Start, sl.Start+sl.N)
-		if sl.Row >= 0 {
-			b.WriteString(" → row")
-		}
-		b.WriteByte('\n')
-	}
-	if s.Idle {
-		b.WriteString("idle\n")
-	}
-	return b.String()
 }

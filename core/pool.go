@@ -1,104 +1,73 @@
 package core
 
 import (
-	"fmt"
-
-	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/meridian/blocks"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// evictCells is the least that an eviction frees: at 64 cells a copy of them is far below a millisecond even for large
-// models, and 16 streams ask for it every fourth step.
+// evictCells is the fewest cells that an eviction frees: copying 64 cells takes far less than a millisecond even for large
+// models, and 16 streams then evict every fourth step.
 const evictCells = 64
 
-// makeRoom frees cells until n are free, as far as cached prefixes have them, and chats that have ended: the scheduler counts
-// their cells as free from their Release on.
+// makeRoom frees cells until n are free, as far as cached prefixes and chats that have ended have them: the scheduler
+// counts the cells of the latter as free from their Release on.
 func (c *Core) makeRoom(now Instant, n int) {
-	n += c.inFlight
-	cells := c.tree.Cells()
-	if cells.Free >= n {
+	n += c.ledger.Reserved()
+	if c.ledger.Free() >= n {
 		return
 	}
-	if cells.Free+cells.Cached < n {
+	if cells := c.ledger.Cells(); cells.Free+cells.Cached < n {
 		c.settleHistories(now)
-		cells = c.tree.Cells()
 	}
-	// A few more than asked for: what follows is mostly one cell a request and step, and each eviction copies.
-	_, victims, actions := c.tree.EvictCells(max(n-cells.Free, evictCells))
+	// More than needed now: requests mostly need one cell a step each, and every eviction copies.
+	_, victims, actions := c.tree.EvictCells(max(n-c.ledger.Free(), evictCells))
 	c.offload(victims)
-	for i := range victims {
-		c.blocks.EvictCells(meridian.CacheOwner, meridian.Prefix, victims[i].Freed, meridian.EvictPressure)
-	}
 	c.do(actions)
-	c.countCache()
 }
 
-// room is how many more cells could be had without preempting a request.
-func (c *Core) room() int {
-	cells := c.tree.Cells()
-	return cells.Free + cells.Cached - c.inFlight
-}
+// pressed reports whether cells are about to run out: requests can have fewer than an eighth of the pool.
+func (c *Core) pressed() bool { return c.ledger.Room() < c.cfg.Sched.Cells/8 }
 
-// pressed reports whether cells are about to run out: fewer than an eighth of the pool could be had.
-func (c *Core) pressed() bool { return c.room() < c.cfg.Sched.Cells/8 }
-
-// reclaim makes pinned and lingering cells give way to the only request that could run.
+// reclaim unpins prefixes and ends lingering chats and restores, for the only request that could run.
 func (c *Core) reclaim(now Instant, n int) {
 	c.settleHistories(now)
 	c.endRestores(now)
 	for _, e := range c.tree.Entries(nil) {
-		if c.tree.Cells().Pinned == 0 || n <= 0 {
+		if c.ledger.Cells().Pinned == 0 || n <= 0 {
 			break
 		}
 		if e.Pinned {
-			before := c.tree.Cells().Pinned
+			before := c.ledger.Cells().Pinned
 			if err := c.tree.Unpin(e.ID); err == nil {
-				n -= before - c.tree.Cells().Pinned
+				n -= before - c.ledger.Cells().Pinned
 				c.note(Note{Kind: Unpinned, Entry: e.ID, N: e.Tokens})
 			}
 		}
 	}
-	c.poolEvent(now) // so that the scheduler looks again
+	c.tellCells(now) // so that the scheduler looks again
 }
 
-// poolEvent tells the scheduler how many cells are in use beyond what its requests computed themselves.
-func (c *Core) poolEvent(now Instant) {
-	if len(c.lingering)+len(c.restores) > 0 && c.room() < len(c.slots)+evictCells {
-		// What is being rendered or brought back must not cost a running request its place.
+// tellCells tells the scheduler how many cells the ledger has for requests, if that has changed.
+func (c *Core) tellCells(now Instant) {
+	if len(c.lingering)+len(c.restores) > 0 && c.ledger.Room() < len(c.slots)+evictCells {
+		// Lingering chats and restores must not cause a preemption.
 		c.settleHistories(now)
 		c.endRestores(now)
 	}
-	cells := c.tree.Cells()
-	c.evictable = cells.Cached
-	pool := cells.Own + cells.Shared + cells.Pinned + c.inFlight - c.own
-	if pool == c.pool {
-		return
+	c.evictable = c.ledger.EvictableBefore(blocks.OutputCritical)
+	if room := c.ledger.Room(); room != c.room {
+		c.room = room
+		c.tell(sched.Event{Kind: sched.EvCells, Cells: room})
 	}
-	c.pool = pool
-	c.countCache()
-	c.tell(sched.Event{Kind: sched.EvPool, Cells: pool})
 }
 
-// countCache tells the ledger by tier what is cached, after anything that changed it.
-func (c *Core) countCache() { c.blocks.SetCache(c.tree.Cells().Cached, c.pool) }
-
-// check holds the books of cells against each other: the prefix tree's, the scheduler's, the requests'.
+// check walks over the whole pool at every eighth step; the tree does so after every eighth change, and the ledger
+// checks its sums after each.
 func (c *Core) check() {
-	// A walk over the whole pool, which the tree also makes itself after every eighth change.
 	if c.checks++; c.checks%8 == 0 {
 		if err := c.tree.Check(); err != nil {
 			panic("core: prefix tree: " + err.Error())
 		}
-	}
-	own := 0
-	for _, r := range c.slots {
-		if r != nil {
-			own += r.own
-		}
-	}
-	if st := c.sched.Stats(); own != c.own || own != st.LiveCells || c.pool != st.PoolCells {
-		panic(fmt.Sprintf("core: requests own %d cells, the core counts %d, the scheduler %d; pool %d, the scheduler says %d",
-			own, c.own, st.LiveCells, c.pool, st.PoolCells))
 	}
 }
 
@@ -108,12 +77,11 @@ func (c *Core) Drop(entry uint64) error {
 	ended, err := c.tree.Drop(entry)
 	if err == nil {
 		c.ended(ended)
-		c.countCache()
 	}
 	return err
 }
 
-// Pin keeps a cached prefix from eviction; Unpin takes that back. The errors are kvsnap's.
+// Pin excludes a cached prefix from eviction until Unpin. The errors are kvsnap's.
 func (c *Core) Pin(entry uint64) error {
 	c.cfg.Trace.numbers("pin", int64(entry))
 	return c.tree.Pin(entry)

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/uma-serve/uma-serve/kvsnap"
@@ -28,20 +30,28 @@ type life struct {
 	paused    map[ID]bool
 	vocab     int
 	draw      answer
-	done      map[ID][]Token // what each ended request has generated
 	asked     map[ID]*Request
 	counts    map[string]int
 }
 
-func newLife(seed uint64, eng runtime.Engine) (*life, error) {
+// shape is what a life takes over from an engine. Lives of one seed and shape are the same life on whatever they run.
+type shape struct{ cells, sequences, batch, vocab int }
+
+func shapeOf(e runtime.Engine) *shape {
+	c := e.Capabilities()
+	return &shape{c.ContextTokens, c.MaxSequences, c.MaxBatch, e.Model().VocabSize}
+}
+
+// newLife makes a server of this shape, or of a random one.
+func newLife(seed uint64, s *shape) (*life, error) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	policies := sched.Policies()
 	cells := []int{96, 160, 400}[rng.IntN(3)]
 	cfg := testConfig(cells, 1+rng.IntN(6), 16+rng.IntN(48), policies[rng.IntN(len(policies))])
-	if eng != nil {
-		caps := eng.Capabilities()
-		cfg = testConfig(caps.ContextTokens, min(4, MaxRunning(caps.MaxSequences)-8), min(32, caps.MaxBatch), policies[rng.IntN(len(policies))])
-		cfg.Sequences = caps.MaxSequences
+	vocab := 1 << 30
+	if s != nil {
+		cfg = testConfig(s.cells, min(4, MaxRunning(s.sequences)-8), min(32, s.batch), cfg.Sched.Policy)
+		cfg.Sequences, vocab = s.sequences, s.vocab
 	}
 	if rng.IntN(2) == 0 {
 		cfg.PartTokens, cfg.Durable = []int{16, 32}[rng.IntN(2)], rng.IntN(2) == 0
@@ -54,10 +64,12 @@ func newLife(seed uint64, eng runtime.Engine) (*life, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.eng = eng
-	l := &life{machine: m, recording: recording, rng: rng, paused: map[ID]bool{}, vocab: 1 << 30, done: map[ID][]Token{}, asked: map[ID]*Request{}, counts: map[string]int{}}
-	l.draw = func(r *Request, _ int) (Token, bool) { return next(r.Tokens), false }
-	if eng == nil {
+	l := &life{
+		machine: m, recording: recording, rng: rng, vocab: vocab,
+		paused: map[ID]bool{}, asked: map[ID]*Request{}, counts: map[string]int{},
+	}
+	l.draw = func(r *Request, _ int) (Token, bool) { return l.says(r.Tokens), false }
+	if s == nil {
 		l.forced = func(r *Request) int {
 			if r.Control.Phase() != meridian.OutputDecode || rng.IntN(5) > 0 {
 				return 0
@@ -68,13 +80,14 @@ func newLife(seed uint64, eng runtime.Engine) (*life, error) {
 	return l, nil
 }
 
-// next is what the model of these tests says after tokens.
-func next(tokens []Token) Token {
+// says is what the model of these tests says after tokens. Prompts are of the lower half of the vocabulary and answers
+// of the upper half, so that what is shared does not depend on what a model says.
+func (l *life) says(tokens []Token) Token {
 	h := uint32(2166136261)
 	for _, t := range tokens {
 		h = (h ^ uint32(t)) * 16777619
 	}
-	return Token(h & 0x3fffffff)
+	return Token(l.vocab/2 + int(h)%(l.vocab/2))
 }
 
 // operation makes one random thing happen and names it.
@@ -145,10 +158,11 @@ func (l *life) arrival() {
 	most := l.cfg.Sched.Cells * 2 / 3
 	head := stream(fmt.Sprint("s", l.rng.IntN(4)), 1+l.rng.IntN(most/2))
 	body := stream(fmt.Sprint("p", l.rng.IntN(12)), l.rng.IntN(most/3))
-	r := &Request{ID: l.lastID, Owner: uint32(l.rng.IntN(3)), MaxTokens: 1 + l.rng.IntN(most/4), Chat: l.rng.IntN(3) == 0}
+	r := &Request{ID: l.lastID, Owner: uint32(l.rng.IntN(3)), MaxTokens: 1 + l.rng.IntN(most/4),
+		Chat: l.rng.IntN(3) == 0}
 	r.Tokens = append(head, body...)
 	for i := range r.Tokens {
-		r.Tokens[i] %= Token(l.vocab)
+		r.Tokens[i] %= Token(l.vocab / 2)
 	}
 	r.Prompt = len(r.Tokens)
 	r.Shareable = l.rng.IntN(len(head) + 1)
@@ -188,24 +202,22 @@ func (l *life) turn() {
 		l.c.Handle(l.now, in)
 	}
 	outcome := sched.StepOK
-	if l.eng == nil {
-		switch l.rng.IntN(60) {
-		case 0:
-			outcome = sched.StepAborted
-		case 1:
-			outcome = sched.StepKVFull
-		}
+	switch l.rng.IntN(60) {
+	case 0:
+		outcome = sched.StepAborted
+	case 1:
+		outcome = sched.StepKVFull
 	}
 	l.machine.done(outcome, l.draw)
 	l.now = max(l.now, s.WakeAt)
 	if l.store == nil {
 		return
 	}
-	for id := range l.store.fetches {
+	for _, id := range slices.Sorted(maps.Keys(l.store.fetches)) {
 		if l.store.slow && l.rng.IntN(2) == 0 {
 			l.store.fetches[id].broken = l.rng.IntN(10) == 0
 			l.atHand(id)
-			return // one a turn: map order must not decide
+			return
 		}
 	}
 }
@@ -215,14 +227,14 @@ func (l *life) finish() error {
 	if l.store != nil {
 		l.store.slow = false
 	}
-	for id, paused := range l.paused {
-		if paused {
+	for _, id := range slices.Sorted(maps.Keys(l.paused)) {
+		if l.paused[id] {
 			l.c.Handle(l.now, Input{Kind: Resume, Req: id})
 		}
 	}
 	for range 20_000 {
 		if l.store != nil {
-			for id := range l.store.fetches {
+			for _, id := range slices.Sorted(maps.Keys(l.store.fetches)) {
 				l.atHand(id)
 			}
 		}
@@ -246,8 +258,8 @@ func (l *life) finish() error {
 		return fmt.Errorf("%d cells are held, the books say %d", len(l.refs), l.cfg.Sched.Cells-cells.Free)
 	}
 	for id, r := range l.asked {
-		for i := r.Prompt; i < len(r.Tokens) && l.eng == nil; i++ {
-			if r.Tokens[i] != next(r.Tokens[:i]) {
+		for i := r.Prompt; i < len(r.Tokens); i++ {
+			if r.Tokens[i] != l.says(r.Tokens[:i]) {
 				return fmt.Errorf("request %d: token %d is not what the model says", id, i)
 			}
 		}
@@ -255,11 +267,8 @@ func (l *life) finish() error {
 	return nil
 }
 
-// live runs n operations on one server.
-func live(seed uint64, n int, eng runtime.Engine) (l *life, err error) {
-	if l, err = newLife(seed, eng); err != nil {
-		return nil, err
-	}
+// run makes n operations, checks the books after each, and lets everything end.
+func (l *life) run(n int) (err error) {
 	what := ""
 	defer func() {
 		if p := recover(); p != nil {
@@ -270,14 +279,21 @@ func live(seed uint64, n int, eng runtime.Engine) (l *life, err error) {
 		what = l.operation()
 		l.counts[what]++
 		if err := l.c.tree.Check(); err != nil {
-			return l, err
+			return err
 		}
 	}
 	what = "finish"
-	if err := l.finish(); err != nil {
+	return l.finish()
+}
+
+// live runs n operations on one server that has no engine, and replays its recording.
+func live(seed uint64, n int) (l *life, err error) {
+	if l, err = newLife(seed, nil); err != nil {
+		return nil, err
+	}
+	if err := l.run(n); err != nil {
 		return l, err
 	}
-	what = "replay"
 	got, err := Replay(l.recording.Bytes())
 	if err == nil && got.Steps == 0 {
 		err = fmt.Errorf("the replay had no step")
@@ -285,17 +301,19 @@ func live(seed uint64, n int, eng runtime.Engine) (l *life, err error) {
 	return l, err
 }
 
-// opNames are operations in the counts of a random life, which must have come across most of them, or the test shows too little.
-var opNames = [...]string{"", "seq copy", "seq remove", "seq shift", "copy out", "fetch", "skip part", "copy in", "close fetch", "flush", "compute"}
+// opNames are operations in the counts of a random life, which must have come across most of them, or the test shows
+// too little.
+var opNames = [...]string{"", "seq copy", "seq remove", "seq shift", "copy out", "fetch", "skip part", "copy in",
+	"close fetch", "flush", "compute"}
 
 // TestRandomOperations: whatever happens in whatever order, every cell holds what its request computed, the books are
-// conserved after each operation, every request ends once, and its answer is what it would be alone. The recording of it
-// replays, step for step.
+// conserved after each operation, every request ends once, and its answer is what it would be alone. The recording of
+// it replays, step for step.
 func TestRandomOperations(t *testing.T) {
 	const each = 500
 	seen := map[string]int{}
 	for seed := range uint64(*operations / each) {
-		l, err := live(seed, each, nil)
+		l, err := live(seed, each)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
@@ -305,7 +323,8 @@ func TestRandomOperations(t *testing.T) {
 	}
 	t.Log(seen)
 	for _, what := range []string{
-		"started", "preempted", "parked", "recomputed", "unpinned", "restored", "seq copy", "copy out", "fetch", "skip part", "copy in", "flush", "cancelled", "failed",
+		"started", "preempted", "parked", "recomputed", "unpinned", "restored", "seq copy", "copy out", "fetch",
+		"skip part", "copy in", "flush", "cancelled", "failed",
 	} {
 		if seen[what] == 0 {
 			t.Errorf("%q never happened", what)
@@ -313,47 +332,61 @@ func TestRandomOperations(t *testing.T) {
 	}
 }
 
-// TestRandomOperationsOnEngines: the same on the fake engine; each answer is the engine's own for this prompt alone.
+// TestRandomOperationsOnEngines: the same life on the fake engine as on none. llama.cpp is in llama_test.go.
 func TestRandomOperationsOnEngines(t *testing.T) {
+	f := fake.Config{Seed: 7}
+	f.ContextTokens, f.Batch, f.Sequences = 240, 32, 24
+	eng, alone := fake.New(f), fake.New(f)
 	for seed := range uint64(20) {
-		f := fake.Config{Seed: 7}
-		f.ContextTokens, f.Batch, f.Sequences = 240, 32, 24
-		onEngine(t, seed, fake.New(f), fake.New(f), 400)
+		onEngine(t, seed, 400, shapeOf(eng), eng, alone)
 	}
 }
 
-// onEngine runs a random life on one engine, then each of its requests alone on another.
-func onEngine(t *testing.T, seed uint64, eng, alone runtime.Engine, n int) {
+// onEngine runs a random life without an engine and again on eng. Both make the same recording, byte for byte: what
+// came, what each step decided, and every token. The tokens are those of life.says, so that they do not depend on the
+// engine; what eng would have said instead is, at each of them, what alone says to the same history and nothing else.
+func onEngine(t *testing.T, seed uint64, n int, s *shape, eng, alone runtime.Engine) {
 	t.Helper()
-	l, err := newLife(seed, eng)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.vocab = eng.Model().VocabSize / 2
-	l.draw = func(_ *Request, row int) (Token, bool) { return argmax(eng.Logits(row)), false }
-	what := ""
-	defer func() {
-		if p := recover(); p != nil {
-			t.Fatalf("seed %d, after %v, in %q: %v", seed, l.counts, what, p)
+	var lives [2]*life
+	said := map[ID][]Token{}
+	for i := range lives {
+		l, err := newLife(seed, s)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}()
-	for range n {
-		what = l.operation()
-		l.counts[what]++
+		if lives[i] = l; i == 1 {
+			for seq := range Seq(s.sequences) {
+				eng.SeqRemove(seq, 0, -1)
+			}
+			says := l.draw
+			l.eng = eng
+			l.draw = func(r *Request, row int) (Token, bool) {
+				said[r.ID] = append(said[r.ID], argmax(eng.Logits(row)))
+				return says(r, row)
+			}
+		}
+		if err := l.run(n); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
 	}
-	if err := l.finish(); err != nil {
-		t.Fatalf("seed %d: %v", seed, err)
+	if without, with := lives[0].recording.String(), lives[1].recording.String(); without != with {
+		a, b := strings.Split(without, "\n"), strings.Split(with, "\n")
+		for i := range min(len(a), len(b)) {
+			if a[i] != b[i] {
+				t.Fatalf("seed %d: line %d of the recording is\n%s\nwithout the engine\n%s", seed, i+1, b[i], a[i])
+			}
+		}
+		t.Fatalf("seed %d: the recordings have %d and %d lines", seed, len(a), len(b))
 	}
 	checked := 0
-	for id := ID(1); id <= l.lastID && checked < 40; id++ {
-		r := l.asked[id]
-		if r.Generated() == 0 {
-			continue
+	for id, got := range said {
+		if checked++; checked > 40 {
+			break
 		}
-		checked++
-		for i, want := range solo(t, alone, r.Tokens[:r.Prompt], r.Generated()) {
-			if got := r.Tokens[r.Prompt+i]; got != want {
-				t.Fatalf("seed %d: request %d: token %d is %d, alone it is %d", seed, id, i, got, want)
+		r := lives[1].asked[id]
+		for i, want := range solo(t, alone, r.Tokens, r.Prompt) {
+			if got[i] != want {
+				t.Fatalf("seed %d: request %d: token %d would be %d, alone it is %d", seed, id, i, got[i], want)
 			}
 		}
 	}
@@ -362,26 +395,23 @@ func onEngine(t *testing.T, seed uint64, eng, alone runtime.Engine, n int) {
 	}
 }
 
-// solo is a prompt's greedy continuation on an engine with nothing else in it.
-func solo(t *testing.T, e runtime.Engine, prompt []Token, n int) (out []Token) {
+// solo is what an engine with nothing else in it says behind each beginning of tokens that has at least prompt of them,
+// but for the whole.
+func solo(t *testing.T, e runtime.Engine, tokens []Token, prompt int) (out []Token) {
 	t.Helper()
 	e.SeqRemove(0, 0, -1)
-	rest, pos := slices.Clone(prompt), 0
-	for len(out) < n {
-		b := e.Batch()
+	b := e.Batch()
+	for pos := 0; pos < len(tokens)-1; {
 		b.Reset()
-		row := -1
-		for len(rest) > 0 && b.Len() < cap(b.Token) {
-			row = b.Add(rest[0], runtime.Pos(pos), 0, len(rest) == 1)
-			rest = rest[1:]
-			pos++
+		first := pos
+		for ; pos < len(tokens)-1 && b.Len() < cap(b.Token); pos++ {
+			b.Add(tokens[pos], runtime.Pos(pos), 0, pos >= prompt-1)
 		}
 		if err := e.Decode(); err != nil {
 			t.Fatal(err)
 		}
-		if len(rest) == 0 {
-			tok := argmax(e.Logits(row))
-			out, rest = append(out, tok), []Token{tok}
+		for i := max(first, prompt-1); i < pos; i++ {
+			out = append(out, argmax(e.Logits(i-first)))
 		}
 	}
 	return out

@@ -3,6 +3,7 @@ package core
 import (
 	"time"
 
+	"github.com/uma-serve/uma-serve/internal/toolcall"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
@@ -10,7 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// Aliases of the vocabulary that every package shares.
+// Aliases of types of other packages.
 type (
 	// Instant is nanoseconds on the caller's monotonic axis.
 	Instant = sched.Instant
@@ -20,62 +21,64 @@ type (
 	Seq   = runtime.Seq
 )
 
-// NoSeq: a request, or a restore, that has no sequence of the engine.
+// NoSeq is the sequence of a request or a restore that has none.
 const NoSeq = kvsnap.NoSeq
 
-// Request is one generation. The caller fills the first group, Handle(Arrive) takes it over; see the package comment.
+// Request is one generation. The caller fills the first group of fields; from Handle(Arrive) on core owns the request. See
+// the package comment.
 type Request struct {
 	ID         ID
 	Owner      uint32 // peer uid: fairness key and cache namespace
 	Class      sched.Class
-	Arrived    Instant // when it reached the caller; ≤ the Handle that tells of it
+	Arrived    Instant // when it reached the caller, not after its Handle(Arrive)
 	Strict     bool    // reject it when TargetTTFT cannot be met
 	TargetTTFT time.Duration
 	TargetITL  time.Duration
-	// Tokens is the sequence's whole history: the prompt, then what was generated. Room for all of it saves allocations.
-	// With Config.Tokens it may be empty until the request first starts.
+	// Tokens is the whole history: the prompt, then the generated tokens. Capacity for all of it saves allocations. With
+	// Config.Tokens it may be empty until the request first starts.
 	Tokens    []Token
 	Prompt    int // tokens of the prompt, ≥ 1
-	MaxTokens int // most tokens to generate, ≥ 1. Invariant: Prompt + MaxTokens ≤ Config.Tree.Cells unless Config.ContextShift
+	MaxTokens int // most tokens to generate, ≥ 1. Invariant: Prompt + MaxTokens ≤ Config.Sched.Cells unless Config.ContextShift
 	Control   Thinking
 	Text      sampler.TextStream // the visible answer; stop strings apply
 	Thought   sampler.TextStream // the thinking; none apply
+	Calls     *toolcall.Parser   // reads the calls of tools in the answer; nil: the request has no tools
+	OneCall   bool               // the answer ends after its first call
 	Shareable int                // leading tokens that are the system prompt: see kvsnap.Prompt
 	Keep      int                // leading tokens that a context shift leaves alone
 	Chat      bool               // its next turn begins with its history as the chat template renders it (Step.Histories)
-	Resident  int                // leading tokens that count as cached when it first starts: a recording's warm cache
-	Data      any                // the caller's; core does not look at it
+	Resident  int                // leading tokens that are cached when it first starts: a recording's warm cache
+	Data      any                // the caller's; core does not use it
 
-	// Of the token at hand, for an answer that is held to a grammar: set before each Token. Last: the answer is complete with
-	// it. More: a forced token follows in another Token at once, and the scheduler hears of them together; they are computed
-	// in one slice, without a row between them.
+	// Of the token at hand, for an answer that is held to a grammar: set before each Token. Last: the answer is complete
+	// with it. More: a forced token follows in another Token at once, and the scheduler hears of them together; they are
+	// computed in one slice, without a row between them.
 	Last, More bool
 
-	// ---- owned by core; the caller may read those that are exported ----
+	// Owned by core; methods return some of these.
 
 	seq       Seq
-	computed  int // tokens of its history in seq
-	own       int // of them: cells that the scheduler counts as this request's own
-	lingers   int // computed, when a chat ended
-	had       int // computed, when it was preempted; 0 once it runs again
-	held      bool
+	computed  int  // tokens of its history in seq
+	lingers   int  // computed, when a chat ended
+	had       int  // computed, when it was preempted; 0 once it runs again
+	waiting   bool // for another request to compute its prompt
 	joined    bool // has waited for another request's prompt since it last started
 	cancelled bool
 	ended     bool
-	restoring *restore // that it waits for
+	restoring *restore // it waits for this one
 	asked     bool     // the stores were asked since it last started
-	restored  Tier     // what they gave
-	started   bool     // it has been given a sequence before
+	restored  Tier     // where restored cells came from
+	started   bool     // it has had a sequence
 
-	thinkFrom, thinkTo int     // its finished think block is Tokens[thinkFrom:thinkTo]; thinkTo 0: none, or no longer there
-	cut                int     // tokens taken out of its history
-	forkTokens         []Token // the rows of the probe it asked for last; Control's memory
+	thinkFrom, thinkTo int     // its finished think block is Tokens[thinkFrom:thinkTo]; thinkTo 0: there is none, or it was removed
+	cut                int     // tokens removed from its history
+	forkTokens         []Token // the rows of the probe that it requested last; Control's memory
 	forced             int     // tokens behind the sampled one that the scheduler has not heard of
 	fork               Seq     // its scratch sequence in a step that carries a fork of it
 }
 
-// Thinking follows a request's thought: *meridian.Control, or a simulator's wrapper of one that speaks in the tokens of its
-// own model. The caller asks it before it draws a token (meridian.Control.Next, Admit); core calls these.
+// Thinking follows a request's thought: *meridian.Control, or a simulator's wrapper of one with the tokens of its own model.
+// The caller asks it before it draws a token (meridian.Control.Next, Admit); core calls these methods.
 type Thinking interface {
 	Phase() meridian.Phase
 	OnToken(tok Token, piece []byte, eog bool, now int64) meridian.Step
@@ -86,22 +89,22 @@ type Thinking interface {
 	ProbeFailed()
 }
 
-// Generated is how many tokens the request has generated.
+// Generated returns how many tokens the request has generated.
 func (r *Request) Generated() int { return len(r.Tokens) + r.cut - r.Prompt }
 
-// Computed is how many tokens of its history lie in its sequence.
+// Computed returns how many tokens of its history are in its sequence.
 func (r *Request) Computed() int { return r.computed }
 
-// Seq is its sequence in the engine, NoSeq while it has none.
+// Seq returns its sequence in the engine, NoSeq while it has none.
 func (r *Request) Seq() Seq { return r.seq }
 
-// Held reports whether it waits for another request to compute its prompt.
-func (r *Request) Held() bool { return r.held }
+// Waiting reports whether it waits for another request to compute its prompt.
+func (r *Request) Waiting() bool { return r.waiting }
 
 // Ended reports whether the request has ended: events that name it are ignored.
 func (r *Request) Ended() bool { return r.ended }
 
-// Tier is a place outside the pool's cells, nearest first.
+// Tier is a place of cells: the pool, then the stores, nearest first.
 type Tier uint8
 
 const (
@@ -119,26 +122,26 @@ func (t Tier) String() string { return [...]string{"device", "host", "disk", "fa
 type InputKind uint8
 
 const (
-	// Arrive: a request came in. Uses Request.
+	// Arrive: a request arrived. Uses Request.
 	Arrive InputKind = iota + 1
-	// Cancel: the client cancelled it, or vanished.
+	// Cancel: the client cancelled it, or disconnected.
 	Cancel
-	// EndThink: the client asks for an end of the thought.
+	// EndThink: the client asks for the thought to end.
 	EndThink
-	// Pause: the client does not read. Resume takes that back.
+	// Pause: the client does not read. Resume: it reads again.
 	Pause
 	Resume
-	// History answers Step.Histories. Tokens is what the next turn begins with; nil when that cannot be told.
+	// History answers Step.Histories. Tokens is the beginning of the next turn, nil if it is unknown.
 	History
-	// Part: the next part of a restore is at hand. Uses Restore, P0, P1.
+	// Part: the next part of a restore is ready. Uses Restore, P0, P1.
 	Part
 	// PartsEnd: a restore's source has no further part.
 	PartsEnd
-	// Drain: reject what arrives from now on.
+	// Drain: reject later arrivals.
 	Drain
 )
 
-// Input is one thing that happened since the last call.
+// Input is one thing that happened.
 type Input struct {
 	Kind    InputKind
 	Req     ID
@@ -159,26 +162,26 @@ const (
 	SeqCopy OpKind = iota + 1
 	SeqRemove
 	SeqShift
-	// CopyOut stores the cells [From, To) of sequence Src as a part of Tokens[:To], in namespace NS. With Follows it goes on
-	// from the CopyOut before it and must be left out when that one failed.
+	// CopyOut stores the cells [From, To) of sequence Src as a part of Tokens[:To], in namespace NS. With Follows it
+	// continues the previous CopyOut and must be left out if that one failed.
 	CopyOut
-	// Fetch begins restore Restore: bring the parts of Tokens to hand, where the pool already has the first From. Handle Part
-	// or PartsEnd when the first one is there.
+	// Fetch begins restore Restore: read the parts of Tokens, of which the pool already has the first From. Handle Part or
+	// PartsEnd when the first one is ready.
 	Fetch
-	// SkipPart leaves the part at hand out: the pool still has it. Handle Part or PartsEnd for the next.
+	// SkipPart drops the ready part, because the pool still has it. Handle Part or PartsEnd for the next one.
 	SkipPart
-	// CopyIn restores the parts at hand of Restore into sequence Dst, from position From on, as far as To and as long as the
-	// next one is at hand. Positions from Limit on are removed again. Answer with Result.Copies.
+	// CopyIn restores ready parts of Restore into sequence Dst, from position From on, up to To or the first part that is
+	// not ready. Positions from Limit on are removed again. Answer with Result.Copies.
 	CopyIn
 	// CloseFetch ends a restore's source.
 	CloseFetch
-	// Flush says that no copies wait: send on what was gathered.
+	// Flush: no further copy is planned now; send what was gathered.
 	Flush
 	// Compute gives sequence Dst the cells [From, To) of Tokens at no cost in time: Request.Resident.
 	Compute
 )
 
-// Op is one operation. The pool's books already count on it.
+// Op is one operation. The ledger already includes its effect.
 type Op struct {
 	Kind     OpKind
 	Src, Dst Seq
@@ -204,7 +207,7 @@ const (
 	Failed   // Reason
 )
 
-// End is the end of a request that no token of its own ended.
+// End is the end of a request without a last token.
 type End struct {
 	Request    *Request
 	Kind       EndKind
@@ -213,23 +216,23 @@ type End struct {
 	Need, Have int // cells, when its prompt can never fit
 }
 
-// NoteKind says what a caller that counts or logs may want to know.
+// NoteKind says what happened, for callers that count or log.
 type NoteKind uint8
 
 const (
-	// Started: a request was given a sequence. Cached tokens came from Tier; First only at its first start.
+	// Started: a request got a sequence. Cached tokens came from Tier; First is set at its first start.
 	Started NoteKind = iota + 1
-	// Preempted: its sequence was taken back; it waits to run again.
+	// Preempted: the request lost its sequence and waits to run again.
 	Preempted
-	// Parked, Recomputed: it runs again, with most of what it had, or without.
+	// Parked, Recomputed: it runs again, with at least half of what it had computed, or with less.
 	Parked
 	Recomputed
-	// Shifted, ThoughtDropped: N tokens of its history were taken out.
+	// Shifted, ThoughtDropped: N tokens of its history were removed.
 	Shifted
 	ThoughtDropped
-	// Unpinned: a pinned prefix of N tokens gave way to the only request that could run.
+	// Unpinned: a pinned prefix of N tokens was unpinned for the only request that could run.
 	Unpinned
-	// Restored: N tokens came back from Tier in Took.
+	// Restored: N tokens were restored from Tier in Took.
 	Restored
 )
 
@@ -265,15 +268,15 @@ func (s *Step) reset() {
 	*s = Step{Ops: s.Ops[:0], Ends: s.Ends[:0], Histories: s.Histories[:0], Notes: s.Notes[:0]}
 }
 
-// CopyState is where a restore stands after a CopyIn.
+// CopyState is the state of a restore after a CopyIn.
 type CopyState uint8
 
 const (
-	// PartAtHand: the next part, [P0, P1), can be copied.
+	// PartAtHand: the next part, [P0, P1), is ready.
 	PartAtHand CopyState = iota + 1
-	// PartAwaited: it cannot yet; Handle(Part) will tell.
+	// PartAwaited: it is being read; Handle(Part) will follow.
 	PartAwaited
-	// PartsOver: there is none.
+	// PartsOver: there is no further part.
 	PartsOver
 )
 
@@ -285,7 +288,7 @@ type Copied struct {
 	P0, P1  int
 }
 
-// Result is what became of a Step.
+// Result is the result of a Step.
 type Result struct {
 	Outcome sched.Outcome // of Decode; ignored without a batch
 	Took    time.Duration // of Decode
@@ -293,15 +296,15 @@ type Result struct {
 	Copies     []Copied
 	CopyTook   time.Duration
 	CopyTokens int
-	// CopyFailed: a CopyOut failed, for want of room or otherwise.
+	// CopyFailed: a CopyOut failed, for lack of room or otherwise.
 	CopyFailed bool
 }
 
-// Stores says what lies outside the pool. It is asked by Handle and Next, between two steps; it changes only through Ops.
+// Stores says what is stored outside the pool. Handle and Next ask it, between two steps; only Ops change it.
 type Stores interface {
-	// Find names the nearest tier that has at least least leading tokens of tokens for ns, and how many it has. What a fabric
-	// has is not known before it is asked: it may promise all.
+	// Find returns the nearest tier that has at least least leading tokens of tokens for ns, and how many it has. What a
+	// fabric has is not known before it is asked: Find may then return all.
 	Find(ns uint32, tokens []Token, least int) (n int, tier Tier, ok bool)
-	// Missing is the position from which on the local tiers lack cells of tokens; len(tokens) when they have all.
+	// Missing returns the position from which on the local tiers lack cells of tokens; len(tokens) when they have all.
 	Missing(ns uint32, tokens []Token) int
 }

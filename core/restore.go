@@ -5,17 +5,18 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/kvsnap"
+	"github.com/uma-serve/uma-serve/meridian/blocks"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
 const (
-	// RestoreMin is how many tokens more than the pool has a store must offer to be worth the wait.
+	// RestoreMin is how many tokens more than the pool a store must have to be worth the wait.
 	RestoreMin = 32
 	// maxRestores bounds the restores at one time; each needs a sequence id.
 	maxRestores = 8
 )
 
-// restoreState is where a restore stands.
+// restoreState is the state of a restore.
 type restoreState uint8
 
 const (
@@ -24,16 +25,16 @@ const (
 	copying                     // a CopyIn of it is in the current Step
 )
 
-// restore brings a stored prefix back into the pool, as a cached prefix that the requests which wait for it then share.
+// restore copies a stored prefix into the pool as a cached prefix, which the waiting requests then share.
 type restore struct {
 	id      RestoreID
-	waiting []*Request // none when all of them ended meanwhile
+	waiting []*Request // empty once all of them have ended
 	ns      uint32
 	tokens  []Token // what is to be restored, from position 0
 	state   restoreState
 	over    bool // the source has no further part
-	p0, p1  int  // the part at hand
-	want    int  // cells the CopyIn may fill
+	p0, p1  int  // the ready part
+	want    int  // cells reserved for the CopyIn
 	seq     Seq  // NoSeq before the first part that is not in the pool
 	done    int  // positions in seq
 	have    int  // of them: shared from the pool
@@ -46,16 +47,16 @@ func (re *restore) leave(r *Request) {
 	r.restoring = nil
 }
 
-// restore begins to bring back what the stores have of r's history beyond what the pool has, m, and reports whether r must
-// wait for it.
+// restore begins to restore what the stores have of r's history beyond match m in the pool, and reports whether r waits for
+// it.
 func (c *Core) restore(now Instant, r *Request, m *kvsnap.Match) bool {
 	if c.cfg.Stores == nil || r.asked || !c.cfg.CanRemoveRange {
 		return false
 	}
-	r.asked = true // once per start: what is brought back may be evicted again before its turn comes
+	r.asked = true // once per start: what is restored may be evicted again before r starts
 	want := r.Tokens[:len(r.Tokens)-1]
 	here := m.Len + m.Ahead
-	for _, re := range c.restores { // nothing is brought back twice
+	for _, re := range c.restores { // nothing is restored twice
 		if n := kvsnap.CommonPrefix(re.tokens, want); re.ns == r.Owner && n >= max(here, m.Len+RestoreMin) {
 			re.waiting = append(re.waiting, r)
 			r.restoring = re
@@ -77,7 +78,7 @@ func (c *Core) restore(now Instant, r *Request, m *kvsnap.Match) bool {
 	return true
 }
 
-// partAtHand notes that a restore's next part can be copied, or that there is none.
+// partAtHand records that a restore's next part is ready, or that there is none.
 func (c *Core) partAtHand(now Instant, in *Input) {
 	for _, re := range c.restores {
 		if re.id == in.Restore && re.state == awaited {
@@ -87,13 +88,13 @@ func (c *Core) partAtHand(now Instant, in *Input) {
 	}
 }
 
-// copyRestores copies parts at hand into the pool, first come first served, while c.left lasts.
+// copyRestores copies ready parts into the pool, first come first served, while c.left lasts.
 func (c *Core) copyRestores(now Instant) {
 	rest := c.restores[:0]
 	for _, re := range c.restores {
 		switch {
 		case len(re.waiting) == 0, re.state == atHand && re.over:
-			c.endRestore(now, re) // what came so far stays cached
+			c.endRestore(now, re) // what was copied so far stays cached
 			continue
 		case re.state == atHand && c.left > 0 && c.copyIn(now, re):
 			continue
@@ -104,7 +105,7 @@ func (c *Core) copyRestores(now Instant) {
 	c.restores = rest
 }
 
-// copyIn begins to copy the part at hand, and as many after it as the time allows. It reports whether re has ended.
+// copyIn copies the ready part, and as many after it as the time allows. It reports whether re has ended.
 func (c *Core) copyIn(now Instant, re *restore) (ended bool) {
 	if re.seq == NoSeq {
 		c.marks = append(append(c.marks[:0], re.tokens...), 0)
@@ -124,19 +125,19 @@ func (c *Core) copyIn(now Instant, re *restore) (ended bool) {
 		c.do(got.Actions)
 		re.seq, re.done, re.have = got.Seq, got.Cached, got.Cached
 	}
-	if re.done != re.p0 || re.p1 <= re.done || c.room() < re.p1-re.p0 {
-		// What the pool had before the part was evicted meanwhile, or running requests need the cells: a shorter prefix
-		// will do.
+	if re.done != re.p0 || re.p1 <= re.done || c.ledger.Room() < re.p1-re.p0 {
+		// What the pool had before the part was evicted meanwhile, or running requests need the cells: the restore ends
+		// with a shorter prefix.
 		c.endRestore(now, re)
 		return true
 	}
 	to := re.p1
-	for to < len(re.tokens) && c.cost(to+c.cfg.PartTokens-re.p0) <= c.left && c.room() >= to+c.cfg.PartTokens-re.p0 {
+	for to < len(re.tokens) && c.cost(to+c.cfg.PartTokens-re.p0) <= c.left && c.ledger.Room() >= to+c.cfg.PartTokens-re.p0 {
 		to += c.cfg.PartTokens
 	}
 	re.want, re.state = to-re.p0, copying
 	c.makeRoom(now, re.want)
-	c.inFlight += re.want
+	c.ledger.Reserve(re.want)
 	c.left -= c.cost(re.want)
 	c.op(Op{Kind: CopyIn, Restore: re.id, Dst: re.seq, From: re.p0, To: to, Limit: len(re.tokens), Tokens: re.tokens})
 	return false
@@ -148,11 +149,11 @@ func (c *Core) restoreCopied(now Instant, d *Copied) {
 		if re.id != d.Restore || re.state != copying {
 			continue
 		}
-		c.inFlight -= re.want
+		c.ledger.Reserve(-re.want)
 		re.want = 0
 		if to := min(d.To, len(re.tokens)); to > re.done {
 			re.done = to
-			c.wake(c.tree.Progress(re.seq, re.tokens, to))
+			c.wake(c.tree.Progress(re.seq, re.tokens, to, blocks.Prefix))
 		}
 		switch d.State {
 		case PartAtHand:
@@ -167,12 +168,13 @@ func (c *Core) restoreCopied(now Instant, d *Copied) {
 	}
 }
 
-// endRestore makes what was restored a cached prefix and lets the requests go on. The caller takes it from c.restores.
+// endRestore makes what was restored a cached prefix and starts the waiting requests. The caller removes re from
+// c.restores.
 func (c *Core) endRestore(now Instant, re *restore) {
 	c.op(Op{Kind: CloseFetch, Restore: re.id})
 	if re.state == copying {
-		// Its CopyIn is in this very Step: what that brings goes again.
-		c.inFlight -= re.want
+		// Its CopyIn is in the same Step: remove what it copies.
+		c.ledger.Reserve(-re.want)
 		c.op(Op{Kind: SeqRemove, Dst: re.seq, From: re.done, To: -1})
 	}
 	if re.seq != NoSeq {
@@ -192,7 +194,7 @@ func (c *Core) endRestore(now Instant, re *restore) {
 	re.waiting = nil
 }
 
-// endRestores ends all of them: their cells are needed.
+// endRestores ends all restores: their cells are needed.
 func (c *Core) endRestores(now Instant) {
 	for _, re := range c.restores {
 		c.endRestore(now, re)
@@ -201,5 +203,5 @@ func (c *Core) endRestores(now Instant) {
 	c.restores = c.restores[:0]
 }
 
-// cost is what moving n tokens' cells is expected to take.
+// cost is the expected time of copying n tokens' cells.
 func (c *Core) cost(n int) time.Duration { return time.Duration(c.copyCost * float64(n)) }

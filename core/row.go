@@ -1,6 +1,7 @@
 package core
 
 import (
+	"github.com/uma-serve/uma-serve/internal/toolcall"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/sched"
 )
@@ -15,12 +16,16 @@ type Said struct {
 	Released      []byte          // what it adds to the answer before stop strings and whole characters are seen to
 	End           EndKind         // NotEnded, Stopped or Length
 	StopText      string          // the stop string that ended it
+	// Calls are the calls of tools in the answer, valid until the next call; their text is not in Answer. That of a malformed
+	// one is.
+	Calls []toolcall.Event
 }
 
-// Token takes the token that follows r's row: what was drawn, or what Control forced. piece is its text, eog whether it
-// ends a generation. buf is appended to and handed back in Said.Think and Said.Answer.
+// Token takes the token that follows r's row, sampled or forced. piece is its text; eog says that it ends a generation. The
+// text is appended to think and answer and returned in Said.
 func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool, think, answer []byte) Said {
-	s := Said{InThink: r.Control.Phase() == meridian.ThinkDecode}
+	s := Said{InThink: r.Control.Phase() == meridian.ThinkDecode, Calls: c.callEvents[:0]}
+	c.callText = c.callText[:0]
 	r.Tokens = append(r.Tokens, tok)
 	m := r.Control.OnToken(tok, piece, eog, int64(now))
 	s.Event, s.Reason, s.Visible, s.Released = m.Event, m.Reason, len(m.Answer) > 0, m.Answer
@@ -28,7 +33,7 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 		c.phaseChanged(r, &m)
 	}
 	stopped := false
-	s.Think, s.Answer, stopped = c.text(r, &m, think, answer)
+	s.Think, s.Answer, stopped = c.text(r, &m, &s, think, answer)
 	switch {
 	case stopped:
 		s.End, s.StopText = Stopped, r.Text.Stopped()
@@ -60,34 +65,32 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 	return s
 }
 
-// NoToken ends r at its row, from which no token is drawn: it cannot be sampled, or the request wants its prompt computed
-// and nothing more.
+// NoToken ends r at its row without a token: the row cannot be sampled, or the request only wants its prompt computed.
 func (c *Core) NoToken(r *Request, why sched.Reason) {
 	c.cfg.Trace.numbers("no_token", int64(why), int64(r.ID))
 	c.tell(sched.Event{Kind: sched.EvFinish, Req: r.ID, Finish: why})
 	c.forget(r)
 }
 
-// text splits what a token means into thinking and visible text.
-func (c *Core) text(r *Request, m *meridian.Step, think, answer []byte) (_, _ []byte, stopped bool) {
+// text splits a token's text into thinking and visible answer.
+func (c *Core) text(r *Request, m *meridian.Step, s *Said, think, answer []byte) (_, _ []byte, stopped bool) {
 	if len(m.Think) > 0 {
 		think = append(think, r.Thought.Pass(m.Think)...)
 	}
 	if len(m.Answer) > 0 {
-		var text []byte
-		text, stopped = r.Text.Push(m.Answer)
-		answer = append(answer, text...)
+		answer, stopped = c.answer(r, m.Answer, s, answer)
 	}
 	if m.Event.Has(meridian.ExitThink) {
 		think = append(think, r.Thought.Flush()...)
 	}
 	if !stopped && (m.Event.Has(meridian.Completed) || r.Last || r.Generated() >= r.MaxTokens) {
-		// What was held back, as the beginning of a tag, a stop string or a character, will not be continued.
+		// Text that was withheld as the beginning of a tag, a stop string or a character will not be continued.
 		t, rest := r.Control.Flush()
 		think = append(append(think, r.Thought.Pass(t)...), r.Thought.Flush()...)
-		var text []byte
-		text, stopped = r.Text.Push(rest)
-		answer = append(answer, text...)
+		answer, stopped = c.answer(r, rest, s, answer)
+		if !stopped && r.Calls != nil {
+			answer, stopped = c.called(r, r.Calls.Finish(), s, answer)
+		}
 		if !stopped {
 			answer = append(answer, r.Text.Flush()...)
 		}
@@ -95,16 +98,52 @@ func (c *Core) text(r *Request, m *meridian.Step, think, answer []byte) (_, _ []
 	return think, answer, stopped
 }
 
-// phaseChanged notes where the thought lies, and what becomes of its cells when it is over.
+// answer adds text of the answer to its visible part, and the calls in it to s.
+func (c *Core) answer(r *Request, text []byte, s *Said, answer []byte) (_ []byte, stopped bool) {
+	if r.Calls == nil {
+		text, stopped = r.Text.Push(text)
+		return append(answer, text...), stopped
+	}
+	return c.called(r, r.Calls.Push(text), s, answer)
+}
+
+// called takes the events of the parser of calls. Stop strings apply to text, not to calls.
+func (c *Core) called(r *Request, events []toolcall.Event, s *Said, answer []byte) (_ []byte, stopped bool) {
+	for i := range events {
+		e := events[i]
+		if e.Kind != toolcall.Text {
+			from := len(c.callText) // the parser may be asked again for the same token
+			c.callText = append(c.callText, e.Text...)
+			e.Text = c.callText[from:len(c.callText):len(c.callText)]
+			s.Calls = append(s.Calls, e)
+			c.callEvents = s.Calls
+		}
+		switch e.Kind {
+		case toolcall.Text, toolcall.Malformed:
+			var text []byte
+			text, stopped = r.Text.Push(e.Text)
+			if answer = append(answer, text...); stopped {
+				return answer, true
+			}
+		case toolcall.End:
+			if r.OneCall {
+				return append(answer, r.Text.Flush()...), true
+			}
+		}
+	}
+	return answer, false
+}
+
+// phaseChanged records where the thought is, and decides about its cells when it ends.
 func (c *Core) phaseChanged(r *Request, m *meridian.Step) {
 	if m.Event.Has(meridian.EnterThink) && r.thinkFrom == 0 {
 		r.thinkFrom = len(r.Tokens)
 	}
 	if m.Event.Has(meridian.ExitThink) {
 		r.thinkTo = len(r.Tokens)
-		c.blocks.Demote(meridian.Owner(r.ID))
-		// Offloaded thoughts stay in the pool too: should r make way for others later, it comes back without computing
-		// them again. An interactive request's are copied only while cells run low.
+		c.tree.EndThought(r.seq)
+		// Offloaded thoughts stay in the pool too: if r is preempted later and its cells are evicted, they are restored
+		// instead of computed again. An interactive request's are copied only while cells run low.
 		if c.cfg.ThinkEvict == OffloadThoughts && c.cfg.Stores != nil && (r.Class != sched.Interactive || c.pressed()) {
 			c.thoughts = append(c.thoughts, r)
 		}
@@ -125,8 +164,8 @@ func (c *Core) wantProbe(r *Request) int {
 	return len(tokens)
 }
 
-// addForks gives each SliceProbe of the batch a scratch sequence that shares the cells before it. The scheduler knows how
-// many there are; where it leaves a fork out, the next boundary asks again.
+// addForks gives each SliceProbe of the batch a scratch sequence that shares the cells before it. The scheduler plans at
+// most MaxForks; after a fork that it skips, the next boundary requests one again.
 func (c *Core) addForks() {
 	c.forks = 0
 	for i := range c.plan.Batch {
@@ -139,7 +178,7 @@ func (c *Core) addForks() {
 	}
 }
 
-// Probed takes the entropy, in nats, of a fork's last row; ok is false when it cannot be had.
+// Probed takes the entropy, in nats, of a fork's last row; ok is false when there is none.
 func (c *Core) Probed(r *Request, entropy float64, ok bool) {
 	if ok {
 		r.Control.OnProbe(entropy)

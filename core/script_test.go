@@ -12,7 +12,8 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// TestScripts runs the stories of testdata/*.txt: interleavings of inputs and steps, and what the core decides. Commands:
+// TestScripts runs the stories of testdata/*.txt: interleavings of inputs and steps, and what the core decides.
+// Commands:
 //
 //	new cells=N running=N batch=N [policy=P] [store=PART] [evict=MODE] [shift]
 //	arrive ID prompt=NAME:N[+NAME:N…] [max=N] [owner=N] [background] [chat] [think=N] [probe=AFTER:ROWS] [system=N]
@@ -107,7 +108,8 @@ func (m *machine) command(t *testing.T, name string, words []string, out *string
 	case "arrive":
 		m.arrive(arrival(t, words))
 	case "cancel", "pause", "resume", "end-think", "drain":
-		in := Input{Kind: map[string]InputKind{"cancel": Cancel, "pause": Pause, "resume": Resume, "end-think": EndThink, "drain": Drain}[name]}
+		in := Input{Kind: map[string]InputKind{"cancel": Cancel, "pause": Pause, "resume": Resume,
+			"end-think": EndThink, "drain": Drain}[name]}
 		if name != "drain" {
 			in.Req = id()
 		}

@@ -3,10 +3,12 @@ package core
 import (
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/meridian/blocks"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// start answers a Plan.Start: share what is resident, restore what is stored, or wait for the request that computes it.
+// start answers a Plan.Start: it shares what is resident, restores what is stored, or waits for the request that computes
+// it.
 func (c *Core) start(now Instant, st sched.Start) {
 	r := c.requests[st.Req]
 	if r == nil || r.cancelled {
@@ -22,18 +24,18 @@ func (c *Core) start(now Instant, st sched.Start) {
 	p := kvsnap.Prompt{Req: uint64(r.ID), NS: r.Owner, Tokens: r.Tokens, Shareable: r.Shareable, NoWait: r.joined}
 	m := c.tree.Lookup(&p)
 	if c.restore(now, r, &m) {
-		c.tell(sched.Event{Kind: sched.EvHold, Req: r.ID, Finish: sched.ReasonRestoring})
+		c.tell(sched.Event{Kind: sched.EvDefer, Req: r.ID, Finish: sched.ReasonRestoring})
 		return
 	}
 	if m.Ahead > 0 && r.Class == sched.Interactive {
-		// A background request that computes the prompt may itself wait behind every interactive one.
+		// A background request that computes the prompt may wait behind every interactive one.
 		if o := c.requests[ID(m.AheadReq)]; o == nil || o.Class != sched.Interactive {
 			p.NoWait = true
 		}
 	}
 	got, err := c.tree.AcquireMatch(kvsnap.Instant(now), &p, &m)
 	if err != nil {
-		// Every id is with a request that runs or has just ended: those that have ended give theirs up.
+		// Running requests and lingering chats have all ids: the chats give theirs up.
 		c.settleHistories(now)
 		got, err = c.tree.Acquire(kvsnap.Instant(now), &p)
 	}
@@ -41,18 +43,16 @@ func (c *Core) start(now Instant, st sched.Start) {
 		panic("core: " + err.Error() + ": fewer ids were reserved than requests may run")
 	}
 	if got.Waiting {
-		// Once per start: the other request may be preempted, and two must not wait for each other's halves.
-		r.joined, r.held = true, true
-		c.tell(sched.Event{Kind: sched.EvHold, Req: r.ID, Finish: sched.ReasonJoining})
+		// It waits once per start: the other request may be preempted, and two must not wait for each other.
+		r.joined, r.waiting = true, true
+		c.tell(sched.Event{Kind: sched.EvDefer, Req: r.ID, Finish: sched.ReasonJoining})
 		return
 	}
 	c.offload(got.Evicted)
 	c.do(got.Actions)
-	r.seq, r.computed, r.own = got.Seq, got.Cached, got.Cached-got.Shared
-	c.own += r.own
+	r.seq, r.computed = got.Seq, got.Cached
 	c.slots[st.Seq] = r
 	c.noteStart(r, &got)
-	c.addCells(r, r.own)
 	c.tell(sched.Event{Kind: sched.EvStarted, Req: r.ID, Cached: got.Cached, Shared: got.Shared})
 }
 
@@ -73,13 +73,13 @@ func (c *Core) noteStart(r *Request, got *kvsnap.Acquired) {
 	c.note(n)
 }
 
-// preload makes r.Resident tokens a cached prefix, as far as the pool has room: in the recorded daemon they came from a
-// snapshot, or from a request that the recording does not have.
+// preload makes r.Resident tokens a cached prefix, as far as the pool has room: the recorded daemon restored them, or a
+// request before the recording computed them.
 func (c *Core) preload(now Instant, r *Request) {
 	n := min(r.Resident, r.Prompt-1)
 	p := kvsnap.Prompt{NS: r.Owner, Tokens: r.Tokens, NoWait: true}
 	m := c.tree.Lookup(&p)
-	if cells := c.tree.Cells(); m.Len+m.Ahead >= n || cells.Free+cells.Cached < n-m.Len {
+	if cells := c.ledger.Cells(); m.Len+m.Ahead >= n || cells.Free+cells.Cached < n-m.Len {
 		return
 	}
 	p.Tokens = r.Tokens[:n+1]
@@ -91,20 +91,20 @@ func (c *Core) preload(now Instant, r *Request) {
 	c.do(got.Actions)
 	c.makeRoom(now, n-got.Cached)
 	c.op(Op{Kind: Compute, Dst: got.Seq, From: got.Cached, To: n, Tokens: p.Tokens})
-	c.wake(c.tree.Progress(got.Seq, p.Tokens, n))
+	c.wake(c.tree.Progress(got.Seq, p.Tokens, n, blocks.Prefix))
 	c.ended(c.tree.Retain(kvsnap.Instant(now), got.Seq, p.Tokens[:n]))
 }
 
-// wake lets requests go on that waited for another one's prompt.
+// wake starts the requests that waited for another one's prompt.
 func (c *Core) wake(ids []uint64) {
 	for _, id := range ids {
 		r := c.requests[ID(id)]
-		if r == nil || !r.held {
+		if r == nil || !r.waiting {
 			continue
 		}
-		r.held = false
+		r.waiting = false
 		ready := sched.Event{Kind: sched.EvReady, Req: r.ID}
-		// Cells of a cached prefix count as free until r shares them: only those of a running request are a hint.
+		// Cells of a cached prefix count as free until r shares them, so the hint has only those of a running request.
 		if m := c.tree.Lookup(&kvsnap.Prompt{Req: id, NS: r.Owner, Tokens: r.Tokens, Shareable: r.Shareable, NoWait: true}); m.Running {
 			ready.Shared = m.Len
 		}
@@ -112,23 +112,15 @@ func (c *Core) wake(ids []uint64) {
 	}
 }
 
-// tierOf is what the cells that r computes now are to it.
-func (c *Core) tierOf(r *Request) meridian.Tier {
+// TierOf is the use of the cells that r computes now.
+func (c *Core) TierOf(r *Request) blocks.Tier { return c.tierOf(r) }
+
+func (c *Core) tierOf(r *Request) blocks.Tier {
 	switch {
 	case r.computed <= r.Prompt:
-		return meridian.Prefix
+		return blocks.Prefix
 	case r.Control.Phase() == meridian.ThinkDecode:
-		return meridian.ThinkActive
+		return blocks.ThinkActive
 	}
-	return meridian.OutputCritical
-}
-
-// TierOf is what the cells that r computes now are to it, for reports.
-func (c *Core) TierOf(r *Request) meridian.Tier { return c.tierOf(r) }
-
-// addCells counts n more cells of r's own.
-func (c *Core) addCells(r *Request, n int) {
-	if n > 0 {
-		c.blocks.OnCells(meridian.Owner(r.ID), c.tierOf(r), n)
-	}
+	return blocks.OutputCritical
 }

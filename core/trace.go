@@ -280,7 +280,7 @@ type Replayed struct {
 	Lines                       int // of the recording that belong to the core
 }
 
-// Replay reads a recording and lets a Core of its own decide again. The error names the first line at which it decides
+// Replay reads a recording and lets another Core decide again. The error names the first line at which it decides
 // something else, or cannot be read; a recording that breaks off in the middle of a line is replayed up to there.
 func Replay(recording []byte) (Replayed, error) {
 	p := player{answers: map[string][][]int64{}, thoughts: map[ID]*replayed{}}

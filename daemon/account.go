@@ -6,6 +6,7 @@ import (
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/meridian/blocks"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/sched"
 )
@@ -47,7 +48,11 @@ func (l *loop) timeToken(r *request, inThink bool, now time.Time) {
 		if target == 0 {
 			target = l.itlTarget
 		}
-		l.tick.gaps = append(l.tick.gaps, gap{took, inThink, !inThink && r.Class == sched.Interactive && took > target})
+		late := !inThink && r.Class == sched.Interactive && took > target
+		l.tick.gaps = append(l.tick.gaps, gap{took, inThink, late})
+		if l.live.ring.Load() != nil {
+			r.gaps.add(took, late)
+		}
 	}
 	r.last = now
 }
@@ -78,7 +83,8 @@ func (l *loop) thoughtDone(r *request, now time.Time) wire.ThinkSummary {
 }
 
 // account stores a step's numbers.
-func (l *loop) account(plan *sched.Plan, took time.Duration) {
+func (l *loop) account(plan *sched.Plan, took time.Duration, done time.Time) {
+	l.recordStep(plan, took, done)
 	l.m.Step(metrics.Step{
 		Took: took, Tokens: plan.Tokens, Prefill: plan.PrefillTokens, Decode: plan.DecodeTokens, Think: min(l.tick.thinkRows, plan.DecodeTokens),
 		Budget: plan.Budget, PrefillHeld: plan.PrefillHeld, Predicted: plan.Predicted, Scheduled: l.scheduled,
@@ -116,16 +122,17 @@ func (l *loop) publish() {
 		l.log.Warn("the target between tokens cannot be met: a step of the running answers alone takes longer; prompts get the least share that moves them",
 			"target", st.ITLTarget, "predicted", st.Predicted, "answers", st.Decoding)
 	}
-	tree, blocks := l.core.Tree().Stats(), l.core.Blocks().Snapshot()
+	tree, ledger := l.core.Tree().Stats(), l.core.Ledger()
+	evicted, tiers := ledger.Evictions(), ledger.Tiers()
 	k := metrics.KV{
-		OutputCriticalEvictions: blocks.OutputCriticalEvictions, OutputCriticalAvoidable: l.core.Avoidable(), Joins: tree.Joins, Prefixes: tree.Entries,
+		OutputCriticalEvictions: evicted.Answers, OutputCriticalAvoidable: l.core.Avoidable(), Joins: tree.Joins, Prefixes: tree.Entries,
 		Sequences: tree.Entries + tree.Runs, Parked: st.Parked,
 	}
 	for t := range k.BlockBytes {
-		k.BlockBytes[t] = blocks.Bytes[t]
-		k.Evicted[t][0] = blocks.Evicted[t][meridian.EvictPressure]
-		k.Evicted[t][1] = blocks.Evicted[t][meridian.EvictPreempt]
-		k.Evicted[t][2] = blocks.Evicted[t][meridian.EvictDropped]
+		k.BlockBytes[t] = ledger.Bytes(tiers[t])
+		k.Evicted[t][0] = evicted.Blocks[t][blocks.Pressure]
+		k.Evicted[t][1] = evicted.Blocks[t][blocks.Preempted]
+		k.Evicted[t][2] = evicted.Blocks[t][blocks.Dropped]
 	}
 	l.m.SetKV(k)
 	l.m.TrackedRequests.Set(int64(l.tracked.Len()))

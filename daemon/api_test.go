@@ -193,7 +193,7 @@ func TestDeveloperIsSystem(t *testing.T) {
 	} {
 		r := serve(t, fake.Config{Template: c.template})
 		m := r.model.Load()
-		text, err := m.render([]wire.Message{{Role: "developer", Content: "brief "}, {Role: "user", Content: "x"}}, nil)
+		text, err := m.render([]wire.Message{{Role: "developer", Content: "brief "}, {Role: "user", Content: "x"}}, rendering{})
 		if err != nil || text != c.want {
 			t.Errorf("%q, %v", text, err)
 		}
@@ -241,4 +241,108 @@ func (t *sessions) anyone() uint32 {
 		return c.UID()
 	}
 	return 0
+}
+
+// Answers to one question share their prompt: it is computed once.
+func TestSeveralAnswersShareTheirPrompt(t *testing.T) {
+	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "ok"}}})
+	web := r.web()
+	_, _, body := post(t, web, "/v1/chat/completions", `{"n":4,"messages":[{"role":"user","content":"`+strings.Repeat("question ", 100)+`"}]}`)
+	var whole completed
+	if err := json.Unmarshal(body, &whole); err != nil || len(whole.Choices) != 4 {
+		t.Fatalf("%s: %v", body, err)
+	}
+	resp, err := web.Get("http://uma/why?last=4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var why wire.WhyReport
+	if err := json.NewDecoder(resp.Body).Decode(&why); err != nil || len(why.Requests) != 4 {
+		t.Fatalf("%+v: %v", why, err)
+	}
+	computed := 0
+	for _, q := range why.Requests {
+		if !strings.HasPrefix(q.Request, whole.ID) {
+			t.Errorf("request %q of answer %q", q.Request, whole.ID)
+		}
+		computed += q.Usage.PromptTokens - q.Usage.CachedTokens
+	}
+	if most := whole.Usage.Prompt + 4*16; computed > most { // the last block of a prompt is not shared
+		t.Errorf("%d prompt tokens were computed for four answers to %d", computed, whole.Usage.Prompt)
+	}
+	r.nothingLeft()
+}
+
+// Over HTTP, a request is ended and its thinking is closed by its id.
+func TestCancelOverHTTP(t *testing.T) {
+	r := serve(t, fake.Config{}, "-c", "262144")
+	c := r.dial()
+	q := wire.DefaultRequest()
+	q.ID, q.Prompt, q.MaxTokens = "mine", "x", 100000
+	s, err := c.Stream(t.Context(), &q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Next(); err != nil {
+		t.Fatal(err)
+	}
+	web := r.web()
+	for path, want := range map[string]string{"/end_think": `{"id":"mine","found":true}`, "/cancel": `{"id":"mine","found":true}`} {
+		if status, _, body := post(t, web, path, `{"id":"mine"}`); status != http.StatusOK || strings.TrimSpace(string(body)) != want {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	if a := collect(s); a.err != nil || a.eos.Reason != wire.Cancelled {
+		t.Errorf("%+v", a)
+	}
+	if status, _, body := post(t, web, "/cancel", `{"id":"other"}`); status != http.StatusOK || !strings.Contains(string(body), `"found":false`) {
+		t.Errorf("%d %s", status, body)
+	}
+	r.nothingLeft()
+}
+
+// A turn with a tool over each API: the call comes streamed, its result goes back, the answer follows.
+func TestToolTurnOverEachAPI(t *testing.T) {
+	r := serve(t, fake.Config{Template: callTemplate, Scripts: []fake.Script{
+		{After: "sunny<|im_end|>\n<|im_start|>assistant\n", Emit: "It is sunny."},
+		{Emit: `<think>hm</think>Ok.<tool_call>{"name": "get_weather", "arguments": {"city": "Bern"}}</tool_call>`},
+	}}, "-c", "16384")
+	web := r.web()
+	call := func(body []byte, id string) string {
+		t.Helper()
+		_, rest, ok := strings.Cut(string(body), id)
+		if !ok || !strings.Contains(string(body), "Bern") {
+			t.Fatalf("no call in %s", body)
+		}
+		found, _, _ := strings.Cut(rest, `"`)
+		return found
+	}
+	const schema = `{"type":"object","properties":{"city":{"type":"string"}}}`
+
+	tools := `"store":false,"temperature":0,"tools":[{"type":"function","name":"get_weather","parameters":` + schema + `}]`
+	_, _, body := post(t, web, "/v1/responses", `{"input":"weather?","stream":true,`+tools+`}`)
+	id := call(body, `"call_id":"`)
+	_, _, body = post(t, web, "/v1/responses", `{"input":[{"role":"user","content":"weather?"},{"type":"function_call","call_id":"`+id+
+		`","name":"get_weather","arguments":"{\"city\": \"Bern\"}"},{"type":"function_call_output","call_id":"`+id+`","output":"sunny"}],`+tools+`}`)
+	if !strings.Contains(string(body), `"text":"It is sunny."`) {
+		t.Errorf("responses: %s", body)
+	}
+
+	tools = `"max_tokens":100,"temperature":0,"tools":[{"name":"get_weather","input_schema":` + schema + `}]`
+	_, _, body = post(t, web, "/v1/messages", `{"stream":true,"messages":[{"role":"user","content":"weather?"}],`+tools+`}`)
+	id = call(body, `{"type":"tool_use","id":"`)
+	if !strings.Contains(string(body), `"stop_reason":"tool_use"`) {
+		t.Errorf("messages: %s", body)
+	}
+	_, _, body = post(t, web, "/v1/messages", `{"messages":[{"role":"user","content":"weather?"},{"role":"assistant","content":[{"type":"text","text":"Ok."},{"type":"tool_use","id":"`+id+
+		`","name":"get_weather","input":{"city":"Bern"}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"`+id+`","content":"sunny"}]}],`+tools+`}`)
+	if !strings.Contains(string(body), `"text":"It is sunny."`) {
+		t.Errorf("messages: %s", body)
+	}
+	status, _, body := post(t, web, "/v1/messages/count_tokens", `{"messages":[{"role":"user","content":"weather?"}],`+tools+`}`)
+	if status != http.StatusOK {
+		t.Errorf("count_tokens: %s", body)
+	}
+	r.nothingLeft()
 }

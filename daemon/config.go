@@ -18,6 +18,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/sockpath"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/meridian/blocks"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
@@ -48,6 +49,12 @@ type Config struct {
 	Socket         string
 	SocketMode     string // octal
 	SocketGroup    string
+	Listen         []string // TCP addresses
+	ListenMode     string   // octal
+	ListenGroup    string
+	APIKeys        string   // file; "" = none
+	AllowedHosts   []string // of the Host header, besides our own
+	CORSOrigins    []string
 	MaxSessions    int // connections
 	MaxQueue       int // requests waiting
 	MaxFrameBytes  int
@@ -151,6 +158,7 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.Socket, "socket", "", "Unix socket `path` to listen on (default: $XDG_RUNTIME_DIR/uma-serve/uma.sock)")
 	fs.StringVar(&c.SocketMode, "socket-mode", "0600", "permissions of the socket file, octal")
 	fs.StringVar(&c.SocketGroup, "socket-group", "", "group of the socket file")
+	c.listenOptions(fs)
 	fs.IntVar(&c.MaxSessions, "max-sessions", 4096, "maximum open connections")
 	fs.IntVar(&c.MaxQueue, "max-queue", 512, "maximum queued requests; more are refused with a retry hint")
 	fs.IntVar(&c.MaxFrameBytes, "max-frame-bytes", 1<<20, "maximum size of a request frame in bytes, below 16 MiB")
@@ -179,7 +187,7 @@ func (c *Config) sections() []Section {
 	fs = section("KV cache")
 	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "do not cache or share prompts: compute each from its first token")
 	fs.StringVar(&c.SharePrefixes, "share-prefixes", "off", "prefixes shared between users: off (none) or system (system prompts)")
-	fs.IntVar(&c.KVBlockTokens, "kv-block-tokens", meridian.DefaultBlockCells, "`tokens` per block in the KV block accounting")
+	fs.IntVar(&c.KVBlockTokens, "kv-block-tokens", blocks.DefaultBlockCells, "`tokens` per block in the KV block accounting")
 	fs.StringVar(&c.ThinkEvict, "think-evict", "none", "KV cells of a finished thought: none (keep them), offload (keep them and copy them to --cache-ram, so that a preempted request is restored without recomputing them) or drop (remove them when cells run low; changes answers)")
 	fs.BoolVar(&c.ContextShift, "context-shift", false, "when the context is full, drop its oldest half and continue, instead of ending the answer with reason length")
 	c.CacheRAM, c.CacheDisk = sizeOf("auto"), sizeOf("10GiB")
@@ -334,9 +342,10 @@ func (c *Config) Validate() error {
 	if _, err := c.logLevel(); err != nil {
 		errs = append(errs, err)
 	}
-	if _, err := c.socketMode(); err != nil {
+	if _, err := socketMode("socket-mode", c.SocketMode); err != nil {
 		errs = append(errs, err)
 	}
+	errs = append(errs, c.validateListen()...)
 	return errors.Join(errs...)
 }
 
@@ -346,14 +355,6 @@ func (c *Config) logLevel() (slog.Level, error) {
 		return 0, fmt.Errorf("--log-level is %q; it must be debug, info, warn or error", c.LogLevel)
 	}
 	return l, nil
-}
-
-func (c *Config) socketMode() (os.FileMode, error) {
-	var m uint32
-	if n, err := fmt.Sscanf(c.SocketMode, "%o", &m); n != 1 || err != nil || m > 0o777 {
-		return 0, fmt.Errorf("--socket-mode is %q; it must be octal permissions such as 0660", c.SocketMode)
-	}
-	return os.FileMode(m), nil
 }
 
 // NewFlagSet returns the options, bound to a Config that holds their defaults, and their sections for --help.

@@ -37,6 +37,7 @@ var otherVariables = []string{
 	"UMA_BACKEND_DIR", // runtime/llama
 	"UMA_HOST",        // uma-cli
 	"UMA_NOHISTORY",   // uma-cli
+	"UMA_URL",         // set by uma-cli proxy
 }
 
 // envName is the environment variable of an option.
@@ -222,10 +223,15 @@ const maxConfigBytes = 1 << 20
 
 // setScalar gives an option a value of a TOML document.
 func setScalar(f *pflag.Flag, v any) error {
-	switch v.(type) {
+	switch v := v.(type) {
 	case string, int64, float64, bool:
+	case []any:
+		if f.Value.Type() == "list" {
+			return setList(f, v)
+		}
+		return errors.New("must be a single value, not a list")
 	default:
-		return errors.New("must be a single value, not a table, a list or a date")
+		return errors.New("must be a single value, not a table or a date")
 	}
 	if err := f.Value.Set(fmt.Sprint(v)); err != nil {
 		return fmt.Errorf("is %v: %w", v, clierr.Value(f, err))

@@ -100,6 +100,8 @@ func tomlValue(f *pflag.Flag) any {
 	switch f.Value.Type() {
 	case "int", "int64", "float64", "bool":
 		return literal(text)
+	case "list":
+		return slices.DeleteFunc(strings.Split(text, ","), func(v string) bool { return v == "" })
 	}
 	if f.Name == "fabric" {
 		text = password.ReplaceAllString(text, "://")

@@ -39,6 +39,7 @@ func (l *loop) emit(r *request, c *sampler.Choice, said *core.Said) {
 		}
 		l.sendToken(r, c, phase, answer) // a tag shows nothing: only a client that asked for log-probabilities hears of it
 	}
+	l.emitCalls(r, said.Calls)
 }
 
 func (l *loop) sendToken(r *request, c *sampler.Choice, phase wire.Phase, text []byte) {
@@ -57,8 +58,11 @@ func (l *loop) sendToken(r *request, c *sampler.Choice, phase wire.Phase, text [
 
 // endRequest finalises r with an eos.
 func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now time.Time) {
+	if reason == wire.Stop && len(r.calls) > 0 {
+		reason = wire.Calls
+	}
 	l.m.Finished(string(reason))
-	l.m.RequestDone(r.Prompt, r.Generated(), r.timings().Decode)
+	l.m.RequestDone(r.Prompt, r.Generated(), r.timings().Decode, now.Sub(r.arrived))
 	if reason == wire.Cancelled {
 		l.m.CancelDone(now.Sub(time.Unix(0, r.cancelledAt.Load())))
 	}
@@ -67,7 +71,7 @@ func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now t
 		l.frame = append(l.frame[:0], '\n')
 	} else {
 		l.frame = wire.AppendEOS(l.frame[:0], &wire.EOS{
-			ID: r.wireID, Reason: reason, StopText: stopText, Text: r.answer, Think: r.thinking, Streamed: r.stream,
+			ID: r.wireID, Reason: reason, StopText: stopText, Text: r.answer, Think: r.thinking, ToolCalls: r.calls, Streamed: r.stream,
 			Usage: r.usage(), Thought: thought, Timings: r.timings(), Metadata: r.metadata,
 		})
 	}

@@ -153,13 +153,23 @@ func (s *Server) Admin(c *ipc.Conn, q *wire.Frame) {
 		body = mustJSON(s.info())
 	case wire.KindWhy:
 		why, uid := q.Why, c.UID()
-		s.ask(c, id, func(l *loop, now time.Time) []byte { return wire.AppendWhy(nil, id, l.why(why, uid, now)) })
+		s.ask(c, id, func(l *loop, now time.Time) []byte {
+			rep := l.why(why, uid, now)
+			for i := range rep.Requests {
+				rep.Requests[i].Owner = s.access.ownerName(rep.Requests[i].UID)
+			}
+			return wire.AppendWhy(nil, id, rep)
+		})
 		return
 	case wire.KindKV:
 		kv, uid := q.KV, c.UID()
 		s.ask(c, id, func(l *loop, now time.Time) []byte {
 			if kv.Op == wire.KVShow {
-				return wire.AppendKV(nil, id, l.kvReport(kv.Tree, uid, now))
+				rep := l.kvReport(kv.Tree, uid, now)
+				for i := range rep.Entries {
+					rep.Entries[i].Owner = s.access.ownerName(rep.Entries[i].UID)
+				}
+				return wire.AppendKV(nil, id, rep)
 			}
 			done, copies, err := l.kvDo(kv, uid, now)
 			switch {

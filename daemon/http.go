@@ -13,6 +13,8 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
 	"github.com/uma-serve/uma-serve/daemon/api/own"
+	"github.com/uma-serve/uma-serve/internal/buildinfo"
+	"github.com/uma-serve/uma-serve/internal/page"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -85,6 +87,9 @@ func (s *Server) ownRoutes() []api.Route {
 			}
 			prometheus.ServeHTTP(w, r)
 		}},
+		{Method: http.MethodGet, Path: "/live", Handle: s.liveEvents},
+		{Method: http.MethodGet, Path: "/{$}", Handle: page.ServeHTTP},
+		{Method: http.MethodGet, Path: page.Prefix + "{file}", Handle: page.ServeHTTP},
 	}
 }
 
@@ -118,9 +123,10 @@ func (s *Server) serveHTTP() <-chan struct{} {
 	}
 	s.http = &http.Server{
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
-		Handler:  s.bounded(s.routes()), ConnContext: ipc.ConnContext, ConnState: ipc.ConnState,
+		Handler:  s.guarded(s.bounded(s.routes())), ConnContext: ipc.ConnContext, ConnState: ipc.ConnState,
 		ReadHeaderTimeout: s.cfg.HeaderTimeout, IdleTimeout: idle, MaxHeaderBytes: httpHeaderSize,
 	}
+	s.http.RegisterOnShutdown(func() { s.live.end(s) })
 	done := make(chan struct{})
 	go func() {
 		s.http.Serve(s.poller.HTTP()) // ends when s.http is closed
@@ -131,7 +137,7 @@ func (s *Server) serveHTTP() <-chan struct{} {
 
 // apis is what the HTTP APIs are made with.
 func (s *Server) apis() *api.Server {
-	return &api.Server{Backend: backend{s}, StallTimeout: s.cfg.StallTimeout, Log: s.log, Now: time.Now}
+	return &api.Server{Backend: backend{s}, StallTimeout: s.cfg.StallTimeout, Version: buildinfo.Version, Log: s.log, Now: time.Now}
 }
 
 // httpError answers a request that no API has seen yet with an error, in the form of the API that its path belongs to.

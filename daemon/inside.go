@@ -15,6 +15,7 @@ import (
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
 	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/meridian/blocks"
 	"github.com/uma-serve/uma-serve/meridian/fabric"
 	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/sched"
@@ -62,13 +63,14 @@ type past struct {
 	form   *wire.WhyForm
 	usage  wire.WhyUsage
 	force  meridian.Force // Reason NoReason: its thinking was not ended by force
+	calls  []malformedCall
 }
 
 // remember keeps r's summary for why.
 func (l *loop) remember(r *request, how string, now time.Time) {
 	l.past[l.pastNext%len(l.past)] = past{
 		id: r.ID, wireID: r.wireID, owner: r.Owner, class: r.Class, ended: how, at: r.arrived, took: now.Sub(r.arrived),
-		ttft: r.timings().TTFT, usage: r.whyUsage(), form: r.form.why(), force: r.ctl.LastForce(),
+		ttft: r.timings().TTFT, usage: r.whyUsage(), form: r.form.why(), force: r.ctl.LastForce(), calls: r.malformed,
 	}
 	l.pastNext++
 }
@@ -113,7 +115,7 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyRepor
 			Request: p.wireID, Number: uint64(p.id), UID: p.owner, Class: className(p.class), State: "done", Ended: p.ended,
 			AgeMs: wire.Ms(now.Sub(p.at)), TookMs: wire.Ms(p.took), TTFTMs: wire.Ms(p.ttft), Usage: p.usage, Form: p.form,
 		}
-		l.decisions(&w, p.id, p.at, &p.force)
+		l.decisions(&w, p.id, p.at, &p.force, p.calls)
 		rep.Requests = append(rep.Requests, w)
 	}
 	slices.SortFunc(rep.Requests, func(a, b wire.WhyRequest) int { return cmp.Compare(b.Number, a.Number) })
@@ -123,16 +125,12 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyRepor
 
 func (l *loop) whyLive(r *request, now time.Time) wire.WhyRequest {
 	state, _, _ := l.core.Scheduler().Why(r.ID)
-	name := [...]string{"queued", "prefill", "think", "output", "done", "done"}[state]
-	if state == sched.Queued && !r.started.IsZero() {
-		name = "parked"
-	}
 	w := wire.WhyRequest{
-		Request: r.wireID, Number: uint64(r.ID), UID: r.Owner, Class: className(r.Class), State: name,
+		Request: r.wireID, Number: uint64(r.ID), UID: r.Owner, Class: className(r.Class), State: r.stateName(state),
 		AgeMs: wire.Ms(now.Sub(r.arrived)), TTFTMs: wire.Ms(r.timings().TTFT), Usage: r.whyUsage(), Form: r.form.why(),
 	}
 	f := r.ctl.LastForce()
-	l.decisions(&w, r.ID, r.arrived, &f)
+	l.decisions(&w, r.ID, r.arrived, &f, r.malformed)
 	return w
 }
 
@@ -146,8 +144,9 @@ func forced(f *meridian.Force, arrived time.Duration) wire.Decision {
 	return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "forced_" + f.Reason.String(), Text: text + "."}
 }
 
-// decisions tells the scheduler's decisions about a request, and why its thinking was ended, in the order of time.
-func (l *loop) decisions(w *wire.WhyRequest, id sched.ReqID, arrived time.Time, f *meridian.Force) {
+// decisions tells the scheduler's decisions about a request, why its thinking was ended and which calls were malformed, in
+// the order of time.
+func (l *loop) decisions(w *wire.WhyRequest, id sched.ReqID, arrived time.Time, f *meridian.Force, calls []malformedCall) {
 	w.Decisions = []wire.Decision{}
 	log, _ := l.core.Scheduler().Decisions(nil, id)
 	at := func(t sched.Instant) float64 { return wire.Ms(time.Duration(t) - arrived.Sub(l.epoch)) }
@@ -159,8 +158,11 @@ func (l *loop) decisions(w *wire.WhyRequest, id sched.ReqID, arrived time.Time, 
 	}
 	if f.Reason != meridian.NoReason {
 		w.Decisions = append(w.Decisions, forced(f, arrived.Sub(l.epoch)))
-		slices.SortStableFunc(w.Decisions, func(a, b wire.Decision) int { return cmp.Compare(a.AtMs, b.AtMs) })
 	}
+	for i := range calls {
+		w.Decisions = append(w.Decisions, calls[i].decision(arrived))
+	}
+	slices.SortStableFunc(w.Decisions, func(a, b wire.Decision) int { return cmp.Compare(a.AtMs, b.AtMs) })
 }
 
 func className(c sched.Class) string {
@@ -197,7 +199,7 @@ func (l *loop) kvReport(tree bool, uid uint32, now time.Time) *wire.KVReport {
 			continue
 		}
 		w := wire.KVEntry{
-			Name: e.Hash, Kind: "prefix", Tier: wire.TierDevice, Class: meridian.Prefix.String(), Number: e.Req, UID: e.NS, Seq: int(e.Seq),
+			Name: e.Hash, Kind: "prefix", Tier: wire.TierDevice, Class: blocks.Prefix.String(), Number: e.Req, UID: e.NS, Seq: int(e.Seq),
 			Tokens: e.Tokens, OwnTok: e.OwnCells, Bytes: int64(e.Tokens) * int64(l.cellBytes), OwnBytes: e.OwnBytes,
 			AgeMs: age(e.Created), IdleMs: age(e.Used), Hits: e.Hits, Turns: e.Turns, Pinned: e.Pinned, Hash: e.Hash, Why: e.Why,
 		}
@@ -385,7 +387,7 @@ func (s *stores) entries(uid uint32, all bool, now time.Time) (out []wire.KVEntr
 		}
 		hash := storedName(&i)
 		out = append(out, wire.KVEntry{
-			Name: hash, Kind: "snapshot", Tier: tier, Class: meridian.Prefix.String(), UID: uint32(i.Namespace), Seq: -1, From: i.P0,
+			Name: hash, Kind: "snapshot", Tier: tier, Class: blocks.Prefix.String(), UID: uint32(i.Namespace), Seq: -1, From: i.P0,
 			Tokens: i.P1 - i.P0, OwnTok: i.P1 - i.P0, Bytes: i.Bytes, OwnBytes: i.Bytes, AgeMs: wire.Ms(now.Sub(i.Created)),
 			IdleMs: wire.Ms(now.Sub(i.Used)), Hits: int(i.Hits), Pinned: i.Pinned, Hash: hash, Why: "copied out of the pool",
 		})

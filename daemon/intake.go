@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/uma-serve/uma-serve/internal/chattmpl"
+	"github.com/uma-serve/uma-serve/internal/toolcall"
 	"github.com/uma-serve/uma-serve/internal/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
@@ -29,6 +30,7 @@ type model struct {
 	template  *chattmpl.Template // nil: it cannot be run
 	source    string             // where template comes from, as people are told
 	thinking  *chattmpl.Switch   // of template; not nil with it
+	calls     *toolcall.Spec     // how the model writes calls of tools; not nil with template
 	think     *meridian.Config
 	noChat    error // why template is nil
 	developer bool  // template knows the role "developer"
@@ -71,6 +73,7 @@ func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
 	} else if m.tags == nil {
 		m.tags, _ = meridian.Assume(v) // nil where the vocabulary cannot write them
 	}
+	m.calls = resolveCalls(m.template, v)
 	m.markers = newMarkers(v, m.tags.Texts())
 	return m, nil
 }
@@ -108,16 +111,16 @@ func (m *model) specials() (bos, eos string) {
 }
 
 // render is the text of a conversation as the model was trained on it, ending where its answer begins.
-func (m *model) render(msgs []wire.Message, vars map[string]any) (string, error) {
-	return m.renderTurn(msgs, vars, true)
+func (m *model) render(msgs []wire.Message, with rendering) (string, error) {
+	return m.renderTurn(msgs, with, true)
 }
 
 // renderTurn leaves the opening of an answer out when answer is false: a conversation as its next turn begins.
-func (m *model) renderTurn(msgs []wire.Message, vars map[string]any, answer bool) (string, error) {
+func (m *model) renderTurn(msgs []wire.Message, with rendering, answer bool) (string, error) {
 	if m.template == nil {
 		return "", m.noChat
 	}
-	in := chattmpl.Input{AddGenerationPrompt: answer, Extra: vars}
+	in := chattmpl.Input{Tools: with.tools, AddGenerationPrompt: answer, Extra: with.vars}
 	in.BOS, in.EOS = m.specials()
 	for _, msg := range msgs {
 		role := msg.Role
@@ -132,7 +135,10 @@ func (m *model) renderTurn(msgs []wire.Message, vars map[string]any, answer bool
 		default:
 			content = m.markers.hideThoughts(content)
 		}
-		in.Messages = append(in.Messages, chattmpl.Message{Role: role, Content: content, ReasoningContent: msg.ReasoningContent})
+		in.Messages = append(in.Messages, chattmpl.Message{
+			Role: role, Content: content, ReasoningContent: msg.ReasoningContent,
+			Calls: earlier(msg.ToolCalls), CallID: msg.ToolCallID, Name: msg.Name,
+		})
 	}
 	return m.template.Render(in)
 }
@@ -162,7 +168,7 @@ type reading struct {
 	tokens    []runtime.Token
 	chat      bool // text was rendered from messages
 	continued bool // and ends within the last of them
-	vars      map[string]any
+	with      rendering
 	begin     meridian.Begin // a raw prompt opens nothing: all of it is its user's
 }
 
@@ -181,11 +187,11 @@ func (m *model) read(owner uint32, w *wire.Request) (p reading, bad *wire.Error)
 		wish := m.wish(w, limit)
 		msgs := w.Messages
 		if m.template != nil {
-			p.vars = templateArgs(w.TemplateArgs)
-			maps.Copy(p.vars, m.thinking.Vars(wish)) // in the template's own words
+			p.with = rendering{vars: templateArgs(w.TemplateArgs), tools: offered(w)}
+			maps.Copy(p.with.vars, m.thinking.Vars(wish)) // in the template's own words
 			msgs = withSuffix(msgs, m.thinking.Suffix(wish))
 		}
-		if p.text, p.continued, err = m.renderRequest(w, msgs, p.vars); err != nil {
+		if p.text, p.continued, err = m.renderRequest(w, msgs, p.with); err != nil {
 			code := wire.InternalFailure // the template's fault
 			if m.template == nil || errors.Is(err, chattmpl.ErrRefused) {
 				code = wire.BadRequest
@@ -262,7 +268,10 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 	r.Tokens = append(make([]runtime.Token, 0, min(n+maxTokens, nCtx)), tokens...)
 	r.Prompt, r.MaxTokens, r.fillOnly, r.stopTokens = n, maxTokens, w.FillOnly, params.StopTokens
 	var err error
-	if r.ctl, err = meridian.NewControl(m.think, m.tags, m.thinkOptions(w, maxTokens, r.continued), p.begin); err != nil {
+	m.readCalls(r, w, p.with.tools, p.text)
+	opt := m.thinkOptions(w, maxTokens, r.continued)
+	opt.Calls = r.Calls != nil
+	if r.ctl, err = meridian.NewControl(m.think, m.tags, opt, p.begin); err != nil {
 		return &wire.Error{Code: wire.BadRequest, Message: err.Error()}
 	}
 	r.Control = r.ctl
@@ -271,7 +280,7 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 	}
 	if r.chat = p.chat && !s.cfg.NoPrefixCache && !w.FillOnly; r.chat {
 		r.Chat = true
-		r.messages, r.vars = w.Messages, p.vars
+		r.messages, r.with = w.Messages, p.with
 		if s.cfg.SharePrefixes == "system" || s.cfg.ContextShift {
 			r.Keep = m.systemTokens(r, tokens)
 		}
@@ -296,7 +305,7 @@ func (m *model) systemTokens(r *request, tokens []runtime.Token) int {
 	if len(r.messages) == 0 || r.messages[0].Role != "system" {
 		return 0
 	}
-	text, err := m.renderTurn(r.messages[:1], r.vars, false)
+	text, err := m.renderTurn(r.messages[:1], r.with, false)
 	if err != nil {
 		return 0 // a template that wants a user's message first
 	}
@@ -310,14 +319,14 @@ func (m *model) systemTokens(r *request, tokens []runtime.Token) int {
 // history is what the next turn of an ended chat begins with, as far as the chat template decides it; nil when it cannot
 // be told.
 func (m *model) history(r *request) []runtime.Token {
-	said, before := wire.Message{Role: "assistant", Content: string(r.answer), ReasoningContent: string(r.thinking)}, r.messages
+	said, before := wire.Message{Role: "assistant", Content: string(r.answer), ReasoningContent: string(r.thinking), ToolCalls: r.calls}, r.messages
 	if r.continued {
 		last := before[len(before)-1]
 		before = before[:len(before)-1]
 		said.Content, said.ReasoningContent = last.Content+said.Content, last.ReasoningContent+said.ReasoningContent
 	}
 	msgs := append(before[:len(before):len(before)], said)
-	text, err := m.renderTurn(msgs, r.vars, false)
+	text, err := m.renderTurn(msgs, r.with, false)
 	if err != nil {
 		return nil
 	}

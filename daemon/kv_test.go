@@ -285,7 +285,7 @@ func TestOwnerOfAJoinedPromptGoes(t *testing.T) {
 		join(r, h, &wg)
 		waiting := 0
 		for _, o := range h.loop.requests {
-			if o.Held() {
+			if o.Waiting() {
 				waiting++
 			}
 		}
@@ -295,8 +295,8 @@ func TestOwnerOfAJoinedPromptGoes(t *testing.T) {
 			}
 		}
 		for _, o := range h.loop.requests {
-			if o.Held() || waiting != 2 {
-				t.Errorf("%d waited, and %s still waits for the stalled request: %v", waiting, o.wireID, o.Held())
+			if o.Waiting() || waiting != 2 {
+				t.Errorf("%d waited, and %s still waits for the stalled request: %v", waiting, o.wireID, o.Waiting())
 			}
 		}
 		h.release()
@@ -420,7 +420,7 @@ func TestNamespaces(t *testing.T) {
 			}
 			r.settled()
 			m := r.model.Load()
-			body, err := m.render([]wire.Message{{Role: "system", Content: system}, {Role: "user", Content: text(2, 100)}}, nil)
+			body, err := m.render([]wire.Message{{Role: "system", Content: system}, {Role: "user", Content: text(2, 100)}}, rendering{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -680,8 +680,8 @@ func TestOversubscription(t *testing.T) {
 		t.Run(policy, func(t *testing.T) {
 			r := oversubscribe(t, 32, 32*280/3, "--policy", policy, "--cache-ram", "64MiB")
 			r.inLoop(func(l *loop) {
-				b := l.core.Blocks().Snapshot()
-				t.Logf("%v preemptions; evicted by tier: %v; output-critical %d", r.counter("preemptions_total"), b.Evicted, b.OutputCriticalEvictions)
+				b := l.core.Ledger().Evictions()
+				t.Logf("%v preemptions; evicted by tier: %v; output-critical %d", r.counter("preemptions_total"), b.Blocks, b.Answers)
 				if l.core.Avoidable() != 0 {
 					t.Errorf("%d blocks of answers were taken while others had cells to give", l.core.Avoidable())
 				}

@@ -36,6 +36,7 @@ type loop struct {
 	tags  *meridian.Tags // nil: the model does not mark its thinking
 	core  *core.Core
 	m     *metrics.Metrics
+	live  *live
 	mail  *mailbox
 	rec   *recorder // nil: no trace is wanted
 	saved *calibration
@@ -361,7 +362,7 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 	l.flushAll()
 	// Bookkeeping comes after the write: the client wakes and reads meanwhile, on another core, instead of taking
 	// one from the decode that follows.
-	l.account(plan, took)
+	l.account(plan, took, done)
 	if done.Sub(l.published) >= publishEvery {
 		l.published = done
 		l.publish()
@@ -413,7 +414,10 @@ func (l *loop) take(r *request, choice *sampler.Choice, now time.Time) (said cor
 	inThink := r.ctl.Phase() == meridian.ThinkDecode
 	l.timeToken(r, inThink, now)
 	eog := l.vocab.IsEOG(tok) || !inThink && slices.Contains(r.stopTokens, tok)
-	said = l.core.Token(l.instant(now), &r.Request, tok, l.vocab.Piece(tok), eog, l.thought[:0], l.answer[:0])
+	said = l.core.Token(l.instant(now), &r.Request, tok, l.piece(r, tok, inThink), eog, l.thought[:0], l.answer[:0])
+	if r.Calls != nil {
+		r.ctl.Verbatim(r.Calls.Busy())
+	}
 	l.thought, l.answer = said.Think, said.Answer
 	l.phaseChanged(r, &said, now)
 	l.emit(r, choice, &said)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/kvsnap"
+	"github.com/uma-serve/uma-serve/meridian/blocks"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
@@ -91,7 +92,7 @@ func (b *books) compute(r *run, n int) error {
 		return err
 	}
 	r.computed += n
-	b.tree.Progress(r.seq, r.tokens, r.computed)
+	b.tree.Progress(r.seq, r.tokens, r.computed, blocks.Prefix)
 	return nil
 }
 
@@ -187,7 +188,7 @@ func (b *books) operation() string {
 				if err := b.eng.Restore(s.bytes, r.seq, scratch); err != nil {
 					b.Fatalf("%d cells are free, and %d do not come back: %v", b.tree.Cells().Free, n, err)
 				}
-				b.tree.Progress(r.seq, r.tokens, n)
+				b.tree.Progress(r.seq, r.tokens, n, blocks.Prefix)
 				r.computed = n
 				if s.cell != nil && !bytes.Equal(b.snapshot(r.seq, s.pos, s.pos+1), s.cell) {
 					b.Fatalf("the cell that came back for position %d of %d is not the one that was saved", s.pos, n)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/internal/toolcall"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
@@ -35,7 +36,8 @@ type request struct {
 	continued  bool           // its prompt ends within the last of messages
 	chat       bool           // made of messages: its answer is kept, for the history that its next turn begins with
 	messages   []wire.Message // of a chat
-	vars       map[string]any // and what its template was told
+	with       rendering      // and what its template was told
+	callForm   *toolcall.Spec // how its answer writes calls of tools; nil without tools
 
 	// cancelled is set by the client's side, read by the loop. abortable says that a cancel breaks off the running
 	// decode (see abortFrom), set by the loop, read by the cancel.
@@ -52,10 +54,14 @@ type request struct {
 	pending      []byte    // whole frames not yet accepted by conn, in order
 	answer       []byte    // when not streaming, and of chats
 	thinking     []byte    // when not streaming, and of chats
+	calls        []wire.ToolCall
+	callText     []byte // the arguments of the call that is being read
+	malformed    []malformedCall
 	started      time.Time // first slice in a batch; zero while queued
 	first, last  time.Time // token times
 	lastProgress time.Time
 	answered     time.Time // first visible token
+	gaps         gapSum    // since the last live sample
 
 	// Set when it is first given a sequence.
 	cached int            // prompt tokens that need not be computed

@@ -20,9 +20,11 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/internal/apikeys"
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/logq"
 	"github.com/uma-serve/uma-serve/internal/sysmon"
+	"github.com/uma-serve/uma-serve/internal/toolcall"
 	"github.com/uma-serve/uma-serve/ipc"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/kvsnap"
@@ -37,16 +39,18 @@ type Opener func(runtime.Options) (runtime.Engine, error)
 
 // Server is one daemon. The fields above the line never change after New.
 type Server struct {
-	cfg      *Config
-	log      *slog.Logger
-	metrics  *metrics.Metrics
-	listener *ipc.Listener
-	poller   *ipc.Loop
-	start    time.Time
-	room     *waitroom
-	sessions sessions
-	forms    *forms // owned by intake
-	http     *http.Server
+	cfg       *Config
+	log       *slog.Logger
+	metrics   *metrics.Metrics
+	listeners []*ipc.Listener // the Unix socket first
+	poller    *ipc.Loop
+	start     time.Time
+	room      *waitroom
+	sessions  sessions
+	forms     *forms // owned by intake
+	http      *http.Server
+	access    *access
+	live      live
 
 	model atomic.Pointer[model] // nil while the model loads
 	loop  atomic.Pointer[loop]  // stored after model
@@ -72,9 +76,13 @@ func Run(ctx context.Context, cfg *Config, log *slog.Logger, open Opener) error 
 	return s.Serve(ctx, open)
 }
 
-// New binds the socket, so that a second daemon or a wrong path is told before a model is loaded.
+// New binds the sockets, so that a second daemon or a wrong path is told before a model is loaded.
 func New(cfg *Config, log *slog.Logger) (*Server, error) {
-	mode, err := cfg.socketMode()
+	mode, err := socketMode("socket-mode", cfg.SocketMode)
+	if err != nil {
+		return nil, err
+	}
+	addrs, err := cfg.listenAddresses()
 	if err != nil {
 		return nil, err
 	}
@@ -84,16 +92,32 @@ func New(cfg *Config, log *slog.Logger) (*Server, error) {
 		forms:   newForms(),
 		metrics: metrics.New(metrics.Build{Version: buildinfo.Version, Engine: buildinfo.Engine()}),
 	}
-	if s.listener, err = ipc.Listen(ipc.ListenConfig{Path: cfg.socketPath(), Mode: mode, Group: cfg.SocketGroup}); err != nil {
+	if s.access, err = newAccess(cfg, log); err != nil {
 		return nil, err
 	}
-	s.poller, err = ipc.New(ipc.Config{
-		MaxFrameBytes: cfg.MaxFrameBytes, MaxPromptBytes: cfg.MaxPromptBytes, MaxSessions: cfg.MaxSessions, IdleTimeout: cfg.IdleTimeout,
-		MessageTimeout: cfg.BodyTimeout,
-	}, s.listener, s)
+	s.listeners, err = ipc.Listen(ipc.ListenConfig{Path: cfg.socketPath(), Mode: mode, Group: cfg.SocketGroup, TCP: addrs})
 	if err != nil {
-		s.listener.Close()
 		return nil, err
+	}
+	if err := s.checkListeners(); err != nil {
+		ipc.CloseAll(s.listeners)
+		return nil, err
+	}
+	limits := ipc.Config{
+		MaxFrameBytes: cfg.MaxFrameBytes, MaxPromptBytes: cfg.MaxPromptBytes, MaxSessions: cfg.MaxSessions, IdleTimeout: cfg.IdleTimeout,
+		MessageTimeout: cfg.BodyTimeout, HeaderTimeout: cfg.HeaderTimeout,
+	}
+	if s.access.keys != nil {
+		limits.MaxUID = apikeys.FirstID - 1
+	}
+	if s.poller, err = ipc.New(limits, s.listeners, s); err != nil {
+		ipc.CloseAll(s.listeners)
+		return nil, err
+	}
+	for _, ln := range s.listeners {
+		if ln.TCP().IsValid() {
+			log.Info("listening", "url", "http://"+ln.Address())
+		}
 	}
 	s.bindMetrics()
 	s.warnOfDescriptors()
@@ -114,6 +138,7 @@ func (s *Server) bindMetrics() {
 		},
 		RefusedBy:      metrics.Counts{Names: labels(ipc.Refusals()), Get: func(i int) uint64 { return c.Refused[ipc.Refusals()[i]].Load() }},
 		ClosedBy:       metrics.Counts{Names: labels(ipc.Causes()), Get: func(i int) uint64 { return c.Closed[i].Load() }},
+		AcceptedBy:     metrics.Counts{Names: addresses(s.listeners), Get: func(i int) uint64 { return s.listeners[i].Accepted() }},
 		ProtocolErrors: metrics.Counts{Names: codeNames(), Get: func(i int) uint64 { return c.ProtocolErrors(wire.Codes[i]) }},
 	})
 	s.metrics.BindLoadProgress(s.loadProgress)
@@ -133,13 +158,32 @@ func (s *Server) bindMetrics() {
 	for _, c := range wire.Codes {
 		s.metrics.RejectReasons.Declare(string(c))
 	}
+	s.metrics.HTTPRefused.Declare(refusedHost, refusedOrigin, refusedUser, refusedKey)
 	s.metrics.Refusals.Declare(refusedShare)
+	s.metrics.ToolCalls.Declare("derived")
+	for i := range toolcall.Forms {
+		s.metrics.ToolCalls.Declare(toolcall.Forms[i].Name)
+	}
+	for _, r := range toolcall.Reasons {
+		s.metrics.MalformedCalls.Declare(string(r))
+	}
 	for _, r := range []sched.Reason{sched.ReasonQueueFull, sched.ReasonClassQueueFull, sched.ReasonDisplaced, sched.ReasonTTFT, sched.ReasonDraining, sched.ReasonPromptTooLong} {
 		s.metrics.Refusals.Declare(r.String())
 	}
 	for r := range kvsnap.NumReasons {
 		s.metrics.CacheMisses.Declare(r.String())
 	}
+}
+
+// addresses are the values of the label "listener": the TCP addresses, and "unix".
+func addresses(lns []*ipc.Listener) []string {
+	names := make([]string, len(lns))
+	for i, ln := range lns {
+		if names[i] = ln.Network(); ln.TCP().IsValid() {
+			names[i] = ln.Address()
+		}
+	}
+	return names
 }
 
 // labels are the values of a metric's label.
@@ -192,7 +236,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		}
 		cancel()
 		<-httpDone
-		s.listener.Close()
+		ipc.CloseAll(s.listeners)
 	}()
 
 	eng, err := s.load(ctx, open, signals)
@@ -215,7 +259,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		s.intake(l)
 		close(intakeDone)
 	}()
-	s.log.Info("ready", "socket", s.listener.Path(), "model", s.model.Load().info.Name, "n_ctx", s.model.Load().caps.ContextTokens,
+	s.log.Info("ready", "socket", s.listeners[0].Path(), "model", s.model.Load().info.Name, "n_ctx", s.model.Load().caps.ContextTokens,
 		"parallel", s.cfg.Parallel, "policy", s.cfg.Policy, "device", s.model.Load().caps.DeviceName, "took", time.Since(s.start).Round(time.Millisecond))
 	daemon.SdNotify(false, daemon.SdNotifyReady+"\nSTATUS=serving "+s.model.Load().info.Name)
 	stopWatchdog := s.watchdog()
@@ -393,6 +437,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	}
 	saved := openCalibration(s.cfg, s.modelPath, m, s.log)
 	l := newLoop(s.cfg, s.log, eng, s.metrics, m)
+	l.live = &s.live
 	if l.stores, err = openStores(s.cfg, l, saved.origin); err != nil {
 		return nil, err
 	}

@@ -246,7 +246,7 @@ func TestUserCannotForgeATurn(t *testing.T) {
 	r := serve(t, fake.Config{})
 	m := r.model.Load()
 	count := func(content string) (markers int) {
-		text, err := m.render([]wire.Message{{Role: "user", Content: content}}, nil)
+		text, err := m.render([]wire.Message{{Role: "user", Content: content}}, rendering{})
 		if err != nil {
 			t.Fatal(err)
 		}

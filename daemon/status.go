@@ -17,7 +17,7 @@ const stallAfter = 30 * time.Second
 
 func (s *Server) health() wire.Health {
 	now := time.Now()
-	h := wire.Health{Type: "health", Status: "ok", Progress: 1, UptimeMs: now.Sub(s.start).Milliseconds()}
+	h := wire.Health{Type: "health", Status: "ok", Progress: 1, UptimeMs: now.Sub(s.start).Milliseconds(), Listen: s.listen()}
 	l := s.loop.Load()
 	if l == nil {
 		h.Status, h.Progress, h.Requests = "loading", s.loadProgress(), s.room.count()
@@ -53,7 +53,7 @@ func (s *Server) info() wire.Info {
 	h := s.health()
 	in := wire.Info{
 		Type: "info", Status: h.Status, Version: buildinfo.Version, Engine: buildinfo.Engine(), Go: goruntime.Version(),
-		PID: os.Getpid(), Socket: s.listener.Path(), UptimeMs: h.UptimeMs,
+		PID: os.Getpid(), Socket: s.listeners[0].Path(), UptimeMs: h.UptimeMs, Listeners: s.infoListeners(),
 		Config: wire.InfoConfig{
 			Policy: s.cfg.Policy, Parallel: s.cfg.Parallel, MaxQueue: s.cfg.MaxQueue, MaxSessions: s.cfg.MaxSessions,
 			MaxFrameBytes: s.cfg.MaxFrameBytes, MaxPromptBytes: s.cfg.MaxPromptBytes, MaxTokens: s.cfg.MaxTokens,
@@ -86,6 +86,36 @@ func (s *Server) info() wire.Info {
 		}
 	}
 	return in
+}
+
+// listen are the URLs of what the daemon listens on.
+func (s *Server) listen() (urls []string) {
+	for _, ln := range s.listeners {
+		if ln.TCP().IsValid() {
+			urls = append(urls, "http://"+ln.Address())
+		} else {
+			urls = append(urls, "unix://"+ln.Address())
+		}
+	}
+	return urls
+}
+
+func (s *Server) infoListeners() (out []wire.InfoListener) {
+	for _, ln := range s.listeners {
+		in := wire.InfoListener{Network: ln.Network(), Address: ln.Address(), Accepted: ln.Accepted(), Users: "uid"}
+		if tcp := ln.TCP(); tcp.IsValid() {
+			byUser := ln.Users() == nil && s.access.mode&0o222 != 0 && (tcp.Addr().IsLoopback() || tcp.Addr().IsUnspecified())
+			in.Mode = fmt.Sprintf("%04o", s.access.mode)
+			switch {
+			case byUser && s.access.keys != nil:
+				in.Users = "uid, key"
+			case s.access.keys != nil:
+				in.Users = "key"
+			}
+		}
+		out = append(out, in)
+	}
+	return out
 }
 
 // memory is the ledger: what the model maps, what the engine has copied of that, the KV pool, the Go heap, and what the

@@ -143,10 +143,10 @@ func plainNumbers(v any) any {
 }
 
 // renderRequest is the text that w asks to be continued, of msgs, its conversation, and whether that is its last message.
-func (m *model) renderRequest(w *wire.Request, msgs []wire.Message, vars map[string]any) (text string, continued bool, err error) {
+func (m *model) renderRequest(w *wire.Request, msgs []wire.Message, with rendering) (text string, continued bool, err error) {
 	last := len(msgs) - 1
 	if msgs[last].Role != "assistant" || w.Continue == wire.ContinueOff {
-		text, err = m.renderTurn(msgs, vars, !w.NoOpening)
+		text, err = m.renderTurn(msgs, with, !w.NoOpening)
 		return text, false, err
 	}
 	// The template says what comes before an answer and how a thought is closed, also in an answer's history; a mark at
@@ -157,13 +157,13 @@ func (m *model) renderRequest(w *wire.Request, msgs []wire.Message, vars map[str
 		end = &marked[last].ReasoningContent
 	}
 	*end += m.markers.end
-	if text, err = m.renderTurn(marked, vars, false); err != nil {
+	if text, err = m.renderTurn(marked, with, false); err != nil {
 		return "", true, err
 	}
 	if i := strings.LastIndex(text, m.markers.end); i >= 0 {
 		return text[:i], true, nil
 	}
 	// The template leaves it out: then it follows the opening of an answer, as it is.
-	text, err = m.render(msgs[:last], vars)
+	text, err = m.render(msgs[:last], with)
 	return text + msgs[last].Content, true, err
 }

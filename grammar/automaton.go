@@ -50,6 +50,8 @@ type automaton struct {
 	v   *Vocabulary
 	err error
 
+	alone bool // compute asks for one derivative of each expression
+
 	conts   map[string]*cont
 	states  map[string]*state
 	vectors map[string]int32 // what Unordered has seen, by its counts
@@ -402,6 +404,18 @@ func (a *automaton) step(s *state, b byte) *state {
 	return t
 }
 
+// follow is step for a text that is accepted. A state that only counts differently from one with the same mask is not
+// likely to come again: none of its other transitions are computed.
+func (a *automaton) follow(s *state, b byte) *state {
+	if s.next != nil || a.saturated(s) == s {
+		return a.step(s, b)
+	}
+	a.alone = true
+	next := a.compute(s, b)
+	a.alone = false
+	return next
+}
+
 // prepare makes room for a state's transitions. Many threads have no classes in common, and a class a byte is cheaper than
 // to find them.
 func (a *automaton) prepare(s *state) {
@@ -419,7 +433,12 @@ func (a *automaton) compute(s *state, b byte) *state {
 		if !a.set.First(t.expr).Has(b) {
 			continue
 		}
-		e := a.set.Derive(t.expr, b)
+		var e regex.Expr
+		if a.alone {
+			e = a.set.DeriveAlone(t.expr, b)
+		} else {
+			e = a.set.Derive(t.expr, b)
+		}
 		if e == 0 {
 			continue
 		}

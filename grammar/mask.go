@@ -1,7 +1,9 @@
 package grammar
 
 import (
+	"cmp"
 	"github.com/uma-serve/uma-serve/grammar/regex"
+	"slices"
 )
 
 // contained returns the slices all of whose tokens can be read inside e, a bit a slice.
@@ -28,6 +30,13 @@ func (a *automaton) contained(e regex.Expr) uint16 {
 func (a *automaton) mask(s *state) []uint32 {
 	if s.mask != nil {
 		return s.mask
+	}
+	if c := a.saturated(s); c != s {
+		m := a.mask(c)
+		if a.err == nil {
+			s.mask = m
+		}
+		return m
 	}
 	if a.masks++; a.masks > max(1, a.g.limits.MaskBytes/(4*a.v.words+1)) {
 		a.masks = 1
@@ -64,6 +73,30 @@ func (a *automaton) mask(s *state) []uint32 {
 	}
 	s.mask = m
 	return m
+}
+
+// saturated is a state with the mask of s in which no count is higher than the longest token can tell.
+func (a *automaton) saturated(s *state) *state {
+	var few [4]thread
+	if len(s.threads) > len(few) {
+		return s
+	}
+	out, changed := few[:0], false
+	for _, t := range s.threads {
+		e := a.set.Saturate(t.expr, a.v.longest)
+		changed = changed || e != t.expr
+		for _, o := range out {
+			if o.expr == e {
+				return s // two continuations of one expression: their union would be another state
+			}
+		}
+		out = append(out, thread{e, t.k})
+	}
+	if !changed {
+		return s
+	}
+	slices.SortFunc(out, func(x, y thread) int { return cmp.Compare(x.expr, y.expr) })
+	return a.intern(out, s.end)
 }
 
 // walkTrie marks the tokens of t that may come in s.

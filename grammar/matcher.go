@@ -58,7 +58,7 @@ func (m *Matcher) Accept(token int32) error {
 func (m *Matcher) AcceptBytes(text []byte) error {
 	s := m.at
 	for i, b := range text {
-		if s = m.a.step(s, b); s == m.a.dead {
+		if s = m.a.follow(s, b); s == m.a.dead {
 			if m.a.err != nil {
 				return m.a.err
 			}

@@ -10,11 +10,12 @@ import (
 
 // Vocabulary is a model's tokens as a trie, with what is memoised for all grammars. It is built once a model.
 type Vocabulary struct {
-	size  int
-	words int // of a mask
-	ends  []int32
-	text  []byte  // the pieces, one after another
-	from  []int32 // where each begins in text, and the end
+	size    int
+	longest int // bytes of the longest piece that is offered
+	words   int // of a mask
+	ends    []int32
+	text    []byte  // the pieces, one after another
+	from    []int32 // where each begins in text, and the end
 
 	whole  trie
 	slices [sliceCount]slice
@@ -66,6 +67,7 @@ func NewVocabulary(pieces [][]byte, ends []int32) *Vocabulary {
 		v.text = append(v.text, p...)
 		if len(p) > 0 && len(p) <= maxPiece && !slices.Contains(v.ends, int32(id)) {
 			order = append(order, int32(id))
+			v.longest = max(v.longest, len(p))
 		}
 	}
 	v.from = append(v.from, int32(len(v.text)))

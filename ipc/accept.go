@@ -20,28 +20,30 @@ const (
 	OverSessions
 	// NoDescriptor: the process has no file descriptor left.
 	NoDescriptor
+	// ReservedUser: the client's user id is above Config.MaxUID.
+	ReservedUser
 
 	numRefusals
 )
 
-var refusalNames = [numRefusals]string{"", "sessions", "descriptors"}
+var refusalNames = [numRefusals]string{"", "sessions", "descriptors", "reserved_uid"}
 
 func (r Refusal) String() string { return refusalNames[r] }
 
 // Refusals are all reasons, for metrics.
-func Refusals() []Refusal { return []Refusal{OverSessions, NoDescriptor} }
+func Refusals() []Refusal { return []Refusal{OverSessions, NoDescriptor, ReservedUser} }
 
-// accept takes in the clients that wait at the socket.
-func (l *Loop) accept() {
+// accept takes in the clients that wait at a listener.
+func (l *Loop) accept(ln *Listener) {
 	for range acceptsPerTurn {
-		fd, err := acceptConn(l.ln.fd)
+		fd, err := acceptConn(ln.fd)
 		switch {
 		case err == nil:
-			l.admit(fd)
+			l.admit(ln, fd)
 		case err == unix.EAGAIN:
 			return
 		case err == unix.EINTR, err == unix.ECONNABORTED:
-		case (err == unix.EMFILE || err == unix.ENFILE) && l.shed():
+		case (err == unix.EMFILE || err == unix.ENFILE) && l.shed(ln):
 		default:
 			l.stats.IOErrors.Add(1)
 			l.pauseAccepting()
@@ -51,12 +53,16 @@ func (l *Loop) accept() {
 }
 
 // admit makes a connection of a new descriptor.
-func (l *Loop) admit(fd int) {
-	c := l.newcomer(fd)
+func (l *Loop) admit(ln *Listener, fd int) {
+	c := l.newcomer(ln, fd)
 	if c == nil {
 		return
 	}
-	displaced, ok := l.shares.add(c.peer.UID, c)
+	if c.peer.Unknown == nil && l.cfg.MaxUID > 0 && c.peer.UID > l.cfg.MaxUID {
+		l.turnAway(c, ReservedUser)
+		return
+	}
+	displaced, ok := l.shares.add(c.peer.holder(), c)
 	if !ok {
 		l.turnAway(c, OverSessions)
 		return
@@ -66,20 +72,35 @@ func (l *Loop) admit(fd int) {
 	}
 	l.stats.Sessions.Add(1)
 	l.stats.Accepted.Add(1)
+	ln.accepted.Add(1)
 }
 
 // newcomer makes a connection of fd that is not counted yet; nil when that fails.
-func (l *Loop) newcomer(fd int) *Conn {
-	peer, err := l.peerOf(fd)
+func (l *Loop) newcomer(ln *Listener, fd int) *Conn {
+	peer, err := l.peerAt(ln, fd)
 	if err == nil { // without an identity it would have no quota and no namespace
 		err = l.poll.add(fd, wantRead)
 	}
 	if err != nil {
-		l.stats.IOErrors.Add(1)
+		if err != unix.ENOTCONN { // has left already
+			l.stats.IOErrors.Add(1)
+		}
 		unix.Close(fd)
 		return nil
 	}
-	return l.enter(fd, peer)
+	c := l.enter(fd, peer)
+	if peer.TCP() && l.cfg.HeaderTimeout > 0 {
+		l.deadline(c, l.now+l.cfg.HeaderTimeout)
+	}
+	return c
+}
+
+// peerAt is the client of a connection that ln accepted.
+func (l *Loop) peerAt(ln *Listener, fd int) (Peer, error) {
+	if ln.tcp.IsValid() {
+		return ln.tcpPeer(fd)
+	}
+	return l.peerOf(fd)
 }
 
 // enter makes a connection of a descriptor that the poller watches.
@@ -139,17 +160,17 @@ const handOverReserve = 2
 
 // shed gives up a reserved descriptor to accept one client and tell it that no other is left. Without that the client
 // would stay in the queue and the socket readable, and the loop would spin. false: no reserve is left at the moment.
-func (l *Loop) shed() bool {
+func (l *Loop) shed(ln *Listener) bool {
 	if l.openReserves(); len(l.reserves) <= handOverReserve {
 		return false
 	}
 	l.giveReserve()
-	fd, err := acceptConn(l.ln.fd)
+	fd, err := acceptConn(ln.fd)
 	if err != nil {
 		l.openReserves()
 		return err == unix.EAGAIN
 	}
-	if c := l.newcomer(fd); c != nil {
+	if c := l.newcomer(ln, fd); c != nil {
 		l.turnAway(c, NoDescriptor)
 	}
 	return true
@@ -181,22 +202,42 @@ func (l *Loop) closeReserves() {
 
 func (l *Loop) pauseAccepting() {
 	if l.accepting {
-		l.poll.del(l.ln.fd, wantRead)
-		l.accepting, l.acceptAt = false, l.now+acceptPause
+		l.ignoreListeners()
+		l.acceptAt = l.now + acceptPause
 	}
+}
+
+// ignoreListeners makes the poller forget every listener.
+func (l *Loop) ignoreListeners() {
+	for _, ln := range l.lns {
+		l.poll.del(ln.fd, wantRead)
+	}
+	l.accepting = false
+}
+
+// watchListeners makes the poller report clients that wait at any listener.
+func (l *Loop) watchListeners() error {
+	for i, ln := range l.lns {
+		if err := l.poll.add(ln.fd, wantRead); err != nil {
+			for _, watched := range l.lns[:i] {
+				l.poll.del(watched.fd, wantRead)
+			}
+			return err
+		}
+	}
+	l.accepting = true
+	return nil
 }
 
 func (l *Loop) resumeAccepting() {
 	l.acceptAt = 0
-	if l.ln.fd < 0 {
+	if l.closing {
 		return
 	}
-	if err := l.poll.add(l.ln.fd, wantRead); err != nil {
+	if err := l.watchListeners(); err != nil {
 		l.stats.IOErrors.Add(1)
 		l.acceptAt = l.now + acceptPause
-		return
 	}
-	l.accepting = true
 }
 
 // noDescriptor is what a client is told that cannot be served for want of file descriptors.
@@ -213,20 +254,27 @@ func DisplacedError(limit int) wire.Error {
 
 // refusalError is what c is told.
 func (l *Loop) refusalError(c *Conn) wire.Error {
-	if c.refusal == NoDescriptor {
+	switch c.refusal {
+	case NoDescriptor:
 		return noDescriptor()
+	case ReservedUser:
+		return wire.Error{Code: wire.SessionLimit, Message: fmt.Sprintf(
+			"user ids above %d are reserved for the owners of API keys (--api-keys), and yours is %d", l.cfg.MaxUID, c.peer.UID)}
 	}
 	if c.protocol != wire.Unknown {
 		return DisplacedError(l.cfg.MaxSessions)
 	}
 	return wire.Error{Code: wire.SessionLimit, RetryAfter: time.Second, Message: fmt.Sprintf(
-		"the server has its %d connections (--max-sessions), %d of them your user's; try again later", l.cfg.MaxSessions, l.shares.held(c.peer.UID))}
+		"the server has its %d connections (--max-sessions), %d of them your user's; try again later", l.cfg.MaxSessions, l.shares.held(c.peer.holder()))}
 }
 
 // refuse tells c in protocol p that it cannot stay, and ends it.
 func (l *Loop) refuse(c *Conn, p wire.Protocol) {
 	c.due = 0
 	e := l.refusalError(c)
+	if c.peer.TCP() {
+		p = wire.HTTP
+	}
 	switch p {
 	case wire.HTTP:
 		l.scratch = appendHTTPError(l.scratch[:0], &e)

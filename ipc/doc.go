@@ -1,4 +1,4 @@
-// Package ipc serves uma-serve's Unix socket: one goroutine, the [Loop], accepts connections, reads requests and
+// Package ipc serves uma-serve's sockets: one goroutine, the [Loop], accepts connections, reads requests and
 // tells a [Handler] about them; the decode loop writes tokens to a [Conn] itself, without waking anybody.
 //
 // # Who owns what
@@ -29,10 +29,17 @@
 // descriptor is left (a few are reserved for that), is held until its first bytes show its protocol, told so, and
 // counted by reason. A message that has begun has Config.MessageTimeout from its first byte.
 //
+// # TCP
+//
+// Beside the Unix socket a Loop serves TCP listeners, for HTTP alone. The kernel tells the user of a client that comes over
+// the loopback address (internal/sockdiag); other clients come with Peer.Unknown set, count with their address, and the
+// daemon's HTTP handlers decide about them. [Identified] moves a connection to the owner that a request has named.
+//
 // # How a client leaves
 //
 // A client that shuts down only its write side ("printf question | nc -N -U …") asks for nothing more but still
 // reads: its running requests finish, then the connection closes. A client that closes has gone: its requests are
 // cancelled through [Handler.Closed]. The kernel tells the two apart (EPOLLRDHUP against EPOLLHUP; EV_EOF on the
-// read filter against the write filter). net/http does not tell them apart: httpConn hides the first from it.
+// read filter against the write filter). net/http does not tell them apart: httpConn hides the first from it. Nor does
+// TCP: there the end of the stream is the end of the client.
 package ipc

@@ -166,11 +166,17 @@ func serveLater(t testing.TB, cfg Config, h Handler) (l *Loop, later func(time.D
 
 func serveWith(t testing.TB, cfg Config, h Handler, edit func(*Loop)) *Loop {
 	t.Helper()
-	ln, err := Listen(ListenConfig{Path: filepath.Join(socketDir(t), "s")})
+	lns, err := Listen(ListenConfig{Path: filepath.Join(socketDir(t), "s")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := New(cfg, ln, h)
+	return run(t, cfg, lns, h, edit)
+}
+
+// run runs a Loop on these listeners until the test ends and checks then that nothing is left.
+func run(t testing.TB, cfg Config, lns []*Listener, h Handler, edit func(*Loop)) *Loop {
+	t.Helper()
+	l, err := New(cfg, lns, h)
 	if err != nil {
 		t.Fatal(err)
 	}

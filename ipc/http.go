@@ -44,7 +44,7 @@ func (l *Loop) handOver(c *Conn, in []byte) {
 		c.mu.Unlock()
 		return
 	}
-	hc := &httpConn{Conn: nc, id: c.id, head: bytes.Clone(in), peer: c.peer, loop: l}
+	hc := &httpConn{Conn: nc, id: c.id, head: bytes.Clone(in), peer: c.peer, holder: c.peer.holder(), loop: l}
 	l.stats.HTTPOpened.Add(1)
 	l.stats.HTTP.Add(1)
 	c.mu.Lock()
@@ -52,7 +52,7 @@ func (l *Loop) handOver(c *Conn, in []byte) {
 	c.gone, c.fd = true, -1
 	c.mu.Unlock()
 	l.forget(c, fd, watched)
-	l.shares.replace(c.peer.UID, c, hc)
+	l.shares.replace(hc.holder, c, hc)
 	if !l.http.offer(hc) {
 		hc.Close()
 	}
@@ -89,6 +89,7 @@ type httpConn struct {
 
 	mu     sync.Mutex
 	cancel context.CancelCauseFunc // ends the request in flight; nil: none is
+	holder holder                  // whose session it is
 }
 
 func (c *httpConn) number() uint64 { return c.id }
@@ -117,7 +118,7 @@ func (c *httpConn) Read(b []byte) (int, error) {
 		c.begun = true
 	}
 	switch {
-	case err == io.EOF && len(b) == 1:
+	case err == io.EOF && len(b) == 1 && !c.peer.TCP(): // over TCP the two look the same, and net/http's reading of it stands
 		if werr := c.awaitHangUp(); werr != nil {
 			return 0, werr
 		}
@@ -184,7 +185,10 @@ func (c *httpConn) Close() error {
 	c.once.Do(func() {
 		s := &c.loop.stats
 		s.HTTP.Add(-1)
-		if c.loop.shares.remove(c.peer.UID, c) {
+		c.mu.Lock()
+		holder := c.holder
+		c.mu.Unlock()
+		if c.loop.shares.remove(holder, c) {
 			s.Sessions.Add(-1)
 			s.Closed[ServedHTTP].Add(1)
 		}
@@ -269,9 +273,27 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// PeerOf returns the client of an HTTP request from its context; ok is false when it did not come through
-// [ConnContext].
+type peerKey struct{}
+
+// Identified returns a context for the handlers of one request whose client is p: who it is was found out from the request
+// itself (an API key). The connection counts as a session of p from now on.
+func Identified(ctx context.Context, p Peer) context.Context {
+	if c, ok := ctx.Value(connKey{}).(*httpConn); ok {
+		c.mu.Lock()
+		if to := p.holder(); c.loop.shares.move(c.holder, to, c) {
+			c.holder = to
+		}
+		c.mu.Unlock()
+	}
+	return context.WithValue(ctx, peerKey{}, p)
+}
+
+// PeerOf returns the client of an HTTP request from its context; ok is false when it came through neither [ConnContext]
+// nor [Identified].
 func PeerOf(ctx context.Context) (p Peer, ok bool) {
+	if p, ok := ctx.Value(peerKey{}).(Peer); ok {
+		return p, true
+	}
 	if c, ok := ctx.Value(connKey{}).(*httpConn); ok {
 		return c.peer, true
 	}

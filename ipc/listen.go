@@ -4,15 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 
-	"github.com/coreos/go-systemd/v22/activation"
 	"golang.org/x/sys/unix"
 
+	"github.com/uma-serve/uma-serve/internal/sockdiag"
 	"github.com/uma-serve/uma-serve/internal/sockpath"
 )
 
@@ -25,25 +28,78 @@ var (
 	ErrUnsafeDir = errors.New("directory is not safe for a socket")
 )
 
-// ListenConfig says where a [Listener] listens and who may connect.
+// ListenConfig says where a daemon listens and who may connect.
 type ListenConfig struct {
-	Path  string      // "" = sockpath.Default()
-	Mode  os.FileMode // permission bits of the socket; 0 = 0600
-	Group string      // name or number of the group that owns the socket; "" = leave it
+	Path  string           // of the Unix socket; "" = sockpath.Default()
+	Mode  os.FileMode      // permission bits of the socket; 0 = 0600
+	Group string           // name or number of the group that owns the socket; "" = leave it
+	TCP   []netip.AddrPort // addresses to listen on besides, for HTTP alone
 }
 
-// Listener is a listening Unix socket.
+// Listener is a listening socket, Unix or TCP.
 type Listener struct {
 	fd        int
-	path      string
 	activated bool
-	dev, ino  uint64   // of our socket file: another daemon's is not removed at Close
-	lock      *os.File // held as long as the path is ours; nil when activated
+	accepted  atomic.Uint64
+
+	// Of a Unix socket.
+	path     string
+	dev, ino uint64   // of our socket file: another daemon's is not removed at Close
+	lock     *os.File // held as long as the path is ours; nil when activated
+
+	// Of a TCP socket.
+	tcp     netip.AddrPort   // valid if it is one
+	finder  *sockdiag.Finder // tells users of loopback clients; nil: unknown says why not
+	unknown error
 }
 
-// Listen takes over the socket systemd passed to the process, if there is one, and otherwise binds cfg.Path. It
-// takes LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES out of the environment: call it before anything else starts
-// threads or processes. Clients can connect from then on; they wait until a [Loop] runs.
+// Listen takes over the sockets that systemd passed to the process, one Unix socket at most and any number of TCP
+// sockets, and binds what is missing: cfg.Path unless a Unix socket was passed, and the addresses of cfg.TCP that were
+// not. The Unix socket is the first of the listeners. Listen takes LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES out of the
+// environment: call it before anything else starts threads or processes. Clients can connect from then on; they wait
+// until a [Loop] runs.
+func Listen(cfg ListenConfig) (lns []*Listener, err error) {
+	defer func() {
+		if err != nil {
+			CloseAll(lns)
+			lns = nil
+		}
+	}()
+	lns, err = inherited()
+	if err != nil {
+		return lns, err
+	}
+	if i := slices.IndexFunc(lns, func(ln *Listener) bool { return !ln.tcp.IsValid() }); i >= 0 {
+		lns[0], lns[i] = lns[i], lns[0]
+	} else {
+		ln, err := listenUnix(cfg)
+		if err != nil {
+			return lns, err
+		}
+		lns = append([]*Listener{ln}, lns...)
+	}
+	for _, addr := range cfg.TCP {
+		if slices.ContainsFunc(lns, func(ln *Listener) bool { return ln.tcp == addr }) {
+			continue
+		}
+		ln, err := listenTCP(addr)
+		if err != nil {
+			return lns, err
+		}
+		lns = append(lns, ln)
+	}
+	knowUsers(lns)
+	return lns, nil
+}
+
+// CloseAll closes every listener.
+func CloseAll(lns []*Listener) {
+	for _, ln := range lns {
+		_ = ln.Close() // the file of a daemon that ends: nothing to be done about it
+	}
+}
+
+// listenUnix binds the Unix socket.
 //
 // Two daemons that start at once on one path are told apart by a lock on PATH.lock, which the first one holds until
 // it ends (the kernel frees it however it ends, so the file itself means nothing and stays). Holding the lock, a
@@ -53,10 +109,7 @@ type Listener struct {
 // Nobody can connect before the permissions are final: they are set between bind(2) and listen(2), while every
 // connect is still refused. A umask around bind would do too, but it belongs to the whole process: a file that
 // another goroutine creates at that moment would get it as well. (On Linux the file is even born with them.)
-func Listen(cfg ListenConfig) (*Listener, error) {
-	if ln, err := inherited(); ln != nil || err != nil {
-		return ln, err
-	}
+func listenUnix(cfg ListenConfig) (*Listener, error) {
 	path := cfg.Path
 	if path == "" {
 		path = sockpath.Default()
@@ -74,7 +127,7 @@ func Listen(cfg ListenConfig) (*Listener, error) {
 	}
 	gid := -1
 	if cfg.Group != "" {
-		if gid, err = lookupGroup(cfg.Group); err != nil {
+		if gid, err = LookupGroup("socket-group", cfg.Group); err != nil {
 			return nil, err
 		}
 	}
@@ -94,7 +147,33 @@ func Listen(cfg ListenConfig) (*Listener, error) {
 	return ln, nil
 }
 
-// Path is where the socket lies in the file system.
+// Network is "unix" or "tcp".
+func (ln *Listener) Network() string {
+	if ln.tcp.IsValid() {
+		return "tcp"
+	}
+	return "unix"
+}
+
+// Address is the path of a Unix socket, or the address of a TCP socket with its real port.
+func (ln *Listener) Address() string {
+	if ln.tcp.IsValid() {
+		return ln.tcp.String()
+	}
+	return ln.path
+}
+
+// TCP is the address of a TCP socket; it is not valid for a Unix socket.
+func (ln *Listener) TCP() netip.AddrPort { return ln.tcp }
+
+// Users returns nil when the kernel tells the users of clients that come over the loopback address, and otherwise why
+// it does not.
+func (ln *Listener) Users() error { return ln.unknown }
+
+// Accepted is how many connections the listener has accepted. Safe from any goroutine.
+func (ln *Listener) Accepted() uint64 { return ln.accepted.Load() }
+
+// Path is where the Unix socket lies in the file system.
 func (ln *Listener) Path() string { return ln.path }
 
 // Activated reports whether systemd opened the socket; its file then stays when the daemon ends.
@@ -107,7 +186,7 @@ func (ln *Listener) Close() error {
 		return nil
 	}
 	var err error
-	if !ln.activated {
+	if !ln.activated && !ln.tcp.IsValid() {
 		var st unix.Stat_t
 		if e := unix.Lstat(ln.path, &st); e == nil && uint64(st.Dev) == ln.dev && uint64(st.Ino) == ln.ino {
 			err = os.Remove(ln.path)
@@ -115,66 +194,25 @@ func (ln *Listener) Close() error {
 	}
 	unix.Close(ln.fd)
 	ln.fd = -1
+	if ln.finder != nil {
+		ln.finder.Close()
+	}
 	if ln.lock != nil {
 		ln.lock.Close()
 	}
 	return err
 }
 
-// inherited returns the socket that systemd passed, nil if it passed none.
-func inherited() (*Listener, error) {
-	files := activation.Files(true)
-	_ = os.Unsetenv("LISTEN_PIDFDID")
-	if len(files) == 0 {
-		return nil, nil
-	}
-	defer func() {
-		for _, f := range files {
-			f.Close()
-		}
-	}()
-	if len(files) != 1 {
-		return nil, fmt.Errorf("systemd passed %d sockets (LISTEN_FDS); uma-serve serves one: keep one ListenStream= in its socket unit", len(files))
-	}
-	bad := func(why string) error {
-		return fmt.Errorf("the descriptor systemd passed (%s) %s; the socket unit needs ListenStream= with a path", files[0].Name(), why)
-	}
-	fd := int(files[0].Fd())
-	if kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_STREAM {
-		return nil, bad("is no stream socket")
-	}
-	sa, err := unix.Getsockname(fd)
-	if err != nil {
-		return nil, fmt.Errorf("read address of the socket systemd passed: %w", err)
-	}
-	addr, ok := sa.(*unix.SockaddrUnix)
-	if !ok {
-		return nil, bad("is no Unix socket")
-	}
-	if on, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || on == 0 {
-		return nil, bad("does not listen (Accept=yes is not supported)")
-	}
-	// Our own number for it: the os.File closes its own when it is collected.
-	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("take over the socket systemd passed: %w", err)
-	}
-	if err := unix.SetNonblock(own, true); err != nil {
-		unix.Close(own)
-		return nil, fmt.Errorf("take over the socket systemd passed: %w", err)
-	}
-	return &Listener{fd: own, path: addr.Name, activated: true}, nil
-}
-
-func lookupGroup(name string) (int, error) {
+// LookupGroup returns the number of a group that an option names, or gives as a number.
+func LookupGroup(option, name string) (int, error) {
 	if n, err := strconv.ParseUint(name, 10, 31); err == nil {
 		return int(n), nil
 	}
 	g, err := user.LookupGroup(name)
 	if _, unknown := errors.AsType[user.UnknownGroupError](err); unknown {
-		return 0, fmt.Errorf("--socket-group is %q: there is no such group", name)
+		return 0, fmt.Errorf("--%s is %q: there is no such group", option, name)
 	} else if err != nil {
-		return 0, fmt.Errorf("--socket-group is %q: %w", name, err)
+		return 0, fmt.Errorf("--%s is %q: %w", option, name, err)
 	}
 	return strconv.Atoi(g.Gid)
 }

@@ -1,6 +1,7 @@
 package ipc
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -21,7 +22,7 @@ import (
 
 func listen(t *testing.T, cfg ListenConfig) *Listener {
 	t.Helper()
-	ln, err := Listen(cfg)
+	ln, err := listenUnix(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +32,7 @@ func listen(t *testing.T, cfg ListenConfig) *Listener {
 
 func TestPathTooLong(t *testing.T) {
 	path := filepath.Join(socketDir(t), strings.Repeat("x", 120))
-	_, err := Listen(ListenConfig{Path: path})
+	_, err := listenUnix(ListenConfig{Path: path})
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprint(maxSocketPath)) || !strings.Contains(err.Error(), "--socket") {
 		t.Fatalf("%v", err)
 	}
@@ -50,7 +51,7 @@ func TestModeAndDirectory(t *testing.T) {
 		for _, mode := range []os.FileMode{0, 0o600, 0o660, 0o666} {
 			dir := filepath.Join(socketDir(t), "new")
 			old := unix.Umask(umask &^ 0o700)
-			ln, err := Listen(ListenConfig{Path: filepath.Join(dir, "s"), Mode: mode})
+			ln, err := listenUnix(ListenConfig{Path: filepath.Join(dir, "s"), Mode: mode})
 			unix.Umask(old)
 			if err != nil {
 				t.Fatal(err)
@@ -91,7 +92,7 @@ func TestGroup(t *testing.T) {
 	if st := info.Sys().(*syscall.Stat_t); int(st.Gid) != gid || info.Mode().Perm() != 0o660 {
 		t.Errorf("group %d, mode %v", st.Gid, info.Mode())
 	}
-	_, err = Listen(ListenConfig{Path: filepath.Join(socketDir(t), "s"), Group: "no-such-group-here"})
+	_, err = listenUnix(ListenConfig{Path: filepath.Join(socketDir(t), "s"), Group: "no-such-group-here"})
 	if err == nil || !strings.Contains(err.Error(), "--socket-group") {
 		t.Errorf("%v", err)
 	}
@@ -106,7 +107,7 @@ func TestUnsafeDirectory(t *testing.T) {
 		if err := os.Chmod(dir, c.mode); err != nil {
 			t.Fatal(err)
 		}
-		ln, err := Listen(ListenConfig{Path: filepath.Join(dir, "s")})
+		ln, err := listenUnix(ListenConfig{Path: filepath.Join(dir, "s")})
 		if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrUnsafeDir) {
 			t.Errorf("%v: %v", c.mode, err)
 		}
@@ -126,7 +127,7 @@ func TestUnsafeDirectory(t *testing.T) {
 	}{{12345, 0, 0o700, "", false}, {0, 777, 0o770, "", false}, {0, 777, 0o770, "777", true}, {0, 777, 0o750, "", true}} {
 		os.Chown(dir, c.uid, c.gid)
 		os.Chmod(dir, c.mode)
-		ln, err := Listen(ListenConfig{Path: filepath.Join(dir, "s"), Group: c.group})
+		ln, err := listenUnix(ListenConfig{Path: filepath.Join(dir, "s"), Group: c.group})
 		if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrUnsafeDir) {
 			t.Errorf("%+v: %v", c, err)
 		}
@@ -158,7 +159,7 @@ func TestPathInUse(t *testing.T) {
 	path := filepath.Join(socketDir(t), "s")
 	ours := listen(t, ListenConfig{Path: path})
 	for range 2 {
-		if _, err := Listen(ListenConfig{Path: path}); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), path) {
+		if _, err := listenUnix(ListenConfig{Path: path}); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), path) {
 			t.Fatalf("%v", err)
 		}
 	}
@@ -169,7 +170,7 @@ func TestPathInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer foreign.Close()
-	if _, err := Listen(ListenConfig{Path: path}); !errors.Is(err, ErrInUse) {
+	if _, err := listenUnix(ListenConfig{Path: path}); !errors.Is(err, ErrInUse) {
 		t.Fatalf("%v", err)
 	}
 
@@ -183,7 +184,7 @@ func TestPathInUse(t *testing.T) {
 		if err := make(p); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Listen(ListenConfig{Path: p}); !errors.Is(err, ErrNotSocket) {
+		if _, err := listenUnix(ListenConfig{Path: p}); !errors.Is(err, ErrNotSocket) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := os.Lstat(p); err != nil {
@@ -225,7 +226,7 @@ func TestStartingTogether(t *testing.T) {
 		for range 8 {
 			wg.Go(func() {
 				<-start
-				ln, err := Listen(ListenConfig{Path: path})
+				ln, err := listenUnix(ListenConfig{Path: path})
 				if err != nil && !errors.Is(err, ErrInUse) {
 					t.Error(err)
 				}
@@ -268,6 +269,16 @@ func TestActivation(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stream.Close()
+	tl, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tl.Close()
+	tcp, err := tl.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
 	plain, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)
@@ -290,7 +301,7 @@ func TestActivation(t *testing.T) {
 		files []*os.File
 		want  string
 	}{
-		{"2", []*os.File{stream, stream}, "2 sockets"},
+		{"2", []*os.File{stream, stream}, "2 Unix sockets"},
 		{"1", []*os.File{plain}, "no stream socket"},
 	} {
 		cmd, out := run(c.fds, c.files...)
@@ -299,7 +310,7 @@ func TestActivation(t *testing.T) {
 			t.Errorf("want %q in %q", c.want, out)
 		}
 	}
-	cmd, out := run("1", stream)
+	cmd, out := run("2", tcp, stream)
 	defer cmd.Wait()
 	c, err := net.Dial("unix", path)
 	if err != nil {
@@ -307,11 +318,21 @@ func TestActivation(t *testing.T) {
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(waitfor.Limit))
+	web, err := net.Dial("tcp", tl.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer web.Close()
+	web.SetDeadline(time.Now().Add(waitfor.Limit))
+	write(t, web, []byte("a line\n"))
+	if status, body := get(t, bufio.NewReader(web)); status != 400 || !strings.Contains(body, "HTTP") {
+		t.Errorf("over TCP: %d %s", status, body)
+	}
 	write(t, c, request("a", "from systemd"))
 	wantToken(t, c, "a", "from systemd")
 	write(t, c, request("stop", "now"))
 	cmd.Wait()
-	if !strings.Contains(out.String(), "activated true path "+path+" env false") {
+	if !strings.Contains(out.String(), "activated true path "+path+" tcp "+tl.Addr().String()+" env false") {
 		t.Errorf("%s", out)
 	}
 	if _, err := os.Lstat(path); err != nil {
@@ -320,15 +341,15 @@ func TestActivation(t *testing.T) {
 }
 
 func activatedChild() {
-	ln, err := Listen(ListenConfig{Path: "/nonexistent/ignored"})
+	lns, err := Listen(ListenConfig{Path: "/nonexistent/ignored"})
 	if err != nil {
 		fmt.Println("error:", err)
 		return
 	}
 	_, env := os.LookupEnv("LISTEN_FDS")
-	fmt.Println("activated", ln.Activated(), "path", ln.Path(), "env", env)
+	fmt.Println("activated", lns[0].Activated(), "path", lns[0].Path(), "tcp", lns[1].Address(), "env", env)
 	h := newRecorder()
-	l, err := New(Config{}, ln, h)
+	l, err := New(Config{}, lns, h)
 	if err != nil {
 		fmt.Println("error:", err)
 		return

@@ -272,11 +272,11 @@ func TestNoDescriptorLeft(t *testing.T) {
 func TestNoReserveLeft(t *testing.T) {
 	h := newRecorder()
 	h.onReq = echo
-	ln, err := Listen(ListenConfig{Path: filepath.Join(socketDir(t), "s")})
+	lns, err := Listen(ListenConfig{Path: filepath.Join(socketDir(t), "s")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := New(Config{}, ln, h)
+	l, err := New(Config{}, lns, h)
 	if err != nil {
 		t.Fatal(err)
 	}

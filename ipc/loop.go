@@ -36,6 +36,8 @@ type Config struct {
 	TxBytes        int           // output a connection may have waiting; default 256 KiB
 	IdleTimeout    time.Duration // a connection without requests in flight that long is closed; 0 = never
 	MessageTimeout time.Duration // a frame or a line may take that long from its first byte to its last; 0 = no limit
+	HeaderTimeout  time.Duration // a TCP connection must send the start of a request within this time; 0 = no limit
+	MaxUID         uint32        // clients whose user id is above it are refused; 0 = no limit
 
 	// Defaults are the fields a client leaves out of a request; nil = wire.DefaultRequest().
 	Defaults *wire.Request
@@ -65,11 +67,11 @@ type Handler interface {
 	Closed(c *Conn, cause Cause)
 }
 
-// Loop owns a Unix socket and everything that is connected to it.
+// Loop owns a Unix socket, the TCP sockets beside it, and everything that is connected to them.
 type Loop struct {
 	cfg   Config
 	h     Handler
-	ln    *Listener
+	lns   []*Listener // the Unix socket first
 	poll  *poller
 	http  *httpListener
 	stats Counters
@@ -109,8 +111,8 @@ type Loop struct {
 	closeBy    time.Duration // stopBy, as far as it was seen
 }
 
-// New prepares to serve ln, which the Loop closes when it ends. Run serves.
-func New(cfg Config, ln *Listener, h Handler) (*Loop, error) {
+// New prepares to serve the listeners of Listen, which the Loop closes when it ends. Run serves.
+func New(cfg Config, lns []*Listener, h Handler) (*Loop, error) {
 	if cfg.MaxSessions == 0 {
 		cfg.MaxSessions = defaultMaxSession
 	}
@@ -129,20 +131,19 @@ func New(cfg Config, ln *Listener, h Handler) (*Loop, error) {
 		return nil, err
 	}
 	l := &Loop{
-		cfg: cfg, h: h, ln: ln, poll: p, conns: map[int]*Conn{},
+		cfg: cfg, h: h, lns: lns, poll: p, conns: map[int]*Conn{},
 		buf: make([]byte, readBytesPerTurn), scratch: make([]byte, 0, 512), events: make([]event, 0, eventsPerTurn),
 		next: never, shares: newShares(cfg.MaxSessions), peerOf: peerOf, parser: wire.Parser{MaxPromptBytes: cfg.MaxPromptBytes},
 	}
 	start := time.Now()
 	l.clock = func() time.Duration { return time.Since(start) }
-	l.http = newHTTPListener(ln.Path())
+	l.http = newHTTPListener(lns[0].Path())
 	l.openReserves()
-	if err := p.add(ln.fd, wantRead); err != nil {
+	if err := l.watchListeners(); err != nil {
 		p.close()
 		l.closeReserves()
 		return nil, err
 	}
-	l.accepting = true
 	return l, nil
 }
 
@@ -185,10 +186,10 @@ func (l *Loop) Run() error {
 		l.now = l.clock()
 		l.stats.Turns.Add(1)
 		for _, ev := range l.events {
-			if l.accepting && ev.fd == l.ln.fd {
-				l.accept()
-			} else if c := l.conns[ev.fd]; c != nil {
+			if c := l.conns[ev.fd]; c != nil {
 				l.ready(c, ev.ready)
+			} else if ln := l.listener(ev.fd); ln != nil {
+				l.accept(ln)
 			}
 		}
 		l.workBacklog()
@@ -205,6 +206,18 @@ func (l *Loop) Run() error {
 			return nil
 		}
 	}
+}
+
+// listener is the one that fd belongs to, nil if none does or no client is accepted now.
+func (l *Loop) listener(fd int) *Listener {
+	if l.accepting {
+		for _, ln := range l.lns {
+			if ln.fd == fd {
+				return ln
+			}
+		}
+	}
+	return nil
 }
 
 // timeout is how long the poller may sleep.
@@ -371,6 +384,8 @@ func (l *Loop) expire(c *Conn) {
 			p = wire.Framed
 		}
 		l.refuse(c, p)
+	case c.protocol == wire.Unknown && c.peer.TCP():
+		l.noRequest(c)
 	case c.protocol == wire.Unknown:
 		l.identify(c, nil, true)
 	case c.awaiting:
@@ -416,7 +431,7 @@ func (l *Loop) close(c *Conn, cause Cause) {
 	case c.inner: // counted as its client's connection
 	case c.refusal != notRefused:
 		l.refusing--
-	case l.shares.remove(c.peer.UID, c):
+	case l.shares.remove(c.peer.holder(), c):
 		l.stats.Sessions.Add(-1)
 		l.stats.Closed[cause].Add(1)
 	}
@@ -453,10 +468,10 @@ func (l *Loop) closeDead() {
 
 func (l *Loop) stopListening() {
 	if l.accepting {
-		l.poll.del(l.ln.fd, wantRead)
+		l.ignoreListeners()
 	}
-	l.accepting, l.acceptAt = false, 0
-	_ = l.ln.Close() // the file of a daemon that ends: nothing to be done about it
+	l.acceptAt = 0
+	CloseAll(l.lns)
 }
 
 // finish leaves nothing open.
@@ -465,9 +480,7 @@ func (l *Loop) finish() {
 		l.close(c, Stopping)
 	}
 	l.closeDead()
-	if l.ln.fd >= 0 {
-		l.stopListening()
-	}
+	l.stopListening()
 	l.http.Close()
 	l.closeReserves()
 	l.mu.Lock()

@@ -146,7 +146,7 @@ func (l *Loop) identify(c *Conn, in []byte, noMore bool) {
 	switch {
 	case p == wire.Unknown:
 		c.first = bytes.Clone(in)
-		if len(in) > 0 && c.refusal == notRefused {
+		if len(in) > 0 && c.refusal == notRefused && !c.peer.TCP() { // HTTP is never shorter
 			l.deadline(c, l.now+wire.SniffGraceMs*time.Millisecond)
 		}
 		return
@@ -156,11 +156,40 @@ func (l *Loop) identify(c *Conn, in []byte, noMore bool) {
 	case p == wire.HTTP:
 		l.handOver(c, in)
 		return
+	case c.peer.TCP():
+		l.notHTTP(c)
+		return
 	}
 	c.due = 0
 	c.protocol = p
 	c.rx.frames.Max, c.rx.lines.Max = l.cfg.MaxFrameBytes, l.cfg.MaxPromptBytes
 	l.consume(c, in)
+}
+
+// notHTTP refuses a client that came over TCP and speaks something else than HTTP.
+func (l *Loop) notHTTP(c *Conn) {
+	l.sendOff(c, BrokenStream, &wire.Error{Code: wire.BadRequest, Message: "this port speaks HTTP without TLS; frames and lines of text are for the Unix socket, and TLS is for a reverse proxy"})
+}
+
+// noRequest ends a connection over TCP that has not sent the start of a request in time: without a word if it has sent
+// nothing, as browsers do that connect ahead of need.
+func (l *Loop) noRequest(c *Conn) {
+	if len(c.first) == 0 {
+		l.close(c, TimedOut)
+		return
+	}
+	l.sendOff(c, TimedOut, &wire.Error{Code: wire.Timeout, Message: "the header of the request did not come whole in time (--header-timeout)"})
+}
+
+// sendOff answers a client over TCP whose connection never became HTTP, and ends it.
+func (l *Loop) sendOff(c *Conn, cause Cause, e *wire.Error) {
+	c.due = 0
+	l.stats.countProtocolError(e.Code)
+	l.scratch = appendHTTPError(l.scratch[:0], e)
+	c.Reply(l.scratch)
+	c.mu.Lock()
+	c.end(whenSent, cause)
+	c.mu.Unlock()
 }
 
 // frames handles input of a framed connection.

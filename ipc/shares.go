@@ -8,7 +8,7 @@ type session interface {
 	idle() bool     // no request of it is in flight
 }
 
-// shares counts sessions by user, so that one user cannot hold all of them. While sessions are free a user may hold
+// shares counts sessions by user (see holder), so that one user cannot hold all of them. While sessions are free a user may hold
 // any number. When none is free, a newcomer whose user holds at least two fewer than another user takes one of that
 // user's. A user below its fair share (the limit divided by the users, the newcomer's included) therefore always gets
 // in, and users at their share never take sessions from each other in turns.
@@ -18,44 +18,44 @@ type shares struct {
 	mu    sync.Mutex
 	limit int
 	total int
-	users map[uint32]map[session]struct{}
+	users map[holder]map[session]struct{}
 }
 
 func newShares(limit int) *shares {
-	return &shares{limit: limit, users: map[uint32]map[session]struct{}{}}
+	return &shares{limit: limit, users: map[holder]map[session]struct{}{}}
 }
 
-// add enters x as a session of uid. When none is free it makes room by removing another user's session, which it
+// add enters x as a session of a holder. When none is free it makes room by removing another user's session, which it
 // returns for the caller to close. ok is false when x cannot have a session.
-func (s *shares) add(uid uint32, x session) (displaced session, ok bool) {
+func (s *shares) add(of holder, x session) (displaced session, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.total >= s.limit {
-		owner, victim := s.victim(uid)
+		owner, victim := s.victim(of)
 		if victim == nil {
 			return nil, false
 		}
 		s.drop(owner, victim)
 		displaced = victim
 	}
-	set := s.users[uid]
+	set := s.users[of]
 	if set == nil {
 		set = map[session]struct{}{}
-		s.users[uid] = set
+		s.users[of] = set
 	}
 	set[x] = struct{}{}
 	s.total++
 	return displaced, true
 }
 
-// victim is the session that makes way for a newcomer of uid: the newest idle one of the heaviest user that has one;
+// victim is the session that makes way for a newcomer of a holder: the newest idle one of the heaviest user that has one;
 // without any idle one, the newest of the heaviest user.
-func (s *shares) victim(uid uint32) (owner uint32, x session) {
-	mine := len(s.users[uid])
-	var idleOwner, busyOwner uint32
+func (s *shares) victim(of holder) (owner holder, x session) {
+	mine := len(s.users[of])
+	var idleOwner, busyOwner holder
 	var idle, busy session
 	for u, set := range s.users {
-		if u == uid || len(set) < mine+2 {
+		if u == of || len(set) < mine+2 {
 			continue
 		}
 		var newestIdle, newest session
@@ -81,7 +81,7 @@ func (s *shares) victim(uid uint32) (owner uint32, x session) {
 }
 
 // heavier orders candidates by their users' sessions, then by age, the newest first.
-func (s *shares) heavier(u uint32, x session, than uint32, other session) bool {
+func (s *shares) heavier(u holder, x session, than holder, other session) bool {
 	if other == nil {
 		return true
 	}
@@ -92,30 +92,30 @@ func (s *shares) heavier(u uint32, x session, than uint32, other session) bool {
 }
 
 // remove takes x out; false: it is not, or no longer, a session.
-func (s *shares) remove(uid uint32, x session) bool {
+func (s *shares) remove(of holder, x session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.drop(uid, x)
+	return s.drop(of, x)
 }
 
-func (s *shares) drop(uid uint32, x session) bool {
-	set := s.users[uid]
+func (s *shares) drop(of holder, x session) bool {
+	set := s.users[of]
 	if _, ok := set[x]; !ok {
 		return false
 	}
 	delete(set, x)
 	if len(set) == 0 {
-		delete(s.users, uid)
+		delete(s.users, of)
 	}
 	s.total--
 	return true
 }
 
 // replace puts x in old's place; false: old is no longer a session.
-func (s *shares) replace(uid uint32, old, x session) bool {
+func (s *shares) replace(of holder, old, x session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	set := s.users[uid]
+	set := s.users[of]
 	if _, ok := set[old]; !ok {
 		return false
 	}
@@ -124,11 +124,31 @@ func (s *shares) replace(uid uint32, old, x session) bool {
 	return true
 }
 
-// held is how many sessions uid has.
-func (s *shares) held(uid uint32) int {
+// move counts x with another holder from now on; false: x is no longer a session.
+func (s *shares) move(from, to holder, x session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.users[uid])
+	if from == to {
+		return true
+	}
+	if !s.drop(from, x) {
+		return false
+	}
+	set := s.users[to]
+	if set == nil {
+		set = map[session]struct{}{}
+		s.users[to] = set
+	}
+	set[x] = struct{}{}
+	s.total++
+	return true
+}
+
+// held is how many sessions a holder has.
+func (s *shares) held(of holder) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.users[of])
 }
 
 // check panics when the invariant does not hold. Called in tests.

@@ -18,7 +18,7 @@ import (
 // pretended is a session of the property test.
 type pretended struct {
 	id   uint64
-	uid  uint32
+	uid  holder
 	busy bool
 }
 
@@ -34,7 +34,7 @@ func TestNoUserBelowItsShareIsRefused(t *testing.T) {
 		users := rapid.IntRange(1, 8).Draw(rt, "users")
 		s := newShares(limit)
 		var open []*pretended
-		held := func(uid uint32) (n int) {
+		held := func(uid holder) (n int) {
 			for _, p := range open {
 				if p.uid == uid {
 					n++
@@ -52,15 +52,24 @@ func TestNoUserBelowItsShareIsRefused(t *testing.T) {
 					}
 					open = append(open[:i], open[i+1:]...)
 				}
-			case 1: // ask, or be answered
+			case 1: // a request names another holder, or a request begins or ends
+				if len(open) > 0 && rapid.Bool().Draw(rt, "move") {
+					p := open[rapid.IntRange(0, len(open)-1).Draw(rt, "which")]
+					to := holder(rapid.IntRange(0, users-1).Draw(rt, "to"))
+					if !s.move(p.uid, to, p) {
+						rt.Fatal("an open session cannot move")
+					}
+					p.uid = to
+					break
+				}
 				if len(open) > 0 {
 					p := open[rapid.IntRange(0, len(open)-1).Draw(rt, "which")]
 					p.busy = !p.busy
 				}
 			default:
 				// Most come from one user: a flood.
-				uid := uint32(rapid.SampledFrom([]int{0, 0, 0, rapid.IntRange(0, users-1).Draw(rt, "user")}).Draw(rt, "flood"))
-				distinct := map[uint32]bool{uid: true}
+				uid := holder(rapid.SampledFrom([]int{0, 0, 0, rapid.IntRange(0, users-1).Draw(rt, "user")}).Draw(rt, "flood"))
+				distinct := map[holder]bool{uid: true}
 				for _, p := range open {
 					distinct[p.uid] = true
 				}

@@ -41,8 +41,8 @@ func (s *Counters) RefusedTotal() (n uint64) {
 	return n
 }
 
-// SocketPath is where the Loop listens.
-func (l *Loop) SocketPath() string { return l.ln.Path() }
+// SocketPath is where the Unix socket of the Loop lies.
+func (l *Loop) SocketPath() string { return l.lns[0].Path() }
 
 // Info is what a Loop holds at a moment, to find what was left behind.
 type Info struct {

@@ -1,8 +1,9 @@
 // Package kvsnap indexes the tokens that the KV pool holds, so that no prompt is computed twice.
 //
 // A Tree is a radix tree over the sequences in the engine's KV pool: running requests, and cached prefixes that ended
-// requests left. It also counts the cells. It calls no engine and reads no clock: each method returns the engine
-// operations to carry out (Action) and assumes that the caller does so.
+// requests left. Its cells are counted by a blocks.Ledger, which also decides what is evicted first. The tree calls no
+// engine and reads no clock: each method returns the engine operations to carry out (Action) and assumes that the caller
+// does so.
 //
 // # What the engine can do
 //
@@ -19,28 +20,27 @@
 //  2. When cells run out, EvictCells: copy the victims' cells to the host if they are worth it, then carry out the
 //     Actions. EvictCells never takes cells that a running request shares; therefore acquire first and evict
 //     afterwards.
-//  3. Progress after each successful Decode, for each of its sequences. After a failed Decode the engine rolls the
-//     sequence back, and the tree needs no call.
+//  3. Progress after each successful Decode, for each of its sequences, and EndThought when a think block ends. After a
+//     failed Decode the engine rolls the sequence back, and the tree needs no call.
 //  4. At the end of a turn, render the history as the next turn's prompt will begin and Retain it: the computed tokens
 //     that agree with it stay cached. Templates that drop past thinking keep the prompt; the others keep everything. A
-//     preempted or failed request may Retain its own tokens, or Release.
+//     failed request may Retain its own tokens, or Release. A preempted one may Park: call Cancel if it ends before it
+//     acquires a sequence again.
 //  5. Start the woken requests in the order given.
 //
-// Afterwards, pass Cells and Pool to the scheduler and to meridian.Blocks. The example shows each call in its place.
+// Tree.Ledger says how many cells requests can have. The example shows each call in its place.
 //
 // # What is kept
 //
 // A cached prefix stays until its cells or its id are needed. Tails are evicted before heads, so a head that many
-// prefixes share goes last, and the least valuable tail goes first; see Tree.valueOf. A cached prefix that is the
-// beginning of another one in its namespace is merged into it.
+// prefixes share goes last. Which tail goes first is the ledger's decision (blocks.Ledger.Compare). A cached prefix that
+// is the beginning of another one in its namespace is merged into it.
 //
 // # Tiers
 //
-// meridian.Blocks records what cells are used for (prompt, thought, answer); the tree records which sequences share
-// them. A running request's prompt is tier Prefix, its thinking ThinkActive, then ThinkComplete, its answer
-// OutputCritical. When it ends, the cells that Retain keeps pass to CacheOwner in tier Prefix. Eviction begins there:
-// Blocks.EvictOrder names CacheOwner first and the daemon calls EvictCells; requests follow, thinking ones before
-// answering ones. So no OutputCritical cell is freed while a lower tier has cells.
+// A running request's prompt is in tier Prefix, its thinking in ThinkActive, then ThinkComplete, its answer in
+// OutputCritical. Park keeps the tiers; Retain makes all cells Prefix. So no cell of an answer that a preempted request
+// will continue is evicted while idle prefixes or the ends of other requests' thoughts are there.
 //
 // # Namespaces
 //

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/uma-serve/uma-serve/kvsnap"
-	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/meridian/blocks"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
@@ -28,18 +28,17 @@ func do(e runtime.Engine, actions []kvsnap.Action) {
 // One request's life: a prompt, a think block, an answer, and the next turn, whose template drops the thinking.
 func Example() {
 	e := fake.New(fake.Config{Options: runtime.Options{ContextTokens: 64, Sequences: 4}})
-	tree, _ := kvsnap.New(kvsnap.Config{Cells: 64, CellBytes: 8, Sequences: 4, Scratch: 1})
-	ledger, _ := meridian.NewBlocks(meridian.BlocksConfig{Cells: 64, CellBytes: 8})
+	tree, err := kvsnap.New(kvsnap.Config{Cells: 64, CellBytes: 8, Sequences: 4, Scratch: 1})
+	if err != nil {
+		panic(err)
+	}
+	ledger := tree.Ledger()
 	now := kvsnap.Instant(0)
 
-	// After anything that changes what is cached. The scheduler hears of tree.Pool() by sched.EvPool.
-	tell := func() { ledger.SetCache(tree.Cells().Cached, tree.Pool()) }
-	decode := func(s kvsnap.Seq, tokens []kvsnap.Token, from int) {
-		if short := len(tokens) - from - tree.Cells().Free; short > 0 {
-			freed, _, actions := tree.EvictCells(short) // the victims' bytes go to the host first
+	decode := func(s kvsnap.Seq, tokens []kvsnap.Token, from int, tier blocks.Tier) {
+		if short := len(tokens) - from - ledger.Free(); short > 0 {
+			_, _, actions := tree.EvictCells(short) // the victims' bytes go to the host first
 			do(e, actions)
-			ledger.EvictCells(meridian.CacheOwner, meridian.Prefix, freed, meridian.EvictPressure)
-			tell()
 		}
 		b := e.Batch()
 		b.Reset()
@@ -49,6 +48,7 @@ func Example() {
 		if err := e.Decode(); err != nil {
 			panic(err)
 		}
+		tree.Progress(s, tokens, len(tokens), tier)
 	}
 	start := func(req uint64, prompt []kvsnap.Token) kvsnap.Acquired {
 		st, err := tree.Acquire(now, &kvsnap.Prompt{Req: req, NS: 1000, Tokens: prompt})
@@ -56,11 +56,7 @@ func Example() {
 			panic("no other request runs")
 		}
 		do(e, st.Actions)
-		tell() // then sched.EvStarted{Cached, Shared}
-		ledger.OnCells(meridian.Owner(req), meridian.Prefix, st.Cached-st.Shared)
-		decode(st.Seq, prompt, st.Cached)
-		tree.Progress(st.Seq, prompt, len(prompt))
-		ledger.OnCells(meridian.Owner(req), meridian.Prefix, len(prompt)-st.Cached)
+		decode(st.Seq, prompt, st.Cached, blocks.Prefix)
 		return st
 	}
 
@@ -68,27 +64,24 @@ func Example() {
 	first := start(1, prompt)
 	tokens := append([]kvsnap.Token(nil), prompt...)
 	for i := range 10 {
-		tier := meridian.ThinkActive
+		tier := blocks.ThinkActive
 		if i >= 6 {
-			tier = meridian.OutputCritical
+			tier = blocks.OutputCritical
 		}
 		if i == 6 {
-			ledger.Demote(1) // ExitThink
+			tree.EndThought(first.Seq)
 		}
 		tokens = append(tokens, kvsnap.Token(97+i)) // sampled
-		decode(first.Seq, tokens, len(tokens)-1)
-		tree.Progress(first.Seq, tokens, len(tokens))
-		ledger.OnCells(1, tier, 1)
+		decode(first.Seq, tokens, len(tokens)-1, tier)
 	}
-	s := ledger.Snapshot()
-	fmt.Println("cells:", s.Cells[meridian.Prefix], "prompt,", s.Cells[meridian.ThinkComplete], "thought,", s.Cells[meridian.OutputCritical], "answer")
+	cells := ledger.Tiers()
+	fmt.Println("cells:", cells[blocks.Prefix], "prompt,", cells[blocks.ThinkComplete], "thought,",
+		cells[blocks.OutputCritical], "answer")
 
 	// The turn's end: the next prompt will begin with the prompt and the answer, without the thinking.
 	history := append(append([]kvsnap.Token(nil), prompt...), tokens[26:]...)
 	end := tree.Retain(now, first.Seq, history)
 	do(e, end.Actions)
-	ledger.Free(1)
-	tell()
 	fmt.Println("kept:", end.Kept, "of", len(tokens), "tokens; the engine uses", e.Used(), "cells")
 
 	second := start(2, append(history, 48, 49, 50))

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/uma-serve/uma-serve/meridian/blocks"
 )
 
 // TestScripts runs testdata/*.txt. After each command the tree's counts are compared with a list of cells and with the
@@ -19,7 +21,9 @@ import (
 //	lookup [uid=N] TEXT
 //	start ID [uid=N] [system=N] [nowait] TEXT    system: how many tokens may be shared with other users
 //	compute ID N|all                             all: the whole prompt
-//	say ID TEXT                                  sample these tokens and compute them
+//	say ID [think|answer] TEXT                   sample these tokens and compute them
+//	end-thought ID
+//	park ID                                      it is preempted; start ID continues it
 //	retain ID TEXT|same                          the turn ends; its next one begins with TEXT
 //	release ID · cancel ID · stall ID · resume ID · cut ID FROM N
 //	evict N · pin E · unpin E · drop E
@@ -182,6 +186,11 @@ func (sc *script) command(t *testing.T, out *strings.Builder, args []string) {
 		woken(p.progress(r, n, nil))
 	case "say":
 		r := sc.byID(t, args[0])
+		switch text := args[1:]; text[0] {
+		case "think", "answer":
+			r.tier = map[string]blocks.Tier{"think": blocks.ThinkActive, "answer": blocks.OutputCritical}[text[0]]
+			args = append(args[:1:1], text[1:]...)
+		}
 		r.tokens = append(r.tokens, parse(t, args[1:])...)
 		woken(p.progress(r, len(r.tokens)-r.computed, nil))
 	case "retain":
@@ -199,6 +208,11 @@ func (sc *script) command(t *testing.T, out *strings.Builder, args []string) {
 		}
 		sc.actions(out, e.Actions)
 		woken(e.Wake, nil)
+	case "end-thought":
+		p.endThought(sc.byID(t, args[0]))
+	case "park":
+		_, err := p.park(sc.byID(t, args[0]))
+		must(err)
 	case "release":
 		e, err := p.end(sc.byID(t, args[0]), false, nil)
 		must(err)
@@ -223,7 +237,6 @@ func (sc *script) command(t *testing.T, out *strings.Builder, args []string) {
 		}
 		r.tokens, r.computed, r.cut = tokens, r.computed-n, min(r.cut, from)
 		must(p.do(e.Actions))
-		p.cutCells(r)
 		sc.actions(out, e.Actions)
 		woken(p.wake(e.Wake))
 	case "evict":

@@ -26,10 +26,11 @@ var (
 
 // Config describes the pool that a Tree manages.
 type Config struct {
-	Cells     int // KV cells in the pool (n_ctx), ≥ 1
-	CellBytes int // bytes of one cell, all layers, K and V
-	Sequences int // sequence ids of the engine (n_seq_max), 1 … 256
-	Scratch   int // sequence ids reserved for the caller (snapshots, probes): the highest ones
+	Cells      int // KV cells in the pool (n_ctx), ≥ 1
+	CellBytes  int // bytes of one cell, all layers, K and V
+	BlockCells int // cells of one block, the unit in which evictions are counted; 0 = blocks.DefaultBlockCells
+	Sequences  int // sequence ids of the engine (n_seq_max), 1 … 256
+	Scratch    int // sequence ids reserved for the caller (snapshots, probes): the highest ones
 
 	// WholeOnly says that the memory cannot remove or share ranges (sliding windows, recurrent models). A cached prefix
 	// then matches only a prompt that continues all of it, and that request takes over its sequence id.
@@ -53,13 +54,10 @@ const (
 	DefaultDoubleAt = 8192
 )
 
-// Validate returns an error that names the first field out of range, and the range.
+// Validate returns an error that names the first of the tree's own fields out of range, and the range. New also checks
+// the ledger's: Cells, CellBytes and BlockCells.
 func (c *Config) Validate() error {
 	switch {
-	case c.Cells < 1 || c.Cells > 1<<30:
-		return fmt.Errorf("kvsnap: cells = %d: must be 1 … %d", c.Cells, 1<<30)
-	case c.CellBytes < 0:
-		return fmt.Errorf("kvsnap: cell bytes = %d: must not be negative", c.CellBytes)
 	case c.Sequences < 1 || c.Sequences > 256:
 		return fmt.Errorf("kvsnap: sequences = %d: must be 1 … 256", c.Sequences)
 	case c.Scratch < 0 || c.Scratch >= c.Sequences:
@@ -181,15 +179,6 @@ type Victim struct {
 	Freed    int     // cells that become free: those of the range that no other sequence holds
 	Offload  bool    // the prefix was used again at least once: worth a copy on the host
 	Bytes    int64   // size of the freed cells
-}
-
-// Cells counts the pool's cells by state. Invariant: Own + Shared + Cached + Pinned + Free == Config.Cells.
-type Cells struct {
-	Own    int `json:"own"`    // held by one running request only: freed with it
-	Shared int `json:"shared"` // held by a running request and other sequences: unavailable while it runs
-	Cached int `json:"cached"` // held by cached prefixes only: EvictCells can free them
-	Pinned int `json:"pinned"` // held by cached prefixes only, at least one of them pinned
-	Free   int `json:"free"`
 }
 
 // Stats are counters since New, and two current values.

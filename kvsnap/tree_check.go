@@ -1,10 +1,17 @@
 package kvsnap
 
-import "fmt"
+import (
+	"fmt"
 
-// Check recomputes the counts of cells and verifies every invariant that a field states. O(cells).
+	"github.com/uma-serve/uma-serve/meridian/blocks"
+)
+
+// Check recounts the cells and their holders and verifies every invariant that a field states. O(cells).
 func (t *Tree) Check() error {
-	type count struct{ refs, runs, pins, tips int }
+	type count struct {
+		blocks.Holders
+		tips int
+	}
 	counts := make([]count, len(t.nodes))
 	waited := make([]int, len(t.seqs))
 	runs, entries := 0, 0
@@ -14,7 +21,7 @@ func (t *Tree) Check() error {
 		if q.state == free {
 			continue
 		}
-		refs, run, pin := q.counts()
+		h := q.counts()
 		counts[q.tip].tips++
 		for i := q.tip; i != root; i = t.nodes[i].parent {
 			n := &t.nodes[i]
@@ -25,9 +32,10 @@ func (t *Tree) Check() error {
 			if n.end > len(q.tokens) {
 				return fmt.Errorf("%w: sequence %d holds %d cells and %d tokens", errBroken, s, n.end, len(q.tokens))
 			}
-			counts[i].refs += refs
-			counts[i].runs += run
-			counts[i].pins += pin
+			c := &counts[i].Holders
+			*c = blocks.Holders{
+				All: c.All + h.All, Running: c.Running + h.Running, Parked: c.Parked + h.Parked, Pinned: c.Pinned + h.Pinned,
+			}
 			if got, want := n.start+CommonPrefix(q.tokens[n.start:n.end], t.seqs[n.holder].tokens[n.start:n.end]),
 				min(n.end, max(n.start, q.limit)); got < want {
 				return fmt.Errorf("%w: sequences %d and %d share node %d and differ at %d", errBroken, s, n.holder, i,
@@ -36,7 +44,9 @@ func (t *Tree) Check() error {
 		}
 		switch q.state {
 		case running:
-			runs++
+			if runs++; q.parked || q.pinned {
+				return fmt.Errorf("%w: the sequence of running request %d is parked or pinned", errBroken, q.req)
+			}
 		case cached:
 			entries++
 			if numbers[q.entry] || q.entry == 0 {
@@ -53,35 +63,30 @@ func (t *Tree) Check() error {
 			}
 		}
 	}
-	var c Cells
 	linked := 0
 	for i := range t.nodes {
 		n, k := &t.nodes[i], counts[i]
-		if i == int(root) || k.refs == 0 {
+		if i == int(root) || k.All == 0 {
 			continue
 		}
 		linked++
-		if n.refs != k.refs || n.runs != k.runs || n.pins != k.pins || n.tips != k.tips {
-			return fmt.Errorf("%w: node %d says %d refs, %d runs, %d pins, %d tips; there are %v", errBroken, i, n.refs,
-				n.runs, n.pins, n.tips, k)
+		if n.span.Holders() != k.Holders || n.tips != k.tips || n.span.Cells() != n.end-n.start {
+			return fmt.Errorf("%w: node %d [%d, %d) has %d cells, holders %+v and %d tips; there are %+v", errBroken, i,
+				n.start, n.end, n.span.Cells(), n.span.Holders(), n.tips, k)
 		}
 		if q := &t.seqs[n.holder]; q.state == free || t.nodeAt(n.holder, n.end) != int32(i) {
 			return fmt.Errorf("%w: node %d names sequence %d, which does not hold it", errBroken, i, n.holder)
 		}
-		switch size := n.end - n.start; {
-		case k.runs == 1 && k.refs == 1:
-			c.Own += size
-		case k.runs > 0:
-			c.Shared += size
-		case k.pins > 0:
-			c.Pinned += size
-		default:
-			c.Cached += size
-		}
 	}
-	c.Free = t.cfg.Cells - c.Own - c.Shared - c.Cached - c.Pinned
-	if c != t.cells || c.Free < 0 {
-		return fmt.Errorf("%w: the ledger says %+v, the nodes %+v", errBroken, t.cells, c)
+	err := t.ledger.Audit(func(yield func(*blocks.Span) bool) {
+		for i := range t.nodes {
+			if counts[i].All > 0 && i != int(root) && !yield(&t.nodes[i].span) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", errBroken, err)
 	}
 	if t.nodes[root].tips != counts[root].tips || t.nodes[root].end != 0 || linked+1+len(t.spare) != len(t.nodes) {
 		return fmt.Errorf("%w: %d tips at the root, %d counted; %d nodes linked and %d spare of %d", errBroken,

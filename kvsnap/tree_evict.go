@@ -4,14 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/uma-serve/uma-serve/meridian/blocks"
 )
 
-// valueOf returns the eviction priority of node i: the evict level, plus how often the node's cells were requested
-// lately times the cost to compute one of them again. This is GreedyDual-Size-Frequency (Cherkasova, HP Labs technical
-// report HPL-98-69R1, 1998) with frequencies from a TinyLFU sketch. The level rises with each victim, so cells that are
-// no longer requested fall behind, and cells requested k times outlive k pools of cells requested once. Prompts that
-// are sent once therefore evict each other, not a conversation.
-func (t *Tree) valueOf(i int32) float64 {
+// worth returns how often the cells of node i were requested lately, by a TinyLFU sketch, times the cost of computing
+// one of them again. The ledger makes it the node's value (blocks.Ledger.Touch): prompts that are sent once evict each
+// other, not a conversation.
+func (t *Tree) worth(i int32) float64 {
 	n := &t.nodes[i]
 	hashes := t.seqs[n.holder].hashes
 	often := 1
@@ -19,26 +19,21 @@ func (t *Tree) valueOf(i int32) float64 {
 		often = max(1, t.sketch.estimate(hashes[b]))
 	}
 	cost := 1 + float64(n.start+n.end)/2/float64(t.cfg.DoubleAt) // a token at position p attends to p others
-	return t.evictLevel + float64(often)*cost
+	return float64(often) * cost
 }
 
 // touch records that the nodes of s were used now.
 func (t *Tree) touch(now Instant, s Seq) {
 	for i := t.seqs[s].tip; i != root; i = t.nodes[i].parent {
-		n := &t.nodes[i]
-		n.used = max(n.used, now)
-		n.value = max(n.value, t.valueOf(i))
+		t.ledger.Touch(&t.nodes[i].span, int64(now), t.worth(i))
 	}
 }
 
-// lessValuable orders two cached sequences by the value of their last nodes, then by last use, then by age.
-func (t *Tree) lessValuable(a, b Seq) bool {
-	x, y := &t.nodes[t.seqs[a].tip], &t.nodes[t.seqs[b].tip]
-	switch {
-	case x.value != y.value:
-		return x.value < y.value
-	case x.used != y.used:
-		return x.used < y.used
+// goesBefore asks the ledger which of two cached sequences is evicted first. Where it does not distinguish their last
+// spans, the older prefix is.
+func (t *Tree) goesBefore(a, b Seq) bool {
+	if c := t.ledger.Compare(&t.nodes[t.seqs[a].tip].span, &t.nodes[t.seqs[b].tip].span); c != 0 {
+		return c < 0
 	}
 	return t.seqs[a].entry < t.seqs[b].entry
 }
@@ -46,7 +41,7 @@ func (t *Tree) lessValuable(a, b Seq) bool {
 // covered reports whether another cached sequence of the namespace holds all cells of cached sequence s.
 func (t *Tree) covered(s Seq) bool {
 	q := &t.seqs[s]
-	if t.nodes[q.tip].refs == 1 {
+	if t.nodes[q.tip].refs() == 1 {
 		return false
 	}
 	for o := range t.seqs {
@@ -58,8 +53,8 @@ func (t *Tree) covered(s Seq) bool {
 	return false
 }
 
-// cheapestID returns the cached prefix, other than spare, whose id can be freed at the least loss: a covered one first,
-// then the least valuable one. NoSeq when there is none.
+// cheapestID returns the cached prefix, other than spare, whose id can be freed at the least loss: a covered one first
+// that no preempted request needs, then the first in the eviction order. NoSeq when there is none.
 func (t *Tree) cheapestID(spare Seq) Seq {
 	best, bestCovered := NoSeq, false
 	for i := range t.seqs {
@@ -67,16 +62,17 @@ func (t *Tree) cheapestID(spare Seq) Seq {
 		if q := &t.seqs[i]; q.state != cached || q.pinned || s == spare {
 			continue
 		}
-		if c := t.covered(s); best == NoSeq || c && !bestCovered || c == bestCovered && t.lessValuable(s, best) {
+		c := !t.seqs[i].parked && t.covered(s)
+		if best == NoSeq || c && !bestCovered || c == bestCovered && t.goesBefore(s, best) {
 			best, bestCovered = s, c
 		}
 	}
 	return best
 }
 
-// cheapestEnd returns the cached prefix with the least valuable last node whose eviction frees cells. NoSeq when there
-// is none.
-func (t *Tree) cheapestEnd() Seq {
+// firstEnd returns the cached prefix whose last node is first in the eviction order, of those whose eviction frees
+// cells. NoSeq when there is none.
+func (t *Tree) firstEnd() Seq {
 	best := NoSeq
 	for i := range t.seqs {
 		s := Seq(i)
@@ -84,45 +80,45 @@ func (t *Tree) cheapestEnd() Seq {
 		if q.state != cached || q.tip == root {
 			continue
 		}
-		if n := &t.nodes[q.tip]; n.first >= 0 || n.runs > 0 || n.pins > 0 {
+		if n := &t.nodes[q.tip]; n.first >= 0 || n.span.State() != blocks.Cached {
 			continue
 		}
-		if best == NoSeq || t.lessValuable(s, best) {
+		if best == NoSeq || t.goesBefore(s, best) {
 			best = s
 		}
 	}
 	return best
 }
 
-// EvictCells frees at least n cells held by cached prefixes, or all Cells.Cached if those are fewer: the least valuable
-// first, tails before heads. Copy the victims' cells first if they are wanted, then carry out the actions. Both slices
+// EvictCells frees at least n cells held by cached prefixes, or all Cells.Cached if those are fewer: in the ledger's
+// order, tails before heads. Copy the victims' cells first if they are wanted, then carry out the actions. Both slices
 // are valid until the next call.
 func (t *Tree) EvictCells(n int) (freed int, victims []Victim, actions []Action) {
 	t.generation++
 	t.actions, t.victims = t.actions[:0], t.victims[:0]
 	for freed < n {
-		s := t.cheapestEnd()
+		s := t.firstEnd()
 		if s == NoSeq {
 			break
 		}
 		i := t.seqs[s].tip
 		node := &t.nodes[i]
-		t.evictLevel = max(t.evictLevel, node.value)
+		t.ledger.RaiseLevel(&node.span)
 		// Evict whole blocks from the end. A remainder shorter than KeepMin goes too.
 		from := node.end - (n-freed+blockTokens-1)/blockTokens*blockTokens
-		if from-node.start < t.cfg.KeepMin || t.cfg.WholeOnly {
+		if from-node.start < t.cfg.KeepMin {
 			from = node.start
 		}
-		if from < t.cfg.KeepMin {
+		if from < t.cfg.KeepMin || t.cfg.WholeOnly {
 			from = 0
 		}
-		before := t.cells.Free
+		before, victim := t.ledger.Free(), node.span
 		for o := range t.seqs { // every cached prefix that ends in this node
 			if t.seqs[o].state == cached && t.seqs[o].tip == i && t.seqs[o].tip != root {
-				t.evictTail(Seq(o), from)
+				t.evictTail(Seq(o), from, &victim)
 			}
 		}
-		freed += t.cells.Free - before
+		freed += t.ledger.Free() - before
 	}
 	t.stats.Evictions += uint64(len(t.victims))
 	t.stats.EvictedCells += uint64(freed)
@@ -130,8 +126,9 @@ func (t *Tree) EvictCells(n int) (freed int, victims []Victim, actions []Action)
 	return freed, t.victims, t.actions
 }
 
-// evictTail shortens cached prefix s to its first keep tokens and records it as a victim.
-func (t *Tree) evictTail(s Seq, keep int) {
+// evictTail shortens cached prefix s to its first keep tokens and records it as a victim. span is a copy of its last
+// node's span, under which the ledger counts the cells.
+func (t *Tree) evictTail(s Seq, keep int, span *blocks.Span) {
 	q := &t.seqs[s]
 	v := Victim{Entry: q.entry, NS: q.ns, Seq: s, Tokens: q.tokens, From: keep, To: len(q.tokens),
 		Offload: q.hits > 0 || q.turns > 1}
@@ -140,7 +137,7 @@ func (t *Tree) evictTail(s Seq, keep int) {
 		k = len(t.victims)
 		t.victims = append(t.victims, v)
 	}
-	before := t.cells.Free
+	before := t.ledger.Free()
 	if keep > 0 {
 		t.shorten(s, keep)
 		if !t.covered(s) {
@@ -155,10 +152,12 @@ func (t *Tree) evictTail(s Seq, keep int) {
 	if keep == 0 {
 		t.drop(s)
 	}
+	freed := t.ledger.Free() - before
+	t.ledger.Evict(span, freed, blocks.Pressure)
 	o := &t.victims[k]
 	o.From = min(o.From, keep)
-	o.Freed += t.cells.Free - before
-	o.Bytes = int64(o.Freed) * int64(t.cfg.CellBytes)
+	o.Freed += freed
+	o.Bytes = t.ledger.Bytes(o.Freed)
 }
 
 // lookup finds the sequence of a cached prefix.
@@ -193,7 +192,7 @@ func (t *Tree) Pin(entry uint64) error {
 		return fmt.Errorf("pin cached prefix %d: %d of %d sequence ids and %d of %d cells would be pinned, at most half can be: "+
 			"unpin another prefix first", entry, ids, len(t.seqs), cells, t.cfg.Cells)
 	}
-	t.setPinned(s, true, 1)
+	t.setPinned(s, true)
 	return nil
 }
 
@@ -204,16 +203,20 @@ func (t *Tree) Unpin(entry uint64) error {
 		return fmt.Errorf("unpin: %w", err)
 	}
 	if t.seqs[s].pinned {
-		t.setPinned(s, false, -1)
+		t.setPinned(s, false)
 	}
 	return nil
 }
 
-// setPinned changes whether cached prefix s is pinned and adds pins to the counts of its nodes.
-func (t *Tree) setPinned(s Seq, pinned bool, pins int) {
+// setPinned changes whether cached prefix s is pinned.
+func (t *Tree) setPinned(s Seq, pinned bool) {
 	t.generation++
 	t.seqs[s].pinned = pinned
-	t.addToPath(t.seqs[s].tip, root, 0, 0, pins)
+	h := blocks.Holders{Pinned: 1}
+	if !pinned {
+		h = h.Minus()
+	}
+	t.addToPath(t.seqs[s].tip, root, h)
 	t.verify()
 }
 
@@ -225,7 +228,8 @@ func (t *Tree) Drop(entry uint64) (Released, error) {
 	}
 	t.generation++
 	t.actions = t.actions[:0]
-	t.drop(s)
+	last := t.nodes[t.seqs[s].tip].span
+	t.ledger.Evict(&last, t.drop(s), blocks.Dropped)
 	t.verify()
 	return Released{Actions: t.actions}, nil
 }

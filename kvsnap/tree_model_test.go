@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/meridian/blocks"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
@@ -17,8 +17,9 @@ import (
 // model is the simplest pool: each sequence is a list of numbered cells. Like an engine, it learns of changes only by
 // actions and computed tokens.
 type model struct {
-	next int
-	held map[Seq][]cell
+	next  int
+	held  map[Seq][]cell
+	tiers map[int]blocks.Tier // by number of the cell
 }
 
 type cell struct {
@@ -55,9 +56,10 @@ func (m *model) do(actions []Action) error {
 	return nil
 }
 
-func (m *model) compute(s Seq, tokens []Token, to int) {
+func (m *model) compute(s Seq, tokens []Token, to int, tier blocks.Tier) {
 	for i := len(m.held[s]); i < to; i++ {
 		m.next++
+		m.tiers[m.next] = tier
 		m.held[s] = append(m.held[s], cell{m.next, tokens[i]})
 	}
 }
@@ -67,12 +69,12 @@ type pair struct {
 	t       *Tree
 	m       model
 	e       *fake.Engine
-	b       *meridian.Blocks
 	cfg     Config
 	now     Instant
 	runs    map[Seq]*run
 	waiting map[uint64]*run
 	nextID  uint64
+	full    bool   // the arena of nodes was nearly full once: spans of unequal tiers may have been joined
 	between func() // changes the tree between a Lookup and an AcquireMatch; may be nil
 }
 
@@ -81,7 +83,8 @@ type run struct {
 	seq      Seq
 	tokens   []Token
 	computed int
-	cut      int // from here on the tokens are not what was computed
+	cut      int         // from here on the tokens are not what was computed
+	tier     blocks.Tier // of what it generates now
 }
 
 func newPair(cfg Config) (*pair, error) {
@@ -89,12 +92,8 @@ func newPair(cfg Config) (*pair, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := meridian.NewBlocks(meridian.BlocksConfig{Cells: cfg.Cells, CellBytes: cfg.CellBytes})
-	if err != nil {
-		return nil, err
-	}
 	return &pair{
-		t: t, b: b, m: model{held: map[Seq][]cell{}}, cfg: t.cfg, runs: map[Seq]*run{}, waiting: map[uint64]*run{},
+		t: t, m: model{held: map[Seq][]cell{}, tiers: map[int]blocks.Tier{}}, cfg: t.cfg, runs: map[Seq]*run{}, waiting: map[uint64]*run{},
 		e: fake.New(fake.Config{Options: runtime.Options{ContextTokens: cfg.Cells, Sequences: cfg.Sequences, Batch: cfg.Cells}, NoRanges: cfg.WholeOnly}),
 	}, nil
 }
@@ -117,13 +116,32 @@ func (p *pair) do(actions []Action) error {
 	return p.m.do(actions)
 }
 
+// checkSpans holds the map of the pool against the counts, and each span against the sequence that it names.
+func (p *pair) checkSpans(want blocks.Cells) error {
+	var got blocks.Cells
+	for _, s := range p.t.Spans(nil) {
+		*map[blocks.State]*int{blocks.Own: &got.Own, blocks.Shared: &got.Shared, blocks.Cached: &got.Cached, blocks.Pinned: &got.Pinned}[s.State] += s.Cells
+		held := false
+		for i := range p.t.seqs {
+			q := &p.t.seqs[i]
+			held = held || q.state != free && q.ns == s.NS && q.req == s.Req && (q.state == running) == s.Running && p.t.length(Seq(i)) >= s.Cells
+		}
+		if !held || s.Cells <= 0 || s.Holders.All < 1 {
+			return fmt.Errorf("span %+v is held by no such sequence\n%s", s, p.t.Dump())
+		}
+	}
+	if got.Free = want.Free; got != want {
+		return fmt.Errorf("the spans hold %+v, there are %+v\n%s", got, want, p.t.Dump())
+	}
+	return nil
+}
+
 // check compares the tree's counts with the model's and the engine's.
 func (p *pair) check() error {
 	if err := p.t.Check(); err != nil {
 		return fmt.Errorf("%w\n%s", err, p.t.Dump())
 	}
-	type holders struct{ n, runs, pins int }
-	by := map[int]*holders{}
+	by := map[int]*blocks.Holders{}
 	for s, cells := range p.m.held {
 		q := &p.t.seqs[s]
 		if q.state == free {
@@ -132,25 +150,29 @@ func (p *pair) check() error {
 		for _, c := range cells {
 			h := by[c.number]
 			if h == nil {
-				h = &holders{}
+				h = &blocks.Holders{}
 				by[c.number] = h
 			}
-			h.n++
+			h.All++
 			if q.state == running {
-				h.runs++
-			} else if q.pinned {
-				h.pins++
+				h.Running++
+			}
+			if q.pinned {
+				h.Pinned++
+			}
+			if q.parked {
+				h.Parked++
 			}
 		}
 	}
-	var want Cells
+	var want blocks.Cells
 	for _, h := range by {
 		switch {
-		case h.runs == 1 && h.n == 1:
+		case h.Running == 1 && h.All == 1:
 			want.Own++
-		case h.runs > 0:
+		case h.Running > 0:
 			want.Shared++
-		case h.pins > 0:
+		case h.Pinned > 0:
 			want.Pinned++
 		default:
 			want.Cached++
@@ -160,9 +182,22 @@ func (p *pair) check() error {
 	if got := p.t.Cells(); got != want {
 		return fmt.Errorf("the tree counts %+v, there are %+v\n%s", got, want, p.t.Dump())
 	}
-	// The ledger by tiers hears of computed cells, of ends, and of these two numbers.
-	if pool := p.t.Pool(); pool < 0 || !p.b.SetCache(want.Cached, pool) || p.b.FreeCells() != want.Free {
-		return fmt.Errorf("ledger by tiers: %d cells are said to be free of %d, with %d cached and %d in the pool", p.b.FreeCells(), want.Free, want.Cached, pool)
+	if err := p.checkSpans(want); err != nil {
+		return err
+	}
+	for number, h := range by {
+		if h.Running+h.Parked == 0 {
+			p.m.tiers[number] = blocks.Prefix
+		}
+	}
+	p.full = p.full || len(p.t.spare) < 4
+	for s, cells := range p.m.held {
+		for pos, c := range cells {
+			got, want := p.t.nodes[p.t.nodeAt(s, pos+1)].span.Tier(), p.m.tiers[c.number]
+			if got != want && !(p.full && want.Before(got)) {
+				return fmt.Errorf("position %d of sequence %d is %v, want %v\n%s", pos, s, got, want, p.t.Dump())
+			}
+		}
 	}
 	if p.e.Used() != len(by) {
 		return fmt.Errorf("the engine uses %d cells, the model %d", p.e.Used(), len(by))
@@ -182,7 +217,7 @@ func (p *pair) check() error {
 		}
 		own := 0
 		for _, c := range p.m.held[Seq(s)] {
-			if by[c.number].n == 1 {
+			if by[c.number].All == 1 {
 				own++
 			}
 		}
@@ -256,10 +291,7 @@ func (p *pair) start(pr Prompt) (Acquired, error) {
 	if st.Cached != look.Len {
 		return st, fmt.Errorf("%d tokens acquired, Lookup said %d", st.Cached, look.Len)
 	}
-	if !p.b.SetCache(p.t.Cells().Cached, p.t.Pool()) || !p.b.OnCells(meridian.Owner(pr.Req), meridian.Prefix, st.Cached-st.Shared) {
-		return st, fmt.Errorf("ledger by tiers: no room for %d cells", st.Cached-st.Shared)
-	}
-	p.runs[st.Seq] = &run{p: pr, seq: st.Seq, tokens: pr.Tokens, computed: st.Cached, cut: noLimit}
+	p.runs[st.Seq] = &run{p: pr, seq: st.Seq, tokens: pr.Tokens, computed: st.Cached, cut: noLimit, tier: blocks.OutputCritical}
 	return st, nil
 }
 
@@ -290,15 +322,12 @@ func (p *pair) progress(r *run, n int, sample func() Token) ([]uint64, error) {
 		return nil, err
 	}
 	r.computed += n
-	p.m.compute(r.seq, r.tokens, r.computed)
-	tier := meridian.OutputCritical
-	if r.computed < len(r.p.Tokens) {
-		tier = meridian.Prefix
+	tier := r.tier
+	if r.computed <= len(r.p.Tokens) {
+		tier = blocks.Prefix
 	}
-	if !p.b.OnCells(meridian.Owner(r.p.Req), tier, n) {
-		return nil, fmt.Errorf("ledger by tiers: no room for %d cells", n)
-	}
-	return p.wake(p.t.Progress(r.seq, r.tokens, r.computed))
+	p.m.compute(r.seq, r.tokens, r.computed, tier)
+	return p.wake(p.t.Progress(r.seq, r.tokens, r.computed, tier))
 }
 
 func (p *pair) wake(reqs []uint64) ([]uint64, error) {
@@ -332,7 +361,6 @@ func (p *pair) end(r *run, keep bool, history []Token) (Released, error) {
 		e = p.t.Release(r.seq)
 	}
 	delete(p.runs, r.seq)
-	p.b.Free(meridian.Owner(r.p.Req))
 	if _, err := p.wake(e.Wake); err != nil {
 		return e, err
 	}
@@ -340,8 +368,15 @@ func (p *pair) end(r *run, keep bool, history []Token) (Released, error) {
 }
 
 func (p *pair) evict(n int) error {
-	c := p.t.Cells()
+	c, first, before := p.t.Cells(), p.firstOut(), p.t.Ledger().Evictions().Cells
 	freed, victims, actions := p.t.EvictCells(n)
+	if after := p.t.Ledger().Evictions().Cells; n == 1 && freed > 0 && !p.full {
+		for t := range blocks.NumTiers {
+			if d := after[t][blocks.Pressure] - before[t][blocks.Pressure]; (d > 0) != (t == first) || d > 0 && int(d) != freed {
+				return fmt.Errorf("%d of %d evicted cells are %v, ends of %v are there\n%s", d, freed, t, first, p.t.Dump())
+			}
+		}
+	}
 	if want := min(n, c.Cached); freed < want {
 		return fmt.Errorf("%d cells freed of %d wanted, %d could be", freed, n, c.Cached)
 	}
@@ -358,14 +393,60 @@ func (p *pair) evict(n int) error {
 	return p.do(actions)
 }
 
-// cutCells tells the ledger by tiers what a cut has left of a request.
-func (p *pair) cutCells(r *run) {
-	o := meridian.Owner(r.p.Req)
-	p.b.SetCache(p.t.Cells().Cached, p.t.Pool())
-	own := r.computed - p.t.seqs[r.seq].shared
-	answer := min(own, p.b.CellsOf(o, meridian.OutputCritical))
-	p.b.SetCells(o, meridian.OutputCritical, answer)
-	p.b.SetCells(o, meridian.Prefix, own-answer)
+// endThought ends the thought of r.
+func (p *pair) endThought(r *run) {
+	p.t.EndThought(r.seq)
+	r.tier = blocks.OutputCritical
+	for _, c := range p.m.held[r.seq] {
+		others := 0
+		for _, o := range p.runs {
+			if o != r && slices.Contains(p.m.held[o.seq], c) {
+				others++
+			}
+		}
+		if p.m.tiers[c.number] == blocks.ThinkActive && others == 0 {
+			p.m.tiers[c.number] = blocks.ThinkComplete
+		}
+	}
+}
+
+// park preempts r, and returns the prompt with which it continues.
+func (p *pair) park(r *run) (Prompt, error) {
+	p.now++
+	e := p.t.Park(p.now, r.seq)
+	delete(p.runs, r.seq)
+	if _, err := p.wake(e.Wake); err != nil {
+		return Prompt{}, err
+	}
+	pr := r.p
+	pr.Tokens = r.tokens
+	return pr, p.do(e.Actions)
+}
+
+// firstOut is the tier of the cells that must go first: the lowest one at the end of a branch that only cached and
+// unpinned prefixes hold.
+func (p *pair) firstOut() blocks.Tier {
+	tiers := map[int]blocks.Tier{}
+	for s, cells := range p.m.held {
+		if q := &p.t.seqs[s]; q.state == cached && len(cells) > 0 {
+			last := cells[len(cells)-1].number
+			tiers[last] = p.m.tiers[last]
+		}
+	}
+	for s, cells := range p.m.held {
+		for i, c := range cells {
+			if q := &p.t.seqs[s]; i < len(cells)-1 || q.state == running || q.pinned {
+				delete(tiers, c.number)
+			}
+		}
+	}
+	first := blocks.OutputCritical
+	for _, t := range tiers {
+		if t.Before(first) {
+			first = t
+		}
+	}
+	return first
 }
 
 // TestModel: after any operations, the tree's counts agree with a list of cells and with the engine, a lookup finds what
@@ -399,6 +480,7 @@ func TestModel(t *testing.T) {
 		// A small alphabet and texts grown from each other, so that prefixes meet, nest and repeat.
 		texts := [][]Token{{100, 101, 102}}
 		sampled := 0
+		var parked []Prompt
 		token := func() Token { sampled++; return Token(100 + sampled%5%3) }
 		anyRun := func() *run {
 			var seqs []Seq
@@ -504,6 +586,36 @@ func TestModel(t *testing.T) {
 				_, err := p.wake(p.t.Stall(anyRun().seq, rapid.Bool().Draw(t, "stalled")))
 				must(err)
 			},
+			"evict1": func(t *rapid.T) { must(p.evict(1)) },
+			"think":  func(t *rapid.T) { anyRun().tier = blocks.ThinkActive },
+			"think2": func(t *rapid.T) { p.endThought(anyRun()) },
+			"park": func(t *rapid.T) {
+				pr, err := p.park(anyRun())
+				must(err)
+				parked = append(parked, pr)
+			},
+			"resume": func(t *rapid.T) {
+				if len(parked) == 0 {
+					t.Skip("nothing is parked")
+				}
+				pr := parked[0]
+				parked = parked[1:]
+				pr.NoWait = true
+				if len(pr.Tokens) == 0 { // all of it was cut
+					p.t.Cancel(pr.Req)
+				} else if _, err := p.start(pr); errors.Is(err, ErrNoSequence) {
+					p.t.Cancel(pr.Req)
+				} else {
+					must(err)
+				}
+			},
+			"end parked": func(t *rapid.T) {
+				if len(parked) == 0 {
+					t.Skip("nothing is parked")
+				}
+				p.t.Cancel(parked[0].Req)
+				parked = parked[1:]
+			},
 			"cancel": func(t *rapid.T) {
 				for id := range p.nextID + 1 { // the first that waits
 					if p.waiting[id] != nil {
@@ -527,7 +639,6 @@ func TestModel(t *testing.T) {
 				}
 				r.tokens, r.computed, r.cut = tokens, r.computed-n, min(r.cut, from)
 				must(p.do(e.Actions))
-				p.cutCells(r)
 				_, err = p.wake(e.Wake)
 				must(err)
 			},

@@ -1,25 +1,23 @@
 package kvsnap
 
+import "github.com/uma-serve/uma-serve/meridian/blocks"
+
 // root is the node of the empty prefix.
 const root int32 = 0
 
-// node is a run of cells, positions [start, end), that the same sequences hold. A sequence holds the nodes from the
-// root to its tip.
+// node is a run of cells, positions [start, end), that the same sequences hold and that have one tier. A sequence holds
+// the nodes from the root to its tip.
 //
 // Unlike in a textbook radix tree, two children of a node may begin with the same token: requests that computed the
-// same text at the same time hold different cells, and the tree counts cells.
+// same text at the same time hold different cells, and the ledger counts cells.
 type node struct {
 	parent     int32
 	first      int32 // first child; the children are a list linked by next and prev; -1 = none
 	next, prev int32
-	start, end int // Invariant: start == parent's end, start < end (except for the root)
-	refs       int // sequences that hold it. Invariant: ≥ 1 (except for the root)
-	runs       int // of them: running requests
-	pins       int // of them: pinned
-	tips       int // of them: those that end here. Invariant: refs == tips + Σ refs of the children
-	holder     Seq // one of them, whose tokens are the node's. Invariant: its path goes through this node
-	used       Instant
-	value      float64 // eviction priority, see Tree.valueOf
+	start, end int         // Invariant: start == parent's end, start < end (except for the root)
+	span       blocks.Span // Invariant: has end - start cells, and a holder (except for the root)
+	tips       int         // sequences that end here. Invariant: span's holders == tips + Σ holders of the children
+	holder     Seq         // one of them, whose tokens are the node's. Invariant: its path goes through this node
 
 	// Valid during match number matchNo only: the namespace sees the node up to position lim, through sequence via.
 	matchNo uint32
@@ -27,49 +25,39 @@ type node struct {
 	via     Seq
 }
 
-// class returns the field of Cells that counts the node's cells.
-func (t *Tree) class(n *node) *int {
-	switch {
-	case n.runs > 0 && n.refs == 1:
-		return &t.cells.Own
-	case n.runs > 0:
-		return &t.cells.Shared
-	case n.pins > 0:
-		return &t.cells.Pinned
-	}
-	return &t.cells.Cached
-}
+// refs is the number of sequences that hold the node.
+func (n *node) refs() int { return n.span.Holders().All }
 
-// addCounts adds to the counts of node i and updates Cells. The cells of a node without references become free.
-func (t *Tree) addCounts(i int32, refs, runs, pins int) {
-	n := &t.nodes[i]
-	size := n.end - n.start
-	if n.refs > 0 {
-		*t.class(n) -= size
-		t.cells.Free += size
-	}
-	n.refs, n.runs, n.pins = n.refs+refs, n.runs+runs, n.pins+pins
-	if n.refs > 0 {
-		*t.class(n) += size
-		t.cells.Free -= size
-	}
-}
+// runs is how many of them run a request.
+func (n *node) runs() int { return n.span.Holders().Running }
 
-// addToPath applies addCounts to the nodes from i up to, not including, stop.
-func (t *Tree) addToPath(i, stop int32, refs, runs, pins int) {
+// pins is how many of them are pinned.
+func (n *node) pins() int { return n.span.Holders().Pinned }
+
+// addToPath adds h to the holders of the nodes from i up to, not including, stop.
+func (t *Tree) addToPath(i, stop int32, h blocks.Holders) {
 	for ; i != stop; i = t.nodes[i].parent {
-		t.addCounts(i, refs, runs, pins)
+		t.ledger.Hold(&t.nodes[i].span, h)
 	}
 }
 
-// grow adds n newly computed cells to node i, which one sequence holds.
-func (t *Tree) grow(i int32, n int) {
-	t.nodes[i].end += n
-	*t.class(&t.nodes[i]) += n
-	t.cells.Free -= n
+// extend gives running sequence s n free cells of a tier behind those that it holds.
+func (t *Tree) extend(s Seq, n int, tier blocks.Tier) {
+	q := &t.seqs[s]
+	tip := &t.nodes[q.tip]
+	if q.tip != root && tip.refs() == 1 && tip.span.Tier() == tier {
+		tip.end += n
+		t.ledger.Grow(&tip.span, n)
+		return
+	}
+	t.reserve()
+	i := t.newNode(q.tip, tip.end, tip.end+n, s)
+	tip.tips--
+	t.nodes[i].tips, q.tip = 1, i
+	t.ledger.Allocate(&t.nodes[i].span, tier, n, q.counts())
 }
 
-// newNode takes a node out of the arena and links it below parent, without references. Call reserve first.
+// newNode takes a node out of the arena and links it below parent, with an empty span. Call reserve first.
 func (t *Tree) newNode(parent int32, start, end int, holder Seq) int32 {
 	i := t.spare[len(t.spare)-1]
 	t.spare = t.spare[:len(t.spare)-1]
@@ -100,9 +88,10 @@ func (t *Tree) unlink(i int32) {
 	}
 }
 
+// freeNode returns node i, whose span has no holders, to the arena.
 func (t *Tree) freeNode(i int32) {
 	t.unlink(i)
-	t.nodes[i].refs = 0
+	t.nodes[i].span = blocks.Span{}
 	t.spare = append(t.spare, i)
 }
 
@@ -112,8 +101,7 @@ func (t *Tree) split(i int32, at int) int32 {
 	n := &t.nodes[i]
 	t.unlink(i)
 	u := t.newNode(n.parent, n.start, at, n.holder)
-	up := &t.nodes[u]
-	up.refs, up.runs, up.pins, up.used, up.value = n.refs, n.runs, n.pins, n.used, n.value
+	t.ledger.Split(&t.nodes[u].span, &n.span, at-n.start)
 	n.start, n.parent = at, u
 	t.link(i)
 	return u
@@ -122,13 +110,19 @@ func (t *Tree) split(i int32, at int) int32 {
 // joinable reports whether node i can be joined with its only child: no sequence ends between them.
 func (t *Tree) joinable(i int32) bool {
 	n := &t.nodes[i]
-	return i != root && n.refs > 0 && n.tips == 0 && n.first >= 0 && t.nodes[n.first].next < 0
+	return i != root && n.refs() > 0 && n.tips == 0 && n.first >= 0 && t.nodes[n.first].next < 0
 }
 
-// compact joins node i with its only child, unless i is more valuable: the value of a system prompt that many requests
-// use must not pass to the one text behind it that is left.
+// fit reports whether node i and its child c are alike enough to be joined: they have one tier, and i is not more
+// valuable. The value of a system prompt that many requests use must not pass to the one text behind it that is left.
+func (t *Tree) fit(i, c int32) bool {
+	upper, lower := &t.nodes[i].span, &t.nodes[c].span
+	return upper.Tier() == lower.Tier() && !t.ledger.MoreValuable(upper, lower)
+}
+
+// compact joins node i with its only child if they fit.
 func (t *Tree) compact(i int32) {
-	if t.joinable(i) && t.nodes[i].value <= t.nodes[t.nodes[i].first].value {
+	if t.joinable(i) && t.fit(i, t.nodes[i].first) {
 		t.join(i)
 	}
 }
@@ -136,14 +130,14 @@ func (t *Tree) compact(i int32) {
 // compactPath compacts the path of s.
 func (t *Tree) compactPath(s Seq) {
 	for i := t.seqs[s].tip; i != root; i = t.nodes[i].parent {
-		for p := t.nodes[i].parent; t.joinable(p) && t.nodes[p].value <= t.nodes[i].value; p = t.nodes[i].parent {
+		for p := t.nodes[i].parent; t.joinable(p) && t.fit(p, i); p = t.nodes[i].parent {
 			t.join(p)
 		}
 	}
 }
 
-// reserve ensures that there is a spare node. When the arena is full, it joins every joinable node, regardless of
-// value. Then each node has a tip or at least two children, so there are fewer nodes than twice the sequences.
+// reserve ensures that there is a spare node. When the arena is full, it joins every joinable node, whether or not it
+// fits its child. Then each node has a tip or at least two children, so there are fewer nodes than twice the sequences.
 func (t *Tree) reserve() {
 	if len(t.spare) > 0 {
 		return
@@ -162,7 +156,7 @@ func (t *Tree) join(i int32) {
 	child := &t.nodes[c]
 	t.unlink(c)
 	child.start, child.parent = n.start, n.parent
-	child.used, child.value = max(child.used, n.used), max(child.value, n.value)
+	t.ledger.Join(&n.span, &child.span)
 	t.freeNode(i)
 	t.link(c)
 }
@@ -186,15 +180,19 @@ func (t *Tree) nodeEndingAt(s Seq, pos int) int32 {
 	return i
 }
 
-// counts returns what a sequence adds to the refs, runs and pins of its nodes.
-func (q *sequence) counts() (refs, runs, pins int) {
-	refs = 1
+// counts returns what a sequence adds to the holders of its nodes.
+func (q *sequence) counts() blocks.Holders {
+	h := blocks.Holders{All: 1}
 	if q.state == running {
-		runs = 1
-	} else if q.pinned {
-		pins = 1
+		h.Running = 1
 	}
-	return refs, runs, pins
+	if q.pinned {
+		h.Pinned = 1
+	}
+	if q.parked {
+		h.Parked = 1
+	}
+	return h
 }
 
 // attach makes s, which holds no cells, hold the path to node i.
@@ -202,15 +200,14 @@ func (t *Tree) attach(s Seq, i int32) {
 	q := &t.seqs[s]
 	q.tip = i
 	t.nodes[i].tips++
-	refs, runs, pins := q.counts()
-	t.addToPath(i, root, refs, runs, pins)
+	t.addToPath(i, root, q.counts())
 }
 
 // shorten makes s hold its first keep cells only and returns the number of cells that became free.
 func (t *Tree) shorten(s Seq, keep int) (freed int) {
-	before := t.cells.Free
+	before := t.ledger.Free()
 	q := &t.seqs[s]
-	refs, runs, pins := q.counts()
+	leaves := q.counts().Minus()
 	stop := t.nodeEndingAt(s, keep)
 	i := q.tip
 	t.nodes[i].tips--
@@ -219,8 +216,8 @@ func (t *Tree) shorten(s Seq, keep int) (freed int) {
 	for i != stop {
 		n := &t.nodes[i]
 		parent := n.parent
-		t.addCounts(i, -refs, -runs, -pins)
-		if n.refs == 0 {
+		t.ledger.Hold(&n.span, leaves)
+		if n.refs() == 0 {
 			t.freeNode(i)
 		} else {
 			if n.holder == s {
@@ -230,7 +227,7 @@ func (t *Tree) shorten(s Seq, keep int) (freed int) {
 		}
 		i = parent
 	}
-	return t.cells.Free - before
+	return t.ledger.Free() - before
 }
 
 // otherHolder finds a sequence that holds node i. The holders of i's children must be valid.
@@ -251,7 +248,7 @@ func (t *Tree) length(s Seq) int { return t.nodes[t.seqs[s].tip].end }
 
 // own returns the number of cells that only s holds.
 func (t *Tree) own(s Seq) (n int) {
-	for i := t.seqs[s].tip; i != root && t.nodes[i].refs == 1; i = t.nodes[i].parent {
+	for i := t.seqs[s].tip; i != root && t.nodes[i].refs() == 1; i = t.nodes[i].parent {
 		n += t.nodes[i].end - t.nodes[i].start
 	}
 	return n

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
+	"github.com/uma-serve/uma-serve/meridian/blocks"
 )
 
 // state is what a sequence id is used for.
@@ -33,9 +34,9 @@ type sequence struct {
 	req       uint64
 	entry     uint64 // cached: its number
 	pinned    bool
+	parked    bool // cached: preempted request req continues with it, so its cells keep their tiers
 	stalled   bool
 	waited    int // requests that wait for it
-	shared    int // running: cells it acquired that other sequences hold too
 	created   Instant
 	used      Instant
 	hits      int
@@ -50,23 +51,22 @@ type waiter struct {
 	until int
 }
 
-// Tree indexes the KV pool token by token and counts its cells. See the package comment. It belongs to one goroutine.
+// Tree indexes the KV pool token by token. See the package comment. It belongs to one goroutine.
 //
 // Until Retain or Release it reads a running request's tokens in the caller's slice (Prompt.Tokens, later the argument
 // of Progress). The caller may append to the slice but must not change tokens that the tree has seen. A cached prefix
 // has a copy.
 type Tree struct {
-	cfg   Config
-	nodes []node  // an arena; node 0 is the root
-	spare []int32 // Invariant: the indices of the nodes that are not linked
-	seqs  []sequence
-	cells Cells
-	stats Stats
+	cfg    Config
+	ledger *blocks.Ledger // counts the cells of the nodes' spans
+	nodes  []node         // an arena; node 0 is the root
+	spare  []int32        // Invariant: the indices of the nodes that are not linked
+	seqs   []sequence
+	stats  Stats
 
-	waiters    []waiter // oldest first
-	sketch     sketch
-	evictLevel float64 // the value of the last victim: see Tree.valueOf
-	entries    uint64  // number of the newest cached prefix
+	waiters []waiter // oldest first
+	sketch  sketch
+	entries uint64 // number of the newest cached prefix
 
 	generation uint64   // changes with every change of the tree and with every match
 	hashes     []uint64 // block hashes of the newest match's prompt
@@ -75,10 +75,11 @@ type Tree struct {
 	actions    []Action
 	wake       []uint64
 	victims    []Victim
-	calls      int // counts verify calls
+	segments   []segment // scratch of Cut
+	calls      int       // counts verify calls
 }
 
-// New makes the tree of an empty pool. The error is Config.Validate's.
+// New makes the tree of an empty pool. The error names the field of cfg that is out of range.
 func New(cfg Config) (*Tree, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -91,10 +92,14 @@ func New(cfg Config) (*Tree, error) {
 	def(&cfg.JoinMin, DefaultJoinMin)
 	def(&cfg.KeepMin, DefaultKeepMin)
 	def(&cfg.DoubleAt, DefaultDoubleAt)
+	ledger, err := blocks.New(blocks.Config{Cells: cfg.Cells, CellBytes: cfg.CellBytes, BlockCells: cfg.BlockCells})
+	if err != nil {
+		return nil, fmt.Errorf("kvsnap: %w", err)
+	}
 	ids := cfg.Sequences - cfg.Scratch
-	// Half of the nodes suffice, see reserve; the other half keeps nodes of different values apart, see compact.
+	// A third of the nodes suffices, see reserve; the others keep spans of different values and tiers apart, see fit.
 	t := &Tree{
-		cfg: cfg, nodes: make([]node, 4*ids+4), seqs: make([]sequence, ids), cells: Cells{Free: cfg.Cells},
+		cfg: cfg, ledger: ledger, nodes: make([]node, 6*ids+4), seqs: make([]sequence, ids),
 		sketch: newSketch(cfg.Cells/blockTokens, cfg.Seed),
 	}
 	t.nodes[root] = node{parent: -1, first: -1, next: -1, prev: -1, holder: NoSeq}
@@ -107,26 +112,14 @@ func New(cfg Config) (*Tree, error) {
 // ScratchSeq returns the i-th reserved sequence id, 0 ≤ i < Config.Scratch.
 func (t *Tree) ScratchSeq(i int) Seq { return Seq(t.cfg.Sequences - 1 - i) }
 
-// Cells returns the cell counts. O(1).
-func (t *Tree) Cells() Cells { return t.cells }
+// Ledger counts the cells of the pool. The caller reads it, and reserves cells; only the tree changes its spans.
+func (t *Tree) Ledger() *blocks.Ledger { return t.ledger }
+
+// Cells returns the ledger's counts. O(1).
+func (t *Tree) Cells() blocks.Cells { return t.ledger.Cells() }
 
 // Own returns the number of cells that only running sequence s holds; its release frees them.
 func (t *Tree) Own(s Seq) int { t.running(s); return t.own(s) }
-
-// Pool returns the number of cells that EvictCells cannot free and that no running request accounts for: pinned cells,
-// and cells that running requests share after the request that computed them ended. A running request accounts for its
-// cells less Acquired.Shared. sched.EvPool carries this number.
-// Invariant: Σ (cells - Shared) over running requests + Pool + Cells.Cached + Cells.Free == Config.Cells.
-// O(sequence ids).
-func (t *Tree) Pool() int {
-	n := t.cells.Own + t.cells.Shared + t.cells.Pinned
-	for s := range t.seqs {
-		if q := &t.seqs[s]; q.state == running {
-			n -= t.length(Seq(s)) - q.shared // the cells it accounts for
-		}
-	}
-	return n
-}
 
 // Stats returns the counters.
 func (t *Tree) Stats() Stats { return t.stats }
@@ -165,7 +158,8 @@ func (t *Tree) Lookup(p *Prompt) Match {
 
 // Acquire gives a request a sequence and the cells it can share, or says which request to wait for. A waiting request
 // holds nothing; call Cancel when it ends before it is woken. Acquire first and make room for the rest with EvictCells
-// afterwards: eviction then leaves the shared cells alone.
+// afterwards: eviction then leaves the shared cells alone. What Park kept for the request becomes an ordinary cached
+// prefix.
 //
 // It fails with ErrNoSequence, or when the prompt has no tokens.
 func (t *Tree) Acquire(now Instant, p *Prompt) (Acquired, error) {
@@ -185,7 +179,7 @@ func (t *Tree) AcquireMatch(now Instant, p *Prompt, found *Match) (Acquired, err
 		m = t.Lookup(p)
 	}
 	t.generation++
-	t.Cancel(p.Req)
+	t.stopWaiting(p.Req)
 	if m.Ahead >= t.cfg.JoinMin && !p.NoWait {
 		on := m.aheadSeq
 		t.waiters = append(t.waiters, waiter{p.Req, on, m.Len + m.Ahead})
@@ -223,11 +217,12 @@ func (t *Tree) AcquireMatch(now Instant, p *Prompt, found *Match) (Acquired, err
 	for _, key := range q.hashes {
 		t.sketch.add(key)
 	}
-	q.shared = m.Len - t.own(s)
+	shared := m.Len - t.own(s)
 	t.touch(now, s)
+	t.unpark(p.Req)
 	t.verify()
 	return Acquired{
-		Seq: s, Cached: m.Len, Shared: q.shared, Match: m, Evicted: t.victims, Actions: t.actions,
+		Seq: s, Cached: m.Len, Shared: shared, Match: m, Evicted: t.victims, Actions: t.actions,
 	}, nil
 }
 
@@ -254,7 +249,8 @@ func (t *Tree) sequenceFor(m *Match) (Seq, error) {
 	}
 	if s := t.cheapestID(m.Source); s != NoSeq {
 		t.stats.IDEvictions++
-		t.evictTail(s, 0)
+		victim := t.nodes[t.seqs[s].tip].span
+		t.evictTail(s, 0, &victim)
 		return s, nil
 	}
 	if m.Len > 0 && t.seqs[m.Source].state == cached && !t.seqs[m.Source].pinned {
@@ -271,8 +267,12 @@ func (t *Tree) takeOver(s Seq, keep int) {
 		t.shorten(s, keep)
 		t.actions = append(t.actions, Action{Kind: Remove, Src: NoSeq, Dst: s, From: keep, To: -1})
 	}
-	t.addToPath(q.tip, root, 0, 1, 0)
-	q.state, q.entry = running, 0
+	h := blocks.Holders{Running: 1}
+	if q.parked {
+		h.Parked = -1
+	}
+	t.addToPath(q.tip, root, h)
+	q.state, q.entry, q.parked = running, 0, false
 	if keep >= len(q.tokens)-1 {
 		q.hits++
 	}
@@ -280,8 +280,26 @@ func (t *Tree) takeOver(s Seq, keep int) {
 	t.stats.Entries--
 }
 
-// Cancel forgets a waiting request. It does nothing when the request does not wait.
+// Cancel forgets a request that waits, or that has ended after Park. It does nothing when there is no such request.
 func (t *Tree) Cancel(req uint64) {
+	t.generation++
+	t.stopWaiting(req)
+	t.unpark(req)
+	t.verify()
+}
+
+// unpark makes what Park kept for a request an ordinary cached prefix.
+func (t *Tree) unpark(req uint64) {
+	for s := range t.seqs {
+		if q := &t.seqs[s]; q.parked && q.req == req {
+			q.parked = false
+			t.addToPath(q.tip, root, blocks.Holders{Parked: -1})
+			t.compactPath(Seq(s))
+		}
+	}
+}
+
+func (t *Tree) stopWaiting(req uint64) {
 	for i, w := range t.waiters {
 		if w.req == req {
 			t.seqs[w.on].waited--
@@ -292,35 +310,38 @@ func (t *Tree) Cancel(req uint64) {
 }
 
 // Progress records that sequence s now holds the first computed of tokens: its prompt and the generated tokens. The
-// slice replaces the one before and begins with the same tokens. Call it after each Decode for each of its sequences; a
-// decoded token costs O(1) and no allocation. It returns the waiting requests that should now call Acquire again,
-// usually none; the slice is valid until the next call.
-func (t *Tree) Progress(s Seq, tokens []Token, computed int) (wake []uint64) {
+// slice replaces the one before and begins with the same tokens. tier is the use of the newly computed cells. Call it
+// after each Decode for each of its sequences; a decoded token costs O(1) and no allocation. It returns the waiting
+// requests that should now call Acquire again, usually none; the slice is valid until the next call.
+func (t *Tree) Progress(s Seq, tokens []Token, computed int, tier blocks.Tier) (wake []uint64) {
 	t.generation++
 	q := t.running(s)
-	n := &t.nodes[q.tip]
-	more := computed - n.end
-	if more < 0 || computed > len(tokens) || more > t.cells.Free {
+	more := computed - t.length(s)
+	if more < 0 || computed > len(tokens) || more > t.ledger.Free() {
 		panic(fmt.Sprintf("kvsnap: Progress of sequence %d to %d of %d tokens: it held %d, and %d cells are free",
-			s, computed, len(tokens), n.end, t.cells.Free))
+			s, computed, len(tokens), t.length(s), t.ledger.Free()))
 	}
 	q.tokens = tokens
-	switch {
-	case more == 0:
-	case n.refs == 1 && q.tip != root:
-		t.grow(q.tip, more)
-	default:
-		t.reserve()
-		i := t.newNode(q.tip, n.end, computed, s)
-		n.tips--
-		t.nodes[i].tips, q.tip = 1, i
-		t.addCounts(i, 1, 1, 0)
+	if more > 0 {
+		t.extend(s, more, tier)
 	}
 	if q.waited > 0 {
 		wake = t.wakeUp(s, computed)
 	}
 	t.verify()
 	return wake
+}
+
+// EndThought records that the think block of running sequence s has ended: its ThinkActive cells become ThinkComplete,
+// except those that another running request shares.
+func (t *Tree) EndThought(s Seq) {
+	t.running(s)
+	for i := t.seqs[s].tip; i != root; i = t.nodes[i].parent {
+		if n := &t.nodes[i]; n.span.Tier() == blocks.ThinkActive && n.runs() == 1 {
+			t.ledger.SetTier(&n.span, blocks.ThinkComplete)
+		}
+	}
+	t.verify()
 }
 
 // wakeUp removes and returns the requests that wait for s to compute until tokens or fewer.
@@ -368,15 +389,36 @@ func (t *Tree) Cut(s Seq, tokens []Token, from, n int) (Released, error) {
 		return Released{}, fmt.Errorf("kvsnap: cut a sequence: %d cells from position %d on are shared",
 			length-from-t.own(s), from)
 	}
-	// all cells from position from on are the sequence's own: which n go makes no difference here
-	t.shorten(s, length-n)
-	q.shared = min(q.shared, from)
+	t.cutCells(s, from, n)
 	q.tokens, q.limit = tokens, min(q.limit, from)
 	t.actions = append(t.actions[:0], Action{Kind: Remove, Src: NoSeq, Dst: s, From: from, To: from + n})
 	if from+n < length {
 		t.actions = append(t.actions, Action{Kind: Shift, Src: NoSeq, Dst: s, From: from + n, To: -1, Delta: -n})
 	}
 	return Released{Actions: t.actions, Wake: t.wakeUp(s, noLimit)}, nil
+}
+
+// segment is a run of cells with one tier.
+type segment struct {
+	cells int
+	tier  blocks.Tier
+}
+
+// cutCells takes n cells from position from on out of s, to which all cells behind from belong alone.
+func (t *Tree) cutCells(s Seq, from, n int) {
+	t.segments = t.segments[:0]
+	for i := t.seqs[s].tip; t.nodes[i].end > from; i = t.nodes[i].parent {
+		x := &t.nodes[i]
+		start := max(x.start, from)
+		cut := max(0, min(x.end, from+n)-start)
+		t.segments = append(t.segments, segment{x.end - start - cut, x.span.Tier()})
+	}
+	t.shorten(s, from)
+	for _, g := range slices.Backward(t.segments) {
+		if g.cells > 0 {
+			t.extend(s, g.cells, g.tier)
+		}
+	}
 }
 
 // Release ends a running request and caches nothing.
@@ -408,6 +450,17 @@ func (t *Tree) drop(s Seq) (freed int) {
 	return freed
 }
 
+// Park takes running sequence s away from its request, which was preempted, and keeps all that was computed as a cached
+// prefix. Its cells keep their tiers until the request acquires a sequence again or Cancel says that it has ended.
+func (t *Tree) Park(now Instant, s Seq) Released {
+	q := t.running(s)
+	for i := q.tip; i != root && t.nodes[i].refs() == 1; i = t.nodes[i].parent {
+		n := &t.nodes[i]
+		t.ledger.Evict(&n.span, n.span.Cells(), blocks.Preempted)
+	}
+	return t.keep(now, s, q.tokens[:t.length(s)], true)
+}
+
 // Retain ends a running request and keeps its longest computed prefix that agrees with history as a cached prefix.
 // history is the tokens with which the next turn is expected to begin; it may be longer or shorter than the computed
 // tokens, and nil keeps nothing.
@@ -415,6 +468,11 @@ func (t *Tree) drop(s Seq) (freed int) {
 // If a longer cached prefix of the namespace begins with all of it, that one remains and Entry names it. Shorter
 // cached prefixes with which it begins are merged into it, unless they are pinned.
 func (t *Tree) Retain(now Instant, s Seq, history []Token) Released {
+	return t.keep(now, s, history, false)
+}
+
+// keep is Retain, or Park when parked is set.
+func (t *Tree) keep(now Instant, s Seq, history []Token, parked bool) Released {
 	t.generation++
 	q := t.running(s)
 	t.actions = t.actions[:0]
@@ -436,8 +494,12 @@ func (t *Tree) Retain(now Instant, s Seq, history []Token) Released {
 	for i := prompt; i < len(q.hashes); i++ {
 		t.sketch.add(q.hashes[i]) // Acquire counted the prompt's blocks
 	}
-	t.addToPath(q.tip, root, 0, -1, 0)
-	q.state, q.limit, q.stalled, q.shareable = cached, noLimit, false, min(q.shareable, keep)
+	h := blocks.Holders{Running: -1}
+	if parked {
+		h.Parked = 1
+	}
+	t.addToPath(q.tip, root, h)
+	q.state, q.limit, q.stalled, q.shareable, q.parked = cached, noLimit, false, min(q.shareable, keep), parked
 	t.stats.Runs--
 	t.stats.Entries++
 	t.touch(now, s)
@@ -455,7 +517,7 @@ func (t *Tree) Retain(now Instant, s Seq, history []Token) Released {
 }
 
 // merge drops the cached prefixes with which the new one, s, begins. If a longer one begins with s, merge drops s and
-// returns the longer one.
+// returns the longer one. Parked prefixes are not dropped.
 func (t *Tree) merge(s Seq) (longer Seq) {
 	q := &t.seqs[s]
 	for i := range t.seqs {
@@ -468,14 +530,14 @@ func (t *Tree) merge(s Seq) (longer Seq) {
 		}
 		n := CommonPrefix(o.tokens, q.tokens)
 		switch {
-		case n == len(q.tokens) && (n < len(o.tokens) || o.pinned):
+		case n == len(q.tokens) && (n < len(o.tokens) || o.pinned) && !q.parked:
 			inherit(o, q)
 			t.stats.Merged++
 			t.drop(s)
 			return Seq(i)
-		case n == len(o.tokens) && !o.pinned:
+		case n == len(o.tokens) && !o.pinned && !o.parked:
 			inherit(q, o)
-			t.raiseValue(s, t.nodes[o.tip].value)
+			t.raiseValue(s, &t.nodes[o.tip].span)
 			t.stats.Merged++
 			t.drop(Seq(i))
 		}
@@ -483,10 +545,10 @@ func (t *Tree) merge(s Seq) (longer Seq) {
 	return NoSeq
 }
 
-// raiseValue raises the value of all that s holds to at least v, the value of a cached prefix that s continues.
-func (t *Tree) raiseValue(s Seq, v float64) {
+// raiseValue raises the value of all that s holds to at least that of from, the end of a cached prefix that s continues.
+func (t *Tree) raiseValue(s Seq, from *blocks.Span) {
 	for i := t.seqs[s].tip; i != root; i = t.nodes[i].parent {
-		t.nodes[i].value = max(t.nodes[i].value, v)
+		t.ledger.Inherit(&t.nodes[i].span, from)
 	}
 }
 

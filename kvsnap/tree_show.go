@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/uma-serve/uma-serve/meridian/blocks"
 )
 
 // Entry is a resident sequence as `uma-cli kv` shows it.
@@ -22,13 +24,13 @@ type Entry struct {
 	Used     Instant `json:"used"`  // last shared by a request
 	Hits     int     `json:"hits"`  // requests that continued all of it, over all turns of the conversation
 	Turns    int     `json:"turns"` // cached prefixes merged into it, itself included
-	Worth    float64 `json:"worth"` // of its last cells; the least valuable is evicted first
+	Worth    float64 `json:"worth"` // of its last cells; within a tier the least valuable is evicted first
 	Hash     string  `json:"hash"`  // 16 hex digits, of the namespace and the tokens
 	Why      string  `json:"why"`
 }
 
-// Entries appends the resident sequences to dst: running requests by sequence id, then cached prefixes from the most to
-// the least valuable.
+// Entries appends the resident sequences to dst: running requests by sequence id, then cached prefixes, the last in the
+// eviction order first.
 func (t *Tree) Entries(dst []Entry) []Entry {
 	at := len(dst)
 	for i := range t.seqs {
@@ -42,9 +44,9 @@ func (t *Tree) Entries(dst []Entry) []Entry {
 		e := Entry{
 			ID: q.entry, Req: q.req, NS: q.ns, Seq: s, Running: q.state == running, Pinned: q.pinned, Tokens: n,
 			OwnCells: own,
-			OwnBytes: int64(own) * int64(t.cfg.CellBytes), Created: q.created, Used: q.used, Hits: q.hits,
+			OwnBytes: t.ledger.Bytes(own), Created: q.created, Used: q.used, Hits: q.hits,
 			Turns: q.turns,
-			Worth: t.nodes[q.tip].value - t.evictLevel, Hash: t.hash(s),
+			Worth: t.ledger.Worth(&t.nodes[q.tip].span), Hash: t.hash(s),
 		}
 		e.Why = t.why(s)
 		dst = append(dst, e)
@@ -58,7 +60,7 @@ func (t *Tree) Entries(dst []Entry) []Entry {
 			return 1
 		case a.Running:
 			return cmp.Compare(a.Seq, b.Seq)
-		case t.lessValuable(b.Seq, a.Seq):
+		case t.goesBefore(b.Seq, a.Seq):
 			return -1
 		}
 		return 1
@@ -81,9 +83,11 @@ func (t *Tree) why(s Seq) string {
 		return "running"
 	case q.pinned:
 		return "pinned by a user"
-	case n.runs > 0:
+	case q.parked:
+		return "its preempted request continues with it"
+	case n.runs() > 0:
 		return "in use by a running request"
-	case n.pins > 0 || n.first >= 0 || n.refs > 1:
+	case n.pins() > 0 || n.first >= 0 || n.refs() > 1:
 		return "shared with other cached prefixes"
 	case q.turns > 1:
 		return fmt.Sprintf("conversation of %d turns", q.turns)
@@ -103,10 +107,10 @@ func (t *Tree) hash(s Seq) string {
 }
 
 // Dump returns the tree as text, for `uma-cli kv --tree`: one line per node, indented below its parent, with the state
-// of its cells, the number of its holders and the sequences that end in it.
+// of its cells, their tier unless it is Prefix, the number of its holders and the sequences that end in it.
 func (t *Tree) Dump() string {
 	var b strings.Builder
-	c := t.cells
+	c := t.ledger.Cells()
 	fmt.Fprintf(&b, "%d cells: %d own, %d shared, %d cached, %d pinned, %d free\n", t.cfg.Cells, c.Own, c.Shared,
 		c.Cached, c.Pinned, c.Free)
 	t.dump(&b, root, 0)
@@ -116,10 +120,12 @@ func (t *Tree) Dump() string {
 func (t *Tree) dump(b *strings.Builder, i int32, depth int) {
 	if i != root {
 		n := &t.nodes[i]
-		fmt.Fprintf(b, "%s[%d, %d) %s", strings.Repeat("  ", depth), n.start, n.end,
-			[...]string{"own", "shared", "pinned", "cached"}[t.classIndex(n)])
-		if n.refs > 1 {
-			fmt.Fprintf(b, " by %d", n.refs)
+		fmt.Fprintf(b, "%s[%d, %d) %v", strings.Repeat("  ", depth), n.start, n.end, n.span.State())
+		if n.span.Tier() != blocks.Prefix {
+			fmt.Fprintf(b, " %v", n.span.Tier())
+		}
+		if n.refs() > 1 {
+			fmt.Fprintf(b, " by %d", n.refs())
 		}
 		for s := range t.seqs {
 			q := &t.seqs[s]
@@ -141,18 +147,6 @@ func (t *Tree) dump(b *strings.Builder, i int32, depth int) {
 	for _, c := range children {
 		t.dump(b, c, depth+1)
 	}
-}
-
-func (t *Tree) classIndex(n *node) int {
-	switch t.class(n) {
-	case &t.cells.Own:
-		return 0
-	case &t.cells.Shared:
-		return 1
-	case &t.cells.Pinned:
-		return 2
-	}
-	return 3
 }
 
 // Entry returns one cached prefix; false when no prefix has this id.

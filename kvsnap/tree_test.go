@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
+	"github.com/uma-serve/uma-serve/meridian/blocks"
 )
 
 func newTree(t testing.TB, cfg Config) *Tree {
@@ -43,7 +44,7 @@ func serve(t testing.TB, tr *Tree, now Instant, req uint64, tokens []Token) int 
 			t.Fatalf("%d cells freed of %d: %+v", freed, short, tr.Cells())
 		}
 	}
-	tr.Progress(s.Seq, tokens, len(tokens))
+	tr.Progress(s.Seq, tokens, len(tokens), blocks.Prefix)
 	tr.Retain(now, s.Seq, tokens)
 	if err := tr.Check(); err != nil {
 		t.Fatal(err)
@@ -51,7 +52,7 @@ func serve(t testing.TB, tr *Tree, now Instant, req uint64, tokens []Token) int 
 	return s.Cached
 }
 
-// TestOneShotsDoNotPushOutAConversation: between the turns of a chat come as many cells of prompts that nobody sends
+// TestOneShotsDoNotPushOutAConversation: between the turns of a chat come as many cells of prompts that are not sent
 // again as the pool has. Least recently used alone would lose the chat each time.
 func TestOneShotsDoNotPushOutAConversation(t *testing.T) {
 	const cells, system = 8192, 256
@@ -136,7 +137,7 @@ func TestPromptSharedByMany(t *testing.T) {
 			n := min(256, len(prompts[id])-done[s])
 			computed += n
 			done[s] += n
-			wake := slices.Clone(tr.Progress(s, prompts[id], done[s]))
+			wake := slices.Clone(tr.Progress(s, prompts[id], done[s], blocks.Prefix))
 			held -= len(wake)
 			queue = append(wake, queue...)
 			if done[s] == len(prompts[id]) {
@@ -165,7 +166,7 @@ func TestReserve(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tr.Progress(s.Seq, text[:n+1], n+1)
+		tr.Progress(s.Seq, text[:n+1], n+1, blocks.Prefix)
 		tr.Release(s.Seq)
 		least = min(least, len(tr.spare))
 		if err := tr.Check(); err != nil {
@@ -239,7 +240,7 @@ func TestAcquireMatchMatchesOnce(t *testing.T) {
 		change func()
 	}{
 		{"lookup", func() { tr.Lookup(&Prompt{Req: 9, Tokens: textOf(7, 64)}) }},
-		{"progress", func() { tr.Progress(got.Seq, text, 350) }},
+		{"progress", func() { tr.Progress(got.Seq, text, 350, blocks.Prefix) }},
 		{"evict", func() { tr.Retain(3, got.Seq, text); tr.EvictCells(100) }},
 		{"drop", func() {
 			for _, e := range tr.Entries(nil) {
@@ -284,9 +285,9 @@ func TestBadCalls(t *testing.T) {
 	}
 	s, _ := tr.Acquire(0, &Prompt{Req: 1, Tokens: textOf(1, 20)})
 	for name, f := range map[string]func(){
-		"more than the pool":   func() { tr.Progress(s.Seq, textOf(1, 20), 20) },
-		"more than the tokens": func() { tr.Progress(s.Seq, textOf(1, 3), 4) },
-		"a sequence unknown":   func() { tr.Progress(1, nil, 0) },
+		"more than the pool":   func() { tr.Progress(s.Seq, textOf(1, 20), 20, blocks.Prefix) },
+		"more than the tokens": func() { tr.Progress(s.Seq, textOf(1, 3), 4, blocks.Prefix) },
+		"a sequence unknown":   func() { tr.Progress(1, nil, 0, blocks.Prefix) },
 		"a sequence negative":  func() { tr.Release(-1) },
 	} {
 		func() {
@@ -348,14 +349,14 @@ func TestAllocateNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tr.Progress(s.Seq, tokens, len(tokens))
+		tr.Progress(s.Seq, tokens, len(tokens), blocks.Prefix)
 		runs = append(runs, run{s.Seq, tokens})
 	}
 	if n := testing.AllocsPerRun(1000, func() {
 		for i := range runs {
 			r := &runs[i]
 			r.tokens = append(r.tokens, 5)
-			tr.Progress(r.seq, r.tokens, len(r.tokens))
+			tr.Progress(r.seq, r.tokens, len(r.tokens), blocks.Prefix)
 		}
 	}); n != 0 {
 		t.Errorf("a step of 8 tokens allocates %v times", n)
@@ -378,7 +379,7 @@ func full(b *testing.B, n int) (*Tree, []Token) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		tr.Progress(s.Seq, last, len(last))
+		tr.Progress(s.Seq, last, len(last), blocks.Prefix)
 		tr.Retain(Instant(i), s.Seq, last)
 	}
 	return tr, last
@@ -418,7 +419,7 @@ func BenchmarkTurn4k(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		tr.Progress(s.Seq, last, len(last))
+		tr.Progress(s.Seq, last, len(last), blocks.Prefix)
 		tr.Retain(Instant(req), s.Seq, last)
 	}
 }
@@ -442,7 +443,7 @@ func BenchmarkToken(b *testing.B) {
 		}
 		n++
 		tokens = tokens[:max(n, len(last))]
-		tr.Progress(s.Seq, tokens, n)
+		tr.Progress(s.Seq, tokens, n, blocks.Prefix)
 	}
 }
 

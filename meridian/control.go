@@ -98,6 +98,7 @@ func NewControl(cfg *Config, tags *Tags, opt Options, begin Begin) (*Control, er
 		cfg:    cfg, mode: opt.Mode, budget: cfg.MaxThinkTokens, soft: math.MaxInt, since: noTime,
 	}
 	c.bound = opt.Bound
+	c.Router.calls = opt.Calls
 	if tags == nil {
 		return c, nil
 	}
@@ -152,7 +153,7 @@ func (c *Control) setCue(cue string) error {
 
 // InAnswer reports whether the next token is part of the answer's text: not of a thought, a header or a marker.
 func (c *Control) InAnswer() bool {
-	if c.header || c.aside || c.between {
+	if c.part != inText || c.aside || c.call {
 		return false
 	}
 	return c.phase == OutputDecode || c.phase == Prefill && c.recipe == nil
@@ -278,8 +279,8 @@ func (c *Control) close(now int64) (runtime.Token, bool) {
 	// The cap holds even inside a character. Admit prevents that, except where the vocabulary has no single-byte tokens
 	// or the loop decoded past the cap.
 	capped := c.think >= c.stop
-	between := c.text.need == 0 && len(c.held) == 0 && !c.header
-	if capped || between && (c.state >= closeDue || c.text.boundary()) {
+	whole := c.text.need == 0 && len(c.held) == 0 && !c.part.header() // no character, tag or header is half written
+	if capped || whole && (c.state >= closeDue || c.text.boundary()) {
 		return c.force(now), true
 	}
 	return runtime.NoToken, false
@@ -289,7 +290,7 @@ func (c *Control) close(now int64) (runtime.Token, bool) {
 // written.
 func (c *Control) force(now int64) runtime.Token {
 	c.kind, c.seq, c.pos = closing, c.tags.closeSeq, 0
-	if len(c.held) > 0 || c.between || c.header {
+	if len(c.held) > 0 || c.part != inText {
 		c.pos = c.begun
 	}
 	if c.state >= closeForced {
@@ -378,7 +379,7 @@ func (c *Control) advance(arrived bool, s *Step) {
 // follow is OnToken for a token of thought.
 func (c *Control) follow(tok runtime.Token, piece []byte) {
 	c.last = tok
-	if !c.header && !c.between {
+	if c.part == inText {
 		c.text.add(piece)
 	}
 	if seq := c.tags.closeSeq; len(seq) > 1 {
@@ -451,7 +452,7 @@ func (c *Control) ProbeDue() (tokens []runtime.Token, ok bool) {
 	if !c.probing || c.phase != ThinkDecode || c.state >= closeDecided {
 		return nil, false
 	}
-	if len(c.held) > 0 || c.header || c.between || c.text.need > 0 {
+	if len(c.held) > 0 || c.part != inText || c.text.need > 0 {
 		return nil, false
 	}
 	distance := c.think - c.lastProbe

@@ -298,7 +298,7 @@ func TestSoftCap(t *testing.T) {
 		t.Errorf("%+v after %d rows", sum, rows)
 	}
 	s = newSession(words, DefaultConfig(), o, "<think>", words.says("word"))
-	s.think(2000) // no rows to be had
+	s.think(2000) // no row is available
 	if sum := s.c.Summary(0); sum.Ended != EndedHardCap || !s.c.CountOnly() {
 		t.Errorf("%+v, count only %v", sum, s.c.CountOnly())
 	}

@@ -11,7 +11,8 @@
 //   - [EAT], [RPDI] and [Indicator] are the signals.
 //   - [Control] combines router, signals and forced tokens for one request. The decode loop calls it.
 //   - [Registry] counts the requests that are being followed.
-//   - [Blocks] is the ledger of KV cells by use.
+//
+// Package blocks, below, is the block manager: the ledger of KV cells and the order in which they are evicted.
 //
 // # One row of the decode loop
 //

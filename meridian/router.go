@@ -42,8 +42,10 @@ type Router struct {
 	tags      *Tags
 	phase     Phase
 	maxBlocks int
-	blocks    int // opened so far
-	think     int // think tokens in all blocks
+	blocks    int  // opened so far
+	calls     bool // the request has tools: the answer comes with the markers that a tool parser needs
+	verbatim  bool // within a call: its text holds no markers of thinking
+	think     int  // think tokens in all blocks
 
 	// Markers of several tokens. Invariant: held is the longest suffix of the text that may become a marker; its length
 	// is the depth of the matcher's state.
@@ -55,12 +57,11 @@ type Router struct {
 	out    [2][]byte // thinking and answer that the current token released
 
 	// Messages with headers (thinktags.Channels).
-	header   bool   // inside a header
-	implicit bool   // the prompt began the header
-	between  bool   // a message has ended and none has begun
-	aside    bool   // in a thought past maxBlocks: its text is thinking, but the phase remains OutputDecode
-	head     []byte // the header so far
-	recipe   *thinktags.Channels
+	part   messagePart
+	call   bool   // in a message that calls a tool
+	aside  bool   // in a thought past maxBlocks: its text is thinking, but the phase remains OutputDecode
+	head   []byte // the header so far
+	recipe *thinktags.Channels
 
 	// The beginning and end of an answer. Invariant: lead is white space, and empty unless leading.
 	bound   bool   // Options.Bound: what reads like a marker in the answer is text
@@ -75,6 +76,18 @@ type Router struct {
 	counted, forced bool
 }
 
+// messagePart is the part of a message to which the next byte belongs.
+type messagePart uint8
+
+const (
+	inText messagePart = iota // of a message, or of a model whose messages have no headers
+	inHeader
+	inPromptHeader  // in a header that the prompt began
+	betweenMessages // a message has ended and none has begun
+)
+
+func (p messagePart) header() bool { return p == inHeader || p == inPromptHeader }
+
 // heldByte is a byte that is held back. The bit hidden marks a byte of a control token's name, which is never shown.
 type heldByte uint16
 
@@ -87,7 +100,7 @@ type tokenSize struct {
 }
 
 const (
-	maxHeadBytes = 128 // longest header of a message; a longer one is text
+	maxHeadBytes = 256 // longest header of a message; a longer one is text
 	maxLeadBytes = 256 // longest white space that is held back
 )
 
@@ -106,7 +119,9 @@ func NewRouter(tags *Tags, maxBlocks int, begin Begin) Router {
 	}
 	if r.recipe = tags.family.Channels; r.recipe != nil {
 		r.head = make([]byte, 0, 2*maxHeadBytes)
-		r.header, r.implicit = begin.Header, begin.Header
+		if begin.Header {
+			r.part = inPromptHeader
+		}
 	}
 	r.leading, r.strip = true, begin.Closed
 	if begin.Thinking {
@@ -119,7 +134,7 @@ func NewRouter(tags *Tags, maxBlocks int, begin Begin) Router {
 // look selects the matcher of the current phase.
 func (r *Router) look() {
 	r.m, r.state = nil, 0
-	if r.tags == nil {
+	if r.tags == nil || r.verbatim && r.recipe == nil {
 		return
 	}
 	switch r.phase {
@@ -134,6 +149,14 @@ func (r *Router) look() {
 		if r.m = r.tags.answer; 0 < r.blocks && r.blocks < r.maxBlocks {
 			r.m = r.tags.reopens
 		}
+	}
+}
+
+// Verbatim says whether the answer is within a call of a tool: there, markers of thinking are text.
+func (r *Router) Verbatim(on bool) {
+	if on != r.verbatim && len(r.held) == 0 && r.phase != ThinkDecode {
+		r.verbatim = on
+		r.look()
 	}
 }
 
@@ -190,7 +213,7 @@ func (r *Router) byID(tok runtime.Token, piece []byte) (s Step) {
 		s.Think = piece
 		return s
 	case OutputDecode:
-		if r.blocks > 0 {
+		if r.blocks > 0 && !r.verbatim {
 			if r.blocks < r.maxBlocks && slices.Contains(r.tags.open, tok) {
 				r.enter(&s)
 				return s
@@ -241,16 +264,19 @@ func (r *Router) exit(s *Step) {
 // match is OnToken for tags whose markers are found in the text.
 func (r *Router) match(tok runtime.Token, piece []byte, forced bool) (s Step) {
 	text, mask, isSpecial := r.tags.read(tok, piece)
-	counted := r.phase == ThinkDecode && !forced && !r.header
+	counted := r.phase == ThinkDecode && !forced && !r.part.header()
 	r.out[0], r.out[1] = r.out[0][:0], r.out[1][:0]
-	if !isSpecial && len(r.held) == 0 && !r.header && !r.aside && len(r.tail) == 0 && (r.m == nil || r.m.skips(text)) {
+	if !isSpecial && len(r.held) == 0 && !r.part.header() && !r.aside && len(r.tail) == 0 && (r.m == nil || r.m.skips(text)) {
 		r.remember(len(text), counted)
 		if r.phase == ThinkDecode {
 			s.Think = piece
 		} else {
 			s.Answer = r.show(piece)
 		}
-		if r.between = r.between && len(piece) == 0; counted {
+		if len(piece) > 0 {
+			r.part = inText
+		}
+		if counted {
 			r.think++
 		}
 		return s
@@ -259,7 +285,7 @@ func (r *Router) match(tok runtime.Token, piece []byte, forced bool) (s Step) {
 	for i, b := range text {
 		r.read, r.left = i+1, len(text)-i-1
 		h := heldByte(b) | mask
-		if isSpecial && i == 0 {
+		if isSpecial && (i == 0 || i == len(text)-1) {
 			h |= hidden
 		}
 		r.push(h, &s)
@@ -344,17 +370,21 @@ func (r *Router) mark(n *matchNode, s *Step) {
 			r.wrapped = false
 		}
 	case markHeader:
-		if !r.header {
-			r.header, r.head = true, r.head[:0]
-		} else {
+		if r.part.header() {
 			r.head = append(r.head, ' ')
+		} else {
+			r.head = r.head[:0]
 		}
-		r.between, r.implicit = false, false
+		r.part = inHeader
 	case markMessage:
 		r.message(s)
 	case markEnd:
 		r.headless()
-		r.header, r.between = false, true
+		if r.call {
+			r.out[1] = append(r.out[1], r.tags.callMarks[2]...)
+			r.call = false
+		}
+		r.part = betweenMessages
 	}
 	r.held, r.state = r.held[:0], 0
 	if r.phase != before {
@@ -364,8 +394,9 @@ func (r *Router) mark(n *matchNode, s *Step) {
 
 // message begins the message whose header has ended.
 func (r *Router) message(s *Step) {
-	thought := r.header && bytes.Contains(r.head, r.tags.thinkHead)
-	r.header, r.implicit, r.between, r.aside = false, false, false, false
+	r.call = r.calls && r.part.header() && len(r.tags.callHead) > 0 && bytes.Contains(r.head, r.tags.callHead)
+	thought := !r.call && r.part.header() && bytes.Contains(r.head, r.tags.thinkHead)
+	r.part, r.aside = inText, false
 	switch {
 	case thought && r.phase == ThinkDecode:
 	case thought && (r.blocks == 0 || r.blocks < r.maxBlocks):
@@ -377,6 +408,10 @@ func (r *Router) message(s *Step) {
 		r.exit(s)
 	default:
 		r.phase = OutputDecode
+	}
+	if r.call {
+		r.out[1] = append(append(append(r.out[1], r.tags.callMarks[0]...), r.head...), r.tags.callMarks[1]...)
+		r.leading = false
 	}
 }
 
@@ -391,25 +426,27 @@ func (r *Router) releaseHeld() {
 // release assigns one byte to the current phase, or to a header.
 func (r *Router) release(b heldByte) {
 	switch {
+	case b&hidden != 0 && r.calls && !r.part.header() && !r.aside && r.phase != ThinkDecode:
+		r.text(byte(b))
 	case b&hidden != 0:
-	case r.header:
+	case r.part.header():
 		if r.head = append(r.head, byte(b)); b != '\n' && len(r.head) < maxHeadBytes {
 			return
 		}
-		r.implicit = true // not a header: the model does not follow the format
+		r.part = inPromptHeader // not a header: the model does not follow the format
 		r.headless()
 	default:
-		r.between = false
+		r.part = inText
 		r.text(byte(b))
 	}
 }
 
 // headless turns the bytes read since the prompt's header into text, because no message followed the header.
 func (r *Router) headless() {
-	if !r.implicit {
+	if r.part != inPromptHeader {
 		return
 	}
-	r.header, r.implicit = false, false
+	r.part = inText
 	for _, b := range r.head {
 		r.text(b)
 	}

@@ -72,6 +72,8 @@ type Tags struct {
 	before, inside, reopens, answer *matcher
 	specials                        []special // tokens that are parts of markers; nil without matchers
 	thinkHead                       []byte    // of family.Channels
+	callHead                        []byte    // likewise
+	callMarks                       [3][]byte // likewise: what begins a header, ends it, ends a message
 
 	// Texts of control tokens that are not part of a marker: the boundaries of turns.
 	boundary map[string]bool
@@ -84,16 +86,13 @@ type Tags struct {
 	finish            [3]runtime.Token // single-byte tokens 0x80, 0x90, 0xA0, or NoToken
 }
 
-// special is a token that is part of a marker. A matcher reads a fence before its text; therefore the same characters
-// in ordinary tokens are not a marker.
+// special is a token that is part of a marker. A matcher reads its text between fences (package thinktags); therefore
+// the same characters in ordinary tokens are not a marker.
 type special struct {
 	id   runtime.Token
-	text []byte // fence and text
+	text []byte // its text between fences
 	mask heldByte
 }
-
-// fence is a byte that does not occur in UTF-8.
-const fence = 0xFF
 
 // Detect finds a model's markers: the configured ones, else those of the family whose markers the chat template
 // contains, else those that the vocabulary has as single tokens. template is the template's text; the caller may append
@@ -151,10 +150,12 @@ func resolve(v Vocabulary, f thinktags.Family, template string) (*Tags, error) {
 		}
 		switch text := v.Text(id); {
 		case text != "" && mentioned(text):
-			x := special{id: id, text: append([]byte{fence}, text...)}
+			x := special{id: id}
+			fence := thinktags.ShownFence
 			if len(piece) == 0 {
-				x.mask = hidden
+				x.mask, fence = hidden, thinktags.HiddenFence
 			}
+			x.text = append(append([]byte{fence}, text...), thinktags.FenceEnd)
 			if _, twice := known[text]; !twice {
 				known[text] = x
 			}
@@ -239,7 +240,10 @@ func (t *Tags) build(known map[string]special) {
 	}
 	f := &t.family
 	if c := f.Channels; c != nil {
-		t.thinkHead = []byte(c.Think)
+		t.thinkHead, t.callHead = []byte(c.Think), []byte(c.Call)
+		for i, s := range []string{c.Start[0], c.Message, c.End[0]} {
+			t.callMarks[i] = []byte(fenced(s, known))
+		}
 		m := newMatcher(slices.Concat(marks(markEnd, c.End...), marks(markHeader, c.Start...),
 			marks(markMessage, c.Message))...)
 		t.before, t.inside, t.reopens, t.answer = m, m, m, m
@@ -253,15 +257,14 @@ func (t *Tags) build(known map[string]special) {
 	t.answer = newMatcher(rest...)
 }
 
-// fenced returns a marker in the form that a matcher reads: with a fence before each part that is a token.
+// fenced returns a marker in the form that a matcher reads: with each part that is a token between fences.
 func fenced(marker string, known map[string]special) string {
 	var b strings.Builder
 next:
 	for i := 0; i < len(marker); {
 		for j := len(marker); j > i+1; j-- {
-			if _, ok := known[marker[i:j]]; ok {
-				b.WriteByte(fence)
-				b.WriteString(marker[i:j])
+			if x, ok := known[marker[i:j]]; ok {
+				b.Write(x.text)
 				i = j
 				continue next
 			}
@@ -283,7 +286,7 @@ func bracketed(piece []byte) bool {
 	return false
 }
 
-// read returns the bytes that a matcher reads for a token: the fence and text of a marker's token, or a fence alone for
+// read returns the bytes that a matcher reads for a token: the fenced text of a marker's token, or fences alone for
 // any other control token, which shows nothing and ends a partial marker. isSpecial is true for both.
 func (t *Tags) read(tok runtime.Token, piece []byte) (text []byte, mask heldByte, isSpecial bool) {
 	for i := range t.specials {
@@ -297,7 +300,7 @@ func (t *Tags) read(tok runtime.Token, piece []byte) (text []byte, mask heldByte
 	return piece, 0, false
 }
 
-var lone = [1]byte{fence}
+var lone = [...]byte{thinktags.HiddenFence, thinktags.FenceEnd}
 
 // finishing are the bytes that suffice to complete any UTF-8 character: 0x80 continues every character except after the
 // lead bytes 0xE0, which needs 0xA0 or more, and 0xF0, which needs 0x90 or more.
@@ -317,7 +320,7 @@ func (t *Tags) spell(v Vocabulary, marker string) ([]runtime.Token, error) {
 	for _, id := range seq {
 		piece, _, special := t.read(id, v.Piece(id))
 		if special {
-			piece = piece[1:]
+			piece = piece[1 : len(piece)-1]
 		}
 		text = append(text, piece...)
 	}

@@ -29,10 +29,17 @@ func filled() *Metrics {
 	m := New(Build{Version: "v1.2.3", Engine: "llama.cpp abc", Go: "go1.26"})
 	m.RejectReasons.Declare("queue_full", "sampling")
 	m.Refusals.Declare("displaced")
+	m.HTTPRefused.Declare("host", "uid")
+	m.HTTPRefused.Inc("uid")
+	m.ToolCalls.Declare("hermes")
+	m.MalformedCalls.Declare("unknown_tool")
+	m.ToolCalls.Inc("hermes")
+	m.MalformedCalls.Inc("unknown_tool")
 	m.BindIO(IO{
 		Accepted: func() uint64 { return 10 }, Refused: func() uint64 { return 1 }, Closed: func() uint64 { return 7 },
 		RxBytes: func() uint64 { return 1000 }, TxBytes: func() uint64 { return 2000 }, Errors: func() uint64 { return 2 },
 		Sessions:       func() int64 { return 3 },
+		AcceptedBy:     Counts{[]string{"unix", "127.0.0.1:8737"}, func(i int) uint64 { return uint64(4 + i) }},
 		RefusedBy:      Counts{[]string{"sessions", "descriptors"}, func(i int) uint64 { return uint64(i) }},
 		ClosedBy:       Counts{[]string{"idle", "displaced"}, func(i int) uint64 { return uint64(3 + i) }},
 		ProtocolErrors: Counts{[]string{"E_PROTO_TIMEOUT"}, func(int) uint64 { return 9 }},
@@ -88,7 +95,8 @@ func filled() *Metrics {
 	m.Rejected("queue_full")
 	m.Refusals.Inc("displaced")
 	m.Rejected("unheard of")
-	m.RequestDone(11, 5, 80*time.Millisecond)
+	m.RequestDone(11, 5, 80*time.Millisecond, 200*time.Millisecond)
+	m.LiveViews.Set(2)
 	m.TTFT.Observe(100 * time.Millisecond)
 	m.InterToken.Observe(false, 9500*time.Microsecond)
 	m.QueueTime.Observe(time.Millisecond)
@@ -135,15 +143,17 @@ func TestSnapshot(t *testing.T) {
 			"queued_background": 2.0, "running_prefill": 3.0, "running_decode": 4.0, "running_paused": 5.0,
 			"kv_cells_live": 60.0, "kv_cells_free": 40.0, "kv_cells_total": 120.0, "kv_cells_cached": 20.0, "sessions_active": 3.0,
 			"active_sessions": 3.0, "accepted_total": 10.0, "refused_total": 1.0, "closed_total": 7.0,
+			"accepted_by_listener": map[string]any{"unix": 4.0, "127.0.0.1:8737": 5.0}, "http_refused_total": map[string]any{"host": 0.0, "uid": 1.0, "other": 0.0},
 			"refused_by_reason": map[string]any{"sessions": 0.0, "descriptors": 1.0}, "closed_by_cause": map[string]any{"idle": 3.0, "displaced": 4.0},
 			"protocol_errors_total": map[string]any{"E_PROTO_TIMEOUT": 9.0},
-			"rx_bytes_total":        1000.0, "tx_bytes_total": 2000.0, "io_errors_total": 2.0,
+			"live_views":            2.0, "rx_bytes_total": 1000.0, "tx_bytes_total": 2000.0, "io_errors_total": 2.0,
 			"log_lines_total": 100.0, "log_dropped_total": 3.0, "log_suppressed_total": 4.0, "weights_bytes": 100.0, "repacked_bytes": 50.0,
 			"kv_bytes": 200.0, "go_heap_bytes": 300.0, "rss_bytes": 400.0, "load_progress": 0.25, "uptime_ms": 1.5,
 			"requests_finished_total": map[string]any{"stop": 1.0, "length": 0.0, "cancelled": 0.0, "shutdown": 0.0, "other": 1.0},
 			"requests_rejected_total": map[string]any{"queue_full": 1.0, "sampling": 0.0, "other": 1.0},
 			"requests_refused_total":  map[string]any{"displaced": 1.0, "other": 0.0},
-			"predicted_ms_last":       18.0, "recomputed_total": 1.0, "parked_total": 1.0, "context_shifts_total": 1.0, "requests_parked": 1.0,
+			"tool_calls_total":        map[string]any{"hermes": 1.0, "other": 0.0}, "tool_calls_malformed_total": map[string]any{"unknown_tool": 1.0, "other": 0.0},
+			"predicted_ms_last": 18.0, "recomputed_total": 1.0, "parked_total": 1.0, "context_shifts_total": 1.0, "requests_parked": 1.0,
 			"requests_by_phase": map[string]any{"interactive/queued": 1.0, "interactive/prefill": 2.0, "interactive/think": 3.0, "interactive/output": 4.0,
 				"background/queued": 5.0, "background/prefill": 6.0, "background/think": 7.0, "background/output": 8.0},
 			"queue_depth_think": 10.0, "queue_depth_output": 12.0, "slo_violations_ttft_total": 1.0, "slo_violations_tbt_total": 2.0, "ttft_at_risk": 2.0,
@@ -182,7 +192,7 @@ func TestSnapshot(t *testing.T) {
 			"ttot_ms": {"256", 200, "1024"}, "grammar_compile_ms": {"8", 6, "1024"}, "inter_token_output_ms": {"16", 9.5, "1024"}, "predicted_ms": {"32", 18, "1024"}, "think_ms": {"+Inf", 2000, "1024"},
 			"force_close_ms": {"128", 70, "1024"}, "kv_restore_host_ms": {"4", 3, "1024"}, "schedule_us": {"16", 12, "1048576"},
 			"batch_think": {"4", 3, "256"}, "batch_output": {"1", 1, "256"}, "think_tokens": {"512", 312, "1048576"},
-			"batch_size": {"128", 100, "2048"}, "response_tokens": {"8", 5, "1048576"},
+			"batch_size": {"128", 100, "2048"}, "response_tokens": {"8", 5, "1048576"}, "prompt_tokens": {"16", 11, "1048576"}, "request_ms": {"256", 200, "1024"},
 		} {
 			h, _ := got[key].(map[string]any)
 			b, _ := h["buckets"].(map[string]any)
@@ -354,6 +364,8 @@ uma_requests_queued{class="background"} 2
 uma_requests_finished_total{reason="other"} 1
 uma_requests_rejected_total{reason="queue_full"} 1
 uma_requests_refused_total{reason="displaced"} 1
+uma_http_requests_refused_total{reason="uid"} 1
+uma_connections_accepted_by_listener_total{listener="127.0.0.1:8737"} 5
 uma_sessions_active 3
 uma_kv_cells{use="live"} 60
 uma_inter_token_latency_seconds_count{phase="output"} 1
@@ -390,7 +402,7 @@ uma_model_info{architecture="llama",description="llama 1M Q8_0",name="tiny \"q\"
 	family := regexp.MustCompile(`^uma_[a-z_]+_(total|seconds|bytes|tokens|ratio|info|cells)$`)
 	unitless := []string{"uma_requests_ready", "uma_requests_paused", "uma_requests_queued", "uma_requests_running", "uma_sessions_active",
 		"uma_requests", "uma_requests_parked", "uma_requests_ttft_at_risk", "uma_itl_target_infeasible", "uma_guard_state", "uma_kv_prefixes", "uma_kv_sequences",
-		"uma_kv_tier_entries", "uma_disagg_queued", "uma_disagg_circuit_open"}
+		"uma_kv_tier_entries", "uma_disagg_queued", "uma_disagg_circuit_open", "uma_live_views"}
 	for _, d := range m.decls {
 		if d.prom == "" {
 			if d.both == nil {
@@ -524,7 +536,7 @@ func TestUpdateAllocs(t *testing.T) {
 		m.ForceClosed(5)
 		_ = m.Scheduler()
 		m.Finished("stop")
-		m.RequestDone(1, 2, time.Second)
+		m.RequestDone(1, 2, time.Second, time.Second)
 	}); n != 0 {
 		t.Errorf("an update allocates %v times", n)
 	}

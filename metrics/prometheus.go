@@ -8,12 +8,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Registry contains only these metrics. Register a second collector here for other names of the same values.
+// Registry contains these metrics and client_golang's of the process and of Go (process_…, go_…). Register a collector
+// here for other names of the same values.
 func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 
-// PrometheusHandler serves a scrape.
+// PrometheusHandler serves a scrape: Prometheus's text format, or OpenMetrics to a client that asks for it.
 func (m *Metrics) PrometheusHandler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
 }
 
 // collector adapts Metrics to client_golang: it reads the values at a scrape.

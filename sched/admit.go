@@ -2,15 +2,26 @@ package sched
 
 import "fmt"
 
-// capacity is how many cells running requests may own in all.
-func (s *Scheduler) capacity() int { return s.cfg.Cells - s.pool - s.lost }
+// room is how many more cells requests can have now.
+func (s *Scheduler) room() int { return s.cells + s.freed - s.lost }
 
-// relieve makes room for at least one token of every request that can run, by preempting those of lowest rank.
-// So the first in rank always goes on, and because ranks are for life nobody gives up cells for a request that
-// gave them up for it.
-func (s *Scheduler) relieve() {
+// owned is how many cells the running requests would give up if all of them made way.
+func (s *Scheduler) owned() (n int) {
+	for _, r := range s.running {
+		n += r.own()
+	}
+	return n
+}
+
+// capacity is how many cells running requests may own in all.
+func (s *Scheduler) capacity() int { return s.room() + s.owned() }
+
+// preemptForCells preempts requests of lowest rank until every other running request has a cell for one token. So the
+// first in rank always progresses, and because ranks do not change no request is preempted for one that was preempted
+// for it.
+func (s *Scheduler) preemptForCells() {
 	if len(s.running) == 0 {
-		s.lost = 0 // whoever took the cells, it is time to look again
+		s.lost = 0 // the engine's cells may be free again
 	}
 	for len(s.running) > 0 {
 		need := 0
@@ -19,7 +30,7 @@ func (s *Scheduler) relieve() {
 				need++
 			}
 		}
-		if need == 0 || s.live+need <= s.capacity() {
+		if need == 0 || need <= s.room() {
 			s.asked = false
 			return
 		}
@@ -30,8 +41,8 @@ func (s *Scheduler) relieve() {
 				s.finalise(r, ReasonKVFull)
 				return
 			}
-			if short := s.live + need + s.pool - s.cfg.Cells; short > 0 {
-				// Cached prefixes that are pinned or shared with those just preempted are in its way.
+			if short := need - s.cells - s.freed; short > 0 {
+				// Pinned prefixes, or cells shared with requests that were just preempted, are in its way.
 				if s.asked {
 					s.asked = false
 					s.finalise(r, ReasonKVFull)
@@ -41,11 +52,11 @@ func (s *Scheduler) relieve() {
 				s.plan.Reclaim, s.plan.Again = short, true
 				return
 			}
-			// Alone, it may try what the pool is said to hold: a few tokens more each time.
-			s.lost = max(0, s.cfg.Cells-s.pool-s.live-64)
+			// The only request tries what the ledger has, a few tokens more each time.
+			s.lost = max(0, s.cells+s.freed-64)
 			return
 		}
-		v, share := s.makesWay()
+		v, share := s.nextVictim()
 		why := ReasonPreemptCells
 		switch {
 		case share:
@@ -57,7 +68,7 @@ func (s *Scheduler) relieve() {
 	}
 }
 
-// last is the running request of lowest rank among those that ok accepts (nil: all), or nil.
+// last returns the running request of lowest rank among those that ok accepts (nil: all), or nil.
 func (s *Scheduler) last(ok func(*request) bool) *request {
 	var v *request
 	for _, r := range s.running {
@@ -68,9 +79,8 @@ func (s *Scheduler) last(ok func(*request) bool) *request {
 	return v
 }
 
-// admit gives sequences to waiting requests while there are sequences and cells. The first of the queue is
-// never passed by another one of its class, nor by a lower class, for want of cells: a large prompt waits until
-// it fits, and does not starve.
+// admit gives sequences to waiting requests while there are sequences and cells. No other request of its class, or of a
+// lower one, overtakes the first of the queue for want of cells: a large prompt waits until it fits, and does not starve.
 func (s *Scheduler) admit() {
 	for {
 		class, overdue, ok := s.nextClass()
@@ -95,8 +105,8 @@ func (s *Scheduler) admit() {
 	}
 }
 
-// nextClass picks the class whose first request is tried next. overdue says that it is Background because that
-// waited its time behind Interactive.
+// nextClass picks the class whose first request is tried next. overdue says that it is Background because that class has
+// waited Config.BackgroundEvery behind Interactive.
 func (s *Scheduler) nextClass() (class Class, overdue, ok bool) {
 	may := func(class Class) bool {
 		c, limit := &s.byClass[class], s.cfg.Limits[class].MaxRunning
@@ -121,7 +131,7 @@ func (s *Scheduler) nextClass() (class Class, overdue, ok bool) {
 	return 0, false, false
 }
 
-// blocked is why r cannot start now, or ReasonNone.
+// blocked returns why r cannot start now, or ReasonNone.
 func (s *Scheduler) blocked(r *request) Reason {
 	switch {
 	case len(s.running) == 0:
@@ -137,42 +147,43 @@ func (s *Scheduler) blocked(r *request) Reason {
 	return ReasonNone
 }
 
-// lacks is how many cells EvPool has too many of for r to run alone. Without these its history fits: arrive saw to it.
+// lacks is how many cells r lacks to run alone: those that cached prefixes keep from it, because arrive let it in only
+// if its history fits into the pool.
 func (s *Scheduler) lacks(r *request) int {
-	return max(0, r.history()+1-r.hint+s.pool-s.cfg.Cells)
+	return max(0, r.history()+1-r.hint-s.cells-s.freed-s.owned())
 }
 
-// shortage is how many cells must come free before r may start.
+// shortage is how many cells must become free before r may start.
 func (s *Scheduler) shortage(r *request) int {
 	reserve := max(0, s.cfg.DecodeReserve)
-	n := r.footprint(reserve) - s.capacity()
+	n := r.footprint(reserve) - s.room()
 	for _, o := range s.running {
-		n += o.footprint(reserve)
+		n += o.footprint(reserve) - o.own()
 	}
 	return n
 }
 
-// makeRoom preempts what may be preempted so that r can start: requests whose client has not read for
-// Config.PauseGrace, for an interactive r background requests that never made way before, and requests of users that
-// run more than their share. It preempts none if that would not be enough.
+// makeRoom preempts requests so that r can start: those whose client has not read for Config.PauseGrace, for an
+// interactive r background ones that have not made way before, and those of users that run more than their share. It
+// preempts none if that would not be enough.
 func (s *Scheduler) makeRoom(r *request) bool {
 	reserve := max(0, s.cfg.DecodeReserve)
 	short, left, enough := s.shortage(r), len(s.running), false
 	for !enough {
-		v := s.last(func(o *request) bool { return o.goes == ReasonNone && s.evictable(o, r) != ReasonNone })
+		v := s.last(func(o *request) bool { return o.preemptFor == ReasonNone && s.preemptable(o, r) != ReasonNone })
 		if v == nil {
 			break
 		}
-		v.goes = s.evictable(v, r)
+		v.preemptFor = s.preemptable(v, r)
 		v.user.leaving++
 		left--
 		short -= v.footprint(reserve)
 		enough = left > 0 && short <= 0 || left == 0 && s.lacks(r) == 0
 	}
 	for i := len(s.running); i > left; i-- {
-		v := s.last(func(o *request) bool { return o.goes != ReasonNone })
-		why := v.goes
-		v.goes = ReasonNone
+		v := s.last(func(o *request) bool { return o.preemptFor != ReasonNone })
+		why := v.preemptFor
+		v.preemptFor = ReasonNone
 		v.user.leaving--
 		if !enough {
 			continue
@@ -185,8 +196,8 @@ func (s *Scheduler) makeRoom(r *request) bool {
 	return enough
 }
 
-// evictable is why o may be preempted to let r in, or ReasonNone.
-func (s *Scheduler) evictable(o, r *request) Reason {
+// preemptable returns why o may be preempted to let r in, or ReasonNone.
+func (s *Scheduler) preemptable(o, r *request) Reason {
 	switch {
 	case o.paused && s.now.Sub(o.pausedAt) >= s.cfg.PauseGrace:
 		return ReasonPreemptPaused
@@ -198,7 +209,7 @@ func (s *Scheduler) evictable(o, r *request) Reason {
 	return ReasonNone
 }
 
-// start gives r a sequence. With Config.Prefix the caller says then what of its history is there already.
+// start gives r a sequence. With Config.Prefix the caller then says what of its history is cached.
 func (s *Scheduler) start(r *request) {
 	s.unqueue(r)
 	f := r.flow
@@ -229,8 +240,8 @@ func (s *Scheduler) start(r *request) {
 	r.log.add(s.now, ReasonStarted, 0)
 }
 
-// goOn is the caller's answer that r has a sequence with so much of its history in it.
-func (s *Scheduler) goOn(r *request, e *Event) {
+// onStarted takes the caller's answer that part of r's history is in its sequence.
+func (s *Scheduler) onStarted(r *request, e *Event) {
 	switch {
 	case !r.starting:
 		panic(fmt.Sprintf("sched: EvStarted of request %d, which no Plan.Start named", r.id))
@@ -242,8 +253,7 @@ func (s *Scheduler) goOn(r *request, e *Event) {
 	r.starting = false
 	s.starting--
 	r.computed, r.shared, r.hint = e.Cached, e.Shared, 0
-	s.live += r.own()
-	// What is not computed is not charged.
+	// Cached tokens are not charged.
 	was := r.owed()
 	r.charged = max(r.charged, r.computed)
 	r.flow.pending -= was - r.owed()
@@ -256,19 +266,19 @@ func (s *Scheduler) goOn(r *request, e *Event) {
 	r.log.add(s.now, ReasonStarted, e.Cached)
 }
 
-// hold is the caller's answer that r has to wait for a prefix: it gives its sequence back and does not stand in its
-// queue, so that others can go on. One that never ran is as a new arrival to Config.MaxQueue.
-func (s *Scheduler) hold(r *request, e *Event) {
+// onDefer takes the caller's answer that r waits for a prefix: r gives its sequence back and leaves its queue, so that
+// other requests can start. A request that never ran counts against Config.MaxQueue again.
+func (s *Scheduler) onDefer(r *request, e *Event) {
 	switch {
 	case !r.starting:
-		panic(fmt.Sprintf("sched: EvHold of request %d, which no Plan.Start named", r.id))
+		panic(fmt.Sprintf("sched: EvDefer of request %d, which no Plan.Start named", r.id))
 	case e.Finish != ReasonJoining && e.Finish != ReasonRestoring:
-		panic(fmt.Sprintf("sched: EvHold of request %d with reason %q; it must be %q or %q", r.id, e.Finish, ReasonJoining, ReasonRestoring))
+		panic(fmt.Sprintf("sched: EvDefer of request %d with reason %q; it must be %q or %q", r.id, e.Finish, ReasonJoining, ReasonRestoring))
 	}
 	s.vacate(r)
 	r.state = Queued
-	r.held, r.reason = e.Finish, e.Finish
-	s.held++
+	r.deferred, r.reason = e.Finish, e.Finish
+	s.deferred++
 	s.count[e.Finish]++
 	r.log.add(s.now, e.Finish, 0)
 	if !r.ran {
@@ -277,19 +287,19 @@ func (s *Scheduler) hold(r *request, e *Event) {
 	}
 }
 
-// ready lets a held request into its queue again.
-func (s *Scheduler) ready(r *request, e *Event) {
-	if r.held == ReasonNone {
+// onReady lets a deferred request into its queue again.
+func (s *Scheduler) onReady(r *request, e *Event) {
+	if r.deferred == ReasonNone {
 		s.ignored++
 		return
 	}
-	s.held--
-	r.held = ReasonNone
+	s.deferred--
+	r.deferred = ReasonNone
 	r.setHint(e)
 	s.requeue(r)
 }
 
-// setHint notes how much of r's history is shared if it starts, as far as the caller knows.
+// setHint records how much of r's history running requests hold, as far as the caller knows.
 func (r *request) setHint(e *Event) {
 	if e.Shared < 0 {
 		panic(fmt.Sprintf("sched: event of request %d with Shared %d", r.id, e.Shared))

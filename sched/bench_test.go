@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/uma-serve/uma-serve/internal/invariants"
 )
 
 // steady is a scheduler with n answers running, one long prompt being computed and queued requests waiting.
@@ -99,7 +101,7 @@ func BenchmarkStepThinking(b *testing.B) {
 
 // TestStepAllocatesNothing in the steady state, with its trace written too.
 func TestStepAllocatesNothing(t *testing.T) {
-	if invariantsEnabled {
+	if invariants.Enabled {
 		t.Skip("the invariants' check allocates")
 	}
 	for _, policy := range Policies() {

@@ -8,7 +8,7 @@ import (
 // check verifies every invariant that is stated at a field, from scratch. It costs O(requests); tests call it
 // after each Step, and so does Step itself in builds with the tag `invariants`.
 func (s *Scheduler) check() error {
-	live, byClass, paused := 0, [NumClasses]classState{}, 0
+	byClass, paused := [NumClasses]classState{}, 0
 	seqs := make(map[int32]ReqID)
 	for _, r := range s.running {
 		if s.requests[r.id] != r {
@@ -18,16 +18,15 @@ func (s *Scheduler) check() error {
 			return fmt.Errorf("request %d has sequence %d, taken by %d", r.id, r.seq, o)
 		}
 		seqs[r.seq] = r.id
-		live += r.own()
 		if r.left() < 1 {
 			return fmt.Errorf("request %d runs with nothing left to compute", r.id)
 		}
 	}
-	if live != s.live || live+s.pool > s.cfg.Cells {
-		return fmt.Errorf("ledger says %d live cells, requests hold %d of %d, %d of them in the pool", s.live, live, s.cfg.Cells, s.pool)
+	if s.lost < 0 || s.room() < 0 {
+		return fmt.Errorf("%d cells can be had, %d seem to be lost", s.cells+s.freed, s.lost)
 	}
-	if s.lost < 0 || s.capacity() < s.live {
-		return fmt.Errorf("%d cells are said to be lost, %d of %d live", s.lost, s.live, s.cfg.Cells)
+	if owned := s.owned(); !s.cfg.Prefix && owned+s.cells+s.freed != s.cfg.Cells {
+		return fmt.Errorf("requests own %d cells and can have %d more, the pool has %d", owned, s.cells+s.freed, s.cfg.Cells)
 	}
 	pending := map[*flow]int64{}
 	members := map[*flow]int{}
@@ -44,10 +43,10 @@ func (s *Scheduler) check() error {
 			return fmt.Errorf("record of request %d says %d", id, r.id)
 		case running != (r.seq >= 0):
 			return fmt.Errorf("request %d is in state %d with sequence %d", id, r.state, r.seq)
-		case r.queued != (r.state == Queued && !r.paused && r.held == ReasonNone):
-			return fmt.Errorf("request %d is in state %d, paused %v, held %v, in queue %v", id, r.state, r.paused, r.held, r.queued)
-		case r.shared < 0 || r.shared > r.computed || r.held != ReasonNone && r.state != Queued || r.starting && (r.state != Prefill || r.computed > 0):
-			return fmt.Errorf("request %d in state %d shares %d of %d cells, held %v, starting %v", id, r.state, r.shared, r.computed, r.held, r.starting)
+		case r.queued != (r.state == Queued && !r.paused && r.deferred == ReasonNone):
+			return fmt.Errorf("request %d is in state %d, paused %v, held %v, in queue %v", id, r.state, r.paused, r.deferred, r.queued)
+		case r.shared < 0 || r.shared > r.computed || r.deferred != ReasonNone && r.state != Queued || r.starting && (r.state != Prefill || r.computed > 0):
+			return fmt.Errorf("request %d in state %d shares %d of %d cells, held %v, starting %v", id, r.state, r.shared, r.computed, r.deferred, r.starting)
 		case s.cfg.Prefix && r.started && !r.ran && !r.starting:
 			return fmt.Errorf("request %d started and did not", id)
 		case r.computed < 0 || r.computed > r.history() || !running && r.computed != 0:
@@ -95,15 +94,15 @@ func (s *Scheduler) check() error {
 	}
 	held, starting := 0, 0
 	for _, r := range s.requests {
-		if r.held != ReasonNone {
+		if r.deferred != ReasonNone {
 			held++
 		}
 		if r.starting {
 			starting++
 		}
 	}
-	if held != s.held || starting != s.starting {
-		return fmt.Errorf("%d requests are held, counted %d; %d start, counted %d", held, s.held, starting, s.starting)
+	if held != s.deferred || starting != s.starting {
+		return fmt.Errorf("%d requests are held, counted %d; %d start, counted %d", held, s.deferred, starting, s.starting)
 	}
 	if paused != s.paused {
 		return fmt.Errorf("%d requests are paused, counted %d", paused, s.paused)
@@ -208,8 +207,8 @@ func (s *Scheduler) checkPlan() error {
 		return fmt.Errorf("%d forks, %d are allowed", forks, s.cfg.Forks)
 	case tokens > p.Budget || p.Budget > s.cfg.MaxBatch:
 		return fmt.Errorf("%d tokens, budget %d, batch limit %d", tokens, p.Budget, s.cfg.MaxBatch)
-	case tokens > s.capacity()-s.live:
-		return fmt.Errorf("%d tokens for %d free cells", tokens, s.capacity()-s.live)
+	case tokens > s.room():
+		return fmt.Errorf("%d tokens for %d free cells", tokens, s.room())
 	case p.Reason == ReasonNone:
 		return errors.New("plan has no reason")
 	}

@@ -9,9 +9,9 @@ import (
 // Defaults that stand where a Config field is 0.
 const (
 	DefaultTickBudget      = 30 * time.Millisecond
-	DefaultGuard           = 100 * time.Millisecond // what a command line should offer; Config.Guard 0 is off
+	DefaultGuard           = 100 * time.Millisecond // for command lines; Config.Guard 0 is off
 	DefaultStartBudget     = 64                     // tokens
-	DefaultFirstPrefill    = 4                      // tokens; what a server should set. Config.FirstPrefill 0 is StartBudget
+	DefaultFirstPrefill    = 4                      // tokens; for servers. Config.FirstPrefill 0 is StartBudget
 	DefaultMinPrefill      = 4                      // tokens
 	DefaultMaxHeld         = 3                      // steps
 	DefaultDecodeReserve   = 32                     // cells
@@ -31,86 +31,84 @@ type ClassLimits struct {
 
 // Config is what a Scheduler is built with. Fields without a default must be set; Validate says what is wrong.
 type Config struct {
-	// Policy names who computes what in a step; Policies lists them.
+	// Policy names the rule by which a step is filled; Policies lists the names.
 	Policy string
-	// Prefix makes starting a request a question to the caller (Plan.Start), who shares and restores cached
-	// prefixes. False: requests start at once, and every history is computed from index 0.
+	// Prefix: the caller shares and restores cached prefixes and answers each start (Plan.Start). False: requests start
+	// at once, and every history is computed from index 0.
 	Prefix bool
 	// MaxRunning is how many requests hold a sequence at once, 1…4096. Sequence ids are 0…MaxRunning-1.
 	MaxRunning int
 	// Cells is the size of the KV pool (n_ctx) in tokens, ≥ 2. Too large a value shows as StepKVFull.
 	Cells int
-	// MaxBatch is the most tokens of one Decode (n_batch), ≥ 1, and ≥ 2 when MaxRunning is: a prompt must be
-	// able to go on beside an answer.
+	// MaxBatch is the most tokens of one Decode (n_batch), ≥ 1, and ≥ 2 if MaxRunning is: a prompt must progress beside
+	// an answer.
 	MaxBatch int
 	// Forks is the most slices of kind SliceProbe in a step, 0…4096: the caller's scratch sequences. 0 = no limit but
 	// MaxBatch and Cells.
 	Forks int
 	// MaxQueue is how many requests may wait for their first sequence after a Step. 0 = none: what cannot start at once is
-	// rejected. Preempted requests wait outside this bound, because they were accepted already. When there are more, the
-	// newest of the owner that has most waiting is rejected (see share.go), though it was accepted already.
+	// rejected. Preempted requests do not count. When more wait, the newest one of the owner with the most waiting
+	// requests is rejected (see share.go), even if it was accepted before.
 	MaxQueue int
 	// Limits bound each class, indexed by Class.
 	Limits [NumClasses]ClassLimits
 
-	// TickBudget is the time a step with prompt work aims at while answers are running. Smaller = smoother
-	// answers, slower prompts. 0 = DefaultTickBudget.
+	// TickBudget is the time that a step with prompt work aims at while answers run. Smaller = smoother answers, slower
+	// prompts. 0 = DefaultTickBudget.
 	TickBudget time.Duration
-	// SoloBudget is the time a step aims at while no answer is running: a cancel, a newcomer and the next sign of
-	// progress wait for it, and larger chunks are cheaper per token. 0 = 8 × TickBudget. `stock` and
-	// `meridian_static` ignore it.
+	// SoloBudget is the time that a step aims at while no answer runs: cancels, arrivals and progress reports wait for
+	// its end, and larger chunks are cheaper per token. 0 = 8 × TickBudget. `stock` and `meridian_static` ignore it.
 	SoloBudget time.Duration
 	// SoloLimit is the time up to which such a step computes 512 tokens even when these take longer than SoloBudget, because
 	// small chunks are slower per token. It is meant for engines that break off a step when its request is cancelled. 0 = none.
 	SoloLimit time.Duration
-	// StartBudget is the tokens up to which a step with prompt work is sized by the cost model before larger ones were
-	// measured. 0 = DefaultStartBudget. It is cut to MaxBatch.
+	// StartBudget bounds a step with prompt work, in tokens, until the cost model has measured larger ones.
+	// 0 = DefaultStartBudget. It is cut to MaxBatch.
 	StartBudget int
-	// FirstPrefill is the prompt tokens of the very first step with prompt work that no answer waits for, while the cost
-	// model has seen none: a machine of which nothing is known computes few, so that the first prompt's first step
-	// does not take seconds. 0 = StartBudget; it is cut to that, and at least MinPrefill. `stock` and `meridian_static` ignore it.
+	// FirstPrefill is the prompt tokens of the very first step with prompt work that no answer waits for: on a machine of
+	// unknown speed more of them could take seconds. 0 = StartBudget; it is cut to that, and at least MinPrefill. `stock`
+	// and `meridian_static` ignore it.
 	FirstPrefill int
-	// MinPrefill is the least prompt tokens a step is offered that is not held by the guard, whatever its time
-	// budget. Together with MaxHeld it is the bound on how slow a prompt can get. 0 = DefaultMinPrefill.
+	// MinPrefill is the fewest prompt tokens that a step offers when the guard does not hold prompts, whatever its time
+	// budget. With MaxHeld it bounds how slow a prompt can get. 0 = DefaultMinPrefill.
 	MinPrefill int
-	// Guard is the wished time between two tokens of an interactive answer that names none of its own
-	// (Event.TargetTBT). An answer later than that keeps prompts out of the next step. 0 = no guard at all.
+	// Guard is the ITL, under uma, of an interactive answer without an ITL target of its own (Event.TargetITL) above
+	// which prompts are kept out of the next step. 0 = no guard.
 	Guard time.Duration
-	// MaxHeld is how many steps in a row the guard may hold prompts back. 0 = DefaultMaxHeld.
+	// MaxHeld is how many steps in a row the guard may hold prompts. 0 = DefaultMaxHeld.
 	MaxHeld int
 
-	// DecodeReserve is the cells kept in hand for each running answer to grow into when a new request is let
-	// in. Smaller = more requests at once, more preemptions. 0 = DefaultDecodeReserve, -1 = none.
+	// DecodeReserve is how many cells are kept for each running answer to grow into when a request starts. Smaller =
+	// more requests at once, more preemptions. 0 = DefaultDecodeReserve, -1 = none.
 	DecodeReserve int
-	// BackgroundEvery is how long background requests can wait behind interactive ones before one of them goes
-	// first. 0 = DefaultBackgroundEvery.
+	// BackgroundEvery is how long background requests can wait behind interactive ones before one of them goes first.
+	// 0 = DefaultBackgroundEvery.
 	BackgroundEvery time.Duration
-	// PauseGrace is how long a request whose client does not read keeps its sequence and cells while another
+	// PauseGrace is how long a request whose client does not read keeps its sequence and cells while another request
 	// waits for them. 0 = DefaultPauseGrace.
 	PauseGrace time.Duration
 
-	// ShareGrace is how long a request waits for a sequence while its user runs fewer than its share, before a user that
-	// runs more makes way (see share.go). 0 = 1 s.
+	// ShareGrace is how long a request waits for a sequence while its user runs fewer than its share, before a request of
+	// a user that runs more is preempted (see share.go). 0 = 1 s.
 	ShareGrace time.Duration
 
-	// ITLTarget is the wished time between two tokens of an interactive answer that names none of its own
-	// (Event.TargetTBT), under the policies that predict: meridian and pascal. 95 of 100 gaps stay below it.
-	// 0 = DefaultITLTarget.
+	// ITLTarget is the ITL target of an interactive answer without one of its own (Event.TargetITL), under the policies
+	// that predict: meridian and pascal. 95 of 100 gaps stay below it. 0 = DefaultITLTarget.
 	ITLTarget time.Duration
-	// ThinkFloor is how long a thinking request can be left without a token for the sake of answers, under
-	// meridian. 0 = DefaultThinkFloor.
+	// ThinkFloor is how long, under meridian, a thinking request can be left without a token to protect answers.
+	// 0 = DefaultThinkFloor.
 	ThinkFloor time.Duration
-	// ThinkMultiplier is how many thinking requests get a token for each place of an answer: the rule of
-	// meridian_static, and that of meridian until its cost model has learned. ≥ 1; 0 = DefaultThinkMultiplier.
+	// ThinkMultiplier is how many thinking requests get a token for each place of an answer under meridian_static, and
+	// under meridian until its cost model has learned. ≥ 1; 0 = DefaultThinkMultiplier.
 	ThinkMultiplier float64
-	// OutputSlots is how many answers get a token in a step of meridian_static. 0 = as many as let
-	// OutputSlots × (1 + ThinkMultiplier) reach MaxRunning.
+	// OutputSlots is how many answers get a token in a step of meridian_static. 0 = the fewest with which
+	// OutputSlots × (1 + ThinkMultiplier) reaches MaxRunning.
 	OutputSlots int
-	// ReadingRate is how many tokens a second a reader takes in, under pascal: an answer that is ahead of it may
-	// be left out of a step. 0 = DefaultReadingRate.
+	// ReadingRate is how many tokens a second a reader reads, under pascal: an answer that is ahead of it may be left out
+	// of a step. 0 = DefaultReadingRate.
 	ReadingRate float64
-	// Cost is what the cost model starts from: Scheduler.Cost of an earlier run with the same model on the same
-	// machine. The zero value knows nothing; one that makes no sense is taken as that.
+	// Cost is the initial state of the cost model: Scheduler.Cost of an earlier run with the same model on the same
+	// machine. The zero value and an inconsistent one mean that nothing is known.
 	Cost CostState
 }
 
@@ -210,6 +208,6 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Room is how many tokens a request with this prompt may generate at most: ≤ 0 when the prompt does not fit.
+// Room returns how many tokens a request with this prompt may generate at most: ≤ 0 when the prompt does not fit.
 // The scheduler cuts Event.MaxTokens to it; the caller finishes the request with ReasonLength there.
 func (c *Config) Room(prompt int) int { return c.Cells - prompt }

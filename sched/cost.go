@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// Cost is what one Decode takes, linear in what it computes:
+// Cost is the time of one Decode, linear in what it computes:
 //
 //	milliseconds = A + B·prefill tokens + C·decode rows + D·attended
 //
-// attended is the KV cells that the batch's rows look at: for a row at position p that is p + 1, so for a slice
-// N·Start + N·(N+1)/2. Rows of probes count as decode rows.
+// attended is the number of KV cells that the batch's rows attend to: p + 1 for a row at position p, so N·Start + N·(N+1)/2
+// for a slice. Rows of probes count as decode rows.
 type Cost struct {
 	A float64 `json:"a_ms"`          // per step
 	B float64 `json:"b_ms_prefill"`  // per prompt token
@@ -18,28 +18,20 @@ type Cost struct {
 	D float64 `json:"d_ms_attended"` // per attended cell
 }
 
-// Attended is the KV cells that n rows from position start on look at: Cost's measure of context.
+// Attended returns the number of KV cells that n rows from position start on attend to: Cost's measure of context.
 func Attended(start, n int) float64 { return attended(start, n) }
 
-// Predict is how long a Decode of so many prompt tokens and decode rows takes that attend to so many cells in all.
+// Predict returns how long a Decode of so many prompt tokens and decode rows takes that attend to so many cells in all.
 func (c Cost) Predict(prefill, decode int, attended float64) time.Duration {
 	return time.Duration((c.A + c.B*float64(prefill) + c.C*float64(decode) + c.D*attended) * 1e6)
 }
 
-// Recompute is how long it takes to compute n tokens from position start on, chunk at a time and with nothing beside
-// them: what giving up their cells costs when they are needed again.
-func (c Cost) Recompute(start, n, chunk int) time.Duration {
-	chunk = max(1, chunk)
-	chunks := (n + chunk - 1) / chunk
-	return time.Duration((c.A*float64(chunks) + c.B*float64(n) + c.D*attended(start, n)) * 1e6)
-}
-
-// CostState is all that the cost model has learned, to be kept and given to a later run (Config.Cost).
+// CostState is all that the cost model has learned: save it for Config.Cost of a later run.
 type CostState struct {
 	Cost
 	// Cov is the covariance of the coefficients in the model's own units, the upper triangle by rows.
 	Cov     [10]float64 `json:"cov"`
-	Noise   float64     `json:"noise"` // variance of took / predicted
+	Noise   float64     `json:"noise"` // variance of the measured over the predicted time
 	Error   float64     `json:"error"` // see Stats.CostError
 	Ratio   float64     `json:"ratio"` // see Stats.CostRatio
 	Steps   uint64      `json:"steps"` // learned from
@@ -47,7 +39,7 @@ type CostState struct {
 	Largest float64     `json:"largest_chunk"` // prompt tokens of the largest step it has learned from
 }
 
-// numbers are the floating-point fields in the order in which a trace has them.
+// numbers returns the floating-point fields in the order of a trace.
 func (c *CostState) numbers() [18]*float64 {
 	p := [18]*float64{&c.A, &c.B, &c.C, &c.D}
 	for i := range c.Cov {
@@ -70,23 +62,23 @@ func (l *load) slice(kind SliceKind, start, n int) {
 	l.attended += attended(start, n)
 }
 
-// attended is the cells that n rows from position start on look at.
+// attended is the number of cells that n rows from position start on attend to.
 func attended(start, n int) float64 {
 	return mul(float64(n), float64(start)) + float64(n)*float64(n+1)*0.5
 }
 
-// mul is a product that is rounded before it is added to anything: without the conversion some architectures fuse
-// the two, and a trace recorded on one would replay to other plans on another.
+// mul returns a product that is rounded before it is added to anything: without the conversion some architectures fuse the
+// two operations, and a trace would replay to different plans on another architecture.
 func mul(a, b float64) float64 { return float64(a * b) }
 
-// costModel fits Cost to the steps as they are measured: recursive least squares in which the coefficients may
-// drift (a Kalman filter of a random walk, which forgets like an exponential window, but only what it is told news
-// about: in an hour of answers alone it does not forget what a prompt costs).
+// costModel fits Cost to the measured steps: recursive least squares in which the coefficients may drift (a Kalman filter
+// of a random walk). It forgets like an exponential window, but only what it gets news of: an hour of answers alone does
+// not make it forget what a prompt costs.
 //
-// Errors are weighed relative to the step's size, because that is how they are distributed: a step of 700 ms is not
-// measured to the half millisecond that one of 15 ms is. A single step that makes no sense is cut to what the noise
-// allows (Huber); several in a row that are off by the same factor are a machine that became slower or faster, and
-// scale all coefficients at once. Coefficients stay ≥ 0: a token that saves time is an artefact of the fit.
+// Errors are weighted relative to the step's time, because measurement errors grow with it. The error of a single outlier
+// is cut to what the noise allows (Huber). Several steps in a row that are off by the same factor mean that the machine
+// became slower or faster, and scale all coefficients at once. Coefficients stay ≥ 0: a token that saves time is an
+// artefact of the fit.
 //
 // Units are scaled so that all four coefficients are of one order of magnitude.
 type costModel struct {
@@ -100,13 +92,13 @@ type costModel struct {
 	largest float64
 
 	streak  int     // consecutive steps that were far off on one side: > 0 slower, < 0 faster
-	nearest float64 // the took/predicted of the streak that is nearest to 1
+	nearest float64 // the measured over predicted time of the streak that is nearest to 1
 }
 
 // costScale is how much of each quantity is one unit.
 var costScale = [4]float64{1, 32, 4, 8192}
 
-// costPrior is what is believed before the first step: a slow machine, with little confidence.
+// costPrior is assumed before the first step: a slow machine, with little confidence.
 var costPrior = struct{ mean, std [4]float64 }{
 	mean: [4]float64{4, 32, 8, 4},
 	std:  [4]float64{30, 128, 40, 32},
@@ -118,13 +110,13 @@ const (
 	costNoiseMin = 1e-4
 	costNoiseMax = 0.25
 	costHuber    = 3.0 // standard deviations beyond which an error is cut
-	costStreak   = 3   // steps off by costJump in a row are the machine's doing
+	costStreak   = 3   // so many steps off by costJump in a row mean that the machine's speed changed
 	costJump     = 1.4
 
 	costRatioStart = 1.2
 	costRatioMin   = 1.02
 	costRatioMax   = 3
-	costQuantile   = 0.96 // a little more than is promised, because the estimate swings around it
+	costQuantile   = 0.96 // above the documented 0.95, because the estimate swings around it
 	costRatioStep  = 0.06 // how fast it moves, and faster in its first steps
 )
 
@@ -153,7 +145,7 @@ func newCostModel(st *CostState) costModel {
 	return m
 }
 
-// sane reports whether the state can have come from a model: finite, not negative, its covariance one.
+// sane reports whether a model can have this state: finite, not negative, a positive semidefinite covariance.
 func (c *CostState) sane() bool {
 	for _, p := range c.numbers() {
 		if math.IsNaN(*p) || math.IsInf(*p, 0) {
@@ -175,7 +167,7 @@ func (c *CostState) sane() bool {
 	return true
 }
 
-// state is what to keep of the model.
+// state returns what to save of the model.
 func (m *costModel) state() CostState {
 	st := CostState{Cost: m.cost(), Noise: m.noise, Error: m.err, Ratio: m.ratio, Steps: m.steps, Prompts: m.prompts, Largest: m.largest}
 	k := 0
@@ -197,13 +189,13 @@ func features(l load) [4]float64 {
 	return [4]float64{1, l.prefill / costScale[1], l.decode / costScale[2], l.attended / costScale[3]}
 }
 
-// predict is the milliseconds that l is expected to take.
+// predict returns the expected time of l in milliseconds.
 func (m *costModel) predict(l load) float64 {
 	x := features(l)
 	return mul(m.theta[0], x[0]) + mul(m.theta[1], x[1]) + mul(m.theta[2], x[2]) + mul(m.theta[3], x[3])
 }
 
-// spread is the variance of predict that comes from not knowing the coefficients, and cov·x.
+// spread returns the variance of predict due to the uncertainty of the coefficients, and cov·x.
 func (m *costModel) spread(x *[4]float64) (v float64, cx [4]float64) {
 	for i := range 4 {
 		c := &m.cov[i]
@@ -213,36 +205,35 @@ func (m *costModel) spread(x *[4]float64) (v float64, cx [4]float64) {
 	return max(v, 0), cx
 }
 
-// upper is the milliseconds that l stays below in about 95 of 100 cases: noise is in the measured ratio, and what
-// was never measured (a longer context, a larger chunk) in the spread.
+// upper returns the time in milliseconds that l stays below in about 95 of 100 cases. The measured ratio covers noise, the
+// spread what was never measured (a longer context, a larger chunk).
 func (m *costModel) upper(l load) float64 {
 	x := features(l)
 	v, _ := m.spread(&x)
 	return mul(m.predict(l), m.ratio) + math.Sqrt(v)
 }
 
-// likely is upper without the steps' noise: about half of the steps take longer. It is for steps that no answer waits
-// for.
+// likely returns upper without the noise: about half of the steps take longer. It is for steps that no answer waits for.
 func (m *costModel) likely(l load) float64 {
 	x := features(l)
 	v, _ := m.spread(&x)
 	return m.predict(l) + math.Sqrt(v)
 }
 
-// fits is the most tokens n ≤ most of a prompt from position start on for which base with them stays below limit
+// fits returns the largest n ≤ most for which base with n prompt tokens from position start on stays below limit
 // milliseconds in 95 of 100 cases.
 func (m *costModel) fits(limit float64, base load, start, most int) int {
 	return m.chunk(limit, base, start, most, m.upper)
 }
 
-// fitsLikely is fits by likely.
+// fitsLikely is fits with likely in place of upper.
 func (m *costModel) fitsLikely(limit float64, base load, start, most int) int {
 	return m.chunk(limit, base, start, most, m.likely)
 }
 
-// chunk is the most tokens n ≤ most of a prompt from position start on for which bound of base with them stays below
-// limit. The bound grows with n, so halving finds it: a dozen evaluations, and unlike the quadratic's root it includes
-// the spread.
+// chunk returns the largest n ≤ most for which bound of base with n prompt tokens from position start on stays below limit.
+// The bound grows with n, so bisection finds n in a dozen evaluations; unlike the root of the quadratic it includes the
+// spread.
 func (m *costModel) chunk(limit float64, base load, start, most int, bound func(load) float64) int {
 	ok := func(n int) bool {
 		l := base
@@ -263,8 +254,8 @@ func (m *costModel) chunk(limit float64, base load, start, most int, bound func(
 	return lo
 }
 
-// observe learns from a step that computed l. shared says that answers and prompts were in it: those steps are the
-// ones a chunk is sized for, and only they move the ratio.
+// observe learns from a step that computed l. shared says that it had answers and prompts: chunks are sized for such steps,
+// and only they move the ratio.
 func (m *costModel) observe(l load, took time.Duration, shared bool) {
 	ms := float64(took) / 1e6
 	if !(ms > 0) || ms > 1e7 {
@@ -278,11 +269,11 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) {
 	v, cx := m.spread(&x)
 	base := pred
 	if m.steps < 16 {
-		base = ms // the prediction is a guess yet
+		base = ms // the prediction is still a guess
 	}
 	e := ms - pred
 	r := mul(m.noise, base*base)
-	known := v < mul(0.06, pred*pred) // the prediction's own doubt is below 25 %
+	known := v < mul(0.06, pred*pred) // the prediction's uncertainty is below 25 %
 
 	if known {
 		m.err += mul(0.05, min(math.Abs(e)/ms, 10)-m.err)
@@ -308,7 +299,7 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) {
 	m.noise = min(max(m.noise, costNoiseMin), costNoiseMax)
 
 	gain := 1 / (r + v)
-	var least [4]float64 // below these a variance is what rounding left of a difference
+	var least [4]float64 // a smaller variance is a rounding error
 	for i := range 4 {
 		least[i] = mul(1e-10, m.cov[i][i])
 	}
@@ -334,15 +325,15 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) {
 	}
 }
 
-// firstPrompt takes the scale of the machine from the first step with prompt tokens, when that took much longer than the
-// prior says: the filter alone would need a dozen steps to believe in a machine that is a hundred times slower, and
-// each of them would take seconds.
+// firstPrompt takes the scale of the machine from the first step with prompt tokens if that took much longer than the prior
+// says: the filter alone would need a dozen steps to learn that a machine is a hundred times slower, each of them seconds
+// long.
 func (m *costModel) firstPrompt(l load, ms float64) {
 	pred := max(m.predict(l), 1e-3)
 	if ms <= costJump*pred {
 		return
 	}
-	// What becomes larger is believed in as little as the prior was.
+	// The larger coefficient is as uncertain as the prior was.
 	larger := func(i int, theta float64) {
 		m.theta[i] = min(theta, 1e9)
 		std := max(costPrior.std[i], m.theta[i])
@@ -358,7 +349,7 @@ func (m *costModel) firstPrompt(l load, ms float64) {
 	}
 }
 
-// uncorrelated gives a coefficient a variance and forgets what its error has to do with the others'.
+// uncorrelated gives a coefficient a variance and removes its correlation with the others.
 func (m *costModel) uncorrelated(i int, variance float64) {
 	for j := range 4 {
 		m.cov[i][j], m.cov[j][i] = 0, 0
@@ -366,7 +357,7 @@ func (m *costModel) uncorrelated(i int, variance float64) {
 	m.cov[i][i] = variance
 }
 
-// scale makes everything f times as slow, and the coefficients a little less certain.
+// scale multiplies all coefficients by f and makes them a little less certain.
 func (m *costModel) scale(f float64) {
 	for i := range 4 {
 		m.theta[i] = min(m.theta[i]*f, 1e9)
@@ -379,7 +370,7 @@ func (m *costModel) scale(f float64) {
 	m.bound()
 }
 
-// jump notices that the machine became slower or faster by one factor for everything.
+// jump detects that the machine became slower or faster by one factor for everything.
 func (m *costModel) jump(ratio float64) bool {
 	switch {
 	case ratio > costJump:
@@ -406,8 +397,8 @@ func (m *costModel) jump(ratio float64) bool {
 	return true
 }
 
-// bound keeps the covariance within what was believed at the start, by scaling a coefficient's row and column, which
-// keeps it a covariance; and rounding cannot make a variance vanish.
+// bound keeps the variances within the prior's by scaling a coefficient's row and column, which keeps the matrix a
+// covariance. It also keeps rounding from making a variance vanish.
 func (m *costModel) bound() {
 	for i := range 4 {
 		hi := max(costPrior.std[i], m.theta[i])

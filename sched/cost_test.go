@@ -269,13 +269,6 @@ func TestCostArithmetic(t *testing.T) {
 	if got, want := c.Predict(4, 2, 100), 16*time.Millisecond; got != want {
 		t.Errorf("predicts %v, want %v", got, want)
 	}
-	sum := time.Duration(0)
-	for i := 100; i < 350; i += 50 {
-		sum += c.Predict(50, 0, Attended(i, 50))
-	}
-	if got := c.Recompute(100, 250, 50); (got - sum).Abs() > time.Microsecond {
-		t.Errorf("recomputing takes %v, its steps %v", got, sum)
-	}
 	s, err := New(Config{Policy: "meridian", MaxRunning: 4, Cells: 1000, MaxBatch: 100})
 	if err != nil {
 		t.Fatal(err)
@@ -285,7 +278,7 @@ func TestCostArithmetic(t *testing.T) {
 		l := mixed(1+i%3, 100+i, 5*(i%300), 4+i%13)
 		m.observe(l, truth.took(l), true)
 	}
-	n := s.PrefillFits(50*time.Millisecond, 2, 2*300, 700)
+	n := s.cost.fits(50, load{decode: 2, attended: 2 * 300}, 700, s.cfg.MaxBatch-2)
 	l := mixed(2, 299, 700, n)
 	if ms := truth.mean(l); ms > 50 || ms < 38 {
 		t.Errorf("%d tokens are said to fit into 50 ms; they take %.1f", n, ms)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// apply takes one event in. Events for requests that have ended are normal (a cancel crosses an answer's end on
-// the way) and are counted; what only a broken caller can send panics.
+// apply takes one event. Events of requests that have ended are normal (a cancel and the end of an answer cross) and are
+// counted. It panics on what only a broken caller sends.
 func (s *Scheduler) apply(e *Event) {
 	switch e.Kind {
 	case EvArrive:
@@ -19,11 +19,11 @@ func (s *Scheduler) apply(e *Event) {
 	case EvDrain:
 		s.draining = true
 		return
-	case EvPool:
+	case EvCells:
 		if e.Cells < 0 || e.Cells > s.cfg.Cells || !s.cfg.Prefix {
-			panic(fmt.Sprintf("sched: EvPool of %d cells; it needs Config.Prefix and must be 0…%d", e.Cells, s.cfg.Cells))
+			panic(fmt.Sprintf("sched: EvCells of %d cells; it needs Config.Prefix and must be 0…%d", e.Cells, s.cfg.Cells))
 		}
-		s.pool = e.Cells
+		s.cells = e.Cells
 		return
 	case EvToken:
 		if r := s.lookup(e.Req); r != nil {
@@ -63,23 +63,23 @@ func (s *Scheduler) apply(e *Event) {
 		}
 		r.paused = false
 		s.paused--
-		r.emitted, r.lastGap = false, 0 // the wait was the client's doing
+		r.emitted, r.lastGap = false, 0 // the client caused the wait
 		if r.state == Queued {
 			s.requeue(r)
 		}
 	case EvStarted:
-		s.goOn(r, e)
-	case EvHold:
-		s.hold(r, e)
+		s.onStarted(r, e)
+	case EvDefer:
+		s.onDefer(r, e)
 	case EvReady:
-		s.ready(r, e)
+		s.onReady(r, e)
 	default:
 		panic(fmt.Sprintf("sched: event kind %d of request %d is unknown", e.Kind, e.Req))
 	}
 }
 
-// arrive lets a request into the queue. Whether there is room for it is known after others were let in
-// (refuse); what can never run ends here.
+// arrive lets a request into the queue. rejectExcess decides later, after admit, whether the queue has room for it. A
+// request that can never run ends here.
 func (s *Scheduler) arrive(e *Event) {
 	switch {
 	case e.Req == 0:
@@ -93,23 +93,23 @@ func (s *Scheduler) arrive(e *Event) {
 	}
 	switch room := s.cfg.Room(e.Prompt); {
 	case room < 1:
-		s.turnAway(e, ReasonPromptTooLong)
+		s.rejectArrival(e, ReasonPromptTooLong)
 		r := &s.plan.Reject[len(s.plan.Reject)-1]
 		r.Need, r.Have = e.Prompt+1, s.cfg.Cells
 		return
 	case s.draining:
-		s.turnAway(e, ReasonDraining)
+		s.rejectArrival(e, ReasonDraining)
 		return
 	}
-	if late, yes := s.hopeless(e); yes {
-		s.turnAway(e, ReasonTTFT)
+	if late, yes := s.missesTTFT(e); yes {
+		s.rejectArrival(e, ReasonTTFT)
 		s.plan.Reject[len(s.plan.Reject)-1].RetryAfter = min(max(late.Round(10*time.Millisecond), minRetry), maxRetry)
 		return
 	}
 	r := s.newRequest()
 	*r = request{
 		id: e.Req, class: e.Class, owner: e.Owner, arrivedAt: s.now, rank: s.nextRank(), state: Queued, phase: Output, seq: -1,
-		prompt: e.Prompt, max: min(e.MaxTokens, s.cfg.Room(e.Prompt)), tbt: int64(e.TargetTBT), deadline: never,
+		prompt: e.Prompt, max: min(e.MaxTokens, s.cfg.Room(e.Prompt)), itl: int64(e.TargetITL), deadline: never,
 	}
 	if e.Thinking {
 		r.phase = Think
@@ -128,18 +128,18 @@ func (s *Scheduler) arrive(e *Event) {
 	s.enqueue(r)
 }
 
-// turnAway rejects a request that gets no record.
-func (s *Scheduler) turnAway(e *Event, why Reason) {
+// rejectArrival rejects a request before it gets a record.
+func (s *Scheduler) rejectArrival(e *Event, why Reason) {
 	s.reject(e.Req, why, 0)
 	r := request{id: e.Req, class: e.Class, owner: e.Owner, arrivedAt: s.now, prompt: e.Prompt}
 	r.log.add(s.now, ReasonArrived, e.Prompt)
 	s.ended.note(&r, s.now, why)
 }
 
-// outcome settles the batch of the plan before.
+// outcome takes the outcome of the previous plan's batch.
 func (s *Scheduler) outcome(e *Event) {
 	if !s.owedStep {
-		panic("sched: EvStep, but the plan before had no batch, or its outcome came already")
+		panic("sched: EvStep, but the previous plan had no batch, or its outcome came already")
 	}
 	s.owedStep = false
 	s.kvTokens = 0
@@ -147,18 +147,20 @@ func (s *Scheduler) outcome(e *Event) {
 	case StepOK:
 		s.tick.add(float64(e.Took), 0.2)
 		s.policy.observe(&s.plan, e.Took)
-		s.cost.observe(s.builder.load, e.Took, s.plan.DecodeTokens > 0 && s.plan.PrefillTokens > 0)
+		s.cost.observe(s.batcher.load, e.Took, s.plan.DecodeTokens > 0 && s.plan.PrefillTokens > 0)
 		s.observeGap(e.Took)
 		if n := s.plan.PrefillTokens; n > 0 {
 			s.rate.observe(n, float64(e.Took)+s.overhead.value)
 		}
 		for i, r := range s.batch {
-			if r == nil {
-				continue // a fork, or cancelled before the outcome was told
-			}
 			sl := &s.plan.Batch[i]
+			if r == nil {
+				if sl.Kind != SliceProbe {
+					s.freed += sl.N // cancelled before the outcome came: it gives up these cells too
+				}
+				continue
+			}
 			r.computed += sl.N
-			s.live += sl.N
 			s.charge(r)
 			if sl.Row >= 0 {
 				r.awaiting = true
@@ -170,9 +172,9 @@ func (s *Scheduler) outcome(e *Event) {
 		}
 	case StepAborted:
 	case StepKVFull:
-		// Half of what was tried may fit. Where it does not, the next outcome halves again, down to one token.
+		// Half of what was tried may fit. If not, the next outcome halves it again, down to one token.
 		s.kvTokens = s.plan.Tokens
-		s.lost = max(s.lost, s.cfg.Cells-s.pool-s.live-s.plan.Tokens/2)
+		s.lost = max(s.lost, s.cells+s.freed-s.plan.Tokens/2)
 		s.good = 0
 	case StepFailed:
 		for _, r := range s.batch {
@@ -185,7 +187,7 @@ func (s *Scheduler) outcome(e *Event) {
 	}
 }
 
-// token feeds a sampled token back.
+// token takes a sampled token.
 func (s *Scheduler) token(r *request, e *Event) {
 	if !r.awaiting {
 		panic(fmt.Sprintf("sched: EvToken of request %d, which has no row in the batch", r.id))
@@ -193,8 +195,8 @@ func (s *Scheduler) token(r *request, e *Event) {
 	if e.Probe < 0 {
 		panic(fmt.Sprintf("sched: EvToken of request %d with Probe %d", r.id, e.Probe))
 	}
-	if e.Cut < 0 || e.Cut > r.own() {
-		panic(fmt.Sprintf("sched: EvToken of request %d with Cut %d; it owns %d cells", r.id, e.Cut, r.own()))
+	if e.Cut < 0 || e.Cut > r.computed {
+		panic(fmt.Sprintf("sched: EvToken of request %d with Cut %d; it has computed %d tokens", r.id, e.Cut, r.computed))
 	}
 	if e.Forced < 0 || e.Forced >= r.max-r.generated {
 		panic(fmt.Sprintf("sched: EvToken of request %d with Forced %d; it may generate %d more", r.id, e.Forced, r.max-r.generated))
@@ -202,13 +204,13 @@ func (s *Scheduler) token(r *request, e *Event) {
 	s.heard(r)
 	r.generated += 1 + e.Forced
 	r.probe = e.Probe
-	// What is left of its history counts as prompt, so that its limit moves along.
+	// What is left of its history counts as prompt, so that its limit moves too.
 	r.prompt -= e.Cut
 	r.max += e.Cut
 	r.computed -= e.Cut
-	s.live -= e.Cut
+	r.shared = min(r.shared, r.computed) // the other holders of what was cut had ended
 	if r.generated >= r.max {
-		// The caller should have finished it: there is no room to go on.
+		// The caller should have finished it.
 		s.finalise(r, ReasonLength)
 		return
 	}
@@ -228,7 +230,7 @@ func (s *Scheduler) token(r *request, e *Event) {
 	}
 }
 
-// heard notes that the caller answered r's row.
+// heard records that the caller answered r's row.
 func (s *Scheduler) heard(r *request) {
 	if r.awaiting {
 		r.awaiting = false
@@ -236,7 +238,7 @@ func (s *Scheduler) heard(r *request) {
 	}
 }
 
-// reject finalises a request that never started.
+// reject adds a Rejection to the plan.
 func (s *Scheduler) reject(id ReqID, why Reason, after time.Duration) {
 	s.plan.Reject = append(s.plan.Reject, Rejection{Req: id, Reason: why, RetryAfter: after})
 	s.count[why]++
@@ -248,8 +250,8 @@ const (
 	maxRetry = time.Minute
 )
 
-// retryAfter guesses when a place in the queue will be free for the newest rejected request: one opens with
-// each request that ends, and those rejected before it will come back too.
+// retryAfter estimates when a place in the queue will be free for the newest rejected request: each end of a request
+// opens one, and the requests rejected earlier will come back too.
 func (s *Scheduler) retryAfter() time.Duration {
 	if !s.finishes.gap.any {
 		return time.Second

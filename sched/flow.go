@@ -1,9 +1,8 @@
 package sched
 
-// Fairness between owners is start-time fair queueing (Goyal, Vin, Cheng 1996) over computed tokens: each pair
-// of class and owner is a flow with a virtual time, the number of tokens computed for it; the flow with the
-// least goes first. A flow that was away starts at the least virtual time of those that are there: absence
-// earns no credit.
+// Fairness between owners is start-time fair queueing (Goyal, Vin, Cheng 1996) over computed tokens: each pair of class
+// and owner is a flow with a virtual time, the number of tokens computed for it; the flow with the least goes first. A
+// flow that returns starts at the least virtual time of the present flows: absence earns no credit.
 
 type flowKey struct {
 	class Class
@@ -17,16 +16,16 @@ type flow struct {
 	pending int64 // prompt tokens of its running requests that are not computed yet
 	members int   // its requests, queued, paused or running; 0 = kept only to remember vt
 
-	// The waiting ones: those preempted before, by rank, then the new ones by arrival.
+	// The waiting requests: preempted ones by rank, then new ones by arrival.
 	head, tail *request
 	pos        int // in its class's heap; -1 while head is nil
 }
 
-// key orders flows for admission: what was computed and what was promised.
+// key orders flows for admission: tokens computed, and tokens that running requests will still have computed.
 func (f *flow) key() int64 { return f.vt + f.pending }
 
-// flowHeap is a binary heap of the flows that have somebody waiting: those whose head was preempted, by rank, then
-// least key first, then the earlier head.
+// flowHeap is a binary heap of the flows with waiting requests: first those whose head was preempted, by rank, then by
+// least key, then by the earlier head.
 type flowHeap []*flow
 
 func (h flowHeap) less(a, b *flow) bool {
@@ -118,8 +117,8 @@ func (s *Scheduler) closeFlow(f *flow) {
 	c := &s.byClass[f.class]
 	f.members--
 	c.members--
-	// When nobody of the class is left, everybody starts equal next time. And whatever many owners do, the idle
-	// ones are not remembered beyond a bound.
+	// When the class has no request left, all flows start equal next time. The number of remembered idle flows is
+	// bounded, however many owners there are.
 	if c.members > 0 && len(s.flowOf) <= 2*len(s.requests)+64 {
 		return
 	}
@@ -139,8 +138,8 @@ func (s *Scheduler) virtualNow(class Class) int64 {
 			least, any = r.flow.vt, true
 		}
 	}
-	// A flow of which nobody runs has nothing pending, so its key is its vt, and the heap's first is the least, unless
-	// preempted requests come first.
+	// A flow without running requests has nothing pending, so its key is its vt, and the heap's first is the least,
+	// unless preempted requests come first.
 	for i, f := range s.flows[class] {
 		if !any || f.vt < least {
 			least, any = f.vt, true
@@ -155,7 +154,7 @@ func (s *Scheduler) virtualNow(class Class) int64 {
 	return c.vnow
 }
 
-// charge books n tokens that were computed for r, except those computed before.
+// charge adds what was computed for r to its flow, except tokens that were computed before.
 func (s *Scheduler) charge(r *request) {
 	n := r.computed - r.charged
 	if n <= 0 {
@@ -171,10 +170,10 @@ func (s *Scheduler) charge(r *request) {
 // enqueue puts a new request at the end of its flow's queue.
 func (s *Scheduler) enqueue(r *request) { s.insert(r, r.flow.tail) }
 
-// requeue puts back a request that was preempted or paused: those that ran before go before new ones, and each
-// kind by rank. One that may not start is not put back.
+// requeue puts back a request that was preempted, paused or deferred: requests that have started go before new ones, and
+// each kind by rank. A request that is still paused or deferred is not put back.
 func (s *Scheduler) requeue(r *request) {
-	if r.paused || r.held != ReasonNone {
+	if r.paused || r.deferred != ReasonNone {
 		return
 	}
 	var after *request

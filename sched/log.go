@@ -13,8 +13,8 @@ type decisions struct {
 	n     int // Invariant: n ≤ logSize
 }
 
-// add notes a decision. One that was among the newest three is told again there: a request that is served in every
-// second step would otherwise have forgotten its start after eight of them.
+// add records a decision. It is merged with one for the same reason among the newest three entries: otherwise a request
+// that is served in every second step would push its start out of the log after eight steps.
 func (d *decisions) add(now Instant, why Reason, tokens int) {
 	for i := 1; i <= min(3, d.n); i++ {
 		if e := &d.entry[(d.next-i+logSize)%logSize]; e.Reason == why {
@@ -46,7 +46,7 @@ type ended struct {
 	n    int
 }
 
-// note keeps what r was, which ends now.
+// note records the end of r.
 func (e *ended) note(r *request, now Instant, why Reason) {
 	r.log.add(now, why, 0)
 	x := &e.entry[e.next]
@@ -59,8 +59,8 @@ func (e *ended) note(r *request, now Instant, why Reason) {
 	e.n = min(e.n+1, endedSize)
 }
 
-// Decisions appends to dst the newest decisions about a request, live or among those that ended lately, oldest first.
-// ok is false for one that is not remembered.
+// Decisions appends to dst the newest decisions about a request, oldest first. ok is false when the request is neither live
+// nor one of the last 64 that ended.
 func (s *Scheduler) Decisions(dst []Decision, id ReqID) (log []Decision, ok bool) {
 	if r := s.requests[id]; r != nil {
 		return r.log.appendTo(dst), true
@@ -73,7 +73,7 @@ func (s *Scheduler) Decisions(dst []Decision, id ReqID) (log []Decision, ok bool
 	return dst, false
 }
 
-// Finished appends to dst the requests that ended or were rejected lately, newest first: at most 64.
+// Finished appends to dst the last 64 requests that ended or were rejected, newest first.
 func (s *Scheduler) Finished(dst []Summary) []Summary {
 	for i := 1; i <= s.ended.n; i++ {
 		dst = append(dst, s.ended.entry[(s.ended.next-i+endedSize)%endedSize].Summary)

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// policy decides what a step computes and in which order requests come. Everything else (states, sequences,
-// cells, rows, who may be preempted) is the scheduler's and the same for all policies.
+// policy decides what a step computes and in which order requests start. Everything else (states, sequences, cells, rows,
+// preemptions) is the scheduler's and the same for all policies.
 type policy interface {
-	// lane is where a request of this class and owner queues: requests of one lane go first come first
-	// served, lanes of one class share by computed tokens, and Interactive goes before Background. A policy
-	// that ignores a distinction maps it away.
+	// lane returns the queue of a request of this class and owner: requests of one lane are served first come first
+	// served, lanes of one class share by computed tokens, and Interactive goes before Background. A policy that
+	// ignores classes or owners maps them to one.
 	lane(Class, uint32) (Class, uint32)
-	// fill adds slices to the batch. It is called when at least one request can run and must then add a slice.
-	fill(*builder)
+	// fill adds slices to the batch, at least one. It is called when at least one request can run.
+	fill(*batcher)
 	// observe learns from a step whose batch was computed.
 	observe(p *Plan, took time.Duration)
-	// targets are the token budgets of a step with prompt work, beside running answers and alone.
+	// targets returns the token budgets of a step with prompt work, beside running answers and alone.
 	targets() (shared, solo int)
 }
 
@@ -35,14 +35,14 @@ func newPolicy(s *Scheduler) policy {
 	return newUMA(s)
 }
 
-// builder is a batch under construction. Its methods keep what no policy may break: the sum of the slices stays
-// within Config.MaxBatch, every slice has its cells, and each Row is exact.
-type builder struct {
+// batcher builds a batch. Its methods keep what no policy may break: the sum of the slices is at most Config.MaxBatch,
+// every slice has its cells, and each Row is exact.
+type batcher struct {
 	s        *Scheduler
 	left     int // tokens the batch has room for
-	cells    int // cells not spoken for
+	cells    int // cells that requests can still have
 	runnable int // running requests that are not paused
-	unserved int // of these, those without a slice so far: a cell each is kept for them
+	unserved int // of them: requests without a slice so far; a cell is kept for each
 	keep     int // rows that forks leave to prompts
 	load     load
 }
@@ -50,9 +50,9 @@ type builder struct {
 // maxForced is the longest slice of forced tokens: the others' tokens wait for it.
 const maxForced = 16
 
-// decode adds the next token of r, which must be decoding and not paused. The batch must have room; the cell is
-// there, because the scheduler made sure of one for every request that can run and prefill leaves it.
-func (b *builder) decode(r *request, why Reason) {
+// decode adds the next token of r, which must be decoding and not paused. The batch must have room. A cell is free,
+// because preemptForCells keeps one for every request that can run and prefill leaves it.
+func (b *batcher) decode(r *request, why Reason) {
 	if b.left == 0 || b.cells == 0 {
 		panic(fmt.Sprintf("sched: no room to decode request %d", r.id))
 	}
@@ -66,9 +66,10 @@ func (b *builder) decode(r *request, why Reason) {
 	}
 }
 
-// chooseForks leaves of the forks that are asked for those that a step can have: first who was refused one longest
-// ago. Thoughts in step ask at the same tokens, and in the order of the batch the last ones would never get any.
-func (b *builder) chooseForks() {
+// chooseForks keeps as many of the requested forks as the step can carry, and skips the others: the fork that was first
+// skipped longest ago goes first. Thoughts that progress in step request forks at the same tokens; in the order of the
+// batch the last ones would never get any.
+func (b *batcher) chooseForks() {
 	s, room := b.s, min(b.left, b.cells)-b.runnable
 	s.due = s.due[:0]
 	for _, r := range s.running {
@@ -78,8 +79,8 @@ func (b *builder) chooseForks() {
 	}
 	if len(s.due) > 1 {
 		slices.SortFunc(s.due, func(a, b *request) int {
-			if a.refused != b.refused {
-				return cmp(a.refused-1, b.refused-1) // 0 was not: behind all
+			if a.forkSkipped != b.forkSkipped {
+				return cmp(a.forkSkipped-1, b.forkSkipped-1) // 0, never skipped, comes last
 			}
 			return cmp(a.rank, b.rank)
 		})
@@ -98,24 +99,24 @@ func (b *builder) chooseForks() {
 	}
 }
 
-// skipFork leaves out the fork that r asked for.
+// skipFork drops the fork that r requested.
 func (s *Scheduler) skipFork(r *request) {
 	s.count[ReasonProbeSkipped]++
 	r.log.add(s.now, ReasonProbeSkipped, r.probe)
 	r.probe = 0
-	if r.refused == 0 {
-		r.refused = s.step
+	if r.forkSkipped == 0 {
+		r.forkSkipped = s.step
 	}
 }
 
-// fork adds the rows of r's probe behind its decode slice, or forgets it when others would have to make way.
-func (b *builder) fork(r *request) {
+// fork adds the rows of r's probe behind its decode slice, or skips it when other requests need the room.
+func (b *batcher) fork(r *request) {
 	s, n, why := b.s, r.probe, ReasonProbe
 	if n > min(b.left-b.keep, b.cells)-b.unserved {
 		s.skipFork(r)
 		return
 	}
-	r.probe, r.refused = 0, 0
+	r.probe, r.forkSkipped = 0, 0
 	s.count[why]++
 	r.log.add(s.now, why, n)
 	p := &s.plan
@@ -128,9 +129,9 @@ func (b *builder) fork(r *request) {
 	b.cells -= n
 }
 
-// prefill adds up to n tokens of r's history, which must be in Prefill and not paused, and returns how many.
-// why says what n stands for; the builder puts its own reason where it had to cut deeper.
-func (b *builder) prefill(r *request, n int, why Reason) int {
+// prefill adds up to n tokens of r's history and returns how many. r must be in Prefill and not paused. why is the reason
+// for n; the batcher gives its own where it adds fewer.
+func (b *batcher) prefill(r *request, n int, why Reason) int {
 	if left := r.left(); n >= left {
 		n, why = left, ReasonPrefillRest
 	}
@@ -147,7 +148,7 @@ func (b *builder) prefill(r *request, n int, why Reason) int {
 	return n
 }
 
-func (b *builder) add(r *request, n int, kind SliceKind, why Reason) {
+func (b *batcher) add(r *request, n int, kind SliceKind, why Reason) {
 	s := b.s
 	p := &s.plan
 	sl := Slice{Req: r.id, Seq: r.seq, Start: r.computed, N: n, Row: -1, Kind: kind, Reason: why}
@@ -174,10 +175,10 @@ func (b *builder) add(r *request, n int, kind SliceKind, why Reason) {
 	b.unserved--
 }
 
-// decodeAll adds one token of each decoding request, in the order they were let in. When there are more than
-// limit, those whose turn was longest ago go first: each waits at most ⌈decoding/limit⌉ steps between tokens. It
-// returns those who got none.
-func (b *builder) decodeAll(order []*request, limit int, why Reason) (rest []*request) {
+// decodeAll adds one token of each decoding request, in the order in which they started. When there are more than limit,
+// those whose turn was longest ago go first: each waits at most ⌈decoding/limit⌉ steps between tokens. It returns the
+// requests that got none.
+func (b *batcher) decodeAll(order []*request, limit int, why Reason) (rest []*request) {
 	if len(order) > limit {
 		slices.SortFunc(order, func(a, b *request) int {
 			switch {
@@ -195,8 +196,8 @@ func (b *builder) decodeAll(order []*request, limit int, why Reason) (rest []*re
 	return rest
 }
 
-// split appends the running requests that can run to dec and pre, in the order they were let in.
-func (b *builder) split(dec, pre []*request) (d, p []*request) {
+// split appends the running requests that are not paused to dec and pre, in the order in which they started.
+func (b *batcher) split(dec, pre []*request) (d, p []*request) {
 	for _, r := range b.s.running {
 		switch {
 		case r.paused:
@@ -209,8 +210,8 @@ func (b *builder) split(dec, pre []*request) (d, p []*request) {
 	return dec, pre
 }
 
-// whyNotMore is the plan's reason when the policy itself set no limit.
-func (b *builder) whyNotMore() Reason {
+// whyNotMore returns the plan's reason when the policy itself set no limit.
+func (b *batcher) whyNotMore() Reason {
 	switch {
 	case b.unserved == 0 && b.cut() == ReasonNone:
 		return ReasonServed
@@ -220,8 +221,8 @@ func (b *builder) whyNotMore() Reason {
 	return ReasonCells
 }
 
-// cut is why a prompt got less than all, or ReasonNone.
-func (b *builder) cut() Reason {
+// cut returns why a prompt got less than all, or ReasonNone.
+func (b *batcher) cut() Reason {
 	for i := range b.s.plan.Batch {
 		if sl := &b.s.plan.Batch[i]; sl.Row < 0 {
 			return sl.Reason

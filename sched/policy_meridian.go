@@ -5,49 +5,48 @@ import (
 	"slices"
 )
 
-// meridian keeps a promise in milliseconds: the time between two tokens of a visible answer stays under a target,
-// whatever else there is to compute.
+// meridian keeps the ITL of visible answers under a target in milliseconds, whatever else there is to compute.
 //
 // Rule: in each step
 //  1. every answer in its output phase gets one token;
-//  2. what the cost model says is left under the tightest target (Event.TargetTBT, else Config.ITLTarget for
-//     interactive answers) is shared by thinking requests and prompts: half of it goes to thinking ones, least
-//     recently served first, when prompts wait; a thinking one that would wait longer than Config.ThinkFloor gets
-//     its token in any case;
-//  3. prompts get the chunk that fits into the rest in 95 of 100 cases, by the cost model's own record of how far it
-//     is off, and no larger than twice what it has seen. When nothing fits they are held, at most Config.MaxHeld steps
-//     in a row, then they get the smallest chunk; held prompts go on only when Config.MinPrefill fits;
-//  4. while no answer runs, thinking requests all get their token (they are on the way to their answer, and the target
-//     is theirs then). With no token to wait for, prompts get the chunk that takes Config.SoloBudget, so that progress
-//     is seen and a cancel or a newcomer does not wait for seconds. The first chunk ever has Config.FirstPrefill tokens;
-//  5. beside an interactive answer of fewer than five tokens prompts are held, because its first words are waited for:
-//     in at most 12 steps more than there were others, and not a prompt that would have its own first token within two
-//     steps;
-//  6. where answers alone take longer than the target, it cannot be met (Stats.TargetInfeasible): then a step may take
-//     half as long again as these, because holding the others would smooth nothing.
+//  2. thinking requests and prompts share what the cost model says is left under the tightest target (Event.TargetITL,
+//     else Config.ITLTarget for interactive answers): when prompts wait, half of it goes to thinking requests, least
+//     recently served first. A thinking request that would wait longer than Config.ThinkFloor gets its token in any case;
+//  3. prompts get the chunk that fits into the rest in 95 of 100 cases, by the cost model's own record of its error, but
+//     at most twice the largest chunk that the model has seen. When nothing fits, prompts are held, for at most
+//     Config.MaxHeld steps in a row; then they get the smallest chunk. Held prompts continue only when Config.MinPrefill
+//     fits;
+//  4. while no answer runs, every thinking request gets its token: it is on the way to its answer, and the target applies
+//     to it. When no request waits for a token, prompts get the chunk that takes Config.SoloBudget (but see SoloLimit),
+//     so that progress is visible and a cancel or an arrival does not wait for seconds. The first chunk of all has
+//     Config.FirstPrefill tokens;
+//  5. beside an interactive answer of fewer than 5 tokens prompts are held, because its first words are waited for: in at
+//     most 12 steps more than there were other steps, and not a prompt that is within two steps of its own first token;
+//  6. where answers alone take longer than the target, it cannot be met (Stats.TargetInfeasible). Then a step may take
+//     1.5 times as long as answers alone, because holding the others would smooth nothing.
 //
-// It optimises: the promise first, then the throughput of prompts and of thinking under it. It predicts: the first
-// step of a storm is sized as the hundredth is.
-// It gives up: the share t_answers/target of the prompt throughput, and mean smoothness: steps are as long as the
-// target allows while there is work.
-// Do not use it for work without anybody waiting: `stock` computes more prompt tokens a second.
+// It optimises: the target first, then the throughput of prompts and of thinking under it. It predicts: the first step of
+// a storm is sized like the hundredth.
+// It gives up: the share t_answers/target of the prompt throughput, and mean smoothness: steps are as long as the target
+// allows while there is work.
+// Do not use it when no client waits for an answer: `stock` computes more prompt tokens a second.
 //
 // Bounds:
 //   - An answer in its output phase gets a token every step, as under `uma`.
-//   - A thinking request gets a token within ThinkFloor and a step, or, when more are due than a batch has rows, in turn.
+//   - A thinking request gets a token within ThinkFloor and a step; with more due than a batch has rows, in turn.
 //   - Prompts are held at most MaxHeld steps in a row, and one that has a sequence gets tokens at least once in
-//     8 × MaxRunning steps that are not held.
+//     8 × MaxRunning steps in which prompts are not held.
 type meridian struct{ predictive }
 
 func newMeridian(s *Scheduler) *meridian { return &meridian{newPredictive(s)} }
 
-// thinkShare is the part of what is left under the target that thinking requests may take while prompts wait.
+// thinkShare is the part of the time left under the target that thinking requests may take while prompts wait.
 const thinkShare = 0.5
 
-// learnedSteps is how many steps the cost model must have seen before it decides about thinking rows.
+// learnedSteps is how many steps the cost model must have seen before it decides about rows of thinking requests.
 const learnedSteps = 8
 
-func (p *meridian) fill(b *builder) {
+func (p *meridian) fill(b *batcher) {
 	s := b.s
 	p.split()
 	s.plan.Reason = ReasonNone
@@ -58,7 +57,7 @@ func (p *meridian) fill(b *builder) {
 		answers, why = p.think, ReasonThink
 	}
 	unserved := b.decodeAll(answers, rows, why)
-	room := p.room(b, answers)
+	budget := p.budget(b, answers)
 	var waiting []*request
 	if len(p.out) > 0 {
 		share := 1.0
@@ -66,32 +65,32 @@ func (p *meridian) fill(b *builder) {
 			share = thinkShare
 		}
 		now := s.cost.upper(b.load)
-		waiting = p.thoughts(b, rows, now+mul(share, max(0, room.ms-now)), room.bounded)
+		waiting = p.thoughts(b, rows, now+mul(share, max(0, budget.ms-now)), budget.bounded)
 	}
-	p.prompts(b, room)
-	// What prompts left over.
+	p.prompts(b, budget)
+	// The rows that prompts left.
 	if n := min(len(unserved), b.left); n > 0 {
 		b.decodeAll(unserved, n, ReasonDecodeTurn)
 	}
 	for _, r := range waiting {
-		if b.left > 0 && !s.plan.PrefillHeld && p.rowFits(b, r, room.ms) {
+		if b.left > 0 && !s.plan.PrefillHeld && p.rowFits(b, r, budget.ms) {
 			b.decode(r, ReasonThink)
 			continue
 		}
-		p.leaveOut(b, r, ReasonThinkHeld)
-		s.promise.thinkHeld++
+		p.skip(b, r, ReasonThinkHeld)
+		s.guard.thinkHeld++
 	}
-	if s.plan.Reason == ReasonNone && s.promise.thinkHeld > 0 {
+	if s.plan.Reason == ReasonNone && s.guard.thinkHeld > 0 {
 		s.plan.Reason = ReasonTarget
 	}
 	p.finish(b)
 }
 
-// thoughts adds the rows of thinking requests that are due or fit below ms, and returns the others.
-func (p *meridian) thoughts(b *builder, rows int, ms float64, bounded bool) (waiting []*request) {
+// thoughts adds the rows of the thinking requests that are due or fit below ms, and returns the other requests.
+func (p *meridian) thoughts(b *batcher, rows int, ms float64, bounded bool) (waiting []*request) {
 	s := b.s
-	// In the step after this one it is too late.
-	dueBy := s.now.Add(s.promise.target).Add(-p.cfg.ThinkFloor)
+	// The next step would be too late.
+	dueBy := s.now.Add(s.guard.target).Add(-p.cfg.ThinkFloor)
 	due := func(r *request) bool { return !r.emitted || r.lastEmit <= dueBy }
 	slices.SortFunc(p.think, func(a, b *request) int {
 		switch ad, bd := due(a), due(b); {
@@ -136,7 +135,7 @@ func (p *meridian) thoughts(b *builder, rows int, ms float64, bounded bool) (wai
 }
 
 // rowFits reports whether the batch with r's next token stays below ms.
-func (p *predictive) rowFits(b *builder, r *request, ms float64) bool {
+func (p *predictive) rowFits(b *batcher, r *request, ms float64) bool {
 	l := b.load
 	l.slice(SliceDecode, r.computed, 1+r.probe)
 	return p.s.cost.upper(l) <= ms

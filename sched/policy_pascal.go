@@ -2,40 +2,40 @@ package sched
 
 import "math"
 
-// pascal puts thinking first and lets an answer wait while its reader has still something to read.
+// pascal serves thinking first and delays an answer while its reader still has text to read.
 //
 // Rule, after PASCAL (arXiv 2602.11530: phase-aware scheduling of reasoning requests): in each step
-//  1. every thinking request gets one token: its user sees nothing until it is done;
-//  2. an answer gets one unless it is ahead of its reader: Config.ReadingRate tokens a second are read, and while what
-//     was sent lasts longer than a step takes, the step is left to thinking requests and prompts, if there are any;
-//  3. prompts get the chunk that fits before the next token is due: an answer's by its reader, or by the target as
-//     under meridian.
+//  1. every thinking request gets one token: its user sees nothing until the answer begins;
+//  2. an answer gets one unless it is ahead of its reader, who reads Config.ReadingRate tokens a second: while the text
+//     already sent lasts longer than a step takes, thinking requests and prompts get the step, if there are any;
+//  3. prompts get the chunk that fits before the next token is due: an answer's by its reader, or by the target as under
+//     meridian.
 //
-// It optimises: the time until the visible answer begins. It gives up: the evenness of the visible answer, which comes
-// at reading speed and no faster while others have work, and its total time.
+// It optimises: the time until the visible answer begins. It gives up: the evenness of the visible answer, which comes at
+// reading speed and no faster while other requests have work, and its total time.
 // Do not use it when programs read the answers: a parser does not read 15 tokens a second.
 //
-// Bounds: a thinking request gets a token every step, and so does an answer that is not ahead of its reader, or when
-// there is no other work (with more of them than rows: in turn). Prompts: as under meridian.
+// Bounds: a thinking request gets a token every step. So does an answer that is not ahead of its reader, or when there is
+// no other work (with more of them than rows: in turn). Prompts: as under meridian.
 type pascal struct{ predictive }
 
 func newPascal(s *Scheduler) *pascal { return &pascal{newPredictive(s)} }
 
-func (p *pascal) fill(b *builder) {
+func (p *pascal) fill(b *batcher) {
 	s := b.s
 	p.split()
 	s.plan.Reason = ReasonNone
 	b.keep = p.reserved()
 	rows := p.cfg.MaxBatch - b.keep
 	unserved := b.decodeAll(p.think, rows, ReasonThink)
-	// Those of the answers that can wait a step stay behind; the others are moved to the front.
+	// The answers that cannot wait a step move to the front.
 	ms, n := math.Inf(1), len(p.out)
 	if len(p.think)+len(p.pre) > 0 {
 		n = 0
 		for i, r := range p.out {
 			step := p.cfg.ITLTarget
-			if w := p.wish(r); w > 0 {
-				step = min(step, w)
+			if t := p.itlTarget(r); t > 0 {
+				step = min(step, t)
 			}
 			if ahead := r.readAt.Sub(s.now); ahead > step {
 				ms = min(ms, float64(ahead)/1e6)
@@ -51,25 +51,25 @@ func (p *pascal) fill(b *builder) {
 	if len(p.out) == 0 {
 		answers = p.think
 	}
-	room := p.room(b, answers)
+	budget := p.budget(b, answers)
 	if len(ahead) > 0 {
-		room.ms, room.most, room.bounded = min(room.ms, ms), min(room.most, ms), true
-		if room.target == 0 {
-			room.target = p.cfg.ITLTarget
+		budget.ms, budget.most, budget.bounded = min(budget.ms, ms), min(budget.most, ms), true
+		if budget.target == 0 {
+			budget.target = p.cfg.ITLTarget
 		}
 	}
-	p.prompts(b, room)
+	p.prompts(b, budget)
 	for _, rest := range [][]*request{unserved, unservedOut} {
 		if n := min(len(rest), b.left); n > 0 {
 			b.decodeAll(rest, n, ReasonDecodeTurn)
 		}
 	}
 	if len(s.plan.Batch) == 0 {
-		// Not even the smallest chunk fitted: better an early token than an idle machine.
+		// Not even the smallest chunk fits: an early token is better than an idle machine.
 		ahead = b.decodeAll(ahead, b.left, ReasonDecode)
 	}
 	for _, r := range ahead {
-		p.leaveOut(b, r, ReasonPaced)
+		p.skip(b, r, ReasonPaced)
 	}
 	p.finish(b)
 }

@@ -2,19 +2,19 @@ package sched
 
 import "math"
 
-// meridianStatic is the rule that Meridian was first published with (schedule_batch), kept to be compared with.
+// meridianStatic is the rule of meridian-core (schedule_batch), kept for comparison.
 //
-// Rule: a step has Config.OutputSlots places for answers and ⌊slots × Config.ThinkMultiplier⌋ for thinking requests,
-// both cut to the free KV cells, answers first; first come, first served. Prompts, which the rule does not know, fill
-// the rest of the batch as under `stock`.
+// Rule: a step has Config.OutputSlots places for answers and ⌊slots × Config.ThinkMultiplier⌋ for thinking requests, both
+// cut to the free KV cells, answers first; first come, first served. Prompts, which the rule does not mention, fill the
+// rest of the batch as under `stock`.
 //
-// Two things are mended, without which nothing would run: a request that got its token goes to the end of its queue
-// instead of leaving it, and one that does not think has a queue.
+// Two corrections let it serve requests at all: a request that got its token goes to the end of its queue instead of
+// leaving it, and requests that do not think have a queue.
 //
 // It optimises: the share of steps that answers get against thinking requests, in places, whatever these cost.
-// It gives up: everything in milliseconds (prompts stop answers as under `stock`), classes, owners. Thinking gets its
-// places although answers wait for them; when cells run short it gets none.
-// Do not use it to serve anybody: it is here for the simulator.
+// It gives up: every time bound (prompts stop answers as under `stock`), classes, owners. Thinking gets its places
+// although answers wait for them; when cells run short it gets none.
+// It is for the simulator. Do not serve with it.
 //
 // Bounds: an answer gets a token every ⌈answers/OutputSlots⌉ steps while cells last, a thinking request every
 // ⌈thinking/⌊OutputSlots × ThinkMultiplier⌋⌉.
@@ -35,7 +35,7 @@ func newMeridianStatic(s *Scheduler) *meridianStatic {
 
 func (p *meridianStatic) lane(Class, uint32) (Class, uint32) { return Interactive, 0 }
 
-func (p *meridianStatic) fill(b *builder) {
+func (p *meridianStatic) fill(b *batcher) {
 	p.split()
 	free := b.cells
 	answers := min(len(p.out), p.slots, free, p.cfg.MaxBatch)

@@ -2,20 +2,19 @@ package sched
 
 import "time"
 
-// stock is what llama-server does, as the baseline that others are measured against.
+// stock does what llama-server does, as the baseline of comparisons.
 //
-// Rule: first come, first served. Every running answer gets one token, then prompts fill the batch up to
-// Config.MaxBatch in the order they were let in. No classes, no owners, no phases, no time budget, no guard: a lone
-// prompt's step is not bounded in time either, because llama-server's is not. Only the bounded queue is shared by
-// owner, as under every policy.
+// Rule: first come, first served. Every running answer gets one token, then prompts fill the batch up to Config.MaxBatch
+// in the order in which they started. There are no classes, owners, phases, time budget or guard. Like llama-server's, the
+// step of a prompt alone is not bounded in time. Only the bounded queue is shared by owner, as under every policy.
 //
 // It optimises: prompt throughput. Each weight is read once for as many tokens as the engine takes.
-// It gives up: everything that is promised in milliseconds. While prompts wait, each token of a running answer
-// takes as long as a full batch, seconds on a CPU.
-// Do not use it when people read answers while others send prompts.
+// It gives up: every time bound. While prompts wait, each token of a running answer takes as long as a full batch: seconds
+// on a CPU.
+// Do not use it when people read answers while other clients send prompts.
 //
-// Bounds: an answer gets a token every ⌈answers/MaxBatch⌉ steps. A prompt gets tokens whenever those before it
-// leave room in the batch: when as many answers run as the batch has rows, it waits for one to end.
+// Bounds: an answer gets a token every ⌈answers/MaxBatch⌉ steps. A prompt gets tokens whenever those before it leave room
+// in the batch: when as many answers run as the batch has rows, it waits for one to end.
 type stock struct {
 	maxBatch int
 	dec, pre []*request // scratch
@@ -31,7 +30,7 @@ func newStock(cfg *Config) *stock {
 
 func (p *stock) lane(Class, uint32) (Class, uint32) { return Interactive, 0 }
 
-func (p *stock) fill(b *builder) {
+func (p *stock) fill(b *batcher) {
 	p.dec, p.pre = b.split(p.dec[:0], p.pre[:0])
 	b.decodeAll(p.dec, p.maxBatch, ReasonDecode)
 	for _, r := range p.pre {

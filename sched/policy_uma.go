@@ -9,48 +9,48 @@ import (
 //
 // Rule: in each step
 //  1. every running answer gets one token;
-//  2. prompts drain the rest of the step's token budget in chunks: interactive ones first, those before their
-//     first token first, then the owner for whom less was computed, then the earlier wished first token, then
-//     round-robin; in every 8th such step the one that was served longest ago goes before all;
-//  3. the budget moves with the measured time of such steps toward Config.TickBudget while answers run, and
-//     toward Config.SoloBudget while none does, where the cost model also bounds the step, so that the first prompt
-//     of all does not take a slow machine seconds;
-//  4. the guard: when an interactive answer's newest token came later than its target (Event.TargetTBT, else
+//  2. prompts share the rest of the step's token budget in chunks: interactive ones first, those before their first
+//     token first, then the owner for whom less was computed, then the earlier TTFT deadline, then round-robin; in
+//     every 8th such step the least recently served one goes first;
+//  3. the budget moves with the measured time of such steps toward Config.TickBudget while answers run, and toward
+//     Config.SoloBudget while none does; then the cost model bounds the step too, so that the first prompt of all does
+//     not take a slow machine seconds;
+//  4. the guard: when an interactive answer's newest token came later than its target (Event.TargetITL, else
 //     Config.Guard), prompts are left out of the step;
-//  5. where a step without any prompt takes long already, times that it cannot meet are not aimed at: the goal
-//     of 3 is at least goalSlack, the target of 4 at least guardSlack times such a step.
+//  5. where a step without prompts takes long already, the goal of 3 is at least goalSlack times such a step, and the
+//     target of 4 at least guardSlack times.
 //
-// It optimises: the time between the tokens of an answer, then the time to a first token.
-// It gives up: some prompt throughput, because small chunks cost more per token; and it reacts to steps that
-// were too long instead of predicting them, so the first steps of a storm can be.
-// Do not use it for work without anybody waiting: `stock` computes more prompt tokens a second.
+// It optimises: ITL, then TTFT.
+// It gives up: some prompt throughput, because small chunks cost more per token. It reacts to steps that were too long
+// instead of predicting them, so the first steps of a storm can be too long.
+// Do not use it when no client waits for an answer: `stock` computes more prompt tokens a second.
 //
 // Bounds:
 //   - An answer gets a token every step; with more answers than rows, every ⌈answers/(MaxBatch − reserve)⌉
 //     steps, where reserve = min(MinPrefill, MaxBatch/2) rows are kept for a prompt that waits.
-//   - Prompts are held at most MaxHeld steps in a row. So of MaxHeld+1 steps at least one computes
-//     min(MinPrefill, MaxBatch/2) prompt tokens, or what is left of them, or of the free cells.
-//   - A prompt that has a sequence gets tokens at least once in 8 × MaxRunning steps that are not held.
+//   - Prompts are held at most MaxHeld steps in a row. So of MaxHeld+1 steps at least one computes min(MinPrefill,
+//     MaxBatch/2) prompt tokens, or as many as are left, or as there are free cells.
+//   - A prompt that has a sequence gets tokens at least once in 8 × MaxRunning steps in which prompts are not held.
 type uma struct {
 	s        *Scheduler
 	cfg      *Config
 	shared   pace       // while answers run
 	solo     pace       // while none does
 	alone    average    // ns of a step with answers only
-	answers  average    // how many these were
-	held     int        // steps in a row that the guard held prompts back
-	turn     int        // steps with several prompts since the one served longest ago went first
+	answers  average    // answers in such a step
+	held     int        // steps in a row in which the guard held prompts
+	turn     int        // steps with several prompts since the least recently served one went first
 	dec, pre []*request // scratch
 }
 
-// How much longer a step may take than one without prompts before that is too long, whatever was configured. On
-// a machine whose plain step takes 150 ms a goal of 30 ms would only make prompts crawl: nothing gets smooth.
+// A step may take so many times as long as one without prompts, whatever was configured. On a machine whose plain step
+// takes 150 ms, a goal of 30 ms would slow prompts down and smooth nothing.
 const (
 	goalSlack  = 1.5
 	guardSlack = 2
 )
 
-// turnEvery is every how many steps the prompt that was served longest ago goes first.
+// turnEvery: in every so many steps the least recently served prompt goes first.
 const turnEvery = 8
 
 func newUMA(s *Scheduler) *uma {
@@ -69,7 +69,7 @@ func (p *uma) lane(c Class, owner uint32) (Class, uint32) { return c, owner }
 
 func (p *uma) targets() (shared, solo int) { return p.shared.size(), p.solo.size() }
 
-func (p *uma) fill(b *builder) {
+func (p *uma) fill(b *batcher) {
 	p.dec, p.pre = b.split(p.dec[:0], p.pre[:0])
 	plan := &b.s.plan
 	hold, floor := p.guard(b.s.now)
@@ -103,7 +103,7 @@ func (p *uma) fill(b *builder) {
 		if p.cfg.SoloLimit > p.cfg.SoloBudget {
 			rest = max(rest, soloTokens)
 		}
-		rest = p.s.loneFits(far, rest)
+		rest = p.s.soloFits(far, rest)
 	}
 	rest = min(rest, b.left)
 	plan.Budget = plan.Tokens + rest
@@ -132,10 +132,10 @@ func (p *uma) fill(b *builder) {
 	}
 }
 
-// reserve is the prompt tokens that a step with room for prompts always offers.
+// reserve is how many prompt tokens a step with room for prompts offers at least.
 func (p *uma) reserve() int { return min(p.cfg.MinPrefill, max(1, p.cfg.MaxBatch/2)) }
 
-// reserved is how many rows of this step are kept from answers, because prompts will take them.
+// reserved is how many rows of this step are kept free of answers for prompts.
 func (p *uma) reserved() int {
 	n := 0
 	for _, r := range p.pre {
@@ -146,8 +146,8 @@ func (p *uma) reserved() int {
 	return n
 }
 
-// guard reports whether prompts are left out of this step because an answer is late, or, when they were left
-// out long enough, that they get the smallest chunk.
+// guard reports whether prompts are left out of this step because an answer is late (hold), or get the smallest chunk
+// because they were left out long enough (floor).
 func (p *uma) guard(now Instant) (hold, floor bool) {
 	if p.cfg.Guard == 0 || len(p.pre) == 0 {
 		p.held = 0
@@ -159,8 +159,8 @@ func (p *uma) guard(now Instant) (hold, floor bool) {
 			continue
 		}
 		target := int64(p.cfg.Guard)
-		if r.tbt > 0 {
-			target = r.tbt
+		if r.itl > 0 {
+			target = r.itl
 		}
 		if max(int64(now-r.lastEmit), r.lastGap) > max(target, floorTarget) {
 			late = true
@@ -212,8 +212,8 @@ func comparePrompts(a, b *request) int {
 	return cmp(a.rank, b.rank)
 }
 
-// plain estimates the ns of a step with n answers and no prompt, rather too low than too high: fewer answers
-// than were measured are taken to cost proportionally less, more to cost the same. 0 = nothing was measured.
+// plain estimates the ns of a step with n answers and no prompt, and tends to be too low: fewer answers than were measured
+// count proportionally less, more count the same. 0 = nothing was measured.
 func (p *uma) plain(n int) float64 {
 	if !p.alone.any {
 		return 0
@@ -223,7 +223,7 @@ func (p *uma) plain(n int) float64 {
 
 func (p *uma) observe(plan *Plan, took time.Duration) {
 	if plan.PrefillTokens == 0 {
-		// One step that the whole machine slept through must not raise every bound.
+		// The cut keeps one step during which the machine slept from raising every bound.
 		x := float64(took)
 		if p.alone.any {
 			x = min(x, 4*p.alone.value)

@@ -4,7 +4,7 @@ import "pgregory.net/rapid"
 
 // The engine's part of Config.Prefix: it shares and restores at random, holds requests at random, and pins.
 
-// pool is the cells of EvPool: what running requests share is counted there once each, and what is pinned.
+// pool is the cells that requests cannot have and do not own: shared ones, counted once for each holder, and pinned ones.
 func (e *engine) pool() int {
 	n := e.pinned
 	for _, r := range e.live {
@@ -13,7 +13,7 @@ func (e *engine) pool() int {
 	return n
 }
 
-// spare is the cells that nobody holds.
+// spare is the cells that requests can have.
 func (e *engine) spare() int {
 	n := e.cfg.Cells - e.pool()
 	for _, r := range e.live {
@@ -22,20 +22,20 @@ func (e *engine) spare() int {
 	return n
 }
 
-// tell is the EvPool that is due, if any.
+// tell is the EvCells that is due.
 func (e *engine) tell() []Event {
-	if !e.cfg.Prefix || e.pool() == e.told {
+	if !e.cfg.Prefix {
 		return nil
 	}
 	e.told = e.pool()
-	return []Event{{Kind: EvPool, Cells: e.told}}
+	return []Event{{Kind: EvCells, Cells: e.spare()}}
 }
 
 // ready draws which held requests may go on.
 func (e *engine) ready(all bool) (ev []Event) {
 	for _, id := range e.ids() {
-		if r := e.live[id]; r.held && (all || rapid.Bool().Draw(e.t, "ready")) {
-			r.held = false
+		if r := e.live[id]; r.deferred && (all || rapid.Bool().Draw(e.t, "ready")) {
+			r.deferred = false
 			ev = append(ev, Event{Kind: EvReady, Req: id, Shared: rapid.SampledFrom([]int{0, 0, 3, 500}).Draw(e.t, "hint")})
 		}
 	}
@@ -47,17 +47,17 @@ func (e *engine) answer() (ev []Event) {
 	t := e.t
 	for _, st := range e.plan.Start {
 		r := e.live[st.Req]
-		if r.held = rapid.IntRange(0, 3).Draw(t, "hold") == 3; r.held {
+		if r.deferred = rapid.IntRange(0, 3).Draw(t, "hold") == 3; r.deferred {
 			delete(e.seq, r.seq)
 			r.seq = -1
-			ev = append(ev, Event{Kind: EvHold, Req: st.Req, Finish: rapid.SampledFrom([]Reason{ReasonJoining, ReasonRestoring}).Draw(t, "why")})
+			ev = append(ev, Event{Kind: EvDefer, Req: st.Req, Finish: rapid.SampledFrom([]Reason{ReasonJoining, ReasonRestoring}).Draw(t, "why")})
 			continue
 		}
 		if rapid.IntRange(0, 20).Draw(t, "gone") == 20 {
 			ev = append(ev, Event{Kind: EvCancel, Req: st.Req})
 			continue
 		}
-		// What is shared comes into the pool with it, what is restored into cells of its own.
+		// Shared cells leave the free ones with it; what is restored needs its own cells.
 		r.cells = rapid.IntRange(0, max(0, min(r.history()-1, e.spare()))).Draw(t, "cached")
 		r.shared = rapid.IntRange(0, r.cells).Draw(t, "shared")
 		if !r.everRan {
@@ -68,9 +68,9 @@ func (e *engine) answer() (ev []Event) {
 	return ev
 }
 
-// preempted holds a preemption against the promises: an answer makes way only when nobody is left who does not answer
-// yet; and nobody makes way for one that made way for it, or for one that started after it, unless it lost its place: by
-// a pause, or because it thought while that one answered.
+// preempted checks a preemption: an answer is preempted only when no running request has not begun its answer; and no
+// request is preempted for one that was preempted for it or that started after it, unless it lost its rank: by a pause, or
+// because it was thinking while the other one answered.
 func (e *engine) preempted(rel Release) {
 	if !e.cfg.Prefix {
 		return

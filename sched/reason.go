@@ -1,36 +1,36 @@
 package sched
 
-// Reason is why a decision was made. Its String is a metric label; its Explain is what `uma-cli why` prints.
-// Every slice, release, rejection and wait carries exactly one.
+// Reason says why a decision was made. String returns a metric label, Explain what `uma-cli why` prints. Every slice,
+// release, rejection and wait has exactly one.
 type Reason uint8
 
 // ReasonNone is no decision.
 const ReasonNone Reason = iota
 
-// Why a slice of the batch is what it is.
+// Why a slice of the batch has its size.
 const (
-	ReasonDecode        Reason = iota + 1 // one token for a running answer
-	ReasonDecodeTurn                      // one token; more answers run than the batch has rows, so they take turns
-	ReasonPrefillRest                     // all that was left of the history
-	ReasonPrefillTick                     // cut by the step's token budget
-	ReasonPrefillBatch                    // cut by Config.MaxBatch
-	ReasonPrefillCells                    // cut by the cells that are free
-	ReasonPrefillFloor                    // the smallest chunk, although an answer is late: prompts were held long enough
-	ReasonPrefillTarget                   // cut so that the predicted step stays under the target between tokens
-	ReasonPrefillTrust                    // cut because the cost model has not seen larger chunks yet
-	ReasonThink                           // one token for a thinking request
-	ReasonThinkFloor                      // the same, because it had waited Config.ThinkFloor
-	ReasonProbe                           // the rows of a fork (EvToken.Probe)
+	ReasonDecode               Reason = iota + 1 // one token for a running answer
+	ReasonDecodeTurn                             // one token; more answers run than the batch has rows, so they take turns
+	ReasonPrefillRest                            // all that was left of the history
+	ReasonPrefillTick                            // cut by the step's token budget
+	ReasonPrefillBatch                           // cut by Config.MaxBatch
+	ReasonPrefillCells                           // cut by the cells that are free
+	ReasonPrefillFloor                           // the smallest chunk, although an answer is late: prompts were held as long as allowed
+	ReasonPrefillTarget                          // cut so that the predicted step meets the ITL target
+	ReasonPrefillExtrapolation                   // cut because the cost model has not measured larger chunks
+	ReasonThink                                  // one token for a thinking request
+	ReasonThinkFloor                             // the same, because it had waited Config.ThinkFloor
+	ReasonProbe                                  // the rows of a fork (EvToken.Probe)
 )
 
-// What befell a request in a step in which nothing was computed for it; they are counted and in its log.
+// What else is in a request's log, and counted: nothing was computed for it.
 const (
-	ReasonArrived      Reason = iota + 14 // it came in
+	ReasonArrived      Reason = iota + 14 // it arrived
 	ReasonStarted                         // it was given a sequence
 	ReasonThinkHeld                       // answers would have come too late with its row
 	ReasonPaced                           // it is ahead of its reader, and others need the step
 	ReasonPrefillHeld                     // an answer would have come too late even with its smallest chunk
-	ReasonProbeSkipped                    // the fork that was asked for had no room, or others were before it
+	ReasonProbeSkipped                    // the requested fork had no room, or others went first
 )
 
 // Why a step is not larger (Plan.Reason).
@@ -39,9 +39,9 @@ const (
 	ReasonServed                    // everything that can run got all it can use
 	ReasonBudget                    // the token budget is spent
 	ReasonBatch                     // Config.MaxBatch is reached
-	ReasonGuard                     // an interactive answer is late: prompts are held back
+	ReasonGuard                     // an interactive answer is late: prompts are held
 	ReasonCells                     // too few KV cells are free
-	ReasonTarget                    // more would not fit under the target between tokens
+	ReasonTarget                    // a larger step would miss the ITL target
 	ReasonAgain                     // the caller is asked first (Plan.Again)
 )
 
@@ -53,7 +53,7 @@ const (
 	ReasonWaitPaused                      // its client does not read
 	ReasonWaitTurn                        // others go first
 	ReasonJoining                         // another request is computing a prefix that it needs
-	ReasonRestoring                       // a prefix that it needs is on its way from RAM, disk or fabric
+	ReasonRestoring                       // a prefix that it needs is being restored from RAM, disk or fabric
 )
 
 // Why a request was rejected.
@@ -62,14 +62,14 @@ const (
 	ReasonClassQueueFull                    // ClassLimits.MaxQueue
 	ReasonPromptTooLong                     // it can never fit
 	ReasonDraining                          // the server is stopping
-	ReasonTTFT                              // EvArrive.Strict, and its first token would come too late
-	ReasonDisplaced                         // it waited, and its user had most waiting when the queue was full
+	ReasonTTFT                              // Event.Strict, and it would miss its TTFT target
+	ReasonDisplaced                         // it waited, and its user had the most waiting requests when the queue was full
 )
 
 // Why a running request was preempted.
 const (
 	ReasonPreemptCells  Reason = iota + 80 // a request before it in rank needed cells
-	ReasonPreemptFull                      // the engine had no cell free although the ledger had
+	ReasonPreemptFull                      // the engine had no free cell although the ledger had
 	ReasonPreemptPaused                    // its client did not read and others waited
 	ReasonPreemptYield                     // a background request made way for an interactive one
 	ReasonPreemptShare                     // its user ran more than its share and another user's request waited
@@ -80,8 +80,8 @@ const (
 	ReasonStop      Reason = iota + 100 // an end of generation or a stop string
 	ReasonLength                        // its limit, or the end of the context
 	ReasonFailed                        // the decode failed, or the caller could not go on
-	ReasonCancelled                     // the client cancelled or vanished
-	ReasonKVFull                        // alone in the pool, and the engine still had no cell for it
+	ReasonCancelled                     // the client cancelled or disconnected
+	ReasonKVFull                        // no other request ran, and the engine had no free cell
 	numReasons
 )
 
@@ -96,11 +96,11 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonPrefillCells: {"prefill_cells", "The prompt chunk was cut because few KV cells are free."},
 	ReasonPrefillFloor: {"prefill_floor", "An answer is late, but the prompt had waited as long as allowed: it got the smallest chunk."},
 
-	ReasonPrefillTarget: {"prefill_target", "The prompt chunk was cut to keep the predicted step within the ITL target of running answers (--itl-target-ms)."},
-	ReasonPrefillTrust:  {"prefill_trust", "The prompt chunk was kept small because the cost model has not yet measured larger ones on this machine."},
-	ReasonThink:         {"think", "A thinking request got one token."},
-	ReasonThinkFloor:    {"think_floor", "A thinking request got one token because it had waited as long as allowed (--think-floor-ms)."},
-	ReasonProbe:         {"probe", "An EAT probe was computed: a fork that shows whether the answer has converged."},
+	ReasonPrefillTarget:        {"prefill_target", "The prompt chunk was cut to keep the predicted step within the ITL target of running answers (--itl-target-ms)."},
+	ReasonPrefillExtrapolation: {"prefill_extrapolation", "The prompt chunk was kept small because the cost model has not yet measured larger ones on this machine."},
+	ReasonThink:                {"think", "A thinking request got one token."},
+	ReasonThinkFloor:           {"think_floor", "A thinking request got one token because it had waited as long as allowed (--think-floor-ms)."},
+	ReasonProbe:                {"probe", "An EAT probe was computed: a fork that shows whether the answer has converged."},
 
 	ReasonArrived:      {"arrived", "The request arrived."},
 	ReasonStarted:      {"started", "The request started: it got a sequence."},
@@ -155,7 +155,7 @@ func (r Reason) String() string {
 	return "unknown"
 }
 
-// Explain is one English sentence for the person who asks why.
+// Explain returns one English sentence, for `uma-cli why`.
 func (r Reason) Explain() string {
 	if r < numReasons && reasonText[r].explain != "" {
 		return reasonText[r].explain
@@ -165,16 +165,6 @@ func (r Reason) Explain() string {
 
 // Final reports whether r finalises a request that was accepted.
 func (r Reason) Final() bool { return r >= ReasonStop && r < numReasons }
-
-// Reasons appends every reason there is to dst, ReasonNone first: the values a metric label can take.
-func Reasons(dst []Reason) []Reason {
-	for r := range numReasons {
-		if reasonText[r].label != "" {
-			dst = append(dst, r)
-		}
-	}
-	return dst
-}
 
 // parseReason is the inverse of String.
 func parseReason(s string) (Reason, bool) {

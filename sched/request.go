@@ -2,95 +2,95 @@ package sched
 
 import "math"
 
-// request is one generation's whole record. Records are reused: id is 0 while one lies in the free list, and
-// no ReqID of a live request is 0.
+// request is the record of one generation. Records are reused: id is 0 in the free list, and no live request has id 0.
 type request struct {
 	id   ReqID
-	flow *flow // whose request it is, as the policy sees it; its class too
-	user *user // whose request it is, whatever the policy
+	flow *flow // of its class and owner as the policy sees them
+	user *user // of its owner
 
-	class     Class  // as it came; the flow's can be another
+	class     Class  // as it arrived; the flow's can differ
 	owner     uint32 // likewise
 	arrivedAt Instant
 	log       decisions
 
-	// rank orders requests for life: in one class, the smaller one never gives up cells for the larger one. It
-	// is the arrival number, until a pause costs the request its place.
+	// rank orders requests: in one class, the smaller one never gives up cells for the larger one. It is the arrival
+	// number, until a pause costs the request its place.
 	//
-	// With Config.Prefix it is given when the request first starts, so that nobody makes way for one that started after
-	// it; and one that makes way for an answer although it came before it goes behind it, so that the answer does not
-	// make way for it later.
+	// With Config.Prefix the rank is given at the first start, so that no request makes way for one that started after
+	// it. A request that makes way for an answer of a larger rank gets a rank behind it, so that the answer does not make
+	// way for it later.
 	rank     uint64
 	state    State // Queued … Output; a finalised request has no record
-	phase    State // Think or Output: what it decodes after Prefill
+	phase    State // Think or Output: the state after Prefill
 	thought  bool  // its think block has ended. Invariant: thought implies phase Output
 	paused   bool
 	pausedAt Instant // valid while paused
 
-	prompt    int    // tokens
-	max       int    // most tokens it may generate. Invariant: prompt + max ≤ Config.Cells
-	generated int    // tokens fed back by EvToken
-	computed  int    // tokens of its history in its sequence. Invariant: 0 ≤ computed ≤ prompt + generated; 0 without a sequence
-	shared    int    // of computed: those whose cells are counted elsewhere. Invariant: 0 ≤ shared ≤ computed
-	hint      int    // Event.Shared: the shared it will have if it starts, as far as is known; 0 once it has
-	probe     int    // rows of the fork that its next row shall carry; 0 = none
-	refused   uint64 // Scheduler.step of the first fork it was refused since it last had one; 0 = none was
-	charged   int    // tokens of its history its flow was charged for: computing them again is free
+	prompt    int // tokens
+	max       int // most tokens it may generate. Invariant: prompt + max ≤ Config.Cells
+	generated int // tokens fed back by EvToken
+	computed  int // tokens of its history in its sequence. Invariant: 0 ≤ computed ≤ prompt + generated; 0 without a sequence
+	shared    int // of computed: tokens whose cells other sequences held at its start. Invariant: 0 ≤ shared ≤ computed
+	hint      int // Event.Shared: what shared will probably be when it starts; 0 afterwards
+	probe     int // rows of the fork beside its next row; 0 = none
+	// forkSkipped is the Scheduler.step of the first fork that was skipped since its newest one; 0 = none.
+	forkSkipped uint64
+	charged     int // tokens of its history that its flow was charged for: computing them again is free
 
 	// Invariant: seq ≥ 0 exactly in Prefill, Think and Output.
 	seq      int32
 	starting bool   // its Plan.Start is to be answered
-	held     Reason // why it waits without being in its queue (EvHold); ReasonNone = it does not
-	ran      bool   // its start was not answered with EvHold, once
-	started  bool   // had a sequence once: it is no longer bound by MaxQueue and never rejected
-	yielded  bool   // made way for an interactive request once, and does not have to again
+	deferred Reason // why it waits outside its queue (EvDefer); ReasonNone = it does not
+	ran      bool   // EvStarted has answered a start
+	started  bool   // had a sequence: MaxQueue does not apply, and it is not rejected
+	yielded  bool   // made way for an interactive request once, and does not do so again
 	awaiting bool   // its row was computed: EvToken, EvFinish or EvCancel must follow in the same list of events
 
-	deadline Instant // wished time of the first token; math.MaxInt64 = none
-	tbt      int64   // wished ns between tokens, 0 = none and no guard
+	deadline Instant // target of the first token; never = none
+	itl      int64   // its own ITL target in ns; 0 = none
 	lastEmit Instant // time of the newest token; valid while emitted
-	lastGap  int64   // ns between the newest two tokens; 0 after a break that was not the scheduler's doing
+	lastGap  int64   // ns between the newest two tokens; 0 after a pause or a preemption
 	emitted  bool
 	readAt   Instant // when a reader at Config.ReadingRate has read the visible answer so far
 
-	lastStep uint64 // Scheduler.step that computed something for it last: round-robin order of prompts
-	lastTurn uint64 // Scheduler.turn of its newest slice: round-robin order of answers, within a step too
+	lastStep uint64 // Scheduler.step of its newest slice: round-robin order of prompts
+	lastTurn uint64 // Scheduler.turn of its newest slice: round-robin order of answers, also within a step
 	reason   Reason // its newest decision
 
 	waits          bool     // is on its user's waiting list: it never started, and counts against Config.MaxQueue
 	waitNo         uint64   // order of these lists
 	bornAt         uint64   // Scheduler.step of its arrival
 	earlier, later *request // on that list
-	queuedAt       Instant  // when it was put into its flow's queue last
+	queuedAt       Instant  // when it last entered its flow's queue
 	startedAt      Instant  // when it last got a sequence
-	goes           Reason   // scratch of makeRoom: why it is chosen to make way
+	preemptFor     Reason   // scratch of makeRoom: why it was chosen to make way
 
 	prev, next *request // in its flow's queue
-	queued     bool     // is in its flow's queue: Queued, not paused and not held
+	queued     bool     // is in its flow's queue: Queued, neither paused nor deferred
 }
 
 const never = Instant(math.MaxInt64)
 
-// history is how many tokens must be in the KV pool before its next one can be sampled.
+// history is the number of tokens that must be in the KV pool before the next one can be sampled.
 func (r *request) history() int { return r.prompt + r.generated }
 
-// left is how many of them still have to be computed, ≥ 1 while it runs.
+// left is the number of them that still have to be computed, ≥ 1 while it runs.
 func (r *request) left() int { return r.history() - r.computed }
 
-// own is the cells that are counted as its own.
+// own is the number of cells that become free when it makes way.
 func (r *request) own() int { return r.computed - r.shared }
 
-// footprint is the cells of its own that it is expected to hold soon: its history and a little growth.
+// footprint is the number of own cells that it will hold soon: its history and a little growth.
 func (r *request) footprint(reserve int) int {
 	return r.history() - max(r.shared, r.hint) + min(reserve, r.max-r.generated)
 }
 
-// owed is how many tokens of its prompt its flow will still be charged for.
+// owed is the number of tokens of its prompt that its flow will still be charged for.
 func (r *request) owed() int64 { return int64(max(0, r.prompt-r.charged)) }
 
 func (r *request) decoding() bool { return r.state == Think || r.state == Output }
 
-// tier is what its cells are worth: a visible answer that stops is seen, a thought that stops is not.
+// tier orders requests by what a preemption costs: users see an answer stop, but not a thought.
 func (r *request) tier() int {
 	t := 1 - int(r.flow.class)
 	if r.phase == Output && r.generated > 0 {
@@ -117,7 +117,7 @@ func (s *Scheduler) before(a, b *request) bool {
 	return a.id < b.id
 }
 
-// nextRank is the rank after all those given. There is room between them for those that fall back.
+// nextRank returns the rank behind all others. The gaps between ranks leave room for requests that fall back.
 func (s *Scheduler) nextRank() uint64 {
 	s.rank += 1 << 16
 	return s.rank
@@ -133,8 +133,8 @@ func (s *Scheduler) newRequest() *request {
 	return new(request)
 }
 
-// lookup finds a live request, or nil. Tokens come in the order of the batch, so the next row's request is
-// tried first: a map of 256 streams costs more than the rest of a step.
+// lookup returns a live request, or nil. Tokens come in the order of the batch, so it tries the next row's request
+// first: a map look-up for each of 256 streams would cost more than the rest of a step.
 func (s *Scheduler) lookup(id ReqID) *request {
 	for s.cursor < len(s.batch) {
 		r := s.batch[s.cursor]
@@ -162,7 +162,7 @@ func (s *Scheduler) takeSeq() int32 {
 	return -1
 }
 
-// leave takes r's sequence and cells away and says so in the plan.
+// leave takes r's sequence and cells away and adds the Release to the plan.
 func (s *Scheduler) leave(r *request, why Reason, final bool) {
 	rel := Release{Req: r.id, Seq: r.seq, Reason: why, Final: final}
 	if s.cfg.Prefix && !final {
@@ -182,11 +182,11 @@ func (s *Scheduler) leave(r *request, why Reason, final bool) {
 	}
 }
 
-// vacate takes r out of the running ones.
+// vacate takes r out of the running requests.
 func (s *Scheduler) vacate(r *request) {
 	s.seqs[r.seq] = false
 	r.seq = -1
-	s.live -= r.own()
+	s.freed += r.own()
 	r.computed, r.shared, r.probe = 0, 0, 0
 	if r.starting {
 		r.starting = false
@@ -226,8 +226,8 @@ func (s *Scheduler) forget(r *request) {
 	if r.paused {
 		s.paused--
 	}
-	if r.held != ReasonNone {
-		s.held--
+	if r.deferred != ReasonNone {
+		s.deferred--
 	}
 	if r.deadline != never {
 		s.dated--
@@ -241,7 +241,7 @@ func (s *Scheduler) forget(r *request) {
 	s.closeUser(u)
 }
 
-// preempt sends r back to its queue: its tokens become a prompt that is computed again.
+// preempt sends r back to its queue. Its history becomes the prompt of its next start.
 func (s *Scheduler) preempt(r *request, why Reason) {
 	s.preemptions++
 	s.leave(r, why, false)
@@ -249,10 +249,10 @@ func (s *Scheduler) preempt(r *request, why Reason) {
 	r.emitted, r.lastGap = false, 0
 	switch {
 	case r.paused:
-		// Whoever took its place must not lose it again to the same request.
+		// The request that takes its place must not lose it to r again.
 		r.rank = s.nextRank()
 	case s.cfg.Prefix && (why == ReasonPreemptCells || why == ReasonPreemptFull):
-		// One that makes way for a class or a share falls behind none of those that run beside it.
+		// A request that makes way for a class or a share keeps its rank.
 		for _, o := range s.running {
 			if !o.paused && o.rank >= r.rank && o.tier() > r.tier() {
 				r.rank = o.rank + 1

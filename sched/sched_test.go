@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"flag"
 	"math"
 	"os"
 	"path/filepath"
@@ -8,8 +9,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/uma-serve/uma-serve/internal/scripttest"
 )
 
 var valid = Config{Policy: "uma", MaxRunning: 4, Cells: 100, MaxBatch: 16, MaxQueue: 4}
@@ -61,9 +60,14 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestReasons: every reason has a label of its own that is fit for a metric, and a sentence.
+// TestReasons: every reason has its own label, which is fit for a metric, and a sentence.
 func TestReasons(t *testing.T) {
-	all := Reasons(nil)
+	var all []Reason
+	for r := range numReasons {
+		if reasonText[r].label != "" {
+			all = append(all, r)
+		}
+	}
 	if len(all) < 30 {
 		t.Fatalf("only %d reasons", len(all))
 	}
@@ -255,13 +259,13 @@ func TestTraceRoundTrip(t *testing.T) {
 	cfg.Cost = m.state()
 	events := []Event{
 		{Kind: EvStep, Outcome: StepKVFull, Took: 29123457},
-		{Kind: EvArrive, Req: 18446744073709551615, Class: Background, Owner: 4294967295, Prompt: 5, MaxTokens: 6, TargetTTFT: 7, TargetTBT: time.Hour, Ago: 3 * time.Microsecond, Thinking: true},
+		{Kind: EvArrive, Req: 18446744073709551615, Class: Background, Owner: 4294967295, Prompt: 5, MaxTokens: 6, TargetTTFT: 7, TargetITL: time.Hour, QueuedFor: 3 * time.Microsecond, Thinking: true},
 		{Kind: EvArrive, Req: 2, Prompt: 5, MaxTokens: 6},
 		{Kind: EvCancel, Req: 2}, {Kind: EvToken, Req: 3}, {Kind: EvToken, Req: 4, Thinking: true},
 		{Kind: EvFinish, Req: 5, Finish: ReasonLength}, {Kind: EvPause, Req: 6}, {Kind: EvResume, Req: 7}, {Kind: EvDrain},
 		{Kind: EvArrive, Req: 8, Prompt: 5, MaxTokens: 6, TargetTTFT: 7, Strict: true, Shared: 3}, {Kind: EvToken, Req: 3, Thinking: true, Probe: 4},
-		{Kind: EvStarted, Req: 8}, {Kind: EvStarted, Req: 9, Cached: 100, Shared: 64}, {Kind: EvHold, Req: 10, Finish: ReasonJoining},
-		{Kind: EvHold, Req: 11, Finish: ReasonRestoring}, {Kind: EvReady, Req: 10, Shared: 12}, {Kind: EvReady, Req: 11}, {Kind: EvPool, Cells: 99}, {Kind: EvPool},
+		{Kind: EvStarted, Req: 8}, {Kind: EvStarted, Req: 9, Cached: 100, Shared: 64}, {Kind: EvDefer, Req: 10, Finish: ReasonJoining},
+		{Kind: EvDefer, Req: 11, Finish: ReasonRestoring}, {Kind: EvReady, Req: 10, Shared: 12}, {Kind: EvReady, Req: 11}, {Kind: EvCells, Cells: 99}, {Kind: EvCells},
 	}
 	text := AppendConfig(nil, &cfg)
 	text = AppendEvents(text, 123456789, events)
@@ -305,12 +309,12 @@ func TestTraceErrors(t *testing.T) {
 		head + "step 0s\narrive 1 prompt=0\n":               `prompt="0" must be a number in 1…`,
 		head + "step 0s\narrive 1 class=other\n":            `"other" is no class`,
 		head + "step 0s\narrive 1 owner=-3\n":               `owner="-3" is no user id`,
-		head + "step 0s\narrive 1 tbt=fast\n":               `tbt="fast" must be a duration`,
+		head + "step 0s\narrive 1 itl=fast\n":               `itl="fast" must be a duration`,
 		head + "step 0s\noutcome great\n":                   `"great" is not understood`,
-		head + "step 0s\nhold 1\n":                          "the reason is missing",
-		head + "step 0s\nhold 1 stop\n":                     `"stop" is not understood`,
-		head + "step 0s\npool 7\n":                          `"7" is not understood`,
-		head + "step 0s\npool cells=-1\n":                   `cells="-1" must be a number in 0…`,
+		head + "step 0s\ndefer 1\n":                         "the reason is missing",
+		head + "step 0s\ndefer 1 stop\n":                    `"stop" defers no request`,
+		head + "step 0s\ncells 7\n":                         `"7" is not understood`,
+		head + "step 0s\ncells room=-1\n":                   `room="-1" must be a number in 0…`,
 		head + "step 0s\ntoken 1 probe=x\n":                 `probe="x" must be a number`,
 		head + "step 0s\ntoken 1 shared=2\n":                `"shared=2" is not understood`,
 		"config reading_rate=NaN\n":                         `reading_rate="NaN" must be a finite number`,
@@ -325,7 +329,7 @@ func TestTraceErrors(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		head + "step 0s\noutcome ok\n":                                                 "line 2: EvStep, but the plan before had no batch",
+		head + "step 0s\noutcome ok\n":                                                 "line 2: EvStep, but the previous plan had no batch",
 		head + "step 0s\narrive 1 prompt=5 max=2\nstep 1s\n":                           "line 4: no EvStep",
 		head + "step 0s\narrive 1 prompt=5 max=2\n> plan tokens=4\n":                   "line 2: the plan differs",
 		"config policy=uma max_running=2 cells=50 max_batch=8 max_queue=-1\nstep 0s\n": "MaxQueue is -1",
@@ -349,7 +353,7 @@ func TestReplay(t *testing.T) {
 }
 
 func testReplay(t *testing.T, file, policy string) {
-	if *scripttest.Rewrite {
+	if flag.Lookup("rewrite").Value.String() == "true" {
 		if err := os.WriteFile(file, recordStorm(t, policy), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -385,7 +389,7 @@ func recordStorm(t *testing.T, policy string) []byte {
 	text := []byte("# Two answers run, four owners send prompts of 250 tokens, one is cancelled.\n")
 	text = AppendConfig(text, &cfg)
 	for i := range 80 {
-		line := map[int]string{0: "arrive 1 owner=1 prompt=9 max=60", 1: "arrive 2 owner=2 prompt=7 max=70 think tbt=40ms",
+		line := map[int]string{0: "arrive 1 owner=1 prompt=9 max=60", 1: "arrive 2 owner=2 prompt=7 max=70 think itl=40ms",
 			5: "arrive 3 class=background owner=3 prompt=250 max=4", 6: "arrive 4 owner=4 prompt=250 max=4", 7: "arrive 5 owner=5 prompt=250 max=4",
 			8: "arrive 6 owner=1 prompt=250 max=4", 9: "arrive 7 owner=1 prompt=250 max=4", 20: "cancel 5", 40: "pause 1", 50: "resume 1"}[i]
 		if line != "" {
@@ -446,15 +450,15 @@ func TestBrokenAnswers(t *testing.T) {
 		steps [][]Event
 		want  string
 	}{
-		"none":             {[][]Event{{arrive}, {}}, "no EvStarted, EvHold or EvCancel for the start of request 7"},
+		"none":             {[][]Event{{arrive}, {}}, "no EvStarted, EvDefer or EvCancel for the start of request 7"},
 		"two":              {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7}, {Kind: EvStarted, Req: 7}}}, "EvStarted of request 7, which no Plan.Start named"},
-		"held and started": {[][]Event{{arrive}, {{Kind: EvHold, Req: 7, Finish: ReasonJoining}, {Kind: EvStarted, Req: 7}}}, "EvStarted of request 7"},
-		"held running":     {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7}, {Kind: EvHold, Req: 7, Finish: ReasonJoining}}}, "EvHold of request 7"},
+		"held and started": {[][]Event{{arrive}, {{Kind: EvDefer, Req: 7, Finish: ReasonJoining}, {Kind: EvStarted, Req: 7}}}, "EvStarted of request 7"},
+		"held running":     {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7}, {Kind: EvDefer, Req: 7, Finish: ReasonJoining}}}, "EvDefer of request 7"},
 		"all cached":       {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7, Cached: 4}}}, "Cached 4; it must be 0…3"},
 		"more shared":      {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7, Cached: 2, Shared: 3}}}, "Shared 3 of Cached 2"},
-		"held for nothing": {[][]Event{{arrive}, {{Kind: EvHold, Req: 7, Finish: ReasonStop}}}, "it must be"},
-		"pool too large":   {[][]Event{{{Kind: EvPool, Cells: 101}}}, "EvPool of 101 cells"},
-		"pool beside own":  {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7, Cached: 2}, {Kind: EvPool, Cells: 99}}}, "99 cells of EvPool and 2 of running requests, the pool has 100"},
+		"held for nothing": {[][]Event{{arrive}, {{Kind: EvDefer, Req: 7, Finish: ReasonStop}}}, "it must be"},
+		"too many cells":   {[][]Event{{{Kind: EvCells, Cells: 101}}}, "EvCells of 101 cells"},
+		"negative cells":   {[][]Event{{{Kind: EvCells, Cells: -1}}}, "EvCells of -1 cells"},
 		"hint":             {[][]Event{{{Kind: EvArrive, Req: 7, Prompt: 4, MaxTokens: 9, Shared: -1}}}, "Shared -1"},
 		"fork":             {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7}}, {{Kind: EvStep}, {Kind: EvToken, Req: 7, Probe: -1}}}, "Probe -1"},
 	} {
@@ -487,15 +491,15 @@ func TestPinnedInTheWay(t *testing.T) {
 	}
 	s.Step(0, []Event{{Kind: EvArrive, Req: 1, Prompt: 10, MaxTokens: 9}})
 	s.Step(0, []Event{{Kind: EvStarted, Req: 1}})
-	plan := s.Step(1, []Event{{Kind: EvStep, Took: 1}, {Kind: EvToken, Req: 1}, {Kind: EvPool, Cells: 10}})
+	plan := s.Step(1, []Event{{Kind: EvStep, Took: 1}, {Kind: EvToken, Req: 1}, {Kind: EvCells}})
 	if !plan.Again || plan.Reclaim != 1 || len(plan.Batch) > 0 {
 		t.Fatalf("plan is\n%s", &plan)
 	}
-	plan = s.Step(2, []Event{{Kind: EvPool, Cells: 9}})
+	plan = s.Step(2, []Event{{Kind: EvCells, Cells: 1}})
 	if plan.Again || plan.Reclaim != 0 || plan.DecodeTokens != 1 {
 		t.Fatalf("after one cell came free:\n%s", &plan)
 	}
-	plan = s.Step(3, []Event{{Kind: EvStep, Took: 1}, {Kind: EvToken, Req: 1}})
+	plan = s.Step(3, []Event{{Kind: EvStep, Took: 1}, {Kind: EvToken, Req: 1}, {Kind: EvCells}})
 	if !plan.Again || plan.Reclaim != 1 {
 		t.Fatalf("plan is\n%s", &plan)
 	}

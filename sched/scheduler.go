@@ -3,14 +3,16 @@ package sched
 import (
 	"fmt"
 	"time"
+
+	"github.com/uma-serve/uma-serve/internal/invariants"
 )
 
-// Scheduler decides what each decode step computes. It is a value machine: Step is a function of what New was
-// given and of the (now, events) pairs before it. It is owned by one goroutine.
+// Scheduler decides what each decode step computes. Step is a function of New's arguments and of the (now, events) pairs
+// before it. A Scheduler belongs to one goroutine.
 type Scheduler struct {
 	cfg     Config // defaults filled in
 	policy  policy
-	builder builder // of the newest Step; here so that it need not be allocated
+	batcher batcher // of the newest Step; here so that Step does not allocate one
 
 	now  Instant
 	step uint64 // counts Steps
@@ -22,7 +24,7 @@ type Scheduler struct {
 	running  []*request
 	free     []*request // records to reuse
 	seqs     []bool     // sequence id → taken
-	due      []*request // scratch: those that ask for a fork in this step
+	due      []*request // scratch: the requests that ask for a fork in this step
 	rank     uint64     // the newest rank given
 	paused   int        // live requests that are paused
 
@@ -30,28 +32,28 @@ type Scheduler struct {
 	flows   [NumClasses]flowHeap
 	byClass [NumClasses]classState
 
-	// batch[i] is the request of plan.Batch[i], nil once it has ended. Both are kept until the outcome arrived.
+	// batch[i] is the request of plan.Batch[i], nil once it has ended. Both are kept until the outcome arrives.
 	batch     []*request
 	cursor    int // next row that lookup expects a token for
 	owedStep  bool
-	owedToken int // rows of a good step whose requests were not heard of yet
+	owedToken int // rows of a successful step that no event has answered yet
 
-	// live + pool + free == cfg.Cells, where free is computed from these. Invariant: live is the sum of running[i].own().
-	live int
-	pool int // EvPool's
-	// lost is how many cells the pool seems to lack: learned from StepKVFull, halved now and then.
+	// cells is how many cells requests could have when this Step began; freed is how many they gave up in it. The caller's
+	// ledger says (EvCells), or without Config.Prefix the tokens that running requests have computed.
+	cells, freed int
+	// lost is how many cells the engine seems to lack: learned from StepKVFull, halved now and then.
 	lost     int
-	good     int // StepOK since lost was last halved
-	kvTokens int // tokens of the batch for which no cell was free in the step before; 0 = it was not so
+	good     int // StepOK outcomes since lost was last halved
+	kvTokens int // tokens of the previous batch, if its outcome was StepKVFull; else 0
 
 	starting int  // running requests whose Plan.Start is to be answered
-	held     int  // requests that EvHold keeps out of their queue
-	asked    bool // the plan before asked to reclaim cells, or the only running request fails
+	deferred int  // requests that EvDefer keeps out of their queue
+	asked    bool // the previous plan asked to reclaim cells for the only running request
 
 	cost     costModel
 	overhead average // ns from a Decode's end to the next one's begin
 	began    Instant // when the newest batch was handed out
-	promise  promise // of this Step's fill
+	guard    guard   // of this Step
 	rate     prefillRate
 	dated    int // live requests with a deadline
 
@@ -59,8 +61,8 @@ type Scheduler struct {
 	freeUsers []*user          // records to reuse
 	byOwner   bool             // the policy tells owners apart
 	waitNo    uint64           // the newest request.waitNo
-	refused   []refusal        // scratch
-	rejected  int              // requests rejected since a place in the queue came free
+	excess    []excess         // scratch
+	rejected  int              // requests rejected since a place in the queue became free
 	draining  bool
 
 	tick        average // of every step
@@ -97,6 +99,7 @@ func New(cfg Config) (*Scheduler, error) {
 		flowOf:   make(map[flowKey]*flow),
 		users:    make(map[uint32]*user),
 		batch:    make([]*request, 0, 2*cfg.MaxRunning),
+		cells:    cfg.Cells,
 		cost:     newCostModel(&cfg.Cost),
 	}
 	s.plan.Batch = make([]Slice, 0, 2*cfg.MaxRunning) // each can have a fork
@@ -108,31 +111,35 @@ func New(cfg Config) (*Scheduler, error) {
 	return s, nil
 }
 
-// Config is what the scheduler works with, defaults filled in.
+// Config returns the configuration with defaults filled in.
 func (s *Scheduler) Config() Config { return s.cfg }
 
-// Step takes what happened since the Step before and says what to do next. The package comment lists what the
-// caller owes in return. now must not go back (an earlier one is read as the same). Step panics when the
-// caller broke the contract; the message names the request.
+// Step takes what happened since the previous Step and decides what to do next. The package comment lists the caller's
+// obligations. An earlier now than before is read as the same. Step panics when the caller breaks the contract; the
+// message names the request.
 func (s *Scheduler) Step(now Instant, in []Event) Plan {
 	s.now = max(s.now, now)
 	s.step++
 	s.plan.Release, s.plan.Reject, s.plan.Start = s.plan.Release[:0], s.plan.Reject[:0], s.plan.Start[:0]
 	s.plan.Again = false
+	if !s.cfg.Prefix {
+		s.cells += s.freed
+	}
+	s.freed = 0
 	for i := range in {
 		s.apply(&in[i])
 	}
-	s.settle()
-	s.relieve()
+	s.reconcile()
+	s.preemptForCells()
 	s.admit()
-	s.refuse()
+	s.rejectExcess()
 	if s.plan.Again {
 		s.plan.Reason = ReasonAgain
 		s.count[ReasonAgain]++
 	} else {
 		s.fill()
 	}
-	if invariantsEnabled {
+	if invariants.Enabled {
 		if err := s.check(); err != nil {
 			panic("sched: invariant broken after Step: " + err.Error())
 		}
@@ -140,10 +147,10 @@ func (s *Scheduler) Step(now Instant, in []Event) Plan {
 	return s.plan
 }
 
-// settle holds the caller to its word and clears the plan before.
-func (s *Scheduler) settle() {
+// reconcile checks that the caller has answered the previous plan, and clears it.
+func (s *Scheduler) reconcile() {
 	if s.owedStep {
-		panic("sched: no EvStep for the batch of the plan before")
+		panic("sched: no EvStep for the batch of the previous plan")
 	}
 	if s.owedToken > 0 {
 		for _, r := range s.batch {
@@ -155,26 +162,26 @@ func (s *Scheduler) settle() {
 	if s.starting > 0 {
 		for _, r := range s.running {
 			if r.starting {
-				panic(fmt.Sprintf("sched: no EvStarted, EvHold or EvCancel for the start of request %d", r.id))
+				panic(fmt.Sprintf("sched: no EvStarted, EvDefer or EvCancel for the start of request %d", r.id))
 			}
 		}
 	}
-	if s.live+s.pool > s.cfg.Cells {
-		panic(fmt.Sprintf("sched: %d cells of EvPool and %d of running requests, the pool has %d", s.pool, s.live, s.cfg.Cells))
+	if !s.cfg.Prefix { // nothing but running requests holds cells
+		s.cells, s.freed = s.cfg.Cells-s.owned(), 0
 	}
-	s.lost = min(s.lost, s.cfg.Cells-s.pool-s.live)
+	s.lost = min(s.lost, s.cells+s.freed)
 	s.owedToken = 0
 	clear(s.batch)
 	s.batch = s.batch[:0]
 	s.cursor = 0
 	s.plan = Plan{Release: s.plan.Release, Reject: s.plan.Reject, Start: s.plan.Start, Batch: s.plan.Batch[:0]}
-	s.promise = promise{}
+	s.guard = guard{}
 }
 
-// fill lets the policy build the batch and says how the step came out.
+// fill lets the policy build the batch, and sets the plan's sums.
 func (s *Scheduler) fill() {
-	b := &s.builder
-	*b = builder{s: s, left: s.cfg.MaxBatch, cells: s.capacity() - s.live}
+	b := &s.batcher
+	*b = batcher{s: s, left: s.cfg.MaxBatch, cells: s.room()}
 	for _, r := range s.running {
 		if !r.paused {
 			b.runnable++
@@ -200,8 +207,8 @@ func (s *Scheduler) fill() {
 	}
 }
 
-// wakeAt is when waiting alone changes something: a paused request's grace, or that of a user's share, ends while another
-// waits. A grace that has ended was reckoned with in this step: what still waits then waits for an event.
+// wakeAt returns when time alone changes a decision: PauseGrace of a paused request or ShareGrace of a user ends while
+// another request waits. This Step has already acted on the graces that have ended. 0 = only an event changes one.
 func (s *Scheduler) wakeAt() Instant {
 	if s.byClass[Interactive].queued+s.byClass[Background].queued == 0 {
 		return 0
@@ -218,40 +225,32 @@ func (s *Scheduler) wakeAt() Instant {
 	return at
 }
 
-// promise is what fill did about the time between tokens.
-type promise struct {
-	guard      GuardState
+// guard is what fill did for the ITL target.
+type guard struct {
+	state      GuardState
 	infeasible bool
 	target     time.Duration
-	thinkHeld  int
+	thinkHeld  int // rows of thinking requests that were left out
 }
 
-// observeGap learns how long the caller takes between two Decodes: it is part of the time between tokens.
+// observeGap learns how long the caller takes between two Decodes, which is part of the ITL.
 func (s *Scheduler) observeGap(took time.Duration) {
 	gap := max(0, float64(s.now.Sub(s.began)-took))
-	// A restore, or a machine that slept, is not what the next step will take.
+	// The cut leaves out restores, and machines that slept.
 	s.overhead.add(min(gap, mul(4, s.overhead.value)+float64(time.Millisecond)), 0.1)
 }
 
-// Cost is what the cost model has learned, for Config.Cost of a later run.
+// Cost returns what the cost model has learned, for Config.Cost of a later run.
 func (s *Scheduler) Cost() CostState { return s.cost.state() }
 
-// PrefillFits is the largest chunk of a prompt from position start on that in 95 of 100 cases fits into a step of this
-// length beside so many decode rows that attend to so many cells.
-func (s *Scheduler) PrefillFits(limit time.Duration, decode int, attended float64, start int) int {
-	return s.cost.fits(float64(limit)/1e6, load{decode: float64(decode), attended: attended}, start, s.cfg.MaxBatch-decode)
-}
-
-// Stats are the gauges after the newest Step.
+// Stats returns the gauges after the newest Step.
 func (s *Scheduler) Stats() Stats {
 	st := Stats{
 		QueuedInteractive: s.byClass[Interactive].queued,
 		QueuedBackground:  s.byClass[Background].queued,
 		Paused:            s.paused,
-		LiveCells:         s.live,
-		PoolCells:         s.pool,
-		FreeCells:         s.cfg.Cells - s.pool - s.live,
-		LostCells:         min(s.lost, s.cfg.Cells-s.pool-s.live),
+		FreeCells:         s.cells + s.freed,
+		LostCells:         min(s.lost, s.cells+s.freed),
 		TickEWMA:          s.tick.duration(),
 		Preemptions:       s.preemptions,
 		GuardSkips:        s.guardSkips,
@@ -262,7 +261,7 @@ func (s *Scheduler) Stats() Stats {
 		st.ByState[class][Queued] = c.members - c.running
 		st.Parked += c.members - c.running - c.fresh
 	}
-	st.Held = s.held
+	st.Deferred = s.deferred
 	for _, r := range s.running {
 		st.ByState[r.flow.class][r.state]++
 		if r.decoding() {
@@ -271,15 +270,16 @@ func (s *Scheduler) Stats() Stats {
 			st.Prefilling++
 		}
 	}
-	p := &s.promise
-	st.Guard, st.TargetInfeasible, st.ITLTarget, st.ThinkHeld, st.ThinkHeldTotal = p.guard, p.infeasible, p.target, p.thinkHeld, s.count[ReasonThinkHeld]
+	g := &s.guard
+	st.Guard, st.TargetInfeasible, st.ITLTarget = g.state, g.infeasible, g.target
+	st.ThinkHeld, st.ThinkHeldTotal = g.thinkHeld, s.count[ReasonThinkHeld]
 	st.Cost, st.CostError, st.CostRatio, st.Predicted = s.cost.cost(), s.cost.err, s.cost.ratio, s.plan.Predicted
 	st.TTFTAtRisk = s.atRisk()
 	st.BudgetTarget, st.SoloTarget = s.policy.targets()
 	return st
 }
 
-// Count is how often a decision was made for this reason since New.
+// Count returns how often a decision was made for this reason since New.
 func (s *Scheduler) Count(why Reason) uint64 {
 	if why >= numReasons {
 		return 0
@@ -287,8 +287,8 @@ func (s *Scheduler) Count(why Reason) uint64 {
 	return s.count[why]
 }
 
-// Why tells where a live request is and the reason of the newest decision about it. ok is false for one that
-// has ended or never was.
+// Why returns the state of a live request and the reason of the newest decision about it. ok is false when no such
+// request is live.
 func (s *Scheduler) Why(id ReqID) (state State, why Reason, ok bool) {
 	r := s.requests[id]
 	if r == nil {
@@ -300,8 +300,8 @@ func (s *Scheduler) Why(id ReqID) (state State, why Reason, ok bool) {
 	switch {
 	case r.paused:
 		return Queued, ReasonWaitPaused, true
-	case r.held != ReasonNone:
-		return Queued, r.held, true
+	case r.deferred != ReasonNone:
+		return Queued, r.deferred, true
 	case r.queued && s.plan.Waiting[r.flow.class] != ReasonNone && s.first(r.flow.class) == r:
 		return Queued, s.plan.Waiting[r.flow.class], true
 	}
@@ -324,7 +324,7 @@ func (a *average) add(x, weight float64) {
 
 func (a *average) duration() time.Duration { return time.Duration(a.value) }
 
-// rate measures how far apart things happen.
+// rate measures the mean time between events.
 type rate struct {
 	gap  average // ns
 	last Instant

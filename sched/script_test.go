@@ -2,42 +2,67 @@ package sched
 
 import (
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/scripttest"
+	"github.com/cockroachdb/datadriven"
 )
 
-// TestScripts runs testdata/*.txt: stories of what the scheduler does. The commands, besides the events of a trace (arrive, cancel, pause, resume, drain), which wait for
-// the next step:
+// TestScripts runs testdata/*.txt: what the scheduler decides in a course of events. Besides the events of a trace, which
+// wait for the next step, the commands are:
 //
 //	config KEY=VALUE…    a new scheduler; time starts at 0
 //	at TIME              moves the clock
 //	step                 one Step; prints its plan
 //	took TIME [OUTCOME] [stop=ID|cancel=ID|think=ID…]
 //	                     the batch was computed; each row brings a token, and a request that has all its tokens
-//	                     ends with length, as the daemon would
+//	                     ends with length, as in the daemon
 //	run N took=TIME | cost=FIXED+PER_TOKEN [think=ID…]
-//	                     N times step and took, one line each; stops early when there is nothing to do
-//	                     Answers to Plan.Start (started, hold) are events too; run answers them with "started"
-//	probe ID N           asks for a fork with the request's next token, in the next took
+//	                     N times step and took, one line each; stops when there is nothing to do. Each Plan.Start is
+//	                     answered with "started"
+//	unavailable cells=N  with prefix=true: cells that cached prefixes keep from requests. The script's ledger counts
+//	                     these and what requests computed, and tells the scheduler before each step
+//	probe ID N           requests a fork with the request's next token, in the next took
 //	forced ID N          that many tokens follow the request's next token without a row
-//	stats, promise, why ID, log ID, ended, count REASON
+//	stats, guard, why ID, log ID, ended, count REASON
 func TestScripts(t *testing.T) {
-	scripttest.Run(t, 10, func(t *testing.T) func(string, *strings.Builder) {
-		var sc script
-		return func(line string, out *strings.Builder) {
-			f := strings.Fields(line)
-			if f[0] != "config" && sc.s == nil {
-				t.Fatalf("%q comes before config", line)
-			}
-			if err := sc.command(out, f); err != nil {
-				t.Fatalf("%q: %v", line, err)
-			}
-		}
-	})
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d scripts found, error %v", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			var sc script
+			datadriven.RunTest(t, file, func(t *testing.T, d *datadriven.TestData) string {
+				var out strings.Builder
+				for line := range strings.Lines(firstLine(d) + "\n" + d.Input) {
+					f := strings.Fields(line)
+					if len(f) == 0 || strings.HasPrefix(f[0], "#") {
+						continue
+					}
+					if f[0] != "config" && sc.s == nil {
+						t.Fatalf("%q comes before config", line)
+					}
+					if err := sc.command(&out, f); err != nil {
+						t.Fatalf("%q: %v", line, err)
+					}
+				}
+				return out.String()
+			})
+		})
+	}
+}
+
+// firstLine returns a directive's first line.
+func firstLine(d *datadriven.TestData) string {
+	words := []string{d.Cmd}
+	for _, a := range d.CmdArgs {
+		words = append(words, a.String())
+	}
+	return strings.Join(words, " ")
 }
 
 // script is a scheduler with the caller's memory around it.
@@ -50,6 +75,19 @@ type script struct {
 	max, have map[ReqID]int
 	probe     map[ReqID]int
 	forced    map[ReqID]int
+
+	// The ledger, with Config.Prefix.
+	own         map[ReqID]int
+	unavailable int
+}
+
+// cells is how many cells requests can have.
+func (sc *script) cells() int {
+	n := sc.s.cfg.Cells - sc.unavailable
+	for _, own := range sc.own {
+		n -= own
+	}
+	return n
 }
 
 func (sc *script) command(out *strings.Builder, f []string) error {
@@ -64,7 +102,7 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 			fmt.Fprintln(out, "error:", err)
 			return nil
 		}
-		*sc = script{s: s, max: map[ReqID]int{}, have: map[ReqID]int{}, probe: map[ReqID]int{}, forced: map[ReqID]int{}}
+		*sc = script{s: s, max: map[ReqID]int{}, have: map[ReqID]int{}, probe: map[ReqID]int{}, forced: map[ReqID]int{}, own: map[ReqID]int{}}
 	case "at":
 		d, err := time.ParseDuration(f[1])
 		if err != nil || Instant(d) < sc.now {
@@ -123,10 +161,14 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 				return err
 			}
 		}
+	case "unavailable":
+		n, err := parseInt("cells", strings.TrimPrefix(f[1], "cells="), 0, sc.s.cfg.Cells)
+		sc.unavailable = n
+		return err
 	case "stats":
 		st := sc.s.Stats()
-		fmt.Fprintf(out, "queued %d+%d, prefilling %d, decoding %d, paused %d, cells %d live + %d free (%d lost), budget %d (alone %d), tick %v, preemptions %d, guard %d, ignored %d\n",
-			st.QueuedInteractive, st.QueuedBackground, st.Prefilling, st.Decoding, st.Paused, st.LiveCells, st.FreeCells, st.LostCells,
+		fmt.Fprintf(out, "queued %d+%d, prefilling %d, decoding %d, paused %d, %d cells free (%d lost), budget %d (alone %d), tick %v, preemptions %d, guard %d, ignored %d\n",
+			st.QueuedInteractive, st.QueuedBackground, st.Prefilling, st.Decoding, st.Paused, st.FreeCells, st.LostCells,
 			st.BudgetTarget, st.SoloTarget, st.TickEWMA.Round(100*time.Microsecond), st.Preemptions, st.GuardSkips, st.Ignored)
 	case "why":
 		id, err := strconv.ParseUint(f[1], 10, 64)
@@ -138,11 +180,11 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 		} else {
 			fmt.Fprintln(out, "no such request")
 		}
-	case "promise":
+	case "guard":
 		st := sc.s.Stats()
 		guard := [NumGuardStates]string{"open", "trim", "hold"}[st.Guard]
-		fmt.Fprintf(out, "guard %s, target %v, infeasible %v, thinking rows held %d, shares %d, parked %d, waiting for a prefix %d, at risk %d\n",
-			guard, st.ITLTarget, st.TargetInfeasible, st.ThinkHeld, st.PoolCells, st.Parked, st.Held, st.TTFTAtRisk)
+		fmt.Fprintf(out, "guard %s, target %v, infeasible %v, thinking rows held %d, parked %d, deferred %d, at risk %d\n",
+			guard, st.ITLTarget, st.TargetInfeasible, st.ThinkHeld, st.Parked, st.Deferred, st.TTFTAtRisk)
 	case "probe", "forced": // of the request's next token
 		id, err := strconv.ParseUint(f[1], 10, 64)
 		if err != nil {
@@ -182,8 +224,11 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 		if err != nil {
 			return err
 		}
-		if e.Kind == EvArrive {
+		switch e.Kind {
+		case EvArrive:
 			sc.max[e.Req], sc.have[e.Req] = e.MaxTokens, 0
+		case EvStarted:
+			sc.own[e.Req] = e.Cached - e.Shared
 		}
 		sc.events = append(sc.events, e)
 	}
@@ -191,8 +236,14 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 }
 
 func (sc *script) step() {
+	if sc.s.cfg.Prefix {
+		sc.events = append(sc.events, Event{Kind: EvCells, Cells: sc.cells()})
+	}
 	sc.plan = sc.s.Step(sc.now, sc.events)
 	sc.events = nil
+	for _, r := range sc.plan.Release {
+		delete(sc.own, r.Req)
+	}
 	sc.owed = len(sc.plan.Batch) > 0
 	if err := sc.s.check(); err != nil {
 		panic(err)
@@ -202,7 +253,7 @@ func (sc *script) step() {
 // took answers the plan's batch.
 func (sc *script) took(d time.Duration, args []string) error {
 	if !sc.owed {
-		return fmt.Errorf("the plan before had no batch")
+		return fmt.Errorf("the previous plan had no batch")
 	}
 	sc.owed = false
 	sc.now = sc.now.Add(d)
@@ -227,7 +278,10 @@ func (sc *script) took(d time.Duration, args []string) error {
 	sc.events = append([]Event(nil), ev)
 	for i := range sc.plan.Batch {
 		sl := &sc.plan.Batch[i]
-		if sl.Row < 0 || sl.Kind == SliceProbe || ev.Outcome != StepOK {
+		if sl.Kind == SliceProbe || ev.Outcome != StepOK {
+			continue
+		}
+		if sc.own[sl.Req] += sl.N; sl.Row < 0 {
 			continue
 		}
 		sc.have[sl.Req]++

@@ -5,20 +5,23 @@ import (
 	"time"
 )
 
-// Shares between users. A user is an owner (Event.Owner, the peer uid). The users that have live requests have equal
-// shares: under every policy of the places in the queue (Config.MaxQueue), and under those that tell owners apart of the
-// sequences (Config.MaxRunning) and cells:
+// Shares between users. A user is an owner (Event.Owner, the peer uid). Users with live requests have equal shares of the
+// places in the queue (Config.MaxQueue) under every policy, and of sequences (Config.MaxRunning) and cells under policies
+// that distinguish owners:
 //
-//   - When the queue is too long, the newest waiting request of the user that has most waiting is rejected. So a user
-//     that has no more waiting than MaxQueue divided by the users is never rejected because of another.
-//   - Requests start in the order of tokens computed for their users (flow.go), preempted ones first. One that has waited
-//     for Config.ShareGrace while its user runs fewer than its share goes before these, and a user that has more than its
-//     share of sequences, or of cells with two requests or more, makes way for it. A single request with more cells than
-//     that does so with Config.Prefix, which keeps what it computed, and when it has run for a while.
-//   - When running requests need cells, those of a user with two or more that hold more than its share make way first.
+//   - When the queue is too long, the newest waiting request of the user with the most waiting requests is rejected. So a
+//     user with at most MaxQueue divided by the users waiting is never rejected because of another user.
+//   - Requests start in the order of tokens computed for their users (flow.go), preempted ones first. A request that has
+//     waited for Config.ShareGrace while its user runs fewer than its share precedes them. For it a request is preempted
+//     whose user has more than its share of sequences, or two requests or more with more than its share of cells. A
+//     user's only request with more cells than that is preempted too, with Config.Prefix, which keeps what it computed,
+//     and after it has run for a while.
+//   - When running requests need cells, users with two or more requests that hold more than their share give up cells
+//     first.
 //
-// Shares bind only while others wait: alone, a user has everything. Where what is preempted is computed again, the only
-// running request of a user never makes way for a share, so each user always goes on.
+// Shares bind only while other users wait: alone, a user has everything. Without Config.Prefix, where a preempted request
+// computes everything again, the only running request of a user is never preempted for a share, so each user always
+// progresses.
 
 // user is one owner's live requests.
 type user struct {
@@ -26,8 +29,8 @@ type user struct {
 	members int                  // live
 	running int                  // with a sequence
 	fresh   int                  // never started: Σ waiting[class].n
-	waiting [NumClasses]waitList // those, in order of arrival
-	leaving int                  // scratch of makeRoom: of running, those chosen to make way
+	waiting [NumClasses]waitList // the fresh ones, in order of arrival
+	leaving int                  // scratch of makeRoom: of running, those chosen to be preempted
 }
 
 // waitList links the requests that count against Config.MaxQueue.
@@ -99,18 +102,18 @@ func (s *Scheduler) unwait(r *request) {
 	s.byClass[c].fresh--
 }
 
-// refuse rejects what the queue has no room for.
-func (s *Scheduler) refuse() {
-	s.refused = s.refused[:0]
+// rejectExcess rejects the requests for which the queue has no room.
+func (s *Scheduler) rejectExcess() {
+	s.excess = s.excess[:0]
 	for class := range NumClasses {
 		if limit := s.cfg.Limits[class].MaxQueue; limit > 0 {
 			for s.byClass[class].fresh > limit {
-				s.pickRefused(ReasonClassQueueFull, func(u *user) (int, *request) { return u.waiting[class].n, u.waiting[class].tail })
+				s.pickExcess(ReasonClassQueueFull, func(u *user) (int, *request) { return u.waiting[class].n, u.waiting[class].tail })
 			}
 		}
 	}
 	for s.byClass[Interactive].fresh+s.byClass[Background].fresh > s.cfg.MaxQueue {
-		s.pickRefused(ReasonQueueFull, func(u *user) (int, *request) {
+		s.pickExcess(ReasonQueueFull, func(u *user) (int, *request) {
 			for class := NumClasses; class > 0; class-- {
 				if r := u.waiting[class-1].tail; r != nil {
 					return u.fresh, r // the newest of its lowest class
@@ -119,11 +122,11 @@ func (s *Scheduler) refuse() {
 			return 0, nil
 		})
 	}
-	// The earlier one comes back first, so it gets the shorter hint.
-	slices.SortFunc(s.refused, func(a, b refusal) int { return cmp(a.r.waitNo, b.r.waitNo) })
-	for i := range s.refused {
-		r, why := s.refused[i].r, s.refused[i].why
-		s.refused[i] = refusal{}
+	// The earlier one retries first, so it gets the shorter hint.
+	slices.SortFunc(s.excess, func(a, b excess) int { return cmp(a.r.waitNo, b.r.waitNo) })
+	for i := range s.excess {
+		r, why := s.excess[i].r, s.excess[i].why
+		s.excess[i] = excess{}
 		s.rejected++
 		s.reject(r.id, why, s.retryAfter())
 		s.ended.note(r, s.now, why)
@@ -132,9 +135,9 @@ func (s *Scheduler) refuse() {
 	}
 }
 
-// pickRefused chooses the newest request of the user that has most waiting; of several, the user whose newest came
-// last.
-func (s *Scheduler) pickRefused(why Reason, waiting func(*user) (int, *request)) {
+// pickExcess chooses the newest request of the user with the most waiting requests; of several such users, that whose
+// newest request came last.
+func (s *Scheduler) pickExcess(why Reason, waiting func(*user) (int, *request)) {
 	var v *request
 	most := 0
 	for _, u := range s.users {
@@ -146,11 +149,11 @@ func (s *Scheduler) pickRefused(why Reason, waiting func(*user) (int, *request))
 		why = ReasonDisplaced
 	}
 	s.unwait(v)
-	s.refused = append(s.refused, refusal{v, why})
+	s.excess = append(s.excess, excess{v, why})
 }
 
-// refusal is a request that is about to be rejected.
-type refusal struct {
+// excess is a request that is about to be rejected.
+type excess struct {
 	r   *request
 	why Reason
 }
@@ -158,9 +161,9 @@ type refusal struct {
 // share is how many sequences each user with live requests may have while others wait, at least 1.
 func (s *Scheduler) share() int { return max(1, s.cfg.MaxRunning/max(1, len(s.users))) }
 
-// first is the request of a class that is tried next: the head of the flow that comes first. In the heap preempted
-// requests come before all others, so that they end. Those of a user that runs its share already do not when others
-// wait, and what Config.ShareGrace has passed for goes before all.
+// first returns the request of a class that is tried next: the head of the first flow. Preempted requests come first in
+// the heap, so that they end, unless their user runs its share already and other users wait. Requests that have waited for
+// Config.ShareGrace precede all others.
 func (s *Scheduler) first(class Class) *request {
 	h := s.flows[class]
 	best := h[0]
@@ -168,7 +171,7 @@ func (s *Scheduler) first(class Class) *request {
 		return best.head
 	}
 	share := s.share()
-	// tier: 0 is due by its share, 1 was preempted, 2 is new or its user runs its share.
+	// tier: 0 is owed its share, 1 was preempted, 2 is new or its user runs its share.
 	tier := func(r *request) int {
 		switch {
 		case r.user.running >= share:
@@ -205,8 +208,8 @@ func (s *Scheduler) first(class Class) *request {
 }
 
 // shareOwed reports whether a waiting request has waited for Config.ShareGrace while its user runs fewer than its share.
-// A user for whom many more tokens were computed than for others waits longer: requests that are held by clients that
-// do not read must not lock it out, but it had its share of the machine.
+// A user for whom many more tokens were computed than for others waits longer: requests of clients that do not read must
+// not lock it out, but it has had its share of the machine.
 func (s *Scheduler) shareOwed(r *request) bool {
 	if !s.byOwner || len(s.users) == 1 || r.user.running >= s.share() {
 		return false
@@ -219,12 +222,12 @@ func (s *Scheduler) shareOwed(r *request) bool {
 // more than fairSlack tokens.
 const aheadGraces = 5
 
-// dueBefore reports whether a is owed a sequence and its user runs fewer than b's: then b's class does not go before a's.
+// dueBefore reports whether a is owed a sequence and its user runs fewer than b's; then b's class does not precede a's.
 func (s *Scheduler) dueBefore(a, b *request) bool {
 	return s.shareOwed(a) && a.user.running < b.user.running
 }
 
-// overShare reports whether o makes way for r because of its user's share. It has to have run for a step.
+// overShare reports whether o may be preempted for r because its user has more than its share. o has run for a step.
 func (s *Scheduler) overShare(o, r *request) bool {
 	if !s.shareOwed(r) || o.user == r.user || o.flow.class < r.flow.class || o.starting || o.lastStep == s.step {
 		return false
@@ -234,13 +237,13 @@ func (s *Scheduler) overShare(o, r *request) bool {
 	case u.running-u.leaving > s.share(), s.overCells(u):
 		return true
 	case u.running-u.leaving == 1 && s.cfg.Prefix && o.own() > s.capacity()/len(s.users):
-		// The only one of its user: it goes on from its cached prefix, after it had time to get on.
+		// The only request of its user: it continues from its cached prefix, and has had time to progress.
 		return s.now.Sub(o.startedAt) >= aloneGraces*s.cfg.ShareGrace
 	}
 	return false
 }
 
-// aloneGraces is how many times Config.ShareGrace a user's only running request runs before it makes way for a share.
+// aloneGraces is how many times Config.ShareGrace a user's only running request runs before it is preempted for a share.
 const aloneGraces = 8
 
 // overCells reports whether u has two running requests or more, and more cells than its share.
@@ -250,15 +253,16 @@ func (s *Scheduler) overCells(u *user) bool {
 	}
 	n := 0
 	for _, r := range s.running {
-		if r.user == u && r.goes == ReasonNone {
+		if r.user == u && r.preemptFor == ReasonNone {
 			n += r.own()
 		}
 	}
 	return n > s.capacity()/len(s.users)
 }
 
-// makesWay is the running request that gives up its cells next, and why, when it is not for want of cells alone.
-func (s *Scheduler) makesWay() (v *request, share bool) {
+// nextVictim returns the running request that is preempted next for want of cells. share says that it was chosen because
+// its user has more than its share.
+func (s *Scheduler) nextVictim() (v *request, share bool) {
 	v = s.last(nil)
 	if !s.byOwner || len(s.users) == 1 || v.paused || s.overCells(v.user) {
 		return v, false
@@ -269,7 +273,7 @@ func (s *Scheduler) makesWay() (v *request, share bool) {
 	return v, false
 }
 
-// shareDue is when a waiting request's Config.ShareGrace ends, or never.
+// shareDue returns when a waiting request's Config.ShareGrace ends, or never.
 func (s *Scheduler) shareDue() Instant {
 	at := never
 	if !s.byOwner || len(s.users) < 2 {

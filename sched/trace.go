@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// A trace is text, one thing a line, so that it can be read, cut and written by hand:
+// A trace is text, one event or decision a line, so that it can be read, cut and written by hand:
 //
 //	config policy=uma max_running=4 cells=4096 max_batch=512
 //	step 1500us
-//	arrive 1 class=interactive owner=1000 prompt=12 max=32 ttft=150ms tbt=50ms think
+//	arrive 1 class=interactive owner=1000 prompt=12 max=32 ttft=150ms itl=50ms think
 //	> plan tokens=12 decode=0 prefill=12 budget=64 reason=served
 //	> prefill 1 seq=0 at=0 n=12 row=11 reason=prefill_rest
 //	step 31ms
 //	outcome ok took=29ms
 //	token 1 think
 //
-// A step line begins a Step; the events after it are that Step's. Lines that begin with ">" are the plan it
-// returned, and may be missing. Empty lines and lines that begin with "#" are skipped. Durations are exact.
+// A step line begins a Step; the events after it are that Step's. Lines that begin with ">" are its plan, and may be
+// missing. Empty lines and lines that begin with "#" are skipped. Durations are exact.
 
-// planPrefix stands before a plan's lines in a trace.
+// planPrefix begins a plan's lines in a trace.
 const planPrefix = "> "
 
-// configField is a field of Config under its name in a trace: one of the pointers is set.
+// configField is a field of Config and its name in a trace. One of the pointers is set.
 type configField struct {
 	name string
 	s    *string
@@ -118,91 +118,6 @@ func AppendEvents(dst []byte, now Instant, in []Event) []byte {
 	return dst
 }
 
-var eventNames = map[string]EventKind{
-	"arrive": EvArrive, "cancel": EvCancel, "outcome": EvStep, "token": EvToken, "finish": EvFinish,
-	"pause": EvPause, "resume": EvResume, "drain": EvDrain,
-	"started": EvStarted, "hold": EvHold, "ready": EvReady, "pool": EvPool,
-}
-
-func appendEvent(dst []byte, e *Event) []byte {
-	id := func(verb string) {
-		dst = append(dst, verb...)
-		dst = strconv.AppendUint(dst, uint64(e.Req), 10)
-	}
-	span := func(key string, d time.Duration) {
-		if d != 0 {
-			dst = append(dst, key...)
-			dst = appendDuration(dst, d)
-		}
-	}
-	count := func(key string, n int) {
-		if n != 0 {
-			dst = append(dst, key...)
-			dst = strconv.AppendInt(dst, int64(n), 10)
-		}
-	}
-	switch e.Kind {
-	case EvArrive:
-		id("arrive ")
-		dst = append(dst, " class="...)
-		dst = append(dst, e.Class.String()...)
-		dst = append(dst, " owner="...)
-		dst = strconv.AppendUint(dst, uint64(e.Owner), 10)
-		dst = append(dst, " prompt="...)
-		dst = strconv.AppendInt(dst, int64(e.Prompt), 10)
-		dst = append(dst, " max="...)
-		dst = strconv.AppendInt(dst, int64(e.MaxTokens), 10)
-		span(" ttft=", e.TargetTTFT)
-		span(" tbt=", e.TargetTBT)
-		span(" ago=", e.Ago)
-		count(" shared=", e.Shared)
-		if e.Thinking {
-			dst = append(dst, " think"...)
-		}
-		if e.Strict {
-			dst = append(dst, " strict"...)
-		}
-	case EvCancel:
-		id("cancel ")
-	case EvStep:
-		dst = append(dst, "outcome "...)
-		dst = append(dst, e.Outcome.String()...)
-		dst = append(dst, " took="...)
-		dst = appendDuration(dst, e.Took)
-	case EvToken:
-		id("token ")
-		if e.Thinking {
-			dst = append(dst, " think"...)
-		}
-		count(" probe=", e.Probe)
-		count(" cut=", e.Cut)
-		count(" forced=", e.Forced)
-	case EvFinish:
-		id("finish ")
-		dst = append(append(dst, ' '), e.Finish.String()...)
-	case EvPause:
-		id("pause ")
-	case EvResume:
-		id("resume ")
-	case EvDrain:
-		dst = append(dst, "drain"...)
-	case EvStarted:
-		id("started ")
-		count(" cached=", e.Cached)
-		count(" shared=", e.Shared)
-	case EvHold:
-		id("hold ")
-		dst = append(append(dst, ' '), e.Finish.String()...)
-	case EvReady:
-		id("ready ")
-		count(" shared=", e.Shared)
-	case EvPool:
-		dst = append(dst, "pool"...)
-		count(" cells=", e.Cells)
-	}
-	return append(dst, '\n')
-}
-
 // TraceStep is one recorded Step.
 type TraceStep struct {
 	Line   int // of its step line, from 1
@@ -217,8 +132,8 @@ type Trace struct {
 	Steps  []TraceStep
 }
 
-// ReadTrace parses a trace. An error names the line and what is wrong with it. When the text does not end with
-// a line end, writing it was cut short: the last step is left out.
+// ReadTrace parses a trace. An error names the line and what is wrong with it. If the text does not end with a line end,
+// writing was cut short, and the last step is left out.
 func ReadTrace(data []byte) (*Trace, error) {
 	t := &Trace{}
 	configured := false
@@ -281,8 +196,8 @@ func ReadTrace(data []byte) (*Trace, error) {
 	return t, nil
 }
 
-// Replay runs the trace through a new scheduler and calls visit (if not nil) with each step's plan. The error
-// names the first step whose plan differs from the recorded one, or whose events no caller may send.
+// Replay runs the trace through a new scheduler and calls visit (if not nil) with each step's plan. The error names the
+// first step whose plan differs from the recorded one, or whose events break the caller's contract.
 func (t *Trace) Replay(visit func(*TraceStep, *Plan)) (err error) {
 	s, err := New(t.Config)
 	if err != nil {
@@ -344,124 +259,6 @@ next:
 		return fmt.Errorf("config has no field %q", key)
 	}
 	return nil
-}
-
-// parseEvent reads an event's line, split into fields.
-func parseEvent(f []string) (e Event, err error) {
-	kind, ok := eventNames[f[0]]
-	if !ok {
-		return e, fmt.Errorf("%q is no event", f[0])
-	}
-	e.Kind = kind
-	args := f[1:]
-	if kind != EvStep && kind != EvDrain && kind != EvPool {
-		if len(args) == 0 {
-			return e, fmt.Errorf("%s: the request id is missing", f[0])
-		}
-		id, err := strconv.ParseUint(args[0], 10, 64)
-		if err != nil || id == 0 {
-			return e, fmt.Errorf("%s: %q is no request id", f[0], args[0])
-		}
-		e.Req, args = ReqID(id), args[1:]
-	}
-	for _, a := range args {
-		if err := e.parseArg(a); err != nil {
-			return e, fmt.Errorf("%s: %w", f[0], err)
-		}
-	}
-	switch {
-	case kind == EvFinish && e.Finish == ReasonNone:
-		return e, errors.New("finish: the reason is missing")
-	case kind == EvHold && e.Finish == ReasonNone:
-		return e, errors.New("hold: the reason is missing")
-	case kind == EvArrive && (e.Prompt == 0 || e.MaxTokens == 0):
-		return e, errors.New("arrive: prompt= and max= are needed")
-	}
-	return e, nil
-}
-
-// parseArg reads one argument of e's line; which ones exist depends on e.Kind.
-func (e *Event) parseArg(a string) (err error) {
-	key, value, _ := strings.Cut(a, "=")
-	switch {
-	case a == "think" && (e.Kind == EvArrive || e.Kind == EvToken):
-		e.Thinking = true
-		return nil
-	case a == "strict" && e.Kind == EvArrive:
-		e.Strict = true
-		return nil
-	case key == "shared" && (e.Kind == EvArrive || e.Kind == EvReady || e.Kind == EvStarted):
-		e.Shared, err = parseInt(key, value, 0, math.MaxInt32)
-		return err
-	case key == "cached" && e.Kind == EvStarted:
-		e.Cached, err = parseInt(key, value, 0, math.MaxInt32)
-		return err
-	case key == "probe" && e.Kind == EvToken:
-		e.Probe, err = parseInt(key, value, 0, math.MaxInt32)
-		return err
-	case key == "forced" && e.Kind == EvToken:
-		e.Forced, err = parseInt(key, value, 0, math.MaxInt32)
-		return err
-	case key == "cut" && e.Kind == EvToken:
-		e.Cut, err = parseInt(key, value, 0, math.MaxInt32)
-		return err
-	case key == "cells" && e.Kind == EvPool:
-		e.Cells, err = parseInt(key, value, 0, math.MaxInt32)
-		return err
-	case e.Kind == EvHold && (a == ReasonJoining.String() || a == ReasonRestoring.String()):
-		e.Finish, _ = parseReason(a)
-		return nil
-	case e.Kind == EvFinish:
-		if r, ok := parseReason(a); ok && r.Final() {
-			e.Finish = r
-			return nil
-		}
-		return fmt.Errorf("%q ends no request", a)
-	case e.Kind == EvStep && key == "took":
-		e.Took, err = parseSpan(key, value)
-		return err
-	case e.Kind == EvStep:
-		for o, name := range outcomeNames {
-			if name == a {
-				e.Outcome = Outcome(o)
-				return nil
-			}
-		}
-	case e.Kind == EvArrive:
-		switch key {
-		case "class":
-			for c, name := range classNames {
-				if name == value {
-					e.Class = Class(c)
-					return nil
-				}
-			}
-			return fmt.Errorf("%q is no class", value)
-		case "owner":
-			n, err := strconv.ParseUint(value, 10, 32)
-			if err != nil {
-				return fmt.Errorf("owner=%q is no user id", value)
-			}
-			e.Owner = uint32(n)
-			return nil
-		case "prompt":
-			e.Prompt, err = parseInt(key, value, 1, math.MaxInt32)
-			return err
-		case "max":
-			e.MaxTokens, err = parseInt(key, value, 1, math.MaxInt32)
-			return err
-		case "ttft":
-			e.TargetTTFT, err = parseSpan(key, value)
-			return err
-		case "tbt":
-			e.TargetTBT, err = parseSpan(key, value)
-			return err
-		case "ago":
-			e.Ago, err = parseSpan(key, value)
-			return err
-		}
-	}
-	return fmt.Errorf("%q is not understood", a)
 }
 
 func parseInt(key, value string, lo, hi int) (int, error) {

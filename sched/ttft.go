@@ -12,9 +12,8 @@ func (p *prefillRate) observe(tokens int, took float64) {
 	p.ns.add(took, 0.05)
 }
 
-// firstTokenIn guesses how long it takes until the first token of a prompt of which left tokens are still to be
-// computed, when ahead tokens of others go before: at the pace of the steps lately, or, with nobody else there, at the
-// cost model's. 0 = nothing was measured.
+// firstTokenIn estimates the time to the first token of a prompt with left tokens to compute, behind ahead tokens of other
+// prompts: at the pace of recent steps, or by the cost model if nothing else runs. 0 = nothing was measured.
 func (s *Scheduler) firstTokenIn(left, ahead int) time.Duration {
 	if len(s.running) == 0 && ahead == 0 && s.cost.prompts > 0 {
 		var l load
@@ -27,7 +26,7 @@ func (s *Scheduler) firstTokenIn(left, ahead int) time.Duration {
 	return time.Duration(float64(left+ahead) * s.rate.ns.value / max(s.rate.tokens.value, 1e-3))
 }
 
-// ahead is the prompt tokens that are computed before those of a request of class that comes now.
+// ahead returns how many prompt tokens are computed before those of an arrival of this class.
 func (s *Scheduler) ahead(class Class) int {
 	n := 0
 	for _, r := range s.requests {
@@ -38,9 +37,8 @@ func (s *Scheduler) ahead(class Class) int {
 	return n
 }
 
-// hopeless reports whether an arrival that asked to be told (Event.Strict) cannot have its first token in time, and by
-// how much it would be late.
-func (s *Scheduler) hopeless(e *Event) (late time.Duration, yes bool) {
+// missesTTFT reports whether an arrival with a strict target (Event.Strict) will miss it, and by how much.
+func (s *Scheduler) missesTTFT(e *Event) (late time.Duration, yes bool) {
 	if !e.Strict || e.TargetTTFT <= 0 {
 		return 0, false
 	}
@@ -49,8 +47,8 @@ func (s *Scheduler) hopeless(e *Event) (late time.Duration, yes bool) {
 	return in - e.TargetTTFT, in > e.TargetTTFT
 }
 
-// atRisk counts the requests before their first token whose wished time has passed or, by the pace of late, will
-// have: for a waiting one only its own prompt is reckoned with.
+// atRisk counts the requests before their first token that have missed their TTFT target, or will at the pace of recent
+// steps. For a waiting request only its own prompt counts.
 func (s *Scheduler) atRisk() int {
 	n := 0
 	if s.dated == 0 {

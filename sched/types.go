@@ -15,7 +15,7 @@ func (t Instant) Sub(u Instant) time.Duration { return time.Duration(t - u) }
 // ReqID names a request for its whole life. The caller never reuses one.
 type ReqID uint64
 
-// Class is a request's priority class. Interactive goes before Background.
+// Class is a request's priority class. Interactive requests go before Background ones.
 type Class uint8
 
 const (
@@ -26,18 +26,17 @@ const (
 	NumClasses
 )
 
-// State is where a request is. Ownership in each state:
+// State is a request's state. Ownership in each state:
 //
 //	Queued   waits; owns no sequence and no cells
 //	Prefill  owns a sequence; part of its tokens is in the KV pool
-//	Think    decodes one token a step inside its thinking block; owns a sequence
-//	Output   decodes one token a step of the visible answer, or forced ones with it; owns a sequence
-//	Done     finalised by itself (stop, length, cancelled); owns nothing
-//	Failed   finalised by a rejection or an error; owns nothing
+//	Think    decodes its thinking, one token a step; owns a sequence
+//	Output   decodes its visible answer, one token a step and forced ones with it; owns a sequence
+//	Done     stopped, reached its limit, or was cancelled; owns nothing
+//	Failed   was rejected, or failed; owns nothing
 //
-// A request thinks once: after its think block has ended it stays in Output (what it writes before the block
-// counts as Output too). A preempted one goes back to Queued, computes its tokens
-// again in Prefill, and then goes on in the phase it had.
+// A request thinks once: after its think block it stays in Output, as before the block. A preempted request goes back to
+// Queued, computes in Prefill what is not cached, and continues in its phase.
 type State uint8
 
 const (
@@ -49,45 +48,45 @@ const (
 	Failed
 )
 
-// EventKind says what happened since the last Step.
+// EventKind says what happened since the previous Step.
 type EventKind uint8
 
 const (
-	// EvArrive: a request came in. Uses Req, Class, Owner, Prompt, MaxTokens, TargetTTFT, TargetTBT, Thinking,
-	// Strict, Ago, and Shared as EvReady does.
+	// EvArrive: a request arrived. Uses Req, Class, Owner, Prompt, MaxTokens, TargetTTFT, TargetITL, Thinking,
+	// Strict, QueuedFor, and Shared as EvReady does.
 	EvArrive EventKind = iota + 1
-	// EvCancel: the client cancelled or vanished. Unknown or finished requests are ignored.
+	// EvCancel: the client cancelled or disconnected. Unknown and finished requests are ignored.
 	EvCancel
-	// EvStep: the outcome of the plan before: Outcome, Took. Exactly one follows every plan with a batch and
-	// comes before the EvToken and EvFinish events of that plan's rows.
+	// EvStep: the outcome of the previous plan: Outcome, Took. Exactly one follows every plan with a batch, before
+	// the EvToken and EvFinish events of that plan's rows.
 	EvStep
-	// EvToken: a token was sampled from this request's logits row and must be fed next. Uses Req, Thinking, Probe, Cut,
+	// EvToken: a token was sampled from this request's logits row and is computed next. Uses Req, Thinking, Probe, Cut,
 	// Forced.
 	EvToken
-	// EvFinish: the request ended by itself: its last sampled token was an end of generation, a stop string, or
-	// its limit. Uses Req, Finish. Every row is answered by one EvToken, EvFinish or EvCancel.
+	// EvFinish: the request ended by its last sampled token: an end of generation, a stop string, or its limit. Uses
+	// Req, Finish. Every row is answered by one EvToken, EvFinish or EvCancel.
 	EvFinish
-	// EvPause: the client does not read; compute nothing for it. EvResume takes that back.
+	// EvPause: the client does not read; compute nothing for this request until EvResume.
 	EvPause
 	EvResume
-	// EvDrain: take no new request from now on; those that arrive later are rejected.
+	// EvDrain: reject what arrives from now on.
 	EvDrain
 
-	// The rest exists with Config.Prefix only.
+	// The others exist with Config.Prefix only.
 
-	// EvStarted answers a Plan.Start: the request goes on. Uses Req, Cached, Shared.
+	// EvStarted answers a Plan.Start: the request has its sequence. Uses Req, Cached, Shared.
 	EvStarted
-	// EvHold answers a Plan.Start: a prefix that it needs is not there yet. It waits at the head of its queue,
-	// without a sequence, until EvReady. Uses Req, Finish: ReasonJoining or ReasonRestoring.
-	EvHold
-	// EvReady: what EvHold waited for is there, or never will be. Uses Req, and Shared: how many cells of its history
-	// lie in the pool that EvPool tells of, or are owned by a running request, as far as is known (0 = not known);
-	// so much less is asked of the free cells to let it in.
+	// EvDefer answers a Plan.Start: a prefix that the request needs is not there yet. It waits without a sequence
+	// until EvReady. Uses Req, Finish: ReasonJoining or ReasonRestoring.
+	EvDefer
+	// EvReady: what the deferred request waited for is there, or will not come. Uses Req, and Shared: how many tokens of
+	// its history running requests hold, as far as is known (0 = not known). It needs no cells for these.
 	EvReady
-	// EvPool: how many cells are held by nobody's request and cannot be given up: cached prefixes that a running
-	// request shares (after the one that computed them has gone), or that are pinned, or being copied. Uses Cells: an
-	// absolute number.
-	EvPool
+	// EvCells: how many cells requests can have, by the caller's ledger: free ones, and cached ones that it can evict.
+	// Uses Cells, an absolute number. It is due before a Step whenever the number differs from the one told last;
+	// Config.Cells is assumed before the first. Cells of requests whose EvFinish or EvCancel is in the same list are
+	// not in it: the scheduler adds them.
+	EvCells
 )
 
 // Outcome is what Decode did with a plan's batch.
@@ -95,12 +94,12 @@ type Outcome uint8
 
 const (
 	StepOK      Outcome = iota
-	StepAborted         // nothing of the batch counts; the caller removed the sequences back to where they were
-	StepKVFull          // no cell was free; nothing of the batch counts: make room
-	StepFailed          // the backend failed; every request of the batch is failed
+	StepAborted         // nothing was computed; the caller removed what the batch had put into the sequences
+	StepKVFull          // the engine had too few free cells; nothing was computed
+	StepFailed          // the engine failed; every request of the batch fails
 )
 
-// Event is one thing that happened, as plain data: a recorded list of (now, events) replays to the same plans.
+// Event is one thing that happened. A recorded list of (now, events) replays to the same plans.
 type Event struct {
 	Kind EventKind
 	Req  ReqID
@@ -108,31 +107,30 @@ type Event struct {
 	Class      Class         // EvArrive
 	Owner      uint32        // EvArrive: peer uid, the fairness key
 	Prompt     int           // EvArrive: tokens to compute before the first can be sampled, ≥ 1
-	MaxTokens  int           // EvArrive: most tokens it will generate, ≥ 1
-	TargetTTFT time.Duration // EvArrive: wished time to first token, 0 = none; orders the prompts of one owner
-	TargetTBT  time.Duration // EvArrive: wished time between tokens, 0 = the configured one
-	Thinking   bool          // EvArrive: the prompt's tail opens a think block; EvToken: the state after this token
-	Strict     bool          // EvArrive: reject it at once when TargetTTFT is not to be kept
-	Finish     Reason        // EvFinish, EvHold
+	MaxTokens  int           // EvArrive: most tokens to generate, ≥ 1
+	TargetTTFT time.Duration // EvArrive: TTFT target, 0 = none; orders the prompts of one owner
+	TargetITL  time.Duration // EvArrive: ITL target, 0 = the configured one
+	Thinking   bool          // EvArrive: the prompt opens a think block; EvToken: the state after this token
+	Strict     bool          // EvArrive: reject the request at once if the cost model says that it misses TargetTTFT
+	Finish     Reason        // EvFinish, EvDefer
 
-	// EvArrive: how long before this Step the request had reached the caller. It decides nothing; a recorded trace has
-	// it, so that a simulation lets the request arrive when it did, not when the running step was over.
-	Ago time.Duration
+	// EvArrive: how long before this Step the request had reached the caller. It decides nothing; from a recorded trace
+	// a simulation takes the true time of arrival, which can lie within a step.
+	QueuedFor time.Duration
 
-	// EvToken: in the step that carries this request's next row, decode a fork of so many rows too (SliceProbe).
-	// 0 = none.
+	// EvToken: the rows of a fork to decode beside this request's next row (SliceProbe); 0 = none.
 	Probe int
-	// EvToken: so many tokens of its history were taken out of its sequence, which holds that many fewer now: a context
-	// shift, or a thought that was dropped. They must have been its own cells. 0 = none.
+	// EvToken: tokens that were taken out of its computed history (a context shift, or a dropped thought); 0 = none. No
+	// other sequence may hold their cells.
 	Cut int
-	// EvToken: so many tokens follow the sampled one that need no row, because a grammar leaves no other. They are computed
-	// with it, in one slice where there is room. 0 = none.
+	// EvToken: tokens behind the sampled one that need no row, because a grammar leaves no other. They are computed with
+	// it, in one slice where there is room. 0 = none.
 	Forced int
-	// EvStarted: so many tokens of its history are in its sequence already; fewer than its history has.
+	// EvStarted: tokens of its history that are in its sequence already; fewer than its history has.
 	Cached int
-	// EvStarted: of Cached, those whose cells are counted elsewhere, by EvPool or as another request's own.
+	// EvStarted: of Cached, those whose cells other sequences hold too: a preemption of this request does not free them.
 	Shared int
-	Cells  int // EvPool
+	Cells  int // EvCells
 
 	Outcome Outcome       // EvStep
 	Took    time.Duration // EvStep: how long Decode took
@@ -144,10 +142,10 @@ type SliceKind uint8
 const (
 	SlicePrefill SliceKind = iota
 	SliceDecode
-	// SliceProbe is a fork of the request whose SliceDecode is the slice before: N rows from the same Start on, in
-	// a scratch sequence of the caller's that shares the cells before Start (Seq is -1). Its first row is the
-	// decode's token again, its others are the caller's; Row is its last. No EvToken answers it, and when the
-	// step is over its N cells are free again: remove them from the scratch sequence.
+	// SliceProbe is a fork of the request whose SliceDecode precedes it: N rows from the same Start on, in a scratch
+	// sequence of the caller that shares the cells before Start (Seq is -1). Its first row is the decode's token again,
+	// the caller supplies the others, and Row is its last. No event answers it. After the step, remove its N cells from
+	// the scratch sequence.
 	SliceProbe
 )
 
@@ -163,81 +161,81 @@ type Slice struct {
 	Reason Reason
 }
 
-// Start says that a request is let in and owns sequence Seq: look for its cached prefix, share or restore it, and
-// answer with one EvStarted, EvHold or EvCancel.
+// Start says that a request gets sequence Seq: share or restore its cached prefix, and answer with one EvStarted, EvDefer
+// or EvCancel.
 type Start struct {
 	Req ReqID
 	Seq int32
 }
 
-// Release says that a request no longer owns its sequence: remove its cells. A request that ends while it waits
-// owned none: its Seq is -1.
+// Release says that a request no longer owns its sequence: remove its cells, or cache them. The Seq of a request that
+// ends while it waits is -1.
 type Release struct {
 	Req    ReqID
 	Seq    int32 // -1 = none
 	Reason Reason
-	Final  bool // the request is finalised; false: preempted, it will be computed again
-	// Phase is what a preempted request was doing: Prefill (no token yet), Think or Output. Zero without
-	// Config.Prefix or when Final.
+	Final  bool // the request has ended; false: it was preempted and will start again
+	// Phase is the state of the preempted request: Prefill (no token yet), Think or Output. Zero without Config.Prefix
+	// or when Final.
 	Phase State
 }
 
-// Rejection finalises a request that was never started.
+// Rejection ends a request that was never started.
 type Rejection struct {
 	Req        ReqID
 	Reason     Reason
 	RetryAfter time.Duration // 0 = retrying will not help
-	Need, Have int           // cells, with ReasonPromptTooLong: the least it needs, and what the pool has
+	Need, Have int           // cells, with ReasonPromptTooLong: what it needs at least, and the size of the pool
 }
 
-// Plan is what to do until the next Step, in this order: Release, Reject, Start, then decode Batch. It is data: it
-// can be printed, compared, replayed. Its slices belong to the scheduler and are valid until the next Step.
+// Plan is what to do until the next Step, in this order: Release, Reject, Start, then decode Batch. Its slices belong to
+// the scheduler and are valid until the next Step.
 type Plan struct {
 	Release []Release
 	Reject  []Rejection
 	Start   []Start // with Config.Prefix only
 	Batch   []Slice // in batch order; the sum of N never exceeds the batch limit
-	// Again: the batch is not decided yet, and empty. Carry out Release and Start, then call Step at once with the
-	// answers to Start and, if it changed, EvPool. Only with Config.Prefix.
+	// Again: the batch is empty because it is not decided yet. Carry out Release and Start, then call Step at once with
+	// the answers to Start and, if it changed, EvCells. Only with Config.Prefix.
 	Again bool
-	// Reclaim is how many cells of EvPool's are in the way of the one request that is next, while nothing else runs:
-	// pins must give way. If they do not when Again is set too, the request fails.
+	// Reclaim is how many more cells the only request that could run needs: unpin prefixes. If Again is set too and the
+	// cells do not come, the request fails.
 	Reclaim int
-	WakeAt  Instant // call Step again at this time, which lies ahead, although nothing happened; 0 = only on an event
+	WakeAt  Instant // call Step again at this later time even without an event; 0 = only on an event
 
 	Tokens        int // Σ Batch.N
 	DecodeTokens  int
 	PrefillTokens int
 	ProbeTokens   int
-	Predicted     time.Duration      // what the cost model says that Decode will take; 0 with an empty Batch
-	Budget        int                // tokens this step was allowed
-	PrefillHeld   bool               // the latency guard kept prefill out of this step
+	Predicted     time.Duration      // of Decode, by the cost model; 0 with an empty Batch
+	Budget        int                // most tokens of this step
+	PrefillHeld   bool               // the guard kept prompts out of this step
 	Reason        Reason             // why the batch is not larger
-	Waiting       [NumClasses]Reason // why the head of each queue waits; ReasonNone = nobody does
+	Waiting       [NumClasses]Reason // why the head of each queue waits; ReasonNone = the queue is empty
 }
 
-// GuardState is what the latency promise does to prompts.
+// GuardState is what the ITL target does to prompts.
 type GuardState uint8
 
 const (
-	GuardOpen GuardState = iota // nothing runs that a chunk could delay too long
+	GuardOpen GuardState = iota // no answer with a target runs
 	GuardTrim                   // chunks are cut to what fits under the target
 	GuardHold                   // prompts are left out of the step
 
 	NumGuardStates
 )
 
-// Decision is one entry of a request's log: the same reason in consecutive decisions, told once.
+// Decision is one entry of a request's log: consecutive decisions for the same reason.
 type Decision struct {
 	Reason Reason
 	First  Instant // of the first such decision
 	Last   Instant // of the newest
-	Times  int     // how many these were
-	Tokens int     // computed for it by them; the newest one's in Latest
-	Latest int
+	Times  int     // decisions
+	Tokens int     // computed by them
+	Latest int     // of Tokens: by the newest decision
 }
 
-// Summary is what is remembered of a request that has ended.
+// Summary describes a request that has ended.
 type Summary struct {
 	Req       ReqID
 	Class     Class
@@ -256,32 +254,29 @@ type Stats struct {
 	Prefilling        int
 	Decoding          int // Think and Output
 	Paused            int
-	LiveCells         int // cells that are running requests' own
-	PoolCells         int // EvPool's
-	FreeCells         int // Invariant: LiveCells + PoolCells + FreeCells == Config.Cells
-	LostCells         int // of FreeCells: those the engine lately refused to give (StepKVFull), decaying
-	BudgetTarget      int // tokens a step with prompt work aims at while answers run; Config.MaxBatch under `stock`
+	FreeCells         int // cells that requests can have
+	LostCells         int // of FreeCells: those that the engine seems to lack after StepKVFull, decaying
+	BudgetTarget      int // tokens that a step with prompt work aims at while answers run; Config.MaxBatch under `stock`
 	SoloTarget        int // the same while no answer runs
 	TickEWMA          time.Duration
 	Preemptions       uint64
-	GuardSkips        uint64 // steps whose prompts the guard held back
+	GuardSkips        uint64 // steps whose prompts the guard held
 	Ignored           uint64 // events for requests that had ended already
 
-	// ByState counts live requests by class and by what they do: Queued (paused and held ones too), Prefill, Think,
-	// Output.
-	ByState [NumClasses][Output + 1]int
-	Parked  int // of Queued: those that ran before and were preempted
-	Held    int // of Queued: those that wait for a prefix (EvHold)
+	// ByState counts live requests by class and state: Queued (paused and deferred ones too), Prefill, Think, Output.
+	ByState  [NumClasses][Output + 1]int
+	Parked   int // of Queued: preempted requests
+	Deferred int // of Queued: requests that wait for a prefix (EvDefer)
 
 	Guard            GuardState
-	TargetInfeasible bool          // a step of answers alone takes longer than the tightest target between tokens
-	ITLTarget        time.Duration // the tightest target between tokens of the newest step; 0 = none
-	ThinkHeld        int           // think rows that the newest step left out
+	TargetInfeasible bool          // a step of answers alone takes longer than the tightest ITL target
+	ITLTarget        time.Duration // the tightest one of the newest step; 0 = none
+	ThinkHeld        int           // rows of thinking requests that the newest step left out
 	ThinkHeldTotal   uint64
-	TTFTAtRisk       int // requests before their first token whose TargetTTFT passed, or will by the cost model
+	TTFTAtRisk       int // requests before their first token that missed TargetTTFT, or will by the cost model
 
 	Cost      Cost          // the coefficients now
 	CostError float64       // moving average of |predicted − took| / took
-	CostRatio float64       // the took / predicted that 95 of 100 steps stay below
+	CostRatio float64       // 95 % of steps took at most this times the prediction
 	Predicted time.Duration // of the newest batch
 }

@@ -84,3 +84,26 @@ func TestBenchCompare(t *testing.T) {
 		t.Errorf("a worktree is left behind:\n%s", list)
 	}
 }
+
+// TestChecksSkipLoudly: without a browser or promtool, their checks say that nothing was checked, and fail nothing.
+func TestChecksSkipLoudly(t *testing.T) {
+	bin := t.TempDir()
+	for _, name := range []string{"bash", "env", "dirname"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(path, filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for script, says := range map[string]string{
+		"./page-check.sh": "page-check: SKIPPED: there is no Chromium", "./prom-check.sh": "prom-check: SKIPPED: promtool is not installed",
+	} {
+		cmd := exec.CommandContext(t.Context(), script)
+		cmd.Env = []string{"PATH=" + bin}
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), says) {
+			t.Errorf("%s: %v\n%s", script, err, out)
+		}
+	}
+}

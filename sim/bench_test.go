@@ -9,8 +9,8 @@ import (
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
-// BenchmarkCase35 is the golden case of 10,000 requests in 35,837 steps, engine time only: the workload is read before.
-// The original makes about 15,000 requests a second of it.
+// BenchmarkCase35 is the golden case of 10,000 requests in 35,837 steps, without the time to read the workload.
+// BLIS makes about 15,000 requests a second of it.
 func BenchmarkCase35(b *testing.B) {
 	cfg := config(b, golden()["case35_10k/config.json"], "")
 	rows, err := workload.ReadCSV(bytes.NewReader(golden()["case35_10k/trace.csv"]))
@@ -40,7 +40,8 @@ func BenchmarkCase35(b *testing.B) {
 	}
 }
 
-// BenchmarkUma is batch formation uma on the chat-and-reasoning mix: scheduler, prefix tree and block ledger for every token.
+// BenchmarkUma is batch formation uma on the chat-and-reasoning mix: scheduler, prefix tree and block ledger for every
+// token.
 func BenchmarkUma(b *testing.B) {
 	for _, policy := range []string{"uma", "meridian"} {
 		b.Run(policy, func(b *testing.B) {

@@ -12,7 +12,8 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/sched"
-	"github.com/uma-serve/uma-serve/sim/kv"
+	"github.com/uma-serve/uma-serve/sim/blis"
+	"github.com/uma-serve/uma-serve/sim/blis/kv"
 	"github.com/uma-serve/uma-serve/sim/latency"
 )
 
@@ -22,15 +23,16 @@ type Config struct {
 	Name        string `json:"name,omitempty"`
 	Description string `json:"description,omitempty"`
 
-	HorizonUs     int64 `json:"horizon_us"`               // 0 = unlimited
-	StrictHorizon bool  `json:"strict_horizon,omitempty"` // stop before the first event beyond the horizon, not after it
+	HorizonUs int64 `json:"horizon_us"` // 0 = unlimited
+	// StrictHorizon stops before the first event beyond the horizon, not after it.
+	StrictHorizon bool  `json:"strict_horizon,omitempty"`
 	Seed          int64 `json:"seed"`
 
 	Scheduler      string `json:"scheduler"`
 	PriorityPolicy string `json:"priority_policy"`
 	BatchFormation string `json:"batch_formation,omitempty"` // vllm (default) or uma
 
-	// Batch formation uma, as uma-serve's flags of these names.
+	// Batch formation uma: uma-serve's flags of these names.
 	Policy       string  `json:"policy,omitempty"`         // "" = uma
 	MaxQueue     int     `json:"max_queue,omitempty"`      // 0 = no limit
 	TickBudgetMs float64 `json:"tick_budget_ms,omitempty"` // 0 = the daemon's default
@@ -38,30 +40,36 @@ type Config struct {
 	ITLTargetMs  float64 `json:"itl_target_ms,omitempty"`  // 0 = the scheduler's default, as the next
 	ThinkFloorMs float64 `json:"think_floor_ms,omitempty"`
 
-	MaxBackground int    `json:"max_background,omitempty"`  // background requests that run at once, 0 = no limit
-	NoPrefixCache bool   `json:"no_prefix_cache,omitempty"` // nothing is shared
-	Engine        string `json:"engine,omitempty"`          // "" = only the time of a batch counts; fake: runtime/fake computes it
+	MaxBackground int  `json:"max_background,omitempty"`  // background requests that run at once, 0 = no limit
+	NoPrefixCache bool `json:"no_prefix_cache,omitempty"` // nothing is shared
+	// Engine: "" asks the latency model only; "fake" also computes every batch with runtime/fake.
+	Engine string `json:"engine,omitempty"`
 
-	Base      *sched.Config    `json:"-"` // a recorded scheduler's configuration, under all of the above
-	CostState *sched.CostState `json:"-"` // what the scheduler's own cost model knows at the start; nil: nothing, or Base's
+	Base *sched.Config `json:"-"` // a recorded scheduler's configuration, under all of the above
+	// CostState is the scheduler's cost model at the start; nil: untrained, or Base's.
+	CostState *sched.CostState `json:"-"`
 
-	MaxRunning         int `json:"max_num_running_reqs"`         // > 0
-	MaxScheduledTokens int `json:"max_num_scheduled_tokens"`     // per step, > 0
-	LongPrefill        int `json:"long_prefill_token_threshold"` // most prompt tokens of one request a step; 0 = no limit
-	MaxModelLen        int `json:"max_model_len"`                // 0 = unlimited
+	MaxRunning         int `json:"max_num_running_reqs"`     // > 0
+	MaxScheduledTokens int `json:"max_num_scheduled_tokens"` // per step, > 0
+	// LongPrefill is the maximum of prompt tokens of one request in a step; 0 = no limit.
+	LongPrefill int `json:"long_prefill_token_threshold"`
+	MaxModelLen int `json:"max_model_len"` // 0 = unlimited
 
 	KVBlocks    int    `json:"total_kv_blocks"`
 	BlockTokens int    `json:"block_size_in_tokens"`
 	KVCPUBlocks int    `json:"kv_cpu_blocks"` // > 0 turns the host tier on
 	KVTierModel string `json:"kv_tier_model,omitempty"`
 	// Batch formation uma: the tiers of uma-serve below its pool. KVCPUBlocks is its host tier.
-	KVDiskBlocks int       `json:"kv_disk_blocks,omitempty"` // 0 = none
-	KVFabric     bool      `json:"kv_fabric,omitempty"`      // what is kept is found there when no tier has it any more
-	KVTierUs     []float64 `json:"kv_tier_us,omitempty"`     // a token into or out of the pool, and before it from disk, from a fabric
+	KVDiskBlocks int  `json:"kv_disk_blocks,omitempty"` // 0 = none
+	KVFabric     bool `json:"kv_fabric,omitempty"`      // what is kept is found there when no tier has it any more
+	// KVTierUs is the time per token to copy into or out of the pool, and before that to read from disk or from a
+	// fabric.
+	KVTierUs     []float64 `json:"kv_tier_us,omitempty"`
 	KVPartTokens int       `json:"kv_part_tokens,omitempty"` // unit of a copy
 	ThinkEvict   string    `json:"think_evict,omitempty"`    // --think-evict
 	ContextShift bool      `json:"context_shift,omitempty"`  // --context-shift
-	ThinkBudget  int       `json:"think_budget,omitempty"`   // thoughts are closed by force after so many tokens; 0 = never
+	// ThinkBudget is the number of thinking tokens after which a think block is closed; 0 = no limit.
+	ThinkBudget int `json:"think_budget,omitempty"`
 
 	OffloadThreshold  float64 `json:"kv_offload_threshold"`  // share of blocks in use, [0, 1]
 	TransferBandwidth float64 `json:"kv_transfer_bandwidth"` // a block's tokens are divided by it: ticks a block
@@ -77,9 +85,11 @@ type Config struct {
 	MemoryShare  float64        `json:"gpu_memory_utilization,omitempty"`
 	CostModel    []float64      `json:"cost_model_us,omitempty"` // calibrated: a, b, c, d
 	CostCurve    *latency.Curve `json:"cost_curve,omitempty"`    // calibrated: instead of them
-	CostNoise    float64        `json:"cost_noise,omitempty"`    // variance of a step's duration over what the model says; 0 = it takes just that
-	CostSpread   latency.Spread `json:"cost_spread,omitempty"`   // says more than cost_noise does, and is used instead
-	BetweenUs    []float64      `json:"between_us,omitempty"`    // from a step's end to the next one's beginning: fixed, and per logits row
+	// CostNoise is the variance of a step's measured over predicted duration; 0 = none.
+	CostNoise  float64        `json:"cost_noise,omitempty"`
+	CostSpread latency.Spread `json:"cost_spread,omitempty"` // says more than cost_noise does, and is used instead
+	// BetweenUs is the time between two steps: fixed, and per row of logits.
+	BetweenUs []float64 `json:"between_us,omitempty"`
 
 	RooflineTwoPhase      bool    `json:"roofline_two_phase,omitempty"`
 	RooflineAllReduceGBs  float64 `json:"roofline_all_reduce_gbs,omitempty"`
@@ -89,11 +99,11 @@ type Config struct {
 	BucketCapacity float64 `json:"token_bucket_capacity,omitempty"`
 	BucketRefill   float64 `json:"token_bucket_refill_rate,omitempty"` // prompt tokens a second
 
-	// DeferBatch holds requests of the classes batch and background back until nothing else is being served: what the
-	// original's multi-instance driver does with them.
+	// DeferBatch defers requests of the classes batch and background until no other request runs, as BLIS's
+	// multi-instance driver does.
 	DeferBatch bool `json:"defer_batch,omitempty"`
 
-	// NoOverlap mends an oddity of the original: a request that arrives while the last step of a batch still runs
+	// NoOverlap mends an oddity of BLIS: a request that arrives while the last step of a batch still runs
 	// starts a new step at once. With it, the new step waits for the old one's end.
 	NoOverlap bool `json:"no_overlap,omitempty"`
 
@@ -114,7 +124,7 @@ const (
 	Aggregate                   // memory independent of the number of requests
 )
 
-// Livelock says what a simulation does that can make no more progress.
+// Livelock says what a simulation does when it makes no more progress.
 type Livelock uint8
 
 const (
@@ -144,7 +154,8 @@ func DefaultConfig() Config {
 }
 
 // ReadConfig parses a configuration file over the defaults. dir is where file names in it are relative to; they are
-// also tried in dir's parents. unknown lists keys that mean nothing here: they are ignored, and worth a warning.
+// also tried in dir's parents. unknown lists the keys that Config does not have: they are ignored, and the caller
+// should warn.
 func ReadConfig(data []byte, dir string) (c Config, unknown []string, err error) {
 	c = DefaultConfig()
 	if err := json.Unmarshal(data, &c); err != nil {
@@ -198,7 +209,7 @@ func filled() Config {
 	return c
 }
 
-// Validate checks every field and names all that are wrong.
+// Validate checks every field. The error names each wrong one.
 func (c *Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -244,13 +255,14 @@ func (c *Config) Validate() error {
 	if c.BatchFormation == "uma" && c.KVCPUBlocks == 0 && (c.KVDiskBlocks > 0 || c.KVFabric) {
 		bad("kv_disk_blocks and kv_fabric need the host tier, as uma-serve does: kv_cpu_blocks is 0")
 	}
-	if len(c.KVTierUs) != 3 || slices.ContainsFunc(c.KVTierUs, func(us float64) bool { return !(us >= 0 && us < 1e9) }) {
+	if len(c.KVTierUs) != 3 || slices.ContainsFunc(c.KVTierUs,
+		func(us float64) bool { return !(us >= 0 && us < 1e9) }) {
 		bad("kv_tier_us = %v: must be three numbers ≥ 0, microseconds a token of the host, disk and fabric", c.KVTierUs)
 	}
 	positive("kv_part_tokens", c.KVPartTokens, 1<<20)
 	errs = append(errs,
-		oneOf("scheduler", c.Scheduler, Schedulers),
-		oneOf("priority_policy", c.PriorityPolicy, PriorityPolicies),
+		oneOf("scheduler", c.Scheduler, blis.Schedulers),
+		oneOf("priority_policy", c.PriorityPolicy, blis.PriorityPolicies),
 		oneOf("batch_formation", c.BatchFormation, BatchFormations),
 		oneOf("kv_tier_model", c.KVTierModel, TierModels),
 		oneOf("latency_model", c.LatencyModel, LatencyModels),
@@ -262,7 +274,8 @@ func (c *Config) Validate() error {
 	if err := errors.Join(c.CostCurve.Check(), c.CostSpread.Check()); err != nil {
 		errs = append(errs, err)
 	}
-	if len(c.BetweenUs) != 0 && (len(c.BetweenUs) != 2 || !(c.BetweenUs[0] >= 0 && c.BetweenUs[0] < 1e9 && c.BetweenUs[1] >= 0 && c.BetweenUs[1] < 1e9)) {
+	if len(c.BetweenUs) != 0 && (len(c.BetweenUs) != 2 ||
+		!(c.BetweenUs[0] >= 0 && c.BetweenUs[0] < 1e9 && c.BetweenUs[1] >= 0 && c.BetweenUs[1] < 1e9)) {
 		bad("between_us = %v: must be two numbers ≥ 0, microseconds a step and a row", c.BetweenUs)
 	}
 	if c.Admission == "token-bucket" && !(c.BucketCapacity > 0 && c.BucketRefill > 0) {
@@ -274,8 +287,16 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// SetRecorded makes c the server whose scheduler had this configuration: batch formation uma, its limits, its policy, and
-// under them whatever else it was told.
+// oneOf is the error for a name that is none of the valid ones.
+func oneOf(field, got string, valid []string) error {
+	if slices.Contains(valid, got) {
+		return nil
+	}
+	return fmt.Errorf("%s %q is unknown; valid are %s", field, got, strings.Join(valid, ", "))
+}
+
+// SetRecorded makes c the server of a recorded scheduler configuration: batch formation uma, its limits and policy, and
+// s under them for every other setting.
 func (c *Config) SetRecorded(s *sched.Config) {
 	c.Base, c.BatchFormation = s, "uma"
 	c.Policy, c.MaxRunning, c.MaxScheduledTokens, c.MaxQueue = s.Policy, s.MaxRunning, s.MaxBatch, s.MaxQueue
@@ -295,7 +316,8 @@ func (c *Config) horizon() int64 {
 	return c.HorizonUs
 }
 
-func (c *Config) cache() kv.Config {
+// blis is the server of batch formation vllm.
+func (c *Config) blis() blis.Config {
 	k := kv.Config{BlockTokens: c.BlockTokens, Blocks: c.KVBlocks}
 	if c.KVCPUBlocks > 0 {
 		k.Tier, k.HostBlocks, k.OffloadThreshold = kv.Offload, c.KVCPUBlocks, c.OffloadThreshold
@@ -304,7 +326,11 @@ func (c *Config) cache() kv.Config {
 		}
 		k.ReloadTicks = c.TransferBaseUs + latency.Ticks(math.Ceil(float64(c.BlockTokens)/c.TransferBandwidth))
 	}
-	return k
+	return blis.Config{
+		MaxRunning: c.MaxRunning, MaxTokens: c.MaxScheduledTokens, LongPrefill: c.LongPrefill,
+		MaxModelLen: c.MaxModelLen,
+		Scheduler:   c.Scheduler, Priority: c.PriorityPolicy, Cache: k,
+	}
 }
 
 // Latency builds the latency model that the configuration names, reading the files it names.
@@ -344,7 +370,8 @@ func (c *Config) Latency() (latency.Model, error) {
 // Shape reads the model's config.json.
 func (c *Config) Shape() (latency.Shape, error) {
 	if c.HFConfigFile == "" {
-		return latency.Shape{}, fmt.Errorf("latency model %s needs the model's config.json (hf_config_file, --model-config)", c.LatencyModel)
+		return latency.Shape{}, fmt.Errorf(
+			"latency model %s needs the model's config.json (hf_config_file, --model-config)", c.LatencyModel)
 	}
 	data, err := c.read(c.HFConfigFile)
 	if err != nil {

@@ -1,21 +1,23 @@
-// Package sim predicts what a server will do: a discrete-event simulation of continuous batching over a paged KV
-// cache, with the rules of the BLIS engine (see docs/simulator.md for which build and which oddities) and, as a second
-// way to form batches, uma-serve's own scheduler.
+// Package sim predicts what a server will do: a discrete-event simulation of continuous batching. It owns the virtual
+// clock, the latency model and the measurements. Two packages decide what is in a batch: core, which uma-serve runs
+// (Config.BatchFormation "uma"), and sim/blis, the rules of BLIS ("vllm"; docs/simulator.md names the build and its
+// oddities).
 //
 // Time is a signed 64-bit count of microsecond ticks that only events move. Events are ordered by (time, kind,
 // insertion):
 //
 //	Arrival      a request reaches the server; Queued follows after the model's enqueue delay
-//	Queued       it passes the guards and joins the wait queue; an idle server is woken
-//	Step         one turn of the engine: order the queue, form a batch, compute it, finish what is finished
+//	Queued       it passes the guards and joins the wait queue; an idle server starts a step
+//	Step         one turn of the engine: order the queue, form a batch, compute it, end what is complete
 //	Scheduled    marker of an admission
 //	RequestLeft  marker of a completion
 //	Timeout      a client's deadline
+//	Resumed      a client reads again
 //
-// [Run] simulates one server from its [Config] and a [workload.Source]. An [Engine] is the same thing taken one event
-// at a time, for many instances on one clock (package sim/cluster). What is measured comes out as a [Report];
-// [Config.Collect] decides whether it has a line per request or only aggregates in constant memory.
+// [Run] simulates one server from its [Config] and a [workload.Source]. An [Engine] executes one event at a time, for
+// many instances on one clock (package sim/cluster). The measurements are a [Report]; [Config.Collect] decides whether
+// it has a line per request or only aggregates in constant memory.
 //
-// Determinism: nothing here reads a clock, a map's order or a global random source. The same configuration and
-// workload give the same bytes.
+// Determinism: nothing here reads a clock, depends on a map's order or uses a global random source. The same
+// configuration and workload give the same bytes.
 package sim

@@ -3,8 +3,9 @@ package sim
 import (
 	"math"
 
+	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
-	"github.com/uma-serve/uma-serve/sim/kv"
+	"github.com/uma-serve/uma-serve/sim/blis"
 	"github.com/uma-serve/uma-serve/sim/latency"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
@@ -19,15 +20,16 @@ type Engine struct {
 	overhead int64 // model.Token()
 	horizon  int64
 
-	clock   int64 // microseconds; Invariant (INV-3): never decreases
-	events  heap
-	live    arena
-	queue   waitQueue
-	running []*request
-	kv      *kv.Cache
-	former  former
-	batch   latency.Batch
-	noise   noise
+	clock  int64 // microseconds; Invariant (INV-3): never decreases
+	events heap
+	live   arena
+	batch  latency.Batch
+	noise  noise
+
+	formation formation
+	// server holds the requests that wait and run. With batch formation uma it only keeps the lists: its cache stays
+	// empty.
+	server *blis.Server
 
 	// stepDue: a Step is in the heap.
 	// Invariant (INV-8): after every event, a request waits only while a Step is in the heap.
@@ -37,7 +39,7 @@ type Engine struct {
 	arrived  int64 // requests whose arrival fired: counted here, not derived (INV-1)
 	ended    int64 // those that ended, likewise
 
-	inside   int        // requests between admission and their end
+	active   int        // requests between admission and their end
 	deferred []*request // batch and background requests that wait for an idle server (Config.DeferBatch)
 
 	bucket float64 // token-bucket admission: prompt tokens now available
@@ -53,33 +55,38 @@ type Engine struct {
 	check    func() error // under -tags invariants
 }
 
-// Sink learns what happens to requests; any field may be nil. The Result is the sink's to keep.
+// Sink learns what happens to requests; any field may be nil. The sink owns the Result.
 type Sink struct {
 	Ended func(r *workload.Request, how workload.Outcome, now int64) // a closed loop's next round hangs on it
 	Done  func(Result)                                               // the request will not change any more
-	// Prefilled is called when a request's prompt is computed and more than its first token is to come: the step ends at
-	// end, the token is seen at first. Returning true takes the request away (prefill-decode disaggregation).
+	// Prefilled is called when a request's prompt is computed and its first token is not its last. The step ends at
+	// end; the client sees the token at first. Returning true takes the request away (prefill-decode disaggregation).
 	Prefilled func(r *workload.Request, end, first int64) bool
-	// Planned is called with what package sched was told and what it answered (batch formation uma). Both are valid
+	// Planned is called with the events and the plan of each scheduler step (batch formation uma). Both are valid
 	// during the call only.
 	Planned func(now sched.Instant, in []sched.Event, plan *sched.Plan)
+	// Engine, if there is one, carries out every batch, copy and removal of cells; the latency model still says how
+	// long a batch takes. Row is called for each row of its logits, with the tokens that the sequence holds (batch
+	// formation uma). Both arguments are valid during the call only.
+	Engine runtime.Engine
+	Row    func(r *workload.Request, history []runtime.Token, logits []float32)
 }
 
-// former forms batches: it decides which requests get how many tokens in a step, and carries the step out.
-type former interface {
+// formation decides which requests get how many tokens in a step, and carries the step out.
+type formation interface {
 	// join takes a request that passed the guards, leave one that timed out.
 	join(e *Engine, r *request, now int64)
 	leave(e *Engine, r *request, now int64)
-	// form grants newTokens to requests of e.running, admits requests from the queue and preempts. False means that
+	// form grants tokens to the running requests, admits requests from the queue and preempts. False means that
 	// there is nothing to compute: the server sleeps until something happens.
 	form(e *Engine, now int64) bool
 	// load says what the batch computes; its items only if they are asked for.
 	load(e *Engine, b *latency.Batch, items bool)
-	// compute gives the granted tokens, complete takes the finished requests out of the batch. Of the step's duration took,
-	// decoded is the engine's.
+	// compute gives the granted tokens, complete takes the finished requests out of the batch. Of the step's duration
+	// took, decoded is the engine's.
 	compute(e *Engine, now, decoded, took int64)
 	complete(e *Engine, now, end int64)
-	// pending says that a step is needed although nobody runs or waits.
+	// pending says that a step is needed although no request runs or waits.
 	pending() bool
 	// used is the number of KV blocks in use.
 	used(e *Engine) int
@@ -92,18 +99,18 @@ func NewEngine(cfg Config, model latency.Model, m *Metrics, sink Sink) (*Engine,
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	e := &Engine{cfg: cfg, model: model, overhead: model.Token(), horizon: cfg.horizon(), kv: kv.New(cfg.cache()), m: m, sink: sink}
+	e := &Engine{cfg: cfg, model: model, overhead: model.Token(), horizon: cfg.horizon(), server: blis.New(cfg.blis()),
+		m: m, sink: sink}
 	e.noise = newNoise(&cfg)
-	e.queue.order = queueOrder(cfg.Scheduler, cfg.PriorityPolicy)
 	e.bucket = cfg.BucketCapacity
 	if cfg.BatchFormation == "uma" {
-		u, err := newUma(&e.cfg, model, sink.Planned)
+		u, err := newUma(&e.cfg, model, &e.sink)
 		if err != nil {
 			return nil, err
 		}
-		e.former = u
+		e.formation = u
 	} else {
-		e.former = vllm{}
+		e.formation = newVLLM(e)
 	}
 	e.check = newChecker(e)
 	return e, nil
@@ -128,14 +135,14 @@ func (e *Engine) Stuck() *Stuck { return e.stuck }
 // Arrive lets a request arrive at its Arrival time, which must not lie before the clock.
 func (e *Engine) Arrive(spec *workload.Request) {
 	r := e.live.get()
-	r.spec = *spec
-	e.events.push(spec.Arrival, arrival, r.slot, r.gen)
+	r.Spec = *spec
+	e.events.push(spec.Arrival, arrival, r.Slot, r.gen)
 }
 
 // ArriveNow is Arrive for a request whose time has come: it executes the Arrival at once.
 func (e *Engine) ArriveNow(spec *workload.Request) {
 	r := e.live.get()
-	r.spec = *spec
+	r.Spec = *spec
 	e.clock = max(e.clock, spec.Arrival)
 	e.onArrival(r, spec.Arrival)
 }
@@ -145,7 +152,7 @@ func (e *Engine) Advance() {
 	ev := e.events.pop()
 	r := e.live.of(&ev)
 	if k := ev.kind(); (k == timeout || k == resumed) && r == nil {
-		return // the original drops it without moving the clock
+		return // BLIS drops it without moving the clock
 	}
 	if checked && ev.at < e.clock {
 		panic("sim: INV-3: the clock would go back")
@@ -163,7 +170,7 @@ func (e *Engine) Advance() {
 	case resumed:
 		e.onResumed(r, ev.at)
 	}
-	if len(e.deferred) > 0 && e.inside == 0 {
+	if len(e.deferred) > 0 && e.active == 0 {
 		for _, r := range e.deferred {
 			e.dispatch(r, ev.at)
 		}
@@ -179,15 +186,15 @@ func (e *Engine) Advance() {
 func (e *Engine) onArrival(r *request, now int64) {
 	e.arrived++
 	r.state = Delayed
-	r.seq.ID = r.spec.Identity()
+	r.Seq.ID = r.Spec.Identity()
 	if !e.admit(r, now) {
 		e.m.Rejected++
 		r.state = Rejected
-		e.inside++
+		e.active++
 		e.refused(r, now)
 		return
 	}
-	if e.cfg.DeferBatch && e.inside > 0 && (r.spec.Class == "batch" || r.spec.Class == "background") {
+	if e.cfg.DeferBatch && e.active > 0 && (r.Spec.Class == "batch" || r.Spec.Class == "background") {
 		e.deferred = append(e.deferred, r)
 		return
 	}
@@ -196,12 +203,12 @@ func (e *Engine) onArrival(r *request, now int64) {
 
 // dispatch sends an admitted request on its way to the queue.
 func (e *Engine) dispatch(r *request, now int64) {
-	e.inside++
-	at := now + e.model.Enqueue(r.spec.Input)
+	e.active++
+	at := now + e.model.Enqueue(r.Spec.Input)
 	if at < now {
 		at = math.MaxInt64
 	}
-	e.events.push(at, queued, r.slot, r.gen)
+	e.events.push(at, queued, r.Slot, r.gen)
 }
 
 // admit is the admission policy. A token bucket holds prompt tokens and refills with time.
@@ -211,7 +218,7 @@ func (e *Engine) admit(r *request, now int64) bool {
 	}
 	e.bucket = min(e.cfg.BucketCapacity, e.bucket+float64(now-e.filled)*e.cfg.BucketRefill/1e6)
 	e.filled = now
-	if need := float64(r.spec.Input); e.bucket >= need {
+	if need := float64(r.Spec.Input); e.bucket >= need {
 		e.bucket -= need
 		return true
 	}
@@ -220,42 +227,42 @@ func (e *Engine) admit(r *request, now int64) bool {
 
 // onQueued runs the guards, which see the client's budget and never the true output length (INV-9).
 func (e *Engine) onQueued(r *request, now int64) {
-	n, limit := r.spec.Input, e.cfg.MaxModelLen
-	if r.spec.Budget == 0 && limit > 0 && n < limit {
-		r.spec.Budget = limit - n
+	n, limit := r.Spec.Input, e.cfg.MaxModelLen
+	if r.Spec.Budget == 0 && limit > 0 && n < limit {
+		r.Spec.Budget = limit - n
 	}
 	size := e.cfg.BlockTokens
-	if r.spec.Budget < 0 ||
-		limit > 0 && (n >= limit || r.spec.Budget > 0 && n+r.spec.Budget > limit) ||
+	if r.Spec.Budget < 0 ||
+		limit > 0 && (n >= limit || r.Spec.Budget > 0 && n+r.Spec.Budget > limit) ||
 		(n+size-1)/size > e.cfg.KVBlocks {
 		e.m.Dropped++
 		r.state = Dropped
 		e.end(r, workload.Dropped, now)
 		return
 	}
-	if !r.spec.Prefilled {
+	if !r.Spec.Prefilled {
 		e.m.InputTokens += int64(n)
 	}
-	if d := r.spec.Deadline; d > 0 && d <= now {
+	if d := r.Spec.Deadline; d > 0 && d <= now {
 		e.m.TimedOut++
 		r.state = TimedOut
 		e.end(r, workload.TimedOut, now)
 		return
 	}
 	r.state, r.enqueued = Queued, now
-	e.former.join(e, r, now)
-	if d := r.spec.Deadline; d > 0 && d <= e.horizon {
-		e.events.push(d, timeout, r.slot, r.gen)
+	e.formation.join(e, r, now)
+	if d := r.Spec.Deadline; d > 0 && d <= e.horizon {
+		e.events.push(d, timeout, r.Slot, r.gen)
 	}
 	e.wake(now)
 }
 
 // wake makes an idle server with work start a step.
 func (e *Engine) wake(now int64) {
-	if e.stepDue || e.queue.n == 0 {
+	if e.stepDue || e.server.Queue.Len() == 0 {
 		return
 	}
-	if e.cfg.NoOverlap || !e.former.overlaps() {
+	if e.cfg.NoOverlap || !e.formation.overlaps() {
 		now = max(now, e.busyTill)
 	}
 	e.pushStep(now)
@@ -266,9 +273,9 @@ func (e *Engine) pushStep(at int64) {
 	e.stepDue = true
 }
 
-// onResumed lets a request go on whose client did not read.
+// onResumed continues a request whose client reads again.
 func (e *Engine) onResumed(r *request, now int64) {
-	e.former.(*uma).resume(r, now)
+	e.formation.(*uma).resume(r, now)
 	e.advances++
 	if !e.stepDue {
 		e.pushStep(max(now, e.busyTill))
@@ -278,31 +285,21 @@ func (e *Engine) onResumed(r *request, now int64) {
 func (e *Engine) onTimeout(r *request, now int64) {
 	e.m.TimedOut++
 	e.advances++
-	e.former.leave(e, r, now)
-	e.kv.Release(&r.seq)
-	if r.state == Running {
-		for i, x := range e.running {
-			if x == r {
-				e.running = append(e.running[:i], e.running[i+1:]...)
-				break
-			}
-		}
-	} else {
-		e.queue.remove(r)
-	}
+	e.formation.leave(e, r, now)
+	e.server.Remove(&r.Request)
 	r.state = TimedOut
 	e.end(r, workload.TimedOut, now)
-	if len(e.running) == 0 {
+	if len(e.server.Running) == 0 {
 		e.wake(now)
 	}
 }
 
-// refused ends a request that will not be served.
+// refused ends a request that is not served.
 func (e *Engine) refused(r *request, now int64) { e.end(r, workload.Dropped, now) }
 
-// end hands out the result of a request that will not change any more, and takes its struct back.
+// end passes on the result of a request that has ended, and reuses its struct.
 func (e *Engine) end(r *request, how workload.Outcome, now int64) {
-	e.inside--
+	e.active--
 	e.ended++
 	if r.state != Moved {
 		e.m.observe(r)
@@ -314,21 +311,20 @@ func (e *Engine) end(r *request, how workload.Outcome, now int64) {
 		e.live.put(r)
 		return
 	}
-	e.gone = r.spec
+	e.gone = r.Spec
 	e.live.put(r)
 	e.sink.Ended(&e.gone, how, now)
 }
 
-// Finish hands out the results of the requests that are still alive. The engine must not be advanced after it.
+// Finish passes on the results of the requests that have not ended. The engine must not be advanced after it.
 func (e *Engine) Finish() {
-	for _, r := range e.running {
+	for _, r := range e.server.Running {
 		e.m.StillRunning++
-		e.finish(r)
+		e.finish(e.live.entry(r))
 	}
-	for i := range e.queue.n {
-		r := e.queue.at(i)
+	for i := range e.server.Queue.Len() {
 		e.m.StillQueued++
-		e.finish(r)
+		e.finish(e.live.entry(e.server.Queue.At(i)))
 	}
 	for _, r := range e.deferred {
 		e.finish(r)
@@ -339,13 +335,14 @@ func (e *Engine) Finish() {
 		}
 	}
 	t := EngineTotals{
-		Clock: e.clock, Steps: e.steps, Arrived: e.arrived, KVUsed: e.former.used(e), KV: e.kv.Stats(), HitRate: e.kv.HitRate(), ThrashRate: e.kv.ThrashRate()}
-	if u, ok := e.former.(*uma); ok {
+		Clock: e.clock, Steps: e.steps, Arrived: e.arrived, KVUsed: e.formation.used(e), KV: e.server.KV.Stats(),
+		HitRate: e.server.KV.HitRate(), ThrashRate: e.server.KV.ThrashRate()}
+	if u, ok := e.formation.(*uma); ok {
 		t.HitRate = u.hitRate()
 		if u.stores != nil {
 			t.Restored = u.stores.restored
 		}
-		t.OutputCriticalEvictions = u.c.Blocks().Snapshot().OutputCriticalEvictions
+		t.OutputCriticalEvictions = u.c.Ledger().Evictions().Answers
 	}
 	e.m.Engines = append(e.m.Engines, t)
 }

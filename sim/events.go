@@ -13,7 +13,7 @@ const (
 	resumed // a client reads again
 )
 
-// event is one entry of the heap. It has no pointer, so the heap is nothing to the garbage collector.
+// event is one entry of the heap. It has no pointer, so the garbage collector does not scan the heap.
 type event struct {
 	at   int64  // microseconds
 	key  uint64 // kind in the top byte, insertion number below: the order within a tick

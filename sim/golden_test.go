@@ -21,7 +21,7 @@ import (
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
-// golden holds the expected results of the original engine; testdata/README.md says where they come from.
+// golden holds the expected results of BLIS; testdata/README.md says where they come from.
 var golden = sync.OnceValue(func() map[string][]byte {
 	f, err := os.Open("testdata/golden.tar.gz")
 	if err != nil {

@@ -4,12 +4,12 @@ import (
 	"fmt"
 
 	"github.com/uma-serve/uma-serve/internal/invariants"
-	"github.com/uma-serve/uma-serve/sim/kv"
+	"github.com/uma-serve/uma-serve/sim/blis/kv"
 )
 
-// checked turns the invariants into checks after every event (build tag invariants). Those that need more than one server's state are tests:
-// INV-6 (same bytes), INV-7 (fresh routing signals, package cluster), INV-9 (the true output length decides nothing),
-// INV-10 and INV-11 (sessions, package workload), INV-13 (run, export, replay).
+// checked turns the invariants into checks after every event (build tag invariants). Those that need more than one
+// server's state are tests: INV-6 (same bytes), INV-7 (fresh routing signals, package cluster), INV-9 (the true output
+// length decides nothing), INV-10 and INV-11 (sessions, package workload), INV-13 (run, export, replay).
 const checked = invariants.Enabled
 
 // newChecker returns the check of an engine's invariants, with what it has to remember between two events.
@@ -30,58 +30,45 @@ func newChecker(e *Engine) func() error {
 				continue
 			}
 			alive++
-			owners = append(owners, &r.seq)
+			owners = append(owners, &r.Seq)
 			// INV-2: a life goes arrival → queue → batch; only a preemption leads back.
-			old, known := before[r.slot]
+			old, known := before[r.Slot]
 			if known && old.gen == r.gen && old.state != r.state {
-				ok := old.state == Delayed && (r.state == Queued || r.state == Running) || old.state == Queued && r.state == Running || old.state == Running && r.state == Queued
+				ok := old.state == Delayed && (r.state == Queued || r.state == Running) || old.state == Queued &&
+					r.state == Running || old.state == Running && r.state == Queued
 				if !ok {
-					return fmt.Errorf("sim: INV-2: %s went from %v to %v", r.spec.ID(), old.state, r.state)
+					return fmt.Errorf("sim: INV-2: %s went from %v to %v", r.Spec.ID(), old.state, r.state)
 				}
 			}
-			before[r.slot] = seen{r.gen, r.state}
+			before[r.Slot] = seen{r.gen, r.state}
 		}
 		if e.arrived != alive+e.ended {
-			return fmt.Errorf("sim: INV-1: %d requests arrived, %d are alive and %d have ended", e.arrived, alive, e.ended)
+			return fmt.Errorf("sim: INV-1: %d requests arrived, %d are alive and %d have ended", e.arrived, alive,
+				e.ended)
 		}
-		if n := int64(e.queue.n + len(e.running)); n > alive {
+		if n := int64(e.server.Queue.Len() + len(e.server.Running)); n > alive {
 			return fmt.Errorf("sim: INV-1: %d requests wait or run, %d are alive", n, alive)
 		}
 		// INV-4, a walk over all blocks: after every event while the cache is small, else now and then.
 		if len(owners) > 0 && (e.cfg.KVBlocks < 500 || e.steps%64 == 0 && e.steps != lastSteps) {
 			lastSteps = e.steps
-			if err := e.kv.Check(owners); err != nil {
+			if err := e.server.KV.Check(owners); err != nil {
 				return err
 			}
 		}
-		// INV-8: nobody waits while nothing is planned. The uma scheduler may have said that it waits for an event.
-		if _, ok := e.former.(vllm); ok && e.queue.n > 0 && !e.stepDue {
-			return fmt.Errorf("sim: INV-8: %d requests wait and no step is planned", e.queue.n)
+		// INV-8: no request waits while no step is planned. The uma scheduler may have said that it waits for an event.
+		if _, ok := e.formation.(vllm); ok && e.server.Queue.Len() > 0 && !e.stepDue {
+			return fmt.Errorf("sim: INV-8: %d requests wait and no step is planned", e.server.Queue.Len())
 		}
-		for i := 1; i < e.queue.n; i++ {
-			if e.queue.order != nil && e.queue.order(e.queue.at(i-1), e.queue.at(i)) > 0 {
-				return fmt.Errorf("sim: the wait queue is out of order at %d", i)
-			}
-		}
-		return nil
+		return e.server.Queue.Check()
 	}
 }
 
 // checkEnd verifies INV-5 of a request that completed: arrival ≤ enqueue ≤ schedule ≤ completion.
 func (e *Engine) checkEnd(r *request) {
-	scheduled := r.spec.Arrival + r.delay
-	if r.spec.Arrival > r.enqueued || r.enqueued > scheduled || scheduled > r.left {
-		panic(fmt.Sprintf("sim: INV-5: %s arrived at %d, was queued at %d, scheduled at %d and done at %d us", r.spec.ID(), r.spec.Arrival, r.enqueued, scheduled, r.left))
-	}
-}
-
-// checkPhase1 verifies INV-12 after the first phase of batch formation: who is still running and decodes has got a
-// token, unless the budget or the length limit stopped it.
-func (e *Engine) checkPhase1(budget int) {
-	for _, r := range e.running {
-		capped := e.cfg.MaxModelLen > 0 && r.progress+1 > e.cfg.MaxModelLen-1
-		if !r.prefilling() && r.newTokens == 0 && budget > 0 && !capped && r.spec.Output > 0 {
-			panic(fmt.Sprintf("sim: INV-12: %s decodes, got no token, and %d tokens of the budget are left", r.spec.ID(), budget))
-		}
+	scheduled := r.Spec.Arrival + r.delay
+	if r.Spec.Arrival > r.enqueued || r.enqueued > scheduled || scheduled > r.left {
+		panic(fmt.Sprintf("sim: INV-5: %s arrived at %d, was queued at %d, scheduled at %d and done at %d us",
+			r.Spec.ID(), r.Spec.Arrival, r.enqueued, scheduled, r.left))
 	}
 }

@@ -2,8 +2,7 @@ package sim
 
 import "fmt"
 
-// Stuck is a simulation that makes no more progress: the original's most reported defect is that it then runs for
-// ever without a word.
+// Stuck is a livelock: the simulation makes no more progress. BLIS then runs for ever without a message.
 type Stuck struct {
 	Request string
 	ClockUs int64
@@ -16,21 +15,25 @@ type Stuck struct {
 
 func (s *Stuck) Error() string {
 	if s.NeedBlocks > s.AllBlocks {
-		return fmt.Sprintf("livelock at %d us (step %d): %s with %d prompt tokens needs %d KV blocks to get on and the cache has %d, "+
-			"so it preempts itself again and again; %d requests wait behind it. Give the cache more blocks (--total-kv-blocks) or bound requests (--max-model-len)",
+		return fmt.Sprintf("livelock at %d us (step %d): %s with %d prompt tokens needs %d KV blocks to get on and "+
+			"the cache has %d, "+
+			"so it preempts itself again and again; %d requests wait behind it. Give the cache more blocks "+
+			"(--total-kv-blocks) or bound requests (--max-model-len)",
 			s.ClockUs, s.Step, s.Request, s.Input, s.NeedBlocks, s.AllBlocks, s.Waiting)
 	}
-	return fmt.Sprintf("livelock at %d us (step %d): nothing has moved since %s, with %d prompt tokens and %d tokens computed, was last tried; "+
-		"the cache has %d blocks, %d requests wait", s.ClockUs, s.Step, s.Request, s.Input, s.Progress, s.AllBlocks, s.Waiting)
+	return fmt.Sprintf("livelock at %d us (step %d): nothing has moved since %s, with %d prompt tokens and %d tokens "+
+		"computed, was last tried; "+
+		"the cache has %d blocks, %d requests wait", s.ClockUs, s.Step, s.Request, s.Input, s.Progress, s.AllBlocks,
+		s.Waiting)
 }
 
-// noteStall is called when a preemption leaves nothing running: all that was computed has to be computed again.
-// Engine.advances counts, over the whole server, the steps in which any request got further than it ever was, and
-// completions and timeouts. When the same request ends up like that a third time with no advance in between, the
-// server went through its whole cycle twice for nothing, and it is deterministic: it will again.
+// noteStall is called when a preemption leaves no request running, so that everything must be computed again.
+// Engine.advances counts, over the whole server, the steps in which any request got further than ever before, and
+// completions and timeouts. When that happens to the same request a third time with no advance in between, the server
+// has repeated its whole cycle twice without progress. It is deterministic, so it will repeat it again.
 //
-// Watching any preemption would be wrong: in a storm, the request at the head of the batch catches up with what it had
-// lost for many steps, while those behind it come and go.
+// To watch every preemption would be wrong: in a storm, the request at the head of the batch recomputes for many steps
+// what it had lost, while those behind it are admitted and preempted.
 func (e *Engine) noteStall(r *request) {
 	if r.stallMark == e.advances+1 {
 		if e.stalls++; e.stalls >= 2 {
@@ -42,13 +45,13 @@ func (e *Engine) noteStall(r *request) {
 	r.stallMark = e.advances + 1 // 0 = never
 }
 
-// noProgress is called after a step without an advance. That alone is normal after a preemption; a step in which
-// nothing runs and nothing could be admitted is not, unless an event to come changes it.
+// noProgress is called after a step without an advance. That alone is normal after a preemption. A step in which
+// nothing runs and nothing can be admitted is a livelock unless a later event changes it.
 func (e *Engine) noProgress(now int64) {
-	if len(e.running) > 0 || e.queue.n == 0 || len(e.events.ev) > 1 || e.kv.Used() > 0 {
+	if len(e.server.Running) > 0 || e.server.Queue.Len() == 0 || len(e.events.ev) > 1 || e.server.KV.Used() > 0 {
 		return
 	}
-	r := e.queue.first()
+	r := e.live.entry(e.server.Queue.First())
 	if r.stallMark == e.advances+1 {
 		return // noteStall watches it
 	}
@@ -63,8 +66,9 @@ func (e *Engine) report(r *request) {
 		return
 	}
 	size := e.cfg.BlockTokens
-	e.stuck = &Stuck{Request: r.spec.ID(), ClockUs: e.clock, Step: e.steps, Input: r.spec.Input, Progress: r.progress,
-		NeedBlocks: (max(r.highWater, r.spec.Input) + 1 + size - 1) / size, AllBlocks: e.cfg.KVBlocks, Waiting: e.queue.n - 1}
+	e.stuck = &Stuck{Request: r.Spec.ID(), ClockUs: e.clock, Step: e.steps, Input: r.Spec.Input, Progress: r.Progress,
+		NeedBlocks: (max(r.HighWater, r.Spec.Input) + 1 + size - 1) / size, AllBlocks: e.cfg.KVBlocks,
+		Waiting: e.server.Queue.Len() - 1}
 }
 
 // halts reports whether a livelock ends the simulation.

@@ -3,7 +3,7 @@ package sim
 import (
 	"math"
 
-	"github.com/uma-serve/uma-serve/sim/kv"
+	"github.com/uma-serve/uma-serve/sim/blis/kv"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
@@ -38,7 +38,7 @@ type GroupMetrics struct {
 	TTFT, E2E    Dist
 }
 
-// EngineTotals is what one server's engine counted.
+// EngineTotals are the counters of one server's engine.
 type EngineTotals struct {
 	Clock               int64
 	Steps               int
@@ -48,10 +48,10 @@ type EngineTotals struct {
 	HitRate, ThrashRate float64
 
 	Restored                [3]int64 // batch formation uma: tokens that came back from each of TierNames
-	OutputCriticalEvictions uint64   // batch formation uma: blocks of answers that somebody read (meridian.Blocks)
+	OutputCriticalEvictions uint64   // batch formation uma: evicted blocks of visible answers (meridian/blocks)
 }
 
-// observe takes a request's numbers when it ends or the simulation does.
+// observe adds a request's measurements, when it or the simulation ends.
 func (m *Metrics) observe(r *request) {
 	if r.hasTTFT {
 		m.TTFT.Add(r.ttft, 1)
@@ -68,21 +68,21 @@ func (m *Metrics) observe(r *request) {
 	m.ITL.addAll(r.itl)
 	out := r.outputTokens()
 	m.OutputTokens += out
-	if r.spec.Class != "" {
-		g := group(&m.Classes, r.spec.Class)
+	if r.Spec.Class != "" {
+		g := group(&m.Classes, r.Spec.Class)
 		g.Completed++
 		g.OutputTokens += out
 		g.TTFT.Add(r.ttft, 1)
 		g.E2E.Add(r.e2e, 1)
 	}
-	if r.spec.Tenant != "" {
-		g := group(&m.Tenants, r.spec.Tenant)
+	if r.Spec.Tenant != "" {
+		g := group(&m.Tenants, r.Spec.Tenant)
 		g.Completed++
 		g.OutputTokens += out
 	}
 }
 
-// maxGroups bounds the memory that names in a workload can take; later ones are counted together.
+// maxGroups bounds the memory of classes and tenants; further names share one group.
 const maxGroups = 64
 
 func group(list *[]GroupMetrics, name string) *GroupMetrics {
@@ -101,20 +101,20 @@ func group(list *[]GroupMetrics, name string) *GroupMetrics {
 
 // outputTokens counts the first token, too: it comes with the prefill.
 func (r *request) outputTokens() int64 {
-	g := r.progress - r.spec.Input
-	if g < r.spec.Output {
+	g := r.Progress - r.Spec.Input
+	if g < r.Spec.Output {
 		g++
 	}
 	return int64(g)
 }
 
-// itlMean is the original's per-request mean gap in microseconds: over one less than the output tokens; over one less
+// itlMean is BLIS's per-request mean gap in microseconds: over one less than the output tokens; over one less
 // than the gaps when the length was capped.
 func (r *request) itlMean() float64 {
-	if r.spec.Output == 0 {
+	if r.Spec.Output == 0 {
 		return 0
 	}
-	by := max(r.spec.Output-1, 1)
+	by := max(r.Spec.Output-1, 1)
 	if r.capped {
 		by = max(len(r.itl)-1, 1)
 	}
@@ -126,7 +126,7 @@ func (m *Metrics) Injected() int64 {
 	return m.Completed + m.StillQueued + m.StillRunning + m.Dropped + m.TimedOut + m.Rejected
 }
 
-// Result is one request's line of a report; nil means that it never happened. Times are microseconds.
+// Result is one request's line of a report; nil means that the event did not happen. Times are microseconds.
 type Result struct {
 	ID        string   `json:"request_id"`
 	ArrivalUs int64    `json:"arrival_us"`
@@ -150,9 +150,9 @@ type Result struct {
 
 func (e *Engine) result(r *request) Result {
 	out := Result{
-		ID: r.spec.ID(), ArrivalUs: r.spec.Arrival, Input: r.spec.Input, Output: r.spec.Output, State: r.state.String(),
+		ID: r.Spec.ID(), ArrivalUs: r.Spec.Arrival, Input: r.Spec.Input, Output: r.Spec.Output, State: r.state.String(),
 		ITLs: len(r.itl), FirstStep: r.firstStep, LastStep: r.lastStep, Capped: r.capped,
-		Spec: r.spec, ITLSum: r.itlSum,
+		Spec: r.Spec, ITLSum: r.itlSum,
 	}
 	v := &struct {
 		ttft, delay, e2e, left int64
@@ -198,7 +198,8 @@ func (m *Metrics) Numbers(cfg *Config) map[string]any {
 		"completed_requests": m.Completed, "still_queued": m.StillQueued, "still_running": m.StillRunning,
 		"dropped_unservable": m.Dropped, "timed_out_requests": m.TimedOut, "length_capped_requests": m.LengthCapped,
 		"injected_requests_accounted": m.Injected(), "preemption_count": m.Preemptions,
-		"kv_allocation_failures": m.AllocationFailures, "total_input_tokens": m.InputTokens, "total_output_tokens": m.OutputTokens,
+		"kv_allocation_failures": m.AllocationFailures, "total_input_tokens": m.InputTokens,
+		"total_output_tokens": m.OutputTokens,
 		"peak_kv_blocks_used": m.PeakBlocks, "kv_block_time_integral": m.BlockTime, "kv_used_blocks_at_end": used,
 		"sim_ended_us": ended, "steps": steps, "ttft_sum_us": m.TTFTSum,
 	}
@@ -218,7 +219,8 @@ func (m *Metrics) Numbers(cfg *Config) map[string]any {
 	}
 	if cfg.KVCPUBlocks > 0 {
 		n["gpu_cache_hit_blocks"], n["gpu_cache_miss_blocks"] = kvs.Hits, kvs.Misses
-		n["cpu_miss_count"], n["cpu_reload_blocks"], n["cpu_blocks_used_at_end"] = kvs.HostMisses, kvs.Reloads, kvs.HostUsed
+		n["cpu_miss_count"], n["cpu_reload_blocks"], n["cpu_blocks_used_at_end"] = kvs.HostMisses, kvs.Reloads,
+			kvs.HostUsed
 		if cfg.KVTierModel == "mirror" {
 			n["cpu_mirror_stores"], n["cpu_evictions"] = kvs.Stores, kvs.Evictions
 		} else {

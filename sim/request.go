@@ -1,16 +1,13 @@
 package sim
 
-import (
-	"github.com/uma-serve/uma-serve/sim/kv"
-	"github.com/uma-serve/uma-serve/sim/workload"
-)
+import "github.com/uma-serve/uma-serve/sim/blis"
 
 // State is where a request is, as a report names it.
 type State uint8
 
 const (
 	NotArrived State = iota // its arrival lies beyond the end
-	Delayed                 // arrived, on its way through the enqueue delay; the original calls it not_arrived, and so do reports
+	Delayed                 // arrived, in the enqueue delay; BLIS calls it not_arrived, and so do reports
 	Queued
 	Running
 	Completed
@@ -20,26 +17,18 @@ const (
 	Moved    // went on to another server with its prompt computed
 )
 
-var stateNames = [...]string{"not_arrived", "not_arrived", "queued", "running", "completed", "timed_out", "dropped", "rejected", "moved"}
+var stateNames = [...]string{"not_arrived", "not_arrived", "queued", "running", "completed", "timed_out", "dropped",
+	"rejected", "moved"}
 
 func (s State) String() string { return stateNames[s] }
 
-// request is one live request. Structs are reused; slot and gen tell the events of one life from those of the next.
-//
-// With n prompt and m output tokens: prefill while progress < n, decode after. The first output token comes with the
-// last prompt token, so there are max(m-1, 0) decode steps and the request is complete at progress = n + max(m,1) - 1.
+// request is one live request: the counters of the batch formation, and the measurements. Structs are reused; Slot
+// and gen tell the events of one life from those of the next.
 type request struct {
-	spec workload.Request
-	slot int32
-	gen  uint32
+	blis.Request
+	gen uint32
 
-	state     State
-	progress  int // prompt tokens computed + decode tokens produced
-	newTokens int // granted in this step
-	computed  int // tokens with room in the cache
-	highWater int // most progress it ever had: preemption resets progress, not this
-
-	seq kv.Seq
+	state State
 
 	ttft      int64 // microseconds after arrival
 	ttftSet   bool  // in this life since the last preemption
@@ -55,35 +44,16 @@ type request struct {
 	capped    bool  // ended by max_model_len
 	e2e       int64
 
-	lostKV bool // it was preempted: a moved request has to compute its prompt after all
-
 	tokens   int   // batch formation uma: tokens sampled; a preemption keeps them
 	limit    int   // … and the most it may
-	stalls   int   // … and how many of spec.Stalls have begun
+	stalls   int   // … and how many of Spec.Stalls have begun
 	lastEmit int64 // … and when the last one was; elsewhere ≠ 0 only until a moved request's next token
 
 	stallMark int64 // Engine.advances + 1 at its last preemption
 	idleMark  int64 // the same when it last could not be admitted to an idle server
 }
 
-// prefilling reports whether part of the prompt is still to be computed.
-func (r *request) prefilling() bool { return r.progress < r.spec.Input }
-
-// lastProgress is the progress at which the request is complete.
-func (r *request) lastProgress() int { return r.spec.Input + max(r.spec.Output, 1) - 1 }
-
-// forget puts a preempted request back to the start of its prompt.
-func (r *request) forget() {
-	r.progress, r.computed, r.newTokens = 0, 0, 0
-	r.itl, r.itlSum = r.itl[:0], 0
-	r.ttftSet = r.spec.Prefilled // its first token is out, whatever happens to its cache
-	if r.spec.Prefilled {
-		r.lastEmit = r.spec.FirstToken
-	}
-	r.lostKV = true
-}
-
-// arena hands out request structs and takes them back.
+// arena allocates request structs and reuses them.
 type arena struct {
 	slots []*request
 	free  []int32
@@ -95,18 +65,18 @@ func (a *arena) get() *request {
 		a.free = a.free[:n-1]
 		return r
 	}
-	r := &request{slot: int32(len(a.slots))}
+	r := &request{Request: blis.Request{Slot: int32(len(a.slots))}}
 	a.slots = append(a.slots, r)
 	return r
 }
 
-// put ends a request's life. Events that still name it are void from now on.
+// put frees a request's struct. Events that still name the request become void.
 func (a *arena) put(r *request) {
 	itl := r.itl[:0]
-	seq := r.seq
+	seq := r.Seq
 	seq.Reset()
-	*r = request{slot: r.slot, gen: r.gen + 1, itl: itl, seq: seq}
-	a.free = append(a.free, r.slot)
+	*r = request{Request: blis.Request{Slot: r.Slot, Seq: seq}, gen: r.gen + 1, itl: itl}
+	a.free = append(a.free, r.Slot)
 }
 
 // of returns the request an event names, nil when it is gone.
@@ -116,3 +86,6 @@ func (a *arena) of(e *event) *request {
 	}
 	return nil
 }
+
+// entry returns the request that a list of the server names.
+func (a *arena) entry(r *blis.Request) *request { return a.slots[r.Slot] }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim/latency"
 	"github.com/uma-serve/uma-serve/sim/workload"
@@ -33,15 +34,17 @@ func Run(cfg Config, src workload.Source) (*Report, error) {
 	return RunModel(cfg, model, src, Options{})
 }
 
-// Options are hooks of RunModel; all may be nil.
+// Options are those fields of a Sink that a caller of RunModel may set; all may be nil.
 type Options struct {
-	Planned func(now sched.Instant, in []sched.Event, plan *sched.Plan) // see Sink
+	Planned func(now sched.Instant, in []sched.Event, plan *sched.Plan)
+	Engine  runtime.Engine
+	Row     func(r *workload.Request, history []runtime.Token, logits []float32)
 }
 
-// RunModel is Run with a latency model and hooks of the caller's.
+// RunModel is Run with the caller's latency model and hooks.
 func RunModel(cfg Config, model latency.Model, src workload.Source, opt Options) (*Report, error) {
 	rep := &Report{Config: cfg, Metrics: &Metrics{}}
-	sink := Sink{Planned: opt.Planned}
+	sink := Sink{Planned: opt.Planned, Engine: opt.Engine, Row: opt.Row}
 	var e *Engine
 	if cfg.Collect == EveryRequest {
 		sink.Done = rep.add
@@ -76,7 +79,8 @@ func RunModel(cfg Config, model latency.Model, src workload.Source, opt Options)
 		}
 		if more && at == next.Arrival {
 			if next.Arrival < last {
-				return nil, fmt.Errorf("workload: %s arrives at %d us, after one that arrived at %d us; a source must be in order of arrival", next.ID(), next.Arrival, last)
+				return nil, fmt.Errorf("workload: %s arrives at %d us, after one that arrived at %d us; a source "+
+					"must be in order of arrival", next.ID(), next.Arrival, last)
 			}
 			last = next.Arrival
 			e.ArriveNow(&next)
@@ -96,7 +100,8 @@ func RunModel(cfg Config, model latency.Model, src workload.Source, opt Options)
 	e.Finish()
 	if cfg.Collect == EveryRequest {
 		for ; more; more = src.Next(&next) {
-			rep.add(Result{ID: next.ID(), ArrivalUs: next.Arrival, Input: next.Input, Output: next.Output, State: NotArrived.String(), Spec: next})
+			rep.add(Result{ID: next.ID(), ArrivalUs: next.Arrival, Input: next.Input, Output: next.Output,
+				State: NotArrived.String(), Spec: next})
 		}
 	}
 	rep.Steps, rep.Stuck, rep.Arrived = e.stepLog, e.stuck, e.arrived

@@ -14,14 +14,14 @@ import (
 // Completions take effect at the step's start although their time is its end; only a step that overlaps this one can
 // see the difference (Config.NoOverlap).
 func (e *Engine) onStep(now int64) {
-	if len(e.running) == 0 && e.queue.n == 0 && !e.former.pending() {
+	if len(e.server.Running) == 0 && e.server.Queue.Len() == 0 && !e.formation.pending() {
 		e.stepDue = false
 		return
 	}
 	e.steps++
-	e.kv.SetClock(now)
+	e.server.KV.SetClock(now)
 	before := e.advances
-	if !e.former.form(e, now) {
+	if !e.formation.form(e, now) {
 		e.steps--
 		return
 	}
@@ -29,18 +29,18 @@ func (e *Engine) onStep(now int64) {
 	if e.cfg.RecordSteps {
 		e.record(now, predicted, transfer)
 	}
-	e.former.compute(e, now, took-between, took)
-	used := e.former.used(e)
+	e.formation.compute(e, now, took-between, took)
+	used := e.formation.used(e)
 	e.m.PeakBlocks = max(e.m.PeakBlocks, used)
 	e.m.BlockTime += int64(used) * took
 	if e.cfg.KVCPUBlocks > 0 {
-		for _, r := range e.running {
-			e.kv.MirrorBlocks(&r.seq)
+		for _, r := range e.server.Running {
+			e.server.KV.MirrorBlocks(&r.Seq)
 		}
 	}
-	e.former.complete(e, now, now+took)
+	e.formation.complete(e, now, now+took)
 	e.busyTill = now + took
-	if len(e.running) > 0 || e.queue.n > 0 || e.former.pending() {
+	if len(e.server.Running) > 0 || e.server.Queue.Len() > 0 || e.formation.pending() {
 		e.pushStep(now + took)
 	} else {
 		e.stepDue = false
@@ -50,13 +50,13 @@ func (e *Engine) onStep(now int64) {
 	}
 }
 
-// stepTime asks the model, or the fake engine, about the batch. took is all that passes until the next step, between what
-// of it lies after the engine's part.
+// stepTime asks the model, or the fake engine, about the batch. took is all that passes until the next step, between
+// what of it lies after the engine's part.
 func (e *Engine) stepTime() (took, predicted, transfer, between int64) {
 	b := &e.batch
 	*b = latency.Batch{Items: b.Items[:0]}
-	e.former.load(e, b, e.model.NeedsItems())
-	u, _ := e.former.(*uma)
+	e.formation.load(e, b, e.model.NeedsItems())
+	u, _ := e.formation.(*uma)
 	if u != nil && u.eng != nil {
 		predicted = int64(u.decode() / time.Microsecond)
 	}
@@ -64,12 +64,13 @@ func (e *Engine) stepTime() (took, predicted, transfer, between int64) {
 		predicted = e.model.Step(b)
 	}
 	predicted = e.noise.apply(predicted)
-	transfer = e.kv.TakeTransfer()
+	transfer = e.server.KV.TakeTransfer()
 	if c := e.cfg.BetweenUs; len(c) == 2 {
 		between = latency.Ticks(c[0] + float64(c[1]*float64(b.Rows)))
 	}
 	if u != nil {
-		between += u.stores.passed() // the engine does nothing meanwhile, and the scheduler does not take it for its time
+		// the engine does nothing meanwhile, and the scheduler does not take it for its time
+		between += u.stores.passed()
 	}
 	return max(1, predicted+transfer) + between, predicted, transfer, between
 }
@@ -94,17 +95,18 @@ type BatchItem struct {
 }
 
 func (e *Engine) record(now, predicted, transfer int64) {
-	s := StepRecord{Step: e.steps, ClockUs: now, LatencyUs: predicted, TransferUs: transfer, QueueLen: e.queue.n, Running: len(e.running), KVUsed: e.former.used(e)}
-	for _, r := range e.running {
-		if r.newTokens > 0 {
-			s.BatchOfStep = append(s.BatchOfStep, BatchItem{r.spec.ID(), r.progress, r.newTokens})
+	s := StepRecord{Step: e.steps, ClockUs: now, LatencyUs: predicted, TransferUs: transfer,
+		QueueLen: e.server.Queue.Len(), Running: len(e.server.Running), KVUsed: e.formation.used(e)}
+	for _, r := range e.server.Running {
+		if r.NewTokens > 0 {
+			s.BatchOfStep = append(s.BatchOfStep, BatchItem{r.Spec.ID(), r.Progress, r.NewTokens})
 		}
 	}
 	e.stepLog = append(e.stepLog, s)
 }
 
-// noise varies the steps' durations around what the model says, as a machine does: as steps were measured to, or by a factor
-// whose mean is 1 and whose logarithm is normal, so that none is negative and some are far longer.
+// noise varies the steps' durations around what the model says, as a machine does: as steps were measured to, or by a
+// factor whose mean is 1 and whose logarithm is normal, so that none is negative and some are far longer.
 type noise struct {
 	rng    *rand.Rand // nil = no noise
 	spread latency.Spread
@@ -117,7 +119,8 @@ func newNoise(cfg *Config) noise {
 		return noise{}
 	}
 	s2 := math.Log1p(cfg.CostNoise)
-	return noise{rng: workload.Stream(cfg.Seed, "step-noise"), spread: cfg.CostSpread, mu: -s2 / 2, sigma: math.Sqrt(s2)}
+	return noise{rng: workload.Stream(cfg.Seed, "step-noise"), spread: cfg.CostSpread, mu: -s2 / 2,
+		sigma: math.Sqrt(s2)}
 }
 
 func (n *noise) apply(us int64) int64 {

@@ -4,17 +4,15 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot/format"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot/index"
-	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// stores keeps cells outside the pool, as the daemon does: in host memory, on disk, on a fabric. What is found where and
-// what leaves a tier is production code (kvsnap/snapshot/index); the bytes are not there, their time is.
+// stores keeps cells outside the pool, as the daemon does: in host memory, on disk, on a fabric. What is found where
+// and what leaves a tier is production code (kvsnap/snapshot/index); the bytes are not there, their time is.
 //
 // Not simulated: that copies to disk and fabric take a while. They are there at once; a request that comes in between
 // finds them too early.
@@ -44,15 +42,15 @@ var TierNames = [3]string{"host", "disk", "fabric"}
 
 // stored is a part.
 type stored struct {
-	node  index.Node
-	holds int // fetches that need it
+	node index.Node
+	refs int // fetches that need it
 }
 
 func hostElem(n *index.Node) *index.Elem { return &n.Host }
 func diskElem(n *index.Node) *index.Elem { return &n.Disk }
 func of(n *index.Node) *stored           { return n.Owner.(*stored) }
 
-// fetch brings the parts of a stored prefix to hand.
+// fetch reads the parts of a stored prefix, which core then copies in.
 type fetch struct {
 	id    core.RestoreID
 	chain []*index.Node
@@ -66,7 +64,9 @@ func newStores(cfg *Config) *stores {
 	if cfg.KVCPUBlocks == 0 || cfg.NoPrefixCache {
 		return nil
 	}
-	t := &stores{index: index.New(uint64(cfg.Seed)), host: index.NewQueue(int64(cfg.KVCPUBlocks) * int64(cfg.BlockTokens)), fabric: cfg.KVFabric, part: cfg.KVPartTokens}
+	t := &stores{index: index.New(uint64(cfg.Seed)),
+		host: index.NewQueue(int64(cfg.KVCPUBlocks) * int64(cfg.BlockTokens)), fabric: cfg.KVFabric,
+		part: cfg.KVPartTokens}
 	if cfg.KVDiskBlocks > 0 {
 		t.disk = index.NewQueue(int64(cfg.KVDiskBlocks) * int64(cfg.BlockTokens))
 	}
@@ -109,15 +109,15 @@ func (t *stores) Missing(ns uint32, tokens []core.Token) int {
 	return m.P0
 }
 
-// fetch begins to bring a prefix to hand. Parts that are further away than host memory are read or pulled from now on, one
-// after the other, beside the steps.
+// fetch begins to read a prefix. Parts that are not in host memory are read or pulled one after the other while steps
+// run.
 func (t *stores) fetch(op *core.Op, now int64) {
 	f := &fetch{id: op.Restore}
 	t.fetches = append(t.fetches, f)
 	n, _ := t.index.Lookup(format.Namespace(op.NS), op.Tokens, false)
 	for p := n; p != nil; p = p.Parent {
 		f.chain = append(f.chain, p)
-		of(p).holds++
+		of(p).refs++
 	}
 	slices.Reverse(f.chain)
 	t.host.Hit(n, hostElem)
@@ -143,7 +143,7 @@ func (t *stores) find(id core.RestoreID) *fetch {
 	panic(fmt.Sprintf("sim: restore %d was never begun", id))
 }
 
-// arrive tells core of the parts that have come to hand.
+// arrive tells core of the parts that are ready.
 func (t *stores) arrive(c *core.Core, now int64) {
 	if t == nil {
 		return
@@ -156,12 +156,13 @@ func (t *stores) arrive(c *core.Core, now int64) {
 			c.Handle(instant(now), core.Input{Kind: core.PartsEnd, Restore: f.id})
 		case f.ready[f.next] <= now:
 			f.told = true
-			c.Handle(instant(now), core.Input{Kind: core.Part, Restore: f.id, P0: f.chain[f.next].P0, P1: f.chain[f.next].P1})
+			c.Handle(instant(now), core.Input{Kind: core.Part, Restore: f.id, P0: f.chain[f.next].P0,
+				P1: f.chain[f.next].P1})
 		}
 	}
 }
 
-// next is when the next part comes to hand; false when none is awaited.
+// next is when the next part will be ready; false when none is awaited.
 func (t *stores) next(*core.Core) (at int64, ok bool) {
 	if t == nil {
 		return 0, false
@@ -214,7 +215,7 @@ func (t *stores) close(op *core.Op) {
 	for i, f := range t.fetches {
 		if f.id == op.Restore {
 			for _, p := range f.chain {
-				of(p).holds--
+				of(p).refs--
 			}
 			t.fetches = slices.Delete(t.fetches, i, i+1)
 			return
@@ -243,7 +244,7 @@ func (t *stores) passed() int64 {
 	return us
 }
 
-// put stores the part of tokens from p0 on; false when what it stands on is gone or there is no room.
+// put stores the part of tokens from p0 on. It returns false when an earlier part is gone or there is no room.
 func (t *stores) put(ns uint32, tokens []kvsnap.Token, p0 int) bool {
 	before, after := format.PrefixHashes(tokens, p0)
 	key := after
@@ -259,13 +260,14 @@ func (t *stores) put(ns uint32, tokens []kvsnap.Token, p0 int) bool {
 		}
 		s := &stored{}
 		n = &s.node
-		*n = index.Node{Key: key, Namespace: format.Namespace(ns), P0: p0, P1: len(tokens), Tokens: slices.Clone(tokens[p0:]), Before: before, After: after, Owner: s}
+		*n = index.Node{Key: key, Namespace: format.Namespace(ns), P0: p0, P1: len(tokens),
+			Tokens: slices.Clone(tokens[p0:]), Before: before, After: after, Owner: s}
 		for p := prefix; p != nil; p = p.Parent {
-			of(p).holds++ // making room must not take what the part stands on
+			of(p).refs++ // making room must not evict the parts before it
 		}
 		room := t.room(t.host, hostElem, int64(n.P1-n.P0))
 		for p := prefix; p != nil; p = p.Parent {
-			of(p).holds--
+			of(p).refs--
 		}
 		if !room {
 			return false
@@ -287,9 +289,9 @@ func (t *stores) putHost(n *index.Node) bool {
 		t.host.Refresh(n, hostElem)
 		return true
 	}
-	of(n).holds++
+	of(n).refs++
 	room := t.room(t.host, hostElem, int64(n.P1-n.P0))
-	of(n).holds--
+	of(n).refs--
 	if room {
 		t.host.Push(n, int64(n.P1-n.P0), hostElem)
 	}
@@ -302,7 +304,7 @@ func (t *stores) room(q *index.Queue, which func(*index.Node) *index.Elem, size 
 		return false
 	}
 	for q.Over(size) > 0 {
-		v := q.Victim(func(n *index.Node) bool { return of(n).holds == 0 })
+		v := q.Victim(func(n *index.Node) bool { return of(n).refs == 0 })
 		if v == nil {
 			return false
 		}
@@ -330,62 +332,8 @@ func (t *stores) check() error {
 	return t.host.Check()
 }
 
-// sequence carries an operation out on the fake engine.
-func (u *uma) sequence(op *core.Op) {
-	if u.eng == nil {
-		return
-	}
-	switch op.Kind {
-	case core.SeqCopy:
-		u.eng.SeqCopy(op.Src, op.Dst, runtime.Pos(op.From), runtime.Pos(op.To))
-	case core.SeqRemove:
-		u.eng.SeqRemove(op.Dst, runtime.Pos(op.From), runtime.Pos(op.To))
-	case core.SeqShift:
-		if err := u.eng.SeqAdd(op.Dst, runtime.Pos(op.From), runtime.Pos(op.To), runtime.Pos(op.Delta)); err != nil {
-			panic("sim: " + err.Error())
-		}
-	}
-}
-
-// fill gives a sequence of the fake engine the cells of positions [from, to), which it can only by decoding.
-func (u *uma) fill(seq core.Seq, tokens []core.Token, from, to int) {
-	if u.eng == nil {
-		return
-	}
-	for from < to {
-		b := u.eng.Batch()
-		b.Reset()
-		for ; from < to && b.Len() < cap(b.Token); from++ {
-			b.Add(u.word(tokens[from]), runtime.Pos(from), seq, false)
-		}
-		if err := u.eng.Decode(); err != nil {
-			panic("sim: restore on the fake engine: " + err.Error())
-		}
-	}
-}
-
-// word is a simulated token in the fake engine's vocabulary. Which one does not matter there: the prefix tree compares all
-// of a token's bits.
-func (u *uma) word(t kvsnap.Token) runtime.Token {
-	v := runtime.Token(u.eng.Model().VocabSize)
-	return v - 1 - t%(v/2)
-}
-
-// decode has the fake engine compute the step's batch and returns what it took.
-func (u *uma) decode() time.Duration {
-	b := u.eng.Batch()
-	u.c.FillBatch(b)
-	for i, t := range b.Token {
-		b.Token[i] = u.word(t)
-	}
-	if err := u.eng.Decode(); err != nil {
-		panic("sim: the fake engine refuses the plan: " + err.Error())
-	}
-	return u.eng.LastDecode()
-}
-
-// check holds the books against each other (build tag invariants). Core checks its own; these are the tiers', now and then
-// (a walk over everything stored), and the fake engine's.
+// check verifies the tiers' books (build tag invariants), at every 64th step because it walks over everything stored.
+// Core checks its books, and the fake engine too.
 func (u *uma) check() {
 	if u.checked++; u.checked%64 == 0 {
 		if err := u.stores.check(); err != nil {

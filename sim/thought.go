@@ -10,14 +10,14 @@ import (
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
-// thinkModel is what the simulated model writes: tokens of the fake engine's vocabulary.
+// thinkModel has the tokens that the simulated model writes: tokens of the fake engine's vocabulary.
 type thinkModel struct {
 	cfg         meridian.Config
 	tags        *meridian.Tags
 	close, word runtime.Token
 }
 
-// newThinkModel bounds every thought by so many tokens; 0 = by none.
+// newThinkModel limits every think block to budget tokens; 0 = no limit.
 func newThinkModel(budget int) (*thinkModel, error) {
 	v := fake.New(fake.Config{}).Vocab()
 	m := &thinkModel{cfg: meridian.DefaultConfig()}
@@ -35,9 +35,9 @@ func newThinkModel(budget int) (*thinkModel, error) {
 	return m, nil
 }
 
-// thought is a simulated request's core.Thinking. The tokens of its history say which prompts are equal, not what they
-// mean; so it tells the real meridian.Control what the model would have written: thought as far as the workload says, then
-// the close tag.
+// thought is a simulated request's core.Thinking. The tokens of its history identify equal prompts and have no text. So
+// it gives the real meridian.Control the tokens that a model would write: thinking for as long as the workload says,
+// then the close tag.
 type thought struct {
 	model *thinkModel
 	spec  *workload.Request
@@ -54,11 +54,11 @@ func (t *thought) start() {
 	if t.spec.Think <= 0 {
 		return
 	}
-	// It begins inside the block, as templates that open it do. The tags are the vocabulary's own: it cannot fail.
+	// It begins inside the block, as with a template that opens it. The tags are in the vocabulary: it cannot fail.
 	t.ctl, _ = meridian.NewControl(&t.model.cfg, t.model.tags, t.model.cfg.Options(), meridian.Begin{Thinking: true})
 }
 
-// draw decides what the next token means.
+// draw chooses the next token for the Control.
 func (t *thought) draw(now int64) (natural bool) {
 	t.n++
 	if t.ctl == nil {
@@ -102,7 +102,7 @@ func (t *thought) Flush() (think, answer []byte) { return nil, nil }
 
 func (t *thought) EndThink(now int64) bool { return t.ctl != nil && t.ctl.EndThink(now) }
 
-// ProbeDue repeats the forks of a recording.
+// ProbeDue repeats the recorded forks.
 func (t *thought) ProbeDue() (tokens []runtime.Token, ok bool) {
 	rows := 0
 	for p := t.spec.Probes; t.probes < len(p) && p[t.probes].After <= t.n; t.probes++ {

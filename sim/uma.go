@@ -7,22 +7,24 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sim/blis"
 	"github.com/uma-serve/uma-serve/sim/latency"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
-// uma forms batches with the production code, driven by the virtual clock: package core decides everything, the simulator
-// is the shell around it. It hands in what happened, lets copies and decodes take the time that the latency model gives, and
-// answers each row with a token. With Config.Engine "fake" the batches and every copy and removal of cells really go to a
-// runtime/fake engine.
+// uma drives the daemon's core on the virtual clock. Core makes every decision. The simulator passes it arrivals,
+// cancels and pauses, lets copies and decodes take the time that the latency model gives, and answers each row with a
+// token. With an engine, every batch, copy and removal of cells is also carried out.
 //
 // An inter-token latency is what a client sees: from one token to the next, pauses and preemptions included.
 type uma struct {
 	c      *core.Core
-	stores *stores      // nil: cells that are evicted are computed again
-	eng    *fake.Engine // nil: only the time of a batch is asked for
+	stores *stores        // nil: cells that are evicted are computed again
+	eng    runtime.Engine // nil: only the time of a batch is asked for
+	row    func(*workload.Request, []runtime.Token, []float32)
 	think  *thinkModel
 
 	step   *core.Step
@@ -41,9 +43,10 @@ type uma struct {
 	cached int64 // of prompt tokens: those that need not be computed
 	done   []*request
 	ids    []core.Token
+	words  []runtime.Token
 }
 
-// served joins a request of the core with the simulator's.
+// served is a request of the core and the simulator's request.
 type served struct {
 	core.Request
 	r *request // nil once it has ended
@@ -53,16 +56,20 @@ type served struct {
 // maxFakeCells bounds the pool of a fake engine, which keeps every cell.
 const maxFakeCells = 1 << 22
 
-func newUma(cfg *Config, model latency.Model, planned func(sched.Instant, []sched.Event, *sched.Plan)) (*uma, error) {
+func newUma(cfg *Config, model latency.Model, sink *Sink) (*uma, error) {
 	s := SchedConfig(cfg)
-	u := &uma{probeRows: max(0, s.MaxBatch-1), byID: map[core.ID]*served{}, cells: s.Cells, size: cfg.BlockTokens}
+	u := &uma{probeRows: max(0, s.MaxBatch-1), byID: map[core.ID]*served{}, cells: s.Cells, size: cfg.BlockTokens,
+		eng: sink.Engine, row: sink.Row}
 	c := core.Config{
-		Sched: s, Sequences: core.Sequences(s.MaxRunning, !cfg.NoPrefixCache), CellBytes: 1, BlockCells: cfg.BlockTokens, NoPrefixCache: cfg.NoPrefixCache,
-		CanRemoveRange: true, CanShift: true, ThinkEvict: cfg.ThinkEvict, ContextShift: cfg.ContextShift, Planned: planned,
+		Sched: s, Sequences: core.Sequences(s.MaxRunning, !cfg.NoPrefixCache), CellBytes: 1,
+		BlockCells: cfg.BlockTokens, NoPrefixCache: cfg.NoPrefixCache,
+		CanRemoveRange: true, CanShift: true, ThinkEvict: cfg.ThinkEvict, ContextShift: cfg.ContextShift,
+		Planned: sink.Planned,
 		Tokens: func(r *core.Request) {
 			q := r.Data.(*served)
-			r.Tokens = slices.Grow(r.Tokens, r.Prompt+min(q.r.spec.Output, r.MaxTokens)) // the slice's room decides nothing
-			r.Tokens = q.r.seq.ID.AppendTokens(r.Tokens, 0, r.Prompt)
+			// The capacity affects no decision.
+			r.Tokens = slices.Grow(r.Tokens, r.Prompt+min(q.r.Spec.Output, r.MaxTokens))
+			r.Tokens = q.r.Seq.ID.AppendTokens(r.Tokens, 0, r.Prompt)
 		},
 	}
 	if u.stores = newStores(cfg); u.stores != nil {
@@ -76,9 +83,10 @@ func newUma(cfg *Config, model latency.Model, planned func(sched.Instant, []sche
 	if u.think, err = newThinkModel(cfg.ThinkBudget); err != nil {
 		return nil, err
 	}
-	if cfg.Engine == "fake" {
+	if cfg.Engine == "fake" && u.eng == nil {
 		if s.Cells > maxFakeCells {
-			return nil, fmt.Errorf("batch formation uma: the fake engine keeps every cell and takes up to %d; the cache has %d", maxFakeCells, s.Cells)
+			return nil, fmt.Errorf("batch formation uma: the fake engine keeps every cell and takes up to %d; the "+
+				"cache has %d", maxFakeCells, s.Cells)
 		}
 		f := fake.Config{Seed: uint64(cfg.Seed)}
 		f.ContextTokens, f.Batch, f.Sequences = s.Cells, s.MaxBatch, c.Sequences
@@ -97,7 +105,8 @@ func SchedConfig(cfg *Config) sched.Config {
 	if cfg.Base != nil {
 		c = *cfg.Base
 	}
-	c.Policy, c.MaxRunning, c.MaxBatch, c.MaxQueue = cfg.Policy, min(cfg.MaxRunning, core.MaxRunning(core.MaxSequences)), cfg.MaxScheduledTokens, cfg.MaxQueue
+	c.Policy, c.MaxRunning, c.MaxBatch, c.MaxQueue = cfg.Policy,
+		min(cfg.MaxRunning, core.MaxRunning(core.MaxSequences)), cfg.MaxScheduledTokens, cfg.MaxQueue
 	c.Cells = int(min(int64(cfg.KVBlocks)*int64(cfg.BlockTokens), 1<<30))
 	for _, f := range []struct {
 		v  *time.Duration
@@ -135,7 +144,7 @@ func SchedConfig(cfg *Config) sched.Config {
 
 func (u *uma) overlaps() bool { return false }
 
-// pending: the last completions are still to be told, or a request waits for a restore.
+// pending: core has to be told of completions, or a restore is under way.
 func (u *uma) pending() bool { return u.c.Pending() }
 
 func (u *uma) used(*Engine) int {
@@ -147,34 +156,36 @@ func (u *uma) used(*Engine) int {
 func (u *uma) hitRate() float64 { return ratio(u.cached, u.prompt) }
 
 func (u *uma) join(e *Engine, r *request, now int64) {
-	e.queue.join(r)
+	e.server.Queue.Join(&r.Request)
 	q := &served{}
 	if n := len(u.spare); n > 0 {
 		q = u.spare[n-1]
 		u.spare = u.spare[:n-1]
 	}
-	prompt := max(1, r.spec.Input)
+	prompt := max(1, r.Spec.Input)
 	r.limit = u.cells - prompt
-	if r.spec.Budget > 0 {
-		r.limit = min(r.limit, r.spec.Budget)
+	if r.Spec.Budget > 0 {
+		r.limit = min(r.limit, r.Spec.Budget)
 	}
 	*q = served{r: r, Request: core.Request{
-		ID: core.ID(r.spec.Index) + 1, Owner: owner(r.spec.Tenant), Arrived: instant(r.spec.Arrival), Prompt: prompt, MaxTokens: max(1, r.limit),
-		TargetTTFT: time.Duration(r.spec.TargetTTFT) * time.Microsecond, TargetITL: time.Duration(r.spec.TargetTBT) * time.Microsecond,
-		Resident: r.spec.Resident, Tokens: q.Tokens[:0],
+		ID: core.ID(r.Spec.Index) + 1, Owner: owner(r.Spec.Tenant), Arrived: instant(r.Spec.Arrival), Prompt: prompt,
+		MaxTokens:  max(1, r.limit),
+		TargetTTFT: time.Duration(r.Spec.TargetTTFT) * time.Microsecond,
+		TargetITL:  time.Duration(r.Spec.TargetITL) * time.Microsecond,
+		Resident:   r.Spec.Resident, Tokens: q.Tokens[:0],
 	}}
 	q.Data = q
-	if c := r.spec.Class; c == "batch" || c == "background" {
+	if c := r.Spec.Class; c == "batch" || c == "background" {
 		q.Class = sched.Background
 	}
-	q.t = thought{model: u.think, spec: &r.spec, most: u.probeRows}
+	q.t = thought{model: u.think, spec: &r.Spec, most: u.probeRows}
 	q.t.start()
 	q.Control = &q.t
 	u.byID[q.ID] = q
 	u.c.Handle(instant(now), core.Input{Kind: core.Arrive, Request: &q.Request})
 }
 
-// owner stands for the peer uid that the daemon's fairness and its prefix tree's namespaces are keyed by.
+// owner is the peer uid of a tenant: the key of fairness and of the prefix tree's namespaces.
 func owner(tenant string) uint32 {
 	if uid, ok := workload.UID(tenant); ok {
 		return uid
@@ -187,12 +198,12 @@ func owner(tenant string) uint32 {
 }
 
 func (u *uma) leave(_ *Engine, r *request, now int64) {
-	q := u.byID[core.ID(r.spec.Index)+1]
+	q := u.byID[core.ID(r.Spec.Index)+1]
 	u.forget(q)
 	u.c.Handle(instant(now), core.Input{Kind: core.Cancel, Req: q.ID})
 }
 
-// forget ends what u knows of a request. Core has it until its sequence is released.
+// forget removes a request from u. Core keeps it until its sequence is released.
 func (u *uma) forget(q *served) {
 	delete(u.byID, q.ID)
 	u.runs.End(uint64(q.ID))
@@ -200,7 +211,7 @@ func (u *uma) forget(q *served) {
 	u.ended = append(u.ended, q)
 }
 
-// reuse takes back the structs of requests that core has let go of.
+// reuse collects the structs of requests that core has released.
 func (u *uma) reuse() {
 	rest := u.ended[:0]
 	for _, q := range u.ended {
@@ -219,8 +230,8 @@ func instant(us int64) core.Instant { return core.Instant(min(us, math.MaxInt64/
 
 func (u *uma) form(e *Engine, now int64) bool {
 	at := instant(now)
-	for _, r := range e.running {
-		r.newTokens = 0
+	for _, r := range e.server.Running {
+		r.NewTokens = 0
 	}
 	u.reuse()
 	for {
@@ -267,16 +278,16 @@ func (u *uma) admit(e *Engine, now int64) {
 			continue
 		}
 		r := u.byID[sl.Req].r
-		r.newTokens, r.progress, r.computed = sl.N, sl.Start, sl.Start+sl.N
+		r.NewTokens, r.Progress, r.Computed = sl.N, sl.Start, sl.Start+sl.N
 		if r.state != Running {
-			e.queue.remove(r)
-			e.running = append(e.running, r)
+			e.server.Queue.Remove(&r.Request)
+			e.server.Running = append(e.server.Running, &r.Request)
 			e.admitted(r, now)
 		}
 	}
 }
 
-// carryOut does what comes before the batch, and returns the microseconds that the copies take.
+// carryOut executes the step's operations and returns the microseconds that its copies take.
 func (u *uma) carryOut(e *Engine, now int64) (copied int64) {
 	res := &u.result
 	*res = core.Result{Copies: res.Copies[:0]}
@@ -318,7 +329,7 @@ func (u *uma) carryOut(e *Engine, now int64) (copied int64) {
 	return copied
 }
 
-// told counts and ends what the step says of requests.
+// told counts the step's notes and ends the requests that it ended.
 func (u *uma) told(e *Engine, now int64) {
 	for i := range u.step.Notes {
 		n := &u.step.Notes[i]
@@ -333,21 +344,22 @@ func (u *uma) told(e *Engine, now int64) {
 			u.runs.End(uint64(n.Request.ID))
 			r := n.Request.Data.(*served).r
 			if r == nil || r.state != Running {
-				continue // it had a sequence and had computed nothing yet: it still waits here
+				continue // it had a sequence and no computed token: here it still waits
 			}
-			r.state, r.progress, r.computed = Queued, 0, 0
-			e.running = slices.DeleteFunc(e.running, func(x *request) bool { return x == r })
-			if len(e.running) == 0 {
+			r.state, r.Progress, r.Computed = Queued, 0, 0
+			e.server.Running = slices.DeleteFunc(e.server.Running,
+				func(x *blis.Request) bool { return x == &r.Request })
+			if len(e.server.Running) == 0 {
 				e.noteStall(r)
 			}
-			e.queue.rejoin(r)
+			e.server.Queue.Rejoin(&r.Request)
 		}
 	}
 	for i := range u.step.Ends {
 		end := &u.step.Ends[i]
 		q := u.byID[end.Request.ID]
 		if q == nil {
-			continue // it left: the simulator knows
+			continue // it left, which the simulator knows
 		}
 		state := Dropped // alone in the pool and still without room
 		if end.Kind == core.Rejected && end.Reason != sched.ReasonPromptTooLong {
@@ -365,9 +377,9 @@ func (u *uma) lost(e *Engine, q *served, now int64, state State) {
 	r := q.r
 	u.forget(q)
 	if r.state == Running {
-		e.running = slices.DeleteFunc(e.running, func(x *request) bool { return x == r })
+		e.server.Running = slices.DeleteFunc(e.server.Running, func(x *blis.Request) bool { return x == &r.Request })
 	} else {
-		e.queue.remove(r)
+		e.server.Queue.Remove(&r.Request)
 	}
 	r.state = state
 	if state == Rejected {
@@ -376,96 +388,4 @@ func (u *uma) lost(e *Engine, q *served, now int64, state State) {
 		e.m.Dropped++
 	}
 	e.refused(r, now)
-}
-
-// load is what the plan's batch computes, as the daemon's cost model counts it.
-func (u *uma) load(_ *Engine, b *latency.Batch, items bool) {
-	b.Requests, b.PrefillTokens, b.DecodeTokens = len(u.step.Plan.Batch), u.step.Plan.PrefillTokens, u.step.Plan.DecodeTokens+u.step.Plan.ProbeTokens
-	continues := u.runs.Step(workload.Only(&u.step.Plan))
-	b.Resident = u.cells - u.c.Tree().Cells().Free + u.step.Plan.Tokens
-	for i := range u.step.Plan.Batch {
-		sl := &u.step.Plan.Batch[i]
-		b.Attended += sched.Attended(sl.Start, sl.N)
-		b.Read += float64(sl.Start + sl.N)
-		b.Runs += u.runs.Of(uint64(sl.Req), continues)
-		if sl.Row >= 0 {
-			b.Rows++
-		}
-		if items {
-			b.Items = append(b.Items, latency.Item{Context: sl.Start, New: sl.N, Prefill: sl.Kind == sched.SlicePrefill})
-		}
-	}
-}
-
-// compute carries the batch out and answers each of its rows with a token.
-func (u *uma) compute(e *Engine, now, decoded, took int64) {
-	u.result.Took = time.Duration(decoded) * time.Microsecond
-	at := instant(now + took)
-	u.c.Done(at, &u.result)
-	seen := now + took + e.overhead
-	u.done = u.done[:0]
-	for i := range u.step.Plan.Batch {
-		sl := &u.step.Plan.Batch[i]
-		q := u.byID[sl.Req]
-		if sl.Kind == sched.SliceProbe {
-			if q != nil {
-				u.c.Probed(&q.Request, 0, true)
-			}
-			continue
-		}
-		r := q.r
-		r.progress = r.computed
-		if r.progress > r.highWater {
-			r.highWater = r.progress
-			e.advances++
-		}
-		if sl.Row >= 0 {
-			u.token(e, q, now, seen, took)
-		}
-	}
-}
-
-// token answers a row of q.
-func (u *uma) token(e *Engine, q *served, now, seen, took int64) {
-	r := q.r
-	r.tokens++
-	if r.tokens == 1 {
-		r.ttft = seen - r.spec.Arrival
-		r.ttftSet, r.hasTTFT = true, true
-	} else {
-		gap := seen - r.lastEmit
-		r.itl = append(r.itl, gap)
-		r.itlSum += gap
-	}
-	r.lastEmit = seen
-	at := instant(now + took)
-	u.ids = r.seq.ID.AppendTokens(u.ids[:0], q.Prompt+r.tokens-1, q.Prompt+r.tokens)
-	eog := q.t.draw(int64(at)) && r.tokens >= max(1, r.spec.Output)
-	said := u.c.Token(at, &q.Request, u.ids[0], nil, eog, nil, nil)
-	switch {
-	case said.End == core.NotEnded:
-		if k := r.stalls; k < len(r.spec.Stalls) && r.tokens >= r.spec.Stalls[k].After {
-			r.stalls++
-			u.c.Handle(at, core.Input{Kind: core.Pause, Req: q.ID})
-			e.events.push(now+took+max(1, r.spec.Stalls[k].Us), resumed, r.slot, r.gen)
-		}
-		return
-	case said.End == core.Length && r.tokens < max(1, r.spec.Output):
-		r.capped = true
-		e.m.LengthCapped++
-	}
-	u.forget(q)
-	u.done = append(u.done, r)
-}
-
-// resume lets a request go on whose client reads again.
-func (u *uma) resume(r *request, now int64) {
-	u.c.Handle(instant(now), core.Input{Kind: core.Resume, Req: core.ID(r.spec.Index) + 1})
-}
-
-func (u *uma) complete(e *Engine, _, end int64) {
-	for _, r := range u.done {
-		e.running = slices.DeleteFunc(e.running, func(x *request) bool { return x == r })
-		e.completed(r, end)
-	}
 }

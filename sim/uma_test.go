@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -18,8 +17,9 @@ import (
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
-// served is a calibrated server with batch formation uma. Its coefficients are exact in binary, and a prompt token costs
-// what an answer's does, so that it does not matter who adds them up, and which of the two a chunk of one token is.
+// served is a calibrated server with batch formation uma. Its coefficients are exact in binary, and a prompt token
+// costs what an answer's does, so that it does not matter who adds them up, and which of the two a chunk of one token
+// is.
 func served(policy string) sim.Config {
 	cfg := sim.DefaultConfig()
 	cfg.BatchFormation, cfg.Policy, cfg.LatencyModel = "uma", policy, "calibrated"
@@ -32,7 +32,8 @@ func served(policy string) sim.Config {
 func together(n, shared, own, output int, gap int64) []workload.Request {
 	var rows []workload.Request
 	for i := range n {
-		rows = append(rows, workload.Request{Index: int64(i), Arrival: int64(i) * gap, Input: shared + own, Output: output, Budget: output, Prefix: "g", PrefixLen: shared})
+		rows = append(rows, workload.Request{Index: int64(i), Arrival: int64(i) * gap, Input: shared + own,
+			Output: output, Budget: output, Prefix: "g", PrefixLen: shared})
 	}
 	return rows
 }
@@ -45,14 +46,15 @@ func computed(t *testing.T, cfg sim.Config, rows []workload.Request) (rep *sim.R
 	if err != nil {
 		t.Fatal(err)
 	}
-	rep, err = sim.RunModel(cfg, model, workload.NewList(rows), sim.Options{Planned: func(_ sched.Instant, in []sched.Event, plan *sched.Plan) {
-		prompt += plan.PrefillTokens
-		for _, ev := range in {
-			if ev.Kind == sched.EvHold {
-				joined++
+	rep, err = sim.RunModel(cfg, model, workload.NewList(rows),
+		sim.Options{Planned: func(_ sched.Instant, in []sched.Event, plan *sched.Plan) {
+			prompt += plan.PrefillTokens
+			for _, ev := range in {
+				if ev.Kind == sched.EvDefer {
+					joined++
+				}
 			}
-		}
-	}})
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,15 +64,16 @@ func computed(t *testing.T, cfg sim.Config, rows []workload.Request) (rep *sim.R
 	return rep, prompt, joined
 }
 
-// TestUmaSharesPrompts: what requests have in common is computed once, under every policy, also while its first owner
-// still computes it; the turns of a session find their history.
+// TestUmaSharesPrompts: a common prefix is computed once, under every policy, also while its first owner still computes
+// it; the turns of a session find their history.
 func TestUmaSharesPrompts(t *testing.T) {
 	const n, shared, own = 16, 1024, 32
 	for _, policy := range sched.Policies() {
 		cfg := served(policy)
 		rep, prompt, joined := computed(t, cfg, together(n, shared, own, 8, 1000))
 		if prompt != shared+n*own || joined != n-1 {
-			t.Errorf("%s: %d prompt tokens were computed, want %d; %d requests joined, want %d", policy, prompt, shared+n*own, joined, n-1)
+			t.Errorf("%s: %d prompt tokens were computed, want %d; %d requests joined, want %d", policy, prompt,
+				shared+n*own, joined, n-1)
 		}
 		if hit := rep.Metrics.Engines[0].HitRate; math.Abs(hit-float64((n-1)*shared)/float64(n*(shared+own))) > 1e-9 {
 			t.Errorf("%s: hit rate %v", policy, hit)
@@ -90,52 +93,61 @@ func TestUmaSharesPrompts(t *testing.T) {
 	if _, prompt, _ := computed(t, served("uma"), turns); prompt != 200+(300-249)+300+400 {
 		t.Errorf("turns: %d prompt tokens were computed", prompt)
 	}
-	// What a recording says was there is not computed.
+	// Tokens that a recording lists as resident are not computed.
 	resident := []workload.Request{{Index: 0, Input: 200, Output: 5, Resident: 150}}
 	if rep, prompt, _ := computed(t, served("uma"), resident); prompt != 50 || rep.Metrics.Engines[0].HitRate != 0.75 {
 		t.Errorf("resident: %d prompt tokens were computed, hit rate %v", prompt, rep.Metrics.Engines[0].HitRate)
 	}
 }
 
-// TestFakeEngine: a run whose batches, copies and removals really go to runtime/fake is the run that only asks what they
-// take, byte for byte; and the fake engine accepts every one of them (it refuses a position that does not continue its
-// sequence, a copy over held cells, and a batch without room).
+// randomRun is a small server with every tier, and a workload of all that requests do.
+func randomRun(t *rapid.T) (cfg sim.Config, rows []workload.Request) {
+	cfg = served(rapid.SampledFrom(sched.Policies()).Draw(t, "policy"))
+	cfg.KVBlocks = rapid.IntRange(12, 60).Draw(t, "blocks")
+	cfg.MaxRunning = rapid.IntRange(1, 12).Draw(t, "running")
+	cfg.NoPrefixCache = rapid.Bool().Draw(t, "no cache")
+	cfg.KVCPUBlocks = rapid.SampledFrom([]int{0, 20, 200}).Draw(t, "host")
+	cfg.KVPartTokens = rapid.SampledFrom([]int{16, 128}).Draw(t, "part")
+	if cfg.KVCPUBlocks > 0 {
+		cfg.KVDiskBlocks, cfg.KVFabric = rapid.SampledFrom([]int{0, 60}).Draw(t, "disk"), rapid.Bool().Draw(t, "fabric")
+		cfg.KVTierUs = []float64{rapid.Float64Range(0, 300).Draw(t, "host us"), 40,
+			rapid.Float64Range(0, 3000).Draw(t, "fabric us")}
+	}
+	at := int64(0)
+	for i := range rapid.IntRange(1, 40).Draw(t, "n") {
+		at += rapid.Int64Range(0, 40_000).Draw(t, "gap")
+		r := workload.Request{Index: int64(i), Arrival: at, Input: rapid.IntRange(1, 150).Draw(t, "in"),
+			Output: rapid.IntRange(1, 60).Draw(t, "out"),
+			Class:  rapid.SampledFrom([]string{"", "batch"}).Draw(t, "class"),
+			Stream: uint64(rapid.IntRange(0, 3).Draw(t, "stream"))}
+		r.Think = rapid.IntRange(0, r.Output).Draw(t, "think")
+		if rapid.Bool().Draw(t, "shared") {
+			r.Prefix, r.PrefixLen = "g", min(r.Input, 100)
+		}
+		if rapid.IntRange(0, 4).Draw(t, "leave") == 0 {
+			r.Deadline = at + rapid.Int64Range(1, 300_000).Draw(t, "patience")
+		}
+		for k := range rapid.IntRange(0, 2).Draw(t, "stalls") {
+			r.Stalls = append(r.Stalls, workload.Stall{After: 1 + k*rapid.IntRange(1, 20).Draw(t, "after"),
+				Us: rapid.Int64Range(1, 5_000_000).Draw(t, "stall")})
+		}
+		for k := range rapid.IntRange(0, 3).Draw(t, "probes") {
+			if at := 1 + 5*k; at < r.Think {
+				r.Probes = append(r.Probes, workload.Probe{After: at, Rows: rapid.IntRange(1, 9).Draw(t, "rows")})
+			}
+		}
+		r.Resident = rapid.SampledFrom([]int{0, 0, r.Input / 2}).Draw(t, "resident")
+		rows = append(rows, r)
+	}
+	return cfg, rows
+}
+
+// TestFakeEngine: a run that is also computed by runtime/fake gives the same bytes as one that asks only the latency
+// model. The fake engine accepts every operation (it refuses a position that does not continue its sequence, a copy
+// over used cells, and a batch without room).
 func TestFakeEngine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		cfg := served(rapid.SampledFrom(sched.Policies()).Draw(t, "policy"))
-		cfg.KVBlocks = rapid.IntRange(12, 60).Draw(t, "blocks")
-		cfg.MaxRunning = rapid.IntRange(1, 12).Draw(t, "running")
-		cfg.NoPrefixCache = rapid.Bool().Draw(t, "no cache")
-		cfg.KVCPUBlocks = rapid.SampledFrom([]int{0, 20, 200}).Draw(t, "host")
-		cfg.KVPartTokens = rapid.SampledFrom([]int{16, 128}).Draw(t, "part")
-		if cfg.KVCPUBlocks > 0 {
-			cfg.KVDiskBlocks, cfg.KVFabric = rapid.SampledFrom([]int{0, 60}).Draw(t, "disk"), rapid.Bool().Draw(t, "fabric")
-			cfg.KVTierUs = []float64{rapid.Float64Range(0, 300).Draw(t, "host us"), 40, rapid.Float64Range(0, 3000).Draw(t, "fabric us")}
-		}
-		var rows []workload.Request
-		at := int64(0)
-		for i := range rapid.IntRange(1, 40).Draw(t, "n") {
-			at += rapid.Int64Range(0, 40_000).Draw(t, "gap")
-			r := workload.Request{Index: int64(i), Arrival: at, Input: rapid.IntRange(1, 150).Draw(t, "in"), Output: rapid.IntRange(1, 60).Draw(t, "out"),
-				Class: rapid.SampledFrom([]string{"", "batch"}).Draw(t, "class"), Stream: uint64(rapid.IntRange(0, 3).Draw(t, "stream"))}
-			r.Think = rapid.IntRange(0, r.Output).Draw(t, "think")
-			if rapid.Bool().Draw(t, "shared") {
-				r.Prefix, r.PrefixLen = "g", min(r.Input, 100)
-			}
-			if rapid.IntRange(0, 4).Draw(t, "leave") == 0 {
-				r.Deadline = at + rapid.Int64Range(1, 300_000).Draw(t, "patience")
-			}
-			for k := range rapid.IntRange(0, 2).Draw(t, "stalls") {
-				r.Stalls = append(r.Stalls, workload.Stall{After: 1 + k*rapid.IntRange(1, 20).Draw(t, "after"), Us: rapid.Int64Range(1, 5_000_000).Draw(t, "stall")})
-			}
-			for k := range rapid.IntRange(0, 3).Draw(t, "probes") {
-				if at := 1 + 5*k; at < r.Think {
-					r.Probes = append(r.Probes, workload.Probe{After: at, Rows: rapid.IntRange(1, 9).Draw(t, "rows")})
-				}
-			}
-			r.Resident = rapid.SampledFrom([]int{0, 0, r.Input / 2}).Draw(t, "resident")
-			rows = append(rows, r)
-		}
+		cfg, rows := randomRun(t)
 		run := func() []byte {
 			rep, err := sim.Run(cfg, workload.NewList(rows))
 			if err != nil {
@@ -158,8 +170,8 @@ func TestFakeEngine(t *testing.T) {
 	})
 }
 
-// TestRecordingOfADaemon: a trace that uma-serve itself has recorded (shared-prefix, 16 requests, 4 at a time) replays to the
-// plans it had, which proves that this scheduler is that one; and as a workload it computes as much as the daemon did.
+// TestRecordingOfADaemon: a trace recorded by uma-serve (shared-prefix, 16 requests, 4 at a time) replays to the
+// recorded plans, so this scheduler is the daemon's. As a workload it computes as many prompt tokens as the daemon did.
 func TestRecordingOfADaemon(t *testing.T) {
 	f, err := os.Open(filepath.Join("testdata", "daemon.trace.gz"))
 	if err != nil {
@@ -207,232 +219,43 @@ func TestRecordingOfADaemon(t *testing.T) {
 	}
 }
 
-// TestNoise: steps vary by the variance that was asked for around the model's time, the same for the same seed.
-func TestNoise(t *testing.T) {
-	cfg := served("uma")
-	cfg.RecordSteps = true
-	times := func(noise float64, seed int64) (ratios []float64) {
-		cfg.CostNoise, cfg.Seed = noise, seed
-		rep, err := sim.Run(cfg, workload.NewList([]workload.Request{{Input: 1, Output: 4000, Budget: 4000}}))
-		if err != nil {
+// record simulates and returns the report and the recording of the run. A nil model is the configuration's.
+func record(t *testing.T, cfg sim.Config, model latency.Model, src workload.Source) (*sim.Report, *sched.Trace) {
+	t.Helper()
+	if model == nil {
+		var err error
+		if model, err = cfg.Latency(); err != nil {
 			t.Fatal(err)
 		}
-		for i, s := range rep.Steps {
-			ratios = append(ratios, float64(s.LatencyUs)/(4500+float64(i+1)*1000/1024))
-		}
-		return ratios
 	}
-	a, b, c, still := times(0.04, 1), times(0.04, 1), times(0.04, 2), times(0, 1)
-	var sum, squares float64
-	same, other := true, false
-	for i, x := range a {
-		sum += x
-		squares += x * x
-		same = same && x == b[i]
-		other = other || x != c[i]
-		if math.Abs(still[i]-1) > 1e-3 {
-			t.Fatalf("step %d without noise took %v of what the model says", i, still[i])
-		}
-	}
-	n := float64(len(a))
-	mean := sum / n
-	if variance := squares/n - mean*mean; math.Abs(mean-1) > 0.02 || math.Abs(variance-0.04) > 0.006 || !same || !other {
-		t.Errorf("mean %.3f, variance %.4f, repeated %v, another seed differs %v", mean, variance, same, other)
-	}
-}
-
-// TestBetween: what lies between two steps passes on the clock, and the scheduler is not told that it was the engine's.
-func TestBetween(t *testing.T) {
-	cfg := served("uma")
-	cfg.CostModel, cfg.BetweenUs, cfg.RecordITL = []float64{5000, 0, 0, 0}, []float64{300, 20}, true
-	model, err := cfg.Latency()
-	if err != nil {
-		t.Fatal(err)
-	}
-	rep, err := sim.RunModel(cfg, model, workload.NewList(together(2, 0, 10, 6, 0)), sim.Options{Planned: func(_ sched.Instant, in []sched.Event, _ *sched.Plan) {
-		for _, ev := range in {
-			if ev.Kind == sched.EvStep && ev.Took.Microseconds() != 5000 {
-				t.Errorf("the scheduler was told %v", ev.Took)
-			}
-		}
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, g := range rep.Requests[0].ITLsUs[1:] {
-		if g != 5340 {
-			t.Errorf("a gap of %d us, want 5340", g)
-		}
-	}
-}
-
-// watched keeps what a model was asked about.
-type watched struct {
-	latency.Model
-	asked []latency.Batch
-}
-
-func (w *watched) Step(b *latency.Batch) int64 {
-	w.asked = append(w.asked, *b)
-	return w.Model.Step(b)
-}
-
-// TestStepCosts: what a recording says of its steps is what the latency model was asked about them, so that what is fitted to
-// the one predicts the other; the cells in use are a guess there, and near.
-func TestStepCosts(t *testing.T) {
-	for _, blocks := range []int{512, 60} {
-		cfg := served("uma")
-		cfg.KVBlocks = blocks
-		model, err := cfg.Latency()
-		if err != nil {
-			t.Fatal(err)
-		}
-		w := &watched{Model: model}
-		sc := sim.SchedConfig(&cfg)
-		recorded := sched.AppendConfig(nil, &sc)
-		rows := together(12, 200, 60, 30, 40_000)
-		rows[3].Think, rows[3].Probes = 20, []workload.Probe{{After: 5, Rows: 4}}
-		_, err = sim.RunModel(cfg, w, workload.NewList(rows), sim.Options{Planned: func(now sched.Instant, in []sched.Event, plan *sched.Plan) {
-			recorded = plan.Append(sched.AppendEvents(recorded, now, in), "> ")
+	sc := sim.SchedConfig(&cfg)
+	lines := sched.AppendConfig(nil, &sc)
+	rep, err := sim.RunModel(cfg, model, src,
+		sim.Options{Planned: func(now sched.Instant, in []sched.Event, plan *sched.Plan) {
+			lines = plan.Append(sched.AppendEvents(lines, now, in), "> ")
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		trace, err := sched.ReadTrace(recorded)
-		if err != nil {
-			t.Fatal(err)
-		}
-		samples, err := workload.StepCosts(trace)
-		if err != nil || len(samples) < 50 || len(samples) > len(w.asked) {
-			t.Fatalf("%d samples of %d steps, %v", len(samples), len(w.asked), err)
-		}
-		off := 0
-		for i, s := range samples {
-			b := w.asked[i]
-			if s.PrefillTokens != b.PrefillTokens || s.DecodeTokens != b.DecodeTokens || s.Rows != b.Rows || s.Attended != b.Attended || s.Read != b.Read || s.Runs != b.Runs {
-				t.Fatalf("step %d: the recording says %+v, the model was asked %+v", i, s, b)
-			}
-			off = max(off, s.Resident-b.Resident, b.Resident-s.Resident)
-		}
-		if off > 16*blocks/10 {
-			t.Errorf("%d blocks: the recording is %d cells off", blocks, off)
-		}
+	if err != nil {
+		t.Fatal(err)
 	}
+	trace, err := sched.ReadTrace(lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rep, trace
 }
 
-// TestStalls: while a client does not read, the others have its turns; who waited for its prompt does not wait with it, its own
-// answer goes on after it, and a recording tells when it was.
-func TestStalls(t *testing.T) {
-	rows := []workload.Request{
-		{Index: 0, Input: 100, Output: 60, Budget: 60, Stalls: []workload.Stall{{After: 10, Us: 1_000_000}, {After: 40, Us: 8_000_000}}},
-		{Index: 1, Input: 100, Output: 200, Budget: 200},
-	}
-	cfg := served("meridian")
-	cfg.RecordITL = true
-	model, err := cfg.Latency()
-	if err != nil {
-		t.Fatal(err)
-	}
-	sc := sim.SchedConfig(&cfg)
-	recorded := sched.AppendConfig(nil, &sc)
-	rep, err := sim.RunModel(cfg, model, workload.NewList(rows), sim.Options{Planned: func(now sched.Instant, in []sched.Event, plan *sched.Plan) {
-		recorded = plan.Append(sched.AppendEvents(recorded, now, in), "> ")
-	}})
-	if err != nil || rep.Metrics.Completed != 2 {
-		t.Fatalf("%v, %+v", err, rep.Metrics)
-	}
-	for i, g := range rep.Requests[0].ITLsUs {
-		least := int64(0)
-		for _, s := range rows[0].Stalls {
-			if i+1 == s.After {
-				least = s.Us
-			}
-		}
-		if g < least || g > least+150_000 {
-			t.Errorf("token %d of who does not read came after %d us; it read nothing for %d", i+1, g, least)
-		}
-	}
-	for i, g := range rep.Requests[1].ITLsUs {
-		if g > 150_000 {
-			t.Errorf("token %d of the other one came after %d us", i+1, g)
-		}
-	}
-	trace, err := sched.ReadTrace(recorded)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := workload.FromRecording(trace)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := again[0].Stalls; len(got) != 2 || got[0].After != 10 || got[1].After != 40 || got[1].Us < 7_900_000 || got[1].Us > 8_100_000 || len(again[1].Stalls) != 0 {
-		t.Errorf("the recording says %+v and %+v", again[0].Stalls, again[1].Stalls)
-	}
-}
-
-// TestProbes: a thought's forks are rows of the step that follows, cost what rows cost, and leave nothing behind; a
-// recording tells when there were some.
-func TestProbes(t *testing.T) {
-	rows := []workload.Request{{Input: 50, Output: 40, Budget: 40, Think: 30, Probes: []workload.Probe{{After: 8, Rows: 3}, {After: 20, Rows: 5}}}}
-	cfg := served("meridian")
-	cfg.RecordITL = true
-	model, err := cfg.Latency()
-	if err != nil {
-		t.Fatal(err)
-	}
-	sc := sim.SchedConfig(&cfg)
-	recorded, forked := sched.AppendConfig(nil, &sc), 0
-	rep, err := sim.RunModel(cfg, model, workload.NewList(rows), sim.Options{Planned: func(now sched.Instant, in []sched.Event, plan *sched.Plan) {
-		recorded = plan.Append(sched.AppendEvents(recorded, now, in), "> ")
-		for _, sl := range plan.Batch {
-			if sl.Kind == sched.SliceProbe {
-				forked += sl.N
-			}
-		}
-	}})
-	if err != nil || rep.Metrics.Completed != 1 || forked != 8 {
-		t.Fatalf("%v, %d rows were forked, want 8; %+v", err, forked, rep.Metrics)
-	}
-	gaps := rep.Requests[0].ITLsUs
-	if d := gaps[7] - gaps[6]; d < 1500 || d > 2200 { // 3 rows of 500 us, and what they attend to
-		t.Errorf("a fork of 3 rows took %d us", d)
-	}
-	trace, err := sched.ReadTrace(recorded)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := workload.FromRecording(trace)
-	if err != nil || !slices.Equal(again[0].Probes, rows[0].Probes) {
-		t.Errorf("the recording says %+v, %v", again[0].Probes, err)
-	}
-}
-
-// TestRecordingShares: a recording's shared prefixes are found again, so that simulated as a workload it computes what it
-// computed, waits where it waited and takes the same time.
+// TestRecordingShares: the shared prefixes of a recording are recovered. Simulated as a workload, it computes the same
+// tokens, waits at the same places and takes the same time.
 func TestRecordingShares(t *testing.T) {
 	var turns []workload.Request
 	for i := range int64(24) {
 		in := 300 + 80*int(i/4)
-		turns = append(turns, workload.Request{Index: i, Arrival: i/4*1_500_000 + i%4*30_000, Input: in, Output: 40, Budget: 40, Stream: 1 + uint64(i%4)})
+		turns = append(turns, workload.Request{Index: i, Arrival: i/4*1_500_000 + i%4*30_000, Input: in, Output: 40,
+			Budget: 40, Stream: 1 + uint64(i%4)})
 	}
 	for name, rows := range map[string][]workload.Request{"prefix": together(16, 700, 40, 12, 20_000), "turns": turns} {
 		cfg := served("meridian")
-		model, err := cfg.Latency()
-		if err != nil {
-			t.Fatal(err)
-		}
-		sc := sim.SchedConfig(&cfg)
-		recorded := sched.AppendConfig(nil, &sc)
-		rep, err := sim.RunModel(cfg, model, workload.NewList(rows), sim.Options{Planned: func(now sched.Instant, in []sched.Event, plan *sched.Plan) {
-			recorded = plan.Append(sched.AppendEvents(recorded, now, in), "> ")
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		trace, err := sched.ReadTrace(recorded)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rep, trace := record(t, cfg, nil, workload.NewList(rows))
 		if err := trace.Replay(nil); err != nil {
 			t.Fatal(err)
 		}
@@ -446,8 +269,10 @@ func TestRecordingShares(t *testing.T) {
 			t.Fatal(err)
 		}
 		a, b := rep.Metrics, rep2.Metrics
-		if hit := a.Engines[0].HitRate; hit < 0.5 || hit != b.Engines[0].HitRate || a.TTFT.Sum() != b.TTFT.Sum() || a.ITL.Sum() != b.ITL.Sum() || a.Engines[0].Steps != b.Engines[0].Steps {
-			t.Errorf("%s: hit rate %.4f and again %.4f, TTFT %d and %d, ITL %d and %d, %d and %d steps", name, hit, b.Engines[0].HitRate,
+		if hit := a.Engines[0].HitRate; hit < 0.5 || hit != b.Engines[0].HitRate || a.TTFT.Sum() != b.TTFT.Sum() ||
+			a.ITL.Sum() != b.ITL.Sum() || a.Engines[0].Steps != b.Engines[0].Steps {
+			t.Errorf("%s: hit rate %.4f and again %.4f, TTFT %d and %d, ITL %d and %d, %d and %d steps", name, hit,
+				b.Engines[0].HitRate,
 				a.TTFT.Sum(), b.TTFT.Sum(), a.ITL.Sum(), b.ITL.Sum(), a.Engines[0].Steps, b.Engines[0].Steps)
 		}
 	}

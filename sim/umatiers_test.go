@@ -16,10 +16,12 @@ func visits() []workload.Request {
 		{Arrival: 2_000_000, Input: 560, Output: 40, Budget: 40, Stream: 2},
 	}
 	for i := range int64(8) {
-		rows = append(rows, workload.Request{Arrival: 4_000_000 + i*1_000_000, Input: 500, Output: 10, Budget: 10, Stream: 100 + uint64(i)})
+		rows = append(rows, workload.Request{Arrival: 4_000_000 + i*1_000_000, Input: 500, Output: 10, Budget: 10,
+			Stream: 100 + uint64(i)})
 	}
 	for i := range uint64(2) {
-		rows = append(rows, workload.Request{Arrival: 20_000_000 + int64(i)*2_000_000, Input: 640, Output: 40, Budget: 40, Stream: 1 + i})
+		rows = append(rows, workload.Request{Arrival: 20_000_000 + int64(i)*2_000_000, Input: 640, Output: 40,
+			Budget: 40, Stream: 1 + i})
 	}
 	for i := range rows {
 		rows[i].Index = int64(i)
@@ -27,8 +29,8 @@ func visits() []workload.Request {
 	return rows
 }
 
-// TestTiers: a prefix that was evicted from the pool comes back from the nearest tier that has it, in the time that takes,
-// and is computed again where no tier has it.
+// TestTiers: a prefix that was evicted from the pool is restored from the nearest tier that has it, in that tier's
+// time, and is computed again where no tier has it.
 func TestTiers(t *testing.T) {
 	rows := visits()
 	last := len(rows) - 1
@@ -49,7 +51,8 @@ func TestTiers(t *testing.T) {
 		ttftMs                 float64
 	}{
 		{name: "none"},
-		{name: "host, where two parts are all that is evicted between two steps", host: 1000, part: 512, fromHost: 2 * 599},
+		{name: "host, where two parts are all that is evicted between two steps", host: 1000, part: 512,
+			fromHost: 2 * 599},
 		{name: "a host tier too small for the flood", host: 30},
 		{name: "disk", host: 30, disk: 1000, fromD: 2 * 599},
 		// Fabrics take whole parts only, here of 128 tokens.
@@ -75,7 +78,7 @@ func TestTiers(t *testing.T) {
 			first = ttft
 			continue
 		}
-		// What comes back takes its time: into the pool, and from disk or fabric before it.
+		// A restore takes time: into the pool, and before that from disk or fabric.
 		least := int64(float64(c.fromHost)*10+float64(c.fromD)*20+float64(c.fromF)*110) / 2
 		switch {
 		case restored == 0 && ttft < first*9/10:
@@ -86,11 +89,12 @@ func TestTiers(t *testing.T) {
 	}
 }
 
-// TestTiersCopyInTurns: copies are cut into parts, so that who is being answered waits for two parts at most, and for one
-// more when room had to be made for it, not for all.
+// TestTiersCopyInTurns: copies are cut into parts. A running answer waits for two parts at most, and for one more when
+// room had to be made for it, not for all.
 func TestTiersCopyInTurns(t *testing.T) {
 	rows := visits()
-	rows = append(rows, workload.Request{Index: int64(len(rows)), Arrival: 19_500_000, Input: 20, Output: 300, Budget: 300, Stream: 50})
+	rows = append(rows, workload.Request{Index: int64(len(rows)), Arrival: 19_500_000, Input: 20, Output: 300,
+		Budget: 300, Stream: 50})
 	worst := func(us float64) (gap int64) {
 		cfg := served("uma")
 		cfg.KVBlocks, cfg.KVCPUBlocks, cfg.RecordITL = 100, 1000, true
@@ -110,7 +114,8 @@ func TestTiersCopyInTurns(t *testing.T) {
 	}
 }
 
-// TestTiersLeave: who leaves while its prefix comes back is forgotten, and the same seed gives the same bytes.
+// TestTiersLeave: a request that leaves while its prefix comes back is forgotten, and the same seed gives the same
+// bytes.
 func TestTiersLeave(t *testing.T) {
 	rows := visits()
 	rows[len(rows)-1].Deadline = rows[len(rows)-1].Arrival + 5_000 // the fabric takes 60 ms

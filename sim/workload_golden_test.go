@@ -11,7 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
-// TestGoldenWorkloads generates what the original's command line generated, serves it, and compares the exported
+// TestGoldenWorkloads generates what BLIS's command line generated, serves it, and compares the exported
 // trace line by line and the printed metrics number by number.
 func TestGoldenWorkloads(t *testing.T) {
 	specOf := func(name string) *workload.Spec {
@@ -50,7 +50,8 @@ func TestGoldenWorkloads(t *testing.T) {
 			}
 			cfg := sim.DefaultConfig()
 			cfg.Beta, cfg.Alpha = []float64{1000, 10, 5}, []float64{100, 1, 100}
-			cfg.StrictHorizon, cfg.DeferBatch = true, true // as the original's multi-instance driver, which the command line uses
+			// as BLIS's multi-instance driver, which the command line uses
+			cfg.StrictHorizon, cfg.DeferBatch = true, true
 			rep, err := sim.Run(cfg, workload.NewList(rows))
 			if err != nil {
 				t.Fatal(err)
@@ -59,7 +60,8 @@ func TestGoldenWorkloads(t *testing.T) {
 			if err := rep.WriteTrace(&out); err != nil {
 				t.Fatal(err)
 			}
-			got, want := strings.Split(out.String(), "\n"), strings.Split(string(golden()["workload/"+c.name+".out.csv"]), "\n")
+			got, want := strings.Split(out.String(), "\n"),
+				strings.Split(string(golden()["workload/"+c.name+".out.csv"]), "\n")
 			if len(got) != len(want) {
 				t.Fatalf("%d lines, want %d", len(got), len(want))
 			}
@@ -93,7 +95,7 @@ func TestGoldenWorkloads(t *testing.T) {
 	}
 }
 
-// compareBLIS compares with the metrics file of the original's command line.
+// compareBLIS compares with the metrics file of BLIS's command line.
 func compareBLIS(t *testing.T, rep *sim.Report, want []byte) {
 	t.Helper()
 	if len(want) == 0 {
@@ -110,7 +112,7 @@ func compareBLIS(t *testing.T, rep *sim.Report, want []byte) {
 	if err := json.Unmarshal(want, &w); err != nil {
 		t.Fatal(err)
 	}
-	// These runs are of the original's earlier build, which did not count the token that comes with the prefill.
+	// These runs are of BLIS's earlier build, which did not count the token that comes with the prefill.
 	w["total_output_tokens"] = w["total_output_tokens"].(float64) + w["completed_requests"].(float64)
 	w["tokens_per_sec"] = w["total_output_tokens"].(float64) / w["vllm_estimated_duration_s"].(float64)
 	compare("", g, w, func(path, msg string) { t.Error(fmt.Sprint(path, ": ", msg)) })
@@ -141,7 +143,8 @@ func TestTraceV2OfCases(t *testing.T) {
 		}
 		for i := range v1 {
 			a, b := v1[i], v2[i]
-			if a.ID() != b.ID() || a.Arrival != b.Arrival || a.Input != b.Input || a.Output != b.Output || a.Deadline != b.Deadline || a.Prefix != b.Prefix || a.PrefixLen != b.PrefixLen {
+			if a.ID() != b.ID() || a.Arrival != b.Arrival || a.Input != b.Input || a.Output != b.Output ||
+				a.Deadline != b.Deadline || a.Prefix != b.Prefix || a.PrefixLen != b.PrefixLen {
 				t.Fatalf("%s row %d:\n%+v\n%+v", base, i, a, b)
 			}
 		}

@@ -3,8 +3,8 @@
 //
 // # Order
 //
-// Repeats go round: every side once, then every side again, the other way around. A machine that gets warmer or busier along the run
-// then slows every side alike, and what drifts between two rounds shows in the intervals.
+// Repeats alternate: every side once, then every side again in reverse order. A machine that gets warmer or busier
+// slows every side alike, and the drift between two rounds widens the intervals.
 //
 // # Seeds
 //

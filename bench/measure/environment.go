@@ -12,9 +12,10 @@ import (
 	"github.com/uma-serve/uma-serve/internal/hostmem"
 )
 
-// Environment is what every report of this process ran with. It holds no time and no name of the host.
+// Environment describes the machine and flags of this process's reports. It has no time and no host name.
 func Environment(flags map[string]string) report.Environment {
-	e := report.Environment{CPU: field("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(), MemByte: int64(hostmem.Read().Total), OS: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(),
+	e := report.Environment{CPU: field("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(),
+		MemByte: int64(hostmem.Read().Total), OS: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(),
 		Version: buildinfo.Version, Flags: flags}
 	if bi, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range bi.Settings {

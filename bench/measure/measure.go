@@ -2,7 +2,6 @@ package measure
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -10,32 +9,32 @@ import (
 	"strings"
 	"time"
 
-	"github.com/uma-serve/uma-serve/bench/drive"
-	"github.com/uma-serve/uma-serve/bench/load"
+	"github.com/uma-serve/uma-serve/bench/loadgen"
 	"github.com/uma-serve/uma-serve/bench/report"
+	"github.com/uma-serve/uma-serve/bench/workload"
 	"github.com/uma-serve/uma-serve/internal/daemonproc"
 )
 
-// Config is one measurement: a workload against every side.
+// Config is one measurement: a workload on every side.
 type Config struct {
 	Name     string
 	Workload string
-	Options  load.Options
-	Sides    []Side // uma only, and without Args for a daemon that runs already
-	Sweep    []int  // streams at once; empty = what the options say
+	Options  workload.Options
+	Sides    []Side // uma only; no Args for a daemon that is already running
+	Sweep    []int  // concurrent streams; empty = as in Options
 	Repeats  int
 	WarmUp   int // requests before each run
 
-	Job drive.Job // the target and how to ask it; Address "" starts uma-serve
+	Job loadgen.Job // the target; with Address "" uma-serve is started
 
 	ServerBin  string   // uma-serve
 	ServerArgs []string // for every side, before the side's own
-	ClientBin  string   // what runs drive.Serve …
-	ClientArgs []string // … with these
+	ClientBin  string   // the program that calls loadgen.Serve …
+	ClientArgs []string // … and its arguments
 
 	Environment report.Environment
 	Progress    func(label string, done, total int) // done = total ends a label
-	Say         func(line string)                   // what a run came to; nil = nobody wants to know
+	Say         func(line string)                   // receives the result of each run in one line; may be nil
 }
 
 // Run measures. The reports are in the order of the sides, and of the sweep within a side.
@@ -46,7 +45,8 @@ func Run(ctx context.Context, cfg Config) ([]*report.Report, error) {
 	for _, s := range cfg.Sides {
 		switch {
 		case cfg.Job.Address != "" && len(s.Args) > 0:
-			return nil, fmt.Errorf("a server that runs already has one configuration, and side %s needs another: leave it out, or let uma-bench start the server", s.Name)
+			return nil, fmt.Errorf("a server that runs already has one configuration, and side %s needs another: "+
+				"leave it out, or let uma-bench start the server", s.Name)
 		case cfg.Job.Target != "uma" && (s.EarlyExit != "" || s.ThinkBudget > 0):
 			return nil, fmt.Errorf("side %s is one of uma-serve's", s.Name)
 		}
@@ -80,11 +80,11 @@ func Run(ctx context.Context, cfg Config) ([]*report.Report, error) {
 	return out, nil
 }
 
-// row is one report in the making.
+// row collects the data of one report.
 type row struct {
 	side    Side
 	streams int
-	plan    *load.Plan // the last repeat's
+	plan    *workload.Plan // the last repeat's
 	runs    []report.Run
 	info    serverInfo
 	notes   []string
@@ -141,13 +141,14 @@ func (cfg *Config) once(ctx context.Context, repeat int, s *server, info serverI
 	if perWord > 0 {
 		o.TokensPerWord = perWord
 	}
-	plan, err := load.New(cfg.Workload, o)
+	plan, err := workload.New(cfg.Workload, o)
 	if err != nil {
 		return err
 	}
 	if info.Context > 0 {
-		if q := longest(plan); q.Output < load.Endless && q.Think+q.Output > info.Context {
-			r.notes = []string{fmt.Sprintf("Some requests may generate %d tokens, the server's context holds %d: --scale or a larger --ctx-size changes it.", q.Think+q.Output, info.Context)}
+		if q := longest(plan); q.Output < workload.Endless && q.Think+q.Output > info.Context {
+			r.notes = []string{fmt.Sprintf("Some requests may generate %d tokens, the server's context holds %d: "+
+				"--scale or a larger --ctx-size changes it.", q.Think+q.Output, info.Context)}
 		}
 	}
 	job := cfg.Job
@@ -158,19 +159,20 @@ func (cfg *Config) once(ctx context.Context, repeat int, s *server, info serverI
 	if r.side.EarlyExit != "" {
 		job.EarlyExit = r.side.EarlyExit
 	}
-	// A workload that lasts until a moment is done by the clock, another by its requests.
+	// The progress of a workload with an end time follows the clock, that of another its requests.
 	total := len(plan.Requests)
 	end := plan.Requests[0].Until
 	if end > 0 {
 		total = int(end.Seconds())
 	}
-	watch := watchPrompts(func() float64 { return s.counter("prefill_tokens_merged_total") }, plan.Mark, func(at time.Duration) {
-		if end > 0 {
-			cfg.progress(label, min(int(at.Seconds()), total-1), total)
-		}
-	})
+	watch := watchPrompts(func() float64 { return s.counter("prefill_tokens_merged_total") }, plan.Mark,
+		func(at time.Duration) {
+			if end > 0 {
+				cfg.progress(label, min(int(at.Seconds()), total-1), total)
+			}
+		})
 	evicted, cpu := s.evictions(), s.cpu()
-	res, err := drive.Spawn(ctx, &job, func(done int) {
+	res, err := loadgen.Spawn(ctx, &job, func(done int) {
 		if end == 0 {
 			cfg.progress(label, min(done, total-1), total)
 		}
@@ -181,7 +183,8 @@ func (cfg *Config) once(ctx context.Context, repeat int, s *server, info serverI
 	}
 	cfg.progress(label, total, total)
 	r.plan, r.info = plan, info
-	run := report.Run{Requests: plan.Requests, Result: res, Evictions: s.evictions() - evicted, ServerCPU: s.cpu() - cpu, Mark: plan.Mark, Prefill: prefill}
+	run := report.Run{Requests: plan.Requests, Result: res, Evictions: s.evictions() - evicted,
+		ServerCPU: s.cpu() - cpu, Mark: plan.Mark, Prefill: prefill}
 	r.runs = append(r.runs, run)
 	if cfg.Say != nil {
 		one := *r
@@ -197,24 +200,25 @@ func (cfg *Config) progress(label string, done, total int) {
 	}
 }
 
-func longest(p *load.Plan) load.Request {
-	return slices.MaxFunc(p.Requests, func(a, b load.Request) int { return a.Think + a.Output - b.Think - b.Output })
+func longest(p *workload.Plan) workload.Request {
+	return slices.MaxFunc(p.Requests,
+		func(a, b workload.Request) int { return a.Think + a.Output - b.Think - b.Output })
 }
 
-// calibrationWords is how many words the first request of a warm-up has.
+// calibrationWords is the number of words of a warm-up's first request.
 const calibrationWords = 300
 
-// warmUp asks a few short questions, by which pages are mapped and clocks rise, and returns how many tokens of the
-// server's tokenizer a word makes; 0 = it does not say.
-func (cfg *Config) warmUp(ctx context.Context, s *server, o load.Options) (float64, error) {
+// warmUp sends a few short requests, so that pages are mapped and the clocks have risen, and returns the tokens per
+// word of the server's tokenizer; 0 = unknown.
+func (cfg *Config) warmUp(ctx context.Context, s *server, o workload.Options) (float64, error) {
 	if cfg.WarmUp == 0 {
 		return 0, nil
 	}
-	// The seed keeps a warm-up from being a prefix of what follows.
-	w := load.DefaultOptions()
+	// With the seed a warm-up is no prefix of later prompts.
+	w := workload.DefaultOptions()
 	w.Seed, w.TokensPerWord, w.Tokens, w.Rounds, w.Context = o.Seed^0x5741524d, 1, 1, 1, 512
 	w.Streams = cfg.WarmUp
-	plan, err := load.New("decode-sweep", w)
+	plan, err := workload.New("decode-sweep", w)
 	if err != nil {
 		return 0, err
 	}
@@ -222,7 +226,7 @@ func (cfg *Config) warmUp(ctx context.Context, s *server, o load.Options) (float
 		plan.Requests[i].After, plan.Requests[i].Output = i-1, 8
 	}
 	w.Prompt, w.Solo, w.Storm = calibrationWords, time.Second, time.Second
-	text, err := load.New("storm", w)
+	text, err := workload.New("storm", w)
 	if err != nil {
 		return 0, err
 	}
@@ -232,15 +236,15 @@ func (cfg *Config) warmUp(ctx context.Context, s *server, o load.Options) (float
 			break
 		}
 	}
-	if cfg.Job.Target == "openai" { // not every such server continues raw text
+	if cfg.Job.Target == "openai" { // not all of these servers continue raw text
 		for i := range plan.Requests {
 			q := &plan.Requests[i]
-			q.Messages, q.Prompt = []load.Message{{Role: "user", Content: q.Prompt}}, ""
+			q.Messages, q.Prompt = []workload.Message{{Role: "user", Content: q.Prompt}}, ""
 		}
 	}
 	job := cfg.Job
 	job.Address, job.Requests = s.address, plan.Requests
-	res, err := drive.Spawn(ctx, &job, nil, cfg.ClientBin, cfg.ClientArgs...)
+	res, err := loadgen.Spawn(ctx, &job, nil, cfg.ClientBin, cfg.ClientArgs...)
 	if err != nil {
 		return 0, err
 	}
@@ -260,7 +264,8 @@ func (cfg *Config) report(r *row) *report.Report {
 	if len(cfg.Sweep) > 1 {
 		name = fmt.Sprintf("%s-c%d", name, r.streams)
 	}
-	out := &report.Report{Provenance: report.Measured, Mode: "real", ConfigName: name, Side: r.side.Name, Streams: r.streams, Workload: cfg.Workload, Target: cfg.Job.Target,
+	out := &report.Report{Provenance: report.Measured, Mode: "real", ConfigName: name, Side: r.side.Name,
+		Streams: r.streams, Workload: cfg.Workload, Target: cfg.Job.Target,
 		Seed: cfg.Options.Seed, ArrivalRate: report.Num(math.NaN()), Environment: cfg.Environment, Notes: r.notes}
 	if r.plan.Rate > 0 {
 		out.ArrivalRate = report.Num(r.plan.Rate)
@@ -277,7 +282,7 @@ func (cfg *Config) report(r *row) *report.Report {
 	}
 	if cfg.Job.Address == "" {
 		e.Server = slices.Concat(cfg.ServerArgs, r.side.Args)
-		// Where the model lies is this machine's business.
+		// The report omits the model's directory on this machine.
 		for i, a := range e.Server {
 			if i > 0 && (e.Server[i-1] == "-m" || e.Server[i-1] == "--model") {
 				e.Server[i] = a[strings.LastIndexByte(a, '/')+1:]
@@ -288,120 +293,9 @@ func (cfg *Config) report(r *row) *report.Report {
 	return out
 }
 
-// server is what is measured.
+// server is a server under test.
 type server struct {
 	uma     bool
-	proc    *daemonproc.Proc // nil for other servers; without Cmd for one that was running
+	proc    *daemonproc.Proc // nil for other servers; no Cmd for one that was already running
 	address string
-}
-
-type serverInfo struct {
-	Model, Engine string
-	Context       int
-}
-
-func (s *server) info() (out serverInfo, err error) {
-	if !s.uma {
-		return out, nil
-	}
-	text, err := s.proc.Ask("info")
-	if err != nil {
-		return out, fmt.Errorf("ask uma-serve on %s what it is: %w", s.address, err)
-	}
-	var info struct {
-		Engine       string
-		Model        *struct{ Name string }
-		Capabilities struct {
-			Context int `json:"n_ctx"`
-		}
-	}
-	if err := json.Unmarshal([]byte(text), &info); err != nil {
-		return out, fmt.Errorf("read uma-serve's info: %w", err)
-	}
-	out.Engine, out.Context = info.Engine, info.Capabilities.Context
-	if info.Model != nil {
-		out.Model = info.Model.Name
-	}
-	return out, nil
-}
-
-// watchPrompts asks once a second how many prompt tokens the server has computed, from the mark on: a scrape takes a core
-// from a decode for a moment. What it returns ends that and gives the rate, from the end of the first step that
-// advanced them to the end of the last one seen; NaN = not known. tick is called with the time since the start.
-func watchPrompts(computed func() float64, mark time.Duration, tick func(time.Duration)) func() float64 {
-	if mark == 0 {
-		return func() float64 { return math.NaN() }
-	}
-	start, quit, rate := time.Now(), make(chan struct{}), make(chan float64)
-	go func() {
-		var first, last struct {
-			at     time.Time
-			tokens float64
-		}
-		changes, before := 0, math.NaN()
-		t := time.NewTicker(time.Second)
-		defer t.Stop()
-		for {
-			select {
-			case <-quit:
-				if changes < 2 {
-					rate <- math.NaN()
-				} else {
-					rate <- (last.tokens - first.tokens) / last.at.Sub(first.at).Seconds()
-				}
-				return
-			case now := <-t.C:
-				tick(now.Sub(start))
-				if now.Sub(start) < mark {
-					continue
-				}
-				n := computed()
-				if math.IsNaN(n) {
-					continue
-				}
-				if !math.IsNaN(before) && n != before {
-					last.at, last.tokens = time.Now(), n
-					if changes++; changes == 1 {
-						first = last
-					}
-				}
-				before = n
-			}
-		}
-	}()
-	return func() float64 {
-		close(quit)
-		return <-rate
-	}
-}
-
-// counter is one of the server's metrics, NaN where it does not tell.
-func (s *server) counter(name string) float64 {
-	if !s.uma {
-		return math.NaN()
-	}
-	text, err := s.proc.Ask("metrics")
-	var m map[string]any
-	if err != nil || json.Unmarshal([]byte(text), &m) != nil {
-		return math.NaN()
-	}
-	if n, ok := m[name].(float64); ok {
-		return n
-	}
-	return math.NaN()
-}
-
-// evictions counts the KV blocks that answers lost.
-func (s *server) evictions() float64 { return s.counter("output_critical_eviction") }
-
-// cpu is the processor time of a server that was started here, else 0.
-func (s *server) cpu() time.Duration {
-	if s.proc == nil || s.proc.Cmd == nil {
-		return 0
-	}
-	d, err := s.proc.CPU()
-	if err != nil {
-		return 0
-	}
-	return d
 }

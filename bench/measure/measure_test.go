@@ -14,13 +14,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/uma-serve/uma-serve/bench/drive"
-	"github.com/uma-serve/uma-serve/bench/load"
+	"github.com/uma-serve/uma-serve/bench/loadgen"
+	"github.com/uma-serve/uma-serve/bench/workload"
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv("UMA_TEST_DRIVE_CLIENT") == "1" {
-		if err := drive.Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
+	if os.Getenv("UMA_TEST_LOADGEN_CLIENT") == "1" {
+		if err := loadgen.Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -36,7 +36,7 @@ func TestRun(t *testing.T) {
 	seen := map[string]int{}
 	turn := make(chan struct{}, 1)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var q struct{ Messages []load.Message }
+		var q struct{ Messages []workload.Message }
 		if err := json.NewDecoder(r.Body).Decode(&q); err != nil || r.URL.Path != "/v1/chat/completions" {
 			http.Error(w, "no", 400)
 			return
@@ -46,16 +46,19 @@ func TestRun(t *testing.T) {
 		seen[q.Messages[0].Content]++
 		<-turn
 		words := len(strings.Fields(q.Messages[0].Content))
-		fmt.Fprintf(w, "data: {\"choices\":[{\"delta\":{\"content\":\"7\"}}]}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"!\"},\"finish_reason\":\"stop\"}]}\n\n"+
+		fmt.Fprintf(w, "data: {\"choices\":[{\"delta\":{\"content\":\"7\"}}]}\n\ndata: "+
+			"{\"choices\":[{\"delta\":{\"content\":\"!\"},\"finish_reason\":\"stop\"}]}\n\n"+
 			"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":%d,\"completion_tokens\":2}}\n\n", 2*words)
 	}))
 	defer s.Close()
-	t.Setenv("UMA_TEST_DRIVE_CLIENT", "1")
-	o := load.DefaultOptions()
+	t.Setenv("UMA_TEST_LOADGEN_CLIENT", "1")
+	o := workload.DefaultOptions()
 	o.Requests, o.Rate = 12, 200
 	ends := 0
-	cfg := Config{Name: "real-synthetic", Workload: "synthetic", Options: o, Repeats: 2, WarmUp: 2, Job: drive.Job{Target: "openai", Address: s.URL}, ClientBin: os.Args[0],
-		Sweep: []int{1, 3}, Environment: Environment(map[string]string{"requests": "12"}), Progress: func(_ string, done, total int) {
+	cfg := Config{Name: "real-synthetic", Workload: "synthetic", Options: o, Repeats: 2, WarmUp: 2,
+		Job: loadgen.Job{Target: "openai", Address: s.URL}, ClientBin: os.Args[0],
+		Sweep: []int{1, 3}, Environment: Environment(map[string]string{"requests": "12"}),
+		Progress: func(_ string, done, total int) {
 			if done == total {
 				ends++
 			}
@@ -73,7 +76,8 @@ func TestRun(t *testing.T) {
 		}
 	}
 	for i, r := range reports {
-		if r.NRequests != 24 || r.NErrors != 0 || r.NRepeats != 2 || r.Streams != cfg.Sweep[i] || r.Provenance != "measured" || !(r.Value("ttft_p50_ms") > 0) || r.Value("output_tokens_avg") != 2 {
+		if r.NRequests != 24 || r.NErrors != 0 || r.NRepeats != 2 || r.Streams != cfg.Sweep[i] ||
+			r.Provenance != "measured" || !(r.Value("ttft_p50_ms") > 0) || r.Value("output_tokens_avg") != 2 {
 			t.Errorf("report %+v", r)
 		}
 	}
@@ -88,10 +92,11 @@ func TestRunErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, cfg := range map[string]Config{
-		"one configuration":  {Job: drive.Job{Target: "uma", Address: "x"}, Sides: []Side{side}},
-		"uma-serve's":        {Job: drive.Job{Target: "openai", Address: "x"}, Sides: []Side{{Name: "budget=5", ThinkBudget: 5}}},
-		"--url":              {Job: drive.Job{Target: "ollama"}},
-		"ask uma-serve on x": {Job: drive.Job{Target: "uma", Address: "x"}, Repeats: 1},
+		"one configuration": {Job: loadgen.Job{Target: "uma", Address: "x"}, Sides: []Side{side}},
+		"uma-serve's": {Job: loadgen.Job{Target: "openai", Address: "x"},
+			Sides: []Side{{Name: "budget=5", ThinkBudget: 5}}},
+		"--url":              {Job: loadgen.Job{Target: "ollama"}},
+		"ask uma-serve on x": {Job: loadgen.Job{Target: "uma", Address: "x"}, Repeats: 1},
 	} {
 		if _, err := Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want an error with %q, got %v", want, err)
@@ -99,8 +104,8 @@ func TestRunErrors(t *testing.T) {
 	}
 }
 
-// TestWatchPrompts: 100 tokens a second from the first step that is seen to advance them, whatever was before the mark and
-// while the server was busy.
+// TestWatchPrompts: 100 tokens a second from the first step that is seen to advance them, whatever was before the mark
+// and while the server was busy.
 func TestWatchPrompts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, ticks := time.Now(), 0
@@ -132,9 +137,12 @@ func TestWatchPrompts(t *testing.T) {
 
 func TestParseSide(t *testing.T) {
 	for name, want := range map[string]string{
-		"default": "", "stock": "--policy stock off", "static-budget": "--policy stock off 2048", "static-budget=64": "--policy stock off 64", "uma": "--policy uma",
-		"meridian@50": "--policy meridian --itl-target-ms 50", "budget=7": "off 7", "eat=0.01": "--meridian eat_ema_variance_threshold=0.01 eat",
-		"rpdi=2:rpdi_window=64": "--meridian rpdi_threshold=2 --meridian rpdi_window=64 rpdi", "default:early-exit=both:think-budget=9": "both 9",
+		"default": "", "stock": "--policy stock off", "static-budget": "--policy stock off 2048",
+		"static-budget=64": "--policy stock off 64", "uma": "--policy uma",
+		"meridian@50": "--policy meridian --itl-target-ms 50", "budget=7": "off 7",
+		"eat=0.01":                                 "--meridian eat_ema_variance_threshold=0.01 eat",
+		"rpdi=2:rpdi_window=64":                    "--meridian rpdi_threshold=2 --meridian rpdi_window=64 rpdi",
+		"default:early-exit=both:think-budget=9":   "both 9",
 		"meridian@50:early-exit=eat:ema_alpha=0.5": "--policy meridian --itl-target-ms 50 --meridian ema_alpha=0.5 eat",
 	} {
 		s, err := ParseSide(name)
@@ -146,7 +154,9 @@ func TestParseSide(t *testing.T) {
 			t.Errorf("%s: %v, %q, want %q", name, err, got, want)
 		}
 	}
-	for _, name := range []string{"", "nope", "eat", "eat=x", "eat=NaN", "budget", "budget=0", "default=1", "meridian@0", "meridian@soon", "stock=1", "eat=1:", "uma:x", "uma:early-exit=soon", "uma:think-budget=0", "uma:--socket=x y", "eat=1::ema_alpha=1"} {
+	for _, name := range []string{"", "nope", "eat", "eat=x", "eat=NaN", "budget", "budget=0", "default=1",
+		"meridian@0", "meridian@soon", "stock=1", "eat=1:", "uma:x", "uma:early-exit=soon", "uma:think-budget=0",
+		"uma:--socket=x y", "eat=1::ema_alpha=1"} {
 		if s, err := ParseSide(name); err == nil {
 			t.Errorf("%q was taken: %+v", name, s)
 		}

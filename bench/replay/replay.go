@@ -1,9 +1,9 @@
 // Package replay runs the benchmark without a server: the synthetic-replay mode. The requests, their lengths and their
-// arrivals are load's, draw by draw those of the real mode; scheduler and phase control are the daemon's own, with their
-// queueing and contention; the decoder only takes virtual time, and obeys the drawn lengths to the token. The same seed
-// gives the same bytes.
+// arrivals come from package workload, draw by draw those of the real mode; scheduler and phase control are the
+// daemon's own, with their queueing and contention; the decoder only takes virtual time, and obeys the drawn lengths to
+// the token. The same seed gives the same bytes.
 //
-// What it cannot show is said by sim/synthetic, whose engine it is; its numbers are marked as synthetic wherever they go.
+// Package sim/synthetic is its engine and documents its limits. Its numbers are marked as synthetic in every report.
 package replay
 
 import (
@@ -15,13 +15,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/uma-serve/uma-serve/bench/drive"
-	"github.com/uma-serve/uma-serve/bench/load"
+	"github.com/uma-serve/uma-serve/bench/loadgen"
 	"github.com/uma-serve/uma-serve/bench/report"
+	"github.com/uma-serve/uma-serve/bench/workload"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim/synthetic"
-	"github.com/uma-serve/uma-serve/sim/workload"
+	simload "github.com/uma-serve/uma-serve/sim/workload"
 )
 
 // Decoders are the machines that can be replayed, by name. "reference" has the costs of the reference harness, whose
@@ -31,7 +31,8 @@ var Decoders = map[string]synthetic.Decoder{
 	"laptop":    {StepUs: 4300, PrefillUs: 4900, ThinkUs: 2400, OutputUs: 2400},
 }
 
-// ParseDecoder reads a name of Decoders, or "step=US,prefill=US,think=US,output=US": a step's fixed cost and each token's.
+// ParseDecoder reads a name of Decoders, or "step=US,prefill=US,think=US,output=US": a step's fixed cost and each
+// token's.
 func ParseDecoder(text string) (synthetic.Decoder, error) {
 	if d, ok := Decoders[text]; ok {
 		return d, nil
@@ -39,10 +40,12 @@ func ParseDecoder(text string) (synthetic.Decoder, error) {
 	var d synthetic.Decoder
 	for part := range strings.SplitSeq(text, ",") {
 		key, value, _ := strings.Cut(part, "=")
-		field := map[string]*float64{"step": &d.StepUs, "prefill": &d.PrefillUs, "think": &d.ThinkUs, "output": &d.OutputUs}[key]
+		field := map[string]*float64{"step": &d.StepUs, "prefill": &d.PrefillUs, "think": &d.ThinkUs,
+			"output": &d.OutputUs}[key]
 		us, err := strconv.ParseFloat(value, 64)
 		if field == nil || err != nil || !(us >= 0 && us <= 1e9) {
-			return d, fmt.Errorf("decoder %q: it must be one of %s, or step=US,prefill=US,think=US,output=US with microseconds", text, strings.Join(slices.Sorted(maps.Keys(Decoders)), ", "))
+			return d, fmt.Errorf("decoder %q: it must be one of %s, or step=US,prefill=US,think=US,output=US with "+
+				"microseconds", text, strings.Join(slices.Sorted(maps.Keys(Decoders)), ", "))
 		}
 		*field = us
 	}
@@ -56,7 +59,7 @@ type Config struct {
 	Target               time.Duration // between two tokens of an answer; 0 = the scheduler's own
 	ThinkBudget          int           // tokens; 0 = thoughts are never ended by force
 	Decoder              synthetic.Decoder
-	Options              load.Options
+	Options              workload.Options
 	Repeats              int
 	Environment          report.Environment
 	Done                 func() // a repeat has ended
@@ -64,14 +67,15 @@ type Config struct {
 
 // Run replays and reports. Repeat k has the seed Options.Seed + k.
 func Run(cfg Config) (*report.Report, error) {
-	out := &report.Report{Provenance: report.Synthetic, Mode: "replay", ConfigName: cfg.Name, Side: cfg.Side, Workload: cfg.Workload, Target: "replay",
+	out := &report.Report{Provenance: report.Synthetic, Mode: "replay", ConfigName: cfg.Name, Side: cfg.Side,
+		Workload: cfg.Workload, Target: "replay",
 		Seed: cfg.Options.Seed, Environment: cfg.Environment}
 	var runs []report.Run
 	var occupied occupancy
 	for k := range cfg.Repeats {
 		o := cfg.Options
 		o.Seed += uint64(k)
-		plan, err := load.New(cfg.Workload, o)
+		plan, err := workload.New(cfg.Workload, o)
 		if err != nil {
 			return nil, err
 		}
@@ -90,26 +94,27 @@ func Run(cfg Config) (*report.Report, error) {
 		}
 		occupied.add(r, w.records)
 		runs = append(runs, report.Run{Requests: plan.Requests, Evictions: float64(r.OutputCriticalEvictions),
-			Result: &drive.Result{Records: w.records, WallNs: int64(r.VirtualSeconds * 1e9)}})
+			Result: &loadgen.Result{Records: w.records, WallNs: int64(r.VirtualSeconds * 1e9)}})
 		if cfg.Done != nil {
 			cfg.Done()
 		}
 	}
 	if occupied.idle(cfg.Target) {
-		out.Notes = []string{"Steps are short beside the latency targets and hardly anybody waits: policies have little to decide here. --decoder is a slower machine, --arrival-rate a busier one."}
+		out.Notes = []string{"Steps are short beside the latency targets and hardly anybody waits: policies have " +
+			"little to decide here. --decoder is a slower machine, --arrival-rate a busier one."}
 	}
 	out.Measure(runs)
 	return out, nil
 }
 
-// occupancy is how much the replayed server had to do.
+// occupancy is the load of the replayed server.
 type occupancy struct {
 	busy, virtual float64 // seconds
 	present       float64 // request-seconds
 	steps         int64
 }
 
-func (o *occupancy) add(r *synthetic.Report, records []*drive.Record) {
+func (o *occupancy) add(r *synthetic.Report, records []*loadgen.Record) {
 	o.busy, o.virtual, o.steps = o.busy+r.BusySeconds, o.virtual+r.VirtualSeconds, o.steps+r.Steps
 	for _, rec := range records {
 		o.present += float64(rec.End-rec.Sent) / 1e9
@@ -119,35 +124,37 @@ func (o *occupancy) add(r *synthetic.Report, records []*drive.Record) {
 // idle reports whether less than half of the sequences were wanted, and steps took less than a tenth of the target.
 func (o *occupancy) idle(target time.Duration) bool {
 	d := synthetic.DefaultConfig().Sched
-	return o.present/o.virtual < float64(d.MaxRunning)/2 && o.busy/float64(o.steps) < cmp.Or(target, sched.DefaultITLTarget).Seconds()/10
+	return o.present/o.virtual < float64(d.MaxRunning)/2 &&
+		o.busy/float64(o.steps) < cmp.Or(target, sched.DefaultITLTarget).Seconds()/10
 }
 
-// replayable refuses what lives from a server's answers.
-func replayable(p *load.Plan) error {
+// replayable refuses workloads that depend on a server's answers.
+func replayable(p *workload.Plan) error {
 	if p.Workers > 0 {
 		return fmt.Errorf("the replay mode has arrivals only: leave out --concurrency")
 	}
 	for _, r := range p.Requests {
 		if r.After >= 0 || r.Until > 0 || r.Grader == "exact" {
-			return fmt.Errorf("workload %s needs a server: the replay mode has those of independent arrivals with known lengths (synthetic, chat, reasoning, sharegpt, math500, mix)", p.Name)
+			return fmt.Errorf("workload %s needs a server: the replay mode has those of independent arrivals with "+
+				"known lengths (synthetic, chat, reasoning, sharegpt, math500, mix)", p.Name)
 		}
 	}
 	return nil
 }
 
-// watcher hands the plan's requests to the simulation and notes what becomes of them, as a client would.
+// watcher passes the plan's requests to the simulation and records their times, as a client would.
 type watcher struct {
-	requests []load.Request
-	records  []*drive.Record
+	requests []workload.Request
+	records  []*loadgen.Record
 	next     int
 }
 
-func newWatcher(p *load.Plan) *watcher {
-	return &watcher{requests: p.Requests, records: make([]*drive.Record, len(p.Requests))}
+func newWatcher(p *workload.Plan) *watcher {
+	return &watcher{requests: p.Requests, records: make([]*loadgen.Record, len(p.Requests))}
 }
 
-// Next implements workload.Source.
-func (w *watcher) Next(r *workload.Request) bool {
+// Next implements simload.Source.
+func (w *watcher) Next(r *simload.Request) bool {
 	if w.next == len(w.requests) {
 		return false
 	}
@@ -157,9 +164,10 @@ func (w *watcher) Next(r *workload.Request) bool {
 		chars += len(m.Content)
 	}
 	us := q.At.Microseconds()
-	*r = workload.Request{Index: int64(w.next), Arrival: us, Class: "interactive", Client: q.Kind, Input: max(8, chars/4), Think: q.Think, Output: q.Think + q.Output}
+	*r = simload.Request{Index: int64(w.next), Arrival: us, Class: "interactive", Client: q.Kind,
+		Input: max(8, chars/4), Think: q.Think, Output: q.Think + q.Output}
 	at := us * int64(time.Microsecond)
-	w.records[w.next] = &drive.Record{Index: w.next, Due: at, Sent: at}
+	w.records[w.next] = &loadgen.Record{Index: w.next, Due: at, Sent: at}
 	w.next++
 	return true
 }

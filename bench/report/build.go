@@ -8,24 +8,24 @@ import (
 	"strings"
 	"time"
 
-	"github.com/uma-serve/uma-serve/bench/drive"
-	"github.com/uma-serve/uma-serve/bench/load"
+	"github.com/uma-serve/uma-serve/bench/loadgen"
+	"github.com/uma-serve/uma-serve/bench/workload"
 )
 
-// Run is one repeat as it was measured.
+// Run is the measurements of one repeat.
 type Run struct {
-	Requests  []load.Request
-	Result    *drive.Result
+	Requests  []workload.Request
+	Result    *loadgen.Result
 	Evictions float64       // OutputCritical evictions by the server's metrics; NaN = not known
 	ServerCPU time.Duration // 0 = not known
 	Mark      time.Duration // when the disturbance began, 0 = none
 	Prefill   float64       // prompt tokens a second since then, by the server's count; NaN or 0 = not known
 }
 
-// forced are the ends of thinking that the server brought about.
+// forced are the ends of thinking that the server forced.
 var forced = []string{"converged", "stalled", "overthinking", "hard_cap", "soft_cap", "static_cap"}
 
-// tally is what is counted over requests.
+// tally sums over requests.
 type tally struct {
 	ttft, ttot, itl, think, output []float64 // ms; tokens
 	reasoning, forced              int
@@ -38,7 +38,7 @@ type tally struct {
 }
 
 // add counts a request; of its answer only p.
-func (t *tally) add(q *load.Request, r *drive.Record, p part) {
+func (t *tally) add(q *workload.Request, r *loadgen.Record, p part) {
 	t.answered++
 	if t.answered == 1 || p.from < t.from {
 		t.from = p.from
@@ -56,7 +56,7 @@ func (t *tally) add(q *load.Request, r *drive.Record, p part) {
 	if n := len(r.Think); n > 0 && r.Visible > 0 {
 		t.ttot = append(t.ttot, ms(r.Visible-r.Think[n-1]))
 	}
-	if q.Kind == load.Reasoning {
+	if q.Kind == workload.Reasoning {
 		t.reasoning++
 		t.think = append(t.think, float64(r.Thought()))
 		if slices.Contains(forced, r.ThinkEnded) {
@@ -82,12 +82,14 @@ func ms(ns int64) float64 { return float64(ns) / 1e6 }
 
 func newTally() *tally { return &tally{byReason: map[string]int{}} }
 
-// merge adds what another saw at another time.
+// merge adds the tally of another time.
 func (t *tally) merge(o *tally) {
 	t.ttft, t.ttot, t.itl = append(t.ttft, o.ttft...), append(t.ttot, o.ttot...), append(t.itl, o.itl...)
 	t.think, t.output = append(t.think, o.think...), append(t.output, o.output...)
-	t.reasoning, t.forced, t.asked, t.right = t.reasoning+o.reasoning, t.forced+o.forced, t.asked+o.asked, t.right+o.right
-	t.generated, t.prompt, t.cached, t.answered = t.generated+o.generated, t.prompt+o.prompt, t.cached+o.cached, t.answered+o.answered
+	t.reasoning, t.forced, t.asked, t.right = t.reasoning+o.reasoning, t.forced+o.forced, t.asked+o.asked,
+		t.right+o.right
+	t.generated, t.prompt, t.cached, t.answered = t.generated+o.generated, t.prompt+o.prompt, t.cached+o.cached,
+		t.answered+o.answered
 	t.from, t.to = 0, t.to-t.from+o.to-o.from
 	for k, n := range o.byReason {
 		t.byReason[k] += n
@@ -129,7 +131,7 @@ func (t *tally) values() map[string]Num {
 	return out
 }
 
-// Measure fills a report from its repeats. The caller has named it and said what it ran with.
+// Measure fills a report from its repeats. The caller sets its name and settings.
 func (r *Report) Measure(runs []Run) {
 	all := newTally()
 	var evictions, prefill, serverCPU, clientCPU, wall float64
@@ -165,8 +167,9 @@ func (r *Report) Measure(runs []Run) {
 				continue
 			}
 			whole := part{rec.Output, rec.Sent, rec.End}
-			if q.Measured && run.Mark > 0 && len(rec.Output) > 0 && rec.Sent < int64(run.Mark) && rec.End > int64(run.Mark) {
-				// The disturbance is what the workload is about: what the stream was like before it is a group of its own.
+			if q.Measured && run.Mark > 0 && len(rec.Output) > 0 && rec.Sent < int64(run.Mark) &&
+				rec.End > int64(run.Mark) {
+				// The disturbance is what the workload is about: the stream before it is a separate group.
 				var before part
 				before, whole = whole.divide(int64(run.Mark))
 				alone := name + ", before"
@@ -185,7 +188,7 @@ func (r *Report) Measure(runs []Run) {
 				continue
 			}
 			one.add(q, rec, whole)
-			if q.Kind == load.Chat {
+			if q.Kind == workload.Chat {
 				r.NChat++
 			}
 			if q.X > 0 {
@@ -244,7 +247,7 @@ func (r *Report) Measure(runs []Run) {
 	r.finish()
 }
 
-// corePct is what of one core a process used; a replay has no process, nor a system that does not say.
+// corePct is the share of one core that a process used; unknown in a replay and on some systems.
 func corePct(cpu, wall int64) Num {
 	if cpu == 0 || wall == 0 {
 		return nan
@@ -284,8 +287,10 @@ func (g *group) report(name string) Group {
 	if d := ms(g.to-g.from) / 1000; d > 0 && g.prompt > g.cached {
 		rate = float64(g.prompt-g.cached) / d
 	}
-	out := Group{Name: name, Measured: g.measured, Requests: g.answered, Errors: g.errors, Skipped: g.skipped, TTFTp50: v["ttft_p50_ms"], TTFTp95: v["ttft_p95_ms"],
-		ITLp50: v["output_itl_p50_ms"], ITLp95: v["output_itl_p95_ms"], ITLp99: v["output_itl_p99_ms"], ITLMax: v["output_itl_max_ms"], Gaps: len(g.itl),
+	out := Group{Name: name, Measured: g.measured, Requests: g.answered, Errors: g.errors, Skipped: g.skipped,
+		TTFTp50: v["ttft_p50_ms"], TTFTp95: v["ttft_p95_ms"],
+		ITLp50: v["output_itl_p50_ms"], ITLp95: v["output_itl_p95_ms"], ITLp99: v["output_itl_p99_ms"],
+		ITLMax: v["output_itl_max_ms"], Gaps: len(g.itl),
 		Ends: Num(Percentile(g.ends, 50)), PromptSec: Num(rate), Accuracy: v["accuracy_pct"]}
 	if len(g.ends) <= few {
 		for _, e := range g.ends {
@@ -349,7 +354,7 @@ func overTime(runs []Run) []Point {
 	return out
 }
 
-// quantiles are 101, of fewer than 20 values none: a curve through a few says nothing of the others.
+// quantiles are 101 points of the distribution; none of fewer than 20 values, which make no curve.
 func quantiles(xs []float64) []Num {
 	if len(xs) < 20 {
 		return nil

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Verdict is how the report under test does in one metric against one baseline.
+// Verdict compares the report under test with one baseline in one metric.
 type Verdict struct {
 	Metric   Metric
 	Baseline string
@@ -13,7 +13,7 @@ type Verdict struct {
 	Welch    *[2]Num // its 95 % interval, nil without repeats
 	Flag     string  // FLAT, WIN, win, LOSS, loss or n/a
 	From, To float64 // the values
-	Noise    bool    // the interval holds 0: repeats of one server differ as much
+	Noise    bool    // the interval contains 0: repeats of one server differ as much
 }
 
 // String is the difference with its interval and flag.
@@ -33,7 +33,8 @@ func (v Verdict) String() string {
 }
 
 func (d *Document) verdict(baseline string, m Metric) Verdict {
-	v := Verdict{Metric: m, Baseline: baseline, Delta: math.NaN(), Flag: "n/a", From: d.Reports[baseline].Value(m.Key), To: d.Reports[d.UnderTest].Value(m.Key)}
+	v := Verdict{Metric: m, Baseline: baseline, Delta: math.NaN(), Flag: "n/a", From: d.Reports[baseline].Value(m.Key),
+		To: d.Reports[d.UnderTest].Value(m.Key)}
 	if delta, ok := d.Delta[baseline][m.Key]; ok {
 		v.Delta, v.Welch = float64(delta), d.Welch[baseline][m.Key]
 	}
@@ -61,7 +62,7 @@ func (d *Document) verdict(baseline string, m Metric) Verdict {
 }
 
 // Regressions are the compared metrics in which the report under test is worse than a baseline by more than failOver
-// percent. With repeats, the whole interval must be on the wrong side: what the same server does from run to run is no
+// percent. With repeats, the whole interval must be on the wrong side: variation between runs is not a
 // regression. Where the baseline is 0, anything is (an eviction of an answer, where there was none), and so is a metric
 // that has gone missing, and an error where there was none.
 func (d *Document) Regressions(failOver float64) (out []string) {
@@ -92,7 +93,8 @@ func (d *Document) Regressions(failOver float64) (out []string) {
 			case v.From == 0 && v.To > 0 && !m.Higher:
 				out = append(out, fmt.Sprintf("%s is %s; it was 0 in %s", m.Title, m.text(v.To), name))
 			case worse > failOver && low > 0:
-				out = append(out, fmt.Sprintf("%s went from %s to %s (%s) against %s", m.Title, m.text(v.From), m.text(v.To), v, name))
+				out = append(out, fmt.Sprintf("%s went from %s to %s (%s) against %s", m.Title, m.text(v.From),
+					m.text(v.To), v, name))
 			}
 		}
 	}

@@ -49,10 +49,10 @@ code{font:.86em ui-monospace,SFMono-Regular,Menlo,monospace}
 <div class="card"><table{{if .Wide}} class="wide"{{end}}><thead><tr><th>difference in %</th>{{range .Baselines}}<th>to {{.}}</th>{{end}}</tr></thead><tbody>
 {{range .Rows}}{{if .Verdicts}}<tr><td>{{.Title}}</td>{{range .Verdicts}}<td class="{{.Class}}">{{.Text}}{{if .CI}}<small>{{.CI}}</small>{{end}}</td>{{end}}</tr>
 {{end}}{{end}}</tbody></table></div>
-<p class="note">WIN and LOSS from 5 %, FLAT below 1 %. Small: Welch's 95 % interval over the repeats; noise is what holds 0.</p>{{end}}
+<p class="note">WIN and LOSS from 5 %, FLAT below 1 %. Small: Welch's 95 % interval over the repeats; noise: the interval contains 0.</p>{{end}}
 {{if .Storm}}<h2>Chats in a storm of prompts</h2><div class="card"><table><thead><tr>{{range .StormHead}}<th>{{.}}</th>{{end}}</tr></thead><tbody>
 {{range .Storm}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>{{end}}</tbody></table></div>
-<p class="note">Times between two tokens of the chats, before the long prompts come and since. Prompt tokens by the server's count; "of the first" relates them to the first row. 5th token: how long somebody waits for it who asks a short question (medians).</p>{{end}}
+<p class="note">Times between two tokens of the chats, before the long prompts come and since. Prompt tokens by the server's count; "of the first" relates them to the first row. 5th token: how long a client with a short question waits for it (medians).</p>{{end}}
 {{if .Figures}}<h2>Plots</h2><div class="plots">{{range .Figures}}<figure class="card"><h3>{{.Title}}</h3>{{.SVG}}<figcaption>{{.Caption}}</figcaption></figure>{{end}}</div>{{end}}
 {{if .Groups}}<h2>Requests by group</h2>{{end}}{{$open := .Open}}{{range .Groups}}<details{{if $open}} open{{end}}><summary>{{.Name}}</summary><div class="card"><table><thead><tr><th>group</th><th>answered</th><th>errors</th><th>TTFT p50 ms</th><th>TTFT p95 ms</th><th>ITL p50 ms</th><th>ITL p95 ms</th><th>answered after, p50 ms</th><th>prompt tokens/s</th>{{if .Graded}}<th>accuracy %</th>{{end}}</tr></thead><tbody>
 {{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>{{end}}</tbody></table></div></details>{{end}}
@@ -98,7 +98,8 @@ func (d *Document) HTML(w io.Writer) error {
 		Figures     []Figure
 		Groups      []table
 		Ran         [][]pair
-	}{Title: fmt.Sprintf("%s on %s", u.Workload, u.Target), Line: u.Environment.line(), Synthetic: d.Provenance == Synthetic, Under: d.label(d.UnderTest)}
+	}{Title: fmt.Sprintf("%s on %s", u.Workload, u.Target), Line: u.Environment.line(),
+		Synthetic: d.Provenance == Synthetic, Under: d.label(d.UnderTest)}
 	names := d.names()
 	for _, n := range names {
 		data.Heads = append(data.Heads, head{d.label(n), n == d.UnderTest && len(names) > 1})
@@ -160,7 +161,8 @@ func (d *Document) HTML(w io.Writer) error {
 		if len(rep.Groups) < 2 {
 			continue
 		}
-		t := table{Name: d.label(n), Graded: slices.ContainsFunc(rep.Groups, func(g Group) bool { return g.Accuracy.known() })}
+		t := table{Name: d.label(n), Graded: slices.ContainsFunc(rep.Groups,
+			func(g Group) bool { return g.Accuracy.known() })}
 		f := func(v Num) string { return Metric{Digits: 2}.text(float64(v)) }
 		for _, g := range rep.Groups {
 			name := g.Name
@@ -170,7 +172,8 @@ func (d *Document) HTML(w io.Writer) error {
 			if g.Skipped != "" {
 				name += ": " + g.Skipped
 			}
-			cells := []string{name, fmt.Sprint(g.Requests), fmt.Sprint(g.Errors), f(g.TTFTp50), f(g.TTFTp95), f(g.ITLp50), f(g.ITLp95), f(g.Ends), Metric{}.text(float64(g.PromptSec))}
+			cells := []string{name, fmt.Sprint(g.Requests), fmt.Sprint(g.Errors), f(g.TTFTp50), f(g.TTFTp95),
+				f(g.ITLp50), f(g.ITLp95), f(g.Ends), Metric{}.text(float64(g.PromptSec))}
 			if t.Graded {
 				cells = append(cells, Metric{Digits: 1}.text(float64(g.Accuracy)))
 			}
@@ -183,7 +186,7 @@ func (d *Document) HTML(w io.Writer) error {
 	return page.Execute(w, data)
 }
 
-// common says first what all lists have, and then of each what is its own.
+// common separates what all lists share from what each adds.
 func common(lists [][]pair) [][]pair {
 	if len(lists) < 2 {
 		return lists
@@ -201,7 +204,7 @@ func common(lists [][]pair) [][]pair {
 	return out
 }
 
-// ran says what a report ran with.
+// ran describes a report's settings.
 func (r *Report) ran() []pair {
 	e := &r.Environment
 	var flags []string
@@ -210,7 +213,8 @@ func (r *Report) ran() []pair {
 	}
 	slices.Sort(flags)
 	out := []pair{{"configuration", r.ConfigName}, {"provenance", string(r.Provenance) + ", mode " + r.Mode},
-		{"requests", fmt.Sprintf("%d answered: %d chat, %d reasoning; %d errors; %d repeats", r.NRequests, r.NChat, r.NReasoning, r.NErrors, r.NRepeats)}}
+		{"requests", fmt.Sprintf("%d answered: %d chat, %d reasoning; %d errors; %d repeats", r.NRequests, r.NChat,
+			r.NReasoning, r.NErrors, r.NRepeats)}}
 	if r.ArrivalRate > 0 {
 		out = append(out, pair{"arrivals", fmt.Sprintf("Poisson, %g a second, open loop", float64(r.ArrivalRate))})
 	} else if r.Streams > 0 {
@@ -220,7 +224,9 @@ func (r *Report) ran() []pair {
 		out = append(out, pair{"thoughts ended by force", counts(r.ForcedByReason)})
 	}
 	if r.Accuracy != nil {
-		out = append(out, pair{"right answers", fmt.Sprintf("%d of %d (95 %%: %.1f … %.1f %%)", r.Accuracy.Right, r.Accuracy.Asked, float64(r.Accuracy.CI95[0]), float64(r.Accuracy.CI95[1]))})
+		out = append(out, pair{"right answers",
+			fmt.Sprintf("%d of %d (95 %%: %.1f … %.1f %%)", r.Accuracy.Right, r.Accuracy.Asked,
+				float64(r.Accuracy.CI95[0]), float64(r.Accuracy.CI95[1]))})
 	}
 	if len(r.Errors) > 0 {
 		out = append(out, pair{"errors", counts(r.Errors)})
@@ -229,8 +235,10 @@ func (r *Report) ran() []pair {
 	if e.MemByte > 0 {
 		mem = fmt.Sprintf(", %.1f GiB", float64(e.MemByte)/(1<<30))
 	}
-	for _, p := range []pair{{"model", e.Model}, {"engine", e.Engine}, {"server options", strings.Join(e.Server, " ")}, {"machine", fmt.Sprintf("%s, %d cores%s, %s", e.CPU, e.Cores, mem, e.OS)},
-		{"build", strings.Join(slices.DeleteFunc([]string{e.Version, e.Commit, e.Go}, func(s string) bool { return s == "" }), ", ")},
+	for _, p := range []pair{{"model", e.Model}, {"engine", e.Engine}, {"server options", strings.Join(e.Server, " ")},
+		{"machine", fmt.Sprintf("%s, %d cores%s, %s", e.CPU, e.Cores, mem, e.OS)},
+		{"build", strings.Join(slices.DeleteFunc([]string{e.Version, e.Commit, e.Go},
+			func(s string) bool { return s == "" }), ", ")},
 		{"command", "uma-bench run " + strings.Join(flags, " ")}} {
 		if p.V != "" {
 			out = append(out, p)

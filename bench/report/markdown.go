@@ -20,13 +20,13 @@ func (m Metric) text(v float64) string {
 	return strconv.FormatFloat(v, 'f', digits, 64)
 }
 
-// interval is what a value lies in. None of the metrics can be negative, though Student's intervals of a few values reach
-// below 0.
+// interval is a confidence interval. None of the metrics can be negative, though Student's intervals of a few values
+// reach below 0.
 func (m Metric) interval(ci Interval, between string) string {
 	return m.text(max(0, float64(ci.Low))) + between + m.text(float64(ci.High))
 }
 
-// Markdown is the table that can be posted beside another.
+// Markdown is the report as a table.
 func (d *Document) Markdown() string {
 	var b strings.Builder
 	u := d.Reports[d.UnderTest]
@@ -71,7 +71,8 @@ func (d *Document) Markdown() string {
 	var noted []string
 	for _, n := range names {
 		r := d.Reports[n]
-		fmt.Fprintf(&b, "\n**%s**: %d answered (%d chat, %d reasoning) in %s s, %d repeats, %d errors", n, r.NRequests, r.NChat, r.NReasoning,
+		fmt.Fprintf(&b, "\n**%s**: %d answered (%d chat, %d reasoning) in %s s, %d repeats, %d errors", n, r.NRequests,
+			r.NChat, r.NReasoning,
 			strconv.FormatFloat(float64(r.DurationS), 'f', 1, 64), r.NRepeats, r.NErrors)
 		if len(r.ForcedByReason) > 0 {
 			fmt.Fprintf(&b, "; thoughts ended by force: %s", counts(r.ForcedByReason))
@@ -81,7 +82,8 @@ func (d *Document) Markdown() string {
 		}
 		b.WriteByte('\n')
 		if len(r.Groups) > 1 {
-			b.WriteString("\n| group | requests | errors | TTFT p50 / p95 ms | ITL p50 / p95 ms | end p50 ms | prompt tok/s | accuracy % |\n|---|---|---|---|---|---|---|---|\n")
+			b.WriteString("\n| group | requests | errors | TTFT p50 / p95 ms | ITL p50 / p95 ms | end p50 ms | " +
+				"prompt tok/s | accuracy % |\n|---|---|---|---|---|---|---|---|\n")
 			for _, g := range r.Groups {
 				f := Metric{Digits: 2}
 				name := g.Name
@@ -92,8 +94,10 @@ func (d *Document) Markdown() string {
 					row(name, "0", "0", g.Skipped, "–", "–", "–", "–")
 					continue
 				}
-				row(name, strconv.Itoa(g.Requests), strconv.Itoa(g.Errors), f.text(float64(g.TTFTp50))+" / "+f.text(float64(g.TTFTp95)),
-					f.text(float64(g.ITLp50))+" / "+f.text(float64(g.ITLp95)), f.text(float64(g.Ends)), Metric{}.text(float64(g.PromptSec)), Metric{Digits: 1}.text(float64(g.Accuracy)))
+				row(name, strconv.Itoa(g.Requests), strconv.Itoa(g.Errors), f.text(float64(g.TTFTp50))+" / "+
+					f.text(float64(g.TTFTp95)),
+					f.text(float64(g.ITLp50))+" / "+f.text(float64(g.ITLp95)), f.text(float64(g.Ends)),
+					Metric{}.text(float64(g.PromptSec)), Metric{Digits: 1}.text(float64(g.Accuracy)))
 			}
 		}
 		for _, note := range r.Notes {
@@ -149,8 +153,8 @@ func counts(m map[string]int) string {
 	return strings.Join(keys, ", ")
 }
 
-// label is what a report is called in a table: its side without options, with them, or its name, whichever is the first
-// that tells it from the others.
+// label is a report's name in a table: its side without options, its side with them, or its name; the first of them
+// that is unique.
 func (d *Document) label(name string) string {
 	for _, short := range []func(*Report) string{
 		func(r *Report) string { head, _, _ := strings.Cut(r.Side, ":"); return r.times(head) },
@@ -168,7 +172,7 @@ func (d *Document) label(name string) string {
 	return name
 }
 
-// times adds the streams to what a report is called.
+// times adds the streams to a report's label.
 func (r *Report) times(name string) string {
 	if r.Streams > 0 && name != "" {
 		return fmt.Sprintf("%s ×%d", name, r.Streams)

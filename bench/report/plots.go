@@ -1,28 +1,18 @@
 package report
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"html/template"
 	"image/color"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
 )
-
-// palette is Okabe and Ito's: its colours stay apart for eyes that do not tell red from green.
-var palette = []color.RGBA{{0, 114, 178, 255}, {213, 94, 0, 255}, {0, 158, 115, 255}, {204, 121, 167, 255}, {230, 159, 0, 255}, {86, 180, 233, 255}, {70, 70, 70, 255}}
-
-func hue(i int) color.RGBA { return palette[i%len(palette)] }
 
 // Figure is one plot of the page.
 type Figure struct {
@@ -33,7 +23,8 @@ type Figure struct {
 // figures are the plots for which there is something to draw.
 func (d *Document) figures() ([]Figure, error) {
 	var out []Figure
-	for _, f := range []func() (*plot.Plot, string){d.plotITL, d.plotTTFT, d.plotThroughput, d.plotAccuracy, d.plotITLQuantiles, d.plotTTFTQuantiles} {
+	for _, f := range []func() (*plot.Plot, string){d.plotITL, d.plotTTFT, d.plotThroughput, d.plotAccuracy,
+		d.plotITLQuantiles, d.plotTTFTQuantiles} {
 		p, caption := f()
 		if p == nil {
 			continue
@@ -56,20 +47,10 @@ func (d *Document) figures() ([]Figure, error) {
 			return nil, fmt.Errorf("plot %s: %w", key, err)
 		}
 		i := slices.IndexFunc(Metrics, func(m Metric) bool { return m.Key == key })
-		out = append(out, Figure{Metrics[i].Title, "Bars: over all repeats. Whiskers: the 95 % interval over the repeats, where there are several.", svg})
+		out = append(out, Figure{Metrics[i].Title,
+			"Bars: over all repeats. Whiskers: the 95 % interval over the repeats, where there are several.", svg})
 	}
 	return out, nil
-}
-
-// errorBars are points with what reaches above and below them.
-type errorBars struct {
-	plotter.XYs
-	plotter.YErrors
-}
-
-func (e *errorBars) add(x, y, low, high float64) {
-	e.XYs = append(e.XYs, plotter.XY{X: x, Y: y})
-	e.YErrors = append(e.YErrors, struct{ Low, High float64 }{max(0, y-low), max(0, high-y)})
 }
 
 // plotBars is one metric, side by side; nil when fewer than two reports know it, or too many for their names.
@@ -112,152 +93,8 @@ func (d *Document) plotBars(key string) *plot.Plot {
 	return p
 }
 
-func render(p *plot.Plot) (template.HTML, error) {
-	to, err := p.WriterTo(18*vg.Centimeter, 10*vg.Centimeter, "svg")
-	if err != nil {
-		return "", err
-	}
-	var b bytes.Buffer
-	if _, err := to.WriteTo(&b); err != nil {
-		return "", err
-	}
-	s := strings.ReplaceAll(b.String(), "font-family:Liberation Sans", "font-family:Liberation Sans,Arial,Helvetica,sans-serif")
-	return template.HTML(s[max(strings.Index(s, "<svg"), 0):]), nil // inside HTML there is no XML declaration
-}
-
-func newPlot(title, x, y string) *plot.Plot {
-	p := plot.New()
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
-	grid := plotter.NewGrid()
-	grid.Vertical.Color, grid.Horizontal.Color = color.Gray{232}, color.Gray{232}
-	p.Add(grid)
-	p.Legend.TextStyle.Font = sans(11)
-	p.Legend.Top, p.Legend.Left, p.Legend.Padding = true, true, vg.Points(2)
-	for _, a := range []*plot.Axis{&p.X, &p.Y} {
-		a.Tick.Marker = plot.TickerFunc(ticks)
-		for _, style := range []*text.Style{&a.Label.TextStyle, &a.Tick.Label} {
-			style.Font, style.Color = sans(11), color.Gray{70}
-		}
-		a.LineStyle.Color, a.Tick.LineStyle.Color, a.Padding = color.Gray{120}, color.Gray{120}, 0
-	}
-	return p
-}
-
-// sans is the plots' font; the browser puts its own sans-serif in its place where it is not installed.
-func sans(points float64) font.Font {
-	return font.Font{Typeface: "Liberation", Variant: "Sans", Size: vg.Points(points)}
-}
-
-// ticks are at 1, 2 or 5 times a power of ten, about six of them.
-func ticks(least, most float64) (out []plot.Tick) {
-	span := most - least
-	if !(span > 0) || math.IsInf(span, 0) || span < 1e-9*math.Abs(most) {
-		return []plot.Tick{{Value: least, Label: strconv.FormatFloat(least, 'g', 4, 64)}}
-	}
-	step := math.Pow(10, math.Floor(math.Log10(span/6)))
-	for _, f := range []float64{1, 2, 5, 10} {
-		if span/(step*f) <= 7 {
-			step *= f
-			break
-		}
-	}
-	digits := max(0, -int(math.Floor(math.Log10(step)+1e-9)))
-	first := math.Ceil(least/step - 1e-9)
-	for i := range 12 { // counting, as adding 1 to a large first would change nothing
-		v := (first + float64(i)) * step
-		if v > most+step*1e-9 {
-			break
-		}
-		if v == 0 {
-			v = 0 // not minus zero
-		}
-		out = append(out, plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'f', digits, 64)})
-	}
-	return out
-}
-
-// headroom leaves the legend a place above the curves.
-func headroom(p *plot.Plot, rows int) {
-	if p.Y.Min > 0 && p.Y.Max > 50*p.Y.Min && p.Y.Max < 1e12 { // curves that far apart are seen together on a logarithmic scale only
-		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(decades)
-		p.Y.Max *= math.Pow(p.Y.Max/p.Y.Min, .05+.07*float64(rows))
-		return
-	}
-	p.Y.Min = 0
-	p.Y.Max *= 1.08 + .07*float64(rows)
-	if p.Y.Max <= 0 {
-		p.Y.Max = 1
-	}
-}
-
-// decades are the ticks of a logarithmic scale: powers of ten, and 2 and 5 times those where there are few.
-func decades(least, most float64) (out []plot.Tick) {
-	steps := []float64{1}
-	if most/least < 1e4 {
-		steps = []float64{1, 2, 5}
-	}
-	for e := math.Floor(math.Log10(least)); e < math.Log10(most); e++ {
-		for _, f := range steps {
-			if v := f * math.Pow(10, e); v >= least && v <= most {
-				out = append(out, plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'g', -1, 64)})
-			}
-		}
-	}
-	return out
-}
-
-// leastMs is what a time is at least in a plot: tokens that came with one read are 0 apart, which no logarithmic scale shows.
+// leastMs is the smallest time of a plot: tokens from one read are 0 ms apart, which a logarithmic scale cannot show.
 const leastMs = .05
-
-// line adds a curve; the points that are not known are left out.
-func line(p *plot.Plot, name string, c color.Color, dashed, dots bool, xy plotter.XYs) {
-	xy = slices.DeleteFunc(xy, func(q plotter.XY) bool { return math.IsNaN(q.Y) || math.IsInf(q.Y, 0) })
-	if len(xy) == 0 {
-		return
-	}
-	l, err := plotter.NewLine(xy)
-	if err != nil {
-		return // only for points that are not finite
-	}
-	l.Color, l.Width = c, vg.Points(1.6)
-	if dashed {
-		l.Dashes = []vg.Length{vg.Points(4), vg.Points(3)}
-	}
-	if !dots {
-		p.Add(l)
-		if name != "" {
-			p.Legend.Add(name, l)
-		}
-		return
-	}
-	s, err := plotter.NewScatter(xy)
-	if err != nil {
-		return
-	}
-	s.GlyphStyle = draw.GlyphStyle{Color: c, Radius: vg.Points(2.6), Shape: draw.CircleGlyph{}}
-	p.Add(l, s)
-	p.Legend.Add(name, l, s)
-}
-
-// band shades between two curves.
-func band(p *plot.Plot, c color.RGBA, ps []Point) {
-	xy := points(ps, func(q Point) Num { return q.High })
-	low := points(ps, func(q Point) Num { return q.Low })
-	slices.Reverse(low)
-	xy = append(xy, low...)
-	if poly, err := plotter.NewPolygon(xy); err == nil && len(ps) > 1 {
-		poly.Color, poly.LineStyle.Width = color.NRGBA{c.R, c.G, c.B, 34}, 0
-		p.Add(poly)
-	}
-}
-
-func points(ps []Point, of func(Point) Num) plotter.XYs {
-	var xy plotter.XYs
-	for _, q := range ps {
-		xy = append(xy, plotter.XY{X: q.X, Y: max(float64(of(q)), leastMs)})
-	}
-	return xy
-}
 
 func (d *Document) plotITL() (*plot.Plot, string) {
 	p := newPlot("Output inter-token latency over time", "seconds since the start", "ms")
@@ -277,13 +114,15 @@ func (d *Document) plotITL() (*plot.Plot, string) {
 	if rows == 0 {
 		return nil, ""
 	}
-	caption := "Line: median of each stretch of time. Band: 5th percentile to the longest. A gap counts in every stretch it lasted."
+	caption := "Line: median of each stretch of time. Band: 5th percentile to the longest. A gap counts in every " +
+		"stretch it lasted."
 	if !math.IsNaN(mark) {
 		rows++
 	}
 	headroom(p, rows)
 	if !math.IsNaN(mark) {
-		line(p, "the storm begins", color.Gray{90}, true, false, plotter.XYs{{X: mark, Y: p.Y.Min}, {X: mark, Y: p.Y.Max}})
+		line(p, "the storm begins", color.Gray{90}, true, false,
+			plotter.XYs{{X: mark, Y: p.Y.Min}, {X: mark, Y: p.Y.Max}})
 	}
 	return p, caption
 }
@@ -305,7 +144,8 @@ func (d *Document) plotTTFT() (*plot.Plot, string) {
 		return nil, ""
 	}
 	headroom(p, n)
-	return p, "Medians. Dashed: the first question about a document; solid: the later ones, which can use what was computed for it."
+	return p, "Medians. Dashed: the first question about a document; solid: the later ones, which can use what was " +
+		"computed for it."
 }
 
 // bySide collects the reports that differ only in one number.
@@ -348,7 +188,7 @@ func (d *Document) plotThroughput() (*plot.Plot, string) {
 	return p, "All streams together, thoughts included."
 }
 
-// family is what a side's points belong to in the plot of accuracy: "eat=0.01" and "eat=0.1" are one curve. Options are
+// family is the curve of a side's points in the plot of accuracy: "eat=0.01" and "eat=0.1" are one curve. Options are
 // named where another curve of the same word has others.
 func (d *Document) family(side string) string {
 	head, options, _ := strings.Cut(side, ":")
@@ -398,7 +238,8 @@ func (d *Document) plotAccuracy() (*plot.Plot, string) {
 	p.X.Min, p.Y.Min, p.Y.Max = 0, 0, 100
 	p.X.Max *= 1.25 // the legend's place
 	p.Legend.Top, p.Legend.Left = false, false
-	return p, "One point for each setting, with its 95 % interval. Up and to the left is better: as many right answers for less thinking."
+	return p, "One point for each setting, with its 95 % interval. Up and to the left is better: as many right " +
+		"answers for less thinking."
 }
 
 func (d *Document) plotQuantiles(title string, of func(*Report) []Num) (*plot.Plot, string) {

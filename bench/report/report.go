@@ -13,7 +13,7 @@ import (
 // Schema names the format; a reader refuses another.
 const Schema = "uma-bench/report/1"
 
-// Provenance is where numbers come from.
+// Provenance is the source of numbers.
 type Provenance string
 
 const (
@@ -24,7 +24,7 @@ const (
 // Num is a number that may be missing: NaN and infinities are null in JSON.
 type Num float64
 
-// MarshalJSON writes null for what is not finite.
+// MarshalJSON writes null for a value that is not finite.
 func (n Num) MarshalJSON() ([]byte, error) {
 	if f := float64(n); math.IsNaN(f) || math.IsInf(f, 0) {
 		return []byte("null"), nil
@@ -76,7 +76,7 @@ var Metrics = []Metric{
 	{"client_cpu_pct_of_core", "client CPU, % of one core", false, false, 2},
 }
 
-// Environment is what a run ran with.
+// Environment describes the machine and settings of a run.
 type Environment struct {
 	CPU     string            `json:"cpu"`
 	Cores   int               `json:"cores"` // that Go may use
@@ -251,7 +251,7 @@ func (r *Report) check() error {
 	return nil
 }
 
-// finish fills what follows from the rest.
+// finish fills the derived fields.
 func (r *Report) finish() {
 	r.Schema, r.NRepeats = Schema, len(r.Repeats)
 	r.CI95 = map[string]Interval{}
@@ -270,12 +270,13 @@ func (r *Report) finish() {
 
 // Document is the reports of one run, or of several that are compared.
 type Document struct {
-	Schema     string                        `json:"schema"`
-	Provenance Provenance                    `json:"provenance"`
-	UnderTest  string                        `json:"under_test"` // a report's config_name
-	Reports    map[string]*Report            `json:"reports"`
-	Delta      map[string]map[string]Num     `json:"delta_pct"` // baseline → metric → (under test - baseline) / baseline
-	Welch      map[string]map[string]*[2]Num `json:"welch_ci95_pct"`
+	Schema     string             `json:"schema"`
+	Provenance Provenance         `json:"provenance"`
+	UnderTest  string             `json:"under_test"` // a report's config_name
+	Reports    map[string]*Report `json:"reports"`
+	// baseline → metric → (under test - baseline) / baseline
+	Delta map[string]map[string]Num     `json:"delta_pct"`
+	Welch map[string]map[string]*[2]Num `json:"welch_ci95_pct"`
 
 	order []string
 }
@@ -286,7 +287,8 @@ const DocumentSchema = "uma-bench/ab-report/1"
 // New makes a document of reports, in their order. The report under test is compared with the others of its workload
 // that ran as many streams.
 func New(reports []*Report, underTest string) (*Document, error) {
-	d := &Document{Schema: DocumentSchema, UnderTest: underTest, Reports: map[string]*Report{}, Delta: map[string]map[string]Num{}, Welch: map[string]map[string]*[2]Num{}}
+	d := &Document{Schema: DocumentSchema, UnderTest: underTest, Reports: map[string]*Report{},
+		Delta: map[string]map[string]Num{}, Welch: map[string]map[string]*[2]Num{}}
 	if len(reports) == 0 {
 		return nil, fmt.Errorf("there are no reports")
 	}
@@ -296,7 +298,8 @@ func New(reports []*Report, underTest string) (*Document, error) {
 			return nil, fmt.Errorf("%s: %w", r.ConfigName, err)
 		}
 		if r.Provenance != d.Provenance {
-			return nil, fmt.Errorf("%s is %s and %s is %s: measured and synthetic numbers cannot be compared", reports[0].ConfigName, d.Provenance, r.ConfigName, r.Provenance)
+			return nil, fmt.Errorf("%s is %s and %s is %s: measured and synthetic numbers cannot be compared",
+				reports[0].ConfigName, d.Provenance, r.ConfigName, r.Provenance)
 		}
 		if d.Reports[r.ConfigName] != nil {
 			return nil, fmt.Errorf("two reports are called %s", r.ConfigName)
@@ -326,7 +329,7 @@ func New(reports []*Report, underTest string) (*Document, error) {
 	return d, nil
 }
 
-// baselines are what the report under test is held against.
+// baselines are what the report under test is compared with.
 func (d *Document) baselines() (names []string) {
 	u := d.Reports[d.UnderTest]
 	for _, name := range d.names() {
@@ -348,7 +351,7 @@ func (d *Document) names() []string {
 	return d.order
 }
 
-// deltaPct is NaN when there is nothing to relate to.
+// deltaPct is NaN without a baseline.
 func deltaPct(baseline, v float64) float64 {
 	if !(baseline > 0) || math.IsInf(baseline, 0) || math.IsNaN(v) || math.IsInf(v, 0) {
 		return math.NaN()

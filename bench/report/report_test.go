@@ -11,9 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/uma-serve/uma-serve/bench/drive"
-	"github.com/uma-serve/uma-serve/bench/load"
 	"pgregory.net/rapid"
+
+	"github.com/uma-serve/uma-serve/bench/loadgen"
+	"github.com/uma-serve/uma-serve/bench/workload"
 )
 
 // TestPercentile has the vectors of the reference harness (NumPy's default).
@@ -26,7 +27,8 @@ func TestPercentile(t *testing.T) {
 		xs      []float64
 		p, want float64
 	}{
-		{[]float64{1, 2, 3, 4}, 50, 2.5}, {[]float64{4, 3, 2, 1}, 95, 3.85}, {[]float64{1, 2, 3, 4}, 99, 3.97}, {[]float64{10, 20}, 95, 19.5},
+		{[]float64{1, 2, 3, 4}, 50, 2.5}, {[]float64{4, 3, 2, 1}, 95, 3.85}, {[]float64{1, 2, 3, 4}, 99, 3.97},
+		{[]float64{10, 20}, 95, 19.5},
 		{hundred, 95, 95.05}, {[]float64{7}, 99, 7}, {[]float64{7, 9}, 0, 7}, {[]float64{7, 9}, 100, 9},
 	} {
 		if got := Percentile(c.xs, c.p); math.Abs(got-c.want) > 1e-9 {
@@ -74,40 +76,50 @@ func TestWelch(t *testing.T) {
 // measured is a report of made-up records: nothing but arithmetic.
 func measured(t testing.TB, name, side string, scale float64, repeats int) *Report {
 	t.Helper()
-	reqs := []load.Request{
-		{ID: "a", Kind: load.Chat, Measured: true, After: -1, Output: 4, X: 256, Group: "first"},
-		{ID: "b", Kind: load.Reasoning, Measured: true, After: -1, Think: 3, Output: 3, Answer: "1", X: 512, Group: "later"},
-		{ID: "c", Kind: load.Chat, After: -1, Output: 1, Group: "prompt"},
-		{ID: "d", Kind: load.Chat, Measured: true, After: -1, Output: 1},
-		{ID: "e", Kind: load.Chat, Measured: true, After: -1, Output: 1, Via: "http", Group: "http"},
+	reqs := []workload.Request{
+		{ID: "a", Kind: workload.Chat, Measured: true, After: -1, Output: 4, X: 256, Group: "first"},
+		{ID: "b", Kind: workload.Reasoning, Measured: true, After: -1, Think: 3, Output: 3, Answer: "1", X: 512,
+			Group: "later"},
+		{ID: "c", Kind: workload.Chat, After: -1, Output: 1, Group: "prompt"},
+		{ID: "d", Kind: workload.Chat, Measured: true, After: -1, Output: 1},
+		{ID: "e", Kind: workload.Chat, Measured: true, After: -1, Output: 1, Via: "http", Group: "http"},
 	}
 	var runs []Run
 	for k := range repeats {
 		f := func(ms float64) int64 { return int64(ms * 1e6 * scale * (1 + .01*float64(k))) }
-		runs = append(runs, Run{Requests: reqs, Evictions: 0, ServerCPU: time.Second, Mark: time.Second, Result: &drive.Result{WallNs: 3e9, CPUNs: 1e7, Records: []*drive.Record{
-			{Index: 0, Sent: 0, Output: []int64{f(10), f(20), f(30), f(41)}, Visible: f(10), End: f(41), Reason: "stop", PromptTokens: 10, CompletionTokens: 4},
-			{Index: 1, Sent: 0, Think: []int64{f(20), f(22), f(24)}, Output: []int64{f(30), f(40), f(50)}, Visible: f(30), End: f(50), Reason: "stop", ThinkEnded: "hard_cap",
-				PromptTokens: 10, CachedTokens: 5, CompletionTokens: 6, ThinkTokens: 3, Graded: true, Right: true},
-			{Index: 2, Sent: 0, Output: []int64{f(900)}, End: f(900), PromptTokens: 100},
-			{Index: 3, Err: "E_LIMIT_QUEUE: full"},
-			{Index: 4, Skipped: "no HTTP"},
-		}}})
+		runs = append(runs, Run{Requests: reqs, Evictions: 0, ServerCPU: time.Second, Mark: time.Second,
+			Result: &loadgen.Result{WallNs: 3e9, CPUNs: 1e7, Records: []*loadgen.Record{
+				{Index: 0, Sent: 0, Output: []int64{f(10), f(20), f(30), f(41)}, Visible: f(10), End: f(41),
+					Reason:       "stop",
+					PromptTokens: 10, CompletionTokens: 4},
+				{Index: 1, Sent: 0, Think: []int64{f(20), f(22), f(24)}, Output: []int64{f(30), f(40), f(50)},
+					Visible: f(30), End: f(50), Reason: "stop", ThinkEnded: "hard_cap",
+					PromptTokens: 10, CachedTokens: 5, CompletionTokens: 6, ThinkTokens: 3, Graded: true, Right: true},
+				{Index: 2, Sent: 0, Output: []int64{f(900)}, End: f(900), PromptTokens: 100},
+				{Index: 3, Err: "E_LIMIT_QUEUE: full"},
+				{Index: 4, Skipped: "no HTTP"},
+			}}})
 	}
-	r := &Report{Provenance: Measured, Mode: "real", ConfigName: name, Side: side, Workload: "storm", Target: "uma", Environment: Environment{Flags: map[string]string{"workload": "storm"}}}
+	r := &Report{Provenance: Measured, Mode: "real", ConfigName: name, Side: side, Workload: "storm", Target: "uma",
+		Environment: Environment{Flags: map[string]string{"workload": "storm"}}}
 	r.Measure(runs)
 	return r
 }
 
 func TestMeasure(t *testing.T) {
 	r := measured(t, "one", "uma", 1, 1)
-	for key, want := range map[string]float64{"ttft_p50_ms": 15, "ttft_p95_ms": 19.5, "ttot_p50_ms": 6, "output_itl_p50_ms": 10, "output_itl_max_ms": 11,
-		"think_tokens_avg": 3, "output_tokens_avg": 3.5, "budget_forced_pct": 100, "output_critical_eviction_events": 0, "accuracy_pct": 100,
-		"prompt_cached_pct": 25, "client_cpu_pct_of_server": 1, "client_cpu_pct_of_core": 1e7 / 3e9 * 100, "output_tokens_per_s": 200} {
+	for key, want := range map[string]float64{"ttft_p50_ms": 15, "ttft_p95_ms": 19.5, "ttot_p50_ms": 6,
+		"output_itl_p50_ms": 10, "output_itl_max_ms": 11,
+		"think_tokens_avg": 3, "output_tokens_avg": 3.5, "budget_forced_pct": 100, "output_critical_eviction_events": 0,
+		"accuracy_pct":      100,
+		"prompt_cached_pct": 25, "client_cpu_pct_of_server": 1, "client_cpu_pct_of_core": 1e7 / 3e9 * 100,
+		"output_tokens_per_s": 200} {
 		if got := r.Value(key); math.Abs(got-want) > 1e-9 {
 			t.Errorf("%s is %v, want %v", key, got, want)
 		}
 	}
-	if r.NRequests != 2 || r.NChat != 1 || r.NReasoning != 1 || r.NErrors != 1 || r.NSkipped != 1 || r.ForcedByReason["hard_cap"] != 1 || r.Accuracy.Right != 1 || r.MarkS != 1 {
+	if r.NRequests != 2 || r.NChat != 1 || r.NReasoning != 1 || r.NErrors != 1 || r.NSkipped != 1 ||
+		r.ForcedByReason["hard_cap"] != 1 || r.Accuracy.Right != 1 || r.MarkS != 1 {
 		t.Errorf("%+v", r)
 	}
 	var names []string
@@ -120,33 +132,43 @@ func TestMeasure(t *testing.T) {
 }
 
 // TestMark: where a workload disturbs, its numbers are those of the disturbance, a stall that began before it and one
-// that never ended included; what was before is a group of its own.
+// that never ended included; what was before is a separate group.
 func TestMark(t *testing.T) {
 	const s = int64(time.Second)
 	r := &Report{Provenance: Measured, Mode: "real", ConfigName: "x"}
-	r.Measure([]Run{{Mark: 2 * time.Second, Requests: []load.Request{{Kind: load.Chat, Group: "chat", Measured: true, After: -1}}, Result: &drive.Result{WallNs: 10 * s,
-		Records: []*drive.Record{{Sent: 0, Output: []int64{s / 2, s, 3 * s / 2, 3 * s, 4 * s}, Visible: s / 2, End: 10 * s, Cut: true}}}}})
-	if got, before := r.Value("output_itl_max_ms"), r.Groups[1]; got != 6000 || r.Value("output_itl_p50_ms") != 1500 || r.Value("ttft_p50_ms") != 500 || before.Name != "chat, before" || before.ITLp95 != 500 {
-		t.Errorf("max %v, p50 %v, TTFT %v; before %+v", got, r.Value("output_itl_p50_ms"), r.Value("ttft_p50_ms"), before)
+	r.Measure([]Run{{Mark: 2 * time.Second,
+		Requests: []workload.Request{{Kind: workload.Chat, Group: "chat", Measured: true, After: -1}},
+		Result: &loadgen.Result{WallNs: 10 * s,
+			Records: []*loadgen.Record{{Sent: 0, Output: []int64{s / 2, s, 3 * s / 2, 3 * s, 4 * s}, Visible: s / 2,
+				End: 10 * s, Cut: true}}}}})
+	if got, before := r.Value("output_itl_max_ms"), r.Groups[1]; got != 6000 || r.Value("output_itl_p50_ms") != 1500 ||
+		r.Value("ttft_p50_ms") != 500 || before.Name != "chat, before" || before.ITLp95 != 500 {
+		t.Errorf("max %v, p50 %v, TTFT %v; before %+v", got, r.Value("output_itl_p50_ms"), r.Value("ttft_p50_ms"),
+			before)
 	}
 }
 
-// TestStorm: the table relates prompts to the first side and newcomers to those who came before the storm.
+// TestStorm: the table relates prompts to the first side and newcomers to those before the storm.
 func TestStorm(t *testing.T) {
 	const s = int64(time.Second)
 	side := func(name string, gap, fifth int64, prefill float64) *Report {
 		r := &Report{Provenance: Measured, Mode: "real", ConfigName: name, Side: name, Workload: "storm"}
-		chat := &drive.Record{Sent: 0, End: 10 * s, Cut: true}
+		chat := &loadgen.Record{Sent: 0, End: 10 * s, Cut: true}
 		for at := s; at < 5*s; at += s / 10 {
 			chat.Output = append(chat.Output, at)
 		}
 		for at := 5*s - s/10 + gap; at < 10*s; at += gap {
 			chat.Output = append(chat.Output, at)
 		}
-		r.Measure([]Run{{Mark: 5 * time.Second, Prefill: prefill, Requests: []load.Request{{Kind: load.Chat, Group: "chat", Measured: true, After: -1},
-			{Kind: load.Chat, Group: "newcomer-alone", After: -1}, {Kind: load.Chat, Group: "newcomer-storm", After: -1}, {Kind: load.Chat, Group: "prompt", After: -1}},
-			Result: &drive.Result{WallNs: 10 * s, Records: []*drive.Record{chat, {Index: 1, Sent: s, End: s + s/5, Output: []int64{s + s/5}},
-				{Index: 2, Sent: 6 * s, End: 6*s + fifth, Output: []int64{6*s + fifth}, Cut: fifth > s}, {Index: 3, Sent: 5 * s, End: 9 * s, Output: []int64{9 * s}}}}}})
+		r.Measure([]Run{{Mark: 5 * time.Second, Prefill: prefill,
+			Requests: []workload.Request{{Kind: workload.Chat, Group: "chat", Measured: true, After: -1},
+				{Kind: workload.Chat, Group: "newcomer-alone", After: -1},
+				{Kind: workload.Chat, Group: "newcomer-storm", After: -1},
+				{Kind: workload.Chat, Group: "prompt", After: -1}},
+			Result: &loadgen.Result{WallNs: 10 * s,
+				Records: []*loadgen.Record{chat, {Index: 1, Sent: s, End: s + s/5, Output: []int64{s + s/5}},
+					{Index: 2, Sent: 6 * s, End: 6*s + fifth, Output: []int64{6*s + fifth}, Cut: fifth > s},
+					{Index: 3, Sent: 5 * s, End: 9 * s, Output: []int64{9 * s}}}}}})
 		return r
 	}
 	d, err := New([]*Report{side("stock", 8*s, 4*s, 200), side("meridian@50", s/2, s/4, 100)}, "meridian@50")
@@ -154,14 +176,16 @@ func TestStorm(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := d.StormTable()
-	for _, want := range []string{"| stock | – | 100.0 / 100.0 / 100.0 | 5100.0 / 5100.0 / 5100.0 / 5100.0 | 200 | 1.00 | 200 → 4000 (20.00×) |\n",
+	for _, want := range []string{"| stock | – | 100.0 / 100.0 / 100.0 | 5100.0 / 5100.0 / 5100.0 / 5100.0 | 200 | " +
+		"1.00 | 200 → 4000 (20.00×) |\n",
 		"| meridian | 50 | 100.0 / 100.0 / 100.0 | 500.0 / 500.0 / 500.0 / 500.0 | 100 | 0.500 | 200 → 250 (1.25×) |\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("want %s in\n%s", want, got)
 		}
 	}
 	b, err := d.StormJSON()
-	if err != nil || !strings.Contains(string(b), `"policy":"meridian","itl_target_ms":50`) || !strings.Contains(string(b), `"fifth_tokens_ms":[250]`) {
+	if err != nil || !strings.Contains(string(b), `"policy":"meridian","itl_target_ms":50`) ||
+		!strings.Contains(string(b), `"fifth_tokens_ms":[250]`) {
 		t.Errorf("%v %s", err, b)
 	}
 	if md := d.Markdown(); !strings.Contains(md, got) {
@@ -171,11 +195,12 @@ func TestStorm(t *testing.T) {
 		t.Error(line)
 	}
 	empty := &Report{Provenance: Measured, Mode: "real", ConfigName: "x", Workload: "storm"}
-	empty.Measure([]Run{{Mark: time.Second, Result: &drive.Result{}}})
+	empty.Measure([]Run{{Mark: time.Second, Result: &loadgen.Result{}}})
 	if d, err = New([]*Report{empty}, "x"); err != nil || !strings.Contains(d.StormTable(), "| – / – / – |") {
 		t.Errorf("%v %s", err, d.StormTable())
 	}
-	if measured(t, "x", "uma", 1, 1).MarkS != 1 || (&Document{Reports: map[string]*Report{"x": {Workload: "chat"}}}).StormTable() != "" {
+	if measured(t, "x", "uma", 1, 1).MarkS != 1 ||
+		(&Document{Reports: map[string]*Report{"x": {Workload: "chat"}}}).StormTable() != "" {
 		t.Error("another workload has a storm")
 	}
 }
@@ -183,7 +208,7 @@ func TestStorm(t *testing.T) {
 // TestStrictJSON: what is not known is null, keys are sorted, and what was written is read back the same.
 func TestStrictJSON(t *testing.T) {
 	r := &Report{Provenance: Measured, Mode: "real", ConfigName: "empty"}
-	r.Measure([]Run{{Requests: nil, Result: &drive.Result{}, Evictions: math.NaN()}})
+	r.Measure([]Run{{Requests: nil, Result: &loadgen.Result{}, Evictions: math.NaN()}})
 	for _, r := range []*Report{r, measured(t, "full", "uma", 1, 3)} {
 		b, err := JSON(r)
 		if err != nil {
@@ -206,7 +231,10 @@ func TestStrictJSON(t *testing.T) {
 		}
 		var flat map[string]any
 		json.Unmarshal(b, &flat)
-		for _, key := range strings.Fields("config_name duration_s arrival_rate_rps n_requests n_reasoning n_chat ttft_p50_ms ttft_p95_ms ttot_p50_ms ttot_p95_ms output_itl_p50_ms output_itl_p95_ms output_itl_p99_ms think_tokens_avg think_tokens_p95 output_tokens_avg budget_forced_pct budget_forced_by_reason output_critical_eviction_events") {
+		for _, key := range strings.Fields("config_name duration_s arrival_rate_rps n_requests n_reasoning n_chat " +
+			"ttft_p50_ms ttft_p95_ms ttot_p50_ms ttot_p95_ms output_itl_p50_ms output_itl_p95_ms output_itl_p99_ms " +
+			"think_tokens_avg think_tokens_p95 output_tokens_avg budget_forced_pct budget_forced_by_reason " +
+			"output_critical_eviction_events") {
 			if _, ok := flat[key]; !ok {
 				t.Errorf("%s is missing", key)
 			}
@@ -224,7 +252,9 @@ func TestNeverMixed(t *testing.T) {
 	if _, err := New([]*Report{b}, "b"); err == nil || !strings.Contains(err.Error(), "replays are synthetic") {
 		t.Errorf("claimed: %v", err)
 	}
-	for want, text := range map[string]string{"schema": `{"schema":"x/2"}`, "provenance": `{"schema":"` + Schema + `","provenance":"guessed"}`, "under_test": `{"schema":"` + DocumentSchema + `","under_test":"x"}`, "cannot": `[]`} {
+	for want, text := range map[string]string{"schema": `{"schema":"x/2"}`, "provenance": `{"schema":"` + Schema +
+		`","provenance":"guessed"}`, "under_test": `{"schema":"` + DocumentSchema + `","under_test":"x"}`,
+		"cannot": `[]`} {
 		path := filepath.Join(t.TempDir(), "r.json")
 		os.WriteFile(path, []byte(text), 0o600)
 		if _, err := Read(path); err == nil || !strings.Contains(err.Error(), want) {
@@ -267,10 +297,12 @@ func TestCompare(t *testing.T) {
 	}
 	// An eviction of an answer where there was none; accuracy that falls; a metric that went missing.
 	u := measured(t, "under", "uma", 1, 1)
-	u.Values["output_critical_eviction_events"], u.Values["accuracy_pct"], u.Values["ttot_p50_ms"] = 2, 50, Num(math.NaN())
+	u.Values["output_critical_eviction_events"], u.Values["accuracy_pct"], u.Values["ttot_p50_ms"] = 2, 50,
+		Num(math.NaN())
 	d, _ = New([]*Report{measured(t, "base", "stock", 1, 1), u}, "under")
 	got := strings.Join(d.Regressions(5), "\n")
-	for _, want := range []string{"OutputCritical evictions is 2; it was 0", "accuracy % went from 100.0 to 50.0", "TTOT p50 ms is missing"} {
+	for _, want := range []string{"OutputCritical evictions is 2; it was 0", "accuracy % went from 100.0 to 50.0",
+		"TTOT p50 ms is missing"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("want %q among\n%s", want, got)
 		}
@@ -297,7 +329,8 @@ func TestPageAndMarkdown(t *testing.T) {
 		t.Fatal(err)
 	}
 	html := page.String()
-	for _, want := range []string{"MEASURED", "Output inter-token latency over time", "Time to first token by length", "Generated tokens by streams", "Accuracy by thinking", "<svg"} {
+	for _, want := range []string{"MEASURED", "Output inter-token latency over time", "Time to first token by length",
+		"Generated tokens by streams", "Accuracy by thinking", "<svg"} {
 		if !strings.Contains(html, want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -311,7 +344,8 @@ func TestPageAndMarkdown(t *testing.T) {
 		t.Errorf("curves are called %s and %s", a, b)
 	}
 	md := d.Markdown()
-	for _, want := range []string{"| TTFT p50 ms |", "Δ% vs stock ×1", "uma ×1 (under test)", "hard_cap 2", "### measured"} {
+	for _, want := range []string{"| TTFT p50 ms |", "Δ% vs stock ×1", "uma ×1 (under test)", "hard_cap 2",
+		"### measured"} {
 		if !strings.Contains(md, want) {
 			t.Errorf("the Markdown lacks %q:\n%s", want, md)
 		}

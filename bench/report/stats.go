@@ -11,8 +11,8 @@ import (
 // nan is what is not known.
 var nan = Num(math.NaN())
 
-// Percentile of xs in any order, p in 0…100: linear between the two nearest ranks, k = (n-1)·p/100 (NumPy's default, Hyndman
-// and Fan's type 7). NaN of nothing.
+// Percentile of xs in any order, p in 0…100: linear between the two nearest ranks, k = (n-1)·p/100 (NumPy's default,
+// Hyndman and Fan's type 7). NaN of nothing.
 func Percentile(xs []float64, p float64) float64 {
 	return quantile(slices.Sorted(slices.Values(xs)), p)
 }

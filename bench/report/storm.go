@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Gaps sums inter-token times up, in ms.
+// Gaps summarises inter-token times, in ms.
 type Gaps struct {
 	Tokens int `json:"tokens"`
 	P50    Num `json:"p50_ms"`
@@ -18,7 +18,7 @@ type Gaps struct {
 
 func (g *Group) gaps() Gaps { return Gaps{g.Gaps, g.ITLp50, g.ITLp95, g.ITLp99, g.ITLMax} }
 
-// Storm is what the chats of workload storm saw, and what the prompts got.
+// Storm is the result of workload storm: the chats' inter-token times and the prompts' speed.
 type Storm struct {
 	Side            string `json:"side"`
 	Policy          string `json:"policy"`
@@ -46,9 +46,10 @@ func (r *Report) storm() (s Storm, ok bool) {
 	if r.Workload != "storm" || !r.MarkS.known() {
 		return s, false
 	}
-	var nobody Group
-	nobody.ITLp50, nobody.ITLp95, nobody.ITLp99, nobody.ITLMax = nan, nan, nan, nan
-	s = Storm{Side: r.Side, Policy: r.Side, TargetMs: nan, Alone: nobody.gaps(), Storm: nobody.gaps(), SoloFifthMs: nan, FifthMs: nan, PromptTokensSec: Num(r.Value("prefill_tokens_per_s"))}
+	var none Group
+	none.ITLp50, none.ITLp95, none.ITLp99, none.ITLMax = nan, nan, nan, nan
+	s = Storm{Side: r.Side, Policy: r.Side, TargetMs: nan, Alone: none.gaps(), Storm: none.gaps(), SoloFifthMs: nan,
+		FifthMs: nan, PromptTokensSec: Num(r.Value("prefill_tokens_per_s"))}
 	if policy, target, has := strings.Cut(r.Side, "@"); has {
 		if ms, err := strconv.ParseFloat(target, 64); err == nil {
 			s.Policy, s.TargetMs = policy, Num(ms)
@@ -72,7 +73,8 @@ func (r *Report) storm() (s Storm, ok bool) {
 }
 
 // stormHead are the columns of stormRows.
-var stormHead = []string{"policy", "target ms", "alone p50 / p95 / worst ms", "storm p50 / p95 / p99 / worst ms", "prompt tok/s", "of the first", "5th token, alone → storm ms"}
+var stormHead = []string{"policy", "target ms", "alone p50 / p95 / worst ms", "storm p50 / p95 / p99 / worst ms",
+	"prompt tok/s", "of the first", "5th token, alone → storm ms"}
 
 func stormRows(ss []Storm) (rows [][]string) {
 	one, whole := Metric{Digits: 1}, Metric{}
@@ -88,14 +90,17 @@ func stormRows(ss []Storm) (rows [][]string) {
 		if s.TargetMs.known() {
 			target = strconv.FormatFloat(float64(s.TargetMs), 'f', -1, 64)
 		}
-		rows = append(rows, []string{s.Policy, target, f(s.Alone.P50, s.Alone.P95, s.Alone.Worst), f(s.Storm.P50, s.Storm.P95, s.Storm.P99, s.Storm.Worst),
-			whole.text(float64(s.PromptTokensSec)), Metric{Digits: 2}.text(float64(s.PromptTokensSec / ss[0].PromptTokensSec)),
-			fmt.Sprintf("%s → %s (%s×)", whole.text(float64(s.SoloFifthMs)), whole.text(float64(s.FifthMs)), Metric{Digits: 2}.text(float64(s.FifthMs/s.SoloFifthMs)))})
+		rows = append(rows, []string{s.Policy, target, f(s.Alone.P50, s.Alone.P95, s.Alone.Worst),
+			f(s.Storm.P50, s.Storm.P95, s.Storm.P99, s.Storm.Worst),
+			whole.text(float64(s.PromptTokensSec)),
+			Metric{Digits: 2}.text(float64(s.PromptTokensSec / ss[0].PromptTokensSec)),
+			fmt.Sprintf("%s → %s (%s×)", whole.text(float64(s.SoloFifthMs)), whole.text(float64(s.FifthMs)),
+				Metric{Digits: 2}.text(float64(s.FifthMs/s.SoloFifthMs)))})
 	}
 	return rows
 }
 
-// StormTable is the storms as Markdown, "" when there are none. The prompts' speed is held against the first's.
+// StormTable is the storms as Markdown, "" when there are none. The prompts' speed is relative to the first's.
 func (d *Document) StormTable() string {
 	ss := d.Storms()
 	if len(ss) == 0 {
@@ -114,16 +119,19 @@ func (d *Document) StormTable() string {
 // StormJSON is the storms as one line of JSON.
 func (d *Document) StormJSON() ([]byte, error) { return json.Marshal(d.Storms()) }
 
-// Line is a report in one line, for who waits.
+// Line is a report in one line, for progress output.
 func (r *Report) Line() string {
 	one := Metric{Digits: 1}
 	v := func(key string) string { return one.text(r.Value(key)) }
 	var parts []string
 	if s, ok := r.storm(); ok {
-		parts = append(parts, fmt.Sprintf("alone p50 %s p95 %s ms, in the storm p50 %s p95 %s worst %s ms, %s prompt tokens/s", one.text(float64(s.Alone.P50)), one.text(float64(s.Alone.P95)),
-			one.text(float64(s.Storm.P50)), one.text(float64(s.Storm.P95)), one.text(float64(s.Storm.Worst)), Metric{}.text(float64(s.PromptTokensSec))))
+		parts = append(parts, fmt.Sprintf("alone p50 %s p95 %s ms, in the storm p50 %s p95 %s worst %s ms, %s prompt "+
+			"tokens/s", one.text(float64(s.Alone.P50)), one.text(float64(s.Alone.P95)),
+			one.text(float64(s.Storm.P50)), one.text(float64(s.Storm.P95)), one.text(float64(s.Storm.Worst)),
+			Metric{}.text(float64(s.PromptTokensSec))))
 	} else {
-		parts = append(parts, fmt.Sprintf("%d answered, TTFT p50 %s p95 %s ms, ITL p50 %s p95 %s ms", r.NRequests, v("ttft_p50_ms"), v("ttft_p95_ms"), v("output_itl_p50_ms"), v("output_itl_p95_ms")))
+		parts = append(parts, fmt.Sprintf("%d answered, TTFT p50 %s p95 %s ms, ITL p50 %s p95 %s ms", r.NRequests,
+			v("ttft_p50_ms"), v("ttft_p95_ms"), v("output_itl_p50_ms"), v("output_itl_p95_ms")))
 	}
 	if r.Accuracy != nil {
 		parts = append(parts, fmt.Sprintf("%s %% right with %s think tokens", v("accuracy_pct"), v("think_tokens_avg")))

@@ -15,7 +15,7 @@ import (
 
 // Server is a fake daemon. Set its fields before Start.
 type Server struct {
-	// Answer is called, each time in a goroutine of its own, for every generation request.
+	// Answer is called, in a new goroutine, for every generation request.
 	Answer func(c *Conn, r *Request)
 	// Health, Info and Metrics are the JSON bodies of reports.
 	Health, Info, Metrics string

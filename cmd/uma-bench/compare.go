@@ -49,7 +49,8 @@ cannot be compared.`,
 			}
 			for _, r := range reports {
 				if r.Workload != d.Reports[under].Workload || r.Seed != d.Reports[under].Seed {
-					fmt.Fprintf(os.Stderr, "warning: %s ran workload %s with seed %d, %s %s with seed %d\n", r.ConfigName, r.Workload, r.Seed, under, d.Reports[under].Workload, d.Reports[under].Seed)
+					fmt.Fprintf(os.Stderr, "warning: %s ran workload %s with seed %d, %s %s with seed %d\n",
+						r.ConfigName, r.Workload, r.Seed, under, d.Reports[under].Workload, d.Reports[under].Seed)
 				}
 			}
 			if outDir != "" {

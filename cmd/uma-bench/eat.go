@@ -52,12 +52,15 @@ Each point starts a new daemon on the built-in model or --model.`,
 	f.StringVarP(&model, "model", "m", "", "GGUF `file` (default: the built-in model)")
 	f.IntVar(&each, "each", 34, "ask the first `N` problems of each task; 0 = all")
 	f.IntVarP(&cfg.Eval.Concurrency, "concurrency", "n", 8, "questions in flight")
-	f.Float32Var(&cfg.Eval.Temperature, "temp", 1, "sampling temperature; with greedy sampling the built-in model hardly ever thinks longer than needed")
+	f.Float32Var(&cfg.Eval.Temperature, "temp", 1,
+		"sampling temperature; with greedy sampling the built-in model hardly ever thinks longer than needed")
 	f.Uint64Var(&cfg.Eval.Seed, "seed", 1, "sampling seed, the same for every point")
-	f.Float64SliceVar(&cfg.Deltas, "delta", []float64{1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1}, "thresholds of EAT's EMA variance, in nats²")
+	f.Float64SliceVar(&cfg.Deltas, "delta", []float64{1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1},
+		"thresholds of EAT's EMA variance, in nats²")
 	f.IntSliceVar(&cfg.Caps, "cap", []int{20, 40, 60, 80, 100, 130, 160, 200}, "token caps")
 	f.StringSliceVar(&cfg.EAT, "eat", []string{
-		"eat_warmup_probes=1", "ema_alpha=0.5", "min_think_tokens=0", "eat_probe_interval_tokens=1", "eat_probe_max_interval_tokens=0",
+		"eat_warmup_probes=1", "ema_alpha=0.5", "min_think_tokens=0", "eat_probe_interval_tokens=1",
+		"eat_probe_max_interval_tokens=0",
 	}, "options of [meridian] for the EAT runs; a model of short thoughts needs a shorter warm-up than the default")
 	f.StringVar(&png, "png", "", "draw the two curves to `file`")
 	f.BoolVar(&asJSON, "json", false, "print JSON")

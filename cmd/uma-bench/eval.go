@@ -90,7 +90,8 @@ func evalCommand() *cobra.Command {
 	f.IntVar(&cfg.Repeat, "repeat", 1, "number of times each problem is asked")
 	f.Float32Var(&cfg.Temperature, "temp", 0, "sampling temperature; 0 = greedy")
 	f.Uint64Var(&cfg.Seed, "seed", 1, "sampling seed")
-	f.IntVar(&cfg.MaxTokens, "max-tokens", 1000, "maximum tokens of an answer, with its thinking; an answer that is cut off is wrong")
+	f.IntVar(&cfg.MaxTokens, "max-tokens", 1000,
+		"maximum tokens of an answer, with its thinking; an answer that is cut off is wrong")
 	f.BoolVar(&emptyThink, "empty-think", false, "put an empty, closed think block before each answer")
 	f.StringVar(&out, "out", "", "also write `BASE`.json and BASE.md")
 	f.BoolVar(&asJSON, "json", false, "print JSON instead of Markdown")
@@ -106,7 +107,8 @@ func startForEval(model string, n int, more []string) (*daemonproc.Proc, error) 
 	bin := filepath.Join(filepath.Dir(self), "uma-serve")
 	if _, err := os.Stat(bin); err != nil {
 		if bin, err = exec.LookPath("uma-serve"); err != nil {
-			return nil, errors.New("no uma-serve next to this binary or in PATH; run `make`, or name a running daemon with --socket")
+			return nil, errors.New("no uma-serve next to this binary or in PATH; run `make`, or name a running " +
+				"daemon with --socket")
 		}
 	}
 	args := []string{"--parallel", fmt.Sprint(n), "--ctx-size", fmt.Sprint(1024 * n)}
@@ -140,7 +142,8 @@ func report(r *bench.EvalReport, base string, asJSON bool) error {
 	var md strings.Builder
 	r.Markdown(&md)
 	if base != "" {
-		if err := errors.Join(os.WriteFile(base+".json", b, 0o644), os.WriteFile(base+".md", []byte(md.String()), 0o644)); err != nil {
+		if err := errors.Join(os.WriteFile(base+".json", b, 0o644),
+			os.WriteFile(base+".md", []byte(md.String()), 0o644)); err != nil {
 			return err
 		}
 	}

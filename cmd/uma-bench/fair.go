@@ -43,7 +43,8 @@ func fairCommand() *cobra.Command {
 					if asJSON {
 						return json.NewEncoder(os.Stdout).Encode(rows)
 					}
-					fmt.Printf("| streams | %s tok/s | %s tok/s | ratio |\n|---|---|---|---|\n", policies[0], policies[1])
+					fmt.Printf("| streams | %s tok/s | %s tok/s | ratio |\n|---|---|---|---|\n", policies[0],
+						policies[1])
 					for _, r := range rows {
 						fmt.Printf("| %d | %.1f | %.1f | **%.3f** |\n", r.Streams, r.Rate[0], r.Rate[1], r.Ratio)
 					}

@@ -161,7 +161,8 @@ func (f *fidelity) daemon(dir string, args []string, fn func(*daemonproc.Proc) e
 	if f.policy != "" {
 		args = append(args, "--policy", f.policy)
 	}
-	p, err := daemonproc.Start(filepath.Join(f.beside, "uma-serve"), time.Minute, []string{"XDG_CACHE_HOME=" + filepath.Join(dir, "cache")}, args...)
+	p, err := daemonproc.Start(filepath.Join(f.beside, "uma-serve"), time.Minute,
+		[]string{"XDG_CACHE_HOME=" + filepath.Join(dir, "cache")}, args...)
 	if err != nil {
 		return err
 	}
@@ -243,7 +244,8 @@ func (f *fidelity) compare(name string, nth int, dir string) ([]fidelityRow, err
 		if f.cost == "calibration" {
 			// The parts before and after the workload tell how fast the machine was at that time.
 			for _, k := range []int{nth, nth + 1} {
-				if part := filepath.Join(dir, bench.FidelityCalibration(k, f.scale).Name+".trace"); slices.Contains(sources, part) {
+				if part := filepath.Join(dir, bench.FidelityCalibration(k, f.scale).Name+
+					".trace"); slices.Contains(sources, part) {
 					args = append(args, "--as-fast-as", part)
 				}
 			}
@@ -257,7 +259,8 @@ func (f *fidelity) compare(name string, nth int, dir string) ([]fidelityRow, err
 			return nil, err
 		}
 	}
-	if data, err = f.uma("run", "--uma-trace", at(".trace"), "--cost-model", cost, "--json", "--record-itl"); err != nil {
+	if data, err = f.uma("run", "--uma-trace", at(".trace"), "--cost-model", cost, "--json",
+		"--record-itl"); err != nil {
 		return nil, err
 	}
 	var rep struct {
@@ -300,7 +303,8 @@ func (f *fidelity) compare(name string, nth int, dir string) ([]fidelityRow, err
 			}
 			return part
 		}
-		rows = append(rows, fidelityRow{Workload: g, Real: bench.Summarise(of(seen)), Simulated: bench.Summarise(of(simulated)), Part: true})
+		rows = append(rows, fidelityRow{Workload: g, Real: bench.Summarise(of(seen)),
+			Simulated: bench.Summarise(of(simulated)), Part: true})
 	}
 	return rows, err
 }
@@ -331,7 +335,8 @@ func worstError(rows []fidelityRow) (worst float64) {
 }
 
 func printFidelity(w io.Writer, rows []fidelityRow) {
-	fmt.Fprintln(w, "| workload | TTFT p50 ms: real, simulated, error | TTFT p95 ms | ITL p50 ms | ITL p95 ms |\n|---|---|---|---|---|")
+	fmt.Fprintln(w, "| workload | TTFT p50 ms: real, simulated, error | TTFT p95 ms | ITL p50 ms | ITL p95 ms "+
+		"|\n|---|---|---|---|---|")
 	for i := range rows {
 		r := &rows[i]
 		name := r.Workload

@@ -97,7 +97,8 @@ func starter(model string) func(args ...string) (*daemonproc.Proc, error) {
 		if err != nil {
 			return nil, err
 		}
-		return daemonproc.Start(filepath.Join(filepath.Dir(self), "uma-serve"), time.Minute, nil, append([]string{"-m", model}, args...)...)
+		return daemonproc.Start(filepath.Join(filepath.Dir(self), "uma-serve"), time.Minute, nil,
+			append([]string{"-m", model}, args...)...)
 	}
 }
 
@@ -109,6 +110,7 @@ func printKV(rows []bench.KVRow) {
 		if !r.Met {
 			met = "**no**"
 		}
-		fmt.Printf("| %s | %s | %s | %s | %.3f | %s | %s |\n", r.Row, r.What, r.Measured, r.Against, r.Value, r.Required, met)
+		fmt.Printf("| %s | %s | %s | %s | %.3f | %s | %s |\n", r.Row, r.What, r.Measured, r.Against, r.Value,
+			r.Required, met)
 	}
 }

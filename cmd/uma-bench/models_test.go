@@ -35,7 +35,8 @@ func TestBenchModels(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	tiny := ggufgen.Tiny()
 	models, err := benchModels("", []string{"Q4_0", "f16"}, tiny)
-	if err != nil || len(models) != 2 || models[0].weights != "Q4_0" || models[1].weights != "F16" || models[0].path == models[1].path {
+	if err != nil || len(models) != 2 || models[0].weights != "Q4_0" || models[1].weights != "F16" ||
+		models[0].path == models[1].path {
 		t.Fatalf("%+v, %v", models, err)
 	}
 	before, err := os.Stat(models[0].path)
@@ -47,12 +48,14 @@ func TestBenchModels(t *testing.T) {
 	} else if after, _ := os.Stat(models[0].path); !os.SameFile(before, after) {
 		t.Error("the model was written again")
 	}
-	if models, err := benchModels("some.gguf", []string{"q4_0"}); err != nil || len(models) != 1 || models[0] != (benchModelFile{path: "some.gguf"}) {
+	if models, err := benchModels("some.gguf", []string{"q4_0"}); err != nil || len(models) != 1 ||
+		models[0] != (benchModelFile{path: "some.gguf"}) {
 		t.Errorf("a named file: %+v, %v", models, err)
 	}
 	for _, weights := range [][]string{{"q3_k"}, {}} {
 		_, err := benchModels("", weights, tiny)
-		if _, ok := errors.AsType[usageError](err); !ok || !strings.Contains(err.Error(), "--weights") || !strings.Contains(err.Error(), "q4_k_m") {
+		if _, ok := errors.AsType[usageError](err); !ok || !strings.Contains(err.Error(), "--weights") ||
+			!strings.Contains(err.Error(), "q4_k_m") {
 			t.Errorf("%v: %v", weights, err)
 		}
 	}
@@ -61,12 +64,15 @@ func TestBenchModels(t *testing.T) {
 // The ratios of the types stand in columns beside each other.
 func TestPrintOverheadHasAColumnForEachType(t *testing.T) {
 	rows := []bench.Overhead{
-		{Weights: "Q8_0", Streams: 1, Throughput: 0.991, ITLp95: 1.01}, {Weights: "Q8_0", Streams: 4, Throughput: 0.992, ITLp95: 1.02},
-		{Weights: "F16", Streams: 1, Throughput: 0.993, ITLp95: 1.03}, {Weights: "F16", Streams: 4, Throughput: 0.994, ITLp95: 1.04},
+		{Weights: "Q8_0", Streams: 1, Throughput: 0.991, ITLp95: 1.01},
+		{Weights: "Q8_0", Streams: 4, Throughput: 0.992, ITLp95: 1.02},
+		{Weights: "F16", Streams: 1, Throughput: 0.993, ITLp95: 1.03},
+		{Weights: "F16", Streams: 4, Throughput: 0.994, ITLp95: 1.04},
 	}
 	var out bytes.Buffer
 	printOverhead(&out, rows)
-	want := "| streams | Q8_0 | F16 |\n|---|---|---|\n| 1 | **0.991** / 1.010 | **0.993** / 1.030 |\n| 4 | **0.992** / 1.020 | **0.994** / 1.040 |\n"
+	want := "| streams | Q8_0 | F16 |\n|---|---|---|\n| 1 | **0.991** / 1.010 | **0.993** / 1.030 |\n| 4 | **0.992** " +
+		"/ 1.020 | **0.994** / 1.040 |\n"
 	if text := out.String(); !strings.HasSuffix(text, want) || strings.Count(text, "bare tok/s") != 2 {
 		t.Errorf("got\n%s\nwant at its end\n%s", text, want)
 	}

@@ -26,7 +26,8 @@ func withDaemon(model string, args []string, fn func(*daemonproc.Proc) error) er
 	if err != nil {
 		return err
 	}
-	p, err := daemonproc.Start(filepath.Join(filepath.Dir(self), "uma-serve"), time.Minute, nil, append([]string{"-m", model}, args...)...)
+	p, err := daemonproc.Start(filepath.Join(filepath.Dir(self), "uma-serve"), time.Minute, nil,
+		append([]string{"-m", model}, args...)...)
 	if err != nil {
 		return err
 	}
@@ -57,7 +58,8 @@ func idleCommand() *cobra.Command {
 				}
 				fmt.Println("| idle connections | CPU, % of a core | RSS MiB | added MiB |\n|---|---|---|---|")
 				for _, r := range []bench.Idle{without, with} {
-					fmt.Printf("| %d | %.2f | %.1f | %.1f |\n", r.Connections, r.CPUPercent, float64(r.RSSBytes)/(1<<20), float64(r.AddedRSSBytes)/(1<<20))
+					fmt.Printf("| %d | %.2f | %.1f | %.1f |\n", r.Connections, r.CPUPercent,
+						float64(r.RSSBytes)/(1<<20), float64(r.AddedRSSBytes)/(1<<20))
 				}
 				return nil
 			})

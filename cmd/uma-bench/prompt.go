@@ -71,7 +71,8 @@ served over bare speed: prompt tokens/s until the first token of the answer is r
 					}
 					all = append(all, rows...)
 					return err
-				}, append([]string{"--parallel", "4", "--ctx-size", strconv.Itoa(promptCells), "--threads", strconv.Itoa(threads)}, options...)...)
+				}, append([]string{"--parallel", "4", "--ctx-size", strconv.Itoa(promptCells), "--threads",
+					strconv.Itoa(threads)}, options...)...)
 				if err != nil {
 					return err
 				}
@@ -98,10 +99,12 @@ served over bare speed: prompt tokens/s until the first token of the answer is r
 const promptCells = 2048
 
 func printPrompts(w io.Writer, rows []bench.Prompt) {
-	fmt.Fprintln(w, "| weights | prompt tokens | bare: first token ms | served: first token ms | bare tok/s | served tok/s | served, in decodes ms | steps | ratio |")
+	fmt.Fprintln(w, "| weights | prompt tokens | bare: first token ms | served: first token ms | bare tok/s | served "+
+		"tok/s | served, in decodes ms | steps | ratio |")
 	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|")
 	for _, r := range rows {
-		fmt.Fprintf(w, "| %s | %d | %.1f | %.1f | %.1f | %.1f | %.1f | %.0f | **%.3f** |\n", r.Weights, r.Tokens, r.Bare.FirstTokenMs, r.Served.FirstTokenMs,
+		fmt.Fprintf(w, "| %s | %d | %.1f | %.1f | %.1f | %.1f | %.1f | %.0f | **%.3f** |\n", r.Weights, r.Tokens,
+			r.Bare.FirstTokenMs, r.Served.FirstTokenMs,
 			r.Bare.TokensPerSecond, r.Served.TokensPerSecond, r.Served.DecodeMs, r.Served.Steps, r.Ratio)
 	}
 }

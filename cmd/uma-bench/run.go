@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/mattn/go-isatty"
@@ -19,11 +20,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/uma-serve/uma-serve/bench/drive"
-	"github.com/uma-serve/uma-serve/bench/load"
+	"github.com/uma-serve/uma-serve/bench/loadgen"
 	"github.com/uma-serve/uma-serve/bench/measure"
 	"github.com/uma-serve/uma-serve/bench/replay"
 	results "github.com/uma-serve/uma-serve/bench/report"
+	"github.com/uma-serve/uma-serve/bench/workload"
 	"github.com/uma-serve/uma-serve/models/heldout"
 )
 
@@ -42,11 +43,11 @@ type runOptions struct {
 	timeout                      time.Duration
 	quiet                        bool
 	decoder                      string
-	load                         load.Options
+	options                      workload.Options
 }
 
 func runCommand() *cobra.Command {
-	o := runOptions{load: load.DefaultOptions()}
+	o := runOptions{options: workload.DefaultOptions()}
 	cmd := &cobra.Command{
 		Use:   "run [-- uma-serve options…]",
 		Short: "run a workload on servers, or replay it in virtual time, and write reports",
@@ -60,7 +61,7 @@ func runCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
 			defer stop()
-			o.load.Duration = time.Duration(o.seconds * float64(time.Second))
+			o.options.Duration = time.Duration(o.seconds * float64(time.Second))
 			if o.repeats < 1 || o.warmUp < 0 {
 				return errors.New("--repeats must be at least 1, --warmup 0 or more")
 			}
@@ -85,9 +86,11 @@ a simulated decoder in virtual time; its numbers are marked synthetic, and the s
 
 Workloads:
 `)
-	for _, w := range load.Names {
-		fmt.Fprintf(&b, "  %-14s %s\n", w.Name, w.Help)
+	table := tabwriter.NewWriter(&b, 0, 0, 1, ' ', 0)
+	for _, w := range workload.Names {
+		fmt.Fprintf(table, "  %s\t%s\n", w.Name, w.Help)
 	}
+	table.Flush()
 	b.WriteString("\nSides: " + measure.SidesHelp + ".")
 	return b.String()
 }
@@ -96,46 +99,61 @@ func (o *runOptions) flags(f *pflag.FlagSet) {
 	f.SortFlags = false
 	f.StringVar(&o.mode, "mode", "real", "real, or replay (virtual time, no model)")
 	f.StringVar(&o.workload, "workload", "synthetic", "name of the workload")
-	f.StringSliceVar(&o.sides, "sides", nil, "`CONFIGURATIONS` of uma-serve to measure, comma-separated; the last is under test (default: the server's own; replay: uma)")
-	f.StringVar(&o.baseline, "baseline", "none", "adds sides: none, stock, static-budget, all (those two and every policy)")
+	f.StringSliceVar(&o.sides, "sides", nil,
+		"`CONFIGURATIONS` of uma-serve to measure, comma-separated; the last is under test (default: the server's "+
+			"own; replay: uma)")
+	f.StringVar(&o.baseline, "baseline", "none",
+		"adds sides: none, stock, static-budget, all (those two and every policy)")
 	f.StringVar(&o.underTest, "under-test", "", "`SIDE` to compare with the others (default: the last)")
 	f.IntVar(&o.repeats, "repeats", 3, "number of runs of each side, for confidence intervals")
-	f.IntVar(&o.warmUp, "warmup", 3, "unmeasured requests before each run; 0 also skips the calibration of prompt lengths")
+	f.IntVar(&o.warmUp, "warmup", 3,
+		"unmeasured requests before each run; 0 also skips the calibration of prompt lengths")
 	f.StringVar(&o.name, "name", "", "config_name of the report (default MODE-WORKLOAD)")
 	f.StringVar(&o.outDir, "out-dir", "bench-out", "`directory` of the reports")
 
 	f.Float64Var(&o.seconds, "duration-s", 30, "duration of the arrivals in seconds: requests = duration × rate")
-	f.Float64Var(&o.load.Rate, "arrival-rate", o.load.Rate, "open loop: requests per second, Poisson")
-	f.IntSliceVarP(&o.sweep, "concurrency", "c", nil, "closed loop instead of arrivals: number of clients; a list makes a sweep")
-	f.IntVar(&o.load.Requests, "requests", 0, "requests of a run (default: duration × rate; heldout: all)")
-	f.Float64Var(&o.load.ReasoningRatio, "reasoning-ratio", o.load.ReasoningRatio, "fraction of reasoning requests in synthetic and mix")
-	f.Uint64Var(&o.load.Seed, "seed", o.load.Seed, "seed of the workload and the sampling; repeat k has seed + k")
-	f.Float64Var(&o.load.Scale, "scale", 1, "factor on the lengths of synthetic, sharegpt, math500; below 1 for a slow machine")
-	f.BoolVar(&o.load.Exact, "exact", false, "ignore end of generation, so that answers have the drawn length (uma, llama-server)")
-	f.StringVar(&o.load.File, "file", "", "`FILE` of ShareGPT (JSON) or MATH-500 (JSON lines)")
-	f.StringVar(&o.load.MathFile, "math-file", "", "mix: `FILE` of MATH-500 (JSON lines)")
-	f.IntVar(&o.load.Streams, "streams", o.load.Streams, "storm: chats; decode-sweep: answers at once")
-	f.IntVar(&o.load.Clients, "clients", o.load.Clients, "storm: clients that submit prompts; agent-chain: agents; two-app: batch clients")
-	f.IntVar(&o.load.Prompt, "prompt", o.load.Prompt, "storm, two-app: `tokens` of a long prompt")
-	f.IntVar(&o.load.Tokens, "tokens", o.load.Tokens, "decode-sweep, long-context, shared-prefix, agent-chain, ipc: `tokens` of an answer")
-	f.DurationVar(&o.load.Solo, "solo", o.load.Solo, "storm: time that the chats run alone")
-	f.DurationVar(&o.load.Storm, "storm", o.load.Storm, "storm: time that the chats run with the prompts")
-	f.BoolVar(&o.load.Background, "background", false, "storm: send the prompts as background requests")
-	f.IntVar(&o.load.Context, "context", o.load.Context, "long-context, shared-prefix: maximum prompt `tokens`")
-	f.IntVar(&o.load.Turns, "turns", o.load.Turns, "agent-chain: turns")
-	f.IntVar(&o.load.Rounds, "rounds", o.load.Rounds, "shared-prefix, long-context, ipc: repetitions within a run")
+	f.Float64Var(&o.options.Rate, "arrival-rate", o.options.Rate, "open loop: requests per second, Poisson")
+	f.IntSliceVarP(&o.sweep, "concurrency", "c", nil,
+		"closed loop instead of arrivals: number of clients; a list makes a sweep")
+	f.IntVar(&o.options.Requests, "requests", 0, "requests of a run (default: duration × rate; heldout: all)")
+	f.Float64Var(&o.options.ReasoningRatio, "reasoning-ratio", o.options.ReasoningRatio,
+		"fraction of reasoning requests in synthetic and mix")
+	f.Uint64Var(&o.options.Seed, "seed", o.options.Seed, "seed of the workload and the sampling; repeat k has seed + k")
+	f.Float64Var(&o.options.Scale, "scale", 1,
+		"factor on the lengths of synthetic, sharegpt, math500; below 1 for a slow machine")
+	f.BoolVar(&o.options.Exact, "exact", false,
+		"ignore end of generation, so that answers have the drawn length (uma, llama-server)")
+	f.StringVar(&o.options.File, "file", "", "`FILE` of ShareGPT (JSON) or MATH-500 (JSON lines)")
+	f.StringVar(&o.options.MathFile, "math-file", "", "mix: `FILE` of MATH-500 (JSON lines)")
+	f.IntVar(&o.options.Streams, "streams", o.options.Streams, "storm: chats; decode-sweep: answers at once")
+	f.IntVar(&o.options.Clients, "clients", o.options.Clients,
+		"storm: clients that submit prompts; agent-chain: agents; two-app: batch clients")
+	f.IntVar(&o.options.Prompt, "prompt", o.options.Prompt, "storm, two-app: `tokens` of a long prompt")
+	f.IntVar(&o.options.Tokens, "tokens", o.options.Tokens,
+		"decode-sweep, long-context, shared-prefix, agent-chain, ipc: `tokens` of an answer")
+	f.DurationVar(&o.options.Solo, "solo", o.options.Solo, "storm: time that the chats run alone")
+	f.DurationVar(&o.options.Storm, "storm", o.options.Storm, "storm: time that the chats run with the prompts")
+	f.BoolVar(&o.options.Background, "background", false, "storm: send the prompts as background requests")
+	f.IntVar(&o.options.Context, "context", o.options.Context, "long-context, shared-prefix: maximum prompt `tokens`")
+	f.IntVar(&o.options.Turns, "turns", o.options.Turns, "agent-chain: turns")
+	f.IntVar(&o.options.Rounds, "rounds", o.options.Rounds,
+		"shared-prefix, long-context, ipc: repetitions within a run")
 
-	f.StringVar(&o.target, "target", "uma", "kind of server: "+strings.Join(drive.Targets, ", "))
+	f.StringVar(&o.target, "target", "uma", "kind of server: "+strings.Join(loadgen.Targets, ", "))
 	f.StringVar(&o.socket, "socket", "", "socket `PATH` of a running uma-serve")
 	f.StringVar(&o.url, "url", "", "`URL` or socket path of another server")
 	f.StringVar(&o.model, "model-name", "", "name of the model for ollama and openai servers")
-	f.StringVarP(&o.modelFile, "model", "m", "", "GGUF `file` for uma-serve, or builtin (default: a generated one of 135 M parameters; heldout: builtin)")
+	f.StringVarP(&o.modelFile, "model", "m", "",
+		"GGUF `file` for uma-serve, or builtin (default: a generated one of 135 M parameters; heldout: builtin)")
 	f.StringVar(&o.apiKeyEnv, "api-key-env", "", "environment `VARIABLE` that holds the server's API key")
-	f.StringVar(&o.extra, "extra", "", "`JSON` object to merge into the body of HTTP requests, such as {\"ignore_eos\":true}")
+	f.StringVar(&o.extra, "extra", "",
+		"`JSON` object to merge into the body of HTTP requests, such as {\"ignore_eos\":true}")
 	f.Float32Var(&o.temperature, "temp", 0, "sampling temperature; 0 = greedy")
-	f.StringVar(&o.earlyExit, "early-exit", "", "think.early_exit of reasoning requests to uma: off, eat, rpdi, both (default: the server's)")
+	f.StringVar(&o.earlyExit, "early-exit", "",
+		"think.early_exit of reasoning requests to uma: off, eat, rpdi, both (default: the server's)")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "time limit of one answer")
-	f.StringVar(&o.decoder, "decoder", "reference", "replay: cost of decoding: reference (a data-centre GPU), laptop, or step=US,prefill=US,think=US,output=US")
+	f.StringVar(&o.decoder, "decoder", "reference",
+		"replay: cost of decoding: reference (a data-centre GPU), laptop, or step=US,prefill=US,think=US,output=US")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "do not print progress")
 }
 
@@ -188,7 +206,8 @@ func (o *runOptions) run(ctx context.Context, flags map[string]string, args []st
 		return nil, fmt.Errorf("--mode is %q; it must be real or replay", o.mode)
 	}
 	if len(args) > 0 || o.socket != "" || o.url != "" || len(o.sweep) > 0 {
-		return nil, errors.New("--mode replay uses no server and no closed loop: leave out --socket, --url, --concurrency and uma-serve's options")
+		return nil, errors.New("--mode replay uses no server and no closed loop: leave out --socket, --url, " +
+			"--concurrency and uma-serve's options")
 	}
 	decoder, err := replay.ParseDecoder(o.decoder)
 	if err != nil {
@@ -197,8 +216,9 @@ func (o *runOptions) run(ctx context.Context, flags map[string]string, args []st
 	var out []*results.Report
 	for _, s := range sides {
 		done := 0
-		cfg := replay.Config{Name: name, Side: s.Name, Workload: o.workload, Policy: cmp.Or(s.Policy, "uma"), Target: time.Duration(s.TargetMs * float64(time.Millisecond)),
-			ThinkBudget: s.ThinkBudget, Decoder: decoder, Options: o.load, Repeats: o.repeats,
+		cfg := replay.Config{Name: name, Side: s.Name, Workload: o.workload, Policy: cmp.Or(s.Policy, "uma"),
+			Target:      time.Duration(s.TargetMs * float64(time.Millisecond)),
+			ThinkBudget: s.ThinkBudget, Decoder: decoder, Options: o.options, Repeats: o.repeats,
 			Environment: measure.Environment(flags), Done: func() { done++; progress(s.Name, done, o.repeats) }}
 		if slices.Contains(s.Args, "--meridian") || s.EarlyExit != "" && s.EarlyExit != "off" {
 			return nil, fmt.Errorf("side %s needs logits, which a replay does not have", s.Name)
@@ -248,7 +268,8 @@ func (o *runOptions) allSides() (out []measure.Side, err error) {
 	return out, nil
 }
 
-func (o *runOptions) real(ctx context.Context, name string, sides []measure.Side, flags map[string]string, args []string, progress func(string, int, int)) ([]*results.Report, error) {
+func (o *runOptions) real(ctx context.Context, name string, sides []measure.Side, flags map[string]string,
+	args []string, progress func(string, int, int)) ([]*results.Report, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -257,28 +278,33 @@ func (o *runOptions) real(ctx context.Context, name string, sides []measure.Side
 		return nil, errors.New("--socket is for uma-serve; use --url for other servers")
 	}
 	if (o.socket != "" || o.target != "uma") && (len(args) > 0 || o.modelFile != "") {
-		return nil, errors.New("a running server has its own model and options: leave out --model and uma-serve's options")
+		return nil, errors.New("a running server has its own model and options: leave out --model and uma-serve's " +
+			"options")
 	}
-	cfg := measure.Config{Name: name, Workload: o.workload, Options: o.load, Sides: sides, Sweep: o.sweep, Repeats: o.repeats, WarmUp: o.warmUp,
-		ClientBin: self, ClientArgs: []string{"load-client"}, Environment: measure.Environment(flags), Progress: progress,
+	cfg := measure.Config{Name: name, Workload: o.workload, Options: o.options, Sides: sides, Sweep: o.sweep,
+		Repeats: o.repeats, WarmUp: o.warmUp,
+		ClientBin: self, ClientArgs: []string{"load-client"}, Environment: measure.Environment(flags),
+		Progress: progress,
 		Say: func(line string) {
 			if !o.quiet {
 				fmt.Fprintln(os.Stderr, line)
 			}
 		},
-		Job: drive.Job{Target: o.target, Address: cmp.Or(o.socket, o.url), Model: o.model, KeyEnv: o.apiKeyEnv, Extra: json.RawMessage(o.extra), Temperature: o.temperature,
+		Job: loadgen.Job{Target: o.target, Address: cmp.Or(o.socket, o.url), Model: o.model, KeyEnv: o.apiKeyEnv,
+			Extra: json.RawMessage(o.extra), Temperature: o.temperature,
 			Timeout: o.timeout, EarlyExit: o.earlyExit}}
 	for _, p := range heldout.Problems() {
-		cfg.Options.Problems = append(cfg.Options.Problems, load.Problem(p))
+		cfg.Options.Problems = append(cfg.Options.Problems, workload.Problem(p))
 	}
 	// Mistakes show before a server is started.
-	if _, err := load.New(o.workload, cfg.Options); err != nil {
+	if _, err := workload.New(o.workload, cfg.Options); err != nil {
 		return nil, err
 	}
 	if cfg.Job.Address == "" && o.target == "uma" {
 		if cfg.ServerBin = filepath.Join(filepath.Dir(self), "uma-serve"); !exists(cfg.ServerBin) {
 			if cfg.ServerBin, err = exec.LookPath("uma-serve"); err != nil {
-				return nil, errors.New("no uma-serve next to this binary or in PATH; run `make`, or name a running one with --socket")
+				return nil, errors.New("no uma-serve next to this binary or in PATH; run `make`, or name a running " +
+					"one with --socket")
 			}
 		}
 		model := o.modelFile
@@ -292,14 +318,15 @@ func (o *runOptions) real(ctx context.Context, name string, sides []measure.Side
 		}
 		cells := 16384
 		if o.workload == "long-context" || o.workload == "shared-prefix" {
-			cells = max(cells, o.load.Context)
+			cells = max(cells, o.options.Context)
 		}
 		cfg.ServerArgs = []string{"--ctx-size", fmt.Sprint(cells), "--parallel", "16"}
 		if model != "" {
 			cfg.ServerArgs = append(cfg.ServerArgs, "-m", model)
 		}
 		if o.workload == "ipc" {
-			cfg.ServerArgs = append(cfg.ServerArgs, "--max-tokens", fmt.Sprint(o.load.Tokens), "--think", "off", "--seed", "1")
+			cfg.ServerArgs = append(cfg.ServerArgs, "--max-tokens", fmt.Sprint(o.options.Tokens), "--think", "off",
+				"--seed", "1")
 		}
 		cfg.ServerArgs = append(cfg.ServerArgs, args...)
 	}
@@ -324,8 +351,10 @@ func newProgress(quiet bool) func(label string, done, total int) {
 	return func(label string, done, total int) {
 		if of != label {
 			of = label
-			bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(os.Stderr), progressbar.OptionSetDescription(label), progressbar.OptionShowCount(),
-				progressbar.OptionSetWidth(30), progressbar.OptionSetElapsedTime(true), progressbar.OptionThrottle(100*time.Millisecond))
+			bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(os.Stderr),
+				progressbar.OptionSetDescription(label), progressbar.OptionShowCount(),
+				progressbar.OptionSetWidth(30), progressbar.OptionSetElapsedTime(true),
+				progressbar.OptionThrottle(100*time.Millisecond))
 		}
 		bar.Set(done)
 		if done == total {
@@ -376,7 +405,8 @@ func save(d *results.Document, dir string) error {
 
 // loadClientCommand is the process that run measures from.
 func loadClientCommand() *cobra.Command {
-	return &cobra.Command{Use: "load-client", Hidden: true, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		return drive.Serve(cmd.Context(), os.Stdin, os.Stdout)
-	}}
+	return &cobra.Command{Use: "load-client", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return loadgen.Serve(cmd.Context(), os.Stdin, os.Stdout)
+		}}
 }

@@ -34,7 +34,8 @@ func TestReplayIsDeterministic(t *testing.T) {
 	var dirs []string
 	for _, seed := range []string{"7", "7", "8"} {
 		dir := t.TempDir()
-		if err := do(t, runCommand(), "--mode", "replay", "--baseline", "all", "--requests", "40", "--repeats", "2", "--seed", seed, "--out-dir", dir); err != nil {
+		if err := do(t, runCommand(), "--mode", "replay", "--baseline", "all", "--requests", "40", "--repeats", "2",
+			"--seed", seed, "--out-dir", dir); err != nil {
 			t.Fatal(err)
 		}
 		dirs = append(dirs, dir)
@@ -62,18 +63,21 @@ func TestReplayIsDeterministic(t *testing.T) {
 	// Without a limit on thoughts the report under test thinks longer than the limited one: a regression.
 	a, b := t.TempDir(), t.TempDir()
 	for dir, side := range map[string]string{a: "static-budget=700", b: "stock"} {
-		if err := do(t, runCommand(), "--mode", "replay", "--sides", side, "--requests", "60", "--out-dir", dir, "--name", side); err != nil {
+		if err := do(t, runCommand(), "--mode", "replay", "--sides", side, "--requests", "60", "--out-dir", dir,
+			"--name", side); err != nil {
 			t.Fatal(err)
 		}
 	}
-	err := do(t, compareCommand(), filepath.Join(a, "report.json"), filepath.Join(b, "report.json"), "--out-dir", filepath.Join(b, "ab"))
+	err := do(t, compareCommand(), filepath.Join(a, "report.json"), filepath.Join(b, "report.json"), "--out-dir",
+		filepath.Join(b, "ab"))
 	if err == nil || !strings.Contains(err.Error(), "think tokens, mean went from") {
 		t.Errorf("more thinking is no regression: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(b, "ab", "ab-report.json")); err != nil {
 		t.Error(err)
 	}
-	if err := do(t, compareCommand(), filepath.Join(a, "report.json"), filepath.Join(b, "report.json"), "--fail-over", "1e6"); err != nil {
+	if err := do(t, compareCommand(), filepath.Join(a, "report.json"), filepath.Join(b, "report.json"), "--fail-over",
+		"1e6"); err != nil {
 		t.Errorf("within --fail-over: %v", err)
 	}
 }
@@ -97,7 +101,8 @@ func TestRunRefuses(t *testing.T) {
 		"leave out --model":         "--socket x -m y",
 		"one configuration":         "--socket x --sides stock,uma",
 	} {
-		if err := do(t, runCommand(), strings.Fields(args+" --out-dir "+t.TempDir())...); err == nil || !strings.Contains(err.Error(), want) {
+		if err := do(t, runCommand(), strings.Fields(args+" --out-dir "+t.TempDir())...); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: want an error with %q, got %v", args, want, err)
 		}
 	}

@@ -8,12 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/uma-serve/uma-serve/bench/load"
+	"github.com/uma-serve/uma-serve/bench/workload"
 )
 
 // stormCommand is run --workload storm with its own table.
 func stormCommand() *cobra.Command {
-	o := runOptions{mode: "real", workload: "storm", target: "uma", baseline: "none", warmUp: 3, timeout: time.Hour, load: load.DefaultOptions()}
+	o := runOptions{mode: "real", workload: "storm", target: "uma", baseline: "none", warmUp: 3, timeout: time.Hour,
+		options: workload.DefaultOptions()}
 	var outDir string
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -51,13 +52,14 @@ and only this table.`,
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.modelFile, "model", "m", "", "GGUF `file` (default: a generated one of 135 M parameters, Q8_0)")
-	f.StringSliceVar(&o.sides, "sides", []string{"stock", "uma", "meridian@50", "meridian@100"}, "`POLICY[@TARGET]` of each side")
-	f.IntVar(&o.load.Streams, "chats", o.load.Streams, "chat streams")
-	f.IntVar(&o.load.Clients, "clients", o.load.Clients, "clients that submit prompts")
-	f.IntVar(&o.load.Prompt, "prompt", o.load.Prompt, "approximate `tokens` of each prompt")
-	f.DurationVar(&o.load.Solo, "solo", o.load.Solo, "time that the chats run alone")
-	f.DurationVar(&o.load.Storm, "storm", o.load.Storm, "time that the storm lasts")
-	f.BoolVar(&o.load.Background, "background", false, "send the clients' prompts as background requests")
+	f.StringSliceVar(&o.sides, "sides", []string{"stock", "uma", "meridian@50", "meridian@100"},
+		"`POLICY[@TARGET]` of each side")
+	f.IntVar(&o.options.Streams, "chats", o.options.Streams, "chat streams")
+	f.IntVar(&o.options.Clients, "clients", o.options.Clients, "clients that submit prompts")
+	f.IntVar(&o.options.Prompt, "prompt", o.options.Prompt, "approximate `tokens` of each prompt")
+	f.DurationVar(&o.options.Solo, "solo", o.options.Solo, "time that the chats run alone")
+	f.DurationVar(&o.options.Storm, "storm", o.options.Storm, "time that the storm lasts")
+	f.BoolVar(&o.options.Background, "background", false, "send the clients' prompts as background requests")
 	f.IntVar(&o.repeats, "repeats", 1, "number of runs of each side")
 	f.StringVar(&outDir, "out-dir", "", "also write the reports to this `directory`")
 	f.BoolVar(&asJSON, "json", false, "print JSON")

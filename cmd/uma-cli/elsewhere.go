@@ -20,6 +20,7 @@ func init() {
 		prompt  = "uma-cli run PROMPT asks one question, uma-cli alone opens a chat"
 		options = "the daemon's options are flags of uma-serve (uma-serve --help); sampling options are flags of run and chat"
 		tokens  = "uma-cli run -v prints the number of prompt and answer tokens"
+		page    = "uma-cli open shows the daemon's web page: a chat, and what the machine is doing"
 		cache   = "uma-cli kv shows the cached prefixes, uma-cli kv drop removes one"
 	)
 	for sentence, names := range map[string][]string{
@@ -32,6 +33,7 @@ func init() {
 		measure: {"bench", "benchmark"}, account: {"push", "signin", "signout", "login", "logout", "publish"},
 		prompt:  {"ask", "prompt", "generate", "complete", "exec", "cli", "q", "query"},
 		options: {"config", "set", "settings", "options", "env"}, tokens: {"tokenize", "count", "tokens"}, cache: {"cache", "slots", "clear", "flush"},
+		page: {"web", "ui", "webui", "browser", "dashboard"},
 	} {
 		for _, n := range names {
 			elsewhere[n] = sentence

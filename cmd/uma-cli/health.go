@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -81,6 +82,11 @@ func healthLine(out *ui.Terminal, h *wire.Health) string {
 	line := fmt.Sprintf("%s · up %s · %d requests", status, ui.Duration(ms(h.UptimeMs)), h.Requests)
 	if h.LastStepAgeMs != nil {
 		line += " · last step " + ui.Duration(ms(*h.LastStepAgeMs)) + " ago"
+	}
+	for _, url := range h.Listen {
+		if !strings.HasPrefix(url, "unix:") {
+			line += " · " + ui.Sanitize(url)
+		}
 	}
 	return line
 }

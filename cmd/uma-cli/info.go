@@ -115,6 +115,11 @@ func infoTable(in *wire.Info) *ui.Table {
 	var t ui.Table
 	t.Row("daemon", "%s, %s, pid %d, up %s", clean(in.Version), clean(in.Status), in.PID, ui.Duration(ms(in.UptimeMs)))
 	t.Row("socket", "%s", clean(in.Socket))
+	for _, ln := range in.Listeners {
+		if ln.Network == "tcp" {
+			t.Row("listens on", "http://%s, clients by %s", clean(ln.Address), clean(ln.Users))
+		}
+	}
 	t.Row("engine", "%s", clean(in.Engine))
 	t.Gap()
 	if m := in.Model; m != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/internal/insideview"
+	"github.com/uma-serve/uma-serve/internal/inspect"
 	"github.com/uma-serve/uma-serve/internal/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -37,7 +37,7 @@ drop, pin, unpin and save take a NAME. Users see only their own entries; root an
 				return usagef("unknown command %q; uma-cli kv has drop, pin, unpin and save", args[0])
 			}
 			return query(cmd, dial, asJSON, client.Question{Kind: wire.KindKV, KV: wire.KVQuestion{Tree: tree}},
-				func(out *ui.Terminal, r *wire.KVReport) (string, error) { return insideview.KV(out, r, all), nil })
+				func(out *ui.Terminal, r *wire.KVReport) (string, error) { return inspect.KV(out, r, all), nil })
 		},
 	}
 	cmd.Flags().BoolVar(&tree, "tree", false, "also print the prefix tree: one line per run of cells, below the run it continues")

@@ -325,7 +325,7 @@ func TestFlagNames(t *testing.T) {
 	}
 }
 
-// TestHelp holds every help text against testdata/help.
+// TestHelp compares every help text with testdata/help.
 func TestHelp(t *testing.T) {
 	var walk func(*cobra.Command)
 	walk = func(cmd *cobra.Command) {

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/uma-serve/uma-serve/client"
-	"github.com/uma-serve/uma-serve/internal/insideview"
+	"github.com/uma-serve/uma-serve/internal/inspect"
 	"github.com/uma-serve/uma-serve/internal/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -49,7 +49,7 @@ requests; root and the daemon's user see all.`,
 						return "", fmt.Errorf("no request %q of yours is remembered; the daemon remembers running requests "+
 							"and the %d that ended last", q.Request, wire.MaxLast)
 					}
-					return insideview.Why(out, report), nil
+					return inspect.Why(out, report), nil
 				})
 		},
 	}

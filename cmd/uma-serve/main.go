@@ -23,10 +23,12 @@ import (
 
 const long = `uma-serve loads one GGUF model through llama.cpp and serves it to every program on this
 machine over a Unix socket: framed JSON (docs/protocol.md), lines of text, and OpenAI's API over HTTP.
+--listen serves HTTP on a TCP address as well (docs/clients.md).
 
   uma-serve                                   serve the built-in demonstration model
   uma-serve -m model.gguf -c 16384            serve a model with a KV cache of 16,384 tokens
   uma-serve -m model.gguf --config uma.toml   read options from a file
+  uma-serve -m model.gguf --listen 8737       also serve HTTP on 127.0.0.1:8737
   uma-cli                                     chat with the model
   curl --unix-socket $XDG_RUNTIME_DIR/uma-serve/uma.sock http://uma/metrics
 
@@ -59,7 +61,7 @@ func newRoot() *cobra.Command {
 	var print bool
 	root := &cobra.Command{
 		Use:     "uma-serve",
-		Short:   "serve a GGUF model over a Unix socket",
+		Short:   "serve a GGUF model over a Unix socket, and over TCP if asked",
 		Long:    long,
 		Version: buildinfo.Version + ", " + buildinfo.Engine(),
 		Args: func(_ *cobra.Command, args []string) error {
@@ -127,6 +129,9 @@ func newRoot() *cobra.Command {
 		root.MarkFlagFilename(option, extension)
 	}
 	root.MarkFlagDirname("cache-dir")
+	for _, option := range []string{"listen", "listen-group", "allowed-host", "cors-origin"} {
+		root.RegisterFlagCompletionFunc(option, cobra.NoFileCompletions)
+	}
 	return root
 }
 

@@ -61,7 +61,7 @@ func values(t *testing.T, f *pflag.Flag) (strong, weak string, with []string) {
 	switch f.Name {
 	case "ctx-size":
 		return "1000", "2000", nil
-	case "socket-mode":
+	case "socket-mode", "listen-mode":
 		return "0660", "0666", nil
 	case "cache-ram", "cache-disk":
 		return "11MiB", "12MiB", nil
@@ -71,7 +71,13 @@ func values(t *testing.T, f *pflag.Flag) (strong, weak string, with []string) {
 		return "1h0m0s", "2h0m0s", []string{"--fabric", "nixl-synth"}
 	case "chat-template":
 		return "gemma", "llama3", nil
-	case "model", "socket", "socket-group", "cache-dir", "trace":
+	case "listen":
+		return "127.0.0.1:8737", "127.0.0.1:8738", nil
+	case "allowed-host":
+		return "strong.test", "weak.test", nil
+	case "cors-origin":
+		return "http://strong.test", "http://weak.test", nil
+	case "model", "socket", "socket-group", "listen-group", "api-keys", "cache-dir", "trace":
 		return "/strong", "/weak", nil
 	}
 	switch f.Value.Type() {
@@ -110,11 +116,11 @@ func inForce(t *testing.T, env []string, args []string, option string) (value, l
 	for l := range strings.Lines(out) {
 		l = strings.TrimSpace(l)
 		if l, ok := strings.CutPrefix(l, "#"+option+" = "); ok {
-			return strings.Trim(l, `'"`), "default"
+			return strings.Trim(l, `'"[]`), "default"
 		}
 		if l, ok := strings.CutPrefix(l, option+" = "); ok {
 			value, layer, _ := strings.Cut(l, "  # ")
-			return strings.Trim(value, `'"`), layer
+			return strings.Trim(value, `'"[]`), layer
 		}
 	}
 	t.Fatalf("%q %q: %s is not in\n%s", env, args, option, out)

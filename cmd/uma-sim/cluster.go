@@ -33,7 +33,8 @@ decodes the answer.`,
 	fs.IntVar(&cfg.Instances, "instances", 4, "number of servers")
 	fs.StringVar(&cfg.Routing, "routing", cluster.Routings[0], "routing policy: "+strings.Join(cluster.Routings, ", "))
 	fs.IntVar(&cfg.PrefillInstances, "prefill-instances", 0, "servers that only compute prompts; 0 = no disaggregation")
-	fs.Float64Var(&cfg.KVBytesPerToken, "kv-bytes-per-token", 131072, "bytes of KV cache per prompt token (Llama-3.1-8B in 16 bit: 131072)")
+	fs.Float64Var(&cfg.KVBytesPerToken, "kv-bytes-per-token", 131072,
+		"bytes of KV cache per prompt token (Llama-3.1-8B in 16 bit: 131072)")
 	fs.Float64Var(&cfg.TransferGBs, "kv-transfer-gbs", 25, "bandwidth between servers in GB/s")
 	fs.Int64Var(&cfg.TransferBaseUs, "kv-transfer-base-us", 100, "microseconds added to each transfer")
 	c.RunE = func(c *cobra.Command, _ []string) error {

@@ -29,7 +29,8 @@ uma and stock are policies of uma-serve's scheduler, the code that the daemon ru
 	}
 	server.register(c.Flags())
 	work.register(c.Flags())
-	c.Flags().StringSliceVar(&policies, "policies", []string{"uma", "stock", "vllm:fcfs", "vllm:sjf"}, "policies to compare")
+	c.Flags().StringSliceVar(&policies, "policies", []string{"uma", "stock", "vllm:fcfs", "vllm:sjf"},
+		"policies to compare")
 	c.Flags().StringVar(&html, "html", "", "write an HTML page to `FILE`")
 	c.Flags().StringVar(&title, "title", "uma-sim: policies compared", "title of the page")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")

@@ -26,9 +26,12 @@ around it (noise, spread), and the time between two steps (between: milliseconds
   uma-sim run --cost-model cost.json --batch-formation uma --uma-trace recorded.txt
   uma-sim fit --uma-trace monday.txt --uma-trace tuesday.txt --against wednesday.txt`,
 	}
-	c.Flags().StringArrayVar(&recorded, "uma-trace", nil, "recording `FILE` of uma-serve (UMA_TRACE); repeatable, fitted together")
-	c.Flags().StringArrayVar(&against, "against", nil, "report how well the fit predicts the steps of another recording `FILE`")
-	c.Flags().StringArrayVar(&speed, "as-fast-as", nil, "scale the fit to the speed of the machine in a recording `FILE`; repeatable")
+	c.Flags().StringArrayVar(&recorded, "uma-trace", nil,
+		"recording `FILE` of uma-serve (UMA_TRACE); repeatable, fitted together")
+	c.Flags().StringArrayVar(&against, "against", nil,
+		"report how well the fit predicts the steps of another recording `FILE`")
+	c.Flags().StringArrayVar(&speed, "as-fast-as", nil,
+		"scale the fit to the speed of the machine in a recording `FILE`; repeatable")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if len(recorded) == 0 {
 			return usagef("--uma-trace is missing")
@@ -118,6 +121,7 @@ func sayErrors(say func(format string, args ...any), name string, fitted *latenc
 	}
 	slices.Sort(errs)
 	q := func(p float64) float64 { return errs[int(p*float64(len(errs)-1))] }
-	say("%s: %d steps; predicted against measured %+.1f %% in all; at quantiles 5, 25, 50, 75, 95: %+.1f, %+.1f, %+.1f, %+.1f, %+.1f %%",
+	say("%s: %d steps; predicted against measured %+.1f %% in all; at quantiles 5, 25, 50, 75, 95: %+.1f, %+.1f, "+
+		"%+.1f, %+.1f, %+.1f %%",
 		name, len(errs), 100*(predicted/took-1), q(.05), q(.25), q(.5), q(.75), q(.95))
 }

@@ -1,4 +1,5 @@
-// Command uma-sim simulates an LLM server on virtual time: continuous batching, KV cache and scheduler. One verb a file; the engine is in package sim.
+// Command uma-sim simulates an LLM server on virtual time: continuous batching, KV cache and scheduler. One verb a
+// file; the engine is in package sim.
 //
 // Results go to stdout and are the same bytes for the same input; wall-clock times, progress and warnings go to stderr.
 package main

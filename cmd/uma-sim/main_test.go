@@ -84,7 +84,8 @@ func TestGolden(t *testing.T) {
 		{"case05_sjf", "expected_fixed", []string{"--seed", "7"}},
 	} {
 		at := func(file string) string { return filepath.Join(dir, c.name, file) }
-		out := must(t, append([]string{"run", "--config", at("config.json"), "--trace", at("trace.csv"), "--json"}, c.flags...)...)
+		out := must(t, append([]string{"run", "--config", at("config.json"), "--trace", at("trace.csv"), "--json"},
+			c.flags...)...)
 		data, err := os.ReadFile(at(c.expected + ".json"))
 		if err != nil {
 			t.Fatal(err)
@@ -100,8 +101,10 @@ func TestGolden(t *testing.T) {
 		if err := json.Unmarshal(data, &want); err != nil {
 			t.Fatal(err)
 		}
-		if len(got.Requests) != len(want.Requests) || len(got.Steps) != len(want.Steps) || len(got.Aggregate) != len(want.Aggregate) {
-			t.Fatalf("%s: %d requests, %d steps, %d numbers; want %d, %d, %d", c.name, len(got.Requests), len(got.Steps), len(got.Aggregate), len(want.Requests), len(want.Steps), len(want.Aggregate))
+		if len(got.Requests) != len(want.Requests) || len(got.Steps) != len(want.Steps) ||
+			len(got.Aggregate) != len(want.Aggregate) {
+			t.Fatalf("%s: %d requests, %d steps, %d numbers; want %d, %d, %d", c.name, len(got.Requests),
+				len(got.Steps), len(got.Aggregate), len(want.Requests), len(want.Steps), len(want.Aggregate))
 		}
 		for k, w := range want.Aggregate {
 			if g, ok := got.Aggregate[k]; !ok || math.Abs(g-w) > 1e-9*math.Max(1, math.Abs(w)) {
@@ -111,7 +114,8 @@ func TestGolden(t *testing.T) {
 	}
 
 	// A flag wins over the file, also when it sets a zero.
-	out := must(t, "run", "--config", filepath.Join(dir, "case05_sjf", "config.json"), "--trace", filepath.Join(dir, "case05_sjf", "trace.csv"), "--record-steps=false", "--scheduler", "fcfs", "--json")
+	out := must(t, "run", "--config", filepath.Join(dir, "case05_sjf", "config.json"), "--trace",
+		filepath.Join(dir, "case05_sjf", "trace.csv"), "--record-steps=false", "--scheduler", "fcfs", "--json")
 	if strings.Contains(out, `"steps": [`) {
 		t.Error("--record-steps=false did not override the configuration")
 	}
@@ -127,8 +131,10 @@ func with(verb string, more ...string) []string {
 func TestRunExportReplay(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	first := must(t, with("run", "--rate", "20", "--num-requests", "60", "--prefix-tokens", "64", "--trace-output", at("t"), "--results-path", at("a.json"), "--metrics-path", at("m.json"), "--json")...)
-	second := must(t, with("replay", "--trace-header", at("t.yaml"), "--trace-data", at("t.csv"), "--results-path", at("b.json"), "--json")...)
+	first := must(t, with("run", "--rate", "20", "--num-requests", "60", "--prefix-tokens", "64", "--trace-output",
+		at("t"), "--results-path", at("a.json"), "--metrics-path", at("m.json"), "--json")...)
+	second := must(t, with("replay", "--trace-header", at("t.yaml"), "--trace-data", at("t.csv"), "--results-path",
+		at("b.json"), "--json")...)
 	if first != second {
 		t.Error("INV-13: run and replay differ")
 	}
@@ -145,7 +151,8 @@ func TestRunExportReplay(t *testing.T) {
 // TestRecordedPlans: what the scheduler was told can be written, and is a workload again.
 func TestRecordedPlans(t *testing.T) {
 	plans := filepath.Join(t.TempDir(), "plans.txt")
-	must(t, with("run", "--batch-formation", "uma", "--workload", "meridian", "--num-requests", "5", "--plan-output", plans)...)
+	must(t, with("run", "--batch-formation", "uma", "--workload", "meridian", "--num-requests", "5", "--plan-output",
+		plans)...)
 	out := must(t, with("run", "--batch-formation", "uma", "--uma-trace", plans)...)
 	if !strings.Contains(out, `"completed_requests": 5`) {
 		t.Errorf("%s", out)
@@ -158,7 +165,8 @@ func TestRecordedPlans(t *testing.T) {
 	if math.Abs(cost.A-1) > 0.02 || math.Abs(cost.B-0.01) > 0.001 || math.Abs(cost.C-0.005) > 0.02 || cost.D > 1e-5 {
 		t.Errorf("fitted %+v, want 1, 0.01, 0.005, 0", cost)
 	}
-	if status, _, errs := run(t, with("run", "--plan-output", plans)...); status != exitUsage || !strings.Contains(errs, "--batch-formation uma") {
+	if status, _, errs := run(t, with("run", "--plan-output", plans)...); status != exitUsage ||
+		!strings.Contains(errs, "--batch-formation uma") {
 		t.Errorf("status %d: %s", status, errs)
 	}
 }
@@ -166,15 +174,19 @@ func TestRecordedPlans(t *testing.T) {
 // TestDaemonTrace: a trace of uma-serve is workload, server and step times at once, and flags change what they name.
 func TestDaemonTrace(t *testing.T) {
 	const trace = "../../sim/testdata/daemon.trace.gz"
-	if out := must(t, "run", "--uma-trace", trace); !strings.Contains(out, `"completed_requests": 16`) || !strings.Contains(out, "Cache Hit Rate: 0.") {
+	if out := must(t, "run", "--uma-trace", trace); !strings.Contains(out, `"completed_requests": 16`) ||
+		!strings.Contains(out, "Cache Hit Rate: 0.") {
 		t.Errorf("%s", out)
 	}
 	plans := filepath.Join(t.TempDir(), "plans")
-	must(t, "run", "--uma-trace", trace, "--policy", "meridian", "--parallel", "2", "--engine", "fake", "--plan-output", plans)
-	if data, err := os.ReadFile(plans); err != nil || !bytes.HasPrefix(data, []byte("config policy=meridian max_running=2 cells=16384 ")) {
+	must(t, "run", "--uma-trace", trace, "--policy", "meridian", "--parallel", "2", "--engine", "fake", "--plan-output",
+		plans)
+	if data, err := os.ReadFile(plans); err != nil ||
+		!bytes.HasPrefix(data, []byte("config policy=meridian max_running=2 cells=16384 ")) {
 		t.Errorf("%.100s, %v", data, err)
 	}
-	if out := must(t, "compare", "--uma-trace", trace, "--policies", "uma,stock,vllm:fcfs"); strings.Count(out, "STABLE")+strings.Count(out, "BACKLOGGED") != 3 {
+	if out := must(t, "compare", "--uma-trace", trace, "--policies", "uma,stock,vllm:fcfs"); strings.Count(out,
+		"STABLE")+strings.Count(out, "BACKLOGGED") != 3 {
 		t.Errorf("%s", out)
 	}
 	must(t, "plan", "--uma-trace", trace, "--contexts", "4096", "--slots", "4")
@@ -186,15 +198,21 @@ func TestVerbs(t *testing.T) {
 		args []string
 		want string
 	}{
-		{with("sweep", "--values", "5:320:x2", "--num-requests", "80", "--max-num-seqs", "4", "--output-tokens", "20", "--output-tokens-stdev", "5"), "saturation: stable up to"},
+		{with("sweep", "--values", "5:320:x2", "--num-requests", "80", "--max-num-seqs", "4", "--output-tokens", "20",
+			"--output-tokens-stdev", "5"), "saturation: stable up to"},
 		{with("sweep", "--param", "max-num-seqs", "--values", "1,8", "--json"), `"label": "8"`},
 		{with("compare", "--workload", "meridian", "--num-requests", "12", "--html", html), "vllm:sjf"},
 		{with("compare", "--num-requests", "12", "--json", "--policies", "stock,vllm:fcfs"), `"label": "stock"`},
-		{with("plan", "--num-requests", "30", "--contexts", "8192", "--slots", "4,8"), "uma-serve --ctx-size 8192 --parallel"},
-		{with("plan", "--num-requests", "30", "--contexts", "8192", "--slots", "1", "--itl-target-ms", "0.1"), "none of the 4 configurations"},
-		{with("cluster", "--num-requests", "50", "--instances", "5", "--prefill-instances", "2", "--routing", "least-loaded"), `"kv_transfers": 50`},
-		{[]string{"run", "--model", "meta-llama/llama-3.1-8b-instruct", "--hardware", "H100", "--num-requests", "5"}, `"completed_requests": 5`},
-		{[]string{"run", "--max-num-batched-tokens", "64", "--max-num-seqs", "3", "--beta-coeffs", "1,1,1", "--num-requests", "5", "--aggregate"}, `"completed_requests": 5`},
+		{with("plan", "--num-requests", "30", "--contexts", "8192", "--slots", "4,8"),
+			"uma-serve --ctx-size 8192 --parallel"},
+		{with("plan", "--num-requests", "30", "--contexts", "8192", "--slots", "1", "--itl-target-ms", "0.1"),
+			"none of the 4 configurations"},
+		{with("cluster", "--num-requests", "50", "--instances", "5", "--prefill-instances", "2", "--routing",
+			"least-loaded"), `"kv_transfers": 50`},
+		{[]string{"run", "--model", "meta-llama/llama-3.1-8b-instruct", "--hardware", "H100", "--num-requests", "5"},
+			`"completed_requests": 5`},
+		{[]string{"run", "--max-num-batched-tokens", "64", "--max-num-seqs", "3", "--beta-coeffs", "1,1,1",
+			"--num-requests", "5", "--aggregate"}, `"completed_requests": 5`},
 		{[]string{}, "A simulation needs:"},
 	} {
 		if out := must(t, c.args...); !strings.Contains(out, c.want) {
@@ -244,9 +262,12 @@ func TestMistakes(t *testing.T) {
 		{[]string{"run", "--nope"}, exitUsage, "there is no option --nope"},
 		{[]string{"run", "--rates", "1"}, exitUsage, "there is no option --rates; did you mean --rate?"},
 		{with("run", "--rate", "x"), exitUsage, `--rate is "x": it must be a number`},
-		{[]string{"run", "--beta-coeffs", "1,x"}, exitUsage, `--beta-coeffs is "1,x": it must be a comma-separated list of numbers`},
-		{with("plan", "--slots", "1,x"), exitUsage, `--slots is "1,x": it must be a comma-separated list of whole numbers`},
-		{with("run", "--metrics-path", filepath.Join(dir, "no", "m.json")), exitError, "m.json: there is no directory " + filepath.Join(dir, "no")},
+		{[]string{"run", "--beta-coeffs", "1,x"}, exitUsage,
+			`--beta-coeffs is "1,x": it must be a comma-separated list of numbers`},
+		{with("plan", "--slots", "1,x"), exitUsage,
+			`--slots is "1,x": it must be a comma-separated list of whole numbers`},
+		{with("run", "--metrics-path", filepath.Join(dir, "no", "m.json")), exitError,
+			"m.json: there is no directory " + filepath.Join(dir, "no")},
 		{with("run", "--trace", dir), exitError, dir + ": it is a directory, not a file"},
 		{with("run", "--trace", filepath.Join(dir, "none.csv")), exitError, "none.csv: no such file"},
 		{[]string{"frobnicate"}, exitUsage, "no command \"frobnicate\""},
@@ -257,19 +278,22 @@ func TestMistakes(t *testing.T) {
 		{[]string{"run", "--alpha-coeffs", "1,2,3"}, exitUsage, "needs --beta-coeffs"},
 		{[]string{"run", "--model", "gpt-9", "--hardware", "H100"}, exitError, "no published coefficients"},
 		{[]string{"run", "--latency-model", "roofline", "--hardware", "H100"}, exitError, "config.json"},
-		{[]string{"run", "--latency-model", "roofline", "--beta-coeffs", "1,2,3", "--model-config", "x"}, exitUsage, "blackbox"},
+		{[]string{"run", "--latency-model", "roofline", "--beta-coeffs", "1,2,3", "--model-config", "x"}, exitUsage,
+			"blackbox"},
 		{with("run", "--workload", "unknown"), exitUsage, "chatbot"},
 		{with("run", "--workload", "chatbot", "--trace", "x.csv"), exitUsage, "one of --trace"},
 		{with("sweep", "--param", "nope"), exitUsage, "no flag --nope"},
 		{with("sweep", "--values", "3:1:1"), exitUsage, "must grow"},
 		{with("replay"), exitUsage, "--trace-data is missing"},
 		{[]string{"fit"}, exitUsage, "--uma-trace is missing"},
-		{with("run", "--total-kv-blocks", "4", "--prompt-tokens", "30", "--prompt-tokens-stdev", "0", "--output-tokens", "100", "--output-tokens-stdev", "0"), exitLivelock, "livelock"},
+		{with("run", "--total-kv-blocks", "4", "--prompt-tokens", "30", "--prompt-tokens-stdev", "0", "--output-tokens",
+			"100", "--output-tokens-stdev", "0"), exitLivelock, "livelock"},
 		{with("cluster", "--routing", "nope"), exitError, "round-robin"},
 	} {
 		status, out, errs := run(t, c.args...)
 		if status != c.status || !strings.Contains(errs, c.want) {
-			t.Errorf("uma-sim %s: status %d, want %d; %q is not in %q (stdout %.80q)", strings.Join(c.args, " "), status, c.status, c.want, errs, out)
+			t.Errorf("uma-sim %s: status %d, want %d; %q is not in %q (stdout %.80q)", strings.Join(c.args, " "),
+				status, c.status, c.want, errs, out)
 		}
 	}
 }
@@ -293,7 +317,8 @@ func TestHelp(t *testing.T) {
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	s.register(fs)
 	fs.VisitAll(func(f *pflag.Flag) {
-		if _, ok := keyOf[f.Name]; !ok && f.Name != "config" && f.Name != "cost-model" && f.Name != "model" && f.Name != "vllm-version" {
+		if _, ok := keyOf[f.Name]; !ok && f.Name != "config" && f.Name != "cost-model" && f.Name != "model" &&
+			f.Name != "vllm-version" {
 			t.Errorf("--%s has no key in a configuration file", f.Name)
 		}
 	})

@@ -32,7 +32,8 @@ The step time describes the machine: --cost-model (measured by uma-serve), --bet
 	fs := c.Flags()
 	fs.Float64Var(&target.ITLP95Ms, "itl-target-ms", 100, "target of the 95th percentile of ITL, 0 = any")
 	fs.Float64Var(&target.TTFTP95Ms, "ttft-target-ms", 0, "target of the 95th percentile of TTFT, 0 = any")
-	fs.IntSliceVar(&grid.Contexts, "contexts", []int{4096, 8192, 16384, 32768, 65536}, "context sizes to try, in tokens of the whole KV cache")
+	fs.IntSliceVar(&grid.Contexts, "contexts", []int{4096, 8192, 16384, 32768, 65536},
+		"context sizes to try, in tokens of the whole KV cache")
 	fs.IntSliceVar(&grid.Slots, "slots", []int{1, 2, 4, 8, 16, 32}, "numbers of parallel requests to try")
 	fs.StringSliceVar(&grid.Policies, "policies", []string{"uma", "stock", "meridian", "pascal"}, "policies to try")
 	fs.IntVar(&show, "show", 12, "candidates to print")
@@ -80,7 +81,8 @@ The step time describes the machine: --cost-model (measured by uma-serve), --bet
 			flag = fmt.Sprintf(" --itl-target-ms %g", target.ITLP95Ms)
 		}
 		if best := out[0]; best.Meets {
-			fmt.Fprintf(w, "\nserve it with: uma-serve --ctx-size %d --parallel %d --policy %s%s\n", best.Context, best.Slots, best.Policy, flag)
+			fmt.Fprintf(w, "\nserve it with: uma-serve --ctx-size %d --parallel %d --policy %s%s\n", best.Context,
+				best.Slots, best.Policy, flag)
 		} else {
 			fmt.Fprintf(w, "\nnone of the %d configurations meets the target; the closest is %s\n", n, best.Label)
 		}

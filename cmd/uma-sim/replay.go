@@ -32,7 +32,8 @@ The simulation ends when all requests have ended. BLIS ends at twice the latest 
 	server.register(c.Flags())
 	out.register(c)
 	c.Flags().StringVar(&header, "trace-header", "", "header `FILE.yaml`")
-	c.Flags().StringVar(&steps, "steps", "", "check a daemon's recording `FILE` (uma-serve --trace) step for step instead")
+	c.Flags().StringVar(&steps, "steps", "",
+		"check a daemon's recording `FILE` (uma-serve --trace) step for step instead")
 	c.Flags().StringVar(&data, "trace-data", "", "rows `FILE.csv`")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		server.warnTo(c.ErrOrStderr())
@@ -45,7 +46,8 @@ The simulation ends when all requests have ended. BLIS ends at twice the latest 
 			if err != nil {
 				return fmt.Errorf("%s: %w (%d steps were equal)", steps, err, got.Steps)
 			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "%d steps equal: %d batches, %d tokens, %d operations on cells\n", got.Steps, got.Batches, got.Tokens, got.Ops)
+			_, err = fmt.Fprintf(c.OutOrStdout(), "%d steps equal: %d batches, %d tokens, %d operations on cells\n",
+				got.Steps, got.Batches, got.Tokens, got.Ops)
 			return err
 		}
 		if data == "" {

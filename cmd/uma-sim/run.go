@@ -31,7 +31,8 @@ func (o *outputFlags) register(c *cobra.Command) {
 	fs.StringVar(&o.metrics, "metrics-path", "", "write metrics and requests to `FILE` (JSON, BLIS layout)")
 	fs.StringVar(&o.results, "results-path", "", "write finished requests to `FILE` (JSON, BLIS layout)")
 	fs.StringVar(&o.trace, "trace-output", "", "write a TraceV2 to `NAME`.yaml and NAME.csv")
-	fs.StringVar(&o.plans, "plan-output", "", "uma: write the scheduler's events and plans to `FILE` (UMA_TRACE layout)")
+	fs.StringVar(&o.plans, "plan-output", "",
+		"uma: write the scheduler's events and plans to `FILE` (UMA_TRACE layout)")
 }
 
 func newRun() *cobra.Command {
@@ -72,7 +73,8 @@ a --horizon it continues to the horizon, as BLIS does, and prints a warning.`,
 func (o *outputFlags) simulate(c *cobra.Command, cfg sim.Config, src workload.Source) error {
 	if o.aggregate {
 		if o.metrics != "" || o.results != "" || o.trace != "" || o.json && cfg.RecordSteps {
-			return usagef("--aggregate records no requests and steps; it excludes --metrics-path, --results-path, --trace-output and --record-steps")
+			return usagef("--aggregate records no requests and steps; it excludes --metrics-path, --results-path, " +
+				"--trace-output and --record-steps")
 		}
 		cfg.Collect = sim.Aggregate
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/blis"
 	"github.com/uma-serve/uma-serve/sim/latency"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
@@ -31,8 +32,10 @@ type serverFlags struct {
 
 // aliases are the names other tools use.
 var aliases = map[string]string{
-	"max-num-seqs": "max-num-running-reqs", "max-num-batched-tokens": "max-num-scheduled-tokens", "block-size": "block-size-in-tokens",
-	"num-gpu-blocks-override": "total-kv-blocks", "parallel": "max-num-running-reqs", "batch-size": "max-num-scheduled-tokens",
+	"max-num-seqs": "max-num-running-reqs", "max-num-batched-tokens": "max-num-scheduled-tokens",
+	"block-size":              "block-size-in-tokens",
+	"num-gpu-blocks-override": "total-kv-blocks", "parallel": "max-num-running-reqs",
+	"batch-size":           "max-num-scheduled-tokens",
 	"tensor-parallel-size": "tp", "model-config-folder": "model-config", "scheduling-policy": "scheduler",
 }
 
@@ -44,59 +47,91 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 	f.flags.NoOverlap = f.mend
 	c := &f.flags
 	fs.StringVar(&f.config, "config", "", "configuration `FILE` (JSON); flags override it")
-	fs.IntVar(&c.MaxRunning, "max-num-running-reqs", c.MaxRunning, "maximum requests per batch (vLLM: --max-num-seqs, uma-serve: --parallel)")
-	fs.IntVar(&c.MaxScheduledTokens, "max-num-scheduled-tokens", c.MaxScheduledTokens, "maximum new tokens per step (vLLM: --max-num-batched-tokens, uma-serve: --batch-size)")
-	fs.IntVar(&c.LongPrefill, "long-prefill-token-threshold", c.LongPrefill, "maximum prompt tokens of one request per step, 0 = no limit")
+	fs.IntVar(&c.MaxRunning, "max-num-running-reqs", c.MaxRunning,
+		"maximum requests per batch (vLLM: --max-num-seqs, uma-serve: --parallel)")
+	fs.IntVar(&c.MaxScheduledTokens, "max-num-scheduled-tokens", c.MaxScheduledTokens,
+		"maximum new tokens per step (vLLM: --max-num-batched-tokens, uma-serve: --batch-size)")
+	fs.IntVar(&c.LongPrefill, "long-prefill-token-threshold", c.LongPrefill,
+		"maximum prompt tokens of one request per step, 0 = no limit")
 	fs.IntVar(&c.BlockTokens, "block-size-in-tokens", c.BlockTokens, "tokens per KV block")
-	fs.IntVar(&c.KVBlocks, "total-kv-blocks", c.KVBlocks, "KV blocks on the device; without this flag a published fit or the roofline sizes them")
+	fs.IntVar(&c.KVBlocks, "total-kv-blocks", c.KVBlocks,
+		"KV blocks on the device; without this flag a published fit or the roofline sizes them")
 	fs.IntVar(&c.KVCPUBlocks, "kv-cpu-blocks", 0, "KV blocks in host memory, 0 = no second tier")
 	fs.IntVar(&c.KVDiskBlocks, "kv-disk-blocks", 0, "uma: KV blocks on disk, 0 = none")
 	fs.BoolVar(&c.KVFabric, "kv-fabric", false, "uma: a fabric holds prefixes that no other tier has")
-	fs.Float64SliceVar(&c.KVTierUs, "kv-tier-us", c.KVTierUs, "uma: microseconds per token for copies between pool and host memory, from disk to host, from fabric to host")
-	fs.IntVar(&c.KVPartTokens, "kv-part-tokens", c.KVPartTokens, "uma: tokens per copy; two copies fit between two steps")
-	fs.StringVar(&c.KVTierModel, "kv-tier-model", c.KVTierModel, "model of the host tier: "+strings.Join(sim.TierModels, ", "))
-	fs.Float64Var(&c.OffloadThreshold, "kv-offload-threshold", c.OffloadThreshold, "fraction of device blocks in use above which free ones move to the host")
-	fs.Float64Var(&c.TransferBandwidth, "kv-transfer-bandwidth", c.TransferBandwidth, "bandwidth from host to device, in tokens per microsecond")
-	fs.Int64Var(&c.TransferBaseUs, "kv-transfer-base-latency", 0, "microseconds added to each block copied from host to device")
-	fs.IntVar(&c.MaxModelLen, "max-model-len", 0, "maximum tokens of a sequence, 0 = unlimited (roofline: from the model)")
-	fs.StringVar(&c.Scheduler, "scheduler", c.Scheduler, "order of the wait queue: "+strings.Join(sim.Schedulers, ", "))
-	fs.StringVar(&c.PriorityPolicy, "priority-policy", c.PriorityPolicy, "sort key of priority-fcfs and reverse-priority: "+strings.Join(sim.PriorityPolicies, ", "))
-	fs.StringVar(&c.BatchFormation, "batch-formation", c.BatchFormation, "batching algorithm: vllm, or uma (uma-serve's scheduler)")
+	fs.Float64SliceVar(&c.KVTierUs, "kv-tier-us", c.KVTierUs,
+		"uma: microseconds per token for copies between pool and host memory, from disk to host, from fabric to host")
+	fs.IntVar(&c.KVPartTokens, "kv-part-tokens", c.KVPartTokens,
+		"uma: tokens per copy; two copies fit between two steps")
+	fs.StringVar(&c.KVTierModel, "kv-tier-model", c.KVTierModel, "model of the host tier: "+
+		strings.Join(sim.TierModels, ", "))
+	fs.Float64Var(&c.OffloadThreshold, "kv-offload-threshold", c.OffloadThreshold,
+		"fraction of device blocks in use above which free ones move to the host")
+	fs.Float64Var(&c.TransferBandwidth, "kv-transfer-bandwidth", c.TransferBandwidth,
+		"bandwidth from host to device, in tokens per microsecond")
+	fs.Int64Var(&c.TransferBaseUs, "kv-transfer-base-latency", 0,
+		"microseconds added to each block copied from host to device")
+	fs.IntVar(&c.MaxModelLen, "max-model-len", 0,
+		"maximum tokens of a sequence, 0 = unlimited (roofline: from the model)")
+	fs.StringVar(&c.Scheduler, "scheduler", c.Scheduler, "order of the wait queue: "+
+		strings.Join(blis.Schedulers, ", "))
+	fs.StringVar(&c.PriorityPolicy, "priority-policy", c.PriorityPolicy,
+		"sort key of priority-fcfs and reverse-priority: "+strings.Join(blis.PriorityPolicies, ", "))
+	fs.StringVar(&c.BatchFormation, "batch-formation", c.BatchFormation,
+		"batching algorithm: vllm, or uma (uma-serve's scheduler)")
 	fs.StringVar(&c.Policy, "policy", "", "uma: scheduling policy, as uma-serve --policy")
 	fs.IntVar(&c.MaxQueue, "max-queue", 0, "uma: maximum queued requests, 0 = no limit")
-	fs.Float64Var(&c.TickBudgetMs, "tick-budget-ms", 0, "uma: target duration of a step with prompt tokens, 0 = the daemon's default")
-	fs.Float64Var(&c.GuardMs, "guard-ms", 0, "uma: pause prompts while an answer waits this long for a token, 0 = the daemon's default, < 0 = off")
+	fs.Float64Var(&c.TickBudgetMs, "tick-budget-ms", 0,
+		"uma: target duration of a step with prompt tokens, 0 = the daemon's default")
+	fs.Float64Var(&c.GuardMs, "guard-ms", 0,
+		"uma: pause prompts while an answer waits this long for a token, 0 = the daemon's default, < 0 = off")
 	if !f.target {
-		fs.Float64Var(&c.ITLTargetMs, "itl-target-ms", 0, "uma: ITL target of answers under meridian and pascal, 0 = the daemon's default")
+		fs.Float64Var(&c.ITLTargetMs, "itl-target-ms", 0,
+			"uma: ITL target of answers under meridian and pascal, 0 = the daemon's default")
 	}
-	fs.Float64Var(&c.ThinkFloorMs, "think-floor-ms", 0, "uma: maximum time between two thinking tokens, 0 = the scheduler's default")
-	fs.IntVar(&c.MaxBackground, "max-background", 0, "uma: maximum background requests that run at the same time, 0 = no limit")
+	fs.Float64Var(&c.ThinkFloorMs, "think-floor-ms", 0,
+		"uma: maximum time between two thinking tokens, 0 = the scheduler's default")
+	fs.IntVar(&c.MaxBackground, "max-background", 0,
+		"uma: maximum background requests that run at the same time, 0 = no limit")
 	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "uma: do not share prefixes between prompts")
-	fs.StringVar(&c.Engine, "engine", "", "uma: fake = run each batch on uma-serve's test engine, which tracks every KV cell (slower)")
+	fs.StringVar(&c.Engine, "engine", "",
+		"uma: fake = run each batch on uma-serve's test engine, which tracks every KV cell (slower)")
 	fs.StringVar(&c.LatencyModel, "latency-model", "", "source of step times: "+strings.Join(sim.LatencyModels, ", "))
-	fs.Float64SliceVar(&c.Alpha, "alpha-coeffs", nil, "microseconds outside the engine: before the queue, per prompt token, per output token")
+	fs.Float64SliceVar(&c.Alpha, "alpha-coeffs", nil,
+		"microseconds outside the engine: before the queue, per prompt token, per output token")
 	fs.Float64SliceVar(&c.Beta, "beta-coeffs", nil, "microseconds of a step: fixed, per prompt token, per decode token")
-	fs.StringVar(&f.cost, "cost-model", "", "calibrated: cost model `FILE` from uma-cli info --cost-model, uma-sim fit, or uma-serve's cache directory")
-	fs.Float64Var(&c.CostNoise, "cost-noise", 0, "variance of step times around the cost model (default: from the cost model file)")
-	fs.Float64SliceVar(&c.BetweenUs, "between-us", nil, "microseconds between two steps: fixed, per logits row (default: from the cost model file or the recording)")
+	fs.StringVar(&f.cost, "cost-model", "",
+		"calibrated: cost model `FILE` from uma-cli info --cost-model, uma-sim fit, or uma-serve's cache directory")
+	fs.Float64Var(&c.CostNoise, "cost-noise", 0,
+		"variance of step times around the cost model (default: from the cost model file)")
+	fs.Float64SliceVar(&c.BetweenUs, "between-us", nil,
+		"microseconds between two steps: fixed, per logits row (default: from the cost model file or the recording)")
 	fs.StringVar(&f.model, "model", "", "model `NAME` in the table of published coefficients")
 	fs.StringVar(&c.GPU, "hardware", "", "GPU: H100, A100-SXM, A100-80, L40S, or one of --hardware-config")
 	fs.IntVar(&c.TP, "tp", 1, "GPUs that share the model")
 	fs.StringVar(&f.vllm, "vllm-version", "", "vLLM version of the published fit, if there are several")
 	fs.StringVar(&c.HFConfigFile, "model-config", "", "Hugging Face config.json of the model: `FILE` or its folder")
 	fs.StringVar(&c.HardwareFile, "hardware-config", "", "hardware table `FILE` (JSON) instead of the built-in one")
-	fs.Float64Var(&c.MemoryShare, "gpu-memory-utilization", c.MemoryShare, "fraction of GPU memory for weights and KV cache (roofline sizing)")
-	fs.BoolVar(&c.RooflineTwoPhase, "roofline-two-phase", false, "charge the prefill and the decode of a step one after the other")
-	fs.Float64Var(&c.RooflineAllReduceGBs, "roofline-all-reduce-gbs", 0, "bandwidth between GPUs in GB/s, 0 = communication takes no time")
-	fs.Float64Var(&c.RooflineLayerOverhead, "roofline-layer-overhead-us", 0, "kernel launch time per layer in microseconds")
+	fs.Float64Var(&c.MemoryShare, "gpu-memory-utilization", c.MemoryShare,
+		"fraction of GPU memory for weights and KV cache (roofline sizing)")
+	fs.BoolVar(&c.RooflineTwoPhase, "roofline-two-phase", false,
+		"charge the prefill and the decode of a step one after the other")
+	fs.Float64Var(&c.RooflineAllReduceGBs, "roofline-all-reduce-gbs", 0,
+		"bandwidth between GPUs in GB/s, 0 = communication takes no time")
+	fs.Float64Var(&c.RooflineLayerOverhead, "roofline-layer-overhead-us", 0,
+		"kernel launch time per layer in microseconds")
 	fs.StringVar(&c.Admission, "admission", c.Admission, "admission policy: "+strings.Join(sim.Admissions, ", "))
 	fs.Float64Var(&c.BucketCapacity, "token-bucket-capacity", 0, "token-bucket: capacity in prompt tokens")
-	fs.Float64Var(&c.BucketRefill, "token-bucket-refill-rate", 0, "token-bucket: refill rate in prompt tokens per second")
-	fs.BoolVar(&c.DeferBatch, "defer-batch", false, "hold the classes batch and background until no other request runs")
-	fs.BoolVar(&c.NoOverlap, "no-overlap", c.NoOverlap, "prevent the overlap of two steps after a batch drains, which BLIS has")
+	fs.Float64Var(&c.BucketRefill, "token-bucket-refill-rate", 0,
+		"token-bucket: refill rate in prompt tokens per second")
+	fs.BoolVar(&c.DeferBatch, "defer-batch", false,
+		"defer the classes batch and background until no other request runs")
+	fs.BoolVar(&c.NoOverlap, "no-overlap", c.NoOverlap,
+		"prevent the overlap of two steps after a batch drains, which BLIS has")
 	fs.Int64Var(&c.Seed, "seed", c.Seed, "random seed")
 	fs.Int64Var(&c.HorizonUs, "horizon", 0, "end of the simulation in microseconds, 0 = until nothing is left")
-	fs.BoolVar(&c.StrictHorizon, "strict-horizon", false, "stop before the first event past the horizon instead of after it")
+	fs.BoolVar(&c.StrictHorizon, "strict-horizon", false,
+		"stop before the first event past the horizon instead of after it")
 	fs.BoolVar(&c.RecordSteps, "record-steps", false, "report each step")
 	fs.BoolVar(&c.RecordITL, "record-itl", false, "report each inter-token latency")
 	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
@@ -107,8 +142,8 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 	})
 }
 
-// server builds the configuration: defaults, then --config or the recording that is the workload (nil: none), then flags,
-// then what follows from the model.
+// server builds the configuration: defaults, then --config or the recording that is the workload (nil: none), then
+// flags, then what follows from the model.
 func (f *serverFlags) server(work *workloadFlags) (sim.Config, error) {
 	c := f.flags
 	if work != nil {
@@ -165,7 +200,8 @@ func (f *serverFlags) costs(c *sim.Config, work *workloadFlags) error {
 		if c.LatencyModel == "" || f.config != "" && !f.fs.Changed("latency-model") {
 			c.LatencyModel = "calibrated"
 		}
-	case work != nil && work.recording != nil && f.model == "" && c.HFConfigFile == "" && len(c.Beta) == 0 && len(c.CostModel) == 0:
+	case work != nil && work.recording != nil && f.model == "" && c.HFConfigFile == "" && len(c.Beta) == 0 &&
+		len(c.CostModel) == 0:
 		var err error
 		if fitted, err = fitRecordings([]*sched.Trace{work.recording}, f.warn); err != nil {
 			return fmt.Errorf("the recording has no step times; give --cost-model: %w", err)
@@ -239,11 +275,18 @@ var keyOf = func() map[string]string {
 		"kv-transfer-base-latency": "kv_transfer_base_latency_us", "hardware": "gpu", "model-config": "hf_config_file",
 		"hardware-config": "hardware_config_file", "horizon": "horizon_us",
 	}
-	for _, name := range []string{"max-num-running-reqs", "max-num-scheduled-tokens", "long-prefill-token-threshold", "block-size-in-tokens",
-		"total-kv-blocks", "kv-cpu-blocks", "kv-tier-model", "kv-offload-threshold", "kv-transfer-bandwidth", "max-model-len", "scheduler",
-		"priority-policy", "batch-formation", "policy", "max-queue", "tick-budget-ms", "guard-ms", "latency-model", "alpha-coeffs", "beta-coeffs",
-		"tp", "gpu-memory-utilization", "roofline-two-phase", "roofline-all-reduce-gbs", "roofline-layer-overhead-us", "admission",
-		"itl-target-ms", "think-floor-ms", "max-background", "no-prefix-cache", "engine", "cost-noise", "between-us", "kv-disk-blocks", "kv-fabric", "kv-tier-us", "kv-part-tokens", "token-bucket-capacity", "token-bucket-refill-rate", "defer-batch", "no-overlap", "seed", "strict-horizon", "record-steps", "record-itl"} {
+	for _, name := range []string{"max-num-running-reqs", "max-num-scheduled-tokens", "long-prefill-token-threshold",
+		"block-size-in-tokens",
+		"total-kv-blocks", "kv-cpu-blocks", "kv-tier-model", "kv-offload-threshold", "kv-transfer-bandwidth",
+		"max-model-len", "scheduler",
+		"priority-policy", "batch-formation", "policy", "max-queue", "tick-budget-ms", "guard-ms", "latency-model",
+		"alpha-coeffs", "beta-coeffs",
+		"tp", "gpu-memory-utilization", "roofline-two-phase", "roofline-all-reduce-gbs", "roofline-layer-overhead-us",
+		"admission",
+		"itl-target-ms", "think-floor-ms", "max-background", "no-prefix-cache", "engine", "cost-noise", "between-us",
+		"kv-disk-blocks", "kv-fabric", "kv-tier-us", "kv-part-tokens", "token-bucket-capacity",
+		"token-bucket-refill-rate", "defer-batch", "no-overlap", "seed", "strict-horizon", "record-steps",
+		"record-itl"} {
 		m[name] = strings.ReplaceAll(name, "-", "_")
 	}
 	return m
@@ -251,7 +294,8 @@ var keyOf = func() map[string]string {
 
 // chooseModel fills in what a model's name or shape decides.
 func (f *serverFlags) chooseModel(c *sim.Config) error {
-	if f.config == "" && (f.fs.Changed("alpha-coeffs") != f.fs.Changed("beta-coeffs")) && c.LatencyModel == "" && f.fs.Changed("alpha-coeffs") {
+	if f.config == "" && (f.fs.Changed("alpha-coeffs") != f.fs.Changed("beta-coeffs")) && c.LatencyModel == "" &&
+		f.fs.Changed("alpha-coeffs") {
 		return usagef("--alpha-coeffs needs --beta-coeffs, which gives the time of a step")
 	}
 	if c.LatencyModel == "" {
@@ -261,8 +305,10 @@ func (f *serverFlags) chooseModel(c *sim.Config) error {
 		case c.HFConfigFile != "":
 			c.LatencyModel = "roofline"
 		default:
-			return usagef("the time of a step is missing; give --beta-coeffs A,B,C (microseconds), --model with --hardware and --tp " +
-				"(published fits), --model-config with --hardware (roofline), --cost-model (measured by uma-serve), or --config")
+			return usagef("the time of a step is missing; give --beta-coeffs A,B,C (microseconds), --model with " +
+				"--hardware and --tp " +
+				"(published fits), --model-config with --hardware (roofline), --cost-model (measured by uma-serve), " +
+				"or --config")
 		}
 	}
 	if c.LatencyModel == "roofline" && f.config == "" && (len(c.Alpha) > 0 || len(c.Beta) > 0) {

@@ -100,7 +100,8 @@ hundred requests (--num-requests) whose arrivals span more time than one request
 }
 
 // saturate looks between the last stable rate before the first unstable one, and that.
-func saturate(param string, rows []explore.Summary, ask func(string) (*sim.Report, error)) (rate float64, known bool, err error) {
+func saturate(param string, rows []explore.Summary, ask func(string) (*sim.Report, error)) (rate float64, known bool,
+	err error) {
 	if param != "rate" {
 		return 0, false, nil
 	}

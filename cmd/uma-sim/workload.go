@@ -35,9 +35,11 @@ func (w *workloadFlags) register(fs *pflag.FlagSet) {
 	w.fs = fs
 	w.d = workload.DefaultDistribution()
 	fs.StringVar(&w.trace, "trace", "", "workload from a trace `FILE.csv`: "+strings.Join(workload.TraceColumns, ","))
-	fs.StringVar(&w.recorded, "uma-trace", "", "workload, server and step times from a recording `FILE` (uma-serve --trace, UMA_TRACE); flags override it")
+	fs.StringVar(&w.recorded, "uma-trace", "",
+		"workload, server and step times from a recording `FILE` (uma-serve --trace, UMA_TRACE); flags override it")
 	fs.StringVar(&w.spec, "workload-spec", "", "workload from a specification `FILE.yaml`")
-	fs.StringVar(&w.name, "workload", "distribution", "distribution, meridian (chat and reasoning), "+strings.Join(workload.PresetNames(), ", "))
+	fs.StringVar(&w.name, "workload", "distribution", "distribution, meridian (chat and reasoning), "+
+		strings.Join(workload.PresetNames(), ", "))
 	fs.Float64Var(&w.d.Rate, "rate", w.d.Rate, "requests per second (with --workload-spec: its aggregate rate)")
 	fs.Int64Var(&w.d.Requests, "num-requests", w.d.Requests, "total number of requests")
 	fs.StringVar(&w.d.Process, "arrival-process", w.d.Process, "distribution: constant, poisson, gamma, weibull")
@@ -51,9 +53,11 @@ func (w *workloadFlags) register(fs *pflag.FlagSet) {
 		fs.Float64Var(&g.g.Max, g.name+"-max", g.g.Max, "distribution: maximum")
 	}
 	fs.IntVar(&w.d.Prefix, "prefix-tokens", 0, "tokens of a prefix that all prompts share")
-	fs.IntVar(&w.d.Concurrency, "concurrency", 0, "closed loop: users that each wait for their answer; --rate is ignored")
+	fs.IntVar(&w.d.Concurrency, "concurrency", 0,
+		"closed loop: users that each wait for their answer; --rate is ignored")
 	fs.Int64Var(&w.thinkMs, "think-time-ms", 0, "closed loop: milliseconds between an answer and the next request")
-	fs.Float64Var(&w.ratio, "reasoning-ratio", workload.DefaultMix().ReasoningRatio, "meridian: fraction of requests that think")
+	fs.Float64Var(&w.ratio, "reasoning-ratio", workload.DefaultMix().ReasoningRatio,
+		"meridian: fraction of requests that think")
 }
 
 // prepare reads the file that the flags name, once. After it source may be called from many goroutines.

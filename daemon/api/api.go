@@ -75,6 +75,7 @@ type Prompt struct {
 type Server struct {
 	Backend
 	StallTimeout time.Duration // for a client that does not read; 0 = for ever
+	Version      string        // of the daemon
 	Log          *slog.Logger
 	Now          func() time.Time
 }

@@ -45,6 +45,9 @@ func (w *Writer) Text(data string) {
 	w.out = append(append(append(w.out, "data: "...), data...), "\n\n"...)
 }
 
+// Comment adds a line that clients skip: a sign of life.
+func (w *Writer) Comment() { w.out = append(w.out, ":\n\n"...) }
+
 // Line adds a JSON value on a line of its own: the answer is a sequence of these (application/x-ndjson).
 func (w *Writer) Line(v any) {
 	w.lines = true
@@ -69,6 +72,9 @@ func (w *Writer) begin(status int, contentType string) {
 	if !w.begun {
 		w.w.Header().Set("Content-Type", contentType)
 		w.w.Header().Set("Cache-Control", "no-store")
+		if contentType != "application/json" {
+			w.w.Header().Set("X-Accel-Buffering", "no") // nginx would keep events back
+		}
 		w.w.WriteHeader(status)
 		w.begun = true
 	}

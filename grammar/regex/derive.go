@@ -35,6 +35,17 @@ func (s *Set) Derive(e Expr, b byte) Expr {
 	return r.next[r.class[b]]
 }
 
+// DeriveAlone is Derive for an expression of which no other derivative is likely to be asked: it computes that one.
+func (s *Set) DeriveAlone(e Expr, b byte) Expr {
+	if int(e) < len(s.rows) && s.rows[e] != nil || !s.nodes[e].first.Has(b) {
+		return s.Derive(e, b)
+	}
+	if d := s.derive(e, b); s.alive(d) {
+		return d
+	}
+	return 0
+}
+
 // Row returns every derivative of e: byte b leads to next[class[b]]. Both are shared and must not be written.
 func (s *Set) Row(e Expr) (class *[256]byte, next []Expr) {
 	r := s.row(e)

@@ -11,7 +11,12 @@ func (s *Set) Runes(ranges ...RuneRange) Expr {
 	for _, r := range ranges {
 		alts = s.utf8Range(alts, r)
 	}
-	return s.or(alts)
+	e := s.or(alts)
+	if s.runes == nil {
+		s.runes = map[Expr]bool{}
+	}
+	s.runes[e] = true
+	return e
 }
 
 // NotRunes returns the UTF-8 encoding of one code point that is in none of ranges.

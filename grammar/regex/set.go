@@ -62,6 +62,11 @@ type Set struct {
 	covered map[memoKey]bool
 	err     error
 
+	runes map[Expr]bool // expressions of one code point
+
+	saturated   map[Expr]Expr // Saturate's memo, for saturatedTo bytes
+	saturatedTo int
+
 	derived  int // nodes that derive saw, ever
 	searched int // those of them that questions about emptiness asked for
 
@@ -363,6 +368,7 @@ func (s *Set) and(es []Expr) Expr {
 		}
 		out = append(out, s.Bytes(set))
 	}
+	out = s.countRunes(out)
 	slices.Sort(out)
 	out = slices.Compact(out)
 	switch len(out) {
@@ -380,6 +386,30 @@ func (s *Set) and(es []Expr) Expr {
 		return 1
 	}
 	return s.nary(kAnd, out)
+}
+
+// countRunes joins, in an intersection, a repetition of any code point with one of some: their counts are of the same
+// code points, and one repetition is fewer states than two side by side.
+func (s *Set) countRunes(es []Expr) []Expr {
+	for i, x := range es {
+		nx := s.nodes[x]
+		if nx.kind != kRepeat || nx.a != s.anyRune || s.anyRune == 0 {
+			continue
+		}
+		for j, y := range es {
+			ny := s.nodes[y]
+			if i == j || ny.kind != kRepeat || !s.runes[ny.a] {
+				continue
+			}
+			most := int(nx.y)
+			if most < 0 || ny.y >= 0 && ny.y < nx.y {
+				most = int(ny.y)
+			}
+			es[j] = s.Repeat(ny.a, int(max(nx.x, ny.x)), most)
+			return s.countRunes(slices.Delete(es, i, i+1))
+		}
+	}
+	return es
 }
 
 func (s *Set) flatten(k kind, es []Expr) []Expr {

@@ -1,5 +1,5 @@
-// Package ask is `uma-cli run`: one question put together from words, files and a pipe, and its answer on a stream
-// that may be a terminal, a file or another program.
+// Package ask implements `uma-cli run`: it joins a question from arguments, files and standard input, and prints the
+// answer to a terminal, a file or a pipe.
 package ask
 
 import (
@@ -19,10 +19,10 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// maxInput is the most text read from files and a pipe: what the largest frame can hold.
+// maxInput is the limit of the text from files and standard input: the largest frame's size.
 const maxInput = wire.MaxFrameBytes
 
-// Options are one question.
+// Options describe one question.
 type Options struct {
 	Settings     chat.Settings
 	Words        []string  // the prompt on the command line
@@ -44,7 +44,8 @@ type UsageError struct{ Err error }
 
 func (e UsageError) Error() string { return e.Err.Error() }
 
-// Run asks and prints. chat.ErrInterrupt: a signal cancelled the answer, what there was of it is printed.
+// Run asks and prints. It returns chat.ErrInterrupt after a signal cancelled the answer, whose received part is
+// printed.
 func Run(ctx context.Context, dial func(context.Context) (*client.Client, error), o *Options) error {
 	req, err := o.request()
 	if err != nil {
@@ -52,7 +53,8 @@ func Run(ctx context.Context, dial func(context.Context) (*client.Client, error)
 	}
 	if o.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("not done within %v (--timeout); the answer was cancelled", o.Timeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, o.Timeout,
+			fmt.Errorf("not done within %v (--timeout); the answer was cancelled", o.Timeout))
 		defer cancel()
 	}
 	c, err := dial(ctx)
@@ -121,13 +123,14 @@ func Run(ctx context.Context, dial func(context.Context) (*client.Client, error)
 	return nil
 }
 
-// request puts the question together.
+// request joins the question.
 func (o *Options) request() (*wire.Request, error) {
 	if o.Settings.Sampling.Logprobs > 0 && !o.JSON {
 		return nil, errors.New("--logprobs needs --json: plain text has no place for them")
 	}
 	if o.Raw && o.Settings.System != "" {
-		return nil, errors.New("--system needs the chat template, which --raw leaves out; write the instructions into the prompt")
+		return nil, errors.New("--system needs the chat template, which --raw leaves out; write the instructions " +
+			"into the prompt")
 	}
 	text, err := o.prompt()
 	if err != nil {

@@ -1,13 +1,13 @@
 // Package chat is the conversation of `uma-cli`: the loop that reads a line, runs a /command or asks the daemon, and
 // shows the answer; the settings of /set; conversation files; the history of typed lines.
 //
-// Everything it touches is handed in (Config), so a test drives it with a reader, a buffer and a channel of signals.
+// All of its inputs and outputs are in Config, so a test drives it with a reader, a buffer and a channel of signals.
 //
 // # Ctrl-C
 //
 // At the prompt the line editor has the terminal in raw mode and reports Ctrl-C as ErrInterrupt. While an answer
 // runs the terminal is in its ordinary mode and Ctrl-C is a SIGINT: the first cancels the answer on the daemon and
-// waits for its end event (the daemon promises it within a step), the second stops waiting.
+// waits for its end event (which comes within a step), the second stops waiting.
 //
 // # Ctrl-\
 //
@@ -28,7 +28,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Config is what a chat runs on.
+// Config has a chat's inputs, outputs and settings.
 type Config struct {
 	Dial       func(context.Context) (*client.Client, error)
 	In         LineReader
@@ -63,7 +63,7 @@ func New(cfg Config) *Chat {
 	return &Chat{cfg: cfg, settings: cfg.Settings}
 }
 
-// errLeave ends the loop: /bye.
+// errLeave ends the loop, after /bye.
 var errLeave = errors.New("leave")
 
 // Run talks until the user leaves. It fails only when there is no daemon at the start or the terminal is gone.
@@ -106,7 +106,7 @@ func (c *Chat) Run(ctx context.Context) error {
 	}
 }
 
-// handle does what one line asks.
+// handle executes one line.
 func (c *Chat) handle(ctx context.Context, line string) error {
 	if strings.TrimSpace(line) == "" {
 		return nil
@@ -123,7 +123,8 @@ func (c *Chat) handle(ctx context.Context, line string) error {
 	case !utf8.ValidString(text):
 		return errors.New("the message is not valid UTF-8; is the terminal set to another encoding?")
 	case len(text) > wire.MaxFrameBytes:
-		return fmt.Errorf("the message has %s bytes; the maximum is %s", ui.Count(len(text)), ui.Count(wire.MaxFrameBytes))
+		return fmt.Errorf("the message has %s bytes; the maximum is %s", ui.Count(len(text)),
+			ui.Count(wire.MaxFrameBytes))
 	}
 	return c.ask(ctx, text)
 }
@@ -200,7 +201,7 @@ func (c *Chat) ask(ctx context.Context, text string) error {
 	err := Stream(ctx, c.client, &req, c.cfg.Interrupts, c.cfg.EndThink, r.Event)
 	r.Stop()
 	if errors.Is(err, client.ErrClosed) && r.Empty() {
-		// The daemon was started anew since the last message; nothing of this one was answered.
+		// The daemon was restarted since the last message, and sent no part of this answer.
 		if err = c.connect(ctx); err == nil {
 			r.Begin()
 			err = Stream(ctx, c.client, &req, c.cfg.Interrupts, c.cfg.EndThink, r.Event)
@@ -215,7 +216,8 @@ func (c *Chat) ask(ctx context.Context, text string) error {
 	if interrupted && r.End == nil {
 		out.Println(out.Dim("[cancelled]"))
 	}
-	if answer := r.Answer(); strings.TrimSpace(answer.Content) != "" || (r.End != nil && !interrupted && err == nil && r.End.Reason != wire.Cancelled) {
+	if answer := r.Answer(); strings.TrimSpace(answer.Content) != "" ||
+		(r.End != nil && !interrupted && err == nil && r.End.Reason != wire.Cancelled) {
 		c.messages = append(c.messages, wire.Message{Role: "user", Content: text}, answer)
 	}
 	if r.End != nil {
@@ -255,7 +257,7 @@ func (c *Chat) contextTokens() int {
 	return c.info.ContextTokens()
 }
 
-// Hint is what to do next about an error, "" when the error says it itself. inChat tells commands from flags.
+// Hint advises what to do about an error, "" when the error text says it. inChat selects commands instead of flags.
 func Hint(err error, inChat bool) string {
 	var refused *client.ServerError
 	switch {
@@ -269,7 +271,8 @@ func Hint(err error, inChat bool) string {
 	switch refused.Code {
 	case wire.ContextLength:
 		if inChat {
-			return "Start a new conversation with /clear (after /save FILE), or run the daemon with a larger --ctx-size."
+			return "Start a new conversation with /clear (after /save FILE), or run the daemon with a larger " +
+				"--ctx-size."
 		}
 		return "Send less text, or run the daemon with a larger --ctx-size."
 	case wire.QueueLimit, wire.SessionLimit:

@@ -23,7 +23,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write what the transcripts show into testdata; read the diff before you keep it")
+var rewrite = flag.Bool("rewrite", false,
+	"write what the transcripts show into testdata; read the diff before you keep it")
 
 // script is a LineReader that types lines and writes them into the transcript as the terminal would echo them.
 type script struct {
@@ -47,7 +48,7 @@ func (s *script) ReadLine(prompt string) (string, error) {
 	return line, nil
 }
 
-// model answers by what it is asked.
+// model answers by the question.
 type model struct {
 	interrupts chan os.Signal
 	endThink   chan os.Signal
@@ -59,8 +60,10 @@ func (m *model) answer(c *clienttest.Conn, r *clienttest.Request) {
 	m.mu.Lock()
 	m.asked = append(m.asked, r.Messages)
 	m.mu.Unlock()
-	eos := wire.EOS{ID: r.ID, Reason: wire.Stop, Streamed: true, Usage: wire.Usage{PromptTokens: 20, CachedTokens: 12, CompletionTokens: 3},
-		Timings: wire.Timings{TTFT: 42 * time.Millisecond, Prefill: 40 * time.Millisecond, Decode: 100 * time.Millisecond}}
+	eos := wire.EOS{ID: r.ID, Reason: wire.Stop, Streamed: true,
+		Usage: wire.Usage{PromptTokens: 20, CachedTokens: 12, CompletionTokens: 3},
+		Timings: wire.Timings{TTFT: 42 * time.Millisecond, Prefill: 40 * time.Millisecond,
+			Decode: 100 * time.Millisecond}}
 	last := r.Messages[len(r.Messages)-1].Content
 	switch {
 	case last == "think":
@@ -77,7 +80,8 @@ func (m *model) answer(c *clienttest.Conn, r *clienttest.Request) {
 		m.endThink <- syscall.SIGQUIT
 		<-r.EndThink
 		c.Token(r.ID, "\n\n42", wire.Output)
-		eos.Usage.ThinkTokens, eos.Usage.CompletionTokens, eos.Usage.CacheTier, eos.Usage.CacheMiss = 70, 71, wire.TierDisk, "diverged at token 12: another message"
+		eos.Usage.ThinkTokens, eos.Usage.CompletionTokens, eos.Usage.CacheTier, eos.Usage.CacheMiss = 70, 71,
+			wire.TierDisk, "diverged at token 12: another message"
 		eos.Thought = wire.ThinkSummary{Tokens: 70, Time: 900 * time.Millisecond, Ended: "user"}
 	case last == "how":
 		c.Token(r.ID, fmt.Sprintf("%+v", r.Think), wire.Output)
@@ -108,7 +112,8 @@ func (m *model) answer(c *clienttest.Conn, r *clienttest.Request) {
 		c.Token(r.ID, "On and on", wire.Output)
 		eos.Reason = wire.Length
 	case last == "too long":
-		c.Error(wire.Error{ID: r.ID, Code: wire.ContextLength, Message: "context_length_exceeded: n_prompt 9000, n_ctx 4096", NPrompt: 9000, NCtx: 4096})
+		c.Error(wire.Error{ID: r.ID, Code: wire.ContextLength,
+			Message: "context_length_exceeded: n_prompt 9000, n_ctx 4096", NPrompt: 9000, NCtx: 4096})
 		return
 	case last == "busy":
 		c.Error(wire.Error{ID: r.ID, Code: wire.QueueLimit, Message: "512 requests wait", RetryAfter: 2 * time.Second})
@@ -132,9 +137,12 @@ func (m *model) answer(c *clienttest.Conn, r *clienttest.Request) {
 
 // whyAnswer answers /why.
 func whyAnswer(f *wire.Frame) string {
-	body, _ := json.Marshal(wire.WhyReport{Requests: []wire.WhyRequest{{Request: f.Why.Request, Number: 7, UID: 1000, Class: "interactive", State: "done", Ended: "stop",
-		AgeMs: 5000, TookMs: 900, TTFTMs: 42, Usage: wire.WhyUsage{PromptTokens: 20, CachedTokens: 12, CacheTier: "device", CompletionTokens: 3},
-		Decisions: []wire.Decision{{AtMs: 0.5, LastMs: 0.5, Times: 1, Reason: "wait_turn", Text: "It waits because others are before it."}}}, {Request: f.Why.Request}}})
+	body, _ := json.Marshal(wire.WhyReport{Requests: []wire.WhyRequest{{Request: f.Why.Request, Number: 7, UID: 1000,
+		Class: "interactive", State: "done", Ended: "stop",
+		AgeMs: 5000, TookMs: 900, TTFTMs: 42,
+		Usage: wire.WhyUsage{PromptTokens: 20, CachedTokens: 12, CacheTier: "device", CompletionTokens: 3},
+		Decisions: []wire.Decision{{AtMs: 0.5, LastMs: 0.5, Times: 1, Reason: "wait_turn",
+			Text: "It waits because others are before it."}}}, {Request: f.Why.Request}}})
 	return string(body)
 }
 
@@ -164,7 +172,7 @@ func visible(s string) string {
 	return strings.NewReplacer("\x1b", "␛", "\r", "␍", "\b", "␈").Replace(s)
 }
 
-// TestTranscripts replays testdata/*.txt: the lines after ">>> " are typed, all of it is what the screen must show.
+// TestTranscripts replays testdata/*.txt: the lines after ">>> " are typed, the whole file is the expected screen.
 // A first line "# tty color hide" says what the terminal is like. DIR stands for a temporary directory.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -211,9 +219,10 @@ func escapeTyped(screen string, lines []string, dir string) string {
 	return screen
 }
 
-// TestHistorySent: what the daemon is sent is the conversation, with cancelled and failed turns as promised.
+// TestHistorySent: the daemon receives the conversation; cancelled turns are kept and failed ones left out.
 func TestHistorySent(t *testing.T) {
-	_, m := converse(t, []string{"one", "cancel before", "too long", "cancel me", "think", "/set system Be kind.", "two", "/clear", "three"}, nil, false, false)
+	_, m := converse(t, []string{"one", "cancel before", "too long", "cancel me", "think", "/set system Be kind.",
+		"two", "/clear", "three"}, nil, false, false)
 	last := func(i int) string {
 		var b strings.Builder
 		for _, msg := range m.asked[i] {
@@ -225,7 +234,8 @@ func TestHistorySent(t *testing.T) {
 		}
 		return b.String()
 	}
-	turns := "user=one;assistant=You said: one;user=cancel me;assistant=I was about to;user=think;assistant=I thought.(Let me see.);"
+	turns := "user=one;assistant=You said: one;user=cancel me;assistant=I was about to;user=think;assistant=I " +
+		"thought.(Let me see.);"
 	if got, want := last(5), "system=Be kind.;"+turns+"user=two;"; got != want {
 		t.Errorf("sent %q\nwant %q", got, want)
 	}
@@ -234,7 +244,7 @@ func TestHistorySent(t *testing.T) {
 	}
 }
 
-// TestReconnect: a daemon that is gone costs an error and nothing of the conversation.
+// TestReconnect: a lost daemon causes an error, and the conversation is kept.
 func TestReconnect(t *testing.T) {
 	screen, m := converse(t, []string{"one", "die", "two"}, nil, false, false)
 	if !strings.Contains(screen, "the next message connects again") {
@@ -247,24 +257,28 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// TestDaemonRestarted: a daemon that was started anew between two messages is not noticed.
+// TestDaemonRestarted: a restart of the daemon between two messages is not noticed.
 func TestDaemonRestarted(t *testing.T) {
 	screen, m := converse(t, []string{"one", "leave", "two"}, nil, false, false)
-	// The daemon that ends may still have read the question, and was asked it in vain: then there are four.
-	if strings.Contains(screen, "error") || !strings.Contains(screen, "You said: two") || len(m.asked) < 3 || len(m.asked) > 4 {
+	// The old daemon may have read the question before it ended: then there are four.
+	if strings.Contains(screen, "error") || !strings.Contains(screen, "You said: two") || len(m.asked) < 3 ||
+		len(m.asked) > 4 {
 		t.Errorf("asked %d times, the screen shows\n%s", len(m.asked), screen)
 	}
 }
 
 func TestNoDaemon(t *testing.T) {
-	c := New(Config{Dial: func(ctx context.Context) (*client.Client, error) { return client.Dial(ctx, "/nonexistent/uma.sock") },
+	c := New(Config{Dial: func(ctx context.Context) (*client.Client,
+		error) {
+		return client.Dial(ctx, "/nonexistent/uma.sock")
+	},
 		Out: ui.New(io.Discard, false, false, nil)})
 	if err := c.Run(t.Context()); !errors.Is(err, client.ErrNoDaemon) || Hint(err, true) != NoDaemonHint {
 		t.Errorf("got %v", err)
 	}
 }
 
-// TestNoEscapes: without colour nothing of a whole session is an escape; off a terminal not even a carriage return.
+// TestNoEscapes: without colour a session prints no escape sequence; without a terminal no carriage return either.
 func TestNoEscapes(t *testing.T) {
 	lines := []string{"think", "wait", "cancel me", "attack", "/set", "/show", "/stats", "/?", "/nonsense", "too long"}
 	screen, _ := converse(t, lines, nil, true, false)

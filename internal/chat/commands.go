@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/uma-serve/uma-serve/internal/insideview"
+	"github.com/uma-serve/uma-serve/internal/inspect"
 	"github.com/uma-serve/uma-serve/internal/ui"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
@@ -28,7 +28,8 @@ func commands() []command {
 		{"/clear", "", "clear the conversation, keep the settings", (*Chat).cmdClear},
 		{"/save", "FILE", "save the conversation to a file", (*Chat).cmdSave},
 		{"/load", "FILE", "load a saved conversation", (*Chat).cmdLoad},
-		{"/why", "", "explain the daemon's decisions about the last answer: why it waited, why its thinking ended", (*Chat).cmdWhy},
+		{"/why", "", "explain the daemon's decisions about the last answer: why it waited, why its thinking ended",
+			(*Chat).cmdWhy},
 		{"/stats", "", "show token counts and speed of this session", (*Chat).cmdStats},
 		{"/help", "", "show this list; also /?", (*Chat).cmdHelp},
 		{"/bye", "", "leave the chat; also Ctrl-D", func(*Chat, string) error { return errLeave }},
@@ -55,7 +56,8 @@ func (c *Chat) command(line string) error {
 		names = append(names, cmd.name)
 	}
 	if near := closest(name, names); near != "" {
-		return fmt.Errorf("there is no command %s; did you mean %s? (Put a space before a message that begins with /.)", name, near)
+		return fmt.Errorf("there is no command %s; did you mean %s? (Put a space before a message that begins with /.)",
+			name, near)
 	}
 	return fmt.Errorf("there is no command %s; /? lists them (put a space before a message that begins with /)", name)
 }
@@ -194,13 +196,15 @@ func (c *Chat) cmdStats(string) error {
 		if e.Usage.CacheMiss != "" {
 			table.Row("", "prompt cache: %s", ui.Sanitize(e.Usage.CacheMiss))
 		}
-		table.Row("", "queued %s, prompt %s, decoding %s", ui.Duration(e.Timings.Queue), ui.Duration(e.Timings.Prefill), ui.Duration(e.Timings.Decode))
+		table.Row("", "queued %s, prompt %s, decoding %s", ui.Duration(e.Timings.Queue), ui.Duration(e.Timings.Prefill),
+			ui.Duration(e.Timings.Decode))
 	}
 	return c.cfg.Out.Print(table.String(c.cfg.Out.Dim))
 }
 
 func (c *Chat) cmdWhy(string) error {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), 10*time.Second, errors.New("the daemon did not answer within 10 s"))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), 10*time.Second,
+		errors.New("the daemon did not answer within 10 s"))
 	defer cancel()
 	if err := c.connect(ctx); err != nil {
 		return err
@@ -216,7 +220,7 @@ func (c *Chat) cmdWhy(string) error {
 		return err
 	}
 	report.Requests = report.Requests[:min(len(report.Requests), 1)]
-	return c.cfg.Out.Print(insideview.Why(c.cfg.Out, report))
+	return c.cfg.Out.Print(inspect.Why(c.cfg.Out, report))
 }
 
 func (c *Chat) cmdHelp(string) error {

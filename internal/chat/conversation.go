@@ -15,7 +15,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Limits of a conversation file. They are far above what a model's context holds; a file beyond them is not ours.
+// Limits of a conversation file. They are far above a model's context: a larger file is not a conversation.
 const (
 	maxFileBytes = 64 << 20
 	maxMessages  = 100_000
@@ -62,7 +62,8 @@ func Save(path, model, system string, messages []wire.Message) (err error) {
 		return fmt.Errorf("save: %w", err)
 	}
 	if buf.Len() > maxFileBytes {
-		return fmt.Errorf("save: the conversation has %d bytes, more than the %d that /load reads", buf.Len(), maxFileBytes)
+		return fmt.Errorf("save: the conversation has %d bytes, more than the %d that /load reads", buf.Len(),
+			maxFileBytes)
 	}
 	return writeFile(path, buf.Bytes())
 }
@@ -97,7 +98,7 @@ func Load(path string) (system string, messages []wire.Message, err error) {
 	fail := func(format string, a ...any) (string, []wire.Message, error) {
 		return "", nil, fmt.Errorf("load %s: "+format, append([]any{path}, a...)...)
 	}
-	// A named pipe or a device would block or never end.
+	// Reading a named pipe or a device might block or never end.
 	st, err := os.Stat(path)
 	if err != nil {
 		return "", nil, fmt.Errorf("load %w", clierr.File(path, err))
@@ -161,7 +162,7 @@ func parseConversation(data []byte) (string, []wire.Message, error) {
 	return file.System, messages, nil
 }
 
-// jsonText says in our words where JSON is wrong.
+// jsonText describes a JSON error and its place.
 func jsonText(err error) string {
 	var syntax *json.SyntaxError
 	var field *json.UnmarshalTypeError

@@ -13,7 +13,8 @@ import (
 
 func TestSaveLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "talk.json")
-	want := []wire.Message{{Role: "user", Content: "<b>“hi”</b> \u2028 \\ \"\n"}, {Role: "assistant", Content: "", ReasoningContent: "hm"}}
+	want := []wire.Message{{Role: "user", Content: "<b>“hi”</b> \u2028 \\ \"\n"},
+		{Role: "assistant", Content: "", ReasoningContent: "hm"}}
 	if err := Save(path, "m", "be kind", want); err != nil {
 		t.Fatal(err)
 	}
@@ -68,10 +69,13 @@ func TestLoadHostile(t *testing.T) {
 		"no role":         {head + `[{"content":"x"}]}`, `messages[0].role: ""`},
 		"content no text": {head + `[{"role":"user","content":7}]}`, "not a saved conversation"},
 		"NUL":             {head + `[{"role":"user","content":"a\u0000b"}]}`, "messages[0]: holds a NUL byte"},
-		"NUL in system":   {`{"format":"uma-serve conversation 1","system":"\u0000","messages":[]}`, "system: holds a NUL"},
-		"invalid UTF-8":   {head + "[{\"role\":\"user\",\"content\":\"\xff\"}]}", "not valid UTF-8"},
-		"too many":        {head + `[` + strings.Repeat(`{"role":"user"},`, maxMessages) + `{"role":"user"}]}`, "more than the limit"},
-		"deep":            {head + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + "}", "not a saved conversation"},
+		"NUL in system": {`{"format":"uma-serve conversation 1","system":"\u0000","messages":[]}`,
+			"system: holds a NUL"},
+		"invalid UTF-8": {head + "[{\"role\":\"user\",\"content\":\"\xff\"}]}", "not valid UTF-8"},
+		"too many": {head + `[` + strings.Repeat(`{"role":"user"},`, maxMessages) + `{"role":"user"}]}`,
+			"more than the limit"},
+		"deep": {head + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + "}",
+			"not a saved conversation"},
 	} {
 		path := filepath.Join(t.TempDir(), "f")
 		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
@@ -168,7 +172,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestLongHistoryLine: a pasted file is remembered for the chat, not for ever, and a long line in the file costs no other.
+// TestLongHistoryLine: a pasted file is remembered for the chat, not for ever, and a long line in the file costs no
+// other.
 func TestLongHistoryLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history")
 	h := OpenHistory(path)
@@ -184,7 +189,8 @@ func TestLongHistoryLine(t *testing.T) {
 	if got := strings.Join(OpenHistory(path).entries, "/"); got != "before/after" {
 		t.Errorf("read %d bytes", len(got))
 	}
-	if err := os.WriteFile(path, []byte("\"before\"\n\""+strings.Repeat("x", 8<<20)+"\"\n\"after\""), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("\"before\"\n\""+strings.Repeat("x", 8<<20)+"\"\n\"after\""),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if h := OpenHistory(path); h.Len() != 3 || h.entries[2] != "after" {

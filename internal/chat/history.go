@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	maxHistory = 1000     // lines that the history file keeps
-	maxEntry   = 64 << 10 // bytes of a line that goes to the file; a longer one, a pasted file, is remembered until the end
+	maxHistory = 1000 // lines that the history file keeps
+	// bytes of a line that goes to the file; a longer one, a pasted file, is remembered until the end
+	maxEntry = 64 << 10
 )
 
 // History is the lines typed in earlier chats, newest last, one JSON string a line in the file: an entry may itself
@@ -21,7 +22,7 @@ type History struct {
 	entries []string
 }
 
-// HistoryPath is where the chat's history lies: $XDG_STATE_HOME/uma-serve/history, by default under ~/.local/state.
+// HistoryPath is the path of the chat's history: $XDG_STATE_HOME/uma-serve/history, by default under ~/.local/state.
 // It is "" (no file) when UMA_NOHISTORY is set or there is no home.
 func HistoryPath(getenv func(string) string) string {
 	if v := getenv("UMA_NOHISTORY"); v != "" && v != "0" && v != "false" {
@@ -39,8 +40,8 @@ func HistoryPath(getenv func(string) string) string {
 	return filepath.Join(dir, "uma-serve", "history")
 }
 
-// OpenHistory reads the history file. What cannot be read is left out: a damaged line costs that line, an unreadable
-// file the memory of old lines, never the chat.
+// OpenHistory reads the history file. A damaged line is left out, and an unreadable file gives an empty
+// history; neither is an error.
 func OpenHistory(path string) *History {
 	h := &History{path: path}
 	if path == "" {

@@ -16,8 +16,9 @@ type Renderer struct {
 	Out          *ui.Terminal
 	Aside        *ui.Terminal
 	ShowThinking bool
-	EndKey       bool             // Ctrl-\ ends the thinking: the status line says so
-	Ticks        <-chan time.Time // each moves the sign that the daemon is at work, until the first token; nil = it stands still
+	EndKey       bool // Ctrl-\ ends the thinking: the status line says so
+	// each moves the spinner until the first token; nil = it does not move
+	Ticks <-chan time.Time
 
 	Text  strings.Builder // the answer so far, as it came
 	Think strings.Builder // the thinking so far, as it came
@@ -34,7 +35,7 @@ type Renderer struct {
 	outputShown bool
 }
 
-// Begin shows that an answer is waited for, from now to the first token, Stop or Close.
+// Begin shows the status line until the first token, Stop or Close.
 func (r *Renderer) Begin() {
 	r.Stop()
 	r.waiting, r.ticked, r.progress = true, 0, nil
@@ -56,7 +57,7 @@ func (r *Renderer) Begin() {
 	r.stop = func() { close(over); spinner.Wait() }
 }
 
-// Stop takes the status line away. Nothing is shown from then on that is not an event.
+// Stop removes the status line. From then on only events are shown.
 func (r *Renderer) Stop() {
 	if r.stop != nil {
 		r.stop()
@@ -68,7 +69,7 @@ func (r *Renderer) Stop() {
 	r.waiting = false
 }
 
-// quietTicks is how many ticks nothing is shown: most answers begin sooner, and a line that flashes says nothing.
+// quietTicks is the number of ticks before the status line appears, so that it does not flash before a quick answer.
 const quietTicks = 2
 
 // SpinEvery is the time between ticks.
@@ -90,7 +91,7 @@ func (r *Renderer) tick() {
 	r.wait()
 }
 
-// wait shows how far the daemon is before the first token.
+// wait shows the request's progress before the first token.
 func (r *Renderer) wait() {
 	if !r.waiting || r.Ticks != nil && r.ticked < quietTicks {
 		return
@@ -186,7 +187,7 @@ func (r *Renderer) output(text string) error {
 // endKeyHint is from how many tokens of hidden thinking on the status line says how to end it.
 const endKeyHint = 64
 
-// Empty reports whether nothing of an answer came yet.
+// Empty reports whether no part of an answer has come yet.
 func (r *Renderer) Empty() bool {
 	return r.End == nil && r.thinkTokens == 0 && r.Think.Len() == 0 && r.Text.Len() == 0
 }
@@ -223,10 +224,11 @@ func ProgressText(p *wire.Progress) string {
 	if p.Total <= 0 {
 		return "reading the prompt…"
 	}
-	return fmt.Sprintf("reading the prompt… %s of %s tokens (%d %%)", ui.Count(p.Processed), ui.Count(p.Total), 100*p.Processed/p.Total)
+	return fmt.Sprintf("reading the prompt… %s of %s tokens (%d %%)", ui.Count(p.Processed), ui.Count(p.Total),
+		100*p.Processed/p.Total)
 }
 
-// EndText is the line under an answer: how many tokens, how fast, and why it ended if not by itself.
+// EndText is the line under an answer: how many tokens, how fast, and why it ended, unless it was the model's choice.
 func EndText(e *wire.EOS, contextTokens int) string {
 	parts := []string{plural(e.Usage.CompletionTokens, "token")}
 	if e.Usage.ThinkTokens > 0 {
@@ -269,14 +271,16 @@ func ThinkText(e *wire.EOS) string {
 	return fmt.Sprintf("thought %s, %s, ended: %s", plural(t.Tokens, "token"), ui.Duration(t.Time), how)
 }
 
-// thinkEnds says more about those words that do not speak for themselves.
+// thinkEnds explains the ends of thinking that need it.
 var thinkEnds = map[string]string{
-	"natural": "by the model", "stalled": "stalled (the answer did not converge)", "overthinking": "overthinking (the thinking drifted)",
-	"hard_cap": "budget used up", "soft_cap": "past the soft budget", "user": "by you", "eog": "the model stopped while thinking",
+	"natural": "by the model", "stalled": "stalled (the answer did not converge)",
+	"overthinking": "overthinking (the thinking drifted)",
+	"hard_cap":     "budget used up", "soft_cap": "past the soft budget", "user": "by you",
+	"eog":    "the model stopped while thinking",
 	"length": "cut off",
 }
 
-// ReasonText says why an answer ended, "" when it ended by itself.
+// ReasonText says why an answer ended, "" when the model ended it.
 func ReasonText(e *wire.EOS) string {
 	switch e.Reason {
 	case wire.Stop:

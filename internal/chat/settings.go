@@ -40,15 +40,21 @@ type setting struct {
 
 // settings are listed in this order by /set.
 var settings = []setting{
-	floatSetting("temperature", "0 = greedy; higher = more random", func(s *Settings) *float32 { return &s.Sampling.Temperature }),
+	floatSetting("temperature", "0 = greedy; higher = more random",
+		func(s *Settings) *float32 { return &s.Sampling.Temperature }),
 	{"top_k", "keep the K most probable tokens; 0 = off",
 		func(s *Settings) string { return strconv.Itoa(s.Sampling.TopK) },
 		func(s *Settings, v string) (err error) { s.Sampling.TopK, err = parseInt(v, 0); return }},
-	floatSetting("top_p", "keep the most probable tokens up to this cumulative probability; 1 = off", func(s *Settings) *float32 { return &s.Sampling.TopP }),
-	floatSetting("min_p", "keep tokens at least this many times as probable as the best; 0 = off", func(s *Settings) *float32 { return &s.Sampling.MinP }),
-	floatSetting("repeat_penalty", "penalise repeated tokens by this factor; 1 = off", func(s *Settings) *float32 { return &s.Sampling.RepeatPenalty }),
-	floatSetting("presence_penalty", "penalise tokens that have occurred; 0 = off", func(s *Settings) *float32 { return &s.Sampling.PresencePenalty }),
-	floatSetting("frequency_penalty", "penalise tokens per occurrence; 0 = off", func(s *Settings) *float32 { return &s.Sampling.FrequencyPenalty }),
+	floatSetting("top_p", "keep the most probable tokens up to this cumulative probability; 1 = off",
+		func(s *Settings) *float32 { return &s.Sampling.TopP }),
+	floatSetting("min_p", "keep tokens at least this many times as probable as the best; 0 = off",
+		func(s *Settings) *float32 { return &s.Sampling.MinP }),
+	floatSetting("repeat_penalty", "penalise repeated tokens by this factor; 1 = off",
+		func(s *Settings) *float32 { return &s.Sampling.RepeatPenalty }),
+	floatSetting("presence_penalty", "penalise tokens that have occurred; 0 = off",
+		func(s *Settings) *float32 { return &s.Sampling.PresencePenalty }),
+	floatSetting("frequency_penalty", "penalise tokens per occurrence; 0 = off",
+		func(s *Settings) *float32 { return &s.Sampling.FrequencyPenalty }),
 	{"seed", "the same seed gives the same answer; random = a new seed for each answer", getSeed, setSeed},
 	{"max_tokens", "maximum tokens of an answer; 0 = as many as fit in the context",
 		func(s *Settings) string { return strconv.Itoa(s.MaxTokens) },
@@ -146,7 +152,7 @@ func setStop(s *Settings, v string) error {
 
 func getPriority(s *Settings) string { return PriorityName(s.Priority) }
 
-// PriorityName is what ParsePriority reads.
+// PriorityName is the text that ParsePriority parses.
 func PriorityName(p wire.Priority) string {
 	if p == wire.PriorityBackground {
 		return "background"
@@ -196,7 +202,7 @@ func getThink(s *Settings) string {
 	return orServer(s.Think.Mode.String())
 }
 
-// Words are the values of a setting that takes one of a few words.
+// Words are the possible values of a setting.
 func Words(name string) []string {
 	switch name {
 	case "thinking":
@@ -215,7 +221,7 @@ func Words(name string) []string {
 	return nil
 }
 
-// SetThink reads a mode or an effort; the one takes the place of the other.
+// SetThink reads a mode or an effort; each replaces the other.
 func SetThink(t *wire.Think, v string) error {
 	if v == "none" { // OpenAI's word in reasoning_effort
 		v = "off"
@@ -237,7 +243,7 @@ func SetThink(t *wire.Think, v string) error {
 	return nil
 }
 
-// ThinkBudget is what SetThinkBudget reads.
+// ThinkBudget is the text that SetThinkBudget parses.
 func ThinkBudget(t *wire.Think) string {
 	switch {
 	case t.Mode == wire.ThinkOff:
@@ -333,8 +339,8 @@ func (s *Settings) Request() wire.Request {
 	return r
 }
 
-// Check says what the daemon would refuse about a request with these settings. It asks the daemon's own parser, so that
-// there is one place where the limits stand.
+// Check says what the daemon would refuse about a request with these settings. It uses the daemon's parser, so that
+// the limits are defined once.
 func (s *Settings) Check() error {
 	r := s.Request()
 	r.ID, r.Prompt = "check", "x"+s.System

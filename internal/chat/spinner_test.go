@@ -35,8 +35,8 @@ func row(s string) string {
 	return string(cells)
 }
 
-// TestSpinner: while a prompt is computed the terminal shows a sign that moves, the tokens and the percentage, and no
-// trace of it is left when the first token comes.
+// TestSpinner: while a prompt is computed the terminal shows a spinner, the tokens and the percentage, and clears them
+// when the first token comes.
 func TestSpinner(t *testing.T) {
 	for _, colored := range []bool{true, false} {
 		var b bytes.Buffer
@@ -44,7 +44,7 @@ func TestSpinner(t *testing.T) {
 		out := ui.New(&b, true, colored, func() int { return 80 })
 		r := &Renderer{Out: out, Aside: out, ShowThinking: true, Ticks: ticks}
 		r.Begin()
-		// A tick is taken when the one before it is done with.
+		// A tick is read after the one before it was handled.
 		tick := func(n int) {
 			for range n + 1 {
 				ticks <- time.Time{}
@@ -92,7 +92,7 @@ func TestSpinner(t *testing.T) {
 	}
 }
 
-// TestSpinnerWithoutAnswer: nothing stays of it either when there is no token: an error, a cancel.
+// TestSpinnerWithoutAnswer: it is cleared as well when no token comes: an error, a cancel.
 func TestSpinnerWithoutAnswer(t *testing.T) {
 	var b bytes.Buffer
 	ticks := make(chan time.Time)

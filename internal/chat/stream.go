@@ -11,10 +11,12 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Stream runs one request and hands its events to event, the end event last. The first signal on interrupts cancels
-// the request on the daemon, whose end event then has the reason "cancelled"; the second one stops waiting for it:
-// ErrInterrupt. A signal on endThink ends the request's thinking. An error of event cancels the request and is returned.
-func Stream(ctx context.Context, c *client.Client, req *wire.Request, interrupts, endThink <-chan os.Signal, event func(*wire.Event) error) error {
+// Stream runs one request and hands its events to event, the end event last. The first signal on interrupts cancels the
+// request on the daemon, whose end event then has the reason "cancelled"; the second one stops waiting for it:
+// ErrInterrupt. A signal on endThink ends the request's thinking. An error of event cancels the request and is
+// returned.
+func Stream(ctx context.Context, c *client.Client, req *wire.Request, interrupts, endThink <-chan os.Signal,
+	event func(*wire.Event) error) error {
 	var (
 		mu     sync.Mutex
 		stream *client.Stream
@@ -75,8 +77,8 @@ func Stream(ctx context.Context, c *client.Client, req *wire.Request, interrupts
 	}
 }
 
-// interruptible is a context that ends with ErrInterrupt when a signal comes and gently, called for each, is nil or
-// returns false. The returned function stops listening and must be called.
+// interruptible is a context that ends with ErrInterrupt when a signal comes and gently, called for each signal, is nil
+// or returns false. The returned function stops listening and must be called.
 func interruptible(ctx context.Context, signals <-chan os.Signal, gently func() bool) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stopped := make(chan struct{})

@@ -38,8 +38,8 @@ func Builtin(name string) (text string, ok bool) {
 	return string(b), err == nil && path.Base(name) == name
 }
 
-// ForVocab names the built-in template of a model without one, by the markers that its vocabulary has. has reports whether
-// a text is a token.
+// ForVocab names the built-in template of a model without one, by the markers that its vocabulary has. has reports
+// whether a text is a token.
 func ForVocab(has func(text string) bool) string {
 	for _, f := range []struct {
 		name   string

@@ -1,7 +1,7 @@
 // Package chattmpl renders a conversation as the text a model was trained on, with the chat template the model's
 // file carries, and says beforehand what that template will do to a cache of past turns.
 //
-// A template is a Jinja program written by whoever made the model file. It runs in internal/jinja, which bounds
+// A template is a Jinja program written by the author of the model file. It runs in internal/jinja, which bounds
 // its time, memory and output; what clients write is only ever a value to it, never code. The variables and
 // functions a template sees are those of Hugging Face's apply_chat_template: messages, add_generation_prompt,
 // bos_token, eos_token, tools and documents (none unless given), raise_exception, strftime_now, and whatever
@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/internal/jinja"
+	"github.com/uma-serve/uma-serve/internal/toolcall"
 )
 
 var (
@@ -38,30 +39,39 @@ const advice = `send "prompt" instead of "messages", or start uma-serve with --c
 type Message struct {
 	Role             string // "system", "user", "assistant", "tool", or what else the template knows
 	Content          string
-	ReasoningContent string         // past thinking, where the client kept it apart from the answer
-	Extra            map[string]any // further fields (tool_calls, name), JSON-like values
+	ReasoningContent string          // past thinking, where the client kept it apart from the answer
+	Calls            []toolcall.Call // of an assistant; the arguments are JSON objects
+	CallID           string          // of a tool: the call that this is the result of
+	Name             string          // of the speaker, or of the tool
+	Extra            map[string]any  // further fields (tool_calls, name), JSON-like values
 }
 
 // Input is what one rendering gets.
 type Input struct {
 	Messages            []Message
-	AddGenerationPrompt bool   // end with the opening of an assistant turn
-	BOS, EOS            string // bos_token, eos_token
+	Tools               []toolcall.Tool // that the model may call
+	AddGenerationPrompt bool            // end with the opening of an assistant turn
+	BOS, EOS            string          // bos_token, eos_token
 	// Extra are further variables. They cannot replace the ones above.
 	Extra map[string]any
 	// Now is what strftime_now formats; zero means the time of the call.
 	Now time.Time
+
+	native bool // nothing is rendered in another way than asked for
 }
 
 // Template is a compiled chat template. It is immutable; all methods are safe for concurrent use.
 type Template struct {
 	tmpl   *jinja.Template
 	source string
-	// tools is what stands for "no tools": nil, or an empty list where the template loops over it without asking.
-	tools any
+	// noTools is what stands for "no tools": nil, or an empty list where the template loops over it without asking.
+	noTools any
 	// parts: the template loops over a message's content as a list of typed parts and shows nothing of a plain
 	// string, so contents are handed over as [{"type": "text", "text": …}].
 	parts bool
+	// functions: the template needs the tools as text, in "functions", and "datetime".
+	functions bool
+	tools     Tools
 }
 
 // Compile parses a template and tries it on one user message, so that one that cannot work at all is found when
@@ -75,53 +85,65 @@ func Compile(template string) (*Template, error) {
 	const probe = "uma-probe-7d1f"
 	in := Input{Messages: []Message{{Role: "user", Content: probe}}, AddGenerationPrompt: true}
 	var plainErr error
-	for _, variant := range []Template{{}, {parts: true}, {tools: []any{}}} {
-		t.parts, t.tools = variant.parts, variant.tools
+	for _, variant := range []Template{{}, {parts: true}, {noTools: []any{}}, {functions: true}} {
+		t.parts, t.noTools, t.functions = variant.parts, variant.noTools, variant.functions
 		text, err := t.Render(in)
 		if strings.Contains(text, probe) {
+			t.findTools()
 			return t, nil
 		}
 		if errors.Is(err, ErrTooLarge) {
 			return nil, err
 		}
-		if !t.parts && t.tools == nil {
+		if !t.parts && t.noTools == nil && !t.functions {
 			plainErr = err
 		}
 	}
-	t.parts, t.tools = false, nil
+	t.parts, t.noTools, t.functions = false, nil, false
 	switch {
 	case plainErr == nil:
 		return nil, fmt.Errorf("%w: it leaves out the content of a user message; %s", ErrTemplate, advice)
 	case !errors.Is(plainErr, ErrRefused):
 		return nil, plainErr
 	}
+	t.findTools()
 	return t, nil // refuses a lone user message: some conversation may still suit it
 }
 
 // Render renders a conversation. Errors wrap ErrTemplate, ErrRefused or ErrTooLarge.
 func (t *Template) Render(in Input) (string, error) {
-	vars := map[string]any{"tools": t.tools, "documents": nil}
+	vars, err := t.toolVars(in.Tools)
+	if err != nil {
+		return "", err
+	}
+	msgs := t.prepared(&in)
+	now := in.Now
+	if now.IsZero() {
+		now = time.Now()
+	}
+	if t.functions {
+		vars["datetime"] = now.UTC().Format("2006-01-02 15:04:05 GMT")
+	}
+	vars["documents"] = nil
+	size := jinja.Size(vars) + jinja.Size(in.Extra)
 	maps.Copy(vars, in.Extra)
 	if vars["tools"] == nil {
-		vars["tools"] = t.tools
+		vars["tools"] = t.noTools
 	}
-	size := jinja.Size(in.Extra)
-	messages := make([]any, len(in.Messages))
-	for i, m := range in.Messages {
-		messages[i] = t.message(m)
+	messages := make([]any, len(msgs))
+	for i := range msgs {
+		if messages[i], err = t.message(&msgs[i]); err != nil {
+			return "", err
+		}
 		size += jinja.Size(messages[i])
 	}
 	vars["messages"] = messages
 	vars["add_generation_prompt"] = in.AddGenerationPrompt
 	vars["bos_token"], vars["eos_token"] = in.BOS, in.EOS
-	now := in.Now
-	if now.IsZero() {
-		now = time.Now()
-	}
 	// A conversation of any size gets through: a template may copy each byte two dozen times and look at each message
 	// hundreds of times. Some look at all messages from each (DeepSeek V3.2, gpt-oss, Command R7B, where there are
 	// tool calls); they may, up to ten thousand.
-	n := len(in.Messages)
+	n := len(msgs)
 	limits := jinja.DefaultLimits
 	limits.Bytes += 24*size + 4096*n
 	limits.Output += 4*size + 1024*n
@@ -139,19 +161,41 @@ func (t *Template) Render(in Input) (string, error) {
 	return "", fmt.Errorf("%w: %w; %s", ErrTemplate, err, advice)
 }
 
-func (t *Template) message(m Message) *jinja.Dict {
+func (t *Template) message(m *Message) (*jinja.Dict, error) {
 	var content any = m.Content
 	if t.parts {
 		content = []any{jinja.NewDict("type", "text", "text", m.Content)}
 	}
-	pairs := []any{"role", m.Role, "content", content}
+	pairs := []any{"role", m.Role}
+	calls, err := t.calls(m.Calls)
+	if err != nil {
+		return nil, err
+	}
+	switch bare := len(calls) > 0 && m.Content == ""; {
+	case bare && t.tools.content == contentAbsent:
+	case bare && t.tools.content == contentNull:
+		pairs = append(pairs, "content", nil)
+	default:
+		pairs = append(pairs, "content", content)
+	}
 	if m.ReasoningContent != "" {
 		pairs = append(pairs, "reasoning_content", m.ReasoningContent)
 	}
+	if len(calls) > 0 {
+		pairs = append(pairs, "tool_calls", calls)
+	}
+	if m.CallID != "" {
+		pairs = append(pairs, "tool_call_id", t.callID(m.CallID))
+	}
+	if m.Name != "" {
+		pairs = append(pairs, "name", m.Name)
+	}
 	for _, k := range slices.Sorted(maps.Keys(m.Extra)) {
-		if k != "role" && k != "content" && k != "reasoning_content" {
+		switch k {
+		case "role", "content", "reasoning_content":
+		default:
 			pairs = append(pairs, k, m.Extra[k])
 		}
 	}
-	return jinja.NewDict(pairs...)
+	return jinja.NewDict(pairs...), nil
 }

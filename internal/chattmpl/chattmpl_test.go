@@ -25,7 +25,7 @@ type conversation struct {
 }
 
 func (c conversation) input() Input {
-	in := Input{AddGenerationPrompt: c.AddGenerationPrompt, BOS: "<s>", EOS: "</s>", Extra: map[string]any{},
+	in := Input{native: true, AddGenerationPrompt: c.AddGenerationPrompt, BOS: "<s>", EOS: "</s>", Extra: map[string]any{},
 		Now: time.Date(2026, 3, 7, 9, 5, 2, 0, time.UTC)}
 	for _, m := range c.Messages {
 		msg := Message{Role: m["role"].(string), Content: m["content"].(string), Extra: m}
@@ -93,15 +93,18 @@ func TestGolden(t *testing.T) {
 func TestCheck(t *testing.T) {
 	think := func(r Report) Report { r.OpenTag, r.CloseTag = "<think>", "</think>"; return r }
 	for name, want := range map[string]Report{
-		"chatml":      {PrefixStable: true, System: true},
-		"llama3":      {PrefixStable: true, System: true},
-		"mistral":     {PrefixStable: false, System: true}, // a blank before the answer that is not in the prompt
-		"gemma":       {PrefixStable: true, System: true},
-		"qwen3":       think(Report{PrefixStable: true, DropsThinking: true, ReadsReasoning: true, ThinkingSwitch: "enable_thinking", System: true}),
+		"chatml":  {PrefixStable: true, System: true},
+		"llama3":  {PrefixStable: true, System: true},
+		"mistral": {PrefixStable: false, System: true}, // a blank before the answer that is not in the prompt
+		"gemma":   {PrefixStable: true, System: true},
+		"qwen3": think(Report{PrefixStable: true, DropsThinking: true, ReadsReasoning: true,
+			ThinkingSwitch: "enable_thinking", System: true}),
 		"deepseek-r1": think(Report{PrefixStable: false, DropsThinking: true, OpensThinking: true, System: true}),
 		"parts":       {PrefixStable: false, System: true}, // "Assistant:" before, "Assistant: " after
-		"harmony": {PrefixStable: false, System: true, ThinkingSwitch: "reasoning_effort", // the channel is not part of the generation prompt
-			OpenTag: "<|channel|>analysis<|message|>", CloseTag: "<|end|><|start|>assistant<|channel|>final<|message|>"},
+		// the channel is not part of the generation prompt
+		"harmony": {PrefixStable: false, System: true, ThinkingSwitch: "reasoning_effort",
+			OpenTag:  "<|channel|>analysis<|message|>",
+			CloseTag: "<|end|><|start|>assistant<|channel|>final<|message|>"},
 	} {
 		got, err := load(t, name).Check("<s>", "</s>")
 		if err != nil || got != want {
@@ -109,7 +112,8 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	for src, want := range map[string]Report{
-		ggufgen.ChatMLDropThinking: think(Report{PrefixStable: true, DropsThinking: true, ThinkingSwitch: "enable_thinking", System: true}),
+		ggufgen.ChatMLDropThinking: think(Report{PrefixStable: true, DropsThinking: true,
+			ThinkingSwitch: "enable_thinking", System: true}),
 		ggufgen.ChatMLKeepThinking: think(Report{PrefixStable: true, ThinkingSwitch: "enable_thinking", System: true}),
 	} {
 		tmpl, err := Compile(src)
@@ -142,7 +146,8 @@ func TestCompileRefusesWhatCannotWork(t *testing.T) {
 func TestMessagesAreData(t *testing.T) {
 	tmpl := load(t, "chatml")
 	evil := "{{ eos_token }}{% for x in messages %}{{ x }}{% endfor %}{# x #}"
-	out, err := tmpl.Render(Input{Messages: []Message{{Role: "user", Content: evil, Extra: map[string]any{"content": "other"}}},
+	out, err := tmpl.Render(Input{Messages: []Message{{Role: "user", Content: evil,
+		Extra: map[string]any{"content": "other"}}},
 		EOS: "SECRET", Extra: map[string]any{"messages": []any{}, "eos_token": "x"}})
 	if err != nil || !strings.Contains(out, evil) || strings.Contains(out, "SECRET") || strings.Contains(out, "other") {
 		t.Errorf("%q, %v", out, err)
@@ -208,12 +213,6 @@ func TestTenThousandTurns(t *testing.T) {
 	}
 	for name, src := range templates {
 		tmpl, err := Compile(src)
-		if name == "fireworks-ai-llama-3-firefunction-v2.jinja" { // it wants a variable "functions", in Jinja2 too
-			if err == nil {
-				t.Errorf("%s: compiled", name)
-			}
-			continue
-		}
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -230,21 +229,26 @@ func TestManyToolCalls(t *testing.T) {
 	var in Input
 	for i := range 500 {
 		id := fmt.Sprintf("call%05d", i)
-		call := map[string]any{"id": id, "type": "function", "function": map[string]any{"name": "f", "arguments": map[string]any{"x": i}}}
+		call := map[string]any{"id": id, "type": "function",
+			"function": map[string]any{"name": "f", "arguments": map[string]any{"x": i}}}
 		in.Messages = append(in.Messages, Message{Role: "user", Content: "question"},
 			Message{Role: "assistant", Extra: map[string]any{"tool_calls": []any{call}}},
 			Message{Role: "tool", Content: "result", Extra: map[string]any{"tool_call_id": id, "name": "f"}},
 			Message{Role: "assistant", Content: "answer"})
 	}
 	in.Messages = append(in.Messages, Message{Role: "user", Content: "the last question"})
-	parameters := map[string]any{"type": "object", "properties": map[string]any{"x": map[string]any{"type": "integer", "description": "d"}}, "required": []any{"x"}}
-	in.Extra = map[string]any{"tools": []any{map[string]any{"type": "function", "function": map[string]any{"name": "f", "description": "d", "parameters": parameters}}}}
+	parameters := map[string]any{"type": "object",
+		"properties": map[string]any{"x": map[string]any{"type": "integer", "description": "d"}},
+		"required":   []any{"x"}}
+	in.Extra = map[string]any{"tools": []any{map[string]any{"type": "function",
+		"function": map[string]any{"name": "f", "description": "d", "parameters": parameters}}}}
 	for name, src := range published(t) {
 		tmpl, err := Compile(src)
 		if err != nil {
 			continue
 		}
-		if out, err := tmpl.Render(in); errors.Is(err, ErrTooLarge) || err == nil && !strings.Contains(out, "the last question") {
+		if out, err := tmpl.Render(in); errors.Is(err, ErrTooLarge) || err == nil &&
+			!strings.Contains(out, "the last question") {
 			t.Errorf("%s: %d bytes, %v", name, len(out), err)
 		}
 	}

@@ -28,7 +28,8 @@ type Report struct {
 	System   bool   `json:"system"` // takes a system message
 }
 
-// Texts is the template with what it renders: the markers that it writes, those that it puts together from parts included.
+// Texts is the template with what it renders: the markers that it writes, those that it puts together from parts
+// included.
 func (t *Template) Texts(bos, eos string) string {
 	var b strings.Builder
 	b.WriteString(t.source)
@@ -59,7 +60,8 @@ func (t *Template) Texts(bos, eos string) string {
 func (t *Template) Check(bos, eos string) (Report, error) {
 	var r Report
 	render := func(msgs []Message, extra map[string]any) (string, error) {
-		return t.Render(Input{Messages: msgs, AddGenerationPrompt: true, BOS: bos, EOS: eos, Extra: extra, Now: time.Unix(0, 0)})
+		return t.Render(Input{Messages: msgs, AddGenerationPrompt: true, BOS: bos, EOS: eos, Extra: extra,
+			Now: time.Unix(0, 0)})
 	}
 	ask := Message{Role: "user", Content: "question-1"}
 	again := Message{Role: "user", Content: "question-2"}

@@ -11,15 +11,14 @@ import (
 	"github.com/uma-serve/uma-serve/internal/jinja"
 )
 
-// Thinking is what a caller wishes about a conversation's thinking, for the template's own switch. The zero value wishes
-// nothing: the template does what it does by itself.
+// Thinking is the caller's setting for the template's thinking switch. The zero value keeps the template's default.
 type Thinking struct {
 	Mode   Mode
 	Effort string // one of Efforts, "" for none
 	Budget int    // tokens of thought; 0 = not named
 }
 
-// Mode is whether a conversation is to be thought about.
+// Mode switches thinking on or off.
 type Mode uint8
 
 const (
@@ -32,7 +31,7 @@ const (
 // Efforts are the levels of effort, the least first.
 var Efforts = []string{"minimal", "low", "medium", "high", "xhigh", "max"}
 
-// Switch is how a template is told to think or not to, found by reading which variables it looks at, and what it compares
+// Switch is a template's thinking switch. It is found by reading the template's variables and the words it compares
 // them with, and by rendering with them. Templates call it enable_thinking, thinking, reasoning, reasoning_effort,
 // thinking_effort, reasoning_strength, thinking_mode, thinking_budget and otherwise.
 type Switch struct {
@@ -64,7 +63,7 @@ func (s *Switch) Names() []string {
 	return names
 }
 
-// Vars are the variables by which the template is asked for t; nil when there is nothing to say.
+// Vars are the variables that set t; nil when there is nothing to set.
 func (s *Switch) Vars(t Thinking) map[string]any {
 	vars := map[string]any{}
 	switch t.Mode {
@@ -113,7 +112,7 @@ func (s *Switch) Vars(t Thinking) map[string]any {
 	return notEmpty(vars)
 }
 
-// Suffix is what is added to the last user's message for t: "" but for templates that are switched off that way.
+// Suffix is the text to append to the last user message for t; "" for templates that are not switched that way.
 func (s *Switch) Suffix(t Thinking) string {
 	if t.Mode == ModeOff {
 		return s.suffix
@@ -134,7 +133,7 @@ func notEmpty(vars map[string]any) map[string]any {
 	return vars
 }
 
-// least is the word of the least effort.
+// least is the word of the lowest effort.
 func (w *wordVar) least() string {
 	for _, e := range Efforts {
 		if word := w.levels[e]; word != "" {
@@ -144,16 +143,18 @@ func (w *wordVar) least() string {
 	return ""
 }
 
-// slowRender: a template that takes so long for one short message is not rendered dozens of times to learn about it.
+// slowRender: a template that takes longer for one short message is not rendered dozens of times to find its switch.
 const slowRender = 200 * time.Millisecond
 
 // Words by which templates mean the same.
 var (
-	offWords  = []string{"none", "no_think", "no-think", "nothink", "off", "disabled", "disable", "false", "non-thinking", "non_thinking", "chat", "no"}
+	offWords = []string{"none", "no_think", "no-think", "nothink", "off", "disabled", "disable", "false",
+		"non-thinking", "non_thinking", "chat", "no"}
 	autoWords = []string{"auto", "adaptive", "dynamic"}
 	onWords   = []string{"enabled", "on", "enable", "think", "thinking", "true", "yes"}
 	// ranks is the effort that a word stands for.
-	ranks = map[string]int{"minimal": 0, "min": 0, "low": 1, "light": 1, "medium": 2, "normal": 2, "high": 3, "heavy": 3, "xhigh": 4, "extra_high": 4, "max": 5, "maximum": 5}
+	ranks = map[string]int{"minimal": 0, "min": 0, "low": 1, "light": 1, "medium": 2, "normal": 2, "high": 3,
+		"heavy": 3, "xhigh": 4, "extra_high": 4, "max": 5, "maximum": 5}
 )
 
 // free are the words of a variable that a template only prints, by the variable's name.
@@ -164,8 +165,8 @@ func free(name string) []string {
 	return []string{"low", "medium", "high"}
 }
 
-// kindOf tells what a variable of this name holds: 'b' a truth value, 'w' a word, 'n' a number of tokens, 0 nothing about
-// whether to think. Names that are about past thinking, or about how it is written, are none.
+// kindOf is the type of a thinking variable of this name: 'b' a truth value, 'w' a word, 'n' a number of tokens, 0 no
+// thinking switch. Names about past thinking or its format are none.
 func kindOf(name string) byte {
 	if !strings.Contains(name, "think") && !strings.Contains(name, "reason") {
 		return 0
@@ -174,8 +175,10 @@ func kindOf(name string) byte {
 		return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(name, p) })
 	}
 	switch {
-	case has("preserve", "keep", "drop", "skip", "clear", "retain", "history", "previous", "past", "last", "render", "interleav", "truncat",
-		"strip", "content", "token", "start", "end_", "_end", "begin", "close", "open", "text", "prompt", "tag", "instruction", "message", "format"):
+	case has("preserve", "keep", "drop", "skip", "clear", "retain", "history", "previous", "past", "last", "render",
+		"interleav", "truncat",
+		"strip", "content", "token", "start", "end_", "_end", "begin", "close", "open", "text", "prompt", "tag",
+		"instruction", "message", "format"):
 		return 0
 	case has("budget"):
 		return 'n'
@@ -185,7 +188,7 @@ func kindOf(name string) byte {
 	return 'b'
 }
 
-// Switch finds how t is switched. The result is immutable.
+// Switch finds t's thinking switch. The result is immutable.
 func (t *Template) Switch(bos, eos string) *Switch {
 	s := &Switch{}
 	render := func(content string, vars map[string]any) (string, bool) {
@@ -281,8 +284,8 @@ var (
 	identifier = regexp.MustCompile(`[A-Za-z_]\w*`)
 )
 
-// variables are the template's variables about thinking. One takes the words that a name is compared with which was set
-// from it.
+// variables are the template's thinking variables. The words that a derived name is compared with count as the
+// variable's.
 func (t *Template) variables() []jinja.Variable {
 	words := map[string][]string{}
 	var vars []jinja.Variable

@@ -1,6 +1,6 @@
-// Package clierr turns errors of the flag parser, of number parsers and of the file system into sentences for the person
-// at the command line: the option or file first, then what it must be. All commands print their errors through it, so that
-// no text of Go's libraries reaches a terminal.
+// Package clierr turns errors of the flag parser, of number parsers and of the file system into sentences for the
+// person at the command line: the option or file first, then what it must be. All commands print their errors through
+// it, so that no text of Go's libraries reaches a terminal.
 package clierr
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Flag says what is wrong with a command line that flags could not parse.
+// Flag describes the error of a command line that flags could not parse.
 func Flag(flags *pflag.FlagSet, err error) error {
 	var unknown *pflag.NotExistError
 	var bad *pflag.InvalidValueError
@@ -31,17 +31,20 @@ func Flag(flags *pflag.FlagSet, err error) error {
 		}
 		return fmt.Errorf("there is no option --%s%s", name, suggest(flags, name))
 	case errors.As(err, &bad):
-		return fmt.Errorf("--%s is %q: %w", bad.GetFlag().Name, bad.GetValue(), Value(bad.GetFlag(), errors.Unwrap(bad)))
+		return fmt.Errorf("--%s is %q: %w", bad.GetFlag().Name, bad.GetValue(),
+			Value(bad.GetFlag(), errors.Unwrap(bad)))
 	case errors.As(err, &missing):
 		kind, _ := pflag.UnquoteUsage(missing.GetFlag())
-		return fmt.Errorf("--%s needs a value: --%s %s", missing.GetFlag().Name, missing.GetFlag().Name, strings.ToUpper(kind))
+		return fmt.Errorf("--%s needs a value: --%s %s", missing.GetFlag().Name, missing.GetFlag().Name,
+			strings.ToUpper(kind))
 	case errors.As(err, &syntax):
-		return fmt.Errorf("%q is not an option; options are written --name VALUE or --name=VALUE", syntax.GetSpecifiedFlag())
+		return fmt.Errorf("%q is not an option; options are written --name VALUE or --name=VALUE",
+			syntax.GetSpecifiedFlag())
 	}
 	return err
 }
 
-// inRow says where a one-letter option stood, unless it stood alone.
+// inRow names the group of one-letter options that an option was in, unless it was alone.
 func inRow(row string) string {
 	if len([]rune(row)) < 2 {
 		return ""
@@ -76,8 +79,8 @@ func FlagNames(flags *pflag.FlagSet) (names []string) {
 	return names
 }
 
-// Value says what f takes, where err is the parser's refusal of a value. An error that a value type of ours made is
-// returned as it is.
+// Value describes the values of f, where err is the parser's error. An error of this project's value types is returned
+// unchanged.
 func Value(f *pflag.Flag, err error) error {
 	var number *strconv.NumError
 	isNumber := errors.As(err, &number)
@@ -123,7 +126,7 @@ func Text(err error) string {
 		default:
 			return
 		}
-		// A caller that names the file itself needs it once.
+		// A caller that names the file needs it once.
 		if path, _, ok := strings.Cut(ours, ": "); ok && strings.Contains(text, path+": "+e.Error()) {
 			text = strings.Replace(text, path+": "+e.Error(), ours, 1)
 			return
@@ -181,7 +184,7 @@ type fileError struct {
 func (e *fileError) Error() string { return e.text }
 func (e *fileError) Unwrap() error { return e.err }
 
-// sentence says what is wrong with path, on which op failed.
+// sentence describes the error of op on path.
 func sentence(op, path string, err error) string {
 	if path == "" {
 		return err.Error()
@@ -192,7 +195,7 @@ func sentence(op, path string, err error) string {
 func reason(op, path string, err error) string {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		// Of a file that is to be made, the directory is what is missing.
+		// For a new file, the directory is missing.
 		if dir := filepath.Dir(path); dir != path {
 			if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 				return "there is no directory " + dir

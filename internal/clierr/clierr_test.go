@@ -16,7 +16,8 @@ import (
 
 func TestFlag(t *testing.T) {
 	for args, want := range map[string]string{
-		"--interval 1":                "--interval is \"1\": it must be a duration with a unit, such as 500ms, 30s or 5m",
+		"--interval 1": "--interval is \"1\": it must be a duration with a unit, such as 500ms, 30s " +
+			"or 5m",
 		"--temp x":                    `--temp is "x": it must be a number`,
 		"--temp 1e99":                 `--temp is "1e99": the number is too large`,
 		"--top-k 1.5":                 `--top-k is "1.5": it must be a whole number`,
@@ -83,11 +84,13 @@ func TestText(t *testing.T) {
 		{read(dir), dir + ": it is a directory, not a file"},
 		{open(filepath.Join(file, "x")), filepath.Join(file, "x") + ": part of the path is a file, not a directory"},
 		{open(loop), loop + ": its symbolic links form a loop"},
-		{open(filepath.Join(dir, strings.Repeat("x", 300))), filepath.Join(dir, strings.Repeat("x", 300)) + ": the name is too long"},
+		{open(filepath.Join(dir, strings.Repeat("x", 300))), filepath.Join(dir, strings.Repeat("x", 300)) +
+			": the name is too long"},
 		{os.Mkdir(dir, 0o700), dir + ": it already exists"},
 		{os.Rename(none, file), file + ": no such file"},
 		{&fs.PathError{Op: "open", Path: "/x", Err: fs.ErrPermission}, "/x: permission denied"},
-		{&fs.PathError{Op: "read", Path: "/x", Err: errors.New("input/output error")}, "/x: read failed: input/output error"},
+		{&fs.PathError{Op: "read", Path: "/x", Err: errors.New("input/output error")},
+			"/x: read failed: input/output error"},
 		{fmt.Errorf("count: %w", number), `count: "x" is not a number`},
 		{large, `"99999999999999999999" is too large a number`},
 	} {
@@ -96,7 +99,8 @@ func TestText(t *testing.T) {
 		}
 	}
 	err := File("/home/talk.json", open(filepath.Join(none, ".talk.json.123")))
-	if err.Error() != "/home/talk.json: there is no directory /home" && err.Error() != "/home/talk.json: no such file" || !errors.Is(err, fs.ErrNotExist) {
+	if err.Error() != "/home/talk.json: there is no directory /home" &&
+		err.Error() != "/home/talk.json: no such file" || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
 	if File("x", nil) != nil {
@@ -105,7 +109,8 @@ func TestText(t *testing.T) {
 }
 
 func TestKind(t *testing.T) {
-	for mode, want := range map[fs.FileMode]string{0o644: "", fs.ModeDir | 0o755: "a directory", fs.ModeNamedPipe: "a named pipe", fs.ModeSocket: "a socket",
+	for mode, want := range map[fs.FileMode]string{0o644: "", fs.ModeDir | 0o755: "a directory",
+		fs.ModeNamedPipe: "a named pipe", fs.ModeSocket: "a socket",
 		fs.ModeDevice | fs.ModeCharDevice: "a device", fs.ModeIrregular: "not a regular file"} {
 		if got := Kind(mode); got != want {
 			t.Errorf("%v: %q, want %q", mode, got, want)
@@ -115,7 +120,8 @@ func TestKind(t *testing.T) {
 
 func TestNearest(t *testing.T) {
 	words := []string{"parallel", "policy", "socket"}
-	for name, want := range map[string]string{"paralel": "parallel", "polciy": "policy", "sokcet": "socket", "zzz": "", strings.Repeat("policy", 20): ""} {
+	for name, want := range map[string]string{"paralel": "parallel", "polciy": "policy", "sokcet": "socket", "zzz": "",
+		strings.Repeat("policy", 20): ""} {
 		if got := Nearest(name, words); got != want {
 			t.Errorf("%.20s: %q, want %q", name, got, want)
 		}

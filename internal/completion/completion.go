@@ -1,5 +1,5 @@
-// Package completion is the command of every program that prints a script for a shell's completion, and the words that an
-// option's value completes to.
+// Package completion is the command of every program that prints a script for a shell's completion, and the words that
+// an option's value completes to.
 package completion
 
 import (
@@ -42,7 +42,8 @@ func Command(program string, usage func(error) error) *cobra.Command {
 
 // Words makes the value of a flag of cmd complete to words.
 func Words(cmd *cobra.Command, flag string, words []string) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+	if err := cmd.RegisterFlagCompletionFunc(flag,
+		cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic("completion: " + err.Error())
 	}
 }

@@ -1,5 +1,5 @@
 // Package daemonproc runs a built uma-serve as a child process, for benchmarks and end-to-end tests: on a socket in
-// a directory of its own, stopped by PID, observed through the system.
+// a new directory, stopped by PID, observed through the system.
 package daemonproc
 
 import (
@@ -36,7 +36,7 @@ func (p *Proc) Write(b []byte) (int, error) {
 	return p.log.Write(b)
 }
 
-// Log is what the daemon wrote to stderr so far.
+// Log is the daemon's stderr so far.
 func (p *Proc) Log() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,7 +48,7 @@ func Start(bin string, timeout time.Duration, env []string, args ...string) (*Pr
 	return StartTo(nil, bin, timeout, env, args...)
 }
 
-// StartTo is Start with stderr as the daemon's own, which Log then does not show.
+// StartTo is Start with stderr as the daemon's stderr, which Log then lacks.
 func StartTo(stderr *os.File, bin string, timeout time.Duration, env []string, args ...string) (*Proc, error) {
 	dir, err := os.MkdirTemp("", "uma")
 	if err != nil {
@@ -56,8 +56,8 @@ func StartTo(stderr *os.File, bin string, timeout time.Duration, env []string, a
 	}
 	p := &Proc{dir: dir, Socket: filepath.Join(dir, "uma.sock"), done: make(chan struct{})}
 	p.Cmd = exec.Command(bin, append([]string{"--socket", p.Socket, "--progress=false"}, args...)...)
-	// A cache directory for this run alone: what an earlier run learned of the machine would make two runs different. The
-	// user's default configuration file would too.
+	// A new cache directory, and no configuration file of the user: learned step costs or options would make two runs
+	// different.
 	p.Cmd.Env = append(append(os.Environ(), "XDG_CACHE_HOME="+dir, "UMA_CONFIG="), env...)
 	p.Cmd.Stderr = p
 	if stderr != nil {
@@ -88,9 +88,8 @@ func StartTo(stderr *os.File, bin string, timeout time.Duration, env []string, a
 	}
 }
 
-// Ask sends an admin request over HTTP ("health", "info", "metrics" as JSON) and returns the body. It speaks HTTP/1.0, so that no
-// answer comes in chunks, and uses no
-// connection pool, so that it leaves no descriptor behind.
+// Ask sends an admin request over HTTP ("health", "info", "metrics" as JSON) and returns the body. It speaks HTTP/1.0,
+// so that no answer comes in chunks, and uses no connection pool, so that it leaves no descriptor behind.
 func (p *Proc) Ask(what string) (string, error) {
 	c, err := net.DialTimeout("unix", p.Socket, time.Second)
 	if err != nil {
@@ -110,7 +109,7 @@ func (p *Proc) Ask(what string) (string, error) {
 	return body, nil
 }
 
-// Stop sends SIGTERM and waits at most grace for the end; then SIGKILL. It returns the process's own error.
+// Stop sends SIGTERM and waits at most grace for the end; then SIGKILL. It returns the process's error.
 func (p *Proc) Stop(grace time.Duration) error {
 	defer os.RemoveAll(p.dir)
 	p.Cmd.Process.Signal(syscall.SIGTERM)
@@ -122,7 +121,7 @@ func (p *Proc) Stop(grace time.Duration) error {
 	return p.err
 }
 
-// Ended waits at most d for the process to end by itself.
+// Ended waits at most d for the process to end.
 func (p *Proc) Ended(d time.Duration) bool {
 	select {
 	case <-p.done:

@@ -22,8 +22,10 @@ func TestInspectGenerated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info.Architecture != "llama" || info.Name != cfg.Name || info.Parameters != cfg.Parameters() || info.VocabSize != cfg.VocabSize ||
-		info.TrainContext != int64(cfg.Context) || info.Layers != int64(cfg.Layers) || info.KeyLength != 32 || info.SlidingWindow != 0 || info.Recurrent {
+	if info.Architecture != "llama" || info.Name != cfg.Name || info.Parameters != cfg.Parameters() ||
+		info.VocabSize != cfg.VocabSize ||
+		info.TrainContext != int64(cfg.Context) || info.Layers != int64(cfg.Layers) || info.KeyLength != 32 ||
+		info.SlidingWindow != 0 || info.Recurrent {
 		t.Errorf("%+v", info)
 	}
 	if info.Quantisation[0].Type != "Q8_0" || info.Quantisation[1].Type != "F32" || len(info.Quantisation) != 2 {
@@ -33,7 +35,8 @@ func TestInspectGenerated(t *testing.T) {
 		t.Errorf("%d of %d bytes are tensors", info.TensorBytes, info.FileBytes)
 	}
 	// 2 layers × 1 KV head × 32 elements × (K + V).
-	for types, want := range map[[2]string]int64{{"f16", "f16"}: 2 * 32 * 4, {"q8_0", "f32"}: 2 * (34 + 128), {"q4_0", "q4_0"}: 2 * 36} {
+	for types, want := range map[[2]string]int64{{"f16", "f16"}: 2 * 32 * 4, {"q8_0", "f32"}: 2 * (34 + 128),
+		{"q4_0", "q4_0"}: 2 * 36} {
 		if got, err := info.KVBytesPerToken(types[0], types[1]); got != want || err != nil {
 			t.Errorf("KV bytes per token for %v: %d, %v, want %d", types, got, err, want)
 		}
@@ -188,7 +191,8 @@ func TestTruncatedAnywhere(t *testing.T) {
 
 func TestInspectSaysWhatIsNoFile(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := Inspect(dir); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), dir+": not a usable GGUF file: it is a directory; name a .gguf file in it") {
+	if _, err := Inspect(dir); !errors.Is(err, ErrInvalid) ||
+		!strings.Contains(err.Error(), dir+": not a usable GGUF file: it is a directory; name a .gguf file in it") {
 		t.Errorf("a directory: %v", err)
 	}
 	pipe := filepath.Join(dir, "pipe")
@@ -218,7 +222,8 @@ func FuzzInspect(f *testing.F) {
 		runtime.ReadMemStats(&before)
 		info, err := Read(bytes.NewReader(data), int64(len(data)))
 		runtime.ReadMemStats(&after)
-		if spent := after.TotalAlloc - before.TotalAlloc; info.ChatTemplate == "" && spent > uint64(1<<20+64*len(data)) {
+		if spent := after.TotalAlloc - before.TotalAlloc; info.ChatTemplate == "" &&
+			spent > uint64(1<<20+64*len(data)) {
 			t.Fatalf("%d bytes allocated for %d bytes of file", spent, len(data))
 		}
 		if err != nil {

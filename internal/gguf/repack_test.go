@@ -7,10 +7,11 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
-// Which bytes are copied: by type, processor, and whether the rows come out even. The engine's own count is held
-// against this in runtime/llama.
+// Which bytes are copied: by type, processor, and whether the rows come out even. runtime/llama compares
+// this with the engine's count.
 func TestRepacked(t *testing.T) {
-	avx2, avx512, dot, none := Processor{AVX2: true}, Processor{AVX2: true, AVX512: true}, Processor{DotProd: true}, Processor{}
+	avx2, avx512, dot, none := Processor{AVX2: true}, Processor{AVX2: true, AVX512: true}, Processor{DotProd: true},
+		Processor{}
 	wide := func(typ ggufgen.Type, change func(*ggufgen.Config)) Info {
 		c := ggufgen.TinyWide()
 		c.Type = typ
@@ -39,18 +40,25 @@ func TestRepacked(t *testing.T) {
 		p    Processor
 		want Repacking
 	}{
-		"q4_0":               {wide(ggufgen.Q4_0, nil), avx2, Repacking{size(layers*matrix + output), size(layers*matrix + output)}},
-		"q4_0, arm":          {wide(ggufgen.Q4_0, nil), dot, Repacking{size(layers*matrix + output), size(layers*matrix + output)}},
-		"q4_0, plain":        {wide(ggufgen.Q4_0, nil), none, Repacking{}},
-		"q4_0, odd rows":     {wide(ggufgen.Q4_0, odd), avx2, Repacking{size(layers * matrix), size(layers * matrix)}},
-		"q4_0, odd, by four": {wide(ggufgen.Q4_0, odd), dot, Repacking{size(layers*matrix + 516*256), size(layers*matrix + 516*256)}},
-		"q4_0, tied":         {wide(ggufgen.Q4_0, tied), avx2, Repacking{size(layers*matrix + output), size(layers * matrix)}},
-		"iq4_nl":             {wide(ggufgen.IQ4_NL, nil), avx2, Repacking{size(layers*matrix + output), size(layers*matrix + output)}},
-		"q4_k":               {wide(ggufgen.Q4_K, nil), avx512, Repacking{size(layers*matrix + output), size(layers*matrix + output)}},
-		"q4_k_m":             {wide(ggufgen.Q4_K_M, nil), avx2, Repacking{size(layers*matrix - more), size(layers*matrix - more)}},
-		"q8_0":               {wide(ggufgen.Q8_0, nil), avx512, Repacking{}},
-		"q6_k":               {wide(ggufgen.Q6_K, nil), avx512, Repacking{}},
-		"f16":                {wide(ggufgen.F16, nil), avx512, Repacking{}},
+		"q4_0": {wide(ggufgen.Q4_0, nil), avx2,
+			Repacking{size(layers*matrix + output), size(layers*matrix + output)}},
+		"q4_0, arm": {wide(ggufgen.Q4_0, nil), dot,
+			Repacking{size(layers*matrix + output), size(layers*matrix + output)}},
+		"q4_0, plain":    {wide(ggufgen.Q4_0, nil), none, Repacking{}},
+		"q4_0, odd rows": {wide(ggufgen.Q4_0, odd), avx2, Repacking{size(layers * matrix), size(layers * matrix)}},
+		"q4_0, odd, by four": {wide(ggufgen.Q4_0, odd), dot,
+			Repacking{size(layers*matrix + 516*256), size(layers*matrix + 516*256)}},
+		"q4_0, tied": {wide(ggufgen.Q4_0, tied), avx2,
+			Repacking{size(layers*matrix + output), size(layers * matrix)}},
+		"iq4_nl": {wide(ggufgen.IQ4_NL, nil), avx2,
+			Repacking{size(layers*matrix + output), size(layers*matrix + output)}},
+		"q4_k": {wide(ggufgen.Q4_K, nil), avx512,
+			Repacking{size(layers*matrix + output), size(layers*matrix + output)}},
+		"q4_k_m": {wide(ggufgen.Q4_K_M, nil), avx2,
+			Repacking{size(layers*matrix - more), size(layers*matrix - more)}},
+		"q8_0": {wide(ggufgen.Q8_0, nil), avx512, Repacking{}},
+		"q6_k": {wide(ggufgen.Q6_K, nil), avx512, Repacking{}},
+		"f16":  {wide(ggufgen.F16, nil), avx512, Repacking{}},
 	} {
 		if got := c.info.Repacked(c.p); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)

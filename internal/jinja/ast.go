@@ -15,7 +15,7 @@ type scope struct {
 
 func newScope(parent *scope) *scope { return &scope{parent: parent} }
 
-// slot is where a frame of this scope keeps name, which it declares.
+// slot declares name and returns its index in a frame of this scope.
 func (sc *scope) slot(name string) int {
 	i, ok := sc.slots[name]
 	if !ok {
@@ -29,7 +29,7 @@ func (sc *scope) slot(name string) int {
 	return i
 }
 
-// bytes is what a frame of this scope takes, with the loop it belongs to.
+// bytes is the memory of a frame of this scope, its loop included.
 func (sc *scope) bytes() int { return 2*frameBytes + 16*sc.size }
 
 // hold marks this scope and those around it as held.

@@ -23,7 +23,7 @@ func init() {
 	}
 }
 
-// maxRange is how long a range may be; the limit of Jinja2's sandbox.
+// maxRange is the longest range, as in Jinja2's sandbox.
 const maxRange = 100_000
 
 func rangeOf(s *state, a *callArgs) any {
@@ -127,9 +127,11 @@ func strftimeNow(s *state, a *callArgs) any {
 
 // layouts are C's time formats in Go's.
 var layouts = map[byte]string{
-	'a': "Mon", 'A': "Monday", 'b': "Jan", 'B': "January", 'h': "Jan", 'd': "02", 'e': "_2", 'm': "01", 'y': "06", 'Y': "2006",
+	'a': "Mon", 'A': "Monday", 'b': "Jan", 'B': "January", 'h': "Jan", 'd': "02", 'e': "_2", 'm': "01", 'y': "06",
+	'Y': "2006",
 	'H': "15", 'I': "03", 'M': "04", 'S': "05", 'p': "PM", 'P': "pm", 'Z': "MST", 'z': "-0700", 'j': "002",
-	'D': "01/02/06", 'F': "2006-01-02", 'T': "15:04:05", 'R': "15:04", 'r': "03:04:05 PM", 'c': "Mon Jan _2 15:04:05 2006",
+	'D': "01/02/06", 'F': "2006-01-02", 'T': "15:04:05", 'R': "15:04", 'r': "03:04:05 PM",
+	'c': "Mon Jan _2 15:04:05 2006",
 	'x': "01/02/06", 'X': "15:04:05", 'n': "\n", 't': "\t", 'k': "_15", 'l': "_3",
 }
 

@@ -39,8 +39,7 @@ func lower(t string) string {
 	return b.String()
 }
 
-// recased is f of t, where f changes the case of letters: no more than three bytes for one, in time that ASCII takes
-// little of.
+// recased is f(t), where f changes the case of letters: at most three bytes for one. ASCII text costs little.
 func (s *state) recased(t string, f func(string) string) string {
 	if isASCII(t) {
 		s.charge(len(t))
@@ -83,7 +82,8 @@ func finalSigma(t string, i int) bool {
 
 // ignorable is Unicode's Case_Ignorable.
 func ignorable(r rune) bool {
-	return unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf, unicode.Lm, unicode.Sk) || strings.ContainsRune("'.:^`·\u0387\u055f\u05f4\u2018\u2019\u2024\u2027\ufe13\ufe52\ufe55\uff07\uff0e\uff1a", r)
+	return unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf, unicode.Lm, unicode.Sk) ||
+		strings.ContainsRune("'.:^`·\u0387\u055f\u05f4\u2018\u2019\u2024\u2027\ufe13\ufe52\ufe55\uff07\uff0e\uff1a", r)
 }
 
 func isUpper(r rune) bool { return unicode.IsUpper(r) || unicode.Is(unicode.Other_Uppercase, r) }

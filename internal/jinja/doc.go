@@ -9,7 +9,7 @@
 // which values cannot be changed (no list.append), loop controls, and {% generation %} blocks. What Jinja2 loads is
 // loaded: an unknown filter or test, and what needs a second file (include, import, extends), fails when it is
 // reached. Not supported are bytes, complex numbers, sets, \N{…} in strings, urlize, lipsum, i18n and line statements.
-// Behaviour is held against some 19,000 vectors made with Jinja2 3.1 (testdata/vectors.json.gz, made by
+// Behaviour is compared with some 19,000 vectors made with Jinja2 3.1 (testdata/vectors.json.gz, made by
 // testdata/vectors.py) and against its output for published templates (testdata/published).
 //
 // How it works: Compile lexes and parses to a small tree in which every name knows the scopes that may hold its value

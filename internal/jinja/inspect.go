@@ -13,8 +13,9 @@ type Variable struct {
 	Words []string
 }
 
-// Variables are the names that the template reads anywhere, its own loop variables and macros among them, and the attributes
-// that it compares, sorted. It tells what a template can be asked for; whether a value changes anything, only rendering tells.
+// Variables are the names that the template reads anywhere, its own loop variables and macros among them, and the
+// attributes that it compares, sorted. They show which variables a template may use; only rendering shows whether a
+// value has an effect.
 func (t *Template) Variables() []Variable {
 	w := walker{vars: map[string]*Variable{}, seen: map[uintptr]bool{}}
 	w.walk(reflect.ValueOf(*t))
@@ -26,15 +27,16 @@ func (t *Template) Variables() []Variable {
 	return out
 }
 
-// Strings are the template's texts and string literals, the latter as the template sees them: without quotes and escapes.
+// Strings are the template's texts and string literals, the latter as the template sees them: without quotes and
+// escapes.
 func (t *Template) Strings() (out []string) {
 	w := walker{vars: map[string]*Variable{}, seen: map[uintptr]bool{}, each: func(s string) { out = append(out, s) }}
 	w.walk(reflect.ValueOf(*t))
 	return out
 }
 
-// What a template can be asked for stands near its surface and is short. Beyond these bounds a template is made to take
-// time, and what is there is left out.
+// The names and texts of interest are near a template's surface and short. Beyond these bounds a template is hostile,
+// and the rest is left out.
 const (
 	maxDepth = 2000 // nested values
 	maxChain = 20   // attributes, filters and alternatives around a name
@@ -120,7 +122,7 @@ func (w *walker) compare(v reflect.Value) {
 	}
 }
 
-// bareValue takes interfaces and pointers off.
+// bareValue dereferences interfaces and pointers.
 func bareValue(v reflect.Value) reflect.Value {
 	for v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer {
 		v = v.Elem()

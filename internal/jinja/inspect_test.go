@@ -16,7 +16,8 @@ func TestVariables(t *testing.T) {
 	for _, v := range tmpl.Variables() {
 		words[v.Name] = v.Words
 	}
-	for name, want := range map[string][]string{"effort": {"low", "high", "max"}, "mode": {"off"}, "b": nil, "deep": nil, "messages": nil,
+	for name, want := range map[string][]string{"effort": {"low", "high", "max"}, "mode": {"off"}, "b": nil,
+		"deep": nil, "messages": nil,
 		"e": {"some", "none"}, "ns.x": {"yes"}, "ns.y": {"z"}} {
 		got, ok := words[name]
 		if !ok || !slices.Equal(got, want) {

@@ -14,7 +14,8 @@ func vars() map[string]any {
 	msg := func(role, content string) *Dict { return NewDict("role", role, "content", content) }
 	node := func(v int, c ...any) *Dict { return NewDict("v", v, "c", append([]any{}, c...)) }
 	return map[string]any{
-		"l": []any{"p", "q", "r"}, "n": []any{3, 1, 2}, "m": NewDict("b", 2, "a", "1"), "s": "  Some text\n", "t": true, "f": 1.5, "z": nil,
+		"l": []any{"p", "q", "r"}, "n": []any{3, 1, 2}, "m": NewDict("b", 2, "a", "1"), "s": "  Some text\n", "t": true,
+		"f": 1.5, "z": nil,
 		"u": "é€😀", "empty": []any{}, "inf": math.Inf(1),
 		"ml": []any{msg("system", "S"), msg("user", "U1"),
 			NewDict("role", "assistant", "content", "A", "k", NewDict("x", 1)), msg("user", "U2")},
@@ -56,9 +57,12 @@ func TestAgainstJinja2(t *testing.T) {
 func TestSourceLimits(t *testing.T) {
 	for _, src := range []string{
 		strings.Repeat("x", maxSource+1),
-		"{{ " + strings.Repeat("(", 100_000), "{{ " + strings.Repeat("[", 100_000), "{{ " + strings.Repeat("not ", 100_000) + "1 }}",
-		"{{ " + strings.Repeat("-", 100_000) + "1 }}", strings.Repeat("{% if 1 %}", 100_000), "{{ " + strings.Repeat("1 if 1 else ", 100_000) + "1 }}",
-		"{{ a" + strings.Repeat("[a", 100_000) + " }}", "{% for " + strings.Repeat("(", 100_000) + " in l %}", "{{ " + strings.Repeat("9", 5000) + " }}",
+		"{{ " + strings.Repeat("(", 100_000), "{{ " + strings.Repeat("[", 100_000), "{{ " +
+			strings.Repeat("not ", 100_000) + "1 }}",
+		"{{ " + strings.Repeat("-", 100_000) + "1 }}", strings.Repeat("{% if 1 %}", 100_000), "{{ " +
+			strings.Repeat("1 if 1 else ", 100_000) + "1 }}",
+		"{{ a" + strings.Repeat("[a", 100_000) + " }}", "{% for " + strings.Repeat("(", 100_000) + " in l %}", "{{ " +
+			strings.Repeat("9", 5000) + " }}",
 	} {
 		if _, err := Compile(src); err == nil {
 			t.Errorf("%.20q… compiled", src)
@@ -142,7 +146,7 @@ func freshState() *state { return &state{limits: DefaultLimits} }
 // fuzzLimits are small: what is looked for shows in small templates.
 var fuzzLimits = Limits{Steps: 20_000, Bytes: 1 << 20, Output: 64 << 10, Depth: 200}
 
-// rendered renders src and holds the result against the package's promise: a text within the limits, or an *Error with a
+// rendered renders src and checks the package's promise: the result is a text within the limits, or an *Error with a
 // line of the template.
 func rendered(t *testing.T, src string, vars map[string]any) {
 	tmpl, err := Compile(src)
@@ -153,7 +157,8 @@ func rendered(t *testing.T, src string, vars map[string]any) {
 		}
 	}
 	var e *Error
-	if err != nil && (!errors.As(err, &e) || e.Line < 1 || e.Line > strings.Count(src, "\n")+strings.Count(src, "\r")+1 || strings.Contains(e.Msg, "internal error")) {
+	if err != nil && (!errors.As(err, &e) || e.Line < 1 ||
+		e.Line > strings.Count(src, "\n")+strings.Count(src, "\r")+1 || strings.Contains(e.Msg, "internal error")) {
 		t.Fatalf("error %v", err)
 	}
 }
@@ -177,13 +182,20 @@ func FuzzText(f *testing.F) {
 	f.Add("x-y--z (é)", "a.0.b", int64(1)<<62, math.Copysign(0, -1))
 	f.Add("\xff\x00", "a,b", int64(0), 5e-324)
 	operations := []string{
-		`a.format(n, x, b, m, a=b)`, `a % (n, x, b)`, `b % m`, `a.format_map(m)`, `[a, n, x, b] | tojson(indent=2, ensure_ascii=true)`, `[a, x] | pprint`,
-		`a | wordwrap(7, n > 0, b)`, `a | title ~ a.title() ~ a.swapcase() ~ a.casefold() ~ a.capitalize()`, `a | striptags | urlencode`,
-		`a.split(b, n) ~ a.rsplit(b, n) ~ a.rsplit() ~ a.splitlines(true)`, `a.find(b, n, 3) ~ a.count(b, n) ~ a.startswith(b, n) ~ a.replace(b, a, n)`,
-		`a[n:] ~ a[:n] ~ a[::n] ~ a[n]`, `l[n:] ~ l[:n] ~ l[::n] ~ l[n]`, `a | int(0, 16) ~ a | float ~ b | int`, `a | truncate(n) ~ a | indent(b) ~ a | center(n)`,
-		`n + x ~ n * 3 ~ n // 7 ~ n % x ~ x // n ~ x ~ n ** 2 ~ x | round(n) ~ n | round(-2)`, `m[a] ~ l | map(attribute=b) | list`, `{(a, n): x}[(a, n)]`,
-		`a | batch(n) | list ~ a | slice(n, b) | list ~ a | unique | list ~ [a, b] | sort`, `strftime_now(a)`, `a.expandtabs(n) ~ a.zfill(9) ~ a.partition(b) ~ a.translate({n: b})`,
-		`(a | safe) + b ~ (a | safe) % b ~ (a | safe).format(b) ~ (a | e).striptags()`, `[a, b] | xmlattr ~ {a: b} | xmlattr`, `n | filesizeformat ~ x | filesizeformat(true)`,
+		`a.format(n, x, b, m, a=b)`, `a % (n, x, b)`, `b % m`, `a.format_map(m)`,
+		`[a, n, x, b] | tojson(indent=2, ensure_ascii=true)`, `[a, x] | pprint`,
+		`a | wordwrap(7, n > 0, b)`, `a | title ~ a.title() ~ a.swapcase() ~ a.casefold() ~ a.capitalize()`,
+		`a | striptags | urlencode`,
+		`a.split(b, n) ~ a.rsplit(b, n) ~ a.rsplit() ~ a.splitlines(true)`,
+		`a.find(b, n, 3) ~ a.count(b, n) ~ a.startswith(b, n) ~ a.replace(b, a, n)`,
+		`a[n:] ~ a[:n] ~ a[::n] ~ a[n]`, `l[n:] ~ l[:n] ~ l[::n] ~ l[n]`, `a | int(0, 16) ~ a | float ~ b | int`,
+		`a | truncate(n) ~ a | indent(b) ~ a | center(n)`,
+		`n + x ~ n * 3 ~ n // 7 ~ n % x ~ x // n ~ x ~ n ** 2 ~ x | round(n) ~ n | round(-2)`,
+		`m[a] ~ l | map(attribute=b) | list`, `{(a, n): x}[(a, n)]`,
+		`a | batch(n) | list ~ a | slice(n, b) | list ~ a | unique | list ~ [a, b] | sort`, `strftime_now(a)`,
+		`a.expandtabs(n) ~ a.zfill(9) ~ a.partition(b) ~ a.translate({n: b})`,
+		`(a | safe) + b ~ (a | safe) % b ~ (a | safe).format(b) ~ (a | e).striptags()`,
+		`[a, b] | xmlattr ~ {a: b} | xmlattr`, `n | filesizeformat ~ x | filesizeformat(true)`,
 	}
 	f.Fuzz(func(t *testing.T, a, b string, n int64, x float64) {
 		vars := map[string]any{"a": a, "b": b, "n": n, "x": x, "l": []any{a, n, b}, "m": NewDict("a", n, b, x)}
@@ -194,7 +206,8 @@ func FuzzText(f *testing.F) {
 }
 
 func BenchmarkRender(b *testing.B) {
-	tmpl, err := Compile("{%- for message in messages %}{{- '<|im_start|>' + message['role'] + '\n' + message['content'] | trim + '<|im_end|>' + '\n' }}{%- endfor %}")
+	tmpl, err := Compile("{%- for message in messages %}{{- '<|im_start|>' + message['role'] + '\n' + " +
+		"message['content'] | trim + '<|im_end|>' + '\n' }}{%- endfor %}")
 	if err != nil {
 		b.Fatal(err)
 	}

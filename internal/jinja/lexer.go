@@ -130,7 +130,8 @@ func (l *lexer) next() error {
 		text = strings.TrimRightFunc(text, isSpace)
 	case sign != '+' && tag != '{':
 		// lstrip_blocks: blanks between the start of the line and a block or comment go.
-		if i := strings.LastIndexByte(text, '\n') + 1; (i > 0 || l.lineStart) && strings.TrimFunc(text[i:], isSpace) == "" {
+		if i := strings.LastIndexByte(text, '\n') + 1; (i > 0 || l.lineStart) &&
+			strings.TrimFunc(text[i:], isSpace) == "" {
 			text = text[:i]
 		}
 	}
@@ -225,7 +226,8 @@ func (l *lexer) raw(n int, end byte) error {
 		text := body[:i]
 		if body[i+2] == '-' {
 			text = strings.TrimRightFunc(text, isSpace)
-		} else if k := strings.LastIndexByte(text, '\n') + 1; body[i+2] != '+' && (k > 0 || l.lineStart) && strings.TrimFunc(text[k:], isSpace) == "" {
+		} else if k := strings.LastIndexByte(text, '\n') + 1; body[i+2] != '+' && (k > 0 || l.lineStart) &&
+			strings.TrimFunc(text[k:], isSpace) == "" {
 			text = text[:k]
 		}
 		if text != "" {
@@ -238,7 +240,8 @@ func (l *lexer) raw(n int, end byte) error {
 }
 
 // operators, longest first.
-var operators = []string{"**", "//", "==", "!=", "<=", ">=", "+", "-", "*", "/", "%", "~", "<", ">", "=", "(", ")", "[", "]", "{", "}", ".", ",", ":", "|"}
+var operators = []string{"**", "//", "==", "!=", "<=", ">=", "+", "-", "*", "/", "%", "~", "<", ">", "=", "(", ")", "[",
+	"]", "{", "}", ".", ",", ":", "|"}
 
 // expression lexes up to the tag's end.
 func (l *lexer) expression(closing string, k kind) error {
@@ -251,7 +254,8 @@ func (l *lexer) expression(closing string, k kind) error {
 			continue
 		}
 		if len(open) == 0 {
-			minus, plus := strings.HasPrefix(rest, "-"+closing), k == kindBlockEnd && strings.HasPrefix(rest, "+"+closing)
+			minus, plus := strings.HasPrefix(rest, "-"+closing), k == kindBlockEnd &&
+				strings.HasPrefix(rest, "+"+closing)
 			if minus || plus || strings.HasPrefix(rest, closing) {
 				l.emit(k, closing)
 				n := len(closing)
@@ -412,4 +416,5 @@ func (l *lexer) str(quote byte) error {
 	return errorAt(start, "a string is never closed with %c", quote)
 }
 
-var escapes = map[byte]string{'n': "\n", 't': "\t", 'r': "\r", '\\': "\\", '\'': "'", '"': "\"", 'a': "\a", 'b': "\b", 'f': "\f", 'v': "\v", '\n': ""}
+var escapes = map[byte]string{'n': "\n", 't': "\t", 'r': "\r", '\\': "\\", '\'': "'", '"': "\"", 'a': "\a", 'b': "\b",
+	'f': "\f", 'v': "\v", '\n': ""}

@@ -25,8 +25,9 @@ var dictNames = map[string]bool{}
 func dunder(name string) bool { return strings.HasPrefix(name, "__") && strings.HasSuffix(name, "__") }
 
 var (
-	dictMethods, listMethods, tupleMethods, rangeMethods, viewMethods, intMethods, floatMethods, cyclerMethods map[string]method
-	strMethods                                                                                                 map[string]func(s *state, t string, a *callArgs) any
+	dictMethods, listMethods, tupleMethods, rangeMethods, viewMethods, intMethods, floatMethods,
+	cyclerMethods map[string]method
+	strMethods map[string]func(s *state, t string, a *callArgs) any
 )
 
 // methodOf is the method of that name, or nil.
@@ -66,7 +67,8 @@ func (s *state) member(of any, name string) (any, bool) {
 		return &function{name, func(s *state, a *callArgs) any { return m(s, of, a) }}, true
 	}
 	hidden := func() (any, bool) {
-		return Undefined{Name: name, reason: `"` + name + `" changes a ` + typeName(of) + ", which chat templates may not"}, true
+		return Undefined{Name: name, reason: `"` + name + `" changes a ` + typeName(of) +
+			", which chat templates may not"}, true
 	}
 	switch v := of.(type) {
 	case *loop:
@@ -153,7 +155,8 @@ type self struct{}
 var escapedResult = map[string]bool{}
 
 func init() {
-	for _, name := range strings.Fields(`capitalize title lower upper replace ljust rjust lstrip rstrip center strip translate
+	for _, name := range strings.Fields(
+		`capitalize title lower upper replace ljust rjust lstrip rstrip center strip translate
 		expandtabs swapcase zfill casefold removeprefix removesuffix partition rpartition split rsplit splitlines join`) {
 		escapedResult[name] = true
 	}
@@ -228,338 +231,6 @@ func wants(s *state, fn string, v any) string {
 	return t
 }
 
-// count is the integer among a function's arguments.
-func count(s *state, fn string, v any) int64 {
-	n, ok := integer(v)
-	if _, big := v.(*big.Int); !ok || big {
-		s.fail("%s takes an int, not a %s", fn, typeName(v))
-	}
-	return n
-}
-
-// recasing is a string method that changes the case of letters.
-func recasing(name string, f func(string) string) func(s *state, t string, a *callArgs) any {
-	return func(s *state, t string, a *callArgs) any {
-		a.positional(s, name, 0, 0)
-		return s.recased(t, f)
-	}
-}
-
-// predicate is a string method that says what kind of text it is.
-func predicate(name string, f func(string) bool) func(s *state, t string, a *callArgs) any {
-	return func(s *state, t string, a *callArgs) any {
-		a.positional(s, name, 0, 0)
-		s.scan(64 * len(t))
-		return f(t)
-	}
-}
-
-// asciiDigits puts 0 to 9 for other scripts' digits.
-func asciiDigits(t string) string {
-	if isASCII(t) {
-		return t
-	}
-	return strings.Map(func(r rune) rune {
-		if unicode.IsDigit(r) && r >= utf8.RuneSelf { // decimal digits come in tens
-			zero := r
-			for r-zero < 9 && unicode.IsDigit(zero-1) {
-				zero--
-			}
-			return '0' + r - zero
-		}
-		return r
-	}, t)
-}
-
-// span is the part of t between two optional character positions, and the position it begins at.
-func span(s *state, fn, t string, start, stop any) (part string, from int, ok bool) {
-	position := func(v any) *int64 {
-		if v == unset || v == nil {
-			return nil
-		}
-		n := count(s, fn, v)
-		return &n
-	}
-	s.scan(2 * len(t))
-	a, b := position(start), position(stop)
-	if a == nil && b == nil {
-		return t, 0, true
-	}
-	size := int64(utf8.RuneCountInString(t))
-	if a != nil && *a > size {
-		return "", 0, false
-	}
-	first, _, n := indices(size, a, b, nil)
-	if b != nil && n == 0 { // an empty part, if it does not end before it begins
-		end := *b
-		if end < 0 {
-			end = max(0, end+size)
-		}
-		if end < first {
-			return "", 0, false
-		}
-	}
-	at := offset(t, int(first))
-	return t[at : at+offset(t[at:], int(n))], int(first), true
-}
-
-// finding makes find, rfind, index and rindex.
-func finding(name string, search func(t, sub string) int, must bool) func(s *state, t string, a *callArgs) any {
-	return func(s *state, t string, a *callArgs) any {
-		v := a.positional(s, name, 1, 3)
-		sub := wants(s, name, v[0])
-		part, from, ok := span(s, name, t, v[1], v[2])
-		s.scan(2*len(part) + len(sub))
-		if ok {
-			if i := search(part, sub); i >= 0 {
-				return int64(from + utf8.RuneCountInString(part[:i]))
-			}
-		}
-		if must {
-			s.fail("%s: the text is not in the string", name)
-		}
-		return int64(-1)
-	}
-}
-
-// affix makes startswith and endswith, which also take a tuple of strings.
-func affix(name string, has func(s, affix string) bool) func(s *state, t string, a *callArgs) any {
-	return func(s *state, t string, a *callArgs) any {
-		v := a.positional(s, name, 1, 3)
-		list, ok := v[0].(Tuple)
-		if !ok {
-			list = Tuple{v[0]}
-		}
-		part, ok := t, true
-		if v[1] != unset {
-			part, _, ok = span(s, name, t, v[1], v[2])
-		}
-		for _, x := range list {
-			s.step()
-			if sub := wants(s, name, x); ok && has(part, sub) {
-				s.scan(len(sub))
-				return true
-			}
-		}
-		return false
-	}
-}
-
-// strip makes strip, lstrip and rstrip: without an argument blanks go, with one the characters in it.
-func strip(name string, left, right bool) func(s *state, t string, a *callArgs) any {
-	return func(s *state, t string, a *callArgs) any {
-		v := a.positional(s, name, 0, 1)
-		return stripped(s, name, t, v[0], left, right)
-	}
-}
-
-func stripped(s *state, name, t string, chars any, left, right bool) string {
-	cut := isSpace
-	if chars != unset && chars != nil {
-		set := wants(s, name, chars)
-		cut = func(r rune) bool { return strings.ContainsRune(set, r) }
-		if len(set) > 16 { // keep the cost linear
-			s.charge(entryBytes * len(set))
-			m := map[rune]bool{}
-			for _, r := range set {
-				m[r] = true
-			}
-			cut = func(r rune) bool { return m[r] }
-		}
-	}
-	before := len(t)
-	if left {
-		t = strings.TrimLeftFunc(t, cut)
-	}
-	if right {
-		t = strings.TrimRightFunc(t, cut)
-	}
-	s.scan(16 * (before - len(t)))
-	return t
-}
-
-// every reports whether t is not empty and f holds for all its characters.
-func every(f func(rune) bool) func(string) bool {
-	return func(t string) bool {
-		return t != "" && !strings.ContainsFunc(t, func(r rune) bool { return !f(r) })
-	}
-}
-
-// justify makes ljust, rjust and center.
-func justify(name string, pad func(width, n int) (left int)) func(s *state, t string, a *callArgs) any {
-	return func(s *state, t string, a *callArgs) any {
-		v := a.positional(s, name, 1, 2)
-		fill := " "
-		if v[1] != unset {
-			fill = wants(s, name, v[1])
-		}
-		if utf8.RuneCountInString(fill) != 1 {
-			s.fail("%s fills with one character", name)
-		}
-		return justified(s, t, count(s, name, v[0]), fill, pad)
-	}
-}
-
-func justified(s *state, t string, width int64, fill string, pad func(width, n int) int) string {
-	s.scan(len(t))
-	w := int(min(width, 1<<40))
-	n := w - utf8.RuneCountInString(t)
-	if n <= 0 {
-		return t
-	}
-	s.chargeProduct(n, len(fill))
-	s.charge(len(t))
-	left := pad(w, n)
-	return strings.Repeat(fill, left) + t + strings.Repeat(fill, n-left)
-}
-
-// centered puts the odd blank left when the width is odd, as Python does.
-func centered(width, n int) int { return n/2 + n&width&1 }
-
-func split(name string, fromRight bool) func(s *state, t string, a *callArgs) any {
-	return func(s *state, t string, a *callArgs) any {
-		v := a.bind(s, name, 0, "sep", "maxsplit")
-		most := -1
-		if v[1] != unset {
-			most = int(max(-1, min(count(s, name, v[1]), int64(len(t)))))
-		}
-		var parts []string
-		if v[0] == unset || v[0] == nil {
-			s.scan(16 * len(t))
-			parts = splitBlanks(s, t, most, fromRight)
-		} else {
-			sep := wants(s, name, v[0])
-			if sep == "" {
-				s.fail("%s: empty separator", name)
-			}
-			s.scan(2 * len(t))
-			parts = splitAt(s, t, sep, most, fromRight)
-		}
-		list := make([]any, len(parts))
-		for i, p := range parts {
-			list[i] = p
-		}
-		return list
-	}
-}
-
-func splitAt(s *state, t, sep string, most int, fromRight bool) (parts []string) {
-	n := strings.Count(t, sep)
-	if most >= 0 {
-		n = min(n, most)
-	}
-	s.charge((n + 1) * 2 * itemBytes)
-	if !fromRight {
-		return strings.SplitN(t, sep, n+1)
-	}
-	for ; n > 0; n-- {
-		i := strings.LastIndex(t, sep)
-		if i < 0 { // "aaa" has one "aa" when counted from the left
-			break
-		}
-		parts = append(parts, t[i+len(sep):])
-		t = t[:i]
-	}
-	parts = append(parts, t)
-	slices.Reverse(parts)
-	return parts
-}
-
-// splitBlanks splits at runs of blanks, at most most times when that is not negative.
-func splitBlanks(s *state, t string, most int, fromRight bool) (parts []string) {
-	add := func(p string) {
-		s.charge(2 * itemBytes)
-		parts = append(parts, p)
-	}
-	if fromRight {
-		for t = strings.TrimRightFunc(t, isSpace); t != ""; most-- {
-			i := strings.LastIndexFunc(t, isSpace)
-			if i < 0 || most == 0 {
-				add(t)
-				break
-			}
-			_, n := utf8.DecodeRuneInString(t[i:])
-			add(t[i+n:])
-			t = strings.TrimRightFunc(t[:i], isSpace)
-		}
-		slices.Reverse(parts)
-		return parts
-	}
-	for t = strings.TrimLeftFunc(t, isSpace); t != ""; most-- {
-		i := strings.IndexFunc(t, isSpace)
-		if i < 0 || most == 0 {
-			add(t)
-			break
-		}
-		add(t[:i])
-		t = strings.TrimLeftFunc(t[i:], isSpace)
-	}
-	return parts
-}
-
-// lineEnd is what ends a line for splitlines.
-func lineEnd(r rune) bool {
-	return r >= '\n' && r <= '\r' || r >= 0x1c && r <= 0x1e || r == 0x85 || r == 0x2028 || r == 0x2029
-}
-
-func splitLines(s *state, t string, keep bool) (lines []string) {
-	s.scan(16 * len(t))
-	for t != "" {
-		i := strings.IndexFunc(t, lineEnd)
-		end, next := len(t), len(t)
-		if i >= 0 {
-			_, n := utf8.DecodeRuneInString(t[i:])
-			end, next = i, i+n
-			if strings.HasPrefix(t[i:], "\r\n") {
-				next = i + 2
-			}
-		}
-		if keep {
-			end = next
-		}
-		s.charge(2 * itemBytes)
-		lines = append(lines, t[:end])
-		t = t[next:]
-	}
-	return lines
-}
-
-// replaced is str.replace; most is -1 for all.
-func replaced(s *state, t, old, with string, most int64) string {
-	s.scan(2 * len(t))
-	n := strings.Count(t, old)
-	if most >= 0 {
-		n = int(min(int64(n), most))
-	}
-	if n == 0 {
-		return t
-	}
-	s.chargeProduct(n, len(with))
-	s.charge(len(t))
-	return strings.Replace(t, old, with, n)
-}
-
-// joined is str.join of what are strings already, or of anything when every item is to be printed.
-func joined(s *state, sep string, v any, anything bool) string {
-	b := buffer{s: s}
-	first := true
-	each(s, v, func(x any) {
-		if !first {
-			b.put(sep)
-		}
-		first = false
-		t, ok := text(x)
-		if !ok {
-			if !anything {
-				s.fail("join takes strings, not a %s", typeName(x))
-			}
-			t = str(s, x)
-		}
-		b.put(t)
-	})
-	return b.String()
-}
-
 func formatMap(s *state, t string, a *callArgs, escaped bool) string {
 	v := a.positional(s, "format_map", 1, 1)
 	d, ok := v[0].(*Dict)
@@ -570,66 +241,10 @@ func formatMap(s *state, t string, a *callArgs, escaped bool) string {
 	return f.format(t, 2)
 }
 
-func expandTabs(s *state, t string, size int64) string {
-	b := buffer{s: s}
-	column := int64(0)
-	for t != "" {
-		i := strings.IndexAny(t, "\t\n\r")
-		if i < 0 {
-			break
-		}
-		b.put(t[:i])
-		column += int64(utf8.RuneCountInString(t[:i]))
-		if t[i] == '\t' {
-			if size > 0 {
-				n := size - column%size
-				b.put(s.repeat(" ", int(min(n, 1<<40))))
-				column += n
-			}
-		} else {
-			b.put(t[i : i+1])
-			column = 0
-		}
-		t = t[i+1:]
-	}
-	b.put(t)
-	return b.String()
-}
-
-// translated is str.translate with a dict from characters' numbers to numbers, strings or None.
-func translated(s *state, t string, table any) string {
-	b := buffer{s: s}
-	for _, r := range t {
-		s.step()
-		v := any(Undefined{})
-		switch table := table.(type) {
-		case *Dict:
-			if i := table.find(int64(r)); i >= 0 {
-				v = table.vals[i]
-			}
-		case string:
-			if c, ok := s.character(table, int64(r)); ok {
-				v = c
-			}
-		default:
-			s.fail("translate takes a dict, not a %s", typeName(table))
-		}
-		switch v := v.(type) {
-		case nil:
-		case Undefined:
-			b.put(string(r))
-		case int64:
-			b.put(character(s, v))
-		default:
-			b.put(wants(s, "translate", v))
-		}
-	}
-	return b.String()
-}
-
 func init() { // filled here because format refers back to str and attr
 	rightmost := func(t, sub string) int { return strings.LastIndex(t, sub) }
-	partition := func(name string, cut func(t, sep string) int, whole func(t string) any) func(s *state, t string, a *callArgs) any {
+	partition := func(name string, cut func(t, sep string) int, whole func(t string) any) func(s *state, t string,
+		a *callArgs) any {
 		return func(s *state, t string, a *callArgs) any {
 			v := a.positional(s, name, 1, 1)
 			sep := wants(s, name, v[0])
@@ -645,7 +260,8 @@ func init() { // filled here because format refers back to str and attr
 		}
 	}
 	strMethods = map[string]func(s *state, t string, a *callArgs) any{
-		"strip": strip("strip", true, true), "lstrip": strip("lstrip", true, false), "rstrip": strip("rstrip", false, true),
+		"strip": strip("strip", true, true), "lstrip": strip("lstrip", true, false),
+		"rstrip":     strip("rstrip", false, true),
 		"startswith": affix("startswith", strings.HasPrefix), "endswith": affix("endswith", strings.HasSuffix),
 		"upper":        recasing("upper", upper),
 		"lower":        recasing("lower", lower),
@@ -850,52 +466,4 @@ func init() { // filled here because format refers back to str and attr
 		},
 		"reset": func(_ *state, v any, _ *callArgs) any { v.(*cycler).at = 0; return nil },
 	}
-}
-
-func isIdentifier(t string) bool {
-	for i, r := range t {
-		if r != '_' && !unicode.IsLetter(r) && !unicode.Is(unicode.Nl, r) && (i == 0 || !unicode.IsDigit(r) && !unicode.In(r, unicode.Mn, unicode.Mc, unicode.Pc)) {
-			return false
-		}
-	}
-	return t != ""
-}
-
-func makeTrans(s *state, a *callArgs) any {
-	v := a.positional(s, "maketrans", 1, 3)
-	d := NewDict()
-	if v[1] == unset {
-		from, ok := v[0].(*Dict)
-		if !ok {
-			s.fail("maketrans takes a dict, or two or three strings")
-		}
-		s.charge(len(from.keys) * entryBytes)
-		for i, k := range from.keys {
-			if t, ok := text(k); ok {
-				if utf8.RuneCountInString(t) != 1 {
-					s.fail("maketrans: keys are single characters")
-				}
-				r, _ := utf8.DecodeRuneInString(t)
-				k = int64(r)
-			}
-			s.put(d, k, from.vals[i])
-		}
-		return d
-	}
-	from, to := []rune(wants(s, "maketrans", v[0])), []rune(wants(s, "maketrans", v[1]))
-	if len(from) != len(to) {
-		s.fail("maketrans: the two strings have different lengths")
-	}
-	s.charge(len(from) * (entryBytes + 8))
-	for i, r := range from {
-		d.set(int64(r), int64(to[i]))
-	}
-	if v[2] != unset {
-		gone := wants(s, "maketrans", v[2])
-		s.charge(len(gone) * entryBytes)
-		for _, r := range gone {
-			d.set(int64(r), nil)
-		}
-	}
-	return d
 }

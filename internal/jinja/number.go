@@ -371,7 +371,8 @@ func (s *state) parseFloat(t string) (float64, bool) {
 	s.scan(16 * len(t))
 	t = asciiDigits(strings.TrimFunc(t, isSpace))
 	for i := range len(t) {
-		if t[i] == '_' && (i == 0 || i == len(t)-1 || !decimal(t[i-1]) || !decimal(t[i+1])) || t[i]|0x20 == 'x' || t[i]|0x20 == 'p' {
+		if t[i] == '_' && (i == 0 || i == len(t)-1 || !decimal(t[i-1]) || !decimal(t[i+1])) || t[i]|0x20 == 'x' ||
+			t[i]|0x20 == 'p' {
 			return 0, false
 		}
 	}

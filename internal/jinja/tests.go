@@ -96,7 +96,8 @@ func init() {
 		},
 	}
 	for _, names := range [][]string{
-		{"==", "eq", "equalto"}, {"!=", "ne"}, {"<", "lt", "lessthan"}, {"<=", "le"}, {">", "gt", "greaterthan"}, {">=", "ge"},
+		{"==", "eq", "equalto"}, {"!=", "ne"}, {"<", "lt", "lessthan"}, {"<=", "le"}, {">", "gt", "greaterthan"},
+		{">=", "ge"},
 	} {
 		for _, name := range names {
 			tests[name] = comparison(names[0])

@@ -12,14 +12,18 @@ func TestJinja2AsItIsUsed(t *testing.T) {
 	for _, c := range []struct{ name, src, want string }{ // want "!…": an error with this text, when rendered
 		{"unknown filter fails when reached", `{% if z %}{{ s | from_json }}{% endif %}ok`, "ok"},
 		{"unknown filter fails when reached", "ok\n{{ s | from_json }}", `!line 2: unknown filter "from_json"`},
-		{"unknown filter fails when reached", `{{ [] | map('nope') | list }}{{ l | map('nope') | list }}`, `!unknown filter "nope"`},
+		{"unknown filter fails when reached", `{{ [] | map('nope') | list }}{{ l | map('nope') | list }}`,
+			`!unknown filter "nope"`},
 		{"unknown test fails when reached", `{% if z %}{{ s is nope }}{% endif %}ok`, "ok"},
 		{"unknown test fails when reached", `{{ s is nope }}`, `!unknown test "nope"`},
-		{"map of None and undefined is empty", `{{ z | map('upper') | list }}{{ zz | map(attribute='a') | list }}`, "[][]"},
-		{"select and reject of None and undefined are empty", `{{ z | select | list }}{{ zz | reject('odd') | list }}{{ z | selectattr('a') | list }}{{ zz | rejectattr('a', 'eq', 1) | list }}`, "[][][][]"},
+		{"map of None and undefined is empty", `{{ z | map('upper') | list }}{{ zz | map(attribute='a') | list }}`,
+			"[][]"},
+		{"select and reject of None and undefined are empty",
+			`{{ z | select | list }}{{ zz | reject('odd') | list }}{{ z | selectattr('a') | list }}{{ zz | rejectattr('a', 'eq', 1) | list }}`, "[][][][]"},
 		{"undefined key is not found", `{{ m[zz] is defined }}{{ m[[]] is defined }}{{ l['a'] is defined }}{{ zz in m }}`, "FalseFalseFalseFalse"},
 		{"safe joins as Markup", `{{ '<a>' | safe + '<b>' }}{{ ('-' | safe).join(['<']) }}{{ ['<a>' | safe, '<b>'] | join }}`, "<a>&lt;b&gt;&lt;<a><b>"},
-		{"generator is true and read once", `{% set g = [] | map('upper') %}{{ 1 if g }}{% set g = l | map('upper') %}{{ g | first }}{{ g | list }}{{ g | list }}`, "1P['Q', 'R'][]"},
+		{"generator is true and read once",
+			`{% set g = [] | map('upper') %}{{ 1 if g }}{% set g = l | map('upper') %}{{ g | first }}{{ g | list }}{{ g | list }}`, "1P['Q', 'R'][]"},
 		{"generator has no length", `{{ l | map('upper') | length }}`, "!a generator has no length"},
 		{"generator is lazy", `{% set g = l | map('nope') %}ok`, "ok"},
 		{"title", `{{ 'o\'neil x-ray (a' | title }} {{ 'o\'neil x-ray'.title() }}`, "O'neil X-Ray (A O'Neil X-Ray"},
@@ -27,10 +31,13 @@ func TestJinja2AsItIsUsed(t *testing.T) {
 		{"groupby", `{% for k, v in ml | groupby('role') %}{{ k }}{{ v | length }}{% endfor %}{{ (ml | groupby('role'))[0].grouper }}{{ [{'a': 'X'}, {'a': 'x'}] | groupby('a') | length }}`, "assistant1system1user2assistant1"},
 		{"attr", `{{ m | attr('a') is defined }}{{ 'a' | attr('upper') is callable }}`, "FalseTrue"},
 		{"break with else", `{% for x in l %}{{ x }}{% break %}{% else %}e{% endfor %}{% for x in l %}{% if x == 'q' %}{% break %}{% endif %}{{ x }}{% else %}e{% endfor %}`, "pep"},
-		{"break in else leaves the outer loop", `{% for x in l %}{{ x }}{% for y in [] %}{% else %}{% break %}{% endfor %}{% endfor %}`, "p"},
+		{"break in else leaves the outer loop",
+			`{% for x in l %}{{ x }}{% for y in [] %}{% else %}{% break %}{% endfor %}{% endfor %}`, "p"},
 		{"scope of generation", `{% set a = 0 %}{% generation %}{{ a }}{% set a = 1 %}{{ a }}{% endgeneration %}{{ a }}`, "010"},
-		{"splitlines", `{{ 'a\r\nb\rc\x0bd\n'.splitlines() }}{{ 'a\n'.splitlines(true) }}`, `['a', 'b', 'c', 'd']['a\n']`},
-		{"numbers", `{{ 7 // -2 }} {{ -7 % 3 }} {{ 0 / -7 }} {{ 1e16 }} {{ 2 ** -1 }} {{ 0.1 + 0.2 }}`, "-4 2 -0.0 1e+16 0.5 0.30000000000000004"},
+		{"splitlines", `{{ 'a\r\nb\rc\x0bd\n'.splitlines() }}{{ 'a\n'.splitlines(true) }}`,
+			`['a', 'b', 'c', 'd']['a\n']`},
+		{"numbers", `{{ 7 // -2 }} {{ -7 % 3 }} {{ 0 / -7 }} {{ 1e16 }} {{ 2 ** -1 }} {{ 0.1 + 0.2 }}`,
+			"-4 2 -0.0 1e+16 0.5 0.30000000000000004"},
 		{"case", `{{ 'ΑΣ ß ŉ'.lower() }} {{ 'straße'.upper() }} {{ 'ß'.title() }} {{ 'ẞ'.casefold() }} {{ 'İ'.lower() | length }}`, "ας ß ŉ STRASSE Ss ss 2"},
 		{"find with start", `{{ 'abcabc'.find('a', 1) }}{{ 'abcabc'.rfind('a', 0, 3) }}{{ 'abcabc'.index('c', 3) }}{{ 'éabc'.find('a', -3) }}`, "3051"},
 		{"count with start", `{{ 'abcabc'.count('a', 1) }}{{ 'abcabc'.count('b', 0, 3) }}`, "11"},
@@ -39,8 +46,10 @@ func TestJinja2AsItIsUsed(t *testing.T) {
 		{"%(name)s", `{{ '%(a)s-%(b)03d' % m }}{{ '%(x)s' | format(x=1) }}`, "1-0021"},
 		{"swapcase", `{{ 'aBß'.swapcase() }}`, "AbSS"},
 		{"center", `{{ 'ab' | center(7) }}|{{ 'ab'.center(7, '*') }}`, "   ab  |***ab**"},
-		{"slice", `{{ [1, 2, 3, 4, 5] | slice(2) | list }}{{ [1, 2, 3] | slice(2, 'x') | list }}`, "[[1, 2, 3], [4, 5]][[1, 2], [3, 'x']]"},
-		{"wordwrap", `{{ 'one two-three four' | wordwrap(8) }}|{{ 'abcdefgh' | wordwrap(3, true, '/') }}`, "one two-\nthree\nfour|abc/def/gh"},
+		{"slice", `{{ [1, 2, 3, 4, 5] | slice(2) | list }}{{ [1, 2, 3] | slice(2, 'x') | list }}`,
+			"[[1, 2, 3], [4, 5]][[1, 2], [3, 'x']]"},
+		{"wordwrap", `{{ 'one two-three four' | wordwrap(8) }}|{{ 'abcdefgh' | wordwrap(3, true, '/') }}`,
+			"one two-\nthree\nfour|abc/def/gh"},
 		{"urlencode", `{{ 'a/b c?é' | urlencode }} {{ {'a b': '/'} | urlencode }}`, "a/b%20c%3F%C3%A9 a+b=%2F"},
 		{"pprint", `{{ {'b': 1, 'a': [2]} | pprint }}`, "{'a': [2], 'b': 1}"},
 		{"striptags", `{{ '<p>a  <b>b</b> &amp; c</p>' | striptags }}`, "a b & c"},
@@ -51,9 +60,11 @@ func TestJinja2AsItIsUsed(t *testing.T) {
 		{"hex integers", `{{ 0xff }} {{ 0b101 }} {{ 0o17 }} {{ 1_000 }} {{ 'ff' | int(0, 16) }}`, "255 5 15 1000 255"},
 		{"append is refused when called", `{{ l.append is defined }}{{ l.append(1) }}`, `!"append" changes a list`},
 		{"include fails when reached", `{% if z %}{% include 'x' %}{% import 'a' as b %}{% endif %}ok`, "ok"},
-		{"items are a view", `{{ m.items() }}{{ m.keys() | first }}{{ m.values() | list }}`, "dict_items([('b', 2), ('a', '1')])b[2, '1']"},
+		{"items are a view", `{{ m.items() }}{{ m.keys() | first }}{{ m.values() | list }}`,
+			"dict_items([('b', 2), ('a', '1')])b[2, '1']"},
 		{"None has no attributes", `{{ z.a is defined }}{{ z[0] is defined }}`, "FalseFalse"},
-		{"keyword arguments of macros", `{% macro f(a) %}{{ a }}{% endmacro %}{{ f(b=1) }}`, `!macro f has no argument "b"`},
+		{"keyword arguments of macros", `{% macro f(a) %}{{ a }}{% endmacro %}{{ f(b=1) }}`,
+			`!macro f has no argument "b"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tmpl, err := Compile(c.src)
@@ -97,7 +108,8 @@ func TestSearchingLoopsEnd(t *testing.T) {
 		}
 	}
 	// One whose condition changes with each pass goes on.
-	if _, err := steps(`{% for i in range(99999) %}{% if i < 0 %}{{ i }}{% endif %}{% endfor %}`); !errors.Is(err, ErrLimit) {
+	if _, err := steps(`{% for i in range(99999) %}{% if i < 0 %}{{ i }}{% endif %}{% endfor %}`); !errors.Is(err,
+		ErrLimit) {
 		t.Errorf("error %v, want ErrLimit", err)
 	}
 }

@@ -33,7 +33,7 @@ func openConsole(in, out *os.File) (*console, error) {
 	return &console{in: in, out: out, wakeR: r, wakeW: w}, nil
 }
 
-// begin takes the terminal: keys come as they are typed, and none is a signal.
+// begin puts the terminal into raw mode: keys arrive as they are typed, and none is a signal.
 func (c *console) begin() error {
 	state, err := term.MakeRaw(int(c.in.Fd()))
 	if err != nil {
@@ -54,7 +54,7 @@ func (c *console) begin() error {
 	return nil
 }
 
-// end gives the terminal back.
+// end restores the terminal's mode.
 func (c *console) end() {
 	signal.Stop(c.signals)
 	close(c.signals)
@@ -118,15 +118,15 @@ func (c *console) size() (cols, rows int) {
 	return cols, rows
 }
 
-// suspend stops the program as Ctrl-Z does, and returns when it goes on. Without a shell that could make it go on the
-// system takes no notice.
+// suspend stops the program as Ctrl-Z does, and returns when it continues. Without a shell that could continue it, the
+// system ignores the request.
 func (c *console) suspend() error {
 	term.Restore(int(c.in.Fd()), c.cooked)
 	ui.Stop()
 	return c.resume()
 }
 
-// resume takes the terminal again, which a shell had meanwhile.
+// resume puts the terminal into raw mode again after a shell had it.
 func (c *console) resume() error {
 	_, err := term.MakeRaw(int(c.in.Fd()))
 	return err

@@ -20,10 +20,10 @@ func up(rows int) string {
 	return fmt.Sprintf("\x1b[%dA", rows)
 }
 
-// home goes to where the drawn line begins.
+// home moves the cursor to the beginning of the drawn line.
 func (e *Editor) home() string { return up(max(len(e.drawn)-1, 0)) + "\r" }
 
-// draw shows the line as it is now, over how it was.
+// draw draws the line over its previous drawing.
 func (e *Editor) draw() error {
 	cols, rows := e.term.size()
 	prompt, cursor := e.prompt, e.text.at
@@ -50,7 +50,7 @@ func (e *Editor) draw() error {
 	return e.term.write(b.String())
 }
 
-// resized draws the line after the window has got another size. Terminals set rows that have become too long anew.
+// resized draws the line after the window's size has changed. Terminals rewrap rows that are too long.
 func (e *Editor) resized() error {
 	cols, rows := e.term.size()
 	if cols == e.cols && rows == e.rows || len(e.drawn) == 0 {
@@ -64,7 +64,7 @@ func (e *Editor) resized() error {
 	return e.draw()
 }
 
-// finish shows the line as it stays in the window, and returns it.
+// finish draws the line for the last time and returns it.
 func (e *Editor) finish(err error) (string, error) {
 	e.search, e.notes = nil, nil
 	mark := ""
@@ -81,8 +81,8 @@ func (e *Editor) finish(err error) (string, error) {
 	return line, err
 }
 
-// leave writes the line for good, so that the terminal itself breaks its rows, and goes to the row below. Of a text
-// higher than the window the beginning is shown.
+// leave writes the finished line so that the terminal wraps it, and moves to the row below. A text higher than the
+// window is cut to its beginning.
 func (e *Editor) leave(mark string) error {
 	cols, rows := e.term.size()
 	l := arrange(e.prompt, more, e.text.s, len(e.text.s), cols)
@@ -90,7 +90,8 @@ func (e *Editor) leave(mark string) error {
 	b.WriteString(e.home() + clearBelow)
 	if hidden := len(l.rows) - foldedRows; len(l.rows) >= rows && hidden > 0 {
 		b.WriteString(strings.Join(l.rows[:foldedRows], "\r\n"))
-		b.WriteString("\r\n" + ui.Fit(fmt.Sprintf("[%s more rows, %s bytes in all]", ui.Count(hidden), ui.Count(len(e.text.s))), cols))
+		b.WriteString("\r\n" + ui.Fit(fmt.Sprintf("[%s more rows, %s bytes in all]", ui.Count(hidden),
+			ui.Count(len(e.text.s))), cols))
 	} else {
 		for i, r := range l.rows {
 			if i > 0 && l.hard(e.text.s, i) {
@@ -104,8 +105,8 @@ func (e *Editor) leave(mark string) error {
 	return e.term.write(b.String())
 }
 
-// foldedRows is how many rows stay of a message that is higher than the window.
+// foldedRows is the number of rows shown of a message that is higher than the window.
 const foldedRows = 5
 
-// hard reports whether row i begins a line of the text, and does not continue one.
+// hard reports whether row i begins a line of the text instead of continuing one.
 func (l *layout) hard(s string, i int) bool { return l.starts[i] > 0 && s[l.starts[i]-1] == '\n' }

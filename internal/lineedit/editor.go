@@ -2,11 +2,11 @@
 // script), lines that are longer than the window is wide, texts that are higher than it, messages of several lines,
 // bracketed paste, a history that can be searched, completion, suspension by Ctrl-Z.
 //
-// The keys are those of Emacs and readline. Input that comes ahead of a prompt is kept for it, to the byte.
+// The keys are those of Emacs and readline. Input that is typed before a prompt is kept for it.
 //
-// Columns are counted only to break rows. The cursor is put by writing what stands before it, and rows are written
-// with wrapping switched off, so that a terminal that draws a character wider or narrower than Unicode says shows an
-// uneven edge at worst.
+// Columns are counted only to break rows. The cursor is placed by writing the text before it, and rows are written
+// with wrapping switched off. So a terminal that draws a character wider or narrower than Unicode says shows an uneven
+// edge at worst.
 package lineedit
 
 import (
@@ -19,15 +19,15 @@ import (
 // ErrInterrupt is Ctrl-C.
 var ErrInterrupt = errors.New("interrupted")
 
-// History is the lines of before, 0 the oldest.
+// History is the earlier lines, 0 the oldest.
 type History interface {
 	Len() int
 	GetLine(i int) (string, error)
 	Write(line string) (int, error)
 }
 
-// terminal is what an Editor needs of a console. The errors of read that are no failures: errPaused, errResized,
-// errContinued.
+// terminal is what an Editor needs of a console. read returns errPaused, errResized and errContinued for
+// events that are not failures.
 type terminal interface {
 	begin() error
 	end()
@@ -46,9 +46,10 @@ var (
 
 // Editor reads lines. Its fields are set before the first ReadLine. Not safe for concurrent use.
 type Editor struct {
-	History  History                    // nil = none
-	Complete func(line string) []string // the words that can stand where line ends, each in place of its last; nil = none
-	More     func(line string) bool     // Enter adds a line to the message instead of ending it; nil = never
+	History History // nil = none
+	// completions of the line's last word; may be nil
+	Complete func(line string) []string
+	More     func(line string) bool // Enter adds a line to the message instead of ending it; nil = never
 
 	term    terminal
 	keys    decoder
@@ -81,21 +82,21 @@ func Open(in, out *os.File) (*Editor, error) {
 	return &Editor{term: c}, nil
 }
 
-// PasteOn and PasteOff tell the terminal to set brackets around what is pasted, or not to. Brackets are to be on from the
-// first prompt to the end of the program, so that a text that is pasted during an answer is one message, too.
+// PasteOn and PasteOff switch bracketed paste. It is on from the first prompt to the end of the program, so that a text
+// that is pasted during an answer is one message, too.
 const (
 	PasteOn  = "\x1b[?2004h"
 	PasteOff = "\x1b[?2004l"
 )
 
-// Close leaves the terminal as a shell expects it.
+// Close restores the terminal for the shell.
 func (e *Editor) Close() { e.term.write(PasteOff) }
 
-// more is how rows of a message begin, the first excepted.
+// more is the beginning of a message's rows after the first.
 const more = "... "
 
-// keyPause is how long the bytes of one key may take: the Escape key, which is the beginning of other keys too, waits so
-// long, and so does a character of which a slow line has brought only a part.
+// keyPause is the longest pause within the bytes of one key. The Escape key, which also begins other keys, is
+// recognised after it.
 const keyPause = 500 * time.Millisecond
 
 // ReadLine shows prompt and returns what was typed, io.EOF for Ctrl-D on an empty line, ErrInterrupt (with the line so
@@ -133,7 +134,7 @@ func (e *Editor) ReadLine(prompt string) (line string, err error) {
 			continue
 		}
 		if stale && !e.keys.pasting {
-			// What is there already is worked off before the line is drawn.
+			// Process all pending input before drawing the line.
 			switch _, err := e.read(buf, 0); {
 			case err == nil:
 				continue
@@ -156,7 +157,7 @@ func (e *Editor) ReadLine(prompt string) (line string, err error) {
 	}
 }
 
-// read appends input to pending. Signals are dealt with on the way.
+// read appends input to pending. Signals are handled meanwhile.
 func (e *Editor) read(buf []byte, d time.Duration) (int, error) {
 	for {
 		n, err := e.term.read(buf, d)
@@ -180,7 +181,7 @@ func (e *Editor) read(buf []byte, d time.Duration) (int, error) {
 	}
 }
 
-// fresh draws the line where the cursor is, at the beginning of a row that something else has left.
+// fresh draws the line at the cursor, which is at the beginning of a row after other output.
 func (e *Editor) fresh() error {
 	e.drawn, e.column = nil, 0
 	if err := e.term.write("\r" + PasteOn); err != nil {
@@ -189,7 +190,7 @@ func (e *Editor) fresh() error {
 	return e.draw()
 }
 
-// key does what k asks; done says that the line is complete, or ended by err.
+// key executes k; done reports that the line is complete, or ended by err.
 func (e *Editor) key(k key) (done bool, err error) {
 	e.notes = nil
 	last := e.last
@@ -302,7 +303,7 @@ func (e *Editor) vertical(by int) {
 	e.show(entry)
 }
 
-// show puts an entry of the history into the line.
+// show replaces the line by an entry of the history.
 func (e *Editor) show(entry int) {
 	line := e.draft
 	if entry < e.History.Len() {
@@ -315,7 +316,7 @@ func (e *Editor) show(entry int) {
 	e.text.set(line)
 }
 
-// suspend gives the terminal to the shell until it lets the program go on.
+// suspend gives the terminal to the shell until the program continues.
 func (e *Editor) suspend() error {
 	if err := e.leave("^Z"); err != nil {
 		return err

@@ -255,22 +255,25 @@ func TestScreens(t *testing.T) {
 		"wide characters at the edge": {9, 6, []string{"世界世界世界"}, "> 世界世\n界世界▮"},
 		"exactly full":                {8, 6, []string{"世界世"}, "> 世界世\n▮"},
 		"cursor in a wide row":        {9, 6, []string{"世界世界", "\x1b[D\x1b[D"}, "> 世界▮世\n界"},
-		"combining marks":             {6, 6, []string{"e\u0301e\u0301e\u0301e\u0301e\u0301"}, "> e\u0301e\u0301e\u0301e\u0301\ne\u0301▮"},
-		"tabs":                        {20, 6, []string{"\x1b[200~a\tb\x1b[201~"}, "> a b▮"},
-		"control characters":          {20, 6, []string{"\x1b[200~a\x1b[2Jb\x1b[201~"}, "> a␛[2Jb▮"},
-		"several lines":               {20, 6, []string{"\x1b[200~one\ntwo\x1b[201~", "\x1b[A"}, "> one▮\n... two"},
-		"higher than the window":      {20, 4, []string{"\x1b[200~1\n2\n3\n4\n5\n6\x1b[201~"}, "... 4\n... 5\n... 6▮"},
-		"up in a high text":           {20, 4, []string{"\x1b[200~1\n2\n3\n4\n5\n6\x1b[201~", "\x1b[A\x1b[A\x1b[A\x1b[A"}, "... 2▮\n... 3\n... 4"},
-		"one row":                     {20, 1, []string{"\x1b[200~1\n2\x1b[201~"}, "... 2▮"},
-		"one column":                  {1, 6, []string{"abc"}, "\na\nb\nc\n▮"},
-		"completions":                 {20, 6, []string{"/s", "\t"}, "> /s▮\n/set   /show  /stop"},
-		"too many completions":        {9, 6, []string{"/s", "\t"}, "> /s▮\n/set\n/show\n/stop"},
-		"completions go again":        {20, 6, []string{"/s", "\t", "x"}, "> /sx▮"},
-		"search":                      {30, 6, []string{"\x12", "wor"}, "(search: wor) hello ▮world"},
+		"combining marks": {6, 6, []string{"e\u0301e\u0301e\u0301e\u0301e\u0301"},
+			"> e\u0301e\u0301e\u0301e\u0301\ne\u0301▮"},
+		"tabs":                   {20, 6, []string{"\x1b[200~a\tb\x1b[201~"}, "> a b▮"},
+		"control characters":     {20, 6, []string{"\x1b[200~a\x1b[2Jb\x1b[201~"}, "> a␛[2Jb▮"},
+		"several lines":          {20, 6, []string{"\x1b[200~one\ntwo\x1b[201~", "\x1b[A"}, "> one▮\n... two"},
+		"higher than the window": {20, 4, []string{"\x1b[200~1\n2\n3\n4\n5\n6\x1b[201~"}, "... 4\n... 5\n... 6▮"},
+		"up in a high text": {20, 4,
+			[]string{"\x1b[200~1\n2\n3\n4\n5\n6\x1b[201~", "\x1b[A\x1b[A\x1b[A\x1b[A"}, "... 2▮\n... 3\n... 4"},
+		"one row":              {20, 1, []string{"\x1b[200~1\n2\x1b[201~"}, "... 2▮"},
+		"one column":           {1, 6, []string{"abc"}, "\na\nb\nc\n▮"},
+		"completions":          {20, 6, []string{"/s", "\t"}, "> /s▮\n/set   /show  /stop"},
+		"too many completions": {9, 6, []string{"/s", "\t"}, "> /s▮\n/set\n/show\n/stop"},
+		"completions go again": {20, 6, []string{"/s", "\t", "x"}, "> /sx▮"},
+		"search":               {30, 6, []string{"\x12", "wor"}, "(search: wor) hello ▮world"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWindow(c.cols, c.rows, c.keys...)
-			e := &Editor{term: w, History: &lines{"hello world"}, Complete: func(string) []string { return []string{"/set", "/show", "/stop"} }}
+			e := &Editor{term: w, History: &lines{"hello world"},
+				Complete: func(string) []string { return []string{"/set", "/show", "/stop"} }}
 			if _, err := e.ReadLine("> "); !errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Fatal(err)
 			}
@@ -303,7 +306,8 @@ func TestResize(t *testing.T) {
 	}
 }
 
-// TestLongTextLeaves: of a message that is higher than the window its beginning and its size stay, not thousands of rows.
+// TestLongTextLeaves: of a message that is higher than the window its beginning and its size stay, not thousands of
+// rows.
 func TestLongTextLeaves(t *testing.T) {
 	text := strings.Repeat("row\n", 5000) + "end"
 	w := newWindow(40, 10, "\x1b[200~"+text+"\x1b[201~", "\r")
@@ -317,10 +321,11 @@ func TestLongTextLeaves(t *testing.T) {
 	}
 }
 
-// TestRowsFit: whatever is edited, no row is wider than the window (unless one character is), every byte of the text is in
-// one row, and the cursor is in the window.
+// TestRowsFit: whatever is edited, no row is wider than the window (unless one character is), every byte of the text is
+// in one row, and the cursor is in the window.
 func TestRowsFit(t *testing.T) {
-	clusters := []string{"a", " ", "世", "e\u0301", "👨‍👩‍👧‍👦", "🇩🇪", "\n", "\t", "ש\u05c1", "น้ำ", "\x1b", "\u200d", "\u0301", "क्ष", "\ufffd"}
+	clusters := []string{"a", " ", "世", "e\u0301", "👨‍👩‍👧‍👦", "🇩🇪", "\n", "\t", "ש\u05c1", "น้ำ", "\x1b", "\u200d",
+		"\u0301", "क्ष", "\ufffd"}
 	rapid.Check(t, func(t *rapid.T) {
 		s := strings.Join(rapid.SliceOf(rapid.SampledFrom(clusters)).Draw(t, "text"), "")
 		at := rapid.IntRange(0, len(s)).Draw(t, "at")
@@ -329,7 +334,8 @@ func TestRowsFit(t *testing.T) {
 		}
 		cols := rapid.IntRange(2, 30).Draw(t, "cols")
 		l := arrange("> ", more, s, at, cols)
-		if len(l.rows) != len(l.starts) || len(l.rows) != len(l.widths) || l.row >= len(l.rows) || !strings.HasPrefix(l.rows[l.row], l.head) {
+		if len(l.rows) != len(l.starts) || len(l.rows) != len(l.widths) || l.row >= len(l.rows) ||
+			!strings.HasPrefix(l.rows[l.row], l.head) {
 			t.Fatalf("%q at %d in %d: %+v", s, at, cols, l)
 		}
 		for i, w := range l.widths {
@@ -364,7 +370,8 @@ func FuzzDecoder(f *testing.F) {
 				if k.text != strings.ToValidUTF8(k.text, "?") || strings.Contains(k.text, "\x00") {
 					t.Fatalf("%q: %+v", buf, k)
 				}
-				if !pasting && k.name == "text" && strings.ContainsFunc(k.text, func(r rune) bool { return r < 0x20 || r == 0x7f }) {
+				if !pasting && k.name == "text" &&
+					strings.ContainsFunc(k.text, func(r rune) bool { return r < 0x20 || r == 0x7f }) {
 					t.Fatalf("%q: control characters in %+v", buf, k)
 				}
 				if used == 0 {

@@ -15,7 +15,7 @@ type search struct {
 	back  text
 }
 
-// searchKey does what k asks of a search; false means that the search is over and k is for the line.
+// searchKey executes k in a search; false means that the search is over and k applies to the line.
 func (e *Editor) searchKey(k key) bool {
 	s := e.search
 	switch k.name {
@@ -54,7 +54,7 @@ func (e *Editor) find(from int) {
 	e.notes = []string{"no older line has this"}
 }
 
-// complete inserts what all completions have in common, and lists them when that is nothing.
+// complete inserts the common prefix of all completions, or lists them when there is none.
 func (e *Editor) complete(again bool) {
 	if e.Complete == nil {
 		return

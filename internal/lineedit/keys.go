@@ -7,8 +7,8 @@ import (
 )
 
 // A key is one thing the user did. Its name is "text" for characters, which stand in text, typed or pasted; else the
-// key's name with the prefixes C- (Control) and M- (Alt): "C-a", "M-b", "left", "C-left", "enter". An empty name is a
-// sequence that means nothing here.
+// key's name with the prefixes C- (Control) and M- (Alt): "C-a", "M-b", "left", "C-left", "enter". An empty name is an
+// unknown sequence.
 type key struct {
 	name, text string
 }
@@ -20,14 +20,14 @@ const (
 	maxControl = 4096 // the longest control string a terminal may send, in bytes
 )
 
-// decoder tells keys apart in what the terminal sent.
+// decoder parses the keys that the terminal sent.
 type decoder struct {
 	pasting bool // between the brackets of a paste
 	afterCR bool // the paste's last byte was a carriage return: a line feed now belongs to it
 }
 
-// next is the first key of buf and its length. The length is 0 when the rest of the key is yet to come; paused says that
-// nothing came for a while, so that what there is must do.
+// next is the first key of buf and its length. The length is 0 when the key is incomplete; paused says that no
+// further byte came for keyPause, so that buf is all of it.
 func (d *decoder) next(buf []byte, paused bool) (key, int) {
 	switch {
 	case len(buf) == 0:
@@ -46,7 +46,7 @@ func (d *decoder) next(buf []byte, paused bool) (key, int) {
 	return key{name: "text", text: valid(string(buf[:n]))}, n
 }
 
-// textLength is how much of buf is text, up to a byte that ends it. A character whose rest is yet to come is left.
+// textLength is how much of buf is text, up to a byte that ends it. An incomplete character is left.
 func textLength(buf []byte, paused bool, ends func(byte) bool) int {
 	n := 0
 	for n < len(buf) && !ends(buf[n]) {
@@ -59,8 +59,7 @@ func textLength(buf []byte, paused bool, ends func(byte) bool) int {
 	return n
 }
 
-// paste is a part of a pasted text, where every byte but Ctrl-C is text. Ctrl-C is the way out when the closing bracket
-// never comes.
+// paste is a part of a pasted text, where every byte but Ctrl-C is text. Ctrl-C ends a paste without a closing bracket.
 func (d *decoder) paste(buf []byte, paused bool) (key, int) {
 	if buf[0] == 0x03 {
 		d.pasting = false
@@ -171,7 +170,7 @@ func (d *decoder) csi(buf []byte, paused bool) (key, int) {
 	case end == len(buf):
 		return key{}, end
 	case buf[end] < 0x40 || buf[end] > 0x7e:
-		return key{}, end // broken off: what follows is looked at by itself
+		return key{}, end // incomplete: the rest is parsed separately
 	}
 	n := end + 1
 	if string(buf[:n]) == pasteBegin {

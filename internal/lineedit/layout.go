@@ -21,8 +21,8 @@ type layout struct {
 	col    int      // the width of head
 }
 
-// arrange sets s in rows of cols columns. The first begins with prompt, the others of a text with several lines with more;
-// a row that continues a line that is too long begins with nothing.
+// arrange sets s in rows of cols columns. The first begins with prompt, the others of a text with several lines with
+// more; a row that continues a line that is too long begins with nothing.
 func arrange(prompt, more, s string, at, cols int) *layout {
 	l := &layout{}
 	var b strings.Builder

@@ -46,7 +46,8 @@ func sources(t *testing.T) (out []source) {
 			return err
 		}
 		if d.IsDir() {
-			if n := d.Name(); name != "." && (strings.HasPrefix(n, ".") || n == "testdata" || n == "bin" || n == "build") {
+			if n := d.Name(); name != "." &&
+				(strings.HasPrefix(n, ".") || n == "testdata" || n == "bin" || n == "build") {
 				return fs.SkipDir
 			}
 			return nil
@@ -99,16 +100,19 @@ func imported(s source) (wrong []string) {
 	}
 	r := ruleOf(s.dir)
 	if r == nil {
-		return []string{fmt.Sprintf("%s: the folder %s has no rule of what it may import; give it one, with the reason", s.path, s.dir)}
+		return []string{fmt.Sprintf("%s: the folder %s has no rule of what it may import; give it one, with the reason",
+			s.path, s.dir)}
 	}
 	for _, p := range imports(s.file) {
 		p, ours := strings.CutPrefix(p, module+"/")
 		if ours && !inside(p, r.dir) && !slices.Contains(r.allowed, p) {
-			wrong = append(wrong, fmt.Sprintf("%s imports %s: of ours %s may import only %q: %s", s.path, p, r.dir, r.allowed, r.why))
+			wrong = append(wrong, fmt.Sprintf("%s imports %s: of ours %s may import only %q: %s", s.path, p, r.dir,
+				r.allowed, r.why))
 		}
 	}
 	if inside(s.dir, "internal") && r.dir != s.dir {
-		wrong = append(wrong, fmt.Sprintf("%s: each folder of internal/ has a rule for itself, and %s has none", s.path, s.dir))
+		wrong = append(wrong, fmt.Sprintf("%s: each folder of internal/ has a rule for itself, and %s has none", s.path,
+			s.dir))
 	}
 	return wrong
 }
@@ -194,7 +198,8 @@ func tooHeavy(s source) (wrong []string) {
 		allowed := slices.ContainsFunc(folders, func(dir string) bool { return inside(s.dir, dir) })
 		for _, p := range imports(s.file) {
 			if strings.HasPrefix(p, prefix) && !allowed && !s.test {
-				wrong = append(wrong, fmt.Sprintf("%s imports %s: only %q may: servers and clients do not carry it (ADR 9)", s.path, p, folders))
+				wrong = append(wrong, fmt.Sprintf(
+					"%s imports %s: only %q may: servers and clients do not carry it (ADR 9)", s.path, p, folders))
 			}
 		}
 	}
@@ -228,8 +233,8 @@ func TestOnlyTheBindingImportsC(t *testing.T) { hold(t, cgo) }
 // TestPureCore keeps clocks, goroutines, channels, loggers and global randomness out of the pure packages.
 func TestPureCore(t *testing.T) { hold(t, impure) }
 
-// TestImportsPointOneWay: cmd → daemon → {ipc, sched, meridian, sampler, metrics} → runtime, and each folder of internal/
-// as its own rule says.
+// TestImportsPointOneWay: cmd → daemon → {ipc, sched, meridian, sampler, metrics} → runtime, and each folder of
+// internal/ as its own rule says.
 func TestImportsPointOneWay(t *testing.T) { hold(t, imported) }
 
 // TestConfinedReachNothing: what handles strangers' programs, or only shows something, opens no file and no connection.
@@ -253,7 +258,8 @@ func TestRulesBite(t *testing.T) {
 		if want == "" && wrong != "" || !strings.Contains(wrong, want) {
 			t.Errorf("%s\n%s\nis answered %q, want %q", name, text, wrong, want)
 		}
-		if s, _ = parse(token.NewFileSet(), strings.TrimSuffix(name, ".go")+"_test.go", text); want != "" && !strings.Contains(text, `import "C"`) && len(check(s)) > 0 {
+		if s, _ = parse(token.NewFileSet(), strings.TrimSuffix(name, ".go")+"_test.go", text); want != "" &&
+			!strings.Contains(text, `import "C"`) && len(check(s)) > 0 {
 			t.Errorf("%s: the rule holds for tests too: %q", name, check(s))
 		}
 	}
@@ -266,7 +272,8 @@ func TestRulesBite(t *testing.T) {
 			try(imported, file, importing(module+"/"+p), "")
 		}
 		for _, p := range []string{"daemon", "cmd/uma-cli", "internal/ask", "runtime/llama"} {
-			if want := " imports " + p + ": of ours " + r.dir + " may import only"; !slices.Contains(r.allowed, p) && !inside(p, r.dir) {
+			if want := " imports " + p + ": of ours " + r.dir + " may import only"; !slices.Contains(r.allowed, p) &&
+				!inside(p, r.dir) {
 				try(imported, file, importing(module+"/"+p), want)
 			}
 		}
@@ -276,9 +283,11 @@ func TestRulesBite(t *testing.T) {
 	}
 	try(imported, "newfolder/x.go", "package p\n", "newfolder has no rule")
 	try(imported, "internal/newfolder/x.go", "package p\n", "internal/newfolder has no rule")
-	try(imported, "internal/ui/below/x.go", "package p\n", "each folder of internal/ has a rule for itself, and internal/ui/below has none")
+	try(imported, "internal/ui/below/x.go", "package p\n",
+		"each folder of internal/ has a rule for itself, and internal/ui/below has none")
 	try(imported, "ipc/wire/x.go", importing(module+"/ipc"), "imports ipc: of ours ipc/wire may import only")
-	try(imported, "kvsnap/snapshot/index/x.go", importing(module+"/kvsnap/snapshot"), "imports kvsnap/snapshot: of ours kvsnap/snapshot/index")
+	try(imported, "kvsnap/snapshot/index/x.go", importing(module+"/kvsnap/snapshot"),
+		"imports kvsnap/snapshot: of ours kvsnap/snapshot/index")
 	try(imported, "sched/x.go", importing(module+"/internal/hostmem"), "imports internal/hostmem")
 
 	// Pure.
@@ -290,7 +299,8 @@ func TestRulesBite(t *testing.T) {
 		for _, p := range []string{"net/rpc", "github.com/spf13/pflag", "golang.org/x/sys/unix", "time/tzdata"} {
 			try(impure, file, importing(p), "not among the imports that are known to be pure")
 		}
-		for _, name := range []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker", "Local"} {
+		for _, name := range []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer",
+			"NewTicker", "Local"} {
 			try(impure, file, "package p\nimport \"time\"\nvar x = time."+name+"\n", "uses time."+name)
 			try(impure, file, "package p\nimport clock \"time\"\nvar x = clock."+name+"\n", "uses time."+name)
 		}
@@ -358,7 +368,7 @@ func TestRepositorySpeaksOfItselfAlone(t *testing.T) {
 		}
 		for _, w := range words {
 			if strings.Contains(string(b), w) {
-				t.Errorf("%s names %s: a path of somebody's machine", path, w)
+				t.Errorf("%s names %s: a path of a developer's machine", path, w)
 			}
 		}
 		return nil

@@ -1,114 +1,169 @@
 package lint
 
-// rules says which packages of ours each folder may import, and why it may not import more. Imports point one way, so that
-// every part can be understood, tested and simulated without those above it. A rule holds for its folder and those below
-// that have none; a folder may import what lies below itself. Tests may reach
-// further.
+// rules says which packages of ours each folder may import, and why it may not import more. Imports point one way, so
+// that every part can be understood, tested and simulated without those above it. A rule holds for its folder and those
+// below that have none; a folder may import what lies below itself. Tests may reach further.
 var rules = []rule{
 	// The engine.
-	{"runtime", []string{"internal/invariants"}, "value types and the engine's interface: everything else stands on them"},
+	{"runtime", []string{"internal/invariants"},
+		"value types and the engine's interface: everything else stands on them"},
 	{"runtime/ggufgen", nil, "it writes models for tests of any package"},
-	{"runtime/fake", []string{"runtime", "internal/invariants"}, "the simulator has it; it must not bring the daemon along"},
-	{"runtime/enginetest", []string{"runtime", "meridian", "internal/invariants"}, "the contract of an engine; meridian has the reference of the probe"},
-	{"runtime/llama", []string{"runtime", "internal/gguf", "internal/invariants"}, "a binding, with nothing of what is done with it"},
+	{"runtime/fake", []string{"runtime", "internal/invariants"},
+		"the simulator has it; it must not bring the daemon along"},
+	{"runtime/enginetest", []string{"runtime", "meridian", "internal/invariants"},
+		"the contract of an engine; meridian has the reference of the probe"},
+	{"runtime/llama", []string{"runtime", "internal/gguf", "internal/invariants"},
+		"a binding, with nothing of what is done with it"},
 
 	// The pure parts.
 	{"sampler", []string{"runtime"}, "a token from a row of logits; it knows no protocol"},
 	{"grammar", []string{"grammar/regex"}, "which tokens may come next; it knows no model, request or clock"},
 	{"grammar/regex", nil, "expressions over bytes"},
 	{"grammar/gbnf", []string{"grammar", "grammar/regex"}, "a notation of grammars"},
-	{"grammar/jsonschema", []string{"grammar", "grammar/regex"}, "a schema becomes a grammar; who asked for it is the daemon's"},
-	{"sched", []string{"internal/invariants"}, "the simulator runs the same scheduler: it knows no engine, client or cache"},
-	{"meridian", []string{"runtime", "internal/invariants", "internal/thinktags"}, "phases and blocks; runtime has its value types"},
-	{"core", []string{"sched", "meridian", "kvsnap", "sampler", "runtime", "internal/invariants"}, "the daemon and the simulator are shells around it"},
+	{"grammar/jsonschema", []string{"grammar", "grammar/regex"},
+		"a schema becomes a grammar; who asked for it is the daemon's"},
+	{"sched", []string{"internal/invariants"},
+		"the simulator runs the same scheduler: it knows no engine, client or cache"},
+	{"meridian", []string{"runtime", "internal/invariants", "internal/thinktags"},
+		"phases and blocks; runtime has its value types"},
+	{"core", []string{"sched", "meridian", "meridian/blocks", "kvsnap", "sampler", "runtime", "internal/invariants",
+		"internal/toolcall"},
+		"the daemon and the simulator are shells around it"},
+	{"meridian/blocks", []string{"internal/invariants"},
+		"the ledger of cells: the prefix tree and the core ask it, and it knows neither"},
 	{"meridian/mrdn", nil, "a wire format"},
 	{"meridian/fabric", []string{"meridian/mrdn"}, "stores of bytes; what the bytes mean is the daemon's"},
-	{"kvsnap", []string{"internal/invariants"}, "the prefix tree asks for copies and makes none"},
-	{"kvsnap/snapshot", []string{"internal/hostmem", "internal/invariants"}, "bytes in memory and files; it knows no engine"},
+	{"kvsnap", []string{"internal/invariants", "meridian/blocks"},
+		"the prefix tree asks for copies and makes none; the block manager counts its cells and decides what it evicts"},
+	{"kvsnap/snapshot", []string{"internal/hostmem", "internal/invariants"},
+		"bytes in memory and files; it knows no engine"},
 	{"kvsnap/snapshot/format", nil, "a file format"},
-	{"kvsnap/snapshot/index", []string{"kvsnap", "kvsnap/snapshot/format"}, "what is found and evicted, without a file or a clock"},
-	{"ipc/wire", []string{"runtime", "sampler"}, "frames and their fields; sampler has the ranges of its parameters, runtime the value types of info"},
+	{"kvsnap/snapshot/index", []string{"kvsnap", "kvsnap/snapshot/format"},
+		"what is found and evicted, without a file or a clock"},
+	{"ipc/wire", []string{"runtime", "sampler"},
+		"frames and their fields; sampler has the ranges of its parameters, runtime the value types of info"},
 
 	// The daemon and what it is made of.
-	{"ipc", []string{"ipc/wire", "internal/invariants", "internal/sockpath"}, "sockets and frames; what a request does is its handler's"},
+	{"ipc", []string{"ipc/wire", "internal/invariants", "internal/sockdiag", "internal/sockpath"},
+		"sockets and frames; what a request does is its handler's"},
 	{"metrics", nil, "numbers and their names: anything may count"},
 	{"models", nil, "the built-in model's bytes"},
-	{"client", []string{"internal/sockpath", "ipc/wire"}, "public: programs of others import it, so it brings neither the daemon nor the engine along"},
+	{"client", []string{"internal/sockpath", "ipc/wire"},
+		"public: programs of others import it, so it brings neither the daemon nor the engine along"},
 	{"examples/go", []string{"client", "ipc/wire"}, "what a program of another module can import"},
 	{"client/clienttest", []string{"ipc/wire"}, "a daemon for tests of clients, without the daemon"},
-	{"daemon/api", []string{"ipc/wire"}, "foreign APIs: a translation to the one request; the daemon is behind an interface"},
+	{"daemon/api", []string{"ipc/wire"},
+		"foreign APIs: a translation to the one request; the daemon is behind an interface"},
 	{"daemon/api/apitest", []string{"daemon/api", "ipc/wire"}, "a backend for tests of APIs, without the daemon"},
 	{"daemon/api/anthropic", []string{"daemon/api", "ipc/wire"}, "one API, beside the others"},
-	{"daemon/api/own", []string{"daemon/api", "daemon/api/openai", "ipc/wire"}, "the daemon's own questions; their errors have OpenAI's form"},
+	{"daemon/api/own", []string{"daemon/api", "daemon/api/openai", "ipc/wire"},
+		"the daemon's own questions; their errors have OpenAI's form"},
 	{"daemon/api/openai", []string{"daemon/api", "ipc/wire"}, "one API, beside the others"},
-	{"daemon", []string{"core", "grammar", "grammar/gbnf", "grammar/jsonschema", "ipc", "ipc/wire", "sched", "meridian", "meridian/mrdn", "meridian/fabric", "kvsnap", "kvsnap/snapshot", "kvsnap/snapshot/format",
-		"sampler", "metrics", "runtime", "models", "internal/buildinfo", "internal/chattmpl", "internal/clierr", "internal/gguf", "internal/hostmem",
-		"internal/invariants", "internal/logq", "internal/sockpath", "internal/sysmon", "internal/thinktags", "internal/ui"}, "any engine: it is given one, real or fake"},
+	{"daemon", []string{"core", "grammar", "grammar/gbnf", "grammar/jsonschema", "ipc", "ipc/wire", "sched", "meridian", "meridian/blocks", "meridian/mrdn",
+		"meridian/fabric", "kvsnap", "kvsnap/snapshot", "kvsnap/snapshot/format",
+		"sampler", "metrics", "runtime", "models", "internal/buildinfo", "internal/chattmpl", "internal/clierr",
+		"internal/gguf", "internal/hostmem",
+		"internal/apikeys", "internal/invariants", "internal/logq", "internal/page", "internal/sockpath", "internal/sysmon",
+		"internal/tcpaddr", "internal/thinktags", "internal/toolcall", "internal/ui", "internal/webguard"},
+		"any engine: it is given one, real or fake"},
 
 	// Simulation and measurement.
-	{"sim", []string{"core", "sched", "meridian", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index", "runtime", "runtime/fake", "internal/invariants",
+	{"sim", []string{"core", "sched", "meridian", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index",
+		"runtime", "runtime/fake", "internal/invariants",
 		"internal/thinktags"}, "what it predicts of the daemon rests on the daemon's parts, not on the daemon"},
-	{"bench", []string{"grammar", "grammar/jsonschema", "internal/buildinfo", "client", "internal/daemonproc", "internal/hostmem", "ipc/wire", "kvsnap/snapshot/format", "meridian",
+	{"sim/blis", []string{"internal/invariants", "sim/workload"},
+		"the rules of another simulator, apart from the core, the scheduler and the clock"},
+	{"bench", []string{"grammar", "grammar/jsonschema", "internal/buildinfo", "client", "internal/daemonproc", "internal/hostmem", "ipc/wire",
+		"kvsnap/snapshot/format", "meridian",
 		"models/heldout", "runtime", "sched", "sim/synthetic", "sim/workload"}, "it measures servers from outside"},
 
 	// Each folder of internal/ for itself.
+	{"internal/apikeys", nil, "a file of keys; what an owner may do is the daemon's"},
 	{"internal/ask", []string{"internal/chat", "client", "internal/ui", "ipc/wire"}, "a client's verb"},
 	{"internal/buildinfo", nil, "every program has a version"},
-	{"internal/chat", []string{"client", "internal/clierr", "internal/insideview", "internal/lineedit", "internal/ui", "ipc/wire", "sampler"}, "a client: it reaches the daemon by its socket alone"},
-	{"internal/chattmpl", []string{"internal/jinja", "internal/thinktags"}, "templates come with models: they are rendered where nothing else can be reached"},
+	{"internal/chat", []string{"client", "internal/clierr", "internal/inspect", "internal/lineedit", "internal/ui",
+		"ipc/wire", "sampler"}, "a client: it reaches the daemon by its socket alone"},
+	{"internal/chattmpl", []string{"internal/jinja", "internal/thinktags", "internal/toolcall"},
+		"templates come with models: they are rendered where nothing else can be reached"},
 	{"internal/clierr", nil, "every program prints errors"},
 	{"internal/completion", nil, "every program completes"},
 	{"internal/daemonproc", nil, "it runs the built daemon, and must not have it inside"},
-	{"internal/gguf", []string{"internal/chattmpl", "internal/clierr", "internal/thinktags"}, "it reads files without an engine"},
+	{"internal/gguf", []string{"internal/chattmpl", "internal/clierr", "internal/thinktags"},
+		"it reads files without an engine"},
 	{"internal/ggufmut", nil, "damaged files for tests: what reads them must not have made them"},
 	{"internal/hostmem", nil, "it reads the system"},
-	{"internal/insideview", []string{"internal/ui", "ipc/wire"}, "a view of what the daemon answered"},
+	{"internal/inspect", []string{"internal/ui", "ipc/wire"}, "a view of what the daemon answered"},
 	{"internal/invariants", nil, "the pure packages have it"},
 	{"internal/jinja", nil, "a language, of which chat templates are one use"},
 	{"internal/lineedit", []string{"internal/ui"}, "keys and lines; what a line means is the chat's"},
 	{"internal/lint", nil, "it reads sources"},
 	{"internal/logq", nil, "a writer that does not block; what is logged is the program's"},
 	{"internal/metricsview", []string{"internal/ui"}, "a view of a document"},
-	{"internal/scripttest", nil, "tests of the pure packages have it"},
+	{"internal/page", nil, "files and their headers; what the page shows comes to it over HTTP"},
+	{"internal/portproxy", []string{"internal/sockdiag", "internal/webguard"},
+		"it forwards; who the daemon is, its caller says"},
+	{"internal/sockdiag", nil, "one question to the kernel; daemon and proxy ask it"},
 	{"internal/sockpath", nil, "daemon and clients agree on the default path"},
 	{"internal/sysmon", nil, "it sets one number of the system"},
+	{"internal/tcpaddr", nil, "an address; daemon and proxy listen on one"},
 	{"internal/testreport", nil, "it reads what go test says"},
 	{"internal/thinktags", nil, "a table that router, simulator, templates and files share"},
+	{"internal/toolcall", []string{"internal/thinktags"}, "what a model writes, in and out as values: daemon and simulator read calls with it"},
 	{"internal/ui", nil, "a terminal; every view has it"},
+	{"internal/usertest", []string{"internal/waitfor"}, "tests of any package act as other users with it"},
 	{"internal/waitfor", nil, "tests of any package wait with it"},
+	{"internal/webguard", nil, "it looks at headers; daemon and proxy have it"},
 
 	// The programs.
-	{"cmd/uma-serve", []string{"daemon", "runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion", "internal/logq"}, "flags → config → daemon"},
-	{"cmd/uma-cli", []string{"internal/ask", "internal/buildinfo", "internal/chat", "client", "internal/clierr", "internal/completion", "internal/gguf",
-		"internal/hostmem", "internal/insideview", "internal/lineedit", "internal/metricsview", "internal/ui", "ipc/wire", "runtime", "sampler"}, "a client: no daemon and no engine is in it"},
-	{"cmd/uma-sim", []string{"core", "sched", "sim", "sim/cluster", "sim/explore", "sim/latency", "sim/workload", "internal/buildinfo", "internal/clierr", "internal/completion"}, "it runs where no engine can be built"},
-	{"cmd/uma-bench", []string{"bench", "bench/masks", "grammar/jsonschema", "bench/drive", "bench/load", "bench/measure", "bench/replay", "bench/report", "daemon", "models", "models/heldout", "runtime",
-		"runtime/ggufgen", "runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion", "internal/daemonproc"}, "it serves in its own process to compare with the bare loop"},
+	{"cmd/uma-serve", []string{"daemon", "runtime/llama", "internal/buildinfo", "internal/clierr",
+		"internal/completion", "internal/logq"}, "flags → config → daemon"},
+	{"cmd/uma-cli", []string{"internal/ask", "internal/buildinfo", "internal/chat", "client", "internal/clierr",
+		"internal/completion", "internal/gguf",
+		"internal/hostmem", "internal/inspect", "internal/lineedit", "internal/metricsview", "internal/portproxy",
+		"internal/tcpaddr", "internal/ui", "ipc/wire", "runtime", "sampler"},
+		"a client: no daemon and no engine is in it"},
+	{"cmd/uma-sim", []string{"core", "sched", "sim", "sim/blis", "sim/cluster", "sim/explore", "sim/latency",
+		"sim/workload", "internal/buildinfo", "internal/clierr", "internal/completion"},
+		"it runs where no engine can be built"},
+	{"cmd/uma-bench", []string{"bench", "bench/masks", "grammar/jsonschema", "bench/loadgen", "bench/measure", "bench/replay", "bench/report",
+		"bench/workload", "daemon", "models", "models/heldout", "runtime",
+		"runtime/ggufgen", "runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion",
+		"internal/daemonproc"}, "it serves in its own process to compare with the bare loop"},
 	{"smoke", nil, "tests of the built binaries"},
 }
 
-// pure are the packages whose value is that they can be replayed and simulated: time is an argument, nothing runs beside
-// them and nothing is read from outside.
-var pure = []string{"core", "grammar", "grammar/gbnf", "grammar/regex", "grammar/jsonschema", "sched", "meridian", "meridian/mrdn", "ipc/wire", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index"}
+// pure are the packages whose value is that they can be replayed and simulated: time is an argument, nothing runs
+// beside them and nothing is read from outside.
+var pure = []string{"core", "grammar", "grammar/gbnf", "grammar/regex", "grammar/jsonschema", "internal/toolcall", "sched", "meridian", "meridian/blocks", "meridian/mrdn", "ipc/wire", "kvsnap",
+	"kvsnap/snapshot/format", "kvsnap/snapshot/index"}
 
 // pureMayImport is all of the standard library and of others' modules that a pure package may have.
 var pureMayImport = []string{
-	"bytes", "cmp", "container/heap", "container/list", "crypto/subtle", "encoding/binary", "encoding/hex", "encoding/json", "errors", "fmt", "hash/fnv",
-	"hash/maphash", "iter", "maps", "math", "math/bits", "math/cmplx", "regexp/syntax", "slices", "sort", "strconv", "strings", "time", "unicode",
-	"unicode/utf16", "unicode/utf8", "unsafe", "github.com/agnivade/levenshtein", "github.com/valyala/fastjson", "github.com/zeebo/blake3",
+	"bytes", "cmp", "container/heap", "container/list", "crypto/subtle", "encoding/binary", "encoding/hex",
+	"encoding/json", "errors", "fmt", "hash/fnv",
+	"hash/maphash", "iter", "maps", "math", "math/bits", "math/cmplx", "regexp/syntax", "slices", "sort", "strconv",
+	"strings", "time", "unicode",
+	"unicode/utf16", "unicode/utf8", "unsafe", "github.com/agnivade/levenshtein", "github.com/valyala/fastjson",
+	"github.com/zeebo/blake3",
 }
 
 // insteadOf says what a pure package does without an import that is often reached for.
 var insteadOf = map[string]string{
-	"log": "return an error or a value", "log/slog": "return an error or a value", "context": "take a deadline as an argument",
-	"sync": "the caller owns the value", "sync/atomic": "the caller owns the value", "os": "take bytes", "io": "take bytes", "io/fs": "take bytes",
-	"net": "take bytes", "net/http": "take bytes", "os/exec": "take bytes", "bufio": "take bytes", "embed": "take bytes",
-	"math/rand": "take a seeded source as an argument", "math/rand/v2": "take a seeded source as an argument", "crypto/rand": "take a seeded source as an argument",
-	"runtime": "take it as an argument", "runtime/debug": "take it as an argument", "testing": "only tests import it",
+	"log": "return an error or a value", "log/slog": "return an error or a value",
+	"context": "take a deadline as an argument",
+	"sync":    "the caller owns the value", "sync/atomic": "the caller owns the value", "os": "take bytes",
+	"io": "take bytes", "io/fs": "take bytes",
+	"net": "take bytes", "net/http": "take bytes", "os/exec": "take bytes", "bufio": "take bytes",
+	"embed":     "take bytes",
+	"math/rand": "take a seeded source as an argument", "math/rand/v2": "take a seeded source as an argument",
+	"crypto/rand": "take a seeded source as an argument",
+	"runtime":     "take it as an argument", "runtime/debug": "take it as an argument",
+	"testing": "only tests import it",
 }
 
 // pureTime is what a pure package may use of package time: durations, times that come as arguments, and no clock.
-var pureTime = []string{"Duration", "Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour", "ParseDuration", "Time"}
+var pureTime = []string{"Duration", "Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour",
+	"ParseDuration", "Time"}
 
 // pureFmt is what a pure package may not use of package fmt: it writes and reads outside.
 var notPureFmt = []string{"Print", "Printf", "Println", "Scan", "Scanf", "Scanln"}
@@ -117,14 +172,16 @@ var notPureFmt = []string{"Print", "Printf", "Println", "Scan", "Scanf", "Scanln
 var confined = map[string]string{
 	"internal/jinja":       "a template of a downloaded model must have nothing to reach for",
 	"internal/chattmpl":    "a template of a downloaded model must have nothing to reach for",
-	"internal/insideview":  "a view: bytes in, text out",
+	"internal/inspect":     "a view: bytes in, text out",
 	"internal/metricsview": "a view: bytes in, text out",
 }
 
-// heavy are modules that only measurement needs, by the beginning of their import paths, and the folders that may have them.
+// heavy are modules that only measurement needs, by the beginning of their import paths, and the folders that may have
+// them.
 var heavy = map[string][]string{
 	"gonum.org/": {"bench", "sim", "cmd/uma-bench", "cmd/uma-sim"},
 }
 
 // outside are the imports that reach out of the process.
-var outside = []string{"os", "os/exec", "os/signal", "os/user", "net", "net/http", "net/netip", "net/url", "syscall", "io/ioutil", "plugin", "golang.org/x/sys/unix"}
+var outside = []string{"os", "os/exec", "os/signal", "os/user", "net", "net/http", "net/netip", "net/url", "syscall",
+	"io/ioutil", "plugin", "golang.org/x/sys/unix"}

@@ -10,14 +10,17 @@ import (
 	"testing"
 )
 
-// mayTakeTime are the tests' functions that may look at a real clock or sleep, each with the reason why no condition and no
-// fake clock can do. A test that needs an entry to pass on a busy machine does not deserve one.
+// mayTakeTime are the tests' functions that may look at a real clock or sleep, each with the reason why no condition
+// and no fake clock can do. A test that needs an entry to pass on a busy machine does not deserve one.
 var mayTakeTime = map[string]string{
-	"daemon/drop_test.go TestStopWithASlowStore": "the time is what is promised; the bound is one operation's own limit away",
-	"ipc/load_test.go TestThousandIdle":          "it watches that nothing happens: a longer time sees more, and none makes it fail",
-	"ipc/load_test.go TestNoDescriptorLeft":      "it watches that the loop does not spin: a longer time sees more, and none makes it fail",
-	"ipc/load_test.go TestNoReserveLeft":         "it watches that the loop does not spin, against the time that really passed",
-	"bench/drive/drive_test.go say":              "the script's delays, on a bubble's clock",
+	"daemon/drop_test.go TestStopWithASlowStore": "the time is what is promised; the bound is one operation's own " +
+		"limit away",
+	"ipc/load_test.go TestThousandIdle": "it watches that nothing happens: a longer time sees more, and " +
+		"none makes it fail",
+	"ipc/load_test.go TestNoDescriptorLeft": "it watches that the loop does not spin: a longer time sees more, " +
+		"and none makes it fail",
+	"ipc/load_test.go TestNoReserveLeft": "it watches that the loop does not spin, against the time that " +
+		"really passed",
 }
 
 // taking are the functions of package time that make a test depend on how long something takes.
@@ -25,12 +28,14 @@ var taking = map[string]string{
 	"Sleep":     "wait for a condition (internal/waitfor), a channel or testing/synctest's clock",
 	"Tick":      "wait for a condition (internal/waitfor), a channel or testing/synctest's clock",
 	"NewTicker": "wait for a condition (internal/waitfor), a channel or testing/synctest's clock",
-	"Since":     "a busy machine takes any time: assert what happened, or in which order, or on testing/synctest's clock",
-	"Until":     "a busy machine takes any time: assert what happened, or in which order, or on testing/synctest's clock",
+	"Since": "a busy machine takes any time: assert what happened, or in which order, or on testing/synctest's " +
+		"clock",
+	"Until": "a busy machine takes any time: assert what happened, or in which order, or on testing/synctest's " +
+		"clock",
 }
 
-// takesTime says where a test depends on a real clock, and notes in used which exceptions it needed. What runs in a bubble
-// (synctest.Test) and benchmarks are free to.
+// takesTime says where a test depends on a real clock, and notes in used which exceptions it needed. What runs in a
+// bubble (synctest.Test) and benchmarks are free to.
 func takesTime(s source, allowed map[string]string, used map[string]bool) (wrong []string) {
 	if !s.test {
 		return nil
@@ -69,7 +74,8 @@ func takesTime(s source, allowed map[string]string, used map[string]bool) (wrong
 				if of(n.Fun, "testing/synctest") == "Test" {
 					return false
 				}
-				if sel, ok := n.Fun.(*ast.SelectorExpr); ok && len(n.Args) == 0 && (sel.Sel.Name == "Skip" || sel.Sel.Name == "SkipNow") {
+				if sel, ok := n.Fun.(*ast.SelectorExpr); ok && len(n.Args) == 0 &&
+					(sel.Sel.Name == "Skip" || sel.Sel.Name == "SkipNow") {
 					wrong = append(wrong, fmt.Sprintf("%s: %s skips without a reason", s.path, name))
 				}
 			case *ast.SelectorExpr:
@@ -90,8 +96,8 @@ func takesTime(s source, allowed map[string]string, used map[string]bool) (wrong
 	return wrong
 }
 
-// TestTestsTakeNoTime: a test that sleeps is either slow or fails where the machine has something else to do; one that skips
-// without a reason tests nothing and says nothing.
+// TestTestsTakeNoTime: a test that sleeps is either slow or fails where the machine has something else to do; one that
+// skips without a reason tests nothing and says nothing.
 func TestTestsTakeNoTime(t *testing.T) {
 	used := map[string]bool{}
 	hold(t, func(s source) []string { return takesTime(s, mayTakeTime, used) })
@@ -105,17 +111,22 @@ func TestTestsTakeNoTime(t *testing.T) {
 func TestTimeRuleBites(t *testing.T) {
 	const head = "package p\nimport (\n\"testing\"\n\"testing/synctest\"\n\"time\"\n)\n"
 	for _, c := range []struct{ file, text, want string }{
-		{"a_test.go", head + "func TestX(t *testing.T) { time.Sleep(1) }", "p/a_test.go: TestX uses time.Sleep: wait for a condition"},
+		{"a_test.go", head + "func TestX(t *testing.T) { time.Sleep(1) }",
+			"p/a_test.go: TestX uses time.Sleep: wait for a condition"},
 		{"a_test.go", head + "func help() { f := func() { time.Sleep(1) }; f() }", "help uses time.Sleep"},
 		{"a_test.go", head + "var pause = time.Sleep", "uses time.Sleep"},
 		{"a_test.go", head + "func TestX(t *testing.T) { for range time.Tick(1) {} }", "uses time.Tick"},
-		{"a_test.go", head + "func TestX(t *testing.T) { if time.Since(x) > 1 { t.Fatal() } }", "uses time.Since: a busy machine"},
+		{"a_test.go", head + "func TestX(t *testing.T) { if time.Since(x) > 1 { t.Fatal() } }",
+			"uses time.Since: a busy machine"},
 		{"a_test.go", "package p\nimport clock \"time\"\nfunc TestX() { clock.Sleep(1) }", "uses time.Sleep"},
 		{"a_test.go", "package p\nimport . \"time\"\nfunc TestX() { Sleep(1) }", "hides what it uses"},
-		{"a_test.go", head + "func TestX(t *testing.T) { synctest.Test(t, func(t *testing.T) { time.Sleep(1); t.Log(time.Since(x)) }) }", ""},
-		{"a_test.go", head + "func TestX(t *testing.T) { synctest.Test(t, func(t *testing.T) {}); time.Sleep(1) }", "uses time.Sleep"},
+		{"a_test.go", head + "func TestX(t *testing.T) { synctest.Test(t, func(t *testing.T) { time.Sleep(1); " +
+			"t.Log(time.Since(x)) }) }", ""},
+		{"a_test.go", head + "func TestX(t *testing.T) { synctest.Test(t, func(t *testing.T) {}); time.Sleep(1) }",
+			"uses time.Sleep"},
 		{"a_test.go", head + "func BenchmarkX(b *testing.B) { time.Sleep(1) }", ""},
-		{"a_test.go", head + "func TestX(t *testing.T) { <-time.After(1); t.Log(time.Now()) }", ""}, // a limit for what hangs
+		// a limit for what hangs
+		{"a_test.go", head + "func TestX(t *testing.T) { <-time.After(1); t.Log(time.Now()) }", ""},
 		{"a.go", head + "func X() { time.Sleep(1) }", ""},
 		{"a_test.go", head + "func TestX(t *testing.T) { t.Skip() }", "TestX skips without a reason"},
 		{"a_test.go", head + "func TestX(t *testing.T) { t.SkipNow() }", "TestX skips without a reason"},

@@ -16,7 +16,8 @@ import (
 )
 
 // riddles are words that stand where a sentence should name its subject: the client, the request, the goroutine.
-var riddles = regexp.MustCompile(`(?i)\b(who was|somebody|whoever|nobody|whom|of (?:its|their) own|as (?:they|it) lies?|(?:not|only|cannot) (?:to )?be had)\b`)
+var riddles = regexp.MustCompile(
+	`(?i)\b(who was|somebody|whoever|nobody|whom|of (?:its|their) own|as (?:they|it) lies?|(?:not|only|cannot) (?:to )?be had)\b`)
 
 // allowedRiddles are legitimate uses, by file: text is the use, with words around it that make it unique.
 var allowedRiddles = []struct{ file, text string }{}
@@ -31,7 +32,8 @@ func words(name, text string, allowed []struct{ file, text string }) (wrong []st
 	flat := strings.Join(strings.Fields(text), " ")
 	for _, at := range riddles.FindAllStringIndex(flat, -1) {
 		around := flat[max(at[0]-40, 0):min(at[1]+40, len(flat))]
-		wrong = append(wrong, fmt.Sprintf("%s: %q in %q: name the subject", name, flat[at[0]:at[1]], strings.ToValidUTF8(around, "")))
+		wrong = append(wrong, fmt.Sprintf("%s: %q in %q: name the subject", name, flat[at[0]:at[1]],
+			strings.ToValidUTF8(around, "")))
 	}
 	return wrong
 }
@@ -39,7 +41,8 @@ func words(name, text string, allowed []struct{ file, text string }) (wrong []st
 // spoken are folders in which every string is read by a user: help texts, descriptions of options, reasons.
 func spoken(name string) bool {
 	dir := path.Dir(name)
-	return inside(dir, "cmd") || inside(dir, "internal/chat") || inside(dir, "internal/clierr") || inside(dir, "internal/completion") ||
+	return inside(dir, "cmd") || inside(dir, "internal/chat") || inside(dir, "internal/clierr") ||
+		inside(dir, "internal/completion") ||
 		inside(dir, "metrics") || name == "sched/reason.go" || strings.HasPrefix(name, "daemon/config")
 }
 
@@ -63,7 +66,8 @@ func errorStrings(s source) (texts []string) {
 			return true
 		}
 		if f, ok := call.Fun.(*ast.SelectorExpr); ok {
-			if x, ok := f.X.(*ast.Ident); ok && (x.Name == "errors" && f.Sel.Name == "New" || x.Name == "fmt" && f.Sel.Name == "Errorf") {
+			if x, ok := f.X.(*ast.Ident); ok &&
+				(x.Name == "errors" && f.Sel.Name == "New" || x.Name == "fmt" && f.Sel.Name == "Errorf") {
 				for _, arg := range call.Args {
 					ast.Inspect(arg, literal)
 				}
@@ -86,7 +90,8 @@ func TestUsersReadPlainEnglish(t *testing.T) {
 			t.Error(wrong)
 		}
 	}
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md", "models/*.md", "examples/*", "contrib/*", "contrib/*/*", "contrib/*/*/*",
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md", "models/*.md", "examples/*", "contrib/*",
+		"contrib/*/*", "contrib/*/*/*",
 		"cmd/*/testdata/help/*.txt", "internal/chat/testdata/*.txt"} {
 		names, err := fs.Glob(root, pattern)
 		if err != nil {
@@ -141,9 +146,11 @@ func form(name, text string) (wrong []string) {
 		sections = append(sections, m[1])
 	}
 	if got := strings.Join(sections, ", "); got != "Context, Decision, Consequences" {
-		wrong = append(wrong, fmt.Sprintf("%s has the sections %s; an ADR has Context, Decision, Consequences", name, got))
+		wrong = append(wrong, fmt.Sprintf("%s has the sections %s; an ADR has Context, Decision, Consequences", name,
+			got))
 	}
-	if number, _, _ := strings.Cut(path.Base(name), "-"); !strings.HasPrefix(text, "# ADR-"+number+": ") || !strings.Contains(text, "\n\nStatus: ") {
+	if number, _, _ := strings.Cut(path.Base(name), "-"); !strings.HasPrefix(text, "# ADR-"+number+": ") ||
+		!strings.Contains(text, "\n\nStatus: ") {
 		wrong = append(wrong, fmt.Sprintf("%s begins with neither # ADR-%s: nor a line with its status", name, number))
 	}
 	return wrong
@@ -176,7 +183,8 @@ func TestDocumentsHaveOneForm(t *testing.T) {
 		strings.Replace(adr, "ADR-0001", "1", 1):  "begins with neither",
 		strings.Replace(adr, "Status", "Date", 1): "begins with neither",
 	} {
-		if wrong := strings.Join(form("docs/adr/0001-x.md", text), "\n"); want == "" && wrong != "" || !strings.Contains(wrong, want) {
+		if wrong := strings.Join(form("docs/adr/0001-x.md", text), "\n"); want == "" && wrong != "" ||
+			!strings.Contains(wrong, want) {
 			t.Errorf("%q is answered %q, want %q", text, wrong, want)
 		}
 	}
@@ -185,8 +193,10 @@ func TestDocumentsHaveOneForm(t *testing.T) {
 // TestRiddlesAreFound: the rule refuses each word, in documents and in sources, and accepts a plain sentence.
 func TestRiddlesAreFound(t *testing.T) {
 	for _, text := range []string{
-		"Cells can be given to nobody.", "Somebody else's prompt.", "for whoever asks", "who was refused one longest ago", "Whom the handler woke",
-		"a daemon of its own", "streams of their own", "hashed as they lie in the file", "It is not to be had.", "an end that\n  nobody sees", "of\tits\nown",
+		"Cells can be given to nobody.", "Somebody else's prompt.", "for whoever asks",
+		"who was refused one longest ago", "Whom the handler woke",
+		"a daemon of its own", "streams of their own", "hashed as they lie in the file", "It is not to be had.",
+		"an end that\n  nobody sees", "of\tits\nown",
 	} {
 		if len(words("x.md", text, nil)) != 1 {
 			t.Errorf("%q is accepted", text)
@@ -201,12 +211,14 @@ func TestRiddlesAreFound(t *testing.T) {
 			}
 		}
 	}
-	for _, text := range []string{"Pinned cells are unavailable to other requests.", "The owner of the file.", "Anybody"} {
+	for _, text := range []string{"Pinned cells are unavailable to other requests.", "The owner of the file.",
+		"Anybody"} {
 		if wrong := words("x.md", text, nil); len(wrong) > 0 {
 			t.Errorf("%q is refused: %v", text, wrong)
 		}
 	}
-	s, err := parse(token.NewFileSet(), "daemon/x.go", "package p\n\n// whoever\nvar prompt = \"nobody\"\nvar err = fmt.Errorf(\"x: %w\", y)\n")
+	s, err := parse(token.NewFileSet(), "daemon/x.go",
+		"package p\n\n// whoever\nvar prompt = \"nobody\"\nvar err = fmt.Errorf(\"x: %w\", y)\n")
 	if err != nil {
 		t.Fatal(err)
 	}

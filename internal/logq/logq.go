@@ -20,20 +20,20 @@ import (
 type Options struct {
 	// QueueBytes bounds the lines that wait to be written. Default 256 KiB.
 	QueueBytes int
-	// Burst is how many lines of one level and message are written per Window; the others are counted, and one line at
-	// the end of the window says how many they were. Defaults 8 and 10 s. Lines below slog.LevelInfo are not limited:
-	// they are written only for a reader who asked for every one.
+	// Burst is how many lines of one level and message are written per Window. Further lines are counted, and one line
+	// at the end of the window gives their number. Defaults 8 and 10 s. Lines below slog.LevelInfo are not limited:
+	// they are written only at a log level that asks for all of them.
 	Burst  int
 	Window time.Duration
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 }
 
-// maxMessages bounds how many different messages are watched for repetition. Messages are constants of the program,
-// but for those that quote llama.cpp.
+// maxMessages bounds the number of messages that are watched for repetition. Messages are constants of the program,
+// except those from llama.cpp.
 const maxMessages = 256
 
-// Stats is what happened since the start.
+// Stats are counters since the start.
 type Stats struct {
 	Lines      uint64 // written
 	Dropped    uint64 // lost: the queue was full, or writing failed
@@ -41,7 +41,7 @@ type Stats struct {
 	QueueBytes int    // waiting to be written
 }
 
-// Log writes lines to one writer, from one goroutine of its own. Methods are safe from any goroutine; only Close waits
+// Log writes lines to one writer, from one goroutine. Methods are safe from any goroutine; only Close waits
 // for the writer.
 type Log struct {
 	w    io.Writer
@@ -212,7 +212,7 @@ func (l *Log) Close(timeout time.Duration) bool {
 	}
 }
 
-// pass reports whether a line is to be written, or is one repetition too many.
+// pass reports whether a line is to be written: it is no repetition beyond the burst.
 func (l *Log) pass(level slog.Level, text string) bool {
 	if level < slog.LevelInfo {
 		return true
@@ -261,7 +261,7 @@ func (l *Log) reportRepeats() {
 	for m, r := range l.seen {
 		if r.left > 0 {
 			all = append(all, report{m, r.left})
-			// The next window gets no burst of its own: the message goes on repeating until a window passes without it.
+			// The next window gets no new burst until a window passes without the message.
 			*r = repeats{until: now.Add(l.opts.Window), n: l.opts.Burst}
 		}
 	}
@@ -294,5 +294,5 @@ func (h *handler) Handle(ctx context.Context, r slog.Record) error {
 func (h *handler) WithAttrs(a []slog.Attr) slog.Handler { return &handler{h.log, h.inner.WithAttrs(a)} }
 func (h *handler) WithGroup(n string) slog.Handler      { return &handler{h.log, h.inner.WithGroup(n)} }
 
-// Println queues a line that is no record, such as a notice to the person who starts the program.
+// Println queues a line that is not a record, such as a notice to the person who starts the program.
 func (l *Log) Println(v ...any) { _, _ = l.Write(fmt.Appendln(nil, v...)) }

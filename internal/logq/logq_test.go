@@ -41,8 +41,8 @@ func opened() *pipe {
 	return p
 }
 
-// TestUnreadPipeNeverBlocks: with nothing reading, lines are queued up to the limit, dropped beyond it, counted, and one line
-// says so once the reader reads again.
+// TestUnreadPipeNeverBlocks: with nothing reading, lines are queued up to the limit, dropped beyond it, counted, and
+// one line says so once the reader reads again.
 func TestUnreadPipeNeverBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipe{open: make(chan struct{})}
@@ -60,7 +60,8 @@ func TestUnreadPipeNeverBlocks(t *testing.T) {
 		close(p.open)
 		synctest.Wait()
 		got := p.String()
-		want := fmt.Sprintf(`msg="log lines were dropped: the reader of stderr did not read" lines=%d over=3s`, s.Dropped)
+		want := fmt.Sprintf(`msg="log lines were dropped: the reader of stderr did not read" lines=%d over=3s`,
+			s.Dropped)
 		if strings.Count(got, want) != 1 || !strings.Contains(got, "n=0\n") {
 			t.Errorf("want one line with %q in\n…%s", want, got[max(0, len(got)-500):])
 		}
@@ -77,7 +78,7 @@ func TestUnreadPipeNeverBlocks(t *testing.T) {
 	})
 }
 
-// TestCloseWaitsNoLonger: a pipe that is never read holds up the end for the timeout only.
+// TestCloseWaitsNoLonger: a pipe that is never read delays Close for the timeout only.
 func TestCloseWaitsNoLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipe{open: make(chan struct{})}
@@ -92,7 +93,7 @@ func TestCloseWaitsNoLonger(t *testing.T) {
 	})
 }
 
-// TestClosedReader: each failed write counts its lines as dropped, and the next that works tells.
+// TestClosedReader: each failed write counts its lines as dropped, and the next successful one reports them.
 func TestClosedReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := opened()
@@ -117,8 +118,8 @@ func TestClosedReader(t *testing.T) {
 	})
 }
 
-// TestRepeatingLinesAreLimited: a burst of one message passes, the rest is one line per window; other messages and levels below
-// info are not touched.
+// TestRepeatingLinesAreLimited: a burst of one message passes, the rest is one line per window; other messages and
+// levels below info are not touched.
 func TestRepeatingLinesAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := opened()

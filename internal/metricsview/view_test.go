@@ -23,14 +23,19 @@ func parse(t *testing.T, raw []byte, at time.Time) *Snapshot {
 func TestNames(t *testing.T) {
 	s := parse(t, metrics.New(metrics.Build{}).AppendJSON(nil), time.Time{})
 	for _, name := range []string{
-		"running_prefill", "running_decode", "running_paused", "queued_interactive", "queued_background", "prompts_total",
+		"running_prefill", "running_decode", "running_paused", "queued_interactive", "queued_background",
+		"prompts_total",
 		"requests_finished_total", "requests_rejected_total", "tokens_generated_total", "prefill_tokens_merged_total",
-		"batch_calls_total", "decode_ms_last", "decode_ms_ewma", "last_batch_size", "avg_budget_used", "avg_budget_target",
-		"kv_cells_total", "kv_cells_live", "weights_bytes", "repacked_bytes", "kv_bytes", "go_heap_bytes", "rss_bytes", "sessions_active",
+		"batch_calls_total", "decode_ms_last", "decode_ms_ewma", "last_batch_size", "avg_budget_used",
+		"avg_budget_target",
+		"kv_cells_total", "kv_cells_live", "weights_bytes", "repacked_bytes", "kv_bytes", "go_heap_bytes", "rss_bytes",
+		"sessions_active",
 		"accepted_total", "rx_bytes_total", "tx_bytes_total", "io_errors_total", "decode_errors_total", "uptime_ms",
 		"ttft_ms", "inter_token_ms", "request_queue_ms", "request_prefill_ms", "decode_ms", "cancel_latency_ms",
-		"batch_size", "response_tokens", "think_tokens", "ttot_ms", "inter_token_think_ms", "inter_token_output_ms", "kv_lookups_total",
-		"kv_hit_ratio", "kv_cached_tokens_total", "kv_tier_bytes", "think_ended_total", "queue_depth_think", "itl_target_ms", "guard",
+		"batch_size", "response_tokens", "think_tokens", "ttot_ms", "inter_token_think_ms", "inter_token_output_ms",
+		"kv_lookups_total",
+		"kv_hit_ratio", "kv_cached_tokens_total", "kv_tier_bytes", "think_ended_total", "queue_depth_think",
+		"itl_target_ms", "guard",
 		"slo_violations_tbt_total", "itl_target_infeasible", "kv_cells_cached", "output_critical_eviction",
 	} {
 		if _, ok := s.fields[name]; !ok {
@@ -80,7 +85,8 @@ func TestRender(t *testing.T) {
 func TestRenderInside(t *testing.T) {
 	m := metrics.New(metrics.Build{})
 	v := View{Out: ui.New(&bytes.Buffer{}, false, false, nil)}
-	if screen := v.Render(parse(t, m.AppendJSON(nil), time.Unix(1, 0))); strings.Contains(screen, "prefix cache") || strings.Contains(screen, "promise") || strings.Contains(screen, "; ended:") {
+	if screen := v.Render(parse(t, m.AppendJSON(nil), time.Unix(1, 0))); strings.Contains(screen, "prefix cache") ||
+		strings.Contains(screen, "promise") || strings.Contains(screen, "; ended:") {
 		t.Errorf("before anything happened:\n%s", screen)
 	}
 	m.Lookup(metrics.Host, 812)
@@ -90,7 +96,8 @@ func TestRenderInside(t *testing.T) {
 	})
 	m.ThoughtDone(metrics.Thought{Tokens: 9, Ended: "converged"})
 	m.SLOViolationsITL.Add(2)
-	m.SetScheduler(metrics.Scheduler{ITLTarget: 50 * time.Millisecond, Guard: 1, LiveCells: 50, PoolCells: 30, FreeCells: 20, TargetInfeasible: true, ByState: [2][4]int{{0, 0, 3, 0}}})
+	m.SetScheduler(metrics.Scheduler{ITLTarget: 50 * time.Millisecond, Guard: 1, LiveCells: 50, PoolCells: 30,
+		FreeCells: 20, TargetInfeasible: true, ByState: [2][4]int{{0, 0, 3, 0}}})
 	m.SetKV(metrics.KV{OutputCriticalEvictions: 4})
 	screen := v.Render(parse(t, m.AppendJSON(nil), time.Unix(2, 0)))
 	for _, want := range []string{
@@ -115,7 +122,8 @@ func TestParseHostile(t *testing.T) {
 		}
 	}
 	v := View{Out: ui.New(&bytes.Buffer{}, false, false, nil)}
-	for _, raw := range []string{"null", "{}", `{"ttft_ms":7,"kv_cells_total":"x","requests_finished_total":{"\u001b[2J":3}}`,
+	for _, raw := range []string{"null", "{}",
+		`{"ttft_ms":7,"kv_cells_total":"x","requests_finished_total":{"\u001b[2J":3}}`,
 		`{"ttft_ms":{"count":5,"buckets":{"x":1,"+Inf":5}}}`} {
 		if screen := v.Render(parse(t, []byte(raw), time.Time{})); strings.Contains(screen, "\x1b") {
 			t.Errorf("%q: an escape in\n%s", raw, screen)
@@ -133,13 +141,16 @@ func TestWatchFitsTheWindow(t *testing.T) {
 	m.Lookup(metrics.Host, 812)
 	m.Lookup(metrics.Device, 0)
 	m.BindStore(func() metrics.Store {
-		return metrics.Store{Tiers: [metrics.NumTiers]metrics.TierStats{metrics.Host: {Bytes: 3 << 20}, metrics.Disk: {Bytes: 3 << 30}}}
+		return metrics.Store{Tiers: [metrics.NumTiers]metrics.TierStats{metrics.Host: {Bytes: 3 << 20},
+			metrics.Disk: {Bytes: 3 << 30}}}
 	})
-	for _, ended := range []string{"natural", "converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "eog", "length"} {
+	for _, ended := range []string{"natural", "converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user",
+		"eog", "length"} {
 		m.ThoughtDone(metrics.Thought{Tokens: 9, Ended: ended})
 	}
 	m.SLOViolationsITL.Add(2)
-	m.SetScheduler(metrics.Scheduler{ITLTarget: 50 * time.Millisecond, Guard: 1, LiveCells: 50, PoolCells: 30, FreeCells: 20, TargetInfeasible: true})
+	m.SetScheduler(metrics.Scheduler{ITLTarget: 50 * time.Millisecond, Guard: 1, LiveCells: 50, PoolCells: 30,
+		FreeCells: 20, TargetInfeasible: true})
 	m.SetKV(metrics.KV{OutputCriticalEvictions: 4})
 	for _, size := range [][2]int{{80, 24}, {200, 50}, {40, 24}, {60, 10}} {
 		v := View{Out: ui.Window(&bytes.Buffer{}, true, size[0], size[1]), Fit: true}

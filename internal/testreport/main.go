@@ -1,6 +1,5 @@
-// Command testreport makes what `go test -json` says readable, from stdin to stdout: a line for each package, what failed,
-// and at the end what was skipped, with the reasons, and which packages took longest. go test itself keeps silent about
-// skipped tests unless asked for everything.
+// Command testreport summarises `go test -json` from stdin on stdout: a line for each package, the failures, and at the
+// end the skipped tests with their reasons and the slowest packages. go test itself lists skipped tests only with -v.
 package main
 
 import (
@@ -57,7 +56,8 @@ func report(in io.Reader, out io.Writer) error {
 		case e.Test == "" && (e.Action == "pass" || e.Action == "fail" || e.Action == "skip"):
 			lines := said[k]
 			if e.Action == "fail" { // what a panic or the time limit left unfinished is part of it
-				for _, t := range slices.SortedFunc(maps.Keys(said), func(a, b key) int { return cmp.Compare(a.test, b.test) }) {
+				for _, t := range slices.SortedFunc(maps.Keys(said),
+					func(a, b key) int { return cmp.Compare(a.test, b.test) }) {
 					if t.pkg == e.Package && t.test != "" {
 						fmt.Fprint(out, strings.Join(said[t], ""))
 					}
@@ -91,7 +91,8 @@ func report(in io.Reader, out io.Writer) error {
 			fmt.Fprintf(out, "  %s\n", s)
 		}
 	}
-	packages := slices.SortedFunc(maps.Keys(took), func(a, b string) int { return cmp.Or(-cmp.Compare(took[a], took[b]), cmp.Compare(a, b)) })
+	packages := slices.SortedFunc(maps.Keys(took),
+		func(a, b string) int { return cmp.Or(-cmp.Compare(took[a], took[b]), cmp.Compare(a, b)) })
 	if len(packages) > 0 {
 		fmt.Fprintf(out, "\nthe slowest of %d packages:\n", len(packages))
 		for _, p := range packages[:min(slowest, len(packages))] {

@@ -1,6 +1,6 @@
 // Package thinktags is the one table of the texts by which model families mark their thinking. The phase router
-// (package meridian), the template report (internal/chattmpl) and the inspection of model files (internal/gguf) all read
-// it, so they cannot disagree.
+// (package meridian), the template report (internal/chattmpl) and the inspection of model files (internal/gguf) all
+// read it, so they cannot disagree.
 //
 // A family is chosen by what a chat template writes, then by what a vocabulary holds, never by a model's name.
 package thinktags
@@ -19,8 +19,8 @@ type Family struct {
 
 	// Hidden are markers of the answer that are never shown, such as the token that opens it.
 	Hidden []string
-	// Wrap are the texts around the whole answer: the first is dropped where the answer begins, the second where it ends.
-	// Both are ordinary text elsewhere.
+	// Wrap are the texts around the whole answer: the first is dropped where the answer begins, the second where it
+	// ends. Both are ordinary text elsewhere.
 	Wrap [2]string
 	// Channels is set for formats whose messages have a header; nil for the others.
 	Channels *Channels
@@ -37,6 +37,7 @@ type Channels struct {
 	Message string   // ends the header
 	End     []string // end a message
 	Think   string   // a header that holds this text makes its message a thought
+	Call    string   // a header that holds this text makes its message a call of a tool; "" where no header does
 }
 
 // Families are the known formats, the more specific first: a template that mentions two gets the earlier.
@@ -46,7 +47,7 @@ var Families = []Family{
 		Open:  []string{"<|channel|>analysis<|message|>"},
 		Close: []string{"<|end|><|start|>assistant<|channel|>final<|message|>"},
 		Channels: &Channels{
-			Start: []string{"<|start|>", "<|channel|>"}, Message: "<|message|>", Think: "analysis",
+			Start: []string{"<|start|>", "<|channel|>"}, Message: "<|message|>", Think: "analysis", Call: "to=functions.",
 			End: []string{"<|end|>", "<|return|>", "<|call|>"},
 		},
 		Signs: [][]string{{"<|channel|>", "<|message|>"}},
@@ -62,13 +63,14 @@ var Families = []Family{
 		Signs: [][]string{{"<|start|>assistant", "to=self", "<|message|>"}},
 	},
 	{
-		Name:   "sections",
-		Open:   []string{"<|open|>think<|sep|>"},
-		Close:  []string{"<|close|>think<|sep|>"},
-		Force:  "<|close|>think<|sep|><|open|>response<|sep|>",
-		Hidden: []string{"<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>", "<|end_of_msg|>"},
-		Signs:  [][]string{{"<|open|>", "<|close|>", "<|sep|>"}},
-		Vocab:  []string{"<|open|>", "<|close|>", "<|sep|>"},
+		Name:  "sections",
+		Open:  []string{"<|open|>think<|sep|>"},
+		Close: []string{"<|close|>think<|sep|>"},
+		Force: "<|close|>think<|sep|><|open|>response<|sep|>",
+		Hidden: []string{"<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>",
+			"<|end_of_msg|>"},
+		Signs: [][]string{{"<|open|>", "<|close|>", "<|sep|>"}},
+		Vocab: []string{"<|open|>", "<|close|>", "<|sep|>"},
 	},
 	{
 		Name:  "thought channel",
@@ -100,11 +102,13 @@ var Families = []Family{
 		Signs: [][]string{{"Here is my thought process:", "Here is my response:"}},
 	},
 	{
-		Name: "response tag", Open: []string{"<think>"}, Close: []string{"</think>"}, Wrap: [2]string{"<response>", "</response>"},
+		Name: "response tag", Open: []string{"<think>"}, Close: []string{"</think>"},
+		Wrap:  [2]string{"<response>", "</response>"},
 		Signs: [][]string{{"<think></think>", "<response></response>"}},
 	},
 	{
-		Name: "answer tag", Open: []string{"<think>"}, Close: []string{"</think>"}, Wrap: [2]string{"<answer>", "</answer>"},
+		Name: "answer tag", Open: []string{"<think>"}, Close: []string{"</think>"},
+		Wrap:  [2]string{"<answer>", "</answer>"},
 		Signs: [][]string{{"</think>", "<answer>", "</answer>"}},
 	},
 	{
@@ -132,14 +136,15 @@ var Families = []Family{
 var Plain = pair("element", "<think>", "</think>")
 
 func pair(name, open, shut string) Family {
-	return Family{Name: name, Open: []string{open}, Close: []string{shut}, Signs: [][]string{{open, shut}}, Vocab: []string{open, shut}}
+	return Family{Name: name, Open: []string{open}, Close: []string{shut}, Signs: [][]string{{open, shut}},
+		Vocab: []string{open, shut}}
 }
 
 // words are the names of elements that hold thinking, the more common first.
 var words = []string{"think", "thinking", "thought", "thoughts", "reasoning"}
 
-// InTemplate is the family whose markers a template writes. text is the template, with what it renders appended where that
-// is known: a template may put its markers together from parts.
+// InTemplate is the family whose markers a template writes. text is the template, with what it renders appended where
+// that is known: a template may put its markers together from parts.
 func InTemplate(text string) (Family, bool) {
 	for _, f := range Families {
 		for _, signs := range f.Signs {
@@ -172,11 +177,12 @@ func InTemplate(text string) (Family, bool) {
 
 const maxElementBytes = 64
 
-// wordOf is which of words an element's name is, alone or as its first or last part ("mm:think", "think_v2"); -1 where it
-// is none.
+// wordOf is which of words an element's name is, alone or as its first or last part ("mm:think", "think_v2"); -1 where
+// it is none.
 func wordOf(name string) int {
 	for i := range len(name) {
-		if c := name[i]; !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == ':' || c == '_' || c == '-' || c == '.') {
+		if c := name[i]; !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == ':' ||
+			c == '_' || c == '-' || c == '.') {
 			return -1
 		}
 	}

@@ -24,7 +24,8 @@ func TestFamilies(t *testing.T) {
 			}
 		}
 		if len(f.Vocab) > 0 {
-			if got, ok := InVocab(func(s string) bool { return slices.Contains(f.Vocab, s) }); !ok || got.Name != f.Name {
+			if got, ok := InVocab(func(s string) bool { return slices.Contains(f.Vocab, s) }); !ok ||
+				got.Name != f.Name {
 				t.Errorf("%s: its own tokens name %q", f.Name, got.Name)
 			}
 		}
@@ -41,7 +42,8 @@ func TestDocumented(t *testing.T) {
 		_, row, found := strings.Cut(string(doc), "\n| "+f.Name+" |")
 		row, _, _ = strings.Cut(row, "\n")
 		row = strings.ReplaceAll(row, `\|`, "|")
-		if !found || f.Channels == nil && (!strings.Contains(row, "`"+f.Open[0]+"`") || !strings.Contains(row, "`"+f.Close[0]+"`")) {
+		if !found || f.Channels == nil &&
+			(!strings.Contains(row, "`"+f.Open[0]+"`") || !strings.Contains(row, "`"+f.Close[0]+"`")) {
 			t.Errorf("%s: %q", f.Name, row)
 		}
 	}

@@ -15,7 +15,8 @@ import (
 
 // Quiet keeps what is typed on the terminal f out of the text that is being printed: nothing is echoed, and the keys
 // wait, unchanged, for the next reader of the terminal. Ctrl-C and Ctrl-Z stay signals; a program that is stopped by
-// Ctrl-Z leaves the terminal as it was, and finds it quiet when it goes on. onStop and onContinue, if not nil, run then, on another goroutine. The function that Quiet returns puts the terminal back as it was. On what is no terminal
+// Ctrl-Z leaves the terminal as it was, and finds it quiet when it goes on. onStop and onContinue, if not nil, run
+// then, on another goroutine. The function that Quiet returns puts the terminal back as it was. On what is no terminal
 // neither does anything.
 func Quiet(f *os.File, onStop, onContinue func()) (restore func()) {
 	fd := int(f.Fd())
@@ -107,7 +108,7 @@ func (q *quietTerminal) enter() {
 	}
 }
 
-// end restores the terminal for good.
+// end restores the terminal and stops watching for signals.
 func (q *quietTerminal) end() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -101,7 +101,7 @@ func Capable(getenv func(string) string) bool {
 // Animated reports whether a status line may move by itself: on a terminal that is Capable.
 func (t *Terminal) Animated() bool { return t.tty && t.capable }
 
-// IsTTY reports whether a person looks at this output.
+// IsTTY reports whether the output is a terminal.
 func (t *Terminal) IsTTY() bool { return t.tty }
 
 // Dim, Bold, Red, Green and Yellow style s, or return it as it is where escapes are not wanted.
@@ -147,7 +147,7 @@ func (t *Terminal) DimText(s string) error {
 	return err
 }
 
-// FreshLine ends the current line unless nothing stands on it.
+// FreshLine ends the current line unless it is empty.
 func (t *Terminal) FreshLine() error {
 	t.ClearStatus()
 	if t.atBOL {
@@ -181,7 +181,7 @@ func (t *Terminal) Status(s string) {
 	t.atBOL = false
 }
 
-// ClearStatus takes the status line away and leaves the cursor at the beginning of its line.
+// ClearStatus removes the status line and leaves the cursor at the beginning of its line.
 func (t *Terminal) ClearStatus() {
 	if t.status == 0 {
 		return
@@ -201,8 +201,8 @@ func (t *Terminal) ClearStatus() {
 // beginning of a line.
 func (t *Terminal) CursorMoved() { t.status, t.atBOL = 0, true }
 
-// Redraw shows a screen in place of the one before it. It is cut to the window; what stood there before the first screen
-// moves up into the scrollback. On what is no terminal that can do so screens follow each other, an empty line between.
+// Redraw shows a screen in place of the previous one, cut to the window. Before the first screen the window's contents
+// move into the scrollback. On other outputs screens follow each other, separated by an empty line.
 func (t *Terminal) Redraw(screen string) error {
 	if !t.Animated() {
 		if t.drawn {
@@ -223,10 +223,10 @@ func (t *Terminal) Redraw(screen string) error {
 	return t.Print(b.String())
 }
 
-// NewScreen makes the next Redraw the first one again: something else has written to the window.
+// NewScreen makes the next Redraw a first one, after other output to the window.
 func (t *Terminal) NewScreen() { t.drawn = false }
 
-// Sanitize makes text from outside safe to show on a terminal. A model (or a prompt somebody pasted to it) can write
+// Sanitize makes text from outside safe to show on a terminal. A model (or a prompt pasted to it) can write
 // escape sequences that move the cursor, rename the window or answer for the user; every control character but tab
 // and newline is shown as its visible picture instead, and invalid UTF-8 as U+FFFD.
 func Sanitize(s string) string {

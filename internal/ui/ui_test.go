@@ -80,13 +80,15 @@ func TestColors(t *testing.T) {
 	if got := b.String(); got != "\x1b[2mthink␛[2J\x1b[22m" {
 		t.Errorf("%q", got)
 	}
-	for name, style := range map[string]func(string) string{"dim": term.Dim, "bold": term.Bold, "red": term.Red, "green": term.Green, "yellow": term.Yellow} {
+	for name, style := range map[string]func(string) string{"dim": term.Dim, "bold": term.Bold, "red": term.Red,
+		"green": term.Green, "yellow": term.Yellow} {
 		if got := style("x"); !strings.HasPrefix(got, "\x1b[") || !strings.Contains(got, "x") {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
 	plain, _ := terminal(true, false)
-	for name, style := range map[string]func(string) string{"dim": plain.Dim, "bold": plain.Bold, "red": plain.Red, "green": plain.Green, "yellow": plain.Yellow} {
+	for name, style := range map[string]func(string) string{"dim": plain.Dim, "bold": plain.Bold, "red": plain.Red,
+		"green": plain.Green, "yellow": plain.Yellow} {
 		if got := style("x"); got != "x" {
 			t.Errorf("%s without colour: %q", name, got)
 		}
@@ -95,7 +97,8 @@ func TestColors(t *testing.T) {
 		env  map[string]string
 		want bool
 	}{
-		{nil, false}, {map[string]string{"TERM": "xterm", "NO_COLOR": "1"}, false}, {map[string]string{"TERM": "dumb"}, false}, {map[string]string{"TERM": "xterm"}, true},
+		{nil, false}, {map[string]string{"TERM": "xterm", "NO_COLOR": "1"}, false},
+		{map[string]string{"TERM": "dumb"}, false}, {map[string]string{"TERM": "xterm"}, true},
 	} {
 		if got := ColorWanted(func(k string) string { return c.env[k] }); got != c.want {
 			t.Errorf("%v: %v", c.env, got)
@@ -103,7 +106,8 @@ func TestColors(t *testing.T) {
 	}
 }
 
-// TestRedraw: a screen is drawn over the one before it, cut to the window, and what the window held is not painted over.
+// TestRedraw: a screen is drawn over the one before it, cut to the window, and what the window held is not painted
+// over.
 func TestRedraw(t *testing.T) {
 	var b bytes.Buffer
 	term := Window(&b, false, 10, 3)
@@ -131,8 +135,10 @@ func TestFit(t *testing.T) {
 		width int
 		want  string
 	}{
-		{"short", 5, "short"}, {"longer", 5, "long…"}, {"世界世界", 6, "世界…"}, {"世界世界", 5, "世界…"}, {"e\u0301e\u0301e\u0301", 2, "e\u0301…"},
-		{"\x1b[2mlonger\x1b[22m", 5, "\x1b[2mlong…\x1b[22m"}, {"\x1b[2mfits\x1b[22m", 4, "\x1b[2mfits\x1b[22m"}, {"x", 0, ""}, {"", 0, ""},
+		{"short", 5, "short"}, {"longer", 5, "long…"}, {"世界世界", 6, "世界…"}, {"世界世界", 5, "世界…"},
+		{"e\u0301e\u0301e\u0301", 2, "e\u0301…"},
+		{"\x1b[2mlonger\x1b[22m", 5, "\x1b[2mlong…\x1b[22m"}, {"\x1b[2mfits\x1b[22m", 4, "\x1b[2mfits\x1b[22m"},
+		{"x", 0, ""}, {"", 0, ""},
 	} {
 		if got := Fit(c.in, c.width); got != c.want {
 			t.Errorf("%q in %d columns: %q, want %q", c.in, c.width, got, c.want)
@@ -208,10 +214,14 @@ func TestFormat(t *testing.T) {
 		{Bytes(0), "0 B"}, {Bytes(1023), "1023 B"}, {Bytes(1024), "1.00 KiB"}, {Bytes(8 << 30), "8.00 GiB"},
 		{Bytes(1<<20 - 1), "1.00 MiB"}, {Bytes(1 << 63), "8.00 EiB"}, {Bytes(1<<64 - 1), "16.0 EiB"},
 		{Count(0), "0"}, {Count(999), "999"}, {Count(1000), "1,000"}, {Count(-1234567), "-1,234,567"},
-		{Large(0), "0"}, {Large(512), "512"}, {Large(134_515_008), "135 M"}, {Large(7_615_616_512), "7.62 B"}, {Large(999_999_999), "1.00 B"},
-		{Duration(0), "0 µs"}, {Duration(840 * time.Microsecond), "840 µs"}, {Duration(12340 * time.Microsecond), "12.3 ms"},
-		{Duration(999600 * time.Microsecond), "1.00 s"}, {Duration(4210 * time.Millisecond), "4.21 s"}, {Duration(185 * time.Second), "3 m 05 s"},
-		{Duration(125 * time.Minute), "2 h 05 m"}, {Duration(75 * time.Hour), "3 d 03 h"}, {Duration(-time.Second), "-1.00 s"},
+		{Large(0), "0"}, {Large(512), "512"}, {Large(134_515_008), "135 M"}, {Large(7_615_616_512), "7.62 B"},
+		{Large(999_999_999), "1.00 B"},
+		{Duration(0), "0 µs"}, {Duration(840 * time.Microsecond), "840 µs"},
+		{Duration(12340 * time.Microsecond), "12.3 ms"},
+		{Duration(999600 * time.Microsecond), "1.00 s"}, {Duration(4210 * time.Millisecond), "4.21 s"},
+		{Duration(185 * time.Second), "3 m 05 s"},
+		{Duration(125 * time.Minute), "2 h 05 m"}, {Duration(75 * time.Hour), "3 d 03 h"},
+		{Duration(-time.Second), "-1.00 s"},
 		{Rate(0), "0.00"}, {Rate(35.23), "35.2"}, {Rate(-1234), "-1234"},
 		{Bar(0.5, 4), "██░░"}, {Bar(-1, 2), "░░"}, {Bar(7, 2), "██"},
 		{Spark([]int{0, 1, 8}), " ▂█"}, {Spark([]int{0, 1, 1000}), " ▁█"}, {Spark([]float64{}), ""},

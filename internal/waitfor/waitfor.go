@@ -1,8 +1,8 @@
-// Package waitfor is how tests wait for what another goroutine or process does: for a condition, never for a time. Its limit
-// only ends a test that hangs; a test that depends on its length is wrong.
+// Package waitfor lets tests wait for another goroutine or process: for a condition, never for a time. Its limit only
+// ends a test that hangs; a test that depends on its length is wrong.
 //
-// Better than both is not to wait: a channel that the code under test closes, testing/synctest where all goroutines are the
-// test's own and none does I/O.
+// It is better not to poll: use a channel that the code under test closes, or testing/synctest where the test starts
+// all goroutines and none does I/O.
 package waitfor
 
 import (
@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Limit is how long anything may take in a test, on a machine that has other work for all its processors. It is below the
-// 10 minutes after which go test ends a package, so that the test's own message is seen.
+// Limit is the longest wait of a test, for a machine that is busy with other work. It is below
+// the 10 minutes after which go test ends a package, so that the test's own message is seen.
 const Limit = 3 * time.Minute
 
 // True returns when ok does, for states that no event tells about. It fails the test with what after Limit.

@@ -12,7 +12,8 @@ func TestPoll(t *testing.T) {
 		for _, c := range []struct {
 			after time.Duration
 			want  bool
-		}{{0, true}, {time.Millisecond, true}, {time.Minute, true}, {Limit - 20*time.Millisecond, true}, {Limit + time.Second, false}} {
+		}{{0, true}, {time.Millisecond, true}, {time.Minute, true}, {Limit - 20*time.Millisecond, true},
+			{Limit + time.Second, false}} {
 			begin, asked := time.Now(), 0
 			got := poll(func() bool { asked++; return time.Since(begin) >= c.after }, Limit)
 			if took := time.Since(begin); got != c.want || took > min(c.after, Limit)+10*time.Millisecond {

@@ -229,6 +229,10 @@ func (d *decoder) tokens(name string, v *fastjson.Value, limit int) (list []int3
 		return nil, fmt.Errorf("field %q has %d entries; it must be %s", name, len(a), must)
 	}
 	for i, e := range a {
+		if n, err := e.Int64(); err == nil && n >= 0 && n <= math.MaxInt32 { // all of a prompt: they are many
+			list = append(list, int32(n))
+			continue
+		}
 		n, err := d.integer(fmt.Sprintf("%s[%d]", name, i), e, 0, math.MaxInt32)
 		if err != nil {
 			return nil, err

@@ -147,7 +147,7 @@ func goldens() []golden {
 
 // sampleReports have every field.
 func sampleReports() (WhyReport, KVReport, KVDone) {
-	return WhyReport{Requests: []WhyRequest{{Request: "r-1", Number: 17, UID: 1000, Class: "interactive", State: "done", Ended: "stop",
+	return WhyReport{Requests: []WhyRequest{{Request: "r-1", Number: 17, UID: 2883061449, Owner: "alice", Class: "interactive", State: "done", Ended: "stop",
 			AgeMs: 2400.5, TookMs: 812.25, TTFTMs: 104, Dropped: 2,
 			Usage:     WhyUsage{PromptTokens: 900, CachedTokens: 812, CacheTier: "host", CacheMiss: "diverged at token 812: another message", CompletionTokens: 40, ThinkTokens: 15},
 			Form:      &WhyForm{Form: "json", CompileMs: 1.5, Masks: 12, MaskMs: 0.48, ForcedTokens: 21},
@@ -155,7 +155,7 @@ func sampleReports() (WhyReport, KVReport, KVDone) {
 		KVReport{Cells: KVCells{4096, 300, 100, 696, 200, 2800}, BytesPerToken: 12288, BlockTokens: 16, SeqsUsed: 5, SeqsMax: 64,
 			Lookups: 10, Hits: 8, HitRatio: 0.8, CachedTokens: 6400, Snapshots: 3,
 			Tiers: []KVTier{{Tier: TierHost, Off: "x", Entries: 2, Tokens: 1024, Bytes: 12582912, CapBytes: 1 << 30, Hits: 3, HitTokens: 900, Evictions: 1, PagesIn: 900, PagesOut: 1924, RestoreMs: 3.5, Errors: 1, Damaged: 2, LastError: "e", Paused: true}},
-			Entries: []KVEntry{{Name: "12", Kind: "prefix", Tier: TierDevice, Class: "prefix", Request: "r-1", Number: 17, UID: 1000, Seq: 3, From: 16, Tokens: 640, OwnTok: 128,
+			Entries: []KVEntry{{Name: "12", Kind: "prefix", Tier: TierDevice, Class: "prefix", Request: "r-1", Number: 17, UID: 2883061449, Owner: "alice", Seq: 3, From: 16, Tokens: 640, OwnTok: 128,
 				Bytes: 7864320, OwnBytes: 1572864, AgeMs: 61000, IdleMs: 1200, Hits: 4, Turns: 2, Pinned: true, Worth: 0.5, Hash: "0123456789abcdef", Why: "conversation of 2 turns"}},
 			Tree: "4096 cells\n"},
 		KVDone{Op: "drop", Target: "12", Done: 1, Tokens: 640, Bytes: 7864320, Text: "Dropped prefix 12."}

@@ -63,8 +63,9 @@ type WhyRequest struct {
 	Request   string     `json:"request"` // the client's id; "" on the newline protocol
 	Number    uint64     `json:"number"`  // the server's own, unique since it started
 	UID       uint32     `json:"uid"`
-	Class     string     `json:"class"` // interactive, background
-	State     string     `json:"state"` // queued, prefill, think, output, parked, done
+	Owner     string     `json:"owner,omitempty"` // of an API key, where UID is its number
+	Class     string     `json:"class"`           // interactive, background
+	State     string     `json:"state"`           // queued, prefill, think, output, parked, done
 	Ended     string     `json:"ended,omitempty"`
 	AgeMs     float64    `json:"age_ms"`  // since it arrived
 	TookMs    float64    `json:"took_ms"` // from its arrival to its end; 0 while it lives
@@ -163,8 +164,9 @@ type KVEntry struct {
 	Request  string    `json:"request,omitempty"` // the client's id of a running request
 	Number   uint64    `json:"number,omitempty"`  // the server's of the request that runs or left it
 	UID      uint32    `json:"uid"`
-	Seq      int       `json:"seq"`            // -1: not on the device
-	From     int       `json:"from,omitempty"` // position of its first token, where it is a part of a prefix
+	Owner    string    `json:"owner,omitempty"` // of an API key, where UID is its number
+	Seq      int       `json:"seq"`             // -1: not on the device
+	From     int       `json:"from,omitempty"`  // position of its first token, where it is a part of a prefix
 	Tokens   int       `json:"tokens"`
 	OwnTok   int       `json:"own_tokens"` // of them: held by nobody else
 	Bytes    int64     `json:"bytes"`

@@ -140,7 +140,8 @@ type decoder struct {
 	opening                bool  // add_generation_prompt is true
 	stages                 []int // of samplers; nil: not given
 
-	formatBy string // the field that said the form of the answer
+	formatBy string   // the field that said the form of the answer
+	allowed  []string // tools of tool_choice "allowed_tools"; nil: all
 
 	think thinkSpoken
 	why   WhyQuestion

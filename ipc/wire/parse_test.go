@@ -294,7 +294,7 @@ func TestParseErrors(t *testing.T) {
 		{`{"prompt":"\u12g4","id":"a"}`, "", InvalidJSON, "four hexadecimal digits"},
 		{`{"id":"a","prompt":` + strings.Repeat("[", 65), "a", InvalidJSON, "deeper than 64 levels"},
 		{strings.Repeat("[", 1<<20), "", InvalidJSON, "deeper than 64 levels"},
-		{`{"id":"a","x":[` + strings.Repeat("0,", maxValues) + `0]}`, "a", InvalidJSON, "more than 16384 JSON values"},
+		{`{"id":"a","x":[` + strings.Repeat("0,", maxValues) + `0]}`, "a", InvalidJSON, "more than 131072 JSON values"},
 		{`[]`, "", BadRequest, "the message is an array; it must be a JSON object"},
 		{`3`, "", BadRequest, "the message is a number; it must be a JSON object"},
 		{`"\u0000"`, "", BadRequest, "the message is a string"},

@@ -15,6 +15,8 @@ type Health struct {
 	UptimeMs      int64   `json:"uptime_ms"`
 	LastStepAgeMs *int64  `json:"last_step_age_ms"` // nil before the first decode step
 	Requests      int64   `json:"requests"`         // running and queued
+	// Listen are the Unix socket as unix://PATH, then the TCP addresses as http://ADDRESS:PORT.
+	Listen []string `json:"listen"`
 	// StalledSince is the time of the last progress (RFC 3339, UTC), and StalledMs how long ago that was. Both are zero
 	// unless Status is stalled.
 	StalledSince string `json:"stalled_since,omitempty"`
@@ -30,6 +32,7 @@ type Info struct {
 	Go           string                `json:"go"`
 	PID          int                   `json:"pid"`
 	Socket       string                `json:"socket"`
+	Listeners    []InfoListener        `json:"listeners"`
 	UptimeMs     int64                 `json:"uptime_ms"`
 	Model        *InfoModel            `json:"model"`        // nil while the model loads
 	Capabilities *runtime.Capabilities `json:"capabilities"` // nil while the model loads
@@ -37,6 +40,18 @@ type Info struct {
 	Memory       InfoMemory            `json:"memory"`
 	Live         InfoLive              `json:"live"`
 	CostModel    *CostModel            `json:"cost_model"` // nil before the first decode step
+}
+
+// InfoListener is a socket that the daemon listens on.
+type InfoListener struct {
+	Network  string `json:"network"`  // unix or tcp
+	Address  string `json:"address"`  // the path, or the address and port
+	Accepted uint64 `json:"accepted"` // connections so far
+	// Users is how the clients of a TCP address are told apart: "uid" by the kernel, "key" by their API keys, "uid, key" by
+	// both. It is "uid" for the Unix socket.
+	Users string `json:"users"`
+	// Mode is the mode of a TCP address, --listen-mode; "" for the Unix socket.
+	Mode string `json:"mode,omitempty"`
 }
 
 // ContextTokens is the number of cells in the KV pool, 0 while the model loads.

@@ -122,10 +122,3 @@ func TestAnyStringInFrames(t *testing.T) {
 		}
 	})
 }
-
-func messageTexts(r *Request) (texts []string) {
-	for _, m := range r.Messages {
-		texts = append(texts, m.Content)
-	}
-	return texts
-}

@@ -140,7 +140,7 @@ func (d *decoder) toolName(name string, v *fastjson.Value) (string, error) {
 }
 
 func readToolChoice(d *decoder, name string, v *fastjson.Value) error {
-	const must = `"auto", "none", "required" or {"type":"function","function":{"name":…}}`
+	const must = `"auto", "none", "required", {"type":"function","function":{"name":…}} or {"type":"allowed_tools","allowed_tools":{"mode":…,"tools":[…]}}`
 	c := &d.req.ToolChoice
 	*c = ToolChoice{}
 	if v.Type() == fastjson.TypeString {
@@ -155,6 +155,9 @@ func readToolChoice(d *decoder, name string, v *fastjson.Value) error {
 			return fmt.Errorf("field %q is %s; it must be %s", name, quoted(s), must)
 		}
 		return nil
+	}
+	if kind := v.GetStringBytes("type"); string(kind) == "allowed_tools" {
+		return d.allowedTools(name, v)
 	}
 	c.Mode = ToolNamed
 	err := d.members(name, v, must, func(field, key string, v *fastjson.Value) (err error) {
@@ -181,9 +184,49 @@ func readToolChoice(d *decoder, name string, v *fastjson.Value) error {
 	return err
 }
 
+// allowedTools reads the choice among some of the tools; the others are not offered: what the model does not see it does not
+// call.
+func (d *decoder) allowedTools(name string, v *fastjson.Value) error {
+	d.allowed = []string{}
+	read := func(field, key string, v *fastjson.Value) error {
+		switch key {
+		case "mode":
+			mode, err := d.word(field, v, []string{"auto", "required"})
+			if mode == 1 {
+				d.req.ToolChoice.Mode = ToolRequired
+			}
+			return err
+		case "tools":
+			list, err := v.Array()
+			if err != nil || len(list) == 0 || len(list) > MaxTools {
+				return fmt.Errorf("field %q must be an array of 1…%d tools", field, MaxTools)
+			}
+			for i, e := range list {
+				t, err := d.tool(fmt.Sprintf("%s[%d]", field, i), e)
+				if err != nil {
+					return err
+				}
+				d.allowed = append(d.allowed, t.Name)
+			}
+		}
+		return nil
+	}
+	inner := v.Get("allowed_tools")
+	if inner == nil {
+		return fmt.Errorf("field %q is missing; it must be an object with mode and tools", name+".allowed_tools")
+	}
+	return d.members(name+".allowed_tools", inner, "an object with mode and tools", read)
+}
+
 // finishTools checks what holds between the tools and the rest of a request.
 func (d *decoder) finishTools() error {
 	r := &d.req
+	if d.allowed != nil {
+		r.Tools = slices.DeleteFunc(r.Tools, func(t Tool) bool { return !slices.Contains(d.allowed, t.Name) })
+		if len(r.Tools) == 0 {
+			return fmt.Errorf("field %q allows none of the %q", "tool_choice", "tools")
+		}
+	}
 	switch c := r.ToolChoice; {
 	case len(r.Tools) > 0 && !d.messages:
 		return fmt.Errorf("field %q needs %q: tools are a part of the chat template", "tools", "messages")

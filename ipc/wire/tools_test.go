@@ -22,6 +22,8 @@ func TestTools(t *testing.T) {
 		{`"tools":[` + tool + `],"tool_choice":{"type":"function","function":{"name":"f"}}`, []Tool{want}, ToolChoice{ToolNamed, "f"}, false},
 		{`"tools":[` + tool + `],"tool_choice":{"type":"function","name":"f"}`, []Tool{want}, ToolChoice{ToolNamed, "f"}, false},
 		{`"tool_choice":"none","tools":[` + tool + `]`, []Tool{want}, ToolChoice{Mode: ToolNone}, false},
+		{`"tools":[` + tool + `,{"function":{"name":"g"}}],"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"g"}}]}}`, []Tool{{Name: "g"}}, ToolChoice{Mode: ToolRequired}, false},
+		{`"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"function":{"name":"f"}}]}},"tools":[` + tool + `]`, []Tool{want}, ToolChoice{}, false},
 		{`"tools":[],"tool_choice":"auto"`, nil, ToolChoice{}, false},
 	} {
 		f, err := parse(t, `{"id":"a","messages":[{"role":"user","content":"x"}],`+c.fields+`}`)
@@ -38,18 +40,22 @@ func TestTools(t *testing.T) {
 		`"tools":[7]`:                     `field "tools[0]" is a number`,
 		`"tools":[{}]`:                    `field "tools[0].function" is missing`,
 		`"tools":[{"type":"web_search"}]`: `field "tools[0].type" is "web_search"`,
-		`"tools":[{"type":"function","function":{}}]`:                                     `field "tools[0].function.name" is missing`,
-		`"tools":[{"function":{"name":"a b"}}]`:                                           `field "tools[0].function.name" is "a b"; it must be 1…128 letters`,
-		`"tools":[{"function":{"name":""}}]`:                                              `it must be 1…128 letters`,
-		`"tools":[{"function":{"name":"f","parameters":"{}"}}]`:                           `field "tools[0].function.parameters" is a string`,
-		`"tools":[{"function":{"name":"f","strict":1}}]`:                                  `field "tools[0].function.strict" is a number`,
-		`"tools":[{"function":{"name":"f"}},{"function":{"name":"f"}}]`:                   `two tools of the name "f"`,
-		`"tool_choice":"required"`:                                                        `asks for a call, but there are no "tools"`,
-		`"tool_choice":"maybe"`:                                                           `field "tool_choice" is "maybe"`,
-		`"tool_choice":{"type":"function"}`:                                               `names no function`,
-		`"tool_choice":{"type":"custom"}`:                                                 `field "tool_choice.type" is "custom"`,
-		`"tools":[` + tool + `],"tool_choice":{"function":{"name":"h"}}`:                  `names "h", which is none of the "tools"`,
-		`"parallel_tool_calls":"no"`:                                                      `field "parallel_tool_calls" is a string`,
+		`"tools":[{"type":"function","function":{}}]`:                             `field "tools[0].function.name" is missing`,
+		`"tools":[{"function":{"name":"a b"}}]`:                                   `field "tools[0].function.name" is "a b"; it must be 1…128 letters`,
+		`"tools":[{"function":{"name":""}}]`:                                      `it must be 1…128 letters`,
+		`"tools":[{"function":{"name":"f","parameters":"{}"}}]`:                   `field "tools[0].function.parameters" is a string`,
+		`"tools":[{"function":{"name":"f","strict":1}}]`:                          `field "tools[0].function.strict" is a number`,
+		`"tools":[{"function":{"name":"f"}},{"function":{"name":"f"}}]`:           `two tools of the name "f"`,
+		`"tool_choice":"required"`:                                                `asks for a call, but there are no "tools"`,
+		`"tool_choice":"maybe"`:                                                   `field "tool_choice" is "maybe"`,
+		`"tool_choice":{"type":"function"}`:                                       `names no function`,
+		`"tool_choice":{"type":"custom"}`:                                         `field "tool_choice.type" is "custom"`,
+		`"tools":[` + tool + `],"tool_choice":{"function":{"name":"h"}}`:          `names "h", which is none of the "tools"`,
+		`"tool_choice":{"type":"allowed_tools"}`:                                  `field "tool_choice.allowed_tools" is missing`,
+		`"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"maybe"}}`: `"tool_choice.allowed_tools.mode"`,
+		`"tool_choice":{"type":"allowed_tools","allowed_tools":{"tools":[]}}`:     `must be an array of 1…512 tools`,
+		`"tools":[` + tool + `],"tool_choice":{"type":"allowed_tools","allowed_tools":{"tools":[{"function":{"name":"h"}}]}}`: `allows none of the "tools"`,
+		`"parallel_tool_calls":"no"`: `field "parallel_tool_calls" is a string`,
 		`"tools":[` + strings.Repeat(`{"function":{"name":"f"}},`, MaxTools) + tool + `]`: `has 513 entries`,
 	} {
 		if _, err := parse(t, `{"id":"a","messages":[{"role":"user","content":"x"}],`+fields+`}`); err == nil || !strings.Contains(err.Error(), want) {
@@ -168,5 +174,16 @@ func TestPromptTokens(t *testing.T) {
 		if _, err := parse(t, `{"id":"a",`+body+`}`); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", body, err)
 		}
+	}
+}
+
+// TestLongPromptOfTokens: as many ids as a long context has, one of them written with a fraction.
+func TestLongPromptOfTokens(t *testing.T) {
+	f, err := parse(t, `{"id":"a","prompt":[`+strings.Repeat("128000,", 100_000)+`7.0]}`)
+	if err != nil || len(f.Request.PromptTokens) != 100_001 || f.Request.PromptTokens[99_999] != 128000 || f.Request.PromptTokens[100_000] != 7 {
+		t.Fatalf("%d ids, %v", len(f.Request.PromptTokens), err)
+	}
+	if _, err := parse(t, `{"id":"a","prompt":[1,2147483648]}`); err == nil || !strings.Contains(err.Error(), `"prompt[1]" is 2147483648`) {
+		t.Errorf("%v", err)
 	}
 }

@@ -64,8 +64,8 @@ var decoded = map[Type]func(b []byte, i int) float64{
 	},
 }
 
-// allowed is how far element i of b may be from what it was made of: half a step, or a whole one where the largest
-// value of one sign has no code, and what the rounding of the group's scale and min adds.
+// allowed is the largest error of element i of b: half a step, or a whole one where the largest value of one sign has
+// no code, plus the rounding of the group's scale and min.
 var allowed = map[Type]func(b []byte, i int, x float64) float64{
 	F32:    func(b []byte, i int, x float64) float64 { return 0 },
 	F16:    func(b []byte, i int, x float64) float64 { return math.Abs(x)/(1<<11) + 1.0/(1<<25) },
@@ -98,8 +98,8 @@ func decode(t Type, b []byte) []float64 {
 	return out
 }
 
-// What each encoder writes is ggml's block, and each element comes back to within the type's own step. Groups differ in
-// size by orders of magnitude, so that one read with another's scale is far off.
+// Each encoder writes ggml's block, and each element is decoded to within the type's step. Groups differ in size by
+// orders of magnitude, so that a group decoded with another's scale is far off.
 func TestEncodersAgainstTheBlockLayout(t *testing.T) {
 	sizes := map[Type][2]int{ // elements and bytes, from the static_asserts of ggml-common.h
 		F32: {1, 4}, F16: {1, 2}, BF16: {1, 2}, Q8_0: {32, 34}, Q5_0: {32, 22}, Q4_0: {32, 18}, IQ4_NL: {32, 18},
@@ -137,7 +137,8 @@ func TestEncodersAgainstTheBlockLayout(t *testing.T) {
 					if s.block == 1 {
 						slack = 0
 					}
-					if limit := allowed[typ](b[at*s.blockBytes:][:s.blockBytes], i%s.block, x) + slack; math.Abs(got-x) > limit {
+					if limit := allowed[typ](b[at*s.blockBytes:][:s.blockBytes], i%s.block,
+						x) + slack; math.Abs(got-x) > limit {
 						t.Fatalf("element %d: %v came back as %v, allowed is %v", i, x, got, limit)
 					}
 				}
@@ -146,12 +147,13 @@ func TestEncodersAgainstTheBlockLayout(t *testing.T) {
 	}
 }
 
-// Relative error of normal weights, as models have them: a coder that were right about each bound above, but wasted
-// bits, would show here. Published figures for round-to-nearest are of this size.
+// Relative error of normal weights, as models have them: an encoder that meets each bound above but wastes bits
+// fails here. Published figures for round-to-nearest are of this size.
 func TestErrorOfNormalWeights(t *testing.T) {
 	row := normalRow(16 * superBlock)
 	for typ, limit := range map[Type]float64{
-		F32: 0, F16: 3e-4, BF16: 2.5e-3, Q8_0: 0.008, Q6_K: 0.03, Q5_K: 0.045, Q5_0: 0.055, Q4_K: 0.09, IQ4_NL: 0.105, Q4_0: 0.11,
+		F32: 0, F16: 3e-4, BF16: 2.5e-3, Q8_0: 0.008, Q6_K: 0.03, Q5_K: 0.045, Q5_0: 0.055, Q4_K: 0.09, IQ4_NL: 0.105,
+		Q4_0: 0.11,
 	} {
 		var square, size float64
 		for i, got := range decode(typ, storages[typ].encode(nil, row)) {
@@ -164,7 +166,7 @@ func TestErrorOfNormalWeights(t *testing.T) {
 	}
 }
 
-// A row of zeros has scales of zero, and must not come back as anything else.
+// A row of zeros has scales of zero and is decoded as zeros.
 func TestZerosStayZero(t *testing.T) {
 	for typ, s := range storages {
 		for i, got := range decode(typ, s.encode(nil, make([]float32, superBlock))) {

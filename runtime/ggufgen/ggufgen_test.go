@@ -46,8 +46,10 @@ func TestWriteIsReadBack(t *testing.T) {
 					t.Fatal(err)
 				}
 				kv := g.KV()
-				if kv.Architecture() != string(cfg.Arch) || kv.ContextLength() != uint64(cfg.Context) || kv.ChatTemplate() != cfg.Template {
-					t.Errorf("metadata: %s, %d tokens, template %q", kv.Architecture(), kv.ContextLength(), kv.ChatTemplate())
+				if kv.Architecture() != string(cfg.Arch) || kv.ContextLength() != uint64(cfg.Context) ||
+					kv.ChatTemplate() != cfg.Template {
+					t.Errorf("metadata: %s, %d tokens, template %q", kv.Architecture(), kv.ContextLength(),
+						kv.ChatTemplate())
 				}
 				if got := len(kv.Strings("tokenizer.ggml.tokens")); got != cfg.VocabSize {
 					t.Errorf("%d tokens, want %d", got, cfg.VocabSize)
@@ -58,7 +60,8 @@ func TestWriteIsReadBack(t *testing.T) {
 					end = max(end, ts.Offset+ts.Size())
 				}
 				if params != cfg.Parameters() || params != kv.ParameterCount() {
-					t.Errorf("%d parameters in the file, %d read, %d from the config", params, kv.ParameterCount(), cfg.Parameters())
+					t.Errorf("%d parameters in the file, %d read, %d from the config", params, kv.ParameterCount(),
+						cfg.Parameters())
 				}
 				if got := g.Tensors().Offset + end; got != uint64(len(data)) {
 					t.Errorf("tensors end at byte %d of %d", got, len(data))
@@ -85,7 +88,8 @@ func TestSuperBlocksWantWideRows(t *testing.T) {
 	for _, typ := range []Type{Q4_K, Q5_K, Q6_K} {
 		cfg := Tiny()
 		cfg.Type = typ
-		if err := cfg.Validate(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "Embedding is 64, want a multiple of 256") {
+		if err := cfg.Validate(); !errors.Is(err, ErrConfig) ||
+			!strings.Contains(err.Error(), "Embedding is 64, want a multiple of 256") {
 			t.Errorf("%s: %v", typ, err)
 		}
 	}

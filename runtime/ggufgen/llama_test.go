@@ -16,7 +16,8 @@ import (
 
 func open(t testing.TB, cfg ggufgen.Config) runtime.Engine {
 	t.Helper()
-	e, err := llama.Open(runtime.Options{ModelPath: ggufgen.Cached(t, cfg), ContextTokens: 1024, Sequences: 2, Threads: 1})
+	e, err := llama.Open(runtime.Options{ModelPath: ggufgen.Cached(t, cfg), ContextTokens: 1024, Sequences: 2,
+		Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +54,8 @@ func greedy(t testing.TB, e runtime.Engine, prompt []runtime.Token, n int) (out 
 	return out, rows
 }
 
-const prompt = "<|im_start|>user\nThe people of the world think about language models, don't they? 123<|im_end|>\n<|im_start|>assistant\n"
+const prompt = "<|im_start|>user\nThe people of the world think about language models, don't they? " +
+	"123<|im_end|>\n<|im_start|>assistant\n"
 
 // llama.cpp loads every preset in every type, finds the special tokens, and what it generates is lively: not one
 // token for ever, spread as Config.LogitScale says, and never the end of generation.
@@ -61,7 +63,8 @@ func TestLlamaRunsEveryType(t *testing.T) {
 	// The shape of Bench135M, smaller: tied embeddings, nine heads on three.
 	bench := ggufgen.Bench135M()
 	bench.VocabSize, bench.Embedding, bench.Layers, bench.FFN = 2048, 288, 4, 768
-	for name, base := range map[string]ggufgen.Config{"tiny": ggufgen.Tiny(), "tiny-swa": ggufgen.TinySWA(), "bench": bench, "tiny-wide": ggufgen.TinyWide()} {
+	for name, base := range map[string]ggufgen.Config{"tiny": ggufgen.Tiny(), "tiny-swa": ggufgen.TinySWA(),
+		"bench": bench, "tiny-wide": ggufgen.TinyWide()} {
 		for _, typ := range ggufgen.Types() {
 			super := typ == ggufgen.Q4_K || typ == ggufgen.Q5_K || typ == ggufgen.Q6_K
 			if super && base.Embedding%256 != 0 {
@@ -71,11 +74,13 @@ func TestLlamaRunsEveryType(t *testing.T) {
 				cfg := base
 				cfg.Type = typ
 				e := open(t, cfg)
-				if m := e.Model(); m.Parameters != cfg.Parameters() || m.VocabSize != cfg.VocabSize || m.SlidingWindow != cfg.Window || m.Layers != cfg.Layers {
+				if m := e.Model(); m.Parameters != cfg.Parameters() || m.VocabSize != cfg.VocabSize ||
+					m.SlidingWindow != cfg.Window || m.Layers != cfg.Layers {
 					t.Errorf("llama.cpp read %+v", m)
 				}
 				v := e.Vocab()
-				for text, eog := range map[string]bool{"<|endoftext|>": true, "<|im_end|>": true, "<|im_start|>": false, "<think>": false, "</think>": false} {
+				for text, eog := range map[string]bool{"<|endoftext|>": true, "<|im_end|>": true, "<|im_start|>": false,
+					"<think>": false, "</think>": false} {
 					if id := v.Find(text); id == runtime.NoToken || !v.IsControl(id) || v.IsEOG(id) != eog {
 						t.Errorf("%s: token %d, EOG %v", text, id, id != runtime.NoToken && v.IsEOG(id))
 					}
@@ -129,7 +134,8 @@ func TestLlamaReadsWhatIsWritten(t *testing.T) {
 	}
 	exact := logits(ggufgen.F32)
 	for typ, limit := range map[ggufgen.Type]float64{
-		ggufgen.F16: 0.001, ggufgen.BF16: 0.005, ggufgen.Q8_0: 0.015, ggufgen.Q6_K: 0.035, ggufgen.Q5_K: 0.06, ggufgen.Q5_0: 0.075,
+		ggufgen.F16: 0.001, ggufgen.BF16: 0.005, ggufgen.Q8_0: 0.015, ggufgen.Q6_K: 0.035, ggufgen.Q5_K: 0.06,
+		ggufgen.Q5_0: 0.075,
 		ggufgen.Q4_K: 0.14, ggufgen.Q4_K_M: 0.14, ggufgen.Q4_0: 0.15, ggufgen.IQ4_NL: 0.15,
 	} {
 		var square, size float64

@@ -28,7 +28,8 @@ func TestEncodeKnownVectors(t *testing.T) {
 	q8 = append(q8, 127, 0x81, 3, 0xfd, 0)
 	q8 = append(q8, make([]byte, quantBlock-5)...)
 
-	// The element of largest magnitude is -16 → scale 2; x/2 + 8.5 truncated: 0, 1, 1, 2, … 8 | 8, 9, … 15, 15 is 15.5+… capped.
+	// The element of largest magnitude is -16 → scale 2; x/2 + 8.5 truncated: 0, 1, 1, 2, … 8 | 8, 9, … 15, 15 is
+	// 15.5+… capped.
 	q4 := []byte{0x00, 0x40}
 	for j := range 16 {
 		low := byte(float64(j-16)/2 + 8.5)

@@ -97,7 +97,8 @@ sentence paragraph story example function return value number list table code fi
 first second step next finally because therefore but maybe wait let check however simple correct problem solution`
 
 // punctuation that real text repeats; indentation and blank lines matter to code and chat templates.
-var punctuation = []string{"\n\n", "  ", "    ", "        ", "...", "--", "==", "()", "```", "//", ". ", "\n\n\n", "****", "<|", "|>", "</"}
+var punctuation = []string{"\n\n", "  ", "    ", "        ", "...", "--", "==", "()", "```", "//", ". ", "\n\n\n",
+	"****", "<|", "|>", "</"}
 
 // corpus is a word list large enough to train size merges: common words, then words made of English-like syllables
 // with counts falling by rank (Zipf). Always the same for the same size.
@@ -119,7 +120,8 @@ func corpus(size int) []word {
 	for i, p := range punctuation {
 		add(p, top/(20*(i+2)))
 	}
-	onsets := strings.Fields("b br c ch cl cr d dr f fl fr g gr h j k l m n p ph pl pr qu r s sc sh sl sp st str t th tr v w")
+	onsets := strings.Fields("b br c ch cl cr d dr f fl fr g gr h j k l m n p ph pl pr qu r s sc sh sl sp st str t " +
+		"th tr v w")
 	nuclei := strings.Fields("a e i o u ai ea ee ie oo ou er ar or")
 	codas := strings.Fields("- - - - b ck d ft g l ll m n nd ng nt p r rt s ss st t th x")
 	endings := strings.Fields("- - - - s ed ing er ly tion ment able ness ous ive al ity")

@@ -3,7 +3,7 @@
 package llama
 
 // The linker redirects ggml's calls of its attention function to attention.cpp, which calls ggml's own function for
-// whatever it does not handle.
+// every case that it does not handle.
 
 // #cgo LDFLAGS: -Wl,--wrap=ggml_compute_forward_flash_attn_ext
 // #include "attention.h"
@@ -12,12 +12,12 @@ import "C"
 
 import "unsafe"
 
-// ownAttention switches between our kernel and ggml's, for tests and benchmarks that hold one against the other. It returns
-// which one it was.
+// ownAttention switches between our kernel and ggml's, for tests and benchmarks that compare them. It returns the
+// previous setting.
 func ownAttention(on bool) bool { return bool(C.uma_attention_enable(C.bool(on))) }
 
-// attentionCase is one attention operation: q [rows][heads][width] float32, k and v [cells][kvHeads][width] in the bits of
-// kind (ggml's number of the type), mask [rows][cells] in the bits of halves.
+// attentionCase is one attention operation: q [rows][heads][width] float32, k and v [cells][kvHeads][width] encoded as
+// kind (ggml's number of the type), mask [rows][cells] as float16 bits.
 type attentionCase struct {
 	width, rows, cells, heads, kvHeads int
 	kind                               int
@@ -31,15 +31,17 @@ type attentionCase struct {
 // attention computes c on the CPU backend with as many threads: [rows][heads][width].
 func attention(c *attentionCase, threads int) []float32 {
 	out := make([]float32, c.rows*c.heads*c.width)
-	if !C.uma_attention_graph(C.int(threads), C.int(c.kind), C.int64_t(c.width), C.int64_t(c.rows), C.int64_t(c.cells), C.int64_t(c.heads), C.int64_t(c.kvHeads), C.float(c.scale),
-		(*C.float)(unsafe.SliceData(c.q)), unsafe.Pointer(unsafe.SliceData(c.k)), unsafe.Pointer(unsafe.SliceData(c.v)), (*C.uint16_t)(unsafe.SliceData(c.mask)),
+	if !C.uma_attention_graph(C.int(threads), C.int(c.kind), C.int64_t(c.width), C.int64_t(c.rows), C.int64_t(c.cells),
+		C.int64_t(c.heads), C.int64_t(c.kvHeads), C.float(c.scale),
+		(*C.float)(unsafe.SliceData(c.q)), unsafe.Pointer(unsafe.SliceData(c.k)), unsafe.Pointer(unsafe.SliceData(c.v)),
+		(*C.uint16_t)(unsafe.SliceData(c.mask)),
 		(*C.int32_t)(unsafe.SliceData(c.positions)), (*C.float)(unsafe.SliceData(out))) {
 		panic("no memory for the graph")
 	}
 	return out
 }
 
-// knowPositions tells the kernel which positions the cells of e hold, so that it adds up in their order; forgetPositions is
-// for when the context goes.
+// knowPositions gives the kernel the positions of e's cells, so that it sums in their order. forgetPositions must be
+// called before the context is freed.
 func (e *engine) knowPositions()   { C.uma_positions_know(e.ctx) }
 func (e *engine) forgetPositions() { C.uma_positions_remove(unsafe.Pointer(e.ctx)) }

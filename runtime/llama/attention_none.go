@@ -2,6 +2,6 @@
 
 package llama
 
-// Attention is ggml's here, which adds up in the order of cells.
+// Attention is ggml's here, which sums in the order of cells.
 func (e *engine) knowPositions()   {}
 func (e *engine) forgetPositions() {}

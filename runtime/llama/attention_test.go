@@ -23,7 +23,7 @@ const (
 
 const hidden = 0xFC00 // a half's -infinity
 
-// pack stores values in a type and gives back what is then there.
+// pack encodes values as a type and returns the decoded values.
 func pack(kind int, values []float32) (bits []byte, kept []float64) {
 	for _, x := range values {
 		switch kind {
@@ -58,14 +58,15 @@ type drawn struct {
 }
 
 func draw(rng *rand.Rand, kind, width, rows, cells, heads, kvHeads int) *drawn {
-	d := &drawn{attentionCase: attentionCase{width: width, rows: rows, cells: cells, heads: heads, kvHeads: kvHeads, kind: kind, scale: float32(1 / math.Sqrt(float64(width)))}}
+	d := &drawn{attentionCase: attentionCase{width: width, rows: rows, cells: cells, heads: heads, kvHeads: kvHeads,
+		kind: kind, scale: float32(1 / math.Sqrt(float64(width)))}}
 	d.q = normal(rng, rows*heads*width, 2)
 	d.k, d.keys = pack(kind, normal(rng, cells*kvHeads*width, 1.5))
 	d.v, d.values = pack(kind, normal(rng, cells*kvHeads*width, 1))
 	return d
 }
 
-// see gives every row the cells that sees says.
+// see sets the mask: row r sees the cells for which sees is true.
 func (d *drawn) see(sees func(row, cell int) bool) {
 	d.mask = make([]uint16, d.rows*d.cells)
 	for r := range d.rows {
@@ -116,7 +117,7 @@ func (d *drawn) reference() []float64 {
 	return out
 }
 
-// far is the largest distance of got from want, whose entries are of the order of 1 and below.
+// far is the largest difference between got and want, whose entries are at most about 1.
 func far(got []float32, want []float64) (worst float64) {
 	for i := range got {
 		d := math.Abs(float64(got[i]) - want[i])
@@ -134,8 +135,10 @@ func TestAttention(t *testing.T) {
 		t.Fatal("the kernel is off")
 	}
 	for _, c := range []struct{ kind, width, rows, cells, heads, kvHeads int }{
-		{typeF16, 64, 1, 256, 9, 3}, {typeF16, 64, 6, 640, 9, 3}, {typeF16, 128, 3, 256, 16, 4}, {typeF16, 32, 40, 256, 6, 2},
-		{typeF16, 80, 5, 256, 4, 4}, {typeF16, 96, 5, 256, 6, 1}, {typeF16, 256, 3, 256, 8, 1}, {typeBF16, 64, 7, 256, 8, 2}, {typeF32, 64, 7, 256, 8, 2},
+		{typeF16, 64, 1, 256, 9, 3}, {typeF16, 64, 6, 640, 9, 3}, {typeF16, 128, 3, 256, 16, 4},
+		{typeF16, 32, 40, 256, 6, 2},
+		{typeF16, 80, 5, 256, 4, 4}, {typeF16, 96, 5, 256, 6, 1}, {typeF16, 256, 3, 256, 8, 1},
+		{typeBF16, 64, 7, 256, 8, 2}, {typeF32, 64, 7, 256, 8, 2},
 		{typeF16, 64, 70, 256, 3, 1},
 		{typeF16, 48, 3, 256, 4, 4}, // left to ggml
 	} {
@@ -176,9 +179,9 @@ func TestAttention(t *testing.T) {
 	}
 }
 
-// What a row gives depends on its query and on what its positions hold: not on other rows, on the cells between its own, on
-// their order where positions are known, or on how many threads there are. Bit for bit: a conversation must not change
-// because somebody else came, or because it was brought back into other cells.
+// A row's result depends on its query and the contents of its positions, bit for bit. It does not depend on other rows,
+// other cells, the order of cells where positions are known, or the number of threads: a conversation must not change
+// because another sequence joined, or because it was restored into other cells.
 func TestAttentionOfARowIsItsOwn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))

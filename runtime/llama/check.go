@@ -22,19 +22,20 @@ func modelError(path, why string) error {
 	return fmt.Errorf("%w: %s: %s", runtime.ErrModel, path, why)
 }
 
-// checkFile refuses what is no GGUF file before llama.cpp opens it, with an error that says what it is instead.
+// checkFile refuses a file that is not GGUF before llama.cpp opens it, with an error that says what kind it is.
 func checkFile(path string) error {
 	if path == "" {
 		return fmt.Errorf("%w: no file is named", runtime.ErrModel)
 	}
-	// llama.cpp believes the lengths a header claims (a flipped bit made it take 14 GB of a 190 KB file); ours does not.
+	// llama.cpp trusts the lengths in a header (a flipped bit made it allocate 14 GB for a 190 KB file); our reader
+	// does not.
 	if _, err := gguf.Inspect(path); err != nil {
 		return fmt.Errorf("%w: %w", runtime.ErrModel, err)
 	}
 	return nil
 }
 
-// checkOptions refuses numbers llama.cpp would cut, wrap or abort on.
+// checkOptions refuses numbers that llama.cpp would truncate, wrap or abort on.
 func checkOptions(o runtime.Options) error {
 	for _, f := range []struct {
 		name      string
@@ -55,8 +56,8 @@ func checkOptions(o runtime.Options) error {
 	return nil
 }
 
-// backendDir is where device backends that were built as libraries lie: UMA_BACKEND_DIR, or the directory of the
-// executable if it holds one. "" = nowhere: nothing is loaded unasked.
+// backendDir is the directory of device backends that were built as libraries: UMA_BACKEND_DIR, or the directory of the
+// executable if it contains one. "" = none: nothing is loaded unasked.
 func backendDir() string {
 	if dir := os.Getenv("UMA_BACKEND_DIR"); dir != "" {
 		return dir

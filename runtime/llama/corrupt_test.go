@@ -17,8 +17,8 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
-// TestMain lets the test binary open the files named in an environment variable and say what came of each, so that a
-// test can tell an error from a crash, and see what reached stderr.
+// TestMain lets the test binary open the files named in an environment variable and print each result, so that a test
+// can tell an error from a crash and read stderr.
 func TestMain(m *testing.M) {
 	if list := os.Getenv("UMA_TEST_OPEN"); list != "" {
 		for path := range strings.SplitSeq(list, ":") {
@@ -129,11 +129,15 @@ func TestOpenRefuses(t *testing.T) {
 		{"missing", runtime.Options{ModelPath: filepath.Join(dir, "none.gguf")}, "no such file", runtime.ErrModel},
 		{"directory", runtime.Options{ModelPath: dir}, "is a directory", runtime.ErrModel},
 		{"empty", runtime.Options{ModelPath: write("empty", nil)}, "truncated", runtime.ErrModel},
-		{"text", runtime.Options{ModelPath: write("text", []byte("version https://git-lfs.github.com/spec/v1\n"))}, "GGUF", runtime.ErrModel},
+		{"text", runtime.Options{ModelPath: write("text", []byte("version https://git-lfs.github.com/spec/v1\n"))},
+			"GGUF", runtime.ErrModel},
 		{"architecture", runtime.Options{ModelPath: other}, "unknown model architecture: 'qwerz'", runtime.ErrModel},
-		{"KV type", runtime.Options{ModelPath: tiny, KVTypeK: "f17"}, `KV type for K is "f17", want one of f16, f32`, nil},
-		{"flash attention", runtime.Options{ModelPath: tiny, FlashAttn: "maybe"}, `flash attention is "maybe", want auto, on or off`, nil},
-		{"quantised V", runtime.Options{ModelPath: tiny, FlashAttn: "off", KVTypeV: "q8_0"}, "V cache quantization requires flash_attn", nil},
+		{"KV type", runtime.Options{ModelPath: tiny, KVTypeK: "f17"}, `KV type for K is "f17", want one of f16, f32`,
+			nil},
+		{"flash attention", runtime.Options{ModelPath: tiny, FlashAttn: "maybe"},
+			`flash attention is "maybe", want auto, on or off`, nil},
+		{"quantised V", runtime.Options{ModelPath: tiny, FlashAttn: "off", KVTypeV: "q8_0"},
+			"V cache quantization requires flash_attn", nil},
 		{"sequences", runtime.Options{ModelPath: tiny, Sequences: 257}, "sequences is 257, want 0 … 256", nil},
 		{"batch", runtime.Options{ModelPath: tiny, Batch: -1}, "batch is -1", nil},
 		{"GPU layers", runtime.Options{ModelPath: tiny, GPULayers: -2}, "GPU layers is -2", nil},

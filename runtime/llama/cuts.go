@@ -10,13 +10,14 @@ import (
 // Most BPE vocabularies split a text into words by std::regex, which recurses once per character of a match, 360 bytes
 // each: a line of 29,000 letters, blanks or dots overflows a thread's 8 MB and ends the process (seen with the
 // pre-tokenizers qwen2, gpt-4o, tekken, deepseek and others). So all but short texts are tokenized on a thread with
-// deepStack bytes, of which only what is needed is ever touched, and what looks like one endless word is cut.
+// deepStack bytes, of which only the used part is touched, and an extremely long word is cut.
 //
-// Markers are looked for in all that is left of a text, once for each marker found: 65,536 of them, 800 kB, took 7 s.
-// So a text with markers is cut in front of one from time to time, where it makes no difference to the result.
+// For each marker found, llama.cpp searches the whole rest of the text for markers: 65,536 of them, 800 kB, took 7 s.
+// So a long text with markers is cut in front of some of them, which does not change the result.
 //
-// Where a vocabulary allows it (cuts.words), texts are cut into pieces of some hundred bytes: they need no deep stack, which
-// makes tokenizing them twice as fast, and the same beginning always has the same pieces, which the daemon remembers.
+// Where a vocabulary allows it (cuts.words), texts are cut into pieces of some hundred bytes: they need no deep stack,
+// which makes tokenizing them twice as fast, and the same beginning always has the same pieces, which the daemon
+// remembers.
 const (
 	shallow     = 512       // bytes of text that fit every thread's stack
 	deepStack   = 256 << 20 // bytes
@@ -29,9 +30,10 @@ const (
 type cuts struct {
 	recursive bool // words are found by recursion
 	atMarkers bool // a text may be cut in front of a marker
-	// words: a text may be cut between an ASCII letter or digit and the blank behind it. Splitters by regular expression
-	// look no farther back than the match they are in, and ahead only over blanks and digits; no match goes from a letter or
-	// digit on to a blank. Where a vocabulary has no split there (superbpe), it has tokens that lie across: see crosses.
+	// words: a text may be cut between an ASCII letter or digit and the blank behind it. Splitters by regular
+	// expression look no farther back than the match they are in, and ahead only over blanks and digits; no match goes
+	// from a letter or digit on to a blank. Where a vocabulary has no split there (superbpe), it has tokens that lie
+	// across: see crosses.
 	words bool
 
 	markers [256][]marker // by first byte
@@ -60,7 +62,7 @@ func (c *cuts) at(text string, i int) (m marker) {
 	return m
 }
 
-// inside is where a marker begins that i lies inside of, else i.
+// inside is the start of the marker that contains i, or i.
 func (c *cuts) inside(text string, i int) int {
 	for j := max(0, i-c.longest+1); j < i; j++ {
 		if j+len(c.at(text, j).text) > i {
@@ -70,7 +72,8 @@ func (c *cuts) inside(text string, i int) int {
 	return i
 }
 
-// crosses reports whether a token goes on from a letter or digit over a blank. Where none does, no merge of BPE does.
+// crosses reports whether a token continues from a letter or digit across a blank. Where none does, no merge of BPE
+// does.
 func crosses(piece []byte) bool {
 	for i := 1; i < len(piece); i++ {
 		if isPlain(piece[i-1]) && isBlank(piece[i]) {
@@ -80,7 +83,7 @@ func crosses(piece []byte) bool {
 	return false
 }
 
-// touched reports whether a marker lies across i or ends there: it might take the blanks behind it.
+// touched reports whether a marker contains i or ends there: it might include the blanks behind it.
 func (c *cuts) touched(text string, i int) bool {
 	for j := max(0, i-c.longest); j < i; j++ {
 		if j+len(c.at(text, j).text) >= i {
@@ -90,8 +93,8 @@ func (c *cuts) touched(text string, i int) bool {
 	return false
 }
 
-// part is the least length in [from, to) of a beginning of text whose tokens are the first of all of text's; len(text) when
-// there is none.
+// part is the least length in [from, to) at which text can be cut without changing its tokens; len(text) when there is
+// none.
 func (c *cuts) part(text string, from, to int, parseSpecial bool) int {
 	for i := max(from, 1); i < min(to, len(text)); i++ {
 		if parseSpecial && c.atMarkers && len(c.markers[text[i]]) > 0 {
@@ -106,7 +109,7 @@ func (c *cuts) part(text string, from, to int, parseSpecial bool) int {
 	return len(text)
 }
 
-// first is the length of the first piece of text; the rest is the next piece's.
+// first is the length of the first piece of text.
 func (c *cuts) first(text string, parseSpecial bool) int {
 	if c.words {
 		if n := c.part(text, wordPiece, longestRun, parseSpecial); n < len(text) {
@@ -140,7 +143,7 @@ func (c *cuts) first(text string, parseSpecial bool) int {
 
 func isBlank(b byte) bool { return b == ' ' || b == '\n' || b == '\t' || b == '\r' }
 
-// isPlain: ASCII letters and digits. No pre-tokenizer's word goes on from one of these over a blank.
+// isPlain: ASCII letters and digits. No pre-tokenizer's word continues from one of these across a blank.
 func isPlain(b byte) bool {
 	return b >= '0' && b <= '9' || b >= 'A' && b <= 'Z' || b >= 'a' && b <= 'z'
 }

@@ -72,7 +72,8 @@ func validStart(s string) bool { return s[0]&0xc0 != 0x80 }
 func TestCutsRandom(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
-	parts := []string{"<|im_start|>", "<|im_end|>", "x<think>", "<think>", "<strips>", "aaaa", " ", "\n", "é", "。", "<|im_", strings.Repeat("z", 9000), strings.Repeat("。", 30_000)}
+	parts := []string{"<|im_start|>", "<|im_end|>", "x<think>", "<think>", "<strips>", "aaaa", " ", "\n", "é", "。",
+		"<|im_", strings.Repeat("z", 9000), strings.Repeat("。", 30_000)}
 	for range 20 {
 		var b strings.Builder
 		for b.Len() < 200_000 {

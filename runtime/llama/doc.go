@@ -11,9 +11,9 @@
 //   - Abort is a Go atomic, pinned, that llama.cpp polls between the operations of a graph through a C function: no
 //     call from a compute thread into Go.
 //   - llama.cpp's log lines go into a ring in C and are taken out by Go when Open, a failing call or DrainLogs asks
-//     (log.go). Nothing of them reaches stderr.
-//   - C++ exceptions end in bridge.cpp. What llama.cpp does not survive by its own checks (a truncated file, a
-//     sequence id out of range) is refused here before it gets there.
+//     (log.go). None reaches stderr.
+//   - C++ exceptions end in bridge.cpp. Input that would abort llama.cpp (a truncated file, a sequence id out
+//     of range) is refused here first.
 //
 // # Threads
 //

@@ -9,10 +9,11 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
-// go test -bench Engine ./runtime/llama: what a step of the 135 M model costs on all processors, so that a change of a kernel
-// is seen where it counts.
+// go test -bench Engine ./runtime/llama: what a step of the 135 M model costs on all processors, so that a change of a
+// kernel is seen where it counts.
 func BenchmarkEngine(b *testing.B) {
-	e, err := Open(runtime.Options{ModelPath: ggufgen.Cached(b, ggufgen.Bench135M()), ContextTokens: 16384, Sequences: 17})
+	e, err := Open(runtime.Options{ModelPath: ggufgen.Cached(b, ggufgen.Bench135M()), ContextTokens: 16384,
+		Sequences: 17})
 	if err != nil {
 		b.Fatal(err)
 	}

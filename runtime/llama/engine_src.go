@@ -10,5 +10,5 @@ import (
 // #cgo CXXFLAGS: -std=c++17
 import "C"
 
-// engineBuild names the llama.cpp these sources are; a test holds it against go.mod.
+// engineBuild names the llama.cpp these sources are; a test compares it with go.mod.
 func engineBuild() string { return "llama.cpp ec98e2002 (ollama v0.17.4)" }

@@ -7,7 +7,7 @@ package llama
 // #include "bridge.h"
 import "C"
 
-// engineBuild names the installed llama.cpp by its ggml: the library tells no other version of itself.
+// engineBuild names the installed llama.cpp by its ggml version, the only version that the library reports.
 func engineBuild() string {
 	return "llama.cpp (system, ggml " + C.GoString(C.ggml_version()) + " " + C.GoString(C.ggml_commit()) + ")"
 }

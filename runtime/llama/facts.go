@@ -58,9 +58,10 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) {
 	e.caps = runtime.Capabilities{
 		UnifiedKV: true,
 		// Models with positions in several dimensions say they can shift and then abort the process.
-		CanShift: bool(C.llama_memory_can_shift(e.mem)) && rope != C.LLAMA_ROPE_TYPE_MROPE && rope != C.LLAMA_ROPE_TYPE_IMROPE,
-		// A sliding-window layer forgets what lies before the window, with a full-size cache too (its cells are
-		// reused first): a sequence cut back behind that would attend to cells that are gone.
+		CanShift: bool(C.llama_memory_can_shift(e.mem)) && rope != C.LLAMA_ROPE_TYPE_MROPE &&
+			rope != C.LLAMA_ROPE_TYPE_IMROPE,
+		// A sliding-window layer drops cells before the window, with a full-size cache too (it reuses them first): a
+		// sequence that is cut back further would attend to dropped cells.
 		CanRemoveRange:  !recurrent && e.window == 0,
 		CanAbort:        kind == runtime.DeviceCPU,
 		PersistentGraph: true,
@@ -75,7 +76,8 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) {
 	}
 }
 
-// device is where the layers run, by the rules llama.cpp chooses devices with: GPUs, else integrated ones, else the CPU.
+// device is where the layers run, by the rules llama.cpp chooses devices with: GPUs, else integrated ones, else the
+// CPU.
 func (e *engine) device(o runtime.Options) (runtime.DeviceKind, string) {
 	kind, names := runtime.DeviceCPU, []string(nil)
 	var cpu string
@@ -93,7 +95,8 @@ func (e *engine) device(o runtime.Options) (runtime.DeviceKind, string) {
 		default:
 			continue
 		}
-		if strings.HasPrefix(C.GoString(C.ggml_backend_reg_name(C.ggml_backend_dev_backend_reg(d))), "M") { // Metal, MTL
+		// Metal, MTL
+		if strings.HasPrefix(C.GoString(C.ggml_backend_reg_name(C.ggml_backend_dev_backend_reg(d))), "M") {
 			k = runtime.DeviceMetal
 		}
 		switch {
@@ -114,8 +117,8 @@ func (e *engine) device(o runtime.Options) (runtime.DeviceKind, string) {
 }
 
 // warmUp decodes two tokens, one after the other. It brings the weights into memory, shows at load time whether the
-// model computes at all, and measures what a token takes in the KV pool: the difference of the two states' sizes,
-// which is right for every architecture (grouped heads by layer, latent attention, layers that share a cache).
+// model can compute, and measures a token's bytes in the KV pool as the difference of the two states' sizes, which is
+// right for every architecture (grouped heads by layer, latent attention, layers that share a cache).
 func (e *engine) warmUp() error {
 	t := e.vocab.BOS()
 	if t == runtime.NoToken {

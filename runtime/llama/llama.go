@@ -14,8 +14,6 @@ import (
 	"log/slog"
 	goruntime "runtime"
 	"runtime/cgo"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,12 +28,12 @@ const (
 	defaultMicroBatch = 512
 	allLayers         = 9999 // more than any model has
 
-	// pollLevel is how long compute threads spin after a decode before they sleep, in ggml's unit of 131,072 rounds
-	// of its spin loop (3.4 ms each on an EPYC; ggml's own default is 50, which burns 170 ms of a core after every
-	// answer). 0: not at all. Waking a thread costs each step some microseconds, but on a machine that computes on
-	// all of its cores a client that was sent a token has a free one to read it on before the next step begins,
-	// instead of taking one from the middle of it: served inter-token p95 over the bare loop's was 1.02 … 1.13
-	// with 0 and 1.09 … 1.34 with 4, one stream of a 135 M model on 2 cores (uma-bench overhead).
+	// pollLevel is how long compute threads spin after a decode before they sleep, in ggml's unit of 131,072 rounds of
+	// its spin loop (3.4 ms each on an EPYC; ggml's own default is 50, which burns 170 ms of a core after every
+	// answer). 0: not at all. Waking a thread costs each step some microseconds. But where the engine uses all cores, a
+	// client can read its token on a free core before the next step begins, instead of taking one during it: served
+	// inter-token p95 over the bare loop's was 1.02 … 1.13 with 0 and 1.09 … 1.34 with 4, one stream of a 135 M model
+	// on 2 cores (uma-bench overhead).
 	pollLevel = 0
 )
 
@@ -57,8 +55,8 @@ type engine struct {
 	hasLogits []int8
 	took      time.Duration
 
-	// aborted is read by llama.cpp's compute threads and written from any goroutine. Pinned while ctx lives, and Go
-	// memory so that a late Abort writes to something that still exists.
+	// aborted is read by llama.cpp's compute threads and written from any goroutine. Pinned while ctx lives. It is
+	// Go memory, so that a late Abort writes to valid memory.
 	aborted *atomic.Int32
 	pin     goruntime.Pinner
 
@@ -75,9 +73,9 @@ var (
 	_ runtime.RowScanner = (*engine)(nil)
 )
 
-// Open loads a model and makes its KV pool. What the options leave open is chosen for this machine; Capabilities tells
-// what was. Errors wrap runtime.ErrModel and name the file, what is wrong with it and where an option would help; a load
-// that Options.Progress stopped returns ErrStopped.
+// Open loads a model and makes its KV pool. Options that are 0 are chosen for this machine; Capabilities reports
+// them. Errors wrap runtime.ErrModel and name the file, the reason, and an option that would help; a
+// load that Options.Progress stopped returns ErrStopped.
 func Open(o runtime.Options) (runtime.Engine, error) {
 	typeK, errK := kvType("KV type for K", o.KVTypeK)
 	typeV, errV := kvType("KV type for V", o.KVTypeV)
@@ -110,7 +108,7 @@ func Open(o runtime.Options) (runtime.Engine, error) {
 	return e, nil
 }
 
-// start does what llama.cpp needs once per process.
+// start initialises llama.cpp, once per process.
 var start = sync.OnceFunc(func() {
 	C.llama_backend_init()
 	if dir := backendDir(); dir != "" {
@@ -151,7 +149,8 @@ func (e *engine) load(o runtime.Options) error {
 	if layers < 0 {
 		layers = allLayers
 	}
-	e.model = C.uma_model_load(path, C.int32_t(layers), C.bool(!o.NoMMap), C.bool(o.MLock), C.bool(!o.NoRepack), C.uintptr_t(handle))
+	e.model = C.uma_model_load(path, C.int32_t(layers), C.bool(!o.NoMMap), C.bool(o.MLock), C.bool(!o.NoRepack),
+		C.uintptr_t(handle))
 	if e.model == nil {
 		why := drainLogs(slog.LevelError)
 		if p.stopped {
@@ -159,8 +158,10 @@ func (e *engine) load(o runtime.Options) error {
 		}
 		return modelError(o.ModelPath, why)
 	}
-	if !C.llama_model_has_decoder(e.model) || C.llama_model_has_encoder(e.model) || C.llama_model_is_diffusion(e.model) {
-		return modelError(o.ModelPath, fmt.Sprintf("architecture %q does not generate text token by token", e.meta("general.architecture")))
+	if !C.llama_model_has_decoder(e.model) || C.llama_model_has_encoder(e.model) ||
+		C.llama_model_is_diffusion(e.model) {
+		return modelError(o.ModelPath, fmt.Sprintf("architecture %q does not generate text token by token",
+			e.meta("general.architecture")))
 	}
 	if C.llama_vocab_type(C.llama_model_get_vocab(e.model)) == C.LLAMA_VOCAB_TYPE_NONE {
 		return modelError(o.ModelPath, "the file holds no vocabulary (tokenizer.ggml.model is missing)")
@@ -199,14 +200,15 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 	c.n_threads, c.n_threads_batch = C.int32_t(threads), C.int32_t(threadsBatch)
 	c.flash_attn = C.int32_t(flash)
 	c.type_k, c.type_v = C.int32_t(typeK), C.int32_t(typeV)
-	// A sliding-window layer keeps the window of each sequence. With several sequences that is soon as much as the
-	// pool, and cells shared by two sequences are never reclaimed there: with less than the pool's size it could be
-	// full while the ledger of cells still shows room.
+	// A sliding-window layer keeps the window of each sequence. Several sequences soon fill as many cells as the pool
+	// has, and cells shared by two sequences are never reclaimed: a smaller cache could be full while the ledger of
+	// cells still has free ones.
 	c.swa_full = C.bool(o.Sequences > 1)
 	c.abort = (*C.int32_t)(unsafe.Pointer(e.aborted))
 	e.ctx = C.uma_context_new(e.model, c)
 	if e.ctx == nil {
-		return modelError(o.ModelPath, "no context for it: "+drainLogs(slog.LevelError)+"; a smaller context needs less memory")
+		return modelError(o.ModelPath, "no context for it: "+drainLogs(slog.LevelError)+
+			"; a smaller context needs less memory")
 	}
 	if e.mem = C.llama_get_memory(e.ctx); e.mem == nil {
 		return modelError(o.ModelPath, "it has no KV memory: it is not a generative model")
@@ -225,13 +227,6 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 	e.allocBatch(int(C.llama_n_batch(e.ctx)))
 	e.describe(o, threads, typeK, typeV)
 	return nil
-}
-
-func orDefault(v, d int) int {
-	if v == 0 {
-		return d
-	}
-	return v
 }
 
 // allocBatch makes the C arrays of a batch of n tokens, with each row's sequence list wired to its own one element.
@@ -309,7 +304,7 @@ func (e *engine) Decode() error {
 	return fmt.Errorf("%w: llama_decode returned %d: %s", runtime.ErrDecode, int(rc), why)
 }
 
-// checkBatch refuses what llama.cpp would answer by aborting the process, or not notice.
+// checkBatch refuses a batch on which llama.cpp would abort the process, or that it would misread.
 func (e *engine) checkBatch() error {
 	b := &e.batch
 	if len(b.Token) == 0 {
@@ -318,9 +313,11 @@ func (e *engine) checkBatch() error {
 	for i, t := range b.Token {
 		switch {
 		case uint32(t) >= uint32(e.nVoc):
-			return fmt.Errorf("%w: row %d: token %d is not in the vocabulary (0 … %d)", runtime.ErrDecode, i, t, e.nVoc-1)
+			return fmt.Errorf("%w: row %d: token %d is not in the vocabulary (0 … %d)", runtime.ErrDecode, i, t,
+				e.nVoc-1)
 		case uint32(b.Seq[i]) >= uint32(e.caps.MaxSequences):
-			return fmt.Errorf("%w: row %d: sequence %d is not one of 0 … %d", runtime.ErrDecode, i, b.Seq[i], e.caps.MaxSequences-1)
+			return fmt.Errorf("%w: row %d: sequence %d is not one of 0 … %d", runtime.ErrDecode, i, b.Seq[i],
+				e.caps.MaxSequences-1)
 		case b.Pos[i] < 0:
 			return fmt.Errorf("%w: row %d: position %d is negative", runtime.ErrDecode, i, b.Pos[i])
 		}
@@ -355,7 +352,7 @@ func ArgMax(logits []float32) (runtime.Token, float32) {
 func (e *engine) Abort() { e.aborted.Store(1) }
 
 // Close frees the model, its memory and the compute threads. Tokenize returns an error from then on; slices and strings
-// that Vocab gave stay valid.
+// from Vocab stay valid.
 func (e *engine) Close() error {
 	e.closed.Close()
 	e.free()
@@ -363,7 +360,7 @@ func (e *engine) Close() error {
 	return nil
 }
 
-// free releases what Open got so far, in the order llama.cpp needs: the context uses the threads and the model.
+// free releases what Open has acquired, in the order that llama.cpp needs: the context uses the threads and the model.
 func (e *engine) free() {
 	if e.vocab != nil {
 		e.vocab.close()
@@ -384,50 +381,4 @@ func (e *engine) free() {
 	e.freeBatch()
 	e.pin.Unpin()
 	e.ctx, e.model, e.pool, e.poolBatch, e.mem, e.rows = nil, nil, nil, nil, nil, 0
-}
-
-// kvTypes are the types llama.cpp's KV cache takes, by the names its own tools use.
-var kvTypes = []struct {
-	name string
-	ggml int32
-}{
-	{"f16", C.GGML_TYPE_F16}, {"f32", C.GGML_TYPE_F32}, {"bf16", C.GGML_TYPE_BF16}, {"q8_0", C.GGML_TYPE_Q8_0},
-	{"q5_1", C.GGML_TYPE_Q5_1}, {"q5_0", C.GGML_TYPE_Q5_0}, {"q4_1", C.GGML_TYPE_Q4_1}, {"q4_0", C.GGML_TYPE_Q4_0},
-	{"iq4_nl", C.GGML_TYPE_IQ4_NL},
-}
-
-func kvType(what, name string) (int32, error) {
-	if name == "" {
-		name = "f16"
-	}
-	var known []string
-	for _, t := range kvTypes {
-		if strings.EqualFold(t.name, name) {
-			return t.ggml, nil
-		}
-		known = append(known, t.name)
-	}
-	return 0, fmt.Errorf("%s is %q, want one of %s", what, name, strings.Join(known, ", "))
-}
-
-func kvTypeName(ggml int32) string {
-	i := slices.IndexFunc(kvTypes, func(t struct {
-		name string
-		ggml int32
-	}) bool {
-		return t.ggml == ggml
-	})
-	return kvTypes[i].name
-}
-
-func flashAttn(name string) (int32, error) {
-	switch strings.ToLower(name) {
-	case "", "auto":
-		return C.LLAMA_FLASH_ATTN_TYPE_AUTO, nil
-	case "on":
-		return C.LLAMA_FLASH_ATTN_TYPE_ENABLED, nil
-	case "off":
-		return C.LLAMA_FLASH_ATTN_TYPE_DISABLED, nil
-	}
-	return 0, fmt.Errorf("flash attention is %q, want auto, on or off", name)
 }

@@ -3,9 +3,7 @@
 package llama
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -50,8 +48,8 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// testThreads: compute threads wait for each other by spinning, so that beside other busy processes two on two cores are
-// a hundred times slower than one.
+// testThreads: compute threads spin while they wait for each other, so that beside other busy processes two threads on
+// two cores are a hundred times slower than one.
 const testThreads = 1
 
 func mustOpen(t testing.TB, o runtime.Options) runtime.Engine {
@@ -67,7 +65,7 @@ func mustOpen(t testing.TB, o runtime.Options) runtime.Engine {
 	return e
 }
 
-// TestKVBytesPerToken holds what warmUp measures against the metadata's arithmetic.
+// TestKVBytesPerToken compares what warmUp measures with the metadata's arithmetic.
 func TestKVBytesPerToken(t *testing.T) {
 	for _, cfg := range []ggufgen.Config{ggufgen.Tiny(), ggufgen.TinySWA()} {
 		path := model(t, cfg)
@@ -83,7 +81,8 @@ func TestKVBytesPerToken(t *testing.T) {
 					t.Fatal(err)
 				}
 				if m := e.Model(); int64(m.KVBytesPerToken) != want || m.KVTypeK != k || m.KVTypeV != v {
-					t.Errorf("%s: a token takes %d bytes as %s/%s, want %d as %s/%s", cfg.Name, m.KVBytesPerToken, m.KVTypeK, m.KVTypeV, want, k, v)
+					t.Errorf("%s: a token takes %d bytes as %s/%s, want %d as %s/%s", cfg.Name, m.KVBytesPerToken,
+						m.KVTypeK, m.KVTypeV, want, k, v)
 				}
 			}
 		}
@@ -95,15 +94,18 @@ func TestModelInfo(t *testing.T) {
 	path := model(t, cfg)
 	m := mustOpen(t, runtime.Options{ModelPath: path, ContextTokens: 300, Threads: 1, ThreadsBatch: 2, Sequences: 3})
 	want := runtime.ModelInfo{
-		Path: path, Name: cfg.Name, Architecture: "llama", Description: m.Model().Description, Parameters: cfg.Parameters(),
-		Bytes: m.Model().Bytes, TrainContext: cfg.Context, Layers: cfg.Layers, Embedding: cfg.Embedding, Heads: cfg.Heads,
+		Path: path, Name: cfg.Name, Architecture: "llama", Description: m.Model().Description,
+		Parameters: cfg.Parameters(),
+		Bytes:      m.Model().Bytes, TrainContext: cfg.Context, Layers: cfg.Layers, Embedding: cfg.Embedding,
+		Heads:   cfg.Heads,
 		KVHeads: cfg.KVHeads, VocabSize: cfg.VocabSize, KVTypeK: "f16", KVTypeV: "f16", KVBytesPerToken: 256,
 	}
 	if m.Model() != want {
 		t.Errorf("model info\n%+v, want\n%+v", m.Model(), want)
 	}
 	c := m.Capabilities()
-	if c.ContextTokens != 512 || c.Threads != 1 || c.Device != runtime.DeviceCPU || !c.CanAbort || !c.CanRemoveRange || !c.CanShift {
+	if c.ContextTokens != 512 || c.Threads != 1 || c.Device != runtime.DeviceCPU || !c.CanAbort || !c.CanRemoveRange ||
+		!c.CanShift {
 		t.Errorf("capabilities %+v (a context is a multiple of 256)", c)
 	}
 	if m.Vocab().ChatTemplate() != cfg.Template {
@@ -124,7 +126,8 @@ func TestEngineBuild(t *testing.T) {
 	_, version, ok := strings.Cut(string(mod), "github.com/ollama/ollama ")
 	version, _, _ = strings.Cut(version, "\n")
 	version, _, _ = strings.Cut(version, " ")
-	if build := engineBuild(); !ok || !strings.Contains(build, "ollama "+version+")") && !strings.Contains(build, "system") {
+	if build := engineBuild(); !ok || !strings.Contains(build, "ollama "+version+")") &&
+		!strings.Contains(build, "system") {
 		t.Errorf("the engine calls itself %q, go.mod names %q", build, version)
 	}
 }
@@ -132,11 +135,13 @@ func TestEngineBuild(t *testing.T) {
 func TestProgress(t *testing.T) {
 	path := model(t, ggufgen.Tiny())
 	var seen []float32
-	mustOpen(t, runtime.Options{ModelPath: path, ContextTokens: 256, Progress: func(f float32) bool { seen = append(seen, f); return true }})
+	mustOpen(t, runtime.Options{ModelPath: path, ContextTokens: 256,
+		Progress: func(f float32) bool { seen = append(seen, f); return true }})
 	if len(seen) < 2 || !slices.IsSorted(seen) || seen[len(seen)-1] != 1 {
 		t.Errorf("progress was %v, want it to rise to 1", seen)
 	}
-	if _, err := Open(runtime.Options{ModelPath: path, Progress: func(float32) bool { return false }}); !errors.Is(err, ErrStopped) {
+	if _, err := Open(runtime.Options{ModelPath: path, Progress: func(float32) bool { return false }}); !errors.Is(err,
+		ErrStopped) {
 		t.Errorf("a stopped load returned %v", err)
 	}
 }
@@ -163,7 +168,8 @@ func TestLog(t *testing.T) {
 	defer SetLogger(nil)
 	e := mustOpen(t, runtime.Options{ModelPath: model(t, ggufgen.Tiny()), ContextTokens: 256})
 	all := strings.Join(got.lines, "\n")
-	for _, want := range []string{"DEBUG llama_model_loader: loaded meta data", "DEBUG llama_context: n_ctx         = 256", "INFO llama_context: n_ctx_seq (256) < n_ctx_train"} {
+	for _, want := range []string{"DEBUG llama_model_loader: loaded meta data",
+		"DEBUG llama_context: n_ctx         = 256", "INFO llama_context: n_ctx_seq (256) < n_ctx_train"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no line %q among the %d of a load", want, len(got.lines))
 		}
@@ -193,13 +199,14 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// TestGreedyRepeats: the reference loop says the same twice, and on another engine over the same file.
+// TestGreedyRepeats: the reference loop gives the same tokens twice, and on a second engine with the same file.
 func TestGreedyRepeats(t *testing.T) {
 	path := model(t, ggufgen.Tiny())
 	var want []runtime.Token
 	for range 2 {
 		e := mustOpen(t, runtime.Options{ModelPath: path, ContextTokens: 512})
-		prompt, err := e.Vocab().Tokenize(nil, "<|im_start|>user\nSay something.<|im_end|>\n<|im_start|>assistant\n", true, true)
+		prompt, err := e.Vocab().Tokenize(nil, "<|im_start|>user\nSay something.<|im_end|>\n<|im_start|>assistant\n",
+			true, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -221,165 +228,6 @@ func TestGreedyRepeats(t *testing.T) {
 	}
 }
 
-// withPreTokenizer is the tiny model with another tokenizer.ggml.pre.
-func withPreTokenizer(t *testing.T, pre string) string {
-	t.Helper()
-	path := model(t, ggufgen.Tiny())
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The value's length is the 8 bytes behind the key and its type; tensor data is aligned to 32 bytes, so the last
-	// tensor's record is followed by padding that takes up the difference.
-	head, rest, ok1 := bytes.Cut(whole, []byte("tokenizer.ggml.pre"))
-	record, data, ok2 := bytes.Cut(rest, []byte("token_embd.weight"))
-	if !ok1 || !ok2 {
-		t.Fatal("the model is not laid out as expected")
-	}
-	const recordTail = 4 + 2*8 + 4 + 8 // dimensions, type, offset
-	end := len(whole) - len(data) + recordTail
-	old := int(binary.LittleEndian.Uint64(record[4:]))
-	out := slices.Concat(head, []byte("tokenizer.ggml.pre"), record[:4])
-	out = binary.LittleEndian.AppendUint64(out, uint64(len(pre)))
-	out = slices.Concat(out, []byte(pre), record[12+old:], []byte("token_embd.weight"), data[:recordTail])
-	for len(out)%32 != 0 {
-		out = append(out, 0)
-	}
-	out = append(out, whole[(end+31)/32*32:]...)
-	if err := os.WriteFile(path, out, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// TestTokenizeHostile: no text ends the process or takes for ever. The pre-tokenizers named here overflowed the stack.
-func TestTokenizeHostile(t *testing.T) {
-	for _, pre := range []string{"gpt-2", "qwen2", "gpt-4o", "tekken", "deepseek-v3", "poro-chat"} {
-		t.Run(pre, func(t *testing.T) {
-			v := mustOpen(t, runtime.Options{ModelPath: withPreTokenizer(t, pre), ContextTokens: 256}).Vocab()
-			for name, text := range map[string]string{
-				"letters": strings.Repeat("a", 1<<17), "mixed letters": strings.Repeat("aB", 1<<16), "dots": strings.Repeat(".", 1<<17),
-				"zeros": strings.Repeat("\x00", 1<<17), "blanks": strings.Repeat(" ", 1<<17), "ideographs": strings.Repeat("語", 1<<17),
-				"markers": strings.Repeat("<|im_start|>", 1<<12), "half markers": strings.Repeat("<|im_", 1<<14),
-				"invalid bytes": strings.Repeat("\xff\xfe", 1<<16),
-			} {
-				tokens, err := v.Tokenize(nil, text, true, true)
-				if err != nil {
-					t.Errorf("%s: %v", name, err)
-				}
-				var back []byte
-				for _, tok := range tokens {
-					back = append(back, v.Piece(tok)...)
-				}
-				if name != "invalid bytes" && name != "markers" && string(back) != text {
-					t.Errorf("%s: %d bytes came back as %d", name, len(text), len(back))
-				}
-			}
-		})
-	}
-	v := mustOpen(t, runtime.Options{ModelPath: model(t, ggufgen.Tiny()), ContextTokens: 256}).Vocab()
-	if _, err := v.Tokenize(nil, strings.Repeat("x", maxText+1), false, false); err == nil || !strings.Contains(err.Error(), "limit") {
-		t.Errorf("a text beyond the limit: %v", err)
-	}
-}
-
-// TestTokenizePieces: cutting a text at its markers changes nothing.
-func TestTokenizePieces(t *testing.T) {
-	v := mustOpen(t, runtime.Options{ModelPath: model(t, ggufgen.Tiny()), ContextTokens: 256}).Vocab().(*vocab)
-	text := strings.Repeat("<|im_start|>user\n  What is  this?\n<|im_end|>\n<|im_start|>assistant\n<think>\nHm.</think>  It. <|im_end|>\n", 1000)
-	got, err := v.Tokenize(nil, text, true, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v.cuts.atMarkers = false
-	want, err := v.Tokenize(nil, text, true, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(got, want) {
-		t.Error("a text tokenized in pieces differs from the same in one")
-	}
-}
-
-// TestTokenizeCut: what Cut says of a text is so, and so is what Tokenize makes of it, under every pre-tokenizer that
-// llama.cpp has.
-func TestTokenizeCut(t *testing.T) {
-	pres := []string{
-		"default", "llama-bpe", "deepseek-llm", "deepseek-coder", "deepseek-v3", "falcon", "mpt", "starcoder", "gpt-2", "refact", "command-r",
-		"qwen2", "stablelm2", "olmo", "dbrx", "smaug-bpe", "poro-chat", "chatglm-bpe", "viking", "jais", "tekken", "smollm", "codeshell", "bloom",
-		"gpt3-finnish", "exaone", "chameleon", "minerva-7b", "gpt-4o", "superbpe", "trillion", "granite-docling", "bailingmoe", "seed-coder",
-		"hunyuan", "hunyuan-dense", "kimi-k2", "grok-2", "afmoe", "minimax-m2",
-	}
-	parts := []string{
-		"a", "the", "Word", "it's", "I'LL", "x2", "1", "22", "333", "4444", "55555", " ", "  ", "   ", "\n", "\n\n", "\t", "\r\n", ".", ",", "...", "?!", "()", "-",
-		"é", "ß", "語", "。", "한", "🙂", "\u3000", "\xff", "<|im_start|>", "<|im_end|>", "<think>", "<|im_", "$", "_", "  \n", "/", "'",
-	}
-	for _, pre := range pres {
-		t.Run(pre, func(t *testing.T) {
-			v := mustOpen(t, runtime.Options{ModelPath: withPreTokenizer(t, pre), ContextTokens: 256}).Vocab().(*vocab)
-			if !v.cuts.words {
-				t.Fatal("its texts are not cut between words: the test shows nothing")
-			}
-			seed := rand.Uint64()
-			r := rand.New(rand.NewPCG(seed, 0))
-			whole := func(text string, special, parse bool) []runtime.Token {
-				var buf []runtime.Token
-				out, err := v.tokenize(nil, &buf, text, special, parse)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return out
-			}
-			for range 25 {
-				var b strings.Builder
-				for n := 1 + r.IntN(700); b.Len() < n; {
-					b.WriteString(parts[r.IntN(len(parts))])
-				}
-				text, parse := b.String(), r.IntN(2) == 0
-				want := whole(text, true, parse)
-				got, err := v.Tokenize(nil, text, true, parse)
-				if err != nil || !slices.Equal(got, want) {
-					t.Fatalf("seed %d: %q is %v, in one piece %v", seed, text, got, want)
-				}
-				for k := range 4 {
-					n := v.Cut(text, r.IntN(len(text))/(k+1), parse)
-					if n == len(text) {
-						continue
-					}
-					got := append(whole(text[:n], true, parse), whole(text[n:], false, parse)...)
-					if !slices.Equal(got, want) {
-						t.Fatalf("seed %d: %q cut at %d is %v, in one piece %v", seed, text, n, got, want)
-					}
-				}
-			}
-		})
-	}
-}
-
-// A vocabulary with tokens that lie across words is not cut between them.
-func TestCrosses(t *testing.T) {
-	for piece, want := range map[string]bool{"": false, " the": false, "the ": true, "of the": true, "a\n": true, "\n\na": false, ". ": false, ".\n": false} {
-		if crosses([]byte(piece)) != want {
-			t.Errorf("%q: %v", piece, !want)
-		}
-	}
-}
-
-func TestTokenizeAfterClose(t *testing.T) {
-	e, err := Open(runtime.Options{ModelPath: model(t, ggufgen.Tiny()), ContextTokens: 256})
-	if err != nil {
-		t.Fatal(err)
-	}
-	v := e.Vocab()
-	e.Close()
-	if _, err := v.Tokenize(nil, "x", false, false); err == nil {
-		t.Error("tokenize worked after Close")
-	}
-	if v.Text(v.EOS()) == "" || v.IsEOG(v.EOS()) == false {
-		t.Error("the tables are gone after Close")
-	}
-}
-
 // argmaxGo is what ArgMax must equal.
 func argmaxGo(x []float32) (int32, float32) {
 	at, best := int32(-1), float32(math.Inf(-1))
@@ -393,7 +241,8 @@ func argmaxGo(x []float32) (int32, float32) {
 
 func TestArgMax(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	special := []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 0, float32(math.Copysign(0, -1)), math.MaxFloat32}
+	special := []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 0,
+		float32(math.Copysign(0, -1)), math.MaxFloat32}
 	for n := range 300 {
 		x := make([]float32, n)
 		for round := range 20 {
@@ -440,7 +289,8 @@ func BenchmarkArgMax(b *testing.B) {
 
 func TestErrorText(t *testing.T) {
 	got := errorText([]string{
-		"llama_model_load: error loading model: tensor 'x' is missing", "llama_model_load_from_file_impl: failed to load model",
+		"llama_model_load: error loading model: tensor 'x' is missing",
+		"llama_model_load_from_file_impl: failed to load model",
 		"decode: tensor 'x' is missing", "plain words: kept",
 	})
 	if want := "tensor 'x' is missing; plain words: kept"; got != want {

@@ -9,8 +9,8 @@ import (
 // logger receives llama.cpp's lines; nil drops them.
 var logger atomic.Pointer[slog.Logger]
 
-// llama.cpp's levels and what they become. Each goes one step down: whatever goes wrong comes back as an error from
-// the call that failed, so its own lines are background, and its informational lines number in the hundreds.
+// The slog levels of llama.cpp's levels, each one lower: a failure is also returned as an error by the failing call,
+// and there are hundreds of informational lines.
 const (
 	ggmlDebug = 1
 	ggmlInfo  = 2

@@ -15,7 +15,7 @@ import (
 )
 
 func init() {
-	// After the imported engine's own init, which routes ggml's log to its own place.
+	// After the init of the imported engine, which sets another log callback.
 	C.uma_install()
 	C.uma_log_level(ggmlWarn)
 }
@@ -27,7 +27,7 @@ var drain struct {
 	buf []byte // Invariant: used under the mutex only
 }
 
-// DrainLogs hands llama.cpp's pending log lines to the logger. Safe from any goroutine; cheap when there are none.
+// DrainLogs sends llama.cpp's pending log lines to the logger. Safe from any goroutine; cheap when there are none.
 func DrainLogs() { drainLogs(slog.LevelError) }
 
 // drainLogs delivers the pending lines, none above level most, and returns the text of the error lines.

@@ -16,8 +16,8 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
-// q8 is what Q8_0 keeps of values: blocks of 32 that share a scale, a half. Ties go to even in ggml's vector code and away
-// from zero in its plain code: either way the result is within the tolerance of the test.
+// q8 is values rounded to Q8_0: blocks of 32 with one scale, a float16. Ties go to even in ggml's vector code and
+// away from zero in its plain code: either way the result is within the tolerance of the test.
 func q8(values []float32) []float64 {
 	kept := make([]float64, len(values))
 	for b := 0; b < len(values); b += 32 {
@@ -43,13 +43,14 @@ func matmul(threads, m, n, k int, weights, x []float32) []float32 {
 	return slices.Clone(p.out())
 }
 
-// The kernel against the product of what Q8_0 keeps, in float64, beside ggml's.
+// The kernel, and ggml's, against the product of the Q8_0 values in float64.
 func TestMatmul(t *testing.T) {
 	if !matmulBuilt() {
 		t.Skip("built for a processor without AVX-512 VNNI: ggml computes this")
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
-	for _, c := range [][3]int{{16, 1, 32}, {192, 1, 192}, {576, 2, 576}, {100, 3, 64}, {1, 9, 96}, {33, 17, 1536}, {640, 40, 256}} {
+	for _, c := range [][3]int{{16, 1, 32}, {192, 1, 192}, {576, 2, 576}, {100, 3, 64}, {1, 9, 96}, {33, 17, 1536},
+		{640, 40, 256}} {
 		m, n, k := c[0], c[1], c[2]
 		w, x := normal(rng, m*k, 0.05), normal(rng, n*k, 1)
 		copy(x[:min(32, n*k)], make([]float32, 32)) // a block of nothing but zeros
@@ -85,14 +86,15 @@ func TestMatmul(t *testing.T) {
 	}
 }
 
-// What a row gives does not depend on how many are beside it, nor on the number of threads, bit for bit.
+// A row's result depends neither on the other rows nor on the number of threads, bit for bit.
 func TestMatmulOfARowIsItsOwn(t *testing.T) {
 	if !matmulBuilt() {
 		t.Skip("built for a processor without AVX-512 VNNI: ggml computes this")
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-		m, n, k := rapid.IntRange(1, 130).Draw(t, "m"), rapid.IntRange(1, 40).Draw(t, "n"), 32*rapid.IntRange(1, 20).Draw(t, "k/32")
+		m, n, k := rapid.IntRange(1, 130).Draw(t, "m"), rapid.IntRange(1, 40).Draw(t, "n"),
+			32*rapid.IntRange(1, 20).Draw(t, "k/32")
 		w, x := normal(rng, m*k, 0.05), normal(rng, n*k, 1)
 		all := matmul(rapid.IntRange(1, 4).Draw(t, "threads"), m, n, k, w, x)
 		i := rapid.IntRange(0, n-1).Draw(t, "row")
@@ -126,7 +128,8 @@ func TestQ8StaysOnOurKernel(t *testing.T) {
 	}
 }
 
-// go test -bench Matmul ./runtime/llama: ours and ggml's on one thread. Weights larger than the caches, as a model's are.
+// go test -bench Matmul ./runtime/llama: ours and ggml's on one thread. Weights larger than the caches, as a model's
+// are.
 func BenchmarkMatmul(b *testing.B) {
 	if !matmulBuilt() {
 		b.Skip("built for a processor without AVX-512 VNNI: ggml computes this")

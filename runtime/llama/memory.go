@@ -21,7 +21,8 @@ func (e *engine) SeqRange(s runtime.Seq) (first, last runtime.Pos) {
 	if !e.seqOK(s) {
 		return -1, -1
 	}
-	return runtime.Pos(C.llama_memory_seq_pos_min(e.mem, C.llama_seq_id(s))), runtime.Pos(C.llama_memory_seq_pos_max(e.mem, C.llama_seq_id(s)))
+	return runtime.Pos(C.llama_memory_seq_pos_min(e.mem, C.llama_seq_id(s))),
+		runtime.Pos(C.llama_memory_seq_pos_max(e.mem, C.llama_seq_id(s)))
 }
 
 func (e *engine) SeqRemove(s runtime.Seq, p0, p1 runtime.Pos) bool {
@@ -41,7 +42,7 @@ func (e *engine) SeqRemove(s runtime.Seq, p0, p1 runtime.Pos) bool {
 	case p0 > last || p1 <= first && e.window == 0:
 		return true // nothing there
 	case e.window > 0 && (p1 <= last || first > 0 && first > p0-runtime.Pos(e.window)):
-		// What stays would attend to cells that the sliding window has already given up.
+		// The remaining cells would attend to cells that the sliding window has dropped.
 		return false
 	}
 	return bool(C.llama_memory_seq_rm(e.mem, C.llama_seq_id(s), C.llama_pos(p0), C.llama_pos(p1)))
@@ -113,7 +114,7 @@ func (e *engine) SnapshotSize(s runtime.Seq, p0, p1 runtime.Pos) (n int, err err
 	return n, nil
 }
 
-// emptySeq is some sequence that holds nothing, -1 when all do.
+// emptySeq is an empty sequence, -1 when there is none.
 func (e *engine) emptySeq() runtime.Seq {
 	for s := runtime.Seq(e.caps.MaxSequences) - 1; s >= 0; s-- {
 		if _, last := e.SeqRange(s); last < 0 {
@@ -129,7 +130,8 @@ func (e *engine) Snapshot(dst []byte, s, scratch runtime.Seq, p0, p1 runtime.Pos
 		if len(dst) < need {
 			return fmt.Errorf("needs %d bytes, the buffer has %d", need, len(dst))
 		}
-		n = int(C.llama_state_seq_get_data(e.ctx, (*C.uint8_t)(unsafe.SliceData(dst)), C.size_t(len(dst)), C.llama_seq_id(q)))
+		n = int(C.llama_state_seq_get_data(e.ctx, (*C.uint8_t)(unsafe.SliceData(dst)), C.size_t(len(dst)),
+			C.llama_seq_id(q)))
 		if n == 0 {
 			return fmt.Errorf("llama.cpp: %s", drainLogs(slog.LevelError))
 		}
@@ -173,7 +175,8 @@ func (e *engine) Restore(src []byte, s, scratch runtime.Seq) error {
 	}
 	defer e.SeqRemove(scratch, 0, -1)
 	if q0, q1 := e.SeqRange(scratch); q0 <= last && first <= q1 {
-		return fmt.Errorf("%w: sequence %d already holds [%d, %d], the snapshot [%d, %d]", runtime.ErrSnapshot, s, first, last, q0, q1)
+		return fmt.Errorf("%w: sequence %d already holds [%d, %d], the snapshot [%d, %d]", runtime.ErrSnapshot, s,
+			first, last, q0, q1)
 	}
 	e.SeqCopy(scratch, s, -1, -1)
 	return nil

@@ -22,7 +22,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
-// use does with a file what a daemon does with a model, and says what came of it in one line.
+// use loads and runs a file as the daemon does, and returns the result in one line.
 func use(path string) string {
 	e, err := Open(runtime.Options{ModelPath: path, ContextTokens: 256, Sequences: 4, Threads: 2})
 	switch {
@@ -77,7 +77,7 @@ func use(path string) string {
 	return "serves"
 }
 
-// useAll is what the child does with the files that its standard input names.
+// useAll runs in the child: it uses each file named on standard input.
 func useAll() {
 	// An allocation that a damaged number asked for fails here instead of taking the machine's memory.
 	limit := unix.Rlimit{Cur: 12 << 30, Max: 12 << 30}
@@ -91,7 +91,7 @@ func useAll() {
 	}
 }
 
-// useInChild has a child process use a file. After a crash, the next call starts a new one.
+// useInChild uses a file in a child process. After a crash, the next call starts a new one.
 type user struct {
 	cmd    *exec.Cmd
 	in     *bufio.Writer
@@ -162,8 +162,8 @@ func (u *user) use(t *testing.T, path string) (line string, ok bool) {
 }
 
 // TestMutatedModels: a file that was changed in one or two places, of metadata or of tensor records, is served or
-// refused with ErrModel. It never ends the process. UMA_MUTATIONS sets how many files (1200 is the whole), UMA_MUTATION
-// the one to begin with.
+// refused with ErrModel, and never crashes the process. UMA_MUTATIONS sets how many files (1200 is the whole),
+// UMA_MUTATION the one to begin with.
 func TestMutatedModels(t *testing.T) {
 	number := func(name string, otherwise int) int {
 		n, err := strconv.Atoi(os.Getenv(name))
@@ -176,7 +176,8 @@ func TestMutatedModels(t *testing.T) {
 	biased := ggufgen.Tiny()
 	biased.Name, biased.AddBOS, biased.Tied = "tiny-tied", true, true
 	var sound []*ggufmut.File
-	for _, path := range []string{model(t, ggufgen.Tiny()), model(t, ggufgen.TinySWA()), model(t, biased), filepath.Join("..", "..", "models", "uma-tiny.gguf")} {
+	for _, path := range []string{model(t, ggufgen.Tiny()), model(t, ggufgen.TinySWA()), model(t, biased),
+		filepath.Join("..", "..", "models", "uma-tiny.gguf")} {
 		b, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

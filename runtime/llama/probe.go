@@ -23,8 +23,8 @@ import (
 
 var _ runtime.RowProber = (*engine)(nil)
 
-// ProbeRow implements runtime.RowProber with the kernel of probe.c, which finds the row by its index: the only pointer
-// that crosses is that of the few close ids.
+// ProbeRow implements runtime.RowProber with the kernel of probe.c, which finds the row by its index: close is the only
+// pointer passed to C.
 func (e *engine) ProbeRow(i int, close []runtime.Token, out *runtime.RowStats) bool {
 	if !e.hasRow(i) {
 		return false
@@ -34,8 +34,8 @@ func (e *engine) ProbeRow(i int, close []runtime.Token, out *runtime.RowStats) b
 	return true
 }
 
-// probeF32 and its two siblings probe a row that lies in Go memory. llama.cpp gives float32 whatever the model's weights
-// are; the halves are for engines whose output stays in them.
+// probeF32 and its two siblings probe a row in Go memory. llama.cpp's logits are float32 for every type of
+// weights; the 16-bit kernels are for engines with 16-bit logits.
 func probeF32(row []float32, close []runtime.Token) runtime.RowStats {
 	ids, n := closeIDs(close)
 	return rowStats(C.uma_probe_f32((*C.float)(unsafe.SliceData(row)), C.int32_t(len(row)), ids, n))
@@ -57,7 +57,8 @@ func closeIDs(close []runtime.Token) (*C.int32_t, C.int32_t) {
 
 func rowStats(s C.uma_row_stats) runtime.RowStats {
 	return runtime.RowStats{
-		Max: float32(s.max), Argmax: runtime.Token(s.argmax), LogSumExp: float64(s.log_sum_exp), Entropy: float64(s.entropy),
+		Max: float32(s.max), Argmax: runtime.Token(s.argmax), LogSumExp: float64(s.log_sum_exp),
+		Entropy:   float64(s.entropy),
 		CloseMass: float64(s.close_mass), CloseRank: int(s.close_rank), NonFinite: int(s.non_finite),
 	}
 }

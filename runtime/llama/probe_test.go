@@ -20,7 +20,7 @@ import (
 
 var inf32, nan32 = float32(math.Inf(1)), float32(math.NaN())
 
-// sameStats holds the kernel's answer against the reference's. It returns the largest difference.
+// sameStats compares the kernel's answer with the reference's. It returns the largest difference.
 func sameStats(t interface{ Errorf(string, ...any) }, what string, got, want runtime.RowStats) (worst float64) {
 	apart := func(a, b, tol float64) bool {
 		if a == b {
@@ -29,15 +29,17 @@ func sameStats(t interface{ Errorf(string, ...any) }, what string, got, want run
 		worst = max(worst, math.Abs(a-b))
 		return !(math.Abs(a-b) <= tol)
 	}
-	if got.Max != want.Max || got.Argmax != want.Argmax || got.CloseRank != want.CloseRank || got.NonFinite != want.NonFinite ||
-		apart(got.Entropy, want.Entropy, runtime.EntropyError) || apart(got.LogSumExp, want.LogSumExp, runtime.LogSumExpError) ||
+	if got.Max != want.Max || got.Argmax != want.Argmax || got.CloseRank != want.CloseRank ||
+		got.NonFinite != want.NonFinite ||
+		apart(got.Entropy, want.Entropy, runtime.EntropyError) ||
+		apart(got.LogSumExp, want.LogSumExp, runtime.LogSumExpError) ||
 		apart(got.CloseMass, want.CloseMass, runtime.EntropyError) {
 		t.Errorf("%s:\n got %+v\nwant %+v", what, got, want)
 	}
 	return worst
 }
 
-// probeRows are the shapes of rows that a kernel gets wrong in different ways.
+// probeRows are rows with different sources of error.
 var probeRows = []struct {
 	name string
 	fill func(r *rand.Rand, row []float32)
@@ -53,8 +55,14 @@ var probeRows = []struct {
 		each(row, func(int) float64 { return -1e4 })
 		row[r.IntN(len(row))] = 1e4
 	}},
-	{"extreme", func(r *rand.Rand, row []float32) { each(row, func(int) float64 { return 1e4 * (2*r.Float64() - 1) }) }},
-	{"far from zero", func(r *rand.Rand, row []float32) { each(row, func(int) float64 { return 1e4 + 3*r.NormFloat64() }) }},
+	{"extreme", func(r *rand.Rand, row []float32) {
+		each(row,
+			func(int) float64 { return 1e4 * (2*r.Float64() - 1) })
+	}},
+	{"far from zero", func(r *rand.Rand,
+		row []float32) {
+		each(row, func(int) float64 { return 1e4 + 3*r.NormFloat64() })
+	}},
 	{"ascending", func(_ *rand.Rand, row []float32) { each(row, func(i int) float64 { return 0.01 * float64(i) }) }},
 	{"descending", func(_ *rand.Rand, row []float32) { each(row, func(i int) float64 { return -0.01 * float64(i) }) }},
 	// Half of the mass on one entry and half on all others: the worst for an error that all of them have in common.
@@ -102,7 +110,7 @@ func each(row []float32, f func(i int) float64) {
 	}
 }
 
-// TestProbe holds the three kernels against the float64 reference, over vocabularies of real models and the lengths
+// TestProbe compares the three kernels with the float64 reference, over vocabularies of real models and the lengths
 // around a block of the kernel's.
 func TestProbe(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 1))
@@ -112,7 +120,8 @@ func TestProbe(t *testing.T) {
 		for _, c := range probeRows {
 			c.fill(r, row)
 			what := fmt.Sprintf("%s, n = %d", c.name, n)
-			for _, close := range [][]runtime.Token{nil, {int32(r.IntN(n))}, {-1, int32(n), 0}, {int32(n - 1), int32(n / 2)}} {
+			for _, close := range [][]runtime.Token{nil, {int32(r.IntN(n))}, {-1, int32(n), 0},
+				{int32(n - 1), int32(n / 2)}} {
 				if len(close) == 2 && n < 3 {
 					continue // the ids are distinct
 				}
@@ -152,7 +161,7 @@ func fromBrain(row []uint16) []float32 {
 	return out
 }
 
-// TestProbeEveryHalf: each of the 65,536 halves is read as what it is.
+// TestProbeEveryHalf: each of the 65,536 float16 values is decoded correctly.
 func TestProbeEveryHalf(t *testing.T) {
 	for u := range 1 << 16 {
 		row := []uint16{uint16(u)}
@@ -165,15 +174,15 @@ func TestProbeEveryHalf(t *testing.T) {
 	}
 }
 
-// TestProbeLevels is the error that all terms have in common, at every distance from the largest logit where there is
-// mass to be wrong about.
+// TestProbeLevels measures the error that all terms share, at every distance from the largest logit with relevant mass.
 func TestProbeLevels(t *testing.T) {
 	row := make([]float32, 152_064)
 	worst, at := 0.0, 0.0
 	for d := 0.0; d < 34; d += 0.0937 {
 		each(row, func(int) float64 { return 1 - d })
 		row[100_000] = 1
-		if e := sameStats(t, fmt.Sprintf("d = %v", d), probeF32(row, nil), meridian.ReferenceProbe(row, nil)); e > worst {
+		if e := sameStats(t, fmt.Sprintf("d = %v", d), probeF32(row, nil),
+			meridian.ReferenceProbe(row, nil)); e > worst {
 			worst, at = e, d
 		}
 	}
@@ -227,7 +236,7 @@ func FuzzProbe(f *testing.F) {
 }
 
 // benchRows are logits as a language model gives them, a few hundred likely tokens over a wide bulk; several rows, so
-// that branches are not learnt by heart.
+// that the branch predictor does not learn one.
 func benchRows(n int) (rows [8][]float32) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for i := range rows {
@@ -240,7 +249,7 @@ func benchRows(n int) (rows [8][]float32) {
 	return rows
 }
 
-// BenchmarkProbe: one row, and against it what reading the row costs at all (the argmax, which does little else).
+// BenchmarkProbe: one row, compared with the cost of reading it (argmax).
 func BenchmarkProbe(b *testing.B) {
 	close := []runtime.Token{11}
 	for _, n := range []int{32_000, 152_064} {

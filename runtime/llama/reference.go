@@ -17,9 +17,9 @@ type TokenProb struct {
 	P     float32
 }
 
-// ReferenceSampler is llama.cpp's own sampler chain, in llama-server's order: penalties → top_n_sigma → top_k → typical_p →
-// top_p → min_p → XTC → temperature → draw; or penalties → temperature → Mirostat. It is what the sampler package is tested against; serving does not use it. Not safe for
-// concurrent use.
+// ReferenceSampler is llama.cpp's own sampler chain, in llama-server's order: penalties → top_n_sigma → top_k →
+// typical_p → top_p → min_p → XTC → temperature → draw; or penalties → temperature → Mirostat. It is what the sampler
+// package is tested against; serving does not use it. Not safe for concurrent use.
 type ReferenceSampler struct {
 	chain *C.struct_llama_sampler
 	cand  []C.llama_token_data // scratch, one element per token of the vocabulary
@@ -31,11 +31,13 @@ func NewReferenceSampler(p ReferenceParams) *ReferenceSampler {
 	cp.no_perf = true
 	chain := C.llama_sampler_chain_init(cp)
 	add := func(stage *C.struct_llama_sampler) { C.llama_sampler_chain_add(chain, stage) }
-	add(C.llama_sampler_init_penalties(C.int32_t(p.PenaltyLastN), C.float(p.RepeatPenalty), C.float(p.FrequencyPenalty), C.float(p.PresencePenalty)))
+	add(C.llama_sampler_init_penalties(C.int32_t(p.PenaltyLastN), C.float(p.RepeatPenalty), C.float(p.FrequencyPenalty),
+		C.float(p.PresencePenalty)))
 	switch p.Mirostat {
 	case 1:
 		add(C.llama_sampler_init_temp(C.float(p.Temperature)))
-		add(C.llama_sampler_init_mirostat(C.int32_t(p.VocabSize), C.uint32_t(p.Seed), C.float(p.MirostatTau), C.float(p.MirostatEta), 100))
+		add(C.llama_sampler_init_mirostat(C.int32_t(p.VocabSize), C.uint32_t(p.Seed), C.float(p.MirostatTau),
+			C.float(p.MirostatEta), 100))
 		return &ReferenceSampler{chain: chain}
 	case 2:
 		add(C.llama_sampler_init_temp(C.float(p.Temperature)))
@@ -55,7 +57,8 @@ func NewReferenceSampler(p ReferenceParams) *ReferenceSampler {
 		add(C.llama_sampler_init_xtc(C.float(p.XTCProbability), C.float(p.XTCThreshold), 1, C.uint32_t(p.Seed)))
 	}
 	if p.DynatempRange > 0 {
-		add(C.llama_sampler_init_temp_ext(C.float(p.Temperature), C.float(p.DynatempRange), C.float(p.DynatempExponent)))
+		add(C.llama_sampler_init_temp_ext(C.float(p.Temperature), C.float(p.DynatempRange),
+			C.float(p.DynatempExponent)))
 	} else {
 		add(C.llama_sampler_init_temp(C.float(p.Temperature)))
 	}
@@ -63,8 +66,9 @@ func NewReferenceSampler(p ReferenceParams) *ReferenceSampler {
 	return &ReferenceSampler{chain: chain}
 }
 
-// apply runs a chain over a copy of logits and returns what it made of the candidates.
-func (s *ReferenceSampler) apply(chain *C.struct_llama_sampler, logits []float32) (cand []C.llama_token_data, selected int) {
+// apply runs a chain over a copy of logits and returns the remaining candidates.
+func (s *ReferenceSampler) apply(chain *C.struct_llama_sampler, logits []float32) (cand []C.llama_token_data,
+	selected int) {
 	if len(s.cand) < len(logits) {
 		s.cand = make([]C.llama_token_data, len(logits))
 	}
@@ -87,8 +91,8 @@ func (s *ReferenceSampler) Sample(logits []float32) runtime.Token {
 	return t
 }
 
-// Probs are the candidates the draw would choose from and their probabilities, most probable first where llama.cpp
-// sorted them. It changes nothing: no token is drawn or accepted.
+// Probs are the candidates of the draw and their probabilities, most probable first where llama.cpp sorts them. No
+// token is drawn or accepted.
 func (s *ReferenceSampler) Probs(logits []float32) []TokenProb {
 	chain := C.llama_sampler_clone(s.chain)
 	defer C.llama_sampler_free(chain)

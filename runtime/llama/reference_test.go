@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestReferenceSampler holds the wrapper against what a chain of these parameters must do, stage by stage, and the
+// TestReferenceSampler compares the wrapper with what a chain of these parameters must do, stage by stage, and the
 // draws of Sample against the probabilities of Probs.
 func TestReferenceSampler(t *testing.T) {
 	logits := []float32{1, 3, 2, 0, -1, float32(math.Inf(-1)), 2.5, 0.5}
@@ -61,7 +61,8 @@ func TestReferenceSampler(t *testing.T) {
 	})
 	t.Run("draws", func(t *testing.T) {
 		const n = 20_000
-		s := NewReferenceSampler(ReferenceParams{Temperature: 0.7, TopK: 6, TopP: 0.95, MinP: 0.02, RepeatPenalty: 1, Seed: 7})
+		s := NewReferenceSampler(ReferenceParams{Temperature: 0.7, TopK: 6, TopP: 0.95, MinP: 0.02, RepeatPenalty: 1,
+			Seed: 7})
 		defer s.Close()
 		want := map[int32]float64{}
 		for _, c := range s.Probs(logits) {

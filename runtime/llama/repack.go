@@ -5,5 +5,5 @@ package llama
 // #include "repack.h"
 import "C"
 
-// repackedBytes is the size of the weights that the CPU backend has rearranged for its vector kernels.
+// repackedBytes is the size of the weights that the CPU backend has repacked for its vector kernels.
 func (e *engine) repackedBytes() uint64 { return uint64(C.uma_repacked_bytes(e.model)) }

@@ -2,5 +2,5 @@
 
 package llama
 
-// repackedBytes is 0: the installed library repacks, but its public interface does not tell how much.
+// repackedBytes is 0: the installed library repacks, but its API does not report how much.
 func (e *engine) repackedBytes() uint64 { return 0 }

@@ -45,9 +45,8 @@ func distance(a, b [][]float32) float64 {
 	return math.Sqrt(square / size)
 }
 
-// What the engine holds rearranged is what internal/gguf foretells from the file and the processor, and with NoRepack
-// none: Q4_K, Q4_0 and IQ4_NL have a copy (this fails in a build without GGML_USE_CPU_REPACK), Q8_0 and the rest have
-// none.
+// The engine repacks the weights that internal/gguf predicts from the file and the processor, and with NoRepack none:
+// Q4_K, Q4_0 and IQ4_NL have a copy (this fails in a build without GGML_USE_CPU_REPACK), Q8_0 and the rest have none.
 func TestRepackedBytesAsForetold(t *testing.T) {
 	if goruntime.GOOS == "darwin" {
 		t.Skip("the layers lie on the GPU")
@@ -86,9 +85,8 @@ func TestRepackedBytesAsForetold(t *testing.T) {
 	}
 }
 
-// A model computes the same with its weights repacked and as the file has them, to within what the activations'
-// rounding to eight bits makes of another order of sums: types mixed in one model, embeddings that are looked up and
-// multiplied with.
+// A model computes the same with and without repacked weights, up to the rounding of activations to 8 bits in another
+// order of sums: mixed types, and embeddings used for lookup and for multiplication.
 func TestRepackedModelsComputeTheSame(t *testing.T) {
 	for _, typ := range []ggufgen.Type{ggufgen.Q4_K_M, ggufgen.Q4_K, ggufgen.Q4_0, ggufgen.IQ4_NL} {
 		for _, tied := range []bool{false, true} {

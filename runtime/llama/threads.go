@@ -8,7 +8,7 @@ import (
 )
 
 // defaultThreads is one per physical core: two threads of one core share its vector units, and a matrix product gains
-// nothing from the second. On machines that show few CPUs (a virtual one with two hardware threads of one core) at
+// nothing from the second. On machines with few CPUs (a virtual machine with two hardware threads of one core) at
 // least two are used where there are two.
 //
 // Only CPUs this process may run on count (affinity and, through GOMAXPROCS's default, the cgroup's quota).

@@ -19,7 +19,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// maxText is the longest text Tokenize takes, in bytes.
+// maxText is the longest text that Tokenize accepts, in bytes.
 const maxText = 256 << 20
 
 const (
@@ -29,7 +29,7 @@ const (
 	flagStrips  = 8
 )
 
-// vocab answers from tables made once; only Tokenize calls llama.cpp. Safe from any goroutine.
+// vocab answers from tables that Open makes; only Tokenize calls llama.cpp. Safe from any goroutine.
 type vocab struct {
 	pieces   []byte   // what all tokens show, one behind the other
 	pieceEnd []uint32 // token t shows pieces[pieceEnd[t-1]:pieceEnd[t]]
@@ -45,7 +45,7 @@ type vocab struct {
 	scratch sync.Pool             // *[]runtime.Token, as long as the longest piece so far has bytes
 }
 
-// check makes tokens of a plain text: a tokenizer that does not fit its vocabulary shows at once.
+// check tokenizes a plain text, so that a tokenizer that does not fit the vocabulary fails at load time.
 func (v *vocab) check() error {
 	const sample = "Hello, world 1\n"
 	tokens, err := v.Tokenize(nil, sample, true, true)
@@ -54,7 +54,8 @@ func (v *vocab) check() error {
 	}
 	for _, t := range tokens {
 		if t < 0 || int(t) >= v.Size() {
-			return fmt.Errorf("its tokenizer makes token %d of %q, which is not in the vocabulary (0 … %d)", t, sample, v.Size()-1)
+			return fmt.Errorf("its tokenizer makes token %d of %q, which is not in the vocabulary (0 … %d)", t, sample,
+				v.Size()-1)
 		}
 	}
 	return nil
@@ -83,7 +84,8 @@ func newVocab(cv *C.struct_llama_vocab) (*vocab, error) {
 	}
 	kind := C.llama_vocab_type(cv)
 	v.cuts.recursive = kind == C.LLAMA_VOCAB_TYPE_BPE
-	v.cuts.atMarkers = (kind == C.LLAMA_VOCAB_TYPE_BPE || kind == C.LLAMA_VOCAB_TYPE_SPM) && !bool(C.llama_vocab_get_add_eos(cv))
+	v.cuts.atMarkers = (kind == C.LLAMA_VOCAB_TYPE_BPE || kind == C.LLAMA_VOCAB_TYPE_SPM) &&
+		!bool(C.llama_vocab_get_add_eos(cv))
 	v.cuts.words = v.cuts.recursive && v.cuts.atMarkers
 	for t := range runtime.Token(n) {
 		if v.flags[t]&flagMarker != 0 {
@@ -145,19 +147,21 @@ func (v *vocab) Cut(text string, min int, parseSpecial bool) int {
 }
 
 // tokenize is Tokenize of one piece.
-func (v *vocab) tokenize(dst []runtime.Token, buf *[]runtime.Token, text string, addSpecial, parseSpecial bool) ([]runtime.Token, error) {
+func (v *vocab) tokenize(dst []runtime.Token, buf *[]runtime.Token, text string, addSpecial,
+	parseSpecial bool) ([]runtime.Token, error) {
 	stack := 0
 	if v.cuts.recursive && len(text) > shallow {
 		stack = deepStack
 	}
-	// One token a byte is more than enough for almost every vocabulary; llama.cpp says how many when it is not.
+	// One token a byte is more than enough for almost every vocabulary; otherwise llama.cpp reports the number.
 	want := len(text) + 16
 	for {
 		if len(*buf) < want {
 			*buf = make([]runtime.Token, want)
 		}
 		n := int(C.uma_tokenize(v.v, (*C.char)(unsafe.Pointer(unsafe.StringData(text))), C.int32_t(len(text)),
-			(*C.llama_token)(&(*buf)[0]), C.int32_t(len(*buf)), C.bool(addSpecial), C.bool(parseSpecial), C.size_t(stack)))
+			(*C.llama_token)(&(*buf)[0]), C.int32_t(len(*buf)), C.bool(addSpecial), C.bool(parseSpecial),
+			C.size_t(stack)))
 		switch {
 		case n >= 0:
 			return append(slices.Grow(dst, n), (*buf)[:n]...), nil
@@ -172,7 +176,7 @@ func (v *vocab) tokenize(dst []runtime.Token, buf *[]runtime.Token, text string,
 
 func (v *vocab) known(t runtime.Token) bool { return uint(t) < uint(len(v.flags)) }
 
-// span is where token t's string lies, given where each token's ends.
+// span is the range of token t's string, given the end of each token's.
 func span(end []uint32, t runtime.Token) (from, to uint32) {
 	if t > 0 {
 		from = end[t-1]
@@ -202,7 +206,7 @@ func (v *vocab) BOS() runtime.Token             { return v.bos }
 func (v *vocab) EOS() runtime.Token             { return v.eos }
 func (v *vocab) ChatTemplate() string           { return v.template }
 
-// Find compares with every token: it is asked at start, not per token.
+// Find compares with every token: it is called at start, not per token.
 func (v *vocab) Find(text string) runtime.Token {
 	for t := range runtime.Token(len(v.flags)) {
 		if v.Text(t) == text {

@@ -12,15 +12,14 @@ import (
 	"strings"
 
 	"github.com/uma-serve/uma-serve/sim"
-	"github.com/uma-serve/uma-serve/sim/kv"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
 // Routings are the routing policies, the default first.
 //
-//	round-robin      one after the other; blind to load
+//	round-robin      one after the other, whatever their load
 //	least-loaded     the server with the fewest requests, ties to the lowest number
-//	prefix-affinity  requests of one prefix group or session to the same server, unless it holds more than
+//	prefix-affinity  requests of one prefix group or session to the same server, unless it has more than
 //	                 1.25 times the mean load: then the next one (consistent hashing with bounded loads)
 var Routings = []string{"round-robin", "least-loaded", "prefix-affinity"}
 
@@ -67,7 +66,7 @@ func (r *Report) Numbers(cfg *Config) map[string]any {
 	return n
 }
 
-// Check names everything that is wrong.
+// Check returns an error that names each wrong field.
 func (c *Config) Check() error {
 	if err := c.Server.Validate(); err != nil {
 		return err
@@ -78,9 +77,11 @@ func (c *Config) Check() error {
 	case !slices.Contains(Routings, c.Routing):
 		return fmt.Errorf("routing %q is unknown; valid are %s", c.Routing, strings.Join(Routings, ", "))
 	case c.PrefillInstances < 0 || c.PrefillInstances >= c.Instances && c.PrefillInstances > 0:
-		return fmt.Errorf("prefill instances = %d: must leave at least one of the %d instances to decode", c.PrefillInstances, c.Instances)
+		return fmt.Errorf("prefill instances = %d: must leave at least one of the %d instances to decode",
+			c.PrefillInstances, c.Instances)
 	case c.PrefillInstances > 0 && c.Server.BatchFormation == "uma":
-		return fmt.Errorf("disaggregation needs batch formation vllm: uma-serve computes prompts and answers in one process")
+		return fmt.Errorf("disaggregation needs batch formation vllm: uma-serve computes prompts and answers in one " +
+			"process")
 	case c.PrefillInstances > 0 && !(c.TransferGBs > 0 && c.KVBytesPerToken >= 0 && c.TransferBaseUs >= 0):
 		return fmt.Errorf("disaggregation needs a transfer bandwidth > 0 and KV bytes per token and base latency ≥ 0")
 	}
@@ -104,12 +105,18 @@ type run struct {
 	front   pool // where requests arrive
 	back    pool // where they decode, with disaggregation
 	wire    []move
+	rounds  []move // arrivals that a closed loop has sent ahead
+	sent    int64  // number of them so far
 	horizon int64
-	src     workload.Source
-	next    workload.Request
+
+	src      workload.Source
+	reactive workload.Reactive // src, when it is one
+	next     workload.Request  // of src
+	more     bool              // there is a next
+	follow   workload.Request
 }
 
-// move is a KV cache on its way.
+// move is a request that reaches a pool later: with its KV cache on the wire, or as a closed loop's next round.
 type move struct {
 	at, no int64
 	spec   workload.Request
@@ -119,6 +126,16 @@ func (m move) before(o move) bool { return m.at < o.at || m.at == o.at && m.no <
 
 // Run simulates until nothing is left to do, the horizon, or a livelock.
 func Run(cfg Config, src workload.Source) (*Report, error) {
+	r, err := newRun(cfg, src)
+	if err != nil {
+		return nil, err
+	}
+	for r.advance() {
+	}
+	return r.finish()
+}
+
+func newRun(cfg Config, src workload.Source) (*run, error) {
 	cfg.Server.Collect = sim.Aggregate
 	if err := cfg.Check(); err != nil {
 		return nil, err
@@ -127,7 +144,8 @@ func Run(cfg Config, src workload.Source) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{cfg: cfg, rep: &Report{Metrics: &sim.Metrics{}, PerServer: make([]int64, cfg.Instances)}, src: src, horizon: math.MaxInt64}
+	r := &run{cfg: cfg, rep: &Report{Metrics: &sim.Metrics{}, PerServer: make([]int64, cfg.Instances)}, src: src,
+		horizon: math.MaxInt64}
 	if cfg.Server.HorizonUs > 0 {
 		r.horizon = cfg.Server.HorizonUs
 	}
@@ -136,19 +154,11 @@ func Run(cfg Config, src workload.Source) (*Report, error) {
 	if p := cfg.PrefillInstances; p > 0 {
 		r.front, r.back = newPool(0, p), newPool(p, cfg.Instances-p)
 	}
-	reactive, _ := src.(workload.Reactive)
-	var later []workload.Request // what a closed loop answers during an event
-	var follow workload.Request
+	r.reactive, _ = src.(workload.Reactive)
 	for i := range cfg.Instances {
-		sink := sim.Sink{Ended: func(req *workload.Request, how workload.Outcome, now int64) {
-			p := &r.front
-			if i >= r.back.first && r.back.n > 0 {
-				p = &r.back
-			}
-			p.change(i, -1)
-			if how != workload.Moved && reactive != nil && reactive.Ended(req, how, now, &follow) && follow.Arrival <= r.horizon {
-				later = append(later, follow)
-			}
+		sink := sim.Sink{Ended: func(req *workload.Request, how workload.Outcome,
+			now int64) {
+			r.ended(i, req, how, now)
 		}}
 		if r.back.n > 0 && i < r.back.first {
 			sink.Prefilled = r.prefilled
@@ -159,61 +169,79 @@ func Run(cfg Config, src workload.Source) (*Report, error) {
 		}
 		r.engines = append(r.engines, e)
 	}
-	var rounds []move // arrivals that a closed loop has sent ahead
-	more := src.Next(&r.next)
-	for no := int64(0); ; {
-		inst, at := r.events.min()
-		from := 0 // 0 an engine, 1 the workload, 2 the wire, 3 a later round
-		if len(r.wire) > 0 && r.wire[0].at <= at {
-			at, from = r.wire[0].at, 2
-		}
-		if len(rounds) > 0 && rounds[0].at <= at {
-			at, from = rounds[0].at, 3
-		}
-		if more && r.next.Arrival <= at {
-			at, from = r.next.Arrival, 1
-		}
-		if at == math.MaxInt64 || at > r.horizon {
-			break
-		}
-		switch from {
-		case 0:
-			r.engines[inst].Advance()
-			r.reschedule(inst)
-			if s := r.engines[inst].Stuck(); s != nil && r.rep.Stuck == nil {
-				r.rep.Stuck = s
-			}
-		case 1:
-			r.rep.Injected++
-			r.send(&r.front, &r.next)
-			more = src.Next(&r.next)
-		case 2:
-			m := pop(&r.wire)
-			r.send(&r.back, &m.spec)
-		case 3:
-			m := pop(&rounds)
-			r.rep.Injected++
-			r.send(&r.front, &m.spec)
-		}
-		for _, f := range later {
-			no++
-			push(&rounds, move{f.Arrival, no, f})
-		}
-		later = later[:0]
-		if r.rep.Stuck != nil && r.horizon == math.MaxInt64 {
-			break
-		}
+	r.more = src.Next(&r.next)
+	return r, nil
+}
+
+// advance executes the earliest event. At equal times an arrival of the workload comes first, then a later round of a
+// closed loop, then a KV cache from the wire, then an engine. It returns false when the simulation is over.
+func (r *run) advance() bool {
+	const engine, arrival, wire, round = 0, 1, 2, 3
+	inst, at := r.events.min()
+	from := engine
+	if len(r.wire) > 0 && r.wire[0].at <= at {
+		at, from = r.wire[0].at, wire
 	}
+	if len(r.rounds) > 0 && r.rounds[0].at <= at {
+		at, from = r.rounds[0].at, round
+	}
+	if r.more && r.next.Arrival <= at {
+		at, from = r.next.Arrival, arrival
+	}
+	if at == math.MaxInt64 || at > r.horizon {
+		return false
+	}
+	switch from {
+	case engine:
+		e := r.engines[inst]
+		e.Advance()
+		r.reschedule(inst)
+		if s := e.Stuck(); s != nil && r.rep.Stuck == nil {
+			r.rep.Stuck = s
+		}
+	case arrival:
+		r.rep.Injected++
+		r.send(&r.front, &r.next)
+		r.more = r.src.Next(&r.next)
+	case wire:
+		m := pop(&r.wire)
+		r.send(&r.back, &m.spec)
+	case round:
+		m := pop(&r.rounds)
+		r.rep.Injected++
+		r.send(&r.front, &m.spec)
+	}
+	return !r.halted()
+}
+
+// halted reports whether a livelock ends the simulation: without a horizon nothing else would.
+func (r *run) halted() bool { return r.rep.Stuck != nil && r.horizon == math.MaxInt64 }
+
+// ended is called when a request leaves server i; a closed loop's next round may follow.
+func (r *run) ended(i int, req *workload.Request, how workload.Outcome, now int64) {
+	p := &r.front
+	if i >= r.back.first && r.back.n > 0 {
+		p = &r.back
+	}
+	p.change(i, -1)
+	if how != workload.Moved && r.reactive != nil && r.reactive.Ended(req, how, now, &r.follow) &&
+		r.follow.Arrival <= r.horizon {
+		r.sent++
+		push(&r.rounds, move{r.follow.Arrival, r.sent, r.follow})
+	}
+}
+
+func (r *run) finish() (*Report, error) {
 	for _, e := range r.engines {
 		e.Finish()
 	}
 	r.rep.InFlight = int64(len(r.wire))
-	if f, ok := src.(workload.Fallible); ok {
+	if f, ok := r.src.(workload.Fallible); ok {
 		if err := f.Err(); err != nil {
 			return nil, err
 		}
 	}
-	if r.rep.Stuck != nil && r.horizon == math.MaxInt64 {
+	if r.halted() {
 		return r.rep, r.rep.Stuck
 	}
 	return r.rep, nil
@@ -256,9 +284,9 @@ func (r *run) choose(p *pool, req *workload.Request) int {
 		key := uint64(0)
 		switch {
 		case req.Session != "":
-			key = kv.NamedStream(req.Session)
+			key = workload.NamedStream(req.Session)
 		case req.Prefix != "":
-			key = kv.NamedStream(req.Prefix)
+			key = workload.NamedStream(req.Prefix)
 		default:
 			i, _ := p.least.min()
 			return p.first + i

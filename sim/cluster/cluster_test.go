@@ -24,7 +24,8 @@ func load(t testing.TB, rate float64, n int64) workload.Source {
 	t.Helper()
 	d := workload.DefaultDistribution()
 	d.Rate, d.Requests, d.Process = rate, n, "poisson"
-	d.Input, d.Output = workload.Gaussian{Mean: 120, SD: 40, Min: 2, Max: 400}, workload.Gaussian{Mean: 20, SD: 8, Min: 1, Max: 60}
+	d.Input, d.Output = workload.Gaussian{Mean: 120, SD: 40, Min: 2, Max: 400},
+		workload.Gaussian{Mean: 20, SD: 8, Min: 1, Max: 60}
 	s, err := d.Spec()
 	if err != nil {
 		t.Fatal(err)
@@ -54,8 +55,10 @@ func TestOneInstanceIsTheSimulator(t *testing.T) {
 // counted at the router. And the same bytes twice.
 func TestConservation(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		cfg := Config{Server: server(), Instances: rapid.IntRange(1, 9).Draw(rt, "instances"), Routing: rapid.SampledFrom(Routings).Draw(rt, "routing"),
-			KVBytesPerToken: 1e5, TransferGBs: rapid.SampledFrom([]float64{0.1, 10}).Draw(rt, "GB/s"), TransferBaseUs: 50}
+		cfg := Config{Server: server(), Instances: rapid.IntRange(1, 9).Draw(rt, "instances"),
+			Routing:         rapid.SampledFrom(Routings).Draw(rt, "routing"),
+			KVBytesPerToken: 1e5, TransferGBs: rapid.SampledFrom([]float64{0.1, 10}).Draw(rt, "GB/s"),
+			TransferBaseUs: 50}
 		cfg.PrefillInstances = rapid.IntRange(0, cfg.Instances-1).Draw(rt, "prefill")
 		cfg.Server.KVBlocks = rapid.SampledFrom([]int{40, 1000}).Draw(rt, "blocks")
 		cfg.Server.HorizonUs = rapid.SampledFrom([]int64{0, 300_000}).Draw(rt, "horizon")
@@ -70,7 +73,8 @@ func TestConservation(t *testing.T) {
 		m := rep.Metrics
 		if cfg.Server.HorizonUs == 0 {
 			if rep.Injected != 200 || m.Injected() != 200 || m.StillQueued+m.StillRunning != 0 || rep.InFlight != 0 {
-				rt.Fatalf("injected %d, accounted for %d, %d waiting, %d running, %d on the wire", rep.Injected, m.Injected(), m.StillQueued, m.StillRunning, rep.InFlight)
+				rt.Fatalf("injected %d, accounted for %d, %d waiting, %d running, %d on the wire", rep.Injected,
+					m.Injected(), m.StillQueued, m.StillRunning, rep.InFlight)
 			}
 			if m.TTFT.Count() != m.Completed || m.E2E.Count() != m.Completed {
 				rt.Fatalf("%d completed, %d TTFT, %d E2E", m.Completed, m.TTFT.Count(), m.E2E.Count())
@@ -100,8 +104,9 @@ func TestRouting(t *testing.T) {
 		}
 		return rep
 	}
-	// A long request and three short ones at once, then one more: the least loaded is whoever is done.
-	rows := []workload.Request{{Index: 0, Input: 10, Output: 500}, {Index: 1, Input: 10, Output: 2}, {Index: 2, Input: 10, Output: 500}, {Index: 3, Input: 10, Output: 500},
+	// A long request and three short ones at once, then one more: the least loaded is the server that is done.
+	rows := []workload.Request{{Index: 0, Input: 10, Output: 500}, {Index: 1, Input: 10, Output: 2},
+		{Index: 2, Input: 10, Output: 500}, {Index: 3, Input: 10, Output: 500},
 		{Index: 4, Arrival: 100_000, Input: 10, Output: 2}}
 	if got := run("least-loaded", rows).PerServer; got[1] != 2 || got[0] != 1 {
 		t.Errorf("least-loaded sent %v, want the fifth to the second server", got)
@@ -111,14 +116,15 @@ func TestRouting(t *testing.T) {
 	}
 	rows = nil
 	for i := range int64(400) {
-		rows = append(rows, workload.Request{Index: i, Arrival: i * 20_000, Input: 200, Output: 5, Prefix: string(rune('a' + i%7)), PrefixLen: 160})
+		rows = append(rows, workload.Request{Index: i, Arrival: i * 20_000, Input: 200, Output: 5,
+			Prefix: string(rune('a' + i%7)), PrefixLen: 160})
 	}
 	hits := func(r *Report) float64 { return r.Numbers(&Config{Server: server()})["cache_hit_rate"].(float64) }
 	affine, blind := run("prefix-affinity", rows), run("round-robin", rows)
 	if hits(affine) <= hits(blind) {
 		t.Errorf("hit rate %.3f with affinity, %.3f without", hits(affine), hits(blind))
 	}
-	// Everybody wants one server at once: the bound sends them elsewhere.
+	// All requests prefer one server: the bound sends some elsewhere.
 	for i := range rows {
 		rows[i].Arrival, rows[i].Prefix = 0, "one"
 	}
@@ -131,7 +137,8 @@ func TestRouting(t *testing.T) {
 
 // TestDisaggregation by hand: prompt on one server, transfer, answer on the other.
 func TestDisaggregation(t *testing.T) {
-	cfg := Config{Server: server(), Instances: 2, Routing: "round-robin", PrefillInstances: 1, KVBytesPerToken: 1000, TransferGBs: 1, TransferBaseUs: 50}
+	cfg := Config{Server: server(), Instances: 2, Routing: "round-robin", PrefillInstances: 1, KVBytesPerToken: 1000,
+		TransferGBs: 1, TransferBaseUs: 50}
 	cfg.Server.Alpha = nil
 	rep, err := Run(cfg, workload.NewList([]workload.Request{{Index: 0, Input: 100, Output: 3, Budget: 3}}))
 	if err != nil {
@@ -139,8 +146,10 @@ func TestDisaggregation(t *testing.T) {
 	}
 	m := rep.Metrics
 	// Prefill 1000+10·100 us; transfer 50 + 100·1000/1000 us; two decode steps of 1005 us.
-	if m.Completed != 1 || m.TTFT.Sum() != 2000 || rep.MovedUs != 150 || m.ITL.Sum() != 150+2*1005 || m.E2E.Sum() != 2000+150+2010 || m.InputTokens != 100 || m.OutputTokens != 3 {
-		t.Errorf("%+v, moved %d us, TTFT %d, ITL %d, E2E %d, tokens %d in, %d out", m.Completed, rep.MovedUs, m.TTFT.Sum(), m.ITL.Sum(), m.E2E.Sum(), m.InputTokens, m.OutputTokens)
+	if m.Completed != 1 || m.TTFT.Sum() != 2000 || rep.MovedUs != 150 || m.ITL.Sum() != 150+2*1005 ||
+		m.E2E.Sum() != 2000+150+2010 || m.InputTokens != 100 || m.OutputTokens != 3 {
+		t.Errorf("%+v, moved %d us, TTFT %d, ITL %d, E2E %d, tokens %d in, %d out", m.Completed, rep.MovedUs,
+			m.TTFT.Sum(), m.ITL.Sum(), m.E2E.Sum(), m.InputTokens, m.OutputTokens)
 	}
 }
 
@@ -171,7 +180,8 @@ func TestMemoryIsFlat(t *testing.T) {
 	run := func(n int64) uint64 {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		if _, err := Run(Config{Server: server(), Instances: 10, Routing: "least-loaded"}, load(t, 1000, n)); err != nil {
+		if _, err := Run(Config{Server: server(), Instances: 10, Routing: "least-loaded"},
+			load(t, 1000, n)); err != nil {
 			t.Fatal(err)
 		}
 		runtime.ReadMemStats(&after)
@@ -204,7 +214,8 @@ func TestConfigErrors(t *testing.T) {
 func BenchmarkCluster(b *testing.B) {
 	const n = 100_000
 	for b.Loop() {
-		if _, err := Run(Config{Server: server(), Instances: 1000, Routing: "least-loaded"}, load(b, 20_000, n)); err != nil {
+		if _, err := Run(Config{Server: server(), Instances: 1000, Routing: "least-loaded"},
+			load(b, 20_000, n)); err != nil {
 			b.Fatal(err)
 		}
 	}

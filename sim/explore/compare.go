@@ -7,16 +7,18 @@ import (
 
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim"
+	"github.com/uma-serve/uma-serve/sim/blis"
 )
 
 // SetPolicy makes cfg use a policy: NAME is one of package sched's (batch formation uma), vllm:SCHEDULER or
-// vllm:SCHEDULER/PRIORITY one of the original's.
+// vllm:SCHEDULER/PRIORITY one of BLIS's.
 func SetPolicy(cfg *sim.Config, policy string) error {
 	rest, vllm := strings.CutPrefix(policy, "vllm:")
 	if !vllm {
 		name := strings.TrimPrefix(policy, "uma:")
 		if !slices.Contains(sched.Policies(), name) {
-			return fmt.Errorf("policy %q is unknown; valid are %s, and vllm:SCHEDULER with %s", policy, strings.Join(sched.Policies(), ", "), strings.Join(sim.Schedulers, ", "))
+			return fmt.Errorf("policy %q is unknown; valid are %s, and vllm:SCHEDULER with %s", policy,
+				strings.Join(sched.Policies(), ", "), strings.Join(blis.Schedulers, ", "))
 		}
 		cfg.BatchFormation, cfg.Policy = "uma", name
 		return nil
@@ -26,8 +28,9 @@ func SetPolicy(cfg *sim.Config, policy string) error {
 	if cfg.PriorityPolicy == "" {
 		cfg.PriorityPolicy = "constant"
 	}
-	if !slices.Contains(sim.Schedulers, cfg.Scheduler) || !slices.Contains(sim.PriorityPolicies, cfg.PriorityPolicy) {
-		return fmt.Errorf("policy %q is unknown; schedulers are %s, priorities %s", policy, strings.Join(sim.Schedulers, ", "), strings.Join(sim.PriorityPolicies, ", "))
+	if !slices.Contains(blis.Schedulers, cfg.Scheduler) || !slices.Contains(blis.PriorityPolicies, cfg.PriorityPolicy) {
+		return fmt.Errorf("policy %q is unknown; schedulers are %s, priorities %s", policy,
+			strings.Join(blis.Schedulers, ", "), strings.Join(blis.PriorityPolicies, ", "))
 	}
 	return nil
 }
@@ -40,7 +43,8 @@ type Comparison struct {
 }
 
 // Compare runs each policy on the same workload.
-func Compare(title string, base sim.Config, policies []string, run func(sim.Config) (*sim.Report, error), done func()) (*Comparison, error) {
+func Compare(title string, base sim.Config, policies []string, run func(sim.Config) (*sim.Report, error),
+	done func()) (*Comparison, error) {
 	var jobs []Job
 	for _, p := range policies {
 		cfg := base

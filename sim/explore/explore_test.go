@@ -39,7 +39,8 @@ func TestVerdicts(t *testing.T) {
 		want    []Verdict
 	}{
 		{20, "constant", []Verdict{Stable}}, {95, "constant", []Verdict{Stable}}, {60, "poisson", []Verdict{Stable}},
-		{150, "constant", []Verdict{Overloaded}}, {300, "poisson", []Verdict{Overloaded}}, {104, "constant", []Verdict{Backlogged, Overloaded}},
+		{150, "constant", []Verdict{Overloaded}}, {300, "poisson", []Verdict{Overloaded}},
+		{104, "constant", []Verdict{Backlogged, Overloaded}},
 	} {
 		rep, err := single(c.rate, 2000, c.process)()
 		if err != nil {
@@ -53,7 +54,8 @@ func TestVerdicts(t *testing.T) {
 
 // TestSaturation: the search ends within its 2 % of the true capacity.
 func TestSaturation(t *testing.T) {
-	rate, err := Saturation(20, 400, func(rate float64) (*sim.Report, error) { return single(rate, 2000, "constant")() })
+	rate, err := Saturation(20, 400,
+		func(rate float64) (*sim.Report, error) { return single(rate, 2000, "constant")() })
 	if err != nil || math.Abs(rate-100) > 4 {
 		t.Errorf("saturation at %.2f requests a second (%v), want 100", rate, err)
 	}
@@ -100,13 +102,15 @@ func TestParallel(t *testing.T) {
 }
 
 func TestValues(t *testing.T) {
-	for in, want := range map[string]string{"1,2, 5": "[1 2 5]", "1:3:1": "[1 2 3]", "0.1:0.3:0.1": "[0.1 0.2 0.3]", "1:8:x2": "[1 2 4 8]", "5:5:1": "[5]"} {
+	for in, want := range map[string]string{"1,2, 5": "[1 2 5]", "1:3:1": "[1 2 3]", "0.1:0.3:0.1": "[0.1 0.2 0.3]",
+		"1:8:x2": "[1 2 4 8]", "5:5:1": "[5]"} {
 		got, err := Values(in)
 		if err != nil || fmt.Sprint(got) != want {
 			t.Errorf("%q: %v, %v, want %s", in, got, err, want)
 		}
 	}
-	for _, bad := range []string{"", "1,,2", "1:2", "a:2:1", "1:2:0", "2:1:1", "1:2:x1", "0:9:x2", "1:1e9:1", "1:NaN:1"} {
+	for _, bad := range []string{"", "1,,2", "1:2", "a:2:1", "1:2:0", "2:1:1", "1:2:x1", "0:9:x2", "1:1e9:1",
+		"1:NaN:1"} {
 		if got, err := Values(bad); err == nil {
 			t.Errorf("%q gave %v", bad, got)
 		}
@@ -117,13 +121,14 @@ func compareAll(t *testing.T) *Comparison {
 	t.Helper()
 	cfg := sim.DefaultConfig()
 	cfg.Beta, cfg.KVBlocks = []float64{3000, 100, 200}, 500
-	c, err := Compare("a <b> title", cfg, []string{"uma", "stock", "vllm:sjf", "vllm:priority-fcfs/inverted-slo"}, func(cfg sim.Config) (*sim.Report, error) {
-		src, err := workload.Mix{Rate: 2, Requests: 40, Seed: 1, ReasoningRatio: 0.2}.New()
-		if err != nil {
-			return nil, err
-		}
-		return sim.Run(cfg, src)
-	}, func() {})
+	c, err := Compare("a <b> title", cfg, []string{"uma", "stock", "vllm:sjf", "vllm:priority-fcfs/inverted-slo"},
+		func(cfg sim.Config) (*sim.Report, error) {
+			src, err := workload.Mix{Rate: 2, Requests: 40, Seed: 1, ReasoningRatio: 0.2}.New()
+			if err != nil {
+				return nil, err
+			}
+			return sim.Run(cfg, src)
+		}, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +221,8 @@ func TestPlan(t *testing.T) {
 		t.Error("one slot should not serve a request a second that takes two")
 	}
 	grid.Policies = []string{"nope"}
-	if _, err := Plan(base, grid, target, run, func() {}); err == nil || !strings.Contains(err.Error(), "valid are uma") {
+	if _, err := Plan(base, grid, target, run, func() {}); err == nil ||
+		!strings.Contains(err.Error(), "valid are uma") {
 		t.Errorf("err = %v", err)
 	}
 }

@@ -21,7 +21,7 @@ type Grid struct {
 	Policies []string // NAME (batch formation uma) or vllm:SCHEDULER
 }
 
-// Candidate is one configuration and what it did.
+// Candidate is one configuration and its results.
 type Candidate struct {
 	Context int    `json:"n_ctx"`
 	Slots   int    `json:"slots"`
@@ -32,7 +32,8 @@ type Candidate struct {
 
 // Plan simulates the grid and returns every candidate, the best first: those that meet the target with a stable
 // server, by the least memory, then the shortest time to first token; then the others by how far they miss it.
-func Plan(base sim.Config, grid Grid, t Target, run func(sim.Config) (*sim.Report, error), done func()) ([]Candidate, error) {
+func Plan(base sim.Config, grid Grid, t Target, run func(sim.Config) (*sim.Report, error), done func()) ([]Candidate,
+	error) {
 	var jobs []Job
 	var out []Candidate
 	for _, ctx := range grid.Contexts {
@@ -44,7 +45,8 @@ func Plan(base sim.Config, grid Grid, t Target, run func(sim.Config) (*sim.Repor
 				}
 				cfg.KVBlocks, cfg.MaxRunning = max(1, ctx/cfg.BlockTokens), slots
 				out = append(out, Candidate{Context: ctx, Slots: slots, Policy: policy})
-				jobs = append(jobs, Job{fmt.Sprintf("n_ctx %d, %d slots, %s", ctx, slots, policy), func() (*sim.Report, error) { return run(cfg) }})
+				jobs = append(jobs, Job{fmt.Sprintf("n_ctx %d, %d slots, %s", ctx, slots, policy),
+					func() (*sim.Report, error) { return run(cfg) }})
 			}
 		}
 	}
@@ -77,9 +79,11 @@ func Plan(base sim.Config, grid Grid, t Target, run func(sim.Config) (*sim.Repor
 			return 1
 		}
 		if a.Meets {
-			return cmp.Or(cmp.Compare(a.Context, b.Context), cmp.Compare(a.TTFTP95, b.TTFTP95), cmp.Compare(a.ITLP95, b.ITLP95), cmp.Compare(a.Slots, b.Slots))
+			return cmp.Or(cmp.Compare(a.Context, b.Context), cmp.Compare(a.TTFTP95, b.TTFTP95),
+				cmp.Compare(a.ITLP95, b.ITLP95), cmp.Compare(a.Slots, b.Slots))
 		}
-		return cmp.Or(cmp.Compare(rank[a.Verdict], rank[b.Verdict]), cmp.Compare(miss(&a), miss(&b)), cmp.Compare(a.Context, b.Context))
+		return cmp.Or(cmp.Compare(rank[a.Verdict], rank[b.Verdict]), cmp.Compare(miss(&a), miss(&b)),
+			cmp.Compare(a.Context, b.Context))
 	})
 	return out, nil
 }

@@ -64,7 +64,8 @@ type Job struct {
 }
 
 // Parallel runs jobs on as many cores as there are, reduces each report as soon as it is there (a sweep must not hold
-// all of them) and calls done after each, from one goroutine at a time. Results are in the order of the jobs. A livelock is a result; any other error ends everything.
+// all of them) and calls done after each, from one goroutine at a time. Results are in the order of the jobs. A
+// livelock is a result; any other error ends everything.
 func Parallel[T any](jobs []Job, reduce func(Job, *sim.Report) T, done func()) ([]T, error) {
 	out := make([]T, len(jobs))
 	errs := make([]error, len(jobs))

@@ -7,7 +7,7 @@ import (
 	"github.com/uma-serve/uma-serve/sim"
 )
 
-// Verdict says how a server coped with a load.
+// Verdict classifies a server under a load.
 type Verdict string
 
 const (
@@ -23,8 +23,8 @@ const (
 // Judgement is a Verdict with its reasons.
 type Judgement struct {
 	Verdict Verdict `json:"verdict"`
-	// Deficit is the share of the requests that were not done when the last one arrived, beyond those that a steady
-	// server would have had in hand at that moment.
+	// Deficit is the share of the requests that were not done when the last one arrived, beyond those that a stable
+	// server would be serving then.
 	Deficit float64 `json:"completion_deficit"`
 	// Trend is the mean wait (arrival to last admission) of the last quarter of the arrivals over that of the second
 	// quarter, each with one mean service time added so that short waits do not count.

@@ -12,7 +12,8 @@ func KVBlocks(s Shape, g GPU, tp int, utilisation float64, blockTokens int) (int
 	switch strings.ToLower(s.Activation) {
 	case "", "silu", "swiglu", "geglu":
 	default:
-		return 0, fmt.Errorf("KV size: hidden_act %q: only silu, swiglu and geglu models can be sized; give --total-kv-blocks", s.Activation)
+		return 0, fmt.Errorf("KV size: hidden_act %q: only silu, swiglu and geglu models can be sized; give "+
+			"--total-kv-blocks", s.Activation)
 	}
 	if g.MemoryGiB <= 0 {
 		return 0, fmt.Errorf("KV size: the GPU's MemoryGiB is not known; give --total-kv-blocks")
@@ -43,7 +44,8 @@ func KVBlocks(s Shape, g GPU, tp int, utilisation float64, blockTokens int) (int
 	room := g.MemoryGiB*gib*utilisation*float64(tp) - params*s.WeightBytes - activation - other
 	block := math.Trunc(L * 2 * (D / H) * K * s.Bytes / float64(tp) * float64(blockTokens))
 	if room < block {
-		return 0, fmt.Errorf("KV size: %.1f GiB of weights do not leave room for one block on %d × %.0f GiB", params*s.WeightBytes/gib, tp, g.MemoryGiB)
+		return 0, fmt.Errorf("KV size: %.1f GiB of weights do not leave room for one block on %d × %.0f GiB",
+			params*s.WeightBytes/gib, tp, g.MemoryGiB)
 	}
 	return int(room / block), nil
 }

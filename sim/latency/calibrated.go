@@ -30,22 +30,24 @@ func NewCalibrated(alphas []float64, abcd []float64) (*Calibrated, error) {
 	if abcd[0]+abcd[1]+abcd[2]+abcd[3] == 0 {
 		return nil, fmt.Errorf("cost model: all coefficients are 0: it has not been fitted yet")
 	}
-	return &Calibrated{Alpha: a, Cost: sched.Cost{A: abcd[0] / 1000, B: abcd[1] / 1000, C: abcd[2] / 1000, D: abcd[3] / 1000}}, nil
+	return &Calibrated{Alpha: a, Cost: sched.Cost{A: abcd[0] / 1000, B: abcd[1] / 1000, C: abcd[2] / 1000,
+		D: abcd[3] / 1000}}, nil
 }
 
 func (m *Calibrated) Step(b *Batch) int64 {
 	if m.Curve != nil {
-		return max(1, Ticks(m.Curve.us(work{b.PrefillTokens + b.DecodeTokens, b.Rows, b.Resident, b.Runs, b.Attended, b.Read})))
+		return max(1, Ticks(m.Curve.us(work{b.PrefillTokens + b.DecodeTokens, b.Rows, b.Resident, b.Runs, b.Attended,
+			b.Read})))
 	}
 	return max(1, int64(m.Cost.Predict(b.PrefillTokens, b.DecodeTokens, b.Attended)/time.Microsecond))
 }
 func (m *Calibrated) NeedsItems() bool { return false }
 
-// Runs counts the pieces that each sequence's cells lie in: a new one begins with every step, unless the sequence had this
-// step and the one before for itself. What it shares of others' counts as one.
+// Runs counts the pieces that each sequence's cells lie in: a new one begins with every step, unless the sequence had
+// this step and the one before for itself. What it shares of others' counts as one.
 type Runs struct {
 	n     map[uint64]int
-	alone uint64 // who had the step before for itself, 0 = nobody
+	alone uint64 // request that had the step before for itself, 0 = none
 }
 
 // Step begins a step. only is the one request that computes something in it, or 0.
@@ -85,9 +87,9 @@ type Fitted struct {
 	State *sched.CostState
 }
 
-// ParseCostModel reads a cost model, a JSON object, in either of two forms: what `uma-cli info --cost-model` and `uma-sim
-// fit` print (a, b, c, d in milliseconds, and optionally noise, between, curve and spread), or the state that uma-serve saves for its next
-// start (sched.CostState, in the user's cache directory under uma-serve/cost).
+// ParseCostModel reads a cost model, a JSON object, in either of two forms: what `uma-cli info --cost-model` and
+// `uma-sim fit` print (a, b, c, d in milliseconds, and optionally noise, between, curve and spread), or the state that
+// uma-serve saves for its next start (sched.CostState, in the user's cache directory under uma-serve/cost).
 func ParseCostModel(data []byte) (*Fitted, error) {
 	if bytes.Contains(data, []byte(`"a_ms"`)) {
 		var st sched.CostState
@@ -97,8 +99,9 @@ func ParseCostModel(data []byte) (*Fitted, error) {
 		if st.Steps == 0 {
 			return nil, fmt.Errorf("cost model: it has learned from no step yet")
 		}
-		return &Fitted{Us: []float64{st.A * 1000, st.B * 1000, st.C * 1000, st.D * 1000}, Noise: st.Noise, State: &st}, coefficients("cost model",
-			[]float64{st.A, st.B, st.C, st.D, st.Noise}, 5)
+		return &Fitted{Us: []float64{st.A * 1000, st.B * 1000, st.C * 1000, st.D * 1000}, Noise: st.Noise, State: &st},
+			coefficients("cost model",
+				[]float64{st.A, st.B, st.C, st.D, st.Noise}, 5)
 	}
 	var m struct {
 		A, B, C, D *float64
@@ -113,7 +116,8 @@ func ParseCostModel(data []byte) (*Fitted, error) {
 	out := &Fitted{Noise: m.Noise, Curve: m.Curve, Spread: m.Spread}
 	for i, p := range []*float64{m.A, m.B, m.C, m.D} {
 		if p == nil {
-			return nil, fmt.Errorf("cost model: key %q is missing; a, b, c, d are milliseconds of tick = a + b·prefill + c·decode + d·attended", "abcd"[i:i+1])
+			return nil, fmt.Errorf("cost model: key %q is missing; a, b, c, d are milliseconds of tick = a + "+
+				"b·prefill + c·decode + d·attended", "abcd"[i:i+1])
 		}
 		out.Us = append(out.Us, *p*1000)
 	}
@@ -121,7 +125,8 @@ func ParseCostModel(data []byte) (*Fitted, error) {
 		out.Between = append(out.Between, ms*1000)
 	}
 	if len(m.Between) != 0 && len(m.Between) != 2 {
-		return nil, fmt.Errorf("cost model: between has %d numbers: two are needed, milliseconds a step and a row", len(m.Between))
+		return nil, fmt.Errorf("cost model: between has %d numbers: two are needed, milliseconds a step and a row",
+			len(m.Between))
 	}
 	if err := errors.Join(m.Curve.Check(), m.Spread.Check()); err != nil {
 		return nil, err

@@ -9,21 +9,21 @@ import (
 )
 
 // Curve is what a step takes by the number of tokens it computes, where that is not a line: a CPU's matrix kernels take
-// tiles of rows, so that a second row can cost more than the next three. Between two points it is a line, and beyond the
-// last one it goes on as before it. What grows with the context comes on top.
+// tiles of rows, so that a second row can cost more than the next three. Between two points it is a line, and beyond
+// the last one it goes on as before it. What grows with the context comes on top.
 type Curve struct {
 	Tokens []int     `json:"tokens"` // ascending
 	Us     []float64 `json:"us"`     // microseconds for so many tokens that attend to nothing, without logits
 	Row    float64   `json:"row"`    // microseconds for each logits row
-	// Attended is microseconds for each attended cell of each row, Read for each cell that any row of a sequence attends to:
-	// the tokens of a chunk share what is read of the cache, so few of them cost nearly what many do.
+	// Attended is microseconds for each attended cell of each row, Read for each cell that any row of a sequence
+	// attends to: the tokens of a chunk share what is read of the cache, so few of them cost nearly what many do.
 	Attended float64 `json:"attended"`
 	Read     float64 `json:"read"`
-	// Run is microseconds for each piece that these cells lie in: prompts that are computed in turns, a few tokens of each
-	// a step, lie between each other's in the pool, and memory is fast only along a row.
+	// Run is microseconds for each piece that these cells lie in: prompts that are computed in turns, a few tokens of
+	// each a step, lie between each other's in the pool, and memory is fast only along a row.
 	Run float64 `json:"run"`
-	// Resident is microseconds for each token and each cell in use, attended or not: one pool for all sequences means that
-	// each row's mask has an entry for every cell.
+	// Resident is microseconds for each token and each cell in use, attended or not: one pool for all sequences means
+	// that each row's mask has an entry for every cell.
 	Resident float64 `json:"resident"`
 }
 
@@ -75,19 +75,21 @@ func (c *Curve) Check() error {
 		return nil
 	}
 	if len(c.Tokens) < 2 || len(c.Tokens) != len(c.Us) {
-		return fmt.Errorf("cost model: curve has %d tokens and %d us: at least two of each are needed", len(c.Tokens), len(c.Us))
+		return fmt.Errorf("cost model: curve has %d tokens and %d us: at least two of each are needed", len(c.Tokens),
+			len(c.Us))
 	}
 	for i, n := range c.Tokens {
 		if n < 1 || n > 1<<24 || i > 0 && n <= c.Tokens[i-1] {
 			return fmt.Errorf("cost model: curve.tokens[%d] is %d: they must ascend from 1", i, n)
 		}
 	}
-	return coefficients("cost model: curve", append([]float64{c.Row, c.Attended, c.Read, c.Run, c.Resident}, c.Us...), 7)
+	return coefficients("cost model: curve", append([]float64{c.Row, c.Attended, c.Read, c.Run, c.Resident}, c.Us...),
+		7)
 }
 
-// fitCurve finds the curve that the samples follow, by least squares of relative errors in which far ones count less. linear
-// is the line through them, from which the curve is drawn away by data alone: where there is none, it is as straight as
-// its neighbours let it be.
+// fitCurve finds the curve that the samples follow, by least squares of relative errors in which far ones count less.
+// linear is the line through them, from which the curve is drawn away by data alone: where there is none, it is as
+// straight as its neighbours let it be.
 func fitCurve(samples []Sample, linear [4]float64) *Curve {
 	const (
 		rounds = 12

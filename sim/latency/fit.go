@@ -34,7 +34,8 @@ func FitCosts(samples []Sample) (*Fitted, float64, error) {
 	c := nonNegative(rows)
 	rows = slices.DeleteFunc(rows, func(s Sample) bool { return s.Us > 3*predict(c, s) })
 	if len(rows) < least {
-		return nil, 0, fmt.Errorf("the measured steps follow no cost model: %d of %d are near it", len(rows), len(samples))
+		return nil, 0, fmt.Errorf("the measured steps follow no cost model: %d of %d are near it", len(rows),
+			len(samples))
 	}
 	c = nonNegative(rows)
 	curve := fitCurve(rows, c)
@@ -57,9 +58,9 @@ func FitCosts(samples []Sample) (*Fitted, float64, error) {
 	return f, median, nil
 }
 
-// AsFastAs scales f to the machine's speed in these steps, by the median of measured over predicted, and returns the factor:
-// the same machine is some percent slower in one minute than in the next, whatever it computes. Without steps it does
-// nothing.
+// AsFastAs scales f to the machine's speed in these steps, by the median of measured over predicted, and returns the
+// factor: the same machine is some percent slower in one minute than in the next, whatever it computes. Without steps
+// it does nothing.
 func (f *Fitted) AsFastAs(samples []Sample) float64 {
 	var ratios []float64
 	for i := range samples {
@@ -105,8 +106,8 @@ func (f *Fitted) Predict(s *Sample) float64 {
 	return predict([4]float64(f.Us), *s)
 }
 
-// FitBetween finds what lies between two steps, as Fitted.Between: a line through the medians by the number of rows. nil
-// when no sample tells.
+// FitBetween finds what lies between two steps, as Fitted.Between: a line through the medians by the number of rows.
+// nil when no sample tells.
 func FitBetween(samples []Sample) []float64 {
 	by := map[int][]float64{}
 	for _, s := range samples {

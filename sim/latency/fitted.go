@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// CrossModelBeta and CrossModelAlpha are the coefficients the original shipped for crossmodel, microseconds.
+// CrossModelBeta and CrossModelAlpha are the coefficients BLIS shipped for crossmodel, microseconds.
 var (
 	CrossModelBeta  = []float64{116.110, 1226.868, 19.943, 9445.157}
 	CrossModelAlpha = []float64{13732.0, 0, 860.6}
@@ -56,7 +56,8 @@ func (m *CrossModel) Step(b *Batch) int64 {
 	if m.tp > 1 {
 		tp = 1
 	}
-	t := float64(m.beta[0]*L) + float64(m.beta[1]*q*(L*float64(m.s.KVHeads)*head/m.tp*1e-6)) + float64(m.beta[2]*(p+q)*moe) + float64(m.beta[3]*tp)
+	t := float64(m.beta[0]*L) + float64(m.beta[1]*q*(L*float64(m.s.KVHeads)*head/m.tp*1e-6)) + float64(
+		m.beta[2]*(p+q)*moe) + float64(m.beta[3]*tp)
 	return max(1, Ticks(t))
 }
 

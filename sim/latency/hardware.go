@@ -39,7 +39,8 @@ func ParseGPUs(data []byte) (map[string]GPU, error) {
 func FindGPU(table map[string]GPU, name string) (GPU, error) {
 	g, ok := table[name]
 	if !ok {
-		return g, fmt.Errorf("gpu %q is not in the hardware table; it has %s", name, strings.Join(slices.Sorted(maps.Keys(table)), ", "))
+		return g, fmt.Errorf("gpu %q is not in the hardware table; it has %s", name,
+			strings.Join(slices.Sorted(maps.Keys(table)), ", "))
 	}
 	if !(g.TFlopsPeak > 0 && g.BwPeakTBs > 0 && g.MFUPrefill > 0 && g.MFUDecode > 0) {
 		return g, fmt.Errorf("gpu %q: TFlopsPeak, BwPeakTBs, mfuPrefill and mfuDecode must be > 0", name)

@@ -99,7 +99,8 @@ func ParseShape(data []byte, name string) (Shape, error) {
 	var known bool
 	if s.Bytes, known = dtypeBytes[strings.TrimPrefix(dtype, "torch.")]; !known {
 		if dtype != "" {
-			return Shape{}, fmt.Errorf("model config: torch_dtype %q is unknown; known are float32, float16, bfloat16, int8, uint8, fp8, int4, nf4", dtype)
+			return Shape{}, fmt.Errorf("model config: torch_dtype %q is unknown; known are float32, float16, "+
+				"bfloat16, int8, uint8, fp8, int4, nf4", dtype)
 		}
 		s.Bytes = 2
 	}
@@ -109,7 +110,8 @@ func ParseShape(data []byte, name string) (Shape, error) {
 	}
 	if r, ok := m["rope_scaling"].(map[string]any); ok {
 		r := fields(r)
-		s.Rope = RopeScaling{r.string("rope_type", "type"), r.float("factor"), r.int("original_max_position_embeddings")}
+		s.Rope = RopeScaling{r.string("rope_type", "type"), r.float("factor"),
+			r.int("original_max_position_embeddings")}
 	}
 	return s, s.check()
 }
@@ -125,7 +127,8 @@ func (s Shape) check() error {
 		}
 	}
 	if s.Experts > 1 && (s.ActiveExperts <= 0 || s.ActiveExperts > s.Experts) {
-		errs = append(errs, fmt.Errorf("model config: num_experts_per_tok = %d: must be between 1 and the %d experts", s.ActiveExperts, s.Experts))
+		errs = append(errs, fmt.Errorf("model config: num_experts_per_tok = %d: must be between 1 and the %d experts",
+			s.ActiveExperts, s.Experts))
 	}
 	return errors.Join(errs...)
 }

@@ -24,8 +24,10 @@ func TestLinearModels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.Step(&Batch{}) != 1000 || m.Step(&Batch{PrefillTokens: 3, DecodeTokens: 1}) != 1035 || m.Enqueue(3) != 104 || m.Token() != 7 || m.NeedsItems() {
-		t.Errorf("steps %d and %d, enqueue %d, token %d", m.Step(&Batch{}), m.Step(&Batch{PrefillTokens: 3, DecodeTokens: 1}), m.Enqueue(3), m.Token())
+	if m.Step(&Batch{}) != 1000 || m.Step(&Batch{PrefillTokens: 3, DecodeTokens: 1}) != 1035 || m.Enqueue(3) != 104 ||
+		m.Token() != 7 || m.NeedsItems() {
+		t.Errorf("steps %d and %d, enqueue %d, token %d", m.Step(&Batch{}),
+			m.Step(&Batch{PrefillTokens: 3, DecodeTokens: 1}), m.Enqueue(3), m.Token())
 	}
 	fitted, err := ParseCostModel([]byte(`{"a": 2, "b": 0.5, "c": 1, "d": 0.001, "updated": "x"}`))
 	if err != nil {
@@ -38,18 +40,23 @@ func TestLinearModels(t *testing.T) {
 	if got := c.Step(&Batch{PrefillTokens: 4, DecodeTokens: 2, Attended: 1000}); got != 2000+2000+2000+1000 {
 		t.Errorf("calibrated step %d", got)
 	}
-	saved, err := ParseCostModel([]byte(`{"a_ms":2,"b_ms_prefill":0.5,"c_ms_decode":1,"d_ms_attended":0.001,"cov":[1,0,0,0,1,0,0,1,0,1],"noise":0.01,"error":0.1,"ratio":1.2,"steps":9,"prompt_steps":3,"largest_chunk":64}`))
-	if err != nil || !slices.Equal(saved.Us, fitted.Us) || saved.Noise != 0.01 || saved.State == nil || saved.State.Steps != 9 {
+	saved, err := ParseCostModel([]byte(
+		`{"a_ms":2,"b_ms_prefill":0.5,"c_ms_decode":1,"d_ms_attended":0.001,"cov":[1,0,0,0,1,0,0,1,0,1],"noise":0.01,"error":0.1,"ratio":1.2,"steps":9,"prompt_steps":3,"largest_chunk":64}`))
+	if err != nil || !slices.Equal(saved.Us, fitted.Us) || saved.Noise != 0.01 || saved.State == nil ||
+		saved.State.Steps != 9 {
 		t.Errorf("the daemon's saved state: %+v, %v", saved, err)
 	}
 	text, err := json.Marshal(&Fitted{Us: fitted.Us, Noise: 0.02, Between: []float64{300, 20}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := ParseCostModel(text); err != nil || !slices.Equal(again.Us, fitted.Us) || again.Noise != 0.02 || !slices.Equal(again.Between, []float64{300, 20}) {
+	if again, err := ParseCostModel(text); err != nil || !slices.Equal(again.Us, fitted.Us) || again.Noise != 0.02 ||
+		!slices.Equal(again.Between, []float64{300, 20}) {
 		t.Errorf("%s: %+v, %v", text, again, err)
 	}
-	for _, bad := range []string{`{"a_ms":2,"steps":0}`, `{"a_ms":-2,"steps":4}`, `{"a":1,"b":1,"c":1,"d":1,"between":[1]}`, `{"a":1,"b":1,"c":1,"d":1,"noise":-1}`, `{`, `{}`, `{"a":1,"b":1,"c":1}`, `{"a":-1,"b":1,"c":1,"d":1}`} {
+	for _, bad := range []string{`{"a_ms":2,"steps":0}`, `{"a_ms":-2,"steps":4}`,
+		`{"a":1,"b":1,"c":1,"d":1,"between":[1]}`, `{"a":1,"b":1,"c":1,"d":1,"noise":-1}`, `{`, `{}`,
+		`{"a":1,"b":1,"c":1}`, `{"a":-1,"b":1,"c":1,"d":1}`} {
 		if _, err := ParseCostModel([]byte(bad)); err == nil {
 			t.Errorf("%s was accepted", bad)
 		}
@@ -94,7 +101,8 @@ func TestParseShape(t *testing.T) {
 	if s.Layers != 5 || !s.MoE() || s.Experts != 16 || s.SharedDim != 300 || s.expertDim() != 100 {
 		t.Errorf("%+v", s)
 	}
-	if s, err := ParseShape([]byte(`{"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2}`), ""); err != nil || s.KVHeads != 2 || s.Intermediate != 32 {
+	if s, err := ParseShape([]byte(`{"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2}`),
+		""); err != nil || s.KVHeads != 2 || s.Intermediate != 32 {
 		t.Errorf("defaults: %+v, %v", s, err)
 	}
 	for _, bad := range []string{`[]`, `{}`, `{"num_hidden_layers": -1, "hidden_size": 8, "num_attention_heads": 2}`,
@@ -108,8 +116,10 @@ func TestParseShape(t *testing.T) {
 
 func TestMaxModelLen(t *testing.T) {
 	for more, want := range map[string]int{
-		"": 8192, `"rope_scaling": {"type": "linear", "factor": 4}`: 32768, `"rope_scaling": {"rope_type": "llama3", "factor": 4}`: 8192,
-		`"rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 4096}`: 16384, `"model_type": "gemma3_text", "rope_scaling": {"type": "linear", "factor": 4}`: 8192,
+		"": 8192, `"rope_scaling": {"type": "linear", "factor": 4}`: 32768,
+		`"rope_scaling": {"rope_type": "llama3", "factor": 4}`:                                    8192,
+		`"rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 4096}`: 16384,
+		`"model_type": "gemma3_text", "rope_scaling": {"type": "linear", "factor": 4}`:            8192,
 	} {
 		if got := MaxModelLen(shape(t, more, ""), 1<<20, 16); got != want {
 			t.Errorf("%s: %d, want %d", more, got, want)
@@ -125,7 +135,8 @@ func TestFittedModels(t *testing.T) {
 		t.Fatal(err)
 	}
 	// 116.110·32 + 1226.868·10·(32·8·128/2·1e-6) + 9445.157, no MoE term.
-	if got := m.Step(&Batch{PrefillTokens: 100, DecodeTokens: 10}); got != 13361 || m.Enqueue(5) != 13732 || m.Token() != 860 {
+	if got := m.Step(&Batch{PrefillTokens: 100, DecodeTokens: 10}); got != 13361 || m.Enqueue(5) != 13732 ||
+		m.Token() != 860 {
 		t.Errorf("crossmodel: step %d, enqueue %d, token %d", got, m.Enqueue(5), m.Token())
 	}
 	r, err := NewTrainedRoofline(nil, nil, s, GPUs["H100"], 1)
@@ -136,7 +147,8 @@ func TestFittedModels(t *testing.T) {
 	two := r.Step(&Batch{Requests: 2, Items: []Item{{Context: 100, New: 1}, {Context: 100, New: 1}}})
 	long := r.Step(&Batch{Requests: 1, Items: []Item{{New: 2048, Prefill: true}}})
 	// Reading 14 GB of weights at 3.35 TB/s takes over 4 ms; a second request adds 48.8 us and its KV traffic.
-	if one < 4000 || one > 8000 || two-one < 48 || two-one > 80 || long < 20000 || r.Finish() != 1849 || r.Token() != 1 || r.Enqueue(9) != 9315 {
+	if one < 4000 || one > 8000 || two-one < 48 || two-one > 80 || long < 20000 || r.Finish() != 1849 ||
+		r.Token() != 1 || r.Enqueue(9) != 9315 {
 		t.Errorf("trained-roofline: %d, %d, %d us; finish %d", one, two, long, r.Finish())
 	}
 }
@@ -154,13 +166,15 @@ func TestPublished(t *testing.T) {
 			t.Errorf("%s: %v", f.Model, err)
 		}
 	}
-	if _, err := FindFit("meta-llama/llama-3.1-8b-instruct", "B200", 1, ""); err == nil || !strings.Contains(err.Error(), "there are some on") {
+	if _, err := FindFit("meta-llama/llama-3.1-8b-instruct", "B200", 1, ""); err == nil ||
+		!strings.Contains(err.Error(), "there are some on") {
 		t.Errorf("err = %v", err)
 	}
 }
 
 func TestFindGPU(t *testing.T) {
-	table, err := ParseGPUs([]byte(`{"X": {"TFlopsPeak": 1, "BwPeakTBs": 1, "mfuPrefill": 0.5, "mfuDecode": 0.5, "MemoryGiB": 9}, "Y": {"TFlopsPeak": 1}}`))
+	table, err := ParseGPUs([]byte(
+		`{"X": {"TFlopsPeak": 1, "BwPeakTBs": 1, "mfuPrefill": 0.5, "mfuDecode": 0.5, "MemoryGiB": 9}, "Y": {"TFlopsPeak": 1}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +237,8 @@ func TestFitCosts(t *testing.T) {
 		samples = append(samples, Sample{DecodeTokens: 1, Attended: float64(100 - i), Us: 5000})
 	}
 	got, _, err = FitCosts(samples)
-	if c := got.Us; err != nil || c[0] < 0 || c[1] != 0 || c[2] < 0 || c[3] < 0 || math.Abs(predict([4]float64(c), samples[0])-5000) > 50 {
+	if c := got.Us; err != nil || c[0] < 0 || c[1] != 0 || c[2] < 0 || c[3] < 0 ||
+		math.Abs(predict([4]float64(c), samples[0])-5000) > 50 {
 		t.Errorf("%v, %v", got, err)
 	}
 	if _, _, err := FitCosts(samples[:3]); err == nil {
@@ -235,7 +250,8 @@ func TestFitCosts(t *testing.T) {
 func TestFitCurve(t *testing.T) {
 	truth := func(s *Sample) float64 {
 		n := s.PrefillTokens + s.DecodeTokens
-		return 2000 + 5000*float64(n/4) + 4000*float64(n%4) + 2500*float64(s.Rows) + 3*s.Attended + 2*s.Read + 4*float64(s.Runs) + 0.25*float64(n*s.Resident)
+		return 2000 + 5000*float64(n/4) + 4000*float64(n%4) + 2500*float64(
+			s.Rows) + 3*s.Attended + 2*s.Read + 4*float64(s.Runs) + 0.25*float64(n*s.Resident)
 	}
 	var samples []Sample
 	noise := uint64(1)
@@ -260,7 +276,8 @@ func TestFitCurve(t *testing.T) {
 	if err := f.Curve.Check(); err != nil {
 		t.Fatal(err)
 	}
-	if c := f.Curve; math.Abs(c.Row-2500) > 200 || math.Abs(c.Attended-3) > 0.3 || math.Abs(c.Read-2) > 0.3 || math.Abs(c.Run-4) > 0.6 || math.Abs(c.Resident-0.25) > 0.02 {
+	if c := f.Curve; math.Abs(c.Row-2500) > 200 || math.Abs(c.Attended-3) > 0.3 || math.Abs(c.Read-2) > 0.3 ||
+		math.Abs(c.Run-4) > 0.6 || math.Abs(c.Resident-0.25) > 0.02 {
 		t.Errorf("row %v, attended %v, read %v, run %v, resident %v", c.Row, c.Attended, c.Read, c.Run, c.Resident)
 	}
 	slow := slices.Clone(samples)
@@ -269,7 +286,8 @@ func TestFitCurve(t *testing.T) {
 	}
 	before := f.Predict(&samples[100])
 	if k := f.AsFastAs(slow); math.Abs(k-1.25) > 0.02 || math.Abs(f.Predict(&samples[100])/before/k-1) > 1e-9 {
-		t.Errorf("a machine 1.25 times slower is %v times slower, and a step of %v takes %v", k, before, f.Predict(&samples[100]))
+		t.Errorf("a machine 1.25 times slower is %v times slower, and a step of %v takes %v", k, before,
+			f.Predict(&samples[100]))
 	}
 	if k := f.AsFastAs(samples); math.Abs(k-0.8) > 0.02 || f.AsFastAs(nil) != 1 {
 		t.Errorf("back again: %v", k)
@@ -281,7 +299,8 @@ func TestFitCurve(t *testing.T) {
 			t.Errorf("%d tokens: %.0f, want %.0f", n, got, truth(&s))
 		}
 	}
-	if got, want := float64(m.Step(&Batch{PrefillTokens: 2000, Attended: 0})), truth(&Sample{PrefillTokens: 2000}); math.Abs(got/want-1) > 0.15 {
+	if got, want := float64(m.Step(&Batch{PrefillTokens: 2000, Attended: 0})),
+		truth(&Sample{PrefillTokens: 2000}); math.Abs(got/want-1) > 0.15 {
 		t.Errorf("beyond the data: %.0f, want about %.0f", got, want)
 	}
 }
@@ -327,7 +346,8 @@ func TestSpread(t *testing.T) {
 	if err != nil || len(again.Spread) != 2 || again.Spread.At(3000, 0.7) != f.Spread.At(3000, 0.7) {
 		t.Errorf("%s is read as %+v, %v", text, again, err)
 	}
-	for _, bad := range []string{`[{"from_us":1,"ratios":[1,1,1]}]`, `[{"from_us":0,"ratios":[1]}]`, `[{"from_us":0,"ratios":[2,1,1]}]`, `[{"from_us":0,"ratios":[0,1,1]}]`, `[{}]`} {
+	for _, bad := range []string{`[{"from_us":1,"ratios":[1,1,1]}]`, `[{"from_us":0,"ratios":[1]}]`,
+		`[{"from_us":0,"ratios":[2,1,1]}]`, `[{"from_us":0,"ratios":[0,1,1]}]`, `[{}]`} {
 		if _, err := ParseCostModel([]byte(`{"a":1,"b":1,"c":1,"d":1,"spread":` + bad + `}`)); err == nil {
 			t.Errorf("%s was accepted", bad)
 		}

@@ -92,6 +92,7 @@ func NewBlackbox(alphas, betas []float64) (*Blackbox, error) {
 }
 
 func (m *Blackbox) Step(b *Batch) int64 {
-	return max(1, Ticks(m.Beta[0]+float64(m.Beta[1]*float64(b.PrefillTokens))+float64(m.Beta[2]*float64(b.DecodeTokens))))
+	return max(1, Ticks(m.Beta[0]+float64(m.Beta[1]*float64(b.PrefillTokens))+float64(
+		m.Beta[2]*float64(b.DecodeTokens))))
 }
 func (m *Blackbox) NeedsItems() bool { return false }

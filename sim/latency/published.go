@@ -61,12 +61,14 @@ func FindFit(model, gpu string, tp int, vllm string) (Fit, error) {
 		return *found, nil
 	}
 	if len(have) > 0 {
-		return Fit{}, fmt.Errorf("no published coefficients for %s on %s TP%d; there are some on %s", model, gpu, tp, strings.Join(have, ", "))
+		return Fit{}, fmt.Errorf("no published coefficients for %s on %s TP%d; there are some on %s", model, gpu, tp,
+			strings.Join(have, ", "))
 	}
 	var models []string
 	for _, f := range Published() {
 		models = append(models, f.Model)
 	}
 	slices.Sort(models)
-	return Fit{}, fmt.Errorf("no published coefficients for model %q; give --alpha-coeffs and --beta-coeffs, or one of: %s", model, strings.Join(slices.Compact(models), ", "))
+	return Fit{}, fmt.Errorf("no published coefficients for model %q; give --alpha-coeffs and --beta-coeffs, or one "+
+		"of: %s", model, strings.Join(slices.Compact(models), ", "))
 }

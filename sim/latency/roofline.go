@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// RooflineOptions are the terms that the original's documentation names and its code lacks. All off: its numbers.
+// RooflineOptions are the terms that BLIS's documentation names and its code lacks. All off: its numbers.
 type RooflineOptions struct {
 	TwoPhase      bool    // prefill and decode are two phases, one after the other, each with its own maximum
 	AllReduceGBs  float64 // > 0: bandwidth in GB/s over which TP > 1 sums activations twice a layer
@@ -38,7 +38,8 @@ func NewRoofline(alphas []float64, s Shape, g GPU, tp int, o RooflineOptions) (*
 	if o.AllReduceGBs < 0 || o.LayerOverhead < 0 {
 		return nil, fmt.Errorf("roofline: all-reduce bandwidth and layer overhead must be ≥ 0")
 	}
-	m := &Roofline{Alpha: a, RooflineOptions: o, s: s, g: g, tp: float64(tp), peak: g.TFlopsPeak * 1e12, bw: g.BwPeakTBs * 1e12}
+	m := &Roofline{Alpha: a, RooflineOptions: o, s: s, g: g, tp: float64(tp), peak: g.TFlopsPeak * 1e12,
+		bw: g.BwPeakTBs * 1e12}
 	if s.WeightBytes == 1 && g.TFlopsFP8 > 0 {
 		m.peak = g.TFlopsFP8 * 1e12
 	}

@@ -1,7 +1,7 @@
-// Package synthetic is the synthetic-replay mode of the benchmark (ADR-0005): the real phase control and the real core, with
-// its queueing, admission, sharing of prompts, eviction, preemption and contention for KV cells, over a decoder that only
-// takes time. Time is virtual, so a run takes milliseconds, needs no model and no GPU, and gives the same numbers for the
-// same seed: two changes to a policy can be compared number by number.
+// Package synthetic is the synthetic-replay mode of the benchmark (ADR-0005): the real phase control and the real core,
+// with its queueing, admission, sharing of prompts, eviction, preemption and contention for KV cells, over a decoder
+// that only takes time. Time is virtual, so a run takes milliseconds, needs no model and no GPU, and gives the same
+// numbers for the same seed: two changes to a policy can be compared number by number.
 //
 // It reports what a user of a reasoning model sees (the ADR says why not throughput): time to first token, time from
 // the end of thinking to the first visible token, smoothness of the visible answer.
@@ -19,11 +19,8 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/meridian"
-	"github.com/uma-serve/uma-serve/runtime"
-	"github.com/uma-serve/uma-serve/runtime/fake"
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim"
-	"github.com/uma-serve/uma-serve/sim/kv"
 	"github.com/uma-serve/uma-serve/sim/workload"
 )
 
@@ -41,8 +38,8 @@ func DefaultDecoder() Decoder { return Decoder{StepUs: 40, PrefillUs: 2, ThinkUs
 // Observer is told what a client of the replayed server would see. Requests are named by their Index, times are virtual
 // nanoseconds since the start.
 type Observer interface {
-	// Token came, of thought or of the answer. The tags around a thought are none, nor is the end of generation: no server
-	// sends them.
+	// Token came, of thought or of the answer. The tags around a thought are none, nor is the end of generation: no
+	// server sends them.
 	Token(request, now int64, thinking bool)
 	// Thought has ended after so many tokens.
 	Thought(request int64, tokens int, ended meridian.Ended)
@@ -53,9 +50,10 @@ type Observer interface {
 // Config is one run.
 type Config struct {
 	Workload workload.Mix
-	// Requests, if set, come instead of Workload's, which then only names the seed in the report. Think is part of Output.
+	// Requests, if set, come instead of Workload's, which then only names the seed in the report. Think is part of
+	// Output.
 	Requests workload.Source
-	Observer Observer // nil = nobody watches
+	Observer Observer // nil = none
 
 	Sched       sched.Config
 	Decoder     Decoder
@@ -65,7 +63,8 @@ type Config struct {
 // DefaultConfig is the ADR's reference workload on a server of 16 sequences and 32,768 cells.
 func DefaultConfig() Config {
 	return Config{Workload: workload.DefaultMix(), Decoder: DefaultDecoder(), ThinkBudget: 4096,
-		Sched: sched.Config{Policy: sched.Policies()[0], MaxRunning: 16, Cells: 32768, MaxBatch: 512, MaxQueue: 1 << 16, Guard: sched.DefaultGuard}}
+		Sched: sched.Config{Policy: sched.Policies()[0], MaxRunning: 16, Cells: 32768, MaxBatch: 512, MaxQueue: 1 << 16,
+			Guard: sched.DefaultGuard}}
 }
 
 // Percentiles of one metric, milliseconds.
@@ -98,89 +97,13 @@ type Report struct {
 	// BudgetForced is the share of reasoning requests whose think block was closed by force, by reason.
 	BudgetForced map[string]float64 `json:"budget_force_rate"`
 
-	// OutputCriticalEvictions are blocks of visible answers that were given up for others (meridian.Blocks). Any is a stall
-	// that a user sees.
+	// OutputCriticalEvictions are blocks of visible answers that were given up for others (meridian/blocks). Any is a
+	// stall that a user sees.
 	OutputCriticalEvictions int64   `json:"output_critical_evictions"`
 	Preemptions             int64   `json:"preemptions"`
 	VirtualSeconds          float64 `json:"virtual_seconds"`
 	BusySeconds             float64 `json:"busy_seconds"` // of these, the decoder's
 	Steps                   int64   `json:"steps"`
-}
-
-// words are the tokens that the synthetic model writes, of the fake engine's vocabulary.
-type words struct {
-	vocab                        runtime.Vocab
-	tags                         *meridian.Tags
-	open, close, word, line, end runtime.Token
-}
-
-func newWords() (w words, err error) {
-	w.vocab = fake.New(fake.Config{}).Vocab()
-	if w.tags, err = meridian.Detect(w.vocab, meridian.Markers{}, w.vocab.ChatTemplate()); err != nil {
-		return w, err
-	}
-	m := w.tags.Markers()
-	for _, x := range []struct {
-		t    *runtime.Token
-		text string
-	}{{&w.open, m.Open[0]}, {&w.close, m.Close[0]}, {&w.word, "w"}} {
-		*x.t = w.vocab.Find(x.text)
-	}
-	line, err := w.vocab.Tokenize(nil, "\n", false, false)
-	if err != nil {
-		return w, err
-	}
-	w.line, w.end = line[0], w.vocab.EOS()
-	return w, nil
-}
-
-// lineWords is how many tokens a line of thinking has: a forced close looks for the end of one.
-const lineWords = 24
-
-// request is one live request.
-type request struct {
-	workload.Request
-	core     core.Request
-	ctl      thought
-	identity kv.Identity
-	answered int   // words of the answer
-	visible  bool  // a visible token is out
-	closed   int64 // when the think block ended, nanoseconds; 0 = it has not
-	last     int64 // when the last visible token came
-	first    bool  // a token is out
-}
-
-// thought is the request's core.Thinking: its history holds tokens that say which prompts are equal; Control hears of those
-// that the model writes.
-type thought struct {
-	*meridian.Control
-	tok   runtime.Token
-	piece []byte
-	eog   bool
-}
-
-func (t *thought) OnToken(_ core.Token, _ []byte, _ bool, now int64) meridian.Step {
-	return t.Control.OnToken(t.tok, t.piece, t.eog, now)
-}
-
-// sample is the request's next token as the model would have it: its think block between the tags, then words, then the
-// end.
-func (r *request) sample(w *words) runtime.Token {
-	thought := r.ctl.ThinkTokens()
-	switch phase := r.ctl.Phase(); {
-	case phase == meridian.Prefill && r.Think > 0:
-		return w.open
-	case phase == meridian.ThinkDecode && thought >= r.Think:
-		return w.close
-	case phase == meridian.ThinkDecode && (thought+1)%lineWords == 0:
-		return w.line
-	case phase == meridian.ThinkDecode:
-		return w.word
-	case r.answered >= r.Output-r.Think:
-		return w.end
-	}
-	r.answered++
-	return w.word
 }
 
 // Run simulates until every request has ended.
@@ -207,27 +130,29 @@ func Run(cfg Config) (*Report, error) {
 	}
 	think := meridian.DefaultConfig()
 	think.MaxThinkTokens = math.MaxInt32 // only Config.ThinkBudget bounds it
-	c, err := core.New(core.Config{Sched: cfg.Sched, Sequences: core.MaxSequences, CellBytes: 1, CanRemoveRange: true, CanShift: true})
+	c, err := core.New(core.Config{Sched: cfg.Sched, Sequences: core.MaxSequences, CellBytes: 1, CanRemoveRange: true,
+		CanShift: true})
 	if err != nil {
 		return nil, err
 	}
 	if cfg.Observer == nil {
-		cfg.Observer = nobody{}
+		cfg.Observer = unobserved{}
 	}
-	r := &replay{cfg: cfg, words: w, control: think, c: c, live: map[core.ID]*request{}, rep: &Report{Mode: "synthetic-replay", Policy: cfg.Sched.Policy, Seed: cfg.Workload.Seed,
-		BudgetForced: map[string]float64{}}}
+	r := &replay{cfg: cfg, words: w, control: think, c: c, live: map[core.ID]*request{},
+		rep: &Report{Mode: "synthetic-replay", Policy: cfg.Sched.Policy, Seed: cfg.Workload.Seed,
+			BudgetForced: map[string]float64{}}}
 	if err := r.run(src); err != nil {
 		return nil, err
 	}
 	return r.rep, nil
 }
 
-// nobody watches.
-type nobody struct{}
+// unobserved is the Observer of a run without one.
+type unobserved struct{}
 
-func (nobody) Token(int64, int64, bool)           {}
-func (nobody) Thought(int64, int, meridian.Ended) {}
-func (nobody) End(int64, int64, bool)             {}
+func (unobserved) Token(int64, int64, bool)           {}
+func (unobserved) Thought(int64, int, meridian.Ended) {}
+func (unobserved) End(int64, int64, bool)             {}
 
 type replay struct {
 	cfg     Config
@@ -285,7 +210,8 @@ func (r *replay) run(src workload.Source) error {
 			return nil
 		default:
 			if idle++; idle > 1 {
-				return fmt.Errorf("livelock at %v: %d requests are alive and the scheduler plans nothing", time.Duration(now), len(r.live))
+				return fmt.Errorf("livelock at %v: %d requests are alive and the scheduler plans nothing",
+					time.Duration(now), len(r.live))
 			}
 		}
 	}
@@ -309,7 +235,8 @@ func (r *replay) arrive(w *workload.Request) error {
 	}
 	q := &request{Request: *w, ctl: thought{Control: ctl}, identity: w.Identity()}
 	// Two tags and the end are tokens, too.
-	q.core = core.Request{ID: core.ID(w.Index) + 1, Arrived: core.Instant(w.Arrival * 1000), Prompt: max(1, w.Input), MaxTokens: w.Output + 3, Control: &q.ctl}
+	q.core = core.Request{ID: core.ID(w.Index) + 1, Arrived: core.Instant(w.Arrival * 1000), Prompt: max(1, w.Input),
+		MaxTokens: w.Output + 3, Control: &q.ctl}
 	q.core.Tokens = q.identity.AppendTokens(make([]core.Token, 0, q.core.Prompt+w.Output+3), 0, q.core.Prompt)
 	r.live[q.core.ID] = q
 	if w.Think > 0 {
@@ -391,7 +318,7 @@ func (r *replay) token(id core.ID, now int64) {
 
 func (r *replay) finish(now int64) {
 	rep := r.rep
-	rep.OutputCriticalEvictions = int64(r.c.Blocks().Snapshot().OutputCriticalEvictions)
+	rep.OutputCriticalEvictions = int64(r.c.Ledger().Evictions().Answers)
 	rep.VirtualSeconds = float64(now) / 1e9
 	rep.TTFT, rep.TTOT, rep.OutputITL = percentiles(&r.ttft), percentiles(&r.ttot), percentiles(&r.itl)
 	slices.Sort(r.think)
@@ -414,7 +341,8 @@ func percentiles(d *sim.Dist) Percentiles {
 
 // WriteMarkdown prints the report as a table that can be posted beside another.
 func (r *Report) WriteMarkdown(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "### %s, policy %s, seed %d\n\n| metric | mean | p50 | p95 | p99 | n |\n|---|---|---|---|---|---|\n", r.Mode, r.Policy, r.Seed)
+	_, err := fmt.Fprintf(w, "### %s, policy %s, seed %d\n\n| metric | mean | p50 | p95 | p99 | n "+
+		"|\n|---|---|---|---|---|---|\n", r.Mode, r.Policy, r.Seed)
 	if err != nil {
 		return err
 	}
@@ -422,11 +350,14 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 		name string
 		p    Percentiles
 	}{{"TTFT (ms)", r.TTFT}, {"TTOT (ms)", r.TTOT}, {"output ITL (ms)", r.OutputITL}} {
-		if _, err := fmt.Fprintf(w, "| %s | %.3f | %.3f | %.3f | %.3f | %d |\n", m.name, m.p.Mean, m.p.P50, m.p.P95, m.p.P99, m.p.N); err != nil {
+		if _, err := fmt.Fprintf(w, "| %s | %.3f | %.3f | %.3f | %.3f | %d |\n", m.name, m.p.Mean, m.p.P50, m.p.P95,
+			m.p.P99, m.p.N); err != nil {
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(w, "\n| think tokens mean | p95 | forced by hard cap | output-critical evictions | preemptions | completed | rejected |\n|---|---|---|---|---|---|---|\n"+
-		"| %.0f | %.0f | %.1f %% | %d | %d | %d | %d |\n", r.ThinkMean, r.ThinkP95, 100*r.BudgetForced["hard_cap"], r.OutputCriticalEvictions, r.Preemptions, r.Completed, r.Rejected)
+	_, err = fmt.Fprintf(w, "\n| think tokens mean | p95 | forced by hard cap | output-critical evictions | "+
+		"preemptions | completed | rejected |\n|---|---|---|---|---|---|---|\n"+
+		"| %.0f | %.0f | %.1f %% | %d | %d | %d | %d |\n", r.ThinkMean, r.ThinkP95, 100*r.BudgetForced["hard_cap"],
+		r.OutputCriticalEvictions, r.Preemptions, r.Completed, r.Rejected)
 	return err
 }

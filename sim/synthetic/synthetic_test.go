@@ -9,8 +9,8 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// TestRun checks what holds for every policy: everybody ends exactly once, each reasoning request has one TTOT, a think
-// block is never longer than the budget, and two runs are the same bytes.
+// TestRun checks what holds for every policy: each request ends exactly once, each reasoning request has one TTOT, a
+// think block is never longer than the budget, and two runs are the same bytes.
 func TestRun(t *testing.T) {
 	for _, policy := range sched.Policies() {
 		t.Run(policy, func(t *testing.T) {
@@ -36,9 +36,11 @@ func TestRun(t *testing.T) {
 				t.Errorf("%d reasoning requests, %d TTOT, %d TTFT", rep.Reasoning, rep.TTOT.N, rep.TTFT.N)
 			}
 			if rep.ThinkP95 > float64(cfg.ThinkBudget) || rep.BudgetForced["hard_cap"] == 0 {
-				t.Errorf("think p95 %v under a budget of %d, forced %v", rep.ThinkP95, cfg.ThinkBudget, rep.BudgetForced)
+				t.Errorf("think p95 %v under a budget of %d, forced %v", rep.ThinkP95, cfg.ThinkBudget,
+					rep.BudgetForced)
 			}
-			if rep.OutputITL.P50 <= 0 || rep.OutputITL.P50 > rep.OutputITL.P95 || rep.OutputITL.P95 > rep.OutputITL.P99 {
+			if rep.OutputITL.P50 <= 0 || rep.OutputITL.P50 > rep.OutputITL.P95 ||
+				rep.OutputITL.P95 > rep.OutputITL.P99 {
 				t.Errorf("output ITL %+v", rep.OutputITL)
 			}
 			var md strings.Builder
@@ -49,7 +51,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestPressure: a cache that is too small for all costs preemptions, and nobody is lost.
+// TestPressure: a cache that is too small for all costs preemptions, and no request is lost.
 func TestPressure(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.Sched.Cells, cfg.Workload.Requests, cfg.Workload.Rate = 9000, 60, 50

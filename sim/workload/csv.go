@@ -12,7 +12,8 @@ import (
 
 // TraceColumns is the header of the simple trace layout. Times are microseconds; input_tokens is the whole prompt;
 // an empty max_output_len means output_tokens, 0 means no budget; an empty deadline_us means none.
-var TraceColumns = []string{"request_id", "arrival_us", "input_tokens", "output_tokens", "prefix_group", "prefix_tokens",
+var TraceColumns = []string{"request_id", "arrival_us", "input_tokens", "output_tokens", "prefix_group",
+	"prefix_tokens",
 	"max_output_len", "deadline_us", "slo_class"}
 
 // ReadCSV reads a trace in the layout of TraceColumns, in any column order. Columns from prefix_group on may be
@@ -22,7 +23,8 @@ func ReadCSV(in io.Reader) ([]Request, error) {
 	cr.ReuseRecord = true
 	header, err := cr.Read()
 	if errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("trace: the file is empty; its first line must name the columns: %s", strings.Join(TraceColumns, ","))
+		return nil, fmt.Errorf("trace: the file is empty; its first line must name the columns: %s",
+			strings.Join(TraceColumns, ","))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
@@ -35,7 +37,8 @@ func ReadCSV(in io.Reader) ([]Request, error) {
 		name = strings.TrimSpace(strings.TrimPrefix(name, "\ufeff"))
 		j := slices.Index(TraceColumns, name)
 		if j < 0 {
-			return nil, fmt.Errorf("trace: column %q is unknown; the columns are %s", name, strings.Join(TraceColumns, ","))
+			return nil, fmt.Errorf("trace: column %q is unknown; the columns are %s", name,
+				strings.Join(TraceColumns, ","))
 		}
 		if at[j] >= 0 {
 			return nil, fmt.Errorf("trace: column %q stands twice in the header", name)
@@ -90,7 +93,8 @@ func Row(i int64, cell func(column int) string) (r Request, err error) {
 		}
 		return n
 	}
-	r = Request{Index: i, Name: strings.Clone(cell(0)), Arrival: num(1, 0), Prefix: strings.Clone(cell(4)), Class: strings.Clone(cell(8))}
+	r = Request{Index: i, Name: strings.Clone(cell(0)), Arrival: num(1, 0), Prefix: strings.Clone(cell(4)),
+		Class: strings.Clone(cell(8))}
 	input, output, prefix := num(2, 0), num(3, 0), num(5, 0)
 	budget, deadline := num(6, output), num(7, 0)
 	if err != nil {

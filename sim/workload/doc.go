@@ -4,6 +4,6 @@
 // needs no more memory than one of ten. A source that is also a [Reactive] answers what happened to a request with
 // the next one (closed loop, sessions).
 //
-// Generation reproduces the original's random streams (Go's math/rand source, stream seeds derived by FNV-1a), so the
+// Generation reproduces BLIS's random streams (Go's math/rand source, stream seeds derived by FNV-1a), so the
 // same specification and seed give the same rows; see [Spec].
 package workload

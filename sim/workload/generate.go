@@ -4,14 +4,12 @@ import (
 	"fmt"
 	"math"
 	"math/rand"
-
-	"github.com/uma-serve/uma-serve/sim/kv"
 )
 
 // Generator makes the requests of a Spec, one at a time in the order of arrival, equal arrivals in the order of the
 // clients. It is Reactive when the Spec has sessions or closed-loop users.
 //
-// The draws of the original are reproduced: from the stream "workload-gen" of the seed, first the tokens of each new
+// The draws of BLIS are reproduced: from the stream "workload-gen" of the seed, first the tokens of each new
 // prefix group, then a seed for each open-loop client, which draws gap, input length, output length, input tokens,
 // output tokens for each of its requests.
 //
@@ -75,7 +73,8 @@ type session struct {
 // New prepares a generator. The Spec must have passed Check.
 func (s *Spec) New() *Generator {
 	clients := s.clients()
-	g := &Generator{spec: s, limit: s.NumRequests, horizon: s.Horizon, sessions: map[string]*session{}, byUser: map[string]*user{},
+	g := &Generator{spec: s, limit: s.NumRequests, horizon: s.Horizon, sessions: map[string]*session{},
+		byUser:       map[string]*user{},
 		sessionSeeds: newRand(s.Seed + 7919)}
 	if g.limit == 0 {
 		g.limit = math.MaxInt64
@@ -99,7 +98,8 @@ func (s *Spec) New() *Generator {
 	userSeeds := newRand(s.Seed + 10007)
 	for i := range clients {
 		c := &clients[i]
-		o := &open{c: c, order: i, input: c.Input.sampler(), output: c.Output.sampler(), prefix: prefixes[c.PrefixGroup], cap: math.MaxInt64}
+		o := &open{c: c, order: i, input: c.Input.sampler(), output: c.Output.sampler(),
+			prefix: prefixes[c.PrefixGroup], cap: math.MaxInt64}
 		if c.Reasoning.ReasonRatio != nil {
 			o.ratio = c.Reasoning.ReasonRatio.sampler()
 		}
@@ -243,7 +243,7 @@ func (g *Generator) number(r *Request) {
 func (g *Generator) start(o *open, r *Request) {
 	seed := g.sessionSeeds.Int63()
 	name := fmt.Sprintf("%s/%d", o.c.ID, o.count-1)
-	s := &session{open: o, rng: newRand(seed), stream: kv.NamedStream(name)}
+	s := &session{open: o, rng: newRand(seed), stream: NamedStream(name)}
 	g.round(s, name, 0, o.at, r)
 	mt := o.c.Reasoning.MultiTurn
 	if o.c.ClosedLoop == nil || *o.c.ClosedLoop {

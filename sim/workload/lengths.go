@@ -76,7 +76,8 @@ func (l *Lengths) check() error {
 		return fmt.Errorf("gaussian: min %v is above max %v", p["min"], p["max"])
 	case l.Type == "gaussian" && p["std_dev"] < 0:
 		return fmt.Errorf("gaussian: std_dev = %v: must be ≥ 0", p["std_dev"])
-	case l.Type == "pareto_lognormal" && !(p["alpha"] > 0 && p["xm"] > 0 && p["sigma"] >= 0 && p["mix_weight"] >= 0 && p["mix_weight"] <= 1):
+	case l.Type == "pareto_lognormal" &&
+		!(p["alpha"] > 0 && p["xm"] > 0 && p["sigma"] >= 0 && p["mix_weight"] >= 0 && p["mix_weight"] <= 1):
 		return errors.New("pareto_lognormal: alpha and xm must be > 0, sigma ≥ 0, mix_weight in [0, 1]")
 	}
 	return nil

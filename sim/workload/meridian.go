@@ -35,7 +35,8 @@ func (m Mix) New() (Source, error) {
 	if m.Requests < 1 {
 		return nil, fmt.Errorf("requests = %d: must be ≥ 1", m.Requests)
 	}
-	return &mixed{Mix: m, gaps: (&Arrival{Process: "poisson"}).gaps(m.Rate / 1e6), arrivals: Stream(m.Seed, "arrivals"), lengths: Stream(m.Seed, "lengths")}, nil
+	return &mixed{Mix: m, gaps: (&Arrival{Process: "poisson"}).gaps(m.Rate / 1e6), arrivals: Stream(m.Seed, "arrivals"),
+		lengths: Stream(m.Seed, "lengths")}, nil
 }
 
 type mixed struct {

@@ -30,7 +30,8 @@ type Distribution struct {
 
 // DefaultDistribution has the defaults of the flags.
 func DefaultDistribution() Distribution {
-	return Distribution{Rate: 1, Requests: 100, Seed: 42, Input: Gaussian{512, 256, 2, 7000}, Output: Gaussian{512, 256, 2, 7000}, Process: "constant"}
+	return Distribution{Rate: 1, Requests: 100, Seed: 42, Input: Gaussian{512, 256, 2, 7000},
+		Output: Gaussian{512, 256, 2, 7000}, Process: "constant"}
 }
 
 var presets = map[string][2]Gaussian{
@@ -47,7 +48,8 @@ func PresetNames() []string { return slices.Sorted(maps.Keys(presets)) }
 func (d *Distribution) Preset(name string) error {
 	p, ok := presets[name]
 	if !ok {
-		return fmt.Errorf("workload %q is unknown; valid are distribution, meridian, %s", name, strings.Join(PresetNames(), ", "))
+		return fmt.Errorf("workload %q is unknown; valid are distribution, meridian, %s", name,
+			strings.Join(PresetNames(), ", "))
 	}
 	d.Input, d.Output = p[0], p[1]
 	return nil
@@ -55,7 +57,8 @@ func (d *Distribution) Preset(name string) error {
 
 // Spec is the distribution as a workload specification.
 func (d *Distribution) Spec() (*Spec, error) {
-	c := Client{ID: "distribution", RateFraction: 1, Arrival: Arrival{Process: d.Process}, Input: d.Input.lengths(), Output: d.Output.lengths()}
+	c := Client{ID: "distribution", RateFraction: 1, Arrival: Arrival{Process: d.Process}, Input: d.Input.lengths(),
+		Output: d.Output.lengths()}
 	if d.Prefix > 0 {
 		c.PrefixGroup, c.PrefixLength = "shared", d.Prefix
 	}

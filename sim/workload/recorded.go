@@ -12,14 +12,15 @@ import (
 	"github.com/uma-serve/uma-serve/sim/latency"
 )
 
-// FromRecording makes a workload of what a running uma-serve recorded (package sched's trace): who arrived when, how
+// FromRecording makes a workload of a recording of uma-serve (package sched's trace): which request arrived when, how
 // many tokens each prompt had, how many tokens it generated and how many of them it thought, which forks probed the
-// thought, and when its client did not read. A request that was cancelled ends where it did. Times are counted from the first arrival or step.
+// thought, and when its client did not read. A request that was cancelled ends where it did. Times are counted from the
+// first arrival or step.
 //
-// A recording has no tokens, but it says how many of a prompt's were cached when it started. Whose they were is guessed:
-// of the earlier requests of the same user whose history was long enough, the one whose history ends nearest behind
-// them. That is exact for the turns of a conversation, and among prompts that begin alike it does not matter which. What
-// nobody in the recording can have computed was there (Request.Resident).
+// A recording has no tokens, but it says how many of a prompt's were cached when it started. Whose they were is
+// guessed: of the earlier requests of the same user whose history was long enough, the one whose history ends nearest
+// behind them. That is exact for the turns of a conversation, and among prompts that begin alike it does not matter
+// which. Tokens that no request of the recording can have computed were cached (Request.Resident).
 func FromRecording(t *sched.Trace) ([]Request, error) {
 	if len(t.Steps) == 0 {
 		return nil, nil
@@ -29,7 +30,7 @@ func FromRecording(t *sched.Trace) ([]Request, error) {
 	for _, step := range t.Steps {
 		for i := range step.Events {
 			if ev := &step.Events[i]; ev.Kind == sched.EvArrive {
-				origin = min(origin, step.Now.Add(-ev.Ago))
+				origin = min(origin, step.Now.Add(-ev.QueuedFor))
 			}
 		}
 	}
@@ -55,8 +56,9 @@ type recording struct {
 	first  int64            // when the first of this step's arrivals came that others came together with; -1 = none yet
 }
 
-// together is within how many microseconds requests have come at once that the scheduler heard of at once. A daemon that
-// sleeps takes some 100 us to wake, and begins with all that have come by then; a simulated engine begins with the first.
+// together is within how many microseconds requests have come at once that the scheduler heard of at once. A daemon
+// that sleeps takes some 100 us to wake, and begins with all that have come by then; a simulated engine begins with the
+// first.
 const together = 1000
 
 // end is when row k was answered.
@@ -66,11 +68,11 @@ type end struct {
 	at    int64
 }
 
-// atOnce is how soon after an answer its client asks again if it does so as soon as it can, and early how long the loop may
-// take to hear of an end that the client has heard of: microseconds.
+// atOnce is how soon after an answer its client asks again if it does so as soon as it can, and early how long the loop
+// may take to hear of an end that the client has heard of: microseconds.
 const atOnce, early = 10_000, 2_000
 
-// follow finds the end that an arrival at a time followed: the oldest one of late that nobody has followed.
+// follow finds the end that an arrival at a time followed: the oldest recent one that no arrival has followed yet.
 func (rec *recording) follow(r *Request, owner uint32) {
 	for len(rec.ends) > 0 && rec.ends[0].at < r.Arrival-atOnce {
 		rec.ends = rec.ends[1:]
@@ -98,15 +100,16 @@ func (rec *recording) event(ev *sched.Event, now int64) error {
 			return fmt.Errorf("a prompt of %d tokens: at most %d", ev.Prompt, MaxTokens)
 		}
 		rec.at[ev.Req] = len(rec.rows)
-		arrived := max(0, now-int64(ev.Ago/time.Microsecond))
+		arrived := max(0, now-int64(ev.QueuedFor/time.Microsecond))
 		if rec.first >= 0 && arrived >= rec.first && arrived-rec.first <= together {
 			arrived = rec.first
 		} else {
 			rec.first = arrived
 		}
-		r := Request{Index: int64(len(rec.rows)), Arrival: arrived, Input: ev.Prompt, Budget: min(ev.MaxTokens, MaxTokens),
-			Class: ev.Class.String(), Tenant: uidPrefix + strconv.FormatUint(uint64(ev.Owner), 10),
-			TargetTTFT: int64(ev.TargetTTFT / time.Microsecond), TargetTBT: int64(ev.TargetTBT / time.Microsecond)}
+		r := Request{Index: int64(len(rec.rows)), Arrival: arrived, Input: ev.Prompt,
+			Budget: min(ev.MaxTokens, MaxTokens),
+			Class:  ev.Class.String(), Tenant: uidPrefix + strconv.FormatUint(uint64(ev.Owner), 10),
+			TargetTTFT: int64(ev.TargetTTFT / time.Microsecond), TargetITL: int64(ev.TargetITL / time.Microsecond)}
 		if ev.Thinking {
 			r.Think = 1
 		}
@@ -202,8 +205,8 @@ func UID(tenant string) (uint32, bool) {
 }
 
 // StepCosts are the steps of a recording: what each planned, how long it took, and how long the rest of the loop's turn
-// was until it turned to the next one. They are what a cost model is fitted to. The recording is replayed, because only the scheduler
-// knows which tokens each slice attended to.
+// was until it turned to the next one. They are what a cost model is fitted to. The recording is replayed, because only
+// the scheduler knows which tokens each slice attended to.
 func StepCosts(t *sched.Trace) ([]latency.Sample, error) {
 	var out []latency.Sample
 	var open latency.Sample
@@ -229,7 +232,8 @@ func StepCosts(t *sched.Trace) ([]latency.Sample, error) {
 			return
 		}
 		continues := runs.Step(Only(plan))
-		open = latency.Sample{PrefillTokens: plan.PrefillTokens, DecodeTokens: plan.DecodeTokens + plan.ProbeTokens, Resident: pool.used}
+		open = latency.Sample{PrefillTokens: plan.PrefillTokens, DecodeTokens: plan.DecodeTokens + plan.ProbeTokens,
+			Resident: pool.used}
 		for i := range plan.Batch {
 			sl := &plan.Batch[i]
 			open.Attended += sched.Attended(sl.Start, sl.N)
@@ -243,8 +247,8 @@ func StepCosts(t *sched.Trace) ([]latency.Sample, error) {
 	return out, err
 }
 
-// pool guesses how many KV cells were in use, which a recording does not say: what was computed stays, as a cached prefix
-// when its request has ended, until the pool is full. Histories too short to be cached go.
+// pool guesses how many KV cells were in use, which a recording does not say: what was computed stays, as a cached
+// prefix when its request has ended, until the pool is full. Histories too short to be cached go.
 type pool struct {
 	prefix bool // ended histories are kept
 	cells  int

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-
-	"github.com/uma-serve/uma-serve/sim/kv"
 )
 
 // Request is one row of a workload. Times are microseconds, lengths are tokens.
@@ -19,23 +17,25 @@ type Request struct {
 	Output int // what the model will generate; only the clock of the simulation may look at it
 	Budget int // the client's max_tokens; 0 = none
 
-	Deadline   int64 // absolute; 0 = none
-	TargetTTFT int64 // what the client wished, from arrival to its first token; 0 = nothing. Tells only uma-serve's scheduler
-	TargetTBT  int64 // likewise, between tokens
+	Deadline int64 // absolute; 0 = none
+	// what the client wished, from arrival to its first token; 0 = nothing. Tells only uma-serve's scheduler
+	TargetTTFT int64
+	TargetITL  int64 // likewise, between tokens
 
 	Prefix    string // prefix group; "" = none
 	PrefixLen int    // leading tokens shared with the group
-	Stream    uint64 // identity of the tokens behind the prefix; 0 = nobody else's
+	Stream    uint64 // identity of the tokens behind the prefix; 0 = no other request has them
 
 	// Of a recording (FromRecording): the first BaseLen tokens are those of another request's history; and the first
-	// Resident tokens were there when it started, whoever had computed them (a snapshot on disk, a run before).
-	Base     *kv.Identity
+	// Resident tokens were cached when it started, for example by a snapshot on disk or an earlier run.
+	Base     *Identity
 	BaseLen  int
 	Resident int
 	Lent     bool // others have it as their Base
 
-	// Of a recording: the request came Delay microseconds after the end of request number Follows-1, as those of a client
-	// do that asks again as soon as it is answered; 0 = it came by itself. NewChained lets it wait for that end again.
+	// Of a recording: the request came Delay microseconds after the end of request number Follows-1, from a client that
+	// asks again as soon as it is answered; 0 = its arrival depends on no other request. NewChained keeps the
+	// dependency.
 	Follows int64
 	Delay   int64
 
@@ -78,13 +78,13 @@ func (r *Request) ID() string {
 }
 
 // Identity says which tokens the request holds.
-func (r *Request) Identity() kv.Identity {
-	id := kv.Identity{Own: r.Stream, Base: r.Base, BaseLen: r.BaseLen}
+func (r *Request) Identity() Identity {
+	id := Identity{Own: r.Stream, Base: r.Base, BaseLen: r.BaseLen}
 	if r.Stream == 0 {
-		id.Own, id.Private = kv.NumberedStream(r.Index), r.Base == nil && !r.Lent
+		id.Own, id.Private = NumberedStream(r.Index), r.Base == nil && !r.Lent
 	}
 	if r.Prefix != "" {
-		id.Prefix, id.PrefixLen = kv.NamedStream(r.Prefix), r.PrefixLen
+		id.Prefix, id.PrefixLen = NamedStream(r.Prefix), r.PrefixLen
 	}
 	return id
 }
@@ -144,14 +144,15 @@ func (l *List) Next(r *Request) bool {
 	return true
 }
 
-// Chained is a Source and Reactive: requests that followed the end of another one (Request.Follows) arrive as long after
-// it as they did, whenever that is now. The others arrive at their time.
+// Chained is a Source and Reactive: requests that followed the end of another one (Request.Follows) arrive as long
+// after it as they did, whenever that is now. The others arrive at their time.
 type Chained struct {
 	*List
 	after map[int64]Request // by the Index of the one they follow
 }
 
-// NewChained makes a Source of rows. Of several that follow the same one, the last does and the others keep their times.
+// NewChained makes a Source of rows. Of several that follow the same one, the last does and the others keep their
+// times.
 func NewChained(rows []Request) *Chained {
 	c := &Chained{after: map[int64]Request{}}
 	var free []Request
@@ -213,7 +214,8 @@ func (r *Request) check() error {
 		v    int64
 		max  int64
 	}{
-		{"arrival", r.Arrival, MaxTime}, {"input_tokens", int64(r.Input), MaxTokens}, {"output_tokens", int64(r.Output), MaxTokens},
+		{"arrival", r.Arrival, MaxTime}, {"input_tokens", int64(r.Input), MaxTokens},
+		{"output_tokens", int64(r.Output), MaxTokens},
 		{"prefix_tokens", int64(r.PrefixLen), MaxTokens}, {"deadline", r.Deadline, MaxTime},
 	} {
 		if f.v < 0 || f.v > f.max {

@@ -11,8 +11,8 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// Spec describes a workload: who sends what, how often. Its YAML keys are those of BLIS workload files; unknown keys
-// are errors. Times are microseconds unless a name says otherwise, rates are requests a second.
+// Spec describes a workload: which clients send which requests, how often. Its YAML keys are those of BLIS workload
+// files; unknown keys are errors. Times are microseconds unless a name says otherwise, rates are requests a second.
 type Spec struct {
 	Version       string   `yaml:"version"`
 	Seed          int64    `yaml:"seed"`
@@ -111,7 +111,8 @@ func ParseSpec(data []byte) (*Spec, error) {
 		msg := err.Error()
 		for _, key := range []string{"servegen_data", "inference_perf", "network", "multimodal"} {
 			if strings.Contains(msg, fmt.Sprintf("unknown field %q", key)) {
-				return nil, fmt.Errorf("workload spec: %q describes what the simulator does not model; convert it to clients first", key)
+				return nil, fmt.Errorf("workload spec: %q describes what the simulator does not model; convert it to "+
+					"clients first", key)
 			}
 		}
 		return nil, fmt.Errorf("workload spec: %w", err)
@@ -159,7 +160,8 @@ func (s *Spec) Check() error {
 			fail("give either rate_fraction or concurrency")
 		}
 		open = open || c.RateFraction > 0
-		if c.RateFraction > 0 && !slices.Contains([]string{"", "poisson", "gamma", "weibull", "constant"}, c.Arrival.Process) {
+		if c.RateFraction > 0 && !slices.Contains([]string{"", "poisson", "gamma", "weibull", "constant"},
+			c.Arrival.Process) {
 			fail("arrival.process %q is unknown; valid are poisson, gamma, weibull, constant", c.Arrival.Process)
 		}
 		if cv := c.Arrival.CV; cv != nil && !(*cv > 0 && *cv <= 100) {
@@ -168,7 +170,8 @@ func (s *Spec) Check() error {
 		for _, l := range []struct {
 			name string
 			l    *Lengths
-		}{{"input_distribution", &c.Input}, {"output_distribution", &c.Output}, {"reasoning.reason_ratio_distribution", c.Reasoning.ReasonRatio}} {
+		}{{"input_distribution", &c.Input}, {"output_distribution", &c.Output},
+			{"reasoning.reason_ratio_distribution", c.Reasoning.ReasonRatio}} {
 			if l.l != nil {
 				if err := l.l.check(); err != nil {
 					fail("%s: %v", l.name, err)
@@ -191,7 +194,8 @@ func (s *Spec) Check() error {
 				fail("reasoning.multi_turn: max_rounds must be ≥ 1 and think_time_us ≥ 0")
 			}
 			if !slices.Contains([]string{"", "accumulate", "none"}, mt.ContextGrowth) {
-				fail("reasoning.multi_turn.context_growth %q is unknown; valid are accumulate and none", mt.ContextGrowth)
+				fail("reasoning.multi_turn.context_growth %q is unknown; valid are accumulate and none",
+					mt.ContextGrowth)
 			}
 			if c.Concurrency > 0 {
 				fail("a client with concurrency cannot have multi_turn sessions")
@@ -246,7 +250,8 @@ func (s *Spec) checkWindows(bad func(string, ...any)) {
 			last = min(last, s.Horizon)
 		}
 		if n := float64(last) / 1e6 * s.AggregateRate * all[i].RateFraction / max(sum, 1e-300); n > maxSkipped {
-			bad("client %q: about %.0f arrivals before the end of its last window: at most %.0f", all[i].ID, n, maxSkipped)
+			bad("client %q: about %.0f arrivals before the end of its last window: at most %.0f", all[i].ID, n,
+				maxSkipped)
 			return
 		}
 	}
@@ -261,7 +266,8 @@ func (s *Spec) clients() []Client {
 		if d := c.Diurnal; d != nil {
 			const hour = int64(3600e6)
 			for h := range 24 {
-				share := (1+math.Cos(2*math.Pi*float64(h-d.PeakHour)/24))/2*(1-1/d.PeakToTroughRatio) + 1/d.PeakToTroughRatio
+				share := (1+math.Cos(2*math.Pi*float64(
+					h-d.PeakHour)/24))/2*(1-1/d.PeakToTroughRatio) + 1/d.PeakToTroughRatio
 				from := int64(h) * hour
 				windows = append(windows, Window{from, from + min(hour, max(1, int64(float64(hour)*share)))})
 			}

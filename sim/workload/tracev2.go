@@ -57,7 +57,8 @@ func WriteTraceHeader(w io.Writer, seed *int64) error {
 // follow.
 var v2Columns = strings.Split("request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,"+
 	"input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,server_input_tokens,"+
-	"arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason", ",")
+	"arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason",
+	",")
 
 const (
 	v2ID = iota
@@ -113,7 +114,8 @@ func ReadTraceV2(in io.Reader) ([]Request, error) {
 
 func v2Row(rec []string, groups map[string]int) (r Request, err error) {
 	if len(rec) < len(v2Columns) {
-		return r, fmt.Errorf("%d columns: the %d of TraceV2 are needed, the first missing is %s", len(rec), len(v2Columns), v2Columns[len(rec)])
+		return r, fmt.Errorf("%d columns: the %d of TraceV2 are needed, the first missing is %s", len(rec),
+			len(v2Columns), v2Columns[len(rec)])
 	}
 	num := func(j int) int64 {
 		if rec[j] == "" {
@@ -131,8 +133,10 @@ func v2Row(rec []string, groups map[string]int) (r Request, err error) {
 	}
 	id := num(v2ID)
 	input, output, prefix, round := num(v2Input), num(v2Output), num(v2PrefixLen), num(v2Round)
-	r = Request{Name: "request_" + strconv.FormatInt(id, 10), Client: text(v2Client), Tenant: text(v2Tenant), Class: text(v2Class),
-		Session: text(v2Session), Prefix: text(v2Prefix), Model: text(v2Model), Deadline: num(v2Deadline), Arrival: num(v2Arrival),
+	r = Request{Name: "request_" + strconv.FormatInt(id, 10), Client: text(v2Client), Tenant: text(v2Tenant),
+		Class:   text(v2Class),
+		Session: text(v2Session), Prefix: text(v2Prefix), Model: text(v2Model), Deadline: num(v2Deadline),
+		Arrival:   num(v2Arrival),
 		Streaming: rec[v2Streaming] == "true"}
 	if err != nil {
 		return r, err
@@ -181,8 +185,10 @@ func (t *TraceWriter) Write(r *Request, s Served) error {
 	d := func(n int64) string { return strconv.FormatInt(n, 10) }
 	ratio := strconv.FormatFloat(r.ReasonRatio, 'f', -1, 64)
 	return t.w.Write([]string{
-		strings.TrimPrefix(r.ID(), "request_"), r.Client, r.Tenant, r.Class, r.Session, strconv.Itoa(r.Round), r.Prefix, strconv.Itoa(r.PrefixLen),
-		strconv.FormatBool(r.Streaming), strconv.Itoa(r.Input - r.PrefixLen), strconv.Itoa(r.Output), "0", "0", "0", "0", ratio, r.Model,
+		strings.TrimPrefix(r.ID(), "request_"), r.Client, r.Tenant, r.Class, r.Session, strconv.Itoa(r.Round), r.Prefix,
+		strconv.Itoa(r.PrefixLen),
+		strconv.FormatBool(r.Streaming), strconv.Itoa(r.Input - r.PrefixLen), strconv.Itoa(r.Output), "0", "0", "0",
+		"0", ratio, r.Model,
 		d(r.Deadline), "0", d(r.Arrival), d(r.Arrival), d(s.FirstUs), d(s.LastUs), "0", s.Status, "", ""})
 }
 

@@ -4,22 +4,20 @@ import (
 	"bytes"
 	"math"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/uma-serve/uma-serve/sched"
 )
 
 func TestReadCSV(t *testing.T) {
-	rows, err := ReadCSV(strings.NewReader("\ufeffrequest_id,arrival_us,input_tokens,output_tokens,prefix_group,prefix_tokens,max_output_len,deadline_us,slo_class\n" +
-		"request_0,5,100,10,g,64,,,batch\nx,3,1,0,,9,0,77,\n"))
+	rows, err := ReadCSV(strings.NewReader(
+		"\ufeffrequest_id,arrival_us,input_tokens,output_tokens,prefix_group,prefix_tokens,max_output_len,deadline_us,slo_class\n" +
+			"request_0,5,100,10,g,64,,,batch\nx,3,1,0,,9,0,77,\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	a, b := rows[0], rows[1]
-	if a.ID() != "request_0" || a.Budget != 10 || a.PrefixLen != 64 || a.Class != "batch" || b.ID() != "x" || b.Budget != 0 || b.Deadline != 77 || b.PrefixLen != 0 {
+	if a.ID() != "request_0" || a.Budget != 10 || a.PrefixLen != 64 || a.Class != "batch" || b.ID() != "x" ||
+		b.Budget != 0 || b.Deadline != 77 || b.PrefixLen != 0 {
 		t.Errorf("%+v\n%+v", a, b)
 	}
 	const head = "request_id,arrival_us,input_tokens,output_tokens,prefix_group,prefix_tokens\n"
@@ -44,7 +42,9 @@ func TestReadCSV(t *testing.T) {
 
 func TestTraceV2RoundTrip(t *testing.T) {
 	rows := []Request{
-		{Index: 0, Arrival: 5, Input: 114, Output: 20, Budget: 20, Prefix: "g", PrefixLen: 64, Client: "c", Tenant: "t", Class: "batch", Session: "s", Round: 2, ReasonRatio: 0.25, Think: 5, Deadline: 900, Model: "m", Streaming: true},
+		{Index: 0, Arrival: 5, Input: 114, Output: 20, Budget: 20, Prefix: "g", PrefixLen: 64, Client: "c", Tenant: "t",
+			Class: "batch", Session: "s", Round: 2, ReasonRatio: 0.25, Think: 5, Deadline: 900, Model: "m",
+			Streaming: true},
 		{Index: 1, Name: "request_7", Arrival: 9, Input: 1, Output: 0},
 	}
 	var buf bytes.Buffer
@@ -69,7 +69,8 @@ func TestTraceV2RoundTrip(t *testing.T) {
 			t.Errorf("row %d:\n got %+v\nwant %+v", i, again[i], rows[i])
 		}
 	}
-	for _, bad := range []string{"trace_version: 1\n", "trace_version: 2\ntime_unit: ms\n", "bogus: 1\n", "trace_version: 2\ntime_unit: microseconds\nmode: x\n"} {
+	for _, bad := range []string{"trace_version: 1\n", "trace_version: 2\ntime_unit: ms\n", "bogus: 1\n",
+		"trace_version: 2\ntime_unit: microseconds\nmode: x\n"} {
 		if _, err := ParseTraceHeader([]byte(bad)); err == nil {
 			t.Errorf("header %q was accepted", bad)
 		}
@@ -82,8 +83,10 @@ func TestArrivalProcesses(t *testing.T) {
 	for _, c := range []struct {
 		a    Arrival
 		want float64
-	}{{Arrival{Process: "poisson"}, 1}, {Arrival{Process: "constant"}, 0}, {Arrival{Process: "gamma", CV: cv(2)}, 2}, {Arrival{Process: "gamma", CV: cv(0.5)}, 0.5},
-		{Arrival{Process: "weibull", CV: cv(1.5)}, 1.5}, {Arrival{Process: "weibull"}, 1}, {Arrival{Process: "gamma", CV: cv(20)}, 1}} {
+	}{{Arrival{Process: "poisson"}, 1}, {Arrival{Process: "constant"}, 0}, {Arrival{Process: "gamma", CV: cv(2)}, 2},
+		{Arrival{Process: "gamma", CV: cv(0.5)}, 0.5},
+		{Arrival{Process: "weibull", CV: cv(1.5)}, 1.5}, {Arrival{Process: "weibull"}, 1},
+		{Arrival{Process: "gamma", CV: cv(20)}, 1}} {
 		gap, rng := c.a.gaps(5e-5), newRand(1)
 		const n = 200_000
 		var sum, squares float64
@@ -118,7 +121,8 @@ func TestLengths(t *testing.T) {
 		{Lengths{"gaussian", p("mean", 200.0, "std_dev", 20.0, "min", 9.0, "max", 9.0)}, 9},
 		{Lengths{"exponential", p("mean", 300.0)}, 300},
 		{Lengths{"pareto_lognormal", p("alpha", 3.0, "xm", 100.0, "mu", 0.0, "sigma", 0.0, "mix_weight", 1.0)}, 150},
-		{Lengths{"pareto_lognormal", p("alpha", 3.0, "xm", 100.0, "mu", 5.0, "sigma", 0.5, "mix_weight", 0.0)}, math.Exp(5.125)},
+		{Lengths{"pareto_lognormal", p("alpha", 3.0, "xm", 100.0, "mu", 5.0, "sigma", 0.5, "mix_weight", 0.0)},
+			math.Exp(5.125)},
 		{Lengths{"empirical", p("10", 1.0, "20", 3.0, "5", 0.0)}, 17.5},
 	} {
 		if err := c.l.check(); err != nil {
@@ -133,7 +137,8 @@ func TestLengths(t *testing.T) {
 			t.Errorf("%+v: mean %.2f, want %.2f", c.l, mean, c.want)
 		}
 	}
-	for _, bad := range []Lengths{{}, {"gaussian", p("mean", 1.0)}, {"constant", p("value", 1.0, "x", 1.0)}, {"empirical", nil}, {"empirical", p("a", 1.0)},
+	for _, bad := range []Lengths{{}, {"gaussian", p("mean", 1.0)}, {"constant", p("value", 1.0, "x", 1.0)},
+		{"empirical", nil}, {"empirical", p("a", 1.0)},
 		{"gaussian", p("mean", 1.0, "std_dev", 1.0, "min", 5.0, "max", 2.0)}, {"exponential", p("mean", math.NaN())}} {
 		if bad.check() == nil {
 			t.Errorf("%+v was accepted", bad)
@@ -191,8 +196,10 @@ func TestCohorts(t *testing.T) {
 }
 
 func TestOpenLoopSessions(t *testing.T) {
-	s, err := ParseSpec([]byte(strings.Replace(strings.Replace(cohorts, "    drain: {start_time_us: 5000000, ramp_duration_us: 5000000}\n",
-		"    closed_loop: false\n    reasoning: {multi_turn: {max_rounds: 3, think_time_us: 1000, context_growth: accumulate}}\n", 1), "horizon: 20000000", "num_requests: 90", 1)))
+	s, err := ParseSpec([]byte(strings.Replace(strings.Replace(cohorts,
+		"    drain: {start_time_us: 5000000, ramp_duration_us: 5000000}\n",
+		"    closed_loop: false\n    reasoning: {multi_turn: {max_rounds: 3, think_time_us: 1000, context_growth: "+
+			"accumulate}}\n", 1), "horizon: 20000000", "num_requests: 90", 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +240,8 @@ func TestSpecErrors(t *testing.T) {
 		{"horizon: 20000000", "num_requests: 5\nhorizon: 0", ""},
 		{"horizon: 20000000", "num_requests: 5\nhorizon: 900000000000000000", ""},
 	} {
-		if _, err := ParseSpec([]byte(strings.Replace(cohorts, c.from, c.to, 1))); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		if _, err := ParseSpec([]byte(strings.Replace(cohorts, c.from, c.to, 1))); (err == nil) != (c.want == "") ||
+			err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q in it", c.to, err, c.want)
 		}
 	}
@@ -241,7 +249,8 @@ func TestSpecErrors(t *testing.T) {
 
 // TestFarWindow: a window that would take for ever to reach is refused.
 func TestFarWindow(t *testing.T) {
-	text := strings.Replace(strings.Replace(cohorts, "horizon: 20000000", "num_requests: 5", 1), "start_time_us: 8000000", "start_time_us: 800000000000000000", 1)
+	text := strings.Replace(strings.Replace(cohorts, "horizon: 20000000", "num_requests: 5", 1),
+		"start_time_us: 8000000", "start_time_us: 800000000000000000", 1)
 	if _, err := ParseSpec([]byte(text)); err == nil || !strings.Contains(err.Error(), "last window") {
 		t.Errorf("err = %v", err)
 	}
@@ -275,191 +284,4 @@ func TestMix(t *testing.T) {
 	if rate := 5000 / (float64(rows[4999].Arrival) / 1e6); math.Abs(rate-4) > 0.3 {
 		t.Errorf("%.2f requests a second, want 4", rate)
 	}
-}
-
-func TestFromRecording(t *testing.T) {
-	trace := sched.AppendConfig(nil, &sched.Config{Policy: "uma", MaxRunning: 2, Cells: 100, MaxBatch: 10, MaxQueue: 5})
-	at := func(ms int) sched.Instant { return sched.Instant(time.Duration(ms) * time.Millisecond) }
-	trace = sched.AppendEvents(trace, at(100), []sched.Event{{Kind: sched.EvArrive, Req: 9, Prompt: 12, MaxTokens: 20, Owner: 1000, Thinking: true}})
-	trace = sched.AppendEvents(trace, at(130), []sched.Event{{Kind: sched.EvStep, Took: 30 * time.Millisecond}, {Kind: sched.EvToken, Req: 9, Thinking: true},
-		{Kind: sched.EvArrive, Req: 10, Prompt: 3, MaxTokens: 4, Class: sched.Background}})
-	trace = sched.AppendEvents(trace, at(150), []sched.Event{{Kind: sched.EvStep}, {Kind: sched.EvToken, Req: 9}, {Kind: sched.EvCancel, Req: 10}})
-	trace = sched.AppendEvents(trace, at(160), []sched.Event{{Kind: sched.EvStep}, {Kind: sched.EvFinish, Req: 9, Finish: sched.ReasonStop}})
-	recorded, err := sched.ReadTrace(trace)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows, err := FromRecording(recorded)
-	if err != nil || len(rows) != 2 {
-		t.Fatalf("%v, %v", rows, err)
-	}
-	if r := rows[0]; r.Arrival != 0 || r.Input != 12 || r.Output != 3 || r.Think != 2 || r.Budget != 20 || r.Tenant != "uid1000" {
-		t.Errorf("%+v", r)
-	}
-	if r := rows[1]; r.Arrival != 30_000 || r.Input != 3 || r.Output != 0 || r.Class != "background" {
-		t.Errorf("%+v", r)
-	}
-}
-
-// Requests of which the scheduler heard at once, within a millisecond, come at once; those of which it heard one by one, or
-// that came while it computed, come when they came.
-func TestRecordedTogether(t *testing.T) {
-	trace := sched.AppendConfig(nil, &sched.Config{Policy: "uma", MaxRunning: 9, Cells: 100, MaxBatch: 10, MaxQueue: 5})
-	id := sched.ReqID(0)
-	heard := func(us int, came ...int) {
-		var events []sched.Event
-		for _, c := range came {
-			id++
-			events = append(events, sched.Event{Kind: sched.EvArrive, Req: id, Prompt: 5, MaxTokens: 4, Ago: time.Duration(us-c) * time.Microsecond})
-		}
-		trace = sched.AppendEvents(trace, sched.Instant(time.Duration(us)*time.Microsecond), events)
-	}
-	heard(300, 0, 100, 250)                       // it was woken by the first
-	heard(50_000, 20_000, 20_900, 21_100, 49_900) // it computed meanwhile
-	heard(60_000, 60_000)                         // by itself
-	heard(60_500, 60_400)                         // and another one by itself
-	recorded, err := sched.ReadTrace(trace)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows, err := FromRecording(recorded)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []int64
-	for _, r := range rows {
-		got = append(got, r.Arrival)
-	}
-	if want := []int64{0, 0, 0, 20_000, 20_000, 21_100, 49_900, 60_000, 60_400}; !slices.Equal(got, want) {
-		t.Errorf("arrivals %v, want %v", got, want)
-	}
-}
-
-// A client that asks again as soon as it is answered does so in the simulation, whenever that is; one of another user, one that
-// took its time, and one whose end somebody else has followed already come when they came.
-func TestChained(t *testing.T) {
-	trace := sched.AppendConfig(nil, &sched.Config{Policy: "uma", MaxRunning: 2, Cells: 100, MaxBatch: 10, MaxQueue: 5})
-	at := func(ms int) sched.Instant { return sched.Instant(time.Duration(ms) * time.Millisecond) }
-	arrive := func(id sched.ReqID, owner uint32, ago int) sched.Event {
-		return sched.Event{Kind: sched.EvArrive, Req: id, Prompt: 5, MaxTokens: 4, Owner: owner, Ago: time.Duration(ago) * time.Millisecond}
-	}
-	step := sched.Event{Kind: sched.EvStep, Took: 10 * time.Millisecond}
-	end := func(id sched.ReqID) sched.Event {
-		return sched.Event{Kind: sched.EvFinish, Req: id, Finish: sched.ReasonLength}
-	}
-	trace = sched.AppendEvents(trace, at(0), []sched.Event{arrive(1, 7, 0), arrive(2, 8, 0)})
-	trace = sched.AppendEvents(trace, at(50), []sched.Event{step, end(1)})
-	trace = sched.AppendEvents(trace, at(60), []sched.Event{step, arrive(3, 7, 7), arrive(4, 8, 7), arrive(5, 7, 6)})
-	trace = sched.AppendEvents(trace, at(100), []sched.Event{step, end(2), end(3)})
-	trace = sched.AppendEvents(trace, at(130), []sched.Event{step, arrive(6, 8, 0)})
-	recorded, err := sched.ReadTrace(trace)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows, err := FromRecording(recorded)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, want := range []struct{ follows, delay int64 }{{}, {}, {1, 3000}, {}, {}, {}} {
-		if r := rows[i]; r.Follows != want.follows || r.Delay != want.delay {
-			t.Errorf("request %d follows %d after %d us, want %d after %d", i+1, r.Follows, r.Delay, want.follows, want.delay)
-		}
-	}
-	c := NewChained(rows)
-	if c.Len() != 6 {
-		t.Errorf("%d requests", c.Len())
-	}
-	var first, next Request
-	c.Next(&first)
-	if !c.Ended(&first, Completed, 80_000, &next) || next.Index != 2 || next.Arrival != 83_000 {
-		t.Errorf("after the first came %+v", next)
-	}
-	if c.Ended(&first, Completed, 90_000, &next) || c.Ended(&next, Completed, 90_000, &next) {
-		t.Error("somebody came twice, or after one that nobody followed")
-	}
-	if rest, _ := Collect(c, 0); len(rest) != 4 {
-		t.Errorf("%d came by themselves", len(rest)+1)
-	}
-}
-
-func FuzzReadCSV(f *testing.F) {
-	f.Add("request_id,arrival_us,input_tokens,output_tokens\na,1,2,3\n")
-	f.Fuzz(func(t *testing.T, s string) {
-		rows, err := ReadCSV(strings.NewReader(s))
-		if err != nil {
-			return
-		}
-		for _, r := range rows {
-			if r.check() != nil || r.ID() == "" {
-				t.Errorf("accepted %+v", r)
-			}
-		}
-	})
-}
-
-func FuzzReadTraceV2(f *testing.F) {
-	f.Add(strings.Join(v2Columns, ",") + "\n0,c,,,,0,g,64,false,10,5,0,0,0,0,0,,0,0,7,7,0,0,0,ok,,\n")
-	f.Fuzz(func(t *testing.T, s string) {
-		rows, err := ReadTraceV2(strings.NewReader(s))
-		if err != nil {
-			return
-		}
-		for _, r := range rows {
-			if r.check() != nil {
-				t.Errorf("accepted %+v", r)
-			}
-		}
-	})
-}
-
-func FuzzParseSpec(f *testing.F) {
-	f.Add([]byte(cohorts))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := ParseSpec(data)
-		if err != nil || len(s.Clients) > 100 || len(s.Cohorts) > 5 {
-			return
-		}
-		for i := range s.Clients {
-			s.Clients[i].Concurrency = min(s.Clients[i].Concurrency, 3)
-			s.Clients[i].PrefixLength = min(s.Clients[i].PrefixLength, 1000)
-			s.Clients[i].Input, s.Clients[i].Output = Lengths{"constant", map[string]float64{"value": 3}}, Lengths{"constant", map[string]float64{"value": 3}}
-		}
-		for i := range s.Cohorts {
-			c := &s.Cohorts[i]
-			c.Population, c.Concurrency, c.PrefixLength = min(c.Population, 3), min(c.Concurrency, 3), min(c.PrefixLength, 1000)
-			c.Input, c.Output = Lengths{"constant", map[string]float64{"value": 3}}, Lengths{"constant", map[string]float64{"value": 3}}
-		}
-		s.Horizon = min(s.Horizon, 1e6)
-		if s.AggregateRate < 1000 && s.Horizon > 0 && len(s.Clients)+len(s.Cohorts) > 0 {
-			if _, err := Collect(s.New(), 50); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-}
-
-func FuzzFromRecording(f *testing.F) {
-	f.Add([]byte("config policy=uma max_running=2 cells=64 max_batch=8\nstep 1ms\narrive 1 class=interactive owner=3 prompt=9 max=4 ago=1ms\n" +
-		"step 2ms\nstarted 1 cached=4\nstep 3ms\ntoken 1\nfinish 1 stop\narrive 2 class=background owner=3 prompt=12 max=4\nstep 4ms\nstarted 2 cached=9\ncancel 2\n"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		trace, err := sched.ReadTrace(data)
-		if err != nil {
-			return
-		}
-		rows, err := FromRecording(trace)
-		if err != nil {
-			return
-		}
-		for i := range rows {
-			r := &rows[i]
-			if err := r.check(); err != nil || r.BaseLen >= max(r.Input, 1) || r.Resident >= max(r.Input, 1) || (r.Base == nil) != (r.BaseLen == 0) || r.Think > r.Output+1 {
-				t.Errorf("%+v: %v", r, err)
-			}
-			if id := r.Identity(); r.Input < 1000 {
-				if n := len(id.AppendTokens(nil, 0, r.Input)); n != r.Input {
-					t.Errorf("%d tokens of %d", n, r.Input)
-				}
-			}
-		}
-	})
 }

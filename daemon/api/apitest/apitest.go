@@ -29,7 +29,8 @@ type Backend struct {
 	mu        sync.Mutex
 	requests  []*wire.Request
 	cancelled map[string]bool
-	broken    error // of the last request that could not be parsed again
+	broken    error         // of the last request that could not be parsed again
+	passed    time.Duration // since Clock
 }
 
 // Requests are those of all Starts and Renders, as the daemon would have parsed them.
@@ -91,6 +92,11 @@ func (s *stream) Next() *wire.Event {
 	}
 	ev := &s.events[s.next]
 	s.next++
+	if ev.Kind == wire.EventProgress {
+		s.b.mu.Lock()
+		s.b.passed += time.Second
+		s.b.mu.Unlock()
+	}
 	if ev.Kind == wire.EventEOS && s.b.Hold != nil {
 		<-s.b.Hold
 		s.b.mu.Lock()
@@ -146,8 +152,8 @@ func (b *Backend) Models() []wire.ServedModel {
 	return []wire.ServedModel{{ID: "tiny", Object: "model"}}
 }
 
-// Info has a version.
-func (b *Backend) Info() wire.Info { return wire.Info{Version: "test"} }
+// Info is empty.
+func (b *Backend) Info() wire.Info { return wire.Info{} }
 
 // Health is good.
 func (b *Backend) Health() wire.Health { return wire.Health{Status: "ok"} }
@@ -189,13 +195,19 @@ func (b *Backend) Owner(ctx context.Context) uint32 {
 	return n
 }
 
-// Clock is what a server under test calls now.
+// Clock is what a server under test calls now at first; a second passes with each progress event.
 var Clock = time.Unix(1_700_000_000, 0)
+
+func (b *Backend) now() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return Clock.Add(b.passed)
+}
 
 // Serve serves an API on loopback until the test ends.
 func Serve(t testing.TB, b *Backend, routes func(*api.Server) []api.Route) string {
 	mux := http.NewServeMux()
-	s := &api.Server{Backend: b, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return Clock }}
+	s := &api.Server{Backend: b, Version: "test", Log: slog.New(slog.DiscardHandler), Now: b.now}
 	for _, r := range routes(s) {
 		mux.HandleFunc(r.Method+" "+r.Path, r.Handle)
 	}
@@ -242,6 +254,8 @@ func Events(t testing.TB, body string) (events []SSE) {
 	for in.Scan() {
 		line := in.Text()
 		switch name, value, _ := strings.Cut(line, ": "); {
+		case line == ":": // a comment
+			ev.Data = ":"
 		case line == "":
 			events, ev = append(events, ev), SSE{}
 		case name == "event":

@@ -175,6 +175,8 @@ func (o *object) token(ch *choice, t *wire.Token) *choicePart {
 	switch {
 	case !o.chat:
 		part.Text = &text
+	case text == "": // log-probabilities alone
+		part.Delta = &message{}
 	case t.Phase == wire.Thinking:
 		part.Delta = &message{Reasoning: &text}
 	default:

@@ -51,7 +51,7 @@ func (o *options) answers() (int, error) {
 
 // serveChat answers POST /v1/chat/completions.
 func serveChat(s *api.Server, w http.ResponseWriter, r *http.Request) {
-	c := newCompletion(s, w, r, true)
+	c := newCompletion(s, w, true)
 	requests, err := c.readChat(r)
 	if err != nil {
 		c.fail(api.AsError(err))

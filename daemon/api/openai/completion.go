@@ -26,18 +26,19 @@ type completion struct {
 	done          bool
 }
 
-func newCompletion(s *api.Server, w http.ResponseWriter, r *http.Request, chat bool) *completion {
+func newCompletion(s *api.Server, w http.ResponseWriter, chat bool) *completion {
 	c := &completion{s: s, w: s.NewWriter(w), byID: map[string]*choice{}}
 	c.id = api.NewID("cmpl-")
 	if chat {
 		c.id = api.NewID("chatcmpl-")
 	}
+	w.Header().Set("X-Request-Id", c.id)
 	c.object = object{chat: chat, id: c.id, model: s.Model(), created: s.Now(), fingerprint: fingerprint(s)}
 	return c
 }
 
 // fingerprint names the build that answers. It begins as llama-server's does.
-func fingerprint(s *api.Server) string { return "b-" + s.Info().Version }
+func fingerprint(s *api.Server) string { return "b-" + s.Version }
 
 // want notes what the body asks of the answer.
 func (c *completion) want(o *options) {

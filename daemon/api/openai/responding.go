@@ -3,6 +3,7 @@ package openai
 import (
 	"encoding/json"
 	"net/http"
+	"time"
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/ipc/wire"
@@ -26,7 +27,8 @@ type responding struct {
 
 	response responseObject
 	sequence int
-	begun    bool // the first events have gone out
+	begun    bool      // the first events have gone out
+	told     time.Time // when the client heard last that its prompt is being computed
 	done     bool
 
 	open *openItem // nil: between two items
@@ -42,10 +44,10 @@ type openItem struct {
 }
 
 // begin fills in what is known before the first event.
-func (c *responding) begin(id string, in *responsesBody, req *wire.Request) {
+func (c *responding) begin(in *responsesBody, req *wire.Request) {
 	c.logprobs = req.Sampling.Logprobs > 0
 	c.response = responseObject{
-		ID: id, Object: "response", CreatedAt: c.api.s.Now().Unix(), Status: "in_progress", Instructions: in.Instructions, MaxTokens: in.MaxOutputTokens,
+		ID: c.response.ID, Object: "response", CreatedAt: c.api.s.Now().Unix(), Status: "in_progress", Instructions: in.Instructions, MaxTokens: in.MaxOutputTokens,
 		Model: c.api.s.Model(), Output: []*outputItem{}, Parallel: req.ParallelToolCalls, Previous: in.Previous, ServiceTier: "default", Store: c.keep,
 		Temperature: req.Sampling.Temperature, TopP: req.Sampling.TopP, TopLogprobs: req.Sampling.Logprobs, ToolChoice: rawJSON(`"auto"`), Tools: rawJSON("[]"),
 		Truncation: "disabled", Metadata: rawJSON("{}"), Text: textWish{Format: &textFormat{Type: "text"}},
@@ -67,27 +69,50 @@ func (c *responding) begin(id string, in *responsesBody, req *wire.Request) {
 	}
 }
 
+// start sends the first two events, once.
+func (c *responding) start() {
+	if c.begun {
+		return
+	}
+	c.begun = true
+	for _, kind := range []string{"response.created", "response.in_progress"} {
+		c.send(responseEvent{Type: kind, Response: &c.response})
+	}
+}
+
 // send writes an event, with its number.
 func (c *responding) send(e responseEvent) {
 	if !c.stream {
 		return
 	}
-	if !c.begun {
-		c.begun = true
-		for _, kind := range []string{"response.created", "response.in_progress"} {
-			c.send(responseEvent{Type: kind, Response: &c.response})
-		}
-	}
+	c.start()
 	e.Sequence = c.sequence
 	c.sequence++
 	c.w.Event(e.Type, &e)
+}
+
+// aliveEvery is how often a client hears of a prompt that takes long.
+const aliveEvery = time.Second
+
+// alive tells a client that its prompt is being computed: with the first events, and then with a comment now and then.
+func (c *responding) alive() {
+	now := c.api.s.Now()
+	switch {
+	case !c.stream:
+	case !c.begun:
+		c.start()
+		c.told = now
+	case now.Sub(c.told) >= aliveEvery:
+		c.told = now
+		c.w.Comment()
+	}
 }
 
 // take turns an event into those of a response.
 func (c *responding) take(ev *wire.Event) {
 	switch ev.Kind {
 	case wire.EventProgress:
-		c.send(responseEvent{Type: "response.in_progress", Response: &c.response})
+		c.alive()
 	case wire.EventToken:
 		c.token(&ev.Token)
 	case wire.EventToolCall:

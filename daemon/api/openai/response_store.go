@@ -30,12 +30,20 @@ type responseStore struct {
 	mu     sync.Mutex
 	owners map[uint32]*ownedResponses
 	bytes  int
+	last   uint64 // number of the newest
 }
 
 type ownedResponses struct {
 	byID  map[string]*storedResponse
-	order []*storedResponse // oldest first
+	items map[string]storedItem // by id: the items that these responses brought
+	order []*storedResponse     // oldest first
 	bytes int
+}
+
+// storedItem is an item of a response's input or output.
+type storedItem struct {
+	of  *storedResponse
+	raw rawJSON
 }
 
 type storedResponse struct {
@@ -44,6 +52,8 @@ type storedResponse struct {
 	input   []rawJSON // of this response alone
 	history []rawJSON // the whole conversation, its output included
 	bytes   int
+	number  uint64   // counts up
+	itemIDs []string // of its input and output
 }
 
 // put keeps a response that has ended.
@@ -52,24 +62,31 @@ func (st *responseStore) put(c *responding) {
 	for _, item := range c.response.Output {
 		s.history = append(s.history, api.AppendJSON(nil, item))
 	}
+	own := s.history[len(c.history)-len(c.input):]
 	s.bytes = len(s.object)
-	for _, item := range s.history {
-		s.bytes += len(item) + 24 // and its slice
+	for _, raw := range own {
+		s.itemIDs = append(s.itemIDs, idOf(raw))
+		s.bytes += 2*len(s.itemIDs[len(s.itemIDs)-1]) + 64 // and the entry of the map
 	}
-	if s.bytes > maxStoredBytes {
+	if s.bytes += sizeOf(s.history); s.bytes > maxStoredBytes {
 		return
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	st.last++
+	s.number = st.last
 	if st.owners == nil {
 		st.owners = map[uint32]*ownedResponses{}
 	}
 	o := st.owners[c.owner]
 	if o == nil {
-		o = &ownedResponses{byID: map[string]*storedResponse{}}
+		o = &ownedResponses{byID: map[string]*storedResponse{}, items: map[string]storedItem{}}
 		st.owners[c.owner] = o
 	}
 	o.byID[s.id], o.order = s, append(o.order, s)
+	for i, raw := range own {
+		o.items[s.itemIDs[i]] = storedItem{s, raw}
+	}
 	o.bytes += s.bytes
 	st.bytes += s.bytes
 	for len(o.order) > maxStored || o.bytes > maxStoredBytes {
@@ -78,7 +95,7 @@ func (st *responseStore) put(c *responding) {
 	for st.bytes > maxAllBytes {
 		var most uint32
 		for owner, other := range st.owners {
-			if st.owners[most] == nil || other.bytes > st.owners[most].bytes {
+			if m := st.owners[most]; m == nil || other.bytes > m.bytes || other.bytes == m.bytes && other.order[0].number < m.order[0].number {
 				most = owner
 			}
 		}
@@ -86,11 +103,24 @@ func (st *responseStore) put(c *responding) {
 	}
 }
 
+// sizeOf is the bytes of items, and of the slices that hold them.
+func sizeOf(items []rawJSON) (n int) {
+	for _, raw := range items {
+		n += len(raw) + 24
+	}
+	return n
+}
+
 // drop forgets the i-th response of an owner. The caller holds mu.
 func (st *responseStore) drop(owner uint32, o *ownedResponses, i int) {
 	s := o.order[i]
 	o.order = slices.Delete(o.order, i, i+1)
 	delete(o.byID, s.id)
+	for _, id := range s.itemIDs {
+		if o.items[id].of == s {
+			delete(o.items, id)
+		}
+	}
 	o.bytes -= s.bytes
 	st.bytes -= s.bytes
 	if len(o.order) == 0 {
@@ -112,21 +142,21 @@ func (st *responseStore) get(owner uint32, id string) *storedResponse {
 func (st *responseStore) item(owner uint32, id string) rawJSON {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	o := st.owners[owner]
-	if o == nil {
-		return nil
-	}
-	for _, s := range slices.Backward(o.order) {
-		for _, raw := range s.history {
-			var it struct {
-				ID string `json:"id"`
-			}
-			if json.Unmarshal(raw, &it) == nil && it.ID == id {
-				return raw
-			}
-		}
+	if o := st.owners[owner]; o != nil {
+		return o.items[id].raw
 	}
 	return nil
+}
+
+// idOf is the id of an item, "" if it has none.
+func idOf(raw rawJSON) string {
+	var it struct {
+		ID string `json:"id"`
+	}
+	if json.Unmarshal(raw, &it) != nil {
+		return ""
+	}
+	return it.ID
 }
 
 // remove forgets a response and reports whether it was there.
@@ -199,12 +229,7 @@ func (a *responsesAPI) serveItems(w http.ResponseWriter, r *http.Request) {
 	}
 	ids := make([]string, len(items))
 	for i, raw := range items {
-		var it struct {
-			ID string `json:"id"`
-		}
-		if json.Unmarshal(raw, &it) == nil {
-			ids[i] = it.ID
-		}
+		ids[i] = idOf(raw)
 	}
 	from := slices.Index(ids, q.Get("after")) + 1 // 0 without "after"
 	to := min(from+limit, len(items))

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -114,19 +115,14 @@ func (c *conversation) choice(raw rawJSON) (any, error) {
 	case "function", "custom":
 		return chatTool{"function", chatFunction{Name: toolName{in.Namespace, in.Name, false}.wire()}}, nil
 	case "allowed_tools":
-		// The others are not offered: what the model does not see it does not call.
-		c.declared = slices.DeleteFunc(c.declared, func(t chatTool) bool {
-			for _, a := range in.Tools {
-				if (toolName{a.Namespace, a.Name, false}).wire() == t.Function.Name {
-					return false
-				}
+		allowed := []chatTool{}
+		for _, t := range in.Tools {
+			if slices.Contains(leftOut, t.Type) {
+				continue
 			}
-			return true
-		})
-		if in.Mode == "required" {
-			return "required", nil
+			allowed = append(allowed, chatTool{"function", chatFunction{Name: toolName{t.Namespace, t.Name, false}.wire()}})
 		}
-		return "auto", nil
+		return map[string]any{"type": in.Type, in.Type: map[string]any{"mode": cmp.Or(in.Mode, "auto"), "tools": allowed}}, nil
 	}
 	return nil, api.Refuse(fmt.Sprintf(`field "tool_choice.type" is %.60q; it must be "function", "custom" or "allowed_tools"`, in.Type))
 }

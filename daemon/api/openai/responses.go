@@ -100,6 +100,7 @@ func (a *responsesAPI) serveResponses(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.w = out
+	w.Header().Set("X-Request-Id", c.response.ID)
 	stream, err := a.s.Start(r.Context(), req)
 	if err != nil {
 		Fail(out, api.AsError(err))
@@ -128,6 +129,7 @@ func (a *responsesAPI) read(r *http.Request) (*responding, *wire.Request, error)
 	}
 	c := &responding{api: a, owner: a.s.Owner(r.Context()), stream: in.Stream, keep: in.Store == nil || *in.Store,
 		encrypted: slices.Contains(in.Include, includeEncrypted)}
+	c.response.ID = api.NewID("resp_")
 	c.summary = in.Reasoning != nil && (in.Reasoning.Summary != nil || in.Reasoning.GenerateSummary != nil)
 
 	conv := conversation{tools: map[string]toolName{}}
@@ -145,6 +147,9 @@ func (a *responsesAPI) read(r *http.Request) (*responding, *wire.Request, error)
 		return nil, nil, err
 	}
 	c.history = append(c.history, c.input...)
+	if size := sizeOf(c.history); size > maxStoredBytes { // what is referred to counts each time
+		return nil, nil, &api.Error{Code: wire.PromptTooLarge, Message: fmt.Sprintf("the conversation has %d bytes with what it refers to; it must have at most %d", size, maxStoredBytes)}
+	}
 	var tools []responsesTool
 	if in.Tools != nil {
 		if err := json.Unmarshal(in.Tools, &tools); err != nil {
@@ -165,7 +170,7 @@ func (a *responsesAPI) read(r *http.Request) (*responding, *wire.Request, error)
 	if len(conv.messages) == 0 {
 		return nil, nil, api.Refuse(`field "input" is empty; it must be a string or an array of items`)
 	}
-	choice, err := conv.choice(in.ToolChoice) // may take tools away
+	choice, err := conv.choice(in.ToolChoice)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -184,13 +189,12 @@ func (a *responsesAPI) read(r *http.Request) (*responding, *wire.Request, error)
 		}
 	}
 	c.conv = &conv
-	id := api.NewID("resp_")
-	req, err := body.Request(id, &want)
+	req, err := body.Request(c.response.ID, &want)
 	if err != nil {
 		return nil, nil, err
 	}
-	req.NoProgress = false // what takes long is told as response.in_progress
-	c.begin(id, in, req)
+	req.NoProgress = false // a client hears early of what takes long
+	c.begin(in, req)
 	return c, req, nil
 }
 

@@ -28,7 +28,7 @@ type textBody struct {
 
 // serveText answers POST /v1/completions.
 func serveText(s *api.Server, w http.ResponseWriter, r *http.Request) {
-	c := newCompletion(s, w, r, false)
+	c := newCompletion(s, w, false)
 	requests, err := c.readText(r)
 	if err != nil {
 		c.fail(api.AsError(err))

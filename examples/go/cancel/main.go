@@ -1,5 +1,5 @@
-// Command cancel cancels a long answer after five tokens. The daemon ends it within one decode step and says what it has
-// cost. To give an answer up without its usage, end its context, or leave the loop over its tokens.
+// Command cancel cancels a long answer after five tokens. The daemon ends it within one decode step and says what it
+// has cost. To give an answer up without its usage, end its context, or leave the loop over its tokens.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Command openai uses OpenAI's chat completions over the Unix socket. A library for that API takes the same http.Client:
+// Command openai uses OpenAI's chat completions over the Unix socket. A library for that API takes the same
+// http.Client:
 //
 //	openai.NewClient(option.WithBaseURL("http://uma/v1"), option.WithHTTPClient(client.HTTP("")))
 package main

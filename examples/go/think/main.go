@@ -1,5 +1,5 @@
-// Command think bounds the thinking of a request. A budget is never exceeded: the daemon closes the think block, and the
-// answer follows.
+// Command think bounds the thinking of a request. A budget is never exceeded: the daemon closes the think block, and
+// the answer follows.
 package main
 
 import (

@@ -1,0 +1,119 @@
+package measure
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+)
+
+type serverInfo struct {
+	Model, Engine string
+	Context       int
+}
+
+func (s *server) info() (out serverInfo, err error) {
+	if !s.uma {
+		return out, nil
+	}
+	text, err := s.proc.Ask("info")
+	if err != nil {
+		return out, fmt.Errorf("ask uma-serve on %s what it is: %w", s.address, err)
+	}
+	var info struct {
+		Engine       string
+		Model        *struct{ Name string }
+		Capabilities struct {
+			Context int `json:"n_ctx"`
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &info); err != nil {
+		return out, fmt.Errorf("read uma-serve's info: %w", err)
+	}
+	out.Engine, out.Context = info.Engine, info.Capabilities.Context
+	if info.Model != nil {
+		out.Model = info.Model.Name
+	}
+	return out, nil
+}
+
+// watchPrompts asks once a second how many prompt tokens the server has computed, from the mark on: a scrape takes a
+// core from a decode for a moment. What it returns ends that and gives the rate, from the end of the first step that
+// advanced them to the end of the last one seen; NaN = not known. tick is called with the time since the start.
+func watchPrompts(computed func() float64, mark time.Duration, tick func(time.Duration)) func() float64 {
+	if mark == 0 {
+		return func() float64 { return math.NaN() }
+	}
+	start, quit, rate := time.Now(), make(chan struct{}), make(chan float64)
+	go func() {
+		var first, last struct {
+			at     time.Time
+			tokens float64
+		}
+		changes, before := 0, math.NaN()
+		t := time.NewTicker(time.Second)
+		defer t.Stop()
+		for {
+			select {
+			case <-quit:
+				if changes < 2 {
+					rate <- math.NaN()
+				} else {
+					rate <- (last.tokens - first.tokens) / last.at.Sub(first.at).Seconds()
+				}
+				return
+			case now := <-t.C:
+				tick(now.Sub(start))
+				if now.Sub(start) < mark {
+					continue
+				}
+				n := computed()
+				if math.IsNaN(n) {
+					continue
+				}
+				if !math.IsNaN(before) && n != before {
+					last.at, last.tokens = time.Now(), n
+					if changes++; changes == 1 {
+						first = last
+					}
+				}
+				before = n
+			}
+		}
+	}()
+	return func() float64 {
+		close(quit)
+		return <-rate
+	}
+}
+
+// counter is one of the server's metrics, NaN where it does not tell.
+func (s *server) counter(name string) float64 {
+	if !s.uma {
+		return math.NaN()
+	}
+	text, err := s.proc.Ask("metrics")
+	var m map[string]any
+	if err != nil || json.Unmarshal([]byte(text), &m) != nil {
+		return math.NaN()
+	}
+	if n, ok := m[name].(float64); ok {
+		return n
+	}
+	return math.NaN()
+}
+
+// evictions counts the KV blocks that answers lost.
+func (s *server) evictions() float64 { return s.counter("output_critical_eviction") }
+
+// cpu is the processor time of a server that was started here, else 0.
+func (s *server) cpu() time.Duration {
+	if s.proc == nil || s.proc.Cmd == nil {
+		return 0
+	}
+	d, err := s.proc.CPU()
+	if err != nil {
+		return 0
+	}
+	return d
+}

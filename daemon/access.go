@@ -1,0 +1,302 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/uma-serve/uma-serve/internal/apikeys"
+	"github.com/uma-serve/uma-serve/internal/webguard"
+	"github.com/uma-serve/uma-serve/ipc"
+)
+
+// Why a request over TCP is refused: the reasons of http_refused_total.
+const (
+	refusedHost   = "host"   // the Host header names another server
+	refusedOrigin = "origin" // a web page of a foreign origin
+	refusedUser   = "uid"    // a user of this machine who may not, or one that the kernel does not tell
+	refusedKey    = "key"    // no API key where one is needed, or an unknown one
+)
+
+// access decides who may ask over TCP, and in whose name.
+type access struct {
+	guard *webguard.Guard
+	keys  *apikeys.Store // nil: without --api-keys
+	mode  os.FileMode
+	uid   uint32 // the daemon's user
+	gid   int    // whom the group's bits of mode are for
+
+	mu     sync.Mutex
+	groups map[uint32]membership
+}
+
+// membership is whether a user is in the group, as known until a time.
+type membership struct {
+	member bool
+	until  time.Time
+}
+
+// What is remembered of users' groups, which the user database may look up over a network: for how long, of how many.
+const (
+	groupsFor = 10 * time.Second
+	groupsOf  = 1024
+)
+
+func newAccess(cfg *Config, log *slog.Logger) (*access, error) {
+	a := &access{uid: uint32(os.Geteuid()), gid: os.Getegid(), groups: map[uint32]membership{}}
+	var err error
+	if a.mode, err = socketMode("listen-mode", cfg.ListenMode); err != nil {
+		return nil, err
+	}
+	if cfg.ListenGroup != "" {
+		if a.gid, err = ipc.LookupGroup("listen-group", cfg.ListenGroup); err != nil {
+			return nil, err
+		}
+	}
+	if a.guard, err = webguard.New(cfg.AllowedHosts, cfg.CORSOrigins); err != nil {
+		return nil, err
+	}
+	if cfg.APIKeys != "" {
+		a.keys, err = apikeys.Open(cfg.APIKeys, func(keys *apikeys.Keys, err error) {
+			if err != nil {
+				log.Error("--api-keys: the file cannot be used; the keys read before stay valid", "error", err, "keys", keys.Len())
+				return
+			}
+			log.Info("API keys were read again", "keys", keys.Len(), "owners", keys.Owners())
+			warnOfShortKeys(log, keys)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("--api-keys: %w", err)
+		}
+		warnOfShortKeys(log, a.keys.Keys())
+	}
+	return a, nil
+}
+
+func warnOfShortKeys(log *slog.Logger, keys *apikeys.Keys) {
+	if n := keys.Short(); n > 0 {
+		log.Warn(fmt.Sprintf("--api-keys: %d of %d keys have fewer than %d characters and may be guessed", n, keys.Len(), apikeys.ShortKeyBytes))
+	}
+}
+
+// denial is the answer to a request that is refused.
+type denial struct {
+	reason  string
+	status  int
+	message string
+}
+
+// guarded lets requests over TCP reach next whose Host and Origin headers are ours and whose client is known and allowed.
+// The Unix socket's clients pass: the file's permissions have let them in, and no browser reaches it. Nothing of a body is
+// read before.
+func (s *Server) guarded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		peer, ok := ipc.PeerOf(r.Context())
+		if !ok || !peer.TCP() {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if err := s.access.guard.CheckHost(r, peer.Local.Addr()); err != nil {
+			s.deny(w, r, &denial{refusedHost, http.StatusForbidden, err.Error() + "; --allowed-host adds a name"})
+			return
+		}
+		done, err := s.access.guard.CORS(w, r)
+		if err != nil {
+			s.deny(w, r, &denial{refusedOrigin, http.StatusForbidden, err.Error() + "; --cors-origin adds an origin"})
+			return
+		}
+		if done {
+			return
+		}
+		client, refused := s.access.client(r, peer)
+		if refused != nil {
+			s.deny(w, r, refused)
+			return
+		}
+		if err := s.access.guard.CheckOrigin(r); err != nil {
+			s.deny(w, r, &denial{refusedOrigin, http.StatusForbidden, err.Error() + "; --cors-origin adds an origin"})
+			return
+		}
+		if client.UID != peer.UID || peer.Unknown != nil {
+			r = r.WithContext(ipc.Identified(r.Context(), client))
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// client is in whose name a request is served: the owner of its API key, else the user that the kernel tells.
+func (a *access) client(r *http.Request, peer ipc.Peer) (ipc.Peer, *denial) {
+	hint := ""
+	if a.keys != nil {
+		given := givenKeys(r)
+		keys := a.keys.Keys()
+		for _, key := range given {
+			if owner, ok := keys.Find(key); ok {
+				peer.UID, peer.Unknown = owner.ID, nil
+				return peer, nil
+			}
+		}
+		if len(given) > 0 {
+			return peer, &denial{refusedKey, http.StatusUnauthorized, "this API key is unknown"}
+		}
+		hint = "; send an API key (Authorization: Bearer KEY, or x-api-key: KEY)"
+	}
+	// A reverse proxy's user is not the user of the request that it forwards.
+	if name := forwarded(r); name != "" {
+		if a.keys == nil {
+			return peer, &denial{refusedKey, http.StatusForbidden, "the header " + name + " says that a proxy forwards this request, so that the kernel cannot tell its user: the daemon needs --api-keys"}
+		}
+		return peer, &denial{refusedKey, http.StatusUnauthorized, "the header " + name + " says that a proxy forwards this request, so that the kernel cannot tell its user" + hint}
+	}
+	switch {
+	case peer.Unknown != nil && a.keys != nil:
+		return peer, &denial{refusedKey, http.StatusUnauthorized, "it is not known which user asks: " + peer.Unknown.Error() + hint}
+	case peer.Unknown != nil:
+		return peer, &denial{refusedUser, http.StatusForbidden, "it is not known which user asks: " + peer.Unknown.Error() + "; the Unix socket always knows, and --api-keys gives clients keys"}
+	case a.allows(peer.UID):
+		return peer, nil
+	}
+	return peer, &denial{refusedUser, http.StatusForbidden, fmt.Sprintf("user %d may not use this daemon: --listen-mode is %04o, and --listen-mode and --listen-group decide as the permissions of a socket file do%s", peer.UID, a.mode, hint)}
+}
+
+// givenKeys are the API keys of a request: OpenAI's header, then Anthropic's.
+func givenKeys(r *http.Request) (keys []string) {
+	if scheme, key, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
+		keys = append(keys, strings.TrimSpace(key))
+	}
+	if key := strings.TrimSpace(r.Header.Get("X-Api-Key")); key != "" {
+		keys = append(keys, key)
+	}
+	return slices.DeleteFunc(keys, func(k string) bool { return k == "" })
+}
+
+// forwarded is the header by which a reverse proxy says for whom it asks, "" if there is none.
+func forwarded(r *http.Request) string {
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip"} {
+		if r.Header.Get(name) != "" {
+			return name
+		}
+	}
+	return ""
+}
+
+// allows reports whether --listen-mode lets a user in. As for a socket file, the right to connect is the right to write, a
+// user has the rights of the first class it belongs to (owner, group, others), and root passes unless no class has it.
+func (a *access) allows(uid uint32) bool {
+	group, others := a.mode&0o020 != 0, a.mode&0o002 != 0
+	switch {
+	case a.mode&0o222 == 0:
+		return false
+	case uid == 0:
+		return true
+	case uid == a.uid:
+		return a.mode&0o200 != 0
+	case group == others:
+		return group
+	case a.member(uid):
+		return group
+	}
+	return others
+}
+
+// member reports whether a user is in the group, by the user database: over TCP the kernel tells no groups.
+func (a *access) member(uid uint32) bool {
+	now := time.Now()
+	a.mu.Lock()
+	known, ok := a.groups[uid]
+	a.mu.Unlock()
+	if ok && now.Before(known.until) {
+		return known.member
+	}
+	in := inGroup(uid, a.gid)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.groups) >= groupsOf {
+		clear(a.groups)
+	}
+	a.groups[uid] = membership{in, now.Add(groupsFor)}
+	return in
+}
+
+func inGroup(uid uint32, gid int) bool {
+	u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
+	if err != nil {
+		return false
+	}
+	groups, err := u.GroupIds()
+	return err == nil && slices.Contains(groups, strconv.Itoa(gid))
+}
+
+// deny answers a refused request in the form of the API that its path belongs to.
+func (s *Server) deny(w http.ResponseWriter, r *http.Request, d *denial) {
+	s.metrics.HTTPRefused.Inc(d.reason)
+	s.log.Debug("an HTTP request is refused", "reason", d.reason, "path", r.URL.Path, "remote", r.RemoteAddr, "message", d.message)
+	rc := http.NewResponseController(w)
+	if s.cfg.StallTimeout > 0 {
+		rc.SetWriteDeadline(time.Now().Add(s.cfg.StallTimeout))
+	}
+	if r.ContentLength != 0 { // the body stays unread
+		w.Header().Set("Connection", "close")
+		rc.SetReadDeadline(time.Now().Add(bodyLinger))
+	}
+	kind := "permission_error"
+	if d.status == http.StatusUnauthorized {
+		kind = "authentication_error"
+		w.Header().Set("WWW-Authenticate", `Bearer realm="uma-serve"`)
+	}
+	if strings.HasPrefix(r.URL.Path, "/api/") { // ollama's
+		answerJSON(w, d.status, mustJSON(struct {
+			Error string `json:"error"`
+		}{d.message}))
+		return
+	}
+	type body struct {
+		Code    int    `json:"code"`
+		Type    string `json:"type"`
+		Message string `json:"message"`
+	}
+	answerJSON(w, d.status, mustJSON(struct {
+		Type  string `json:"type"` // Anthropic's
+		Error body   `json:"error"`
+	}{"error", body{d.status, kind, d.message}}))
+}
+
+// checkListeners refuses TCP listeners on which no client could be told from another: those that systemd passed are
+// known only now.
+func (s *Server) checkListeners() error {
+	var errs []error
+	for _, ln := range s.listeners {
+		if !ln.TCP().IsValid() {
+			continue
+		}
+		if err := s.cfg.mayListen(ln.TCP()); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if err := ln.Users(); err != nil {
+			if s.access.keys == nil {
+				errs = append(errs, fmt.Errorf("--listen %s: %w; without --api-keys FILE no client could be let in", ln.Address(), err))
+				continue
+			}
+			s.log.Warn("clients of this address need an API key", "address", ln.Address(), "reason", err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ownerName is the name of the owner of an API key that has this number, "" for a user. Safe from any goroutine; it reads
+// no file.
+func (a *access) ownerName(id uint32) string {
+	if a.keys == nil || id < apikeys.FirstID {
+		return ""
+	}
+	return a.keys.Loaded().Name(id)
+}

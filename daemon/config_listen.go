@@ -1,0 +1,126 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/uma-serve/uma-serve/internal/tcpaddr"
+	"github.com/uma-serve/uma-serve/internal/webguard"
+)
+
+// listFlag is an option of several values: comma-separated, and repeatable on the command line.
+type listFlag struct {
+	values *[]string
+	set    bool // the command line has named it
+}
+
+// Set adds values; the first call replaces those of the default.
+func (f *listFlag) Set(text string) error {
+	if !f.set {
+		*f.values, f.set = nil, true
+	}
+	for v := range strings.SplitSeq(text, ",") {
+		if v = strings.TrimSpace(v); v != "" {
+			*f.values = append(*f.values, v)
+		}
+	}
+	return nil
+}
+
+func (f *listFlag) String() string { return strings.Join(*f.values, ",") }
+
+// Type is the word for it in --help.
+func (f *listFlag) Type() string { return "list" }
+
+// setList gives an option of several values those of a TOML list.
+func setList(f *pflag.Flag, values []any) error {
+	var texts []string
+	for _, v := range values {
+		s, ok := v.(string)
+		if !ok || strings.Contains(s, ",") {
+			return fmt.Errorf("holds %v: it must be a list of strings without commas", v)
+		}
+		texts = append(texts, s)
+	}
+	return f.Value.Set(strings.Join(texts, ","))
+}
+
+// listenOptions declares the options of the TCP listeners.
+func (c *Config) listenOptions(fs *pflag.FlagSet) {
+	fs.Var(&listFlag{values: &c.Listen}, "listen", "also serve HTTP on this TCP `ADDRESS:PORT`, such as 127.0.0.1:8737 or [::1]:8737; repeatable; port 0 = any free port. On the loopback address of Linux the kernel tells the client's user; other addresses need --api-keys")
+	fs.StringVar(&c.ListenMode, "listen-mode", "0600", "which users of this machine may use --listen without an API key, as permissions of a socket file, octal: 0600 = the daemon's user and root, 0660 = --listen-group too, 0666 = all, 0000 = none")
+	fs.StringVar(&c.ListenGroup, "listen-group", "", "`group` whose members may use --listen when --listen-mode lets the group (default: the daemon's group)")
+	fs.StringVar(&c.APIKeys, "api-keys", "", "`file` of API keys for --listen: lines KEY OWNER [COMMENT]; mode 0600; read again when it changes. An owner is a namespace, as a user is")
+	fs.Var(&listFlag{values: &c.AllowedHosts}, "allowed-host", "accept this `NAME` in the Host header of --listen, besides localhost and the address that the client has reached; repeatable")
+	fs.Var(&listFlag{values: &c.CORSOrigins}, "cors-origin", "let web pages of this `ORIGIN` use --listen (https://chat.example.org, or * for all); repeatable (default: only the daemon's own pages)")
+}
+
+// validateListen checks the options of the TCP listeners.
+func (c *Config) validateListen() (errs []error) {
+	addrs, err := c.listenAddresses()
+	if err != nil {
+		errs = append(errs, err)
+	}
+	for i, a := range addrs {
+		if a.Port() != 0 && slices.Contains(addrs[:i], a) {
+			errs = append(errs, fmt.Errorf("--listen names %s twice", a))
+		}
+		if err := c.mayListen(a); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	mode, err := socketMode("listen-mode", c.ListenMode)
+	if err != nil {
+		errs = append(errs, err)
+	} else if mode&0o222 == 0 && len(addrs) > 0 && c.APIKeys == "" {
+		errs = append(errs, fmt.Errorf("--listen-mode is %s, which lets no user in: --listen then needs --api-keys FILE", c.ListenMode))
+	}
+	for _, h := range c.AllowedHosts {
+		if err := webguard.CheckHostName(h); err != nil {
+			errs = append(errs, fmt.Errorf("--allowed-host: %w", err))
+		}
+	}
+	for _, o := range c.CORSOrigins {
+		if err := webguard.CheckOriginName(o); err != nil {
+			errs = append(errs, fmt.Errorf("--cors-origin: %w", err))
+		}
+	}
+	return errs
+}
+
+// listenAddresses are the addresses of --listen.
+func (c *Config) listenAddresses() (addrs []netip.AddrPort, err error) {
+	var errs []error
+	for _, text := range c.Listen {
+		a, err := tcpaddr.Parse(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--listen %w", err))
+			continue
+		}
+		addrs = append(addrs, a)
+	}
+	return addrs, errors.Join(errs...)
+}
+
+// mayListen refuses an address that other machines reach while nothing tells clients apart there.
+func (c *Config) mayListen(a netip.AddrPort) error {
+	if c.APIKeys != "" || a.Addr().IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("--listen %s can be reached by other machines, where the kernel does not know the users: give their keys with --api-keys FILE, or listen on 127.0.0.1 or [::1]", a)
+}
+
+// socketMode reads permission bits.
+func socketMode(option, text string) (os.FileMode, error) {
+	var m uint32
+	if n, err := fmt.Sscanf(text, "%o", &m); n != 1 || err != nil || m > 0o777 {
+		return 0, fmt.Errorf("--%s is %q; it must be octal permissions such as 0660", option, text)
+	}
+	return os.FileMode(m), nil
+}

@@ -1,0 +1,374 @@
+package chattmpl
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/uma-serve/uma-serve/internal/jinja"
+	"github.com/uma-serve/uma-serve/internal/toolcall"
+)
+
+// Tools is what a template does with tools, found by rendering a small conversation with a call and reading the call back
+// (toolcall.Form). The zero value is a template that knows nothing of tools.
+type Tools struct {
+	Form *toolcall.Form // how the model writes calls; not nil
+	// Found is how Form was found: "rendered", "derived" from an unknown rendering, "signs" in the template's text, or
+	// "none": the template knows no tools.
+	Found   string
+	Offered bool // the template shows the tools that a request offers
+	Calls   bool // it renders an assistant's calls
+	Results bool // it renders a tool's result
+	Single  bool // it renders one call of a message: more are rendered as messages of their own
+	// Text: arguments are handed over as JSON text and rendered as they are; otherwise as an object.
+	Text bool
+	// Beside: calls are rendered beside text of the same message.
+	Beside bool
+
+	variable string      // that the tools are handed over with
+	content  contentForm // of a message with calls
+	shortIDs bool        // ids of calls must have nine letters or digits
+}
+
+// contentForm is how a message with calls and no text is handed over.
+type contentForm uint8
+
+const (
+	contentEmpty  contentForm = iota // ""
+	contentNull                      // None
+	contentAbsent                    // no "content"
+)
+
+// The call of the probe. Its texts occur in no template.
+var (
+	probeTool = toolcall.Tool{Name: "uma_probe_tool", Description: "uma-probe-description",
+		Parameters: []byte(`{"type":"object","properties":{"uma_word":{"type":"string","description":"a"},"uma_count":{"type":"integer","description":"b"}},"required":["uma_word"]}`)}
+	probeCalls = []toolcall.Call{
+		{ID: "umacall01", Name: probeTool.Name, Arguments: `{"uma_word":  "uma value", "uma_count": 731}`},
+		{ID: "umacall02", Name: probeTool.Name, Arguments: `{"uma_word":  "uma other", "uma_count": 732}`},
+	}
+)
+
+const (
+	probeQuestion = "uma-question"
+	probeResult   = "uma-result"
+)
+
+// findTools renders the probe in the ways in which templates take calls, until one reads back.
+func (t *Template) findTools() {
+	t.tools = Tools{Form: &toolcall.JSON, Found: "none", variable: "tools"}
+	r := &t.tools
+	render := func(tools []toolcall.Tool, opening bool, msgs ...Message) (string, error) {
+		return t.Render(Input{Messages: msgs, Tools: tools, AddGenerationPrompt: opening, Now: time.Unix(0, 0), native: true})
+	}
+	ask := Message{Role: "user", Content: probeQuestion}
+	offer := []toolcall.Tool{probeTool}
+	begun := time.Now()
+	for _, name := range t.toolVariables() {
+		r.variable = name
+		if out, err := render(offer, true, ask); err == nil && strings.Contains(out, probeTool.Name) {
+			r.Offered = true
+			break
+		}
+	}
+	if !r.Offered {
+		r.variable = "tools"
+		offer = nil
+	}
+	if time.Since(begun) > slowRender {
+		return // a template that is made to take time
+	}
+	before, _ := render(offer, false, ask)
+	plain, err := render(offer, false, ask, Message{Role: "assistant", Content: "~~"})
+	if err != nil {
+		plain, _ = render(offer, true, ask)
+	}
+	for _, calls := range [][]toolcall.Call{probeCalls, probeCalls[:1]} {
+		for _, asText := range []bool{true, false} {
+			for _, form := range []contentForm{contentEmpty, contentNull, contentAbsent} {
+				r.Text, r.content, r.Single = asText, form, false
+				out, err := render(offer, false, ask, Message{Role: "assistant", Calls: calls})
+				if err != nil || !strings.Contains(out, probeTool.Name) {
+					continue
+				}
+				if asText && !strings.Contains(out, calls[0].Arguments) {
+					continue // as a JSON string within JSON: an object is nearer to what the model wrote
+				}
+				turn := out[commonPrefix(out, before):]
+				answer := out[commonPrefix(out, plain):]
+				f, derived := toolcall.Read(calls, probeTool, answer, turn)
+				if f == nil {
+					continue
+				}
+				r.Form, r.Found, r.Calls, r.Single = f, "rendered", true, len(calls) == 1
+				if derived {
+					r.Found = "derived"
+				}
+				t.probeResults(render, offer, ask)
+				return
+			}
+		}
+	}
+	r.Text, r.content, r.Single = false, contentEmpty, false
+	if f := toolcall.BySigns(t.source + "\n" + strings.Join(t.tmpl.Strings(), "\n")); f != nil && r.Offered {
+		r.Form, r.Found = f, "signs"
+	}
+	t.probeResults(render, offer, ask)
+}
+
+// probeResults finds what the template makes of a tool's result and of the ids of other servers.
+func (t *Template) probeResults(render func([]toolcall.Tool, bool, ...Message) (string, error), offer []toolcall.Tool, ask Message) {
+	r := &t.tools
+	conversation := func(id string) []Message {
+		call := probeCalls[0]
+		call.ID = id
+		said := Message{Role: "assistant", Calls: []toolcall.Call{call}}
+		if !r.Calls {
+			said = Message{Role: "assistant", Content: "uma-said"}
+		}
+		return []Message{ask, said, {Role: "tool", Content: probeResult, CallID: id, Name: call.Name}}
+	}
+	out, err := render(offer, true, conversation(probeCalls[0].ID)...)
+	r.Results = err == nil && strings.Contains(out, probeResult)
+	if r.Calls {
+		out, err := render(offer, false, ask, Message{Role: "assistant", Content: "uma-said", Calls: probeCalls[:1]})
+		r.Beside = err == nil && strings.Contains(out, "uma-said") && strings.Contains(out, "uma value")
+	}
+	if r.Results {
+		_, err := render(offer, true, conversation("call_of_another_server")...)
+		r.shortIDs = err != nil
+	}
+}
+
+// toolVariables are the names under which the template may take tools.
+func (t *Template) toolVariables() []string {
+	names := []string{"tools"}
+	for _, v := range t.tmpl.Variables() {
+		switch v.Name {
+		case "functions", "available_tools", "custom_tools", "tools_json":
+			names = append(names, v.Name)
+		}
+	}
+	return names
+}
+
+// commonPrefix is how long a and b are the same, up to the marker within which they part.
+func commonPrefix(a, b string) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	for i := n - 1; i >= 0 && !strings.ContainsRune(">] \n", rune(a[i])); i-- {
+		if a[i] == '<' || a[i] == '[' {
+			return i
+		}
+	}
+	return n
+}
+
+// toolsText writes tools as text.
+var toolsText = func() *jinja.Template {
+	t, err := jinja.Compile("{{ tools|tojson(indent=4) }}")
+	if err != nil {
+		panic("chattmpl: " + err.Error())
+	}
+	return t
+}()
+
+// toolVars are the variables for the tools that a request offers.
+func (t *Template) toolVars(tools []toolcall.Tool) (map[string]any, error) {
+	vars := map[string]any{}
+	if len(tools) == 0 {
+		if t.functions {
+			vars["functions"] = "[]"
+		}
+		return vars, nil
+	}
+	list := make([]any, len(tools))
+	bare := make([]any, len(tools))
+	for i := range tools {
+		schema := any(jinja.NewDict("type", "object", "properties", jinja.NewDict()))
+		if len(tools[i].Parameters) > 0 {
+			var err error
+			if schema, err = jinja.ParseJSON(tools[i].Parameters); err != nil {
+				return nil, fmt.Errorf("%w: the parameters of tool %q: %w", ErrRefused, tools[i].Name, err)
+			}
+		}
+		bare[i] = jinja.NewDict("name", tools[i].Name, "description", tools[i].Description, "parameters", schema)
+		list[i] = jinja.NewDict("type", "function", "function", bare[i])
+	}
+	vars["tools"] = list
+	if t.functions { // text, as fireworks' firefunction has it
+		text, err := toolsText.Render(map[string]any{"tools": bare}, jinja.DefaultLimits, time.Time{})
+		if err != nil {
+			return nil, fmt.Errorf("%w: tools: %w", ErrRefused, err)
+		}
+		vars["functions"] = text
+	} else if v := t.tools.variable; v != "" && v != "tools" {
+		vars[v] = list
+	}
+	return vars, nil
+}
+
+// prepared is the conversation as the template takes it: calls and results that it does not render are text, and messages
+// whose calls it renders one by one are several.
+func (t *Template) prepared(in *Input) []Message {
+	if in.native || !slices.ContainsFunc(in.Messages, func(m Message) bool { return len(m.Calls) > 0 || m.Role == "tool" }) &&
+		(len(in.Tools) == 0 || t.tools.Offered) {
+		return in.Messages
+	}
+	r := &t.tools
+	out := make([]Message, 0, len(in.Messages)+1)
+	if len(in.Tools) > 0 && !r.Offered {
+		out = t.instructed(out, in)
+	} else {
+		out = append(out, in.Messages...)
+	}
+	msgs := out
+	out = make([]Message, 0, len(msgs))
+	names := map[string]string{} // call id → name
+	for i := 0; i < len(msgs); i++ {
+		m := msgs[i]
+		for _, c := range m.Calls {
+			names[c.ID] = c.Name
+		}
+		switch {
+		case m.Role == "tool":
+			if m.Name == "" {
+				m.Name = names[m.CallID]
+			}
+			if !r.Results {
+				text := "<tool_response>\n" + m.Content + "\n</tool_response>"
+				if n := len(out); n > 0 && out[n-1].Role == "user" && i > 0 && msgs[i-1].Role == "tool" {
+					out[n-1].Content += "\n" + text
+					continue
+				}
+				m = Message{Role: "user", Content: text}
+			}
+			out = append(out, m)
+		case len(m.Calls) > 0 && (!r.Calls || !r.Beside && m.Content != ""):
+			m.Content, m.Calls = t.written(m), nil
+			out = append(out, m)
+		case len(m.Calls) > 1 && r.Single:
+			results := i + 1
+			for results < len(msgs) && msgs[results].Role == "tool" {
+				results++
+			}
+			out = append(out, apart(m, msgs[i+1:results])...)
+			i = results - 1
+		default:
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// written is the text of a message with its calls.
+func (t *Template) written(m Message) string {
+	calls := slices.Clone(m.Calls)
+	for i := range calls {
+		if id := &calls[i].ID; t.tools.shortIDs {
+			*id = t.callID(*id)
+		} else if !t.tools.Form.Suffixed {
+			*id = "" // the template shows none
+		}
+	}
+	text := t.tools.Form.Write(calls)
+	if m.Content != "" && strings.HasPrefix(text, "<tool_call>") {
+		return m.Content + "\n" + text
+	}
+	return m.Content + text
+}
+
+// apart divides a message with several calls into one for each, followed by its result.
+func apart(m Message, results []Message) (out []Message) {
+	used := make([]bool, len(results))
+	for i, c := range m.Calls {
+		one := m
+		one.Calls = []toolcall.Call{c}
+		if i > 0 {
+			one.Content, one.ReasoningContent = "", ""
+		}
+		out = append(out, one)
+		for j := range results {
+			if !used[j] && (results[j].CallID == c.ID && c.ID != "" || results[j].CallID == "" && j == i) {
+				used[j] = true
+				if results[j].Name == "" {
+					results[j].Name = c.Name
+				}
+				out = append(out, results[j])
+				break
+			}
+		}
+	}
+	for j := range results {
+		if !used[j] {
+			out = append(out, results[j])
+		}
+	}
+	return out
+}
+
+// instructed adds the tools to the system prompt of a template that does not show them.
+func (t *Template) instructed(out []Message, in *Input) []Message {
+	text := t.tools.Form.Instructions(in.Tools)
+	rest := in.Messages
+	if len(rest) > 0 && rest[0].Role == "system" {
+		first := rest[0]
+		first.Content = strings.TrimSpace(first.Content + "\n\n" + text)
+		return append(append(out, first), rest[1:]...)
+	}
+	return append(append(out, Message{Role: "system", Content: text}), rest...)
+}
+
+// calls are an assistant's calls as the template takes them.
+func (t *Template) calls(list []toolcall.Call) ([]any, error) {
+	out := make([]any, len(list))
+	for i, c := range list {
+		var arguments any = c.Arguments
+		if strings.TrimSpace(c.Arguments) == "" {
+			arguments = "{}"
+		}
+		if !t.tools.Text {
+			v, err := jinja.ParseJSON([]byte(arguments.(string)))
+			if _, isObject := v.(*jinja.Dict); err != nil || !isObject {
+				if err == nil {
+					err = errors.New("it must be a JSON object")
+				}
+				return nil, fmt.Errorf("%w: the arguments of an earlier call of %q: %w", ErrRefused, c.Name, err)
+			}
+			arguments = v
+		}
+		pairs := []any{"type", "function", "function", jinja.NewDict("name", c.Name, "arguments", arguments)}
+		if c.ID != "" {
+			pairs = append([]any{"id", t.callID(c.ID)}, pairs...)
+		}
+		out[i] = jinja.NewDict(pairs...)
+	}
+	return out, nil
+}
+
+// shortIDBytes is the length of an id in Mistral's templates.
+const shortIDBytes = 9
+
+// callID is an id as the template takes it.
+func (t *Template) callID(id string) string {
+	if !t.tools.shortIDs || len(id) == shortIDBytes && !strings.ContainsFunc(id, func(r rune) bool {
+		return !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')
+	}) {
+		return id
+	}
+	const letters = "0123456789abcdefghijklmnopqrstuv"
+	sum := sha256.Sum256([]byte(id))
+	short := make([]byte, shortIDBytes)
+	for i := range short {
+		short[i] = letters[sum[i]%32]
+	}
+	return string(short)
+}
+
+// Tools returns what the template does with tools.
+func (t *Template) Tools() Tools { return t.tools }

@@ -1,0 +1,143 @@
+package jinja
+
+import (
+	"slices"
+)
+
+// callArgs are the evaluated arguments of a call, filter or test.
+type callArgs struct {
+	list   []any
+	names  []string
+	values []any
+}
+
+var noArgs = &callArgs{}
+
+// byName is where each named argument is.
+func (a *callArgs) byName() map[string]int {
+	if a.names == nil {
+		return nil
+	}
+	m := make(map[string]int, len(a.names))
+	for i, name := range a.names {
+		m[name] = i
+	}
+	return m
+}
+
+// bind matches arguments to parameter names; the first required ones must be there. What is not given is unset.
+func (a *callArgs) bind(s *state, fn string, required int, params ...string) []any {
+	if len(a.list) > len(params) {
+		s.fail("%s takes at most %d arguments, %d given", fn, len(params), len(a.list))
+	}
+	v := make([]any, len(params))
+	for i := copy(v, a.list); i < len(v); i++ {
+		v[i] = unset
+	}
+	for i, name := range a.names {
+		j := slices.Index(params, name)
+		if j < 0 {
+			s.fail("%s has no argument %q", fn, name)
+		}
+		if j < len(a.list) {
+			s.fail("%s: argument %q is given twice", fn, name)
+		}
+		v[j] = a.values[i]
+	}
+	for i := range required {
+		if v[i] == unset {
+			s.fail("%s wants an argument %q", fn, params[i])
+		}
+	}
+	return v
+}
+
+// positional is bind for functions whose arguments have no names.
+func (a *callArgs) positional(s *state, fn string, required, most int) []any {
+	if a.names != nil {
+		s.fail("%s takes no named arguments", fn)
+	}
+	if len(a.list) < required || len(a.list) > most {
+		s.fail("%s takes %d to %d arguments, %d given", fn, required, most, len(a.list))
+	}
+	v := make([]any, most)
+	for i := copy(v, a.list); i < len(v); i++ {
+		v[i] = unset
+	}
+	return v
+}
+
+func (s *state) args(f *frame, a args) *callArgs {
+	if a.list == nil && a.names == nil && a.star == nil && a.starStar == nil {
+		return noArgs
+	}
+	c := &callArgs{list: make([]any, len(a.list))}
+	for i, x := range a.list {
+		c.list[i] = s.eval(f, x)
+	}
+	if a.star != nil {
+		more := items(s, s.eval(f, a.star))
+		s.charge(len(more) * itemBytes)
+		c.list = append(c.list, more...)
+	}
+	c.names = slices.Clone(a.names)
+	for _, x := range a.values {
+		c.values = append(c.values, s.eval(f, x))
+	}
+	if a.starStar != nil {
+		d, ok := s.eval(f, a.starStar).(*Dict)
+		if !ok {
+			s.fail("** wants a dict")
+		}
+		seen := c.byName()
+		s.charge(len(d.keys) * entryBytes)
+		for i, k := range d.keys {
+			name, ok := text(k)
+			if _, twice := seen[name]; !ok || twice {
+				s.fail("** wants names that are strings and not given before, not %s", str(s, k))
+			}
+			c.names = append(c.names, name)
+			c.values = append(c.values, d.vals[i])
+		}
+	}
+	return c
+}
+
+func (s *state) call(line int, fn any, a *callArgs) any {
+	s.line = line
+	switch fn := fn.(type) {
+	case *function:
+		return fn.call(s, a)
+	case *macro:
+		return s.callMacro(fn, a)
+	case *loop:
+		v := a.bind(s, "loop", 1, "iterable")
+		if fn.recurse == nil {
+			s.fail("loop(…) wants a loop declared recursive")
+		}
+		return fn.recurse(v[0], fn.depth0+1)
+	case Undefined:
+		if fn.reason != "" {
+			s.fail("%s", fn.reason)
+		}
+		s.fail("%s is undefined and cannot be called", fn.Name)
+	}
+	s.fail("a %s cannot be called", typeName(fn))
+	return nil
+}
+
+func (s *state) applyFilter(f *frame, c *filterCall, v any) any {
+	a := s.args(f, c.args)
+	s.line = c.line
+	if c.filter == nil {
+		s.fail("unknown filter %q", c.name)
+	}
+	return c.filter(s, v, a)
+}
+
+func (s *state) applyFilters(f *frame, list []filterCall, v any) any {
+	for i := range list {
+		v = s.applyFilter(f, &list[i], v)
+	}
+	return v
+}

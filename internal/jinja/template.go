@@ -1,0 +1,90 @@
+package jinja
+
+import (
+	"errors"
+	"strings"
+	"time"
+)
+
+// ErrLimit is the cause of an Error when a template used up what Limits allow it.
+var ErrLimit = errors.New("limit reached")
+
+// Raised is the cause of an Error when the template itself refused its input, with raise_exception("…").
+type Raised struct{ Message string }
+
+func (r *Raised) Error() string { return r.Message }
+
+// Limits bound one rendering. The zero value means DefaultLimits.
+type Limits struct {
+	Steps  int // nodes evaluated, items visited and text looked at
+	Bytes  int // memory of texts, lists and scopes, added up over the rendering
+	Output int // bytes rendered
+	Depth  int // nested evaluations, macro calls included
+}
+
+// DefaultLimits stop a hostile template after less than a second and 256 MiB: a step takes some 50 ns and holds at
+// most as many bytes, a byte charged takes at most some 5 ns and, with what the garbage collector has not yet taken
+// back, 3 bytes.
+var DefaultLimits = Limits{Steps: 5_000_000, Bytes: 64 << 20, Output: 32 << 20, Depth: 3000}
+
+// Template is a compiled template. It is immutable and safe for concurrent use.
+type Template struct {
+	body    []node
+	scope   *scope
+	globals map[string]int // the names that may be global, by their place in state.globals
+	blocks  map[string]*blockNode
+}
+
+// Compile parses a template. The error is an *Error that names the line.
+func Compile(src string) (t *Template, err error) {
+	if len(src) > maxSource {
+		return nil, errorAt(1, "the template has %d bytes, the limit is %d", len(src), maxSource)
+	}
+	tokens, err := lex(src)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if e, ok := recover().(*Error); ok {
+			t, err = nil, e
+		} else if e != nil {
+			panic(e)
+		}
+	}()
+	root := newScope(nil)
+	p := &parser{tokens: tokens, scope: root, root: root, globals: map[string]int{}, blocks: map[string]*blockNode{}}
+	t = &Template{body: p.nodes(), scope: root, globals: p.globals, blocks: p.blocks}
+	p.resolve()
+	return t, nil
+}
+
+// Render runs the template with vars as its global names. Values are JSON-like Go values, *Dict where the order of
+// keys matters. now is what strftime_now formats. The error is an *Error.
+func (t *Template) Render(vars map[string]any, limits Limits, now time.Time) (out string, err error) {
+	if limits == (Limits{}) {
+		limits = DefaultLimits
+	}
+	s := &state{limits: limits, out: new(strings.Builder), now: now, line: 1, globals: make([]any, len(t.globals)),
+		template: t}
+	defer func() {
+		switch e := recover().(type) {
+		case nil:
+		case *Error:
+			out, err = "", e
+		default: // a mistake in this package must not end the process
+			out, err = "", errorAt(s.line, "internal error: %v", e)
+		}
+	}()
+	for name, i := range t.globals {
+		if v, ok := vars[name]; ok {
+			s.globals[i] = fromGo(v)
+		} else if v, ok := builtins[name]; ok {
+			s.globals[i] = v
+		} else {
+			s.globals[i] = Undefined{Name: name}
+		}
+	}
+	s.root = s.frame(t.scope, nil)
+	s.exec(s.root, t.body)
+	return s.out.String(), nil
+}

@@ -1,0 +1,86 @@
+// Package page holds the daemon's web page: a chat, and a live view of what the daemon is doing. Its files are written by
+// hand and embedded; the page fetches nothing from elsewhere.
+package page
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+)
+
+//go:embed assets
+var assets embed.FS
+
+// Prefix begins the paths of the page's files, all but the page itself, which is "/".
+const Prefix = "/page/"
+
+// policy is the Content-Security-Policy of every file: scripts, styles and connections of this origin only, nothing
+// inline, no frame around the page. What a model writes can therefore neither run nor fetch anything.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; manifest-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// file is an embedded file as it is served.
+type file struct {
+	body []byte
+	kind string // Content-Type
+	tag  string // ETag
+}
+
+// files are those of the folder assets, by name.
+var files = load()
+
+// kinds are the types of the files.
+var kinds = map[string]string{
+	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
+}
+
+func load() map[string]file {
+	out := map[string]file{}
+	entries, err := fs.ReadDir(assets, "assets")
+	if err != nil {
+		panic("page: " + err.Error()) // embedded
+	}
+	for _, e := range entries {
+		body, err := fs.ReadFile(assets, "assets/"+e.Name())
+		if err != nil {
+			panic("page: " + err.Error())
+		}
+		sum := sha256.Sum256(body)
+		kind, ok := kinds[path.Ext(e.Name())]
+		if !ok {
+			panic(fmt.Sprintf("page: %s has no type", e.Name()))
+		}
+		out[e.Name()] = file{body, kind, `"` + hex.EncodeToString(sum[:12]) + `"`}
+	}
+	return out
+}
+
+// ServeHTTP answers GET and HEAD of "/" and of the files below Prefix.
+func ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name := "index.html"
+	if r.URL.Path != "/" {
+		name = strings.TrimPrefix(r.URL.Path, Prefix)
+	}
+	f, ok := files[name]
+	if !ok || name == "index.html" && r.URL.Path != "/" {
+		http.NotFound(w, r)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", f.kind)
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("ETag", f.tag)
+	h.Set("Cache-Control", "no-cache") // a newer daemon has newer files: the browser asks, and the tag answers
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.body))
+}

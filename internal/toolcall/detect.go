@@ -1,0 +1,78 @@
+package toolcall
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// Read returns the form in which a chat template rendered calls of tool, or nil: the first of Forms whose parser reads
+// exactly these calls back, else a form derived from the rendering (derived). turn is the rendering from the
+// assistant's turn on, answer what of it follows the turn's header.
+func Read(calls []Call, tool Tool, answer, turn string) (form *Form, derived bool) {
+	tools := NewTools([]Tool{tool})
+	for i := range Forms {
+		if f := &Forms[i]; f.reads(calls, tools, answer, turn) {
+			return f, false
+		}
+	}
+	if f := derive(calls, answer); f != nil && f.reads(calls, tools, answer, turn) {
+		return f, true
+	}
+	return nil, false
+}
+
+// reads reports whether the form's parser finds exactly calls.
+func (f *Form) reads(calls []Call, tools *Tools, answer, turn string) bool {
+	spec := f.Resolve(nil)
+	texts := []string{answer}
+	if !f.Bare || len(spec.open) > 0 { // what has an opening is found anywhere
+		texts = append(texts, turn)
+	}
+	for _, text := range texts {
+		var c Collect
+		p := NewParser(spec, tools, Options{})
+		c.Add(p.Push([]byte(text)))
+		c.Add(p.Finish())
+		if slices.EqualFunc(c.Calls, calls, func(a, b Call) bool {
+			return a.Name == b.Name && sameJSON(a.Arguments, b.Arguments)
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// sameJSON reports whether two texts are the same JSON value.
+func sameJSON(a, b string) bool {
+	var x, y any
+	if json.Unmarshal([]byte(a), &x) != nil || json.Unmarshal([]byte(b), &y) != nil {
+		return false
+	}
+	p, err := json.Marshal(x) // with sorted keys
+	q, err2 := json.Marshal(y)
+	return err == nil && err2 == nil && string(p) == string(q)
+}
+
+// BySigns returns the form that a template's text is about, for a template that does not render calls; nil when there is
+// none.
+func BySigns(template string) *Form {
+	for i := range Forms {
+		for _, signs := range Forms[i].Signs {
+			if !slices.ContainsFunc(signs, func(s string) bool { return !strings.Contains(template, s) }) {
+				return &Forms[i]
+			}
+		}
+	}
+	return nil
+}
+
+// ByName returns the form of that name, or nil.
+func ByName(name string) *Form {
+	for i := range Forms {
+		if Forms[i].Name == name {
+			return &Forms[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,219 @@
+package toolcall
+
+import (
+	"slices"
+	"strings"
+)
+
+// Part describes a text that a grammar is to hold a model to: the calls of an answer. Exactly one of its fields is set. The
+// literals are as a Parser reads them: a marker that is a token stands between fences (package thinktags), so that a
+// grammar over the bytes of Spec.Piece takes the token and nothing else.
+type Part struct {
+	Literal string   // this text
+	Space   bool     // white space, or none
+	Schema  []byte   // a JSON value of this schema
+	Until   string   // text without this, which follows
+	Seq     []Part   // one after another
+	Any     []Part   // one of them
+	Repeat  *Repeat  // one several times
+	Members []Member // in any order
+}
+
+// Repeat is a Part that comes Min to Max times (0: without bound), with Separator between.
+type Repeat struct {
+	Part, Separator Part
+	Min, Max        int
+}
+
+// Member is a Part that comes once among others in any order, or not at all unless Required.
+type Member struct {
+	Part     Part
+	Required bool
+	// Between: the members are separated by it, all of them by the same.
+	Between string
+}
+
+var space = Part{Space: true}
+
+func literal[T string | []byte](text T) Part { return Part{Literal: string(text)} }
+
+// Text returns what calls of tools look like: one of choice, or several if parallel. With Named only Choice.Name is called.
+func (s *Spec) Text(tools []Tool, choice Choice, parallel bool) Part {
+	var calls []Part
+	for i := range tools {
+		if choice.Mode != Named || tools[i].Name == choice.Name {
+			calls = append(calls, s.callText(&tools[i]))
+		}
+	}
+	call := Part{Any: calls}
+	f := s.form
+	most := 1
+	if parallel && !f.Single {
+		most = 0
+	}
+	open, shut := firstLiteral(s.open, f.Open), firstLiteral(s.close, f.Close)
+	repeat := func(p Part, separator Part) Part {
+		return Part{Repeat: &Repeat{Part: p, Separator: separator, Min: 1, Max: most}}
+	}
+	section := func(p Part) Part {
+		var seq []Part
+		if open.Literal != "" {
+			seq = append(seq, open, space)
+		}
+		if seq = append(seq, p); shut.Literal != "" {
+			seq = append(seq, space, shut)
+		}
+		if f.Bare { // the model also writes it alone
+			return Part{Any: []Part{{Seq: seq}, p}}
+		}
+		return Part{Seq: seq}
+	}
+	switch {
+	case f.list():
+		between := Part{Seq: []Part{literal(","), space}}
+		return section(Part{Seq: []Part{literal("["), space, repeat(call, between), space, literal("]")}})
+	case len(s.before) == 0 || f.each():
+		return repeat(section(call), space)
+	}
+	return section(repeat(call, space))
+}
+
+// list reports whether calls are written as a list: it decides what is written, both are read.
+func (f *Form) list() bool {
+	switch f.Notation {
+	case Keyed, Keywords:
+		return true
+	case Envelope:
+		return !f.each() && len(f.Open) > 0 && !f.Bare && !f.Single
+	}
+	return false
+}
+
+// each reports whether each call has a section to itself.
+func (f *Form) each() bool {
+	return len(f.Close) > 0 && (f.Close[0] == "</tool_call>" || f.Notation == Braces)
+}
+
+// firstLiteral is the compiled form of texts[0].
+func firstLiteral(compiled [][]byte, texts []string) Part {
+	if len(texts) == 0 {
+		return Part{}
+	}
+	for _, c := range compiled {
+		if string(unfenced(slices.Clone(c))) == strings.TrimSpace(texts[0]) {
+			return literal(c)
+		}
+	}
+	return literal(texts[0])
+}
+
+// callText describes a call of one tool.
+func (s *Spec) callText(t *Tool) Part {
+	f := s.form
+	schema := Part{Schema: t.Parameters}
+	if len(t.Parameters) == 0 {
+		schema.Schema = []byte(`{"type":"object"}`)
+	}
+	name := string(appendQuoted(nil, t.Name))
+	before, middle, after := firstLiteral(s.before, f.Before), firstLiteral(s.middle, f.Middle), firstLiteral(s.after, f.After)
+	var seq []Part
+	add := func(parts ...Part) {
+		for _, p := range parts {
+			if p.Literal != "" || p.Space || p.Schema != nil || p.Until != "" || p.Seq != nil || p.Any != nil || p.Repeat != nil || p.Members != nil {
+				seq = append(seq, p)
+			}
+		}
+	}
+	switch f.Notation {
+	case Envelope:
+		add(literal(`{"`+s.keys.Name[0]+`":`), space, literal(name+`,`), space, literal(`"`+s.keys.Arguments[0]+`":`), space, schema, space, literal("}"))
+	case Keyed:
+		add(literal(`{`+name+`:`), space, schema, literal("}"))
+	case Object:
+		called := t.Name
+		if f.Prefix != "" {
+			called = f.Prefix + called
+		}
+		if s.written[0] != "" {
+			before, middle, after = literal(s.written[0]), literal(s.written[1]), literal(s.written[2])
+			add(before, literal(called), middle, schema, after)
+			break
+		}
+		add(before, literal(called))
+		if f.Suffixed {
+			add(literal(":"), Part{Schema: []byte(`{"type":"integer","minimum":0}`)})
+		}
+		add(space, middle, space, schema, space, after)
+	case Tagged:
+		add(before, literal(t.Name), middle, space, s.members(t, ""), after)
+	case Braces:
+		add(before, literal(t.Name), middle, s.members(t, ","), literal("}"))
+	case Keywords:
+		add(literal(t.Name), middle, s.members(t, ", "), literal(")"))
+	}
+	return Part{Seq: seq}
+}
+
+// members describes the arguments of a notation that writes them one by one.
+func (s *Spec) members(t *Tool, between string) Part {
+	var out []Member
+	for _, p := range properties(t.Parameters) {
+		out = append(out, Member{Part: s.member(p), Required: p.required, Between: between})
+	}
+	if out == nil {
+		return Part{}
+	}
+	return Part{Members: out}
+}
+
+func (s *Spec) member(p property) Part {
+	f := s.form
+	value := Part{Schema: p.schema}
+	text := p.types == typeString
+	switch f.Notation {
+	case Braces:
+		if text {
+			quote := literal(s.quote)
+			value = Part{Seq: []Part{quote, s.stringText(p, string(s.quote)), quote}}
+		}
+		return Part{Seq: []Part{literal(p.name + ":"), value}}
+	case Keywords:
+		return Part{Seq: []Part{literal(p.name + "="), value}}
+	}
+	o, m, c := firstLiteral(s.paramOpen, f.Params.Open), firstLiteral(s.paramMiddle, f.Params.Middle), firstLiteral(s.paramClose, f.Params.Close)
+	seq := []Part{o, literal(p.name)}
+	if len(f.Params.Attr) > 0 {
+		attr := "false"
+		if text {
+			attr = "true"
+		}
+		if f.Escaped { // types by name
+			if attr = "string"; !text {
+				attr = p.types.word()
+			}
+		}
+		seq = append(seq, firstLiteral(s.attr, f.Params.Attr), literal(attr))
+	}
+	pad := Part{Literal: f.Params.Pad}
+	if text {
+		value = s.stringText(p, f.Params.Pad+c.Literal)
+	}
+	if seq = append(seq, m); pad.Literal != "" {
+		seq = append(seq, pad, value, pad, c, space)
+	} else {
+		seq = append(seq, value, c, space)
+	}
+	return Part{Seq: seq}
+}
+
+// stringText describes the text of a string parameter, up to end.
+func (s *Spec) stringText(p property, end string) Part {
+	if len(p.enum) > 0 {
+		var any []Part
+		for _, e := range p.enum {
+			any = append(any, literal(e))
+		}
+		return Part{Any: any}
+	}
+	return Part{Until: end}
+}

@@ -1,0 +1,63 @@
+package blocks
+
+// Holders counts the sequences that hold a span.
+type Holders struct {
+	All     int // sequences
+	Running int // of them: those of running requests
+	Parked  int // of them: cached prefixes from which a preempted request continues
+	Pinned  int // of them: cached prefixes that a user pinned
+}
+
+func (h Holders) plus(o Holders) Holders {
+	return Holders{h.All + o.All, h.Running + o.Running, h.Parked + o.Parked, h.Pinned + o.Pinned}
+}
+
+// Minus returns the negative counts, with which Ledger.Hold takes holders away.
+func (h Holders) Minus() Holders { return Holders{-h.All, -h.Running, -h.Parked, -h.Pinned} }
+
+// Span is a run of cells that the same sequences hold and that have one tier. The prefix tree keeps one in each node.
+// The zero Span is empty. Only the Ledger changes a Span.
+type Span struct {
+	cells   int
+	tier    Tier
+	holders Holders
+	value   float64 // see Ledger.Touch
+	used    int64   // time of the last use, in nanoseconds of the caller's clock
+}
+
+// Cells is the length of the span.
+func (s *Span) Cells() int { return s.cells }
+
+// Tier is the use of the cells. Invariant: Prefix while no running request and no parked prefix holds the span.
+func (s *Span) Tier() Tier { return s.tier }
+
+// Holders is who holds the cells.
+func (s *Span) Holders() Holders { return s.holders }
+
+// State says to which field of Cells a span counts.
+type State uint8
+
+const (
+	Own State = iota
+	Shared
+	Cached
+	Pinned
+
+	numStates
+)
+
+// String is the state's name in dumps.
+func (s State) String() string { return [...]string{"own", "shared", "cached", "pinned"}[s] }
+
+// State returns what the holders make of the span. It is meaningless without holders.
+func (s *Span) State() State {
+	switch h := &s.holders; {
+	case h.Running > 0 && h.All == 1:
+		return Own
+	case h.Running > 0:
+		return Shared
+	case h.Pinned > 0:
+		return Pinned
+	}
+	return Cached
+}

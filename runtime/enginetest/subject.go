@@ -1,0 +1,121 @@
+package enginetest
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/uma-serve/uma-serve/runtime"
+)
+
+// subject is an engine under test.
+type subject struct {
+	*testing.T
+	runtime.Engine
+	o runtime.Options
+}
+
+const passage = "The keeper of the light wrote down what the sea brought in: two planks, a bottle, eleven words of a " +
+	"letter. 1, 2, 3!"
+
+// tokens returns n tokens of plain text, the same ones for the same k.
+func (s *subject) tokens(k, n int) []runtime.Token {
+	s.Helper()
+	base, err := s.Vocab().Tokenize(nil, passage, false, false)
+	if err != nil || len(base) < 8 {
+		s.Fatalf("tokenize %q: %d tokens, %v", passage, len(base), err)
+	}
+	out := make([]runtime.Token, n)
+	for i := range out {
+		out[i] = base[(k*7+i+i/len(base)*k)%len(base)]
+	}
+	return out
+}
+
+// add adds tokens to the batch from a position on, the last with logits, and returns the last one's row.
+func (s *subject) add(seq runtime.Seq, from int, tokens ...runtime.Token) (row int) {
+	for i, t := range tokens {
+		row = s.Batch().Add(t, runtime.Pos(from+i), seq, i == len(tokens)-1)
+	}
+	return row
+}
+
+// decode decodes tokens as one batch and returns a copy of the last one's logits.
+func (s *subject) decode(seq runtime.Seq, from int, tokens ...runtime.Token) []float32 {
+	s.Helper()
+	s.Batch().Reset()
+	row := s.add(seq, from, tokens...)
+	s.mustDecode()
+	return s.logits(row)
+}
+
+func (s *subject) mustDecode() {
+	s.Helper()
+	if err := s.Decode(); err != nil {
+		s.Fatalf("decode of %d rows: %v", s.Batch().Len(), err)
+	}
+}
+
+// fill decodes tokens in the largest possible batches, without logits.
+func (s *subject) fill(seq runtime.Seq, from int, tokens []runtime.Token) {
+	s.Helper()
+	for chunk := range slices.Chunk(tokens, s.Capabilities().MaxBatch) {
+		s.decode(seq, from, chunk...)
+		from += len(chunk)
+	}
+}
+
+func (s *subject) logits(row int) []float32 {
+	s.Helper()
+	l := s.Logits(row)
+	if len(l) != s.Vocab().Size() {
+		s.Fatalf("row %d has %d logits, the vocabulary %d tokens", row, len(l), s.Vocab().Size())
+	}
+	return slices.Clone(l)
+}
+
+func (s *subject) wantRange(what string, seq runtime.Seq, first, last int) {
+	s.Helper()
+	if a, b := s.SeqRange(seq); int(a) != first || int(b) != last {
+		s.Errorf("%s: sequence %d holds [%d, %d], want [%d, %d]", what, seq, a, b, first, last)
+	}
+}
+
+func (s *subject) empty(seqs ...runtime.Seq) {
+	s.Helper()
+	for _, q := range seqs {
+		if !s.SeqRemove(q, 0, -1) {
+			s.Fatalf("a whole sequence (%d) could not be removed", q)
+		}
+		s.wantRange("after removal", q, -1, -1)
+	}
+}
+
+// same requires equal bits, for two ways to the same state with batches of the same shapes.
+func (s *subject) same(what string, a, b []float32) {
+	s.Helper()
+	for i := range a {
+		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
+			s.Fatalf("%s: logit %d is %v and %v", what, i, a[i], b[i])
+		}
+	}
+}
+
+// near allows differences of a hundredth of the row's range, for batches of different shapes.
+func (s *subject) near(what string, a, b []float32) {
+	s.Helper()
+	limit := (slices.Max(a) - slices.Min(a)) / 100
+	for i := range a {
+		if d := a[i] - b[i]; !(max(d, -d) <= limit) {
+			s.Fatalf("%s: logit %d is %v and %v, the limit is %v apart", what, i, a[i], b[i], limit)
+		}
+	}
+}
+
+// differ requires different logits: an engine with constant answers would pass the comparisons above.
+func (s *subject) differ(what string, a, b []float32) {
+	s.Helper()
+	if slices.Equal(a, b) {
+		s.Fatalf("%s: the logits are the same", what)
+	}
+}

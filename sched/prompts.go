@@ -1,0 +1,234 @@
+package sched
+
+import "time"
+
+// stepBudget is the time that a step may take.
+type stepBudget struct {
+	ms     float64       // up to here no answer's next token is late
+	most   float64       // ≥ ms: up to here it may take to give a prompt its first token
+	target time.Duration // the tightest ITL target of the answers in the step; 0 = none has one
+	// bounded is false when no answer in the step has a target; then ms is Config.SoloBudget.
+	bounded bool
+	// protectFirstTokens: an answer has just begun. Its first words are waited for, so prompts make way.
+	protectFirstTokens bool
+}
+
+// budget returns how long this step may take for these answers, whose rows are what the batch consists of.
+func (p *predictive) budget(b *batcher, answers []*request) stepBudget {
+	const far = time.Duration(1<<63 - 1)
+	target, left, begun := far, far, false
+	for _, r := range answers {
+		t := p.itlTarget(r)
+		if t == 0 {
+			continue
+		}
+		target = min(target, t)
+		since := time.Duration(0)
+		if r.emitted {
+			since = p.s.now.Sub(r.lastEmit)
+		}
+		left = min(left, t-since)
+		begun = begun || r.generated < firstTokens && r.flow.class == Interactive
+	}
+	if target == far {
+		ms := float64(p.cfg.SoloBudget) / 1e6
+		return stepBudget{ms: ms, most: ms}
+	}
+	over := p.s.overhead.value / 1e6
+	ms := float64(left)/1e6 - over
+	plain := p.s.cost.predict(b.load)
+	switch t := float64(target)/1e6 - over; {
+	case p.s.cost.steps == 0:
+	case plain > t:
+		p.infeasible = true
+	case plain < infeasibleClear*t:
+		p.infeasible = false
+	}
+	// The ratio is part of the bound that chunks are measured by.
+	plain *= p.s.cost.ratio
+	if p.infeasible {
+		ms = max(ms, infeasibleSlack*plain)
+	}
+	most := ms
+	if !p.infeasible && p.s.cost.steps > 0 {
+		ms = min(ms, max(enoughSteps*plain, enoughShare*float64(target)/1e6))
+	}
+	p.s.guard = guard{state: GuardTrim, target: target, infeasible: p.infeasible}
+	return stepBudget{ms: ms, most: most, protectFirstTokens: begun, target: target, bounded: true}
+}
+
+// itlTarget returns the ITL target of r, 0 = none.
+func (p *predictive) itlTarget(r *request) time.Duration {
+	switch {
+	case r.itl > 0:
+		return time.Duration(r.itl)
+	case r.flow.class == Interactive:
+		return p.cfg.ITLTarget
+	}
+	return 0
+}
+
+// promptFill gives the rest of one step to prompts.
+type promptFill struct {
+	p      *predictive
+	b      *batcher
+	budget stepBudget
+	// minChunk is the smallest chunk that is worth a step, in tokens.
+	minChunk int
+	// maxExtrapolation is the most prompt tokens of the step: the cost model is not asked about steps far larger than
+	// those that it has seen.
+	maxExtrapolation int
+	cutBy            Reason // of a chunk that the budget cuts
+	protect          bool   // only prompts whose first token is near get a chunk
+
+	total   int    // prompt tokens of the step
+	stopped Reason // why no further prompt got a chunk; ReasonNone = all got what they could use
+}
+
+// prompts fills what is left of a step. It sets the plan's reason when the budget is why the batch is not larger.
+func (p *predictive) prompts(b *batcher, budget stepBudget) {
+	if len(p.pre) == 0 {
+		p.held = 0
+		return
+	}
+	p.sort()
+	f := p.newFill(b, budget)
+	for _, r := range p.pre {
+		if !f.add(r) {
+			break
+		}
+	}
+	if f.protect {
+		p.protected++
+	} else {
+		p.protected = max(0, p.protected-1)
+	}
+	f.report()
+}
+
+// newFill decides how much this step may give to prompts.
+func (p *predictive) newFill(b *batcher, budget stepBudget) promptFill {
+	f := promptFill{
+		p: p, b: b, budget: budget, cutBy: ReasonPrefillTarget,
+		minChunk: min(p.cfg.MinPrefill, max(1, p.cfg.MaxBatch/2)),
+		protect:  budget.protectFirstTokens && p.protected < maxProtected,
+	}
+	if budget.bounded {
+		f.maxExtrapolation = max(f.minChunk, int(2*p.s.cost.largest))
+		return f
+	}
+	f.cutBy, f.minChunk = ReasonPrefillTick, max(f.minChunk, 1)
+	f.maxExtrapolation = p.s.soloExtrapolation()
+	f.budget.ms = p.s.soloMs(b.load, p.pre[0].computed)
+	all := b.load
+	for _, r := range p.pre {
+		all.slice(SlicePrefill, r.computed, r.left())
+	}
+	if ms := p.s.cost.likely(all); ms <= restSlack*f.budget.ms {
+		f.budget.ms = max(f.budget.ms, ms)
+	}
+	f.budget.most = f.budget.ms
+	return f
+}
+
+// add gives r a chunk and reports whether the next prompt may get one.
+func (f *promptFill) add(r *request) (more bool) {
+	most := min(r.left(), f.b.left)
+	if most == 0 {
+		return false
+	}
+	n, reason := f.chunk(r, most)
+	if n <= 0 {
+		f.stopped = reason
+		return false
+	}
+	got := f.b.prefill(r, n, reason)
+	f.total += got
+	if got < most && got == n || reason == ReasonPrefillFloor {
+		f.stopped = reason
+		return false
+	}
+	if f.budget.bounded && awaitsFirstToken(r) && got == r.left() {
+		f.protect = true // the step ends with its first token rather than being filled
+	}
+	return true
+}
+
+// awaitsFirstToken reports whether the first token of an interactive answer depends on prompt r.
+func awaitsFirstToken(r *request) bool { return r.generated == 0 && r.flow.class == Interactive }
+
+// chunk returns how many of the most next tokens of r this step computes, and why it is not more.
+func (f *promptFill) chunk(r *request, most int) (n int, reason Reason) {
+	n, reason = f.fits(f.budget.ms, r, most), f.cutBy
+	if n < most && most == r.left() && awaitsFirstToken(r) && f.fits(f.budget.most, r, most) == most {
+		n = most
+	}
+	if f.protect && !(awaitsFirstToken(r) && r.left() <= urgentSteps*n) {
+		n = 0
+	}
+	if n == most {
+		reason = ReasonPrefillBatch
+	}
+	if f.total == 0 {
+		n, reason = f.first(n, most, reason)
+	}
+	if rest := f.maxExtrapolation - f.total; n > rest {
+		n, reason = rest, ReasonPrefillExtrapolation
+	}
+	if !f.budget.bounded && n < most {
+		n = wholeTiles(f.b.s.plan.Tokens, n)
+	}
+	return n, reason
+}
+
+// first bounds the step's first chunk from below: prompts are not held forever, and held ones go on with a chunk that
+// is worth it.
+func (f *promptFill) first(n, most int, reason Reason) (int, Reason) {
+	least := min(f.minChunk, most)
+	switch {
+	case !f.budget.bounded:
+		return max(n, least), reason
+	case f.p.held >= f.p.cfg.MaxHeld && n < f.minChunk:
+		return least, ReasonPrefillFloor
+	case f.p.held > 0 && n < least:
+		return 0, reason
+	}
+	return n, reason
+}
+
+// fits returns how many of r's next tokens, at most most, keep the step within ms.
+func (f *promptFill) fits(ms float64, r *request, most int) int {
+	if f.budget.bounded {
+		return f.p.s.cost.fits(ms, f.b.load, r.computed, most)
+	}
+	return f.p.s.cost.fitsLikely(ms, f.b.load, r.computed, most)
+}
+
+// report records how the step came out for prompts.
+func (f *promptFill) report() {
+	p, s, plan := f.p, f.b.s, &f.b.s.plan
+	switch {
+	case f.budget.bounded && f.total == 0 && f.stopped != ReasonNone:
+		p.held++
+		for _, r := range p.pre {
+			p.skip(f.b, r, ReasonPrefillHeld)
+		}
+		plan.PrefillHeld = true
+		plan.Reason, s.guard.state = ReasonGuard, GuardHold
+		return
+	case f.stopped == ReasonPrefillFloor:
+		plan.Reason, s.guard.state = ReasonGuard, GuardHold
+	case f.stopped == ReasonPrefillTarget:
+		plan.Reason = ReasonTarget
+	case f.stopped == ReasonPrefillTick, f.stopped == ReasonPrefillExtrapolation:
+		plan.Reason = ReasonBudget
+	}
+	p.held = 0
+	switch {
+	case f.total == 0:
+	case f.budget.bounded:
+		p.shared = f.total
+	default:
+		p.solo = f.total
+	}
+}

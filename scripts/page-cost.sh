@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# What an open live view costs the daemon: under a storm of requests, the CPU time of its threads that compute nothing
+# (poller, intake, HTTP, Go's runtime), with a view open and without, in turns. Fails above 1 % of a core.
+# Usage: scripts/page-cost.sh [SECONDS], of each of the four phases; the default of 150 makes ten minutes.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+phase=${1:-150}
+bin=${BIN:-bin}
+if ! [ -x "$bin/uma-serve" ]; then
+	echo "page-cost: $bin/uma-serve is missing: make uma-serve" >&2
+	exit 1
+fi
+dir=$(mktemp -d)
+pids=()
+cleanup() {
+	for p in "${pids[@]}"; do kill "$p" 2>/dev/null || true; done
+	wait 2>/dev/null || true
+	rm -rf "$dir"
+}
+trap cleanup EXIT
+"$bin/uma-serve" --socket "$dir/s" --progress=false >"$dir/log" 2>&1 &
+daemon=$!
+pids+=("$daemon")
+until curl -sf --unix-socket "$dir/s" http://uma/health >/dev/null; do
+	kill -0 "$daemon" || { cat "$dir/log" >&2; exit 1; }
+	sleep 0.2
+done
+# Eight clients ask one question after the other; two paste long prompts.
+client() {
+	while printf '{"messages":[{"role":"user","content":"%sWhat is %d + %d?"}]}' "$1" $RANDOM $RANDOM |
+		curl -s --unix-socket "$dir/s" -H 'Content-Type: application/json' -d @- http://uma/v1/chat/completions >/dev/null; do :; done
+}
+long=$(printf 'Read this line %d. ' {1..60})
+for i in 1 2 3 4 5 6 7 8 9 10; do
+	client "$([ "$i" -gt 8 ] && echo "$long")" &
+	pids+=($!)
+done
+# cpu prints "TID TICKS" for each thread of the daemon.
+cpu() { awk '{tid = $1; sub(/^.*\) /, ""); print tid, $12 + $13}' /proc/"$daemon"/task/*/stat 2>/dev/null; }
+sleep 20
+# Threads with more than a tenth of all CPU time compute; they are left out in every phase.
+cpu | awk '{t[$1] = $2; sum += $2} END {for (i in t) if (t[i] > sum / 10) print i}' >"$dir/computing"
+quiet() { cpu | awk -v f="$dir/computing" 'BEGIN {while ((getline id < f) > 0) skip[id] = 1} !($1 in skip) {n += $2} END {print n + 0}'; }
+hertz=$(getconf CLK_TCK)
+measure() {
+	local before after
+	before=$(quiet)
+	sleep "$phase"
+	after=$(quiet)
+	awk -v d=$((after - before)) -v h="$hertz" -v s="$phase" 'BEGIN {printf "%.4f\n", d / h / s * 100}'
+}
+without=() with=()
+for _ in 1 2; do
+	without+=("$(measure)")
+	curl -sN --unix-socket "$dir/s" http://uma/live >"$dir/events" &
+	view=$!
+	with+=("$(measure)")
+	kill "$view"
+	wait "$view" 2>/dev/null || true
+	[ -s "$dir/events" ] || { echo "page-cost: the live view sent nothing" >&2; exit 1; }
+done
+echo "percent of a core in threads that compute nothing: without a view ${without[*]}, with one ${with[*]}"
+awk -v a="${without[0]}" -v b="${without[1]}" -v c="${with[0]}" -v d="${with[1]}" \
+	'BEGIN {x = (c + d - a - b) / 2; printf "a view costs %.3f %% of a core (at most 1 %%)\n", x; exit x > 1}'

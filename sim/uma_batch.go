@@ -1,0 +1,106 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/sched"
+	"github.com/uma-serve/uma-serve/sim/blis"
+	"github.com/uma-serve/uma-serve/sim/latency"
+	"github.com/uma-serve/uma-serve/sim/workload"
+)
+
+// load is what the plan's batch computes, as the daemon's cost model counts it.
+func (u *uma) load(_ *Engine, b *latency.Batch, items bool) {
+	b.Requests, b.PrefillTokens, b.DecodeTokens = len(u.step.Plan.Batch), u.step.Plan.PrefillTokens,
+		u.step.Plan.DecodeTokens+u.step.Plan.ProbeTokens
+	continues := u.runs.Step(workload.Only(&u.step.Plan))
+	b.Resident = u.cells - u.c.Tree().Cells().Free + u.step.Plan.Tokens
+	for i := range u.step.Plan.Batch {
+		sl := &u.step.Plan.Batch[i]
+		b.Attended += sched.Attended(sl.Start, sl.N)
+		b.Read += float64(sl.Start + sl.N)
+		b.Runs += u.runs.Of(uint64(sl.Req), continues)
+		if sl.Row >= 0 {
+			b.Rows++
+		}
+		if items {
+			b.Items = append(b.Items, latency.Item{Context: sl.Start, New: sl.N,
+				Prefill: sl.Kind == sched.SlicePrefill})
+		}
+	}
+}
+
+// compute carries the batch out and answers each of its rows with a token.
+func (u *uma) compute(e *Engine, now, decoded, took int64) {
+	u.result.Took = time.Duration(decoded) * time.Microsecond
+	at := instant(now + took)
+	u.c.Done(at, &u.result)
+	seen := now + took + e.overhead
+	u.done = u.done[:0]
+	for i := range u.step.Plan.Batch {
+		sl := &u.step.Plan.Batch[i]
+		q := u.byID[sl.Req]
+		if sl.Kind == sched.SliceProbe {
+			if q != nil {
+				u.c.Probed(&q.Request, 0, true)
+			}
+			continue
+		}
+		r := q.r
+		r.Progress = r.Computed
+		if r.Progress > r.HighWater {
+			r.HighWater = r.Progress
+			e.advances++
+		}
+		if sl.Row >= 0 {
+			u.token(e, q, now, seen, took)
+		}
+	}
+}
+
+// token answers a row of q.
+func (u *uma) token(e *Engine, q *served, now, seen, took int64) {
+	r := q.r
+	r.tokens++
+	if r.tokens == 1 {
+		r.ttft = seen - r.Spec.Arrival
+		r.ttftSet, r.hasTTFT = true, true
+	} else {
+		gap := seen - r.lastEmit
+		r.itl = append(r.itl, gap)
+		r.itlSum += gap
+	}
+	r.lastEmit = seen
+	at := instant(now + took)
+	u.ids = r.Seq.ID.AppendTokens(u.ids[:0], q.Prompt+r.tokens-1, q.Prompt+r.tokens)
+	eog := q.t.draw(int64(at)) && r.tokens >= max(1, r.Spec.Output)
+	said := u.c.Token(at, &q.Request, u.ids[0], nil, eog, nil, nil)
+	switch {
+	case said.End == core.NotEnded:
+		if k := r.stalls; k < len(r.Spec.Stalls) && r.tokens >= r.Spec.Stalls[k].After {
+			r.stalls++
+			u.c.Handle(at, core.Input{Kind: core.Pause, Req: q.ID})
+			e.events.push(now+took+max(1, r.Spec.Stalls[k].Us), resumed, r.Slot, r.gen)
+		}
+		return
+	case said.End == core.Length && r.tokens < max(1, r.Spec.Output):
+		r.capped = true
+		e.m.LengthCapped++
+	}
+	u.forget(q)
+	u.done = append(u.done, r)
+}
+
+// resume continues a request whose client reads again.
+func (u *uma) resume(r *request, now int64) {
+	u.c.Handle(instant(now), core.Input{Kind: core.Resume, Req: core.ID(r.Spec.Index) + 1})
+}
+
+func (u *uma) complete(e *Engine, _, end int64) {
+	for _, r := range u.done {
+		e.server.Running = slices.DeleteFunc(e.server.Running, func(x *blis.Request) bool { return x == &r.Request })
+		e.completed(r, end)
+	}
+}

@@ -1,0 +1,123 @@
+package workload
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+func TestFromRecording(t *testing.T) {
+	trace := sched.AppendConfig(nil, &sched.Config{Policy: "uma", MaxRunning: 2, Cells: 100, MaxBatch: 10, MaxQueue: 5})
+	at := func(ms int) sched.Instant { return sched.Instant(time.Duration(ms) * time.Millisecond) }
+	trace = sched.AppendEvents(trace, at(100),
+		[]sched.Event{{Kind: sched.EvArrive, Req: 9, Prompt: 12, MaxTokens: 20, Owner: 1000, Thinking: true}})
+	trace = sched.AppendEvents(trace, at(130),
+		[]sched.Event{{Kind: sched.EvStep, Took: 30 * time.Millisecond}, {Kind: sched.EvToken, Req: 9, Thinking: true},
+			{Kind: sched.EvArrive, Req: 10, Prompt: 3, MaxTokens: 4, Class: sched.Background}})
+	trace = sched.AppendEvents(trace, at(150),
+		[]sched.Event{{Kind: sched.EvStep}, {Kind: sched.EvToken, Req: 9}, {Kind: sched.EvCancel, Req: 10}})
+	trace = sched.AppendEvents(trace, at(160),
+		[]sched.Event{{Kind: sched.EvStep}, {Kind: sched.EvFinish, Req: 9, Finish: sched.ReasonStop}})
+	recorded, err := sched.ReadTrace(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := FromRecording(recorded)
+	if err != nil || len(rows) != 2 {
+		t.Fatalf("%v, %v", rows, err)
+	}
+	if r := rows[0]; r.Arrival != 0 || r.Input != 12 || r.Output != 3 || r.Think != 2 || r.Budget != 20 ||
+		r.Tenant != "uid1000" {
+		t.Errorf("%+v", r)
+	}
+	if r := rows[1]; r.Arrival != 30_000 || r.Input != 3 || r.Output != 0 || r.Class != "background" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Requests of which the scheduler heard at once, within a millisecond, come at once; those of which it heard one by
+// one, or that came while it computed, come when they came.
+func TestRecordedTogether(t *testing.T) {
+	trace := sched.AppendConfig(nil, &sched.Config{Policy: "uma", MaxRunning: 9, Cells: 100, MaxBatch: 10, MaxQueue: 5})
+	id := sched.ReqID(0)
+	heard := func(us int, came ...int) {
+		var events []sched.Event
+		for _, c := range came {
+			id++
+			events = append(events, sched.Event{Kind: sched.EvArrive, Req: id, Prompt: 5, MaxTokens: 4,
+				QueuedFor: time.Duration(us-c) * time.Microsecond})
+		}
+		trace = sched.AppendEvents(trace, sched.Instant(time.Duration(us)*time.Microsecond), events)
+	}
+	heard(300, 0, 100, 250)                       // it was woken by the first
+	heard(50_000, 20_000, 20_900, 21_100, 49_900) // it computed meanwhile
+	heard(60_000, 60_000)                         // by itself
+	heard(60_500, 60_400)                         // and another one by itself
+	recorded, err := sched.ReadTrace(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := FromRecording(recorded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []int64
+	for _, r := range rows {
+		got = append(got, r.Arrival)
+	}
+	if want := []int64{0, 0, 0, 20_000, 20_000, 21_100, 49_900, 60_000, 60_400}; !slices.Equal(got, want) {
+		t.Errorf("arrivals %v, want %v", got, want)
+	}
+}
+
+// TestChained: a request that came right after an answer to its user follows that answer in the simulation, whenever
+// that is. One of another user, one that came later, and one whose answer another request has followed keep their
+// times.
+func TestChained(t *testing.T) {
+	trace := sched.AppendConfig(nil, &sched.Config{Policy: "uma", MaxRunning: 2, Cells: 100, MaxBatch: 10, MaxQueue: 5})
+	at := func(ms int) sched.Instant { return sched.Instant(time.Duration(ms) * time.Millisecond) }
+	arrive := func(id sched.ReqID, owner uint32, ago int) sched.Event {
+		return sched.Event{Kind: sched.EvArrive, Req: id, Prompt: 5, MaxTokens: 4, Owner: owner,
+			QueuedFor: time.Duration(ago) * time.Millisecond}
+	}
+	step := sched.Event{Kind: sched.EvStep, Took: 10 * time.Millisecond}
+	end := func(id sched.ReqID) sched.Event {
+		return sched.Event{Kind: sched.EvFinish, Req: id, Finish: sched.ReasonLength}
+	}
+	trace = sched.AppendEvents(trace, at(0), []sched.Event{arrive(1, 7, 0), arrive(2, 8, 0)})
+	trace = sched.AppendEvents(trace, at(50), []sched.Event{step, end(1)})
+	trace = sched.AppendEvents(trace, at(60), []sched.Event{step, arrive(3, 7, 7), arrive(4, 8, 7), arrive(5, 7, 6)})
+	trace = sched.AppendEvents(trace, at(100), []sched.Event{step, end(2), end(3)})
+	trace = sched.AppendEvents(trace, at(130), []sched.Event{step, arrive(6, 8, 0)})
+	recorded, err := sched.ReadTrace(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := FromRecording(recorded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []struct{ follows, delay int64 }{{}, {}, {1, 3000}, {}, {}, {}} {
+		if r := rows[i]; r.Follows != want.follows || r.Delay != want.delay {
+			t.Errorf("request %d follows %d after %d us, want %d after %d", i+1, r.Follows, r.Delay, want.follows,
+				want.delay)
+		}
+	}
+	c := NewChained(rows)
+	if c.Len() != 6 {
+		t.Errorf("%d requests", c.Len())
+	}
+	var first, next Request
+	c.Next(&first)
+	if !c.Ended(&first, Completed, 80_000, &next) || next.Index != 2 || next.Arrival != 83_000 {
+		t.Errorf("after the first came %+v", next)
+	}
+	if c.Ended(&first, Completed, 90_000, &next) || c.Ended(&next, Completed, 90_000, &next) {
+		t.Error("a request came twice, or after an end that none followed")
+	}
+	if rest, _ := Collect(c, 0); len(rest) != 4 {
+		t.Errorf("%d came by themselves", len(rest)+1)
+	}
+}

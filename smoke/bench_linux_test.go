@@ -1,0 +1,62 @@
+//go:build cgo
+
+package smoke
+
+import (
+	"bytes"
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/uma-serve/uma-serve/runtime/ggufgen"
+)
+
+// TestOverhead runs uma-bench overhead, both sides and its client process, for one short round. A prompt that the daemon
+// computes for a second, and so could report the progress of, is measured like a short one.
+func TestOverhead(t *testing.T) {
+	slow := ggufgen.Tiny()
+	slow.Name, slow.Type, slow.Embedding, slow.Layers, slow.Heads, slow.KVHeads, slow.FFN = "ggufgen-slow", ggufgen.F16, 512, 12, 8, 2, 2048
+	for _, c := range []struct {
+		name    string
+		model   ggufgen.Config
+		args    string
+		streams int
+	}{
+		{"short prompts", ggufgen.Tiny(), "--streams 1,3 --tokens 1500", 2},
+		{"each stream on its connection", ggufgen.Tiny(), "--streams 3 --tokens 1500 --spread", 1},
+		{"a long first step", slow, "--streams 1 --tokens 8 --prompt 120", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			model := ggufgen.Cached(t, c.model)
+			t.Setenv("XDG_CACHE_HOME", t.TempDir()) // no step costs were learned yet
+			args := append([]string{"overhead", "-m", model, "--rounds", "1", "-t", "1", "--json"}, strings.Fields(c.args)...)
+			cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "uma-bench"), args...)
+			var errs bytes.Buffer
+			cmd.Stderr = &errs
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatalf("%v\n%s%s", err, out, errs.String())
+			}
+			var rows []struct {
+				Streams      int
+				Bare, Served struct {
+					TokensPerSecond float64 `json:"tokens_per_second"`
+				}
+				Throughput float64 `json:"throughput_ratio"`
+			}
+			if err := json.Unmarshal(out, &rows); err != nil {
+				t.Fatalf("%v in %s", err, out)
+			}
+			if len(rows) != c.streams {
+				t.Fatalf("%d rows: %s", len(rows), out)
+			}
+			for _, r := range rows {
+				if r.Streams < 1 || r.Bare.TokensPerSecond <= 0 || r.Served.TokensPerSecond <= 0 || r.Throughput <= 0 {
+					t.Errorf("%d streams: bare %v tokens/s, served %v, ratio %v", r.Streams, r.Bare.TokensPerSecond, r.Served.TokensPerSecond, r.Throughput)
+				}
+			}
+		})
+	}
+}
