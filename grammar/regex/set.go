@@ -368,7 +368,9 @@ func (s *Set) and(es []Expr) Expr {
 		}
 		out = append(out, s.Bytes(set))
 	}
-	out = s.countRunes(out)
+	if out = s.countRunes(out); slices.Contains(out, 0) {
+		return 0
+	}
 	slices.Sort(out)
 	out = slices.Compact(out)
 	switch len(out) {
