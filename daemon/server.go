@@ -501,7 +501,8 @@ func (s *Server) watchdog() (stop func()) {
 	return func() { t.Stop(); close(done) }
 }
 
-// logChat tells which template conversations are rendered with, and how the model's thinking is told from its answers.
+// logChat tells which template conversations are rendered with, how the model's thinking is told from its answers, and how
+// it writes calls of tools.
 func (s *Server) logChat(m *model) {
 	if m.noChat != nil {
 		s.log.Warn("no chat: "+m.noChat.Error(), "model", m.info.Name)
@@ -511,5 +512,7 @@ func (s *Server) logChat(m *model) {
 	if names := m.thinking.Names(); len(names) > 0 {
 		attrs = append(attrs, "think_switch", strings.Join(names, " "))
 	}
+	calls := m.template.Tools()
+	attrs = append(attrs, "tool_calls", calls.Form.Name+" ("+calls.Found+")")
 	s.log.Info("chat", attrs...)
 }

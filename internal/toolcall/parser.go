@@ -120,10 +120,18 @@ func (p *Parser) Calls() int { return p.calls }
 // Busy reports whether the answer is within a call, where its text is not the answer's.
 func (p *Parser) Busy() bool { return p.state != inText && p.state != inNext }
 
+// Stream sets Options.Stream from the call on that is being read.
+func (p *Parser) Stream(on bool) { p.opt.Stream = on }
+
+// InSection reports whether the answer is within a call, or behind one where others may follow.
+func (p *Parser) InSection() bool {
+	return p.Busy() || p.state == inNext && (p.open && len(p.spec.close) > 0 || p.list)
+}
+
 // Opening returns the text of the call that is being read, as far as it was given: what a grammar of the call must be told
 // when it begins to hold. It is valid until the next Push.
 func (p *Parser) Opening() []byte {
-	if !p.Busy() {
+	if !p.Busy() || p.bare && p.tool < 0 { // what begins like a call may be other JSON
 		return nil
 	}
 	return bytes.TrimLeft(p.buf[max(p.from, p.seed):], " \t\r\n")

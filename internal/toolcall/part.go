@@ -13,6 +13,7 @@ type Part struct {
 	Space   bool     // white space, or none
 	Schema  []byte   // a JSON value of this schema
 	Until   string   // text without this, which follows
+	Pattern string   // text that matches this regular expression
 	Seq     []Part   // one after another
 	Any     []Part   // one of them
 	Repeat  *Repeat  // one several times
@@ -119,14 +120,18 @@ func (s *Spec) callText(t *Tool) Part {
 	var seq []Part
 	add := func(parts ...Part) {
 		for _, p := range parts {
-			if p.Literal != "" || p.Space || p.Schema != nil || p.Until != "" || p.Seq != nil || p.Any != nil || p.Repeat != nil || p.Members != nil {
+			if p.Literal != "" || p.Space || p.Schema != nil || p.Until != "" || p.Pattern != "" || p.Seq != nil || p.Any != nil || p.Repeat != nil || p.Members != nil {
 				seq = append(seq, p)
 			}
 		}
 	}
 	switch f.Notation {
 	case Envelope:
-		add(literal(`{"`+s.keys.Name[0]+`":`), space, literal(name+`,`), space, literal(`"`+s.keys.Arguments[0]+`":`), space, schema, space, literal("}"))
+		add(literal("{"))
+		if ids := f.Keys.ID; len(ids) > 0 {
+			add(space, optional(Part{Seq: []Part{literal(`"` + ids[0] + `":`), space, {Schema: []byte(`{"type":"string","pattern":"^[0-9]{1,3}$"}`)}, literal(","), space}}))
+		}
+		add(literal(`"`+s.keys.Name[0]+`":`), space, literal(name+`,`), space, literal(`"`+s.keys.Arguments[0]+`":`), space, schema, space, literal("}"))
 	case Keyed:
 		add(literal(`{`+name+`:`), space, schema, literal("}"))
 	case Object:
@@ -143,9 +148,16 @@ func (s *Spec) callText(t *Tool) Part {
 		if f.Suffixed {
 			add(literal(":"), Part{Schema: []byte(`{"type":"integer","minimum":0}`)})
 		}
+		if id := firstLiteral(s.id, f.ID); id.Literal != "" {
+			add(optional(Part{Seq: []Part{id, {Pattern: "[0-9A-Za-z]{1,32}"}}}))
+		}
 		add(space, middle, space, schema, space, after)
 	case Tagged:
-		add(before, literal(t.Name), middle, space, s.members(t, ""), after)
+		add(before, literal(t.Name))
+		if id := firstLiteral(s.id, f.ID); id.Literal != "" {
+			add(optional(Part{Seq: []Part{id, {Schema: []byte(`{"type":"integer","minimum":0,"maximum":999}`)}}}))
+		}
+		add(middle, space, s.members(t, ""), after)
 	case Braces:
 		add(before, literal(t.Name), middle, s.members(t, ","), literal("}"))
 	case Keywords:
@@ -178,7 +190,7 @@ func (s *Spec) member(p property) Part {
 		}
 		return Part{Seq: []Part{literal(p.name + ":"), value}}
 	case Keywords:
-		return Part{Seq: []Part{literal(p.name + "="), value}}
+		return Part{Seq: []Part{literal(p.name + "="), pythonValue(p)}}
 	}
 	o, m, c := firstLiteral(s.paramOpen, f.Params.Open), firstLiteral(s.paramMiddle, f.Params.Middle), firstLiteral(s.paramClose, f.Params.Close)
 	seq := []Part{o, literal(p.name)}
@@ -196,7 +208,7 @@ func (s *Spec) member(p property) Part {
 	}
 	pad := Part{Literal: f.Params.Pad}
 	if text {
-		value = s.stringText(p, f.Params.Pad+c.Literal)
+		value = s.stringText(p, c.Literal)
 	}
 	if seq = append(seq, m); pad.Literal != "" {
 		seq = append(seq, pad, value, pad, c, space)
@@ -204,6 +216,26 @@ func (s *Spec) member(p property) Part {
 		seq = append(seq, value, c, space)
 	}
 	return Part{Seq: seq}
+}
+
+// optional is p or nothing.
+func optional(p Part) Part { return Part{Any: []Part{p, {}}} }
+
+// pythonValue describes a value as JSON, or as Python writes it.
+func pythonValue(p property) Part {
+	any := []Part{{Schema: p.schema}}
+	if p.types == typeString {
+		if len(p.enum) == 0 {
+			any = append(any, Part{Seq: []Part{literal("'"), {Until: "'"}, literal("'")}})
+		}
+		for _, e := range p.enum {
+			any = append(any, literal("'"+e+"'"))
+		}
+	}
+	if p.types == typeBool {
+		any = append(any, literal("True"), literal("False"))
+	}
+	return Part{Any: any}
 }
 
 // stringText describes the text of a string parameter, up to end.

@@ -25,12 +25,14 @@ func samples(t *testing.T, p Part) []string {
 		return []string{p.Literal}
 	case p.Space:
 		return []string{"", "\n"}
+	case p.Pattern != "":
+		return []string{"a1B2c3D4e"}
 	case p.Until != "":
 		return []string{"some text", ""}
 	case p.Schema != nil:
 		text := string(p.Schema)
 		for _, c := range [][2]string{
-			{`"properties":{"location"`, `{"location": "Bern", "unit": "celsius", "days": 2}`}, {`"properties":{"query"`, `{"query":"q"}`}, {`"minimum":0`, "7"},
+			{`"pattern"`, `"7"`}, {`"properties":{"location"`, `{"location": "Bern", "unit": "celsius", "days": 2}`}, {`"properties":{"query"`, `{"query":"q"}`}, {`"minimum":0`, "7"},
 			{`"type":"integer"`, "3"}, {`"type":"number"`, "0.5"}, {`"type":"array"`, `["a"]`}, {`"type":"boolean"`, "true"},
 			{`"enum":["celsius"`, `"celsius"`}, {`"anyOf"`, "null"}, {`"oneOf"`, "1"}, {`{}`, `{"a":1}`}, {`"type":"object"`, "{}"}, {`"type":"string"`, `"s"`},
 		} {
