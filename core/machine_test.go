@@ -23,10 +23,11 @@ type machine struct {
 	batch   runtime.Batch
 	step    *Step
 	result  Result
-	eng     runtime.Engine  // nil, or an engine that carries out everything too
-	want    map[ID]*Request // live, by what the machine was told
-	ended   map[ID]int      // how often each was said to have ended
-	refused int             // batches that did not fit into the pool
+	eng     runtime.Engine     // nil, or an engine that carries out everything too
+	want    map[ID]*Request    // live, by what the machine was told
+	ended   map[ID]int         // how often each was said to have ended
+	forced  func(*Request) int // tokens that follow a drawn one without a row; nil: none
+	refused int                // batches that did not fit into the pool
 }
 
 type cell struct {
@@ -340,8 +341,20 @@ func (m *machine) done(outcome sched.Outcome, a answer) {
 			m.c.Probed(r, 1, true)
 		case s.Row >= 0:
 			tok, eog := a(r, s.Row)
-			if said := m.c.Token(m.now, r, tok, nil, eog, nil, nil); said.End != NotEnded {
-				m.endOf(r.ID)
+			forced := 0
+			if m.forced != nil && !eog {
+				forced = m.forced(r)
+			}
+			for ; ; forced-- {
+				r.More = forced > 0
+				if said := m.c.Token(m.now, r, tok, nil, eog, nil, nil); said.End != NotEnded {
+					m.endOf(r.ID)
+					break
+				}
+				if forced == 0 {
+					break
+				}
+				tok, _ = a(r, s.Row)
 			}
 		}
 	}

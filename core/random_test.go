@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/kvsnap"
+	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 	"github.com/uma-serve/uma-serve/sched"
@@ -71,6 +72,14 @@ func newLife(seed uint64, s *shape) (*life, error) {
 		paused: map[ID]bool{}, asked: map[ID]*Request{}, counts: map[string]int{},
 	}
 	l.draw = func(r *Request, _ int) (Token, bool) { return l.says(r.Tokens), false }
+	if s == nil {
+		l.forced = func(r *Request) int {
+			if r.Control.Phase() != meridian.OutputDecode || rng.IntN(5) > 0 {
+				return 0
+			}
+			return max(0, min(rng.IntN(20), r.MaxTokens-r.Generated()-2))
+		}
+	}
 	return l, nil
 }
 

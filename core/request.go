@@ -50,6 +50,11 @@ type Request struct {
 	Resident  int                // leading tokens that are cached when it first starts: a recording's warm cache
 	Data      any                // the caller's; core does not use it
 
+	// Of the token at hand, for an answer that is held to a grammar: set before each Token. Last: the answer is complete
+	// with it. More: a forced token follows in another Token at once, and the scheduler hears of them together; they are
+	// computed in one slice, without a row between them.
+	Last, More bool
+
 	// Owned by core; methods return some of these.
 
 	seq       Seq
@@ -68,6 +73,7 @@ type Request struct {
 	thinkFrom, thinkTo int     // its finished think block is Tokens[thinkFrom:thinkTo]; thinkTo 0: there is none, or it was removed
 	cut                int     // tokens removed from its history
 	forkTokens         []Token // the rows of the probe that it requested last; Control's memory
+	forced             int     // tokens behind the sampled one that the scheduler has not heard of
 	fork               Seq     // its scratch sequence in a step that carries a fork of it
 }
 

@@ -13,6 +13,7 @@ type Said struct {
 	Reason        meridian.Reason // with ForceBudget
 	InThink       bool            // the token was drawn while the request thought
 	Visible       bool            // the token is part of the visible answer
+	Released      []byte          // what it adds to the answer before stop strings and whole characters are seen to
 	End           EndKind         // NotEnded, Stopped or Length
 	StopText      string          // the stop string that ended it
 	// Calls are the calls of tools in the answer, valid until the next call; their text is not in Answer. That of a malformed
@@ -27,7 +28,7 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 	c.callText = c.callText[:0]
 	r.Tokens = append(r.Tokens, tok)
 	m := r.Control.OnToken(tok, piece, eog, int64(now))
-	s.Event, s.Reason, s.Visible = m.Event, m.Reason, len(m.Answer) > 0
+	s.Event, s.Reason, s.Visible, s.Released = m.Event, m.Reason, len(m.Answer) > 0, m.Answer
 	if m.Event != meridian.None {
 		c.phaseChanged(r, &m)
 	}
@@ -38,11 +39,19 @@ func (c *Core) Token(now Instant, r *Request, tok Token, piece []byte, eog bool,
 		s.End, s.StopText = Stopped, r.Text.Stopped()
 	case eog && m.Event.Has(meridian.Completed): // a message's end within a turn is not the turn's
 		s.End = Stopped
+	case r.Last:
+		s.End = Stopped
 	case r.Generated() >= r.MaxTokens:
 		s.End = Length
+	case r.More:
+		r.forced++
+		c.cfg.Trace.token(now, r, tok, &s, 0)
+		return s
 	default:
 		probe := c.wantProbe(r)
-		c.tell(sched.Event{Kind: sched.EvToken, Req: r.ID, Thinking: r.Control.Phase() == meridian.ThinkDecode, Probe: probe, Cut: c.shorten(r)})
+		c.tell(sched.Event{Kind: sched.EvToken, Req: r.ID, Thinking: r.Control.Phase() == meridian.ThinkDecode, Probe: probe,
+			Cut: c.shorten(r), Forced: r.forced})
+		r.forced = 0
 		c.cfg.Trace.token(now, r, tok, &s, probe)
 		return s
 	}
@@ -74,7 +83,7 @@ func (c *Core) text(r *Request, m *meridian.Step, s *Said, think, answer []byte)
 	if m.Event.Has(meridian.ExitThink) {
 		think = append(think, r.Thought.Flush()...)
 	}
-	if !stopped && (m.Event.Has(meridian.Completed) || r.Generated() >= r.MaxTokens) {
+	if !stopped && (m.Event.Has(meridian.Completed) || r.Last || r.Generated() >= r.MaxTokens) {
 		// Text that was withheld as the beginning of a tag, a stop string or a character will not be continued.
 		t, rest := r.Control.Flush()
 		think = append(append(think, r.Thought.Pass(t)...), r.Thought.Flush()...)

@@ -195,7 +195,7 @@ func (t *Trace) token(now Instant, r *Request, tok Token, s *Said, probe int) {
 	if t == nil {
 		return
 	}
-	t.numbers("token", int64(now), int64(r.ID), int64(tok), int64(s.Event), int64(r.Control.Phase()), int64(probe), int64(s.End))
+	t.numbers("token", int64(now), int64(r.ID), int64(tok), int64(s.Event), int64(r.Control.Phase()), int64(probe), int64(s.End), bit(r.More))
 }
 
 // tracedStores records what the stores answer.
@@ -502,6 +502,7 @@ func (p *player) call(name string, v []int64) error {
 			t.event |= meridian.Completed
 		}
 		p.Tokens++
+		r.More = len(v) > 7 && v[7] != 0
 		if said := p.c.Token(Instant(v[0]), r, Token(v[2]), nil, eog, nil, nil); said.End != EndKind(v[6]) {
 			return fmt.Errorf("token of request %d: recorded end %d, replayed %d", r.ID, v[6], said.End)
 		}

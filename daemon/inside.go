@@ -60,6 +60,7 @@ type past struct {
 	at     time.Time // its arrival
 	took   time.Duration
 	ttft   time.Duration
+	form   *wire.WhyForm
 	usage  wire.WhyUsage
 	force  meridian.Force // Reason NoReason: its thinking was not ended by force
 	calls  []malformedCall
@@ -69,7 +70,7 @@ type past struct {
 func (l *loop) remember(r *request, how string, now time.Time) {
 	l.past[l.pastNext%len(l.past)] = past{
 		id: r.ID, wireID: r.wireID, owner: r.Owner, class: r.Class, ended: how, at: r.arrived, took: now.Sub(r.arrived),
-		ttft: r.timings().TTFT, usage: r.whyUsage(), force: r.ctl.LastForce(), calls: r.malformed,
+		ttft: r.timings().TTFT, usage: r.whyUsage(), form: r.form.why(), force: r.ctl.LastForce(), calls: r.malformed,
 	}
 	l.pastNext++
 }
@@ -112,7 +113,7 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyRepor
 		}
 		w := wire.WhyRequest{
 			Request: p.wireID, Number: uint64(p.id), UID: p.owner, Class: className(p.class), State: "done", Ended: p.ended,
-			AgeMs: wire.Ms(now.Sub(p.at)), TookMs: wire.Ms(p.took), TTFTMs: wire.Ms(p.ttft), Usage: p.usage,
+			AgeMs: wire.Ms(now.Sub(p.at)), TookMs: wire.Ms(p.took), TTFTMs: wire.Ms(p.ttft), Usage: p.usage, Form: p.form,
 		}
 		l.decisions(&w, p.id, p.at, &p.force, p.calls)
 		rep.Requests = append(rep.Requests, w)
@@ -126,7 +127,7 @@ func (l *loop) whyLive(r *request, now time.Time) wire.WhyRequest {
 	state, _, _ := l.core.Scheduler().Why(r.ID)
 	w := wire.WhyRequest{
 		Request: r.wireID, Number: uint64(r.ID), UID: r.Owner, Class: className(r.Class), State: r.stateName(state),
-		AgeMs: wire.Ms(now.Sub(r.arrived)), TTFTMs: wire.Ms(r.timings().TTFT), Usage: r.whyUsage(),
+		AgeMs: wire.Ms(now.Sub(r.arrived)), TTFTMs: wire.Ms(r.timings().TTFT), Usage: r.whyUsage(), Form: r.form.why(),
 	}
 	f := r.ctl.LastForce()
 	l.decisions(&w, r.ID, r.arrived, &f, r.malformed)

@@ -260,6 +260,9 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 			params.Seed = uint64(s.cfg.Seed)
 		}
 	}
+	if bad := s.hold(r, w); bad != nil {
+		return bad
+	}
 	if err := m.constrain(r.Owner, &params, w); err != nil {
 		return &wire.Error{Code: wire.BadRequest, Message: err.Error()}
 	}
@@ -465,7 +468,7 @@ func (m *model) thinkOptions(w *wire.Request, maxTokens int, continued bool) mer
 			o.SoftBudgetTokens = min(b, o.BudgetTokens)
 		}
 	}
-	o.AnswerCue = w.Think.AnswerCue
+	o.AnswerCue, o.Bound = w.Think.AnswerCue, w.Format.Kind != wire.FormatNone
 	if continued && o.Mode == meridian.ModeOn {
 		o.Mode = meridian.ModeAuto // what is continued has begun
 	}

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	goruntime "runtime"
 	"slices"
@@ -41,6 +40,7 @@ type loop struct {
 	mail  *mailbox
 	rec   *recorder // nil: no trace is wanted
 	saved *calibration
+	masks maskWorker
 	epoch time.Time // core.Instant 0, and the zero of meridian's clock
 
 	stores    *stores
@@ -118,6 +118,7 @@ func (l *loop) run() {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
 	defer l.rec.close()
+	defer l.masks.close()
 	now := time.Now()
 	for {
 		l.takeCommands(now)
@@ -190,6 +191,7 @@ func (l *loop) arrive(r *request, now time.Time) {
 	l.requests[r.ID] = r
 	l.tracked.Register(uint64(r.ID), r.ctl, int64(r.Arrived))
 	l.state.requests.Add(1)
+	l.masks.want(r.form, l.openers(r))
 	l.handle(core.Input{Kind: core.Arrive, Request: &r.Request}, now)
 	// A cancel that overtook the request on its way through the tokenizer found no id to name.
 	if r.cancelled.Load() {
@@ -224,6 +226,8 @@ func (l *loop) told(step *core.Step, now time.Time) {
 func (l *loop) endedByCore(end *core.End, now time.Time) {
 	r := of(end.Request)
 	switch {
+	case r.failure != nil:
+		l.failRequest(r, *r.failure)
 	case end.Kind == core.Cancelled, r.cancelled.Load():
 		l.endRequest(r, wire.Cancelled, "", now)
 	case end.Kind == core.Failed:
@@ -302,6 +306,7 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 		}
 	}
 	l.flushAll()
+	l.masks.begin()
 	begin := time.Now()
 	var err error
 	if alone && l.requests[plan.Batch[0].Req].cancelled.Load() {
@@ -310,6 +315,7 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 		err = l.eng.Decode()
 	}
 	done := time.Now()
+	l.masks.end()
 	l.state.lastStep.Store(done.UnixNano())
 	took := done.Sub(begin)
 	outcome := sched.StepOK
@@ -347,6 +353,7 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 				l.reportProgress(r, done)
 			}
 			l.sample(r, s.Row, done)
+		case s.Kind == sched.SliceDecode: // forced tokens, of which the rest comes in the next step
 		case r.noisy || r.progress && done.Sub(r.arrived) >= progressEvery:
 			l.reportProgress(r, done)
 		}
@@ -383,8 +390,7 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 	choice, err := l.draw(r, row, int64(at))
 	if errors.Is(err, sampler.ErrNoCandidate) && l.offers(row) {
 		l.core.NoToken(&r.Request, sched.ReasonFailed)
-		l.failRequest(r, wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(
-			"logit_bias, allowed_token_ids and bad_words leave no token after %d of the answer", r.Generated())})
+		l.failRequest(r, wire.Error{Code: wire.BadRequest, Message: l.nothingLeft(r)})
 		return
 	}
 	if err != nil {
@@ -393,18 +399,28 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 		l.failRequest(r, wire.Error{Code: wire.RuntimeDecode, Message: "the model's output cannot be sampled: " + err.Error()})
 		return
 	}
+	if r.form != nil {
+		l.takeBound(r, &choice, now)
+		return
+	}
+	l.take(r, &choice, now)
+}
+
+// take follows a token of r, drawn or forced, and sends what it means. It reports whether the request goes on; said is
+// valid until the next call.
+func (l *loop) take(r *request, choice *sampler.Choice, now time.Time) (said core.Said, ok bool) {
 	tok := choice.Token
 	r.chain.Accept(tok)
 	inThink := r.ctl.Phase() == meridian.ThinkDecode
 	l.timeToken(r, inThink, now)
 	eog := l.vocab.IsEOG(tok) || !inThink && slices.Contains(r.stopTokens, tok)
-	said := l.core.Token(at, &r.Request, tok, l.piece(r, tok, inThink), eog, l.thought[:0], l.answer[:0])
+	said = l.core.Token(l.instant(now), &r.Request, tok, l.piece(r, tok, inThink), eog, l.thought[:0], l.answer[:0])
 	if r.Calls != nil {
 		r.ctl.Verbatim(r.Calls.Busy())
 	}
 	l.thought, l.answer = said.Think, said.Answer
 	l.phaseChanged(r, &said, now)
-	l.emit(r, &choice, &said)
+	l.emit(r, choice, &said)
 	switch said.End {
 	case core.Stopped:
 		l.endRequest(r, wire.Stop, said.StopText, now)
@@ -412,7 +428,9 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 		l.endRequest(r, wire.Length, "", now)
 	default:
 		l.countOnly(r)
+		return said, true
 	}
+	return said, false
 }
 
 // offers reports whether the model itself has a token for a row: if none can be sampled then, the request forbids them.

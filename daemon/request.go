@@ -29,6 +29,8 @@ type request struct {
 
 	ctl        *meridian.Control // Request.Control
 	chain      *sampler.Chain
+	failure    *wire.Error    // why the loop had it cancelled, nil: its client did, or nobody
+	form       *form          // what its answer is held to; nil: to nothing
 	fillOnly   bool           // computes its prompt and samples nothing
 	stopTokens []core.Token   // end its answer
 	continued  bool           // its prompt ends within the last of messages

@@ -47,6 +47,7 @@ type Server struct {
 	start     time.Time
 	room      *waitroom
 	sessions  sessions
+	forms     *forms // owned by intake
 	http      *http.Server
 	access    *access
 	live      live
@@ -88,6 +89,7 @@ func New(cfg *Config, log *slog.Logger) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: log, start: time.Now(),
 		room:    newWaitroom(cfg.MaxQueue + cfg.Parallel),
+		forms:   newForms(),
 		metrics: metrics.New(metrics.Build{Version: buildinfo.Version, Engine: buildinfo.Engine()}),
 	}
 	if s.access, err = newAccess(cfg, log); err != nil {

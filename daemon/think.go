@@ -27,7 +27,13 @@ func (l *loop) draw(r *request, row int, t int64) (sampler.Choice, error) {
 		l.countOnly(r)
 	}
 	if tok, forced := r.ctl.Next(t); forced {
+		if r.form != nil {
+			r.form.bound = false
+		}
 		return l.force(r, row, tok), nil
+	}
+	if r.form != nil {
+		l.restrict(r)
 	}
 	choice, err := l.choose(r, row, probed)
 	if err != nil {

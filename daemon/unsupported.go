@@ -8,8 +8,6 @@ func unsupported(w *wire.Request) *wire.Error {
 	switch {
 	case len(w.Tools) > 0 && w.ToolChoice.Mode >= wire.ToolRequired:
 		return &wire.Error{Code: wire.BadRequest, Message: `field "tool_choice": this server cannot force a call of a tool yet; use "auto" or "none"`}
-	case w.Format.Kind != wire.FormatNone:
-		return &wire.Error{Code: wire.BadRequest, Message: `the form of the answer (response_format, json_schema, grammar …) is not supported by this server yet; leave it out`}
 	}
 	return nil
 }

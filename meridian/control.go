@@ -97,6 +97,7 @@ func NewControl(cfg *Config, tags *Tags, opt Options, begin Begin) (*Control, er
 		Router: NewRouter(tags, cfg.MaxThinkBlocks, begin),
 		cfg:    cfg, mode: opt.Mode, budget: cfg.MaxThinkTokens, soft: math.MaxInt, since: noTime,
 	}
+	c.bound = opt.Bound
 	c.Router.calls = opt.Calls
 	if tags == nil {
 		return c, nil
@@ -148,6 +149,26 @@ func (c *Control) setCue(cue string) error {
 		c.probe = append(append(make([]runtime.Token, 1, 1+len(c.tags.closeSeq)+len(seq)), c.tags.closeSeq...), seq...)
 	}
 	return nil
+}
+
+// InAnswer reports whether the next token is part of the answer's text: not of a thought, a header or a marker.
+func (c *Control) InAnswer() bool {
+	if c.part != inText || c.aside || c.call {
+		return false
+	}
+	return c.phase == OutputDecode || c.phase == Prefill && c.recipe == nil
+}
+
+// Openers returns the tokens with which the model may open a thought at the next token, where an answer could begin too;
+// none where the marker is several tokens.
+func (c *Control) Openers() []runtime.Token {
+	if c.phase != Prefill || c.budget == 0 || !c.tags.Known() || c.recipe != nil {
+		return nil
+	}
+	if len(c.tags.open) == 0 && len(c.tags.openSeq) == 1 {
+		return c.tags.openSeq
+	}
+	return c.tags.open
 }
 
 // NeedStats reports whether the next row's statistics are wanted: the request thinks, a signal uses them, and no close

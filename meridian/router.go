@@ -64,6 +64,7 @@ type Router struct {
 	recipe *thinktags.Channels
 
 	// The beginning and end of an answer. Invariant: lead is white space, and empty unless leading.
+	bound   bool   // Options.Bound: what reads like a marker in the answer is text
 	leading bool   // no text of the answer is visible yet
 	strip   bool   // the answer follows a thought: its leading line breaks are not shown
 	lead    []byte // white space that is shown if visible text follows
@@ -142,6 +143,9 @@ func (r *Router) look() {
 	case ThinkDecode:
 		r.m = r.tags.inside
 	case OutputDecode:
+		if r.bound {
+			return
+		}
 		if r.m = r.tags.answer; 0 < r.blocks && r.blocks < r.maxBlocks {
 			r.m = r.tags.reopens
 		}

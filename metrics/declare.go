@@ -120,6 +120,7 @@ func (m *Metrics) declare() {
 
 	m.declarePromise(step, sample, finish, sched)
 	m.declareThinking(step, sample, finish)
+	m.declareForms(sample)
 	m.declareKV(sched, scrape)
 
 	// Latencies and sizes.

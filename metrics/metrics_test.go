@@ -71,6 +71,10 @@ func filled() *Metrics {
 	m.Forced("hard_cap")
 	m.ForceClosed(70 * time.Millisecond)
 	m.ProbeFallbacks.Inc()
+	m.GrammarCompile.Observe(6 * time.Millisecond)
+	m.GrammarRefused.Inc()
+	m.GrammarMask.Observe(40 * time.Microsecond)
+	m.GrammarForced.Add(5)
 	m.VocabFallbacks.Inc()
 	m.Reaped.Inc()
 	m.TrackedRequests.Set(4)
@@ -157,7 +161,7 @@ func TestSnapshot(t *testing.T) {
 			"cost_step_ms": 1.5, "cost_prompt_token_ms": 3.25, "cost_answer_row_ms": 2.0, "cost_attended_cell_ms": 0.000123457, "cost_error": 0.0725, "cost_margin": 1.25, "cost_steps_total": 77.0,
 			"think_ended_total":     map[string]any{"natural": 0.0, "converged": 1.0, "stalled": 0.0, "overthinking": 0.0, "hard_cap": 0.0, "soft_cap": 0.0, "user": 0.0, "eog": 0.0, "length": 0.0, "other": 0.0},
 			"force_triggered_total": 2.0, "force_reason_total": map[string]any{"converged": 1.0, "stalled": 0.0, "overthinking": 0.0, "hard_cap": 1.0, "soft_cap": 0.0, "user": 0.0, "other": 0.0},
-			"eat_probes_total": 9.0, "probe_dropped_total": 1.0, "probe_fallbacks_total": 1.0, "vocab_fallback_total": 1.0, "tracked_requests": 4.0, "reaped_total": 1.0,
+			"eat_probes_total": 9.0, "probe_dropped_total": 1.0, "probe_fallbacks_total": 1.0, "vocab_fallback_total": 1.0, "grammar_refused_total": 1.0, "grammar_forced_tokens_total": 5.0, "tracked_requests": 4.0, "reaped_total": 1.0,
 			"kv_lookups_total": 2.0, "kv_hit_ratio": 0.5, "kv_hits_total": tiers(0, 1, 0, 0), "kv_cached_tokens_total": tiers(0, 812, 0, 0),
 			"kv_misses_total": map[string]any{"cold": 0.0, "diverged": 1.0, "other": 0.0}, "kv_joins_total": 3.0, "kv_prefixes": 5.0, "kv_sequences": 6.0, "kv_used_bytes": 1000.0,
 			"kv_block_bytes": map[string]any{"think_complete": 100.0, "think_active": 200.0, "output_critical": 300.0, "prefix": 400.0},
@@ -185,7 +189,7 @@ func TestSnapshot(t *testing.T) {
 			"ttft_ms": {"128", 100, "1024"}, "inter_token_ms": {"16", 9.5, "1024"}, "decode_ms": {"32", 20, "1024"},
 			"request_queue_ms": {"1", 1, "1024"}, "request_prefill_ms": {"+Inf", 2000, "1024"},
 			"request_decode_ms": {"128", 80, "1024"}, "cancel_latency_ms": {"4", 3, "1024"},
-			"ttot_ms": {"256", 200, "1024"}, "inter_token_output_ms": {"16", 9.5, "1024"}, "predicted_ms": {"32", 18, "1024"}, "think_ms": {"+Inf", 2000, "1024"},
+			"ttot_ms": {"256", 200, "1024"}, "grammar_compile_ms": {"8", 6, "1024"}, "inter_token_output_ms": {"16", 9.5, "1024"}, "predicted_ms": {"32", 18, "1024"}, "think_ms": {"+Inf", 2000, "1024"},
 			"force_close_ms": {"128", 70, "1024"}, "kv_restore_host_ms": {"4", 3, "1024"}, "schedule_us": {"16", 12, "1048576"},
 			"batch_think": {"4", 3, "256"}, "batch_output": {"1", 1, "256"}, "think_tokens": {"512", 312, "1048576"},
 			"batch_size": {"128", 100, "2048"}, "response_tokens": {"8", 5, "1048576"}, "prompt_tokens": {"16", 11, "1048576"}, "request_ms": {"256", 200, "1024"},
@@ -219,7 +223,11 @@ func TestSnapshot(t *testing.T) {
 			}
 			delete(got, empty)
 		}
+		if h, _ := got["grammar_mask_us"].(map[string]any); h["count"] != 1.0 || h["sum"] != 40.0 || h["buckets"].(map[string]any)["64"] != 1.0 {
+			t.Errorf("grammar_mask_us is %v", h)
+		}
 		delete(got, "probe_us")
+		delete(got, "grammar_mask_us")
 		for key := range got {
 			t.Errorf("%s is not looked at", key)
 		}

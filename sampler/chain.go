@@ -39,7 +39,7 @@ type Choice struct {
 //
 // The stages and their order are llama-server's:
 //
-//	logit bias, ignore_eos → penalties → DRY, bad words → top_n_sigma → top_k → typical_p → top_p → min_p → XTC →
+//	mask → logit bias, ignore_eos → penalties → DRY, bad words → top_n_sigma → top_k → typical_p → top_p → min_p → XTC →
 //	temperature (or dynamic temperature) → draw
 //
 // Mirostat replaces the stages from top_n_sigma on, except the temperature. AllowedTokens and MinTokens apply from the
@@ -62,6 +62,7 @@ type Chain struct {
 	dry     dry
 	shaped  bool    // stages other than top_k, top_p, min_p and temperature are on: see Scratch.shape
 	mu      float64 // Mirostat's bound on the surprise, in bits
+	mask    Mask    // see Restrict
 	argmax  bool
 	minLog  float32 // ln(MinP), -Inf when off
 }
@@ -144,8 +145,11 @@ func (c *Chain) greedy() bool { return !c.shaped && (c.p.Temperature <= 0 || c.p
 func (c *Chain) IsArgmax() bool { return c.argmax }
 
 // Takes reports whether the row's largest raw logit is still the largest after the biases. With IsArgmax no bias is
-// above 0, so it is, unless the token itself has a bias (an end of generation under ignore_eos).
+// above 0, so it is, unless the token itself has a bias (an end of generation under ignore_eos) or is not in the mask.
 func (c *Chain) Takes(token int32) bool {
+	if c.mask != nil && !c.mask.Has(token) {
+		return false
+	}
 	for i := range c.bias {
 		if c.bias[i].id == token {
 			return false

@@ -38,6 +38,7 @@ type Scratch struct {
 	one     [1]float32
 	known   *runtime.RowStats // of the current row, nil when it was not probed
 	only    bool              // only tokens of the overlay may be chosen
+	mask    Mask              // of the current row, nil: all tokens
 	near    []candidate       // for typical
 	extra   []candidate       // changes of logits by DRY and bad words, by token
 	dry     dryScratch
@@ -81,7 +82,7 @@ func Argmax(logits []float32) (token int32, logit float32) {
 // changed logits; with AllowedTokens exactly those tokens. The row remains unchanged; scans of the row skip the
 // overlay's tokens.
 func (s *Scratch) adjust(c *Chain, logits []float32) {
-	s.overlay, s.only = s.overlay[:0], c.allowed != nil
+	s.overlay, s.only, s.mask = s.overlay[:0], c.allowed != nil, c.mask
 	s.extra = s.extra[:0]
 	if c.dry.on || c.words.longest > 0 {
 		s.penaliseSequences(c, len(logits))
@@ -125,7 +126,9 @@ func (s *Scratch) adjust(c *Chain, logits []float32) {
 			}
 			allowed = allowed[1:]
 		}
-		s.overlay = append(s.overlay, candidate{id: id, logit: logit})
+		if s.mask == nil || s.mask.Has(id) {
+			s.overlay = append(s.overlay, candidate{id: id, logit: logit})
+		}
 	}
 }
 
@@ -136,15 +139,24 @@ func (s *Scratch) each(logits []float32, scan func(s *Scratch, part []float32, b
 	for i := range s.overlay {
 		o := &s.overlay[i]
 		if o.id > from && !s.only {
-			scan(s, logits[from:o.id], from)
+			s.part(logits, from, o.id, scan)
 		}
 		s.one[0] = o.logit
 		scan(s, s.one[:], o.id)
 		from = o.id + 1
 	}
 	if !s.only {
-		scan(s, logits[from:], from)
+		s.part(logits, from, int32(len(logits)), scan)
 	}
+}
+
+// part passes logits[from:to] to scan, or what the mask leaves of it.
+func (s *Scratch) part(logits []float32, from, to int32, scan func(s *Scratch, part []float32, base int32)) {
+	if s.mask == nil {
+		scan(s, logits[from:to], from)
+		return
+	}
+	s.runs(logits, from, to, scan)
 }
 
 // best returns the first candidate of the adjusted row, id -1 when there is none. It uses the statistics of the raw
@@ -155,6 +167,9 @@ func (s *Scratch) best() (b candidate, ok bool) {
 	}
 	b = candidate{id: s.known.Argmax, logit: s.known.Max}
 	first := b.id
+	if s.mask != nil && !s.mask.Has(first) {
+		return b, false
+	}
 	for i := range s.overlay {
 		o := &s.overlay[i]
 		if o.id == first {
@@ -346,7 +361,7 @@ func (s *Scratch) selectMass(c *Chain, logits []float32) []candidate {
 	if bound := s.max + float32(math.Log(float64(1-c.p.TopP)/2/float64(len(logits)))); bound > s.floor {
 		s.floor = bound
 	}
-	if known && s.known.Entropy < flat {
+	if known && s.known.Entropy < flat && s.mask == nil {
 		if n, ok := s.knownPrefix(logits, float64(c.p.TopP)); ok {
 			return s.cands[:n]
 		}
@@ -485,7 +500,7 @@ func (s *Scratch) logprobs(logits []float32, token int32, n int) (float32, []Tok
 		}
 		return float32(max(float64(logit)-lse, minLogprob))
 	}
-	s.overlay, s.only = s.overlay[:0], false
+	s.overlay, s.only, s.mask = s.overlay[:0], false, nil
 	s.top = s.top[:0]
 	for _, c := range s.selectK(logits, n) {
 		s.top = append(s.top, TokenLogprob{c.id, of(c.logit)})

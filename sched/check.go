@@ -21,9 +21,6 @@ func (s *Scheduler) check() error {
 		if r.left() < 1 {
 			return fmt.Errorf("request %d runs with nothing left to compute", r.id)
 		}
-		if r.decoding() && r.left() != 1 {
-			return fmt.Errorf("request %d decodes with %d tokens left", r.id, r.left())
-		}
 	}
 	if s.lost < 0 || s.room() < 0 {
 		return fmt.Errorf("%d cells can be had, %d seem to be lost", s.cells+s.freed, s.lost)

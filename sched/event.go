@@ -198,8 +198,11 @@ func (s *Scheduler) token(r *request, e *Event) {
 	if e.Cut < 0 || e.Cut > r.computed {
 		panic(fmt.Sprintf("sched: EvToken of request %d with Cut %d; it has computed %d tokens", r.id, e.Cut, r.computed))
 	}
+	if e.Forced < 0 || e.Forced >= r.max-r.generated {
+		panic(fmt.Sprintf("sched: EvToken of request %d with Forced %d; it may generate %d more", r.id, e.Forced, r.max-r.generated))
+	}
 	s.heard(r)
-	r.generated++
+	r.generated += 1 + e.Forced
 	r.probe = e.Probe
 	// What is left of its history counts as prompt, so that its limit moves too.
 	r.prompt -= e.Cut

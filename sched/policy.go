@@ -47,13 +47,20 @@ type batcher struct {
 	load     load
 }
 
+// maxForced is the longest slice of forced tokens: the others' tokens wait for it.
+const maxForced = 16
+
 // decode adds the next token of r, which must be decoding and not paused. The batch must have room. A cell is free,
 // because preemptForCells keeps one for every request that can run and prefill leaves it.
 func (b *batcher) decode(r *request, why Reason) {
 	if b.left == 0 || b.cells == 0 {
 		panic(fmt.Sprintf("sched: no room to decode request %d", r.id))
 	}
-	b.add(r, 1, SliceDecode, why)
+	n := 1
+	if left := r.left(); left > 1 { // forced tokens: as many as leave the others their rows and cells
+		n = min(left, maxForced, 1+max(0, min(b.left-b.keep, b.cells)-b.unserved))
+	}
+	b.add(r, n, SliceDecode, why)
 	if r.probe > 0 {
 		b.fork(r)
 	}

@@ -197,7 +197,10 @@ func (e *engine) compute(calm bool) (ev []Event) {
 		case !calm && rapid.IntRange(0, 30).Draw(e.t, "stop") == 30:
 			ev = append(ev, Event{Kind: EvFinish, Req: sl.Req, Finish: ReasonStop})
 		default:
-			ev = append(ev, Event{Kind: EvToken, Req: sl.Req, Thinking: rapid.Bool().Draw(e.t, "think"), Probe: rapid.SampledFrom([]int{0, 0, 0, 1, 3, 30}).Draw(e.t, "probe")})
+			forced := min(rapid.SampledFrom([]int{0, 0, 0, 0, 2, 9, 40}).Draw(e.t, "forced"), r.max-r.have-1)
+			r.have += forced
+			ev = append(ev, Event{Kind: EvToken, Req: sl.Req, Thinking: rapid.Bool().Draw(e.t, "think"), Forced: forced,
+				Probe: rapid.SampledFrom([]int{0, 0, 0, 1, 3, 30}).Draw(e.t, "probe")})
 		}
 	}
 	return ev

@@ -26,6 +26,7 @@ import (
 //	unavailable cells=N  with prefix=true: cells that cached prefixes keep from requests. The script's ledger counts
 //	                     these and what requests computed, and tells the scheduler before each step
 //	probe ID N           requests a fork with the request's next token, in the next took
+//	forced ID N          that many tokens follow the request's next token without a row
 //	stats, guard, why ID, log ID, ended, count REASON
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -73,6 +74,7 @@ type script struct {
 	owed      bool
 	max, have map[ReqID]int
 	probe     map[ReqID]int
+	forced    map[ReqID]int
 
 	// The ledger, with Config.Prefix.
 	own         map[ReqID]int
@@ -100,7 +102,7 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 			fmt.Fprintln(out, "error:", err)
 			return nil
 		}
-		*sc = script{s: s, max: map[ReqID]int{}, have: map[ReqID]int{}, probe: map[ReqID]int{}, own: map[ReqID]int{}}
+		*sc = script{s: s, max: map[ReqID]int{}, have: map[ReqID]int{}, probe: map[ReqID]int{}, forced: map[ReqID]int{}, own: map[ReqID]int{}}
 	case "at":
 		d, err := time.ParseDuration(f[1])
 		if err != nil || Instant(d) < sc.now {
@@ -183,12 +185,16 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 		guard := [NumGuardStates]string{"open", "trim", "hold"}[st.Guard]
 		fmt.Fprintf(out, "guard %s, target %v, infeasible %v, thinking rows held %d, parked %d, deferred %d, at risk %d\n",
 			guard, st.ITLTarget, st.TargetInfeasible, st.ThinkHeld, st.Parked, st.Deferred, st.TTFTAtRisk)
-	case "probe":
+	case "probe", "forced": // of the request's next token
 		id, err := strconv.ParseUint(f[1], 10, 64)
 		if err != nil {
 			return err
 		}
-		if sc.probe[ReqID(id)], err = strconv.Atoi(f[2]); err != nil {
+		of := sc.probe
+		if f[0] == "forced" {
+			of = sc.forced
+		}
+		if of[ReqID(id)], err = strconv.Atoi(f[2]); err != nil {
 			return err
 		}
 	case "log":
@@ -287,8 +293,9 @@ func (sc *script) took(d time.Duration, args []string) error {
 		case sc.have[sl.Req] == sc.max[sl.Req]:
 			sc.events = append(sc.events, Event{Kind: EvFinish, Req: sl.Req, Finish: ReasonLength})
 		default:
-			sc.events = append(sc.events, Event{Kind: EvToken, Req: sl.Req, Thinking: what == "think", Probe: sc.probe[sl.Req]})
+			sc.events = append(sc.events, Event{Kind: EvToken, Req: sl.Req, Thinking: what == "think", Probe: sc.probe[sl.Req], Forced: sc.forced[sl.Req]})
 			delete(sc.probe, sl.Req)
+			delete(sc.forced, sl.Req)
 		}
 	}
 	sc.events = append(sc.events, before...)

@@ -80,6 +80,7 @@ var eventArgs = []eventArg{
 	flagArg(EvToken, "think", func(e *Event) *bool { return &e.Thinking }),
 	numberArg(EvToken, "probe", 0, func(e *Event) *int { return &e.Probe }),
 	numberArg(EvToken, "cut", 0, func(e *Event) *int { return &e.Cut }),
+	numberArg(EvToken, "forced", 0, func(e *Event) *int { return &e.Forced }),
 	reasonArg(EvFinish, "ends no request", Reason.Final),
 	reasonArg(EvDefer, "defers no request", func(r Reason) bool { return r == ReasonJoining || r == ReasonRestoring }),
 	numberArg(EvStarted, "cached", 0, func(e *Event) *int { return &e.Cached }),

@@ -31,7 +31,7 @@ const (
 //	Queued   waits; owns no sequence and no cells
 //	Prefill  owns a sequence; part of its tokens is in the KV pool
 //	Think    decodes its thinking, one token a step; owns a sequence
-//	Output   decodes its visible answer, one token a step; owns a sequence
+//	Output   decodes its visible answer, one token a step and forced ones with it; owns a sequence
 //	Done     stopped, reached its limit, or was cancelled; owns nothing
 //	Failed   was rejected, or failed; owns nothing
 //
@@ -60,7 +60,8 @@ const (
 	// EvStep: the outcome of the previous plan: Outcome, Took. Exactly one follows every plan with a batch, before
 	// the EvToken and EvFinish events of that plan's rows.
 	EvStep
-	// EvToken: a token was sampled from this request's logits row and is computed next. Uses Req, Thinking, Probe, Cut.
+	// EvToken: a token was sampled from this request's logits row and is computed next. Uses Req, Thinking, Probe, Cut,
+	// Forced.
 	EvToken
 	// EvFinish: the request ended by its last sampled token: an end of generation, a stop string, or its limit. Uses
 	// Req, Finish. Every row is answered by one EvToken, EvFinish or EvCancel.
@@ -122,6 +123,9 @@ type Event struct {
 	// EvToken: tokens that were taken out of its computed history (a context shift, or a dropped thought); 0 = none. No
 	// other sequence may hold their cells.
 	Cut int
+	// EvToken: tokens behind the sampled one that need no row, because a grammar leaves no other. They are computed with
+	// it, in one slice where there is room. 0 = none.
+	Forced int
 	// EvStarted: tokens of its history that are in its sequence already; fewer than its history has.
 	Cached int
 	// EvStarted: of Cached, those whose cells other sequences hold too: a preemption of this request does not free them.

@@ -43,7 +43,8 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
   uma-bench fidelity            uma-sim's predictions compared with the daemon
   uma-bench fair                overhead of a policy without competing requests
   uma-bench eval                grade answers to held-out problems
-  uma-bench eat                 thinking ended early by EAT, compared with a token cap`,
+  uma-bench eat                 thinking ended early by EAT, compared with a token cap
+  uma-bench grammar             JSON schemas: instances accepted and rejected, time of a mask`,
 		Version:       buildinfo.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -52,7 +53,7 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
 	}
 	root.AddCommand(runCommand(), compareCommand(), loadClientCommand(), overheadCommand(), promptCommand(),
 		idleCommand(), memoryCommand(), stormCommand(), fairCommand(), kvCommand(), evalCommand(), eatCommand(),
-		fidelityCommand(), clientCommand())
+		fidelityCommand(), grammarCommand(), clientCommand())
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil

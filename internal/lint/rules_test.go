@@ -17,6 +17,11 @@ var rules = []rule{
 
 	// The pure parts.
 	{"sampler", []string{"runtime"}, "a token from a row of logits; it knows no protocol"},
+	{"grammar", []string{"grammar/regex"}, "which tokens may come next; it knows no model, request or clock"},
+	{"grammar/regex", nil, "expressions over bytes"},
+	{"grammar/gbnf", []string{"grammar", "grammar/regex"}, "a notation of grammars"},
+	{"grammar/jsonschema", []string{"grammar", "grammar/regex"},
+		"a schema becomes a grammar; who asked for it is the daemon's"},
 	{"sched", []string{"internal/invariants"},
 		"the simulator runs the same scheduler: it knows no engine, client or cache"},
 	{"meridian", []string{"runtime", "internal/invariants", "internal/thinktags"},
@@ -57,7 +62,7 @@ var rules = []rule{
 	{"daemon/api/own", []string{"daemon/api", "daemon/api/openai", "ipc/wire"},
 		"the daemon's own questions; their errors have OpenAI's form"},
 	{"daemon/api/openai", []string{"daemon/api", "ipc/wire"}, "one API, beside the others"},
-	{"daemon", []string{"core", "ipc", "ipc/wire", "sched", "meridian", "meridian/blocks", "meridian/mrdn",
+	{"daemon", []string{"core", "grammar", "grammar/gbnf", "grammar/jsonschema", "ipc", "ipc/wire", "sched", "meridian", "meridian/blocks", "meridian/mrdn",
 		"meridian/fabric", "kvsnap", "kvsnap/snapshot", "kvsnap/snapshot/format",
 		"sampler", "metrics", "runtime", "models", "internal/buildinfo", "internal/chattmpl", "internal/clierr",
 		"internal/gguf", "internal/hostmem",
@@ -71,7 +76,7 @@ var rules = []rule{
 		"internal/thinktags"}, "what it predicts of the daemon rests on the daemon's parts, not on the daemon"},
 	{"sim/blis", []string{"internal/invariants", "sim/workload"},
 		"the rules of another simulator, apart from the core, the scheduler and the clock"},
-	{"bench", []string{"internal/buildinfo", "client", "internal/daemonproc", "internal/hostmem", "ipc/wire",
+	{"bench", []string{"grammar", "grammar/jsonschema", "internal/buildinfo", "client", "internal/daemonproc", "internal/hostmem", "ipc/wire",
 		"kvsnap/snapshot/format", "meridian",
 		"models/heldout", "runtime", "sched", "sim/synthetic", "sim/workload"}, "it measures servers from outside"},
 
@@ -123,7 +128,7 @@ var rules = []rule{
 	{"cmd/uma-sim", []string{"core", "sched", "sim", "sim/blis", "sim/cluster", "sim/explore", "sim/latency",
 		"sim/workload", "internal/buildinfo", "internal/clierr", "internal/completion"},
 		"it runs where no engine can be built"},
-	{"cmd/uma-bench", []string{"bench", "bench/loadgen", "bench/measure", "bench/replay", "bench/report",
+	{"cmd/uma-bench", []string{"bench", "bench/masks", "grammar/jsonschema", "bench/loadgen", "bench/measure", "bench/replay", "bench/report",
 		"bench/workload", "daemon", "models", "models/heldout", "runtime",
 		"runtime/ggufgen", "runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion",
 		"internal/daemonproc"}, "it serves in its own process to compare with the bare loop"},
@@ -132,7 +137,7 @@ var rules = []rule{
 
 // pure are the packages whose value is that they can be replayed and simulated: time is an argument, nothing runs
 // beside them and nothing is read from outside.
-var pure = []string{"core", "grammar", "internal/toolcall", "sched", "meridian", "meridian/blocks", "meridian/mrdn", "ipc/wire", "kvsnap",
+var pure = []string{"core", "grammar", "grammar/gbnf", "grammar/regex", "grammar/jsonschema", "internal/toolcall", "sched", "meridian", "meridian/blocks", "meridian/mrdn", "ipc/wire", "kvsnap",
 	"kvsnap/snapshot/format", "kvsnap/snapshot/index"}
 
 // pureMayImport is all of the standard library and of others' modules that a pure package may have.

@@ -151,6 +151,7 @@ func sampleReports() (WhyReport, KVReport, KVDone) {
 	return WhyReport{Requests: []WhyRequest{{Request: "r-1", Number: 17, UID: 2883061449, Owner: "alice", Class: "interactive", State: "done", Ended: "stop",
 			AgeMs: 2400.5, TookMs: 812.25, TTFTMs: 104, Dropped: 2,
 			Usage:     WhyUsage{PromptTokens: 900, CachedTokens: 812, CacheTier: "host", CacheMiss: "diverged at token 812: another message", CompletionTokens: 40, ThinkTokens: 15},
+			Form:      &WhyForm{Form: "json", CompileMs: 1.5, Masks: 12, MaskMs: 0.48, ForcedTokens: 21},
 			Decisions: []Decision{{AtMs: 0.25, LastMs: 30, Times: 4, Reason: "target", Text: "More would not have fitted.", Tokens: 68, Latest: 17}}}}},
 		KVReport{Cells: KVCells{4096, 300, 100, 696, 200, 2800}, BytesPerToken: 12288, BlockTokens: 16, SeqsUsed: 5, SeqsMax: 64,
 			Lookups: 10, Hits: 8, HitRatio: 0.8, CachedTokens: 6400, Snapshots: 3,

@@ -71,6 +71,7 @@ type WhyRequest struct {
 	TookMs    float64    `json:"took_ms"` // from its arrival to its end; 0 while it lives
 	TTFTMs    float64    `json:"ttft_ms"` // 0 before the first token
 	Usage     WhyUsage   `json:"usage"`
+	Form      *WhyForm   `json:"form,omitempty"`    // what its answer is held to
 	Decisions []Decision `json:"decisions"`         // oldest first
 	Dropped   int        `json:"dropped_decisions"` // older ones that are not remembered
 }
@@ -83,6 +84,15 @@ type WhyUsage struct {
 	CacheMiss        string `json:"cache_miss,omitempty"`
 	CompletionTokens int    `json:"completion_tokens"`
 	ThinkTokens      int    `json:"think_tokens"`
+}
+
+// WhyForm is what holding an answer to a form took and saved so far.
+type WhyForm struct {
+	Form         string  `json:"form"`          // json_object, json, regex, choice, grammar
+	CompileMs    float64 `json:"compile_ms"`    // 0 = it was compiled for an earlier request
+	Masks        int     `json:"masks"`         // masks that were computed; the others were known
+	MaskMs       float64 `json:"mask_ms"`       // all of them together, beside the decodes
+	ForcedTokens int     `json:"forced_tokens"` // taken without a row, because there was no choice
 }
 
 // Decision is one thing that was decided about a request. The same one made again in the steps that follow is told once, with

@@ -1,0 +1,270 @@
+package daemon
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/grammar"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/sampler"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// form is what a request's answer is held to. It belongs to the decode loop, and to the mask worker while a batch is
+// decoded.
+type form struct {
+	*compiled
+	kind    wire.FormatKind
+	prefix  string        // the beginning of the answer that the prompt has
+	compile time.Duration // 0: the grammar was there
+
+	m       *grammar.Matcher // nil before the first prepare
+	mask    sampler.Mask     // of the next token, when ready
+	ready   bool
+	queued  bool            // the worker has it, or will
+	bound   bool            // the row at hand is restricted
+	openers []runtime.Token // in mask: they open a thought
+	err     error
+
+	// For why and the metrics.
+	maskTook time.Duration // of the newest mask that was computed; 0 = it was told
+	masks    int
+	masksNs  time.Duration
+	forced   int // tokens taken without a row
+}
+
+// prepare computes the mask of the next token. The mask worker calls it during a decode, the loop where a mask is not ready.
+func (f *form) prepare(openers []runtime.Token) {
+	began := time.Now()
+	if f.m == nil {
+		f.m = grammar.NewMatcher(f.grammar, f.vocab)
+		if f.prefix != "" {
+			if err := f.m.AcceptBytes([]byte(f.prefix)); err != nil {
+				f.err = fmt.Errorf("the last message, which the answer continues: %w", err)
+			}
+		}
+	}
+	f.mask, f.ready = f.m.Mask(), true
+	if f.openers = openers; len(openers) > 0 {
+		own := slices.Clone(f.mask)
+		for _, t := range openers {
+			own[t>>5] |= 1 << (t & 31)
+		}
+		f.mask = own
+	}
+	f.maskTook = time.Since(began)
+}
+
+// why is what why tells of a form; nil for none.
+func (f *form) why() *wire.WhyForm {
+	if f == nil {
+		return nil
+	}
+	return &wire.WhyForm{Form: f.kind.String(), CompileMs: wire.Ms(f.compile), Masks: f.masks, MaskMs: wire.Ms(f.masksNs), ForcedTokens: f.forced}
+}
+
+// limit is the limit of the grammar that was exceeded, if one was.
+func (f *form) limit() error {
+	if f.m == nil {
+		return nil
+	}
+	return f.m.Err()
+}
+
+// maskWorker computes masks while the engine decodes. Between begin and end the forms of its list are its own, and with them
+// every grammar's automaton; otherwise they are the loop's. It is one goroutine, begun with the first form: without forms
+// nothing wakes.
+type maskWorker struct {
+	jobs    []maskJob
+	start   chan struct{}
+	done    chan struct{}
+	running bool
+}
+
+type maskJob struct {
+	f       *form
+	openers []runtime.Token
+}
+
+// want has f's mask computed during the next decode; f may be nil.
+func (w *maskWorker) want(f *form, openers []runtime.Token) {
+	if f == nil || f.queued {
+		return
+	}
+	f.queued = true
+	w.jobs = append(w.jobs, maskJob{f, openers})
+}
+
+// begin hands the list to the worker.
+func (w *maskWorker) begin() {
+	if len(w.jobs) == 0 {
+		return
+	}
+	if w.start == nil {
+		w.start, w.done = make(chan struct{}, 1), make(chan struct{}, 1)
+		go w.run()
+	}
+	w.running = true
+	w.start <- struct{}{}
+}
+
+// end takes the forms back. The worker has almost always finished: a mask takes a hundredth of a decode.
+func (w *maskWorker) end() {
+	if !w.running {
+		return
+	}
+	<-w.done
+	w.running = false
+	clear(w.jobs)
+	w.jobs = w.jobs[:0]
+}
+
+func (w *maskWorker) run() {
+	for range w.start {
+		for _, j := range w.jobs {
+			j.f.prepare(j.openers)
+			j.f.queued = false
+		}
+		w.done <- struct{}{}
+	}
+}
+
+// close ends the worker.
+func (w *maskWorker) close() {
+	w.end()
+	if w.start != nil {
+		close(w.start)
+	}
+}
+
+// restrict lays the mask over r's row if the row is of its answer.
+func (l *loop) restrict(r *request) {
+	f := r.form
+	if f.bound = r.ctl.InAnswer(); !f.bound {
+		r.chain.Restrict(nil)
+		return
+	}
+	if !f.ready {
+		f.prepare(l.openers(r))
+	}
+	if f.maskTook > 0 {
+		l.m.GrammarMask.Observe(f.maskTook)
+		f.masks++
+		f.masksNs += f.maskTook
+		f.maskTook = 0
+	}
+	if f.err != nil || f.m.Err() != nil {
+		r.chain.Restrict(sampler.Mask{}) // nothing can be sampled: nothingLeft says why
+		return
+	}
+	r.chain.Restrict(f.mask)
+}
+
+// openers are the tokens with which r may open a thought instead of its answer.
+func (l *loop) openers(r *request) []runtime.Token {
+	if r.form == nil || r.form.prefix != "" {
+		return nil
+	}
+	return r.ctl.Openers()
+}
+
+// takeBound is take for a request whose answer is held to a form: it follows the token in the grammar, and takes the
+// tokens that must follow without a row.
+func (l *loop) takeBound(r *request, choice *sampler.Choice, now time.Time) {
+	f, tok := r.form, choice.Token
+	r.Last, r.More = false, false
+	var forced []int32
+	switch {
+	case !f.bound, l.vocab.IsEOG(tok), slices.Contains(f.openers, tok):
+	default:
+		if err := f.m.Accept(tok); err != nil {
+			l.formBroken(r, err)
+			return
+		}
+		f.ready = false
+		if r.Last = f.m.Done(); !r.Last {
+			forced = l.forcedTokens(r)
+		}
+	}
+	bound := f.bound
+	r.More = len(forced) > 0
+	said, ok := l.take(r, choice, now)
+	if !ok {
+		l.formDone(f)
+		return
+	}
+	if !bound && len(said.Released) > 0 {
+		// The token that ended a thought, or a header, had text of the answer behind it.
+		if err := f.m.AcceptBytes(said.Released); err != nil && len(bytes.TrimSpace(said.Released)) > 0 {
+			r.failure = formError(r, err) // its token is told already: it ends in the next step
+			l.handle(core.Input{Kind: core.Cancel, Req: r.ID}, now)
+			return
+		}
+		f.ready = false
+	}
+	for i, t := range forced {
+		if err := f.m.Accept(t); err != nil {
+			l.formBroken(r, err)
+			return
+		}
+		f.forced++
+		l.m.GrammarForced.Inc()
+		r.Last, r.More = f.m.Done(), i+1 < len(forced)
+		if _, ok := l.take(r, &sampler.Choice{Token: t}, now); !ok {
+			l.formDone(f)
+			return
+		}
+	}
+	if f.ready {
+		return
+	}
+	if openers := l.openers(r); f.m.Ready() && len(openers) == 0 {
+		f.mask, f.ready, f.openers = f.m.Mask(), true, nil
+	} else {
+		l.masks.want(f, openers)
+	}
+}
+
+// forcedTokens are the tokens that must follow what r's grammar has taken, as many as r and the context have room for.
+// Log-probabilities need a row for each token.
+func (l *loop) forcedTokens(r *request) []int32 {
+	room := min(r.MaxTokens-r.Generated(), l.caps.ContextTokens-len(r.Tokens)) - 2
+	if r.logprobs || room < 1 {
+		return nil
+	}
+	forced := r.form.m.ForcedTokens(l.tokenizeForced)
+	if len(forced) > room {
+		return nil
+	}
+	return forced
+}
+
+func (l *loop) tokenizeForced(text []byte) []int32 {
+	tokens, err := l.vocab.Tokenize(nil, string(text), false, false)
+	if err != nil {
+		return nil
+	}
+	return tokens
+}
+
+// formBroken ends r because its answer left its grammar, which only a model's markers in the wrong place can bring about.
+func (l *loop) formBroken(r *request, err error) {
+	l.core.NoToken(&r.Request, sched.ReasonFailed)
+	l.failRequest(r, *formError(r, err))
+	l.formDone(r.form)
+}
+
+func formError(r *request, err error) *wire.Error {
+	if errors.Is(err, grammar.ErrRejected) {
+		err = fmt.Errorf("the model wrote text of its answer where its chat format has a marker: %w", err)
+	}
+	return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s: %v", formField(r.form.kind), err)}
+}
+
+// formDone notes what the grammar has come to take.
+func (l *loop) formDone(f *form) { f.bytes.Store(int64(f.grammar.Bytes())) }

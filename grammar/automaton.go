@@ -1,0 +1,498 @@
+package grammar
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/uma-serve/uma-serve/grammar/regex"
+)
+
+// cont is what may follow a terminal: the stacks of places at which the program goes on, as a tree whose branches share
+// what is below. Equal conts are one pointer.
+type cont struct {
+	id     uint32
+	end    bool    // the text may end here
+	frames []frame // sorted by place and argument, one of each
+	state  *state  // where a text is that has just come here, once computed
+}
+
+// frame is one place to go on at.
+type frame struct {
+	pc, arg int32
+	up      *cont
+}
+
+// thread is one way to read the text so far: the expression that the text is inside of, and what follows it.
+type thread struct {
+	expr regex.Expr
+	k    *cont
+}
+
+// state is every way to read the text so far. Equal states are one pointer, until the automaton forgets.
+type state struct {
+	id      uint32
+	threads []thread // sorted by expression, one of each
+	end     bool     // the text may end here
+	class   *[256]byte
+	next    []*state // by class; nil is not computed yet
+	mask    []uint32 // nil until asked for
+	// The tokens of ForcedTokens, once asked for.
+	forced      []int32
+	forcedKnown bool
+}
+
+// automaton computes the states of a grammar over a vocabulary as they are reached and keeps them, States at most.
+type automaton struct {
+	g   *Grammar
+	set *regex.Set
+	v   *Vocabulary
+	err error
+
+	alone bool // compute asks for one derivative of each expression
+
+	conts   map[string]*cont
+	states  map[string]*state
+	vectors map[string]int32 // what Unordered has seen, by its counts
+	counts  [][]int32        // by vector: the members' counts, then their sum
+	lastID  uint32
+	masks   int // of states
+
+	bottom *cont
+	dead   *state // nothing may come; one for good
+	ended  *state // the text has ended
+	start  *state
+
+	// Scratch of closures and steps.
+	key     []byte
+	work    []todo
+	visited map[todo]struct{}
+	out     []thread
+	outEnd  bool
+	frames  []frame
+	vector  []int32
+
+	inside map[regex.Expr]uint16 // see contained
+	walk   []*state
+}
+
+// todo is a place to go on at with a stack.
+type todo struct {
+	pc, arg int32
+	k       *cont
+}
+
+var identity = func() *[256]byte {
+	var c [256]byte
+	for i := range c {
+		c[i] = byte(i)
+	}
+	return &c
+}()
+
+func newAutomaton(g *Grammar, v *Vocabulary) *automaton {
+	a := &automaton{g: g, set: g.set, v: v, visited: map[todo]struct{}{}, vectors: map[string]int32{}, inside: map[regex.Expr]uint16{}}
+	a.bottom, a.dead, a.ended = &cont{id: 1, end: true}, &state{id: 2}, &state{id: 3, end: true}
+	a.lastID = 3
+	a.forget()
+	return a
+}
+
+// forget drops every state. Those that matchers still hold go on with empty transitions.
+func (a *automaton) forget() {
+	for _, s := range a.states {
+		s.next, s.mask, s.class = nil, nil, nil
+	}
+	a.conts, a.states = map[string]*cont{"\x01": a.bottom}, map[string]*state{"": a.dead, "\x01": a.ended}
+	a.start = a.enter(a.g.start, a.bottom)
+}
+
+func (a *automaton) fail(format string, args ...any) {
+	if a.err == nil {
+		a.err = fmt.Errorf("%w: "+format, append([]any{ErrLimit}, args...)...)
+	}
+}
+
+// cont returns the cont of frames, which are sorted.
+func (a *automaton) cont(end bool, frames []frame) *cont {
+	key := a.key[:0]
+	if end {
+		key = append(key, 1)
+	}
+	for _, f := range frames {
+		key = binary.LittleEndian.AppendUint32(key, uint32(f.pc))
+		key = binary.LittleEndian.AppendUint32(key, uint32(f.arg))
+		key = binary.LittleEndian.AppendUint32(key, f.up.id)
+	}
+	a.key = key
+	if c, ok := a.conts[string(key)]; ok {
+		return c
+	}
+	a.lastID++
+	c := &cont{id: a.lastID, end: end, frames: slices.Clone(frames)}
+	a.conts[string(key)] = c
+	return c
+}
+
+// push returns the cont that goes on at pc and then at k.
+func (a *automaton) push(pc, arg int32, k *cont) *cont {
+	if pc == 0 {
+		return k // the place only returns
+	}
+	a.frames = append(a.frames[:0], frame{pc, arg, k})
+	return a.cont(false, a.frames)
+}
+
+// union returns the cont of either: equal places are joined, so a state's size is bounded by the grammar's and not by the
+// number of ways to read the text.
+func (a *automaton) union(x, y *cont) *cont {
+	if x == y {
+		return x
+	}
+	var joined []frame
+	i, j := 0, 0
+	for i < len(x.frames) && j < len(y.frames) {
+		f, g := x.frames[i], y.frames[j]
+		switch c := compareFrames(f, g); {
+		case c < 0:
+			joined = append(joined, f)
+			i++
+		case c > 0:
+			joined = append(joined, g)
+			j++
+		default:
+			joined = append(joined, frame{f.pc, f.arg, a.union(f.up, g.up)})
+			i, j = i+1, j+1
+		}
+	}
+	joined = append(append(joined, x.frames[i:]...), y.frames[j:]...)
+	return a.cont(x.end || y.end, joined)
+}
+
+func compareFrames(f, g frame) int {
+	if c := cmp.Compare(f.pc, g.pc); c != 0 {
+		return c
+	}
+	return cmp.Compare(f.arg, g.arg)
+}
+
+// enter returns the state of a text that is at pc with k behind it.
+func (a *automaton) enter(pc int32, k *cont) *state {
+	a.begin()
+	a.work = append(a.work, todo{pc, 0, k})
+	a.close()
+	return a.finish()
+}
+
+// after returns the state of a text that has come to k.
+func (a *automaton) after(k *cont) *state {
+	if k.state == nil {
+		out, end := a.out, a.outEnd // after is called while a step collects
+		a.out = nil
+		s := a.enter(0, k)
+		a.out, a.outEnd = out, end
+		k.state = s
+	}
+	return k.state
+}
+
+func (a *automaton) begin() {
+	a.out, a.outEnd, a.work = a.out[:0], false, a.work[:0]
+	clear(a.visited)
+}
+
+// close follows the program from a.work until every way waits for a byte, and collects them in a.out.
+func (a *automaton) close() {
+	for len(a.work) > 0 && a.err == nil {
+		t := a.work[len(a.work)-1]
+		a.work = a.work[:len(a.work)-1]
+		if _, ok := a.visited[t]; ok {
+			continue
+		}
+		a.visited[t] = struct{}{}
+		if len(a.visited) > 16*a.g.limits.Threads {
+			a.fail("more than %d places are reached at once (16 × Limits.Threads)", 16*a.g.limits.Threads)
+			return
+		}
+		in := &a.g.code[t.pc]
+		switch in.op {
+		case opReturn:
+			a.outEnd = a.outEnd || t.k.end
+			for _, f := range t.k.frames {
+				a.work = append(a.work, todo{f.pc, f.arg, f.up})
+			}
+		case opTerminal:
+			a.out = append(a.out, thread{in.expr, a.push(in.next, 0, t.k)})
+			if a.set.Nullable(in.expr) {
+				a.work = append(a.work, todo{in.next, 0, t.k})
+			}
+		case opCall:
+			a.work = append(a.work, todo{in.to[0], 0, a.push(in.next, 0, t.k)})
+		case opSplit:
+			for _, to := range in.to {
+				a.work = append(a.work, todo{to, 0, t.k})
+			}
+		case opCount:
+			if in.max < 0 || int(t.arg) < in.max {
+				n := t.arg + 1
+				if in.max < 0 {
+					n = min(n, int32(in.min))
+				}
+				a.work = append(a.work, todo{in.to[0], 0, a.push(t.pc, n, t.k)})
+			}
+			if int(t.arg) >= in.min {
+				a.work = append(a.work, todo{in.next, 0, t.k})
+			}
+		case opSeen:
+			a.vector = append(a.vector[:0], a.counts[t.arg]...)
+			a.work = append(a.work, todo{in.next, a.vectorOf(a.count(&a.g.code[in.next], a.vector, in.min)), t.k})
+		case opUnordered, opMember:
+			a.unordered(t, in)
+		}
+	}
+}
+
+// unordered goes on at an Unordered: a separator or a member comes, or it ends. The argument is the vector of what was seen,
+// 0 before anything was.
+func (a *automaton) unordered(t todo, in *instr) {
+	n := len(in.members)
+	if t.arg == 0 {
+		a.vector = append(a.vector[:0], make([]int32, n+1)...)
+		t.arg = a.vectorOf(a.vector)
+	}
+	seen := a.counts[t.arg]
+	sum := int(seen[n])
+	owed := 0 // members that must still come
+	for i, m := range in.members {
+		owed += max(0, m.Min-int(seen[i]))
+	}
+	if in.op == opUnordered {
+		if owed == 0 && sum >= in.min {
+			a.work = append(a.work, todo{in.next, 0, t.k})
+		}
+		if sum > 0 {
+			if in.max < 0 || sum < in.max {
+				for i := range in.members {
+					if mayCome(in, seen, i, sum, owed) { // no separator without a member behind it
+						member := t.pc - 1
+						a.work = append(a.work, todo{in.to[0], 0, a.push(member, t.arg, t.k)})
+						break
+					}
+				}
+			}
+			return
+		}
+	}
+	unordered := t.pc
+	if in.op == opMember {
+		unordered = in.next
+	}
+	for i := range in.members {
+		if !mayCome(in, seen, i, sum, owed) {
+			continue
+		}
+		a.work = append(a.work, todo{in.to[1+i], 0, a.push(unordered+1+int32(i), t.arg, t.k)})
+	}
+}
+
+// count adds member i to the vector of what an Unordered has seen. Counts stop where more make no difference.
+func (a *automaton) count(in *instr, seen []int32, i int) []int32 {
+	m, n := in.members[i], len(in.members)
+	if m.Max >= 0 || int(seen[i]) < m.Min {
+		seen[i]++
+	}
+	if in.max >= 0 || int(seen[n]) < max(1, in.min) {
+		seen[n]++
+	}
+	return seen
+}
+
+// mayCome reports whether member i may be the next: its bound is not reached and those owed still fit.
+func mayCome(in *instr, seen []int32, i, sum, owed int) bool {
+	m := in.members[i]
+	if m.Max >= 0 && int(seen[i]) >= m.Max {
+		return false
+	}
+	if int(seen[i]) < m.Min {
+		owed--
+	}
+	return in.max < 0 || sum+1+owed <= in.max
+}
+
+// vectorOf returns the number of a vector of counts; 0 is none.
+func (a *automaton) vectorOf(counts []int32) int32 {
+	key := a.key[:0]
+	for _, c := range counts {
+		key = binary.LittleEndian.AppendUint32(key, uint32(c))
+	}
+	a.key = key
+	if v, ok := a.vectors[string(key)]; ok {
+		return v
+	}
+	if len(a.counts) == 0 {
+		a.counts = append(a.counts, nil)
+	}
+	if len(a.counts) > 4*a.g.limits.States {
+		a.fail("more than %d combinations of members (4 × Limits.States)", 4*a.g.limits.States)
+	}
+	v := int32(len(a.counts))
+	a.counts = append(a.counts, slices.Clone(counts))
+	a.vectors[string(key)] = v
+	return v
+}
+
+// finish returns the state of what was collected.
+func (a *automaton) finish() *state {
+	if a.err == nil {
+		a.err = a.set.Err()
+	}
+	if a.err != nil {
+		return a.dead
+	}
+	slices.SortFunc(a.out, func(x, y thread) int {
+		if c := cmp.Compare(x.expr, y.expr); c != 0 {
+			return c
+		}
+		return cmp.Compare(x.k.id, y.k.id)
+	})
+	out := a.out[:0]
+	for _, t := range a.out {
+		if last := len(out) - 1; last >= 0 && out[last].expr == t.expr {
+			out[last].k = a.union(out[last].k, t.k)
+		} else {
+			out = append(out, t)
+		}
+	}
+	if len(out) > a.g.limits.Threads {
+		a.fail("more than %d readings at once (Limits.Threads)", a.g.limits.Threads)
+		return a.dead
+	}
+	return a.intern(out, a.outEnd)
+}
+
+func (a *automaton) intern(threads []thread, end bool) *state {
+	key := a.key[:0]
+	if end {
+		key = append(key, 1)
+	}
+	for _, t := range threads {
+		key = binary.LittleEndian.AppendUint32(key, uint32(t.expr))
+		key = binary.LittleEndian.AppendUint32(key, t.k.id)
+	}
+	a.key = key
+	if s, ok := a.states[string(key)]; ok {
+		return s
+	}
+	a.lastID++
+	s := &state{id: a.lastID, threads: slices.Clone(threads), end: end}
+	a.states[string(key)] = s
+	return s
+}
+
+// step returns the state after b: dead when b may not come.
+func (a *automaton) step(s *state, b byte) *state {
+	if s.next == nil {
+		a.prepare(s)
+	}
+	c := s.class[b]
+	if t := s.next[c]; t != nil {
+		return t
+	}
+	t := a.compute(s, b)
+	s.next[c] = t
+	return t
+}
+
+// follow is step for a text that is accepted. A state that only counts differently from one with the same mask is not
+// likely to come again: none of its other transitions are computed.
+func (a *automaton) follow(s *state, b byte) *state {
+	if s.next != nil || a.saturated(s) == s {
+		return a.step(s, b)
+	}
+	a.alone = true
+	next := a.compute(s, b)
+	a.alone = false
+	return next
+}
+
+// prepare makes room for a state's transitions. Many threads have no classes in common, and a class a byte is cheaper than
+// to find them.
+func (a *automaton) prepare(s *state) {
+	if len(s.threads) == 1 {
+		class, next := a.set.Row(s.threads[0].expr)
+		s.class, s.next = class, make([]*state, len(next))
+		return
+	}
+	s.class, s.next = identity, make([]*state, 256)
+}
+
+func (a *automaton) compute(s *state, b byte) *state {
+	a.out, a.outEnd = a.out[:0], false
+	for _, t := range s.threads {
+		if !a.set.First(t.expr).Has(b) {
+			continue
+		}
+		var e regex.Expr
+		if a.alone {
+			e = a.set.DeriveAlone(t.expr, b)
+		} else {
+			e = a.set.Derive(t.expr, b)
+		}
+		if e == 0 {
+			continue
+		}
+		if e != a.set.Empty() {
+			a.out = append(a.out, thread{e, t.k})
+		}
+		if a.set.Nullable(e) {
+			n := a.after(t.k)
+			a.out = append(a.out, n.threads...)
+			a.outEnd = a.outEnd || n.end
+		}
+	}
+	if len(a.out) == 0 && !a.outEnd {
+		if a.err == nil {
+			a.err = a.set.Err()
+		}
+		return a.dead
+	}
+	return a.finish()
+}
+
+// trim forgets when there are too many states. It is called between tokens, where no walk holds any.
+func (a *automaton) trim() {
+	if len(a.states) > a.g.limits.States || len(a.conts) > 4*a.g.limits.States {
+		a.forget()
+	}
+}
+
+// only returns the byte that must come in s, and the state after it; nil when there are several or none.
+func (a *automaton) only(s *state) (byte, *state) {
+	var may regex.ByteSet
+	for _, t := range s.threads {
+		may = may.Union(a.set.First(t.expr))
+	}
+	if may.Len() > maxTried {
+		return 0, nil
+	}
+	var at byte
+	var next *state
+	for b := range 256 {
+		if !may.Has(byte(b)) {
+			continue
+		}
+		n := a.step(s, byte(b))
+		if n == a.dead {
+			continue
+		}
+		if next != nil {
+			return 0, nil
+		}
+		at, next = byte(b), n
+	}
+	return at, next
+}
+
+// maxTried is how many bytes that may begin a text are tried for whether they do.
+const maxTried = 8
