@@ -160,8 +160,3 @@ func (m *Matcher) Rollback(n int) {
 
 // Reset goes back to the start.
 func (m *Matcher) Reset() { m.at, m.history = m.a.start, m.history[:0] }
-
-// Stats describes the size of what is memoised, for tests.
-func (m *Matcher) Stats() string {
-	return fmt.Sprintf("threads %d states %d conts %d expressions %d", len(m.at.threads), len(m.a.states), len(m.a.conts), m.a.set.Len())
-}
