@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
@@ -448,4 +450,30 @@ func get(t *testing.T, c *http.Client, path string) (int, []byte) {
 		t.Fatal(err)
 	}
 	return resp.StatusCode, body
+}
+
+// begun is a vocabulary whose sequences begin with <|im_start|>.
+type begun struct{ runtime.Vocab }
+
+func (v begun) BOS() runtime.Token { return v.Find("<|im_start|>") }
+
+func (v begun) Tokenize(dst []runtime.Token, text string, special, markers bool) ([]runtime.Token, error) {
+	if special {
+		dst = append(dst, v.BOS())
+	}
+	return v.Vocab.Tokenize(dst, text, false, markers)
+}
+
+// TestParseSpecial: a prompt that is read with its markers gets no second BOS, one that is read as text does.
+func TestParseSpecial(t *testing.T) {
+	v := begun{fake.New(fake.Config{}).Vocab()}
+	m := &model{vocab: v, tokens: newTokenCache(v)}
+	for text, want := range map[string][2]int{"<|im_start|>a<|im_end|>": {3, 24}, "a<|im_end|>": {3, 12}} { // with markers, as text
+		for i, markers := range []bool{true, false} {
+			p, bad := m.read(0, &wire.Request{Prompt: text, ParseSpecial: markers})
+			if bad != nil || len(p.tokens) != want[i] || p.tokens[0] != v.BOS() {
+				t.Errorf("%q, markers %v: %v, %v", text, markers, p.tokens, bad)
+			}
+		}
+	}
 }

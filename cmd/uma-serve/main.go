@@ -22,7 +22,8 @@ import (
 )
 
 const long = `uma-serve loads one GGUF model through llama.cpp and serves it to every program on this
-machine over a Unix socket: framed JSON (docs/protocol.md), lines of text, and OpenAI's API over HTTP.
+machine over a Unix socket: framed JSON (docs/protocol.md), lines of text, and the APIs of OpenAI,
+Anthropic, llama-server and ollama over HTTP (docs/http.md).
 --listen serves HTTP on a TCP address as well (docs/clients.md).
 
   uma-serve                                   serve the built-in demonstration model

@@ -158,7 +158,7 @@ func serveShow(s *api.Server, w http.ResponseWriter, r *http.Request) {
 			arch + ".attention.head_count_kv": m.KVHeads, arch + ".vocab_size": m.VocabSize,
 		},
 	}
-	if strings.Contains(facts.Template, "tools") {
+	if m.ChatTemplate { // the server finds a form of calls for every template
 		sh.Capabilities = append(sh.Capabilities, "tools")
 	}
 	if m.Thinks {
