@@ -180,3 +180,29 @@ func TestOllamaModels(t *testing.T) {
 		}
 	}
 }
+
+// TestFormsOfTheOtherAPIs: a grammar and a schema bind the answers of llama-server's API and of ollama's.
+func TestFormsOfTheOtherAPIs(t *testing.T) {
+	r := serve(t, fake.Config{})
+	web := r.web()
+	a := complete(t, web, "/completion", `{"prompt":"x","n_predict":20,"grammar":"root ::= \"ab\"{3}"}`)
+	if a["content"] != "ababab" || a["stop_type"] != "eos" || a["generation_settings"].(object)["grammar"] != `root ::= "ab"{3}` {
+		t.Errorf("%v", a)
+	}
+	const schema = `{"enum":["yes","no"]}`
+	said := map[string]any{
+		"/completion":   complete(t, web, "/completion", `{"prompt":"x","json_schema":`+schema+`}`)["content"],
+		"/api/generate": complete(t, web, "/api/generate", `{"prompt":"x","stream":false,"format":`+schema+`}`)["response"],
+		"/api/chat":     complete(t, web, "/api/chat", `{"messages":[{"role":"user","content":"x"}],"stream":false,"format":`+schema+`}`)["message"].(object)["content"],
+	}
+	for path, text := range said {
+		if text != `"yes"` && text != `"no"` {
+			t.Errorf("%s: %q", path, text)
+		}
+	}
+	status, _, body := post(t, web, "/completion", `{"prompt":"x","grammar":"root ::= nothing"}`)
+	if status != 400 || !strings.Contains(string(body), "nothing") {
+		t.Errorf("%d %s", status, body)
+	}
+	r.nothingLeft()
+}
