@@ -9,6 +9,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/grammar"
+	"github.com/uma-serve/uma-serve/internal/thinktags"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sampler"
@@ -20,6 +21,8 @@ import (
 type form struct {
 	*compiled
 	kind    wire.FormatKind
+	calls   bool          // it is that of calls of tools, kind is FormatNone
+	passing bool          // it holds from a call's opening to its end
 	prefix  string        // the beginning of the answer that the prompt has
 	compile time.Duration // 0: the grammar was there
 
@@ -60,12 +63,28 @@ func (f *form) prepare(openers []runtime.Token) {
 	f.maskTook = time.Since(began)
 }
 
+// name is the form's name in why.
+func (f *form) name() string {
+	if f.calls {
+		return "tool_calls"
+	}
+	return f.kind.String()
+}
+
+// field is the request's field by which people know the form.
+func (f *form) field() string {
+	if f.calls {
+		return "tools"
+	}
+	return formField(f.kind)
+}
+
 // why is what why tells of a form; nil for none.
 func (f *form) why() *wire.WhyForm {
 	if f == nil {
 		return nil
 	}
-	return &wire.WhyForm{Form: f.kind.String(), CompileMs: wire.Ms(f.compile), Masks: f.masks, MaskMs: wire.Ms(f.masksNs), ForcedTokens: f.forced}
+	return &wire.WhyForm{Form: f.name(), CompileMs: wire.Ms(f.compile), Masks: f.masks, MaskMs: wire.Ms(f.masksNs), ForcedTokens: f.forced}
 }
 
 // limit is the limit of the grammar that was exceeded, if one was.
@@ -187,7 +206,7 @@ func (l *loop) takeBound(r *request, choice *sampler.Choice, now time.Time) {
 			return
 		}
 		f.ready = false
-		if r.Last = f.m.Done(); !r.Last {
+		if r.Last = f.m.Done() && !f.passing; !r.Last {
 			forced = l.forcedTokens(r)
 		}
 	}
@@ -214,13 +233,13 @@ func (l *loop) takeBound(r *request, choice *sampler.Choice, now time.Time) {
 		}
 		f.forced++
 		l.m.GrammarForced.Inc()
-		r.Last, r.More = f.m.Done(), i+1 < len(forced)
+		r.Last, r.More = f.m.Done() && !f.passing, i+1 < len(forced)
 		if _, ok := l.take(r, &sampler.Choice{Token: t}, now); !ok {
 			l.formDone(f)
 			return
 		}
 	}
-	if f.ready {
+	if f.ready || r.form != f { // a form of a call has ended with it
 		return
 	}
 	if openers := l.openers(r); f.m.Ready() && len(openers) == 0 {
@@ -244,10 +263,30 @@ func (l *loop) forcedTokens(r *request) []int32 {
 	return forced
 }
 
-func (l *loop) tokenizeForced(text []byte) []int32 {
-	tokens, err := l.vocab.Tokenize(nil, string(text), false, false)
-	if err != nil {
-		return nil
+// tokenizeForced returns the tokens of a text in which markers of calls stand between fences.
+func (l *loop) tokenizeForced(text []byte) (tokens []int32) {
+	for len(text) > 0 {
+		fence := 0
+		for fence < len(text) && text[fence] != thinktags.ShownFence && text[fence] != thinktags.HiddenFence {
+			fence++
+		}
+		if fence > 0 {
+			plain, err := l.vocab.Tokenize(nil, string(text[:fence]), false, false)
+			if err != nil {
+				return nil
+			}
+			tokens, text = append(tokens, plain...), text[fence:]
+			continue
+		}
+		end := bytes.IndexByte(text, thinktags.FenceEnd)
+		if end < 0 {
+			return nil
+		}
+		marker := l.vocab.Find(string(text[1:end]))
+		if marker == runtime.NoToken {
+			return nil
+		}
+		tokens, text = append(tokens, marker), text[end+1:]
 	}
 	return tokens
 }
@@ -263,7 +302,7 @@ func formError(r *request, err error) *wire.Error {
 	if errors.Is(err, grammar.ErrRejected) {
 		err = fmt.Errorf("the model wrote text of its answer where its chat format has a marker: %w", err)
 	}
-	return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s: %v", formField(r.form.kind), err)}
+	return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s: %v", r.form.field(), err)}
 }
 
 // formDone notes what the grammar has come to take.

@@ -63,11 +63,16 @@ func newForms() *forms {
 
 // compile returns the grammar of a form, and how long compiling took; 0 when it was there.
 func (f *forms) compile(m *model, owner uint32, w *wire.Format, now func() time.Time) (*compiled, time.Duration, *wire.Error) {
+	return f.make(m, owner, formField(w.Kind), formKey(w), func() (*grammar.Grammar, error) { return buildForm(w) }, now)
+}
+
+// make is compile for the grammar that build returns and key identifies. field names it in errors.
+func (f *forms) make(m *model, owner uint32, field string, key [32]byte, build func() (*grammar.Grammar, error), now func() time.Time) (
+	*compiled, time.Duration, *wire.Error) {
 	if f.of != m {
 		f.of, f.vocab = m, m.grammarVocabulary()
 		f.kept.Purge()
 	}
-	key := formKey(w)
 	if c, ok := f.kept.Get(key); ok {
 		return c, 0, nil
 	}
@@ -81,13 +86,13 @@ func (f *forms) compile(m *model, owner uint32, w *wire.Format, now func() time.
 	if s.pay(began); s.used > compileBurst {
 		return nil, 0, &wire.Error{Code: wire.QueueLimit, RetryAfter: time.Duration(float64(s.used-compileBurst)/compileShare) + time.Second,
 			Message: fmt.Sprintf("%s: this user's forms took %v to compile, more than %v at once; send fewer different ones",
-				formField(w.Kind), s.used.Round(time.Millisecond), compileBurst)}
+				field, s.used.Round(time.Millisecond), compileBurst)}
 	}
-	g, err := buildForm(w)
+	g, err := build()
 	took := now().Sub(began)
 	s.used += took
 	if err != nil {
-		return nil, took, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s: %v", formField(w.Kind), err)}
+		return nil, took, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s: %v", field, err)}
 	}
 	c := &compiled{grammar: g, vocab: f.vocab, owner: owner, took: took}
 	c.bytes.Store(int64(g.Bytes()))
@@ -192,6 +197,13 @@ func (m *model) grammarVocabulary() *grammar.Vocabulary {
 			pieces[t] = nil
 		}
 	}
+	if m.calls != nil { // the markers of calls, as grammars of calls have them
+		for t := range pieces {
+			if p := m.calls.Piece(runtime.Token(t), nil); p != nil {
+				pieces[t] = p
+			}
+		}
+	}
 	return grammar.NewVocabulary(pieces, m.facts.EOG)
 }
 
@@ -237,9 +249,9 @@ func (l *loop) nothingLeft(r *request) string {
 	what := "logit_bias, allowed_token_ids and bad_words"
 	if r.form != nil {
 		if err := cmp.Or(r.form.err, r.form.limit()); err != nil {
-			return fmt.Sprintf("%s: after %d tokens: %v", formField(r.form.kind), r.Generated(), err)
+			return fmt.Sprintf("%s: after %d tokens: %v", r.form.field(), r.Generated(), err)
 		}
-		what = formField(r.form.kind) + ", with logit_bias, allowed_token_ids, bad_words, min_tokens and ignore_eos where they are set,"
+		what = r.form.field() + ", with logit_bias, allowed_token_ids, bad_words, min_tokens and ignore_eos where they are set,"
 	}
 	return fmt.Sprintf("%s leave no token after %d of the answer", what, r.Generated())
 }

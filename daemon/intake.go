@@ -176,9 +176,6 @@ type reading struct {
 
 // read renders and tokenizes owner's request.
 func (m *model) read(owner uint32, w *wire.Request) (p reading, bad *wire.Error) {
-	if bad := unsupported(w); bad != nil {
-		return p, bad
-	}
 	var err error
 	switch {
 	case len(w.Messages) > 0:
@@ -276,8 +273,11 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 	r.Prompt, r.MaxTokens, r.fillOnly, r.stopTokens = n, maxTokens, w.FillOnly, params.StopTokens
 	var err error
 	m.readCalls(r, w, p.with.tools, p.text)
+	if bad := s.holdCalls(r, w, p.with.tools, p.text); bad != nil {
+		return bad
+	}
 	opt := m.thinkOptions(w, maxTokens, r.continued)
-	opt.Calls = r.Calls != nil
+	opt.Calls, opt.Bound = r.Calls != nil, r.form != nil
 	if r.ctl, err = meridian.NewControl(m.think, m.tags, opt, p.begin); err != nil {
 		return &wire.Error{Code: wire.BadRequest, Message: err.Error()}
 	}
@@ -468,7 +468,7 @@ func (m *model) thinkOptions(w *wire.Request, maxTokens int, continued bool) mer
 			o.SoftBudgetTokens = min(b, o.BudgetTokens)
 		}
 	}
-	o.AnswerCue, o.Bound = w.Think.AnswerCue, w.Format.Kind != wire.FormatNone
+	o.AnswerCue = w.Think.AnswerCue
 	if continued && o.Mode == meridian.ModeOn {
 		o.Mode = meridian.ModeAuto // what is continued has begun
 	}

@@ -417,6 +417,7 @@ func (l *loop) take(r *request, choice *sampler.Choice, now time.Time) (said cor
 	said = l.core.Token(l.instant(now), &r.Request, tok, l.piece(r, tok, inThink), eog, l.thought[:0], l.answer[:0])
 	if r.Calls != nil {
 		r.ctl.Verbatim(r.Calls.Busy())
+		l.holdCall(r)
 	}
 	l.thought, l.answer = said.Think, said.Answer
 	l.phaseChanged(r, &said, now)

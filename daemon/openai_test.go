@@ -217,7 +217,7 @@ func TestOpenAIErrors(t *testing.T) {
 		{"/v1/completions", `{"prompt":"x","stream":false,"stream":true}`, "invalid_request_error", "twice", 400},
 		{"/v1/completions", `{"prompt":"x","event":"cancel"}`, "invalid_request_error", `"event"`, 400},
 		{"/v1/completions", `{"prompt":"x","temperature":"hot"}`, "invalid_request_error", `"temperature"`, 400},
-		{"/v1/chat/completions", `{"tools":[{"function":{"name":"f"}}],"tool_choice":"required",` + openAIQuestion + `}`, "invalid_request_error", `"tool_choice"`, 400},
+		{"/v1/chat/completions", `{"tool_choice":"required",` + openAIQuestion + `}`, "invalid_request_error", "tool_choice", 400},
 		{"/v1/completions", `{"prompt":"x","guided_regex":"a(+"}`, "invalid_request_error", "guided_regex", 400},
 		{"/v1/completions", `{"prompt":"` + strings.Repeat("x", 100) + `"}`, "exceed_context_size_error", "context_length_exceeded", 400},
 		{"/v1/completions", `{"prompt":"` + strings.Repeat("x", 5000) + `"}`, "invalid_request_error", "--max-frame-bytes", 413},

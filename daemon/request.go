@@ -27,17 +27,19 @@ type request struct {
 	logprobs bool
 	arrived  time.Time
 
-	ctl        *meridian.Control // Request.Control
-	chain      *sampler.Chain
-	failure    *wire.Error    // why the loop had it cancelled, nil: its client did, or nobody
-	form       *form          // what its answer is held to; nil: to nothing
-	fillOnly   bool           // computes its prompt and samples nothing
-	stopTokens []core.Token   // end its answer
-	continued  bool           // its prompt ends within the last of messages
-	chat       bool           // made of messages: its answer is kept, for the history that its next turn begins with
-	messages   []wire.Message // of a chat
-	with       rendering      // and what its template was told
-	callForm   *toolcall.Spec // how its answer writes calls of tools; nil without tools
+	ctl         *meridian.Control // Request.Control
+	chain       *sampler.Chain
+	failure     *wire.Error    // why the loop had it cancelled, nil: its client did, or nobody
+	form        *form          // what its answer is held to; nil: to nothing
+	callGrammar *compiled      // what a call that it begins by itself is held to; nil: to nothing
+	refused     bool           // the call at hand did not begin as callGrammar has it
+	fillOnly    bool           // computes its prompt and samples nothing
+	stopTokens  []core.Token   // end its answer
+	continued   bool           // its prompt ends within the last of messages
+	chat        bool           // made of messages: its answer is kept, for the history that its next turn begins with
+	messages    []wire.Message // of a chat
+	with        rendering      // and what its template was told
+	callForm    *toolcall.Spec // how its answer writes calls of tools; nil without tools
 
 	// cancelled is set by the client's side, read by the loop. abortable says that a cancel breaks off the running
 	// decode (see abortFrom), set by the loop, read by the cancel.

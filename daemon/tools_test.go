@@ -47,7 +47,12 @@ func publishedTemplate(t *testing.T, name string) string {
 
 var weatherTools = []wire.Tool{
 	{Name: "get_weather", Description: "The weather", Parameters: []byte(`{"type":"object","properties":{"location":{"type":"string","description":"where"},"days":{"type":"integer","description":"n"}},"required":["location"]}`)},
-	{Name: "now", Description: "The time", Parameters: []byte(`{"type":"object","properties":{}}`)},
+	{Name: "now", Description: "The time", Parameters: []byte(`{"type":"object","properties":{},"additionalProperties":false}`)},
+}
+
+// unheldTools are tools with a schema that no grammar can enforce: a call of them may be malformed.
+func unheldTools() []wire.Tool {
+	return append(slices.Clone(weatherTools), wire.Tool{Name: "odd", Description: "Odd", Parameters: []byte(`{"type":"object","properties":{"x":{"type":"odd"}}}`)})
 }
 
 // called is an answer with calls.
@@ -237,7 +242,11 @@ func TestToolCallsOfFamilies(t *testing.T) {
 			}
 			cfg := fake.Config{Template: src, Markers: c.markers, SpelledTags: strings.Contains(c.emit, "Paris <think>"), Scripts: []fake.Script{{After: prompt[strings.LastIndex(prompt, "question"):], Emit: c.emit}}}
 			r := serve(t, cfg, "--ctx-size", "16384")
-			for protocol, got := range r.callAnswers(nil) {
+			for protocol, got := range r.callAnswers(func(q *wire.Request) {
+				if strings.Contains(c.emit, `"nothing"`) {
+					q.Tools = unheldTools()
+				}
+			}) {
 				if got.String() != c.want {
 					t.Errorf("%s:\n got %.400s\nwant %s", protocol, got, c.want)
 				}
@@ -285,7 +294,7 @@ func TestToolResults(t *testing.T) {
 // parallel_tool_calls false ends the answer after its first call; tool_choice "none" offers no tools.
 func TestToolWishes(t *testing.T) {
 	r := serve(t, fake.Config{Template: callTemplate, Scripts: []fake.Script{
-		{After: "now <|im_start|>user\nquestion<|im_end|>\n<|im_start|>assistant\n", Emit: `<tool_call>{"name": "now"}</tool_call>` + `<tool_call>{"name": "now"}</tool_call> and more`},
+		{After: "now <|im_start|>user\nquestion<|im_end|>\n<|im_start|>assistant\n", Emit: `<tool_call>{"name": "now", "arguments": {}}</tool_call>` + `<tool_call>{"name": "now", "arguments": {}}</tool_call> and more`},
 		{Emit: `In words <tool_call>.`},
 	}})
 	for protocol, got := range r.callAnswers(func(q *wire.Request) { q.ParallelToolCalls = false }) {
@@ -305,7 +314,7 @@ func TestToolWishes(t *testing.T) {
 func TestWhyTellsOfCalls(t *testing.T) {
 	r := serve(t, fake.Config{Template: callTemplate, Scripts: []fake.Script{{Emit: `<tool_call>{"name": "now"}</tool_call><tool_call>{"name": "never"}</tool_call>`}}})
 	q := wire.DefaultRequest()
-	q.ID, q.Sampling.Temperature, q.Tools, q.Messages = "mine", 0, weatherTools, []wire.Message{{Role: "user", Content: "question"}}
+	q.ID, q.Sampling.Temperature, q.Tools, q.Messages = "mine", 0, unheldTools(), []wire.Message{{Role: "user", Content: "question"}}
 	a, err := r.dial().Chat(t.Context(), &q)
 	if err != nil || len(a.Calls) != 1 || a.Text != `<tool_call>{"name": "never"}</tool_call>` {
 		t.Fatalf("%+v, %v", a, err)
@@ -333,4 +342,118 @@ func TestWhyTellsOfCalls(t *testing.T) {
 			t.Errorf("no %s", want)
 		}
 	}
+}
+
+// With tool_choice, a call comes whatever the model would rather write, after its thought; its arguments fit the schema.
+func TestForcedCalls(t *testing.T) {
+	for _, c := range []struct {
+		template string
+		markers  []string
+		emit     string
+	}{
+		{"Qwen-Qwen3-0.6B", nil, "<think>\nHm.\n</think>\n\nIn words."},
+		{"Qwen-Qwen3-0.6B", []string{"<tool_call>", "</tool_call>"}, "In words."},
+		{"Qwen3-Coder", nil, "In words."},
+		{"deepseek-ai-DeepSeek-V3.1", []string{"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"}, "In words."},
+		{"mistralai-Mistral-Nemo-Instruct-2407", nil, "In words."},
+		{"google-gemma-4-31B-it", []string{"<|tool_call>", "<tool_call|>", `<|"|>`, "<|channel>", "<channel|>", "<|turn>", "<turn|>"}, "In words."},
+		{"meta-llama-Llama-3.1-8B-Instruct", nil, "In words."},
+		{"Kimi-K2-Instruct", []string{"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>", "<|tool_call_end|>", "<|tool_call_argument_begin|>"}, "In words."},
+		{"deepseek-ai-DeepSeek-V3.2", nil, "In words."},
+		{"Mistral-Small-3.2-24B-Instruct-2506", nil, "In words."},
+		{"LFM2.5-8B-A1B", []string{"<|tool_call_start|>", "<|tool_call_end|>"}, "In words."},
+		{"CohereForAI-c4ai-command-r7b-12-2024-tool_use", []string{"<|START_THINKING|>", "<|END_THINKING|>", "<|START_ACTION|>", "<|END_ACTION|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>"}, "<|START_THINKING|>Hm.<|END_THINKING|>In words."},
+		{"MiniMax-M2", nil, "Hm.\n</think>\n\nIn words."},
+		{"meetkai-functionary-medium-v3.2", nil, "all\nIn words."},
+		{"muse-glimmer", []string{"<|start|>", "<|message|>", "<|eom|>", "<|eot|>"}, " to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>In words."},
+		{"Kimi-K3", []string{"<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>"}, "Hm.<|close|>think<|sep|><|open|>response<|sep|>In words."},
+		{"GLM-4.7-Flash", nil, "Hm.</think>In words."},
+		{"microsoft-Phi-3.5-mini-instruct", nil, "In words."}, // shows no tools: the form json
+	} {
+		for _, choice := range []wire.ToolChoice{{Mode: wire.ToolRequired}, {Mode: wire.ToolNamed, Name: "now"}} {
+			t.Run(fmt.Sprint(c.template, choice.Name), func(t *testing.T) {
+				src := publishedTemplate(t, c.template)
+				tmpl, err := chattmpl.Compile(src)
+				if err != nil {
+					t.Fatal(err)
+				}
+				prompt, err := tmpl.Render(chattmpl.Input{Messages: []chattmpl.Message{{Role: "user", Content: "question"}}, AddGenerationPrompt: true, Now: time.Unix(0, 0)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := serve(t, fake.Config{Template: src, Markers: c.markers, Scripts: []fake.Script{{After: prompt[strings.LastIndex(prompt, "question"):], Emit: c.emit}}}, "--ctx-size", "16384")
+				tools := []wire.Tool{
+					{Name: "get_weather", Parameters: []byte(`{"type":"object","properties":{"location":{"type":"string","enum":["Bern","Rome"]},"days":{"type":"integer","minimum":1,"maximum":3}},"required":["location"],"additionalProperties":false}`)},
+					{Name: "now", Parameters: []byte(`{"type":"object","properties":{},"additionalProperties":false}`)},
+				}
+				for _, stream := range []bool{true, false} {
+					q := wire.DefaultRequest()
+					q.Sampling.Temperature, q.Tools, q.ToolChoice, q.ParallelToolCalls = 0, tools, choice, false
+					q.Messages, q.Stream = []wire.Message{{Role: "user", Content: "question"}}, stream
+					a, err := r.dial().Chat(t.Context(), &q)
+					if err != nil || len(a.Calls) != 1 || a.Text != "" || a.End.Reason != wire.Calls {
+						t.Fatalf("%+v, %v", a, err)
+					}
+					var args struct {
+						Location *string
+						Days     *int
+					}
+					d := json.NewDecoder(strings.NewReader(a.Calls[0].Arguments))
+					d.DisallowUnknownFields()
+					if err := d.Decode(&args); err != nil || a.Calls[0].Name == "get_weather" && args.Location == nil ||
+						choice.Mode == wire.ToolNamed && a.Calls[0].Name != "now" {
+						t.Errorf("%+v: %v", a.Calls, err)
+					}
+					if strings.Contains(c.emit, "Hm.") && !strings.Contains(a.Thinking, "Hm.") {
+						t.Errorf("thinking %q", a.Thinking)
+					}
+				}
+				r.nothingLeft()
+			})
+		}
+	}
+}
+
+// Once the model has written the opening of a call, its arguments fit their schema, and come while they are written.
+func TestCallsAreHeld(t *testing.T) {
+	r := serve(t, fake.Config{Template: callTemplate, Scripts: []fake.Script{
+		{Emit: `Well. <tool_call>{"name": "get_weather", "arguments": {"location": "Bern", "days": "many", "x": 1}}</tool_call>`},
+	}})
+	q := wire.DefaultRequest()
+	q.Sampling.Temperature, q.Messages, q.Stream, q.ParallelToolCalls = 0, []wire.Message{{Role: "user", Content: "question"}}, true, false
+	q.Tools = []wire.Tool{{Name: "get_weather", Parameters: []byte(`{"type":"object","properties":{"location":{"type":"string"},"days":{"type":"integer","minimum":1,"maximum":3}},"required":["location","days"],"additionalProperties":false}`)}}
+	st, err := r.dial().Stream(t.Context(), &q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, arguments, parts := "", "", 0
+	for {
+		ev, err := st.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch ev.Kind {
+		case wire.EventToken:
+			text += string(ev.Token.Text)
+		case wire.EventToolCall:
+			arguments += string(ev.ToolCall.Arguments)
+			parts++
+		}
+		if ev.Kind == wire.EventEOS {
+			if ev.EOS.Reason != wire.Calls {
+				t.Errorf("reason %s", ev.EOS.Reason)
+			}
+			break
+		}
+	}
+	var args struct {
+		Location string
+		Days     int
+	}
+	d := json.NewDecoder(strings.NewReader(arguments))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&args); err != nil || args.Location != "Bern" || args.Days < 1 || args.Days > 3 || !strings.HasPrefix(text, "Well.") || parts < 5 {
+		t.Errorf("text %q, arguments %q in %d parts: %v", text, arguments, parts, err)
+	}
+	r.nothingLeft()
 }

@@ -22,6 +22,8 @@ var rules = []rule{
 	{"grammar/gbnf", []string{"grammar", "grammar/regex"}, "a notation of grammars"},
 	{"grammar/jsonschema", []string{"grammar", "grammar/regex"},
 		"a schema becomes a grammar; who asked for it is the daemon's"},
+	{"grammar/toolcalls", []string{"grammar", "grammar/jsonschema", "grammar/regex", "internal/toolcall"},
+		"calls of tools become a grammar; when it holds is the daemon's"},
 	{"sched", []string{"internal/invariants"},
 		"the simulator runs the same scheduler: it knows no engine, client or cache"},
 	{"meridian", []string{"runtime", "internal/invariants", "internal/thinktags"},
@@ -62,7 +64,7 @@ var rules = []rule{
 	{"daemon/api/own", []string{"daemon/api", "daemon/api/openai", "ipc/wire"},
 		"the daemon's own questions; their errors have OpenAI's form"},
 	{"daemon/api/openai", []string{"daemon/api", "ipc/wire"}, "one API, beside the others"},
-	{"daemon", []string{"core", "grammar", "grammar/gbnf", "grammar/jsonschema", "ipc", "ipc/wire", "sched", "meridian", "meridian/blocks", "meridian/mrdn",
+	{"daemon", []string{"core", "grammar", "grammar/gbnf", "grammar/jsonschema", "grammar/toolcalls", "ipc", "ipc/wire", "sched", "meridian", "meridian/blocks", "meridian/mrdn",
 		"meridian/fabric", "kvsnap", "kvsnap/snapshot", "kvsnap/snapshot/format",
 		"sampler", "metrics", "runtime", "models", "internal/buildinfo", "internal/chattmpl", "internal/clierr",
 		"internal/gguf", "internal/hostmem",
@@ -137,7 +139,7 @@ var rules = []rule{
 
 // pure are the packages whose value is that they can be replayed and simulated: time is an argument, nothing runs
 // beside them and nothing is read from outside.
-var pure = []string{"core", "grammar", "grammar/gbnf", "grammar/regex", "grammar/jsonschema", "internal/toolcall", "sched", "meridian", "meridian/blocks", "meridian/mrdn", "ipc/wire", "kvsnap",
+var pure = []string{"core", "grammar", "grammar/gbnf", "grammar/regex", "grammar/jsonschema", "grammar/toolcalls", "internal/toolcall", "sched", "meridian", "meridian/blocks", "meridian/mrdn", "ipc/wire", "kvsnap",
 	"kvsnap/snapshot/format", "kvsnap/snapshot/index"}
 
 // pureMayImport is all of the standard library and of others' modules that a pure package may have.

@@ -128,13 +128,13 @@ func (p *Parser) InSection() bool {
 	return p.Busy() || p.state == inNext && (p.open && len(p.spec.close) > 0 || p.list)
 }
 
-// Opening returns the text of the call that is being read, as far as it was given: what a grammar of the call must be told
-// when it begins to hold. It is valid until the next Push.
+// Opening returns the text of the call that is being read, as far as it was given, Options.Begun included: what a grammar of
+// the call must be told when it begins to hold. It is valid until the next Push.
 func (p *Parser) Opening() []byte {
 	if !p.Busy() || p.bare && p.tool < 0 { // what begins like a call may be other JSON
 		return nil
 	}
-	return bytes.TrimLeft(p.buf[max(p.from, p.seed):], " \t\r\n")
+	return bytes.TrimLeft(p.buf[p.from:], " \t\r\n")
 }
 
 // Push reads more of the answer. The events are valid until the next call.
