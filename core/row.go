@@ -120,6 +120,9 @@ func (c *Core) called(r *Request, events []toolcall.Event, s *Said, answer []byt
 		}
 		switch e.Kind {
 		case toolcall.Text, toolcall.Malformed:
+			if e.Kind == toolcall.Malformed && e.Index >= 0 {
+				break // its parts were given: they are not repeated as text
+			}
 			var text []byte
 			text, stopped = r.Text.Push(e.Text)
 			if answer = append(answer, text...); stopped {

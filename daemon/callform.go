@@ -16,7 +16,7 @@ import (
 
 // Calls of tools are held to a grammar: the whole answer where tool_choice asks for a call, otherwise a call from its opening
 // to its end. Held calls are sent while they are written; others when they are complete, because they may turn out to be
-// none.
+// malformed.
 
 // holdCalls has the calls of r's answer held to their tools' schemas. prompt is the rendered conversation, which may end
 // with the opening of a call.
@@ -54,7 +54,7 @@ func (s *Server) holdCalls(r *request, w *wire.Request, tools []toolcall.Tool, p
 	}
 	if must {
 		r.form = &form{compiled: c, calls: true, compile: took, prefix: r.callForm.Begun(prompt)}
-		r.Calls.Stream(true)
+		r.Calls.Stream(r.stream)
 	} else {
 		r.callGrammar = c
 	}
@@ -88,7 +88,7 @@ func (l *loop) holdCall(r *request) {
 			return
 		}
 		r.form = &form{compiled: r.callGrammar, calls: true, passing: true, prefix: "a call", m: m}
-		r.Calls.Stream(true)
+		r.Calls.Stream(r.stream)
 	case !r.Calls.InSection():
 		r.refused = false
 		if r.form != nil && r.form.passing {

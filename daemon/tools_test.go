@@ -70,6 +70,40 @@ func (c called) String() string {
 	return b.String()
 }
 
+// called asks for an answer over frames.
+func (r *running) called(q *wire.Request) called {
+	r.t.Helper()
+	st, err := r.dial().Stream(r.t.Context(), q)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var got called
+	for got.reason == "" {
+		ev, err := st.Next()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		switch ev.Kind {
+		case wire.EventToken:
+			if ev.Token.Phase == wire.Thinking {
+				got.think += string(ev.Token.Text)
+			} else {
+				got.text += string(ev.Token.Text)
+			}
+		case wire.EventToolCall:
+			if ev.ToolCall.Name != "" {
+				got.calls = append(got.calls, wire.ToolCall{ID: ev.ToolCall.CallID, Name: ev.ToolCall.Name})
+			}
+			got.calls[ev.ToolCall.Index].Arguments += string(ev.ToolCall.Arguments)
+		case wire.EventEOS:
+			if got.reason = string(ev.EOS.Reason); !q.Stream {
+				got.think, got.text, got.calls = string(ev.EOS.Think), string(ev.EOS.Text), slices.Clone(ev.EOS.ToolCalls)
+			}
+		}
+	}
+	return got
+}
+
 // callAnswers asks a question with tools over frames and HTTP, streamed and whole.
 func (r *running) callAnswers(edit func(*wire.Request)) map[string]called {
 	r.t.Helper()
@@ -82,35 +116,7 @@ func (r *running) callAnswers(edit func(*wire.Request)) map[string]called {
 	}
 	for _, stream := range []bool{true, false} {
 		q.Stream = stream
-		st, err := r.dial().Stream(r.t.Context(), &q)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		var got called
-		for got.reason == "" {
-			ev, err := st.Next()
-			if err != nil {
-				r.t.Fatal(err)
-			}
-			switch ev.Kind {
-			case wire.EventToken:
-				if ev.Token.Phase == wire.Thinking {
-					got.think += string(ev.Token.Text)
-				} else {
-					got.text += string(ev.Token.Text)
-				}
-			case wire.EventToolCall:
-				if ev.ToolCall.Name != "" {
-					got.calls = append(got.calls, wire.ToolCall{ID: ev.ToolCall.CallID, Name: ev.ToolCall.Name})
-				}
-				got.calls[ev.ToolCall.Index].Arguments += string(ev.ToolCall.Arguments)
-			case wire.EventEOS:
-				if got.reason = string(ev.EOS.Reason); !stream {
-					got.think, got.text, got.calls = string(ev.EOS.Think), string(ev.EOS.Text), slices.Clone(ev.EOS.ToolCalls)
-				}
-			}
-		}
-		out[fmt.Sprint("framed, stream ", stream)] = got
+		out[fmt.Sprint("framed, stream ", stream)] = r.called(&q)
 	}
 	type toolCall struct {
 		Index    int
@@ -390,22 +396,22 @@ func TestForcedCalls(t *testing.T) {
 					q := wire.DefaultRequest()
 					q.Sampling.Temperature, q.Tools, q.ToolChoice, q.ParallelToolCalls = 0, tools, choice, false
 					q.Messages, q.Stream = []wire.Message{{Role: "user", Content: "question"}}, stream
-					a, err := r.dial().Chat(t.Context(), &q)
-					if err != nil || len(a.Calls) != 1 || a.Text != "" || a.End.Reason != wire.Calls {
-						t.Fatalf("%+v, %v", a, err)
+					a := r.called(&q)
+					if len(a.calls) != 1 || a.text != "" || a.reason != string(wire.Calls) {
+						t.Fatalf("stream %v: %v", stream, a)
 					}
 					var args struct {
 						Location *string
 						Days     *int
 					}
-					d := json.NewDecoder(strings.NewReader(a.Calls[0].Arguments))
+					d := json.NewDecoder(strings.NewReader(a.calls[0].Arguments))
 					d.DisallowUnknownFields()
-					if err := d.Decode(&args); err != nil || a.Calls[0].Name == "get_weather" && args.Location == nil ||
-						choice.Mode == wire.ToolNamed && a.Calls[0].Name != "now" {
-						t.Errorf("%+v: %v", a.Calls, err)
+					if err := d.Decode(&args); err != nil || a.calls[0].Name == "get_weather" && args.Location == nil ||
+						choice.Mode == wire.ToolNamed && a.calls[0].Name != "now" {
+						t.Errorf("%v: %v", a, err)
 					}
-					if strings.Contains(c.emit, "Hm.") && !strings.Contains(a.Thinking, "Hm.") {
-						t.Errorf("thinking %q", a.Thinking)
+					if strings.Contains(c.emit, "Hm.") && !strings.Contains(a.think, "Hm.") {
+						t.Errorf("thinking %q", a.think)
 					}
 				}
 				r.nothingLeft()

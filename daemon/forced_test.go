@@ -1,0 +1,220 @@
+package daemon
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime/fake"
+)
+
+// forcedCall is a call as an API gave it: parts is how many texts its arguments came in.
+type forcedCall struct {
+	id, name, arguments, reason string
+	parts                       int
+}
+
+// sseData returns the objects of a body of server-sent events, or the body's only object.
+func sseData(body []byte) (list []map[string]any, err error) {
+	for line := range strings.Lines(string(body)) {
+		data, sse := strings.CutPrefix(strings.TrimSpace(line), "data: ")
+		if data == "[DONE]" || !sse && !strings.HasPrefix(data, "{") {
+			continue
+		}
+		var v map[string]any
+		if err := json.Unmarshal([]byte(data), &v); err != nil {
+			return nil, fmt.Errorf("%s: %w", data, err)
+		}
+		list = append(list, v)
+	}
+	return list, nil
+}
+
+// dig returns the value at a path of member names and indices; nil if there is none.
+func dig(v any, path ...any) any {
+	for _, p := range path {
+		switch p := p.(type) {
+		case string:
+			m, _ := v.(map[string]any)
+			v = m[p]
+		case int:
+			list, _ := v.([]any)
+			if p >= len(list) {
+				return nil
+			}
+			v = list[p]
+		}
+	}
+	return v
+}
+
+func digText(v any, path ...any) string {
+	s, _ := dig(v, path...).(string)
+	return s
+}
+
+func (c *forcedCall) add(arguments string) {
+	if arguments != "" {
+		c.arguments += arguments
+		c.parts++
+	}
+}
+
+// begin notes a call's id and name, where v has them at a path.
+func (c *forcedCall) begin(id, name string) {
+	if id != "" {
+		c.id, c.name = id, name
+	}
+}
+
+func (c *forcedCall) chat(v map[string]any) {
+	for _, of := range []string{"message", "delta"} {
+		call := dig(v, "choices", 0, of, "tool_calls", 0)
+		c.begin(digText(call, "id"), digText(call, "function", "name"))
+		c.add(digText(call, "function", "arguments"))
+	}
+	c.reason += digText(v, "choices", 0, "finish_reason")
+}
+
+func (c *forcedCall) messages(v map[string]any) {
+	if content := dig(v, "content", 0); content != nil {
+		c.begin(digText(content, "id"), digText(content, "name"))
+		text, _ := json.Marshal(dig(content, "input"))
+		c.add(string(text))
+		c.reason = digText(v, "stop_reason")
+	}
+	c.begin(digText(v, "content_block", "id"), digText(v, "content_block", "name"))
+	c.add(digText(v, "delta", "partial_json"))
+	c.reason += digText(v, "delta", "stop_reason")
+}
+
+func (c *forcedCall) responses(v map[string]any) {
+	switch v["type"] {
+	case "response.output_item.added":
+		c.begin(digText(v, "item", "call_id"), digText(v, "item", "name"))
+	case "response.function_call_arguments.delta":
+		c.add(digText(v, "delta"))
+	case "response.completed":
+		c.reason = digText(v, "response", "status")
+	case nil:
+		item := dig(v, "output", 0)
+		c.begin(digText(item, "call_id"), digText(item, "name"))
+		c.add(digText(item, "arguments"))
+		c.reason = digText(v, "status")
+	}
+}
+
+// With the built-in chat template, which shows no tools, each API forces a call, streamed in parts and whole.
+func TestForcedCallsOverEachAPI(t *testing.T) {
+	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "In words."}}}, "-c", "16384")
+	if name := r.model.Load().calls.Form().Name; name != "json" {
+		t.Fatalf("form %q", name)
+	}
+	web := r.web()
+	const days = `{"type":"object","properties":{"days":{"type":"integer","minimum":1,"maximum":3}},"required":["days"],"additionalProperties":false}`
+	const place = `{"type":"object","properties":{"place":{"enum":["Bern","Rome"]}},"required":["place"],"additionalProperties":false}`
+	chat := `"messages":[{"role":"user","content":"q"}],"temperature":0,"tools":[{"type":"function","function":{"name":"plan","parameters":` + days +
+		`}},{"type":"function","function":{"name":"go","strict":true,"parameters":` + place + `}}],`
+	messages := `"max_tokens":500,"messages":[{"role":"user","content":"q"}],"temperature":0,"tools":[{"name":"plan","input_schema":` + days +
+		`},{"name":"go","input_schema":` + place + `}],`
+	responses := `"store":false,"input":"q","temperature":0,"tools":[{"type":"function","name":"plan","parameters":` + days +
+		`},{"type":"function","name":"go","strict":true,"parameters":` + place + `}],`
+	for _, c := range []struct {
+		path, body string
+		read       func(*forcedCall, map[string]any)
+		name       string // "": any of the two
+		reason     string
+	}{
+		{"/v1/chat/completions", chat + `"parallel_tool_calls":false,"tool_choice":"required"`, (*forcedCall).chat, "", "tool_calls"},
+		{"/v1/chat/completions", chat + `"parallel_tool_calls":false,"tool_choice":{"type":"function","function":{"name":"go"}}`, (*forcedCall).chat, "go", "tool_calls"},
+		{"/v1/messages", messages + `"tool_choice":{"type":"any","disable_parallel_tool_use":true}`, (*forcedCall).messages, "", "tool_use"},
+		{"/v1/messages", messages + `"tool_choice":{"type":"tool","name":"go","disable_parallel_tool_use":true}`, (*forcedCall).messages, "go", "tool_use"},
+		{"/v1/responses", responses + `"parallel_tool_calls":false,"tool_choice":"required"`, (*forcedCall).responses, "", "completed"},
+		{"/v1/responses", responses + `"parallel_tool_calls":false,"tool_choice":{"type":"function","name":"go"}`, (*forcedCall).responses, "go", "completed"},
+	} {
+		for _, stream := range []bool{true, false} {
+			status, _, body := post(t, web, c.path, fmt.Sprintf(`{"stream":%v,%s}`, stream, c.body))
+			list, err := sseData(body)
+			if status != 200 || err != nil {
+				t.Fatalf("%s %s: %d %s: %v", c.path, c.body, status, body, err)
+			}
+			var got forcedCall
+			for _, v := range list {
+				c.read(&got, v)
+			}
+			var args struct {
+				Days  *int
+				Place *string
+			}
+			d := json.NewDecoder(strings.NewReader(got.arguments))
+			d.DisallowUnknownFields()
+			err = d.Decode(&args)
+			fits := got.name == "plan" && args.Place == nil && args.Days != nil && *args.Days >= 1 && *args.Days <= 3 ||
+				got.name == "go" && args.Days == nil && args.Place != nil && (*args.Place == "Bern" || *args.Place == "Rome")
+			if err != nil || !fits || got.id == "" || got.reason != c.reason || c.name != "" && got.name != c.name || stream && got.parts < 3 || !stream && got.parts != 1 {
+				t.Errorf("%s stream %v: %+v: %v\n%s", c.path, stream, got, err, body)
+			}
+			if strings.Contains(string(body), "words") {
+				t.Errorf("%s: text beside the call: %s", c.path, body)
+			}
+		}
+	}
+	r.nothingLeft()
+}
+
+// A call that max_tokens cuts short is not repeated as text after its parts were sent; a whole answer has it as text.
+func TestForcedCallCutShort(t *testing.T) {
+	r := serve(t, fake.Config{Template: callTemplate, Scripts: []fake.Script{
+		{Emit: `<tool_call>{"name": "get_weather", "arguments": {"location": "Berlin, Paris, Rome and all the other towns"}}</tool_call>`},
+	}}, "-c", "16384")
+	for _, choice := range []wire.ToolMode{wire.ToolAuto, wire.ToolRequired} {
+		for _, stream := range []bool{true, false} {
+			q := wire.DefaultRequest()
+			q.Sampling.Temperature, q.Messages, q.Stream, q.MaxTokens = 0, []wire.Message{{Role: "user", Content: "question"}}, stream, 80
+			q.Tools, q.ToolChoice.Mode = weatherTools, choice
+			a := r.called(&q)
+			if a.reason != string(wire.Length) ||
+				stream && (a.text != "" || len(a.calls) != 1 || !strings.HasPrefix(a.calls[0].Arguments, `{"location": "Ber`)) ||
+				!stream && (len(a.calls) != 0 || !strings.Contains(a.text, `"location": "Ber`)) {
+				t.Errorf("choice %d, stream %v: %v", choice, stream, a)
+			}
+		}
+	}
+	r.nothingLeft()
+}
+
+// What cannot be forced is refused, and the message says why.
+func TestForcedCallsRefused(t *testing.T) {
+	ask := func(r *running, edit func(*wire.Request)) error {
+		q := wire.DefaultRequest()
+		q.Messages, q.Tools, q.ToolChoice = []wire.Message{{Role: "user", Content: "question"}}, weatherTools, wire.ToolChoice{Mode: wire.ToolRequired}
+		edit(&q)
+		_, err := r.dial().Chat(t.Context(), &q)
+		return err
+	}
+	r := serve(t, fake.Config{Template: callTemplate}, "-c", "16384")
+	harmony := serve(t, fake.Config{Template: publishedTemplate(t, "openai-gpt-oss-120b"),
+		Markers: []string{"<|start|>", "<|end|>", "<|channel|>", "<|message|>"}}, "-c", "16384")
+	for _, c := range []struct {
+		r    *running
+		edit func(*wire.Request)
+		says string
+	}{
+		{harmony, func(*wire.Request) {}, "tool_choice: "},
+		{r, func(q *wire.Request) { q.Tools = unheldTools() }, "odd"},
+		{r, func(q *wire.Request) {
+			q.Tools, q.ToolChoice = unheldTools(), wire.ToolChoice{}
+			q.Tools[2].Strict = true
+		}, "odd"},
+		{r, func(q *wire.Request) { q.Format = wire.Format{Kind: wire.FormatChoice, Choices: []string{"a"}} }, "tool_choice"},
+		{r, func(q *wire.Request) { q.Think.AnswerCue = "So" }, "think.answer_cue"},
+	} {
+		if err := ask(c.r, c.edit); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%v; want %q", err, c.says)
+		}
+	}
+	r.nothingLeft()
+	harmony.nothingLeft()
+}
