@@ -39,9 +39,7 @@ func (s *Server) holdCalls(r *request, w *wire.Request, tools []toolcall.Tool, p
 		return nil
 	}
 	choice := toolcall.Choice{Mode: toolcall.Mode(w.ToolChoice.Mode), Name: w.ToolChoice.Name}
-	c, took, bad := s.forms.make(s.model.Load(), r.Owner, "tools", callsKey(tools, choice, w.ParallelToolCalls), func() (*grammar.Grammar, error) {
-		return toolcalls.Compile(r.callForm.Text(tools, choice, w.ParallelToolCalls), jsonschema.Options{}, jsonschema.Limits{Grammar: formLimits})
-	}, time.Now)
+	c, took, bad := s.compileCalls(r, tools, choice, w.ParallelToolCalls)
 	if took > 0 {
 		s.metrics.GrammarCompile.Observe(took)
 	}
@@ -59,6 +57,22 @@ func (s *Server) holdCalls(r *request, w *wire.Request, tools []toolcall.Tool, p
 		r.callGrammar = c
 	}
 	return nil
+}
+
+// compileCalls returns the grammar of r's calls, and how long compiling took; 0 when it was there.
+func (s *Server) compileCalls(r *request, tools []toolcall.Tool, choice toolcall.Choice, parallel bool) (*compiled, time.Duration, *wire.Error) {
+	for i := range tools {
+		if choice.Mode == toolcall.Named && tools[i].Name != choice.Name {
+			continue
+		}
+		if err := r.callForm.CanHold(&tools[i]); err != nil {
+			return nil, 0, &wire.Error{Code: wire.BadRequest, Message: "tools: " + err.Error()}
+		}
+	}
+	build := func() (*grammar.Grammar, error) {
+		return toolcalls.Compile(r.callForm.Text(tools, choice, parallel), jsonschema.Options{}, jsonschema.Limits{Grammar: formLimits})
+	}
+	return s.forms.make(s.model.Load(), r.Owner, "tools", callsKey(tools, choice, parallel), build, time.Now)
 }
 
 // callsKey identifies the grammar of calls of tools.

@@ -197,11 +197,16 @@ func TestForcedCallsRefused(t *testing.T) {
 	r := serve(t, fake.Config{Template: callTemplate}, "-c", "16384")
 	harmony := serve(t, fake.Config{Template: publishedTemplate(t, "openai-gpt-oss-120b"),
 		Markers: []string{"<|start|>", "<|end|>", "<|channel|>", "<|message|>"}}, "-c", "16384")
+	coder := serve(t, fake.Config{Template: publishedTemplate(t, "Qwen3-Coder"), Scripts: []fake.Script{
+		{Emit: "<tool_call>\n<function=set>\n<parameter=a>\nb\n</parameter>\n</function>\n</tool_call>"},
+	}}, "-c", "16384")
+	set := []wire.Tool{{Name: "set", Parameters: []byte(`{"type":"object","additionalProperties":{"type":"string"}}`)}}
 	for _, c := range []struct {
 		r    *running
 		edit func(*wire.Request)
 		says string
 	}{
+		{coder, func(q *wire.Request) { q.Tools = set }, `tool "set": additionalProperties`},
 		{harmony, func(*wire.Request) {}, "tool_choice: "},
 		{r, func(q *wire.Request) { q.Tools = unheldTools() }, "odd"},
 		{r, func(q *wire.Request) {
@@ -215,6 +220,12 @@ func TestForcedCallsRefused(t *testing.T) {
 			t.Errorf("%v; want %q", err, c.says)
 		}
 	}
-	r.nothingLeft()
-	harmony.nothingLeft()
+	q := wire.DefaultRequest()
+	q.Sampling.Temperature, q.Messages, q.Tools, q.Stream = 0, []wire.Message{{Role: "user", Content: "question"}}, set, true
+	if a := coder.called(&q); len(a.calls) != 1 || a.calls[0].Arguments != `{"a":"b"}` {
+		t.Errorf("a call that is not held: %v", a)
+	}
+	for _, r := range []*running{r, harmony, coder} {
+		r.nothingLeft()
+	}
 }

@@ -291,9 +291,14 @@ func properties(schema []byte) (list []property) {
 			raw = root.rooted(raw)
 		}
 		p := property{name: name, schema: raw, types: r.types(raw, 0), required: slices.Contains(order.Required, name)}
-		var n struct{ Enum []string }
+		var n struct {
+			Enum  []string
+			Const *string
+		}
 		if p.types == typeString && json.Unmarshal(raw, &n) == nil {
-			p.enum = n.Enum
+			if p.enum = n.Enum; n.Const != nil {
+				p.enum = []string{*n.Const}
+			}
 		}
 		list = append(list, p)
 	}
