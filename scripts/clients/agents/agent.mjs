@@ -1,7 +1,7 @@
 // agent.mjs NAME: run a coding agent against the daemon and write a JSON line of its turn. The agent talks to a reverse
-// proxy, which makes the first request with the agent's shell tool call that tool: it adds tool_choice, and narrows the
-// tool's schema to one command, so that a model that knows nothing writes a valid call and runs nothing else. Later
-// requests are forwarded with tool_choice "none". The daemon does the rest, and nothing of its answers is changed.
+// proxy, which adds a grammar to the first request with the agent's shell tool: one call of that tool with one command,
+// so that a model with random weights writes a valid call and runs nothing else. Later requests get tool_choice "none".
+// The daemon does the rest, and nothing of its answers is changed.
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs'
@@ -18,11 +18,9 @@ const name = process.argv[2]
 const agent = agents[name]
 assert(agent, `unknown agent ${name}: use ${Object.keys(agents).join(', ')}`)
 
-// narrowed is the schema of an object whose properties are the given values and nothing else.
-const narrowed = values => ({
-  type: 'object', required: Object.keys(values), additionalProperties: false,
-  properties: Object.fromEntries(Object.entries(values).map(([k, v]) => [k, { type: typeof v, enum: [v] }])),
-})
+// call is a grammar (GBNF) of one call, in the form of a model whose template knows no tools.
+const call = (name, args) =>
+  'root ::= ' + JSON.stringify(`<tool_call>\n${JSON.stringify({ name, arguments: args })}\n</tool_call>`)
 
 const state = { forced: false, called: '', sent: false, answered: false, errors: [] }
 
@@ -33,9 +31,7 @@ function rewrite(body) {
   if (!tool) return 'other'
   if (!state.forced) {
     state.forced = true
-    const f = tool.function ?? tool
-    f.parameters = narrowed(agent.arguments(command))
-    body.tool_choice = body.input ? { type: 'function', name: agent.tool } : { type: 'function', function: { name: agent.tool } }
+    body.grammar = call(agent.tool, agent.arguments(command))
     return 'call'
   }
   body.tool_choice = 'none'
