@@ -28,7 +28,7 @@ timeout 20 npm ping --silent >/dev/null 2>&1 || skip "npm's registry does not an
 if [ "${AGENTS:-}" = 1 ]; then
 	kind=agent packages=$own/agents clients=(codex opencode pi qwen-code continue)
 	CGO_ENABLED=0 go run ./runtime/ggufgen/cmd/ggufgen -preset tiny-long -end-every 40 -o "$dir/model.gguf" >/dev/null || exit 1
-	serve=(-m "$dir/model.gguf" -c 131072 --max-prompt-bytes 4194304 --max-frame-bytes 8388608)
+	serve=(-m "$dir/model.gguf" -s 1 -c 131072 --think-budget 64 --max-prompt-bytes 4194304 --max-frame-bytes 8388608)
 else
 	kind=library packages=$own clients=(openai aisdk anthropic ollama langchain go)
 	serve=(-c 16384)

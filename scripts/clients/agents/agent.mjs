@@ -1,7 +1,7 @@
 // agent.mjs NAME: run a coding agent against the daemon and write a JSON line of its turn. The agent talks to a reverse
-// proxy, which adds a grammar to the first request with the agent's shell tool: one call of that tool with one command,
-// so that a model with random weights writes a valid call and runs nothing else. Later requests get tool_choice "none".
-// The daemon does the rest, and nothing of its answers is changed.
+// proxy, because the model has random weights: the proxy adds a grammar to the first request with the agent's shell tool
+// (one call of that tool with one command), and another to the request that brings the call's result (one sentence). It
+// changes nothing else of a request, and nothing of an answer. The turn is complete when the agent prints the sentence.
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs'
@@ -21,10 +21,11 @@ assert(agent, `unknown agent ${name}: use ${Object.keys(agents).join(', ')}`)
 // call is a grammar (GBNF) of one call, in the form of a model whose template knows no tools.
 const call = (name, args) =>
   'root ::= ' + JSON.stringify(`<tool_call>\n${JSON.stringify({ name, arguments: args })}\n</tool_call>`)
+const sentence = 'The answer to everything.'
 
-const state = { forced: false, called: '', sent: false, answered: false, errors: [] }
+const state = { forced: false, called: '', sent: false, errors: [] }
 
-// rewrite adds what the comment above says to a request, and notes a result that the agent sends.
+// rewrite adds the grammars and returns what the request is: call, result or other.
 function rewrite(body) {
   const history = JSON.stringify(body.messages ?? body.input ?? [])
   const tool = body.tools?.find(t => (t.function?.name ?? t.name) === agent.tool)
@@ -34,9 +35,9 @@ function rewrite(body) {
     body.grammar = call(agent.tool, agent.arguments(command))
     return 'call'
   }
-  body.tool_choice = 'none'
   if (!history.includes(proof)) return 'other'
   state.sent = true
+  body.grammar = 'root ::= ' + JSON.stringify(sentence)
   return 'result'
 }
 
@@ -62,7 +63,6 @@ const front = http.createServer(async (req, res) => {
       if (got.statusCode >= 400) state.errors.push(`${req.method} ${req.url}: ${got.statusCode} ${text}`)
       if (process.env.SHOW) console.error(req.method, req.url, turn, got.statusCode, text.slice(0, 600), '…', text.slice(-300))
       if (turn === 'call') state.called = text
-      if (turn === 'result' && got.statusCode === 200 && /"finish_reason":"(stop|length)"|response\.(completed|incomplete)/.test(text)) state.answered = true
     })
     got.on('error', () => res.destroy())
   })
@@ -104,7 +104,7 @@ let error = ''
 if (!state.forced) error = `the agent never offered its tool ${agent.tool}`
 else if (!state.called.includes(agent.tool)) error = 'no call of the tool: ' + state.called.slice(-300)
 else if (!state.sent) error = 'the agent has not sent the result'
-else if (!state.answered) error = 'no answer to the result'
+else if (!output.includes(sentence)) error = 'the agent has not printed the answer to the result'
 else if (status !== 0) error = `the agent ended with status ${status}`
 if (error) error += [...state.errors, output.slice(-300)].map(e => `; ${e}`).join('')
 if (process.env.SHOW) console.error(output)

@@ -1,5 +1,5 @@
 // The agents: the npm package, the shell tool and its arguments, the configuration files below the home folder, and the
-// command that runs one prompt without a person. docs/clients.md shows the same configurations.
+// command that runs one prompt and ends. docs/clients.md shows the same configurations.
 const model = 'uma'
 
 export const agents = {
