@@ -57,12 +57,15 @@ const front = http.createServer(async (req, res) => {
   const ask = http.request(daemon + req.url, { method: req.method, headers: { ...headers, 'content-length': Buffer.byteLength(body) } }, got => {
     res.writeHead(got.statusCode, got.headers)
     let text = ''
-    got.on('data', d => { text += d; res.write(d) })
+    got.on('data', d => {
+      text += d
+      if (turn === 'call') state.called += d // an agent may leave before the end
+      res.write(d)
+    })
     got.on('end', () => {
       res.end()
       if (got.statusCode >= 400) state.errors.push(`${req.method} ${req.url}: ${got.statusCode} ${text}`)
       if (process.env.SHOW) console.error(req.method, req.url, turn, got.statusCode, text.slice(0, 600), '…', text.slice(-300))
-      if (turn === 'call') state.called = text
     })
     got.on('error', () => res.destroy())
   })
