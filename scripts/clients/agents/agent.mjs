@@ -1,7 +1,6 @@
 // agent.mjs NAME: run a coding agent against the daemon and write a JSON line of its turn. The agent talks to a reverse
-// proxy, because the model has random weights: the proxy adds a grammar to the first request with the agent's shell tool
-// (one call of that tool with one command), and another to the request that brings the call's result (one sentence). It
-// changes nothing else of a request, and nothing of an answer. The turn is complete when the agent prints the sentence.
+// proxy, because the model has random weights: the proxy adds a grammar to requests with the agent's shell tool (one call
+// of that tool with one command), and another to those that bring the call's result (one sentence). It changes nothing else of a request, and nothing of an answer. The turn is complete when the agent prints the sentence.
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs'
@@ -30,12 +29,11 @@ function rewrite(body) {
   const history = JSON.stringify(body.messages ?? body.input ?? [])
   const tool = body.tools?.find(t => (t.function?.name ?? t.name) === agent.tool)
   if (!tool) return 'other'
-  if (!state.forced) {
+  if (!history.includes(proof)) { // the first request, or the same again
     state.forced = true
     body.grammar = call(agent.tool, agent.arguments(command))
     return 'call'
   }
-  if (!history.includes(proof)) return 'other'
   state.sent = true
   body.grammar = 'root ::= ' + JSON.stringify(sentence)
   return 'result'
