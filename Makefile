@@ -36,7 +36,7 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 
 BIN ?= bin
 
-.PHONY: build $(COMMANDS) run check test bench bench-prompt bench-storm fidelity model eval lint page-check fuzz install cuda env clean help
+.PHONY: build $(COMMANDS) run check test bench bench-prompt bench-storm clients fidelity model eval lint page-check fuzz install cuda env clean help
 
 build: $(COMMANDS) ## build every command into bin/ (the first build compiles llama.cpp: two minutes)
 $(COMMANDS):
@@ -67,6 +67,9 @@ bench-prompt: build ## a lone prompt against the bare decode loop, 1.1 B paramet
 
 bench-storm: build ## chats while others submit long prompts, policy by policy; page in bench-out/; ARGS="--storm 20s …"
 	@bin/uma-bench run --workload storm --sides stock,uma,meridian@50 $(ARGS)
+
+clients: uma-serve uma-cli ## real client libraries (AGENTS=1: coding agents) against the daemon; writes docs/clients.md; ARGS="openai go"
+	@scripts/clients.sh $(ARGS)
 
 fidelity: build ## what uma-sim predicts against what this daemon does, on a quiet machine; ARGS="--policy meridian …"
 	@scripts/fidelity.sh $(ARGS)

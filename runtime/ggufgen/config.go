@@ -109,6 +109,14 @@ func TinySWA() Config {
 	return c
 }
 
+// TinyLong is one layer with a context of 131,072 tokens and words in its vocabulary: the prompts of coding agents are
+// tens of kilobytes, and their tokens cost little.
+func TinyLong() Config {
+	c := Tiny()
+	c.Name, c.Layers, c.VocabSize, c.Context = "ggufgen-tiny-long", 1, 8192, 131_072
+	return c
+}
+
 // Bench135M has the shape of SmolLM-135M (134.5 M parameters) at Q8_0, about 143 MB: for benchmarks.
 func Bench135M() Config {
 	return Config{
@@ -148,7 +156,7 @@ func Bench1B() Config {
 // Presets returns the command's named configurations.
 func Presets() map[string]Config {
 	return map[string]Config{
-		"tiny": Tiny(), "tiny-swa": TinySWA(), "tiny-wide": TinyWide(),
+		"tiny": Tiny(), "tiny-swa": TinySWA(), "tiny-wide": TinyWide(), "tiny-long": TinyLong(),
 		"bench135m": Bench135M(), "bench135m-wide": Bench135MWide(), "bench1b": Bench1B(),
 	}
 }

@@ -1,0 +1,99 @@
+// The library ollama.
+import { Ollama } from 'ollama'
+import { answer, assert, base, includes, model, positive, question, suite, sum, system, validSum, validWeather, weather } from './suite.mjs'
+
+const client = new Ollama({ host: base })
+const messages = [{ role: 'user', content: question }]
+const ask = [{ role: 'user', content: 'What is the weather in Paris?' }]
+const tools = [{ type: 'function', function: weather }]
+const options = { temperature: 0, num_predict: 400 }
+const chat = (more = {}) => client.chat({ model, messages, options, ...more })
+
+async function collect(stream) {
+  const got = { text: '', thinking: '', calls: [] }
+  for await (const part of stream) {
+    got.text += part.message?.content ?? part.response ?? ''
+    got.thinking += part.message?.thinking ?? part.thinking ?? ''
+    got.calls.push(...(part.message?.tool_calls ?? []))
+    if (part.done) got.done = part
+  }
+  return got
+}
+
+async function answered(message) {
+  const turn = await chat({
+    tools, options: { ...options, num_predict: 100 },
+    messages: [...ask, message, { role: 'tool', tool_name: weather.name, content: 'clear' }],
+  })
+  assert(turn.message.content.length > 0 || turn.message.tool_calls?.length > 0, 'the second turn is empty')
+}
+
+await suite('ollama', {
+  'list models': async () => {
+    const { models } = await client.list()
+    assert.equal(models.length, 1)
+    includes(models[0].name, model)
+  },
+  'show': async () => {
+    const got = await client.show({ model })
+    assert(got.capabilities.includes('completion'))
+    assert(got.template.length > 0 && got.details.family.length > 0)
+  },
+  'ps': async () => includes((await client.ps()).models[0].name, model),
+  'version': async () => assert.match((await client.version()).version, /^\d+\.\d+/),
+  'chat': async () => {
+    const got = await chat()
+    includes(got.message.content, answer)
+    assert.equal(got.done_reason, 'stop')
+  },
+  'streaming': async () => includes((await collect(await chat({ stream: true }))).text, answer),
+  'system': async () => includes((await chat({ messages: [{ role: 'system', content: system }, ...messages] })).message.content, answer),
+  'thinking': async () => {
+    const got = await chat({ think: true })
+    includes(got.message.thinking, 'So ')
+    includes(got.message.content, answer)
+    includes((await collect(await chat({ think: true, stream: true }))).thinking, 'So ')
+    assert(!(await chat({ think: false })).message.thinking)
+  },
+  'usage': async () => {
+    for (const u of [await chat(), (await collect(await chat({ stream: true }))).done]) {
+      positive(u.prompt_eval_count, 'prompt_eval_count')
+      positive(u.eval_count, 'eval_count')
+      positive(u.total_duration, 'total_duration')
+    }
+  },
+  'stop': async () => assert.equal((await chat({ options: { ...options, stop: ['7'] } })).message.content.trim(), '5'),
+  'logprobs': async () => {
+    const got = await chat({ logprobs: true, top_logprobs: 2 })
+    assert(got.logprobs.length > 0 && got.logprobs.every(t => t.logprob <= 0 && t.top_logprobs.length === 2))
+  },
+  'generate': async () => {
+    includes((await client.generate({ model, prompt: question, system, options })).response, answer)
+    includes((await collect(await client.generate({ model, prompt: question, options, stream: true }))).text, answer)
+    const raw = await client.generate({ model, prompt: '<|im_start|>user\n' + question + '<|im_end|>\n<|im_start|>assistant\n', raw: true, options })
+    includes(raw.response, answer)
+  },
+  'tools, whole': async () => {
+    const got = await chat({ messages: ask, tools, options: { ...options, num_predict: 100 } })
+    for (const call of got.message.tool_calls ?? []) validWeather(call.function.arguments)
+    assert(got.message.content.length > 0 || got.message.tool_calls?.length > 0, 'neither a call nor content')
+    await answered({ role: 'assistant', content: '', tool_calls: [{ function: { name: weather.name, arguments: { city: 'Paris', days: 1 } } }] })
+  },
+  'tools, streamed': async () => {
+    const got = await collect(await chat({ messages: ask, tools, stream: true, options: { ...options, num_predict: 100 } }))
+    for (const call of got.calls) validWeather(call.function.arguments)
+    assert(got.text.length > 0 || got.calls.length > 0, 'neither a call nor content')
+  },
+  'format: schema': async () => {
+    validSum((await chat({ format: sum })).message.content)
+    validSum((await collect(await chat({ format: sum, stream: true }))).text)
+    validSum((await client.generate({ model, prompt: question, format: sum, options })).response)
+  },
+  // The built-in model's file names no pooling: embeddings are refused, and the error says why.
+  'embed, refused with its reason': async () => {
+    await assert.rejects(client.embed({ model, input: question }), e => /embed|pooling/i.test(e.message))
+  },
+  'errors': async () => {
+    await assert.rejects(chat({ options: { temperature: 'hot' } }), e => e.status_code === 400 && /temperature/.test(e.message))
+  },
+})
