@@ -24,7 +24,7 @@ type Whitespace uint8
 
 const (
 	// Pretty allows what writers of JSON write: nothing or one space behind a comma or colon, or a line break and an
-	// indentation of at most 64 around members and items. A model cannot write white space without end.
+	// indentation of at most 20 around members and items. A model cannot write white space without end.
 	Pretty Whitespace = iota
 	// Compact allows none.
 	Compact

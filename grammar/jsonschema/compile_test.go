@@ -121,8 +121,8 @@ func TestForms(t *testing.T) {
 		{Options{Whitespace: Free}, " {\t\"a\" :\r\n1 } ", true},
 		{Options{}, `{"a":1 ,"b":"x"}`, false},
 		{Options{}, "{" + strings.Repeat(" ", 2) + `"a":1}`, false},
-		{Options{}, "{\n" + strings.Repeat(" ", 64) + `"a":1}`, true},
-		{Options{}, "{\n" + strings.Repeat(" ", 65) + `"a":1}`, false},
+		{Options{}, "{\n" + strings.Repeat(" ", 20) + `"a":1}`, true},
+		{Options{}, "{\n" + strings.Repeat(" ", 21) + `"a":1}`, false},
 	} {
 		g, err := Compile([]byte(schema), c.options, Limits{})
 		if err != nil {

@@ -17,6 +17,9 @@ type marks struct {
 	around                             grammar.Node
 }
 
+// maxIndent is the longest indentation of Pretty, as in llama.cpp's grammars of schemas.
+const maxIndent = 20
+
 func (c *compiler) newMarks() marks {
 	s, b := c.s, c.b
 	inner, after, before := s.Empty(), s.Empty(), s.Empty() // inside brackets; behind , and :; before them
@@ -24,7 +27,7 @@ func (c *compiler) newMarks() marks {
 	switch c.opts.Whitespace {
 	case Pretty:
 		after = s.Optional(s.Byte(' '))
-		inner = s.Or(after, s.Concat(s.Byte('\n'), s.Repeat(s.Bytes(regex.ByteOf(" \t")), 0, 64)))
+		inner = s.Or(after, s.Concat(s.Byte('\n'), s.Repeat(s.Bytes(regex.ByteOf(" \t")), 0, maxIndent)))
 	case Free:
 		inner = s.Star(s.Bytes(regex.ByteOf(" \t\r\n")))
 		after, before, around = inner, inner, inner

@@ -76,13 +76,14 @@ func (c *compiler) parts(list []toolcall.Part) []grammar.Node {
 	return nodes
 }
 
-// maxSpace bounds the white space between the parts of a call: a model cannot write it without end.
-const maxSpace = 40
+// maxIndent bounds the white space between the parts of a call, at a line's begin, as jsonschema.Pretty does: a model cannot
+// write it without end.
+const maxIndent = 20
 
 // white is what models write between the parts of a call.
 func (c *compiler) white() grammar.Node {
 	if c.space == 0 {
-		c.space = c.pattern(fmt.Sprintf(`[ \n\t]{0,%d}`, maxSpace))
+		c.space = c.pattern(fmt.Sprintf(`(?: ?|\n{1,2}[ \t]{0,%d})`, maxIndent))
 	}
 	return c.space
 }

@@ -32,7 +32,9 @@ function features(m, providerOptions) { // the options with which the provider a
   const forced = {
     prompt: 'What is the weather in Paris?', tools, stopWhen: isStepCount(2),
     // The first step must call the tool, and the second answers with its result.
-    prepareStep: ({ stepNumber }) => ({ toolChoice: stepNumber === 0 ? 'required' : 'none' }), maxOutputTokens: 200,
+    prepareStep: ({ stepNumber }) => ({ toolChoice: stepNumber === 0 ? 'required' : 'none' }), maxOutputTokens: 600,
+    // The model does not stop by itself after one call.
+    providerOptions: { uma: { parallel_tool_calls: false }, openai: { ...providerOptions?.openai, parallelToolCalls: false } },
   }
   return {
     'chat': async () => includes((await run()).text, answer),

@@ -7,6 +7,8 @@ const messages = [{ role: 'user', content: question }]
 const ask = [{ role: 'user', content: 'What is the weather in Paris?' }]
 const tools = [{ name: weather.name, description: weather.description, input_schema: weather.parameters }]
 const thinking = { type: 'enabled', budget_tokens: 1024 }
+// one asks for a single call: the model does not stop by itself after one.
+const one = choice => ({ ...choice, disable_parallel_tool_use: true })
 const params = (more = {}) => ({ model, messages, temperature: 0, max_tokens: 400, ...more })
 const create = more => client.messages.create(params(more))
 const text = m => m.content.filter(b => b.type === 'text').map(b => b.text).join('')
@@ -88,7 +90,7 @@ await suite('@anthropic-ai/sdk', {
     await answered({ content: [{ type: 'tool_use', id: 'toolu_1', name: weather.name, input: { city: 'Paris', days: 1 } }] })
   },
   'tools, required': async () => {
-    for (const tool_choice of [{ type: 'any' }, { type: 'tool', name: weather.name }]) {
+    for (const tool_choice of [one({ type: 'any' }), one({ type: 'tool', name: weather.name })]) {
       const m = await create({ messages: ask, tools, tool_choice })
       assert.equal(m.stop_reason, 'tool_use')
       validWeather(block(m, 'tool_use').input)
@@ -97,7 +99,7 @@ await suite('@anthropic-ai/sdk', {
   },
   'tools, streamed': async () => {
     let pieces = 0
-    const stream = client.messages.stream(params({ messages: ask, tools, tool_choice: { type: 'any' } }))
+    const stream = client.messages.stream(params({ messages: ask, tools, tool_choice: one({ type: 'any' }) }))
     stream.on('inputJson', () => { pieces++ })
     const m = await stream.finalMessage()
     assert(pieces > 1, 'the arguments came in one piece')
