@@ -70,8 +70,14 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *wire
 	if s.cfg.BodyTimeout > 0 {
 		rc.SetReadDeadline(time.Now().Add(s.cfg.BodyTimeout))
 	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
+	peer, _ := ipc.PeerOf(r.Context())
+	in := &bodyReader{from: io.LimitReader(r.Body, limit+1), room: &s.bodies, owner: peer.UID}
+	defer in.close()
+	body, err := io.ReadAll(in)
 	switch {
+	case errors.Is(err, errNoBodyRoom):
+		abandon()
+		return nil, noBodyRoom()
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		abandon()
 		return nil, &wire.Error{Code: wire.Timeout, Message: fmt.Sprintf(

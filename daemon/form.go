@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -35,6 +36,7 @@ type form struct {
 	err     error
 
 	// For why and the metrics.
+	work     int           // steps of the newest mask that are not charged yet
 	maskTook time.Duration // of the newest mask that was computed; 0 = it was told
 	masks    int
 	masksNs  time.Duration
@@ -52,7 +54,9 @@ func (f *form) prepare(openers []runtime.Token) {
 			}
 		}
 	}
+	before := f.m.Work()
 	f.mask, f.ready = f.m.Mask(), true
+	f.work += f.m.Work() - before
 	if f.openers = openers; len(openers) > 0 {
 		own := slices.Clone(f.mask)
 		for _, t := range openers {
@@ -176,6 +180,8 @@ func (l *loop) restrict(r *request) {
 		f.masks++
 		f.masksNs += f.maskTook
 		f.maskTook = 0
+		f.err = cmp.Or(f.err, l.maskCosts.charge(r.Owner, f.work))
+		f.work = 0
 	}
 	if f.err != nil || f.m.Err() != nil {
 		r.chain.Restrict(sampler.Mask{}) // nothing can be sampled: nothingLeft says why

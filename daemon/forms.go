@@ -52,8 +52,9 @@ const (
 	compileShare = 0.2
 )
 
-// formLimits bounds one grammar: about 40 MB at most, and a few hundred milliseconds to compile.
-var formLimits = grammar.Limits{Nodes: 100_000, Expressions: 100_000, States: 8_000, Threads: 2_048, MaskBytes: 8 << 20}
+// formLimits bounds one grammar: about 40 MB at most, a few hundred milliseconds to compile, and a tenth of a second for a mask.
+var formLimits = grammar.Limits{Nodes: 100_000, Expressions: 100_000, States: 8_000, Threads: 2_048, MaskBytes: 8 << 20,
+	Work: 1_000_000}
 
 func newForms() *forms {
 	f := &forms{spent: map[uint32]*spending{}}

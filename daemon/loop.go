@@ -26,22 +26,23 @@ import (
 // The engine's compute threads spin at barriers inside a decode, so whatever wakes another thread meanwhile takes
 // a core from the whole graph. Between two decodes the loop therefore writes the tokens to the sockets itself.
 type loop struct {
-	cfg   *Config
-	log   *slog.Logger
-	eng   runtime.Engine
-	argmx runtime.RowScanner // eng, when it can find a row's largest logit faster than Go; nil otherwise
-	probe runtime.RowProber
-	vocab runtime.Vocab
-	caps  runtime.Capabilities
-	tags  *meridian.Tags // nil: the model does not mark its thinking
-	core  *core.Core
-	m     *metrics.Metrics
-	live  *live
-	mail  *mailbox
-	rec   *recorder // nil: no trace is wanted
-	saved *calibration
-	masks maskWorker
-	epoch time.Time // core.Instant 0, and the zero of meridian's clock
+	cfg       *Config
+	log       *slog.Logger
+	eng       runtime.Engine
+	argmx     runtime.RowScanner // eng, when it can find a row's largest logit faster than Go; nil otherwise
+	probe     runtime.RowProber
+	vocab     runtime.Vocab
+	caps      runtime.Capabilities
+	tags      *meridian.Tags // nil: the model does not mark its thinking
+	core      *core.Core
+	m         *metrics.Metrics
+	live      *live
+	mail      *mailbox
+	rec       *recorder // nil: no trace is wanted
+	saved     *calibration
+	masks     maskWorker
+	maskCosts maskCosts
+	epoch     time.Time // core.Instant 0, and the zero of meridian's clock
 
 	stores    *stores
 	result    core.Result        // of the newest step

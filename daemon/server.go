@@ -59,6 +59,7 @@ type Server struct {
 
 	loaded   atomic.Uint32 // model load progress, per mille
 	draining atomic.Bool
+	bodies   bodyRoom // HTTP bodies that are being read
 }
 
 // job is a parsed request on its way through intake.

@@ -1,5 +1,10 @@
 package grammar
 
+import (
+	"fmt"
+	"slices"
+)
+
 // analyser finds which rules match nothing and which match the empty text, and takes both out: what is left of a
 // grammar reaches the end of a text from every state, and no repetition goes round without a byte.
 type analyser struct {
@@ -7,6 +12,8 @@ type analyser struct {
 	productive []bool      // by rule
 	nullable   []bool      // by rule
 	some       map[int]int // rule → the rule of its texts that are not empty
+	asked      int         // parts that were asked whether they match nothing, or the empty text
+	added      int         // parts of the sequences that nonEmpty made
 }
 
 func (a *analyser) run() {
@@ -24,7 +31,7 @@ func (a *analyser) fixpoint() {
 	a.productive, a.nullable = make([]bool, len(a.body)), make([]bool, len(a.body))
 	for changed := true; changed; {
 		changed = false
-		for r, body := range a.body {
+		for r, body := range slices.Backward(a.body) { // a rule mostly uses those behind it
 			if !a.productive[r] && a.isProductive(body) {
 				a.productive[r], changed = true, true
 			}
@@ -35,8 +42,21 @@ func (a *analyser) fixpoint() {
 	}
 }
 
+// ask counts one part, and reports whether there may be more: rules that use each other in the worst order are asked as
+// often as there are rules.
+func (a *analyser) ask() bool {
+	if a.asked++; a.asked > asksPerNode*a.b.limits.Nodes {
+		a.fail(fmt.Errorf("%w: which rules match nothing takes more than %d steps to tell (%d × Limits.Nodes)",
+			ErrLimit, asksPerNode*a.b.limits.Nodes, asksPerNode))
+		return false
+	}
+	return true
+}
+
+const asksPerNode = 100
+
 func (a *analyser) isProductive(p *part) bool {
-	if p == nil {
+	if p == nil || !a.ask() {
 		return false
 	}
 	switch p.kind {
@@ -76,7 +96,7 @@ func (a *analyser) reorder(p *part) *part {
 }
 
 func (a *analyser) isNullable(p *part) bool {
-	if p == nil {
+	if p == nil || !a.ask() {
 		return false
 	}
 	switch p.kind {
@@ -162,6 +182,10 @@ func (a *analyser) nonEmpty(p *part) *part {
 	case nSeq: // every kid is nullable: the first that is not empty decides
 		var alts []*part
 		for i, k := range p.kids {
+			if a.added += len(p.kids) - i; a.added > 4*a.b.limits.Nodes {
+				return a.fail(fmt.Errorf("%w: sequences that may be empty, inside repetitions, make more than %d parts (4 × Limits.Nodes)",
+					ErrLimit, 4*a.b.limits.Nodes))
+			}
 			alts = append(alts, a.seq(append([]*part{a.nonEmpty(k)}, p.kids[i+1:]...)))
 		}
 		return a.alt(alts)

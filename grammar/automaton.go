@@ -50,6 +50,9 @@ type automaton struct {
 	v   *Vocabulary
 	err error
 
+	steps int // threads, frames and places that were looked at, ever
+	until int // spent may come to this in the call at hand
+
 	alone bool // compute asks for one derivative of each expression
 
 	conts   map[string]*cont
@@ -114,6 +117,20 @@ func (a *automaton) fail(format string, args ...any) {
 	}
 }
 
+// begun starts the count of Limits.Work, for one mask, one text accepted or one question about forced bytes.
+func (a *automaton) begun() { a.until = a.spent() + a.g.limits.Work }
+
+func (a *automaton) spent() int { return a.steps + a.set.Work() }
+
+// over reports whether the count has exceeded Limits.Work.
+func (a *automaton) over() bool {
+	if a.spent() <= a.until {
+		return false
+	}
+	a.fail("what may come next takes more than %d steps to tell (Limits.Work)", a.g.limits.Work)
+	return true
+}
+
 // cont returns the cont of frames, which are sorted.
 func (a *automaton) cont(end bool, frames []frame) *cont {
 	key := a.key[:0]
@@ -150,6 +167,7 @@ func (a *automaton) union(x, y *cont) *cont {
 	if x == y {
 		return x
 	}
+	a.steps += len(x.frames) + len(y.frames)
 	var joined []frame
 	i, j := 0, 0
 	for i < len(x.frames) && j < len(y.frames) {
@@ -211,6 +229,7 @@ func (a *automaton) close() {
 			continue
 		}
 		a.visited[t] = struct{}{}
+		a.steps++
 		if len(a.visited) > 16*a.g.limits.Threads {
 			a.fail("more than %d places are reached at once (16 × Limits.Threads)", 16*a.g.limits.Threads)
 			return
@@ -340,6 +359,9 @@ func (a *automaton) prepare(s *state) {
 
 func (a *automaton) compute(s *state, b byte) *state {
 	a.out, a.outEnd = a.out[:0], false
+	if a.steps += len(s.threads); a.over() {
+		return a.dead
+	}
 	for _, t := range s.threads {
 		if !a.set.First(t.expr).Has(b) {
 			continue

@@ -2,6 +2,7 @@ package grammar
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/uma-serve/uma-serve/grammar/regex"
 )
@@ -187,7 +188,10 @@ func (c *coder) repeat(p *part, next int32) int32 {
 // checkLeft refuses a grammar in which a place can be reached from itself without a byte while the stack grows. Tarjan's
 // algorithm finds the places that reach each other; a step inside such a group that pushes is left recursion.
 func (c *coder) checkLeft(set *regex.Set) error {
-	nullable := c.nullableRules(set)
+	nullable, err := c.nullableRules(set)
+	if err != nil {
+		return err
+	}
 	n := len(c.code)
 	index, low, on := make([]int32, n), make([]int32, n), make([]bool, n)
 	var stack []int32
@@ -282,12 +286,12 @@ func (c *coder) checkLeft(set *regex.Set) error {
 }
 
 // nullableRules returns the entries of rules that match the empty text.
-func (c *coder) nullableRules(set *regex.Set) map[int32]bool {
+func (c *coder) nullableRules(set *regex.Set) (map[int32]bool, error) {
 	a := &analyser{simplifier: &simplifier{b: c.b, set: set, body: c.body}}
 	a.nullable = make([]bool, len(c.body))
 	for changed := true; changed; {
 		changed = false
-		for r, body := range c.body {
+		for r, body := range slices.Backward(c.body) {
 			if !a.nullable[r] && a.isNullable(body) {
 				a.nullable[r], changed = true, true
 			}
@@ -297,5 +301,5 @@ func (c *coder) nullableRules(set *regex.Set) map[int32]bool {
 	for r, pc := range c.entry {
 		out[pc] = a.nullable[r]
 	}
-	return out
+	return out, a.err
 }

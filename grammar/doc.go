@@ -33,6 +33,9 @@ type Limits struct {
 	Threads int
 	// MaskBytes is the most memory of masks that are kept; older ones are computed again. Default 16 MiB.
 	MaskBytes int
+	// Work is the most steps that one mask may take to compute, and one text to accept: derivatives of expressions, threads
+	// and places of the grammar looked at. Default 20,000,000, a few hundred milliseconds.
+	Work int
 }
 
 const (
@@ -41,6 +44,7 @@ const (
 	defaultStates      = 20_000
 	defaultThreads     = 4_096
 	defaultMaskBytes   = 16 << 20
+	defaultWork        = 20_000_000
 )
 
 var (

@@ -38,6 +38,7 @@ func (a *automaton) mask(s *state) []uint32 {
 		}
 		return m
 	}
+	a.begun()
 	if a.masks++; a.masks > max(1, a.g.limits.MaskBytes/(4*a.v.words+1)) {
 		a.masks = 1
 		for _, old := range a.states {
@@ -45,14 +46,16 @@ func (a *automaton) mask(s *state) []uint32 {
 		}
 	}
 	m := make([]uint32, a.v.words)
+	var contained uint16
+	for _, t := range s.threads {
+		if contained |= a.contained(t.expr); a.over() {
+			return m
+		}
+	}
 	if s.end {
 		for _, e := range a.v.ends {
 			set(m, e)
 		}
-	}
-	var contained uint16
-	for _, t := range s.threads {
-		contained |= a.contained(t.expr)
 	}
 	if contained == 0 {
 		a.walkTrie(&a.v.whole, s, m)

@@ -57,6 +57,7 @@ func (m *Matcher) Accept(token int32) error {
 // AcceptBytes takes text as one step of Rollback, all or nothing; errors as Accept's.
 func (m *Matcher) AcceptBytes(text []byte) error {
 	s := m.at
+	m.a.begun()
 	for i, b := range text {
 		if s = m.a.follow(s, b); s == m.a.dead {
 			if m.a.err != nil {
@@ -79,6 +80,7 @@ func (m *Matcher) move(s *state) {
 // the next call.
 func (m *Matcher) Forced() []byte {
 	m.forced = m.forced[:0]
+	m.a.begun()
 	for s := m.at; !s.end && len(m.forced) < maxForced; {
 		b, next := m.a.only(s)
 		if next == nil {
@@ -144,6 +146,9 @@ func (m *Matcher) Done() bool { return m.at.end && len(m.at.threads) == 0 }
 // Err returns the limit that was exceeded while matching, or nil: from then on masks allow nothing. It wraps ErrLimit or
 // regex.ErrLimit.
 func (m *Matcher) Err() error { return m.a.err }
+
+// Work counts the steps of Limits.Work that the grammar's Matchers have taken so far.
+func (m *Matcher) Work() int { return m.a.spent() }
 
 // Clone returns an independent Matcher at the same place, without what was accepted before it.
 func (m *Matcher) Clone() *Matcher { return &Matcher{a: m.a, at: m.at} }

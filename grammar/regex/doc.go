@@ -27,7 +27,7 @@ type Limits struct {
 	// Steps is the most derivatives that one question about emptiness may take (IsEmpty, and the dead states of
 	// expressions with And or Not). Default 50,000.
 	Steps int
-	// Work is the most nodes that all such questions together may derive. Default 30,000,000, about a second.
+	// Work is the most nodes that all such questions together may derive. Default 10,000,000, about half a second.
 	Work int
 }
 
@@ -36,7 +36,7 @@ const (
 	defaultPatternBytes = 32 << 10
 	defaultDepth        = 100
 	defaultSteps        = 50_000
-	defaultWork         = 30_000_000
+	defaultWork         = 10_000_000
 )
 
 var (

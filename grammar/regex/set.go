@@ -67,7 +67,7 @@ type Set struct {
 	saturated   map[Expr]Expr // Saturate's memo, for saturatedTo bytes
 	saturatedTo int
 
-	derived  int // nodes that derive saw, ever
+	derived  int // nodes that derive saw and parts that nary joined, ever
 	searched int // those of them that questions about emptiness asked for
 
 	every            Expr // every text of bytes
@@ -125,6 +125,9 @@ func (s *Set) intern(n node) Expr {
 	s.index[k] = e
 	return e
 }
+
+// Work returns a count of the steps that derivatives have taken since the Set was made: what they cost, in no unit of time.
+func (s *Set) Work() int { return s.derived }
 
 // Nothing returns the expression that matches no text.
 func (s *Set) Nothing() Expr { return 0 }
@@ -431,6 +434,7 @@ func (s *Set) flatten(k kind, es []Expr) []Expr {
 
 func (s *Set) nary(k kind, es []Expr) Expr {
 	s.key = s.key[:0]
+	s.derived += len(es)
 	nullable, search := k == kAnd, k == kAnd
 	for _, e := range es {
 		s.key = append(s.key, byte(e), byte(e>>8), byte(e>>16), byte(e>>24))

@@ -85,7 +85,10 @@ func CheckOriginName(o string) error {
 func name(host string) string {
 	host = strings.ToLower(host)
 	if rest, ok := strings.CutPrefix(host, "["); ok {
-		inner, _, _ := strings.Cut(rest, "]")
+		inner, port, _ := strings.Cut(rest, "]")
+		if port != "" && port[0] != ':' {
+			return host // "[::1]evil.example" is no address
+		}
 		return inner
 	}
 	if strings.Count(host, ":") == 1 {

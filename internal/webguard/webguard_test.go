@@ -21,7 +21,7 @@ func TestHost(t *testing.T) {
 		"evil.example": false, "evil.example:8737": false, "localhost.evil.example": false, "127.0.0.1.evil.example": false,
 		"192.168.7.6": false, "10.0.0.1:8737": false, "0.0.0.0:8737": false, "[::]": false, "llm.example.org.evil": false, "xlocalhost": false,
 		"127.0.0.1:8737:1": false, "[::1": true, "2130706433": false, "0x7f000001": false, "127.1": false, "localhost@evil.example": false,
-		"evil.example#localhost": false, "[evil.example]": false, "\u212alocalhost": false,
+		"evil.example#localhost": false, "[evil.example]": false, "[::1]evil.example": false, "[::1].": false, "\u212alocalhost": false,
 	} {
 		r := &http.Request{Method: "GET", Host: host, Header: http.Header{}}
 		if err := g.CheckHost(r, local); (err == nil) != ok {
