@@ -205,6 +205,7 @@ func TestNarrowChat(t *testing.T) {
 	if got := l.last(); got != text+"!" {
 		t.Errorf("the model got %q", got)
 	}
+	c.expect(">>> ") // a Ctrl-D that comes before the prompt is the terminal's, not the editor's
 	c.typeKeys("\x04")
 	if code := c.exit(); code != 0 {
 		t.Errorf("exit status %d", code)
