@@ -77,8 +77,8 @@ type Request struct {
 	fork               Seq     // its scratch sequence in a step that carries a fork of it
 }
 
-// Thinking follows a request's thought: *meridian.Control, or a simulator's wrapper of one with the tokens of its own model.
-// The caller asks it before it draws a token (meridian.Control.Next, Admit); core calls these methods.
+// Thinking controls the thinking of one request: a *meridian.Control, or in a simulation one that gets the simulated
+// model's tokens. The caller asks it before it draws a token (meridian.Control.Next, Admit); core calls these methods.
 type Thinking interface {
 	Phase() meridian.Phase
 	OnToken(tok Token, piece []byte, eog bool, now int64) meridian.Step

@@ -32,7 +32,7 @@ type access struct {
 	keys  *apikeys.Store // nil: without --api-keys
 	mode  os.FileMode
 	uid   uint32 // the daemon's user
-	gid   int    // whom the group's bits of mode are for
+	gid   int    // the group that mode's group bits let in
 
 	mu     sync.Mutex
 	groups map[uint32]membership
@@ -178,7 +178,7 @@ func givenKeys(r *http.Request) (keys []string) {
 	return slices.DeleteFunc(keys, func(k string) bool { return k == "" })
 }
 
-// forwarded is the header by which a reverse proxy says for whom it asks, "" if there is none.
+// forwarded returns the name of the header in which a reverse proxy states its client, or "".
 func forwarded(r *http.Request) string {
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip"} {
 		if r.Header.Get(name) != "" {

@@ -358,8 +358,7 @@ func TestAPIKeys(t *testing.T) {
 	}
 }
 
-// TestKeyForOtherUsers: a user whom --listen-mode does not let in is let in by a key, and --listen-mode 0000 lets in by key
-// alone.
+// TestKeyForOtherUsers: a key admits a user that --listen-mode refuses; under --listen-mode 0000 every client needs a key.
 func TestKeyForOtherUsers(t *testing.T) {
 	usertest.NeedRoot(t)
 	keys := keyFile(t, "key-of-alice-0123456789 alice\n")

@@ -12,7 +12,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
-// Several answers of one prompt, several prompts, and prompts of token ids: each is an answer of its own.
+// Several answers of one prompt, several prompts, and prompts of token ids: each gets a separate answer.
 func TestOpenAISeveralAnswers(t *testing.T) {
 	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "It is 42."}, {After: "one", Emit: " fish"}, {After: "two", Emit: " cats"}}})
 	web := r.web()

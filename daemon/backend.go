@@ -17,12 +17,12 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// backend is the api.Backend of a Server. Each Start goes over a connection of its own to the poller, in its client's name:
+// backend is the api.Backend of a Server. Each Start opens a new connection to the poller, in its client's name:
 // what holds for a framed client (queue, namespace, pausing while it does not read, cancelling when it goes) holds for
 // those of every API by the same code.
 type backend struct{ *Server }
 
-// maxStartBytes bounds what one HTTP request may ask in several requests of its own.
+// maxStartBytes bounds the requests that one HTTP request may become, together.
 const maxStartBytes = 64 << 20
 
 func (b backend) Start(ctx context.Context, requests ...*wire.Request) (api.Stream, error) {

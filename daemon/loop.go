@@ -223,7 +223,7 @@ func (l *loop) told(step *core.Step, now time.Time) {
 	}
 }
 
-// endedByCore ends a request that no token of its own ended.
+// endedByCore ends a request that the core ended without a token: cancelled, refused or failed.
 func (l *loop) endedByCore(end *core.End, now time.Time) {
 	r := of(end.Request)
 	switch {

@@ -29,7 +29,7 @@ type request struct {
 
 	ctl         *meridian.Control // Request.Control
 	chain       *sampler.Chain
-	failure     *wire.Error    // why the loop had it cancelled, nil: its client did, or nobody
+	failure     *wire.Error    // why the loop cancelled it; nil: it was not cancelled, or by its client
 	form        *form          // what its answer is held to; nil: to nothing
 	callGrammar *compiled      // what a call that it begins by itself is held to; nil: to nothing
 	refused     bool           // the call at hand did not begin as callGrammar has it

@@ -210,7 +210,7 @@ const sysmonSlack = 2 * time.Millisecond
 
 // Serve loads the model, answers requests, and stops in order: on the first SIGTERM, SIGINT or SIGHUP, or when ctx ends,
 // it refuses new requests and lets what runs finish for --shutdown-timeout; a second signal ends it at once. Until the
-// end the socket stays and whoever connects is told.
+// end the socket stays and clients that connect are told.
 func (s *Server) Serve(ctx context.Context, open Opener) error {
 	signals := make(chan os.Signal, 2)
 	stopSignals := []os.Signal{syscall.SIGTERM, syscall.SIGINT}

@@ -291,7 +291,7 @@ func (b Build) complete() Build {
 	return Build{label(b.Version), label(b.Engine), label(b.Go)}
 }
 
-// maxLabel bounds a text that somebody else wrote (a model's name), in bytes.
+// maxLabel bounds a text from outside, such as a model's name, in bytes.
 const maxLabel = 128
 
 // label makes s fit to be a label's value: valid UTF-8 of bounded length.

@@ -31,7 +31,7 @@ const (
 	ShortKeyBytes = 16
 )
 
-// Owner is whom a key belongs to.
+// Owner identifies the owner of a key.
 type Owner struct {
 	ID   uint32 // FirstID or more
 	Name string

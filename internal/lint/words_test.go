@@ -190,6 +190,36 @@ func TestDocumentsHaveOneForm(t *testing.T) {
 	}
 }
 
+// sourcePath is a file with its folder, as documents name one in backticks.
+var sourcePath = regexp.MustCompile("`([a-z_]+/[a-z0-9_/.-]+\\.(?:go|sh|mjs|txt|toml|cpp))`")
+
+// TestDocumentedFilesExist: a file that a document names with its folder is there.
+func TestDocumentedFilesExist(t *testing.T) {
+	root := os.DirFS(filepath.Join("..", ".."))
+	found := 0
+	for _, pattern := range []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md"} {
+		names, err := fs.Glob(root, pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			text, err := fs.ReadFile(root, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range sourcePath.FindAllSubmatch(text, -1) {
+				found++
+				if _, err := fs.Stat(root, string(m[1])); err != nil {
+					t.Errorf("%s names %s, which is not there", name, m[1])
+				}
+			}
+		}
+	}
+	if found < 50 {
+		t.Errorf("the documents name %d files: the pattern finds too few", found)
+	}
+}
+
 // TestRiddlesAreFound: the rule refuses each word, in documents and in sources, and accepts a plain sentence.
 func TestRiddlesAreFound(t *testing.T) {
 	for _, text := range []string{

@@ -15,7 +15,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// RunScripts runs the scripts of testdata against an API, each against a server of its own:
+// RunScripts runs the scripts of testdata against an API, each with a new server:
 //
 //	answer                   what the model says from now on, one event a line:
 //	think TEXT               text TEXT             (quoted as Go does)

@@ -2,7 +2,6 @@ package llamaserver
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strings"
@@ -142,19 +141,10 @@ func (c *completion) want(o *options, prompts int) (int, error) {
 
 // add adds n requests like req to list, each with its answer. They differ in their seeds.
 func (c *completion) add(list []*wire.Request, req *wire.Request, n int) []*wire.Request {
-	for i := range n {
-		r := *req
-		if len(c.answers) > 0 {
-			r.ID = fmt.Sprintf("%s-%d", c.id, len(c.answers))
-		}
-		if r.Sampling.SeedSet {
-			r.Sampling.Seed += uint64(i)
-		} else if n > 1 { // --seed would make them all the same
-			r.Sampling.Seed, r.Sampling.SeedSet = rand.Uint64(), true
-		}
-		a := &answer{index: len(c.answers), req: &r, tokens: []int32{}}
+	for _, r := range api.Answers(req, c.id, len(c.answers), n) {
+		a := &answer{index: len(c.answers), req: r, tokens: []int32{}}
 		c.answers, c.byID[r.ID] = append(c.answers, a), a
-		list = append(list, &r)
+		list = append(list, r)
 	}
 	return list
 }

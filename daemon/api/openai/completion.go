@@ -1,8 +1,6 @@
 package openai
 
 import (
-	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -10,9 +8,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// completion is one question on its way, with one choice for each answer. Every answer is a request of its own: what holds
-// for a framed client (queue, namespace, pausing while it does not read, cancelling when it goes) holds for it by the same
-// code, and the prefix tree shares their prompt.
+// completion is the state of one HTTP request, with a choice for each answer. Each answer is a separate request to the daemon,
+// so queue, namespace, pausing and cancelling are those of framed clients; the prefix tree shares the prompt.
 type completion struct {
 	s  *api.Server
 	w  *api.Writer
@@ -48,19 +45,10 @@ func (c *completion) want(o *options) {
 
 // several adds n requests like req to list, each with its choice. They differ in their seeds.
 func (c *completion) several(list []*wire.Request, req *wire.Request, n int) []*wire.Request {
-	for i := range n {
-		r := *req
-		if len(c.choices) > 0 {
-			r.ID = fmt.Sprintf("%s-%d", c.id, len(c.choices))
-		}
-		if r.Sampling.SeedSet {
-			r.Sampling.Seed += uint64(i)
-		} else if n > 1 { // --seed would make them all the same
-			r.Sampling.Seed, r.Sampling.SeedSet = rand.Uint64(), true
-		}
+	for i, r := range api.Answers(req, c.id, len(c.choices), n) {
 		ch := &choice{index: len(c.choices), again: i > 0}
 		c.choices, c.byID[r.ID] = append(c.choices, ch), ch
-		list = append(list, &r)
+		list = append(list, r)
 	}
 	return list
 }
