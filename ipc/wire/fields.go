@@ -383,11 +383,11 @@ func readLogitBias(d *decoder, name string, v *fastjson.Value) error {
 			if err != nil {
 				return
 			}
-			id, perr := strconv.ParseInt(string(key), 10, 32)
-			if perr != nil && !isInteger(key) {
+			if !isInteger(key) { // "+1" is a text: ParseInt would take it for a number
 				err = addText(name, key, bias)
 				return
 			}
+			id, perr := strconv.ParseInt(string(key), 10, 32)
 			if perr != nil || id < 0 {
 				err = fmt.Errorf("field %q has the key %s; it must be %s", name, quoted(key), idMust)
 				return

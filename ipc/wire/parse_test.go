@@ -43,6 +43,7 @@ func TestParseRequest(t *testing.T) {
 			r.Sampling.LogitBias, r.TextBias = []sampler.Bias{{Token: 7, Bias: 2}}, []TextBias{{"the end", -1}}
 		}},
 		{`,"logit_bias":[["7",false]]`, func(r *Request) { r.TextBias = []TextBias{{"7", ninf}} }},
+		{`,"logit_bias":{"+0":2}`, func(r *Request) { r.TextBias = []TextBias{{"+0", 2}} }},
 		{`,"stop_token_ids":[1,2.0],"allowed_token_ids":[3],"bad_words":["a","","b"],"min_tokens":4`, func(r *Request) {
 			r.Sampling.StopTokens, r.Sampling.AllowedTokens, r.BadWords, r.Sampling.MinTokens = []int32{1, 2}, []int32{3}, []string{"a", "b"}, 4
 		}},
