@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/uma-serve/uma-serve/internal/waitfor"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
@@ -29,7 +30,15 @@ func TestOpenAISeveralAnswers(t *testing.T) {
 	if u := whole.Usage; u.Completion != 3*len("It is 42.")+3 && u.Completion != 3*len("It is 42.") || u.Total != u.Prompt+u.Completion {
 		t.Errorf("%+v", u)
 	}
-	_, _, body = post(t, web, "/v1/chat/completions", `{"n":2,"stream":true,`+openAIQuestion+`}`)
+	h := r.hold() // until both are there: the answers are short
+	streamed := make(chan []byte, 1)
+	go func() {
+		_, _, body := post(t, web, "/v1/chat/completions", `{"n":2,"stream":true,`+openAIQuestion+`}`)
+		streamed <- body
+	}()
+	h.arrived(2)
+	h.release()
+	body = waitfor.Recv(t, "the two answers", streamed)
 	events, done := chunks(t, body)
 	texts, finished, mixed := [2]string{}, 0, false
 	for i, e := range events {
