@@ -44,7 +44,8 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
   uma-bench fair                overhead of a policy without competing requests
   uma-bench eval                grade answers to held-out problems
   uma-bench eat                 thinking ended early by EAT, compared with a token cap
-  uma-bench grammar             JSON schemas: instances accepted and rejected, time of a mask`,
+  uma-bench grammar             JSON schemas: instances accepted and rejected, time of a mask
+  uma-bench bound               streams with a JSON schema beside streams without one`,
 		Version:       buildinfo.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -53,7 +54,7 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
 	}
 	root.AddCommand(runCommand(), compareCommand(), loadClientCommand(), overheadCommand(), promptCommand(),
 		idleCommand(), memoryCommand(), stormCommand(), fairCommand(), kvCommand(), evalCommand(), eatCommand(),
-		fidelityCommand(), grammarCommand(), clientCommand())
+		fidelityCommand(), grammarCommand(), boundCommand(), clientCommand())
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil
