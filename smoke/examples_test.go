@@ -22,6 +22,7 @@ func TestExamples(t *testing.T) {
 		"cancel":      regexp.MustCompile(`^(cancelled (true|True)|closed after 5 chunks)\n$`),
 		"think":       regexp.MustCompile(`(?s)^.*\n(\d|1\d|2[0-4]) of 24 tokens of thought(, ended: hard_cap)?\n$`),
 		"openai":      regexp.MustCompile(`^(model: .+\n5798\n\(\d+ tokens\)|5798)\n$`),
+		"gollama":     regexp.MustCompile(`^5798\n$`),
 		"openai_http": regexp.MustCompile(`^5798\n$`),
 	}
 	const libraries = " uma.py socket.sh README.md "
