@@ -53,7 +53,7 @@ var rules = []rule{
 	{"client", []string{"internal/sockpath", "ipc/wire"},
 		"public: programs of others import it, so it brings neither the daemon nor the engine along"},
 	{"scripts/clients/go", nil, "programs of another module, which know the daemon by its HTTP APIs alone"},
-	{"examples/go", []string{"client", "ipc/wire"}, "what a program of another module can import"},
+	{"examples/go", []string{"client", "client/gollama", "ipc/wire"}, "what a program of another module can import"},
 	{"client/clienttest", []string{"ipc/wire"}, "a daemon for tests of clients, without the daemon"},
 	{"daemon/api", []string{"ipc/wire"},
 		"foreign APIs: a translation to the one request; the daemon is behind an interface"},
