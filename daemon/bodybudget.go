@@ -10,30 +10,30 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// What the HTTP bodies that have come in part may hold together, in bytes: every connection may send one as slowly as
+// Limits of the memory of partly received HTTP bodies, in bytes. Each connection may send a body as slowly as
 // --body-timeout allows.
 const (
-	maxBodies      = 256 << 20 // of all users
-	maxOwnerBodies = 64 << 20  // of one user or owner of API keys
+	maxBodies      = 256 << 20 // all users
+	maxOwnerBodies = 64 << 20  // one user or API-key owner
 )
 
-// bodyRoom counts the bytes of bodies that are being read. It is safe for concurrent use; the zero value is ready.
-type bodyRoom struct {
+// bodyBudget counts the bytes of partly received bodies. Safe from any goroutine; the zero value is ready.
+type bodyBudget struct {
 	mu  sync.Mutex
 	all int
 	by  map[uint32]int
 }
 
-var errNoBodyRoom = errors.New("no room for the body")
+var errBodyBudget = errors.New("too many unfinished bodies")
 
-func noBodyRoom() *wire.Error {
+func bodyBudgetError() *wire.Error {
 	return &wire.Error{Code: wire.QueueLimit, RetryAfter: time.Second, Message: fmt.Sprintf(
-		"bodies that have come in part hold %d MiB of this user's memory, or %d MiB of all users'; send them one after another",
+		"unfinished HTTP bodies take %d MiB for this user, or %d MiB for all users; send them one after another",
 		maxOwnerBodies>>20, maxBodies>>20)}
 }
 
-// take adds n bytes of owner's, and reports whether there was room.
-func (b *bodyRoom) take(owner uint32, n int) bool {
+// reserve adds n bytes to owner's share. It returns false, and adds nothing, if a limit would be exceeded.
+func (b *bodyBudget) reserve(owner uint32, n int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.all+n > maxBodies || b.by[owner]+n > maxOwnerBodies {
@@ -47,8 +47,8 @@ func (b *bodyRoom) take(owner uint32, n int) bool {
 	return true
 }
 
-// give takes n bytes of owner's away.
-func (b *bodyRoom) give(owner uint32, n int) {
+// release returns n bytes of owner's share.
+func (b *bodyBudget) release(owner uint32, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.all -= n
@@ -57,24 +57,24 @@ func (b *bodyRoom) give(owner uint32, n int) {
 	}
 }
 
-// bodyReader reads a body into the room.
+// bodyReader reads a body within a budget.
 type bodyReader struct {
-	from  io.Reader
-	room  *bodyRoom
-	owner uint32
-	held  int
+	from   io.Reader
+	budget *bodyBudget
+	owner  uint32
+	held   int // bytes reserved
 }
 
 func (r *bodyReader) Read(p []byte) (int, error) {
 	n, err := r.from.Read(p)
 	if n > 0 {
-		if !r.room.take(r.owner, n) {
-			return 0, errNoBodyRoom
+		if !r.budget.reserve(r.owner, n) {
+			return 0, errBodyBudget
 		}
 		r.held += n
 	}
 	return n, err
 }
 
-// close gives back what the body holds.
-func (r *bodyReader) close() { r.room.give(r.owner, r.held) }
+// close releases the body's bytes.
+func (r *bodyReader) close() { r.budget.release(r.owner, r.held) }
