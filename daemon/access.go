@@ -18,36 +18,36 @@ import (
 	"github.com/uma-serve/uma-serve/ipc"
 )
 
-// Why a request over TCP is refused: the reasons of http_refused_total.
+// Reasons of http_refused_total: why a request over TCP is refused.
 const (
 	refusedHost   = "host"   // the Host header names another server
 	refusedOrigin = "origin" // a web page of a foreign origin
-	refusedUser   = "uid"    // a user of this machine who may not, or one that the kernel does not tell
-	refusedKey    = "key"    // no API key where one is needed, or an unknown one
+	refusedUser   = "uid"    // --listen-mode excludes the user, or the kernel does not know it
+	refusedKey    = "key"    // the API key is missing or unknown
 )
 
-// access decides who may ask over TCP, and in whose name.
+// access authenticates and authorises HTTP requests over TCP.
 type access struct {
 	guard *webguard.Guard
-	keys  *apikeys.Store // nil: without --api-keys
+	keys  *apikeys.Store // nil without --api-keys
 	mode  os.FileMode
 	uid   uint32 // the daemon's user
-	gid   int    // the group that mode's group bits let in
+	gid   int    // the group of mode's group bits
 
 	mu     sync.Mutex
 	groups map[uint32]membership
 }
 
-// membership is whether a user is in the group, as known until a time.
+// membership caches whether a user is in the group.
 type membership struct {
 	member bool
 	until  time.Time
 }
 
-// What is remembered of users' groups, which the user database may look up over a network: for how long, of how many.
+// Limits of the cache of memberships; a look-up in the user database may use the network.
 const (
 	groupsFor = 10 * time.Second
-	groupsOf  = 1024
+	groupsOf  = 1024 // users
 )
 
 func newAccess(cfg *Config, log *slog.Logger) (*access, error) {
@@ -70,7 +70,7 @@ func newAccess(cfg *Config, log *slog.Logger) (*access, error) {
 				log.Error("--api-keys: the file cannot be used; the keys read before stay valid", "error", err, "keys", keys.Len())
 				return
 			}
-			log.Info("API keys were read again", "keys", keys.Len(), "owners", keys.Owners())
+			log.Info("API keys reloaded", "keys", keys.Len(), "owners", keys.Owners())
 			warnOfShortKeys(log, keys)
 		})
 		if err != nil {
@@ -87,16 +87,16 @@ func warnOfShortKeys(log *slog.Logger, keys *apikeys.Keys) {
 	}
 }
 
-// denial is the answer to a request that is refused.
+// denial is the answer to a refused request.
 type denial struct {
 	reason  string
 	status  int
 	message string
 }
 
-// guarded lets requests over TCP reach next whose Host and Origin headers are ours and whose client is known and allowed.
-// The Unix socket's clients pass: the file's permissions have let them in, and no browser reaches it. Nothing of a body is
-// read before.
+// guarded passes a request over TCP to next if its Host and Origin headers name this server and its client is known and
+// allowed. Requests over the Unix socket pass: the permissions of the socket file decide there, and browsers cannot open
+// it. guarded reads no body.
 func (s *Server) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		peer, ok := ipc.PeerOf(r.Context())
@@ -132,7 +132,7 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 	})
 }
 
-// client is in whose name a request is served: the owner of its API key, else the user that the kernel tells.
+// client returns the peer whose identity a request has: the owner of its API key, else the user known to the kernel.
 func (a *access) client(r *http.Request, peer ipc.Peer) (ipc.Peer, *denial) {
 	hint := ""
 	if a.keys != nil {
@@ -152,22 +152,27 @@ func (a *access) client(r *http.Request, peer ipc.Peer) (ipc.Peer, *denial) {
 	// A reverse proxy's user is not the user of the request that it forwards.
 	if name := forwarded(r); name != "" {
 		if a.keys == nil {
-			return peer, &denial{refusedKey, http.StatusForbidden, "the header " + name + " says that a proxy forwards this request, so that the kernel cannot tell its user: the daemon needs --api-keys"}
+			return peer, &denial{refusedKey, http.StatusForbidden, "the header " + name +
+				" says that a proxy forwards this request, so its user is unknown: the daemon needs --api-keys"}
 		}
-		return peer, &denial{refusedKey, http.StatusUnauthorized, "the header " + name + " says that a proxy forwards this request, so that the kernel cannot tell its user" + hint}
+		return peer, &denial{refusedKey, http.StatusUnauthorized, "the header " + name +
+			" says that a proxy forwards this request, so its user is unknown" + hint}
 	}
 	switch {
 	case peer.Unknown != nil && a.keys != nil:
-		return peer, &denial{refusedKey, http.StatusUnauthorized, "it is not known which user asks: " + peer.Unknown.Error() + hint}
+		return peer, &denial{refusedKey, http.StatusUnauthorized, "the client's user is unknown: " + peer.Unknown.Error() + hint}
 	case peer.Unknown != nil:
-		return peer, &denial{refusedUser, http.StatusForbidden, "it is not known which user asks: " + peer.Unknown.Error() + "; the Unix socket always knows, and --api-keys gives clients keys"}
+		return peer, &denial{refusedUser, http.StatusForbidden, "the client's user is unknown: " + peer.Unknown.Error() +
+			"; use the Unix socket, or start the daemon with --api-keys"}
 	case a.allows(peer.UID):
 		return peer, nil
 	}
-	return peer, &denial{refusedUser, http.StatusForbidden, fmt.Sprintf("user %d may not use this daemon: --listen-mode is %04o, and --listen-mode and --listen-group decide as the permissions of a socket file do%s", peer.UID, a.mode, hint)}
+	return peer, &denial{refusedUser, http.StatusForbidden, fmt.Sprintf(
+		"user %d may not use this daemon: --listen-mode is %04o; --listen-mode and --listen-group work like the permissions "+
+			"of a socket file%s", peer.UID, a.mode, hint)}
 }
 
-// givenKeys are the API keys of a request: OpenAI's header, then Anthropic's.
+// givenKeys returns the API keys in a request's headers: OpenAI's Authorization, then Anthropic's X-Api-Key.
 func givenKeys(r *http.Request) (keys []string) {
 	if scheme, key, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
 		keys = append(keys, strings.TrimSpace(key))
@@ -188,8 +193,8 @@ func forwarded(r *http.Request) string {
 	return ""
 }
 
-// allows reports whether --listen-mode lets a user in. As for a socket file, the right to connect is the right to write, a
-// user has the rights of the first class it belongs to (owner, group, others), and root passes unless no class has it.
+// allows reports whether --listen-mode admits a user. As with a socket file, the write bit grants the right to connect and
+// the first class of a user counts (owner, group, others). Root is admitted unless no class has the bit.
 func (a *access) allows(uid uint32) bool {
 	group, others := a.mode&0o020 != 0, a.mode&0o002 != 0
 	switch {
@@ -207,7 +212,7 @@ func (a *access) allows(uid uint32) bool {
 	return others
 }
 
-// member reports whether a user is in the group, by the user database: over TCP the kernel tells no groups.
+// member reports whether the user database lists a user in the group; over TCP the kernel does not report groups.
 func (a *access) member(uid uint32) bool {
 	now := time.Now()
 	a.mu.Lock()
@@ -238,12 +243,12 @@ func inGroup(uid uint32, gid int) bool {
 // deny answers a refused request in the form of the API that its path belongs to.
 func (s *Server) deny(w http.ResponseWriter, r *http.Request, d *denial) {
 	s.metrics.HTTPRefused.Inc(d.reason)
-	s.log.Debug("an HTTP request is refused", "reason", d.reason, "path", r.URL.Path, "remote", r.RemoteAddr, "message", d.message)
+	s.log.Debug("HTTP request refused", "reason", d.reason, "path", r.URL.Path, "remote", r.RemoteAddr, "message", d.message)
 	rc := http.NewResponseController(w)
 	if s.cfg.StallTimeout > 0 {
 		rc.SetWriteDeadline(time.Now().Add(s.cfg.StallTimeout))
 	}
-	if r.ContentLength != 0 { // the body stays unread
+	if r.ContentLength != 0 { // do not read the body
 		w.Header().Set("Connection", "close")
 		rc.SetReadDeadline(time.Now().Add(bodyLinger))
 	}
@@ -269,8 +274,8 @@ func (s *Server) deny(w http.ResponseWriter, r *http.Request, d *denial) {
 	}{"error", body{d.status, kind, d.message}}))
 }
 
-// checkListeners refuses TCP listeners on which no client could be told from another: those that systemd passed are
-// known only now.
+// checkListeners refuses TCP listeners whose clients cannot be identified. Listeners passed by systemd are not known
+// before they are open.
 func (s *Server) checkListeners() error {
 	var errs []error
 	for _, ln := range s.listeners {
@@ -283,7 +288,7 @@ func (s *Server) checkListeners() error {
 		}
 		if err := ln.Users(); err != nil {
 			if s.access.keys == nil {
-				errs = append(errs, fmt.Errorf("--listen %s: %w; without --api-keys FILE no client could be let in", ln.Address(), err))
+				errs = append(errs, fmt.Errorf("--listen %s: %w; without --api-keys FILE it would refuse every client", ln.Address(), err))
 				continue
 			}
 			s.log.Warn("clients of this address need an API key", "address", ln.Address(), "reason", err)
@@ -292,8 +297,8 @@ func (s *Server) checkListeners() error {
 	return errors.Join(errs...)
 }
 
-// ownerName is the name of the owner of an API key that has this number, "" for a user. Safe from any goroutine; it reads
-// no file.
+// ownerName returns the name of the API-key owner with this id, "" if the id is a user's. Safe from any goroutine; it
+// reads no file.
 func (a *access) ownerName(id uint32) string {
 	if a.keys == nil || id < apikeys.FirstID {
 		return ""

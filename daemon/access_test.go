@@ -520,7 +520,7 @@ func TestListenOptions(t *testing.T) {
 	for args, want := range map[string]string{
 		"--listen 0.0.0.0:8737":                           "--listen 0.0.0.0:8737 can be reached by other machines",
 		"--listen [::]:8737":                              "--listen [::]:8737 can be reached by other machines",
-		"--listen 192.168.1.5:8737":                       "give their keys with --api-keys FILE",
+		"--listen 192.168.1.5:8737":                       "add --api-keys FILE",
 		"--listen example.org:80":                         `--listen "example.org:80" names no IP address`,
 		"--listen 127.0.0.1":                              "is no address with a port",
 		"--listen 127.0.0.1:8737 --listen 127.0.0.1:8737": "--listen names 127.0.0.1:8737 twice",

@@ -11,10 +11,10 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// What the decode loop counts. A token touches plain fields of the loop's own; what others read is stored once a step,
-// after the step's tokens were written.
+// The decode loop's metrics. A token updates plain fields that only the loop reads; account stores them in the atomics of
+// package metrics once a step, after the step's tokens were written.
 
-// tickCounts is what one step gathers for the metrics.
+// tickCounts are the counts of the current step.
 type tickCounts struct {
 	probed    int
 	probeTime time.Duration
@@ -23,15 +23,15 @@ type tickCounts struct {
 	gaps      []gap
 }
 
-// gap is the time between two tokens of one request.
+// gap is the time between two tokens of one request (ITL).
 type gap struct {
 	took     time.Duration
 	thinking bool
-	late     bool // above the request's target
+	late     bool // above the request's ITL target
 }
 
-// timeToken notes the time of a token: the first, or the gap since the one before.
-func (l *loop) timeToken(r *request, inThink bool, now time.Time) {
+// observeToken records the time of a token: TTFT for the first, else the ITL.
+func (l *loop) observeToken(r *request, inThink bool, now time.Time) {
 	l.tick.tokens++
 	if inThink {
 		l.tick.thinkRows++
@@ -57,7 +57,7 @@ func (l *loop) timeToken(r *request, inThink bool, now time.Time) {
 	r.last = now
 }
 
-// phaseChanged notes what a token meant for its request's thinking.
+// phaseChanged counts the changes of phase that a token caused.
 func (l *loop) phaseChanged(r *request, said *core.Said, now time.Time) {
 	if said.Event.Has(meridian.ForceBudget) {
 		l.m.Forced(said.Reason.String())
@@ -73,8 +73,8 @@ func (l *loop) phaseChanged(r *request, said *core.Said, now time.Time) {
 	}
 }
 
-// thoughtDone counts an ended request's thinking and is the "think" object of its eos.
-func (l *loop) thoughtDone(r *request, now time.Time) wire.ThinkSummary {
+// thinkSummary counts an ended request's thinking and returns the "think" object of its eos.
+func (l *loop) thinkSummary(r *request, now time.Time) wire.ThinkSummary {
 	t := r.ctl.Summary(int64(l.instant(now)))
 	if t.Ended != meridian.NeverThought {
 		l.m.ThoughtDone(metrics.Thought{Tokens: t.Tokens, Time: time.Duration(t.Ns), Ended: t.Ended.String(), Probes: t.Probes, Dropped: t.Dropped})
@@ -82,7 +82,7 @@ func (l *loop) thoughtDone(r *request, now time.Time) wire.ThinkSummary {
 	return wire.ThinkSummary{Tokens: t.Tokens, Time: time.Duration(t.Ns), Ended: t.Ended.String(), Probes: t.Probes}
 }
 
-// account stores a step's numbers.
+// account adds a step's counts to the metrics.
 func (l *loop) account(plan *sched.Plan, took time.Duration, done time.Time) {
 	l.recordStep(plan, took, done)
 	l.m.Step(metrics.Step{
@@ -100,9 +100,9 @@ func (l *loop) account(plan *sched.Plan, took time.Duration, done time.Time) {
 	l.tick = tickCounts{gaps: l.tick.gaps[:0]}
 }
 
-// publish copies the gauges of scheduler, ledger and prefix tree to where a scrape reads them.
+// publish stores the gauges of scheduler, ledger and prefix tree for scrapes.
 func (l *loop) publish() {
-	st, c := l.core.Scheduler().Stats(), l.core.Tree().Cells() // the scheduler knows nothing of cached prefixes: to it they are free
+	st, c := l.core.Scheduler().Stats(), l.core.Tree().Cells() // to the scheduler, cached cells are free
 	g := metrics.Scheduler{
 		QueuedInteractive: st.QueuedInteractive, QueuedBackground: st.QueuedBackground,
 		Prefilling: st.Prefilling, Decoding: st.Decoding, Paused: st.Paused,
@@ -119,7 +119,7 @@ func (l *loop) publish() {
 	l.m.SetScheduler(g)
 	if st.TargetInfeasible && !l.infeasible {
 		l.infeasible = true
-		l.log.Warn("the target between tokens cannot be met: a step of the running answers alone takes longer; prompts get the least share that moves them",
+		l.log.Warn("the ITL target cannot be met: a step of the running answers alone takes longer; prompts get the minimum chunk",
 			"target", st.ITLTarget, "predicted", st.Predicted, "answers", st.Decoding)
 	}
 	tree, ledger := l.core.Tree().Stats(), l.core.Ledger()

@@ -202,7 +202,7 @@ func TestDeveloperIsSystem(t *testing.T) {
 	} {
 		r := serve(t, fake.Config{Template: c.template})
 		m := r.model.Load()
-		text, err := m.render([]wire.Message{{Role: "developer", Content: "brief "}, {Role: "user", Content: "x"}}, rendering{})
+		text, err := m.render([]wire.Message{{Role: "developer", Content: "brief "}, {Role: "user", Content: "x"}}, renderInput{})
 		if err != nil || text != c.want {
 			t.Errorf("%q, %v", text, err)
 		}

@@ -17,12 +17,11 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// backend is the api.Backend of a Server. Each Start opens a new connection to the poller, in its client's name:
-// what holds for a framed client (queue, namespace, pausing while it does not read, cancelling when it goes) holds for
-// those of every API by the same code.
+// backend is the api.Backend of a Server. Each Start opens a connection to the poller in its client's name, so that HTTP
+// requests are queued, paused and cancelled by the same code as those of framed clients.
 type backend struct{ *Server }
 
-// maxStartBytes bounds the requests that one HTTP request may become, together.
+// maxStartBytes is the maximum size of all requests that one HTTP request becomes.
 const maxStartBytes = 64 << 20
 
 func (b backend) Start(ctx context.Context, requests ...*wire.Request) (api.Stream, error) {
@@ -33,7 +32,7 @@ func (b backend) Start(ctx context.Context, requests ...*wire.Request) (api.Stre
 		frames = wire.AppendRequest(frames, r, &def)
 		if len(frames)-before > wire.MaxFrameBytes || len(frames) > maxStartBytes {
 			return nil, &api.Error{Code: wire.FrameTooLarge, Message: fmt.Sprintf(
-				"the requests that this one asks for have more than %d bytes, or one of them more than %d", maxStartBytes, wire.MaxFrameBytes)}
+				"the body asks for requests of more than %d bytes in all, or more than %d bytes each", maxStartBytes, wire.MaxFrameBytes)}
 		}
 	}
 	conn, err := b.connect(ctx)
@@ -41,7 +40,7 @@ func (b backend) Start(ctx context.Context, requests ...*wire.Request) (api.Stre
 		return nil, err
 	}
 	s := &innerStream{b: b, ctx: ctx, conn: conn, open: len(requests), split: wire.Splitter{Max: wire.MaxEventBytes}, in: make([]byte, 16<<10)}
-	s.unhook = context.AfterFunc(ctx, func() { conn.Close() }) // a client that closes its connection cancels
+	s.unhook = context.AfterFunc(ctx, func() { conn.Close() }) // a disconnect cancels
 	if _, err := conn.Write(frames); err != nil {
 		s.Close()
 		return nil, b.lost(ctx, err)
@@ -62,7 +61,7 @@ func (b backend) connect(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
-// lost is what an HTTP client is told whose connection to the poller cannot be made or has ended with err.
+// lost returns the error of an HTTP request whose connection to the poller cannot be opened or has ended with err.
 func (b backend) lost(ctx context.Context, err error) *api.Error {
 	var refused *wire.RequestError
 	switch {
@@ -87,8 +86,8 @@ type innerStream struct {
 	unhook func() bool
 	parser wire.Parser
 	split  wire.Splitter
-	in     []byte // what is read goes here
-	rest   []byte // of in, not cut into frames yet
+	in     []byte // read buffer
+	rest   []byte // unparsed part of in
 	ev     wire.Event
 	open   int // requests that have not ended
 }
@@ -113,7 +112,7 @@ func (s *innerStream) Next() *wire.Event {
 			var n int
 			n, err = s.conn.Read(s.in)
 			if s.rest = s.in[:n]; n > 0 {
-				err = nil // if it stays, the next read returns it
+				err = nil // a lasting error comes back with the next read
 			}
 		}
 		if err != nil {
@@ -134,7 +133,7 @@ func (s *innerStream) Close() {
 	s.conn.Close()
 }
 
-// question sends one question and returns the value of its answer.
+// question sends a control question and returns the report that answers it.
 func (b backend) question(ctx context.Context, frame []byte) (json.RawMessage, error) {
 	conn, err := b.connect(ctx)
 	if err != nil {
@@ -181,12 +180,12 @@ func (b backend) Cancel(ctx context.Context, id string) bool {
 func (b backend) EndThink(ctx context.Context, id string) bool {
 	mine := b.sessions.named(b.Owner(ctx), id)
 	for _, r := range mine {
-		b.closeThought(r)
+		b.endThinking(r)
 	}
 	return len(mine) > 0
 }
 
-// named are owner's requests of this id, and the further answers of the same question: id-1, id-2, …
+// named returns owner's requests with this id, or with one of the ids of further answers (n > 1): id-1, id-2, …
 func (t *sessions) named(owner uint32, id string) (found []*request) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -203,14 +202,14 @@ func (t *sessions) named(owner uint32, id string) (found []*request) {
 	return found
 }
 
-// Facts are told of the loaded model.
+// Facts returns the loaded model's properties, nil while it loads.
 func (b backend) Facts() *api.Facts {
 	m := b.model.Load()
 	if m == nil {
 		return nil
 	}
 	f := &api.Facts{
-		Model: *m.told(), Context: m.caps.ContextTokens, Infill: m.infillers, GPU: m.caps.Device != runtime.DeviceCPU,
+		Model: *m.describe(), Context: m.caps.ContextTokens, Infill: m.infillers, GPU: m.caps.Device != runtime.DeviceCPU,
 		Parallel: b.cfg.Parallel, MaxTokens: b.cfg.MaxTokens, MaxPromptBytes: b.cfg.MaxPromptBytes, Seed: b.cfg.Seed,
 	}
 	if m.template != nil {
@@ -223,7 +222,7 @@ func (b backend) Facts() *api.Facts {
 func (b backend) Info() wire.Info     { return b.info() }
 func (b backend) Health() wire.Health { return b.health() }
 
-// Model is what answers call the model.
+// Model returns the model's name in answers, "" while it loads.
 func (b backend) Model() string {
 	if m := b.model.Load(); m != nil {
 		return m.info.Name
@@ -231,7 +230,7 @@ func (b backend) Model() string {
 	return ""
 }
 
-// Models is the list of models: one, or none while it loads.
+// Models lists the loaded model.
 func (b backend) Models() []wire.ServedModel {
 	m := b.model.Load()
 	if m == nil {
@@ -246,7 +245,7 @@ func (b backend) Models() []wire.ServedModel {
 	}}
 }
 
-// ready is the model, or why there is none.
+// ready returns the loaded model, or an error while it loads.
 func (b backend) ready() (*model, error) {
 	if m := b.model.Load(); m != nil {
 		return m, nil
@@ -259,7 +258,7 @@ func (b backend) Render(ctx context.Context, r *wire.Request) (*api.Prompt, erro
 	if err != nil {
 		return nil, err
 	}
-	p, e := m.read(b.Owner(ctx), r)
+	p, e := m.readPrompt(b.Owner(ctx), r)
 	if e != nil {
 		return nil, (*api.Error)(e)
 	}

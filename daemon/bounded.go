@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	httpKeepAlive  = 2 * time.Minute // between two requests, where --idle-timeout does not say
+	httpKeepAlive  = 2 * time.Minute // between two requests, without --idle-timeout
 	httpHeaderSize = 64 << 10
-	bodyLinger     = time.Second // for a client to read its answer while it still sends a body that is not wanted
+	bodyLinger     = time.Second // for a client to read its answer while it still sends a refused body
 )
 
-// bounded lets no request hold its connection: a body has come whole, within --body-timeout, before next sees it, and
-// a response that the client does not read is given up after --stall-timeout. Only then the request counts as in
-// flight when connections have to make way.
+// bounded limits how long a request occupies its connection. It reads the whole body within --body-timeout before it calls
+// next, and ends a response that the client does not read after --stall-timeout. A connection may be closed in favour of
+// another one (--max-sessions) until its request's body is complete.
 func (s *Server) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.cfg.StallTimeout > 0 {
@@ -31,7 +31,7 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 		ctx, done, ok := ipc.Busy(r.Context())
 		defer done()
 		if !ok {
-			<-r.Context().Done() // the connection's last answer is being written beside
+			<-r.Context().Done() // package ipc is writing the connection's last answer
 			panic(http.ErrAbortHandler)
 		}
 		if e != nil {
@@ -46,8 +46,8 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 	})
 }
 
-// readBody returns the body of a request. After an error, and where a body has no meaning, what is left of it is not
-// waited for: the connection ends with the answer.
+// readBody returns the body of a request. After an error, and for GET and HEAD, it does not read the rest of the body and
+// the connection ends with the answer.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *wire.Error) {
 	if r.ContentLength == 0 {
 		return nil, nil
@@ -71,20 +71,20 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *wire
 		rc.SetReadDeadline(time.Now().Add(s.cfg.BodyTimeout))
 	}
 	peer, _ := ipc.PeerOf(r.Context())
-	in := &bodyReader{from: io.LimitReader(r.Body, limit+1), room: &s.bodies, owner: peer.UID}
+	in := &bodyReader{from: io.LimitReader(r.Body, limit+1), budget: &s.bodies, owner: peer.UID}
 	defer in.close()
 	body, err := io.ReadAll(in)
 	switch {
-	case errors.Is(err, errNoBodyRoom):
+	case errors.Is(err, errBodyBudget):
 		abandon()
-		return nil, noBodyRoom()
+		return nil, bodyBudgetError()
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		abandon()
 		return nil, &wire.Error{Code: wire.Timeout, Message: fmt.Sprintf(
-			"the body did not come whole within %v (--body-timeout): %d bytes of it have", s.cfg.BodyTimeout, len(body))}
+			"the body is incomplete after %v (--body-timeout): %d bytes have arrived", s.cfg.BodyTimeout, len(body))}
 	case err != nil:
 		abandon()
-		return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("the body did not come whole: %v after %d bytes", err, len(body))}
+		return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("the body is incomplete: %v after %d bytes", err, len(body))}
 	case int64(len(body)) > limit:
 		abandon()
 		return nil, tooLong

@@ -18,27 +18,26 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// calibration keeps what the scheduler's cost model has learned of a model on this machine, so that a restart starts
-// calibrated. It is a file per model in the user's cache directory; what cannot be read or written costs
-// some seconds of learning, never the start.
+// calibration saves the fitted cost model of a GGUF model on this machine, so that a restart is calibrated. It is a file
+// per model in the user's cache directory. A file that cannot be read or written costs some seconds of learning.
 type calibration struct {
 	log    *slog.Logger
-	path   string // "" = nowhere
+	path   string // "" = not saved
 	cost   sched.CostState
 	origin snapshotOrigin
 	saved  time.Time
 }
 
-// saveEvery is how often the cost model is written while the loop is idle.
+// saveEvery is the minimum time between two writes of the cost model. The loop writes it while it idles.
 const saveEvery = time.Minute
 
-// openCalibration reads what an earlier run learned.
+// openCalibration reads the cost model that an earlier run saved.
 func openCalibration(cfg *Config, modelPath string, m *model, log *slog.Logger) *calibration {
 	c := &calibration{log: log, saved: time.Now()}
 	c.origin = snapshotOrigin{build: m.caps.EngineBuild, typeK: m.info.KVTypeK, typeV: m.info.KVTypeV}
 	sum, err := snapshot.Fingerprint(modelPath, "flash_attn="+cfg.FlashAttn)
 	if err != nil {
-		// A model that is not a file (tests, a memory file that is gone) is told apart by what it says of itself.
+		// The model is not a file (in tests, or deleted): identify it by its metadata.
 		sum, err = blake3.Sum256(fmt.Appendf(nil, "%+v", m.info)), nil
 	}
 	c.origin.fingerprint = sum
@@ -62,7 +61,7 @@ func openCalibration(cfg *Config, modelPath string, m *model, log *slog.Logger) 
 	return c
 }
 
-// save writes the state when it is due, or at once.
+// save writes the state if saveEvery has passed, or atOnce.
 func (c *calibration) save(state func() sched.CostState, now time.Time, atOnce bool) {
 	if c.path == "" || !atOnce && now.Sub(c.saved) < saveEvery {
 		return
@@ -74,7 +73,7 @@ func (c *calibration) save(state func() sched.CostState, now time.Time, atOnce b
 	}
 }
 
-// writeFile replaces a file whole or not at all.
+// writeFile replaces a file atomically.
 func writeFile(path string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {

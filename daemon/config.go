@@ -22,14 +22,13 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// Config is everything an operator can set, after Load has merged defaults < file < UMA_* environment < flags. Every
-// field of an option has exactly one flag, whose name is also its TOML key and, upper-cased with underscores and UMA_ in
-// front, its environment variable. Meridian has a table of the file for its many fields,
-// --meridian for any of them, and options of their own for the few that people ask for.
+// Config holds the options of uma-serve, after Load has merged defaults < file < UMA_* environment < flags. A flag's name
+// is also its TOML key and, upper-cased with underscores and the prefix UMA_, its environment variable. The fields of
+// Meridian are keys of the table [meridian] and of --meridian; common ones have an option too.
 type Config struct {
 	// Model and engine; names as in llama-server.
 	Model        string
-	ChatTemplate string // name or file; "" = the model's own
+	ChatTemplate string // name or file; "" = the model's
 	CtxSize      int
 	Parallel     int
 	BatchSize    int
@@ -53,13 +52,13 @@ type Config struct {
 	ListenMode     string   // octal
 	ListenGroup    string
 	APIKeys        string   // file; "" = none
-	AllowedHosts   []string // of the Host header, besides our own
+	AllowedHosts   []string // further values of the Host header
 	CORSOrigins    []string
 	MaxSessions    int // connections
 	MaxQueue       int // requests waiting
 	MaxFrameBytes  int
 	MaxPromptBytes int
-	MaxTokens      int // default and cap of a request's max_tokens; 0 = what the context has room for
+	MaxTokens      int // default and maximum of a request's max_tokens; 0 = as many as fit in the context
 	IdleTimeout    time.Duration
 	HeaderTimeout  time.Duration // of an HTTP request
 	BodyTimeout    time.Duration // of an HTTP body, a frame or a line
@@ -70,19 +69,19 @@ type Config struct {
 	Policy        string
 	TickBudgetMs  float64
 	GuardMs       float64
-	MaxBackground int // background requests running at once; 0 = no cap of their own
+	MaxBackground int // background requests that run at the same time; 0 = Parallel
 
 	// Thinking. Meridian.ITLTargetMs is --itl-target-ms, Meridian.ThinkFloorMs --think-floor-ms.
 	Meridian    meridian.Config
-	ThinkBudget int // --think-budget; -1: Meridian.MaxThinkTokens stands. Load copies it there; no other code reads it
+	ThinkBudget int // --think-budget; Load copies it to Meridian.MaxThinkTokens unless it is -1
 
 	// The KV cache.
 	NoPrefixCache          bool
 	SharePrefixes          string // off, system
 	KVBlockTokens          int
-	ThinkEvict             string // none, offload (a copy beside the pool), drop
+	ThinkEvict             string // none, offload (copy to the host tier), drop
 	ContextShift           bool
-	CacheRAM               Size   // "auto": a share of what is free; 0 = no host tier
+	CacheRAM               Size   // "auto": a share of free memory; 0 = no host tier
 	CacheDir               string // "" = no disk tier
 	CacheDisk              Size
 	Fabric                 string // URL; "" = none
@@ -95,16 +94,16 @@ type Config struct {
 	LogLevel        string
 	Progress        bool // draw a bar while the model loads, when stderr is a terminal
 
-	Trace string // file that the scheduler's events and plans are recorded to; "" = none
+	Trace string // file for the trace of all decisions; "" = none
 
 	ConfigFile string // --config, or the default file that Load found; "" = none
 
-	Warnings []string // what Load saw that is no error, for the log
+	Warnings []string // of Load, for the log
 
 	layers layers
 }
 
-// defaultCtxSize is the context of a model that was trained on as much or more.
+// defaultCtxSize is the default of --ctx-size in tokens, for models whose training context is at least as long.
 const defaultCtxSize = 4096
 
 // Values of --while-loading.
@@ -113,11 +112,11 @@ const (
 	loadingRefuse = "refuse"
 )
 
-// Limits that hold whatever the configuration says.
+// Limits of options.
 const (
 	maxFrameBytesLimit = wire.MaxFrameBytes
-	maxParallel        = core.MaxSequences - 8 // the rest: probe forks, snapshots, restores
-	minCtxSize         = 64                    // a chat template alone takes some dozens; llama.cpp cuts the batch to a smaller context
+	maxParallel        = core.MaxSequences - 8 // 8 sequences serve probe forks, snapshots and restores
+	minCtxSize         = 64                    // a chat template takes dozens of tokens; llama.cpp limits the batch to the context
 )
 
 // Section is a group of options under one heading of --help.
@@ -208,8 +207,8 @@ func (c *Config) sections() []Section {
 	return out
 }
 
-// llamaNames are llama-server's single-dash names of several letters, which pflag would read as a row of
-// one-letter flags, and names of the same thing that users of other servers type.
+// llamaNames maps other names of options to ours: llama-server's single-dash names of several letters, which pflag would
+// parse as several one-letter flags, and names that other servers use.
 var llamaNames = map[string]string{
 	"-np": "--parallel", "-ngl": "--gpu-layers", "--n-gpu-layers": "--gpu-layers", "-fa": "--flash-attn", "-nr": "--no-repack",
 	"-ub": "--ubatch-size", "-tb": "--threads-batch", "-ctk": "--cache-type-k", "-ctv": "--cache-type-v",
@@ -219,7 +218,7 @@ var llamaNames = map[string]string{
 	"-cram": "--cache-ram", "-rea": "--think", "--reasoning": "--think", "--reasoning-budget": "--think-budget",
 }
 
-// policyHelp lists sched.Policies for --help; a test holds it complete.
+// policyHelp describes sched.Policies for --help; a test checks that it is complete.
 const policyHelp = "meridian (answers meet --itl-target-ms; prompts and thinking share the rest), uma (prompt chunks of a fixed time next to running answers), stock (as llama-server), " +
 	"pascal (thinking first, answers at reading speed) or meridian_static (Meridian's fixed shares)"
 
@@ -249,8 +248,8 @@ func NormalizeArgs(args []string) []string {
 // unquantised are the types of V cells that need no flash attention.
 var unquantised = []string{"f32", "f16", "bf16"}
 
-// Words are the values of the options that take one of a few words, for Validate and for a shell's completion.
-var Words = map[string][]string{
+// Choices are the values of the options that take one of several words, for Validate and shell completion.
+var Choices = map[string][]string{
 	"flash-attn":     {"auto", "on", "off"},
 	"cache-type-k":   gguf.CacheTypes(),
 	"cache-type-v":   gguf.CacheTypes(),
@@ -264,7 +263,7 @@ var Words = map[string][]string{
 	"log-level":      {"debug", "info", "warn", "error"},
 }
 
-// Validate says, for each option out of its range, which and what the range is.
+// Validate returns an error for each option out of its range, with its name and range.
 func (c *Config) Validate() error {
 	var errs []error
 	bad := func(ok bool, format string, args ...any) {
@@ -301,11 +300,11 @@ func (c *Config) Validate() error {
 	oneOf := func(name, v string, allowed ...string) {
 		bad(slices.Contains(allowed, v), "--%s is %q; it must be %s", name, v, strings.Join(allowed, " or "))
 	}
-	oneOf("flash-attn", c.FlashAttn, Words["flash-attn"]...)
-	oneOf("cache-type-k", c.CacheTypeK, Words["cache-type-k"]...)
-	oneOf("cache-type-v", c.CacheTypeV, Words["cache-type-v"]...)
+	oneOf("flash-attn", c.FlashAttn, Choices["flash-attn"]...)
+	oneOf("cache-type-k", c.CacheTypeK, Choices["cache-type-k"]...)
+	oneOf("cache-type-v", c.CacheTypeV, Choices["cache-type-v"]...)
 	bad(c.FlashAttn != "off" || slices.Contains(unquantised, c.CacheTypeV), "--cache-type-v is %q; with --flash-attn off it must be %s: llama.cpp supports a quantised V cache only with flash attention", c.CacheTypeV, strings.Join(unquantised, " or "))
-	oneOf("policy", c.Policy, Words["policy"]...)
+	oneOf("policy", c.Policy, Choices["policy"]...)
 	if c.ChatTemplate != "" {
 		text, _, err := loadTemplate(c.ChatTemplate)
 		if err == nil {
@@ -315,10 +314,10 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf("--chat-template is %q; %w", c.ChatTemplate, err))
 		}
 	}
-	oneOf("while-loading", c.WhileLoading, Words["while-loading"]...)
+	oneOf("while-loading", c.WhileLoading, Choices["while-loading"]...)
 	bad(c.Policy != "stock" && c.Policy != "meridian_static" || c.MaxBackground == 0, "--max-background is %d; with --policy %s it must be 0: that policy has no priority classes", c.MaxBackground, c.Policy)
-	oneOf("share-prefixes", c.SharePrefixes, Words["share-prefixes"]...)
-	oneOf("think-evict", c.ThinkEvict, Words["think-evict"]...)
+	oneOf("share-prefixes", c.SharePrefixes, Choices["share-prefixes"]...)
+	oneOf("think-evict", c.ThinkEvict, Choices["think-evict"]...)
 	within("kv-block-tokens", c.KVBlockTokens, 1, 1<<16)
 	within("offload-threshold-blocks", c.OffloadThresholdBlocks, 1, 1<<16)
 	within("think-budget", c.ThinkBudget, -1, 1<<24)
@@ -328,7 +327,7 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("--cache-disk is %q; %w", c.CacheDisk.String(), err))
 	}
 	bad(c.CacheDir == "" || c.CacheDisk.Bytes != 0, "--cache-dir is %q and --cache-disk is 0; set --cache-disk above 0, or remove --cache-dir", c.CacheDir)
-	// The two below are checked by meridian too, but people know them by these names.
+	// Package meridian checks these two as well, but under the names of its TOML keys.
 	itl, floor := c.Meridian.ITLTargetMs, c.Meridian.ThinkFloorMs
 	known := itl >= 1 && itl <= 60_000 && floor >= 1 && floor <= 60_000
 	bad(itl >= 1 && itl <= 60_000, "--itl-target-ms is %g; it must be 1…60000", itl)
@@ -338,7 +337,7 @@ func (c *Config) Validate() error {
 			errs = append(errs, err)
 		}
 	}
-	oneOf("log-format", c.LogFormat, Words["log-format"]...)
+	oneOf("log-format", c.LogFormat, Choices["log-format"]...)
 	if _, err := c.logLevel(); err != nil {
 		errs = append(errs, err)
 	}
@@ -357,7 +356,7 @@ func (c *Config) logLevel() (slog.Level, error) {
 	return l, nil
 }
 
-// NewFlagSet returns the options, bound to a Config that holds their defaults, and their sections for --help.
+// NewFlagSet returns the options, a Config with their defaults that they set, and their sections for --help.
 func NewFlagSet() (*pflag.FlagSet, *Config, []Section) {
 	c := &Config{Meridian: meridian.DefaultConfig()}
 	fs := pflag.NewFlagSet("uma-serve", pflag.ContinueOnError)
@@ -370,7 +369,7 @@ func NewFlagSet() (*pflag.FlagSet, *Config, []Section) {
 	return fs, c, sections
 }
 
-// socketPath is where the daemon listens when nothing was handed to it by systemd.
+// socketPath is the path of the Unix socket, unless systemd passes a socket.
 func (c *Config) socketPath() string {
 	if c.Socket != "" {
 		return c.Socket
@@ -378,5 +377,6 @@ func (c *Config) socketPath() string {
 	return sockpath.Default()
 }
 
-// privileged reports whether a peer may look at everybody's requests and prefixes: root and the server's own user.
+// privileged reports whether a peer is an operator, who may see all users' requests and prefixes: root or the server's
+// user.
 func (c *Config) privileged(uid uint32) bool { return uid == 0 || uid == uint32(os.Getuid()) }

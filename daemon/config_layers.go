@@ -28,10 +28,10 @@ const (
 // envPrefix begins the environment variable of each option: --ctx-size is UMA_CTX_SIZE.
 const envPrefix = "UMA_"
 
-// systemConfigFile is the default file of daemons whose user has none.
+// systemConfigFile is the default configuration file if the user has none.
 const systemConfigFile = "/etc/uma-serve/uma-serve.toml"
 
-// otherVariables are the UMA_ variables that are no options of the daemon, and where each is read.
+// otherVariables are the UMA_ variables that are not options of the daemon, and their readers.
 var otherVariables = []string{
 	"UMA_DEBUG",       // here
 	"UMA_BACKEND_DIR", // runtime/llama
@@ -45,18 +45,18 @@ func envName(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// layers is where the options of a Config come from. No library merges them (viper, koanf): each flag already parses,
-// checks and prints its own value, so that a layer is one loop over the flags, and an error can name the layer.
+// layers records which layer set each option. It uses no library such as viper or koanf: a flag parses, checks and prints
+// its value, so that a layer is one loop over the flags and an error names the layer.
 type layers struct {
 	options *pflag.FlagSet    // every option, bound to the Config
-	source  map[string]string // by option or "meridian.KEY": the layer that set it; absent = fromDefault
+	source  map[string]string // by option or "meridian.KEY"; absent = fromDefault
 }
 
 // given reports whether any layer names the option.
 func (c *Config) given(option string) bool { return c.layers.source[option] != "" }
 
-// Load merges the layers into c, defaults < file < environment < flags, and validates the result. The command line must
-// have been parsed, by the flag set of NewFlagSet or by one that its options were added to. environ is os.Environ().
+// Load merges the layers into c (defaults < file < environment < flags) and validates the result. Call it after parsing
+// the command line, with the flag set of NewFlagSet or one that includes its flags. environ is os.Environ().
 func (c *Config) Load(environ []string) error {
 	env := map[string]string{}
 	for _, kv := range environ {
@@ -67,8 +67,7 @@ func (c *Config) Load(environ []string) error {
 	}
 	c.Warnings = append(c.Warnings, unknownVariables(c.layers.options, env)...)
 
-	// Each flag's own Changed, not the set's list of what it has parsed (Visit): the command line is parsed by the set of
-	// the command that the options were added to, and only the flags themselves are common to both sets.
+	// Not FlagSet.Visit: the flag set that parsed the command line may be another one, which shares only the flags.
 	c.layers.source = map[string]string{}
 	c.layers.options.VisitAll(func(f *pflag.Flag) {
 		if f.Changed {
@@ -101,15 +100,17 @@ func (c *Config) Load(environ []string) error {
 		errs = append(errs, c.loadFile(c.ConfigFile))
 	}
 	if n := max(c.Threads, c.ThreadsBatch); n > runtime.NumCPU() {
-		c.Warnings = append(c.Warnings, fmt.Sprintf("--threads or --threads-batch is %d, but this process may use only %d processors: compute threads spin while they wait for each other, so each step takes many times as long", n, runtime.NumCPU()))
+		c.Warnings = append(c.Warnings, fmt.Sprintf(
+			"--threads or --threads-batch is %d, but this process may use only %d processors: compute threads spin while "+
+				"they wait for each other, so each step takes many times as long", n, runtime.NumCPU()))
 	}
-	c.settleThinkBudget()
+	c.applyThinkBudget()
 	errs = append(errs, c.Validate())
 	return errors.Join(errs...)
 }
 
-// defaultConfigFile is the first file that exists of $XDG_CONFIG_HOME/uma-serve/uma-serve.toml and systemConfigFile, ""
-// when there is none. It is where systemd's %E points to, of a user's service and of the system's.
+// defaultConfigFile returns the first of $XDG_CONFIG_HOME/uma-serve/uma-serve.toml and systemConfigFile that exists, else
+// "". systemd's %E names the same folders, for user services and system services.
 func defaultConfigFile(environ []string) string {
 	get := func(name string) (value string) {
 		for _, kv := range environ {
@@ -120,15 +121,14 @@ func defaultConfigFile(environ []string) string {
 		return value
 	}
 	var candidates []string
-	// The XDG specification: a relative path is invalid and to be ignored.
+	// The XDG specification says to ignore a relative path.
 	if dir := get("XDG_CONFIG_HOME"); filepath.IsAbs(dir) {
 		candidates = append(candidates, filepath.Join(dir, "uma-serve", "uma-serve.toml"))
 	} else if home := get("HOME"); filepath.IsAbs(home) {
 		candidates = append(candidates, filepath.Join(home, ".config", "uma-serve", "uma-serve.toml"))
 	}
 	for _, path := range append(candidates, systemConfigFile) {
-		// A file that is there and cannot be read is an error when it is read: to pass over it would serve other options
-		// than those written down.
+		// A file that exists but cannot be read is an error later: skipping it would ignore its options silently.
 		if _, err := os.Stat(path); err == nil || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
 			return path
 		}
@@ -136,7 +136,7 @@ func defaultConfigFile(environ []string) string {
 	return ""
 }
 
-// unknownVariables says which UMA_ variables no program of ours reads.
+// unknownVariables returns a warning for each UMA_ variable that no program of this project reads.
 func unknownVariables(options *pflag.FlagSet, env map[string]string) (warnings []string) {
 	known := slices.Clone(otherVariables)
 	options.VisitAll(func(f *pflag.Flag) { known = append(known, envName(f.Name)) })
@@ -153,14 +153,14 @@ func unknownVariables(options *pflag.FlagSet, env map[string]string) (warnings [
 	return warnings
 }
 
-// loadFile sets from a TOML file what no layer above has set. Keys are option names, with - or _.
+// loadFile sets the options of a TOML file that no higher layer has set. Keys are option names, with - or _.
 func (c *Config) loadFile(path string) error {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("config %s: "+format, append([]any{path}, args...)...)
 	}
 	st, err := os.Stat(path)
 	if err == nil && !st.Mode().IsRegular() {
-		return fail("it is %s, not a file", clierr.Kind(st.Mode())) // to open a pipe could wait for ever
+		return fail("it is %s, not a file", clierr.Kind(st.Mode())) // opening a FIFO would block
 	}
 	if err == nil && st.Size() > maxConfigBytes {
 		return fail("it has %d bytes; the maximum is %d", st.Size(), maxConfigBytes)
@@ -218,10 +218,10 @@ func (c *Config) loadFile(path string) error {
 	return errors.Join(errs...)
 }
 
-// maxConfigBytes is far above what all options take.
+// maxConfigBytes is the maximum size of a configuration file, far above that of all options.
 const maxConfigBytes = 1 << 20
 
-// setScalar gives an option a value of a TOML document.
+// setScalar sets an option to a value of a TOML document.
 func setScalar(f *pflag.Flag, v any) error {
 	switch v := v.(type) {
 	case string, int64, float64, bool:

@@ -17,10 +17,10 @@ import (
 // listFlag is an option of several values: comma-separated, and repeatable on the command line.
 type listFlag struct {
 	values *[]string
-	set    bool // the command line has named it
+	set    bool // Set was called
 }
 
-// Set adds values; the first call replaces those of the default.
+// Set adds values; the first call replaces the default.
 func (f *listFlag) Set(text string) error {
 	if !f.set {
 		*f.values, f.set = nil, true
@@ -35,10 +35,10 @@ func (f *listFlag) Set(text string) error {
 
 func (f *listFlag) String() string { return strings.Join(*f.values, ",") }
 
-// Type is the word for it in --help.
+// Type implements pflag.Value.
 func (f *listFlag) Type() string { return "list" }
 
-// setList gives an option of several values those of a TOML list.
+// setList sets an option of several values to those of a TOML list.
 func setList(f *pflag.Flag, values []any) error {
 	var texts []string
 	for _, v := range values {
@@ -94,7 +94,7 @@ func (c *Config) validateListen() (errs []error) {
 	return errs
 }
 
-// listenAddresses are the addresses of --listen.
+// listenAddresses parses the addresses of --listen.
 func (c *Config) listenAddresses() (addrs []netip.AddrPort, err error) {
 	var errs []error
 	for _, text := range c.Listen {
@@ -108,15 +108,16 @@ func (c *Config) listenAddresses() (addrs []netip.AddrPort, err error) {
 	return addrs, errors.Join(errs...)
 }
 
-// mayListen refuses an address that other machines reach while nothing tells clients apart there.
+// mayListen refuses an address that other machines can reach without --api-keys: nothing would identify its clients.
 func (c *Config) mayListen(a netip.AddrPort) error {
 	if c.APIKeys != "" || a.Addr().IsLoopback() {
 		return nil
 	}
-	return fmt.Errorf("--listen %s can be reached by other machines, where the kernel does not know the users: give their keys with --api-keys FILE, or listen on 127.0.0.1 or [::1]", a)
+	return fmt.Errorf("--listen %s can be reached by other machines, whose users the kernel does not know: "+
+		"add --api-keys FILE, or listen on 127.0.0.1 or [::1]", a)
 }
 
-// socketMode reads permission bits.
+// socketMode parses octal permission bits.
 func socketMode(option, text string) (os.FileMode, error) {
 	var m uint32
 	if n, err := fmt.Sscanf(text, "%o", &m); n != 1 || err != nil || m > 0o777 {

@@ -15,16 +15,16 @@ import (
 	"github.com/uma-serve/uma-serve/meridian"
 )
 
-// The [meridian] tables of the configuration file, and --meridian KEY=VALUE, which sets one of their keys.
+// The [meridian] table of the configuration file, and --meridian KEY=VALUE, which sets one of its keys.
 //
-// A key is a field of meridian.Config, or an option of this program that has a place there by its nature
-// ([meridian.disagg] fabric = … is --fabric). The tables of the original's meridian.toml ([scheduler], [entropy],
-// [kv_memory], [disagg]) may be written as sub-tables; a key means the same in each of them and in [meridian] itself.
+// A key is a field of meridian.Config, or a second name of an option ([meridian.disagg] fabric = … is --fabric). The tables
+// of Meridian's meridian.toml ([scheduler], [entropy], [kv_memory], [disagg]) are accepted as sub-tables; a key means the
+// same in each of them and in [meridian].
 
 // meridianTables are the sub-tables that only group keys.
 var meridianTables = []string{"scheduler", "entropy", "kv_memory", "disagg"}
 
-// meridianFlags are the options with a second name as a key of [meridian]: the two are one setting.
+// meridianFlags maps keys of [meridian] to the option that they set.
 var meridianFlags = map[string]string{
 	"output_tpot_budget_ms":    "itl-target-ms",
 	"think_tpot_budget_ms":     "think-floor-ms",
@@ -38,7 +38,7 @@ var meridianFlags = map[string]string{
 	"kv_block_tokens":          "kv-block-tokens",
 }
 
-// meridianKeys are the keys of [meridian] that are fields of meridian.Config, with their field's index.
+// meridianKeys maps keys of [meridian] to the index of their field in meridian.Config.
 var meridianKeys = func() map[string]int {
 	m := map[string]int{}
 	t := reflect.TypeFor[meridian.Config]()
@@ -50,14 +50,14 @@ var meridianKeys = func() map[string]int {
 	return m
 }()
 
-// allMeridianKeys are all there are, sorted.
+// allMeridianKeys returns all keys of [meridian], sorted.
 func allMeridianKeys() []string {
 	keys := slices.AppendSeq(slices.Collect(maps.Keys(meridianKeys)), maps.Keys(meridianFlags))
 	slices.Sort(keys)
 	return slices.Compact(keys)
 }
 
-// flattenMeridian lifts the keys of the sub-tables that only group.
+// flattenMeridian moves the keys of meridianTables up into one table.
 func flattenMeridian(table map[string]any) (map[string]any, error) {
 	flat := map[string]any{}
 	var errs []error
@@ -84,8 +84,8 @@ func flattenMeridian(table map[string]any) (map[string]any, error) {
 	return flat, errors.Join(errs...)
 }
 
-// loadMeridian sets what the [meridian] tables of a file say and no layer above has set. seen has the options that the
-// file names at its top.
+// loadMeridian sets the keys of the file's [meridian] table that no higher layer has set. seen holds the options at the
+// top of the file.
 func (c *Config) loadMeridian(table map[string]any, seen map[string]string) error {
 	flat, err := flattenMeridian(table)
 	errs := []error{err}
@@ -118,12 +118,13 @@ func (c *Config) setMeridian(key string, v any) error {
 	if !ok {
 		return fmt.Errorf("unknown key %q%s", "meridian."+key, didYouMean(key, allMeridianKeys()))
 	}
-	if _, text := v.(string); !text && isWord(reflect.TypeFor[meridian.Config]().Field(i).Type) { // a number would be read as the word's place in its list
+	// An enum's decoder would accept a number as an index.
+	if _, text := v.(string); !text && isWord(reflect.TypeFor[meridian.Config]().Field(i).Type) {
 		return fmt.Errorf("key %q is %v: it must be a word", "meridian."+key, v)
 	}
 	doc, err := toml.Marshal(map[string]any{key: v})
 	if err == nil {
-		// Into a copy: a list must replace the one before, and a half-read value must not stay.
+		// Decode into a fresh value: a list replaces the old one, and a failed value changes nothing.
 		fresh := meridian.DefaultConfig()
 		d := toml.NewDecoder(strings.NewReader(string(doc))).DisallowUnknownFields()
 		if err = d.Decode(&fresh); err == nil {
@@ -138,12 +139,12 @@ func (c *Config) setMeridian(key string, v any) error {
 	return fmt.Errorf("key %q is %v: %w", "meridian."+key, v, meridianWanted(reflect.TypeFor[meridian.Config]().Field(i).Type, err))
 }
 
-// isWord reports whether a field is one of a few words, which its type reads itself.
+// isWord reports whether a field's type is an enum that parses its words.
 func isWord(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// meridianWanted is err, with which a value of a [meridian] key was refused; where that is the TOML decoder's, what the
+// meridianWanted returns the error for a refused value: an enum's error names the words, for other types it says what the
 // key takes.
 func meridianWanted(t reflect.Type, err error) error {
 	if isWord(t) {
@@ -162,14 +163,14 @@ func meridianWanted(t reflect.Type, err error) error {
 	return errors.New(`it must be a table such as { open = ["<think>"], close = ["</think>"] }`)
 }
 
-// meridianFlag is --meridian KEY=VALUE, which may be given many times, or once with commas between.
+// meridianFlag is --meridian KEY=VALUE, repeatable or comma-separated.
 type meridianFlag struct {
 	c    *Config
 	keys []string
 	text []string
 }
 
-// Set reads "key=value" pairs. A value is written as in TOML; a word needs no quotes.
+// Set parses KEY=VALUE pairs. A value is written as in TOML; a word needs no quotes.
 func (m *meridianFlag) Set(text string) error {
 	for pair := range strings.SplitSeq(text, ",") {
 		key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
@@ -193,13 +194,13 @@ func (m *meridianFlag) Set(text string) error {
 	return nil
 }
 
-// String is what was set.
+// String returns the pairs that were set.
 func (m *meridianFlag) String() string { return strings.Join(m.text, ",") }
 
-// Type is the word for it in --help.
+// Type implements pflag.Value.
 func (m *meridianFlag) Type() string { return "key=value" }
 
-// textFlag makes an enum of package meridian an option.
+// textFlag is the flag of an enum of package meridian.
 type textFlag struct {
 	v interface {
 		MarshalText() ([]byte, error)
@@ -213,15 +214,15 @@ func (f textFlag) String() string {
 	if f.v == nil {
 		return ""
 	}
-	b, _ := f.v.MarshalText() // its own words cannot fail
+	b, _ := f.v.MarshalText() // a value that UnmarshalText accepted
 	return string(b)
 }
 
 func (f textFlag) Type() string { return "word" }
 
-// settleThinkBudget puts --think-budget where it belongs, in max_think_tokens. A budget below min_think_tokens lowers
-// that too, unless it is set explicitly: a request for short thinking implies a short minimum.
-func (c *Config) settleThinkBudget() {
+// applyThinkBudget copies --think-budget to max_think_tokens. A budget below min_think_tokens lowers that too, unless it
+// was set.
+func (c *Config) applyThinkBudget() {
 	if c.ThinkBudget < 0 {
 		return
 	}
@@ -231,7 +232,7 @@ func (c *Config) settleThinkBudget() {
 	}
 }
 
-// didYouMean is the end of a sentence about an unknown name: the word it is most like, if one is alike at all.
+// didYouMean returns a suggestion to append to an error about an unknown name, "" if no word is similar.
 func didYouMean(name string, words []string) string {
 	near := clierr.Nearest(name, words)
 	if near == "" {

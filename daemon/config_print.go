@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// WriteTOML writes every option as a line of a configuration file, section by section: what some layer has set with the
-// name of that layer, defaults as comments. Read as --config, the text gives the same configuration, apart from the
-// password of a --fabric, which is left out.
+// WriteTOML writes every option as a line of a configuration file, by section: options that a layer has set with the name
+// of the layer, defaults as comments. Used as --config, the file gives the same configuration, except the password of
+// --fabric, which is omitted.
 func (c *Config) WriteTOML(w io.Writer, sections []Section) error {
 	var b bytes.Buffer
 	file := c.ConfigFile
@@ -44,7 +44,7 @@ func (c *Config) WriteTOML(w io.Writer, sections []Section) error {
 	return err
 }
 
-// WriteSample writes every option as a comment with its help and default: the file to begin with.
+// WriteSample writes a sample configuration file: every option as a comment, with its help and default.
 func (c *Config) WriteSample(w io.Writer, sections []Section) error {
 	var b bytes.Buffer
 	fmt.Fprint(&b, `# uma-serve.toml: the options of uma-serve, each with its default. Remove the # of a line to set it.
@@ -74,7 +74,7 @@ func (c *Config) WriteSample(w io.Writer, sections []Section) error {
 	return err
 }
 
-// isKey reports whether an option can stand in the file: --config cannot, --meridian is the table [meridian] there.
+// isKey reports whether an option is a key of the file: --config is not, and --meridian is the table [meridian].
 func isKey(f *pflag.Flag) bool { return f.Name != "config" && f.Name != "meridian" }
 
 func (c *Config) writeKey(b *bytes.Buffer, key string, value any, option string) {
@@ -87,14 +87,14 @@ func (c *Config) writeKey(b *bytes.Buffer, key string, value any, option string)
 		source += " " + envName(option)
 	}
 	text := line(key, value)
-	if strings.Contains(text, "\n") { // a sub-table or a text of several lines has no room for a comment behind it
+	if strings.Contains(text, "\n") { // put the comment before a value of several lines
 		fmt.Fprintf(b, "# %s:\n%s\n", source, text)
 		return
 	}
 	fmt.Fprintf(b, "%s  # %s\n", text, source)
 }
 
-// tomlValue is an option's value as TOML has it.
+// tomlValue returns an option's value for the TOML encoder.
 func tomlValue(f *pflag.Flag) any {
 	text := f.Value.String()
 	switch f.Value.Type() {
@@ -112,7 +112,7 @@ func tomlValue(f *pflag.Flag) any {
 // password is the user part of a URL.
 var password = regexp.MustCompile(`://[^/@]*@`)
 
-// literal is a value that stands in TOML as it is.
+// literal is a value that is written to TOML unquoted.
 type literal string
 
 func line(key string, value any) string {
@@ -128,7 +128,7 @@ func line(key string, value any) string {
 	return strings.TrimSpace(b.String())
 }
 
-// comment is text as lines of a comment.
+// comment wraps text into comment lines.
 func comment(text string) string {
 	var b strings.Builder
 	at := 0

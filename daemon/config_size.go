@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// Size is an amount of memory as people write it: "512MiB", "2GB", "25%" of what is free, "0" for none, or "auto".
-// A bare number counts MiB, as llama-server's --cache-ram does.
+// Size is an amount of memory: "512MiB", "2GB", "25%" of free memory, "0" for none, or "auto". A bare number is MiB, as in
+// llama-server's --cache-ram.
 type Size struct {
 	Auto  bool
-	Share float64 // 0…1 of what is free; 0 = Bytes holds
+	Share float64 // 0…1 of free memory; 0 = use Bytes
 	Bytes int64
 
 	text string
 }
 
-// sizeUnits: those in powers of 1024 and those in powers of 1000.
+// sizeUnits are the suffixes of sizes.
 var sizeUnits = []struct {
 	name  string
 	bytes float64
@@ -28,7 +28,7 @@ var sizeUnits = []struct {
 	{"k", 1 << 10}, {"m", 1 << 20}, {"g", 1 << 30}, {"t", 1 << 40}, {"b", 1},
 }
 
-// Set reads a size. It implements pflag.Value.
+// Set parses a size. It implements pflag.Value.
 func (s *Size) Set(text string) error {
 	const must = `write a size such as "512MiB" or "2GB", a percentage of free memory such as "25%", "0" for none, or "auto"`
 	t := strings.ToLower(strings.TrimSpace(text))
@@ -68,13 +68,13 @@ func (s *Size) Set(text string) error {
 	return nil
 }
 
-// String is the text that was set.
+// String returns the text that was set.
 func (s *Size) String() string { return s.text }
 
-// Type is the word for it in --help.
+// Type implements pflag.Value.
 func (s *Size) Type() string { return "size" }
 
-// Of is the size in bytes where so many are free. A size that is "auto" has no number: false.
+// Of returns the size in bytes, given the bytes of free memory. ok is false for "auto".
 func (s *Size) Of(free uint64) (bytes int64, ok bool) {
 	switch {
 	case s.Auto:
@@ -85,7 +85,7 @@ func (s *Size) Of(free uint64) (bytes int64, ok bool) {
 	return s.Bytes, true
 }
 
-// absolute is nil for a size that needs nothing else to be a number.
+// absolute returns an error if the size is "auto" or a percentage.
 func (s *Size) absolute() error {
 	if s.Auto || s.Share > 0 {
 		return errors.New(`it must be a size such as "10GiB"`)

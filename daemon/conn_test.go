@@ -134,7 +134,7 @@ func TestHalfClosedHTTPClientGetsItsAnswer(t *testing.T) {
 // TestHalfClosedHTTPClientThatGoesCancels: what a half-closed client asked is cancelled when it goes altogether.
 func TestHalfClosedHTTPClientThatGoesCancels(t *testing.T) {
 	r := serve(t, fake.Config{}, "-c", "1000000")
-	h := r.hold() // nobody reads, and before its context is full the client is gone
+	h := r.hold() // the client does not read, and disconnects before its context is full
 	c := r.raw()
 	r.say(c, "%s", httpPost("/v1/completions", `{"prompt":"endless"}`))
 	c.CloseWrite()

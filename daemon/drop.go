@@ -15,129 +15,142 @@ import (
 )
 
 const (
-	// dropTimeout bounds how long a drop waits for a disk or a fabric.
-	dropTimeout = time.Minute
-	// maxDrops bounds the drops at one time: each has a goroutine.
-	maxDrops = 4
+	dropTimeout = time.Minute // for the disk and the fabric, per drop
+	maxDrops    = 4           // at the same time; each has a goroutine
 )
 
-// copies is what a drop leaves to be done beside the loop: what lies outside of the pool.
-type copies struct {
-	uid       uint32
-	all       bool // everything of uid
-	everybody bool // uid may drop what others own
-	files     []func(context.Context) error
-	parts     int
-	keys      []string      // on the fabric
-	part      *snapshot.Key // a stored part, with what goes on from it
-	partP0    int
+// dropJob is the slow part of `kv drop`: it deletes the copies outside the pool, on a goroutine other than the loop's.
+type dropJob struct {
+	uid      uint32
+	all      bool // all copies of uid
+	operator bool // uid may drop the copies of all users
+	deletes  []func(context.Context) error
+	parts    int           // stored parts removed so far
+	keys     []string      // on the fabric
+	part     *snapshot.Key // a stored part, deleted with the parts that continue it
+	partP0   int           // its first position
 }
 
-// newCopies begins a drop. With all, it takes the names of all that this process has on the fabric.
-func (s *stores) newCopies(uid uint32, all, everybody bool) *copies {
+// newDrop begins a drop. With all it takes every key that this process has on the fabric and that uid may drop.
+func (s *stores) newDrop(uid uint32, all, operator bool) *dropJob {
 	if s.cache == nil {
 		return nil
 	}
-	c := &copies{uid: uid, all: all, everybody: everybody}
+	d := &dropJob{uid: uid, all: all, operator: operator}
 	if all && s.remote != nil {
 		for key, ns := range s.remote.sent {
-			if everybody || ns == uid {
-				c.keys = append(c.keys, key)
+			if operator || ns == uid {
+				d.keys = append(d.keys, key)
 				delete(s.remote.sent, key)
 			}
 		}
 	}
-	return c
+	return d
 }
 
-// dropPrefix takes the copies of a prefix that has just left the pool, but for what others begin with too.
-func (s *stores) dropPrefix(c *copies, ns uint32, tokens []runtime.Token) {
-	if c == nil {
+// dropPrefix adds the copies of a prefix that has just left the pool, except the parts that it shares with another prefix.
+func (s *stores) dropPrefix(d *dropJob, ns uint32, tokens []runtime.Token) {
+	if d == nil {
 		return
 	}
-	n, gone := s.cache.DeletePrefix(snapshot.Namespace(ns), tokens)
-	c.parts += n
-	c.files = append(c.files, gone)
+	n, del := s.cache.DeletePrefix(snapshot.Namespace(ns), tokens)
+	d.parts += n
+	d.deletes = append(d.deletes, del)
 	if s.remote == nil {
 		return
 	}
-	keep := 0
-	if !c.all {
-		keep = s.l.core.Tree().Lookup(&kvsnap.Prompt{NS: ns, Tokens: append(tokens[:len(tokens):len(tokens)], 0), NoWait: true}).Len
+	shared := 0
+	if !d.all {
+		longer := append(tokens[:len(tokens):len(tokens)], 0)
+		shared = s.l.core.Tree().Lookup(&kvsnap.Prompt{NS: ns, Tokens: longer, NoWait: true}).Len
 		if m, ok := s.cache.Peek(snapshot.Namespace(ns), tokens); ok {
-			keep = max(keep, m.Tokens)
+			shared = max(shared, m.Tokens)
 		}
 	}
-	from := len(c.keys)
-	c.keys = s.remote.keys(c.keys, ns, tokens, keep)
-	for _, key := range c.keys[from:] {
+	from := len(d.keys)
+	d.keys = s.remote.keys(d.keys, ns, tokens, shared)
+	for _, key := range d.keys[from:] {
 		delete(s.remote.sent, key)
 	}
 }
 
-// drop removes copies, says in done how many they were, and returns when they are gone. It runs beside the loop.
-func (s *stores) drop(c *copies, done *wire.KVDone) error {
+// drop deletes d's copies and adds their number to done. It runs on a goroutine other than the loop's.
+func (s *stores) drop(d *dropJob, done *wire.KVDone) error {
 	if s.dropping.Add(1) > maxDrops {
 		s.dropping.Add(-1)
-		return fmt.Errorf("%d drops are under way; the pool is emptied, ask again for the copies outside of it", maxDrops)
+		return fmt.Errorf("%d drops are running; the cells in the pool are dropped, repeat the command for the copies outside it",
+			maxDrops)
 	}
 	defer s.dropping.Add(-1)
 	ctx, cancel := context.WithTimeout(context.Background(), dropTimeout)
 	defer cancel()
-	keys := map[string]struct{}{}
-	for _, k := range c.keys {
-		keys[k] = struct{}{}
-	}
-	mine := func(ns snapshot.Namespace) bool { return c.everybody || uint32(ns) == c.uid }
-	if s.remote != nil && (c.all || c.part != nil) {
-		// What an earlier process has pushed is known by what it has stored.
-		s.cache.Sequences(func(ns snapshot.Namespace, part snapshot.Key) bool {
-			return mine(ns) && (c.part == nil || part == *c.part)
-		}, func(ns snapshot.Namespace, tokens []runtime.Token) {
-			for _, k := range s.remote.keys(nil, uint32(ns), tokens, c.partP0) {
-				keys[k] = struct{}{}
-			}
-		})
-	}
-	var errs []error
-	for _, gone := range c.files {
-		errs = append(errs, gone(ctx))
-	}
-	if c.part != nil {
-		n, err := s.cache.Delete(ctx, *c.part)
-		if errors.Is(err, snapshot.ErrNotFound) {
-			err = nil // it went by itself
-		}
-		c.parts, errs = c.parts+n, append(errs, err)
-	}
-	if c.all {
-		spaces := map[snapshot.Namespace]bool{snapshot.Namespace(c.uid): true}
-		for _, i := range s.cache.List() {
-			spaces[i.Namespace] = mine(i.Namespace)
-		}
-		for ns, ok := range spaces {
-			if ok {
-				n, err := s.cache.DeleteNamespace(ctx, ns)
-				c.parts, errs = c.parts+n, append(errs, err)
-			}
-		}
-	}
+	keys := s.fabricKeys(d)
+	errs := []error{s.dropStored(ctx, d)}
 	removed := 0
 	if s.remote != nil {
-		n, err := s.remote.out.Delete(ctx, slices.Sorted(maps.Keys(keys)))
+		n, err := s.remote.out.Delete(ctx, keys)
 		if err != nil {
-			err = fmt.Errorf("%d of %d pieces are left on the fabric, until they expire: %w", len(keys)-n, len(keys), err)
+			err = fmt.Errorf("%d of %d pieces remain on the fabric until they expire: %w", len(keys)-n, len(keys), err)
 		}
 		removed, errs = n, append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("%s Not all copies are gone: %w", done.Text, err)
+		return fmt.Errorf("%s Some copies remain: %w", done.Text, err)
 	}
-	if c.parts > 0 {
-		done.Text += fmt.Sprintf(" %d stored parts went with it.", c.parts)
+	if d.parts > 0 {
+		done.Text += fmt.Sprintf(" %d stored parts were dropped with it.", d.parts)
 	}
 	if removed > 0 {
 		done.Text += fmt.Sprintf(" %d pieces were removed from the fabric.", removed)
 	}
 	return nil
+}
+
+// mine reports whether d may drop the copies of a namespace.
+func (d *dropJob) mine(ns snapshot.Namespace) bool { return d.operator || uint32(ns) == d.uid }
+
+// fabricKeys returns d's keys on the fabric, sorted. The stored parts name those that an earlier process pushed.
+func (s *stores) fabricKeys(d *dropJob) []string {
+	keys := map[string]struct{}{}
+	for _, k := range d.keys {
+		keys[k] = struct{}{}
+	}
+	if s.remote != nil && (d.all || d.part != nil) {
+		s.cache.Sequences(func(ns snapshot.Namespace, part snapshot.Key) bool {
+			return d.mine(ns) && (d.part == nil || part == *d.part)
+		}, func(ns snapshot.Namespace, tokens []runtime.Token) {
+			for _, k := range s.remote.keys(nil, uint32(ns), tokens, d.partP0) {
+				keys[k] = struct{}{}
+			}
+		})
+	}
+	return slices.Sorted(maps.Keys(keys))
+}
+
+// dropStored deletes d's parts in memory and on disk.
+func (s *stores) dropStored(ctx context.Context, d *dropJob) error {
+	var errs []error
+	for _, del := range d.deletes {
+		errs = append(errs, del(ctx))
+	}
+	if d.part != nil {
+		n, err := s.cache.Delete(ctx, *d.part)
+		if errors.Is(err, snapshot.ErrNotFound) {
+			err = nil // evicted meanwhile
+		}
+		d.parts, errs = d.parts+n, append(errs, err)
+	}
+	if d.all {
+		spaces := map[snapshot.Namespace]bool{snapshot.Namespace(d.uid): true}
+		for _, i := range s.cache.List() {
+			spaces[i.Namespace] = d.mine(i.Namespace)
+		}
+		for ns, ok := range spaces {
+			if ok {
+				n, err := s.cache.DeleteNamespace(ctx, ns)
+				d.parts, errs = d.parts+n, append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
 }

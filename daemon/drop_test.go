@@ -70,7 +70,7 @@ func TestDropAllReturnsWhenTheCopiesAreGone(t *testing.T) {
 		if rep, err := r.dial().KV(context.Background(), false); err != nil || len(rep.Entries) != 0 {
 			t.Errorf("restart %v: %+v, %v", restart, rep, err)
 		}
-		if !strings.Contains(done.Text, "stored parts went with it") || !strings.Contains(done.Text, "removed from the fabric") {
+		if !strings.Contains(done.Text, "stored parts were dropped with it") || !strings.Contains(done.Text, "removed from the fabric") {
 			t.Errorf("restart %v: it says %q", restart, done.Text)
 		}
 		if err := r.stop(); err != nil {
@@ -139,7 +139,7 @@ func TestDropSaysWhatIsLeft(t *testing.T) {
 	r.settled()
 	mr.Close()
 	_, err := r.dial().KVDo(context.Background(), wire.KVDrop, "all")
-	if err == nil || !strings.Contains(err.Error(), "left on the fabric") {
+	if err == nil || !strings.Contains(err.Error(), "remain on the fabric") {
 		t.Errorf("%v", err)
 	}
 	if rep, err := r.dial().KV(context.Background(), false); err != nil || len(rep.Entries) != 0 {

@@ -11,10 +11,10 @@ import (
 	"github.com/uma-serve/uma-serve/sampler"
 )
 
-// What the decode loop says to clients. Every frame goes through send, which never blocks: what a connection has
-// no room for waits in its request, and the request is paused until the client has read.
+// The decode loop's output. Every frame goes through send, which never blocks: when a connection's send ring is full,
+// the frame waits in its request, and the request is paused until the client has read.
 
-// emit sends what a token adds to r's output.
+// emit sends the text and the calls that a token adds to r's output.
 func (l *loop) emit(r *request, c *sampler.Choice, said *core.Said) {
 	thought, answer := said.Think, said.Answer
 	if r.chat || !r.stream {
@@ -37,7 +37,7 @@ func (l *loop) emit(r *request, c *sampler.Choice, said *core.Said) {
 		if len(answer) == 0 && (said.InThink || said.Event.Has(meridian.EnterThink)) {
 			phase = wire.Thinking
 		}
-		l.sendToken(r, c, phase, answer) // a tag shows nothing: only a client that asked for log-probabilities hears of it
+		l.sendToken(r, c, phase, answer) // a thinking tag has no text: send it only with log-probabilities
 	}
 	l.emitCalls(r, said.Calls)
 }
@@ -66,7 +66,7 @@ func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now t
 	if reason == wire.Cancelled {
 		l.m.CancelDone(now.Sub(time.Unix(0, r.cancelledAt.Load())))
 	}
-	thought := l.thoughtDone(r, now)
+	thought := l.thinkSummary(r, now)
 	if r.lines {
 		l.frame = append(l.frame[:0], '\n')
 	} else {
@@ -94,7 +94,7 @@ func (l *loop) failRequest(r *request, e wire.Error) {
 	l.close(r, l.frame)
 }
 
-// close sends r's last frame and forgets it, unless the frame has to wait for the client.
+// close sends r's last frame and forgets r, unless the frame must wait for the client.
 func (l *loop) close(r *request, last []byte) {
 	l.send(r, last)
 	r.finished = true
@@ -110,12 +110,12 @@ func (l *loop) forget(r *request) {
 	l.finalised(r)
 }
 
-// send hands a frame to r's connection, or keeps it and pauses r when there is no room.
+// send passes a frame to r's connection, or keeps it and pauses r when the send ring is full.
 func (l *loop) send(r *request, frame []byte) {
 	if len(r.pending) == 0 {
 		switch r.conn.Send(frame) {
 		case ipc.Sent:
-			l.touch(r.conn)
+			l.markFlush(r.conn)
 			return
 		case ipc.Closed:
 			return // its requests are being cancelled
@@ -130,8 +130,8 @@ func (l *loop) send(r *request, frame []byte) {
 	r.pending = append(r.pending, frame...)
 }
 
-// touch remembers that c has something to flush at the end of the step.
-func (l *loop) touch(c *ipc.Conn) {
+// markFlush marks c to be flushed at the end of the step.
+func (l *loop) markFlush(c *ipc.Conn) {
 	if n := len(l.flush); n > 0 && l.flush[n-1] == c {
 		return
 	}
@@ -146,7 +146,7 @@ func (l *loop) flushAll() {
 	l.flush = l.flush[:0]
 }
 
-// resume sends what waited for room on c and lets its requests go on.
+// resume sends the frames that waited for room on c and resumes its requests.
 func (l *loop) resume(c *ipc.Conn) {
 	for _, r := range l.requests {
 		if r.conn != c || len(r.pending) == 0 {
@@ -156,7 +156,7 @@ func (l *loop) resume(c *ipc.Conn) {
 		case ipc.Full:
 			continue
 		case ipc.Sent:
-			l.touch(c)
+			l.markFlush(c)
 		}
 		r.pending = nil
 		l.stalled--
@@ -169,7 +169,7 @@ func (l *loop) resume(c *ipc.Conn) {
 	}
 }
 
-// sweepStalled ends the requests of clients that have read nothing for --stall-timeout.
+// sweepStalled closes the connections of clients that have read nothing for --stall-timeout.
 func (l *loop) sweepStalled(now time.Time) {
 	l.sweepTracked(now)
 	if l.stalled == 0 || l.cfg.StallTimeout == 0 || now.Sub(l.lastSweep) < time.Second {
@@ -178,18 +178,19 @@ func (l *loop) sweepStalled(now time.Time) {
 	l.lastSweep = now
 	for _, r := range l.requests {
 		if len(r.pending) > 0 && now.Sub(r.pausedAt) > l.cfg.StallTimeout {
-			l.log.Warn("client reads nothing, closing it", "session", r.conn.ID(), "request", r.wireID, "after", l.cfg.StallTimeout)
-			r.conn.Close() // its requests are cancelled through ipc.Handler.Closed
+			l.log.Warn("the client reads nothing: closing its connection", "session", r.conn.ID(), "request", r.wireID,
+				"after", l.cfg.StallTimeout)
+			r.conn.Close() // ipc.Handler.Closed cancels its requests
 		}
 	}
 }
 
-// progressEvery is how often a request hears how far its prompt is, or its place in the queue. One that did not ask for it
-// does not before the first such time has passed, or a step is about to begin that takes as long; one that asked hears of
-// each step, from before the first to after the last.
+// progressEvery is the interval of progress events (prompt tokens computed, or the place in the queue). A request that
+// did not ask for progress gets the first event after one interval, or before a step that takes as long; one that asked
+// gets an event each step, from before the first to after the last.
 const progressEvery = 200 * time.Millisecond
 
-// reportProgress tells how far r's prompt is.
+// reportProgress sends how many of r's prompt tokens are computed.
 func (l *loop) reportProgress(r *request, now time.Time) {
 	if !r.noisy && now.Sub(r.lastProgress) < progressEvery || len(r.pending) > 0 {
 		return
@@ -203,7 +204,7 @@ func (l *loop) reportProgress(r *request, now time.Time) {
 	l.send(r, l.frame)
 }
 
-// reportQueued tells those that wait their place in the queue.
+// reportQueued sends waiting requests their place in the queue.
 func (l *loop) reportQueued(now time.Time) {
 	if st := l.core.Scheduler().Stats(); st.QueuedInteractive+st.QueuedBackground == 0 || now.Sub(l.lastQueued) < progressEvery {
 		return
@@ -216,8 +217,8 @@ func (l *loop) reportQueued(now time.Time) {
 	}
 }
 
-// abandon ends whatever still lives when the loop stops.
-func (l *loop) abandon(now time.Time) {
+// shutdown ends the live requests when the loop stops, and stores their cells.
+func (l *loop) shutdown(now time.Time) {
 	for _, c := range l.mail.close() {
 		if c.kind == cmdArrive {
 			l.arrive(c.req, now)
@@ -228,11 +229,11 @@ func (l *loop) abandon(now time.Time) {
 			l.endRequest(r, wire.Shutdown, "", now)
 		}
 		if len(r.pending) > 0 {
-			l.forget(r) // its client reads nothing and nobody will send any more
+			l.forget(r) // its client does not read, and the loop sends no more
 		}
 	}
 	l.flushAll()
-	// Conversations that were being answered are worth keeping too, as far as they were computed.
+	// Unfinished conversations are stored too, as far as they were computed.
 	l.carryOut(l.core.Shutdown(l.instant(now)).Ops)
 	stopBy := time.Now().Add(l.cfg.ShutdownTimeout)
 	if ns := l.stopBy.Load(); ns != 0 {

@@ -218,7 +218,7 @@ func (l *loop) takeBound(r *request, choice *sampler.Choice, now time.Time) {
 	}
 	bound := f.bound
 	r.More = len(forced) > 0
-	said, ok := l.take(r, choice, now)
+	said, ok := l.acceptToken(r, choice, now)
 	if !ok {
 		l.formDone(f)
 		return
@@ -240,7 +240,7 @@ func (l *loop) takeBound(r *request, choice *sampler.Choice, now time.Time) {
 		f.forced++
 		l.m.GrammarForced.Inc()
 		r.Last, r.More = f.m.Done() && !f.passing, i+1 < len(forced)
-		if _, ok := l.take(r, &sampler.Choice{Token: t}, now); !ok {
+		if _, ok := l.acceptToken(r, &sampler.Choice{Token: t}, now); !ok {
 			l.formDone(f)
 			return
 		}

@@ -10,25 +10,25 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// The Server is the poller's ipc.Handler: these methods run on the poller goroutine and only look, count and hand
-// over. Control questions are answered here at once, from atomics: they never wait for a decode step.
+// The Server is the poller's ipc.Handler. These methods run on the poller goroutine: they check, count and pass work on.
+// They answer health, metrics and info from atomics, without waiting for a decode step.
 
-// Request takes a generation request in, or refuses it.
+// Request admits or refuses a generation request.
 func (s *Server) Request(c *ipc.Conn, w *wire.Request) {
-	s.take(&request{conn: c, wireID: w.ID, arrived: time.Now()}, w)
+	s.admit(&request{conn: c, wireID: w.ID, arrived: time.Now()}, w)
 }
 
-// Line is a prompt of the newline protocol: a user's message when the model can chat, raw text otherwise. The
-// answer streams back as plain bytes. Which of the two is decided by intake, when the model is known.
+// Line is a prompt of the newline protocol. Intake makes it a user's message if the model has a chat template, else raw
+// text. The answer streams back as plain bytes.
 func (s *Server) Line(c *ipc.Conn, prompt string) {
 	w := wire.DefaultRequest()
 	w.Stream = true
 	w.Prompt = prompt
-	s.take(&request{conn: c, lines: true, arrived: time.Now()}, &w)
+	s.admit(&request{conn: c, lines: true, arrived: time.Now()}, &w)
 }
 
-// take registers r, so that a cancel finds it at any time from now on, and hands it to intake.
-func (s *Server) take(r *request, w *wire.Request) {
+// admit registers r, so that a cancel finds it from now on, and queues it for intake.
+func (s *Server) admit(r *request, w *wire.Request) {
 	s.sessions.add(r)
 	if e := s.refusal(); e != nil {
 		s.refuse(r, e)
@@ -50,10 +50,10 @@ func (s *Server) take(r *request, w *wire.Request) {
 	s.metrics.Prompts.Inc()
 }
 
-// refusedShare is the reason of requests_refused_total for what never reaches the scheduler, whose reasons are the others.
+// refusedShare is the reason in requests_refused_total of requests refused before the scheduler; its reasons are the rest.
 const refusedShare = "user_share"
 
-// refusal is why no request can be taken now, nil if one can.
+// refusal returns the error of new requests while the daemon drains or loads; nil if it admits requests.
 func (s *Server) refusal() *wire.Error {
 	switch {
 	case s.draining.Load():
@@ -77,25 +77,24 @@ func (s *Server) refuse(r *request, e *wire.Error) {
 	s.sessions.remove(r)
 }
 
-// Cancel ends a request at the client's wish, within one step: also in the middle of its prefill.
+// Cancel ends a request within one step, even during its prefill.
 func (s *Server) Cancel(c *ipc.Conn, id string) {
 	if r := s.sessions.find(c, id); r != nil {
 		s.cancel(r)
 	}
 }
 
-// Closed cancels what a client that went away has in flight.
+// Closed cancels the requests of a client that has disconnected.
 func (s *Server) Closed(c *ipc.Conn, cause ipc.Cause) {
 	for _, r := range s.sessions.of(c) {
 		s.cancel(r)
 	}
-	s.Writable(c) // what waited for room has nobody to go to any more
+	s.Writable(c) // the loop drops the frames that wait for room
 	s.log.Debug("session ended", "session", c.ID(), "cause", cause.String())
 }
 
-// abortFrom is how many tokens of a prompt the running decode must hold for a cancel to break it off, where others are in
-// the batch: aborting costs them this step's work. A request that is alone in its batch is always broken off, because
-// on a slow machine even a few tokens take long.
+// abortFrom is the number of prompt tokens in a shared batch from which a cancel aborts the decode: aborting discards the
+// other requests' work of this step. A decode of one request is always aborted: on a slow machine a few tokens take long.
 const abortFrom = 64
 
 func (s *Server) cancel(r *request) {
@@ -104,7 +103,7 @@ func (s *Server) cancel(r *request) {
 	}
 	r.cancelledAt.Store(time.Now().UnixNano())
 	l := s.loop.Load()
-	if l == nil { // intake sees that it is cancelled, unless it waits for the model
+	if l == nil { // the model loads: intake checks the flag only after that, so end a waiting request here
 		if j, ok := s.room.withdraw(r); ok {
 			s.room.leave(r.Owner)
 			s.endUnstarted(j)
@@ -117,30 +116,30 @@ func (s *Server) cancel(r *request) {
 	}
 }
 
-// EndThink closes the thinking of a request, within a few tokens: at the end of its line or sentence.
+// EndThink ends the thinking of a request within a few tokens: at the end of a line or sentence.
 func (s *Server) EndThink(c *ipc.Conn, id string) {
 	if r := s.sessions.find(c, id); r != nil {
-		s.closeThought(r)
+		s.endThinking(r)
 	}
 }
 
-func (s *Server) closeThought(r *request) {
+func (s *Server) endThinking(r *request) {
 	if r.endThink.Swap(true) {
 		return
 	}
-	if l := s.loop.Load(); l != nil { // before, its arrival finds the mark
+	if l := s.loop.Load(); l != nil { // without a loop, arrive reads the flag later
 		l.mail.put(command{kind: cmdEndThink, req: r})
 	}
 }
 
-// Writable tells the decode loop that a client has read.
+// Writable tells the decode loop that c's send ring has room again.
 func (s *Server) Writable(c *ipc.Conn) {
 	if l := s.loop.Load(); l != nil {
 		l.mail.put(command{kind: cmdWritable, conn: c})
 	}
 }
 
-// Admin answers metrics, health and info at once; why and kv are answered by the decode loop between two steps.
+// Admin answers metrics, health and info at once. The decode loop answers why and kv between two steps.
 func (s *Server) Admin(c *ipc.Conn, q *wire.Frame) {
 	k, id := q.Kind, q.ID
 	var body []byte
@@ -171,15 +170,15 @@ func (s *Server) Admin(c *ipc.Conn, q *wire.Frame) {
 				}
 				return wire.AppendKV(nil, id, rep)
 			}
-			done, copies, err := l.kvDo(kv, uid, now)
+			done, drop, err := l.kvDo(kv, uid)
 			switch {
 			case err != nil:
 				return wire.AppendError(nil, &wire.Error{ID: id, Code: wire.BadRequest, Message: err.Error()})
-			case copies == nil:
+			case drop == nil:
 				return wire.AppendKVDone(nil, id, done)
 			}
-			go func() { // files and a fabric take their time: the answer comes when the copies are gone
-				if err := l.stores.drop(copies, done); err != nil {
+			go func() { // deleting files and fabric entries is slow: answer when it is done
+				if err := l.stores.drop(drop, done); err != nil {
 					reply(c, wire.AppendError(nil, &wire.Error{ID: id, Code: wire.InternalFailure, Message: err.Error()}))
 					return
 				}
@@ -196,7 +195,7 @@ func (s *Server) Admin(c *ipc.Conn, q *wire.Frame) {
 	c.Reply(wire.AppendReport(nil, k, id, body))
 }
 
-// sessions finds the requests of a connection: written when one comes and when it is finalised, never per token.
+// sessions lists the live requests of each connection. It changes when a request arrives or is finalised, never per token.
 type sessions struct {
 	mu   sync.Mutex
 	live map[*ipc.Conn][]*request
@@ -228,7 +227,7 @@ func (t *sessions) of(c *ipc.Conn) []*request {
 	return slices.Clone(t.live[c])
 }
 
-// remove forgets a finalised request; its id may be used again.
+// remove deletes a finalised request; its id may be used again.
 func (t *sessions) remove(r *request) {
 	t.mu.Lock()
 	rest := slices.DeleteFunc(t.live[r.conn], func(o *request) bool { return o == r })

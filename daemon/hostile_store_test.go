@@ -53,7 +53,7 @@ func TestDaemonOutlivesAHostileStore(t *testing.T) {
 		"arrays in arrays":       strings.Repeat("*1\r\n", 1<<18),
 		"a line without end":     "+" + strings.Repeat("x", 1<<20),
 		"pushes":                 strings.Repeat(">2\r\n+invalidate\r\n*0\r\n", 1000),
-		"answers nobody awaits":  strings.Repeat("+OK\r\n", 1000),
+		"unrequested answers":    strings.Repeat("+OK\r\n", 1000),
 		"attributes without end": strings.Repeat("|1\r\n+k\r\n+v\r\n", 1000),
 	} {
 		r := serve(t, fake.Config{}, "--fabric", answering(t, []byte(answer)), "--cache-ram", "64MiB", "--shutdown-timeout", "2s")

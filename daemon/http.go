@@ -11,10 +11,10 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
+	"github.com/uma-serve/uma-serve/daemon/api/control"
 	"github.com/uma-serve/uma-serve/daemon/api/llamaserver"
 	"github.com/uma-serve/uma-serve/daemon/api/ollama"
 	"github.com/uma-serve/uma-serve/daemon/api/openai"
-	"github.com/uma-serve/uma-serve/daemon/api/own"
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/page"
 	"github.com/uma-serve/uma-serve/ipc"
@@ -29,17 +29,18 @@ func mustJSON(v any) []byte {
 	return b
 }
 
-// wantsJSON reports whether an Accept header asks for JSON rather than Prometheus' text.
+// wantsJSON reports whether an Accept header prefers JSON to Prometheus' text format.
 func wantsJSON(accept string) bool { return strings.Contains(accept, "application/json") }
 
-// routes are the paths of the HTTP side: the daemon's own, and those of each API.
+// routes returns the handler of all HTTP paths: those of serverRoutes and those of each API.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	apis := s.apis()
 	methods := map[string][]string{} // by path
 	handlers := map[string]map[string]http.HandlerFunc{}
 	var known []string
-	for _, r := range slices.Concat(s.ownRoutes(), own.Routes(apis), openai.Routes(apis), anthropic.Routes(apis), llamaserver.Routes(apis), ollama.Routes(apis)) {
+	for _, r := range slices.Concat(s.serverRoutes(), control.Routes(apis), openai.Routes(apis), anthropic.Routes(apis),
+		llamaserver.Routes(apis), ollama.Routes(apis)) {
 		path := handlers[r.Path]
 		if path == nil {
 			path = map[string]http.HandlerFunc{}
@@ -57,7 +58,7 @@ func (s *Server) routes() http.Handler {
 		}
 		known = append(known, r.Method+" "+r.Path)
 		path[r.Method], methods[r.Path] = r.Handle, append(methods[r.Path], r.Method)
-		if r.Method == http.MethodGet { // net/http leaves the body out
+		if r.Method == http.MethodGet { // net/http omits the body of HEAD
 			path[http.MethodHead], methods[r.Path] = r.Handle, append(methods[r.Path], http.MethodHead)
 		}
 	}
@@ -67,8 +68,8 @@ func (s *Server) routes() http.Handler {
 	return mux
 }
 
-// ownRoutes are the paths that belong to no API.
-func (s *Server) ownRoutes() []api.Route {
+// serverRoutes are the paths that belong to no API: health, info, metrics, live views and the page.
+func (s *Server) serverRoutes() []api.Route {
 	prometheus := s.metrics.PrometheusHandler()
 	return []api.Route{
 		{Method: http.MethodGet, Path: "/health", Handle: func(w http.ResponseWriter, _ *http.Request) {
@@ -101,7 +102,7 @@ func answerJSON(w http.ResponseWriter, status int, body []byte) {
 	w.Write(append(body, '\n'))
 }
 
-// refuseHTTP answers what is no request of the protocol: a path, a method, a model that is not there.
+// refuseHTTP answers a request for an unknown path, method or model.
 func refuseHTTP(w http.ResponseWriter, r *http.Request, status int, message string) {
 	if strings.HasPrefix(r.URL.Path, "/api/") {
 		answerJSON(w, status, mustJSON(struct {
@@ -123,7 +124,7 @@ func refuseHTTP(w http.ResponseWriter, r *http.Request, status int, message stri
 	}{body{status, kind, message}}))
 }
 
-// serveHTTP answers the connections that the poller found to speak HTTP. The channel is closed when it ends.
+// serveHTTP serves the connections on which the poller found HTTP. The channel is closed when it ends.
 func (s *Server) serveHTTP() <-chan struct{} {
 	idle := httpKeepAlive
 	if s.cfg.IdleTimeout > 0 {
@@ -143,12 +144,12 @@ func (s *Server) serveHTTP() <-chan struct{} {
 	return done
 }
 
-// apis is what the HTTP APIs are made with.
+// apis returns what the HTTP APIs need of the server.
 func (s *Server) apis() *api.Server {
 	return &api.Server{Backend: backend{s}, StallTimeout: s.cfg.StallTimeout, Version: buildinfo.Version, Log: s.log, Now: time.Now}
 }
 
-// httpError answers a request that no API has seen yet with an error, in the form of the API that its path belongs to.
+// httpError answers a request before its API's handler runs, with an error in the format of that API.
 func (s *Server) httpError(w http.ResponseWriter, r *http.Request, e *wire.Error) {
 	out := s.apis().NewWriter(w)
 	switch {

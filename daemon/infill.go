@@ -7,21 +7,21 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// infillMarkers are the markers of fill-in-the-middle, by family: before the prefix, before the suffix, before the middle.
-// Which of them a model has, its vocabulary tells; the names are those of the models' cards.
+// infillMarkers are the markers of fill-in-the-middle by model family, from the models' cards: before the prefix, before
+// the suffix, before the middle. A model has those of its vocabulary.
 var infillMarkers = [][3]string{
 	{"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"}, // Qwen 2.5 Coder, CodeGemma
 	{"<fim_prefix>", "<fim_suffix>", "<fim_middle>"},       // StarCoder 2, Granite 3
 	{"<fim-prefix>", "<fim-suffix>", "<fim-middle>"},       // SantaCoder
 	{"<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"},
-	{"<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"}, // DeepSeek Coder: the hole stands where the middle goes
+	{"<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"}, // DeepSeek Coder; the hole marks the place of the middle
 	{"▁<PRE>", "▁<SUF>", "▁<MID>"},                   // Code Llama
 }
 
-// errNoInfill says that a model was not trained to fill in.
+// errNoInfill is the error of a model without fill-in-the-middle markers.
 var errNoInfill = errors.New(`this model has no tokens for filling in the middle; leave "suffix" out`)
 
-// infillMarks are a vocabulary's tokens of one family, nil if it has none.
+// infillMarks returns the tokens of a family's markers, nil if the vocabulary has no complete family.
 func infillMarks(v runtime.Vocab) []runtime.Token {
 	for _, names := range infillMarkers {
 		var marks []runtime.Token
@@ -37,7 +37,7 @@ func infillMarks(v runtime.Vocab) []runtime.Token {
 	return nil
 }
 
-// infill is the prompt after which a model writes what stands between prefix and suffix.
+// infill returns the fill-in-the-middle prompt for prefix and suffix.
 func (m *model) infill(owner uint32, prefix, suffix string) (tokens []runtime.Token, err error) {
 	marks := m.infillers
 	if marks == nil {
@@ -51,7 +51,7 @@ func (m *model) infill(owner uint32, prefix, suffix string) (tokens []runtime.To
 	if err != nil {
 		return nil, err
 	}
-	// What the model wants at the beginning of a sequence, which an empty text has alone.
+	// An empty text has only the special tokens that the model needs at the beginning of a sequence.
 	if tokens, err = m.vocab.Tokenize(nil, "", true, false); err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (m *model) infill(owner uint32, prefix, suffix string) (tokens []runtime.To
 	return append(tokens, marks[2]), nil
 }
 
-// known checks that the vocabulary has all tokens of a prompt.
+// known returns an error if a token of a prompt is not in the vocabulary.
 func (m *model) known(tokens []runtime.Token) error {
 	for i, t := range tokens {
 		if t < 0 || int(t) >= m.vocab.Size() {

@@ -12,14 +12,14 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// kvSequences is how many sequence ids the engine is opened with: one a request, the rest for cached prefixes. Recurrent
-// models pay for an id with the memory of a whole state, so they get a few.
+// kvSequences returns the number of sequence ids to open the engine with: one for each request, the rest for cached
+// prefixes. A recurrent model allocates a whole state per id and gets few.
 func (c *Config) kvSequences(path string) int {
 	info, err := gguf.Inspect(path)
 	return core.Sequences(c.Parallel, !c.NoPrefixCache && (err != nil || !info.Recurrent))
 }
 
-// core is what the options mean to the core of an open engine.
+// core returns the core's configuration for an open engine.
 func (c *Config) core(caps runtime.Capabilities, info runtime.ModelInfo, cost sched.CostState) core.Config {
 	cc := core.Config{
 		Sched:     c.scheduler(caps),
@@ -32,8 +32,7 @@ func (c *Config) core(caps runtime.Capabilities, info runtime.ModelInfo, cost sc
 	return cc
 }
 
-// carryOut does in the engine and the stores what a step asks for, in order, and notes in l.result what became of the
-// copies.
+// carryOut executes a step's operations on the engine and the stores, in order, and records the copies in l.result.
 func (l *loop) carryOut(ops []core.Op) {
 	l.result = core.Result{Copies: l.result.Copies[:0]}
 	for i := range ops {
@@ -43,11 +42,12 @@ func (l *loop) carryOut(ops []core.Op) {
 			l.eng.SeqCopy(op.Src, op.Dst, runtime.Pos(op.From), runtime.Pos(op.To))
 		case core.SeqRemove:
 			if !l.eng.SeqRemove(op.Dst, runtime.Pos(op.From), runtime.Pos(op.To)) {
-				panic(fmt.Sprintf("daemon: the engine cannot drop positions %d…%d of sequence %d, which the core counts on", op.From, op.To, op.Dst))
+				panic(fmt.Sprintf("daemon: the engine cannot drop positions %d…%d of sequence %d, but reports CanRemoveRange",
+					op.From, op.To, op.Dst))
 			}
 		case core.SeqShift:
 			if err := l.eng.SeqAdd(op.Dst, runtime.Pos(op.From), runtime.Pos(op.To), runtime.Pos(op.Delta)); err != nil {
-				panic("daemon: the engine cannot shift positions, which it promised: " + err.Error())
+				panic("daemon: the engine cannot shift positions, but reports CanShift: " + err.Error())
 			}
 		default:
 			l.stores.carryOut(op)
@@ -55,7 +55,7 @@ func (l *loop) carryOut(ops []core.Op) {
 	}
 }
 
-// missText tells a client why no more of its prompt was cached; "" when all of it was.
+// missText says why no more of a prompt was cached; "" if all of it was.
 func missText(m *kvsnap.Match, prompt int) string {
 	switch m.Reason {
 	case kvsnap.ReasonFull:
@@ -67,14 +67,15 @@ func missText(m *kvsnap.Match, prompt int) string {
 	case kvsnap.ReasonDiverged:
 		return fmt.Sprintf("diverged at token %d of %d", m.Len, prompt)
 	case kvsnap.ReasonComputing:
-		return fmt.Sprintf("from token %d of %d on another request was still computing it", m.Len, prompt)
+		return fmt.Sprintf("another request was still computing it from token %d of %d", m.Len, prompt)
 	case kvsnap.ReasonEvicted:
-		return fmt.Sprintf("from token %d of %d on it was computed lately and is gone, most likely evicted for want of cells", m.Len, prompt)
+		return fmt.Sprintf("computed recently but no longer cached from token %d of %d, most likely evicted for lack of cells",
+			m.Len, prompt)
 	}
-	return "this model's memory shares whole sequences only"
+	return "this model's memory can share only whole sequences"
 }
 
-// The tiers of the core in the protocol and in the metrics.
+// wireTier and metricsTier are the core's tiers in the protocol and in the metrics.
 var (
 	wireTier    = [core.NumTiers]wire.CacheTier{wire.TierDevice, wire.TierHost, wire.TierDisk, wire.TierFabric}
 	metricsTier = [core.NumTiers]metrics.Tier{metrics.Device, metrics.Host, metrics.Disk, metrics.Fabric}

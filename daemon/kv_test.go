@@ -50,7 +50,7 @@ func (r *running) settled() {
 			r.t.Errorf("%d sequences run with nothing running", st.Runs)
 		}
 		if c := l.core.Tree().Cells(); c.Own != 0 || c.Shared != 0 {
-			r.t.Errorf("cells of nobody: %+v", c)
+			r.t.Errorf("cells without an owner: %+v", c)
 		}
 		if len(l.requests) != 0 || l.stalled != 0 {
 			r.t.Errorf("left over: %d requests, %d stalled", len(l.requests), l.stalled)
@@ -168,7 +168,7 @@ func TestSharedPrefixIsComputedOnce(t *testing.T) {
 	r := serve(t, fake.Config{}, "--parallel", "4", "-b", "64", "-c", "8192")
 	shared := text(1, prefix)
 	ask := func(c *client.Client, i int) answer { return r.ask(c, raw(shared+unlike(i, unique), 4)) }
-	// One by one on a daemon of its own: what each must say.
+	// One by one, each on a new daemon, with the expected answer.
 	alone := serve(t, fake.Config{}, "--no-prefix-cache")
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -420,7 +420,7 @@ func TestNamespaces(t *testing.T) {
 			}
 			r.settled()
 			m := r.model.Load()
-			body, err := m.render([]wire.Message{{Role: "system", Content: system}, {Role: "user", Content: text(2, 100)}}, rendering{})
+			body, err := m.render([]wire.Message{{Role: "system", Content: system}, {Role: "user", Content: text(2, 100)}}, renderInput{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -449,7 +449,7 @@ func TestNamespaces(t *testing.T) {
 				}
 				before := l.core.Tree().Stats().Entries
 				for _, op := range []wire.KVOp{wire.KVDrop, wire.KVPin, wire.KVSave} {
-					if done, _, err := l.kvDo(wire.KVQuestion{Op: op, Target: "all"}, stranger, now); err != nil || done.Done != 0 {
+					if done, _, err := l.kvDo(wire.KVQuestion{Op: op, Target: "all"}, stranger); err != nil || done.Done != 0 {
 						t.Errorf("%v by a stranger: %+v, %v", op, done, err)
 					}
 				}

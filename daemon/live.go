@@ -14,18 +14,18 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Live views: GET /live sends what the daemon is doing as server-sent events. One sampler serves all of them. It
-// runs only while a view is open, reads atomics and the ring of steps, and asks the decode loop for a copy of the rest
-// twice a second.
+// Live views: GET /live sends the state of the daemon as server-sent events. One sampler goroutine serves all views, and
+// runs only while one is open. It reads atomics and the ring of steps, and twice a second has the decode loop copy the
+// rest.
 
 const (
 	liveEvery = 500 * time.Millisecond // between two samples
-	liveFirst = 50 * time.Millisecond  // from the first view to its first sample
-	livePing  = 15 * time.Second       // without an event, a comment shows that the connection lives
+	liveFirst = 50 * time.Millisecond  // from opening the first view to its first sample
+	livePing  = 15 * time.Second       // without an event, a comment keeps the connection alive
 
-	maxViews     = 64 // open at once
-	maxUserViews = 16 // of one user, unless it is the operator
-	viewBacklog  = 8  // events that wait for a view that does not read; with one more it is closed
+	maxViews     = 64 // open at the same time
+	maxUserViews = 16 // of one user, except an operator
+	viewBacklog  = 8  // events queued for a view that does not read; the next one closes it
 )
 
 // live is the set of open views.
@@ -35,7 +35,7 @@ type live struct {
 	mu    sync.Mutex
 	views map[*view]struct{}
 	stop  chan struct{} // ends the sampler; nil: none runs
-	ended bool          // the server stops
+	ended bool          // the server is stopping
 }
 
 // view is an open connection of GET /live.
@@ -43,11 +43,11 @@ type view struct {
 	uid      uint32
 	operator bool
 	out      chan []byte   // events, whole
-	gone     chan struct{} // closed when the view is to end
-	last     []byte        // the state that it was sent last; the sampler's
+	gone     chan struct{} // closed to end the view
+	last     []byte        // the state sent last; owned by the sampler
 }
 
-// add takes a view in, and starts the sampler with the first. ok is false when there are too many.
+// add opens a view, and starts the sampler with the first. ok is false if too many are open.
 func (v *live) add(s *Server, uid uint32, operator bool) (w *view, ok bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -75,7 +75,7 @@ func (v *live) add(s *Server, uid uint32, operator bool) (w *view, ok bool) {
 	return w, true
 }
 
-// remove ends a view, and the sampler with the last. Removing a view twice does nothing.
+// remove closes a view, and ends the sampler with the last one. Removing a view twice does nothing.
 func (v *live) remove(s *Server, w *view) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -97,7 +97,7 @@ func (v *live) drop(s *Server, w *view) {
 	}
 }
 
-// end closes every view, for the end of the server.
+// end closes all views when the server stops.
 func (v *live) end(s *Server) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -113,25 +113,25 @@ func (s *Server) sampleLive(ring *stepRing, stop <-chan struct{}) {
 	timer := time.NewTimer(liveFirst)
 	defer timer.Stop()
 	for {
-		sm.ask()
+		sm.requestSnapshot()
 		select {
 		case <-stop:
 			return
 		case <-timer.C:
 		}
 		timer.Reset(liveEvery)
-		sm.look()
+		sm.collect()
 		s.live.mu.Lock()
 		for w := range s.live.views {
-			sm.tell(w)
+			sm.send(w)
 		}
 		s.live.mu.Unlock()
 	}
 }
 
-// tell sends a view what is new since its last event. A view that does not read is closed: its browser opens another one.
-func (sm *sampling) tell(w *view) {
-	t := sm.toldOf(w.uid, w.operator)
+// send sends a view the changes since its last event. It closes a view that does not read; the browser reconnects.
+func (sm *sampling) send(w *view) {
+	t := sm.stateFor(w.uid, w.operator)
 	ev := t.full
 	if bytes.Equal(t.state, w.last) {
 		if ev = sm.brief; len(sm.steps) == 0 && sm.missed == 0 {
@@ -173,7 +173,7 @@ func (s *Server) liveEvents(w http.ResponseWriter, r *http.Request) {
 	v, ok := s.live.add(s, peer.UID, operator)
 	if !ok {
 		s.httpError(w, r, &wire.Error{Code: wire.SessionLimit, RetryAfter: 5 * time.Second, Message: fmt.Sprintf(
-			"%d live views are open, or %d of this user's, or the server stops; close one", maxViews, maxUserViews)})
+			"at most %d live views may be open, %d per user, and none while the server stops; close one", maxViews, maxUserViews)})
 		return
 	}
 	defer s.live.remove(s, v)

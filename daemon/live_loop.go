@@ -8,17 +8,17 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// The decode loop's side of live views: a record of each step, and twice a second a copy of what it alone may look at.
-// Without an open view it does neither.
+// The decode loop's side of live views: a record of each step, and twice a second a snapshot of the loop's state. Without
+// an open view it does neither.
 
-// liveShot is what the decode loop tells of itself between two steps. The sampler owns it, except between asking the loop
-// and ready; its slices are used again.
-type liveShot struct {
-	ready   atomic.Bool // the loop has filled it and touches it no more
+// liveSnapshot is a copy of the decode loop's state between two steps. The sampler owns it, except from its request until
+// ready; its slices are reused.
+type liveSnapshot struct {
+	ready   atomic.Bool // the loop has filled it
 	at      time.Duration
 	total   int
 	free    int
-	waiting sched.Reason // why the head of the queue waits
+	waiting sched.Reason // of the head of the queue
 	streams []liveStream
 	spans   []kvsnap.Span
 }
@@ -37,7 +37,7 @@ type liveStream struct {
 	paused                                     bool
 }
 
-// recordStep tells the live views of a step, if there are any.
+// recordStep adds a step to the ring, if a view is open.
 func (l *loop) recordStep(plan *sched.Plan, took time.Duration, done time.Time) {
 	ring := l.live.ring.Load()
 	if ring == nil {
@@ -50,8 +50,8 @@ func (l *loop) recordStep(plan *sched.Plan, took time.Duration, done time.Time) 
 	})
 }
 
-// shoot fills s. It allocates only until s has room for as many requests and prefixes as there are.
-func (l *loop) shoot(s *liveShot, now time.Time) {
+// fillSnapshot fills s. It allocates only when s has fewer entries than there are requests and prefixes.
+func (l *loop) fillSnapshot(s *liveSnapshot, now time.Time) {
 	s.at, s.total, s.free = now.Sub(l.epoch), l.caps.ContextTokens, l.core.Tree().Cells().Free
 	s.waiting = sched.ReasonNone
 	s.streams = s.streams[:0]
@@ -60,7 +60,8 @@ func (l *loop) shoot(s *liveShot, now time.Time) {
 			continue
 		}
 		state, reason, _ := l.core.Scheduler().Why(r.ID)
-		if state == sched.Queued && (s.waiting == sched.ReasonNone || reason != sched.ReasonWaitTurn && r.Class == sched.Interactive) {
+		if state == sched.Queued &&
+			(s.waiting == sched.ReasonNone || reason != sched.ReasonWaitTurn && r.Class == sched.Interactive) {
 			s.waiting = reason
 		}
 		target := r.TargetITL
@@ -78,7 +79,7 @@ func (l *loop) shoot(s *liveShot, now time.Time) {
 	s.ready.Store(true)
 }
 
-// stateName is what why and live views call the state of a request.
+// stateName is a request's state in why and live views.
 func (r *request) stateName(state sched.State) string {
 	if state == sched.Queued && !r.started.IsZero() {
 		return "parked"

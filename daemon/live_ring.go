@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// stepRecord is what a live view shows of a decode step.
+// stepRecord is a decode step in a live view.
 type stepRecord struct {
 	end    time.Duration // since the loop's epoch
 	took   time.Duration
@@ -15,14 +15,14 @@ type stepRecord struct {
 	probe  int32
 }
 
-// stepRingSize is how many steps the ring holds: those of liveEvery at 8,000 steps a second.
+// stepRingSize is the ring's capacity: the steps of liveEvery at 8,000 steps/s.
 const stepRingSize = 4096
 
 // stepRing carries step records from the decode loop to the live sampler: one writer, one reader, no lock. When the
 // reader is late, new records are dropped and counted; the writer never waits.
 type stepRing struct {
 	head atomic.Uint64 // records put; written by the decode loop
-	_    [56]byte      // the two ends are written by different cores
+	_    [56]byte      // keeps the two ends on different cache lines
 	tail atomic.Uint64 // records taken; written by the sampler
 	_    [56]byte
 
@@ -50,7 +50,7 @@ func (r *stepRing) take(each func(*stepRecord)) {
 	}
 }
 
-// gapSum sums up the times between tokens of a request since the last live sample. Owned by the decode loop.
+// gapSum sums up a request's inter-token times since the last live sample. Owned by the decode loop.
 type gapSum struct {
 	n, late  int
 	sum, max time.Duration

@@ -13,53 +13,53 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// sampling is the sampler's memory.
+// sampling is the state of the sampler goroutine.
 type sampling struct {
 	s    *Server
 	ring *stepRing
 
-	shot  *liveShot // what the loop told last; nil: nothing yet
-	next  *liveShot // what the loop fills next; the sampler's again when it is ready
-	asked bool      // the loop has next
+	shot  *liveSnapshot // the newest; nil: none yet
+	next  *liveSnapshot // the next one, owned by the loop while asked and not ready
+	asked bool          // the loop was asked to fill next
 
 	at      float64 // ms since the loop began
 	steps   []wire.LiveStep
 	missed  uint64
-	dropped uint64 // of the ring, so far
+	dropped uint64 // by the ring, in all
 	common  wire.LiveState
-	brief   []byte            // the event of this sample without a state
-	states  map[viewer]viewed // of this sample
+	brief   []byte               // the event of this sample without a state
+	states  map[viewer]viewState // of this sample
 }
 
-// viewer is what decides what a view may see. For an operator the uid has no meaning and is 0.
+// viewer identifies what a view may see. uid is 0 for an operator.
 type viewer struct {
 	uid      uint32
 	operator bool
 }
 
-// viewed is what a viewer is told of a sample.
-type viewed struct {
+// viewState is a sample as one viewer sees it.
+type viewState struct {
 	state []byte // JSON
 	full  []byte // the event with the state
 }
 
-// ask has the decode loop fill a shot between two steps, unless it was asked before and has not come to it. The sampler
-// finds it filled at its next look: nothing wakes it within a decode.
-func (sm *sampling) ask() {
+// requestSnapshot has the decode loop fill a snapshot between two steps, unless an earlier one is outstanding. The sampler
+// checks at its next sample whether it is ready: no wake-up falls into a decode.
+func (sm *sampling) requestSnapshot() {
 	l := sm.s.loop.Load()
 	if l == nil || sm.asked {
 		return
 	}
 	if sm.next == nil {
-		sm.next = new(liveShot)
+		sm.next = new(liveSnapshot)
 	}
 	shot := sm.next
-	sm.asked = l.mail.put(command{kind: cmdAsk, ask: func(l *loop, now time.Time) { l.shoot(shot, now) }})
+	sm.asked = l.mail.put(command{kind: cmdAsk, ask: func(l *loop, now time.Time) { l.fillSnapshot(shot, now) }})
 }
 
-// look gathers what all views have in common.
-func (sm *sampling) look() {
-	sm.states = map[viewer]viewed{}
+// collect gathers the part of a sample that all views share.
+func (sm *sampling) collect() {
+	sm.states = map[viewer]viewState{}
 	sm.takeSteps()
 	l := sm.s.loop.Load()
 	sm.common.Status, sm.common.Progress = "loading", round(sm.s.loadProgress())
@@ -87,7 +87,7 @@ func (sm *sampling) look() {
 		sm.next.ready.Store(false)
 		sm.asked, sm.shot, sm.next = false, sm.next, sm.shot
 		sm.count()
-	case sm.shot != nil: // a step takes long: there are no new times between tokens
+	case sm.shot != nil: // the loop is in a long step: there are no new inter-token times
 		for i := range sm.shot.streams {
 			sm.shot.streams[i].gaps = gapSum{}
 		}
@@ -95,10 +95,10 @@ func (sm *sampling) look() {
 	sm.brief = appendEvent(nil, "live", wire.Live{AtMs: sm.at, Steps: sm.steps, Missed: sm.missed})
 }
 
-// round keeps three decimals: a state that changes in the sixth is the same.
+// round rounds to three decimals, so that noise does not change the state.
 func round(x float64) float64 { return math.Round(x*1000) / 1000 }
 
-// takeSteps reads the ring. Steps in a row that take less than wire.LiveMergeMs together become one.
+// takeSteps empties the ring. It merges consecutive steps that take less than wire.LiveMergeMs together.
 func (sm *sampling) takeSteps() {
 	sm.steps = sm.steps[:0]
 	sm.ring.take(func(r *stepRecord) {
@@ -122,7 +122,7 @@ func (sm *sampling) takeSteps() {
 	sm.missed, sm.dropped = dropped-sm.dropped, dropped
 }
 
-// count sums up the load of all users and puts the streams in order.
+// count sums up the load of all users and sorts the streams.
 func (sm *sampling) count() {
 	load := wire.LiveLoad{Sessions: sm.common.Load.Sessions}
 	if sm.shot.waiting != sched.ReasonNone {
@@ -154,8 +154,8 @@ func (sm *sampling) count() {
 	slices.SortFunc(sm.shot.streams, func(a, b liveStream) int { return cmp.Compare(a.number, b.number) })
 }
 
-// toldOf is what a user is told of this sample: its own requests and cells by name, those of others as numbers alone.
-func (sm *sampling) toldOf(uid uint32, operator bool) viewed {
+// stateFor returns this sample as a user sees it: its requests and cells by name, those of other users only as numbers.
+func (sm *sampling) stateFor(uid uint32, operator bool) viewState {
 	who := viewer{uid, operator}
 	if operator {
 		who.uid = 0
@@ -176,12 +176,12 @@ func (sm *sampling) toldOf(uid uint32, operator bool) viewed {
 	}
 	const end = "}\n\n"
 	full := append(slices.Clone(sm.brief[:len(sm.brief)-len(end)]), `,"state":`...)
-	t := viewed{b, append(append(full, b...), end...)}
+	t := viewState{b, append(append(full, b...), end...)}
 	sm.states[who] = t
 	return t
 }
 
-// addStreams lists the requests that who may see.
+// addStreams lists the requests that a viewer may see.
 func (sm *sampling) addStreams(state *wire.LiveState, who viewer) {
 	for i := range sm.shot.streams {
 		r := &sm.shot.streams[i]
@@ -204,7 +204,7 @@ func (sm *sampling) addStreams(state *wire.LiveState, who viewer) {
 	}
 }
 
-// addParts sums up the cells by owner, request, tier and use. Other users are one owner, and their requests have no
+// addParts sums up the cells by owner, request, tier and use. All other users count as one owner, without request
 // numbers.
 func (sm *sampling) addParts(pool *wire.LivePool, who viewer) {
 	type key struct {

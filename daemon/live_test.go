@@ -106,7 +106,7 @@ func TestLiveNamespaces(t *testing.T) {
 		}
 		return kvsnap.Span{NS: ns, Req: req, Running: runs > 0, Cells: cells, Tier: blocks.Prefix, State: state, Holders: blocks.Holders{All: holders, Running: runs}}
 	}
-	sm := sampling{s: r.Server, ring: new(stepRing), states: map[viewer]viewed{}, shot: &liveShot{
+	sm := sampling{s: r.Server, ring: new(stepRing), states: map[viewer]viewState{}, shot: &liveSnapshot{
 		total: 1000, free: 400, waiting: sched.ReasonWaitCells,
 		streams: []liveStream{
 			{number: 9, wireID: "secret", owner: 7, state: "think", class: sched.Interactive},
@@ -118,7 +118,7 @@ func TestLiveNamespaces(t *testing.T) {
 	sm.count()
 	sm.brief = appendEvent(nil, "live", wire.Live{AtMs: 1})
 	read := func(uid uint32, operator bool) (s wire.LiveState, text string) {
-		told := sm.toldOf(uid, operator)
+		told := sm.stateFor(uid, operator)
 		var ev wire.Live
 		data, ok := strings.CutPrefix(string(told.full), "event: live\ndata: ")
 		if err := json.Unmarshal([]byte(data), &ev); err != nil || !ok || ev.State == nil || ev.AtMs != 1 || !strings.HasSuffix(data, "}\n\n") {
@@ -150,8 +150,8 @@ func TestLiveNamespaces(t *testing.T) {
 	if len(all.Streams) != 3 || all.Streams[0].Number != 8 || !strings.Contains(text, "secret too") || strings.Contains(text, `"uid":-1`) {
 		t.Errorf("the operator sees %s", text)
 	}
-	if nobody, _ := read(5, false); len(nobody.Streams) != 0 || nobody.Load.Think != 1 {
-		t.Errorf("%+v", nobody)
+	if other, _ := read(5, false); len(other.Streams) != 0 || other.Load.Think != 1 {
+		t.Errorf("%+v", other)
 	}
 }
 
@@ -315,14 +315,14 @@ func TestUnreadView(t *testing.T) {
 	v := &r.live
 	slow, _ := v.add(r.Server, 1, true)
 	read, _ := v.add(r.Server, 1, true)
-	sm := sampling{s: r.Server, ring: v.ring.Load(), states: map[viewer]viewed{}}
+	sm := sampling{s: r.Server, ring: v.ring.Load(), states: map[viewer]viewState{}}
 	for i := range viewBacklog + 1 {
-		sm.states = map[viewer]viewed{}
+		sm.states = map[viewer]viewState{}
 		sm.common.Progress = float64(i) + 1.5 // another state each time
 		sm.brief = appendEvent(nil, "live", wire.Live{AtMs: float64(i)})
 		v.mu.Lock()
-		sm.tell(slow)
-		sm.tell(read)
+		sm.send(slow)
+		sm.send(read)
 		v.mu.Unlock()
 		for len(read.out) > 0 {
 			<-read.out
@@ -401,7 +401,7 @@ func TestPageIsServed(t *testing.T) {
 // BenchmarkLiveSample is what one sample costs beside the loop: 64 requests, 300 runs of cells, one operator's view. There
 // are two in a second.
 func BenchmarkLiveSample(b *testing.B) {
-	ring, shot := new(stepRing), &liveShot{total: 1 << 17, free: 1000}
+	ring, shot := new(stepRing), &liveSnapshot{total: 1 << 17, free: 1000}
 	for i := range 64 {
 		shot.streams = append(shot.streams, liveStream{number: uint64(i), wireID: fmt.Sprint("chatcmpl-", i), state: "output", gaps: gapSum{n: 9, sum: 1e9, max: 1e8}})
 	}
@@ -414,11 +414,11 @@ func BenchmarkLiveSample(b *testing.B) {
 		for i := range 60 {
 			ring.put(stepRecord{end: time.Duration(i) * 8 * time.Millisecond, took: 8 * time.Millisecond, think: 8, answer: 8})
 		}
-		sm.states = map[viewer]viewed{}
+		sm.states = map[viewer]viewState{}
 		sm.takeSteps()
 		sm.count()
 		sm.brief = appendEvent(nil, "live", wire.Live{AtMs: 1, Steps: sm.steps})
-		b.SetBytes(int64(len(sm.toldOf(0, true).full)))
+		b.SetBytes(int64(len(sm.stateFor(0, true).full)))
 	}
 }
 

@@ -470,7 +470,7 @@ func TestParseSpecial(t *testing.T) {
 	m := &model{vocab: v, tokens: newTokenCache(v)}
 	for text, want := range map[string][2]int{"<|im_start|>a<|im_end|>": {3, 24}, "a<|im_end|>": {3, 12}} { // with markers, as text
 		for i, markers := range []bool{true, false} {
-			p, bad := m.read(0, &wire.Request{Prompt: text, ParseSpecial: markers})
+			p, bad := m.readPrompt(0, &wire.Request{Prompt: text, ParseSpecial: markers})
 			if bad != nil || len(p.tokens) != want[i] || p.tokens[0] != v.BOS() {
 				t.Errorf("%q, markers %v: %v, %v", text, markers, p.tokens, bad)
 			}

@@ -19,8 +19,8 @@ import (
 	"github.com/uma-serve/uma-serve/internal/ui"
 )
 
-// Logger starts the daemon's log on w, as --log-format and --log-level say. It never waits for w: see package logq.
-// Close the log before the process ends, or its last lines are lost.
+// Logger returns a log to w in --log-format and --log-level. Logging never waits for w (package logq). Close the log before
+// the process ends, or its last lines are lost.
 func (c *Config) Logger(w io.Writer) (*logq.Log, *slog.Logger) {
 	level, _ := c.logLevel() // validated by Load
 	opts := &slog.HandlerOptions{Level: level}
@@ -32,8 +32,8 @@ func (c *Config) Logger(w io.Writer) (*logq.Log, *slog.Logger) {
 	}, logq.Options{})
 }
 
-// stderr is where text goes that is no log line: through the log's queue where there is one, so that an unread pipe
-// cannot hold up the load of the model either.
+// stderr is the writer for text that is not a log line. It uses the log's queue if there is one: a full pipe must not delay
+// the load of the model.
 func (s *Server) stderr() io.Writer {
 	if l := logq.Of(s.log); l != nil {
 		return l
@@ -41,8 +41,8 @@ func (s *Server) stderr() io.Writer {
 	return os.Stderr
 }
 
-// contextTokens is the context to open the model at path with; 0 = its training context. Without --ctx-size a model trained
-// on less than the default gets what it was trained on: beyond that its answers are noise.
+// contextTokens returns the context size to open the model at path with; 0 = its training context. Without --ctx-size, a
+// model with a training context below the default gets its training context: beyond it answers are noise.
 func (c *Config) contextTokens(path string) int {
 	if c.given("ctx-size") || c.CtxSize != defaultCtxSize {
 		return c.CtxSize
@@ -53,7 +53,7 @@ func (c *Config) contextTokens(path string) int {
 	return c.CtxSize
 }
 
-// checkMemory refuses a model that this process or this machine cannot hold.
+// checkMemory refuses a model that exceeds the process's address space or the machine's memory.
 func (s *Server) checkMemory(path string) error {
 	if info, err := gguf.Inspect(path); err == nil && (s.cfg.GPULayers == 0 || !hasDeviceBackend()) {
 		if err := s.checkAddressSpace(path, &info); err != nil {
@@ -63,14 +63,14 @@ func (s *Server) checkMemory(path string) error {
 	return s.cfg.checkMemory(path, int64(hostmem.Read().Available), gguf.ThisProcessor())
 }
 
-// checkMemory refuses a model that this machine cannot hold: the engine writes its anonymous memory while it opens,
-// and would be killed without a word. That is the KV pool and the repacked copy of weights; with --no-mmap all
-// weights. Weights that are mapped are not counted, as they can be paged. What cannot be read here is left to the
-// engine's own error.
+// checkMemory refuses a model that exceeds the available memory. The engine writes its anonymous memory while it opens,
+// and the kernel would kill the process without a message. Anonymous are the KV cells, the repacked copy of weights and,
+// with --no-mmap, all weights; mapped weights can be paged and do not count. A file that cannot be inspected is left to
+// the engine, which reports the error.
 func (c *Config) checkMemory(path string, available int64, p gguf.Processor) error {
 	info, err := gguf.Inspect(path)
 	if err != nil || c.GPULayers != 0 && hasDeviceBackend() {
-		return nil // on a device with memory of its own cells and weights lie there
+		return nil // cells and weights are in the device's memory
 	}
 	per, err := info.KVBytesPerToken(c.CacheTypeK, c.CacheTypeV)
 	if err != nil {
@@ -104,8 +104,8 @@ func (c *Config) checkMemory(path string, available int64, p gguf.Processor) err
 	return fmt.Errorf("%s, and %s are available: %s", need, size(available), advice)
 }
 
-// anonymousWeights is what the engine holds of the weights in memory that cannot be paged out to their file, what that
-// is, and the option without which there is less of it.
+// anonymousWeights returns the bytes of weights in anonymous memory, their name in an error, and the option that avoids
+// them.
 func (c *Config) anonymousWeights(info *gguf.Info, p gguf.Processor) (n int64, what, without string) {
 	var r gguf.Repacking
 	if !c.NoRepack {
@@ -113,20 +113,20 @@ func (c *Config) anonymousWeights(info *gguf.Info, p gguf.Processor) (n int64, w
 	}
 	switch {
 	case c.NoMMap:
-		// Each tensor lies in memory once, repacked or not, but for embeddings that are looked up and multiplied with.
-		return int64(info.TensorBytes - r.Spared + r.Copy), "the weights, read into memory as --no-mmap says,", "no --no-mmap"
+		// Each tensor is in memory once, repacked or not; tied embeddings are there in both forms.
+		return int64(info.TensorBytes - r.Spared + r.Copy), "the weights, in memory because of --no-mmap,", "no --no-mmap"
 	case r.Copy > 0:
 		return int64(r.Copy), "the weights repacked for this processor", "--no-repack, which makes prompts slower"
 	}
 	return 0, "", ""
 }
 
-// addressMargin is what the daemon takes of its address space beside weights and KV cells: stacks and malloc arenas of
-// its threads (72 MiB each), compute buffers, the logits' buffer. What is touched of it is far less.
+// addressMargin is the address space besides weights and KV cells, in bytes: stacks and malloc arenas of threads (72 MiB
+// each), compute buffers and the logits' buffer. Far less of it is resident.
 const addressMargin = 1 << 30
 
-// checkAddressSpace refuses a model that does not fit the process's limit, if there is one (ulimit -v, LimitAS=): Go's
-// runtime and ggml end the process where they cannot have memory.
+// checkAddressSpace refuses a model that exceeds the process's limit (ulimit -v, LimitAS=): Go's runtime and ggml end the
+// process when an allocation fails.
 func (s *Server) checkAddressSpace(path string, info *gguf.Info) error {
 	limit, used, limited := hostmem.AddressSpace()
 	if !limited {
@@ -134,7 +134,7 @@ func (s *Server) checkAddressSpace(path string, info *gguf.Info) error {
 	}
 	st, err := os.Stat(path)
 	if err != nil {
-		return nil // the engine's own error
+		return nil // the engine reports the error
 	}
 	cells := int64(s.cfg.CtxSize)
 	if cells == 0 {
@@ -153,7 +153,7 @@ func (s *Server) checkAddressSpace(path string, info *gguf.Info) error {
 		float64(limit)/(1<<30), cells, float64(need)/(1<<30))
 }
 
-// warnOfDescriptors says so at the start when connections will be refused for want of descriptors before --max-sessions.
+// warnOfDescriptors warns if the limit of file descriptors is too low for --max-sessions.
 func (s *Server) warnOfDescriptors() {
 	var l unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
@@ -165,10 +165,10 @@ func (s *Server) warnOfDescriptors() {
 	}
 }
 
-// ownDescriptors is what the daemon itself has open: sockets, pollers, the model, cache files, the reserve.
+// ownDescriptors is the number of descriptors besides connections: sockets, pollers, the model, cache files, a reserve.
 const ownDescriptors = 64
 
-// hasDeviceBackend reports whether a backend library that `make cuda` builds lies where the engine looks for one.
+// hasDeviceBackend reports whether the engine will find a backend library built by `make cuda`.
 func hasDeviceBackend() bool {
 	dir := os.Getenv("UMA_BACKEND_DIR")
 	if exe, err := os.Executable(); dir == "" && err == nil {
@@ -178,7 +178,7 @@ func hasDeviceBackend() bool {
 	return len(found) > 0
 }
 
-// loadReport tells a person at the terminal and systemd how far a model's load is.
+// loadReport shows the progress of a load on the terminal and reports it to systemd.
 type loadReport struct {
 	bar      *progressbar.ProgressBar // nil without a terminal
 	lastSent time.Time                // to systemd
@@ -198,7 +198,7 @@ func (r *loadReport) set(fraction float32) {
 	if r.bar != nil {
 		r.bar.Set(int(fraction * 1000))
 	}
-	// Half a second between two: systemd logs each, and each also says that the start goes on.
+	// Every half second: each message also extends systemd's start timeout, and systemd logs each.
 	if now := time.Now(); now.Sub(r.lastSent) > 500*time.Millisecond {
 		r.lastSent = now
 		daemon.SdNotify(false, fmt.Sprintf("STATUS=loading %.0f%%\nEXTEND_TIMEOUT_USEC=%d", fraction*100, (30*time.Second).Microseconds()))

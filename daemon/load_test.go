@@ -44,7 +44,7 @@ func TestMemoryCheckCountsTheRepackedCopy(t *testing.T) {
 		"another processor":        {nil, gguf.Processor{}, kv, nil},
 		"the pool alone":           {[]string{"--no-repack"}, here, kv - 1, []string{"use --ctx-size 576 or less"}},
 		"nothing is mapped":        {[]string{"--no-mmap"}, here, kv + weights, nil},
-		"nothing is mapped, less":  {[]string{"--no-mmap"}, here, kv + weights - 1, []string{"as --no-mmap says", "or no --no-mmap"}},
+		"nothing is mapped, less":  {[]string{"--no-mmap"}, here, kv + weights - 1, []string{"because of --no-mmap", "or no --no-mmap"}},
 		"unknown":                  {nil, here, 0, nil},
 	} {
 		fs, dc, _ := NewFlagSet()

@@ -7,8 +7,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// turnAway ends the requests that wait for the model, and all that come later, with e.
-func (s *Server) turnAway(e *wire.Error) {
+// refuseAll refuses the requests that wait for intake, and all later ones, with e.
+func (s *Server) refuseAll(e *wire.Error) {
 	for _, j := range s.room.close(e) {
 		s.room.leave(j.r.Owner)
 		own := *e
@@ -16,12 +16,12 @@ func (s *Server) turnAway(e *wire.Error) {
 	}
 }
 
-// loadFailed is what requests are told that waited for a model which cannot be loaded.
+// loadFailed is the error of requests that waited for a model whose load failed.
 func loadFailed(err error) *wire.Error {
 	return &wire.Error{Code: wire.InternalFailure, Message: "the model cannot be loaded: " + err.Error()}
 }
 
-// stillLoading is what requests are told with --while-loading refuse.
+// stillLoading is the error of requests refused while the model loads.
 func (s *Server) stillLoading() *wire.Error {
 	return &wire.Error{Code: wire.ModelUnready, RetryAfter: time.Second,
 		Message: fmt.Sprintf(`the model is still loading (%.0f %%); {"type":"health"} says when it is ready`, 100*s.loadProgress())}

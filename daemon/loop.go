@@ -20,16 +20,16 @@ import (
 )
 
 // loop is the decode loop: one goroutine, locked to its OS thread, that owns every request, sequence and KV cell.
-// It is the shell around package core, which decides everything: what happened → core.Next → carry out → one Decode → sample
-// each row → events out.
+// Package core makes the decisions; the loop feeds it inputs, carries out its steps, decodes, samples each row and
+// sends the events.
 //
-// The engine's compute threads spin at barriers inside a decode, so whatever wakes another thread meanwhile takes
-// a core from the whole graph. Between two decodes the loop therefore writes the tokens to the sockets itself.
+// The engine's compute threads spin at barriers inside a decode. A thread that wakes meanwhile takes a core from the
+// whole graph, so the loop itself writes tokens to the sockets, between two decodes.
 type loop struct {
 	cfg       *Config
 	log       *slog.Logger
 	eng       runtime.Engine
-	argmx     runtime.RowScanner // eng, when it can find a row's largest logit faster than Go; nil otherwise
+	argmx     runtime.RowScanner // eng, if it finds a row's largest logit faster than Go does; else nil
 	probe     runtime.RowProber
 	vocab     runtime.Vocab
 	caps      runtime.Capabilities
@@ -38,29 +38,29 @@ type loop struct {
 	m         *metrics.Metrics
 	live      *live
 	mail      *mailbox
-	rec       *recorder // nil: no trace is wanted
+	rec       *recorder // nil without --trace
 	saved     *calibration
 	masks     maskWorker
 	maskCosts maskCosts
 	epoch     time.Time // core.Instant 0, and the zero of meridian's clock
 
-	stores    *stores
-	result    core.Result        // of the newest step
-	histories chan *request      // ended chats, for intake to render what their next turn begins with
-	past      [wire.MaxLast]past // ended requests, for why
-	pastNext  int
-	tracked   *meridian.Registry
-	cellBytes int
-	itlTarget time.Duration // of answers that name none
+	stores     *stores
+	result     core.Result   // of the newest step
+	histories  chan *request // ended chats: intake renders the prefix that their next turn will have
+	recent     [wire.MaxLast]finishedRequest
+	recentNext int
+	tracked    *meridian.Registry
+	cellBytes  int
+	itlTarget  time.Duration // default ITL target of a request
 
-	scheduled  time.Duration // what the newest core.Next took
-	infeasible bool          // that the target cannot be met was logged
+	scheduled  time.Duration // duration of the newest core.Next
+	infeasible bool          // the warning about an infeasible ITL target was logged
 
 	requests map[sched.ReqID]*request
 	lastID   sched.ReqID
 	stalled  int // requests with pending output
 
-	// finalised is told of each request once, when nothing of it is left to send.
+	// finalised is called once for each request, after its last frame was sent or dropped.
 	finalised func(*request)
 
 	// Reused by every step.
@@ -70,33 +70,33 @@ type loop struct {
 	stats    runtime.RowStats
 	tick     tickCounts
 	top      []wire.TokenLogprob
-	thought  []byte // of the token at hand
+	thought  []byte // text of the current token
 	answer   []byte
 	flush    []*ipc.Conn
 	timer    *time.Timer
 
 	draining   bool
 	stop       bool
-	lastSweep  time.Time // for stalled clients
-	published  time.Time // of the scheduler's gauges
+	lastSweep  time.Time // newest sweepStalled
+	published  time.Time // newest publish
 	lastReap   time.Time
 	stale      []uint64
-	lastQueued time.Time // report of queue places
+	lastQueued time.Time // newest reportQueued
 
-	// stopBy is when the process must have ended (unix ns), 0 = it need not. Written by Serve before it puts cmdStop or cmdDrain.
+	// stopBy is the deadline of the shutdown (unix ns); 0 = none. Serve writes it before it puts cmdStop or cmdDrain.
 	stopBy atomic.Int64
 
 	// state is read by health from any goroutine.
 	state loopState
 }
 
-// loopState is what other goroutines may know of the loop without asking it.
+// loopState is the part of the loop's state that other goroutines read. The loop writes it.
 type loopState struct {
-	// busySince is the time (unix ns) from which on a step is due: when the loop last had no request that can advance,
-	// or moved cells for one. 0 = it sleeps and has none. It is not 0 while the loop is stuck, wherever that is.
+	// busySince is the time (unix ns) since which a step is due: the end of the newest moment without a request that can
+	// advance, or of the newest copy of cells. 0 = the loop sleeps and no request can advance. Never 0 while it hangs.
 	busySince atomic.Int64
-	lastStep  atomic.Int64 // unix ns when the last decode ended; 0 = none yet
-	resident  atomic.Int64 // sequences that hold cells in the engine, counted whenever the loop goes idle
+	lastStep  atomic.Int64 // end of the newest decode, unix ns; 0 = none yet
+	resident  atomic.Int64 // engine sequences with cells that the prefix tree does not list; counted when the loop idles
 	requests  atomic.Int64 // live requests, queued ones included
 }
 
@@ -114,7 +114,7 @@ func newLoop(cfg *Config, log *slog.Logger, eng runtime.Engine, m *metrics.Metri
 
 func (l *loop) instant(t time.Time) core.Instant { return core.Instant(t.Sub(l.epoch)) }
 
-// run is the loop. It returns when it was told to stop, or drained.
+// run runs the loop until cmdStop, or until it has drained after cmdDrain.
 func (l *loop) run() {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
@@ -127,9 +127,9 @@ func (l *loop) run() {
 		step := l.core.Next(l.instant(now))
 		l.scheduled = time.Since(begin)
 		l.carryOut(step.Ops)
-		l.told(step, now)
+		l.report(step, now)
 		if l.stop || l.draining && l.state.requests.Load() == 0 {
-			l.abandon(now)
+			l.shutdown(now)
 			return
 		}
 		if len(step.Plan.Batch) > 0 {
@@ -142,8 +142,8 @@ func (l *loop) run() {
 		l.core.Done(l.instant(time.Now()), &l.result)
 		if !step.Idle {
 			now = time.Now()
-			if !l.advances() {
-				l.alive(now)
+			if !l.canAdvance() {
+				l.noteProgress(now)
 			}
 			continue
 		}
@@ -151,7 +151,7 @@ func (l *loop) run() {
 	}
 }
 
-// takeCommands hands what other goroutines asked to the core.
+// takeCommands passes the commands of other goroutines to the core.
 func (l *loop) takeCommands(now time.Time) {
 	l.commands = l.mail.take(l.commands)
 	for i := range l.commands {
@@ -194,7 +194,7 @@ func (l *loop) arrive(r *request, now time.Time) {
 	l.state.requests.Add(1)
 	l.masks.want(r.form, l.openers(r))
 	l.handle(core.Input{Kind: core.Arrive, Request: &r.Request}, now)
-	// A cancel that overtook the request on its way through the tokenizer found no id to name.
+	// A cancel or an end_think that came during intake found no id; only its flag is set.
 	if r.cancelled.Load() {
 		l.handle(core.Input{Kind: core.Cancel, Req: r.ID}, now)
 	}
@@ -203,29 +203,29 @@ func (l *loop) arrive(r *request, now time.Time) {
 	}
 }
 
-// of is the connection's part of a request.
-func of(r *core.Request) *request { return r.Data.(*request) }
+// requestOf returns the connection's part of a request.
+func requestOf(r *core.Request) *request { return r.Data.(*request) }
 
-// told tells clients and metrics what a step says of requests.
-func (l *loop) told(step *core.Step, now time.Time) {
+// report passes a step's notes and ends to clients, metrics and the log.
+func (l *loop) report(step *core.Step, now time.Time) {
 	for i := range step.Notes {
-		l.noted(&step.Notes[i])
+		l.recordNote(&step.Notes[i])
 	}
 	for i := range step.Ends {
 		l.endedByCore(&step.Ends[i], now)
 	}
 	for _, r := range step.Histories {
 		select {
-		case l.histories <- of(r):
-		default: // intake has too much to do: all of it is kept
+		case l.histories <- requestOf(r):
+		default: // intake is behind: without its tokens the core keeps the whole conversation
 			l.handle(core.Input{Kind: core.History, Req: r.ID}, now)
 		}
 	}
 }
 
-// endedByCore ends a request that the core ended without a token: cancelled, refused or failed.
+// endedByCore finalises a request that the core cancelled, refused or failed.
 func (l *loop) endedByCore(end *core.End, now time.Time) {
-	r := of(end.Request)
+	r := requestOf(end.Request)
 	switch {
 	case r.failure != nil:
 		l.failRequest(r, *r.failure)
@@ -243,37 +243,37 @@ func (l *loop) endedByCore(end *core.End, now time.Time) {
 	}
 }
 
-// noted counts and logs.
-func (l *loop) noted(n *core.Note) {
+// recordNote counts and logs a note of the core.
+func (l *loop) recordNote(n *core.Note) {
 	switch n.Kind {
 	case core.Started:
 		if n.First {
-			l.firstStart(of(n.Request), n)
+			l.firstStart(requestOf(n.Request), n)
 		}
 	case core.Preempted:
 		l.m.Preemptions.Inc()
-		l.log.Debug("preempted", "request", of(n.Request).wireID)
+		l.log.Debug("preempted", "request", requestOf(n.Request).wireID)
 	case core.Parked:
 		l.m.ParkedTotal.Inc()
 	case core.Recomputed:
 		l.m.Recomputed.Inc()
 	case core.Shifted:
 		l.m.ContextShift.Inc()
-		r := of(n.Request)
+		r := requestOf(n.Request)
 		r.chat = false
-		l.log.Debug("context shift", "request", r.wireID, "forgotten", n.N)
+		l.log.Debug("context shift", "request", r.wireID, "dropped_tokens", n.N)
 	case core.ThoughtDropped:
-		r := of(n.Request)
+		r := requestOf(n.Request)
 		r.chat = false
 		l.log.Debug("thought dropped", "request", r.wireID, "tokens", n.N)
 	case core.Unpinned:
-		l.log.Warn("a pinned prefix gives way: the only request that runs needs its cells", "entry", n.Entry, "tokens", n.N)
+		l.log.Warn("a pinned prefix is evicted: the only running request needs its cells", "entry", n.Entry, "tokens", n.N)
 	case core.Restored:
 		l.m.Restored(metricsTier[n.Tier], n.Took)
 	}
 }
 
-// firstStart notes what of a request's prompt was cached, and where.
+// firstStart records how many of a request's prompt tokens were cached, and in which tier.
 func (l *loop) firstStart(r *request, n *core.Note) {
 	r.cached = min(n.N, r.Prompt)
 	r.tier = wire.TierNone
@@ -287,10 +287,31 @@ func (l *loop) firstStart(r *request, n *core.Note) {
 	}
 }
 
-// step decodes a plan's batch, samples its rows and reports both to the scheduler.
+// step decodes a plan's batch, reports the outcome to the core and samples the rows.
 func (l *loop) step(plan *sched.Plan, now time.Time) {
 	l.core.FillBatch(l.eng.Batch())
-	alone := false // one request's prompt is all there is to compute
+	lone := l.beginSlices(plan, now)
+	l.flushAll()
+	outcome, took, done := l.decode(plan, lone)
+	l.result.Outcome, l.result.Took = outcome, took
+	l.core.Done(l.instant(done), &l.result)
+	l.endSlices(plan, outcome, done)
+	l.reportQueued(done)
+	l.flushAll()
+	// After the write: the client wakes and reads during the bookkeeping and not during the next decode.
+	l.account(plan, took, done)
+	if done.Sub(l.published) >= publishEvery {
+		l.published = done
+		l.publish()
+	}
+}
+
+// publishEvery is the maximum age of the scheduler's gauges while steps run. The loop also publishes before it idles.
+const publishEvery = 10 * time.Millisecond
+
+// beginSlices prepares the requests of a batch for its decode. It returns the request whose prompt is the whole batch, or
+// nil.
+func (l *loop) beginSlices(plan *sched.Plan, now time.Time) (lone *request) {
 	for i := range plan.Batch {
 		s := &plan.Batch[i]
 		r := l.requests[s.Req]
@@ -298,30 +319,36 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 			r.started = now
 			l.m.QueueTime.Observe(now.Sub(r.arrived))
 		}
-		if s.Kind == sched.SlicePrefill {
-			alone = len(plan.Batch) == 1
-			r.abortable.Store(alone || s.N >= abortFrom)
-			if r.progress && r.lastProgress.IsZero() && (r.noisy || plan.Predicted > progressEvery) {
-				l.reportProgress(r, now) // a sign of life before a long step
-			}
+		if s.Kind != sched.SlicePrefill {
+			continue
+		}
+		if len(plan.Batch) == 1 {
+			lone = r
+		}
+		r.abortable.Store(lone != nil || s.N >= abortFrom)
+		if r.progress && r.lastProgress.IsZero() && (r.noisy || plan.Predicted > progressEvery) {
+			l.reportProgress(r, now) // before a long step
 		}
 	}
-	l.flushAll()
+	return lone
+}
+
+// decode runs the engine on the batch. took is the duration of the decode, done its end.
+func (l *loop) decode(plan *sched.Plan, lone *request) (outcome sched.Outcome, took time.Duration, done time.Time) {
 	l.masks.begin()
 	begin := time.Now()
 	var err error
-	if alone && l.requests[plan.Batch[0].Req].cancelled.Load() {
+	if lone != nil && lone.cancelled.Load() {
 		err = runtime.ErrAborted // the cancel came before abortable was set
 	} else {
 		err = l.eng.Decode()
 	}
-	done := time.Now()
+	done = time.Now()
 	l.masks.end()
 	l.state.lastStep.Store(done.UnixNano())
-	took := done.Sub(begin)
-	outcome := sched.StepOK
 	switch {
 	case err == nil:
+		outcome = sched.StepOK
 	case errors.Is(err, runtime.ErrKVFull):
 		outcome = sched.StepKVFull
 	case errors.Is(err, runtime.ErrAborted):
@@ -331,14 +358,17 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 		l.m.DecodeErrors.Inc()
 		l.log.Error("decode failed", "error", err, "tokens", plan.Tokens)
 	}
-	l.result.Outcome, l.result.Took = outcome, took
-	l.core.Done(l.instant(done), &l.result)
+	return outcome, done.Sub(begin), done
+}
+
+// endSlices samples the rows of a decoded batch and reports progress.
+func (l *loop) endSlices(plan *sched.Plan, outcome sched.Outcome, done time.Time) {
 	for i := range plan.Batch {
 		s := &plan.Batch[i]
 		r := l.requests[s.Req]
 		switch {
 		case s.Kind == sched.SliceProbe:
-			continue // looked at with the slice before
+			continue // handled with the slice before it
 		case s.Kind == sched.SlicePrefill:
 			r.abortable.Store(false)
 		}
@@ -354,30 +384,17 @@ func (l *loop) step(plan *sched.Plan, now time.Time) {
 				l.reportProgress(r, done)
 			}
 			l.sample(r, s.Row, done)
-		case s.Kind == sched.SliceDecode: // forced tokens, of which the rest comes in the next step
+		case s.Kind == sched.SliceDecode: // forced tokens; the rest of them is in the next step
 		case r.noisy || r.progress && done.Sub(r.arrived) >= progressEvery:
 			l.reportProgress(r, done)
 		}
 	}
-	l.reportQueued(done)
-	l.flushAll()
-	// Bookkeeping comes after the write: the client wakes and reads meanwhile, on another core, instead of taking
-	// one from the decode that follows.
-	l.account(plan, took, done)
-	if done.Sub(l.published) >= publishEvery {
-		l.published = done
-		l.publish()
-	}
 }
 
-// publishEvery bounds how old the scheduler's gauges are that a scrape reads while steps run; the loop also
-// publishes them whenever it goes idle.
-const publishEvery = 10 * time.Millisecond
-
-// sample draws the next token of r from its logits row and sends what it means.
+// sample draws r's next token from its logits row and processes it.
 func (l *loop) sample(r *request, row int, now time.Time) {
 	if r.cancelled.Load() {
-		// Its cancel may still be on its way through the mailbox; the core must hear something of this row.
+		// The cancel command may still be in the mailbox, and the core needs an input for this row.
 		l.handle(core.Input{Kind: core.Cancel, Req: r.ID}, now)
 		return
 	}
@@ -389,7 +406,7 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 	}
 	at := l.instant(now)
 	choice, err := l.draw(r, row, int64(at))
-	if errors.Is(err, sampler.ErrNoCandidate) && l.offers(row) {
+	if errors.Is(err, sampler.ErrNoCandidate) && l.hasCandidate(row) {
 		l.core.NoToken(&r.Request, sched.ReasonFailed)
 		l.failRequest(r, wire.Error{Code: wire.BadRequest, Message: l.nothingLeft(r)})
 		return
@@ -404,16 +421,16 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 		l.takeBound(r, &choice, now)
 		return
 	}
-	l.take(r, &choice, now)
+	l.acceptToken(r, &choice, now)
 }
 
-// take follows a token of r, drawn or forced, and sends what it means. It reports whether the request goes on; said is
-// valid until the next call.
-func (l *loop) take(r *request, choice *sampler.Choice, now time.Time) (said core.Said, ok bool) {
+// acceptToken processes a sampled or forced token of r: phase, text, calls, end. ok is false if the token ends the request;
+// said is valid until the next call.
+func (l *loop) acceptToken(r *request, choice *sampler.Choice, now time.Time) (said core.Said, ok bool) {
 	tok := choice.Token
 	r.chain.Accept(tok)
 	inThink := r.ctl.Phase() == meridian.ThinkDecode
-	l.timeToken(r, inThink, now)
+	l.observeToken(r, inThink, now)
 	eog := l.vocab.IsEOG(tok) || !inThink && slices.Contains(r.stopTokens, tok)
 	said = l.core.Token(l.instant(now), &r.Request, tok, l.piece(r, tok, inThink), eog, l.thought[:0], l.answer[:0])
 	if r.Calls != nil {
@@ -429,14 +446,14 @@ func (l *loop) take(r *request, choice *sampler.Choice, now time.Time) (said cor
 	case core.Length:
 		l.endRequest(r, wire.Length, "", now)
 	default:
-		l.countOnly(r)
+		l.logMissingSignals(r)
 		return said, true
 	}
 	return said, false
 }
 
-// offers reports whether the model itself has a token for a row: if none can be sampled then, the request forbids them.
-func (l *loop) offers(row int) bool {
+// hasCandidate reports whether a row has a finite logit. If it has and no token can be sampled, the request excludes all tokens.
+func (l *loop) hasCandidate(row int) bool {
 	best, _ := sampler.Argmax(l.eng.Logits(row))
 	return best >= 0
 }
@@ -455,7 +472,7 @@ func (l *loop) sleep(wakeAt core.Instant, now time.Time) time.Time {
 	}
 	l.publish()
 	l.rec.idle()
-	if !l.advances() {
+	if !l.canAdvance() {
 		l.state.busySince.Store(0)
 	}
 	l.mail.wait(d, l.timer)
@@ -464,8 +481,8 @@ func (l *loop) sleep(wakeAt core.Instant, now time.Time) time.Time {
 	return now
 }
 
-// advances reports whether a live request can be advanced: one whose client does not read cannot.
-func (l *loop) advances() bool {
+// canAdvance reports whether a live request can advance: a paused one, whose client does not read, cannot.
+func (l *loop) canAdvance() bool {
 	live := l.state.requests.Load()
 	if live == 0 || l.stalled == 0 {
 		return live > 0
@@ -478,11 +495,11 @@ func (l *loop) advances() bool {
 	return false
 }
 
-// alive notes progress that is no step, so that health does not take it for a stall.
-func (l *loop) alive(now time.Time) { l.state.busySince.Store(now.UnixNano()) }
+// noteProgress records progress other than a step (a copy of cells), so that health reports no stall.
+func (l *loop) noteProgress(now time.Time) { l.state.busySince.Store(now.UnixNano()) }
 
-// countResident asks the engine itself which sequences hold cells that the prefix tree knows nothing of. With nothing
-// running it must be none: info shows the number, and the smoke tests hold it at zero.
+// countResident counts the engine's sequences with cells that the prefix tree does not list. While no request is live
+// the number must be 0; info reports it and the smoke tests assert it.
 func (l *loop) countResident() {
 	n := 0
 	for s := range l.caps.MaxSequences {
@@ -492,7 +509,7 @@ func (l *loop) countResident() {
 	}
 	st := l.core.Tree().Stats()
 	if n -= st.Entries + st.Runs; n != 0 {
-		l.log.Warn("sequences hold cells that nobody knows of", "sequences", n)
+		l.log.Warn("leaked sequences: the engine holds cells that the prefix tree does not list", "sequences", n)
 	}
 	l.state.resident.Store(int64(n))
 }

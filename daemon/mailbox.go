@@ -10,19 +10,19 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// commandKind is what another goroutine asks of the decode loop.
+// commandKind is the kind of a command to the decode loop.
 type commandKind uint8
 
 const (
 	cmdArrive   commandKind = iota // req is ready to be computed
-	cmdCancel                      // req's client cancelled or went away
-	cmdWritable                    // conn has room again
-	cmdDrain                       // take nothing new; stop when the running requests are done
+	cmdCancel                      // req's client cancelled or disconnected
+	cmdWritable                    // conn's send ring has room again
+	cmdDrain                       // refuse new requests; stop when the running ones are done
 	cmdStop                        // stop now
-	cmdEndThink                    // req's client has seen enough thinking
-	cmdHistory                     // tokens is what the next turn of req begins with; nil: not known
-	cmdStored                      // the part that restore stored waits for may have come
-	cmdAsk                         // ask wants to look at what the loop owns, between two steps
+	cmdEndThink                    // req's client ends the thinking
+	cmdHistory                     // tokens is the prefix of req's next turn; nil: unknown
+	cmdStored                      // the next part of restore stored may be ready
+	cmdAsk                         // run ask between two steps
 )
 
 // command crosses to the decode loop by value.
@@ -35,25 +35,24 @@ type command struct {
 	ask    func(*loop, time.Time)
 }
 
-// mailbox carries commands to the decode loop: many writers, one reader. It is bounded by what feeds it: a
-// request arrives only while fewer than twice --max-queue + --parallel are inside (waitroom counts them), each can be
-// cancelled once and end its thinking once, each connection be reported writable once per stall, and a restore be
-// reported once per part.
+// mailbox carries commands to the decode loop: many writers, one reader. Its senders bound it: waitroom admits fewer
+// than twice --max-queue + --parallel requests, each is cancelled once and ends its thinking once, a connection is
+// reported writable once per stall, and a restore once per part.
 //
-// pending lets the loop look between two steps without taking the lock; ring holds what came meanwhile and is
-// swapped with the loop's empty one, so that nobody allocates in steady state.
+// pending lets the loop poll between two steps without the lock. The loop swaps items with an empty slice, so that the
+// steady state allocates nothing.
 type mailbox struct {
 	pending atomic.Bool
-	wake    chan struct{} // capacity 1: a token here means "look"
+	wake    chan struct{} // capacity 1; wakes the sleeping loop
 	mu      sync.Mutex
 	items   []command
-	closed  bool // the loop has ended and takes nothing any more
+	closed  bool // the loop has ended
 }
 
 func newMailbox() *mailbox { return &mailbox{wake: make(chan struct{}, 1)} }
 
-// put hands c over and wakes the loop if it sleeps; false when the loop has ended. Safe from any goroutine; never
-// blocks on the loop.
+// put appends c and wakes the loop if it sleeps. It returns false when the loop has ended. Safe from any goroutine;
+// never waits for the loop.
 func (m *mailbox) put(c command) bool {
 	m.mu.Lock()
 	if m.closed {
@@ -71,7 +70,7 @@ func (m *mailbox) put(c command) bool {
 	return true
 }
 
-// close ends the mailbox and returns what nobody had taken. Loop only.
+// close ends the mailbox and returns the commands not taken. Loop only.
 func (m *mailbox) close() []command {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -92,7 +91,7 @@ func (m *mailbox) take(empty []command) []command {
 	return full
 }
 
-// wait sleeps until something was put or d passed (d ≤ 0: no limit). Loop only. timer is the loop's own.
+// wait sleeps until a command is put or d has passed (d ≤ 0: no limit). Loop only; timer belongs to the loop.
 func (m *mailbox) wait(d time.Duration, timer *time.Timer) {
 	if m.pending.Load() {
 		return

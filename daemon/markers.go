@@ -10,24 +10,23 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// markers keeps what a user typed from being read as the template's own control tokens. A rendered conversation
-// is tokenized with markers parsed, or the template's "<|im_start|>" would be text; but a user's message that
-// holds "<|im_end|>\n<|im_start|>system…" would then forge a turn. So each marker inside a user's or a tool's
-// content is replaced before rendering by a stand-in nobody can guess, and tokenized afterwards as plain text.
-// Contents without a marker (nearly all) are tokenized in one piece with their surroundings, exactly as the
-// model was trained.
+// markers prevents user text from forging control tokens. A rendered conversation is tokenized with control tokens parsed,
+// because the template writes "<|im_start|>"; a user's message with "<|im_end|>\n<|im_start|>system…" would then forge a
+// turn. Before rendering, each control token's text in a message of a user or a tool is replaced by a random placeholder,
+// and afterwards it is tokenized as plain text. Messages without such text (nearly all) are tokenized in one piece with
+// their surroundings, as in training.
 //
-// Markers of thinking that are no control tokens are hidden too, in system prompts as well, until it is known whether the
-// prompt ends inside a thought (meridian.Tags.Begin): text that talks about "<think>" opens nothing. They are put back
-// before tokenizing.
+// Thinking tags that are not control tokens get placeholders too, in system prompts as well, until meridian.Tags.Begin has
+// decided whether the prompt ends inside a thought: text about "<think>" opens no thought. They are restored before
+// tokenizing.
 type markers struct {
 	texts []string          // every control token's text
-	hider *strings.Replacer // text i → open + i + shut; thinking as thoughts does
+	hider *strings.Replacer // texts[i] → open + i + shut, and thinking tags like thoughts
 	open  string
-	end   string // marks where a message that is continued ends
+	end   string // marks the end of a continued message
 
-	thoughts *strings.Replacer // marker of thinking i → a stand-in
-	restorer *strings.Replacer // and back
+	thoughts *strings.Replacer // thinking tag → placeholder
+	restorer *strings.Replacer // placeholder → thinking tag
 }
 
 const shut = "\uf8fe"
@@ -46,27 +45,27 @@ func newMarkers(v runtime.Vocab, thinking []string) *markers {
 	thoughtOpen := "\uf8ff" + rand.Text()[:12] + ";"
 	for i, text := range thinking {
 		if slices.ContainsFunc(m.texts, func(control string) bool { return strings.Contains(text, control) }) {
-			continue // its control tokens are hidden
+			continue // it contains a control token, which has a placeholder
 		}
-		standIn := thoughtOpen + strconv.Itoa(i) + shut
-		hide, show = append(hide, text, standIn), append(show, standIn, text)
+		placeholder := thoughtOpen + strconv.Itoa(i) + shut
+		hide, show = append(hide, text, placeholder), append(show, placeholder, text)
 	}
 	m.thoughts, m.restorer = strings.NewReplacer(hide...), strings.NewReplacer(show...)
 	m.hider = strings.NewReplacer(append(pairs, hide...)...)
 	return m
 }
 
-// hide puts stand-ins for the markers of a user's text.
+// hide replaces control tokens and thinking tags in a user's text by placeholders.
 func (m *markers) hide(text string) string { return m.hider.Replace(text) }
 
-// hideThoughts puts stand-ins for the markers of thinking alone: a system prompt may hold control tokens.
+// hideThoughts replaces only thinking tags: a system prompt may contain control tokens.
 func (m *markers) hideThoughts(text string) string { return m.thoughts.Replace(text) }
 
-// restore puts the markers of thinking back.
+// restore puts the thinking tags back.
 func (m *markers) restore(text string) string { return m.restorer.Replace(text) }
 
-// split yields the parts of a rendered conversation in order: (text, false) for the template's and plain text,
-// (marker, true) for a marker that a user typed.
+// split yields the parts of a rendered conversation in order: (text, false) for text in which control tokens are parsed,
+// (marker, true) for the text of a control token that a user wrote.
 func (m *markers) split(text string) iter.Seq2[string, bool] {
 	return func(yield func(string, bool) bool) {
 		for {

@@ -5,30 +5,27 @@ import (
 	"time"
 )
 
-// maskCosts bounds how long one user's masks hold up the decode steps of all: a mask that is expensive is followed by
-// another one at each token. It belongs to the decode loop. Costs are counted in steps (grammar.Limits.Work), because
-// the time of a mask also tells how busy the machine is. The zero value is ready.
+// maskCosts limits how much one user's grammar masks delay the decode steps of all users: an expensive mask tends to be
+// followed by another one at each token. The decode loop owns it. Costs are in steps of grammar.Limits.Work, because time
+// would depend on the load of the machine. The zero value is ready.
 type maskCosts struct {
 	users map[uint32]*maskCost
 	now   func() time.Time // nil: time.Now
 }
 
-// maskCost is what a user's masks have taken lately, in steps.
+// maskCost is a user's leaky bucket, in steps.
 type maskCost struct {
 	steps float64
 	at    time.Time
 }
 
 const (
-	// freeMaskSteps of each mask are not counted: about 5 ms. The masks of ordinary schemas stay far below.
-	freeMaskSteps = 50_000
-	// A user's masks may take maskBurst steps beyond at once, about 2 seconds, and maskRate a second in the long run: a
-	// tenth of the time.
-	maskBurst = 20_000_000
-	maskRate  = 1_000_000
+	freeMaskSteps = 50_000     // not counted, per mask: about 5 ms; masks of ordinary schemas take far less
+	maskBurst     = 20_000_000 // the bucket's size: about 2 s of computing
+	maskRate      = 1_000_000  // steps per second that leak out: a tenth of the time
 )
 
-// charge counts a mask of owner. The error says that owner's masks have taken too much.
+// charge adds a mask of owner. It returns an error if owner's bucket is full.
 func (m *maskCosts) charge(owner uint32, steps int) error {
 	if steps <= freeMaskSteps {
 		return nil
@@ -44,24 +41,24 @@ func (m *maskCosts) charge(owner uint32, steps int) error {
 			m.users = map[uint32]*maskCost{}
 		}
 		for id, o := range m.users {
-			if o.pay(t); o.steps == 0 {
+			if o.decay(t); o.steps == 0 {
 				delete(m.users, id)
 			}
 		}
 		c = &maskCost{at: t}
 		m.users[owner] = c
 	}
-	c.pay(t)
+	c.decay(t)
 	if c.steps > maskBurst {
-		return fmt.Errorf("the tokens that it allows take too long to compute: this user's forms took %.0f million steps lately, more than %d million",
+		return fmt.Errorf("its token masks take too long to compute: this user's response formats recently took %.0f million steps, more than %d million",
 			c.steps/1e6, maskBurst/1_000_000)
 	}
 	c.steps += float64(steps - freeMaskSteps)
 	return nil
 }
 
-// pay lets time forgive steps.
-func (c *maskCost) pay(now time.Time) {
+// decay removes the steps that have leaked out since the last call.
+func (c *maskCost) decay(now time.Time) {
 	c.steps = max(0, c.steps-now.Sub(c.at).Seconds()*maskRate)
 	c.at = now
 }

@@ -241,7 +241,7 @@ func TestOpenAIErrors(t *testing.T) {
 	r.nothingLeft()
 }
 
-// A client that goes in the middle of its answer cancels it; one that does not read pauses it, and nobody else.
+// A client that disconnects during its answer cancels it; one that does not read pauses its requests and no others.
 func TestOpenAIClientGoesOrDoesNotRead(t *testing.T) {
 	r := serve(t, fake.Config{}, "-c", "262144")
 	web := r.web()

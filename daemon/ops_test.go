@@ -37,7 +37,7 @@ type run struct {
 	seq      runtime.Seq
 	tokens   []runtime.Token // its prompt, and then what it might say
 	computed int
-	cut      bool // its cells were computed with others before them than its tokens say: nobody else must have them
+	cut      bool // its cells were computed after other tokens than its own, so no other request may share them
 }
 
 type saved struct {

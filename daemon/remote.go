@@ -16,7 +16,7 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// snapshotOrigin is what computed the cells, for every tier outside the pool.
+// snapshotOrigin identifies engine, model and KV types, for every tier outside the pool.
 type snapshotOrigin struct {
 	build        string
 	fingerprint  format.Hash
@@ -27,28 +27,28 @@ func (o snapshotOrigin) format() format.Origin {
 	return format.Origin{EngineBuild: o.build, Fingerprint: o.fingerprint, KVTypeK: o.typeK, KVTypeV: o.typeV}
 }
 
-// remote is the fabric as the decode loop uses it: parts go out in pieces, as MRDN frames, named by what they hold, and other
-// machines with the same model ask for them by that name. It never waits for the fabric; a fabric that is slow, down or lying
-// costs a miss.
+// remote is the decode loop's side of the fabric. It pushes parts in pieces, as MRDN frames whose keys are derived from their
+// tokens, so that other machines with the same model find them. It never waits for the fabric: a fabric that is slow, down
+// or corrupt costs a miss.
 type remote struct {
 	guard  *fabric.Guard
 	out    *fabric.Offloader
 	origin snapshotOrigin
 	l      *loop
-	piece  int               // tokens of a frame: what is left behind the last whole one is computed again
-	blocks int               // of the ledger, in a piece
-	sent   map[string]uint32 // keys pushed or pulled by this process, with whose they are: a prefix goes out once
+	piece  int               // tokens of a frame; tokens after the last whole piece are recomputed
+	blocks int               // KV blocks in a piece
+	sent   map[string]uint32 // owner by key, for keys that this process pushed or pulled: each is pushed once
 }
 
 const (
-	// pullTimeout bounds how long a request waits for one piece from the fabric before the rest of its prompt is computed:
-	// so many tokens cost several times that on a CPU.
+	// pullTimeout is the maximum wait for one piece before the rest of the prompt is computed. Computing a piece on a CPU
+	// takes several times as long.
 	pullTimeout = 500 * time.Millisecond
 	maxSent     = 1 << 16
 	pullAhead   = 8 // pieces
 )
 
-// pieceOf is how many tokens of a part go out as one frame: a part is a multiple of it.
+// pieceOf returns the number of tokens per frame; a part's length is a multiple of it.
 func pieceOf(part int) int {
 	if part%32 == 0 {
 		return 32
@@ -75,7 +75,7 @@ func (m *remote) prologue(ns uint32, tokens []runtime.Token, p0 int) mrdn.Prolog
 	}
 }
 
-// push sends copies of the whole pieces of the part [p0, p1) of seq on their way.
+// push queues copies of the whole pieces within the part [p0, p1) of seq.
 func (m *remote) push(ns uint32, tokens []runtime.Token, seq runtime.Seq, p0, p1 int) {
 	for p0 = (p0 + m.piece - 1) / m.piece * m.piece; p0+m.piece <= p1; p0 += m.piece {
 		if err := m.pushPiece(ns, tokens[:p0+m.piece], seq, p0); err != nil {
@@ -119,7 +119,7 @@ func (m *remote) pushPiece(ns uint32, tokens []runtime.Token, seq runtime.Seq, p
 	return nil
 }
 
-// remember notes that the fabric has this part.
+// remember records that the fabric has a piece.
 func (m *remote) remember(key string, ns uint32) {
 	if len(m.sent) >= maxSent {
 		clear(m.sent)
@@ -127,7 +127,7 @@ func (m *remote) remember(key string, ns uint32) {
 	m.sent[key] = ns
 }
 
-// keys appends the names of the pieces of tokens that hold position p0 or one after it.
+// keys appends the keys of the pieces of tokens that reach beyond position p0.
 func (m *remote) keys(dst []string, ns uint32, tokens []runtime.Token, p0 int) []string {
 	for p0 = p0 / m.piece * m.piece; p0+m.piece <= len(tokens); p0 += m.piece {
 		p := m.prologue(ns, tokens[:p0+m.piece], p0)
@@ -146,32 +146,32 @@ func (m *remote) close(ctx context.Context) {
 	go func() { m.guard.Close(); close(closed) }()
 	select {
 	case <-closed:
-	case <-time.After(closeGrace): // its connections are closed; what the client library waits for ends with the process
+	case <-time.After(closeGrace): // the connections are closed; the client library's goroutines end with the process
 	}
 }
 
-// closeGrace is how long closing a fabric may take beyond the time that its operations had.
+// closeGrace is the time for closing the fabric's client after its operations have ended.
 const closeGrace = 250 * time.Millisecond
 
 var errEncoding = errors.New("a frame that this server does not write")
 
-// pull is the source of a restore whose pieces lie in the fabric: one after the other, until one is missing. Once the first
-// has come, some more are asked for ahead.
+// pull is the source of a restore from the fabric: piece after piece, until one is missing. After the first piece it asks
+// for several ahead.
 type pull struct {
 	m      *remote
 	ns     uint32
-	tokens []runtime.Token // what is to be restored, from position 0
+	tokens []runtime.Token // to restore, from position 0
 	notify func()
-	p0     int    // of the next piece
-	came   bool   // a piece has
-	last   []byte // behind the Part handed out last
+	p0     int    // first position of the next piece
+	came   bool   // the first piece has come
+	last   []byte // buffer of the Part that Next returned last
 	free   [][]byte
 
 	mu    sync.Mutex
 	asked []*asked // pieces from p0 on, in order
 }
 
-// asked is a piece on its way.
+// asked is a piece that is being pulled.
 type asked struct {
 	want   mrdn.Prologue
 	cancel context.CancelFunc
@@ -182,12 +182,12 @@ type asked struct {
 	ready bool
 }
 
-// fetch asks for the pieces of tokens from position p0 on, where one begins.
+// fetch starts a pull of the pieces of tokens from p0 on; a piece begins at p0.
 func (m *remote) fetch(ns uint32, tokens []runtime.Token, p0 int, notify func()) *pull {
 	return &pull{m: m, ns: ns, tokens: tokens, notify: notify, p0: p0}
 }
 
-// ask sends for pieces as far ahead as is good; false when none is left or could be sent for. The lock is held.
+// ask queues pulls up to the read-ahead limit. It returns false when no piece is left or queued. Caller holds mu.
 func (p *pull) ask() bool {
 	ahead := 1
 	if p.came {
@@ -224,7 +224,7 @@ func (p *pull) ask() bool {
 	return len(p.asked) > 0
 }
 
-// Next implements partSource. The bytes are valid until the Next after.
+// Next implements partSource. The bytes are valid until the next call.
 func (p *pull) Next() (snapshot.Part, snapshot.Status) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -239,22 +239,22 @@ func (p *pull) Next() (snapshot.Part, snapshot.Status) {
 	case !a.ready:
 		return snapshot.Part{}, snapshot.Waiting
 	case a.err != nil:
-		return snapshot.Part{}, snapshot.Done // a miss ends it; why is in the guard's counters
+		return snapshot.Part{}, snapshot.Done // a miss ends the restore; the guard has counted the error
 	}
 	got, _, kv, err := mrdn.Open(a.value, len(a.value))
 	if err == nil {
 		err = got.Matches(&a.want)
 	}
 	if err != nil || got.Encoding != mrdn.Raw {
-		p.m.guard.Report("pull", fmt.Errorf("%w: it holds something else under this name: %w", fabric.ErrCorrupt, cmp.Or(err, errEncoding)))
+		p.m.guard.Report("pull", fmt.Errorf("%w: the value does not match its key: %w", fabric.ErrCorrupt, cmp.Or(err, errEncoding)))
 		return snapshot.Part{}, snapshot.Failed
 	}
-	p.m.remember(a.want.Key(), p.ns) // what came from there need not go there again
+	p.m.remember(a.want.Key(), p.ns) // not pushed again
 	a.cancel()
 	p.asked = p.asked[1:]
 	part := snapshot.Part{P0: p.p0, P1: p.p0 + p.m.piece, Bytes: kv}
 	p.p0, p.last, p.came = part.P1, a.value, true
-	p.ask() // while this one is put into its place
+	p.ask() // to overlap with restoring this piece
 	return part, snapshot.Ready
 }
 

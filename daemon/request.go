@@ -12,68 +12,68 @@ import (
 	"github.com/uma-serve/uma-serve/sampler"
 )
 
-// request is one generation, from the parsed frame to its eos. The poller makes it, intake fills everything above
-// the line; from cmdArrive on the decode loop owns it, except for the atomics.
+// request is one generation, from the parsed frame to its eos. The poller creates it and intake fills the fields above
+// the line; from cmdArrive on the decode loop owns it, except the atomics.
 type request struct {
-	core.Request // what the decode loop computes; the rest is how it is told to the client
+	core.Request // the core's part; the other fields serve the connection
 
 	conn     *ipc.Conn
 	wireID   string
 	lines    bool // newline protocol: raw bytes instead of events
 	stream   bool
-	progress bool // gets progress events
-	noisy    bool // asked for them: from the first step on, not only when the prompt takes long
+	progress bool // send progress events
+	noisy    bool // the client asked for them: send one each step, not only for slow prompts
 	metadata []byte
 	logprobs bool
 	arrived  time.Time
 
 	ctl         *meridian.Control // Request.Control
 	chain       *sampler.Chain
-	failure     *wire.Error    // why the loop cancelled it; nil: it was not cancelled, or by its client
-	form        *form          // what its answer is held to; nil: to nothing
-	callGrammar *compiled      // what a call that it begins by itself is held to; nil: to nothing
-	refused     bool           // the call at hand did not begin as callGrammar has it
-	fillOnly    bool           // computes its prompt and samples nothing
-	stopTokens  []core.Token   // end its answer
-	continued   bool           // its prompt ends within the last of messages
-	chat        bool           // made of messages: its answer is kept, for the history that its next turn begins with
+	failure     *wire.Error    // error with which the loop cancelled it; nil: not cancelled, or by its client
+	form        *form          // grammar of its answer; nil: none
+	callGrammar *compiled      // grammar of a tool call that the model starts by itself; nil: none
+	refused     bool           // the start of the current call does not match callGrammar
+	fillOnly    bool           // compute the prompt, sample nothing
+	stopTokens  []core.Token   // end the answer
+	continued   bool           // the prompt ends within the last message
+	chat        bool           // built from messages: its answer is kept to render the prefix of the next turn
 	messages    []wire.Message // of a chat
-	with        rendering      // and what its template was told
-	callForm    *toolcall.Spec // how its answer writes calls of tools; nil without tools
+	render      renderInput    // template variables and tools of a chat
+	callForm    *toolcall.Spec // syntax of tool calls in its answer; nil without tools
 
-	// cancelled is set by the client's side, read by the loop. abortable says that a cancel breaks off the running
-	// decode (see abortFrom), set by the loop, read by the cancel.
+	// cancelled: set by the poller or an HTTP handler, read by the loop. abortable: a cancel aborts the running decode
+	// (see abortFrom); set by the loop, read by the cancel.
 	cancelled   atomic.Bool
-	endThink    atomic.Bool  // the client asked for it
+	endThink    atomic.Bool  // the client has sent end_think
 	cancelledAt atomic.Int64 // unix ns
 	abortable   atomic.Bool
 
 	// ---- owned by the decode loop ----
 
-	paused       bool      // the client does not read: pending holds what its ring had no room for
+	paused       bool      // the client does not read and its send ring is full
 	pausedAt     time.Time // valid while paused
 	finished     bool      // finalised; kept only while pending is not empty
-	pending      []byte    // whole frames not yet accepted by conn, in order
-	answer       []byte    // when not streaming, and of chats
-	thinking     []byte    // when not streaming, and of chats
+	pending      []byte    // whole frames that wait for room in conn's send ring, in order
+	answer       []byte    // text so far, unless streaming; always for chats
+	thinking     []byte    // like answer
 	calls        []wire.ToolCall
-	callText     []byte // the arguments of the call that is being read
+	callText     []byte // arguments of the unfinished call
 	malformed    []malformedCall
 	started      time.Time // first slice in a batch; zero while queued
-	first, last  time.Time // token times
+	first, last  time.Time // times of the first and newest token
 	lastProgress time.Time
 	answered     time.Time // first visible token
 	gaps         gapSum    // since the last live sample
 
-	// Set when it is first given a sequence.
-	cached int            // prompt tokens that need not be computed
-	tier   wire.CacheTier // where they were
-	miss   string         // why it was not more
+	// Set by the first start.
+	cached int            // prompt tokens found in the cache
+	tier   wire.CacheTier // where
+	miss   string         // why not more
 
-	countsOnly bool // its signals cannot be had, and that was logged
+	missingLogged bool // the missing-signals message was logged
 }
 
-// usage and timings of the request as it stands, for its eos.
+// usage returns the token counts so far.
 func (r *request) usage() wire.Usage {
 	return wire.Usage{
 		PromptTokens: r.Prompt, CompletionTokens: r.Generated(), ThinkTokens: r.ctl.ThinkTokens(),

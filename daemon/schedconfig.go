@@ -8,14 +8,14 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// Steps that compute nothing but prompts, on an engine whose steps a cancel breaks off. Small steps are slower per token
-// (see sched.Config.SoloLimit); another client's request waits for the end of such a step.
+// Durations of steps that compute only prompts, on an engine whose steps can be aborted. Short steps take longer per token
+// (see sched.Config.SoloLimit); in long ones another client's request waits for the end of the step.
 const (
 	soloBudget = 400 * time.Millisecond
 	soloLimit  = 1500 * time.Millisecond
 )
 
-// scheduler is what the options mean to the scheduler of an engine.
+// scheduler returns the scheduler's configuration for an open engine.
 func (c *Config) scheduler(caps runtime.Capabilities) sched.Config {
 	s := sched.Config{
 		Policy: c.Policy, MaxRunning: c.Parallel, Cells: caps.ContextTokens, MaxBatch: caps.MaxBatch,
@@ -30,8 +30,7 @@ func (c *Config) scheduler(caps runtime.Capabilities) sched.Config {
 	return s
 }
 
-// policyOptions are the options that change what the configured policy does; the others of the section Scheduling belong to
-// other policies.
+// policyOptions are the scheduling options that the configured policy uses.
 func (c *Config) policyOptions() []wire.PolicyOption {
 	target := policyOption("itl-target-ms", c.Meridian.ITLTargetMs)
 	batch := policyOption("batch-size", float64(c.BatchSize))

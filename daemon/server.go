@@ -1,7 +1,7 @@
-// Package daemon joins the parts into the server: configuration, the decode loop, the life cycle.
+// Package daemon is the server: configuration, decode loop, HTTP APIs, start and shutdown.
 //
-// Three goroutines matter: the poller (package ipc), which owns the sockets; intake, which renders and tokenizes;
-// and the decode loop, which owns the engine and every request. docs/ARCHITECTURE.md follows a token through them.
+// It has three main goroutines: the poller (package ipc) owns the sockets, intake renders and tokenizes, and the decode
+// loop owns the engine and every request. docs/ARCHITECTURE.md follows a token through them.
 package daemon
 
 import (
@@ -34,10 +34,10 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// Opener loads a model: runtime/llama's Open, or a test's.
+// Opener opens a model: runtime/llama's Open, or a test's.
 type Opener func(runtime.Options) (runtime.Engine, error)
 
-// Server is one daemon. The fields above the line never change after New.
+// Server is one daemon. Fields before model do not change after New.
 type Server struct {
 	cfg       *Config
 	log       *slog.Logger
@@ -59,16 +59,16 @@ type Server struct {
 
 	loaded   atomic.Uint32 // model load progress, per mille
 	draining atomic.Bool
-	bodies   bodyRoom // HTTP bodies that are being read
+	bodies   bodyBudget
 }
 
-// job is a parsed request on its way through intake.
+// job is a parsed request that waits for intake.
 type job struct {
 	r *request
 	w *wire.Request
 }
 
-// Run serves until ctx ends or a signal asks it to stop, and returns nil after an orderly stop.
+// Run serves until ctx ends or a signal stops it, and returns nil after an orderly stop.
 func Run(ctx context.Context, cfg *Config, log *slog.Logger, open Opener) error {
 	s, err := New(cfg, log)
 	if err != nil {
@@ -77,7 +77,7 @@ func Run(ctx context.Context, cfg *Config, log *slog.Logger, open Opener) error 
 	return s.Serve(ctx, open)
 }
 
-// New binds the sockets, so that a second daemon or a wrong path is told before a model is loaded.
+// New binds the sockets, so that a second daemon or a wrong path fails before the model is loaded.
 func New(cfg *Config, log *slog.Logger) (*Server, error) {
 	mode, err := socketMode("socket-mode", cfg.SocketMode)
 	if err != nil {
@@ -125,7 +125,7 @@ func New(cfg *Config, log *slog.Logger) (*Server, error) {
 	return s, nil
 }
 
-// bindMetrics names the sources of what is counted elsewhere.
+// bindMetrics connects the metrics to counters of other packages, and declares label values.
 func (s *Server) bindMetrics() {
 	c := s.poller.Stats()
 	s.metrics.BindIO(metrics.IO{
@@ -176,7 +176,7 @@ func (s *Server) bindMetrics() {
 	}
 }
 
-// addresses are the values of the label "listener": the TCP addresses, and "unix".
+// addresses returns the values of the label "listener": the TCP addresses, and "unix".
 func addresses(lns []*ipc.Listener) []string {
 	names := make([]string, len(lns))
 	for i, ln := range lns {
@@ -187,7 +187,7 @@ func addresses(lns []*ipc.Listener) []string {
 	return names
 }
 
-// labels are the values of a metric's label.
+// labels returns the names of values, for a metric's label.
 func labels[T fmt.Stringer](values []T) []string {
 	names := make([]string, len(values))
 	for i, v := range values {
@@ -204,13 +204,13 @@ func codeNames() []string {
 	return names
 }
 
-// sysmonSlack is how much longer the runtime's monitor sleeps each time, and about how long what waits for it can wait (see
-// package sysmon). Of the bare loop's tokens a second, at 16 streams: 0.975 … 0.998 with 1 ms, 0.987 … 1.000 with 2 ms.
+// sysmonSlack lengthens each sleep of the Go runtime's monitor thread, which wakes during decodes (package sysmon).
+// Measured at 16 streams, as a share of the bare loop's tokens/s: 0.975…0.998 with 1 ms, 0.987…1.000 with 2 ms.
 const sysmonSlack = 2 * time.Millisecond
 
 // Serve loads the model, answers requests, and stops in order: on the first SIGTERM, SIGINT or SIGHUP, or when ctx ends,
-// it refuses new requests and lets what runs finish for --shutdown-timeout; a second signal ends it at once. Until the
-// end the socket stays and clients that connect are told.
+// it refuses new requests and gives running ones --shutdown-timeout to finish; a second signal stops it at once. The
+// socket stays until the end, and clients that connect get the error shutting_down.
 func (s *Server) Serve(ctx context.Context, open Opener) error {
 	signals := make(chan os.Signal, 2)
 	stopSignals := []os.Signal{syscall.SIGTERM, syscall.SIGINT}
@@ -229,9 +229,9 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	flush := lastFlush
 	defer func() {
 		daemon.SdNotify(false, daemon.SdNotifyStopping)
-		s.poller.Stop(flush) // what is still in the send rings
+		s.poller.Stop(flush) // sends what is in the send rings
 		<-pollerDone
-		ctx, cancel := context.WithTimeout(context.Background(), flush) // the same for answers on their way over HTTP
+		ctx, cancel := context.WithTimeout(context.Background(), flush) // for HTTP responses
 		if s.http.Shutdown(ctx) != nil {
 			s.http.Close()
 		}
@@ -246,7 +246,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	}
 	l, err := s.startLoop(eng)
 	if err != nil {
-		s.turnAway(loadFailed(err))
+		s.refuseAll(loadFailed(err))
 		eng.Close()
 		return err
 	}
@@ -298,13 +298,13 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	l.mail.put(command{kind: cmdStop})
 	eng.Abort()
 	if !awaitEnd(loopDone, signals, atOnce, time.Until(stopBy)+stuckGrace) {
-		// A step that cannot be aborted is still being computed: the engine stays as it is until the process ends.
+		// The engine computes a step that it cannot abort; closing it now would crash.
 		s.log.Warn("stopped within a step")
 		flush = shortFlush
 		return failed
 	}
 	flush = min(max(time.Until(stopBy), minFlush), lastFlush)
-	s.turnAway(shuttingDown()) // nothing comes in any more, and intake ends
+	s.refuseAll(shuttingDown()) // ends intake
 	<-intakeDone
 	eng.Close()
 	s.log.Info("stopped")
@@ -312,16 +312,16 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 }
 
 const (
-	lastFlush  = time.Second            // for clients to read what was sent to them, at the end
-	minFlush   = 300 * time.Millisecond // the same when --shutdown-timeout is over
+	lastFlush  = time.Second            // for clients to read their last frames, at the end
+	minFlush   = 300 * time.Millisecond // the same when --shutdown-timeout has passed
 	shortFlush = 100 * time.Millisecond // the same after a second signal, when the engine does not end
 	stuckGrace = 5 * time.Second        // for a step, or a store, that does not end within --shutdown-timeout
-	stepGrace  = 500 * time.Millisecond // for the step at hand, after a second signal
+	stepGrace  = 500 * time.Millisecond // for the current step, after a second signal
 	loadGrace  = time.Second            // for a load to notice that it is stopped
 )
 
-// awaitEnd waits for ended, for limit at most; after a second signal (atOnce: it has come) for stepGrace at most. false:
-// it has not ended.
+// awaitEnd waits for ended for at most limit, after a second signal (atOnce) for at most stepGrace. It reports whether
+// ended was closed.
 func awaitEnd(ended <-chan struct{}, signals <-chan os.Signal, atOnce bool, limit time.Duration) bool {
 	if !atOnce {
 		select {
@@ -340,8 +340,8 @@ func awaitEnd(ended <-chan struct{}, signals <-chan os.Signal, atOnce bool, limi
 	}
 }
 
-// load opens the model beside, so that health answers "loading" meanwhile and a signal can stop it. The engine is nil
-// when there is an error, or when a signal or the end of ctx has stopped the load.
+// load opens the model on another goroutine: health answers "loading" meanwhile, and a signal stops the load. The engine
+// is nil after an error, or when a signal or the end of ctx stopped the load.
 func (s *Server) load(ctx context.Context, open Opener, signals <-chan os.Signal) (runtime.Engine, error) {
 	type loaded struct {
 		eng runtime.Engine
@@ -356,7 +356,7 @@ func (s *Server) load(ctx context.Context, open Opener, signals <-chan os.Signal
 	select {
 	case r := <-ready:
 		if r.err != nil {
-			s.turnAway(loadFailed(r.err))
+			s.refuseAll(loadFailed(r.err))
 		}
 		return r.eng, r.err
 	case <-ctx.Done():
@@ -365,8 +365,8 @@ func (s *Server) load(ctx context.Context, open Opener, signals <-chan os.Signal
 	}
 	quit.Store(true)
 	s.draining.Store(true)
-	s.turnAway(shuttingDown())
-	// A loader that reads a slow disk does not look at quit; the end of the process ends it.
+	s.refuseAll(shuttingDown())
+	// A loader that waits for a slow disk does not check quit; it ends with the process.
 	select {
 	case r := <-ready:
 		if r.err == nil {
@@ -378,8 +378,8 @@ func (s *Server) load(ctx context.Context, open Opener, signals <-chan os.Signal
 	return nil, nil
 }
 
-// shutdownShares divides --shutdown-timeout: running requests first, then a part for the stores, where what is cached
-// outlives the process, and a little for what is still being sent.
+// shutdownShares divides --shutdown-timeout between running requests, writing the cache to durable stores if there are
+// any, and a rest for sending.
 func (c *Config) shutdownShares(durable bool) (requests, stores time.Duration) {
 	sending := min(c.ShutdownTimeout/10, 500*time.Millisecond)
 	if durable {
@@ -388,7 +388,7 @@ func (c *Config) shutdownShares(durable bool) (requests, stores time.Duration) {
 	return c.ShutdownTimeout - sending - stores, stores
 }
 
-// openModel loads the configured model, telling how far it is.
+// openModel loads the configured model and reports the progress. It stops when quit is set.
 func (s *Server) openModel(open Opener, quit *atomic.Bool) (runtime.Engine, error) {
 	path := s.cfg.Model
 	defer func() { s.modelPath = path }()
@@ -421,16 +421,16 @@ func (s *Server) openModel(open Opener, quit *atomic.Bool) (runtime.Engine, erro
 	return eng, nil
 }
 
-// Ready reports whether the model is loaded and requests are taken.
+// Ready reports whether the model is loaded and the daemon takes requests.
 func (s *Server) Ready() bool { return s.loop.Load() != nil }
 
-// Idle reports whether the model is loaded and the decode loop sleeps for want of work.
+// Idle reports whether the model is loaded and the decode loop sleeps without a request.
 func (s *Server) Idle() bool {
 	l := s.loop.Load()
 	return l != nil && l.state.busySince.Load() == 0 && l.state.requests.Load() == 0
 }
 
-// startLoop builds the decode loop on a loaded engine and lets requests in.
+// startLoop creates the decode loop on an open engine.
 func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	m, err := newModel(s.cfg, eng)
 	if err != nil {
@@ -462,7 +462,8 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	l.saved = saved
 	s.logChat(m)
 	if !m.caps.CanRemoveRange {
-		s.log.Info("this model's KV memory cannot drop ranges; an aborted or preempted sequence is computed again whole", "architecture", m.info.Architecture)
+		s.log.Info("this model's KV memory cannot drop ranges; an aborted or preempted sequence is recomputed from its first token",
+			"architecture", m.info.Architecture)
 	}
 	if s.cfg.ContextShift && !m.caps.CanShift {
 		s.log.Warn("--context-shift: this model's KV memory cannot shift; a full context ends the answer", "architecture", m.info.Architecture)
@@ -479,7 +480,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 
 func msDuration(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
-// watchdog pings systemd, where it asked for it, as long as the daemon makes progress.
+// watchdog pings systemd's watchdog, if WATCHDOG_USEC is set, as long as the daemon makes progress.
 func (s *Server) watchdog() (stop func()) {
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil || interval == 0 {
@@ -502,8 +503,7 @@ func (s *Server) watchdog() (stop func()) {
 	return func() { t.Stop(); close(done) }
 }
 
-// logChat tells which template conversations are rendered with, how the model's thinking is told from its answers, and how
-// it writes calls of tools.
+// logChat logs the chat template, the markers of thinking and the syntax of tool calls.
 func (s *Server) logChat(m *model) {
 	if m.noChat != nil {
 		s.log.Warn("no chat: "+m.noChat.Error(), "model", m.info.Name)

@@ -246,7 +246,7 @@ func TestUserCannotForgeATurn(t *testing.T) {
 	r := serve(t, fake.Config{})
 	m := r.model.Load()
 	count := func(content string) (markers int) {
-		text, err := m.render([]wire.Message{{Role: "user", Content: content}}, rendering{})
+		text, err := m.render([]wire.Message{{Role: "user", Content: content}}, renderInput{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -311,7 +311,7 @@ func TestTroubleDoesNotChangeTheOutput(t *testing.T) {
 			t.Errorf("aborted at step %d: %+v, want %q", n, got, want.text)
 		}
 	}
-	// A pool without a free cell is no trouble as long as somebody else can make room.
+	// A pool without a free cell is fine while another request can be preempted.
 	for n := 1; n < 20; n += 3 {
 		r.nothingLeft()
 		req := wire.DefaultRequest()
@@ -333,7 +333,7 @@ func TestTroubleDoesNotChangeTheOutput(t *testing.T) {
 			t.Errorf("no cell at step %d: %+v, want %q", n, got, want.text)
 		}
 		c.Cancel(context.Background(), "other")
-		// Alone in the pool nobody can make room for it: then it fails, and says so.
+		// Alone in the pool it fails with an error: no other request can be preempted.
 		if a := collect(other); a.eos.Reason != wire.Cancelled && a.code() != wire.RuntimeDecode {
 			t.Errorf("no cell at step %d, the other one: %+v", n, a)
 		}

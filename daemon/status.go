@@ -11,8 +11,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// stallAfter: a daemon that has work but made no progress for this long is not healthy. A step is bounded by the
-// batch size; half a minute is far beyond any step of a model that is usable at all.
+// stallAfter is how long a daemon with work may make no progress before health says "stalled". The batch size bounds a
+// step: half a minute is far beyond any step of a usable model.
 const stallAfter = 30 * time.Second
 
 func (s *Server) health() wire.Health {
@@ -34,15 +34,15 @@ func (s *Server) health() wire.Health {
 	if s.draining.Load() {
 		h.Status = "draining"
 	}
-	// Stalled also while it drains: a service manager that waits for the end of the drain would wait in vain.
+	// "stalled" overrides "draining": a drain that hangs never ends, and a service manager must see that.
 	if since, ok := l.state.stalled(now, stallAfter); ok {
 		h.Status, h.StalledSince, h.StalledMs = "stalled", since.UTC().Format(time.RFC3339), now.Sub(since).Milliseconds()
-		s.log.Error("no decode step has ended although there is work", "since", h.StalledSince, "requests", h.Requests)
+		s.log.Error("stalled: requests are live, but no decode step has ended", "since", h.StalledSince, "requests", h.Requests)
 	}
 	return h
 }
 
-// stalled reports whether the loop has work but made no progress for longer than limit, and when it last did.
+// stalled reports whether the loop has had work for longer than limit without progress, and the time of the newest progress.
 func (st *loopState) stalled(now time.Time, limit time.Duration) (since time.Time, ok bool) {
 	busy := st.busySince.Load()
 	since = time.Unix(0, max(busy, st.lastStep.Load()))
@@ -68,7 +68,7 @@ func (s *Server) info() wire.Info {
 	}
 	if l := s.loop.Load(); l != nil {
 		m := s.model.Load()
-		in.Model = m.told()
+		in.Model = m.describe()
 		in.Capabilities = &m.caps
 		st := s.metrics.Scheduler()
 		in.Live.Sequences = st.Prefilling + st.Decoding
@@ -81,8 +81,8 @@ func (s *Server) info() wire.Info {
 	return in
 }
 
-// told is what clients are told of the model.
-func (m *model) told() *wire.InfoModel {
+// describe returns the model's part of info.
+func (m *model) describe() *wire.InfoModel {
 	in := &wire.InfoModel{ModelInfo: m.info, ChatTemplate: m.template != nil, TemplateSource: m.source, Thinks: m.tags.Known(),
 		ThinkMarkers: m.tags.Family(), ThinkSwitch: []string{}}
 	if m.template != nil {
@@ -94,7 +94,7 @@ func (m *model) told() *wire.InfoModel {
 	return in
 }
 
-// listen are the URLs of what the daemon listens on.
+// listen returns the URLs of the listeners.
 func (s *Server) listen() (urls []string) {
 	for _, ln := range s.listeners {
 		if ln.TCP().IsValid() {
@@ -124,14 +124,14 @@ func (s *Server) infoListeners() (out []wire.InfoListener) {
 	return out
 }
 
-// memory is the ledger: what the model maps, what the engine has copied of that, the KV pool, the Go heap, and what the
-// system says of the whole.
+// memory returns the memory of the process in bytes: the model's weights (mapped), the copies repacked by the engine, the
+// KV cells, the Go heap, and the resident set.
 func (s *Server) memory() (m wire.InfoMemory) {
 	if md := s.model.Load(); md != nil {
 		m.Weights, m.Repacked = int64(md.info.Bytes), int64(md.info.RepackedBytes)
 		m.KV = int64(md.info.KVBytesPerToken) * int64(md.caps.ContextTokens)
 	}
-	// runtime/metrics, not ReadMemStats: that one stops the world, the decode loop included.
+	// Not ReadMemStats, which stops the world and with it the decode loop.
 	sample := []gometrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}}
 	gometrics.Read(sample)
 	m.GoHeap = int64(sample[0].Value.Uint64() + sample[1].Value.Uint64())
@@ -139,7 +139,7 @@ func (s *Server) memory() (m wire.InfoMemory) {
 	return m
 }
 
-// residentBytes is the process's resident set, 0 where the system does not tell.
+// residentBytes returns the process's resident set in bytes, 0 without /proc.
 func residentBytes() int64 {
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

@@ -18,25 +18,25 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// stores are the places for cells outside the pool: host memory and disk (kvsnap/snapshot), and a fabric that other machines
-// share (meridian/fabric). They belong to the decode loop and carry out what the core decides.
+// stores are the tiers outside the KV pool: host memory and disk (kvsnap/snapshot), and a fabric shared with other machines
+// (meridian/fabric). The decode loop owns them; they execute the core's operations.
 type stores struct {
 	l       *loop
-	cache   *snapshot.Cache // nil: cells that are evicted are computed again
+	cache   *snapshot.Cache // nil: evicted cells are recomputed
 	remote  *remote         // nil: no fabric
 	sources map[core.RestoreID]*source
-	failed  bool // the newest CopyOut has failed
+	failed  bool // the newest CopyOut failed
 
-	refused  [metrics.NumTiers]atomic.Uint64 // parts that the engine did not take, by tier
-	dropping atomic.Int32                    // drops under way beside the loop
+	refused  [metrics.NumTiers]atomic.Uint64 // parts that the engine refused to restore, by tier
+	dropping atomic.Int32                    // running drops
 }
 
-// source brings the parts of one restore to hand, in order.
+// source delivers the parts of one restore, in order.
 type source struct {
 	id    core.RestoreID
 	tier  core.Tier
 	parts partSource
-	part  snapshot.Part // at hand
+	part  snapshot.Part // the next part, valid if ready
 	ready bool
 }
 
@@ -46,7 +46,8 @@ type partSource interface {
 	Close()
 }
 
-// Find implements core.Stores. What the fabric has is not known before it is asked: it may have all.
+// Find implements core.Stores. The fabric's content is unknown until it is asked: Find assumes that it has every whole
+// piece.
 func (s *stores) Find(ns uint32, tokens []core.Token, least int) (n int, tier core.Tier, ok bool) {
 	if found, ok := s.cache.Lookup(snapshot.Namespace(ns), tokens); ok {
 		if found.Tokens >= least {
@@ -73,10 +74,10 @@ func (s *stores) Missing(ns uint32, tokens []core.Token) int {
 	case m.Tokens == len(tokens):
 		return m.Tokens
 	}
-	return m.Whole // a part that goes on with other tokens from its middle on has a sibling from now on
+	return m.Whole // the part that diverges in its middle is stored again with the new tokens
 }
 
-// carryOut does what an Op asks of the stores.
+// carryOut executes an operation on the stores.
 func (s *stores) carryOut(op *core.Op) {
 	switch op.Kind {
 	case core.Fetch:
@@ -87,7 +88,7 @@ func (s *stores) carryOut(op *core.Op) {
 	case core.CopyIn:
 		begin := time.Now()
 		d := s.copyIn(op)
-		s.l.alive(begin)
+		s.l.noteProgress(begin)
 		s.count(begin, d.To-op.From)
 		s.l.result.Copies = append(s.l.result.Copies, d)
 	case core.CloseFetch:
@@ -122,7 +123,7 @@ func (s *stores) count(begin time.Time, tokens int) {
 	s.l.result.CopyTokens += tokens
 }
 
-// fetch begins a restore.
+// fetch starts a restore.
 func (s *stores) fetch(op *core.Op) {
 	src := &source{id: op.Restore, tier: op.Tier}
 	id := op.Restore
@@ -147,7 +148,7 @@ func (s *stores) fetch(op *core.Op) {
 	s.l.poll(id, time.Now())
 }
 
-// poll tells the core when a restore's next part has come to hand, or that there is none.
+// poll tells the core that a restore's next part is ready, or that the parts have ended.
 func (l *loop) poll(id core.RestoreID, now time.Time) {
 	src := l.stores.sources[id]
 	if src == nil || src.ready {
@@ -163,7 +164,7 @@ func (l *loop) poll(id core.RestoreID, now time.Time) {
 	}
 }
 
-// copyIn restores the parts at hand into the engine.
+// copyIn restores the parts that are ready into the engine, up to op.To.
 func (s *stores) copyIn(op *core.Op) core.Copied {
 	l, src := s.l, s.sources[op.Restore]
 	d := core.Copied{Restore: op.Restore, To: op.From, State: core.PartsOver}
@@ -171,7 +172,7 @@ func (s *stores) copyIn(op *core.Op) core.Copied {
 		p := src.part
 		if err := l.eng.Restore(p.Bytes, op.Dst, l.core.Tree().ScratchSeq(0)); err != nil {
 			s.refused[metricsTier[src.tier]].Add(1)
-			l.log.Warn("a stored prefix cannot be restored; it is computed again", "tier", wireTier[src.tier].String(), "error", err)
+			l.log.Warn("a stored prefix cannot be restored and is recomputed", "tier", wireTier[src.tier].String(), "error", err)
 			l.eng.SeqRemove(op.Dst, runtime.Pos(d.To), -1)
 			return d
 		}
@@ -196,7 +197,7 @@ func (s *stores) copyIn(op *core.Op) core.Copied {
 	return d
 }
 
-// copyOut stores a part, and sends it to the fabric.
+// copyOut stores a part in memory and sends it to the fabric.
 func (s *stores) copyOut(op *core.Op) error {
 	l := s.l
 	first, end, scratch := runtime.Pos(op.From), runtime.Pos(op.To), l.core.Tree().ScratchSeq(0)
@@ -221,7 +222,7 @@ func (s *stores) copyOut(op *core.Op) error {
 	return err
 }
 
-// save copies a cached prefix out whole, for `uma-cli kv save`, and returns the key of its last part.
+// save copies a whole cached prefix out of the pool, for `uma-cli kv save`, and returns the key of its last part.
 func (s *stores) save(entry uint64) (snapshot.Key, error) {
 	if s.cache == nil {
 		return snapshot.Key{}, errors.New("this server keeps no snapshots (--cache-ram 0)")
@@ -245,8 +246,7 @@ func (s *stores) save(entry uint64) (snapshot.Key, error) {
 	return m.Key, nil
 }
 
-// close copies what is worth keeping to where it outlives the process, as far as there is time until deadline, and ends
-// the tiers. Nothing runs any more.
+// close copies the cached prefixes to the durable tiers until deadline, and closes the tiers. No request runs any more.
 func (s *stores) close(deadline time.Time) {
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
@@ -268,12 +268,12 @@ func (s *stores) close(deadline time.Time) {
 	}
 }
 
-// durable reports whether there is a place for cells beyond this process's life.
+// durable reports whether a tier outlives the process.
 func (s *stores) durable() bool {
 	return s.remote != nil || s.cache != nil && s.cache.DiskError() == nil
 }
 
-// openStores opens the tiers that cfg asks for. What cannot be had is told and done without: it costs misses only.
+// openStores opens the tiers of cfg. A disk tier that cannot be opened is logged and left out: it costs only misses.
 func openStores(cfg *Config, l *loop, origin snapshotOrigin) (*stores, error) {
 	s := &stores{l: l, sources: map[core.RestoreID]*source{}}
 	if cfg.NoPrefixCache {
@@ -290,7 +290,7 @@ func openStores(cfg *Config, l *loop, origin snapshotOrigin) (*stores, error) {
 		s.cache, err = snapshot.Open(snapshot.Options{
 			Origin: origin.format(), RAMBytes: ram, Dir: cfg.CacheDir, DiskBytes: disk, WholeParts: !l.caps.CanRemoveRange,
 			Failed: func(what string, err error) {
-				l.log.Warn("the snapshot directory", "what", what, "error", err, "directory", cfg.CacheDir)
+				l.log.Warn("the snapshot directory failed", "what", what, "error", err, "directory", cfg.CacheDir)
 			},
 		})
 		if err != nil {
@@ -314,7 +314,7 @@ func openStores(cfg *Config, l *loop, origin snapshotOrigin) (*stores, error) {
 	return s, nil
 }
 
-// fabricURL is --fabric with --fabric-ttl in it.
+// fabricURL returns --fabric with --fabric-ttl as a parameter.
 func (c *Config) fabricURL() string {
 	if c.FabricTTL == 0 {
 		return c.Fabric
@@ -326,7 +326,7 @@ func (c *Config) fabricURL() string {
 	return c.Fabric + sep + "ttl=" + c.FabricTTL.String()
 }
 
-// bindMetrics names the sources of the tiers' numbers. They are read by scrapes, from any goroutine.
+// bindMetrics connects the metrics to the tiers' counters. Scrapes read them from any goroutine.
 func (s *stores) bindMetrics(m *metrics.Metrics) {
 	if s.cache != nil {
 		m.BindStore(func() metrics.Store {

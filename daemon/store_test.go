@@ -108,7 +108,7 @@ func TestSnapshotsThatPartWithinAPart(t *testing.T) {
 	r.expect("b again", b, wantB, wire.TierHost, 384)
 }
 
-// Eight requests want the same evicted prefix: it comes back once, and nobody computes it.
+// Eight requests want the same evicted prefix: it is restored once, and no request computes it.
 func TestRestoreIsShared(t *testing.T) {
 	shared := text(0, 1000)
 	r := serve(t, fake.Config{}, "-c", "4000", "--cache-ram", "64MiB", "--cache-dir", filepath.Join(t.TempDir(), "kv"))
@@ -185,7 +185,7 @@ func TestRestartIsWarm(t *testing.T) {
 	third.expect("after the damage", ask, want, wire.TierNone, 0)
 	eventually(t, "the damaged files are put aside", func() bool { return third.counter("kv_quarantined_total") > 0 })
 	third.stop()
-	// The parts that were found out are written anew; a damaged one that nobody has read yet is found out now.
+	// The parts found to be damaged are written again; a damaged one that was not read yet is found now.
 	fourth := serve(t, fake.Config{}, args...)
 	if a := fourth.ask(fourth.dial(), ask); a.err != nil || a.text != want.text || a.eos.Usage.CacheTier != wire.TierDisk || a.eos.Usage.CachedTokens < 384 {
 		t.Errorf("written anew: %+v", a)

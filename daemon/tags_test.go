@@ -273,7 +273,7 @@ func TestChatTemplateOption(t *testing.T) {
 		{fake.Config{NoTemplate: true}, []string{"--chat-template", "vicuna"}, "built-in vicuna (--chat-template)", "USER: hi\nASSISTANT:"},
 	} {
 		r := serve(t, c.cfg, c.args...)
-		got, err := r.model.Load().render([]wire.Message{{Role: "user", Content: "hi"}}, rendering{})
+		got, err := r.model.Load().render([]wire.Message{{Role: "user", Content: "hi"}}, renderInput{})
 		if err != nil || got != c.prompt {
 			t.Errorf("%s: %q, %v, want %q", c.source, got, err, c.prompt)
 		}

@@ -9,13 +9,13 @@ import (
 	"github.com/uma-serve/uma-serve/internal/chattmpl"
 )
 
-// loadTemplate is the template that --chat-template names: a built-in one, or else a file. An error says what it must be.
+// loadTemplate returns the template that --chat-template names: a built-in one, else a file.
 func loadTemplate(name string) (text string, isBuiltin bool, err error) {
 	if text, ok := chattmpl.Builtin(name); ok {
 		return text, true, nil
 	}
 	must := "a template file or one of " + strings.Join(chattmpl.BuiltinNames(), ", ")
-	st, err := os.Stat(name) // before Open, which waits for the writer of a FIFO
+	st, err := os.Stat(name) // opening a FIFO would block
 	if err != nil {
 		return "", false, fmt.Errorf("it must be %s: %w", must, err)
 	}

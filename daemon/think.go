@@ -9,10 +9,10 @@ import (
 	"github.com/uma-serve/uma-serve/sampler"
 )
 
-// The decode loop's side of thinking: statistics of a row before a token is drawn from it, the token that has to come
-// when a block is closed by force, forks that look what the answer would be.
+// The decode loop's side of thinking: the entropy probe of a row before sampling, forced tokens that close a thought, and
+// probe forks.
 
-// draw decides r's next token from its logits row.
+// draw returns r's next token from its logits row: a forced one, or a sampled one. t is the instant in ns.
 func (l *loop) draw(r *request, row int, t int64) (sampler.Choice, error) {
 	probed := false
 	if r.ctl.NeedStats() {
@@ -24,7 +24,7 @@ func (l *loop) draw(r *request, row int, t int64) (sampler.Choice, error) {
 		} else {
 			r.ctl.StatsMissing()
 		}
-		l.countOnly(r)
+		l.logMissingSignals(r)
 	}
 	if tok, forced := r.ctl.Next(t); forced {
 		if r.form != nil {
@@ -45,7 +45,7 @@ func (l *loop) draw(r *request, row int, t int64) (sampler.Choice, error) {
 	return choice, nil
 }
 
-// force is a token that was not sampled, with its log-probability if the client wants that.
+// force returns a forced token as a choice, with its log-probability if the client asked for log-probabilities.
 func (l *loop) force(r *request, row int, tok runtime.Token) sampler.Choice {
 	c := sampler.Choice{Token: tok}
 	if logits := l.eng.Logits(row); r.logprobs && int(tok) < len(logits) {
@@ -55,8 +55,8 @@ func (l *loop) force(r *request, row int, tok runtime.Token) sampler.Choice {
 	return c
 }
 
-// choose samples from a row: by the engine's own argmax where that is all there is to it, and reading less of it where
-// the probe has read it before (l.stats).
+// choose samples from a row. Greedy sampling uses the probe's or the engine's argmax; other sampling uses the probe's
+// statistics (l.stats) if the row was probed.
 func (l *loop) choose(r *request, row int, probed bool) (sampler.Choice, error) {
 	if r.chain.IsArgmax() {
 		switch {
@@ -76,27 +76,27 @@ func (l *loop) choose(r *request, row int, probed bool) (sampler.Choice, error) 
 	return r.chain.Sample(l.eng.Logits(row))
 }
 
-// countOnly tells once that a request's signals cannot be had.
-func (l *loop) countOnly(r *request) {
-	if !r.countsOnly && r.ctl.CountOnly() {
-		r.countsOnly = true
+// logMissingSignals logs once that a request's thinking has no entropy signal.
+func (l *loop) logMissingSignals(r *request) {
+	if !r.missingLogged && r.ctl.CountOnly() {
+		r.missingLogged = true
 		l.m.ProbeFallbacks.Inc()
 		l.log.Debug("no entropy for this request's thinking: only its budget can end it", "request", r.wireID)
 	}
 }
 
-// probed reads what a fork of r tells.
+// probed passes the entropy of a probe fork's row to the core.
 func (l *loop) probed(r *request, row int) {
 	ok := l.probe.ProbeRow(row, nil, &l.stats)
 	l.core.Probed(&r.Request, l.stats.Entropy, ok)
-	l.countOnly(r)
+	l.logMissingSignals(r)
 }
 
-// staleAfter is when a request that the phase router still follows, though the loop knows nothing of it, counts as
-// forgotten. Nothing should ever be; a number in the metric is a bug.
+// staleAfter is the age at which a request in the phase router's registry is checked. One that the loop no longer has was
+// leaked: the metric counts it, and any count is a bug.
 const staleAfter = 10 * time.Minute
 
-// sweepTracked is the net under the life of requests in the phase router's registry.
+// sweepTracked removes leaked requests from the phase router's registry.
 func (l *loop) sweepTracked(now time.Time) {
 	if now.Sub(l.lastReap) < staleAfter {
 		return
@@ -105,20 +105,20 @@ func (l *loop) sweepTracked(now time.Time) {
 	l.stale = l.tracked.ReapStaleOlderThan(staleAfter, int64(l.instant(now)), l.stale[:0])
 	for _, id := range l.stale {
 		if r := l.requests[core.ID(id)]; r != nil {
-			l.tracked.Register(id, r.ctl, int64(l.instant(now))) // it waits, or its client reads slowly
+			l.tracked.Register(id, r.ctl, int64(l.instant(now))) // alive: queued, or its client reads slowly
 			continue
 		}
 		l.m.Reaped.Inc()
-		l.log.Error("a request was never reaped from the phase router", "request", id)
+		l.log.Error("the phase router still tracks an ended request", "request", id)
 	}
 }
 
-// endThink closes r's thinking because its client asked for it.
+// endThink ends r's thinking at its client's request.
 func (l *loop) endThink(r *request, now time.Time) {
 	if r.ID == 0 || r.finished {
 		return
 	}
 	if !r.ctl.EndThink(int64(l.instant(now))) {
-		l.log.Debug("end_think: the request does not think", "request", r.wireID)
+		l.log.Debug("end_think ignored: the request is not thinking", "request", r.wireID)
 	}
 }

@@ -9,23 +9,23 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// tokenCache remembers the tokens of pieces of text. Most prompts begin like earlier ones (a conversation's next turn, a
-// system prompt), and tokenizing takes 0.25 ms per thousand characters; a lookup takes less than a microsecond.
+// tokenCache caches the tokens of pieces of text. Most prompts begin like earlier ones (the next turn of a conversation, a
+// system prompt). Tokenizing takes 0.25 ms per 1,000 characters; a lookup takes less than 1 µs.
 //
-// A text is cut where its tokens do not depend on what follows, as early as pieceMin allows, so that texts with the same
-// beginning have the same pieces. The rest behind the last cut is a piece as well unless it is very short: a prompt that is
-// sent again whole (a retry, another sample) needs no tokenizing.
+// A text is cut where the tokens do not depend on the text that follows, as early as pieceMin allows, so that texts with the
+// same beginning have the same pieces. The rest after the last cut is a piece too unless it is very short: a prompt that is
+// sent again (a retry, another sample) needs no tokenizing.
 type tokenCache struct {
 	vocab runtime.Vocab
-	cut   runtime.TextCutter // nil: only whole texts are remembered
+	cut   runtime.TextCutter // nil: cache only whole texts
 
 	mu    sync.Mutex
 	lru   *simplelru.LRU[piece, []runtime.Token]
-	bytes int // estimate of what lru's entries take. Invariant: ≤ tokenCacheBytes
+	bytes int // estimated size of lru's entries. Invariant: ≤ tokenCacheBytes
 }
 
-// piece is the key: who sent the text, and how it is read. Users do not share entries: the time until an answer would tell
-// one user what another one sent.
+// piece is the key of an entry: owner, flags and text. Users do not share entries: the response time would reveal another
+// user's prompts.
 type piece struct {
 	owner          uint32
 	start, special bool
@@ -33,26 +33,26 @@ type piece struct {
 }
 
 func (p *piece) bytes(tokens []runtime.Token) int {
-	const entry = 200 // of the list and the map, about
+	const entry = 200 // estimate for list and map
 	return len(p.text) + 4*cap(tokens) + entry
 }
 
 const (
-	pieceMin        = 256     // bytes after which a text is cut
-	tailMin         = 32      // bytes of text; shorter ones are not worth remembering
-	tokenCacheBytes = 8 << 20 // of all entries
-	tokenPieceBytes = 1 << 20 // of one
+	pieceMin        = 256     // minimum length of a piece before a cut, in bytes
+	tailMin         = 32      // minimum length of the last piece, in bytes
+	tokenCacheBytes = 8 << 20 // maximum size of all entries
+	tokenPieceBytes = 1 << 20 // maximum size of one entry
 )
 
 func newTokenCache(v runtime.Vocab) *tokenCache {
 	t := &tokenCache{vocab: v}
 	t.cut, _ = v.(runtime.TextCutter)
-	// The bound is bytes, which add keeps; an entry takes 200 at least.
+	// add enforces the limit of bytes; the limit of entries never applies, as an entry takes at least 200 bytes.
 	t.lru, _ = simplelru.NewLRU(tokenCacheBytes/200, func(p piece, tokens []runtime.Token) { t.bytes -= p.bytes(tokens) })
 	return t
 }
 
-// tokenize is Vocab.Tokenize. Safe from any goroutine.
+// tokenize is Vocab.Tokenize with a cache. Safe from any goroutine.
 func (t *tokenCache) tokenize(dst []runtime.Token, owner uint32, text string, addSpecial, parseSpecial bool) ([]runtime.Token, error) {
 	for {
 		n := len(text)
@@ -69,7 +69,7 @@ func (t *tokenCache) tokenize(dst []runtime.Token, owner uint32, text string, ad
 			if tokens, err = t.vocab.Tokenize(nil, p.text, addSpecial, parseSpecial); err != nil {
 				return dst, err
 			}
-			p.text = strings.Clone(p.text) // a substring would keep the whole text alive
+			p.text = strings.Clone(p.text) // a substring would retain the whole text
 			t.add(p, tokens)
 		}
 		dst = append(dst, tokens...)

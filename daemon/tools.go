@@ -10,16 +10,16 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// What a request says about tools, in terms of the model's chat template and vocabulary; and the calls that its answer has.
+// Tools of a request, in terms of the model's chat template and vocabulary, and the tool calls of its answer.
 
-// rendering is what a chat template is told beside the messages.
-type rendering struct {
+// renderInput is the chat template's input besides the messages.
+type renderInput struct {
 	vars  map[string]any
 	tools []toolcall.Tool // offered to the model
 }
 
-// offered are the tools that w offers to the model: none with tool_choice "none".
-func offered(w *wire.Request) (tools []toolcall.Tool) {
+// offeredTools returns the tools that the model is offered: none with tool_choice "none".
+func offeredTools(w *wire.Request) (tools []toolcall.Tool) {
 	if w.ToolChoice.Mode == wire.ToolNone {
 		return nil
 	}
@@ -30,15 +30,15 @@ func offered(w *wire.Request) (tools []toolcall.Tool) {
 	return tools
 }
 
-// earlier are the calls of an assistant's earlier message.
-func earlier(calls []wire.ToolCall) (out []toolcall.Call) {
+// earlierCalls converts the calls of an earlier message of the assistant.
+func earlierCalls(calls []wire.ToolCall) (out []toolcall.Call) {
 	for _, c := range calls {
 		out = append(out, toolcall.Call{ID: c.ID, Name: c.Name, Arguments: c.Arguments})
 	}
 	return out
 }
 
-// resolveCalls finds the form in which the model writes calls.
+// resolveCalls returns how the model writes tool calls, nil without a template.
 func resolveCalls(t *chattmpl.Template, v toolcall.Vocabulary) *toolcall.Spec {
 	if t == nil {
 		return nil
@@ -46,7 +46,7 @@ func resolveCalls(t *chattmpl.Template, v toolcall.Vocabulary) *toolcall.Spec {
 	return t.Tools().Form.Resolve(v)
 }
 
-// readCalls prepares r's answer to be read for calls of tools. prompt is its rendered conversation.
+// readCalls sets up the parser of tool calls for r's answer. prompt is its rendered conversation.
 func (m *model) readCalls(r *request, w *wire.Request, tools []toolcall.Tool, prompt string) {
 	if len(tools) == 0 || m.calls == nil {
 		return
@@ -57,7 +57,7 @@ func (m *model) readCalls(r *request, w *wire.Request, tools []toolcall.Tool, pr
 	r.stopTokens = append(r.stopTokens[:len(r.stopTokens):len(r.stopTokens)], m.calls.Stop()...)
 }
 
-// piece is the text of a token of r's answer, with the marker of a call where it is one.
+// piece returns the text of a token of r's answer; for a control token that marks a call, the marker's text.
 func (l *loop) piece(r *request, tok core.Token, inThink bool) []byte {
 	piece := l.vocab.Piece(tok)
 	if r.callForm == nil || inThink {
@@ -66,7 +66,7 @@ func (l *loop) piece(r *request, tok core.Token, inThink bool) []byte {
 	return r.callForm.Piece(tok, piece)
 }
 
-// emitCalls sends what a token adds to the calls of r's answer.
+// emitCalls sends what a token adds to the tool calls of r's answer.
 func (l *loop) emitCalls(r *request, events []toolcall.Event) {
 	for i := range events {
 		e := &events[i]
@@ -89,7 +89,7 @@ func (l *loop) emitCalls(r *request, events []toolcall.Event) {
 			if len(r.malformed) < maxMalformed {
 				r.malformed = append(r.malformed, malformedCall{time.Now(), e.Reason})
 			}
-			if e.Index >= 0 { // it has begun
+			if e.Index >= 0 { // its start was sent
 				r.calls, r.callText = r.calls[:len(r.calls)-1], r.callText[:0]
 			}
 			l.m.MalformedCalls.Inc(string(e.Reason))
@@ -103,21 +103,21 @@ func (l *loop) emitCalls(r *request, events []toolcall.Event) {
 	}
 }
 
-// malformedCall is a text of an answer that looked like a call.
+// malformedCall is a part of an answer that looked like a call and stayed text.
 type malformedCall struct {
 	at     time.Time
 	reason toolcall.Reason
 }
 
-// maxMalformed bounds what why tells of one request's malformed calls.
+// maxMalformed is the maximum number of malformed calls that why reports of a request.
 const maxMalformed = 16
 
-// decision is what why tells of it.
+// decision is the call's entry in why.
 func (c *malformedCall) decision(arrived time.Time) wire.Decision {
 	at := wire.Ms(c.at.Sub(arrived))
 	return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "call_" + string(c.reason),
-		Text: "A call of a tool came as text of the answer: " + c.reason.Explain() + "."}
+		Text: "A tool call was malformed and stayed text of the answer: " + c.reason.Explain() + "."}
 }
 
-// callIDBytes is the length of the ids that the server makes: the only one that Mistral's templates take.
+// callIDBytes is the length of generated call ids: Mistral's templates accept no other.
 const callIDBytes = 9

@@ -331,7 +331,7 @@ func TestWhyTellsOfCalls(t *testing.T) {
 	}
 	d := rep.Requests[0].Decisions
 	if i := slices.IndexFunc(d, func(d wire.Decision) bool { return d.Reason == "call_unknown_tool" }); i < 0 ||
-		d[i].Text != "A call of a tool came as text of the answer: it names a tool that the request does not offer." {
+		d[i].Text != "A tool call was malformed and stayed text of the answer: it names a tool that the request does not offer." {
 		t.Errorf("%+v", d)
 	}
 	resp, err := r.web().Get("http://uma/metrics")

@@ -10,34 +10,32 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// recorder writes a daemon's life to a file (--trace): what the scheduler is told and what it plans, as sched.ReadTrace reads
-// it, and every call of the core with the steps that it decided, as core.Replay reads it. uma-sim learns its workload from
-// the one and replays the other step for step.
+// recorder writes the file of --trace: the scheduler's events and plans (sched.ReadTrace), from which uma-sim takes a
+// workload, and the core's inputs and steps (core.Replay), which uma-sim replays.
 //
-// The decode loop only appends text; a goroutine of its own writes it out, so that a slow disk costs no token. When
-// the disk is so slow that recorderChunks buffers wait for it, recording ends with a warning: a trace with a hole
-// would replay to something else, and the loop waits for nobody.
+// The decode loop only appends text; another goroutine writes it, so that a slow disk delays no token. When recorderChunks
+// buffers wait for the disk, recording ends with a warning: a trace with a gap would not replay.
 type recorder struct {
 	log   *slog.Logger
 	path  string
 	buf   []byte      // owned by the decode loop
 	full  chan []byte // to the writer
-	empty chan []byte // back from it
+	empty chan []byte // back to the loop
 	done  chan struct{}
 	over  bool        // owned by the decode loop: recording has ended
-	bad   atomic.Bool // the writer cannot write
+	bad   atomic.Bool // a write failed
 }
 
 const (
-	recorderBytes  = 64 << 10 // a buffer is handed over from this size on, or when the loop goes idle
-	recorderChunks = 64
+	recorderBytes  = 64 << 10 // size at which a buffer goes to the writer, unless the loop idles before
+	recorderChunks = 64       // buffers in flight
 )
 
 // newRecorder starts a trace. A nil recorder records nothing.
 func newRecorder(path string, log *slog.Logger) (*recorder, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("--trace: %w; name a file that can be written", clierr.File(path, err))
+		return nil, fmt.Errorf("--trace: %w; name a writable file", clierr.File(path, err))
 	}
 	r := &recorder{
 		log: log, path: path, full: make(chan []byte, recorderChunks), empty: make(chan []byte, recorderChunks),
@@ -76,7 +74,7 @@ func (r *recorder) step(now sched.Instant, events []sched.Event, plan *sched.Pla
 	}
 }
 
-// idle hands over what is buffered, so that the file is up to date while nothing happens. Decode loop only.
+// idle sends the buffer to the writer, so that the file is up to date while the loop idles. Decode loop only.
 func (r *recorder) idle() {
 	if r != nil && !r.over && len(r.buf) > 0 {
 		r.handOver()
@@ -91,7 +89,7 @@ func (r *recorder) handOver() {
 	}
 	if r.over || r.bad.Load() {
 		r.over = true
-		r.log.Warn("the trace ends here: its file cannot be written fast enough, or at all", "file", r.path)
+		r.log.Warn("--trace stops: writing the file failed or is too slow", "file", r.path)
 		return
 	}
 	select {
@@ -109,7 +107,7 @@ func (r *recorder) write(f *os.File) {
 		if failed == nil {
 			if _, failed = f.Write(b); failed != nil {
 				r.bad.Store(true)
-				r.log.Error("UMA_TRACE", "error", failed)
+				r.log.Error("--trace: write failed", "error", failed)
 			}
 		}
 		select {
@@ -118,17 +116,17 @@ func (r *recorder) write(f *os.File) {
 		}
 	}
 	if err := f.Close(); err != nil && failed == nil {
-		r.log.Error("UMA_TRACE", "error", err)
+		r.log.Error("--trace: close failed", "error", err)
 	}
 }
 
-// close writes the rest and waits until it is on its way to the disk. Decode loop only, once.
+// close writes the rest and closes the file. Decode loop only, once.
 func (r *recorder) close() {
 	if r == nil {
 		return
 	}
 	if !r.over {
-		r.full <- r.buf // the writer empties the channel, so this ends
+		r.full <- r.buf // does not block for long: the writer drains the channel
 		r.over = true
 	}
 	close(r.full)

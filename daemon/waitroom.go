@@ -7,38 +7,37 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// waitroom is what lies between the poller and intake: parsed requests, and how many of each user are inside the server at
-// all. Users take turns, so that one that sends a thousand prompts does not keep another's from being tokenized, and
-// a full server refuses only those that have their share of it already (the scheduler then makes room for the others:
-// sched/share.go).
+// waitroom is the queue between the poller and intake. It also counts each user's requests in the server. Intake serves
+// users in turn, so that a thousand prompts of one user do not delay those of another. A full server refuses only users at
+// or above their share; the scheduler then makes room for the others (sched/share.go).
 //
-// Requests that come while the model loads wait here too (--while-loading wait): intake begins when it is loaded.
+// Requests that arrive while the model loads wait here too (--while-loading wait).
 type waitroom struct {
-	limit int           // requests inside: --max-queue plus --parallel
-	wake  chan struct{} // capacity 1: a token here means "look", or that the room is closed
+	limit int           // of requests in the server: --max-queue plus --parallel
+	wake  chan struct{} // capacity 1; signals a new job, or the end
 
 	mu     sync.Mutex
-	users  map[uint32]*waiting // those with requests inside
-	turns  []*waiting          // of these, those with requests that wait for intake, in turn
-	inside int
-	shut   *wire.Error // what requests are refused with; nil: none are
+	users  map[uint32]*waiting // users with requests in the server
+	turns  []*waiting          // users with jobs, in the order of their turns
+	inside int                 // requests in the server
+	shut   *wire.Error         // the error of new requests; nil while open
 }
 
 // waiting is one user's part.
 type waiting struct {
 	uid    uint32
-	inside int
-	jobs   []job // that wait for intake
+	inside int   // requests in the server
+	jobs   []job // requests that wait for intake
 }
 
 func newWaitroom(limit int) *waitroom {
 	return &waitroom{limit: limit, wake: make(chan struct{}, 1), users: map[uint32]*waiting{}}
 }
 
-// enter counts a request of uid in, which leave undoes. ok is false when the server is full and uid has its share of it:
-// mine requests, where each of so many users may have limit / users.
+// enter admits a request of uid and counts it until leave. ok is false if the server is full and uid has its share: mine
+// requests, where each of users may have limit / users.
 //
-// A user below its share is let in also when the server is full. So less than twice limit is inside at any time.
+// A user below its share is admitted to a full server too, so that fewer than 2 × limit requests are in the server.
 func (w *waitroom) enter(uid uint32) (mine, users int, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -56,7 +55,7 @@ func (w *waitroom) enter(uid uint32) (mine, users int, ok bool) {
 	return u.inside, users, true
 }
 
-// leave is the end of a request of uid.
+// leave ends the count of a request of uid.
 func (w *waitroom) leave(uid uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,7 +66,7 @@ func (w *waitroom) leave(uid uint32) {
 	}
 }
 
-// put hands a request that has entered to intake; otherwise it returns why it is refused.
+// put queues an admitted request for intake. After close it returns the error to refuse it with.
 func (w *waitroom) put(uid uint32, j job) *wire.Error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,7 +82,7 @@ func (w *waitroom) put(uid uint32, j job) *wire.Error {
 	return nil
 }
 
-// withdraw takes r out, which was cancelled; false: it does not wait here.
+// withdraw removes a cancelled request from the queue. It returns false if r is not queued.
 func (w *waitroom) withdraw(r *request) (job, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -102,14 +101,14 @@ func (w *waitroom) withdraw(r *request) (job, bool) {
 	return j, true
 }
 
-// count is how many requests are inside.
+// count returns the number of requests in the server.
 func (w *waitroom) count() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return int64(w.inside)
 }
 
-// next is the oldest request of the user whose turn it is. ok is false when none waits; then closed says whether none will.
+// next removes the oldest request of the next user in turn. ok is false if none waits; closed then reports the end.
 func (w *waitroom) next() (j job, ok, closed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -128,7 +127,7 @@ func (w *waitroom) next() (j job, ok, closed bool) {
 	return j, true, false
 }
 
-// close refuses with e what comes from now on, ends intake and returns what waits.
+// close refuses new requests with e, ends intake and returns the queued requests.
 func (w *waitroom) close(e *wire.Error) (jobs []job) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/uma-serve/uma-serve/grammar/regex"
 )
 
-// spec is a grammar of the tests, with a matcher of its own that shares nothing with the package: it computes for every
-// part the ends of its texts that begin at a position.
+// spec is a grammar of the tests with an independent matcher, which shares no code with the package: for every part it
+// computes the ends of the texts that begin at a position.
 type spec struct {
 	op       string // lit, re, seq, alt, rep, any, rule
 	text     string

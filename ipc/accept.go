@@ -11,12 +11,12 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Refusal is why a client got no connection; its String is a metric label.
+// Refusal says why a connection was refused; its String is a metric label.
 type Refusal uint8
 
 const (
 	notRefused Refusal = iota
-	// OverSessions: Config.MaxSessions connections are open, and the client's user has its share of them.
+	// OverSessions: Config.MaxSessions connections are open, and the client's user has its share.
 	OverSessions
 	// NoDescriptor: the process has no file descriptor left.
 	NoDescriptor
@@ -30,10 +30,10 @@ var refusalNames = [numRefusals]string{"", "sessions", "descriptors", "reserved_
 
 func (r Refusal) String() string { return refusalNames[r] }
 
-// Refusals are all reasons, for metrics.
+// Refusals returns all reasons, for metrics.
 func Refusals() []Refusal { return []Refusal{OverSessions, NoDescriptor, ReservedUser} }
 
-// accept takes in the clients that wait at a listener.
+// accept accepts the clients that wait at a listener.
 func (l *Loop) accept(ln *Listener) {
 	for range acceptsPerTurn {
 		fd, err := acceptConn(ln.fd)
@@ -52,19 +52,19 @@ func (l *Loop) accept(ln *Listener) {
 	}
 }
 
-// admit makes a connection of a new descriptor.
+// admit creates the connection of a new descriptor, or refuses the client.
 func (l *Loop) admit(ln *Listener, fd int) {
 	c := l.newcomer(ln, fd)
 	if c == nil {
 		return
 	}
 	if c.peer.Unknown == nil && l.cfg.MaxUID > 0 && c.peer.UID > l.cfg.MaxUID {
-		l.turnAway(c, ReservedUser)
+		l.refuseLater(c, ReservedUser)
 		return
 	}
 	displaced, ok := l.shares.add(c.peer.holder(), c)
 	if !ok {
-		l.turnAway(c, OverSessions)
+		l.refuseLater(c, OverSessions)
 		return
 	}
 	if displaced != nil {
@@ -75,14 +75,14 @@ func (l *Loop) admit(ln *Listener, fd int) {
 	ln.accepted.Add(1)
 }
 
-// newcomer makes a connection of fd that is not counted yet; nil when that fails.
+// newcomer creates a connection of fd that does not count as a session yet. It returns nil on failure.
 func (l *Loop) newcomer(ln *Listener, fd int) *Conn {
 	peer, err := l.peerAt(ln, fd)
-	if err == nil { // without an identity it would have no quota and no namespace
+	if err == nil {
 		err = l.poll.add(fd, wantRead)
 	}
 	if err != nil {
-		if err != unix.ENOTCONN { // has left already
+		if err != unix.ENOTCONN { // ENOTCONN: the client has disconnected
 			l.stats.IOErrors.Add(1)
 		}
 		unix.Close(fd)
@@ -95,7 +95,7 @@ func (l *Loop) newcomer(ln *Listener, fd int) *Conn {
 	return c
 }
 
-// peerAt is the client of a connection that ln accepted.
+// peerAt returns the client of a connection that ln accepted.
 func (l *Loop) peerAt(ln *Listener, fd int) (Peer, error) {
 	if ln.tcp.IsValid() {
 		return ln.tcpPeer(fd)
@@ -103,7 +103,7 @@ func (l *Loop) peerAt(ln *Listener, fd int) (Peer, error) {
 	return l.peerOf(fd)
 }
 
-// enter makes a connection of a descriptor that the poller watches.
+// enter adds a connection for a descriptor that the poller watches.
 func (l *Loop) enter(fd int, peer Peer) *Conn {
 	l.lastID++
 	c := &Conn{loop: l, id: l.lastID, peer: peer, fd: fd, interest: wantRead, resumeAt: -1}
@@ -117,13 +117,13 @@ func (l *Loop) enter(fd int, peer Peer) *Conn {
 	return c
 }
 
-// turnAway lets c live until it has said by its first bytes in which protocol to refuse it, for refuseAfter at most.
-func (l *Loop) turnAway(c *Conn, why Refusal) {
+// refuseLater refuses c when its first bytes show its protocol, or after refuseAfter.
+func (l *Loop) refuseLater(c *Conn, why Refusal) {
 	l.stats.Refused[why].Add(1)
 	c.refusal = why
 	l.refusing++
 	if l.refusing > maxRefusing {
-		l.read(c) // what it has sent already still decides how it is answered
+		l.read(c) // the bytes that have arrived may show the protocol
 		if !c.ending() {
 			l.refuse(c, wire.Framed)
 		}
@@ -135,7 +135,7 @@ func (l *Loop) turnAway(c *Conn, why Refusal) {
 	l.deadline(c, l.now+refuseAfter)
 }
 
-// displace closes a session that makes way for another user's; shares has forgotten it already.
+// displace closes a session in favour of another user's. The caller has removed it from shares.
 func (l *Loop) displace(s session) {
 	l.stats.Sessions.Add(-1)
 	l.stats.Closed[Displaced].Add(1)
@@ -154,12 +154,12 @@ func (l *Loop) displace(s session) {
 	l.farewell(c, Displaced)
 }
 
-// handOverReserve is how many reserved descriptors shed leaves: netConn needs two for a moment, and a connection that was
-// accepted is to be served.
+// handOverReserve is the number of reserved descriptors that shed keeps: netConn needs two for a moment to serve an accepted
+// connection.
 const handOverReserve = 2
 
-// shed gives up a reserved descriptor to accept one client and tell it that no other is left. Without that the client
-// would stay in the queue and the socket readable, and the loop would spin. false: no reserve is left at the moment.
+// shed frees a reserved descriptor to accept one client and refuse it. Otherwise the client would stay in the backlog, the
+// socket would stay readable, and the loop would spin. It returns false if no reserve is left.
 func (l *Loop) shed(ln *Listener) bool {
 	if l.openReserves(); len(l.reserves) <= handOverReserve {
 		return false
@@ -171,12 +171,12 @@ func (l *Loop) shed(ln *Listener) bool {
 		return err == unix.EAGAIN
 	}
 	if c := l.newcomer(ln, fd); c != nil {
-		l.turnAway(c, NoDescriptor)
+		l.refuseLater(c, NoDescriptor)
 	}
 	return true
 }
 
-// openReserves opens what is missing of the reserved descriptors, as far as the process may.
+// openReserves opens the missing reserved descriptors, as far as the process's limit allows.
 func (l *Loop) openReserves() {
 	for len(l.reserves) < reserved {
 		fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -187,7 +187,7 @@ func (l *Loop) openReserves() {
 	}
 }
 
-// giveReserve closes one reserved descriptor, so that the next call can have its number.
+// giveReserve closes one reserved descriptor, so that the next system call can use its number.
 func (l *Loop) giveReserve() {
 	n := len(l.reserves) - 1
 	unix.Close(l.reserves[n])
@@ -207,7 +207,7 @@ func (l *Loop) pauseAccepting() {
 	}
 }
 
-// ignoreListeners makes the poller forget every listener.
+// ignoreListeners stops polling the listeners.
 func (l *Loop) ignoreListeners() {
 	for _, ln := range l.lns {
 		l.poll.del(ln.fd, wantRead)
@@ -215,7 +215,7 @@ func (l *Loop) ignoreListeners() {
 	l.accepting = false
 }
 
-// watchListeners makes the poller report clients that wait at any listener.
+// watchListeners starts polling the listeners.
 func (l *Loop) watchListeners() error {
 	for i, ln := range l.lns {
 		if err := l.poll.add(ln.fd, wantRead); err != nil {
@@ -240,19 +240,20 @@ func (l *Loop) resumeAccepting() {
 	}
 }
 
-// noDescriptor is what a client is told that cannot be served for want of file descriptors.
+// noDescriptor is the error of a client that is refused because no file descriptor is left.
 func noDescriptor() wire.Error {
 	return wire.Error{Code: wire.SessionLimit, RetryAfter: time.Second,
 		Message: "the server has no file descriptor left; try again later, or raise its limit (ulimit -n, LimitNOFILE=)"}
 }
 
-// DisplacedError is what a client is told whose connection makes way for another user's.
+// DisplacedError is the error of a client whose connection is closed in favour of another user's.
 func DisplacedError(limit int) wire.Error {
 	return wire.Error{Code: wire.SessionLimit, RetryAfter: time.Second, Message: fmt.Sprintf(
-		"this connection makes way for another user's: the server has %d connections (--max-sessions), and your user holds more than its share of them", limit)}
+		"this connection makes way for another user's: the server has %d connections (--max-sessions), and your user holds "+
+			"more than its share of them", limit)}
 }
 
-// refusalError is what c is told.
+// refusalError returns the error of a refused or displaced client.
 func (l *Loop) refusalError(c *Conn) wire.Error {
 	switch c.refusal {
 	case NoDescriptor:
@@ -268,7 +269,7 @@ func (l *Loop) refusalError(c *Conn) wire.Error {
 		"the server has its %d connections (--max-sessions), %d of them your user's; try again later", l.cfg.MaxSessions, l.shares.held(c.peer.holder()))}
 }
 
-// refuse tells c in protocol p that it cannot stay, and ends it.
+// refuse answers c in protocol p with its error, and closes it.
 func (l *Loop) refuse(c *Conn, p wire.Protocol) {
 	c.due = 0
 	e := l.refusalError(c)
@@ -289,7 +290,7 @@ func (l *Loop) refuse(c *Conn, p wire.Protocol) {
 	c.mu.Unlock()
 }
 
-// appendHTTPError appends a whole HTTP response that says e and ends the connection.
+// appendHTTPError appends a whole HTTP response with e that ends the connection.
 func appendHTTPError(dst []byte, e *wire.Error) []byte {
 	status, _ := wire.HTTPStatus(e.Code)
 	body := append(wire.AppendHTTPError(nil, e), '\n')

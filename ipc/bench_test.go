@@ -69,7 +69,7 @@ func tickConns(b *testing.B, n int) (conns []*Conn, clients []int) {
 	return conns, clients
 }
 
-// BenchmarkTick is what a decode step spends on its connections: Send and Flush for each, nobody waiting in read.
+// BenchmarkTick measures a decode step's work for its connections: Send and Flush for each; no client waits in read.
 // The clients read outside of the measured time. frames is how many frames each gets in a step.
 func BenchmarkTick(b *testing.B) {
 	for _, n := range []int{1, 4, 16} {

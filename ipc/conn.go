@@ -9,34 +9,34 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// SendResult is what became of a frame.
+// SendResult is the result of Send.
 type SendResult uint8
 
 const (
-	// Sent: the connection has taken the whole frame.
+	// Sent: the whole frame is in the ring.
 	Sent SendResult = iota
-	// Full: the client reads too slowly, the frame was not taken at all. Handler.Writable follows.
+	// Full: the ring has no room; the frame was not taken. Handler.Writable follows.
 	Full
-	// Closed: the client has gone or is being closed; the frame was dropped.
+	// Closed: the connection is closed or closing; the frame was dropped.
 	Closed
 )
 
-// Cause is why a connection ended; its String is a metric label.
+// Cause says why a connection ended; its String is a metric label.
 type Cause uint8
 
 const (
 	PeerClosed   Cause = iota // the client closed
-	HalfClosed                // the client had ended its side, and its last answer was sent
+	HalfClosed                // the client had shut down its write side, and its last answer was sent
 	Answered                  // the newline protocol's "metrics", which closes after its answer
 	Idle                      // --idle-timeout
 	BrokenStream              // a FrameError, answered
-	NotReading                // the client asked on without reading its answers
+	NotReading                // the client sent requests without reading the answers
 	IOError                   // a system call failed
 	ByServer                  // Conn.Close
 	Stopping                  // Loop.Stop
-	TimedOut                  // Config.MessageTimeout: a message that had begun did not come whole
-	Displaced                 // made way for another user's connection
-	ServedHTTP                // an HTTP connection, by whichever side; the Handler does not hear of those
+	TimedOut                  // Config.MessageTimeout: a message was incomplete
+	Displaced                 // closed in favour of another user's connection
+	ServedHTTP                // an HTTP connection, closed by either side; the Handler is not called
 
 	numCauses
 )
@@ -45,7 +45,7 @@ var causeNames = [numCauses]string{"peer_closed", "half_closed", "answered", "id
 
 func (c Cause) String() string { return causeNames[c] }
 
-// Causes are all causes, for metrics.
+// Causes returns all causes, for metrics.
 func Causes() []Cause {
 	all := make([]Cause, numCauses)
 	for i := range all {
@@ -54,11 +54,11 @@ func Causes() []Cause {
 	return all
 }
 
-// Conn is one client of the framed or the newline protocol. A *Conn stays valid for its holder after the client has
-// gone: every method then does nothing.
+// Conn is one client of the framed or the newline protocol. A *Conn stays valid after the client has disconnected: its
+// methods then do nothing.
 //
-// All exported methods are safe from any goroutine. None of them blocks: the mutex inside is held around a memory
-// copy or one non-blocking write.
+// All exported methods are safe from any goroutine and do not block: the mutex is held only during a memory copy or one
+// non-blocking write.
 type Conn struct {
 	loop *Loop
 	id   uint64
@@ -70,46 +70,46 @@ type Conn struct {
 	mu sync.Mutex
 	// ---- under mu ----
 
-	// fd is written by the Loop alone, which therefore reads it without mu.
+	// fd is written only by the Loop, which reads it without mu.
 	// Invariant: fd ≥ 0 as long as gone is false, and then no other file has this number.
 	fd   int
 	gone bool // fd is closed, or will be at the end of the Loop's turn
 
-	// tx holds what the socket has not taken yet.
-	// Invariant: tx.n ≤ max(Config.TxBytes, the one frame that went into an empty ring) + what Reply may add.
+	// tx holds the bytes that the socket has not taken.
+	// Invariant: tx.n ≤ max(Config.TxBytes, the one frame put into an empty ring) + the bytes that Reply may add.
 	tx ring
-	// armed: write readiness is awaited and only the Loop takes bytes out of tx; otherwise the Loop leaves tx alone.
+	// armed: the poller reports write readiness, and only the Loop consumes tx; otherwise the Loop does not touch tx.
 	// Invariant: armed means tx.n > 0.
 	armed bool
-	// resumeAt: Send has said Full; Handler.Writable is due when tx.n is down to this. -1: nobody waits.
+	// resumeAt: after Send has returned Full, Handler.Writable is due when tx.n is at most this. -1: no Send waits.
 	// Invariant: resumeAt ≥ 0 means armed.
 	resumeAt int
 	interest interest
 
-	inFlight map[string]struct{} // requests the Handler has not called Done for; nil when there are none
-	lastDone time.Duration       // on the Loop's clock, when inFlight became empty; what idleness counts from
-	readEnd  bool                // the client sends nothing more
-	held     bool                // newline: the next line waits for Done
+	inFlight map[string]struct{} // requests for which the Handler has not called Done; nil when there are none
+	lastDone time.Duration       // on the Loop's clock, when inFlight became empty: the start of idleness
+	readEnd  bool                // the client has shut down its write side
+	held     bool                // newline protocol: the next line waits for Done
 	closing  closing
 	cause    Cause // valid when closing is not stayOpen
-	noticed  bool  // on the Loop's list of connections to look at
+	noticed  bool  // on the Loop's list of noticed connections
 
 	// ---- owned by the Loop ----
 
 	rx
 }
 
-// closing is how far a connection is on its way to its end.
+// closing is the state of closing a connection.
 type closing uint8
 
 const (
 	stayOpen  closing = iota
 	whenSent          // close when tx is empty
-	lingering         // everything is sent and our side is shut down; what the client still sends is thrown away
-	atOnce            // close without sending what is left
+	lingering         // all is sent and the write side is shut down; input is discarded
+	atOnce            // close without sending the rest of tx
 )
 
-// ID is the session's number in logs, unique as long as the process lives.
+// ID is the session's number in logs, unique within the process.
 func (c *Conn) ID() uint64 { return c.id }
 
 func (c *Conn) number() uint64 { return c.id }
@@ -121,17 +121,17 @@ func (c *Conn) idle() bool {
 	return len(c.inFlight) == 0
 }
 
-// Peer is the client as the kernel knows it.
+// Peer is the client's identity from the kernel.
 func (c *Conn) Peer() Peer { return c.peer }
 
-// UID is the client's user: whose quota, whose cache namespace.
+// UID is the client's user, the owner of its requests.
 func (c *Conn) UID() uint32 { return c.peer.UID }
 
-// Protocol is what the client speaks: wire.Framed or wire.Newline.
+// Protocol is the client's protocol, wire.Framed or wire.Newline.
 func (c *Conn) Protocol() wire.Protocol { return c.protocol }
 
-// Send takes a frame, whole or not at all; the caller may reuse its memory. The bytes go out with the next Flush, so
-// that all frames of a step cost one system call. A frame larger than the ring is taken when nothing else waits.
+// Send copies a whole frame into the ring, or none of it; the caller may reuse its memory. The next Flush sends the bytes,
+// so that all frames of a step take one system call. A frame larger than the ring is taken if the ring is empty.
 func (c *Conn) Send(frame []byte) SendResult {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,16 +155,15 @@ func (c *Conn) Send(frame []byte) SendResult {
 	return Sent
 }
 
-// Flush writes what Send took, as far as the client's socket takes it without waiting; the Loop sends the rest as
-// soon as the client reads.
+// Flush writes the ring as far as the socket takes it without waiting. The Loop sends the rest as the client reads.
 func (c *Conn) Flush() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.flush()
 }
 
-// Reply sends a short answer at once, also while the ring is full: the answer to an admin question or an error
-// event. A client that keeps asking without reading is closed when its answers have filled a second ring.
+// Reply sends a short answer (to an admin question, or an error event) at once, even when the ring is full. A client that
+// keeps asking without reading is closed when its answers have filled a second ring.
 func (c *Conn) Reply(frame []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,7 +174,7 @@ func (c *Conn) Reply(frame []byte) {
 		c.end(atOnce, NotReading)
 		return
 	}
-	if c.tx.n == 0 { // straight from the caller's memory: a connection that only asks needs no ring
+	if c.tx.n == 0 { // without a copy: a connection for admin questions needs no ring
 		n, err := send(c.fd, frame)
 		if err != nil && err != unix.EAGAIN {
 			c.failed(err)
@@ -190,8 +189,8 @@ func (c *Conn) Reply(frame []byte) {
 	}
 }
 
-// Done says that the request id is finalised (the newline protocol's has the id ""): the id may be used again, and
-// the connection may be idle. The Handler calls it exactly once for each Request and Line, after the last Send.
+// Done ends the request id ("" in the newline protocol): the client may use the id again, and the connection may be idle.
+// The Handler calls it exactly once for each Request and Line, after the last Send.
 func (c *Conn) Done(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -210,7 +209,7 @@ func (c *Conn) Done(id string) {
 	}
 }
 
-// Close ends the connection now, without sending what waits in its ring. Handler.Closed follows.
+// Close ends the connection at once, without sending the rest of its ring. Handler.Closed follows.
 func (c *Conn) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -219,7 +218,7 @@ func (c *Conn) Close() {
 	}
 }
 
-// flush writes tx out and arms write readiness for what is left. Caller holds mu.
+// flush writes tx and arms write readiness for the rest. Caller holds mu.
 func (c *Conn) flush() {
 	if c.armed || c.gone || c.closing == atOnce || c.tx.n == 0 {
 		return
@@ -241,7 +240,7 @@ func (c *Conn) flush() {
 	c.drained()
 }
 
-// failed ends a connection whose socket cannot be written. Caller holds mu.
+// failed closes a connection after a failed write. Caller holds mu.
 func (c *Conn) failed(err error) {
 	cause := PeerClosed
 	if err != unix.EPIPE && err != unix.ECONNRESET {
@@ -251,8 +250,8 @@ func (c *Conn) failed(err error) {
 	c.end(atOnce, cause)
 }
 
-// drained is what follows when tx has become empty. Caller holds mu. It runs after every token: the Loop is asked to
-// look only where something has come to its end.
+// drained handles an empty tx. Caller holds mu. It runs after every token, so it wakes the Loop only if the connection has
+// to be closed.
 func (c *Conn) drained() {
 	c.release()
 	if c.closing == whenSent || c.readEnd && len(c.inFlight) == 0 {
@@ -260,17 +259,17 @@ func (c *Conn) drained() {
 	}
 }
 
-// release gives the ring's memory back when nothing will be sent soon, or when it is much. Caller holds mu.
+// release frees the memory of an empty ring if no request is in flight or the ring is large. Caller holds mu.
 func (c *Conn) release() {
 	if c.tx.n == 0 && (len(c.inFlight) == 0 || len(c.tx.buf) > keepRing) {
 		c.tx = ring{}
 	}
 }
 
-// keepRing is the largest ring a connection with running requests keeps while it is empty.
+// keepRing is the maximum size of an empty ring that a connection with running requests keeps, in bytes.
 const keepRing = 64 << 10
 
-// arm hands tx to the Loop, which empties it as the client reads. Caller holds mu.
+// arm leaves tx to the Loop, which sends it as the client reads. Caller holds mu.
 func (c *Conn) arm() {
 	if err := c.watch(c.interest | wantWrite); err != nil {
 		c.loop.stats.IOErrors.Add(1)
@@ -280,7 +279,7 @@ func (c *Conn) arm() {
 	c.armed = true
 }
 
-// watch changes what the poller reports of c. Caller holds mu.
+// watch changes the events that the poller reports for c. Caller holds mu.
 func (c *Conn) watch(in interest) error {
 	if c.gone || in == c.interest {
 		return nil
@@ -292,7 +291,7 @@ func (c *Conn) watch(in interest) error {
 	return nil
 }
 
-// end moves c toward its end; what was decided first counts, unless the new way is shorter. Caller holds mu.
+// end starts closing c. The first cause counts; a later call can only close faster. Caller holds mu.
 func (c *Conn) end(how closing, why Cause) {
 	if c.closing == stayOpen {
 		c.cause = why
@@ -303,7 +302,7 @@ func (c *Conn) end(how closing, why Cause) {
 	c.notice()
 }
 
-// notice asks the Loop to look at c. Caller holds mu.
+// notice has the Loop reconcile c. Caller holds mu.
 func (c *Conn) notice() {
 	if c.noticed || c.gone {
 		return
@@ -312,9 +311,9 @@ func (c *Conn) notice() {
 	c.loop.notice(c)
 }
 
-// drain sends what the client has room for, after the poller reported it. Loop only. It writes without mu, so that
-// the decode loop never waits for a write of the Loop's: the bytes cannot move, see ring, and nobody else takes
-// bytes out while armed.
+// drain writes tx after the poller has reported room. Loop only. It writes without mu, so that the decode loop never waits
+// for it: the bytes do not move (see ring), and while armed only the Loop consumes them. writable reports that
+// Handler.Writable is due.
 func (c *Conn) drain() (writable bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -351,7 +350,7 @@ func (c *Conn) drain() (writable bool) {
 	return writable
 }
 
-// unstall: nobody waits for room any more. Caller holds mu.
+// unstall clears resumeAt. Caller holds mu.
 func (c *Conn) unstall() {
 	if c.resumeAt >= 0 {
 		c.resumeAt = -1
@@ -359,7 +358,7 @@ func (c *Conn) unstall() {
 	}
 }
 
-// begin enters a request as in flight; false: its id is taken. Loop only.
+// begin adds a request in flight. It returns false if its id is in use. Loop only.
 func (c *Conn) begin(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -382,7 +381,7 @@ func (c *Conn) running(id string) bool {
 	return ok
 }
 
-// check panics when an invariant of c does not hold. Called in tests and with the build tag "invariants".
+// check panics if an invariant of c is broken. Called in tests and with the build tag "invariants".
 func (c *Conn) check() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -395,8 +394,8 @@ func (c *Conn) check() {
 	case !c.gone && c.armed != (c.interest&wantWrite != 0):
 		panic("ipc: armed disagrees with the poller")
 	case c.resumeAt >= 0 && !c.armed && !c.gone && c.closing == stayOpen:
-		panic("ipc: stalled, but nobody will say when there is room")
+		panic("ipc: stalled, but write readiness is not armed")
 	case c.gone && (len(c.tx.buf) != 0 || c.resumeAt >= 0):
-		panic("ipc: a connection that has gone holds a ring")
+		panic("ipc: a closed connection holds a ring")
 	}
 }

@@ -1,45 +1,45 @@
-// Package ipc serves uma-serve's sockets: one goroutine, the [Loop], accepts connections, reads requests and
-// tells a [Handler] about them; the decode loop writes tokens to a [Conn] itself, without waking anybody.
+// Package ipc serves uma-serve's sockets. One goroutine, the [Loop], accepts connections, reads requests and calls a
+// [Handler]. The decode loop writes tokens to a [Conn] itself, without waking another thread.
 //
-// # Who owns what
+// # Ownership
 //
 //	Loop goroutine   file descriptors, read buffers, protocol state of every connection, timers
-//	any goroutine    a Conn's output ring, its in-flight requests and its closed mark, under the Conn's mutex
+//	any goroutine    a Conn's send ring, its in-flight requests and its closed mark, under the Conn's mutex
 //
-// The mutex is held around a memory copy or one non-blocking write, never around a wait. A descriptor is closed by
-// the Loop alone, after the Conn was marked closed under the mutex, and only at the end of a turn: so nobody writes
-// to a number that meanwhile belongs to somebody else, and an event that was already fetched cannot hit a newcomer.
+// The mutex is held during a memory copy or one non-blocking write, never during a wait. Only the Loop closes a
+// descriptor, after the Conn was marked closed under the mutex, and only at the end of a turn: no goroutine can write to a
+// reused descriptor number, and an event fetched before cannot reach a new connection.
 //
-// # The way of a token
+// # The path of a token
 //
-// [Conn.Send] copies a frame into the ring, [Conn.Flush] writes all of it with one system call that never blocks.
-// What the socket does not take stays in the ring; Flush then arms write readiness itself (epoll_ctl works from any
-// thread), and from there the Loop empties the ring while the decode loop computes. When the ring cannot hold a
-// whole frame, Send says [Full] and takes nothing; [Handler.Writable] follows when the client has read half of it.
-// A connection without requests in flight holds no buffer at all.
+// [Conn.Send] copies a frame into the ring; [Conn.Flush] writes the ring with one non-blocking system call. Bytes that the
+// socket does not take stay in the ring. Flush then arms write readiness (epoll_ctl works from any thread), and the Loop
+// empties the ring while the decode loop computes. When the ring has no room for a whole frame, Send returns [Full] and
+// takes nothing; [Handler.Writable] follows when the client has read half of the ring. A connection without requests in
+// flight holds no buffer.
 //
 // # Three protocols on one socket
 //
 // wire.Sniff tells framed JSON, text lines and HTTP apart by a connection's first four bytes. An HTTP connection
 // leaves the loop: it becomes a net.Conn of [Loop.HTTP], a net.Listener for an http.Server of the daemon.
 //
-// # Who gets a connection
+// # Refused connections
 //
-// Config.MaxSessions connections are shared by users: see shares. A client that gets none, and one that comes when no
-// descriptor is left (a few are reserved for that), is held until its first bytes show its protocol, told so, and
-// counted by reason. A message that has begun has Config.MessageTimeout from its first byte.
+// Users share Config.MaxSessions connections: see shares. A refused client (no session, or no descriptor left; a few
+// descriptors are reserved for this) is answered in its protocol once its first bytes show it, and counted by reason. A
+// message must be complete within Config.MessageTimeout from its first byte.
 //
 // # TCP
 //
-// Beside the Unix socket a Loop serves TCP listeners, for HTTP alone. The kernel tells the user of a client that comes over
-// the loopback address (internal/sockdiag); other clients come with Peer.Unknown set, count with their address, and the
-// daemon's HTTP handlers decide about them. [Identified] moves a connection to the owner that a request has named.
+// Besides the Unix socket a Loop serves TCP listeners, for HTTP only. The kernel knows the user of a client on the loopback
+// address (internal/sockdiag). Other clients have Peer.Unknown set and count by address; the daemon's HTTP handlers
+// authenticate them. [Identified] moves a connection to the owner of a request's API key.
 //
-// # How a client leaves
+// # Disconnects
 //
-// A client that shuts down only its write side ("printf question | nc -N -U …") asks for nothing more but still
-// reads: its running requests finish, then the connection closes. A client that closes has gone: its requests are
-// cancelled through [Handler.Closed]. The kernel tells the two apart (EPOLLRDHUP against EPOLLHUP; EV_EOF on the
-// read filter against the write filter). net/http does not tell them apart: httpConn hides the first from it. Nor does
-// TCP: there the end of the stream is the end of the client.
+// A client that shuts down only its write side ("printf question | nc -N -U …") sends no more requests but still reads:
+// its running requests finish, then the connection closes. When a client closes the socket, [Handler.Closed] cancels its
+// requests. The kernel distinguishes the two cases (EPOLLRDHUP and EPOLLHUP; EV_EOF on the read filter and on the write
+// filter). net/http does not, so httpConn hides the first case from it. Over TCP both look the same, and the end of the
+// stream cancels.
 package ipc

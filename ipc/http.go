@@ -19,12 +19,12 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// HTTP is the listener of the connections that speak HTTP, for an http.Server, whose ConnContext must be
-// [ConnContext] and whose ConnState [ConnState]. Each connection counts as a session until it is closed. Accept fails
-// when the Loop has ended.
+// HTTP returns the listener for an http.Server of the connections that speak HTTP. The server's ConnContext must be
+// [ConnContext], its ConnState [ConnState]. Each connection counts as a session until it is closed. Accept fails when the
+// Loop has ended.
 func (l *Loop) HTTP() net.Listener { return l.http }
 
-// handOver gives c, of which in was read, to the http.Server.
+// handOver passes c to the http.Server; in is its input read so far.
 func (l *Loop) handOver(c *Conn, in []byte) {
 	nc, err := netConn(c.fd)
 	if (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) && len(l.reserves) >= handOverReserve {
@@ -58,7 +58,7 @@ func (l *Loop) handOver(c *Conn, in []byte) {
 	}
 }
 
-// netConn makes a connection of Go's own poller of fd, which stays open beside it.
+// netConn returns a net.Conn for a duplicate of fd. fd stays open.
 func netConn(fd int) (net.Conn, error) {
 	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -69,7 +69,7 @@ func netConn(fd int) (net.Conn, error) {
 	return net.FileConn(f)
 }
 
-// httpConn is a connection that has been read a little.
+// httpConn is an HTTP connection, including the input that the Loop has read.
 type httpConn struct {
 	net.Conn
 	id   uint64
@@ -78,29 +78,28 @@ type httpConn struct {
 	once sync.Once
 
 	// Owned by the goroutine of net/http that reads.
-	head  []byte // read before
-	begun bool   // a header has come in part
-	past  bool   // the header has come; what is read belongs to the body
+	head  []byte // input that the Loop read
+	begun bool   // a part of a header has arrived
+	past  bool   // the header is complete; the input belongs to the body
 
 	answering atomic.Bool // from Busy until net/http has written the answer
-	away      atomic.Bool // displaced: ends with the answer at hand
-	over      atomic.Bool // the last response is written beside net/http
-	parting   atomic.Bool // by a goroutine that closes the descriptor afterwards: net/http's Close leaves it open
+	away      atomic.Bool // displaced: ends with the current answer
+	over      atomic.Bool // farewell writes the last response; net/http must not write
+	parting   atomic.Bool // displace closes the descriptor; net/http's Close must not
 
 	mu     sync.Mutex
-	cancel context.CancelCauseFunc // ends the request in flight; nil: none is
-	holder holder                  // whose session it is
+	cancel context.CancelCauseFunc // ends the request in flight; nil if there is none
+	holder holder                  // of the session
 }
 
 func (c *httpConn) number() uint64 { return c.id }
 
-// idle reports whether no request of c is in flight: one whose body is still coming is not.
+// idle reports whether c has no request in flight; a request with an incomplete body is not in flight.
 func (c *httpConn) idle() bool { return !c.answering.Load() }
 
-// Read hides that the client has shut down its write side while a request is in flight. Meanwhile net/http reads one
-// byte ahead (its only read of one byte: all others fill a buffer) and takes the end of the stream for a client that
-// has gone, which cancels the request. A client that only sends nothing more still wants its answer; that it has gone
-// is seen when its side is closed altogether.
+// Read hides a shutdown of the client's write side while a request is in flight. net/http then reads one byte ahead (its
+// only read of one byte) and cancels the request at the end of the stream. A client that has shut down its write side still
+// wants its answer; awaitHangUp waits until it has closed the socket.
 func (c *httpConn) Read(b []byte) (int, error) {
 	if len(c.head) > 0 {
 		n := copy(b, c.head)
@@ -118,7 +117,7 @@ func (c *httpConn) Read(b []byte) (int, error) {
 		c.begun = true
 	}
 	switch {
-	case err == io.EOF && len(b) == 1 && !c.peer.TCP(): // over TCP the two look the same, and net/http's reading of it stands
+	case err == io.EOF && len(b) == 1 && !c.peer.TCP(): // over TCP both cases look the same: cancel
 		if werr := c.awaitHangUp(); werr != nil {
 			return 0, werr
 		}
@@ -128,7 +127,7 @@ func (c *httpConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// awaitHangUp returns nil when the client has closed its side altogether, or an error when the read is to end before.
+// awaitHangUp waits until the client has closed the socket. It returns an error if the read is interrupted before.
 func (c *httpConn) awaitHangUp() error {
 	sc, ok := c.Conn.(syscall.Conn)
 	if !ok {
@@ -141,21 +140,27 @@ func (c *httpConn) awaitHangUp() error {
 	return rc.Read(func(fd uintptr) bool { return closedByPeer(int(fd)) })
 }
 
-// closedByPeer reports whether the peer of a socket has closed it altogether. Asked for room to write, poll reports that
-// alone on all systems; asked for input, some report a peer that shut down one side in the same way.
+// closedByPeer reports whether the peer has closed both directions of a socket. It polls for output: with input, some
+// systems report a peer that has shut down one direction in the same way.
 func closedByPeer(fd int) bool {
 	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
 	n, err := unix.Poll(p, 0)
 	return err == nil && n > 0 && p[0].Revents&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0
 }
 
-// tooSlow answers a client whose header did not come in time. net/http closes such a connection without a word.
+// tooSlow answers a client whose header is incomplete after the timeout. net/http would close the connection without an
+// answer.
 func (c *httpConn) tooSlow() {
 	c.loop.stats.countProtocolError(wire.Timeout)
-	c.farewell(&wire.Error{Code: wire.Timeout, Message: "the header of the request did not come whole in time (--header-timeout)"})
+	c.farewell(headerTimeout())
 }
 
-// Write refuses what net/http has to say after the last response.
+// headerTimeout is the error of a request whose header is incomplete after Config.HeaderTimeout.
+func headerTimeout() *wire.Error {
+	return &wire.Error{Code: wire.Timeout, Message: "the request's header did not arrive in time (--header-timeout)"}
+}
+
+// Write drops the output of net/http after the last response.
 func (c *httpConn) Write(b []byte) (int, error) {
 	if c.over.Load() {
 		return 0, net.ErrClosed
@@ -163,14 +168,14 @@ func (c *httpConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// farewell writes e as the last response, as far as the client takes it within a moment.
+// farewell writes e as the last response, within farewellWithin.
 func (c *httpConn) farewell(e *wire.Error) {
 	c.over.Store(true)
 	_ = c.SetWriteDeadline(time.Now().Add(farewellWithin))
 	_, _ = c.Conn.Write(appendHTTPError(nil, e))
 }
 
-// farewellWithin is how long the last response to a client that is being closed may take to be written.
+// farewellWithin is the time limit for writing the last response.
 const farewellWithin = 250 * time.Millisecond
 
 // CloseWrite lets net/http end a response before it closes.
@@ -199,10 +204,10 @@ func (c *httpConn) Close() error {
 	return c.Conn.Close()
 }
 
-// ErrDisplaced is the cause with which the context of a request ends whose connection made way for another user's.
+// ErrDisplaced is the context's cause for a request whose connection is closed in favour of another user's.
 var ErrDisplaced = errors.New("the connection makes way for another user's")
 
-// displace ends c: at once where no request is in flight, otherwise by cancelling it with ErrDisplaced. It does not
+// displace ends c: at once without a request in flight, else by cancelling the request with ErrDisplaced. It does not
 // block.
 func (c *httpConn) displace() {
 	c.mu.Lock()
@@ -212,7 +217,7 @@ func (c *httpConn) displace() {
 	c.parting.Store(atOnce)
 	c.mu.Unlock()
 	if atOnce {
-		go func() { // the write may wait for the client
+		go func() { // the write may block
 			e := DisplacedError(c.loop.cfg.MaxSessions)
 			c.farewell(&e)
 			c.Close()
@@ -223,12 +228,12 @@ func (c *httpConn) displace() {
 	if cancel != nil {
 		cancel(ErrDisplaced)
 	}
-	time.AfterFunc(closeWithin, func() { _ = c.Close() }) // a client that does not read its last answer
+	time.AfterFunc(closeWithin, func() { _ = c.Close() }) // if the client does not read its last answer
 }
 
-// Busy marks the connection of ctx as having a request in flight until done is called: it makes way for another
-// user's only when no idle one can. The context that it returns ends with ErrDisplaced if the connection has to make
-// way. ok is false when it did so before: then nothing can be answered.
+// Busy marks the connection of ctx as having a request in flight until done is called: it is displaced only if no idle one
+// can be. The context that it returns ends with ErrDisplaced if the connection is displaced. ok is false if it has been
+// displaced before: then no answer can be sent.
 func Busy(ctx context.Context) (busy context.Context, done func(), ok bool) {
 	c, known := ctx.Value(connKey{}).(*httpConn)
 	if !known {
@@ -264,8 +269,7 @@ func ConnState(nc net.Conn, s http.ConnState) {
 
 type connKey struct{}
 
-// ConnContext is an http.Server's ConnContext for connections of [Loop.HTTP]: it lets handlers find the client
-// with [PeerOf].
+// ConnContext is an http.Server's ConnContext for connections of [Loop.HTTP]. With it, [PeerOf] returns a handler's client.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	if hc, ok := c.(*httpConn); ok {
 		return context.WithValue(ctx, connKey{}, hc)
@@ -275,8 +279,8 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 
 type peerKey struct{}
 
-// Identified returns a context for the handlers of one request whose client is p: who it is was found out from the request
-// itself (an API key). The connection counts as a session of p from now on.
+// Identified returns a context for the handlers of a request whose client is p, because of an API key in the request. The
+// connection counts as a session of p from now on.
 func Identified(ctx context.Context, p Peer) context.Context {
 	if c, ok := ctx.Value(connKey{}).(*httpConn); ok {
 		c.mu.Lock()
@@ -288,8 +292,8 @@ func Identified(ctx context.Context, p Peer) context.Context {
 	return context.WithValue(ctx, peerKey{}, p)
 }
 
-// PeerOf returns the client of an HTTP request from its context; ok is false when it came through neither [ConnContext]
-// nor [Identified].
+// PeerOf returns the client of an HTTP request from its context. ok is false for a context of neither [ConnContext] nor
+// [Identified].
 func PeerOf(ctx context.Context) (p Peer, ok bool) {
 	if p, ok := ctx.Value(peerKey{}).(Peer); ok {
 		return p, true
@@ -300,10 +304,10 @@ func PeerOf(ctx context.Context) (p Peer, ok bool) {
 	return Peer{}, false
 }
 
-// httpListener is a net.Listener whose connections were accepted elsewhere. As many may wait as there can be sessions:
-// http.Server accepts them at once, but a burst of clients is faster than the scheduling of its goroutine.
+// httpListener is a net.Listener whose connections the Loop has accepted. Its queue is limited by Config.MaxSessions:
+// http.Server accepts at once, but a burst of clients is faster than the scheduling of its goroutine.
 type httpListener struct {
-	ready chan struct{} // capacity 1: waiting is not empty, or closed
+	ready chan struct{} // capacity 1; signals a waiting connection, or closing
 	addr  net.UnixAddr
 
 	mu      sync.Mutex
@@ -315,7 +319,7 @@ func newHTTPListener(path string) *httpListener {
 	return &httpListener{ready: make(chan struct{}, 1), addr: net.UnixAddr{Name: path, Net: "unix"}}
 }
 
-// offer hands c over; false when nobody will take it.
+// offer queues c for Accept. It returns false when the listener is closed.
 func (h *httpListener) offer(c *httpConn) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -334,16 +338,16 @@ func (h *httpListener) wake() {
 	}
 }
 
-// take is the next connection; nil without an error when none waits.
+// take removes the next connection from the queue; nil without an error if none waits.
 func (h *httpListener) take() (*httpConn, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
-		h.wake() // for another Accept
+		h.wake() // further calls of Accept
 		return nil, net.ErrClosed
 	}
 	if len(h.waiting) == 0 {
-		h.waiting = nil // the memory of a burst
+		h.waiting = nil // frees the memory of a burst
 		return nil, nil
 	}
 	c := h.waiting[0]
@@ -363,7 +367,7 @@ func (h *httpListener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close makes Accept fail; what waits is closed.
+// Close makes Accept fail and closes the waiting connections.
 func (h *httpListener) Close() error {
 	h.mu.Lock()
 	waiting := h.waiting

@@ -10,17 +10,16 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// joining is the Loop's end of a connection that Connect made.
+// joining is the Loop's end of a connection opened by Connect.
 type joining struct {
 	fd   int
 	peer Peer
 }
 
-// Connect opens a connection to the Loop from within the process, in the name of peer: whatever else speaks for a
-// client (HTTP) asks through it as the client itself would by the framed protocol, with the same checks, the same
-// room for what it has not read and the same end when it goes. It does not count as a session: the client already is
-// one. Safe from any goroutine. It fails with a *wire.RequestError when the Loop has ended or is stopping, and when no
-// file descriptor is left.
+// Connect opens a connection to the Loop from within the process, in the name of peer. HTTP handlers send requests over it
+// in the framed protocol, with the same checks, limits and cancelling as an external client. It does not count as a
+// session, because the HTTP client already does. Safe from any goroutine. It fails with a *wire.RequestError when the Loop
+// has ended or is stopping, and when no file descriptor is left.
 func (l *Loop) Connect(peer Peer) (net.Conn, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
@@ -44,7 +43,7 @@ func (l *Loop) Connect(peer Peer) (net.Conn, error) {
 	return nc, nil
 }
 
-// connectError is err as a client is told.
+// connectError converts err for the client.
 func connectError(err error) error {
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
 		e := noDescriptor()
@@ -53,7 +52,7 @@ func connectError(err error) error {
 	return fmt.Errorf("connect within the process: %w", err)
 }
 
-// join takes in who came by Connect.
+// join adds the connections opened by Connect.
 func (l *Loop) join(newcomers []joining) {
 	for _, j := range newcomers {
 		if err := l.poll.add(j.fd, wantRead); err != nil {
@@ -63,6 +62,6 @@ func (l *Loop) join(newcomers []joining) {
 		}
 		c := l.enter(j.fd, j.peer)
 		c.inner, c.protocol = true, wire.Framed
-		c.rx.frames.Max = wire.MaxFrameBytes // what was bounded is the body that the request is made of
+		c.rx.frames.Max = wire.MaxFrameBytes // not Config.MaxFrameBytes, which has limited the HTTP body
 	}
 }

@@ -20,20 +20,20 @@ import (
 )
 
 var (
-	// ErrInUse says that another daemon serves on the path.
+	// ErrInUse: another daemon serves on the path.
 	ErrInUse = errors.New("another uma-serve is serving")
-	// ErrNotSocket says that the path holds something else than a socket, which is never removed.
+	// ErrNotSocket: the path exists and is not a socket; it is never removed.
 	ErrNotSocket = errors.New("is not a socket")
-	// ErrUnsafeDir says that somebody else could put a socket of their own in place of ours.
+	// ErrUnsafeDir: another user could replace the socket in its directory.
 	ErrUnsafeDir = errors.New("directory is not safe for a socket")
 )
 
-// ListenConfig says where a daemon listens and who may connect.
+// ListenConfig holds the addresses of a daemon and the permissions of its socket.
 type ListenConfig struct {
 	Path  string           // of the Unix socket; "" = sockpath.Default()
 	Mode  os.FileMode      // permission bits of the socket; 0 = 0600
-	Group string           // name or number of the group that owns the socket; "" = leave it
-	TCP   []netip.AddrPort // addresses to listen on besides, for HTTP alone
+	Group string           // name or number of the group that owns the socket; "" = the process's
+	TCP   []netip.AddrPort // further addresses, for HTTP only
 }
 
 // Listener is a listening socket, Unix or TCP.
@@ -44,20 +44,19 @@ type Listener struct {
 
 	// Of a Unix socket.
 	path     string
-	dev, ino uint64   // of our socket file: another daemon's is not removed at Close
-	lock     *os.File // held as long as the path is ours; nil when activated
+	dev, ino uint64   // of the socket file, so that Close does not remove another daemon's
+	lock     *os.File // held until Close; nil when activated
 
 	// Of a TCP socket.
 	tcp     netip.AddrPort   // valid if it is one
-	finder  *sockdiag.Finder // tells users of loopback clients; nil: unknown says why not
+	finder  *sockdiag.Finder // finds the users of loopback clients; nil: unknown is the reason
 	unknown error
 }
 
-// Listen takes over the sockets that systemd passed to the process, one Unix socket at most and any number of TCP
-// sockets, and binds what is missing: cfg.Path unless a Unix socket was passed, and the addresses of cfg.TCP that were
-// not. The Unix socket is the first of the listeners. Listen takes LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES out of the
-// environment: call it before anything else starts threads or processes. Clients can connect from then on; they wait
-// until a [Loop] runs.
+// Listen takes over the sockets that systemd passed to the process (at most one Unix socket, any number of TCP sockets) and
+// binds the missing ones: cfg.Path and the addresses of cfg.TCP. The Unix socket is the first of the listeners. Listen
+// removes LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES from the environment: call it before other code starts threads or
+// processes. Clients can connect from then on; they wait until a [Loop] runs.
 func Listen(cfg ListenConfig) (lns []*Listener, err error) {
 	defer func() {
 		if err != nil {
@@ -95,20 +94,19 @@ func Listen(cfg ListenConfig) (lns []*Listener, err error) {
 // CloseAll closes every listener.
 func CloseAll(lns []*Listener) {
 	for _, ln := range lns {
-		_ = ln.Close() // the file of a daemon that ends: nothing to be done about it
+		_ = ln.Close() // an error at exit has no consequence
 	}
 }
 
 // listenUnix binds the Unix socket.
 //
-// Two daemons that start at once on one path are told apart by a lock on PATH.lock, which the first one holds until
-// it ends (the kernel frees it however it ends, so the file itself means nothing and stays). Holding the lock, a
-// socket that refuses connections is stale and is removed; one that accepts belongs to a program that does not
-// lock, and is left alone like everything that is not a socket.
+// A lock on PATH.lock prevents two daemons on one path. The daemon holds it until it ends; the kernel releases it in any
+// case, so the file itself may stay. With the lock held, a socket that refuses connections is stale and is removed. A
+// socket that accepts belongs to a program without the lock and is left in place, like a file that is not a socket.
 //
-// Nobody can connect before the permissions are final: they are set between bind(2) and listen(2), while every
-// connect is still refused. A umask around bind would do too, but it belongs to the whole process: a file that
-// another goroutine creates at that moment would get it as well. (On Linux the file is even born with them.)
+// The permissions are set between bind(2) and listen(2), while every connect is refused, so that no client can connect
+// before. A umask around bind would apply to the whole process, also to files that other goroutines create. (On Linux the
+// file is even created with these permissions.)
 func listenUnix(cfg ListenConfig) (*Listener, error) {
 	path := cfg.Path
 	if path == "" {
@@ -119,7 +117,8 @@ func listenUnix(cfg ListenConfig) (*Listener, error) {
 		return nil, fmt.Errorf("find socket path: %w", err)
 	}
 	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("socket path %s has %d bytes; this system allows %d: choose a shorter one with --socket", path, len(path), maxSocketPath)
+		return nil, fmt.Errorf("socket path %s has %d bytes; this system allows %d: choose a shorter one with --socket",
+			path, len(path), maxSocketPath)
 	}
 	mode := cfg.Mode.Perm()
 	if cfg.Mode == 0 {
@@ -166,21 +165,20 @@ func (ln *Listener) Address() string {
 // TCP is the address of a TCP socket; it is not valid for a Unix socket.
 func (ln *Listener) TCP() netip.AddrPort { return ln.tcp }
 
-// Users returns nil when the kernel tells the users of clients that come over the loopback address, and otherwise why
-// it does not.
+// Users returns nil if the kernel knows the users of clients on the loopback address, else the reason why not.
 func (ln *Listener) Users() error { return ln.unknown }
 
-// Accepted is how many connections the listener has accepted. Safe from any goroutine.
+// Accepted returns the number of connections accepted so far. Safe from any goroutine.
 func (ln *Listener) Accepted() uint64 { return ln.accepted.Load() }
 
-// Path is where the Unix socket lies in the file system.
+// Path is the path of the Unix socket.
 func (ln *Listener) Path() string { return ln.path }
 
 // Activated reports whether systemd opened the socket; its file then stays when the daemon ends.
 func (ln *Listener) Activated() bool { return ln.activated }
 
-// Close ends listening and removes the socket file, unless systemd owns it or another daemon has put its own there.
-// Clients that connected and were not accepted are refused. Not safe for concurrent use; a second call does nothing.
+// Close stops listening and removes the socket file, unless systemd owns it or another daemon has replaced it. Clients in
+// the backlog are refused. Not safe for concurrent use; a second call does nothing.
 func (ln *Listener) Close() error {
 	if ln.fd < 0 {
 		return nil
@@ -203,7 +201,7 @@ func (ln *Listener) Close() error {
 	return err
 }
 
-// LookupGroup returns the number of a group that an option names, or gives as a number.
+// LookupGroup returns the id of a group that an option gives by name or number.
 func LookupGroup(option, name string) (int, error) {
 	if n, err := strconv.ParseUint(name, 10, 31); err == nil {
 		return int(n), nil
@@ -217,15 +215,15 @@ func LookupGroup(option, name string) (int, error) {
 	return strconv.Atoi(g.Gid)
 }
 
-// prepareDir creates dir (0700) if it is missing and makes sure that nobody but root, us and the trusted group can
-// replace what lies in it.
+// prepareDir creates dir (0700) if it is missing. It returns ErrUnsafeDir if users other than root, the process's user and
+// members of the trusted group could replace files in it.
 func prepareDir(dir string, trustedGroup int) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("create directory of the socket: %w", err)
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
-		return fmt.Errorf("look at directory of the socket: %w", err)
+		return fmt.Errorf("stat directory of the socket: %w", err)
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -233,19 +231,22 @@ func prepareDir(dir string, trustedGroup int) error {
 	}
 	uid, gid := os.Geteuid(), os.Getegid()
 	if owner := int(st.Uid); owner != uid && owner != 0 {
-		return fmt.Errorf("%w: %s belongs to user %d, who could put another socket in place of ours; choose a directory of your own with --socket", ErrUnsafeDir, dir, owner)
+		return fmt.Errorf("%w: %s belongs to user %d, who could replace the socket; choose a directory of yours with --socket",
+			ErrUnsafeDir, dir, owner)
 	}
 	perm := info.Mode().Perm()
 	if info.Mode()&fs.ModeSticky != 0 {
-		return nil // others may add files, but not remove or rename ours
+		return nil // other users can add files, but not replace the socket
 	}
 	if perm&0o002 != 0 {
-		return fmt.Errorf("%w: everybody may write in %s (mode %04o) and so replace the socket; chmod o-w it, or choose another one with --socket", ErrUnsafeDir, dir, perm)
+		return fmt.Errorf("%w: all users may write in %s (mode %04o) and so replace the socket; chmod o-w it, or choose another "+
+			"one with --socket", ErrUnsafeDir, dir, perm)
 	}
 	// A user's private group (same number as the user) has no other members by convention.
 	private := int(st.Gid) == gid && gid == uid
 	if perm&0o020 != 0 && !private && int(st.Gid) != trustedGroup {
-		return fmt.Errorf("%w: group %d may write in %s (mode %04o) and so replace the socket; chmod g-w it, name that group with --socket-group, or choose another directory with --socket", ErrUnsafeDir, st.Gid, dir, perm)
+		return fmt.Errorf("%w: group %d may write in %s (mode %04o) and so replace the socket; chmod g-w it, name that group "+
+			"with --socket-group, or choose another directory with --socket", ErrUnsafeDir, st.Gid, dir, perm)
 	}
 	return nil
 }
@@ -266,7 +267,7 @@ func lockPath(path string) (*os.File, error) {
 	return nil, fmt.Errorf("lock %s.lock: %w", path, err)
 }
 
-// bind makes the socket file and listens. The caller holds the path's lock.
+// bind creates the socket file and listens. The caller holds the path's lock.
 func bind(path string, mode os.FileMode, gid int) (*Listener, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
@@ -280,14 +281,14 @@ func bind(path string, mode os.FileMode, gid int) (*Listener, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("%s %s: %w", verb, path, err)
 	}
-	// Linux gives the file the mode of the descriptor; elsewhere this fails and the chmod below is what counts.
+	// Linux creates the file with the mode of the descriptor; elsewhere this fails and the chmod below sets it.
 	_ = unix.Fchmod(fd, uint32(mode))
 	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
 		return fail("bind", err)
 	}
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
-		return fail("look at", err)
+		return fail("stat", err)
 	}
 	ln.dev, ln.ino = uint64(st.Dev), uint64(st.Ino)
 	verb, err := "set group of", error(nil)
@@ -298,7 +299,7 @@ func bind(path string, mode os.FileMode, gid int) (*Listener, error) {
 		verb, err = "set permissions of", os.Chmod(path, mode) // after chown, which may clear bits
 	}
 	if err == nil {
-		verb, err = "listen on", unix.Listen(fd, 4096) // the kernel cuts it to its own limit
+		verb, err = "listen on", unix.Listen(fd, 4096) // the kernel's limit applies
 	}
 	if err != nil {
 		os.Remove(path)
@@ -307,17 +308,17 @@ func bind(path string, mode os.FileMode, gid int) (*Listener, error) {
 	return ln, nil
 }
 
-// removeStale makes path free, or says why it is not.
+// removeStale removes a stale socket at path. It returns an error if the path is in use or not a socket.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look at socket path: %w", err)
+		return fmt.Errorf("stat socket path: %w", err)
 	}
 	if info.Mode()&fs.ModeSocket == 0 {
-		return fmt.Errorf("%s exists and %w: it stays; remove it yourself or choose another path with --socket", path, ErrNotSocket)
+		return fmt.Errorf("%s exists and %w: remove it, or choose another path with --socket", path, ErrNotSocket)
 	}
 	fd, err := newSocket()
 	if err != nil {
@@ -325,7 +326,7 @@ func removeStale(path string) error {
 	}
 	defer unix.Close(fd)
 	switch err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err {
-	case nil, unix.EAGAIN, unix.EINPROGRESS: // somebody listens, perhaps with a full queue
+	case nil, unix.EAGAIN, unix.EINPROGRESS: // a program listens, perhaps with a full backlog
 		return fmt.Errorf("%w on %s: stop it, or choose another path with --socket", ErrInUse, path)
 	case unix.ECONNREFUSED:
 	case unix.ENOENT:

@@ -30,15 +30,17 @@ func inherited() (lns []*Listener, err error) {
 		}
 	}
 	if unixes > 1 {
-		return lns, fmt.Errorf("systemd passed %d Unix sockets (LISTEN_FDS); uma-serve serves one: keep one ListenStream= with a path in its socket unit", unixes)
+		return lns, fmt.Errorf("systemd passed %d Unix sockets (LISTEN_FDS); uma-serve serves one: keep one ListenStream= with "+
+			"a path in its socket unit", unixes)
 	}
 	return lns, nil
 }
 
-// inherit makes a Listener of a socket that systemd passed.
+// inherit returns the Listener of a socket that systemd passed.
 func inherit(f *os.File) (*Listener, error) {
 	bad := func(why string) (*Listener, error) {
-		return nil, fmt.Errorf("the descriptor systemd passed (%s) %s; the socket unit needs ListenStream= with a path or an IP address and port", f.Name(), why)
+		return nil, fmt.Errorf("the descriptor that systemd passed (%s) %s; the socket unit needs ListenStream= with a path "+
+			"or an IP address and port", f.Name(), why)
 	}
 	fd := int(f.Fd())
 	if kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_STREAM {
@@ -57,7 +59,7 @@ func inherit(f *os.File) (*Listener, error) {
 	if on, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || on == 0 {
 		return bad("does not listen (Accept=yes is not supported)")
 	}
-	// A duplicate: the os.File closes its descriptor when it is collected.
+	// adopt duplicates fd, because the os.File closes it when it is collected.
 	ln, err := adopt(fd)
 	if err != nil {
 		return nil, fmt.Errorf("take over the socket systemd passed: %w", err)

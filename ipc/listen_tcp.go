@@ -13,7 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/sockdiag"
 )
 
-// listenTCP listens on one address. [::] takes IPv4 too.
+// listenTCP listens on one address; [::] includes IPv4.
 func listenTCP(addr netip.AddrPort) (*Listener, error) {
 	network := "tcp4"
 	switch {
@@ -46,7 +46,7 @@ func listenTCP(addr netip.AddrPort) (*Listener, error) {
 	return ln, nil
 }
 
-// listenReason says why an address cannot be listened on.
+// listenReason explains an error of listening on an address.
 func listenReason(err error) string {
 	switch {
 	case errors.Is(err, unix.EADDRINUSE):
@@ -64,20 +64,20 @@ func listenReason(err error) string {
 	return err.Error()
 }
 
-// adopt makes a Listener of a duplicate of fd, a listening socket.
+// adopt returns a Listener for a duplicate of fd, a listening socket.
 func adopt(fd int) (*Listener, error) {
-	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.SetNonblock(own, true); err != nil {
-		unix.Close(own)
+	if err := unix.SetNonblock(dup, true); err != nil {
+		unix.Close(dup)
 		return nil, err
 	}
-	return &Listener{fd: own}, nil
+	return &Listener{fd: dup}, nil
 }
 
-// localAddress and remoteAddress are the two ends of a TCP socket.
+// localAddress and remoteAddress return the two ends of a TCP socket.
 func localAddress(fd int) (netip.AddrPort, error) {
 	sa, err := unix.Getsockname(fd)
 	if err != nil {
@@ -94,7 +94,7 @@ func remoteAddress(fd int) (netip.AddrPort, error) {
 	return address(sa)
 }
 
-// address is a socket address as netip has it, IPv4-mapped IPv6 as IPv4.
+// address converts a socket address to netip, IPv4-mapped IPv6 to IPv4.
 func address(sa unix.Sockaddr) (netip.AddrPort, error) {
 	switch sa := sa.(type) {
 	case *unix.SockaddrInet4:
@@ -109,7 +109,7 @@ func address(sa unix.Sockaddr) (netip.AddrPort, error) {
 	return netip.AddrPort{}, errors.New("is no TCP socket")
 }
 
-// knowUsers lets the TCP listeners among lns tell who their clients are.
+// knowUsers lets the TCP listeners among lns find the users of their clients.
 func knowUsers(lns []*Listener) {
 	var finder *sockdiag.Finder
 	var err error
@@ -131,7 +131,7 @@ func knowUsers(lns []*Listener) {
 	}
 }
 
-// tcpPeer is the client of a connection that ln accepted.
+// tcpPeer returns the client of a connection that ln accepted.
 func (ln *Listener) tcpPeer(fd int) (Peer, error) {
 	local, err := localAddress(fd)
 	if err != nil {

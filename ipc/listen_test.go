@@ -118,7 +118,7 @@ func TestUnsafeDirectory(t *testing.T) {
 	if os.Geteuid() != 0 {
 		return
 	}
-	dir := socketDir(t) // of somebody else, and of a group with other members
+	dir := socketDir(t) // owned by another user, or by a group with other members
 	for _, c := range []struct {
 		uid, gid int
 		mode     os.FileMode
@@ -193,7 +193,7 @@ func TestPathInUse(t *testing.T) {
 	}
 }
 
-// At Close a socket file that is somebody else's by now stays.
+// Close does not remove a socket file that another daemon has replaced.
 func TestCloseLeavesAnothersSocket(t *testing.T) {
 	path := filepath.Join(socketDir(t), "s")
 	ln := listen(t, ListenConfig{Path: path})

@@ -12,39 +12,40 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// What one turn of the Loop does for one peer at most, so that none starves another.
+// Limits of one turn of the Loop, so that no peer starves another, and times of closing.
 const (
-	readBytesPerTurn  = 64 << 10 // of one connection; also the size of the one read buffer
-	messagesPerTurn   = 32       // of one connection
+	readBytesPerTurn  = 64 << 10 // per connection; also the size of the shared read buffer
+	messagesPerTurn   = 32       // per connection
 	acceptsPerTurn    = 64
-	maxRefusing       = 1024                   // refused connections that may wait at the same time to be told so in their own protocol
-	reserved          = 8                      // descriptors kept for telling clients that none is left
-	maxLingerBytes    = 32 << 20               // thrown away of a client that was answered with a FrameError; twice the largest frame
-	closeWithin       = 5 * time.Second        // a client that is being closed has this long to read its last answer
-	refuseAfter       = 3 * time.Second        // a refused client that says nothing is answered as if it spoke frames
-	acceptPause       = 100 * time.Millisecond // without any descriptor to spare
+	maxRefusing       = 1024                   // refused connections that wait until their protocol is known
+	reserved          = 8                      // descriptors reserved for answering clients when none is left
+	maxLingerBytes    = 32 << 20               // input discarded from a client after a FrameError: twice the largest frame
+	closeWithin       = 5 * time.Second        // for a client to read its last answer before it is closed
+	refuseAfter       = 3 * time.Second        // a refused client that sends nothing is answered in frames after this time
+	acceptPause       = 100 * time.Millisecond // when no descriptor is left
 	never             = time.Duration(1<<63 - 1)
 	defaultTxBytes    = 256 << 10
 	defaultMaxSession = 4096
 )
 
-// Config limits what clients may do. The zero value of a field stands for its default.
+// Config holds the limits of clients. The zero value of a field means its default.
 type Config struct {
-	MaxSessions    int           // open connections, HTTP included; default 4096
-	MaxFrameBytes  int           // payload of a client's frame; default 1 MiB
-	MaxPromptBytes int           // text of one request, or a line of the newline protocol; default: what a frame holds, 1 MiB a line
-	TxBytes        int           // output a connection may have waiting; default 256 KiB
-	IdleTimeout    time.Duration // a connection without requests in flight that long is closed; 0 = never
-	MessageTimeout time.Duration // a frame or a line may take that long from its first byte to its last; 0 = no limit
-	HeaderTimeout  time.Duration // a TCP connection must send the start of a request within this time; 0 = no limit
-	MaxUID         uint32        // clients whose user id is above it are refused; 0 = no limit
+	MaxSessions    int // open connections, HTTP included; default 4096
+	MaxFrameBytes  int // payload of a client's frame; default 1 MiB
+	MaxPromptBytes int // text of a request, or a line of the newline protocol; default: a frame's size, 1 MiB for a line
+	TxBytes        int // size of a connection's send ring; default 256 KiB
 
-	// Defaults are the fields a client leaves out of a request; nil = wire.DefaultRequest().
+	IdleTimeout    time.Duration // closes a connection after this time without requests in flight; 0 = never
+	MessageTimeout time.Duration // for a frame or a line, from its first byte to its last; 0 = no limit
+	HeaderTimeout  time.Duration // for the start of a request on a TCP connection; 0 = no limit
+	MaxUID         uint32        // refuses clients with a greater user id; 0 = no limit
+
+	// Defaults holds the values of fields that a request omits; nil = wire.DefaultRequest().
 	Defaults *wire.Request
 }
 
-// Handler is told what clients want. All methods run on the Loop's goroutine and must not block: while one runs,
-// nobody is served. A *Conn may be kept; its methods are safe from anywhere, inside a Handler's method too.
+// Handler handles the messages of clients. Its methods run on the Loop's goroutine and must not block: they delay all
+// clients. A *Conn may be kept; its methods are safe from any goroutine, and within a Handler's method.
 type Handler interface {
 	// Request is a generation request of the framed protocol. Its id is in flight, and unique on c, until the
 	// Handler calls c.Done(r.ID), exactly once, also when the request is refused or the client has gone.
@@ -52,22 +53,21 @@ type Handler interface {
 	// Line is a prompt of the newline protocol, valid UTF-8 without NUL. Answer with raw bytes and a newline, then
 	// call c.Done(""). The next line of c comes after that.
 	Line(c *Conn, prompt string)
-	// Cancel asks to end the request id, which is in flight on c.
+	// Cancel ends the request id, which is in flight on c.
 	Cancel(c *Conn, id string)
-	// EndThink asks that the request id, which is in flight on c, stops thinking and answers.
+	// EndThink ends the thinking of the request id, which is in flight on c.
 	EndThink(c *Conn, id string)
-	// Admin asks for q.Kind: metrics, health, info, why or kv. Answer with c.Reply before returning: a frame with the
-	// question's id (which may be ""), or one line of JSON when c.Protocol() is wire.Newline. An answer that comes later,
-	// from another goroutine, is lost if c ends before it.
+	// Admin answers a question of q.Kind (metrics, health, info, why or kv) with c.Reply: a frame with the question's id,
+	// which may be "", or one line of JSON if c.Protocol() is wire.Newline. Another goroutine may answer later; the answer
+	// is lost if c ends before.
 	Admin(c *Conn, q *wire.Frame)
-	// Writable says that a Send that was Full may be tried again. Called once after any number of Fulls.
+	// Writable says that c has room again after Send has returned Full. Called once for any number of Fulls.
 	Writable(c *Conn)
-	// Closed says that c has ended. Its requests in flight have nobody to answer to: cancel them; each still gets
-	// its Done.
+	// Closed says that c has ended: cancel its requests in flight. Each still needs its Done.
 	Closed(c *Conn, cause Cause)
 }
 
-// Loop owns a Unix socket, the TCP sockets beside it, and everything that is connected to them.
+// Loop owns a Unix socket, TCP sockets, and their connections.
 type Loop struct {
 	cfg   Config
 	h     Handler
@@ -75,43 +75,43 @@ type Loop struct {
 	poll  *poller
 	http  *httpListener
 	stats Counters
-	clock func() time.Duration // the time since the Loop was made, or a test's; safe from any goroutine
+	clock func() time.Duration // time since New, or a test's; safe from any goroutine
 
 	shares *shares
-	peerOf func(fd int) (Peer, error) // the kernel's answer, or a test's
+	peerOf func(fd int) (Peer, error) // asks the kernel, or a test's
 
 	mu sync.Mutex
 	// ---- under mu ----
 
-	conns   map[int]*Conn // by descriptor; written by the Loop alone, which therefore reads it without mu
-	noticed []*Conn       // to be looked at in this turn
-	joining []joining     // made by Connect, not taken in yet
+	conns   map[int]*Conn // by descriptor; written only by the Loop, which reads it without mu
+	noticed []*Conn       // to reconcile
+	joining []joining     // from Connect, not added yet
 	stop    bool
-	stopBy  time.Duration // with stop: when unsent output is given up
-	ended   bool          // Run has returned: the poller is gone
+	stopBy  time.Duration // with stop: deadline for sending the rest of the output
+	ended   bool          // Run has returned and the poller is closed
 
 	// ---- owned by the goroutine of Run ----
 
-	buf        []byte // the read buffer of all connections
-	scratch    []byte // error events are written here
+	buf        []byte // read buffer, shared by all connections
+	scratch    []byte // buffer for error events
 	parser     wire.Parser
 	events     []event
 	looking    []*Conn
-	backlog    []*Conn // have input that was read but exceeded messagesPerTurn
+	backlog    []*Conn // connections with input beyond messagesPerTurn
 	dead       []int   // descriptors to close at the end of the turn
 	lastID     uint64
 	refusing   int
-	reserves   []int         // descriptors kept for telling clients that none is left; at most reserved of them
-	now        time.Duration // when this turn began
-	next       time.Duration // the earliest deadline of any connection, or earlier
-	acceptAt   time.Duration // accepting is paused until then; 0: it is not
+	reserves   []int         // descriptors reserved for answering clients when none is left; at most reserved
+	now        time.Duration // start of this turn
+	next       time.Duration // earliest deadline of any connection, or earlier
+	acceptAt   time.Duration // end of a pause of accepting; 0: no pause
 	accepting  bool
-	handedOver uint64        // Frames at the end of the last turn
+	handedOver uint64        // Counters.Frames at the end of the last turn
 	closing    bool          // stop was seen
-	closeBy    time.Duration // stopBy, as far as it was seen
+	closeBy    time.Duration // copy of stopBy
 }
 
-// New prepares to serve the listeners of Listen, which the Loop closes when it ends. Run serves.
+// New returns a Loop for the listeners of Listen, which it closes when it ends. Run serves.
 func New(cfg Config, lns []*Listener, h Handler) (*Loop, error) {
 	if cfg.MaxSessions == 0 {
 		cfg.MaxSessions = defaultMaxSession
@@ -147,8 +147,8 @@ func New(cfg Config, lns []*Listener, h Handler) (*Loop, error) {
 	return l, nil
 }
 
-// Stop ends listening, removes the socket file and makes Run return: connections without unsent output are closed at once, the others when it is sent or flush
-// has passed. HTTP connections belong to their http.Server. Safe from any goroutine.
+// Stop stops listening, removes the socket file and makes Run return. A connection is closed when its output is sent, at
+// the latest after flush. HTTP connections belong to their http.Server. Safe from any goroutine.
 func (l *Loop) Stop(flush time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,7 +160,7 @@ func (l *Loop) Stop(flush time.Duration) {
 	l.wake()
 }
 
-// notice puts c on the list of connections to look at. Safe from any goroutine; the caller holds c.mu.
+// notice adds c to the connections to reconcile. Safe from any goroutine; the caller holds c.mu.
 func (l *Loop) notice(c *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,14 +168,14 @@ func (l *Loop) notice(c *Conn) {
 	l.wake()
 }
 
-// wake makes the loop take a turn. Caller holds mu, which keeps the poller from closing meanwhile.
+// wake makes the loop take a turn. Caller holds mu, which prevents the poller from closing.
 func (l *Loop) wake() {
 	if !l.ended {
 		l.poll.wake()
 	}
 }
 
-// Run serves until Stop. An error means that the poller itself failed; all connections are closed then too.
+// Run serves until Stop. An error means that the poller failed. All connections are closed when Run returns.
 func (l *Loop) Run() error {
 	defer l.finish()
 	for {
@@ -193,12 +193,12 @@ func (l *Loop) Run() error {
 			}
 		}
 		l.workBacklog()
-		l.look()
+		l.handleNoticed()
 		l.timers()
 		l.closeDead()
 		if n := l.stats.Frames.Load(); n != l.handedOver {
-			// Yield so that the woken goroutine runs before we block in epoll. Otherwise this goroutine sleeps in the kernel
-			// together with its processor until another thread wakes up to find the work: 60 of the 90 µs until a request is read.
+			// Yield so that the woken goroutine runs before we block in epoll. Otherwise this thread keeps its P in the kernel
+			// until another thread takes it over: 60 of the 90 µs until intake reads a request.
 			l.handedOver = n
 			runtime.Gosched()
 		}
@@ -208,7 +208,7 @@ func (l *Loop) Run() error {
 	}
 }
 
-// listener is the one that fd belongs to, nil if none does or no client is accepted now.
+// listener returns the listener of fd; nil if there is none or accepting is paused.
 func (l *Loop) listener(fd int) *Listener {
 	if l.accepting {
 		for _, ln := range l.lns {
@@ -220,7 +220,7 @@ func (l *Loop) listener(fd int) *Listener {
 	return nil
 }
 
-// timeout is how long the poller may sleep.
+// timeout returns how long the poller may sleep.
 func (l *Loop) timeout() time.Duration {
 	if len(l.backlog) > 0 {
 		return 0
@@ -238,10 +238,10 @@ func (l *Loop) timeout() time.Duration {
 	return max(next-l.clock(), 0)
 }
 
-// ready handles what the poller reported of c.
+// ready handles the poller's events for c.
 func (l *Loop) ready(c *Conn, r readiness) {
 	if r&hungUp != 0 {
-		if c.lingers { // both sides are shut down; what it still sent is read first, see linger
+		if c.lingers { // both directions are shut down; read the remaining input first, see linger
 			l.read(c)
 			return
 		}
@@ -259,8 +259,8 @@ func (l *Loop) ready(c *Conn, r readiness) {
 	}
 }
 
-// look visits the connections that something happened to outside of the poller's events.
-func (l *Loop) look() {
+// handleNoticed handles what other goroutines asked for: noticed connections, Connect and Stop.
+func (l *Loop) handleNoticed() {
 	l.mu.Lock()
 	l.noticed, l.looking = l.looking[:0], l.noticed
 	newcomers := l.joining
@@ -271,7 +271,7 @@ func (l *Loop) look() {
 	l.join(newcomers)
 	for i, c := range l.looking {
 		l.looking[i] = nil
-		l.settle(c)
+		l.reconcile(c)
 	}
 	if stop && !l.closing {
 		l.closing = true
@@ -284,8 +284,8 @@ func (l *Loop) look() {
 	}
 }
 
-// settle does what c's state asks for: resume it or bring it nearer to its end.
-func (l *Loop) settle(c *Conn) {
+// reconcile acts on c's state: it resumes reading, or takes the next step of closing.
+func (l *Loop) reconcile(c *Conn) {
 	c.mu.Lock()
 	c.noticed = false
 	if c.gone {
@@ -323,8 +323,8 @@ func (l *Loop) settle(c *Conn) {
 	}
 }
 
-// linger shuts down our side and waits for the client to end its own: a descriptor that is closed while bytes of
-// the client are unread makes the kernel fail the client's next call, be it a write or the read of our answer's end.
+// linger shuts down the write side and waits for the client to close. Closing a descriptor with unread input would make
+// the client's next call fail, even the read of the answer's end.
 func (l *Loop) linger(c *Conn) {
 	_ = unix.Shutdown(c.fd, unix.SHUT_WR)
 	c.lingers = true
@@ -340,13 +340,13 @@ func (l *Loop) linger(c *Conn) {
 	l.deadline(c, l.now+closeWithin)
 }
 
-// deadline sets when expire looks at c.
+// deadline sets the time of expire for c.
 func (l *Loop) deadline(c *Conn, at time.Duration) {
 	c.due = at
 	l.next = min(l.next, at)
 }
 
-// timers does what has become due.
+// timers handles the deadlines that have passed.
 func (l *Loop) timers() {
 	if l.acceptAt > 0 && l.acceptAt <= l.now {
 		l.resumeAccepting()
@@ -373,7 +373,7 @@ func (l *Loop) timers() {
 	}
 }
 
-// expire is a deadline of c that has passed.
+// expire handles c's deadline.
 func (l *Loop) expire(c *Conn) {
 	switch {
 	case c.ending():
@@ -391,11 +391,11 @@ func (l *Loop) expire(c *Conn) {
 	case c.awaiting:
 		c.awaiting = false
 		l.broken(c, &wire.FrameError{Code: wire.Timeout, Message: fmt.Sprintf(
-			"the message did not come whole within %v of its first byte (--body-timeout)", l.cfg.MessageTimeout)})
+			"the message is incomplete %v after its first byte (--body-timeout)", l.cfg.MessageTimeout)})
 	}
 }
 
-// sweep closes c when it has been idle for too long, or notes when that will be.
+// sweep closes c if it has been idle for Config.IdleTimeout, else sets the next time to check.
 func (l *Loop) sweep(c *Conn) {
 	c.mu.Lock()
 	busy := len(c.inFlight) > 0
@@ -404,7 +404,7 @@ func (l *Loop) sweep(c *Conn) {
 	due := since + l.cfg.IdleTimeout
 	switch {
 	case busy:
-		l.next = min(l.next, l.now+l.cfg.IdleTimeout) // its idle time has not even begun
+		l.next = min(l.next, l.now+l.cfg.IdleTimeout)
 	case due <= l.now:
 		l.close(c, Idle)
 	default:
@@ -412,7 +412,7 @@ func (l *Loop) sweep(c *Conn) {
 	}
 }
 
-// close ends c. Its descriptor is closed at the end of the turn; until then no newcomer can have its number.
+// close closes c. Its descriptor is closed at the end of the turn; until then its number is not reused.
 func (l *Loop) close(c *Conn, cause Cause) {
 	if c.gone {
 		return
@@ -428,7 +428,7 @@ func (l *Loop) close(c *Conn, cause Cause) {
 	c.mu.Unlock()
 	l.forget(c, fd, in)
 	switch {
-	case c.inner: // counted as its client's connection
+	case c.inner: // not a session
 	case c.refusal != notRefused:
 		l.refusing--
 	case l.shares.remove(c.peer.holder(), c):
@@ -438,7 +438,7 @@ func (l *Loop) close(c *Conn, cause Cause) {
 	l.farewell(c, cause)
 }
 
-// farewell tells the Handler, once, that nothing can be sent to c any more, if it has ever heard of c.
+// farewell calls Handler.Closed, once, if c's protocol is served by the Handler.
 func (l *Loop) farewell(c *Conn, cause Cause) {
 	if !c.told && (c.protocol == wire.Framed || c.protocol == wire.Newline) {
 		c.told = true
@@ -446,7 +446,7 @@ func (l *Loop) farewell(c *Conn, cause Cause) {
 	}
 }
 
-// forget takes c out of the loop.
+// forget removes c from the loop.
 func (l *Loop) forget(c *Conn, fd int, in interest) {
 	l.poll.del(fd, in)
 	l.dead = append(l.dead, fd)
@@ -474,7 +474,7 @@ func (l *Loop) stopListening() {
 	CloseAll(l.lns)
 }
 
-// finish leaves nothing open.
+// finish closes everything.
 func (l *Loop) finish() {
 	for _, c := range l.conns {
 		l.close(c, Stopping)

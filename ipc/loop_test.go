@@ -114,11 +114,11 @@ func TestCancelReachesOnlyRunningRequests(t *testing.T) {
 	h := newRecorder()
 	l := serve(t, Config{}, h)
 	c := dial(t, l)
-	write(t, c, wire.AppendCancel(nil, "nobody"))
+	write(t, c, wire.AppendCancel(nil, "unknown"))
 	write(t, c, request("a", "1"))
 	write(t, c, wire.AppendCancel(nil, "a"))
 	h.wait(t, "cancel a")
-	if h.count("cancel nobody") != 0 {
+	if h.count("cancel unknown") != 0 {
 		t.Error("a cancel of an unknown id reached the handler")
 	}
 	h.conns[0].Done("a")
@@ -400,7 +400,7 @@ func TestStopSendsWhatIsLeft(t *testing.T) {
 	h.conns[0].Done("a")
 }
 
-// Connections that nobody serves are closed, whether the http.Server or the Loop ends first.
+// Unserved connections are closed, whether the http.Server or the Loop ends first.
 func TestHTTPWithoutServer(t *testing.T) {
 	l, _ := echoServer(t, Config{})
 	waiting, late := dial(t, l), dial(t, l)

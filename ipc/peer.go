@@ -5,17 +5,17 @@ import (
 	"net/netip"
 )
 
-// Peer is who sits at the other end, as the kernel recorded it when the connection was made. It is the identity of
-// a client: nothing it sends can change it, except that an API key names another owner for a request over TCP.
+// Peer is the identity of a client, which the kernel recorded at connect. The client cannot change it, except that an API
+// key names another owner for a request over TCP.
 type Peer struct {
-	// UID is the client's user, or the owner that an API key names (see package apikeys): whose quota, whose cache
-	// namespace. It means nothing while Unknown is set.
+	// UID is the client's user, or the owner of its API key (package apikeys). Quotas and the cache namespace depend on
+	// it. It is invalid if Unknown is set.
 	UID uint32
-	GID uint32 // the effective group at connect; 0 over TCP, where the kernel does not tell
-	PID int32  // 0 where the kernel does not tell; by now it may be another process's
+	GID uint32 // effective group at connect; 0 over TCP, where the kernel does not report it
+	PID int32  // 0 if the kernel does not report it; the process may have ended since
 
-	// Over TCP alone: the two ends, IPv4-mapped IPv6 addresses as IPv4; the listener's address; and why the kernel does
-	// not tell the user, nil if it does.
+	// Only over TCP: the two ends, IPv4-mapped IPv6 addresses as IPv4; the listener's address; and why the user is unknown,
+	// nil if it is known.
 	Local, Remote netip.AddrPort
 	Listener      string
 	Unknown       error
@@ -24,14 +24,13 @@ type Peer struct {
 // TCP reports whether the client came over TCP.
 func (p *Peer) TCP() bool { return p.Remote.IsValid() }
 
-// holder is whose connections a connection counts with: those of a user, or of an unknown user's address.
+// holder is the owner of sessions in shares: a user, or the address of an unknown user.
 type holder uint64
 
 var addressSeed = maphash.MakeSeed()
 
-// holder is p's: its user; without one its IPv4 address, or the network of its IPv6 address (the first 64 bits, which
-// one machine chooses from at will). Two addresses may share a holder by chance; the random seed keeps
-// clients from choosing such addresses.
+// holder returns p's holder: its user, else its IPv4 address or the /64 network of its IPv6 address, within which one
+// machine can choose addresses freely. Two addresses may collide; the random seed prevents clients from causing it.
 func (p *Peer) holder() holder {
 	if p.Unknown == nil {
 		return holder(p.UID)

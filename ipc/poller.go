@@ -2,33 +2,33 @@ package ipc
 
 import "time"
 
-// eventsPerTurn is how many ready descriptors one wait reports at most; the rest is reported by the next.
+// eventsPerTurn is the maximum number of ready descriptors that one wait reports; the next wait reports the rest.
 const eventsPerTurn = 128
 
-// interest is what a descriptor is watched for. That the peer has gone altogether is always reported.
+// interest is the set of events that a descriptor is watched for. A peer that has closed the socket is always reported.
 type interest uint8
 
 const (
-	wantRead  interest = 1 << iota // bytes, or that the peer has ended its side
+	wantRead  interest = 1 << iota // input, or a shutdown of the peer's write side
 	wantWrite                      // room in the socket's buffer
 )
 
-// readiness is what wait found.
+// readiness is the set of events that wait reports.
 type readiness uint8
 
 const (
 	canRead readiness = 1 << iota
 	canWrite
-	hungUp // the peer has closed both directions: nothing can be sent to it any more
+	hungUp // the peer has closed both directions
 )
 
-// event is one ready descriptor. On kqueue one descriptor may come twice in a turn, once for each direction.
+// event is one ready descriptor. With kqueue a descriptor may appear twice in a turn, once for each direction.
 type event struct {
 	fd    int
 	ready readiness
 }
 
-// pollMs rounds up, so that a timer has passed when wait returns for it.
+// pollMs converts a timeout to milliseconds, rounded up, so that a timer has passed when wait returns.
 func pollMs(d time.Duration) int {
 	if d < 0 {
 		return -1

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// poller says which descriptors are ready. Its token for a descriptor is the descriptor itself: the Loop closes
-// none before all events of a turn are handled, so a number cannot change its meaning inside a turn.
+// poller reports ready descriptors. It identifies a descriptor by its number: the Loop closes descriptors only at the end of
+// a turn, so that a number is not reused within one.
 type poller struct {
 	fd      int
 	wakeFD  int
@@ -44,10 +44,10 @@ func epollMask(in interest) (mask uint32) {
 	if in&wantWrite != 0 {
 		mask |= unix.EPOLLOUT
 	}
-	return mask // EPOLLHUP and EPOLLERR always come
+	return mask // EPOLLHUP and EPOLLERR are always reported
 }
 
-// add begins to watch fd.
+// add starts watching fd.
 func (p *poller) add(fd int, in interest) error {
 	ev := unix.EpollEvent{Events: epollMask(in), Fd: int32(fd)}
 	if err := unix.EpollCtl(p.fd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
@@ -56,13 +56,13 @@ func (p *poller) add(fd int, in interest) error {
 	return nil
 }
 
-// mod changes what is watched. Safe from any goroutine while fd is open.
+// mod changes the events of fd. Safe from any goroutine while fd is open.
 func (p *poller) mod(fd int, _, in interest) error {
 	ev := unix.EpollEvent{Events: epollMask(in), Fd: int32(fd)}
 	return unix.EpollCtl(p.fd, unix.EPOLL_CTL_MOD, fd, &ev)
 }
 
-// del ends watching fd.
+// del stops watching fd.
 func (p *poller) del(fd int, _ interest) {
 	_ = unix.EpollCtl(p.fd, unix.EPOLL_CTL_DEL, fd, nil) // ENOENT: it was not watched
 }
@@ -82,7 +82,7 @@ func (p *poller) wait(timeout time.Duration, dst []event) ([]event, error) {
 		if int(ev.Fd) == p.wakeFD {
 			var b [8]byte
 			_, _ = unix.Read(p.wakeFD, b[:])
-			// Cleared before the caller looks at what it was woken for: what comes later wakes again.
+			// Clear it before the caller checks for work, so that later work wakes again.
 			p.pending.Store(false)
 			continue
 		}
@@ -101,7 +101,7 @@ func (p *poller) wait(timeout time.Duration, dst []event) ([]event, error) {
 	return dst, nil
 }
 
-// wake makes wait return. Safe from any goroutine; one write however many wake-ups are pending.
+// wake makes wait return. Safe from any goroutine; several pending wake-ups take one write.
 func (p *poller) wake() {
 	if !p.pending.CompareAndSwap(false, true) {
 		return

@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// poller says which descriptors are ready. Its token for a descriptor is the descriptor itself: the Loop closes
-// none before all events of a turn are handled, so a number cannot change its meaning inside a turn.
+// poller reports ready descriptors. It identifies a descriptor by its number: the Loop closes descriptors only at the end of
+// a turn, so that a number is not reused within one.
 type poller struct {
 	fd      int
 	pending atomic.Bool // a wake-up was triggered and not yet seen
 	events  [eventsPerTurn]unix.Kevent_t
 }
 
-// hangupOnly as low-water mark of the write filter: no socket buffer ever has so much room, but that the peer has
-// closed is reported whatever the mark is.
+// hangupOnly is a low-water mark of the write filter that no socket buffer reaches: the filter then reports only that the
+// peer has closed.
 const hangupOnly = 1 << 30
 
 func newPoller() (*poller, error) {
@@ -38,12 +38,12 @@ func newPoller() (*poller, error) {
 	return p, nil
 }
 
-// writeFilter is what the write filter is set to: without wantRead it also has to report the peer's leaving.
+// writeFilter returns the setting of the write filter. Without wantRead it must report that the peer has closed.
 func writeFilter(in interest) (on, lowWater bool) {
 	return in&wantWrite != 0 || in&wantRead == 0, in&wantWrite == 0
 }
 
-// add begins to watch fd.
+// add starts watching fd.
 func (p *poller) add(fd int, in interest) error {
 	if err := p.change(fd, 0, false, in); err != nil {
 		return fmt.Errorf("watch descriptor: %w", err)
@@ -51,10 +51,10 @@ func (p *poller) add(fd int, in interest) error {
 	return nil
 }
 
-// mod changes what is watched. Safe from any goroutine while fd is open.
+// mod changes the events of fd. Safe from any goroutine while fd is open.
 func (p *poller) mod(fd int, old, in interest) error { return p.change(fd, old, true, in) }
 
-// del ends watching fd.
+// del stops watching fd.
 func (p *poller) del(fd int, old interest) {
 	var list [2]unix.Kevent_t
 	n := 0
@@ -121,7 +121,7 @@ func (p *poller) wait(timeout time.Duration, dst []event) ([]event, error) {
 		ev := &p.events[i]
 		switch ev.Filter {
 		case unix.EVFILT_USER:
-			// Cleared before the caller looks at what it was woken for: what comes later wakes again.
+			// Clear it before the caller checks for work, so that later work wakes again.
 			p.pending.Store(false)
 		case unix.EVFILT_READ:
 			dst = append(dst, event{int(ev.Ident), canRead})
@@ -136,7 +136,7 @@ func (p *poller) wait(timeout time.Duration, dst []event) ([]event, error) {
 	return dst, nil
 }
 
-// wake makes wait return. Safe from any goroutine; one trigger however many wake-ups are pending.
+// wake makes wait return. Safe from any goroutine; several pending wake-ups take one trigger.
 func (p *poller) wake() {
 	if !p.pending.CompareAndSwap(false, true) {
 		return

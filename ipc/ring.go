@@ -1,7 +1,7 @@
 package ipc
 
-// ring is a byte queue. Bytes that first returned stay where they are until consume, whatever is pushed meanwhile:
-// that lets one goroutine write them out without the lock under which another appends.
+// ring is a byte queue. Bytes returned by first stay in place until consume, even if push grows the ring, so that one
+// goroutine can write them without the lock under which another appends.
 //
 // Invariant: 0 ≤ n ≤ len(buf), head < len(buf) unless buf is nil; len(buf) is 0 or a power of two.
 type ring struct {
@@ -10,7 +10,7 @@ type ring struct {
 	n    int // bytes queued
 }
 
-// minRing is a ring's first allocation: some 20 token events.
+// minRing is a ring's first allocation in bytes: about 20 token events.
 const minRing = 4 << 10
 
 // push appends b, growing as needed.
@@ -31,7 +31,7 @@ func (r *ring) push(b []byte) {
 	r.n += len(b)
 }
 
-// first is the longest run of queued bytes that lie together, from the oldest on.
+// first returns the longest contiguous run of queued bytes, from the oldest on.
 func (r *ring) first() []byte { return r.buf[r.head:min(r.head+r.n, len(r.buf))] }
 
 // consume drops the k oldest bytes.
@@ -44,7 +44,7 @@ func (r *ring) consume(k int) {
 	r.head = (r.head + k) & (len(r.buf) - 1)
 }
 
-// check panics when the invariant does not hold. Called in tests and with the build tag "invariants".
+// check panics if the invariant is broken. Called in tests and with the build tag "invariants".
 func (r *ring) check() {
 	size := len(r.buf)
 	if r.n < 0 || r.n > size || r.head < 0 || (size > 0 && r.head >= size) || size&(size-1) != 0 {

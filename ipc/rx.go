@@ -10,27 +10,27 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// rx is the input side of a connection, owned by the Loop. Between two messages it holds no memory: the read buffer
-// is shared by all connections.
+// rx is the input side of a connection, owned by the Loop. Between two messages it holds no memory: all connections share
+// the read buffer.
 type rx struct {
-	first    []byte // fewer than four bytes of a connection whose protocol is not known yet
+	first    []byte // up to three bytes of a connection whose protocol is unknown
 	rest     []byte // input that waits for the next turn, or for Done on a newline connection
 	queued   bool   // on the Loop's backlog
 	frames   wire.Splitter
 	lines    wire.LineSplitter
-	lastRx   time.Duration // when bytes came last
-	lastTx   time.Duration // when the Loop last sent what the client had not read at once
-	due      time.Duration // a deadline on the Loop's clock; 0: none
-	awaiting bool          // due is the deadline of a message that has come in part
-	discards int           // bytes thrown away on the way to the end
-	inner    bool          // made by Connect
-	refusal  Refusal       // will be told so and closed; if it is no session, it is never shown to the Handler
+	lastRx   time.Duration // newest input
+	lastTx   time.Duration // newest write of the Loop
+	due      time.Duration // deadline on the Loop's clock; 0: none
+	awaiting bool          // due is the deadline of an incomplete message
+	discards int           // bytes discarded while closing
+	inner    bool          // opened by Connect
+	refusal  Refusal       // to be refused; unless it was a session, the Handler never sees it
 	lingers  bool          // closing is lingering or more
 	told     bool          // Handler.Closed was called
-	counted  int           // bytes of memory last added to Counters.RxHeld
+	counted  int           // bytes last added to Counters.RxHeld
 }
 
-// account brings the counter of held memory up to date.
+// account updates the counter of held memory.
 func (r *rx) account(s *Counters) {
 	held := cap(r.first) + cap(r.rest) + r.frames.Buffered() + r.lines.Buffered()
 	if held != r.counted {
@@ -39,16 +39,16 @@ func (r *rx) account(s *Counters) {
 	}
 }
 
-// drop gives up all input.
+// drop discards all input.
 func (r *rx) drop(s *Counters) {
 	r.first, r.rest, r.frames, r.lines = nil, nil, wire.Splitter{}, wire.LineSplitter{}
 	r.account(s)
 }
 
-// read takes what one system call delivers.
+// read reads with one system call and handles the input.
 func (l *Loop) read(c *Conn) {
 	if len(c.rest) > 0 {
-		return // comes first
+		return // earlier input is handled first
 	}
 	n, err := unix.Read(c.fd, l.buf)
 	switch {
@@ -69,14 +69,14 @@ func (l *Loop) read(c *Conn) {
 	}
 }
 
-// ending reports whether c is on the way to its end: nothing it sends counts any more.
+// ending reports whether c is closing or closed: its input is discarded.
 func (c *Conn) ending() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.gone || c.closing != stayOpen
 }
 
-// consume handles input: in is the read buffer, or a part of what c.rest held.
+// consume handles input: in is in the read buffer, or was in c.rest.
 func (l *Loop) consume(c *Conn, in []byte) {
 	switch {
 	case c.ending():
@@ -96,8 +96,8 @@ func (l *Loop) consume(c *Conn, in []byte) {
 	}
 }
 
-// await sets a deadline for the rest of a message that has come in part. It counts from the message's first byte, so
-// that sending a byte now and then does not extend it.
+// await sets the deadline of an incomplete message. It counts from the message's first byte, so that sending a byte now
+// and then does not extend it.
 func (l *Loop) await(c *Conn) {
 	if l.cfg.MessageTimeout <= 0 || c.protocol == wire.Unknown || c.ending() {
 		return
@@ -112,9 +112,9 @@ func (l *Loop) await(c *Conn) {
 	}
 }
 
-// keep holds input back until the next turn or, when c is held, until Done.
+// keep keeps input until the next turn or, if c is held, until Done.
 func (l *Loop) keep(c *Conn, in []byte) {
-	// in may lie in the read buffer. When it is a part of what was kept before, the copy shrinks what is held.
+	// Clone: in may be in the read buffer. If it is a part of earlier kept input, the copy frees the rest of that.
 	c.rest = bytes.Clone(in)
 	if !c.held && !c.queued && len(in) > 0 {
 		c.queued = true
@@ -122,7 +122,7 @@ func (l *Loop) keep(c *Conn, in []byte) {
 	}
 }
 
-// workBacklog gives every connection with input left over its next turn.
+// workBacklog handles the kept input of the connections on the backlog.
 func (l *Loop) workBacklog() {
 	n := len(l.backlog)
 	for _, c := range l.backlog[:n] {
@@ -136,7 +136,7 @@ func (l *Loop) workBacklog() {
 	l.backlog = l.backlog[:copy(l.backlog, l.backlog[n:])]
 }
 
-// identify finds out what c speaks.
+// identify determines c's protocol from its first bytes.
 func (l *Loop) identify(c *Conn, in []byte, noMore bool) {
 	if len(c.first) > 0 {
 		in = append(c.first, in...)
@@ -146,7 +146,7 @@ func (l *Loop) identify(c *Conn, in []byte, noMore bool) {
 	switch {
 	case p == wire.Unknown:
 		c.first = bytes.Clone(in)
-		if len(in) > 0 && c.refusal == notRefused && !c.peer.TCP() { // HTTP is never shorter
+		if len(in) > 0 && c.refusal == notRefused && !c.peer.TCP() { // HTTP, the only protocol over TCP, is longer
 			l.deadline(c, l.now+wire.SniffGraceMs*time.Millisecond)
 		}
 		return
@@ -166,23 +166,24 @@ func (l *Loop) identify(c *Conn, in []byte, noMore bool) {
 	l.consume(c, in)
 }
 
-// notHTTP refuses a client that came over TCP and speaks something else than HTTP.
+// notHTTP refuses a TCP client whose first bytes are not HTTP.
 func (l *Loop) notHTTP(c *Conn) {
-	l.sendOff(c, BrokenStream, &wire.Error{Code: wire.BadRequest, Message: "this port speaks HTTP without TLS; frames and lines of text are for the Unix socket, and TLS is for a reverse proxy"})
+	l.refuseTCP(c, BrokenStream, &wire.Error{Code: wire.BadRequest, Message: "this port speaks HTTP without TLS; frames and " +
+		"lines of text are for the Unix socket, and TLS is for a reverse proxy"})
 }
 
-// noRequest ends a connection over TCP that has not sent the start of a request in time: without a word if it has sent
-// nothing, as browsers do that connect ahead of need.
+// noRequest closes a TCP connection that has not sent the start of a request in time. It sends no answer if the client has
+// sent nothing, like a browser that connects speculatively.
 func (l *Loop) noRequest(c *Conn) {
 	if len(c.first) == 0 {
 		l.close(c, TimedOut)
 		return
 	}
-	l.sendOff(c, TimedOut, &wire.Error{Code: wire.Timeout, Message: "the header of the request did not come whole in time (--header-timeout)"})
+	l.refuseTCP(c, TimedOut, headerTimeout())
 }
 
-// sendOff answers a client over TCP whose connection never became HTTP, and ends it.
-func (l *Loop) sendOff(c *Conn, cause Cause, e *wire.Error) {
+// refuseTCP answers a TCP client whose connection was not passed to net/http, and closes it.
+func (l *Loop) refuseTCP(c *Conn, cause Cause, e *wire.Error) {
 	c.due = 0
 	l.stats.countProtocolError(e.Code)
 	l.scratch = appendHTTPError(l.scratch[:0], e)
@@ -225,12 +226,12 @@ func (l *Loop) message(c *Conn, payload []byte) {
 	case f.Kind == wire.KindRequest:
 		if !c.begin(f.ID) {
 			l.refuseMessage(c, wire.Error{ID: f.ID, Code: wire.DuplicateID,
-				Message: "a request with this id is still running on this connection; it goes on, this one is refused: choose another id"})
+				Message: "a request with this id is still running on this connection; it continues, this one is refused: choose another id"})
 			return
 		}
 		l.h.Request(c, f.Request)
 	case f.Kind == wire.KindCancel:
-		if c.running(f.ID) { // else its eos is on the way
+		if c.running(f.ID) { // else its eos was sent
 			l.h.Cancel(c, f.ID)
 		}
 	case f.Kind == wire.KindEndThink:
@@ -270,7 +271,7 @@ func (l *Loop) lines(c *Conn, in []byte) {
 	}
 }
 
-// hold stops reading while a line is being answered: a peer that types ahead waits in its own socket buffer.
+// hold stops reading while a line is being answered; the next lines wait in the socket's buffer.
 func (c *Conn) hold() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -304,7 +305,7 @@ func (l *Loop) line(c *Conn, line []byte) {
 	}
 }
 
-// readEnd handles that the client has sent its last byte.
+// readEnd handles the end of the client's input.
 func (l *Loop) readEnd(c *Conn) {
 	if c.lingers {
 		l.close(c, c.cause)
@@ -315,7 +316,7 @@ func (l *Loop) readEnd(c *Conn) {
 	if err := c.watch(c.interest &^ wantRead); err != nil {
 		c.end(atOnce, IOError)
 	}
-	c.notice() // settle closes it when nothing is left to be said
+	c.notice() // reconcile closes it when all answers are sent
 	over := c.closing != stayOpen
 	c.mu.Unlock()
 	if over {
@@ -340,13 +341,13 @@ func (l *Loop) readEnd(c *Conn) {
 	c.account(&l.stats)
 }
 
-// refuseMessage answers a message that cannot be served; the connection lives on.
+// refuseMessage answers an invalid message; the connection stays open.
 func (l *Loop) refuseMessage(c *Conn, e wire.Error) {
 	l.stats.countProtocolError(e.Code)
 	l.tell(c, &e)
 }
 
-// broken answers a FrameError and ends the connection: where the next message begins is lost.
+// broken answers a FrameError and closes the connection, because the start of the next message is unknown.
 func (l *Loop) broken(c *Conn, err error) {
 	e := errorEvent(err)
 	cause := BrokenStream
@@ -358,7 +359,7 @@ func (l *Loop) broken(c *Conn, err error) {
 	c.mu.Lock()
 	c.end(whenSent, cause)
 	c.mu.Unlock()
-	l.farewell(c, cause) // now: its running requests must not wait until the client has read the answer
+	l.farewell(c, cause) // cancel its requests now, not when the client has read the answer
 }
 
 func (l *Loop) tell(c *Conn, e *wire.Error) {
@@ -370,7 +371,7 @@ func (l *Loop) tell(c *Conn, e *wire.Error) {
 	c.Reply(l.scratch)
 }
 
-// errorEvent is the answer to a FrameError or RequestError.
+// errorEvent returns the error event for a FrameError or RequestError.
 func errorEvent(err error) wire.Error {
 	var fe *wire.FrameError
 	var re *wire.RequestError

@@ -4,14 +4,14 @@ import "sync"
 
 // session is a connection that counts against Config.MaxSessions: a *Conn or an *httpConn.
 type session interface {
-	number() uint64 // grows with the time of acceptance
-	idle() bool     // no request of it is in flight
+	number() uint64 // increases with the time of acceptance
+	idle() bool     // no request is in flight
 }
 
-// shares counts sessions by user (see holder), so that one user cannot hold all of them. While sessions are free a user may hold
-// any number. When none is free, a newcomer whose user holds at least two fewer than another user takes one of that
-// user's. A user below its fair share (the limit divided by the users, the newcomer's included) therefore always gets
-// in, and users at their share never take sessions from each other in turns.
+// shares divides sessions among users (see holder). While sessions are free a user may have any number. When none is free,
+// a new client displaces a session of a user that has at least two more than the client's user. A user below its fair
+// share (the limit divided by the users, the new client's included) is therefore always admitted, and users at their share
+// do not displace each other in turns.
 //
 // Invariant: total is the sum of the lengths of users' sets, none of which is empty; total ≤ limit.
 type shares struct {
@@ -25,8 +25,8 @@ func newShares(limit int) *shares {
 	return &shares{limit: limit, users: map[holder]map[session]struct{}{}}
 }
 
-// add enters x as a session of a holder. When none is free it makes room by removing another user's session, which it
-// returns for the caller to close. ok is false when x cannot have a session.
+// add adds x as a session of a holder. If none is free it removes another user's session and returns it for the caller to
+// close. ok is false if x cannot have a session.
 func (s *shares) add(of holder, x session) (displaced session, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,8 +48,8 @@ func (s *shares) add(of holder, x session) (displaced session, ok bool) {
 	return displaced, true
 }
 
-// victim is the session that makes way for a newcomer of a holder: the newest idle one of the heaviest user that has one;
-// without any idle one, the newest of the heaviest user.
+// victim returns the session to displace for a new client of a holder: the newest idle session of the user with the most
+// sessions that has an idle one, else the newest session of the user with the most.
 func (s *shares) victim(of holder) (owner holder, x session) {
 	mine := len(s.users[of])
 	var idleOwner, busyOwner holder
@@ -80,7 +80,7 @@ func (s *shares) victim(of holder) (owner holder, x session) {
 	return busyOwner, busy
 }
 
-// heavier orders candidates by their users' sessions, then by age, the newest first.
+// heavier reports whether x of u is the better victim: u has more sessions or, with as many, x is newer.
 func (s *shares) heavier(u holder, x session, than holder, other session) bool {
 	if other == nil {
 		return true
@@ -91,7 +91,7 @@ func (s *shares) heavier(u holder, x session, than holder, other session) bool {
 	return x.number() > other.number()
 }
 
-// remove takes x out; false: it is not, or no longer, a session.
+// remove removes x. It returns false if x is not a session.
 func (s *shares) remove(of holder, x session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +111,7 @@ func (s *shares) drop(of holder, x session) bool {
 	return true
 }
 
-// replace puts x in old's place; false: old is no longer a session.
+// replace replaces old by x. It returns false if old is not a session.
 func (s *shares) replace(of holder, old, x session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +124,7 @@ func (s *shares) replace(of holder, old, x session) bool {
 	return true
 }
 
-// move counts x with another holder from now on; false: x is no longer a session.
+// move moves x to another holder. It returns false if x is not a session.
 func (s *shares) move(from, to holder, x session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,21 +144,21 @@ func (s *shares) move(from, to holder, x session) bool {
 	return true
 }
 
-// held is how many sessions a holder has.
+// held returns the number of a holder's sessions.
 func (s *shares) held(of holder) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.users[of])
 }
 
-// check panics when the invariant does not hold. Called in tests.
+// check panics if the invariant is broken. Called in tests.
 func (s *shares) check() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
 	for _, set := range s.users {
 		if len(set) == 0 {
-			panic("ipc: a user without sessions is remembered")
+			panic("ipc: a user without sessions is listed")
 		}
 		n += len(set)
 	}

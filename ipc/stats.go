@@ -7,9 +7,9 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Counters are what the Loop counts, for any goroutine to read. Those without a note only grow.
+// Counters are the Loop's counters, which any goroutine may read. They only grow, except gauges.
 //
-// Invariant: between two turns of the Loop Accepted is the sum of Closed and Sessions. Refused connections are in none.
+// Invariant: between two turns of the Loop Accepted is the sum of Closed and Sessions; refused connections are in neither.
 type Counters struct {
 	Accepted   atomic.Uint64
 	Refused    [numRefusals]atomic.Uint64
@@ -19,21 +19,21 @@ type Counters struct {
 	IOErrors   atomic.Uint64
 	Frames     atomic.Uint64 // messages and lines of clients
 	HTTPOpened atomic.Uint64
-	Turns      atomic.Uint64 // of the Loop; stands still while nobody wants anything
+	Turns      atomic.Uint64 // of the Loop; constant while no client sends
 
 	Sessions atomic.Int64 // gauge: open connections, HTTP included
-	HTTP     atomic.Int64 // gauge: those of them that net/http serves
-	InFlight atomic.Int64 // gauge: requests that were not Done yet
-	Stalled  atomic.Int64 // gauge: connections that a Send found Full and that have not read enough since
-	RxHeld   atomic.Int64 // gauge: bytes of memory that hold incomplete or waiting input
+	HTTP     atomic.Int64 // gauge: open connections served by net/http
+	InFlight atomic.Int64 // gauge: requests without Done
+	Stalled  atomic.Int64 // gauge: connections with a full ring, whose client has not read enough since
+	RxHeld   atomic.Int64 // gauge: bytes of incomplete or waiting input
 
 	protocolErrors [32]atomic.Uint64 // by position in wire.Codes
 }
 
-// Stats are the Loop's counters. Safe from any goroutine.
+// Stats returns the Loop's counters. Safe from any goroutine.
 func (l *Loop) Stats() *Counters { return &l.stats }
 
-// RefusedTotal is how many clients got no connection.
+// RefusedTotal returns the number of refused connections.
 func (s *Counters) RefusedTotal() (n uint64) {
 	for i := range s.Refused {
 		n += s.Refused[i].Load()
@@ -41,20 +41,20 @@ func (s *Counters) RefusedTotal() (n uint64) {
 	return n
 }
 
-// SocketPath is where the Unix socket of the Loop lies.
+// SocketPath is the path of the Loop's Unix socket.
 func (l *Loop) SocketPath() string { return l.lns[0].Path() }
 
-// Info is what a Loop holds at a moment, to find what was left behind.
+// Info is a snapshot of the Loop's connections and memory, to find leaks.
 type Info struct {
-	Conns         int // framed, newline and not yet known
+	Conns         int // framed, newline and unknown protocol
 	HTTP          int
-	InFlight      int // requests that were not Done
+	InFlight      int // requests without Done
 	TxQueuedBytes int // output that waits for clients
-	TxRingBytes   int // memory that holds it
-	RxHeldBytes   int // memory that holds incomplete input
+	TxRingBytes   int // memory of the send rings
+	RxHeldBytes   int // memory of incomplete input
 }
 
-// Info counts. Safe from any goroutine; it visits every connection.
+// Info returns a snapshot. Safe from any goroutine; it visits every connection.
 func (l *Loop) Info() Info {
 	l.mu.Lock()
 	conns := make([]*Conn, 0, len(l.conns))
@@ -79,7 +79,7 @@ func (s *Counters) countProtocolError(code wire.Code) {
 	}
 }
 
-// ProtocolErrors is how many errors of a code ipc itself has answered: broken streams, bad requests, ids in use.
+// ProtocolErrors returns the number of errors of a code that ipc has answered: broken streams, bad requests, ids in use.
 func (s *Counters) ProtocolErrors(code wire.Code) uint64 {
 	if i := slices.Index(wire.Codes, code); i >= 0 {
 		return s.protocolErrors[i].Load()

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxSocketPath is how many bytes a path may have: sun_path holds 104 with the final NUL.
+// maxSocketPath is the maximum length of a path in bytes: sun_path has 104, including the NUL.
 const maxSocketPath = 103
 
-// acceptConn holds syscall.ForkLock, as net does: these calls are two steps on macOS, and a process started between
-// them would inherit the descriptor.
+// acceptConn holds syscall.ForkLock, like package net: accept and close-on-exec are two calls on macOS, and a process
+// started between them would inherit the descriptor.
 func acceptConn(fd int) (int, error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
@@ -33,7 +33,7 @@ func newSocket() (int, error) {
 	return fd, harden(fd)
 }
 
-// harden sets what Linux sets at creation: no inheritance, no blocking, no SIGPIPE. It closes fd when it fails.
+// harden sets the flags that Linux sets at creation: close-on-exec, non-blocking, no SIGPIPE. On failure it closes fd.
 func harden(fd int) error {
 	unix.CloseOnExec(fd)
 	err := unix.SetNonblock(fd, true)
@@ -46,7 +46,7 @@ func harden(fd int) error {
 	return err
 }
 
-// socketPair makes two connected sockets.
+// socketPair returns two connected sockets.
 func socketPair() (a, b int, err error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

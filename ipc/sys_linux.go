@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxSocketPath is how many bytes a path may have: sun_path holds 108 with the final NUL.
+// maxSocketPath is the maximum length of a path in bytes: sun_path has 108, including the NUL.
 const maxSocketPath = 107
 
 func acceptConn(fd int) (int, error) {
@@ -18,7 +18,7 @@ func newSocket() (int, error) {
 	return unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 }
 
-// socketPair makes two connected sockets.
+// socketPair returns two connected sockets.
 func socketPair() (a, b int, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	return fds[0], fds[1], err
@@ -32,9 +32,9 @@ func peerOf(fd int) (Peer, error) {
 	return Peer{UID: c.Uid, GID: c.Gid, PID: c.Pid}, nil
 }
 
-// send writes to a non-blocking socket. It goes around the scheduler's bookkeeping of system calls (RawSyscall):
-// the call cannot block, and that bookkeeping may hand the caller's processor to another thread, or wake the
-// runtime's monitor, which is what the way of a token must not do. No SIGPIPE is raised for a peer that has gone.
+// send writes to a non-blocking socket. It uses RawSyscall6, which skips the Go scheduler's bookkeeping of system calls:
+// that could pass the caller's P to another thread or wake the runtime's monitor during a decode. The call cannot block.
+// MSG_NOSIGNAL prevents SIGPIPE when the peer has closed.
 func send(fd int, b []byte) (int, error) {
 	for {
 		n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))),

@@ -159,7 +159,7 @@ func TestFamilies(t *testing.T) {
 					v = bytesVocab(pieces, eog, "<|im_start|>")
 				}
 				if kind == "spelled" && hasWhole(pieces) {
-					continue // a marker in one piece is a token of its own: the other two kinds
+					continue // a marker in one piece is a single token: the other two kinds
 				}
 				tags := detectFor(t, v, c.template)
 				r := NewRouter(tags, 1, tags.Begin(c.prompt, false))

@@ -561,7 +561,7 @@ func TestLogprobs(t *testing.T) {
 			check(top.Logprob, all[i].l)
 		}
 	}
-	// A broken row must not put a NaN into somebody's JSON.
+	// A row with NaN must not put a NaN into a client's JSON.
 	p := DefaultParams()
 	p.Logprobs = 3
 	choice, err := New(p, VocabFacts{Size: 3}, new(Scratch)).Sample([]float32{1, inf, -3e38})

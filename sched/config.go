@@ -72,8 +72,8 @@ type Config struct {
 	// MinPrefill is the fewest prompt tokens that a step offers when the guard does not hold prompts, whatever its time
 	// budget. With MaxHeld it bounds how slow a prompt can get. 0 = DefaultMinPrefill.
 	MinPrefill int
-	// Guard is the ITL, under uma, of an interactive answer without an ITL target of its own (Event.TargetITL) above
-	// which prompts are kept out of the next step. 0 = no guard.
+	// Guard is, under uma, the ITL above which prompts are kept out of the next step, for interactive answers that set no
+	// ITL target (Event.TargetITL). 0 = no guard.
 	Guard time.Duration
 	// MaxHeld is how many steps in a row the guard may hold prompts. 0 = DefaultMaxHeld.
 	MaxHeld int
@@ -92,8 +92,8 @@ type Config struct {
 	// a user that runs more is preempted (see share.go). 0 = 1 s.
 	ShareGrace time.Duration
 
-	// ITLTarget is the ITL target of an interactive answer without one of its own (Event.TargetITL), under the policies
-	// that predict: meridian and pascal. 95 of 100 gaps stay below it. 0 = DefaultITLTarget.
+	// ITLTarget is the default ITL target of interactive answers (Event.TargetITL sets another), under the policies that
+	// predict: meridian and pascal. 95 of 100 gaps stay below it. 0 = DefaultITLTarget.
 	ITLTarget time.Duration
 	// ThinkFloor is how long, under meridian, a thinking request can be left without a token to protect answers.
 	// 0 = DefaultThinkFloor.

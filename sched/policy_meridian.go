@@ -21,7 +21,7 @@ import (
 //     so that progress is visible and a cancel or an arrival does not wait for seconds. The first chunk of all has
 //     Config.FirstPrefill tokens;
 //  5. beside an interactive answer of fewer than 5 tokens prompts are held, because its first words are waited for: in at
-//     most 12 steps more than there were other steps, and not a prompt that is within two steps of its own first token;
+//     most 12 steps more than there were other steps, and not a prompt that is within two steps of its first token;
 //  6. where answers alone take longer than the target, it cannot be met (Stats.TargetInfeasible). Then a step may take
 //     1.5 times as long as answers alone, because holding the others would smooth nothing.
 //

@@ -6,8 +6,8 @@ import "math"
 //
 // Rule, after PASCAL (arXiv 2602.11530: phase-aware scheduling of reasoning requests): in each step
 //  1. every thinking request gets one token: its user sees nothing until the answer begins;
-//  2. an answer gets one unless it is ahead of its reader, who reads Config.ReadingRate tokens a second: while the text
-//     already sent lasts longer than a step takes, thinking requests and prompts get the step, if there are any;
+//  2. an answer gets one unless it is ahead of a reader of Config.ReadingRate tokens a second: while the text already sent
+//     lasts longer than a step takes, thinking requests and prompts get the step, if there are any;
 //  3. prompts get the chunk that fits before the next token is due: an answer's by its reader, or by the target as under
 //     meridian.
 //

@@ -10,7 +10,7 @@ import (
 // Rule: in each step
 //  1. every running answer gets one token;
 //  2. prompts share the rest of the step's token budget in chunks: interactive ones first, those before their first
-//     token first, then the owner for whom less was computed, then the earlier TTFT deadline, then round-robin; in
+//     token first, then the owner with fewer computed tokens, then the earlier TTFT deadline, then round-robin; in
 //     every 8th such step the least recently served one goes first;
 //  3. the budget moves with the measured time of such steps toward Config.TickBudget while answers run, and toward
 //     Config.SoloBudget while none does; then the cost model bounds the step too, so that the first prompt of all does

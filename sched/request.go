@@ -6,7 +6,7 @@ import "math"
 type request struct {
 	id   ReqID
 	flow *flow // of its class and owner as the policy sees them
-	user *user // of its owner
+	user *user // the owner's
 
 	class     Class  // as it arrived; the flow's can differ
 	owner     uint32 // likewise

@@ -208,8 +208,8 @@ func (s *Scheduler) first(class Class) *request {
 }
 
 // shareOwed reports whether a waiting request has waited for Config.ShareGrace while its user runs fewer than its share.
-// A user for whom many more tokens were computed than for others waits longer: requests of clients that do not read must
-// not lock it out, but it has had its share of the machine.
+// A user with many more computed tokens than others waits longer: it must not be locked out by requests of clients that do
+// not read, but it has had its share of the machine.
 func (s *Scheduler) shareOwed(r *request) bool {
 	if !s.byOwner || len(s.users) == 1 || r.user.running >= s.share() {
 		return false

@@ -24,7 +24,7 @@ const browser = await puppeteer.launch({
   args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--force-color-profile=srgb', '--hide-scrollbars'],
 });
 
-// newPage opens a page of its own browser context: nothing is stored in it yet.
+// newPage opens a page in a new browser context, without stored data.
 async function newPage(url, { width = 1280, height = 860, dark = false } = {}) {
   const context = await browser.createBrowserContext();
   const page = await context.newPage();

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Start the daemon on a socket of its own, chat (or ask once), stop the daemon.
+# Start the daemon on a private socket, chat (or ask once), stop the daemon.
 #   scripts/run.sh "question, or empty to chat" [uma-serve options…]
 set -uo pipefail
 cd "$(dirname "$0")/.."

@@ -157,7 +157,7 @@ type client struct {
 	split wire.Splitter
 	p     wire.Parser
 	rest  []byte
-	ended map[string]*wire.Event      // eos and errors that nobody has waited for yet, by request
+	ended map[string]*wire.Event      // eos and errors that no test has waited for yet, by request
 	text  map[string]*strings.Builder // streamed text by request
 	said  map[string]said
 }

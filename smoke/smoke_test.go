@@ -425,7 +425,7 @@ func TestM3KVPressure(t *testing.T) {
 		}
 	}
 	if body, err := s.Ask("metrics"); err != nil || strings.Contains(body, `"preemptions_total":0`) {
-		t.Errorf("nobody was preempted: the test shows nothing (%v)", err)
+		t.Errorf("no request was preempted: the test shows nothing (%v)", err)
 	}
 	c.Close()
 	s.nothingLeft()

@@ -123,7 +123,7 @@ func newRoot() *cobra.Command {
 		}
 		return nil
 	})
-	for option, words := range daemon.Words {
+	for option, words := range daemon.Choices {
 		completion.Words(root, option, words)
 	}
 	for option, extension := range map[string]string{"model": "gguf", "config": "toml"} {

@@ -54,7 +54,7 @@ func command(t *testing.T, env []string, args ...string) (stdout, stderr string,
 // values are two values of an option, both other than its default where that is possible (a switch has only one), the
 // stronger layer's first, and the options that they need beside them.
 func values(t *testing.T, f *pflag.Flag) (strong, weak string, with []string) {
-	if words, ok := daemon.Words[f.Name]; ok {
+	if words, ok := daemon.Choices[f.Name]; ok {
 		words = slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == f.DefValue })
 		return words[0], words[len(words)-1], nil
 	}
@@ -102,7 +102,7 @@ func values(t *testing.T, f *pflag.Flag) (strong, weak string, with []string) {
 	case "duration":
 		return "1h0m0s", "2h0m0s", nil
 	}
-	t.Fatalf("--%s is a %s: say here which two values to try, or put its words into daemon.Words", f.Name, f.Value.Type())
+	t.Fatalf("--%s is a %s: say here which two values to try, or put its words into daemon.Choices", f.Name, f.Value.Type())
 	return "", "", nil
 }
 
@@ -309,7 +309,7 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("%s: exit status %d, %q lacks %q (%s)", shell, status, out, want, errs)
 		}
 	}
-	for option, words := range daemon.Words {
+	for option, words := range daemon.Choices {
 		out, _, _ := command(t, nil, "__complete", "--"+option, "")
 		if want := strings.Join(words, "\n") + "\n:"; !strings.HasPrefix(out, want) {
 			t.Errorf("--%s completes to %q, want %q", option, out, want)

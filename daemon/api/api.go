@@ -1,10 +1,10 @@
-// Package api is what the HTTP APIs of the daemon stand on. Each API is a package below this one: it translates bodies into
-// the one internal request ([wire.Request]) and the events of that request into its answers. It reaches the daemon through
-// [Backend] alone, so that its tests need neither a daemon nor a model.
+// Package api is the common base of the daemon's HTTP APIs. Each API is a package below this one: it translates bodies into
+// the internal request ([wire.Request]) and the events of that request into its answers. It uses the daemon only through
+// [Backend], so that its tests need neither a daemon nor a model.
 //
 // A body becomes a request in three steps: [Table.Read] checks the JSON and sorts its fields by the API's table;
-// [Body.Into] reads the fields that the API has to translate; [Body.Request] adds the others, which a request has by the
-// same names, and has package wire check all of them.
+// [Body.Into] decodes the fields that the API translates; [Body.Request] adds the other fields, whose names a request
+// shares, and has package wire check all of them.
 package api
 
 import (
@@ -20,80 +20,79 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Backend is the daemon as an API sees it. The context of every call is that of the HTTP request: it says whose request
-// that is. Errors are *Error.
+// Backend is the daemon, as an API uses it. The context of each call is that of the HTTP request; it identifies the client.
+// Errors are *Error.
 type Backend interface {
-	// Start sends requests in the client's name, all of them before the first event is read. When ctx ends they are
-	// cancelled. The caller closes the stream.
+	// Start sends requests in the client's name, all of them before the first event is read. The end of ctx cancels them.
+	// The caller closes the stream.
 	Start(ctx context.Context, requests ...*wire.Request) (Stream, error)
 
-	// Render is the prompt that the model would read for r.
+	// Render returns the prompt of r.
 	Render(ctx context.Context, r *wire.Request) (*Prompt, error)
-	// Tokenize reads text as the model does: special adds the tokens at a sequence's start, markers reads the model's
-	// markers ("<|im_start|>") as single tokens.
+	// Tokenize tokenizes text. special adds the special tokens at the start of a sequence; markers parses control tokens
+	// ("<|im_start|>").
 	Tokenize(ctx context.Context, text string, special, markers bool) ([]int32, error)
-	// Detokenize returns the bytes of tokens; a marker has its name.
+	// Detokenize returns the bytes of tokens; a control token has the bytes of its name.
 	Detokenize(tokens []int32) ([]byte, error)
 
-	// Model is the name of the model, "" while it loads.
+	// Model returns the name of the model, "" while it loads.
 	Model() string
-	// Models are the models that are served, none while they load.
+	// Models lists the served models, none while they load.
 	Models() []wire.ServedModel
-	// Facts are what is known of the model and of the limits of its requests, nil while it loads.
+	// Facts returns properties of the model and limits of requests, nil while it loads.
 	Facts() *Facts
 	Info() wire.Info
 	Health() wire.Health
 
-	// Why and KV answer as the framed protocol does, with the value of the event.
+	// Why and KV return the value of the framed protocol's event.
 	Why(ctx context.Context, q wire.WhyQuestion) (json.RawMessage, error)
 	KV(ctx context.Context, q wire.KVQuestion) (json.RawMessage, error)
-	// Cancel ends the client's request of this id, and the other answers of the same question; EndThink ends its
-	// thinking. They report whether there is such a request.
+	// Cancel ends the client's request with this id and its further answers (n > 1); EndThink ends their thinking. Both
+	// report whether there is such a request.
 	Cancel(ctx context.Context, id string) bool
 	EndThink(ctx context.Context, id string) bool
 
-	// Owner is the user that the client belongs to: what one owner stored, another must not see.
+	// Owner returns the user or API-key owner of the client. Owners do not see each other's stored objects.
 	Owner(ctx context.Context) uint32
 }
 
-// Stream is the events of the requests of one Start, in the order in which they happen.
+// Stream delivers the events of the requests of one Start, in the order in which they happen.
 type Stream interface {
-	// Next waits for the next event, which is valid until the next call. nil: every request has ended. A connection that
-	// is lost ends with an error event without id, which is about all requests.
+	// Next waits for the next event, which is valid until the next call. It returns nil when every request has ended. A
+	// lost connection ends with an error event without id, for all requests.
 	Next() *wire.Event
 	// Ready reports whether Next will not wait.
 	Ready() bool
-	// Close cancels what still runs.
+	// Close cancels the requests that still run.
 	Close()
 }
 
-// Prompt is what the model reads.
+// Prompt is a request's prompt.
 type Prompt struct {
-	Text   string // "" where the request has token ids
+	Text   string // "" if the request has token ids
 	Tokens []int32
 }
 
-// Facts do not change once the model is loaded.
+// Facts are properties of the loaded model. They do not change.
 type Facts struct {
 	Model    wire.InfoModel
-	Context  int    // tokens that all requests together may hold
-	GPU      bool   // it is not computed by the processor alone
-	Template string // the chat template's text, "" where the model cannot chat
-	BOS, EOS string // what begins and ends a sequence; "" = no such token
-	// Infill are the tokens before the prefix, the suffix and the middle of a text that is filled in; nil where the model
-	// has none.
+	Context  int    // size of the KV cache, shared by all requests, in tokens
+	GPU      bool   // layers are on a GPU
+	Template string // the chat template's text, "" without chat
+	BOS, EOS string // texts of the BOS and EOS tokens; "" = no such token
+	// Infill are the fill-in-the-middle tokens before prefix, suffix and middle; nil without fill-in-the-middle.
 	Infill []int32
 
-	Parallel       int   // requests that run at once
-	MaxTokens      int   // of an answer, 0 = what fits
-	MaxPromptBytes int   // 0 = what a body holds
-	Seed           int64 // of requests that name none; negative: a random one
+	Parallel       int   // maximum number of running requests
+	MaxTokens      int   // per answer; 0 = as many as fit
+	MaxPromptBytes int   // 0 = limited only by the body's size
+	Seed           int64 // default seed; negative: random
 }
 
-// Server is what every API is made with.
+// Server holds what every API needs.
 type Server struct {
 	Backend
-	StallTimeout time.Duration // for a client that does not read; 0 = for ever
+	StallTimeout time.Duration // for a client that does not read; 0 = none
 	Version      string        // of the daemon
 	Log          *slog.Logger
 	Now          func() time.Time
@@ -106,16 +105,16 @@ type Route struct {
 	Handle http.HandlerFunc
 }
 
-// Error is what an API says in its own form when a request fails.
+// Error is the error of a request, which each API formats.
 type Error wire.Error
 
 // Error returns the code and the message.
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
 
-// Refuse is the error of a body that cannot be served.
+// Refuse returns the error for an invalid body.
 func Refuse(message string) *Error { return &Error{Code: wire.BadRequest, Message: message} }
 
-// AsError is err, which a Backend or a parser returned, as an *Error.
+// AsError converts an error of a Backend or a parser to an *Error.
 func AsError(err error) *Error {
 	if e := (*Error)(nil); errors.As(err, &e) {
 		return e
@@ -127,7 +126,7 @@ func AsError(err error) *Error {
 	return Refuse(err.Error())
 }
 
-// Cut is the error of an answer that the server, not the model, ended; nil for the others.
+// Cut returns the error of an answer that a cancel or a shutdown ended, nil for other answers.
 func Cut(e *wire.EOS) *Error {
 	if e.Reason == wire.Shutdown || e.Reason == wire.Cancelled {
 		return &Error{Code: wire.ShuttingDown, Message: "the answer was ended before it was complete: " + string(e.Reason)}
@@ -135,7 +134,7 @@ func Cut(e *wire.EOS) *Error {
 	return nil
 }
 
-// NewID returns an id that no other answer has.
+// NewID returns a random id.
 func NewID(prefix string) string {
 	var b [12]byte
 	rand.Read(b[:])

@@ -12,28 +12,28 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Use is what an API does with a field of its bodies.
+// Use says how an API treats a field of a body.
 type Use uint8
 
 const (
 	Taken   Use = iota // the API translates it
-	Ignored            // it cannot change the answer
-	Refused            // the answer would not be the one asked for
+	Ignored            // it does not change the answer
+	Refused            // ignoring it would change the answer
 )
 
-// Field is a row of an API's table. docs/http.md shows the rows, and a test holds it against them. A field that is in no
-// row is one of the request (docs/protocol.md), or refused.
+// Field is a row of an API's table. A test compares the rows with docs/http.md. A field without a row must be one of the
+// request's (docs/protocol.md).
 type Field struct {
 	Name string
 	Use  Use
-	But  []string // of a refused field: JSON of the values that ask for nothing
+	But  []string // of a refused field: accepted values, in JSON, that ask for nothing
 	Why  string   // of a refused field: what to do instead
 }
 
-// Table is all fields of one endpoint.
+// Table is the table of one endpoint.
 type Table []Field
 
-// Of makes rows of names with one use.
+// Of returns a row with the same use for each name.
 func Of(use Use, names ...string) (t Table) {
 	for _, n := range names {
 		t = append(t, Field{Name: n, Use: use})
@@ -41,7 +41,7 @@ func Of(use Use, names ...string) (t Table) {
 	return t
 }
 
-// Body is a body that was read by a Table.
+// Body is a body that Table.Read has sorted.
 type Body struct {
 	taken  []member
 	passed []member
@@ -52,16 +52,16 @@ type member struct {
 	value json.RawMessage
 }
 
-// ReadBody returns the body of a request, which is in memory already, or an *Error.
+// ReadBody returns the body of a request, which the daemon has read into memory, or an *Error.
 func ReadBody(r *http.Request) ([]byte, error) {
 	b, err := io.ReadAll(r.Body)
 	if err != nil {
-		return nil, Refuse("the body did not come whole: " + err.Error())
+		return nil, Refuse("the body is incomplete: " + err.Error())
 	}
 	return b, nil
 }
 
-// Read sorts the fields of a body. null is as good as absent. The error is an *Error or a *wire.RequestError.
+// Read sorts the fields of a body. A null counts as absent. The error is an *Error or a *wire.RequestError.
 func (t Table) Read(body []byte) (*Body, error) {
 	body, err := wire.CheckJSON(body)
 	if err != nil {
@@ -115,7 +115,7 @@ func (t Table) Read(body []byte) (*Body, error) {
 	return b, nil
 }
 
-// harmless reports whether a refused field asks for nothing.
+// harmless reports whether a refused field has one of the accepted values.
 func (f *Field) harmless(value json.RawMessage) bool {
 	var short bytes.Buffer
 	if json.Compact(&short, value) != nil {
@@ -129,7 +129,7 @@ func (f *Field) harmless(value json.RawMessage) bool {
 	return false
 }
 
-// Has reports whether a field was given, taken or passed on.
+// Has reports whether the body has a field that is taken or passed on.
 func (b *Body) Has(name string) bool {
 	for _, list := range [][]member{b.taken, b.passed} {
 		for _, m := range list {
@@ -141,7 +141,7 @@ func (b *Body) Has(name string) bool {
 	return false
 }
 
-// Into reads the taken fields into a struct with their names as json tags. Errors name the field.
+// Into decodes the taken fields into a struct with their names as json tags. Errors name the field.
 func (b *Body) Into(dst any) error {
 	if err := json.Unmarshal(appendMembers([]byte{'{'}, b.taken), dst); err != nil {
 		return Refuse(typeError(err))
@@ -149,7 +149,7 @@ func (b *Body) Into(dst any) error {
 	return nil
 }
 
-// typeError says which field has a value that does not fit.
+// typeError names the field whose value has the wrong type, and the right type.
 func typeError(err error) string {
 	var bad *json.UnmarshalTypeError
 	if !errors.As(err, &bad) {
@@ -205,8 +205,8 @@ func appendMembers(dst []byte, list []member) []byte {
 	return append(dst, '}')
 }
 
-// Request is the request of this id that b asks for: the members of more, a struct or nil, and the fields that were passed
-// on. It streams and has no progress events unless a field says so. The error is a *wire.RequestError.
+// Request returns the request for b with this id: the members of more (a struct or nil) and the fields that are passed on.
+// It streams, and has progress events only if a field asks for them. The error is an *Error.
 func (b *Body) Request(id string, more any) (*wire.Request, error) {
 	payload := []byte{'{'}
 	if more != nil {
@@ -216,11 +216,11 @@ func (b *Body) Request(id string, more any) (*wire.Request, error) {
 		}
 		payload = append(payload[:0], text[:len(text)-1]...)
 	}
-	own := []member{{"id", quote(id)}, {"stream", json.RawMessage("true")}}
-	if !b.Has("return_progress") {
-		own = append(own, member{"return_progress", json.RawMessage("false")}) // events that clients did not ask for surprise them
+	fixed := []member{{"id", quote(id)}, {"stream", json.RawMessage("true")}}
+	if !b.Has("return_progress") { // clients of the API do not expect progress events
+		fixed = append(fixed, member{"return_progress", json.RawMessage("false")})
 	}
-	payload = appendMembers(payload, append(own, b.passed...))
+	payload = appendMembers(payload, append(fixed, b.passed...))
 	def := wire.DefaultRequest()
 	f, err := wire.Parse(new(wire.Parser), payload, &def)
 	if err != nil {
@@ -258,7 +258,7 @@ func Kind(raw []byte) string {
 	return "a number"
 }
 
-// Join adds to b what o passes on. A field that both have is refused.
+// Join adds the fields that o passes on to b. It refuses a field that both have.
 func (b *Body) Join(o *Body) error {
 	for _, m := range o.passed {
 		if b.Has(m.name) {
@@ -269,7 +269,7 @@ func (b *Body) Join(o *Body) error {
 	return nil
 }
 
-// Passed are the names of the fields that are in no row of the table.
+// Passed returns the names of the fields without a row in the table.
 func (b *Body) Passed() (names []string) {
 	for _, m := range b.passed {
 		names = append(names, m.name)

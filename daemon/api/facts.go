@@ -2,9 +2,9 @@ package api
 
 import "strings"
 
-// FileType is how the weights are quantised, as files are named after it ("Q4_K_M"), or "unknown".
+// FileType returns the quantisation of the weights as in file names ("Q4_K_M"), or "unknown".
 func (f *Facts) FileType() string {
-	// llama.cpp's summary is the architecture, the size, and the type: "llama 8B Q4_K - Medium".
+	// llama.cpp's description is the architecture, the size and the type: "llama 8B Q4_K - Medium".
 	_, rest, _ := strings.Cut(f.Model.Description, " ")
 	_, kind, _ := strings.Cut(rest, " ")
 	kind = strings.TrimPrefix(kind, "all ")

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Input is one of a body's prompts: a text, or parts that are texts and token ids.
+// Input is one of a body's prompts: a text, or a list of texts and token ids.
 type Input struct {
 	Text  string
 	parts []promptPart // nil: Text
@@ -21,8 +21,8 @@ type promptPart struct {
 
 const promptMust = "a string, an array of token ids, or an array of these"
 
-// ReadPrompts reads the forms of "prompt": a string, token ids, an array of strings, an array of arrays of token ids. As
-// llama-server has it, an array of ids may have strings among them, and {"prompt_string":…} stands for a string.
+// ReadPrompts parses "prompt": a string, token ids, an array of strings, or an array of arrays of token ids. Like
+// llama-server it accepts strings among token ids, and {"prompt_string":…} for a string.
 func ReadPrompts(raw json.RawMessage) ([]Input, error) {
 	if raw == nil {
 		return nil, Refuse(`field "prompt" is missing; it must be ` + promptMust)
@@ -52,7 +52,7 @@ func ReadPrompts(raw json.RawMessage) ([]Input, error) {
 	return prompts, nil
 }
 
-// onePrompt reads a string, an object with a string, or an array of token ids.
+// onePrompt parses a string, an object with a string, or an array of token ids.
 func onePrompt(name string, raw json.RawMessage) (p Input, err error) {
 	var list []json.RawMessage
 	switch {
@@ -82,7 +82,7 @@ func onePrompt(name string, raw json.RawMessage) (p Input, err error) {
 
 func isNumber(r json.RawMessage) bool { return r[0] == '-' || r[0] >= '0' && r[0] <= '9' }
 
-// ReadMixed reads a prompt of token ids with strings among them. name is that of the field, for errors.
+// ReadMixed parses a prompt of token ids and strings. name is the field's name, for errors.
 func ReadMixed(name string, list []json.RawMessage) (p Input, err error) {
 	p.parts = make([]promptPart, 0, len(list))
 	for i, r := range list {
@@ -100,10 +100,10 @@ func ReadMixed(name string, list []json.RawMessage) (p Input, err error) {
 	return p, nil
 }
 
-// IsText reports whether p is a text alone; otherwise it is token ids with texts among them.
+// IsText reports whether p is a single text without token ids.
 func (p *Input) IsText() bool { return p.parts == nil }
 
-// Bytes is how much text p has.
+// Bytes returns the length of p's texts.
 func (p *Input) Bytes() int {
 	n := len(p.Text)
 	for i := range p.parts {
@@ -112,8 +112,8 @@ func (p *Input) Bytes() int {
 	return n
 }
 
-// Tokens are the tokens of p. special adds those at a sequence's start where p begins with a text; markers reads the model's
-// markers in texts as single tokens.
+// Tokens tokenizes p. special adds the special tokens at the start of a sequence if p begins with a text; markers parses
+// control tokens in texts.
 func (p *Input) Tokens(ctx context.Context, b Backend, special, markers bool) (tokens []int32, err error) {
 	if p.parts == nil {
 		return b.Tokenize(ctx, p.Text, special, markers)

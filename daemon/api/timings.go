@@ -7,7 +7,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Timings are llama-server's: what was computed, how long it took. Times are in milliseconds, rates in tokens a second.
+// Timings has llama-server's fields: counts in tokens, times in milliseconds, rates in tokens per second.
 type Timings struct {
 	CacheN          int     `json:"cache_n"`
 	PromptN         int     `json:"prompt_n"`
@@ -20,9 +20,9 @@ type Timings struct {
 	TTFTMs          float64 `json:"ttft_ms"`
 }
 
-// TimingsOf are those of a finished request.
+// TimingsOf returns the timings of a finished request.
 func TimingsOf(e *wire.EOS) Timings {
-	rate := func(n int, d time.Duration) float64 { // to a thousandth
+	rate := func(n int, d time.Duration) float64 { // rounded down to three decimals
 		if n <= 0 || d <= 0 {
 			return 0
 		}

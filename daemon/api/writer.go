@@ -12,26 +12,26 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Writer sends an answer: one JSON value, or server-sent events. What it is given waits until Flush, so that what one
-// decode step brought goes out with one write.
+// Writer sends an answer: one JSON value, lines of JSON, or server-sent events. It buffers until Flush, so that the events
+// of a decode step take one write.
 type Writer struct {
 	w     http.ResponseWriter
 	rc    *http.ResponseController
 	stall time.Duration
 	out   []byte
-	begun bool // the status has gone out
-	lines bool // each value on a line, not as an event
+	begun bool // the status was written
+	lines bool // write lines of JSON, not events
 }
 
-// NewWriter makes the Writer of one answer.
+// NewWriter returns the Writer of one answer.
 func (s *Server) NewWriter(w http.ResponseWriter) *Writer {
 	return &Writer{w: w, rc: http.NewResponseController(w), stall: s.StallTimeout}
 }
 
-// Begun reports whether a part of an answer was written or waits to be.
+// Begun reports whether a part of the answer was written or is buffered.
 func (w *Writer) Begun() bool { return w.begun || len(w.out) > 0 }
 
-// Event adds an event; name "" leaves its name out.
+// Event adds an event; with name "" it has no "event:" line.
 func (w *Writer) Event(name string, v any) {
 	if name != "" {
 		w.out = append(append(append(w.out, "event: "...), name...), '\n')
@@ -45,10 +45,10 @@ func (w *Writer) Text(data string) {
 	w.out = append(append(append(w.out, "data: "...), data...), "\n\n"...)
 }
 
-// Comment adds a line that clients skip: a sign of life.
+// Comment adds a comment, which clients skip, to keep the connection alive.
 func (w *Writer) Comment() { w.out = append(w.out, ":\n\n"...) }
 
-// Line adds a JSON value on a line of its own: the answer is a sequence of these (application/x-ndjson).
+// Line adds a line of JSON. The answer's type is application/x-ndjson.
 func (w *Writer) Line(v any) {
 	w.lines = true
 	w.out = append(AppendJSON(w.out, v), '\n')
@@ -61,7 +61,7 @@ func (w *Writer) JSON(status int, v any) {
 	w.Flush()
 }
 
-// RetryAfter sets the header of a refusal, where e says when.
+// RetryAfter sets the Retry-After header if e has a time.
 func (w *Writer) RetryAfter(e *Error) {
 	if e.RetryAfter > 0 {
 		w.w.Header().Set("Retry-After", strconv.Itoa(int((e.RetryAfter+time.Second-1)/time.Second)))
@@ -73,14 +73,14 @@ func (w *Writer) begin(status int, contentType string) {
 		w.w.Header().Set("Content-Type", contentType)
 		w.w.Header().Set("Cache-Control", "no-store")
 		if contentType != "application/json" {
-			w.w.Header().Set("X-Accel-Buffering", "no") // nginx would keep events back
+			w.w.Header().Set("X-Accel-Buffering", "no") // nginx would buffer events
 		}
 		w.w.WriteHeader(status)
 		w.begun = true
 	}
 }
 
-// Flush writes what waits. A client that takes nothing for the stall timeout is given up, with an error.
+// Flush writes the buffer. It returns an error if the client reads nothing for the stall timeout.
 func (w *Writer) Flush() error {
 	if len(w.out) == 0 {
 		return nil
@@ -100,8 +100,8 @@ func (w *Writer) Flush() error {
 	return err
 }
 
-// Follow reads the events of a stream until handle returns false or they end, and writes what handle adds to w. The error
-// is that of writing to the client.
+// Follow passes the events of a stream to handle until they end or handle returns false, and flushes w when no further
+// event is ready. It returns an error of writing to the client.
 func (s *Server) Follow(w *Writer, in Stream, handle func(*wire.Event) (more bool)) error {
 	for {
 		ev := in.Next()
@@ -111,7 +111,7 @@ func (s *Server) Follow(w *Writer, in Stream, handle func(*wire.Event) (more boo
 		}
 		err := w.Flush()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			s.Log.Debug("an HTTP client does not read: its request is ended")
+			s.Log.Debug("an HTTP client does not read: cancelling its request")
 		}
 		if !more || err != nil {
 			return err
@@ -119,7 +119,7 @@ func (s *Server) Follow(w *Writer, in Stream, handle func(*wire.Event) (more boo
 	}
 }
 
-// AppendJSON appends v without HTML's escapes and without a line's end.
+// AppendJSON appends v without HTML escapes and without a newline.
 func AppendJSON(dst []byte, v any) []byte {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)

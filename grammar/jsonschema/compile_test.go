@@ -69,8 +69,8 @@ func readCases(t testing.TB, path string) []instances {
 	return out
 }
 
-// TestCases holds the schemas of testdata/cases.jsonl, which were written for it, to their instances as they stand in the
-// file: with their white space and order of members.
+// TestCases checks the schemas of testdata/cases.jsonl against their instances, with the white space and the order of
+// members that the file has.
 func TestCases(t *testing.T) {
 	v := bytesVocab()
 	for _, c := range readCases(t, "testdata/cases.jsonl") {

@@ -114,7 +114,7 @@ func TestPublishedConversations(t *testing.T) {
 	}
 }
 
-// A template with markers of its own gets a form derived from what it renders.
+// A template with unknown markers gets a form derived from its renderings.
 func TestDerivedForms(t *testing.T) {
 	rename := func(pairs ...string) func(string) string { return strings.NewReplacer(pairs...).Replace }
 	all := published(t)

@@ -62,7 +62,7 @@ var rules = []rule{
 	{"daemon/api/ollama", []string{"daemon/api", "ipc/wire"}, "one API, beside the others"},
 	{"daemon/api/llamaserver", []string{"daemon/api", "daemon/api/openai", "ipc/wire"},
 		"llama-server's API, whose errors have OpenAI's form"},
-	{"daemon/api/own", []string{"daemon/api", "daemon/api/openai", "ipc/wire"},
+	{"daemon/api/control", []string{"daemon/api", "daemon/api/openai", "ipc/wire"},
 		"the daemon's own questions; their errors have OpenAI's form"},
 	{"daemon/api/openai", []string{"daemon/api", "ipc/wire"}, "one API, beside the others"},
 	{"daemon", []string{"core", "grammar", "grammar/gbnf", "grammar/jsonschema", "grammar/toolcalls", "ipc", "ipc/wire", "sched", "meridian", "meridian/blocks", "meridian/mrdn",

@@ -11,7 +11,7 @@ const (
 	// MaxFrameBytes is the most --max-frame-bytes can be. The fourth byte of a connection that starts with a frame
 	// is therefore 0, which neither an HTTP method nor a line of text has there: see Sniff.
 	MaxFrameBytes = 1<<24 - 1
-	// MaxEventBytes is what a client accepts of the server, whose frames nobody has to tell from text.
+	// MaxEventBytes is a client's limit for events. The server's frames need not be distinguishable from text.
 	MaxEventBytes = 1 << 30
 )
 

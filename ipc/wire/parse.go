@@ -384,7 +384,7 @@ func (d *decoder) boolean(name string, v *fastjson.Value, dst *bool) error {
 	return nil
 }
 
-// str reads a text as a string of its own.
+// str returns a copy of a string.
 func (d *decoder) str(name string, v *fastjson.Value) (string, error) {
 	b, err := v.StringBytes()
 	if err != nil {

@@ -186,7 +186,8 @@ func TestHostTier(t *testing.T) {
 	expect(t, c, 1, chat, 0, Host)
 }
 
-// What one conversation stored goes; what others go on from stays, and so does what is somebody else's.
+// TestDeletePrefix: the parts of one conversation are deleted; parts that other conversations continue and parts of other
+// users stay.
 func TestDeletePrefix(t *testing.T) {
 	c := open(t, testOptions())
 	store := func(ns Namespace, tokens []Token) {
@@ -273,7 +274,7 @@ func TestPinAndNoRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustPut(t, c, 1, text(3000, 256), 0)
-	mustPut(t, c, 1, text(4000, 256), 0) // pushes out 3000, the only one nobody holds
+	mustPut(t, c, 1, text(4000, 256), 0) // evicts 3000, the only part without holds
 	if m, ok := c.Lookup(1, text(3000, 256)); ok {
 		t.Errorf("%+v", m)
 	}

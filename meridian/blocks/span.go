@@ -31,7 +31,7 @@ func (s *Span) Cells() int { return s.cells }
 // Tier is the use of the cells. Invariant: Prefix while no running request and no parked prefix holds the span.
 func (s *Span) Tier() Tier { return s.tier }
 
-// Holders is who holds the cells.
+// Holders counts the sequences that hold the cells.
 func (s *Span) Holders() Holders { return s.holders }
 
 // State says to which field of Cells a span counts.

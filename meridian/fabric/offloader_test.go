@@ -152,7 +152,7 @@ func TestOffloaderOutcomes(t *testing.T) {
 	})
 }
 
-// TestOffloaderPullsPassPushes: who waits for a prefix does not wait for somebody's large push.
+// TestOffloaderPullsPassPushes: a pull does not wait for another user's large push.
 func TestOffloaderPullsPassPushes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &script{before: silent}

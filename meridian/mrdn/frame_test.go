@@ -114,7 +114,7 @@ func TestOneFlippedBit(t *testing.T) {
 		frame[i/8] ^= 1 << (i % 8)
 		h, _, err := Parse(frame, 1<<20)
 		if relabelled := i/8 == 12 && h.Tier != ThinkComplete; err == nil && !relabelled {
-			t.Errorf("bit %d of byte %d changed and nobody noticed", i%8, i/8)
+			t.Errorf("bit %d of byte %d changed, and Parse accepts the frame", i%8, i/8)
 		}
 		frame[i/8] ^= 1 << (i % 8)
 	}

@@ -6,10 +6,10 @@
 
 DIR gets tokenizer.json, checkpoint.pt (replaced every few minutes), log.jsonl and, at the end, wrong.jsonl.
 
-Without a GPU one process per core trains, single-threaded, each on batches of its own; weights and AdamW's moments lie in
-memory they share, and each takes its step there when its gradient is ready. A gradient is then a step or two old, which
-the small steps forgive, and nobody waits for anybody: on a machine with other work, two threads that meet at a barrier
-in every matrix product were measured at a quarter of this.
+Without a GPU one single-threaded process per core trains on separate batches. The processes share the memory of the
+weights and of AdamW's moments, and each applies its step when its gradient is ready. A gradient is then one or two steps
+old, which small steps tolerate, and no process waits for another. On a busy machine, two threads with a barrier in every
+matrix product were measured at a quarter of this speed.
 """
 import argparse
 import collections

@@ -5,7 +5,7 @@
 // llama.cpp asks ggml for it (GGML_OP_FLASH_ATTN_EXT), and on a CPU it is what a step beside long conversations consists
 // of: ggml walks over every cell of the pool once per row and head, and each visit is a dot product of 64 halves with its
 // own horizontal sum, a scalar expf, and an accumulation that is rounded to half precision and stored again. Measured on
-// a 135 M model (2 cores, Zen 4): 3 µs per row and cell it attends to, 0.25 µs per row and cell of somebody else. The linker
+// a 135 M model (2 cores, Zen 4): 3 µs per row and cell it attends to, 0.25 µs per row and cell of another sequence. The linker
 // puts this file in the place of ggml's function (--wrap, see attention.go); what it does differently:
 //
 //   - The cells a row may see are listed first, so that cells of others cost a comparison of four at once. The list is in the

@@ -92,12 +92,12 @@ thread_local int assertions_throw = 0;
 std::mutex  opening_mu;
 std::string opening;
 
-// Writes to stderr what there is room for: a pipe that nobody reads must not hold up the end of the process.
+// Writes to stderr as much as fits: a full pipe must not delay the end of the process.
 void last_words(const std::string & text) {
     struct pollfd p = {2, POLLOUT, 0};
     if (poll(&p, 1, 0) == 1 && (p.revents & POLLOUT) != 0) {
         if (write(2, text.data(), text.size()) < 0) {
-            return; // nobody is left to be told
+            return;
         }
     }
 }
@@ -399,7 +399,7 @@ int64_t uma_sample(struct llama_sampler * chain, llama_token_data * data, int64_
     return guarded("sample", (int64_t) -1, [&] {
         llama_token_data_array a = {data, (size_t) *size, -1, false};
         llama_sampler_apply(chain, &a);
-        if (a.data != data) { // a sampler may answer with an array of its own
+        if (a.data != data) { // a sampler may replace the array
             std::memmove(data, a.data, a.size * sizeof(*data));
         }
         *size = (int64_t) a.size;

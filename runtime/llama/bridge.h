@@ -23,7 +23,7 @@ void uma_install(void);
 void uma_log_level(int32_t min_level);
 // Takes the oldest line: its length in bytes, cut to cap; -1 when there is none.
 int32_t uma_log_next(char * dst, int32_t cap, int32_t * level);
-// How many lines were lost because nobody drained; reading resets it.
+// The number of lines lost because the ring was full; reading resets it.
 int32_t uma_log_lost(void);
 
 // From now on until it is called with "", a failed assertion on any thread ends the process with a sentence that names path and
@@ -52,8 +52,8 @@ struct ggml_threadpool * uma_threadpool_new(int32_t n_threads, uint32_t poll);
 // llama_decode of the first n rows of b, and the wait for its result.
 int32_t uma_decode(struct llama_context * ctx, struct llama_batch * b, int32_t n);
 
-// llama_tokenize, on a thread of its own with that many bytes of stack unless stack is 0. UMA_THREW when llama.cpp
-// threw or there is no such thread.
+// llama_tokenize, on a new thread with that many bytes of stack unless stack is 0. UMA_THREW when llama.cpp threw or the
+// thread cannot be created.
 int32_t uma_tokenize(const struct llama_vocab * v, const char * text, int32_t len, llama_token * dst, int32_t cap, bool add_special, bool parse_special, size_t stack);
 
 // Writes the strings of all tokens one behind the other and, to end[t], where token t's string ends. text = false:

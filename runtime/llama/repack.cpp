@@ -1,7 +1,7 @@
 //go:build !llama_system
 
-// How much of a model ggml's CPU backend keeps in buffers of its own layout. llama.cpp knows and only logs it: the members
-// read here are those of the commit that engineBuild names.
+// The bytes of a model that ggml's CPU backend keeps in repacked buffers. llama.cpp only logs the number: the members read
+// here are those of the commit that engineBuild names.
 
 #if __has_include("llama.h")
 

@@ -1,4 +1,5 @@
-// Package anthropic is Anthropic's Messages API. A thinking block is the model's think phase, its budget a thinking budget.
+// Package anthropic is Anthropic's Messages API. Thinking blocks are the model's thinking; their budget is the thinking
+// budget.
 package anthropic
 
 import (
@@ -8,7 +9,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Routes are the endpoints.
+// Routes returns the endpoints.
 func Routes(s *api.Server) []api.Route {
 	return []api.Route{
 		{Method: http.MethodPost, Path: "/v1/messages", Handle: func(w http.ResponseWriter, r *http.Request) { serveMessages(s, w, r) }},
@@ -16,7 +17,7 @@ func Routes(s *api.Server) []api.Route {
 	}
 }
 
-// Tables are the fields of each endpoint's body, by its path.
+// Tables returns the table of each endpoint's fields, by its path.
 func Tables() map[string]api.Table {
 	return map[string]api.Table{"/v1/messages": messagesTable, "/v1/messages/count_tokens": messagesTable}
 }
@@ -33,7 +34,7 @@ type errorDetails struct {
 	UMACode string `json:"uma_code"`
 }
 
-// status is the HTTP status of an error, and its type. 529 is Anthropic's own, for a server that has no room.
+// status returns the HTTP status and the type of an error. 529 is Anthropic's status for an overloaded server.
 func status(c wire.Code) (int, string) {
 	switch c {
 	case wire.BadRequest, wire.InvalidJSON, wire.DuplicateID, wire.ContextLength:
@@ -55,7 +56,7 @@ func failure(e *api.Error) *errorBody {
 	return &errorBody{"error", errorDetails{kind, e.Message, string(e.Code)}}
 }
 
-// Fail answers with an error, as its status and a body of Anthropic's form.
+// Fail answers with an error: its status, and a body in Anthropic's format.
 func Fail(w *api.Writer, e *api.Error) {
 	w.RetryAfter(e)
 	code, _ := status(e.Code)

@@ -10,7 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// messagesTable is the fields of a body. Sampling has the request's own names besides (docs/protocol.md).
+// messagesTable lists the fields of a body. The request's sampling fields are accepted too (docs/protocol.md).
 var messagesTable = slices.Concat(
 	api.Of(api.Taken, "messages", "system", "stop_sequences", "stream", "thinking", "tools", "tool_choice", "output_config", "output_format"),
 	api.Of(api.Ignored, "metadata", "service_tier", "cache_control", "context_management", "inference_geo", "betas", "id"),
@@ -42,7 +42,7 @@ type message struct {
 	Content rawJSON `json:"content"` // a string or blocks
 }
 
-// block has the fields of all types of blocks that are understood.
+// block has the fields of all supported types of blocks.
 type block struct {
 	Type      string  `json:"type"`
 	Text      string  `json:"text"`
@@ -84,7 +84,7 @@ type outputFormat struct {
 	Schema rawJSON `json:"schema"`
 }
 
-// request is the request that the fields stand for, as package wire reads it.
+// request is the translated request, in the format of package wire.
 type request struct {
 	Messages []wireMessage `json:"messages"`
 	Stop     []string      `json:"stop,omitempty"`
@@ -138,7 +138,7 @@ type wireSchema struct {
 	Schema rawJSON `json:"schema"`
 }
 
-// readBody makes the request of a body. stream is whether its answer comes as events.
+// readBody translates a body into a request. stream reports whether the answer is a stream of events.
 func readBody(id string, raw []byte) (req *wire.Request, stream bool, err error) {
 	fields, err := messagesTable.Read(raw)
 	if err != nil {
@@ -158,12 +158,12 @@ func readBody(id string, raw []byte) (req *wire.Request, stream bool, err error)
 	if err := want.useTools(&in); err != nil {
 		return nil, false, err
 	}
-	if want.Think, err = in.Thinking.wish(); err != nil {
+	if want.Think, err = in.Thinking.translate(); err != nil {
 		return nil, false, err
 	}
 	format := in.OutputFormat
 	if c := in.OutputConfig; c != nil {
-		if want.Think == nil || want.Think.Mode == "auto" && want.Think.Budget == nil { // a budget says it already
+		if want.Think == nil || want.Think.Mode == "auto" && want.Think.Budget == nil { // a budget overrides the effort
 			want.Effort = c.Effort
 		}
 		if c.Format != nil {
@@ -215,13 +215,13 @@ func (want *request) conversation(in *body) error {
 			return err
 		}
 	}
-	if len(in.Messages) == 0 { // as llama-server has it: the model speaks first
+	if len(in.Messages) == 0 { // accepted by llama-server: the model speaks first
 		want.Messages = append(want.Messages, wireMessage{Role: "user", Content: new(string)})
 	}
 	return nil
 }
 
-// user adds the results of tools, each a message, and then the text.
+// user adds a message for each tool result, and then one for the text.
 func (want *request) user(blocks []block, field string, names map[string]string) error {
 	var texts []string
 	for i, b := range blocks {
@@ -249,7 +249,7 @@ func (want *request) user(blocks []block, field string, names map[string]string)
 	return nil
 }
 
-// assistant adds one message of thinking, text and calls.
+// assistant adds one message with thinking, text and calls.
 func (want *request) assistant(blocks []block, field string, names map[string]string) error {
 	m := wireMessage{Role: "assistant"}
 	var texts []string
@@ -260,7 +260,7 @@ func (want *request) assistant(blocks []block, field string, names map[string]st
 			texts = append(texts, b.Text)
 		case "thinking":
 			m.Reasoning += b.Thinking
-		case "redacted_thinking": // another server's: nothing in it can be read
+		case "redacted_thinking": // encrypted by another server
 		case "tool_use":
 			arguments := "{}"
 			if b.Input != nil {
@@ -280,7 +280,7 @@ func (want *request) assistant(blocks []block, field string, names map[string]st
 	return nil
 }
 
-// unread is the error for a block that this server cannot read.
+// unread returns the error for an unsupported block.
 func unread(where, kind string) error {
 	switch kind {
 	case "image":
@@ -291,7 +291,7 @@ func unread(where, kind string) error {
 	return api.Refuse(fmt.Sprintf("%s: blocks of type %.40q are not supported by this server", where, kind))
 }
 
-// blocksOf reads content: a string is one block of text.
+// blocksOf parses content; a string is one block of text.
 func blocksOf(raw rawJSON, field string) (blocks []block, err error) {
 	var text string
 	switch {
@@ -305,7 +305,7 @@ func blocksOf(raw rawJSON, field string) (blocks []block, err error) {
 	return blocks, nil
 }
 
-// textOf is the text of a string or of blocks that are all text; nothing is an empty text.
+// textOf returns the text of a string or of blocks of text; absent content is an empty text.
 func textOf(raw rawJSON, field, between string) (string, error) {
 	if raw == nil {
 		return "", nil
@@ -328,7 +328,7 @@ func textOf(raw rawJSON, field, between string) (string, error) {
 func (want *request) useTools(in *body) error {
 	for i, t := range in.Tools {
 		if t.Type != nil && *t.Type != "custom" {
-			return api.Refuse(fmt.Sprintf(`field "tools[%d].type" is %.60q; it must be "custom": this server has no tools built in`, i, *t.Type))
+			return api.Refuse(fmt.Sprintf(`field "tools[%d].type" is %.60q; it must be "custom": this server has no built-in tools`, i, *t.Type))
 		}
 		want.Tools = append(want.Tools, wireTool{"function", wireFunction{Name: t.Name, Description: t.Description, Parameters: t.InputSchema, Strict: t.Strict}})
 	}
@@ -352,8 +352,8 @@ func (want *request) useTools(in *body) error {
 	return nil
 }
 
-// wish translates a thinking configuration; nil leaves it to the server.
-func (t *thinking) wish() (*wireThink, error) {
+// translate converts a thinking configuration; nil means the server's default.
+func (t *thinking) translate() (*wireThink, error) {
 	if t == nil {
 		return nil, nil
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// answer is what clients read: a message.
+// answer is a message object.
 type answer struct {
 	ID           string         `json:"id"`
 	Type         string         `json:"type"` // "message"
@@ -31,15 +31,15 @@ type contentBlock struct {
 	Input     rawJSON `json:"input,omitempty"`
 }
 
-// usage counts the cached tokens apart from the others.
+// usage counts cached tokens separately.
 type usage struct {
 	Input      int `json:"input_tokens"`
-	CacheWrite int `json:"cache_creation_input_tokens"` // always 0: nothing extra is paid for what is cached
+	CacheWrite int `json:"cache_creation_input_tokens"` // always 0
 	CacheRead  int `json:"cache_read_input_tokens"`
 	Output     int `json:"output_tokens"`
 }
 
-// event is an event of a stream. Which fields it has depends on its type.
+// event is an event of a stream. Its fields depend on its type.
 type event struct {
 	Type    string        `json:"type"`
 	Message *answer       `json:"message,omitempty"`
@@ -64,19 +64,19 @@ type ending struct {
 	StopSequence *string `json:"stop_sequence"`
 }
 
-// signature is what clients send back with a thinking block. This server believes the block without one.
+// signature is the signature of thinking blocks, which clients send back. This server does not check it.
 const signature = "uma1"
 
-// pingEvery is how often a client hears of a prompt that takes long.
+// pingEvery is the interval of ping events while a long prompt is computed.
 const pingEvery = time.Second
 
-// answering is one message on its way: blocks open, grow and close, one after the other.
+// answering is the state of one unfinished message. Its blocks are opened, extended and closed one after the other.
 type answering struct {
 	s      *api.Server
 	w      *api.Writer
 	stream bool
 	answer
-	begun  bool // message_start has gone out
+	begun  bool // message_start was written
 	open   *contentBlock
 	text   []byte // of the open block
 	pinged time.Time
@@ -112,7 +112,7 @@ func (c *answering) read(r *http.Request) (*wire.Request, error) {
 		return nil, err
 	}
 	c.stream = stream
-	req.Progress, req.NoProgress = stream, !stream // the first event of a stream has the prompt's tokens
+	req.Progress, req.NoProgress = stream, !stream // message_start contains the prompt's token count
 	return req, nil
 }
 
@@ -139,7 +139,7 @@ func serveCount(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	}{len(p.Tokens)})
 }
 
-// take turns an event into those of a message.
+// take handles an event of the request: it sends the message's events.
 func (c *answering) take(ev *wire.Event) {
 	switch ev.Kind {
 	case wire.EventProgress:
@@ -253,7 +253,7 @@ func (c *answering) close() {
 	c.Content, c.open = append(c.Content, *b), nil
 }
 
-// inputOf is the arguments of a call as an object. Arguments that were cut off are none.
+// inputOf returns the arguments of a call as an object, an empty one for incomplete arguments.
 func inputOf(arguments []byte) rawJSON {
 	if checked, err := wire.CheckJSON(arguments); err == nil && len(checked) > 0 && checked[0] == '{' {
 		return append(rawJSON(nil), checked...)
@@ -261,11 +261,11 @@ func inputOf(arguments []byte) rawJSON {
 	return rawJSON("{}")
 }
 
-// end closes the message.
+// end completes the message.
 func (c *answering) end(e *wire.EOS) {
 	c.close()
 	u := usage{Input: e.Usage.PromptTokens - e.Usage.CachedTokens, CacheRead: e.Usage.CachedTokens, Output: e.Usage.CompletionTokens}
-	if len(c.Content) == 0 { // an answer without a word has a block of it
+	if len(c.Content) == 0 { // an empty answer has an empty block
 		c.start(u)
 		c.begin(&contentBlock{Type: "text", Text: new(string)})
 		c.close()
@@ -283,7 +283,7 @@ func (c *answering) end(e *wire.EOS) {
 	c.send(event{Type: "message_stop"})
 }
 
-// fail ends the answer with an error: as its status, or as a last event where others have gone out.
+// fail ends the answer with an error: as its status or, after the first event, as a last event.
 func (c *answering) fail(e *api.Error) {
 	if c.done {
 		return

@@ -1,4 +1,4 @@
-// Package apitest serves an API over real HTTP in front of a backend whose events a test writes, and reads what comes.
+// Package apitest serves an API over real HTTP with a backend whose events a test writes, and reads the answers.
 package apitest
 
 import (
@@ -21,28 +21,28 @@ import (
 
 // Backend is an api.Backend. Its model is called "tiny", its tokens are bytes.
 type Backend struct {
-	// Answer returns the events of a request, whose ids are filled in.
+	// Answer returns the events of a request; the backend fills in their ids.
 	Answer func(r *wire.Request) []wire.Event
-	// Hold, if set, is received from before the last event of each request.
+	// Hold, if set, must be sent to before the last event of each request.
 	Hold chan struct{}
-	// Loading makes the model unknown.
+	// Loading makes the backend behave as while the model loads.
 	Loading bool
 
 	mu        sync.Mutex
 	requests  []*wire.Request
 	cancelled map[string]bool
-	broken    error         // of the last request that could not be parsed again
+	broken    error         // of the last request that the daemon could not parse
 	passed    time.Duration // since Clock
 }
 
-// Requests are those of all Starts and Renders, as the daemon would have parsed them.
+// Requests returns the requests of all Starts and Renders, as the daemon would parse them.
 func (b *Backend) Requests() []*wire.Request {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.requests
 }
 
-// parse sends r through a frame, as the daemon does.
+// parse encodes r as a frame and parses it, like the daemon.
 func (b *Backend) parse(r *wire.Request) (*wire.Request, error) {
 	def := wire.DefaultRequest()
 	f, err := wire.Parse(new(wire.Parser), wire.AppendRequest(nil, r, &def)[4:], &def)
@@ -113,7 +113,7 @@ func (s *stream) Next() *wire.Event {
 func (s *stream) Ready() bool { return s.next < len(s.events) && s.b.Hold == nil }
 func (s *stream) Close()      {}
 
-// Render has a token for each byte of the messages.
+// Render returns a token for each byte of the messages.
 func (b *Backend) Render(ctx context.Context, r *wire.Request) (*api.Prompt, error) {
 	parsed, err := b.parse(r)
 	if err != nil {
@@ -146,15 +146,15 @@ func (b *Backend) Detokenize(tokens []int32) (text []byte, err error) {
 	return text, nil
 }
 
-// Model is "tiny".
+// Model returns "tiny".
 func (b *Backend) Model() string { return "tiny" }
 
-// Models has the one model.
+// Models returns the model.
 func (b *Backend) Models() []wire.ServedModel {
 	return []wire.ServedModel{{ID: "tiny", Object: "model"}}
 }
 
-// Facts are those of a small model that can do everything.
+// Facts returns the properties of a small model with all features.
 func (b *Backend) Facts() *api.Facts {
 	if b.Loading {
 		return nil
@@ -167,10 +167,10 @@ func (b *Backend) Facts() *api.Facts {
 	return f
 }
 
-// Info is empty.
+// Info returns an empty report.
 func (b *Backend) Info() wire.Info { return wire.Info{} }
 
-// Health is good.
+// Health returns status "ok".
 func (b *Backend) Health() wire.Health {
 	if b.Loading {
 		return wire.Health{Status: "loading"}
@@ -178,17 +178,17 @@ func (b *Backend) Health() wire.Health {
 	return wire.Health{Status: "ok"}
 }
 
-// Why and KV have nothing to tell.
+// Why returns a fixed report.
 func (b *Backend) Why(context.Context, wire.WhyQuestion) (json.RawMessage, error) {
 	return json.RawMessage(`{"requests":[]}`), nil
 }
 
-// KV is described at Why.
+// KV returns a fixed report.
 func (b *Backend) KV(context.Context, wire.KVQuestion) (json.RawMessage, error) {
 	return json.RawMessage(`{}`), nil
 }
 
-// Cancel makes a request that is held end so.
+// Cancel ends a held request as cancelled.
 func (b *Backend) Cancel(_ context.Context, id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -204,18 +204,18 @@ func (b *Backend) Cancel(_ context.Context, id string) bool {
 	return false
 }
 
-// EndThink finds nothing to end.
+// EndThink finds no request.
 func (b *Backend) EndThink(context.Context, string) bool { return false }
 
 type ownerKey struct{}
 
-// Owner is the number in the request's header X-Owner, 0 without one.
+// Owner returns the number in the request's header X-Owner, 0 without one.
 func (b *Backend) Owner(ctx context.Context) uint32 {
 	n, _ := ctx.Value(ownerKey{}).(uint32)
 	return n
 }
 
-// Clock is what a server under test calls now at first; a second passes with each progress event.
+// Clock is the time at the start of a test; each progress event advances it by a second.
 var Clock = time.Unix(1_700_000_000, 0)
 
 func (b *Backend) now() time.Time {
@@ -239,7 +239,7 @@ func Serve(t testing.TB, b *Backend, routes func(*api.Server) []api.Route) strin
 	return server.URL
 }
 
-// Do sends a request; the body of a GET is "". owner 0 is everybody.
+// Do sends a request; the body of a GET is "". owner 0 sends no X-Owner.
 func Do(t testing.TB, method, url, body string, owner int) (int, http.Header, string) {
 	t.Helper()
 	req, err := http.NewRequest(method, url, strings.NewReader(body))
@@ -289,17 +289,17 @@ func Events(t testing.TB, body string) (events []SSE) {
 	return events
 }
 
-// Text is a token of the answer, Think one of the thinking.
+// Text returns the event of a token of the answer.
 func Text(text string) wire.Event {
 	return wire.Event{Kind: wire.EventToken, Token: wire.Token{Text: []byte(text), Phase: wire.Output}}
 }
 
-// Think is described at Text.
+// Think returns the event of a token of the thinking.
 func Think(text string) wire.Event {
 	return wire.Event{Kind: wire.EventToken, Token: wire.Token{Text: []byte(text), Phase: wire.Thinking}}
 }
 
-// Call is the events of the index-th call, with its arguments in these parts.
+// Call returns the events of the index-th tool call, with its arguments in these parts.
 func Call(index int, id, name string, parts ...string) []wire.Event {
 	events := []wire.Event{{Kind: wire.EventToolCall, ToolCall: wire.ToolCallPart{Index: index, CallID: id, Name: name}}}
 	for _, p := range parts {
@@ -308,12 +308,12 @@ func Call(index int, id, name string, parts ...string) []wire.Event {
 	return events
 }
 
-// Progress is how far a prompt of ten tokens is, two of which were cached.
+// Progress returns a progress event for a prompt of ten tokens, two of them cached.
 func Progress(processed int) wire.Event {
 	return wire.Event{Kind: wire.EventProgress, Progress: wire.Progress{Processed: processed, Total: 10, Cached: 2}}
 }
 
-// EOS ends an answer of five tokens, one of them thinking, to a prompt of ten, two of which were cached.
+// EOS returns the end of an answer of five tokens, one of them thinking, to a prompt of ten, two of them cached.
 func EOS(reason wire.Reason) wire.Event {
 	return wire.Event{Kind: wire.EventEOS, EOS: wire.EOS{Reason: reason, Streamed: true, Usage: wire.Usage{PromptTokens: 10, CachedTokens: 2, CompletionTokens: 5, ThinkTokens: 1}}}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Fuzz sends bodies to a path: each gets an answer or an error of the API's form, and what was taken is a request that the
-// daemon takes too.
+// Fuzz sends bodies to a path. Each must get an answer or an error in the API's format, and the daemon must be able to parse
+// the request of an accepted body.
 func Fuzz(f *testing.F, routes func(*api.Server) []api.Route, path string, seeds ...string) {
 	for _, s := range seeds {
 		f.Add([]byte(s))
@@ -74,7 +74,7 @@ func Fuzz(f *testing.F, routes func(*api.Server) []api.Route, path string, seeds
 	})
 }
 
-// errorMessage is the message of an error: a string, or the member of an object. "" is none.
+// errorMessage returns the message of an error: a string, or a member of an object; "" if there is none.
 func errorMessage(raw json.RawMessage) (message string) {
 	var in struct{ Message string }
 	if json.Unmarshal(raw, &message) == nil {

@@ -17,7 +17,7 @@ import (
 
 // RunScripts runs the scripts of testdata against an API, each with a new server:
 //
-//	answer                   what the model says from now on, one event a line:
+//	answer                   the events of answers from now on, one per line:
 //	think TEXT               text TEXT             (quoted as Go does)
 //	call INDEX ID NAME PART…                       the parts of the arguments, quoted
 //	progress N               eos REASON [STOP]     error CODE MESSAGE
@@ -27,7 +27,7 @@ import (
 //	----
 //	the status, and the answer with its random ids as ID1, ID2, …
 //
-//	requests                 the requests since the last time, as frames
+//	requests                 the requests since the last "requests", as frames
 //	----
 func RunScripts(t *testing.T, routes func(*api.Server) []api.Route) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -84,7 +84,7 @@ func RunScripts(t *testing.T, routes func(*api.Server) []api.Route) {
 	}
 }
 
-// idNames gives random ids short names in the order in which they appear.
+// idNames replaces random ids by short names, in order of appearance.
 type idNames struct{ known []string }
 
 var randomID = regexp.MustCompile(`\b(?:[a-z]+[-_])?[0-9a-f]{24}\b`)
@@ -112,7 +112,7 @@ func (n *idNames) back(text string) string {
 	})
 }
 
-// parseEvents reads the lines of "answer".
+// parseEvents parses the lines of "answer".
 func parseEvents(input string) (events []wire.Event, err error) {
 	for line := range strings.Lines(input) {
 		kind, rest, _ := strings.Cut(strings.TrimSpace(line), " ")

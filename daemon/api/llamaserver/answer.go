@@ -11,15 +11,15 @@ import (
 
 type rawJSON = json.RawMessage
 
-// answer is one answer on its way.
+// answer is the state of one unfinished answer.
 type answer struct {
 	index int
 	req   *wire.Request
 	eos   *wire.EOS
 
-	newLine bool // in the text so far
+	newLine bool // the text has a newline
 
-	// Of an answer that comes whole.
+	// Without streaming.
 	text, think []byte
 	tokens      []int32
 	probs       []tokenProbs
@@ -56,10 +56,10 @@ type tokenProb struct {
 	Logprob float32 `json:"logprob"`
 }
 
-// anySlot: requests have no slots, so none is named.
+// anySlot is llama-server's value for no particular slot: requests have none here.
 const anySlot = -1
 
-// final is a whole answer, or the last chunk of a streamed one, whose text has gone out.
+// final is a whole answer, or the last chunk of a streamed one, without its text.
 type final struct {
 	Index      int          `json:"index"`
 	Content    string       `json:"content"`
@@ -105,7 +105,7 @@ func (a *answer) progress(p *wire.Progress) *chunk {
 	return &chunk{Index: a.index, Tokens: []int32{}, Slot: anySlot, Progress: &progress{p.Total, p.Cached, p.Processed, wire.Ms(max(p.Elapsed, 0))}}
 }
 
-// keep adds a token to an answer that comes whole.
+// keep adds a token to an answer without streaming.
 func (a *answer) keep(t *wire.Token) {
 	a.tokens = append(a.tokens, t.TokenID)
 	if t.HasLogprob {
@@ -138,7 +138,7 @@ func probsOf(t *wire.Token) tokenProbs {
 	return p
 }
 
-// final is the end of a, or those of its fields that were asked for.
+// final returns the whole answer or the last chunk, reduced to response_fields if there are any.
 func (c *completion) final(r *http.Request, a *answer) any {
 	u := &a.eos.Usage
 	f := &final{
@@ -159,7 +159,7 @@ func (c *completion) final(r *http.Request, a *answer) any {
 		f.Timings.AnswerPerToken = f.Timings.AnswerMs / float64(n-1)
 	}
 	facts := c.s.Facts()
-	if facts == nil { // it answered, so it is loaded
+	if facts == nil { // it was loading at the start; now it has answered
 		facts = new(api.Facts)
 	}
 	if room := facts.Context; u.PromptTokens+u.CompletionTokens > room || u.PromptTokens+u.CompletionTokens == room && a.eos.Reason == wire.Length {
@@ -185,7 +185,7 @@ func stopType(e *wire.EOS) string {
 	return "eos"
 }
 
-// promptText is the text of the prompt as the model read it: with what begins a sequence.
+// promptText returns the text of the prompt, special tokens included.
 func (c *completion) promptText(r *http.Request, req *wire.Request) string {
 	tokens := req.PromptTokens
 	if tokens == nil {
@@ -202,8 +202,8 @@ func (c *completion) promptText(r *http.Request, req *wire.Request) string {
 	return strings.ToValidUTF8(string(text), "\ufffd")
 }
 
-// pick returns the fields of an answer with these names. A name with slashes is a path into an object; the field is then
-// called by all of it. Names that lead nowhere are left out.
+// pick returns the fields of an answer with these names. A name with slashes is a path into an object, and the whole path
+// is the field's name in the result. Unknown names are skipped.
 func pick(f *final, fields []string) map[string]rawJSON {
 	whole := rawJSON(api.AppendJSON(nil, f))
 	picked := map[string]rawJSON{}

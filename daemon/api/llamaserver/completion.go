@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	maxAnswers = 128 // of one body: n_cmpl of each prompt
+	maxAnswers = 128 // per body: n_cmpl for each prompt
 	maxFields  = 64  // of response_fields
 )
 
-// completionTable is what differs from a request's own fields (docs/protocol.md).
+// completionTable lists the fields that differ from the request's fields in docs/protocol.md.
 var completionTable = slices.Concat(
 	api.Of(api.Taken, "prompt", "stream", "n_cmpl", "n", "return_tokens", "response_fields"),
 	api.Of(api.Ignored, "id", "metadata"),
@@ -40,7 +40,7 @@ type completionBody struct {
 	options
 }
 
-// answers is how many answers each prompt gets.
+// answers returns the number of answers per prompt.
 func (o *options) answers() (int, error) {
 	n := 1
 	for _, given := range []*int{o.Answers, o.N} {
@@ -57,12 +57,13 @@ func (o *options) answers() (int, error) {
 	return n, nil
 }
 
-// completion is one body on its way, with an answer for each prompt and repetition. Every answer is a request.
+// completion is the state of one HTTP request, with an answer for each prompt and repetition. Each answer is a request to
+// the daemon.
 type completion struct {
 	s     *api.Server
 	w     *api.Writer
 	id    string
-	facts *api.Facts // nil: the model was loading when it was asked
+	facts *api.Facts // nil: the model was loading
 
 	options
 	answers []*answer
@@ -73,7 +74,7 @@ type completion struct {
 
 func newCompletion(s *api.Server, w http.ResponseWriter) *completion {
 	c := &completion{s: s, w: s.NewWriter(w), id: api.NewID("cmpl-"), facts: s.Facts(), byID: map[string]*answer{}}
-	w.Header().Set("X-Request-Id", c.id) // bodies have no id; uma-cli why and /cancel take this one
+	w.Header().Set("X-Request-Id", c.id) // for uma-cli why and /cancel: bodies have no id
 	return c
 }
 
@@ -100,7 +101,7 @@ func (c *completion) read(r *http.Request) (list []*wire.Request, err error) {
 	}
 	req, err := body.Request(c.id, struct {
 		Prompt string `json:"prompt"`
-	}{"x"}) // takes the place of each prompt
+	}{"x"}) // a placeholder for each prompt
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +110,7 @@ func (c *completion) read(r *http.Request) (list []*wire.Request, err error) {
 		return nil, err
 	}
 	for _, p := range prompts {
-		// Markers are read as tokens: what /apply-template returns is a prompt for /completion.
+		// Control tokens are parsed, because the output of /apply-template is a prompt for /completion.
 		req.Prompt, req.PromptTokens, req.ParseSpecial = p.Text, nil, p.IsText()
 		if !p.IsText() {
 			if req.PromptTokens, err = p.Tokens(r.Context(), c.s, true, true); err != nil {
@@ -124,7 +125,7 @@ func (c *completion) read(r *http.Request) (list []*wire.Request, err error) {
 	return list, nil
 }
 
-// want notes what the body asks of the answers, and returns how many each prompt gets.
+// want sets the fields that a body's options determine, and returns the number of answers per prompt.
 func (c *completion) want(o *options, prompts int) (int, error) {
 	n, err := o.answers()
 	switch {
@@ -139,7 +140,7 @@ func (c *completion) want(o *options, prompts int) (int, error) {
 	return n, nil
 }
 
-// add adds n requests like req to list, each with its answer. They differ in their seeds.
+// add appends n copies of req with different seeds to list, each with its answer.
 func (c *completion) add(list []*wire.Request, req *wire.Request, n int) []*wire.Request {
 	for _, r := range api.Answers(req, c.id, len(c.answers), n) {
 		a := &answer{index: len(c.answers), req: r, tokens: []int32{}}
@@ -149,7 +150,7 @@ func (c *completion) add(list []*wire.Request, req *wire.Request, n int) []*wire
 	return list
 }
 
-// run asks, and writes what comes.
+// run starts the requests and writes their answers.
 func (c *completion) run(r *http.Request, requests []*wire.Request) {
 	c.open = len(requests)
 	stream, err := c.s.Start(r.Context(), requests...)
@@ -161,7 +162,7 @@ func (c *completion) run(r *http.Request, requests []*wire.Request) {
 	c.s.Follow(c.w, stream, func(ev *wire.Event) bool { c.take(r, ev); return !c.done })
 }
 
-// take turns an event into chunks.
+// take handles an event: it writes or collects chunks.
 func (c *completion) take(r *http.Request, ev *wire.Event) {
 	a := c.byID[ev.ID]
 	switch {
@@ -183,7 +184,7 @@ func (c *completion) take(r *http.Request, ev *wire.Event) {
 	}
 }
 
-// end is the end of one answer, and with the last of them the end of all.
+// end ends an answer, and with the last one the HTTP response.
 func (c *completion) end(r *http.Request, a *answer, e *wire.EOS) {
 	eos := *e
 	a.eos = &eos
@@ -204,7 +205,7 @@ func (c *completion) end(r *http.Request, a *answer, e *wire.EOS) {
 	c.w.JSON(http.StatusOK, all)
 }
 
-// fail ends all answers with an error: as the status, or as a last event where chunks have gone out.
+// fail ends all answers with an error: as the status or, after the first chunk, as a last event.
 func (c *completion) fail(e *api.Error) {
 	if c.done {
 		return
@@ -218,7 +219,7 @@ func (c *completion) fail(e *api.Error) {
 	fail(c.w, e)
 }
 
-// wantsField reports whether response_fields, if there are any, name a field or one within it.
+// wantsField reports whether response_fields is absent, or names a field or one within it.
 func (c *completion) wantsField(name string) bool {
 	return len(c.Fields) == 0 || slices.ContainsFunc(c.Fields, func(f string) bool {
 		return f == name || strings.HasPrefix(f, name+"/")

@@ -8,7 +8,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// infillTable is completionTable with the parts of a file in place of the prompt.
+// infillTable is completionTable with the parts of a file instead of the prompt.
 var infillTable = func() api.Table {
 	table := api.Of(api.Taken, "input_prefix", "input_suffix", "input_extra")
 	for _, f := range completionTable {
@@ -78,7 +78,7 @@ func (c *completion) readInfill(r *http.Request) ([]*wire.Request, error) {
 	}
 	req, err := body.Request(c.id, struct {
 		Prompt string `json:"prompt"`
-	}{"x"}) // takes the place of the file
+	}{"x"}) // a placeholder for the file
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,8 @@ func (c *completion) readInfill(r *http.Request) ([]*wire.Request, error) {
 	return c.add(nil, req, 1), nil
 }
 
-// fileTokens are what begins a sequence, the other files, and the file that is filled in. A marker in a file is text.
+// fileTokens returns the prompt: the special tokens at the start of a sequence, the other files, and the file to complete.
+// Control tokens in files are plain text.
 func (c *completion) fileTokens(r *http.Request, in *infillBody) (tokens []int32, err error) {
 	text := func(s string, special bool) {
 		if err == nil {
@@ -110,20 +111,20 @@ func (c *completion) fileTokens(r *http.Request, in *infillBody) (tokens []int32
 	return append(tokens, c.facts.Infill[2]), err
 }
 
-// Markers of a repository of files, where a model has them, and what stands between files where it has not.
+// Markers of repositories and files, and the separator of files for models without them.
 var (
 	repoMarkers = []string{"<|repo_name|>", "<|fim_repo|>", "<repo_name>", "<reponame>"}
 	fileMarkers = []string{"<|file_sep|>", "<|file_separator|>", "<file_sep>"}
 )
 
 const (
-	repoName  = "myproject" // what llama-server calls every repository
-	fileName  = "filename"  // and the file that is filled in
-	extraName = "tmp"       // and other files without a name
+	repoName  = "myproject" // llama-server's name of every repository,
+	fileName  = "filename"  // of the file to complete,
+	extraName = "tmp"       // and of other files without a name
 	snippet   = "\n\n--- snippet ---\n\n"
 )
 
-// extra adds other files, which stand before the one that is filled in.
+// extra adds the other files, which precede the file to complete.
 func (c *completion) extra(r *http.Request, files []extraFile, tokens *[]int32, text func(string)) {
 	if len(files) == 0 {
 		return
@@ -152,7 +153,7 @@ func (c *completion) extra(r *http.Request, files []extraFile, tokens *[]int32, 
 	}
 }
 
-// marker is the first of these names that is a token, nil if none is.
+// marker returns the token of the first name that is one, nil if none is.
 func (c *completion) marker(r *http.Request, names []string) *int32 {
 	for _, name := range names {
 		if t, err := c.s.Tokenize(r.Context(), name, false, true); err == nil && len(t) == 1 {

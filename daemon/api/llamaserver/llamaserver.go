@@ -1,5 +1,5 @@
-// Package llamaserver is the API of llama.cpp's llama-server, as far as it is not OpenAI's: completions in its own form, tokens,
-// templates, properties and slots. Names, shapes and defaults are those of its README and tests, as of August 2026.
+// Package llamaserver is the API of llama.cpp's llama-server, apart from OpenAI's endpoints: /completion, /infill, tokens,
+// templates, properties and slots. Names, formats and defaults are those of its README and tests, as of August 2026.
 package llamaserver
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Routes are the endpoints. /completions is llama-server's own form there too; OpenAI's is /v1/completions.
+// Routes returns the endpoints. /completions has llama-server's format, /v1/completions OpenAI's.
 func Routes(s *api.Server) (routes []api.Route) {
 	get := func(path string, handle func(*api.Server, http.ResponseWriter, *http.Request)) {
 		routes = append(routes, api.Route{Method: http.MethodGet, Path: path, Handle: func(w http.ResponseWriter, r *http.Request) { handle(s, w, r) }})
@@ -32,7 +32,7 @@ func Routes(s *api.Server) (routes []api.Route) {
 	get("/props", serveProps)
 	post("/props", refuse("properties are set by the options that uma-serve is started with"))
 	get("/slots", serveSlots)
-	post("/slots/{id}", refuse("prompts are saved and restored without being asked; GET /kv shows them, POST /kv drops or pins one"))
+	post("/slots/{id}", refuse("prompts are saved and restored automatically; GET /kv shows them, POST /kv drops or pins one"))
 	get("/lora-adapters", func(s *api.Server, w http.ResponseWriter, _ *http.Request) {
 		s.NewWriter(w).JSON(http.StatusOK, []struct{}{})
 	})
@@ -46,7 +46,7 @@ func Routes(s *api.Server) (routes []api.Route) {
 	return routes
 }
 
-// Tables are the fields of each endpoint's body, by its path.
+// Tables returns the table of each endpoint's fields, by its path.
 func Tables() map[string]api.Table {
 	return map[string]api.Table{
 		"/completion": completionTable, "/infill": infillTable, "/tokenize": tokenizeTable, "/detokenize": detokenizeTable,
@@ -54,7 +54,7 @@ func Tables() map[string]api.Table {
 	}
 }
 
-// fail answers with an error; llama-server's form is OpenAI's.
+// fail answers with an error; llama-server's format is OpenAI's.
 func fail(w *api.Writer, err error) {
 	e := api.AsError(err)
 	e.ID = ""
@@ -72,19 +72,19 @@ type details struct {
 	Type    string `json:"type"`
 }
 
-// refuse answers that this server does not do a thing, and why.
+// refuse returns a handler that answers an unsupported endpoint with the reason.
 func refuse(why string) func(*api.Server, http.ResponseWriter, *http.Request) {
 	return func(s *api.Server, w http.ResponseWriter, r *http.Request) {
 		s.NewWriter(w).JSON(http.StatusNotImplemented, failure{details{http.StatusNotImplemented, r.URL.Path + " is not supported: " + why, "not_supported_error"}})
 	}
 }
 
-// loading is what is answered where the model must be known.
+// loading answers a request that needs the model while it loads.
 func loading() *api.Error {
 	return &api.Error{Code: wire.ModelUnready, Message: "Loading model"}
 }
 
-// readTable reads a body, all of whose fields must be in its table unless others are fields of a request.
+// readTable parses a body. A field without a row in the table must be one of a request, where the endpoint accepts those.
 func readTable(r *http.Request, table api.Table, dst any, requests bool) (*api.Body, error) {
 	raw, err := api.ReadBody(r)
 	if err != nil {
@@ -95,7 +95,7 @@ func readTable(r *http.Request, table api.Table, dst any, requests bool) (*api.B
 		return nil, err
 	}
 	if extra := body.Passed(); !requests && len(extra) > 0 {
-		return nil, api.Refuse(`field "` + extra[0] + `" is not known here; docs/http.md lists those that are`)
+		return nil, api.Refuse(`field "` + extra[0] + `" is unknown; docs/http.md lists the fields`)
 	}
 	return body, body.Into(dst)
 }

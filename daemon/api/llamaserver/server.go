@@ -8,7 +8,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// serveHealth answers GET /v1/health as llama-server does; GET /health says more.
+// serveHealth answers GET /v1/health like llama-server; GET /health says more.
 func serveHealth(s *api.Server, w http.ResponseWriter, _ *http.Request) {
 	out, h := s.NewWriter(w), s.Health()
 	switch h.Status {
@@ -65,7 +65,7 @@ func serveProps(s *api.Server, w http.ResponseWriter, _ *http.Request) {
 	out.JSON(http.StatusOK, &p)
 }
 
-// slot is a place for a request. Requests of all users share the places, so it tells no more than whether it is taken.
+// slot is one of llama-server's slots. It shows only whether it is busy: other users may have the request.
 type slot struct {
 	ID          int  `json:"id"`
 	Context     int  `json:"n_ctx"`
@@ -73,7 +73,7 @@ type slot struct {
 	Processing  bool `json:"is_processing"`
 }
 
-// serveSlots answers GET /slots: as many slots as requests can run at once, the first of them taken by those that do.
+// serveSlots answers GET /slots: one slot for each request that can run (--parallel), the first ones busy.
 func serveSlots(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	out, facts := s.NewWriter(w), s.Facts()
 	if facts == nil {
@@ -94,13 +94,13 @@ func serveSlots(s *api.Server, w http.ResponseWriter, r *http.Request) {
 
 var controlTable = append(api.Of(api.Taken, "id", "action"), api.Of(api.Ignored, "model")...)
 
-// Actions of /v1/chat/completions/control. cancel is not llama-server's.
+// Actions of /v1/chat/completions/control. llama-server has no cancel.
 const (
 	actionEndThink = "reasoning_end"
 	actionCancel   = "cancel"
 )
 
-// serveControl answers POST /v1/chat/completions/control: the thinking of an answer is ended, or the answer.
+// serveControl answers POST /v1/chat/completions/control: it ends the thinking of an answer, or cancels it.
 func serveControl(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	out := s.NewWriter(w)
 	var in struct {

@@ -7,7 +7,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// settings are how an answer is made, in llama-server's words.
+// settings are the generation settings, with llama-server's names.
 type settings struct {
 	Seed             uint64   `json:"seed"`
 	Temperature      float32  `json:"temperature"`
@@ -47,7 +47,7 @@ type settings struct {
 	Grammar          string   `json:"grammar"`
 	Samplers         []string `json:"samplers"`
 	PostSampling     bool     `json:"post_sampling_probs"`
-	LoRA             []bias   `json:"lora"` // none are loaded
+	LoRA             []bias   `json:"lora"` // always empty
 }
 
 type bias struct {
@@ -56,13 +56,13 @@ type bias struct {
 }
 
 const (
-	// randomSeed is what llama-server shows where each request has a new seed.
+	// randomSeed is llama-server's value for a new seed per request.
 	randomSeed = math.MaxUint32
-	// Adaptive sampling is not served; llama-server shows these where it is off.
+	// llama-server's values when adaptive sampling is off; this server has none.
 	adaptiveTarget, adaptiveDecay = -1, 0.9
 )
 
-// settingsOf are those of a request.
+// settingsOf returns the settings of a request.
 func settingsOf(r *wire.Request, facts *api.Facts, stream bool) *settings {
 	p := &r.Sampling
 	s := &settings{

@@ -14,7 +14,7 @@ import (
 var (
 	tokenizeTable   = api.Of(api.Taken, "content", "add_special", "parse_special", "with_pieces")
 	detokenizeTable = api.Of(api.Taken, "tokens")
-	// templateTable is what differs from the fields of a request, most of which change nothing here.
+	// templateTable lists the fields that differ from a request's; most of a request's fields have no effect here.
 	templateTable = slices.Concat(
 		api.Of(api.Taken, "messages"),
 		api.Of(api.Ignored, "id", "metadata", "stream", "stream_options", "n"),
@@ -31,7 +31,7 @@ type tokenizeBody struct {
 
 type tokenPiece struct {
 	ID    int32 `json:"id"`
-	Piece any   `json:"piece"` // a string, or bytes as numbers where they are not UTF-8
+	Piece any   `json:"piece"` // a string, or an array of bytes if it is not UTF-8
 }
 
 // serveTokenize answers POST /tokenize.
@@ -52,7 +52,7 @@ func serveTokenize(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// tokenize returns tokens; pieces too if they are wanted, which are nil otherwise.
+// tokenize returns the tokens of a body, and their pieces if the body asks for them.
 func tokenize(s *api.Server, r *http.Request) (tokens []int32, pieces []tokenPiece, err error) {
 	var in tokenizeBody
 	if _, err := readTable(r, tokenizeTable, &in, false); err != nil {
@@ -88,7 +88,7 @@ func tokenize(s *api.Server, r *http.Request) (tokens []int32, pieces []tokenPie
 	return tokens, pieces, nil
 }
 
-// readContent reads a text, or texts and token ids. Nothing has no tokens.
+// readContent parses a text, or texts and token ids. Absent content has no tokens.
 func readContent(raw rawJSON) (in api.Input, err error) {
 	var list []rawJSON
 	switch {
@@ -127,11 +127,11 @@ func serveDetokenize(s *api.Server, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out.JSON(http.StatusOK, struct {
-		Content string `json:"content"` // what is not UTF-8 is U+FFFD
+		Content string `json:"content"` // invalid UTF-8 becomes U+FFFD
 	}{string(text)})
 }
 
-// rendered is what the model would read of a conversation.
+// rendered returns the prompt of a conversation.
 func rendered(s *api.Server, r *http.Request) (*api.Prompt, error) {
 	var in struct {
 		Messages rawJSON `json:"messages"`

@@ -41,7 +41,7 @@ type generateLine struct {
 	*metrics
 }
 
-// metrics are of the last line. Times are in nanoseconds.
+// metrics are fields of the last line. Times are in nanoseconds.
 type metrics struct {
 	Total          int64 `json:"total_duration"`
 	Load           int64 `json:"load_duration"` // 0: the model is loaded
@@ -62,40 +62,40 @@ type tokenLogprob struct {
 	Bytes   []int   `json:"bytes,omitempty"` // a []byte would be base64
 }
 
-// answer is one answer on its way.
+// answer is the state of one unfinished answer.
 type answer struct {
 	s      *api.Server
 	w      *api.Writer
 	id     string
 	began  time.Time
-	model  string // as the client called it
+	model  string // the client's name for it
 	chat   bool
 	stream bool
 	done   bool
-	// context is what the model has read and written at the end, nil where that is not told.
+	// context holds the tokens of prompt and answer at the end; nil if the API does not return them.
 	context func(written []int32) []int32
 
 	written []int32 // tokens, if context is not nil
-	part    part    // what has come since the last line
+	part    part    // since the last line
 }
 
-// part is what a line tells.
+// part is the content of a line.
 type part struct {
 	text, think string
 	calls       []call
 	logprobs    []logprob
 
-	open      *call // a call whose arguments are not complete
+	open      *call // a call with incomplete arguments
 	arguments []byte
 }
 
 func newAnswer(s *api.Server, w http.ResponseWriter, chat bool) *answer {
 	a := &answer{s: s, w: s.NewWriter(w), id: api.NewID("ollama-"), began: s.Now(), chat: chat}
-	w.Header().Set("X-Request-Id", a.id) // bodies have no id; uma-cli why and /cancel take this one
+	w.Header().Set("X-Request-Id", a.id) // for uma-cli why and /cancel: bodies have no id
 	return a
 }
 
-// begin notes what all bodies have.
+// begin sets the fields that all bodies have.
 func (a *answer) begin(b *commonBody) {
 	a.model, a.stream = b.Model, b.Stream == nil || *b.Stream
 	if a.model == "" {
@@ -103,7 +103,7 @@ func (a *answer) begin(b *commonBody) {
 	}
 }
 
-// loaded answers a body that asks nothing: the model is loaded, and stays so.
+// loaded answers a body without a prompt, which asks ollama to load the model.
 func (a *answer) loaded(b *commonBody) {
 	if a.s.Facts() == nil {
 		a.fail(&api.Error{Code: wire.ModelUnready, Message: "the model is loading"})
@@ -116,7 +116,7 @@ func (a *answer) loaded(b *commonBody) {
 	a.w.JSON(http.StatusOK, a.line(reason, nil))
 }
 
-// run asks, and writes what comes.
+// run starts the request and writes its answer.
 func (a *answer) run(r *http.Request, req *wire.Request) {
 	stream, err := a.s.Start(r.Context(), req)
 	if err != nil {
@@ -164,7 +164,7 @@ func (a *answer) token(t *wire.Token) {
 	a.tell()
 }
 
-// toolCall adds a part of a call. A client gets calls whole.
+// toolCall adds a part of a tool call. ollama's API has only complete calls.
 func (a *answer) toolCall(t *wire.ToolCallPart) {
 	p := &a.part
 	if t.Name != "" {
@@ -175,7 +175,7 @@ func (a *answer) toolCall(t *wire.ToolCallPart) {
 	p.arguments = append(p.arguments, t.Arguments...)
 }
 
-// close completes the call that is open. One that the end of the answer cut off is left out.
+// close completes the open call. It drops a call that the end of the answer cut off.
 func (p *part) close() {
 	if p.open == nil {
 		return
@@ -190,7 +190,7 @@ func (p *part) close() {
 	p.open, p.arguments = nil, nil
 }
 
-// tell writes what has come, if the answer streams.
+// tell writes the part since the last line, if the answer streams.
 func (a *answer) tell() {
 	if p := &a.part; a.stream && (p.text != "" || p.think != "" || p.calls != nil || p.logprobs != nil) {
 		a.w.Line(a.line("", nil))
@@ -217,7 +217,7 @@ func (a *answer) end(e *wire.EOS) {
 	a.w.JSON(http.StatusOK, last)
 }
 
-// line is what has come since the last line; with a reason it is the last.
+// line returns the line for the part since the last one; with a reason it is the last line.
 func (a *answer) line(reason string, m *metrics) any {
 	p := a.part
 	a.part = part{open: p.open, arguments: p.arguments}
@@ -232,7 +232,7 @@ func (a *answer) line(reason string, m *metrics) any {
 	return l
 }
 
-// fail ends the answer with an error: as its status, or as a last line.
+// fail ends the answer with an error: as its status or, after the first line, as a last line.
 func (a *answer) fail(e *api.Error) {
 	if a.done {
 		return

@@ -59,7 +59,7 @@ func serveGenerate(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	a.run(r, req)
 }
 
-// generate makes the request of a body: a raw prompt, a file to fill in, or a message.
+// generate translates a body into a request: a raw prompt, fill-in-the-middle, or a message.
 func (a *answer) generate(r *http.Request, body *api.Body, in *generateBody) (*wire.Request, error) {
 	switch {
 	case len(in.Images) > 0:
@@ -67,7 +67,7 @@ func (a *answer) generate(r *http.Request, body *api.Body, in *generateBody) (*w
 	case in.Raw && (in.System != "" || len(in.Context) > 0):
 		return nil, api.Refuse(`field "raw" is true: "system" and "context" have no place in a raw prompt`)
 	case in.Suffix != "" && (in.Raw || in.System != "" || len(in.Context) > 0):
-		return nil, api.Refuse(`field "suffix" goes with a "prompt" alone, without "raw", "system" and "context"`)
+		return nil, api.Refuse(`field "suffix" cannot be combined with "raw", "system" or "context"`)
 	case in.Suffix != "":
 		return in.request(a.id, body, struct {
 			Prompt string `json:"prompt"`
@@ -93,13 +93,13 @@ func (a *answer) generate(r *http.Request, body *api.Body, in *generateBody) (*w
 		a.context = func(written []int32) []int32 {
 			p, err := a.s.Render(r.Context(), req)
 			if err != nil {
-				return nil // the request was answered, so its client has gone
+				return nil // ended by the client
 			}
 			return slices.Concat(p.Tokens, written)
 		}
 		return req, nil
 	}
-	// The template's rendering follows what was read and written before; what begins a sequence is there already.
+	// The rendered message continues the earlier tokens, which begin with the BOS.
 	p, err := a.s.Render(r.Context(), req)
 	if err != nil {
 		return nil, err

@@ -9,8 +9,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// common is what differs from a request's own fields (docs/protocol.md) in both endpoints. format, think, tools, logprobs and
-// top_logprobs are fields of a request.
+// common lists the fields of both endpoints that differ from the request's fields in docs/protocol.md. format, think,
+// tools, logprobs and top_logprobs are fields of a request.
 var common = slices.Concat(
 	api.Of(api.Taken, "model", "stream", "options", "keep_alive"),
 	api.Of(api.Ignored, "truncate", "shift", "id", "metadata"),
@@ -33,10 +33,10 @@ var generateTable = slices.Concat(
 	},
 )
 
-// optionsTable is the members of options. Sampling has the names of a request's fields.
+// optionsTable lists the members of "options". The sampling options have the names of a request's fields.
 var optionsTable = slices.Concat(
 	api.Of(api.Taken, "num_predict"),
-	// How a model is loaded: it is, already.
+	// Options of loading a model, which is already loaded.
 	api.Of(api.Ignored, "num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "use_mlock", "num_thread", "numa", "low_vram", "f16_kv", "vocab_only",
 		"num_keep", "penalize_newline", "draft_num_predict"),
 	api.Table{{Name: "messages", Use: api.Refused, Why: "it is no option"}, {Name: "prompt", Use: api.Refused, Why: "it is no option"}},
@@ -49,13 +49,13 @@ type commonBody struct {
 	KeepAlive rawJSON `json:"keep_alive"` // a number of seconds, or a duration
 }
 
-// unload reports whether a body without a question asks that the model leaves the memory.
+// unload reports whether a body without a prompt asks to unload the model (keep_alive 0).
 func (b *commonBody) unload() bool {
 	s := strings.Trim(string(b.KeepAlive), `"`)
 	return s == "0" || s == "0s" || s == "0m"
 }
 
-// request makes the request of a body: what its members and its options say, and more.
+// request translates a body's members and options, and more, into a request.
 func (b *commonBody) request(id string, body *api.Body, more any) (*wire.Request, error) {
 	if b.Options != nil {
 		options, err := optionsTable.Read(b.Options)
@@ -113,7 +113,7 @@ type callFunction struct {
 	Arguments rawJSON `json:"arguments"` // an object
 }
 
-// wireMessage is a message as package wire reads it.
+// wireMessage is a message in the format of package wire.
 type wireMessage struct {
 	Role       string     `json:"role"`
 	Content    string     `json:"content"`

@@ -11,7 +11,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// details are what lists say of a model.
+// details are the properties of a model in lists.
 type details struct {
 	Parent   string   `json:"parent_model"`
 	Format   string   `json:"format"`
@@ -26,7 +26,7 @@ func detailsOf(f *api.Facts) details {
 	return details{Format: "gguf", Family: arch, Families: []string{arch}, Size: count(f.Model.Parameters), Type: f.FileType()}
 }
 
-// count is a number of parameters as ollama writes it.
+// count formats a number of parameters like ollama ("8.0B").
 func count(n uint64) string {
 	switch {
 	case n >= 1e9:
@@ -37,7 +37,7 @@ func count(n uint64) string {
 	return fmt.Sprintf("%.2fK", float64(n)/1e3)
 }
 
-// digest tells models apart. It is not a sum of the file, which would take long.
+// digest identifies a model. It is no hash of the file, which would take long.
 func digest(f *api.Facts) string {
 	return fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%s %d %d", f.Model.Path, f.Model.Bytes, f.Model.Parameters)))
 }
@@ -78,7 +78,7 @@ type running struct {
 	Context int     `json:"context_length"`
 }
 
-// never is how long a model stays loaded, in years: clients show such a time as never.
+// never is the time until the model expires, in years: clients show it as "never".
 const never = 100
 
 func servePS(s *api.Server, w http.ResponseWriter, _ *http.Request) {
@@ -123,11 +123,11 @@ func serveShow(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	out := s.NewWriter(w)
 	var in struct {
 		Model string `json:"model"`
-		Name  string `json:"name"` // what it was called before
+		Name  string `json:"name"` // older clients
 	}
 	body, err := read(r, showTable, &in)
 	if err == nil && len(body.Passed()) > 0 {
-		err = api.Refuse(`field "` + body.Passed()[0] + `" is not known here; docs/http.md lists those that are`)
+		err = api.Refuse(`field "` + body.Passed()[0] + `" is unknown; docs/http.md lists the fields`)
 	}
 	if in.Model == "" {
 		in.Model = in.Name
@@ -158,7 +158,7 @@ func serveShow(s *api.Server, w http.ResponseWriter, r *http.Request) {
 			arch + ".attention.head_count_kv": m.KVHeads, arch + ".vocab_size": m.VocabSize,
 		},
 	}
-	if m.ChatTemplate { // the server finds a form of calls for every template
+	if m.ChatTemplate { // every chat template has a syntax of tool calls
 		sh.Capabilities = append(sh.Capabilities, "tools")
 	}
 	if m.Thinks {

@@ -11,12 +11,12 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// APIVersion is the version of ollama whose API this is. Clients compare it with the oldest that they can use.
+// APIVersion is the version of ollama whose API this is. Clients check it against the oldest version that they support.
 const APIVersion = "0.17.4"
 
 type rawJSON = json.RawMessage
 
-// Routes are the endpoints.
+// Routes returns the endpoints.
 func Routes(s *api.Server) (routes []api.Route) {
 	add := func(method, path string, handle func(*api.Server, http.ResponseWriter, *http.Request)) {
 		routes = append(routes, api.Route{Method: method, Path: path, Handle: func(w http.ResponseWriter, r *http.Request) { handle(s, w, r) }})
@@ -38,12 +38,12 @@ func Routes(s *api.Server) (routes []api.Route) {
 	return routes
 }
 
-// Tables are the fields of each endpoint's body, by its path.
+// Tables returns the table of each endpoint's fields, by its path.
 func Tables() map[string]api.Table {
 	return map[string]api.Table{"/api/chat": chatTable, "/api/generate": generateTable, "/api/show": showTable, "options": optionsTable}
 }
 
-// Greet answers GET / of ollama's clients, which ask it whether a server runs; next answers the others.
+// Greet answers GET / of ollama's clients, which check with it whether a server runs; next answers other clients.
 func Greet(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		agent := strings.ToLower(r.UserAgent())
@@ -61,21 +61,21 @@ type failure struct {
 	Error string `json:"error"`
 }
 
-// Fail answers with an error, as its status and a body of ollama's form.
+// Fail answers with an error: its status, and a body in ollama's format.
 func Fail(w *api.Writer, e *api.Error) {
 	w.RetryAfter(e)
 	status, _ := wire.HTTPStatus(e.Code)
 	w.JSON(status, failure{e.Message})
 }
 
-// refuse answers that this server does not do a thing, and why.
+// refuse returns a handler that answers an unsupported endpoint with the reason.
 func refuse(why string) func(*api.Server, http.ResponseWriter, *http.Request) {
 	return func(s *api.Server, w http.ResponseWriter, r *http.Request) {
 		s.NewWriter(w).JSON(http.StatusNotImplemented, failure{r.URL.Path + " is not supported: " + why})
 	}
 }
 
-// read reads a body. What is in no row of the table must be a field of a request.
+// read parses a body. A field without a row in the table must be one of a request.
 func read(r *http.Request, table api.Table, dst any) (*api.Body, error) {
 	raw, err := api.ReadBody(r)
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 
 type rawJSON = json.RawMessage
 
-// jsonText is s as JSON, where null has to be told from a text.
+// jsonText encodes s for a field that may also be null.
 func jsonText(s string) rawJSON { return api.AppendJSON(nil, s) }
 
 var null = rawJSON("null")
 
 type timings = api.Timings
 
-// answerObject is what clients read: a whole answer or a chunk.
+// answerObject is a whole answer or a chunk.
 type answerObject struct {
 	ID          string        `json:"id"`
 	Object      string        `json:"object"`
@@ -39,7 +39,7 @@ type choicePart struct {
 	Logprobs any      `json:"logprobs"`          // *chatLogprobs, *textLogprobs or nil
 	Finish   *string  `json:"finish_reason"`
 
-	timings *timings // of the chunk that this part is alone in
+	timings *timings // for a chunk with only this part
 }
 
 type message struct {
@@ -49,7 +49,7 @@ type message struct {
 	ToolCalls []toolCall `json:"tool_calls,omitempty"`
 }
 
-// toolCall is a call, or in a chunk a part of one: the first has the id and the name, the others more of the arguments.
+// toolCall is a tool call. In a chunk it is a part: the first one has id and name, the following ones have arguments.
 type toolCall struct {
 	Index    *int         `json:"index,omitempty"` // in chunks
 	ID       string       `json:"id,omitempty"`
@@ -105,16 +105,16 @@ type usage struct {
 	} `json:"completion_tokens_details"`
 }
 
-// choice is one answer on its way.
+// choice is the state of one unfinished answer.
 type choice struct {
 	index  int
-	again  bool   // another choice has the same prompt
-	echo   string // the prompt, which the text begins with
-	begun  bool   // a chunk has gone out
+	again  bool   // an earlier choice has the same prompt
+	echo   string // the prompt that precedes the text ("echo")
+	begun  bool   // a chunk was written
 	offset int    // characters of text so far, for completions' logprobs
 	eos    *wire.EOS
 
-	// Of an answer that comes whole.
+	// Without streaming.
 	text, think []byte
 	probs       []chatLogprob
 	legacy      textLogprobs
@@ -128,7 +128,7 @@ func (o *object) of(kind string, parts []*choicePart) *answerObject {
 	return &answerObject{ID: o.id, Object: kind, Created: o.created.Unix(), Model: o.model, Fingerprint: o.fingerprint, Choices: parts}
 }
 
-// chunkOf is a chunk of these parts.
+// chunkOf returns a chunk with these parts.
 func (o *object) chunkOf(parts ...*choicePart) *answerObject {
 	kind := "text_completion"
 	if o.chat {
@@ -141,7 +141,7 @@ func (o *object) chunkOf(parts ...*choicePart) *answerObject {
 	return a
 }
 
-// first is what a choice begins with before its first token: a chat's role, or the prompt that is echoed. nil: nothing.
+// first returns the part before the first token: a chat's role, or the echoed prompt; nil if there is none.
 func (o *object) first(ch *choice) *choicePart {
 	switch {
 	case o.chat:
@@ -152,7 +152,7 @@ func (o *object) first(ch *choice) *choicePart {
 	return nil
 }
 
-// token is the part of a token. Completions have no place for thinking: there it is left out. nil: there is nothing to say.
+// token returns the part for a token, nil if it is empty. Completions omit thinking: their format has no field for it.
 func (o *object) token(ch *choice, t *wire.Token) *choicePart {
 	if !o.chat && t.Phase == wire.Thinking || len(t.Text) == 0 && !t.HasLogprob {
 		return nil
@@ -162,7 +162,7 @@ func (o *object) token(ch *choice, t *wire.Token) *choicePart {
 	switch {
 	case !o.chat:
 		part.Text = &text
-	case text == "": // log-probabilities alone
+	case text == "": // only log-probabilities
 		part.Delta = &message{}
 	case t.Phase == wire.Thinking:
 		part.Delta = &message{Reasoning: &text}
@@ -182,7 +182,7 @@ func (o *object) token(ch *choice, t *wire.Token) *choicePart {
 	return part
 }
 
-// toolCall is the part of a call's part.
+// toolCall returns the part for a part of a tool call.
 func (o *object) toolCall(ch *choice, t *wire.ToolCallPart) *choicePart {
 	c := toolCall{Index: &t.Index, Function: functionCall{Name: t.Name, Arguments: string(t.Arguments)}}
 	if t.Name != "" {
@@ -191,7 +191,7 @@ func (o *object) toolCall(ch *choice, t *wire.ToolCallPart) *choicePart {
 	return &choicePart{Index: ch.index, Delta: &message{ToolCalls: []toolCall{c}}}
 }
 
-// last is the part that ends a choice, with the reason.
+// last returns the part that ends a choice, with finish_reason.
 func (o *object) last(ch *choice) *choicePart {
 	reason, empty := string(ch.eos.Reason), ""
 	part := &choicePart{Index: ch.index, Finish: &reason, timings: timingsOf([]*choice{ch})}
@@ -203,7 +203,7 @@ func (o *object) last(ch *choice) *choicePart {
 	return part
 }
 
-// keep adds a token to an answer that comes whole.
+// keep adds a token to an answer without streaming.
 func (o *object) keep(ch *choice, t *wire.Token) {
 	if t.Phase == wire.Thinking {
 		ch.think = append(ch.think, t.Text...)
@@ -220,7 +220,7 @@ func (o *object) keep(ch *choice, t *wire.Token) {
 	ch.offset += utf8.RuneCount(t.Text)
 }
 
-// keepCall adds a part of a call to an answer that comes whole.
+// keepCall adds a part of a tool call to an answer without streaming.
 func (ch *choice) keepCall(t *wire.ToolCallPart) {
 	if t.Name != "" {
 		ch.calls = append(ch.calls, toolCall{ID: t.CallID, Type: "function", Function: functionCall{Name: t.Name}})
@@ -230,7 +230,7 @@ func (ch *choice) keepCall(t *wire.ToolCallPart) {
 	}
 }
 
-// whole is the whole answer.
+// whole returns the choice of an answer without streaming.
 func (o *object) whole(choices []*choice) *answerObject {
 	kind := "text_completion"
 	if o.chat {
@@ -265,7 +265,7 @@ func (o *object) whole(choices []*choice) *answerObject {
 	return a
 }
 
-// finite is a log-probability as JSON can hold it.
+// finite bounds a log-probability to a finite value, which JSON can hold.
 func finite(p float32) float32 {
 	if !(p >= wire.MinLogprob) { // also NaN
 		return wire.MinLogprob
@@ -289,7 +289,7 @@ func chatLogprobOf(t *wire.Token) chatLogprob {
 	return l
 }
 
-// add appends a token. Of two alternatives with one text the more probable counts.
+// add appends a token. Of two alternatives with the same text it keeps the more probable one.
 func (l *textLogprobs) add(t *wire.Token, offset int) {
 	top := make(map[string]float32, len(t.Top))
 	for i := range t.Top {
@@ -302,7 +302,7 @@ func (l *textLogprobs) add(t *wire.Token, offset int) {
 	l.Top, l.Offsets = append(l.Top, top), append(l.Offsets, offset)
 }
 
-// usageOf counts all choices. Those of one prompt have its tokens once: they share it.
+// usageOf sums up all choices. A prompt shared by several choices counts once.
 func usageOf(choices []*choice) *usage {
 	u := new(usage)
 	for _, ch := range choices {
@@ -318,7 +318,7 @@ func usageOf(choices []*choice) *usage {
 	return u
 }
 
-// timingsOf are those of the only choice, nil where there are several.
+// timingsOf returns the timings of a single choice, nil for several.
 func timingsOf(choices []*choice) *timings {
 	if len(choices) != 1 {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// chatTable is what differs from a request's own fields (docs/protocol.md).
+// chatTable lists the fields that differ from the request's fields in docs/protocol.md.
 var chatTable = slices.Concat(
 	api.Of(api.Taken, "messages", "stream", "stream_options", "n"),
 	api.Of(api.Ignored, "id", "metadata"),
@@ -19,7 +19,7 @@ var chatTable = slices.Concat(
 	},
 )
 
-// chatBody is the taken fields.
+// chatBody holds the taken fields.
 type chatBody struct {
 	Messages rawJSON `json:"messages"`
 }
@@ -35,10 +35,10 @@ type streamOptions struct {
 	IncludeUsage bool `json:"include_usage"`
 }
 
-// maxAnswers bounds the answers of one question: n of each prompt.
+// maxAnswers is the maximum number of answers of one HTTP request (n for each prompt).
 const maxAnswers = 128
 
-// answers is n of a body, 1 unless it says more.
+// answers returns "n", 1 by default.
 func (o *options) answers() (int, error) {
 	if o.N == nil {
 		return 1, nil
@@ -84,7 +84,7 @@ func (c *completion) readChat(r *http.Request) ([]*wire.Request, error) {
 		return nil, err
 	}
 	if n := len(req.Messages); n >= 2 && req.Continue != wire.ContinueOff && req.Messages[n-1].Role == "assistant" && req.Messages[n-2].Role == "assistant" {
-		return nil, api.Refuse(`field "messages" ends with two messages of the assistant; one at most can be continued`)
+		return nil, api.Refuse(`field "messages" ends with two messages of the assistant; at most one can be continued`)
 	}
 	n, err := opts.answers()
 	if err != nil {

@@ -8,12 +8,12 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// completion is the state of one HTTP request, with a choice for each answer. Each answer is a separate request to the daemon,
-// so queue, namespace, pausing and cancelling are those of framed clients; the prefix tree shares the prompt.
+// completion is the state of one HTTP request, with a choice for each answer. Each answer is a request to the daemon, which
+// queues, pauses and cancels it like one of a framed client; the prefix tree shares the prompt.
 type completion struct {
 	s  *api.Server
 	w  *api.Writer
-	id string // of the answer, and of the request of its first choice: a client that wonders (uma-cli why) knows no other
+	id string // of the answer and of its first request, so that clients can pass it to why and cancel
 
 	object
 	stream, usage bool
@@ -34,16 +34,16 @@ func newCompletion(s *api.Server, w http.ResponseWriter, chat bool) *completion 
 	return c
 }
 
-// fingerprint names the build that answers. It begins as llama-server's does.
+// fingerprint identifies the build. It begins like llama-server's.
 func fingerprint(s *api.Server) string { return "b-" + s.Version }
 
-// want notes what the body asks of the answer.
+// want sets the fields that a body's options determine.
 func (c *completion) want(o *options) {
 	c.stream = o.Stream
 	c.usage = o.StreamOptions != nil && o.StreamOptions.IncludeUsage
 }
 
-// several adds n requests like req to list, each with its choice. They differ in their seeds.
+// several appends n copies of req with different seeds to list, each with its choice.
 func (c *completion) several(list []*wire.Request, req *wire.Request, n int) []*wire.Request {
 	for i, r := range api.Answers(req, c.id, len(c.choices), n) {
 		ch := &choice{index: len(c.choices), again: i > 0}
@@ -53,7 +53,7 @@ func (c *completion) several(list []*wire.Request, req *wire.Request, n int) []*
 	return list
 }
 
-// run asks, and writes what comes.
+// run starts the requests and writes their answers.
 func (c *completion) run(r *http.Request, requests []*wire.Request) {
 	c.open = len(requests)
 	stream, err := c.s.Start(r.Context(), requests...)
@@ -65,7 +65,7 @@ func (c *completion) run(r *http.Request, requests []*wire.Request) {
 	c.s.Follow(c.w, stream, func(ev *wire.Event) bool { c.take(ev); return !c.done })
 }
 
-// take turns an event into chunks.
+// take handles an event: it writes or collects chunks.
 func (c *completion) take(ev *wire.Event) {
 	ch := c.byID[ev.ID]
 	switch {
@@ -95,7 +95,7 @@ func (c *completion) take(ev *wire.Event) {
 	}
 }
 
-// chunk writes one choice's part, after the chunk that names the role in a chat's.
+// chunk writes a part of a choice, before the first one its role or echo.
 func (c *completion) chunk(ch *choice, part *choicePart) {
 	if !ch.begun {
 		ch.begun = true
@@ -106,7 +106,7 @@ func (c *completion) chunk(ch *choice, part *choicePart) {
 	c.w.Event("", c.chunkOf(part))
 }
 
-// end is the end of one choice, and with the last of them the end of the answer.
+// end ends a choice, and with the last one the answer.
 func (c *completion) end(ch *choice, e *wire.EOS) {
 	if ch.eos == nil {
 		eos := *e
@@ -137,7 +137,7 @@ func (c *completion) end(ch *choice, e *wire.EOS) {
 	c.w.Text("[DONE]")
 }
 
-// fail ends the answer with an error: as its status, or as a last event where chunks have gone out.
+// fail ends the answer with an error: as its status or, after the first chunk, as a last event.
 func (c *completion) fail(e *api.Error) {
 	if c.done {
 		return
@@ -151,7 +151,7 @@ func (c *completion) fail(e *api.Error) {
 	Fail(c.w, e)
 }
 
-// object is what all parts of an answer have in common.
+// object returns the fields that all chunks of an answer share.
 type object struct {
 	chat        bool
 	id, model   string

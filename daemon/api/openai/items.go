@@ -9,10 +9,10 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 )
 
-// Items are the parts of a response's input and output. An item is kept as its JSON, for the store; here it becomes a part
-// of a conversation.
+// Items are the parts of a response's input and output. The store keeps them as JSON; this file translates them into
+// messages.
 
-// item has the fields of all types of items that are understood.
+// item has the fields of all supported types of items.
 type item struct {
 	Type      string  `json:"type"`
 	ID        string  `json:"id"`
@@ -36,8 +36,8 @@ type part struct {
 	Refusal string `json:"refusal,omitempty"`
 }
 
-// readInput splits "input" into items: a string is a user's message. Each item gets an id, and a reference is replaced by
-// what find finds.
+// readInput splits "input" into items: a string becomes a user's message. It gives each item an id, and replaces a
+// reference by the item that find returns.
 func readInput(raw rawJSON, find func(id string) rawJSON) ([]rawJSON, error) {
 	if raw == nil {
 		return nil, nil
@@ -65,7 +65,7 @@ func readInput(raw rawJSON, find func(id string) rawJSON) ([]rawJSON, error) {
 		switch {
 		case kind == "item_reference" || kind == "" && members["role"] == nil && id != "":
 			if items[i] = find(id); items[i] == nil {
-				return nil, api.Refuse(fmt.Sprintf("input[%d]: item %.100q is not stored here (any more); send the item itself", i, id))
+				return nil, api.Refuse(fmt.Sprintf("input[%d]: item %.100q is not stored here, or no longer; send the item itself", i, id))
 			}
 		case id == "":
 			members["id"] = jsonText(api.NewID("item_"))
@@ -78,7 +78,7 @@ func readInput(raw rawJSON, find func(id string) rawJSON) ([]rawJSON, error) {
 	return items, nil
 }
 
-// chatMessage is a message as package wire reads it.
+// chatMessage is a message in the format of package wire.
 type chatMessage struct {
 	Role       string         `json:"role"`
 	Content    rawJSON        `json:"content"`
@@ -98,12 +98,12 @@ type chatToolCall struct {
 type conversation struct {
 	messages []chatMessage
 	declared []chatTool
-	tools    map[string]toolName // by the name that the model knows
+	tools    map[string]toolName // by the name that the model uses
 	calls    map[string]string   // names of earlier calls by id
 }
 
-// add appends an item. Consecutive items of the assistant (its thinking, its text, its calls) are one message, as templates
-// have it.
+// add appends an item. Consecutive items of the assistant (thinking, text, calls) become one message, as chat templates
+// expect.
 func (c *conversation) add(raw rawJSON) error {
 	var it item
 	if err := json.Unmarshal(raw, &it); err != nil {
@@ -135,7 +135,7 @@ func (c *conversation) add(raw rawJSON) error {
 	return fmt.Errorf("items of type %.60q are not supported by this server", it.Type)
 }
 
-// customInput is how the model gives the text of a custom tool's call: as the arguments of a function.
+// customInput is the arguments of a custom tool's call: the model calls it as a function with one text.
 type customInput struct {
 	Input string `json:"input"`
 }
@@ -168,7 +168,7 @@ func (c *conversation) message(it *item) error {
 		}
 		m.Content = jsonText(text)
 	case "system", "developer":
-		// Templates have room for one system message, at the beginning.
+		// Chat templates take one system message, at the beginning.
 		if n := len(c.messages); n == 1 && c.messages[0].Role == "system" {
 			var before string
 			if err := json.Unmarshal(c.messages[0].Content, &before); err != nil {
@@ -186,7 +186,7 @@ func (c *conversation) message(it *item) error {
 	return nil
 }
 
-// assistant is the message that the assistant's items go to, a new one where the last is another's.
+// assistant returns the message for the assistant's items: the last one if it is the assistant's, else a new one.
 func (c *conversation) assistant() *chatMessage {
 	if n := len(c.messages); n > 0 && c.messages[n-1].Role == "assistant" {
 		return &c.messages[n-1]
@@ -211,7 +211,7 @@ func (c *conversation) reasoning(it *item) error {
 			text = strings.ToValidUTF8(string(b), "\ufffd")
 		}
 	case it.Encrypted != nil:
-		return nil // another server's
+		return nil // another server encrypted it
 	default:
 		for i, p := range it.Summary {
 			if i > 0 {
@@ -231,8 +231,8 @@ func (c *conversation) reasoning(it *item) error {
 	return nil
 }
 
-// encryptedPrefix begins the opaque form of a thought, which a client that stores nothing here sends back: the text in
-// base64.
+// encryptedPrefix begins encrypted_content, which clients without stored responses send back: the thought's text follows
+// in base64.
 const encryptedPrefix = "uma1:"
 
 func encrypt(thought string) string {
@@ -256,7 +256,7 @@ func (c *conversation) call(it *item, arguments string) error {
 	return nil
 }
 
-// textOf is the text of a string or of parts, which are joined as package wire joins those of a message.
+// textOf returns the text of a string or of parts, joined as package wire joins the parts of a message.
 func textOf(raw rawJSON, field string) (string, error) {
 	var text string
 	if len(raw) == 0 || string(raw) == "null" {

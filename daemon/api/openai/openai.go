@@ -1,5 +1,5 @@
-// Package openai is OpenAI's API: chat completions, completions, responses and models, with the extensions that llama-server's
-// clients know (reasoning_content, timings, prompt_progress).
+// Package openai is OpenAI's API: chat completions, completions, responses and models, with llama-server's extensions
+// (reasoning_content, timings, prompt_progress).
 package openai
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Routes are the endpoints. What OpenAI's clients ask for is there with and without /v1: llama-server has both, and a
-// client's base URL may end in either. /completions alone is llama-server's own.
+// Routes returns the endpoints. They exist with and without /v1, as in llama-server: a client's base URL may have either
+// form. Only /completions is llama-server's API.
 func Routes(s *api.Server) (routes []api.Route) {
 	responses := &responsesAPI{s: s}
 	routes = append(routes, api.Route{Method: http.MethodPost, Path: "/v1/completions", Handle: func(w http.ResponseWriter, r *http.Request) { serveText(s, w, r) }})
@@ -30,12 +30,12 @@ func Routes(s *api.Server) (routes []api.Route) {
 	return routes
 }
 
-// Tables are the fields of each endpoint's body, by its path.
+// Tables returns the table of each endpoint's fields, by its path.
 func Tables() map[string]api.Table {
 	return map[string]api.Table{"/v1/chat/completions": chatTable, "/v1/completions": textTable, "/v1/responses": responsesTable}
 }
 
-// Fail answers with an error, as its status and a body of OpenAI's form.
+// Fail answers with an error: its status, and a body in OpenAI's format.
 func Fail(w *api.Writer, e *api.Error) {
 	w.RetryAfter(e)
 	status, _ := wire.HTTPStatus(e.Code)
@@ -59,10 +59,10 @@ func serveModel(s *api.Server, w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	notFound(s.NewWriter(w), fmt.Sprintf("model %.100q is not served here; GET /v1/models lists what is", id))
+	notFound(s.NewWriter(w), fmt.Sprintf("model %.100q is not served here; GET /v1/models lists the served models", id))
 }
 
-// notFound answers that there is no such model or response.
+// notFound answers with HTTP 404.
 func notFound(w *api.Writer, message string) {
 	type body struct {
 		Code    int    `json:"code"`

@@ -9,41 +9,41 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// responding is one response on its way: items open, grow and close, one after the other.
+// responding is the state of one unfinished response. Its items are opened, extended and closed one after the other.
 type responding struct {
 	api   *responsesAPI
 	w     *api.Writer
 	owner uint32
 
-	stream    bool // events while it runs
-	keep      bool // in the store, when it has ended
-	summary   bool // thinking is shown as a summary, not as reasoning text
-	encrypted bool // and given in the form that the client sends back
+	stream    bool // send events
+	keep      bool // store the finished response
+	summary   bool // thinking goes out as a summary, not as reasoning text
+	encrypted bool // and as encrypted_content too
 	logprobs  bool
 
 	conv    *conversation
-	history []rawJSON // the items that the model reads, input included
+	history []rawJSON // all items of the conversation, input included
 	input   []rawJSON // those of this request
 
 	response responseObject
 	sequence int
-	begun    bool      // the first events have gone out
-	told     time.Time // when the client heard last that its prompt is being computed
+	begun    bool      // the first events were written
+	told     time.Time // of the newest comment that keeps the connection alive
 	done     bool
 
 	open *openItem // nil: between two items
 }
 
-// openItem is the item that grows.
+// openItem is the unfinished item.
 type openItem struct {
 	item  *outputItem
 	index int
-	text  []byte // of its part, or the arguments
+	text  []byte // of its part, or its arguments
 	probs []chatLogprob
 	name  toolName // of a call
 }
 
-// begin fills in what is known before the first event.
+// begin fills in the response's fields that are known before the first event.
 func (c *responding) begin(in *responsesBody, req *wire.Request) {
 	c.logprobs = req.Sampling.Logprobs > 0
 	c.response = responseObject{
@@ -80,7 +80,7 @@ func (c *responding) start() {
 	}
 }
 
-// send writes an event, with its number.
+// send writes an event with its sequence number.
 func (c *responding) send(e responseEvent) {
 	if !c.stream {
 		return
@@ -91,10 +91,10 @@ func (c *responding) send(e responseEvent) {
 	c.w.Event(e.Type, &e)
 }
 
-// aliveEvery is how often a client hears of a prompt that takes long.
+// aliveEvery is the interval of comments while a long prompt is computed.
 const aliveEvery = time.Second
 
-// alive tells a client that its prompt is being computed: with the first events, and then with a comment now and then.
+// alive keeps the connection alive while the prompt is computed: with the first events, then with comments.
 func (c *responding) alive() {
 	now := c.api.s.Now()
 	switch {
@@ -108,7 +108,7 @@ func (c *responding) alive() {
 	}
 }
 
-// take turns an event into those of a response.
+// take handles an event of the request: it sends the response's events.
 func (c *responding) take(ev *wire.Event) {
 	switch ev.Kind {
 	case wire.EventProgress:
@@ -155,7 +155,7 @@ func (c *responding) token(t *wire.Token) {
 	c.send(e)
 }
 
-// openText begins a message or a reasoning, and its only part.
+// openText opens a message or a reasoning item, and its only part.
 func (c *responding) openText(kind string) {
 	item := &outputItem{Type: kind, Status: "in_progress"}
 	if kind == "message" {
@@ -170,7 +170,7 @@ func (c *responding) openText(kind string) {
 	c.send(e)
 }
 
-// add begins an item.
+// add opens an item.
 func (c *responding) add(o *openItem) {
 	o.index = len(c.response.Output)
 	c.open = o
@@ -178,7 +178,7 @@ func (c *responding) add(o *openItem) {
 	c.send(responseEvent{Type: "response.output_item.added", OutputIndex: &o.index, Item: &shown})
 }
 
-// part is the open item's part with this text.
+// part returns the open item's part with this text.
 func (c *responding) part(text string) outputPart {
 	switch {
 	case c.open.item.Type == "message":
@@ -193,7 +193,7 @@ func (c *responding) part(text string) outputPart {
 	return outputPart{Type: "reasoning_text", Text: text}
 }
 
-// partEvent is the event that the open item's part was added or is done.
+// partEvent returns the event for the open item's part; what is "added" or "done".
 func (c *responding) partEvent(what string) responseEvent {
 	e := responseEvent{ItemID: c.open.item.ID, OutputIndex: &c.open.index}
 	if c.open.item.Type == "reasoning" && c.summary {
@@ -204,7 +204,7 @@ func (c *responding) partEvent(what string) responseEvent {
 	return e
 }
 
-// call takes a part of a tool's call.
+// call handles a part of a tool call.
 func (c *responding) call(t *wire.ToolCallPart) {
 	if t.Name != "" {
 		c.close("completed")
@@ -223,13 +223,13 @@ func (c *responding) call(t *wire.ToolCallPart) {
 		return
 	}
 	o.text = append(o.text, t.Arguments...)
-	if !o.name.custom { // its text is known when the JSON around it is complete
+	if !o.name.custom { // a custom tool's text is known only when its JSON is complete
 		delta := string(t.Arguments)
 		c.send(responseEvent{Type: "response.function_call_arguments.delta", ItemID: o.item.ID, OutputIndex: &o.index, Delta: &delta})
 	}
 }
 
-// close ends the open item, if there is one, with this status.
+// close closes the open item, if there is one, with this status.
 func (c *responding) close(status string) {
 	o := c.open
 	if o == nil {
@@ -238,7 +238,7 @@ func (c *responding) close(status string) {
 	text := string(o.text)
 	switch {
 	case o.name.custom:
-		in := customInput{Input: text} // what is not the JSON that was asked for goes out as it is
+		in := customInput{Input: text} // text that is not the expected JSON goes out unchanged
 		if err := json.Unmarshal(o.text, &in); err != nil {
 			in.Input = text
 		}
@@ -257,7 +257,7 @@ func (c *responding) close(status string) {
 	c.open = nil
 }
 
-// closeText ends the part of a message or a reasoning.
+// closeText closes the part of a message or a reasoning item.
 func (c *responding) closeText(text string) {
 	o := c.open
 	part := c.part(text)
@@ -288,7 +288,7 @@ func (c *responding) closeText(text string) {
 	}
 }
 
-// end closes the response.
+// end completes the response.
 func (c *responding) end(e *wire.EOS) {
 	if e.Reason == wire.Shutdown {
 		c.fail(api.Cut(e))
@@ -305,7 +305,7 @@ func (c *responding) end(e *wire.EOS) {
 		}
 	}
 	if c.open == nil && len(r.Output) == 0 {
-		c.openText("message") // an answer without a word is one, too
+		c.openText("message") // an empty answer has a message too
 	}
 	c.close(last)
 	now := c.api.s.Now().Unix()
@@ -327,7 +327,7 @@ func usageOfResponse(e *wire.EOS) *responseUsage {
 	return u
 }
 
-// fail ends the response with an error: as its status, or as a last event where others have gone out.
+// fail ends the response with an error: as its status or, after the first event, as a last event.
 func (c *responding) fail(e *api.Error) {
 	if c.done {
 		return
@@ -342,7 +342,7 @@ func (c *responding) fail(e *api.Error) {
 	c.send(responseEvent{Type: "response.failed", Response: &c.response})
 }
 
-// errorCode is OpenAI's word for an error, which agents tell what to do next by.
+// errorCode returns OpenAI's code for an error; agents use it to decide whether to retry.
 func errorCode(e *api.Error) string {
 	switch e.Code {
 	case wire.ContextLength:

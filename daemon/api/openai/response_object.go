@@ -1,6 +1,6 @@
 package openai
 
-// responseObject is the answer of /v1/responses, whole or as its events show it.
+// responseObject is the answer of /v1/responses, and the "response" of its events.
 type responseObject struct {
 	ID           string         `json:"id"`
 	Object       string         `json:"object"` // "response"
@@ -52,7 +52,7 @@ type responseUsage struct {
 	Total int `json:"total_tokens"`
 }
 
-// outputItem is a message, a reasoning, a function_call or a custom_tool_call.
+// outputItem is an item of type message, reasoning, function_call or custom_tool_call.
 type outputItem struct {
 	ID        string        `json:"id"`
 	Type      string        `json:"type"`
@@ -76,7 +76,7 @@ type outputPart struct {
 	Logprobs    *[]chatLogprob `json:"logprobs,omitempty"`    // of output_text
 }
 
-// responseEvent is an event of a response's stream. Which fields it has depends on its type.
+// responseEvent is an event of a response's stream. Its fields depend on its type.
 type responseEvent struct {
 	Type         string          `json:"type"`
 	Sequence     int             `json:"sequence_number"`

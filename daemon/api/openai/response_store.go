@@ -12,30 +12,30 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 )
 
-// What the store holds at most. A response counts with the whole conversation before it, which it keeps alive.
+// Limits of the store. A response counts with the whole conversation before it, which it retains.
 const (
-	maxStored      = 256      // responses of one owner
-	maxStoredBytes = 16 << 20 // of one owner
-	maxAllBytes    = 64 << 20 // of all owners: the one with most gives way
+	maxStored      = 256      // responses per owner
+	maxStoredBytes = 16 << 20 // per owner
+	maxAllBytes    = 64 << 20 // all owners; beyond it the owner with the most bytes loses its oldest response
 )
 
-// responsesAPI is the endpoints below /v1/responses.
+// responsesAPI serves the endpoints below /v1/responses.
 type responsesAPI struct {
 	s     *api.Server
 	store responseStore
 }
 
-// responseStore keeps responses for previous_response_id, in memory: a restart forgets them. An owner's oldest go first.
+// responseStore keeps responses in memory for previous_response_id. A restart loses them; an owner's oldest go first.
 type responseStore struct {
 	mu     sync.Mutex
 	owners map[uint32]*ownedResponses
 	bytes  int
-	last   uint64 // number of the newest
+	last   uint64 // number of the newest response
 }
 
 type ownedResponses struct {
 	byID  map[string]*storedResponse
-	items map[string]storedItem // by id: the items that these responses brought
+	items map[string]storedItem // items of these responses, by id
 	order []*storedResponse     // oldest first
 	bytes int
 }
@@ -49,14 +49,14 @@ type storedItem struct {
 type storedResponse struct {
 	id      string
 	object  rawJSON
-	input   []rawJSON // of this response alone
+	input   []rawJSON // of this response
 	history []rawJSON // the whole conversation, its output included
 	bytes   int
 	number  uint64   // counts up
 	itemIDs []string // of its input and output
 }
 
-// put keeps a response that has ended.
+// put stores a finished response.
 func (st *responseStore) put(c *responding) {
 	s := &storedResponse{id: c.response.ID, object: api.AppendJSON(nil, &c.response), input: c.input, history: slices.Clone(c.history)}
 	for _, item := range c.response.Output {
@@ -103,7 +103,7 @@ func (st *responseStore) put(c *responding) {
 	}
 }
 
-// sizeOf is the bytes of items, and of the slices that hold them.
+// sizeOf returns the bytes of items and of their slices.
 func sizeOf(items []rawJSON) (n int) {
 	for _, raw := range items {
 		n += len(raw) + 24
@@ -111,7 +111,7 @@ func sizeOf(items []rawJSON) (n int) {
 	return n
 }
 
-// drop forgets the i-th response of an owner. The caller holds mu.
+// drop removes the i-th response of an owner. Caller holds mu.
 func (st *responseStore) drop(owner uint32, o *ownedResponses, i int) {
 	s := o.order[i]
 	o.order = slices.Delete(o.order, i, i+1)
@@ -128,7 +128,7 @@ func (st *responseStore) drop(owner uint32, o *ownedResponses, i int) {
 	}
 }
 
-// get is a response of owner's, nil if it is not there.
+// get returns a response of owner, nil if there is none with this id.
 func (st *responseStore) get(owner uint32, id string) *storedResponse {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -138,7 +138,7 @@ func (st *responseStore) get(owner uint32, id string) *storedResponse {
 	return nil
 }
 
-// item is an item of owner's by its id, nil if no response that is stored has it.
+// item returns an item of owner's stored responses by its id, nil if there is none.
 func (st *responseStore) item(owner uint32, id string) rawJSON {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -148,7 +148,7 @@ func (st *responseStore) item(owner uint32, id string) rawJSON {
 	return nil
 }
 
-// idOf is the id of an item, "" if it has none.
+// idOf returns the id of an item, "" if it has none.
 func idOf(raw rawJSON) string {
 	var it struct {
 		ID string `json:"id"`
@@ -159,7 +159,7 @@ func idOf(raw rawJSON) string {
 	return it.ID
 }
 
-// remove forgets a response and reports whether it was there.
+// remove deletes a response and reports whether it existed.
 func (st *responseStore) remove(owner uint32, id string) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -175,7 +175,7 @@ func (st *responseStore) remove(owner uint32, id string) bool {
 	return true
 }
 
-// stored finds the response of a path, or answers that there is none.
+// stored returns the response that the path names, or answers with HTTP 404.
 func (a *responsesAPI) stored(w *api.Writer, r *http.Request) *storedResponse {
 	id := r.PathValue("id")
 	s := a.store.get(a.s.Owner(r.Context()), id)
@@ -189,7 +189,7 @@ func (a *responsesAPI) stored(w *api.Writer, r *http.Request) *storedResponse {
 func (a *responsesAPI) serveStored(w http.ResponseWriter, r *http.Request) {
 	out := a.s.NewWriter(w)
 	if on, _ := strconv.ParseBool(r.URL.Query().Get("stream")); on {
-		Fail(out, api.Refuse("a stored response is not streamed again; leave \"stream\" out"))
+		Fail(out, api.Refuse("a stored response cannot be streamed; leave \"stream\" out"))
 		return
 	}
 	if s := a.stored(out, r); s != nil {
@@ -210,7 +210,7 @@ func (a *responsesAPI) serveDelete(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveItems answers GET /v1/responses/{id}/input_items: newest first unless order is "asc".
+// serveItems answers GET /v1/responses/{id}/input_items, newest first unless order is "asc".
 func (a *responsesAPI) serveItems(w http.ResponseWriter, r *http.Request) {
 	out, q := a.s.NewWriter(w), r.URL.Query()
 	limit, err := strconv.Atoi(cmp.Or(q.Get("limit"), "20"))
@@ -246,7 +246,7 @@ func (a *responsesAPI) serveItems(w http.ResponseWriter, r *http.Request) {
 	out.JSON(http.StatusOK, list)
 }
 
-// serveCancel answers POST /v1/responses/{id}/cancel: the response that runs ends, with the status "cancelled".
+// serveCancel answers POST /v1/responses/{id}/cancel: it ends a running response with the status "cancelled".
 func (a *responsesAPI) serveCancel(w http.ResponseWriter, r *http.Request) {
 	out, id := a.s.NewWriter(w), r.PathValue("id")
 	if a.s.Cancel(r.Context(), id) {

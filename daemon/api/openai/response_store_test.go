@@ -172,7 +172,7 @@ func TestReferencesAreBounded(t *testing.T) {
 	apitest.Do(t, "POST", url+"/v1/responses", `{"input":[{"id":"i1","role":"user","content":"`+strings.Repeat("x", 1<<20)+`"}]}`, 0)
 	refer := strings.Repeat(`{"type":"item_reference","id":"i1"},`, 16)
 	status, _, body := apitest.Do(t, "POST", url+"/v1/responses", `{"input":[`+strings.TrimSuffix(refer, ",")+`]}`, 0)
-	if status != 413 || !strings.Contains(body, "with what it refers to") {
+	if status != 413 || !strings.Contains(body, "referenced items included") {
 		t.Errorf("%d %.300s", status, body)
 	}
 }

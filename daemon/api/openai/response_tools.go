@@ -10,7 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/daemon/api"
 )
 
-// responsesTool is a tool as /v1/responses has it.
+// responsesTool is a tool in the format of /v1/responses.
 type responsesTool struct {
 	Type        string          `json:"type"`
 	Name        string          `json:"name"`
@@ -27,7 +27,7 @@ type customFormat struct {
 	Definition string `json:"definition"`
 }
 
-// chatTool is a tool as package wire reads it.
+// chatTool is a tool in the format of package wire.
 type chatTool struct {
 	Type     string       `json:"type"`
 	Function chatFunction `json:"function"`
@@ -40,13 +40,13 @@ type chatFunction struct {
 	Strict      *bool   `json:"strict,omitempty"`
 }
 
-// toolName is what a client calls a tool that the model knows by one name.
+// toolName is a tool's name for the client; the model uses a single name.
 type toolName struct {
 	namespace, name string
 	custom          bool // its input is text, not JSON
 }
 
-// wire is the name that the model knows.
+// wire returns the name that the model uses.
 func (n toolName) wire() string {
 	if n.namespace == "" {
 		return n.name
@@ -54,8 +54,8 @@ func (n toolName) wire() string {
 	return n.namespace + "." + n.name
 }
 
-// leftOut are types of tools that agents offer with every request and that OpenAI's servers would run. The model is not
-// told of them, so it never calls one; no answer depends on a result that is not there.
+// leftOut are types of tools that OpenAI's servers run and that agents offer with every request. They are not offered to the
+// model, so that it never calls one.
 var leftOut = []string{"web_search", "web_search_preview", "web_search_2025_08_26", "web_search_preview_2025_03_11", "image_generation", "tool_search"}
 
 // declare adds tools.
@@ -78,17 +78,17 @@ func (c *conversation) declareIn(namespace string, tools []responsesTool) error 
 		case slices.Contains(leftOut, t.Type):
 			continue
 		default:
-			return api.Refuse(fmt.Sprintf("tools of type %.60q are not supported by this server: it runs no tools of its own; send functions", t.Type))
+			return api.Refuse(fmt.Sprintf("tools of type %.60q are not supported: this server runs no tools; send functions", t.Type))
 		}
 		c.tools[name.wire()] = name
 	}
 	return nil
 }
 
-// customSchema is the arguments of a custom tool, whose input is one text.
+// customSchema is the schema of a custom tool's arguments: one text.
 const customSchema = `{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}`
 
-// customDescription tells the model what the text must look like.
+// customDescription returns a custom tool's description with the format of its text.
 func (t *responsesTool) customDescription() string {
 	if t.Format == nil || t.Format.Type != "grammar" {
 		return t.Description
@@ -96,7 +96,7 @@ func (t *responsesTool) customDescription() string {
 	return strings.TrimSpace(t.Description + "\n\n\"input\" is a text of this " + t.Format.Syntax + " grammar:\n" + t.Format.Definition)
 }
 
-// choice is "tool_choice" as package wire reads it.
+// choice translates "tool_choice" to the format of package wire.
 func (c *conversation) choice(raw rawJSON) (any, error) {
 	if raw == nil || len(raw) > 0 && raw[0] == '"' {
 		if raw == nil {

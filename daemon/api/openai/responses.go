@@ -10,7 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// responsesTable is the fields of POST /v1/responses. Sampling and thinking have the request's own names besides
+// responsesTable lists the fields of POST /v1/responses. The request's fields for sampling and thinking are accepted too
 // (docs/protocol.md).
 var responsesTable = slices.Concat(
 	api.Of(api.Taken, "input", "instructions", "tools", "tool_choice", "reasoning", "text", "max_output_tokens", "include", "store", "stream",
@@ -27,7 +27,7 @@ var responsesTable = slices.Concat(
 	},
 )
 
-// responsesBody is the taken fields.
+// responsesBody holds the taken fields.
 type responsesBody struct {
 	Input           rawJSON        `json:"input"`
 	Instructions    *string        `json:"instructions"`
@@ -69,11 +69,11 @@ const (
 	includeLogprobs  = "message.output_text.logprobs"
 )
 
-// includes are the values of "include". Those that are no constants above are about tools and images that are not here.
+// includes are the accepted values of "include". Those without a constant concern tools and images and have no effect.
 var includes = []string{includeEncrypted, includeLogprobs, "web_search_call.action.sources", "web_search_call.results",
 	"code_interpreter_call.outputs", "computer_call_output.output.image_url", "file_search_call.results", "message.input_image.image_url"}
 
-// responsesRequest is the request that the fields stand for, as package wire reads it.
+// responsesRequest is the translated request, in the format of package wire.
 type responsesRequest struct {
 	Messages  []chatMessage  `json:"messages"`
 	Tools     []chatTool     `json:"tools,omitempty"`
@@ -110,7 +110,7 @@ func (a *responsesAPI) serveResponses(w http.ResponseWriter, r *http.Request) {
 	a.s.Follow(out, stream, func(ev *wire.Event) bool { c.take(ev); return !c.done })
 }
 
-// read makes the request of a body, and the response that will be its answer.
+// read translates a body into a request and the response that will answer it.
 func (a *responsesAPI) read(r *http.Request) (*responding, *wire.Request, error) {
 	raw, err := api.ReadBody(r)
 	if err != nil {
@@ -139,7 +139,8 @@ func (a *responsesAPI) read(r *http.Request) (*responding, *wire.Request, error)
 	if in.Previous != nil {
 		old := a.store.get(c.owner, *in.Previous)
 		if old == nil {
-			return nil, nil, api.Refuse(fmt.Sprintf("previous_response_id: response %.100q is not stored here (any more); send the whole conversation as input", *in.Previous))
+			return nil, nil, api.Refuse(fmt.Sprintf("previous_response_id: response %.100q is not stored here, or no longer; "+
+				"send the whole conversation as input", *in.Previous))
 		}
 		c.history = slices.Clip(old.history)
 	}
@@ -147,8 +148,9 @@ func (a *responsesAPI) read(r *http.Request) (*responding, *wire.Request, error)
 		return nil, nil, err
 	}
 	c.history = append(c.history, c.input...)
-	if size := sizeOf(c.history); size > maxStoredBytes { // what is referred to counts each time
-		return nil, nil, &api.Error{Code: wire.PromptTooLarge, Message: fmt.Sprintf("the conversation has %d bytes with what it refers to; it must have at most %d", size, maxStoredBytes)}
+	if size := sizeOf(c.history); size > maxStoredBytes { // an item counts for each reference to it
+		return nil, nil, &api.Error{Code: wire.PromptTooLarge, Message: fmt.Sprintf(
+			"the conversation has %d bytes, referenced items included; it must have at most %d", size, maxStoredBytes)}
 	}
 	var tools []responsesTool
 	if in.Tools != nil {
@@ -193,12 +195,12 @@ func (a *responsesAPI) read(r *http.Request) (*responding, *wire.Request, error)
 	if err != nil {
 		return nil, nil, err
 	}
-	req.NoProgress = false // a client hears early of what takes long
+	req.NoProgress = false // progress events trigger the comments that keep the connection alive
 	c.begin(in, req)
 	return c, req, nil
 }
 
-// check refuses what the answer could not keep.
+// check refuses values that the server cannot honour.
 func (in *responsesBody) check() error {
 	if in.Truncation != nil && *in.Truncation != "disabled" && *in.Truncation != "auto" {
 		return api.Refuse(fmt.Sprintf(`field "truncation" is %.40q; it must be "auto" or "disabled"`, *in.Truncation))

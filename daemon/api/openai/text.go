@@ -10,7 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// textTable is what differs from a request's own fields (docs/protocol.md).
+// textTable lists the fields that differ from the request's fields in docs/protocol.md.
 var textTable = slices.Concat(
 	api.Of(api.Taken, "prompt", "stream", "stream_options", "n", "echo"),
 	api.Of(api.Ignored, "id", "metadata"),
@@ -63,7 +63,7 @@ func (c *completion) readText(r *http.Request) (list []*wire.Request, err error)
 	}
 	req, err := body.Request(c.id, struct {
 		Prompt string `json:"prompt"`
-	}{"x"}) // takes the place of each prompt
+	}{"x"}) // a placeholder for each prompt
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (c *completion) readText(r *http.Request) (list []*wire.Request, err error)
 		case req.Prompt == "" && len(req.PromptTokens) == 0:
 			return nil, api.Refuse(`field "prompt" is empty`)
 		case req.PromptTokens != nil && req.Suffix != "":
-			return nil, api.Refuse(`field "suffix" belongs to a "prompt" that is text`)
+			return nil, api.Refuse(`field "suffix" needs a "prompt" that is text`)
 		}
 		if in.Echo && req.PromptTokens != nil {
 			piece, err := c.s.Detokenize(req.PromptTokens)

@@ -1,4 +1,4 @@
-// The connection to GET /live. It is open only while the page is visible: a page that nobody sees costs nothing.
+// The connection to GET /live. It is open only while the page is visible: a hidden page costs nothing.
 
 const retryAfter = 3000; // ms, when the server refuses
 

@@ -128,7 +128,7 @@ func testSizes(t *testing.T, f fabric.Fabric) {
 }
 
 func testNotFound(t *testing.T, f fabric.Fabric) {
-	wantMissing(t, f, "nobody-pushed-this")
+	wantMissing(t, f, "never-pushed")
 	MustPush(t, f, "a", []byte("x"))
 	wantMissing(t, f, "A")
 	wantMissing(t, f, "a:a")

@@ -313,7 +313,7 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// TestServerFull: a server without room refuses; that is an error of its own making, and nothing is left half-written.
+// TestServerFull: a full server refuses with its error, and no value is left half-written.
 func TestServerFull(t *testing.T) {
 	s := startServer(t, "--maxmemory", "24mb", "--maxmemory-policy", "noeviction")
 	f := open(t, s.url())

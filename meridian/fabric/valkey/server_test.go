@@ -21,7 +21,7 @@ import (
 	"github.com/uma-serve/uma-serve/meridian/fabric/valkey"
 )
 
-// server is a redis-server or valkey-server of our own on a loopback port, in a directory of its own.
+// server is a redis-server or valkey-server that the test starts on a loopback port, in a new directory.
 type server struct {
 	t    testing.TB
 	path string

@@ -1,5 +1,5 @@
 // Command clients runs Go's client libraries against a daemon at UMA_URL and writes a JSON line of each feature. It is a
-// module of its own, so that the libraries are no dependencies of the daemon.
+// separate module, so that the libraries are no dependencies of the daemon.
 package main
 
 import (

@@ -107,7 +107,7 @@ type Decision struct {
 	Latest int     `json:"latest,omitempty"` // by the newest
 }
 
-// KVReport answers a kv question: what the cache holds, for whom, where and why.
+// KVReport answers a kv question: the entries of the cache, with owner, tier and reason.
 type KVReport struct {
 	Cells         KVCells   `json:"cells"`
 	BytesPerToken int64     `json:"bytes_per_token"` // of a cell, by the model's own KV types
@@ -129,7 +129,7 @@ type KVReport struct {
 type KVCells struct {
 	Total  int `json:"total"`
 	Own    int `json:"own"`    // of one running request
-	Shared int `json:"shared"` // of running requests and somebody else
+	Shared int `json:"shared"` // of a running request and another holder
 	Cached int `json:"cached"` // of cached prefixes alone: evictable
 	Pinned int `json:"pinned"`
 	Free   int `json:"free"`
@@ -142,7 +142,7 @@ type KVTier struct {
 	Entries   int       `json:"entries"`
 	Tokens    int64     `json:"tokens"`
 	Bytes     int64     `json:"bytes"`
-	CapBytes  int64     `json:"cap_bytes"` // 0 = no limit of its own
+	CapBytes  int64     `json:"cap_bytes"` // 0 = no limit of this tier
 	Hits      uint64    `json:"hits"`
 	HitTokens uint64    `json:"hit_tokens"`
 	Evictions uint64    `json:"evictions"`
@@ -168,7 +168,7 @@ type KVEntry struct {
 	Seq      int       `json:"seq"`             // -1: not on the device
 	From     int       `json:"from,omitempty"`  // position of its first token, where it is a part of a prefix
 	Tokens   int       `json:"tokens"`
-	OwnTok   int       `json:"own_tokens"` // of them: held by nobody else
+	OwnTok   int       `json:"own_tokens"` // not shared with another entry
 	Bytes    int64     `json:"bytes"`
 	OwnBytes int64     `json:"own_bytes"`
 	AgeMs    float64   `json:"age_ms"`

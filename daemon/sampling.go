@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,9 +10,8 @@ import (
 	"github.com/uma-serve/uma-serve/sampler"
 )
 
-// What a request asks for by texts and templates, in terms of this model's vocabulary and chat template.
-
-// constrain adds to params what w says by texts, and refuses what the vocabulary lacks or what leaves no token.
+// constrain adds w's bad words, text biases and DRY breakers to params, as tokens. It refuses tokens outside the
+// vocabulary and parameters that exclude every token.
 func (m *model) constrain(owner uint32, params *sampler.Params, w *wire.Request) error {
 	tokenize := func(field, text string) ([]runtime.Token, error) {
 		tokens, err := m.tokens.tokenize(nil, owner, text, false, false)
@@ -56,11 +53,11 @@ func (m *model) constrain(owner uint32, params *sampler.Params, w *wire.Request)
 	return params.Fits(m.facts)
 }
 
-// maxBreakTail is how many tokens of a sequence breaker are looked at behind its first.
+// maxBreakTail is the maximum number of tokens of a sequence breaker after its first.
 const maxBreakTail = 20
 
-// breakers finds the tokens with which each of texts can begin, anywhere in the token, and what follows where it goes on
-// beyond that token. One pass over the vocabulary, however many texts there are.
+// breakers returns the tokens in which an occurrence of one of texts can begin, each with the tokens that must follow if
+// the text extends beyond it. It makes one pass over the vocabulary for all texts.
 func (m *model) breakers(texts []string) sampler.Breakers {
 	var starts [256][]string // by first byte
 	for _, text := range texts {
@@ -103,67 +100,4 @@ func (m *model) breakers(texts []string) sampler.Breakers {
 		}
 	}
 	return out
-}
-
-// templateArgs decodes chat_template_kwargs. A number without fraction and exponent is an integer to a template.
-func templateArgs(raw []byte) map[string]any {
-	vars := map[string]any{}
-	if len(raw) == 0 {
-		return vars
-	}
-	in := json.NewDecoder(bytes.NewReader(raw))
-	in.UseNumber()
-	if err := in.Decode(&vars); err != nil {
-		panic("daemon: chat_template_kwargs: " + err.Error()) // package wire checked it
-	}
-	for k, v := range vars {
-		vars[k] = plainNumbers(v)
-	}
-	return vars
-}
-
-func plainNumbers(v any) any {
-	switch v := v.(type) {
-	case json.Number:
-		if n, err := v.Int64(); err == nil {
-			return n
-		}
-		f, _ := v.Float64()
-		return f
-	case []any:
-		for i := range v {
-			v[i] = plainNumbers(v[i])
-		}
-	case map[string]any:
-		for k := range v {
-			v[k] = plainNumbers(v[k])
-		}
-	}
-	return v
-}
-
-// renderRequest is the text that w asks to be continued, of msgs, its conversation, and whether that is its last message.
-func (m *model) renderRequest(w *wire.Request, msgs []wire.Message, with rendering) (text string, continued bool, err error) {
-	last := len(msgs) - 1
-	if msgs[last].Role != "assistant" || w.Continue == wire.ContinueOff {
-		text, err = m.renderTurn(msgs, with, !w.NoOpening)
-		return text, false, err
-	}
-	// The template says what comes before an answer and how a thought is closed, also in an answer's history; a mark at
-	// the end of the message tells where its text stands in the rendering.
-	marked := slices.Clone(msgs)
-	end := &marked[last].Content
-	if *end == "" && marked[last].ReasoningContent != "" {
-		end = &marked[last].ReasoningContent
-	}
-	*end += m.markers.end
-	if text, err = m.renderTurn(marked, with, false); err != nil {
-		return "", true, err
-	}
-	if i := strings.LastIndex(text, m.markers.end); i >= 0 {
-		return text[:i], true, nil
-	}
-	// The template leaves it out: then it follows the opening of an answer, as it is.
-	text, err = m.render(msgs[:last], with)
-	return text + msgs[last].Content, true, err
 }

@@ -1,5 +1,5 @@
-// Package own is the daemon's own questions over HTTP: what the framed protocol asks with events.
-package own
+// Package control serves the framed protocol's control questions over HTTP: why, kv, cancel and end_think.
+package control
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Routes are the endpoints. Their errors have OpenAI's form.
+// Routes returns the endpoints. Their errors have OpenAI's format.
 func Routes(s *api.Server) []api.Route {
 	return []api.Route{
 		{Method: http.MethodGet, Path: "/why", Handle: func(w http.ResponseWriter, r *http.Request) { serveWhy(s, w, r) }},
@@ -24,13 +24,13 @@ func Routes(s *api.Server) []api.Route {
 	}
 }
 
-// parse reads a question's fields as the framed protocol does.
+// parse parses a question's fields as an event of the framed protocol.
 func parse(fields map[string]any) (wire.Frame, error) {
 	def := wire.DefaultRequest()
 	return wire.Parse(new(wire.Parser), api.AppendJSON(nil, fields), &def)
 }
 
-// answer writes what the daemon says to a question.
+// answer writes the daemon's answer to a question, or its error.
 func answer(w *api.Writer, report json.RawMessage, err error) {
 	if err != nil {
 		e := api.AsError(err)
@@ -64,7 +64,7 @@ func serveWhy(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	answer(out, report, err)
 }
 
-// serveKV answers GET /kv, with ?tree=true the tree as text too.
+// serveKV answers GET /kv; ?tree=true adds the tree as text.
 func serveKV(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	tree, err := strconv.ParseBool(r.URL.Query().Get("tree"))
 	if err != nil && r.URL.Query().Has("tree") {
@@ -95,7 +95,7 @@ func serveKVOp(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	answer(out, report, err)
 }
 
-// serveByID answers POST /cancel and /end_think {"id":…}: whether the client has such a request.
+// serveByID answers POST /cancel and /end_think {"id":…}, and says whether the client has such a request.
 func serveByID(s *api.Server, w http.ResponseWriter, r *http.Request, do func(context.Context, string) bool) {
 	out := s.NewWriter(w)
 	var in struct {
@@ -115,7 +115,7 @@ func serveByID(s *api.Server, w http.ResponseWriter, r *http.Request, do func(co
 	}{in.ID, do(r.Context(), in.ID)})
 }
 
-// read reads a body of these fields.
+// read parses a body that may have only these fields.
 func read(r *http.Request, dst any, fields ...string) error {
 	raw, err := api.ReadBody(r)
 	if err != nil {

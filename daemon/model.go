@@ -1,0 +1,107 @@
+package daemon
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/uma-serve/uma-serve/internal/chattmpl"
+	"github.com/uma-serve/uma-serve/internal/toolcall"
+	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/sampler"
+)
+
+// model holds what intake and the HTTP handlers need of the loaded model. It is immutable and safe from any goroutine.
+type model struct {
+	info         runtime.ModelInfo
+	caps         runtime.Capabilities
+	vocab        runtime.Vocab
+	tags         *meridian.Tags // nil: the model does not mark its thinking
+	facts        sampler.VocabFacts
+	template     *chattmpl.Template // nil: it does not compile
+	source       string             // origin of template, for logs and info
+	templateText string
+	thinking     *chattmpl.Switch // how template turns thinking on and off; nil without template
+	calls        *toolcall.Spec   // how the model writes tool calls; nil without template
+	think        *meridian.Config
+	noChat       error // why template is nil
+	developer    bool  // template uses the role "developer"
+	markers      *markers
+	tokens       *tokenCache
+	infillers    []runtime.Token         // markers before prefix, suffix and middle; nil: no fill-in-the-middle
+	breaks       func() sampler.Breakers // DRY's default breakers, computed on first use
+}
+
+func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
+	v := eng.Vocab()
+	m := &model{info: eng.Model(), caps: eng.Capabilities(), vocab: v, think: &cfg.Meridian}
+	// llama.cpp writes "llama ?B Q8_0" for a model whose size it does not list.
+	m.info.Description = strings.Replace(m.info.Description, "?B", strings.ReplaceAll(ui.Large(m.info.Parameters), " ", ""), 1)
+	m.facts = sampler.VocabFacts{Size: v.Size()}
+	for t := range runtime.Token(v.Size()) {
+		if v.IsEOG(t) {
+			m.facts.EOG = append(m.facts.EOG, t)
+		}
+	}
+	m.tokens, m.infillers = newTokenCache(v), infillMarks(v)
+	m.breaks = sync.OnceValue(func() sampler.Breakers { return m.breakers(wire.DefaultDryBreaks) })
+	text, source, err := chatTemplate(cfg, v)
+	if err != nil {
+		return nil, err
+	}
+	m.source, m.templateText = source, text
+	m.developer = strings.Contains(text, "developer")
+	if m.template, m.noChat = chattmpl.Compile(text); m.noChat != nil {
+		m.noChat = fmt.Errorf(`this model's chat template cannot be run (%w)`, m.noChat)
+	} else {
+		bos, eos := m.specials()
+		m.thinking = m.template.Switch(bos, eos)
+		text = m.template.Texts(bos, eos)
+	}
+	if m.tags, err = meridian.Detect(v, cfg.Meridian.Markers, text); err != nil {
+		if len(cfg.Meridian.Markers.Open) > 0 {
+			return nil, fmt.Errorf("meridian.markers: %w", err)
+		}
+		m.tags = nil // the vocabulary cannot write the template's markers: thinking cannot be told from the answer
+	} else if m.tags == nil {
+		m.tags, _ = meridian.Assume(v) // nil where the vocabulary cannot write them
+	}
+	m.calls = resolveCalls(m.template, v)
+	m.markers = newMarkers(v, m.tags.Texts())
+	return m, nil
+}
+
+// chatTemplate returns the chat template and its origin: --chat-template, the model's file, or the built-in template that
+// fits the vocabulary.
+func chatTemplate(cfg *Config, v runtime.Vocab) (text, source string, err error) {
+	if name := cfg.ChatTemplate; name != "" {
+		text, isBuiltin, err := loadTemplate(name)
+		if err != nil {
+			return "", "", fmt.Errorf("--chat-template is %q; %w", name, err)
+		}
+		if isBuiltin {
+			return text, "built-in " + name + " (--chat-template)", nil
+		}
+		return text, name + " (--chat-template)", nil
+	}
+	if text := v.ChatTemplate(); text != "" {
+		return text, "the model's own", nil
+	}
+	name := chattmpl.ForVocab(func(s string) bool { return v.Find(s) != runtime.NoToken })
+	text, _ = chattmpl.Builtin(name)
+	return text, "built-in " + name + " (the model has none)", nil
+}
+
+// specials returns the texts of the BOS and EOS tokens, "" for a token that the vocabulary lacks.
+func (m *model) specials() (bos, eos string) {
+	if t := m.vocab.BOS(); t != runtime.NoToken {
+		bos = m.vocab.Text(t)
+	}
+	if t := m.vocab.EOS(); t != runtime.NoToken {
+		eos = m.vocab.Text(t)
+	}
+	return bos, eos
+}

@@ -1,0 +1,262 @@
+package daemon
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/uma-serve/uma-serve/internal/chattmpl"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/kvsnap"
+	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/runtime"
+)
+
+// The prompt of a request: its messages are rendered with the model's chat template and tokenized.
+
+// prompt is a request's prompt, rendered and tokenized.
+type prompt struct {
+	text      string // rendered; "" if the request has token ids
+	tokens    []runtime.Token
+	chat      bool // text was rendered from messages
+	continued bool // text ends within the last message
+	render    renderInput
+	begin     meridian.Begin // whether text ends inside a thought; never for a raw prompt
+}
+
+// readPrompt renders and tokenizes owner's request.
+func (m *model) readPrompt(owner uint32, w *wire.Request) (p prompt, bad *wire.Error) {
+	var err error
+	switch {
+	case len(w.Messages) > 0:
+		if bad := m.renderChat(&p, w); bad != nil {
+			return p, bad
+		}
+		p.tokens, err = m.tokenize(owner, p.text, true)
+	case w.PromptTokens != nil:
+		p.tokens = w.PromptTokens
+		err = m.known(p.tokens)
+	case w.Suffix != "":
+		p.tokens, err = m.infill(owner, w.Prompt, w.Suffix)
+	case w.ParseSpecial:
+		p.text = w.Prompt
+		p.tokens, err = m.tokens.tokenize(nil, owner, p.text, !m.hasBOS(p.text), true)
+	default:
+		p.text = w.Prompt
+		p.tokens, err = m.tokenize(owner, p.text, false)
+	}
+	switch {
+	case err != nil:
+		return p, &wire.Error{Code: wire.BadRequest, Message: "prompt: " + err.Error()}
+	case len(p.tokens) == 0:
+		return p, &wire.Error{Code: wire.BadRequest, Message: "prompt: it has no tokens"}
+	}
+	return p, nil
+}
+
+// renderChat renders w's messages into p.
+func (m *model) renderChat(p *prompt, w *wire.Request) *wire.Error {
+	limit := m.caps.ContextTokens
+	if w.MaxTokens > 0 {
+		limit = min(limit, w.MaxTokens)
+	}
+	msgs := w.Messages
+	if m.template != nil {
+		thinking := m.templateThinking(w, limit)
+		p.render = renderInput{vars: templateArgs(w.TemplateArgs), tools: offeredTools(w)}
+		maps.Copy(p.render.vars, m.thinking.Vars(thinking))
+		msgs = withSuffix(msgs, m.thinking.Suffix(thinking))
+	}
+	var err error
+	if p.text, p.continued, err = m.renderRequest(w, msgs, p.render); err != nil {
+		code := wire.InternalFailure // the template's fault
+		if m.template == nil || errors.Is(err, chattmpl.ErrRefused) {
+			code = wire.BadRequest
+		}
+		return &wire.Error{Code: code, Message: "messages: " + err.Error()}
+	}
+	p.chat = true
+	p.begin = m.tags.Begin(p.text, p.continued)
+	return nil
+}
+
+// renderRequest renders msgs, w's conversation, as the text that the model continues. continued: the text ends within
+// the last message.
+func (m *model) renderRequest(
+	w *wire.Request, msgs []wire.Message, in renderInput,
+) (text string, continued bool, err error) {
+	last := len(msgs) - 1
+	if msgs[last].Role != "assistant" || w.Continue == wire.ContinueOff {
+		text, err = m.renderTurn(msgs, in, !w.NoOpening)
+		return text, false, err
+	}
+	// The template writes text before and after an answer, and may rewrite its thoughts. A mark at the end of the message
+	// shows where the message ends in the rendering.
+	marked := slices.Clone(msgs)
+	end := &marked[last].Content
+	if *end == "" && marked[last].ReasoningContent != "" {
+		end = &marked[last].ReasoningContent
+	}
+	*end += m.markers.end
+	if text, err = m.renderTurn(marked, in, false); err != nil {
+		return "", true, err
+	}
+	if i := strings.LastIndex(text, m.markers.end); i >= 0 {
+		return text[:i], true, nil
+	}
+	// The template omits the message: append its text unchanged to the opening of an answer.
+	text, err = m.render(msgs[:last], in)
+	return text + msgs[last].Content, true, err
+}
+
+// render renders a conversation up to the opening of its next answer.
+func (m *model) render(msgs []wire.Message, in renderInput) (string, error) {
+	return m.renderTurn(msgs, in, true)
+}
+
+// renderTurn renders a conversation; opening adds the opening of the next answer (add_generation_prompt).
+func (m *model) renderTurn(msgs []wire.Message, extra renderInput, opening bool) (string, error) {
+	if m.template == nil {
+		return "", m.noChat
+	}
+	in := chattmpl.Input{Tools: extra.tools, AddGenerationPrompt: opening, Extra: extra.vars}
+	in.BOS, in.EOS = m.specials()
+	for _, msg := range msgs {
+		role := msg.Role
+		if role == "developer" && !m.developer { // OpenAI's role for system prompts; most templates drop it
+			role = "system"
+		}
+		content := msg.Content
+		switch msg.Role {
+		case "user", "tool":
+			content = m.markers.hide(content)
+		case "assistant":
+		default:
+			content = m.markers.hideThoughts(content)
+		}
+		in.Messages = append(in.Messages, chattmpl.Message{
+			Role: role, Content: content, ReasoningContent: msg.ReasoningContent,
+			Calls: earlierCalls(msg.ToolCalls), CallID: msg.ToolCallID, Name: msg.Name,
+		})
+	}
+	return m.template.Render(in)
+}
+
+// hasBOS reports whether a text begins with the BOS token's text. Such a text must not get a second BOS.
+func (m *model) hasBOS(text string) bool {
+	t := m.vocab.BOS()
+	return t != runtime.NoToken && strings.HasPrefix(text, m.vocab.Text(t))
+}
+
+// tokenize tokenizes owner's rendered conversation, or with chat false a raw prompt, in which control tokens are plain
+// text.
+func (m *model) tokenize(owner uint32, text string, chat bool) (tokens []runtime.Token, err error) {
+	if !chat {
+		return m.tokens.tokenize(nil, owner, text, true, false)
+	}
+	addSpecial := !m.hasBOS(text)
+	for part, marker := range m.markers.split(m.markers.restore(text)) {
+		if tokens, err = m.tokens.tokenize(tokens, owner, part, addSpecial && !marker, !marker); err != nil {
+			return nil, err
+		}
+		addSpecial = false
+	}
+	return tokens, nil
+}
+
+// withSuffix appends text to the last message of role "user".
+func withSuffix(msgs []wire.Message, text string) []wire.Message {
+	if text == "" {
+		return msgs
+	}
+	msgs = slices.Clone(msgs)
+	for i := len(msgs) - 1; i >= 0; i-- {
+		if msgs[i].Role == "user" {
+			msgs[i].Content += text
+			break
+		}
+	}
+	return msgs
+}
+
+// templateArgs decodes chat_template_kwargs. A number without fraction and exponent becomes an integer.
+func templateArgs(raw []byte) map[string]any {
+	vars := map[string]any{}
+	if len(raw) == 0 {
+		return vars
+	}
+	in := json.NewDecoder(bytes.NewReader(raw))
+	in.UseNumber()
+	if err := in.Decode(&vars); err != nil {
+		panic("daemon: chat_template_kwargs: " + err.Error()) // package wire checked it
+	}
+	for k, v := range vars {
+		vars[k] = plainNumbers(v)
+	}
+	return vars
+}
+
+// plainNumbers replaces each json.Number in v by an int64 or a float64.
+func plainNumbers(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return n
+		}
+		f, _ := v.Float64()
+		return f
+	case []any:
+		for i := range v {
+			v[i] = plainNumbers(v[i])
+		}
+	case map[string]any:
+		for k := range v {
+			v[k] = plainNumbers(v[k])
+		}
+	}
+	return v
+}
+
+// systemTokens returns how many leading tokens of r's rendered conversation are its system prompt.
+func (m *model) systemTokens(r *request, tokens []runtime.Token) int {
+	if len(r.messages) == 0 || r.messages[0].Role != "system" {
+		return 0
+	}
+	text, err := m.renderTurn(r.messages[:1], r.render, false)
+	if err != nil {
+		return 0 // the template refuses a conversation without a user's message
+	}
+	system, err := m.tokenize(r.Owner, text, true)
+	if err != nil {
+		return 0
+	}
+	return kvsnap.CommonPrefix(system, tokens)
+}
+
+// history returns the tokens with which the next turn of an ended chat will begin: its messages and its answer, rendered
+// by the chat template. It returns nil if the template refuses them.
+func (m *model) history(r *request) []runtime.Token {
+	before := r.messages
+	answer := wire.Message{
+		Role: "assistant", Content: string(r.answer), ReasoningContent: string(r.thinking), ToolCalls: r.calls,
+	}
+	if r.continued {
+		last := before[len(before)-1]
+		before = before[:len(before)-1]
+		answer.Content = last.Content + answer.Content
+		answer.ReasoningContent = last.ReasoningContent + answer.ReasoningContent
+	}
+	msgs := append(before[:len(before):len(before)], answer)
+	text, err := m.renderTurn(msgs, r.render, false)
+	if err != nil {
+		return nil
+	}
+	tokens, err := m.tokenize(r.Owner, text, true)
+	if err != nil {
+		return nil
+	}
+	return tokens
+}

@@ -1,0 +1,70 @@
+package daemon
+
+import (
+	"github.com/uma-serve/uma-serve/internal/chattmpl"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/meridian"
+)
+
+// templateThinking returns the thinking mode, effort and budget that the chat template gets: the request's, else the
+// server's default. limit is the answer's maximum length in tokens; a named effort is a share of it.
+func (m *model) templateThinking(w *wire.Request, limit int) chattmpl.Thinking {
+	t := chattmpl.Thinking{Effort: w.Think.Effort.String()}
+	switch w.Think.Mode {
+	case wire.ThinkAuto:
+		t.Mode = chattmpl.ModeAuto
+	case wire.ThinkOff:
+		t.Mode = chattmpl.ModeOff
+	case wire.ThinkOn:
+		t.Mode = chattmpl.ModeOn
+	case wire.ThinkDefault:
+		switch m.think.ThinkMode {
+		case meridian.ModeOff:
+			t.Mode = chattmpl.ModeOff
+		case meridian.ModeOn:
+			t.Mode = chattmpl.ModeOn
+		}
+	}
+	if b := w.Think.Budget(limit); b != wire.NoBudget {
+		t.Budget = b
+	}
+	return t
+}
+
+// thinkOptions returns the server's thinking defaults, overridden by the request's fields. maxTokens is the answer's
+// maximum length.
+func (m *model) thinkOptions(w *wire.Request, maxTokens int, continued bool) meridian.Options {
+	o := m.think.Options()
+	switch w.Think.Mode {
+	case wire.ThinkAuto:
+		o.Mode = meridian.ModeAuto
+	case wire.ThinkOff:
+		o.Mode = meridian.ModeOff
+	case wire.ThinkOn:
+		o.Mode = meridian.ModeOn
+	}
+	switch w.Think.EarlyExit {
+	case wire.ExitOff:
+		o.EarlyExit = meridian.ExitOff
+	case wire.ExitEAT:
+		o.EarlyExit = meridian.ExitEAT
+	case wire.ExitRPDI:
+		o.EarlyExit = meridian.ExitRPDI
+	case wire.ExitBoth:
+		o.EarlyExit = meridian.ExitBoth
+	}
+	if b := w.Think.Budget(maxTokens); b != wire.NoBudget {
+		o.BudgetTokens = b
+	}
+	if b := w.Think.SoftBudget(); b != wire.NoBudget {
+		o.SoftBudgetTokens = b
+		if o.BudgetTokens >= 0 {
+			o.SoftBudgetTokens = min(b, o.BudgetTokens)
+		}
+	}
+	o.AnswerCue = w.Think.AnswerCue
+	if continued && o.Mode == meridian.ModeOn {
+		o.Mode = meridian.ModeAuto // a continued answer cannot open a thought
+	}
+	return o
+}

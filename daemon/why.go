@@ -1,0 +1,167 @@
+package daemon
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// The answers to why: the decisions about a request. The decode loop owns them, so it answers between two steps.
+
+// ask runs fn on the decode loop, between two steps, and sends the frame that it returns on c. If fn returns nil, it
+// answers later itself.
+func (s *Server) ask(c *ipc.Conn, id string, fn func(l *loop, now time.Time) []byte) {
+	l := s.loop.Load()
+	if l == nil || !l.mail.put(command{kind: cmdAsk, ask: func(l *loop, now time.Time) {
+		if frame := fn(l, now); frame != nil {
+			reply(c, frame)
+		}
+	}}) {
+		e := s.stillLoading()
+		if s.draining.Load() {
+			e = shuttingDown()
+		}
+		e.ID = id
+		c.Reply(wire.AppendError(nil, e))
+	}
+}
+
+// reply sends a frame in the connection's protocol: framed, or as a line of JSON.
+func reply(c *ipc.Conn, frame []byte) {
+	if c.Protocol() == wire.Newline {
+		c.Reply(append(frame[4:], '\n'))
+		return
+	}
+	c.Reply(frame)
+}
+
+// finishedRequest is the summary of an ended request, for why.
+type finishedRequest struct {
+	id     sched.ReqID
+	wireID string
+	owner  uint32
+	class  sched.Class
+	ended  string
+	at     time.Time // of its arrival
+	took   time.Duration
+	ttft   time.Duration
+	form   *wire.WhyForm
+	usage  wire.WhyUsage
+	force  meridian.Force // Reason is NoReason if its thinking was not ended early
+	calls  []malformedCall
+}
+
+// remember keeps the summary of an ended request for why.
+func (l *loop) remember(r *request, how string, now time.Time) {
+	l.recent[l.recentNext%len(l.recent)] = finishedRequest{
+		id: r.ID, wireID: r.wireID, owner: r.Owner, class: r.Class, ended: how, at: r.arrived, took: now.Sub(r.arrived),
+		ttft: r.timings().TTFT, usage: r.whyUsage(), form: r.form.why(), force: r.ctl.LastForce(), calls: r.malformed,
+	}
+	l.recentNext++
+}
+
+func (r *request) whyUsage() wire.WhyUsage {
+	return wire.WhyUsage{
+		PromptTokens: r.Prompt, CachedTokens: r.cached, CacheTier: r.tier.String(), CacheMiss: r.miss,
+		CompletionTokens: r.Generated(), ThinkTokens: r.ctl.ThinkTokens(),
+	}
+}
+
+// why reports the requests that q names, the newest first: uid's requests, or those of all users for an operator.
+func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyReport {
+	rep := &wire.WhyReport{Requests: []wire.WhyRequest{}}
+	number, byNumber := uint64(0), false
+	if rest, ok := strings.CutPrefix(q.Request, "#"); ok {
+		var err error
+		number, err = strconv.ParseUint(rest, 10, 64)
+		byNumber = err == nil
+	}
+	wanted := func(id sched.ReqID, wireID string, owner uint32) bool {
+		switch {
+		case owner != uid && !l.cfg.privileged(uid):
+			return false
+		case byNumber:
+			return uint64(id) == number
+		}
+		return q.Request == "" || wireID == q.Request
+	}
+	for id, r := range l.requests {
+		if !r.finished && wanted(id, r.wireID, r.Owner) {
+			rep.Requests = append(rep.Requests, l.whyLive(r, now))
+		}
+	}
+	for i := range l.recent {
+		p := &l.recent[i]
+		if p.id == 0 || !wanted(p.id, p.wireID, p.owner) {
+			continue
+		}
+		w := wire.WhyRequest{
+			Request: p.wireID, Number: uint64(p.id), UID: p.owner, Class: className(p.class), State: "done", Ended: p.ended,
+			AgeMs: wire.Ms(now.Sub(p.at)), TookMs: wire.Ms(p.took), TTFTMs: wire.Ms(p.ttft), Usage: p.usage, Form: p.form,
+		}
+		l.decisions(&w, p.id, p.at, &p.force, p.calls)
+		rep.Requests = append(rep.Requests, w)
+	}
+	slices.SortFunc(rep.Requests, func(a, b wire.WhyRequest) int { return cmp.Compare(b.Number, a.Number) })
+	rep.Requests = rep.Requests[:min(len(rep.Requests), cmp.Or(q.Last, wire.MaxLast))]
+	return rep
+}
+
+func (l *loop) whyLive(r *request, now time.Time) wire.WhyRequest {
+	state, _, _ := l.core.Scheduler().Why(r.ID)
+	w := wire.WhyRequest{
+		Request: r.wireID, Number: uint64(r.ID), UID: r.Owner, Class: className(r.Class), State: r.stateName(state),
+		AgeMs: wire.Ms(now.Sub(r.arrived)), TTFTMs: wire.Ms(r.timings().TTFT), Usage: r.whyUsage(), Form: r.form.why(),
+	}
+	f := r.ctl.LastForce()
+	l.decisions(&w, r.ID, r.arrived, &f, r.malformed)
+	return w
+}
+
+// forcedDecision is the entry for thinking that was ended early: the reason and the measurements behind it.
+func forcedDecision(f *meridian.Force, arrived time.Duration) wire.Decision {
+	at := wire.Ms(time.Duration(f.DecidedAt) - arrived)
+	text := fmt.Sprintf("Its thinking was ended after %d tokens: %s", f.Tokens, f.Reason)
+	if f.Probes > 0 {
+		text += fmt.Sprintf(" (%d probes, entropy of the newest %.3f nats, EMA variance %.2g nats²)", f.Probes, f.X, f.Var)
+	}
+	return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "forced_" + f.Reason.String(), Text: text + "."}
+}
+
+// decisions fills w.Decisions, in the order of time: the scheduler's decisions about a request, an early end of its
+// thinking, and its malformed calls.
+func (l *loop) decisions(
+	w *wire.WhyRequest, id sched.ReqID, arrived time.Time, f *meridian.Force, calls []malformedCall,
+) {
+	w.Decisions = []wire.Decision{}
+	log, _ := l.core.Scheduler().Decisions(nil, id)
+	at := func(t sched.Instant) float64 { return wire.Ms(time.Duration(t) - arrived.Sub(l.epoch)) }
+	for _, d := range log {
+		w.Decisions = append(w.Decisions, wire.Decision{
+			AtMs: at(d.First), LastMs: at(d.Last), Times: d.Times, Reason: d.Reason.String(), Text: d.Reason.Explain(),
+			Tokens: d.Tokens, Latest: d.Latest,
+		})
+	}
+	if f.Reason != meridian.NoReason {
+		w.Decisions = append(w.Decisions, forcedDecision(f, arrived.Sub(l.epoch)))
+	}
+	for i := range calls {
+		w.Decisions = append(w.Decisions, calls[i].decision(arrived))
+	}
+	slices.SortStableFunc(w.Decisions, func(a, b wire.Decision) int { return cmp.Compare(a.AtMs, b.AtMs) })
+}
+
+func className(c sched.Class) string {
+	if c == sched.Background {
+		return "background"
+	}
+	return "interactive"
+}
