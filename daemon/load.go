@@ -47,8 +47,8 @@ func (c *Config) contextTokens(path string) int {
 	if c.given("ctx-size") || c.CtxSize != defaultCtxSize {
 		return c.CtxSize
 	}
-	if info, err := gguf.Inspect(path); err == nil && info.TrainContext >= minCtxSize && info.TrainContext < defaultCtxSize {
-		return int(info.TrainContext)
+	if info, err := gguf.Inspect(path); err == nil {
+		return int(info.Context())
 	}
 	return c.CtxSize
 }
@@ -56,7 +56,7 @@ func (c *Config) contextTokens(path string) int {
 // checkMemory refuses a model that exceeds the process's address space or the machine's memory.
 func (s *Server) checkMemory(path string) error {
 	if info, err := gguf.Inspect(path); err == nil && (s.cfg.GPULayers == 0 || !hasDeviceBackend()) {
-		if err := s.checkAddressSpace(path, &info); err != nil {
+		if err := s.checkAddressSpace(&info); err != nil {
 			return err
 		}
 	}
@@ -80,14 +80,18 @@ func (c *Config) checkMemory(path string, available int64, p gguf.Processor) err
 	if cells == 0 {
 		cells, from = info.TrainContext, "the model's training context, as --ctx-size is 0"
 	}
-	weights, what, without := c.anonymousWeights(&info, p)
+	need, what, without, err := c.need(&info, cells, p)
+	if err != nil {
+		return err
+	}
+	weights := int64(need.Anonymous(!c.NoMMap) - need.KV)
 	if available <= 0 || per <= 0 || cells <= (available-weights)/per && weights <= available {
 		return nil
 	}
 	size := func(n int64) string { return ui.Bytes(uint64(n)) }
-	need := fmt.Sprintf("%d cells of %d bytes (%s) need %s", cells, per, from, size(cells*per))
+	text := fmt.Sprintf("%d cells of %d bytes (%s) need %s", cells, per, from, size(cells*per))
 	if weights > 0 {
-		need += fmt.Sprintf(", %s %s", what, size(weights))
+		text += fmt.Sprintf(", %s %s", what, size(weights))
 	}
 	advice := ""
 	if left := (available - weights) / per / 256 * 256 * 3 / 4; left >= 256 || weights == 0 {
@@ -101,24 +105,24 @@ func (c *Config) checkMemory(path string, available int64, p gguf.Processor) err
 		}
 		advice += without
 	}
-	return fmt.Errorf("%s, and %s are available: %s", need, size(available), advice)
+	return fmt.Errorf("%s, and %s are available: %s", text, size(available), advice)
 }
 
-// anonymousWeights returns the bytes of weights in anonymous memory, their name in an error, and the option that avoids
-// them.
-func (c *Config) anonymousWeights(info *gguf.Info, p gguf.Processor) (n int64, what, without string) {
+// need is the memory that the model takes with so many cells, the name of its weights in anonymous memory in an error, and
+// the option that avoids them.
+func (c *Config) need(info *gguf.Info, cells int64, p gguf.Processor) (n gguf.Need, what, without string, err error) {
 	var r gguf.Repacking
 	if !c.NoRepack {
 		r = info.Repacked(p)
 	}
 	switch {
 	case c.NoMMap:
-		// Each tensor is in memory once, repacked or not; tied embeddings are there in both forms.
-		return int64(info.TensorBytes - r.Spared + r.Copy), "the weights, in memory because of --no-mmap,", "no --no-mmap"
+		what, without = "the weights, in memory because of --no-mmap,", "no --no-mmap"
 	case r.Copy > 0:
-		return int64(r.Copy), "the weights repacked for this processor", "--no-repack, which makes prompts slower"
+		what, without = "the weights repacked for this processor", "--no-repack, which makes prompts slower"
 	}
-	return 0, "", ""
+	n, err = info.Need(cells, c.CacheTypeK, c.CacheTypeV, r)
+	return n, what, without, err
 }
 
 // addressMargin is the address space besides weights and KV cells, in bytes: stacks and malloc arenas of threads (72 MiB
@@ -127,14 +131,10 @@ const addressMargin = 1 << 30
 
 // checkAddressSpace refuses a model that exceeds the process's limit (ulimit -v, LimitAS=): Go's runtime and ggml end the
 // process when an allocation fails.
-func (s *Server) checkAddressSpace(path string, info *gguf.Info) error {
+func (s *Server) checkAddressSpace(info *gguf.Info) error {
 	limit, used, limited := hostmem.AddressSpace()
 	if !limited {
 		return nil
-	}
-	st, err := os.Stat(path)
-	if err != nil {
-		return nil // the engine reports the error
 	}
 	cells := int64(s.cfg.CtxSize)
 	if cells == 0 {
@@ -145,7 +145,7 @@ func (s *Server) checkAddressSpace(path string, info *gguf.Info) error {
 	if !s.cfg.NoRepack {
 		copied = info.Repacked(gguf.ThisProcessor()).Copy
 	}
-	need := used + uint64(st.Size()) + copied + uint64(cells*per) + addressMargin
+	need := used + uint64(info.FileBytes) + copied + uint64(cells*per) + addressMargin
 	if need <= limit {
 		return nil
 	}

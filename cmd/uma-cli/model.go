@@ -114,11 +114,13 @@ func kvSizes(info *gguf.Info, repack gguf.Repacking, typeK, typeV string, total 
 		sizes = append(slices.DeleteFunc(sizes, func(s int64) bool { return s >= n }), n)
 	}
 	for _, n := range sizes {
-		c := kvContext{Tokens: n, KVBytes: n * perToken}
-		c.TotalBytes = c.KVBytes + int64(info.TensorBytes+repack.Copy)
-		c.ResidentBytes = c.TotalBytes - int64(repack.Spared)
+		need, err := info.Need(n, typeK, typeV, repack)
+		if err != nil {
+			return nil, err
+		}
+		c := kvContext{Tokens: n, KVBytes: int64(need.KV), TotalBytes: int64(need.Total()), ResidentBytes: int64(need.Resident())}
 		if total > 0 {
-			fits := uint64(c.ResidentBytes)+headroom <= total
+			fits := need.Fits(total)
 			c.Fits = &fits
 		}
 		kv.Contexts = append(kv.Contexts, c)
@@ -126,15 +128,12 @@ func kvSizes(info *gguf.Info, repack gguf.Repacking, typeK, typeV string, total 
 	return kv, nil
 }
 
-// headroom is what stands beside weights and KV cells: compute buffers, the daemon, the rest of the system.
-const headroom = 512 << 20
-
 func inspectionText(out *ui.Terminal, in *inspection) string {
 	var t ui.Table
 	t.Row("model", "%s", out.Bold(clean(in.Name)))
 	t.Row("file", "%s, %s, GGUF %d", clean(in.Path), ui.Bytes(uint64(in.FileBytes)), in.Version)
 	if in.Split > 1 {
-		t.Row("", "one of %d files; the sizes below are those of this file", in.Split)
+		t.Row("", "the first of %d files", in.Split)
 	}
 	t.Row("architecture", "%s", clean(in.Architecture)+architectureNotes(&in.Info))
 	t.Row("parameters", "%s in %s tensors, %s", ui.Large(in.Parameters), ui.Count(in.Tensors), ui.Bytes(in.TensorBytes))

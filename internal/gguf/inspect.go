@@ -24,14 +24,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
-	"os"
+	"math/bits"
 	"slices"
 	"strings"
 
 	"github.com/uma-serve/uma-serve/internal/chattmpl"
-	"github.com/uma-serve/uma-serve/internal/clierr"
 )
 
 // ErrInvalid: this package cannot read the file; the text gives the reason and the byte.
@@ -64,15 +62,19 @@ type ThinkTags struct {
 // Info is the metadata of a GGUF file. A zero value means that the file does not contain it.
 type Info struct {
 	Path         string         `json:"path"`
+	Files        []string       `json:"files"` // all, Path first
 	Version      uint32         `json:"gguf_version"`
 	Name         string         `json:"name"`
+	Type         string         `json:"type,omitempty"` // "model", "adapter", "mmproj", …
 	Architecture string         `json:"architecture"`
 	Parameters   uint64         `json:"parameters"`
 	FileBytes    int64          `json:"file_bytes"`
 	TensorBytes  uint64         `json:"tensor_bytes"`
 	Tensors      int            `json:"tensors"`
 	Quantisation []Quantisation `json:"quantisation"` // largest first
-	Split        int64          `json:"split"`        // number of files the model is split over, 0 or 1 = one
+	FileType     string         `json:"file_type"`    // of the whole: "Q4_K_M"
+	License      string         `json:"license"`
+	Split        int64          `json:"split"` // number of files the model is split over, 0 or 1 = one
 
 	TrainContext  int64   `json:"n_ctx_train"` // tokens
 	Embedding     int64   `json:"embedding"`
@@ -104,59 +106,9 @@ type Info struct {
 	matrices        []tensorInfo // that Repacked looks at
 }
 
-// Inspect reads the header of the file at path. The error wraps ErrInvalid, or is the file system's.
-func Inspect(path string) (Info, error) {
-	// Check before opening: opening a named pipe waits for a writer, and opening a device may have side effects.
-	st, err := os.Stat(path)
-	if err != nil {
-		return Info{}, err
-	}
-	if err := mustBeFile(path, st.Mode()); err != nil {
-		return Info{}, err
-	}
-	f, err := openRegular(path)
-	if err != nil {
-		return Info{}, err
-	}
-	defer f.Close()
-	if st, err = f.Stat(); err != nil {
-		return Info{}, err
-	}
-	if err := mustBeFile(path, st.Mode()); err != nil { // it was replaced meanwhile
-		return Info{}, err
-	}
-	info, err := Read(f, st.Size())
-	if err != nil {
-		return Info{}, fmt.Errorf("%s: %w", path, err)
-	}
-	info.Path = path
-	return info, nil
-}
-
-// mustBeFile returns an error that names the kind of file unless the file is regular.
-func mustBeFile(path string, m fs.FileMode) error {
-	kind := clierr.Kind(m)
-	if kind == "" {
-		return nil
-	}
-	name := ""
-	if m.IsDir() {
-		name = "; name a .gguf file in it"
-	}
-	return fmt.Errorf("%s: %w: it is %s%s", path, ErrInvalid, kind, name)
-}
-
-// Read is Inspect for an open file of size bytes.
-func Read(r io.Reader, size int64) (Info, error) {
-	h, err := readHeader(r, size)
-	if err != nil {
-		return Info{}, err
-	}
-	return h.info()
-}
-
 // header is a decoded header.
 type header struct {
+	brief   bool // the vocabulary and the chat template are not looked at
 	version uint32
 	size    int64
 	kv      map[string]any
@@ -181,8 +133,10 @@ type tensorInfo struct {
 }
 
 // bulky are arrays of the vocabulary's size, which are skipped.
-func bulky(key string) bool {
+func (h *header) bulky(key string) bool {
 	switch key {
+	case "tokenizer.ggml.tokens":
+		return h.brief
 	case "tokenizer.ggml.merges", "tokenizer.ggml.scores", "tokenizer.ggml.token_type",
 		"tokenizer.ggml.precompiled_charsmap":
 		return true
@@ -190,10 +144,10 @@ func bulky(key string) bool {
 	return false
 }
 
-func readHeader(in io.Reader, size int64) (*header, error) {
+func readHeader(in io.Reader, size int64, brief bool) (*header, error) {
 	r := newReader(in, size)
 	magic := string(r.fixed(4, "magic number"))
-	h := &header{size: size, kv: map[string]any{}, arrays: map[string]arrayType{}}
+	h := &header{brief: brief, size: size, kv: map[string]any{}, arrays: map[string]arrayType{}}
 	switch {
 	case r.err != nil:
 		return nil, r.err
@@ -232,7 +186,7 @@ func readHeader(in io.Reader, size int64) (*header, error) {
 	for i := uint64(0); i < pairs && r.err == nil; i++ {
 		key := r.str(fmt.Sprintf("key of metadata pair %d", i), maxKeyBytes)
 		t := valueType(r.u32("type of " + key))
-		v := r.value(t, key, !bulky(key))
+		v := r.value(t, key, !h.bulky(key))
 		if _, twice := h.kv[key]; twice && r.err == nil {
 			r.fail("key %q is there twice", key)
 		}
@@ -332,6 +286,9 @@ func (h *header) info() (Info, error) {
 
 	arch := info.Architecture + "."
 	info.Name = h.text("general.name")
+	info.Type = h.text("general.type")
+	info.License = h.text("general.license")
+	info.FileType = h.fileType(info.Quantisation)
 	info.Split = h.int("split.count")
 	info.TrainContext = h.int(arch + "context_length")
 	info.Embedding = h.int(arch + "embedding_length")
@@ -383,6 +340,9 @@ func (h *header) info() (Info, error) {
 	return info, nil
 }
 
+// maxPerToken bounds what a header can claim of a token's cells, in bytes, so that sums stay within 64 bits.
+const maxPerToken = 1 << 40
+
 // KVBytesPerToken returns the size of one token's cells in all layers, with K and V stored as the given types ("f16",
 // "q8_0", …). Sliding-window layers keep at most SlidingWindow tokens; recurrent layers keep none.
 func (i Info) KVBytesPerToken(typeK, typeV string) (int64, error) {
@@ -393,7 +353,11 @@ func (i Info) KVBytesPerToken(typeK, typeV string) (int64, error) {
 			return err
 		}
 		v, err := cacheBytes(typeV, kvHeads*i.ValueLength)
-		total += (k + v) * times
+		if over, n := bits.Mul64(uint64(k+v), uint64(times)); over != 0 || n > maxPerToken {
+			total = maxPerToken
+		} else {
+			total = min(total+int64(n), maxPerToken)
+		}
 		return err
 	}
 	times := int64(1)

@@ -76,11 +76,17 @@ func (r *reader) fixed(n int, what string) []byte {
 func (r *reader) u32(what string) uint32 { return binary.LittleEndian.Uint32(r.fixed(4, what)) }
 func (r *reader) u64(what string) uint64 { return binary.LittleEndian.Uint64(r.fixed(8, what)) }
 
-func (r *reader) str(what string, limit uint64) string {
-	n := r.u64("length of " + what)
+// strLen reads the length of a string.
+func (r *reader) strLen(what string, limit uint64) uint64 {
+	n := r.u64(what)
 	if n > limit {
 		r.fail("%s claims %d bytes, the limit is %d", what, n, limit)
 	}
+	return n
+}
+
+func (r *reader) str(what string, limit uint64) string {
+	n := r.strLen(what, limit)
 	if !r.has(n, what) {
 		return ""
 	}
@@ -97,7 +103,7 @@ func (r *reader) skip(n uint64, what string) {
 	if !r.has(n, what) {
 		return
 	}
-	if _, err := io.CopyN(io.Discard, r.in, int64(n)); err != nil {
+	if _, err := r.in.Discard(int(n)); err != nil {
 		r.fail("read %s: %v", what, err)
 	}
 	r.at += int64(n)
@@ -194,15 +200,22 @@ func (r *reader) array(what string, keep bool) any {
 		if !r.has(n*8, what) {
 			return nil
 		}
+		if !keep {
+			for range n {
+				r.skip(r.strLen(what, maxStringBytes), what)
+				if r.err != nil {
+					break
+				}
+			}
+			return nil
+		}
 		var list []string
 		for range n {
 			s := r.str(what, maxStringBytes)
 			if r.err != nil {
 				return nil
 			}
-			if keep {
-				list = append(list, s)
-			}
+			list = append(list, s)
 		}
 		return list
 	}

@@ -20,7 +20,7 @@ func (h *header) tokenizer(info *Info) {
 		info.Tokenizer += " (" + pre + ")"
 	}
 	tokens, _ := h.kv["tokenizer.ggml.tokens"].([]string)
-	info.VocabSize = len(tokens)
+	info.VocabSize = int(h.arrays["tokenizer.ggml.tokens"].n)
 	text := func(id int64) string {
 		if id >= 0 && id < int64(len(tokens)) {
 			return tokens[id]
@@ -33,6 +33,9 @@ func (h *header) tokenizer(info *Info) {
 		}
 	}
 	info.ChatTemplate = h.text("tokenizer.chat_template")
+	if h.brief {
+		return
+	}
 	if info.ChatTemplate != "" {
 		info.checkTemplate(text(h.int("tokenizer.ggml.bos_token_id")), text(h.int("tokenizer.ggml.eos_token_id")))
 	}
