@@ -1,0 +1,160 @@
+package store
+
+import (
+	"context"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/uma-serve/uma-serve/internal/gguf"
+)
+
+// Entry is a model of a list, with what its header says.
+type Entry struct {
+	Name      string    `json:"name"`
+	Aliases   []string  `json:"aliases"`
+	From      Place     `json:"from"`
+	Files     []string  `json:"files"` // the first is the one to open
+	Bytes     int64     `json:"size_bytes"`
+	Modified  time.Time `json:"modified_at"`
+	Digest    string    `json:"digest,omitempty"`
+	Projector string    `json:"projector,omitempty"`
+
+	Family       string `json:"family"` // the architecture: "llama"
+	Parameters   uint64 `json:"parameters"`
+	Quantisation string `json:"quantisation"`
+	TrainContext int64  `json:"n_ctx_train"`
+
+	Context int64      `json:"n_ctx"`  // that Memory is reckoned for
+	Memory  *gguf.Need `json:"memory"` // null when the header or the types do not tell
+	Fits    *bool      `json:"fits"`   // null when Memory or the free memory is unknown
+
+	// Hidden: another place, which is asked first, has a model of this name. This one is reached by its path.
+	Hidden  bool   `json:"hidden,omitempty"`
+	Problem string `json:"problem,omitempty"` // why it cannot be served; "" = it can
+}
+
+// Terms are what List reckons memory for.
+type Terms struct {
+	Context      int64 // tokens; 0 = what each model is served with by default
+	TypeK, TypeV string
+	NoRepack     bool
+	Free         uint64 // bytes of memory; 0 = unknown
+}
+
+// headerReaders bounds the files that List reads at once.
+const headerReaders = 4
+
+// List describes the models of the catalog, in its order: those that can be served, and those of which a file is missing or
+// damaged. What is no model by its header is left out. The only error is ctx's.
+func (c *Catalog) List(ctx context.Context, t Terms) ([]Entry, error) {
+	entries := make([]*Entry, len(c.Models))
+	var wait sync.WaitGroup
+	next := make(chan int)
+	for range headerReaders {
+		wait.Go(func() {
+			for i := range next {
+				entries[i] = c.Entry(&c.Models[i], t)
+			}
+		})
+	}
+	for i := range c.Models {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- i
+	}
+	close(next)
+	wait.Wait()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	out := []Entry{}
+	seen := map[string]bool{}
+	for _, e := range entries {
+		if e == nil {
+			continue
+		}
+		fold := strings.ToLower(e.Name)
+		e.Hidden = seen[fold]
+		seen[fold] = true
+		out = append(out, *e)
+	}
+	return out, nil
+}
+
+// Entry describes one model; nil when it is none by its header. A header is read once for as long as the file stays as it is.
+func (c *Catalog) Entry(m *Model, t Terms) *Entry {
+	e := &Entry{Name: m.ID(), Aliases: c.aliasesOf(m), From: m.Place, Files: m.Files, Bytes: m.Bytes, Modified: m.Modified,
+		Digest: m.Digest, Projector: m.Projector, Problem: m.Incomplete}
+	if m.Incomplete != "" {
+		return e
+	}
+	info, err := c.store.info(m)
+	if err != nil {
+		e.Problem = reason(err)
+		return e
+	}
+	if info.Architecture == "clip" || slices.Contains([]string{"adapter", "mmproj", "imatrix"}, info.Type) {
+		return nil
+	}
+	e.Family, e.Parameters, e.Quantisation, e.TrainContext = info.Architecture, info.Parameters, info.FileType, info.TrainContext
+	var repacked gguf.Repacking
+	if !t.NoRepack {
+		repacked = info.Repacked(gguf.ThisProcessor())
+	}
+	if e.Context = t.Context; e.Context == 0 {
+		e.Context = info.Context()
+	}
+	need, err := info.Need(e.Context, t.TypeK, t.TypeV, repacked)
+	if err != nil {
+		return e
+	}
+	e.Memory = &need
+	if t.Free > 0 {
+		fits := need.Fits(t.Free)
+		e.Fits = &fits
+	}
+	return e
+}
+
+// aliasesOf are the aliases of a model, sorted.
+func (c *Catalog) aliasesOf(m *Model) []string {
+	c.once.Do(func() {
+		c.aliased = map[string][]string{}
+		for _, alias := range slices.Sorted(maps.Keys(c.Aliases)) {
+			if found, err := c.Lookup(alias); err == nil {
+				c.aliased[found.Path()] = append(c.aliased[found.Path()], alias)
+			}
+		}
+	})
+	return append([]string{}, c.aliased[m.Path()]...)
+}
+
+// info reads the header of a model, or returns what was read while the file had the same size and time.
+func (s *Store) info(m *Model) (gguf.Info, error) {
+	path := m.Path()
+	st, err := os.Stat(path)
+	if err != nil {
+		return gguf.Info{}, err
+	}
+	s.mu.Lock()
+	f, ok := s.known[path]
+	s.mu.Unlock()
+	if ok && f.size == st.Size() && f.modified.Equal(st.ModTime()) {
+		return f.info, f.err
+	}
+	f = facts{size: st.Size(), modified: st.ModTime()}
+	f.info, f.err = gguf.Brief(path)
+	f.info.ChatTemplate = "" // tens of kilobytes each
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.known) >= 2*maxModels {
+		clear(s.known)
+	}
+	s.known[path] = f
+	return f.info, f.err
+}
