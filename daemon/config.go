@@ -19,6 +19,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 	"github.com/uma-serve/uma-serve/meridian"
 	"github.com/uma-serve/uma-serve/meridian/blocks"
+	"github.com/uma-serve/uma-serve/models/store"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
@@ -27,7 +28,10 @@ import (
 // Meridian are keys of the table [meridian] and of --meridian; common ones have an option too.
 type Config struct {
 	// Model and engine; names as in llama-server.
-	Model        string
+	Model        string // file or name; "" = HFRepo, or the built-in model
+	HFRepo       string // of Hugging Face: ORG/REPO[:QUANT]
+	ModelsDir    string // "" = store.DefaultDir
+	Offline      bool
 	ChatTemplate string // name or file; "" = the model's
 	CtxSize      int
 	Parallel     int
@@ -94,9 +98,15 @@ type Config struct {
 	LogLevel        string
 	Progress        bool // draw a bar while the model loads, when stderr is a terminal
 
+	// Models are the [models.NAME] tables of the file, by name.
+	Models []ModelConfig
+
 	Trace string // file for the trace of all decisions; "" = none
 
 	ConfigFile string // --config, or the default file that Load found; "" = none
+
+	// Puller downloads the model of --hf-repo; nil = this program cannot.
+	Puller store.Puller
 
 	Warnings []string // of Load, for the log
 
@@ -104,7 +114,7 @@ type Config struct {
 }
 
 // defaultCtxSize is the default of --ctx-size in tokens, for models whose training context is at least as long.
-const defaultCtxSize = 4096
+const defaultCtxSize = gguf.DefaultContext
 
 // Values of --while-loading.
 const (
@@ -116,7 +126,7 @@ const (
 const (
 	maxFrameBytesLimit = wire.MaxFrameBytes
 	maxParallel        = core.MaxSequences - 8 // 8 sequences serve probe forks, snapshots and restores
-	minCtxSize         = 64                    // a chat template takes dozens of tokens; llama.cpp limits the batch to the context
+	minCtxSize         = gguf.MinContext
 )
 
 // Section is a group of options under one heading of --help.
@@ -136,7 +146,10 @@ func (c *Config) sections() []Section {
 	}
 
 	fs := section("Model and engine")
-	fs.StringVarP(&c.Model, "model", "m", "", "GGUF `file` to serve (default: the built-in demonstration model)")
+	fs.StringVarP(&c.Model, "model", "m", "", "model to serve: a GGUF `FILE|NAME`, such as qwen3:8b or hf.co/org/repo:Q4_K_M; uma-cli models lists the names (default: the built-in demonstration model)")
+	fs.StringVar(&c.HFRepo, "hf-repo", "", "serve this model of Hugging Face, `ORG/REPO[:QUANT]`, and download it unless it is on disk (-hf)")
+	fs.StringVar(&c.ModelsDir, "models-dir", "", "`directory` of the models that uma-serve downloads (default: $XDG_DATA_HOME/uma-serve/models; for root: /var/lib/uma-serve/models)")
+	fs.BoolVar(&c.Offline, "offline", false, "never download: serve only models that are on disk")
 	fs.IntVarP(&c.CtxSize, "ctx-size", "c", defaultCtxSize, "KV cache size in `tokens`, shared by all requests; 0 = the model's training context, which also limits the default")
 	fs.StringVar(&c.ChatTemplate, "chat-template", "", "use this chat template instead of the model's: `FILE|NAME`, a Jinja file or one of "+strings.Join(chattmpl.BuiltinNames(), ", "))
 	fs.IntVar(&c.Parallel, "parallel", 16, "maximum requests that run at the same time, 1…248 (-np)")
@@ -210,7 +223,7 @@ func (c *Config) sections() []Section {
 // llamaNames maps other names of options to ours: llama-server's single-dash names of several letters, which pflag would
 // parse as several one-letter flags, and names that other servers use.
 var llamaNames = map[string]string{
-	"-np": "--parallel", "-ngl": "--gpu-layers", "--n-gpu-layers": "--gpu-layers", "-fa": "--flash-attn", "-nr": "--no-repack",
+	"-hf": "--hf-repo", "-hfr": "--hf-repo", "-np": "--parallel", "-ngl": "--gpu-layers", "--n-gpu-layers": "--gpu-layers", "-fa": "--flash-attn", "-nr": "--no-repack",
 	"-ub": "--ubatch-size", "-tb": "--threads-batch", "-ctk": "--cache-type-k", "-ctv": "--cache-type-v",
 	"--predict": "--max-tokens", "--n-predict": "--max-tokens", "--uds": "--socket",
 	"--max-num-seqs": "--parallel", "--max-num-batched-tokens": "--batch-size",
@@ -299,6 +312,11 @@ func (c *Config) Validate() error {
 	}
 	oneOf := func(name, v string, allowed ...string) {
 		bad(slices.Contains(allowed, v), "--%s is %q; it must be %s", name, v, strings.Join(allowed, " or "))
+	}
+	if c.HFRepo != "" {
+		if _, err := c.hubName(); err != nil {
+			errs = append(errs, fmt.Errorf("--hf-repo: %w", err))
+		}
 	}
 	oneOf("flash-attn", c.FlashAttn, Choices["flash-attn"]...)
 	oneOf("cache-type-k", c.CacheTypeK, Choices["cache-type-k"]...)

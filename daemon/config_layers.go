@@ -105,8 +105,11 @@ func (c *Config) Load(environ []string) error {
 				"they wait for each other, so each step takes many times as long", n, runtime.NumCPU()))
 	}
 	c.applyThinkBudget()
-	errs = append(errs, c.Validate())
-	return errors.Join(errs...)
+	errs = append(errs, c.settleModel(), c.Validate())
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return c.checkModels()
 }
 
 // defaultConfigFile returns the first of $XDG_CONFIG_HOME/uma-serve/uma-serve.toml and systemConfigFile that exists, else
@@ -184,12 +187,17 @@ func (c *Config) loadFile(path string) error {
 	}
 	var errs []error
 	var tables map[string]any // [meridian]
+	var models map[string]any // [models]
 	seen := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(doc)) {
 		v := doc[key]
 		name := strings.ReplaceAll(key, "_", "-")
 		if table, ok := v.(map[string]any); ok && name == "meridian" {
 			tables = table
+			continue
+		}
+		if table, ok := v.(map[string]any); ok && name == "models" {
+			models = table
 			continue
 		}
 		f := c.layers.options.Lookup(name)
@@ -214,6 +222,9 @@ func (c *Config) loadFile(path string) error {
 		if err := c.loadMeridian(tables, seen); err != nil {
 			errs = append(errs, fail("%w", err))
 		}
+	}
+	if err := c.loadModels(models); err != nil {
+		errs = append(errs, fail("%w", err))
 	}
 	return errors.Join(errs...)
 }

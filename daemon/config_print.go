@@ -40,6 +40,9 @@ func (c *Config) WriteTOML(w io.Writer, sections []Section) error {
 			c.writeKey(&b, key, v.Field(meridianKeys[key]).Interface(), "meridian."+key)
 		}
 	}
+	for i := range c.Models {
+		c.Models[i].write(&b, c.layers.options)
+	}
 	_, err := w.Write(b.Bytes())
 	return err
 }
@@ -70,6 +73,7 @@ func (c *Config) WriteSample(w io.Writer, sections []Section) error {
 			fmt.Fprintf(&b, "#%s\n", line(key, v.Field(meridianKeys[key]).Interface()))
 		}
 	}
+	b.WriteString(modelsSample())
 	_, err := w.Write(b.Bytes())
 	return err
 }
@@ -95,8 +99,10 @@ func (c *Config) writeKey(b *bytes.Buffer, key string, value any, option string)
 }
 
 // tomlValue returns an option's value for the TOML encoder.
-func tomlValue(f *pflag.Flag) any {
-	text := f.Value.String()
+func tomlValue(f *pflag.Flag) any { return tomlText(f, f.Value.String()) }
+
+// tomlText returns a text of an option for the TOML encoder.
+func tomlText(f *pflag.Flag, text string) any {
 	switch f.Value.Type() {
 	case "int", "int64", "float64", "bool":
 		return literal(text)

@@ -295,7 +295,7 @@ func FuzzSize(f *testing.F) {
 // Every field has a flag: nothing can be set that cannot be set from the command line, the environment and the file.
 func TestConfigEveryFieldHasAFlag(t *testing.T) {
 	_, c, _ := NewFlagSet()
-	// Of the fields, Warnings and layers are no options; Meridian has five flags: --meridian and those below.
+	// Of the fields, Models, Puller, Warnings and layers are no options; Meridian has five flags: --meridian and those below.
 	n := 0
 	fs, _, _ := NewFlagSet()
 	bound := 0
@@ -310,7 +310,7 @@ func TestConfigEveryFieldHasAFlag(t *testing.T) {
 			t.Errorf("--%s has no help", f.Name)
 		}
 	})
-	if fields := reflect.TypeOf(*c).NumField() - 3; n-bound != fields || bound != 5 {
+	if fields := reflect.TypeOf(*c).NumField() - 5; n-bound != fields || bound != 5 {
 		t.Errorf("%d flags for %d fields", n, fields)
 	}
 	if err := c.Validate(); err != nil {

@@ -70,6 +70,12 @@ type job struct {
 
 // Run serves until ctx ends or a signal stops it, and returns nil after an orderly stop.
 func Run(ctx context.Context, cfg *Config, log *slog.Logger, open Opener) error {
+	if m := cfg.ModelNamed(cfg.Model); m != nil {
+		var err error
+		if cfg, err = cfg.ForModel(m); err != nil {
+			return err
+		}
+	}
 	s, err := New(cfg, log)
 	if err != nil {
 		return err
@@ -350,7 +356,7 @@ func (s *Server) load(ctx context.Context, open Opener, signals <-chan os.Signal
 	ready := make(chan loaded, 1)
 	var quit atomic.Bool
 	go func() {
-		eng, err := s.openModel(open, &quit)
+		eng, err := s.openModel(ctx, open, &quit)
 		ready <- loaded{eng, err}
 	}()
 	select {
@@ -389,11 +395,13 @@ func (c *Config) shutdownShares(durable bool) (requests, stores time.Duration) {
 }
 
 // openModel loads the configured model and reports the progress. It stops when quit is set.
-func (s *Server) openModel(open Opener, quit *atomic.Bool) (runtime.Engine, error) {
-	path := s.cfg.Model
+func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) (runtime.Engine, error) {
+	path, err := s.cfg.modelFile(ctx, s.log)
+	if err != nil {
+		return nil, err
+	}
 	defer func() { s.modelPath = path }()
 	if path == "" {
-		var err error
 		if path, err = models.Default(); err != nil {
 			return nil, err
 		}

@@ -2,6 +2,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,6 +20,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/internal/completion"
+	"github.com/uma-serve/uma-serve/models/store"
 	"github.com/uma-serve/uma-serve/runtime/llama"
 )
 
@@ -28,6 +31,8 @@ Anthropic, llama-server and ollama over HTTP (docs/http.md).
 
   uma-serve                                   serve the built-in demonstration model
   uma-serve -m model.gguf -c 16384            serve a model with a KV cache of 16,384 tokens
+  uma-serve -m qwen3:8b                       serve a model of uma-cli models by its name
+  uma-serve -hf org/repo:Q4_K_M               serve a model of Hugging Face; download it unless it is here
   uma-serve -m model.gguf --config uma.toml   read options from a file
   uma-serve -m model.gguf --listen 8737       also serve HTTP on 127.0.0.1:8737
   uma-cli                                     chat with the model
@@ -67,7 +72,7 @@ func newRoot() *cobra.Command {
 		Version: buildinfo.Version + ", " + buildinfo.Engine(),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("unexpected argument %q; options begin with --, and -m FILE.gguf names a model file", args[0])}
+				return usageError{fmt.Errorf("unexpected argument %q; options begin with --, and -m FILE.gguf or -m NAME names a model", args[0])}
 			}
 			return nil
 		},
@@ -126,14 +131,35 @@ func newRoot() *cobra.Command {
 	for option, words := range daemon.Choices {
 		completion.Words(root, option, words)
 	}
-	for option, extension := range map[string]string{"model": "gguf", "config": "toml"} {
-		root.MarkFlagFilename(option, extension)
-	}
+	root.MarkFlagFilename("config", "toml")
+	root.RegisterFlagCompletionFunc("model", completeModel(cfg))
+	root.RegisterFlagCompletionFunc("hf-repo", cobra.NoFileCompletions)
 	root.MarkFlagDirname("cache-dir")
+	root.MarkFlagDirname("models-dir")
 	for _, option := range []string{"listen", "listen-group", "allowed-host", "cors-origin"} {
 		root.RegisterFlagCompletionFunc(option, cobra.NoFileCompletions)
 	}
 	return root
+}
+
+// completeModel completes --model to the names of models, and to GGUF files where no name begins so.
+func completeModel(cfg *daemon.Config) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, typed string) (names []string, _ cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(cmd.Context(), time.Second)
+		defer cancel()
+		catalog, err := store.New(cmp.Or(cfg.ModelsDir, os.Getenv("UMA_MODELS_DIR")), nil).Scan(ctx)
+		if err == nil {
+			for _, name := range catalog.Names() {
+				if strings.HasPrefix(name, typed) {
+					names = append(names, name)
+				}
+			}
+		}
+		if len(names) == 0 {
+			return []string{"gguf"}, cobra.ShellCompDirectiveFilterFileExt
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
 }
 
 // lastWords is how long the end of the process waits for a reader of stderr.

@@ -75,9 +75,11 @@ func values(t *testing.T, f *pflag.Flag) (strong, weak string, with []string) {
 		return "127.0.0.1:8737", "127.0.0.1:8738", nil
 	case "allowed-host":
 		return "strong.test", "weak.test", nil
+	case "hf-repo":
+		return "org/strong", "org/weak", nil
 	case "cors-origin":
 		return "http://strong.test", "http://weak.test", nil
-	case "model", "socket", "socket-group", "listen-group", "api-keys", "cache-dir", "trace":
+	case "model", "models-dir", "socket", "socket-group", "listen-group", "api-keys", "cache-dir", "trace":
 		return "/strong", "/weak", nil
 	}
 	switch f.Value.Type() {

@@ -1,0 +1,265 @@
+package daemon
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/uma-serve/uma-serve/internal/clierr"
+	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/models/store"
+)
+
+// ModelConfig is a table [models.NAME] of the configuration file: a model that is served under a name of the operator's
+// choice, with options for it alone.
+type ModelConfig struct {
+	Name    string   // of the table
+	Model   string   // file or name, as --model takes it
+	Aliases []string // further names
+	Pinned  bool     // it is never unloaded
+	// IdleUnload is the time without a request after which the model is unloaded: 0 = never, < 0 = as for the models
+	// without a table.
+	IdleUnload time.Duration
+	// Options are the texts of options, by name, that hold for this model: some of modelOptions.
+	Options map[string]string
+}
+
+// modelOptions are the options that a [models.NAME] table may set: what the model's engine is made with. The other ones
+// belong to the daemon.
+var modelOptions = []string{
+	"ctx-size", "chat-template", "parallel", "batch-size", "ubatch-size", "threads", "threads-batch", "gpu-layers", "flash-attn",
+	"cache-type-k", "cache-type-v", "mlock", "no-mmap", "no-repack", "seed", "max-tokens",
+	"policy", "itl-target-ms", "think-floor-ms", "tick-budget-ms", "latency-guard-ms", "max-background",
+	"think", "think-budget", "early-exit",
+	"no-prefix-cache", "share-prefixes", "kv-block-tokens", "think-evict", "context-shift", "cache-ram", "cache-disk",
+}
+
+// maxModelTables is far above what one machine serves.
+const maxModelTables = 256
+
+// key is a key of the table as errors name it.
+func (m *ModelConfig) key(name string) string { return "models." + m.Name + "." + name }
+
+// names are what requests may call the model.
+func (m *ModelConfig) names() []string { return append([]string{m.Name}, m.Aliases...) }
+
+// ModelNamed returns the table whose name or alias is text, without regard to case; nil when there is none.
+func (c *Config) ModelNamed(text string) *ModelConfig {
+	for i := range c.Models {
+		if slices.ContainsFunc(c.Models[i].names(), func(n string) bool { return strings.EqualFold(n, text) }) {
+			return &c.Models[i]
+		}
+	}
+	return nil
+}
+
+// loadModels reads the [models.NAME] tables of a file. Their options are checked by checkModels, when all layers are merged.
+func (c *Config) loadModels(tables map[string]any) error {
+	if len(tables) > maxModelTables {
+		return fmt.Errorf("it has %d tables [models.NAME]; the maximum is %d", len(tables), maxModelTables)
+	}
+	var errs []error
+	taken := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(tables)) {
+		m, err := c.loadModel(name, tables[name])
+		errs = append(errs, err)
+		for _, n := range m.names() {
+			fold := strings.ToLower(n)
+			if other := taken[fold]; other != "" {
+				errs = append(errs, fmt.Errorf("table [models.%s]: the name %q is taken by [models.%s]", name, n, other))
+			}
+			taken[fold] = name
+		}
+		c.Models = append(c.Models, m)
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) loadModel(name string, value any) (ModelConfig, error) {
+	m := ModelConfig{Name: name, Model: name, IdleUnload: -1, Options: map[string]string{}}
+	table, ok := value.(map[string]any)
+	if !ok {
+		return m, fmt.Errorf("key %q must be a table: [models.%s]", "models."+name, name)
+	}
+	if _, err := store.ParseName(name); err != nil {
+		return m, fmt.Errorf("table [models.%s]: %w", name, err)
+	}
+	var errs []error
+	seen := map[string]string{}
+	for _, key := range slices.Sorted(maps.Keys(table)) {
+		option := strings.ReplaceAll(key, "_", "-")
+		if first, twice := seen[option]; twice {
+			errs = append(errs, fmt.Errorf("key %q and key %q are the same; keep one", m.key(first), m.key(key)))
+			continue
+		}
+		seen[option] = key
+		if err := m.set(c.layers.options, option, table[key]); err != nil {
+			errs = append(errs, fmt.Errorf("key %q %w", m.key(key), err))
+		}
+	}
+	return m, errors.Join(errs...)
+}
+
+// set takes the value of one key of the table. The error continues a sentence that begins with the key.
+func (m *ModelConfig) set(options *pflag.FlagSet, key string, v any) error {
+	switch key {
+	case "model":
+		text, ok := v.(string)
+		if !ok || text == "" {
+			return fmt.Errorf("is %v; it must be a GGUF file or the name of a model", v)
+		}
+		m.Model = text
+		return nil
+	case "aliases":
+		list, ok := v.([]any)
+		if !ok {
+			return fmt.Errorf("is %v; it must be a list of names", v)
+		}
+		for _, v := range list {
+			alias, ok := v.(string)
+			if !ok {
+				return fmt.Errorf("holds %v; it must be a list of names", v)
+			}
+			if _, err := store.ParseName(alias); err != nil {
+				return fmt.Errorf("holds a wrong name: %w", err)
+			}
+			m.Aliases = append(m.Aliases, alias)
+		}
+		return nil
+	case "pinned":
+		pinned, ok := v.(bool)
+		if !ok {
+			return fmt.Errorf("is %v; it must be true or false", v)
+		}
+		m.Pinned = pinned
+		return nil
+	case "idle-unload":
+		text, _ := v.(string)
+		d, err := time.ParseDuration(text)
+		if err != nil || d < 0 {
+			return fmt.Errorf(`is %v; it must be a duration with a unit, such as "15m", or "0s" for never`, v)
+		}
+		m.IdleUnload = d
+		return nil
+	}
+	switch f := options.Lookup(key); {
+	case f != nil && !slices.Contains(modelOptions, key):
+		return errors.New("is an option of the whole daemon; set it outside [models]")
+	case f == nil:
+		return fmt.Errorf("is unknown%s", didYouMean(key, append([]string{"model", "aliases", "pinned", "idle-unload"}, modelOptions...)))
+	}
+	switch v.(type) {
+	case string, int64, float64, bool:
+		m.Options[key] = fmt.Sprint(v)
+		return nil
+	}
+	return errors.New("must be a single value")
+}
+
+// checkModels says what is wrong with the options of the [models.NAME] tables.
+func (c *Config) checkModels() error {
+	var errs []error
+	for i := range c.Models {
+		_, err := c.ForModel(&c.Models[i])
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// ForModel is the configuration of the engine that serves m: c with m's model and options. As everywhere, the command line
+// and the environment override the file, m's table included; the table overrides the rest of the file.
+func (c *Config) ForModel(m *ModelConfig) (*Config, error) {
+	options, out, _ := NewFlagSet()
+	*out = *c
+	out.layers = layers{options, maps.Clone(c.layers.source)}
+	out.Model, out.HFRepo, out.Models = m.Model, "", nil
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(m.Options)) {
+		if s := c.layers.source[name]; s == fromFlag || s == fromEnvironment {
+			continue
+		}
+		f := options.Lookup(name)
+		if err := f.Value.Set(m.Options[name]); err != nil {
+			errs = append(errs, fmt.Errorf("key %q is %s: %w", m.key(name), m.Options[name], clierr.Value(f, err)))
+		}
+		out.layers.source[name] = fromFile
+		if name == "think-budget" && !out.given("meridian.min_think_tokens") {
+			out.Meridian.MinThinkTokens = meridian.DefaultConfig().MinThinkTokens // the daemon's own budget may have lowered it
+		}
+	}
+	out.applyThinkBudget()
+	if len(errs) == 0 {
+		if err := out.Validate(); err != nil {
+			errs = append(errs, fmt.Errorf("table [models.%s]: %w", m.Name, err))
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// settleModel keeps --model or --hf-repo, whichever the higher layer sets.
+func (c *Config) settleModel() error {
+	if c.Model == "" || c.HFRepo == "" {
+		return nil
+	}
+	order := []string{fromDefault, fromFile, fromEnvironment, fromFlag}
+	rank := func(option string) int { return slices.Index(order, c.layers.source[option]) }
+	switch cmp.Compare(rank("model"), rank("hf-repo")) {
+	case 0:
+		return errors.New("--model and --hf-repo exclude each other: both name the model to serve")
+	case -1:
+		c.Model = ""
+	default:
+		c.HFRepo = ""
+	}
+	return nil
+}
+
+// write appends the table to a configuration file.
+func (m *ModelConfig) write(b *bytes.Buffer, options *pflag.FlagSet) {
+	fmt.Fprintf(b, "\n[models.%s]\n%s\n", tableKey(m.Name), line("model", m.Model))
+	if len(m.Aliases) > 0 {
+		fmt.Fprintln(b, line("aliases", m.Aliases))
+	}
+	if m.Pinned {
+		fmt.Fprintln(b, line("pinned", m.Pinned))
+	}
+	if m.IdleUnload >= 0 {
+		fmt.Fprintln(b, line("idle-unload", m.IdleUnload.String()))
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Options)) {
+		fmt.Fprintln(b, line(name, tomlText(options.Lookup(name), m.Options[name])))
+	}
+}
+
+// tableKey is a model's name as a key of TOML.
+func tableKey(name string) string {
+	if strings.ContainsAny(name, "./:") {
+		return "'" + name + "'"
+	}
+	return name
+}
+
+// modelsSample is the part of the sample file about the tables.
+func modelsSample() string {
+	var b strings.Builder
+	b.WriteString(`
+# ---- Models. A table each; its name is what requests and uma-serve -m call the model. ----
+
+# [models.chat]
+# model = 'qwen3:8b'         # a GGUF file or a name, as --model takes it (default: the table's name)
+# aliases = ['gpt-4o-mini']  # further names
+# pinned = true              # never unload it
+# idle-unload = '15m'        # unload it after this time without a request; '0s' = never
+# ctx-size = 16384           # options for this model alone; the command line and UMA_* variables override them
+#
+`)
+	b.WriteString(comment("The options that a table may set: " + strings.Join(modelOptions, ", ") + "."))
+	return b.String()
+}
