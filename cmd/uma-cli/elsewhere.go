@@ -5,13 +5,13 @@ var elsewhere = map[string]string{}
 
 func init() {
 	const (
-		models  = "models are GGUF files: download one, then start the daemon with uma-serve -m FILE.gguf"
-		files   = "uma-serve has no model store; copy or delete the GGUF file yourself"
-		serving = "a daemon serves one model; uma-cli info shows it"
+		models  = "uma-cli models lists the models on this machine; uma-serve -m NAME serves one"
+		files   = "uma-cli rm NAME deletes a model of uma-serve's models directory, uma-cli alias NAME TARGET names one"
+		serving = "uma-serve -m NAME serves another model; uma-cli info shows the one that is served"
 		daemon  = "start the daemon with uma-serve -m FILE.gguf, or systemctl --user start uma-serve"
 		end     = "stop the daemon with systemctl --user stop uma-serve, or with Ctrl-C in its terminal; in uma-cli, Ctrl-C cancels an answer"
 		running = "uma-cli metrics --watch shows the daemon's activity, uma-cli why --last 10 the newest requests, uma-cli kv the KV cache"
-		file    = "uma-cli model inspect FILE.gguf shows a model file, uma-cli info the served model"
+		file    = "uma-cli show NAME shows a model, uma-cli model inspect FILE.gguf a file, uma-cli info the served model"
 		system  = "set the system prompt with uma-cli --system TEXT; sampling parameters are flags of chat and run"
 		embed   = "the daemon generates text only; it does not serve embeddings"
 		logs    = "the daemon logs to standard error; for a service, journalctl --user -u uma-serve shows the log"
@@ -25,10 +25,10 @@ func init() {
 	)
 	for sentence, names := range map[string][]string{
 		models:  {"pull", "download", "get", "install", "import", "search", "add"},
-		files:   {"rm", "remove", "delete", "cp", "copy", "uninstall", "prune"},
-		serving: {"list", "ls", "models", "load", "unload", "use", "switch", "swap"}, daemon: {"serve", "server", "start", "launch", "daemon", "up"},
+		files:   {"delete", "cp", "copy", "uninstall", "prune"},
+		serving: {"load", "unload", "use", "switch", "swap"}, daemon: {"serve", "server", "start", "launch", "daemon", "up"},
 		end:     {"stop", "kill", "restart", "down", "shutdown", "quit", "exit"},
-		running: {"ps", "top", "status", "stats", "queue", "watch", "monitor", "jobs"}, file: {"show", "inspect", "describe", "gguf"},
+		running: {"ps", "top", "status", "stats", "queue", "watch", "monitor", "jobs"}, file: {"inspect", "describe", "gguf"},
 		system: {"create", "modelfile", "edit"}, embed: {"embed", "embedding", "embeddings"}, logs: {"log", "logs"},
 		measure: {"bench", "benchmark"}, account: {"push", "signin", "signout", "login", "logout", "publish"},
 		prompt:  {"ask", "prompt", "generate", "complete", "exec", "cli", "q", "query"},

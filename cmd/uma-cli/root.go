@@ -44,6 +44,7 @@ takes the flags of chat.`,
   uma-cli open                                   # the same in the browser, with a live view of the machine
   uma-cli metrics --watch                        # what the daemon is doing
   uma-cli why --last 3                           # why it decided so
+  uma-cli models                                 # the models on this machine, and which fit
   uma-cli model inspect model.gguf               # whether it fits this machine`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -87,7 +88,7 @@ takes the flags of chat.`,
 			}
 			return target.Help()
 		}})
-	root.AddCommand(newChat(dial), newRun(dial), newOpen(dial), newProxy(dial), newMetrics(dial, &address), newHealth(dial), newInfo(dial), newWhy(dial), newKV(dial), newModel(), completion.Command("uma-cli", func(err error) error { return usageError{err} }), newVersion(dial))
+	root.AddCommand(newChat(dial), newRun(dial), newOpen(dial), newProxy(dial), newMetrics(dial, &address), newHealth(dial), newInfo(dial), newWhy(dial), newKV(dial), newModel(), newModels(), newShow(), newRemove(), newAlias(), completion.Command("uma-cli", func(err error) error { return usageError{err} }), newVersion(dial))
 	completeDefaults(root)
 	return root
 }

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/internal/hostmem"
+	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/models/store"
+)
+
+// modelsDir adds the flag of the own models directory to a command and returns what opens it.
+func modelsDir(cmd *cobra.Command) (open func() *store.Store) {
+	var dir string
+	cmd.Flags().StringVar(&dir, "models-dir", "",
+		"uma-serve's models `DIR` (default: $UMA_MODELS_DIR, then $XDG_DATA_HOME/uma-serve/models; for root: /var/lib/uma-serve/models)")
+	must(cmd.MarkFlagDirname("models-dir"))
+	return func() *store.Store { return store.New(cmp.Or(dir, os.Getenv("UMA_MODELS_DIR")), os.Getenv) }
+}
+
+// catalog is what is on this machine, as `models --json` prints it.
+type catalog struct {
+	Models   []store.Entry   `json:"models"`
+	Problems []store.Problem `json:"problems"`
+	Dir      string          `json:"models_dir"`
+	Memory   hostmem.Memory  `json:"memory"`
+}
+
+func newModels() *cobra.Command {
+	var asJSON bool
+	var terms store.Terms
+	cmd := &cobra.Command{
+		Use:     "models",
+		Aliases: []string{"list", "ls"},
+		Short:   "List the models on this machine",
+		Long: `List the models on this machine, by the names that uma-serve -m and requests call them: those of uma-serve's models
+directory, of Hugging Face's hub cache, of llama.cpp's cache, of LM Studio and of ollama. No daemon is needed.
+
+  FITS     whether weights, KV cache and repacked weights have room in the memory that is available now
+  CONTEXT  tokens that the model was trained on
+  FROM     the program whose folder the model is in. If several have a name, the first in the list is served
+
+A model that is named twice, or that has no name that suits, can be served by its path: uma-serve -m FILE.gguf.`,
+		Example: `  uma-cli models
+  uma-cli models -c 32768                        # does it fit with a context of 32,768 tokens
+  uma-cli models --json | jq -r '.models[].name'`,
+		Args: noArgs,
+	}
+	open := modelsDir(cmd)
+	cmd.Flags().Int64VarP(&terms.Context, "ctx-size", "c", 0, "context in `tokens` for FITS; 0 = what uma-serve takes without --ctx-size")
+	cmd.Flags().StringVar(&terms.TypeK, "cache-type-k", "f16", "data type of the K cache for FITS: f32, f16, bf16, q8_0, q4_0, … (-ctk)")
+	cmd.Flags().StringVar(&terms.TypeV, "cache-type-v", "f16", "data type of the V cache for FITS (-ctv)")
+	completeWords(cmd, "cache-type-k", gguf.CacheTypes()...)
+	completeWords(cmd, "cache-type-v", gguf.CacheTypes()...)
+	cmd.Flags().BoolVar(&terms.NoRepack, "no-repack", false, "FITS as for uma-serve --no-repack")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print everything, with files, memory and problems, as one line of JSON")
+	cmd.Flags().SortFlags = false
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if terms.Context < 0 || terms.Context > 1<<27 {
+			return usagef("--ctx-size is %d; it must be 0…%d", terms.Context, 1<<27)
+		}
+		s := open()
+		found, err := s.Scan(cmd.Context())
+		if err != nil {
+			return err
+		}
+		c := catalog{Problems: found.Problems, Dir: s.Dir(), Memory: hostmem.Read()}
+		terms.Free = c.Memory.Available
+		if c.Models, err = found.List(cmd.Context(), terms); err != nil {
+			return err
+		}
+		out := ui.Open(os.Stdout)
+		if asJSON {
+			if c.Problems == nil {
+				c.Problems = []store.Problem{}
+			}
+			line, err := json.Marshal(c)
+			if err != nil {
+				return err
+			}
+			return out.Println(string(line))
+		}
+		return out.Print(modelsText(out, &c))
+	}
+	return cmd
+}
+
+// fewProblems is how many problems the list shows.
+const fewProblems = 3
+
+func modelsText(out *ui.Terminal, c *catalog) string {
+	width, _ := out.Size()
+	var b strings.Builder
+	if len(c.Models) == 0 {
+		b.WriteString("There are no models on this machine. uma-cli pull NAME downloads one; uma-serve -m FILE.gguf serves a file.\n")
+	} else {
+		cols := []ui.Column{{Head: "NAME"}, {Head: "FAMILY", Keep: 3}, {Head: "PARAMETERS", Keep: 4}, {Head: "QUANT", Keep: 5},
+			{Head: "SIZE", Keep: 7}, {Head: "CONTEXT", Keep: 2}, {Head: "FITS", Keep: 6}, {Head: "FROM", Keep: 1}}
+		var rows [][]string
+		for i := range c.Models {
+			rows = append(rows, modelRow(out, &c.Models[i]))
+		}
+		b.WriteString(ui.Columns(cols, rows, width, out.Dim))
+	}
+	for i, p := range c.Problems {
+		if i == fewProblems {
+			fmt.Fprintf(&b, "%s\n", out.Dim(fmt.Sprintf("%d more problems: uma-cli models --json", len(c.Problems)-i)))
+			break
+		}
+		line := p.Why
+		if p.Path != "" {
+			line = p.Path + ": " + line
+		}
+		fmt.Fprintf(&b, "%s %s\n", out.Yellow("not listed:"), clean(line))
+	}
+	return ui.FitLines(b.String(), width)
+}
+
+// modelRow is a model in the list; of one that cannot be served, its name and why.
+func modelRow(out *ui.Terminal, e *store.Entry) []string {
+	name := clean(e.Name)
+	if len(e.Aliases) > 0 {
+		name += out.Dim(" = " + clean(strings.Join(e.Aliases, ", ")))
+	}
+	from := clean(string(e.From))
+	if e.Hidden {
+		from += ", hidden by the one above"
+	}
+	if e.Problem != "" {
+		return []string{name, out.Yellow(clean(e.Problem)), from}
+	}
+	context, fits := "–", "–"
+	if e.TrainContext > 0 {
+		context = ui.Count(e.TrainContext)
+	}
+	switch {
+	case e.Fits != nil && *e.Fits:
+		fits = out.Green("yes")
+	case e.Fits != nil:
+		fits = out.Red("no")
+	}
+	return []string{name, clean(e.Family), ui.Large(e.Parameters), clean(e.Quantisation), ui.Bytes(uint64(e.Bytes)), context, fits, from}
+}
+
+// completeNames are the names of models, for a shell.
+func completeNames(open func() *store.Store) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := withTimeout(cmd.Context(), askTimeout)
+		defer cancel()
+		c, err := open().Scan(ctx)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var words []string
+		for _, name := range c.Names() {
+			words = append(words, clean(name))
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+}

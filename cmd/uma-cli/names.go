@@ -1,0 +1,277 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/internal/hostmem"
+	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/models/store"
+)
+
+// shownModel is what `show --json` prints.
+type shownModel struct {
+	store.Entry
+	store.Details
+	License      string `json:"license"`       // of the GGUF file
+	ChatTemplate string `json:"chat_template"` // of the GGUF file, in Jinja
+	// Warning says what of Details could not be read.
+	Warning string `json:"warning,omitempty"`
+}
+
+func newShow() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show NAME",
+		Short: "Show a model's architecture, files, parameters, template and licence",
+		Long: `Show a model of uma-cli models: its architecture and size, its files, and the parameters, the chat template and the
+licence that come with it. NAME may be a unique beginning of a name. uma-cli model inspect FILE.gguf shows more of the
+file itself.`,
+		Example: `  uma-cli show qwen3:8b
+  uma-cli show hf.co/org/repo:Q4_K_M
+  uma-cli show --json qwen3:8b | jq -r .chat_template`,
+	}
+	open := modelsDir(cmd)
+	cmd.ValidArgsFunction = completeNames(open)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print everything as one line of JSON")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usagef("name one model: uma-cli show NAME")
+		}
+		c, m, err := find(cmd, open(), args[0])
+		if err != nil {
+			return err
+		}
+		free := hostmem.Read().Available
+		e := c.Entry(m, store.Terms{TypeK: "f16", TypeV: "f16", Free: free})
+		if e == nil {
+			return fmt.Errorf("%s is not a model: it reads images for one", m.Path())
+		}
+		shown := shownModel{Entry: *e}
+		if shown.Details, err = m.Details(); err != nil {
+			shown.Warning = err.Error()
+		}
+		if info, err := gguf.Brief(m.Path()); err == nil {
+			shown.License, shown.ChatTemplate = info.License, info.ChatTemplate
+		}
+		out := ui.Open(os.Stdout)
+		if asJSON {
+			line, err := json.Marshal(shown)
+			if err != nil {
+				return err
+			}
+			return out.Println(string(line))
+		}
+		return out.Print(shownText(out, &shown))
+	}
+	return cmd
+}
+
+// find resolves a name that a person typed.
+func find(cmd *cobra.Command, s *store.Store, name string) (*store.Catalog, *store.Model, error) {
+	c, err := s.Scan(cmd.Context())
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := c.Resolve(name)
+	switch {
+	case err == nil:
+		return c, m, nil
+	case errors.Is(err, store.ErrName) && (store.IsPath(name) || strings.HasSuffix(name, ".gguf")):
+		return nil, nil, usagef("%w; uma-cli model inspect FILE.gguf shows a file", err)
+	case errors.Is(err, store.ErrName):
+		return nil, nil, usageError{err}
+	case errors.Is(err, store.ErrUnknown):
+		return nil, nil, fmt.Errorf("%w; uma-cli models lists what there is", err)
+	}
+	return nil, nil, err
+}
+
+// fewLines is how many lines of a template or a licence a terminal shows.
+const fewLines = 12
+
+func shownText(out *ui.Terminal, m *shownModel) string {
+	var t ui.Table
+	t.Row("model", "%s", out.Bold(clean(m.Name)))
+	t.Row("aliases", "%s", clean(strings.Join(m.Aliases, ", ")))
+	t.Row("from", "%s", clean(string(m.From)))
+	if m.Problem != "" {
+		t.Row("problem", "%s", out.Yellow(clean(m.Problem)))
+	}
+	t.Row("architecture", "%s", clean(m.Family))
+	if m.Parameters > 0 {
+		t.Row("parameters", "%s in %s", ui.Large(m.Parameters), clean(m.Quantisation))
+	}
+	if m.TrainContext > 0 {
+		t.Row("context", "trained on %s tokens", ui.Count(m.TrainContext))
+	}
+	if n := m.Memory; n != nil {
+		fits := ""
+		switch {
+		case m.Fits != nil && *m.Fits:
+			fits = ", " + out.Green("fits")
+		case m.Fits != nil:
+			fits = ", " + out.Red("does not fit into what is available now")
+		}
+		t.Row("memory", "%s with %s tokens of context%s", ui.Bytes(n.Resident()), ui.Count(m.Context), fits)
+	}
+	for i, path := range m.Files {
+		label := ""
+		if i == 0 {
+			label = "files"
+		}
+		t.Row(label, "%s", clean(path))
+	}
+	t.Row("", "%s", ui.Bytes(uint64(m.Bytes)))
+	t.Row("projector", "%s", clean(m.Projector))
+	t.Row("licence", "%s", clean(m.License))
+	for i, p := range m.Options {
+		label := ""
+		if i == 0 {
+			label = "options"
+		}
+		t.Row(label, "%s", clean(p))
+	}
+	var b strings.Builder
+	b.WriteString(t.String(out.Dim))
+	passage := func(title, text string) {
+		if text == "" {
+			return
+		}
+		fmt.Fprintf(&b, "\n%s\n", out.Dim(title))
+		lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+		for i, l := range lines {
+			if out.IsTTY() && i == fewLines {
+				fmt.Fprintf(&b, "%s\n", out.Dim(fmt.Sprintf("… %d more lines: uma-cli show --json", len(lines)-i)))
+				break
+			}
+			b.WriteString(clean(l) + "\n")
+		}
+	}
+	passage("chat template", m.ChatTemplate)
+	passage("template of ollama, which uma-serve does not use", m.Template)
+	passage("system message", m.System)
+	for _, l := range m.Licenses {
+		passage("licence", l)
+	}
+	if m.Warning != "" {
+		fmt.Fprintf(&b, "\n%s %s\n", out.Yellow("not read:"), clean(m.Warning))
+	}
+	return b.String()
+}
+
+func newRemove() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "rm NAME",
+		Aliases: []string{"remove"},
+		Short:   "Delete a model from uma-serve's models directory",
+		Long: `Delete a model's files from uma-serve's models directory. NAME must be whole, as uma-cli models lists it. A model in
+another program's folder stays; the error says the command that deletes it.`,
+		Example: "  uma-cli rm hf.co/org/repo:Q4_K_M",
+	}
+	open := modelsDir(cmd)
+	cmd.ValidArgsFunction = completeNames(open)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usagef("name one model: uma-cli rm NAME")
+		}
+		s := open()
+		c, err := s.Scan(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if c.Aliases[args[0]] != "" {
+			return usagef("%s is an alias of %s; uma-cli alias --delete %s removes the alias", args[0], c.Aliases[args[0]], args[0])
+		}
+		m, err := c.Lookup(args[0])
+		if errors.Is(err, store.ErrName) {
+			return usageError{err}
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.Remove(m); err != nil {
+			return err
+		}
+		return ui.Open(os.Stdout).Print(fmt.Sprintf("deleted %s, %s\n", clean(m.ID()), ui.Bytes(uint64(m.Bytes))))
+	}
+	return cmd
+}
+
+func newAlias() *cobra.Command {
+	var remove string
+	cmd := &cobra.Command{
+		Use:   "alias [NAME TARGET]",
+		Short: "Give a model another name, or list such names",
+		Long: `Make NAME another name of a model, for uma-serve -m, for requests and for uma-cli. TARGET is a name of uma-cli models or
+a GGUF file. Without arguments the aliases are listed. They are kept in aliases.json of the models directory.`,
+		Example: `  uma-cli alias small qwen3:0.6b
+  uma-cli alias gpt-4o-mini hf.co/org/repo:Q4_K_M
+  uma-cli alias --delete small`,
+	}
+	open := modelsDir(cmd)
+	names := completeNames(open)
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if len(args) == 1 {
+			return names(cmd, nil, typed)
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	cmd.Flags().StringVar(&remove, "delete", "", "remove the alias `NAME`")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		s := open()
+		out := ui.Open(os.Stdout)
+		alias := func(name, target string) error {
+			err := s.SetAlias(name, target)
+			if errors.Is(err, store.ErrName) {
+				return usageError{err}
+			}
+			return err
+		}
+		switch {
+		case remove != "" && len(args) == 0:
+			return alias(remove, "")
+		case len(args) == 0:
+			c, err := s.Scan(cmd.Context())
+			if err != nil {
+				return err
+			}
+			var t ui.Table
+			for _, name := range slices.Sorted(maps.Keys(c.Aliases)) {
+				t.Row(clean(name), "%s", clean(c.Aliases[name]))
+			}
+			return out.Print(t.String(nil))
+		case len(args) != 2 || remove != "":
+			return usagef("give a NAME and its TARGET: uma-cli alias NAME TARGET")
+		}
+		target := args[1]
+		if st, err := os.Stat(target); err == nil && st.Mode().IsRegular() {
+			if _, err := gguf.Brief(target); err != nil {
+				return err
+			}
+			if target, err = filepath.Abs(target); err != nil {
+				return err
+			}
+		} else {
+			_, m, err := find(cmd, s, target)
+			if err != nil {
+				return err
+			}
+			target = m.ID()
+		}
+		if err := alias(args[0], target); err != nil {
+			return err
+		}
+		return out.Print(fmt.Sprintf("%s is %s\n", clean(args[0]), clean(target)))
+	}
+	return cmd
+}
