@@ -23,70 +23,81 @@ func (c *Config) hubName() (store.Name, error) {
 	return n, err
 }
 
-// modelFile is the file of the model to serve: the one that --model is the path of, else the one that its name stands for,
-// or that of --hf-repo, which is downloaded unless it is on disk. "" = none is named.
-func (c *Config) modelFile(ctx context.Context, log *slog.Logger) (string, error) {
-	switch {
-	case c.HFRepo != "":
-		return c.hubFile(ctx, log)
-	case c.Model == "" || store.IsPath(c.Model):
-		return c.Model, nil
+// Locate replaces a name in --model by the path of the file that it stands for, and --hf-repo by that of its file. A
+// --hf-repo that no place on this machine has stays: the model is downloaded when it is loaded. Paths, and no model at all,
+// stay as they are.
+func (c *Config) Locate(ctx context.Context, log *slog.Logger) error {
+	if c.HFRepo == "" && (c.Model == "" || store.IsPath(c.Model)) {
+		return nil
 	}
 	st, err := os.Stat(c.Model)
-	if err == nil && !st.IsDir() {
-		return c.Model, nil
+	if c.Model != "" && err == nil && !st.IsDir() {
+		return nil
 	}
 	catalog, serr := store.New(c.ModelsDir, nil).Scan(ctx)
 	if serr != nil {
-		return "", serr
+		return serr
 	}
-	m, nerr := catalog.Resolve(c.Model)
-	if m != nil {
-		return use(m, log)
-	}
+	m, nerr := c.find(catalog)
+	switch {
+	case m != nil:
+		if nerr = m.Whole(); nerr == nil {
+			log.Info("model", "name", m.ID(), "from", string(m.Place), "file", m.Path())
+			c.Model, c.HFRepo = m.Path(), ""
+		}
+		return nerr
+	case c.HFRepo != "" && !errors.Is(nerr, store.ErrUnknown):
+		return fmt.Errorf("--hf-repo: %w", nerr)
+	case c.HFRepo != "":
+		return c.mayDownload()
 	// A text that is no name, a folder, and the name of a file are paths; what is wrong with them, their reader says.
-	if err == nil || errors.Is(nerr, store.ErrName) || strings.HasSuffix(strings.ToLower(c.Model), ".gguf") {
-		return c.Model, nil
+	case err == nil, errors.Is(nerr, store.ErrName), strings.HasSuffix(strings.ToLower(c.Model), ".gguf"):
+		return nil
+	case errors.Is(nerr, store.ErrUnknown):
+		return fmt.Errorf("%w; uma-cli models lists what there is, uma-cli pull downloads a model", nerr)
 	}
-	if errors.Is(nerr, store.ErrUnknown) {
-		return "", fmt.Errorf("%w; uma-cli models lists what there is, uma-cli pull downloads a model", nerr)
-	}
-	return "", nerr
+	return nerr
 }
 
-// use is the file of a model that was found.
-func use(m *store.Model, log *slog.Logger) (string, error) {
-	if err := m.Whole(); err != nil {
-		return "", err
+// find looks the model up; one of --hf-repo that is not whole counts as none, for it is downloaded.
+func (c *Config) find(catalog *store.Catalog) (*store.Model, error) {
+	if c.HFRepo == "" {
+		return catalog.Resolve(c.Model)
 	}
-	log.Info("model", "name", m.ID(), "from", string(m.Place), "file", m.Path())
-	return m.Path(), nil
-}
-
-// hubFile is the file of --hf-repo.
-func (c *Config) hubFile(ctx context.Context, log *slog.Logger) (string, error) {
 	name, err := c.hubName()
 	if err != nil {
-		return "", fmt.Errorf("--hf-repo: %w", err)
+		return nil, err
 	}
-	models := store.New(c.ModelsDir, nil)
-	catalog, err := models.Scan(ctx)
+	m, err := catalog.Lookup(name.String())
+	if err == nil && m.Incomplete != "" {
+		return nil, store.ErrUnknown
+	}
+	return m, err
+}
+
+// mayDownload says why the model of --hf-repo cannot be downloaded.
+func (c *Config) mayDownload() error {
+	switch {
+	case c.Offline:
+		return fmt.Errorf("--offline: %s is not on this machine, whole; start without --offline, or uma-cli pull hf.co/%s", c.HFRepo, c.HFRepo)
+	case c.Puller == nil:
+		return fmt.Errorf("%s is not on this machine, whole; uma-cli pull hf.co/%s downloads it", c.HFRepo, c.HFRepo)
+	}
+	return nil
+}
+
+// download downloads the model of --hf-repo and returns its file.
+func (c *Config) download(ctx context.Context, log *slog.Logger) (string, error) {
+	name, err := c.hubName()
+	if err == nil {
+		err = c.mayDownload()
+	}
 	if err != nil {
 		return "", err
 	}
-	m, err := catalog.Lookup(name.String())
-	switch {
-	case err == nil && m.Incomplete == "":
-		return use(m, log)
-	case err != nil && !errors.Is(err, store.ErrUnknown):
-		return "", err
-	case c.Offline:
-		return "", fmt.Errorf("--offline: %s is not on this machine, whole; start without --offline, or uma-cli pull %s", name, name)
-	case c.Puller == nil:
-		return "", fmt.Errorf("%s is not on this machine, whole; uma-cli pull %s downloads it", name, name)
-	}
-	log.Info("downloading the model", "name", name.String(), "to", models.Dir())
-	path, err := c.Puller.Pull(ctx, name, models.Dir())
+	dir := store.New(c.ModelsDir, nil).Dir()
+	log.Info("downloading the model", "name", name.String(), "to", dir)
+	path, err := c.Puller.Pull(ctx, name, dir)
 	if err != nil {
 		return "", fmt.Errorf("download %s: %w", name, err)
 	}

@@ -76,6 +76,9 @@ func Run(ctx context.Context, cfg *Config, log *slog.Logger, open Opener) error 
 			return err
 		}
 	}
+	if err := cfg.Locate(ctx, log); err != nil {
+		return err
+	}
 	s, err := New(cfg, log)
 	if err != nil {
 		return err
@@ -355,8 +358,10 @@ func (s *Server) load(ctx context.Context, open Opener, signals <-chan os.Signal
 	}
 	ready := make(chan loaded, 1)
 	var quit atomic.Bool
+	loading, stop := context.WithCancel(ctx) // of a download
+	defer stop()
 	go func() {
-		eng, err := s.openModel(ctx, open, &quit)
+		eng, err := s.openModel(loading, open, &quit)
 		ready <- loaded{eng, err}
 	}()
 	select {
@@ -370,6 +375,7 @@ func (s *Server) load(ctx context.Context, open Opener, signals <-chan os.Signal
 		s.log.Info("stopping while the model loads", "signal", sig.String())
 	}
 	quit.Store(true)
+	stop()
 	s.draining.Store(true)
 	s.refuseAll(shuttingDown())
 	// A loader that waits for a slow disk does not check quit; it ends with the process.
@@ -396,12 +402,16 @@ func (c *Config) shutdownShares(durable bool) (requests, stores time.Duration) {
 
 // openModel loads the configured model and reports the progress. It stops when quit is set.
 func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) (runtime.Engine, error) {
-	path, err := s.cfg.modelFile(ctx, s.log)
-	if err != nil {
-		return nil, err
-	}
+	path := s.cfg.Model
 	defer func() { s.modelPath = path }()
+	if s.cfg.HFRepo != "" {
+		var err error
+		if path, err = s.cfg.download(ctx, s.log); err != nil {
+			return nil, err
+		}
+	}
 	if path == "" {
+		var err error
 		if path, err = models.Default(); err != nil {
 			return nil, err
 		}

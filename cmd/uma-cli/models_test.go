@@ -99,7 +99,7 @@ func TestModels(t *testing.T) {
 		{"rm qwen", exitError, "there is no such model"},
 		{"rm", exitUsage, "name one model"},
 		{"rm a|b", exitUsage, "is not a model name"},
-		{"show qwen4:8b", exitError, "did you mean qwen3:8b?; uma-cli models lists what there is"},
+		{"show qwen4:8b", exitError, "but qwen3:8b; uma-cli models lists what there is"},
 		{"show ./x.gguf", exitUsage, "uma-cli model inspect FILE.gguf"},
 		{"show", exitUsage, "name one model"},
 		{"alias x", exitUsage, "uma-cli alias NAME TARGET"},

@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/models/store/storetest"
+	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
 // binary is uma-serve as `go build` makes it: a test of this package's functions once missed that main gave them a flag
@@ -319,6 +321,13 @@ func TestCompletion(t *testing.T) {
 	}
 	if out, _, _ := command(t, nil, "__complete", "--model", ""); !strings.HasPrefix(out, "gguf\n:8") {
 		t.Errorf("--model completes to %q, want *.gguf", out)
+	}
+	dir := t.TempDir()
+	storetest.Copy(t, filepath.Join(dir, "mine.gguf"), ggufgen.Cached(t, ggufgen.Tiny()))
+	for typed, want := range map[string]string{"": "mine\n:4", "mi": "mine\n:4", "x": "gguf\n:8"} {
+		if out, _, _ := command(t, []string{"UMA_MODELS_DIR=" + dir}, "__complete", "--model", typed); !strings.HasPrefix(out, want) {
+			t.Errorf("--model %s completes to %q, want %q", typed, out, want)
+		}
 	}
 }
 

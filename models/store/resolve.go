@@ -36,7 +36,7 @@ func (e *NameError) Error() string {
 		list += fmt.Sprintf(" and %d more", e.More)
 	}
 	if e.Err == ErrUnknown {
-		return text + "; did you mean " + strings.Join(e.Near, " or ") + "?"
+		return text + ", but " + list
 	}
 	return text + ": " + list
 }

@@ -10,7 +10,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -204,16 +203,12 @@ func (s *scan) add(m Model) {
 	s.models = append(s.models, m)
 }
 
-// Named returns the models whose short name is id: one, or one of each place that has it.
+// Named returns the models whose short name is id: one, or one of each place that has it, the first place's first.
 func (c *Catalog) Named(id string) (found []*Model) {
 	for i := range c.Models {
 		if strings.EqualFold(c.Models[i].ID(), id) {
 			found = append(found, &c.Models[i])
 		}
 	}
-	slices.SortStableFunc(found, func(a, b *Model) int { return cmp.Compare(a.Place.rank(), b.Place.rank()) })
 	return found
 }
-
-// rank orders places.
-func (p Place) rank() int { return slices.Index([]Place{Own, Hub, LlamaCpp, LMStudio, InOllama}, p) }
