@@ -106,7 +106,7 @@ func (w *walker) walk(t testing.TB, long int) (string, bool) {
 
 func (w *walker) choose(has func(int) bool, hurry bool) int {
 	if hurry && w.r.IntN(8) > 0 {
-		for _, b := range []byte("]}\"1ntf") { // what ends a value, and the shortest ones
+		for _, b := range []byte("]}") {
 			if has(int(b)) {
 				return int(b)
 			}
@@ -126,6 +126,14 @@ func (w *walker) choose(has func(int) bool, hurry bool) int {
 	switch {
 	case len(whole) > 0 && w.r.IntN(4) > 0:
 		return whole[w.r.IntN(len(whole))]
+	case hurry && w.r.IntN(8) > 0:
+		for _, b := range []byte("\"1ntf") { // the end of a string, and the shortest values
+			if has(int(b)) {
+				return int(b)
+			}
+		}
+	}
+	switch {
 	case len(single) > 0:
 		return single[w.r.IntN(len(single))]
 	case len(whole) > 0:
