@@ -3,7 +3,6 @@ package daemon
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/zeebo/blake3"
 
@@ -18,61 +17,50 @@ import (
 // to its end. Held calls are sent while they are written; others when they are complete, because they may turn out to be
 // malformed.
 
-// holdCalls has the calls of r's answer held to their tools' schemas. prompt is the rendered conversation, which may end
-// with the opening of a call.
-func (s *Server) holdCalls(r *request, w *wire.Request, tools []toolcall.Tool, prompt string) *wire.Error {
-	if r.Calls == nil || w.FillOnly {
-		return nil
+// formSources returns the constraints of w's answer: its form and its tool calls, nil for none. With both, the answer is
+// either of them.
+func (m *model) formSources(w *wire.Request) (format, calls *formSource, bad *wire.Error) {
+	if w.FillOnly {
+		return nil, nil, nil
 	}
-	refuse := func(format string, a ...any) *wire.Error {
-		return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(format, a...)}
+	refuse := func(text string, a ...any) (_, _ *formSource, _ *wire.Error) {
+		return nil, nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(text, a...)}
 	}
+	if format = formSourceOf(w); format != nil && w.Think.AnswerCue != "" {
+		return refuse("think.answer_cue cannot be combined with %s: the answer begins as its form says", format.field)
+	}
+	tools := offeredTools(w)
+	if len(tools) == 0 || m.calls == nil {
+		return format, nil, nil
+	}
+	headers := m.calls.Form().Written[0] != ""
 	must := w.ToolChoice.Mode >= wire.ToolRequired
 	switch {
-	case must && r.callForm.Form().Written[0] != "":
+	case must && headers:
 		return refuse(`tool_choice: the messages of this model's chat format have headers, and a call cannot be forced; use "auto" or "none"`)
-	case must && r.form != nil:
-		return refuse("tool_choice asks for a call, and %s for an answer of another form; send one of them", r.form.field())
+	case must && format != nil:
+		return refuse("tool_choice asks for a call, and %s for an answer of another form; send one of them", format.field)
 	case must && w.Think.AnswerCue != "":
 		return refuse("think.answer_cue cannot be combined with tool_choice: the answer begins as a call does")
-	case r.callForm.Form().Written[0] != "", r.form != nil:
-		return nil
+	case headers, format != nil && format.kind != wire.FormatJSON && format.kind != wire.FormatSchema:
+		return format, nil, nil // a regular expression or a grammar constrains tool calls too: it may describe them
 	}
 	choice := toolcall.Choice{Mode: toolcall.Mode(w.ToolChoice.Mode), Name: w.ToolChoice.Name}
-	c, took, bad := s.compileCalls(r, tools, choice, w.ParallelToolCalls)
-	if took > 0 {
-		s.metrics.GrammarCompile.Observe(took)
-	}
-	if bad != nil {
-		if must || slices.ContainsFunc(tools, func(t toolcall.Tool) bool { return t.Strict }) {
-			s.metrics.GrammarRefused.Inc()
-			return bad
-		}
-		return nil // calls are read without being held
-	}
-	if must {
-		r.form = &form{compiled: c, calls: true, compile: took, prefix: r.callForm.Begun(prompt)}
-		r.Calls.Stream(r.stream)
-	} else {
-		r.callGrammar = c
-	}
-	return nil
-}
-
-// compileCalls returns the grammar of r's calls, and how long compiling took; 0 when it was there.
-func (s *Server) compileCalls(r *request, tools []toolcall.Tool, choice toolcall.Choice, parallel bool) (*compiled, time.Duration, *wire.Error) {
+	strict := must || slices.ContainsFunc(tools, func(t toolcall.Tool) bool { return t.Strict })
 	for i := range tools {
 		if choice.Mode == toolcall.Named && tools[i].Name != choice.Name {
 			continue
 		}
-		if err := r.callForm.CanHold(&tools[i]); err != nil {
-			return nil, 0, &wire.Error{Code: wire.BadRequest, Message: "tools: " + err.Error()}
+		if err := m.calls.CanHold(&tools[i]); err != nil && strict {
+			return refuse("tools: %v", err)
+		} else if err != nil {
+			return format, nil, nil // calls are read without being held
 		}
 	}
-	build := func() (*grammar.Grammar, error) {
-		return toolcalls.Compile(r.callForm.Text(tools, choice, parallel), jsonschema.Options{}, jsonschema.Limits{Grammar: formLimits})
-	}
-	return s.forms.make(s.model.Load(), r.Owner, "tools", callsKey(tools, choice, parallel), build, time.Now)
+	return format, &formSource{key: callsKey(tools, choice, w.ParallelToolCalls), field: "tools", calls: true, must: must, optional: !strict,
+		compile: func(l grammar.Limits) (*grammar.Grammar, error) {
+			return toolcalls.Compile(m.calls.Text(tools, choice, w.ParallelToolCalls), jsonschema.Options{}, jsonschema.Limits{Grammar: l})
+		}}, nil
 }
 
 // callsKey identifies the grammar of calls of tools.
@@ -85,8 +73,32 @@ func callsKey(tools []toolcall.Tool, choice toolcall.Choice, parallel bool) [32]
 	return [32]byte(h.Sum(nil))
 }
 
+// hold constrains r's answer by the grammars of its form and of its tool calls; nil for none. prompt is the rendered
+// conversation, which may end with the opening of a call.
+func (r *request) hold(format, calls *compiledForm, w *wire.Request, prompt string) {
+	switch {
+	case format != nil:
+		begun := ""
+		if n := len(w.Messages); r.continued && n > 0 {
+			begun = w.Messages[n-1].Content
+		}
+		if r.form = format.form(begun); calls != nil {
+			r.form.orCalls, r.form.undecided = calls.compiled, true
+		}
+	case calls != nil && calls.must:
+		r.form = calls.form(r.callForm.Begun(prompt))
+		r.Calls.Stream(r.stream)
+	case calls != nil:
+		r.callGrammar = calls.compiled
+	}
+}
+
 // holdCall begins to hold a call of r when its opening is written, and ends when the calls have.
 func (l *loop) holdCall(r *request) {
+	if f := r.form; f != nil && f.mc != nil && len(r.Calls.Opening()) > 0 { // the parser has read the opening of a call
+		f.onlyCalls()
+		f.tell(r)
+	}
 	if r.callGrammar == nil {
 		return
 	}

@@ -27,7 +27,12 @@ type form struct {
 	prefix  string        // the beginning of the answer that the prompt has
 	compile time.Duration // 0: the grammar was there
 
+	// orCalls: the answer may be tool calls instead, as long as it is a prefix of both grammars. nil: not, or decided.
+	orCalls   *compiled
+	undecided bool // the parser of calls does not know the decision yet
+
 	m       *grammar.Matcher // nil before the first prepare
+	mc      *grammar.Matcher // of orCalls
 	mask    sampler.Mask     // of the next token, when ready
 	ready   bool
 	queued  bool            // the worker has it, or will
@@ -48,24 +53,70 @@ func (f *form) prepare(openers []runtime.Token) {
 	began := time.Now()
 	if f.m == nil {
 		f.m = grammar.NewMatcher(f.grammar, f.vocab)
+		if f.orCalls != nil {
+			f.mc = grammar.NewMatcher(f.orCalls.grammar, f.orCalls.vocab)
+		}
 		if f.prefix != "" {
-			if err := f.m.AcceptBytes([]byte(f.prefix)); err != nil {
+			if err := f.accept(func(m *grammar.Matcher) error { return m.AcceptBytes([]byte(f.prefix)) }); err != nil {
 				f.err = fmt.Errorf("the last message, which the answer continues: %w", err)
 			}
 		}
 	}
-	before := f.m.Work()
-	f.mask, f.ready = f.m.Mask(), true
-	f.work += f.m.Work() - before
-	if f.openers = openers; len(openers) > 0 {
-		own := slices.Clone(f.mask)
-		for _, t := range openers {
-			own[t>>5] |= 1 << (t & 31)
+	own := false // f.mask is
+	f.mask, f.ready = f.maskOf(f.m), true
+	if f.mc != nil {
+		f.mask, own = slices.Clone(f.mask), true
+		for i, w := range f.maskOf(f.mc) {
+			f.mask[i] |= w
 		}
-		f.mask = own
+	}
+	if f.openers = openers; len(openers) > 0 {
+		if !own {
+			f.mask = slices.Clone(f.mask)
+		}
+		for _, t := range openers {
+			f.mask[t>>5] |= 1 << (t & 31)
+		}
 	}
 	f.maskTook = time.Since(began)
 }
+
+// maskOf returns m's mask and adds its steps to f.work.
+func (f *form) maskOf(m *grammar.Matcher) sampler.Mask {
+	before := m.Work()
+	mask := m.Mask()
+	f.work += m.Work() - before
+	return mask
+}
+
+// accept calls take for both matchers. A matcher that rejects is dropped while the other one accepts.
+func (f *form) accept(take func(*grammar.Matcher) error) error {
+	err := take(f.m)
+	if f.mc == nil {
+		return err
+	}
+	switch bad := take(f.mc); {
+	case bad != nil && err != nil:
+		return err
+	case bad != nil:
+		f.noCalls()
+	case err != nil:
+		f.onlyCalls()
+	}
+	return nil
+}
+
+// noCalls decides that the answer is text of the form.
+func (f *form) noCalls() { f.orCalls, f.mc = nil, nil }
+
+// onlyCalls decides that the answer is tool calls.
+func (f *form) onlyCalls() {
+	f.compiled, f.m, f.calls, f.ready = f.orCalls, f.mc, true, false
+	f.noCalls()
+}
+
+// done reports whether the answer is complete and no text may follow.
+func (f *form) done() bool { return f.m.Done() && (f.mc == nil || f.mc.Done()) }
 
 // name is the form's name in why.
 func (f *form) name() string {
@@ -207,12 +258,13 @@ func (l *loop) takeBound(r *request, choice *sampler.Choice, now time.Time) {
 	switch {
 	case !f.bound, l.vocab.IsEOG(tok), slices.Contains(f.openers, tok):
 	default:
-		if err := f.m.Accept(tok); err != nil {
+		if err := f.accept(func(m *grammar.Matcher) error { return m.Accept(tok) }); err != nil {
 			l.formBroken(r, err)
 			return
 		}
+		f.tell(r)
 		f.ready = false
-		if r.Last = f.m.Done() && !f.passing; !r.Last {
+		if r.Last = f.done() && !f.passing; !r.Last {
 			forced = l.forcedTokens(r)
 		}
 	}
@@ -225,11 +277,13 @@ func (l *loop) takeBound(r *request, choice *sampler.Choice, now time.Time) {
 	}
 	if !bound && len(said.Released) > 0 {
 		// The token that ended a thought, or a header, had text of the answer behind it.
-		if err := f.m.AcceptBytes(said.Released); err != nil && len(bytes.TrimSpace(said.Released)) > 0 {
+		err := f.accept(func(m *grammar.Matcher) error { return m.AcceptBytes(said.Released) })
+		if err != nil && len(bytes.TrimSpace(said.Released)) > 0 {
 			r.failure = formError(r, err) // its token is told already: it ends in the next step
 			l.handle(core.Input{Kind: core.Cancel, Req: r.ID}, now)
 			return
 		}
+		f.tell(r)
 		f.ready = false
 	}
 	for i, t := range forced {
@@ -248,10 +302,23 @@ func (l *loop) takeBound(r *request, choice *sampler.Choice, now time.Time) {
 	if f.ready || r.form != f { // a form of a call has ended with it
 		return
 	}
-	if openers := l.openers(r); f.m.Ready() && len(openers) == 0 {
+	if openers := l.openers(r); f.m.Ready() && len(openers) == 0 && f.mc == nil {
 		f.mask, f.ready, f.openers = f.m.Mask(), true, nil
 	} else {
 		l.masks.want(f, openers)
+	}
+}
+
+// tell passes the decision between form and calls on to r's parser of calls, once.
+func (f *form) tell(r *request) {
+	if !f.undecided || f.mc != nil {
+		return
+	}
+	switch f.undecided = false; {
+	case f.calls:
+		r.Calls.Stream(r.stream)
+	default:
+		r.Calls.Plain()
 	}
 }
 
@@ -259,7 +326,7 @@ func (l *loop) takeBound(r *request, choice *sampler.Choice, now time.Time) {
 // Log-probabilities need a row for each token.
 func (l *loop) forcedTokens(r *request) []int32 {
 	room := min(r.MaxTokens-r.Generated(), l.caps.ContextTokens-len(r.Tokens)) - 2
-	if r.logprobs || room < 1 {
+	if r.logprobs || room < 1 || r.form.mc != nil {
 		return nil
 	}
 	forced := r.form.m.ForcedTokens(l.tokenizeForced)
@@ -312,4 +379,9 @@ func formError(r *request, err error) *wire.Error {
 }
 
 // formDone notes what the grammar has come to take.
-func (l *loop) formDone(f *form) { f.bytes.Store(int64(f.grammar.Bytes())) }
+func (l *loop) formDone(f *form) {
+	f.bytes.Store(int64(f.grammar.Bytes()))
+	if c := f.orCalls; c != nil {
+		c.bytes.Store(int64(c.grammar.Bytes()))
+	}
+}

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"encoding/json"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -176,61 +175,4 @@ func TestManyFormsAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 	r.nothingLeft()
-}
-
-// TestFormsAreCompiledOnce: the same form is compiled once, a user may not have too much compiled, and what was used
-// longest ago makes way.
-func TestFormsAreCompiledOnce(t *testing.T) {
-	r := serve(t, fake.Config{})
-	m := r.model.Load()
-	f := newForms()
-	now := time.Unix(1000, 0)
-	slow := time.Duration(0) // of one compilation
-	clock := func() time.Time { now = now.Add(slow); return now }
-	schema := func(i int) *wire.Format {
-		return &wire.Format{Kind: wire.FormatSchema, Payload: fmt.Sprintf(`{"type": "integer", "minimum": %d}`, i)}
-	}
-	a, _, bad := f.compile(m, 1, schema(0), clock)
-	if bad != nil {
-		t.Fatal(bad)
-	}
-	if b, took, _ := f.compile(m, 2, schema(0), clock); a != b || took != 0 {
-		t.Errorf("compiled again for another user")
-	}
-	slow = time.Second
-	refused := 0
-	for i := range 20 {
-		if _, _, bad := f.compile(m, 1, schema(i), clock); bad != nil {
-			refused++
-			if bad.Code != wire.QueueLimit || bad.RetryAfter <= 0 || !strings.Contains(bad.Message, "compile") {
-				t.Fatalf("%+v", bad)
-			}
-		}
-	}
-	if refused < 10 {
-		t.Errorf("only %d of 20 seconds of compiling were refused", refused)
-	}
-	if _, _, bad := f.compile(m, 2, schema(100), clock); bad != nil {
-		t.Errorf("another user pays for it: %+v", bad)
-	}
-	if now = now.Add(time.Minute); true {
-		if _, _, bad := f.compile(m, 1, schema(101), clock); bad != nil {
-			t.Errorf("a minute later: %+v", bad)
-		}
-	}
-	slow = 0
-	for i := range 3 * keptForms {
-		if c, _, bad := f.compile(m, uint32(10+i), schema(200+i), clock); bad != nil {
-			t.Fatal(bad)
-		} else if i%2 == 0 {
-			c.bytes.Store(keptBytes / 50)
-		}
-	}
-	sum := int64(0)
-	for _, c := range f.kept.Values() {
-		sum += c.bytes.Load()
-	}
-	if f.kept.Len() > keptForms || sum > keptBytes+keptBytes/50 {
-		t.Errorf("%d grammars of %d bytes are kept", f.kept.Len(), sum)
-	}
 }

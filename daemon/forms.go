@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,29 +17,67 @@ import (
 	"github.com/uma-serve/uma-serve/grammar/gbnf"
 	"github.com/uma-serve/uma-serve/grammar/jsonschema"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/metrics"
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// compiled is a grammar that requests may share. Intake makes it; from then on its automaton belongs to the decode loop.
+// formSource is a constraint of a request's answer before its grammar is compiled: the form that the request asks for, or
+// its tool calls.
+type formSource struct {
+	key     [32]byte // identifies the grammar
+	field   string   // the request's field, for errors
+	kind    wire.FormatKind
+	calls   bool // of tool calls; kind is FormatNone
+	must    bool // of tool calls: the answer has no other text
+	compile func(grammar.Limits) (*grammar.Grammar, error)
+	// optional: without a grammar the request runs unconstrained; otherwise it is refused.
+	optional bool
+}
+
+// name returns the form's name in why.
+func (b *formSource) name() string {
+	if b.calls {
+		return "tool_calls"
+	}
+	return b.kind.String()
+}
+
+// compiled is the result of a compilation: a grammar that requests share, or an error. A builder goroutine creates it; after
+// that the decode loop owns the grammar's automaton.
 type compiled struct {
+	key     [32]byte
 	grammar *grammar.Grammar
+	bad     *wire.Error // not nil: there is no grammar
 	vocab   *grammar.Vocabulary
-	owner   uint32        // who had it compiled: the user it counts against
-	took    time.Duration // to compile
-	bytes   atomic.Int64  // what it takes, as the loop last measured it
+	owner   uint32        // user whose memory it counts against
+	took    time.Duration // of the compilation
+	bytes   atomic.Int64  // its memory, as the loop last measured it
 }
 
-// forms compiles the forms of answers and keeps the grammars for the requests to come. It belongs to the intake goroutine.
+// forms compiles the grammars of answers in builder goroutines (compiling.go) and caches them. Its methods are safe from any
+// goroutine.
 type forms struct {
-	of    *model // whose vocabulary
-	vocab *grammar.Vocabulary
-	kept  *simplelru.LRU[[32]byte, *compiled]
-	spent map[uint32]*spending
+	metrics    *metrics.Metrics
+	vocabulary func() *grammar.Vocabulary // of the loaded model
+	now        func() time.Time
+	back       func(jobs []job) // receives one user's requests whose compilation has ended; called without mu
+
+	mu      sync.Mutex
+	compile func(*formSource, grammar.Limits) (*grammar.Grammar, error) // set by tests; nil: formSource.compile
+	kept    *simplelru.LRU[[32]byte, *compiled]
+	spent   map[uint32]*spending
+	users   map[uint32]*buildQueue // users with builds
+	turns   []*buildQueue          // users with builds that wait and none that runs, in the order of their turns
+	running int                    // builds
+	parked  int                    // requests that wait for a build
+	closed  bool                   // new builds are refused
+
+	builders sync.WaitGroup
 }
 
-// spending is how much compiling a user has had lately.
+// spending is a user's recent compilation time.
 type spending struct {
-	used time.Duration
+	used time.Duration // decreases by compileShare of the time that passes
 	at   time.Time
 }
 
@@ -46,8 +86,8 @@ const (
 	keptBytes      = 256 << 20 // of all of them
 	keptOwnerBytes = 64 << 20  // of those of one user
 
-	// A user may spend compileBurst on compiling at once, and compileShare of the time in the long run: all users share the
-	// intake goroutine.
+	// A user may compile for compileBurst at once, and for compileShare of the time in the long run: builders compete with
+	// the engine for cores.
 	compileBurst = 3 * time.Second
 	compileShare = 0.2
 )
@@ -56,90 +96,125 @@ const (
 var formLimits = grammar.Limits{Nodes: 100_000, Expressions: 100_000, States: 8_000, Threads: 2_048, MaskBytes: 8 << 20,
 	Work: 1_000_000}
 
-func newForms() *forms {
-	f := &forms{spent: map[uint32]*spending{}}
-	f.kept, _ = simplelru.NewLRU[[32]byte, *compiled](keptForms, nil)
+func newForms(m *metrics.Metrics, vocabulary func() *grammar.Vocabulary, back func([]job)) *forms {
+	f := &forms{metrics: m, vocabulary: vocabulary, back: back, now: time.Now, spent: map[uint32]*spending{}, users: map[uint32]*buildQueue{}}
+	f.kept, _ = simplelru.NewLRU[[32]byte, *compiled](2*keptForms, nil)
 	return f
 }
 
-// compile returns the grammar of a form, and how long compiling took; 0 when it was there.
-func (f *forms) compile(m *model, owner uint32, w *wire.Format, now func() time.Time) (*compiled, time.Duration, *wire.Error) {
-	return f.make(m, owner, formField(w.Kind), formKey(w), func() (*grammar.Grammar, error) { return buildForm(w) }, now)
+// get returns the result of compiling src. nil: it is not known yet; j is parked, and goes to back when the build ends.
+func (f *forms) get(src *formSource, j job) *compiled {
+	for _, c := range j.built {
+		if c.key == src.key {
+			return c
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.known(src, j.r.Owner); c != nil {
+		return c
+	}
+	f.park(src, j)
+	return nil
 }
 
-// make is compile for the grammar that build returns and key identifies. field names it in errors.
-func (f *forms) make(m *model, owner uint32, field string, key [32]byte, build func() (*grammar.Grammar, error), now func() time.Time) (
-	*compiled, time.Duration, *wire.Error) {
-	if f.of != m {
-		f.of, f.vocab = m, m.grammarVocabulary()
-		f.kept.Purge()
+// known returns the cached result for src, or the refusal of a build; nil: src must be compiled. The caller holds f.mu.
+func (f *forms) known(src *formSource, owner uint32) *compiled {
+	if c, ok := f.kept.Get(src.key); ok {
+		return c
 	}
-	if c, ok := f.kept.Get(key); ok {
-		return c, 0, nil
+	if f.closed {
+		return &compiled{key: src.key, bad: shuttingDown()}
 	}
-	began := now()
 	s := f.spent[owner]
 	if s == nil {
-		f.forgive(began)
-		s = &spending{at: began}
-		f.spent[owner] = s
+		return nil
 	}
-	if s.pay(began); s.used > compileBurst {
-		return nil, 0, &wire.Error{Code: wire.QueueLimit, RetryAfter: time.Duration(float64(s.used-compileBurst)/compileShare) + time.Second,
-			Message: fmt.Sprintf("%s: this user's forms took %v to compile, more than %v at once; send fewer different ones",
-				field, s.used.Round(time.Millisecond), compileBurst)}
+	if s.pay(f.now()); s.used <= compileBurst {
+		return nil
 	}
-	g, err := build()
-	took := now().Sub(began)
-	s.used += took
-	if err != nil {
-		return nil, took, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s: %v", field, err)}
-	}
-	c := &compiled{grammar: g, vocab: f.vocab, owner: owner, took: took}
-	c.bytes.Store(int64(g.Bytes()))
-	f.kept.Add(key, c)
-	f.shrink(owner)
-	return c, took, nil
+	return &compiled{key: src.key, bad: &wire.Error{Code: wire.QueueLimit,
+		RetryAfter: time.Duration(float64(s.used-compileBurst)/compileShare) + time.Second,
+		Message: fmt.Sprintf("%s: this user's forms took %v to compile, more than %v at once; send fewer different ones",
+			src.field, s.used.Round(time.Millisecond), compileBurst)}}
 }
 
-// pay lets time forgive what was used.
+// charge adds a compilation to owner's spending. The caller holds f.mu.
+func (f *forms) charge(owner uint32, took time.Duration) {
+	now := f.now()
+	s := f.spent[owner]
+	if s == nil {
+		for id, o := range f.spent { // remove users whose spending has decreased to 0
+			if o.pay(now); o.used == 0 {
+				delete(f.spent, id)
+			}
+		}
+		s = &spending{at: now}
+		f.spent[owner] = s
+	}
+	s.pay(now)
+	s.used += took
+}
+
+// pay subtracts the time that has passed since at.
 func (s *spending) pay(now time.Time) {
 	s.used = max(0, s.used-time.Duration(float64(now.Sub(s.at))*compileShare))
 	s.at = now
 }
 
-// forgive forgets users that have nothing left to pay.
-func (f *forms) forgive(now time.Time) {
-	for owner, s := range f.spent {
-		if s.pay(now); s.used == 0 {
-			delete(f.spent, owner)
+// keep caches c and evicts the least recently used grammars until the limits hold: keptBytes of all, keptOwnerBytes of c's
+// owner, keptForms of all. For the last one it evicts from the user with the most grammars. The caller holds f.mu.
+func (f *forms) keep(c *compiled) {
+	f.kept.Add(c.key, c)
+	all, own, count, most := int64(0), int64(0), map[uint32]int{}, c.owner
+	for _, o := range f.kept.Values() {
+		all += o.bytes.Load()
+		if o.owner == c.owner {
+			own += o.bytes.Load()
+		}
+		count[o.owner]++
+	}
+	for owner, n := range count {
+		if n > count[most] {
+			most = owner
+		}
+	}
+	for _, key := range f.kept.Keys() { // oldest first
+		many := f.kept.Len() > keptForms
+		if f.kept.Len() == 1 || !many && all <= keptBytes && own <= keptOwnerBytes {
+			return
+		}
+		o, _ := f.kept.Peek(key)
+		if all <= keptBytes && !(own > keptOwnerBytes && o.owner == c.owner) && !(many && o.owner == most) {
+			continue
+		}
+		f.kept.Remove(key)
+		n := o.bytes.Load()
+		if all -= n; o.owner == c.owner {
+			own -= n
 		}
 	}
 }
 
-// shrink drops the grammars that were used longest ago until all of them, and those of owner, fit.
-func (f *forms) shrink(owner uint32) {
-	all, own := int64(0), int64(0)
-	for _, c := range f.kept.Values() {
-		all += c.bytes.Load()
-		if c.owner == owner {
-			own += c.bytes.Load()
-		}
+// formSourceOf returns the form that w asks for; nil for none.
+func formSourceOf(w *wire.Request) *formSource {
+	if w.Format.Kind == wire.FormatNone {
+		return nil
 	}
-	for _, key := range f.kept.Keys() { // oldest first
-		if f.kept.Len() == 1 || all <= keptBytes && own <= keptOwnerBytes {
-			return
-		}
-		c, _ := f.kept.Peek(key)
-		if c.owner != owner && all <= keptBytes {
-			continue
-		}
-		n := c.bytes.Load()
-		f.kept.Remove(key)
-		if all -= n; c.owner == owner {
-			own -= n
-		}
-	}
+	format := &w.Format
+	return &formSource{key: formKey(format), field: formField(format.Kind), kind: format.Kind,
+		compile: func(l grammar.Limits) (*grammar.Grammar, error) {
+			b := grammar.NewBuilder(l)
+			root, err := addForm(b, format, l)
+			if err != nil {
+				return nil, err
+			}
+			g, err := b.Build(root)
+			if errors.Is(err, grammar.ErrEmpty) && (format.Kind == wire.FormatJSON || format.Kind == wire.FormatSchema) {
+				err = &jsonschema.Error{Reason: "no text is left", Kind: jsonschema.ErrUnsatisfiable}
+			}
+			return g, err
+		}}
 }
 
 func formKey(w *wire.Format) [32]byte {
@@ -158,34 +233,26 @@ func formKey(w *wire.Format) [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-// buildForm compiles a form. Errors name the keyword, construct or limit.
-func buildForm(w *wire.Format) (*grammar.Grammar, error) {
-	switch limits := (jsonschema.Limits{Grammar: formLimits}); w.Kind {
-	case wire.FormatJSON:
-		return jsonschema.JSONObject(jsonschema.Options{}, limits)
-	case wire.FormatSchema:
-		return jsonschema.Compile([]byte(w.Payload), jsonschema.Options{}, limits)
-	}
-	b := grammar.NewBuilder(formLimits)
-	var root grammar.Node
-	var err error
+// addForm compiles a form into b. Errors name the keyword, construct or limit.
+func addForm(b *grammar.Builder, w *wire.Format, l grammar.Limits) (grammar.Node, error) {
+	limits := jsonschema.Limits{Grammar: l}
 	switch w.Kind {
+	case wire.FormatJSON:
+		return jsonschema.Add(b, []byte(`{"type":"object"}`), jsonschema.Options{}, limits)
+	case wire.FormatSchema:
+		return jsonschema.Add(b, []byte(w.Payload), jsonschema.Options{}, limits)
 	case wire.FormatGrammar:
-		root, err = gbnf.Parse(b, w.Payload)
+		return gbnf.Parse(b, w.Payload)
 	case wire.FormatRegex:
-		root, err = b.Pattern(w.Payload)
+		return b.Pattern(w.Payload)
 	case wire.FormatChoice:
-		root = b.Choice(w.Choices)
-	default:
-		err = errors.ErrUnsupported
+		return b.Choice(w.Choices), nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	return b.Build(root)
+	return 0, errors.ErrUnsupported
 }
 
-// grammarVocabulary is the vocabulary as grammars see it: control tokens and the markers of thoughts are no text.
+// grammarVocabulary returns the vocabulary of grammars: without control tokens and thinking markers, and with the markers of
+// tool calls between fences.
 func (m *model) grammarVocabulary() *grammar.Vocabulary {
 	pieces := make([][]byte, m.vocab.Size())
 	for t := range runtime.Token(len(pieces)) {
@@ -198,7 +265,7 @@ func (m *model) grammarVocabulary() *grammar.Vocabulary {
 			pieces[t] = nil
 		}
 	}
-	if m.calls != nil { // the markers of calls, as grammars of calls have them
+	if m.calls != nil {
 		for t := range pieces {
 			if p := m.calls.Piece(runtime.Token(t), nil); p != nil {
 				pieces[t] = p
@@ -208,7 +275,7 @@ func (m *model) grammarVocabulary() *grammar.Vocabulary {
 	return grammar.NewVocabulary(pieces, m.facts.EOG)
 }
 
-// formField is the field by which people know a form.
+// formField returns the request field that a form is documented under.
 func formField(k wire.FormatKind) string {
 	switch k {
 	case wire.FormatRegex:
@@ -221,31 +288,54 @@ func formField(k wire.FormatKind) string {
 	return "response_format"
 }
 
-// hold has r's answer held to the form that w asks for.
-func (s *Server) hold(r *request, w *wire.Request) *wire.Error {
-	if w.Format.Kind == wire.FormatNone || w.FillOnly {
-		return nil
-	}
-	if w.Think.AnswerCue != "" {
-		return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("think.answer_cue cannot be combined with %s: the answer begins as its form says",
-			formField(w.Format.Kind))}
-	}
-	c, took, bad := s.forms.compile(s.model.Load(), r.Owner, &w.Format, time.Now)
-	if took > 0 {
-		s.metrics.GrammarCompile.Observe(took)
-	}
-	if bad != nil {
-		s.metrics.GrammarRefused.Inc()
-		return bad
-	}
-	r.form = &form{compiled: c, kind: w.Format.Kind, compile: took}
-	if n := len(w.Messages); r.continued && n > 0 {
-		r.form.prefix = w.Messages[n-1].Content
-	}
-	return nil
+// compiledForm is a source with its grammar.
+type compiledForm struct {
+	*formSource
+	*compiled
+	took time.Duration // compilation time that the request caused; 0: the grammar was cached
 }
 
-// nothingLeft says why no token can be sampled for r although the model has some.
+// form returns the state of an answer that is constrained by c. prefix is the part of the answer that the prompt has.
+func (c *compiledForm) form(prefix string) *form {
+	return &form{compiled: c.compiled, kind: c.kind, calls: c.calls, compile: c.took, prefix: prefix}
+}
+
+// grammarOf returns src with its grammar; nil if src is nil, or optional and without a grammar. parked: j waits for the build
+// and comes back to intake.
+func (s *Server) grammarOf(src *formSource, j job) (_ *compiledForm, parked bool, bad *wire.Error) {
+	if src == nil {
+		return nil, false, nil
+	}
+	c := s.forms.get(src, j)
+	switch {
+	case c == nil:
+		return nil, true, nil
+	case c.bad == nil:
+		out := &compiledForm{formSource: src, compiled: c}
+		if slices.Contains(j.built, c) {
+			out.took = c.took
+		}
+		return out, false, nil
+	case src.optional:
+		return nil, false, nil
+	}
+	s.metrics.GrammarRefused.Inc()
+	return nil, false, c.bad
+}
+
+// grammars returns the grammars of j's answer: of its form and of its tool calls, nil for none. parked as grammarOf.
+func (s *Server) grammars(j job) (format, calls *compiledForm, parked bool, bad *wire.Error) {
+	f, c, bad := s.model.Load().formSources(j.w)
+	if bad == nil {
+		format, parked, bad = s.grammarOf(f, j)
+	}
+	if bad == nil && !parked {
+		calls, parked, bad = s.grammarOf(c, j)
+	}
+	return format, calls, parked, bad
+}
+
+// nothingLeft explains why r's constraints leave no token of a row that has some.
 func (l *loop) nothingLeft(r *request) string {
 	what := "logit_bias, allowed_token_ids and bad_words"
 	if r.form != nil {

@@ -42,7 +42,7 @@ func (s *Server) admit(r *request, w *wire.Request) {
 			s.room.limit, mine, users, max(1, s.room.limit/users))})
 		return
 	}
-	if e := s.room.put(r.Owner, job{r, w}); e != nil {
+	if e := s.room.put(r.Owner, job{r: r, w: w}); e != nil {
 		s.room.leave(r.Owner)
 		s.refuse(r, e)
 		return
@@ -103,11 +103,7 @@ func (s *Server) cancel(r *request) {
 	}
 	r.cancelledAt.Store(time.Now().UnixNano())
 	l := s.loop.Load()
-	if l == nil { // the model loads: intake checks the flag only after that, so end a waiting request here
-		if j, ok := s.room.withdraw(r); ok {
-			s.room.leave(r.Owner)
-			s.endUnstarted(j)
-		}
+	if s.cancelWaiting(r) || l == nil { // a request that intake holds ends there: intake checks the flag
 		return
 	}
 	l.mail.put(command{kind: cmdCancel, req: r})

@@ -45,19 +45,43 @@ func (s *Server) submit(l *loop, j job) {
 		j.w.Messages, j.w.Prompt = []wire.Message{{Role: "user", Content: j.w.Prompt}}, ""
 	}
 	if j.r.cancelled.Load() {
-		s.room.leave(j.r.Owner)
 		s.endUnstarted(j)
-	} else if e := s.prepare(j.r, j.w); e != nil {
-		s.room.leave(j.r.Owner)
-		s.refuse(j.r, e)
-	} else if !l.mail.put(command{kind: cmdArrive, req: j.r}) {
-		s.room.leave(j.r.Owner)
-		s.refuse(j.r, shuttingDown())
+		return
+	}
+	format, calls, parked, e := s.grammars(j)
+	if parked {
+		if j.r.cancelled.Load() { // the cancel may have come before the request was parked
+			s.cancelWaiting(j.r)
+		}
+		return
+	}
+	if e == nil {
+		j.r.formWait = j.wait
+		e = s.prepare(j.r, j.w, format, calls)
+	}
+	if e == nil && !l.mail.put(command{kind: cmdArrive, req: j.r}) {
+		e = shuttingDown()
+	}
+	if e != nil {
+		s.refuseJobs([]job{j}, e)
 	}
 }
 
-// endUnstarted answers a request that was cancelled before intake took it.
+// cancelWaiting ends a cancelled request that waits for intake or for a grammar. It returns false if r waits for neither.
+func (s *Server) cancelWaiting(r *request) bool {
+	j, ok := s.room.withdraw(r)
+	if !ok {
+		j, ok = s.forms.withdraw(r)
+	}
+	if ok {
+		s.endUnstarted(j)
+	}
+	return ok
+}
+
+// endUnstarted answers a request that was cancelled before it reached the decode loop.
 func (s *Server) endUnstarted(j job) {
+	s.room.leave(j.r.Owner)
 	s.metrics.Finished(string(wire.Cancelled))
 	if j.r.lines {
 		j.r.conn.Reply([]byte{'\n'})
@@ -71,7 +95,7 @@ func (s *Server) endUnstarted(j job) {
 
 // prepare turns a parsed request into one that the decode loop can run. It renders and tokenizes, so it runs on the
 // intake goroutine, never on the poller's or the decode loop's.
-func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
+func (s *Server) prepare(r *request, w *wire.Request, format, calls *compiledForm) *wire.Error {
 	m := s.model.Load()
 	p, bad := m.readPrompt(r.Owner, w)
 	if bad != nil {
@@ -80,18 +104,13 @@ func (s *Server) prepare(r *request, w *wire.Request) *wire.Error {
 	if bad := s.setPrompt(m, r, w, &p); bad != nil {
 		return bad
 	}
-	if bad := s.hold(r, w); bad != nil {
-		return bad
-	}
 	params, bad := s.samplingParams(m, r.Owner, w)
 	if bad != nil {
 		return bad
 	}
 	r.setOptions(w, &params)
 	m.readCalls(r, w, p.render.tools, p.text)
-	if bad := s.holdCalls(r, w, p.render.tools, p.text); bad != nil {
-		return bad
-	}
+	r.hold(format, calls, w, p.text)
 	if bad := s.setThinking(m, r, w, p.begin); bad != nil {
 		return bad
 	}
@@ -155,9 +174,15 @@ func (r *request) setOptions(w *wire.Request, params *sampler.Params) {
 	r.stream, r.logprobs, r.metadata, r.stopTokens = w.Stream, params.Logprobs > 0, w.Metadata, params.StopTokens
 	r.progress, r.noisy = !r.lines && (w.Progress || w.Stream && !w.NoProgress), w.Progress
 	r.TargetTTFT, r.TargetITL = w.TargetTTFT, w.TargetTBT
+	r.Class = priorityClass(w)
+}
+
+// priorityClass returns the scheduling class of w.
+func priorityClass(w *wire.Request) sched.Class {
 	if w.Priority == wire.PriorityBackground {
-		r.Class = sched.Background
+		return sched.Background
 	}
+	return sched.Interactive
 }
 
 // setThinking creates the control of r's thinking. begin says whether the prompt ends inside a thought.

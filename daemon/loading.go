@@ -7,9 +7,14 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// refuseAll refuses the requests that wait for intake, and all later ones, with e.
+// refuseAll refuses the requests that wait for intake or for a grammar, and all later ones, with e.
 func (s *Server) refuseAll(e *wire.Error) {
-	for _, j := range s.room.close(e) {
+	s.refuseJobs(append(s.room.close(e), s.forms.close()...), e)
+}
+
+// refuseJobs refuses admitted requests that have not reached the decode loop.
+func (s *Server) refuseJobs(jobs []job, e *wire.Error) {
+	for _, j := range jobs {
 		s.room.leave(j.r.Owner)
 		own := *e
 		s.refuse(j.r, &own)

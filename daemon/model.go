@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/internal/chattmpl"
 	"github.com/uma-serve/uma-serve/internal/toolcall"
 	"github.com/uma-serve/uma-serve/internal/ui"
@@ -31,8 +32,9 @@ type model struct {
 	developer    bool  // template uses the role "developer"
 	markers      *markers
 	tokens       *tokenCache
-	infillers    []runtime.Token         // markers before prefix, suffix and middle; nil: no fill-in-the-middle
-	breaks       func() sampler.Breakers // DRY's default breakers, computed on first use
+	infillers    []runtime.Token            // markers before prefix, suffix and middle; nil: no fill-in-the-middle
+	breaks       func() sampler.Breakers    // DRY's default breakers, computed on first use
+	grammar      func() *grammar.Vocabulary // the vocabulary of grammars, computed on first use
 }
 
 func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
@@ -71,6 +73,7 @@ func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
 	}
 	m.calls = resolveCalls(m.template, v)
 	m.markers = newMarkers(v, m.tags.Texts())
+	m.grammar = sync.OnceValue(m.grammarVocabulary)
 	return m, nil
 }
 

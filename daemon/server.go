@@ -20,6 +20,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/grammar"
 	"github.com/uma-serve/uma-serve/internal/apikeys"
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/logq"
@@ -47,7 +48,7 @@ type Server struct {
 	start     time.Time
 	room      *waitroom
 	sessions  sessions
-	forms     *forms // owned by intake
+	forms     *forms
 	http      *http.Server
 	access    *access
 	live      live
@@ -66,6 +67,10 @@ type Server struct {
 type job struct {
 	r *request
 	w *wire.Request
+
+	parked time.Time   // when it was last parked for a build
+	wait   formWait    // all of its waits together
+	built  []*compiled // results of the builds that it waited for
 }
 
 // Run serves until ctx ends or a signal stops it, and returns nil after an orderly stop.
@@ -99,9 +104,9 @@ func New(cfg *Config, log *slog.Logger) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: log, start: time.Now(),
 		room:    newWaitroom(cfg.MaxQueue + cfg.Parallel),
-		forms:   newForms(),
 		metrics: metrics.New(metrics.Build{Version: buildinfo.Version, Engine: buildinfo.Engine()}),
 	}
+	s.forms = newForms(s.metrics, func() *grammar.Vocabulary { return s.model.Load().grammar() }, s.unpark)
 	if s.access, err = newAccess(cfg, log); err != nil {
 		return nil, err
 	}
@@ -286,6 +291,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		s.log.Error("the poller ended", "error", failed)
 	}
 	s.draining.Store(true)
+	s.refuseJobs(s.forms.close(), shuttingDown())
 	daemon.SdNotify(false, daemon.SdNotifyStopping+"\nSTATUS=finishing running requests")
 	stopBy := time.Now().Add(s.cfg.ShutdownTimeout)
 	forRequests, forStores := s.cfg.shutdownShares(l.stores.durable())
@@ -315,6 +321,7 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 	flush = min(max(time.Until(stopBy), minFlush), lastFlush)
 	s.refuseAll(shuttingDown()) // ends intake
 	<-intakeDone
+	s.forms.wait() // the builders read the vocabulary
 	eng.Close()
 	s.log.Info("stopped")
 	return failed

@@ -150,8 +150,36 @@ func (c *as) send(id string, edit func(*wire.Request)) {
 	}
 }
 
+func (c *as) cancel(id string) {
+	c.t.Helper()
+	if _, err := c.Write(wire.AppendCancel(nil, id)); err != nil {
+		c.t.Error(err)
+	}
+}
+
 // end waits for the request's eos or error event and passes over all others.
-func (c *as) end(id string) (ev wire.Event) {
+func (c *as) end(id string) wire.Event {
+	c.t.Helper()
+	for {
+		if ev := c.nextEnd(); ev.ID == id {
+			return ev
+		}
+	}
+}
+
+// ends are the eos or error events of n requests, by id.
+func (c *as) ends(n int) map[string]wire.Event {
+	c.t.Helper()
+	all := map[string]wire.Event{}
+	for range n {
+		ev := c.nextEnd()
+		all[ev.ID] = ev
+	}
+	return all
+}
+
+// nextEnd waits for the next eos or error event.
+func (c *as) nextEnd() (ev wire.Event) {
 	c.t.Helper()
 	var p wire.Parser
 	for {
@@ -163,7 +191,7 @@ func (c *as) end(id string) (ev wire.Event) {
 			if err := p.ParseEvent(payload, &ev); err != nil {
 				c.t.Fatal(err)
 			}
-			if (ev.Kind == wire.EventEOS || ev.Kind == wire.EventError) && ev.ID == id {
+			if ev.Kind == wire.EventEOS || ev.Kind == wire.EventError {
 				return ev
 			}
 			continue
@@ -171,7 +199,7 @@ func (c *as) end(id string) (ev wire.Event) {
 		c.SetReadDeadline(time.Now().Add(waitfor.Limit))
 		n, err := c.Read(c.buf)
 		if err != nil {
-			c.t.Fatalf("request %s: %v", id, err)
+			c.t.Fatal(err)
 		}
 		c.rest = c.buf[:n]
 	}

@@ -59,6 +59,7 @@ func unheldTools() []wire.Tool {
 type called struct {
 	think, text, reason string
 	calls               []wire.ToolCall
+	parts               int // in which the text came
 }
 
 func (c called) String() string {
@@ -89,6 +90,7 @@ func (r *running) called(q *wire.Request) called {
 				got.think += string(ev.Token.Text)
 			} else {
 				got.text += string(ev.Token.Text)
+				got.parts++
 			}
 		case wire.EventToolCall:
 			if ev.ToolCall.Name != "" {

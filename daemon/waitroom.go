@@ -82,6 +82,24 @@ func (w *waitroom) put(uid uint32, j job) *wire.Error {
 	return nil
 }
 
+// putBack queues requests of one user again, which next returned, before the user's other requests. After close it returns
+// the error to refuse them with.
+func (w *waitroom) putBack(jobs []job) *wire.Error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.shut != nil {
+		e := *w.shut
+		return &e
+	}
+	u := w.users[jobs[0].r.Owner]
+	if len(u.jobs) == 0 {
+		w.turns = append(w.turns, u)
+	}
+	u.jobs = slices.Insert(u.jobs, 0, jobs...)
+	w.ring()
+	return nil
+}
+
 // withdraw removes a cancelled request from the queue. It returns false if r is not queued.
 func (w *waitroom) withdraw(r *request) (job, bool) {
 	w.mu.Lock()

@@ -54,6 +54,7 @@ type finishedRequest struct {
 	took   time.Duration
 	ttft   time.Duration
 	form   *wire.WhyForm
+	wait   formWait
 	usage  wire.WhyUsage
 	force  meridian.Force // Reason is NoReason if its thinking was not ended early
 	calls  []malformedCall
@@ -63,7 +64,7 @@ type finishedRequest struct {
 func (l *loop) remember(r *request, how string, now time.Time) {
 	l.recent[l.recentNext%len(l.recent)] = finishedRequest{
 		id: r.ID, wireID: r.wireID, owner: r.Owner, class: r.Class, ended: how, at: r.arrived, took: now.Sub(r.arrived),
-		ttft: r.timings().TTFT, usage: r.whyUsage(), form: r.form.why(), force: r.ctl.LastForce(), calls: r.malformed,
+		ttft: r.timings().TTFT, usage: r.whyUsage(), form: r.form.why(), wait: r.formWait, force: r.ctl.LastForce(), calls: r.malformed,
 	}
 	l.recentNext++
 }
@@ -107,7 +108,7 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyRepor
 			Request: p.wireID, Number: uint64(p.id), UID: p.owner, Class: className(p.class), State: "done", Ended: p.ended,
 			AgeMs: wire.Ms(now.Sub(p.at)), TookMs: wire.Ms(p.took), TTFTMs: wire.Ms(p.ttft), Usage: p.usage, Form: p.form,
 		}
-		l.decisions(&w, p.id, p.at, &p.force, p.calls)
+		l.decisions(&w, p.id, p.at, p.wait, &p.force, p.calls)
 		rep.Requests = append(rep.Requests, w)
 	}
 	slices.SortFunc(rep.Requests, func(a, b wire.WhyRequest) int { return cmp.Compare(b.Number, a.Number) })
@@ -122,7 +123,7 @@ func (l *loop) whyLive(r *request, now time.Time) wire.WhyRequest {
 		AgeMs: wire.Ms(now.Sub(r.arrived)), TTFTMs: wire.Ms(r.timings().TTFT), Usage: r.whyUsage(), Form: r.form.why(),
 	}
 	f := r.ctl.LastForce()
-	l.decisions(&w, r.ID, r.arrived, &f, r.malformed)
+	l.decisions(&w, r.ID, r.arrived, r.formWait, &f, r.malformed)
 	return w
 }
 
@@ -136,12 +137,15 @@ func forcedDecision(f *meridian.Force, arrived time.Duration) wire.Decision {
 	return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "forced_" + f.Reason.String(), Text: text + "."}
 }
 
-// decisions fills w.Decisions, in the order of time: the scheduler's decisions about a request, an early end of its
-// thinking, and its malformed calls.
+// decisions fills w.Decisions, in the order of time: the wait for its grammars, the scheduler's decisions about a request,
+// an early end of its thinking, and its malformed calls.
 func (l *loop) decisions(
-	w *wire.WhyRequest, id sched.ReqID, arrived time.Time, f *meridian.Force, calls []malformedCall,
+	w *wire.WhyRequest, id sched.ReqID, arrived time.Time, wait formWait, f *meridian.Force, calls []malformedCall,
 ) {
 	w.Decisions = []wire.Decision{}
+	if !wait.at.IsZero() {
+		w.Decisions = append(w.Decisions, wait.decision(arrived))
+	}
 	log, _ := l.core.Scheduler().Decisions(nil, id)
 	at := func(t sched.Instant) float64 { return wire.Ms(time.Duration(t) - arrived.Sub(l.epoch)) }
 	for _, d := range log {

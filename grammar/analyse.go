@@ -50,10 +50,16 @@ func (a *analyser) ask() bool {
 			ErrLimit, asksPerNode*a.b.limits.Nodes, asksPerNode))
 		return false
 	}
+	if a.asked%stopEvery == 0 && a.b.Stopped() {
+		return false
+	}
 	return true
 }
 
-const asksPerNode = 100
+const (
+	asksPerNode = 100
+	stopEvery   = 1024 // questions between two of Limits.Stop
+)
 
 func (a *analyser) isProductive(p *part) bool {
 	if p == nil || !a.ask() {

@@ -48,7 +48,12 @@ type automaton struct {
 	g   *Grammar
 	set *regex.Set
 	v   *Vocabulary
-	err error
+	gen int // of g
+
+	// A limit that the question at hand exceeded: the Matcher that asked takes it. full: of room, of which there is more in a
+	// grammar that is renewed.
+	err  error
+	full bool
 
 	steps int // threads, frames and places that were looked at, ever
 	until int // spent may come to this in the call at hand
@@ -65,7 +70,7 @@ type automaton struct {
 	bottom *cont
 	dead   *state // nothing may come; one for good
 	ended  *state // the text has ended
-	start  *state
+	start  *state // nil: see first
 
 	// Scratch of closures and steps.
 	key     []byte
@@ -95,11 +100,25 @@ var identity = func() *[256]byte {
 }()
 
 func newAutomaton(g *Grammar, v *Vocabulary) *automaton {
-	a := &automaton{g: g, set: g.set, v: v, visited: map[todo]struct{}{}, vectors: map[string]int32{}, inside: map[regex.Expr]uint16{}}
-	a.bottom, a.dead, a.ended = &cont{id: 1, end: true}, &state{id: 2}, &state{id: 3, end: true}
-	a.lastID = 3
-	a.forget()
+	a := &automaton{g: g, set: g.set, v: v, visited: map[todo]struct{}{}}
+	a.restart()
 	return a
+}
+
+// restart begins again, with nothing of what was computed before.
+func (a *automaton) restart() {
+	a.gen, a.vectors, a.counts, a.inside = a.g.gen, map[string]int32{}, nil, map[regex.Expr]uint16{}
+	a.bottom, a.dead, a.ended = &cont{id: 1, end: true}, &state{id: 2}, &state{id: 3, end: true}
+	a.lastID, a.masks = 3, 0
+	a.forget()
+}
+
+// current returns the generation of the grammar, after beginning again if it is another one.
+func (a *automaton) current() int {
+	if a.gen != a.g.gen {
+		a.restart()
+	}
+	return a.gen
 }
 
 // forget drops every state. Those that matchers still hold go on with empty transitions.
@@ -108,12 +127,31 @@ func (a *automaton) forget() {
 		s.next, s.mask, s.class = nil, nil, nil
 	}
 	a.conts, a.states = map[string]*cont{"\x01": a.bottom}, map[string]*state{"": a.dead, "\x01": a.ended}
-	a.start = a.enter(a.g.start, a.bottom)
+	a.start = nil
+}
+
+// first returns the state before any text.
+func (a *automaton) first() *state {
+	if a.start != nil {
+		return a.start
+	}
+	s := a.enter(a.g.start, a.bottom)
+	if a.err == nil {
+		a.start = s
+	}
+	return s
 }
 
 func (a *automaton) fail(format string, args ...any) {
 	if a.err == nil {
 		a.err = fmt.Errorf("%w: "+format, append([]any{ErrLimit}, args...)...)
+	}
+}
+
+// check notes a limit of the expressions.
+func (a *automaton) check() {
+	if err := a.set.Err(); err != nil && a.err == nil {
+		a.err, a.full = err, true
 	}
 }
 
@@ -205,14 +243,17 @@ func (a *automaton) enter(pc int32, k *cont) *state {
 
 // after returns the state of a text that has come to k.
 func (a *automaton) after(k *cont) *state {
-	if k.state == nil {
-		out, end := a.out, a.outEnd // after is called while a step collects
-		a.out = nil
-		s := a.enter(0, k)
-		a.out, a.outEnd = out, end
+	if k.state != nil {
+		return k.state
+	}
+	out, end := a.out, a.outEnd // after is called while a step collects
+	a.out = nil
+	s := a.enter(0, k)
+	a.out, a.outEnd = out, end
+	if a.err == nil {
 		k.state = s
 	}
-	return k.state
+	return s
 }
 
 func (a *automaton) begin() {
@@ -274,10 +315,7 @@ func (a *automaton) close() {
 
 // finish returns the state of what was collected.
 func (a *automaton) finish() *state {
-	if a.err == nil {
-		a.err = a.set.Err()
-	}
-	if a.err != nil {
+	if a.check(); a.err != nil {
 		return a.dead
 	}
 	slices.SortFunc(a.out, func(x, y thread) int {
@@ -330,7 +368,9 @@ func (a *automaton) step(s *state, b byte) *state {
 		return t
 	}
 	t := a.compute(s, b)
-	s.next[c] = t
+	if a.err == nil {
+		s.next[c] = t
+	}
 	return t
 }
 
@@ -385,9 +425,7 @@ func (a *automaton) compute(s *state, b byte) *state {
 		}
 	}
 	if len(a.out) == 0 && !a.outEnd {
-		if a.err == nil {
-			a.err = a.set.Err()
-		}
+		a.check()
 		return a.dead
 	}
 	return a.finish()

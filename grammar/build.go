@@ -14,6 +14,15 @@ type Grammar struct {
 	code   []instr
 	start  int32
 	shared map[*Vocabulary]*automaton
+
+	built regex.Mark // what set held when it was built
+	gen   int        // counts how often what matching added was forgotten
+}
+
+// renew forgets what matching has added to g, so that there is room again. Its Matchers find their places anew.
+func (g *Grammar) renew() {
+	g.set.Forget(g.built)
+	g.gen++
 }
 
 // opcode is what a place in the program does.
@@ -84,7 +93,9 @@ func (b *Builder) Build(root Node) (*Grammar, error) {
 	if err := b.Err(); err != nil {
 		return nil, err
 	}
-	return &Grammar{limits: b.limits, set: b.regex, code: c.code, start: at, shared: map[*Vocabulary]*automaton{}}, nil
+	b.regex.StopWhen(nil)
+	b.limits.Stop = nil
+	return &Grammar{limits: b.limits, set: b.regex, code: c.code, start: at, shared: map[*Vocabulary]*automaton{}, built: b.regex.Mark()}, nil
 }
 
 // coder writes the program. Every part is written with the place that follows it; place 0 returns.

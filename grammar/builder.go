@@ -1,6 +1,7 @@
 package grammar
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/uma-serve/uma-serve/grammar/regex"
@@ -63,6 +64,7 @@ func NewBuilder(l Limits) *Builder {
 		}
 	}
 	b := &Builder{limits: l, regex: regex.NewSet(regex.Limits{Expressions: l.Expressions})}
+	b.regex.StopWhen(l.Stop)
 	b.nodes = append(b.nodes, node{kind: nNothing})
 	return b
 }
@@ -76,6 +78,14 @@ func (b *Builder) Err() error {
 		return b.err
 	}
 	return b.regex.Err()
+}
+
+// Stopped reports whether Limits.Stop breaks the building off; then Err returns ErrStopped.
+func (b *Builder) Stopped() bool {
+	if b.Err() == nil && b.limits.Stop != nil && b.limits.Stop() {
+		b.err = ErrStopped
+	}
+	return errors.Is(b.Err(), ErrStopped)
 }
 
 func (b *Builder) add(n node) Node {

@@ -19,7 +19,11 @@
 // independent of them, so grammars can be compiled elsewhere.
 package grammar
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/uma-serve/uma-serve/grammar/regex"
+)
 
 // Limits bounds one grammar, while it is built and while it is matched. A zero field takes its default.
 type Limits struct {
@@ -36,6 +40,9 @@ type Limits struct {
 	// Work is the most steps that one mask may take to compute, and one text to accept: derivatives of expressions, threads
 	// and places of the grammar looked at. Default 20,000,000, a few hundred milliseconds.
 	Work int
+	// Stop is asked now and then while a grammar is built, by its Builder and by what adds to it: once it reports true,
+	// building fails with ErrStopped. It is not asked when texts are matched. nil: nothing stops it.
+	Stop func() bool
 }
 
 const (
@@ -56,6 +63,8 @@ var (
 	ErrLeftRecursion = errors.New("grammar: left recursion")
 	// ErrUndefined wraps the name of a rule that is used and not defined.
 	ErrUndefined = errors.New("grammar: rule is not defined")
+	// ErrStopped says that Limits.Stop broke the building of a grammar off.
+	ErrStopped = regex.ErrStopped
 	// ErrRejected says that a token or text does not continue the grammar's texts.
 	ErrRejected = errors.New("grammar: rejected")
 )

@@ -70,7 +70,7 @@ func (a *automaton) mask(s *state) []uint32 {
 		}
 		a.walkTrie(&a.v.rest, s, m)
 	}
-	if a.err != nil {
+	if a.check(); a.err != nil {
 		clear(m)
 		return m
 	}

@@ -7,11 +7,27 @@ import (
 )
 
 // Matcher follows one text through a grammar.
+//
+// Matchers of one grammar share what they have computed, and with it the room that Limits gives. Where that is exceeded,
+// the grammar forgets what matching has added and each Matcher follows its text again when it is next asked: a limit ends
+// a text that needs more than all of it, and no other.
 type Matcher struct {
 	a       *automaton
+	gen     int // of a, when at was found; -1: it is to be found
 	at      *state
-	history []*state // before each step that Rollback can take back
+	text    []byte // that was accepted
+	ended   bool   // by an end token
+	history []place
 	forced  []byte
+	again   int // steps that following the text again took
+	err     error
+}
+
+// place is where a Matcher was: before a step that Rollback can take back.
+type place struct {
+	gen  int
+	at   *state
+	text int // bytes
 }
 
 // NewMatcher returns a Matcher at the start of g's texts.
@@ -21,16 +37,68 @@ func NewMatcher(g *Grammar, v *Vocabulary) *Matcher {
 		a = newAutomaton(g, v)
 		g.shared[v] = a
 	}
-	return &Matcher{a: a, at: a.start}
+	return &Matcher{a: a, gen: -1}
+}
+
+// ready finds m's place, if the automaton has begun again since, and reports whether m can go on.
+func (m *Matcher) ready() bool {
+	for fresh := false; m.err == nil && m.gen != m.a.current(); fresh = true {
+		gen, before := m.a.gen, m.a.spent()
+		s := m.a.first()
+		for i, b := range m.text {
+			if i%followed == 0 {
+				m.a.begun()
+			}
+			if s = m.a.follow(s, b); s == m.a.dead {
+				break
+			}
+		}
+		m.again += m.a.spent() - before
+		if m.exceeded(fresh) {
+			continue
+		}
+		if m.ended {
+			s = m.a.ended
+		}
+		m.gen, m.at = gen, s
+	}
+	return m.err == nil
+}
+
+// followed is how many bytes of a text that was accepted before may take Limits.Work to follow again.
+const followed = 256
+
+// exceeded reports whether the question at hand exceeded a limit. If it lacked room, and had not all of it (fresh), it can be
+// asked again; otherwise m ends.
+func (m *Matcher) exceeded(fresh bool) bool {
+	a := m.a
+	if a.check(); a.err == nil {
+		return false
+	}
+	if fresh || !a.full {
+		m.err = a.err
+	}
+	if a.full {
+		a.g.renew()
+	}
+	a.err, a.full = nil, false
+	return true
 }
 
 // Mask returns the tokens that may come next, one bit a token: token t is bit t%32 of word t/32. An end token's bit says
 // that the text may end. The slice is owned by the Matcher's grammar, must not be written, and is valid until the next
 // call of any method.
-func (m *Matcher) Mask() []uint32 { return m.a.mask(m.at) }
+func (m *Matcher) Mask() []uint32 {
+	for fresh := false; m.ready(); fresh = true {
+		if mask := m.a.mask(m.at); !m.exceeded(fresh) {
+			return mask
+		}
+	}
+	return make([]uint32, m.a.v.words)
+}
 
 // Ready reports whether Mask answers from memory.
-func (m *Matcher) Ready() bool { return m.at.mask != nil }
+func (m *Matcher) Ready() bool { return m.err == nil && m.gen == m.a.current() && m.at.mask != nil }
 
 // Accept takes one token. It returns an error that wraps ErrRejected, and takes nothing, when the token may not come.
 // An end token is accepted where MayEnd, and then only Rollback and Reset may follow.
@@ -41,10 +109,11 @@ func (m *Matcher) Accept(token int32) error {
 	}
 	for _, e := range v.ends {
 		if e == token {
-			if !m.at.end {
+			if !m.MayEnd() {
 				return fmt.Errorf("%w: the text may not end here", ErrRejected)
 			}
-			m.move(m.a.ended)
+			m.move(m.a.ended, nil)
+			m.ended = true
 			return nil
 		}
 	}
@@ -56,30 +125,40 @@ func (m *Matcher) Accept(token int32) error {
 
 // AcceptBytes takes text as one step of Rollback, all or nothing; errors as Accept's.
 func (m *Matcher) AcceptBytes(text []byte) error {
-	s := m.at
-	m.a.begun()
-	for i, b := range text {
-		if s = m.a.follow(s, b); s == m.a.dead {
-			if m.a.err != nil {
-				return m.a.err
+	for fresh := false; m.ready(); fresh = true {
+		s, at := m.at, 0
+		m.a.begun()
+		for i, b := range text {
+			if s = m.a.follow(s, b); s == m.a.dead {
+				at = i
+				break
 			}
-			return fmt.Errorf("%w: byte %d of %q", ErrRejected, i, text)
 		}
+		if m.exceeded(fresh) {
+			continue
+		}
+		if s == m.a.dead {
+			return fmt.Errorf("%w: byte %d of %q", ErrRejected, at, text)
+		}
+		m.move(s, text)
+		return nil
 	}
-	m.move(s)
-	return nil
+	return m.err
 }
 
-func (m *Matcher) move(s *state) {
-	m.history = append(m.history, m.at)
-	m.at = s
+func (m *Matcher) move(s *state, text []byte) {
+	m.history = append(m.history, place{m.gen, m.at, len(m.text)})
+	m.at, m.text = s, append(m.text, text...)
 	m.a.trim()
 }
 
-// Forced returns the bytes that must come next: empty where there is a choice or the text may end. The slice is valid until
-// the next call.
+// Forced returns the bytes that must come next: empty where there is a choice, the text may end, or a limit was exceeded. The
+// slice is valid until the next call.
 func (m *Matcher) Forced() []byte {
 	m.forced = m.forced[:0]
+	if !m.ready() {
+		return nil
+	}
 	m.a.begun()
 	for s := m.at; !s.end && len(m.forced) < maxForced; {
 		b, next := m.a.only(s)
@@ -88,6 +167,10 @@ func (m *Matcher) Forced() []byte {
 		}
 		m.forced = append(m.forced, b)
 		s = next
+	}
+	if err := m.err; m.exceeded(false) {
+		m.err = err // that nothing is known to be forced ends no text
+		return nil
 	}
 	return m.forced
 }
@@ -99,12 +182,18 @@ const maxForced = 4096
 // the text is complete with it: where a choice follows, a longer token could begin. The answer is kept for the state, so
 // tokenize must always give the same. Take the tokens with Accept.
 func (m *Matcher) ForcedTokens(tokenize func(text []byte) []int32) []int32 {
+	if !m.ready() {
+		return nil
+	}
 	s := m.at
 	if s.forcedKnown {
 		return s.forced
 	}
-	s.forcedKnown = true
 	text := m.Forced()
+	if m.gen != m.a.current() { // there was no room to tell
+		return nil
+	}
+	s.forcedKnown = true
 	if len(text) < 2 {
 		return nil
 	}
@@ -138,20 +227,22 @@ func (g *Grammar) Bytes() int {
 }
 
 // MayEnd reports whether the text so far is complete.
-func (m *Matcher) MayEnd() bool { return m.at.end }
+func (m *Matcher) MayEnd() bool { return m.ready() && m.at.end }
 
 // Done reports whether the text is complete and nothing may follow.
-func (m *Matcher) Done() bool { return m.at.end && len(m.at.threads) == 0 }
+func (m *Matcher) Done() bool { return m.ready() && m.at.end && len(m.at.threads) == 0 }
 
-// Err returns the limit that was exceeded while matching, or nil: from then on masks allow nothing. It wraps ErrLimit or
-// regex.ErrLimit.
-func (m *Matcher) Err() error { return m.a.err }
+// Err returns the limit that this text exceeded, or nil: from then on masks allow nothing. It wraps ErrLimit or regex.ErrLimit.
+func (m *Matcher) Err() error { return m.err }
 
-// Work counts the steps of Limits.Work that the grammar's Matchers have taken so far.
-func (m *Matcher) Work() int { return m.a.spent() }
+// Work counts the steps of Limits.Work that the grammar's Matchers have taken so far, without those that m took to follow its
+// text again.
+func (m *Matcher) Work() int { return m.a.spent() - m.again }
 
 // Clone returns an independent Matcher at the same place, without what was accepted before it.
-func (m *Matcher) Clone() *Matcher { return &Matcher{a: m.a, at: m.at} }
+func (m *Matcher) Clone() *Matcher {
+	return &Matcher{a: m.a, gen: m.gen, at: m.at, text: slices.Clone(m.text), ended: m.ended, err: m.err}
+}
 
 // Rollback takes back the last n calls of Accept and AcceptBytes that succeeded. It panics when there were fewer.
 func (m *Matcher) Rollback(n int) {
@@ -159,9 +250,11 @@ func (m *Matcher) Rollback(n int) {
 		return
 	}
 	at := len(m.history) - n
-	m.at = m.history[at]
-	m.history = m.history[:at]
+	p := m.history[at]
+	m.gen, m.at, m.text, m.ended, m.history = p.gen, p.at, m.text[:p.text], false, m.history[:at]
 }
 
 // Reset goes back to the start.
-func (m *Matcher) Reset() { m.at, m.history = m.a.start, m.history[:0] }
+func (m *Matcher) Reset() {
+	m.gen, m.text, m.ended, m.history, m.err = -1, m.text[:0], false, m.history[:0], nil
+}

@@ -62,6 +62,7 @@ func (m *Metrics) declareThinking(step, sample, finish string) {
 func (m *Metrics) declareForms(sample string) {
 	const intake = "at arrival"
 	m.durations("grammar_compile_ms", "uma_grammar_compile_seconds", "Time to compile the form of an answer (a schema, regular expression, choice, grammar or calls of tools) that was not compiled before", intake, &m.GrammarCompile)
+	m.gauge("requests_compiling", "uma_requests_compiling", "requests", "Requests that wait for the form of their answer to be compiled", intake, &m.GrammarCompiling)
 	m.counter("grammar_refused_total", "uma_grammar_refused_total", "requests", "Requests refused because the form of their answer cannot be enforced, is too large, or takes more compiling than a user may have", intake, &m.GrammarRefused)
 	m.short("grammar_mask_us", "uma_grammar_mask_seconds", "Time to compute the mask of one token, where it was not known; it runs beside the decode", sample, &m.GrammarMask)
 	m.counter("grammar_forced_tokens_total", "uma_grammar_forced_tokens_total", "tokens", "Tokens taken without a row each, because the form of the answer leaves no other", sample, &m.GrammarForced)

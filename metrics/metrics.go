@@ -126,15 +126,16 @@ type Metrics struct {
 	SLOViolationsTTFT Counter // requests whose first token came after their target_ttft_ms
 	SLOViolationsITL  Counter // tokens of answers later than their ITL target
 
-	ThinkTokens    Sizes     // of a request that thought; see ThoughtDone
-	ThinkTime      Durations // from tag to tag
-	ThinkEnds      Labels    // Declare before use
-	ForceReasons   Labels    // Declare before use; see Forced
-	ForceLatency   Durations // decision → close seen
-	GrammarCompile Durations // a form of answers that was compiled
-	GrammarMask    Micros    // the mask of one token, where it was not known already
-	GrammarForced  Counter   // tokens taken without a row, because the form leaves no other
-	GrammarRefused Counter   // forms that were refused: not enforceable, too large, or too many of one user
+	ThinkTokens      Sizes     // of a request that thought; see ThoughtDone
+	ThinkTime        Durations // from tag to tag
+	ThinkEnds        Labels    // Declare before use
+	ForceReasons     Labels    // Declare before use; see Forced
+	ForceLatency     Durations // decision → close seen
+	GrammarCompile   Durations // a form of answers that was compiled
+	GrammarMask      Micros    // the mask of one token, where it was not known already
+	GrammarForced    Counter   // tokens taken without a row, because the form leaves no other
+	GrammarCompiling Gauge     // requests that wait for their form to be compiled
+	GrammarRefused   Counter   // forms that were refused: not enforceable, too large, or too many of one user
 
 	ProbeFallbacks  Counter // requests limited to counting tokens, because their rows cannot be probed
 	VocabFallbacks  Counter // requests whose markers are several tokens long

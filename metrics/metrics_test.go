@@ -73,6 +73,7 @@ func filled() *Metrics {
 	m.ProbeFallbacks.Inc()
 	m.GrammarCompile.Observe(6 * time.Millisecond)
 	m.GrammarRefused.Inc()
+	m.GrammarCompiling.Set(3)
 	m.GrammarMask.Observe(40 * time.Microsecond)
 	m.GrammarForced.Add(5)
 	m.VocabFallbacks.Inc()
@@ -161,7 +162,7 @@ func TestSnapshot(t *testing.T) {
 			"cost_step_ms": 1.5, "cost_prompt_token_ms": 3.25, "cost_answer_row_ms": 2.0, "cost_attended_cell_ms": 0.000123457, "cost_error": 0.0725, "cost_margin": 1.25, "cost_steps_total": 77.0,
 			"think_ended_total":     map[string]any{"natural": 0.0, "converged": 1.0, "stalled": 0.0, "overthinking": 0.0, "hard_cap": 0.0, "soft_cap": 0.0, "user": 0.0, "eog": 0.0, "length": 0.0, "other": 0.0},
 			"force_triggered_total": 2.0, "force_reason_total": map[string]any{"converged": 1.0, "stalled": 0.0, "overthinking": 0.0, "hard_cap": 1.0, "soft_cap": 0.0, "user": 0.0, "other": 0.0},
-			"eat_probes_total": 9.0, "probe_dropped_total": 1.0, "probe_fallbacks_total": 1.0, "vocab_fallback_total": 1.0, "grammar_refused_total": 1.0, "grammar_forced_tokens_total": 5.0, "tracked_requests": 4.0, "reaped_total": 1.0,
+			"eat_probes_total": 9.0, "probe_dropped_total": 1.0, "probe_fallbacks_total": 1.0, "vocab_fallback_total": 1.0, "grammar_refused_total": 1.0, "requests_compiling": 3.0, "grammar_forced_tokens_total": 5.0, "tracked_requests": 4.0, "reaped_total": 1.0,
 			"kv_lookups_total": 2.0, "kv_hit_ratio": 0.5, "kv_hits_total": tiers(0, 1, 0, 0), "kv_cached_tokens_total": tiers(0, 812, 0, 0),
 			"kv_misses_total": map[string]any{"cold": 0.0, "diverged": 1.0, "other": 0.0}, "kv_joins_total": 3.0, "kv_prefixes": 5.0, "kv_sequences": 6.0, "kv_used_bytes": 1000.0,
 			"kv_block_bytes": map[string]any{"think_complete": 100.0, "think_active": 200.0, "output_critical": 300.0, "prefix": 400.0},
@@ -400,7 +401,7 @@ uma_model_info{architecture="llama",description="llama 1M Q8_0",name="tiny \"q\"
 	}
 	// Units of the base system, one prefix.
 	family := regexp.MustCompile(`^uma_[a-z_]+_(total|seconds|bytes|tokens|ratio|info|cells)$`)
-	unitless := []string{"uma_requests_ready", "uma_requests_paused", "uma_requests_queued", "uma_requests_running", "uma_sessions_active",
+	unitless := []string{"uma_requests_ready", "uma_requests_compiling", "uma_requests_paused", "uma_requests_queued", "uma_requests_running", "uma_sessions_active",
 		"uma_requests", "uma_requests_parked", "uma_requests_ttft_at_risk", "uma_itl_target_infeasible", "uma_guard_state", "uma_kv_prefixes", "uma_kv_sequences",
 		"uma_kv_tier_entries", "uma_disagg_queued", "uma_disagg_circuit_open", "uma_live_views"}
 	for _, d := range m.decls {

@@ -211,7 +211,15 @@ func (c *compiler) step(p *place) bool {
 	if c.work++; c.work > c.limits.Work {
 		c.exceed(p, "", "combining its parts takes more than %d steps (Limits.Work)", c.limits.Work)
 	}
+	c.checkStop()
 	return c.err == nil
+}
+
+// checkStop breaks compiling off where grammar.Limits.Stop says so.
+func (c *compiler) checkStop() {
+	if c.err == nil && c.b.Stopped() {
+		c.err = grammar.ErrStopped
+	}
 }
 
 func itoa(i int) string { return strconv.Itoa(i) }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -211,5 +212,43 @@ func TestObjectAndChoices(t *testing.T) {
 	}
 	if _, err := Choices(nil, Limits{}); !errors.Is(err, grammar.ErrEmpty) {
 		t.Errorf("no choices: %v", err)
+	}
+}
+
+// TestStop: compiling ends with ErrStopped soon after Stop says so, wherever it is.
+func TestStop(t *testing.T) {
+	var alts []string
+	for i := range 8 {
+		alts = append(alts, fmt.Sprintf(`{"type":"object","properties":{"a":{"pattern":"^[a-z]{%d,9}x?[%d-9]*"},"b":{"$ref":"#"}}}`, i, i))
+	}
+	schema := []byte(`{"oneOf":[` + strings.Join(alts, ",") + `]}`)
+	asked, most := 0, 0
+	stop := func() bool { asked++; return asked > most }
+	most = 1 << 30
+	if _, err := Compile(schema, Options{}, Limits{Grammar: grammar.Limits{Stop: stop}}); errors.Is(err, grammar.ErrStopped) {
+		t.Fatal(err)
+	}
+	all := asked
+	if all < 100 {
+		t.Fatalf("asked %d times", all)
+	}
+	for i := range 20 {
+		asked, most = 0, all*i/20
+		_, err := Compile(schema, Options{}, Limits{Grammar: grammar.Limits{Stop: stop}})
+		if !errors.Is(err, grammar.ErrStopped) || asked > most+1 {
+			t.Errorf("stopped at question %d of %d: %v after %d", most, all, err, asked)
+		}
+	}
+}
+
+// TestUnevaluatedWork: looking for what is evaluated is bounded where references double at each level.
+func TestUnevaluatedWork(t *testing.T) {
+	defs := []string{`"d0":{"properties":{"a":{}}}`}
+	for i := range 60 {
+		defs = append(defs, fmt.Sprintf(`"d%d":{"allOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]}`, i+1, i, i))
+	}
+	schema := `{"$ref":"#/$defs/d60","unevaluatedProperties":false,"$defs":{` + strings.Join(defs, ",") + `}}`
+	if _, err := Compile([]byte(schema), Options{}, Limits{}); !errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), "Limits.Work") {
+		t.Error(err)
 	}
 }

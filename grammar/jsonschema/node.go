@@ -169,6 +169,7 @@ func (c *compiler) intern(op nodeOp, args []ref) ref {
 
 // setOf computes what r holds.
 func (c *compiler) setOf(r ref) *set {
+	c.checkStop()
 	if c.err != nil {
 		return c.none
 	}

@@ -20,7 +20,7 @@ func (e *evaluated) any() bool {
 // evaluate adds what the schema at p evaluates, whatever the value. Keywords that do so for some values only, with
 // something to evaluate, are dynamic. except is the keyword that asks: it does not count at the schema itself.
 func (c *compiler) evaluate(p *place, e *evaluated, except string, seen map[*value]bool) {
-	if p.v.kind != objectValue || seen[p.v] || c.err != nil {
+	if p.v.kind != objectValue || seen[p.v] || !c.step(p) {
 		return
 	}
 	seen[p.v] = true

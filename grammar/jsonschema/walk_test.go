@@ -126,8 +126,14 @@ func (w *walker) choose(has func(int) bool, hurry bool) int {
 	switch {
 	case len(whole) > 0 && w.r.IntN(4) > 0:
 		return whole[w.r.IntN(len(whole))]
-	case hurry && has('"') && w.r.IntN(8) > 0:
-		return '"'
+	case hurry && w.r.IntN(8) > 0:
+		for _, b := range []byte("\"1ntf") { // the end of a string, and the shortest values
+			if has(int(b)) {
+				return int(b)
+			}
+		}
+	}
+	switch {
 	case len(single) > 0:
 		return single[w.r.IntN(len(single))]
 	case len(whole) > 0:
@@ -202,24 +208,42 @@ func TestWalksOfMaskBench(t *testing.T) {
 	}
 	r := rand.New(rand.NewPCG(3, 4))
 	for class, cases := range classes {
-		done, ended, compiled := 0, 0, 0
+		type schema struct {
+			name   string
+			s      *validator.Schema
+			w      *walker
+			ended  int
+			failed int
+		}
+		var schemas []*schema
 		for _, c := range cases {
 			g, err := Compile(c.Schema, Options{}, Limits{})
-			s := validate(c.Schema)
-			if err != nil || s == nil {
-				continue
-			}
-			compiled++
-			w := newWalker(g, r, c.Schema)
-			for range (*walks + len(cases) - 1) / len(cases) {
-				done++
-				if text, ok := w.walk(t, 200); ok {
-					ended++
-					checkWalk(t, c.Name, s, text)
-				}
+			if s := validate(c.Schema); err == nil && s != nil {
+				schemas = append(schemas, &schema{name: c.Name, s: s, w: newWalker(g, r, c.Schema)})
 			}
 		}
-		t.Logf("%s: %d schemas, %d walks, %d ended", class, compiled, done, ended)
+		done, ended := 0, 0
+		for round := 0; ended < *walks && len(schemas) > 0 && round < 4**walks; round++ {
+			c := schemas[round%len(schemas)]
+			done++
+			if text, ok := c.w.walk(t, 200); ok {
+				ended, c.ended = ended+1, c.ended+1
+				checkWalk(t, c.name, c.s, text)
+			} else {
+				c.failed++
+			}
+		}
+		never := 0
+		for _, c := range schemas {
+			if c.failed > 0 && c.ended == 0 {
+				t.Logf("%s: none of %d walks ended", c.name, c.failed)
+				never++
+			}
+		}
+		t.Logf("%s: %d schemas, %d walks, %d ended; of %d schemas none", class, len(schemas), done, ended, never)
+		if ended < *walks && len(schemas) > 0 {
+			t.Errorf("%s: %d of %d walks ended, want %d", class, ended, done, *walks)
+		}
 	}
 }
 

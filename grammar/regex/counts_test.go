@@ -31,10 +31,13 @@ func TestCountRunes(t *testing.T) {
 func TestSaturate(t *testing.T) {
 	s := NewSet(Limits{})
 	a := s.Byte('a')
+	words := s.Repeat(s.Concat(s.Repeat(s.Bytes(ByteOf("ab")), 1, Unbounded), s.Star(s.Byte('c'))), 2, 40)
 	for _, e := range []Expr{
 		s.Repeat(a, 0, 100), s.Repeat(a, 50, 100), s.Repeat(a, 50, Unbounded), s.Repeat(a, 2, 3), s.Repeat(a, 3, 100),
 		s.Concat(s.Repeat(a, 10, 20), s.Byte('b'), s.Repeat(s.AnyRune(), 0, 1000)), s.JSONString(s.Repeat(s.AnyRune(), 7, 5000)),
 		s.Or(s.Byte('c'), s.Repeat(a, 0, 1000)),
+		s.And(words, s.Repeat(s.AnyRune(), 0, 90)), s.And(words, s.Repeat(s.AnyRune(), 0, 6)), s.And(words, s.Repeat(s.AnyRune(), 0, 3)),
+		s.JSONString(s.And(words, s.Repeat(s.AnyRune(), 0, 7))), s.And(s.Concat(s.Repeat(a, 9, 50), s.Byte('b')), s.Repeat(s.AnyRune(), 0, 12)),
 	} {
 		const n = 4
 		sat := s.Saturate(e, n)
@@ -65,5 +68,92 @@ func TestSaturate(t *testing.T) {
 	}
 	if s.Saturate(deep, 16) != first {
 		t.Error("places deep in a long repetition are different places")
+	}
+}
+
+// TestCountsJoin: a repetition that can be read in many ways has one count at each place, not one for each way.
+func TestCountsJoin(t *testing.T) {
+	s := NewSet(Limits{})
+	a, b := s.Byte('a'), s.Byte('b')
+	for _, c := range []struct{ a, b, want Expr }{
+		{s.Repeat(a, 2, 5), s.Repeat(a, 3, 8), s.Repeat(a, 2, 8)},
+		{s.Repeat(a, 2, 3), s.Repeat(a, 4, 8), s.Repeat(a, 2, 8)},
+		{s.Repeat(a, 9, Unbounded), s.Repeat(a, 3, 8), s.Repeat(a, 3, Unbounded)},
+		{s.Repeat(a, 2, Unbounded), s.Repeat(a, 3, 8), s.Repeat(a, 2, Unbounded)},
+		{s.Concat(s.Repeat(a, 2, 5), b), s.Concat(s.Repeat(a, 0, 3), b), s.Concat(s.Repeat(a, 0, 5), b)},
+	} {
+		if got := s.Or(c.a, c.b); got != c.want {
+			t.Errorf("%d | %d is %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+	for _, apart := range [][2]Expr{{s.Repeat(a, 2, 3), s.Repeat(a, 5, 8)}, {s.Concat(s.Repeat(a, 2, 5), b), s.Repeat(a, 2, 5)}} {
+		if e := s.Or(apart[:]...); s.nodes[e].kind != kOr && s.nodes[e].kind != kConcat {
+			t.Errorf("%d | %d became %d", apart[0], apart[1], e)
+		}
+	}
+	e, err := s.Parse(`(\S+\s*){3,60}`, Whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := s.Len()
+	for _, b := range []byte(strings.Repeat("some words, ", 15)) {
+		if e = s.Derive(e, b); e == 0 {
+			t.Fatal("the text ended")
+		}
+	}
+	if n := s.Len() - before; n > 4000 {
+		t.Errorf("%d expressions for 180 bytes", n)
+	}
+}
+
+// TestSpans: every beginning of a text can be completed with as many bytes as span says.
+func TestSpans(t *testing.T) {
+	for _, pattern := range []string{`abc`, `a{3,7}b`, `(ab|cde)*f`, `(\w+ ){2,5}x`, `a?b?(cd){0,3}`, `x|yz{4}|(ab){2,}`, `é+`, ``} {
+		s := NewSet(Limits{})
+		e, err := s.Parse(pattern, Whole)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sp := s.span(e)
+		if sp.ends < 0 {
+			t.Errorf("%s: no span", pattern)
+		}
+		shortest := map[Expr]int{}
+		var reach func(list []Expr, n int) int
+		reach = func(list []Expr, n int) int { // the length of the shortest text of one of list
+			for _, x := range list {
+				if s.Nullable(x) {
+					return n
+				}
+			}
+			var next []Expr
+			for _, x := range list {
+				_, to := s.Row(x)
+				for _, y := range to {
+					if _, seen := shortest[y]; y != 0 && !seen {
+						shortest[y] = n + 1
+						next = append(next, y)
+					}
+				}
+			}
+			return reach(next, n+1)
+		}
+		seen, todo := map[Expr]bool{e: true}, []Expr{e}
+		for len(todo) > 0 && len(seen) < 500 {
+			x := todo[0]
+			todo = todo[1:]
+			clear(shortest)
+			if n := reach([]Expr{x}, 0); n > sp.ends || x == e && n > sp.least {
+				t.Errorf("%s: a beginning that needs %d bytes more, span %+v", pattern, n, sp)
+				break
+			}
+			_, to := s.Row(x)
+			for _, y := range to {
+				if y != 0 && !seen[y] {
+					seen[y] = true
+					todo = append(todo, y)
+				}
+			}
+		}
 	}
 }

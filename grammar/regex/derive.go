@@ -94,6 +94,7 @@ func (s *Set) rawRow(e Expr) *row {
 	if int(e) < len(s.rows) && s.rows[e] != nil {
 		return s.rows[e]
 	}
+	s.stopped()
 	s.part.reset()
 	s.epoch++
 	s.split(e)

@@ -42,6 +42,8 @@ const (
 var (
 	// ErrLimit wraps what exceeds a field of Limits; the error's text names the field.
 	ErrLimit = errors.New("limit exceeded")
+	// ErrStopped says that what was asked was broken off (Set.StopWhen).
+	ErrStopped = errors.New("stopped")
 	// ErrSyntax wraps a pattern that is not one in its flavour.
 	ErrSyntax = errors.New("syntax error")
 	// ErrUnsupported wraps a construct of a flavour that no regular expression can express or that is not implemented;

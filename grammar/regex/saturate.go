@@ -2,7 +2,8 @@ package regex
 
 // Saturate returns an expression that agrees with e on which texts of at most n bytes begin one of its texts, and on
 // whether the empty text is one: repetitions that n bytes can neither fill nor satisfy are counted to n+1. Places deep in
-// a string of bounded length become one place. Inside And and Not, where counts decide more than that, nothing changes.
+// a string of bounded length become one place. Inside And and Not, where counts decide more than that, nothing changes; but a
+// bound of the length is left out where every beginning of n bytes can be completed within it.
 func (s *Set) Saturate(e Expr, n int) Expr {
 	if s.saturated == nil || s.saturatedTo != n {
 		s.saturated, s.saturatedTo = map[Expr]Expr{}, n
@@ -32,6 +33,10 @@ func (s *Set) saturate(e Expr, most int32) Expr {
 		if a := s.saturate(n.a, most); a != n.a {
 			out = s.quote(a, n.x, n.y)
 		}
+	case kAnd:
+		if a := s.unbound(e, most); a != e {
+			out = s.saturate(a, most)
+		}
 	case kOr:
 		changed, args := false, make([]Expr, 0, n.y)
 		for i := n.x; i < n.x+n.y; i++ {
@@ -47,5 +52,70 @@ func (s *Set) saturate(e Expr, most int32) Expr {
 		clear(s.saturated)
 	}
 	s.saturated[e] = out
+	return out
+}
+
+// unbound is an intersection without the bound of its length, where the first most bytes cannot come to feel it; else e.
+func (s *Set) unbound(e Expr, most int32) Expr {
+	n := s.nodes[e]
+	if n.y != 2 || s.anyRune == 0 {
+		return e
+	}
+	for i := range int32(2) {
+		bound, other := s.nodes[s.args[n.x+i]], s.args[n.x+1-i]
+		if bound.kind != kRepeat || bound.a != s.anyRune || bound.x != 0 {
+			continue
+		}
+		if end := s.span(other).ends; end >= 0 && int(bound.y) >= int(most)+end {
+			return other
+		}
+	}
+	return e
+}
+
+// span is how far the ends of an expression's texts are, in bytes; -1 is not known.
+type span struct {
+	least int // the length of its shortest text, or more
+	ends  int // every beginning of a text can be completed with so many, or fewer
+}
+
+// span returns the span of e. Alternatives of a beginning may die; those that are left complete it.
+func (s *Set) span(e Expr) span {
+	if out, ok := s.spans[e]; ok {
+		return out
+	}
+	if s.spans == nil || len(s.spans) >= 1<<16 {
+		s.spans = map[Expr]span{}
+	}
+	const most = 1 << 20
+	out := span{-1, -1}
+	switch n := s.nodes[e]; n.kind {
+	case kEmpty:
+		out = span{0, 0}
+	case kBytes:
+		out = span{1, 1}
+	case kConcat:
+		if a, b := s.span(n.a), s.span(n.b); a.ends >= 0 && b.ends >= 0 {
+			out = span{a.least + b.least, max(a.ends+b.least, b.ends)}
+		}
+	case kRepeat:
+		if a := s.span(n.a); a.ends >= 0 && int(n.x) <= most/max(a.least, 1) {
+			out = span{int(n.x) * a.least, a.ends + max(0, int(n.x)-1)*a.least}
+		}
+	case kOr:
+		out = span{most, 0}
+		for _, a := range s.args[n.x : n.x+n.y] {
+			b := s.span(a)
+			if b.ends < 0 {
+				out = b
+				break
+			}
+			out = span{min(out.least, b.least), max(out.ends, b.ends)}
+		}
+	}
+	if out.ends > most {
+		out = span{-1, -1}
+	}
+	s.spans[e] = out
 	return out
 }

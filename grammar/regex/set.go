@@ -1,6 +1,7 @@
 package regex
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -61,8 +62,10 @@ type Set struct {
 	absorbs map[memoKey]int
 	covered map[memoKey]bool
 	err     error
+	stop    func() bool // nil: nothing is broken off
 
 	runes map[Expr]bool // expressions of one code point
+	spans map[Expr]span // memo of span
 
 	saturated   map[Expr]Expr // Saturate's memo, for saturatedTo bytes
 	saturatedTo int
@@ -95,6 +98,22 @@ func NewSet(l Limits) *Set {
 // Err returns the first limit that was exceeded, or nil. It wraps ErrLimit.
 func (s *Set) Err() error { return s.err }
 
+// stopEvery is after how many new expressions StopWhen's function is asked; it is also asked at each row.
+const stopEvery = 256
+
+// StopWhen has every question and constructor fail with ErrStopped once stop, which is asked now and then, reports true;
+// nil ends that.
+func (s *Set) StopWhen(stop func() bool) { s.stop = stop }
+
+// stopped reports whether what is asked is to be broken off.
+func (s *Set) stopped() bool {
+	if s.stop == nil || s.err != nil || !s.stop() {
+		return false
+	}
+	s.err = ErrStopped
+	return true
+}
+
 // Len returns the number of expressions in the Set.
 func (s *Set) Len() int { return len(s.nodes) }
 
@@ -110,7 +129,7 @@ func (s *Set) intern(n node) Expr {
 	if e, ok := s.index[k]; ok {
 		return e
 	}
-	if s.err != nil {
+	if s.err != nil || len(s.nodes)%stopEvery == 0 && s.stopped() {
 		return 0
 	}
 	if len(s.nodes) >= s.limits.Expressions {
@@ -288,7 +307,7 @@ func (s *Set) or(es []Expr) Expr {
 	if hasSet {
 		out = append(out, s.Bytes(set))
 	}
-	out = s.factor(out)
+	out = s.joinRepeats(s.factor(out))
 	slices.Sort(out)
 	out = slices.Compact(out)
 	if len(out) > 1 && out[0] == 1 && slices.ContainsFunc(out[1:], func(e Expr) bool { return s.nodes[e].nullable }) {
@@ -342,6 +361,43 @@ func (s *Set) factor(es []Expr) []Expr {
 		}
 		out = append(out, s.concat(h, s.or(tails)))
 		i = j
+	}
+	return out
+}
+
+// joinRepeats joins alternatives that differ in one count: x{2,5}y | x{3,8}y becomes x{2,8}y. Of a pattern that can be read in
+// many ways, such as a number of words, one alternative stays instead of one for each count.
+func (s *Set) joinRepeats(es []Expr) []Expr {
+	type counted struct {
+		body, rest Expr
+		min, max   int32 // max < 0 has no bound
+	}
+	var few [8]counted
+	all, out := few[:0], es[:0]
+	for _, e := range es {
+		n, rest := &s.nodes[e], Expr(1)
+		if n.kind == kConcat && s.nodes[n.a].kind == kRepeat {
+			n, rest = &s.nodes[n.a], n.b
+		}
+		if n.kind == kRepeat {
+			all = append(all, counted{n.a, rest, n.x, n.y})
+		} else {
+			out = append(out, e)
+		}
+	}
+	if len(all) > 1 {
+		slices.SortFunc(all, func(a, b counted) int {
+			return cmp.Or(cmp.Compare(a.body, b.body), cmp.Compare(a.rest, b.rest), cmp.Compare(a.min, b.min))
+		})
+	}
+	for i := 0; i < len(all); {
+		c := all[i]
+		for i++; i < len(all) && all[i].body == c.body && all[i].rest == c.rest && (c.max < 0 || all[i].min <= c.max+1); i++ {
+			if all[i].max < 0 || c.max >= 0 && all[i].max > c.max {
+				c.max = all[i].max
+			}
+		}
+		out = append(out, s.concat(s.Repeat(c.body, int(c.min), int(c.max)), c.rest))
 	}
 	return out
 }

@@ -36,7 +36,11 @@ func why(b *strings.Builder, out *ui.Terminal, q *wire.WhyRequest) {
 	if q.Ended != "" {
 		state = "ended: " + ui.Sanitize(q.Ended)
 	}
-	fmt.Fprintf(b, "%s  %s\n", out.Bold(name), out.Dim(fmt.Sprintf("#%d · %s · %s · %s", q.Number, whose("uid ", q.UID, q.Owner),
+	number := ""
+	if q.Number > 0 { // it has none before it is queued
+		number = fmt.Sprintf("#%d · ", q.Number)
+	}
+	fmt.Fprintf(b, "%s  %s\n", out.Bold(name), out.Dim(fmt.Sprintf("%s%s · %s · %s", number, whose("uid ", q.UID, q.Owner),
 		ui.Sanitize(q.Class), state)))
 	times := "arrived " + ms(q.AgeMs) + " ago"
 	if q.TTFTMs > 0 {

@@ -42,6 +42,7 @@ type Parser struct {
 	final bool
 
 	state state
+	off   bool // the rest of the answer is text: see Plain
 	open  bool // in a section that Open began
 	list  bool // in a JSON list of calls
 	bare  bool // the call has no opening marker: if it turns out to be none, it is text
@@ -121,6 +122,14 @@ func (p *Parser) Busy() bool { return p.state != inText && p.state != inNext }
 // Stream sets Options.Stream from the call on that is being read.
 func (p *Parser) Stream(on bool) { p.opt.Stream = on }
 
+// Plain makes the undecided text, and all text that follows, text of the answer.
+func (p *Parser) Plain() {
+	if p.off = true; p.Busy() {
+		p.pos = p.from
+	}
+	p.leave()
+}
+
 // InSection reports whether the answer is within a call, or behind one where others may follow.
 func (p *Parser) InSection() bool {
 	return p.Busy() || p.state == inNext && (p.open && len(p.spec.close) > 0 || p.list)
@@ -158,11 +167,11 @@ func (p *Parser) Finish() []Event {
 
 // plain reports whether text, after no other, is plain text to its end.
 func (p *Parser) plain(text []byte) bool {
-	if len(text) == 0 || isSpace(text[len(text)-1]) || !p.shown {
+	if len(text) == 0 || !p.off && isSpace(text[len(text)-1]) || !p.shown {
 		return false
 	}
 	for _, c := range text {
-		if p.spec.first[c] || isFence(c) {
+		if !p.off && p.spec.first[c] || isFence(c) {
 			return false
 		}
 	}

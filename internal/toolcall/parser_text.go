@@ -11,7 +11,7 @@ func (p *Parser) plainText() bool {
 	blank := !p.shown // only white space so far
 	for i := p.pos; i < len(p.buf); {
 		c := p.buf[i]
-		if blank && s.form.Bare && !isSpace(c) && i >= p.seed {
+		if blank && s.form.Bare && !isSpace(c) && i >= p.seed && !p.off {
 			if f := p.bareStart(p.buf[i:]); f == wait {
 				p.pos = done
 				return false
@@ -22,7 +22,7 @@ func (p *Parser) plainText() bool {
 			}
 		}
 		blank = blank && isSpace(c)
-		if s.first[c] {
+		if s.first[c] && !p.off {
 			kind, n, f := p.start(p.buf[i:])
 			if f == wait {
 				p.settle(done, i)
@@ -60,10 +60,10 @@ func (p *Parser) plainText() bool {
 // settle reports the text from done to end, without white space at its end, after which a call may follow.
 func (p *Parser) settle(done, end int) {
 	i := end
-	for i > done && isSpace(p.buf[i-1]) && end-i < maxSpace {
+	for !p.off && i > done && isSpace(p.buf[i-1]) && end-i < maxSpace {
 		i--
 	}
-	if !p.shown && i == done && end-i < maxSpace {
+	if !p.off && !p.shown && i == done && end-i < maxSpace {
 		p.pos = done
 		return
 	}

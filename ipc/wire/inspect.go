@@ -61,11 +61,11 @@ type WhyReport struct {
 // WhyRequest is the life of one request so far.
 type WhyRequest struct {
 	Request   string     `json:"request"` // the client's id; "" on the newline protocol
-	Number    uint64     `json:"number"`  // the server's own, unique since it started
+	Number    uint64     `json:"number"`  // the server's own, unique since it started; 0 while it is compiling
 	UID       uint32     `json:"uid"`
 	Owner     string     `json:"owner,omitempty"` // of an API key, where UID is its number
 	Class     string     `json:"class"`           // interactive, background
-	State     string     `json:"state"`           // queued, prefill, think, output, parked, done
+	State     string     `json:"state"`           // compiling, queued, prefill, think, output, parked, done
 	Ended     string     `json:"ended,omitempty"`
 	AgeMs     float64    `json:"age_ms"`  // since it arrived
 	TookMs    float64    `json:"took_ms"` // from its arrival to its end; 0 while it lives
