@@ -28,7 +28,8 @@ type BoundConfig struct {
 
 // Bound is the result: medians of the rounds' ratios.
 type Bound struct {
-	FreeITLp95 [2]float64 `json:"free_itl_p95_ms"`         // of the streams without a schema: alone, and beside bound ones
+	// of the streams without a schema: alone, and beside bound ones
+	FreeITLp95 [2]float64 `json:"free_itl_p95_ms"`
 	Rate       [2]float64 `json:"bound_tokens_per_second"` // of each of the other streams: without a schema, with it
 	ITLRatio   float64    `json:"free_itl_p95_ratio"`
 	RateRatio  float64    `json:"bound_tokens_ratio"`

@@ -37,7 +37,8 @@ func TestForeignModuleBuilds(t *testing.T) {
 	}
 	const mod = "module example.org/stranger\n\ngo 1.26.0\n\nrequire github.com/uma-serve/uma-serve v0.0.0\n\n" +
 		"replace github.com/uma-serve/uma-serve => "
-	for name, text := range map[string]string{"go.mod": mod + root + "\n", "go.sum": string(sum), "main.go": string(main)} {
+	for name, text := range map[string]string{"go.mod": mod + root + "\n", "go.sum": string(sum),
+		"main.go": string(main)} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -57,13 +58,15 @@ func TestForeignModuleBuilds(t *testing.T) {
 		t.Fatal(err)
 	}
 	modules := slices.Compact(slices.Sorted(slices.Values(strings.Fields(string(out)))))
-	want := []string{"example.org/stranger", "github.com/agnivade/levenshtein", "github.com/uma-serve/uma-serve", "github.com/valyala/fastjson"}
+	want := []string{"example.org/stranger", "github.com/agnivade/levenshtein", "github.com/uma-serve/uma-serve",
+		"github.com/valyala/fastjson"}
 	if !slices.Equal(modules, want) {
 		t.Errorf("the program consists of %q, want %q", modules, want)
 	}
 	cmd = exec.CommandContext(t.Context(), filepath.Join(dir, "stranger"))
 	cmd.Env = append(os.Environ(), "UMA_HOST=", "UMA_SOCKET="+filepath.Join(dir, "none"))
-	if out, err := cmd.CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "no uma-serve daemon answers on ") {
+	if out, err := cmd.CombinedOutput(); err != nil ||
+		!strings.HasPrefix(string(out), "no uma-serve daemon answers on ") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -107,7 +110,8 @@ func TestNoInternalTypes(t *testing.T) {
 			}
 		}
 	}
-	for _, v := range []any{client.Dial, client.HTTP, client.Prometheus, client.NewRequest, client.User, &client.ServerError{},
+	for _, v := range []any{client.Dial, client.HTTP, client.Prometheus, client.NewRequest, client.User,
+		&client.ServerError{},
 		client.Report{}, client.Question{}, &client.Client{}, &client.Stream{}, client.Answer{}} {
 		visit(reflect.TypeOf(v), reflect.TypeOf(v).String())
 	}
@@ -140,7 +144,8 @@ func TestChat(t *testing.T) {
 		t.Error("Chat changed its request")
 	}
 	r.Prompt = "no"
-	if refused, ok := errors.AsType[*client.ServerError](second(c.Chat(t.Context(), r))); !ok || refused.Code != wire.QueueLimit {
+	if refused, ok := errors.AsType[*client.ServerError](second(c.Chat(t.Context(), r))); !ok ||
+		refused.Code != wire.QueueLimit {
 		t.Errorf("%v", refused)
 	}
 }
@@ -205,7 +210,8 @@ func TestTokens(t *testing.T) {
 		t.Errorf("whole: %q, %v, %+v", text.String(), err, whole.End())
 	}
 	failed, err := read("fail", -1)
-	if refused, ok := errors.AsType[*client.ServerError](err); !ok || refused.Code != wire.RuntimeDecode || failed.End() != nil {
+	if refused, ok := errors.AsType[*client.ServerError](err); !ok || refused.Code != wire.RuntimeDecode ||
+		failed.End() != nil {
 		t.Errorf("fail: %v", err)
 	}
 }
@@ -327,13 +333,15 @@ func TestModels(t *testing.T) {
 func TestAskRefusesWhatIsNoQuestion(t *testing.T) {
 	c := dial(t, (&clienttest.Server{}).Start(t))
 	for _, q := range []client.Question{
-		{}, {Kind: wire.KindRequest}, {Kind: wire.KindCancel}, {Kind: 200}, {Kind: wire.KindKV, KV: wire.KVQuestion{Op: 99}},
+		{}, {Kind: wire.KindRequest}, {Kind: wire.KindCancel}, {Kind: 200},
+		{Kind: wire.KindKV, KV: wire.KVQuestion{Op: 99}},
 	} {
 		if _, err := c.Ask(t.Context(), q); err == nil {
 			t.Errorf("%+v is sent", q)
 		}
 	}
-	if err := (client.Report(`{"status":1}`)).Decode(&wire.Health{}); err == nil || !strings.Contains(err.Error(), "another version") {
+	if err := (client.Report(`{"status":1}`)).Decode(&wire.Health{}); err == nil ||
+		!strings.Contains(err.Error(), "another version") {
 		t.Errorf("%v", err)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Request, Message, Token and EOS are messages of the protocol; Tool and ToolCall are parts of them. Package ipc/wire has the
-// others.
+// Request, Message, Token and EOS are messages of the protocol; Tool and ToolCall are parts of them. Package ipc/wire
+// has the others.
 type (
 	Request  = wire.Request
 	Message  = wire.Message
@@ -32,8 +32,8 @@ func ToolResult(call ToolCall, text string) Message {
 	return Message{Role: "tool", Name: call.Name, ToolCallID: call.ID, Content: text}
 }
 
-// NewRequest returns a request for a conversation, with the daemon's default for every other field. For raw text without
-// a chat template, pass no messages and set Prompt.
+// NewRequest returns a request for a conversation, with the daemon's default for every other field. For raw text
+// without a chat template, pass no messages and set Prompt.
 func NewRequest(messages ...Message) *Request {
 	r := wire.DefaultRequest()
 	r.Messages = messages
@@ -53,8 +53,8 @@ func (a *Answer) Message() Message {
 	return Message{Role: "assistant", Content: a.Text, ReasoningContent: a.Thinking, ToolCalls: a.Calls}
 }
 
-// Chat sends a request and waits for the complete answer. It does not keep or change r, and ignores r.Stream. Errors are
-// those of Stream.Next.
+// Chat sends a request and waits for the complete answer. It does not keep or change r, and ignores r.Stream. Errors
+// are those of Stream.Next.
 func (c *Client) Chat(ctx context.Context, r *Request) (*Answer, error) {
 	whole := *r
 	whole.Stream, whole.Progress = false, false

@@ -122,7 +122,8 @@ func dial(ctx context.Context, socket string) (net.Conn, error) {
 		return nil, fmt.Errorf("%w on %s: the socket is there, but no process listens (the daemon has ended)",
 			ErrNoDaemon, socket)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("connect to %s: permission denied; the daemon's --socket-mode and --socket-group decide "+
+		return nil, fmt.Errorf("connect to %s: permission denied; the daemon's --socket-mode and --socket-group "+
+			"decide "+
 			"which users may connect", socket)
 	}
 	return nil, fmt.Errorf("connect to %s: %w", socket, err)
@@ -175,7 +176,9 @@ func (c *Client) Stream(ctx context.Context, r *wire.Request) (*Stream, error) {
 }
 
 // start registers a stream and sends its frame. An empty id is replaced by a generated one.
-func (c *Client) start(ctx context.Context, id string, appendFrame func(dst []byte, id string) []byte) (*Stream, error) {
+func (c *Client) start(
+	ctx context.Context, id string, appendFrame func(dst []byte, id string) []byte,
+) (*Stream, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}

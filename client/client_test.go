@@ -223,7 +223,8 @@ func TestServerErrors(t *testing.T) {
 			c.EOS(wire.EOS{ID: r.ID, Reason: wire.Stop, Text: []byte("yes")})
 			return
 		}
-		c.Error(wire.Error{ID: r.ID, Code: wire.ContextLength, Message: "context_length_exceeded: too long", NPrompt: 9, NCtx: 8})
+		c.Error(wire.Error{ID: r.ID, Code: wire.ContextLength, Message: "context_length_exceeded: too long", NPrompt: 9,
+			NCtx: 8})
 	}}).Start(t)
 	c := dial(t, s)
 	stream, err := c.Stream(t.Context(), prompt("long"))
@@ -377,13 +378,15 @@ func TestInside(t *testing.T) {
 	if err != nil || len(why.Requests) != 1 || why.Requests[0].Decisions[0].Times != 2 || why.Requests[0].Number != 7 {
 		t.Errorf("%+v %v", why, err)
 	}
-	if kv, err := c.KV(t.Context(), true); err != nil || kv.Cells.Free != 4096 || kv.Tiers[0].Tier != wire.TierDisk || kv.Tree != "t" {
+	if kv, err := c.KV(t.Context(), true); err != nil || kv.Cells.Free != 4096 || kv.Tiers[0].Tier != wire.TierDisk ||
+		kv.Tree != "t" {
 		t.Errorf("%+v %v", kv, err)
 	}
 	if done, err := c.KVDo(t.Context(), wire.KVPin, "12"); err != nil || done.Done != 1 || done.Text != "Pinned." {
 		t.Errorf("%+v %v", done, err)
 	}
-	if len(asked) != 3 || asked[0].Why.Request != "a" || !asked[1].KV.Tree || asked[2].KV != (wire.KVQuestion{Op: wire.KVPin, Target: "12"}) {
+	if len(asked) != 3 || asked[0].Why.Request != "a" || !asked[1].KV.Tree ||
+		asked[2].KV != (wire.KVQuestion{Op: wire.KVPin, Target: "12"}) {
 		t.Errorf("asked %+v", asked)
 	}
 	old := (&clienttest.Server{}).Start(t)
@@ -393,7 +396,8 @@ func TestInside(t *testing.T) {
 	}
 	defer c.Close()
 	var refused *client.ServerError
-	if _, err := c.Why(t.Context(), wire.WhyQuestion{Last: 1}); !errors.As(err, &refused) || refused.Code != wire.BadRequest {
+	if _, err := c.Why(t.Context(), wire.WhyQuestion{Last: 1}); !errors.As(err, &refused) ||
+		refused.Code != wire.BadRequest {
 		t.Errorf("an old daemon: %v", err)
 	}
 }
@@ -404,7 +408,8 @@ func TestEndThink(t *testing.T) {
 		c.Token(r.ID, "hm", wire.Thinking)
 		select {
 		case <-r.EndThink:
-			c.EOS(wire.EOS{ID: r.ID, Reason: wire.Stop, Streamed: true, Thought: wire.ThinkSummary{Tokens: 1, Ended: "user"}})
+			c.EOS(wire.EOS{ID: r.ID, Reason: wire.Stop, Streamed: true,
+				Thought: wire.ThinkSummary{Tokens: 1, Ended: "user"}})
 		case <-r.Cancelled:
 		}
 	}}).Start(t)
@@ -506,7 +511,8 @@ func TestDialErrors(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, client.ErrNoDaemon) != c.noDaemon {
 			t.Errorf("%.40q: %v", c.path, err)
 		}
-		if _, err := client.Prometheus(t.Context(), c.path); err == nil || errors.Is(err, client.ErrNoDaemon) != c.noDaemon {
+		if _, err := client.Prometheus(t.Context(), c.path); err == nil ||
+			errors.Is(err, client.ErrNoDaemon) != c.noDaemon {
 			t.Errorf("prometheus %.40q: %v", c.path, err)
 		}
 	}

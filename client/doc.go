@@ -24,8 +24,8 @@
 //
 // # Tools
 //
-// A request offers functions in Tools. The answer's Calls name those that the model wants; the program runs them and asks
-// again:
+// A request offers functions in Tools. The answer's Calls name those that the model wants; the program runs them and
+// asks again:
 //
 //	r.Tools = []client.Tool{{Name: "get_weather", Parameters: []byte(`{"type":"object"}`)}}
 //	answer, err := c.Chat(ctx, r)
@@ -36,8 +36,8 @@
 //	}
 //	answer, err = c.Chat(ctx, r)
 //
-// In a stream, [Stream.Next] returns the parts of a call as events of the kind wire.EventToolCall. Request.Format asks for
-// an answer that is JSON, fits a schema, or matches a regular expression or a grammar.
+// In a stream, [Stream.Next] returns the parts of a call as events of the kind wire.EventToolCall. Request.Format asks
+// for an answer that is JSON, fits a schema, or matches a regular expression or a grammar.
 //
 // # Errors
 //

@@ -13,7 +13,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// daemon starts a fake daemon and returns its socket. A program passes "" to Dial instead, for the real daemon's socket.
+// daemon starts a fake daemon and returns its socket. A program passes "" to Dial instead, for the real daemon's
+// socket.
 func daemon() (socket string, stop func()) {
 	server := &clienttest.Server{Answer: func(c *clienttest.Conn, r *clienttest.Request) {
 		question := r.Messages[len(r.Messages)-1].Content

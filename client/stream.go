@@ -98,7 +98,8 @@ func (s *Stream) watch() {
 	}
 }
 
-// interrupt runs when ctx ends. It makes a waiting Next return, tells the daemon, and drops the request's further events.
+// interrupt runs when ctx ends. It makes a waiting Next return, tells the daemon, and drops the request's further
+// events.
 func (s *Stream) interrupt() {
 	c := s.c
 	c.mu.Lock()

@@ -15,7 +15,8 @@ func TestTools(t *testing.T) {
 	s := (&clienttest.Server{Answer: func(c *clienttest.Conn, r *clienttest.Request) {
 		last := r.Messages[len(r.Messages)-1]
 		switch {
-		case len(r.Tools) != 1 || r.Tools[0].Name != "get_weather" || string(r.Tools[0].Parameters) != `{"type":"object"}` || r.ToolChoice.Mode != wire.ToolRequired:
+		case len(r.Tools) != 1 || r.Tools[0].Name != "get_weather" ||
+			string(r.Tools[0].Parameters) != `{"type":"object"}` || r.ToolChoice.Mode != wire.ToolRequired:
 			c.Error(wire.Error{ID: r.ID, Code: wire.BadRequest, Message: "other tools"})
 		case last.Role == "tool":
 			said := r.Messages[len(r.Messages)-2]

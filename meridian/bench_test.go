@@ -66,7 +66,8 @@ func TestAllocationFree(t *testing.T) {
 		}
 	}
 	// Answering, forcing, and ending.
-	if n := testing.AllocsPerRun(100, func() { bareAnswer.OnToken(1, answerPiece, false, 0); bareAnswer.Next(0) }); n != 0 {
+	if n := testing.AllocsPerRun(100,
+		func() { bareAnswer.OnToken(1, answerPiece, false, 0); bareAnswer.Next(0) }); n != 0 {
 		t.Errorf("%v allocations a token of the answer", n)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// TestInAnswer follows what a model writes and asks before each token whether it belongs to the answer's text, which is what a
-// grammar binds, and with which tokens a thought may be opened instead.
+// TestInAnswer follows what a model writes and asks before each token whether it belongs to the answer's text, which is
+// what a grammar binds, and with which tokens a thought may be opened instead.
 func TestInAnswer(t *testing.T) {
 	cfg := DefaultConfig()
 	type step struct {
@@ -23,15 +23,19 @@ func TestInAnswer(t *testing.T) {
 		budget int
 		steps  []step
 	}{
-		{"an answer at once", Begin{}, ModeAuto, 100, []step{{"a", true, true}, {"b", true, false}, {".", true, false}}},
-		{"a thought first", Begin{}, ModeAuto, 100, []step{{"<think>", true, true}, {"ab", false, false}, {"</think>", false, false}, {"a", true, false}}},
-		{"the prompt opened it", Begin{Thinking: true}, ModeAuto, 100, []step{{"ab", false, false}, {"</think>", false, false}, {"a", true, false}}},
+		{"an answer at once", Begin{}, ModeAuto, 100,
+			[]step{{"a", true, true}, {"b", true, false}, {".", true, false}}},
+		{"a thought first", Begin{}, ModeAuto, 100, []step{{"<think>", true, true}, {"ab", false, false},
+			{"</think>", false, false}, {"a", true, false}}},
+		{"the prompt opened it", Begin{Thinking: true}, ModeAuto, 100,
+			[]step{{"ab", false, false}, {"</think>", false, false}, {"a", true, false}}},
 		{"no thought is wanted", Begin{}, ModeOff, 100, []step{{"a", true, false}}},
 		{"no budget for one", Begin{}, ModeAuto, 0, []step{{"a", true, false}}},
 	} {
 		v := singles
 		tags := mustResolve(v, thinkTags)
-		ctl, err := NewControl(&cfg, tags, Options{Mode: c.mode, BudgetTokens: c.budget, SoftBudgetTokens: Unset, Bound: true}, c.begin)
+		ctl, err := NewControl(&cfg, tags, Options{Mode: c.mode, BudgetTokens: c.budget, SoftBudgetTokens: Unset,
+			Bound: true}, c.begin)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,13 +58,15 @@ func TestInAnswer(t *testing.T) {
 	}
 }
 
-// TestBoundAnswerHasNoMarkers: text of a bound answer that reads like a marker is text, also where the model could think again.
+// TestBoundAnswerHasNoMarkers: text of a bound answer that reads like a marker is text, also where the model could
+// think again.
 func TestBoundAnswerHasNoMarkers(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.MaxThinkBlocks = 3
 	for _, bound := range []bool{false, true} {
 		v := spelled
-		ctl, err := NewControl(&cfg, mustResolve(v, thinkTags), Options{BudgetTokens: 100, SoftBudgetTokens: Unset, Bound: bound}, Begin{Thinking: true})
+		ctl, err := NewControl(&cfg, mustResolve(v, thinkTags), Options{BudgetTokens: 100, SoftBudgetTokens: Unset,
+			Bound: bound}, Begin{Thinking: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -148,7 +148,8 @@ func (c *Config) Validate() error {
 			c.MaxThinkTokens, c.MinThinkTokens)
 	}
 	if m := c.EATProbeMaxIntervalTokens; m != 0 && m < c.EATProbeIntervalTokens {
-		return fmt.Errorf("meridian.eat_probe_max_interval_tokens is %d; it must be 0 or at least eat_probe_interval_tokens (%d)", m, c.EATProbeIntervalTokens)
+		return fmt.Errorf("meridian.eat_probe_max_interval_tokens is %d; it must be 0 or at least "+
+			"eat_probe_interval_tokens (%d)", m, c.EATProbeIntervalTokens)
 	}
 	if len(c.EATSuffix) > maxMarkerBytes {
 		return fmt.Errorf("meridian.eat_suffix has %d bytes; it may have up to %d", len(c.EATSuffix), maxMarkerBytes)

@@ -41,7 +41,8 @@ func TestConfigNamesWhatIsWrong(t *testing.T) {
 			continue
 		}
 		name := "meridian." + typ.Field(i).Tag.Get("toml") + " is "
-		if err := c.Validate(); err == nil || !strings.HasPrefix(err.Error(), name) || !strings.Contains(err.Error(), "must be") {
+		if err := c.Validate(); err == nil || !strings.HasPrefix(err.Error(), name) ||
+			!strings.Contains(err.Error(), "must be") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -49,8 +50,10 @@ func TestConfigNamesWhatIsWrong(t *testing.T) {
 		change func(c *Config)
 		want   string
 	}{
-		{func(c *Config) { c.MaxThinkTokens = 100 }, "meridian.max_think_tokens is 100; it must be at least min_think_tokens (512)"},
-		{func(c *Config) { c.EATProbeMaxIntervalTokens = 3 }, "meridian.eat_probe_max_interval_tokens is 3; it must be 0 or at least eat_probe_interval_tokens (32)"},
+		{func(c *Config) { c.MaxThinkTokens = 100 }, "meridian.max_think_tokens is 100; it must be at least " +
+			"min_think_tokens (512)"},
+		{func(c *Config) { c.EATProbeMaxIntervalTokens = 3 }, "meridian.eat_probe_max_interval_tokens is 3; it must " +
+			"be 0 or at least eat_probe_interval_tokens (32)"},
 		{func(c *Config) { c.EATSuffix = strings.Repeat("\n", 200) }, "meridian.eat_suffix has 200 bytes"},
 		{func(c *Config) { c.Markers.Open = []string{"<t>"} }, "meridian.markers: close has 0 markers"},
 	} {
@@ -69,7 +72,8 @@ func TestOptionsValidate(t *testing.T) {
 	}{
 		{Options{BudgetTokens: -2}, "think.budget_tokens is -2"},
 		{Options{SoftBudgetTokens: -2}, "think.soft_budget_tokens is -2"},
-		{Options{BudgetTokens: 5, SoftBudgetTokens: 6}, "think.soft_budget_tokens is 6; it must not be above budget_tokens (5)"},
+		{Options{BudgetTokens: 5, SoftBudgetTokens: 6}, "think.soft_budget_tokens is 6; it must not be above " +
+			"budget_tokens (5)"},
 		{Options{AnswerCue: strings.Repeat("a", 257)}, "think.answer_cue has 257 bytes"},
 		{Options{AnswerCue: "\xff"}, "think.answer_cue is not UTF-8"},
 	} {
@@ -87,7 +91,8 @@ func TestEnumsAreWords(t *testing.T) {
 		if err := u.UnmarshalText([]byte(word)); err != nil {
 			t.Error(err)
 		}
-		if err := u.UnmarshalText([]byte("maybe")); err == nil || !strings.Contains(err.Error(), `"maybe" is none of `) {
+		if err := u.UnmarshalText([]byte("maybe")); err == nil ||
+			!strings.Contains(err.Error(), `"maybe" is none of `) {
 			t.Errorf("%v", err)
 		}
 	}

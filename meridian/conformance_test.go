@@ -8,14 +8,15 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// The behaviour of meridian-core (Rust) that this package keeps, item by item, with what differs and why. (Its scheduler
-// cases are in package sched, its block manager's in block_test.go, its wire format's in meridian/mrdn, its report's in
-// package bench.)
+// The behaviour of meridian-core (Rust) that this package keeps, item by item, with what differs and why. (Its
+// scheduler cases are in package sched, its block manager's in block_test.go, its wire format's in meridian/mrdn, its
+// report's in package bench.)
 
 // Happy path: open, five tokens, close. meridian-core's tokens_used is 6, because it counts the closing tag; here a tag
 // is no thought (a budget of 5 has room for five tokens of thought), so 6 is tokens and tag.
 func TestConformanceHappyPath(t *testing.T) {
-	s := newSession(words, DefaultConfig(), DefaultOptions(), "a", words.says("<think>wordwordwordwordword</think> is is is"))
+	s := newSession(words, DefaultConfig(), DefaultOptions(), "a",
+		words.says("<think>wordwordwordwordword</think> is is is"))
 	if p := s.c.Phase(); p != Prefill {
 		t.Fatalf("begins in %v", p)
 	}
@@ -127,7 +128,8 @@ func TestConformanceSingleForce(t *testing.T) {
 	if s.forces != 1 || s.exits != 1 {
 		t.Fatalf("%d forces, %d exits", s.forces, s.exits)
 	}
-	s = newSession(words, DefaultConfig(), budget(64), "<think>", words.then(strings.Repeat("word", 40)+"</think>", words.says(" is")))
+	s = newSession(words, DefaultConfig(), budget(64), "<think>", words.then(strings.Repeat("word", 40)+"</think>",
+		words.says(" is")))
 	s.think(100) // the close for the cap was being looked for since token 32
 	if sum := s.c.Summary(0); sum.Ended != EndedNatural || s.forces != 0 || s.c.LastForce() != (Force{}) {
 		t.Fatalf("%+v, %d forces", sum, s.forces)

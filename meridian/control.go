@@ -159,8 +159,8 @@ func (c *Control) InAnswer() bool {
 	return c.phase == OutputDecode || c.phase == Prefill && c.recipe == nil
 }
 
-// Openers returns the tokens with which the model may open a thought at the next token, where an answer could begin too;
-// none where the marker is several tokens.
+// Openers returns the tokens with which the model may open a thought at the next token, where an answer could begin
+// too; none where the marker is several tokens.
 func (c *Control) Openers() []runtime.Token {
 	if c.phase != Prefill || c.budget == 0 || !c.tags.Known() || c.recipe != nil {
 		return nil

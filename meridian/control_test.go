@@ -139,7 +139,8 @@ func TestCapExactly(t *testing.T) {
 				}
 				s := newSession(v, DefaultConfig(), budget(n), prompt, m)
 				if !s.think(n+20) || s.c.ThinkTokens() != n || s.exits != 1 || s.forces != 1 {
-					t.Errorf("budget %d after %q: %d think tokens, %d exits, %d forces, %v", n, prompt, s.c.ThinkTokens(), s.exits, s.forces, s.c.Phase())
+					t.Errorf("budget %d after %q: %d think tokens, %d exits, %d forces, %v", n, prompt,
+						s.c.ThinkTokens(), s.exits, s.forces, s.c.Phase())
 				}
 				if got, want := s.think0(), strings.Repeat("word", n); got != want {
 					t.Errorf("budget %d: thought %q", n, got)
@@ -193,7 +194,8 @@ func TestNeverInsideCharacter(t *testing.T) {
 }
 
 func TestUser(t *testing.T) {
-	s := newSession(words, DefaultConfig(), DefaultOptions(), "<think>", words.says("wordwordwordwordwordwordwordwordwordword."))
+	s := newSession(words, DefaultConfig(), DefaultOptions(), "<think>",
+		words.says("wordwordwordwordwordwordwordwordwordword."))
 	for range 5 {
 		s.step()
 	}
@@ -201,7 +203,8 @@ func TestUser(t *testing.T) {
 		t.Fatal("refused")
 	}
 	s.think(20)
-	if f := s.c.LastForce(); s.c.ThinkTokens() != 11 || f.Reason != User || f.DecidedAt != 42 || f.ClosedAt != s.now || f.ForcedAt != s.now || f.Tokens != 5 || s.forces != 1 {
+	if f := s.c.LastForce(); s.c.ThinkTokens() != 11 || f.Reason != User || f.DecidedAt != 42 || f.ClosedAt != s.now ||
+		f.ForcedAt != s.now || f.Tokens != 5 || s.forces != 1 {
 		t.Errorf("%d tokens, %+v, %d forces", s.c.ThinkTokens(), f, s.forces)
 	}
 	if s.c.EndThink(99) {
@@ -349,7 +352,8 @@ func TestProbeCadence(t *testing.T) {
 		}
 		return at
 	}
-	if got := run(words.says("wordword is\n\n")); fmt.Sprint(got[:3]) != "[32 64 96]" { // every fourth token is a blank line
+	// every fourth token is a blank line
+	if got := run(words.says("wordword is\n\n")); fmt.Sprint(got[:3]) != "[32 64 96]" {
 		t.Errorf("probes at %v", got)
 	}
 	if got := run(words.says("word is.")); fmt.Sprint(got) != "[258 516]" { // only sentences: after 256 tokens
@@ -461,7 +465,9 @@ func TestTextState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var st textState
 		var all []byte
-		piece := rapid.OneOf(rapid.SliceOfN(rapid.SampledFrom([]byte("a \n.\x80\x8f\x90\x9f\xa0\xbf\xc1\xc2\xdf\xe0\xe2\xed\xef\xf0\xf3\xf4\xf5\xff")), 0, 6),
+		piece := rapid.OneOf(
+			rapid.SliceOfN(rapid.SampledFrom(
+				[]byte("a \n.\x80\x8f\x90\x9f\xa0\xbf\xc1\xc2\xdf\xe0\xe2\xed\xef\xf0\xf3\xf4\xf5\xff")), 0, 6),
 			rapid.Map(rapid.String(), func(s string) []byte { return []byte(s) }))
 		for _, p := range rapid.SliceOf(piece).Draw(t, "pieces") {
 			st.add(p)
@@ -480,8 +486,9 @@ func TestTextState(t *testing.T) {
 	})
 }
 
-// TestForcedRequests is the promise: a thousand requests with random vocabularies, budgets, wishes and models that never
-// close, close early or write half a tag. Every one closes; none inside a character, none twice, no cap is passed.
+// TestForcedRequests is the promise: a thousand requests with random vocabularies, budgets, wishes and models that
+// never close, close early or write half a tag. Every one closes; none inside a character, none twice, no cap is
+// passed.
 func TestForcedRequests(t *testing.T) {
 	reasons := map[Ended]int{}
 	for seed := range uint64(1000) {
@@ -491,7 +498,8 @@ func TestForcedRequests(t *testing.T) {
 		}
 	}
 	t.Logf("ended: %v", reasons)
-	for _, e := range []Ended{EndedConverged, EndedStalled, EndedOverthinking, EndedHardCap, EndedSoftCap, EndedUser, EndedNatural, EndedEOG} {
+	for _, e := range []Ended{EndedConverged, EndedStalled, EndedOverthinking, EndedHardCap, EndedSoftCap, EndedUser,
+		EndedNatural, EndedEOG} {
 		if reasons[e] < 5 {
 			t.Errorf("only %d requests ended by %v: the test does not reach it", reasons[e], e)
 		}
@@ -534,7 +542,8 @@ func forcedRequest(t *testing.T, seed uint64, reasons map[Ended]int) {
 	}
 	cfg := DefaultConfig()
 	cfg.MinThinkTokens = rnd.IntN(30)
-	cfg.RPDIWindow, cfg.RPDIBoundaries, cfg.RPDIThreshold, cfg.RPDIIndicatorThreshold = 1+rnd.IntN(20), 1+rnd.IntN(2), 1.1, 1.1
+	cfg.RPDIWindow, cfg.RPDIBoundaries, cfg.RPDIThreshold, cfg.RPDIIndicatorThreshold = 1+rnd.IntN(20), 1+rnd.IntN(2),
+		1.1, 1.1
 	cfg.RPDIForm = RPDIForm(rnd.IntN(2))
 	cfg.EATWarmupProbes, cfg.EATProbeIntervalTokens, cfg.EATVarianceThreshold = 1+rnd.IntN(4), 1+rnd.IntN(4), 0.01
 	cfg.EATProbeMaxIntervalTokens = cfg.EATProbeIntervalTokens
@@ -618,12 +627,14 @@ func forcedRequest(t *testing.T, seed uint64, reasons map[Ended]int) {
 	reasons[sum.Ended]++
 	forced := sum.Ended >= EndedConverged && sum.Ended <= EndedUser
 	if forced && !s.helped && incomplete(s.transcript.think.Bytes()) {
-		t.Fatalf("seed %d: closed inside a character: …%q, %+v, budget %d, markers %v", seed, s.think0()[max(0, len(s.think0())-8):], s.c.LastForce(), opt.BudgetTokens, m)
+		t.Fatalf("seed %d: closed inside a character: …%q, %+v, budget %d, markers %v", seed,
+			s.think0()[max(0, len(s.think0())-8):], s.c.LastForce(), opt.BudgetTokens, m)
 	}
 	if s.forces > 1 || s.exits > 1 || forced != (s.forces == 1) || sum.Ended == EndedNatural && s.exits != 1 {
 		t.Fatalf("seed %d: %v, %d forces, %d exits", seed, sum.Ended, s.forces, s.exits)
 	}
-	if f := s.c.LastForce(); forced && (Ended(f.Reason) != sum.Ended || f.DecidedAt > f.ForcedAt || f.ForcedAt > f.ClosedAt || f.Reemitted != 0 || f.ClosedAt == 0) {
+	if f := s.c.LastForce(); forced && (Ended(f.Reason) != sum.Ended || f.DecidedAt > f.ForcedAt ||
+		f.ForcedAt > f.ClosedAt || f.Reemitted != 0 || f.ClosedAt == 0) {
 		t.Fatalf("seed %d: %+v", seed, f)
 	}
 	if asked && sum.Ended == EndedUser && s.c.LastForce().Tokens+max(cfg.ForceGraceTokens, utf8.UTFMax-1) < sum.Tokens {

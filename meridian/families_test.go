@@ -16,67 +16,103 @@ type familyCase struct {
 }
 
 var familyCases = []familyCase{
-	{"deepseek-r1", "'<think>\\n' '</think>'", []string{"<think>", "</think>"}, "x<think>\n", "Let me see.\n</think>\n\nIt is 4.", "Let me see.\n", "It is 4."},
-	{"qwen3", "<think>\n\n</think>\n\n", []string{"<think>", "</think>"}, "assistant\n", "<think>\nHm.\n</think>\n\n4", "\nHm.\n", "4"},
-	{"qwen3, no thought", "<think>\n\n</think>\n\n", []string{"<think>", "</think>"}, "assistant\n<think>\n\n</think>\n\n", "4", "", "4"},
+	{"deepseek-r1", "'<think>\\n' '</think>'", []string{"<think>", "</think>"}, "x<think>\n",
+		"Let me see.\n</think>\n\nIt is 4.", "Let me see.\n", "It is 4."},
+	{"qwen3", "<think>\n\n</think>\n\n", []string{"<think>", "</think>"}, "assistant\n", "<think>\nHm.\n</think>\n\n4",
+		"\nHm.\n", "4"},
+	{"qwen3, no thought", "<think>\n\n</think>\n\n", []string{"<think>", "</think>"},
+		"assistant\n<think>\n\n</think>\n\n", "4", "", "4"},
 	{"magistral", "[THINK][/THINK]", []string{"[THINK]", "[/THINK]"}, "[/INST]", "[THINK]Hm.[/THINK]4", "Hm.", "4"},
-	{"seed-oss", "<seed:think></seed:think>", []string{"<seed:think>", "</seed:think>"}, "assistant\n", "<seed:think>Hm.</seed:think>\n\n4", "Hm.", "4"},
-	{"command-a", "<|START_THINKING|><|END_THINKING|>", []string{"<|START_THINKING|>", "<|END_THINKING|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>"},
+	{"seed-oss", "<seed:think></seed:think>", []string{"<seed:think>", "</seed:think>"}, "assistant\n",
+		"<seed:think>Hm.</seed:think>\n\n4", "Hm.", "4"},
+	{"command-a", "<|START_THINKING|><|END_THINKING|>", []string{"<|START_THINKING|>", "<|END_THINKING|>",
+		"<|START_RESPONSE|>", "<|END_RESPONSE|>"},
 		"<|CHATBOT_TOKEN|>", "<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>4<|END_RESPONSE|>", "Hm.", "4"},
-	{"command-r7b, thought closed in the prompt", "<|START_THINKING|><|END_THINKING|>", []string{"<|START_THINKING|>", "<|END_THINKING|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>"},
+	{"command-r7b, thought closed in the prompt", "<|START_THINKING|><|END_THINKING|>",
+		[]string{"<|START_THINKING|>", "<|END_THINKING|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>"},
 		"<|CHATBOT_TOKEN|><|START_THINKING|><|END_THINKING|>", "<|START_RESPONSE|>4<|END_RESPONSE|>", "", "4"},
 	{"kimi-vl", "◁think▷◁/think▷", nil, "<|im_middle|>", "◁think▷Hm.◁/think▷4", "Hm.", "4"},
-	{"apertus", "'<|inner_prefix|>' '<|inner_suffix|>'", []string{"<|inner_prefix|>", "<|inner_suffix|>"}, "<|assistant_start|>", "<|inner_prefix|>Hm.<|inner_suffix|>4", "Hm.", "4"},
-	{"gemma 4", "'<|channel>thought\n<channel|>' '<|think|>\n'", []string{"<|channel>", "<channel|>"}, "<|turn>model\n", "<|channel>thought\nHm.\n<channel|>4", "\nHm.\n", "4"},
-	{"gemma 4, no thought", "<|channel>thought\n<channel|>", []string{"<|channel>", "<channel|>"}, "<|turn>model\n<|channel>thought\n<channel|>", "4", "", "4"},
-	{"gemma 4, an empty thought", "<|channel>thought\n<channel|>", []string{"<|channel>", "<channel|>"}, "<|turn>model\n", "<|channel>thought\n<channel|>4", "\n", "4"},
+	{"apertus", "'<|inner_prefix|>' '<|inner_suffix|>'", []string{"<|inner_prefix|>", "<|inner_suffix|>"},
+		"<|assistant_start|>", "<|inner_prefix|>Hm.<|inner_suffix|>4", "Hm.", "4"},
+	{"gemma 4", "'<|channel>thought\n<channel|>' '<|think|>\n'", []string{"<|channel>", "<channel|>"}, "<|turn>model\n",
+		"<|channel>thought\nHm.\n<channel|>4", "\nHm.\n", "4"},
+	{"gemma 4, no thought", "<|channel>thought\n<channel|>", []string{"<|channel>", "<channel|>"},
+		"<|turn>model\n<|channel>thought\n<channel|>", "4", "", "4"},
+	{"gemma 4, an empty thought", "<|channel>thought\n<channel|>", []string{"<|channel>", "<channel|>"},
+		"<|turn>model\n", "<|channel>thought\n<channel|>4", "\n", "4"},
 	{"kimi k3", "<|open|> <|close|> <|sep|>", []string{"<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>"},
 		`<|open|>message role="assistant"<|sep|><|open|>think<|sep|>`,
-		"Hm.<|close|>think<|sep|><|open|>response<|sep|>4<|close|>response<|sep|><|close|>message<|sep|><|end_of_msg|>", "Hm.", "4"},
+		"Hm.<|close|>think<|sep|><|open|>response<|sep|>4<|close|>response<|sep|><|close|>message<|sep|><|end_of_msg|>",
+		"Hm.", "4"},
 	{"kimi k3, no thought", "<|open|> <|close|> <|sep|>", []string{"<|open|>", "<|close|>", "<|sep|>"},
-		`<|open|>message role="assistant"<|sep|><|open|>response<|sep|>`, "4<|close|>response<|sep|><|close|>message<|sep|>", "", "4"},
-	{"minimax m3", "'<mm:think>' '</mm:think>'", []string{"<mm:think>", "</mm:think>"}, "ai\n<mm:think>", "Hm.</mm:think>\n\n4", "Hm.", "4"},
+		`<|open|>message role="assistant"<|sep|><|open|>response<|sep|>`,
+		"4<|close|>response<|sep|><|close|>message<|sep|>", "", "4"},
+	{"minimax m3", "'<mm:think>' '</mm:think>'", []string{"<mm:think>", "</mm:think>"}, "ai\n<mm:think>",
+		"Hm.</mm:think>\n\n4", "Hm.", "4"},
 	{"minimax m3, adaptive", "'<mm:think>' '</mm:think>'", nil, "ai\n", "<mm:think>Hm.</mm:think>4", "Hm.", "4"},
-	{"minimax m2", "<think>\n</think>\n\n<response></response >", nil, "]~b]ai\n<think>\n", "Hm.\n</think>\n\nThe tag <response> is 4.", "Hm.\n", "The tag <response> is 4."},
-	{"hunyuan", "<think:opensource></think:opensource>", []string{"<think:opensource>", "</think:opensource>"}, "<think:opensource>", "Hm.</think:opensource>4", "Hm.", "4"},
-	{"solar open", "<|begin|>assistant<|think|><|end|> <|content|>", []string{"<|begin|>", "<|think|>", "<|end|>", "<|content|>"},
-		"<|begin|>assistant", "<|think|>Hm.<|end|><|begin|>assistant<|content|>4<|end|>", "Hm.", "4"},
-	{"solar open, low effort", "<|begin|>assistant<|think|><|end|> <|content|>", []string{"<|begin|>", "<|think|>", "<|end|>", "<|content|>"},
+	{"minimax m2", "<think>\n</think>\n\n<response></response >", nil, "]~b]ai\n<think>\n",
+		"Hm.\n</think>\n\nThe tag <response> is 4.", "Hm.\n", "The tag <response> is 4."},
+	{"hunyuan", "<think:opensource></think:opensource>", []string{"<think:opensource>", "</think:opensource>"},
+		"<think:opensource>", "Hm.</think:opensource>4", "Hm.", "4"},
+	{"solar open", "<|begin|>assistant<|think|><|end|> <|content|>",
+		[]string{"<|begin|>", "<|think|>", "<|end|>", "<|content|>"}, "<|begin|>assistant",
+		"<|think|>Hm.<|end|><|begin|>assistant<|content|>4<|end|>", "Hm.", "4"},
+	{"solar open, low effort", "<|begin|>assistant<|think|><|end|> <|content|>",
+		[]string{"<|begin|>", "<|think|>", "<|end|>", "<|content|>"},
 		"<|begin|>assistant<|think|><|end|><|begin|>assistant", "<|content|>4<|end|>", "", "4"},
 	{"muse", "'<|start|>assistant to=self<|message|>'", []string{"<|start|>", "<|message|>", "<|eom|>", "<|eot|>"},
-		"<|eot|><|start|>assistant", " to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>4<|eot|>", "Hm.", "4"},
-	{"muse, two thoughts", "'<|start|>assistant to=self<|message|>'", []string{"<|start|>", "<|message|>", "<|eom|>", "<|eot|>"},
-		"<|start|>assistant", " to=self<|message|>a<|eom|><|start|>assistant to=self<|message|>b<|eom|><|start|>assistant to=user<|message|>4", "ab", "4"},
-	{"muse, no thought", "'<|start|>assistant to=self<|message|>'", []string{"<|start|>", "<|message|>", "<|eom|>", "<|eot|>"},
-		"<|start|>assistant", " to=user<|message|>4", "", "4"},
-	{"apriel 1.6", "[BEGIN FINAL RESPONSE]", nil, "<|begin_assistant|>\nHere are my reasoning steps:\n", "Hm.\n[BEGIN FINAL RESPONSE]\n4", "Hm.\n", "4"},
-	{"apriel 1.5", "<thinking></thinking>[BEGIN FINAL RESPONSE] ... [END FINAL RESPONSE]", []string{"[BEGIN FINAL RESPONSE]", "[END FINAL RESPONSE]"}, "<|assistant|>\n",
+		"<|eot|><|start|>assistant", " to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>4<|eot|>",
+		"Hm.", "4"},
+	{"muse, two thoughts", "'<|start|>assistant to=self<|message|>'",
+		[]string{"<|start|>", "<|message|>", "<|eom|>", "<|eot|>"}, "<|start|>assistant",
+		" to=self<|message|>a<|eom|><|start|>assistant to=self<|message|>b<|eom|><|start|>assistant " +
+			"to=user<|message|>4", "ab", "4"},
+	{"muse, no thought", "'<|start|>assistant to=self<|message|>'",
+		[]string{"<|start|>", "<|message|>", "<|eom|>", "<|eot|>"}, "<|start|>assistant", " to=user<|message|>4", "",
+		"4"},
+	{"apriel 1.6", "[BEGIN FINAL RESPONSE]", nil, "<|begin_assistant|>\nHere are my reasoning steps:\n",
+		"Hm.\n[BEGIN FINAL RESPONSE]\n4", "Hm.\n", "4"},
+	{"apriel 1.5", "<thinking></thinking>[BEGIN FINAL RESPONSE] ... [END FINAL RESPONSE]",
+		[]string{"[BEGIN FINAL RESPONSE]", "[END FINAL RESPONSE]"}, "<|assistant|>\n",
 		"Here are my reasoning steps:\nHm.\n[BEGIN FINAL RESPONSE]\n4\n[END FINAL RESPONSE]", "\nHm.\n", "4\n"},
-	{"minimax m1, mimo-vl: nothing says how they think", "", nil, "assistant\n", "<think>\nHm.\n</think>\n\n4", "\nHm.\n", "4"},
-	{"granite 3.3", "<think></think> <response></response>", nil, "assistant<|end_of_role|>", "<think>Hm.</think>\n\n<response>It is <b>4</b>.</response>\n", "Hm.", "It is <b>4</b>."},
+	{"minimax m1, mimo-vl: nothing says how they think", "", nil, "assistant\n", "<think>\nHm.\n</think>\n\n4",
+		"\nHm.\n", "4"},
+	{"granite 3.3", "<think></think> <response></response>", nil, "assistant<|end_of_role|>",
+		"<think>Hm.</think>\n\n<response>It is <b>4</b>.</response>\n", "Hm.", "It is <b>4</b>."},
 	{"granite 3.3, a closing tag that closes nothing yet", "<think></think> <response></response>", nil, "assistant",
 		"<think>Hm.</think><response>Write </response> at the end.</response>", "Hm.", "Write </response> at the end."},
-	{"hunyuan a13b", "'<think>' '</think>' '<answer>' '</answer>'", []string{"<think>", "</think>"}, "assistant", "<think>\nHm.\n</think>\n<answer>\n4</answer>", "\nHm.\n", "4"},
-	{"granite 3.2", "Here is my thought process: Here is my response:", nil, "assistant", "Here is my thought process: Hm.\nHere is my response: 4", " Hm.\n", " 4"},
+	{"hunyuan a13b", "'<think>' '</think>' '<answer>' '</answer>'", []string{"<think>", "</think>"}, "assistant",
+		"<think>\nHm.\n</think>\n<answer>\n4</answer>", "\nHm.\n", "4"},
+	{"granite 3.2", "Here is my thought process: Here is my response:", nil, "assistant",
+		"Here is my thought process: Hm.\nHere is my response: 4", " Hm.\n", " 4"},
 	{"openthinker", "<|begin_of_thought|><|end_of_thought|>", nil, "assistant\n",
 		"<|begin_of_thought|>Hm.<|end_of_thought|>\n\n<|begin_of_solution|>\n4<|end_of_solution|>", "Hm.", "4"},
 	{"gpt-oss", harmonySign, harmonyTokens, "<|start|>assistant",
 		"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>4<|return|>", "Hm.", "4"},
 	{"gpt-oss, commentary", harmonySign, harmonyTokens, "<|start|>assistant",
-		"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>I look. <|end|><|start|>assistant<|channel|>final<|message|>4", "Hm.", "I look. 4"},
+		"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>I look. " +
+			"<|end|><|start|>assistant<|channel|>final<|message|>4", "Hm.", "I look. 4"},
 	{"gpt-oss, two analyses", harmonySign, harmonyTokens, "<|start|>assistant",
-		"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b<|end|><|start|>assistant<|channel|>final<|message|>4", "ab", "4"},
+		"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b<|end|><|start|>assis" +
+			"tant<|channel|>final<|message|>4", "ab", "4"},
 	{"gpt-oss, analysis after commentary", harmonySign, harmonyTokens, "<|start|>assistant",
-		"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary<|message|>I look. <|end|><|start|>assistant<|channel|>analysis<|message|>b<|end|><|start|>assistant<|channel|>final<|message|>4",
+		"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary<|message|>I look. " +
+			"<|end|><|start|>assistant<|channel|>analysis<|message|>b<|end|><|start|>assistant<|channel|>final<|messa" +
+			"ge|>4",
 		"ab", "I look. 4"},
 	{"gpt-oss, several finals", harmonySign, harmonyTokens, "<|start|>assistant",
 		"<|channel|>final<|message|>4<|end|><|start|>assistant<|channel|>final<|message|>2", "", "42"},
 	{"gpt-oss, constrained", harmonySign, append([]string{"<|constrain|>"}, harmonyTokens...), "<|start|>assistant",
-		"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final <|constrain|>json<|message|>{}", "a", "{}"},
+		"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final <|constrain|>json<|message|>{}", "a",
+		"{}"},
 	{"gpt-oss, a recipient", harmonySign, harmonyTokens, "<|start|>assistant",
-		"<|channel|>analysis<|message|>a<|end|><|start|>assistant to=functions.f<|channel|>commentary json<|message|>{}<|call|>", "a", "{}"},
-	{"gpt-oss, thought opened in the prompt", harmonySign, harmonyTokens, "<|start|>assistant<|channel|>analysis<|message|>", "a<|end|><|start|>assistant<|channel|>final<|message|>4", "a", "4"},
-	{"gpt-oss, answer opened in the prompt", harmonySign, harmonyTokens, "<|start|>assistant<|channel|>final<|message|>", "4<|return|>", "", "4"},
+		"<|channel|>analysis<|message|>a<|end|><|start|>assistant to=functions.f<|channel|>commentary " +
+			"json<|message|>{}<|call|>", "a", "{}"},
+	{"gpt-oss, thought opened in the prompt", harmonySign, harmonyTokens,
+		"<|start|>assistant<|channel|>analysis<|message|>", "a<|end|><|start|>assistant<|channel|>final<|message|>4",
+		"a", "4"},
+	{"gpt-oss, answer opened in the prompt", harmonySign, harmonyTokens,
+		"<|start|>assistant<|channel|>final<|message|>", "4<|return|>", "", "4"},
 	{"gpt-oss, no header at all", harmonySign, harmonyTokens, "<|start|>assistant", "It is 4.", "", "It is 4."},
 }
 
@@ -172,7 +208,8 @@ func TestFamilies(t *testing.T) {
 				think, answer := r.Flush()
 				tr.add(Step{Think: think, Answer: answer})
 				if tr.think.String() != c.think || tr.answer.String() != c.answer {
-					t.Fatalf("%s, %s, %q:\nthink  %q, want %q\nanswer %q, want %q", c.name, kind, pieces, &tr.think, c.think, &tr.answer, c.answer)
+					t.Fatalf("%s, %s, %q:\nthink  %q, want %q\nanswer %q, want %q", c.name, kind, pieces, &tr.think,
+						c.think, &tr.answer, c.answer)
 				}
 			}
 		}
@@ -238,8 +275,10 @@ func TestFamiliesForced(t *testing.T) {
 				if mode == ModeOff {
 					wantThink = 0
 				}
-				if got := strings.Count(tr.think.String(), "word "); got != wantThink || ctl.ThinkTokens() != wantThink {
-					t.Errorf("%s, %s, %v: %d words of thought, %d counted, want %d", c.name, kind, mode, got, ctl.ThinkTokens(), wantThink)
+				if got := strings.Count(tr.think.String(), "word "); got != wantThink ||
+					ctl.ThinkTokens() != wantThink {
+					t.Errorf("%s, %s, %v: %d words of thought, %d counted, want %d", c.name, kind, mode, got,
+						ctl.ThinkTokens(), wantThink)
 				}
 				if text := tr.answer.String(); strings.Trim(text, "word ") != "" || len(text) < 20 {
 					t.Errorf("%s, %s, %v: answer %q", c.name, kind, mode, text)

@@ -88,8 +88,8 @@ type Options struct {
 
 	// Bound says that the answer is held to a grammar. What reads like a marker in it is text then.
 	Bound bool
-	// Calls says that the request has tools. The answer then comes with the markers of control tokens between fences (package
-	// thinktags), and a message to a tool with its header, for the parser of calls.
+	// Calls says that the request has tools. The answer then comes with the markers of control tokens between fences
+	// (package thinktags), and a message to a tool with its header, for the parser of calls.
 	Calls bool
 }
 

@@ -266,7 +266,8 @@ func (r *Router) match(tok runtime.Token, piece []byte, forced bool) (s Step) {
 	text, mask, isSpecial := r.tags.read(tok, piece)
 	counted := r.phase == ThinkDecode && !forced && !r.part.header()
 	r.out[0], r.out[1] = r.out[0][:0], r.out[1][:0]
-	if !isSpecial && len(r.held) == 0 && !r.part.header() && !r.aside && len(r.tail) == 0 && (r.m == nil || r.m.skips(text)) {
+	if !isSpecial && len(r.held) == 0 && !r.part.header() && !r.aside && len(r.tail) == 0 &&
+		(r.m == nil || r.m.skips(text)) {
 		r.remember(len(text), counted)
 		if r.phase == ThinkDecode {
 			s.Think = piece

@@ -46,7 +46,8 @@ func TestRouterPhases(t *testing.T) {
 		{"an empty block in the prompt", "a<think>\n\n</think>\n\n", "a", 1, OutputDecode, 0, "", "a"},
 		{"a tag in an earlier turn opens nothing", "a<think>a<|im_start|>a", "a", 1, OutputDecode, 0, "", "a"},
 		{"a second opening is text of the answer", "", "<think></think><think>a", 1, OutputDecode, 0, "", "<think>a"},
-		{"a second block, when two are allowed", "", "<think>a</think>b<think>b</think>a<think>", 2, OutputDecode, 2, "ab", "ba<think>"},
+		{"a second block, when two are allowed", "", "<think>a</think>b<think>b</think>a<think>", 2, OutputDecode, 2,
+			"ab", "ba<think>"},
 		{"a nested opening is thought", "", "<think><think>a", 1, ThinkDecode, 2, "<think>a", ""},
 		{"end inside thinking completes", "", "<think>a" + eog, 1, Complete, 1, "a", ""},
 		{"complete absorbs", "", eog + "<think>a", 1, Complete, 0, "", ""},
@@ -57,7 +58,8 @@ func TestRouterPhases(t *testing.T) {
 			r := NewRouter(tags, c.blocks, beginAfter(tags, v.tokens(c.prompt)))
 			tr := run(v, &r, c.text)
 			if r.Phase() != c.phase || tr.think.String() != c.think || tr.answer.String() != c.answer {
-				t.Errorf("%s: phase %v think %q answer %q, want %v %q %q", c.name, r.Phase(), &tr.think, &tr.answer, c.phase, c.think, c.answer)
+				t.Errorf("%s: phase %v think %q answer %q, want %v %q %q", c.name, r.Phase(), &tr.think, &tr.answer,
+					c.phase, c.think, c.answer)
 			}
 			if v == singles && r.ThinkTokens() != c.tokens {
 				t.Errorf("%s: %d think tokens, want %d", c.name, r.ThinkTokens(), c.tokens)
@@ -100,14 +102,16 @@ func TestThinkTokensOfSpelledTags(t *testing.T) {
 }
 
 func TestHarmony(t *testing.T) {
-	v := bytesVocab([]string{"analysis", "final", "assistant"}, "<|start|>", "<|end|>", "<|channel|>", "<|message|>", "<|return|>")
+	v := bytesVocab([]string{"analysis", "final", "assistant"}, "<|start|>", "<|end|>", "<|channel|>", "<|message|>",
+		"<|return|>")
 	tags, err := Detect(v, Markers{}, "")
 	if err != nil || !tags.Known() || !tags.Fallback() {
 		t.Fatalf("%v %v", tags, err)
 	}
 	for _, c := range []struct{ prompt, text, think, answer string }{
 		{"<|start|>user<|message|>hi<|end|><|start|>assistant",
-			"<|channel|>analysis<|message|>hm, final<|end|><|start|>assistant<|channel|>final<|message|>yes", "hm, final", "yes"},
+			"<|channel|>analysis<|message|>hm, final<|end|><|start|>assistant<|channel|>final<|message|>yes",
+			"hm, final", "yes"},
 		{"<|start|>assistant", "<|channel|>final<|message|>yes<|end|>", "", "yes"},
 		{"<|start|>assistant<|channel|>analysis<|message|>", "a<|channel|>final<|message|>b", "a", "b"},
 		{"<|start|>assistant", "<|channel|>analysis<|message|>a<|end|>", "a", ""},
@@ -133,11 +137,16 @@ func TestDetect(t *testing.T) {
 		suffix   string
 	}{
 		{"single tokens", newVocab(append(plain, "<think>", "</think>")), Markers{}, "", "<think>", false, "\n"},
-		{"single tokens that are control tokens", newVocab(plain, "[THINK]", "[/THINK]"), Markers{}, "", "[THINK]", false, "\n"},
-		{"what the template says before single tokens", newVocab(plain, "[THINK]", "[/THINK]"), Markers{}, "<think></think>", "<think>", true, "\n"},
-		{"spelled, because the template says so", newVocab(plain), Markers{}, "x<think>y</think>\n\n{{z}}", "<think>", true, "\n\n"},
-		{"the template's escaped line breaks", newVocab(plain), Markers{}, `'<think>' + '</think>\n\n' }}</think>`, "<think>", true, "\n\n"},
-		{"configured", newVocab(plain), Markers{[]string{"<a>"}, []string{"</a>"}}, "<think></think>", "<a>", true, "\n"},
+		{"single tokens that are control tokens", newVocab(plain, "[THINK]", "[/THINK]"), Markers{}, "", "[THINK]",
+			false, "\n"},
+		{"what the template says before single tokens", newVocab(plain, "[THINK]", "[/THINK]"), Markers{},
+			"<think></think>", "<think>", true, "\n"},
+		{"spelled, because the template says so", newVocab(plain), Markers{}, "x<think>y</think>\n\n{{z}}", "<think>",
+			true, "\n\n"},
+		{"the template's escaped line breaks", newVocab(plain), Markers{}, `'<think>' + '</think>\n\n' }}</think>`,
+			"<think>", true, "\n\n"},
+		{"configured", newVocab(plain), Markers{[]string{"<a>"}, []string{"</a>"}}, "<think></think>", "<a>", true,
+			"\n"},
 		{"none", newVocab(plain), Markers{}, "you may <think>", "", false, ""},
 	} {
 		tags, err := Detect(c.v, c.cfg, c.template)
@@ -192,7 +201,8 @@ func divide(text string, m Markers, blocks int) (think, answer string) {
 		at = -1
 		for _, x := range texts {
 			// The earliest end wins, then the longest.
-			if i := strings.Index(s, x); i >= 0 && (at < 0 || i+len(x) < at+size || i+len(x) == at+size && len(x) > size) {
+			if i := strings.Index(s, x); i >= 0 && (at < 0 || i+len(x) < at+size || i+len(x) == at+size &&
+				len(x) > size) {
 				at, size = i, len(x)
 			}
 		}
@@ -231,7 +241,8 @@ func divide(text string, m Markers, blocks int) (think, answer string) {
 			if at >= 0 {
 				opens = slices.Contains(m.Open, text[at:at+size])
 			}
-			if s := strings.TrimLeft(text, " \n\t\r"); at < 0 && s != "" || at >= 0 && strings.Trim(text[:at], " \n\t\r") != "" {
+			if s := strings.TrimLeft(text, " \n\t\r"); at < 0 && s != "" || at >= 0 &&
+				strings.Trim(text[:at], " \n\t\r") != "" {
 				phase = OutputDecode
 				continue
 			}
@@ -287,7 +298,8 @@ func checkSplit(t interface {
 	}
 	think, answer := r.Flush()
 	tr.add(Step{Think: think, Answer: answer})
-	if wantThink, wantAnswer := divide(text, m, blocks); tr.think.String() != wantThink || tr.answer.String() != wantAnswer {
+	if wantThink, wantAnswer := divide(text, m, blocks); tr.think.String() != wantThink ||
+		tr.answer.String() != wantAnswer {
 		t.Fatalf("%q: think %q answer %q, want %q %q", pieces, &tr.think, &tr.answer, wantThink, wantAnswer)
 	}
 	if n := r.ThinkTokens(); n < 0 || n > len(pieces) || tr.think.Len() > 0 && n == 0 {
@@ -297,7 +309,8 @@ func checkSplit(t interface {
 
 // TestTagSplitEverywhere cuts a conversation at every pair of places.
 func TestTagSplitEverywhere(t *testing.T) {
-	for _, m := range []Markers{thinkTags, {[]string{"[T]", "<t>"}, []string{"]]>", "</t>", "[/T]"}}, {[]string{"aab"}, []string{"aaab", "bb"}}} {
+	for _, m := range []Markers{thinkTags, {[]string{"[T]", "<t>"}, []string{"]]>", "</t>", "[/T]"}},
+		{[]string{"aab"}, []string{"aaab", "bb"}}} {
 		text := "\n" + m.Open[0] + "x" + m.Close[0][:2] + "y" + m.Open[0] + m.Close[0] + "z" + m.Open[0] + m.Close[0]
 		for i := range len(text) {
 			for j := range i + 1 {

@@ -185,8 +185,8 @@ func TestIndicatorTrace(t *testing.T) {
 	}
 }
 
-// TestIndicatorDenominator: with one sample in 32 tokens and all of them transitions, meridian-core's ratio was 5.67 after
-// 17 samples, because it divided by 544 tokens; by samples it is at most 1.
+// TestIndicatorDenominator: with one sample in 32 tokens and all of them transitions, meridian-core's ratio was 5.67
+// after 17 samples, because it divided by 544 tokens; by samples it is at most 1.
 func TestIndicatorDenominator(t *testing.T) {
 	var x Indicator
 	for range 17 {

@@ -41,7 +41,8 @@ func dashboardQueries(t *testing.T) map[string][]string {
 			t.Errorf("panel %q: no query, two of that title, or panels within it", p.Title)
 		}
 		for _, target := range p.Targets {
-			out[p.Title] = append(out[p.Title], strings.NewReplacer("$__rate_interval", "5m", "$instance", ".+").Replace(target.Expr))
+			out[p.Title] = append(out[p.Title], strings.NewReplacer("$__rate_interval", "5m", "$instance",
+				".+").Replace(target.Expr))
 		}
 	}
 	return out
@@ -159,7 +160,8 @@ func TestContribNames(t *testing.T) {
 	for alert, queries := range alertQueries(t) {
 		check("alert "+alert, queries)
 	}
-	for _, must := range []string{"uma_time_to_first_token_seconds_bucket", "uma_inter_token_latency_seconds_bucket", "uma_kv_tier_bytes",
+	for _, must := range []string{"uma_time_to_first_token_seconds_bucket", "uma_inter_token_latency_seconds_bucket",
+		"uma_kv_tier_bytes",
 		"uma_requests_queued", "uma_requests_refused_total", "uma_kv_misses_total", "uma_request_seconds_bucket"} {
 		if !used[must] {
 			t.Errorf("%s is on no panel", must)
@@ -167,7 +169,8 @@ func TestContribNames(t *testing.T) {
 	}
 }
 
-// TestPromtool has promtool read the dashboard's queries, as recording rules, and a scrape. scripts/prom-check.sh calls it.
+// TestPromtool has promtool read the dashboard's queries, as recording rules, and a scrape. scripts/prom-check.sh calls
+// it.
 func TestPromtool(t *testing.T) {
 	tool := os.Getenv("PROMTOOL")
 	if tool == "" {
@@ -205,7 +208,8 @@ func TestOpenMetrics(t *testing.T) {
 	rec := httptest.NewRecorder()
 	filled().PrometheusHandler().ServeHTTP(rec, req)
 	body := rec.Body.String()
-	if kind := rec.Header().Get("Content-Type"); !strings.HasPrefix(kind, "application/openmetrics-text") || !strings.HasSuffix(body, "# EOF\n") {
+	if kind := rec.Header().Get("Content-Type"); !strings.HasPrefix(kind, "application/openmetrics-text") ||
+		!strings.HasSuffix(body, "# EOF\n") {
 		t.Fatalf("%s: %.200s", kind, body)
 	}
 	seen := map[string]bool{}
@@ -220,7 +224,8 @@ func TestOpenMetrics(t *testing.T) {
 		}
 		seen[name] = true
 	}
-	for _, name := range []string{"uma_requests_parked", "uma_preemptions_parked", "process_cpu_seconds", "process_resident_memory_bytes",
+	for _, name := range []string{"uma_requests_parked", "uma_preemptions_parked", "process_cpu_seconds",
+		"process_resident_memory_bytes",
 		"go_goroutines", "go_memory_classes_heap_objects_bytes"} {
 		if !seen[name] {
 			t.Errorf("no family %s", name)

@@ -211,7 +211,8 @@ func New(build Build) *Metrics {
 	m.declare()
 	m.registry = prometheus.NewRegistry()
 	// Without go_memstats_…: of its names, two are one in OpenMetrics. go_memory_classes_… has the same numbers.
-	golang := collectors.NewGoCollector(collectors.WithGoCollectorMemStatsMetricsDisabled(), collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsMemory))
+	golang := collectors.NewGoCollector(collectors.WithGoCollectorMemStatsMetricsDisabled(),
+		collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsMemory))
 	m.registry.MustRegister((*collector)(m), golang, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -365,8 +366,8 @@ func (m *Metrics) Finished(reason string) { m.FinishReasons.Inc(reason) }
 // Rejected counts a request that was answered with an error, by its reason.
 func (m *Metrics) Rejected(reason string) { m.RejectReasons.Inc(reason) }
 
-// RequestDone counts a finished request: prompt tokens, generated tokens, the time from its first token to its last, and
-// the time from its arrival to its end.
+// RequestDone counts a finished request: prompt tokens, generated tokens, the time from its first token to its last,
+// and the time from its arrival to its end.
 func (m *Metrics) RequestDone(prompt, generated int, decode, total time.Duration) {
 	m.PromptTokens.Add(uint64(prompt))
 	m.PromptSize.Observe(prompt)

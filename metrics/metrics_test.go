@@ -37,7 +37,8 @@ func filled() *Metrics {
 	m.MalformedCalls.Inc("unknown_tool")
 	m.BindIO(IO{
 		Accepted: func() uint64 { return 10 }, Refused: func() uint64 { return 1 }, Closed: func() uint64 { return 7 },
-		RxBytes: func() uint64 { return 1000 }, TxBytes: func() uint64 { return 2000 }, Errors: func() uint64 { return 2 },
+		RxBytes: func() uint64 { return 1000 }, TxBytes: func() uint64 { return 2000 },
+		Errors:         func() uint64 { return 2 },
 		Sessions:       func() int64 { return 3 },
 		AcceptedBy:     Counts{[]string{"unix", "127.0.0.1:8737"}, func(i int) uint64 { return uint64(4 + i) }},
 		RefusedBy:      Counts{[]string{"sessions", "descriptors"}, func(i int) uint64 { return uint64(i) }},
@@ -50,13 +51,17 @@ func filled() *Metrics {
 	m.SetScheduler(Scheduler{
 		QueuedInteractive: 1, QueuedBackground: 2, Prefilling: 3, Decoding: 4, Paused: 5, LiveCells: 60, FreeCells: 40,
 		BudgetTarget: 512, TickEWMA: 21 * time.Millisecond, PoolCells: 20,
-		ByState: [2][4]int{{1, 2, 3, 4}, {5, 6, 7, 8}}, Guard: 1, ITLTarget: 50 * time.Millisecond, TargetInfeasible: true, TTFTAtRisk: 2, ThinkHeld: 6,
+		ByState: [2][4]int{{1, 2, 3, 4}, {5, 6, 7, 8}}, Guard: 1, ITLTarget: 50 * time.Millisecond,
+		TargetInfeasible: true, TTFTAtRisk: 2, ThinkHeld: 6,
 		Cost: CostModel{A: 1.5, B: 3.25, C: 2, D: 0.00012345678, Error: 0.0725, Ratio: 1.25, Steps: 77},
 	})
-	m.SetKV(KV{BlockBytes: [4]int64{100, 200, 300, 400}, Evicted: [4][3]uint64{{1, 2, 3}, {}, {0, 4, 0}, {9, 0, 1}}, OutputCriticalEvictions: 4, OutputCriticalAvoidable: 1,
+	m.SetKV(KV{BlockBytes: [4]int64{100, 200, 300, 400}, Evicted: [4][3]uint64{{1, 2, 3}, {}, {0, 4, 0}, {9, 0, 1}},
+		OutputCriticalEvictions: 4, OutputCriticalAvoidable: 1,
 		Joins: 3, Prefixes: 5, Sequences: 6, Parked: 1})
 	m.BindStore(func() Store {
-		return Store{Snapshots: 12, Drops: 1, Quarantined: 2, Tiers: [NumTiers]TierStats{Host: {Bytes: 1000, CapBytes: 2000, Entries: 3, Evictions: 4, PagesIn: 5, PagesOut: 6, Errors: 7}}}
+		return Store{Snapshots: 12, Drops: 1, Quarantined: 2,
+			Tiers: [NumTiers]TierStats{Host: {Bytes: 1000, CapBytes: 2000, Entries: 3, Evictions: 4, PagesIn: 5,
+				PagesOut: 6, Errors: 7}}}
 	})
 	m.BindFabric("valkey", []string{"timeout", "corrupt"}, func() FabricStats {
 		return FabricStats{Offloaded: 8, Ingested: 9, Errors: []uint64{1, 2}, Queued: 3, CircuitOpen: true}
@@ -86,7 +91,8 @@ func filled() *Metrics {
 	m.ParkedTotal.Inc()
 	m.ContextShift.Inc()
 	m.Step(Step{Took: 20 * time.Millisecond, Tokens: 100, Prefill: 96, Decode: 4, Budget: 512, PrefillHeld: true,
-		Think: 3, Predicted: 18 * time.Millisecond, Scheduled: 12 * time.Microsecond, Probed: 3, ProbeTime: 90 * time.Microsecond})
+		Think: 3, Predicted: 18 * time.Millisecond, Scheduled: 12 * time.Microsecond, Probed: 3,
+		ProbeTime: 90 * time.Microsecond})
 	m.Prompts.Inc()
 	m.TokensGenerated.Add(5)
 	m.DecodeErrors.Inc()
@@ -139,43 +145,78 @@ func TestSnapshot(t *testing.T) {
 			"batch_calls_total": 1.0, "decode_errors_total": 1.0, "prefill_tokens_merged_total": 96.0,
 			"decode_tokens_merged_total": 4.0, "skipped_prefill_due_to_latency_total": 1.0, "last_batch_size": 100.0,
 			"prefill_tokens_merged_last": 96.0, "decode_tokens_merged_last": 4.0, "decode_ms_last": 20.0,
+
 			"decode_ms_ewma": 21.0, "last_step_age_ms": 1.5, "budget_target": 512.0, "budget_used": 100.0,
 			"avg_budget_target": 512.0, "avg_budget_used": 100.0, "ready_sessions": 2.0, "queued_interactive": 1.0,
 			"queued_background": 2.0, "running_prefill": 3.0, "running_decode": 4.0, "running_paused": 5.0,
-			"kv_cells_live": 60.0, "kv_cells_free": 40.0, "kv_cells_total": 120.0, "kv_cells_cached": 20.0, "sessions_active": 3.0,
+			"kv_cells_live": 60.0, "kv_cells_free": 40.0, "kv_cells_total": 120.0, "kv_cells_cached": 20.0,
+			"sessions_active": 3.0,
 			"active_sessions": 3.0, "accepted_total": 10.0, "refused_total": 1.0, "closed_total": 7.0,
-			"accepted_by_listener": map[string]any{"unix": 4.0, "127.0.0.1:8737": 5.0}, "http_refused_total": map[string]any{"host": 0.0, "uid": 1.0, "other": 0.0},
-			"refused_by_reason": map[string]any{"sessions": 0.0, "descriptors": 1.0}, "closed_by_cause": map[string]any{"idle": 3.0, "displaced": 4.0},
+			"accepted_by_listener":  map[string]any{"unix": 4.0, "127.0.0.1:8737": 5.0},
+			"http_refused_total":    map[string]any{"host": 0.0, "uid": 1.0, "other": 0.0},
+			"refused_by_reason":     map[string]any{"sessions": 0.0, "descriptors": 1.0},
+			"closed_by_cause":       map[string]any{"idle": 3.0, "displaced": 4.0},
 			"protocol_errors_total": map[string]any{"E_PROTO_TIMEOUT": 9.0},
-			"live_views":            2.0, "rx_bytes_total": 1000.0, "tx_bytes_total": 2000.0, "io_errors_total": 2.0,
-			"log_lines_total": 100.0, "log_dropped_total": 3.0, "log_suppressed_total": 4.0, "weights_bytes": 100.0, "repacked_bytes": 50.0,
+
+			"live_views": 2.0, "rx_bytes_total": 1000.0, "tx_bytes_total": 2000.0, "io_errors_total": 2.0,
+			"log_lines_total": 100.0, "log_dropped_total": 3.0, "log_suppressed_total": 4.0, "weights_bytes": 100.0,
+
+			"repacked_bytes": 50.0,
+
 			"kv_bytes": 200.0, "go_heap_bytes": 300.0, "rss_bytes": 400.0, "load_progress": 0.25, "uptime_ms": 1.5,
-			"requests_finished_total": map[string]any{"stop": 1.0, "length": 0.0, "cancelled": 0.0, "shutdown": 0.0, "other": 1.0},
-			"requests_rejected_total": map[string]any{"queue_full": 1.0, "sampling": 0.0, "other": 1.0},
-			"requests_refused_total":  map[string]any{"displaced": 1.0, "other": 0.0},
-			"tool_calls_total":        map[string]any{"hermes": 1.0, "other": 0.0}, "tool_calls_malformed_total": map[string]any{"unknown_tool": 1.0, "other": 0.0},
-			"predicted_ms_last": 18.0, "recomputed_total": 1.0, "parked_total": 1.0, "context_shifts_total": 1.0, "requests_parked": 1.0,
-			"requests_by_phase": map[string]any{"interactive/queued": 1.0, "interactive/prefill": 2.0, "interactive/think": 3.0, "interactive/output": 4.0,
+
+			"requests_finished_total": map[string]any{"stop": 1.0, "length": 0.0, "cancelled": 0.0, "shutdown": 0.0,
+				"other": 1.0},
+			"requests_rejected_total":    map[string]any{"queue_full": 1.0, "sampling": 0.0, "other": 1.0},
+			"requests_refused_total":     map[string]any{"displaced": 1.0, "other": 0.0},
+			"tool_calls_total":           map[string]any{"hermes": 1.0, "other": 0.0},
+			"tool_calls_malformed_total": map[string]any{"unknown_tool": 1.0, "other": 0.0},
+			"predicted_ms_last":          18.0, "recomputed_total": 1.0, "parked_total": 1.0,
+			"context_shifts_total": 1.0, "requests_parked": 1.0,
+			"requests_by_phase": map[string]any{"interactive/queued": 1.0, "interactive/prefill": 2.0,
+				"interactive/think": 3.0, "interactive/output": 4.0,
 				"background/queued": 5.0, "background/prefill": 6.0, "background/think": 7.0, "background/output": 8.0},
-			"queue_depth_think": 10.0, "queue_depth_output": 12.0, "slo_violations_ttft_total": 1.0, "slo_violations_tbt_total": 2.0, "ttft_at_risk": 2.0,
-			"itl_target_ms": 50.0, "itl_target_infeasible": 1.0, "guard": map[string]any{"open": 0.0, "trim": 1.0, "hold": 0.0}, "think_held_total": 6.0,
-			"cost_step_ms": 1.5, "cost_prompt_token_ms": 3.25, "cost_answer_row_ms": 2.0, "cost_attended_cell_ms": 0.000123457, "cost_error": 0.0725, "cost_margin": 1.25, "cost_steps_total": 77.0,
-			"think_ended_total":     map[string]any{"natural": 0.0, "converged": 1.0, "stalled": 0.0, "overthinking": 0.0, "hard_cap": 0.0, "soft_cap": 0.0, "user": 0.0, "eog": 0.0, "length": 0.0, "other": 0.0},
-			"force_triggered_total": 2.0, "force_reason_total": map[string]any{"converged": 1.0, "stalled": 0.0, "overthinking": 0.0, "hard_cap": 1.0, "soft_cap": 0.0, "user": 0.0, "other": 0.0},
-			"eat_probes_total": 9.0, "probe_dropped_total": 1.0, "probe_fallbacks_total": 1.0, "vocab_fallback_total": 1.0, "grammar_refused_total": 1.0, "requests_compiling": 3.0, "grammar_forced_tokens_total": 5.0, "tracked_requests": 4.0, "reaped_total": 1.0,
-			"kv_lookups_total": 2.0, "kv_hit_ratio": 0.5, "kv_hits_total": tiers(0, 1, 0, 0), "kv_cached_tokens_total": tiers(0, 812, 0, 0),
-			"kv_misses_total": map[string]any{"cold": 0.0, "diverged": 1.0, "other": 0.0}, "kv_joins_total": 3.0, "kv_prefixes": 5.0, "kv_sequences": 6.0, "kv_used_bytes": 1000.0,
-			"kv_block_bytes": map[string]any{"think_complete": 100.0, "think_active": 200.0, "output_critical": 300.0, "prefix": 400.0},
-			"kv_block_evictions_total": map[string]any{"think_complete/pressure": 1.0, "think_complete/preempt": 2.0, "think_complete/dropped": 3.0, "think_active/pressure": 0.0,
-				"think_active/preempt": 0.0, "think_active/dropped": 0.0, "output_critical/pressure": 0.0, "output_critical/preempt": 4.0, "output_critical/dropped": 0.0,
+			"queue_depth_think": 10.0, "queue_depth_output": 12.0, "slo_violations_ttft_total": 1.0,
+			"slo_violations_tbt_total": 2.0, "ttft_at_risk": 2.0,
+			"itl_target_ms": 50.0, "itl_target_infeasible": 1.0, "guard": map[string]any{"open": 0.0, "trim": 1.0,
+				"hold": 0.0}, "think_held_total": 6.0,
+			"cost_step_ms": 1.5, "cost_prompt_token_ms": 3.25, "cost_answer_row_ms": 2.0,
+			"cost_attended_cell_ms": 0.000123457, "cost_error": 0.0725, "cost_margin": 1.25, "cost_steps_total": 77.0,
+			"think_ended_total": map[string]any{"natural": 0.0, "converged": 1.0, "stalled": 0.0,
+				"overthinking": 0.0, "hard_cap": 0.0, "soft_cap": 0.0, "user": 0.0, "eog": 0.0, "length": 0.0,
+				"other": 0.0},
+			"force_triggered_total": 2.0, "force_reason_total": map[string]any{"converged": 1.0, "stalled": 0.0,
+				"overthinking": 0.0, "hard_cap": 1.0, "soft_cap": 0.0, "user": 0.0, "other": 0.0},
+			"eat_probes_total": 9.0, "probe_dropped_total": 1.0, "probe_fallbacks_total": 1.0,
+			"vocab_fallback_total": 1.0, "grammar_refused_total": 1.0, "requests_compiling": 3.0,
+			"grammar_forced_tokens_total": 5.0, "tracked_requests": 4.0, "reaped_total": 1.0,
+			"kv_lookups_total": 2.0, "kv_hit_ratio": 0.5, "kv_hits_total": tiers(0, 1, 0, 0),
+			"kv_cached_tokens_total": tiers(0, 812, 0, 0),
+			"kv_misses_total":        map[string]any{"cold": 0.0, "diverged": 1.0, "other": 0.0}, "kv_joins_total": 3.0,
+			"kv_prefixes": 5.0, "kv_sequences": 6.0, "kv_used_bytes": 1000.0,
+			"kv_block_bytes": map[string]any{"think_complete": 100.0, "think_active": 200.0, "output_critical": 300.0,
+				"prefix": 400.0},
+
+			"kv_block_evictions_total": map[string]any{"think_complete/pressure": 1.0, "think_complete/preempt": 2.0,
+				"think_complete/dropped": 3.0, "think_active/pressure": 0.0,
+				"think_active/preempt": 0.0, "think_active/dropped": 0.0, "output_critical/pressure": 0.0,
+				"output_critical/preempt": 4.0, "output_critical/dropped": 0.0,
 				"prefix/pressure": 9.0, "prefix/preempt": 0.0, "prefix/dropped": 1.0},
-			"output_critical_eviction": 4.0, "output_critical_avoidable": 1.0, "kv_tier_bytes": tiers(0, 1000, 0, 0), "kv_tier_cap_bytes": tiers(0, 2000, 0, 0), "kv_tier_entries": tiers(0, 3, 0, 0),
-			"kv_tier_evictions_total": tiers(0, 4, 0, 0), "kv_pages_in_total": tiers(0, 5, 0, 0), "kv_pages_out_total": tiers(0, 6, 0, 0), "kv_tier_errors_total": tiers(0, 7, 0, 0),
+			"output_critical_eviction": 4.0, "output_critical_avoidable": 1.0, "kv_tier_bytes": tiers(0, 1000, 0, 0),
+			"kv_tier_cap_bytes": tiers(0, 2000, 0, 0), "kv_tier_entries": tiers(0, 3, 0, 0),
+			"kv_tier_evictions_total": tiers(0, 4, 0, 0), "kv_pages_in_total": tiers(0, 5, 0, 0),
+			"kv_pages_out_total": tiers(0, 6, 0, 0), "kv_tier_errors_total": tiers(0, 7, 0, 0),
 			"kv_snapshots_total": 12.0, "kv_snapshots_dropped_total": 1.0, "kv_quarantined_total": 2.0,
-			"disagg_blocks_offloaded_total": map[string]any{"valkey": 8.0}, "disagg_blocks_ingested_total": map[string]any{"valkey": 9.0},
-			"disagg_errors_total": map[string]any{"timeout": 1.0, "corrupt": 2.0}, "disagg_queued": map[string]any{"valkey": 3.0}, "disagg_circuit_open": map[string]any{"valkey": 1.0},
+
+			"disagg_blocks_offloaded_total": map[string]any{"valkey": 8.0},
+
+			"disagg_blocks_ingested_total": map[string]any{"valkey": 9.0},
+
+			"disagg_errors_total": map[string]any{"timeout": 1.0, "corrupt": 2.0},
+			"disagg_queued":       map[string]any{"valkey": 3.0}, "disagg_circuit_open": map[string]any{"valkey": 1.0},
 			"build": map[string]any{"version": "v1.2.3", "engine": "llama.cpp abc", "go": "go1.26"},
-			"model": map[string]any{"name": "tiny \"q\"\\\n\uFFFD", "architecture": "llama", "description": "llama 1M Q8_0"},
+			"model": map[string]any{"name": "tiny \"q\"\\\n\uFFFD", "architecture": "llama",
+				"description": "llama 1M Q8_0"},
 		} {
 			if !reflect.DeepEqual(got[key], want) {
 				t.Errorf("%s is %v, want %v", key, got[key], want)
@@ -190,10 +231,14 @@ func TestSnapshot(t *testing.T) {
 			"ttft_ms": {"128", 100, "1024"}, "inter_token_ms": {"16", 9.5, "1024"}, "decode_ms": {"32", 20, "1024"},
 			"request_queue_ms": {"1", 1, "1024"}, "request_prefill_ms": {"+Inf", 2000, "1024"},
 			"request_decode_ms": {"128", 80, "1024"}, "cancel_latency_ms": {"4", 3, "1024"},
-			"ttot_ms": {"256", 200, "1024"}, "grammar_compile_ms": {"8", 6, "1024"}, "inter_token_output_ms": {"16", 9.5, "1024"}, "predicted_ms": {"32", 18, "1024"}, "think_ms": {"+Inf", 2000, "1024"},
-			"force_close_ms": {"128", 70, "1024"}, "kv_restore_host_ms": {"4", 3, "1024"}, "schedule_us": {"16", 12, "1048576"},
+			"ttot_ms": {"256", 200, "1024"}, "grammar_compile_ms": {"8", 6, "1024"},
+			"inter_token_output_ms": {"16", 9.5, "1024"}, "predicted_ms": {"32", 18, "1024"},
+			"think_ms":       {"+Inf", 2000, "1024"},
+			"force_close_ms": {"128", 70, "1024"}, "kv_restore_host_ms": {"4", 3, "1024"},
+			"schedule_us": {"16", 12, "1048576"},
 			"batch_think": {"4", 3, "256"}, "batch_output": {"1", 1, "256"}, "think_tokens": {"512", 312, "1048576"},
-			"batch_size": {"128", 100, "2048"}, "response_tokens": {"8", 5, "1048576"}, "prompt_tokens": {"16", 11, "1048576"}, "request_ms": {"256", 200, "1024"},
+			"batch_size": {"128", 100, "2048"}, "response_tokens": {"8", 5, "1048576"},
+			"prompt_tokens": {"16", 11, "1048576"}, "request_ms": {"256", 200, "1024"},
 		} {
 			h, _ := got[key].(map[string]any)
 			b, _ := h["buckets"].(map[string]any)
@@ -215,16 +260,19 @@ func TestSnapshot(t *testing.T) {
 			delete(got, key)
 		}
 		// Three rows were probed together.
-		if h, _ := got["probe_us"].(map[string]any); h["count"] != 3.0 || h["sum"] != 90.0 || h["buckets"].(map[string]any)["32"] != 3.0 {
+		if h, _ := got["probe_us"].(map[string]any); h["count"] != 3.0 || h["sum"] != 90.0 ||
+			h["buckets"].(map[string]any)["32"] != 3.0 {
 			t.Errorf("probe_us is %v", h)
 		}
-		for _, empty := range []string{"inter_token_think_ms", "kv_restore_device_ms", "kv_restore_disk_ms", "kv_restore_fabric_ms"} {
+		for _, empty := range []string{"inter_token_think_ms", "kv_restore_device_ms", "kv_restore_disk_ms",
+			"kv_restore_fabric_ms"} {
 			if h, _ := got[empty].(map[string]any); h["count"] != 0.0 {
 				t.Errorf("%s is %v", empty, h)
 			}
 			delete(got, empty)
 		}
-		if h, _ := got["grammar_mask_us"].(map[string]any); h["count"] != 1.0 || h["sum"] != 40.0 || h["buckets"].(map[string]any)["64"] != 1.0 {
+		if h, _ := got["grammar_mask_us"].(map[string]any); h["count"] != 1.0 || h["sum"] != 40.0 ||
+			h["buckets"].(map[string]any)["64"] != 1.0 {
 			t.Errorf("grammar_mask_us is %v", h)
 		}
 		delete(got, "probe_us")
@@ -258,7 +306,8 @@ func TestSnapshotBeforeAnything(t *testing.T) {
 // TestPlannedNames: dashboards are built on the names of the design's metrics plan.
 func TestPlannedNames(t *testing.T) {
 	got := snapshot(t, filled())
-	for name := range strings.FieldsSeq(`tokens_generated_total prompts_total batch_calls_total decode_errors_total io_errors_total
+	for name := range strings.FieldsSeq(
+		`tokens_generated_total prompts_total batch_calls_total decode_errors_total io_errors_total
 		sessions_active last_batch_size decode_ms_last decode_ms_ewma budget_target budget_used prefill_tokens_merged_last
 		decode_tokens_merged_last skipped_prefill_due_to_latency_total active_sessions ttft_ms inter_token_ms decode_ms
 		batch_size ready_sessions queued_interactive queued_background avg_budget_target avg_budget_used accepted_total
@@ -270,7 +319,8 @@ func TestPlannedNames(t *testing.T) {
 }
 
 func TestSchedulerRoundTrip(t *testing.T) {
-	in := Scheduler{1, 2, 3, 4, 5, 6, 7, 8, 9, [2][4]int{{10, 11, 12, 13}, {14, 15, 16, 17}}, 18, 2, 19, true, 20, 21, CostModel{22, 23, 24, 25.5, 26, 27, 28}}
+	in := Scheduler{1, 2, 3, 4, 5, 6, 7, 8, 9, [2][4]int{{10, 11, 12, 13}, {14, 15, 16, 17}}, 18, 2, 19, true, 20, 21,
+		CostModel{22, 23, 24, 25.5, 26, 27, 28}}
 	m := New(Build{})
 	m.SetScheduler(in)
 	if out := m.Scheduler(); out != in {
@@ -401,9 +451,10 @@ uma_model_info{architecture="llama",description="llama 1M Q8_0",name="tiny \"q\"
 	}
 	// Units of the base system, one prefix.
 	family := regexp.MustCompile(`^uma_[a-z_]+_(total|seconds|bytes|tokens|ratio|info|cells)$`)
-	unitless := []string{"uma_requests_ready", "uma_requests_compiling", "uma_requests_paused", "uma_requests_queued", "uma_requests_running", "uma_sessions_active",
-		"uma_requests", "uma_requests_parked", "uma_requests_ttft_at_risk", "uma_itl_target_infeasible", "uma_guard_state", "uma_kv_prefixes", "uma_kv_sequences",
-		"uma_kv_tier_entries", "uma_disagg_queued", "uma_disagg_circuit_open", "uma_live_views"}
+	unitless := []string{"uma_requests_ready", "uma_requests_compiling", "uma_requests_paused", "uma_requests_queued",
+		"uma_requests_running", "uma_sessions_active", "uma_requests", "uma_requests_parked",
+		"uma_requests_ttft_at_risk", "uma_itl_target_infeasible", "uma_guard_state", "uma_kv_prefixes",
+		"uma_kv_sequences", "uma_kv_tier_entries", "uma_disagg_queued", "uma_disagg_circuit_open", "uma_live_views"}
 	for _, d := range m.decls {
 		if d.prom == "" {
 			if d.both == nil {
@@ -439,7 +490,8 @@ func TestDocument(t *testing.T) {
 		t.Fatalf("%s has no table between %q and %q", path, begin, end)
 	}
 	var table strings.Builder
-	table.WriteString("| JSON | Prometheus | type | unit | labels | meaning | measured |\n|---|---|---|---|---|---|---|\n")
+	table.WriteString("| JSON | Prometheus | type | unit | labels | meaning | measured |\n" +
+		"|---|---|---|---|---|---|---|\n")
 	for _, d := range filled().decls {
 		label := d.label
 		if label != "" {
@@ -458,7 +510,8 @@ func TestDocument(t *testing.T) {
 		if d.prom == "" {
 			prom = "–"
 		}
-		fmt.Fprintf(&table, "| `%s` | %s | %s | %s | %s | %s | %s |\n", d.json, prom, d.kind, unit, label, d.help, d.where)
+		fmt.Fprintf(&table, "| `%s` | %s | %s | %s | %s | %s | %s |\n", d.json, prom, d.kind, unit, label, d.help,
+			d.where)
 	}
 	from += len(begin)
 	if string(doc[from:to]) == table.String() {
@@ -486,7 +539,8 @@ func TestConcurrent(t *testing.T) {
 				default:
 				}
 				if g == 0 {
-					m.Step(Step{Took: time.Duration(i) * time.Microsecond, Tokens: i % 700, Prefill: 3, Decode: 2, Budget: i})
+					m.Step(Step{Took: time.Duration(i) * time.Microsecond, Tokens: i % 700, Prefill: 3, Decode: 2,
+						Budget: i})
 					m.SetScheduler(Scheduler{LiveCells: i, FreeCells: 1, BudgetTarget: i})
 					m.SetKV(KV{Joins: uint64(i)})
 					m.Lookup(Disk, i)
@@ -527,7 +581,8 @@ func TestUpdateAllocs(t *testing.T) {
 		m.TTFT.Observe(time.Millisecond)
 		m.InterToken.Observe(true, time.Millisecond)
 		m.TTOT.Observe(time.Millisecond)
-		m.Step(Step{Took: time.Millisecond, Tokens: 4, Decode: 4, Think: 2, Predicted: 1, Scheduled: 1, Probed: 2, ProbeTime: 2})
+		m.Step(Step{Took: time.Millisecond, Tokens: 4, Decode: 4, Think: 2, Predicted: 1, Scheduled: 1, Probed: 2,
+			ProbeTime: 2})
 		m.SetScheduler(s)
 		m.SetKV(KV{Joins: 1})
 		m.Lookup(Host, 5)

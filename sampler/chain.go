@@ -39,8 +39,8 @@ type Choice struct {
 //
 // The stages and their order are llama-server's:
 //
-//	mask → logit bias, ignore_eos → penalties → DRY, bad words → top_n_sigma → top_k → typical_p → top_p → min_p → XTC →
-//	temperature (or dynamic temperature) → draw
+//	mask → logit bias, ignore_eos → penalties → DRY, bad words → top_n_sigma → top_k → typical_p → top_p → min_p →
+//	XTC → temperature (or dynamic temperature) → draw
 //
 // Mirostat replaces the stages from top_n_sigma on, except the temperature. AllowedTokens and MinTokens apply from the
 // first stage on.

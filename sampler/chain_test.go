@@ -183,7 +183,9 @@ func reference(p Params, vocab VocabFacts, history []int32, generated int, logit
 
 // constrained is what MinTokens, AllowedTokens, BadWords and DRY leave, by their definitions; the last generated tokens
 // of history were sampled, the others are the prompt.
-func constrained[T any](p Params, vocab VocabFacts, history []int32, generated int, toks []T, of func(*T) (int32, *float64)) []T {
+func constrained[T any](
+	p Params, vocab VocabFacts, history []int32, generated int, toks []T, of func(*T) (int32, *float64),
+) []T {
 	answer := history[len(history)-generated:]
 	return slices.DeleteFunc(toks, func(t T) bool {
 		id, _ := of(&t)
@@ -299,7 +301,8 @@ func randomParams(r *rand.Rand, n int) Params {
 		return float32(v)
 	}
 	p := Params{
-		Temperature: pick(1, 0.05+2*r.Float64()), TopK: []int{0, 0, 1, 2, 5, 40, 40, 128, 300, n / 2, 2 * n}[r.IntN(11)],
+		Temperature: pick(1, 0.05+2*r.Float64()), TopK: []int{0, 0, 1, 2, 5, 40, 40, 128, 300, n / 2,
+			2 * n}[r.IntN(11)],
 		TopP: pick(1, r.Float64()), MinP: pick(0, 0.3*r.Float64()*r.Float64()), RepeatPenalty: pick(1, 0.8+r.Float64()),
 		FrequencyPenalty: pick(0, 2*r.Float64()-0.5), PresencePenalty: pick(0, 2*r.Float64()-0.5),
 		PenaltyLastN: []int{-1, 0, 1, 7, 64, 1000}[r.IntN(6)], Seed: r.Uint64(), IgnoreEOS: r.IntN(4) == 0,
@@ -445,7 +448,8 @@ var benchParams = []struct {
 }{
 	{"greedy", Params{RepeatPenalty: 1, TopP: 1}},
 	{"default_top_k_40", DefaultParams()},
-	{"top_k_40_penalties", Params{Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1.1, PenaltyLastN: 64}},
+	{"top_k_40_penalties", Params{Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1.1,
+		PenaltyLastN: 64}},
 	{"top_p_0.95", Params{Temperature: 0.8, TopP: 0.95, RepeatPenalty: 1}},
 	{"min_p_0.05", Params{Temperature: 0.8, TopP: 1, MinP: 0.05, RepeatPenalty: 1}},
 	{"temperature_alone", Params{Temperature: 0.8, TopP: 1, RepeatPenalty: 1}},
@@ -459,12 +463,16 @@ var shapeParams = []struct {
 }{
 	{"typical_p", Params{Temperature: 0.8, TopP: 1, RepeatPenalty: 1, TypicalP: 0.8}},
 	{"top_n_sigma", Params{Temperature: 1, TopP: 1, RepeatPenalty: 1, TopNSigma: 1}},
-	{"xtc_dynatemp", Params{Temperature: 1, TopK: 40, TopP: 1, RepeatPenalty: 1, XTCProbability: 0.5, XTCThreshold: 0.1, DynatempRange: 0.5, DynatempExponent: 1}},
+	{"xtc_dynatemp", Params{Temperature: 1, TopK: 40, TopP: 1, RepeatPenalty: 1, XTCProbability: 0.5, XTCThreshold: 0.1,
+		DynatempRange: 0.5, DynatempExponent: 1}},
 	{"mirostat_1", Params{Temperature: 1, TopP: 1, RepeatPenalty: 1, Mirostat: 1, MirostatTau: 5, MirostatEta: 0.1}},
 	{"mirostat_2", Params{Temperature: 1, TopP: 1, RepeatPenalty: 1, Mirostat: 2, MirostatTau: 5, MirostatEta: 0.1}},
-	{"dry_200", Params{Temperature: 0.8, TopK: 40, TopP: 0.95, RepeatPenalty: 1, DryMultiplier: 0.8, DryBase: 1.75, DryAllowedLength: 2, DryPenaltyLastN: 200, DrySequenceBreaks: Breakers{5: {nil}, 6: {{7}}}}},
-	{"bad_words", Params{RepeatPenalty: 1, TopP: 1, BadWords: [][]int32{{1, 2, 3}, {4}, {7, 8}}, MinTokens: 4, StopTokens: []int32{3}}},
-	{"allowed", Params{Temperature: 0.8, TopK: 40, TopP: 0.95, RepeatPenalty: 1, AllowedTokens: []int32{9, 3, 1, 700, 44}}},
+	{"dry_200", Params{Temperature: 0.8, TopK: 40, TopP: 0.95, RepeatPenalty: 1, DryMultiplier: 0.8, DryBase: 1.75,
+		DryAllowedLength: 2, DryPenaltyLastN: 200, DrySequenceBreaks: Breakers{5: {nil}, 6: {{7}}}}},
+	{"bad_words", Params{RepeatPenalty: 1, TopP: 1, BadWords: [][]int32{{1, 2, 3}, {4}, {7, 8}}, MinTokens: 4,
+		StopTokens: []int32{3}}},
+	{"allowed", Params{Temperature: 0.8, TopK: 40, TopP: 0.95, RepeatPenalty: 1,
+		AllowedTokens: []int32{9, 3, 1, 700, 44}}},
 }
 
 func BenchmarkSample(b *testing.B) {
@@ -648,9 +656,12 @@ func TestValidate(t *testing.T) {
 		{func(p *Params) { p.TopK = math.MaxInt64 }, "top_k is 9223372036854775807; it must be -2147483648…2147483647"},
 		{func(p *Params) { p.PenaltyLastN = -2 }, "repeat_last_n is -2; it must be -1…134217728"},
 		{func(p *Params) { p.Logprobs = 21 }, "logprobs is 21; it must be 0…20"},
-		{func(p *Params) { p.LogitBias = []Bias{{-1, 0}} }, "logit_bias names token -1; it must be a token id of 0 or more"},
-		{func(p *Params) { p.LogitBias = []Bias{{7, nan}} }, "logit_bias of token 7 is NaN; it must be a number of -1000…1000, or -Inf to forbid the token"},
-		{func(p *Params) { p.LogitBias = []Bias{{7, inf}} }, "logit_bias of token 7 is +Inf; it must be a number of -1000…1000, or -Inf to forbid the token"},
+		{func(p *Params) { p.LogitBias = []Bias{{-1, 0}} }, "logit_bias names token -1; it must be a token id of 0 " +
+			"or more"},
+		{func(p *Params) { p.LogitBias = []Bias{{7, nan}} }, "logit_bias of token 7 is NaN; it must be a number of " +
+			"-1000…1000, or -Inf to forbid the token"},
+		{func(p *Params) { p.LogitBias = []Bias{{7, inf}} }, "logit_bias of token 7 is +Inf; it must be a number of " +
+			"-1000…1000, or -Inf to forbid the token"},
 		{func(p *Params) { p.LogitBias = []Bias{{7, -inf}} }, ""},
 		{func(p *Params) { p.LogitBias = make([]Bias, 1025) }, "logit_bias has 1025 entries; it may have up to 1024"},
 	} {
@@ -699,7 +710,8 @@ func randomShape(r *rand.Rand, p Params, n int) Params {
 		p.DryMultiplier, p.DryBase, p.DryAllowedLength = float32(0.1+2*r.Float64()), float32(1+r.Float64()), r.IntN(4)
 		p.DryPenaltyLastN = []int{-1, 0, 1, 5, 40, 1000}[r.IntN(6)]
 		some(2, func() {
-			p.DrySequenceBreaks = Breakers{int32(r.IntN(min(n, 4))): {nil}, int32(r.IntN(min(n, 4))): {{int32(r.IntN(min(n, 4)))}, {0, 1}}}
+			p.DrySequenceBreaks = Breakers{int32(r.IntN(min(n, 4))): {nil},
+				int32(r.IntN(min(n, 4))): {{int32(r.IntN(min(n, 4)))}, {0, 1}}}
 		})
 	})
 	return p
@@ -762,7 +774,8 @@ func TestMirostatFeedback(t *testing.T) {
 	}
 	for _, version := range []int{1, 2} {
 		for _, tau := range []float32{2, 5} {
-			p := Params{Temperature: 1, TopP: 1, RepeatPenalty: 1, Mirostat: version, MirostatTau: tau, MirostatEta: 0.1, Seed: 3}
+			p := Params{Temperature: 1, TopP: 1, RepeatPenalty: 1, Mirostat: version, MirostatTau: tau,
+				MirostatEta: 0.1, Seed: 3}
 			c := New(p, VocabFacts{Size: len(logits)}, new(Scratch))
 			total := 0.0
 			const draws = 3000
@@ -815,13 +828,19 @@ func TestFits(t *testing.T) {
 	}{
 		{Params{}, ""},
 		{Params{LogitBias: ban(0, 1, 2)}, ""},
-		{Params{LogitBias: ban(0, 1, 2, 3)}, "logit_bias forbids every token of the vocabulary; at least one must be left"},
-		{Params{LogitBias: ban(0, 1, 2), IgnoreEOS: true}, "logit_bias, ignore_eos together forbid every token of the vocabulary; at least one must be left"},
-		{Params{LogitBias: ban(0, 1, 2), MinTokens: 1}, "logit_bias, min_tokens together forbid every token of the vocabulary; at least one must be left"},
-		{Params{AllowedTokens: []int32{1, 1}, LogitBias: ban(1)}, "logit_bias, allowed_token_ids together forbid every token of the vocabulary; at least one must be left"},
-		{Params{AllowedTokens: []int32{1, 2}, BadWords: [][]int32{{1}, {2}}}, "bad_words, allowed_token_ids together forbid every token of the vocabulary; at least one must be left"},
+		{Params{LogitBias: ban(0, 1, 2, 3)}, "logit_bias forbids every token of the vocabulary; at least one must be " +
+			"left"},
+		{Params{LogitBias: ban(0, 1, 2), IgnoreEOS: true}, "logit_bias, ignore_eos together forbid every token of " +
+			"the vocabulary; at least one must be left"},
+		{Params{LogitBias: ban(0, 1, 2), MinTokens: 1}, "logit_bias, min_tokens together forbid every token of the " +
+			"vocabulary; at least one must be left"},
+		{Params{AllowedTokens: []int32{1, 1}, LogitBias: ban(1)}, "logit_bias, allowed_token_ids together forbid " +
+			"every token of the vocabulary; at least one must be left"},
+		{Params{AllowedTokens: []int32{1, 2}, BadWords: [][]int32{{1}, {2}}}, "bad_words, allowed_token_ids together " +
+			"forbid every token of the vocabulary; at least one must be left"},
 		{Params{AllowedTokens: []int32{1, 2}, BadWords: [][]int32{{1}, {2, 2}}}, ""},
-		{Params{AllowedTokens: []int32{}}, "allowed_token_ids forbids every token of the vocabulary; at least one must be left"},
+		{Params{AllowedTokens: []int32{}}, "allowed_token_ids forbids every token of the vocabulary; at least one " +
+			"must be left"},
 		{Params{AllowedTokens: []int32{1, 4}}, "allowed_token_ids[1]: token 4 is not in the vocabulary (0…3)"},
 		{Params{StopTokens: []int32{-1}}, "stop_token_ids[0]: token -1 is not in the vocabulary (0…3)"},
 		{Params{LogitBias: []Bias{{4, 1}}}, "logit_bias: token 4 is not in the vocabulary (0…3)"},

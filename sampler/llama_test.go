@@ -22,15 +22,16 @@ func llamaChain(p Params, seed uint32) *llama.ReferenceSampler {
 func llamaParams(p Params, seed uint32) llama.ReferenceParams {
 	return llama.ReferenceParams{
 		Temperature: p.Temperature, TopK: p.TopK, TopP: p.TopP, MinP: p.MinP, RepeatPenalty: p.RepeatPenalty,
-		FrequencyPenalty: p.FrequencyPenalty, PresencePenalty: p.PresencePenalty, PenaltyLastN: p.PenaltyLastN, Seed: seed,
+		FrequencyPenalty: p.FrequencyPenalty, PresencePenalty: p.PresencePenalty, PenaltyLastN: p.PenaltyLastN,
+		Seed:      seed,
 		TopNSigma: p.TopNSigma, TypicalP: p.TypicalP, XTCProbability: p.XTCProbability, XTCThreshold: p.XTCThreshold,
 		DynatempRange: p.DynatempRange, DynatempExponent: p.DynatempExponent,
 		Mirostat: p.Mirostat, MirostatTau: p.MirostatTau, MirostatEta: p.MirostatEta,
 	}
 }
 
-// TestLlamaShapes compares the candidates of the stages that few requests ask for. llama.cpp sums in float32, so a token at
-// the very border of a stage may be on the other side: in few of the cases, and then it is one token.
+// TestLlamaShapes compares the candidates of the stages that few requests ask for. llama.cpp sums in float32, so a
+// token at the very border of a stage may be on the other side: in few of the cases, and then it is one token.
 func TestLlamaShapes(t *testing.T) {
 	var scratch Scratch
 	const cases = 1500

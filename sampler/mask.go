@@ -2,7 +2,8 @@ package sampler
 
 import "math/bits"
 
-// Mask is the tokens that may be sampled, one bit a token: token t is bit t%32 of word t/32. Tokens behind its end may not.
+// Mask is the tokens that may be sampled, one bit a token: token t is bit t%32 of word t/32. Tokens behind its end may
+// not.
 type Mask []uint32
 
 // Has reports whether token may be sampled.
@@ -11,9 +12,9 @@ func (m Mask) Has(token int32) bool {
 	return token >= 0 && w < len(m) && m[w]>>(token&31)&1 != 0
 }
 
-// Restrict makes Sample choose among the tokens of mask only, from the next row on; nil takes that back. The mask is laid
-// over the row as it is read: no logit is copied or changed, and every stage sees the allowed tokens alone. The caller
-// keeps the mask unchanged while it is set.
+// Restrict makes Sample choose among the tokens of mask only, from the next row on; nil takes that back. The mask is
+// laid over the row as it is read: no logit is copied or changed, and every stage sees the allowed tokens alone. The
+// caller keeps the mask unchanged while it is set.
 func (c *Chain) Restrict(mask Mask) { c.mask = mask }
 
 // runs passes the allowed tokens of logits[from:to] to scan, a run of neighbours at a time.

@@ -10,7 +10,8 @@ import (
 )
 
 // TestMaskedRow: a mask chooses the tokens that the same chain chooses from a row whose other logits are -Inf, whatever
-// stages are on and whether the row was probed; log-probabilities stay those of the raw row, and the row is not written to.
+// stages are on and whether the row was probed; log-probabilities stay those of the raw row, and the row is not written
+// to.
 func TestMaskedRow(t *testing.T) {
 	var plain, scratch Scratch
 	drawn := 0
@@ -54,7 +55,8 @@ func TestMaskedRow(t *testing.T) {
 				b, err = got.Sample(logits)
 			}
 			if err != wantErr || b.Token != a.Token {
-				t.Fatalf("seed %d, n %d, %d %%: token %d (%v), want %d (%v); %+v", seed, n, share, b.Token, err, a.Token, wantErr, p)
+				t.Fatalf("seed %d, n %d, %d %%: token %d (%v), want %d (%v); %+v", seed, n, share, b.Token, err,
+					a.Token, wantErr, p)
 			}
 			if !slices.Equal(kept, logits) {
 				t.Fatalf("seed %d: the row was written to", seed)

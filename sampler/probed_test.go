@@ -49,7 +49,8 @@ func TestSampleProbed(t *testing.T) {
 			st.LogSumExp += (2*r.Float64() - 1) * runtime.LogSumExpError
 			want, wantErr := a.Sample(logits)
 			got, err := b.SampleProbed(logits, &st)
-			if err != wantErr || got.Token != want.Token || got.Logprob != want.Logprob || !slices.Equal(got.Top, want.Top) {
+			if err != wantErr || got.Token != want.Token || got.Logprob != want.Logprob ||
+				!slices.Equal(got.Top, want.Top) {
 				t.Fatalf("seed %d, row %d, n %d: %+v (%v), want %+v (%v); %+v", seed, i, n, got, err, want, wantErr, p)
 			}
 			if !reflect.DeepEqual(scratch.cands, plain.cands) && p.Temperature > 0 && !a.greedy() && p.Logprobs == 0 {
@@ -80,8 +81,8 @@ func TestSampleProbed(t *testing.T) {
 	t.Logf("the known mass was enough for %d of %d rows", prefixes, told)
 }
 
-// TestMassPrefixSlack: whatever target lies within the slack, either the same prefix in the same order comes out, or the
-// function says that it is not sure.
+// TestMassPrefixSlack: whatever target lies within the slack, either the same prefix in the same order comes out, or
+// the function says that it is not sure.
 func TestMassPrefixSlack(t *testing.T) {
 	sure := 0
 	for seed := range uint64(3000) {

@@ -186,7 +186,8 @@ func TestTextStreamOwnership(t *testing.T) {
 func TestTextStreamAllocs(t *testing.T) {
 	var s TextStream
 	s.Init([]string{"\n\nUser:", "</s>"})
-	pieces := [][]byte{[]byte(" the"), []byte("\n\nUs"), []byte("ing"), []byte("\xe2\x82"), []byte("\xac"), []byte("<"), []byte(" b")}
+	pieces := [][]byte{[]byte(" the"), []byte("\n\nUs"), []byte("ing"), []byte("\xe2\x82"), []byte("\xac"), []byte("<"),
+		[]byte(" b")}
 	i := 0
 	if n := testing.AllocsPerRun(1000, func() { s.Push(pieces[i%len(pieces)]); i++ }); n != 0 {
 		t.Errorf("Push allocates %v times", n)
@@ -215,7 +216,8 @@ func FuzzTextStream(f *testing.F) {
 }
 
 func BenchmarkTextStream(b *testing.B) {
-	pieces := [][]byte{[]byte(" the"), []byte(" quick"), []byte(" brown"), []byte("\n\n"), []byte(" fox"), []byte("\xe2\x82"), []byte("\xac")}
+	pieces := [][]byte{[]byte(" the"), []byte(" quick"), []byte(" brown"), []byte("\n\n"), []byte(" fox"),
+		[]byte("\xe2\x82"), []byte("\xac")}
 	for _, c := range []struct {
 		name  string
 		stops []string

@@ -39,7 +39,8 @@ func TestClientsTable(t *testing.T) {
 		page  string
 	}{
 		"works": {works, false, "| a | 1.2.3 | chat; stop | works |\n<!-- end"},
-		"fails": {works + fails, true, "| a | 1.2.3 | chat; stop | works |\n| b | 2.0.0 | n | **fails**: one \\| two three |\n<!-- end"},
+		"fails": {works + fails, true, "| a | 1.2.3 | chat; stop | works |\n| b | 2.0.0 | n | **fails**: one \\| two " +
+			"three |\n<!-- end"},
 		"empty": {"", true, "|---|---|---|---|\n<!-- end"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -50,7 +51,8 @@ func TestClientsTable(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			out, err := exec.CommandContext(t.Context(), "node", "clients/table.mjs", "library", rows, page).CombinedOutput()
+			out, err := exec.CommandContext(t.Context(), "node", "clients/table.mjs", "library", rows,
+				page).CombinedOutput()
 			if (err != nil) != c.fails {
 				t.Errorf("%v\n%s", err, out)
 			}

@@ -105,17 +105,20 @@ func TestInstallNamesTheFinalPath(t *testing.T) {
 		"/usr/share/doc/uma-serve/uma-serve.toml", "/usr/share/doc/uma-serve/protocol.md",
 	}
 	for _, c := range commands {
-		want = append(want, "/usr/bin/"+c, "/usr/share/bash-completion/completions/"+c, "/usr/share/zsh/site-functions/_"+c, "/usr/share/fish/vendor_completions.d/"+c+".fish")
+		want = append(want, "/usr/bin/"+c, "/usr/share/bash-completion/completions/"+c,
+			"/usr/share/zsh/site-functions/_"+c, "/usr/share/fish/vendor_completions.d/"+c+".fish")
 	}
 	if runtime.GOOS == "linux" {
 		want = append(want, "/usr/share/systemd/user/uma-serve.service", "/usr/share/systemd/user/uma-serve.socket",
-			"/usr/lib/systemd/system/uma-serve.service", "/usr/lib/systemd/system/uma-serve.socket", "/usr/lib/sysusers.d/uma-serve.conf")
+			"/usr/lib/systemd/system/uma-serve.service", "/usr/lib/systemd/system/uma-serve.socket",
+			"/usr/lib/sysusers.d/uma-serve.conf")
 	}
 	for _, path := range want {
 		st, err := os.Stat(stage + path)
 		if err != nil {
 			t.Error(err)
-		} else if program := strings.HasPrefix(path, "/usr/bin/"); program != (st.Mode()&0o111 != 0) || st.Mode()&0o444 != 0o444 {
+		} else if program := strings.HasPrefix(path, "/usr/bin/"); program != (st.Mode()&0o111 != 0) ||
+			st.Mode()&0o444 != 0o444 {
 			t.Errorf("%s has mode %v", path, st.Mode())
 		}
 	}
@@ -139,14 +142,15 @@ func TestInstallNamesTheFinalPath(t *testing.T) {
 		return
 	}
 	for _, kind := range []string{"share/systemd/user", "lib/systemd/system"} {
-		if text := read(t, stage, "usr", kind, "uma-serve.service"); !strings.Contains(text, "\nExecStart=/usr/bin/uma-serve\n") {
+		if text := read(t, stage, "usr", kind, "uma-serve.service"); !strings.Contains(text,
+			"\nExecStart=/usr/bin/uma-serve\n") {
 			t.Errorf("%s: no ExecStart=/usr/bin/uma-serve in\n%s", kind, text)
 		}
 	}
 }
 
-// TestInstallForOneUser: a prefix in the home directory puts the units where systemd looks for that user's, and none for
-// the system.
+// TestInstallForOneUser: a prefix in the home directory puts the units where systemd looks for that user's, and none
+// for the system.
 func TestInstallForOneUser(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("systemd is Linux's")
@@ -162,7 +166,8 @@ func TestInstallForOneUser(t *testing.T) {
 			env = append(env, "XDG_DATA_HOME="+filepath.Join(home, c.xdg))
 		}
 		out := install(t, env...)
-		if text := read(t, home, c.units, "uma-serve.service"); !strings.Contains(text, "\nExecStart="+filepath.Join(home, c.prefix, "bin", "uma-serve")+"\n") {
+		if text := read(t, home, c.units, "uma-serve.service"); !strings.Contains(text,
+			"\nExecStart="+filepath.Join(home, c.prefix, "bin", "uma-serve")+"\n") {
 			t.Errorf("%+v:\n%s", c, text)
 		}
 		if _, err := os.Stat(filepath.Join(home, c.prefix, "lib")); err == nil || strings.Contains(out, "sysusers") {
@@ -190,11 +195,14 @@ func TestUnits(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	for _, c := range []struct{ scope, dir string }{{"--user", "share/systemd/user"}, {"--system", "lib/systemd/system"}} {
-		service, socket := filepath.Join(prefix, c.dir, "uma-serve.service"), filepath.Join(prefix, c.dir, "uma-serve.socket")
+	for _, c := range []struct{ scope, dir string }{{"--user", "share/systemd/user"},
+		{"--system", "lib/systemd/system"}} {
+		service, socket := filepath.Join(prefix, c.dir, "uma-serve.service"),
+			filepath.Join(prefix, c.dir, "uma-serve.socket")
 		out, err := analyze("verify", c.scope, "--man=no", service, socket)
 		// What systemd says of units of this machine is not about ours.
-		ours := slices.DeleteFunc(strings.Split(strings.TrimSpace(out), "\n"), func(l string) bool { return !strings.Contains(l, "uma-serve") })
+		ours := slices.DeleteFunc(strings.Split(strings.TrimSpace(out), "\n"),
+			func(l string) bool { return !strings.Contains(l, "uma-serve") })
 		if err != nil && len(ours) == 0 && out != "" {
 			t.Logf("systemd-analyze verify %s: %v\n%s", c.scope, err, out)
 		} else if err != nil || len(ours) > 0 {
@@ -204,7 +212,8 @@ func TestUnits(t *testing.T) {
 	// The check bites.
 	service := filepath.Join(prefix, "lib/systemd/system/uma-serve.service")
 	broken := filepath.Join(t.TempDir(), "uma-broken.service")
-	if err := os.WriteFile(broken, []byte(strings.ReplaceAll(read(t, service), "ProtectHome=", "ProtectHomes=")), 0o600); err != nil {
+	if err := os.WriteFile(broken, []byte(strings.ReplaceAll(read(t, service), "ProtectHome=", "ProtectHomes=")),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if out, _ := analyze("verify", "--system", "--man=no", broken); !strings.Contains(out, "ProtectHomes") {
@@ -252,7 +261,9 @@ func TestFuzz(t *testing.T) {
 		out, err := exec.CommandContext(t.Context(), "./fuzz.sh", args...).CombinedOutput()
 		return string(out), err
 	}
-	if out, err := fuzz("20x", "./internal/buildinfo", "./internal/ui"); err != nil || !strings.Contains(out, "== ./internal/ui FuzzSanitize\nfuzz: elapsed") || !strings.HasSuffix(out, "1 fuzz targets ran for 20x each; nothing failed\n") {
+	if out, err := fuzz("20x", "./internal/buildinfo", "./internal/ui"); err != nil ||
+		!strings.Contains(out, "== ./internal/ui FuzzSanitize\nfuzz: elapsed") ||
+		!strings.HasSuffix(out, "1 fuzz targets ran for 20x each; nothing failed\n") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if out, err := fuzz("20x", "./internal/buildinfo"); err == nil || !strings.Contains(out, "no fuzz target found") {
@@ -265,13 +276,17 @@ func TestMakeSaysWhereTheEngineIsCompiled(t *testing.T) {
 	// go build is left out; the rest of go answers as it does.
 	dir := t.TempDir()
 	stub := filepath.Join(dir, "go")
-	if err := os.WriteFile(stub, []byte("#!/bin/sh\n[ \"$1\" = build ] && exit 0\nexec go \"$@\"\n"), 0o700); err != nil {
+	if err := os.WriteFile(stub, []byte("#!/bin/sh\n[ \"$1\" = build ] && exit 0\nexec go \"$@\"\n"),
+		0o700); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range commands {
 		cmd := exec.CommandContext(t.Context(), "make", "-s", c, "GO="+stub, "BIN="+filepath.Join(dir, "bin"))
 		cmd.Dir = ".."
-		cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "MAKE") || strings.HasPrefix(kv, "MFLAGS") })
+		cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool {
+			return strings.HasPrefix(kv, "MAKE") ||
+				strings.HasPrefix(kv, "MFLAGS")
+		})
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("make %s: %v\n%s", c, err, out)

@@ -16,10 +16,12 @@ func TestVulnerabilityCheck(t *testing.T) {
 		fails   bool
 		said    string
 	}{
-		"clean":            {online + `echo "No vulnerabilities found."`, false, "No vulnerabilities found."},
-		"found":            {online + `echo "Vulnerability #1: GO-2026-0001"; exit 3`, true, "GO-2026-0001"},
-		"offline":          {`echo "DB: https://vuln.go.dev"`, false, "govulncheck was SKIPPED: the database at vuln.go.dev does not answer"},
-		"lost on the way":  {online + `echo "govulncheck: fetching vulnerabilities: no such host" >&2; exit 1`, false, "was SKIPPED: govulncheck: fetching"},
+		"clean": {online + `echo "No vulnerabilities found."`, false, "No vulnerabilities found."},
+		"found": {online + `echo "Vulnerability #1: GO-2026-0001"; exit 3`, true, "GO-2026-0001"},
+		"offline": {`echo "DB: https://vuln.go.dev"`, false, "govulncheck was SKIPPED: the database at " +
+			"vuln.go.dev does not answer"},
+		"lost on the way": {online + `echo "govulncheck: fetching vulnerabilities: no such host" >&2; exit 1`, false,
+			"was SKIPPED: govulncheck: fetching"},
 		"another failure":  {online + `echo "govulncheck: no Go files" >&2; exit 1`, true, "no Go files"},
 		"scans everything": {online + `echo "$*"`, false, "./..."},
 	} {
@@ -38,7 +40,8 @@ func TestVulnerabilityCheck(t *testing.T) {
 	}
 	// A program that cannot be installed is a missing network, too.
 	cmd := exec.CommandContext(t.Context(), "./vuln.sh")
-	cmd.Env = append(os.Environ(), "GOVULNCHECK="+filepath.Join(t.TempDir(), "none"), "GOPROXY=off", "GOMODCACHE="+t.TempDir())
+	cmd.Env = append(os.Environ(), "GOVULNCHECK="+filepath.Join(t.TempDir(), "none"), "GOPROXY=off",
+		"GOMODCACHE="+t.TempDir())
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "SKIPPED: govulncheck v") {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -77,7 +80,8 @@ func TestBenchCompare(t *testing.T) {
 	}
 	trees()
 	out, err := compare("-n", "1", "-t", "1x", "-b", "ParseEvent", "HEAD", ".", "./ipc/wire")
-	if err != nil || !strings.Contains(out, "worktree") || !strings.Contains(out, "ParseEvent") || !strings.Contains(out, "sec/op") {
+	if err != nil || !strings.Contains(out, "worktree") || !strings.Contains(out, "ParseEvent") ||
+		!strings.Contains(out, "sec/op") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if list := trees(); strings.Contains(list, os.TempDir()+"/tmp.") {
@@ -98,7 +102,8 @@ func TestChecksSkipLoudly(t *testing.T) {
 		}
 	}
 	for script, says := range map[string]string{
-		"./page-check.sh": "page-check: SKIPPED: there is no Chromium", "./prom-check.sh": "prom-check: SKIPPED: promtool is not installed",
+		"./page-check.sh": "page-check: SKIPPED: there is no Chromium", "./prom-check.sh": "prom-check: SKIPPED: " +
+			"promtool is not installed",
 	} {
 		cmd := exec.CommandContext(t.Context(), script)
 		cmd.Env = []string{"PATH=" + bin}

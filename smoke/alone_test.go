@@ -12,7 +12,8 @@ import (
 
 // compared is greedy with what likeAlone needs to know.
 func compared(id, prompt string, n int) string {
-	return fmt.Sprintf(`{"id":%q,"prompt":%q,"max_tokens":%d,"temperature":0,"ignore_eos":true,"stream":true,"logprobs":20}`, id, prompt, n)
+	return fmt.Sprintf(`{"id":%q,"prompt":%q,"max_tokens":%d,"temperature":0,"ignore_eos":true,"stream":true,`+
+		`"logprobs":20}`, id, prompt, n)
 }
 
 // said is an answer, token by token.
@@ -37,14 +38,14 @@ func (s said) text() string {
 	return b.String()
 }
 
-// tie is how near two tokens' log-probabilities are, at most, where ggml's own products and attention may choose either: the
-// last bits of its logits depend on who shares a step and on where cells lie, and Q8_0 rounds what goes into each matrix to 8
-// bits, so that a last bit may become 1/127 of a block's largest value.
+// tie is how near two tokens' log-probabilities are, at most, where ggml's own products and attention may choose
+// either: the last bits of its logits depend on who shares a step and on where cells lie, and Q8_0 rounds what goes
+// into each matrix to 8 bits, so that a last bit may become 1/127 of a block's largest value.
 const tie = 0.05
 
-// likeAlone says what is wrong with the n tokens that a request got among others, beside those that it got alone. With our
-// kernels and Q8_0 weights (llama.Exact) there is no excuse. Elsewhere an answer may go another way, once, where alone the
-// token that it took was as good as the best one; what follows then has another beginning.
+// likeAlone says what is wrong with the n tokens that a request got among others, beside those that it got alone. With
+// our kernels and Q8_0 weights (llama.Exact) there is no excuse. Elsewhere an answer may go another way, once, where
+// alone the token that it took was as good as the best one; what follows then has another beginning.
 func likeAlone(alone, among said, n int, exact bool) error {
 	if len(among) != n || len(alone) < n {
 		return fmt.Errorf("%d tokens, want %d; %d alone", len(among), n, len(alone))
@@ -62,7 +63,8 @@ func likeAlone(alone, among said, n int, exact bool) error {
 				return nil
 			}
 		}
-		return fmt.Errorf("token %d is %d %q, alone %d %q, and there it was not as likely: %v", i, w.token, w.text, a.token, a.text, a.top)
+		return fmt.Errorf("token %d is %d %q, alone %d %q, and there it was not as likely: %v", i, w.token, w.text,
+			a.token, a.text, a.top)
 	}
 	return nil
 }

@@ -13,11 +13,12 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
-// TestOverhead runs uma-bench overhead, both sides and its client process, for one short round. A prompt that the daemon
-// computes for a second, and so could report the progress of, is measured like a short one.
+// TestOverhead runs uma-bench overhead, both sides and its client process, for one short round. A prompt that the
+// daemon computes for a second, and so could report the progress of, is measured like a short one.
 func TestOverhead(t *testing.T) {
 	slow := ggufgen.Tiny()
-	slow.Name, slow.Type, slow.Embedding, slow.Layers, slow.Heads, slow.KVHeads, slow.FFN = "ggufgen-slow", ggufgen.F16, 512, 12, 8, 2, 2048
+	slow.Name, slow.Type, slow.Embedding, slow.Layers, slow.Heads, slow.KVHeads, slow.FFN = "ggufgen-slow", ggufgen.F16,
+		512, 12, 8, 2, 2048
 	for _, c := range []struct {
 		name    string
 		model   ggufgen.Config
@@ -31,7 +32,8 @@ func TestOverhead(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			model := ggufgen.Cached(t, c.model)
 			t.Setenv("XDG_CACHE_HOME", t.TempDir()) // no step costs were learned yet
-			args := append([]string{"overhead", "-m", model, "--rounds", "1", "-t", "1", "--json"}, strings.Fields(c.args)...)
+			args := append([]string{"overhead", "-m", model, "--rounds", "1", "-t", "1", "--json"},
+				strings.Fields(c.args)...)
 			cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "uma-bench"), args...)
 			var errs bytes.Buffer
 			cmd.Stderr = &errs
@@ -54,7 +56,8 @@ func TestOverhead(t *testing.T) {
 			}
 			for _, r := range rows {
 				if r.Streams < 1 || r.Bare.TokensPerSecond <= 0 || r.Served.TokensPerSecond <= 0 || r.Throughput <= 0 {
-					t.Errorf("%d streams: bare %v tokens/s, served %v, ratio %v", r.Streams, r.Bare.TokensPerSecond, r.Served.TokensPerSecond, r.Throughput)
+					t.Errorf("%d streams: bare %v tokens/s, served %v, ratio %v", r.Streams, r.Bare.TokensPerSecond,
+						r.Served.TokensPerSecond, r.Throughput)
 				}
 			}
 		})

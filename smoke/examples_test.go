@@ -35,7 +35,8 @@ func TestExamples(t *testing.T) {
 	defer p.Stop(waitfor.Limit)
 
 	dir := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "../examples/go/...").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/",
+		"../examples/go/...").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	files, err := filepath.Glob("../examples/*/*")

@@ -169,7 +169,8 @@ func (s *server) dial() *client {
 		s.t.Fatal(err)
 	}
 	c.SetDeadline(time.Now().Add(waitfor.Limit))
-	return &client{Conn: c, t: s.t, split: wire.Splitter{Max: wire.MaxEventBytes}, text: map[string]*strings.Builder{}, said: map[string]said{}, ended: map[string]*wire.Event{}}
+	return &client{Conn: c, t: s.t, split: wire.Splitter{Max: wire.MaxEventBytes}, text: map[string]*strings.Builder{},
+		said: map[string]said{}, ended: map[string]*wire.Event{}}
 }
 
 // request sends JSON frames, several of them together: the daemon has read all before the first is far.

@@ -44,13 +44,16 @@ func TestTightLimitsAreNamed(t *testing.T) {
 		"ulimit -v 200000":  "address space is limited to 195 MiB; at least 2048 MiB",
 		"ulimit -v 700000":  "address space is limited to 683 MiB; at least 2048 MiB",
 		"ulimit -v 1600000": "address space is limited to 1562 MiB; at least 2048 MiB",
-		"ulimit -v 2200000": "address space is limited to 2.1 GiB (ulimit -v, LimitAS=); this model with 4096 cells needs",
+		"ulimit -v 2200000": "address space is limited to 2.1 GiB (ulimit -v, LimitAS=); this model with 4096 cells " +
+			"needs",
 	} {
 		t.Run(limits, func(t *testing.T) {
-			cmd := exec.Command(limited(t, limits), "-m", model, "--socket", filepath.Join(t.TempDir(), "s"), "--progress=false")
+			cmd := exec.Command(limited(t, limits), "-m", model, "--socket", filepath.Join(t.TempDir(), "s"),
+				"--progress=false")
 			out, err := cmd.CombinedOutput()
 			text := string(out)
-			if err == nil || !strings.Contains(text, want) || strings.Contains(text, "goroutine") || strings.Count(text, "\n") != 1 {
+			if err == nil || !strings.Contains(text, want) || strings.Contains(text, "goroutine") ||
+				strings.Count(text, "\n") != 1 {
 				t.Errorf("%v:\n%s", err, text)
 			}
 		})
@@ -102,7 +105,8 @@ func TestFewDescriptors(t *testing.T) {
 				io.WriteString(c, "GET /health HTTP/1.1\r\nHost: uma\r\n\r\n")
 			} else {
 				body := `{"prompt":"x","max_tokens":2}`
-				fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: uma\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+				fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: uma\r\nContent-Length: %d\r\n\r\n%s", len(body),
+					body)
 			}
 			status, code, err := webAnswer(c)
 			mu.Lock()

@@ -16,8 +16,8 @@ import (
 
 var listening = regexp.MustCompile(`msg=listening url=(http://127\.0\.0\.1:[1-9][0-9]*)`)
 
-// TestListen: the built daemon prints the real port of --listen 127.0.0.1:0, answers HTTP there, tells users apart by the
-// kernel's word, and refuses strangers.
+// TestListen: the built daemon prints the real port of --listen 127.0.0.1:0, answers HTTP there, tells users apart by
+// the kernel's word, and refuses strangers.
 func TestListen(t *testing.T) {
 	s := start(t, "--listen", "127.0.0.1:0")
 	found := listening.FindStringSubmatch(s.Log())
@@ -60,7 +60,9 @@ func TestListen(t *testing.T) {
 	if status, body := ask(own, "/v1/completions", prompt); status != 200 || !strings.Contains(body, `"choices"`) {
 		t.Errorf("completion: %d %s", status, body)
 	}
-	if status, body := ask(own, "/metrics", ""); status != 200 || !strings.Contains(body, "uma_connections_accepted_by_listener_total{listener=\""+strings.TrimPrefix(url, "http://")) {
+	if status, body := ask(own, "/metrics", ""); status != 200 ||
+		!strings.Contains(body, "uma_connections_accepted_by_listener_total{listener=\""+
+			strings.TrimPrefix(url, "http://")) {
 		t.Errorf("metrics: %d %s", status, body)
 	}
 	if status, _ := ask(own, "/health", "", "Host: evil.example"); status != 403 {
@@ -85,7 +87,8 @@ func TestListen(t *testing.T) {
 		t.Errorf("uma-cli health: %s", out)
 	}
 	if curl, err := exec.LookPath("curl"); err == nil {
-		if out := cli("proxy", "--", "sh", "-c", curl+" -sf $OPENAI_BASE_URL/models"); !strings.Contains(out, `"object":"list"`) {
+		if out := cli("proxy", "--", "sh", "-c", curl+" -sf $OPENAI_BASE_URL/models"); !strings.Contains(out,
+			`"object":"list"`) {
 			t.Errorf("curl through the proxy: %s", out)
 		}
 	}

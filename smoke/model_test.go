@@ -18,12 +18,14 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
-// refused runs the daemon on a model that it cannot serve and returns what it says. It must end by itself, with status 1.
+// refused runs the daemon on a model that it cannot serve and returns what it says. It must end by itself, with status
+// 1.
 func refused(t *testing.T, model string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(bin, "uma-serve"), "-m", model, "--socket", filepath.Join(t.TempDir(), "s"), "--progress=false", "-t", "2")
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, "uma-serve"), "-m", model, "--socket",
+		filepath.Join(t.TempDir(), "s"), "--progress=false", "-t", "2")
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState.ExitCode() != 1 {
 		t.Fatalf("%s: %v\n%.2000s", model, err, out)
@@ -43,7 +45,8 @@ func TestModelThatIsNoFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	for path, want := range map[string]string{fifo: "it is a named pipe", socket: "it is a socket", "/dev/zero": "it is a device", dir: "it is a directory"} {
+	for path, want := range map[string]string{fifo: "it is a named pipe", socket: "it is a socket",
+		"/dev/zero": "it is a device", dir: "it is a directory"} {
 		if said := refused(t, path); !strings.Contains(said, path) || !strings.Contains(said, want) {
 			t.Errorf("%s: %s", path, said)
 		}

@@ -28,7 +28,8 @@ import (
 
 // greedy is a deterministic request for n tokens.
 func greedy(id, prompt string, n int) string {
-	return fmt.Sprintf(`{"id":%q,"prompt":%q,"max_tokens":%d,"temperature":0,"ignore_eos":true,"stream":true}`, id, prompt, n)
+	return fmt.Sprintf(`{"id":%q,"prompt":%q,"max_tokens":%d,"temperature":0,"ignore_eos":true,"stream":true}`, id,
+		prompt, n)
 }
 
 // unread is a request whose events are so large that it pauses, long before its end, while the client does not read.
@@ -43,13 +44,16 @@ func TestM1OneClientEveryProtocol(t *testing.T) {
 	t.Run("framed", func(t *testing.T) {
 		c := s.dial()
 		defer c.Close()
-		c.request(`{"id":"1","prompt":"once upon a time","max_tokens":12,"temperature":0,"ignore_eos":true,"stream":true,"logprobs":20,"metadata":{"k":[1,"é"]}}`)
+		c.request(`{"id":"1","prompt":"once upon a time","max_tokens":12,"temperature":0,"ignore_eos":true,` +
+			`"stream":true,"logprobs":20,"metadata":{"k":[1,"é"]}}`)
 		eos := c.mustEnd("1", wire.Length)
-		if eos.Usage.CompletionTokens != 12 || eos.Usage.PromptTokens == 0 || eos.Timings.TTFT <= 0 || string(eos.Metadata) != `{"k":[1,"é"]}` {
+		if eos.Usage.CompletionTokens != 12 || eos.Usage.PromptTokens == 0 || eos.Timings.TTFT <= 0 ||
+			string(eos.Metadata) != `{"k":[1,"é"]}` {
 			t.Errorf("eos %+v", eos)
 		}
 		streamed := c.text["1"].String()
-		c.request(`{"id":"2","prompt":"once upon a time","max_tokens":12,"temperature":0,"ignore_eos":true,"stream":false}`)
+		c.request(`{"id":"2","prompt":"once upon a time","max_tokens":12,"temperature":0,"ignore_eos":true,` +
+			`"stream":false}`)
 		if eos := c.mustEnd("2", wire.Length); string(eos.Text)+string(eos.Think) != streamed || streamed == "" {
 			t.Errorf("not streamed %q, streamed %q", eos.Text, streamed)
 		}
@@ -71,7 +75,8 @@ func TestM1OneClientEveryProtocol(t *testing.T) {
 				t.Errorf("answer %d of four side by side: %v", i, err)
 			}
 		}
-		c.request(`{"id":"c","messages":[{"role":"user","content":"Hello"}],"max_tokens":5,"logprobs":2,"temperature":0.7,"seed":3}`)
+		c.request(`{"id":"c","messages":[{"role":"user","content":"Hello"}],"max_tokens":5,"logprobs":2,` +
+			`"temperature":0.7,"seed":3}`)
 		ev, err := c.end("c")
 		if err != nil || ev.Kind != wire.EventEOS {
 			t.Errorf("chat: %+v %v", ev, err)
@@ -103,7 +108,8 @@ func TestM1OneClientEveryProtocol(t *testing.T) {
 	})
 
 	t.Run("http", func(t *testing.T) {
-		for path, want := range map[string]string{"/health": `"status":"ok"`, "/info": `"n_ctx"`, "/metrics": "uma_", "/nothing": "/v1/chat/completions"} {
+		for path, want := range map[string]string{"/health": `"status":"ok"`, "/info": `"n_ctx"`, "/metrics": "uma_",
+			"/nothing": "/v1/chat/completions"} {
 			out := get(t, s, path, "*/*")
 			if !strings.Contains(out, want) {
 				t.Errorf("GET %s: %q lacks %q", path, out, want)
@@ -123,8 +129,10 @@ func TestM1OneClientEveryProtocol(t *testing.T) {
 				Completion int `json:"completion_tokens"`
 			}
 		}
-		out := fetch(t, s, "POST", "/v1/completions", `{"prompt":"over HTTP","max_tokens":12,"temperature":0,"ignore_eos":true}`, "*/*")
-		if err := json.Unmarshal([]byte(out), &answer); err != nil || len(answer.Choices) != 1 || answer.Choices[0].Text != c.text["x"].String() || answer.Usage.Completion != 12 {
+		out := fetch(t, s, "POST", "/v1/completions", `{"prompt":"over HTTP","max_tokens":12,"temperature":0,`+
+			`"ignore_eos":true}`, "*/*")
+		if err := json.Unmarshal([]byte(out), &answer); err != nil || len(answer.Choices) != 1 ||
+			answer.Choices[0].Text != c.text["x"].String() || answer.Usage.Completion != 12 {
 			t.Errorf("POST /v1/completions: %s; in frames %q", out, c.text["x"].String())
 		}
 	})
@@ -300,7 +308,8 @@ func TestM3Trouble(t *testing.T) {
 	run("client never reads", func(t *testing.T, c *client) {
 		// Far more events than the socket and the ring hold: the request must pause, and others go on.
 		for i := range 8 {
-			c.request(fmt.Sprintf(`{"id":"n%d","prompt":"x","max_tokens":400,"ignore_eos":true,"logprobs":20,"stream":true}`, i))
+			c.request(fmt.Sprintf(`{"id":"n%d","prompt":"x","max_tokens":400,"ignore_eos":true,"logprobs":20,`+
+				`"stream":true}`, i))
 		}
 		o := s.dial()
 		defer o.Close()
@@ -312,7 +321,8 @@ func TestM3Trouble(t *testing.T) {
 		c.Close()
 	})
 	run("slow reader gets everything", func(t *testing.T, c *client) {
-		c.request(`{"id":"s","prompt":"x","max_tokens":900,"temperature":0,"ignore_eos":true,"logprobs":20,"stream":true}`)
+		c.request(`{"id":"s","prompt":"x","max_tokens":900,"temperature":0,"ignore_eos":true,"logprobs":20,` +
+			`"stream":true}`)
 		// Until it stands still: its ring is full and it is paused.
 		s.settle(func(wire.Info) error {
 			body, err := s.Ask("metrics")
@@ -356,7 +366,8 @@ func TestM3Trouble(t *testing.T) {
 	run("invalid UTF-8", func(t *testing.T, c *client) {
 		c.Write(wire.AppendFrame(nil, []byte("{\"id\":\"u\",\"prompt\":\"\xff\xfe\"}")))
 		ev, err := c.next()
-		if err != nil || ev.Kind != wire.EventError || ev.Error.Code != wire.InvalidJSON && ev.Error.Code != wire.BadRequest {
+		if err != nil || ev.Kind != wire.EventError || ev.Error.Code != wire.InvalidJSON &&
+			ev.Error.Code != wire.BadRequest {
 			t.Fatalf("%+v %v", ev, err)
 		}
 		alive(c)
@@ -466,7 +477,8 @@ func TestM3Shutdown(t *testing.T) {
 	exe := filepath.Join(bin, "uma-serve")
 	model := ggufgen.Cached(t, ggufgen.Tiny())
 	begin := func(t *testing.T, args ...string) (*server, *client) {
-		p, err := daemonproc.Start(exe, waitfor.Limit, nil, append([]string{"-m", model, "-t", "1", "--shutdown-timeout", "1h"}, args...)...)
+		p, err := daemonproc.Start(exe, waitfor.Limit, nil,
+			append([]string{"-m", model, "-t", "1", "--shutdown-timeout", "1h"}, args...)...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -498,7 +510,8 @@ func TestM3Shutdown(t *testing.T) {
 				}
 				late.Close()
 			}
-			out, err := exec.Command(filepath.Join(bin, "uma-cli"), "health", "--live", "--socket", s.Socket).CombinedOutput()
+			out, err := exec.Command(filepath.Join(bin, "uma-cli"), "health", "--live", "--socket",
+				s.Socket).CombinedOutput()
 			if err != nil || !strings.Contains(string(out), "draining") {
 				t.Errorf("health --live: %v, %s", err, out)
 			}

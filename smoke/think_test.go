@@ -28,7 +28,8 @@ func TestForcedClosesArrive(t *testing.T) {
 		id := fmt.Sprintf("f%d", sent)
 		// Token by token noise of all 256 byte pieces: mid-character ends are the rule, not the exception.
 		budgets[id] = 1 + r.IntN(48)
-		c.request(fmt.Sprintf(`{"id":%q,"messages":[{"role":"user","content":"problem %d"}],"max_tokens":%d,"seed":%d,"temperature":%.1f,"ignore_eos":true,"think":{"mode":"on","budget_tokens":%d}}`,
+		c.request(fmt.Sprintf(`{"id":%q,"messages":[{"role":"user","content":"problem %d"}],"max_tokens":%d,`+
+			`"seed":%d,"temperature":%.1f,"ignore_eos":true,"think":{"mode":"on","budget_tokens":%d}}`,
 			id, sent%7, budgets[id]+60, sent, r.Float64()*1.5, budgets[id]))
 		sent++
 	}
@@ -52,7 +53,8 @@ func TestForcedClosesArrive(t *testing.T) {
 		case th.Tokens > budget:
 			t.Errorf("%s thought %d tokens with a budget of %d", e.ID, th.Tokens, budget)
 		case th.Ended == "" || th.Ended == "length" || th.Ended == "eog":
-			t.Errorf("%s: its thinking ended by %q with a budget of %d (%d tokens in all)", e.ID, th.Ended, budget, e.Usage.CompletionTokens)
+			t.Errorf("%s: its thinking ended by %q with a budget of %d (%d tokens in all)", e.ID, th.Ended, budget,
+				e.Usage.CompletionTokens)
 		case !utf8.Valid(e.Think):
 			t.Errorf("%s: the thinking is cut inside a character: %q", e.ID, e.Think)
 		case e.Usage.CompletionTokens <= th.Tokens+1:

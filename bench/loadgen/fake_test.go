@@ -105,10 +105,13 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	tokens := fmt.Sprintf(`"completion_tokens":%d,"prompt_tokens":%d,"total_tokens":%d`, thinks+speaks, prompts,
 		thinks+speaks+prompts)
-	timings := fmt.Sprintf(`{"cache_n":%d,"prompt_n":%d,"prompt_ms":60.1,"prompt_per_token_ms":10.0,"prompt_per_second":99.8,"predicted_n":%d,"predicted_ms":300.5,"predicted_per_token_ms":18.8,"predicted_per_second":53.2}`,
+	timings := fmt.Sprintf(`{"cache_n":%d,"prompt_n":%d,"prompt_ms":60.1,"prompt_per_token_ms":10.0,`+
+		`"prompt_per_second":99.8,"predicted_n":%d,"predicted_ms":300.5,"predicted_per_token_ms":18.8,`+
+		`"predicted_per_second":53.2}`,
 		cached, prompts-cached, thinks+speaks)
 	oaiError := func(message string) { a.event(`{"error":{"code":500,"message":%q,"type":"server_error"}}`, message) }
-	head := `"created":1763740000,"id":"chatcmpl-JcRn3","model":"m.gguf","system_fingerprint":"b7100-ec98e200","object":"chat.completion.chunk"`
+	head := `"created":1763740000,"id":"chatcmpl-JcRn3","model":"m.gguf","system_fingerprint":"b7100-ec98e200",` +
+		`"object":"chat.completion.chunk"`
 	delta := func(delta, reason string) {
 		a.event(`{"choices":[{"finish_reason":%s,"index":0,"delta":%s}],%s}`, reason, delta, head)
 	}
@@ -148,24 +151,32 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/v1/completions" && q.Prompt != nil:
 		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 		play(func(_ bool, n int) {
-			a.event(`{"id":"cmpl-1","object":"text_completion","created":1763740000,"model":"m","choices":[{"index":0,"text":"w ","logprobs":null,"finish_reason":null,"stop_reason":null}],"usage":null}`)
+			a.event(`{"id":"cmpl-1","object":"text_completion","created":1763740000,"model":"m",` +
+				`"choices":[{"index":0,"text":"w ","logprobs":null,"finish_reason":null,"stop_reason":null}],` +
+				`"usage":null}`)
 		}, func(message string) {
 			a.event(`{"object":"error","message":%q,"type":"InternalServerError","param":null,"code":500}`, message)
 		})
 		if ended {
 			return
 		}
-		a.event(`{"choices":[{"text":"","index":0,"logprobs":null,"finish_reason":"length"}],"object":"text_completion","usage":{%s,"prompt_tokens_details":{"cached_tokens":%d}},"id":"cmpl-1"}`, tokens, cached)
+		a.event(`{"choices":[{"text":"","index":0,"logprobs":null,"finish_reason":"length"}],`+
+			`"object":"text_completion","usage":{%s,"prompt_tokens_details":{"cached_tokens":%d}},"id":"cmpl-1"}`,
+			tokens, cached)
 		a.event("[DONE]")
 	case r.URL.Path == "/completion" && q.Prompt != nil && q.NPredict > 0:
 		w.Header().Set("Content-Type", "text/event-stream")
 		play(func(_ bool, n int) {
-			a.event(`{"index":0,"content":"w ","tokens":[%d],"stop":false,"id_slot":-1,"tokens_predicted":%d,"tokens_evaluated":%d}`, 100+n, n+1, prompts)
+			a.event(`{"index":0,"content":"w ","tokens":[%d],"stop":false,"id_slot":-1,"tokens_predicted":%d,`+
+				`"tokens_evaluated":%d}`, 100+n, n+1, prompts)
 		}, func(message string) {
 			a.write(fmt.Sprintf("error: {\"code\":500,\"message\":%q,\"type\":\"server_error\"}\n\n", message))
 		})
 		if !ended { // no [DONE] here
-			a.event(`{"index":0,"content":"","tokens":[],"id_slot":0,"stop":true,"model":"m.gguf","tokens_predicted":%d,"tokens_evaluated":%d,"generation_settings":{"seed":1,"stop":[]},"prompt":"go on","has_new_line":false,"truncated":false,"stop_type":"eos","stopping_word":"","tokens_cached":24,"timings":%s}`,
+			a.event(`{"index":0,"content":"","tokens":[],"id_slot":0,"stop":true,"model":"m.gguf",`+
+				`"tokens_predicted":%d,"tokens_evaluated":%d,"generation_settings":{"seed":1,"stop":[]},"prompt":"go `+
+				`on","has_new_line":false,"truncated":false,"stop_type":"eos","stopping_word":"","tokens_cached":24,`+
+				`"timings":%s}`,
 				thinks+speaks, prompts, timings)
 		}
 	case (r.URL.Path == "/api/chat" && len(q.Messages) > 0 || r.URL.Path == "/api/generate" && q.Prompt != nil) &&
@@ -177,7 +188,8 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				more = fmt.Sprintf(`,"thinking":%q`, thinking)
 			}
 			if r.URL.Path == "/api/chat" {
-				a.write(fmt.Sprintf(`{"model":%q,"created_at":"2026-11-21T17:00:00.123456789Z","message":{"role":"assistant","content":%q%s},%s}`+"\n", q.Model, text, more, rest))
+				a.write(fmt.Sprintf(`{"model":%q,"created_at":"2026-11-21T17:00:00.123456789Z",`+
+					`"message":{"role":"assistant","content":%q%s},%s}`+"\n", q.Model, text, more, rest))
 			} else {
 				a.write(fmt.Sprintf(`{"model":%q,"created_at":"2026-11-21T17:00:00.123456789Z","response":%q%s,%s}`+
 					"\n", q.Model, text, more, rest))
@@ -191,7 +203,9 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}, func(message string) { a.write(fmt.Sprintf("{\"error\":%q}\n", message)) })
 		if !ended {
-			line("", "", fmt.Sprintf(`"done":true,"done_reason":"stop","total_duration":391064000,"load_duration":20000000,"prompt_eval_count":%d,"prompt_eval_duration":60000000,"eval_count":%d,"eval_duration":300000000`, prompts, thinks+speaks))
+			line("", "", fmt.Sprintf(`"done":true,"done_reason":"stop","total_duration":391064000,`+
+				`"load_duration":20000000,"prompt_eval_count":%d,"prompt_eval_duration":60000000,"eval_count":%d,`+
+				`"eval_duration":300000000`, prompts, thinks+speaks))
 		}
 	case q.Model == "missing":
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")

@@ -71,7 +71,8 @@ func Llama3(dir string) (*Tokenizer, error) {
 			b.ranks[[2]string{raw(l), raw(r)}] = int32(len(b.ranks))
 		}
 	}
-	return &Tokenizer{Pieces: pieces, Ends: []int32{int32(len(ids)) + endOfText, int32(len(ids)) + endOfTurn}, Encode: b.encode}, lines.Err()
+	return &Tokenizer{Pieces: pieces, Ends: []int32{int32(len(ids)) + endOfText, int32(len(ids)) + endOfTurn},
+		Encode: b.encode}, lines.Err()
 }
 
 // byteAlphabet is how byte-level BPE writes bytes as printable characters: those that are printable in Latin-1 as
@@ -138,9 +139,9 @@ func (b *bpe) word(w string) []int32 {
 	return ids
 }
 
-// wordLength is the length of the first word of text, as the pre-tokenizer of Llama 3 cuts it: contractions; letters with
-// one leading character that is no letter, digit or line end; up to three digits; other characters with a leading space
-// and trailing line ends; line ends with leading white space; white space without the last one before a word.
+// wordLength is the length of the first word of text, as the pre-tokenizer of Llama 3 cuts it: contractions; letters
+// with one leading character that is no letter, digit or line end; up to three digits; other characters with a leading
+// space and trailing line ends; line ends with leading white space; white space without the last one before a word.
 func wordLength(text string) int {
 	first, n := utf8.DecodeRuneInString(text)
 	at := func(i int) (rune, int) {

@@ -32,7 +32,8 @@ func smallVocab(t *testing.T, merges ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"encoder.json": string(data), "vocab.bpe": "#version\n" + strings.Join(merges, "\n") + "\n"} {
+	for name, text := range map[string]string{"encoder.json": string(data), "vocab.bpe": "#version\n" +
+		strings.Join(merges, "\n") + "\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -68,12 +69,13 @@ func TestLlama3(t *testing.T) {
 
 func TestWords(t *testing.T) {
 	for text, want := range map[string][]string{
-		`{"name": "Jo's", "n": 12345}`: {`{"`, `name`, `":`, ` "`, `Jo`, `'s`, `",`, ` "`, `n`, `":`, ` `, `123`, `45`, `}`},
-		"a  b\n\n c":                   {"a", " ", " b", "\n\n", " c"},
-		"  \n x":                       {"  \n", " x"},
-		"tail  ":                       {"tail", "  "},
-		"über-x":                       {"über", "-x"},
-		"I'LL":                         {"I", "'LL"},
+		`{"name": "Jo's", "n": 12345}`: {`{"`, `name`, `":`, ` "`, `Jo`, `'s`, `",`, ` "`, `n`, `":`, ` `, `123`, `45`,
+			`}`},
+		"a  b\n\n c": {"a", " ", " b", "\n\n", " c"},
+		"  \n x":     {"  \n", " x"},
+		"tail  ":     {"tail", "  "},
+		"über-x":     {"über", "-x"},
+		"I'LL":       {"I", "'LL"},
 	} {
 		var got []string
 		for rest := text; rest != ""; {
@@ -96,11 +98,12 @@ func TestDumps(t *testing.T) {
 
 func TestRunAndSum(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "cases.jsonl")
-	if err := os.WriteFile(file, []byte(`{"name":"passes","schema":{"type":"integer"},"tests":[{"valid":true,"data":12},{"valid":false,"data":"x"}]}
+	in := `{"name":"passes","schema":{"type":"integer"},"tests":[{"valid":true,"data":12},{"valid":false,"data":"x"}]}
 {"name":"refused","schema":{"type":"array","uniqueItems":true},"tests":[]}
 
 {"name":"wrong twice","schema":{"type":"string"},"tests":[{"valid":true,"data":1},{"valid":false,"data":"x"}]}
-`), 0o600); err != nil {
+`
+	if err := os.WriteFile(file, []byte(in), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	cases, err := Read(file)
@@ -116,7 +119,8 @@ func TestRunAndSum(t *testing.T) {
 	if seen != 3 {
 		t.Errorf("%d cases were reported", seen)
 	}
-	if !errors.Is(outcomes[1].Compile, jsonschema.ErrUnsupported) || !strings.HasPrefix(Reason(outcomes[1].Compile), "uniqueItems: ") {
+	if !errors.Is(outcomes[1].Compile, jsonschema.ErrUnsupported) || !strings.HasPrefix(Reason(outcomes[1].Compile),
+		"uniqueItems: ") {
 		t.Errorf("refused: %v", outcomes[1].Compile)
 	}
 	r := Sum(outcomes)

@@ -134,7 +134,8 @@ func run(c *Case, t *Tokenizer, v *grammar.Vocabulary, o Options) (out Outcome) 
 			out.Invalidation = fmt.Errorf("instance %d is invalid and was accepted: %.300s", i, text)
 		case !ok && test.Valid:
 			from := len(t.Text(t.Encode(text)[:at]))
-			out.Validation = fmt.Errorf("instance %d is valid and was rejected at %q: %.300s", i, text[from:min(from+20, len(text))], text)
+			out.Validation = fmt.Errorf("instance %d is valid and was rejected at %q: %.300s", i,
+				text[from:min(from+20, len(text))], text)
 		}
 	}
 	return out
@@ -166,8 +167,8 @@ func (o *Outcome) follow(m *grammar.Matcher, tokens []int32) (at int, ok bool) {
 	return len(tokens), m.MayEnd()
 }
 
-// Dumps writes a JSON value as Python's json.dumps(value, ensure_ascii=False) does, which is what MaskBench tokenizes: a
-// space behind commas and colons, members in their order.
+// Dumps writes a JSON value as Python's json.dumps(value, ensure_ascii=False) does, which is what MaskBench tokenizes:
+// a space behind commas and colons, members in their order.
 func Dumps(data []byte) (string, error) {
 	var p fastjson.Parser
 	v, err := p.ParseBytes(data)
@@ -289,7 +290,8 @@ func spread(ds []time.Duration) Spread {
 	}
 	us := func(d time.Duration) float64 { return float64(d.Nanoseconds()/10) / 100 }
 	at := func(q float64) float64 { return us(ds[min(int(q*float64(len(ds))), len(ds)-1)]) }
-	return Spread{Avg: us(sum / time.Duration(len(ds))), P50: at(0.5), P99: at(0.99), P999: at(0.999), Max: us(ds[len(ds)-1])}
+	return Spread{Avg: us(sum / time.Duration(len(ds))), P50: at(0.5), P99: at(0.99), P999: at(0.999),
+		Max: us(ds[len(ds)-1])}
 }
 
 // Reason is the short form of a refusal, for counting: the keyword, and what is wrong with it.

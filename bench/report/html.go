@@ -9,13 +9,15 @@ import (
 )
 
 var page = template.Must(template.New("page").Parse(`<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>uma-bench: {{.Title}}</title>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>uma-bench: {{.Title}}</title>
 <style>
 :root{color-scheme:light}
 body{font:15px/1.55 system-ui,"Segoe UI",Roboto,"Helvetica Neue",sans-serif;margin:0;color:#1b1f24;background:#f6f7f9}
 main{max-width:1240px;margin:0 auto;padding:1.5rem 1.25rem 3rem}
 h1{font-size:1.55rem;margin:.2rem 0 .1rem}h2{font-size:1.1rem;margin:2rem 0 .6rem}
-.badge{display:inline-block;padding:.15rem .65rem;border-radius:1rem;font-weight:600;font-size:.8rem;letter-spacing:.05em}
+.badge{display:inline-block;padding:.15rem .65rem;border-radius:1rem;font-weight:600;
+font-size:.8rem;letter-spacing:.05em}
 .measured{background:#d7f2df;color:#0b5a2a}.synthetic{background:#ffe3b8;color:#7a4500}
 body.s{background:repeating-linear-gradient(135deg,#f6f7f9 0 28px,#fbf3e6 28px 56px)}
 table.wide{font-size:.84rem}.wide th,.wide td{padding:.3rem .4rem}
@@ -30,33 +32,54 @@ th small,td small{display:block;color:#6e7781;font-size:.76rem;font-weight:400}
 .under{background:#eef5ff}
 .WIN,.win{color:#0a7a2f}.LOSS,.loss{color:#b3261e}.WIN,.LOSS{font-weight:600}.FLAT,.na{color:#6e7781}
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,540px),1fr));gap:1rem}
-figure{margin:0}figure h3{margin:0 0 .4rem;font-size:.98rem}figure svg{width:100%;height:auto}figcaption{color:#57606a;font-size:.85rem}
-dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1.2rem;margin:0}dt{color:#57606a}dd{margin:0;overflow-wrap:anywhere}
+figure{margin:0}figure h3{margin:0 0 .4rem;font-size:.98rem}figure svg{width:100%;height:auto}
+figcaption{color:#57606a;font-size:.85rem}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1.2rem;margin:0}dt{color:#57606a}
+dd{margin:0;overflow-wrap:anywhere}
 .ran{margin-bottom:.8rem}details{margin-bottom:.8rem}summary{cursor:pointer;font-weight:600;padding:.25rem 0}
 code{font:.86em ui-monospace,SFMono-Regular,Menlo,monospace}
 </style></head><body{{if .Synthetic}} class="s"{{end}}><main>
-<span class="badge {{if .Synthetic}}synthetic{{else}}measured{{end}}">{{if .Synthetic}}SYNTHETIC{{else}}MEASURED{{end}}</span>
+<span class="badge {{if .Synthetic}}synthetic{{else}}measured{{end}}">
+{{if .Synthetic}}SYNTHETIC{{else}}MEASURED{{end}}</span>
 <h1>{{.Title}}</h1>
-<p class="note">{{if .Synthetic}}Computed in virtual time by the replay mode: real scheduling and phase routing over a decoder that only takes time. No server and no model ran; do not put these numbers beside measured ones.{{else}}Seen by a client process over real sockets; times are the client's.{{end}}</p>
+<p class="note">{{if .Synthetic}}Computed in virtual time by the replay mode: real scheduling and phase routing over
+a decoder that only takes time. No server and no model ran; do not put these numbers beside measured
+ones.{{else}}Seen by a client process over real sockets; times are the client's.{{end}}</p>
 <p class="note">{{.Line}}</p>
 {{range .Notes}}<p class="said">{{.}}</p>
 {{end}}<h2>Numbers</h2>
-<div class="card"><table{{if .Wide}} class="wide"{{end}}><thead><tr><th>metric</th>{{range .Heads}}<th{{if .Under}} class="under"{{end}}>{{.Name}}{{if .Under}}<small>under test</small>{{end}}</th>{{end}}</tr></thead><tbody>
-{{range .Rows}}<tr><td>{{.Title}}</td>{{range .Cells}}<td{{if .Under}} class="under"{{end}}>{{.Text}}{{if .CI}}<small>{{.CI}}</small>{{end}}</td>{{end}}</tr>
+<div class="card"><table{{if .Wide}} class="wide"{{end}}><thead><tr><th>metric</th>{{range .Heads}}
+<th{{if .Under}} class="under"{{end}}>{{.Name}}{{if .Under}}<small>under test</small>{{end}}</th>{{end}}</tr></thead>
+<tbody>
+{{range .Rows}}<tr><td>{{.Title}}</td>{{range .Cells}}<td{{if .Under}} class="under"{{end}}>{{.Text}}{{if .CI}}<small>
+{{.CI}}</small>{{end}}</td>{{end}}</tr>
 {{end}}</tbody></table></div>
-<p class="note">Small: 95 % intervals over the repeats (Student's). TTFT: sent to first token. TTOT: last token of thought to first visible text. ITL: between two tokens of an answer. Percentiles are over all requests of all repeats.</p>
+<p class="note">Small: 95 % intervals over the repeats (Student's). TTFT: sent to first token. TTOT: last token of
+thought to first visible text. ITL: between two tokens of an answer. Percentiles are over all requests of all
+repeats.</p>
 {{if .Baselines}}<h2>{{.Under}} against the others</h2>
-<div class="card"><table{{if .Wide}} class="wide"{{end}}><thead><tr><th>difference in %</th>{{range .Baselines}}<th>to {{.}}</th>{{end}}</tr></thead><tbody>
-{{range .Rows}}{{if .Verdicts}}<tr><td>{{.Title}}</td>{{range .Verdicts}}<td class="{{.Class}}">{{.Text}}{{if .CI}}<small>{{.CI}}</small>{{end}}</td>{{end}}</tr>
+<div class="card"><table{{if .Wide}} class="wide"{{end}}><thead><tr><th>difference in %</th>{{range .Baselines}}
+<th>to {{.}}</th>{{end}}</tr></thead><tbody>
+{{range .Rows}}{{if .Verdicts}}<tr><td>{{.Title}}</td>{{range .Verdicts}}<td class="{{.Class}}">{{.Text}}{{if .CI}}
+<small>{{.CI}}</small>{{end}}</td>{{end}}</tr>
 {{end}}{{end}}</tbody></table></div>
-<p class="note">WIN and LOSS from 5 %, FLAT below 1 %. Small: Welch's 95 % interval over the repeats; noise: the interval contains 0.</p>{{end}}
-{{if .Storm}}<h2>Chats in a storm of prompts</h2><div class="card"><table><thead><tr>{{range .StormHead}}<th>{{.}}</th>{{end}}</tr></thead><tbody>
+<p class="note">WIN and LOSS from 5 %, FLAT below 1 %. Small: Welch's 95 % interval over the repeats; noise: the
+interval contains 0.</p>{{end}}
+{{if .Storm}}<h2>Chats in a storm of prompts</h2><div class="card"><table><thead><tr>{{range .StormHead}}<th>{{.}}
+</th>{{end}}</tr></thead><tbody>
 {{range .Storm}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>{{end}}</tbody></table></div>
-<p class="note">Times between two tokens of the chats, before the long prompts come and since. Prompt tokens by the server's count; "of the first" relates them to the first row. 5th token: how long a client with a short question waits for it (medians).</p>{{end}}
-{{if .Figures}}<h2>Plots</h2><div class="plots">{{range .Figures}}<figure class="card"><h3>{{.Title}}</h3>{{.SVG}}<figcaption>{{.Caption}}</figcaption></figure>{{end}}</div>{{end}}
-{{if .Groups}}<h2>Requests by group</h2>{{end}}{{$open := .Open}}{{range .Groups}}<details{{if $open}} open{{end}}><summary>{{.Name}}</summary><div class="card"><table><thead><tr><th>group</th><th>answered</th><th>errors</th><th>TTFT p50 ms</th><th>TTFT p95 ms</th><th>ITL p50 ms</th><th>ITL p95 ms</th><th>answered after, p50 ms</th><th>prompt tokens/s</th>{{if .Graded}}<th>accuracy %</th>{{end}}</tr></thead><tbody>
+<p class="note">Times between two tokens of the chats, before the long prompts come and since. Prompt tokens by the
+server's count; "of the first" relates them to the first row. 5th token: how long a client with a short question
+waits for it (medians).</p>{{end}}
+{{if .Figures}}<h2>Plots</h2><div class="plots">{{range .Figures}}<figure class="card"><h3>{{.Title}}</h3>{{.SVG}}
+<figcaption>{{.Caption}}</figcaption></figure>{{end}}</div>{{end}}
+{{if .Groups}}<h2>Requests by group</h2>{{end}}{{$open := .Open}}{{range .Groups}}<details{{if $open}} open{{end}}>
+<summary>{{.Name}}</summary><div class="card"><table><thead><tr><th>group</th><th>answered</th><th>errors</th>
+<th>TTFT p50 ms</th><th>TTFT p95 ms</th><th>ITL p50 ms</th><th>ITL p95 ms</th><th>answered after, p50 ms</th>
+<th>prompt tokens/s</th>{{if .Graded}}<th>accuracy %</th>{{end}}</tr></thead><tbody>
 {{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>{{end}}</tbody></table></div></details>{{end}}
-<h2>What ran</h2>{{range .Ran}}<div class="card ran"><dl>{{range .}}<dt>{{.K}}</dt><dd>{{.V}}</dd>{{end}}</dl></div>{{end}}
+<h2>What ran</h2>{{range .Ran}}<div class="card ran"><dl>{{range .}}<dt>{{.K}}</dt><dd>{{.V}}</dd>{{end}}</dl></div>
+{{end}}
 </main></body></html>
 `))
 

@@ -178,7 +178,8 @@ func TestStorm(t *testing.T) {
 	got := d.StormTable()
 	for _, want := range []string{"| stock | – | 100.0 / 100.0 / 100.0 | 5100.0 / 5100.0 / 5100.0 / 5100.0 | 200 | " +
 		"1.00 | 200 → 4000 (20.00×) |\n",
-		"| meridian | 50 | 100.0 / 100.0 / 100.0 | 500.0 / 500.0 / 500.0 / 500.0 | 100 | 0.500 | 200 → 250 (1.25×) |\n"} {
+		"| meridian | 50 | 100.0 / 100.0 / 100.0 | 500.0 / 500.0 / 500.0 / 500.0 | 100 | 0.500 | 200 → 250 (1.25×) " +
+			"|\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("want %s in\n%s", want, got)
 		}
@@ -364,8 +365,11 @@ func FuzzRead(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(b)
-	f.Add([]byte(`{"schema":"uma-bench/report/1","provenance":"measured","mode":"real","config_name":"x","ttft_p95_ms":1e308,"itl_over_time":[{"x":1,"p50":1e308},{"x":1,"p50":-1e308},{"x":1}]}`))
-	f.Add([]byte(`{"schema":"uma-bench/report/1","provenance":"measured","mode":"real","config_name":"x","itl_over_time":[{"x":1,"p50":1,"low":1,"high":1e308},{"x":2,"p50":1,"low":1,"high":1},{"x":3,"p50":1,"low":1,"high":1e9}]}`))
+	f.Add([]byte(`{"schema":"uma-bench/report/1","provenance":"measured","mode":"real","config_name":"x",` +
+		`"ttft_p95_ms":1e308,"itl_over_time":[{"x":1,"p50":1e308},{"x":1,"p50":-1e308},{"x":1}]}`))
+	f.Add([]byte(`{"schema":"uma-bench/report/1","provenance":"measured","mode":"real","config_name":"x",` +
+		`"itl_over_time":[{"x":1,"p50":1,"low":1,"high":1e308},{"x":2,"p50":1,"low":1,"high":1},{"x":3,"p50":1,` +
+		`"low":1,"high":1e9}]}`))
 	f.Add([]byte(`{"schema":"uma-bench/ab-report/1","under_test":"x","reports":{"x":null}}`))
 	path := filepath.Join(f.TempDir(), "r.json")
 	f.Fuzz(func(t *testing.T, text []byte) {

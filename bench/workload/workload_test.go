@@ -84,10 +84,13 @@ func TestEveryWorkload(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(chats, `[{"id":"a","conversations":[{"from":"gpt","value":"x"},{"from":"human","value":"How are you?"},{"from":"gpt","value":"Fine"}]},
-		{"id":"b","conversations":[{"from":"human","value":"  "}]},{"id":"c","conversations":[{"from":"user","value":"`+strings.Repeat("long ", 200)+`"}]},
+	write(chats, `[{"id":"a","conversations":[{"from":"gpt","value":"x"},
+		{"from":"human","value":"How are you?"},{"from":"gpt","value":"Fine"}]},
+		{"id":"b","conversations":[{"from":"human","value":"  "}]},
+		{"id":"c","conversations":[{"from":"user","value":"`+strings.Repeat("long ", 200)+`"}]},
 		{"id":"d","conversations":[{"from":"human","value":"`+strings.Repeat("x", 4097)+`"}]}]`)
-	write(problems, `{"problem":"What is 1+1?","solution":"\\boxed{2}","answer":"2","subject":"Algebra","level":1,"unique_id":"t/1"}`+"\n"+
+	write(problems, `{"problem":"What is 1+1?","solution":"\\boxed{2}","answer":"2","subject":"Algebra","level":1,`+
+		`"unique_id":"t/1"}`+"\n"+
 		`{"problem":"Half?","solution":"It is $\\boxed{\\frac{1}{2}}$","subject":"Algebra"}`+"\n")
 	for _, n := range Names {
 		t.Run(n.Name, func(t *testing.T) {

@@ -1,6 +1,6 @@
-// Package clienttest is a fake daemon for tests of clients. It speaks real frames over a real socket, and the test decides
-// what it answers. It shows on demand what a real daemon shows rarely: refusals, broken frames, a connection lost in the
-// middle of an answer, an answer that waits until the test has seen the screen.
+// Package clienttest is a fake daemon for tests of clients. It speaks real frames over a real socket, and the test
+// decides what it answers. It shows on demand what a real daemon shows rarely: refusals, broken frames, a connection
+// lost in the middle of an answer, an answer that waits until the test has seen the screen.
 package clienttest
 
 import (
@@ -36,13 +36,20 @@ type Server struct {
 // HealthOK, InfoTiny and MetricsEmpty are reports of a daemon that serves a small model.
 const (
 	HealthOK = `{"status":"ok","load_progress":1,"uptime_ms":61000,"last_step_age_ms":12,"requests":0}`
-	InfoTiny = `{"status":"ok","version":"v0","engine":"fake","go":"go1.26","pid":4242,"socket":"uma.sock","uptime_ms":61000,` +
-		`"model":{"path":"/models/tiny.gguf","name":"tiny","architecture":"llama","description":"llama 1M Q8_0","parameters":1048576,"bytes":1114112,"n_ctx_train":2048,"layers":2,"kv_type_k":"f16","kv_type_v":"f16","kv_bytes_per_token":1024,"n_vocab":512,"chat_template":true,"think_tags":true},` +
-		`"capabilities":{"unified_kv":true,"n_ctx":4096,"max_batch":512,"max_sequences":8,"threads":2,"device":"cpu","device_name":"CPU","engine_build":"fake"},` +
-		`"config":{"policy":"uma","parallel":8,"max_queue":512,"max_sessions":4096,"tick_budget_ms":30,"policy_options":[{"name":"tick-budget-ms","value":30},{"name":"latency-guard-ms","value":100}]},` +
-		`"memory":{"weights_bytes":1114112,"repacked_bytes":524288,"kv_bytes":4194304,"go_heap_bytes":3145728,"rss_bytes":20971520},` +
+	InfoTiny = `{"status":"ok","version":"v0","engine":"fake","go":"go1.26","pid":4242,"socket":"uma.sock",` +
+		`"uptime_ms":61000,` +
+		`"model":{"path":"/models/tiny.gguf","name":"tiny","architecture":"llama","description":"llama 1M ` +
+		`Q8_0","parameters":1048576,"bytes":1114112,"n_ctx_train":2048,"layers":2,"kv_type_k":"f16",` +
+		`"kv_type_v":"f16","kv_bytes_per_token":1024,"n_vocab":512,"chat_template":true,"think_tags":true},` +
+		`"capabilities":{"unified_kv":true,"n_ctx":4096,"max_batch":512,"max_sequences":8,"threads":2,"device":"cpu",` +
+		`"device_name":"CPU","engine_build":"fake"},` +
+		`"config":{"policy":"uma","parallel":8,"max_queue":512,"max_sessions":4096,"tick_budget_ms":30,` +
+		`"policy_options":[{"name":"tick-budget-ms","value":30},{"name":"latency-guard-ms","value":100}]},` +
+		`"memory":{"weights_bytes":1114112,"repacked_bytes":524288,"kv_bytes":4194304,"go_heap_bytes":3145728,` +
+		`"rss_bytes":20971520},` +
 		`"cost_model":{"a":4.25,"b":3.5,"c":6,"d":0.000125,"samples":1200,"error":0.0725},` +
-		`"live":{"sessions":1,"requests":0,"sequences":0,"kv_cells_live":0,"kv_cells_free":4096,"goroutines":9,"file_descriptors":12}}`
+		`"live":{"sessions":1,"requests":0,"sequences":0,"kv_cells_live":0,"kv_cells_free":4096,"goroutines":9,` +
+		`"file_descriptors":12}}`
 	MetricsEmpty = `{}`
 )
 

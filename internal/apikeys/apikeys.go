@@ -1,8 +1,8 @@
 // Package apikeys reads a file of API keys and says which owner a key belongs to.
 //
-// A line is KEY OWNER [COMMENT], separated by blanks; empty lines and lines that begin with # are skipped. A key has 1 to
-// 512 printable ASCII characters, an owner 1 to 64 letters, digits and . _ @ -. Several keys may have the same owner; a
-// key stands in one line only.
+// A line is KEY OWNER [COMMENT], separated by blanks; empty lines and lines that begin with # are skipped. A key has 1
+// to 512 printable ASCII characters, an owner 1 to 64 letters, digits and . _ @ -. Several keys may have the same
+// owner; a key stands in one line only.
 //
 // An owner is a cache namespace and a party of the fair shares, as a user of the machine is. Its number has the highest
 // bit set, which no user id that the daemon serves beside has: see FirstID.
@@ -17,8 +17,8 @@ import (
 	"strings"
 )
 
-// FirstID is the smallest number of an owner. A daemon with keys refuses users whose id is as large, so that an owner and
-// a user never share a namespace.
+// FirstID is the smallest number of an owner. A daemon with keys refuses users whose id is as large, so that an owner
+// and a user never share a namespace.
 const FirstID uint32 = 1 << 31
 
 // Limits of a file.
@@ -74,9 +74,9 @@ func (k *Keys) Find(key string) (owner Owner, ok bool) {
 	return k.entries[found].owner, true
 }
 
-// OwnerID is the number of an owner: the first four bytes of its name's SHA-256, with the highest bit set. It is the same
-// on every machine and after every restart, because cached prefixes on disk are stored under it. 2³²−1 is left out: it
-// is the namespace of shared system prompts.
+// OwnerID is the number of an owner: the first four bytes of its name's SHA-256, with the highest bit set. It is the
+// same on every machine and after every restart, because cached prefixes on disk are stored under it. 2³²−1 is left
+// out: it is the namespace of shared system prompts.
 func OwnerID(name string) uint32 {
 	digest := sha256.Sum256([]byte(name))
 	return min(binary.BigEndian.Uint32(digest[:])|FirstID, 1<<32-2)
@@ -119,7 +119,8 @@ func Parse(b []byte) (*Keys, error) {
 			return nil, fmt.Errorf("lines %d and %d have the same key", first, n)
 		}
 		if other, taken := k.names[e.owner.ID]; taken && other != name {
-			return nil, fmt.Errorf("line %d: the owners %q and %q get the same number by chance; rename one", n, other, name)
+			return nil, fmt.Errorf("line %d: the owners %q and %q get the same number by chance; rename one", n, other,
+				name)
 		}
 		if len(key) < ShortKeyBytes {
 			k.short++

@@ -27,7 +27,8 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s is %+v, %v", key, o, ok)
 		}
 	}
-	for _, key := range []string{"", "alice", "shor", "short ", "Short", "# keys", "#", strings.Repeat("x", MaxKeyBytes+1)} {
+	for _, key := range []string{"", "alice", "shor", "short ", "Short", "# keys", "#",
+		strings.Repeat("x", MaxKeyBytes+1)} {
 		if o, ok := k.Find(key); ok {
 			t.Errorf("%q is %+v", key, o)
 		}
@@ -40,18 +41,19 @@ func TestParse(t *testing.T) {
 func TestParseErrors(t *testing.T) {
 	a, b := collision(t)
 	for file, want := range map[string]string{
-		"secretkey\n":                           "line 1 has a key without an owner; a line is KEY OWNER [COMMENT]",
-		"\n#\nsecretkey a/b\n":                  `line 3: the owner "a/b" holds '/'`,
-		"secretkey \x00\n":                      "line 1: the owner",
-		"secret\x00key a\n":                     "line 1: the key holds a byte",
-		"secretkeyé a\n":                        "line 1: the key holds a byte",
-		"secretkey a\nx b\nsecretkey c":         "lines 1 and 3 have the same key",
-		"secretkey " + strings.Repeat("o", 65):  "line 1: the owner's name has 65 bytes; the maximum is 64",
-		strings.Repeat("k", 513) + " a":         "line 1: the key has 513 bytes; the maximum is 512",
-		strings.Repeat("#", MaxFileBytes+1):     "more than 1048576 bytes",
-		string(manyKeys(MaxKeys + 1)):           "line 10001: there are more than 10000 keys",
-		"secretkey \xff\xfe":                    "line 1: the owner",
-		"secretkey " + a + "\nx2 " + b + "\n\n": fmt.Sprintf("line 2: the owners %q and %q get the same number by chance", a, b),
+		"secretkey\n":                          "line 1 has a key without an owner; a line is KEY OWNER [COMMENT]",
+		"\n#\nsecretkey a/b\n":                 `line 3: the owner "a/b" holds '/'`,
+		"secretkey \x00\n":                     "line 1: the owner",
+		"secret\x00key a\n":                    "line 1: the key holds a byte",
+		"secretkeyé a\n":                       "line 1: the key holds a byte",
+		"secretkey a\nx b\nsecretkey c":        "lines 1 and 3 have the same key",
+		"secretkey " + strings.Repeat("o", 65): "line 1: the owner's name has 65 bytes; the maximum is 64",
+		strings.Repeat("k", 513) + " a":        "line 1: the key has 513 bytes; the maximum is 512",
+		strings.Repeat("#", MaxFileBytes+1):    "more than 1048576 bytes",
+		string(manyKeys(MaxKeys + 1)):          "line 10001: there are more than 10000 keys",
+		"secretkey \xff\xfe":                   "line 1: the owner",
+		"secretkey " + a + "\nx2 " + b + "\n\n": fmt.Sprintf("line 2: the owners %q and %q get the same number by "+
+			"chance", a, b),
 	} {
 		_, err := Parse([]byte(file))
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -193,7 +195,8 @@ func TestOpenErrors(t *testing.T) {
 	path := filepath.Join(dir, "keys")
 	open := func(want string) {
 		t.Helper()
-		if _, err := Open(path, nil); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+		if _, err := Open(path, nil); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
@@ -213,8 +216,8 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// TestStoreRaces: while a writer replaces the file, by rename and in place, every answer is that of a whole file or of the
-// keys before.
+// TestStoreRaces: while a writer replaces the file, by rename and in place, every answer is that of a whole file or of
+// the keys before.
 func TestStoreRaces(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys")
 	put(t, path, "a alice\nb bob\n", 0o600)
@@ -240,7 +243,8 @@ func TestStoreRaces(t *testing.T) {
 		})
 	}
 	for i := range 200 {
-		put(t, path, []string{"a alice\nb bob\n", "a carol\n", "broken\n"}[i%3], []os.FileMode{0o600, 0o600, 0o600, 0o666}[i%4])
+		put(t, path, []string{"a alice\nb bob\n", "a carol\n", "broken\n"}[i%3],
+			[]os.FileMode{0o600, 0o600, 0o600, 0o666}[i%4])
 	}
 	close(stop)
 	wg.Wait()

@@ -42,7 +42,8 @@ func Open(path string, report func(keys *Keys, err error)) (*Store, error) {
 	s.seen = seen
 	s.keys.Store(keys)
 	if keys.Len() == 0 {
-		return nil, fmt.Errorf("%s holds no key; a line is KEY OWNER [COMMENT], and \"openssl rand -hex 32\" makes a key", path)
+		return nil, fmt.Errorf("%s holds no key; a line is KEY OWNER [COMMENT], and \"openssl rand -hex 32\" makes a "+
+			"key", path)
 	}
 	return s, nil
 }
@@ -101,8 +102,8 @@ func equal(a, b *Keys) bool {
 	return true
 }
 
-// load reads the file. The checks are of the open file, which no rename can replace between them and the reading. info is
-// nil when the file cannot be opened.
+// load reads the file. The checks are of the open file, which no rename can replace between them and the reading. info
+// is nil when the file cannot be opened.
 func load(path string) (keys *Keys, info fs.FileInfo, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0) // a pipe would be waited for
 	switch {
@@ -121,10 +122,12 @@ func load(path string) (keys *Keys, info fs.FileInfo, err error) {
 		return nil, info, fmt.Errorf("%s is not a file", path)
 	}
 	if perm := info.Mode().Perm(); perm&0o077 != 0 {
-		return nil, info, fmt.Errorf("%s has mode %04o, so that other users can read the keys; chmod 600 %s", path, perm, path)
+		return nil, info, fmt.Errorf("%s has mode %04o, so that other users can read the keys; chmod 600 %s", path,
+			perm, path)
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() && st.Uid != 0 {
-		return nil, info, fmt.Errorf("%s belongs to user %d; it must belong to root or to the daemon's user %d", path, st.Uid, os.Geteuid())
+		return nil, info, fmt.Errorf("%s belongs to user %d; it must belong to root or to the daemon's user %d", path,
+			st.Uid, os.Geteuid())
 	}
 	b, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
 	if err != nil {

@@ -229,7 +229,8 @@ func (c *Chat) cmdHelp(string) error {
 		t.Row(strings.TrimSpace(cmd.name+" "+cmd.args), "%s", cmd.help)
 	}
 	t.Gap()
-	t.Row(`"""`, `begins and ends a message of several lines; Alt-Enter inserts a line break; pasted lines are one message`)
+	t.Row(`"""`, `begins and ends a message of several lines; Alt-Enter inserts a line break; pasted lines are one `+
+		`message`)
 	t.Row("Ctrl-C", "cancels the running answer")
 	t.Row(`Ctrl-\`, "ends the thinking, so that the answer begins")
 	t.Row("Ctrl-Z", "suspends the chat; fg resumes it")

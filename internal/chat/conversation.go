@@ -157,7 +157,8 @@ func parseConversation(data []byte) (string, []wire.Message, error) {
 		if strings.ContainsRune(m.Content, 0) || strings.ContainsRune(m.ReasoningContent, 0) {
 			return "", nil, fmt.Errorf("messages[%d]: holds a NUL byte", i)
 		}
-		messages = append(messages, wire.Message{Role: m.Role, Content: m.Content, ReasoningContent: m.ReasoningContent})
+		messages = append(messages,
+			wire.Message{Role: m.Role, Content: m.Content, ReasoningContent: m.ReasoningContent})
 	}
 	return file.System, messages, nil
 }

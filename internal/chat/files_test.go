@@ -106,7 +106,8 @@ func TestLoadHostile(t *testing.T) {
 
 // FuzzParseConversation: whatever a file holds, it is refused or it round-trips.
 func FuzzParseConversation(f *testing.F) {
-	f.Add([]byte(`{"format":"uma-serve conversation 1","system":"s","messages":[{"role":"user","content":"x","reasoning_content":"y"}]}`))
+	f.Add([]byte(`{"format":"uma-serve conversation 1","system":"s","messages":[{"role":"user","content":"x",` +
+		`"reasoning_content":"y"}]}`))
 	f.Add([]byte(`{"format":"uma-serve conversation 1"}`))
 	f.Add([]byte("{"))
 	f.Fuzz(func(t *testing.T, data []byte) {

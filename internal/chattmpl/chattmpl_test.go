@@ -25,8 +25,9 @@ type conversation struct {
 }
 
 func (c conversation) input() Input {
-	in := Input{native: true, AddGenerationPrompt: c.AddGenerationPrompt, BOS: "<s>", EOS: "</s>", Extra: map[string]any{},
-		Now: time.Date(2026, 3, 7, 9, 5, 2, 0, time.UTC)}
+	in := Input{native: true, AddGenerationPrompt: c.AddGenerationPrompt, BOS: "<s>", EOS: "</s>",
+		Extra: map[string]any{},
+		Now:   time.Date(2026, 3, 7, 9, 5, 2, 0, time.UTC)}
 	for _, m := range c.Messages {
 		msg := Message{Role: m["role"].(string), Content: m["content"].(string), Extra: m}
 		msg.ReasoningContent, _ = m["reasoning_content"].(string)

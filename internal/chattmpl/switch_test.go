@@ -17,7 +17,8 @@ import (
 
 // turn is a template of one format with a generation prompt.
 func turn(generation string) string {
-	return `{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}{% if add_generation_prompt %}assistant: ` + generation + `{% endif %}`
+	return `{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}{% if add_generation_prompt ` +
+		`%}assistant: ` + generation + `{% endif %}`
 }
 
 // TestSwitch: the switch of a template is found, and settings are translated to its words.
@@ -33,7 +34,8 @@ func TestSwitch(t *testing.T) {
 			"enable_thinking",
 			map[string]string{"off": "map[enable_thinking:false]", "on": "map[enable_thinking:true]",
 				"minimal": "map[]", "low": "map[enable_thinking:true]"}},
-		{"two names for it", turn(`{% if not thinking is defined %}{% set thinking = enable_thinking|default(false) %}{% endif %}{{ '<think>' if thinking else '</think>' }}`), "enable_thinking thinking",
+		{"two names for it", turn(`{% if not thinking is defined %}{% set thinking = enable_thinking|default(false) ` +
+			`%}{% endif %}{{ '<think>' if thinking else '</think>' }}`), "enable_thinking thinking",
 			map[string]string{"off": "map[enable_thinking:false thinking:false]"}},
 		{"a message's field is no variable", turn(`{{ messages[0].thinking }}{{ messages[0]['reasoning'] }}`), "",
 			map[string]string{"off": "map[]"}},
@@ -46,24 +48,31 @@ func TestSwitch(t *testing.T) {
 			map[string]string{"off": "map[reasoning_effort:low]", "on": "map[]",
 				"medium": "map[reasoning_effort:medium]", "max": "map[reasoning_effort:high]"}},
 		{"effort with a word for none",
-			turn(`{% if reasoning_effort|default('none') == 'none' %}a{% elif reasoning_effort == 'low' %}b{% else %}c{% endif %}`), "reasoning_effort",
+			turn(`{% if reasoning_effort|default('none') == 'none' %}a{% elif reasoning_effort == 'low' %}b{% else ` +
+				`%}c{% endif %}`), "reasoning_effort",
 			map[string]string{"off": "map[reasoning_effort:none]", "on": "map[reasoning_effort:high]",
 				"low": "map[reasoning_effort:low]"}},
 		{"effort only as a word for none",
-			turn(`{% set on = not (reasoning_effort is defined and reasoning_effort|lower == 'none') %}{{ '<t>' if on else '' }}`), "", nil},
-		{"a mode", turn(`{% if thinking_mode|default('adaptive') == 'enabled' %}e{% elif thinking_mode == 'disabled' %}d{% elif thinking_mode == 'adaptive' %}a{% endif %}`), "thinking_mode",
+			turn(`{% set on = not (reasoning_effort is defined and reasoning_effort|lower == 'none') %}{{ '<t>' if ` +
+				`on else '' }}`), "", nil},
+		{"a mode", turn(`{% if thinking_mode|default('adaptive') == 'enabled' %}e{% elif thinking_mode == 'disabled' ` +
+			`%}d{% elif thinking_mode == 'adaptive' %}a{% endif %}`), "thinking_mode",
 			map[string]string{"off": "map[thinking_mode:disabled]", "on": "map[thinking_mode:enabled]",
 				"auto": "map[thinking_mode:adaptive]", "high": "map[thinking_mode:enabled]"}},
 		{"a truth value and an effort",
-			turn(`{% if thinking|default(true) %}{{ '<' ~ thinking_effort|default('max') ~ '>' }}{% if thinking_effort is defined and thinking_effort not in ['low', 'high', 'max'] %}{{ raise_exception('no') }}{% endif %}{% endif %}`),
+			turn(`{% if thinking|default(true) %}{{ '<' ~ thinking_effort|default('max') ~ '>' }}{% if ` +
+				`thinking_effort is defined and thinking_effort not in ['low', 'high', 'max'] %}{{ ` +
+				`raise_exception('no') }}{% endif %}{% endif %}`),
 			"thinking thinking_effort", map[string]string{"off": "map[thinking:false]", "on": "map[thinking:true]",
 				"low": "map[thinking:true thinking_effort:low]", "xhigh": "map[thinking:true thinking_effort:max]"}},
 		{"an effort behind other names",
-			turn(`{% set ns = namespace(e=reasoning_effort|default('high')) %}{% if ns.e not in ['high', 'low'] %}{{ raise_exception('no') }}{% endif %}{{ ns.e }}`), "reasoning_effort",
+			turn(`{% set ns = namespace(e=reasoning_effort|default('high')) %}{% if ns.e not in ['high', 'low'] %}{{ ` +
+				`raise_exception('no') }}{% endif %}{{ ns.e }}`), "reasoning_effort",
 			map[string]string{"medium": "map[reasoning_effort:high]", "minimal": "map[reasoning_effort:low]",
 				"off": "map[reasoning_effort:low]"}},
 		{"a mode behind another name", turn(
-			`{% set mode = thinking_mode|default('auto') %}{{ {'disabled': 'd', 'auto': 'a'}[mode] if mode in ['disabled', 'auto'] else 'e' }}{% if mode == 'enabled' %}{% endif %}`), "thinking_mode",
+			`{% set mode = thinking_mode|default('auto') %}{{ {'disabled': 'd', 'auto': 'a'}[mode] if mode in ` +
+				`['disabled', 'auto'] else 'e' }}{% if mode == 'enabled' %}{% endif %}`), "thinking_mode",
 			map[string]string{"off": "map[thinking_mode:disabled]", "auto": "map[thinking_mode:auto]",
 				"on": "map[thinking_mode:enabled]"}},
 		{"a budget", turn(`{% if thinking_budget is defined %}{{ thinking_budget * 2 }}{% endif %}`), "thinking_budget",
@@ -107,8 +116,10 @@ func TestSwitch(t *testing.T) {
 // TestSwitchSuffix: a template that reads a word in the user's text is switched with that word, if it removes the word.
 func TestSwitchSuffix(t *testing.T) {
 	for source, want := range map[string]string{
-		`{% for m in messages %}{{ m.content|replace('/no_think', '') }}{% if '/no_think' in m.content %}<think></think>{% endif %}{% endfor %}`: " /no_think",
-		`{% for m in messages %}{{ m.content }}{% if '/no_think' in m.content %}<think></think>{% endif %}{% endfor %}`:                          "",
+		`{% for m in messages %}{{ m.content|replace('/no_think', '') }}{% if '/no_think' in m.content ` +
+			`%}<think></think>{% endif %}{% endfor %}`: " /no_think",
+		`{% for m in messages %}{{ m.content }}{% if '/no_think' in m.content %}<think></think>{% endif %}{% endfor ` +
+			`%}`: "",
 	} {
 		tmpl, err := Compile(source)
 		if err != nil {
@@ -127,21 +138,32 @@ func TestBuiltin(t *testing.T) {
 		AddGenerationPrompt: true, BOS: "<s>", EOS: "</s>"}
 	want := map[string]string{
 		"chatml": "<|im_start|>system\nBe " +
-			"brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n",
+			"brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n" +
+			"<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n",
 		"llama3": "<s><|start_header_id|>system<|end_header_id|>\n\nBe " +
-			"brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nHello<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nBye<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+			"brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n" +
+			"Hi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n" +
+			"Hello<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n" +
+			"Bye<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
 		"llama2":  "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi [/INST] Hello </s><s>[INST] Bye [/INST]",
 		"mistral": "<s>[INST] Be brief.\n\nHi[/INST] Hello</s>[INST] Bye[/INST]",
 		"gemma": "<s><start_of_turn>user\nBe " +
-			"brief.\n\nHi<end_of_turn>\n<start_of_turn>model\nHello<end_of_turn>\n<start_of_turn>user\nBye<end_of_turn>\n<start_of_turn>model\n",
-		"phi3":     "<|system|>\nBe brief.<|end|>\n<|user|>\nHi<|end|>\n<|assistant|>\nHello<|end|>\n<|user|>\nBye<|end|>\n<|assistant|>\n",
-		"zephyr":   "<|system|>\nBe brief.</s>\n<|user|>\nHi</s>\n<|assistant|>\nHello</s>\n<|user|>\nBye</s>\n<|assistant|>\n",
+			"brief.\n\nHi<end_of_turn>\n<start_of_turn>model\nHello<end_of_turn>\n<start_of_turn>user\n" +
+			"Bye<end_of_turn>\n<start_of_turn>model\n",
+		"phi3": "<|system|>\nBe brief.<|end|>\n<|user|>\nHi<|end|>\n<|assistant|>\nHello<|end|>\n<|user|>\n" +
+			"Bye<|end|>\n<|assistant|>\n",
+		"zephyr": "<|system|>\nBe brief.</s>\n<|user|>\nHi</s>\n<|assistant|>\nHello</s>\n<|user|>\nBye</s>\n" +
+			"<|assistant|>\n",
 		"vicuna":   "<s>Be brief.\n\nUSER: Hi\nASSISTANT: Hello</s>\nUSER: Bye\nASSISTANT:",
 		"deepseek": "<s>Be brief.<｜User｜>Hi<｜Assistant｜>Hello<｜end▁of▁sentence｜><｜User｜>Bye<｜Assistant｜>",
 		"command-r": "<s><|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>Be " +
-			"brief.<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|USER_TOKEN|>Hi<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>Hello<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|USER_TOKEN|>Bye<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
+			"brief.<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|USER_TOKEN|>Hi<|END_OF_TURN_TOKEN|><|START_OF_TURN_T" +
+			"OKEN|><|CHATBOT_TOKEN|>Hello<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|USER_TOKEN|>Bye<|END_OF_TURN_T" +
+			"OKEN|><|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
 		"granite": "<|start_of_role|>system<|end_of_role|>Be " +
-			"brief.<|end_of_text|>\n<|start_of_role|>user<|end_of_role|>Hi<|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|>Hello<|end_of_text|>\n<|start_of_role|>user<|end_of_role|>Bye<|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|>",
+			"brief.<|end_of_text|>\n<|start_of_role|>user<|end_of_role|>Hi<|end_of_text|>\n" +
+			"<|start_of_role|>assistant<|end_of_role|>Hello<|end_of_text|>\n" +
+			"<|start_of_role|>user<|end_of_role|>Bye<|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|>",
 	}
 	doc, err := os.ReadFile("../../docs/templates.md")
 	if err != nil {

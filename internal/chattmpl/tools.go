@@ -12,8 +12,8 @@ import (
 	"github.com/uma-serve/uma-serve/internal/toolcall"
 )
 
-// Tools is what a template does with tools, found by rendering a small conversation with a call and reading the call back
-// (toolcall.Form). The zero value is a template that knows nothing of tools.
+// Tools is what a template does with tools, found by rendering a small conversation with a call and reading the call
+// back (toolcall.Form). The zero value is a template that knows nothing of tools.
 type Tools struct {
 	Form *toolcall.Form // how the model writes calls; not nil
 	// Found is how Form was found: "rendered", "derived" from an unknown rendering, "signs" in the template's text, or
@@ -45,7 +45,8 @@ const (
 // The call of the probe. Its texts occur in no template.
 var (
 	probeTool = toolcall.Tool{Name: "uma_probe_tool", Description: "uma-probe-description",
-		Parameters: []byte(`{"type":"object","properties":{"uma_word":{"type":"string","description":"a"},"uma_count":{"type":"integer","description":"b"}},"required":["uma_word"]}`)}
+		Parameters: []byte(`{"type":"object","properties":{"uma_word":{"type":"string","description":"a"},` +
+			`"uma_count":{"type":"integer","description":"b"}},"required":["uma_word"]}`)}
 	probeCalls = []toolcall.Call{
 		{ID: "umacall01", Name: probeTool.Name, Arguments: `{"uma_word":  "uma value", "uma_count": 731}`},
 		{ID: "umacall02", Name: probeTool.Name, Arguments: `{"uma_word":  "uma other", "uma_count": 732}`},
@@ -62,7 +63,8 @@ func (t *Template) findTools() {
 	t.tools = Tools{Form: &toolcall.JSON, Found: "none", variable: "tools"}
 	r := &t.tools
 	render := func(tools []toolcall.Tool, opening bool, msgs ...Message) (string, error) {
-		return t.Render(Input{Messages: msgs, Tools: tools, AddGenerationPrompt: opening, Now: time.Unix(0, 0), native: true})
+		return t.Render(Input{Messages: msgs, Tools: tools, AddGenerationPrompt: opening, Now: time.Unix(0, 0),
+			native: true})
 	}
 	ask := Message{Role: "user", Content: probeQuestion}
 	offer := []toolcall.Tool{probeTool}
@@ -120,7 +122,9 @@ func (t *Template) findTools() {
 }
 
 // probeResults finds what the template makes of a tool's result and of the ids of other servers.
-func (t *Template) probeResults(render func([]toolcall.Tool, bool, ...Message) (string, error), offer []toolcall.Tool, ask Message) {
+func (t *Template) probeResults(
+	render func([]toolcall.Tool, bool, ...Message) (string, error), offer []toolcall.Tool, ask Message,
+) {
 	r := &t.tools
 	conversation := func(id string) []Message {
 		call := probeCalls[0]
@@ -213,10 +217,11 @@ func (t *Template) toolVars(tools []toolcall.Tool) (map[string]any, error) {
 	return vars, nil
 }
 
-// prepared is the conversation as the template takes it: calls and results that it does not render are text, and messages
-// whose calls it renders one by one are several.
+// prepared is the conversation as the template takes it: calls and results that it does not render are text, and
+// messages whose calls it renders one by one are several.
 func (t *Template) prepared(in *Input) []Message {
-	if in.native || !slices.ContainsFunc(in.Messages, func(m Message) bool { return len(m.Calls) > 0 || m.Role == "tool" }) &&
+	if in.native || !slices.ContainsFunc(in.Messages,
+		func(m Message) bool { return len(m.Calls) > 0 || m.Role == "tool" }) &&
 		(len(in.Tools) == 0 || t.tools.Offered) {
 		return in.Messages
 	}

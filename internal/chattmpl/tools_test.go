@@ -20,7 +20,8 @@ func documented(t *testing.T) map[string][2]string {
 	}
 	_, section, _ := strings.Cut(string(doc), "## Published templates")
 	out := map[string][2]string{}
-	for _, m := range regexp.MustCompile(`(?m)^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$`).FindAllStringSubmatch(section, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$`).FindAllStringSubmatch(section,
+		-1) {
 		if m[2] != "form" && !strings.HasPrefix(m[1], "---") {
 			out[m[1]] = [2]string{m[2], m[3]}
 		}
@@ -50,8 +51,11 @@ func TestPublishedForms(t *testing.T) {
 }
 
 var offered = []toolcall.Tool{
-	{Name: "get_weather", Description: "The weather of <a> city & \"more\"", Parameters: []byte(`{"type":"object","properties":{"location":{"type":"string","description":"where"},"days":{"type":"integer","description":"how many"}},"required":["location"]}`)},
-	{Name: "lookup", Description: "Looks up", Parameters: []byte(`{"type":"object","properties":{"word":{"type":"string","description":"é"}}}`)},
+	{Name: "get_weather", Description: "The weather of <a> city & \"more\"",
+		Parameters: []byte(`{"type":"object","properties":{"location":{"type":"string","description":"where"},` +
+			`"days":{"type":"integer","description":"how many"}},"required":["location"]}`)},
+	{Name: "lookup", Description: "Looks up",
+		Parameters: []byte(`{"type":"object","properties":{"word":{"type":"string","description":"é"}}}`)},
 }
 
 func conversationWithCalls() []Message {
@@ -66,13 +70,14 @@ func conversationWithCalls() []Message {
 		{Role: "tool", CallID: "call_bbbbbbbbbb", Content: "found-4"},
 		{Role: "assistant", Content: "answer-5"},
 		{Role: "user", Content: "question-six"},
-		{Role: "assistant", Content: "let me-7", Calls: []toolcall.Call{{ID: "123456789", Name: "lookup", Arguments: `{}`}}},
+		{Role: "assistant", Content: "let me-7",
+			Calls: []toolcall.Call{{ID: "123456789", Name: "lookup", Arguments: `{}`}}},
 		{Role: "tool", CallID: "123456789", Name: "lookup", Content: "none-8"},
 	}
 }
 
-// Every published template renders a conversation with tools, parallel calls and their results: nothing of it is lost, in
-// whatever way the template takes it, and the calls read back in the model's form.
+// Every published template renders a conversation with tools, parallel calls and their results: nothing of it is lost,
+// in whatever way the template takes it, and the calls read back in the model's form.
 func TestPublishedConversations(t *testing.T) {
 	for name, src := range published(t) {
 		t.Run(strings.TrimSuffix(name, ".jinja"), func(t *testing.T) {
@@ -80,12 +85,15 @@ func TestPublishedConversations(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			out, err := tmpl.Render(Input{Messages: conversationWithCalls(), Tools: offered, AddGenerationPrompt: true, BOS: "<s>", EOS: "</s>", Now: time.Unix(0, 0)})
+			out, err := tmpl.Render(Input{Messages: conversationWithCalls(), Tools: offered, AddGenerationPrompt: true,
+				BOS: "<s>", EOS: "</s>", Now: time.Unix(0, 0)})
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, want := range []string{"get_weather", "lookup", "Be brief.", "question-one", "Paris-1", "two words-2", "sunny-3", "found-4", "answer-5", "question-six", "none-8"} {
-				if !strings.Contains(out, want) && !(want == "Be brief." && strings.Contains(name, "Nemo")) { // which shows it beside the last question only
+			for _, want := range []string{"get_weather", "lookup", "Be brief.", "question-one", "Paris-1",
+				"two words-2", "sunny-3", "found-4", "answer-5", "question-six", "none-8"} {
+				// which shows it beside the last question only
+				if !strings.Contains(out, want) && !(want == "Be brief." && strings.Contains(name, "Nemo")) {
 					t.Errorf("%q is lost in\n%s", want, out)
 				}
 			}
@@ -96,7 +104,8 @@ func TestPublishedConversations(t *testing.T) {
 			var c toolcall.Collect
 			p := toolcall.NewParser(tmpl.Tools().Form.Resolve(nil), toolcall.NewTools(offered), toolcall.Options{})
 			turn := out[at+len("question-one"):]
-			if tmpl.Tools().Form.Bare && !strings.Contains(turn, "<tool_call>") { // it is found at the answer's beginning only
+			// it is found at the answer's beginning only
+			if tmpl.Tools().Form.Bare && !strings.Contains(turn, "<tool_call>") {
 				turn = turn[max(0, strings.Index(turn, `{"name"`)):]
 			}
 			c.Add(p.Push([]byte(turn)))
@@ -126,13 +135,16 @@ func TestDerivedForms(t *testing.T) {
 		{"Qwen-Qwen2.5-7B-Instruct", rename("<tool_call>", "[FN]", "</tool_call>", "[/FN]")},
 		{"NVIDIA-Nemotron-Nano-v2", rename("TOOLCALL>", "USE>")},
 		{"CohereForAI-c4ai-command-r7b-12-2024-tool_use", rename("_ACTION|>", "_DEED|>")},
-		{"MiniMax-M2", rename("minimax:tool_call", "acme:calls", "<invoke", "<do", "</invoke", "</do", "<parameter", "<arg", "</parameter", "</arg")},
-		{"Qwen3-Coder", rename("tool_call>", "use>", "<function=", "<fn=", "</function>", "</fn>", "<parameter=", "<p=", "</parameter>", "</p>")},
+		{"MiniMax-M2", rename("minimax:tool_call", "acme:calls", "<invoke", "<do", "</invoke", "</do", "<parameter",
+			"<arg", "</parameter", "</arg")},
+		{"Qwen3-Coder", rename("tool_call>", "use>", "<function=", "<fn=", "</function>", "</fn>", "<parameter=", "<p=",
+			"</parameter>", "</p>")},
 		{"deepseek-ai-DeepSeek-V3.2", rename("｜DSML｜", "｜ACME｜")},
 		{"GLM-4.7-Flash", rename("tool_call>", "use>", "arg_key>", "k>", "arg_value>", "v>")},
 		{"tencent-Hy3", rename(":opensource", ":acme", "tool_sep", "sep")},
 		{"deepseek-ai-DeepSeek-V3.1", rename("tool▁", "fn▁")},
-		{"Mistral-Small-3.2-24B-Instruct-2506", rename("[TOOL_CALLS]", "[FN]", "[ARGS]", "[WITH]", "[CALL_ID]", "[ID]")},
+		{"Mistral-Small-3.2-24B-Instruct-2506", rename("[TOOL_CALLS]", "[FN]", "[ARGS]", "[WITH]", "[CALL_ID]",
+			"[ID]")},
 		{"Apertus-8B-Instruct", rename("tools_prefix", "fn_begin", "tools_suffix", "fn_end")},
 	} {
 		t.Run(c.template, func(t *testing.T) {
@@ -169,20 +181,28 @@ func TestTemplateTakes(t *testing.T) {
 		tail = `}</tool_call>{% endfor %}{% endfor %}`
 	)
 	ask := Message{Role: "user", Content: "q"}
-	use := Message{Role: "assistant", Calls: []toolcall.Call{{ID: "call_1", Name: "lookup", Arguments: `{"word":  "x"}`}}}
+	use := Message{Role: "assistant",
+		Calls: []toolcall.Call{{ID: "call_1", Name: "lookup", Arguments: `{"word":  "x"}`}}}
 	result := Message{Role: "tool", CallID: "call_1", Content: "found"}
 	for _, c := range []struct{ name, src, want string }{
 		{"text as it was written", head + loop + call + `{{ c.function.arguments }}` + tail,
-			`lookup;[user]q[assistant]<tool_call>{"name": "lookup", "arguments": {"word":  "x"}}</tool_call>[tool]found`},
+			`lookup;[user]q[assistant]<tool_call>{"name": "lookup", "arguments": {"word":  ` +
+				`"x"}}</tool_call>[tool]found`},
 		{"an object", head + loop + call + `{{ c.function.arguments|tojson }}` + tail,
-			`lookup;[user]q[assistant]<tool_call>{"name": "lookup", "arguments": {"word": "x"}}</tool_call>[tool]found`},
-		{"null beside calls", head + `{% for m in messages %}[{{ m.role }}]{% if m.content is none %}` + call + `{{ c.function.arguments }}` +
+			`lookup;[user]q[assistant]<tool_call>{"name": "lookup", "arguments": {"word": ` +
+				`"x"}}</tool_call>[tool]found`},
+		{"null beside calls", head + `{% for m in messages %}[{{ m.role }}]{% if m.content is none %}` + call +
+			`{{ c.function.arguments }}` +
 			`}</tool_call>{% endfor %}{% else %}{{ m.content }}{% endif %}{% endfor %}`,
-			`lookup;[user]q[assistant]<tool_call>{"name": "lookup", "arguments": {"word":  "x"}}</tool_call>[tool]found`},
-		{"no calls, no results", head + `{% for m in messages %}{% if m.role in ["user", "assistant"] %}[{{ m.role }}]{{ m.content }}{% endif %}{% endfor %}`,
-			"lookup;[user]q[assistant]<tool_call>\n{\"name\": \"lookup\", \"arguments\": {\"word\":  \"x\"}}\n</tool_call>[user]<tool_response>\nfound\n</tool_response>"},
+			`lookup;[user]q[assistant]<tool_call>{"name": "lookup", "arguments": {"word":  ` +
+				`"x"}}</tool_call>[tool]found`},
+		{"no calls, no results", head + `{% for m in messages %}{% if m.role in ["user", "assistant"] %}[{{ m.role ` +
+			`}}]{{ m.content }}{% endif %}{% endfor %}`,
+			"lookup;[user]q[assistant]<tool_call>\n{\"name\": \"lookup\", \"arguments\": {\"word\":  \"x\"}}\n" +
+				"</tool_call>[user]<tool_response>\nfound\n</tool_response>"},
 		{"tools under another name", strings.ReplaceAll(head, "in tools", "in functions") + loop + `{% endfor %}`,
-			"lookup;[user]q[assistant]<tool_call>\n{\"name\": \"lookup\", \"arguments\": {\"word\":  \"x\"}}\n</tool_call>[tool]found"},
+			"lookup;[user]q[assistant]<tool_call>\n{\"name\": \"lookup\", \"arguments\": {\"word\":  \"x\"}}\n" +
+				"</tool_call>[tool]found"},
 	} {
 		if got := render(c.src, ask, use, result); got != c.want {
 			t.Errorf("%s:\n got %q\nwant %q", c.name, got, c.want)
@@ -197,7 +217,8 @@ func TestTemplateTakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	use.Calls[0].Arguments = `["x"]`
-	if _, err := tmpl.Render(Input{Messages: []Message{ask, use}}); err == nil || !strings.Contains(err.Error(), `arguments of an earlier call of "lookup"`) {
+	if _, err := tmpl.Render(Input{Messages: []Message{ask, use}}); err == nil ||
+		!strings.Contains(err.Error(), `arguments of an earlier call of "lookup"`) {
 		t.Errorf("arguments that are a list: %v", err)
 	}
 }

@@ -23,16 +23,17 @@ func TestFlag(t *testing.T) {
 		"--top-k 1.5":                 `--top-k is "1.5": it must be a whole number`,
 		"--top-k 9999999999999999999": `--top-k is "9999999999999999999": the number is too large`,
 		"--json=x":                    `--json is "x": it must be true or false`,
-		"--streams 1,x":               `--streams is "1,x": it must be a comma-separated list of whole numbers, such as 1,4,16`,
-		"--coeffs 1,x":                `--coeffs is "1,x": it must be a comma-separated list of numbers, such as 0.5,1,2`,
-		"--tempp 1":                   "there is no option --tempp; did you mean --temp?",
-		"--frobnicate":                "there is no option --frobnicate",
-		"--secre":                     "there is no option --secre",
-		"-z":                          "there is no option -z",
-		"-jz":                         "there is no option -z",
-		"-file=x":                     "there is no option -f (in -file=x); did you mean --file?",
-		"--file":                      "--file needs a value: --file NAME",
-		"--=x":                        `"--=x" is not an option; options are written --name VALUE or --name=VALUE`,
+		"--streams 1,x": `--streams is "1,x": it must be a comma-separated list of whole numbers, such ` +
+			`as 1,4,16`,
+		"--coeffs 1,x": `--coeffs is "1,x": it must be a comma-separated list of numbers, such as 0.5,1,2`,
+		"--tempp 1":    "there is no option --tempp; did you mean --temp?",
+		"--frobnicate": "there is no option --frobnicate",
+		"--secre":      "there is no option --secre",
+		"-z":           "there is no option -z",
+		"-jz":          "there is no option -z",
+		"-file=x":      "there is no option -f (in -file=x); did you mean --file?",
+		"--file":       "--file needs a value: --file NAME",
+		"--=x":         `"--=x" is not an option; options are written --name VALUE or --name=VALUE`,
 	} {
 		flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
 		flags.Duration("interval", time.Second, "")

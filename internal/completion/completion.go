@@ -17,7 +17,8 @@ func Command(program string, usage func(error) error) *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish",
 		Short: "Print a shell completion script",
-		Example: strings.ReplaceAll(`  source <(PROGRAM completion bash)                                      # this shell
+		Example: strings.ReplaceAll(
+			`  source <(PROGRAM completion bash)                                      # this shell
   PROGRAM completion bash >~/.local/share/bash-completion/completions/PROGRAM
   PROGRAM completion zsh  >"${fpath[1]}/_PROGRAM"
   PROGRAM completion fish >~/.config/fish/completions/PROGRAM.fish`, "PROGRAM", program),

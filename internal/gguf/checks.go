@@ -97,7 +97,8 @@ func (h *header) checkExperts(arch string, info *Info) error {
 	n, used := info.Experts, info.ExpertsUsed
 	switch {
 	case n < 0 || used < 0 || groups < 0 || groupsUsed < 0:
-		return fmt.Errorf("%sexpert_count, expert_used_count, expert_group_count or expert_group_used_count is negative", arch)
+		return fmt.Errorf("%sexpert_count, expert_used_count, expert_group_count or expert_group_used_count is "+
+			"negative", arch)
 	case used > n:
 		return fmt.Errorf("%sexpert_used_count is %d of %d experts", arch, used, n)
 	case n > 0 && used == 0:

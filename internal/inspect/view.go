@@ -40,8 +40,9 @@ func why(b *strings.Builder, out *ui.Terminal, q *wire.WhyRequest) {
 	if q.Number > 0 { // it has none before it is queued
 		number = fmt.Sprintf("#%d · ", q.Number)
 	}
-	fmt.Fprintf(b, "%s  %s\n", out.Bold(name), out.Dim(fmt.Sprintf("%s%s · %s · %s", number, whose("uid ", q.UID, q.Owner),
-		ui.Sanitize(q.Class), state)))
+	fmt.Fprintf(b, "%s  %s\n", out.Bold(name),
+		out.Dim(fmt.Sprintf("%s%s · %s · %s", number, whose("uid ", q.UID, q.Owner),
+			ui.Sanitize(q.Class), state)))
 	times := "arrived " + ms(q.AgeMs) + " ago"
 	if q.TTFTMs > 0 {
 		times += ", first token after " + ms(q.TTFTMs)
@@ -231,8 +232,8 @@ func kvEntries(out *ui.Terminal, r *wire.KVReport, width int) string {
 		if e.From > 0 {
 			tokens = "+" + tokens
 		}
-		rows = append(rows, []string{name, kind, ui.Sanitize(e.Tier.String()), ui.Sanitize(e.Class), whose("", e.UID, e.Owner),
-			tokens, ui.Count(e.OwnTok),
+		rows = append(rows, []string{name, kind, ui.Sanitize(e.Tier.String()), ui.Sanitize(e.Class),
+			whose("", e.UID, e.Owner), tokens, ui.Count(e.OwnTok),
 			size(e.Bytes), ms(e.AgeMs), ms(e.IdleMs), ui.Count(e.Hits), ui.Sanitize(e.Why)})
 	}
 	return ui.Columns(cols, rows, width, out.Dim)

@@ -44,7 +44,8 @@ func TestWhy(t *testing.T) {
 				{AtMs: 0.2, LastMs: 40.5, Times: 3, Reason: "wait_turn",
 					Text: "It waits because others are before it."},
 				{AtMs: 41, LastMs: 98, Times: 4, Reason: "target",
-					Text: "More would not have fitted under the running answers' time between tokens (--itl-target-ms).", Tokens: 688, Latest: 17},
+					Text: "More would not have fitted under the running answers' time between tokens " +
+						"(--itl-target-ms).", Tokens: 688, Latest: 17},
 				{AtMs: 104.25, LastMs: 104.25, Times: 1, Reason: "decode", Text: "It was its turn.", Tokens: 1},
 				{AtMs: 2100, LastMs: 2100, Times: 1, Reason: "converged",
 					Text: "Its thinking was ended: the answer had settled."},

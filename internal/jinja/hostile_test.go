@@ -49,7 +49,9 @@ func hostile() map[string]string {
 			`{% endif %}{% endfor %}`,
 		"wide scope, deep": `{% macro f() %}{% if false %}` + many(30_000, `{%% set a%d = 1 %%}`) +
 			`{% endif %}{{ f() }}{% endmacro %}{{ f() }}`,
-		"wide scope, kept": `{% set ns = namespace(l=0) %}{% for i in range(100000) %}{% for i in [1] %}{% macro g() %}{% endmacro %}{% set ns.l = [ns.l, g] %}{% if false %}` + many(1000, `{%% set a%d = 1 %%}`) + `{% endif %}{% endfor %}{% endfor %}`,
+		"wide scope, kept": `{% set ns = namespace(l=0) %}{% for i in range(100000) %}{% for i in [1] %}{% macro g() ` +
+			`%}{% endmacro %}{% set ns.l = [ns.l, g] %}{% if false %}` + many(1000, `{%% set a%d = 1 %%}`) +
+			`{% endif %}{% endfor %}{% endfor %}`,
 		"keywords": `{% macro f() %}{{ kwargs }}{% endmacro %}{% for i in range(100000) %}{{ f(` +
 			many(50_000, `a%d=1,`) + `) | length }}{% endfor %}`,
 		"keywords, unpacked": `{% macro f() %}{{ kwargs | length }}{% endmacro %}{% set d = dict(` +
@@ -68,7 +70,8 @@ func hostile() map[string]string {
 		"doubling, join":    double(`'aaaaaaaa'`, `[ns.s, ns.s] | join`),
 		"doubling, escape":  double(`'<'`, `(ns.s ~ ns.s) | e | forceescape | string`),
 		"doubling, replace": double(`'aaaaaaaa'`, `ns.s.replace('a', 'aa')`),
-		"doubling, capture": `{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(64) %}{% set x %}{{ ns.s }}{{ ns.s }}{% endset %}{% set ns.s = x %}{% endfor %}`,
+		"doubling, capture": `{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(64) %}{% set x %}{{ ns.s }}{{ ` +
+			`ns.s }}{% endset %}{% set ns.s = x %}{% endfor %}`,
 		"doubling, reverse": double(`'é€aaaaaaaa'`, `ns.s[::-1] ~ ns.s`),
 		"doubling, repr":    double(`'\n\x01'`, `[ns.s] | string`),
 		"doubling, json":    double(`'\n\x01'`, `ns.s | tojson`),
@@ -96,7 +99,8 @@ func hostile() map[string]string {
 		"deep hash":         deep(`(1, 2)`, `(ns.s, )`, `{ns.s: 1} | length`),
 		"deep generator":    deep(`[1]`, `ns.s | map('string')`, `ns.s | list`),
 		"deep namespace":    `{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}`,
-		"deep indent":       `{% set ns = namespace(s=[1]) %}{% for i in range(900) %}{% set ns.s = [ns.s] %}{% endfor %}{% for i in range(100000) %}{{ ns.s | tojson(indent=1000) | length }}{% endfor %}`,
+		"deep indent": `{% set ns = namespace(s=[1]) %}{% for i in range(900) %}{% set ns.s = [ns.s] %}{% ` +
+			`endfor %}{% for i in range(100000) %}{{ ns.s | tojson(indent=1000) | length }}{% endfor %}`,
 		"replace":           `{% set a = 'a' * 100000 %}{{ a.replace('a', a) | length }}`,
 		"replace nothing":   `{% set a = 'a' * 100000 %}{{ a.replace('', a) | length }}`,
 		"join":              `{{ (range(10000) | join('a' * 1000000)) | length }}`,
@@ -136,22 +140,27 @@ func hostile() map[string]string {
 		"string again":      `{% set a = ['\x01' * 900000] %}` + forever(`{% set b = a | string %}`),
 		"ascii":             `{{ '%a' % ('é' * 20000000) }}`,
 		"recursive macro":   `{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}`,
-		"recursive caller":  `{% macro f() %}{% call f() %}{{ caller() }}{% endcall %}{{ caller }}{% endmacro %}{% call f() %}{% endcall %}`,
+		"recursive caller": `{% macro f() %}{% call f() %}{{ caller() }}{% endcall %}{{ caller }}{% endmacro %}{% ` +
+			`call f() %}{% endcall %}`,
 		"recursive default": `{% macro f(x=f()) %}{% endmacro %}{{ f() }}`,
 		"recursive block":   `{% block a %}{{ self.a() }}{% endblock %}`,
 		"recursive loop":    `{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}`,
 		"recursive map":     `{{ [1] | map('map', 'map', 'map', 'map') | map('list') | list }}` + forever(""),
 		"macro fan-out":     `{% macro f(n) %}{% if n %}{{ f(n-1) }}{{ f(n-1) }}{% endif %}{% endmacro %}{{ f(60) }}`,
 		"output":            `{% set a = 'a' * 1000000 %}{% for i in range(1000) %}{{ a }}{% endfor %}`,
-		"captured output":   `{% set a = 'a' * 1000000 %}{% set b %}{% for i in range(1000) %}{{ a }}{% endfor %}{% endset %}`,
-		"captured, kept":    `{% set ns = namespace(l=0) %}{% for i in range(100000) %}{% set b %}{{ 'a' * 900 }}{% endset %}{% set ns.l = [ns.l, b] %}{% endfor %}`,
+		"captured output": `{% set a = 'a' * 1000000 %}{% set b %}{% for i in range(1000) %}{{ a }}{% endfor %}{% ` +
+			`endset %}`,
+		"captured, kept": `{% set ns = namespace(l=0) %}{% for i in range(100000) %}{% set b %}{{ 'a' * 900 }}{% ` +
+			`endset %}{% set ns.l = [ns.l, b] %}{% endfor %}`,
 		"loops, kept": `{% set ns = namespace(l=0) %}` +
 			forever(`{% for k in [1] %}{% set ns.l = [ns.l, loop] %}{% endfor %}`),
 		"closures, kept": `{% set ns = namespace(l=0) %}` +
 			forever(`{% for k in [1] %}{% macro f() %}{{ k }}{% endmacro %}{% set ns.l = [ns.l, f] %}{% endfor %}`),
-		"varargs, kept":    `{% set ns = namespace(l=0) %}{% macro f() %}{% set ns.l = [ns.l, varargs, kwargs] %}{% endmacro %}` + forever(`{{ f(1, 2, 3, 4, 5, 6, 7, 8, 9, a=1, b=2) }}`),
+		"varargs, kept": `{% set ns = namespace(l=0) %}{% macro f() %}{% set ns.l = [ns.l, varargs, kwargs] %}{% ` +
+			`endmacro %}` + forever(`{{ f(1, 2, 3, 4, 5, 6, 7, 8, 9, a=1, b=2) }}`),
 		"namespaces, kept": keep(`namespace(l=1)`),
-		"namespaces, wide": `{% set ns = namespace() %}{% for i in range(100000) %}{% set ns.x = dict(ns.x or {}, **{i | string: 1}) %}{% endfor %}`,
+		"namespaces, wide": `{% set ns = namespace() %}{% for i in range(100000) %}{% set ns.x = dict(ns.x or {}, ` +
+			`**{i | string: 1}) %}{% endfor %}`,
 		"methods, kept":    keep(`'a'.upper, [].index`),
 		"generators, kept": keep(`[1] | map('string'), [1] | reverse`),
 		"numbers, kept":    keep(`2 ** 70 + j, j * 1.5, -j`),
@@ -192,9 +201,10 @@ func hostile() map[string]string {
 		"striptags entities": `{% set a = '&lt;' * 900000 %}` + forever(`{% set b = a | striptags %}`),
 		"pprint": `{% set a = 'a b' * 90000 %}` +
 			forever(`{% set b = a | pprint %}{% set b = [a] | pprint %}`),
-		"pprint nested": `{% set ns = namespace(s=['a b' * 90]) %}{% for i in range(400) %}{% set ns.s = [ns.s] %}{% endfor %}` + forever(`{% set b = ns.s | pprint %}`),
-		"int":           `{% set a = '9' * 4000 %}` + forever(`{% set b = a | int %}{% set b = a | float %}`),
-		"sort":          `{% set a = range(100000) | list %}` + forever(`{% set b = a | sort %}`),
+		"pprint nested": `{% set ns = namespace(s=['a b' * 90]) %}{% for i in range(400) %}{% set ns.s = [ns.s] %}{% ` +
+			`endfor %}` + forever(`{% set b = ns.s | pprint %}`),
+		"int":  `{% set a = '9' * 4000 %}` + forever(`{% set b = a | int %}{% set b = a | float %}`),
+		"sort": `{% set a = range(100000) | list %}` + forever(`{% set b = a | sort %}`),
 		"sort strings": `{% set a = ['a' * 99999 ~ 'x', 'a' * 99999 ~ 'y'] * 999 %}` +
 			forever(`{% set b = a | sort %}`),
 		"groupby":           `{% set a = [{'a': 1}] * 9999 %}` + forever(`{% set b = a | groupby('a') %}`),

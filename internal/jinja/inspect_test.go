@@ -6,9 +6,12 @@ import (
 )
 
 func TestVariables(t *testing.T) {
-	tmpl, err := Compile(`{%- if effort is defined and effort|lower not in ['low', 'high'] %}{{ raise_exception('no') }}{% endif -%}
-{%- set a = b if 'max' == effort else none %}{% for m in messages %}{{ m.thinking }}{% endfor %}{% macro f(x) %}{{ x ~ mode }}{% endmacro %}{{ mode != "off" }}{{ {'k': deep[0]} }}` +
-		`{% set e = wish|default('max') %}{% set ns = namespace(x=asked, y=1) %}{% set ns.y = other if other else none %}{% if e in ['some', 'none'] or ns.x == 'yes' %}{% endif %}{{ ns.y == 'z' }}`)
+	tmpl, err := Compile(
+		`{%- if effort is defined and effort|lower not in ['low', 'high'] %}{{ raise_exception('no') }}{% endif -%}
+{%- set a = b if 'max' == effort else none %}{% for m in messages %}{{ m.thinking }}{% endfor %}` +
+			`{% macro f(x) %}{{ x ~ mode }}{% endmacro %}{{ mode != "off" }}{{ {'k': deep[0]} }}` +
+			`{% set e = wish|default('max') %}{% set ns = namespace(x=asked, y=1) %}{% set ns.y = other if other ` +
+			`else none %}{% if e in ['some', 'none'] or ns.x == 'yes' %}{% endif %}{{ ns.y == 'z' }}`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,12 +72,14 @@ func TestSourceLimits(t *testing.T) {
 
 func TestErrorsNameTheLine(t *testing.T) {
 	for src, want := range map[string]string{
-		"a\nb\n{{ 1 | nope }}":                            `line 3: unknown filter "nope"`,
-		"\n{% if true %}\n{{ zz.a }}\n{% endif %}":        `line 3: zz is undefined, it has no "a"`,
-		"{{ 'a\nb' }}\n{% include 'x' %}":                 `line 3: {% include %} is not supported: a chat template is a single file`,
+		"a\nb\n{{ 1 | nope }}":                     `line 3: unknown filter "nope"`,
+		"\n{% if true %}\n{{ zz.a }}\n{% endif %}": `line 3: zz is undefined, it has no "a"`,
+		"{{ 'a\nb' }}\n{% include 'x' %}": `line 3: {% include %} is not supported: a chat template ` +
+			`is a single file`,
 		"{% for x in l %}\n":                              `line 1: missing {% endfor %}`,
 		"\n{{ raise_exception('roles must alternate') }}": `line 2: roles must alternate`,
-		"\n\n{{ l.append(1) }}":                           `line 3: "append" changes a list, which chat templates may not`,
+		"\n\n{{ l.append(1) }}": `line 3: "append" changes a list, which chat templates ` +
+			`may not`,
 	} {
 		tmpl, err := Compile(src)
 		if err == nil {
@@ -121,7 +123,8 @@ func TestValuesAreNotTemplates(t *testing.T) {
 }
 
 func TestConcurrentRender(t *testing.T) {
-	tmpl, err := Compile(`{% set ns = namespace(n=0) %}{% for x in range(k) %}{% set ns.n = ns.n + x %}{% endfor %}{{ ns.n }}{% for x in l | sort(reverse=true) %}{{ x }}{% endfor %}`)
+	tmpl, err := Compile(`{% set ns = namespace(n=0) %}{% for x in range(k) %}{% set ns.n = ns.n + x %}{% endfor ` +
+		`%}{{ ns.n }}{% for x in l | sort(reverse=true) %}{{ x }}{% endfor %}`)
 	if err != nil {
 		t.Fatal(err)
 	}

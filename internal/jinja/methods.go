@@ -156,8 +156,8 @@ var escapedResult = map[string]bool{}
 
 func init() {
 	for _, name := range strings.Fields(
-		`capitalize title lower upper replace ljust rjust lstrip rstrip center strip translate
-		expandtabs swapcase zfill casefold removeprefix removesuffix partition rpartition split rsplit splitlines join`) {
+		`capitalize title lower upper replace ljust rjust lstrip rstrip center strip translate expandtabs
+		swapcase zfill casefold removeprefix removesuffix partition rpartition split rsplit splitlines join`) {
 		escapedResult[name] = true
 	}
 }

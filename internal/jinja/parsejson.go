@@ -10,7 +10,8 @@ import (
 // maxJSONNesting bounds the containers of ParseJSON.
 const maxJSONNesting = 512
 
-// ParseJSON reads one JSON value as Python's json.loads does: members keep their order, 1 is an integer and 1.0 a float.
+// ParseJSON reads one JSON value as Python's json.loads does: members keep their order, 1 is an integer and 1.0 a
+// float.
 func ParseJSON(data []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()

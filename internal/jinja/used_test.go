@@ -19,30 +19,42 @@ func TestJinja2AsItIsUsed(t *testing.T) {
 		{"map of None and undefined is empty", `{{ z | map('upper') | list }}{{ zz | map(attribute='a') | list }}`,
 			"[][]"},
 		{"select and reject of None and undefined are empty",
-			`{{ z | select | list }}{{ zz | reject('odd') | list }}{{ z | selectattr('a') | list }}{{ zz | rejectattr('a', 'eq', 1) | list }}`, "[][][][]"},
-		{"undefined key is not found", `{{ m[zz] is defined }}{{ m[[]] is defined }}{{ l['a'] is defined }}{{ zz in m }}`, "FalseFalseFalseFalse"},
-		{"safe joins as Markup", `{{ '<a>' | safe + '<b>' }}{{ ('-' | safe).join(['<']) }}{{ ['<a>' | safe, '<b>'] | join }}`, "<a>&lt;b&gt;&lt;<a><b>"},
+			`{{ z | select | list }}{{ zz | reject('odd') | list }}{{ z | selectattr('a') | list }}{{ zz | ` +
+				`rejectattr('a', 'eq', 1) | list }}`, "[][][][]"},
+		{"undefined key is not found", `{{ m[zz] is defined }}{{ m[[]] is defined }}{{ l['a'] is defined }}{{ zz in ` +
+			`m }}`, "FalseFalseFalseFalse"},
+		{"safe joins as Markup", `{{ '<a>' | safe + '<b>' }}{{ ('-' | safe).join(['<']) }}{{ ['<a>' | safe, '<b>'] | ` +
+			`join }}`, "<a>&lt;b&gt;&lt;<a><b>"},
 		{"generator is true and read once",
-			`{% set g = [] | map('upper') %}{{ 1 if g }}{% set g = l | map('upper') %}{{ g | first }}{{ g | list }}{{ g | list }}`, "1P['Q', 'R'][]"},
+			`{% set g = [] | map('upper') %}{{ 1 if g }}{% set g = l | map('upper') %}{{ g | first }}{{ g | list ` +
+				`}}{{ g | list }}`, "1P['Q', 'R'][]"},
 		{"generator has no length", `{{ l | map('upper') | length }}`, "!a generator has no length"},
 		{"generator is lazy", `{% set g = l | map('nope') %}ok`, "ok"},
 		{"title", `{{ 'o\'neil x-ray (a' | title }} {{ 'o\'neil x-ray'.title() }}`, "O'neil X-Ray (A O'Neil X-Ray"},
 		{"wordcount", `{{ 'a-b c_d, é!' | wordcount }}`, "4"},
-		{"groupby", `{% for k, v in ml | groupby('role') %}{{ k }}{{ v | length }}{% endfor %}{{ (ml | groupby('role'))[0].grouper }}{{ [{'a': 'X'}, {'a': 'x'}] | groupby('a') | length }}`, "assistant1system1user2assistant1"},
+		{"groupby", `{% for k, v in ml | groupby('role') %}{{ k }}{{ v | length }}{% endfor %}{{ (ml | ` +
+			`groupby('role'))[0].grouper }}{{ [{'a': 'X'}, {'a': 'x'}] | groupby('a') | length }}`,
+			"assistant1system1user2assistant1"},
 		{"attr", `{{ m | attr('a') is defined }}{{ 'a' | attr('upper') is callable }}`, "FalseTrue"},
-		{"break with else", `{% for x in l %}{{ x }}{% break %}{% else %}e{% endfor %}{% for x in l %}{% if x == 'q' %}{% break %}{% endif %}{{ x }}{% else %}e{% endfor %}`, "pep"},
+		{"break with else", `{% for x in l %}{{ x }}{% break %}{% else %}e{% endfor %}{% for x in l %}{% if x == 'q' ` +
+			`%}{% break %}{% endif %}{{ x }}{% else %}e{% endfor %}`, "pep"},
 		{"break in else leaves the outer loop",
 			`{% for x in l %}{{ x }}{% for y in [] %}{% else %}{% break %}{% endfor %}{% endfor %}`, "p"},
-		{"scope of generation", `{% set a = 0 %}{% generation %}{{ a }}{% set a = 1 %}{{ a }}{% endgeneration %}{{ a }}`, "010"},
+		{"scope of generation", `{% set a = 0 %}{% generation %}{{ a }}{% set a = 1 %}{{ a }}{% endgeneration %}{{ a ` +
+			`}}`, "010"},
 		{"splitlines", `{{ 'a\r\nb\rc\x0bd\n'.splitlines() }}{{ 'a\n'.splitlines(true) }}`,
 			`['a', 'b', 'c', 'd']['a\n']`},
 		{"numbers", `{{ 7 // -2 }} {{ -7 % 3 }} {{ 0 / -7 }} {{ 1e16 }} {{ 2 ** -1 }} {{ 0.1 + 0.2 }}`,
 			"-4 2 -0.0 1e+16 0.5 0.30000000000000004"},
-		{"case", `{{ 'ΑΣ ß ŉ'.lower() }} {{ 'straße'.upper() }} {{ 'ß'.title() }} {{ 'ẞ'.casefold() }} {{ 'İ'.lower() | length }}`, "ας ß ŉ STRASSE Ss ss 2"},
-		{"find with start", `{{ 'abcabc'.find('a', 1) }}{{ 'abcabc'.rfind('a', 0, 3) }}{{ 'abcabc'.index('c', 3) }}{{ 'éabc'.find('a', -3) }}`, "3051"},
+		{"case", `{{ 'ΑΣ ß ŉ'.lower() }} {{ 'straße'.upper() }} {{ 'ß'.title() }} {{ 'ẞ'.casefold() }} {{ ` +
+			`'İ'.lower() | length }}`, "ας ß ŉ STRASSE Ss ss 2"},
+		{"find with start", `{{ 'abcabc'.find('a', 1) }}{{ 'abcabc'.rfind('a', 0, 3) }}{{ 'abcabc'.index('c', 3) ` +
+			`}}{{ 'éabc'.find('a', -3) }}`, "3051"},
 		{"count with start", `{{ 'abcabc'.count('a', 1) }}{{ 'abcabc'.count('b', 0, 3) }}`, "11"},
-		{"startswith with start", `{{ 'abc'.startswith('b', 1) }}{{ 'abc'.endswith('b', 0, 2) }}{{ 'abc'.startswith(('x', 'a')) }}`, "TrueTrueTrue"},
-		{"format with spec", `{{ '{:>5}|{:.2f}|{:,}|{:08.3f}|{:x}|{!r:>4}|{a[b]}'.format('a', 2.345, 1234567, 3.14159, 255, 'q', a={'b': 1}) }}`, "    a|2.35|1,234,567|0003.142|ff| 'q'|1"},
+		{"startswith with start", `{{ 'abc'.startswith('b', 1) }}{{ 'abc'.endswith('b', 0, 2) }}{{ ` +
+			`'abc'.startswith(('x', 'a')) }}`, "TrueTrueTrue"},
+		{"format with spec", `{{ '{:>5}|{:.2f}|{:,}|{:08.3f}|{:x}|{!r:>4}|{a[b]}'.format('a', 2.345, 1234567, ` +
+			`3.14159, 255, 'q', a={'b': 1}) }}`, "    a|2.35|1,234,567|0003.142|ff| 'q'|1"},
 		{"%(name)s", `{{ '%(a)s-%(b)03d' % m }}{{ '%(x)s' | format(x=1) }}`, "1-0021"},
 		{"swapcase", `{{ 'aBß'.swapcase() }}`, "AbSS"},
 		{"center", `{{ 'ab' | center(7) }}|{{ 'ab'.center(7, '*') }}`, "   ab  |***ab**"},
@@ -56,7 +68,8 @@ func TestJinja2AsItIsUsed(t *testing.T) {
 		{"cycler", `{% set c = cycler('a', 'b') %}{{ c.next() }}{{ c.next() }}{{ c.next() }}{{ c.current }}`, "abab"},
 		{"print", `{% print s | trim, 1 %}`, "Some text1"},
 		{"block", `{% block a %}{{ l[0] }}{% endblock %}{{ self.a() }}`, "pp"},
-		{"big integers", `{{ 2 ** 100 }} {{ 12345678901234567890 + 1 }} {{ 9223372036854775807 + 1 }} {{ 2 ** 64 // 3 }}`, "1267650600228229401496703205376 12345678901234567891 9223372036854775808 6148914691236517205"},
+		{"big integers", `{{ 2 ** 100 }} {{ 12345678901234567890 + 1 }} {{ 9223372036854775807 + 1 }} {{ 2 ** 64 // ` +
+			`3 }}`, "1267650600228229401496703205376 12345678901234567891 9223372036854775808 6148914691236517205"},
 		{"hex integers", `{{ 0xff }} {{ 0b101 }} {{ 0o17 }} {{ 1_000 }} {{ 'ff' | int(0, 16) }}`, "255 5 15 1000 255"},
 		{"append is refused when called", `{{ l.append is defined }}{{ l.append(1) }}`, `!"append" changes a list`},
 		{"include fails when reached", `{% if z %}{% include 'x' %}{% import 'a' as b %}{% endif %}ok`, "ok"},
@@ -94,14 +107,19 @@ func TestSearchingLoopsEnd(t *testing.T) {
 		return tmpl.Render(vars(), Limits{Steps: 3000, Bytes: 1 << 20, Output: 1 << 20, Depth: 100}, pinned)
 	}
 	for src, want := range map[string]string{
-		`{% set n = namespace(f=0) %}{% for i in range(99999) %}{% if not n.f %}{% if i == 7 %}{% set n.f = i %}{% endif %}{% endif %}{% endfor %}{{ n.f }}`:              "7",
-		`{% set n = namespace(f=0) %}{% for i in range(99999) %}{% if n.f %}{% elif i == 7 %}{% set n.f = i %}{% else %}.{% endif %}{% endfor %}{{ n.f }}`:                ".......7",
-		`{% set n = namespace(f=0) %}{% for i in range(9) %}{% if not n.f %}{% set n.f = i %}{% else %}{{ i }}{% endif %}{% else %}none{% endfor %}{{ n.f }}`:             "23456781",
-		`{% for i in range(99999) %}{% if z %}{{ i }}{% endif %}{% else %}none{% endfor %}`:                                                                               "",
-		`{% set g = [1, 2, 3] | map('string') %}{% for i in g %}{% if z %}{{ i }}{% endif %}{% endfor %}{{ g | list }}`:                                                   "[]",
-		`{% set g = l | select %}{% for i in range(2) %}{% if 'q' in g %}{% endif %}{% endfor %}{{ g | list }}`:                                                           "[]",
-		`{% for i in range(5) %}{% if i < 3 %}{% else %}{{ i }}{% endif %}{% endfor %}{% for i in range(3) %}{% if loop.first %}{% else %}{{ i }}{% endif %}{% endfor %}`: "3412",
-		`{% for i in range(3) %}{% if x is defined %}{{ i }}{% endif %}{% set x = 1 %}{% endfor %}`:                                                                       "",
+		`{% set n = namespace(f=0) %}{% for i in range(99999) %}{% if not n.f %}{% if i == 7 %}{% set n.f = i %}{% ` +
+			`endif %}{% endif %}{% endfor %}{{ n.f }}`: "7",
+		`{% set n = namespace(f=0) %}{% for i in range(99999) %}{% if n.f %}{% elif i == 7 %}{% set n.f = i %}{% ` +
+			`else %}.{% endif %}{% endfor %}{{ n.f }}`: ".......7",
+		`{% set n = namespace(f=0) %}{% for i in range(9) %}{% if not n.f %}{% set n.f = i %}{% else %}{{ i }}{% ` +
+			`endif %}{% else %}none{% endfor %}{{ n.f }}`: "23456781",
+		`{% for i in range(99999) %}{% if z %}{{ i }}{% endif %}{% else %}none{% endfor %}`: "",
+		`{% set g = [1, 2, 3] | map('string') %}{% for i in g %}{% if z %}{{ i }}{% endif %}{% endfor %}{{ g | list ` +
+			`}}`: "[]",
+		`{% set g = l | select %}{% for i in range(2) %}{% if 'q' in g %}{% endif %}{% endfor %}{{ g | list }}`: "[]",
+		`{% for i in range(5) %}{% if i < 3 %}{% else %}{{ i }}{% endif %}{% endfor %}{% for i in range(3) %}{% if ` +
+			`loop.first %}{% else %}{{ i }}{% endif %}{% endfor %}`: "3412",
+		`{% for i in range(3) %}{% if x is defined %}{{ i }}{% endif %}{% set x = 1 %}{% endfor %}`: "",
 	} {
 		if got, err := steps(src); err != nil || got != want {
 			t.Errorf("%s\n got %q, %v\nwant %q", src, got, err, want)
@@ -116,7 +134,10 @@ func TestSearchingLoopsEnd(t *testing.T) {
 
 // A text built part by part takes time in proportion to its length.
 func TestTextsGrowInPlace(t *testing.T) {
-	tmpl, err := Compile(`{% set ns = namespace(a='', b='') %}{% for i in range(20000) %}{% set ns.a = ns.a ~ 'abc' %}{% if i == 15000 %}{% set ns.b = ns.a %}{% endif %}{% endfor %}{% set x = ns.b ~ 'x' %}{% set y = ns.b + 'y' %}{{ ns.a | length }} {{ ns.b | length }} {{ ns.a[-1] }}{{ ns.b[-1] }}{{ x[-1] }}{{ y[-1] }}{{ x | length }}`)
+	tmpl, err := Compile(`{% set ns = namespace(a='', b='') %}{% for i in range(20000) %}{% set ns.a = ns.a ~ 'abc' ` +
+		`%}{% if i == 15000 %}{% set ns.b = ns.a %}{% endif %}{% endfor %}{% set x = ns.b ~ 'x' %}{% set y = ns.b + ` +
+		`'y' %}{{ ns.a | length }} {{ ns.b | length }} {{ ns.a[-1] }}{{ ns.b[-1] }}{{ x[-1] }}{{ y[-1] }}{{ x | ` +
+		`length }}`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,8 @@ var rules = []rule{
 	{"meridian/mrdn", nil, "a wire format"},
 	{"meridian/fabric", []string{"meridian/mrdn"}, "stores of bytes; what the bytes mean is the daemon's"},
 	{"kvsnap", []string{"internal/invariants", "meridian/blocks"},
-		"the prefix tree asks for copies and makes none; the block manager counts its cells and decides what it evicts"},
+		"the prefix tree asks for copies and makes none; the block manager counts its cells and decides what it " +
+			"evicts"},
 	{"kvsnap/snapshot", []string{"internal/hostmem", "internal/invariants"},
 		"bytes in memory and files; it knows no engine"},
 	{"kvsnap/snapshot/format", nil, "a file format"},
@@ -68,12 +69,13 @@ var rules = []rule{
 	{"daemon/api/control", []string{"daemon/api", "daemon/api/openai", "ipc/wire"},
 		"the daemon's own questions; their errors have OpenAI's form"},
 	{"daemon/api/openai", []string{"daemon/api", "ipc/wire"}, "one API, beside the others"},
-	{"daemon", []string{"core", "grammar", "grammar/gbnf", "grammar/jsonschema", "grammar/toolcalls", "ipc", "ipc/wire", "sched", "meridian", "meridian/blocks", "meridian/mrdn",
-		"meridian/fabric", "kvsnap", "kvsnap/snapshot", "kvsnap/snapshot/format",
-		"sampler", "metrics", "runtime", "models", "models/store", "internal/buildinfo", "internal/chattmpl", "internal/clierr",
-		"internal/gguf", "internal/hostmem",
-		"internal/apikeys", "internal/invariants", "internal/logq", "internal/page", "internal/sockpath", "internal/sysmon",
-		"internal/tcpaddr", "internal/thinktags", "internal/toolcall", "internal/ui", "internal/webguard"},
+	{"daemon", []string{"core", "grammar", "grammar/gbnf", "grammar/jsonschema", "grammar/toolcalls", "ipc", "ipc/wire",
+		"sched", "meridian", "meridian/blocks", "meridian/mrdn", "meridian/fabric", "kvsnap", "kvsnap/snapshot",
+		"kvsnap/snapshot/format", "sampler", "metrics", "runtime", "models", "models/store", "internal/buildinfo",
+		"internal/chattmpl", "internal/clierr", "internal/gguf", "internal/hostmem",
+		"internal/apikeys", "internal/invariants", "internal/logq", "internal/page", "internal/sockpath",
+		"internal/sysmon", "internal/tcpaddr", "internal/thinktags", "internal/toolcall", "internal/ui",
+		"internal/webguard"},
 		"any engine: it is given one, real or fake"},
 
 	// Simulation and measurement.
@@ -82,8 +84,8 @@ var rules = []rule{
 		"internal/thinktags"}, "what it predicts of the daemon rests on the daemon's parts, not on the daemon"},
 	{"sim/blis", []string{"internal/invariants", "sim/workload"},
 		"the rules of another simulator, apart from the core, the scheduler and the clock"},
-	{"bench", []string{"grammar", "grammar/jsonschema", "internal/buildinfo", "client", "internal/daemonproc", "internal/hostmem", "ipc/wire",
-		"kvsnap/snapshot/format", "meridian",
+	{"bench", []string{"grammar", "grammar/jsonschema", "internal/buildinfo", "client", "internal/daemonproc",
+		"internal/hostmem", "ipc/wire", "kvsnap/snapshot/format", "meridian",
 		"models/heldout", "runtime", "sched", "sim/synthetic", "sim/workload"}, "it measures servers from outside"},
 
 	// Each folder of internal/ for itself.
@@ -117,7 +119,8 @@ var rules = []rule{
 	{"internal/tcpaddr", nil, "an address; daemon and proxy listen on one"},
 	{"internal/testreport", nil, "it reads what go test says"},
 	{"internal/thinktags", nil, "a table that router, simulator, templates and files share"},
-	{"internal/toolcall", []string{"internal/thinktags"}, "what a model writes, in and out as values: daemon and simulator read calls with it"},
+	{"internal/toolcall", []string{"internal/thinktags"}, "what a model writes, in and out as values: daemon and " +
+		"simulator read calls with it"},
 	{"internal/ui", nil, "a terminal; every view has it"},
 	{"internal/usertest", []string{"internal/waitfor"}, "tests of any package act as other users with it"},
 	{"internal/waitfor", nil, "tests of any package wait with it"},
@@ -134,8 +137,8 @@ var rules = []rule{
 	{"cmd/uma-sim", []string{"core", "sched", "sim", "sim/blis", "sim/cluster", "sim/explore", "sim/latency",
 		"sim/workload", "internal/buildinfo", "internal/clierr", "internal/completion"},
 		"it runs where no engine can be built"},
-	{"cmd/uma-bench", []string{"bench", "bench/masks", "grammar/jsonschema", "bench/loadgen", "bench/measure", "bench/replay", "bench/report",
-		"bench/workload", "daemon", "models", "models/heldout", "runtime",
+	{"cmd/uma-bench", []string{"bench", "bench/masks", "grammar/jsonschema", "bench/loadgen", "bench/measure",
+		"bench/replay", "bench/report", "bench/workload", "daemon", "models", "models/heldout", "runtime",
 		"runtime/ggufgen", "runtime/llama", "internal/buildinfo", "internal/clierr", "internal/completion",
 		"internal/daemonproc"}, "it serves in its own process to compare with the bare loop"},
 	{"smoke", nil, "tests of the built binaries"},
@@ -143,7 +146,8 @@ var rules = []rule{
 
 // pure are the packages whose value is that they can be replayed and simulated: time is an argument, nothing runs
 // beside them and nothing is read from outside.
-var pure = []string{"core", "grammar", "grammar/gbnf", "grammar/regex", "grammar/jsonschema", "grammar/toolcalls", "internal/toolcall", "sched", "meridian", "meridian/blocks", "meridian/mrdn", "ipc/wire", "kvsnap",
+var pure = []string{"core", "grammar", "grammar/gbnf", "grammar/regex", "grammar/jsonschema", "grammar/toolcalls",
+	"internal/toolcall", "sched", "meridian", "meridian/blocks", "meridian/mrdn", "ipc/wire", "kvsnap",
 	"kvsnap/snapshot/format", "kvsnap/snapshot/index"}
 
 // pureMayImport is all of the standard library and of others' modules that a pure package may have.

@@ -17,7 +17,8 @@ import (
 
 // riddles are words that stand where a sentence should name its subject: the client, the request, the goroutine.
 var riddles = regexp.MustCompile(
-	`(?i)\b(who was|somebody|whoever|nobody|whom|of (?:its|their) own|as (?:they|it) lies?|(?:not|only|cannot) (?:to )?be had)\b`)
+	`(?i)\b(who was|somebody|whoever|nobody|whom|of (?:its|their) own|as (?:they|it) lies?|(?:not|only|cannot) (?:to ` +
+		`)?be had)\b`)
 
 // allowedRiddles are legitimate uses, by file: text is the use, with words around it that make it unique.
 var allowedRiddles = []struct{ file, text string }{}

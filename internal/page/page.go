@@ -1,5 +1,5 @@
-// Package page holds the daemon's web page: a chat, and a live view of what the daemon is doing. Its files are written by
-// hand and embedded; the page fetches nothing from elsewhere.
+// Package page holds the daemon's web page: a chat, and a live view of what the daemon is doing. Its files are written
+// by hand and embedded; the page fetches nothing from elsewhere.
 package page
 
 import (
@@ -23,8 +23,10 @@ const Prefix = "/page/"
 
 // policy is the Content-Security-Policy of every file: scripts, styles and connections of this origin only, nothing
 // inline, no frame around the page. What a model writes can therefore neither run nor fetch anything.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; manifest-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"manifest-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types " +
+	"'none'"
 
 // file is an embedded file as it is served.
 type file struct {
@@ -38,7 +40,8 @@ var files = load()
 
 // kinds are the types of the files.
 var kinds = map[string]string{
-	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
+	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
+	".svg": "image/svg+xml",
 }
 
 func load() map[string]file {

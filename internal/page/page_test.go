@@ -25,7 +25,8 @@ func TestFiles(t *testing.T) {
 		}
 		rec := get(t, path)
 		h := rec.Header()
-		if rec.Code != 200 || h.Get("Content-Security-Policy") != policy || h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Content-Type") != files[name].kind {
+		if rec.Code != 200 || h.Get("Content-Security-Policy") != policy ||
+			h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Content-Type") != files[name].kind {
 			t.Errorf("%s: %d %v", path, rec.Code, h)
 		}
 		for _, m := range names.FindAllStringSubmatch(rec.Body.String(), -1) {
@@ -41,13 +42,15 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestNothingFetched: no file names another host, and none has a way to turn text into markup, inline code or inline style.
+// TestNothingFetched: no file names another host, and none has a way to turn text into markup, inline code or inline
+// style.
 func TestNothingFetched(t *testing.T) {
 	forbidden := map[string]*regexp.Regexp{
-		"another host":   regexp.MustCompile(`(?:https?:)?//[a-z0-9-]+\.[a-z]`),
-		"markup of text": regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment|srcdoc`),
-		"code of text":   regexp.MustCompile(`\beval\(|new Function|setTimeout\(['"]|javascript:`),
-		"inline":         regexp.MustCompile(`<script>|<style|\sstyle="|\son[a-z]+="|setAttribute\('style'`),
+		"another host": regexp.MustCompile(`(?:https?:)?//[a-z0-9-]+\.[a-z]`),
+		"markup of text": regexp.MustCompile(
+			`innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment|srcdoc`),
+		"code of text": regexp.MustCompile(`\beval\(|new Function|setTimeout\(['"]|javascript:`),
+		"inline":       regexp.MustCompile(`<script>|<style|\sstyle="|\son[a-z]+="|setAttribute\('style'`),
 	}
 	for name, f := range files {
 		body := strings.ReplaceAll(string(f.body), "http://www.w3.org/2000/svg", "")

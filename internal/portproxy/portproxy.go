@@ -45,7 +45,8 @@ type Proxy struct {
 // Listen opens the port addr, which must be a loopback address. forward makes requests to the daemon.
 func Listen(addr netip.AddrPort, forward http.RoundTripper) (*Proxy, error) {
 	if !addr.Addr().IsLoopback() {
-		return nil, fmt.Errorf("%s is no loopback address: the proxy serves this machine's user alone; other machines reach the daemon's --listen", addr)
+		return nil, fmt.Errorf("%s is no loopback address: the proxy serves this machine's user alone; other "+
+			"machines reach the daemon's --listen", addr)
 	}
 	p := &Proxy{uid: uint32(os.Geteuid())}
 	var err error
@@ -75,8 +76,9 @@ func Listen(addr netip.AddrPort, forward http.RoundTripper) (*Proxy, error) {
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	p.server = &http.Server{
-		Handler: p.guarded(target), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytes,
-		ErrorLog: log.New(io.Discard, "", 0),
+		Handler: p.guarded(target), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: headerBytes,
+		ErrorLog:       log.New(io.Discard, "", 0),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, p.check(c))
 		},
@@ -187,7 +189,8 @@ func (p *Proxy) guarded(next http.Handler) http.Handler {
 			return
 		}
 		if p.key != "" && r.URL.Path == "/" && p.isKey(r.URL.Query().Get("key")) {
-			http.SetCookie(w, &http.Cookie{Name: p.cookie(), Value: p.key, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode})
+			http.SetCookie(w, &http.Cookie{Name: p.cookie(), Value: p.key, Path: "/", HttpOnly: true,
+				SameSite: http.SameSiteLaxMode})
 			w.Header().Set("Referrer-Policy", "no-referrer")
 			w.Header().Set("Cache-Control", "no-store")
 			http.Redirect(w, r, "/", http.StatusSeeOther)

@@ -34,7 +34,8 @@ func (d daemon) RoundTrip(r *http.Request) (*http.Response, error) {
 	}()
 	select {
 	case status := <-w.begun:
-		return &http.Response{StatusCode: status, Header: w.header.Clone(), Body: pr, ContentLength: -1, Request: r, ProtoMajor: 1, ProtoMinor: 1}, nil
+		return &http.Response{StatusCode: status, Header: w.header.Clone(), Body: pr, ContentLength: -1, Request: r,
+			ProtoMajor: 1, ProtoMinor: 1}, nil
 	case <-r.Context().Done():
 		return nil, r.Context().Err()
 	}
@@ -114,11 +115,13 @@ func echo(w http.ResponseWriter, r *http.Request) {
 // TestForward: method, path, query and body reach the daemon, and no header says that a proxy is between.
 func TestForward(t *testing.T) {
 	p := start(t, echo)
-	if status, text := do(t, "POST", p.URL()+"/v1/x?y=1&z=%2F", "body", "X-Forwarded-For: 192.0.2.1"); status != 200 || text != `POST /v1/x?y=1&z=%2F body ""` {
+	if status, text := do(t, "POST", p.URL()+"/v1/x?y=1&z=%2F", "body", "X-Forwarded-For: 192.0.2.1"); status != 200 ||
+		text != `POST /v1/x?y=1&z=%2F body ""` {
 		t.Errorf("%d %s", status, text)
 	}
 	p = start(t, nil)
-	if status, text := do(t, "GET", p.URL()+"/health", ""); status != 502 || !strings.Contains(text, "the daemon does not answer: no uma-serve daemon answers") {
+	if status, text := do(t, "GET", p.URL()+"/health", ""); status != 502 ||
+		!strings.Contains(text, "the daemon does not answer: no uma-serve daemon answers") {
 		t.Errorf("%d %s", status, text)
 	}
 }
@@ -150,7 +153,8 @@ func TestStream(t *testing.T) {
 	waitfor.Recv(t, "the request ends with its client", ended)
 }
 
-// TestStrangers: web pages of other origins and names are refused, and so is who does not have the key where one is needed.
+// TestStrangers: web pages of other origins and names are refused, and so is who does not have the key where one is
+// needed.
 func TestStrangers(t *testing.T) {
 	p := start(t, echo)
 	for _, c := range []struct {
@@ -158,7 +162,8 @@ func TestStrangers(t *testing.T) {
 		status         int
 	}{
 		{"POST", "", 200}, {"POST", "Origin: " + p.URL(), 200}, {"GET", "Host: localhost", 200},
-		{"POST", "Origin: http://evil.example", 403}, {"GET", "Host: evil.example", 403}, {"POST", "Sec-Fetch-Site: cross-site", 403},
+		{"POST", "Origin: http://evil.example", 403}, {"GET", "Host: evil.example", 403},
+		{"POST", "Sec-Fetch-Site: cross-site", 403},
 	} {
 		if p.NeedsKey() {
 			t.Skip("SKIPPED: this system does not tell users")
@@ -169,13 +174,16 @@ func TestStrangers(t *testing.T) {
 	}
 	p = start(t, echo, func(p *Proxy) { p.closeFinder(); p.finder, p.key = nil, "the-key" })
 	for header, want := range map[string]int{
-		"": 401, "Authorization: Bearer the-key": 200, "x-api-key: the-key": 200, "Authorization: Bearer the-ke": 401, "x-api-key: other": 401, "Authorization: the-key": 401,
+		"": 401, "Authorization: Bearer the-key": 200, "x-api-key: the-key": 200, "Authorization: Bearer the-ke": 401,
+		"x-api-key: other": 401, "Authorization: the-key": 401,
 	} {
 		if status, text := do(t, "GET", p.URL()+"/v1/x", "", header); status != want {
 			t.Errorf("%q: %d %s", header, status, text)
 		}
 	}
-	if env := strings.Join(p.Env(), "\n"); !strings.Contains(env, "OPENAI_API_KEY=the-key\n") || !strings.Contains(env, "OPENAI_BASE_URL="+p.URL()+"/v1\n") || !strings.Contains(env, "OLLAMA_HOST="+p.URL()+"\n") {
+	if env := strings.Join(p.Env(), "\n"); !strings.Contains(env, "OPENAI_API_KEY=the-key\n") ||
+		!strings.Contains(env, "OPENAI_BASE_URL="+p.URL()+"/v1\n") ||
+		!strings.Contains(env, "OLLAMA_HOST="+p.URL()+"\n") {
 		t.Errorf("the environment is\n%s", env)
 	}
 	if status, text := do(t, "GET", p.URL()+"/api/tags", ""); status != 401 || !strings.HasPrefix(text, `{"error":"`) {
@@ -186,7 +194,8 @@ func TestStrangers(t *testing.T) {
 // TestHalfRequests: clients that send nothing whole are gone with the proxy.
 func TestHalfRequests(t *testing.T) {
 	p := start(t, echo)
-	for _, say := range []string{"", "GET", "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n1", "\x16\x03\x01"} {
+	for _, say := range []string{"", "GET", "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n1",
+		"\x16\x03\x01"} {
 		c, err := net.Dial("tcp", strings.TrimPrefix(p.URL(), "http://"))
 		if err != nil {
 			t.Fatal(err)
@@ -199,13 +208,15 @@ func TestHalfRequests(t *testing.T) {
 
 func TestListenErrors(t *testing.T) {
 	for _, a := range []string{"0.0.0.0:0", "192.0.2.1:80", "[::]:0"} {
-		if _, err := Listen(netip.MustParseAddrPort(a), daemon{}); err == nil || !strings.Contains(err.Error(), "no loopback address") {
+		if _, err := Listen(netip.MustParseAddrPort(a), daemon{}); err == nil ||
+			!strings.Contains(err.Error(), "no loopback address") {
 			t.Errorf("%s: %v", a, err)
 		}
 	}
 }
 
-// TestPageURL: where the kernel does not tell users, the page's address lets a browser in, once; its cookie keeps it in.
+// TestPageURL: where the kernel does not tell users, the page's address lets a browser in, once; its cookie keeps it
+// in.
 func TestPageURL(t *testing.T) {
 	handle := func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Method, " ", r.URL) }
 	if p := start(t, handle, func(p *Proxy) { p.key = "" }); p.PageURL() != p.URL()+"/" {
@@ -229,7 +240,8 @@ func TestPageURL(t *testing.T) {
 		}
 		text, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if err != nil || resp.StatusCode != 200 || strings.Contains(string(text), "SECRET") || strings.Contains(resp.Request.URL.String(), "SECRET") {
+		if err != nil || resp.StatusCode != 200 || strings.Contains(string(text), "SECRET") ||
+			strings.Contains(resp.Request.URL.String(), "SECRET") {
 			t.Errorf("%s: %d %s %v", url, resp.StatusCode, text, err)
 		}
 	}

@@ -16,7 +16,8 @@ var (
 	// ErrNotFound says that no process in this network namespace holds the other end of the connection, or that it has
 	// closed it.
 	ErrNotFound = errors.New("the kernel knows no process at the other end of this connection")
-	// ErrRemote says that the connection leaves the loopback interface, so that its other end may be on another machine.
+	// ErrRemote says that the connection leaves the loopback interface, so that its other end may be on another
+	// machine.
 	ErrRemote = errors.New("the connection does not come from this machine's loopback address")
 )
 

@@ -23,8 +23,8 @@ type Finder struct {
 // timeoutMs bounds a question. The kernel answers within the system call that asks; only a lost answer takes longer.
 const timeoutMs = 200
 
-// New opens the netlink socket and asks for the user of one of this process's connections: a kernel without inet_diag answers
-// "not found" to everything, which must be known at the start.
+// New opens the netlink socket and asks for the user of one of this process's connections: a kernel without inet_diag
+// answers "not found" to everything, which must be known at the start.
 func New() (*Finder, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
@@ -34,7 +34,8 @@ func New() (*Finder, error) {
 	tv := unix.NsecToTimeval(timeoutMs * 1e6)
 	err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)
 	if err == nil {
-		err = unix.Connect(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}) // only the kernel's messages are received
+		// only the kernel's messages are received
+		err = unix.Connect(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 	}
 	if err == nil {
 		err = f.try()
@@ -80,7 +81,8 @@ func (f *Finder) try() error {
 	}
 	uid, err := f.lookup(local, remote)
 	if errors.Is(err, ErrNotFound) {
-		return errors.New("the kernel has no inet_diag and tcp_diag (CONFIG_INET_DIAG), or its modules cannot be loaded")
+		return errors.New("the kernel has no inet_diag and tcp_diag (CONFIG_INET_DIAG), or its modules cannot be " +
+			"loaded")
 	}
 	if err == nil && int(uid) != os.Geteuid() {
 		return fmt.Errorf("the kernel says that this process's own connection belongs to user %d", uid)

@@ -60,8 +60,8 @@ func ask(t testing.TB, f *Finder, c *net.TCPConn) (uid uint32, err error) {
 	return uid, err
 }
 
-// TestUsers: over IPv4, IPv6 and IPv4-mapped IPv6 the kernel names the user of each connection, and a socket that is shut
-// down for writing still belongs to its user.
+// TestUsers: over IPv4, IPv6 and IPv4-mapped IPv6 the kernel names the user of each connection, and a socket that is
+// shut down for writing still belongs to its user.
 func TestUsers(t *testing.T) {
 	usertest.NeedRoot(t)
 	f := finder(t)
@@ -128,8 +128,8 @@ func TestOtherProcess(t *testing.T) {
 	}
 }
 
-// TestClosedSocketIsNotRoot: the kernel reports user 0 for sockets that no process holds. A client that connects and leaves must
-// never pass for root, whenever it leaves.
+// TestClosedSocketIsNotRoot: the kernel reports user 0 for sockets that no process holds. A client that connects and
+// leaves must never pass for root, whenever it leaves.
 func TestClosedSocketIsNotRoot(t *testing.T) {
 	usertest.NeedRoot(t)
 	f := finder(t)
@@ -174,8 +174,8 @@ func TestClosedSocketIsNotRoot(t *testing.T) {
 	wg.Wait()
 }
 
-// TestListenerIsNoClient: the kernel's lookup falls back to a listening socket on the port, whose user has nothing to do
-// with the connection.
+// TestListenerIsNoClient: the kernel's lookup falls back to a listening socket on the port, whose user has nothing to
+// do with the connection.
 func TestListenerIsNoClient(t *testing.T) {
 	f := finder(t)
 	a, _ := server(t, "tcp4", "127.0.0.1:0")
@@ -228,8 +228,10 @@ func TestOwnEnd(t *testing.T) {
 
 func TestRemote(t *testing.T) {
 	f := finder(t)
-	for _, c := range [][2]string{{"192.0.2.1:80", "192.0.2.1:999"}, {"127.0.0.1:80", "192.0.2.1:999"}, {"192.0.2.1:80", "127.0.0.1:999"}, {"[::1]:80", "[2001:db8::1]:9"}} {
-		if _, err := f.UID(-1, netip.MustParseAddrPort(c[0]), netip.MustParseAddrPort(c[1])); !errors.Is(err, ErrRemote) {
+	for _, c := range [][2]string{{"192.0.2.1:80", "192.0.2.1:999"}, {"127.0.0.1:80", "192.0.2.1:999"},
+		{"192.0.2.1:80", "127.0.0.1:999"}, {"[::1]:80", "[2001:db8::1]:9"}} {
+		if _, err := f.UID(-1, netip.MustParseAddrPort(c[0]), netip.MustParseAddrPort(c[1])); !errors.Is(err,
+			ErrRemote) {
 			t.Errorf("%v: %v", c, err)
 		}
 	}
@@ -259,8 +261,8 @@ func TestSameNamespace(t *testing.T) {
 	})
 }
 
-// FuzzAnswer: whatever the netlink socket delivers, nothing is read beyond it, and a user is named only by a whole answer
-// to this question about these addresses.
+// FuzzAnswer: whatever the netlink socket delivers, nothing is read beyond it, and a user is named only by a whole
+// answer to this question about these addresses.
 func FuzzAnswer(f *testing.F) {
 	local, remote := netip.MustParseAddrPort("127.0.0.1:8737"), netip.MustParseAddrPort("127.0.0.1:40000")
 	f.Add(appendRequest(nil, 7, local, remote))

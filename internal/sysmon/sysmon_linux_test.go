@@ -37,8 +37,8 @@ func TestTheMonitorIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection wakes other threads
-	// The one that wakes while this goroutine computes leads clearly at last, however little of the processors this process
-	// gets. Waits in between wake other threads: they are not counted.
+	// The one that wakes while this goroutine computes leads clearly at last, however little of the processors this
+	// process gets. Waits in between wake other threads: they are not counted.
 	wakes := map[int]int{}
 	most, second, leader := 0, 0, 0
 	waitfor.True(t, "a thread keeps waking", func() bool {

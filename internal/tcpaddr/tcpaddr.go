@@ -13,7 +13,8 @@ import (
 // Port 0 lets the kernel choose. An IPv4-mapped IPv6 address is returned as IPv4.
 func Parse(s string) (netip.AddrPort, error) {
 	bad := func(why string) (netip.AddrPort, error) {
-		return netip.AddrPort{}, fmt.Errorf("%.100q %s; it must be an address and a port, such as 127.0.0.1:8737 or [::1]:8737", s, why)
+		return netip.AddrPort{},
+			fmt.Errorf("%.100q %s; it must be an address and a port, such as 127.0.0.1:8737 or [::1]:8737", s, why)
 	}
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {

@@ -47,8 +47,9 @@ var Families = []Family{
 		Open:  []string{"<|channel|>analysis<|message|>"},
 		Close: []string{"<|end|><|start|>assistant<|channel|>final<|message|>"},
 		Channels: &Channels{
-			Start: []string{"<|start|>", "<|channel|>"}, Message: "<|message|>", Think: "analysis", Call: "to=functions.",
-			End: []string{"<|end|>", "<|return|>", "<|call|>"},
+			Start: []string{"<|start|>", "<|channel|>"}, Message: "<|message|>", Think: "analysis",
+			Call: "to=functions.",
+			End:  []string{"<|end|>", "<|return|>", "<|call|>"},
 		},
 		Signs: [][]string{{"<|channel|>", "<|message|>"}},
 		Vocab: []string{"<|channel|>", "<|message|>", "<|start|>"},

@@ -20,12 +20,13 @@ import (
 func NeedRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: only root can act as two users; run the tests as root to check that users are told apart over TCP")
+		t.Skip("SKIPPED: only root can act as two users; run the tests as root to check that users are told apart " +
+			"over TCP")
 	}
 }
 
-// Dial connects to a TCP address with a socket of a user, who need not exist. A socket belongs to the file system user of
-// the thread that creates it, which Linux has for each thread.
+// Dial connects to a TCP address with a socket of a user, who need not exist. A socket belongs to the file system user
+// of the thread that creates it, which Linux has for each thread.
 func Dial(uid uint32, addr netip.AddrPort) (net.Conn, error) {
 	fd, err := socket(uid, addr)
 	if err != nil {

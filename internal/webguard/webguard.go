@@ -1,8 +1,8 @@
 // Package webguard keeps web pages of strangers away from an HTTP server on a TCP port of this machine.
 //
-// A browser sends requests to any address for any page. A page reaches such a server in two ways: by its own name, which
-// its DNS server then resolves to 127.0.0.1 (DNS rebinding; the Host header tells), and by a request across origins (the
-// Origin and Sec-Fetch-Site headers tell). Programs other than browsers send no Origin and pass.
+// A browser sends requests to any address for any page. A page reaches such a server in two ways: by its own name,
+// which its DNS server then resolves to 127.0.0.1 (DNS rebinding; the Host header tells), and by a request across
+// origins (the Origin and Sec-Fetch-Site headers tell). Programs other than browsers send no Origin and pass.
 package webguard
 
 import (
@@ -47,8 +47,9 @@ func New(hosts, origins []string) (*Guard, error) {
 	if len(origins) > 0 {
 		g.shared = cors.New(cors.Options{
 			AllowOriginFunc: func(origin string) bool { return g.any || slices.Contains(origins, origin) },
-			AllowedMethods:  []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete},
-			AllowedHeaders:  []string{"*"}, ExposedHeaders: []string{"Retry-After", "WWW-Authenticate"},
+			AllowedMethods: []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut,
+				http.MethodPatch, http.MethodDelete},
+			AllowedHeaders: []string{"*"}, ExposedHeaders: []string{"Retry-After", "WWW-Authenticate"},
 			AllowPrivateNetwork: true, MaxAge: preflightSeconds,
 		})
 	}
@@ -61,7 +62,8 @@ const preflightSeconds = 600
 // CheckHostName says what is wrong with a name for New's hosts.
 func CheckHostName(h string) error {
 	if h == "" || strings.ContainsAny(h, "/*@ \t") || name(h) == "" || len(h) > 255 {
-		return fmt.Errorf("%q is no host name; it must be a name or an address without a port, such as llm.example.org", h)
+		return fmt.Errorf("%q is no host name; it must be a name or an address without a port, such as llm.example.org",
+			h)
 	}
 	if _, err := netip.ParseAddr(strings.Trim(h, "[]")); err != nil && strings.Contains(h, ":") {
 		return fmt.Errorf("%q has a port; name the host alone", h)
@@ -75,8 +77,10 @@ func CheckOriginName(o string) error {
 		return nil
 	}
 	u, err := url.Parse(o)
-	if err != nil || u.Scheme == "" || u.Host == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil || o != strings.ToLower(o) {
-		return fmt.Errorf("%q is no origin; it must be as browsers send it, such as https://chat.example.org or http://localhost:3000, in lower case, or * for all", o)
+	if err != nil || u.Scheme == "" || u.Host == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" ||
+		u.User != nil || o != strings.ToLower(o) {
+		return fmt.Errorf("%q is no origin; it must be as browsers send it, such as https://chat.example.org or "+
+			"http://localhost:3000, in lower case, or * for all", o)
 	}
 	return nil
 }
@@ -97,8 +101,8 @@ func name(host string) string {
 	return strings.TrimSuffix(host, ".")
 }
 
-// CheckHost returns an error when the Host header of r is a foreign one. local is the address that the client has reached.
-// A request without a Host header (HTTP/1.0) is no browser's.
+// CheckHost returns an error when the Host header of r is a foreign one. local is the address that the client has
+// reached. A request without a Host header (HTTP/1.0) is no browser's.
 func (g *Guard) CheckHost(r *http.Request, local netip.Addr) error {
 	host := name(r.Host)
 	if host == "" || host == "localhost" || strings.HasSuffix(host, ".localhost") || slices.Contains(g.hosts, host) {
@@ -122,7 +126,8 @@ func (g *Guard) foreign(r *http.Request) error {
 	if origin := r.Header.Get("Origin"); origin != "" {
 		return fmt.Errorf("the page's origin is %.100q, which may not use this server", origin)
 	}
-	return fmt.Errorf("a page of another origin sends this request (Sec-Fetch-Site is %.100q), which may not use this server", r.Header.Get("Sec-Fetch-Site"))
+	return fmt.Errorf("a page of another origin sends this request (Sec-Fetch-Site is %.100q), which may not use "+
+		"this server", r.Header.Get("Sec-Fetch-Site"))
 }
 
 // CORS adds the headers that let a page of an allowed origin read the answer, and answers preflight requests: done says

@@ -15,13 +15,20 @@ func TestHost(t *testing.T) {
 	}
 	local := netip.MustParseAddr("192.168.7.5")
 	for host, ok := range map[string]bool{
-		"": true, "localhost": true, "localhost:8737": true, "LOCALHOST:1": true, "localhost.": true, "a.localhost:5": true,
-		"127.0.0.1": true, "127.0.0.1:8737": true, "127.9.9.9:1": true, "[::1]": true, "[::1]:8737": true, "[::ffff:127.0.0.1]:1": true,
-		"192.168.7.5": true, "192.168.7.5:8737": true, "llm.example.org": true, "LLM.example.org:443": true, "gpubox:1": true, "[2001:db8::1]:1": true,
-		"evil.example": false, "evil.example:8737": false, "localhost.evil.example": false, "127.0.0.1.evil.example": false,
-		"192.168.7.6": false, "10.0.0.1:8737": false, "0.0.0.0:8737": false, "[::]": false, "llm.example.org.evil": false, "xlocalhost": false,
-		"127.0.0.1:8737:1": false, "[::1": true, "2130706433": false, "0x7f000001": false, "127.1": false, "localhost@evil.example": false,
-		"evil.example#localhost": false, "[evil.example]": false, "[::1]evil.example": false, "[::1].": false, "\u212alocalhost": false,
+		"": true, "localhost": true, "localhost:8737": true, "LOCALHOST:1": true, "localhost.": true,
+		"a.localhost:5": true,
+		"127.0.0.1":     true, "127.0.0.1:8737": true, "127.9.9.9:1": true, "[::1]": true, "[::1]:8737": true,
+		"[::ffff:127.0.0.1]:1": true,
+		"192.168.7.5":          true, "192.168.7.5:8737": true, "llm.example.org": true, "LLM.example.org:443": true,
+		"gpubox:1": true, "[2001:db8::1]:1": true,
+		"evil.example": false, "evil.example:8737": false, "localhost.evil.example": false,
+		"127.0.0.1.evil.example": false,
+		"192.168.7.6":            false, "10.0.0.1:8737": false, "0.0.0.0:8737": false, "[::]": false,
+		"llm.example.org.evil": false, "xlocalhost": false,
+		"127.0.0.1:8737:1": false, "[::1": true, "2130706433": false, "0x7f000001": false, "127.1": false,
+		"localhost@evil.example": false,
+		"evil.example#localhost": false, "[evil.example]": false, "[::1]evil.example": false, "[::1].": false,
+		"\u212alocalhost": false,
 	} {
 		r := &http.Request{Method: "GET", Host: host, Header: http.Header{}}
 		if err := g.CheckHost(r, local); (err == nil) != ok {
@@ -92,9 +99,12 @@ func TestCORS(t *testing.T) {
 		{[]string{page}, "GET", "", false, true, 200, ""},
 		{[]string{page}, "GET", "Origin: " + page, false, true, 200, page},
 		{[]string{page}, "GET", "Origin: https://evil.example", false, true, 200, ""},
-		{[]string{page}, "OPTIONS", "Origin: " + page + "; Access-Control-Request-Method: POST; Access-Control-Request-Headers: authorization,content-type,x-stainless-os", true, true, 204, page},
-		{[]string{page}, "OPTIONS", "Origin: https://evil.example; Access-Control-Request-Method: POST", false, false, 200, ""},
-		{[]string{"*"}, "OPTIONS", "Origin: https://any.example; Access-Control-Request-Method: DELETE", true, true, 204, "https://any.example"},
+		{[]string{page}, "OPTIONS", "Origin: " + page + "; Access-Control-Request-Method: POST; " +
+			"Access-Control-Request-Headers: authorization,content-type,x-stainless-os", true, true, 204, page},
+		{[]string{page}, "OPTIONS", "Origin: https://evil.example; Access-Control-Request-Method: POST", false, false,
+			200, ""},
+		{[]string{"*"}, "OPTIONS", "Origin: https://any.example; Access-Control-Request-Method: DELETE", true, true,
+			204, "https://any.example"},
 		{[]string{page}, "OPTIONS", "Origin: " + page, false, true, 200, page}, // no preflight
 	} {
 		g, err := New(nil, c.allowed)
@@ -105,8 +115,10 @@ func TestCORS(t *testing.T) {
 		setHeaders(r, c.header)
 		w := httptest.NewRecorder()
 		done, err := g.CORS(w, r)
-		if done != c.done || (err == nil) != c.ok || w.Code != c.status || w.Header().Get("Access-Control-Allow-Origin") != c.origin {
-			t.Errorf("%v: %s with %q: done %v, %v, %d, %v", c.allowed, c.method, c.header, done, err, w.Code, w.Header())
+		if done != c.done || (err == nil) != c.ok || w.Code != c.status ||
+			w.Header().Get("Access-Control-Allow-Origin") != c.origin {
+			t.Errorf("%v: %s with %q: done %v, %v, %d, %v", c.allowed, c.method, c.header, done, err, w.Code,
+				w.Header())
 		}
 		if w.Header().Get("Access-Control-Allow-Credentials") != "" {
 			t.Error("credentials are allowed")
@@ -114,7 +126,8 @@ func TestCORS(t *testing.T) {
 		if len(c.allowed) > 0 && !strings.Contains(strings.Join(w.Header().Values("Vary"), ","), "Origin") && c.ok {
 			t.Errorf("%v: %s with %q: no Vary: %v", c.allowed, c.method, c.header, w.Header())
 		}
-		if c.done && (w.Header().Get("Access-Control-Allow-Methods") == "" || c.allowed[0] == page && !strings.Contains(w.Header().Get("Access-Control-Allow-Headers"), "authorization")) {
+		if c.done && (w.Header().Get("Access-Control-Allow-Methods") == "" || c.allowed[0] == page &&
+			!strings.Contains(w.Header().Get("Access-Control-Allow-Headers"), "authorization")) {
 			t.Errorf("preflight: %v", w.Header())
 		}
 	}
@@ -126,7 +139,8 @@ func TestNames(t *testing.T) {
 			t.Errorf("host %q is accepted", h)
 		}
 	}
-	for _, o := range []string{"", "x", "http://", "http://x/", "http://x/y", "http://X", "http://u@x", "null", "http://x?y", "//x"} {
+	for _, o := range []string{"", "x", "http://", "http://x/", "http://x/y", "http://X", "http://u@x", "null",
+		"http://x?y", "//x"} {
 		if _, err := New(nil, []string{o}); err == nil {
 			t.Errorf("origin %q is accepted", o)
 		}
@@ -154,7 +168,8 @@ func FuzzHost(f *testing.F) {
 		}
 		n := name(host)
 		a, err := netip.ParseAddr(n)
-		if n != "" && n != "localhost" && !strings.HasSuffix(n, ".localhost") && (err != nil || !a.Unmap().IsLoopback() && a != local) {
+		if n != "" && n != "localhost" && !strings.HasSuffix(n, ".localhost") &&
+			(err != nil || !a.Unmap().IsLoopback() && a != local) {
 			t.Errorf("Host %q passes as %q", host, n)
 		}
 	})

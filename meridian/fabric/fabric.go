@@ -124,4 +124,5 @@ func Open(rawURL string) (Fabric, error) {
 	return f, nil
 }
 
-const known = `want nixl-synth[?cap=256MiB], mooncake-synth[+URL], redis://HOST[:PORT], valkey://HOST[:PORT], rediss:// or valkeys://`
+const known = `want nixl-synth[?cap=256MiB], mooncake-synth[+URL], redis://HOST[:PORT], valkey://HOST[:PORT], ` +
+	`rediss:// or valkeys://`

@@ -96,9 +96,11 @@ func TestGuardCounts(t *testing.T) {
 		{name: "nothing there", err: ErrNotFound, want: ErrNotFound},
 		{name: "down", err: ErrUnavailable, want: ErrUnavailable, reason: ReasonUnavailable},
 		{name: "an error of no kind", err: errors.New("odd"), reason: ReasonUnavailable},
-		{name: "late", err: fmt.Errorf("%w: %w", ErrUnavailable, context.DeadlineExceeded), want: ErrUnavailable, reason: ReasonTimeout},
+		{name: "late", err: fmt.Errorf("%w: %w", ErrUnavailable, context.DeadlineExceeded), want: ErrUnavailable,
+			reason: ReasonTimeout},
 		{name: "in pieces", err: ErrCorrupt, want: ErrCorrupt, reason: ReasonCorrupt},
-		{name: "a flipped bit", value: append([]byte{frame[0] ^ 1}, frame[1:]...), want: mrdn.ErrMagic, reason: ReasonCorrupt},
+		{name: "a flipped bit", value: append([]byte{frame[0] ^ 1}, frame[1:]...), want: mrdn.ErrMagic,
+			reason: ReasonCorrupt},
 		{name: "a lost tail", value: frame[:len(frame)-1], want: mrdn.ErrTruncated, reason: ReasonCorrupt},
 		{name: "no frame", value: nil, want: mrdn.ErrTruncated, reason: ReasonCorrupt},
 		{name: "too large", value: make([]byte, 101), want: ErrTooLarge, reason: ReasonTooLarge},
@@ -128,7 +130,8 @@ func TestGuardCounts(t *testing.T) {
 			default:
 				before.Errors[c.reason]++
 			}
-			if told := !fine && c.reason != ReasonCancelled && c.reason != ReasonKey && c.want != ErrNotFound; told != (after.LastError != before.LastError) {
+			if told := !fine && c.reason != ReasonCancelled && c.reason != ReasonKey &&
+				c.want != ErrNotFound; told != (after.LastError != before.LastError) {
 				t.Errorf("the newest error was %q and is %q", before.LastError, after.LastError)
 			}
 			before.LastError = after.LastError
@@ -180,7 +183,8 @@ func TestGuardDeadline(t *testing.T) {
 func TestBreaker(t *testing.T) {
 	now := time.Unix(1000, 0)
 	inner := &script{err: ErrUnavailable}
-	g := NewGuard(inner, GuardConfig{Failures: 3, MinPause: time.Second, MaxPause: 5 * time.Second, Now: func() time.Time { return now }})
+	g := NewGuard(inner, GuardConfig{Failures: 3, MinPause: time.Second, MaxPause: 5 * time.Second,
+		Now: func() time.Time { return now }})
 	calls := 0
 	inner.before = func(context.Context) error { calls++; return nil }
 	push := func() error { return g.Push(context.Background(), "k", nil) }
@@ -191,7 +195,8 @@ func TestBreaker(t *testing.T) {
 		before := calls
 		err := push()
 		if (calls > before) != asked || g.Stats().Breaker != state || asked == errors.Is(err, ErrCircuitOpen) {
-			t.Fatalf("%s: asked %v, %v, %v; want asked %v, %v", what, calls > before, g.Stats().Breaker, err, asked, state)
+			t.Fatalf("%s: asked %v, %v, %v; want asked %v, %v", what, calls > before, g.Stats().Breaker, err, asked,
+				state)
 		}
 	}
 	down, miss := error(ErrUnavailable), error(ErrNotFound)
@@ -260,7 +265,8 @@ func TestBreakerNeverSticks(t *testing.T) {
 					probes++
 				}
 			}
-			if probes > 1 || b.probing != (probes == 1) || b.probing && b.state != BreakerHalfOpen || b.pause > longest || b.until.After(now.Add(longest)) {
+			if probes > 1 || b.probing != (probes == 1) || b.probing && b.state != BreakerHalfOpen ||
+				b.pause > longest || b.until.After(now.Add(longest)) {
 				t.Fatalf("%d probes run, %+v at %v", probes, b, now)
 			}
 		}

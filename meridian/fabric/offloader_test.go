@@ -25,7 +25,8 @@ func TestOffloaderBatches(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			if s := o.Stats(); len(inner.seen()) != pushed || s.Batches != batches {
-				t.Fatalf("%s: %d pushed in %d batches, want %d in %d", when, len(inner.seen()), s.Batches, pushed, batches)
+				t.Fatalf("%s: %d pushed in %d batches, want %d in %d", when, len(inner.seen()), s.Batches, pushed,
+					batches)
 			}
 		}
 		push(t, o, "a", 1, 2, nil)
@@ -73,7 +74,8 @@ func TestOffloaderNeverWaits(t *testing.T) {
 			t.Fatal("an empty queue refused")
 		}
 		synctest.Wait() // "a" is under way
-		taken := []bool{push(t, o, "b", 51, 1, nil), push(t, o, "c", 10, 1, nil), push(t, o, "d", 10, 1, nil), push(t, o, "e", 10, 1, nil)}
+		taken := []bool{push(t, o, "b", 51, 1, nil), push(t, o, "c", 10, 1, nil), push(t, o, "d", 10, 1, nil),
+			push(t, o, "e", 10, 1, nil)}
 		if !slices.Equal(taken, []bool{false, true, true, false}) {
 			t.Errorf("taken: %v", taken)
 		}
@@ -85,7 +87,8 @@ func TestOffloaderNeverWaits(t *testing.T) {
 		if a, b, c := pull(), pull(), pull(); !a || !b || c {
 			t.Errorf("pulls taken: %v %v %v", a, b, c)
 		}
-		if s := o.Stats(); time.Since(began) != 0 || s.PushesDropped != 2 || s.PullsDropped != 1 || s.QueuedItems != 3 || s.QueuedBytes != 70 {
+		if s := o.Stats(); time.Since(began) != 0 || s.PushesDropped != 2 || s.PullsDropped != 1 ||
+			s.QueuedItems != 3 || s.QueuedBytes != 70 {
 			t.Errorf("after %v: %+v", time.Since(began), s)
 		}
 		close(open)
@@ -116,12 +119,14 @@ func TestOffloaderOutcomes(t *testing.T) {
 		inner.err = ErrUnavailable
 		push(t, o, "c", 1, 2, note("failed"))
 		synctest.Wait()
-		if want := []string{"prepared: <nil>", "unprepared: cannot", "failed: unavailable"}; !slices.Equal(log, want) || inner.seen()[0] != "a=raw+sealed" || len(inner.seen()) != 2 {
+		if want := []string{"prepared: <nil>", "unprepared: cannot", "failed: unavailable"}; !slices.Equal(log, want) ||
+			inner.seen()[0] != "a=raw+sealed" || len(inner.seen()) != 2 {
 			t.Errorf("%q, pushed %q", log, inner.seen())
 		}
 		pull := func(ctx context.Context, err error) (value []byte, got error) {
 			inner.err = err
-			o.TryPull(PullJob{Context: ctx, Key: "k", Blocks: 3, Dst: make([]byte, 0, 10), Done: func(v []byte, err error) { value, got = v, err }})
+			o.TryPull(PullJob{Context: ctx, Key: "k", Blocks: 3, Dst: make([]byte, 0, 10),
+				Done: func(v []byte, err error) { value, got = v, err }})
 			synctest.Wait()
 			return value, got
 		}
@@ -135,7 +140,8 @@ func TestOffloaderOutcomes(t *testing.T) {
 		if _, err := pull(ctx, ErrCorrupt); !errors.Is(err, ErrCorrupt) {
 			t.Error(err)
 		}
-		if s := o.Stats(); s.BlocksOffloaded != 2 || s.PushesFailed != 2 || s.BlocksIngested != 3 || s.BytesIngested != 2 || s.PullsMissed != 1 || s.PullsFailed != 1 {
+		if s := o.Stats(); s.BlocksOffloaded != 2 || s.PushesFailed != 2 || s.BlocksIngested != 3 ||
+			s.BytesIngested != 2 || s.PullsMissed != 1 || s.PullsFailed != 1 {
 			t.Errorf("%+v", s)
 		}
 		// A request that ends takes its pull with it.
@@ -161,7 +167,8 @@ func TestOffloaderPullsPassPushes(t *testing.T) {
 		synctest.Wait()
 		inner.before = nil
 		pulled := false
-		o.TryPull(PullJob{Context: context.Background(), Key: "k", Done: func(_ []byte, err error) { pulled = err == nil }})
+		o.TryPull(PullJob{Context: context.Background(), Key: "k",
+			Done: func(_ []byte, err error) { pulled = err == nil }})
 		synctest.Wait()
 		if !pulled {
 			t.Error("the pull waits for the push")
@@ -193,11 +200,13 @@ func TestOffloaderCloseInTime(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		err := o.Close(ctx)
-		if d := time.Since(began); d != 2*time.Second || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "3 pushes (30 bytes) and 1 pulls") {
+		if d := time.Since(began); d != 2*time.Second || !errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), "3 pushes (30 bytes) and 1 pulls") {
 			t.Errorf("after %v: %v", d, err)
 		}
 		synctest.Wait()
-		if len(errs) != 3 || !errors.Is(errs[0], context.Canceled) || !errors.Is(errs[1], ErrClosed) || !errors.Is(errs[2], ErrClosed) {
+		if len(errs) != 3 || !errors.Is(errs[0], context.Canceled) || !errors.Is(errs[1], ErrClosed) ||
+			!errors.Is(errs[2], ErrClosed) {
 			t.Errorf("%v", errs)
 		}
 		if s := o.Stats(); s.QueuedItems != 0 || s.QueuedBytes != 0 || s.PushesFailed != 3 || s.PullsFailed != 2 {
@@ -208,7 +217,8 @@ func TestOffloaderCloseInTime(t *testing.T) {
 
 // BenchmarkTryPush is what the decode loop pays.
 func BenchmarkTryPush(b *testing.B) {
-	o := NewOffloader(&script{before: silent}, OffloadConfig{Threshold: 1 << 30, QueueItems: 1 << 30, QueueBytes: 1 << 50})
+	o := NewOffloader(&script{before: silent}, OffloadConfig{Threshold: 1 << 30, QueueItems: 1 << 30,
+		QueueBytes: 1 << 50})
 	job := PushJob{Key: "k", Value: make([]byte, 1<<20), Blocks: 1}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -218,8 +228,8 @@ func BenchmarkTryPush(b *testing.B) {
 	}
 }
 
-// TestOffloaderDelete: what waits is dropped, what is under way is removed after it, and the call returns when the fabric has
-// removed everything.
+// TestOffloaderDelete: what waits is dropped, what is under way is removed after it, and the call returns when the
+// fabric has removed everything.
 func TestOffloaderDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &script{}
@@ -228,7 +238,8 @@ func TestOffloaderDelete(t *testing.T) {
 		push(t, o, "waits", 10, 1, func(err error) { dropped = err })
 		push(t, o, "stays", 10, 1, nil)
 		n, err := o.Delete(context.Background(), []string{"old", "waits"})
-		if n != 2 || err != nil || !errors.Is(dropped, ErrDropped) || !slices.Equal(inner.deleted, []string{"old", "waits"}) {
+		if n != 2 || err != nil || !errors.Is(dropped, ErrDropped) ||
+			!slices.Equal(inner.deleted, []string{"old", "waits"}) {
 			t.Errorf("%d, %v, dropped: %v, deleted: %v", n, err, dropped, inner.deleted)
 		}
 		if s := o.Stats(); s.QueuedItems != 1 || s.QueuedBytes != 10 {

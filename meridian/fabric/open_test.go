@@ -59,7 +59,8 @@ func TestOpenRefused(t *testing.T) {
 		"mooncake-synth+mooncake-synth+": `"" is not a fabric`,
 	} {
 		f, err := fabric.Open(url)
-		if err == nil || f != nil || !strings.Contains(err.Error(), says) || !strings.HasPrefix(err.Error(), "fabric URL: ") || strings.Contains(err.Error(), "secret") {
+		if err == nil || f != nil || !strings.Contains(err.Error(), says) ||
+			!strings.HasPrefix(err.Error(), "fabric URL: ") || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v, want it to say %q", url, err, says)
 		}
 	}

@@ -36,13 +36,19 @@ var vectors = []struct {
 	header string
 }{
 	{"empty", ThinkComplete, nil, "4d52444e010000000000000000000000af1349b9f5f9a1a6a0404dea36dcc949"},
-	{"text", ThinkComplete, []byte("hello disagg world"), "4d52444e010000001200000000000000b5991e5ca82b6864630d4c369fd90835"},
-	{"think active", ThinkActive, []byte("payload"), "4d52444e010000000700000001000000ec90915fa26ab012a89a88ecc8b47e4d"},
-	{"output critical", OutputCritical, bytes.Repeat([]byte{0x2a}, 64), "4d52444e0100000040000000020000006c0faf6370479a209c749303e94f181d"},
-	{"16 KiB of zeros", ThinkComplete, make([]byte, 16384), "4d52444e010000000040000000000000111f6c2f2ac0fc43154414a6e3e4c104"},
-	{"4 KiB of zeros", ThinkComplete, make([]byte, 4096), "4d52444e010000000010000000000000b6fb73fc46938c981e2b0b4b1ef282ad"},
+	{"text", ThinkComplete, []byte("hello disagg world"),
+		"4d52444e010000001200000000000000b5991e5ca82b6864630d4c369fd90835"},
+	{"think active", ThinkActive, []byte("payload"),
+		"4d52444e010000000700000001000000ec90915fa26ab012a89a88ecc8b47e4d"},
+	{"output critical", OutputCritical, bytes.Repeat([]byte{0x2a}, 64),
+		"4d52444e0100000040000000020000006c0faf6370479a209c749303e94f181d"},
+	{"16 KiB of zeros", ThinkComplete, make([]byte, 16384),
+		"4d52444e010000000040000000000000111f6c2f2ac0fc43154414a6e3e4c104"},
+	{"4 KiB of zeros", ThinkComplete, make([]byte, 4096),
+		"4d52444e010000000010000000000000b6fb73fc46938c981e2b0b4b1ef282ad"},
 	{"alpha", ThinkComplete, []byte("alpha"), "4d52444e010000000500000000000000644a9bc57c6063e2ba4028fa73ed5851"},
-	{"more than one chunk of BLAKE3", ThinkActive, ramp(1025), "4d52444e010000000104000001000000d00278ae47eb27b34faecf67b4fe263f"},
+	{"more than one chunk of BLAKE3", ThinkActive, ramp(1025),
+		"4d52444e010000000104000001000000d00278ae47eb27b34faecf67b4fe263f"},
 }
 
 func TestVectors(t *testing.T) {
@@ -86,7 +92,8 @@ func TestRefused(t *testing.T) {
 		{"above the limit", hello, 17, ErrTooLarge, "18 bytes, the limit here is 17"},
 		{"length of 4 GiB", empty[:16] + "ffffffff" + empty[24:], 1 << 20, ErrTooLarge, "4294967295"},
 		{"limit below zero", hello, -1, ErrTooLarge, "limit here is -1"},
-		{"body changed", "4d52444e010000000700000001000000ec90915fa26ab012a89a88ecc8b47e4d8f61796c6f6164", 99, ErrChecksum, "1c6496038df9db0be8a2db3098dda1d3"},
+		{"body changed", "4d52444e010000000700000001000000ec90915fa26ab012a89a88ecc8b47e4d8f61796c6f6164", 99,
+			ErrChecksum, "1c6496038df9db0be8a2db3098dda1d3"},
 		{"checksum changed", empty[:62] + "48", 99, ErrChecksum, "c948, the body has af1349"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -135,7 +142,8 @@ func TestAllocations(t *testing.T) {
 }
 
 func testPrologue() Prologue {
-	p := Prologue{First: 16, End: 48, EngineBuild: "ec98e2002", TypeK: "f16", TypeV: "q8_0", Namespace: "uid:1000", KVBytes: 6}
+	p := Prologue{First: 16, End: 48, EngineBuild: "ec98e2002", TypeK: "f16", TypeV: "q8_0", Namespace: "uid:1000",
+		KVBytes: 6}
 	p.Model[0], p.Tokens = 7, HashTokens([]int32{1, 2, 3})
 	return p
 }
@@ -193,7 +201,8 @@ func TestPrologueRefused(t *testing.T) {
 		"no namespace":        {edit(91, 0), "declares a length of 116"},
 		"line feed in a name": {edit(92, '\n'), "printable ASCII"},
 	} {
-		if _, kv, err := ParsePrologue(c.body); !errors.Is(err, ErrPrologue) || !strings.Contains(err.Error(), c.says) || kv != nil {
+		if _, kv, err := ParsePrologue(c.body); !errors.Is(err, ErrPrologue) ||
+			!strings.Contains(err.Error(), c.says) || kv != nil {
 			t.Errorf("%s: %v, want it to say %q", name, err, c.says)
 		}
 	}
@@ -209,7 +218,8 @@ func TestPrologueRefused(t *testing.T) {
 	} {
 		p := good
 		change(&p)
-		if dst, err := Begin(nil, &p); !errors.Is(err, ErrPrologue) || !strings.Contains(err.Error(), name) || dst != nil {
+		if dst, err := Begin(nil, &p); !errors.Is(err, ErrPrologue) || !strings.Contains(err.Error(), name) ||
+			dst != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -231,7 +241,8 @@ func TestMatchesAndKeyAgree(t *testing.T) {
 	} {
 		p := want
 		change(&p)
-		if err := p.Matches(&want); !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), strings.Fields(field)[0]) {
+		if err := p.Matches(&want); !errors.Is(err, ErrForeign) ||
+			!strings.Contains(err.Error(), strings.Fields(field)[0]) {
 			t.Errorf("%s: %v", field, err)
 		}
 		if p.Key() == want.Key() {
@@ -252,8 +263,9 @@ func TestBeginSealOpen(t *testing.T) {
 		first := rapid.Int32Range(0, 1<<20).Draw(t, "first")
 		p := Prologue{
 			First: first, End: first + rapid.Int32Range(1, 1<<20).Draw(t, "tokens"),
-			EngineBuild: text.Draw(t, "build"), TypeK: text.Draw(t, "K"), TypeV: text.Draw(t, "V"), Namespace: text.Draw(t, "ns"),
-			Encoding: Encoding(rapid.IntRange(0, 1).Draw(t, "enc")), KVBytes: int64(len(kv)),
+			EngineBuild: text.Draw(t, "build"), TypeK: text.Draw(t, "K"), TypeV: text.Draw(t, "V"),
+			Namespace: text.Draw(t, "ns"),
+			Encoding:  Encoding(rapid.IntRange(0, 1).Draw(t, "enc")), KVBytes: int64(len(kv)),
 		}
 		tier := Tier(rapid.IntRange(0, 2).Draw(t, "tier"))
 		frame, err := Begin(make([]byte, 0, rapid.IntRange(0, 300).Draw(t, "cap")), &p)

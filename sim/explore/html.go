@@ -18,7 +18,8 @@ import (
 )
 
 var page = template.Must(template.New("page").Parse(`<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>{{.Title}}</title>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{.Title}}</title>
 <style>
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:1180px;padding:0 1rem;color:#1a1a1a;background:#fff}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
@@ -29,9 +30,11 @@ th:first-child,td:first-child,th:nth-child(2),td:nth-child(2){text-align:left}
 .plots svg{width:100%;height:auto}.note{color:#555}.scroll{overflow-x:auto}
 </style></head><body>
 <h1>{{.Title}}</h1>
-<p class="note">Times in milliseconds. TTFT: time to first token. ITL: time between tokens. E2E: arrival to last token.</p>
+<p class="note">Times in milliseconds. TTFT: time to first token. ITL: time between tokens. E2E: arrival to last
+token.</p>
 <div class="scroll"><table><thead><tr><th>policy</th>{{range .Head}}<th>{{.}}</th>{{end}}</tr></thead><tbody>
-{{range .Rows}}<tr><td>{{.Label}}</td>{{$v := .Verdict}}{{range .Cells}}<td{{if eq . $v}} class="{{.}}"{{end}}>{{.}}</td>{{end}}</tr>
+{{range .Rows}}<tr><td>{{.Label}}</td>{{$v := .Verdict}}{{range .Cells}}<td{{if eq . $v}} class="{{.}}"{{end}}>{{.}}
+</td>{{end}}</tr>
 {{end}}</tbody></table></div>
 {{range .Errors}}<p class="OVERLOADED">{{.}}</p>{{end}}
 <div class="plots">{{range .Plots}}<figure>{{.}}</figure>{{end}}</div>

@@ -41,7 +41,8 @@ func TestLinearModels(t *testing.T) {
 		t.Errorf("calibrated step %d", got)
 	}
 	saved, err := ParseCostModel([]byte(
-		`{"a_ms":2,"b_ms_prefill":0.5,"c_ms_decode":1,"d_ms_attended":0.001,"cov":[1,0,0,0,1,0,0,1,0,1],"noise":0.01,"error":0.1,"ratio":1.2,"steps":9,"prompt_steps":3,"largest_chunk":64}`))
+		`{"a_ms":2,"b_ms_prefill":0.5,"c_ms_decode":1,"d_ms_attended":0.001,"cov":[1,0,0,0,1,0,0,1,0,1],"noise":0.01,` +
+			`"error":0.1,"ratio":1.2,"steps":9,"prompt_steps":3,"largest_chunk":64}`))
 	if err != nil || !slices.Equal(saved.Us, fitted.Us) || saved.Noise != 0.01 || saved.State == nil ||
 		saved.State.Steps != 9 {
 		t.Errorf("the daemon's saved state: %+v, %v", saved, err)
@@ -66,8 +67,8 @@ func TestLinearModels(t *testing.T) {
 	}
 }
 
-const dense = `{"num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
-	"vocab_size": 128256, "torch_dtype": "bfloat16", "max_position_embeddings": 8192 %s}`
+const dense = `{"num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, 
+	"intermediate_size": 14336, "vocab_size": 128256, "torch_dtype": "bfloat16", "max_position_embeddings": 8192 %s}`
 
 func shape(t *testing.T, more, name string) Shape {
 	t.Helper()
@@ -90,14 +91,16 @@ func TestParseShape(t *testing.T) {
 		{`"quantization_config": {"bits": 4}`, "", 0.5},
 		{`"quantization_config": {"bits": "8"}`, "", 1},
 		{`"quantization_config": {"quant_method": "fp8"}`, "", 1},
-		{`"quantization_config": {"config_groups": {"group_1": {"weights": {"num_bits": 2}}, "group_0": {"weights": {"num_bits": 4}}}}`, "", 0.5},
+		{`"quantization_config": {"config_groups": {"group_1": {"weights": {"num_bits": 2}}, "group_0": {"weights": ` +
+			`{"num_bits": 4}}}}`, "", 0.5},
 		{"", "llama-w8a8", 1}, {"", "llama-w4a16-x", 0.5}, {"", "Llama-FP8-dynamic", 1}, {"", "nofp8here", 2},
 	} {
 		if s := shape(t, c.more, c.name); s.WeightBytes != c.want || s.Bytes != 2 {
 			t.Errorf("%s %s: %v bytes a weight, want %v", c.more, c.name, s.WeightBytes, c.want)
 		}
 	}
-	s := shape(t, `"text_config": {"num_hidden_layers": 5, "num_experts": 16, "num_experts_per_tok": 2, "moe_intermediate_size": 100, "n_shared_experts": 3}`, "")
+	s := shape(t, `"text_config": {"num_hidden_layers": 5, "num_experts": 16, "num_experts_per_tok": 2, `+
+		`"moe_intermediate_size": 100, "n_shared_experts": 3}`, "")
 	if s.Layers != 5 || !s.MoE() || s.Experts != 16 || s.SharedDim != 300 || s.expertDim() != 100 {
 		t.Errorf("%+v", s)
 	}
@@ -174,7 +177,8 @@ func TestPublished(t *testing.T) {
 
 func TestFindGPU(t *testing.T) {
 	table, err := ParseGPUs([]byte(
-		`{"X": {"TFlopsPeak": 1, "BwPeakTBs": 1, "mfuPrefill": 0.5, "mfuDecode": 0.5, "MemoryGiB": 9}, "Y": {"TFlopsPeak": 1}}`))
+		`{"X": {"TFlopsPeak": 1, "BwPeakTBs": 1, "mfuPrefill": 0.5, "mfuDecode": 0.5, "MemoryGiB": 9}, "Y": ` +
+			`{"TFlopsPeak": 1}}`))
 	if err != nil {
 		t.Fatal(err)
 	}

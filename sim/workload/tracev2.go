@@ -55,8 +55,10 @@ func WriteTraceHeader(w io.Writer, seed *int64) error {
 
 // v2Columns are TraceV2's columns, in their fixed order. A file's header line is not looked at; more columns may
 // follow.
-var v2Columns = strings.Split("request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,"+
-	"input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,server_input_tokens,"+
+var v2Columns = strings.Split("request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,"+
+	"prefix_length,streaming,"+
+	"input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,"+
+	"server_input_tokens,"+
 	"arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason",
 	",")
 

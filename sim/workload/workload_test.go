@@ -10,7 +10,8 @@ import (
 
 func TestReadCSV(t *testing.T) {
 	rows, err := ReadCSV(strings.NewReader(
-		"\ufeffrequest_id,arrival_us,input_tokens,output_tokens,prefix_group,prefix_tokens,max_output_len,deadline_us,slo_class\n" +
+		"\ufeffrequest_id,arrival_us,input_tokens,output_tokens,prefix_group,prefix_tokens,max_output_len," +
+			"deadline_us,slo_class\n" +
 			"request_0,5,100,10,g,64,,,batch\nx,3,1,0,,9,0,77,\n"))
 	if err != nil {
 		t.Fatal(err)

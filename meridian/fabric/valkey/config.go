@@ -157,7 +157,8 @@ func (c *Config) option(name string, values []string, files *tlsFiles) (err erro
 	case "skip_verify":
 		files.skipVerify, err = strconv.ParseBool(value)
 	default:
-		return errors.New("is unknown; known are ttl, chunk, max, conns, prefix, connect_timeout, addr, db, password_file, ca, cert, key, skip_verify")
+		return errors.New("is unknown; known are ttl, chunk, max, conns, prefix, connect_timeout, addr, db, " +
+			"password_file, ca, cert, key, skip_verify")
 	}
 	return err
 }

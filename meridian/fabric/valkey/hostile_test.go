@@ -156,8 +156,10 @@ var replies = map[string]func(io.Writer){
 	"integers as strings":    say("%2\r\n+version\r\n:5\r\n+proto\r\n%0\r\n"),
 	"keys that are maps":     say("%1\r\n%1\r\n+a\r\n+b\r\n+c\r\n"),
 	"an array of nulls":      say("*4\r\n_\r\n_\r\n_\r\n_\r\n"),
-	"slots far outside":      say("*1\r\n*3\r\n:-9223372036854775808\r\n:9223372036854775807\r\n*2\r\n$9\r\n127.0.0.1\r\n:1\r\n"),
-	"shards of nonsense":     say("*1\r\n%2\r\n+slots\r\n*3\r\n:1\r\n:2\r\n:3\r\n+nodes\r\n*1\r\n%2\r\n+health\r\n:1\r\n+role\r\n*0\r\n"),
+	"slots far outside": say("*1\r\n*3\r\n:-9223372036854775808\r\n:9223372036854775807\r\n*2\r\n$9\r\n" +
+		"127.0.0.1\r\n:1\r\n"),
+	"shards of nonsense": say("*1\r\n%2\r\n+slots\r\n*3\r\n:1\r\n:2\r\n:3\r\n+nodes\r\n*1\r\n%2\r\n+health\r\n" +
+		":1\r\n+role\r\n*0\r\n"),
 	"a shard without nodes":  say("*1\r\n%2\r\n+slots\r\n*2\r\n:0\r\n:16383\r\n+nodes\r\n*0\r\n"),
 	"moved to nowhere":       say("-MOVED 99999 :0\r\n"),
 	"moved to the moon":      say("-MOVED 1 [::1%25eth0]:99999\r\n"),
@@ -189,7 +191,8 @@ func TestHostileStore(t *testing.T) {
 					t.Errorf("%d MiB were allocated", d>>20)
 				}
 				for what, err := range map[string]error{"pull": pullErr, "push": pushErr} {
-					if err != nil && !errors.Is(err, fabric.ErrUnavailable) && !errors.Is(err, fabric.ErrNotFound) && !errors.Is(err, fabric.ErrCorrupt) {
+					if err != nil && !errors.Is(err, fabric.ErrUnavailable) && !errors.Is(err, fabric.ErrNotFound) &&
+						!errors.Is(err, fabric.ErrCorrupt) {
 						t.Errorf("%s: %v", what, err)
 					}
 					if err != nil && strings.Contains(err.Error(), "panicked") {

@@ -24,11 +24,13 @@ func TestServerConformance(t *testing.T) {
 	})
 }
 
-// TestServerCluster: a node in cluster mode refuses commands whose keys lie in several slots; hash tags keep a value's in one.
+// TestServerCluster: a node in cluster mode refuses commands whose keys lie in several slots; hash tags keep a value's
+// in one.
 func TestServerCluster(t *testing.T) {
 	s := startServer(t, "--cluster-enabled", "yes")
 	s.command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
-	waitfor.True(t, "the cluster forms", func() bool { return strings.Contains(s.command("CLUSTER", "INFO"), "cluster_state:ok") })
+	waitfor.True(t, "the cluster forms",
+		func() bool { return strings.Contains(s.command("CLUSTER", "INFO"), "cluster_state:ok") })
 	fabrictest.Run(t, func(t testing.TB) fabric.Fabric {
 		s.command("FLUSHALL")
 		return open(t, s.url())
@@ -42,7 +44,8 @@ func TestClusterMoves(t *testing.T) {
 	a.command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
 	a.command("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(b.port))
 	waitfor.True(t, "the cluster forms", func() bool {
-		return strings.Contains(b.command("CLUSTER", "INFO"), "cluster_state:ok") && strings.Contains(a.command("CLUSTER", "INFO"), "cluster_known_nodes:2")
+		return strings.Contains(b.command("CLUSTER", "INFO"), "cluster_state:ok") &&
+			strings.Contains(a.command("CLUSTER", "INFO"), "cluster_known_nodes:2")
 	})
 	f := open(t, a.url())
 	value := fabrictest.Value(1, 20<<20)
@@ -106,7 +109,8 @@ func TestKilledMidTransfer(t *testing.T) {
 	for round, c := range []struct {
 		name     string
 		up, down int64
-	}{{"push, first window", 3 << 20, -1}, {"push, third window", 20 << 20, -1}, {"pull, first window", -1, 2 << 20}, {"pull, third window", -1, 20 << 20}} {
+	}{{"push, first window", 3 << 20, -1}, {"push, third window", 20 << 20, -1}, {"pull, first window", -1, 2 << 20},
+		{"pull, third window", -1, 20 << 20}} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.down >= 0 {
 				fabrictest.MustPush(t, f, "k", frame)
@@ -182,7 +186,8 @@ func TestStalled(t *testing.T) {
 	f := open(t, p.url())
 	frame := fabrictest.Frame(t, 1, 32<<20)
 	fabrictest.MustPush(t, f, "k", frame)
-	const allowed = 300 * time.Millisecond // on a busy machine it may be over before the stall: then disarm takes that back
+	// on a busy machine it may be over before the stall: then disarm takes that back
+	const allowed = 300 * time.Millisecond
 	disarm := func() { p.when(-1, -1, nil); p.resume() }
 
 	p.when(-1, 4<<20, p.stall)
@@ -244,12 +249,15 @@ func TestCorrupted(t *testing.T) {
 		{"a piece too long", func() { s.command("APPEND", piece(), "x") }, fabric.ErrCorrupt},
 		{"a piece much too long", func() { s.command("SETRANGE", piece(), "40000000", "x") }, fabric.ErrCorrupt},
 		{"a piece too short", func() { s.command("SET", piece(), "short") }, fabric.ErrCorrupt},
-		{"a piece of another type", func() { n := piece(); s.command("DEL", n); s.command("LPUSH", n, "x") }, fabric.ErrCorrupt},
+		{"a piece of another type", func() { n := piece(); s.command("DEL", n); s.command("LPUSH", n, "x") },
+			fabric.ErrCorrupt},
 		{"a piece gone", func() { s.command("DEL", piece()) }, fabric.ErrNotFound},
 		{"a manifest too long", func() { s.command("APPEND", "uma:{k}", "x") }, fabric.ErrCorrupt},
 		{"a manifest of zeros", func() { s.command("SET", "uma:{k}", strings.Repeat("\x00", 32)) }, fabric.ErrCorrupt},
-		{"a manifest of another type", func() { s.command("DEL", "uma:{k}"); s.command("LPUSH", "uma:{k}", "x") }, fabric.ErrCorrupt},
-		{"a manifest that claims an exabyte", func() { s.command("SETRANGE", "uma:{k}", "14", "\x10") }, fabric.ErrTooLarge},
+		{"a manifest of another type", func() { s.command("DEL", "uma:{k}"); s.command("LPUSH", "uma:{k}", "x") },
+			fabric.ErrCorrupt},
+		{"a manifest that claims an exabyte", func() { s.command("SETRANGE", "uma:{k}", "14", "\x10") },
+			fabric.ErrTooLarge},
 		{"a manifest that claims more", func() { s.command("SETRANGE", "uma:{k}", "10", "\x5f") }, fabric.ErrCorrupt},
 		{"everything gone", func() { s.command("FLUSHALL") }, fabric.ErrNotFound},
 	} {
@@ -281,7 +289,8 @@ func TestServerExpiry(t *testing.T) {
 // TestLogin: a user with a password and few rights, a wrong password, a database number.
 func TestLogin(t *testing.T) {
 	s := startServer(t)
-	s.command("ACL", "SETUSER", "uma", "on", ">p@ss/w:rd", "~uma:*", "+get", "+set", "+pexpire", "+exists", "+unlink", "+select")
+	s.command("ACL", "SETUSER", "uma", "on", ">p@ss/w:rd", "~uma:*", "+get", "+set", "+pexpire", "+exists", "+unlink",
+		"+select")
 	password := writeFile(t, "password", []byte("p@ss/w:rd\n"))
 	for _, url := range []string{
 		"redis://uma:p%40ss%2Fw%3Ard@" + s.addr(),
@@ -306,7 +315,8 @@ func TestLogin(t *testing.T) {
 	if !strings.Contains(err.Error(), "WRONGPASS") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("the error is %v", err)
 	}
-	err = open(t, "redis://uma@"+s.addr()+"?prefix=other&password_file="+password).Push(limit(t, waitfor.Limit), "k", nil)
+	err = open(t, "redis://uma@"+s.addr()+"?prefix=other&password_file="+password).Push(limit(t, waitfor.Limit), "k",
+		nil)
 	fabrictest.WantError(t, err, fabric.ErrUnavailable)
 	if !strings.Contains(err.Error(), "NOPERM") {
 		t.Errorf("the error is %v", err)

@@ -88,7 +88,8 @@ func TestDialogue(t *testing.T) {
 	} {
 		d := asked(t, c.asked...)
 		err := d.in.scan([]byte(c.reply))
-		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, fault.ErrUnavailable)) {
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) ||
+			!errors.Is(err, fault.ErrUnavailable)) {
 			t.Errorf("%q after %v: %v, want %q", c.reply[:min(40, len(c.reply))], c.asked, err, c.want)
 		}
 		// In pieces it comes to the same.
@@ -103,7 +104,8 @@ func TestDialogue(t *testing.T) {
 	}
 }
 
-// TestDialogueBudget: what the answers to a burst of commands may take together is bounded, and the next burst has its own.
+// TestDialogueBudget: what the answers to a burst of commands may take together is bounded, and the next burst has its
+// own.
 func TestDialogueBudget(t *testing.T) {
 	many := make([]string, 100)
 	for i := range many {

@@ -291,8 +291,8 @@ func limit(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-// wantGivenUp: an operation that nothing answers has ended, at its deadline, or before it where the connection broke. When
-// it came back is the machine's: that it did is what is tested.
+// wantGivenUp: an operation that nothing answers has ended, at its deadline, or before it where the connection broke.
+// When it came back is the machine's: that it did is what is tested.
 func wantGivenUp(t testing.TB, err error, atDeadline bool) {
 	t.Helper()
 	if !errors.Is(err, fabric.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) != atDeadline {

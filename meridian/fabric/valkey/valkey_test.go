@@ -108,7 +108,8 @@ func certificate(t testing.TB) (pair tls.Certificate, certFile, keyFile string) 
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
@@ -132,19 +133,22 @@ func TestTLS(t *testing.T) {
 	pool.AddCert(pair.Leaf)
 	m := miniredis.NewMiniRedis()
 	m.RequireUserAuth("uma", "secret")
-	if err := m.StartTLS(&tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}); err != nil {
+	if err := m.StartTLS(&tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert,
+		ClientCAs: pool}); err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
 	base := "rediss://uma:secret@" + m.Addr()
 	client := "&cert=" + certFile + "&key=" + keyFile
 	value := fabrictest.Value(1, 10<<20)
-	for _, url := range []string{base + "?ca=" + certFile + client, strings.Replace(base, "rediss", "valkeys", 1) + "?skip_verify=true" + client} {
+	for _, url := range []string{base + "?ca=" + certFile + client, strings.Replace(base, "rediss", "valkeys", 1) +
+		"?skip_verify=true" + client} {
 		f := open(t, url)
 		fabrictest.MustPush(t, f, "k", value)
 		fabrictest.WantPull(t, f, "k", value)
 	}
-	for _, url := range []string{base + "?" + client[1:], base + "?ca=" + certFile, strings.Replace(base, "rediss", "redis", 1)} {
+	for _, url := range []string{base + "?" + client[1:], base + "?ca=" + certFile,
+		strings.Replace(base, "rediss", "redis", 1)} {
 		err := open(t, url).Push(limit(t, 5*time.Second), "k", value)
 		fabrictest.WantError(t, err, fabric.ErrUnavailable)
 		if strings.Contains(err.Error(), "secret") {
@@ -155,15 +159,20 @@ func TestTLS(t *testing.T) {
 
 func TestParseURL(t *testing.T) {
 	_, certFile, keyFile := certificate(t)
-	c, err := valkey.ParseURL("valkeys://me:p%40ss@[::1]:7000/4?ttl=90m&chunk=256KiB&max=2GiB&conns=7&prefix=team-a&connect_timeout=250ms&addr=b&addr=c:1&ca=" + certFile)
+	c, err := valkey.ParseURL(
+		"valkeys://me:p%40ss@[::1]:7000/4?ttl=90m&chunk=256KiB&max=2GiB&conns=7&prefix=team-a&connect_timeout=250ms&a" +
+			"ddr=b&addr=c:1&ca=" + certFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Join(c.Addresses, " ") != "[::1]:7000 b:6379 c:1" || c.Username != "me" || c.Password != "p@ss" || c.DB != 4 || c.TTL != 90*time.Minute ||
-		c.ChunkBytes != 256<<10 || c.MaxBytes != 2<<30 || c.Conns != 7 || c.Prefix != "team-a" || c.ConnectTimeout != 250*time.Millisecond || c.TLS == nil || c.TLS.RootCAs == nil {
+	if strings.Join(c.Addresses, " ") != "[::1]:7000 b:6379 c:1" || c.Username != "me" || c.Password != "p@ss" ||
+		c.DB != 4 || c.TTL != 90*time.Minute ||
+		c.ChunkBytes != 256<<10 || c.MaxBytes != 2<<30 || c.Conns != 7 || c.Prefix != "team-a" ||
+		c.ConnectTimeout != 250*time.Millisecond || c.TLS == nil || c.TLS.RootCAs == nil {
 		t.Errorf("%+v", c)
 	}
-	if c, err := valkey.ParseURL("redis://localhost"); err != nil || c.Addresses[0] != "localhost:6379" || c.TLS != nil || c.TTL != 24*time.Hour {
+	if c, err := valkey.ParseURL("redis://localhost"); err != nil || c.Addresses[0] != "localhost:6379" ||
+		c.TLS != nil || c.TTL != 24*time.Hour {
 		t.Errorf("%+v, %v", c, err)
 	}
 	notPEM := writeFile(t, "not.pem", []byte("hello"))
@@ -206,7 +215,8 @@ func TestParseURL(t *testing.T) {
 		"redis://u:secret@h?password_file=" + "/nowhere/x": "option password_file",
 	} {
 		_, err := valkey.ParseURL(url)
-		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "zzret") {
+		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secret") ||
+			strings.Contains(err.Error(), "zzret") {
 			t.Errorf("%s: %v, want it to say %q", url, err, says)
 		}
 	}
@@ -224,7 +234,8 @@ func FuzzParseURL(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if len(c.Addresses) == 0 || c.ChunkBytes < 4096 || c.ChunkBytes > 64<<20 || c.MaxBytes < 4096 || c.Conns < 1 || c.Conns > 64 || c.TTL < 0 || c.ConnectTimeout <= 0 || c.Prefix == "" {
+		if len(c.Addresses) == 0 || c.ChunkBytes < 4096 || c.ChunkBytes > 64<<20 || c.MaxBytes < 4096 || c.Conns < 1 ||
+			c.Conns > 64 || c.TTL < 0 || c.ConnectTimeout <= 0 || c.Prefix == "" {
 			t.Fatalf("%q gives %+v", url, c)
 		}
 	})

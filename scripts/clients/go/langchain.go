@@ -17,12 +17,14 @@ func langchainFeatures(url string) []feature {
 	human := func(text string) []llms.MessageContent {
 		return []llms.MessageContent{llms.TextParts(llms.ChatMessageTypeHuman, text)}
 	}
-	generate := func(ctx context.Context, messages []llms.MessageContent, more ...llms.CallOption) (*llms.ContentChoice, error) {
+	generate := func(ctx context.Context, messages []llms.MessageContent, more ...llms.CallOption) (*llms.ContentChoice,
+		error) {
 		llm, err := connect()
 		if err != nil {
 			return nil, err
 		}
-		got, err := llm.GenerateContent(ctx, messages, append([]llms.CallOption{llms.WithTemperature(0), llms.WithMaxTokens(400)}, more...)...)
+		got, err := llm.GenerateContent(ctx, messages,
+			append([]llms.CallOption{llms.WithTemperature(0), llms.WithMaxTokens(400)}, more...)...)
 		if err != nil {
 			return nil, err
 		}
@@ -69,7 +71,8 @@ func langchainFeatures(url string) []feature {
 			return all(err, holds(streamed, result))
 		}},
 		{"system message", func(ctx context.Context) error {
-			c, err := generate(ctx, append([]llms.MessageContent{llms.TextParts(llms.ChatMessageTypeSystem, system)}, human(question)...))
+			c, err := generate(ctx, append([]llms.MessageContent{llms.TextParts(llms.ChatMessageTypeSystem, system)},
+				human(question)...))
 			if err != nil {
 				return err
 			}
@@ -81,10 +84,11 @@ func langchainFeatures(url string) []feature {
 				return err
 			}
 			var streamed string
-			_, err = generate(ctx, human(question), llms.WithStreamingReasoningFunc(func(_ context.Context, thought, _ []byte) error {
-				streamed += string(thought)
-				return nil
-			}))
+			_, err = generate(ctx, human(question),
+				llms.WithStreamingReasoningFunc(func(_ context.Context, thought, _ []byte) error {
+					streamed += string(thought)
+					return nil
+				}))
 			return all(err, holds(c.ReasoningContent, "So "), holds(streamed, "So "))
 		}},
 		{"usage", func(ctx context.Context) error {
@@ -108,7 +112,8 @@ func langchainFeatures(url string) []feature {
 			if err != nil {
 				return err
 			}
-			got, err := llm.GenerateContent(ctx, human(question), llms.WithTemperature(0), llms.WithMaxTokens(400), llms.WithN(3))
+			got, err := llm.GenerateContent(ctx, human(question), llms.WithTemperature(0), llms.WithMaxTokens(400),
+				llms.WithN(3))
 			if err != nil {
 				return err
 			}

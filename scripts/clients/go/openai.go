@@ -53,9 +53,10 @@ func openaiFeatures(url string) []feature {
 		return &acc.ChatCompletion, thought, check(len(acc.Choices) > 0, "the stream has no choices")
 	}
 	tool := func(p *openai.ChatCompletionNewParams) {
-		p.Tools = []openai.ChatCompletionToolUnionParam{openai.ChatCompletionFunctionTool(shared.FunctionDefinitionParam{
-			Name: toolName, Description: openai.String("The weather of a city."), Parameters: weather,
-		})}
+		p.Tools = []openai.ChatCompletionToolUnionParam{
+			openai.ChatCompletionFunctionTool(shared.FunctionDefinitionParam{
+				Name: toolName, Description: openai.String("The weather of a city."), Parameters: weather,
+			})}
 	}
 	choose := func(mode string) func(*openai.ChatCompletionNewParams) {
 		return func(p *openai.ChatCompletionNewParams) {
@@ -106,7 +107,8 @@ func openaiFeatures(url string) []feature {
 				check(got.Choices[0].FinishReason == "stop", "finish_reason %q", got.Choices[0].FinishReason))
 		}},
 		{"system and developer messages", func(ctx context.Context) error {
-			for _, m := range []openai.ChatCompletionMessageParamUnion{openai.SystemMessage(system), openai.DeveloperMessage(system)} {
+			for _, m := range []openai.ChatCompletionMessageParamUnion{openai.SystemMessage(system),
+				openai.DeveloperMessage(system)} {
 				p := params(question)
 				p.Messages = append([]openai.ChatCompletionMessageParamUnion{m}, p.Messages...)
 				got, err := chat(ctx, p)
@@ -209,7 +211,8 @@ func openaiFeatures(url string) []feature {
 		{"json_schema", func(ctx context.Context) error {
 			got, err := chat(ctx, params(question, func(p *openai.ChatCompletionNewParams) {
 				p.ResponseFormat.OfJSONSchema = &shared.ResponseFormatJSONSchemaParam{
-					JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{Name: "sum", Strict: openai.Bool(true), Schema: sum},
+					JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{Name: "sum", Strict: openai.Bool(true),
+						Schema: sum},
 				}
 			}))
 			if err != nil {
@@ -218,9 +221,11 @@ func openaiFeatures(url string) []feature {
 			return validSum(got.Choices[0].Message.Content)
 		}},
 		{"errors", func(ctx context.Context) error {
-			_, err := chat(ctx, params(question, func(p *openai.ChatCompletionNewParams) { p.TopLogprobs = openai.Int(500) }))
+			_, err := chat(ctx,
+				params(question, func(p *openai.ChatCompletionNewParams) { p.TopLogprobs = openai.Int(500) }))
 			var e *openai.Error
-			return check(errors.As(err, &e) && e.StatusCode == http.StatusBadRequest && e.Message != "", "error %v", err)
+			return check(errors.As(err, &e) && e.StatusCode == http.StatusBadRequest && e.Message != "", "error %v",
+				err)
 		}},
 	}, responsesFeatures(client)...)
 }
@@ -255,7 +260,8 @@ func responsesFeatures(client openai.Client) []feature {
 			if err != nil {
 				return err
 			}
-			return all(holds(got.OutputText(), result), check(got.Usage.OutputTokens > 0, "usage %s", got.Usage.RawJSON()))
+			return all(holds(got.OutputText(), result),
+				check(got.Usage.OutputTokens > 0, "usage %s", got.Usage.RawJSON()))
 		}},
 		{"responses, streaming", func(ctx context.Context) error {
 			var text, thought string
@@ -292,7 +298,8 @@ func responsesFeatures(client openai.Client) []feature {
 				next.Input = responses.ResponseNewParamsInputUnion{OfInputItemList: responses.ResponseInputParam{
 					{OfFunctionCallOutput: &responses.ResponseInputItemFunctionCallOutputParam{
 						CallID: openai.String(call.CallID),
-						Output: responses.ResponseInputItemFunctionCallOutputOutputUnionParam{OfString: openai.String("clear")},
+						Output: responses.ResponseInputItemFunctionCallOutputOutputUnionParam{
+							OfString: openai.String("clear")},
 					}},
 				}}
 				next.PreviousResponseID = openai.String(got.ID)

@@ -1,5 +1,5 @@
-// Command clients runs Go's client libraries against a daemon at UMA_URL and writes a JSON line of each feature. It is a
-// separate module, so that the libraries are no dependencies of the daemon.
+// Command clients runs Go's client libraries against a daemon at UMA_URL and writes a JSON line of each feature. It is
+// a separate module, so that the libraries are no dependencies of the daemon.
 package main
 
 import (
@@ -36,8 +36,9 @@ var (
 		"additionalProperties": false,
 	}
 	sum = map[string]any{
-		"type":                 "object",
-		"properties":           map[string]any{"sum": map[string]any{"type": "integer", "minimum": 0, "maximum": 99999}},
+		"type": "object",
+		"properties": map[string]any{"sum": map[string]any{"type": "integer", "minimum": 0,
+			"maximum": 99999}},
 		"required":             []string{"sum"},
 		"additionalProperties": false,
 	}
