@@ -8,7 +8,23 @@ import (
 // check verifies every invariant that is stated at a field, from scratch. It costs O(requests); tests call it
 // after each Step, and so does Step itself in builds with the tag `invariants`.
 func (s *Scheduler) check() error {
-	byClass, paused := [NumClasses]classState{}, 0
+	if s.lost < 0 || s.room() < 0 {
+		return fmt.Errorf("%d cells can be had, %d seem to be lost", s.cells+s.freed, s.lost)
+	}
+	if owned := s.owned(); !s.cfg.Prefix && owned+s.cells+s.freed != s.cfg.Cells {
+		return fmt.Errorf("requests own %d cells and can have %d more, the pool has %d", owned, s.cells+s.freed,
+			s.cfg.Cells)
+	}
+	for _, check := range []func() error{s.checkRunning, s.checkRequests, s.checkCounts, s.checkPlan} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkRunning verifies the running requests: each has a sequence that no other has, and something to compute.
+func (s *Scheduler) checkRunning() error {
 	seqs := make(map[int32]ReqID)
 	for _, r := range s.running {
 		if s.requests[r.id] != r {
@@ -22,21 +38,12 @@ func (s *Scheduler) check() error {
 			return fmt.Errorf("request %d runs with nothing left to compute", r.id)
 		}
 	}
-	if s.lost < 0 || s.room() < 0 {
-		return fmt.Errorf("%d cells can be had, %d seem to be lost", s.cells+s.freed, s.lost)
-	}
-	if owned := s.owned(); !s.cfg.Prefix && owned+s.cells+s.freed != s.cfg.Cells {
-		return fmt.Errorf("requests own %d cells and can have %d more, the pool has %d", owned, s.cells+s.freed, s.cfg.Cells)
-	}
-	pending := map[*flow]int64{}
-	members := map[*flow]int{}
+	return nil
+}
+
+// checkRequests verifies the fields of each request against each other.
+func (s *Scheduler) checkRequests() error {
 	for id, r := range s.requests {
-		c := &byClass[r.flow.class]
-		c.members++
-		members[r.flow]++
-		if r.paused {
-			paused++
-		}
 		running := r.state == Prefill || r.decoding()
 		switch {
 		case r.id != id:
@@ -44,21 +51,39 @@ func (s *Scheduler) check() error {
 		case running != (r.seq >= 0):
 			return fmt.Errorf("request %d is in state %d with sequence %d", id, r.state, r.seq)
 		case r.queued != (r.state == Queued && !r.paused && r.deferred == ReasonNone):
-			return fmt.Errorf("request %d is in state %d, paused %v, held %v, in queue %v", id, r.state, r.paused, r.deferred, r.queued)
-		case r.shared < 0 || r.shared > r.computed || r.deferred != ReasonNone && r.state != Queued || r.starting && (r.state != Prefill || r.computed > 0):
-			return fmt.Errorf("request %d in state %d shares %d of %d cells, held %v, starting %v", id, r.state, r.shared, r.computed, r.deferred, r.starting)
+			return fmt.Errorf("request %d is in state %d, paused %v, deferred %v, in queue %v", id, r.state, r.paused,
+				r.deferred, r.queued)
+		case r.shared < 0 || r.shared > r.computed || r.deferred != ReasonNone && r.state != Queued ||
+			r.starting && (r.state != Prefill || r.computed > 0):
+			return fmt.Errorf("request %d in state %d shares %d of %d cells, deferred %v, starting %v", id, r.state,
+				r.shared, r.computed, r.deferred, r.starting)
 		case s.cfg.Prefix && r.started && !r.ran && !r.starting:
 			return fmt.Errorf("request %d started and did not", id)
 		case r.computed < 0 || r.computed > r.history() || !running && r.computed != 0:
 			return fmt.Errorf("request %d holds %d cells of %d tokens", id, r.computed, r.history())
 		case r.prompt+r.max > s.cfg.Cells || r.generated >= r.max:
-			return fmt.Errorf("request %d has %d + %d of %d tokens in %d cells", id, r.prompt, r.generated, r.max, s.cfg.Cells)
+			return fmt.Errorf("request %d has %d + %d of %d tokens in %d cells", id, r.prompt, r.generated, r.max,
+				s.cfg.Cells)
 		case r.thought && r.phase != Output || r.decoding() && r.state != r.phase:
 			return fmt.Errorf("request %d is in state %d, phase %d, thought %v", id, r.state, r.phase, r.thought)
 		case r.awaiting:
 			return fmt.Errorf("request %d awaits a token across steps", id)
 		}
-		if running {
+	}
+	return nil
+}
+
+// checkCounts verifies the counts of requests, classes and flows, and the limits on them.
+func (s *Scheduler) checkCounts() error {
+	byClass := [NumClasses]classState{}
+	paused, deferred, starting := 0, 0, 0
+	pending := map[*flow]int64{}
+	members := map[*flow]int{}
+	for _, r := range s.requests {
+		c := &byClass[r.flow.class]
+		c.members++
+		members[r.flow]++
+		if r.state == Prefill || r.decoding() {
 			c.running++
 			pending[r.flow] += r.owed()
 		}
@@ -68,51 +93,56 @@ func (s *Scheduler) check() error {
 		if !r.started {
 			c.fresh++
 		}
-	}
-	total := 0
-	for class := range NumClasses {
-		got, want := s.byClass[class], byClass[class]
-		if got.queued != want.queued || got.fresh != want.fresh || got.running != want.running || got.members != want.members {
-			return fmt.Errorf("class %d counts %+v, requests say %+v", class, got, want)
+		if r.paused {
+			paused++
 		}
-		if limit := s.cfg.Limits[class].MaxRunning; limit > 0 && got.running > limit {
-			return fmt.Errorf("class %d runs %d, limit %d", class, got.running, limit)
-		}
-		if limit := s.cfg.Limits[class].MaxQueue; limit > 0 && got.fresh > limit {
-			return fmt.Errorf("class %d queues %d, limit %d", class, got.fresh, limit)
-		}
-		total += got.running
-		if err := s.checkHeap(class); err != nil {
-			return err
-		}
-	}
-	if total != len(s.running) {
-		return fmt.Errorf("%d requests have sequences, %d are listed as running", total, len(s.running))
-	}
-	if fresh := byClass[Interactive].fresh + byClass[Background].fresh; fresh > s.cfg.MaxQueue {
-		return fmt.Errorf("%d requests wait, limit %d", fresh, s.cfg.MaxQueue)
-	}
-	held, starting := 0, 0
-	for _, r := range s.requests {
 		if r.deferred != ReasonNone {
-			held++
+			deferred++
 		}
 		if r.starting {
 			starting++
 		}
 	}
-	if held != s.deferred || starting != s.starting {
-		return fmt.Errorf("%d requests are held, counted %d; %d start, counted %d", held, s.deferred, starting, s.starting)
+	total := 0
+	for class := range NumClasses {
+		if err := s.checkClass(class, byClass[class]); err != nil {
+			return err
+		}
+		total += s.byClass[class].running
 	}
-	if paused != s.paused {
+	switch fresh := byClass[Interactive].fresh + byClass[Background].fresh; {
+	case total != len(s.running):
+		return fmt.Errorf("%d requests have sequences, %d are listed as running", total, len(s.running))
+	case fresh > s.cfg.MaxQueue:
+		return fmt.Errorf("%d requests wait, limit %d", fresh, s.cfg.MaxQueue)
+	case deferred != s.deferred || starting != s.starting:
+		return fmt.Errorf("%d requests are deferred, counted %d; %d start, counted %d", deferred, s.deferred, starting,
+			s.starting)
+	case paused != s.paused:
 		return fmt.Errorf("%d requests are paused, counted %d", paused, s.paused)
 	}
 	for k, f := range s.flowOf {
 		if f.flowKey != k || f.members != members[f] || f.pending != pending[f] {
-			return fmt.Errorf("flow %+v: %d members, %d pending; requests say %d, %d", k, f.members, f.pending, members[f], pending[f])
+			return fmt.Errorf("flow %+v: %d members, %d pending; requests say %d, %d", k, f.members, f.pending,
+				members[f], pending[f])
 		}
 	}
-	return s.checkPlan()
+	return nil
+}
+
+// checkClass verifies a class's counts against those of the requests, its limits, and its queue.
+func (s *Scheduler) checkClass(class Class, want classState) error {
+	got, limits := s.byClass[class], s.cfg.Limits[class]
+	switch {
+	case got.queued != want.queued || got.fresh != want.fresh || got.running != want.running ||
+		got.members != want.members:
+		return fmt.Errorf("class %d counts %+v, requests say %+v", class, got, want)
+	case limits.MaxRunning > 0 && got.running > limits.MaxRunning:
+		return fmt.Errorf("class %d runs %d, limit %d", class, got.running, limits.MaxRunning)
+	case limits.MaxQueue > 0 && got.fresh > limits.MaxQueue:
+		return fmt.Errorf("class %d queues %d, limit %d", class, got.fresh, limits.MaxQueue)
+	}
+	return s.checkHeap(class)
 }
 
 // checkHeap verifies the order of a class's waiting flows and their queues.

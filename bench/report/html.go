@@ -90,83 +90,48 @@ type pageCell struct {
 
 type pair struct{ K, V string }
 
-// HTML writes one page with everything inside: no script, nothing to fetch.
+type pageHead struct {
+	Name  string
+	Under bool
+}
+
+type pageRow struct {
+	Title           string
+	Cells, Verdicts []pageCell
+}
+
+// pageGroups is the table of a report's groups of requests.
+type pageGroups struct {
+	Name   string
+	Rows   [][]string
+	Graded bool // some group has known answers
+}
+
+// HTML writes one page without scripts and external files.
 func (d *Document) HTML(w io.Writer) error {
 	u := d.Reports[d.UnderTest]
-	type head struct {
-		Name  string
-		Under bool
-	}
-	type row struct {
-		Title           string
-		Cells, Verdicts []pageCell
-	}
-	type table struct {
-		Name string
-		Rows [][]string
-		// Graded: some group has answers that are known.
-		Graded bool
-	}
 	data := struct {
 		Title, Line string
-		Notes       []string // each once
+		Notes       []string // without duplicates
 		Synthetic   bool
 		Open, Wide  bool
 		Under       string
-		Heads       []head
+		Heads       []pageHead
 		Baselines   []string
-		Rows        []row
+		Rows        []pageRow
 		StormHead   []string
 		Storm       [][]string
 		Figures     []Figure
-		Groups      []table
+		Groups      []pageGroups
 		Ran         [][]pair
 	}{Title: fmt.Sprintf("%s on %s", u.Workload, u.Target), Line: u.Environment.line(),
-		Synthetic: d.Provenance == Synthetic, Under: d.label(d.UnderTest)}
+		Synthetic: d.Provenance == Synthetic, Under: d.label(d.UnderTest), Rows: d.pageRows()}
 	names := d.names()
 	for _, n := range names {
-		data.Heads = append(data.Heads, head{d.label(n), n == d.UnderTest && len(names) > 1})
+		data.Heads = append(data.Heads, pageHead{d.label(n), n == d.UnderTest && len(names) > 1})
 	}
 	for _, n := range d.baselines() {
 		data.Baselines = append(data.Baselines, d.label(n))
-	}
-	for _, m := range Metrics {
-		if !d.any(m.Key) {
-			continue
-		}
-		r := row{Title: m.Title}
-		for _, n := range names {
-			rep := d.Reports[n]
-			c := pageCell{Text: m.text(rep.Value(m.Key)), Under: n == d.UnderTest && len(names) > 1}
-			if ci, ok := rep.CI95[m.Key]; ok && ci.Low.known() {
-				c.CI = m.interval(ci, " … ")
-			}
-			r.Cells = append(r.Cells, c)
-		}
-		for _, n := range d.baselines() {
-			if !m.Compared {
-				break
-			}
-			v := d.verdict(n, m)
-			c := pageCell{Text: v.Flag, Class: strings.ReplaceAll(v.Flag, "/", "")}
-			if v.Flag != "n/a" {
-				c.Text = fmt.Sprintf("%+.2f %s", v.Delta, v.Flag)
-				if v.Noise {
-					c.Class = "na"
-				}
-			}
-			if v.Welch != nil && v.Flag != "n/a" {
-				c.CI = fmt.Sprintf("%+.1f … %+.1f", float64(v.Welch[0]), float64(v.Welch[1]))
-				if v.Noise {
-					c.CI += ", noise"
-				}
-			}
-			r.Verdicts = append(r.Verdicts, c)
-		}
-		if !slices.ContainsFunc(r.Verdicts, func(c pageCell) bool { return c.Text != "n/a" }) {
-			r.Verdicts = nil
-		}
-		data.Rows = append(data.Rows, r)
 	}
 	data.StormHead, data.Storm = stormHead, stormRows(d.Storms())
 	var err error
@@ -181,32 +146,84 @@ func (d *Document) HTML(w io.Writer) error {
 				data.Notes = append(data.Notes, note)
 			}
 		}
-		if len(rep.Groups) < 2 {
-			continue
+		if len(rep.Groups) >= 2 {
+			data.Groups = append(data.Groups, rep.pageGroups(d.label(n)))
 		}
-		t := table{Name: d.label(n), Graded: slices.ContainsFunc(rep.Groups,
-			func(g Group) bool { return g.Accuracy.known() })}
-		f := func(v Num) string { return Metric{Digits: 2}.text(float64(v)) }
-		for _, g := range rep.Groups {
-			name := g.Name
-			if !g.Measured {
-				name += " (load)"
-			}
-			if g.Skipped != "" {
-				name += ": " + g.Skipped
-			}
-			cells := []string{name, fmt.Sprint(g.Requests), fmt.Sprint(g.Errors), f(g.TTFTp50), f(g.TTFTp95),
-				f(g.ITLp50), f(g.ITLp95), f(g.Ends), Metric{}.text(float64(g.PromptSec))}
-			if t.Graded {
-				cells = append(cells, Metric{Digits: 1}.text(float64(g.Accuracy)))
-			}
-			t.Rows = append(t.Rows, cells)
-		}
-		data.Groups = append(data.Groups, t)
 	}
 	data.Ran = common(data.Ran)
 	data.Open, data.Wide = len(data.Groups) <= 3, len(names) > 5
 	return page.Execute(w, data)
+}
+
+// pageRows returns a row for each metric that some report has.
+func (d *Document) pageRows() (rows []pageRow) {
+	names := d.names()
+	for _, m := range Metrics {
+		if !d.any(m.Key) {
+			continue
+		}
+		r := pageRow{Title: m.Title}
+		for _, n := range names {
+			rep := d.Reports[n]
+			c := pageCell{Text: m.text(rep.Value(m.Key)), Under: n == d.UnderTest && len(names) > 1}
+			if ci, ok := rep.CI95[m.Key]; ok && ci.Low.known() {
+				c.CI = m.interval(ci, " … ")
+			}
+			r.Cells = append(r.Cells, c)
+		}
+		if m.Compared {
+			for _, n := range d.baselines() {
+				r.Verdicts = append(r.Verdicts, d.verdictCell(n, m))
+			}
+		}
+		if !slices.ContainsFunc(r.Verdicts, func(c pageCell) bool { return c.Text != "n/a" }) {
+			r.Verdicts = nil
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// verdictCell compares a metric of the configuration under test with a baseline.
+func (d *Document) verdictCell(baseline string, m Metric) pageCell {
+	v := d.verdict(baseline, m)
+	c := pageCell{Text: v.Flag, Class: strings.ReplaceAll(v.Flag, "/", "")}
+	if v.Flag == "n/a" {
+		return c
+	}
+	c.Text = fmt.Sprintf("%+.2f %s", v.Delta, v.Flag)
+	if v.Noise {
+		c.Class = "na"
+	}
+	if v.Welch != nil {
+		c.CI = fmt.Sprintf("%+.1f … %+.1f", float64(v.Welch[0]), float64(v.Welch[1]))
+		if v.Noise {
+			c.CI += ", noise"
+		}
+	}
+	return c
+}
+
+// pageGroups returns the table of r's groups of requests.
+func (r *Report) pageGroups(name string) pageGroups {
+	t := pageGroups{Name: name, Graded: slices.ContainsFunc(r.Groups, func(g Group) bool { return g.Accuracy.known() })}
+	f := func(v Num) string { return Metric{Digits: 2}.text(float64(v)) }
+	for _, g := range r.Groups {
+		name := g.Name
+		if !g.Measured {
+			name += " (load)"
+		}
+		if g.Skipped != "" {
+			name += ": " + g.Skipped
+		}
+		cells := []string{name, fmt.Sprint(g.Requests), fmt.Sprint(g.Errors), f(g.TTFTp50), f(g.TTFTp95),
+			f(g.ITLp50), f(g.ITLp95), f(g.Ends), Metric{}.text(float64(g.PromptSec))}
+		if t.Graded {
+			cells = append(cells, Metric{Digits: 1}.text(float64(g.Accuracy)))
+		}
+		t.Rows = append(t.Rows, cells)
+	}
+	return t
 }
 
 // common separates what all lists share from what each adds.

@@ -147,7 +147,7 @@ func kvSummary(out *ui.Terminal, r *wire.KVReport) string {
 		t.Row("", "%s a token, blocks of %s, %d of %d sequences", size(r.BytesPerToken), ui.Count(r.BlockTokens),
 			r.SeqsUsed, r.SeqsMax)
 	}
-	t.Row("look-ups", "%s, %.0f %% found something: %s tokens not computed again", ui.Count(r.Lookups), 100*r.HitRatio,
+	t.Row("look-ups", "%s, %.0f %% hits: %s tokens not recomputed", ui.Count(r.Lookups), 100*r.HitRatio,
 		ui.Count(r.CachedTokens))
 	t.Row("snapshots", "%s taken", ui.Count(r.Snapshots))
 	return t.String(out.Dim)

@@ -227,7 +227,33 @@ func formatted(s *state, v any, layout string) string {
 	if layout == "" {
 		return str(s, v)
 	}
-	f := spec{fill: " ", precision: -1}
+	f, sign, zero, ok := parseSpec(s, layout)
+	if ok {
+		var t string
+		switch v := v.(type) {
+		case string, markup:
+			t, ok = f.formatText(s, v, sign, zero)
+		case bool, int64, *big.Int:
+			t, ok = f.formatInt(s, v, sign)
+		case float64:
+			if ok = f.kind == 0 || strings.IndexByte("eEfFgGn%", f.kind) >= 0; ok {
+				t = f.float(s, v)
+			}
+		default:
+			ok = false
+		}
+		if ok {
+			return t
+		}
+	}
+	s.fail("format: %q does not suit a %s", layout, typeName(v))
+	return ""
+}
+
+// parseSpec parses a format specification. sign and zero are its sign character and whether its width begins with 0; ok is
+// false if text is left.
+func parseSpec(s *state, layout string) (f spec, sign byte, zero, ok bool) {
+	f = spec{fill: " ", precision: -1}
 	rest := layout
 	isAlign := func(t string) bool { return t != "" && strings.IndexByte("<>=^", t[0]) >= 0 }
 	if _, n := utf8.DecodeRuneInString(rest); isAlign(rest[n:]) {
@@ -243,13 +269,13 @@ func formatted(s *state, v any, layout string) string {
 		}
 		return 0
 	}
-	sign := flag("+- ")
+	sign = flag("+- ")
 	if f.sign = sign; sign == '-' {
 		f.sign = 0
 	}
 	f.nonzero = flag("z") != 0
 	f.alternate = flag("#") != 0
-	zero := flag("0") != 0
+	zero = flag("0") != 0
 	if zero && f.align == 0 {
 		f.align = '='
 	}
@@ -269,55 +295,50 @@ func formatted(s *state, v any, layout string) string {
 	if rest != "" {
 		f.kind, rest = rest[0], rest[1:]
 	}
-	bad := func() { s.fail("format: %q does not suit a %s", layout, typeName(v)) }
-	if rest != "" {
-		bad()
+	return f, sign, zero, rest == ""
+}
+
+// formatText formats a string. ok is false if the specification is for numbers.
+func (f *spec) formatText(s *state, v any, sign byte, zero bool) (_ string, ok bool) {
+	if f.kind != 0 && f.kind != 's' || sign != 0 || f.alternate || f.nonzero || f.group != "" || f.align == '=' && !zero {
+		return "", false
 	}
-	switch v := v.(type) {
-	case string, markup:
-		t, _ := text(v)
-		if f.kind != 0 && f.kind != 's' || sign != 0 || f.alternate || f.nonzero || f.group != "" || f.align == '=' &&
-			!zero {
-			bad()
-		}
-		if f.align == '=' {
-			f.align = '<'
-		}
-		if f.precision >= 0 {
-			s.scan(len(t))
-			t = t[:offset(t, f.precision)]
-		}
-		return f.pad(s, t, '<')
-	case bool, int64, *big.Int:
-		switch {
-		case f.kind == 0 && f.precision < 0:
-			if b, ok := v.(bool); ok { // as format(True, "5"): an int
-				v = toInt(b)
-			}
-			f.kind = 'd'
-			fallthrough
-		case strings.IndexByte("bcdnoxX", f.kind) >= 0:
-			if f.precision >= 0 || f.nonzero || f.group == "," && f.kind != 'd' || f.group != "" &&
-				(f.kind == 'c' || f.kind == 'n') {
-				bad()
-			}
-			if f.kind == 'c' {
-				if sign != 0 || f.alternate {
-					bad()
-				}
-				return f.pad(s, character(s, v), '<')
-			}
-			return f.integer(s, v)
-		case strings.IndexByte("eEfFgG%", f.kind) >= 0:
-			return f.float(s, float(s, v))
-		}
-	case float64:
-		if f.kind == 0 || strings.IndexByte("eEfFgGn%", f.kind) >= 0 {
-			return f.float(s, v)
-		}
+	t, _ := text(v)
+	if f.align == '=' {
+		f.align = '<'
 	}
-	bad()
-	return ""
+	if f.precision >= 0 {
+		s.scan(len(t))
+		t = t[:offset(t, f.precision)]
+	}
+	return f.pad(s, t, '<'), true
+}
+
+// formatInt formats an integer, as an integer, a character or a float. ok is false if the specification is for strings.
+func (f *spec) formatInt(s *state, v any, sign byte) (_ string, ok bool) {
+	if f.kind == 0 && f.precision < 0 {
+		if b, isBool := v.(bool); isBool { // like format(True, "5"): an int
+			v = toInt(b)
+		}
+		f.kind = 'd'
+	}
+	switch {
+	case f.kind != 0 && strings.IndexByte("bcdnoxX", f.kind) >= 0:
+		if f.precision >= 0 || f.nonzero || f.group == "," && f.kind != 'd' ||
+			f.group != "" && (f.kind == 'c' || f.kind == 'n') {
+			return "", false
+		}
+		if f.kind != 'c' {
+			return f.integer(s, v), true
+		}
+		if sign != 0 || f.alternate {
+			return "", false
+		}
+		return f.pad(s, character(s, v), '<'), true
+	case f.kind != 0 && strings.IndexByte("eEfFgG%", f.kind) >= 0:
+		return f.float(s, float(s, v)), true
+	}
+	return "", false
 }
 
 func character(s *state, v any) string {

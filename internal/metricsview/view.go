@@ -131,93 +131,125 @@ func fit(lines []line, rows int) string {
 
 // Render returns the screen for s. Rates are relative to the snapshot of the previous call.
 func (v *View) Render(s *Snapshot) string {
-	prev := v.prev
+	x := &screen{s: s, prev: v.prev}
 	v.prev = s
-	rate := func(name, unit string) string {
-		if prev == nil {
-			return ""
-		}
-		seconds, delta := s.Time.Sub(prev.Time).Seconds(), s.num(name)-prev.num(name)
-		if seconds <= 0 || delta < 0 { // a restarted daemon counts from zero
-			return ""
-		}
-		if unit == "bytes" {
-			return " (" + ui.Bytes(uint64(delta/seconds)) + "/s)"
-		}
-		return " (" + ui.Rate(delta/seconds) + "/s)"
-	}
-	count := func(name string) string { return ui.Count(int64(s.num(name))) }
-	bytes := func(name string) string { return ui.Bytes(uint64(max(s.num(name), 0))) }
-	millis := func(name string) string { return ui.Duration(msDuration(s.num(name))) }
-
-	var t ui.Table
-	var ranks []int
-	add := func(rank int, label, format string, a ...any) {
-		n := t.Len()
-		if t.Row(label, format, a...); t.Len() > n {
-			ranks = append(ranks, rank)
-		}
-	}
-	add(0, "requests", "%s running, %s queued, %s so far%s",
-		ui.Count(int64(s.num("running_prefill")+s.num("running_decode"))),
-		ui.Count(int64(s.num("queued_interactive")+s.num("queued_background"))), count("prompts_total"),
-		rate("prompts_total", ""))
-	add(4, "", "prompt %s, answer %s, paused %s", count("running_prefill"), count("running_decode"),
-		count("running_paused"))
-	add(0, "tokens", "%s generated%s, %s of prompts%s", count("tokens_generated_total"),
-		rate("tokens_generated_total", ""),
-		count("prefill_tokens_merged_total"), rate("prefill_tokens_merged_total", ""))
-	if total := s.num("kv_cells_total"); total > 0 {
-		live := s.num("kv_cells_live")
-		cached := ""
-		if s.num("kv_cells_cached") > 0 {
-			cached = ", " + count("kv_cells_cached") + " more cached"
-		}
-		add(0, "KV cells", "%s %3.0f %%  %s of %s%s", ui.Bar(live/total, 20), 100*live/total, count("kv_cells_live"),
-			count("kv_cells_total"), cached)
-	}
-	if target := s.num("itl_target_ms"); target > 0 {
-		state := strings.TrimSuffix(join(s.labels("guard")), " 1")
-		add(0, "promise", "%s between tokens, %s late, prompts %s%s", ui.Duration(msDuration(target)),
-			count("slo_violations_tbt_total"),
-			guards[state], tail("; ", infeasible(s.num("itl_target_infeasible"))))
-	}
-	if s.num("io_errors_total")+s.num("decode_errors_total") > 0 {
-		add(0, "errors", "decode %s, I/O %s", count("decode_errors_total"), count("io_errors_total"))
-	}
-	add(4, "ended", "%s", join(s.labels("requests_finished_total")))
-	add(2, "refused", "%s", join(s.labels("requests_rejected_total")))
-	add(2, "steps", "%s%s, last %s, average %s", count("batch_calls_total"), rate("batch_calls_total", ""),
-		millis("decode_ms_last"), millis("decode_ms_ewma"))
-	add(6, "batch", "%s tokens last, average %s of a budget of %s", count("last_batch_size"),
-		ui.Rate(s.num("avg_budget_used")), ui.Rate(s.num("avg_budget_target")))
-	if s.num("kv_lookups_total") > 0 {
-		add(2, "prefix cache", "%.0f %% of %s prompts found something%s", 100*s.num("kv_hit_ratio"),
-			count("kv_lookups_total"), tail(", tokens: ", join(s.labels("kv_cached_tokens_total"))))
-	}
-	if held := join(s.labels("kv_tier_bytes"), func(v float64) string { return ui.Bytes(uint64(v)) }); held != "" {
-		add(6, "tiers", "%s", held)
-	}
-	if ends := join(s.labels("think_ended_total")); ends != "" {
-		add(4, "thinking", "%s now; ended: %s", count("queue_depth_think"), ends)
-	}
-	if s.num("output_critical_eviction") > 0 {
-		add(6, "evicted", "%s blocks of running answers", count("output_critical_eviction"))
-	}
-	add(2, "memory", "weights %s, KV %s, heap %s, resident %s", bytes("weights_bytes"), bytes("kv_bytes"),
-		bytes("go_heap_bytes"), bytes("rss_bytes"))
-	if s.num("repacked_bytes") > 0 {
-		add(6, "", "%s more: weights repacked for this processor", bytes("repacked_bytes"))
-	}
-	add(6, "clients", "%s connected, %s so far, in %s%s, out %s%s", count("sessions_active"), count("accepted_total"),
-		bytes("rx_bytes_total"), rate("rx_bytes_total", "bytes"), bytes("tx_bytes_total"),
-		rate("tx_bytes_total", "bytes"))
-	add(3, "up", "%s", millis("uptime_ms"))
-
+	x.load()
+	x.latency()
+	x.memory()
 	var lines []line
-	for text := range strings.Lines(t.String(v.Out.Dim)) {
-		lines = append(lines, line{strings.TrimSuffix(text, "\n"), ranks[len(lines)]})
+	for text := range strings.Lines(x.table.String(v.Out.Dim)) {
+		lines = append(lines, line{strings.TrimSuffix(text, "\n"), x.ranks[len(lines)]})
 	}
+	lines = v.histograms(lines, s)
+	if !v.Fit {
+		return fit(lines, 0)
+	}
+	cols, rows := v.Out.Size()
+	return ui.FitLines(fit(lines, rows), cols)
+}
+
+// screen is the upper part of the screen: a table of labels and values.
+type screen struct {
+	s, prev *Snapshot // prev is nil without rates
+	table   ui.Table
+	ranks   []int // of the rows
+}
+
+func (x *screen) add(rank int, label, format string, a ...any) {
+	n := x.table.Len()
+	if x.table.Row(label, format, a...); x.table.Len() > n {
+		x.ranks = append(x.ranks, rank)
+	}
+}
+
+// rate returns a counter's rate in parentheses; "" without an earlier snapshot.
+func (x *screen) rate(name, unit string) string {
+	if x.prev == nil {
+		return ""
+	}
+	seconds, delta := x.s.Time.Sub(x.prev.Time).Seconds(), x.s.num(name)-x.prev.num(name)
+	if seconds <= 0 || delta < 0 { // a restarted daemon counts from zero
+		return ""
+	}
+	if unit == "bytes" {
+		return " (" + ui.Bytes(uint64(delta/seconds)) + "/s)"
+	}
+	return " (" + ui.Rate(delta/seconds) + "/s)"
+}
+
+func (x *screen) count(name string) string  { return ui.Count(int64(x.s.num(name))) }
+func (x *screen) bytes(name string) string  { return ui.Bytes(uint64(max(x.s.num(name), 0))) }
+func (x *screen) millis(name string) string { return ui.Duration(msDuration(x.s.num(name))) }
+
+// load adds requests, tokens and KV cells.
+func (x *screen) load() {
+	x.add(0, "requests", "%s running, %s queued, %s so far%s",
+		ui.Count(int64(x.s.num("running_prefill")+x.s.num("running_decode"))),
+		ui.Count(int64(x.s.num("queued_interactive")+x.s.num("queued_background"))), x.count("prompts_total"),
+		x.rate("prompts_total", ""))
+	x.add(4, "", "prompt %s, answer %s, paused %s", x.count("running_prefill"), x.count("running_decode"),
+		x.count("running_paused"))
+	x.add(0, "tokens", "%s generated%s, %s of prompts%s", x.count("tokens_generated_total"),
+		x.rate("tokens_generated_total", ""),
+		x.count("prefill_tokens_merged_total"), x.rate("prefill_tokens_merged_total", ""))
+	if total := x.s.num("kv_cells_total"); total > 0 {
+		live := x.s.num("kv_cells_live")
+		cached := ""
+		if x.s.num("kv_cells_cached") > 0 {
+			cached = ", " + x.count("kv_cells_cached") + " more cached"
+		}
+		x.add(0, "KV cells", "%s %3.0f %%  %s of %s%s", ui.Bar(live/total, 20), 100*live/total, x.count("kv_cells_live"),
+			x.count("kv_cells_total"), cached)
+	}
+}
+
+// latency adds the ITL target, errors and steps.
+func (x *screen) latency() {
+	if target := x.s.num("itl_target_ms"); target > 0 {
+		state := strings.TrimSuffix(join(x.s.labels("guard")), " 1")
+		x.add(0, "ITL target", "%s, missed %s times, prompts %s%s", ui.Duration(msDuration(target)),
+			x.count("slo_violations_tbt_total"),
+			guards[state], tail("; ", infeasible(x.s.num("itl_target_infeasible"))))
+	}
+	if x.s.num("io_errors_total")+x.s.num("decode_errors_total") > 0 {
+		x.add(0, "errors", "decode %s, I/O %s", x.count("decode_errors_total"), x.count("io_errors_total"))
+	}
+	x.add(4, "ended", "%s", join(x.s.labels("requests_finished_total")))
+	x.add(2, "refused", "%s", join(x.s.labels("requests_rejected_total")))
+	x.add(2, "steps", "%s%s, last %s, average %s", x.count("batch_calls_total"), x.rate("batch_calls_total", ""),
+		x.millis("decode_ms_last"), x.millis("decode_ms_ewma"))
+	x.add(6, "batch", "%s tokens last, average %s of a budget of %s", x.count("last_batch_size"),
+		ui.Rate(x.s.num("avg_budget_used")), ui.Rate(x.s.num("avg_budget_target")))
+}
+
+// memory adds caches, thinking, memory and clients.
+func (x *screen) memory() {
+	if x.s.num("kv_lookups_total") > 0 {
+		x.add(2, "prefix cache", "%.0f %% of %s prompts had a cached prefix%s", 100*x.s.num("kv_hit_ratio"),
+			x.count("kv_lookups_total"), tail(", tokens: ", join(x.s.labels("kv_cached_tokens_total"))))
+	}
+	if held := join(x.s.labels("kv_tier_bytes"), func(v float64) string { return ui.Bytes(uint64(v)) }); held != "" {
+		x.add(6, "tiers", "%s", held)
+	}
+	if ends := join(x.s.labels("think_ended_total")); ends != "" {
+		x.add(4, "thinking", "%s now; ended: %s", x.count("queue_depth_think"), ends)
+	}
+	if x.s.num("output_critical_eviction") > 0 {
+		x.add(6, "evicted", "%s blocks of running answers", x.count("output_critical_eviction"))
+	}
+	x.add(2, "memory", "weights %s, KV %s, heap %s, resident %s", x.bytes("weights_bytes"), x.bytes("kv_bytes"),
+		x.bytes("go_heap_bytes"), x.bytes("rss_bytes"))
+	if x.s.num("repacked_bytes") > 0 {
+		x.add(6, "", "%s more: weights repacked for this processor", x.bytes("repacked_bytes"))
+	}
+	x.add(6, "clients", "%s connected, %s so far, in %s%s, out %s%s", x.count("sessions_active"), x.count("accepted_total"),
+		x.bytes("rx_bytes_total"), x.rate("rx_bytes_total", "bytes"), x.bytes("tx_bytes_total"),
+		x.rate("tx_bytes_total", "bytes"))
+	x.add(3, "up", "%s", x.millis("uptime_ms"))
+}
+
+// histograms appends the table of distributions.
+func (v *View) histograms(lines []line, s *Snapshot) []line {
 	lines = append(lines, line{"", 3}, line{v.Out.Dim(fmt.Sprintf("%-16s %9s %10s %10s %10s   %s", "", "count", "mean",
 		"p50 ≤", "p95 ≤", "1 ms … 1 s")), 1})
 	for _, h := range []struct {
@@ -238,11 +270,7 @@ func (v *View) Render(s *Snapshot) string {
 		lines = append(lines, line{v.row(h.label, s.histogram(h.name),
 			func(x float64) string { return ui.Count(int64(x)) }), tokenRank})
 	}
-	if !v.Fit {
-		return fit(lines, 0)
-	}
-	cols, rows := v.Out.Size()
-	return ui.FitLines(fit(lines, rows), cols)
+	return lines
 }
 
 func (v *View) row(label string, h histogram, show func(float64) string) string {
@@ -263,13 +291,13 @@ func (v *View) row(label string, h histogram, show func(float64) string) string 
 func msDuration(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
 // guards describes the effect of the guard's states on prompts.
-var guards = map[string]string{"open": "as they come", "trim": "cut to what fits", "hold": "held back"}
+var guards = map[string]string{"open": "unlimited", "trim": "in reduced chunks", "hold": "held back"}
 
 func infeasible(v float64) string {
 	if v == 0 {
 		return ""
 	}
-	return "cannot be kept"
+	return "cannot be met"
 }
 
 // tail returns sep and text; "" when text is empty.

@@ -86,7 +86,7 @@ func TestRenderInside(t *testing.T) {
 	m := metrics.New(metrics.Build{})
 	v := View{Out: ui.New(&bytes.Buffer{}, false, false, nil)}
 	if screen := v.Render(parse(t, m.AppendJSON(nil), time.Unix(1, 0))); strings.Contains(screen, "prefix cache") ||
-		strings.Contains(screen, "promise") || strings.Contains(screen, "; ended:") {
+		strings.Contains(screen, "ITL target") || strings.Contains(screen, "; ended:") {
 		t.Errorf("before anything happened:\n%s", screen)
 	}
 	m.Lookup(metrics.Host, 812)
@@ -102,10 +102,10 @@ func TestRenderInside(t *testing.T) {
 	screen := v.Render(parse(t, m.AppendJSON(nil), time.Unix(2, 0)))
 	for _, want := range []string{
 		" 50 %  50 of 100, 30 more cached\n",
-		"prefix cache  50 % of 2 prompts found something, tokens: host 812\n",
+		"prefix cache  50 % of 2 prompts had a cached prefix, tokens: host 812\n",
 		"tiers         host 3.00 MiB\n",
 		"thinking      3 now; ended: converged 1\n",
-		"promise       50.0 ms between tokens, 2 late, prompts cut to what fits; cannot be kept\n",
+		"ITL target    50.0 ms, missed 2 times, prompts in reduced chunks; cannot be met\n",
 		"evicted       4 blocks of running answers\n",
 		"thought length           1          9",
 	} {
@@ -166,7 +166,7 @@ func TestWatchFitsTheWindow(t *testing.T) {
 				t.Errorf("%v: a line of %d columns: %s", size, w, plain)
 			}
 		}
-		for _, want := range []string{"requests", "tokens", "KV cells", "promise", "first token", "between tokens"} {
+		for _, want := range []string{"requests", "tokens", "KV cells", "ITL target", "first token", "between tokens"} {
 			if !strings.Contains(screen, want) {
 				t.Errorf("%v: no %q in\n%s", size, want, screen)
 			}

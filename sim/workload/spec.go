@@ -128,7 +128,7 @@ const (
 	maxPopulation = 1 << 20
 )
 
-// Check names everything that is wrong.
+// Check returns an error for everything that is wrong with the spec.
 func (s *Spec) Check() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("workload spec: "+format, args...)) }
@@ -151,76 +151,19 @@ func (s *Spec) Check() error {
 		bad("%d clients: at most %d", len(s.Clients), maxClients)
 	}
 	open := false
-	check := func(where string, c *Client) {
-		fail := func(format string, args ...any) { bad("%s: %s", where, fmt.Sprintf(format, args...)) }
-		if !(c.RateFraction >= 0) || math.IsInf(c.RateFraction, 0) || c.Concurrency < 0 || c.Concurrency > maxClients {
-			fail("rate_fraction and concurrency must be ≥ 0 and finite")
-		}
-		if (c.RateFraction > 0) == (c.Concurrency > 0) {
-			fail("give either rate_fraction or concurrency")
-		}
-		open = open || c.RateFraction > 0
-		if c.RateFraction > 0 && !slices.Contains([]string{"", "poisson", "gamma", "weibull", "constant"},
-			c.Arrival.Process) {
-			fail("arrival.process %q is unknown; valid are poisson, gamma, weibull, constant", c.Arrival.Process)
-		}
-		if cv := c.Arrival.CV; cv != nil && !(*cv > 0 && *cv <= 100) {
-			fail("arrival.cv = %v: must be in (0, 100]", *cv)
-		}
-		for _, l := range []struct {
-			name string
-			l    *Lengths
-		}{{"input_distribution", &c.Input}, {"output_distribution", &c.Output},
-			{"reasoning.reason_ratio_distribution", c.Reasoning.ReasonRatio}} {
-			if l.l != nil {
-				if err := l.l.check(); err != nil {
-					fail("%s: %v", l.name, err)
-				}
-			}
-		}
-		if c.PrefixLength < 0 || c.PrefixLength > MaxTokens || c.PrefixLength > 0 && c.PrefixGroup == "" {
-			fail("prefix_length = %d: must be ≥ 0 and needs a prefix_group", c.PrefixLength)
-		}
-		if c.ThinkTimeUs < 0 || c.Timeout != nil && *c.Timeout < 0 {
-			fail("think_time_us and timeout must be ≥ 0")
-		}
-		for _, w := range c.Lifecycle.Windows {
-			if w.StartUs < 0 || w.EndUs <= w.StartUs {
-				fail("lifecycle window [%d, %d): must not be empty", w.StartUs, w.EndUs)
-			}
-		}
-		if mt := c.Reasoning.MultiTurn; mt != nil {
-			if mt.MaxRounds < 1 || mt.ThinkTimeUs < 0 {
-				fail("reasoning.multi_turn: max_rounds must be ≥ 1 and think_time_us ≥ 0")
-			}
-			if !slices.Contains([]string{"", "accumulate", "none"}, mt.ContextGrowth) {
-				fail("reasoning.multi_turn.context_growth %q is unknown; valid are accumulate and none",
-					mt.ContextGrowth)
-			}
-			if c.Concurrency > 0 {
-				fail("a client with concurrency cannot have multi_turn sessions")
-			}
-		}
-	}
 	for i := range s.Clients {
-		check(fmt.Sprintf("client %q", s.Clients[i].ID), &s.Clients[i])
+		c := &s.Clients[i]
+		open = open || c.RateFraction > 0
+		c.check(func(format string, args ...any) { bad("client %q: "+format, append([]any{c.ID}, args...)...) })
 	}
 	total := 0
 	for i := range s.Cohorts {
 		c := &s.Cohorts[i]
-		check(fmt.Sprintf("cohort %q", c.ID), &c.Client)
-		if total += c.Population; c.Population < 1 || total > maxPopulation {
-			bad("cohort %q: population = %d: must be ≥ 1, %d over all cohorts", c.ID, c.Population, maxPopulation)
-		}
-		if d := c.Diurnal; d != nil && !(d.PeakToTroughRatio >= 1 && d.PeakHour >= 0 && d.PeakHour < 24) {
-			bad("cohort %q: diurnal: peak_hour must be 0 to 23 and peak_to_trough_ratio ≥ 1", c.ID)
-		}
-		if p := c.Spike; p != nil && (p.StartUs < 0 || p.DurationUs < 1) {
-			bad("cohort %q: spike: start_time_us must be ≥ 0 and duration_us ≥ 1", c.ID)
-		}
-		if d := c.Drain; d != nil && (d.StartUs < 0 || d.RampDurationUs < 1) {
-			bad("cohort %q: drain: start_time_us must be ≥ 0 and ramp_duration_us ≥ 1", c.ID)
-		}
+		open = open || c.RateFraction > 0
+		total += c.Population
+		fail := func(format string, args ...any) { bad("cohort %q: "+format, append([]any{c.ID}, args...)...) }
+		c.Client.check(fail)
+		c.check(total, fail)
 	}
 	if errs == nil {
 		s.checkWindows(bad)
@@ -229,6 +172,73 @@ func (s *Spec) Check() error {
 		bad("aggregate_rate must be > 0: clients have rate fractions")
 	}
 	return errors.Join(errs...)
+}
+
+// check reports what is wrong with a client.
+func (c *Client) check(fail func(format string, args ...any)) {
+	if !(c.RateFraction >= 0) || math.IsInf(c.RateFraction, 0) || c.Concurrency < 0 || c.Concurrency > maxClients {
+		fail("rate_fraction and concurrency must be ≥ 0 and finite")
+	}
+	if (c.RateFraction > 0) == (c.Concurrency > 0) {
+		fail("give either rate_fraction or concurrency")
+	}
+	if c.RateFraction > 0 && !slices.Contains([]string{"", "poisson", "gamma", "weibull", "constant"},
+		c.Arrival.Process) {
+		fail("arrival.process %q is unknown; valid are poisson, gamma, weibull, constant", c.Arrival.Process)
+	}
+	if cv := c.Arrival.CV; cv != nil && !(*cv > 0 && *cv <= 100) {
+		fail("arrival.cv = %v: must be in (0, 100]", *cv)
+	}
+	for _, l := range []struct {
+		name string
+		l    *Lengths
+	}{{"input_distribution", &c.Input}, {"output_distribution", &c.Output},
+		{"reasoning.reason_ratio_distribution", c.Reasoning.ReasonRatio}} {
+		if l.l != nil {
+			if err := l.l.check(); err != nil {
+				fail("%s: %v", l.name, err)
+			}
+		}
+	}
+	if c.PrefixLength < 0 || c.PrefixLength > MaxTokens || c.PrefixLength > 0 && c.PrefixGroup == "" {
+		fail("prefix_length = %d: must be ≥ 0 and needs a prefix_group", c.PrefixLength)
+	}
+	if c.ThinkTimeUs < 0 || c.Timeout != nil && *c.Timeout < 0 {
+		fail("think_time_us and timeout must be ≥ 0")
+	}
+	for _, w := range c.Lifecycle.Windows {
+		if w.StartUs < 0 || w.EndUs <= w.StartUs {
+			fail("lifecycle window [%d, %d): must not be empty", w.StartUs, w.EndUs)
+		}
+	}
+	if mt := c.Reasoning.MultiTurn; mt != nil {
+		if mt.MaxRounds < 1 || mt.ThinkTimeUs < 0 {
+			fail("reasoning.multi_turn: max_rounds must be ≥ 1 and think_time_us ≥ 0")
+		}
+		if !slices.Contains([]string{"", "accumulate", "none"}, mt.ContextGrowth) {
+			fail("reasoning.multi_turn.context_growth %q is unknown; valid are accumulate and none",
+				mt.ContextGrowth)
+		}
+		if c.Concurrency > 0 {
+			fail("a client with concurrency cannot have multi_turn sessions")
+		}
+	}
+}
+
+// check reports what is wrong with a cohort beyond its client. total is the population of all cohorts so far.
+func (c *Cohort) check(total int, fail func(format string, args ...any)) {
+	if c.Population < 1 || total > maxPopulation {
+		fail("population = %d: must be ≥ 1, %d over all cohorts", c.Population, maxPopulation)
+	}
+	if d := c.Diurnal; d != nil && !(d.PeakToTroughRatio >= 1 && d.PeakHour >= 0 && d.PeakHour < 24) {
+		fail("diurnal: peak_hour must be 0 to 23 and peak_to_trough_ratio ≥ 1")
+	}
+	if p := c.Spike; p != nil && (p.StartUs < 0 || p.DurationUs < 1) {
+		fail("spike: start_time_us must be ≥ 0 and duration_us ≥ 1")
+	}
+	if d := c.Drain; d != nil && (d.StartUs < 0 || d.RampDurationUs < 1) {
+		fail("drain: start_time_us must be ≥ 0 and ramp_duration_us ≥ 1")
+	}
 }
 
 // maxSkipped bounds the arrivals that are drawn and thrown away before a client's last window.
