@@ -221,6 +221,35 @@ func TestDocumentedFilesExist(t *testing.T) {
 	}
 }
 
+// question is a row of "Twenty questions" in docs/ARCHITECTURE.md.
+var question = regexp.MustCompile("(?m)^\\| [^|]+\\? \\| `([^`|]+)` \\| `([^`|]+)` \\|$")
+
+// TestTwentyQuestions: each question has one file, which has the name to begin with; a token's path has 12 files at most.
+func TestTwentyQuestions(t *testing.T) {
+	root := os.DirFS(filepath.Join("..", ".."))
+	page, err := fs.ReadFile(root, "docs/ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := question.FindAllSubmatch(page, -1)
+	if len(rows) < 20 {
+		t.Errorf("the page answers %d questions", len(rows))
+	}
+	for _, row := range rows {
+		source, err := fs.ReadFile(root, string(row[1]))
+		if err != nil {
+			t.Error(err)
+		} else if !regexp.MustCompile(`\b` + regexp.QuoteMeta(string(row[2])) + `\b`).Match(source) {
+			t.Errorf("%s has no %s", row[1], row[2])
+		}
+	}
+	_, path, _ := strings.Cut(string(page), "A generated token touches")
+	path, _, ok := strings.Cut(path, "\n\n")
+	if n := len(sourcePath.FindAllString(path, -1)); !ok || n == 0 || n > 12 {
+		t.Errorf("a token's path has %d files", n)
+	}
+}
+
 // TestRiddlesAreFound: the rule refuses each word, in documents and in sources, and accepts a plain sentence.
 func TestRiddlesAreFound(t *testing.T) {
 	for _, text := range []string{
