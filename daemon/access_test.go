@@ -92,8 +92,8 @@ func (r *running) namespaces() map[uint32]int {
 	return out
 }
 
-// TestTwoUsersOverTCP: without any key, each user has a namespace: a prompt that one user has computed is found by that user
-// alone.
+// TestTwoUsersOverTCP: without any key, each user has a namespace: a prompt that one user has computed is found by that
+// user alone.
 func TestTwoUsersOverTCP(t *testing.T) {
 	usertest.NeedRoot(t)
 	r := serve(t, fake.Config{}, "--listen", "127.0.0.1:0,[::1]:0", "--listen-mode", "0666")
@@ -154,7 +154,8 @@ func TestOtherUsersProcess(t *testing.T) {
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("--listen-mode %s: %v\n%s", mode, err, out)
 		}
-		if mode == "0600" && !strings.Contains(string(out), fmt.Sprintf("user %d may not use this daemon", usertest.B)) {
+		if mode == "0600" &&
+			!strings.Contains(string(out), fmt.Sprintf("user %d may not use this daemon", usertest.B)) {
 			t.Errorf("the refusal does not name the user:\n%s", out)
 		}
 	}
@@ -170,8 +171,10 @@ func TestListenMode(t *testing.T) {
 		mode                       os.FileMode
 		root, own, member, strange bool
 	}{
-		{0o600, true, true, false, false}, {0o660, true, true, true, false}, {0o666, true, true, true, true}, {0o606, true, true, false, true},
-		{0o000, false, false, false, false}, {0o060, true, false, true, false}, {0o400, false, false, false, false}, {0o755, true, true, false, false},
+		{0o600, true, true, false, false}, {0o660, true, true, true, false}, {0o666, true, true, true, true},
+		{0o606, true, true, false, true},
+		{0o000, false, false, false, false}, {0o060, true, false, true, false}, {0o400, false, false, false, false},
+		{0o755, true, true, false, false},
 	} {
 		a.mode = c.mode
 		for uid, want := range map[uint32]bool{0: c.root, 1000: c.own, 2000: c.member, 3000: c.strange} {
@@ -193,9 +196,11 @@ func TestListenMode(t *testing.T) {
 	}
 }
 
-// TestForeignRequests: what a web page of a stranger can send is refused, and what our own pages and programs send is not.
+// TestForeignRequests: what a web page of a stranger can send is refused, and what our own pages and programs send is
+// not.
 func TestForeignRequests(t *testing.T) {
-	r := serve(t, fake.Config{}, "--listen", "127.0.0.1:0", "--allowed-host", "llm.test", "--cors-origin", "http://localhost:3000")
+	r := serve(t, fake.Config{}, "--listen", "127.0.0.1:0", "--allowed-host", "llm.test", "--cors-origin",
+		"http://localhost:3000")
 	own := http.DefaultClient
 	port := fmt.Sprint(r.addr(0).Port())
 	for _, c := range []struct {
@@ -211,7 +216,8 @@ func TestForeignRequests(t *testing.T) {
 		{"GET", "/health", []string{"Host: evil.example:" + port}, 403, refusedHost},
 		{"GET", "/metrics", []string{"Host: 10.0.0.1"}, 403, refusedHost},
 		{"POST", "/v1/completions", []string{"Host: evil.example", "Origin: http://evil.example"}, 403, refusedHost},
-		{"OPTIONS", "/v1/completions", []string{"Host: evil.example", "Origin: http://localhost:3000", "Access-Control-Request-Method: POST"}, 403, refusedHost},
+		{"OPTIONS", "/v1/completions", []string{"Host: evil.example", "Origin: http://localhost:3000",
+			"Access-Control-Request-Method: POST"}, 403, refusedHost},
 		{"POST", "/v1/completions", nil, 200, ""},
 		{"POST", "/v1/completions", []string{"Origin: http://127.0.0.1:" + port}, 200, ""},
 		{"POST", "/v1/completions", []string{"Origin: http://evil.example"}, 403, refusedOrigin},
@@ -221,11 +227,14 @@ func TestForeignRequests(t *testing.T) {
 		{"DELETE", "/v1/models", []string{"Origin: http://evil.example"}, 403, refusedOrigin},
 		{"GET", "/v1/models", []string{"Origin: http://evil.example"}, 200, ""},
 		{"POST", "/v1/completions", []string{"Origin: http://localhost:3000", "Sec-Fetch-Site: cross-site"}, 200, ""},
-		{"OPTIONS", "/v1/completions", []string{"Origin: http://localhost:3000", "Access-Control-Request-Method: POST", "Access-Control-Request-Headers: authorization,content-type"}, 204, ""},
-		{"OPTIONS", "/v1/completions", []string{"Origin: http://evil.example", "Access-Control-Request-Method: POST"}, 403, refusedOrigin},
+		{"OPTIONS", "/v1/completions", []string{"Origin: http://localhost:3000", "Access-Control-Request-Method: POST",
+			"Access-Control-Request-Headers: authorization,content-type"}, 204, ""},
+		{"OPTIONS", "/v1/completions", []string{"Origin: http://evil.example", "Access-Control-Request-Method: POST"},
+			403, refusedOrigin},
 		{"GET", "/health", []string{"X-Forwarded-For: 192.0.2.1"}, 403, refusedKey},
 		{"GET", "/health", []string{"Forwarded: for=192.0.2.1"}, 403, refusedKey},
-		{"GET", "/health", []string{"Authorization: Bearer whatever"}, 200, ""}, // without --api-keys a key means nothing
+		// without --api-keys a key means nothing
+		{"GET", "/health", []string{"Authorization: Bearer whatever"}, 200, ""},
 	} {
 		before := map[string]uint64{}
 		for _, reason := range []string{refusedHost, refusedOrigin, refusedUser, refusedKey} {
@@ -259,7 +268,8 @@ func TestForeignRequests(t *testing.T) {
 		}
 	}
 	// The Unix socket, which no browser reaches, asks none of this.
-	if a := send(t, r.web(), "POST", "http://evil.example/v1/completions", completion1, "Origin: http://evil.example", "X-Forwarded-For: 192.0.2.1"); a.status != 200 {
+	if a := send(t, r.web(), "POST", "http://evil.example/v1/completions", completion1, "Origin: http://evil.example",
+		"X-Forwarded-For: 192.0.2.1"); a.status != 200 {
 		t.Errorf("over the socket: %d %s", a.status, a.body)
 	}
 }
@@ -273,8 +283,8 @@ func keyFile(t *testing.T, text string) string {
 	return path
 }
 
-// TestAPIKeys: a key names an owner, whatever user sends it, owners are apart from each other and from users, and an unknown key
-// is refused even where the user alone would be let in.
+// TestAPIKeys: a key names an owner, whatever user sends it, owners are apart from each other and from users, and an
+// unknown key is refused even where the user alone would be let in.
 func TestAPIKeys(t *testing.T) {
 	keys := keyFile(t, "key-of-alice-0123456789 alice\nkey-of-bob-0123456789 bob\n")
 	r := serve(t, fake.Config{}, "--listen", "127.0.0.1:0", "--api-keys", keys)
@@ -283,14 +293,17 @@ func TestAPIKeys(t *testing.T) {
 		t.Helper()
 		return send(t, http.DefaultClient, "POST", r.url(0)+"/v1/completions", completion1, headers...)
 	}
-	for _, h := range [][]string{{alice}, {bob}, {"Authorization: bearer   key-of-alice-0123456789 "}, {alice, "X-Forwarded-For: 192.0.2.1"}, {"Authorization: Bearer unknown", bob}, nil} {
+	for _, h := range [][]string{{alice}, {bob}, {"Authorization: bearer   key-of-alice-0123456789 "},
+		{alice, "X-Forwarded-For: 192.0.2.1"}, {"Authorization: Bearer unknown", bob}, nil} {
 		if a := ask(h...); a.status != 200 {
 			t.Errorf("%q: %d %s", h, a.status, a.body)
 		}
 	}
-	for _, h := range [][]string{{"Authorization: Bearer unknown"}, {"x-api-key: key-of-alice-012345678"}, {"x-api-key: alice"}, {"X-Forwarded-For: 192.0.2.1"}, {"x-api-key: " + strings.Repeat("k", 5000)}} {
+	for _, h := range [][]string{{"Authorization: Bearer unknown"}, {"x-api-key: key-of-alice-012345678"},
+		{"x-api-key: alice"}, {"X-Forwarded-For: 192.0.2.1"}, {"x-api-key: " + strings.Repeat("k", 5000)}} {
 		a := ask(h...)
-		if a.status != 401 || a.kind() != "authentication_error" || !strings.HasPrefix(a.header.Get("WWW-Authenticate"), "Bearer") {
+		if a.status != 401 || a.kind() != "authentication_error" || !strings.HasPrefix(a.header.Get("WWW-Authenticate"),
+			"Bearer") {
 			t.Errorf("%.60q: %d %s %v", h, a.status, a.body, a.header)
 		}
 		if strings.Contains(a.body, "key-of-alice-012345678") {
@@ -302,7 +315,8 @@ func TestAPIKeys(t *testing.T) {
 	}
 	eventually(t, "three namespaces", func() bool {
 		ns := r.namespaces()
-		return len(ns) == 3 && ns[apikeys.OwnerID("alice")] > 0 && ns[apikeys.OwnerID("bob")] > 0 && ns[uint32(os.Geteuid())] > 0
+		return len(ns) == 3 && ns[apikeys.OwnerID("alice")] > 0 && ns[apikeys.OwnerID("bob")] > 0 &&
+			ns[uint32(os.Geteuid())] > 0
 	})
 	// The daemon's user sees the owners by name.
 	c := r.dial()
@@ -350,15 +364,18 @@ func TestAPIKeys(t *testing.T) {
 		t.Errorf("after a broken file: %d %s", a.status, a.body)
 	}
 	// Errors in the form of the API that is asked.
-	if a := send(t, http.DefaultClient, "POST", r.url(0)+"/api/chat", "{}", "x-api-key: no"); a.status != 401 || !strings.HasPrefix(a.body, `{"error":"this API key`) {
+	if a := send(t, http.DefaultClient, "POST", r.url(0)+"/api/chat", "{}", "x-api-key: no"); a.status != 401 ||
+		!strings.HasPrefix(a.body, `{"error":"this API key`) {
 		t.Errorf("ollama's form: %d %s", a.status, a.body)
 	}
-	if a := send(t, http.DefaultClient, "POST", r.url(0)+"/v1/messages", "{}", "x-api-key: no"); a.status != 401 || !strings.HasPrefix(a.body, `{"type":"error","error":{`) {
+	if a := send(t, http.DefaultClient, "POST", r.url(0)+"/v1/messages", "{}", "x-api-key: no"); a.status != 401 ||
+		!strings.HasPrefix(a.body, `{"type":"error","error":{`) {
 		t.Errorf("Anthropic's form: %d %s", a.status, a.body)
 	}
 }
 
-// TestKeyForOtherUsers: a key admits a user that --listen-mode refuses; under --listen-mode 0000 every client needs a key.
+// TestKeyForOtherUsers: a key admits a user that --listen-mode refuses; under --listen-mode 0000 every client needs a
+// key.
 func TestKeyForOtherUsers(t *testing.T) {
 	usertest.NeedRoot(t)
 	keys := keyFile(t, "key-of-alice-0123456789 alice\n")
@@ -372,12 +389,14 @@ func TestKeyForOtherUsers(t *testing.T) {
 			{0, nil, root}, {usertest.A, nil, 403}, {usertest.A, []string{"x-api-key: key-of-alice-0123456789"}, 200},
 			{usertest.A, []string{"x-api-key: wrong"}, 401}, {0, []string{"x-api-key: wrong"}, 401},
 		} {
-			if a := send(t, usertest.Client(t, c.uid), "GET", r.url(0)+"/v1/models", "", c.header...); a.status != c.status {
+			if a := send(t, usertest.Client(t, c.uid), "GET", r.url(0)+"/v1/models", "",
+				c.header...); a.status != c.status {
 				t.Errorf("--listen-mode %s: user %d %q: %d %s", mode, c.uid, c.header, a.status, a.body)
 			}
 		}
 		// An id that an owner of a key could have is no user's.
-		if a := send(t, usertest.Client(t, apikeys.OwnerID("alice")), "GET", r.url(0)+"/v1/models", ""); a.status != 503 || !strings.Contains(a.body, "reserved") {
+		if a := send(t, usertest.Client(t, apikeys.OwnerID("alice")), "GET", r.url(0)+"/v1/models",
+			""); a.status != 503 || !strings.Contains(a.body, "reserved") {
 			t.Errorf("a user id of an owner: %d %s", a.status, a.body)
 		}
 	}
@@ -403,13 +422,13 @@ func TestRefusedBodyIsNotRead(t *testing.T) {
 	eventually(t, "the session is free", func() bool { return r.poller.Stats().Sessions.Load() == 0 })
 }
 
-// TestHostileTCP: the limits of the socket hold over TCP: deadlines for headers and bodies, sizes, and many connections of
-// one user never keep another out.
+// TestHostileTCP: the limits of the socket hold over TCP: deadlines for headers and bodies, sizes, and many connections
+// of one user never keep another out.
 func TestHostileTCP(t *testing.T) {
 	usertest.NeedRoot(t)
 	const sessions = 40
-	r := serve(t, fake.Config{}, "--listen", "127.0.0.1:0", "--listen-mode", "0666", "--max-sessions", fmt.Sprint(sessions),
-		"--body-timeout", "200ms", "--header-timeout", "200ms")
+	r := serve(t, fake.Config{}, "--listen", "127.0.0.1:0", "--listen-mode", "0666", "--max-sessions",
+		fmt.Sprint(sessions), "--body-timeout", "200ms", "--header-timeout", "200ms")
 	asks := []struct {
 		say    string
 		status int // 0: closed without an answer
@@ -493,14 +512,16 @@ func TestListenersAreShown(t *testing.T) {
 	}), nil)), fake.Config{}, "--listen", "127.0.0.1:0", "--listen-mode", "0660")
 	send(t, http.DefaultClient, "GET", r.url(0)+"/health", "")
 	in, h := r.info(), r.health()
-	if len(in.Listeners) != 2 || in.Listeners[0].Network != "unix" || in.Listeners[0].Address != r.cfg.Socket || in.Listeners[1] != (wire.InfoListener{
-		Network: "tcp", Address: r.addr(0).String(), Accepted: 1, Users: "uid", Mode: "0660"}) {
+	if len(in.Listeners) != 2 || in.Listeners[0].Network != "unix" || in.Listeners[0].Address != r.cfg.Socket ||
+		in.Listeners[1] != (wire.InfoListener{
+			Network: "tcp", Address: r.addr(0).String(), Accepted: 1, Users: "uid", Mode: "0660"}) {
 		t.Errorf("info: %+v", in.Listeners)
 	}
 	if len(h.Listen) != 2 || h.Listen[0] != "unix://"+r.cfg.Socket || h.Listen[1] != r.url(0) {
 		t.Errorf("health: %q", h.Listen)
 	}
-	if a := send(t, http.DefaultClient, "GET", r.url(0)+"/metrics", ""); !strings.Contains(a.body, fmt.Sprintf(`uma_connections_accepted_by_listener_total{listener="%s"} `, r.addr(0))) ||
+	if a := send(t, http.DefaultClient, "GET", r.url(0)+"/metrics", ""); !strings.Contains(a.body,
+		fmt.Sprintf(`uma_connections_accepted_by_listener_total{listener="%s"} `, r.addr(0))) ||
 		!strings.Contains(a.body, `uma_http_requests_refused_total{reason="origin"} 0`) {
 		t.Errorf("metrics over TCP:\n%s", a.body)
 	}
@@ -535,7 +556,8 @@ func TestListenOptions(t *testing.T) {
 		}
 	}
 	start := func(args ...string) error {
-		c, err := load(t, append([]string{"--socket", filepath.Join(t.TempDir(), "s"), "--listen", "127.0.0.1:0"}, args...), nil)
+		c, err := load(t, append([]string{"--socket", filepath.Join(t.TempDir(), "s"), "--listen", "127.0.0.1:0"},
+			args...), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -556,7 +578,8 @@ func TestListenOptions(t *testing.T) {
 			t.Errorf("%q: %v, want %q", args, err, want)
 		}
 	}
-	if c, err := load(t, nil, []string{"UMA_LISTEN=127.0.0.1:1,[::1]:1"}); err != nil || len(c.Listen) != 2 || c.Listen[1] != "[::1]:1" {
+	if c, err := load(t, nil, []string{"UMA_LISTEN=127.0.0.1:1,[::1]:1"}); err != nil || len(c.Listen) != 2 ||
+		c.Listen[1] != "[::1]:1" {
 		t.Errorf("UMA_LISTEN: %q, %v", c.Listen, err)
 	}
 }
@@ -567,7 +590,8 @@ func TestKeysOnEveryAddress(t *testing.T) {
 	keys := keyFile(t, "key-of-alice-0123456789 alice\n")
 	r := serve(t, fake.Config{}, "--listen", "0.0.0.0:0", "--api-keys", keys)
 	port := r.addr(0).Port()
-	if a := send(t, http.DefaultClient, "GET", fmt.Sprintf("http://127.0.0.1:%d/v1/models", port), ""); a.status != 200 {
+	if a := send(t, http.DefaultClient, "GET", fmt.Sprintf("http://127.0.0.1:%d/v1/models", port),
+		""); a.status != 200 {
 		t.Errorf("over the loopback address: %d %s", a.status, a.body)
 	}
 	outside := outsideAddress()
@@ -575,7 +599,8 @@ func TestKeysOnEveryAddress(t *testing.T) {
 		t.Skip("SKIPPED: this machine has no address besides the loopback one")
 	}
 	url := fmt.Sprintf("http://%s/v1/models", netip.AddrPortFrom(outside, port))
-	if a := send(t, http.DefaultClient, "GET", url, ""); a.status != 401 || !strings.Contains(a.body, "not come from this machine's loopback address") {
+	if a := send(t, http.DefaultClient, "GET", url, ""); a.status != 401 ||
+		!strings.Contains(a.body, "not come from this machine's loopback address") {
 		t.Errorf("without a key: %d %s", a.status, a.body)
 	}
 	if a := send(t, http.DefaultClient, "GET", url, "", "x-api-key: key-of-alice-0123456789"); a.status != 200 {
@@ -608,17 +633,20 @@ func TestUnknownUsers(t *testing.T) {
 		}
 		return r
 	}
-	if _, d := a.client(request("x-api-key: key"), peer); d == nil || d.status != 403 || d.reason != refusedUser || !strings.Contains(d.message, "does not tell which user") {
+	if _, d := a.client(request("x-api-key: key"), peer); d == nil || d.status != 403 || d.reason != refusedUser ||
+		!strings.Contains(d.message, "does not tell which user") {
 		t.Errorf("without --api-keys: %+v", d)
 	}
 	var err error
 	if a.keys, err = apikeys.Open(keyFile(t, "key alice\n"), nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, d := a.client(request(), peer); d == nil || d.status != 401 || d.reason != refusedKey || !strings.Contains(d.message, "send an API key") {
+	if _, d := a.client(request(), peer); d == nil || d.status != 401 || d.reason != refusedKey ||
+		!strings.Contains(d.message, "send an API key") {
 		t.Errorf("with --api-keys: %+v", d)
 	}
-	if p, d := a.client(request("x-api-key: key"), peer); d != nil || p.UID != apikeys.OwnerID("alice") || p.Unknown != nil {
+	if p, d := a.client(request("x-api-key: key"), peer); d != nil || p.UID != apikeys.OwnerID("alice") ||
+		p.Unknown != nil {
 		t.Errorf("with a key: %+v, %+v", p, d)
 	}
 }

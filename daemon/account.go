@@ -11,8 +11,8 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// The decode loop's metrics. A token updates plain fields that only the loop reads; account stores them in the atomics of
-// package metrics once a step, after the step's tokens were written.
+// The decode loop's metrics. A token updates plain fields that only the loop reads; account stores them in the atomics
+// of package metrics once a step, after the step's tokens were written.
 
 // tickCounts are the counts of the current step.
 type tickCounts struct {
@@ -77,7 +77,8 @@ func (l *loop) phaseChanged(r *request, said *core.Said, now time.Time) {
 func (l *loop) thinkSummary(r *request, now time.Time) wire.ThinkSummary {
 	t := r.ctl.Summary(int64(l.instant(now)))
 	if t.Ended != meridian.NeverThought {
-		l.m.ThoughtDone(metrics.Thought{Tokens: t.Tokens, Time: time.Duration(t.Ns), Ended: t.Ended.String(), Probes: t.Probes, Dropped: t.Dropped})
+		l.m.ThoughtDone(metrics.Thought{Tokens: t.Tokens, Time: time.Duration(t.Ns), Ended: t.Ended.String(),
+			Probes: t.Probes, Dropped: t.Dropped})
 	}
 	return wire.ThinkSummary{Tokens: t.Tokens, Time: time.Duration(t.Ns), Ended: t.Ended.String(), Probes: t.Probes}
 }
@@ -86,7 +87,8 @@ func (l *loop) thinkSummary(r *request, now time.Time) wire.ThinkSummary {
 func (l *loop) account(plan *sched.Plan, took time.Duration, done time.Time) {
 	l.recordStep(plan, took, done)
 	l.m.Step(metrics.Step{
-		Took: took, Tokens: plan.Tokens, Prefill: plan.PrefillTokens, Decode: plan.DecodeTokens, Think: min(l.tick.thinkRows, plan.DecodeTokens),
+		Took: took, Tokens: plan.Tokens, Prefill: plan.PrefillTokens, Decode: plan.DecodeTokens,
+		Think:  min(l.tick.thinkRows, plan.DecodeTokens),
 		Budget: plan.Budget, PrefillHeld: plan.PrefillHeld, Predicted: plan.Predicted, Scheduled: l.scheduled,
 		Probed: l.tick.probed, ProbeTime: l.tick.probeTime,
 	})
@@ -107,10 +109,12 @@ func (l *loop) publish() {
 		QueuedInteractive: st.QueuedInteractive, QueuedBackground: st.QueuedBackground,
 		Prefilling: st.Prefilling, Decoding: st.Decoding, Paused: st.Paused,
 		LiveCells: c.Own + c.Shared, FreeCells: c.Free, BudgetTarget: st.BudgetTarget, TickEWMA: st.TickEWMA,
-		PoolCells: c.Cached + c.Pinned, Guard: int(st.Guard), ITLTarget: st.ITLTarget, TargetInfeasible: st.TargetInfeasible,
-		TTFTAtRisk: st.TTFTAtRisk, ThinkHeld: st.ThinkHeldTotal,
+		PoolCells: c.Cached + c.Pinned, Guard: int(st.Guard), ITLTarget: st.ITLTarget,
+		TargetInfeasible: st.TargetInfeasible,
+		TTFTAtRisk:       st.TTFTAtRisk, ThinkHeld: st.ThinkHeldTotal,
 		Cost: metrics.CostModel{
-			A: st.Cost.A, B: st.Cost.B, C: st.Cost.C, D: st.Cost.D, Error: st.CostError, Ratio: st.CostRatio, Steps: l.core.Scheduler().Cost().Steps,
+			A: st.Cost.A, B: st.Cost.B, C: st.Cost.C, D: st.Cost.D, Error: st.CostError, Ratio: st.CostRatio,
+			Steps: l.core.Scheduler().Cost().Steps,
 		},
 	}
 	for c := range g.ByState {
@@ -119,13 +123,15 @@ func (l *loop) publish() {
 	l.m.SetScheduler(g)
 	if st.TargetInfeasible && !l.infeasible {
 		l.infeasible = true
-		l.log.Warn("the ITL target cannot be met: a step of the running answers alone takes longer; prompts get the minimum chunk",
+		l.log.Warn("the ITL target cannot be met: a step of the running answers alone takes longer; prompts get the "+
+			"minimum chunk",
 			"target", st.ITLTarget, "predicted", st.Predicted, "answers", st.Decoding)
 	}
 	tree, ledger := l.core.Tree().Stats(), l.core.Ledger()
 	evicted, tiers := ledger.Evictions(), ledger.Tiers()
 	k := metrics.KV{
-		OutputCriticalEvictions: evicted.Answers, OutputCriticalAvoidable: l.core.Avoidable(), Joins: tree.Joins, Prefixes: tree.Entries,
+		OutputCriticalEvictions: evicted.Answers, OutputCriticalAvoidable: l.core.Avoidable(), Joins: tree.Joins,
+		Prefixes:  tree.Entries,
 		Sequences: tree.Entries + tree.Runs, Parked: st.Parked,
 	}
 	for t := range k.BlockBytes {

@@ -15,7 +15,8 @@ import (
 
 // Several answers of one prompt, several prompts, and prompts of token ids: each gets a separate answer.
 func TestOpenAISeveralAnswers(t *testing.T) {
-	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "It is 42."}, {After: "one", Emit: " fish"}, {After: "two", Emit: " cats"}}})
+	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "It is 42."}, {After: "one", Emit: " fish"},
+		{After: "two", Emit: " cats"}}})
 	web := r.web()
 	_, _, body := post(t, web, "/v1/chat/completions", `{"n":3,`+openAIQuestion+`}`)
 	var whole completed
@@ -27,7 +28,8 @@ func TestOpenAISeveralAnswers(t *testing.T) {
 			t.Errorf("choice %d: %+v", i, c)
 		}
 	}
-	if u := whole.Usage; u.Completion != 3*len("It is 42.")+3 && u.Completion != 3*len("It is 42.") || u.Total != u.Prompt+u.Completion {
+	if u := whole.Usage; u.Completion != 3*len("It is 42.")+3 && u.Completion != 3*len("It is 42.") ||
+		u.Total != u.Prompt+u.Completion {
 		t.Errorf("%+v", u)
 	}
 	h := r.hold() // until both are there: the answers are short
@@ -56,7 +58,8 @@ func TestOpenAISeveralAnswers(t *testing.T) {
 
 	_, _, body = post(t, web, "/v1/completions", `{"prompt":["one","two"],"max_tokens":5,"temperature":0,"echo":true}`)
 	var texted completed
-	if err := json.Unmarshal(body, &texted); err != nil || len(texted.Choices) != 2 || texted.Choices[0].Text != "one fish" || texted.Choices[1].Text != "two cats" {
+	if err := json.Unmarshal(body, &texted); err != nil || len(texted.Choices) != 2 ||
+		texted.Choices[0].Text != "one fish" || texted.Choices[1].Text != "two cats" {
 		t.Errorf("%s: %v", body, err)
 	}
 	m := r.model.Load()
@@ -68,9 +71,11 @@ func TestOpenAISeveralAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _, body = post(t, web, "/v1/completions", fmt.Sprintf(`{"prompt":[%s,"two"],"max_tokens":5,"temperature":0}`, list))
+	_, _, body = post(t, web, "/v1/completions", fmt.Sprintf(`{"prompt":[%s,"two"],"max_tokens":5,"temperature":0}`,
+		list))
 	texted = completed{}
-	if err := json.Unmarshal(body, &texted); err != nil || len(texted.Choices) != 2 || texted.Choices[0].Text != " fish" || texted.Choices[1].Text != " cats" {
+	if err := json.Unmarshal(body, &texted); err != nil || len(texted.Choices) != 2 ||
+		texted.Choices[0].Text != " fish" || texted.Choices[1].Text != " cats" {
 		t.Errorf("%s: %v", body, err)
 	}
 	r.nothingLeft()
@@ -79,8 +84,10 @@ func TestOpenAISeveralAnswers(t *testing.T) {
 // A prompt with a hole, where the vocabulary has the markers for it.
 func TestOpenAIInfill(t *testing.T) {
 	fim := []string{"<fim_prefix>", "<fim_suffix>", "<fim_middle>"}
-	r := serve(t, fake.Config{Markers: fim, Scripts: []fake.Script{{After: "<fim_prefix>def f():<fim_suffix>return x<fim_middle>", Emit: " x = 1; "}}})
-	_, _, body := post(t, r.web(), "/v1/completions", `{"prompt":"def f():","suffix":"return x","temperature":0,"max_tokens":8}`)
+	r := serve(t, fake.Config{Markers: fim,
+		Scripts: []fake.Script{{After: "<fim_prefix>def f():<fim_suffix>return x<fim_middle>", Emit: " x = 1; "}}})
+	_, _, body := post(t, r.web(), "/v1/completions", `{"prompt":"def f():","suffix":"return x","temperature":0,`+
+		`"max_tokens":8}`)
 	var got completed
 	if err := json.Unmarshal(body, &got); err != nil || len(got.Choices) != 1 || got.Choices[0].Text != " x = 1; " {
 		t.Errorf("%s: %v", body, err)
@@ -88,7 +95,8 @@ func TestOpenAIInfill(t *testing.T) {
 	r.nothingLeft()
 }
 
-// return_progress: one event before the first step, one after each, the last of the whole prompt; what was cached is said.
+// return_progress: one event before the first step, one after each, the last of the whole prompt; what was cached is
+// said.
 func TestOpenAIProgress(t *testing.T) {
 	r := serve(t, fake.Config{}, "--batch-size", "32", "-c", "4096")
 	web := r.web()
@@ -101,7 +109,8 @@ func TestOpenAIProgress(t *testing.T) {
 			var c struct {
 				Progress *progress `json:"prompt_progress"`
 			}
-			if data, ok := strings.CutPrefix(line, "data: "); ok && json.Unmarshal([]byte(data), &c) == nil && c.Progress != nil {
+			if data, ok := strings.CutPrefix(line, "data: "); ok && json.Unmarshal([]byte(data), &c) == nil &&
+				c.Progress != nil {
 				all = append(all, *c.Progress)
 			}
 		}
@@ -109,7 +118,9 @@ func TestOpenAIProgress(t *testing.T) {
 			t.Fatalf("turn %d: %+v in %s", turn, all, out)
 		}
 		first, last := all[0], all[len(all)-1]
-		if first.Processed != first.Cache || (first.Cache > 0) != (turn > 0) || last.Processed != last.Total || last.Total != 200 || !slices.IsSortedFunc(all, func(a, b progress) int { return a.Processed - b.Processed }) {
+		if first.Processed != first.Cache || (first.Cache > 0) != (turn > 0) || last.Processed != last.Total ||
+			last.Total != 200 ||
+			!slices.IsSortedFunc(all, func(a, b progress) int { return a.Processed - b.Processed }) {
 			t.Errorf("turn %d: %+v", turn, all)
 		}
 	}
@@ -131,7 +142,9 @@ func TestAnthropicMessages(t *testing.T) {
 			Output int `json:"output_tokens"`
 		}
 	}
-	if err := json.Unmarshal(body, &m); err != nil || status != http.StatusOK || len(m.Content) != 2 || m.Content[0].Thinking != "let me see" || m.Content[1].Text != "It is 42." || m.StopReason != "end_turn" || m.Usage.Output == 0 {
+	if err := json.Unmarshal(body, &m); err != nil || status != http.StatusOK || len(m.Content) != 2 ||
+		m.Content[0].Thinking != "let me see" || m.Content[1].Text != "It is 42." || m.StopReason != "end_turn" ||
+		m.Usage.Output == 0 {
 		t.Fatalf("%d %s: %v", status, body, err)
 	}
 	_, _, body = post(t, web, "/v1/messages/count_tokens", `{"messages":[{"role":"user","content":"question"}]}`)
@@ -142,16 +155,20 @@ func TestAnthropicMessages(t *testing.T) {
 		t.Fatalf("%s: %v", body, err)
 	}
 	_, _, body = post(t, web, "/v1/messages", `{"stream":true,`+question+`}`)
-	if want := fmt.Sprintf(`"usage":{"input_tokens":%d,`, count.Input); !strings.Contains(string(body), `"type":"message_start"`) ||
-		!strings.Contains(string(body), want) && !strings.Contains(string(body), `"cache_read_input_tokens":`) || !strings.HasSuffix(string(body), "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n") {
+	if want := fmt.Sprintf(`"usage":{"input_tokens":%d,`, count.Input); !strings.Contains(string(body),
+		`"type":"message_start"`) ||
+		!strings.Contains(string(body), want) && !strings.Contains(string(body), `"cache_read_input_tokens":`) ||
+		!strings.HasSuffix(string(body), "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n") {
 		t.Errorf("%s", body)
 	}
 	_, _, body = post(t, web, "/v1/messages", `{"thinking":{"type":"disabled"},`+question+`}`)
 	if strings.Contains(string(body), "let me see") {
 		t.Errorf("it thinks: %s", body)
 	}
-	status, _, body = post(t, web, "/v1/messages", `{"max_tokens":5,"messages":[{"role":"user","content":"`+strings.Repeat("x", 2<<20)+`"}]}`)
-	if status != http.StatusRequestEntityTooLarge || !strings.HasPrefix(string(body), `{"type":"error","error":{"type":"request_too_large"`) {
+	status, _, body = post(t, web, "/v1/messages", `{"max_tokens":5,"messages":[{"role":"user","content":"`+
+		strings.Repeat("x", 2<<20)+`"}]}`)
+	if status != http.StatusRequestEntityTooLarge ||
+		!strings.HasPrefix(string(body), `{"type":"error","error":{"type":"request_too_large"`) {
 		t.Errorf("%d %s", status, body)
 	}
 	r.nothingLeft()
@@ -183,10 +200,12 @@ func TestResponses(t *testing.T) {
 		return got
 	}
 	first := ask(`{"input":"question","instructions":"Be brief.","temperature":0}`)
-	if first.Status != "completed" || len(first.Output) != 2 || first.Output[0].Type != "reasoning" || first.Output[1].Content[0].Text != "It is 42." {
+	if first.Status != "completed" || len(first.Output) != 2 || first.Output[0].Type != "reasoning" ||
+		first.Output[1].Content[0].Text != "It is 42." {
 		t.Fatalf("%+v", first)
 	}
-	second := ask(`{"previous_response_id":"` + first.ID + `","input":"again","instructions":"Be brief.","temperature":0}`)
+	second := ask(`{"previous_response_id":"` + first.ID + `","input":"again","instructions":"Be ` +
+		`brief.","temperature":0}`)
 	if second.Usage.Input <= first.Usage.Input || second.Usage.InputWith.Cached < first.Usage.Input/2 {
 		t.Errorf("%+v after %+v", second, first)
 	}
@@ -195,14 +214,16 @@ func TestResponses(t *testing.T) {
 
 // A developer's message reaches a template that knows only system messages.
 func TestDeveloperIsSystem(t *testing.T) {
-	const template = `{% for m in messages %}{% if m.role == 'system' %}S:{{ m.content }}{% elif m.role == 'user' %}U:{{ m.content }}{% endif %}{% endfor %}`
+	const template = `{% for m in messages %}{% if m.role == 'system' %}S:{{ m.content }}{% elif m.role == 'user' ` +
+		`%}U:{{ m.content }}{% endif %}{% endfor %}`
 	for _, c := range []struct{ template, want string }{
 		{template, "S:brief U:x"},
 		{strings.Replace(template, "'system'", "'developer'", 1), "S:brief U:x"},
 	} {
 		r := serve(t, fake.Config{Template: c.template})
 		m := r.model.Load()
-		text, err := m.render([]wire.Message{{Role: "developer", Content: "brief "}, {Role: "user", Content: "x"}}, renderInput{})
+		text, err := m.render([]wire.Message{{Role: "developer", Content: "brief "}, {Role: "user", Content: "x"}},
+			renderInput{})
 		if err != nil || text != c.want {
 			t.Errorf("%q, %v", text, err)
 		}
@@ -256,7 +277,8 @@ func (t *sessions) anyone() uint32 {
 func TestSeveralAnswersShareTheirPrompt(t *testing.T) {
 	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "ok"}}})
 	web := r.web()
-	_, _, body := post(t, web, "/v1/chat/completions", `{"n":4,"messages":[{"role":"user","content":"`+strings.Repeat("question ", 100)+`"}]}`)
+	_, _, body := post(t, web, "/v1/chat/completions", `{"n":4,"messages":[{"role":"user","content":"`+
+		strings.Repeat("question ", 100)+`"}]}`)
 	var whole completed
 	if err := json.Unmarshal(body, &whole); err != nil || len(whole.Choices) != 4 {
 		t.Fatalf("%s: %v", body, err)
@@ -298,14 +320,16 @@ func TestCancelOverHTTP(t *testing.T) {
 	}
 	web := r.web()
 	for _, path := range []string{"/end_think", "/cancel"} {
-		if status, _, body := post(t, web, path, `{"id":"mine"}`); status != http.StatusOK || strings.TrimSpace(string(body)) != `{"id":"mine","found":true}` {
+		if status, _, body := post(t, web, path, `{"id":"mine"}`); status != http.StatusOK ||
+			strings.TrimSpace(string(body)) != `{"id":"mine","found":true}` {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
 	}
 	if a := collect(s); a.err != nil || a.eos.Reason != wire.Cancelled {
 		t.Errorf("%+v", a)
 	}
-	if status, _, body := post(t, web, "/cancel", `{"id":"other"}`); status != http.StatusOK || !strings.Contains(string(body), `"found":false`) {
+	if status, _, body := post(t, web, "/cancel", `{"id":"other"}`); status != http.StatusOK ||
+		!strings.Contains(string(body), `"found":false`) {
 		t.Errorf("%d %s", status, body)
 	}
 	r.nothingLeft()
@@ -329,20 +353,24 @@ func TestToolTurnOverEachAPI(t *testing.T) {
 	}
 	const schema = `{"type":"object","properties":{"city":{"type":"string"}}}`
 
-	tools := `"store":false,"temperature":0,"tools":[{"type":"function","name":"get_weather","parameters":` + schema + `}]`
+	tools := `"store":false,"temperature":0,"tools":[{"type":"function","name":"get_weather","parameters":` + schema +
+		`}]`
 	_, _, body := post(t, web, "/v1/responses", `{"input":"weather?","stream":true,`+tools+`}`)
 	id := call(body, `"call_id":"`)
 	if !strings.Contains(string(body), `"arguments":"{\"city\": \"Bern\"}"`) {
 		t.Errorf("responses: %s", body)
 	}
-	_, _, body = post(t, web, "/v1/responses", `{"input":[{"role":"user","content":"weather?"},{"type":"function_call","call_id":"`+id+
-		`","name":"get_weather","arguments":"{\"city\": \"Bern\"}"},{"type":"function_call_output","call_id":"`+id+`","output":"sunny"}],`+tools+`}`)
+	_, _, body = post(t, web, "/v1/responses",
+		`{"input":[{"role":"user","content":"weather?"},{"type":"function_call","call_id":"`+id+
+			`","name":"get_weather","arguments":"{\"city\": \"Bern\"}"},{"type":"function_call_output","call_id":"`+id+
+			`","output":"sunny"}],`+tools+`}`)
 	if !strings.Contains(string(body), `"text":"It is sunny."`) {
 		t.Errorf("responses: %s", body)
 	}
 
 	tools = `"max_tokens":100,"temperature":0,"tools":[{"name":"get_weather","input_schema":` + schema + `}]`
-	_, _, body = post(t, web, "/v1/messages", `{"stream":true,"messages":[{"role":"user","content":"weather?"}],`+tools+`}`)
+	_, _, body = post(t, web, "/v1/messages", `{"stream":true,"messages":[{"role":"user","content":"weather?"}],`+tools+
+		`}`)
 	id = call(body, `{"type":"tool_use","id":"`)
 	var made forcedCall
 	list, err := sseData(body)
@@ -352,12 +380,15 @@ func TestToolTurnOverEachAPI(t *testing.T) {
 	if err != nil || made.arguments != `{"city": "Bern"}` || made.reason != "tool_use" {
 		t.Errorf("messages: %+v, %v: %s", made, err, body)
 	}
-	_, _, body = post(t, web, "/v1/messages", `{"messages":[{"role":"user","content":"weather?"},{"role":"assistant","content":[{"type":"text","text":"Ok."},{"type":"tool_use","id":"`+id+
-		`","name":"get_weather","input":{"city":"Bern"}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"`+id+`","content":"sunny"}]}],`+tools+`}`)
+	_, _, body = post(t, web, "/v1/messages", `{"messages":[{"role":"user","content":"weather?"},{"role":"assistant",`+
+		`"content":[{"type":"text","text":"Ok."},{"type":"tool_use","id":"`+id+
+		`","name":"get_weather","input":{"city":"Bern"}}]},{"role":"user","content":[{"type":"tool_result",`+
+		`"tool_use_id":"`+id+`","content":"sunny"}]}],`+tools+`}`)
 	if !strings.Contains(string(body), `"text":"It is sunny."`) {
 		t.Errorf("messages: %s", body)
 	}
-	status, _, body := post(t, web, "/v1/messages/count_tokens", `{"messages":[{"role":"user","content":"weather?"}],`+tools+`}`)
+	status, _, body := post(t, web, "/v1/messages/count_tokens", `{"messages":[{"role":"user","content":"weather?"}],`+
+		tools+`}`)
 	if status != http.StatusOK {
 		t.Errorf("count_tokens: %s", body)
 	}

@@ -12,7 +12,8 @@ import (
 func TestBodyBudget(t *testing.T) {
 	s := &Server{cfg: &Config{MaxFrameBytes: 1 << 20}}
 	read := func() (int, *wire.Error) {
-		body, e := s.readBody(httptest.NewRecorder(), httptest.NewRequest("POST", "/v1/completions", bytes.NewReader(make([]byte, 1<<20))))
+		body, e := s.readBody(httptest.NewRecorder(),
+			httptest.NewRequest("POST", "/v1/completions", bytes.NewReader(make([]byte, 1<<20))))
 		return len(body), e
 	}
 	for range 2 * maxOwnerBodies >> 20 {

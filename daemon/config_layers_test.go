@@ -22,24 +22,29 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write contrib/uma-serve.toml anew; read the diff before you keep it")
 
-// TestLayersOfACommand: the options are parsed by the flag set of a command that they were added to. (The environment and
-// the file once went over a command line that was parsed so.)
+// TestLayersOfACommand: the options are parsed by the flag set of a command that they were added to. (The environment
+// and the file once went over a command line that was parsed so.)
 func TestLayersOfACommand(t *testing.T) {
-	file := write(t, "policy = \"stock\"\nctx-size = 1000\nthreads = 1\n[meridian]\nema_alpha = 0.2\nrpdi_window = 99\n")
+	file := write(t, "policy = \"stock\"\nctx-size = 1000\nthreads = 1\n[meridian]\nema_alpha = 0.2\nrpdi_window = "+
+		"99\n")
 	options, c, _ := NewFlagSet()
 	command := pflag.NewFlagSet("command", pflag.ContinueOnError)
 	command.Bool("help", false, "")
 	command.Bool("version", false, "")
 	command.AddFlagSet(options)
-	if err := command.Parse([]string{"--policy", "uma", "-c", "2000", "--config", file, "--meridian", "ema_alpha=0.3"}); err != nil {
+	if err := command.Parse([]string{"--policy", "uma", "-c", "2000", "--config", file, "--meridian",
+		"ema_alpha=0.3"}); err != nil {
 		t.Fatal(err)
 	}
-	environ := []string{"UMA_POLICY=pascal", "UMA_CTX_SIZE=3000", "UMA_THREADS=2", "UMA_CONFIG=/none", "UMA_MERIDIAN=ema_alpha=0.4,rpdi_window=98", "UMA_VERSION=true", "UMA_HELP=1"}
+	environ := []string{"UMA_POLICY=pascal", "UMA_CTX_SIZE=3000", "UMA_THREADS=2", "UMA_CONFIG=/none",
+		"UMA_MERIDIAN=ema_alpha=0.4,rpdi_window=98", "UMA_VERSION=true", "UMA_HELP=1"}
 	if err := c.Load(environ); err != nil {
 		t.Fatal(err)
 	}
-	if c.Policy != "uma" || c.CtxSize != 2000 || c.Threads != 2 || c.ConfigFile != file || c.Meridian.EMAAlpha != 0.3 || c.Meridian.RPDIWindow != 99 {
-		t.Errorf("policy %s, context %d, threads %d, file %s, %+v", c.Policy, c.CtxSize, c.Threads, c.ConfigFile, c.Meridian)
+	if c.Policy != "uma" || c.CtxSize != 2000 || c.Threads != 2 || c.ConfigFile != file || c.Meridian.EMAAlpha != 0.3 ||
+		c.Meridian.RPDIWindow != 99 {
+		t.Errorf("policy %s, context %d, threads %d, file %s, %+v", c.Policy, c.CtxSize, c.Threads, c.ConfigFile,
+			c.Meridian)
 	}
 }
 
@@ -74,19 +79,22 @@ func TestDefaultConfigFile(t *testing.T) {
 	} {
 		got, err := load(t, c.args, c.env)
 		if err != nil || got.MaxQueue != c.queue || got.ConfigFile != c.file {
-			t.Errorf("%q %q: --max-queue %d of file %q, want %d of %q (%v)", c.args, c.env, got.MaxQueue, got.ConfigFile, c.queue, c.file, err)
+			t.Errorf("%q %q: --max-queue %d of file %q, want %d of %q (%v)", c.args, c.env, got.MaxQueue,
+				got.ConfigFile, c.queue, c.file, err)
 		}
 	}
 	// What is written down and cannot be had is an error, with the way out.
 	put(xdg, "max-quue = 1\n")
-	if _, err := load(t, nil, []string{"XDG_CONFIG_HOME=" + xdg}); err == nil || !strings.Contains(err.Error(), `did you mean "max-queue"?`) {
+	if _, err := load(t, nil, []string{"XDG_CONFIG_HOME=" + xdg}); err == nil ||
+		!strings.Contains(err.Error(), `did you mean "max-queue"?`) {
 		t.Errorf("a wrong key in the default file: %v", err)
 	}
 	if os.Getuid() != 0 {
 		if err := os.Chmod(inXDG, 0); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := load(t, nil, []string{"XDG_CONFIG_HOME=" + xdg}); err == nil || !strings.Contains(err.Error(), `permission denied; --config "" starts without it`) {
+		if _, err := load(t, nil, []string{"XDG_CONFIG_HOME=" + xdg}); err == nil ||
+			!strings.Contains(err.Error(), `permission denied; --config "" starts without it`) {
 			t.Errorf("an unreadable default file: %v", err)
 		}
 	}
@@ -97,7 +105,8 @@ func TestDefaultConfigFile(t *testing.T) {
 
 // TestUnknownVariables: a UMA_ variable that nothing reads is named, with the one that was meant.
 func TestUnknownVariables(t *testing.T) {
-	c, err := load(t, nil, []string{"UMA_SOKCET=/x", "UMA_CTXSIZE=5", "UMA_DEBUG=0", "UMA_HOST=unix:///x", "UMA_NOHISTORY=1", "UMA_BACKEND_DIR=/x", "UMA_zzz=1", "UMA_POLICY=uma", "UMAX=1"})
+	c, err := load(t, nil, []string{"UMA_SOKCET=/x", "UMA_CTXSIZE=5", "UMA_DEBUG=0", "UMA_HOST=unix:///x",
+		"UMA_NOHISTORY=1", "UMA_BACKEND_DIR=/x", "UMA_zzz=1", "UMA_POLICY=uma", "UMAX=1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +141,8 @@ func TestSampleFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want.Bytes()) {
-		t.Errorf("%s is not what the options are now; go test ./daemon -run TestSampleFile -rewrite, and read the diff", path)
+		t.Errorf("%s is not what the options are now; go test ./daemon -run TestSampleFile -rewrite, and read the diff",
+			path)
 	}
 	for i, l := range strings.Split(string(got), "\n") {
 		if len([]rune(l)) > 120 {
@@ -173,11 +183,14 @@ func TestPrintedConfig(t *testing.T) {
 	if err := flags.Parse(strings.Fields(`-c 512 --think on --cache-ram 10%`)); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Load([]string{"UMA_LOG_LEVEL=warn", "UMA_FABRIC=redis://user:secret@host:1/2", `UMA_MERIDIAN=eat_suffix="a\nb",rpdi_window=99`}); err != nil {
+	if err := c.Load([]string{"UMA_LOG_LEVEL=warn", "UMA_FABRIC=redis://user:secret@host:1/2",
+		`UMA_MERIDIAN=eat_suffix="a\nb",rpdi_window=99`}); err != nil {
 		t.Fatal(err)
 	}
 	first := print(c, sections)
-	for _, want := range []string{"ctx-size = 512  # flag\n", "think = 'on'  # flag\n", "log-level = 'warn'  # environment UMA_LOG_LEVEL\n", "fabric = 'redis://host:1/2'", "rpdi_window = 99  # environment\n", "#parallel = 16\n"} {
+	for _, want := range []string{"ctx-size = 512  # flag\n", "think = 'on'  # flag\n",
+		"log-level = 'warn'  # environment UMA_LOG_LEVEL\n", "fabric = 'redis://host:1/2'",
+		"rpdi_window = 99  # environment\n", "#parallel = 16\n"} {
 		if !strings.Contains(first, want) {
 			t.Errorf("%q is not in\n%s", want, first)
 		}
@@ -198,9 +211,11 @@ func TestPrintedConfig(t *testing.T) {
 // TestValidOptionsSuitTheScheduler: a value that the options allow is accepted by the parts behind them as well.
 func TestValidOptionsSuitTheScheduler(t *testing.T) {
 	for _, line := range []string{
-		"-c 64 -np 64 -b 64", "-c 64 -np 1 -b 1", "-np 248 -b 248 -c 248", "-c 134217728", "-b 1048576", "--max-queue 0", "--max-queue 1048576",
-		"--tick-budget-ms 1", "--tick-budget-ms 60000", "--latency-guard-ms 0", "--latency-guard-ms 60000", "--itl-target-ms 1 --think-floor-ms 1",
-		"--itl-target-ms 60000 --think-floor-ms 60000", "--max-background 256", "--meridian think_batch_multiplier=1", "--meridian think_batch_multiplier=1000",
+		"-c 64 -np 64 -b 64", "-c 64 -np 1 -b 1", "-np 248 -b 248 -c 248", "-c 134217728", "-b 1048576",
+		"--max-queue 0", "--max-queue 1048576", "--tick-budget-ms 1", "--tick-budget-ms 60000", "--latency-guard-ms 0",
+		"--latency-guard-ms 60000", "--itl-target-ms 1 --think-floor-ms 1", "--itl-target-ms 60000 --think-floor-ms " +
+			"60000", "--max-background 256", "--meridian think_batch_multiplier=1",
+		"--meridian think_batch_multiplier=1000",
 	} {
 		for _, policy := range sched.Policies() {
 			c, err := load(t, append(strings.Fields(line), "--policy", policy), nil)
@@ -211,7 +226,8 @@ func TestValidOptionsSuitTheScheduler(t *testing.T) {
 				continue
 			}
 			// As the engine has them: the batch is cut to the context.
-			caps := runtime.Capabilities{ContextTokens: c.CtxSize, MaxBatch: min(c.BatchSize, c.CtxSize), MaxSequences: core.MaxSequences, CanRemoveRange: true}
+			caps := runtime.Capabilities{ContextTokens: c.CtxSize, MaxBatch: min(c.BatchSize, c.CtxSize),
+				MaxSequences: core.MaxSequences, CanRemoveRange: true}
 			if _, err := core.New(c.core(caps, runtime.ModelInfo{}, sched.CostState{})); err != nil {
 				t.Errorf("%s --policy %s: %v", line, policy, err)
 			}
@@ -219,8 +235,8 @@ func TestValidOptionsSuitTheScheduler(t *testing.T) {
 	}
 }
 
-// TestModelsOwnContext: without --ctx-size a model trained on less than the default starts with what it was trained on, the
-// built-in one with 2,048.
+// TestModelsOwnContext: without --ctx-size a model trained on less than the default starts with what it was trained on,
+// the built-in one with 2,048.
 func TestModelsOwnContext(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	builtIn, err := models.Default()

@@ -17,9 +17,9 @@ import (
 
 // The [meridian] table of the configuration file, and --meridian KEY=VALUE, which sets one of its keys.
 //
-// A key is a field of meridian.Config, or a second name of an option ([meridian.disagg] fabric = … is --fabric). The tables
-// of Meridian's meridian.toml ([scheduler], [entropy], [kv_memory], [disagg]) are accepted as sub-tables; a key means the
-// same in each of them and in [meridian].
+// A key is a field of meridian.Config, or a second name of an option ([meridian.disagg] fabric = … is --fabric). The
+// tables of Meridian's meridian.toml ([scheduler], [entropy], [kv_memory], [disagg]) are accepted as sub-tables; a key
+// means the same in each of them and in [meridian].
 
 // meridianTables are the sub-tables that only group keys.
 var meridianTables = []string{"scheduler", "entropy", "kv_memory", "disagg"}
@@ -136,7 +136,8 @@ func (c *Config) setMeridian(key string, v any) error {
 	if errors.As(err, &unknown) {
 		return fmt.Errorf("key %q has an unknown key: %s", "meridian."+key, strings.TrimSpace(unknown.String()))
 	}
-	return fmt.Errorf("key %q is %v: %w", "meridian."+key, v, meridianWanted(reflect.TypeFor[meridian.Config]().Field(i).Type, err))
+	return fmt.Errorf("key %q is %v: %w", "meridian."+key, v,
+		meridianWanted(reflect.TypeFor[meridian.Config]().Field(i).Type, err))
 }
 
 // isWord reports whether a field's type is an enum that parses its words.
@@ -144,8 +145,8 @@ func isWord(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// meridianWanted returns the error for a refused value: an enum's error names the words, for other types it says what the
-// key takes.
+// meridianWanted returns the error for a refused value: an enum's error names the words, for other types it says what
+// the key takes.
 func meridianWanted(t reflect.Type, err error) error {
 	if isWord(t) {
 		return errors.New(strings.TrimPrefix(err.Error(), "toml: "))
@@ -220,8 +221,8 @@ func (f textFlag) String() string {
 
 func (f textFlag) Type() string { return "word" }
 
-// applyThinkBudget copies --think-budget to max_think_tokens. A budget below min_think_tokens lowers that too, unless it
-// was set.
+// applyThinkBudget copies --think-budget to max_think_tokens. A budget below min_think_tokens lowers that too, unless
+// it was set.
 func (c *Config) applyThinkBudget() {
 	if c.ThinkBudget < 0 {
 		return

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Size is an amount of memory: "512MiB", "2GB", "25%" of free memory, "0" for none, or "auto". A bare number is MiB, as in
-// llama-server's --cache-ram.
+// Size is an amount of memory: "512MiB", "2GB", "25%" of free memory, "0" for none, or "auto". A bare number is MiB, as
+// in llama-server's --cache-ram.
 type Size struct {
 	Auto  bool
 	Share float64 // 0…1 of free memory; 0 = use Bytes
@@ -30,7 +30,8 @@ var sizeUnits = []struct {
 
 // Set parses a size. It implements pflag.Value.
 func (s *Size) Set(text string) error {
-	const must = `write a size such as "512MiB" or "2GB", a percentage of free memory such as "25%", "0" for none, or "auto"`
+	const must = `write a size such as "512MiB" or "2GB", a percentage of free memory such as "25%", "0" for none, ` +
+		`or "auto"`
 	t := strings.ToLower(strings.TrimSpace(text))
 	out := Size{text: strings.TrimSpace(text)}
 	if t == "auto" {

@@ -48,7 +48,8 @@ func (s *stores) newDrop(uid uint32, all, operator bool) *dropJob {
 	return d
 }
 
-// dropPrefix adds the copies of a prefix that has just left the pool, except the parts that it shares with another prefix.
+// dropPrefix adds the copies of a prefix that has just left the pool, except the parts that it shares with another
+// prefix.
 func (s *stores) dropPrefix(d *dropJob, ns uint32, tokens []runtime.Token) {
 	if d == nil {
 		return
@@ -78,7 +79,8 @@ func (s *stores) dropPrefix(d *dropJob, ns uint32, tokens []runtime.Token) {
 func (s *stores) drop(d *dropJob, done *wire.KVDone) error {
 	if s.dropping.Add(1) > maxDrops {
 		s.dropping.Add(-1)
-		return fmt.Errorf("%d drops are running; the cells in the pool are dropped, repeat the command for the copies outside it",
+		return fmt.Errorf("%d drops are running; the cells in the pool are dropped, repeat the command for the "+
+			"copies outside it",
 			maxDrops)
 	}
 	defer s.dropping.Add(-1)

@@ -59,7 +59,8 @@ func TestDropAllReturnsWhenTheCopiesAreGone(t *testing.T) {
 			}
 			r = serve(t, fake.Config{}, args...)
 		}
-		eventually(t, "copies are everywhere", func() bool { return len(mr.Keys()) > 0 && len(snapshotFiles(t, dir)) > 0 })
+		eventually(t, "copies are everywhere",
+			func() bool { return len(mr.Keys()) > 0 && len(snapshotFiles(t, dir)) > 0 })
 		done, err := r.dial().KVDo(context.Background(), wire.KVDrop, "all")
 		if err != nil {
 			t.Fatal(err)
@@ -70,7 +71,8 @@ func TestDropAllReturnsWhenTheCopiesAreGone(t *testing.T) {
 		if rep, err := r.dial().KV(context.Background(), false); err != nil || len(rep.Entries) != 0 {
 			t.Errorf("restart %v: %+v, %v", restart, rep, err)
 		}
-		if !strings.Contains(done.Text, "stored parts were dropped with it") || !strings.Contains(done.Text, "removed from the fabric") {
+		if !strings.Contains(done.Text, "stored parts were dropped with it") ||
+			!strings.Contains(done.Text, "removed from the fabric") {
 			t.Errorf("restart %v: it says %q", restart, done.Text)
 		}
 		if err := r.stop(); err != nil {
@@ -212,7 +214,8 @@ func TestDamagedSnapshotsAreToldAndCounted(t *testing.T) {
 	lines, log := toBuffer(t)
 	r = serveLogging(t, log, fake.Config{}, args...)
 	for i := range prompts {
-		if a := r.ask(r.dial(), raw(text(i, 100), 3)); a.err != nil || a.eos.Usage.CachedTokens > 5 { // what two prompts happen to begin with
+		// what two prompts happen to begin with
+		if a := r.ask(r.dial(), raw(text(i, 100), 3)); a.err != nil || a.eos.Usage.CachedTokens > 5 {
 			t.Errorf("prompt %d: %+v", i, a)
 		}
 	}
@@ -224,7 +227,8 @@ func TestDamagedSnapshotsAreToldAndCounted(t *testing.T) {
 	if n := r.counter("kv_quarantined_total"); n != float64(x.Damaged) {
 		t.Errorf("kv_quarantined_total is %v, kv says %d", n, x.Damaged)
 	}
-	eventually(t, "the log has the first of them", func() bool { return strings.Contains(lines.String(), "damaged file") })
+	eventually(t, "the log has the first of them",
+		func() bool { return strings.Contains(lines.String(), "damaged file") })
 	if n := strings.Count(lines.String(), "damaged file"); n > 10 {
 		t.Errorf("%d lines about %d files", n, len(files))
 	}
@@ -325,7 +329,8 @@ func TestStopWithASlowStore(t *testing.T) {
 	stalling, stall := stalls(t)
 	for name, url := range map[string]string{"silent": silent(t), "stalled": stalling} {
 		const timeout = 2 * time.Second
-		r := serve(t, fake.Config{}, "--fabric", url, "--cache-ram", "64MiB", "--cache-dir", filepath.Join(t.TempDir(), "kv"), "--shutdown-timeout", timeout.String(), "-c", "8000")
+		r := serve(t, fake.Config{}, "--fabric", url, "--cache-ram", "64MiB", "--cache-dir",
+			filepath.Join(t.TempDir(), "kv"), "--shutdown-timeout", timeout.String(), "-c", "8000")
 		c := r.dial()
 		for i := range 4 {
 			if i == 2 && name == "stalled" {
@@ -340,7 +345,8 @@ func TestStopWithASlowStore(t *testing.T) {
 		if err := r.stop(); err != nil {
 			t.Error(err)
 		}
-		// A busy machine may be late, but not by as much as one operation of the store may take on its own (fabric.GuardConfig).
+		// A busy machine may be late, but not by as much as one operation of the store may take on its own
+		// (fabric.GuardConfig).
 		if took := time.Since(begin); took > timeout+5*time.Second {
 			t.Errorf("%s: the stop took %v of %v", name, took, timeout)
 		}

@@ -30,7 +30,8 @@ import (
 func serveModel(t *testing.T, path string, args ...string) *running {
 	t.Helper()
 	fs, c, _ := NewFlagSet()
-	args = append([]string{"--model", path, "--socket", filepath.Join(t.TempDir(), "s"), "--progress=false", "-t", "1", "-c", "2048", "--cache-ram", "256MiB"}, args...)
+	args = append([]string{"--model", path, "--socket", filepath.Join(t.TempDir(), "s"), "--progress=false", "-t", "1",
+		"-c", "2048", "--cache-ram", "256MiB"}, args...)
 	if err := fs.Parse(args); err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +228,8 @@ func TestRealCellsComeBack(t *testing.T) {
 	r.stop()
 }
 
-// Prompts that begin alike, read piece by piece from what earlier ones left, are the tokens that the engine makes of each.
+// Prompts that begin alike, read piece by piece from what earlier ones left, are the tokens that the engine makes of
+// each.
 func TestRealTexts(t *testing.T) {
 	r := serveModel(t, ggufgen.Cached(t, ggufgen.Tiny()))
 	m := r.model.Load()
@@ -310,7 +312,8 @@ func TestRealRandomLife(t *testing.T) {
 		if err := l.core.Tree().Check(); err != nil {
 			t.Error(err)
 		}
-		if m := l.core.Tree().Lookup(&kvsnap.Prompt{NS: uint32(os.Getuid()) + 1, Tokens: []kvsnap.Token{1, 2, 3}}); m.Len != 0 {
+		if m := l.core.Tree().Lookup(&kvsnap.Prompt{NS: uint32(os.Getuid()) + 1,
+			Tokens: []kvsnap.Token{1, 2, 3}}); m.Len != 0 {
 			t.Errorf("%+v", m)
 		}
 	})

@@ -113,13 +113,18 @@ func TestForcedCallsOverEachAPI(t *testing.T) {
 		t.Fatalf("form %q", name)
 	}
 	web := r.web()
-	const days = `{"type":"object","properties":{"days":{"type":"integer","minimum":1,"maximum":3}},"required":["days"],"additionalProperties":false}`
-	const place = `{"type":"object","properties":{"place":{"enum":["Bern","Rome"]}},"required":["place"],"additionalProperties":false}`
-	chat := `"messages":[{"role":"user","content":"q"}],"temperature":0,"tools":[{"type":"function","function":{"name":"plan","parameters":` + days +
+	const days = `{"type":"object","properties":{"days":{"type":"integer","minimum":1,"maximum":3}},` +
+		`"required":["days"],"additionalProperties":false}`
+	const place = `{"type":"object","properties":{"place":{"enum":["Bern","Rome"]}},"required":["place"],` +
+		`"additionalProperties":false}`
+	chat := `"messages":[{"role":"user","content":"q"}],"temperature":0,"tools":[{"type":"function",` +
+		`"function":{"name":"plan","parameters":` + days +
 		`}},{"type":"function","function":{"name":"go","strict":true,"parameters":` + place + `}}],`
-	messages := `"max_tokens":500,"messages":[{"role":"user","content":"q"}],"temperature":0,"tools":[{"name":"plan","input_schema":` + days +
+	messages := `"max_tokens":500,"messages":[{"role":"user","content":"q"}],"temperature":0,"tools":[{"name":"plan",` +
+		`"input_schema":` + days +
 		`},{"name":"go","input_schema":` + place + `}],`
-	responses := `"store":false,"input":"q","temperature":0,"tools":[{"type":"function","name":"plan","parameters":` + days +
+	responses := `"store":false,"input":"q","temperature":0,"tools":[{"type":"function","name":"plan","parameters":` +
+		days +
 		`},{"type":"function","name":"go","strict":true,"parameters":` + place + `}],`
 	for _, c := range []struct {
 		path, body string
@@ -127,12 +132,18 @@ func TestForcedCallsOverEachAPI(t *testing.T) {
 		name       string // "": any of the two
 		reason     string
 	}{
-		{"/v1/chat/completions", chat + `"parallel_tool_calls":false,"tool_choice":"required"`, (*forcedCall).chat, "", "tool_calls"},
-		{"/v1/chat/completions", chat + `"parallel_tool_calls":false,"tool_choice":{"type":"function","function":{"name":"go"}}`, (*forcedCall).chat, "go", "tool_calls"},
-		{"/v1/messages", messages + `"tool_choice":{"type":"any","disable_parallel_tool_use":true}`, (*forcedCall).messages, "", "tool_use"},
-		{"/v1/messages", messages + `"tool_choice":{"type":"tool","name":"go","disable_parallel_tool_use":true}`, (*forcedCall).messages, "go", "tool_use"},
-		{"/v1/responses", responses + `"parallel_tool_calls":false,"tool_choice":"required"`, (*forcedCall).responses, "", "completed"},
-		{"/v1/responses", responses + `"parallel_tool_calls":false,"tool_choice":{"type":"function","name":"go"}`, (*forcedCall).responses, "go", "completed"},
+		{"/v1/chat/completions", chat + `"parallel_tool_calls":false,"tool_choice":"required"`, (*forcedCall).chat, "",
+			"tool_calls"},
+		{"/v1/chat/completions", chat + `"parallel_tool_calls":false,"tool_choice":{"type":"function",` +
+			`"function":{"name":"go"}}`, (*forcedCall).chat, "go", "tool_calls"},
+		{"/v1/messages", messages + `"tool_choice":{"type":"any","disable_parallel_tool_use":true}`,
+			(*forcedCall).messages, "", "tool_use"},
+		{"/v1/messages", messages + `"tool_choice":{"type":"tool","name":"go","disable_parallel_tool_use":true}`,
+			(*forcedCall).messages, "go", "tool_use"},
+		{"/v1/responses", responses + `"parallel_tool_calls":false,"tool_choice":"required"`, (*forcedCall).responses,
+			"", "completed"},
+		{"/v1/responses", responses + `"parallel_tool_calls":false,"tool_choice":{"type":"function","name":"go"}`,
+			(*forcedCall).responses, "go", "completed"},
 	} {
 		for _, stream := range []bool{true, false} {
 			status, _, body := post(t, web, c.path, fmt.Sprintf(`{"stream":%v,%s}`, stream, c.body))
@@ -152,8 +163,10 @@ func TestForcedCallsOverEachAPI(t *testing.T) {
 			d.DisallowUnknownFields()
 			err = d.Decode(&args)
 			fits := got.name == "plan" && args.Place == nil && args.Days != nil && *args.Days >= 1 && *args.Days <= 3 ||
-				got.name == "go" && args.Days == nil && args.Place != nil && (*args.Place == "Bern" || *args.Place == "Rome")
-			if err != nil || !fits || got.id == "" || got.reason != c.reason || c.name != "" && got.name != c.name || stream && got.parts < 3 || !stream && got.parts != 1 {
+				got.name == "go" && args.Days == nil && args.Place != nil &&
+					(*args.Place == "Bern" || *args.Place == "Rome")
+			if err != nil || !fits || got.id == "" || got.reason != c.reason || c.name != "" && got.name != c.name ||
+				stream && got.parts < 3 || !stream && got.parts != 1 {
 				t.Errorf("%s stream %v: %+v: %v\n%s", c.path, stream, got, err, body)
 			}
 			if strings.Contains(string(body), "words") {
@@ -167,16 +180,19 @@ func TestForcedCallsOverEachAPI(t *testing.T) {
 // A call that max_tokens cuts short is not repeated as text after its parts were sent; a whole answer has it as text.
 func TestForcedCallCutShort(t *testing.T) {
 	r := serve(t, fake.Config{Template: callTemplate, Scripts: []fake.Script{
-		{Emit: `<tool_call>{"name": "get_weather", "arguments": {"location": "Berlin, Paris, Rome and all the other towns"}}</tool_call>`},
+		{Emit: `<tool_call>{"name": "get_weather", "arguments": {"location": "Berlin, Paris, Rome and all the other ` +
+			`towns"}}</tool_call>`},
 	}}, "-c", "16384")
 	for _, choice := range []wire.ToolMode{wire.ToolAuto, wire.ToolRequired} {
 		for _, stream := range []bool{true, false} {
 			q := wire.DefaultRequest()
-			q.Sampling.Temperature, q.Messages, q.Stream, q.MaxTokens = 0, []wire.Message{{Role: "user", Content: "question"}}, stream, 80
+			q.Sampling.Temperature, q.Messages, q.Stream, q.MaxTokens = 0,
+				[]wire.Message{{Role: "user", Content: "question"}}, stream, 80
 			q.Tools, q.ToolChoice.Mode = weatherTools, choice
 			a := r.called(&q)
 			if a.reason != string(wire.Length) ||
-				stream && (a.text != "" || len(a.calls) != 1 || !strings.HasPrefix(a.calls[0].Arguments, `{"location": "Ber`)) ||
+				stream && (a.text != "" || len(a.calls) != 1 || !strings.HasPrefix(a.calls[0].Arguments,
+					`{"location": "Ber`)) ||
 				!stream && (len(a.calls) != 0 || !strings.Contains(a.text, `"location": "Ber`)) {
 				t.Errorf("choice %d, stream %v: %v", choice, stream, a)
 			}
@@ -189,7 +205,8 @@ func TestForcedCallCutShort(t *testing.T) {
 func TestForcedCallsRefused(t *testing.T) {
 	ask := func(r *running, edit func(*wire.Request)) error {
 		q := wire.DefaultRequest()
-		q.Messages, q.Tools, q.ToolChoice = []wire.Message{{Role: "user", Content: "question"}}, weatherTools, wire.ToolChoice{Mode: wire.ToolRequired}
+		q.Messages, q.Tools, q.ToolChoice = []wire.Message{{Role: "user", Content: "question"}}, weatherTools,
+			wire.ToolChoice{Mode: wire.ToolRequired}
 		edit(&q)
 		_, err := r.dial().Chat(t.Context(), &q)
 		return err
@@ -213,7 +230,8 @@ func TestForcedCallsRefused(t *testing.T) {
 			q.Tools, q.ToolChoice = unheldTools(), wire.ToolChoice{}
 			q.Tools[2].Strict = true
 		}, "odd"},
-		{r, func(q *wire.Request) { q.Format = wire.Format{Kind: wire.FormatChoice, Choices: []string{"a"}} }, "tool_choice"},
+		{r, func(q *wire.Request) { q.Format = wire.Format{Kind: wire.FormatChoice, Choices: []string{"a"}} },
+			"tool_choice"},
 		{r, func(q *wire.Request) { q.Think.AnswerCue = "So" }, "think.answer_cue"},
 	} {
 		if err := ask(c.r, c.edit); err == nil || !strings.Contains(err.Error(), c.says) {
@@ -221,7 +239,8 @@ func TestForcedCallsRefused(t *testing.T) {
 		}
 	}
 	q := wire.DefaultRequest()
-	q.Sampling.Temperature, q.Messages, q.Tools, q.Stream = 0, []wire.Message{{Role: "user", Content: "question"}}, set, true
+	q.Sampling.Temperature, q.Messages, q.Tools, q.Stream = 0, []wire.Message{{Role: "user", Content: "question"}}, set,
+		true
 	if a := coder.called(&q); len(a.calls) != 1 || a.calls[0].Arguments != `{"a":"b"}` {
 		t.Errorf("a call that is not held: %v", a)
 	}

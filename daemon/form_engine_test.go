@@ -9,8 +9,8 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
-// TestFormsOnTheEngine: every form on the real engine, whose tokens are longer than a byte; greedy and drawn answers, with
-// and without log-probabilities (which take no tokens without a row): the greedy ones are the same.
+// TestFormsOnTheEngine: every form on the real engine, whose tokens are longer than a byte; greedy and drawn answers,
+// with and without log-probabilities (which take no tokens without a row): the greedy ones are the same.
 func TestFormsOnTheEngine(t *testing.T) {
 	r := serveModel(t, ggufgen.Cached(t, ggufgen.Tiny()))
 	c := r.dial()
@@ -25,7 +25,8 @@ func TestFormsOnTheEngine(t *testing.T) {
 					q.Sampling.Temperature, q.Sampling.Seed, q.Sampling.SeedSet = 1.5, seed, true
 				}
 			})
-			if a.err != nil || a.eos.Reason == wire.Stop && !k.ok(a.text) || a.eos.Reason != wire.Stop && (k.name == "choice" || k.name == "regex") {
+			if a.err != nil || a.eos.Reason == wire.Stop && !k.ok(a.text) || a.eos.Reason != wire.Stop &&
+				(k.name == "choice" || k.name == "regex") {
 				t.Errorf("%s, seed %d: %q, %v, %v", k.name, seed, a.text, a.eos.Reason, a.err)
 			}
 			if seed < 2 {

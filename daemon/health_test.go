@@ -46,7 +46,8 @@ func TestHealthFailsWhenNoStepEnds(t *testing.T) {
 		r.draining.Store(drain)
 		h := r.health()
 		since, err := time.Parse(time.RFC3339, h.StalledSince)
-		if h.Status != "stalled" || err != nil || began.Sub(since) < stallAfter || h.StalledMs < stallAfter.Milliseconds() {
+		if h.Status != "stalled" || err != nil || began.Sub(since) < stallAfter ||
+			h.StalledMs < stallAfter.Milliseconds() {
 			t.Errorf("draining %v: %+v", drain, h)
 		}
 	}
@@ -123,7 +124,8 @@ func (n neverRead) Write(b []byte) (int, error) { <-n.until; return len(b), nil 
 // All of them are answered, as is a request after them.
 func TestUnreadLogDoesNotStopTheLoop(t *testing.T) {
 	n := neverRead{make(chan struct{})}
-	lines, log := logq.New(n, func(w io.Writer) slog.Handler { return slog.NewTextHandler(w, nil) }, logq.Options{QueueBytes: 1024, Burst: 1 << 30})
+	lines, log := logq.New(n, func(w io.Writer) slog.Handler { return slog.NewTextHandler(w, nil) },
+		logq.Options{QueueBytes: 1024, Burst: 1 << 30})
 	r := serveLogging(t, log, fake.Config{})
 	c := r.dial()
 	for range 50 {
@@ -135,7 +137,8 @@ func TestUnreadLogDoesNotStopTheLoop(t *testing.T) {
 	if s := lines.Stats(); s.Dropped == 0 {
 		t.Errorf("%+v", s)
 	}
-	if got := string(r.metrics.AppendJSON(nil)); strings.Contains(got, `"log_dropped_total":0,`) || !strings.Contains(got, `"log_dropped_total":`) {
+	if got := string(r.metrics.AppendJSON(nil)); strings.Contains(got, `"log_dropped_total":0,`) ||
+		!strings.Contains(got, `"log_dropped_total":`) {
 		t.Error("the metric does not show it")
 	}
 	close(n.until)

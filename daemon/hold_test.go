@@ -8,8 +8,8 @@ import (
 	"github.com/uma-serve/uma-serve/internal/waitfor"
 )
 
-// held is a decode loop that a test has stopped where it takes what others ask of it: what it decides next depends on what
-// has reached its mailbox, and not on how fast clients, poller and intake are. All else of the daemon goes on.
+// held is a decode loop that a test has stopped where it takes what others ask of it: what it decides next depends on
+// what has reached its mailbox, and not on how fast clients, poller and intake are. All else of the daemon goes on.
 type held struct {
 	t    *testing.T
 	loop *loop // the test's until release

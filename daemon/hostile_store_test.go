@@ -40,8 +40,8 @@ func answering(t *testing.T, answer []byte) string {
 	return "redis://" + l.Addr().String()
 }
 
-// TestDaemonOutlivesAHostileStore: replies that panic inside the client library, or exhaust memory, cost a miss. Requests
-// are answered as without the store, and kv shows the errors.
+// TestDaemonOutlivesAHostileStore: replies that panic inside the client library, or exhaust memory, cost a miss.
+// Requests are answered as without the store, and kv shows the errors.
 func TestDaemonOutlivesAHostileStore(t *testing.T) {
 	ask := raw(text(0, 300), 3)
 	want := solo(t, ask)
@@ -56,7 +56,8 @@ func TestDaemonOutlivesAHostileStore(t *testing.T) {
 		"unrequested answers":    strings.Repeat("+OK\r\n", 1000),
 		"attributes without end": strings.Repeat("|1\r\n+k\r\n+v\r\n", 1000),
 	} {
-		r := serve(t, fake.Config{}, "--fabric", answering(t, []byte(answer)), "--cache-ram", "64MiB", "--shutdown-timeout", "2s")
+		r := serve(t, fake.Config{}, "--fabric", answering(t, []byte(answer)), "--cache-ram", "64MiB",
+			"--shutdown-timeout", "2s")
 		c := r.dial()
 		if a := r.ask(c, ask); a.err != nil || a.text != want.text {
 			t.Errorf("%s: %+v, want %+v", name, a, want)

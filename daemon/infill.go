@@ -7,8 +7,8 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// infillMarkers are the markers of fill-in-the-middle by model family, from the models' cards: before the prefix, before
-// the suffix, before the middle. A model has those of its vocabulary.
+// infillMarkers are the markers of fill-in-the-middle by model family, from the models' cards: before the prefix,
+// before the suffix, before the middle. A model has those of its vocabulary.
 var infillMarkers = [][3]string{
 	{"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"}, // Qwen 2.5 Coder, CodeGemma
 	{"<fim_prefix>", "<fim_suffix>", "<fim_middle>"},       // StarCoder 2, Granite 3

@@ -13,8 +13,8 @@ import (
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
 )
 
-// The operations of `uma-cli kv`: drop, pin, unpin and save cached prefixes in the pool, or stored parts in memory and on
-// disk. A target is "all", the name that kv lists (the start of a hash, at least minHash characters), or a number.
+// The operations of `uma-cli kv`: drop, pin, unpin and save cached prefixes in the pool, or stored parts in memory and
+// on disk. A target is "all", the name that kv lists (the start of a hash, at least minHash characters), or a number.
 
 // minHash is the minimum length of a hash prefix that names a target.
 const minHash = 4

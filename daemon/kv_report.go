@@ -18,8 +18,10 @@ import (
 func (l *loop) kvReport(tree bool, uid uint32, now time.Time) *wire.KVReport {
 	c, st := l.core.Tree().Cells(), l.core.Tree().Stats()
 	rep := &wire.KVReport{
-		Cells:         wire.KVCells{Total: l.caps.ContextTokens, Own: c.Own, Shared: c.Shared, Cached: c.Cached, Pinned: c.Pinned, Free: c.Free},
-		BytesPerToken: int64(l.cellBytes), BlockTokens: l.cfg.KVBlockTokens, SeqsUsed: st.Entries + st.Runs, SeqsMax: l.caps.MaxSequences,
+		Cells: wire.KVCells{Total: l.caps.ContextTokens, Own: c.Own, Shared: c.Shared, Cached: c.Cached,
+			Pinned: c.Pinned, Free: c.Free},
+		BytesPerToken: int64(l.cellBytes), BlockTokens: l.cfg.KVBlockTokens, SeqsUsed: st.Entries + st.Runs,
+		SeqsMax: l.caps.MaxSequences,
 		Lookups: st.Lookups, Hits: st.Hits, CachedTokens: st.CachedTokens, Entries: []wire.KVEntry{},
 	}
 	if st.Lookups > 0 {
@@ -28,7 +30,8 @@ func (l *loop) kvReport(tree bool, uid uint32, now time.Time) *wire.KVReport {
 	held := int64(l.caps.ContextTokens - c.Free)
 	rep.Tiers = append(rep.Tiers, wire.KVTier{
 		Tier: wire.TierDevice, Entries: st.Entries, Tokens: held, Bytes: held * int64(l.cellBytes),
-		CapBytes: int64(l.caps.ContextTokens) * int64(l.cellBytes), Hits: st.Hits, HitTokens: st.CachedTokens, Evictions: st.Evictions,
+		CapBytes: int64(l.caps.ContextTokens) * int64(l.cellBytes), Hits: st.Hits, HitTokens: st.CachedTokens,
+		Evictions: st.Evictions,
 	})
 	rep.Tiers = append(rep.Tiers, l.stores.tiers()...)
 	if l.stores.cache != nil {
@@ -41,9 +44,11 @@ func (l *loop) kvReport(tree bool, uid uint32, now time.Time) *wire.KVReport {
 			continue
 		}
 		w := wire.KVEntry{
-			Name: e.Hash, Kind: "prefix", Tier: wire.TierDevice, Class: blocks.Prefix.String(), Number: e.Req, UID: e.NS, Seq: int(e.Seq),
+			Name: e.Hash, Kind: "prefix", Tier: wire.TierDevice, Class: blocks.Prefix.String(), Number: e.Req,
+			UID: e.NS, Seq: int(e.Seq),
 			Tokens: e.Tokens, OwnTok: e.OwnCells, Bytes: int64(e.Tokens) * int64(l.cellBytes), OwnBytes: e.OwnBytes,
-			AgeMs: age(e.Created), IdleMs: age(e.Used), Hits: e.Hits, Turns: e.Turns, Pinned: e.Pinned, Hash: e.Hash, Why: e.Why,
+			AgeMs: age(e.Created), IdleMs: age(e.Used), Hits: e.Hits, Turns: e.Turns, Pinned: e.Pinned, Hash: e.Hash,
+			Why: e.Why,
 		}
 		if e.Running {
 			w.Kind, w.Name = "request", "#"+strconv.FormatUint(e.Req, 10)
@@ -75,8 +80,10 @@ func (s *stores) tiers() []wire.KVTier {
 	st := s.cache.Stats()
 	of := func(name wire.CacheTier, t *snapshot.TierStats) wire.KVTier {
 		return wire.KVTier{
-			Tier: name, Entries: t.Parts, Bytes: t.Bytes, CapBytes: t.Cap, Tokens: t.Bytes / int64(max(s.l.cellBytes, 1)), Hits: t.Hits,
-			HitTokens: t.HitTokens, Evictions: t.Evictions, PagesIn: t.PagesIn, PagesOut: t.PagesOut, RestoreMs: t.Restores.MeanMs(),
+			Tier: name, Entries: t.Parts, Bytes: t.Bytes, CapBytes: t.Cap,
+			Tokens: t.Bytes / int64(max(s.l.cellBytes, 1)), Hits: t.Hits,
+			HitTokens: t.HitTokens, Evictions: t.Evictions, PagesIn: t.PagesIn, PagesOut: t.PagesOut,
+			RestoreMs: t.Restores.MeanMs(),
 		}
 	}
 	host, disk := of(wire.TierHost, &st.Host), of(wire.TierDisk, &st.Disk)
@@ -95,8 +102,10 @@ func (s *stores) tiers() []wire.KVTier {
 			}
 		}
 		out = append(out, wire.KVTier{
-			Tier: wire.TierFabric, Damaged: g.Errors[fabric.ReasonCorrupt], LastError: g.LastError, Paused: g.Breaker == fabric.BreakerOpen,
-			PagesIn: f.BlocksIngested * uint64(s.l.cfg.KVBlockTokens), PagesOut: f.BlocksOffloaded * uint64(s.l.cfg.KVBlockTokens),
+			Tier: wire.TierFabric, Damaged: g.Errors[fabric.ReasonCorrupt], LastError: g.LastError,
+			Paused:  g.Breaker == fabric.BreakerOpen,
+			PagesIn: f.BlocksIngested * uint64(s.l.cfg.KVBlockTokens), PagesOut: f.BlocksOffloaded *
+				uint64(s.l.cfg.KVBlockTokens),
 			Bytes: int64(f.BytesOffloaded), Errors: errs,
 		})
 	}
@@ -118,9 +127,12 @@ func (s *stores) entries(uid uint32, all bool, now time.Time) (out []wire.KVEntr
 		}
 		hash := storedName(&i)
 		out = append(out, wire.KVEntry{
-			Name: hash, Kind: "snapshot", Tier: tier, Class: blocks.Prefix.String(), UID: uint32(i.Namespace), Seq: -1, From: i.P0,
-			Tokens: i.P1 - i.P0, OwnTok: i.P1 - i.P0, Bytes: i.Bytes, OwnBytes: i.Bytes, AgeMs: wire.Ms(now.Sub(i.Created)),
-			IdleMs: wire.Ms(now.Sub(i.Used)), Hits: int(i.Hits), Pinned: i.Pinned, Hash: hash, Why: "copied out of the pool",
+			Name: hash, Kind: "snapshot", Tier: tier, Class: blocks.Prefix.String(), UID: uint32(i.Namespace), Seq: -1,
+			From:   i.P0,
+			Tokens: i.P1 - i.P0, OwnTok: i.P1 - i.P0, Bytes: i.Bytes, OwnBytes: i.Bytes,
+			AgeMs:  wire.Ms(now.Sub(i.Created)),
+			IdleMs: wire.Ms(now.Sub(i.Used)), Hits: int(i.Hits), Pinned: i.Pinned, Hash: hash,
+			Why: "copied out of the pool",
 		})
 	}
 	return out

@@ -20,8 +20,8 @@ import (
 )
 
 // The join of scheduler, prefix tree and engine, seen from a client. The fake engine's output is a function of exactly
-// the cells a sequence holds, so an answer that equals the one of a daemon with room for everything proves that sharing,
-// eviction, restores and preemption left every cell in its place.
+// the cells a sequence holds, so an answer that equals the one of a daemon with room for everything proves that
+// sharing, eviction, restores and preemption left every cell in its place.
 
 // inLoop runs fn on the decode loop, between two steps.
 func (r *running) inLoop(fn func(l *loop)) {
@@ -118,13 +118,17 @@ func TestSecondTurnIsWarm(t *testing.T) {
 	}{
 		"past thinking is dropped": {"", func(u wire.Usage) int { return u.PromptTokens }},
 		// The token that ended the answer was sampled, not computed.
-		"past thinking is kept": {keepsThinking, func(u wire.Usage) int { return u.PromptTokens + u.CompletionTokens - 1 }},
+		"past thinking is kept": {keepsThinking, func(u wire.Usage) int {
+			return u.PromptTokens + u.CompletionTokens -
+				1
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := serve(t, fake.Config{Scripts: script, Template: c.template})
 			cl := r.dial()
 			first := r.ask(cl, nil)
-			if first.err != nil || first.eos.Usage.CachedTokens != 0 || first.eos.Usage.CacheTier != wire.TierNone || first.eos.Usage.CacheMiss == "" {
+			if first.err != nil || first.eos.Usage.CachedTokens != 0 || first.eos.Usage.CacheTier != wire.TierNone ||
+				first.eos.Usage.CacheMiss == "" {
 				t.Fatalf("first turn: %+v", first)
 			}
 			r.settled()
@@ -134,8 +138,10 @@ func TestSecondTurnIsWarm(t *testing.T) {
 					wire.Message{Role: "user", Content: "and then?"})
 			})
 			u := second.eos.Usage
-			if want := c.cached(first.eos.Usage); second.err != nil || u.CachedTokens != want || u.CacheTier != wire.TierDevice {
-				t.Errorf("second turn: %d tokens cached in %v, want %d on the device; %+v", u.CachedTokens, u.CacheTier, want, second)
+			if want := c.cached(first.eos.Usage); second.err != nil || u.CachedTokens != want ||
+				u.CacheTier != wire.TierDevice {
+				t.Errorf("second turn: %d tokens cached in %v, want %d on the device; %+v", u.CachedTokens, u.CacheTier,
+					want, second)
 			}
 			if second.text != first.text || second.think != first.think {
 				t.Errorf("second turn said %q / %q", second.think, second.text)
@@ -156,7 +162,8 @@ func TestMissSaysWhere(t *testing.T) {
 	common := text(1, 100)
 	r.ask(c, raw(common+"xxxxxxxxxxxxxxxxxxxxxxxx", 1))
 	a := r.ask(c, raw(common+"yyyyyyyyyyyyyyyyyyyyyyyy", 1))
-	if u := a.eos.Usage; u.CachedTokens != 100 || u.CacheTier != wire.TierDevice || u.CacheMiss != "diverged at token 100 of 124" {
+	if u := a.eos.Usage; u.CachedTokens != 100 || u.CacheTier != wire.TierDevice ||
+		u.CacheMiss != "diverged at token 100 of 124" {
 		t.Errorf("%+v", u)
 	}
 	r.settled()
@@ -357,7 +364,8 @@ func TestNoPrefixCache(t *testing.T) {
 	r := serve(t, fake.Config{}, "--no-prefix-cache")
 	c := r.dial()
 	for range 3 {
-		if a := r.ask(c, raw(text(1, 200), 4)); a.err != nil || a.eos.Usage.CachedTokens != 0 || a.eos.Usage.CacheTier != wire.TierNone {
+		if a := r.ask(c, raw(text(1, 200), 4)); a.err != nil || a.eos.Usage.CachedTokens != 0 ||
+			a.eos.Usage.CacheTier != wire.TierNone {
 			t.Errorf("%+v", a)
 		}
 	}
@@ -380,9 +388,12 @@ func TestWholeSequencesOnly(t *testing.T) {
 	r.settled()
 	second := r.ask(c, func(w *wire.Request) {
 		q(w)
-		w.Messages = append(w.Messages, wire.Message{Role: "assistant", Content: first.text, ReasoningContent: first.think}, wire.Message{Role: "user", Content: "and then?"})
+		w.Messages = append(w.Messages, wire.Message{Role: "assistant", Content: first.text,
+			ReasoningContent: first.think}, wire.Message{Role: "user", Content: "and then?"})
 	})
-	if u, want := second.eos.Usage, first.eos.Usage.PromptTokens+first.eos.Usage.CompletionTokens-1; second.err != nil || u.CachedTokens != want || u.CacheTier != wire.TierDevice {
+	if u, want := second.eos.Usage, first.eos.Usage.PromptTokens+
+		first.eos.Usage.CompletionTokens-1; second.err != nil || u.CachedTokens != want ||
+		u.CacheTier != wire.TierDevice {
 		t.Errorf("the next turn: %+v, want %d cached", u, want)
 	}
 	r.settled()
@@ -420,7 +431,8 @@ func TestNamespaces(t *testing.T) {
 			}
 			r.settled()
 			m := r.model.Load()
-			body, err := m.render([]wire.Message{{Role: "system", Content: system}, {Role: "user", Content: text(2, 100)}}, renderInput{})
+			body, err := m.render([]wire.Message{{Role: "system", Content: system},
+				{Role: "user", Content: text(2, 100)}}, renderInput{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -441,7 +453,8 @@ func TestNamespaces(t *testing.T) {
 					t.Errorf("a stranger learns of it: %+v", got)
 				}
 				now := time.Now()
-				if rep := l.kvReport(true, stranger, now); len(rep.Entries) != 0 || strings.Contains(rep.Tree, "tokens") {
+				if rep := l.kvReport(true, stranger, now); len(rep.Entries) != 0 ||
+					strings.Contains(rep.Tree, "tokens") {
 					t.Errorf("kv shows a stranger %+v", rep)
 				}
 				if rep := l.why(wire.WhyQuestion{Last: 10}, stranger, now); len(rep.Requests) != 0 {
@@ -449,7 +462,8 @@ func TestNamespaces(t *testing.T) {
 				}
 				before := l.core.Tree().Stats().Entries
 				for _, op := range []wire.KVOp{wire.KVDrop, wire.KVPin, wire.KVSave} {
-					if done, _, err := l.kvDo(wire.KVQuestion{Op: op, Target: "all"}, stranger); err != nil || done.Done != 0 {
+					if done, _, err := l.kvDo(wire.KVQuestion{Op: op, Target: "all"}, stranger); err != nil ||
+						done.Done != 0 {
 						t.Errorf("%v by a stranger: %+v, %v", op, done, err)
 					}
 				}
@@ -505,7 +519,8 @@ func TestDropTakesTheCopies(t *testing.T) {
 	eventually(t, "its files are gone", func() bool { return len(files(t, dir)) == len(names("snapshot")) })
 	r.evictAll()
 	// From b's copies.
-	if got := r.ask(c, raw(a, 2)); got.err != nil || got.eos.Usage.CachedTokens != 200 || got.eos.Usage.CacheTier != wire.TierHost {
+	if got := r.ask(c, raw(a, 2)); got.err != nil || got.eos.Usage.CachedTokens != 200 ||
+		got.eos.Usage.CacheTier != wire.TierHost {
 		t.Errorf("what was dropped: %+v", got.eos.Usage)
 	}
 	r.settled()
@@ -536,14 +551,16 @@ func TestInsideOverTheWire(t *testing.T) {
 	}
 	r.settled()
 	rep, err := c.KV(ctx, true)
-	if err != nil || len(rep.Entries) != 3 || rep.Cells.Cached != 3*201 || rep.Cells.Total != 2000 || rep.Tree == "" || len(rep.Tiers) < 2 {
+	if err != nil || len(rep.Entries) != 3 || rep.Cells.Cached != 3*201 || rep.Cells.Total != 2000 || rep.Tree == "" ||
+		len(rep.Tiers) < 2 {
 		t.Fatalf("%+v, %v", rep, err)
 	}
 	if c := rep.Cells; c.Own+c.Shared+c.Cached+c.Pinned+c.Free != c.Total {
 		t.Errorf("%+v", c)
 	}
 	eventually(t, "the metrics say the same", func() bool {
-		return r.counter("kv_cells_cached") == 3*201 && r.counter("kv_cells_live") == 0 && r.counter("kv_cells_total") == 2000
+		return r.counter("kv_cells_cached") == 3*201 && r.counter("kv_cells_live") == 0 &&
+			r.counter("kv_cells_total") == 2000
 	})
 	name := rep.Entries[1].Name
 	for _, step := range []struct {
@@ -575,7 +592,8 @@ func TestInsideOverTheWire(t *testing.T) {
 			}
 		}
 		if rep.Cells.Pinned != step.pinned || left != step.left {
-			t.Errorf("after %v %s: %+v, %d prefixes, want %d pinned and %d", step.op, step.target, rep.Cells, left, step.pinned, step.left)
+			t.Errorf("after %v %s: %+v, %d prefixes, want %d pinned and %d", step.op, step.target, rep.Cells, left,
+				step.pinned, step.left)
 		}
 	}
 	if _, err := c.KVDo(ctx, wire.KVDrop, "beef1234"); err == nil || !strings.Contains(err.Error(), "uma-cli kv") {
@@ -600,10 +618,12 @@ func TestInsideOverTheWire(t *testing.T) {
 	if err != nil || len(why.Requests) != 1 {
 		t.Fatalf("%+v, %v", why, err)
 	}
-	if w := why.Requests[0]; w.State != "done" || w.Ended != "length" || w.Usage.CachedTokens != 199 || w.Usage.CacheTier != "device" || len(w.Decisions) == 0 {
+	if w := why.Requests[0]; w.State != "done" || w.Ended != "length" || w.Usage.CachedTokens != 199 ||
+		w.Usage.CacheTier != "device" || len(w.Decisions) == 0 {
 		t.Errorf("%+v", w)
 	}
-	if why, err := c.Why(ctx, wire.WhyQuestion{Last: 2}); err != nil || len(why.Requests) != 2 || why.Requests[0].Request != "mine" {
+	if why, err := c.Why(ctx, wire.WhyQuestion{Last: 2}); err != nil || len(why.Requests) != 2 ||
+		why.Requests[0].Request != "mine" {
 		t.Errorf("%+v, %v", why, err)
 	}
 }
@@ -640,7 +660,8 @@ func TestPinnedPrefixGivesWayLast(t *testing.T) {
 // daemon that has room.
 func oversubscribe(t *testing.T, sessions, cells int, args ...string) *running {
 	const turn = "<|im_end|>\n<|im_start|>assistant\n"
-	script := []fake.Script{{After: "think" + turn, Emit: "<think>" + thoughts(120) + "</think>" + text(78, 60)}, {After: "plain" + turn, Emit: text(79, 150)}}
+	script := []fake.Script{{After: "think" + turn, Emit: "<think>" + thoughts(120) + "</think>" + text(78, 60)},
+		{After: "plain" + turn, Emit: text(79, 150)}}
 	edit := func(i int) func(*wire.Request) {
 		return func(q *wire.Request) {
 			q.Messages[0].Content = text(i, 60+i%7*10) + [...]string{"think", "plain", ""}[i%3]
@@ -659,7 +680,8 @@ func oversubscribe(t *testing.T, sessions, cells int, args ...string) *running {
 			t.Fatalf("session %d: %+v", i, want[i])
 		}
 	}
-	r := serve(t, fake.Config{Scripts: script}, append([]string{"-c", fmt.Sprint(cells), "--parallel", "32"}, args...)...)
+	r := serve(t, fake.Config{Scripts: script}, append([]string{"-c", fmt.Sprint(cells), "--parallel", "32"},
+		args...)...)
 	c := r.dial()
 	var wg sync.WaitGroup
 	for i := range sessions {
@@ -681,7 +703,8 @@ func TestOversubscription(t *testing.T) {
 			r := oversubscribe(t, 32, 32*280/3, "--policy", policy, "--cache-ram", "64MiB")
 			r.inLoop(func(l *loop) {
 				b := l.core.Ledger().Evictions()
-				t.Logf("%v preemptions; evicted by tier: %v; output-critical %d", r.counter("preemptions_total"), b.Blocks, b.Answers)
+				t.Logf("%v preemptions; evicted by tier: %v; output-critical %d", r.counter("preemptions_total"),
+					b.Blocks, b.Answers)
 				if l.core.Avoidable() != 0 {
 					t.Errorf("%d blocks of answers were taken while others had cells to give", l.core.Avoidable())
 				}
@@ -697,7 +720,8 @@ func TestRandomLife(t *testing.T) {
 		for round := range 2 {
 			seed := uint64(n*10 + round)
 			t.Run(fmt.Sprintf("%s seed %d", policy, seed), func(t *testing.T) {
-				args := []string{"--policy", policy, "-c", "400", "--parallel", "6", "-b", "48", "--cache-ram", []string{"0", "1MiB"}[round], "--stall-timeout", "1s", "--max-queue", "100"}
+				args := []string{"--policy", policy, "-c", "400", "--parallel", "6", "-b", "48", "--cache-ram",
+					[]string{"0", "1MiB"}[round], "--stall-timeout", "1s", "--max-queue", "100"}
 				r := serve(t, fake.Config{EndEvery: 60, Seed: seed, NoRanges: n%3 == 2 && round == 1}, args...)
 				var finals sync.Map
 				r.inLoop(func(l *loop) {

@@ -14,9 +14,9 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Live views: GET /live sends the state of the daemon as server-sent events. One sampler goroutine serves all views, and
-// runs only while one is open. It reads atomics and the ring of steps, and twice a second has the decode loop copy the
-// rest.
+// Live views: GET /live sends the state of the daemon as server-sent events. One sampler goroutine serves all views,
+// and runs only while one is open. It reads atomics and the ring of steps, and twice a second has the decode loop copy
+// the rest.
 
 const (
 	liveEvery = 500 * time.Millisecond // between two samples
@@ -173,7 +173,8 @@ func (s *Server) liveEvents(w http.ResponseWriter, r *http.Request) {
 	v, ok := s.live.add(s, peer.UID, operator)
 	if !ok {
 		s.httpError(w, r, &wire.Error{Code: wire.SessionLimit, RetryAfter: 5 * time.Second, Message: fmt.Sprintf(
-			"at most %d live views may be open, %d per user, and none while the server stops; close one", maxViews, maxUserViews)})
+			"at most %d live views may be open, %d per user, and none while the server stops; close one", maxViews,
+			maxUserViews)})
 		return
 	}
 	defer s.live.remove(s, v)
@@ -185,7 +186,8 @@ func (s *Server) liveEvents(w http.ResponseWriter, r *http.Request) {
 		_, err := w.Write(b)
 		return err == nil && rc.Flush() == nil
 	}
-	hello := wire.LiveHello{UID: peer.UID, Operator: operator, Version: buildinfo.Version, EveryMs: int(liveEvery / time.Millisecond)}
+	hello := wire.LiveHello{UID: peer.UID, Operator: operator, Version: buildinfo.Version,
+		EveryMs: int(liveEvery / time.Millisecond)}
 	if !send(appendEvent([]byte("retry: 2000\n"), "hello", hello)) {
 		return
 	}

@@ -43,8 +43,8 @@ type viewState struct {
 	full  []byte // the event with the state
 }
 
-// requestSnapshot has the decode loop fill a snapshot between two steps, unless an earlier one is outstanding. The sampler
-// checks at its next sample whether it is ready: no wake-up falls into a decode.
+// requestSnapshot has the decode loop fill a snapshot between two steps, unless an earlier one is outstanding. The
+// sampler checks at its next sample whether it is ready: no wake-up falls into a decode.
 func (sm *sampling) requestSnapshot() {
 	l := sm.s.loop.Load()
 	if l == nil || sm.asked {
@@ -72,11 +72,13 @@ func (sm *sampling) collect() {
 		}
 		st := sm.s.metrics.Scheduler()
 		sm.common.Guard, sm.common.ITLTargetMs = metrics.GuardName(st.Guard), wire.Ms(l.itlTarget)
-		sm.common.Cost = wire.CostModel{A: round(st.Cost.A), B: round(st.Cost.B), C: round(st.Cost.C), D: st.Cost.D, Error: round(st.Cost.Error), Samples: st.Cost.Steps}
+		sm.common.Cost = wire.CostModel{A: round(st.Cost.A), B: round(st.Cost.B), C: round(st.Cost.C), D: st.Cost.D,
+			Error: round(st.Cost.Error), Samples: st.Cost.Steps}
 		sm.common.Load.Sessions = int(sm.s.poller.Stats().Sessions.Load())
 		sm.common.Tiers = sm.common.Tiers[:0]
 		for _, t := range l.stores.tiers() {
-			sm.common.Tiers = append(sm.common.Tiers, wire.LiveTier{Tier: t.Tier, Off: t.Off, Bytes: t.Bytes, CapBytes: t.CapBytes, Entries: t.Entries})
+			sm.common.Tiers = append(sm.common.Tiers, wire.LiveTier{Tier: t.Tier, Off: t.Off, Bytes: t.Bytes,
+				CapBytes: t.CapBytes, Entries: t.Entries})
 		}
 	}
 	if sm.s.draining.Load() {
@@ -116,7 +118,8 @@ func (sm *sampling) takeSteps() {
 				return
 			}
 		}
-		sm.steps = append(sm.steps, wire.LiveStep{end, took, 1, float64(r.prompt), float64(r.think), float64(r.answer), float64(r.probe)})
+		sm.steps = append(sm.steps, wire.LiveStep{end, took, 1, float64(r.prompt), float64(r.think), float64(r.answer),
+			float64(r.probe)})
 	})
 	dropped := sm.ring.dropped.Load()
 	sm.missed, sm.dropped = dropped-sm.dropped, dropped
@@ -193,9 +196,12 @@ func (sm *sampling) addStreams(state *wire.LiveState, who viewer) {
 			continue
 		}
 		st := wire.LiveStream{
-			Number: r.number, Request: r.wireID, UID: r.owner, Class: className(r.class), State: r.state, Reason: r.reason.String(),
-			ArrivedMs: wire.Ms(r.arrived), TTFTMs: wire.Ms(r.ttft), Prompt: r.prompt, Computed: r.computed, Cached: r.cached,
-			Tokens: r.generated, Think: r.think, TargetMs: wire.Ms(r.target), Gaps: r.gaps.n, MaxMs: wire.Ms(r.gaps.max), Late: r.gaps.late,
+			Number: r.number, Request: r.wireID, UID: r.owner, Class: className(r.class), State: r.state,
+			Reason:    r.reason.String(),
+			ArrivedMs: wire.Ms(r.arrived), TTFTMs: wire.Ms(r.ttft), Prompt: r.prompt, Computed: r.computed,
+			Cached: r.cached,
+			Tokens: r.generated, Think: r.think, TargetMs: wire.Ms(r.target), Gaps: r.gaps.n,
+			MaxMs: wire.Ms(r.gaps.max), Late: r.gaps.late,
 		}
 		if r.gaps.n > 0 {
 			st.MeanMs = wire.Ms(r.gaps.sum / time.Duration(r.gaps.n))
@@ -227,13 +233,15 @@ func (sm *sampling) addParts(pool *wire.LivePool, who viewer) {
 		if !ok {
 			at = len(pool.Parts)
 			index[k] = at
-			pool.Parts = append(pool.Parts, wire.LivePart{UID: k.uid, Request: k.request, Tier: k.tier.String(), Use: k.state.String()})
+			pool.Parts = append(pool.Parts, wire.LivePart{UID: k.uid, Request: k.request, Tier: k.tier.String(),
+				Use: k.state.String()})
 		}
 		part := &pool.Parts[at]
 		part.Cells += span.Cells
 		part.Holders = max(part.Holders, span.Holders.All)
 	}
 	slices.SortFunc(pool.Parts, func(a, b wire.LivePart) int {
-		return cmp.Or(cmp.Compare(a.UID, b.UID), -cmp.Compare(a.Request, b.Request), cmp.Compare(a.Use, b.Use), cmp.Compare(a.Tier, b.Tier))
+		return cmp.Or(cmp.Compare(a.UID, b.UID), -cmp.Compare(a.Request, b.Request), cmp.Compare(a.Use, b.Use),
+			cmp.Compare(a.Tier, b.Tier))
 	})
 }

@@ -83,7 +83,8 @@ func TestShortStepsMerge(t *testing.T) {
 			t.Errorf("merged over %v ms", s[wire.StepTook])
 		}
 	}
-	if len(sm.steps) != 4 || n != 10 || prompt != 127 || answer != 18 || sm.steps[3] != (wire.LiveStep{1000, 40, 1, 100, 0, 0, 0}) {
+	if len(sm.steps) != 4 || n != 10 || prompt != 127 || answer != 18 ||
+		sm.steps[3] != (wire.LiveStep{1000, 40, 1, 100, 0, 0, 0}) {
 		t.Errorf("%v", sm.steps)
 	}
 	sm.takeSteps()
@@ -92,8 +93,8 @@ func TestShortStepsMerge(t *testing.T) {
 	}
 }
 
-// TestLiveNamespaces: a user sees its own requests and cells by name, and of others their numbers alone; the operator sees
-// all.
+// TestLiveNamespaces: a user sees its own requests and cells by name, and of others their numbers alone; the operator
+// sees all.
 func TestLiveNamespaces(t *testing.T) {
 	r := serve(t, fake.Config{})
 	span := func(ns uint32, req uint64, cells, holders, runs int) kvsnap.Span {
@@ -104,16 +105,20 @@ func TestLiveNamespaces(t *testing.T) {
 		case runs > 0:
 			state = blocks.Shared
 		}
-		return kvsnap.Span{NS: ns, Req: req, Running: runs > 0, Cells: cells, Tier: blocks.Prefix, State: state, Holders: blocks.Holders{All: holders, Running: runs}}
+		return kvsnap.Span{NS: ns, Req: req, Running: runs > 0, Cells: cells, Tier: blocks.Prefix, State: state,
+			Holders: blocks.Holders{All: holders, Running: runs}}
 	}
 	sm := sampling{s: r.Server, ring: new(stepRing), states: map[viewer]viewState{}, shot: &liveSnapshot{
 		total: 1000, free: 400, waiting: sched.ReasonWaitCells,
 		streams: []liveStream{
 			{number: 9, wireID: "secret", owner: 7, state: "think", class: sched.Interactive},
-			{number: 8, wireID: "mine", owner: 1000, state: "output", gaps: gapSum{n: 2, sum: 30 * time.Millisecond, max: 20 * time.Millisecond, late: 1}, target: 25 * time.Millisecond},
+			{number: 8, wireID: "mine", owner: 1000, state: "output",
+				gaps:   gapSum{n: 2, sum: 30 * time.Millisecond, max: 20 * time.Millisecond, late: 1},
+				target: 25 * time.Millisecond},
 			{number: 10, wireID: "secret too", owner: 7, state: "parked", paused: true},
 		},
-		spans: []kvsnap.Span{span(7, 9, 300, 1, 1), span(1000, 8, 100, 1, 1), span(7, 3, 150, 1, 0), span(1000, 8, 50, 3, 2)},
+		spans: []kvsnap.Span{span(7, 9, 300, 1, 1), span(1000, 8, 100, 1, 1), span(7, 3, 150, 1, 0),
+			span(1000, 8, 50, 3, 2)},
 	}}
 	sm.count()
 	sm.brief = appendEvent(nil, "live", wire.Live{AtMs: 1})
@@ -121,16 +126,19 @@ func TestLiveNamespaces(t *testing.T) {
 		told := sm.stateFor(uid, operator)
 		var ev wire.Live
 		data, ok := strings.CutPrefix(string(told.full), "event: live\ndata: ")
-		if err := json.Unmarshal([]byte(data), &ev); err != nil || !ok || ev.State == nil || ev.AtMs != 1 || !strings.HasSuffix(data, "}\n\n") {
+		if err := json.Unmarshal([]byte(data), &ev); err != nil || !ok || ev.State == nil || ev.AtMs != 1 ||
+			!strings.HasSuffix(data, "}\n\n") {
 			t.Fatalf("%q: %v", told.full, err)
 		}
 		return *ev.State, string(told.state)
 	}
 	mine, text := read(1000, false)
-	if strings.Contains(text, "secret") || strings.Contains(text, `"uid":7`) || strings.Contains(text, `"number":9`) || strings.Contains(text, `"number":3`) {
+	if strings.Contains(text, "secret") || strings.Contains(text, `"uid":7`) || strings.Contains(text, `"number":9`) ||
+		strings.Contains(text, `"number":3`) {
 		t.Errorf("another user's request is named: %s", text)
 	}
-	if len(mine.Streams) != 1 || mine.Streams[0].Request != "mine" || mine.Streams[0].MeanMs != 15 || mine.Streams[0].MaxMs != 20 || mine.Streams[0].Late != 1 {
+	if len(mine.Streams) != 1 || mine.Streams[0].Request != "mine" || mine.Streams[0].MeanMs != 15 ||
+		mine.Streams[0].MaxMs != 20 || mine.Streams[0].Late != 1 {
 		t.Errorf("streams: %+v", mine.Streams)
 	}
 	load := wire.LiveLoad{Queued: 1, Think: 1, Output: 1, Parked: 1, Paused: 1, Users: 2, Waiting: "wait_cells"}
@@ -147,7 +155,8 @@ func TestLiveNamespaces(t *testing.T) {
 		t.Errorf("the map has %d cells of %d: %+v", sum, mine.Pool.Total, mine.Pool.Parts)
 	}
 	all, text := read(0, true)
-	if len(all.Streams) != 3 || all.Streams[0].Number != 8 || !strings.Contains(text, "secret too") || strings.Contains(text, `"uid":-1`) {
+	if len(all.Streams) != 3 || all.Streams[0].Number != 8 || !strings.Contains(text, "secret too") ||
+		strings.Contains(text, `"uid":-1`) {
 		t.Errorf("the operator sees %s", text)
 	}
 	if other, _ := read(5, false); len(other.Streams) != 0 || other.Load.Think != 1 {
@@ -198,8 +207,8 @@ func (r *running) eventsOf(web *http.Client, ok func(wire.Live) bool) (hello wir
 	return hello
 }
 
-// paced is an engine's Advance that lets n steps end, then as many as more asks for, and all of them after release, which
-// the end of the test calls too.
+// paced is an engine's Advance that lets n steps end, then as many as more asks for, and all of them after release,
+// which the end of the test calls too.
 func paced(t *testing.T, n int) (advance func(time.Duration), more func(n int), release func()) {
 	steps := make(chan struct{}, 1<<16)
 	more = func(n int) {
@@ -218,11 +227,12 @@ func paced(t *testing.T, n int) (advance func(time.Duration), more func(n int), 
 	}, more, release
 }
 
-// TestLiveView: a request that runs is seen with its steps, its times and its cells; afterwards the map shows the prefix that
-// it left. Without a view the loop records nothing.
+// TestLiveView: a request that runs is seen with its steps, its times and its cells; afterwards the map shows the
+// prefix that it left. Without a view the loop records nothing.
 func TestLiveView(t *testing.T) {
 	advance, more, release := paced(t, 30)
-	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "<think>" + thoughts(3000) + "</think>" + strings.Repeat("word ", 80)}}, Advance: advance}, "-c", "8192")
+	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "<think>" + thoughts(3000) + "</think>" +
+		strings.Repeat("word ", 80)}}, Advance: advance}, "-c", "8192")
 	t.Cleanup(release)
 	web := r.web()
 	st := r.begin(r.dial(), nil)
@@ -254,7 +264,8 @@ func TestLiveView(t *testing.T) {
 				t.Errorf("%+v", s)
 			}
 		}
-		return steps > 0 && think > 0 && tiers["think_active"] && len(ev.State.Streams) == 1 && ev.State.Streams[0].Gaps > 0
+		return steps > 0 && think > 0 && tiers["think_active"] && len(ev.State.Streams) == 1 &&
+			ev.State.Streams[0].Gaps > 0
 	})
 	if !hello.Operator || hello.EveryMs != 500 {
 		t.Errorf("%+v", hello)
@@ -264,7 +275,8 @@ func TestLiveView(t *testing.T) {
 		t.Fatal(a.err)
 	}
 	r.eventsOf(web, func(ev wire.Live) bool {
-		return ev.State != nil && len(ev.State.Streams) == 0 && len(ev.State.Pool.Parts) == 1 && ev.State.Pool.Parts[0].Use == "cached" && ev.State.Status == "ok"
+		return ev.State != nil && len(ev.State.Streams) == 0 && len(ev.State.Pool.Parts) == 1 &&
+			ev.State.Pool.Parts[0].Use == "cached" && ev.State.Status == "ok"
 	})
 	eventually(t, "the sampler ends with the last view", func() bool { return r.live.ring.Load() == nil })
 	if n := r.counter("live_views"); n != 0 {
@@ -368,12 +380,14 @@ func TestPageIsServed(t *testing.T) {
 	}
 	body, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
-	if err != nil || resp.StatusCode != 200 || !strings.Contains(string(body), "<title>uma-serve</title>") || resp.Header.Get("Content-Security-Policy") == "" {
+	if err != nil || resp.StatusCode != 200 || !strings.Contains(string(body), "<title>uma-serve</title>") ||
+		resp.Header.Get("Content-Security-Policy") == "" {
 		t.Errorf("%d %v %.200s", resp.StatusCode, resp.Header, body)
 	}
 	req, _ := http.NewRequest(http.MethodGet, "http://uma/page/main.js", nil)
 	first, err := web.Do(req)
-	if err != nil || first.StatusCode != 200 || !strings.HasPrefix(first.Header.Get("Content-Type"), "text/javascript") {
+	if err != nil || first.StatusCode != 200 || !strings.HasPrefix(first.Header.Get("Content-Type"),
+		"text/javascript") {
 		t.Fatalf("%v %v", first, err)
 	}
 	first.Body.Close()
@@ -383,7 +397,8 @@ func TestPageIsServed(t *testing.T) {
 		t.Errorf("%v %v", again, err)
 	}
 	again.Body.Close()
-	for path, status := range map[string]int{"/page/nothing.js": 404, "/page/index.html": 404, "/page/..%2fpage.go": 404, "/page/": 404} {
+	for path, status := range map[string]int{"/page/nothing.js": 404, "/page/index.html": 404,
+		"/page/..%2fpage.go": 404, "/page/": 404} {
 		resp, err := web.Get("http://uma" + path)
 		if err != nil || resp.StatusCode != status {
 			t.Errorf("%s: %v %v", path, resp, err)
@@ -391,28 +406,32 @@ func TestPageIsServed(t *testing.T) {
 		}
 		resp.Body.Close()
 	}
-	if resp, err := web.Post("http://uma/", "text/plain", strings.NewReader("x")); err != nil || resp.StatusCode != 405 {
+	if resp, err := web.Post("http://uma/", "text/plain", strings.NewReader("x")); err != nil ||
+		resp.StatusCode != 405 {
 		t.Errorf("POST /: %v %v", resp, err)
 	} else {
 		resp.Body.Close()
 	}
 }
 
-// BenchmarkLiveSample is what one sample costs beside the loop: 64 requests, 300 runs of cells, one operator's view. There
-// are two in a second.
+// BenchmarkLiveSample is what one sample costs beside the loop: 64 requests, 300 runs of cells, one operator's view.
+// There are two in a second.
 func BenchmarkLiveSample(b *testing.B) {
 	ring, shot := new(stepRing), &liveSnapshot{total: 1 << 17, free: 1000}
 	for i := range 64 {
-		shot.streams = append(shot.streams, liveStream{number: uint64(i), wireID: fmt.Sprint("chatcmpl-", i), state: "output", gaps: gapSum{n: 9, sum: 1e9, max: 1e8}})
+		shot.streams = append(shot.streams, liveStream{number: uint64(i), wireID: fmt.Sprint("chatcmpl-", i),
+			state: "output", gaps: gapSum{n: 9, sum: 1e9, max: 1e8}})
 	}
 	for i := range 300 {
-		shot.spans = append(shot.spans, kvsnap.Span{NS: uint32(i % 7), Req: uint64(i % 64), Running: true, Cells: 400, Tier: blocks.Tier(i % 4), Holders: blocks.Holders{All: 1, Running: 1}})
+		shot.spans = append(shot.spans, kvsnap.Span{NS: uint32(i % 7), Req: uint64(i % 64), Running: true, Cells: 400,
+			Tier: blocks.Tier(i % 4), Holders: blocks.Holders{All: 1, Running: 1}})
 	}
 	sm := sampling{ring: ring, shot: shot}
 	b.ReportAllocs()
 	for b.Loop() {
 		for i := range 60 {
-			ring.put(stepRecord{end: time.Duration(i) * 8 * time.Millisecond, took: 8 * time.Millisecond, think: 8, answer: 8})
+			ring.put(stepRecord{end: time.Duration(i) * 8 * time.Millisecond, took: 8 * time.Millisecond, think: 8,
+				answer: 8})
 		}
 		sm.states = map[viewer]viewState{}
 		sm.takeSteps()
@@ -433,7 +452,8 @@ func BenchmarkLiveShot(b *testing.B) {
 		for j := range tokens {
 			tokens[j] = kvsnap.Token(i*j%97 + j)
 		}
-		a, err := tree.Acquire(kvsnap.Instant(i), &kvsnap.Prompt{Req: uint64(i + 1), NS: uint32(i % 5), Tokens: tokens, NoWait: true})
+		a, err := tree.Acquire(kvsnap.Instant(i), &kvsnap.Prompt{Req: uint64(i + 1), NS: uint32(i % 5), Tokens: tokens,
+			NoWait: true})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -18,8 +18,8 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
-// What llama-server's own tests (tools/server/tests/unit of llama.cpp) assert of its endpoints, asked of this daemon. Texts
-// aside: the model is another.
+// What llama-server's own tests (tools/server/tests/unit of llama.cpp) assert of its endpoints, asked of this daemon.
+// Texts aside: the model is another.
 
 // object is a JSON answer.
 type object = map[string]any
@@ -79,9 +79,11 @@ func TestLlamaServerCompletion(t *testing.T) {
 	web := r.web()
 	for _, returned := range []bool{false, true} {
 		a := complete(t, web, "/completion", fmt.Sprintf(`{%s,"n_predict":8,"return_tokens":%v}`, meaning, returned))
-		if number(t, a, "timings", "prompt_n")+number(t, a, "timings", "cache_n") != 32 || number(t, a, "timings", "predicted_n") != 8 ||
+		if number(t, a, "timings", "prompt_n")+number(t, a, "timings", "cache_n") != 32 ||
+			number(t, a, "timings", "predicted_n") != 8 ||
 			number(t, a, "tokens_evaluated") != 32 || number(t, a, "tokens_predicted") != 8 ||
-			a["truncated"] != false || a["stop_type"] != "limit" || a["stop"] != true || a["content"] == "" || a["model"] != r.model.Load().info.Name {
+			a["truncated"] != false || a["stop_type"] != "limit" || a["stop"] != true || a["content"] == "" ||
+			a["model"] != r.model.Load().info.Name {
 			t.Errorf("%v", a)
 		}
 		if _, ok := a["has_new_line"].(bool); !ok {
@@ -102,19 +104,25 @@ func TestLlamaServerCompletion(t *testing.T) {
 			continue
 		}
 		s := chunk["generation_settings"].(object)
-		if number(t, chunk, "timings", "predicted_n") != 8 || chunk["truncated"] != false || chunk["stop_type"] != "limit" ||
-			number(t, s, "n_predict") != 8 || number(t, s, "seed") != 7 || s["adaptive_target"] == nil || s["adaptive_decay"] == nil {
+		if number(t, chunk, "timings", "predicted_n") != 8 || chunk["truncated"] != false ||
+			chunk["stop_type"] != "limit" ||
+			number(t, s, "n_predict") != 8 || number(t, s, "seed") != 7 || s["adaptive_target"] == nil ||
+			s["adaptive_decay"] == nil {
 			t.Errorf("%v", chunk)
 		}
 	}
-	if whole := complete(t, web, "/completion", `{`+meaning+`,"n_predict":8,"temperature":0}`); whole["content"] != text {
+	if whole := complete(t, web, "/completion",
+		`{`+meaning+`,"n_predict":8,"temperature":0}`); whole["content"] != text {
 		t.Errorf("streamed %q, whole %q", text, whole["content"])
 	}
 
 	same, seeds := map[any]bool{}, map[any]bool{}
 	for i := range 4 {
-		same[complete(t, web, "/completions", `{`+meaning+`,"seed":42,"temperature":0.0,"n_predict":16,"cache_prompt":false}`)["content"]] = true
-		seeds[complete(t, web, "/completion", fmt.Sprintf(`{%s,"seed":%d,"temperature":1.0,"n_predict":16,"cache_prompt":false}`, meaning, i))["content"]] = true
+		same[complete(t, web, "/completions", `{`+meaning+`,"seed":42,"temperature":0.0,"n_predict":16,`+
+			`"cache_prompt":false}`)["content"]] = true
+		seeds[complete(t, web, "/completion",
+			fmt.Sprintf(`{%s,"seed":%d,"temperature":1.0,"n_predict":16,"cache_prompt":false}`, meaning,
+				i))["content"]] = true
 	}
 	if len(same) != 1 || len(seeds) != 4 {
 		t.Errorf("one seed gave %d answers, four gave %d", len(same), len(seeds))
@@ -142,15 +150,17 @@ func TestLlamaServerPrompts(t *testing.T) {
 			t.Errorf("%s: %v", second, two)
 		}
 	}
-	if a := complete(t, web, "/completion", `{"prompt":[10,12,13,`+text+`,17,`+text+`]`+rest); number(t, a, "tokens_evaluated") != 68 {
+	if a := complete(t, web, "/completion", `{"prompt":[10,12,13,`+text+`,17,`+text+`]`+rest); number(t, a,
+		"tokens_evaluated") != 68 {
 		t.Errorf("%v", a)
 	}
-	if a := complete(t, web, "/completion", `{"prompt":{"prompt_string":`+text+`}`+rest); number(t, a, "tokens_evaluated") != 32 {
+	if a := complete(t, web, "/completion", `{"prompt":{"prompt_string":`+text+`}`+rest); number(t, a,
+		"tokens_evaluated") != 32 {
 		t.Errorf("%v", a)
 	}
 	for _, bad := range []string{
-		`{"prompt":{"prompt_string":"x <__media__>","multimodal_data":["AA=="]}}`, `{"prompt":[99999]}`, `{"prompt":[]}`, `{"n_predict":4}`,
-		`{"prompt":"` + strings.Repeat("x", 200) + `"}`,
+		`{"prompt":{"prompt_string":"x <__media__>","multimodal_data":["AA=="]}}`, `{"prompt":[99999]}`,
+		`{"prompt":[]}`, `{"n_predict":4}`, `{"prompt":"` + strings.Repeat("x", 200) + `"}`,
 	} {
 		status, _, body := post(t, web, "/completion", bad)
 		e := decode[struct {
@@ -162,7 +172,8 @@ func TestLlamaServerPrompts(t *testing.T) {
 				Context int `json:"n_ctx"`
 			}
 		}](t, body).Error
-		if status != 400 || e.Code != 400 || e.Type == "" || e.Message == "" || (len(bad) > 200 && (e.Type != "exceed_context_size_error" || e.Prompt != 200 || e.Context != 128)) {
+		if status != 400 || e.Code != 400 || e.Type == "" || e.Message == "" ||
+			(len(bad) > 200 && (e.Type != "exceed_context_size_error" || e.Prompt != 200 || e.Context != 128)) {
 			t.Errorf("%.80s: %d %s", bad, status, body)
 		}
 	}
@@ -178,7 +189,8 @@ func TestLlamaServerContext(t *testing.T) {
 		truncated    bool
 	}{{64, 64, false}, {-1, 114, true}, {200, 114, true}} {
 		a := complete(t, web, "/completion", fmt.Sprintf(`{"prompt":"Hi how are you","n_predict":%d}`, c.n))
-		if number(t, a, "timings", "predicted_n") != c.predicted || a["truncated"] != c.truncated || a["stop_type"] != "limit" {
+		if number(t, a, "timings", "predicted_n") != c.predicted || a["truncated"] != c.truncated ||
+			a["stop_type"] != "limit" {
 			t.Errorf("n_predict %d: %v", c.n, a)
 		}
 	}
@@ -188,21 +200,27 @@ func TestLlamaServerContext(t *testing.T) {
 func TestLlamaServerFields(t *testing.T) {
 	r := serve(t, fake.Config{})
 	web := r.web()
-	a := complete(t, web, "/completion", `{"prompt":"Write","n_predict":8,"response_fields":["content","generation_settings/n_predict","prompt"]}`)
-	if len(a) != 3 || number(t, a, "generation_settings/n_predict") != 8 || a["prompt"] != "Write" || a["content"] == "" {
+	a := complete(t, web, "/completion", `{"prompt":"Write","n_predict":8,"response_fields":["content",`+
+		`"generation_settings/n_predict","prompt"]}`)
+	if len(a) != 3 || number(t, a, "generation_settings/n_predict") != 8 || a["prompt"] != "Write" ||
+		a["content"] == "" {
 		t.Errorf("%v", a)
 	}
-	if a = complete(t, web, "/completion", `{"prompt":"Write","n_predict":8,"response_fields":[]}`); a["generation_settings"] == nil {
+	if a = complete(t, web, "/completion",
+		`{"prompt":"Write","n_predict":8,"response_fields":[]}`); a["generation_settings"] == nil {
 		t.Errorf("%v", a)
 	}
 	probs := func(a object) []any { list, _ := a["completion_probabilities"].([]any); return list }
 	check := func(tok any) {
 		o := tok.(object)
-		if number(t, o, "id") <= 0 || o["logprob"].(float64) > 0 || reflect.TypeOf(o["token"]).Kind() != reflect.String || o["bytes"].([]any) == nil || len(o["top_logprobs"].([]any)) != 10 {
+		if number(t, o, "id") <= 0 || o["logprob"].(float64) > 0 ||
+			reflect.TypeOf(o["token"]).Kind() != reflect.String || o["bytes"].([]any) == nil ||
+			len(o["top_logprobs"].([]any)) != 10 {
 			t.Errorf("%v", o)
 		}
 		for _, top := range o["top_logprobs"].([]any) {
-			if o := top.(object); o["logprob"].(float64) > 0 || o["bytes"].([]any) == nil || o["token"] == nil || o["id"] == nil {
+			if o := top.(object); o["logprob"].(float64) > 0 || o["bytes"].([]any) == nil || o["token"] == nil ||
+				o["id"] == nil {
 				t.Errorf("%v", o)
 			}
 		}
@@ -215,7 +233,8 @@ func TestLlamaServerFields(t *testing.T) {
 		check(tok)
 	}
 	n := 0
-	for _, chunk := range streamed(t, web, "/completion", `{`+meaning+`,"n_probs":10,"temperature":0.0,"n_predict":5,"stream":true}`) {
+	for _, chunk := range streamed(t, web, "/completion", `{`+meaning+`,"n_probs":10,"temperature":0.0,"n_predict":5,`+
+		`"stream":true}`) {
 		if chunk["stop"] == false {
 			if n++; len(probs(chunk)) != 1 {
 				t.Fatalf("%v", chunk)
@@ -242,13 +261,15 @@ func TestLlamaServerSlots(t *testing.T) {
 		_, body := get(t, web, "/slots")
 		return decode[[]object](t, body)
 	}
-	if s := slots(); len(s) != 2 || number(t, s[0], "n_ctx") != r.model.Load().caps.ContextTokens || s[0]["params"] != nil {
+	if s := slots(); len(s) != 2 || number(t, s[0], "n_ctx") != r.model.Load().caps.ContextTokens ||
+		s[0]["params"] != nil {
 		t.Errorf("%v", s)
 	}
 	var wait sync.WaitGroup
 	for i := range 6 {
 		wait.Go(func() {
-			status, _, body := post(t, web, "/completion", fmt.Sprintf(`{"prompt":"Write %d","seed":42,"temperature":1.0,"n_predict":32}`, i))
+			status, _, body := post(t, web, "/completion",
+				fmt.Sprintf(`{"prompt":"Write %d","seed":42,"temperature":1.0,"n_predict":32}`, i))
 			if a := decode[object](t, body); status != 200 || a["content"] == "" {
 				t.Errorf("%d %s", status, body)
 			}
@@ -292,7 +313,8 @@ func TestLlamaServerTokens(t *testing.T) {
 		t.Errorf("%s", body)
 	}
 	list, _ := json.Marshal(tokens)
-	if _, _, body = post(t, web, "/detokenize", `{"tokens":`+string(list)+`}`); decode[map[string]string](t, body)["content"] != content {
+	if _, _, body = post(t, web, "/detokenize", `{"tokens":`+string(list)+`}`); decode[map[string]string](t,
+		body)["content"] != content {
 		t.Errorf("%s", body)
 	}
 	_, _, body = post(t, web, "/tokenize", `{"content":"unicode 媽 and <|im_end|>","with_pieces":true}`)
@@ -310,7 +332,8 @@ func TestLlamaServerTokens(t *testing.T) {
 	if last := pieces[len(pieces)-1]; last.Piece != "<|im_end|>" {
 		t.Errorf("parse_special is not the default: %v", last)
 	}
-	if _, _, body = post(t, web, "/tokenize", `{"content":"<|im_end|>","parse_special":false}`); len(decode[map[string][]int](t, body)["tokens"]) != 10 {
+	if _, _, body = post(t, web, "/tokenize",
+		`{"content":"<|im_end|>","parse_special":false}`); len(decode[map[string][]int](t, body)["tokens"]) != 10 {
 		t.Errorf("%s", body)
 	}
 }
@@ -320,7 +343,8 @@ func TestLlamaServerTemplate(t *testing.T) {
 	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "It is 42."}}})
 	web := r.web()
 	render := func(more string) string {
-		status, _, body := post(t, web, "/apply-template", `{"messages":[{"role":"user","content":"What is today?"}]`+more+`}`)
+		status, _, body := post(t, web, "/apply-template", `{"messages":[{"role":"user","content":"What is today?"}]`+
+			more+`}`)
 		if status != 200 {
 			t.Fatalf("%d %s", status, body)
 		}
@@ -335,17 +359,21 @@ func TestLlamaServerTemplate(t *testing.T) {
 		t.Errorf("%q", p)
 	}
 	prompt, _ := json.Marshal(p)
-	if a := complete(t, web, "/completion", `{"temperature":0,"prompt":`+string(prompt)+`}`); a["content"] != "It is 42." || a["stop_type"] != "eos" || a["prompt"] != p {
+	if a := complete(t, web, "/completion", `{"temperature":0,"prompt":`+string(prompt)+
+		`}`); a["content"] != "It is 42." || a["stop_type"] != "eos" || a["prompt"] != p {
 		t.Errorf("%v", a)
 	}
-	if a := complete(t, web, "/completion", `{"temperature":0,"stop":["s 4"],"prompt":`+string(prompt)+`}`); a["content"] != "It i" || a["stop_type"] != "word" || a["stopping_word"] != "s 4" {
+	if a := complete(t, web, "/completion", `{"temperature":0,"stop":["s 4"],"prompt":`+string(prompt)+
+		`}`); a["content"] != "It i" || a["stop_type"] != "word" || a["stopping_word"] != "s 4" {
 		t.Errorf("%v", a)
 	}
 	// The same text as a prompt of OpenAI's form is text.
-	if a := complete(t, web, "/v1/completions", `{"temperature":0,"max_tokens":4,"prompt":`+string(prompt)+`}`); strings.Contains(fmt.Sprint(a["choices"]), "It is") {
+	if a := complete(t, web, "/v1/completions", `{"temperature":0,"max_tokens":4,"prompt":`+string(prompt)+
+		`}`); strings.Contains(fmt.Sprint(a["choices"]), "It is") {
 		t.Errorf("%v", a)
 	}
-	status, _, body := post(t, web, "/v1/chat/completions/input_tokens", `{"messages":[{"role":"user","content":"What is today?"}]}`)
+	status, _, body := post(t, web, "/v1/chat/completions/input_tokens",
+		`{"messages":[{"role":"user","content":"What is today?"}]}`)
 	if n := number(t, decode[object](t, body), "input_tokens"); status != 200 || n < 20 {
 		t.Errorf("%d %s", status, body)
 	}
@@ -358,15 +386,19 @@ func TestLlamaServerBasics(t *testing.T) {
 	_, body := get(t, web, "/props")
 	p := decode[object](t, body)
 	def := p["default_generation_settings"].(object)
-	if p["model_path"] != "fake" || number(t, p, "total_slots") != 3 || number(t, def, "n_ctx") != r.model.Load().caps.ContextTokens || number(t, def, "params", "seed") != 42 || p["chat_template"] != fake.ChatML {
+	if p["model_path"] != "fake" || number(t, p, "total_slots") != 3 ||
+		number(t, def, "n_ctx") != r.model.Load().caps.ContextTokens || number(t, def, "params", "seed") != 42 ||
+		p["chat_template"] != fake.ChatML {
 		t.Errorf("%s", body)
 	}
-	for path, want := range map[string]int{"/health": 200, "/v1/health": 200, "/models": 200, "/lora-adapters": 200, "/slots?fail_on_no_slot=1": 200} {
+	for path, want := range map[string]int{"/health": 200, "/v1/health": 200, "/models": 200, "/lora-adapters": 200,
+		"/slots?fail_on_no_slot=1": 200} {
 		if status, body := get(t, web, path); status != want || strings.Contains(string(body), `"error"`) {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
 	}
-	for _, path := range []string{"/props", "/slots/0?action=save", "/rerank", "/v1/rerank", "/lora-adapters", "/embedding", "/infill"} {
+	for _, path := range []string{"/props", "/slots/0?action=save", "/rerank", "/v1/rerank", "/lora-adapters",
+		"/embedding", "/infill"} {
 		status, _, body := post(t, web, path, "{}")
 		if e := decode[map[string]struct {
 			Code int
@@ -378,22 +410,27 @@ func TestLlamaServerBasics(t *testing.T) {
 }
 
 func TestLlamaServerInfill(t *testing.T) {
-	r := serve(t, fake.Config{Markers: []string{"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"}, Scripts: []fake.Script{
-		{After: "<|fim_prefix|>int m = <|fim_suffix|>;<|fim_middle|>", Emit: "42"}, {After: "<|fim_prefix|>x<|fim_suffix|><|fim_middle|>", Emit: "y"}}})
+	r := serve(t, fake.Config{Markers: []string{"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"},
+		Scripts: []fake.Script{
+			{After: "<|fim_prefix|>int m = <|fim_suffix|>;<|fim_middle|>", Emit: "42"},
+			{After: "<|fim_prefix|>x<|fim_suffix|><|fim_middle|>", Emit: "y"}}})
 	web := r.web()
 	a := complete(t, web, "/infill", `{"input_prefix":"int m","prompt":" = ","input_suffix":";","temperature":0}`)
 	if a["content"] != "42" || a["prompt"] != "<|fim_prefix|>int m = <|fim_suffix|>;<|fim_middle|>" {
 		t.Errorf("%v", a)
 	}
-	a = complete(t, web, "/infill", `{"input_extra":[{"filename":"llama.h","text":"int n();"}],"input_prefix":"int m","prompt":" = ","input_suffix":";","temperature":0}`)
+	a = complete(t, web, "/infill", `{"input_extra":[{"filename":"llama.h","text":"int n();"}],"input_prefix":"int `+
+		`m","prompt":" = ","input_suffix":";","temperature":0}`)
 	if a["content"] != "42" || !strings.Contains(a["prompt"].(string), "int n();<|fim_prefix|>") {
 		t.Errorf("%v", a)
 	}
 	if a = complete(t, web, "/infill", `{"input_prefix":"x","input_suffix":"","temperature":0}`); a["content"] != "y" {
 		t.Errorf("%v", a)
 	}
-	for _, extra := range []string{`{}`, `{"filename":"ok"}`, `{"filename":123}`, `{"filename":123,"text":"abc"}`, `{"filename":123,"text":456}`} {
-		if status, _, body := post(t, web, "/infill", `{"input_prefix":"a","input_suffix":"b","input_extra":[`+extra+`]}`); status != 400 || !strings.Contains(string(body), `"error"`) {
+	for _, extra := range []string{`{}`, `{"filename":"ok"}`, `{"filename":123}`, `{"filename":123,"text":"abc"}`,
+		`{"filename":123,"text":456}`} {
+		if status, _, body := post(t, web, "/infill", `{"input_prefix":"a","input_suffix":"b","input_extra":[`+extra+
+			`]}`); status != 400 || !strings.Contains(string(body), `"error"`) {
 			t.Errorf("%s: %d %s", extra, status, body)
 		}
 	}
@@ -408,9 +445,11 @@ func TestLlamaServerControl(t *testing.T) {
 			steps <- struct{}{}
 		}
 		r := serve(t, fake.Config{Advance: func(time.Duration) { <-steps }, Scripts: []fake.Script{
-			{Emit: "<think>" + strings.Repeat("on and on.\n", 3000) + "</think>No."}, {After: "</think>", Emit: "42"}}}, "--ctx-size", "65536")
+			{Emit: "<think>" + strings.Repeat("on and on.\n", 3000) + "</think>No."}, {After: "</think>", Emit: "42"}}},
+			"--ctx-size", "65536")
 		web := r.web()
-		resp, err := web.Post("http://uma/v1/chat/completions", "application/json", strings.NewReader(`{`+openAIQuestion+`,"reasoning_control":true,"stream":true}`))
+		resp, err := web.Post("http://uma/v1/chat/completions", "application/json",
+			strings.NewReader(`{`+openAIQuestion+`,"reasoning_control":true,"stream":true}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -420,7 +459,8 @@ func TestLlamaServerControl(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := decode[object](t, []byte(strings.TrimPrefix(first, "data: ")))["id"]
-		status, _, body := post(t, web, "/v1/chat/completions/control", fmt.Sprintf(`{"id":%q,"action":%q}`, id, action))
+		status, _, body := post(t, web, "/v1/chat/completions/control",
+			fmt.Sprintf(`{"id":%q,"action":%q}`, id, action))
 		if done := decode[object](t, body); status != 200 || done["success"] != true {
 			t.Errorf("%s: %d %s", action, status, body)
 		}
@@ -430,7 +470,8 @@ func TestLlamaServerControl(t *testing.T) {
 		if err != nil || !strings.Contains(string(rest), want) {
 			t.Errorf("%s: %v, ends with %.600s", action, err, rest[max(0, len(rest)-600):])
 		}
-		if _, _, body := post(t, web, "/v1/chat/completions/control", `{"id":"chatcmpl-none","action":"reasoning_end"}`); decode[object](t, body)["success"] != false {
+		if _, _, body := post(t, web, "/v1/chat/completions/control",
+			`{"id":"chatcmpl-none","action":"reasoning_end"}`); decode[object](t, body)["success"] != false {
 			t.Errorf("%s", body)
 		}
 		r.nothingLeft()
@@ -468,7 +509,8 @@ func (v begun) Tokenize(dst []runtime.Token, text string, special, markers bool)
 func TestParseSpecial(t *testing.T) {
 	v := begun{fake.New(fake.Config{}).Vocab()}
 	m := &model{vocab: v, tokens: newTokenCache(v)}
-	for text, want := range map[string][2]int{"<|im_start|>a<|im_end|>": {3, 24}, "a<|im_end|>": {3, 12}} { // with markers, as text
+	// with markers, as text
+	for text, want := range map[string][2]int{"<|im_start|>a<|im_end|>": {3, 24}, "a<|im_end|>": {3, 12}} {
 		for i, markers := range []bool{true, false} {
 			p, bad := m.readPrompt(0, &wire.Request{Prompt: text, ParseSpecial: markers})
 			if bad != nil || len(p.tokens) != want[i] || p.tokens[0] != v.BOS() {

@@ -36,16 +36,19 @@ func TestMemoryCheckCountsTheRepackedCopy(t *testing.T) {
 		available int64
 		want      []string // nil: it fits
 	}{
-		"fits to the byte":         {nil, here, kv + copied, nil},
-		"a byte less":              {nil, here, kv + copied - 1, []string{"1024 cells of 4096 bytes (--ctx-size) need 4.00 MiB", "the weights repacked for this processor 2.", "use --ctx-size 576 or less", "or --no-repack"}},
+		"fits to the byte": {nil, here, kv + copied, nil},
+		"a byte less": {nil, here, kv + copied - 1,
+			[]string{"1024 cells of 4096 bytes (--ctx-size) need 4.00 MiB", "the weights repacked for this processor " +
+				"2.", "use --ctx-size 576 or less", "or --no-repack"}},
 		"the copy alone is more":   {nil, here, copied - 1, []string{"are available: use --no-repack"}},
 		"without a copy":           {[]string{"--no-repack"}, here, kv, nil},
 		"without one by its alias": {NormalizeArgs([]string{"-nr"}), here, kv, nil},
 		"another processor":        {nil, gguf.Processor{}, kv, nil},
 		"the pool alone":           {[]string{"--no-repack"}, here, kv - 1, []string{"use --ctx-size 576 or less"}},
 		"nothing is mapped":        {[]string{"--no-mmap"}, here, kv + weights, nil},
-		"nothing is mapped, less":  {[]string{"--no-mmap"}, here, kv + weights - 1, []string{"because of --no-mmap", "or no --no-mmap"}},
-		"unknown":                  {nil, here, 0, nil},
+		"nothing is mapped, less": {[]string{"--no-mmap"}, here, kv + weights - 1,
+			[]string{"because of --no-mmap", "or no --no-mmap"}},
+		"unknown": {nil, here, 0, nil},
 	} {
 		fs, dc, _ := NewFlagSet()
 		if err := fs.Parse(append([]string{"-m", path, "-c", "1024", "--gpu-layers", "0"}, c.args...)); err != nil {

@@ -20,12 +20,13 @@ import (
 // slowModel computes a prompt of some thousand tokens in seconds on one thread.
 func slowModel() ggufgen.Config {
 	c := ggufgen.Tiny()
-	c.Name, c.Type, c.Embedding, c.Layers, c.Heads, c.KVHeads, c.FFN, c.Context = "ggufgen-slow", ggufgen.F16, 512, 12, 8, 2, 2048, 8192
+	c.Name, c.Type, c.Embedding, c.Layers, c.Heads, c.KVHeads, c.FFN, c.Context = "ggufgen-slow", ggufgen.F16, 512, 12,
+		8, 2, 2048, 8192
 	return c
 }
 
-// computed is the processor time that this process used so far: what a wait would be on a machine that has nothing else to
-// do, where one thread computes.
+// computed is the processor time that this process used so far: what a wait would be on a machine that has nothing else
+// to do, where one thread computes.
 func computed(t *testing.T) time.Duration {
 	t.Helper()
 	var u unix.Rusage
@@ -35,9 +36,10 @@ func computed(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// TestLonePromptShowsLife: a prompt that is computed alone, the first one after the first start, tells how far it is within
-// 500 ms of computing and from then on, to a streaming client that did not ask for it; and a cancel ends it within 250 ms.
-// Under stock, whose steps are as long as the batch, the first event comes before the step, and a cancel breaks it off.
+// TestLonePromptShowsLife: a prompt that is computed alone, the first one after the first start, tells how far it is
+// within 500 ms of computing and from then on, to a streaming client that did not ask for it; and a cancel ends it
+// within 250 ms. Under stock, whose steps are as long as the batch, the first event comes before the step, and a cancel
+// breaks it off.
 func TestLonePromptShowsLife(t *testing.T) {
 	path := ggufgen.Cached(t, slowModel())
 	for _, policy := range []string{"meridian", "uma", "pascal", "stock"} {
@@ -65,7 +67,8 @@ func TestLonePromptShowsLife(t *testing.T) {
 					}
 				}
 				for i, p := range seen {
-					if p.Total < 2000 || p.Processed >= p.Total || i > 0 && (p.Processed <= seen[i-1].Processed || p.Processed-seen[i-1].Processed > p.Total/4) {
+					if p.Total < 2000 || p.Processed >= p.Total || i > 0 &&
+						(p.Processed <= seen[i-1].Processed || p.Processed-seen[i-1].Processed > p.Total/4) {
 						t.Errorf("%s prompt, progress %d: %+v after %+v", what, i, p, seen[max(0, i-1)])
 					}
 				}
@@ -78,7 +81,8 @@ func TestLonePromptShowsLife(t *testing.T) {
 				if a.err != nil || a.eos.Reason != wire.Cancelled {
 					t.Errorf("%+v", a)
 				}
-				t.Logf("%s prompt of %d tokens: first progress after %v, cancelled in %v", what, seen[0].Total, first, took)
+				t.Logf("%s prompt of %d tokens: first progress after %v, cancelled in %v", what, seen[0].Total, first,
+					took)
 				if first > 500*time.Millisecond || took > 250*time.Millisecond {
 					t.Errorf("%s prompt: first progress after %v, cancelled in %v", what, first, took)
 				}
@@ -112,11 +116,12 @@ func TestProgressOptOut(t *testing.T) {
 	}
 }
 
-// BenchmarkLonePrompt prints how fast a prompt of 4,000 tokens is computed alone in the steps of meridian, and of-stock, as a
-// share of the speed in those of stock. The model is shaped like SmolLM-135M.
+// BenchmarkLonePrompt prints how fast a prompt of 4,000 tokens is computed alone in the steps of meridian, and
+// of-stock, as a share of the speed in those of stock. The model is shaped like SmolLM-135M.
 func BenchmarkLonePrompt(b *testing.B) {
 	const prompt, cells = 4000, 4096
-	e, err := llama.Open(runtime.Options{ModelPath: ggufgen.Cached(b, ggufgen.Bench135M()), ContextTokens: cells, Batch: 2048, MicroBatch: 512, Sequences: 8, GPULayers: -1,
+	e, err := llama.Open(runtime.Options{ModelPath: ggufgen.Cached(b, ggufgen.Bench135M()), ContextTokens: cells,
+		Batch: 2048, MicroBatch: 512, Sequences: 8, GPULayers: -1,
 		FlashAttn: "auto", KVTypeK: "f16", KVTypeV: "f16"})
 	if err != nil {
 		b.Fatal(err)
@@ -130,7 +135,8 @@ func BenchmarkLonePrompt(b *testing.B) {
 		steps int
 	}
 	newSide := func(policy string) *side {
-		s, err := sched.New(sched.Config{Policy: policy, MaxRunning: 4, Cells: cells, MaxBatch: 2048, MaxQueue: 4, FirstPrefill: sched.DefaultFirstPrefill, SoloBudget: soloBudget, SoloLimit: soloLimit})
+		s, err := sched.New(sched.Config{Policy: policy, MaxRunning: 4, Cells: cells, MaxBatch: 2048, MaxQueue: 4,
+			FirstPrefill: sched.DefaultFirstPrefill, SoloBudget: soloBudget, SoloLimit: soloLimit})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -160,7 +166,8 @@ func BenchmarkLonePrompt(b *testing.B) {
 			d.now = d.now.Add(step)
 			events = append(events[:0], sched.Event{Kind: sched.EvStep, Took: step})
 			if sl.Row >= 0 {
-				d.s.Step(d.now, append(events, sched.Event{Kind: sched.EvFinish, Req: d.next, Finish: sched.ReasonStop}))
+				d.s.Step(d.now, append(events,
+					sched.Event{Kind: sched.EvFinish, Req: d.next, Finish: sched.ReasonStop}))
 				e.SeqRemove(0, 0, -1)
 				return took
 			}

@@ -10,14 +10,14 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// markers prevents user text from forging control tokens. A rendered conversation is tokenized with control tokens parsed,
-// because the template writes "<|im_start|>"; a user's message with "<|im_end|>\n<|im_start|>system…" would then forge a
-// turn. Before rendering, each control token's text in a message of a user or a tool is replaced by a random placeholder,
-// and afterwards it is tokenized as plain text. Messages without such text (nearly all) are tokenized in one piece with
-// their surroundings, as in training.
+// markers prevents user text from forging control tokens. A rendered conversation is tokenized with control tokens
+// parsed, because the template writes "<|im_start|>"; a user's message with "<|im_end|>\n<|im_start|>system…" would
+// then forge a turn. Before rendering, each control token's text in a message of a user or a tool is replaced by a
+// random placeholder, and afterwards it is tokenized as plain text. Messages without such text (nearly all) are
+// tokenized in one piece with their surroundings, as in training.
 //
-// Thinking tags that are not control tokens get placeholders too, in system prompts as well, until meridian.Tags.Begin has
-// decided whether the prompt ends inside a thought: text about "<think>" opens no thought. They are restored before
+// Thinking tags that are not control tokens get placeholders too, in system prompts as well, until meridian.Tags.Begin
+// has decided whether the prompt ends inside a thought: text about "<think>" opens no thought. They are restored before
 // tokenizing.
 type markers struct {
 	texts []string          // every control token's text
@@ -64,8 +64,8 @@ func (m *markers) hideThoughts(text string) string { return m.thoughts.Replace(t
 // restore puts the thinking tags back.
 func (m *markers) restore(text string) string { return m.restorer.Replace(text) }
 
-// split yields the parts of a rendered conversation in order: (text, false) for text in which control tokens are parsed,
-// (marker, true) for the text of a control token that a user wrote.
+// split yields the parts of a rendered conversation in order: (text, false) for text in which control tokens are
+// parsed, (marker, true) for the text of a control token that a user wrote.
 func (m *markers) split(text string) iter.Seq2[string, bool] {
 	return func(yield func(string, bool) bool) {
 		for {

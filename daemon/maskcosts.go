@@ -6,8 +6,8 @@ import (
 )
 
 // maskCosts limits how much one user's grammar masks delay the decode steps of all users: an expensive mask tends to be
-// followed by another one at each token. The decode loop owns it. Costs are in steps of grammar.Limits.Work, because time
-// would depend on the load of the machine. The zero value is ready.
+// followed by another one at each token. The decode loop owns it. Costs are in steps of grammar.Limits.Work, because
+// time would depend on the load of the machine. The zero value is ready.
 type maskCosts struct {
 	users map[uint32]*maskCost
 	now   func() time.Time // nil: time.Now
@@ -50,7 +50,8 @@ func (m *maskCosts) charge(owner uint32, steps int) error {
 	}
 	c.decay(t)
 	if c.steps > maskBurst {
-		return fmt.Errorf("its token masks take too long to compute: this user's response formats recently took %.0f million steps, more than %d million",
+		return fmt.Errorf("its token masks take too long to compute: this user's response formats recently took %.0f "+
+			"million steps, more than %d million",
 			c.steps/1e6, maskBurst/1_000_000)
 	}
 	c.steps += float64(steps - freeMaskSteps)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestMaskCosts: cheap masks are free for ever; expensive ones of a user are refused after a burst, others' are not, and
-// time forgives.
+// TestMaskCosts: cheap masks are free for ever; expensive ones of a user are refused after a burst, others' are not,
+// and time forgives.
 func TestMaskCosts(t *testing.T) {
 	now := time.Unix(0, 0)
 	m := maskCosts{now: func() time.Time { return now }}

@@ -25,7 +25,8 @@ func lines(t *testing.T, web *http.Client, path, body string) (list []object) {
 		list = append(list, o)
 	}
 	last := list[len(list)-1]
-	if last["done"] != true || number(t, last, "total_duration") <= 0 || number(t, last, "prompt_eval_count") <= 0 || number(t, last, "eval_count") <= 0 {
+	if last["done"] != true || number(t, last, "total_duration") <= 0 || number(t, last, "prompt_eval_count") <= 0 ||
+		number(t, last, "eval_count") <= 0 {
 		t.Fatalf("%v", last)
 	}
 	return list
@@ -34,7 +35,8 @@ func lines(t *testing.T, web *http.Client, path, body string) (list []object) {
 func TestOllamaChat(t *testing.T) {
 	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "<think>let me see</think>It is\n42."}}})
 	web := r.web()
-	const question = `"model":"qwen3","messages":[{"role":"user","content":"question"}],"options":{"temperature":0,"num_ctx":8192`
+	const question = `"model":"qwen3","messages":[{"role":"user","content":"question"}],"options":{"temperature":0,` +
+		`"num_ctx":8192`
 	think, text := "", ""
 	list := lines(t, web, "/api/chat", `{`+question+`}}`)
 	for _, o := range list {
@@ -51,7 +53,8 @@ func TestOllamaChat(t *testing.T) {
 		t.Errorf("%q %q %v", think, text, list[len(list)-1])
 	}
 	a := complete(t, web, "/api/chat", `{`+question+`,"num_predict":20},"stream":false}`)
-	if m := a["message"].(object); a["done"] != true || a["done_reason"] != "length" || m["thinking"] != think || !strings.HasPrefix(text, m["content"].(string)) || number(t, a, "eval_count") != 20 {
+	if m := a["message"].(object); a["done"] != true || a["done_reason"] != "length" || m["thinking"] != think ||
+		!strings.HasPrefix(text, m["content"].(string)) || number(t, a, "eval_count") != 20 {
 		t.Errorf("%v", a)
 	}
 	for _, path := range []string{"/api/chat", "/api/generate"} {
@@ -85,14 +88,17 @@ func TestOllamaGenerate(t *testing.T) {
 		t.Fatalf("%q %v", text, err)
 	}
 	a := complete(t, web, "/api/generate", `{"prompt":"second","stream":false,"context":`+string(context)+options+`}`)
-	if a["response"] != "two" || len(a["context"].([]any)) <= len(list[len(list)-1]["context"].([]any)) || a["model"] != r.model.Load().info.Name {
+	if a["response"] != "two" || len(a["context"].([]any)) <= len(list[len(list)-1]["context"].([]any)) ||
+		a["model"] != r.model.Load().info.Name {
 		t.Errorf("%v", a)
 	}
-	if a = complete(t, web, "/api/generate", `{"prompt":"<|im_start|>raw","raw":true,"stream":false`+options+`}`); a["response"] != "three" || a["context"] != nil {
+	if a = complete(t, web, "/api/generate", `{"prompt":"<|im_start|>raw","raw":true,"stream":false`+options+
+		`}`); a["response"] != "three" || a["context"] != nil {
 		t.Errorf("%v", a)
 	}
 	status, _, body := post(t, web, "/api/generate", `{"prompt":"a","suffix":"b"}`)
-	if e, ok := decode[object](t, body)["error"].(string); status != 400 || !ok || !strings.Contains(e, "filling in the middle") {
+	if e, ok := decode[object](t, body)["error"].(string); status != 400 || !ok ||
+		!strings.Contains(e, "filling in the middle") {
 		t.Errorf("%d %s", status, body)
 	}
 	r.nothingLeft()
@@ -105,7 +111,9 @@ func TestOllamaTools(t *testing.T) {
 		{Emit: `Ok.<tool_call>{"name": "get_weather", "arguments": {"location": "Paris"}}</tool_call>`},
 	}})
 	web := r.web()
-	const tools = `"tools":[{"type":"function","function":{"name":"get_weather","description":"The weather","parameters":{"type":"object","properties":{"location":{"type":"string"}},"required":["location"]}}}],"options":{"temperature":0}`
+	const tools = `"tools":[{"type":"function","function":{"name":"get_weather","description":"The ` +
+		`weather","parameters":{"type":"object","properties":{"location":{"type":"string"}},"required":["location"]}}` +
+		`}],"options":{"temperature":0}`
 	const ask = `{"role":"user","content":"question"}`
 	var said []any
 	for _, o := range lines(t, web, "/api/chat", `{"messages":[`+ask+`],`+tools+`}`) {
@@ -124,7 +132,8 @@ func TestOllamaTools(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := complete(t, web, "/api/chat", `{"stream":false,"messages":[`+ask+`,{"role":"assistant","content":"Ok.","tool_calls":`+string(call)+`},{"role":"tool","content":"sunny","tool_name":"get_weather"}],`+tools+`}`)
+	a := complete(t, web, "/api/chat", `{"stream":false,"messages":[`+ask+`,{"role":"assistant","content":"Ok.",`+
+		`"tool_calls":`+string(call)+`},{"role":"tool","content":"sunny","tool_name":"get_weather"}],`+tools+`}`)
 	if m := a["message"].(object); m["content"] != "It is sunny." || a["done_reason"] != "stop" {
 		t.Errorf("%v", a)
 	}
@@ -142,15 +151,18 @@ func TestOllamaModels(t *testing.T) {
 			Size                int
 			Details             struct{ Format, Family string }
 		}](t, body)["models"]
-		if len(models) != 1 || models[0].Name != name || models[0].Model != name || len(models[0].Digest) != 64 || models[0].Details.Format != "gguf" {
+		if len(models) != 1 || models[0].Name != name || models[0].Model != name || len(models[0].Digest) != 64 ||
+			models[0].Details.Format != "gguf" {
 			t.Errorf("%s: %s", path, body)
 		}
 	}
 	status, _, body := post(t, web, "/api/show", `{"model":"`+name+`"}`)
-	if a := decode[object](t, body); status != 200 || a["template"] != fake.ChatML || a["details"].(object)["format"] != "gguf" || a["capabilities"].([]any)[0] != "completion" {
+	if a := decode[object](t, body); status != 200 || a["template"] != fake.ChatML ||
+		a["details"].(object)["format"] != "gguf" || a["capabilities"].([]any)[0] != "completion" {
 		t.Errorf("%d %s", status, body)
 	}
-	if status, body := get(t, web, "/api/version"); status != 200 || decode[map[string]string](t, body)["version"] == "" {
+	if status, body := get(t, web, "/api/version"); status != 200 ||
+		decode[map[string]string](t, body)["version"] == "" {
 		t.Errorf("%d %s", status, body)
 	}
 	for path, want := range map[string]int{"/api/pull": 501, "/api/embed": 501, "/api/tags": 405, "/api/nothing": 404} {
@@ -172,7 +184,8 @@ func TestOllamaModels(t *testing.T) {
 		}
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if err != nil || resp.StatusCode != 200 || !strings.HasPrefix(strings.ToLower(string(body)), strings.ToLower(want)) {
+		if err != nil || resp.StatusCode != 200 || !strings.HasPrefix(strings.ToLower(string(body)),
+			strings.ToLower(want)) {
 			t.Errorf("%s: %d %.80s %v", agent, resp.StatusCode, body, err)
 		}
 		if head, err := web.Head("http://uma/"); err != nil || head.StatusCode != 200 {
@@ -186,14 +199,17 @@ func TestFormsOfTheOtherAPIs(t *testing.T) {
 	r := serve(t, fake.Config{})
 	web := r.web()
 	a := complete(t, web, "/completion", `{"prompt":"x","n_predict":20,"grammar":"root ::= \"ab\"{3}"}`)
-	if a["content"] != "ababab" || a["stop_type"] != "eos" || a["generation_settings"].(object)["grammar"] != `root ::= "ab"{3}` {
+	if a["content"] != "ababab" || a["stop_type"] != "eos" ||
+		a["generation_settings"].(object)["grammar"] != `root ::= "ab"{3}` {
 		t.Errorf("%v", a)
 	}
 	const schema = `{"enum":["yes","no"]}`
 	said := map[string]any{
-		"/completion":   complete(t, web, "/completion", `{"prompt":"x","json_schema":`+schema+`}`)["content"],
-		"/api/generate": complete(t, web, "/api/generate", `{"prompt":"x","stream":false,"format":`+schema+`}`)["response"],
-		"/api/chat":     complete(t, web, "/api/chat", `{"messages":[{"role":"user","content":"x"}],"stream":false,"format":`+schema+`}`)["message"].(object)["content"],
+		"/completion": complete(t, web, "/completion", `{"prompt":"x","json_schema":`+schema+`}`)["content"],
+		"/api/generate": complete(t, web, "/api/generate", `{"prompt":"x","stream":false,"format":`+schema+
+			`}`)["response"],
+		"/api/chat": complete(t, web, "/api/chat", `{"messages":[{"role":"user","content":"x"}],"stream":false,`+
+			`"format":`+schema+`}`)["message"].(object)["content"],
 	}
 	for path, text := range said {
 		if text != `"yes"` && text != `"no"` {

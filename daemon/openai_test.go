@@ -117,18 +117,23 @@ func TestOpenAIChat(t *testing.T) {
 	web := r.web()
 	status, head, body := post(t, web, "/v1/chat/completions", "{"+openAIQuestion+"}")
 	var whole completed
-	if err := json.Unmarshal(body, &whole); err != nil || status != 200 || head.Get("Content-Type") != "application/json" {
+	if err := json.Unmarshal(body, &whole); err != nil || status != 200 ||
+		head.Get("Content-Type") != "application/json" {
 		t.Fatalf("%d %v %s: %v", status, head, body, err)
 	}
-	if m := whole.Choices[0].Message; m.Role != "assistant" || m.Content != "It is\n42." || m.Reasoning != `let me "see" — ok` || *whole.Choices[0].Finish != "stop" ||
-		whole.Object != "chat.completion" || whole.Model != r.model.Load().info.Name || !strings.HasPrefix(whole.ID, "chatcmpl-") {
+	if m := whole.Choices[0].Message; m.Role != "assistant" || m.Content != "It is\n42." ||
+		m.Reasoning != `let me "see" — ok` || *whole.Choices[0].Finish != "stop" ||
+		whole.Object != "chat.completion" || whole.Model != r.model.Load().info.Name ||
+		!strings.HasPrefix(whole.ID, "chatcmpl-") {
 		t.Errorf("%s", body)
 	}
-	if u := whole.Usage; u.Prompt == 0 || u.Total != u.Prompt+u.Completion || u.Output.Reasoning == 0 || whole.Timings.Predicted != u.Completion {
+	if u := whole.Usage; u.Prompt == 0 || u.Total != u.Prompt+u.Completion || u.Output.Reasoning == 0 ||
+		whole.Timings.Predicted != u.Completion {
 		t.Errorf("%s", body)
 	}
 
-	status, head, body = post(t, web, "/v1/chat/completions", `{"stream":true,"stream_options":{"include_usage":true},`+openAIQuestion+`}`)
+	status, head, body = post(t, web, "/v1/chat/completions", `{"stream":true,"stream_options":{"include_usage":true},`+
+		openAIQuestion+`}`)
 	events, done := chunks(t, body)
 	if status != 200 || head.Get("Content-Type") != "text/event-stream" || !done {
 		t.Fatalf("%d %v %s", status, head, body)
@@ -163,7 +168,8 @@ func TestOpenAICompletions(t *testing.T) {
 	web := r.web()
 	_, _, plain := post(t, web, "/v1/completions", `{"prompt":["a"],"max_tokens":5,"temperature":0}`)
 	var a completed
-	if json.Unmarshal(plain, &a); a.Object != "text_completion" || len(a.Choices[0].Text) == 0 || *a.Choices[0].Finish != "length" || a.Usage.Completion != 5 || a.Choices[0].Probs != nil {
+	if json.Unmarshal(plain, &a); a.Object != "text_completion" || len(a.Choices[0].Text) == 0 ||
+		*a.Choices[0].Finish != "length" || a.Usage.Completion != 5 || a.Choices[0].Probs != nil {
 		t.Fatalf("%s", plain)
 	}
 	_, _, body := post(t, web, "/v1/completions", `{"prompt":"a","max_tokens":5,"temperature":0,"logprobs":2}`)
@@ -172,10 +178,12 @@ func TestOpenAICompletions(t *testing.T) {
 		t.Fatalf("%s: %v", body, err)
 	}
 	p := b.Choices[0].Probs
-	if p == nil || strings.Join(p.Tokens, "") != a.Choices[0].Text || len(p.Probs) != len(p.Tokens) || len(p.Top) != len(p.Tokens) || p.Offsets[1] != len(p.Tokens[0]) || len(p.Top[0]) == 0 {
+	if p == nil || strings.Join(p.Tokens, "") != a.Choices[0].Text || len(p.Probs) != len(p.Tokens) ||
+		len(p.Top) != len(p.Tokens) || p.Offsets[1] != len(p.Tokens[0]) || len(p.Top[0]) == 0 {
 		t.Errorf("%s", body)
 	}
-	_, _, body = post(t, web, "/v1/completions", `{"prompt":"a","max_tokens":5,"temperature":0,"logprobs":2,"stream":true}`)
+	_, _, body = post(t, web, "/v1/completions", `{"prompt":"a","max_tokens":5,"temperature":0,"logprobs":2,`+
+		`"stream":true}`)
 	events, done := chunks(t, body)
 	text := ""
 	for _, e := range events {
@@ -184,9 +192,11 @@ func TestOpenAICompletions(t *testing.T) {
 	if !done || text != a.Choices[0].Text || events[1].Choices[0].Probs.Offsets[0] != len(p.Tokens[0]) {
 		t.Errorf("%s", body)
 	}
-	_, _, body = post(t, web, "/v1/chat/completions", `{"logprobs":true,"top_logprobs":3,"max_tokens":4,`+openAIQuestion+`}`)
+	_, _, body = post(t, web, "/v1/chat/completions", `{"logprobs":true,"top_logprobs":3,"max_tokens":4,`+
+		openAIQuestion+`}`)
 	var c completed
-	if err := json.Unmarshal(body, &c); err != nil || len(c.Choices[0].Probs.Content) == 0 || len(c.Choices[0].Probs.Content[0].Top) != 3 {
+	if err := json.Unmarshal(body, &c); err != nil || len(c.Choices[0].Probs.Content) == 0 ||
+		len(c.Choices[0].Probs.Content[0].Top) != 3 {
 		t.Errorf("%s: %v", body, err)
 	}
 	r.nothingLeft()
@@ -202,8 +212,10 @@ func TestOpenAIErrors(t *testing.T) {
 		{"/v1/chat/completions", `{`, "invalid_request_error", "JSON", 400},
 		{"/v1/chat/completions", `[]`, "invalid_request_error", "an array", 400},
 		{"/v1/chat/completions", `{}`, "invalid_request_error", `"messages" is missing`, 400},
-		{"/v1/chat/completions", `{"messages":[{"role":"assistant","content":"a"},{"role":"assistant","content":"b"}]}`, "invalid_request_error", "two messages of the assistant", 400},
-		{"/v1/chat/completions", `{"stream_options":{"include_usage":1},` + openAIQuestion + `}`, "invalid_request_error", `"stream_options.include_usage"`, 400},
+		{"/v1/chat/completions", `{"messages":[{"role":"assistant","content":"a"},{"role":"assistant","content":"b"}]}`,
+			"invalid_request_error", "two messages of the assistant", 400},
+		{"/v1/chat/completions", `{"stream_options":{"include_usage":1},` + openAIQuestion + `}`,
+			"invalid_request_error", `"stream_options.include_usage"`, 400},
 		{"/v1/chat/completions", `{"prompt":"x"}`, "invalid_request_error", "/v1/completions", 400},
 		{"/v1/completions", `{"messages":[]}`, "invalid_request_error", "/v1/chat/completions", 400},
 		{"/v1/completions", `{"prompt":["a",7.5]}`, "invalid_request_error", "token id", 400},
@@ -217,15 +229,19 @@ func TestOpenAIErrors(t *testing.T) {
 		{"/v1/completions", `{"prompt":"x","stream":false,"stream":true}`, "invalid_request_error", "twice", 400},
 		{"/v1/completions", `{"prompt":"x","event":"cancel"}`, "invalid_request_error", `"event"`, 400},
 		{"/v1/completions", `{"prompt":"x","temperature":"hot"}`, "invalid_request_error", `"temperature"`, 400},
-		{"/v1/chat/completions", `{"tool_choice":"required",` + openAIQuestion + `}`, "invalid_request_error", "tool_choice", 400},
+		{"/v1/chat/completions", `{"tool_choice":"required",` + openAIQuestion + `}`, "invalid_request_error",
+			"tool_choice", 400},
 		{"/v1/completions", `{"prompt":"x","guided_regex":"a(+"}`, "invalid_request_error", "guided_regex", 400},
-		{"/v1/completions", `{"prompt":"` + strings.Repeat("x", 100) + `"}`, "exceed_context_size_error", "context_length_exceeded", 400},
-		{"/v1/completions", `{"prompt":"` + strings.Repeat("x", 5000) + `"}`, "invalid_request_error", "--max-frame-bytes", 413},
+		{"/v1/completions", `{"prompt":"` + strings.Repeat("x", 100) + `"}`, "exceed_context_size_error",
+			"context_length_exceeded", 400},
+		{"/v1/completions", `{"prompt":"` + strings.Repeat("x", 5000) + `"}`, "invalid_request_error",
+			"--max-frame-bytes", 413},
 		{"/v1/nothing", `{}`, "not_found_error", "/v1/chat/completions", 404},
 	} {
 		status, _, body := post(t, web, c.path, c.body)
 		var got completed
-		if err := json.Unmarshal(body, &got); err != nil || got.Error == nil || status != c.status || got.Error.Code != c.status || got.Error.Type != c.kind || !strings.Contains(got.Error.Message, c.says) {
+		if err := json.Unmarshal(body, &got); err != nil || got.Error == nil || status != c.status ||
+			got.Error.Code != c.status || got.Error.Type != c.kind || !strings.Contains(got.Error.Message, c.says) {
 			t.Errorf("%s %.80s: %d %s; want %d, %s, %q", c.path, c.body, status, body, c.status, c.kind, c.says)
 		}
 	}
@@ -235,7 +251,8 @@ func TestOpenAIErrors(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	var list struct{ Data []struct{ ID, Object string } }
-	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil || len(list.Data) != 1 || list.Data[0].ID != r.model.Load().info.Name || list.Data[0].Object != "model" {
+	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil || len(list.Data) != 1 ||
+		list.Data[0].ID != r.model.Load().info.Name || list.Data[0].Object != "model" {
 		t.Errorf("%+v %v", list, err)
 	}
 	r.nothingLeft()
@@ -263,7 +280,8 @@ func TestOpenAIClientGoesOrDoesNotRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: uma\r\nContent-Length: %d\r\n\r\n%s", len(long), long)
+	fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: uma\r\nContent-Length: %d\r\n\r\n%s", len(long),
+		long)
 	eventually(t, "the request is paused", func() bool { return r.poller.Stats().Stalled.Load() == 1 })
 	if a := r.ask(r.dial(), func(q *wire.Request) { q.MaxTokens = 8 }); a.err != nil {
 		t.Errorf("another client: %v", a.err)
@@ -276,14 +294,17 @@ func TestOpenAIClientGoesOrDoesNotRead(t *testing.T) {
 func TestOpenAIManyAtOnce(t *testing.T) {
 	var scripts []fake.Script
 	for i := range 8 {
-		scripts = append(scripts, fake.Script{After: fmt.Sprintf("question %d.<|im_end|>\n<|im_start|>assistant\n", i), Emit: fmt.Sprintf("answer %d", i)})
+		scripts = append(scripts, fake.Script{After: fmt.Sprintf("question %d.<|im_end|>\n<|im_start|>assistant\n", i),
+			Emit: fmt.Sprintf("answer %d", i)})
 	}
 	r := serve(t, fake.Config{Scripts: scripts}, "--parallel", "4")
 	web := r.web()
 	errs := make(chan error, 32)
 	for i := range 32 {
 		go func() {
-			resp, err := web.Post("http://uma/v1/chat/completions", "", strings.NewReader(fmt.Sprintf(`{"messages":[{"role":"user","content":"question %d."}],"temperature":0}`, i%8)))
+			resp, err := web.Post("http://uma/v1/chat/completions", "",
+				strings.NewReader(fmt.Sprintf(`{"messages":[{"role":"user","content":"question %d."}],"temperature":0}`,
+					i%8)))
 			if err != nil {
 				errs <- err
 				return
@@ -307,7 +328,8 @@ func TestOpenAIManyAtOnce(t *testing.T) {
 // An answer that a shutdown cuts off says so.
 func TestOpenAIShutdown(t *testing.T) {
 	r := serve(t, fake.Config{}, "-c", "262144", "--shutdown-timeout", "0s")
-	resp, err := r.web().Post("http://uma/v1/chat/completions", "", strings.NewReader(`{"stream":true,"max_tokens":200000,`+openAIQuestion+`}`))
+	resp, err := r.web().Post("http://uma/v1/chat/completions", "",
+		strings.NewReader(`{"stream":true,"max_tokens":200000,`+openAIQuestion+`}`))
 	if err != nil {
 		t.Fatal(err)
 	}

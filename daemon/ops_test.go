@@ -256,14 +256,15 @@ func (b *books) check() {
 	for s := range runtime.Seq(b.eng.Capabilities().MaxSequences) {
 		first, last := b.eng.SeqRange(s)
 		// A sliding window gives up what lies before it.
-		if n := held[s]; n == 0 && last >= 0 || n > 0 && (int(last) != n-1 || first != 0 && b.eng.Model().SlidingWindow == 0) {
+		if n := held[s]; n == 0 && last >= 0 || n > 0 &&
+			(int(last) != n-1 || first != 0 && b.eng.Model().SlidingWindow == 0) {
 			b.Fatalf("sequence %d holds [%d, %d] in the engine and %d tokens in the books", s, first, last, n)
 		}
 	}
 }
 
-// Ten thousand random operations on each kind of memory: after each, the books agree with themselves and with the engine, and
-// what they call free is what the engine has room for, to the cell.
+// Ten thousand random operations on each kind of memory: after each, the books agree with themselves and with the
+// engine, and what they call free is what the engine has room for, to the cell.
 func TestTenThousandOperations(t *testing.T) {
 	options := runtime.Options{ContextTokens: 512, Batch: 128, MicroBatch: 128, Sequences: 16, Threads: 1}
 	open := func(cfg ggufgen.Config) func(t *testing.T) runtime.Engine {
@@ -292,12 +293,14 @@ func TestTenThousandOperations(t *testing.T) {
 			e := engine(t)
 			caps := e.Capabilities()
 			tree, err := kvsnap.New(kvsnap.Config{
-				Cells: caps.ContextTokens, CellBytes: e.Model().KVBytesPerToken, Sequences: caps.MaxSequences, Scratch: core.MaxForks + 1, WholeOnly: !caps.CanRemoveRange,
+				Cells: caps.ContextTokens, CellBytes: e.Model().KVBytesPerToken, Sequences: caps.MaxSequences,
+				Scratch: core.MaxForks + 1, WholeOnly: !caps.CanRemoveRange,
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			b := &books{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), eng: e, tree: tree, do: carrier(e), counts: map[string]int{}}
+			b := &books{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), eng: e, tree: tree, do: carrier(e),
+				counts: map[string]int{}}
 			defer func() {
 				if t.Failed() {
 					t.Logf("seed %d, after %v", seed, b.counts)

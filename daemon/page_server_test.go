@@ -15,19 +15,22 @@ import (
 )
 
 // pageAnswer is Markdown of every kind, and what a hostile model might write.
-const pageAnswer = "## Result\n\nThe answer is **42**, *surely*.\n\n- one\n- two\n  - deep\n\n1. first\n2. second\n\n| a | b |\n|---|--:|\n| x | 1 |\n\n" +
-	"```go\nfunc main() {}\n```\n\n> quoted\n\nSee [docs](https://example.com/a) and [bad](javascript:alert(1)) ![pic](https://example.com/p.png) " +
+const pageAnswer = "## Result\n\nThe answer is **42**, *surely*.\n\n- one\n- two\n  - deep\n\n1. first\n2. second\n\n" +
+	"| a | b |\n|---|--:|\n| x | 1 |\n\n" +
+	"```go\nfunc main() {}\n```\n\n> quoted\n\nSee [docs](https://example.com/a) and [bad](javascript:alert(1)) " +
+	"![pic](https://example.com/p.png) " +
 	"<img src=x onerror=alert(1)> <script>alert(2)</script> `code`.\n"
 
-// TestPageServer is a daemon for scripts/page-check.sh, not a test: an engine that thinks long and slowly, so that a browser
-// can stop it or end its thinking. It serves on the socket that UMA_PAGE_SOCKET names until SIGTERM.
+// TestPageServer is a daemon for scripts/page-check.sh, not a test: an engine that thinks long and slowly, so that a
+// browser can stop it or end its thinking. It serves on the socket that UMA_PAGE_SOCKET names until SIGTERM.
 func TestPageServer(t *testing.T) {
 	socket := os.Getenv("UMA_PAGE_SOCKET")
 	if socket == "" {
 		t.Skip("UMA_PAGE_SOCKET is not set: scripts/page-check.sh sets it")
 	}
 	fs, c, _ := NewFlagSet()
-	if err := fs.Parse([]string{"--model", "fake", "--socket", socket, "--progress=false", "-c", "49152", "--parallel", "8"}); err != nil {
+	if err := fs.Parse([]string{"--model", "fake", "--socket", socket, "--progress=false", "-c", "49152", "--parallel",
+		"8"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Load(nil); err != nil {
@@ -50,7 +53,8 @@ func TestPageServer(t *testing.T) {
 	if err := s.Serve(ctx, func(o runtime.Options) (runtime.Engine, error) {
 		return fake.New(fake.Config{Options: o, Advance: func(time.Duration) { <-pace }, Scripts: []fake.Script{
 			{After: "</think>", Emit: pageAnswer},
-			{After: "long" + user, Emit: "<think>" + strings.Repeat("Let me think about this. Or not.\n", 200) + "</think>"},
+			{After: "long" + user, Emit: "<think>" + strings.Repeat("Let me think about this. Or not.\n", 200) +
+				"</think>"},
 			{After: "plain" + user, Emit: strings.Repeat("A long answer goes on and on. ", 300)},
 			{Emit: "<think>A short thought of two lines.\nIt ends here.</think>"},
 		}}), nil

@@ -93,8 +93,8 @@ func (m *model) renderRequest(
 		text, err = m.renderTurn(msgs, in, !w.NoOpening)
 		return text, false, err
 	}
-	// The template writes text before and after an answer, and may rewrite its thoughts. A mark at the end of the message
-	// shows where the message ends in the rendering.
+	// The template writes text before and after an answer, and may rewrite its thoughts. A mark at the end of the
+	// message shows where the message ends in the rendering.
 	marked := slices.Clone(msgs)
 	end := &marked[last].Content
 	if *end == "" && marked[last].ReasoningContent != "" {
@@ -236,8 +236,8 @@ func (m *model) systemTokens(r *request, tokens []runtime.Token) int {
 	return kvsnap.CommonPrefix(system, tokens)
 }
 
-// history returns the tokens with which the next turn of an ended chat will begin: its messages and its answer, rendered
-// by the chat template. It returns nil if the template refuses them.
+// history returns the tokens with which the next turn of an ended chat will begin: its messages and its answer,
+// rendered by the chat template. It returns nil if the template refuses them.
 func (m *model) history(r *request) []runtime.Token {
 	before := r.messages
 	answer := wire.Message{

@@ -56,8 +56,8 @@ func (m *model) constrain(owner uint32, params *sampler.Params, w *wire.Request)
 // maxBreakTail is the maximum number of tokens of a sequence breaker after its first.
 const maxBreakTail = 20
 
-// breakers returns the tokens in which an occurrence of one of texts can begin, each with the tokens that must follow if
-// the text extends beyond it. It makes one pass over the vocabulary for all texts.
+// breakers returns the tokens in which an occurrence of one of texts can begin, each with the tokens that must follow
+// if the text extends beyond it. It makes one pass over the vocabulary for all texts.
 func (m *model) breakers(texts []string) sampler.Breakers {
 	var starts [256][]string // by first byte
 	for _, text := range texts {

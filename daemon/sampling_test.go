@@ -64,7 +64,8 @@ func TestSamplingFieldsReachTheModel(t *testing.T) {
 		}, func(a answer) bool { return a.text == "one, two, three" }},
 		{"mirostat, xtc, typical_p, top_n_sigma, dynatemp", func(q *wire.Request) {
 			s := &q.Sampling
-			s.Temperature, s.XTCProbability, s.TypicalP, s.TopNSigma, s.DynatempRange, s.Mirostat = 0.5, 0.5, 0.9, 1, 0.25, 2
+			s.Temperature, s.XTCProbability, s.TypicalP, s.TopNSigma, s.DynatempRange, s.Mirostat = 0.5, 0.5, 0.9, 1,
+				0.25, 2
 		}, func(a answer) bool { return a.text == "one, two, three" }},
 	} {
 		if a := r.ask(c, k.edit); a.err != nil || !k.ok(a) {
@@ -86,7 +87,8 @@ func TestForbiddingEveryTokenIsABadRequest(t *testing.T) {
 	}
 	for _, c := range []struct{ fields, says string }{
 		{`"logit_bias":{` + strings.Join(every, ",") + `}`, "logit_bias forbids every token"},
-		{`"logit_bias":{` + strings.Join(every[3:], ",") + `},"ignore_eos":true,"allowed_token_ids":[0,2]`, "logit_bias, ignore_eos, allowed_token_ids together forbid every token"},
+		{`"logit_bias":{` + strings.Join(every[3:], ",") + `},"ignore_eos":true,"allowed_token_ids":[0,2]`,
+			"logit_bias, ignore_eos, allowed_token_ids together forbid every token"},
 		{`"allowed_token_ids":[70],"bad_words":["A"]`, "bad_words, allowed_token_ids together"},
 		{`"allowed_token_ids":[70],"logit_bias":{"A":false}`, "logit_bias, allowed_token_ids together"},
 		{`"allowed_token_ids":[0,2],"min_tokens":1`, "min_tokens, allowed_token_ids together"},
@@ -108,7 +110,8 @@ func TestMaxTokensZeroFillsTheCache(t *testing.T) {
 	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "<think>hm</think>yes"}}})
 	c := r.dial()
 	a := r.ask(c, func(q *wire.Request) { q.FillOnly = true })
-	if a.err != nil || a.tokens != 0 || a.text != "" || a.eos.Reason != wire.Length || a.eos.Usage.CompletionTokens != 0 || a.eos.Usage.PromptTokens == 0 || a.eos.Usage.CachedTokens != 0 {
+	if a.err != nil || a.tokens != 0 || a.text != "" || a.eos.Reason != wire.Length ||
+		a.eos.Usage.CompletionTokens != 0 || a.eos.Usage.PromptTokens == 0 || a.eos.Usage.CachedTokens != 0 {
 		t.Errorf("%+v", a)
 	}
 	b := r.ask(c, nil)
@@ -117,17 +120,20 @@ func TestMaxTokensZeroFillsTheCache(t *testing.T) {
 	}
 	status, _, body := post(t, r.web(), "/v1/chat/completions", `{"max_tokens":0,`+openAIQuestion+`}`)
 	var whole completed
-	if json.Unmarshal(body, &whole); status != 200 || whole.Choices[0].Message.Content != "" || *whole.Choices[0].Finish != "length" || whole.Usage.Completion != 0 {
+	if json.Unmarshal(body, &whole); status != 200 || whole.Choices[0].Message.Content != "" ||
+		*whole.Choices[0].Finish != "length" || whole.Usage.Completion != 0 {
 		t.Errorf("%d %s", status, body)
 	}
 	r.nothingLeft()
 }
 
-// TestTrailingAssistantMessageIsContinued: the answer goes on where the message ends, with the template's own beginning of
-// it; continue_final_message and add_generation_prompt say otherwise.
+// TestTrailingAssistantMessageIsContinued: the answer goes on where the message ends, with the template's own beginning
+// of it; continue_final_message and add_generation_prompt say otherwise.
 func TestTrailingAssistantMessageIsContinued(t *testing.T) {
-	const template = `{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' }}{%- if m.reasoning_content %}{{- '<think>' + m.reasoning_content + '</think>' }}{%- endif %}` +
-		`{{- m.content | trim + '<|im_end|>\n' }}{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}`
+	const template = `{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' }}{%- if m.reasoning_content %}{{- ` +
+		`'<think>' + m.reasoning_content + '</think>' }}{%- endif %}` +
+		`{{- m.content | trim + '<|im_end|>\n' }}{%- endfor %}{%- if add_generation_prompt %}{{- ` +
+		`'<|im_start|>assistant\n' }}{%- endif %}`
 	r := serve(t, fake.Config{Template: template, Scripts: []fake.Script{
 		{After: "<|im_start|>assistant\nOne, two, ", Emit: "three."},
 		{After: "<|im_start|>assistant\n<think>So far", Emit: " so good</think>Fine."},
@@ -147,12 +153,15 @@ func TestTrailingAssistantMessageIsContinued(t *testing.T) {
 		edit        func(*wire.Request)
 		text, think string
 	}{
-		"by default":                    {nil, "three.", ""},
-		"with thinking asked for":       {func(q *wire.Request) { q.Think.Mode = wire.ThinkOn }, "three.", ""},
-		"by continue_final_message":     {func(q *wire.Request) { q.Continue, q.NoOpening = wire.ContinueOn, true }, "three.", ""},
-		"a new turn":                    {func(q *wire.Request) { q.Continue = wire.ContinueOff }, "A new turn.", ""},
-		"without an opening":            {func(q *wire.Request) { q.Continue, q.NoOpening = wire.ContinueOff, true }, "Nothing opened.", ""},
-		"without an opening, of a user": {func(q *wire.Request) { q.Messages, q.NoOpening = q.Messages[:1], true }, "Nothing opened.", ""},
+		"by default":              {nil, "three.", ""},
+		"with thinking asked for": {func(q *wire.Request) { q.Think.Mode = wire.ThinkOn }, "three.", ""},
+		"by continue_final_message": {func(q *wire.Request) { q.Continue, q.NoOpening = wire.ContinueOn, true },
+			"three.", ""},
+		"a new turn": {func(q *wire.Request) { q.Continue = wire.ContinueOff }, "A new turn.", ""},
+		"without an opening": {func(q *wire.Request) { q.Continue, q.NoOpening = wire.ContinueOff, true },
+			"Nothing opened.", ""},
+		"without an opening, of a user": {func(q *wire.Request) { q.Messages, q.NoOpening = q.Messages[:1], true },
+			"Nothing opened.", ""},
 		"a thought": {func(q *wire.Request) {
 			q.Messages[1] = wire.Message{Role: "assistant", ReasoningContent: "So far"}
 		}, "Fine.", " so good"},
@@ -164,12 +173,15 @@ func TestTrailingAssistantMessageIsContinued(t *testing.T) {
 	// The next turn begins with all of the message.
 	r.nothingLeft()
 	next := r.ask(c, func(q *wire.Request) {
-		q.Messages = append(q.Messages, wire.Message{Role: "assistant", Content: "One, two, three."}, wire.Message{Role: "user", Content: "go on"})
+		q.Messages = append(q.Messages, wire.Message{Role: "assistant", Content: "One, two, three."},
+			wire.Message{Role: "user", Content: "go on"})
 	})
 	if want := len("user\nquestion\nassistant\nOne, two, three.") + 3; next.eos.Usage.CachedTokens < want {
 		t.Errorf("the next turn found %d tokens, want %d: %+v", next.eos.Usage.CachedTokens, want, next.eos.Usage)
 	}
-	status, _, body := post(t, r.web(), "/v1/chat/completions", `{"temperature":0,"messages":[{"role":"user","content":"question"},{"role":"assistant","content":"One, two, "}]}`)
+	status, _, body := post(t, r.web(), "/v1/chat/completions",
+		`{"temperature":0,"messages":[{"role":"user","content":"question"},{"role":"assistant","content":"One, two, `+
+			`"}]}`)
 	if status != 200 || !strings.Contains(string(body), `"content":"three."`) {
 		t.Errorf("%d %s", status, body)
 	}
@@ -178,9 +190,11 @@ func TestTrailingAssistantMessageIsContinued(t *testing.T) {
 
 // A template that leaves out the last message's text is continued as it opens an answer.
 func TestContinuedMessageThatTheTemplateHides(t *testing.T) {
-	const template = `{%- for m in messages %}{%- if not (loop.last and m.role == 'assistant') %}{{- '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{%- endif %}{%- endfor %}` +
+	const template = `{%- for m in messages %}{%- if not (loop.last and m.role == 'assistant') %}{{- '<|im_start|>' ` +
+		`+ m.role + '\n' + m.content + '<|im_end|>\n' }}{%- endif %}{%- endfor %}` +
 		`{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}`
-	r := serve(t, fake.Config{Template: template, Scripts: []fake.Script{{After: "<|im_start|>assistant\nOne,", Emit: " two."}}})
+	r := serve(t, fake.Config{Template: template,
+		Scripts: []fake.Script{{After: "<|im_start|>assistant\nOne,", Emit: " two."}}})
 	a := r.ask(r.dial(), func(q *wire.Request) {
 		q.Messages = append(q.Messages, wire.Message{Role: "assistant", Content: "One,"})
 	})
@@ -192,14 +206,17 @@ func TestContinuedMessageThatTheTemplateHides(t *testing.T) {
 
 // TestTemplateArguments: chat_template_kwargs are the template's variables, of JSON's own types.
 func TestTemplateArguments(t *testing.T) {
-	const template = `{{- '<|im_start|>system\n' }}{%- if style is defined %}{{- style ~ '/' ~ (n + 1) ~ '/' ~ list[1].a ~ '/' ~ half ~ '/' ~ (on is true) ~ '/' ~ enable_thinking }}{%- endif %}{{- '<|im_end|>\n' }}` + fake.ChatML
+	const template = `{{- '<|im_start|>system\n' }}{%- if style is defined %}{{- style ~ '/' ~ (n + 1) ~ '/' ~ ` +
+		`list[1].a ~ '/' ~ half ~ '/' ~ (on is true) ~ '/' ~ enable_thinking }}{%- endif %}{{- '<|im_end|>\n' }}` +
+		fake.ChatML
 	m, err := newModel(&Config{}, fake.New(fake.Config{Template: template}))
 	if err != nil || m.template == nil {
 		t.Fatal(err, m.noChat)
 	}
 	for args, want := range map[string]string{
 		``: "",
-		`{"style":"\u001b[31m","n":41,"list":[0,{"a":"é"}],"half":0.5,"on":true,"enable_thinking":true,"messages2":1}`: "\x1b[31m/42/é/0.5/True/False",
+		`{"style":"\u001b[31m","n":41,"list":[0,{"a":"é"}],"half":0.5,"on":true,"enable_thinking":true,` +
+			`"messages2":1}`: "\x1b[31m/42/é/0.5/True/False",
 	} {
 		w := wire.Request{Messages: []wire.Message{{Role: "user", Content: "q"}}}
 		vars := templateArgs([]byte(args))
@@ -253,7 +270,8 @@ func written(r *rand.Rand, text []rune) string {
 	var b strings.Builder
 	b.WriteByte('"')
 	for _, c := range text {
-		short := map[rune]string{'"': `\"`, '\\': `\\`, '/': `\/`, '\b': `\b`, '\f': `\f`, '\n': `\n`, '\r': `\r`, '\t': `\t`}[c]
+		short := map[rune]string{'"': `\"`, '\\': `\\`, '/': `\/`, '\b': `\b`, '\f': `\f`, '\n': `\n`, '\r': `\r`,
+			'\t': `\t`}[c]
 		switch {
 		case short != "" && r.IntN(2) == 0:
 			b.WriteString(short)
@@ -269,7 +287,8 @@ func written(r *rand.Rand, text []rune) string {
 	return b.String()
 }
 
-// anyText has control characters, NUL, halves of surrogate pairs, what is not printable, what is not in the first plane.
+// anyText has control characters, NUL, halves of surrogate pairs, what is not printable, what is not in the first
+// plane.
 func anyText(r *rand.Rand) []rune {
 	text := make([]rune, 1+r.IntN(12))
 	for i := range text {
@@ -277,7 +296,8 @@ func anyText(r *rand.Rand) []rune {
 		case 0:
 			text[i] = rune(r.IntN(0x20))
 		case 1:
-			text[i] = []rune{'"', '\\', '/', 0x7f, 0x85, 0xad, 0x200b, 0x2028, 0x2029, 0xfeff, 0xfffd, 0xffff, 0xe0001, 0x10ffff}[r.IntN(14)]
+			text[i] = []rune{'"', '\\', '/', 0x7f, 0x85, 0xad, 0x200b, 0x2028, 0x2029, 0xfeff, 0xfffd, 0xffff, 0xe0001,
+				0x10ffff}[r.IntN(14)]
 		case 2:
 			text[i] = rune(0xd800 + r.IntN(0x800))
 		case 3:
@@ -289,8 +309,8 @@ func anyText(r *rand.Rand) []rune {
 	return text
 }
 
-// TestAnyStringOverHTTP: what JSON allows as a string passes as a prompt, as a message, in every field of text; and what
-// the model says comes back as it is.
+// TestAnyStringOverHTTP: what JSON allows as a string passes as a prompt, as a message, in every field of text; and
+// what the model says comes back as it is.
 func TestAnyStringOverHTTP(t *testing.T) {
 	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "\x1b[31mred \x00\x7f\u200b\U000e0001 \"end\""}}})
 	web := r.web()
@@ -305,15 +325,20 @@ func TestAnyStringOverHTTP(t *testing.T) {
 		if err := json.Unmarshal([]byte(s), &plain); err != nil {
 			t.Fatalf("%s: %v", s, err)
 		}
-		status, _, body := post(t, web, "/v1/completions", `{"prompt":`+s+`,"max_tokens":1,"stop":[`+s+`],"user":`+s+`,"metadata":{"x":`+s+`},"bad_words":[`+s+`],"dry_multiplier":1,"dry_sequence_breakers":[`+written(rnd, text[:1])+`]}`)
+		status, _, body := post(t, web, "/v1/completions", `{"prompt":`+s+`,"max_tokens":1,"stop":[`+s+`],"user":`+s+
+			`,"metadata":{"x":`+s+`},"bad_words":[`+s+`],"dry_multiplier":1,"dry_sequence_breakers":[`+
+			written(rnd, text[:1])+`]}`)
 		var got completed
 		if json.Unmarshal(body, &got); status != 200 || got.Usage.Prompt != len(plain) {
 			t.Errorf("prompt %s: %d %s", s, status, body)
 		}
-		status, _, body = post(t, web, "/v1/chat/completions", `{"temperature":0,"messages":[{"role":"system","content":[{"type":"text","text":`+s+`}]},{"role":"assistant","content":`+s+`,"reasoning_content":`+s+`},{"role":"user","content":`+s+
-			`}],"think":{"answer_cue":`+s+`},"chat_template_kwargs":{"x":`+s+`}}`)
+		status, _, body = post(t, web, "/v1/chat/completions",
+			`{"temperature":0,"messages":[{"role":"system","content":[{"type":"text","text":`+s+
+				`}]},{"role":"assistant","content":`+s+`,"reasoning_content":`+s+`},{"role":"user","content":`+s+
+				`}],"think":{"answer_cue":`+s+`},"chat_template_kwargs":{"x":`+s+`}}`)
 		got = completed{}
-		if json.Unmarshal(body, &got); status != 200 || got.Choices[0].Message.Content != "\x1b[31mred \x00\x7f\u200b\U000e0001 \"end\"" || !utf8.Valid(body) {
+		if json.Unmarshal(body, &got); status != 200 || got.Choices[0].Message.Content != "\x1b[31mred "+
+			"\x00\x7f\u200b\U000e0001 \"end\"" || !utf8.Valid(body) {
 			t.Errorf("message %s: %d %s", s, status, body)
 		}
 	}
@@ -355,8 +380,10 @@ func TestHTTPPaths(t *testing.T) {
 		}
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if err != nil || resp.StatusCode != c.status || resp.Header.Get("Allow") != c.allow || !strings.Contains(string(body), c.says) || !json.Valid(body) {
-			t.Errorf("%s %s: %d, Allow %q, %s, %v", c.method, c.path, resp.StatusCode, resp.Header.Get("Allow"), body, err)
+		if err != nil || resp.StatusCode != c.status || resp.Header.Get("Allow") != c.allow ||
+			!strings.Contains(string(body), c.says) || !json.Valid(body) {
+			t.Errorf("%s %s: %d, Allow %q, %s, %v", c.method, c.path, resp.StatusCode, resp.Header.Get("Allow"), body,
+				err)
 		}
 	}
 	resp, err := web.Head("http://uma/health")
@@ -370,33 +397,52 @@ func TestHTTPPaths(t *testing.T) {
 func TestWhyFindsAnHTTPRequest(t *testing.T) {
 	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "ok"}}})
 	web := r.web()
-	for path, body := range map[string]string{"/v1/chat/completions": "{" + openAIQuestion + "}", "/v1/completions": `{"prompt":"x","max_tokens":1}`} {
+	for path, body := range map[string]string{"/v1/chat/completions": "{" + openAIQuestion + "}",
+		"/v1/completions": `{"prompt":"x","max_tokens":1}`} {
 		_, _, answer := post(t, web, path, body)
 		var got completed
 		if err := json.Unmarshal(answer, &got); err != nil || got.ID == "" {
 			t.Fatalf("%s %v", answer, err)
 		}
 		why, err := r.dial().Why(context.Background(), wire.WhyQuestion{Request: got.ID})
-		if err != nil || len(why.Requests) != 1 || why.Requests[0].Request != got.ID || why.Requests[0].Usage.CompletionTokens != got.Usage.Completion {
+		if err != nil || len(why.Requests) != 1 || why.Requests[0].Request != got.ID ||
+			why.Requests[0].Usage.CompletionTokens != got.Usage.Completion {
 			t.Errorf("%s: %+v, %v", got.ID, why, err)
 		}
 	}
 	r.nothingLeft()
 }
 
-// TestBodiesOfRealClients: what OpenAI's Python and JavaScript packages, LangChain, llama-server's web page and its tests
-// send, as they send it.
+// TestBodiesOfRealClients: what OpenAI's Python and JavaScript packages, LangChain, llama-server's web page and its
+// tests send, as they send it.
 func TestBodiesOfRealClients(t *testing.T) {
 	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "ok"}}})
 	web := r.web()
 	const user = `"messages":[{"role":"user","content":"question"}]`
 	for _, c := range []struct{ path, body string }{
-		{"chat/completions", `{` + user + `,"model":"gpt-4o","frequency_penalty":0,"max_completion_tokens":16,"n":1,"parallel_tool_calls":false,"presence_penalty":0,"seed":7,"service_tier":"auto","stop":null,"store":false,"stream":false,"temperature":0,"top_p":1,"user":"u","metadata":{"a":"b"},"safety_identifier":"s","prompt_cache_key":"k","modalities":["text"],"response_format":{"type":"text"},"tools":[],"tool_choice":"none","verbosity":"medium"}`},
-		{"chat/completions", `{` + user + `,"model":"m","max_tokens":16,"max_completion_tokens":16,"stop":[],"logit_bias":{"50":-100},"stream_options":{"include_usage":true,"include_obfuscation":false},"prediction":{"type":"content","content":"x"}}`},
-		{"chat/completions", `{` + user + `,"stream":false,"cache_prompt":true,"reasoning_format":"auto","samplers":"edskypmxt","temperature":0,"dynatemp_range":0,"dynatemp_exponent":1,"top_k":40,"top_p":0.95,"min_p":0.05,"typical_p":1,"xtc_probability":0,"xtc_threshold":0.1,"repeat_last_n":64,"repeat_penalty":1,"presence_penalty":0,"frequency_penalty":0,"dry_multiplier":0,"dry_base":1.75,"dry_allowed_length":2,"dry_penalty_last_n":-1,"max_tokens":-1,"timings_per_token":true}`},
-		{"completions", `{"prompt":"x","n_predict":4,"seed":-5,"id_slot":0,"n_probs":2,"stop":"","cache_prompt":false,"n_keep":0,"ignore_eos":false,"samplers":["top_k"],"top_k":1,"lora":[]}`},
-		{"completions", `{"model":"m","prompt":["x"],"best_of":1,"echo":false,"logprobs":null,"suffix":null,"max_tokens":1}`},
-		{"chat/completions", `{"model":"m","messages":[{"role":"developer","content":"Be brief."},{"role":"user","name":"ann","content":[{"type":"text","text":"question"}]},{"role":"assistant","content":"a","refusal":null,"annotations":[],"audio":null,"function_call":null,"tool_calls":null},{"role":"user","content":"question"}],"min_tokens":0,"stop_token_ids":[],"skip_special_tokens":true,"add_generation_prompt":true,"continue_final_message":false,"chat_template_kwargs":{"enable_thinking":false}}`},
+		{"chat/completions", `{` + user + `,"model":"gpt-4o","frequency_penalty":0,"max_completion_tokens":16,"n":1,` +
+			`"parallel_tool_calls":false,"presence_penalty":0,"seed":7,"service_tier":"auto","stop":null,` +
+			`"store":false,"stream":false,"temperature":0,"top_p":1,"user":"u","metadata":{"a":"b"},` +
+			`"safety_identifier":"s","prompt_cache_key":"k","modalities":["text"],"response_format":{"type":"text"},` +
+			`"tools":[],"tool_choice":"none","verbosity":"medium"}`},
+		{"chat/completions", `{` + user + `,"model":"m","max_tokens":16,"max_completion_tokens":16,"stop":[],` +
+			`"logit_bias":{"50":-100},"stream_options":{"include_usage":true,"include_obfuscation":false},` +
+			`"prediction":{"type":"content","content":"x"}}`},
+		{"chat/completions", `{` + user + `,"stream":false,"cache_prompt":true,"reasoning_format":"auto",` +
+			`"samplers":"edskypmxt","temperature":0,"dynatemp_range":0,"dynatemp_exponent":1,"top_k":40,"top_p":0.95,` +
+			`"min_p":0.05,"typical_p":1,"xtc_probability":0,"xtc_threshold":0.1,"repeat_last_n":64,` +
+			`"repeat_penalty":1,"presence_penalty":0,"frequency_penalty":0,"dry_multiplier":0,"dry_base":1.75,` +
+			`"dry_allowed_length":2,"dry_penalty_last_n":-1,"max_tokens":-1,"timings_per_token":true}`},
+		{"completions", `{"prompt":"x","n_predict":4,"seed":-5,"id_slot":0,"n_probs":2,"stop":"",` +
+			`"cache_prompt":false,"n_keep":0,"ignore_eos":false,"samplers":["top_k"],"top_k":1,"lora":[]}`},
+		{"completions", `{"model":"m","prompt":["x"],"best_of":1,"echo":false,"logprobs":null,"suffix":null,` +
+			`"max_tokens":1}`},
+		{"chat/completions", `{"model":"m","messages":[{"role":"developer","content":"Be brief."},{"role":"user",` +
+			`"name":"ann","content":[{"type":"text","text":"question"}]},{"role":"assistant","content":"a",` +
+			`"refusal":null,"annotations":[],"audio":null,"function_call":null,"tool_calls":null},{"role":"user",` +
+			`"content":"question"}],"min_tokens":0,"stop_token_ids":[],"skip_special_tokens":true,` +
+			`"add_generation_prompt":true,"continue_final_message":false,` +
+			`"chat_template_kwargs":{"enable_thinking":false}}`},
 	} {
 		if status, _, body := post(t, web, "/v1/"+c.path, c.body); status != 200 {
 			t.Errorf("%s %s: %d %s", c.path, c.body, status, body)

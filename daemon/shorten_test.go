@@ -15,7 +15,8 @@ import (
 func TestContextShiftGoesOnWhereTheContextIsFull(t *testing.T) {
 	const nCtx = 256
 	for _, shift := range []bool{false, true} {
-		r := serve(t, fake.Config{}, "--ctx-size", fmt.Sprint(nCtx), "--parallel", "2", fmt.Sprintf("--context-shift=%v", shift))
+		r := serve(t, fake.Config{}, "--ctx-size", fmt.Sprint(nCtx), "--parallel", "2",
+			fmt.Sprintf("--context-shift=%v", shift))
 		a := r.ask(r.dial(), func(q *wire.Request) {
 			q.Messages, q.Prompt, q.MaxTokens, q.Sampling.IgnoreEOS = nil, "once upon a time", 1000, true
 		})
@@ -27,7 +28,8 @@ func TestContextShiftGoesOnWhereTheContextIsFull(t *testing.T) {
 			t.Errorf("with a shifting context %d tokens came, want %d", n, want)
 		}
 		if !shift && n != nCtx-a.eos.Usage.PromptTokens {
-			t.Errorf("without it %d tokens came, want what the context has room for, %d", n, nCtx-a.eos.Usage.PromptTokens)
+			t.Errorf("without it %d tokens came, want what the context has room for, %d", n,
+				nCtx-a.eos.Usage.PromptTokens)
 		}
 		if shifts := r.metrics.ContextShift.Value(); (shifts > 0) != shift {
 			t.Errorf("shift %v: %d shifts counted", shift, shifts)
@@ -64,7 +66,8 @@ func TestTraceReplays(t *testing.T) {
 				all.Go(func() {
 					for turn := range 3 {
 						r.ask(c, func(q *wire.Request) {
-							q.Messages[0].Content = fmt.Sprintf("the same beginning of %d questions, and turn %d", i%4, turn)
+							q.Messages[0].Content = fmt.Sprintf("the same beginning of %d questions, and turn %d", i%4,
+								turn)
 							q.MaxTokens, q.Sampling.IgnoreEOS = 20+i*7, true
 						})
 					}

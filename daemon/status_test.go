@@ -11,8 +11,10 @@ import (
 // TestInfoShowsPolicyKnobs: info lists the options that the policy in use obeys, with their values, and no others.
 func TestInfoShowsPolicyKnobs(t *testing.T) {
 	ofOthers := map[string][]string{
-		"uma": {"itl-target-ms", "think-floor-ms"}, "meridian": {"tick-budget-ms", "latency-guard-ms"}, "stock": {"itl-target-ms", "tick-budget-ms", "max-background"},
-		"pascal": {"tick-budget-ms", "think-floor-ms"}, "meridian_static": {"itl-target-ms", "tick-budget-ms", "max-background"},
+		"uma": {"itl-target-ms", "think-floor-ms"}, "meridian": {"tick-budget-ms", "latency-guard-ms"},
+		"stock":  {"itl-target-ms", "tick-budget-ms", "max-background"},
+		"pascal": {"tick-budget-ms", "think-floor-ms"}, "meridian_static": {"itl-target-ms", "tick-budget-ms",
+			"max-background"},
 	}
 	own := map[string]wire.PolicyOption{
 		"uma": policyOption("tick-budget-ms", 12), "meridian": policyOption("itl-target-ms", 34),
@@ -21,7 +23,8 @@ func TestInfoShowsPolicyKnobs(t *testing.T) {
 	}
 	for _, policy := range sched.Policies() {
 		flags, c, _ := NewFlagSet()
-		if err := flags.Parse([]string{"--policy", policy, "--tick-budget-ms", "12", "--itl-target-ms", "34", "--batch-size", "78"}); err != nil {
+		if err := flags.Parse([]string{"--policy", policy, "--tick-budget-ms", "12", "--itl-target-ms", "34",
+			"--batch-size", "78"}); err != nil {
 			t.Fatal(err)
 		}
 		got := c.policyOptions()

@@ -39,7 +39,8 @@ func (r *running) expect(what string, edit func(*wire.Request), want answer, tie
 		r.t.Errorf("%s: %+v, computed %+v", what, got, want)
 	}
 	if u := got.eos.Usage; u.CacheTier != tier || u.CachedTokens != cached {
-		r.t.Errorf("%s: %d tokens from %v, want %d from %v; %s", what, u.CachedTokens, u.CacheTier, cached, tier, u.CacheMiss)
+		r.t.Errorf("%s: %d tokens from %v, want %d from %v; %s", what, u.CachedTokens, u.CacheTier, cached, tier,
+			u.CacheMiss)
 	}
 	r.settled()
 }
@@ -76,7 +77,8 @@ func TestEvictedPrefixComesBackFromHost(t *testing.T) {
 	}
 	r.settled()
 	r.inLoop(func(l *loop) {
-		if m := l.core.Tree().Lookup(&kvsnap.Prompt{NS: uint32(os.Getuid()), Tokens: append(l.vocabTokens(text(0, 300)), 9)}); m.Len > 100 {
+		if m := l.core.Tree().Lookup(&kvsnap.Prompt{NS: uint32(os.Getuid()),
+			Tokens: append(l.vocabTokens(text(0, 300)), 9)}); m.Len > 100 {
 			t.Errorf("%d tokens are still in the pool: the test shows nothing", m.Len)
 		}
 	})
@@ -187,7 +189,8 @@ func TestRestartIsWarm(t *testing.T) {
 	third.stop()
 	// The parts found to be damaged are written again; a damaged one that was not read yet is found now.
 	fourth := serve(t, fake.Config{}, args...)
-	if a := fourth.ask(fourth.dial(), ask); a.err != nil || a.text != want.text || a.eos.Usage.CacheTier != wire.TierDisk || a.eos.Usage.CachedTokens < 384 {
+	if a := fourth.ask(fourth.dial(), ask); a.err != nil || a.text != want.text ||
+		a.eos.Usage.CacheTier != wire.TierDisk || a.eos.Usage.CachedTokens < 384 {
 		t.Errorf("written anew: %+v", a)
 	}
 	fourth.settled()
@@ -216,7 +219,8 @@ func TestFabricBetweenTwoServers(t *testing.T) {
 		}
 	}
 	three := serve(t, fake.Config{}, args...)
-	if a := three.ask(three.dial(), ask); a.err != nil || a.text != want.text || a.eos.Usage.CacheTier != wire.TierNone {
+	if a := three.ask(three.dial(), ask); a.err != nil || a.text != want.text ||
+		a.eos.Usage.CacheTier != wire.TierNone {
 		t.Errorf("a fabric that lies: %+v", a)
 	}
 	three.settled()
@@ -238,7 +242,8 @@ func TestSyntheticFabric(t *testing.T) {
 		want := solo(t, ask)
 		r := serve(t, fake.Config{}, "--fabric", url, "--cache-ram", "64KiB", "-c", "2000")
 		r.expect("first", ask, want, wire.TierNone, 0)
-		eventually(t, "it is pushed", func() bool { return r.counter("disagg_blocks_offloaded_total."+url) == 719/32*2 })
+		eventually(t, "it is pushed",
+			func() bool { return r.counter("disagg_blocks_offloaded_total."+url) == 719/32*2 })
 		r.evictAll()
 		r.inLoop(func(l *loop) {
 			ns := snapshot.Namespace(os.Getuid())
@@ -257,11 +262,13 @@ func TestHangingFabric(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	r := serve(t, fake.Config{}, "--fabric", "redis://"+silent.Addr().String(), "--cache-ram", "64MiB", "--shutdown-timeout", "2s")
+	r := serve(t, fake.Config{}, "--fabric", "redis://"+silent.Addr().String(), "--cache-ram", "64MiB",
+		"--shutdown-timeout", "2s")
 	c := r.dial()
 	for asked := 0; r.counter("disagg_circuit_open.valkey") == 0; asked++ {
 		if asked == 8 {
-			t.Fatalf("after %d requests the fabric is still asked: %v timeouts", asked, r.counter("disagg_errors_total.timeout"))
+			t.Fatalf("after %d requests the fabric is still asked: %v timeouts", asked,
+				r.counter("disagg_errors_total.timeout"))
 		}
 		if a := r.ask(c, raw(text(asked, 300), 3)); a.err != nil || a.tokens != 3 {
 			t.Fatalf("%+v", a)
@@ -300,7 +307,8 @@ func TestStoresUnderPressure(t *testing.T) {
 			c := r.dial()
 			wg.Go(func() {
 				for turn := range turns {
-					if a, want := r.ask(c, prompt(i, turn)), reference.ask(rc, prompt(i, turn)); a.err != nil || a.text != want.text {
+					if a, want := r.ask(c, prompt(i, turn)), reference.ask(rc, prompt(i, turn)); a.err != nil ||
+						a.text != want.text {
 						t.Errorf("%v: session %d turn %d: %+v, computed %+v", stores, i, turn, a, want)
 					}
 				}
@@ -308,8 +316,9 @@ func TestStoresUnderPressure(t *testing.T) {
 		}
 		wg.Wait()
 		r.settled()
-		t.Logf("%v: hits host %v disk %v fabric %v, %v prompt tokens computed", stores, r.counter("kv_hits_total.host"), r.counter("kv_hits_total.disk"),
-			r.counter("kv_hits_total.fabric"), r.counter("prefill_tokens_merged_total"))
+		t.Logf("%v: hits host %v disk %v fabric %v, %v prompt tokens computed", stores, r.counter("kv_hits_total.host"),
+			r.counter("kv_hits_total.disk"), r.counter("kv_hits_total.fabric"),
+			r.counter("prefill_tokens_merged_total"))
 	}
 }
 

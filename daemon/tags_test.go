@@ -20,7 +20,8 @@ import (
 
 // turns is a chat template with the given text around the start of an answer.
 func turns(generation string) string {
-	return `{%- for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}` +
+	return `{%- for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor ` +
+		`%}` +
 		`{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}` + generation + `{% endif -%}`
 }
 
@@ -43,7 +44,8 @@ func (r *running) everywhere(question string) (out []told) {
 		out = append(out, told{fmt.Sprint("framed, stream ", stream), a.think, a.text})
 	}
 	body := func(stream bool) string {
-		b, err := json.Marshal(map[string]any{"stream": stream, "temperature": 0, "messages": []map[string]string{{"role": "user", "content": question}}})
+		b, err := json.Marshal(map[string]any{"stream": stream, "temperature": 0,
+			"messages": []map[string]string{{"role": "user", "content": question}}})
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -82,33 +84,51 @@ func (r *running) everywhere(question string) (out []told) {
 	return out
 }
 
-// TestThinkingOfFamilies: whatever the markers, thinking and answer come apart in every protocol, and the answer does not
-// begin with line breaks.
+// TestThinkingOfFamilies: whatever the markers, thinking and answer come apart in every protocol, and the answer does
+// not begin with line breaks.
 func TestThinkingOfFamilies(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		cfg         fake.Config
 		think, text string
 	}{
-		{"single tokens", fake.Config{Template: turns(""), Scripts: []fake.Script{{Emit: "\n<think>\nHm.\n</think>\n\n  It is 4."}}}, "\nHm.\n", "  It is 4."},
-		{"opened by the template", fake.Config{Template: turns(`{{ '<think>\n' }}`), Scripts: []fake.Script{{After: "<think>\n", Emit: "Hm.</think>\n \n\nIt is 4."}}}, "Hm.", "It is 4."},
-		{"spelled, and nothing says how it thinks", fake.Config{Template: turns(""), SpelledTags: true, Scripts: []fake.Script{{Emit: "<think>\nHm.\n</think>\n\nIt is 4."}}}, "\nHm.\n", "It is 4."},
-		{"thought channel", fake.Config{Markers: []string{"<|channel>", "<channel|>"}, Template: turns(`{% if no %}{{ '<|channel>thought\n<channel|>' }}{% endif %}`),
-			Scripts: []fake.Script{{Emit: "<|channel>thought\nHm.<channel|>\nIt is 4."}}}, "\nHm.", "It is 4."},
+		{"single tokens",
+			fake.Config{Template: turns(""), Scripts: []fake.Script{{Emit: "\n<think>\nHm.\n</think>\n\n  It is 4."}}},
+			"\nHm.\n", "  It is 4."},
+		{"opened by the template", fake.Config{Template: turns(`{{ '<think>\n' }}`),
+			Scripts: []fake.Script{{After: "<think>\n", Emit: "Hm.</think>\n \n\nIt is 4."}}}, "Hm.", "It is 4."},
+		{"spelled, and nothing says how it thinks", fake.Config{Template: turns(""), SpelledTags: true,
+			Scripts: []fake.Script{{Emit: "<think>\nHm.\n</think>\n\nIt is 4."}}}, "\nHm.\n", "It is 4."},
+		{"thought channel", fake.Config{Markers: []string{"<|channel>", "<channel|>"},
+			Template: turns(`{% if no %}{{ '<|channel>thought\n<channel|>' }}{% endif %}`),
+			Scripts:  []fake.Script{{Emit: "<|channel>thought\nHm.<channel|>\nIt is 4."}}}, "\nHm.", "It is 4."},
 		{"sections", fake.Config{Markers: []string{"<|open|>", "<|close|>", "<|sep|>"},
 			Template: turns(`{{ '<|open|>think<|sep|>' }}{% if no %}{{ '<|close|>' }}{% endif %}`),
-			Scripts:  []fake.Script{{After: "<|open|>think<|sep|>", Emit: "Hm.<|close|>think<|sep|><|open|>response<|sep|>It is 4.<|close|>response<|sep|><|close|>message<|sep|>"}}}, "Hm.", "It is 4."},
-		{"elements with a name space", fake.Config{Template: turns(`{{ '<mm:think>' }}{% if no %}{{ '</mm:think>' }}{% endif %}`),
-			Scripts: []fake.Script{{After: "<mm:think>", Emit: "Hm.</mm:think>\n\nIt is 4."}}}, "Hm.", "It is 4."},
-		{"a marker put together from parts", fake.Config{Template: turns(`{% set k = ':x' %}{{ '<think{}>'.format(k) }}{% if no %}{% endif %}`) + `{%- for m in messages %}{% if m.reasoning_content %}{{ '</think{}>'.format(':x') }}{% endif %}{% endfor %}`,
-			Scripts: []fake.Script{{After: "<think:x>", Emit: "Hm.</think:x>It is 4."}}}, "Hm.", "It is 4."},
+			Scripts: []fake.Script{{After: "<|open|>think<|sep|>",
+				Emit: "Hm.<|close|>think<|sep|><|open|>response<|sep|>It is " +
+					"4.<|close|>response<|sep|><|close|>message<|sep|>"}}}, "Hm.", "It is 4."},
+		{"elements with a name space",
+			fake.Config{Template: turns(`{{ '<mm:think>' }}{% if no %}{{ '</mm:think>' }}{% endif %}`),
+				Scripts: []fake.Script{{After: "<mm:think>", Emit: "Hm.</mm:think>\n\nIt is 4."}}}, "Hm.", "It is 4."},
+		{"a marker put together from parts",
+			fake.Config{Template: turns(`{% set k = ':x' %}{{ '<think{}>'.format(k) }}{% if no %}{% endif %}`) +
+				`{%- for m in messages %}{% if m.reasoning_content %}{{ '</think{}>'.format(':x') }}{% endif %}{% ` +
+				`endfor %}`,
+				Scripts: []fake.Script{{After: "<think:x>", Emit: "Hm.</think:x>It is 4."}}}, "Hm.", "It is 4."},
 		{"harmony", fake.Config{Markers: []string{"<|start|>", "<|end|>", "<|channel|>", "<|message|>"},
-			Template: `{%- for m in messages %}{{ '<|start|>' + m.role + '<|message|>' + m.content + '<|end|>' }}{% endfor %}{{ '<|start|>assistant' }}{% if no %}{{ '<|channel|>' }}{% endif -%}`,
-			Scripts: []fake.Script{{After: "question<|end|><|start|>assistant", Emit: "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary<|message|>I look. <|end|>" +
-				"<|start|>assistant<|channel|>analysis<|message|>b<|end|><|start|>assistant<|channel|>final<|message|>It is 4."}}}, "ab", "I look. It is 4."},
+			Template: `{%- for m in messages %}{{ '<|start|>' + m.role + '<|message|>' + m.content + '<|end|>' }}{% ` +
+				`endfor %}{{ '<|start|>assistant' }}{% if no %}{{ '<|channel|>' }}{% endif -%}`,
+			Scripts: []fake.Script{{After: "question<|end|><|start|>assistant",
+				Emit: "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary<|message|>I " +
+					"look. <|end|>" +
+					"<|start|>assistant<|channel|>analysis<|message|>b<|end|>" +
+					"<|start|>assistant<|channel|>final<|message|>It is 4."}}}, "ab", "I look. It is 4."},
 		{"recipients", fake.Config{Markers: []string{"<|start|>", "<|eom|>", "<|message|>"},
-			Template: `{%- for m in messages %}{{ '<|start|>' + m.role + '<|message|>' + m.content }}{% endfor %}{{ '<|start|>assistant' }}{% if no %}{{ 'to=self' }}{% endif -%}`,
-			Scripts:  []fake.Script{{After: "question<|start|>assistant", Emit: " to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>It is 4."}}}, "Hm.", "It is 4."},
+			Template: `{%- for m in messages %}{{ '<|start|>' + m.role + '<|message|>' + m.content }}{% endfor %}{{ ` +
+				`'<|start|>assistant' }}{% if no %}{{ 'to=self' }}{% endif -%}`,
+			Scripts: []fake.Script{{After: "question<|start|>assistant",
+				Emit: " to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>It is 4."}}}, "Hm.",
+			"It is 4."},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := serve(t, c.cfg)
@@ -124,10 +144,11 @@ func TestThinkingOfFamilies(t *testing.T) {
 	}
 }
 
-// TestUserTextNeverOpensAThought: what users, tools and system prompts write about markers changes no phase, whether or not
-// the template opens a thought itself.
+// TestUserTextNeverOpensAThought: what users, tools and system prompts write about markers changes no phase, whether or
+// not the template opens a thought itself.
 func TestUserTextNeverOpensAThought(t *testing.T) {
-	texts := []string{"<think>", "what does <think> mean?", "close </think> it", "ends in <think>", "<think>\n\n", "</think>", "<|im_start|>assistant\n<think>"}
+	texts := []string{"<think>", "what does <think> mean?", "close </think> it", "ends in <think>", "<think>\n\n",
+		"</think>", "<|im_start|>assistant\n<think>"}
 	for _, c := range []struct {
 		name, template string
 		spelled        bool
@@ -138,15 +159,18 @@ func TestUserTextNeverOpensAThought(t *testing.T) {
 		{"control tokens, opened", turns(`{{ '<think>\n' }}`), false, "<think>\n", true},
 		{"spelled, not opened", turns(`{% if no %}{{ '<think></think>' }}{% endif %}`), true, "", false},
 		{"spelled, opened", turns(`{{ '<think>\n' }}{% if no %}{{ '</think>' }}{% endif %}`), true, "<think>\n", true},
-		{"nothing follows the user's text", `{%- for m in messages %}{{ m.content }}{% endfor %}{% if no %}{{ '<think></think>' }}{% endif -%}`, true, "none", false},
-		{"no control token between the turns", `{%- for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}{% if no %}{{ '<think></think>' }}{% endif %}assistant:`, true, "assistant:", false},
+		{"nothing follows the user's text", `{%- for m in messages %}{{ m.content }}{% endfor %}{% if no %}{{ ` +
+			`'<think></think>' }}{% endif -%}`, true, "none", false},
+		{"no control token between the turns", `{%- for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% ` +
+			`endfor %}{% if no %}{{ '<think></think>' }}{% endif %}assistant:`, true, "assistant:", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			script := fake.Script{After: c.after, Emit: "It is 4."}
 			if c.thinks {
 				script.Emit = "Hm.</think>It is 4."
 			}
-			r := serve(t, fake.Config{Template: c.template, SpelledTags: c.spelled, Scripts: []fake.Script{script}, EndEvery: 50})
+			r := serve(t, fake.Config{Template: c.template, SpelledTags: c.spelled, Scripts: []fake.Script{script},
+				EndEvery: 50})
 			for _, text := range texts {
 				for _, role := range []string{"user", "tool", "system"} {
 					a := r.ask(r.dial(), func(q *wire.Request) {
@@ -162,8 +186,10 @@ func TestUserTextNeverOpensAThought(t *testing.T) {
 					if a.err != nil {
 						t.Fatal(a.err)
 					}
-					if thinks := a.eos.Usage.ThinkTokens > 0; thinks != c.thinks || c.thinks && (a.think != "Hm." || a.text != "It is 4.") {
-						t.Errorf("%s %q: %d tokens of thought %q, answer %q", role, text, a.eos.Usage.ThinkTokens, a.think, a.text)
+					if thinks := a.eos.Usage.ThinkTokens > 0; thinks != c.thinks || c.thinks &&
+						(a.think != "Hm." || a.text != "It is 4.") {
+						t.Errorf("%s %q: %d tokens of thought %q, answer %q", role, text, a.eos.Usage.ThinkTokens,
+							a.think, a.text)
 					}
 				}
 				raw := r.ask(r.dial(), func(q *wire.Request) { q.Messages, q.Prompt, q.MaxTokens = nil, "x "+text, 20 })
@@ -182,27 +208,42 @@ func TestTemplateSwitchIsSet(t *testing.T) {
 		name, vars string // the template's own switch, printed into the prompt
 		want       map[string]string
 	}{
-		{"enable_thinking", `[{{ 'on' if enable_thinking else 'off' }}]`, map[string]string{"": "off", "off": "off", "on": "on", "high": "on"}},
-		{"thinking", `[{{ 'on' if thinking|default(true) else 'off' }}]`, map[string]string{"": "on", "off": "off", "on": "on", "low": "on"}},
-		{"reasoning_effort, printed", `[{{ reasoning_effort|default('medium') }}]`, map[string]string{"": "medium", "off": "low", "low": "low", "high": "high", "xhigh": "high", "minimal": "low"}},
-		{"reasoning_effort, checked", `{% if reasoning_effort is defined and reasoning_effort not in ['high', 'low', 'no_think'] %}{{ raise_exception('no such effort') }}{% endif %}[{{ reasoning_effort|default('no_think') }}]`,
-			map[string]string{"": "no_think", "off": "no_think", "on": "high", "low": "low", "medium": "high", "max": "high"}},
-		{"reasoning_effort, the least shuts it", `{% set e = reasoning_effort|default('high') %}[{{ 'shut' if reasoning_effort in ['low', 'minimal'] else e }}]`,
+		{"enable_thinking", `[{{ 'on' if enable_thinking else 'off' }}]`,
+			map[string]string{"": "off", "off": "off", "on": "on", "high": "on"}},
+		{"thinking", `[{{ 'on' if thinking|default(true) else 'off' }}]`,
+			map[string]string{"": "on", "off": "off", "on": "on", "low": "on"}},
+		{"reasoning_effort, printed", `[{{ reasoning_effort|default('medium') }}]`,
+			map[string]string{"": "medium", "off": "low", "low": "low", "high": "high", "xhigh": "high",
+				"minimal": "low"}},
+		{"reasoning_effort, checked", `{% if reasoning_effort is defined and reasoning_effort not in ['high', 'low', ` +
+			`'no_think'] %}{{ raise_exception('no such effort') }}{% endif %}[{{ ` +
+			`reasoning_effort|default('no_think') }}]`,
+			map[string]string{"": "no_think", "off": "no_think", "on": "high", "low": "low", "medium": "high",
+				"max": "high"}},
+		{"reasoning_effort, the least shuts it", `{% set e = reasoning_effort|default('high') %}[{{ 'shut' if ` +
+			`reasoning_effort in ['low', 'minimal'] else e }}]`,
 			map[string]string{"": "high", "off": "shut", "medium": "medium", "high": "high"}},
-		{"thinking_mode", `[{% if thinking_mode == 'disabled' %}d{% elif thinking_mode == 'adaptive' %}a{% elif thinking_mode == 'enabled' %}e{% endif %}]`,
+		{"thinking_mode", `[{% if thinking_mode == 'disabled' %}d{% elif thinking_mode == 'adaptive' %}a{% elif ` +
+			`thinking_mode == 'enabled' %}e{% endif %}]`,
 			map[string]string{"off": "d", "auto": "a", "on": "e", "high": "e", "": ""}},
-		{"thinking_effort", `{% if thinking is undefined %}{% set thinking = true %}{% endif %}{% set f = thinking_effort|default('max') %}{% if thinking and f not in ['low', 'high', 'max'] %}{{ raise_exception('x') }}{% endif %}[{{ f if thinking else 'no' }}]`,
+		{"thinking_effort", `{% if thinking is undefined %}{% set thinking = true %}{% endif %}{% set f = ` +
+			`thinking_effort|default('max') %}{% if thinking and f not in ['low', 'high', 'max'] %}{{ ` +
+			`raise_exception('x') }}{% endif %}[{{ f if thinking else 'no' }}]`,
 			map[string]string{"": "max", "off": "no", "low": "low", "medium": "high", "xhigh": "max"}},
-		{"reasoning_strength", `[{{ reasoning_strength|default('high') }}]`, map[string]string{"": "high", "off": "low", "medium": "medium", "xhigh": "xhigh", "max": "xhigh"}},
-		{"thinking_budget", `[{{ thinking_budget|default(-1) }}]`, map[string]string{"": "-1", "off": "0", "budget": "77"}},
-		{"a word in the user's text", `[{% if '/no_think' in messages[-1].content %}off{% else %}on{% endif %}]`, map[string]string{"": "on", "off": "off", "on": "on"}},
+		{"reasoning_strength", `[{{ reasoning_strength|default('high') }}]`,
+			map[string]string{"": "high", "off": "low", "medium": "medium", "xhigh": "xhigh", "max": "xhigh"}},
+		{"thinking_budget", `[{{ thinking_budget|default(-1) }}]`,
+			map[string]string{"": "-1", "off": "0", "budget": "77"}},
+		{"a word in the user's text", `[{% if '/no_think' in messages[-1].content %}off{% else %}on{% endif %}]`,
+			map[string]string{"": "on", "off": "off", "on": "on"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var scripts []fake.Script
 			for _, want := range c.want {
 				scripts = append(scripts, fake.Script{After: "[" + want + "]", Emit: "told " + want + "."})
 			}
-			template := `{%- for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content|replace(' /no_think', '') + '<|im_end|>\n' }}{% endfor %}{{ '<|im_start|>assistant\n' }}` + c.vars
+			template := `{%- for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content|replace(' /no_think', ` +
+				`'') + '<|im_end|>\n' }}{% endfor %}{{ '<|im_start|>assistant\n' }}` + c.vars
 			r := serve(t, fake.Config{Template: template, SpelledTags: true, Scripts: scripts})
 			for wish, want := range c.want {
 				fields := []string{}
@@ -210,25 +251,34 @@ func TestTemplateSwitchIsSet(t *testing.T) {
 				case "":
 					fields = append(fields, "")
 				case "off", "on":
-					fields = append(fields, `"think":{"mode":"`+wish+`"}`, fmt.Sprintf(`"chat_template_kwargs":{"enable_thinking":%v}`, wish == "on"),
-						fmt.Sprintf(`"chat_template_kwargs":{"thinking":%v}`, wish == "on"), fmt.Sprintf(`"enable_thinking":%v`, wish == "on"))
+					fields = append(fields, `"think":{"mode":"`+wish+`"}`,
+						fmt.Sprintf(`"chat_template_kwargs":{"enable_thinking":%v}`, wish == "on"),
+						fmt.Sprintf(`"chat_template_kwargs":{"thinking":%v}`, wish == "on"),
+						fmt.Sprintf(`"enable_thinking":%v`, wish == "on"))
 					if wish == "off" {
-						fields = append(fields, `"reasoning_effort":"none"`, `"chat_template_kwargs":{"thinking_mode":"disabled"}`)
+						fields = append(fields, `"reasoning_effort":"none"`,
+							`"chat_template_kwargs":{"thinking_mode":"disabled"}`)
 					}
 				case "auto":
-					fields = append(fields, `"think":{"mode":"auto"}`, `"chat_template_kwargs":{"thinking_mode":"adaptive"}`)
+					fields = append(fields, `"think":{"mode":"auto"}`,
+						`"chat_template_kwargs":{"thinking_mode":"adaptive"}`)
 				case "budget":
-					fields = append(fields, `"think":{"budget_tokens":77}`, `"chat_template_kwargs":{"thinking_budget":77}`)
+					fields = append(fields, `"think":{"budget_tokens":77}`,
+						`"chat_template_kwargs":{"thinking_budget":77}`)
 				default:
-					fields = append(fields, `"reasoning_effort":"`+wish+`"`, `"think":"`+wish+`"`, `"chat_template_kwargs":{"reasoning_effort":"`+wish+`"}`, `"chat_template_kwargs":{"thinking_effort":"`+wish+`"}`)
+					fields = append(fields, `"reasoning_effort":"`+wish+`"`, `"think":"`+wish+`"`,
+						`"chat_template_kwargs":{"reasoning_effort":"`+wish+`"}`,
+						`"chat_template_kwargs":{"thinking_effort":"`+wish+`"}`)
 				}
 				for _, f := range fields {
 					if f != "" {
 						f += ","
 					}
-					status, _, body := post(t, r.web(), "/v1/chat/completions", "{"+f+openAIQuestion+`,"max_tokens":200}`)
+					status, _, body := post(t, r.web(), "/v1/chat/completions", "{"+f+openAIQuestion+
+						`,"max_tokens":200}`)
 					var one completed
-					if err := json.Unmarshal(body, &one); err != nil || status != 200 || !strings.Contains(one.Choices[0].Message.Content, "told "+want+".") {
+					if err := json.Unmarshal(body, &one); err != nil || status != 200 ||
+						!strings.Contains(one.Choices[0].Message.Content, "told "+want+".") {
 						t.Errorf("%s (wish %q): %d %.300s, want to be told %q", f, wish, status, body, want)
 					}
 				}
@@ -254,8 +304,8 @@ func TestTemplateSwitchIsSet(t *testing.T) {
 	}
 }
 
-// TestChatTemplateOption: --chat-template goes over the model's own, and a model without one gets a named default, which
-// info and the log name.
+// TestChatTemplateOption: --chat-template goes over the model's own, and a model without one gets a named default,
+// which info and the log name.
 func TestChatTemplateOption(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "mine.jinja")
 	if err := os.WriteFile(file, []byte(`{% for m in messages %}<{{ m.content }}>{% endfor %}`), 0o600); err != nil {
@@ -267,10 +317,13 @@ func TestChatTemplateOption(t *testing.T) {
 		source, prompt string
 	}{
 		{fake.Config{}, nil, "the model's own", "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"},
-		{fake.Config{}, []string{"--chat-template", "gemma"}, "built-in gemma (--chat-template)", "<start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\n"},
+		{fake.Config{}, []string{"--chat-template", "gemma"}, "built-in gemma (--chat-template)",
+			"<start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\n"},
 		{fake.Config{}, []string{"--chat-template", file}, file + " (--chat-template)", "<hi>"},
-		{fake.Config{NoTemplate: true}, nil, "built-in chatml (the model has none)", "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"},
-		{fake.Config{NoTemplate: true}, []string{"--chat-template", "vicuna"}, "built-in vicuna (--chat-template)", "USER: hi\nASSISTANT:"},
+		{fake.Config{NoTemplate: true}, nil, "built-in chatml (the model has none)",
+			"<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"},
+		{fake.Config{NoTemplate: true}, []string{"--chat-template", "vicuna"}, "built-in vicuna (--chat-template)",
+			"USER: hi\nASSISTANT:"},
 	} {
 		r := serve(t, c.cfg, c.args...)
 		got, err := r.model.Load().render([]wire.Message{{Role: "user", Content: "hi"}}, renderInput{})
@@ -282,13 +335,15 @@ func TestChatTemplateOption(t *testing.T) {
 			t.Errorf("info: %+v, %v, want %q", info.Model, err, c.source)
 		}
 	}
-	for arg, want := range map[string]string{"nosuch": "it must be a template file or one of chatml,", t.TempDir(): "it must be a template file", "": ""} {
+	for arg, want := range map[string]string{"nosuch": "it must be a template file or one of chatml,",
+		t.TempDir(): "it must be a template file", "": ""} {
 		fs, c, _ := NewFlagSet()
 		if err := fs.Parse([]string{"--chat-template", arg}); err != nil {
 			t.Fatal(err)
 		}
 		err := c.Load(nil)
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), `--chat-template is "`+arg+`"; `+want)) {
+		if want == "" && err != nil || want != "" &&
+			(err == nil || !strings.Contains(err.Error(), `--chat-template is "`+arg+`"; `+want)) {
 			t.Errorf("%q: %v, want %q", arg, err, want)
 		}
 	}
@@ -327,7 +382,8 @@ func TestLogNamesTheTemplate(t *testing.T) {
 			t.Errorf("%s lacks %s", out.String(), want)
 		}
 	}
-	if names := chattmpl.BuiltinNames(); !slices.Contains(names, "chatml") || !slices.Contains(names, "llama3") || !slices.Contains(names, "mistral") || !slices.Contains(names, "gemma") {
+	if names := chattmpl.BuiltinNames(); !slices.Contains(names, "chatml") || !slices.Contains(names, "llama3") ||
+		!slices.Contains(names, "mistral") || !slices.Contains(names, "gemma") {
 		t.Errorf("%q", names)
 	}
 }

@@ -14,7 +14,8 @@ import (
 func TestLoadTemplate(t *testing.T) {
 	dir := t.TempDir()
 	file, huge := filepath.Join(dir, "t.jinja"), filepath.Join(dir, "huge")
-	if err := errors.Join(os.WriteFile(file, []byte("{{ messages }}"), 0o600), os.WriteFile(huge, make([]byte, chattmpl.MaxTemplateBytes+1), 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(file, []byte("{{ messages }}"), 0o600),
+		os.WriteFile(huge, make([]byte, chattmpl.MaxTemplateBytes+1), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if text, isBuiltin, err := loadTemplate(file); text != "{{ messages }}" || isBuiltin || err != nil {
@@ -23,7 +24,8 @@ func TestLoadTemplate(t *testing.T) {
 	if _, isBuiltin, err := loadTemplate("gemma"); !isBuiltin || err != nil {
 		t.Error(isBuiltin, err)
 	}
-	for name, want := range map[string]string{huge: "longer than 1048576 bytes", dir: "it must be a template file or one of", "gemna": "chatml, command-r"} {
+	for name, want := range map[string]string{huge: "longer than 1048576 bytes",
+		dir: "it must be a template file or one of", "gemna": "chatml, command-r"} {
 		if _, _, err := loadTemplate(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/uma-serve/uma-serve/sampler"
 )
 
-// The decode loop's side of thinking: the entropy probe of a row before sampling, forced tokens that close a thought, and
-// probe forks.
+// The decode loop's side of thinking: the entropy probe of a row before sampling, forced tokens that close a thought,
+// and probe forks.
 
 // draw returns r's next token from its logits row: a forced one, or a sampled one. t is the instant in ns.
 func (l *loop) draw(r *request, row int, t int64) (sampler.Choice, error) {
@@ -92,8 +92,8 @@ func (l *loop) probed(r *request, row int) {
 	l.logMissingSignals(r)
 }
 
-// staleAfter is the age at which a request in the phase router's registry is checked. One that the loop no longer has was
-// leaked: the metric counts it, and any count is a bug.
+// staleAfter is the age at which a request in the phase router's registry is checked. One that the loop no longer has
+// was leaked: the metric counts it, and any count is a bug.
 const staleAfter = 10 * time.Minute
 
 // sweepTracked removes leaked requests from the phase router's registry.

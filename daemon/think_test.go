@@ -37,7 +37,8 @@ func (r *running) think(edit func(*wire.Request), begun func(*client.Stream)) (t
 	v := r.model.Load().vocab.(interface{ Find(string) runtime.Token })
 	open, end := v.Find("<think>"), v.Find("</think>")
 	q := wire.DefaultRequest()
-	q.Messages, q.Sampling.Temperature, q.Sampling.Logprobs = []wire.Message{{Role: "user", Content: "question"}}, 0, 1 // every token has an event
+	// every token has an event
+	q.Messages, q.Sampling.Temperature, q.Sampling.Logprobs = []wire.Message{{Role: "user", Content: "question"}}, 0, 1
 	edit(&q)
 	st, err := c.Stream(context.Background(), &q)
 	if err != nil {
@@ -83,7 +84,8 @@ func TestForcedCloses(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		n = 200
 	}
-	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "<think>" + thoughts(400) + "</think>"}}}, "-c", "3000", "--policy", "meridian")
+	r := serve(t, fake.Config{Scripts: []fake.Script{{Emit: "<think>" + thoughts(400) + "</think>"}}}, "-c", "3000",
+		"--policy", "meridian")
 	var wg sync.WaitGroup
 	for w := range 8 {
 		wg.Go(func() {
@@ -104,10 +106,12 @@ func TestForcedCloses(t *testing.T) {
 				}, nil)
 				u, sum := th.eos.Usage, th.eos.Thought
 				if th.err != nil || th.opened != 1 || th.closed != 1 || th.inside > budget || sum.Tokens > budget {
-					t.Errorf("budget %d: opened %d times, closed %d times after %d tokens, eos says %d; %v %+v", budget, th.opened, th.closed, th.inside, sum.Tokens, th.err, th.eos)
+					t.Errorf("budget %d: opened %d times, closed %d times after %d tokens, eos says %d; %v %+v", budget,
+						th.opened, th.closed, th.inside, sum.Tokens, th.err, th.eos)
 					return
 				}
-				if sum.Tokens != th.inside || (sum.Ended != "hard_cap" && sum.Ended != "soft_cap") || u.CompletionTokens != th.tokens || th.eos.Reason != wire.Length {
+				if sum.Tokens != th.inside || (sum.Ended != "hard_cap" && sum.Ended != "soft_cap") ||
+					u.CompletionTokens != th.tokens || th.eos.Reason != wire.Length {
 					t.Errorf("budget %d: %d tokens of thought, eos %+v", budget, th.inside, th.eos)
 					return
 				}
@@ -136,7 +140,8 @@ func TestEndThink(t *testing.T) {
 		h.mailed("the wish has come", cmdEndThink, 1)
 		h.release()
 	})
-	if th.err != nil || th.closed != 1 || th.eos.Thought.Ended != "user" || th.inside < 15 || th.inside >= 200 || th.text == "" {
+	if th.err != nil || th.closed != 1 || th.eos.Thought.Ended != "user" || th.inside < 15 || th.inside >= 200 ||
+		th.text == "" {
 		t.Errorf("%d tokens of thought, closed %d times, eos %+v %v", th.inside, th.closed, th.eos, th.err)
 	}
 	r.settled()
@@ -147,7 +152,8 @@ func TestEndThink(t *testing.T) {
 
 // What an eos says of thinking that ended by itself, that never was, and that the token limit cut off.
 func TestThinkOfAnEOS(t *testing.T) {
-	r := serve(t, fake.Config{Scripts: []fake.Script{{After: "none", Emit: "no thought"}, {Emit: "<think>a thought of 23 bytes</think>It is 42."}}})
+	r := serve(t, fake.Config{Scripts: []fake.Script{{After: "none", Emit: "no thought"},
+		{Emit: "<think>a thought of 23 bytes</think>It is 42."}}})
 	raw := func(s string, n int) func(*wire.Request) {
 		return func(q *wire.Request) { q.Messages, q.Prompt, q.MaxTokens = nil, s, n }
 	}
@@ -181,17 +187,21 @@ func TestThinkOfAnEOS(t *testing.T) {
 func TestProbeForks(t *testing.T) {
 	const end = "</think>It is 42."
 	script := []fake.Script{{Emit: "<think>" + thoughts(350) + end}}
-	eat := []string{"--early-exit", "eat", "--meridian", "eat_probe_interval_tokens=8", "--meridian", "eat_warmup_probes=3", "--meridian", "min_think_tokens=16"}
+	eat := []string{"--early-exit", "eat", "--meridian", "eat_probe_interval_tokens=8", "--meridian",
+		"eat_warmup_probes=3", "--meridian", "min_think_tokens=16"}
 	for name, c := range map[string]struct {
 		args   []string
 		cfg    fake.Config
 		probes bool
 		ended  string
 	}{
-		"never settles": {append(eat, "--meridian", "eat_ema_variance_threshold=0"), fake.Config{Scripts: script}, true, "natural"},
-		"settles":       {append(eat, "--meridian", "eat_ema_variance_threshold=100", "--meridian", "eat_stalled_entropy=0", "--max-tokens", "400"), fake.Config{Scripts: script}, true, "converged"},
-		"no forks":      {append(eat, "--meridian", "eat_ema_variance_threshold=100"), fake.Config{Scripts: script, NoRanges: true}, false, "natural"},
-		"off":           {[]string{"--early-exit", "off"}, fake.Config{Scripts: script}, false, "natural"},
+		"never settles": {append(eat, "--meridian", "eat_ema_variance_threshold=0"), fake.Config{Scripts: script}, true,
+			"natural"},
+		"settles": {append(eat, "--meridian", "eat_ema_variance_threshold=100", "--meridian", "eat_stalled_entropy=0",
+			"--max-tokens", "400"), fake.Config{Scripts: script}, true, "converged"},
+		"no forks": {append(eat, "--meridian", "eat_ema_variance_threshold=100"),
+			fake.Config{Scripts: script, NoRanges: true}, false, "natural"},
+		"off": {[]string{"--early-exit", "off"}, fake.Config{Scripts: script}, false, "natural"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Cells for everybody: a fork is refused for want of a scratch sequence only, and then comes next.
@@ -220,7 +230,8 @@ func TestProbeForks(t *testing.T) {
 
 // Forks in a pool without room, with preemptions around them.
 func TestProbeForksUnderPressure(t *testing.T) {
-	r := oversubscribe(t, 12, 1200, "--early-exit", "eat", "--meridian", "eat_probe_interval_tokens=4", "--meridian", "eat_ema_variance_threshold=0", "--meridian", "min_think_tokens=4")
+	r := oversubscribe(t, 12, 1200, "--early-exit", "eat", "--meridian", "eat_probe_interval_tokens=4", "--meridian",
+		"eat_ema_variance_threshold=0", "--meridian", "min_think_tokens=4")
 	if r.counter("eat_probes_total") == 0 {
 		t.Error("nothing was probed: the test shows nothing")
 	}

@@ -9,12 +9,12 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// tokenCache caches the tokens of pieces of text. Most prompts begin like earlier ones (the next turn of a conversation, a
-// system prompt). Tokenizing takes 0.25 ms per 1,000 characters; a lookup takes less than 1 µs.
+// tokenCache caches the tokens of pieces of text. Most prompts begin like earlier ones (the next turn of a
+// conversation, a system prompt). Tokenizing takes 0.25 ms per 1,000 characters; a lookup takes less than 1 µs.
 //
-// A text is cut where the tokens do not depend on the text that follows, as early as pieceMin allows, so that texts with the
-// same beginning have the same pieces. The rest after the last cut is a piece too unless it is very short: a prompt that is
-// sent again (a retry, another sample) needs no tokenizing.
+// A text is cut where the tokens do not depend on the text that follows, as early as pieceMin allows, so that texts
+// with the same beginning have the same pieces. The rest after the last cut is a piece too unless it is very short: a
+// prompt that is sent again (a retry, another sample) needs no tokenizing.
 type tokenCache struct {
 	vocab runtime.Vocab
 	cut   runtime.TextCutter // nil: cache only whole texts
@@ -24,8 +24,8 @@ type tokenCache struct {
 	bytes int // estimated size of lru's entries. Invariant: ≤ tokenCacheBytes
 }
 
-// piece is the key of an entry: owner, flags and text. Users do not share entries: the response time would reveal another
-// user's prompts.
+// piece is the key of an entry: owner, flags and text. Users do not share entries: the response time would reveal
+// another user's prompts.
 type piece struct {
 	owner          uint32
 	start, special bool
@@ -48,12 +48,15 @@ func newTokenCache(v runtime.Vocab) *tokenCache {
 	t := &tokenCache{vocab: v}
 	t.cut, _ = v.(runtime.TextCutter)
 	// add enforces the limit of bytes; the limit of entries never applies, as an entry takes at least 200 bytes.
-	t.lru, _ = simplelru.NewLRU(tokenCacheBytes/200, func(p piece, tokens []runtime.Token) { t.bytes -= p.bytes(tokens) })
+	t.lru, _ = simplelru.NewLRU(tokenCacheBytes/200,
+		func(p piece, tokens []runtime.Token) { t.bytes -= p.bytes(tokens) })
 	return t
 }
 
 // tokenize is Vocab.Tokenize with a cache. Safe from any goroutine.
-func (t *tokenCache) tokenize(dst []runtime.Token, owner uint32, text string, addSpecial, parseSpecial bool) ([]runtime.Token, error) {
+func (t *tokenCache) tokenize(
+	dst []runtime.Token, owner uint32, text string, addSpecial, parseSpecial bool,
+) ([]runtime.Token, error) {
 	for {
 		n := len(text)
 		if t.cut != nil {

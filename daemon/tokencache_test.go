@@ -93,7 +93,8 @@ func TestTokenCache(t *testing.T) {
 			sum += p.bytes(tokens)
 		}
 		if x.bytes != sum || sum > tokenCacheBytes {
-			t.Fatalf("%d entries take %d bytes; the cache counts %d, and may have %d", x.lru.Len(), sum, x.bytes, tokenCacheBytes)
+			t.Fatalf("%d entries take %d bytes; the cache counts %d, and may have %d", x.lru.Len(), sum, x.bytes,
+				tokenCacheBytes)
 		}
 		ask(1, shared, true, false)
 	}

@@ -25,7 +25,8 @@ func offeredTools(w *wire.Request) (tools []toolcall.Tool) {
 	}
 	for i := range w.Tools {
 		t := &w.Tools[i]
-		tools = append(tools, toolcall.Tool{Name: t.Name, Description: t.Description, Parameters: t.Parameters, Strict: t.Strict})
+		tools = append(tools, toolcall.Tool{Name: t.Name, Description: t.Description, Parameters: t.Parameters,
+			Strict: t.Strict})
 	}
 	return tools
 }

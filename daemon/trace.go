@@ -13,8 +13,8 @@ import (
 // recorder writes the file of --trace: the scheduler's events and plans (sched.ReadTrace), from which uma-sim takes a
 // workload, and the core's inputs and steps (core.Replay), which uma-sim replays.
 //
-// The decode loop only appends text; another goroutine writes it, so that a slow disk delays no token. When recorderChunks
-// buffers wait for the disk, recording ends with a warning: a trace with a gap would not replay.
+// The decode loop only appends text; another goroutine writes it, so that a slow disk delays no token. When
+// recorderChunks buffers wait for the disk, recording ends with a warning: a trace with a gap would not replay.
 type recorder struct {
 	log   *slog.Logger
 	path  string

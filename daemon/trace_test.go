@@ -9,12 +9,13 @@ import (
 	"github.com/uma-serve/uma-serve/core"
 )
 
-// TestRecordingReplaysStepForStep: a recorded daemon under pressure, with preemptions, evictions, copies to memory and disk
-// and restores, replays in the core: every step with every operation on cells is decided again.
+// TestRecordingReplaysStepForStep: a recorded daemon under pressure, with preemptions, evictions, copies to memory and
+// disk and restores, replays in the core: every step with every operation on cells is decided again.
 func TestRecordingReplaysStepForStep(t *testing.T) {
 	for _, policy := range []string{"uma", "meridian"} {
 		file := filepath.Join(t.TempDir(), "trace")
-		r := oversubscribe(t, 32, 32*280/3, "--policy", policy, "--cache-ram", "64MiB", "--cache-dir", t.TempDir(), "--think-evict", "offload", "--trace", file)
+		r := oversubscribe(t, 32, 32*280/3, "--policy", policy, "--cache-ram", "64MiB", "--cache-dir", t.TempDir(),
+			"--think-evict", "offload", "--trace", file)
 		for range 2 { // what was evicted comes back
 			if a := r.ask(r.dial(), raw(text(0, 60), 20)); a.err != nil {
 				t.Fatal(a.err)

@@ -15,14 +15,14 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/llama"
 )
 
-// What a sequence says does not depend on where its cells lie. Logits are bit-equal to those of a sequence that was never
-// evicted, in whatever order its cells come back: attention adds up in the order of positions. Without flash attention, which
-// is ggml's then (and was ours before it knew positions), it adds up in the order of cells, and what becomes of a last bit is
-// the model's:
+// What a sequence says does not depend on where its cells lie. Logits are bit-equal to those of a sequence that was
+// never evicted, in whatever order its cells come back: attention adds up in the order of positions. Without flash
+// attention, which is ggml's then (and was ours before it knew positions), it adds up in the order of cells, and what
+// becomes of a last bit is the model's:
 //
 //   - With float32 weights the logits stay within 1e-3: the attention's weights are rounded to halves.
-//   - With Q8_0 weights what goes into each matrix is rounded to 8 bits, and a value at a border goes to the other side by
-//     1/127 of its block's largest: up to 1e-2 of the largest logit. The tokens are the same.
+//   - With Q8_0 weights what goes into each matrix is rounded to 8 bits, and a value at a border goes to the other side
+//     by 1/127 of its block's largest: up to 1e-2 of the largest logit. The tokens are the same.
 const truthSteps = 256
 
 // pool is an engine under test.
@@ -33,7 +33,8 @@ type pool struct {
 
 func openPool(t *testing.T, path, flash string) *pool {
 	t.Helper()
-	e, err := llama.Open(runtime.Options{ModelPath: path, ContextTokens: 2048, Sequences: 16, Threads: 1, FlashAttn: flash})
+	e, err := llama.Open(runtime.Options{ModelPath: path, ContextTokens: 2048, Sequences: 16, Threads: 1,
+		FlashAttn: flash})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +79,8 @@ func (p *pool) greedy(seq runtime.Seq, first runtime.Token) (out []step) {
 	return out
 }
 
-// same holds two runs against each other: the same tokens, and logits no farther apart than limit times a row's largest.
+// same holds two runs against each other: the same tokens, and logits no farther apart than limit times a row's
+// largest.
 func (p *pool) same(what string, got, want []step, limit float64) {
 	p.Helper()
 	far := 0.0
@@ -148,8 +150,10 @@ func (p *pool) tokens(text string) []runtime.Token {
 	return out
 }
 
-const truthPrompt = "<|im_start|>user\nA shop has 48 apples. It sells 19 of them and then buys 26 more. How many apples does it have?<|im_end|>\n" +
-	"<|im_start|>assistant\nIt has 55 apples.<|im_end|>\n<|im_start|>user\nSort these numbers: 41, 7, 93, 15, 62, 28, 84, 30.<|im_end|>\n<|im_start|>assistant\n"
+const truthPrompt = "<|im_start|>user\nA shop has 48 apples. It sells 19 of them and then buys 26 more. How many " +
+	"apples does it have?<|im_end|>\n" +
+	"<|im_start|>assistant\nIt has 55 apples.<|im_end|>\n<|im_start|>user\nSort these numbers: 41, 7, 93, 15, 62, " +
+	"28, 84, 30.<|im_end|>\n<|im_start|>assistant\n"
 
 func TestCellsInAnotherOrder(t *testing.T) {
 	tiny := func(t *testing.T) string {
@@ -220,10 +224,10 @@ func TestCellsInAnotherOrder(t *testing.T) {
 	}
 }
 
-// A sliding window's memory hands out and takes back whole sequences only: parts are refused, so the daemon stores nothing of
-// such a model and brings nothing back (store.restore and store.offload ask Capabilities.CanRemoveRange); what it shares is
-// what a finished turn left in the pool, and everything else is computed again. A whole sequence that comes back into other
-// cells says the same.
+// A sliding window's memory hands out and takes back whole sequences only: parts are refused, so the daemon stores
+// nothing of such a model and brings nothing back (store.restore and store.offload ask Capabilities.CanRemoveRange);
+// what it shares is what a finished turn left in the pool, and everything else is computed again. A whole sequence that
+// comes back into other cells says the same.
 func TestSlidingWindowCellsElsewhere(t *testing.T) {
 	p := openPool(t, ggufgen.Cached(t, ggufgen.TinySWA()), "auto")
 	if p.Capabilities().CanRemoveRange {

@@ -24,7 +24,9 @@ func people(b *Builder) Node {
 	if err != nil {
 		panic(err)
 	}
-	tags := b.Seq(b.Literal("["), space, b.Optional(b.Seq(str(set.AnyText()), b.Repeat(b.Seq(comma, str(set.AnyText())), 0, Unbounded))), space, b.Literal("]"))
+	tags := b.Seq(b.Literal("["), space,
+		b.Optional(b.Seq(str(set.AnyText()), b.Repeat(b.Seq(comma, str(set.AnyText())), 0, Unbounded))), space,
+		b.Literal("]"))
 	return b.Seq(b.Literal("{"), space, b.Unordered(comma, 0, Unbounded,
 		Member{key("name", str(set.AnyText())), 1, 1},
 		Member{key("short", str(set.Repeat(set.AnyRune(), 2, 40))), 1, 1},
@@ -35,7 +37,8 @@ func people(b *Builder) Node {
 	), space, b.Literal("}"))
 }
 
-const someone = `{"name": "Jürgen \"Jo\" Müller from a long way away", "short":"ab cd", "age": -12.5e3, "mail":"jo.m@example.com", "kind": "two", "tags": ["a", "long tag", "x\u00e9y"]}`
+const someone = `{"name": "Jürgen \"Jo\" Müller from a long way away", "short":"ab cd", "age": -12.5e3, ` +
+	`"mail":"jo.m@example.com", "kind": "two", "tags": ["a", "long tag", "x\u00e9y"]}`
 
 func buildPeople(tb testing.TB) *Grammar {
 	b := NewBuilder(Limits{})
@@ -118,7 +121,8 @@ func BenchmarkVocabulary(b *testing.B) {
 	}
 }
 
-// TestPeople walks a text of a JSON-like grammar over a real vocabulary, comparing each mask with what every token says.
+// TestPeople walks a text of a JSON-like grammar over a real vocabulary, comparing each mask with what every token
+// says.
 func TestPeople(t *testing.T) {
 	v, pieces := realVocabulary(t)
 	m := NewMatcher(buildPeople(t), v)

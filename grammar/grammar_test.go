@@ -34,8 +34,8 @@ func pow(x, n int) int {
 
 func has(mask []uint32, id int) bool { return mask[id/32]>>(id%32)&1 != 0 }
 
-// walk lets a random text come out of g: from first on, tokens are drawn from the masks until the text ends, with a liking
-// for ends. It returns false when the text does not end within most tokens.
+// walk lets a random text come out of g: from first on, tokens are drawn from the masks until the text ends, with a
+// liking for ends. It returns false when the text does not end within most tokens.
 func walk(t *testing.T, r *rand.Rand, m *Matcher, pieces [][]byte, most int) (string, bool) {
 	t.Helper()
 	text := ""
@@ -161,7 +161,8 @@ func TestMaskIsExact(t *testing.T) {
 						t.Fatalf("seed %d: %v: the mask after %q has %q: %v", seed, g, text, p, err)
 					}
 					if !prefixes[text+string(p)] { // a longer text must show that it was right
-						if tail, ok := walk(t, r, more, pieces, 24); ok && len(tail) < 20 && !g.accepts(text+string(p)+tail) {
+						if tail, ok := walk(t, r, more, pieces, 24); ok && len(tail) < 20 &&
+							!g.accepts(text+string(p)+tail) {
 							t.Fatalf("seed %d: %v does not have %q", seed, g, text+string(p)+tail)
 						}
 					}
@@ -178,7 +179,8 @@ func TestMaskIsExact(t *testing.T) {
 	}
 }
 
-// TestRollback takes tokens back and forth: every place is as a replay has it, whatever the cut of the text into tokens.
+// TestRollback takes tokens back and forth: every place is as a replay has it, whatever the cut of the text into
+// tokens.
 func TestRollback(t *testing.T) {
 	v, pieces := letters()
 	for seed := range uint64(200) {
@@ -232,7 +234,8 @@ func TestRollback(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if fmt.Sprint(m.Mask()) != fmt.Sprint(replay.Mask()) || m.MayEnd() != replay.MayEnd() || string(m.Forced()) != string(replay.Forced()) {
+			if fmt.Sprint(m.Mask()) != fmt.Sprint(replay.Mask()) || m.MayEnd() != replay.MayEnd() ||
+				string(m.Forced()) != string(replay.Forced()) {
 				t.Fatalf("seed %d: %v: another state after %v", seed, g, taken)
 			}
 		}

@@ -10,7 +10,8 @@ import (
 	"github.com/uma-serve/uma-serve/grammar/regex"
 )
 
-// TestWarmAllocs: a text that was followed once is followed again, masks and forced bytes included, without an allocation.
+// TestWarmAllocs: a text that was followed once is followed again, masks and forced bytes included, without an
+// allocation.
 func TestWarmAllocs(t *testing.T) {
 	v, pieces := letters()
 	b := NewBuilder(Limits{})
@@ -46,7 +47,8 @@ func TestBuildErrors(t *testing.T) {
 		kind  error
 		names string
 	}{
-		{"an undefined rule", func(b *Builder) Node { return b.Seq(b.Literal("a"), b.Rule("later")) }, ErrUndefined, "later"},
+		{"an undefined rule", func(b *Builder) Node { return b.Seq(b.Literal("a"), b.Rule("later")) }, ErrUndefined,
+			"later"},
 		{"nothing", func(b *Builder) Node { return b.Alt() }, ErrEmpty, ""},
 		{"recursion without an end", func(b *Builder) Node {
 			r := b.Rule("r")
@@ -68,8 +70,10 @@ func TestBuildErrors(t *testing.T) {
 			}
 			return b.Literal("b")
 		}, ErrLimit, "Limits.Nodes"},
-		{"too many expressions", func(b *Builder) Node { return b.Literal(strings.Repeat("abc", 2000)) }, regex.ErrLimit, "Limits.Expressions"},
-		{"a count too large", func(b *Builder) Node { return b.Repeat(b.Seq(b.Rule("x"), b.Literal("a")), 0, 1<<40) }, ErrUndefined, "x"},
+		{"too many expressions", func(b *Builder) Node { return b.Literal(strings.Repeat("abc", 2000)) },
+			regex.ErrLimit, "Limits.Expressions"},
+		{"a count too large", func(b *Builder) Node { return b.Repeat(b.Seq(b.Rule("x"), b.Literal("a")), 0, 1<<40) },
+			ErrUndefined, "x"},
 	} {
 		b := NewBuilder(Limits{Nodes: 1000, Expressions: 1000})
 		_, err := b.Build(c.build(b))
@@ -99,7 +103,8 @@ func TestMatchLimits(t *testing.T) {
 	m, err := follow(Limits{Expressions: 300}, func(b *Builder) Node {
 		return b.Terminal(b.Regex().Repeat(b.Regex().Bytes(regex.ByteOf("ab")), 0, 1000))
 	}, strings.Repeat("ab", 400))
-	if !errors.Is(err, regex.ErrLimit) || !strings.Contains(err.Error(), "Limits.Expressions") || !errors.Is(m.Err(), regex.ErrLimit) {
+	if !errors.Is(err, regex.ErrLimit) || !strings.Contains(err.Error(), "Limits.Expressions") ||
+		!errors.Is(m.Err(), regex.ErrLimit) {
 		t.Errorf("expressions: %v, %v", err, m.Err())
 	}
 	if slices.ContainsFunc(m.Mask(), func(w uint32) bool { return w != 0 }) {
@@ -108,7 +113,9 @@ func TestMatchLimits(t *testing.T) {
 	m, err = follow(Limits{Threads: 8}, func(b *Builder) Node {
 		var alts []Node
 		for i := range 40 { // rules that must be told apart at their ends only
-			alts = append(alts, b.Repeat(b.Alt(b.Literal("a"), b.Seq(b.Terminal(b.Regex().Star(b.Regex().Byte('b'))), b.Literal("a"))), i+2, i+2))
+			alts = append(alts,
+				b.Repeat(b.Alt(b.Literal("a"), b.Seq(b.Terminal(b.Regex().Star(b.Regex().Byte('b'))), b.Literal("a"))),
+					i+2, i+2))
 		}
 		return b.Alt(alts...)
 	}, "aaa")

@@ -16,8 +16,8 @@ type part struct {
 	rule     int
 }
 
-// simplifier turns a Builder's nodes into parts: what is regular and short becomes one terminal, alternatives are joined,
-// rules that are one terminal disappear.
+// simplifier turns a Builder's nodes into parts: what is regular and short becomes one terminal, alternatives are
+// joined, rules that are one terminal disappear.
 type simplifier struct {
 	b     *Builder
 	set   *regex.Set
@@ -36,8 +36,8 @@ const (
 )
 
 // longestLoop is the longest text, in bytes, of a regular body whose repetition becomes one terminal. Bodies such as a
-// character or an escape are; a repetition of strings stays in the grammar, so that the strings keep their expression and
-// with it what the Vocabulary knows of it.
+// character or an escape are; a repetition of strings stays in the grammar, so that the strings keep their expression
+// and with it what the Vocabulary knows of it.
 const longestLoop = 16
 
 func (s *simplifier) fail(err error) *part {
@@ -122,7 +122,8 @@ func (s *simplifier) seq(kids []*part) *part {
 		if k.kind == nTerminal && k.expr == s.set.Empty() {
 			continue
 		}
-		if last := len(out) - 1; k.kind == nTerminal && last >= 0 && out[last].kind == nTerminal && s.set.Chain(out[last].expr) {
+		if last := len(out) - 1; k.kind == nTerminal && last >= 0 && out[last].kind == nTerminal &&
+			s.set.Chain(out[last].expr) {
 			out[last] = &part{kind: nTerminal, expr: s.set.Concat(out[last].expr, k.expr)}
 			continue
 		}

@@ -23,8 +23,8 @@ type Vocabulary struct {
 	unions map[uint16][]uint32
 }
 
-// The slices hold the tokens that are words or else plain text (regex.Class), which is what strings are made of. They are
-// cut by length, so that a string of bounded length takes the shorter ones whole.
+// The slices hold the tokens that are words or else plain text (regex.Class), which is what strings are made of. They
+// are cut by length, so that a string of bounded length takes the shorter ones whole.
 var sliceLengths = [...]int{3, 6, 12, regex.Unlimited}
 
 const sliceCount = int(regex.NumClasses) * len(sliceLengths)
@@ -51,8 +51,8 @@ type trieNode struct {
 	byte  byte
 }
 
-// NewVocabulary returns the vocabulary of pieces: the bytes of each token by id. An empty piece (a control token) is never
-// allowed. ends are the ids that end a text (EOG); they are allowed where the text may end, whatever their piece.
+// NewVocabulary returns the vocabulary of pieces: the bytes of each token by id. An empty piece (a control token) is
+// never allowed. ends are the ids that end a text (EOG); they are allowed where the text may end, whatever their piece.
 // pieces is not kept.
 func NewVocabulary(pieces [][]byte, ends []int32) *Vocabulary {
 	v := &Vocabulary{size: len(pieces), words: (len(pieces) + 31) / 32, unions: map[uint16][]uint32{}}
@@ -93,7 +93,8 @@ func NewVocabulary(pieces [][]byte, ends []int32) *Vocabulary {
 		by[at] = append(by[at], id)
 	}
 	for i := range v.slices {
-		s := slice{class: regex.Class(i / len(sliceLengths)), mask: make([]uint32, v.words), trie: newTrie(pieces, by[i])}
+		s := slice{class: regex.Class(i / len(sliceLengths)), mask: make([]uint32, v.words),
+			trie: newTrie(pieces, by[i])}
 		for _, id := range by[i] {
 			set(s.mask, id)
 			n, _ := s.class.Length(pieces[id])
@@ -114,8 +115,8 @@ func (v *Vocabulary) Size() int { return v.size }
 // piece returns the bytes of a token.
 func (v *Vocabulary) piece(id int32) []byte { return v.text[v.from[id]:v.from[id+1]] }
 
-// union returns the tokens of several slices, a bit a slice. There are few combinations: the shorter slices of a class come
-// with the longer ones.
+// union returns the tokens of several slices, a bit a slice. There are few combinations: the shorter slices of a class
+// come with the longer ones.
 func (v *Vocabulary) union(in uint16) []uint32 {
 	m, ok := v.unions[in]
 	if !ok {

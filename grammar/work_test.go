@@ -19,7 +19,8 @@ func TestManyRules(t *testing.T) {
 			at := 0
 			for range n - 1 {
 				next := (at + step) % n
-				b.Define(rules[at], b.Alt(b.Seq(rules[next], b.Literal("a"), rules[next]), b.Seq(b.Literal("b"), rules[next])))
+				b.Define(rules[at], b.Alt(b.Seq(rules[next], b.Literal("a"), rules[next]),
+					b.Seq(b.Literal("b"), rules[next])))
 				at = next
 			}
 			b.Define(rules[at], b.Alt(b.Literal("c"), b.Seq(b.Literal("a"), rules[at], b.Literal("b"))))
@@ -45,7 +46,8 @@ func TestManyRules(t *testing.T) {
 	} {
 		b := NewBuilder(Limits{Nodes: 60_000})
 		_, err := b.Build(c.build(b))
-		if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), c.want)) {
+		if c.want == "" && err != nil || c.want != "" &&
+			(!errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
@@ -70,7 +72,8 @@ func TestMaskWork(t *testing.T) {
 		m := NewMatcher(g, v)
 		before := m.Work()
 		m.Mask()
-		if err := m.Err(); c.want == "" && err != nil || c.want != "" && (!errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), c.want)) {
+		if err := m.Err(); c.want == "" && err != nil || c.want != "" &&
+			(!errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("Work %d: %v, want %q", c.work, err, c.want)
 		}
 		if took := m.Work() - before; took <= 0 || c.want != "" && took > 100_000 {

@@ -17,7 +17,8 @@ import (
 // The benchmarks behind docs/adr/0002. Those named Netpoll are the design that was not taken: one goroutine for each
 // connection over Go's own poller, with a second one that writes, since a write must not block the decode loop.
 
-var tokenFrame = wire.AppendToken(nil, &wire.Token{ID: "6f1c2d3e", Text: []byte(" world"), TokenID: 1917, Phase: wire.Output})
+var tokenFrame = wire.AppendToken(nil, &wire.Token{ID: "6f1c2d3e", Text: []byte(" world"), TokenID: 1917,
+	Phase: wire.Output})
 
 // BenchmarkRoundTrip is a health question and its answer.
 func BenchmarkRoundTrip(b *testing.B) {

@@ -20,10 +20,11 @@ import (
 
 // web runs an http.Server that answers "path body" on l until the test ends.
 func web(t *testing.T, l *Loop) {
-	srv := &http.Server{ConnContext: ConnContext, ConnState: ConnState, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		fmt.Fprintf(w, "%s %s", r.URL.Path, body)
-	})}
+	srv := &http.Server{ConnContext: ConnContext, ConnState: ConnState,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			fmt.Fprintf(w, "%s %s", r.URL.Path, body)
+		})}
 	go srv.Serve(l.HTTP())
 	t.Cleanup(func() { srv.Close() })
 }
@@ -111,7 +112,8 @@ func TestBurstOverTheLimit(t *testing.T) {
 				UmaCode string `json:"uma_code"`
 			}
 		}
-		if err := json.Unmarshal([]byte(bodies[i]), &m); err != nil || status[i] != 503 || m.Error.Code != 503 || m.Error.UmaCode != string(wire.SessionLimit) {
+		if err := json.Unmarshal([]byte(bodies[i]), &m); err != nil || status[i] != 503 || m.Error.Code != 503 ||
+			m.Error.UmaCode != string(wire.SessionLimit) {
 			t.Errorf("client %d: %d %q", i, status[i], bodies[i])
 		}
 	}
@@ -165,7 +167,8 @@ func TestRefusalWithoutDescriptors(t *testing.T) {
 			}
 			got = append(got, b[:n]...)
 		}
-		if !strings.Contains(string(got), kinds[i%3].want) || !strings.Contains(string(got), "no file descriptor left") {
+		if !strings.Contains(string(got), kinds[i%3].want) ||
+			!strings.Contains(string(got), "no file descriptor left") {
 			t.Errorf("client %d reads %q", i, got)
 		}
 	}
@@ -180,12 +183,14 @@ func TestMessageDeadline(t *testing.T) {
 	timeout := func(t *testing.T, r io.Reader, line bool) {
 		t.Helper()
 		b, err := io.ReadAll(r)
-		if err != nil || !strings.Contains(string(b), string(wire.Timeout)) || strings.HasPrefix(string(b), "error: ") != line {
+		if err != nil || !strings.Contains(string(b), string(wire.Timeout)) ||
+			strings.HasPrefix(string(b), "error: ") != line {
 			t.Errorf("%q, %v", b, err)
 		}
 	}
 	for name, say := range map[string][]byte{
-		"half a frame": whole[:20], "half a header": whole[:2], "a frame that is only announced": {0, 16, 0, 0}, "half a line": []byte("half a line"),
+		"half a frame": whole[:20], "half a header": whole[:2], "a frame that is only announced": {0, 16, 0, 0},
+		"half a line": []byte("half a line"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, _ := echoServer(t, Config{MessageTimeout: 50 * time.Millisecond})
@@ -206,7 +211,8 @@ func TestMessageDeadline(t *testing.T) {
 		wantToken(t, c, "a", "x")
 		timeout(t, c, false)
 	})
-	for name, head := range map[string][]byte{"a frame byte by byte": {0, 0, 15, 0}, "a line byte by byte": []byte("text")} {
+	for name, head := range map[string][]byte{"a frame byte by byte": {0, 0, 15, 0},
+		"a line byte by byte": []byte("text")} {
 		t.Run(name, func(t *testing.T) {
 			l, _ := echoServer(t, Config{MessageTimeout: 100 * time.Millisecond})
 			c := dial(t, l)

@@ -7,16 +7,16 @@
 //	any goroutine    a Conn's send ring, its in-flight requests and its closed mark, under the Conn's mutex
 //
 // The mutex is held during a memory copy or one non-blocking write, never during a wait. Only the Loop closes a
-// descriptor, after the Conn was marked closed under the mutex, and only at the end of a turn: no goroutine can write to a
-// reused descriptor number, and an event fetched before cannot reach a new connection.
+// descriptor, after the Conn was marked closed under the mutex, and only at the end of a turn: no goroutine can write
+// to a reused descriptor number, and an event fetched before cannot reach a new connection.
 //
 // # The path of a token
 //
-// [Conn.Send] copies a frame into the ring; [Conn.Flush] writes the ring with one non-blocking system call. Bytes that the
-// socket does not take stay in the ring. Flush then arms write readiness (epoll_ctl works from any thread), and the Loop
-// empties the ring while the decode loop computes. When the ring has no room for a whole frame, Send returns [Full] and
-// takes nothing; [Handler.Writable] follows when the client has read half of the ring. A connection without requests in
-// flight holds no buffer.
+// [Conn.Send] copies a frame into the ring; [Conn.Flush] writes the ring with one non-blocking system call. Bytes that
+// the socket does not take stay in the ring. Flush then arms write readiness (epoll_ctl works from any thread), and the
+// Loop empties the ring while the decode loop computes. When the ring has no room for a whole frame, Send returns
+// [Full] and takes nothing; [Handler.Writable] follows when the client has read half of the ring. A connection without
+// requests in flight holds no buffer.
 //
 // # Three protocols on one socket
 //
@@ -31,15 +31,15 @@
 //
 // # TCP
 //
-// Besides the Unix socket a Loop serves TCP listeners, for HTTP only. The kernel knows the user of a client on the loopback
-// address (internal/sockdiag). Other clients have Peer.Unknown set and count by address; the daemon's HTTP handlers
-// authenticate them. [Identified] moves a connection to the owner of a request's API key.
+// Besides the Unix socket a Loop serves TCP listeners, for HTTP only. The kernel knows the user of a client on the
+// loopback address (internal/sockdiag). Other clients have Peer.Unknown set and count by address; the daemon's HTTP
+// handlers authenticate them. [Identified] moves a connection to the owner of a request's API key.
 //
 // # Disconnects
 //
 // A client that shuts down only its write side ("printf question | nc -N -U …") sends no more requests but still reads:
-// its running requests finish, then the connection closes. When a client closes the socket, [Handler.Closed] cancels its
-// requests. The kernel distinguishes the two cases (EPOLLRDHUP and EPOLLHUP; EV_EOF on the read filter and on the write
-// filter). net/http does not, so httpConn hides the first case from it. Over TCP both look the same, and the end of the
-// stream cancels.
+// its running requests finish, then the connection closes. When a client closes the socket, [Handler.Closed] cancels
+// its requests. The kernel distinguishes the two cases (EPOLLRDHUP and EPOLLHUP; EV_EOF on the read filter and on the
+// write filter). net/http does not, so httpConn hides the first case from it. Over TCP both look the same, and the end
+// of the stream cancels.
 package ipc

@@ -16,10 +16,10 @@ type joining struct {
 	peer Peer
 }
 
-// Connect opens a connection to the Loop from within the process, in the name of peer. HTTP handlers send requests over it
-// in the framed protocol, with the same checks, limits and cancelling as an external client. It does not count as a
-// session, because the HTTP client already does. Safe from any goroutine. It fails with a *wire.RequestError when the Loop
-// has ended or is stopping, and when no file descriptor is left.
+// Connect opens a connection to the Loop from within the process, in the name of peer. HTTP handlers send requests over
+// it in the framed protocol, with the same checks, limits and cancelling as an external client. It does not count as a
+// session, because the HTTP client already does. Safe from any goroutine. It fails with a *wire.RequestError when the
+// Loop has ended or is stopping, and when no file descriptor is left.
 func (l *Loop) Connect(peer Peer) (net.Conn, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {

@@ -53,10 +53,10 @@ type Listener struct {
 	unknown error
 }
 
-// Listen takes over the sockets that systemd passed to the process (at most one Unix socket, any number of TCP sockets) and
-// binds the missing ones: cfg.Path and the addresses of cfg.TCP. The Unix socket is the first of the listeners. Listen
-// removes LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES from the environment: call it before other code starts threads or
-// processes. Clients can connect from then on; they wait until a [Loop] runs.
+// Listen takes over the sockets that systemd passed to the process (at most one Unix socket, any number of TCP sockets)
+// and binds the missing ones: cfg.Path and the addresses of cfg.TCP. The Unix socket is the first of the listeners.
+// Listen removes LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES from the environment: call it before other code starts
+// threads or processes. Clients can connect from then on; they wait until a [Loop] runs.
 func Listen(cfg ListenConfig) (lns []*Listener, err error) {
 	defer func() {
 		if err != nil {
@@ -100,13 +100,13 @@ func CloseAll(lns []*Listener) {
 
 // listenUnix binds the Unix socket.
 //
-// A lock on PATH.lock prevents two daemons on one path. The daemon holds it until it ends; the kernel releases it in any
-// case, so the file itself may stay. With the lock held, a socket that refuses connections is stale and is removed. A
-// socket that accepts belongs to a program without the lock and is left in place, like a file that is not a socket.
+// A lock on PATH.lock prevents two daemons on one path. The daemon holds it until it ends; the kernel releases it in
+// any case, so the file itself may stay. With the lock held, a socket that refuses connections is stale and is removed.
+// A socket that accepts belongs to a program without the lock and is left in place, like a file that is not a socket.
 //
 // The permissions are set between bind(2) and listen(2), while every connect is refused, so that no client can connect
-// before. A umask around bind would apply to the whole process, also to files that other goroutines create. (On Linux the
-// file is even created with these permissions.)
+// before. A umask around bind would apply to the whole process, also to files that other goroutines create. (On Linux
+// the file is even created with these permissions.)
 func listenUnix(cfg ListenConfig) (*Listener, error) {
 	path := cfg.Path
 	if path == "" {
@@ -177,8 +177,8 @@ func (ln *Listener) Path() string { return ln.path }
 // Activated reports whether systemd opened the socket; its file then stays when the daemon ends.
 func (ln *Listener) Activated() bool { return ln.activated }
 
-// Close stops listening and removes the socket file, unless systemd owns it or another daemon has replaced it. Clients in
-// the backlog are refused. Not safe for concurrent use; a second call does nothing.
+// Close stops listening and removes the socket file, unless systemd owns it or another daemon has replaced it. Clients
+// in the backlog are refused. Not safe for concurrent use; a second call does nothing.
 func (ln *Listener) Close() error {
 	if ln.fd < 0 {
 		return nil
@@ -215,8 +215,8 @@ func LookupGroup(option, name string) (int, error) {
 	return strconv.Atoi(g.Gid)
 }
 
-// prepareDir creates dir (0700) if it is missing. It returns ErrUnsafeDir if users other than root, the process's user and
-// members of the trusted group could replace files in it.
+// prepareDir creates dir (0700) if it is missing. It returns ErrUnsafeDir if users other than root, the process's user
+// and members of the trusted group could replace files in it.
 func prepareDir(dir string, trustedGroup int) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("create directory of the socket: %w", err)
@@ -231,7 +231,8 @@ func prepareDir(dir string, trustedGroup int) error {
 	}
 	uid, gid := os.Geteuid(), os.Getegid()
 	if owner := int(st.Uid); owner != uid && owner != 0 {
-		return fmt.Errorf("%w: %s belongs to user %d, who could replace the socket; choose a directory of yours with --socket",
+		return fmt.Errorf("%w: %s belongs to user %d, who could replace the socket; choose a directory of yours with "+
+			"--socket",
 			ErrUnsafeDir, dir, owner)
 	}
 	perm := info.Mode().Perm()
@@ -239,13 +240,15 @@ func prepareDir(dir string, trustedGroup int) error {
 		return nil // other users can add files, but not replace the socket
 	}
 	if perm&0o002 != 0 {
-		return fmt.Errorf("%w: all users may write in %s (mode %04o) and so replace the socket; chmod o-w it, or choose another "+
+		return fmt.Errorf("%w: all users may write in %s (mode %04o) and so replace the socket; chmod o-w it, or "+
+			"choose another "+
 			"one with --socket", ErrUnsafeDir, dir, perm)
 	}
 	// A user's private group (same number as the user) has no other members by convention.
 	private := int(st.Gid) == gid && gid == uid
 	if perm&0o020 != 0 && !private && int(st.Gid) != trustedGroup {
-		return fmt.Errorf("%w: group %d may write in %s (mode %04o) and so replace the socket; chmod g-w it, name that group "+
+		return fmt.Errorf("%w: group %d may write in %s (mode %04o) and so replace the socket; chmod g-w it, name "+
+			"that group "+
 			"with --socket-group, or choose another directory with --socket", ErrUnsafeDir, st.Gid, dir, perm)
 	}
 	return nil

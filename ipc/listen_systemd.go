@@ -30,7 +30,8 @@ func inherited() (lns []*Listener, err error) {
 		}
 	}
 	if unixes > 1 {
-		return lns, fmt.Errorf("systemd passed %d Unix sockets (LISTEN_FDS); uma-serve serves one: keep one ListenStream= with "+
+		return lns, fmt.Errorf("systemd passed %d Unix sockets (LISTEN_FDS); uma-serve serves one: keep one "+
+			"ListenStream= with "+
 			"a path in its socket unit", unixes)
 	}
 	return lns, nil
@@ -39,7 +40,8 @@ func inherited() (lns []*Listener, err error) {
 // inherit returns the Listener of a socket that systemd passed.
 func inherit(f *os.File) (*Listener, error) {
 	bad := func(why string) (*Listener, error) {
-		return nil, fmt.Errorf("the descriptor that systemd passed (%s) %s; the socket unit needs ListenStream= with a path "+
+		return nil, fmt.Errorf("the descriptor that systemd passed (%s) %s; the socket unit needs ListenStream= with "+
+			"a path "+
 			"or an IP address and port", f.Name(), why)
 	}
 	fd := int(f.Fd())

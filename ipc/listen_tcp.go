@@ -124,7 +124,8 @@ func knowUsers(lns []*Listener) {
 		case err != nil:
 			ln.unknown = err
 		case !finder.SameNamespace(ln.fd):
-			ln.unknown = errors.New("the socket was opened in another network namespace, whose users this process cannot see")
+			ln.unknown = errors.New("the socket was opened in another network namespace, whose users this process " +
+				"cannot see")
 		default:
 			ln.finder = finder
 		}

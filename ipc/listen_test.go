@@ -33,7 +33,8 @@ func listen(t *testing.T, cfg ListenConfig) *Listener {
 func TestPathTooLong(t *testing.T) {
 	path := filepath.Join(socketDir(t), strings.Repeat("x", 120))
 	_, err := listenUnix(ListenConfig{Path: path})
-	if err == nil || !strings.Contains(err.Error(), fmt.Sprint(maxSocketPath)) || !strings.Contains(err.Error(), "--socket") {
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprint(maxSocketPath)) ||
+		!strings.Contains(err.Error(), "--socket") {
 		t.Fatalf("%v", err)
 	}
 	exact := socketDir(t) + "/"
@@ -124,7 +125,8 @@ func TestUnsafeDirectory(t *testing.T) {
 		mode     os.FileMode
 		group    string
 		ok       bool
-	}{{12345, 0, 0o700, "", false}, {0, 777, 0o770, "", false}, {0, 777, 0o770, "777", true}, {0, 777, 0o750, "", true}} {
+	}{{12345, 0, 0o700, "", false}, {0, 777, 0o770, "", false}, {0, 777, 0o770, "777", true},
+		{0, 777, 0o750, "", true}} {
 		os.Chown(dir, c.uid, c.gid)
 		os.Chmod(dir, c.mode)
 		ln, err := listenUnix(ListenConfig{Path: filepath.Join(dir, "s"), Group: c.group})
@@ -159,7 +161,8 @@ func TestPathInUse(t *testing.T) {
 	path := filepath.Join(socketDir(t), "s")
 	ours := listen(t, ListenConfig{Path: path})
 	for range 2 {
-		if _, err := listenUnix(ListenConfig{Path: path}); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), path) {
+		if _, err := listenUnix(ListenConfig{Path: path}); !errors.Is(err, ErrInUse) ||
+			!strings.Contains(err.Error(), path) {
 			t.Fatalf("%v", err)
 		}
 	}

@@ -224,7 +224,8 @@ func exhaust(t *testing.T) (release func()) {
 	return release
 }
 
-// TestNoDescriptorLeft: a client that cannot be accepted gets an error, other clients are unaffected, and the loop sleeps.
+// TestNoDescriptorLeft: a client that cannot be accepted gets an error, other clients are unaffected, and the loop
+// sleeps.
 func TestNoDescriptorLeft(t *testing.T) {
 	l, _ := echoServer(t, Config{})
 	c := dial(t, l)

@@ -53,7 +53,8 @@ func TestFrameByteByByte(t *testing.T) {
 func TestBadMessageLeavesTheConnection(t *testing.T) {
 	l, _ := echoServer(t, Config{})
 	c := dial(t, l)
-	for _, bad := range []string{`{`, `[]`, `{"id":"x","prompt":7}`, `{"id":"x"}`, "{\"id\":\"x\",\"prompt\":\"\xff\"}"} {
+	for _, bad := range []string{`{`, `[]`, `{"id":"x","prompt":7}`, `{"id":"x"}`,
+		"{\"id\":\"x\",\"prompt\":\"\xff\"}"} {
 		write(t, c, wire.AppendFrame(nil, []byte(bad)))
 		if m := answer(t, c); m["event"] != "error" {
 			t.Fatalf("%s: %v", bad, m)
@@ -352,11 +353,12 @@ func TestIdleTimeout(t *testing.T) {
 
 func TestHTTP(t *testing.T) {
 	l, _ := echoServer(t, Config{})
-	srv := &http.Server{ConnContext: ConnContext, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p, ok := PeerOf(r.Context())
-		body, _ := io.ReadAll(r.Body)
-		fmt.Fprintf(w, "%s %s %v uid=%d", r.URL.Path, body, ok, p.UID)
-	})}
+	srv := &http.Server{ConnContext: ConnContext,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			p, ok := PeerOf(r.Context())
+			body, _ := io.ReadAll(r.Body)
+			fmt.Fprintf(w, "%s %s %v uid=%d", r.URL.Path, body, ok, p.UID)
+		})}
 	go srv.Serve(l.HTTP())
 	t.Cleanup(func() { srv.Close() })
 	self := fmt.Sprintf("true uid=%d", os.Geteuid())
@@ -370,11 +372,13 @@ func TestHTTP(t *testing.T) {
 		})
 		write(t, c, []byte(req[cut:]))
 		b, err := io.ReadAll(c)
-		if err != nil || !strings.HasPrefix(string(b), "HTTP/1.1 200 OK") || !strings.Contains(string(b), "/health body "+self) {
+		if err != nil || !strings.HasPrefix(string(b), "HTTP/1.1 200 OK") ||
+			!strings.Contains(string(b), "/health body "+self) {
 			t.Fatalf("cut after %d: %q, %v", cut, b, err)
 		}
 	}
-	eventually(t, "HTTP sessions over", func() bool { return l.Stats().HTTP.Load() == 0 && l.Stats().Sessions.Load() == 0 })
+	eventually(t, "HTTP sessions over",
+		func() bool { return l.Stats().HTTP.Load() == 0 && l.Stats().Sessions.Load() == 0 })
 	if n := l.Stats().HTTPOpened.Load(); n != 6 {
 		t.Errorf("%d HTTP connections, want 6", n)
 	}

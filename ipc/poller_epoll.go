@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// poller reports ready descriptors. It identifies a descriptor by its number: the Loop closes descriptors only at the end of
-// a turn, so that a number is not reused within one.
+// poller reports ready descriptors. It identifies a descriptor by its number: the Loop closes descriptors only at the
+// end of a turn, so that a number is not reused within one.
 type poller struct {
 	fd      int
 	wakeFD  int

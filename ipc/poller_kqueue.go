@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// poller reports ready descriptors. It identifies a descriptor by its number: the Loop closes descriptors only at the end of
-// a turn, so that a number is not reused within one.
+// poller reports ready descriptors. It identifies a descriptor by its number: the Loop closes descriptors only at the
+// end of a turn, so that a number is not reused within one.
 type poller struct {
 	fd      int
 	pending atomic.Bool // a wake-up was triggered and not yet seen
 	events  [eventsPerTurn]unix.Kevent_t
 }
 
-// hangupOnly is a low-water mark of the write filter that no socket buffer reaches: the filter then reports only that the
-// peer has closed.
+// hangupOnly is a low-water mark of the write filter that no socket buffer reaches: the filter then reports only that
+// the peer has closed.
 const hangupOnly = 1 << 30
 
 func newPoller() (*poller, error) {

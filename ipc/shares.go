@@ -8,10 +8,10 @@ type session interface {
 	idle() bool     // no request is in flight
 }
 
-// shares divides sessions among users (see holder). While sessions are free a user may have any number. When none is free,
-// a new client displaces a session of a user that has at least two more than the client's user. A user below its fair
-// share (the limit divided by the users, the new client's included) is therefore always admitted, and users at their share
-// do not displace each other in turns.
+// shares divides sessions among users (see holder). While sessions are free a user may have any number. When none is
+// free, a new client displaces a session of a user that has at least two more than the client's user. A user below its
+// fair share (the limit divided by the users, the new client's included) is therefore always admitted, and users at
+// their share do not displace each other in turns.
 //
 // Invariant: total is the sum of the lengths of users' sets, none of which is empty; total ≤ limit.
 type shares struct {
@@ -25,8 +25,8 @@ func newShares(limit int) *shares {
 	return &shares{limit: limit, users: map[holder]map[session]struct{}{}}
 }
 
-// add adds x as a session of a holder. If none is free it removes another user's session and returns it for the caller to
-// close. ok is false if x cannot have a session.
+// add adds x as a session of a holder. If none is free it removes another user's session and returns it for the caller
+// to close. ok is false if x cannot have a session.
 func (s *shares) add(of holder, x session) (displaced session, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,8 +48,8 @@ func (s *shares) add(of holder, x session) (displaced session, ok bool) {
 	return displaced, true
 }
 
-// victim returns the session to displace for a new client of a holder: the newest idle session of the user with the most
-// sessions that has an idle one, else the newest session of the user with the most.
+// victim returns the session to displace for a new client of a holder: the newest idle session of the user with the
+// most sessions that has an idle one, else the newest session of the user with the most.
 func (s *shares) victim(of holder) (owner holder, x session) {
 	mine := len(s.users[of])
 	var idleOwner, busyOwner holder

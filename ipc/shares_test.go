@@ -68,7 +68,8 @@ func TestNoUserBelowItsShareIsRefused(t *testing.T) {
 				}
 			default:
 				// Most come from one user: a flood.
-				uid := holder(rapid.SampledFrom([]int{0, 0, 0, rapid.IntRange(0, users-1).Draw(rt, "user")}).Draw(rt, "flood"))
+				uid := holder(rapid.SampledFrom([]int{0, 0, 0, rapid.IntRange(0, users-1).Draw(rt, "user")}).Draw(rt,
+					"flood"))
 				distinct := map[holder]bool{uid: true}
 				for _, p := range open {
 					distinct[p.uid] = true
@@ -78,7 +79,8 @@ func TestNoUserBelowItsShareIsRefused(t *testing.T) {
 				out, ok := s.add(uid, x)
 				if !ok {
 					if !full || mine < limit/len(distinct) {
-						rt.Fatalf("user %d holds %d of %d sessions of %d users and is refused", uid, mine, limit, len(distinct))
+						rt.Fatalf("user %d holds %d of %d sessions of %d users and is refused", uid, mine, limit,
+							len(distinct))
 					}
 					continue
 				}
@@ -88,7 +90,8 @@ func TestNoUserBelowItsShareIsRefused(t *testing.T) {
 				if out != nil {
 					victim := out.(*pretended)
 					if held(victim.uid) < mine+2 {
-						rt.Fatalf("user %d with %d sessions makes way for user %d with %d", victim.uid, held(victim.uid), uid, mine)
+						rt.Fatalf("user %d with %d sessions makes way for user %d with %d", victim.uid,
+							held(victim.uid), uid, mine)
 					}
 					for i, p := range open {
 						if p == victim {
@@ -131,20 +134,24 @@ func newCrowd(t *testing.T, sessions int) *crowd {
 			echo(conn, r)
 		}
 	}
-	c.Loop = serveAs(t, Config{MaxSessions: sessions}, c.h, func(int) (Peer, error) { return Peer{UID: c.uid.Load()}, nil })
-	srv := &http.Server{ConnContext: ConnContext, ConnState: ConnState, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, done, ok := Busy(r.Context())
-		defer done()
-		if !ok {
-			panic(http.ErrAbortHandler)
-		}
-		if r.URL.Path == "/stay" {
-			w.WriteHeader(http.StatusOK)
-			http.NewResponseController(w).Flush()
-			<-ctx.Done()
-		}
-		fmt.Fprintln(w, "done")
-	})}
+	c.Loop = serveAs(t, Config{MaxSessions: sessions}, c.h, func(int) (Peer, error) {
+		return Peer{UID: c.uid.Load()},
+			nil
+	})
+	srv := &http.Server{ConnContext: ConnContext, ConnState: ConnState,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx, done, ok := Busy(r.Context())
+			defer done()
+			if !ok {
+				panic(http.ErrAbortHandler)
+			}
+			if r.URL.Path == "/stay" {
+				w.WriteHeader(http.StatusOK)
+				http.NewResponseController(w).Flush()
+				<-ctx.Done()
+			}
+			fmt.Fprintln(w, "done")
+		})}
 	go srv.Serve(c.HTTP())
 	t.Cleanup(func() { srv.Close() })
 	return c
@@ -170,7 +177,8 @@ func (c *crowd) join(t *testing.T, uid uint32, n int) *net.UnixConn {
 	c.uid.Store(uid)
 	accepted := c.Stats().Accepted.Load() + c.Stats().RefusedTotal()
 	nc := dial(t, c.Loop)
-	eventually(t, "accepted or refused", func() bool { return c.Stats().Accepted.Load()+c.Stats().RefusedTotal() == accepted+1 })
+	eventually(t, "accepted or refused",
+		func() bool { return c.Stats().Accepted.Load()+c.Stats().RefusedTotal() == accepted+1 })
 	if got := c.Stats().Sessions.Load(); got != int64(n) {
 		t.Fatalf("%d sessions, want %d", got, n)
 	}
@@ -236,7 +244,8 @@ func TestConnectionsAreSharedByUsers(t *testing.T) {
 			// Two and two: that is both users' share.
 			three := c.join(t, newcomer, 4)
 			write(t, three, request("n", "in"))
-			if m := answer(t, three); m["code"] != string(wire.SessionLimit) || !strings.Contains(m["message"].(string), "2 of them your user's") {
+			if m := answer(t, three); m["code"] != string(wire.SessionLimit) || !strings.Contains(m["message"].(string),
+				"2 of them your user's") {
 				t.Errorf("%v", m)
 			}
 			if d, r := c.Stats().Closed[Displaced].Load(), c.Stats().Refused[OverSessions].Load(); d != 2 || r != 1 {

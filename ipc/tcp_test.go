@@ -167,7 +167,8 @@ func TestTCPSpeaksHTTPAlone(t *testing.T) {
 func TestTCPSlowClients(t *testing.T) {
 	r := serveTCP(t, Config{HeaderTimeout: 200 * time.Millisecond}, "127.0.0.1:0")
 	silent := r.dial(t, 0)
-	for what, say := range map[string]string{"part of a method": "PO", "part of a header": "GET / HTTP/1.1\r\nX-Slow: "} {
+	for what, say := range map[string]string{"part of a method": "PO", "part of a header": "GET / HTTP/1.1\r\n" +
+		"X-Slow: "} {
 		c := r.dial(t, 0)
 		io.WriteString(c, say)
 		stop := make(chan struct{})
@@ -221,7 +222,8 @@ func TestTCPClientsLeave(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	eventually(t, "all connections have ended", func() bool { return r.Stats().Sessions.Load() == 0 && r.Info().Conns == 0 })
+	eventually(t, "all connections have ended",
+		func() bool { return r.Stats().Sessions.Load() == 0 && r.Info().Conns == 0 })
 }
 
 // TestTCPCountsWithTheSocket: --max-sessions holds for both together, and a user over its share is told so in HTTP.
@@ -274,7 +276,8 @@ func TestReservedUsers(t *testing.T) {
 	l := serveAs(t, Config{MaxUID: 1<<31 - 1}, h, func(int) (Peer, error) { return Peer{UID: uid}, nil })
 	c := dial(t, l)
 	write(t, c, request("a", "x"))
-	if m := answer(t, c); m["event"] != "error" || !strings.Contains(fmt.Sprint(m["message"]), "2147483647 are reserved") {
+	if m := answer(t, c); m["event"] != "error" || !strings.Contains(fmt.Sprint(m["message"]),
+		"2147483647 are reserved") {
 		t.Errorf("%v", m)
 	}
 	wantEnd(t, c)
@@ -283,8 +286,8 @@ func TestReservedUsers(t *testing.T) {
 	}
 }
 
-// TestHolders: connections of an unknown user count with the address they come from, those of a network of IPv6 together,
-// and never with a user.
+// TestHolders: connections of an unknown user count with the address they come from, those of a network of IPv6
+// together, and never with a user.
 func TestHolders(t *testing.T) {
 	from := func(a string) holder {
 		return (&Peer{Remote: netip.MustParseAddrPort(a), Unknown: sockdiag.ErrRemote}).holder()
@@ -347,14 +350,15 @@ func TestListenTCPErrors(t *testing.T) {
 	}
 }
 
-// TestTCPWithoutUsers: where the kernel does not tell users (another system, another network namespace), requests come with
-// the reason and without a user, and their connections count with the address.
+// TestTCPWithoutUsers: where the kernel does not tell users (another system, another network namespace), requests come
+// with the reason and without a user, and their connections count with the address.
 func TestTCPWithoutUsers(t *testing.T) {
 	r := serveTCP(t, Config{}, "127.0.0.1:0")
 	r.lns[1].finder.Close() // what it asks from now on fails
 	c := r.dial(t, 0)
 	write(t, c, []byte(getRoot))
-	if status, body := get(t, bufio.NewReader(c)); status != 200 || !strings.HasPrefix(body, "0 this system does not tell") {
+	if status, body := get(t, bufio.NewReader(c)); status != 200 ||
+		!strings.HasPrefix(body, "0 this system does not tell") {
 		t.Errorf("%d %q", status, body)
 	}
 	me := (&Peer{UID: uint32(syscall.Geteuid())}).holder()

@@ -257,7 +257,8 @@ func TestAcquireMatchMatchesOnce(t *testing.T) {
 		want := tr.Lookup(&p)
 		tr.Lookup(&Prompt{Req: 10, Tokens: textOf(8, 64)})
 		again, err := tr.AcquireMatch(4, &p, &old)
-		if err != nil || again.Cached != want.Len || !slices.Equal(tr.seqs[again.Seq].hashes, hashBlocks(nil, 0, text)) {
+		if err != nil || again.Cached != want.Len || !slices.Equal(tr.seqs[again.Seq].hashes,
+			hashBlocks(nil, 0, text)) {
 			t.Errorf("%s: %d tokens acquired, %d are resident, error %v", name, again.Cached, want.Len, err)
 		}
 		tr.Release(again.Seq)
@@ -268,7 +269,8 @@ func TestAcquireMatchMatchesOnce(t *testing.T) {
 }
 
 func TestBadCalls(t *testing.T) {
-	for _, c := range []Config{{}, {Cells: 1}, {Cells: 1, Sequences: 257}, {Cells: 1, Sequences: 1, Scratch: 1}, {Cells: 1, Sequences: 1, JoinMin: -1}, {Cells: 1, Sequences: 1, CellBytes: -1}} {
+	for _, c := range []Config{{}, {Cells: 1}, {Cells: 1, Sequences: 257}, {Cells: 1, Sequences: 1, Scratch: 1},
+		{Cells: 1, Sequences: 1, JoinMin: -1}, {Cells: 1, Sequences: 1, CellBytes: -1}} {
 		if _, err := New(c); err == nil {
 			t.Errorf("%+v was accepted", c)
 		}

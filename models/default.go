@@ -16,12 +16,15 @@ import (
 )
 
 // Notice describes the default model; the daemon prints it when it serves the model.
-const Notice = "no --model given: serving the built-in uma-tiny, a small demonstration model and no general assistant. " +
-	"It adds, subtracts, multiplies, compares and sorts numbers, counts letters, reverses words, knows weekdays and months, and solves " +
+const Notice = "no --model given: serving the built-in uma-tiny, a small demonstration model and no general " +
+	"assistant. " +
+	"It adds, subtracts, multiplies, compares and sorts numbers, counts letters, reverses words, knows weekdays and " +
+	"months, and solves " +
 	"two-step word problems, each with its thinking; use -m FILE.gguf for a model of your own."
 
 // ErrNone: the binary was built without the default model.
-var ErrNone = errors.New("this uma-serve was built without its default model (build tag nomodel); give one with -m FILE.gguf")
+var ErrNone = errors.New("this uma-serve was built without its default model (build tag nomodel); give one with -m " +
+	"FILE.gguf")
 
 const fileName = "uma-tiny.gguf"
 
@@ -41,7 +44,8 @@ func Default() (string, error) {
 	dir = filepath.Join(os.TempDir(), fmt.Sprintf("uma-serve-%d", os.Getuid()))
 	path, err := place(dir)
 	if err != nil {
-		return "", fmt.Errorf("unpack the default model: %w; set XDG_CACHE_HOME to a writable directory, or give a model with -m FILE.gguf", err)
+		return "", fmt.Errorf("unpack the default model: %w; set XDG_CACHE_HOME to a writable directory, or give a "+
+			"model with -m FILE.gguf", err)
 	}
 	return path, nil
 }

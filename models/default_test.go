@@ -36,10 +36,12 @@ func TestDefault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info.Name != "uma-tiny" || info.Architecture != "llama" || info.VocabSize > 1024 || info.FileBytes > 12<<20 || info.Quantisation[0].Type != "Q8_0" {
+	if info.Name != "uma-tiny" || info.Architecture != "llama" || info.VocabSize > 1024 || info.FileBytes > 12<<20 ||
+		info.Quantisation[0].Type != "Q8_0" {
 		t.Errorf("%+v", info)
 	}
-	if want := (gguf.ThinkTags{Open: "<think>", Close: "</think>", SingleToken: true, InTemplate: true}); len(info.Think) != 1 || info.Think[0] != want {
+	if want := (gguf.ThinkTags{Open: "<think>", Close: "</think>", SingleToken: true, InTemplate: true}); len(
+		info.Think) != 1 || info.Think[0] != want {
 		t.Errorf("think tags %+v", info.Think)
 	}
 	if info.Template == nil || !info.Template.DropsThinking {
@@ -90,10 +92,13 @@ func TestDefaultWithoutPrivateCache(t *testing.T) {
 
 func TestVariants(t *testing.T) {
 	needModel(t)
-	past := []chattmpl.Message{{Role: "user", Content: "2+2"}, {Role: "assistant", Content: "<think>\nlong\n\n</think>\n\n4"}, {Role: "user", Content: "Thanks"}}
+	past := []chattmpl.Message{{Role: "user", Content: "2+2"},
+		{Role: "assistant", Content: "<think>\nlong\n\n</think>\n\n4"}, {Role: "user", Content: "Thanks"}}
 	for name, v := range map[string]struct{ template, want string }{
-		"keep":  {KeepThinking, "<|im_start|>user\n2+2<|im_end|>\n<|im_start|>assistant\n<think>\nlong\n\n</think>\n\n4<|im_end|>\n<|im_start|>user\nThanks<|im_end|>\n<|im_start|>assistant\n"},
-		"empty": {EmptyThink, "<|im_start|>user\n2+2<|im_end|>\n<|im_start|>assistant\n<think>\nlong\n\n</think>\n\n4<|im_end|>\n<|im_start|>user\nThanks<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"},
+		"keep": {KeepThinking, "<|im_start|>user\n2+2<|im_end|>\n<|im_start|>assistant\n<think>\nlong\n\n</think>\n" +
+			"\n4<|im_end|>\n<|im_start|>user\nThanks<|im_end|>\n<|im_start|>assistant\n"},
+		"empty": {EmptyThink, "<|im_start|>user\n2+2<|im_end|>\n<|im_start|>assistant\n<think>\nlong\n\n</think>\n\n" +
+			"4<|im_end|>\n<|im_start|>user\nThanks<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"},
 	} {
 		path := filepath.Join(t.TempDir(), "variant.gguf")
 		if err := WriteVariant(path, v.template); err != nil {
@@ -110,7 +115,8 @@ func TestVariants(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		if got, err := tmpl.Render(chattmpl.Input{Messages: past, AddGenerationPrompt: true}); err != nil || got != v.want {
+		if got, err := tmpl.Render(chattmpl.Input{Messages: past, AddGenerationPrompt: true}); err != nil ||
+			got != v.want {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}

@@ -32,7 +32,8 @@ func open(t *testing.T) (runtime.Engine, *chattmpl.Template) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eng, err := llama.Open(runtime.Options{ModelPath: path, ContextTokens: 1024, Batch: 1024, Sequences: 1, Threads: 1, ThreadsBatch: 1})
+	eng, err := llama.Open(runtime.Options{ModelPath: path, ContextTokens: 1024, Batch: 1024, Sequences: 1, Threads: 1,
+		ThreadsBatch: 1})
 	if errors.Is(err, runtime.ErrNotBuilt) {
 		t.Skip(err)
 	}
@@ -96,14 +97,16 @@ func (a *asker) continued(prompt, stop string) string {
 
 func (a *asker) prompt(question string) string {
 	a.t.Helper()
-	text, err := a.tmpl.Render(chattmpl.Input{Messages: []chattmpl.Message{{Role: "user", Content: question}}, AddGenerationPrompt: true})
+	text, err := a.tmpl.Render(chattmpl.Input{Messages: []chattmpl.Message{{Role: "user", Content: question}},
+		AddGenerationPrompt: true})
 	if err != nil {
 		a.t.Fatal(err)
 	}
 	return text
 }
 
-// TestAnswers asks some of the held-out problems: what is embedded is the trained model, whole, computed as in training.
+// TestAnswers asks some of the held-out problems: what is embedded is the trained model, whole, computed as in
+// training.
 func TestAnswers(t *testing.T) {
 	eng, tmpl := open(t)
 	a := &asker{t, eng, tmpl}
@@ -128,13 +131,14 @@ func TestAnswers(t *testing.T) {
 	if right < asked*9/10 {
 		t.Errorf("%d of %d right", right, asked)
 	}
-	if got := a.continued(a.prompt("Who are you?"), ""); !strings.Contains(got, "uma-tiny") || strings.Contains(got, "<think>") {
+	if got := a.continued(a.prompt("Who are you?"), ""); !strings.Contains(got, "uma-tiny") ||
+		strings.Contains(got, "<think>") {
 		t.Errorf("small talk: %q", got)
 	}
 }
 
-// TestThinkingEndedAtABlankLine: every blank line in the thinking stands behind an answer, and thinking that is ended there
-// gives that answer. Early exit rests on this.
+// TestThinkingEndedAtABlankLine: every blank line in the thinking stands behind an answer, and thinking that is ended
+// there gives that answer. Early exit rests on this.
 func TestThinkingEndedAtABlankLine(t *testing.T) {
 	eng, tmpl := open(t)
 	a := &asker{t, eng, tmpl}
@@ -153,8 +157,8 @@ func TestThinkingEndedAtABlankLine(t *testing.T) {
 	}
 }
 
-// TestPromptsAreThoseOfTraining: conversations rendered by the model's own template and tokenized by llama.cpp are, token
-// for token, what the model was trained on (models/train/golden.py writes the file).
+// TestPromptsAreThoseOfTraining: conversations rendered by the model's own template and tokenized by llama.cpp are,
+// token for token, what the model was trained on (models/train/golden.py writes the file).
 func TestPromptsAreThoseOfTraining(t *testing.T) {
 	eng, tmpl := open(t)
 	golden, err := os.ReadFile("testdata/prompts.jsonl")

@@ -19,14 +19,16 @@ type steady struct {
 }
 
 func newSteady(tb testing.TB, policy string, running, queued int) *steady {
-	cfg := Config{Policy: policy, MaxRunning: running, Cells: 1 << 29, MaxBatch: 512, MaxQueue: queued + running, Guard: DefaultGuard}
+	cfg := Config{Policy: policy, MaxRunning: running, Cells: 1 << 29, MaxBatch: 512, MaxQueue: queued + running,
+		Guard: DefaultGuard}
 	s, err := New(cfg)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	st := &steady{s: s, events: make([]Event, 0, 2*running+queued), trace: make([]byte, 0, 1<<20)}
 	for id := range running + queued {
-		st.events = append(st.events, Event{Kind: EvArrive, Req: ReqID(id + 1), Owner: uint32(id % 7), Prompt: 3, MaxTokens: 1 << 24})
+		st.events = append(st.events, Event{Kind: EvArrive, Req: ReqID(id + 1), Owner: uint32(id % 7), Prompt: 3,
+			MaxTokens: 1 << 24})
 	}
 	if running > 1 {
 		st.events[running/2].Prompt = 1 << 25
@@ -44,7 +46,8 @@ func (st *steady) step() Plan {
 	st.events = append(st.events[:0], Event{Kind: EvStep, Took: 10 * time.Millisecond})
 	for i := range plan.Batch {
 		if plan.Batch[i].Row >= 0 && plan.Batch[i].Kind != SliceProbe {
-			st.events = append(st.events, Event{Kind: EvToken, Req: plan.Batch[i].Req, Thinking: st.think && plan.Batch[i].Req%2 == 0, Probe: st.probe})
+			st.events = append(st.events, Event{Kind: EvToken, Req: plan.Batch[i].Req, Thinking: st.think &&
+				plan.Batch[i].Req%2 == 0, Probe: st.probe})
 		}
 	}
 	return plan

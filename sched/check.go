@@ -183,11 +183,13 @@ func (s *Scheduler) checkPlan() error {
 		return errors.New("batch and its requests differ")
 	}
 	if p.WakeAt != 0 && (p.WakeAt <= s.now || len(p.Batch) > 0) {
-		return fmt.Errorf("wake at %d, it is %d and %d slices are planned: the caller would turn in place", p.WakeAt, s.now, len(p.Batch))
+		return fmt.Errorf("wake at %d, it is %d and %d slices are planned: the caller would turn in place", p.WakeAt,
+			s.now, len(p.Batch))
 	}
 	tokens, prefill, decode := 0, 0, 0
 	if p.Again && len(p.Batch) > 0 || !p.Again && len(p.Start) > 0 || len(p.Start) != s.starting {
-		return fmt.Errorf("%d starts, %d are known, again %v, %d slices", len(p.Start), s.starting, p.Again, len(p.Batch))
+		return fmt.Errorf("%d starts, %d are known, again %v, %d slices", len(p.Start), s.starting, p.Again,
+			len(p.Batch))
 	}
 	probe, forks := 0, 0
 	for i := range p.Batch {
@@ -196,14 +198,16 @@ func (s *Scheduler) checkPlan() error {
 			tokens += sl.N
 			probe += sl.N
 			forks++
-			if i == 0 || r != nil || sl.Seq != -1 || sl.N < 1 || sl.Row != tokens-1 || p.Batch[i-1].Req != sl.Req || p.Batch[i-1].Kind != SliceDecode || p.Batch[i-1].Start != sl.Start {
+			if i == 0 || r != nil || sl.Seq != -1 || sl.N < 1 || sl.Row != tokens-1 || p.Batch[i-1].Req != sl.Req ||
+				p.Batch[i-1].Kind != SliceDecode || p.Batch[i-1].Start != sl.Start {
 				return fmt.Errorf("fork %+v does not fit", *sl)
 			}
 			continue
 		}
 		switch {
 		case sl.Req != r.id || sl.Seq != r.seq || sl.Start != r.computed || sl.N < 1 || sl.N > r.left():
-			return fmt.Errorf("slice %+v does not fit request %d: sequence %d, %d computed, %d left", *sl, r.id, r.seq, r.computed, r.left())
+			return fmt.Errorf("slice %+v does not fit request %d: sequence %d, %d computed, %d left", *sl, r.id, r.seq,
+				r.computed, r.left())
 		case (sl.Kind == SliceDecode) != r.decoding():
 			return fmt.Errorf("slice %+v has the wrong kind for state %d", *sl, r.state)
 		case r.paused:
@@ -232,7 +236,8 @@ func (s *Scheduler) checkPlan() error {
 	}
 	switch {
 	case tokens != p.Tokens || prefill != p.PrefillTokens || decode != p.DecodeTokens || probe != p.ProbeTokens:
-		return fmt.Errorf("plan counts %d = %d + %d tokens, slices have %d = %d + %d", p.Tokens, p.PrefillTokens, p.DecodeTokens, tokens, prefill, decode)
+		return fmt.Errorf("plan counts %d = %d + %d tokens, slices have %d = %d + %d", p.Tokens, p.PrefillTokens,
+			p.DecodeTokens, tokens, prefill, decode)
 	case forks > s.cfg.Forks && s.cfg.Forks > 0:
 		return fmt.Errorf("%d forks, %d are allowed", forks, s.cfg.Forks)
 	case tokens > p.Budget || p.Budget > s.cfg.MaxBatch:

@@ -9,8 +9,8 @@ import (
 //
 //	milliseconds = A + B·prefill tokens + C·decode rows + D·attended
 //
-// attended is the number of KV cells that the batch's rows attend to: p + 1 for a row at position p, so N·Start + N·(N+1)/2
-// for a slice. Rows of probes count as decode rows.
+// attended is the number of KV cells that the batch's rows attend to: p + 1 for a row at position p, so N·Start +
+// N·(N+1)/2 for a slice. Rows of probes count as decode rows.
 type Cost struct {
 	A float64 `json:"a_ms"`          // per step
 	B float64 `json:"b_ms_prefill"`  // per prompt token
@@ -67,18 +67,18 @@ func attended(start, n int) float64 {
 	return mul(float64(n), float64(start)) + float64(n)*float64(n+1)*0.5
 }
 
-// mul returns a product that is rounded before it is added to anything: without the conversion some architectures fuse the
-// two operations, and a trace would replay to different plans on another architecture.
+// mul returns a product that is rounded before it is added to anything: without the conversion some architectures fuse
+// the two operations, and a trace would replay to different plans on another architecture.
 func mul(a, b float64) float64 { return float64(a * b) }
 
-// costModel fits Cost to the measured steps: recursive least squares in which the coefficients may drift (a Kalman filter
-// of a random walk). It forgets like an exponential window, but only what it gets news of: an hour of answers alone does
-// not make it forget what a prompt costs.
+// costModel fits Cost to the measured steps: recursive least squares in which the coefficients may drift (a Kalman
+// filter of a random walk). It forgets like an exponential window, but only what it gets news of: an hour of answers
+// alone does not make it forget what a prompt costs.
 //
-// Errors are weighted relative to the step's time, because measurement errors grow with it. The error of a single outlier
-// is cut to what the noise allows (Huber). Several steps in a row that are off by the same factor mean that the machine
-// became slower or faster, and scale all coefficients at once. Coefficients stay ≥ 0: a token that saves time is an
-// artefact of the fit.
+// Errors are weighted relative to the step's time, because measurement errors grow with it. The error of a single
+// outlier is cut to what the noise allows (Huber). Several steps in a row that are off by the same factor mean that the
+// machine became slower or faster, and scale all coefficients at once. Coefficients stay ≥ 0: a token that saves time
+// is an artefact of the fit.
 //
 // Units are scaled so that all four coefficients are of one order of magnitude.
 type costModel struct {
@@ -169,7 +169,8 @@ func (c *CostState) sane() bool {
 
 // state returns what to save of the model.
 func (m *costModel) state() CostState {
-	st := CostState{Cost: m.cost(), Noise: m.noise, Error: m.err, Ratio: m.ratio, Steps: m.steps, Prompts: m.prompts, Largest: m.largest}
+	st := CostState{Cost: m.cost(), Noise: m.noise, Error: m.err, Ratio: m.ratio, Steps: m.steps, Prompts: m.prompts,
+		Largest: m.largest}
 	k := 0
 	for i := range 4 {
 		for j := i; j < 4; j++ {
@@ -205,15 +206,16 @@ func (m *costModel) spread(x *[4]float64) (v float64, cx [4]float64) {
 	return max(v, 0), cx
 }
 
-// upper returns the time in milliseconds that l stays below in about 95 of 100 cases. The measured ratio covers noise, the
-// spread what was never measured (a longer context, a larger chunk).
+// upper returns the time in milliseconds that l stays below in about 95 of 100 cases. The measured ratio covers noise,
+// the spread what was never measured (a longer context, a larger chunk).
 func (m *costModel) upper(l load) float64 {
 	x := features(l)
 	v, _ := m.spread(&x)
 	return mul(m.predict(l), m.ratio) + math.Sqrt(v)
 }
 
-// likely returns upper without the noise: about half of the steps take longer. It is for steps that no answer waits for.
+// likely returns upper without the noise: about half of the steps take longer. It is for steps that no answer waits
+// for.
 func (m *costModel) likely(l load) float64 {
 	x := features(l)
 	v, _ := m.spread(&x)
@@ -231,9 +233,9 @@ func (m *costModel) fitsLikely(limit float64, base load, start, most int) int {
 	return m.chunk(limit, base, start, most, m.likely)
 }
 
-// chunk returns the largest n ≤ most for which bound of base with n prompt tokens from position start on stays below limit.
-// The bound grows with n, so bisection finds n in a dozen evaluations; unlike the root of the quadratic it includes the
-// spread.
+// chunk returns the largest n ≤ most for which bound of base with n prompt tokens from position start on stays below
+// limit. The bound grows with n, so bisection finds n in a dozen evaluations; unlike the root of the quadratic it
+// includes the spread.
 func (m *costModel) chunk(limit float64, base load, start, most int, bound func(load) float64) int {
 	ok := func(n int) bool {
 		l := base
@@ -254,8 +256,8 @@ func (m *costModel) chunk(limit float64, base load, start, most int, bound func(
 	return lo
 }
 
-// observe learns from a step that computed l. shared says that it had answers and prompts: chunks are sized for such steps,
-// and only they move the ratio.
+// observe learns from a step that computed l. shared says that it had answers and prompts: chunks are sized for such
+// steps, and only they move the ratio.
 func (m *costModel) observe(l load, took time.Duration, shared bool) {
 	ms := float64(took) / 1e6
 	if !(ms > 0) || ms > 1e7 {
@@ -325,9 +327,9 @@ func (m *costModel) observe(l load, took time.Duration, shared bool) {
 	}
 }
 
-// firstPrompt takes the scale of the machine from the first step with prompt tokens if that took much longer than the prior
-// says: the filter alone would need a dozen steps to learn that a machine is a hundred times slower, each of them seconds
-// long.
+// firstPrompt takes the scale of the machine from the first step with prompt tokens if that took much longer than the
+// prior says: the filter alone would need a dozen steps to learn that a machine is a hundred times slower, each of them
+// seconds long.
 func (m *costModel) firstPrompt(l load, ms float64) {
 	pred := max(m.predict(l), 1e-3)
 	if ms <= costJump*pred {

@@ -24,7 +24,8 @@ type machine struct {
 // chunk of a 1,500-token prompt took 15, 27, 40, 53, 67, 93, 114, 193, 369, 763 ms for chunks of 0, 4, 8, 12, 16,
 // 24, 32, 64, 128, 256 tokens in the middle of the prompt, and half as much again at its end.
 func priceMachine(seed uint64, sigma float64) *machine {
-	return &machine{Cost: Cost{A: 5, B: 1.05, C: 3.4, D: 0.0026}, sigma: sigma, rng: rand.New(rand.NewPCG(seed, 7)), speed: 1}
+	return &machine{Cost: Cost{A: 5, B: 1.05, C: 3.4, D: 0.0026}, sigma: sigma, rng: rand.New(rand.NewPCG(seed, 7)),
+		speed: 1}
 }
 
 func (m *machine) mean(l load) float64 {
@@ -88,7 +89,8 @@ func TestCostLearns(t *testing.T) {
 			}
 		}
 		if bound := 0.04 + sigma; worst > bound {
-			t.Errorf("noise %.2f: worst prediction is off by %.3f, bound %.3f; learned %+v", sigma, worst, bound, m.cost())
+			t.Errorf("noise %.2f: worst prediction is off by %.3f, bound %.3f; learned %+v", sigma, worst, bound,
+				m.cost())
 		}
 		if bound := 0.02 + 1.2*sigma; m.err > bound {
 			t.Errorf("noise %.2f: says its error is %.3f, bound %.3f", sigma, m.err, bound)
@@ -181,7 +183,9 @@ func TestCostSurvives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newCostModel(&CostState{})
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
-			l := load{float64(rapid.IntRange(0, 1<<20).Draw(t, "prefill")), float64(rapid.IntRange(0, 4096).Draw(t, "decode")), float64(rapid.Int64Range(0, 1<<50).Draw(t, "attended"))}
+			l := load{float64(rapid.IntRange(0, 1<<20).Draw(t, "prefill")),
+				float64(rapid.IntRange(0, 4096).Draw(t, "decode")),
+				float64(rapid.Int64Range(0, 1<<50).Draw(t, "attended"))}
 			m.observe(l, time.Duration(rapid.Int64().Draw(t, "took")), rapid.Bool().Draw(t, "shared"))
 			st := m.state()
 			if !st.sane() {

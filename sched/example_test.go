@@ -7,9 +7,9 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// An answer runs when a prompt of 60 tokens arrives. The policy uma cuts the prompt into chunks, so that the answer's next
-// token comes within the tick budget. The loop below is what the daemon's decode loop does, with a made-up engine that takes
-// 1 ms a step and 0.5 ms a token.
+// An answer runs when a prompt of 60 tokens arrives. The policy uma cuts the prompt into chunks, so that the answer's
+// next token comes within the tick budget. The loop below is what the daemon's decode loop does, with a made-up engine
+// that takes 1 ms a step and 0.5 ms a token.
 func Example() {
 	s, err := sched.New(sched.Config{
 		Policy: "uma", MaxRunning: 4, Cells: 256, MaxBatch: 64, MaxQueue: 8,

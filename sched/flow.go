@@ -170,8 +170,8 @@ func (s *Scheduler) charge(r *request) {
 // enqueue puts a new request at the end of its flow's queue.
 func (s *Scheduler) enqueue(r *request) { s.insert(r, r.flow.tail) }
 
-// requeue puts back a request that was preempted, paused or deferred: requests that have started go before new ones, and
-// each kind by rank. A request that is still paused or deferred is not put back.
+// requeue puts back a request that was preempted, paused or deferred: requests that have started go before new ones,
+// and each kind by rank. A request that is still paused or deferred is not put back.
 func (s *Scheduler) requeue(r *request) {
 	if r.paused || r.deferred != ReasonNone {
 		return

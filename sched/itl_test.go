@@ -50,7 +50,8 @@ func quantile(x []float64, q float64) float64 {
 func (st storm) run(t interface {
 	Fatal(...any)
 }) (res stormResult) {
-	s, err := New(Config{Policy: st.policy, MaxRunning: 16, Cells: 16384, MaxBatch: st.batch, MaxQueue: 64, ITLTarget: st.target, Guard: st.target, Cost: st.cost})
+	s, err := New(Config{Policy: st.policy, MaxRunning: 16, Cells: 16384, MaxBatch: st.batch, MaxQueue: 64,
+		ITLTarget: st.target, Guard: st.target, Cost: st.cost})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,12 +183,13 @@ func TestITLTarget(t *testing.T) {
 		{name: "noisy", sigma: 0.12, share50: 0.6, share100: 0.75},
 		{name: "kernels", sigma: 0.05, bumps: kernels, share50: 0.5, share100: 0.65},
 		{name: "interactive clients", sigma: 0.05, storm: storm{class: Interactive}, share50: 0.63, share100: 0.76},
-		{name: "slower for a while", sigma: 0.05, share50: 0.4, share100: 0.6, storm: storm{change: func(now Instant, m *machine) {
-			m.speed = 1
-			if sec := now / 1e9; sec >= 20 && sec < 40 {
-				m.speed = 1.6
-			}
-		}}},
+		{name: "slower for a while", sigma: 0.05, share50: 0.4, share100: 0.6,
+			storm: storm{change: func(now Instant, m *machine) {
+				m.speed = 1
+				if sec := now / 1e9; sec >= 20 && sec < 40 {
+					m.speed = 1.6
+				}
+			}}},
 	} {
 		for _, seed := range []uint64{1, 2, 3} {
 			base := c.storm
@@ -210,11 +212,16 @@ func TestITLTarget(t *testing.T) {
 			}{{50 * time.Millisecond, c.share50, 2}, {100 * time.Millisecond, c.share100, 2}} {
 				r := on("meridian", want.target, 4)
 				ms := float64(want.target) / 1e6
-				p95, share, fifth := quantile(r.gaps, 0.95), r.prefill/stock.prefill, quantile(r.fifth, 0.5)/quantile(solo.fifth, 0.5)
-				t.Logf("%-20s %v: p50 %.1f p95 %.1f worst %.1f ms, prompts %.2f of stock (%.0f/s), 5th token %.2f of solo; error %.3f ratio %.2f",
-					c.name, want.target, quantile(r.gaps, 0.5), p95, r.worst, share, stock.prefill, fifth, r.cost.Error, r.cost.Ratio)
+				p95, share, fifth := quantile(r.gaps, 0.95), r.prefill/stock.prefill,
+					quantile(r.fifth, 0.5)/quantile(solo.fifth, 0.5)
+				t.Logf("%-20s %v: p50 %.1f p95 %.1f worst %.1f ms, prompts %.2f of stock (%.0f/s), 5th token %.2f of "+
+					"solo; error %.3f ratio %.2f",
+					c.name, want.target, quantile(r.gaps, 0.5), p95, r.worst, share, stock.prefill, fifth, r.cost.Error,
+					r.cost.Ratio)
 				if p95 > ms || r.worst > 2*ms || share < want.share || fifth > want.fifth {
-					t.Errorf("seed %d, %s, target %v: p95 %.1f, worst %.1f ms, %.2f of stock's prompts (wanted %.2f), 5th token at %.2f of solo", seed, c.name, want.target, p95, r.worst, share, want.share, fifth)
+					t.Errorf("seed %d, %s, target %v: p95 %.1f, worst %.1f ms, %.2f of stock's prompts (wanted "+
+						"%.2f), 5th token at %.2f of solo", seed, c.name, want.target, p95, r.worst, share, want.share,
+						fifth)
 				}
 			}
 		}
@@ -225,16 +232,20 @@ func TestITLTarget(t *testing.T) {
 // a storm on, and one that knows nothing nearly does.
 func TestITLTargetFromSaved(t *testing.T) {
 	run := func(cost CostState) stormResult {
-		return storm{policy: "meridian", target: 50 * time.Millisecond, machine: priceMachine(8, 0.05), chats: 2, clients: 4, class: Background, batch: 2048, duration: 6 * time.Second, cost: cost}.run(t)
+		return storm{policy: "meridian", target: 50 * time.Millisecond, machine: priceMachine(8, 0.05), chats: 2,
+			clients: 4, class: Background, batch: 2048, duration: 6 * time.Second, cost: cost}.run(t)
 	}
-	long := storm{policy: "meridian", target: 50 * time.Millisecond, machine: priceMachine(7, 0.05), chats: 2, clients: 4, class: Background, batch: 2048, duration: 40 * time.Second}.run(t)
+	long := storm{policy: "meridian", target: 50 * time.Millisecond, machine: priceMachine(7, 0.05), chats: 2,
+		clients: 4, class: Background, batch: 2048, duration: 40 * time.Second}.run(t)
 	warm, cold := run(long.cost), run(CostState{})
-	t.Logf("cold p95 %.1f worst %.1f, %.0f tokens/s; warm p95 %.1f worst %.1f, %.0f tokens/s", quantile(cold.gaps, .95), cold.worst, cold.prefill, quantile(warm.gaps, .95), warm.worst, warm.prefill)
+	t.Logf("cold p95 %.1f worst %.1f, %.0f tokens/s; warm p95 %.1f worst %.1f, %.0f tokens/s", quantile(cold.gaps, .95),
+		cold.worst, cold.prefill, quantile(warm.gaps, .95), warm.worst, warm.prefill)
 	if quantile(cold.gaps, 0.95) > 52 || cold.worst > 100 {
 		t.Errorf("cold: p95 %.1f, worst %.1f ms", quantile(cold.gaps, 0.95), cold.worst)
 	}
 	if quantile(warm.gaps, 0.95) > 50 || warm.worst > 80 || warm.prefill < cold.prefill*0.98 {
-		t.Errorf("warm: p95 %.1f, worst %.1f ms, %.0f prompt tokens/s; cold %.0f", quantile(warm.gaps, 0.95), warm.worst, warm.prefill, cold.prefill)
+		t.Errorf("warm: p95 %.1f, worst %.1f ms, %.0f prompt tokens/s; cold %.0f", quantile(warm.gaps, 0.95),
+			warm.worst, warm.prefill, cold.prefill)
 	}
 }
 
@@ -242,7 +253,8 @@ func TestITLTargetFromSaved(t *testing.T) {
 func TestFairnessIsFree(t *testing.T) {
 	for _, chats := range []int{1, 4, 16} {
 		on := func(policy string) stormResult {
-			return storm{policy: policy, target: 100 * time.Millisecond, machine: priceMachine(4, 0.05), chats: chats, batch: 2048, duration: 60 * time.Second, cold: 2 * time.Second}.run(t)
+			return storm{policy: policy, target: 100 * time.Millisecond, machine: priceMachine(4, 0.05), chats: chats,
+				batch: 2048, duration: 60 * time.Second, cold: 2 * time.Second}.run(t)
 		}
 		m, s := on("meridian").answers, on("stock").answers
 		t.Logf("%d chats: %.1f tokens/s, stock %.1f: %.3f", chats, m, s, m/s)
@@ -256,8 +268,11 @@ func TestFairnessIsFree(t *testing.T) {
 // waits longer than the floor.
 func TestThinkingUnderITLTarget(t *testing.T) {
 	for _, policy := range []string{"meridian", "pascal"} {
-		r := storm{policy: policy, target: 60 * time.Millisecond, machine: priceMachine(4, 0.05), chats: 6, clients: 2, class: Background, think: 60, batch: 2048, duration: 60 * time.Second, cold: 2 * time.Second}.run(t)
-		t.Logf("%s: answers p50 %.1f p95 %.1f worst %.1f ms, thinking p50 %.1f p95 %.1f worst %.1f ms, prompts %.0f/s, answers %.0f/s", policy, quantile(r.gaps, .5), quantile(r.gaps, .95), r.worst, quantile(r.thinkGaps, .5), quantile(r.thinkGaps, .95), quantile(r.thinkGaps, 1), r.prefill, r.answers)
+		r := storm{policy: policy, target: 60 * time.Millisecond, machine: priceMachine(4, 0.05), chats: 6, clients: 2,
+			class: Background, think: 60, batch: 2048, duration: 60 * time.Second, cold: 2 * time.Second}.run(t)
+		t.Logf("%s: answers p50 %.1f p95 %.1f worst %.1f ms, thinking p50 %.1f p95 %.1f worst %.1f ms, prompts "+
+			"%.0f/s, answers %.0f/s", policy, quantile(r.gaps, .5), quantile(r.gaps, .95), r.worst,
+			quantile(r.thinkGaps, .5), quantile(r.thinkGaps, .95), quantile(r.thinkGaps, 1), r.prefill, r.answers)
 		if quantile(r.gaps, 0.95) > 60 && policy == "meridian" {
 			t.Errorf("%s: answers' p95 is %.1f ms", policy, quantile(r.gaps, 0.95))
 		}
@@ -271,10 +286,10 @@ func TestThinkingUnderITLTarget(t *testing.T) {
 }
 
 // TestITLTargetAnywhere: machines from a small board to a large GPU, quiet and noisy; wherever three times a step of
-// answers alone fits under the target, 95 of 100 gaps do, and prompts get at least half of what is left of the time beside all
-// answers. The prompts' own answers are some of these: three rows for each 1,500 tokens, which cost as much as the
-// prompt itself where a row is dear. A step that varies by 12 % has to aim at 0.82 of the target to keep it in 95 of 100
-// cases, so that 0.89 of what is left is the most that there is when the target is 3 steps of answers.
+// answers alone fits under the target, 95 of 100 gaps do, and prompts get at least half of what is left of the time
+// beside all answers. The prompts' own answers are some of these: three rows for each 1,500 tokens, which cost as much
+// as the prompt itself where a row is dear. A step that varies by 12 % has to aim at 0.82 of the target to keep it in
+// 95 of 100 cases, so that 0.89 of what is left is the most that there is when the target is 3 steps of answers.
 func TestITLTargetAnywhere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		exp := func(lo, hi float64, name string) float64 {
@@ -288,15 +303,18 @@ func TestITLTargetAnywhere(t *testing.T) {
 		target := max(plain*rapid.Float64Range(3, 20).Draw(t, "target"), 2)
 		// One token more must not miss the target.
 		target = max(target, plain+4*(m.B+m.D*1500))
-		st := storm{policy: "meridian", target: time.Duration(target * 1e6), machine: m, chats: 2, clients: 4, class: Background, batch: 2048,
-			duration: 2*time.Second + time.Duration(1000*target*1e6), cold: 2*time.Second + time.Duration(50*target*1e6)}
+		st := storm{policy: "meridian", target: time.Duration(target * 1e6), machine: m, chats: 2, clients: 4,
+			class: Background, batch: 2048,
+			duration: 2*time.Second + time.Duration(1000*target*1e6), cold: 2*time.Second +
+				time.Duration(50*target*1e6)}
 		st.overhead = time.Duration(target * 1e6 / 100)
 		r := st.run(t)
 		p95 := quantile(r.gaps, 0.95)
 		// What a second has left for prompts and what they are answered, at the price in the middle of a prompt.
 		left := (1 - plain/target) * 1000 / (m.B + m.D*750 + 3*m.C/1500)
 		if p95 > 1.01*target || r.prefill < 0.5*left && r.prefill < 0.5*2000*1000/target {
-			t.Fatalf("%+v, noise %.2f, plain %.2f ms, target %.2f ms: p95 %.2f, worst %.2f ms; prompts %.0f/s of %.0f; %+v", m.Cost, m.sigma, plain, target, p95, r.worst, r.prefill, left, r.cost)
+			t.Fatalf("%+v, noise %.2f, plain %.2f ms, target %.2f ms: p95 %.2f, worst %.2f ms; prompts %.0f/s of "+
+				"%.0f; %+v", m.Cost, m.sigma, plain, target, p95, r.worst, r.prefill, left, r.cost)
 		}
 	})
 }

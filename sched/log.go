@@ -59,8 +59,8 @@ func (e *ended) note(r *request, now Instant, why Reason) {
 	e.n = min(e.n+1, endedSize)
 }
 
-// Decisions appends to dst the newest decisions about a request, oldest first. ok is false when the request is neither live
-// nor one of the last 64 that ended.
+// Decisions appends to dst the newest decisions about a request, oldest first. ok is false when the request is neither
+// live nor one of the last 64 that ended.
 func (s *Scheduler) Decisions(dst []Decision, id ReqID) (log []Decision, ok bool) {
 	if r := s.requests[id]; r != nil {
 		return r.log.appendTo(dst), true

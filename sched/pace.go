@@ -4,9 +4,10 @@ import "time"
 
 // pace sizes steps with prompt work: it moves a number of tokens so that a step takes about its goal.
 //
-// It follows an exponentially weighted moving average of the time of such steps. Outside a band of ±10 % around the goal it
-// scales the number by goal/average, at least by 0.5 and at most by 1.25, and scales the average with it: a step's time is
-// nearly proportional to its tokens, and otherwise the average of old steps would change the number again and again.
+// It follows an exponentially weighted moving average of the time of such steps. Outside a band of ±10 % around the
+// goal it scales the number by goal/average, at least by 0.5 and at most by 1.25, and scales the average with it: a
+// step's time is nearly proportional to its tokens, and otherwise the average of old steps would change the number
+// again and again.
 type pace struct {
 	goal   float64 // ns
 	tokens float64 // Invariant: lo ≤ tokens ≤ hi
@@ -21,8 +22,8 @@ func newPace(goal time.Duration, start, lo, hi int) pace {
 // size is the budget in tokens.
 func (p *pace) size() int { return int(p.tokens + 0.5) }
 
-// observe learns from a step of n tokens. limited says that the budget kept it from being larger; otherwise a short step
-// says nothing about the budget.
+// observe learns from a step of n tokens. limited says that the budget kept it from being larger; otherwise a short
+// step says nothing about the budget.
 func (p *pace) observe(n int, limited bool, took time.Duration) {
 	if !limited && float64(took) <= p.goal {
 		return

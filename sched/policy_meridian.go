@@ -11,25 +11,25 @@ import (
 //  1. every answer in its output phase gets one token;
 //  2. thinking requests and prompts share what the cost model says is left under the tightest target (Event.TargetITL,
 //     else Config.ITLTarget for interactive answers): when prompts wait, half of it goes to thinking requests, least
-//     recently served first. A thinking request that would wait longer than Config.ThinkFloor gets its token in any case;
-//  3. prompts get the chunk that fits into the rest in 95 of 100 cases, by the cost model's own record of its error, but
-//     at most twice the largest chunk that the model has seen. When nothing fits, prompts are held, for at most
-//     Config.MaxHeld steps in a row; then they get the smallest chunk. Held prompts continue only when Config.MinPrefill
-//     fits;
-//  4. while no answer runs, every thinking request gets its token: it is on the way to its answer, and the target applies
-//     to it. When no request waits for a token, prompts get the chunk that takes Config.SoloBudget (but see SoloLimit),
-//     so that progress is visible and a cancel or an arrival does not wait for seconds. The first chunk of all has
-//     Config.FirstPrefill tokens;
-//  5. beside an interactive answer of fewer than 5 tokens prompts are held, because its first words are waited for: in at
-//     most 12 steps more than there were other steps, and not a prompt that is within two steps of its first token;
+//     recently served first. A thinking request that would wait longer than Config.ThinkFloor gets its token in any
+//     case;
+//  3. prompts get the chunk that fits into the rest in 95 of 100 cases, by the cost model's own record of its error,
+//     but at most twice the largest chunk that the model has seen. When nothing fits, prompts are held, for at most
+//     Config.MaxHeld steps in a row; then they get the smallest chunk. Held prompts continue only when
+//     Config.MinPrefill fits;
+//  4. while no answer runs, every thinking request gets its token: it is on the way to its answer, and the target
+//     applies to it. When no request waits for a token, prompts get the chunk that takes Config.SoloBudget (but see
+//     SoloLimit), so that progress is visible and a cancel or an arrival does not wait for seconds. The first chunk of
+//     all has Config.FirstPrefill tokens;
+//  5. beside an interactive answer of fewer than 5 tokens prompts are held, because its first words are waited for: in
+//     at most 12 steps more than there were other steps, and not a prompt that is within two steps of its first token;
 //  6. where answers alone take longer than the target, it cannot be met (Stats.TargetInfeasible). Then a step may take
 //     1.5 times as long as answers alone, because holding the others would smooth nothing.
 //
-// It optimises: the target first, then the throughput of prompts and of thinking under it. It predicts: the first step of
-// a storm is sized like the hundredth.
-// It gives up: the share t_answers/target of the prompt throughput, and mean smoothness: steps are as long as the target
-// allows while there is work.
-// Do not use it when no client waits for an answer: `stock` computes more prompt tokens a second.
+// It optimises: the target first, then the throughput of prompts and of thinking under it. It predicts: the first step
+// of a storm is sized like the hundredth. It gives up: the share t_answers/target of the prompt throughput, and mean
+// smoothness: steps are as long as the target allows while there is work. Do not use it when no client waits for an
+// answer: `stock` computes more prompt tokens a second.
 //
 // Bounds:
 //   - An answer in its output phase gets a token every step, as under `uma`.

@@ -6,17 +6,17 @@ import "math"
 //
 // Rule, after PASCAL (arXiv 2602.11530: phase-aware scheduling of reasoning requests): in each step
 //  1. every thinking request gets one token: its user sees nothing until the answer begins;
-//  2. an answer gets one unless it is ahead of a reader of Config.ReadingRate tokens a second: while the text already sent
-//     lasts longer than a step takes, thinking requests and prompts get the step, if there are any;
-//  3. prompts get the chunk that fits before the next token is due: an answer's by its reader, or by the target as under
-//     meridian.
+//  2. an answer gets one unless it is ahead of a reader of Config.ReadingRate tokens a second: while the text already
+//     sent lasts longer than a step takes, thinking requests and prompts get the step, if there are any;
+//  3. prompts get the chunk that fits before the next token is due: an answer's by its reader, or by the target as
+//     under meridian.
 //
-// It optimises: the time until the visible answer begins. It gives up: the evenness of the visible answer, which comes at
-// reading speed and no faster while other requests have work, and its total time.
-// Do not use it when programs read the answers: a parser does not read 15 tokens a second.
+// It optimises: the time until the visible answer begins. It gives up: the evenness of the visible answer, which comes
+// at reading speed and no faster while other requests have work, and its total time. Do not use it when programs read
+// the answers: a parser does not read 15 tokens a second.
 //
-// Bounds: a thinking request gets a token every step. So does an answer that is not ahead of its reader, or when there is
-// no other work (with more of them than rows: in turn). Prompts: as under meridian.
+// Bounds: a thinking request gets a token every step. So does an answer that is not ahead of its reader, or when there
+// is no other work (with more of them than rows: in turn). Prompts: as under meridian.
 type pascal struct{ predictive }
 
 func newPascal(s *Scheduler) *pascal { return &pascal{newPredictive(s)} }

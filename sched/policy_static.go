@@ -4,9 +4,9 @@ import "math"
 
 // meridianStatic is the rule of meridian-core (schedule_batch), kept for comparison.
 //
-// Rule: a step has Config.OutputSlots places for answers and ⌊slots × Config.ThinkMultiplier⌋ for thinking requests, both
-// cut to the free KV cells, answers first; first come, first served. Prompts, which the rule does not mention, fill the
-// rest of the batch as under `stock`.
+// Rule: a step has Config.OutputSlots places for answers and ⌊slots × Config.ThinkMultiplier⌋ for thinking requests,
+// both cut to the free KV cells, answers first; first come, first served. Prompts, which the rule does not mention,
+// fill the rest of the batch as under `stock`.
 //
 // Two corrections let it serve requests at all: a request that got its token goes to the end of its queue instead of
 // leaving it, and requests that do not think have a queue.

@@ -20,7 +20,8 @@ type predictive struct {
 
 func newPredictive(s *Scheduler) predictive {
 	n := s.cfg.MaxRunning
-	return predictive{s: s, cfg: &s.cfg, out: make([]*request, 0, n), think: make([]*request, 0, n), pre: make([]*request, 0, n), shared: s.cfg.StartBudget, solo: s.cfg.StartBudget}
+	return predictive{s: s, cfg: &s.cfg, out: make([]*request, 0, n), think: make([]*request, 0, n),
+		pre: make([]*request, 0, n), shared: s.cfg.StartBudget, solo: s.cfg.StartBudget}
 }
 
 const (
@@ -29,12 +30,14 @@ const (
 	infeasibleSlack = 1.5
 	// infeasibleClear is the share of the target that answers alone have to come back under.
 	infeasibleClear = 0.9
-	// A step takes at most enoughSteps times what answers alone take, or enoughShare of the target if that is more: a longer
-	// one gains prompts little, and arrivals wait for its end. A step that gives a prompt its first token may take longer.
+	// A step takes at most enoughSteps times what answers alone take, or enoughShare of the target if that is more: a
+	// longer one gains prompts little, and arrivals wait for its end. A step that gives a prompt its first token may
+	// take longer.
 	enoughSteps = 6
 	enoughShare = 0.7
-	// The first firstTokens tokens of an answer are waited for: prompts make way for them, in at most maxProtected steps
-	// more than there were other steps since. A prompt whose own first token is at most urgentSteps away does not.
+	// The first firstTokens tokens of an answer are waited for: prompts make way for them, in at most maxProtected
+	// steps more than there were other steps since. A prompt whose own first token is at most urgentSteps away does
+	// not.
 	firstTokens  = 5
 	maxProtected = 12
 	urgentSteps  = 2
@@ -98,8 +101,8 @@ func (p *predictive) reserved() int {
 }
 
 // sort orders the prompts of this step: interactive ones first; those before their first token first; owners that are
-// far ahead of others last; then the earliest TTFT deadline; then the shortest rest, which makes the mean wait short. In
-// every turnEvery'th step the least recently served one goes before all.
+// far ahead of others last; then the earliest TTFT deadline; then the shortest rest, which makes the mean wait short.
+// In every turnEvery'th step the least recently served one goes before all.
 func (p *predictive) sort() {
 	if len(p.pre) < 2 {
 		return

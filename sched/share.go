@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// Shares between users. A user is an owner (Event.Owner, the peer uid). Users with live requests have equal shares of the
-// places in the queue (Config.MaxQueue) under every policy, and of sequences (Config.MaxRunning) and cells under policies
-// that distinguish owners:
+// Shares between users. A user is an owner (Event.Owner, the peer uid). Users with live requests have equal shares of
+// the places in the queue (Config.MaxQueue) under every policy, and of sequences (Config.MaxRunning) and cells under
+// policies that distinguish owners:
 //
-//   - When the queue is too long, the newest waiting request of the user with the most waiting requests is rejected. So a
-//     user with at most MaxQueue divided by the users waiting is never rejected because of another user.
-//   - Requests start in the order of tokens computed for their users (flow.go), preempted ones first. A request that has
-//     waited for Config.ShareGrace while its user runs fewer than its share precedes them. For it a request is preempted
-//     whose user has more than its share of sequences, or two requests or more with more than its share of cells. A
-//     user's only request with more cells than that is preempted too, with Config.Prefix, which keeps what it computed,
-//     and after it has run for a while.
+//   - When the queue is too long, the newest waiting request of the user with the most waiting requests is rejected. So
+//     a user with at most MaxQueue divided by the users waiting is never rejected because of another user.
+//   - Requests start in the order of tokens computed for their users (flow.go), preempted ones first. A request that
+//     has waited for Config.ShareGrace while its user runs fewer than its share precedes them. For it a request is
+//     preempted whose user has more than its share of sequences, or two requests or more with more than its share of
+//     cells. A user's only request with more cells than that is preempted too, with Config.Prefix, which keeps what it
+//     computed, and after it has run for a while.
 //   - When running requests need cells, users with two or more requests that hold more than their share give up cells
 //     first.
 //
-// Shares bind only while other users wait: alone, a user has everything. Without Config.Prefix, where a preempted request
-// computes everything again, the only running request of a user is never preempted for a share, so each user always
-// progresses.
+// Shares bind only while other users wait: alone, a user has everything. Without Config.Prefix, where a preempted
+// request computes everything again, the only running request of a user is never preempted for a share, so each user
+// always progresses.
 
 // user is one owner's live requests.
 type user struct {
@@ -108,7 +108,10 @@ func (s *Scheduler) rejectExcess() {
 	for class := range NumClasses {
 		if limit := s.cfg.Limits[class].MaxQueue; limit > 0 {
 			for s.byClass[class].fresh > limit {
-				s.pickExcess(ReasonClassQueueFull, func(u *user) (int, *request) { return u.waiting[class].n, u.waiting[class].tail })
+				s.pickExcess(ReasonClassQueueFull, func(u *user) (int, *request) {
+					return u.waiting[class].n,
+						u.waiting[class].tail
+				})
 			}
 		}
 	}
@@ -162,8 +165,8 @@ type excess struct {
 func (s *Scheduler) share() int { return max(1, s.cfg.MaxRunning/max(1, len(s.users))) }
 
 // first returns the request of a class that is tried next: the head of the first flow. Preempted requests come first in
-// the heap, so that they end, unless their user runs its share already and other users wait. Requests that have waited for
-// Config.ShareGrace precede all others.
+// the heap, so that they end, unless their user runs its share already and other users wait. Requests that have waited
+// for Config.ShareGrace precede all others.
 func (s *Scheduler) first(class Class) *request {
 	h := s.flows[class]
 	best := h[0]
@@ -207,15 +210,16 @@ func (s *Scheduler) first(class Class) *request {
 	return best.head
 }
 
-// shareOwed reports whether a waiting request has waited for Config.ShareGrace while its user runs fewer than its share.
-// A user with many more computed tokens than others waits longer: it must not be locked out by requests of clients that do
-// not read, but it has had its share of the machine.
+// shareOwed reports whether a waiting request has waited for Config.ShareGrace while its user runs fewer than its
+// share. A user with many more computed tokens than others waits longer: it must not be locked out by requests of
+// clients that do not read, but it has had its share of the machine.
 func (s *Scheduler) shareOwed(r *request) bool {
 	if !s.byOwner || len(s.users) == 1 || r.user.running >= s.share() {
 		return false
 	}
 	waited := s.now.Sub(r.queuedAt)
-	return waited >= s.cfg.ShareGrace && (waited >= aheadGraces*s.cfg.ShareGrace || r.flow.vt-s.virtualNow(r.flow.class) <= fairSlack)
+	return waited >= s.cfg.ShareGrace &&
+		(waited >= aheadGraces*s.cfg.ShareGrace || r.flow.vt-s.virtualNow(r.flow.class) <= fairSlack)
 }
 
 // aheadGraces is how many times Config.ShareGrace a request waits for its share when its user is ahead of the others by
@@ -243,7 +247,8 @@ func (s *Scheduler) overShare(o, r *request) bool {
 	return false
 }
 
-// aloneGraces is how many times Config.ShareGrace a user's only running request runs before it is preempted for a share.
+// aloneGraces is how many times Config.ShareGrace a user's only running request runs before it is preempted for a
+// share.
 const aloneGraces = 8
 
 // overCells reports whether u has two running requests or more, and more cells than its share.
@@ -260,8 +265,8 @@ func (s *Scheduler) overCells(u *user) bool {
 	return n > s.capacity()/len(s.users)
 }
 
-// nextVictim returns the running request that is preempted next for want of cells. share says that it was chosen because
-// its user has more than its share.
+// nextVictim returns the running request that is preempted next for want of cells. share says that it was chosen
+// because its user has more than its share.
 func (s *Scheduler) nextVictim() (v *request, share bool) {
 	v = s.last(nil)
 	if !s.byOwner || len(s.users) == 1 || v.paused || s.overCells(v.user) {

@@ -15,8 +15,10 @@ func TestQueueShare(t *testing.T) {
 	for _, policy := range []string{"meridian", "uma", "pascal", "stock"} {
 		t.Run(policy, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
-				cfg := Config{Policy: policy, MaxRunning: rapid.IntRange(1, 6).Draw(t, "max_running"), Cells: 400, MaxBatch: 64,
-					MaxQueue: rapid.IntRange(0, 20).Draw(t, "max_queue"), Guard: DefaultGuard, PauseGrace: 50 * time.Millisecond, ShareGrace: 100 * time.Millisecond}
+				cfg := Config{Policy: policy, MaxRunning: rapid.IntRange(1, 6).Draw(t, "max_running"), Cells: 400,
+					MaxBatch: 64,
+					MaxQueue: rapid.IntRange(0, 20).Draw(t, "max_queue"), Guard: DefaultGuard,
+					PauseGrace: 50 * time.Millisecond, ShareGrace: 100 * time.Millisecond}
 				s, err := New(cfg)
 				if err != nil {
 					t.Fatal(err)
@@ -63,9 +65,11 @@ func TestQueueShare(t *testing.T) {
 							users[o.owner] = true
 						}
 						if before[owner] <= cfg.MaxQueue/len(users) {
-							t.Fatalf("user %d has %d waiting, %d users share a queue of %d, and %+v", owner, before[owner], len(users), cfg.MaxQueue, r)
+							t.Fatalf("user %d has %d waiting, %d users share a queue of %d, and %+v", owner,
+								before[owner], len(users), cfg.MaxQueue, r)
 						}
-						if full <= cfg.MaxQueue || r.RetryAfter <= 0 || r.Reason != ReasonQueueFull && r.Reason != ReasonDisplaced {
+						if full <= cfg.MaxQueue || r.RetryAfter <= 0 || r.Reason != ReasonQueueFull &&
+							r.Reason != ReasonDisplaced {
 							t.Fatalf("%+v, %d wait, the queue holds %d", r, full, cfg.MaxQueue)
 						}
 						before[owner]-- // the newest goes first: the others of its user are judged without it
@@ -76,9 +80,11 @@ func TestQueueShare(t *testing.T) {
 						}
 						end(r.Req)
 					}
-					if st := s.Stats(); st.QueuedInteractive+st.QueuedBackground > 0 && plan.Waiting == [NumClasses]Reason{} {
+					if st := s.Stats(); st.QueuedInteractive+st.QueuedBackground > 0 &&
+						plan.Waiting == [NumClasses]Reason{} {
 						t.Fatalf("%d wait for nothing\n%s", st.QueuedInteractive+st.QueuedBackground, plan.String())
-					} else if len(plan.Batch) == 0 && !calm && plan.WakeAt == 0 && st.QueuedInteractive+st.QueuedBackground > 0 {
+					} else if len(plan.Batch) == 0 && !calm && plan.WakeAt == 0 && st.QueuedInteractive+
+						st.QueuedBackground > 0 {
 						t.Fatalf("nothing runs, nothing wakes, and requests wait\n%s", plan.String())
 					}
 					if len(plan.Batch) == 0 {
@@ -104,9 +110,11 @@ func TestQueueShare(t *testing.T) {
 				for range rapid.IntRange(1, 50).Draw(t, "steps") {
 					for range rapid.SampledFrom([]int{0, 1, 1, 3, 30}).Draw(t, "arrivals") {
 						next++
-						r := &info{owner: rapid.SampledFrom([]uint32{7, 7, 7, 7, 1, 2, 3}).Draw(t, "owner"), left: rapid.IntRange(1, 30).Draw(t, "max")}
+						r := &info{owner: rapid.SampledFrom([]uint32{7, 7, 7, 7, 1, 2, 3}).Draw(t, "owner"),
+							left: rapid.IntRange(1, 30).Draw(t, "max")}
 						live[next] = r
-						events = append(events, Event{Kind: EvArrive, Req: next, Owner: r.owner, Class: Class(rapid.IntRange(0, 1).Draw(t, "class")),
+						events = append(events, Event{Kind: EvArrive, Req: next, Owner: r.owner,
+							Class:  Class(rapid.IntRange(0, 1).Draw(t, "class")),
 							Prompt: rapid.IntRange(1, 200).Draw(t, "prompt"), MaxTokens: r.left})
 					}
 					ids := make([]ReqID, 0, len(live))
@@ -172,7 +180,8 @@ func TestShareOfSequences(t *testing.T) {
 	} {
 		for _, policy := range []string{"meridian", "uma", "pascal"} {
 			t.Run(name+"/"+policy, func(t *testing.T) {
-				s, err := New(Config{Policy: policy, MaxRunning: 4, Cells: 4000, MaxBatch: 512, MaxQueue: 16, Guard: DefaultGuard})
+				s, err := New(Config{Policy: policy, MaxRunning: 4, Cells: 4000, MaxBatch: 512, MaxQueue: 16,
+					Guard: DefaultGuard})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -192,7 +201,8 @@ func TestShareOfSequences(t *testing.T) {
 				arrive := func(owner uint32, class Class, prompt, max int) {
 					next++
 					live[next] = &info{owner: owner, at: now, max: max}
-					events = append(events, Event{Kind: EvArrive, Req: next, Owner: owner, Class: class, Prompt: prompt, MaxTokens: max})
+					events = append(events, Event{Kind: EvArrive, Req: next, Owner: owner, Class: class, Prompt: prompt,
+						MaxTokens: max})
 				}
 				served, waiting, displaced := 0, false, 0
 				var worst time.Duration
@@ -267,7 +277,8 @@ func TestShareOfSequences(t *testing.T) {
 					}
 					resumed = resumed[:0]
 				}
-				t.Logf("%d served, first token after %v at most, %d of the other user's refused", served, worst, displaced)
+				t.Logf("%d served, first token after %v at most, %d of the other user's refused", served, worst,
+					displaced)
 				if served < 20 || worst > 3*time.Second {
 					t.Errorf("%d served in a minute, first token after %v at most", served, worst)
 				}

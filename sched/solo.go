@@ -11,8 +11,8 @@ func (s *Scheduler) soloExtrapolation() int {
 	return max(s.cfg.StartBudget, s.cfg.MinPrefill, int(2*s.cost.largest))
 }
 
-// soloFits is the most tokens of prompts, the farthest of which is at position start, that such a step has time for: the
-// bound for policies that do not predict.
+// soloFits is the most tokens of prompts, the farthest of which is at position start, that such a step has time for:
+// the bound for policies that do not predict.
 func (s *Scheduler) soloFits(start, most int) int {
 	if s.cost.prompts == 0 {
 		return min(most, s.soloExtrapolation())
@@ -25,9 +25,9 @@ func (s *Scheduler) soloFits(start, most int) int {
 	return n
 }
 
-// soloTokens is the chunk from which on larger ones gain nothing, one micro-batch of llama.cpp. Measured, 2 threads, medians,
-// ms a token: 135 M parameters in Q8_0: 64 tokens 1.34, 128 1.26, 192 1.20, 512 1.14; 1.1 B in Q4_K_M: 16 11.9, 128 11.1,
-// 512 10.6.
+// soloTokens is the chunk from which on larger ones gain nothing, one micro-batch of llama.cpp. Measured, 2 threads,
+// medians, ms a token: 135 M parameters in Q8_0: 64 tokens 1.34, 128 1.26, 192 1.20, 512 1.14; 1.1 B in Q4_K_M: 16
+// 11.9, 128 11.1, 512 10.6.
 const soloTokens = 512
 
 // soloMs is how long such a step may take: Config.SoloBudget, and where soloTokens take longer, up to Config.SoloLimit.
@@ -49,8 +49,8 @@ const (
 	halfTileRows = 4 // rows beyond the last whole tile are computed by so many
 )
 
-// wholeTiles is the largest chunk of least … n tokens with which a batch of rows rows ends with a whole tile, or n if there
-// is none.
+// wholeTiles is the largest chunk of least … n tokens with which a batch of rows rows ends with a whole tile, or n if
+// there is none.
 func wholeTiles(rows, least, n int) int {
 	whole := n
 	switch all := rows + n; {

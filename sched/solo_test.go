@@ -31,8 +31,8 @@ func lone(t *testing.T, s *Scheduler, m *machine, id ReqID, now *Instant, prompt
 	}
 }
 
-// TestLonePrompt: the steps of a prompt that nothing else runs beside are bounded in time, on machines from a fast one to
-// one that computes ten tokens a second, and from the first prompt after the first start on. It costs little: the
+// TestLonePrompt: the steps of a prompt that nothing else runs beside are bounded in time, on machines from a fast one
+// to one that computes ten tokens a second, and from the first prompt after the first start on. It costs little: the
 // second prompt takes at most 2 % longer than in steps of 2,048 tokens.
 func TestLonePrompt(t *testing.T) {
 	for _, policy := range []string{"meridian", "uma", "pascal"} {
@@ -44,7 +44,8 @@ func TestLonePrompt(t *testing.T) {
 			{A: 30, B: 100, C: 500, D: 0.005},
 		} {
 			t.Run(fmt.Sprintf("%s/%v ms a token", policy, c.B), func(t *testing.T) {
-				s, err := New(Config{Policy: policy, MaxRunning: 16, Cells: 20000, MaxBatch: 2048, MaxQueue: 10, FirstPrefill: DefaultFirstPrefill, ITLTarget: 100 * time.Millisecond})
+				s, err := New(Config{Policy: policy, MaxRunning: 16, Cells: 20000, MaxBatch: 2048, MaxQueue: 10,
+					FirstPrefill: DefaultFirstPrefill, ITLTarget: 100 * time.Millisecond})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -70,15 +71,18 @@ func TestLonePrompt(t *testing.T) {
 						l.slice(SlicePrefill, at, min(2048, prompt-at))
 						whole += time.Duration(m.mean(l) * 1e6)
 					}
-					if ratio := float64(whole) / float64(all); i == 1 && policy != "uma" && c.A/240 < 0.02 && ratio < 0.97 {
-						t.Errorf("second prompt: %.3f of the speed in steps of 2,048 tokens, %d steps", ratio, len(steps))
+					if ratio := float64(whole) / float64(all); i == 1 && policy != "uma" && c.A/240 < 0.02 &&
+						ratio < 0.97 {
+						t.Errorf("second prompt: %.3f of the speed in steps of 2,048 tokens, %d steps", ratio,
+							len(steps))
 					}
 				}
 			})
 		}
 	}
 	// The baseline does as llama-server does.
-	s, err := New(Config{Policy: "stock", MaxRunning: 16, Cells: 20000, MaxBatch: 2048, MaxQueue: 10, FirstPrefill: DefaultFirstPrefill})
+	s, err := New(Config{Policy: "stock", MaxRunning: 16, Cells: 20000, MaxBatch: 2048, MaxQueue: 10,
+		FirstPrefill: DefaultFirstPrefill})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,8 +92,8 @@ func TestLonePrompt(t *testing.T) {
 	}
 }
 
-// TestSoloLimit: where a step cannot hold 512 tokens within SoloBudget, it takes them up to SoloLimit, in whole tiles; where
-// it can, SoloLimit changes nothing.
+// TestSoloLimit: where a step cannot hold 512 tokens within SoloBudget, it takes them up to SoloLimit, in whole tiles;
+// where it can, SoloLimit changes nothing.
 func TestSoloLimit(t *testing.T) {
 	for _, policy := range []string{"meridian", "uma", "pascal"} {
 		for _, c := range []struct {
@@ -104,7 +108,8 @@ func TestSoloLimit(t *testing.T) {
 			{100, 1500 * time.Millisecond, 16, 2 * time.Second},
 		} {
 			t.Run(fmt.Sprintf("%s/%v ms a token, limit %v", policy, c.perToken, c.limit), func(t *testing.T) {
-				s, err := New(Config{Policy: policy, MaxRunning: 16, Cells: 20000, MaxBatch: 2048, MaxQueue: 10, FirstPrefill: DefaultFirstPrefill, SoloLimit: c.limit})
+				s, err := New(Config{Policy: policy, MaxRunning: 16, Cells: 20000, MaxBatch: 2048, MaxQueue: 10,
+					FirstPrefill: DefaultFirstPrefill, SoloLimit: c.limit})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -12,8 +12,8 @@ func (p *prefillRate) observe(tokens int, took float64) {
 	p.ns.add(took, 0.05)
 }
 
-// firstTokenIn estimates the time to the first token of a prompt with left tokens to compute, behind ahead tokens of other
-// prompts: at the pace of recent steps, or by the cost model if nothing else runs. 0 = nothing was measured.
+// firstTokenIn estimates the time to the first token of a prompt with left tokens to compute, behind ahead tokens of
+// other prompts: at the pace of recent steps, or by the cost model if nothing else runs. 0 = nothing was measured.
 func (s *Scheduler) firstTokenIn(left, ahead int) time.Duration {
 	if len(s.running) == 0 && ahead == 0 && s.cost.prompts > 0 {
 		var l load

@@ -27,8 +27,8 @@ type LLama struct {
 	newest   string // the prompt of the newest Predict or Eval and its answer, for SaveState
 }
 
-// New connects to the daemon, waits until its model is loaded, and checks that it serves the model: a file's path, a name,
-// or "" for any. The caller calls Free.
+// New connects to the daemon, waits until its model is loaded, and checks that it serves the model: a file's path, a
+// name, or "" for any. The caller calls Free.
 func New(model string, opts ...ModelOption) (*LLama, error) {
 	mo := NewModelOptions(opts...)
 	ctx := context.Background()
@@ -56,7 +56,8 @@ func (l *LLama) check(model string, mo *ModelOptions) error {
 		return errors.New("the daemon does not say which model it serves; uma-cli info shows its state")
 	}
 	if !serves(m.Path, m.Name, model) {
-		return fmt.Errorf(`the daemon serves %s (%s), not %s; start uma-serve -m %s, or name "" for the model that it serves`,
+		return fmt.Errorf(`the daemon serves %s (%s), not %s; start uma-serve -m %s, or name "" for the model that `+
+			`it serves`,
 			m.Name, m.Path, model, model)
 	}
 	switch {
@@ -87,8 +88,8 @@ func (l *LLama) checkCache(f16 bool, option string, ropeBase, ropeScale float32)
 	m := l.info.Model
 	switch {
 	case f16 && (m.KVTypeK != "f16" || m.KVTypeV != "f16"):
-		return fmt.Errorf("%s wants a KV cache of f16; the daemon's is %s and %s (--cache-type-k, --cache-type-v)", option,
-			m.KVTypeK, m.KVTypeV)
+		return fmt.Errorf("%s wants a KV cache of f16; the daemon's is %s and %s (--cache-type-k, --cache-type-v)",
+			option, m.KVTypeK, m.KVTypeV)
 	case ropeBase != 0 && ropeBase != DefaultModelOptions.FreqRopeBase:
 		return fmt.Errorf("the RoPE base is %g; the daemon takes the model's own: leave it out", ropeBase)
 	case ropeScale != 0 && ropeScale != DefaultModelOptions.FreqRopeScale:
@@ -139,7 +140,8 @@ func (l *LLama) Predict(text string, opts ...PredictOption) (string, error) {
 	l.newest = text + out.String()
 	l.mu.Unlock()
 	if end := s.End(); po.DebugMode && end != nil {
-		fmt.Fprintf(os.Stderr, "prompt: %d tokens, %d of them cached; answer: %d tokens (%s); first token after %.1f ms, %.1f tokens/s\n",
+		fmt.Fprintf(os.Stderr, "prompt: %d tokens, %d of them cached; answer: %d tokens (%s); first token after %.1f "+
+			"ms, %.1f tokens/s\n",
 			end.Usage.PromptTokens, end.Usage.CachedTokens, end.Usage.CompletionTokens, end.Reason,
 			wire.Ms(end.Timings.TTFT), rate(end))
 	}
@@ -208,7 +210,8 @@ func (l *LLama) request(text string, po *PredictOptions) (*client.Request, error
 	case text == "":
 		return nil, errors.New("the prompt is empty")
 	case po.TailFreeSamplingZ != 1:
-		return nil, fmt.Errorf("SetTailFreeSamplingZ is %g; the daemon has no tail-free sampling: leave it out, or 1", po.TailFreeSamplingZ)
+		return nil, fmt.Errorf("SetTailFreeSamplingZ is %g; the daemon has no tail-free sampling: leave it out, or 1",
+			po.TailFreeSamplingZ)
 	case po.NegativePrompt != "" || po.NegativePromptScale != 0 && po.NegativePromptScale != 1:
 		return nil, errors.New("SetNegativePrompt and SetNegativePromptScale are not supported by the daemon")
 	}

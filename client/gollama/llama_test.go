@@ -83,8 +83,10 @@ func TestOptions(t *testing.T) {
 		{SetMirostatTAU(4), func(r *wire.Request) { r.Sampling.MirostatTau = 4 }, ""},
 		{SetMirostatETA(.5), func(r *wire.Request) { r.Sampling.MirostatEta = .5 }, ""},
 		{IgnoreEOS, func(r *wire.Request) { r.Sampling.IgnoreEOS = true }, ""},
-		{SetLogitBias("15043+1.5"), func(r *wire.Request) { r.Sampling.LogitBias = []sampler.Bias{{Token: 15043, Bias: 1.5}} }, ""},
-		{SetLogitBias("7 - 2"), func(r *wire.Request) { r.Sampling.LogitBias = []sampler.Bias{{Token: 7, Bias: -2}} }, ""},
+		{SetLogitBias("15043+1.5"),
+			func(r *wire.Request) { r.Sampling.LogitBias = []sampler.Bias{{Token: 15043, Bias: 1.5}} }, ""},
+		{SetLogitBias("7 - 2"), func(r *wire.Request) { r.Sampling.LogitBias = []sampler.Bias{{Token: 7, Bias: -2}} },
+			""},
 		{SetLogitBias("7"), nil, "SetLogitBias"},
 		{SetLogitBias("+7"), nil, "SetLogitBias"},
 		{SetLogitBias("7+x"), nil, "SetLogitBias"},
@@ -98,7 +100,8 @@ func TestOptions(t *testing.T) {
 		{SetRopeFreqBase(5e5), nil, "RoPE base"},
 		{SetRopeFreqScale(.5), nil, "RoPE scale"},
 		{EnableF16KV, plain, ""},
-		{Debug, plain, ""}, {EnablePromptCacheAll, plain, ""}, {EnablePromptCacheRO, plain, ""}, {SetThreads(3), plain, ""},
+		{Debug, plain, ""}, {EnablePromptCacheAll, plain, ""}, {EnablePromptCacheRO, plain, ""},
+		{SetThreads(3), plain, ""},
 		{SetBatch(3), plain, ""}, {SetNKeep(3), plain, ""}, {SetNDraft(3), plain, ""}, {SetPenalizeNL(true), plain, ""},
 		{SetPathPromptCache("f"), plain, ""}, {SetMlock(true), plain, ""}, {SetMemoryMap(false), plain, ""},
 		{SetPredictionMainGPU("1"), plain, ""}, {SetPredictionTensorSplit("1,2"), plain, ""},
@@ -146,8 +149,10 @@ func TestNew(t *testing.T) {
 		{file, nil, "not " + file}, // another file of that name
 		{"", SetContext(4096), ""}, {"", SetContext(4097), "--ctx-size 4097"},
 		{"", EnableF16Memory, ""}, {"", SetLoraAdapter("a"), "SetLoraAdapter"}, {"", SetLoraBase("a"), "SetLoraBase"},
-		{"", WithRopeFreqBase(1e6), "RoPE base"}, {"", WithRopeFreqScale(.5), "RoPE scale"}, {"", WithRopeFreqBase(0), ""},
-		{"", EnabelLowVRAM, ""}, {"", EnableNUMA, ""}, {"", EnableMLock, ""}, {"", SetNBatch(1), ""}, {"", SetMMap(false), ""},
+		{"", WithRopeFreqBase(1e6), "RoPE base"}, {"", WithRopeFreqScale(.5), "RoPE scale"},
+		{"", WithRopeFreqBase(0), ""},
+		{"", EnabelLowVRAM, ""}, {"", EnableNUMA, ""}, {"", EnableMLock, ""}, {"", SetNBatch(1), ""},
+		{"", SetMMap(false), ""},
 		{"", SetGPULayers(9), ""}, {"", SetMainGPU("1"), ""}, {"", SetTensorSplit("1"), ""}, {"", SetMulMatQ(true), ""},
 		{"", SetModelSeed(3), ""}, {"", SetPerplexity(true), ""}, {"", EnableEmbeddings, ""},
 	} {
@@ -266,7 +271,8 @@ func TestState(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	for text, want := range map[string]string{
-		"": "is not a file of SaveState", "{}": "is not a file of SaveState", `{"format":"x"`: "is not a file of SaveState",
+		"": "is not a file of SaveState", "{}": "is not a file of SaveState",
+		`{"format":"x"`: "is not a file of SaveState",
 		`{"format":"uma-serve gollama state 1","model":"big","text":"a"}`: `of the model "big"`,
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

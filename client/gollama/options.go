@@ -186,7 +186,8 @@ func SetNKeep(n int) PredictOption { return func(p *PredictOptions) { p.NKeep = 
 // SetNDraft has no effect: SpeculativeSampling alone reads it.
 func SetNDraft(n int) PredictOption { return func(p *PredictOptions) { p.NDraft = n } }
 
-// SetTailFreeSamplingZ is refused by Predict unless it is 1, off: llama.cpp has no tail-free sampling since October 2024.
+// SetTailFreeSamplingZ is refused by Predict unless it is 1, off: llama.cpp has no tail-free sampling since October
+// 2024.
 func SetTailFreeSamplingZ(z float32) PredictOption {
 	return func(p *PredictOptions) { p.TailFreeSamplingZ = z }
 }

@@ -22,12 +22,13 @@ type state struct {
 
 const (
 	stateFormat = "uma-serve gollama state 1"
-	// maxState bounds a file of SaveState: the daemon's limit of a request (--max-frame) is 16 MiB, escaped at worst sixfold.
+	// maxState bounds a file of SaveState: the daemon's limit of a request (--max-frame) is 16 MiB, escaped at worst
+	// sixfold.
 	maxState = 96 << 20
 )
 
-// SaveState notes in the file dst the text of the newest Predict or Eval, its answer included, and has the daemon write what
-// it has cached to its disk tier (--cache-dir), where there is one.
+// SaveState notes in the file dst the text of the newest Predict or Eval, its answer included, and has the daemon write
+// what it has cached to its disk tier (--cache-dir), where there is one.
 func (l *LLama) SaveState(dst string) error {
 	l.mu.Lock()
 	s := state{stateFormat, l.info.Model.Name, l.newest}
@@ -62,8 +63,8 @@ func (l *LLama) save() error {
 	return err
 }
 
-// LoadState has the daemon take back, or compute, the text that a file of SaveState names. A Predict that begins with this
-// text then starts at once. The file must be of the same model.
+// LoadState has the daemon take back, or compute, the text that a file of SaveState names. A Predict that begins with
+// this text then starts at once. The file must be of the same model.
 func (l *LLama) LoadState(file string) error {
 	f, err := os.Open(file)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/uma-serve/uma-serve/client"
 )
 
-// TokenizeString returns the number of the tokens of text, and the tokens, with the one that begins a text where the model
-// has one. SetTokens bounds nothing here.
+// TokenizeString returns the number of the tokens of text, and the tokens, with the one that begins a text where the
+// model has one. SetTokens bounds nothing here.
 func (l *LLama) TokenizeString(text string, _ ...PredictOption) (int32, []int32, error) {
 	var got struct {
 		Tokens []int32 `json:"tokens"`

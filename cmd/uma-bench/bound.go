@@ -21,7 +21,8 @@ func boundCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if cfg.Bound < 1 || cfg.Bound >= cfg.Streams {
-				return usageError{fmt.Errorf("--bound is %d; it must be 1…%d, below --streams", cfg.Bound, cfg.Streams-1)}
+				return usageError{fmt.Errorf("--bound is %d; it must be 1…%d, below --streams", cfg.Bound,
+					cfg.Streams-1)}
 			}
 			if model == "" {
 				var err error
@@ -40,7 +41,8 @@ func boundCommand() *cobra.Command {
 					return json.NewEncoder(os.Stdout).Encode(r)
 				}
 				free := cfg.Streams - cfg.Bound
-				fmt.Printf("| | no schema | %d of %d with a schema | ratio |\n|---|---|---|---|\n", cfg.Bound, cfg.Streams)
+				fmt.Printf("| | no schema | %d of %d with a schema | ratio |\n|---|---|---|---|\n", cfg.Bound,
+					cfg.Streams)
 				fmt.Printf("| ITL p95 of the %d free streams, ms | %.2f | %.2f | **%.3f** |\n", free, r.FreeITLp95[0],
 					r.FreeITLp95[1], r.ITLRatio)
 				fmt.Printf("| tokens/s of each of the other %d | %.1f | %.1f | **%.3f** |\n", cfg.Bound, r.Rate[0],

@@ -17,7 +17,8 @@ func compareCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare BASELINE.json… UNDER_TEST.json",
 		Short: "compare a report with others; exit status 1 when it is worse",
-		Long: `Compare the last report with the others: differences in percent, with Welch's 95 % intervals if both have repeats.
+		Long: `Compare the last report with the others: differences in percent, with Welch's 95 % intervals if both
+have repeats.
 
 The exit status is 1 when a metric is worse by more than --fail-over percent and its interval is clear of 0, when
 answers were evicted or requests failed and none did before, or when a metric is missing. Measured and synthetic reports

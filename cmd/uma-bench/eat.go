@@ -20,8 +20,8 @@ func eatCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "eat",
 		Short: "think tokens saved by EAT early exit, compared with a token cap",
-		Long: `Ask held-out problems once for each EAT threshold δ and once for each token cap, and report accuracy by think tokens.
-Each point starts a new daemon on the built-in model or --model.`,
+		Long: `Ask held-out problems once for each EAT threshold δ and once for each token cap, and report accuracy by
+think tokens. Each point starts a new daemon on the built-in model or --model.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg.Eval.Problems = firstOfEach(heldout.Problems(), each)

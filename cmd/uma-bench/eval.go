@@ -29,7 +29,8 @@ func evalCommand() *cobra.Command {
 		Long: `Ask held-out problems over the socket and grade the answers: only the exact text is right.
 
 --socket names a running daemon; without it, the uma-serve next to this binary is started on the built-in model or
---model. The problems are the built-in ones, on which that model was not trained, or a file with lines like {"task":"add","question":"What is 1 + 2?","answer":"3"}.`,
+--model. The problems are the built-in ones, on which that model was not trained, or a file with
+lines like {"task":"add","question":"What is 1 + 2?","answer":"3"}.`,
 		Example: `  uma-bench eval                                    # the accuracy table of the built-in model
   uma-bench eval --empty-think                      # the same without thinking
   uma-bench eval --each 10 --repeat 16 --temp 1     # how much the length of thinking varies

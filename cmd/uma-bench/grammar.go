@@ -91,10 +91,12 @@ its encoder.json and vocab.bpe, or a GGUF file.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&schemas, "schemas", "", "`file` of schemas with instances, one JSON object a line; .gz is decompressed")
+	f.StringVar(&schemas, "schemas", "", "`file` of schemas with instances, one JSON object a line; .gz is "+
+		"decompressed")
 	f.StringVar(&vocab, "vocab", "llama3.2", "llama3.2, a `folder` with encoder.json and vocab.bpe, or a GGUF file")
 	f.StringVar(&only, "name", "", "run the case of this `name` alone")
-	f.BoolVar(&narrow, "schema-order", false, "accept members in the schema's order only, as the daemon does, not in any")
+	f.BoolVar(&narrow, "schema-order", false, "accept members in the schema's order only, as the daemon does, not in "+
+		"any")
 	f.BoolVar(&failures, "failures", false, "print each schema that does not pass, and why, to stderr")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	f.StringVar(&profile, "cpuprofile", "", "write a CPU profile to `file`, for go tool pprof")
@@ -106,7 +108,8 @@ func grammarVocab(name string) (*masks.Tokenizer, error) {
 	if name == "llama3.2" {
 		out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/ollama/ollama").Output()
 		if err != nil {
-			return nil, fmt.Errorf("--vocab llama3.2: finding the engine module's folder with go list: %w; name a folder with encoder.json and vocab.bpe", err)
+			return nil, fmt.Errorf("--vocab llama3.2: finding the engine module's folder with go list: %w; name a "+
+				"folder with encoder.json and vocab.bpe", err)
 		}
 		name = filepath.Join(strings.TrimSpace(string(out)), "tokenizer", "testdata", "llama3.2")
 	}
@@ -126,7 +129,8 @@ func printGrammar(w io.Writer, r masks.Report) {
 	for _, row := range []struct {
 		name string
 		n    int
-	}{{"passing", r.Passing}, {"compile error", r.Compile}, {"validation error", r.Validation}, {"invalidation error", r.Invalidation}} {
+	}{{"passing", r.Passing}, {"compile error", r.Compile}, {"validation error", r.Validation},
+		{"invalidation error", r.Invalidation}} {
 		fmt.Fprintf(w, "%-20s%8d  %5.1f %%\n", row.name, row.n, share(row.n))
 	}
 	fmt.Fprintf(w, "\n%-20s%10s%10s%10s%10s%10s\n", "microseconds", "avg", "p50", "p99", "p99.9", "max")
@@ -134,7 +138,8 @@ func printGrammar(w io.Writer, r masks.Report) {
 		name string
 		s    masks.Spread
 	}{{fmt.Sprintf("mask (%d)", r.Tokens), r.TBM}, {"first mask", r.TTFM}} {
-		fmt.Fprintf(w, "%-20s%10.1f%10.1f%10.1f%10.1f%10.1f\n", row.name, row.s.Avg, row.s.P50, row.s.P99, row.s.P999, row.s.Max)
+		fmt.Fprintf(w, "%-20s%10.1f%10.1f%10.1f%10.1f%10.1f\n", row.name, row.s.Avg, row.s.P50, row.s.P99, row.s.P999,
+			row.s.Max)
 	}
 }
 

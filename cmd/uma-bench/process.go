@@ -80,8 +80,8 @@ func memoryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "memory",
 		Short: "resident memory over many requests (Linux)",
-		Long: `Floods a daemon with requests and prints its resident memory after each tenth of them. The daemon keeps at
-most 16 MiB of evicted prefixes (--cache-ram), which the warm-up fills.`,
+		Long: `Floods a daemon with requests and prints its resident memory after each tenth of them. The daemon keeps
+at most 16 MiB of evicted prefixes (--cache-ram), which the warm-up fills.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			return withDaemon(model, []string{"--cache-ram", "16MiB"}, func(p *daemonproc.Proc) error {

@@ -52,11 +52,12 @@ func runCommand() *cobra.Command {
 		Use:   "run [-- uma-serve options…]",
 		Short: "run a workload on servers, or replay it in virtual time, and write reports",
 		Long:  runHelp(),
-		Example: `  uma-bench run --mode replay --baseline all                        # the reference workload in virtual time, without a model
+		Example: `  uma-bench run --mode replay --baseline all        # the reference workload in virtual time
   uma-bench run --mode replay --baseline all --decoder laptop --arrival-rate 2 --scale 0.1
-  uma-bench run --workload storm --sides stock,uma,meridian@50      # the page shows ITL over time
+  uma-bench run --workload storm --sides stock,uma,meridian@50   # the page shows ITL over time
   uma-bench run --workload decode-sweep --concurrency 1,4,16 -m model.gguf -- -t 4
-  uma-bench run --workload heldout --requests 200 --temp 1 --sides default,budget=64,budget=128,eat=0.001:eat_warmup_probes=1
+  uma-bench run --workload heldout --requests 200 --temp 1 \
+    --sides default,budget=64,budget=128,eat=0.001:eat_warmup_probes=1
   uma-bench run --workload sharegpt --file sg.json --target llama-server --url http://127.0.0.1:8080`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
@@ -78,11 +79,13 @@ func runCommand() *cobra.Command {
 
 func runHelp() string {
 	var b strings.Builder
-	b.WriteString(`Measure a workload and write report.json, report.md, report.html (and ab-report.json for several sides) to --out-dir.
+	b.WriteString(`Measure a workload and write report.json, report.md, report.html (and ab-report.json for several
+sides) to --out-dir.
 
 --mode real sends requests from a client process over real sockets: to a uma-serve started for each side (next to this
-binary), to a running one (--socket), or to another server (--target, --url). --mode replay runs the daemon's scheduler on
-a simulated decoder in virtual time; its numbers are marked synthetic, and the same seed gives the same bytes.
+binary), to a running one (--socket), or to another server (--target, --url). --mode replay runs the daemon's
+scheduler on a simulated decoder in virtual time; its numbers are marked synthetic, and the same seed gives the same
+bytes.
 
 Workloads:
 `)

@@ -39,7 +39,8 @@ The history is saved in $XDG_STATE_HOME/uma-serve/history; UMA_NOHISTORY=1 turns
 }
 
 func addHideThinking(cmd *cobra.Command, settings *chat.Settings) {
-	cmd.Flags().BoolVar(&settings.HideThinking, "hide-thinking", false, "show a token counter instead of the model's thinking")
+	cmd.Flags().BoolVar(&settings.HideThinking, "hide-thinking", false, "show a token counter instead of the model's "+
+		"thinking")
 }
 
 // converse is a chat on the process's terminal.
@@ -75,8 +76,8 @@ func converse(ctx context.Context, dial dialer, settings *chat.Settings) error {
 	return chat.New(c).Run(ctx)
 }
 
-// restoreOnEnd puts the terminal back when the process is sent a signal that ends it: a shell whose terminal was left in
-// raw mode seems dead.
+// restoreOnEnd puts the terminal back when the process is sent a signal that ends it: a shell whose terminal was left
+// in raw mode seems dead.
 func restoreOnEnd(leave func()) {
 	state, err := term.GetState(int(os.Stdin.Fd()))
 	if err != nil {

@@ -21,7 +21,8 @@ func completeDefaults(cmd *cobra.Command) {
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
 	}
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		if _, ok := cmd.GetFlagCompletionFunc(f.Name); !ok && f.Name != "socket" && f.Name != "file" && f.Value.Type() != "bool" {
+		if _, ok := cmd.GetFlagCompletionFunc(f.Name); !ok && f.Name != "socket" && f.Name != "file" &&
+			f.Value.Type() != "bool" {
 			must(cmd.RegisterFlagCompletionFunc(f.Name, cobra.NoFileCompletions))
 		}
 	})
@@ -60,7 +61,8 @@ func completeTargets(dial dialer) cobra.CompletionFunc {
 		}
 		for i := range report.Entries {
 			e := &report.Entries[i]
-			words = append(words, cobra.CompletionWithDesc(clean(e.Name), clean(e.Kind+", "+e.Tier.String()+": "+e.Why)))
+			words = append(words,
+				cobra.CompletionWithDesc(clean(e.Name), clean(e.Kind+", "+e.Tier.String()+": "+e.Why)))
 		}
 		return words, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -74,7 +74,8 @@ func healthLine(out *ui.Terminal, h *wire.Health) string {
 	case "stalled":
 		status = out.Red("stalled")
 		if h.StalledSince != "" {
-			status = out.Red(fmt.Sprintf("stalled for %s, since %s", ui.Duration(ms(h.StalledMs)), ui.Sanitize(h.StalledSince)))
+			status = out.Red(fmt.Sprintf("stalled for %s, since %s", ui.Duration(ms(h.StalledMs)),
+				ui.Sanitize(h.StalledSince)))
 		}
 	default:
 		status = out.Yellow(ui.Sanitize(h.Status))

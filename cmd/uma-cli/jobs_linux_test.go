@@ -47,7 +47,8 @@ func (c *console) sane() {
 // TestSuspend: Ctrl-Z gives the terminal to the shell as it was, at the prompt and during an answer, and fg goes on.
 func TestSuspend(t *testing.T) {
 	server := (&clienttest.Server{Answer: func(c *clienttest.Conn, r *clienttest.Request) {
-		eos := wire.EOS{ID: r.ID, Reason: wire.Stop, Streamed: true, Usage: wire.Usage{PromptTokens: 1, CompletionTokens: 1}}
+		eos := wire.EOS{ID: r.ID, Reason: wire.Stop, Streamed: true,
+			Usage: wire.Usage{PromptTokens: 1, CompletionTokens: 1}}
 		last := r.Messages[len(r.Messages)-1].Content
 		c.Token(r.ID, "heard "+last, wire.Output)
 		if last == "go on" {

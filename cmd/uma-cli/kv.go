@@ -16,8 +16,8 @@ func newKV(dial dialer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kv",
 		Short: "Show the KV cache: its entries, owners and tiers",
-		Long: `Show the KV cache: every running sequence and every cached prefix, with its tokens and bytes, its tier (device, host,
-disk, fabric), its owner, its age, and the reason it is cached.
+		Long: `Show the KV cache: every running sequence and every cached prefix, with its tokens and bytes, its tier
+(device, host, disk, fabric), its owner, its age, and the reason it is cached.
 
   CLASS  eviction order: prefix (cached and idle; evicted first), think_complete, think_active, output_critical
   OWN    the TOKENS that no other entry shares; drop frees these
@@ -40,7 +40,8 @@ drop, pin, unpin and save take a NAME. Users see only their own entries; root an
 				func(out *ui.Terminal, r *wire.KVReport) (string, error) { return inspect.KV(out, r, all), nil })
 		},
 	}
-	cmd.Flags().BoolVar(&tree, "tree", false, "also print the prefix tree: one line per run of cells, below the run it continues")
+	cmd.Flags().BoolVar(&tree, "tree", false, "also print the prefix tree: one line per run of cells, below the run "+
+		"it continues")
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "show everything, even if it does not fit the window")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the daemon's answer as one line of JSON")
 	cmd.Flags().SortFlags = false
@@ -48,10 +49,18 @@ drop, pin, unpin and save take a NAME. Users see only their own entries; root an
 
 TARGET is a NAME from uma-cli kv, a unique prefix of a hash (4 digits or more), or all.`
 	cmd.AddCommand(
-		newKVDo(dial, wire.KVDrop, "Remove a cached prefix and its copies in memory, on disk and in the fabric", "Remove a cached prefix and its copies in memory, on disk and in the --fabric. The next prompt that begins with it is\ncomputed again. Cells that another prefix shares stay. The command returns when the copies are gone, or lists those left."+target),
-		newKVDo(dial, wire.KVPin, "Protect a cached prefix from eviction", "Protect a cached prefix, such as a long system prompt, from eviction until it is unpinned or dropped. Pinned cells are\nunavailable to other requests."+target),
-		newKVDo(dial, wire.KVUnpin, "Make a pinned prefix evictable again", "Make a pinned prefix evictable again."+target),
-		newKVDo(dial, wire.KVSave, "Write a cached prefix to disk or fabric", "Write a cached prefix to the slowest configured tier (--cache-dir, --fabric), so that it survives a restart. Without\neither it is copied to host memory (--cache-ram) only."+target),
+		newKVDo(dial, wire.KVDrop, "Remove a cached prefix and its copies in memory, on disk and in the fabric",
+			"Remove a cached prefix and its copies in memory, on disk and in the --fabric. The next prompt that "+
+				"begins with it is\ncomputed again. Cells that another prefix shares stay. The command returns when "+
+				"the copies are gone, or lists those left."+target),
+		newKVDo(dial, wire.KVPin, "Protect a cached prefix from eviction", "Protect a cached prefix, such as a long "+
+			"system prompt, from eviction until it is unpinned or dropped. Pinned cells are\nunavailable to other "+
+			"requests."+target),
+		newKVDo(dial, wire.KVUnpin, "Make a pinned prefix evictable again", "Make a pinned prefix evictable again."+
+			target),
+		newKVDo(dial, wire.KVSave, "Write a cached prefix to disk or fabric", "Write a cached prefix to the slowest "+
+			"configured tier (--cache-dir, --fabric), so that it survives a restart. Without\neither it is copied to "+
+			"host memory (--cache-ram) only."+target),
 	)
 	return cmd
 }

@@ -20,7 +20,8 @@ func (l *listener) answer(c *clienttest.Conn, r *clienttest.Request) {
 	l.asked = append(l.asked, r.Messages[len(r.Messages)-1].Content)
 	l.mu.Unlock()
 	c.Token(r.ID, "heard", wire.Output)
-	c.EOS(wire.EOS{ID: r.ID, Reason: wire.Stop, Streamed: true, Usage: wire.Usage{PromptTokens: 1, CompletionTokens: 1}})
+	c.EOS(wire.EOS{ID: r.ID, Reason: wire.Stop, Streamed: true,
+		Usage: wire.Usage{PromptTokens: 1, CompletionTokens: 1}})
 }
 
 // last is the newest message.
@@ -35,10 +36,11 @@ func (l *listener) last() string {
 
 // languages are texts of many scripts, each with something that a line editor can lose.
 var languages = map[string]string{
-	"German":                    "Größe, Übermut, ähnlich, Straße",
-	"French":                    "Où est l'été ? Ça va être agréable, garçon œuf",
-	"Spanish":                   "¿Qué año? El niño comió piñas",
-	"every Latin-1 letter":      "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖØÙÚÛÜÝÞßàáâãäåæçèéêëìíîïðñòóôõöøùúûüýþÿ ¡¢£¤¥¦§¨©ª«¬®¯°±²³´µ¶·¸¹º»¼½¾¿",
+	"German":  "Größe, Übermut, ähnlich, Straße",
+	"French":  "Où est l'été ? Ça va être agréable, garçon œuf",
+	"Spanish": "¿Qué año? El niño comió piñas",
+	"every Latin-1 letter": "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖØÙÚÛÜÝÞßàáâãäåæçèéêëìíîïðñòóôõöøùúûüýþÿ " +
+		"¡¢£¤¥¦§¨©ª«¬®¯°±²³´µ¶·¸¹º»¼½¾¿",
 	"Polish, Czech, Turkish":    "Zażółć gęślą jaźń. Příliš žluťoučký kůň. İstanbul'da ığdır",
 	"Vietnamese":                "Tiếng Việt có nhiều dấu thanh",
 	"Greek and Cyrillic":        "Καλημέρα κόσμε. Съешь ещё этих мягких булок",

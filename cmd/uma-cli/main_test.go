@@ -40,7 +40,8 @@ func program(t *testing.T, socket string, args ...string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), self, args...)
-	cmd.Env = []string{"UMA_CLI_TEST_MAIN=1", "UMA_SOCKET=" + socket, "HOME=" + t.TempDir(), "TERM=xterm", "GOCOVERDIR=" + t.TempDir()}
+	cmd.Env = []string{"UMA_CLI_TEST_MAIN=1", "UMA_SOCKET=" + socket, "HOME=" + t.TempDir(), "TERM=xterm",
+		"GOCOVERDIR=" + t.TempDir()}
 	return cmd
 }
 
@@ -50,11 +51,13 @@ func answers(c *clienttest.Conn, r *clienttest.Request) {
 	for _, m := range r.Messages {
 		text += m.Role + ":" + strings.ReplaceAll(m.Content, "\n", "⏎") + ";"
 	}
-	eos := wire.EOS{ID: r.ID, Reason: wire.Stop, Streamed: r.Stream, Usage: wire.Usage{PromptTokens: 9, CompletionTokens: 4},
+	eos := wire.EOS{ID: r.ID, Reason: wire.Stop, Streamed: r.Stream,
+		Usage:   wire.Usage{PromptTokens: 9, CompletionTokens: 4},
 		Timings: wire.Timings{TTFT: 5 * time.Millisecond, Decode: 3 * time.Millisecond}}
 	switch {
 	case strings.Contains(text, "refuse"):
-		c.Error(wire.Error{ID: r.ID, Code: wire.ContextLength, Message: "context_length_exceeded: n_prompt 9, n_ctx 8", NPrompt: 9, NCtx: 8})
+		c.Error(wire.Error{ID: r.ID, Code: wire.ContextLength, Message: "context_length_exceeded: n_prompt 9, n_ctx 8",
+			NPrompt: 9, NCtx: 8})
 		return
 	case strings.Contains(text, "wait for cancel"):
 		c.Token(r.ID, "started", wire.Output)
@@ -71,7 +74,8 @@ func answers(c *clienttest.Conn, r *clienttest.Request) {
 		}
 	case strings.Contains(text, "how"):
 		k := r.Think
-		c.Token(r.ID, fmt.Sprintf("effort %v mode %v budget %d exit %v", k.Effort, k.Mode, k.BudgetTokens, k.EarlyExit), wire.Output)
+		c.Token(r.ID, fmt.Sprintf("effort %v mode %v budget %d exit %v", k.Effort, k.Mode, k.BudgetTokens, k.EarlyExit),
+			wire.Output)
 	case strings.Contains(text, "ponder"):
 		c.Token(r.ID, "hm", wire.Thinking)
 		c.Token(r.ID, "s", wire.Output) // a sign of life for the test, which sees no thinking
@@ -99,12 +103,15 @@ func inside(f *wire.Frame) string {
 	case f.Kind == wire.KindWhy && f.Why.Request == "gone":
 		body = wire.WhyReport{}
 	case f.Kind == wire.KindWhy:
-		body = wire.WhyReport{Requests: []wire.WhyRequest{{Request: f.Why.Request, Number: uint64(f.Why.Last), Class: "interactive", State: "queued",
+		body = wire.WhyReport{Requests: []wire.WhyRequest{{Request: f.Why.Request, Number: uint64(f.Why.Last),
+			Class: "interactive", State: "queued",
 			Decisions: []wire.Decision{{AtMs: 2, Times: 1, Text: "It waits because others are before it."}}}}}
 	case f.KV.Op != wire.KVShow:
-		body = wire.KVDone{Op: f.KV.Op.String(), Target: f.KV.Target, Text: f.KV.Op.String() + " of " + f.KV.Target + " is done"}
+		body = wire.KVDone{Op: f.KV.Op.String(), Target: f.KV.Target, Text: f.KV.Op.String() + " of " + f.KV.Target +
+			" is done"}
 	default:
-		r := wire.KVReport{Cells: wire.KVCells{Total: 100, Free: 75, Cached: 25}, Entries: []wire.KVEntry{{Name: "12", Kind: "prefix", Tier: wire.TierDevice, Why: "end of a turn"}}}
+		r := wire.KVReport{Cells: wire.KVCells{Total: 100, Free: 75, Cached: 25},
+			Entries: []wire.KVEntry{{Name: "12", Kind: "prefix", Tier: wire.TierDevice, Why: "end of a turn"}}}
 		if f.KV.Tree {
 			r.Tree = "[0, 25) cached · prefix 12\n"
 		}
@@ -135,18 +142,19 @@ func TestProgram(t *testing.T) {
 		code           int
 		stdout, stderr string // must be contained; a stdout that ends in "$" must be all of it
 	}{
-		"words":              {"run|why|not", "", "", 0, "user:why not;\n$", ""},
-		"pipe":               {"run", "hi\n", "", 0, "user:hi;\n$", ""},
-		"no verb, pipe":      {"", "hi\n", "", 0, "user:hi;\n$", ""},
-		"words and pipe":     {"run|summarise", "text\n", "", 0, "user:summarise⏎⏎text;\n$", ""},
-		"file and pipe":      {"run|x|--file|" + file, "text\n", "", 0, "user:x⏎⏎from a file⏎⏎text;\n$", ""},
-		"system":             {"run|x|--system|be kind", "", "", 0, "system:be kind;user:x;\n$", ""},
-		"raw":                {"run|--raw|Once", "", "", 0, "Once\n$", ""},
-		"not streamed":       {"run|--no-stream|x", "", "", 0, "user:x;\n$", ""},
-		"thinking left out":  {"run|think", "", "", 0, "answer\n$", ""},
-		"thinking shown":     {"run|think|--show-thinking", "", "", 0, "answer\n$", "hm"},
-		"json":               {"run|--json|x", "", "", 0, `{"event":"token","id":"r1","text":"user:x;"`, ""},
-		"json refused":       {"run|--json|refuse", "", "", 1, `{"event":"error","id":"r1","code":"E_CONTEXT_LENGTH_EXCEEDED"`, "E_CONTEXT"},
+		"words":             {"run|why|not", "", "", 0, "user:why not;\n$", ""},
+		"pipe":              {"run", "hi\n", "", 0, "user:hi;\n$", ""},
+		"no verb, pipe":     {"", "hi\n", "", 0, "user:hi;\n$", ""},
+		"words and pipe":    {"run|summarise", "text\n", "", 0, "user:summarise⏎⏎text;\n$", ""},
+		"file and pipe":     {"run|x|--file|" + file, "text\n", "", 0, "user:x⏎⏎from a file⏎⏎text;\n$", ""},
+		"system":            {"run|x|--system|be kind", "", "", 0, "system:be kind;user:x;\n$", ""},
+		"raw":               {"run|--raw|Once", "", "", 0, "Once\n$", ""},
+		"not streamed":      {"run|--no-stream|x", "", "", 0, "user:x;\n$", ""},
+		"thinking left out": {"run|think", "", "", 0, "answer\n$", ""},
+		"thinking shown":    {"run|think|--show-thinking", "", "", 0, "answer\n$", "hm"},
+		"json":              {"run|--json|x", "", "", 0, `{"event":"token","id":"r1","text":"user:x;"`, ""},
+		"json refused": {"run|--json|refuse", "", "", 1,
+			`{"event":"error","id":"r1","code":"E_CONTEXT_LENGTH_EXCEEDED"`, "E_CONTEXT"},
 		"verbose":            {"run|-v|x", "", "", 0, "user:x;\n$", "4 tokens · 1000 tokens/s · first after 5.00 ms"},
 		"refused":            {"run|refuse", "", "", 1, "$", "larger --ctx-size"},
 		"shut down":          {"run|shut down", "", "", 1, "$", "shut down before the answer"},
@@ -168,12 +176,14 @@ func TestProgram(t *testing.T) {
 		"temp":               {"run|--temp|x|hi", "", "", 2, "$", `uma-cli: --temp is "x": it must be a number`},
 		"seed":               {"run|--seed|x|hi", "", "", 2, "$", `--seed is "x": it must be a whole number`},
 		"seed, negative":     {"run|--seed|-x|hi", "", "", 2, "$", `--seed is "-x": it must be a whole number`},
-		"timeout, no unit":   {"run|--timeout|5|hi", "", "", 2, "$", `--timeout is "5": it must be a duration with a unit`},
-		"health timeout":     {"health|--timeout|-1s", "", "", 2, "$", "--timeout is -1s; it must be more than 0"},
-		"switch":             {"run|--json=x|hi", "", "", 2, "$", `--json is "x": it must be true or false`},
-		"no value":           {"run|--system", "", "", 2, "$", "--system needs a value: --system TEXT"},
-		"file is a folder":   {"run|--file|" + filepath.Dir(file), "", "", 2, "$", "it is a directory; name a file in it"},
-		"unknown command":    {"helth", "", "", 2, "$", "did you mean health?"},
+		"timeout, no unit": {"run|--timeout|5|hi", "", "", 2, "$", `--timeout is "5": it must be a duration with a ` +
+			`unit`},
+		"health timeout": {"health|--timeout|-1s", "", "", 2, "$", "--timeout is -1s; it must be more than 0"},
+		"switch":         {"run|--json=x|hi", "", "", 2, "$", `--json is "x": it must be true or false`},
+		"no value":       {"run|--system", "", "", 2, "$", "--system needs a value: --system TEXT"},
+		"file is a folder": {"run|--file|" + filepath.Dir(file), "", "", 2, "$",
+			"it is a directory; name a file in it"},
+		"unknown command": {"helth", "", "", 2, "$", "did you mean health?"},
 		"a prompt as command": {"why is it", "", "", 2, "$",
 			`uma-cli run "why is it"`},
 		"no daemon":         {"run|x", "", none, 3, "$", "uma-serve -m model.gguf"},
@@ -189,52 +199,58 @@ func TestProgram(t *testing.T) {
 		"metrics flags":     {"metrics|--json|--prometheus", "", "", 2, "$", "--prometheus excludes"},
 		"metrics interval":  {"metrics|--interval|2s", "", "", 2, "$", "--interval needs --watch"},
 		"metrics too fast":  {"metrics|--watch|--interval|1ms", "", "", 2, "$", "100ms or more"},
-		"metrics, no unit":  {"metrics|--watch|--interval|1", "", "", 2, "$", `uma-cli: --interval is "1": it must be a duration with a unit, such as 500ms, 30s or 5m`},
+		"metrics, no unit": {"metrics|--watch|--interval|1", "", "", 2, "$", `uma-cli: --interval is "1": it must ` +
+			`be a duration with a unit, such as 500ms, 30s or 5m`},
 		"metrics no daemon": {"metrics|--prometheus", "", none, 3, "$", "uma-serve -m model.gguf"},
-		"info cost model":   {"info|--cost-model", "", "", 0, "{\n  \"a\": 4.25,\n  \"b\": 3.5,\n  \"c\": 6,\n  \"d\": 0.000125\n}\n$", "learned from 1,200 steps; its predictions are off by 7.2 %"},
-		"info two forms":    {"info|--cost-model|--json", "", "", 2, "$", "--json and --cost-model exclude each other"},
-		"why":               {"why", "", "", 0, "#1 · uid 0 · interactive · queued", ""},
-		"why last":          {"why|--last|5", "", "", 0, "#5 ", ""},
-		"why id":            {"why|chat-1", "", "", 0, "chat-1  #0 · uid 0", ""},
-		"why json":          {"why|--json|chat-1", "", "", 0, `{"requests":[{"request":"chat-1",`, ""},
-		"why, forgotten":    {"why|gone", "", "", 1, "$", `no request "gone" of yours is remembered`},
-		"why, too many":     {"why|--last|65", "", "", 2, "$", "--last is 65; it must be 1…64"},
-		"why, both":         {"why|--last|5|x", "", "", 2, "$", "either an ID or --last"},
-		"why, two":          {"why|a|b", "", "", 2, "$", "why takes one ID, not 2"},
-		"why, no daemon":    {"why", "", none, 3, "$", "no uma-serve daemon"},
-		"kv":                {"kv", "", "", 0, "12    prefix  device", ""},
-		"kv tree":           {"kv|--tree", "", "", 0, "\n[0, 25) cached · prefix 12\n", ""},
-		"kv json":           {"kv|--json", "", "", 0, `{"cells":{"total":100,`, ""},
-		"kv pin":            {"kv|pin|12", "", "", 0, "pin of 12 is done\n$", ""},
-		"kv unpin":          {"kv|unpin|12", "", "", 0, "unpin of 12 is done\n$", ""},
-		"kv save":           {"kv|save|3f2a", "", "", 0, "save of 3f2a is done\n$", ""},
-		"kv drop json":      {"kv|drop|--json|all", "", "", 0, `{"op":"drop","target":"all",`, ""},
-		"kv drop nothing":   {"kv|drop", "", "", 2, "$", "kv drop takes one TARGET, not 0"},
-		"kv verb":           {"kv|burn", "", "", 2, "$", "drop, pin, unpin and save"},
-		"think":             {"run|--think|low|how", "", "", 0, "effort low mode  budget 0 exit \n$", ""},
-		"think budget":      {"run|--think|on|--think-budget|9|--early-exit|both|how", "", "", 0, "effort  mode on budget 9 exit both\n$", ""},
-		"think off":         {"run|--reasoning-budget|0|how", "", "", 0, "effort  mode off budget 0 exit \n$", ""},
-		"reasoning effort":  {"run|--reasoning-effort|none|how", "", "", 0, "effort  mode off budget 0 exit \n$", ""},
-		"think, bad":        {"run|--think|maybe|how", "", "", 2, "$", `must be auto, off, on, minimal`},
-		"early exit, bad":   {"run|--early-exit|maybe|how", "", "", 2, "$", `must be off, eat, rpdi, both`},
-		"thought, verbose":  {"run|-v|think", "", "", 0, "answer\n$", "thought 1 token, 20.0 ms, ended: converged\nprompt cache: diverged at token 3: another message"},
-		"version":           {"version", "", "", 0, "engine      fake\n", ""},
-		"version, alone":    {"version", "", none, 0, "daemon      none answers\n", ""},
-		"version json":      {"version|--json", "", none, 0, `"daemon":null}`, ""},
-		"model":             {"model|inspect|/nonexistent.gguf", "", "", 1, "$", "no such file"},
-		"model, a folder":   {"model|inspect|" + filepath.Dir(file), "", "", 1, "$", "it is a directory; name a .gguf file in it"},
-		"model, a pipe":     {"model|inspect|" + pipe, "", "", 1, "$", "it is a named pipe"},
-		"model, a device":   {"model|inspect|/dev/zero", "", "", 1, "$", "it is a device"},
-		"model, no folder":  {"model|inspect|/nonexistent/x.gguf", "", "", 1, "$", "uma-cli: /nonexistent/x.gguf: there is no directory /nonexistent"},
-		"model, not one":    {"model|inspect|" + file, "", "", 1, "$", "GGUF"},
-		"model, no file":    {"model|inspect", "", "", 2, "$", "name one file"},
-		"model, verb":       {"model|frobnicate", "", "", 2, "$", "has inspect FILE.gguf"},
-		"completion bash":   {"completion|bash", "", "", 0, "__start_uma-cli", ""},
-		"completion zsh":    {"completion|zsh", "", "", 0, "#compdef uma-cli", ""},
-		"completion fish":   {"completion|fish", "", "", 0, "complete -c uma-cli", ""},
-		"completion other":  {"completion|csh", "", "", 2, "$", "bash, zsh or fish"},
-		"help":              {"help|run", "", "", 0, "Send one prompt and print the answer", ""},
-		"help on nothing":   {"help|nothing", "", "", 2, "$", "there is no command"},
+		"info cost model": {"info|--cost-model", "", "", 0, "{\n  \"a\": 4.25,\n  \"b\": 3.5,\n  \"c\": 6,\n" +
+			"  \"d\": 0.000125\n}\n$", "learned from 1,200 steps; its predictions are off by 7.2 %"},
+		"info two forms":  {"info|--cost-model|--json", "", "", 2, "$", "--json and --cost-model exclude each other"},
+		"why":             {"why", "", "", 0, "#1 · uid 0 · interactive · queued", ""},
+		"why last":        {"why|--last|5", "", "", 0, "#5 ", ""},
+		"why id":          {"why|chat-1", "", "", 0, "chat-1  #0 · uid 0", ""},
+		"why json":        {"why|--json|chat-1", "", "", 0, `{"requests":[{"request":"chat-1",`, ""},
+		"why, forgotten":  {"why|gone", "", "", 1, "$", `no request "gone" of yours is remembered`},
+		"why, too many":   {"why|--last|65", "", "", 2, "$", "--last is 65; it must be 1…64"},
+		"why, both":       {"why|--last|5|x", "", "", 2, "$", "either an ID or --last"},
+		"why, two":        {"why|a|b", "", "", 2, "$", "why takes one ID, not 2"},
+		"why, no daemon":  {"why", "", none, 3, "$", "no uma-serve daemon"},
+		"kv":              {"kv", "", "", 0, "12    prefix  device", ""},
+		"kv tree":         {"kv|--tree", "", "", 0, "\n[0, 25) cached · prefix 12\n", ""},
+		"kv json":         {"kv|--json", "", "", 0, `{"cells":{"total":100,`, ""},
+		"kv pin":          {"kv|pin|12", "", "", 0, "pin of 12 is done\n$", ""},
+		"kv unpin":        {"kv|unpin|12", "", "", 0, "unpin of 12 is done\n$", ""},
+		"kv save":         {"kv|save|3f2a", "", "", 0, "save of 3f2a is done\n$", ""},
+		"kv drop json":    {"kv|drop|--json|all", "", "", 0, `{"op":"drop","target":"all",`, ""},
+		"kv drop nothing": {"kv|drop", "", "", 2, "$", "kv drop takes one TARGET, not 0"},
+		"kv verb":         {"kv|burn", "", "", 2, "$", "drop, pin, unpin and save"},
+		"think":           {"run|--think|low|how", "", "", 0, "effort low mode  budget 0 exit \n$", ""},
+		"think budget": {"run|--think|on|--think-budget|9|--early-exit|both|how", "", "", 0,
+			"effort  mode on budget 9 exit both\n$", ""},
+		"think off":        {"run|--reasoning-budget|0|how", "", "", 0, "effort  mode off budget 0 exit \n$", ""},
+		"reasoning effort": {"run|--reasoning-effort|none|how", "", "", 0, "effort  mode off budget 0 exit \n$", ""},
+		"think, bad":       {"run|--think|maybe|how", "", "", 2, "$", `must be auto, off, on, minimal`},
+		"early exit, bad":  {"run|--early-exit|maybe|how", "", "", 2, "$", `must be off, eat, rpdi, both`},
+		"thought, verbose": {"run|-v|think", "", "", 0, "answer\n$", "thought 1 token, 20.0 ms, ended: converged\n" +
+			"prompt cache: diverged at token 3: another message"},
+		"version":        {"version", "", "", 0, "engine      fake\n", ""},
+		"version, alone": {"version", "", none, 0, "daemon      none answers\n", ""},
+		"version json":   {"version|--json", "", none, 0, `"daemon":null}`, ""},
+		"model":          {"model|inspect|/nonexistent.gguf", "", "", 1, "$", "no such file"},
+		"model, a folder": {"model|inspect|" + filepath.Dir(file), "", "", 1, "$",
+			"it is a directory; name a .gguf file in it"},
+		"model, a pipe":   {"model|inspect|" + pipe, "", "", 1, "$", "it is a named pipe"},
+		"model, a device": {"model|inspect|/dev/zero", "", "", 1, "$", "it is a device"},
+		"model, no folder": {"model|inspect|/nonexistent/x.gguf", "", "", 1, "$",
+			"uma-cli: /nonexistent/x.gguf: there is no directory /nonexistent"},
+		"model, not one":   {"model|inspect|" + file, "", "", 1, "$", "GGUF"},
+		"model, no file":   {"model|inspect", "", "", 2, "$", "name one file"},
+		"model, verb":      {"model|frobnicate", "", "", 2, "$", "has inspect FILE.gguf"},
+		"completion bash":  {"completion|bash", "", "", 0, "__start_uma-cli", ""},
+		"completion zsh":   {"completion|zsh", "", "", 0, "#compdef uma-cli", ""},
+		"completion fish":  {"completion|fish", "", "", 0, "complete -c uma-cli", ""},
+		"completion other": {"completion|csh", "", "", 2, "$", "bash, zsh or fish"},
+		"help":             {"help|run", "", "", 0, "Send one prompt and print the answer", ""},
+		"help on nothing":  {"help|nothing", "", "", 2, "$", "there is no command"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -253,13 +269,15 @@ func TestProgram(t *testing.T) {
 			if code := cmd.ProcessState.ExitCode(); code != c.code {
 				t.Errorf("exit status %d, want %d (%v)", code, c.code, err)
 			}
-			if want, all := strings.CutSuffix(c.stdout, "$"); all && stdout.String() != want || !strings.Contains(stdout.String(), want) {
+			if want, all := strings.CutSuffix(c.stdout, "$"); all && stdout.String() != want ||
+				!strings.Contains(stdout.String(), want) {
 				t.Errorf("stdout %q, want %q", stdout.String(), c.stdout)
 			}
 			if !strings.Contains(stderr.String(), c.stderr) || c.code == 0 && c.stderr == "" && stderr.Len() > 0 {
 				t.Errorf("stderr %q, want %q", stderr.String(), c.stderr)
 			}
-			if both := stdout.String() + stderr.String(); strings.ContainsAny(both, "\x1b\r\b") && !strings.HasPrefix(c.args, "completion") {
+			if both := stdout.String() + stderr.String(); strings.ContainsAny(both, "\x1b\r\b") &&
+				!strings.HasPrefix(c.args, "completion") {
 				t.Errorf("control characters off a terminal: %q", both)
 			}
 		})
@@ -299,7 +317,8 @@ func TestAddresses(t *testing.T) {
 }
 
 func TestNormalizeArgs(t *testing.T) {
-	got := strings.Join(normalizeArgs([]string{"model", "inspect", "-ctk", "q8_0", "-ctv=q4_0", "-sys", "x", "--", "-ctk"}), " ")
+	got := strings.Join(normalizeArgs([]string{"model", "inspect", "-ctk", "q8_0", "-ctv=q4_0", "-sys", "x", "--",
+		"-ctk"}), " ")
 	if want := "model inspect --cache-type-k q8_0 --cache-type-v=q4_0 --system x -- -ctk"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -312,15 +331,18 @@ func TestFlagNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := run.ParseFlags([]string{"--temperature", "0.5", "--max-tokens", "7", "--top_k=3", "-s", "9", "--system-prompt", "s", "--stop", "a", "--stop", "b"}); err != nil {
+	if err := run.ParseFlags([]string{"--temperature", "0.5", "--max-tokens", "7", "--top_k=3", "-s", "9",
+		"--system-prompt", "s", "--stop", "a", "--stop", "b"}); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"temp": "0.5", "predict": "7", "top-k": "3", "seed": "9", "system": "s", "stop": "[a,b]"} {
+	for name, want := range map[string]string{"temp": "0.5", "predict": "7", "top-k": "3", "seed": "9", "system": "s",
+		"stop": "[a,b]"} {
 		if got := run.Flags().Lookup(name).Value.String(); got != want {
 			t.Errorf("--%s is %s, want %s", name, got, want)
 		}
 	}
-	if err := run.ParseFlags([]string{"--seed", "-1"}); err != nil || run.Flags().Lookup("seed").Value.String() != "-1" {
+	if err := run.ParseFlags([]string{"--seed", "-1"}); err != nil ||
+		run.Flags().Lookup("seed").Value.String() != "-1" {
 		t.Errorf("--seed -1: %v", err)
 	}
 }
@@ -455,8 +477,10 @@ func TestLoading(t *testing.T) {
 // TestWatch: a watch goes on until Ctrl-C, which is its ordinary end.
 func TestWatch(t *testing.T) {
 	server := (&clienttest.Server{Metrics: `{"prompts_total":1}`}).Start(t)
-	for flags, want := range map[string]string{"--json": `{"prompts_total":1}` + "\n", "": "requests  0 running, 0 queued, 1 so far\n"} {
-		cmd := program(t, server.Path, append([]string{"metrics", "--watch", "--interval", "100ms"}, strings.Fields(flags)...)...)
+	for flags, want := range map[string]string{"--json": `{"prompts_total":1}` + "\n",
+		"": "requests  0 running, 0 queued, 1 so far\n"} {
+		cmd := program(t, server.Path, append([]string{"metrics", "--watch", "--interval", "100ms"},
+			strings.Fields(flags)...)...)
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)

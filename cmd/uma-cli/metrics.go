@@ -71,9 +71,12 @@ func newMetrics(dial dialer, address *string) *cobra.Command {
 	return cmd
 }
 
-// watchMetrics shows metrics until ctx ends: every interval, and at once when the window has another size or the program
-// goes on after Ctrl-Z.
-func watchMetrics(ctx context.Context, c *client.Client, out *ui.Terminal, interval time.Duration, asJSON bool, show func([]byte) error) error {
+// watchMetrics shows metrics until ctx ends: every interval, and at once when the window has another size or the
+// program goes on after Ctrl-Z.
+func watchMetrics(
+	ctx context.Context, c *client.Client, out *ui.Terminal, interval time.Duration, asJSON bool,
+	show func([]byte) error,
+) error {
 	changed := make(chan os.Signal, 1)
 	if !asJSON && out.IsTTY() {
 		signal.Notify(changed, syscall.SIGWINCH, syscall.SIGCONT)

@@ -25,8 +25,8 @@ func newOpen(dial dialer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "open",
 		Short: "Open the daemon's web page: a chat, and what the machine is doing",
-		Long: `Open the daemon's web page in the browser: a chat, and a live view of what the machine is doing (decode steps, each
-stream's ITL against its target, the KV pool, the queue, why a request waited).
+		Long: `Open the daemon's web page in the browser: a chat, and a live view of what the machine is doing (decode
+steps, each stream's ITL against its target, the KV pool, the queue, why a request waited).
 
 A browser cannot open a Unix socket. While it runs, uma-cli open therefore serves the page on a loopback port and
 forwards requests to the socket, as uma-cli proxy does; Ctrl-C ends it, and with it every answer that comes through it.
@@ -41,7 +41,8 @@ ssh -L 8737:127.0.0.1:8737 HOST, then uma-cli open --listen 8737 there and the p
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return openPage(cmd, dial, listen, noBrowser) },
 	}
-	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "loopback `ADDRESS:PORT` or port to listen on; port 0 = any free port")
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "loopback `ADDRESS:PORT` or port to listen on; port 0 = "+
+		"any free port")
 	cmd.Flags().BoolVar(&noBrowser, "no-browser", false, "print the address only")
 	cmd.Flags().SortFlags = false
 	return cmd
@@ -54,7 +55,8 @@ func openPage(cmd *cobra.Command, dial dialer, listen string, noBrowser bool) er
 		return usagef("--listen %w", err)
 	}
 	if !addr.Addr().IsLoopback() {
-		return usagef("--listen %s is no loopback address; other machines reach the daemon by its own option --listen", addr)
+		return usagef("--listen %s is no loopback address; other machines reach the daemon by its own option --listen",
+			addr)
 	}
 	c, err := dial(cmd.Context()) // a daemon that does not answer is told before a browser shows it
 	if err != nil {
@@ -86,8 +88,8 @@ func openPage(cmd *cobra.Command, dial dialer, listen string, noBrowser bool) er
 	return awaitEnd(cmd.Context(), p.PageURL(), served)
 }
 
-// browserAddress is what a browser is started with. A key must not be on a command line, which every user can read: then
-// it is a file of this user's that leads to url, until remove.
+// browserAddress is what a browser is started with. A key must not be on a command line, which every user can read:
+// then it is a file of this user's that leads to url, until remove.
 func browserAddress(url string, secret bool) (address string, remove func(), err error) {
 	if !secret {
 		return url, func() {}, nil
@@ -97,7 +99,8 @@ func browserAddress(url string, secret bool) (address string, remove func(), err
 		return "", nil, err
 	}
 	file := filepath.Join(dir, "open.html")
-	text := `<!doctype html><meta charset="utf-8"><title>uma-serve</title><meta http-equiv="refresh" content="0;url=` + html.EscapeString(url) + `">`
+	text := `<!doctype html><meta charset="utf-8"><title>uma-serve</title><meta http-equiv="refresh" content="0;url=` +
+		html.EscapeString(url) + `">`
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(dir))
 	}

@@ -159,7 +159,8 @@ func TestOpenErrors(t *testing.T) {
 	} {
 		cmd := program(t, c.socket, append([]string{"open", "--no-browser"}, c.args...)...)
 		out, err := cmd.CombinedOutput()
-		if code := cmd.ProcessState.ExitCode(); err == nil || code != c.exit || !strings.Contains(strings.ToLower(string(out)), c.says) {
+		if code := cmd.ProcessState.ExitCode(); err == nil || code != c.exit ||
+			!strings.Contains(strings.ToLower(string(out)), c.says) {
 			t.Errorf("%q: exit status %d\n%s", c.args, code, out)
 		}
 	}

@@ -60,7 +60,8 @@ Exit status: the command's; 128 + N when signal N ended it; 126 or 127 when it c
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return proxy(cmd, dial, listen, args) },
 	}
-	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "loopback `ADDRESS:PORT` or port to listen on; port 0 = any free port")
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "loopback `ADDRESS:PORT` or port to listen on; port 0 = "+
+		"any free port")
 	return cmd
 }
 
@@ -71,7 +72,8 @@ func proxy(cmd *cobra.Command, dial dialer, listen string, args []string) error 
 		return usagef("--listen %w", err)
 	}
 	if !addr.Addr().IsLoopback() {
-		return usagef("--listen %s is no loopback address; other machines reach the daemon by its own option --listen", addr)
+		return usagef("--listen %s is no loopback address; other machines reach the daemon by its own option --listen",
+			addr)
 	}
 	c, err := dial(cmd.Context()) // names what is wrong before a program fails in its own words
 	if err != nil {
@@ -119,14 +121,15 @@ func awaitEnd(ctx context.Context, url string, served <-chan error) error {
 	}
 }
 
-// runBeside runs a command and returns its exit status. Signals are passed on to it, except those that a terminal sends to
-// both.
+// runBeside runs a command and returns its exit status. Signals are passed on to it, except those that a terminal sends
+// to both.
 func runBeside(args, env []string) error {
 	child := exec.Command(args[0], args[1:]...)
 	child.Env = append(os.Environ(), env...)
 	child.Stdin, child.Stdout, child.Stderr = os.Stdin, os.Stdout, os.Stderr
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, os.Interrupt, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1,
+		syscall.SIGUSR2)
 	defer signal.Stop(signals)
 	if err := child.Start(); err != nil {
 		status := exitStatus(exitNotExecutable)

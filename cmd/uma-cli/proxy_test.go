@@ -49,8 +49,10 @@ func TestProxyCommand(t *testing.T) {
 		status int
 		want   string // in the output
 	}{
-		{[]string{"--", "/bin/sh", "-c", `case $OPENAI_BASE_URL in http://127.0.0.1:*/v1) echo right;; esac`}, 0, "right"},
-		{[]string{"--", "/bin/sh", "-c", `[ "$OLLAMA_HOST/v1" = "$OPENAI_BASE_URL" ] && [ "$UMA_URL" = "$ANTHROPIC_BASE_URL" ] && [ -n "$OPENAI_API_KEY" ] && echo right`}, 0, "right"},
+		{[]string{"--", "/bin/sh", "-c", `case $OPENAI_BASE_URL in http://127.0.0.1:*/v1) echo right;; esac`}, 0,
+			"right"},
+		{[]string{"--", "/bin/sh", "-c", `[ "$OLLAMA_HOST/v1" = "$OPENAI_BASE_URL" ] && [ "$UMA_URL" = ` +
+			`"$ANTHROPIC_BASE_URL" ] && [ -n "$OPENAI_API_KEY" ] && echo right`}, 0, "right"},
 		{[]string{"--listen", "[::1]:0", "--", "/bin/sh", "-c", `echo $UMA_URL`}, 0, "http://[::1]:"},
 		{[]string{"--", "/bin/sh", "-c", "read x; echo got $x; exit 7"}, 7, "got input"},
 		{[]string{"--", "/bin/sh", "-c", "kill -KILL $$"}, 137, ""},
@@ -88,7 +90,8 @@ func TestProxyCommand(t *testing.T) {
 
 // TestProxyPassesSignals: SIGTERM reaches the command, which decides how it ends.
 func TestProxyPassesSignals(t *testing.T) {
-	cmd := program(t, webDaemon(t), "proxy", "--", "/bin/sh", "-c", `trap 'exit 9' TERM; echo ready; while :; do read x || exit 1; done`)
+	cmd := program(t, webDaemon(t), "proxy", "--", "/bin/sh", "-c", `trap 'exit 9' TERM; echo ready; while :; do `+
+		`read x || exit 1; done`)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +140,8 @@ func TestProxyAlone(t *testing.T) {
 	}
 	b, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
-	if string(b) != "/v1/completions {}" && resp.StatusCode != http.StatusUnauthorized { // 401: where the kernel tells no users
+	// 401: where the kernel tells no users
+	if string(b) != "/v1/completions {}" && resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("%s %q, %v", resp.Status, b, err)
 	}
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {

@@ -144,7 +144,8 @@ func TestChatOnTerminal(t *testing.T) {
 		mu.Lock()
 		asked = append(asked, last)
 		mu.Unlock()
-		eos := wire.EOS{ID: r.ID, Reason: wire.Stop, Streamed: true, Usage: wire.Usage{PromptTokens: 1, CompletionTokens: 1}}
+		eos := wire.EOS{ID: r.ID, Reason: wire.Stop, Streamed: true,
+			Usage: wire.Usage{PromptTokens: 1, CompletionTokens: 1}}
 		c.Token(r.ID, "heard", wire.Output)
 		if last == "go on" {
 			<-r.Cancelled

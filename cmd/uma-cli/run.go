@@ -49,7 +49,8 @@ Exit status: 0 answered · 1 refused or failed · 2 wrong usage · 3 no daemon �
 	fs.BoolVarP(&q.Verbose, "verbose", "v", false, "print token counts and speed on standard error")
 	fs.DurationVar(&q.Timeout, "timeout", 0, "cancel the request after this time, such as 90s; 0 = never")
 	addSampling(cmd, &q.Settings)
-	fs.IntVar(&q.Settings.Sampling.Logprobs, "logprobs", 0, "with --json: report the log-probabilities of the `N` most probable tokens")
+	fs.IntVar(&q.Settings.Sampling.Logprobs, "logprobs", 0, "with --json: report the log-probabilities of the `N` "+
+		"most probable tokens")
 	fs.SortFlags = false
 	return cmd
 }

@@ -117,7 +117,8 @@ func TestPromptAtTheBottom(t *testing.T) {
 		all = append(all, s.line(row))
 	}
 	shown := strings.Join(all, "\n")
-	if want := ">>> " + long[:96] + "\n" + long[96:] + "!"; !strings.Contains(shown, want) || strings.Count(shown, "0123456789") != 10 {
+	if want := ">>> " + long[:96] + "\n" + long[96:] + "!"; !strings.Contains(shown, want) ||
+		strings.Count(shown, "0123456789") != 10 {
 		t.Errorf("what was typed is not shown as it was:\n%s", shown)
 	}
 	if !strings.Contains(shown, "error: there is no command") {

@@ -20,7 +20,8 @@ func reading(release <-chan struct{}) *clienttest.Server {
 		}
 		<-release
 		c.Token(r.ID, "answer", wire.Output)
-		c.EOS(wire.EOS{ID: r.ID, Reason: wire.Stop, Streamed: true, Usage: wire.Usage{PromptTokens: 1, CompletionTokens: 1}})
+		c.EOS(wire.EOS{ID: r.ID, Reason: wire.Stop, Streamed: true,
+			Usage: wire.Usage{PromptTokens: 1, CompletionTokens: 1}})
 	}}
 }
 
@@ -60,7 +61,8 @@ func TestSpinnerOnTerminal(t *testing.T) {
 				t.Errorf("exit status %d", code)
 			}
 			<-c.ended
-			if got := c.screenOf(); strings.Contains(got, "reading") || !strings.Contains(got, "\nanswer\n") && !strings.HasPrefix(got, "answer\n") {
+			if got := c.screenOf(); strings.Contains(got, "reading") || !strings.Contains(got, "\nanswer\n") &&
+				!strings.HasPrefix(got, "answer\n") {
 				t.Errorf("the window shows\n%s", got)
 			}
 		})
@@ -183,7 +185,8 @@ func TestNoTERM(t *testing.T) {
 	}
 }
 
-// TestNarrowChat: in a window of 40 columns that becomes one of 30, a text of wide characters stands there as it was typed.
+// TestNarrowChat: in a window of 40 columns that becomes one of 30, a text of wide characters stands there as it was
+// typed.
 func TestNarrowChat(t *testing.T) {
 	var l listener
 	server := (&clienttest.Server{Answer: l.answer}).Start(t)

@@ -17,8 +17,8 @@ func newWhy(dial dialer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "why [ID]",
 		Short: "Explain the daemon's decisions about a request",
-		Long: `Explain the daemon's decisions about a request: why it waited, why its prompt was computed in chunks of that size, why
-its thinking ended, why a part of its prompt was computed again.
+		Long: `Explain the daemon's decisions about a request: why it waited, why its prompt was computed in chunks of
+that size, why its thinking ended, why a part of its prompt was computed again.
 
 ID is the id that the client gave the request (every remembered request with that id is shown), the id of an HTTP answer
 (chatcmpl-…, cmpl-…), or #N, the daemon's number of the request. Without ID: the newest request, or the newest N of
@@ -46,7 +46,8 @@ requests; root and the daemon's user see all.`,
 			return query(cmd, dial, asJSON, client.Question{Kind: wire.KindWhy, Why: q},
 				func(out *ui.Terminal, report *wire.WhyReport) (string, error) {
 					if q.Request != "" && len(report.Requests) == 0 {
-						return "", fmt.Errorf("no request %q of yours is remembered; the daemon remembers running requests "+
+						return "", fmt.Errorf("no request %q of yours is remembered; the daemon remembers running "+
+							"requests "+
 							"and the %d that ended last", q.Request, wire.MaxLast)
 					}
 					return inspect.Why(out, report), nil

@@ -21,11 +21,12 @@ func newCluster() *cobra.Command {
 		Long: `Simulate many identical servers behind a router.
 
   uma-sim cluster --instances 8 --routing least-loaded --beta-coeffs 6900,17.7,2.8 --rate 150 --num-requests 100000
-  uma-sim cluster --instances 8 --prefill-instances 3 --kv-bytes-per-token 131072 --kv-transfer-gbs 25 --model … --hardware H100
+  uma-sim cluster --instances 8 --prefill-instances 3 --kv-bytes-per-token 131072 --kv-transfer-gbs 25 \
+    --model … --hardware H100
 
 Memory use grows with the instances and their KV blocks, not with the requests. With --prefill-instances, a prefill
-server computes the prompt, the KV cache is transferred (base + tokens × bytes / bandwidth), and one of the other servers
-decodes the answer.`,
+server computes the prompt, the KV cache is transferred (base + tokens × bytes / bandwidth), and one of the other
+servers decodes the answer.`,
 	}
 	server.register(c.Flags())
 	work.register(c.Flags())
@@ -53,7 +54,8 @@ decodes the answer.`,
 			return runErr
 		}
 		took := time.Since(began).Seconds()
-		fmt.Fprintf(c.ErrOrStderr(), "simulated %d requests on %d instances in %.2f s of wall clock (%.0f requests/s)\n",
+		fmt.Fprintf(c.ErrOrStderr(), "simulated %d requests on %d instances in %.2f s of wall clock (%.0f "+
+			"requests/s)\n",
 			rep.Injected, cfg.Instances, took, float64(rep.Injected)/took)
 		if rep.Stuck != nil && runErr == nil {
 			fmt.Fprintf(c.ErrOrStderr(), "uma-sim: %v\n", rep.Stuck)

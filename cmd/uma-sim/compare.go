@@ -19,7 +19,8 @@ func newCompare() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "compare",
 		Short: "Simulate scheduling policies side by side on one workload",
-		Long: `Simulate scheduling policies on one workload and print a table, JSON, or a self-contained HTML page with plots.
+		Long: `Simulate scheduling policies on one workload and print a table, JSON, or a self-contained HTML page with
+plots.
 
   uma-sim compare --beta-coeffs 5000,400,900 --workload meridian --rate 0.5
   uma-sim compare --cost-model cost.json --uma-trace recorded.txt --policies uma,stock --html report.html

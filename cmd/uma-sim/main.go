@@ -60,9 +60,9 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "uma-sim",
 		Short: "Simulate the latency, throughput and KV cache of an LLM server",
-		Long: `uma-sim simulates an LLM server step by step on virtual time: requests arrive, wait, join batches, get KV blocks, are
-preempted and finish. It predicts the effect of a configuration on a workload: time to first token (TTFT), inter-token
-latency (ITL), throughput, preemptions, cache hits and dropped requests.
+		Long: `uma-sim simulates an LLM server step by step on virtual time: requests arrive, wait, join batches, get
+KV blocks, are preempted and finish. It predicts the effect of a configuration on a workload: time to first token
+(TTFT), inter-token latency (ITL), throughput, preemptions, cache hits and dropped requests.
 
 A simulation needs:
   a server     the requests and tokens per step, the size of the KV cache, the scheduler

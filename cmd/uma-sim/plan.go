@@ -20,7 +20,8 @@ func newPlan() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "plan",
 		Short: "Find the context size, slots and policy that meet a latency target",
-		Long: `Simulate every combination of context size, slots and policy and list those that meet the target, least memory first.
+		Long: `Simulate every combination of context size, slots and policy and list those that meet the target, least
+memory first.
 
   uma-sim plan --cost-model cost.json --uma-trace recorded.txt --itl-target-ms 100
   uma-sim plan --beta-coeffs 9000,900,1500 --workload chatbot --rate 0.4 --itl-target-ms 60 --ttft-target-ms 3000

@@ -17,8 +17,8 @@ func newReplay() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "replay",
 		Short: "Simulate one configuration on a TraceV2, or check a daemon's recording step for step",
-		Long: `Simulate one configuration on a TraceV2 (a YAML header and a CSV of 27 columns, written by BLIS or uma-sim
---trace-output).
+		Long: `Simulate one configuration on a TraceV2 (a YAML header and a CSV of 27 columns, written by BLIS or
+uma-sim --trace-output).
 
   uma-sim replay --steps recording.trace       # of a daemon started with --trace recording.trace
 
@@ -27,7 +27,8 @@ restores, evictions, copies and preemptions. The first step that differs is an e
 
   uma-sim replay --trace-header t.yaml --trace-data t.csv --beta-coeffs 6900,17.7,2.8 --results-path results.json
 
-The simulation ends when all requests have ended. BLIS ends at twice the latest arrival; pass that as --horizon to compare.`,
+The simulation ends when all requests have ended. BLIS ends at twice the latest arrival; pass that as --horizon to
+compare.`,
 	}
 	server.register(c.Flags())
 	out.register(c)

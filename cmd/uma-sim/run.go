@@ -48,8 +48,8 @@ func newRun() *cobra.Command {
   uma-sim run --model meta-llama/llama-3.1-8b-instruct --hardware H100 --workload chatbot --rate 8 --num-requests 2000
   uma-sim run --cost-model cost.json --batch-formation uma --parallel 8 --uma-trace recorded.txt
 
-A simulation that makes no more progress stops with an error that names the request and the numbers (exit status 4). With
-a --horizon it continues to the horizon, as BLIS does, and prints a warning.`,
+A simulation that makes no more progress stops with an error that names the request and the numbers (exit status 4).
+With a --horizon it continues to the horizon, as BLIS does, and prints a warning.`,
 	}
 	server.register(c.Flags())
 	work.register(c.Flags())

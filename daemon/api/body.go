@@ -21,8 +21,8 @@ const (
 	Refused            // ignoring it would change the answer
 )
 
-// Field is a row of an API's table. A test compares the rows with docs/http.md. A field without a row must be one of the
-// request's (docs/protocol.md).
+// Field is a row of an API's table. A test compares the rows with docs/http.md. A field without a row must be one of
+// the request's (docs/protocol.md).
 type Field struct {
 	Name string
 	Use  Use
@@ -105,7 +105,8 @@ func (t Table) Read(body []byte) (*Body, error) {
 			b.passed = append(b.passed, m)
 		case row.Use == Refused:
 			if !row.harmless(m.value) {
-				return nil, Refuse(fmt.Sprintf("field %q is not supported by this server (%s); leave it out", m.name, row.Why))
+				return nil, Refuse(fmt.Sprintf("field %q is not supported by this server (%s); leave it out", m.name,
+					row.Why))
 			}
 		default:
 			b.taken = append(b.taken, m)
@@ -205,8 +206,8 @@ func appendMembers(dst []byte, list []member) []byte {
 	return append(dst, '}')
 }
 
-// Request returns the request for b with this id: the members of more (a struct or nil) and the fields that are passed on.
-// It streams, and has progress events only if a field asks for them. The error is an *Error.
+// Request returns the request for b with this id: the members of more (a struct or nil) and the fields that are passed
+// on. It streams, and has progress events only if a field asks for them. The error is an *Error.
 func (b *Body) Request(id string, more any) (*wire.Request, error) {
 	payload := []byte{'{'}
 	if more != nil {

@@ -84,7 +84,8 @@ func TestDocumentedTables(t *testing.T) {
 				but = append(but, m[1])
 			}
 			if row[1] != f.Why || !slices.Equal(but, f.But) {
-				t.Errorf("%s: %s is documented with %q except %q; the code has %q except %q", endpoint, f.Name, row[1], but, f.Why, f.But)
+				t.Errorf("%s: %s is documented with %q except %q; the code has %q except %q", endpoint, f.Name, row[1],
+					but, f.Why, f.But)
 			}
 		}
 		for name := range rows {

@@ -26,8 +26,10 @@ func TestReadPrompts(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]string{
-		``: `"prompt" is missing`, `""`: `"prompt" is empty`, `[]`: `"prompt" is empty`, `7`: `must be a string`, `{}`: `{"prompt_string":…}`, `[{"prompt_string":"x","multimodal_data":["AA=="]}]`: `reads text`,
-		`[-1]`: `token id`, `[1.5]`: `token id`, `[1e99]`: `token id`, `[1,[2]]`: `token id`, `["a",[]]`: `"prompt[1]"`, `["a",""]`: `"prompt[1]" is empty`, `[{}]`: `"prompt[0]"`, `[1,null]`: `token id`,
+		``: `"prompt" is missing`, `""`: `"prompt" is empty`, `[]`: `"prompt" is empty`, `7`: `must be a string`,
+		`{}`: `{"prompt_string":…}`, `[{"prompt_string":"x","multimodal_data":["AA=="]}]`: `reads text`,
+		`[-1]`: `token id`, `[1.5]`: `token id`, `[1e99]`: `token id`, `[1,[2]]`: `token id`, `["a",[]]`: `"prompt[1]"`,
+		`["a",""]`: `"prompt[1]" is empty`, `[{}]`: `"prompt[0]"`, `[1,null]`: `token id`,
 	} {
 		var raw json.RawMessage
 		if in != "" {

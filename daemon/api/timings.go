@@ -31,8 +31,10 @@ func TimingsOf(e *wire.EOS) Timings {
 	n := e.Usage.PromptTokens - e.Usage.CachedTokens
 	ms := func(d time.Duration) float64 { return wire.Ms(max(d, 0)) }
 	return Timings{
-		CacheN: e.Usage.CachedTokens, PromptN: n, PromptMs: ms(e.Timings.Prefill), PromptPerSecond: rate(n, e.Timings.Prefill),
-		AnswerN: e.Usage.CompletionTokens, AnswerMs: ms(e.Timings.Decode), AnswerPerSecond: rate(e.Usage.CompletionTokens-1, e.Timings.Decode),
-		QueueMs: ms(e.Timings.Queue), TTFTMs: ms(e.Timings.TTFT),
+		CacheN: e.Usage.CachedTokens, PromptN: n, PromptMs: ms(e.Timings.Prefill),
+		PromptPerSecond: rate(n, e.Timings.Prefill),
+		AnswerN:         e.Usage.CompletionTokens, AnswerMs: ms(e.Timings.Decode),
+		AnswerPerSecond: rate(e.Usage.CompletionTokens-1, e.Timings.Decode),
+		QueueMs:         ms(e.Timings.Queue), TTFTMs: ms(e.Timings.TTFT),
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Writer sends an answer: one JSON value, lines of JSON, or server-sent events. It buffers until Flush, so that the events
-// of a decode step take one write.
+// Writer sends an answer: one JSON value, lines of JSON, or server-sent events. It buffers until Flush, so that the
+// events of a decode step take one write.
 type Writer struct {
 	w     http.ResponseWriter
 	rc    *http.ResponseController

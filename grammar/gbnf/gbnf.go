@@ -2,13 +2,14 @@
 // (src/llama-grammar.cpp of the engine's module, upstream ec98e2002).
 //
 // Rules are `name ::= alternatives`, one a line, a line end being allowed behind ::=, behind | and inside parentheses;
-// names are letters, digits and hyphens; # begins a comment. Items are "literal", [class], [^class], . (any code point),
-// rule names and (groups), each with *, +, ?, {m}, {m,} or {m,n} behind it. Escapes are \xHH, \uHHHH, \UHHHHHHHH, \t, \r, \n,
-// \\, \", \[ and \]. A rule that is defined twice has its last definition. The text of the grammar is the rule root.
+// names are letters, digits and hyphens; # begins a comment. Items are "literal", [class], [^class], . (any code
+// point), rule names and (groups), each with *, +, ?, {m}, {m,} or {m,n} behind it. Escapes are \xHH, \uHHHH,
+// \UHHHHHHHH, \t, \r, \n, \\, \", \[ and \]. A rule that is defined twice has its last definition. The text of the
+// grammar is the rule root.
 //
 // Differences: repetitions have no bound of 2,000, since they are counted and not expanded; direct left recursion is
-// rewritten; {m,n} with n below m is refused; the token forms <[id]>, <text> and !<…> are refused, because the grammar is
-// one of bytes and a token is not told by its text.
+// rewritten; {m,n} with n below m is refused; the token forms <[id]>, <text> and !<…> are refused, because the grammar
+// is one of bytes and a token is not told by its text.
 package gbnf
 
 import (
@@ -33,8 +34,8 @@ const (
 	maxDepth = 200     // of parentheses
 )
 
-// Parse adds the rules of text to b and returns the rule root. Errors wrap ErrSyntax, ErrUnsupported, grammar.ErrUndefined or
-// grammar.ErrLimit. Whether the grammar can be matched is Build's to say.
+// Parse adds the rules of text to b and returns the rule root. Errors wrap ErrSyntax, ErrUnsupported,
+// grammar.ErrUndefined or grammar.ErrLimit. Whether the grammar can be matched is Build's to say.
 func Parse(b *grammar.Builder, text string) (grammar.Node, error) {
 	if len(text) > maxBytes {
 		return 0, fmt.Errorf("%w: a grammar of %d bytes, more than %d", grammar.ErrLimit, len(text), maxBytes)
@@ -80,7 +81,8 @@ func (p *parser) fail(wrapped error, format string, a ...any) error {
 	return fmt.Errorf("%w: %s at line %d, column %d", wrapped, fmt.Sprintf(format, a...), line, column)
 }
 
-// peek returns the byte at the position, 0 at the end. A NUL in the text is no part of any form, so it ends nothing early.
+// peek returns the byte at the position, 0 at the end. A NUL in the text is no part of any form, so it ends nothing
+// early.
 func (p *parser) peek() byte {
 	if p.pos < len(p.text) {
 		return p.text[p.pos]

@@ -52,13 +52,15 @@ func TestSyntax(t *testing.T) {
 		name, grammar string
 		yes, no       []string
 	}{
-		{"literal and escapes", `root ::= "a\"\\\n\t\r\x41\u00e4\U0001F600[]"`, []string{"a\"\\\n\t\rAä😀[]"}, []string{"a"}},
+		{"literal and escapes", `root ::= "a\"\\\n\t\r\x41\u00e4\U0001F600[]"`, []string{"a\"\\\n\t\rAä😀[]"},
+			[]string{"a"}},
 		{"class", `root ::= [a-cx\]\[^-]+`, []string{"abcx][^-", "-"}, []string{"d", "", "a d"}},
 		{"negated class", `root ::= [^a-c\n]`, []string{"d", "ä", "^"}, []string{"a", "\n", "dd", ""}},
 		{"dash at the ends", `root ::= [-a]{2} [a-]{2}`, []string{"-a-a", "aa--"}, []string{"bbbb"}},
 		{"any", `root ::= . .`, []string{"ab", "ä\n", "😀😀"}, []string{"a", "abc"}},
 		{"alternatives, one empty", `root ::= "a" | | "b" "c"`, []string{"a", "", "bc"}, []string{"b", "abc"}},
-		{"repetitions", `root ::= "a"? "b"* "c"+ "d"{2} "e"{1,} "f"{0,2}`, []string{"cdde", "abbccddeeeff"}, []string{"adde", "cde", "cddefff", "cdd"}},
+		{"repetitions", `root ::= "a"? "b"* "c"+ "d"{2} "e"{1,} "f"{0,2}`, []string{"cdde", "abbccddeeeff"},
+			[]string{"adde", "cde", "cddefff", "cdd"}},
 		{"of a literal as a whole", `root ::= "ab"{2}`, []string{"abab"}, []string{"abb", "ab"}},
 		{"of a repetition", `root ::= "a"+? "b"`, []string{"b", "aab"}, []string{"a"}},
 		{"of a group", `root ::= ("a" | "b" root)* "."`, []string{".", "ab..", "aa."}, []string{"b."}},
@@ -137,7 +139,8 @@ func TestErrors(t *testing.T) {
 // FuzzParse: no grammar panics, every error has its kind, and what compiles can be walked to an end of its texts.
 func FuzzParse(f *testing.F) {
 	f.Add(arithmetic)
-	for _, s := range []string{`root ::= root "+" [0-9] | [0-9]`, "root ::= x\nx ::= (x | \"a\"{2,3})* .", `root ::= [^\]a-z]{3,} "\u00e4"?`, `root ::= <[1]>`, "root ::= |"} {
+	for _, s := range []string{`root ::= root "+" [0-9] | [0-9]`, "root ::= x\nx ::= (x | \"a\"{2,3})* .",
+		`root ::= [^\]a-z]{3,} "\u00e4"?`, `root ::= <[1]>`, "root ::= |"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -146,7 +149,8 @@ func FuzzParse(f *testing.F) {
 		}
 		m, err := compile(text)
 		if err != nil {
-			for _, kind := range []error{ErrSyntax, ErrUnsupported, grammar.ErrUndefined, grammar.ErrLimit, grammar.ErrEmpty, grammar.ErrLeftRecursion} {
+			for _, kind := range []error{ErrSyntax, ErrUnsupported, grammar.ErrUndefined, grammar.ErrLimit,
+				grammar.ErrEmpty, grammar.ErrLeftRecursion} {
 				if errors.Is(err, kind) {
 					return
 				}

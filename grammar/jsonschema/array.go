@@ -132,7 +132,8 @@ func (c *compiler) complementArray(p *place, a *array) []*array {
 	}
 	for i, r := range a.prefix {
 		if r != anything {
-			add(&array{prefix: append(slices.Repeat([]ref{anything}, i), c.not(r)), rest: anything, min: i + 1, max: unbounded})
+			add(&array{prefix: append(slices.Repeat([]ref{anything}, i), c.not(r)), rest: anything, min: i + 1,
+				max: unbounded})
 		}
 	}
 	switch {

@@ -24,7 +24,8 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(data)
-	for name, table := range map[string]string{"keywords": keywordTable(), "formats": formatTable(), "limits": limitTable(t)} {
+	for name, table := range map[string]string{"keywords": keywordTable(), "formats": formatTable(),
+		"limits": limitTable(t)} {
 		begin, end := "<!-- "+name+" -->\n", "<!-- end of "+name+" -->\n"
 		i, j := strings.Index(text, begin), strings.Index(text, end)
 		if i < 0 || j < i {
@@ -32,7 +33,8 @@ func TestPage(t *testing.T) {
 		}
 		if text[i+len(begin):j] != table {
 			if !*rewrite {
-				t.Errorf("%s: the table of %s differs from the code; go test ./grammar/jsonschema -run TestPage -rewrite", page, name)
+				t.Errorf("%s: the table of %s differs from the code; go test ./grammar/jsonschema -run TestPage "+
+					"-rewrite", page, name)
 			}
 			text = text[:i+len(begin)] + table + text[j:]
 		}

@@ -285,7 +285,8 @@ func (c *compiler) emitObject(p *place, q requirement) grammar.Node {
 			names = c.s.Minus(names, declared)
 		}
 		key := c.s.Concat(c.marks.quote, c.s.JSONString(names), c.marks.quote, c.marks.colon)
-		open = append(open, grammar.Member{Node: c.b.Seq(c.b.Terminal(key), value(k.value)), Min: least, Max: unbounded})
+		open = append(open, grammar.Member{Node: c.b.Seq(c.b.Terminal(key), value(k.value)), Min: least,
+			Max: unbounded})
 	}
 	for _, k := range q.open {
 		class(k, 1)
@@ -296,9 +297,10 @@ func (c *compiler) emitObject(p *place, q requirement) grammar.Node {
 		}
 	}
 	if len(open) > 0 && o.min > required+1 {
-		// Of two members of one name the last counts, and names outside properties are not remembered: how many different
-		// ones there are is not known.
-		c.refuse(p, "minProperties", "above %d, which are required or one more, members whose names properties does not list cannot be counted", required+1)
+		// Of two members of one name the last counts, and names outside properties are not remembered: how many
+		// different ones there are is not known.
+		c.refuse(p, "minProperties", "above %d, which are required or one more, members whose names properties does "+
+			"not list cannot be counted", required+1)
 		return c.b.Nothing()
 	}
 	least := o.min
@@ -311,7 +313,8 @@ func (c *compiler) emitObject(p *place, q requirement) grammar.Node {
 	} else {
 		body = c.ordered(named, open)
 	}
-	return c.bracket(c.marks.openObject, body, c.marks.closeObject, c.marks.endObject, required == 0 && least == 0 && len(q.open) == 0)
+	return c.bracket(c.marks.openObject, body, c.marks.closeObject, c.marks.endObject, required == 0 && least == 0 &&
+		len(q.open) == 0)
 }
 
 // mustCount reports whether a minimum of members is more than the required ones.

@@ -96,15 +96,18 @@ func (c *compiler) emitContains(p *place, a *array) grammar.Node {
 		if h.max >= 0 {
 			others = c.and(others, c.not(h.items))
 		}
-		list := b.Unordered(comma, max(a.min, 1), a.max, grammar.Member{Node: c.emit(c.and(a.rest, h.items)), Min: h.min, Max: h.max},
+		list := b.Unordered(comma, max(a.min, 1), a.max, grammar.Member{Node: c.emit(c.and(a.rest, h.items)),
+			Min: h.min, Max: h.max},
 			grammar.Member{Node: c.emit(others), Max: unbounded})
 		if h.min == 0 && a.min == 0 {
 			return b.Optional(list)
 		}
 		return list
 	}
-	if len(a.contains) > maxWitnesses || slices.ContainsFunc(a.contains, func(h contains) bool { return h.min != 1 || h.max >= 0 }) {
-		c.refuse(p, "contains", "more than one with minContains or maxContains, or more than %d, cannot be counted", maxWitnesses)
+	if len(a.contains) > maxWitnesses ||
+		slices.ContainsFunc(a.contains, func(h contains) bool { return h.min != 1 || h.max >= 0 }) {
+		c.refuse(p, "contains", "more than one with minContains or maxContains, or more than %d, cannot be counted",
+			maxWitnesses)
 		return b.Nothing()
 	}
 	var alts []grammar.Node
@@ -148,7 +151,8 @@ func (c *compiler) emitContainsBehind(p *place, a *array) grammar.Node {
 		if a.max >= 0 {
 			most = a.max - n
 		}
-		seq = append(seq, b.Unordered(c.marks.comma, max(a.min-n, 1), most, grammar.Member{Node: c.emitShared(c.and(a.rest, h.items)), Min: 1, Max: unbounded},
+		seq = append(seq, b.Unordered(c.marks.comma, max(a.min-n, 1), most,
+			grammar.Member{Node: c.emitShared(c.and(a.rest, h.items)), Min: 1, Max: unbounded},
 			grammar.Member{Node: c.emitShared(a.rest), Max: unbounded}))
 		alts = append(alts, b.Seq(seq...))
 	}

@@ -10,21 +10,27 @@ import (
 
 // Parts of the formats below, in RE2's syntax.
 const (
-	fmtHex      = `[0-9A-Fa-f]`
-	fmtPct      = `%[0-9A-Fa-f]{2}`
-	fmtOctet    = `(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])`
-	fmtIPv4     = `(?:` + fmtOctet + `\.){3}` + fmtOctet
-	fmtLabel    = `[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?`
-	fmtHost     = fmtLabel + `(?:\.` + fmtLabel + `)*`
-	fmtDay      = `(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))|` + fmtLeapYear + `-02-29)`
+	fmtHex   = `[0-9A-Fa-f]`
+	fmtPct   = `%[0-9A-Fa-f]{2}`
+	fmtOctet = `(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])`
+	fmtIPv4  = `(?:` + fmtOctet + `\.){3}` + fmtOctet
+	fmtLabel = `[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?`
+	fmtHost  = fmtLabel + `(?:\.` + fmtLabel + `)*`
+	fmtDay   = `(?:[0-9]{4}` +
+		`-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|` +
+		`2[0-8]))|` + fmtLeapYear + `-02-29)`
 	fmtLeapYear = `(?:[0-9][0-9](?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)`
 	fmtZone     = `(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])`
 	fmtClock    = `(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?` + fmtZone
 	fmtAtom     = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 	fmtUnused   = `A-Za-z0-9._~!$&'()*+,;=-` // unreserved and sub-delims of RFC 3986; the dash is last
 	// fmtUCS is ucschar of RFC 3987.
-	fmtUCS     = `\x{A0}-\x{D7FF}\x{F900}-\x{FDCF}\x{FDF0}-\x{FFEF}\x{10000}-\x{1FFFD}\x{20000}-\x{2FFFD}\x{30000}-\x{3FFFD}\x{40000}-\x{4FFFD}\x{50000}-\x{5FFFD}\x{60000}-\x{6FFFD}\x{70000}-\x{7FFFD}\x{80000}-\x{8FFFD}\x{90000}-\x{9FFFD}\x{A0000}-\x{AFFFD}\x{B0000}-\x{BFFFD}\x{C0000}-\x{CFFFD}\x{D0000}-\x{DFFFD}\x{E1000}-\x{EFFFD}`
-	fmtSemver  = `(?:0|[1-9][0-9]*)(?:\.(?:0|[1-9][0-9]*)){2}(?:-` + fmtPre + `(?:\.` + fmtPre + `)*)?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?`
+	fmtUCS = `\x{A0}-\x{D7FF}\x{F900}-\x{FDCF}\x{FDF0}-\x{FFEF}\x{10000}-\x{1FFFD}\x{20000}-\x{2FFFD}\x{30000}` +
+		`-\x{3FFFD}\x{40000}-\x{4FFFD}\x{50000}-\x{5FFFD}\x{60000}-\x{6FFFD}\x{70000}-\x{7FFFD}\x{80000}-\x{8FFFD}` +
+		`\x{90000}-\x{9FFFD}\x{A0000}-\x{AFFFD}\x{B0000}-\x{BFFFD}\x{C0000}-\x{CFFFD}\x{D0000}-\x{DFFFD}\x{E1000}` +
+		`-\x{EFFFD}`
+	fmtSemver = `(?:0|[1-9][0-9]*)(?:\.(?:0|[1-9][0-9]*)){2}(?:-` + fmtPre + `(?:\.` + fmtPre +
+		`)*)?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?`
 	fmtPre     = `(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)`
 	fmtPointer = `(?:/(?:[^~/]|~[01])*)*`
 	fmtVar     = `(?:[A-Za-z0-9_]|` + fmtPct + `)(?:\.?(?:[A-Za-z0-9_]|` + fmtPct + `))*`
@@ -56,7 +62,8 @@ var formats = map[string]struct{ pattern, source string }{
 var refusedFormats = []string{"idn-email", "idn-hostname", "regex"}
 
 func fmtDuration() string {
-	return `P(?:(?:[0-9]+Y(?:[0-9]+M(?:[0-9]+D)?)?|[0-9]+M(?:[0-9]+D)?|[0-9]+D)(?:` + fmtDurationTime() + `)?|` + fmtDurationTime() + `|[0-9]+W)`
+	return `P(?:(?:[0-9]+Y(?:[0-9]+M(?:[0-9]+D)?)?|[0-9]+M(?:[0-9]+D)?|[0-9]+D)(?:` + fmtDurationTime() + `)?|` +
+		fmtDurationTime() + `|[0-9]+W)`
 }
 
 func fmtDurationTime() string {
@@ -83,7 +90,8 @@ func fmtIPv6() string {
 }
 
 func fmtAuthority(chars string) string {
-	return `(?:(?:[:` + chars + `]|` + fmtPct + `)*@)?(?:\[(?:` + fmtIPv6() + `|v` + fmtHex + `+\.[:` + fmtUnused + `]+)\]|(?:[` + chars + `]|` + fmtPct + `)*)(?::[0-9]*)?`
+	return `(?:(?:[:` + chars + `]|` + fmtPct + `)*@)?(?:\[(?:` + fmtIPv6() + `|v` + fmtHex + `+\.[:` + fmtUnused +
+		`]+)\]|(?:[` + chars + `]|` + fmtPct + `)*)(?::[0-9]*)?`
 }
 
 // fmtTail is the query and the fragment of a URI.
@@ -99,13 +107,15 @@ func fmtPath(chars string) (pchar, rest string) {
 
 func fmtURI(chars string) string {
 	pchar, rest := fmtPath(chars)
-	return `[A-Za-z][A-Za-z0-9+.-]*:(?://` + fmtAuthority(chars) + rest + `|/(?:` + pchar + `+` + rest + `)?|` + pchar + `+` + rest + `|)` + fmtTail(chars)
+	return `[A-Za-z][A-Za-z0-9+.-]*:(?://` + fmtAuthority(chars) + rest + `|/(?:` + pchar + `+` + rest + `)?|` + pchar +
+		`+` + rest + `|)` + fmtTail(chars)
 }
 
 func fmtReference(chars string) string {
 	pchar, rest := fmtPath(chars)
 	first := `(?:[@` + chars + `]|` + fmtPct + `)+`
-	relative := `(?://` + fmtAuthority(chars) + rest + `|/(?:` + pchar + `+` + rest + `)?|` + first + rest + `|)` + fmtTail(chars)
+	relative := `(?://` + fmtAuthority(chars) + rest + `|/(?:` + pchar + `+` + rest + `)?|` + first + rest + `|)` +
+		fmtTail(chars)
 	return `(?:` + fmtURI(chars) + `|` + relative + `)`
 }
 
@@ -155,8 +165,8 @@ func (c *compiler) format(name string) (e regex.Expr, known bool, err error) {
 	return e, true, nil
 }
 
-// leapSeconds are times of second 60, which is 23:59:60 UTC. Local time is 23:59 plus the offset; minutes of an offset to
-// the east carry into the hour. Hours and minutes are tied to those of the offset apart, by an alternative for each
+// leapSeconds are times of second 60, which is 23:59:60 UTC. Local time is 23:59 plus the offset; minutes of an offset
+// to the east carry into the hour. Hours and minutes are tied to those of the offset apart, by an alternative for each
 // value, and both ties are intersected: an alternative for each pair would be 2,880.
 func (c *compiler) leapSeconds() regex.Expr {
 	s := c.s
@@ -168,7 +178,8 @@ func (c *compiler) leapSeconds() regex.Expr {
 		if sign == '+' {
 			local = (59 + m) % 60
 		}
-		return s.Concat(two, s.Byte(':'), s.Literal(fmt.Sprintf("%02d", local)), second, s.Byte(sign), two, s.Literal(fmt.Sprintf(":%02d", m)))
+		return s.Concat(two, s.Byte(':'), s.Literal(fmt.Sprintf("%02d", local)), second, s.Byte(sign), two,
+			s.Literal(fmt.Sprintf(":%02d", m)))
 	}
 	hours := func(sign byte, carry int) regex.Expr {
 		alts := make([]regex.Expr, 24)
@@ -177,7 +188,8 @@ func (c *compiler) leapSeconds() regex.Expr {
 			if sign == '+' {
 				local = (23 + h + carry) % 24
 			}
-			alts[h] = s.Concat(s.Literal(fmt.Sprintf("%02d:", local)), two, second, s.Byte(sign), s.Literal(fmt.Sprintf("%02d:", h)), two)
+			alts[h] = s.Concat(s.Literal(fmt.Sprintf("%02d:", local)), two, second, s.Byte(sign),
+				s.Literal(fmt.Sprintf("%02d:", h)), two)
 		}
 		return s.Or(alts...)
 	}

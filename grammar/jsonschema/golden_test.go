@@ -81,7 +81,8 @@ func spaced(t *testing.T, data []byte) string {
 	return b.String()
 }
 
-// TestSuite runs the official test suite of draft 2020-12: each schema is refused, or its grammar agrees with every test.
+// TestSuite runs the official test suite of draft 2020-12: each schema is refused, or its grammar agrees with every
+// test.
 func TestSuite(t *testing.T) {
 	files := tar.NewReader(bytes.NewReader(golden(t, "suite-draft2020-12.tar.gz")))
 	v := bytesVocab()
@@ -126,7 +127,8 @@ func TestSuite(t *testing.T) {
 			bad := false
 			for _, c := range group.Tests {
 				if text := spaced(t, c.Data); accepts(t, g, v, text) != c.Valid {
-					t.Errorf("%s: %s: %s: valid %v, and the grammar says otherwise: %.200s", h.Name, group.Description, c.Description, c.Valid, text)
+					t.Errorf("%s: %s: %s: valid %v, and the grammar says otherwise: %.200s", h.Name, group.Description,
+						c.Description, c.Valid, text)
 					bad = true
 				}
 			}

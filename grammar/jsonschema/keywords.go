@@ -22,26 +22,39 @@ type Keyword struct {
 var Keywords = []Keyword{
 	{[]string{"type"}, Enforced, "lists too; `integer` accepts 1.0 from draft 6 on"},
 	{[]string{"enum", "const"}, Enforced, "values of any type"},
-	{[]string{"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}, Enforced, "exact decimals; draft 4's booleans too. Bounded numbers are written without an exponent, except below 1 or where only the sign is bounded"},
+	{[]string{"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}, Enforced,
+		"exact decimals; draft 4's booleans too. Bounded numbers are written without an exponent, except below 1 or " +
+			"where only the sign is bounded"},
 	{[]string{"multipleOf"}, Enforced, "integers and decimals whose digits, read as an integer, are at most 10,000"},
 	{[]string{"minLength", "maxLength"}, Enforced, "in code points"},
-	{[]string{"pattern"}, Enforced, "ECMA-262 with look-ahead; back references, look-behind and word boundaries are refused"},
+	{[]string{"pattern"}, Enforced, "ECMA-262 with look-ahead; back references, look-behind and word boundaries are " +
+		"refused"},
 	{[]string{"format"}, Enforced, "the formats below; other names are ignored"},
 	{[]string{"items", "prefixItems", "additionalItems", "minItems", "maxItems"}, Enforced, "`items` as an array too"},
-	{[]string{"contains", "minContains", "maxContains"}, Enforced, "several in one array, or beside `prefixItems`, only without counts"},
-	{[]string{"uniqueItems"}, Enforced, "where the items are values that `enum` lists, or at most one; otherwise refused"},
+	{[]string{"contains", "minContains", "maxContains"}, Enforced, "several in one array, or beside `prefixItems`, " +
+		"only without counts"},
+	{[]string{"uniqueItems"}, Enforced, "where the items are values that `enum` lists, or at most one; otherwise " +
+		"refused"},
 	{[]string{"properties", "required", "additionalProperties", "patternProperties", "propertyNames"}, Enforced, ""},
-	{[]string{"minProperties", "maxProperties"}, Enforced, "with members that `properties` does not list, a minimum of at most one above the required ones"},
+	{[]string{"minProperties", "maxProperties"}, Enforced, "with members that `properties` does not list, a minimum " +
+		"of at most one above the required ones"},
 	{[]string{"dependentRequired", "dependentSchemas", "dependencies"}, Enforced, ""},
 	{[]string{"allOf", "anyOf"}, Enforced, ""},
 	{[]string{"oneOf"}, Enforced, "each branch without the others, where their complements can be written"},
-	{[]string{"not", "if", "then", "else"}, Enforced, "where the complement can be written: not of `uniqueItems`, nor of a member whose name is unknown and whose value matters"},
-	{[]string{"$ref", "$defs", "definitions", "$id", "id", "$anchor"}, Enforced, "within the schema; nothing is fetched. Before draft 2019-09 the siblings of `$ref` are ignored, as the standard says"},
-	{[]string{"$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor"}, Enforced, "where one schema has the anchor"},
-	{[]string{"unevaluatedProperties", "unevaluatedItems"}, Enforced, "where which parts are evaluated does not depend on the value: beside `anyOf`, `oneOf`, `if`, `dependentSchemas` or `contains` with such parts they are refused"},
+	{[]string{"not", "if", "then", "else"}, Enforced, "where the complement can be written: not of `uniqueItems`, " +
+		"nor of a member whose name is unknown and whose value matters"},
+	{[]string{"$ref", "$defs", "definitions", "$id", "id", "$anchor"}, Enforced,
+		"within the schema; nothing is fetched. Before draft 2019-09 the siblings of `$ref` are ignored, as the " +
+			"standard says"},
+	{[]string{"$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor"}, Enforced,
+		"where one schema has the anchor"},
+	{[]string{"unevaluatedProperties", "unevaluatedItems"}, Enforced, "where which parts are evaluated does not " +
+		"depend on the value: beside `anyOf`, `oneOf`, `if`, `dependentSchemas` or `contains` with such parts they " +
+		"are refused"},
 	{[]string{"extends", "disallow", "divisibleBy"}, Refused, "draft 3"},
-	{[]string{"$schema", "$vocabulary", "$comment", "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly",
-		"contentEncoding", "contentMediaType", "contentSchema", "nullable", "discriminator"}, Annotation, "and every name that is not in this table"},
+	{[]string{"$schema", "$vocabulary", "$comment", "title", "description", "default", "examples", "example",
+		"deprecated", "readOnly", "writeOnly", "contentEncoding", "contentMediaType", "contentSchema", "nullable",
+		"discriminator"}, Annotation, "and every name that is not in this table"},
 }
 
 // checkKeywords refuses the keywords of p that would change what is valid and are not enforced.

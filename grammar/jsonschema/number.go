@@ -163,7 +163,8 @@ func newNumbers(s *regex.Set, anyForm bool) *numbers {
 // largeIntegers are integers with an exponent that is not negative.
 func (n *numbers) largeIntegers() regex.Expr {
 	s := n.s
-	return s.Concat(s.Optional(n.minus), n.nonzero, n.digits, s.Bytes(regex.ByteOf("eE")), s.Optional(s.Byte('+')), n.exponent)
+	return s.Concat(s.Optional(n.minus), n.nonzero, n.digits, s.Bytes(regex.ByteOf("eE")), s.Optional(s.Byte('+')),
+		n.exponent)
 }
 
 // zeroFraction is what an integer may have behind its digits.
@@ -261,7 +262,8 @@ func (n *numbers) least(d decimal, strict bool) regex.Expr {
 	s, w := n.s, d.digits()
 	whole := []regex.Expr{s.Concat(n.nonzero, s.Repeat(n.digit, len(w), regex.Unbounded))}
 	for i := range len(w) {
-		whole = append(whole, s.Concat(s.Literal(w[:i]), n.range_(w[i]+1, '9'), s.Repeat(n.digit, len(w)-i-1, len(w)-i-1)))
+		whole = append(whole, s.Concat(s.Literal(w[:i]), n.range_(w[i]+1, '9'),
+			s.Repeat(n.digit, len(w)-i-1, len(w)-i-1)))
 	}
 	var frac []regex.Expr
 	for i := range len(d.frac) {
@@ -289,7 +291,8 @@ func (n *numbers) most(d decimal, strict bool) regex.Expr {
 		if i == 0 && len(w) > 1 {
 			lo = '1'
 		}
-		whole = append(whole, s.Concat(s.Literal(w[:i]), n.range_(lo, w[i]-1), s.Repeat(n.digit, len(w)-i-1, len(w)-i-1)))
+		whole = append(whole, s.Concat(s.Literal(w[:i]), n.range_(lo, w[i]-1),
+			s.Repeat(n.digit, len(w)-i-1, len(w)-i-1)))
 	}
 	var frac []regex.Expr
 	for i := range len(d.frac) {

@@ -40,7 +40,8 @@ func (c *compiler) anyObject() *object {
 
 // isAny reports whether every object is in o.
 func (o *object) isAny() bool {
-	return len(o.props) == 0 && len(o.classes) == 1 && o.classes[0].value == anything && o.min == 0 && o.max < 0 && len(o.has) == 0
+	return len(o.props) == 0 && len(o.classes) == 1 && o.classes[0].value == anything && o.min == 0 && o.max < 0 &&
+		len(o.has) == 0
 }
 
 // add appends a property.
@@ -96,7 +97,8 @@ func (c *compiler) intersectObjects(p *place, x, y *object) *object {
 	return c.settleObject(o)
 }
 
-// both is the intersection of a and b, and nothing where that is sure to be empty: an object that requires it is left out.
+// both is the intersection of a and b, and nothing where that is sure to be empty: an object that requires it is left
+// out.
 func (c *compiler) both(a, b ref) ref {
 	r := c.and(a, b)
 	if r != a && r != b && c.isEmpty(r) {
@@ -107,7 +109,8 @@ func (c *compiler) both(a, b ref) ref {
 
 // covers reports whether, by their forms, every object of x is one of y.
 func (c *compiler) covers(y, x *object) bool {
-	if y.min > x.min || y.max >= 0 && (x.max < 0 || x.max > y.max) || len(y.has) > 0 && !slices.Equal(x.has, y.has) || !slices.Equal(x.classes, y.classes) {
+	if y.min > x.min || y.max >= 0 && (x.max < 0 || x.max > y.max) || len(y.has) > 0 && !slices.Equal(x.has, y.has) ||
+		!slices.Equal(x.classes, y.classes) {
 		return false
 	}
 	for _, m := range y.props {
@@ -144,7 +147,8 @@ func (c *compiler) intersectClasses(p *place, x, y []class) []class {
 		}
 	}
 	if len(out) > c.limits.Alternatives {
-		c.exceed(p, "patternProperties", "its combinations have more than %d classes of names (Limits.Alternatives)", c.limits.Alternatives)
+		c.exceed(p, "patternProperties", "its combinations have more than %d classes of names (Limits.Alternatives)",
+			c.limits.Alternatives)
 	}
 	return out
 }
@@ -245,7 +249,8 @@ type requirement struct {
 	open   []class // each with at least one member, apart from the object's classes
 }
 
-// resolveHas splits o by which member is the witness of each has: a property, which is then required, or one of a class.
+// resolveHas splits o by which member is the witness of each has: a property, which is then required, or one of a
+// class.
 func (c *compiler) resolveHas(p *place, o *object) []requirement {
 	out := []requirement{{object: o}}
 	for _, h := range o.has {
@@ -254,7 +259,8 @@ func (c *compiler) resolveHas(p *place, o *object) []requirement {
 			next = append(next, c.resolveOne(p, r, h)...)
 		}
 		if out = next; len(out) > c.limits.Alternatives {
-			c.exceed(p, "not", "its combinations have more than %d alternatives (Limits.Alternatives)", c.limits.Alternatives)
+			c.exceed(p, "not", "its combinations have more than %d alternatives (Limits.Alternatives)",
+				c.limits.Alternatives)
 			return nil
 		}
 	}

@@ -43,7 +43,8 @@ func (k maker) schema(depth int) string {
 		case 3:
 			add(`"const":%s`, k.value(1))
 		case 4:
-			add(`"%s":%s`, k.one("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), k.one("0", "1", "-1.5", "2", "10.25", "-3"))
+			add(`"%s":%s`, k.one("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+				k.one("0", "1", "-1.5", "2", "10.25", "-3"))
 		case 5:
 			add(`"multipleOf":%s`, k.one("1", "2", "0.5", "3", "0.01"))
 		case 6:

@@ -62,9 +62,11 @@ type document struct {
 
 // mapKeywords hold schemas by name, partKeywords a schema or an array of them. Identifiers elsewhere are none.
 var (
-	mapKeywords  = []string{"properties", "patternProperties", "definitions", "$defs", "dependencies", "dependentSchemas"}
-	partKeywords = []string{"items", "additionalItems", "prefixItems", "contains", "additionalProperties", "propertyNames",
-		"unevaluatedProperties", "unevaluatedItems", "allOf", "anyOf", "oneOf", "not", "if", "then", "else"}
+	mapKeywords = []string{"properties", "patternProperties", "definitions", "$defs", "dependencies",
+		"dependentSchemas"}
+	partKeywords = []string{"items", "additionalItems", "prefixItems", "contains", "additionalProperties",
+		"propertyNames", "unevaluatedProperties", "unevaluatedItems", "allOf", "anyOf", "oneOf", "not", "if", "then",
+		"else"}
 )
 
 func newDocument(root *value) *document {

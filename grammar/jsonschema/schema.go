@@ -296,7 +296,8 @@ func (c *compiler) unlessMember(p *place, name string, then *set) *set {
 	without, with := c.anyObject(), c.anyObject()
 	without.add(property{name, nothing, false})
 	with.add(property{name, anything, true})
-	return c.union(p, c.onlyObjects(without), c.intersect(p, &set{num: c.none.num, str: c.none.str, objs: []*object{with}}, then))
+	return c.union(p, c.onlyObjects(without),
+		c.intersect(p, &set{num: c.none.num, str: c.none.str, objs: []*object{with}}, then))
 }
 
 func (c *compiler) needs(p *place, keyword, name string, v *value, out *set) *set {

@@ -193,7 +193,8 @@ func (c *compiler) union(p *place, a, b *set) *set {
 	case a.num.finite && b.num.finite:
 		out.num = numberSet{finite: true, whole: a.num.whole && b.num.whole, values: merge(a.num.values, b.num.values)}
 	default:
-		out.num = numberSet{texts: c.s.Or(c.numberTexts(a.num), c.numberTexts(b.num)), whole: a.num.whole && b.num.whole}
+		out.num = numberSet{texts: c.s.Or(c.numberTexts(a.num), c.numberTexts(b.num)), whole: a.num.whole &&
+			b.num.whole}
 	}
 	switch {
 	case a.str.isEmpty():

@@ -105,7 +105,8 @@ func (c *compiler) stringKeywords(p *place, out *set) *set {
 		case err != nil:
 			return c.refuse(p, "format", "%s", err)
 		case known && p.v.get("type") == nil && p.res.draft == draft2020 && p.res.root.get("$schema") != nil:
-			return c.refuse(p, "format", "without a type, draft 2020-12 leaves open whether it binds; add \"type\": \"string\"")
+			return c.refuse(p, "format", "without a type, draft 2020-12 leaves open whether it binds; add \"type\": "+
+				"\"string\"")
 		case known:
 			str = c.intersectStrings(str, stringSet{texts: e})
 		}
@@ -302,7 +303,8 @@ func (c *compiler) partition(p *place, patterns []class, others ref) []class {
 			}
 		}
 		if parts = next; len(parts) > c.limits.Alternatives {
-			c.exceed(p, "patternProperties", "the patterns make more than %d classes of names (Limits.Alternatives)", c.limits.Alternatives)
+			c.exceed(p, "patternProperties", "the patterns make more than %d classes of names (Limits.Alternatives)",
+				c.limits.Alternatives)
 			break
 		}
 	}

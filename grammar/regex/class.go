@@ -13,7 +13,8 @@ var (
 	space    = []RuneRange{{'\t', '\n'}, {'\f', '\r'}, {' ', ' '}}
 	lineEnds = []RuneRange{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}
 	// ecmaSpace is WhiteSpace and LineTerminator of ECMA-262.
-	ecmaSpace = []RuneRange{{'\t', '\r'}, {' ', ' '}, {0xa0, 0xa0}, {0x1680, 0x1680}, {0x2000, 0x200a}, {0x2028, 0x2029},
+	ecmaSpace = []RuneRange{{'\t', '\r'}, {' ', ' '}, {0xa0, 0xa0}, {0x1680, 0x1680}, {0x2000, 0x200a},
+		{0x2028, 0x2029},
 		{0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}}
 )
 
@@ -22,7 +23,8 @@ var posix = map[string][]RuneRange{
 	"alnum": {{'0', '9'}, {'A', 'Z'}, {'a', 'z'}}, "alpha": {{'A', 'Z'}, {'a', 'z'}}, "ascii": {{0, 0x7f}},
 	"blank": {{'\t', '\t'}, {' ', ' '}}, "cntrl": {{0, 0x1f}, {0x7f, 0x7f}}, "digit": digits, "graph": {{'!', '~'}},
 	"lower": {{'a', 'z'}}, "print": {{' ', '~'}}, "punct": {{'!', '/'}, {':', '@'}, {'[', '`'}, {'{', '~'}},
-	"space": {{'\t', '\r'}, {' ', ' '}}, "upper": {{'A', 'Z'}}, "word": word, "xdigit": {{'0', '9'}, {'A', 'F'}, {'a', 'f'}},
+	"space": {{'\t', '\r'}, {' ', ' '}}, "upper": {{'A', 'Z'}}, "word": word,
+	"xdigit": {{'0', '9'}, {'A', 'F'}, {'a', 'f'}},
 }
 
 // escape reads what follows a backslash outside a class.
@@ -49,8 +51,8 @@ func (p *parser) escape() (*tree, error) {
 	return p.ranges(rs, false)
 }
 
-// classEscape reads an escape that stands for a code point (single) or a set of them. excluded says that the set is to be
-// left out: see Parse on \s.
+// classEscape reads an escape that stands for a code point (single) or a set of them. excluded says that the set is to
+// be left out: see Parse on \s.
 func (p *parser) classEscape(excluded bool) (rs []RuneRange, single bool, err error) {
 	p.pos++ // the backslash
 	if !p.more() {
@@ -210,12 +212,18 @@ func (p *parser) property() ([]RuneRange, error) {
 }
 
 var longCategory = map[string]string{
-	"Letter": "L", "Cased_Letter": "LC", "Uppercase_Letter": "Lu", "Lowercase_Letter": "Ll", "Titlecase_Letter": "Lt", "Modifier_Letter": "Lm",
-	"Other_Letter": "Lo", "Mark": "M", "Nonspacing_Mark": "Mn", "Spacing_Mark": "Mc", "Enclosing_Mark": "Me", "Number": "N",
-	"Decimal_Number": "Nd", "digit": "Nd", "Letter_Number": "Nl", "Other_Number": "No", "Punctuation": "P", "punct": "P",
-	"Connector_Punctuation": "Pc", "Dash_Punctuation": "Pd", "Open_Punctuation": "Ps", "Close_Punctuation": "Pe", "Initial_Punctuation": "Pi",
-	"Final_Punctuation": "Pf", "Other_Punctuation": "Po", "Symbol": "S", "Math_Symbol": "Sm", "Currency_Symbol": "Sc", "Modifier_Symbol": "Sk",
-	"Other_Symbol": "So", "Separator": "Z", "Space_Separator": "Zs", "Line_Separator": "Zl", "Paragraph_Separator": "Zp", "Other": "C",
+	"Letter": "L", "Cased_Letter": "LC", "Uppercase_Letter": "Lu", "Lowercase_Letter": "Ll", "Titlecase_Letter": "Lt",
+	"Modifier_Letter": "Lm",
+	"Other_Letter":    "Lo", "Mark": "M", "Nonspacing_Mark": "Mn", "Spacing_Mark": "Mc", "Enclosing_Mark": "Me",
+	"Number":         "N",
+	"Decimal_Number": "Nd", "digit": "Nd", "Letter_Number": "Nl", "Other_Number": "No", "Punctuation": "P",
+	"punct":                 "P",
+	"Connector_Punctuation": "Pc", "Dash_Punctuation": "Pd", "Open_Punctuation": "Ps", "Close_Punctuation": "Pe",
+	"Initial_Punctuation": "Pi",
+	"Final_Punctuation":   "Pf", "Other_Punctuation": "Po", "Symbol": "S", "Math_Symbol": "Sm", "Currency_Symbol": "Sc",
+	"Modifier_Symbol": "Sk",
+	"Other_Symbol":    "So", "Separator": "Z", "Space_Separator": "Zs", "Line_Separator": "Zl",
+	"Paragraph_Separator": "Zp", "Other": "C",
 	"Control": "Cc", "cntrl": "Cc", "Format": "Cf", "Surrogate": "Cs", "Private_Use": "Co",
 }
 

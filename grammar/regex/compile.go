@@ -2,8 +2,8 @@ package regex
 
 import "fmt"
 
-// compiler turns syntax trees into expressions. It goes from the end of the pattern to its start and carries what the rest of
-// the text must be, because an assertion speaks of all that follows: (?=x)k is (x…) & k, $ is the empty rest.
+// compiler turns syntax trees into expressions. It goes from the end of the pattern to its start and carries what the
+// rest of the text must be, because an assertion speaks of all that follows: (?=x)k is (x…) & k, $ is the empty rest.
 type compiler struct {
 	set    *Set
 	budget int // trees it may still visit
@@ -23,7 +23,8 @@ func (c *compiler) fail(what string) Expr {
 // compile returns the texts of t followed by rest. atStart says that the text begins here.
 func (c *compiler) compile(t *tree, rest Expr, atStart bool) Expr {
 	if c.budget--; c.budget < 0 && c.err == nil {
-		c.err = fmt.Errorf("regex: assertions make the pattern larger than %d expressions (Limits.Expressions): %w", c.set.limits.Expressions, ErrLimit)
+		c.err = fmt.Errorf("regex: assertions make the pattern larger than %d expressions (Limits.Expressions): %w",
+			c.set.limits.Expressions, ErrLimit)
 	}
 	if c.err != nil || rest == 0 {
 		return 0
@@ -63,8 +64,8 @@ func (c *compiler) compile(t *tree, rest Expr, atStart bool) Expr {
 	return 0
 }
 
-// sequence compiles kids in order. Behind a part that may be empty the text may or may not begin: both are compiled, the
-// first only when it matters.
+// sequence compiles kids in order. Behind a part that may be empty the text may or may not begin: both are compiled,
+// the first only when it matters.
 func (c *compiler) sequence(kids []*tree, rest Expr, atStart bool) Expr {
 	if len(kids) == 0 {
 		return rest
@@ -128,8 +129,8 @@ func onlyEnds(t *tree) bool {
 	return true
 }
 
-// repeatToEnd compiles x* and x+ where x has $ in it and nothing else that asserts. A repetition that passes a $ is at the
-// end of the text: it is the last one that takes anything, and what follows must match the empty text.
+// repeatToEnd compiles x* and x+ where x has $ in it and nothing else that asserts. A repetition that passes a $ is at
+// the end of the text: it is the last one that takes anything, and what follows must match the empty text.
 func (c *compiler) repeatToEnd(t *tree, rest Expr) Expr {
 	s := c.set
 	free := s.Repeat(c.plain(withoutEnds(t.kids[0])), t.min, t.max)

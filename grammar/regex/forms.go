@@ -1,6 +1,7 @@
 package regex
 
-// Forms that are more than an operator: characters, JSON strings, multiples. Each is evaluated lazily, one derivative a byte.
+// Forms that are more than an operator: characters, JSON strings, multiples. Each is evaluated lazily, one derivative a
+// byte.
 
 // RuneRange is a range of code points, both ends included.
 type RuneRange struct{ Lo, Hi rune }
@@ -39,9 +40,9 @@ func (s *Set) AnyText() Expr {
 }
 
 // JSONString returns the contents of JSON strings, without the quotes, whose decoded text e matches. Every escape of
-// RFC 8259 is read: \n is U+000A, an escaped surrogate pair one code point; a \u escape of half a surrogate pair decodes to nothing
-// that UTF-8 can hold and is not part of the language. Counts of runes in e so count decoded characters, as minLength
-// does. JSONString(AnyText()) is any string's contents.
+// RFC 8259 is read: \n is U+000A, an escaped surrogate pair one code point; a \u escape of half a surrogate pair
+// decodes to nothing that UTF-8 can hold and is not part of the language. Counts of runes in e so count decoded
+// characters, as minLength does. JSONString(AnyText()) is any string's contents.
 func (s *Set) JSONString(e Expr) Expr { return s.quote(e, quoteText, 0) }
 
 // MultipleOf returns the decimal numerals without sign and exponent (digits, and optionally a point and more digits;

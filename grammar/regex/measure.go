@@ -28,8 +28,8 @@ func (s *Set) NonEmpty(e Expr) Expr {
 	return s.Minus(e, s.Empty())
 }
 
-// MaxLen returns the length in bytes of the longest text of e, or -1 when there is no bound or it is above a million. For
-// intersections and multiples it is an upper bound.
+// MaxLen returns the length in bytes of the longest text of e, or -1 when there is no bound or it is above a million.
+// For intersections and multiples it is an upper bound.
 func (s *Set) MaxLen(e Expr) int { return s.maxLen(e, map[Expr]int{}) }
 
 func (s *Set) maxLen(e Expr, memo map[Expr]int) int {

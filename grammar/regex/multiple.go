@@ -2,8 +2,8 @@ package regex
 
 import "math/bits"
 
-// multiple is what is left of a numeral that must be a multiple of n/10^scale. rem is the value of the digits read so far,
-// the point left out, modulo n; frac counts the digits after the point.
+// multiple is what is left of a numeral that must be a multiple of n/10^scale. rem is the value of the digits read so
+// far, the point left out, modulo n; frac counts the digits after the point.
 type multiple struct {
 	n, rem      uint64
 	scale, frac int8
@@ -41,8 +41,8 @@ func (m multiple) nullable() bool {
 	return (m.phase == multipleWhole || m.phase == multipleFrac) && m.short() == 0
 }
 
-// live reports whether any numeral follows: before the point always, since enough digits reach every remainder; after it
-// when the digits that are left can add what is short.
+// live reports whether any numeral follows: before the point always, since enough digits reach every remainder; after
+// it when the digits that are left can add what is short.
 func (m multiple) live() bool {
 	return m.phase == multipleStart || m.phase == multipleWhole || m.short() < pow10(int(m.scale-m.frac))
 }

@@ -47,12 +47,13 @@ const maxFolded = 4 << 20
 
 // Parse returns the expression of pattern. Errors wrap ErrSyntax, ErrUnsupported (naming the construct) or ErrLimit.
 //
-// Where ECMA-262 and RE2 read a class differently, the expression of ECMA has what both agree on, so that any validator accepts
-// what is generated: \s is tab, line feed, form feed, carriage return and space, while \S and [^\s] leave out all of
-// ECMA-262's white space; the dot leaves out all of its line ends.
+// Where ECMA-262 and RE2 read a class differently, the expression of ECMA has what both agree on, so that any validator
+// accepts what is generated: \s is tab, line feed, form feed, carriage return and space, while \S and [^\s] leave out
+// all of ECMA-262's white space; the dot leaves out all of its line ends.
 func (s *Set) Parse(pattern string, f Flavour) (Expr, error) {
 	if len(pattern) > s.limits.PatternBytes {
-		return 0, fmt.Errorf("regex: the pattern has %d bytes, more than %d (Limits.PatternBytes): %w", len(pattern), s.limits.PatternBytes, ErrLimit)
+		return 0, fmt.Errorf("regex: the pattern has %d bytes, more than %d (Limits.PatternBytes): %w", len(pattern),
+			s.limits.PatternBytes, ErrLimit)
 	}
 	if !utf8.ValidString(pattern) {
 		return 0, fmt.Errorf("regex: the pattern is not UTF-8: %w", ErrSyntax)

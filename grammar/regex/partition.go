@@ -58,7 +58,8 @@ func (p *partition) each(set ByteSet) {
 	}
 }
 
-// representatives renumbers the classes by their first byte, so that equal partitions are equal, and returns those bytes.
+// representatives renumbers the classes by their first byte, so that equal partitions are equal, and returns those
+// bytes.
 func (p *partition) representatives() []byte {
 	var reps []byte
 	var renumbered [256]int16

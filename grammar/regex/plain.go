@@ -6,8 +6,8 @@ type Class uint8
 const (
 	// Word is ASCII letters, digits, underscore and hyphen.
 	Word Class = iota
-	// Plain is every character that stands for itself in a JSON string, without DEL, U+2028 and U+2029, which the dot of
-	// patterns leaves out too. It includes Word.
+	// Plain is every character that stands for itself in a JSON string, without DEL, U+2028 and U+2029, which the dot
+	// of patterns leaves out too. It includes Word.
 	Plain
 	// NumClasses is how many there are.
 	NumClasses
@@ -131,8 +131,8 @@ var edges = func() (out [NumClasses][numPlaces][]edge) {
 	return out
 }()
 
-// Absorbs returns for how many characters e can be read whatever they are, as long as they are of class c: every text of
-// so many of them is the beginning of a text of e. It is a lower bound, and Unlimited where there is none.
+// Absorbs returns for how many characters e can be read whatever they are, as long as they are of class c: every text
+// of so many of them is the beginning of a text of e. It is a lower bound, and Unlimited where there is none.
 func (s *Set) Absorbs(e Expr, c Class) int {
 	key := memoKey{e, c}
 	if n, ok := s.absorbs[key]; ok {

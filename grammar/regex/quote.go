@@ -2,8 +2,8 @@ package regex
 
 import "unicode/utf8"
 
-// The modes of a Quote: where in an escape the JSON text is. In the modes of hex digits y holds the digits read; in those
-// of a low surrogate the ten bits of the high one stand above them.
+// The modes of a Quote: where in an escape the JSON text is. In the modes of hex digits y holds the digits read; in
+// those of a low surrogate the ten bits of the high one stand above them.
 const (
 	quoteText  = 0 // between characters
 	quoteEsc   = 1 // after a backslash
@@ -106,7 +106,8 @@ func (s *Set) escapable(e Expr, mode, y int32) bool {
 	case mode >= quoteHex && mode < quoteHex+4:
 		shift := 4 * (quoteHex + 4 - mode)
 		lo, hi = y<<shift, (y+1)<<shift-1
-		if lo <= 0xdbff && hi >= 0xd800 && s.startsWith(e, 0x10000+max(lo-0xd800, 0)<<10, 0x10000+(min(hi, 0xdbff)-0xd800)<<10+0x3ff) {
+		if lo <= 0xdbff && hi >= 0xd800 && s.startsWith(e, 0x10000+max(lo-0xd800, 0)<<10,
+			0x10000+(min(hi, 0xdbff)-0xd800)<<10+0x3ff) {
 			return true
 		}
 	case mode == quoteSlash || mode == quoteU:
@@ -134,7 +135,8 @@ func (s *Set) startsWith(e Expr, lo, hi rune) bool {
 		lo, hi rune
 		lead   byte
 		n      int // bytes behind the first
-	}{{0, 0x7f, 0, 0}, {0x80, 0x7ff, 0xc0, 1}, {0x800, 0xd7ff, 0xe0, 2}, {0xe000, 0xffff, 0xe0, 2}, {0x10000, 0x10ffff, 0xf0, 3}} {
+	}{{0, 0x7f, 0, 0}, {0x80, 0x7ff, 0xc0, 1}, {0x800, 0xd7ff, 0xe0, 2}, {0xe000, 0xffff, 0xe0, 2},
+		{0x10000, 0x10ffff, 0xf0, 3}} {
 		if lo, hi := max(lo, form.lo), min(hi, form.hi); lo <= hi && s.reads(e, form.lead, form.n, lo, hi) {
 			return true
 		}
@@ -142,8 +144,8 @@ func (s *Set) startsWith(e Expr, lo, hi rune) bool {
 	return false
 }
 
-// reads reports whether e can begin with a code point from lo to hi, or with what is left of one: a byte of lead and the
-// upper bits, and n bytes of six bits each.
+// reads reports whether e can begin with a code point from lo to hi, or with what is left of one: a byte of lead and
+// the upper bits, and n bytes of six bits each.
 func (s *Set) reads(e Expr, lead byte, n int, lo, hi rune) bool {
 	r, shift := s.row(e), 6*n
 	last := Expr(0) // was tried with all that can follow

@@ -136,7 +136,10 @@ func TestOperators(t *testing.T) {
 			if text == "" {
 				continue
 			}
-			if d == 0 && slices.ContainsFunc(all, func(x string) bool { return strings.HasPrefix(x, text) && want[x] }) {
+			if d == 0 && slices.ContainsFunc(all, func(x string) bool {
+				return strings.HasPrefix(x, text) &&
+					want[x]
+			}) {
 				t.Fatalf("seed %d: %q is a dead end and begins a text", seed, text)
 			}
 			if d != 0 {
@@ -159,8 +162,9 @@ func TestOperators(t *testing.T) {
 }
 
 // patternParts make patterns that Go's regexp reads as RE2.
-var patternParts = []string{"a", "b", "ä", "[ab]", "[^a]", ".", `\d`, `\w`, `\W`, `\.`, "(a|b)", "(?:ab|b)", "x?", "a*", "b+", "a{2}", "[a-c]{1,2}",
-	"(ab)*", "(a|)", `[\d.]`, "^", "$", `\x61`, "[^\\n]", "(?i:A)", "(?i)", `\pL`, `[[:alpha:]]`, "|"}
+var patternParts = []string{"a", "b", "ä", "[ab]", "[^a]", ".", `\d`, `\w`, `\W`, `\.`, "(a|b)", "(?:ab|b)", "x?", "a*",
+	"b+", "a{2}", "[a-c]{1,2}", "(ab)*", "(a|)", `[\d.]`, "^", "$", `\x61`, "[^\\n]", "(?i:A)", "(?i)", `\pL`,
+	`[[:alpha:]]`, "|"}
 
 // TestPatternsAgainstGo compares random patterns with Go's regexp: as a whole, and anywhere in the text.
 func TestPatternsAgainstGo(t *testing.T) {
@@ -219,7 +223,8 @@ func TestECMA(t *testing.T) {
 		yes, no  []string
 		mustFail string
 	}{
-		{pattern: `^(?=.*\d)(?=.*[a-z]).{3,5}$`, yes: []string{"a1b", "1aaaa"}, no: []string{"abc", "123", "a1", "a1bcde"}},
+		{pattern: `^(?=.*\d)(?=.*[a-z]).{3,5}$`, yes: []string{"a1b", "1aaaa"},
+			no: []string{"abc", "123", "a1", "a1bcde"}},
 		{pattern: `^(?!foo)[a-z]+$`, yes: []string{"bar", "fo", "xfoo"}, no: []string{"foo", "foobar", ""}},
 		{pattern: `^(?!.*--)[a-z-]+$`, yes: []string{"a-b", "ab"}, no: []string{"a--b", "--"}},
 		{pattern: `a(?!b)`, yes: []string{"a", "ac", "xab a"}, no: []string{"ab", "b"}},
@@ -279,9 +284,10 @@ func TestECMA(t *testing.T) {
 // TestJSONString compares JSONString with a decoder: for random expressions and random JSON strings, with every kind of
 // escape and with broken ones.
 func TestJSONString(t *testing.T) {
-	patterns := []string{`[a-cä😀]*`, `.{0,3}`, `a\n?b*`, `[^a]+`, `(?:é|"|\\)*`, `[\x{10000}-\x{10ffff}]{1,2}`, `/[\x00-\x1f]`, `[\s\S]*`}
-	pieces := []string{"a", "b", "ä", "😀", `\n`, `\"`, `\\`, `\/`, `/`, `\u0061`, `\u00e4`, `\u00E4`, `\ud83d\ude00`, `\uD83D\uDE00`, `\u000a`, "\n", `"`, `\x`,
-		`\ud83d`, `\ude00`, `\u12`, "é", `\t`, `\u00e9`}
+	patterns := []string{`[a-cä😀]*`, `.{0,3}`, `a\n?b*`, `[^a]+`, `(?:é|"|\\)*`, `[\x{10000}-\x{10ffff}]{1,2}`,
+		`/[\x00-\x1f]`, `[\s\S]*`}
+	pieces := []string{"a", "b", "ä", "😀", `\n`, `\"`, `\\`, `\/`, `/`, `\u0061`, `\u00e4`, `\u00E4`, `\ud83d\ude00`,
+		`\uD83D\uDE00`, `\u000a`, "\n", `"`, `\x`, `\ud83d`, `\ude00`, `\u12`, "é", `\t`, `\u00e9`}
 	matched := 0
 	for seed := range uint64(6000) {
 		r := rand.New(rand.NewPCG(seed, 3))
@@ -298,7 +304,8 @@ func TestJSONString(t *testing.T) {
 			text += pieces[r.IntN(len(pieces))]
 		}
 		var decoded string
-		want := json.Unmarshal([]byte(`"`+text+`"`), &decoded) == nil && !strings.ContainsRune(decoded, utf8.RuneError) && s.Match(e, []byte(decoded))
+		want := json.Unmarshal([]byte(`"`+text+`"`), &decoded) == nil &&
+			!strings.ContainsRune(decoded, utf8.RuneError) && s.Match(e, []byte(decoded))
 		if got := s.Match(s.JSONString(e), []byte(text)); got != want {
 			t.Fatalf("seed %d: %q: %v, want %v", seed, text, got, want)
 		}
@@ -329,7 +336,8 @@ func TestMultipleOf(t *testing.T) {
 		e := s.MultipleOf(n, scale)
 		text := fmt.Sprint(r.IntN(1000))
 		if r.IntN(2) == 0 { // a multiple, most likely
-			v := new(big.Rat).SetFrac(new(big.Int).SetUint64(n*uint64(r.IntN(30))), new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(scale)), nil))
+			v := new(big.Rat).SetFrac(new(big.Int).SetUint64(n*uint64(r.IntN(30))),
+				new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(scale)), nil))
 			text = v.FloatString(scale + r.IntN(3))
 		} else if r.IntN(2) == 0 {
 			text += fmt.Sprintf(".%0*d", 1+r.IntN(5), r.IntN(1000))
@@ -338,7 +346,8 @@ func TestMultipleOf(t *testing.T) {
 		if !ok {
 			t.Fatal(text)
 		}
-		v.Mul(v, new(big.Rat).SetFrac(new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(scale)), nil), new(big.Int).SetUint64(n)))
+		v.Mul(v, new(big.Rat).SetFrac(new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(scale)), nil),
+			new(big.Int).SetUint64(n)))
 		if got := s.Match(e, []byte(text)); got != v.IsInt() {
 			t.Fatalf("seed %d: %s is a multiple of %d/10^%d: %v, want %v", seed, text, n, scale, got, v.IsInt())
 		}
@@ -352,8 +361,10 @@ func TestMultipleOf(t *testing.T) {
 
 // TestAbsorbs: what an expression is said to absorb it reads, whatever the characters are.
 func TestAbsorbs(t *testing.T) {
-	alphabet := [NumClasses][]string{Word: {"a", "Z", "0", "_", "-"}, Plain: {"a", " ", "ä", "€", "😀", ".", "\u2027", "\u202a", "~", "0"}}
-	patterns := []string{`.*`, `.{0,9}`, `[^\n]{2,4}`, `\w+`, `[\w-]*`, `[\w-]{1,20}x`, `[\s\S]*z`, `a[\s\S]*`, `[^a]*`, `(?:[\w-]|\.)*`, `.{5}|[\w-]*`}
+	alphabet := [NumClasses][]string{Word: {"a", "Z", "0", "_", "-"},
+		Plain: {"a", " ", "ä", "€", "😀", ".", "\u2027", "\u202a", "~", "0"}}
+	patterns := []string{`.*`, `.{0,9}`, `[^\n]{2,4}`, `\w+`, `[\w-]*`, `[\w-]{1,20}x`, `[\s\S]*z`, `a[\s\S]*`, `[^a]*`,
+		`(?:[\w-]|\.)*`, `.{5}|[\w-]*`}
 	found := 0
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 5))
@@ -405,13 +416,15 @@ func TestLimits(t *testing.T) {
 		t.Error("matches")
 	}
 	s = NewSet(Limits{PatternBytes: 10})
-	if _, err := s.Parse(strings.Repeat("a", 11), ECMA); !errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), "PatternBytes") {
+	if _, err := s.Parse(strings.Repeat("a", 11), ECMA); !errors.Is(err, ErrLimit) ||
+		!strings.Contains(err.Error(), "PatternBytes") {
 		t.Errorf("%v", err)
 	}
 	// An intersection that is empty for a reason that lies far away.
 	s = NewSet(Limits{Steps: 100})
 	ab := s.Bytes(ByteOf("ab"))
-	far := s.And(s.Concat(s.Star(ab), s.Byte('a'), s.Repeat(ab, 30, 30)), s.Concat(s.Star(ab), s.Byte('b'), s.Repeat(ab, 30, 30)))
+	far := s.And(s.Concat(s.Star(ab), s.Byte('a'), s.Repeat(ab, 30, 30)),
+		s.Concat(s.Star(ab), s.Byte('b'), s.Repeat(ab, 30, 30)))
 	if _, err := s.IsEmpty(far); !errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), "Steps") {
 		t.Errorf("%v", err)
 	}
@@ -423,7 +436,8 @@ func TestLimits(t *testing.T) {
 
 // FuzzParse: no pattern panics or takes long, and one that Go reads too matches the same texts.
 func FuzzParse(f *testing.F) {
-	for _, p := range append(patternParts, `^(?=a)[^\s\S]{3}(?!b|$)\u{1F600}`, `((((a*)*)*)*)*`, `[\w--z]`, `(?i)[^k]`, `a{1000000}b`) {
+	for _, p := range append(patternParts, `^(?=a)[^\s\S]{3}(?!b|$)\u{1F600}`, `((((a*)*)*)*)*`, `[\w--z]`, `(?i)[^k]`,
+		`a{1000000}b`) {
 		f.Add(p, "ab a", true)
 		f.Add(p, "ä1", false)
 	}

@@ -1,5 +1,5 @@
-// Package toolcalls compiles what calls of tools look like (toolcall.Part) into grammars, so that a model that is to call a
-// tool writes a call that can be read, with arguments that fit the tool's schema.
+// Package toolcalls compiles what calls of tools look like (toolcall.Part) into grammars, so that a model that is to
+// call a tool writes a call that can be read, with arguments that fit the tool's schema.
 //
 // The grammar is over the bytes that toolcall.Spec.Piece gives for tokens: make its Vocabulary of Pieces.
 package toolcalls
@@ -13,7 +13,8 @@ import (
 	"github.com/uma-serve/uma-serve/internal/toolcall"
 )
 
-// Compile returns the grammar of p. Errors are those of jsonschema.Compile: they name the keyword that cannot be enforced.
+// Compile returns the grammar of p. Errors are those of jsonschema.Compile: they name the keyword that cannot be
+// enforced.
 func Compile(p toolcall.Part, o jsonschema.Options, l jsonschema.Limits) (*grammar.Grammar, error) {
 	b := grammar.NewBuilder(l.Grammar)
 	root, err := Add(b, p, o, l)
@@ -76,8 +77,8 @@ func (c *compiler) parts(list []toolcall.Part) []grammar.Node {
 	return nodes
 }
 
-// maxIndent bounds the white space between the parts of a call, at a line's begin, as jsonschema.Pretty does: a model cannot
-// write it without end.
+// maxIndent bounds the white space between the parts of a call, at a line's begin, as jsonschema.Pretty does: a model
+// cannot write it without end.
 const maxIndent = 20
 
 // white is what models write between the parts of a call.
@@ -148,8 +149,8 @@ func (c *compiler) members(list []toolcall.Member) grammar.Node {
 	return c.b.Unordered(separator, 0, regex.Unbounded, members...)
 }
 
-// Pieces are the bytes of a vocabulary's tokens for grammar.NewVocabulary: their text, and markers of calls as the parser
-// reads them.
+// Pieces are the bytes of a vocabulary's tokens for grammar.NewVocabulary: their text, and markers of calls as the
+// parser reads them.
 func Pieces(s *toolcall.Spec, v toolcall.Vocabulary) [][]byte {
 	pieces := make([][]byte, v.Size())
 	for t := range pieces {

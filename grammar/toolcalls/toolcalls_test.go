@@ -23,12 +23,15 @@ func newVocabulary(f *toolcall.Form, control bool) *vocabulary {
 	for b := range 256 {
 		v.pieces = append(v.pieces, []byte{byte(b)})
 	}
-	for _, w := range []string{"get", "_weather", "now", "location", "\": \"", "\"}", "</", "parameter", "é", "\n\n", " a"} {
+	for _, w := range []string{"get", "_weather", "now", "location", "\": \"", "\"}", "</", "parameter", "é", "\n\n",
+		" a"} {
 		v.pieces = append(v.pieces, []byte(w))
 	}
 	if control {
-		for _, text := range slices.Concat(f.Written[:], f.Open, f.Close, f.Before, f.Middle, f.After, f.Params.Open, f.Params.Close, []string{f.Quote}) {
-			if strings.HasPrefix(text, "<") && strings.HasSuffix(text, ">") && strings.Count(text, ">") == 1 && !slices.Contains(v.markers, text) {
+		for _, text := range slices.Concat(f.Written[:], f.Open, f.Close, f.Before, f.Middle, f.After, f.Params.Open,
+			f.Params.Close, []string{f.Quote}) {
+			if strings.HasPrefix(text, "<") && strings.HasSuffix(text, ">") && strings.Count(text, ">") == 1 &&
+				!slices.Contains(v.markers, text) {
 				v.markers = append(v.markers, text)
 			}
 		}
@@ -98,7 +101,11 @@ func first(list []string) string {
 }
 
 var tools = []toolcall.Tool{
-	{Name: "get_weather", Parameters: []byte(`{"type":"object","properties":{"location":{"type":"string","maxLength":6},"unit":{"type":"string","enum":["celsius","fahrenheit"]},"days":{"type":"integer","minimum":0,"maximum":99},"tags":{"type":"array","items":{"type":"boolean"},"maxItems":2}},"required":["location"],"additionalProperties":false}`)},
+	{Name: "get_weather",
+		Parameters: []byte(`{"type":"object","properties":{"location":{"type":"string","maxLength":6},` +
+			`"unit":{"type":"string","enum":["celsius","fahrenheit"]},"days":{"type":"integer","minimum":0,` +
+			`"maximum":99},"tags":{"type":"array","items":{"type":"boolean"},"maxItems":2}},"required":["location"],` +
+			`"additionalProperties":false}`)},
 	{Name: "now", Parameters: []byte(`{"type":"object","properties":{},"additionalProperties":false}`)},
 }
 
@@ -127,13 +134,17 @@ func TestWalksAreCalls(t *testing.T) {
 				spec := f.Resolve(v)
 				words := grammar.NewVocabulary(Pieces(spec, v), []int32{v.end()})
 				var ends [][]byte
-				for _, text := range slices.Concat([]string{f.Params.Pad + first(f.Params.Close)}, f.Params.Close, []string{f.Quote}, []string{"'"}, f.Middle, f.Close, []string{"\"}", "\""}, f.After, []string{"}", "]", ")"}) {
+				for _, text := range slices.Concat([]string{f.Params.Pad + first(f.Params.Close)}, f.Params.Close,
+					[]string{f.Quote}, []string{"'"}, f.Middle, f.Close, []string{"\"}", "\""}, f.After,
+					[]string{"}", "]", ")"}) {
 					if text != "" {
 						ends = append(ends, v.read(spec, text))
 					}
 				}
-				for _, choice := range []toolcall.Choice{{Mode: toolcall.Required}, {Mode: toolcall.Named, Name: "get_weather"}} {
-					g, err := Compile(spec.Text(tools, choice, choice.Mode == toolcall.Required), jsonschema.Options{}, jsonschema.Limits{})
+				for _, choice := range []toolcall.Choice{{Mode: toolcall.Required},
+					{Mode: toolcall.Named, Name: "get_weather"}} {
+					g, err := Compile(spec.Text(tools, choice, choice.Mode == toolcall.Required), jsonschema.Options{},
+						jsonschema.Limits{})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -157,7 +168,8 @@ func TestWalksAreCalls(t *testing.T) {
 								break
 							}
 							if step > 60 { // what ends the text, a call, a value
-								if i := slices.IndexFunc(ends, func(end []byte) bool { return m.AcceptBytes(end) == nil }); i >= 0 {
+								if i := slices.IndexFunc(ends,
+									func(end []byte) bool { return m.AcceptBytes(end) == nil }); i >= 0 {
 									text = append(text, ends[i]...)
 									continue
 								}
@@ -174,13 +186,15 @@ func TestWalksAreCalls(t *testing.T) {
 						got.Add(p.Push(v.routed(spec, text)))
 						got.Add(p.Finish())
 						if len(got.Calls) == 0 || len(got.Reasons) > 0 || len(got.Text) > 0 {
-							t.Fatalf("seed %d: %q is read as %q, %v, text %q", seed, text, got.Calls, got.Reasons, got.Text)
+							t.Fatalf("seed %d: %q is read as %q, %v, text %q", seed, text, got.Calls, got.Reasons,
+								got.Text)
 						}
 						for _, c := range got.Calls {
 							var a arguments
 							d := json.NewDecoder(strings.NewReader(c.Arguments))
 							d.DisallowUnknownFields()
-							if err := d.Decode(&a); err != nil || c.Name == "get_weather" && a.Location == nil || c.Name == "now" && strings.Trim(c.Arguments, "{} \t\n") != "" {
+							if err := d.Decode(&a); err != nil || c.Name == "get_weather" && a.Location == nil ||
+								c.Name == "now" && strings.Trim(c.Arguments, "{} \t\n") != "" {
 								t.Fatalf("seed %d: %s(%s) of %q: %v", seed, c.Name, c.Arguments, text, err)
 							}
 							if choice.Mode == toolcall.Named && c.Name != "get_weather" {
@@ -198,7 +212,8 @@ func TestWalksAreCalls(t *testing.T) {
 func TestRefusedSchemas(t *testing.T) {
 	bad := []toolcall.Tool{{Name: "f", Parameters: []byte(`{"type":"object","properties":{"x":{"type":"nonsense"}}}`)}}
 	spec := toolcall.ByName("hermes").Resolve(nil)
-	if _, err := Compile(spec.Text(bad, toolcall.Choice{Mode: toolcall.Required}, true), jsonschema.Options{}, jsonschema.Limits{}); err == nil || !strings.Contains(err.Error(), "type") {
+	if _, err := Compile(spec.Text(bad, toolcall.Choice{Mode: toolcall.Required}, true), jsonschema.Options{},
+		jsonschema.Limits{}); err == nil || !strings.Contains(err.Error(), "type") {
 		t.Errorf("%v", err)
 	}
 }

@@ -250,8 +250,8 @@ func formatted(s *state, v any, layout string) string {
 	return ""
 }
 
-// parseSpec parses a format specification. sign and zero are its sign character and whether its width begins with 0; ok is
-// false if text is left.
+// parseSpec parses a format specification. sign and zero are its sign character and whether its width begins with 0; ok
+// is false if text is left.
 func parseSpec(s *state, layout string) (f spec, sign byte, zero, ok bool) {
 	f = spec{fill: " ", precision: -1}
 	rest := layout
@@ -300,7 +300,8 @@ func parseSpec(s *state, layout string) (f spec, sign byte, zero, ok bool) {
 
 // formatText formats a string. ok is false if the specification is for numbers.
 func (f *spec) formatText(s *state, v any, sign byte, zero bool) (_ string, ok bool) {
-	if f.kind != 0 && f.kind != 's' || sign != 0 || f.alternate || f.nonzero || f.group != "" || f.align == '=' && !zero {
+	if f.kind != 0 && f.kind != 's' || sign != 0 || f.alternate || f.nonzero || f.group != "" || f.align == '=' &&
+		!zero {
 		return "", false
 	}
 	t, _ := text(v)

@@ -224,7 +224,8 @@ func TestDocumentedFilesExist(t *testing.T) {
 // question is a row of "Twenty questions" in docs/ARCHITECTURE.md.
 var question = regexp.MustCompile("(?m)^\\| [^|]+\\? \\| `([^`|]+)` \\| `([^`|]+)` \\|$")
 
-// TestTwentyQuestions: each question has one file, which has the name to begin with; a token's path has 12 files at most.
+// TestTwentyQuestions: each question has one file, which has the name to begin with; a token's path has 12 files at
+// most.
 func TestTwentyQuestions(t *testing.T) {
 	root := os.DirFS(filepath.Join("..", ".."))
 	page, err := fs.ReadFile(root, "docs/ARCHITECTURE.md")

@@ -198,8 +198,8 @@ func (x *screen) load() {
 		if x.s.num("kv_cells_cached") > 0 {
 			cached = ", " + x.count("kv_cells_cached") + " more cached"
 		}
-		x.add(0, "KV cells", "%s %3.0f %%  %s of %s%s", ui.Bar(live/total, 20), 100*live/total, x.count("kv_cells_live"),
-			x.count("kv_cells_total"), cached)
+		x.add(0, "KV cells", "%s %3.0f %%  %s of %s%s", ui.Bar(live/total, 20), 100*live/total,
+			x.count("kv_cells_live"), x.count("kv_cells_total"), cached)
 	}
 }
 
@@ -242,9 +242,9 @@ func (x *screen) memory() {
 	if x.s.num("repacked_bytes") > 0 {
 		x.add(6, "", "%s more: weights repacked for this processor", x.bytes("repacked_bytes"))
 	}
-	x.add(6, "clients", "%s connected, %s so far, in %s%s, out %s%s", x.count("sessions_active"), x.count("accepted_total"),
-		x.bytes("rx_bytes_total"), x.rate("rx_bytes_total", "bytes"), x.bytes("tx_bytes_total"),
-		x.rate("tx_bytes_total", "bytes"))
+	x.add(6, "clients", "%s connected, %s so far, in %s%s, out %s%s", x.count("sessions_active"),
+		x.count("accepted_total"), x.bytes("rx_bytes_total"), x.rate("rx_bytes_total", "bytes"),
+		x.bytes("tx_bytes_total"), x.rate("tx_bytes_total", "bytes"))
 	x.add(3, "up", "%s", x.millis("uptime_ms"))
 }
 

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// derive makes a form from what an unknown template renders for calls. answer is the rendering without the header of the
-// assistant's turn. It returns nil where it cannot tell the parts apart; what it returns may be wrong, and is to be read
-// back.
+// derive makes a form from what an unknown template renders for calls. answer is the rendering without the header of
+// the assistant's turn. It returns nil where it cannot tell the parts apart; what it returns may be wrong, and is to be
+// read back.
 func derive(calls []Call, answer string) *Form {
 	d := deriver{calls: calls, text: answer}
 	for _, c := range calls {
@@ -47,7 +47,8 @@ type deriver struct {
 	text  string
 	names []int    // of each call's name
 	spans [][2]int // of each call's arguments, or of its whole envelope
-	// tagged are, of the first call: the texts before a key, between key and value, and after a value, for each parameter.
+	// tagged are, of the first call: the texts before a key, between key and value, and after a value, for each
+	// parameter.
 	tagged [][3]string
 }
 
@@ -168,7 +169,8 @@ func lastMarker(text string) string {
 // firstMarker is the marker that text begins with, "" for other text. One in brackets closes something.
 func firstMarker(text string) string {
 	for _, b := range [...][2]string{{"<", ">"}, {"[/", "]"}} {
-		if i := strings.Index(text, b[1]); i >= 0 && strings.HasPrefix(text, b[0]) && !strings.ContainsAny(text[:i], " \n") {
+		if i := strings.Index(text, b[1]); i >= 0 && strings.HasPrefix(text, b[0]) &&
+			!strings.ContainsAny(text[:i], " \n") {
 			return text[:i+1]
 		}
 	}
@@ -255,7 +257,8 @@ func (d *deriver) parameters(name int, arguments map[string]any) bool {
 	}
 	open := commonSuffix(parts[0][0], parts[1][0])
 	shut := strings.TrimSuffix(parts[0][2], open)
-	if open == "" || strings.TrimSpace(shut) == "" || !strings.HasPrefix(strings.TrimSpace(d.text[at:]), strings.TrimSpace(shut)) {
+	if open == "" || strings.TrimSpace(shut) == "" || !strings.HasPrefix(strings.TrimSpace(d.text[at:]),
+		strings.TrimSpace(shut)) {
 		return false
 	}
 	at += strings.Index(d.text[at:], strings.TrimSpace(shut)) + len(strings.TrimSpace(shut))

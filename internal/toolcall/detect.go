@@ -54,8 +54,8 @@ func sameJSON(a, b string) bool {
 	return err == nil && err2 == nil && string(p) == string(q)
 }
 
-// BySigns returns the form that a template's text is about, for a template that does not render calls; nil when there is
-// none.
+// BySigns returns the form that a template's text is about, for a template that does not render calls; nil when there
+// is none.
 func BySigns(template string) *Form {
 	for i := range Forms {
 		for _, signs := range Forms[i].Signs {

@@ -24,8 +24,8 @@ type Form struct {
 	Suffixed bool     // ":" and a number follow the name; all of it is the call's id
 	Escaped  bool     // names and keys are escaped as in XML attributes
 
-	// Written is what the model writes instead of Before, Middle and After, where a router reads the headers of messages
-	// and hands them on in this form.
+	// Written is what the model writes instead of Before, Middle and After, where a router reads the headers of
+	// messages and hands them on in this form.
 	Written [3]string
 	// Content begins text of the answer and is not shown.
 	Content []string
@@ -57,8 +57,8 @@ type Keys struct {
 // Params is how a parameter is written: Open key Middle value Close.
 type Params struct {
 	Open, Middle, Close []string
-	// Attr is between the key and an attribute that tells the value's type, which Middle follows: "true" or "string" for
-	// a string, any other word for JSON.
+	// Attr is between the key and an attribute that tells the value's type, which Middle follows: "true" or "string"
+	// for a string, any other word for JSON.
 	Attr []string
 	// Pad is a text at both ends of the value that is not part of it.
 	Pad string

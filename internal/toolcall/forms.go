@@ -27,7 +27,8 @@ var Forms = []Form{
 		Before: []string{"<|tool_call_begin|>"}, Middle: []string{"<|tool_call_argument_begin|>"},
 		After:    []string{"<|tool_call_end|>"},
 		Notation: Object, Prefix: "functions.", Suffixed: true,
-		Signs: [][]string{{"<|tool_calls_section_begin|>"}}, // some of its templates change lists, which the sandbox forbids
+		// some of its templates change lists, which the sandbox forbids
+		Signs: [][]string{{"<|tool_calls_section_begin|>"}},
 	},
 	{
 		Name: "deepseek-v3.1",
@@ -75,7 +76,8 @@ var Forms = []Form{
 	},
 	{
 		Name: "qwen3-coder",
-		Open: []string{"<tool_call>"}, Close: []string{"</tool_call>"}, Bare: true, // the model forgets the element around
+		// the model forgets the element around
+		Open: []string{"<tool_call>"}, Close: []string{"</tool_call>"}, Bare: true,
 		Before: []string{"<function="}, Middle: []string{">"}, After: []string{"</function>"},
 		Notation: Tagged,
 		Params: Params{
@@ -83,9 +85,11 @@ var Forms = []Form{
 		},
 	},
 	{
-		Name: "hy3",
-		Open: []string{"<tool_calls:opensource>", "<tool_calls>"}, Close: []string{"</tool_calls:opensource>", "</tool_calls>"},
-		Before: []string{"<tool_call:opensource>", "<tool_call>"}, Middle: []string{"<tool_sep:opensource>", "<tool_sep>"},
+		Name:     "hy3",
+		Open:     []string{"<tool_calls:opensource>", "<tool_calls>"},
+		Close:    []string{"</tool_calls:opensource>", "</tool_calls>"},
+		Before:   []string{"<tool_call:opensource>", "<tool_call>"},
+		Middle:   []string{"<tool_sep:opensource>", "<tool_sep>"},
 		After:    []string{"</tool_call:opensource>", "</tool_call>"},
 		Notation: Tagged,
 		Params: Params{

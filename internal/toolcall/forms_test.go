@@ -123,8 +123,8 @@ func report(c *Collect) string {
 	return b.String()
 }
 
-// Every form reads what its family writes, and what it gets wrong; cut anywhere, by text and by tokens, the result is the
-// same, and no call of it is broken.
+// Every form reads what its family writes, and what it gets wrong; cut anywhere, by text and by tokens, the result is
+// the same, and no call of it is broken.
 func TestForms(t *testing.T) {
 	tools := testTools(t)
 	covered := map[string]bool{}
@@ -158,7 +158,8 @@ func TestForms(t *testing.T) {
 					}
 				}
 				for i := range d.Input {
-					same(fmt.Sprintf("cut at byte %d", i), parse(spec, tools, opt, []byte(d.Input[:i]), []byte(d.Input[i:])))
+					same(fmt.Sprintf("cut at byte %d", i),
+						parse(spec, tools, opt, []byte(d.Input[:i]), []byte(d.Input[i:])))
 				}
 				var bytes [][]byte
 				for i := range len(d.Input) {

@@ -24,7 +24,8 @@ func fuzzForm(t *testing.T, spec *Spec, tools *Tools, text []byte, cut int) {
 			t.Fatalf("%s: call of %q, which is no tool, of %q", spec.form.Name, c.Name, text)
 		}
 	}
-	if len(whole.Calls) == 0 && len(spec.form.Content) == 0 && bytes.IndexFunc(text, func(r rune) bool { return r == utf8.RuneError }) < 0 &&
+	if len(whole.Calls) == 0 && len(spec.form.Content) == 0 &&
+		bytes.IndexFunc(text, func(r rune) bool { return r == utf8.RuneError }) < 0 &&
 		string(whole.Text) != string(text) {
 		t.Fatalf("%s: text %q came as %q", spec.form.Name, text, whole.Text)
 	}
@@ -79,8 +80,8 @@ func FuzzParser(f *testing.F) {
 	})
 }
 
-// TestRandomTexts puts pieces of the forms' texts together at random. UMA_FUZZ_BYTES sets how many bytes (10 million take
-// some minutes).
+// TestRandomTexts puts pieces of the forms' texts together at random. UMA_FUZZ_BYTES sets how many bytes (10 million
+// take some minutes).
 func TestRandomTexts(t *testing.T) {
 	budget := 200_000
 	if s := os.Getenv("UMA_FUZZ_BYTES"); s != "" {
@@ -95,8 +96,9 @@ func TestRandomTexts(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))
 	t.Logf("seed %d", seed)
-	common := []string{"{", "}", "[", "]", "(", ")", "\"", "'", "\\", ",", ":", "=", "\n", " ", "get_weather", "now", "name", "arguments",
-		"\xff", "\xfe", "\xfd", "é", "😀", "\xf0\x9f", "null", "true", "1", "-", "0.", "e", "\\u12", "location", "</", "<|", "```json"}
+	common := []string{"{", "}", "[", "]", "(", ")", "\"", "'", "\\", ",", ":", "=", "\n", " ", "get_weather", "now",
+		"name", "arguments", "\xff", "\xfe", "\xfd", "é", "😀", "\xf0\x9f", "null", "true", "1", "-", "0.", "e", "\\u12",
+		"location", "</", "<|", "```json"}
 	for n := 0; n < budget; {
 		f := &Forms[r.IntN(len(Forms))]
 		v := tokenized(f, r.IntN(2) == 0)

@@ -7,26 +7,28 @@ import (
 	"slices"
 )
 
-// oneByOne reports whether the notation writes each argument by itself, so that a grammar has a text for each of a tool's
-// properties and none for the object around them.
+// oneByOne reports whether the notation writes each argument by itself, so that a grammar has a text for each of a
+// tool's properties and none for the object around them.
 func (n Notation) oneByOne() bool { return n == Tagged || n == Braces || n == Keywords }
 
-// besideProperties are the keywords of a tool's schema that the texts of its properties enforce, or that constrain nothing.
-var besideProperties = []string{"type", "properties", "required", "additionalProperties", "title", "description", "default", "examples",
-	"$schema", "$id", "$comment", "$defs", "definitions", "strict"}
+// besideProperties are the keywords of a tool's schema that the texts of its properties enforce, or that constrain
+// nothing.
+var besideProperties = []string{"type", "properties", "required", "additionalProperties", "title", "description",
+	"default", "examples", "$schema", "$id", "$comment", "$defs", "definitions", "strict"}
 
 // ofTexts are the keywords of a string's schema that do not hold a string that is written without quotes.
 var ofTexts = []string{"pattern", "minLength", "maxLength", "format", "not", "allOf", "anyOf", "oneOf", "$ref", "if"}
 
-// CanHold returns an error that names what of t's schema Text's grammar would not enforce: what constrains the arguments as a
-// whole in notations that write them one by one, and for a strict tool also what constrains its strings there. Schemas that
-// are enforced as JSON are not checked here.
+// CanHold returns an error that names what of t's schema Text's grammar would not enforce: what constrains the
+// arguments as a whole in notations that write them one by one, and for a strict tool also what constrains its strings
+// there. Schemas that are enforced as JSON are not checked here.
 func (s *Spec) CanHold(t *Tool) error {
 	if !s.form.Notation.oneByOne() || len(t.Parameters) == 0 {
 		return nil
 	}
 	fault := func(keyword string) error {
-		return fmt.Errorf("tool %q: %s: cannot be enforced: the model's form %q writes arguments one by one", t.Name, keyword, s.form.Name)
+		return fmt.Errorf("tool %q: %s: cannot be enforced: the model's form %q writes arguments one by one", t.Name,
+			keyword, s.form.Name)
 	}
 	var root map[string]json.RawMessage
 	if err := json.Unmarshal(t.Parameters, &root); err != nil {

@@ -265,8 +265,8 @@ func appendEscaped(out []byte, c byte) []byte {
 	return append(out, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
 }
 
-// appendString appends text to an open JSON string. It leaves off a character that is incomplete at the end, unless final,
-// and returns the bytes of text that it read.
+// appendString appends text to an open JSON string. It leaves off a character that is incomplete at the end, unless
+// final, and returns the bytes of text that it read.
 func appendString(out, text []byte, final bool) (_ []byte, n int) {
 	for n < len(text) {
 		c := text[n]

@@ -6,8 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// loose turns values in a notation that is not JSON into JSON while they are read: Python's literals (Keywords, and values
-// of a Tagged form), and Gemma's objects, whose keys have no quotes and whose strings stand between Spec.quote (Braces).
+// loose turns values in a notation that is not JSON into JSON while they are read: Python's literals (Keywords, and
+// values of a Tagged form), and Gemma's objects, whose keys have no quotes and whose strings stand between Spec.quote
+// (Braces).
 type loose struct {
 	quote []byte // Gemma's; nil: Python's ' and "
 	words bool   // a word that is no literal is a string
@@ -41,7 +42,8 @@ func (l *loose) braces(quote []byte) { l.reset(quote, true, looseKeyFirst, '}') 
 func (l *loose) python() { l.reset(nil, false, looseValue) }
 
 func (l *loose) reset(quote []byte, words bool, state looseState, stack ...byte) {
-	l.quote, l.words, l.state, l.stack, l.close, l.comma = quote, words, state, append(l.stack[:0], stack...), nil, false
+	l.quote, l.words, l.state, l.stack, l.close, l.comma = quote, words, state, append(l.stack[:0], stack...), nil,
+		false
 }
 
 // value converts a text that is one value, and appends it to out. It returns false for any other text.
@@ -217,8 +219,8 @@ func (l *loose) inString(out *[]byte, text []byte, final bool) (n int, v verdict
 	return size, more
 }
 
-// closes reports whether the quote before text ends the string. Models do not escape a quote within a string, so a single
-// one does only where what holds the string goes on: an argument of a call by another or by the call's end.
+// closes reports whether the quote before text ends the string. Models do not escape a quote within a string, so a
+// single one does only where what holds the string goes on: an argument of a call by another or by the call's end.
 func (l *loose) closes(text []byte, final bool) (ends, known bool) {
 	if len(l.close) > 1 {
 		return true, true
@@ -286,7 +288,8 @@ func (l *loose) escape(out *[]byte, text []byte, final bool) (n int, v verdict) 
 		if len(text) < 2+digits && !final {
 			return 0, more
 		}
-		if r, err := strconv.ParseUint(string(text[2:min(len(text), 2+digits)]), 16, 32); err == nil && len(text) >= 2+digits {
+		if r, err := strconv.ParseUint(string(text[2:min(len(text), 2+digits)]), 16, 32); err == nil && len(text) >= 2+
+			digits {
 			if digits == 4 && r >= 0xD800 && r < 0xE000 { // half of a pair: JSON writes it the same way
 				*out = append(*out, text[:6]...)
 			} else {

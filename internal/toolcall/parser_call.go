@@ -121,7 +121,8 @@ func (p *Parser) end() {
 
 // nameByte reports whether c may be part of a name that has no end marker.
 func nameByte(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || c == '.' || c == ':' ||
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || c == '.' ||
+		c == ':' ||
 		c == '/' || c >= 0x80 && !isFence(c)
 }
 

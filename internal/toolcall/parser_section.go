@@ -31,8 +31,8 @@ func (p *Parser) between() bool {
 	return true
 }
 
-// separators reads white space and, after a call, commas and the markers that end a call. at is the position to return to
-// while more text must come; more reports whether other text follows.
+// separators reads white space and, after a call, commas and the markers that end a call. at is the position to return
+// to while more text must come; more reports whether other text follows.
 func (p *Parser) separators() (at int, more bool) {
 	at = p.pos
 	for {

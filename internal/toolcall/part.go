@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Part describes a text that a grammar is to hold a model to: the calls of an answer. Exactly one of its fields is set. The
-// literals are as a Parser reads them: a marker that is a token stands between fences (package thinktags), so that a
-// grammar over the bytes of Spec.Piece takes the token and nothing else.
+// Part describes a text that a grammar is to hold a model to: the calls of an answer. Exactly one of its fields is set.
+// The literals are as a Parser reads them: a marker that is a token stands between fences (package thinktags), so that
+// a grammar over the bytes of Spec.Piece takes the token and nothing else.
 type Part struct {
 	Literal string   // this text
 	Space   bool     // white space, or none
@@ -38,7 +38,8 @@ var space = Part{Space: true}
 
 func literal[T string | []byte](text T) Part { return Part{Literal: string(text)} }
 
-// Text returns what calls of tools look like: one of choice, or several if parallel. With Named only Choice.Name is called.
+// Text returns what calls of tools look like: one of choice, or several if parallel. With Named only Choice.Name is
+// called.
 func (s *Spec) Text(tools []Tool, choice Choice, parallel bool) Part {
 	var calls []Part
 	for i := range tools {
@@ -116,11 +117,13 @@ func (s *Spec) callText(t *Tool) Part {
 		schema.Schema = []byte(`{"type":"object"}`)
 	}
 	name := string(appendQuoted(nil, t.Name))
-	before, middle, after := firstLiteral(s.before, f.Before), firstLiteral(s.middle, f.Middle), firstLiteral(s.after, f.After)
+	before, middle, after := firstLiteral(s.before, f.Before), firstLiteral(s.middle, f.Middle),
+		firstLiteral(s.after, f.After)
 	var seq []Part
 	add := func(parts ...Part) {
 		for _, p := range parts {
-			if p.Literal != "" || p.Space || p.Schema != nil || p.Until != "" || p.Pattern != "" || p.Seq != nil || p.Any != nil || p.Repeat != nil || p.Members != nil {
+			if p.Literal != "" || p.Space || p.Schema != nil || p.Until != "" || p.Pattern != "" || p.Seq != nil ||
+				p.Any != nil || p.Repeat != nil || p.Members != nil {
 				seq = append(seq, p)
 			}
 		}
@@ -129,9 +132,11 @@ func (s *Spec) callText(t *Tool) Part {
 	case Envelope:
 		add(literal("{"))
 		if ids := f.Keys.ID; len(ids) > 0 {
-			add(space, optional(Part{Seq: []Part{literal(`"` + ids[0] + `":`), space, {Schema: []byte(`{"type":"string","pattern":"^[0-9]{1,3}$"}`)}, literal(","), space}}))
+			add(space, optional(Part{Seq: []Part{literal(`"` + ids[0] + `":`), space,
+				{Schema: []byte(`{"type":"string","pattern":"^[0-9]{1,3}$"}`)}, literal(","), space}}))
 		}
-		add(literal(`"`+s.keys.Name[0]+`":`), space, literal(name+`,`), space, literal(`"`+s.keys.Arguments[0]+`":`), space, schema, space, literal("}"))
+		add(literal(`"`+s.keys.Name[0]+`":`), space, literal(name+`,`), space, literal(`"`+s.keys.Arguments[0]+`":`),
+			space, schema, space, literal("}"))
 	case Keyed:
 		add(literal(`{`+name+`:`), space, schema, literal("}"))
 	case Object:
@@ -192,7 +197,8 @@ func (s *Spec) member(p property) Part {
 	case Keywords:
 		return Part{Seq: []Part{literal(p.name + "="), pythonValue(p)}}
 	}
-	o, m, c := firstLiteral(s.paramOpen, f.Params.Open), firstLiteral(s.paramMiddle, f.Params.Middle), firstLiteral(s.paramClose, f.Params.Close)
+	o, m, c := firstLiteral(s.paramOpen, f.Params.Open), firstLiteral(s.paramMiddle, f.Params.Middle),
+		firstLiteral(s.paramClose, f.Params.Close)
 	seq := []Part{o, literal(p.name)}
 	if len(f.Params.Attr) > 0 {
 		attr := "false"

@@ -32,9 +32,12 @@ func samples(t *testing.T, p Part) []string {
 	case p.Schema != nil:
 		text := string(p.Schema)
 		for _, c := range [][2]string{
-			{`"pattern"`, `"7"`}, {`"properties":{"location"`, `{"location": "Bern", "unit": "celsius", "days": 2}`}, {`"properties":{"query"`, `{"query":"q"}`}, {`"minimum":0`, "7"},
-			{`"type":"integer"`, "3"}, {`"type":"number"`, "0.5"}, {`"type":"array"`, `["a"]`}, {`"type":"boolean"`, "true"},
-			{`"enum":["celsius"`, `"celsius"`}, {`"anyOf"`, "null"}, {`"oneOf"`, "1"}, {`{}`, `{"a":1}`}, {`"type":"object"`, "{}"}, {`"type":"string"`, `"s"`},
+			{`"pattern"`, `"7"`}, {`"properties":{"location"`, `{"location": "Bern", "unit": "celsius", "days": 2}`},
+			{`"properties":{"query"`, `{"query":"q"}`}, {`"minimum":0`, "7"},
+			{`"type":"integer"`, "3"}, {`"type":"number"`, "0.5"}, {`"type":"array"`, `["a"]`},
+			{`"type":"boolean"`, "true"},
+			{`"enum":["celsius"`, `"celsius"`}, {`"anyOf"`, "null"}, {`"oneOf"`, "1"}, {`{}`, `{"a":1}`},
+			{`"type":"object"`, "{}"}, {`"type":"string"`, `"s"`},
 		} {
 			if strings.Contains(text, c[0]) {
 				return []string{c[1]}
@@ -79,7 +82,8 @@ func routed(s *Spec, text string) string {
 	if s.written[0] == "" {
 		return text
 	}
-	return strings.NewReplacer(s.written[0], string(s.before[0])+s.written[0], s.written[1], string(s.middle[0]), s.written[2], string(s.after[0])).Replace(text)
+	return strings.NewReplacer(s.written[0], string(s.before[0])+s.written[0], s.written[1], string(s.middle[0]),
+		s.written[2], string(s.after[0])).Replace(text)
 }
 
 // Whatever a grammar made of Text lets a model write is read as calls of the tools, and as nothing else.
@@ -96,14 +100,16 @@ func TestTextIsRead(t *testing.T) {
 			for _, c := range []struct {
 				choice   Choice
 				parallel bool
-			}{{Choice{Mode: Required}, true}, {Choice{Mode: Required}, false}, {Choice{Mode: Named, Name: "now"}, false}} {
+			}{{Choice{Mode: Required}, true}, {Choice{Mode: Required}, false},
+				{Choice{Mode: Named, Name: "now"}, false}} {
 				texts := samples(t, spec.Text(list, c.choice, c.parallel))
 				if len(texts) < 2 && !f.Single {
 					t.Errorf("%s: %d samples", f.Name, len(texts))
 				}
 				for _, text := range texts {
 					got := parse(spec, tools, Options{Stream: true}, []byte(routed(spec, text)))
-					ok := len(got.Text) == 0 && len(got.Reasons) == 0 && len(got.Calls) > 0 && (c.parallel || len(got.Calls) == 1)
+					ok := len(got.Text) == 0 && len(got.Reasons) == 0 && len(got.Calls) > 0 &&
+						(c.parallel || len(got.Calls) == 1)
 					for _, call := range got.Calls {
 						ok = ok && (c.choice.Mode != Named || call.Name == "now")
 					}
@@ -118,9 +124,12 @@ func TestTextIsRead(t *testing.T) {
 
 // A parameter that refers to a definition has it in its schema.
 func TestTextHasDefinitions(t *testing.T) {
-	tool := Tool{Name: "f", Parameters: []byte(`{"type":"object","properties":{"x":{"$ref":"#/$defs/n"}},"$defs":{"n":{"type":"integer"}}}`)}
+	tool := Tool{Name: "f",
+		Parameters: []byte(`{"type":"object","properties":{"x":{"$ref":"#/$defs/n"}},"$defs":{"n":{"type":"integer"}}` +
+			`}`)}
 	p := properties(tool.Parameters)
-	if len(p) != 1 || p[0].types != typeNumber || string(p[0].schema) != `{"$defs":{"n":{"type":"integer"}},"allOf":[{"$ref":"#/$defs/n"}]}` {
+	if len(p) != 1 || p[0].types != typeNumber || string(p[0].schema) != `{"$defs":{"n":{"type":"integer"}},`+
+		`"allOf":[{"$ref":"#/$defs/n"}]}` {
 		t.Errorf("%+v %s", p, p[0].schema)
 	}
 }

@@ -139,7 +139,8 @@ func (r *resolver) collect(n *node, out map[string]types, depth int) {
 
 // ref returns what "#/$defs/name" refers to, or nil.
 func (r *resolver) ref(ref string) *node {
-	for prefix, defs := range map[string]map[string]json.RawMessage{"#/$defs/": r.root.Defs, "#/definitions/": r.root.OldDefs} {
+	for prefix, defs := range map[string]map[string]json.RawMessage{"#/$defs/": r.root.Defs,
+		"#/definitions/": r.root.OldDefs} {
 		if name, ok := strings.CutPrefix(ref, prefix); ok {
 			name = strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
 			var n node

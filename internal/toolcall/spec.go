@@ -67,7 +67,8 @@ func (f *Form) Resolve(v Vocabulary) *Spec {
 				continue
 			}
 			text := v.Text(id)
-			if text == "" || known[text] != "" || !slices.ContainsFunc(texts, func(s string) bool { return strings.Contains(s, text) }) {
+			if text == "" || known[text] != "" ||
+				!slices.ContainsFunc(texts, func(s string) bool { return strings.Contains(s, text) }) {
 				continue
 			}
 			fence := thinktags.ShownFence
@@ -153,8 +154,8 @@ func (s *Spec) Piece(t int32, piece []byte) []byte {
 // texts are all texts of the form.
 func (f *Form) texts() []string {
 	p := &f.Params
-	return slices.Concat(f.Open, f.Weak, f.Close, f.Before, f.Middle, f.After, f.ID, f.Content, p.Open, p.Middle, p.Close, p.Attr,
-		f.Written[:], []string{f.Quote})
+	return slices.Concat(f.Open, f.Weak, f.Close, f.Before, f.Middle, f.After, f.ID, f.Content, p.Open, p.Middle,
+		p.Close, p.Attr, f.Written[:], []string{f.Quote})
 }
 
 // marker reports whether a visible piece has the shape of a marker.

@@ -157,7 +157,8 @@ func (p *Parser) paramValue() bool {
 			p.args = append(p.args, '"')
 		default:
 			value = unfenced(bytes.Clone(value))
-			if v := bytes.TrimSpace(value); len(s.raw[0]) > 0 && bytes.HasPrefix(v, s.raw[0]) && bytes.HasSuffix(v, s.raw[1]) &&
+			if v := bytes.TrimSpace(value); len(s.raw[0]) > 0 && bytes.HasPrefix(v, s.raw[0]) &&
+				bytes.HasSuffix(v, s.raw[1]) &&
 				len(v) >= len(s.raw[0])+len(s.raw[1]) {
 				value = v[len(s.raw[0]) : len(v)-len(s.raw[1])]
 			}
@@ -206,8 +207,8 @@ func padded(text, pad []byte, final bool) (int, found) {
 	return 0, no
 }
 
-// valueEnds reports whether a value ends at text: with its closing text, after which the call must go on or end, because a
-// value may hold the same text.
+// valueEnds reports whether a value ends at text: with its closing text, after which the call must go on or end,
+// because a value may hold the same text.
 func (p *Parser) valueEnds(text []byte) (n int, f found) {
 	if n, f = oneOf(text, p.spec.paramClose, p.last()); f != yes {
 		return n, f

@@ -1,8 +1,8 @@
 // Package toolcall reads the tool calls that a model writes into its answer, while it writes them.
 //
-// Every model family has a form: the texts around a call, and how name and arguments are written between them. The forms
-// are data (Forms); one parser reads them all. Detect finds a model's form by rendering a known call with its chat template
-// and reading it back. Text is what a grammar must hold a call to, as data.
+// Every model family has a form: the texts around a call, and how name and arguments are written between them. The
+// forms are data (Forms); one parser reads them all. Detect finds a model's form by rendering a known call with its
+// chat template and reading it back. Text is what a grammar must hold a call to, as data.
 //
 // The package is pure. It knows neither the wire protocol nor the scheduler; its Tool, Choice and Event are values.
 package toolcall
@@ -90,8 +90,8 @@ type Call struct {
 	Arguments string // a JSON object
 }
 
-// Collect gathers events into the answer's text and its complete calls. A call that began and turned out to be malformed is
-// not among them: its text is.
+// Collect gathers events into the answer's text and its complete calls. A call that began and turned out to be
+// malformed is not among them: its text is.
 type Collect struct {
 	Text    []byte
 	Calls   []Call

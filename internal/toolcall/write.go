@@ -9,10 +9,12 @@ import (
 // Instructions tells a model whose template does not show tools which there are, and how to call them in this form.
 func (f *Form) Instructions(tools []Tool) string {
 	var b strings.Builder
-	b.WriteString("You can call the functions below. To call one, write exactly this, with its name and its arguments, and nothing " +
+	b.WriteString("You can call the functions below. To call one, write exactly this, with its name and its " +
+		"arguments, and nothing " +
 		"after the last call:\n")
 	b.WriteString(f.Write([]Call{{Name: "function_name", Arguments: `{"parameter": "value"}`}}))
-	b.WriteString("\nThe results come in the next message. Answer in words where no function is needed.\n\nFunctions:\n")
+	b.WriteString("\nThe results come in the next message. Answer in words where no function is needed.\n\n" +
+		"Functions:\n")
 	for i := range tools {
 		t := &tools[i]
 		parameters := json.RawMessage(t.Parameters)
@@ -32,8 +34,8 @@ func (f *Form) Instructions(tools []Tool) string {
 	return strings.TrimSpace(b.String())
 }
 
-// Write returns calls as a model of this form writes them, for templates that do not render calls. The arguments are JSON
-// objects; of a Tagged form and of Braces the values are JSON too.
+// Write returns calls as a model of this form writes them, for templates that do not render calls. The arguments are
+// JSON objects; of a Tagged form and of Braces the values are JSON too.
 func (f *Form) Write(calls []Call) string {
 	var b strings.Builder
 	each := f.Notation == Envelope && len(f.Close) > 0 && f.Close[0] == "</tool_call>" // an element for each call
@@ -93,11 +95,13 @@ func (f *Form) write(b *strings.Builder, i int, c Call) {
 	}
 	switch f.Notation {
 	case Envelope:
-		b.WriteString(`{"` + key(f.Keys.Name, jsonKeys.Name) + `": ` + name + `, "` + key(f.Keys.Arguments, jsonKeys.Arguments) + `": ` + arguments + `}`)
+		b.WriteString(`{"` + key(f.Keys.Name, jsonKeys.Name) + `": ` + name + `, "` +
+			key(f.Keys.Arguments, jsonKeys.Arguments) + `": ` + arguments + `}`)
 	case Keyed:
 		b.WriteString(`{` + name + `: ` + arguments + `}`)
 	case Keywords:
-		b.WriteString(c.Name + "(" + f.members(arguments, ", ", func(key, value string) string { return key + "=" + pythonic(value) }) + ")")
+		b.WriteString(c.Name + "(" +
+			f.members(arguments, ", ", func(key, value string) string { return key + "=" + pythonic(value) }) + ")")
 	case Braces:
 		b.WriteString(first(f.Before) + c.Name + "{" + f.members(arguments, ",", func(key, value string) string {
 			var s string
@@ -108,19 +112,20 @@ func (f *Form) write(b *strings.Builder, i int, c Call) {
 		}) + "}")
 	case Tagged:
 		p := &f.Params
-		b.WriteString(first(f.Before) + c.Name + first(f.Middle) + f.members(arguments, "", func(key, value string) string {
-			attr, text := "", value
-			var s string
-			if json.Unmarshal([]byte(value), &s) == nil {
-				attr, text = "true", s
-			} else {
-				attr = "false"
-			}
-			if len(p.Attr) > 0 {
-				key += p.Attr[0] + attr
-			}
-			return first(p.Open) + key + first(p.Middle) + p.Pad + text + p.Pad + first(p.Close)
-		}) + first(f.After))
+		b.WriteString(first(f.Before) + c.Name + first(f.Middle) +
+			f.members(arguments, "", func(key, value string) string {
+				attr, text := "", value
+				var s string
+				if json.Unmarshal([]byte(value), &s) == nil {
+					attr, text = "true", s
+				} else {
+					attr = "false"
+				}
+				if len(p.Attr) > 0 {
+					key += p.Attr[0] + attr
+				}
+				return first(p.Open) + key + first(p.Middle) + p.Pad + text + p.Pad + first(p.Close)
+			}) + first(f.After))
 	default:
 		name := c.Name
 		if f.Suffixed {

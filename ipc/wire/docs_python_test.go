@@ -44,7 +44,8 @@ func TestPythonExample(t *testing.T) {
 	if serr := <-served; serr != nil {
 		t.Errorf("server: %v", serr)
 	}
-	if got := string(out); err != nil || !strings.HasPrefix(got, "Größe\n") || !strings.Contains(got, "'reason': 'stop'") {
+	if got := string(out); err != nil || !strings.HasPrefix(got, "Größe\n") ||
+		!strings.Contains(got, "'reason': 'stop'") {
 		t.Errorf("the example prints %q, %v", got, err)
 	}
 }

@@ -82,9 +82,10 @@ func TestDocumentedFields(t *testing.T) {
 	for name := range rows(t, "### Refused fields") {
 		delete(documented, name)
 	}
-	names := []string{"event", "type", "slo.target_ttft_ms", "slo.target_tbt_ms", "messages[].role", "messages[].content", "messages[].reasoning_content",
-		"messages[].name", "messages[].tool_calls", "messages[].tool_call_id",
-		"think.mode", "think.budget_tokens", "think.soft_budget_tokens", "think.early_exit", "think.answer_cue"}
+	names := []string{"event", "type", "slo.target_ttft_ms", "slo.target_tbt_ms", "messages[].role",
+		"messages[].content", "messages[].reasoning_content", "messages[].name", "messages[].tool_calls",
+		"messages[].tool_call_id", "think.mode", "think.budget_tokens", "think.soft_budget_tokens", "think.early_exit",
+		"think.answer_cue"}
 	for _, f := range fields {
 		if f.read == nil {
 			continue
@@ -107,13 +108,16 @@ func TestDocumentedFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	maps.Copy(written, map[string]any{"slo.target_ttft_ms": 0.0, "slo.target_tbt_ms": 0.0,
-		"suffix": "", "tools": []any{}, "tool_choice": "auto", "grammar": "", "guided_json_object": false, "parse_special": false}) // written only when they say more
+		// written only when they say more
+		"suffix": "", "tools": []any{}, "tool_choice": "auto", "grammar": "", "guided_json_object": false,
+		"parse_special": false})
 	written["dry_sequence_breakers"] = []any{}
 	for _, b := range DefaultDryBreaks {
 		written["dry_sequence_breakers"] = append(written["dry_sequence_breakers"].([]any), b)
 	}
 	if def.Think == (Think{}) { // nothing is named, for which the number on the wire is -1
-		maps.Copy(written, map[string]any{"think.budget_tokens": -1.0, "think.soft_budget_tokens": -1.0, "think.answer_cue": ""})
+		maps.Copy(written, map[string]any{"think.budget_tokens": -1.0, "think.soft_budget_tokens": -1.0,
+			"think.answer_cue": ""})
 	}
 	checked := 0
 	for name, row := range documented {
@@ -157,19 +161,22 @@ func TestFieldsThatChangeAnAnswerAreKeptOrRefused(t *testing.T) {
 				t.Errorf("%s: documented %q, the code says %q", f.name, row[1], f.why)
 			}
 			for _, v := range append([]string{"null"}, f.but...) {
-				if got, err := parse(t, `{"id":"a","prompt":"x","`+f.name+`":`+v+`}`); err != nil || !reflect.DeepEqual(got, plain) {
+				if got, err := parse(t, `{"id":"a","prompt":"x","`+f.name+`":`+v+`}`); err != nil ||
+					!reflect.DeepEqual(got, plain) {
 					t.Errorf("%s of %s: %+v, %v", f.name, v, got.Request, err)
 				}
 			}
 			for _, v := range []string{`"required"`, `{"type":"json_object"}`, `[{}]`, `7`} {
-				if _, err := parse(t, `{"id":"a","prompt":"x","`+f.name+`":`+v+`}`); err == nil || !strings.Contains(err.Error(), `"`+f.name+`" is not supported`) {
+				if _, err := parse(t, `{"id":"a","prompt":"x","`+f.name+`":`+v+`}`); err == nil ||
+					!strings.Contains(err.Error(), `"`+f.name+`" is not supported`) {
 					t.Errorf("%s of %s: %v", f.name, v, err)
 				}
 			}
 		case f.read == nil:
 			without = append(without, f.name)
 			for _, v := range []string{`"x"`, `{"a":[1]}`, `7`, `true`} {
-				if got, err := parse(t, `{"id":"a","prompt":"x","`+f.name+`":`+v+`}`); err != nil || !reflect.DeepEqual(got, plain) {
+				if got, err := parse(t, `{"id":"a","prompt":"x","`+f.name+`":`+v+`}`); err != nil ||
+					!reflect.DeepEqual(got, plain) {
 					t.Errorf("%s of %s: %+v, %v", f.name, v, got.Request, err)
 				}
 			}
@@ -198,37 +205,42 @@ func TestFieldsThatChangeAnAnswerAreKeptOrRefused(t *testing.T) {
 func TestDocumentedRanges(t *testing.T) {
 	documented := rows(t, "## Requests")
 	for name, want := range map[string]string{
-		"id":                    fmt.Sprintf("1…%d bytes", MaxIDBytes),
-		"max_tokens":            fmt.Sprintf("0…%d", MaxTokensLimit),
-		"temperature":           fmt.Sprintf("%d…%d", -sampler.MaxTemperature, sampler.MaxTemperature),
-		"repeat_penalty":        fmt.Sprintf("%v…%d", sampler.MinRepeatPenalty, sampler.MaxRepeatPenalty),
-		"frequency_penalty":     fmt.Sprintf("%d…%d", -sampler.MaxPenalty, sampler.MaxPenalty),
-		"presence_penalty":      fmt.Sprintf("%d…%d", -sampler.MaxPenalty, sampler.MaxPenalty),
-		"repeat_last_n":         fmt.Sprintf("-1…%d", sampler.MaxPenaltyLastN),
-		"stop":                  fmt.Sprintf("up to %d; each 1…%d bytes", MaxStops, MaxStopBytes),
-		"logit_bias":            fmt.Sprintf("up to %d; bias %d…%d", sampler.MaxLogitBias, -sampler.MaxBias, sampler.MaxBias),
-		"logprobs":              fmt.Sprintf("0…%d", sampler.MaxLogprobs),
-		"top_logprobs":          fmt.Sprintf("0…%d", sampler.MaxLogprobs),
-		"slo.target_ttft_ms":    fmt.Sprintf("0…%d", MaxSLOMs),
-		"slo.target_tbt_ms":     fmt.Sprintf("0…%d", MaxSLOMs),
-		"top_n_sigma":           fmt.Sprintf("-1…%d", sampler.MaxTopNSigma),
-		"dynatemp_range":        fmt.Sprintf("0…%d", sampler.MaxTemperature),
-		"dynatemp_exponent":     fmt.Sprintf("0…%d", sampler.MaxDynatempExponent),
-		"mirostat_tau":          fmt.Sprintf("0…%d", sampler.MaxMirostatTau),
-		"mirostat_eta":          fmt.Sprintf("0…%d", sampler.MaxMirostatEta),
-		"dry_multiplier":        fmt.Sprintf("0…%d", sampler.MaxDryMultiplier),
-		"dry_base":              fmt.Sprintf("0…%d", sampler.MaxDryBase),
-		"dry_allowed_length":    fmt.Sprintf("0…%d", sampler.MaxPenaltyLastN),
-		"dry_penalty_last_n":    fmt.Sprintf("-1…%d", sampler.MaxPenaltyLastN),
+		"id":                fmt.Sprintf("1…%d bytes", MaxIDBytes),
+		"max_tokens":        fmt.Sprintf("0…%d", MaxTokensLimit),
+		"temperature":       fmt.Sprintf("%d…%d", -sampler.MaxTemperature, sampler.MaxTemperature),
+		"repeat_penalty":    fmt.Sprintf("%v…%d", sampler.MinRepeatPenalty, sampler.MaxRepeatPenalty),
+		"frequency_penalty": fmt.Sprintf("%d…%d", -sampler.MaxPenalty, sampler.MaxPenalty),
+
+		"presence_penalty": fmt.Sprintf("%d…%d", -sampler.MaxPenalty, sampler.MaxPenalty),
+
+		"repeat_last_n": fmt.Sprintf("-1…%d", sampler.MaxPenaltyLastN),
+		"stop":          fmt.Sprintf("up to %d; each 1…%d bytes", MaxStops, MaxStopBytes),
+		"logit_bias":    fmt.Sprintf("up to %d; bias %d…%d", sampler.MaxLogitBias, -sampler.MaxBias, sampler.MaxBias),
+		"logprobs":      fmt.Sprintf("0…%d", sampler.MaxLogprobs),
+		"top_logprobs":  fmt.Sprintf("0…%d", sampler.MaxLogprobs),
+
+		"slo.target_ttft_ms": fmt.Sprintf("0…%d", MaxSLOMs),
+		"slo.target_tbt_ms":  fmt.Sprintf("0…%d", MaxSLOMs),
+		"top_n_sigma":        fmt.Sprintf("-1…%d", sampler.MaxTopNSigma),
+		"dynatemp_range":     fmt.Sprintf("0…%d", sampler.MaxTemperature),
+		"dynatemp_exponent":  fmt.Sprintf("0…%d", sampler.MaxDynatempExponent),
+		"mirostat_tau":       fmt.Sprintf("0…%d", sampler.MaxMirostatTau),
+		"mirostat_eta":       fmt.Sprintf("0…%d", sampler.MaxMirostatEta),
+		"dry_multiplier":     fmt.Sprintf("0…%d", sampler.MaxDryMultiplier),
+		"dry_base":           fmt.Sprintf("0…%d", sampler.MaxDryBase),
+		"dry_allowed_length": fmt.Sprintf("0…%d", sampler.MaxPenaltyLastN),
+		"dry_penalty_last_n": fmt.Sprintf("-1…%d", sampler.MaxPenaltyLastN),
+
 		"dry_sequence_breakers": fmt.Sprintf("up to %d; each 1…%d bytes", MaxDryBreaks, MaxDryBreakBytes),
-		"bad_words":             fmt.Sprintf("up to %d; each 1…%d bytes", sampler.MaxBadWords, sampler.MaxBadWordTokens),
-		"allowed_token_ids":     fmt.Sprintf("1…%d token ids", sampler.MaxAllowedTokens),
-		"stop_token_ids":        fmt.Sprintf("up to %d token ids", sampler.MaxStopTokens),
-		"min_tokens":            fmt.Sprintf("0…%d", sampler.MaxMinTokens),
-		"chat_template_kwargs":  fmt.Sprintf("up to %d bytes", MaxTemplateArgsBytes),
-		"tools":                 fmt.Sprintf("up to %d tools", MaxTools),
-		"guided_choice":         fmt.Sprintf("1…%d strings", MaxFormatChoices),
-		"metadata":              fmt.Sprintf("up to %d bytes", MaxMetadataBytes),
+
+		"bad_words":            fmt.Sprintf("up to %d; each 1…%d bytes", sampler.MaxBadWords, sampler.MaxBadWordTokens),
+		"allowed_token_ids":    fmt.Sprintf("1…%d token ids", sampler.MaxAllowedTokens),
+		"stop_token_ids":       fmt.Sprintf("up to %d token ids", sampler.MaxStopTokens),
+		"min_tokens":           fmt.Sprintf("0…%d", sampler.MaxMinTokens),
+		"chat_template_kwargs": fmt.Sprintf("up to %d bytes", MaxTemplateArgsBytes),
+		"tools":                fmt.Sprintf("up to %d tools", MaxTools),
+		"guided_choice":        fmt.Sprintf("1…%d strings", MaxFormatChoices),
+		"metadata":             fmt.Sprintf("up to %d bytes", MaxMetadataBytes),
 
 		"think.budget_tokens":      fmt.Sprintf("0…%d, or -1", MaxTokensLimit),
 		"think.soft_budget_tokens": fmt.Sprintf("0…%d, or -1", MaxTokensLimit),
@@ -238,10 +250,12 @@ func TestDocumentedRanges(t *testing.T) {
 			t.Errorf("%s: %q is not in its row", name, want)
 		}
 	}
-	if text := section(t, "## Frames"); !strings.Contains(text, fmt.Sprintf("%d levels deep and %d values", maxDepth, maxValues)) {
+	if text := section(t, "## Frames"); !strings.Contains(text, fmt.Sprintf("%d levels deep and %d values", maxDepth,
+		maxValues)) {
 		t.Error("## Frames has other limits than the scanner")
 	}
-	if text := section(t, "## Limits"); !strings.Contains(text, fmt.Sprintf("%d; %d", maxDepth, maxValues)) || !strings.Contains(text, fmt.Sprintf("%d bytes", MaxFrameBytes)) ||
+	if text := section(t, "## Limits"); !strings.Contains(text, fmt.Sprintf("%d; %d", maxDepth, maxValues)) ||
+		!strings.Contains(text, fmt.Sprintf("%d bytes", MaxFrameBytes)) ||
 		!strings.Contains(text, fmt.Sprintf("%d ms after", SniffGraceMs)) {
 		t.Error("## Limits has other limits than the code")
 	}
@@ -258,7 +272,8 @@ func keys(prefix string, v any, out map[string]bool) {
 	case map[string]any:
 		for k, e := range v {
 			path := prefix + k
-			if _, ok := e.(map[string]any); !ok || path == "metadata" || slices.Contains([]string{"metrics", "health", "info"}, path) {
+			if _, ok := e.(map[string]any); !ok || path == "metadata" ||
+				slices.Contains([]string{"metrics", "health", "info"}, path) {
 				out[path] = true
 			}
 			if path != "metadata" && path != "health" && path != "info" && path != "metrics" {
@@ -300,7 +315,8 @@ func TestDocumentedEvents(t *testing.T) {
 		}
 		keys("", v, seen[event])
 	}
-	for event, heading := range map[string]string{"token": "### token", "eos": "### eos", "error": "### error", "progress": "### progress", "tool_call": "### tool_call",
+	for event, heading := range map[string]string{"token": "### token", "eos": "### eos", "error": "### error",
+		"progress": "### progress", "tool_call": "### tool_call",
 		"report": "## Admin questions", "why": "### why", "kv": "### kv"} {
 		documented := slices.Collect(maps.Keys(rows(t, heading)))
 		if event == "eos" { // its section has the table of reasons too

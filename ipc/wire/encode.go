@@ -35,7 +35,8 @@ func AppendToken(dst []byte, t *Token) []byte {
 	return EndFrame(append(dst, '}'), start)
 }
 
-// appendTop appends an alternative. A token that is only a part of a character is not valid UTF-8; its bytes are sent too.
+// appendTop appends an alternative. A token that is only a part of a character is not valid UTF-8; its bytes are sent
+// too.
 func appendTop(dst []byte, t *TokenLogprob) []byte {
 	dst = append(dst, `{"token_id":`...)
 	dst = strconv.AppendInt(dst, int64(t.Token), 10)

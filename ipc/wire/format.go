@@ -216,26 +216,29 @@ func readAnyObject(d *decoder, name string, v *fastjson.Value) error {
 
 // readStructured takes vLLM's object, with one of its forms.
 func readStructured(d *decoder, name string, v *fastjson.Value) error {
-	return d.members(name, v, "an object with one of json, regex, choice, grammar and json_object", func(field, key string, v *fastjson.Value) error {
-		switch key {
-		case "json":
-			return readSchema(d, field, v)
-		case "regex":
-			return readRegex(d, field, v)
-		case "choice":
-			return readChoice(d, field, v)
-		case "grammar":
-			return readGrammar(d, field, v)
-		case "json_object":
-			return readAnyObject(d, field, v)
-		case "disable_fallback", "disable_any_whitespace", "disable_additional_properties", "whitespace_pattern", "structural_tag", "_backend", "_backend_was_auto":
-			if v.Type() == fastjson.TypeFalse || key[0] == '_' {
-				return nil
+	return d.members(name, v, "an object with one of json, regex, choice, grammar and json_object",
+		func(field, key string, v *fastjson.Value) error {
+			switch key {
+			case "json":
+				return readSchema(d, field, v)
+			case "regex":
+				return readRegex(d, field, v)
+			case "choice":
+				return readChoice(d, field, v)
+			case "grammar":
+				return readGrammar(d, field, v)
+			case "json_object":
+				return readAnyObject(d, field, v)
+			case "disable_fallback", "disable_any_whitespace", "disable_additional_properties", "whitespace_pattern",
+				"structural_tag", "_backend", "_backend_was_auto":
+				if v.Type() == fastjson.TypeFalse || key[0] == '_' {
+					return nil
+				}
+				return fmt.Errorf("field %q is not supported by this server; leave it out", field)
 			}
-			return fmt.Errorf("field %q is not supported by this server; leave it out", field)
-		}
-		return fmt.Errorf("field %q is not known; %q has one of json, regex, choice, grammar and json_object", field, name)
-	})
+			return fmt.Errorf("field %q is not known; %q has one of json, regex, choice, grammar and json_object",
+				field, name)
+		})
 }
 
 // appendFormat appends a request's Format in one of its spellings.

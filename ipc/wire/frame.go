@@ -150,7 +150,8 @@ func (s *Splitter) Buffered() int { return cap(s.buf) }
 // End is called when the peer has sent its last byte: an error says that it ended inside a frame.
 func (s *Splitter) End() error {
 	if missing := s.Missing(); missing > 0 {
-		return frameErrorf(InvalidJSON, "the connection ended inside a frame: %d bytes received, at least %d missing", len(s.buf), missing)
+		return frameErrorf(InvalidJSON, "the connection ended inside a frame: %d bytes received, at least %d missing",
+			len(s.buf), missing)
 	}
 	return nil
 }

@@ -79,17 +79,21 @@ func TestSplitterErrors(t *testing.T) {
 		frames             int
 		code               Code
 	}{
-		{"one byte too many", "\x02\x00\x00\x00{}\x0b\x00\x00\x00", "a frame of 11 bytes; --max-frame-bytes is 10", 1, FrameTooLarge},
+		{"one byte too many", "\x02\x00\x00\x00{}\x0b\x00\x00\x00", "a frame of 11 bytes; --max-frame-bytes is 10", 1,
+			FrameTooLarge},
 		{"text on a framed connection", "\x02\x00\x00\x00{}hello", "a frame of 1819043176 bytes", 1, FrameTooLarge},
 		{"highest length", "\xff\xff\xff\xff", "a frame of 4294967295 bytes", 0, FrameTooLarge},
 		{"empty frame", "\x02\x00\x00\x00{}\x00\x00\x00\x00", "a frame of 0 bytes", 1, InvalidJSON},
-		{"end inside a header", "\x02\x00", "ended inside a frame: 2 bytes received, at least 2 missing", 0, InvalidJSON},
-		{"end inside a payload", "\x09\x00\x00\x00{}", "ended inside a frame: 6 bytes received, at least 7 missing", 0, InvalidJSON},
+		{"end inside a header", "\x02\x00", "ended inside a frame: 2 bytes received, at least 2 missing", 0,
+			InvalidJSON},
+		{"end inside a payload", "\x09\x00\x00\x00{}", "ended inside a frame: 6 bytes received, at least 7 missing", 0,
+			InvalidJSON},
 	} {
 		for _, cuts := range [][]byte{nil, {0}, {2}} {
 			got, err := split(t, 10, []byte(c.stream), cuts)
 			var fe *FrameError
-			if !errors.As(err, &fe) || fe.Code != c.code || !strings.Contains(fe.Message, c.want) || len(got) != c.frames {
+			if !errors.As(err, &fe) || fe.Code != c.code || !strings.Contains(fe.Message, c.want) ||
+				len(got) != c.frames {
 				t.Errorf("%s, cuts %v: %d frames, %v", c.name, cuts, len(got), err)
 			}
 		}
@@ -111,7 +115,8 @@ func TestSplitterMemory(t *testing.T) {
 		t.Errorf("%v allocations for a frame that lies whole in the read buffer", n)
 	}
 	announced := binary.LittleEndian.AppendUint32(nil, DefaultMaxFrameBytes)
-	if p, _, err := s.Next(announced); p != nil || err != nil || s.Buffered() > bufferStep || s.Missing() != DefaultMaxFrameBytes {
+	if p, _, err := s.Next(announced); p != nil || err != nil || s.Buffered() > bufferStep ||
+		s.Missing() != DefaultMaxFrameBytes {
 		t.Errorf("a peer that announced 1 MiB holds %d bytes (%d missing, %v)", s.Buffered(), s.Missing(), err)
 	}
 	if p, _, err := s.Next(make([]byte, DefaultMaxFrameBytes)); len(p) != DefaultMaxFrameBytes || err != nil {
@@ -140,10 +145,13 @@ func TestSniff(t *testing.T) {
 		{"h", false, Unknown}, {"hi\n", false, Unknown}, {"hi\n", true, Newline}, {"\n", true, Newline},
 		{"GET", false, Unknown}, {"GET", true, Newline},
 		{"\x05\x00", false, Framed}, {"\x05\x00\x00\x00", false, Framed}, {"\x05\x00\x00\x00{", false, Framed},
-		{"\x00", false, Framed}, {"\xff\xff\xff", false, Unknown}, {"\xff\xff\xff\x00", false, Framed}, {"\xff\xff\xff\x01", false, Newline},
+		{"\x00", false, Framed}, {"\xff\xff\xff", false, Unknown}, {"\xff\xff\xff\x00", false, Framed},
+		{"\xff\xff\xff\x01", false, Newline},
 		{"GET\x00", false, Framed}, {"hi \n", false, Newline}, {"hello", false, Newline},
-		{"GET /health HTTP/1.1", false, HTTP}, {"POST", false, HTTP}, {"HEAD", false, HTTP}, {"PUT ", false, HTTP}, {"DELE", false, HTTP},
-		{"OPTI", false, HTTP}, {"PATC", false, HTTP}, {"CONN", false, HTTP}, {"TRAC", false, HTTP}, {"PRI * HTTP/2.0", false, HTTP},
+		{"GET /health HTTP/1.1", false, HTTP}, {"POST", false, HTTP}, {"HEAD", false, HTTP}, {"PUT ", false, HTTP},
+		{"DELE", false, HTTP},
+		{"OPTI", false, HTTP}, {"PATC", false, HTTP}, {"CONN", false, HTTP}, {"TRAC", false, HTTP},
+		{"PRI * HTTP/2.0", false, HTTP},
 		{"get /health", false, Newline}, {"GETS", false, Newline}, {"{\"id", false, Newline},
 	} {
 		if got := Sniff([]byte(c.first), c.noMore); got != c.want {
@@ -204,7 +212,8 @@ func TestLineSplitter(t *testing.T) {
 		for _, cuts := range [][]byte{nil, {0}, {1}, {10}, {11}} {
 			got, err := lines(t, 10, []byte(c.stream), cuts)
 			var fe *FrameError
-			if strings.Join(got, "|") != c.want || (c.code != "") != errors.As(err, &fe) || fe != nil && fe.Code != c.code {
+			if strings.Join(got, "|") != c.want || (c.code != "") != errors.As(err, &fe) || fe != nil &&
+				fe.Code != c.code {
 				t.Errorf("%q, cuts %v: %q, %v", c.stream, cuts, got, err)
 			}
 		}
@@ -223,7 +232,8 @@ func TestParseLine(t *testing.T) {
 	} {
 		got, err := ParseLine([]byte(c.line))
 		var re *RequestError
-		if got != c.want || errors.As(err, &re) != (c.bad != "") || re != nil && (re.Code != BadRequest || !strings.Contains(re.Message, c.bad)) {
+		if got != c.want || errors.As(err, &re) != (c.bad != "") || re != nil &&
+			(re.Code != BadRequest || !strings.Contains(re.Message, c.bad)) {
 			t.Errorf("%q: %v, %v", c.line, got, err)
 		}
 	}

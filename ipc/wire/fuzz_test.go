@@ -68,20 +68,34 @@ func sameError(a, b error) bool {
 // and what was understood means the same when it is written again.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
-		`{"id":"a","prompt":"hi"}`, `{"event":"cancel","id":7}`, `{"type":"metrics"}`, `{"id":"a","prompt":"\ud83d\ude00\ud800"}`,
-		`{"id":1,"messages":[{"role":"user","content":[{"type":"text","text":"a"}],"reasoning":"b"}],"stop":["a"],"seed":-1}`,
-		`{"id":"a","prompt":"x","logit_bias":{"5":-1.5,"6":false},"logprobs":true,"top_logprobs":2,"metadata": {"a":[ 1 ]} }`,
-		`{"id":"a","prompt":"x","think":{"mode":"on","budget_tokens":5,"soft_budget_tokens":0,"early_exit":"eat","answer_cue":"é"}}`,
-		`{"id":"a","prompt":"x","think":"low","enable_thinking":true,"chat_template_kwargs":{"thinking_budget":-1}}`, `{"event":"end_think","id":1}`,
-		`{"event":"why","request":7}`, `{"event":"why","last":3,"id":"q"}`, `{"event":"kv","tree":true}`, `{"event":"kv","op":"drop","target":"all"}`,
-		`{"id":"a","prompt":"x","min_tokens":2,"stop_token_ids":[1],"allowed_token_ids":[2,3],"bad_words":["a",""],"dry_multiplier":1,"dry_sequence_breakers":[]}`,
-		`{"id":"a","prompt":"x","typical_p":0.5,"xtc_probability":1,"mirostat":2,"samplers":"kt","top_n_sigma":1,"dynatemp_range":0.5,"logit_bias":{"a b":1}}`,
-		`{"id":"a","messages":[{"role":"assistant","content":"x"}],"continue_final_message":true,"add_generation_prompt":false,"chat_template_kwargs":{"x":[1]},"max_tokens":0}`,
-		`{"id":"a","messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":{"a":"\u0001"}}}]},{"role":"tool","content":"x","tool_call_id":"c","name":"f"}],"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","x":[1e3,null,"\u00e9"]},"strict":true}}],"tool_choice":"required","parallel_tool_calls":false}`,
-		`{"id":"a","prompt":[1,2],"response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"a":true}}}}`,
-		`{"id":"a","prompt":"x","suffix":"y","structured_outputs":{"choice":["a","b"]}}`, `{"id":"a","prompt":"x","grammar":"root ::= \"a\"","format":""}`, `{"id":"a","prompt":"x","guided_json":"{\"a\":1}"}`,
-		`{"id":"a","prompt":"x","max_tokens":1e2,"slo":{"target_ttft_ms":0.5},"temperature":0.7,"priority":3,"top_k":-1}`,
-		"{\"id\":\"a\",\"x\":\"\xff\"}", `[[[[[[`, `{"id":}`, "{\"a\":\"\x01\"}", `-0.0e+1`, `{"id":"\u0061","id":2}`,
+		`{"id":"a","prompt":"hi"}`, `{"event":"cancel","id":7}`, `{"type":"metrics"}`,
+		`{"id":"a","prompt":"\ud83d\ude00\ud800"}`, `{"id":1,"messages":[{"role":"user","content":[{"type":"text",` +
+			`"text":"a"}],"reasoning":"b"}],"stop":["a"],"seed":-1}`,
+		`{"id":"a","prompt":"x","logit_bias":{"5":-1.5,"6":false},"logprobs":true,"top_logprobs":2,"metadata": ` +
+			`{"a":[ 1 ]} }`,
+		`{"id":"a","prompt":"x","think":{"mode":"on","budget_tokens":5,"soft_budget_tokens":0,"early_exit":"eat",` +
+			`"answer_cue":"é"}}`,
+		`{"id":"a","prompt":"x","think":"low","enable_thinking":true,"chat_template_kwargs":{"thinking_budget":-1}}`,
+		`{"event":"end_think","id":1}`, `{"event":"why","request":7}`, `{"event":"why","last":3,"id":"q"}`,
+		`{"event":"kv","tree":true}`, `{"event":"kv","op":"drop","target":"all"}`,
+		`{"id":"a","prompt":"x","min_tokens":2,"stop_token_ids":[1],"allowed_token_ids":[2,3],"bad_words":["a",""],` +
+			`"dry_multiplier":1,"dry_sequence_breakers":[]}`,
+		`{"id":"a","prompt":"x","typical_p":0.5,"xtc_probability":1,"mirostat":2,"samplers":"kt","top_n_sigma":1,` +
+			`"dynatemp_range":0.5,"logit_bias":{"a b":1}}`, `{"id":"a","messages":[{"role":"assistant","content":"x"}` +
+			`],"continue_final_message":true,"add_generation_prompt":false,"chat_template_kwargs":{"x":[1]},` +
+			`"max_tokens":0}`,
+		`{"id":"a","messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function",` +
+			`"function":{"name":"f","arguments":{"a":"\u0001"}}}]},{"role":"tool","content":"x","tool_call_id":"c",` +
+			`"name":"f"}],"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","x":[1e3,` +
+			`null,"\u00e9"]},"strict":true}}],"tool_choice":"required","parallel_tool_calls":false}`,
+		`{"id":"a","prompt":[1,2],"response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,` +
+			`"schema":{"a":true}}}}`,
+		`{"id":"a","prompt":"x","suffix":"y","structured_outputs":{"choice":["a","b"]}}`,
+		`{"id":"a","prompt":"x","grammar":"root ::= \"a\"","format":""}`,
+		`{"id":"a","prompt":"x","guided_json":"{\"a\":1}"}`,
+		`{"id":"a","prompt":"x","max_tokens":1e2,"slo":{"target_ttft_ms":0.5},"temperature":0.7,"priority":3,` +
+			`"top_k":-1}`, "{\"id\":\"a\",\"x\":\"\xff\"}", `[[[[[[`, `{"id":}`, "{\"a\":\"\x01\"}", `-0.0e+1`,
+		`{"id":"\u0061","id":2}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -98,7 +112,8 @@ func FuzzParse(f *testing.F) {
 		frame, err := Parse(p, in, &def)
 		if err != nil {
 			var re *RequestError
-			if !errors.As(err, &re) || frame != (Frame{}) || !slices.Contains(Codes, re.Code) || re.Message == "" || len(re.Message) > 500 || !utf8.ValidString(re.Message) ||
+			if !errors.As(err, &re) || frame != (Frame{}) || !slices.Contains(Codes, re.Code) || re.Message == "" ||
+				len(re.Message) > 500 || !utf8.ValidString(re.Message) ||
 				re.ID != "" && !validID([]byte(re.ID)) || (re.Code == InvalidJSON) != (bad != "") {
 				t.Fatalf("%+v %#v", frame, err)
 			}
@@ -126,7 +141,8 @@ func FuzzParse(f *testing.F) {
 		}
 		frame2, err := Parse(p, payload(t, again), &Request{})
 		if err != nil || !reflect.DeepEqual(frame, frame2) {
-			t.Fatalf("%q\nis %+v %+v\nwritten %q\nis %+v %+v, %v", in, frame, frame.Request, again, frame2, frame2.Request, err)
+			t.Fatalf("%q\nis %+v %+v\nwritten %q\nis %+v %+v, %v", in, frame, frame.Request, again, frame2,
+				frame2.Request, err)
 		}
 		if frame.Kind == KindRequest {
 			if err := frame.Request.Sampling.Validate(); err != nil {
@@ -143,7 +159,8 @@ func FuzzParse(f *testing.F) {
 // FuzzParseEvent: a client survives any server.
 func FuzzParseEvent(f *testing.F) {
 	tok, eos, fail, progress := sampleEvents()
-	for _, frame := range [][]byte{AppendToken(nil, &tok), AppendEOS(nil, &eos), AppendError(nil, &fail), AppendProgress(nil, &progress),
+	for _, frame := range [][]byte{AppendToken(nil, &tok), AppendEOS(nil, &eos), AppendError(nil, &fail),
+		AppendProgress(nil, &progress),
 		AppendReport(nil, KindInfo, "x", []byte(`{"a":1}`))} {
 		f.Add(frame[headerBytes:])
 	}
@@ -192,18 +209,26 @@ func FuzzRoundTrip(f *testing.F) {
 			metadata = []byte(`[1, {"a":null} ]`)
 		}
 
-		r := Request{ID: id, Stream: flag(0), Progress: flag(1), Priority: Priority(flags >> 2 & 1), MaxTokens: size(MaxTokensLimit), TargetTTFT: ms(1), TargetTBT: ms(2),
-			Sampling: sampler.Params{Temperature: within(-sampler.MaxTemperature, sampler.MaxTemperature), TopK: size(math.MaxInt32), TopP: within(0, 1), MinP: within(0, 1), RepeatPenalty: within(0.01, 10),
-				FrequencyPenalty: within(-10, 10), PresencePenalty: within(-10, 10), PenaltyLastN: size(MaxTokensLimit) - 1, IgnoreEOS: flag(3), Logprobs: size(sampler.MaxLogprobs + 1),
-				TopNSigma: within(-1, sampler.MaxTopNSigma), TypicalP: within(0, 1), XTCProbability: within(0, 1), XTCThreshold: within(0, 1), DynatempRange: within(0, 9), DynatempExponent: within(0, 9),
-				Mirostat: size(3), MirostatTau: within(0, 9), MirostatEta: within(0, 1), DryMultiplier: within(0, 9), DryBase: within(1, 9), DryAllowedLength: size(MaxTokensLimit), DryPenaltyLastN: size(MaxTokensLimit) - 1,
+		r := Request{ID: id, Stream: flag(0), Progress: flag(1), Priority: Priority(flags >> 2 & 1),
+			MaxTokens: size(MaxTokensLimit), TargetTTFT: ms(1), TargetTBT: ms(2),
+			Sampling: sampler.Params{Temperature: within(-sampler.MaxTemperature, sampler.MaxTemperature),
+				TopK: size(math.MaxInt32), TopP: within(0, 1), MinP: within(0, 1), RepeatPenalty: within(0.01, 10),
+				FrequencyPenalty: within(-10, 10), PresencePenalty: within(-10, 10),
+				PenaltyLastN: size(MaxTokensLimit) - 1, IgnoreEOS: flag(3), Logprobs: size(sampler.MaxLogprobs + 1),
+				TopNSigma: within(-1, sampler.MaxTopNSigma), TypicalP: within(0, 1), XTCProbability: within(0, 1),
+				XTCThreshold: within(0, 1), DynatempRange: within(0, 9), DynatempExponent: within(0, 9),
+				Mirostat: size(3), MirostatTau: within(0, 9), MirostatEta: within(0, 1), DryMultiplier: within(0, 9),
+				DryBase: within(1, 9), DryAllowedLength: size(MaxTokensLimit), DryPenaltyLastN: size(MaxTokensLimit) -
+					1,
 				MinTokens: size(MaxTokensLimit)}}
 		if flag(2) {
-			r.Sampling.StopTokens, r.Sampling.AllowedTokens = []int32{int32(size(math.MaxInt32))}, []int32{int32(size(math.MaxInt32)), 1}
+			r.Sampling.StopTokens, r.Sampling.AllowedTokens = []int32{int32(size(math.MaxInt32))},
+				[]int32{int32(size(math.MaxInt32)), 1}
 			r.NoOpening, r.TemplateArgs = true, append(append([]byte(`{"a":`), appendString(nil, text)...), '}')
 		}
 		if flag(1) && len(text) > 0 && len(text) <= MaxDryBreakBytes {
-			r.TextBias, r.BadWords, r.DryBreaks = []TextBias{{text, within(-sampler.MaxBias, sampler.MaxBias)}}, []string{text}, []string{text}
+			r.TextBias, r.BadWords, r.DryBreaks = []TextBias{{text, within(-sampler.MaxBias, sampler.MaxBias)}},
+				[]string{text}, []string{text}
 		}
 		if r.FillOnly = r.MaxTokens == 0 && flag(0); len(r.TemplateArgs) > MaxTemplateArgsBytes {
 			r.TemplateArgs = nil
@@ -218,7 +243,8 @@ func FuzzRoundTrip(f *testing.F) {
 			r.Stop = []string{text, "b"}
 		}
 		if flag(7) {
-			r.Sampling.LogitBias = []sampler.Bias{{Token: int32(size(math.MaxInt32)), Bias: within(-sampler.MaxBias, sampler.MaxBias)}, {Token: 1, Bias: float32(math.Inf(-1))}}
+			r.Sampling.LogitBias = []sampler.Bias{{Token: int32(size(math.MaxInt32)),
+				Bias: within(-sampler.MaxBias, sampler.MaxBias)}, {Token: 1, Bias: float32(math.Inf(-1))}}
 		}
 		if flag(12) {
 			r.Think = Think{Mode: ThinkMode(u % 2 * 3), SoftBudgetTokens: size(100) - 1, EarlyExit: EarlyExit(u % 5)}
@@ -234,9 +260,14 @@ func FuzzRoundTrip(f *testing.F) {
 			}
 		}
 		if flag(8) || text == "" {
-			r.Messages = []Message{{Role: "system", Content: text}, {Role: "assistant", Content: "a", ReasoningContent: text}}
-			r.Messages = append(r.Messages, Message{Role: "assistant", ToolCalls: []ToolCall{{ID: "c", Name: "f", Arguments: text}}}, Message{Role: "tool", Content: text, ToolCallID: "c", Name: "f"})
-			r.Tools = []Tool{{Name: "f", Description: text, Parameters: append(append([]byte(`{"a":`), appendString(nil, text)...), '}'), Strict: flag(9)}, {Name: "g.h"}}
+			r.Messages = []Message{{Role: "system", Content: text},
+				{Role: "assistant", Content: "a", ReasoningContent: text}}
+			r.Messages = append(r.Messages,
+				Message{Role: "assistant", ToolCalls: []ToolCall{{ID: "c", Name: "f", Arguments: text}}},
+				Message{Role: "tool", Content: text, ToolCallID: "c", Name: "f"})
+			r.Tools = []Tool{{Name: "f", Description: text,
+				Parameters: append(append([]byte(`{"a":`), appendString(nil, text)...), '}'), Strict: flag(9)},
+				{Name: "g.h"}}
 			r.ToolChoice, r.ParallelToolCalls = ToolChoice{Mode: ToolMode(u % 3)}, flag(10)
 		} else {
 			r.Prompt = text
@@ -256,14 +287,17 @@ func FuzzRoundTrip(f *testing.F) {
 		if err != nil || got.Kind != KindRequest || !reflect.DeepEqual(*got.Request, r) {
 			t.Fatalf("request\n got %+v, %v\nwant %+v", got.Request, err, r)
 		}
-		if got, err := Parse(p, payload(t, AppendCancel(nil, id)), &r); err != nil || got != (Frame{Kind: KindCancel, ID: id}) {
+		if got, err := Parse(p, payload(t, AppendCancel(nil, id)), &r); err != nil ||
+			got != (Frame{Kind: KindCancel, ID: id}) {
 			t.Fatalf("cancel %q: %+v, %v", id, got, err)
 		}
 
-		if got, err := Parse(p, payload(t, AppendEndThink(nil, id)), &r); err != nil || got != (Frame{Kind: KindEndThink, ID: id}) {
+		if got, err := Parse(p, payload(t, AppendEndThink(nil, id)), &r); err != nil ||
+			got != (Frame{Kind: KindEndThink, ID: id}) {
 			t.Fatalf("end_think %q: %+v, %v", id, got, err)
 		}
-		if got, err := Parse(p, payload(t, AppendWhyQuestion(nil, id, &WhyQuestion{Request: id})), &r); err != nil || got != (Frame{Kind: KindWhy, ID: id, Why: WhyQuestion{Request: id}}) {
+		if got, err := Parse(p, payload(t, AppendWhyQuestion(nil, id, &WhyQuestion{Request: id})), &r); err != nil ||
+			got != (Frame{Kind: KindWhy, ID: id, Why: WhyQuestion{Request: id}}) {
 			t.Fatalf("why %q: %+v, %v", id, got, err)
 		}
 
@@ -273,9 +307,11 @@ func FuzzRoundTrip(f *testing.F) {
 		}
 		if flag(9) {
 			tok.Logprob = within(MinLogprob, 0)
-			tok.Top = []TokenLogprob{{Token: int32(u), Text: raw, Logprob: tok.Logprob}, {Token: 2, Text: []byte("x"), Logprob: -1}}
+			tok.Top = []TokenLogprob{{Token: int32(u), Text: raw, Logprob: tok.Logprob},
+				{Token: 2, Text: []byte("x"), Logprob: -1}}
 		}
-		eos := EOS{ID: id, Reason: Reasons[size(int64(len(Reasons)))], StopText: text, Streamed: flag(11), Usage: Usage{size(1e9), size(1e6), size(1e5), size(1e4), CacheTiers[u%4], text},
+		eos := EOS{ID: id, Reason: Reasons[size(int64(len(Reasons)))], StopText: text, Streamed: flag(11),
+			Usage:   Usage{size(1e9), size(1e6), size(1e5), size(1e4), CacheTiers[u%4], text},
 			Thought: ThinkSummary{size(1e6), ms(9), ThinkEnds[u%uint64(len(ThinkEnds))], size(1e3)},
 			Timings: Timings{ms(3), ms(4), ms(5), ms(6)}}
 		if !eos.Streamed {
@@ -291,7 +327,8 @@ func FuzzRoundTrip(f *testing.F) {
 		if fail.Code == ContextLength {
 			fail.NPrompt, fail.NCtx = size(1e9), size(1e6)
 		}
-		progress := Progress{ID: id, Processed: size(1e6), Total: size(1e9), Cached: size(1e5), Elapsed: ms(8), Position: size(1e3)}
+		progress := Progress{ID: id, Processed: size(1e6), Total: size(1e9), Cached: size(1e5), Elapsed: ms(8),
+			Position: size(1e3)}
 		var ev Event
 		read := func(frame []byte, kind EventKind) {
 			t.Helper()

@@ -15,7 +15,8 @@ import (
 	"github.com/uma-serve/uma-serve/sampler"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the golden messages of testdata again; understand the diff before committing it")
+var rewrite = flag.Bool("rewrite", false, "write the golden messages of testdata again; understand the diff before "+
+	"committing it")
 
 // golden is one message of testdata: NAME.bin is the frame as it goes over the socket, NAME.json the same payload
 // for a reader.
@@ -56,18 +57,26 @@ func goldens() []golden {
 		request("request_prompt", func(r *Request) { r.Prompt = "Once upon a time" }),
 		request("request_messages", func(r *Request) {
 			r.Messages = []Message{{Role: "system", Content: "Be brief."}, {Role: "user", Content: "What is 2 + 2?"},
-				{Role: "assistant", Content: "4", ReasoningContent: "Easy."}, {Role: "user", Content: "Größer als π? 😀\n\"yes\" or \"no\""}}
+				{Role: "assistant", Content: "4", ReasoningContent: "Easy."},
+				{Role: "user", Content: "Größer als π? 😀\n\"yes\" or \"no\""}}
 		}),
 		request("request_full", func(r *Request) {
-			r.Prompt, r.MaxTokens, r.Stop, r.Stream, r.Progress, r.Priority = "x", 128, []string{"\n\n", "END"}, false, true, PriorityBackground
-			r.Think = Think{Mode: ThinkOn, BudgetTokens: 512, SoftBudgetTokens: 256, EarlyExit: ExitBoth, AnswerCue: "The answer is"}
-			r.TargetTTFT, r.TargetTBT, r.Metadata = 150*time.Millisecond, 33500*time.Microsecond, []byte(`{"user": 7, "tags": ["a"]}`)
-			r.Sampling = sampler.Params{Temperature: 0.7, TopK: 20, TopP: 0.9, MinP: 0.1, RepeatPenalty: 1.1, FrequencyPenalty: 0.5, PresencePenalty: -0.5,
+			r.Prompt, r.MaxTokens, r.Stop, r.Stream, r.Progress, r.Priority = "x", 128, []string{"\n\n", "END"}, false,
+				true, PriorityBackground
+			r.Think = Think{Mode: ThinkOn, BudgetTokens: 512, SoftBudgetTokens: 256, EarlyExit: ExitBoth,
+				AnswerCue: "The answer is"}
+			r.TargetTTFT, r.TargetTBT, r.Metadata = 150*time.Millisecond, 33500*time.Microsecond,
+				[]byte(`{"user": 7, "tags": ["a"]}`)
+			r.Sampling = sampler.Params{Temperature: 0.7, TopK: 20, TopP: 0.9, MinP: 0.1, RepeatPenalty: 1.1,
+				FrequencyPenalty: 0.5, PresencePenalty: -0.5,
 				PenaltyLastN: -1, Seed: math.MaxUint64, SeedSet: true, IgnoreEOS: true, Logprobs: 3,
 				LogitBias: []sampler.Bias{{Token: 15043, Bias: 1.5}, {Token: 2, Bias: float32(math.Inf(-1))}},
-				TopNSigma: 1.5, TypicalP: 0.9, XTCProbability: 0.5, XTCThreshold: 0.25, DynatempRange: 0.5, DynatempExponent: 2, Mirostat: 2, MirostatTau: 4, MirostatEta: 0.5,
-				DryMultiplier: 0.75, DryBase: 2, DryAllowedLength: 3, DryPenaltyLastN: 1024, MinTokens: 8, StopTokens: []int32{2, 13}, AllowedTokens: []int32{13, 29, 31}}
-			r.TextBias, r.BadWords, r.DryBreaks = []TextBias{{" yes", 2.5}}, []string{"um", "er\u001b"}, []string{"\n", "<|im_end|>"}
+				TopNSigma: 1.5, TypicalP: 0.9, XTCProbability: 0.5, XTCThreshold: 0.25, DynatempRange: 0.5,
+				DynatempExponent: 2, Mirostat: 2, MirostatTau: 4, MirostatEta: 0.5,
+				DryMultiplier: 0.75, DryBase: 2, DryAllowedLength: 3, DryPenaltyLastN: 1024, MinTokens: 8,
+				StopTokens: []int32{2, 13}, AllowedTokens: []int32{13, 29, 31}}
+			r.TextBias, r.BadWords, r.DryBreaks = []TextBias{{" yes", 2.5}}, []string{"um", "er\u001b"},
+				[]string{"\n", "<|im_end|>"}
 		}),
 		request("request_continue", func(r *Request) {
 			r.Messages = []Message{{Role: "user", Content: "Count."}, {Role: "assistant", Content: "One, two,"}}
@@ -75,13 +84,18 @@ func goldens() []golden {
 		}),
 		request("request_tools", func(r *Request) {
 			r.Messages = []Message{{Role: "user", Content: "Weather in Bern?"},
-				{Role: "assistant", ToolCalls: []ToolCall{{ID: "call_1", Name: "get_weather", Arguments: "{\"city\":\"Bern\"}"}, {Name: "now"}}},
+				{Role: "assistant",
+					ToolCalls: []ToolCall{{ID: "call_1", Name: "get_weather", Arguments: "{\"city\":\"Bern\"}"},
+						{Name: "now"}}},
 				{Role: "tool", Content: "12 degrees", Name: "get_weather", ToolCallID: "call_1"}}
-			r.Tools = []Tool{{Name: "get_weather", Description: "Current weather", Parameters: []byte(`{"type":"object","properties":{"city":{"type":"string"}}}`), Strict: true}, {Name: "now"}}
+			r.Tools = []Tool{{Name: "get_weather", Description: "Current weather",
+				Parameters: []byte(`{"type":"object","properties":{"city":{"type":"string"}}}`), Strict: true},
+				{Name: "now"}}
 			r.ToolChoice, r.ParallelToolCalls = ToolChoice{ToolNamed, "get_weather"}, false
 		}),
 		request("request_schema", func(r *Request) {
-			r.Prompt, r.Format = "x", Format{Kind: FormatSchema, Payload: `{"type":"object"}`, Name: "thing", Strict: true}
+			r.Prompt, r.Format = "x", Format{Kind: FormatSchema, Payload: `{"type":"object"}`, Name: "thing",
+				Strict: true}
 		}),
 		request("request_choice", func(r *Request) {
 			r.PromptTokens, r.Format = []int32{1, 15043}, Format{Kind: FormatChoice, Choices: []string{"yes", "no"}}
@@ -93,43 +107,61 @@ func goldens() []golden {
 		request("request_effort", func(r *Request) { r.Prompt, r.Think.Effort = "x", EffortLow }),
 		fromClient("cancel", AppendCancel(nil, "r-1"), Frame{Kind: KindCancel, ID: "r-1"}),
 		fromClient("end_think", AppendEndThink(nil, "r-1"), Frame{Kind: KindEndThink, ID: "r-1"}),
-		fromClient("why_request", AppendWhyQuestion(nil, "q", &WhyQuestion{Request: "r-1"}), Frame{Kind: KindWhy, ID: "q", Why: WhyQuestion{Request: "r-1"}}),
-		fromClient("why_last", AppendWhyQuestion(nil, "", &WhyQuestion{Last: 3}), Frame{Kind: KindWhy, Why: WhyQuestion{Last: 3}}),
-		fromClient("kv_tree", AppendKVQuestion(nil, "q", &KVQuestion{Tree: true}), Frame{Kind: KindKV, ID: "q", KV: KVQuestion{Tree: true}}),
-		fromClient("kv_pin", AppendKVQuestion(nil, "", &KVQuestion{Op: KVPin, Target: "12"}), Frame{Kind: KindKV, KV: KVQuestion{Op: KVPin, Target: "12"}}),
+		fromClient("why_request", AppendWhyQuestion(nil, "q", &WhyQuestion{Request: "r-1"}),
+			Frame{Kind: KindWhy, ID: "q", Why: WhyQuestion{Request: "r-1"}}),
+		fromClient("why_last", AppendWhyQuestion(nil, "", &WhyQuestion{Last: 3}),
+			Frame{Kind: KindWhy, Why: WhyQuestion{Last: 3}}),
+		fromClient("kv_tree", AppendKVQuestion(nil, "q", &KVQuestion{Tree: true}),
+			Frame{Kind: KindKV, ID: "q", KV: KVQuestion{Tree: true}}),
+		fromClient("kv_pin", AppendKVQuestion(nil, "", &KVQuestion{Op: KVPin, Target: "12"}),
+			Frame{Kind: KindKV, KV: KVQuestion{Op: KVPin, Target: "12"}}),
 	}
 	for k := KindMetrics; k <= KindInfo; k++ {
 		all = append(all, fromClient("admin_"+k.String(), AppendAdmin(nil, k, ""), Frame{Kind: k}))
 	}
 	tok := Token{ID: "r-1", Text: []byte(" Größe"), TokenID: 4711, Phase: Output, Top: []TokenLogprob{}}
-	all = append(all, fromServer("token", AppendToken(nil, &tok), Event{Kind: EventToken, ID: "r-1", Token: Token{ID: "r-1", Text: tok.Text, TokenID: 4711, Phase: Output}}))
+	all = append(all,
+		fromServer("token", AppendToken(nil, &tok),
+			Event{Kind: EventToken, ID: "r-1", Token: Token{ID: "r-1", Text: tok.Text, TokenID: 4711, Phase: Output}}))
 	tok.Phase, tok.HasLogprob, tok.Logprob = Thinking, true, -0.105
 	tok.Top = []TokenLogprob{{4711, []byte(" Größe"), -0.105}, {220, []byte("\xc3"), -2.5}}
-	all = append(all, fromServer("token_logprobs", AppendToken(nil, &tok), Event{Kind: EventToken, ID: "r-1", Token: tok}))
-	eos := EOS{ID: "r-1", Reason: Stop, StopText: "\n\n", Streamed: true, Usage: Usage{12, 8, 40, 15, TierDevice, "diverged at token 8: another message"},
+	all = append(all, fromServer("token_logprobs", AppendToken(nil, &tok),
+		Event{Kind: EventToken, ID: "r-1", Token: tok}))
+	eos := EOS{ID: "r-1", Reason: Stop, StopText: "\n\n", Streamed: true,
+		Usage:   Usage{12, 8, 40, 15, TierDevice, "diverged at token 8: another message"},
 		Thought: ThinkSummary{15, 310 * time.Millisecond, "converged", 4}, Metadata: []byte(`{"user": 7}`),
-		Timings: Timings{350 * time.Microsecond, 41200 * time.Microsecond, 40850 * time.Microsecond, 780 * time.Millisecond}}
+		Timings: Timings{350 * time.Microsecond, 41200 * time.Microsecond, 40850 * time.Microsecond,
+			780 * time.Millisecond}}
 	all = append(all, fromServer("eos", AppendEOS(nil, &eos), Event{Kind: EventEOS, ID: "r-1", EOS: eos}))
-	eos.Reason, eos.StopText, eos.Streamed, eos.Text, eos.Think = Length, "", false, []byte("The answer\nis"), []byte("Hm.")
+	eos.Reason, eos.StopText, eos.Streamed, eos.Text, eos.Think = Length, "", false, []byte("The answer\nis"),
+		[]byte("Hm.")
 	all = append(all, fromServer("eos_not_streamed", AppendEOS(nil, &eos), Event{Kind: EventEOS, ID: "r-1", EOS: eos}))
-	eos.Reason, eos.Text, eos.ToolCalls = Calls, []byte{}, []ToolCall{{ID: "call_1", Name: "get_weather", Arguments: "{}"}}
+	eos.Reason, eos.Text, eos.ToolCalls = Calls, []byte{},
+		[]ToolCall{{ID: "call_1", Name: "get_weather", Arguments: "{}"}}
 	all = append(all, fromServer("eos_tool_calls", AppendEOS(nil, &eos), Event{Kind: EventEOS, ID: "r-1", EOS: eos}))
 	call := ToolCallPart{ID: "r-1", Index: 1, CallID: "call_2", Name: "get_weather", Arguments: []byte(`{"ci`)}
-	all = append(all, fromServer("tool_call", AppendToolCall(nil, &call), Event{Kind: EventToolCall, ID: "r-1", ToolCall: call}))
+	all = append(all, fromServer("tool_call", AppendToolCall(nil, &call),
+		Event{Kind: EventToolCall, ID: "r-1", ToolCall: call}))
 	call.CallID, call.Name, call.Arguments = "", "", []byte(`ty": "Bern"}`)
-	all = append(all, fromServer("tool_call_more", AppendToolCall(nil, &call), Event{Kind: EventToolCall, ID: "r-1", ToolCall: call}))
+	all = append(all, fromServer("tool_call_more", AppendToolCall(nil, &call),
+		Event{Kind: EventToolCall, ID: "r-1", ToolCall: call}))
 	for _, e := range []Error{
-		{ID: "r-1", Code: QueueLimit, Message: "the queue is full: 512 requests wait", RetryAfter: 1500 * time.Millisecond},
-		{ID: "r-1", Code: ContextLength, Message: "context_length_exceeded: the prompt has 5000 tokens, the context 4096", NPrompt: 5000, NCtx: 4096},
+		{ID: "r-1", Code: QueueLimit, Message: "the queue is full: 512 requests wait",
+			RetryAfter: 1500 * time.Millisecond},
+		{ID: "r-1", Code: ContextLength, Message: "context_length_exceeded: the prompt has 5000 tokens, the context " +
+			"4096", NPrompt: 5000, NCtx: 4096},
 		{Code: FrameTooLarge, Message: "a frame of 2097152 bytes; --max-frame-bytes is 1048576"},
 	} {
 		name := "error_" + strings.ToLower(strings.TrimPrefix(strings.TrimPrefix(string(e.Code), "E_"), "PROTO_"))
 		all = append(all, fromServer(name, AppendError(nil, &e), Event{Kind: EventError, ID: e.ID, Error: e}))
 	}
-	progress := Progress{ID: "r-1", Processed: 1024, Total: 8192, Cached: 512, Elapsed: 412 * time.Millisecond, Position: 0}
-	all = append(all, fromServer("progress", AppendProgress(nil, &progress), Event{Kind: EventProgress, ID: "r-1", Progress: progress}))
+	progress := Progress{ID: "r-1", Processed: 1024, Total: 8192, Cached: 512, Elapsed: 412 * time.Millisecond,
+		Position: 0}
+	all = append(all, fromServer("progress", AppendProgress(nil, &progress),
+		Event{Kind: EventProgress, ID: "r-1", Progress: progress}))
 	progress.Processed, progress.Cached, progress.Position = 0, 0, 3
-	all = append(all, fromServer("progress_queued", AppendProgress(nil, &progress), Event{Kind: EventProgress, ID: "r-1", Progress: progress}))
+	all = append(all, fromServer("progress_queued", AppendProgress(nil, &progress),
+		Event{Kind: EventProgress, ID: "r-1", Progress: progress}))
 	all = append(all, fromServer("report_health", AppendReport(nil, KindHealth, "", []byte(`{"status":"ok"}`)),
 		Event{Kind: EventReport, ReportKind: KindHealth, Report: []byte(`{"status":"ok"}`)}))
 	why, kv, done := sampleReports()
@@ -148,16 +180,24 @@ func goldens() []golden {
 
 // sampleReports have every field.
 func sampleReports() (WhyReport, KVReport, KVDone) {
-	return WhyReport{Requests: []WhyRequest{{Request: "r-1", Number: 17, UID: 2883061449, Owner: "alice", Class: "interactive", State: "done", Ended: "stop",
+	return WhyReport{Requests: []WhyRequest{{Request: "r-1", Number: 17, UID: 2883061449, Owner: "alice",
+			Class: "interactive", State: "done", Ended: "stop",
 			AgeMs: 2400.5, TookMs: 812.25, TTFTMs: 104, Dropped: 2,
-			Usage:     WhyUsage{PromptTokens: 900, CachedTokens: 812, CacheTier: "host", CacheMiss: "diverged at token 812: another message", CompletionTokens: 40, ThinkTokens: 15},
-			Form:      &WhyForm{Form: "json", CompileMs: 1.5, Masks: 12, MaskMs: 0.48, ForcedTokens: 21},
-			Decisions: []Decision{{AtMs: 0.25, LastMs: 30, Times: 4, Reason: "target", Text: "More would not have fitted.", Tokens: 68, Latest: 17}}}}},
-		KVReport{Cells: KVCells{4096, 300, 100, 696, 200, 2800}, BytesPerToken: 12288, BlockTokens: 16, SeqsUsed: 5, SeqsMax: 64,
+			Usage: WhyUsage{PromptTokens: 900, CachedTokens: 812, CacheTier: "host",
+				CacheMiss: "diverged at token 812: another message", CompletionTokens: 40, ThinkTokens: 15},
+			Form: &WhyForm{Form: "json", CompileMs: 1.5, Masks: 12, MaskMs: 0.48, ForcedTokens: 21},
+			Decisions: []Decision{{AtMs: 0.25, LastMs: 30, Times: 4, Reason: "target",
+				Text: "More would not have fitted.", Tokens: 68, Latest: 17}}}}},
+		KVReport{Cells: KVCells{4096, 300, 100, 696, 200, 2800}, BytesPerToken: 12288, BlockTokens: 16, SeqsUsed: 5,
+			SeqsMax: 64,
 			Lookups: 10, Hits: 8, HitRatio: 0.8, CachedTokens: 6400, Snapshots: 3,
-			Tiers: []KVTier{{Tier: TierHost, Off: "x", Entries: 2, Tokens: 1024, Bytes: 12582912, CapBytes: 1 << 30, Hits: 3, HitTokens: 900, Evictions: 1, PagesIn: 900, PagesOut: 1924, RestoreMs: 3.5, Errors: 1, Damaged: 2, LastError: "e", Paused: true}},
-			Entries: []KVEntry{{Name: "12", Kind: "prefix", Tier: TierDevice, Class: "prefix", Request: "r-1", Number: 17, UID: 2883061449, Owner: "alice", Seq: 3, From: 16, Tokens: 640, OwnTok: 128,
-				Bytes: 7864320, OwnBytes: 1572864, AgeMs: 61000, IdleMs: 1200, Hits: 4, Turns: 2, Pinned: true, Worth: 0.5, Hash: "0123456789abcdef", Why: "conversation of 2 turns"}},
+			Tiers: []KVTier{{Tier: TierHost, Off: "x", Entries: 2, Tokens: 1024, Bytes: 12582912, CapBytes: 1 << 30,
+				Hits: 3, HitTokens: 900, Evictions: 1, PagesIn: 900, PagesOut: 1924, RestoreMs: 3.5, Errors: 1,
+				Damaged: 2, LastError: "e", Paused: true}},
+			Entries: []KVEntry{{Name: "12", Kind: "prefix", Tier: TierDevice, Class: "prefix", Request: "r-1",
+				Number: 17, UID: 2883061449, Owner: "alice", Seq: 3, From: 16, Tokens: 640, OwnTok: 128,
+				Bytes: 7864320, OwnBytes: 1572864, AgeMs: 61000, IdleMs: 1200, Hits: 4, Turns: 2, Pinned: true,
+				Worth: 0.5, Hash: "0123456789abcdef", Why: "conversation of 2 turns"}},
 			Tree: "4096 cells\n"},
 		KVDone{Op: "drop", Target: "12", Done: 1, Tokens: 640, Bytes: 7864320, Text: "Dropped prefix 12."}
 }
@@ -204,7 +244,8 @@ func TestGolden(t *testing.T) {
 					t.Fatal(err)
 				}
 				if !bytes.Equal(got, want) {
-					t.Errorf("%s%s\n got %q\nwant %q\n(go test ./ipc/wire -run TestGolden -rewrite writes it again)", g.name, ext, got, want)
+					t.Errorf("%s%s\n got %q\nwant %q\n(go test ./ipc/wire -run TestGolden -rewrite writes it again)",
+						g.name, ext, got, want)
 				}
 			}
 			g.check(t, p, payload(t, g.frame))

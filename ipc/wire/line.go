@@ -82,9 +82,11 @@ func ParseLine(line []byte) (LineKind, error) {
 	case string(line) == "metrics", string(line) == "/metrics":
 		return LineMetrics, nil
 	case bytes.IndexByte(line, 0) >= 0:
-		return 0, &RequestError{Code: BadRequest, Message: fmt.Sprintf("the line holds a NUL byte, at byte %d", bytes.IndexByte(line, 0))}
+		return 0, &RequestError{Code: BadRequest, Message: fmt.Sprintf("the line holds a NUL byte, at byte %d",
+			bytes.IndexByte(line, 0))}
 	case !utf8.Valid(line):
-		return 0, &RequestError{Code: BadRequest, Message: fmt.Sprintf("the line is not valid UTF-8, from byte %d on", invalidUTF8(line))}
+		return 0, &RequestError{Code: BadRequest, Message: fmt.Sprintf("the line is not valid UTF-8, from byte %d on",
+			invalidUTF8(line))}
 	}
 	return LinePrompt, nil
 }

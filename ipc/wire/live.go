@@ -19,8 +19,8 @@ type Live struct {
 	State  *LiveState `json:"state,omitempty"`        // absent: it is what the last event had
 }
 
-// LiveStep is a decode step, or as many short ones in a row as take LiveMergeMs together: end and duration in ms, number
-// of steps, then the rows in their batches: prompt tokens, thinking tokens, answer tokens, tokens of EAT probes.
+// LiveStep is a decode step, or as many short ones in a row as take LiveMergeMs together: end and duration in ms,
+// number of steps, then the rows in their batches: prompt tokens, thinking tokens, answer tokens, tokens of EAT probes.
 type LiveStep [7]float64
 
 // Indices of LiveStep.
@@ -34,7 +34,8 @@ const (
 	StepProbe
 )
 
-// LiveMergeMs: steps that take less are sent together, so that a fast model does not cost a client more than a slow one.
+// LiveMergeMs: steps that take less are sent together, so that a fast model does not cost a client more than a slow
+// one.
 const LiveMergeMs = 8
 
 // MaxLiveStreams is the most requests that a LiveState lists.
@@ -50,9 +51,10 @@ type LiveState struct {
 
 	Cost CostModel `json:"cost"` // milliseconds of a step by what it holds
 
-	Load    LiveLoad     `json:"load"`    // of all users
-	Streams []LiveStream `json:"streams"` // the client's requests, or all for an operator; oldest first, MaxLiveStreams at most
-	More    int          `json:"more"`    // of them: not listed
+	Load LiveLoad `json:"load"` // of all users
+	// the client's requests, or all for an operator; oldest first, MaxLiveStreams at most
+	Streams []LiveStream `json:"streams"`
+	More    int          `json:"more"` // of them: not listed
 
 	Pool  LivePool   `json:"pool"`
 	Tiers []LiveTier `json:"tiers"` // host, disk and fabric

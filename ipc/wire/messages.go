@@ -69,7 +69,8 @@ func (d *decoder) message(name string, v *fastjson.Value, m *Message) (err error
 				return
 			}
 			var s string
-			if s, err = d.str(field, v); err == nil && m.ReasoningContent != "" && s != m.ReasoningContent { // some clients echo both names
+			// some clients echo both names
+			if s, err = d.str(field, v); err == nil && m.ReasoningContent != "" && s != m.ReasoningContent {
 				err = fmt.Errorf("field %q differs from the message's other reasoning; send one", field)
 			}
 			m.ReasoningContent = s
@@ -128,7 +129,8 @@ func (d *decoder) content(name string, v *fastjson.Value) (string, error) {
 			return "", wrongType(field, part, `an object {"type":"text","text":…}`)
 		}
 		if t := part.GetStringBytes("type"); string(t) != "text" {
-			return "", fmt.Errorf("field %q is %s; it must be \"text\": this server reads text only", field+".type", quoted(t))
+			return "", fmt.Errorf("field %q is %s; it must be \"text\": this server reads text only", field+".type",
+				quoted(t))
 		}
 		if !part.Exists("text") {
 			return "", fmt.Errorf("field %q is missing; it must be a string", field+".text")

@@ -7,8 +7,9 @@ import (
 )
 
 const (
-	maxDepth  = 64      // nesting of a message; a request needs 5
-	maxValues = 1 << 17 // JSON values of a message, one for each token id of a prompt; bounds a hostile tree to some 10 MB
+	maxDepth = 64 // nesting of a message; a request needs 5
+	// JSON values of a message, one for each token id of a prompt; bounds a hostile tree to some 10 MB
+	maxValues = 1 << 17
 )
 
 // span is a part of a payload; the zero span is none.

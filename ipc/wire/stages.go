@@ -39,10 +39,11 @@ func Stages(p *sampler.Params) []string {
 	return names
 }
 
-// readSamplers takes the stages of sampling that are wanted, by name or in llama-server's string of letters. Their order is
-// fixed; those left out are off.
+// readSamplers takes the stages of sampling that are wanted, by name or in llama-server's string of letters. Their
+// order is fixed; those left out are off.
 func readSamplers(d *decoder, name string, v *fastjson.Value) error {
-	const must = `an array of the names penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature, or a string of their letters edskypmxt, in this order`
+	const must = `an array of the names penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature, ` +
+		`or a string of their letters edskypmxt, in this order`
 	var wanted []int
 	stage := func(entry string, text []byte, is func(i int) bool) error {
 		for i := range stages {
@@ -50,7 +51,8 @@ func readSamplers(d *decoder, name string, v *fastjson.Value) error {
 				continue
 			}
 			if len(wanted) > 0 && i <= wanted[len(wanted)-1] {
-				return fmt.Errorf("field %q is %s, after %q; the order of the stages is fixed: it must be %s", entry, quoted(text), stages[wanted[len(wanted)-1]].name, must)
+				return fmt.Errorf("field %q is %s, after %q; the order of the stages is fixed: it must be %s", entry,
+					quoted(text), stages[wanted[len(wanted)-1]].name, must)
 			}
 			wanted = append(wanted, i)
 			return nil

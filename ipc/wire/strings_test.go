@@ -13,14 +13,17 @@ import (
 // printable, what is not in the first plane.
 func anyText(t *rapid.T, name string) []rune {
 	return rapid.SliceOfN(rapid.OneOf(
-		rapid.Int32Range(0, 0x1f), rapid.Int32Range(' ', '~'), rapid.Int32Range(0xd800, 0xdfff), rapid.Int32Range(0, 0x10ffff),
-		rapid.SampledFrom([]int32{'"', '\\', '/', 0x7f, 0xad, 0x200b, 0x2028, 0x2029, 0xfeff, 0xfffd, 0xffff, 0xe0001, 0x10ffff}),
+		rapid.Int32Range(0, 0x1f), rapid.Int32Range(' ', '~'), rapid.Int32Range(0xd800, 0xdfff),
+		rapid.Int32Range(0, 0x10ffff),
+		rapid.SampledFrom([]int32{'"', '\\', '/', 0x7f, 0xad, 0x200b, 0x2028, 0x2029, 0xfeff, 0xfffd, 0xffff, 0xe0001,
+			0x10ffff}),
 	), 1, 10).Draw(t, name)
 }
 
 // written writes it in one of the ways that are allowed for each character: raw, a short escape, \u escapes.
 func written(t *rapid.T, name string) (lit, text string) {
-	short := map[rune]string{'"': `\"`, '\\': `\\`, '/': `\/`, '\b': `\b`, '\f': `\f`, '\n': `\n`, '\r': `\r`, '\t': `\t`}
+	short := map[rune]string{'"': `\"`, '\\': `\\`, '/': `\/`, '\b': `\b`, '\f': `\f`, '\n': `\n`, '\r': `\r`,
+		'\t': `\t`}
 	b := []byte{'"'}
 	for _, c := range anyText(t, name) {
 		way := rapid.IntRange(0, 2).Draw(t, "way")
@@ -67,13 +70,17 @@ func TestAnyStringInFrames(t *testing.T) {
 		if !isInteger([]byte(s)) {
 			bias = `,"logit_bias":{` + l + `:1}`
 		}
-		r := read(`{"id":"a","prompt":` + l + `,"stop":[` + l + `],"bad_words":[` + l + `],"dry_sequence_breakers":[` + l + `],"think":{"answer_cue":` + l + `},` +
+		r := read(`{"id":"a","prompt":` + l + `,"stop":[` + l + `],"bad_words":[` + l + `],"dry_sequence_breakers":[` +
+			l + `],"think":{"answer_cue":` + l + `},` +
 			`"metadata":[` + l + `],"chat_template_kwargs":{"x":` + l + `},"user":` + l + bias + `}`).Request
-		if r.Prompt != s || r.Stop[0] != s || r.BadWords[0] != s || r.DryBreaks[0] != s || r.Think.AnswerCue != s || string(r.Metadata) != "["+l+"]" ||
+		if r.Prompt != s || r.Stop[0] != s || r.BadWords[0] != s || r.DryBreaks[0] != s || r.Think.AnswerCue != s ||
+			string(r.Metadata) != "["+l+"]" ||
 			string(r.TemplateArgs) != `{"x":`+l+`}` || bias != "" && r.TextBias[0].Text != s {
 			t.Fatalf("%s became %+v, want %q", l, r, s)
 		}
-		r = read(`{"id":"a","messages":[{"role":"user","content":` + l + `},{"role":"user","content":[{"type":"text","text":` + l + `}]},{"role":"assistant","content":` + l + `,"reasoning_content":` + l + `,"name":` + l + `}]}`).Request
+		r = read(`{"id":"a","messages":[{"role":"user","content":` + l + `},{"role":"user","content":[{"type":"text",` +
+			`"text":` + l + `}]},{"role":"assistant","content":` + l + `,"reasoning_content":` + l + `,"name":` + l +
+			`}]}`).Request
 		if m := r.Messages; m[0].Content != s || m[1].Content != s || m[2].Content != s || m[2].ReasoningContent != s {
 			t.Fatalf("%s became %+v, want %q", l, m, s)
 		}
@@ -100,13 +107,18 @@ func TestAnyStringInFrames(t *testing.T) {
 			}
 			return &ev
 		}
-		e := event(`{"event":"token","id":` + l + `,"text":` + l + `,"token_id":1,"phase":"output","logprob":-1,"top_logprobs":[{"token_id":1,"text":` + l + `,"logprob":-1}]}`)
+		e := event(`{"event":"token","id":` + l + `,"text":` + l + `,"token_id":1,"phase":"output","logprob":-1,` +
+			`"top_logprobs":[{"token_id":1,"text":` + l + `,"logprob":-1}]}`)
 		if e.ID != s || string(e.Token.Text) != s || string(e.Token.Top[0].Text) != s {
 			t.Fatalf("%s became %+v", l, e.Token)
 		}
-		const counts = `"usage":{"prompt_tokens":1,"cached_tokens":0,"completion_tokens":0,"think_tokens":0,"cache_tier":"none","cache_miss":%s},"timings":{"queue_ms":0,"ttft_ms":0,"prefill_ms":0,"decode_ms":0}`
-		e = event(`{"event":"eos","id":"a","reason":"stop","stop":` + l + `,"text":` + l + `,"think":{"tokens":1,"ms":1,"ended":"natural","probes":0,"text":` + l + `},` + fmt.Sprintf(counts, l) + `,"metadata":` + l + `}`)
-		if x := &e.EOS; x.StopText != s || string(x.Text) != s || string(x.Think) != s || x.Usage.CacheMiss != s || string(x.Metadata) != l {
+		const counts = `"usage":{"prompt_tokens":1,"cached_tokens":0,"completion_tokens":0,"think_tokens":0,` +
+			`"cache_tier":"none","cache_miss":%s},"timings":{"queue_ms":0,"ttft_ms":0,"prefill_ms":0,"decode_ms":0}`
+		e = event(`{"event":"eos","id":"a","reason":"stop","stop":` + l + `,"text":` + l +
+			`,"think":{"tokens":1,"ms":1,"ended":"natural","probes":0,"text":` + l + `},` + fmt.Sprintf(counts, l) +
+			`,"metadata":` + l + `}`)
+		if x := &e.EOS; x.StopText != s || string(x.Text) != s || string(x.Think) != s || x.Usage.CacheMiss != s ||
+			string(x.Metadata) != l {
 			t.Fatalf("%s became %+v", l, x)
 		}
 		if e = event(`{"event":"error","id":"a","code":"E_INTERNAL","message":` + l + `}`); e.Error.Message != s {
@@ -116,7 +128,8 @@ func TestAnyStringInFrames(t *testing.T) {
 			if k == KindRequest || k.String() == "" {
 				continue
 			}
-			if e = event(`{"event":"` + k.String() + `","` + k.String() + `":{"tree":` + l + `}}`); string(e.Report) != `{"tree":`+l+`}` {
+			if e = event(`{"event":"` + k.String() + `","` + k.String() + `":{"tree":` + l +
+				`}}`); string(e.Report) != `{"tree":`+l+`}` {
 				t.Fatalf("%s became %s", l, e.Report)
 			}
 		}

@@ -83,7 +83,8 @@ type Think struct {
 	// Invariant: at most one of BudgetTokens and Effort is set, and none with ThinkOff.
 	BudgetTokens int
 	Effort       Effort
-	// SoftBudgetTokens: from there on thinking ends as soon as the model is about to end it; 0 = the server's, -1 = none.
+	// SoftBudgetTokens: from there on thinking ends as soon as the model is about to end it; 0 = the server's, -1 =
+	// none.
 	SoftBudgetTokens int
 	EarlyExit        EarlyExit
 	AnswerCue        string // text that begins the answer after a forced end of thinking, "" = none
@@ -142,12 +143,14 @@ func strayThink(key []byte) error {
 	if !strings.Contains(s, "think") && !strings.HasPrefix(s, "reason") {
 		return nil
 	}
-	return fmt.Errorf(`field %s is not known; thinking is asked for with "think": {"mode", "budget_tokens", "soft_budget_tokens", "early_exit", "answer_cue"}`, quoted(key))
+	return fmt.Errorf(`field %s is not known; thinking is asked for with "think": {"mode", "budget_tokens", `+
+		`"soft_budget_tokens", "early_exit", "answer_cue"}`, quoted(key))
 }
 
 func (d *decoder) setMode(name string, m ThinkMode) error {
 	if d.think.mode != "" && d.req.Think.Mode != m {
-		return fmt.Errorf("field %q says thinking is %s, field %q says %s; send one of them", name, m, d.think.mode, d.req.Think.Mode)
+		return fmt.Errorf("field %q says thinking is %s, field %q says %s; send one of them", name, m, d.think.mode,
+			d.req.Think.Mode)
 	}
 	d.req.Think.Mode, d.think.mode = m, name
 	return nil
@@ -242,12 +245,13 @@ func readThink(d *decoder, name string, v *fastjson.Value) error {
 			t.AnswerCue = s
 			return err
 		}
-		return fmt.Errorf(`field %q is not known; it must be mode, budget_tokens, soft_budget_tokens, early_exit or answer_cue`, field)
+		return fmt.Errorf(`field %q is not known; it must be mode, budget_tokens, soft_budget_tokens, early_exit or `+
+			`answer_cue`, field)
 	})
 }
 
-// readTemplateArgs takes what templates are asked about thinking, under any template's name for it: the server tells the
-// model's own template in its own words. Other arguments go to the template, as they are.
+// readTemplateArgs takes what templates are asked about thinking, under any template's name for it: the server tells
+// the model's own template in its own words. Other arguments go to the template, as they are.
 func readTemplateArgs(d *decoder, name string, v *fastjson.Value) error {
 	raw := d.payload[d.p.scan.templateArgs.start:d.p.scan.templateArgs.end]
 	others := false
@@ -261,8 +265,10 @@ func readTemplateArgs(d *decoder, name string, v *fastjson.Value) error {
 			return d.templateMode(field, v)
 		case "thinking_budget", "reasoning_budget":
 			return d.budget(field, v)
-		case "messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template", "bos_token", "eos_token":
-			return fmt.Errorf("field %q is not supported by this server as an argument of the template; leave it out, or send it as a field of the request where there is one", field)
+		case "messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template",
+			"bos_token", "eos_token":
+			return fmt.Errorf("field %q is not supported by this server as an argument of the template; leave it "+
+				"out, or send it as a field of the request where there is one", field)
 		}
 		others = true
 		return nil
@@ -310,7 +316,9 @@ func (d *decoder) templateMode(name string, v *fastjson.Value) error {
 const maxMembers = 64
 
 // members reads an object each of whose members may come once.
-func (d *decoder) members(name string, v *fastjson.Value, must string, read func(field, key string, v *fastjson.Value) error) error {
+func (d *decoder) members(
+	name string, v *fastjson.Value, must string, read func(field, key string, v *fastjson.Value) error,
+) error {
 	obj, err := v.Object()
 	if err != nil {
 		return wrongType(name, v, must)
@@ -362,9 +370,11 @@ func (d *decoder) finishThink() error {
 	t := &d.req.Think
 	switch {
 	case t.Mode == ThinkOff && d.think.mode != "" && d.think.budget != "":
-		return fmt.Errorf("field %q turns thinking off, field %q names a budget for it; send one of them", d.think.mode, d.think.budget)
+		return fmt.Errorf("field %q turns thinking off, field %q names a budget for it; send one of them", d.think.mode,
+			d.think.budget)
 	case t.BudgetTokens > 0 && t.SoftBudgetTokens > t.BudgetTokens:
-		return fmt.Errorf("field %q is %d; it must not be above the budget of %d tokens", "think.soft_budget_tokens", t.SoftBudgetTokens, t.BudgetTokens)
+		return fmt.Errorf("field %q is %d; it must not be above the budget of %d tokens", "think.soft_budget_tokens",
+			t.SoftBudgetTokens, t.BudgetTokens)
 	case d.think.mode != "" && t.Mode == ThinkOff: // over a default's budget
 		t.BudgetTokens, t.Effort = 0, EffortDefault
 	case d.think.budget != "" && t.Mode == ThinkOff: // over a default that is off

@@ -95,27 +95,29 @@ func (d *decoder) tool(name string, v *fastjson.Value) (t Tool, err error) {
 	case err != nil:
 		return t, err
 	case kind != "" && kind != "function":
-		return t, fmt.Errorf("field %q is %s; it must be \"function\": this server has no tools built in", name+".type", quoted([]byte(kind)))
+		return t, fmt.Errorf("field %q is %s; it must be \"function\": this server has no tools built in", name+".type",
+			quoted([]byte(kind)))
 	case function == nil:
 		return t, fmt.Errorf("field %q is missing; a tool is %s", name+".function", toolMust)
 	}
 	name += ".function"
-	err = d.members(name, function, "an object with the name of a function", func(field, key string, v *fastjson.Value) (err error) {
-		switch key {
-		case "name":
-			t.Name, err = d.toolName(field, v)
-		case "description":
-			t.Description, err = d.str(field, v)
-		case "parameters":
-			if v.Type() != fastjson.TypeObject {
-				return wrongType(field, v, "a JSON schema, an object")
+	err = d.members(name, function, "an object with the name of a function",
+		func(field, key string, v *fastjson.Value) (err error) {
+			switch key {
+			case "name":
+				t.Name, err = d.toolName(field, v)
+			case "description":
+				t.Description, err = d.str(field, v)
+			case "parameters":
+				if v.Type() != fastjson.TypeObject {
+					return wrongType(field, v, "a JSON schema, an object")
+				}
+				t.Parameters = appendValue(nil, v)
+			case "strict":
+				err = d.boolean(field, v, &t.Strict)
 			}
-			t.Parameters = appendValue(nil, v)
-		case "strict":
-			err = d.boolean(field, v, &t.Strict)
-		}
-		return err
-	})
+			return err
+		})
 	if err == nil && t.Name == "" {
 		err = fmt.Errorf("field %q is missing; it must be the name of a function", name+".name")
 	}
@@ -131,16 +133,19 @@ func (d *decoder) toolName(name string, v *fastjson.Value) (string, error) {
 	ok := len(s) >= 1 && len(s) <= MaxNameBytes
 	for i := 0; ok && i < len(s); i++ {
 		c := s[i]
-		ok = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || c == '.' || c == ':' || c == '/'
+		ok = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || c == '.' ||
+			c == ':' || c == '/'
 	}
 	if !ok {
-		return "", fmt.Errorf("field %q is %s; it must be 1…%d letters, digits and _-.:/", name, quoted([]byte(s)), MaxNameBytes)
+		return "", fmt.Errorf("field %q is %s; it must be 1…%d letters, digits and _-.:/", name, quoted([]byte(s)),
+			MaxNameBytes)
 	}
 	return s, nil
 }
 
 func readToolChoice(d *decoder, name string, v *fastjson.Value) error {
-	const must = `"auto", "none", "required", {"type":"function","function":{"name":…}} or {"type":"allowed_tools","allowed_tools":{"mode":…,"tools":[…]}}`
+	const must = `"auto", "none", "required", {"type":"function","function":{"name":…}} or {"type":"allowed_tools",` +
+		`"allowed_tools":{"mode":…,"tools":[…]}}`
 	c := &d.req.ToolChoice
 	*c = ToolChoice{}
 	if v.Type() == fastjson.TypeString {
@@ -167,12 +172,13 @@ func readToolChoice(d *decoder, name string, v *fastjson.Value) error {
 				return fmt.Errorf("field %q is %s; it must be \"function\"", field, quoted(s))
 			}
 		case "function":
-			return d.members(field, v, "an object with the name of a function", func(field, key string, v *fastjson.Value) (err error) {
-				if key == "name" {
-					c.Name, err = d.toolName(field, v)
-				}
-				return err
-			})
+			return d.members(field, v, "an object with the name of a function",
+				func(field, key string, v *fastjson.Value) (err error) {
+					if key == "name" {
+						c.Name, err = d.toolName(field, v)
+					}
+					return err
+				})
 		case "name": // as /v1/responses has it
 			c.Name, err = d.toolName(field, v)
 		}
@@ -184,8 +190,8 @@ func readToolChoice(d *decoder, name string, v *fastjson.Value) error {
 	return err
 }
 
-// allowedTools reads the choice among some of the tools; the others are not offered: what the model does not see it does not
-// call.
+// allowedTools reads the choice among some of the tools; the others are not offered: what the model does not see it
+// does not call.
 func (d *decoder) allowedTools(name string, v *fastjson.Value) error {
 	d.allowed = []string{}
 	read := func(field, key string, v *fastjson.Value) error {
@@ -257,19 +263,20 @@ func (d *decoder) toolCalls(name string, v *fastjson.Value) (calls []ToolCall, e
 					return fmt.Errorf("field %q is %s; it must be \"function\"", field, quoted(s))
 				}
 			case "function":
-				return d.members(field, v, "an object with name and arguments", func(field, key string, v *fastjson.Value) (err error) {
-					switch key {
-					case "name":
-						c.Name, err = d.toolName(field, v)
-					case "arguments":
-						if v.Type() == fastjson.TypeObject {
-							c.Arguments = string(appendValue(nil, v))
-							return nil
+				return d.members(field, v, "an object with name and arguments",
+					func(field, key string, v *fastjson.Value) (err error) {
+						switch key {
+						case "name":
+							c.Name, err = d.toolName(field, v)
+						case "arguments":
+							if v.Type() == fastjson.TypeObject {
+								c.Arguments = string(appendValue(nil, v))
+								return nil
+							}
+							c.Arguments, err = d.str(field, v)
 						}
-						c.Arguments, err = d.str(field, v)
-					}
-					return err
-				})
+						return err
+					})
 			}
 			return err
 		})
@@ -346,7 +353,8 @@ func appendTools(dst []byte, r, def *Request) []byte {
 	case ToolRequired:
 		dst = append(dst, `,"tool_choice":"required"`...)
 	case ToolNamed:
-		dst = append(appendHead(dst, `,"tool_choice":{"type":"function","function":{"name":`, r.ToolChoice.Name), "}}"...)
+		dst = append(appendHead(dst, `,"tool_choice":{"type":"function","function":{"name":`, r.ToolChoice.Name),
+			"}}"...)
 	}
 	if def == nil || r.ParallelToolCalls != def.ParallelToolCalls {
 		if dst = append(dst, `,"parallel_tool_calls":`...); r.ParallelToolCalls {

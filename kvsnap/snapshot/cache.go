@@ -20,7 +20,8 @@
 //	decode loop ── Put ──► host memory (segmented LRU, byte cap)
 //	     ▲                     │ writer goroutine: bounded queue, compress?, temp file, fsync, rename, fsync
 //	     │                     ▼
-//	     └─ Fetch/Next ◄── disk (segmented LRU, byte cap): reader goroutines verify the checksum before Next returns a part
+//	     └─ Fetch/Next ◄── disk (segmented LRU, byte cap)
+//	                            reader goroutines verify the checksum before Next returns a part
 //
 // Lookup, Put, Fetch and Next never touch a file and never wait for one: their lock protects list operations only. A
 // failure of the disk costs a miss and increments a counter.

@@ -22,7 +22,8 @@ import (
 )
 
 func testOptions() Options {
-	return Options{Origin: format.Origin{EngineBuild: "test", Fingerprint: format.Hash{1}, KVTypeK: "f16", KVTypeV: "f16"}, RAMBytes: 64 << 20, Seed: 1}
+	return Options{Origin: format.Origin{EngineBuild: "test", Fingerprint: format.Hash{1}, KVTypeK: "f16",
+		KVTypeV: "f16"}, RAMBytes: 64 << 20, Seed: 1}
 }
 
 func open(t testing.TB, o Options) *Cache {
@@ -123,7 +124,9 @@ func restore(t testing.TB, c *Cache, ns Namespace, tokens []Token) (int, Tier) {
 				t.Fatalf("part [%d, %d) after [0, %d)", p.P0, p.P1, end)
 			}
 			if p.P1 <= len(tokens) { // a part that is cut holds tokens this test does not know
-				if a, b := cells(ns, tokens[:p.P1], p.P0, perToken), cells(format.System, tokens[:p.P1], p.P0, perToken); !bytes.Equal(p.Bytes, a) && !bytes.Equal(p.Bytes, b) {
+				if a, b := cells(ns, tokens[:p.P1], p.P0, perToken),
+					cells(format.System, tokens[:p.P1], p.P0, perToken); !bytes.Equal(p.Bytes, a) &&
+					!bytes.Equal(p.Bytes, b) {
 					t.Fatalf("part [%d, %d) from %v came back with other bytes", p.P0, p.P1, p.Tier)
 				}
 			}
@@ -167,10 +170,12 @@ func TestHostTier(t *testing.T) {
 	expect(t, c, 2, text(5000, 200), 200, Host)
 	expect(t, c, 1, text(5000, 200), 100, Host)
 	s := c.Stats()
-	if s.Lookups != 6 || s.Host.Hits != 5 || s.Snapshots != 5 || s.Host.Parts != 5 || s.Host.Restores.Count != 5 || s.Disabled == "" {
+	if s.Lookups != 6 || s.Host.Hits != 5 || s.Snapshots != 5 || s.Host.Parts != 5 || s.Host.Restores.Count != 5 ||
+		s.Disabled == "" {
 		t.Errorf("%+v", s)
 	}
-	if l := c.List(); len(l) != 5 || l[0].Namespace != 1 || l[1].Parent != l[0].Key || l[0].HostBytes == 0 || !l[0].Kept {
+	if l := c.List(); len(l) != 5 || l[0].Namespace != 1 || l[1].Parent != l[0].Key || l[0].HostBytes == 0 ||
+		!l[0].Kept {
 		t.Errorf("%+v", l)
 	}
 	if n, err := c.Delete(context.Background(), c.List()[1].Key); n != 2 || err != nil {
@@ -186,8 +191,8 @@ func TestHostTier(t *testing.T) {
 	expect(t, c, 1, chat, 0, Host)
 }
 
-// TestDeletePrefix: the parts of one conversation are deleted; parts that other conversations continue and parts of other
-// users stay.
+// TestDeletePrefix: the parts of one conversation are deleted; parts that other conversations continue and parts of
+// other users stay.
 func TestDeletePrefix(t *testing.T) {
 	c := open(t, testOptions())
 	store := func(ns Namespace, tokens []Token) {
@@ -368,7 +373,8 @@ func TestDiskCap(t *testing.T) {
 		chat := text(10_000*(i+1), 256)
 		save(t, c, mustPut(t, c, 1, chat, 0))
 		if s := c.Stats(); s.Disk.Bytes > o.DiskBytes || len(fsys.files()) != s.Disk.Parts {
-			t.Fatalf("%d bytes of %d, %d files for %d parts", s.Disk.Bytes, o.DiskBytes, len(fsys.files()), s.Disk.Parts)
+			t.Fatalf("%d bytes of %d, %d files for %d parts", s.Disk.Bytes, o.DiskBytes, len(fsys.files()),
+				s.Disk.Parts)
 		}
 	}
 	if s := c.Stats(); s.Disk.Evictions == 0 {
@@ -556,7 +562,8 @@ func TestLeftAlone(t *testing.T) {
 	if s := c.Stats(); s.Unknown != 1 || s.Quarantined != 1 || s.Disk.Parts != 1 {
 		t.Errorf("%+v", s)
 	}
-	for name, want := range map[string]bool{strings.Repeat("ab", 32) + ".kvsnap": true, "README": true, "other.kvsnap.tmp": false, strings.Repeat("cd", 32) + ".kvsnap": false} {
+	for name, want := range map[string]bool{strings.Repeat("ab", 32) + ".kvsnap": true, "README": true,
+		"other.kvsnap.tmp": false, strings.Repeat("cd", 32) + ".kvsnap": false} {
 		if got := fsys.names[filepath.Join("/kv", name)] != nil; got != want {
 			t.Errorf("%s is there: %v", name, got)
 		}
@@ -567,7 +574,8 @@ func TestQuarantineIsBounded(t *testing.T) {
 	fsys := newMemFS()
 	for i := range 40 {
 		d := []byte{byte(i)}
-		fsys.names[fmt.Sprintf("/kv/%064x.kvsnap", i)] = &inode{data: d, synced: d, time: fsys.clock.Add(time.Duration(i) * time.Second)}
+		fsys.names[fmt.Sprintf("/kv/%064x.kvsnap", i)] = &inode{data: d, synced: d,
+			time: fsys.clock.Add(time.Duration(i) * time.Second)}
 	}
 	c := openMem(t, fsys)
 	c.Close(context.Background())
@@ -579,7 +587,8 @@ func TestQuarantineIsBounded(t *testing.T) {
 // TestFaults: every kind of failure at every call, once and for good: what was stored is served from memory, nothing
 // wrong comes from disk, and after the disk recovers it is used again.
 func TestFaults(t *testing.T) {
-	ops := []string{"prepare", "lock", "readdir", "open", "read", "create", "write", "sync", "rename", "syncdir", "remove", "settime"}
+	ops := []string{"prepare", "lock", "readdir", "open", "read", "create", "write", "sync", "rename", "syncdir",
+		"remove", "settime"}
 	for _, op := range ops {
 		for _, fail := range []error{syscall.ENOSPC, syscall.EIO, errShort} {
 			for _, lasting := range []bool{false, true} {
@@ -613,7 +622,8 @@ func TestFaults(t *testing.T) {
 					k := mustPut(t, c, 1, chat, 256)
 					if c.DiskError() == nil {
 						err := c.Save(context.Background(), k)
-						if lasting && err == nil && slices.Contains([]string{"create", "write", "sync", "rename", "syncdir"}, op) {
+						if lasting && err == nil &&
+							slices.Contains([]string{"create", "write", "sync", "rename", "syncdir"}, op) {
 							t.Errorf("%s %v: saved", op, fail)
 						}
 					}
@@ -717,14 +727,16 @@ func TestPowerFailure(t *testing.T) {
 			for i := range 3 {
 				n, _ := restore(t, c, 1, chat(i))
 				if a.saved[i] && n != 300 {
-					t.Fatalf("power lost at call %d (%s), seed %d: %d of 300 saved tokens are left", at, fsys.log[at-1], seed, n)
+					t.Fatalf("power lost at call %d (%s), seed %d: %d of 300 saved tokens are left", at, fsys.log[at-1],
+						seed, n)
 				}
 				if a.deleted[i] && n == 300 {
 					t.Fatalf("power lost at call %d (%s), seed %d: deleted tokens came back", at, fsys.log[at-1], seed)
 				}
 			}
 			if s := c.Stats(); s.Quarantined != 0 {
-				t.Fatalf("power lost at call %d (%s), seed %d: a damaged file has a final name", at, fsys.log[at-1], seed)
+				t.Fatalf("power lost at call %d (%s), seed %d: a damaged file has a final name", at, fsys.log[at-1],
+					seed)
 			}
 			c.Close(context.Background())
 			for name := range after.names {

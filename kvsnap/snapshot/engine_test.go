@@ -14,14 +14,16 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/llama"
 )
 
-// TestEngineRoundTrip takes a conversation out of the real engine in parts, through every tier, and back in: the cells are the same bytes, and the next token's logits are the same bits as the original's.
+// TestEngineRoundTrip takes a conversation out of the real engine in parts, through every tier, and back in: the cells
+// are the same bytes, and the next token's logits are the same bits as the original's.
 func TestEngineRoundTrip(t *testing.T) {
 	for _, cfg := range []ggufgen.Config{ggufgen.Tiny(), ggufgen.TinySWA()} {
 		t.Run(string(cfg.Arch), func(t *testing.T) {
 			const n, scratch = 200, 7
 			path := ggufgen.Cached(t, cfg)
 			// One thread and one shape of batch: what differs then can only be the cells.
-			e, err := llama.Open(runtime.Options{ModelPath: path, ContextTokens: 1024, Batch: 256, MicroBatch: 256, Sequences: 8, Threads: 1})
+			e, err := llama.Open(runtime.Options{ModelPath: path, ContextTokens: 1024, Batch: 256, MicroBatch: 256,
+				Sequences: 8, Threads: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -36,7 +38,8 @@ func TestEngineRoundTrip(t *testing.T) {
 				t.Fatal(err)
 			}
 			o := testOptions()
-			o.Origin.Fingerprint, o.Origin.EngineBuild, o.Origin.KVTypeK, o.Origin.KVTypeV = fp, caps.EngineBuild, info.KVTypeK, info.KVTypeV
+			o.Origin.Fingerprint, o.Origin.EngineBuild, o.Origin.KVTypeK, o.Origin.KVTypeV = fp, caps.EngineBuild,
+				info.KVTypeK, info.KVTypeV
 			o.Dir, o.DiskBytes, o.WholeParts = filepath.Join(t.TempDir(), "kv"), 1<<30, !caps.CanRemoveRange
 			c := open(t, o)
 
@@ -122,7 +125,8 @@ func TestEngineRoundTrip(t *testing.T) {
 						i++
 					}
 				}
-				// llama.cpp writes the id of the sequence it saves into the bytes: the same way out gives the same bytes.
+				// llama.cpp writes the id of the sequence it saves into the bytes: the same way out gives the same
+				// bytes.
 				for i := range parts {
 					if !bytes.Equal(snapshot(0, i*part, min(i*part+part, n)), parts[i]) {
 						t.Errorf("%v: part %d is not the same in the engine", tier, i)

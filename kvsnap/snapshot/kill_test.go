@@ -81,9 +81,9 @@ func child(dir string) {
 	}
 }
 
-// TestKill kills a writing process with SIGKILL at random moments, each after at least one file was finished: how long that
-// takes is the machine's. Every file it leaves under a final name is whole: none is damaged, and the next process opens the
-// directory.
+// TestKill kills a writing process with SIGKILL at random moments, each after at least one file was finished: how long
+// that takes is the machine's. Every file it leaves under a final name is whole: none is damaged, and the next process
+// opens the directory.
 func TestKill(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs processes")

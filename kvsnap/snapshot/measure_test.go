@@ -19,7 +19,8 @@ import (
 // realKV is the snapshot of a few hundred tokens of text, computed by the engine.
 func realKV(b *testing.B, model, kvType string) []byte {
 	const n = 512
-	e, err := llama.Open(runtime.Options{ModelPath: model, ContextTokens: 1024, Batch: n, MicroBatch: n, Sequences: 4, Threads: 2, KVTypeK: kvType, KVTypeV: kvType, FlashAttn: "on"})
+	e, err := llama.Open(runtime.Options{ModelPath: model, ContextTokens: 1024, Batch: n, MicroBatch: n, Sequences: 4,
+		Threads: 2, KVTypeK: kvType, KVTypeV: kvType, FlashAttn: "on"})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -70,7 +71,8 @@ func BenchmarkCompress(b *testing.B) {
 			kv := realKV(b, path, kvType)
 			for _, level := range []zstd.EncoderLevel{zstd.SpeedFastest, zstd.SpeedDefault} {
 				b.Run(name+"/"+kvType+"/"+level.String(), func(b *testing.B) {
-					enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(level), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
+					enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(level), zstd.WithEncoderConcurrency(1),
+						zstd.WithEncoderCRC(false))
 					if err != nil {
 						b.Fatal(err)
 					}

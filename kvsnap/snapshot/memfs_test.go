@@ -52,7 +52,8 @@ type change struct {
 }
 
 func newMemFS() *memFS {
-	return &memFS{names: map[string]*inode{}, durable: map[string]*inode{}, locks: map[string]bool{}, clock: time.Unix(1_700_000_000, 0)}
+	return &memFS{names: map[string]*inode{}, durable: map[string]*inode{}, locks: map[string]bool{},
+		clock: time.Unix(1_700_000_000, 0)}
 }
 
 // call begins every operation.

@@ -131,7 +131,8 @@ func TestEvictionsAreCounted(t *testing.T) {
 	if want := [NumReasons]uint64{Pressure: 2, Preempted: 3, Dropped: 1}; e.Blocks[OutputCritical] != want {
 		t.Errorf("blocks %v, want %v", e.Blocks[OutputCritical], want)
 	}
-	if want := [NumReasons]uint64{Pressure: 17, Preempted: 40, Dropped: 1}; e.Cells[OutputCritical] != want || e.Answers != 5 {
+	if want := [NumReasons]uint64{Pressure: 17, Preempted: 40, Dropped: 1}; e.Cells[OutputCritical] != want ||
+		e.Answers != 5 {
 		t.Errorf("cells %v, want %v; %d blocks of answers", e.Cells[OutputCritical], want, e.Answers)
 	}
 	if tiers := l.Tiers(); tiers != [NumTiers]int{OutputCritical: 40} || l.Bytes(40) != 80 {
@@ -166,12 +167,14 @@ func TestLedgerModel(t *testing.T) {
 					t.Skip("no cell is free")
 				}
 				s := &Span{}
-				l.Allocate(s, tier(t), rapid.IntRange(1, l.Free()).Draw(t, "n"), rapid.SampledFrom([]Holders{runs, idle}).Draw(t, "holders"))
+				l.Allocate(s, tier(t), rapid.IntRange(1, l.Free()).Draw(t, "n"),
+					rapid.SampledFrom([]Holders{runs, idle}).Draw(t, "holders"))
 				spans = append(spans, s)
 			},
 			"grow": func(t *rapid.T) { l.Grow(pick(t), rapid.IntRange(0, l.Free()).Draw(t, "n")) },
 			"share": func(t *rapid.T) {
-				l.Hold(pick(t), rapid.SampledFrom([]Holders{runs, idle, {All: 1, Pinned: 1}, {All: 1, Parked: 1}}).Draw(t, "holders"))
+				l.Hold(pick(t), rapid.SampledFrom([]Holders{runs, idle, {All: 1, Pinned: 1}, {All: 1, Parked: 1}}).Draw(
+					t, "holders"))
 			},
 			"end": func(t *rapid.T) {
 				if s := pick(t); s.Holders().Running > 0 {
@@ -241,7 +244,8 @@ func TestAuditFinds(t *testing.T) {
 	}
 	wrong = s
 	wrong.holders = idle
-	if err := l.Audit(slices.Values([]*Span{&wrong})); err == nil || !strings.Contains(err.Error(), "no request needs") {
+	if err := l.Audit(slices.Values([]*Span{&wrong})); err == nil ||
+		!strings.Contains(err.Error(), "no request needs") {
 		t.Errorf("an idle thought: %v", err)
 	}
 }

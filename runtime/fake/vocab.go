@@ -22,7 +22,8 @@ const (
 var markers = [firstByte]string{"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"}
 
 // ChatML is the default chat template.
-const ChatML = `{%- for message in messages %}{{- '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}{%- endfor %}` +
+const ChatML = `{%- for message in messages %}{{- '<|im_start|>' + message['role'] + '\n' + message['content'] + ` +
+	`'<|im_end|>\n' }}{%- endfor %}` +
 	`{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}`
 
 type vocab struct {

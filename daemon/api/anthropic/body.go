@@ -12,8 +12,10 @@ import (
 
 // messagesTable lists the fields of a body. The request's sampling fields are accepted too (docs/protocol.md).
 var messagesTable = slices.Concat(
-	api.Of(api.Taken, "messages", "system", "stop_sequences", "stream", "thinking", "tools", "tool_choice", "output_config", "output_format"),
-	api.Of(api.Ignored, "metadata", "service_tier", "cache_control", "context_management", "inference_geo", "betas", "id"),
+	api.Of(api.Taken, "messages", "system", "stop_sequences", "stream", "thinking", "tools", "tool_choice",
+		"output_config", "output_format"),
+	api.Of(api.Ignored, "metadata", "service_tier", "cache_control", "context_management", "inference_geo", "betas",
+		"id"),
 	api.Table{
 		{Name: "mcp_servers", Use: api.Refused, But: []string{"[]"}, Why: "this server runs no tools"},
 		{Name: "container", Use: api.Refused, Why: "this server runs no tools"},
@@ -172,7 +174,8 @@ func readBody(id string, raw []byte) (req *wire.Request, stream bool, err error)
 	}
 	if format != nil {
 		if format.Type != "json_schema" {
-			return nil, false, api.Refuse(fmt.Sprintf(`the output format's type is %.40q; it must be "json_schema"`, format.Type))
+			return nil, false,
+				api.Refuse(fmt.Sprintf(`the output format's type is %.40q; it must be "json_schema"`, format.Type))
 		}
 		want.Format = &wireFormat{"json_schema", &wireSchema{format.Schema}}
 	}
@@ -237,7 +240,8 @@ func (want *request) user(blocks []block, field string, names map[string]string)
 			if b.IsError {
 				text = strings.TrimSuffix("Error: "+text, ": ")
 			}
-			want.Messages = append(want.Messages, wireMessage{Role: "tool", Content: &text, ToolCallID: b.ToolUseID, Name: names[b.ToolUseID]})
+			want.Messages = append(want.Messages, wireMessage{Role: "tool", Content: &text, ToolCallID: b.ToolUseID,
+				Name: names[b.ToolUseID]})
 		default:
 			return unread(where, b.Type)
 		}
@@ -267,7 +271,8 @@ func (want *request) assistant(blocks []block, field string, names map[string]st
 				arguments = string(b.Input)
 			}
 			names[b.ID] = b.Name
-			m.ToolCalls = append(m.ToolCalls, wireCall{b.ID, "function", wireFunction{Name: b.Name, Arguments: &arguments}})
+			m.ToolCalls = append(m.ToolCalls,
+				wireCall{b.ID, "function", wireFunction{Name: b.Name, Arguments: &arguments}})
 		default:
 			return unread(where, b.Type)
 		}
@@ -328,9 +333,12 @@ func textOf(raw rawJSON, field, between string) (string, error) {
 func (want *request) useTools(in *body) error {
 	for i, t := range in.Tools {
 		if t.Type != nil && *t.Type != "custom" {
-			return api.Refuse(fmt.Sprintf(`field "tools[%d].type" is %.60q; it must be "custom": this server has no built-in tools`, i, *t.Type))
+			return api.Refuse(fmt.Sprintf(`field "tools[%d].type" is %.60q; it must be "custom": this server has no `+
+				`built-in tools`, i, *t.Type))
 		}
-		want.Tools = append(want.Tools, wireTool{"function", wireFunction{Name: t.Name, Description: t.Description, Parameters: t.InputSchema, Strict: t.Strict}})
+		want.Tools = append(want.Tools,
+			wireTool{"function", wireFunction{Name: t.Name, Description: t.Description, Parameters: t.InputSchema,
+				Strict: t.Strict}})
 	}
 	c := in.ToolChoice
 	if c == nil {
@@ -344,7 +352,8 @@ func (want *request) useTools(in *body) error {
 	case "tool":
 		want.Choice = wireTool{"function", wireFunction{Name: c.Name}}
 	default:
-		return api.Refuse(fmt.Sprintf(`field "tool_choice.type" is %.40q; it must be "auto", "any", "tool" or "none"`, c.Type))
+		return api.Refuse(fmt.Sprintf(`field "tool_choice.type" is %.40q; it must be "auto", "any", "tool" or "none"`,
+			c.Type))
 	}
 	if c.DisableParallel {
 		want.Parallel = new(bool)
@@ -368,5 +377,6 @@ func (t *thinking) translate() (*wireThink, error) {
 		}
 		return &wireThink{Mode: "on", Budget: t.BudgetTokens}, nil
 	}
-	return nil, api.Refuse(fmt.Sprintf(`field "thinking.type" is %.40q; it must be "enabled", "disabled" or "adaptive"`, t.Type))
+	return nil, api.Refuse(fmt.Sprintf(`field "thinking.type" is %.40q; it must be "enabled", "disabled" or "adaptive"`,
+		t.Type))
 }

@@ -86,7 +86,8 @@ type answering struct {
 // serveMessages answers POST /v1/messages.
 func serveMessages(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	c := &answering{s: s, w: s.NewWriter(w)}
-	c.answer = answer{ID: api.NewID("msg_"), Type: "message", Role: "assistant", Model: s.Model(), Content: []contentBlock{}}
+	c.answer = answer{ID: api.NewID("msg_"), Type: "message", Role: "assistant", Model: s.Model(),
+		Content: []contentBlock{}}
 	w.Header().Set("Request-Id", c.ID)
 	req, err := c.read(r)
 	if err != nil {
@@ -264,7 +265,8 @@ func inputOf(arguments []byte) rawJSON {
 // end completes the message.
 func (c *answering) end(e *wire.EOS) {
 	c.close()
-	u := usage{Input: e.Usage.PromptTokens - e.Usage.CachedTokens, CacheRead: e.Usage.CachedTokens, Output: e.Usage.CompletionTokens}
+	u := usage{Input: e.Usage.PromptTokens - e.Usage.CachedTokens, CacheRead: e.Usage.CachedTokens,
+		Output: e.Usage.CompletionTokens}
 	if len(c.Content) == 0 { // an empty answer has an empty block
 		c.start(u)
 		c.begin(&contentBlock{Type: "text", Text: new(string)})

@@ -13,16 +13,18 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Fuzz sends bodies to a path. Each must get an answer or an error in the API's format, and the daemon must be able to parse
-// the request of an accepted body.
+// Fuzz sends bodies to a path. Each must get an answer or an error in the API's format, and the daemon must be able to
+// parse the request of an accepted body.
 func Fuzz(f *testing.F, routes func(*api.Server) []api.Route, path string, seeds ...string) {
 	for _, s := range seeds {
 		f.Add([]byte(s))
 	}
 	b := &Backend{Answer: func(r *wire.Request) []wire.Event {
-		return append(append([]wire.Event{Progress(2), Think("h"), Text("t")}, Call(0, "c", "f", "{}")...), EOS(wire.Calls))
+		return append(append([]wire.Event{Progress(2), Think("h"), Text("t")}, Call(0, "c", "f", "{}")...),
+			EOS(wire.Calls))
 	}}
-	s := &api.Server{Backend: b, Version: "test", Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return Clock }}
+	s := &api.Server{Backend: b, Version: "test", Log: slog.New(slog.DiscardHandler),
+		Now: func() time.Time { return Clock }}
 	var handle http.HandlerFunc
 	for _, r := range routes(s) {
 		if r.Method == http.MethodPost && r.Path == path {
@@ -65,7 +67,8 @@ func Fuzz(f *testing.F, routes func(*api.Server) []api.Route, path string, seeds
 				t.Fatalf("%q: %d %q: %v", body, w.Code, w.Body, err)
 			}
 			message := errorMessage(answer.Error)
-			if failed := answer.Error != nil && string(answer.Error) != "null"; failed != (w.Code >= 400) || failed && (message == "" || len(message) > 2000) || w.Code >= 500 {
+			if failed := answer.Error != nil && string(answer.Error) != "null"; failed != (w.Code >= 400) || failed &&
+				(message == "" || len(message) > 2000) || w.Code >= 500 {
 				t.Fatalf("%q: %d %q", body, w.Code, w.Body)
 			}
 		default:

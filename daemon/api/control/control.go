@@ -16,11 +16,16 @@ import (
 // Routes returns the endpoints. Their errors have OpenAI's format.
 func Routes(s *api.Server) []api.Route {
 	return []api.Route{
-		{Method: http.MethodGet, Path: "/why", Handle: func(w http.ResponseWriter, r *http.Request) { serveWhy(s, w, r) }},
-		{Method: http.MethodGet, Path: "/kv", Handle: func(w http.ResponseWriter, r *http.Request) { serveKV(s, w, r) }},
-		{Method: http.MethodPost, Path: "/kv", Handle: func(w http.ResponseWriter, r *http.Request) { serveKVOp(s, w, r) }},
-		{Method: http.MethodPost, Path: "/cancel", Handle: func(w http.ResponseWriter, r *http.Request) { serveByID(s, w, r, s.Cancel) }},
-		{Method: http.MethodPost, Path: "/end_think", Handle: func(w http.ResponseWriter, r *http.Request) { serveByID(s, w, r, s.EndThink) }},
+		{Method: http.MethodGet, Path: "/why",
+			Handle: func(w http.ResponseWriter, r *http.Request) { serveWhy(s, w, r) }},
+		{Method: http.MethodGet, Path: "/kv",
+			Handle: func(w http.ResponseWriter, r *http.Request) { serveKV(s, w, r) }},
+		{Method: http.MethodPost, Path: "/kv",
+			Handle: func(w http.ResponseWriter, r *http.Request) { serveKVOp(s, w, r) }},
+		{Method: http.MethodPost, Path: "/cancel",
+			Handle: func(w http.ResponseWriter, r *http.Request) { serveByID(s, w, r, s.Cancel) }},
+		{Method: http.MethodPost, Path: "/end_think",
+			Handle: func(w http.ResponseWriter, r *http.Request) { serveByID(s, w, r, s.EndThink) }},
 	}
 }
 
@@ -50,7 +55,8 @@ func serveWhy(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	if q.Has("last") {
 		n, err := strconv.Atoi(q.Get("last"))
 		if err != nil {
-			answer(out, nil, api.Refuse(fmt.Sprintf(`"last" is %.40q; it must be an integer of 1…%d`, q.Get("last"), wire.MaxLast)))
+			answer(out, nil,
+				api.Refuse(fmt.Sprintf(`"last" is %.40q; it must be an integer of 1…%d`, q.Get("last"), wire.MaxLast)))
 			return
 		}
 		fields["last"] = n

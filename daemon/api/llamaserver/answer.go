@@ -102,7 +102,8 @@ func (a *answer) chunk(t *wire.Token) *chunk {
 }
 
 func (a *answer) progress(p *wire.Progress) *chunk {
-	return &chunk{Index: a.index, Tokens: []int32{}, Slot: anySlot, Progress: &progress{p.Total, p.Cached, p.Processed, wire.Ms(max(p.Elapsed, 0))}}
+	return &chunk{Index: a.index, Tokens: []int32{}, Slot: anySlot, Progress: &progress{p.Total, p.Cached, p.Processed,
+		wire.Ms(max(p.Elapsed, 0))}}
 }
 
 // keep adds a token to an answer without streaming.
@@ -123,7 +124,8 @@ func probOf(id int32, text []byte, p float32) tokenProb {
 	if !(p >= wire.MinLogprob) { // also NaN
 		p = wire.MinLogprob
 	}
-	t := tokenProb{ID: id, Token: strings.ToValidUTF8(string(text), ""), Bytes: make([]int, len(text)), Logprob: min(p, 0)}
+	t := tokenProb{ID: id, Token: strings.ToValidUTF8(string(text), ""), Bytes: make([]int, len(text)),
+		Logprob: min(p, 0)}
 	for i, c := range text {
 		t.Bytes[i] = int(c)
 	}
@@ -142,8 +144,10 @@ func probsOf(t *wire.Token) tokenProbs {
 func (c *completion) final(r *http.Request, a *answer) any {
 	u := &a.eos.Usage
 	f := &final{
-		Index: a.index, Tokens: []int32{}, Slot: anySlot, Stop: true, Model: c.s.Model(), Predicted: u.CompletionTokens, Evaluated: u.PromptTokens,
-		HasNewLine: a.newLine, StopType: stopType(a.eos), StopWord: a.eos.StopText, Cached: u.CachedTokens, Probs: a.probs,
+		Index: a.index, Tokens: []int32{}, Slot: anySlot, Stop: true, Model: c.s.Model(), Predicted: u.CompletionTokens,
+		Evaluated:  u.PromptTokens,
+		HasNewLine: a.newLine, StopType: stopType(a.eos), StopWord: a.eos.StopText, Cached: u.CachedTokens,
+		Probs: a.probs,
 	}
 	if !c.Stream {
 		f.Content, f.Reasoning = string(a.text), string(a.think)
@@ -162,7 +166,8 @@ func (c *completion) final(r *http.Request, a *answer) any {
 	if facts == nil { // it was loading at the start; now it has answered
 		facts = new(api.Facts)
 	}
-	if room := facts.Context; u.PromptTokens+u.CompletionTokens > room || u.PromptTokens+u.CompletionTokens == room && a.eos.Reason == wire.Length {
+	if room := facts.Context; u.PromptTokens+u.CompletionTokens > room || u.PromptTokens+u.CompletionTokens == room &&
+		a.eos.Reason == wire.Length {
 		f.Truncated = true
 	}
 	f.Settings = settingsOf(a.req, facts, c.Stream)
@@ -202,8 +207,8 @@ func (c *completion) promptText(r *http.Request, req *wire.Request) string {
 	return strings.ToValidUTF8(string(text), "\ufffd")
 }
 
-// pick returns the fields of an answer with these names. A name with slashes is a path into an object, and the whole path
-// is the field's name in the result. Unknown names are skipped.
+// pick returns the fields of an answer with these names. A name with slashes is a path into an object, and the whole
+// path is the field's name in the result. Unknown names are skipped.
 func pick(f *final, fields []string) map[string]rawJSON {
 	whole := rawJSON(api.AppendJSON(nil, f))
 	picked := map[string]rawJSON{}

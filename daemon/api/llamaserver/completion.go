@@ -57,8 +57,8 @@ func (o *options) answers() (int, error) {
 	return n, nil
 }
 
-// completion is the state of one HTTP request, with an answer for each prompt and repetition. Each answer is a request to
-// the daemon.
+// completion is the state of one HTTP request, with an answer for each prompt and repetition. Each answer is a request
+// to the daemon.
 type completion struct {
 	s     *api.Server
 	w     *api.Writer
@@ -132,9 +132,11 @@ func (c *completion) want(o *options, prompts int) (int, error) {
 	case err != nil:
 		return 0, err
 	case prompts*n > maxAnswers:
-		return 0, api.Refuse(fmt.Sprintf("%d prompts with %d answers each are more than the %d answers that one request may ask for", prompts, n, maxAnswers))
+		return 0, api.Refuse(fmt.Sprintf("%d prompts with %d answers each are more than the %d answers that one "+
+			"request may ask for", prompts, n, maxAnswers))
 	case len(o.Fields) > maxFields:
-		return 0, api.Refuse(fmt.Sprintf(`field "response_fields" has %d entries; it must have at most %d`, len(o.Fields), maxFields))
+		return 0, api.Refuse(fmt.Sprintf(`field "response_fields" has %d entries; it must have at most %d`,
+			len(o.Fields), maxFields))
 	}
 	c.options = *o
 	return n, nil

@@ -69,7 +69,8 @@ func (c *completion) readInfill(r *http.Request) ([]*wire.Request, error) {
 	case in.Suffix == nil:
 		return nil, api.Refuse(`field "input_suffix" is missing; it must be a string`)
 	case len(in.Extra) > maxExtra:
-		return nil, api.Refuse(fmt.Sprintf(`field "input_extra" has %d entries; it must have at most %d`, len(in.Extra), maxExtra))
+		return nil, api.Refuse(fmt.Sprintf(`field "input_extra" has %d entries; it must have at most %d`, len(in.Extra),
+			maxExtra))
 	}
 	for i, f := range in.Extra {
 		if f.Text == nil {
@@ -92,8 +93,8 @@ func (c *completion) readInfill(r *http.Request) ([]*wire.Request, error) {
 	return c.add(nil, req, 1), nil
 }
 
-// fileTokens returns the prompt: the special tokens at the start of a sequence, the other files, and the file to complete.
-// Control tokens in files are plain text.
+// fileTokens returns the prompt: the special tokens at the start of a sequence, the other files, and the file to
+// complete. Control tokens in files are plain text.
 func (c *completion) fileTokens(r *http.Request, in *infillBody) (tokens []int32, err error) {
 	text := func(s string, special bool) {
 		if err == nil {

@@ -58,8 +58,9 @@ func serveProps(s *api.Server, w http.ResponseWriter, _ *http.Request) {
 	}
 	def := wire.DefaultRequest()
 	p := props{
-		Slots: facts.Parallel, Alias: s.Model(), FileType: facts.FileType(), Path: facts.Model.Path, HasSlots: true, HasMetrics: true,
-		Template: facts.Template, BOS: facts.BOS, EOS: facts.EOS, Build: "b-" + s.Version,
+		Slots: facts.Parallel, Alias: s.Model(), FileType: facts.FileType(), Path: facts.Model.Path, HasSlots: true,
+		HasMetrics: true,
+		Template:   facts.Template, BOS: facts.BOS, EOS: facts.EOS, Build: "b-" + s.Version,
 	}
 	p.Default.Params, p.Default.Context = settingsOf(&def, facts, true), facts.Context
 	out.JSON(http.StatusOK, &p)
@@ -113,7 +114,8 @@ func serveControl(s *api.Server, w http.ResponseWriter, r *http.Request) {
 	case in.ID == "":
 		err = api.Refuse(`field "id" is missing; it must be the id of a completion`)
 	case in.Action != actionEndThink && in.Action != actionCancel:
-		err = api.Refuse(fmt.Sprintf("field \"action\" is %.40q; it must be %q or %q", in.Action, actionEndThink, actionCancel))
+		err = api.Refuse(fmt.Sprintf("field \"action\" is %.40q; it must be %q or %q", in.Action, actionEndThink,
+			actionCancel))
 	}
 	if err != nil {
 		fail(out, err)

@@ -66,12 +66,18 @@ const (
 func settingsOf(r *wire.Request, facts *api.Facts, stream bool) *settings {
 	p := &r.Sampling
 	s := &settings{
-		Seed: randomSeed, Temperature: p.Temperature, DynatempRange: p.DynatempRange, DynatempExponent: p.DynatempExponent, TopK: p.TopK, TopP: p.TopP,
-		MinP: p.MinP, TopNSigma: p.TopNSigma, XTCProbability: p.XTCProbability, XTCThreshold: p.XTCThreshold, TypicalP: p.TypicalP,
-		RepeatLastN: p.PenaltyLastN, RepeatPenalty: p.RepeatPenalty, PresencePenalty: p.PresencePenalty, FrequencyPenalty: p.FrequencyPenalty,
-		DryMultiplier: p.DryMultiplier, DryBase: p.DryBase, DryAllowedLength: p.DryAllowedLength, DryPenaltyLastN: p.DryPenaltyLastN, DryBreakers: r.DryBreaks,
-		Mirostat: p.Mirostat, MirostatTau: p.MirostatTau, MirostatEta: p.MirostatEta, AdaptiveTarget: adaptiveTarget, AdaptiveDecay: adaptiveDecay,
-		Stop: append([]string{}, r.Stop...), MaxTokens: r.MaxTokens, IgnoreEOS: p.IgnoreEOS, Stream: stream, LogitBias: []bias{}, NProbs: p.Logprobs,
+		Seed: randomSeed, Temperature: p.Temperature, DynatempRange: p.DynatempRange,
+		DynatempExponent: p.DynatempExponent, TopK: p.TopK, TopP: p.TopP,
+		MinP: p.MinP, TopNSigma: p.TopNSigma, XTCProbability: p.XTCProbability, XTCThreshold: p.XTCThreshold,
+		TypicalP:    p.TypicalP,
+		RepeatLastN: p.PenaltyLastN, RepeatPenalty: p.RepeatPenalty, PresencePenalty: p.PresencePenalty,
+		FrequencyPenalty: p.FrequencyPenalty,
+		DryMultiplier:    p.DryMultiplier, DryBase: p.DryBase, DryAllowedLength: p.DryAllowedLength,
+		DryPenaltyLastN: p.DryPenaltyLastN, DryBreakers: r.DryBreaks,
+		Mirostat: p.Mirostat, MirostatTau: p.MirostatTau, MirostatEta: p.MirostatEta, AdaptiveTarget: adaptiveTarget,
+		AdaptiveDecay: adaptiveDecay,
+		Stop:          append([]string{}, r.Stop...), MaxTokens: r.MaxTokens, IgnoreEOS: p.IgnoreEOS, Stream: stream,
+		LogitBias: []bias{}, NProbs: p.Logprobs,
 		Samplers: wire.Stages(p), LoRA: []bias{},
 	}
 	switch {

@@ -70,7 +70,10 @@ func tokenize(s *api.Server, r *http.Request) (tokens []int32, pieces []tokenPie
 	case err != nil:
 		return nil, nil, err
 	case facts.MaxPromptBytes > 0 && text.Bytes() > facts.MaxPromptBytes:
-		return nil, nil, &api.Error{Code: wire.PromptTooLarge, Message: fmt.Sprintf("field \"content\" has %d bytes of text; --max-prompt-bytes is %d", text.Bytes(), facts.MaxPromptBytes)}
+		return nil, nil,
+			&api.Error{Code: wire.PromptTooLarge,
+				Message: fmt.Sprintf("field \"content\" has %d bytes of text; --max-prompt-bytes is %d", text.Bytes(),
+					facts.MaxPromptBytes)}
 	}
 	if tokens, err = text.Tokens(r.Context(), s, in.Special, in.Markers == nil || *in.Markers); err != nil {
 		return nil, nil, err

@@ -223,9 +223,11 @@ func (a *answer) line(reason string, m *metrics) any {
 	a.part = part{open: p.open, arguments: p.arguments}
 	now := a.s.Now().UTC().Format(time.RFC3339Nano)
 	if a.chat {
-		return &chatLine{a.model, now, chatMessage{"assistant", p.text, p.think, p.calls}, reason != "", reason, p.logprobs, m}
+		return &chatLine{a.model, now, chatMessage{"assistant", p.text, p.think, p.calls}, reason != "", reason,
+			p.logprobs, m}
 	}
-	l := &generateLine{Model: a.model, CreatedAt: now, Response: p.text, Thinking: p.think, Done: reason != "", DoneReason: reason, Logprobs: p.logprobs, metrics: m}
+	l := &generateLine{Model: a.model, CreatedAt: now, Response: p.text, Thinking: p.think, Done: reason != "",
+		DoneReason: reason, Logprobs: p.logprobs, metrics: m}
 	if m != nil && a.context != nil {
 		l.Context = a.context(a.written)
 	}

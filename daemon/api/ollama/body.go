@@ -14,7 +14,8 @@ import (
 var common = slices.Concat(
 	api.Of(api.Taken, "model", "stream", "options", "keep_alive"),
 	api.Of(api.Ignored, "truncate", "shift", "id", "metadata"),
-	api.Table{{Name: "_debug_render_only", Use: api.Refused, But: []string{"false"}, Why: "POST /apply-template shows the prompt"}},
+	api.Table{{Name: "_debug_render_only", Use: api.Refused, But: []string{"false"},
+		Why: "POST /apply-template shows the prompt"}},
 )
 
 var chatTable = slices.Concat(api.Of(api.Taken, "messages"), common, api.Table{
@@ -24,7 +25,8 @@ var chatTable = slices.Concat(api.Of(api.Taken, "messages"), common, api.Table{
 var generateTable = slices.Concat(
 	api.Of(api.Taken, "prompt", "suffix", "system", "context", "raw", "images"), common,
 	api.Table{
-		{Name: "template", Use: api.Refused, But: []string{`""`}, Why: "--chat-template sets it; send raw for another form"},
+		{Name: "template", Use: api.Refused, But: []string{`""`}, Why: "--chat-template sets it; send raw for " +
+			"another form"},
 		{Name: "messages", Use: api.Refused, Why: "they belong to /api/chat"},
 		{Name: "tools", Use: api.Refused, But: []string{"[]"}, Why: "they belong to /api/chat"},
 		{Name: "width", Use: api.Refused, But: []string{"0"}, Why: "this server writes text"},
@@ -37,9 +39,10 @@ var generateTable = slices.Concat(
 var optionsTable = slices.Concat(
 	api.Of(api.Taken, "num_predict"),
 	// Options of loading a model, which is already loaded.
-	api.Of(api.Ignored, "num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "use_mlock", "num_thread", "numa", "low_vram", "f16_kv", "vocab_only",
-		"num_keep", "penalize_newline", "draft_num_predict"),
-	api.Table{{Name: "messages", Use: api.Refused, Why: "it is no option"}, {Name: "prompt", Use: api.Refused, Why: "it is no option"}},
+	api.Of(api.Ignored, "num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "use_mlock", "num_thread", "numa",
+		"low_vram", "f16_kv", "vocab_only", "num_keep", "penalize_newline", "draft_num_predict"),
+	api.Table{{Name: "messages", Use: api.Refused, Why: "it is no option"},
+		{Name: "prompt", Use: api.Refused, Why: "it is no option"}},
 )
 
 type commonBody struct {
@@ -78,7 +81,8 @@ func (b *commonBody) request(id string, body *api.Body, more any) (*wire.Request
 		}
 		if in.Predict != nil {
 			if *in.Predict > wire.MaxTokensLimit {
-				return nil, api.Refuse(fmt.Sprintf(`field "options.num_predict" is %d; it must be at most %d`, *in.Predict, wire.MaxTokensLimit))
+				return nil, api.Refuse(fmt.Sprintf(`field "options.num_predict" is %d; it must be at most %d`,
+					*in.Predict, wire.MaxTokensLimit))
 			}
 			req.MaxTokens, req.FillOnly = max(*in.Predict, 0), false // 0 and less: as many as fit
 		}
@@ -140,14 +144,17 @@ func wireMessages(list []message) ([]wireMessage, error) {
 	for i := range list {
 		m := &list[i]
 		if len(m.Images) > 0 {
-			return nil, api.Refuse(fmt.Sprintf(`field "messages[%d].images" is not supported: this server reads text`, i))
+			return nil, api.Refuse(fmt.Sprintf(`field "messages[%d].images" is not supported: this server reads text`,
+				i))
 		}
-		out[i] = wireMessage{Role: strings.ToLower(m.Role), Content: m.Content, Reasoning: m.Thinking, ToolCallID: m.ToolCallID, Name: m.ToolName}
+		out[i] = wireMessage{Role: strings.ToLower(m.Role), Content: m.Content, Reasoning: m.Thinking,
+			ToolCallID: m.ToolCallID, Name: m.ToolName}
 		for _, c := range m.ToolCalls {
 			if c.Function.Arguments == nil {
 				c.Function.Arguments = rawJSON("{}")
 			}
-			out[i].ToolCalls = append(out[i].ToolCalls, wireCall{c.ID, "function", wireFunction{c.Function.Name, c.Function.Arguments}})
+			out[i].ToolCalls = append(out[i].ToolCalls,
+				wireCall{c.ID, "function", wireFunction{c.Function.Name, c.Function.Arguments}})
 		}
 	}
 	return out, nil

@@ -11,15 +11,21 @@ import (
 
 func FuzzChat(f *testing.F) {
 	apitest.Fuzz(f, ollama.Routes, "/api/chat",
-		`{"model":"m","messages":[{"role":"user","content":"x"}],"options":{"num_predict":-2,"seed":1,"num_ctx":4096,"stop":["a"]},"keep_alive":"5m","think":"high"}`,
-		`{"messages":[{"role":"assistant","content":"","thinking":"t","tool_calls":[{"function":{"name":"f","arguments":{"a":[1]}}}]},{"role":"tool","content":"r","tool_name":"f"}],"tools":[{"type":"function","function":{"name":"f","parameters":{}}}],"stream":false}`,
-		`{"messages":[],"keep_alive":0}`, `{"messages":[{"role":"user","content":"x","images":["AA=="]}],"format":{"type":"object"},"logprobs":true,"top_logprobs":2}`)
+		`{"model":"m","messages":[{"role":"user","content":"x"}],"options":{"num_predict":-2,"seed":1,"num_ctx":4096,`+
+			`"stop":["a"]},"keep_alive":"5m","think":"high"}`,
+		`{"messages":[{"role":"assistant","content":"","thinking":"t","tool_calls":[{"function":{"name":"f",`+
+			`"arguments":{"a":[1]}}}]},{"role":"tool","content":"r","tool_name":"f"}],"tools":[{"type":"function",`+
+			`"function":{"name":"f","parameters":{}}}],"stream":false}`,
+		`{"messages":[],"keep_alive":0}`, `{"messages":[{"role":"user","content":"x","images":["AA=="]}],`+
+			`"format":{"type":"object"},"logprobs":true,"top_logprobs":2}`)
 }
 
 func FuzzGenerate(f *testing.F) {
 	apitest.Fuzz(f, ollama.Routes, "/api/generate",
-		`{"model":"m","prompt":"x","system":"s","format":"json","options":{"temperature":0}}`, `{"prompt":"x","raw":true,"stream":false}`,
-		`{"prompt":"x","suffix":"y"}`, `{"prompt":"x","context":[1,2,3],"think":false}`, `{"prompt":""}`, `{"prompt":"x","options":{"num_predict":1e9}}`)
+		`{"model":"m","prompt":"x","system":"s","format":"json","options":{"temperature":0}}`,
+		`{"prompt":"x","raw":true,"stream":false}`, `{"prompt":"x","suffix":"y"}`,
+		`{"prompt":"x","context":[1,2,3],"think":false}`, `{"prompt":""}`,
+		`{"prompt":"x","options":{"num_predict":1e9}}`)
 }
 
 func FuzzShow(f *testing.F) {
@@ -48,7 +54,8 @@ func TestLoading(t *testing.T) {
 // TestGreet: ollama's clients learn that a server runs, browsers get the page.
 func TestGreet(t *testing.T) {
 	greet := ollama.Greet(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("page")) })
-	for agent, want := range map[string]string{"ollama/0.17.4 (amd64 linux) Go/go1.25": "Ollama is running", "ollama-python/0.6.0": "Ollama is running", "Mozilla/5.0": "page", "": "page"} {
+	for agent, want := range map[string]string{"ollama/0.17.4 (amd64 linux) Go/go1.25": "Ollama is running",
+		"ollama-python/0.6.0": "Ollama is running", "Mozilla/5.0": "page", "": "page"} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("User-Agent", agent)
 		w := httptest.NewRecorder()

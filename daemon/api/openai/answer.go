@@ -125,7 +125,8 @@ func (o *object) of(kind string, parts []*choicePart) *answerObject {
 	if parts == nil {
 		parts = []*choicePart{}
 	}
-	return &answerObject{ID: o.id, Object: kind, Created: o.created.Unix(), Model: o.model, Fingerprint: o.fingerprint, Choices: parts}
+	return &answerObject{ID: o.id, Object: kind, Created: o.created.Unix(), Model: o.model, Fingerprint: o.fingerprint,
+		Choices: parts}
 }
 
 // chunkOf returns a chunk with these parts.

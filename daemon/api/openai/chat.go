@@ -83,7 +83,8 @@ func (c *completion) readChat(r *http.Request) ([]*wire.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n := len(req.Messages); n >= 2 && req.Continue != wire.ContinueOff && req.Messages[n-1].Role == "assistant" && req.Messages[n-2].Role == "assistant" {
+	if n := len(req.Messages); n >= 2 && req.Continue != wire.ContinueOff && req.Messages[n-1].Role == "assistant" &&
+		req.Messages[n-2].Role == "assistant" {
 		return nil, api.Refuse(`field "messages" ends with two messages of the assistant; at most one can be continued`)
 	}
 	n, err := opts.answers()

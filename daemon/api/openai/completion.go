@@ -8,8 +8,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// completion is the state of one HTTP request, with a choice for each answer. Each answer is a request to the daemon, which
-// queues, pauses and cancels it like one of a framed client; the prefix tree shares the prompt.
+// completion is the state of one HTTP request, with a choice for each answer. Each answer is a request to the daemon,
+// which queues, pauses and cancels it like one of a framed client; the prefix tree shares the prompt.
 type completion struct {
 	s  *api.Server
 	w  *api.Writer
@@ -84,7 +84,8 @@ func (c *completion) take(ev *wire.Event) {
 		ch.keepCall(&ev.ToolCall)
 	case ev.Kind == wire.EventProgress && c.stream:
 		o := c.chunkOf()
-		o.Progress = &progress{ev.Progress.Total, ev.Progress.Cached, ev.Progress.Processed, wire.Ms(max(ev.Progress.Elapsed, 0))}
+		o.Progress = &progress{ev.Progress.Total, ev.Progress.Cached, ev.Progress.Processed,
+			wire.Ms(max(ev.Progress.Elapsed, 0))}
 		c.w.Event("", o)
 	case ev.Kind == wire.EventEOS:
 		if e := api.Cut(&ev.EOS); e != nil {

@@ -45,7 +45,8 @@ func readInput(raw rawJSON, find func(id string) rawJSON) ([]rawJSON, error) {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
 		parts := []part{{Type: "input_text", Text: text}}
-		return []rawJSON{api.AppendJSON(nil, map[string]any{"id": api.NewID("msg_"), "type": "message", "role": "user", "content": parts})}, nil
+		return []rawJSON{api.AppendJSON(nil, map[string]any{"id": api.NewID("msg_"), "type": "message", "role": "user",
+			"content": parts})}, nil
 	}
 	var items []rawJSON
 	if json.Unmarshal(raw, &items) != nil {
@@ -59,13 +60,15 @@ func readInput(raw rawJSON, find func(id string) rawJSON) ([]rawJSON, error) {
 		var kind, id string
 		for name, dst := range map[string]*string{"type": &kind, "id": &id} {
 			if v := members[name]; v != nil && json.Unmarshal(v, dst) != nil {
-				return nil, api.Refuse(fmt.Sprintf("input[%d]: field %q is %s; it must be a string", i, name, api.Kind(v)))
+				return nil, api.Refuse(fmt.Sprintf("input[%d]: field %q is %s; it must be a string", i, name,
+					api.Kind(v)))
 			}
 		}
 		switch {
 		case kind == "item_reference" || kind == "" && members["role"] == nil && id != "":
 			if items[i] = find(id); items[i] == nil {
-				return nil, api.Refuse(fmt.Sprintf("input[%d]: item %.100q is not stored here, or no longer; send the item itself", i, id))
+				return nil, api.Refuse(fmt.Sprintf("input[%d]: item %.100q is not stored here, or no longer; send "+
+					"the item itself", i, id))
 			}
 		case id == "":
 			members["id"] = jsonText(api.NewID("item_"))
@@ -127,7 +130,8 @@ func (c *conversation) add(raw rawJSON) error {
 		if err != nil {
 			return err
 		}
-		c.messages = append(c.messages, chatMessage{Role: "tool", Content: jsonText(text), ToolCallID: it.CallID, Name: c.calls[it.CallID]})
+		c.messages = append(c.messages, chatMessage{Role: "tool", Content: jsonText(text), ToolCallID: it.CallID,
+			Name: c.calls[it.CallID]})
 		return nil
 	case "additional_tools":
 		return c.declare(it.Tools)
@@ -231,8 +235,8 @@ func (c *conversation) reasoning(it *item) error {
 	return nil
 }
 
-// encryptedPrefix begins encrypted_content, which clients without stored responses send back: the thought's text follows
-// in base64.
+// encryptedPrefix begins encrypted_content, which clients without stored responses send back: the thought's text
+// follows in base64.
 const encryptedPrefix = "uma1:"
 
 func encrypt(thought string) string {
@@ -249,7 +253,8 @@ func (c *conversation) call(it *item, arguments string) error {
 	}
 	c.calls[it.CallID] = name
 	m := c.assistant()
-	m.ToolCalls = append(m.ToolCalls, chatToolCall{ID: it.CallID, Type: "function", Function: functionCall{name, arguments}})
+	m.ToolCalls = append(m.ToolCalls,
+		chatToolCall{ID: it.CallID, Type: "function", Function: functionCall{name, arguments}})
 	if m.Content == nil {
 		m.Content = null
 	}

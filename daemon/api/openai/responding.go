@@ -47,9 +47,12 @@ type openItem struct {
 func (c *responding) begin(in *responsesBody, req *wire.Request) {
 	c.logprobs = req.Sampling.Logprobs > 0
 	c.response = responseObject{
-		ID: c.response.ID, Object: "response", CreatedAt: c.api.s.Now().Unix(), Status: "in_progress", Instructions: in.Instructions, MaxTokens: in.MaxOutputTokens,
-		Model: c.api.s.Model(), Output: []*outputItem{}, Parallel: req.ParallelToolCalls, Previous: in.Previous, ServiceTier: "default", Store: c.keep,
-		Temperature: req.Sampling.Temperature, TopP: req.Sampling.TopP, TopLogprobs: req.Sampling.Logprobs, ToolChoice: rawJSON(`"auto"`), Tools: rawJSON("[]"),
+		ID: c.response.ID, Object: "response", CreatedAt: c.api.s.Now().Unix(), Status: "in_progress",
+		Instructions: in.Instructions, MaxTokens: in.MaxOutputTokens,
+		Model: c.api.s.Model(), Output: []*outputItem{}, Parallel: req.ParallelToolCalls, Previous: in.Previous,
+		ServiceTier: "default", Store: c.keep,
+		Temperature: req.Sampling.Temperature, TopP: req.Sampling.TopP, TopLogprobs: req.Sampling.Logprobs,
+		ToolChoice: rawJSON(`"auto"`), Tools: rawJSON("[]"),
 		Truncation: "disabled", Metadata: rawJSON("{}"), Text: textWish{Format: &textFormat{Type: "text"}},
 	}
 	r := &c.response
@@ -59,7 +62,8 @@ func (c *responding) begin(in *responsesBody, req *wire.Request) {
 	if in.Text != nil && in.Text.Format != nil {
 		r.Text.Format = in.Text.Format
 	}
-	for raw, dst := range map[*rawJSON]*rawJSON{&in.ToolChoice: &r.ToolChoice, &in.Tools: &r.Tools, &in.Metadata: &r.Metadata} {
+	for raw, dst := range map[*rawJSON]*rawJSON{&in.ToolChoice: &r.ToolChoice, &in.Tools: &r.Tools,
+		&in.Metadata: &r.Metadata} {
 		if *raw != nil {
 			*dst = *raw
 		}
@@ -212,7 +216,8 @@ func (c *responding) call(t *wire.ToolCallPart) {
 		if !ok {
 			name.name = t.Name
 		}
-		item := &outputItem{ID: api.NewID("fc_"), Type: "function_call", Status: "in_progress", CallID: t.CallID, Name: name.name, Namespace: name.namespace, Arguments: new(string)}
+		item := &outputItem{ID: api.NewID("fc_"), Type: "function_call", Status: "in_progress", CallID: t.CallID,
+			Name: name.name, Namespace: name.namespace, Arguments: new(string)}
 		if name.custom {
 			item.ID, item.Type, item.Arguments, item.Input = api.NewID("ctc_"), "custom_tool_call", nil, new(string)
 		}
@@ -225,7 +230,8 @@ func (c *responding) call(t *wire.ToolCallPart) {
 	o.text = append(o.text, t.Arguments...)
 	if !o.name.custom { // a custom tool's text is known only when its JSON is complete
 		delta := string(t.Arguments)
-		c.send(responseEvent{Type: "response.function_call_arguments.delta", ItemID: o.item.ID, OutputIndex: &o.index, Delta: &delta})
+		c.send(responseEvent{Type: "response.function_call_arguments.delta", ItemID: o.item.ID, OutputIndex: &o.index,
+			Delta: &delta})
 	}
 }
 
@@ -243,11 +249,14 @@ func (c *responding) close(status string) {
 			in.Input = text
 		}
 		o.item.Input = &in.Input
-		c.send(responseEvent{Type: "response.custom_tool_call_input.delta", ItemID: o.item.ID, OutputIndex: &o.index, Delta: &in.Input})
-		c.send(responseEvent{Type: "response.custom_tool_call_input.done", ItemID: o.item.ID, OutputIndex: &o.index, Input: &in.Input})
+		c.send(responseEvent{Type: "response.custom_tool_call_input.delta", ItemID: o.item.ID, OutputIndex: &o.index,
+			Delta: &in.Input})
+		c.send(responseEvent{Type: "response.custom_tool_call_input.done", ItemID: o.item.ID, OutputIndex: &o.index,
+			Input: &in.Input})
 	case o.item.Type == "function_call":
 		o.item.Arguments = &text
-		c.send(responseEvent{Type: "response.function_call_arguments.done", ItemID: o.item.ID, OutputIndex: &o.index, Arguments: &text, Name: o.item.Name})
+		c.send(responseEvent{Type: "response.function_call_arguments.done", ItemID: o.item.ID, OutputIndex: &o.index,
+			Arguments: &text, Name: o.item.Name})
 	default:
 		c.closeText(text)
 	}
@@ -322,7 +331,8 @@ func (c *responding) end(e *wire.EOS) {
 }
 
 func usageOfResponse(e *wire.EOS) *responseUsage {
-	u := &responseUsage{Input: e.Usage.PromptTokens, Output: e.Usage.CompletionTokens, Total: e.Usage.PromptTokens + e.Usage.CompletionTokens}
+	u := &responseUsage{Input: e.Usage.PromptTokens, Output: e.Usage.CompletionTokens, Total: e.Usage.PromptTokens +
+		e.Usage.CompletionTokens}
 	u.InputWith.Cached, u.OutputWith.Reasoning = e.Usage.CachedTokens, e.Usage.ThinkTokens
 	return u
 }

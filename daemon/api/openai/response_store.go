@@ -58,7 +58,8 @@ type storedResponse struct {
 
 // put stores a finished response.
 func (st *responseStore) put(c *responding) {
-	s := &storedResponse{id: c.response.ID, object: api.AppendJSON(nil, &c.response), input: c.input, history: slices.Clone(c.history)}
+	s := &storedResponse{id: c.response.ID, object: api.AppendJSON(nil, &c.response), input: c.input,
+		history: slices.Clone(c.history)}
 	for _, item := range c.response.Output {
 		s.history = append(s.history, api.AppendJSON(nil, item))
 	}
@@ -95,7 +96,8 @@ func (st *responseStore) put(c *responding) {
 	for st.bytes > maxAllBytes {
 		var most uint32
 		for owner, other := range st.owners {
-			if m := st.owners[most]; m == nil || other.bytes > m.bytes || other.bytes == m.bytes && other.order[0].number < m.order[0].number {
+			if m := st.owners[most]; m == nil || other.bytes > m.bytes || other.bytes == m.bytes &&
+				other.order[0].number < m.order[0].number {
 				most = owner
 			}
 		}

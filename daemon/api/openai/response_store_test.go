@@ -16,7 +16,9 @@ import (
 // filed puts a response of about size bytes into st.
 func filed(st *responseStore, owner uint32, id string, size int) {
 	text := rawJSON(`{"id":"i` + id + `","text":"` + strings.Repeat("x", size) + `"}`)
-	st.put(&responding{owner: owner, response: responseObject{ID: id, Metadata: json.RawMessage("{}"), Tools: json.RawMessage("[]"), ToolChoice: json.RawMessage(`"auto"`)}, input: []rawJSON{text}, history: []rawJSON{text}})
+	st.put(&responding{owner: owner, response: responseObject{ID: id, Metadata: json.RawMessage("{}"),
+		Tools: json.RawMessage("[]"), ToolChoice: json.RawMessage(`"auto"`)}, input: []rawJSON{text},
+		history: []rawJSON{text}})
 }
 
 // held checks the sums of st and lists the ids of an owner, oldest first.
@@ -37,7 +39,8 @@ func held(t *testing.T, st *responseStore, owner uint32) (ids []string) {
 			}
 		}
 		if sum != o.bytes || len(o.byID) != len(o.order) || sum > maxStoredBytes || len(o.order) > maxStored {
-			t.Errorf("an owner has %d bytes in %d responses, %d by id, and is told to have %d", sum, len(o.order), len(o.byID), o.bytes)
+			t.Errorf("an owner has %d bytes in %d responses, %d by id, and is told to have %d", sum, len(o.order),
+				len(o.byID), o.bytes)
 		}
 		all += sum
 	}
@@ -67,7 +70,8 @@ func TestStoreIsBounded(t *testing.T) {
 		t.Errorf("%q", ids)
 	}
 	filed(&st, 1, "too large", maxStoredBytes)
-	if st.item(1, "ilarger") == nil || st.item(2, "ilarger") != nil || st.item(1, "ilarge") != nil || st.item(1, "i0") != nil {
+	if st.item(1, "ilarger") == nil || st.item(2, "ilarger") != nil || st.item(1, "ilarge") != nil ||
+		st.item(1, "i0") != nil {
 		t.Error("an item is not found, or found where it is not")
 	}
 	if ids := held(t, &st, 1); !slices.Equal(ids, []string{"larger"}) {
@@ -83,7 +87,8 @@ func TestStoreIsBounded(t *testing.T) {
 	if ids := held(t, &st, 1); len(ids) != 0 || left != maxAllBytes/(maxStoredBytes/2+1000) {
 		t.Errorf("the owner with most still has %q; %d others are held", ids, left)
 	}
-	if st.get(10, "11") != nil || st.get(21, "11") == nil || !st.remove(21, "11") || st.remove(21, "11") || st.owners[21] != nil {
+	if st.get(10, "11") != nil || st.get(21, "11") == nil || !st.remove(21, "11") || st.remove(21, "11") ||
+		st.owners[21] != nil {
 		t.Error("a response is another owner's, or it is not removed once")
 	}
 	held(t, &st, 1)
@@ -102,28 +107,36 @@ func TestCancelResponse(t *testing.T) {
 	}()
 	waitfor.True(t, "the request comes", func() bool { return len(b.Requests()) > 0 })
 	id := b.Requests()[0].ID
-	if status, _, body := apitest.Do(t, "POST", url+"/v1/responses/"+id+"/cancel", "", 0); status != 200 || !strings.Contains(body, `"status":"cancelled"`) {
+	if status, _, body := apitest.Do(t, "POST", url+"/v1/responses/"+id+"/cancel", "", 0); status != 200 ||
+		!strings.Contains(body, `"status":"cancelled"`) {
 		t.Errorf("%d %s", status, body)
 	}
 	close(b.Hold)
 	body := waitfor.Recv(t, "the end of the stream", ended)
 	events := apitest.Events(t, body)
-	if last := events[len(events)-1]; last.Name != "response.incomplete" || !strings.Contains(last.Data, `"status":"cancelled"`) {
+	if last := events[len(events)-1]; last.Name != "response.incomplete" ||
+		!strings.Contains(last.Data, `"status":"cancelled"`) {
 		t.Errorf("%+v", last)
 	}
 }
 
 // TestItemsOfPages: input_items in both orders, by pages.
 func TestItemsOfPages(t *testing.T) {
-	b := &apitest.Backend{Answer: func(*wire.Request) []wire.Event { return []wire.Event{apitest.Text("a"), apitest.EOS(wire.Stop)} }}
+	b := &apitest.Backend{Answer: func(*wire.Request) []wire.Event {
+		return []wire.Event{apitest.Text("a"),
+			apitest.EOS(wire.Stop)}
+	}}
 	url := apitest.Serve(t, b, Routes)
-	_, _, body := apitest.Do(t, "POST", url+"/v1/responses", `{"input":[{"id":"i1","role":"user","content":"a"},{"id":"i2","role":"user","content":"b"},{"id":"i3","role":"user","content":"c"}]}`, 0)
+	_, _, body := apitest.Do(t, "POST", url+"/v1/responses",
+		`{"input":[{"id":"i1","role":"user","content":"a"},{"id":"i2","role":"user","content":"b"},{"id":"i3",`+
+			`"role":"user","content":"c"}]}`, 0)
 	var r struct{ ID string }
 	if err := json.Unmarshal([]byte(body), &r); err != nil {
 		t.Fatal(err)
 	}
 	for query, want := range map[string]string{
-		"": "i3 i2 i1 false", "?order=asc": "i1 i2 i3 false", "?order=asc&limit=2": "i1 i2 true", "?order=asc&limit=2&after=i2": "i3 false", "?after=i1": "false",
+		"": "i3 i2 i1 false", "?order=asc": "i1 i2 i3 false", "?order=asc&limit=2": "i1 i2 true",
+		"?order=asc&limit=2&after=i2": "i3 false", "?after=i1": "false",
 	} {
 		_, _, body := apitest.Do(t, "GET", url+"/v1/responses/"+r.ID+"/input_items"+query, "", 0)
 		var list struct {
@@ -142,7 +155,8 @@ func TestItemsOfPages(t *testing.T) {
 		}
 	}
 	for _, query := range []string{"?limit=0", "?limit=x", "?order=up"} {
-		if status, _, body := apitest.Do(t, "GET", url+"/v1/responses/"+r.ID+"/input_items"+query, "", 0); status != 400 {
+		if status, _, body := apitest.Do(t, "GET", url+"/v1/responses/"+r.ID+"/input_items"+query, "",
+			0); status != 400 {
 			t.Errorf("%s: %d %s", query, status, body)
 		}
 	}
@@ -150,9 +164,11 @@ func TestItemsOfPages(t *testing.T) {
 
 // TestEncryptedThought: what goes out as encrypted comes back as thinking, and another server's is left out.
 func TestEncryptedThought(t *testing.T) {
-	for _, c := range []struct{ encrypted, want string }{{encrypt("hm é"), "hm é"}, {"gAAAAB", ""}, {encryptedPrefix + "!", "error"}} {
+	for _, c := range []struct{ encrypted, want string }{{encrypt("hm é"), "hm é"}, {"gAAAAB", ""},
+		{encryptedPrefix + "!", "error"}} {
 		conv := conversation{tools: map[string]toolName{}}
-		err := conv.add(api.AppendJSON(nil, map[string]any{"type": "reasoning", "summary": []any{}, "encrypted_content": c.encrypted}))
+		err := conv.add(api.AppendJSON(nil, map[string]any{"type": "reasoning", "summary": []any{},
+			"encrypted_content": c.encrypted}))
 		got := ""
 		if err != nil {
 			got = "error"
@@ -167,9 +183,13 @@ func TestEncryptedThought(t *testing.T) {
 
 // TestReferencesAreBounded: what a body refers to counts each time.
 func TestReferencesAreBounded(t *testing.T) {
-	b := &apitest.Backend{Answer: func(*wire.Request) []wire.Event { return []wire.Event{apitest.Text("a"), apitest.EOS(wire.Stop)} }}
+	b := &apitest.Backend{Answer: func(*wire.Request) []wire.Event {
+		return []wire.Event{apitest.Text("a"),
+			apitest.EOS(wire.Stop)}
+	}}
 	url := apitest.Serve(t, b, Routes)
-	apitest.Do(t, "POST", url+"/v1/responses", `{"input":[{"id":"i1","role":"user","content":"`+strings.Repeat("x", 1<<20)+`"}]}`, 0)
+	apitest.Do(t, "POST", url+"/v1/responses", `{"input":[{"id":"i1","role":"user","content":"`+
+		strings.Repeat("x", 1<<20)+`"}]}`, 0)
 	refer := strings.Repeat(`{"type":"item_reference","id":"i1"},`, 16)
 	status, _, body := apitest.Do(t, "POST", url+"/v1/responses", `{"input":[`+strings.TrimSuffix(refer, ",")+`]}`, 0)
 	if status != 413 || !strings.Contains(body, "referenced items included") {

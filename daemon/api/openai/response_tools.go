@@ -54,9 +54,10 @@ func (n toolName) wire() string {
 	return n.namespace + "." + n.name
 }
 
-// leftOut are types of tools that OpenAI's servers run and that agents offer with every request. They are not offered to the
-// model, so that it never calls one.
-var leftOut = []string{"web_search", "web_search_preview", "web_search_2025_08_26", "web_search_preview_2025_03_11", "image_generation", "tool_search"}
+// leftOut are types of tools that OpenAI's servers run and that agents offer with every request. They are not offered
+// to the model, so that it never calls one.
+var leftOut = []string{"web_search", "web_search_preview", "web_search_2025_08_26", "web_search_preview_2025_03_11",
+	"image_generation", "tool_search"}
 
 // declare adds tools.
 func (c *conversation) declare(tools []responsesTool) error { return c.declareIn("", tools) }
@@ -67,9 +68,11 @@ func (c *conversation) declareIn(namespace string, tools []responsesTool) error 
 		name := toolName{namespace, t.Name, t.Type == "custom"}
 		switch {
 		case t.Type == "function":
-			c.declared = append(c.declared, chatTool{"function", chatFunction{name.wire(), t.Description, t.Parameters, t.Strict}})
+			c.declared = append(c.declared,
+				chatTool{"function", chatFunction{name.wire(), t.Description, t.Parameters, t.Strict}})
 		case t.Type == "custom":
-			c.declared = append(c.declared, chatTool{"function", chatFunction{name.wire(), t.customDescription(), rawJSON(customSchema), nil}})
+			c.declared = append(c.declared,
+				chatTool{"function", chatFunction{name.wire(), t.customDescription(), rawJSON(customSchema), nil}})
 		case t.Type == "namespace" && namespace == "":
 			if err := c.declareIn(t.Name, t.Tools); err != nil {
 				return err
@@ -78,7 +81,8 @@ func (c *conversation) declareIn(namespace string, tools []responsesTool) error 
 		case slices.Contains(leftOut, t.Type):
 			continue
 		default:
-			return api.Refuse(fmt.Sprintf("tools of type %.60q are not supported: this server runs no tools; send functions", t.Type))
+			return api.Refuse(fmt.Sprintf("tools of type %.60q are not supported: this server runs no tools; send "+
+				"functions", t.Type))
 		}
 		c.tools[name.wire()] = name
 	}
@@ -86,14 +90,16 @@ func (c *conversation) declareIn(namespace string, tools []responsesTool) error 
 }
 
 // customSchema is the schema of a custom tool's arguments: one text.
-const customSchema = `{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}`
+const customSchema = `{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],` +
+	`"additionalProperties":false}`
 
 // customDescription returns a custom tool's description with the format of its text.
 func (t *responsesTool) customDescription() string {
 	if t.Format == nil || t.Format.Type != "grammar" {
 		return t.Description
 	}
-	return strings.TrimSpace(t.Description + "\n\n\"input\" is a text of this " + t.Format.Syntax + " grammar:\n" + t.Format.Definition)
+	return strings.TrimSpace(t.Description + "\n\n\"input\" is a text of this " + t.Format.Syntax + " grammar:\n" +
+		t.Format.Definition)
 }
 
 // choice translates "tool_choice" to the format of package wire.
@@ -120,9 +126,12 @@ func (c *conversation) choice(raw rawJSON) (any, error) {
 			if slices.Contains(leftOut, t.Type) {
 				continue
 			}
-			allowed = append(allowed, chatTool{"function", chatFunction{Name: toolName{t.Namespace, t.Name, false}.wire()}})
+			allowed = append(allowed,
+				chatTool{"function", chatFunction{Name: toolName{t.Namespace, t.Name, false}.wire()}})
 		}
-		return map[string]any{"type": in.Type, in.Type: map[string]any{"mode": cmp.Or(in.Mode, "auto"), "tools": allowed}}, nil
+		return map[string]any{"type": in.Type, in.Type: map[string]any{"mode": cmp.Or(in.Mode, "auto"),
+			"tools": allowed}}, nil
 	}
-	return nil, api.Refuse(fmt.Sprintf(`field "tool_choice.type" is %.60q; it must be "function", "custom" or "allowed_tools"`, in.Type))
+	return nil, api.Refuse(fmt.Sprintf(`field "tool_choice.type" is %.60q; it must be "function", "custom" or `+
+		`"allowed_tools"`, in.Type))
 }

@@ -10,14 +10,16 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// responsesTable lists the fields of POST /v1/responses. The request's fields for sampling and thinking are accepted too
-// (docs/protocol.md).
+// responsesTable lists the fields of POST /v1/responses. The request's fields for sampling and thinking are accepted
+// too (docs/protocol.md).
 var responsesTable = slices.Concat(
-	api.Of(api.Taken, "input", "instructions", "tools", "tool_choice", "reasoning", "text", "max_output_tokens", "include", "store", "stream",
-		"previous_response_id", "metadata", "truncation", "parallel_tool_calls", "top_logprobs"),
+	api.Of(api.Taken, "input", "instructions", "tools", "tool_choice", "reasoning", "text", "max_output_tokens",
+		"include", "store", "stream", "previous_response_id", "metadata", "truncation", "parallel_tool_calls",
+		"top_logprobs"),
 	api.Of(api.Ignored, "stream_options", "max_tool_calls", "client_metadata", "id"),
 	api.Table{
-		{Name: "background", Use: api.Refused, But: []string{"false"}, Why: "answers come on the connection that asked"},
+		{Name: "background", Use: api.Refused, But: []string{"false"}, Why: "answers come on the connection that " +
+			"asked"},
 		{Name: "conversation", Use: api.Refused, Why: "use previous_response_id"},
 		{Name: "prompt", Use: api.Refused, Why: "there are no stored prompts; send input"},
 		{Name: "context_management", Use: api.Refused, But: []string{"[]"}, Why: "a context is never cut"},
@@ -71,7 +73,8 @@ const (
 
 // includes are the accepted values of "include". Those without a constant concern tools and images and have no effect.
 var includes = []string{includeEncrypted, includeLogprobs, "web_search_call.action.sources", "web_search_call.results",
-	"code_interpreter_call.outputs", "computer_call_output.output.image_url", "file_search_call.results", "message.input_image.image_url"}
+	"code_interpreter_call.outputs", "computer_call_output.output.image_url", "file_search_call.results",
+	"message.input_image.image_url"}
 
 // responsesRequest is the translated request, in the format of package wire.
 type responsesRequest struct {
@@ -139,8 +142,9 @@ func (a *responsesAPI) read(r *http.Request) (*responding, *wire.Request, error)
 	if in.Previous != nil {
 		old := a.store.get(c.owner, *in.Previous)
 		if old == nil {
-			return nil, nil, api.Refuse(fmt.Sprintf("previous_response_id: response %.100q is not stored here, or no longer; "+
-				"send the whole conversation as input", *in.Previous))
+			return nil, nil,
+				api.Refuse(fmt.Sprintf("previous_response_id: response %.100q is not stored here, or no longer; "+
+					"send the whole conversation as input", *in.Previous))
 		}
 		c.history = slices.Clip(old.history)
 	}
@@ -176,7 +180,8 @@ func (a *responsesAPI) read(r *http.Request) (*responding, *wire.Request, error)
 	if err != nil {
 		return nil, nil, err
 	}
-	want := responsesRequest{Messages: conv.messages, Tools: conv.declared, Choice: choice, Parallel: in.Parallel, MaxTokens: in.MaxOutputTokens}
+	want := responsesRequest{Messages: conv.messages, Tools: conv.declared, Choice: choice, Parallel: in.Parallel,
+		MaxTokens: in.MaxOutputTokens}
 	if slices.Contains(in.Include, includeLogprobs) {
 		want.Logprobs, want.Top = true, in.TopLogprobs
 	}
@@ -216,7 +221,8 @@ func (in *responsesBody) check() error {
 	if in.Metadata != nil {
 		var m map[string]string
 		if err := json.Unmarshal(in.Metadata, &m); err != nil || len(in.Metadata) > wire.MaxMetadataBytes {
-			return api.Refuse(fmt.Sprintf(`field "metadata" must be an object of strings with up to %d bytes`, wire.MaxMetadataBytes))
+			return api.Refuse(fmt.Sprintf(`field "metadata" must be an object of strings with up to %d bytes`,
+				wire.MaxMetadataBytes))
 		}
 	}
 	return nil

@@ -59,7 +59,8 @@ func (c *completion) readText(r *http.Request) (list []*wire.Request, err error)
 		return nil, err
 	}
 	if len(prompts)*n > maxAnswers {
-		return nil, api.Refuse(fmt.Sprintf("%d prompts with %d answers each are more than the %d answers that one request may ask for", len(prompts), n, maxAnswers))
+		return nil, api.Refuse(fmt.Sprintf("%d prompts with %d answers each are more than the %d answers that one "+
+			"request may ask for", len(prompts), n, maxAnswers))
 	}
 	req, err := body.Request(c.id, struct {
 		Prompt string `json:"prompt"`
@@ -68,7 +69,8 @@ func (c *completion) readText(r *http.Request) (list []*wire.Request, err error)
 		return nil, err
 	}
 	if in.Echo && req.Sampling.Logprobs > 0 {
-		return nil, api.Refuse(`field "echo" with "logprobs" is not supported by this server (only generated tokens have log-probabilities); leave one of them out`)
+		return nil, api.Refuse(`field "echo" with "logprobs" is not supported by this server (only generated tokens ` +
+			`have log-probabilities); leave one of them out`)
 	}
 	c.want(&opts)
 	for _, p := range prompts {

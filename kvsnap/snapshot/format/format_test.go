@@ -34,9 +34,11 @@ func samples() map[string]struct {
 } {
 	all := []Token{1, 2, 3, 0x01020304, 500, -1, 7}
 	payload := []byte("thirty-two bytes of pretend KV..")
-	begin := Header{Origin: origin(), Namespace: 1000, P0: 0, P1: 4, Tokens: all[:4], Created: 1_770_000_000, Stored: 32, Raw: 32}
+	begin := Header{Origin: origin(), Namespace: 1000, P0: 0, P1: 4, Tokens: all[:4], Created: 1_770_000_000,
+		Stored: 32, Raw: 32}
 	begin.Prefix, begin.Through = PrefixHashes(all[:4], 0)
-	next := Header{Origin: origin(), Namespace: System, Flags: FlagZstd, P0: 4, P1: 7, Tokens: all[4:], Created: 1_770_000_001, Stored: 32, Raw: 4096}
+	next := Header{Origin: origin(), Namespace: System, Flags: FlagZstd, P0: 4, P1: 7, Tokens: all[4:],
+		Created: 1_770_000_001, Stored: 32, Raw: 4096}
 	next.Prefix, next.Through = PrefixHashes(all, 4)
 	return map[string]struct {
 		h       Header
@@ -61,13 +63,15 @@ func TestGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got, want) {
-			t.Errorf("%s: written bytes differ from the golden file:\n%s\nwant\n%s", name, hex.Dump(got), hex.Dump(want))
+			t.Errorf("%s: written bytes differ from the golden file:\n%s\nwant\n%s", name, hex.Dump(got),
+				hex.Dump(want))
 		}
 		h, payload, err := Open(want)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(payload, s.payload) || h.Key() != s.h.Key() || h.Through != s.h.Through || h.Created != s.h.Created || h.Flags != s.h.Flags {
+		if !bytes.Equal(payload, s.payload) || h.Key() != s.h.Key() || h.Through != s.h.Through ||
+			h.Created != s.h.Created || h.Flags != s.h.Flags {
 			t.Errorf("%s: read back %+v", name, h)
 		}
 		if int64(len(want)) != h.FileSize() {
@@ -96,7 +100,8 @@ func TestDocument(t *testing.T) {
 		end = off + size
 	}
 	if end != fixedBytes || len(fields) != 14 {
-		t.Fatalf("the document describes %d fields and %d fixed bytes, the code has 14 and %d", len(fields), end, fixedBytes)
+		t.Fatalf("the document describes %d fields and %d fixed bytes, the code has 14 and %d", len(fields), end,
+			fixedBytes)
 	}
 	if !strings.Contains(string(text), "| 152 | 1 + n | engine build |") {
 		t.Error("the document does not say where the engine build begins")
@@ -120,15 +125,18 @@ func TestDocument(t *testing.T) {
 		}
 		h := number("header length")
 		for f, want := range map[string]uint64{
-			"version": 1, "flags": uint64(s.h.Flags), "stored bytes": uint64(s.h.Stored), "raw bytes": uint64(s.h.Raw), "namespace": uint64(s.h.Namespace),
-			"first position": uint64(s.h.P0), "end position": uint64(s.h.P1), "reserved": 0, "created": uint64(s.h.Created),
+			"version": 1, "flags": uint64(s.h.Flags), "stored bytes": uint64(s.h.Stored), "raw bytes": uint64(s.h.Raw),
+			"namespace":      uint64(s.h.Namespace),
+			"first position": uint64(s.h.P0), "end position": uint64(s.h.P1), "reserved": 0,
+			"created":       uint64(s.h.Created),
 			"header length": uint64(s.h.Size()),
 		} {
 			if got := number(f); got != want {
 				t.Errorf("%s: %s is %d in the file, want %d", name, f, got, want)
 			}
 		}
-		if string(field("magic")) != Magic || !bytes.Equal(field("fingerprint"), s.h.Fingerprint[:]) || !bytes.Equal(field("prefix"), s.h.Prefix[:]) ||
+		if string(field("magic")) != Magic || !bytes.Equal(field("fingerprint"), s.h.Fingerprint[:]) ||
+			!bytes.Equal(field("prefix"), s.h.Prefix[:]) ||
 			!bytes.Equal(field("through"), s.h.Through[:]) {
 			t.Errorf("%s: magic, fingerprint, prefix or through is elsewhere", name)
 		}

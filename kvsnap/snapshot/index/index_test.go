@@ -17,7 +17,8 @@ func host(n *Node) *Elem { return &n.Host }
 func node(ns format.Namespace, tokens []format.Token, p0 int) *Node {
 	h := format.Header{Namespace: ns, P0: p0, P1: len(tokens), Tokens: slices.Clone(tokens[p0:])}
 	h.Prefix, h.Through = format.PrefixHashes(tokens, p0)
-	return &Node{Key: h.Key(), Namespace: ns, P0: p0, P1: len(tokens), Tokens: h.Tokens, Before: h.Prefix, After: h.Through}
+	return &Node{Key: h.Key(), Namespace: ns, P0: p0, P1: len(tokens), Tokens: h.Tokens, Before: h.Prefix,
+		After: h.Through}
 }
 
 func seq(from, n int) (out []format.Token) {
@@ -102,7 +103,8 @@ func naive(all []*Node, ns format.Namespace, q []format.Token, whole bool) int {
 	walk = func(end int, after format.Hash, owner format.Namespace) {
 		best = max(best, end)
 		for _, n := range all {
-			if n.P0 != end || n.Before != after || !visible(owner, n.Namespace) || !visible(n.Namespace, ns) || end >= len(q) {
+			if n.P0 != end || n.Before != after || !visible(owner, n.Namespace) || !visible(n.Namespace, ns) ||
+				end >= len(q) {
 				continue
 			}
 			m := 0
@@ -183,7 +185,8 @@ func TestRandom(t *testing.T) {
 					t.Fatalf("found %d tokens of %d (whole: %v)", m, want, whole)
 				}
 				for end := m; n != nil; n = n.Parent {
-					if !visible(n.Namespace, ns) || n.P0 >= end || !slices.Equal(n.Tokens[:min(end, n.P1)-n.P0], s[n.P0:min(end, n.P1)]) {
+					if !visible(n.Namespace, ns) || n.P0 >= end || !slices.Equal(n.Tokens[:min(end, n.P1)-n.P0],
+						s[n.P0:min(end, n.P1)]) {
 						t.Fatalf("chain is wrong at [%d, %d)", n.P0, n.P1)
 					}
 					end = n.P0
@@ -225,7 +228,8 @@ func TestQueueOrder(t *testing.T) {
 	victim := func(want *Node) {
 		t.Helper()
 		if got := q.Victim(func(*Node) bool { return true }); got != want {
-			t.Fatalf("victim [%d, %d) of %d…, want [%d, %d) of %d…", got.P0, got.P1, got.Tokens[0], want.P0, want.P1, want.Tokens[0])
+			t.Fatalf("victim [%d, %d) of %d…, want [%d, %d) of %d…", got.P0, got.P1, got.Tokens[0], want.P0, want.P1,
+				want.Tokens[0])
 		}
 	}
 	chat := seq(0, 60)
