@@ -19,16 +19,18 @@ else
 MARCH ?= native
 endif
 MARCH_FLAG := $(if $(filter -m%,$(MARCH)),$(MARCH),-march=$(MARCH))
-# The module leaves ggml's AMX kernels out but refers to them where the compiler knows AMX: the link would fail. With them
-# Q8_0 weights would be repacked away from our kernel, too.
+# The module leaves ggml's AMX kernels out but refers to them where the compiler knows AMX: the link would fail. With
+# them Q8_0 weights would be repacked away from our kernel, too.
 ifneq ($(MAKECMDGOALS),help)
-MARCH_FLAG += $(if $(shell echo | $$($(GO) env CC) $(MARCH_FLAG) -dM -E - 2>/dev/null | grep __AMX_INT8__),-mno-amx-int8)
+MARCH_FLAG += $(if $(shell echo | $$($(GO) env CC) $(MARCH_FLAG) -dM -E - 2>/dev/null | \
+	grep __AMX_INT8__),-mno-amx-int8)
 endif
 # -Wno-stringop-overflow: gcc 12 warns wrongly on ggml's repack.cpp.
 export CGO_CFLAGS   := -O3 $(MARCH_FLAG)
 export CGO_CXXFLAGS := -O3 $(MARCH_FLAG) -Wno-stringop-overflow
 ifneq ($(MAKECMDGOALS),help)
-export CGO_CPPFLAGS := -DGGML_USE_CPU_REPACK $(foreach d,$(ENGINE_DIR),-I$(d)/llama/llama.cpp/include -I$(d)/ml/backend/ggml/ggml/include)
+ENGINE_INCLUDES = -I$(1)/llama/llama.cpp/include -I$(1)/ml/backend/ggml/ggml/include
+export CGO_CPPFLAGS := -DGGML_USE_CPU_REPACK $(foreach d,$(ENGINE_DIR),$(call ENGINE_INCLUDES,$(d)))
 endif
 
 LDFLAGS := -s -w -X github.com/uma-serve/uma-serve/internal/buildinfo.Version=$(VERSION)
@@ -36,7 +38,8 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 
 BIN ?= bin
 
-.PHONY: build $(COMMANDS) run check test bench bench-prompt bench-storm clients fidelity model eval lint page-check fuzz install cuda env clean help
+.PHONY: build $(COMMANDS) run check test bench bench-prompt bench-storm clients fidelity model eval lint page-check \
+	fuzz install cuda env clean help
 
 build: $(COMMANDS) ## build every command into bin/ (the first build compiles llama.cpp: two minutes)
 $(COMMANDS):
@@ -46,7 +49,7 @@ $(COMMANDS):
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/$@ ./cmd/$@
 
 run: export ASK ?=
-run: uma-serve uma-cli ## start the daemon on the default model and chat; ASK="question" asks once; ARGS="-m FILE.gguf …"
+run: uma-serve uma-cli ## start the daemon on the default model and chat; ASK="…" asks once; ARGS="-m FILE.gguf …"
 	@scripts/run.sh "$$ASK" $(ARGS)
 
 check: ## the quick loop while you write: build, vet, lint, unit tests without the engine; under a minute when warm
@@ -59,16 +62,16 @@ lint: ## gofmt, vet, staticcheck, the import rules, and known vulnerabilities wh
 	@scripts/lint.sh
 	@scripts/vuln.sh
 
-bench: build ## what serving costs against the bare decode loop (ratios for Q8_0, Q4_K_M, Q4_0 and F16); ARGS="--weights q8_0 …"
+bench: build ## serving against the bare decode loop, for Q8_0, Q4_K_M, Q4_0 and F16; ARGS="--weights q8_0 …"
 	@scripts/bench.sh $(ARGS)
 
-bench-prompt: build ## a lone prompt against the bare decode loop, 1.1 B parameters Q4_K_M; ARGS="--size 135m --tokens 512 …"
+bench-prompt: build ## a lone prompt against the bare decode loop, 1.1 B Q4_K_M; ARGS="--size 135m --tokens 512 …"
 	@bin/uma-bench prompt $(ARGS)
 
 bench-storm: build ## chats while others submit long prompts, policy by policy; page in bench-out/; ARGS="--storm 20s …"
 	@bin/uma-bench run --workload storm --sides stock,uma,meridian@50 $(ARGS)
 
-clients: uma-serve uma-cli ## real client libraries (AGENTS=1: coding agents) against the daemon; writes docs/clients.md; ARGS="openai go"
+clients: uma-serve uma-cli ## client libraries (AGENTS=1: agents) against the daemon, for docs/clients.md; ARGS="openai go"
 	@scripts/clients.sh $(ARGS)
 
 fidelity: build ## what uma-sim predicts against what this daemon does, on a quiet machine; ARGS="--policy meridian …"

@@ -27,7 +27,8 @@ timeout 20 npm ping --silent >/dev/null 2>&1 || skip "npm's registry does not an
 # Answers of the default model are checked; agents get a large context and long prompts, so their model is the smallest.
 if [ "${AGENTS:-}" = 1 ]; then
 	kind=agent packages=$own/agents clients=(codex opencode pi qwen-code continue)
-	CGO_ENABLED=0 go run ./runtime/ggufgen/cmd/ggufgen -preset tiny-long -end-every 40 -o "$dir/model.gguf" >/dev/null || exit 1
+	CGO_ENABLED=0 go run ./runtime/ggufgen/cmd/ggufgen -preset tiny-long -end-every 40 \
+		-o "$dir/model.gguf" >/dev/null || exit 1
 	serve=(-m "$dir/model.gguf" -s 1 -c 131072 --think-budget 64 --max-prompt-bytes 4194304 --max-frame-bytes 8388608)
 else
 	kind=library packages=$own clients=(openai aisdk anthropic ollama langchain go)
@@ -67,5 +68,6 @@ for client in "${clients[@]}"; do
 	fi
 	echo "$client: $((SECONDS - began)) s"
 done
-node "$own/table.mjs" "$kind" "$rows" "$([ "${CHECK:-}" = 1 ] || [ $# -gt 0 ] || echo "$root/docs/clients.md")" || status=1
+node "$own/table.mjs" "$kind" "$rows" \
+	"$([ "${CHECK:-}" = 1 ] || [ $# -gt 0 ] || echo "$root/docs/clients.md")" || status=1
 exit $status

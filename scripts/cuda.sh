@@ -38,7 +38,8 @@ add_compile_definitions(NDEBUG GGML_VERSION=0x0 GGML_COMMIT=0x0)
 add_subdirectory($ggml/src \${CMAKE_BINARY_DIR}/ggml)
 add_subdirectory($ggml/src/ggml-cuda \${CMAKE_BINARY_DIR}/ggml-cuda)
 CMAKE
-cmake -S "$build" -B "$build/out" -DCMAKE_BUILD_TYPE=Release ${CUDA_ARCHITECTURES:+-DCMAKE_CUDA_ARCHITECTURES="$CUDA_ARCHITECTURES"}
+cmake -S "$build" -B "$build/out" -DCMAKE_BUILD_TYPE=Release \
+	${CUDA_ARCHITECTURES:+-DCMAKE_CUDA_ARCHITECTURES="$CUDA_ARCHITECTURES"}
 cmake --build "$build/out" --target ggml-cuda -j "$(getconf _NPROCESSORS_ONLN)"
 find "$build/out" -name 'libggml-*.so*' -exec cp -a {} bin/ \;
 ls -l bin/libggml-*

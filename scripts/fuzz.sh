@@ -14,8 +14,8 @@ trap 'rm -rf "$build"' EXIT
 
 ran=0
 failed=()
-# CGO_ENABLED=0: instrumenting for coverage would compile llama.cpp again. What tests C code is built as it is for users,
-# without instrumentation, which C code does not have anyway.
+# CGO_ENABLED=0: instrumenting for coverage would compile llama.cpp again. What tests C code is built as it is for
+# users, without instrumentation, which C code does not have anyway.
 while read -r dir package <&3; do
 	mapfile -t sources < <(grep -lE '^func Fuzz[A-Za-z0-9_]+\(' "$dir"/*_test.go 2>/dev/null || true)
 	[ ${#sources[@]} -eq 0 ] && continue
@@ -42,10 +42,13 @@ while read -r dir package <&3; do
 		ran=$((ran + 1))
 		mkdir -p "$cache/$package"
 		status=0
-		(cd "$dir" && "$binary" -test.run '^$' -test.fuzz "^$target\$" -test.fuzztime "$duration" -test.fuzzminimizetime 10x \
+		(cd "$dir" && "$binary" -test.run '^$' -test.fuzz "^$target\$" -test.fuzztime "$duration" \
+			-test.fuzzminimizetime 10x \
 			-test.fuzzcachedir "$cache/$package" </dev/null >"$build/log" 2>&1) || status=$?
-		# A run whose time ends while a worker answers may end with this error, which is no finding: nothing was written.
-		if [ $status -ne 0 ] && grep -q '^ *context deadline exceeded$' "$build/log" && ! grep -q 'Failing input' "$build/log"; then
+		# A run whose time ends while a worker answers may end with this error, which is no finding: nothing was
+		# written.
+		if [ $status -ne 0 ] && grep -q '^ *context deadline exceeded$' "$build/log" &&
+			! grep -q 'Failing input' "$build/log"; then
 			status=0
 		fi
 		if [ $status -ne 0 ]; then

@@ -73,8 +73,10 @@ fi
 [ -n "$dest" ] && exit 0
 printf 'installed into %s\n' "$prefix"
 if [ -n "$user_units" ]; then
-	printf 'As a service of yours:\n  systemctl --user daemon-reload && systemctl --user enable --now uma-serve.socket\n'
+	printf 'As a service of yours:\n  %s\n' \
+		'systemctl --user daemon-reload && systemctl --user enable --now uma-serve.socket'
 fi
 if [ -n "$system_units" ]; then
-	printf 'As a service of the system, for the members of the group uma-serve:\n  systemd-sysusers && systemctl daemon-reload && systemctl enable --now uma-serve.socket\n'
+	printf 'As a service of the system, for the members of the group uma-serve:\n  %s\n' \
+		'systemd-sysusers && systemctl daemon-reload && systemctl enable --now uma-serve.socket'
 fi

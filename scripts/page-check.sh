@@ -3,8 +3,8 @@
 # thought, end of thinking, stop, retry, reload, the live panels, Markdown, keyboard, dark mode, 400 px, accessibility
 # (axe-core), no console error, no request to another origin. Needs Chromium (Debian: apt-get install chromium), node
 # and, once, npm's registry. Without them it says so and checks nothing.
-# Usage: scripts/page-check.sh [FOLDER], into which the screenshots go (default: a temporary one). BIN=FOLDER names built
-# commands; otherwise make builds them.
+# Usage: scripts/page-check.sh [FOLDER], into which the screenshots go (default: a temporary one). BIN=FOLDER names
+# built commands; otherwise make builds them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 skip() {
@@ -19,7 +19,10 @@ tools=build/page-check
 mkdir -p "$tools"
 if ! cmp -s scripts/page-check.json "$tools/package.json" || [ ! -d "$tools/node_modules/puppeteer-core" ]; then
 	cp scripts/page-check.json "$tools/package.json"
-	npm install --prefix "$tools" --no-audit --no-fund --ignore-scripts --loglevel=error || { rm -f "$tools/package.json"; skip "npm's registry does not answer"; }
+	npm install --prefix "$tools" --no-audit --no-fund --ignore-scripts --loglevel=error || {
+		rm -f "$tools/package.json"
+		skip "npm's registry does not answer"
+	}
 fi
 dir=$(mktemp -d)
 shots=${1:-$dir/shots}
@@ -53,4 +56,5 @@ for name in real slow; do
 	done
 	[ -s "$dir/$name.url" ] || { cat "$dir/$name.log" >&2; exit 1; }
 done
-CHROMIUM="$chromium" node scripts/page-check.mjs "$(cat "$dir/real.url")" "$(cat "$dir/slow.url")" "$shots" "$PWD/$tools"
+CHROMIUM="$chromium" node scripts/page-check.mjs "$(cat "$dir/real.url")" "$(cat "$dir/slow.url")" \
+	"$shots" "$PWD/$tools"

@@ -28,7 +28,8 @@ done
 # Eight clients ask one question after the other; two paste long prompts.
 client() {
 	while printf '{"messages":[{"role":"user","content":"%sWhat is %d + %d?"}]}' "$1" $RANDOM $RANDOM |
-		curl -s --unix-socket "$dir/s" -H 'Content-Type: application/json' -d @- http://uma/v1/chat/completions >/dev/null; do :; done
+		curl -s --unix-socket "$dir/s" -H 'Content-Type: application/json' -d @- \
+			http://uma/v1/chat/completions >/dev/null; do :; done
 }
 long=$(printf 'Read this line %d. ' {1..60})
 for i in 1 2 3 4 5 6 7 8 9 10; do
@@ -40,7 +41,8 @@ cpu() { awk '{tid = $1; sub(/^.*\) /, ""); print tid, $12 + $13}' /proc/"$daemon
 sleep 20
 # Threads with more than a tenth of all CPU time compute; they are left out in every phase.
 cpu | awk '{t[$1] = $2; sum += $2} END {for (i in t) if (t[i] > sum / 10) print i}' >"$dir/computing"
-quiet() { cpu | awk -v f="$dir/computing" 'BEGIN {while ((getline id < f) > 0) skip[id] = 1} !($1 in skip) {n += $2} END {print n + 0}'; }
+quiet() { cpu | awk -v f="$dir/computing" 'BEGIN {while ((getline id < f) > 0) skip[id] = 1}
+	!($1 in skip) {n += $2} END {print n + 0}'; }
 hertz=$(getconf CLK_TCK)
 measure() {
 	local before after
@@ -49,8 +51,8 @@ measure() {
 	after=$(quiet)
 	awk -v d=$((after - before)) -v h="$hertz" -v s="$phase" 'BEGIN {printf "%.4f\n", d / h / s * 100}'
 }
-# Phases of ten seconds in turns, the first with a view and the first without by turns too, so that a machine whose speed
-# drifts is the same for both; the median of the pairs' differences is the cost.
+# Phases of ten seconds in turns, the first with a view and the first without by turns too, so that a machine whose
+# speed drifts is the same for both; the median of the pairs' differences is the cost.
 phase=10
 for ((pair = 0; pair < seconds / 20; pair++)); do
 	for side in $((pair % 2)) $((1 - pair % 2)); do
@@ -69,7 +71,8 @@ for ((pair = 0; pair < seconds / 20; pair++)); do
 done
 sort -g "$dir/pairs" | awk '{d[NR] = $1; n = NR; a += $2; b += $3} END {
 	q = int((n + 3) / 4)
-	printf "percent of a core in threads that compute nothing, %d pairs: without a view %.2f, with one %.2f (means)\n", n, a / n, b / n
+	printf "percent of a core in threads that compute nothing, %d pairs: without a view %.2f, with one %.2f (means)\n",
+		n, a / n, b / n
 	x = n % 2 ? d[(n + 1) / 2] : (d[n / 2] + d[n / 2 + 1]) / 2
 	printf "a view costs %.3f %% of a core (median; quartiles %.3f and %.3f; at most 1 %%)\n", x, d[q], d[n + 1 - q]
 	exit x > 1}'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks contrib/prometheus and contrib/grafana with promtool (Debian: apt-get install prometheus): the alert rules, their
-# tests, the queries of the dashboard, and what the daemon's own /metrics looks like to it.
+# Checks contrib/prometheus and contrib/grafana with promtool (Debian: apt-get install prometheus): the alert rules,
+# their tests, the queries of the dashboard, and what the daemon's own /metrics looks like to it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if ! command -v "${PROMTOOL:-promtool}" >/dev/null; then

@@ -24,7 +24,9 @@ make build
 # goroutine, and the daemon is raced on the fake engine. Left out as well: pure packages without a goroutine whose tests
 # take minutes under the race detector. The last step tests them with invariants.
 step "race detector and invariants"
-tests -race -tags invariants $(go list ./... | grep -vE '/(grammar/jsonschema|sampler|sim/synthetic|runtime/llama|runtime/ggufgen|smoke|cmd/uma-serve|cmd/uma-bench|bench)(/|$)')
+tests -race -tags invariants $(go list ./... |
+	grep -vE '/(grammar/jsonschema|sampler|sim/synthetic|runtime/llama|runtime/ggufgen|smoke)(/|$)' |
+	grep -vE '/(cmd/uma-serve|cmd/uma-bench|bench)(/|$)')
 
 step "the real engine, end to end"
 tests -tags invariants ./...

@@ -9,7 +9,8 @@ cd "$(dirname "$0")/.."
 version=v1.8.0
 
 skipped() {
-	printf '\n*** govulncheck was SKIPPED: %s\n*** Known vulnerabilities were NOT looked for; run make lint where the network allows it.\n\n' "$1" >&2
+	printf '\n*** govulncheck was SKIPPED: %s\n*** %s\n\n' "$1" \
+		'Known vulnerabilities were NOT looked for; run make lint where the network allows it.' >&2
 	exit 0
 }
 

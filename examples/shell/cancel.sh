@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Cancels a long answer after five chunks. Over HTTP a client cancels by closing its connection; the daemon then ends the
-# request within one decode step.
+# Cancels a long answer after five chunks. Over HTTP a client cancels by closing its connection; the daemon then ends
+# the request within one decode step.
 set -euo pipefail
 . "$(dirname "$0")/socket.sh"
 body='{"messages":[{"role":"user","content":"Count to a million."}],"max_tokens":1500,"ignore_eos":true,"stream":true}'
