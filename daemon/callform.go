@@ -13,9 +13,8 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Calls of tools are held to a grammar: the whole answer where tool_choice asks for a call, otherwise a call from its opening
-// to its end. Held calls are sent while they are written; others when they are complete, because they may turn out to be
-// malformed.
+// A grammar constrains tool calls: the whole answer if tool_choice asks for a call, else a call from its opening to its
+// end. Constrained calls are streamed; other calls are sent when they are complete, because they may be malformed.
 
 // formSources returns the constraints of w's answer: its form and its tool calls, nil for none. With both, the answer is
 // either of them.
@@ -54,7 +53,7 @@ func (m *model) formSources(w *wire.Request) (format, calls *formSource, bad *wi
 		if err := m.calls.CanHold(&tools[i]); err != nil && strict {
 			return refuse("tools: %v", err)
 		} else if err != nil {
-			return format, nil, nil // calls are read without being held
+			return format, nil, nil // calls are not constrained
 		}
 	}
 	return format, &formSource{key: callsKey(tools, choice, w.ParallelToolCalls), field: "tools", calls: true, must: must, optional: !strict,
@@ -63,7 +62,7 @@ func (m *model) formSources(w *wire.Request) (format, calls *formSource, bad *wi
 		}}, nil
 }
 
-// callsKey identifies the grammar of calls of tools.
+// callsKey identifies the grammar of tool calls.
 func callsKey(tools []toolcall.Tool, choice toolcall.Choice, parallel bool) [32]byte {
 	h := blake3.New()
 	fmt.Fprintf(h, "calls %d %q %v", choice.Mode, choice.Name, parallel)
@@ -93,7 +92,7 @@ func (r *request) hold(format, calls *compiledForm, w *wire.Request, prompt stri
 	}
 }
 
-// holdCall begins to hold a call of r when its opening is written, and ends when the calls have.
+// holdCall starts to constrain a call of r after its opening, and stops after the last call.
 func (l *loop) holdCall(r *request) {
 	if f := r.form; f != nil && f.mc != nil && len(r.Calls.Opening()) > 0 { // the parser has read the opening of a call
 		f.onlyCalls()
@@ -106,11 +105,11 @@ func (l *loop) holdCall(r *request) {
 	case r.form == nil && !r.refused && r.Calls.Busy():
 		opening := r.Calls.Opening()
 		if len(opening) == 0 {
-			return // it cannot be told yet
+			return // not decided yet
 		}
 		m := grammar.NewMatcher(r.callGrammar.grammar, r.callGrammar.vocab)
 		if m.AcceptBytes(opening) != nil {
-			r.refused = true // the parser will say what is wrong with it
+			r.refused = true // the parser reports the error
 			return
 		}
 		r.form = &form{compiled: r.callGrammar, calls: true, passing: true, prefix: "a call", m: m}

@@ -17,15 +17,14 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// form is what a request's answer is held to. It belongs to the decode loop, and to the mask worker while a batch is
-// decoded.
+// form is the constraint of a request's answer. The decode loop owns it, and during a decode the mask worker.
 type form struct {
 	*compiled
 	kind    wire.FormatKind
-	calls   bool          // it is that of calls of tools, kind is FormatNone
-	passing bool          // it holds from a call's opening to its end
-	prefix  string        // the beginning of the answer that the prompt has
-	compile time.Duration // 0: the grammar was there
+	calls   bool          // constrains tool calls; kind is FormatNone
+	passing bool          // applies from the opening of a call to its end
+	prefix  string        // beginning of the answer that is in the prompt
+	compile time.Duration // 0: the grammar was cached
 
 	// orCalls: the answer may be tool calls instead, as long as it is a prefix of both grammars. nil: not, or decided.
 	orCalls   *compiled
@@ -33,22 +32,22 @@ type form struct {
 
 	m       *grammar.Matcher // nil before the first prepare
 	mc      *grammar.Matcher // of orCalls
-	mask    sampler.Mask     // of the next token, when ready
+	mask    sampler.Mask     // of the next token, if ready
 	ready   bool
-	queued  bool            // the worker has it, or will
-	bound   bool            // the row at hand is restricted
-	openers []runtime.Token // in mask: they open a thought
+	queued  bool            // on the mask worker's list
+	bound   bool            // the current row is restricted
+	openers []runtime.Token // tokens in mask that open a thought
 	err     error
 
 	// For why and the metrics.
-	work     int           // steps of the newest mask that are not charged yet
-	maskTook time.Duration // of the newest mask that was computed; 0 = it was told
+	work     int           // steps of the newest mask, not charged yet
+	maskTook time.Duration // duration of the newest mask; 0 = in the metrics already
 	masks    int
 	masksNs  time.Duration
-	forced   int // tokens taken without a row
+	forced   int // tokens accepted without a row
 }
 
-// prepare computes the mask of the next token. The mask worker calls it during a decode, the loop where a mask is not ready.
+// prepare computes the mask of the next token. The mask worker calls it during a decode, the loop if a mask is not ready.
 func (f *form) prepare(openers []runtime.Token) {
 	began := time.Now()
 	if f.m == nil {
@@ -126,7 +125,7 @@ func (f *form) name() string {
 	return f.kind.String()
 }
 
-// field is the request's field by which people know the form.
+// field is the name of the request's field, for errors.
 func (f *form) field() string {
 	if f.calls {
 		return "tools"
@@ -134,7 +133,7 @@ func (f *form) field() string {
 	return formField(f.kind)
 }
 
-// why is what why tells of a form; nil for none.
+// why is the form's entry in why; nil without a form.
 func (f *form) why() *wire.WhyForm {
 	if f == nil {
 		return nil
@@ -142,7 +141,7 @@ func (f *form) why() *wire.WhyForm {
 	return &wire.WhyForm{Form: f.name(), CompileMs: wire.Ms(f.compile), Masks: f.masks, MaskMs: wire.Ms(f.masksNs), ForcedTokens: f.forced}
 }
 
-// limit is the limit of the grammar that was exceeded, if one was.
+// limit returns an error if a limit of the grammar was exceeded.
 func (f *form) limit() error {
 	if f.m == nil {
 		return nil
@@ -150,9 +149,8 @@ func (f *form) limit() error {
 	return f.m.Err()
 }
 
-// maskWorker computes masks while the engine decodes. Between begin and end the forms of its list are its own, and with them
-// every grammar's automaton; otherwise they are the loop's. It is one goroutine, begun with the first form: without forms
-// nothing wakes.
+// maskWorker computes masks while the engine decodes. Between begin and end it owns the forms of its list and the automata
+// of all grammars; otherwise the loop owns them. Its goroutine starts with the first form.
 type maskWorker struct {
 	jobs    []maskJob
 	start   chan struct{}
@@ -174,7 +172,7 @@ func (w *maskWorker) want(f *form, openers []runtime.Token) {
 	w.jobs = append(w.jobs, maskJob{f, openers})
 }
 
-// begin hands the list to the worker.
+// begin starts the worker on the list.
 func (w *maskWorker) begin() {
 	if len(w.jobs) == 0 {
 		return
@@ -187,7 +185,7 @@ func (w *maskWorker) begin() {
 	w.start <- struct{}{}
 }
 
-// end takes the forms back. The worker has almost always finished: a mask takes a hundredth of a decode.
+// end waits for the worker and takes the forms back. The worker has usually finished: a mask takes 1 % of a decode.
 func (w *maskWorker) end() {
 	if !w.running {
 		return
@@ -216,7 +214,7 @@ func (w *maskWorker) close() {
 	}
 }
 
-// restrict lays the mask over r's row if the row is of its answer.
+// restrict sets the mask of r's sampling chain if the row belongs to its answer.
 func (l *loop) restrict(r *request) {
 	f := r.form
 	if f.bound = r.ctl.InAnswer(); !f.bound {
@@ -235,7 +233,7 @@ func (l *loop) restrict(r *request) {
 		f.work = 0
 	}
 	if f.err != nil || f.m.Err() != nil {
-		r.chain.Restrict(sampler.Mask{}) // nothing can be sampled: nothingLeft says why
+		r.chain.Restrict(sampler.Mask{}) // excludes every token: nothingLeft gives the reason
 		return
 	}
 	r.chain.Restrict(f.mask)
@@ -249,9 +247,9 @@ func (l *loop) openers(r *request) []runtime.Token {
 	return r.ctl.Openers()
 }
 
-// takeBound is take for a request whose answer is held to a form: it follows the token in the grammar, and takes the
-// tokens that must follow without a row.
-func (l *loop) takeBound(r *request, choice *sampler.Choice, now time.Time) {
+// acceptBound is acceptToken for a request with a form: it advances the grammar by the token, and accepts the tokens that
+// must follow, which need no row.
+func (l *loop) acceptBound(r *request, choice *sampler.Choice, now time.Time) {
 	f, tok := r.form, choice.Token
 	r.Last, r.More = false, false
 	var forced []int32
@@ -276,10 +274,10 @@ func (l *loop) takeBound(r *request, choice *sampler.Choice, now time.Time) {
 		return
 	}
 	if !bound && len(said.Released) > 0 {
-		// The token that ended a thought, or a header, had text of the answer behind it.
+		// The token that ended a thought or a header contains text of the answer too.
 		err := f.accept(func(m *grammar.Matcher) error { return m.AcceptBytes(said.Released) })
 		if err != nil && len(bytes.TrimSpace(said.Released)) > 0 {
-			r.failure = formError(r, err) // its token is told already: it ends in the next step
+			r.failure = formError(r, err) // its token was sent: the request ends in the next step
 			l.handle(core.Input{Kind: core.Cancel, Req: r.ID}, now)
 			return
 		}
@@ -299,7 +297,7 @@ func (l *loop) takeBound(r *request, choice *sampler.Choice, now time.Time) {
 			return
 		}
 	}
-	if f.ready || r.form != f { // a form of a call has ended with it
+	if f.ready || r.form != f { // the form of a call has ended with the call
 		return
 	}
 	if openers := l.openers(r); f.m.Ready() && len(openers) == 0 && f.mc == nil {
@@ -322,8 +320,8 @@ func (f *form) tell(r *request) {
 	}
 }
 
-// forcedTokens are the tokens that must follow what r's grammar has taken, as many as r and the context have room for.
-// Log-probabilities need a row for each token.
+// forcedTokens returns the tokens that must follow according to r's grammar, nil if they exceed r's or the context's limit.
+// It returns nil with log-probabilities, which need a row for each token.
 func (l *loop) forcedTokens(r *request) []int32 {
 	room := min(r.MaxTokens-r.Generated(), l.caps.ContextTokens-len(r.Tokens)) - 2
 	if r.logprobs || room < 1 || r.form.mc != nil {
@@ -336,7 +334,7 @@ func (l *loop) forcedTokens(r *request) []int32 {
 	return forced
 }
 
-// tokenizeForced returns the tokens of a text in which markers of calls stand between fences.
+// tokenizeForced tokenizes a text in which markers of calls are enclosed in fences.
 func (l *loop) tokenizeForced(text []byte) (tokens []int32) {
 	for len(text) > 0 {
 		fence := 0
@@ -364,7 +362,8 @@ func (l *loop) tokenizeForced(text []byte) (tokens []int32) {
 	return tokens
 }
 
-// formBroken ends r because its answer left its grammar, which only a model's markers in the wrong place can bring about.
+// formBroken fails r because its answer does not match its grammar. Only a marker of the chat format in the wrong place
+// causes that.
 func (l *loop) formBroken(r *request, err error) {
 	l.core.NoToken(&r.Request, sched.ReasonFailed)
 	l.failRequest(r, *formError(r, err))
@@ -378,7 +377,7 @@ func formError(r *request, err error) *wire.Error {
 	return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s: %v", r.form.field(), err)}
 }
 
-// formDone notes what the grammar has come to take.
+// formDone records the memory of the grammar.
 func (l *loop) formDone(f *form) {
 	f.bytes.Store(int64(f.grammar.Bytes()))
 	if c := f.orCalls; c != nil {

@@ -418,7 +418,7 @@ func (l *loop) sample(r *request, row int, now time.Time) {
 		return
 	}
 	if r.form != nil {
-		l.takeBound(r, &choice, now)
+		l.acceptBound(r, &choice, now)
 		return
 	}
 	l.acceptToken(r, &choice, now)

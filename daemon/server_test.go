@@ -323,7 +323,7 @@ func TestTroubleDoesNotChangeTheOutput(t *testing.T) {
 		if _, err := other.Next(); err != nil {
 			t.Fatal(err)
 		}
-		// Both run from the first step on. Nobody reads the endless one: it pauses long before its context is full.
+		// Both run from the first step on. The client does not read the endless one: it pauses long before its context is full.
 		h := r.hold()
 		r.engine.failStep(n, runtime.ErrKVFull)
 		st := r.begin(c, long)
@@ -370,7 +370,7 @@ func TestManyRequestsOnOneConnection(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
-	// Nobody reads on: a request pauses long before its context is full.
+	// The client does not read: a request pauses long before its context is full.
 	r := serve(t, fake.Config{}, "-c", "1000000")
 	c := r.dial()
 	req := wire.DefaultRequest()

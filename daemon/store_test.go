@@ -322,7 +322,7 @@ func TestStoresUnderPressure(t *testing.T) {
 	}
 }
 
-// Whoever waits for a restore may go away, or the pool may be needed for something else.
+// A request that waits for a restore may be cancelled, or the pool may be needed for something else.
 func TestWaiterOfARestoreGoes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kv")
 	r := serve(t, fake.Config{}, "-c", "4000", "--cache-ram", "64MiB", "--cache-dir", dir)

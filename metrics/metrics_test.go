@@ -307,11 +307,12 @@ func TestSnapshotBeforeAnything(t *testing.T) {
 func TestPlannedNames(t *testing.T) {
 	got := snapshot(t, filled())
 	for name := range strings.FieldsSeq(
-		`tokens_generated_total prompts_total batch_calls_total decode_errors_total io_errors_total
-		sessions_active last_batch_size decode_ms_last decode_ms_ewma budget_target budget_used prefill_tokens_merged_last
-		decode_tokens_merged_last skipped_prefill_due_to_latency_total active_sessions ttft_ms inter_token_ms decode_ms
-		batch_size ready_sessions queued_interactive queued_background avg_budget_target avg_budget_used accepted_total
-		closed_total rx_bytes_total tx_bytes_total`) {
+		`tokens_generated_total prompts_total batch_calls_total decode_errors_total io_errors_total sessions_active
+		last_batch_size decode_ms_last decode_ms_ewma budget_target budget_used
+		prefill_tokens_merged_last decode_tokens_merged_last
+		skipped_prefill_due_to_latency_total active_sessions ttft_ms inter_token_ms decode_ms
+		batch_size ready_sessions queued_interactive queued_background avg_budget_target
+		avg_budget_used accepted_total closed_total rx_bytes_total tx_bytes_total`) {
 		if _, ok := got[name]; !ok {
 			t.Errorf("%s is missing", name)
 		}

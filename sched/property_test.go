@@ -419,7 +419,7 @@ func (e *engine) bounds(inBatch map[ReqID]bool) {
 	}
 	row := (e.cfg.MaxRunning + rows - 1) / rows
 	if predicts {
-		row *= 3 // thinking requests and answers take turns of their own, and what is reserved may be more than rows
+		row *= 3 // thinking requests and answers take separate turns, and what is reserved may be more than rows
 	}
 	prefill := turnEvery * e.cfg.MaxRunning
 	for id, r := range e.live {

@@ -101,7 +101,7 @@ func (l *LLama) checkCache(f16 bool, option string, ropeBase, ropeScale float32)
 // Free closes the connection and cancels what still runs on it. The model stays with the daemon.
 func (l *LLama) Free() { l.c.Close() }
 
-// SetTokenCallback sets the callback of each Predict that has none of its own; nil removes it.
+// SetTokenCallback sets the callback of each Predict that sets none; nil removes it.
 func (l *LLama) SetTokenCallback(callback func(token string) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -49,7 +49,7 @@ type entry struct {
 	owner  Owner
 }
 
-// Len is the number of keys, Owners that of their owners, and Short that of keys below ShortKeyBytes.
+// Len is the number of keys, Owners of their owners, Short of keys below ShortKeyBytes.
 func (k *Keys) Len() int    { return len(k.entries) }
 func (k *Keys) Owners() int { return len(k.names) }
 func (k *Keys) Short() int  { return k.short }

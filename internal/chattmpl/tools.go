@@ -22,7 +22,7 @@ type Tools struct {
 	Offered bool // the template shows the tools that a request offers
 	Calls   bool // it renders an assistant's calls
 	Results bool // it renders a tool's result
-	Single  bool // it renders one call of a message: more are rendered as messages of their own
+	Single  bool // it renders one call of a message: more are rendered as separate messages
 	// Text: arguments are handed over as JSON text and rendered as they are; otherwise as an object.
 	Text bool
 	// Beside: calls are rendered beside text of the same message.

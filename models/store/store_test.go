@@ -397,7 +397,7 @@ func TestHostileFolders(t *testing.T) {
 	}
 }
 
-// TestForeignFiles: a file of another user, who is neither root nor the owner of the place, is not listed.
+// TestForeignFiles: a file of another user (neither root nor the owner of the place) is not listed.
 func TestForeignFiles(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can give a file away")
@@ -420,7 +420,7 @@ func TestForeignFiles(t *testing.T) {
 	}
 }
 
-// TestHostileManifests: a manifest leads nowhere but to blobs and files of its own folder, whatever it says.
+// TestHostileManifests: a manifest can name only blobs and files of its folder.
 func TestHostileManifests(t *testing.T) {
 	hash := strings.Repeat("a", 64)
 	layer := func(digest string) string {
