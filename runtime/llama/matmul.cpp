@@ -5,7 +5,8 @@
 // A step of a server is a product of the whole model with as many rows as there are tokens in the step: one for each
 // conversation that decodes, and a prompt's chunk. Reading the weights takes the same time for all of them, so a handful
 // of rows could cost what one costs. ggml's product does not get there: it forms dot products along the rows of the
-// weights, which leaves four instructions per 32 products that are no products (scales, conversions, and a separate sum for each pair of rows). Measured on a 135 M model with 2 cores: 1 row 7 ms, 2 rows 15, 8 rows 28, 16 rows 32. The
+// weights, which leaves four instructions per 32 products that are no products (scales, conversions, and a separate
+// sum for each pair of rows). Measured on a 135 M model with 2 cores: 1 row 7 ms, 2 rows 15, 8 rows 28, 16 rows 32. The
 // linker puts this file in the place of ggml's function (--wrap, see matmul.go). Here a vector's lanes are 16 rows
 // of weights:
 //
