@@ -99,6 +99,7 @@ the same step on both: one token each of 1, 4 and 16 sequences, and a prompt. Th
 	f.IntVar(&cfg.Rounds, "rounds", 7, "pairs of steps for each case")
 	f.IntVar(&long, "long", 0, "measure a prompt of so many `tokens` and the steps behind it instead, with --kernels alone")
 	f.IntVarP(&threads, "threads", "t", 2, "compute threads; 0 = one per physical core")
+	f.BoolVar(&cfg.CPU, "cpu-time", false, "measure processor time: with -t 1 on a machine that is not quiet")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -246,9 +246,11 @@ struct q6_k {
         const vf d = heads(a + 208);
         vi       s[4];
         load4(a + 192, s);
+#pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
             vi low[8], high[8], upper[8], q[8];
             load8(a + 128 + 32 * h, high);
+#pragma GCC unroll 2
             for (int l = 0; l < 2; l++) {
                 // Bytes 32l … 32l+31 of a half are blocks l and l + 2 of it, with bits 2l and 2l + 4 of the upper ones.
                 load8(a + 64 * h + 32 * l, low);

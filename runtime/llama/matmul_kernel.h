@@ -79,7 +79,7 @@ template <class F, int N> struct tally {
 template <class F> INLINE void fetch(const uma_job & j, const char * strip, int64_t b) {
     const char * next = strip + LANES * j.w_row + b * LANES * F::BYTES;
     for (int i = 0; i < LANES * F::BYTES; i += 64) {
-        __builtin_prefetch(next + i);
+        __builtin_prefetch(next + i, 0, 2);
     }
 }
 
