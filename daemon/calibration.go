@@ -45,7 +45,7 @@ func openCalibration(cfg *Config, modelPath string, m *model, log *slog.Logger) 
 	if err != nil {
 		return c
 	}
-	c.path = filepath.Join(dir, "uma-serve", "cost", fmt.Sprintf("%s-t%d-%s.json", hex.EncodeToString(sum[:8]), m.caps.Threads, m.caps.Device))
+	c.path = filepath.Join(dir, "uma-serve", "cost", fmt.Sprintf("%s-t%d-%s%s.json", hex.EncodeToString(sum[:8]), m.caps.Threads, m.caps.Device, m.caps.Kernels))
 	if m.caps.Device == runtime.DeviceFake {
 		c.path = ""
 		return c

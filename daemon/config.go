@@ -46,6 +46,7 @@ type Config struct {
 	MLock        bool
 	NoMMap       bool
 	NoRepack     bool
+	Kernels      string
 	Seed         int64 // < 0: a new one for each request that names none
 
 	// Socket and limits.
@@ -163,7 +164,8 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.CacheTypeV, "cache-type-v", "f16", "data type of the V cache; quantised types need flash attention (-ctv)")
 	fs.BoolVar(&c.MLock, "mlock", false, "lock the model in RAM; never swap it")
 	fs.BoolVar(&c.NoMMap, "no-mmap", false, "read the model into memory instead of memory-mapping the file")
-	fs.BoolVar(&c.NoRepack, "no-repack", false, "disable weight repacking for the CPU kernels: less memory, but slower prompts with Q4_K, Q4_0, IQ4_NL and Q2_K (-nr)")
+	fs.BoolVar(&c.NoRepack, "no-repack", false, "disable weight repacking for the CPU kernels: less memory, but slower prompts with what --kernels leaves to ggml: Q2_K, experts (-nr)")
+	fs.StringVar(&c.Kernels, "kernels", "auto", "CPU `kernels` for products of weights and attention: auto (the fastest that the processor has), avx512, avxvnni, avx2, neon, or ggml for those of llama.cpp")
 	fs.Int64VarP(&c.Seed, "seed", "s", -1, "default sampling seed of requests; -1 = a new random seed for each request")
 
 	fs = section("Socket and limits")
@@ -264,6 +266,7 @@ var unquantised = []string{"f32", "f16", "bf16"}
 // Choices are the values of the options that take one of several words, for Validate and shell completion.
 var Choices = map[string][]string{
 	"flash-attn":     {"auto", "on", "off"},
+	"kernels":        {"auto", "avx512", "avxvnni", "avx2", "neon", "ggml"},
 	"cache-type-k":   gguf.CacheTypes(),
 	"cache-type-v":   gguf.CacheTypes(),
 	"policy":         sched.Policies(),
@@ -319,6 +322,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	oneOf("flash-attn", c.FlashAttn, Choices["flash-attn"]...)
+	oneOf("kernels", c.Kernels, Choices["kernels"]...)
 	oneOf("cache-type-k", c.CacheTypeK, Choices["cache-type-k"]...)
 	oneOf("cache-type-v", c.CacheTypeV, Choices["cache-type-v"]...)
 	bad(c.FlashAttn != "off" || slices.Contains(unquantised, c.CacheTypeV), "--cache-type-v is %q; with --flash-attn off it must be %s: llama.cpp supports a quantised V cache only with flash attention", c.CacheTypeV, strings.Join(unquantised, " or "))

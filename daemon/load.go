@@ -60,7 +60,14 @@ func (s *Server) checkMemory(path string) error {
 			return err
 		}
 	}
-	return s.cfg.checkMemory(path, int64(hostmem.Read().Available), gguf.ThisProcessor())
+	return s.cfg.checkMemory(path, int64(hostmem.Read().Available), s.cfg.processor())
+}
+
+// processor is this machine's, with the kernels that the options allow.
+func (c *Config) processor() gguf.Processor {
+	p := gguf.ThisProcessor()
+	p.Kernels = p.Kernels && c.Kernels != "ggml"
+	return p
 }
 
 // checkMemory refuses a model that exceeds the available memory. The engine writes its anonymous memory while it opens,
@@ -143,7 +150,7 @@ func (s *Server) checkAddressSpace(info *gguf.Info) error {
 	per, _ := info.KVBytesPerToken(s.cfg.CacheTypeK, s.cfg.CacheTypeV)
 	var copied uint64
 	if !s.cfg.NoRepack {
-		copied = info.Repacked(gguf.ThisProcessor()).Copy
+		copied = info.Repacked(s.cfg.processor()).Copy
 	}
 	need := used + uint64(info.FileBytes) + copied + uint64(cells*per) + addressMargin
 	if need <= limit {

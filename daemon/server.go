@@ -433,7 +433,7 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 		ModelPath: path, ContextTokens: s.cfg.contextTokens(path), Batch: s.cfg.BatchSize, MicroBatch: s.cfg.UBatchSize,
 		Sequences: s.cfg.kvSequences(path), Threads: s.cfg.Threads, ThreadsBatch: s.cfg.ThreadsBatch,
 		GPULayers: s.cfg.GPULayers, FlashAttn: s.cfg.FlashAttn, KVTypeK: s.cfg.CacheTypeK, KVTypeV: s.cfg.CacheTypeV,
-		MLock: s.cfg.MLock, NoMMap: s.cfg.NoMMap, NoRepack: s.cfg.NoRepack,
+		MLock: s.cfg.MLock, NoMMap: s.cfg.NoMMap, NoRepack: s.cfg.NoRepack, Kernels: s.cfg.Kernels,
 		Progress: func(f float32) bool {
 			s.loaded.Store(uint32(f * 1000))
 			report.set(f)

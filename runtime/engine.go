@@ -78,6 +78,7 @@ type Capabilities struct {
 	Device          DeviceKind `json:"device"`
 	DeviceName      string     `json:"device_name"`
 	EngineBuild     string     `json:"engine_build"` // the llama.cpp build; part of a snapshot's fingerprint
+	Kernels         string     `json:"kernels"`      // products of weights: "avx512", "avxvnni", "avx2", "neon"; "ggml" = none of ours
 }
 
 // ModelInfo are immutable facts about the loaded model.
@@ -270,6 +271,9 @@ type Options struct {
 	KVTypeV       string
 	MLock         bool
 	NoMMap        bool
-	NoRepack      bool     // keep weights as the file has them: less memory, slower prompts
-	Progress      Progress // called from Open's goroutine
+	NoRepack      bool // keep weights as the file has them: less memory, slower prompts
+	// Kernels chooses the products of weights, of every engine in the process: auto, ggml, avx512, avxvnni, avx2 or neon.
+	// "" leaves the choice as it is, which is auto at first.
+	Kernels  string
+	Progress Progress // called from Open's goroutine
 }

@@ -36,6 +36,7 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
   uma-bench compare             compare a report with others; fail when it is worse
   uma-bench overhead            tokens/s and ITL of the daemon and of the bare decode loop
   uma-bench prompt              speed and TTFT of a lone prompt, daemon and bare decode loop
+  uma-bench kernels             our products of weights and attention, and ggml's
   uma-bench idle                CPU and memory of an idle daemon with 1,000 connections
   uma-bench memory              resident memory over 10,000 requests
   uma-bench storm               ITL of chats during a storm of long prompts, by policy
@@ -53,8 +54,8 @@ drifts on a laptop by more than the measured effects. Stop other programs while 
 		SuggestionsMinimumDistance: 2,
 	}
 	root.AddCommand(runCommand(), compareCommand(), loadClientCommand(), overheadCommand(), promptCommand(),
-		idleCommand(), memoryCommand(), stormCommand(), fairCommand(), kvCommand(), evalCommand(), eatCommand(),
-		fidelityCommand(), grammarCommand(), boundCommand(), clientCommand())
+		kernelsCommand(), idleCommand(), memoryCommand(), stormCommand(), fairCommand(), kvCommand(), evalCommand(),
+		eatCommand(), fidelityCommand(), grammarCommand(), boundCommand(), clientCommand())
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil

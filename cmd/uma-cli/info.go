@@ -158,6 +158,9 @@ func infoTable(in *wire.Info) *ui.Table {
 		t.Row("KV cache", "%s/%s, %s a token", clean(m.KVTypeK), clean(m.KVTypeV), ui.Bytes(uint64(max(m.KVBytesPerToken, 0))))
 		t.Row("", "%d sequences, of running requests and of cached prefixes", c.MaxSequences)
 		t.Row("device", "%s (%s), %d threads", clean(c.DeviceName), clean(string(c.Device)), c.Threads)
+		if c.Kernels != "" {
+			t.Row("kernels", "%s", kernelsText(clean(c.Kernels)))
+		}
 		t.Row("policy", "%s", clean(in.Config.Policy)+policyOptions(in.Config.PolicyOptions))
 		t.Row("", "batches of %s tokens at most", ui.Count(c.MaxBatch))
 		if m := in.CostModel; m != nil && m.Samples > 0 {
@@ -179,6 +182,14 @@ func infoTable(in *wire.Info) *ui.Table {
 	t.Row("in use", "%s of %s KV cells by running requests", ui.Count(in.Live.LiveCells), ui.Count(in.Live.LiveCells+in.Live.FreeCells))
 	t.Row("", "%d connections, %d goroutines, %d descriptors", in.Live.Sessions, in.Live.Goroutines, in.Live.Descriptors)
 	return &t
+}
+
+// kernelsText says whose products of weights and attention run on the processor.
+func kernelsText(name string) string {
+	if name == "ggml" {
+		return "ggml's"
+	}
+	return "uma-serve's, " + name
 }
 
 // policyOptions names what the policy was told, a time as a time.

@@ -7,13 +7,15 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// Processor has the features by which ggml's CPU backend decides which weights to repack. A repacked copy interleaves 4
-// or 8 rows for the vector kernels.
+// Processor has the features by which the engine decides which weights ggml repacks. A repacked copy interleaves 4 or 8
+// rows for ggml's vector kernels. Weights that our kernels multiply stay as the file has them.
 type Processor struct {
 	AVX2    bool `json:"avx2"`
 	AVX512  bool `json:"avx512"`
 	DotProd bool `json:"dotprod"` // arm64
 	I8MM    bool `json:"i8mm"`    // arm64
+	// Kernels: our kernels multiply the matrices (runtime/llama's matmul.cpp); stacks of experts are ggml's.
+	Kernels bool `json:"kernels"`
 }
 
 // ThisProcessor returns this machine's processor. A uma-serve built for another one (make MARCH=…) may repack less. On
@@ -23,13 +25,16 @@ func ThisProcessor() Processor {
 		return Processor{}
 	}
 	return Processor{AVX2: cpu.X86.HasAVX2, AVX512: cpu.X86.HasAVX512F, DotProd: cpu.ARM64.HasASIMDDP,
-		I8MM: cpu.ARM64.HasI8MM}
+		I8MM:    cpu.ARM64.HasI8MM,
+		Kernels: runtime.GOOS == "linux" && (cpu.X86.HasAVX2 && cpu.X86.HasFMA || cpu.ARM64.HasASIMDDP)}
 }
 
-// rows returns the number of interleaved rows for a matrix of type typ on p, 0 = not repacked:
-// ggml_repack_get_optimal_repack_type of ggml's repack.cpp. Q8_0 is not repacked, because our kernel computes it from
-// the mapped file.
-func (p Processor) rows(typ string) uint64 {
+// rows returns the number of interleaved rows for a matrix of type typ on p, or for a stack of them, 0 = not repacked:
+// ggml_repack_get_optimal_repack_type of ggml's repack.cpp.
+func (p Processor) rows(typ string, stack bool) uint64 {
+	if p.Kernels && !stack && typ != "Q2_K" {
+		return 0
+	}
 	switch {
 	case typ == "Q4_0" && p.AVX2, typ == "Q4_K" && (p.AVX2 || p.DotProd || p.I8MM), typ == "IQ4_NL" && p.AVX2,
 		typ == "Q2_K" && p.AVX512:
@@ -52,7 +57,7 @@ type Repacking struct {
 // Repacked returns the cost of repacking the model on p when all layers are computed on the processor.
 func (i Info) Repacked(p Processor) (r Repacking) {
 	for _, t := range i.matrices {
-		if n := p.rows(t.typ); n == 0 || t.shape[1]%n != 0 {
+		if n := p.rows(t.typ, t.shape[2] > 1); n == 0 || t.shape[1]%n != 0 {
 			continue
 		}
 		r.Copy += t.bytes

@@ -66,6 +66,20 @@ func TestRepacked(t *testing.T) {
 	}
 }
 
+// Matrices that our kernels multiply are not repacked; stacks of experts, and what the kernels do not take, are.
+func TestKernelsKeepWeights(t *testing.T) {
+	p := Processor{AVX2: true, AVX512: true, Kernels: true}
+	for _, typ := range []string{"Q4_0", "Q4_K", "IQ4_NL"} {
+		if p.rows(typ, false) != 0 || p.rows(typ, true) != 8 {
+			t.Errorf("%s: %d rows of a matrix, %d of a stack are interleaved, want 0 and 8", typ, p.rows(typ, false),
+				p.rows(typ, true))
+		}
+	}
+	if p.rows("Q2_K", false) != 8 {
+		t.Error("Q2_K is not repacked, and no kernel of ours takes it")
+	}
+}
+
 // Stacks of experts are repacked matrix by matrix; other stacks and tensors that are no weights are not.
 func TestRepackedByShape(t *testing.T) {
 	const q4K = 12

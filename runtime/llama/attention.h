@@ -4,11 +4,62 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
+#include <stddef.h>
+
+// uma_cells are what a row may see: indices, and what the mask adds to their scores.
+struct uma_cells {
+    int32_t * at;
+    float *   bias;
+    int64_t   n;
+};
+
+// uma_attention_job is rows that are computed together, for the query heads of one K/V head.
+struct uma_attention_job {
+    int               k_type, v_type; // enum ggml_type
+    const char *      k, *v;
+    int64_t           k_cell, v_cell;   // bytes from one cell to the next
+    int               k_bytes, v_bytes; // of a cell
+    int64_t           rows, heads;
+    const uma_cells * seen; // of each row; zeros follow the biases
+    const float *     q;
+    int64_t           q_row, q_head; // floats
+    float             scale;
+    int64_t           first, last; // parts of PART cells of the rows' lists
+    int64_t           all;         // parts that there are
+    float *           parts;       // records of the parts, [rows][heads][all], where others compute some of them; else null
+    float *           out;         // the results, where all parts are computed here
+    int64_t           out_row, out_head; // floats
+    char *            room;
+};
+
+// A record of a part is the maximum of the scores, the sum of the weights relative to it, and the weighted values: width + 2
+// floats. The maximum is -infinity where no cell is in the part.
+constexpr int64_t PART = 512;
+
+// uma_attention_merge adds a part to the record of those before it.
+void uma_attention_merge(float * record, const float * part, int width);
+
+// uma_attention_result is what a record of all parts comes to; zeros where there was no cell.
+void uma_attention_result(const float * record, float * out, int width);
+
+// uma_attention_exp is e^x by libm: one function for all instruction sets.
+float uma_attention_exp(float x);
+
+// uma_attention_width is the kernel for heads of one width. group needs room(queries) bytes, aligned to 64.
+struct uma_attention_width {
+    void (*group)(const uma_attention_job &);
+    size_t (*room)(int64_t queries);
+};
+
+// uma_attention_kernels are those of the instruction set that uma_matmul_use chose, exact ones in float32; group is null where
+// there is none.
+uma_attention_width uma_attention_kernels(int width, bool exact);
+
 extern "C" {
 #endif
 
-// uma_attention_enable says whether the kernel of attention.cpp computes attention, or ggml's; it returns what was before.
-// For tests and benchmarks: no decode may be running.
+// uma_attention_enable says whether our kernels compute attention, or ggml's; it returns what was before. For tests and
+// benchmarks: no decode may be running.
 bool uma_attention_enable(bool on);
 
 // uma_attention_graph computes the operation through a graph of ggml, as llama.cpp lays its tensors out, with ggml's threads:

@@ -18,6 +18,8 @@ import (
 const (
 	typeF32  = 0
 	typeF16  = 1
+	typeQ4_0 = 2
+	typeQ8_0 = 8
 	typeBF16 = 30
 )
 
@@ -25,6 +27,12 @@ const hidden = 0xFC00 // a half's -infinity
 
 // pack encodes values as a type and returns the decoded values.
 func pack(kind int, values []float32) (bits []byte, kept []float64) {
+	if kind == typeQ8_0 || kind == typeQ4_0 {
+		for b := range slices.Chunk(values, 32) {
+			bits, kept = packBlock(kind, b, bits, kept)
+		}
+		return bits, kept
+	}
 	for _, x := range values {
 		switch kind {
 		case typeF32:
@@ -38,6 +46,36 @@ func pack(kind int, values []float32) (bits []byte, kept []float64) {
 			u := uint16(math.Float32bits(x) >> 16)
 			bits = binary.LittleEndian.AppendUint16(bits, u)
 			kept = append(kept, float64(math.Float32frombits(uint32(u)<<16)))
+		}
+	}
+	return bits, kept
+}
+
+// packBlock appends 32 values in Q8_0 or Q4_0: a scale in half precision and multiples of it.
+func packBlock(kind int, b []float32, bits []byte, kept []float64) ([]byte, []float64) {
+	most := float32(127)
+	if kind == typeQ4_0 {
+		most = 7
+	}
+	var top float32
+	for _, x := range b {
+		top = max(top, float32(math.Abs(float64(x))))
+	}
+	scale := float16.Fromfloat32(top / most)
+	bits = binary.LittleEndian.AppendUint16(bits, scale.Bits())
+	var q [32]int
+	for i, x := range b {
+		if scale.Float32() > 0 {
+			q[i] = int(math.Round(float64(min(max(x/scale.Float32(), -most), most))))
+		}
+		kept = append(kept, float64(scale.Float32())*float64(q[i]))
+	}
+	for i := range 32 {
+		switch {
+		case kind == typeQ8_0:
+			bits = append(bits, byte(int8(q[i])))
+		case i < 16:
+			bits = append(bits, byte(q[i]+8)|byte(q[i+16]+8)<<4)
 		}
 	}
 	return bits, kept
@@ -131,15 +169,19 @@ func far(got []float32, want []float64) (worst float64) {
 
 // The kernel against the definition, beside ggml's: it rounds the gathered values to halves, ours does not.
 func TestAttention(t *testing.T) {
-	if !ownAttention(true) {
-		t.Fatal("the kernel is off")
-	}
+	eachKernels(t, testAttention)
+}
+
+func testAttention(t *testing.T) {
 	for _, c := range []struct{ kind, width, rows, cells, heads, kvHeads int }{
 		{typeF16, 64, 1, 256, 9, 3}, {typeF16, 64, 6, 640, 9, 3}, {typeF16, 128, 3, 256, 16, 4},
 		{typeF16, 32, 40, 256, 6, 2},
 		{typeF16, 80, 5, 256, 4, 4}, {typeF16, 96, 5, 256, 6, 1}, {typeF16, 256, 3, 256, 8, 1},
-		{typeBF16, 64, 7, 256, 8, 2}, {typeF32, 64, 7, 256, 8, 2},
+		{typeBF16, 64, 7, 256, 8, 2}, {typeF32, 64, 7, 256, 8, 2}, {typeF32, 64, 1, 1344, 9, 3},
 		{typeF16, 64, 70, 256, 3, 1},
+		{typeF16, 64, 1, 2560, 9, 3}, {typeF16, 128, 2, 1344, 8, 2}, {typeF16, 64, 40, 1344, 3, 1}, // several parts
+		{typeQ8_0, 64, 3, 640, 9, 3}, {typeQ4_0, 64, 3, 640, 9, 3}, {typeQ8_0, 128, 1, 1344, 8, 2},
+		{typeQ4_0, 96, 20, 256, 4, 2},
 		{typeF16, 48, 3, 256, 4, 4}, // left to ggml
 	} {
 		for _, threads := range []int{1, 3} {
@@ -153,7 +195,13 @@ func TestAttention(t *testing.T) {
 					ownAttention(false)
 					theirs := far(attention(&d.attentionCase, threads), want)
 					ownAttention(true)
-					if got > 2e-6 && got > 2*theirs { // where ggml is as exact, the order of a sum decides
+					// Where ggml is as exact, the order of a sum decides. Integers of 13 bits are off by 1/8190 of the
+					// largest element, about 4 here, where ggml rounds nothing.
+					exact, times := 2e-6, 4.0
+					if Kernels() == "avx512" && c.kind != typeF32 {
+						exact, times = 4.5/8190, 8
+					}
+					if got > exact && got > times*theirs {
 						t.Errorf("%s: off by %.2g, ggml's by %.2g", what, got, theirs)
 					}
 				}
@@ -183,13 +231,18 @@ func TestAttention(t *testing.T) {
 // other cells, the order of cells where positions are known, or the number of threads: a conversation must not change
 // because another sequence joined, or because it was restored into other cells.
 func TestAttentionOfARowIsItsOwn(t *testing.T) {
+	eachKernels(t, testAttentionOfARowIsItsOwn)
+}
+
+func testAttentionOfARowIsItsOwn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 		shapes := [][3]int{{64, 9, 3}, {128, 8, 8}, {32, 6, 2}}
 		s := shapes[rapid.IntRange(0, len(shapes)-1).Draw(t, "shape")]
 		width, heads, kvHeads := s[0], s[1], s[2]
-		rows, cells := rapid.IntRange(1, 40).Draw(t, "rows"), 64*rapid.IntRange(1, 6).Draw(t, "cells/64")
-		d := draw(rng, typeF16, width, rows, cells, heads, kvHeads)
+		kind := rapid.SampledFrom([]int{typeF16, typeF16, typeBF16, typeQ8_0, typeQ4_0}).Draw(t, "kind")
+		rows, cells := rapid.IntRange(1, 40).Draw(t, "rows"), 64*rapid.IntRange(1, 20).Draw(t, "cells/64")
+		d := draw(rng, kind, width, rows, cells, heads, kvHeads)
 		owners := rapid.IntRange(1, 4).Draw(t, "sequences")
 		owner, row := make([]int, cells), make([]int, rows)
 		for i := range owner {
@@ -202,7 +255,7 @@ func TestAttentionOfARowIsItsOwn(t *testing.T) {
 		all := attention(&d.attentionCase, rapid.IntRange(1, 4).Draw(t, "threads"))
 
 		r := rapid.IntRange(0, rows-1).Draw(t, "row")
-		alone := draw(rng, typeF16, width, 1, cells, heads, kvHeads)
+		alone := draw(rng, kind, width, 1, cells, heads, kvHeads)
 		copy(alone.q, d.q[r*heads*width:][:heads*width])
 		alone.see(func(_, c int) bool { return false })
 		places := make([]int, cells)
@@ -220,7 +273,7 @@ func TestAttentionOfARowIsItsOwn(t *testing.T) {
 			}
 			alone.positions = make([]int32, cells)
 		}
-		stride, at := kvHeads*width*2, rng.IntN(2)
+		stride, at := len(d.k)/cells, rng.IntN(2)
 		for c := range cells {
 			if d.mask[r*cells+c] == hidden {
 				continue
@@ -236,7 +289,7 @@ func TestAttentionOfARowIsItsOwn(t *testing.T) {
 				at++
 			}
 		}
-		got := attention(&alone.attentionCase, 1)
+		got := attention(&alone.attentionCase, rapid.IntRange(1, 3).Draw(t, "threads alone"))
 		if want := all[r*heads*width:][:heads*width]; !slices.Equal(got, want) {
 			t.Errorf("row %d: %v… among others, %v… alone", r, want[:4], got[:4])
 		}
@@ -254,6 +307,7 @@ func BenchmarkAttention(b *testing.B) {
 		{"decode among 8,192 cells of others", 64, 1, 10240, 9, 3, func(_, c int) bool { return c%5 == 0 }},
 		{"decode, heads of 128", 128, 1, 2048, 32, 8, func(int, int) bool { return true }},
 		{"chunk of 16", 64, 16, 2048, 9, 3, func(r, c int) bool { return c <= 2032+r }},
+		{"decode behind 16,384", 64, 1, 16384, 9, 3, func(int, int) bool { return true }},
 		{"prompt of 512", 64, 512, 1024, 9, 3, func(r, c int) bool { return c <= 512+r }},
 	} {
 		rng := rand.New(rand.NewPCG(1, 2))
@@ -265,9 +319,9 @@ func BenchmarkAttention(b *testing.B) {
 				seen++
 			}
 		}
-		for _, own := range []bool{true, false} {
-			b.Run(fmt.Sprintf("%s/own=%v", c.name, own), func(b *testing.B) {
-				defer ownAttention(ownAttention(own))
+		for _, name := range []string{"avx512", "avx2", "neon", "ggml"} {
+			b.Run(c.name+"/"+name, func(b *testing.B) {
+				defer withKernels(b, name)()
 				for range b.N {
 					attention(&d.attentionCase, 1)
 				}

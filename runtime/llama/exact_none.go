@@ -1,7 +1,21 @@
-//go:build cgo && (!linux || !amd64 || llama_system)
+//go:build cgo && (!linux || (!amd64 && !arm64) || llama_system)
 
 package llama
 
-// Exact reports whether a row's logits depend on its sequence alone, bit for bit, in a model of Q8_0 weights: not with
-// ggml's kernels.
+import "fmt"
+
+// Exact reports whether a row's logits depend on its sequence alone, bit for bit: not with ggml's kernels.
 func Exact() bool { return false }
+
+// UseKernels takes "auto" and "ggml", which are the same here: this build has no kernels for products.
+func UseKernels(name string) error {
+	if name != "auto" && name != "ggml" {
+		return fmt.Errorf("kernels %q: this build has only ggml's", name)
+	}
+	return nil
+}
+
+// Kernels is "ggml": this build has no others.
+func Kernels() string { return "ggml" }
+
+func keepWeights() {}

@@ -73,6 +73,7 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) {
 		Device:          kind,
 		DeviceName:      device,
 		EngineBuild:     engineBuild(),
+		Kernels:         Kernels(),
 	}
 }
 

@@ -84,6 +84,11 @@ func Open(o runtime.Options) (runtime.Engine, error) {
 		return nil, err
 	}
 	start()
+	if o.Kernels != "" {
+		if err := UseKernels(o.Kernels); err != nil {
+			return nil, err
+		}
+	}
 	path := C.CString(o.ModelPath)
 	defer C.free(unsafe.Pointer(path))
 	C.uma_opening(path)
@@ -111,6 +116,7 @@ func Open(o runtime.Options) (runtime.Engine, error) {
 // start initialises llama.cpp, once per process.
 var start = sync.OnceFunc(func() {
 	C.llama_backend_init()
+	keepWeights()
 	if dir := backendDir(); dir != "" {
 		d := C.CString(dir)
 		defer C.free(unsafe.Pointer(d))

@@ -1,4 +1,4 @@
-//go:build linux && amd64 && cgo && !llama_system
+//go:build linux && (amd64 || arm64) && cgo && !llama_system
 
 package llama
 
@@ -6,30 +6,53 @@ package llama
 // does not handle to ggml's function.
 
 // #cgo LDFLAGS: -Wl,--wrap=llamafile_sgemm
+// #cgo amd64 LDFLAGS: -Wl,--wrap=quantize_row_q8_K
+// #include <stdlib.h>
 // #include "matmul.h"
+// #include "product.h"
 import "C"
 
-import "unsafe"
+import (
+	"fmt"
+	"unsafe"
+)
 
-// ownMatmul switches between our kernel and ggml's, for tests and benchmarks that compare them. It returns the
-// previous setting.
-func ownMatmul(on bool) bool { return bool(C.uma_matmul_enable(C.bool(on))) }
+// UseKernels chooses the products of weights by name: "avx512", "avxvnni", "avx2" or "neon", "ggml" for none of ours,
+// "auto" for the fastest that this processor has. Models opened afterwards have their weights repacked by ggml
+// where the kernels do not take them. It must not be called during a Decode of any engine.
+func UseKernels(name string) error {
+	c := C.CString(name)
+	defer C.free(unsafe.Pointer(c))
+	if !C.uma_matmul_use(c) {
+		return fmt.Errorf("kernels %q: want auto, ggml, or one that this processor has: avx512, avxvnni, avx2 (amd64), neon (arm64)",
+			name)
+	}
+	return nil
+}
 
-// matmulBuilt reports whether this build has our kernel.
-func matmulBuilt() bool { return bool(C.uma_matmul_built()) }
+// Kernels names the products of weights in use, as UseKernels takes it; never "auto".
+func Kernels() string { return C.GoString(C.uma_matmul_used()) }
 
-// Exact reports whether a row's logits depend on its sequence alone, bit for bit, in a model of Q8_0 weights: not on
-// the rows that share its step, nor on the places of its cells. ggml's code guarantees neither.
-func Exact() bool { return matmulBuilt() }
+// kernelsTake reports whether the kernels in use compute products with weights of a type (ggml's number).
+func kernelsTake(typ int) bool { return bool(C.uma_matmul_takes(C.int(typ))) }
 
-// product is x [n][k] times the transpose of weights [m][k], quantised to Q8_0, on the CPU backend: for tests.
+// keepWeights has ggml leave the weights that our kernels take as the file has them.
+func keepWeights() { C.uma_keep_weights() }
+
+// Exact reports whether a row's logits depend on its sequence alone, bit for bit, in a model whose weights all have
+// types that the kernels take: not on the rows that share its step, nor on the places of its cells. ggml's code
+// guarantees neither.
+func Exact() bool { return Kernels() != "ggml" }
+
+// product is x [n][k] times the transpose of weights [m][k], quantised to a type (ggml's number), on the CPU backend:
+// for tests.
 type product struct {
 	c *C.uma_product
 	n int // outputs
 }
 
-func newProduct(m, n, k int, weights, x []float32) product {
-	c := C.uma_product_new(C.int64_t(m), C.int64_t(n), C.int64_t(k), (*C.float)(unsafe.SliceData(weights)),
+func newProduct(typ, m, n, k int, weights, x []float32) product {
+	c := C.uma_product_new(C.int(typ), C.int64_t(m), C.int64_t(n), C.int64_t(k), (*C.float)(unsafe.SliceData(weights)),
 		(*C.float)(unsafe.SliceData(x)))
 	if c == nil {
 		panic("no memory for the graph")
@@ -41,5 +64,13 @@ func (p product) compute(threads int) { C.uma_product_compute(p.c, C.int(threads
 
 // out is a view of compute's result: [n][m].
 func (p product) out() []float32 { return unsafe.Slice((*float32)(C.uma_product_out(p.c)), p.n) }
+
+// exact is the product of what the weights and the activations are rounded to, in float64, and for each output the sum
+// of the magnitudes of its terms.
+func (p product) exact() (want, size []float64) {
+	want, size = make([]float64, p.n), make([]float64, p.n)
+	C.uma_product_exact(p.c, (*C.double)(unsafe.SliceData(want)), (*C.double)(unsafe.SliceData(size)))
+	return want, size
+}
 
 func (p product) free() { C.uma_product_free(p.c) }

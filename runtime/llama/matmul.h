@@ -4,23 +4,60 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
+#include <stddef.h>
+
+struct uma_attention_width;
+
+// uma_job is a product on one thread: c[n][m] = x[n][k] · wᵀ, w[m][k].
+struct uma_job {
+    int          type;    // of the weights, an enum ggml_type
+    int64_t      m, n, k; // k in values
+    const char * w;
+    int64_t      w_row; // bytes from one row to the next
+    const char * x;     // as ggml quantised it for this type: vec_dot_type
+    int64_t      x_row;
+    float *      c;
+    int64_t      c_row; // floats
+    char *       rows;  // room for what prepare makes of x
+    char *       strip; // room for a strip of unpacked weights
+};
+
+// uma_kernels is the products of one instruction set. They work on strips: a few rows of weights at a time.
+struct uma_kernels {
+    const char * name;
+    bool (*here)(void);                                         // whether this processor has the instructions
+    int (*strip)(int type);                                     // rows of weights in a strip; 0: the type is ggml's
+    size_t (*rows_bytes)(const uma_job &);                      // what prepare needs
+    size_t (*strip_bytes)(const uma_job &);                     // what compute needs
+    void (*prepare)(const uma_job &);                           // x → rows
+    void (*compute)(const uma_job &, int64_t from, int64_t to); // strips [from, to)
+    uma_attention_width (*attention)(int width);                // see attention.h
+};
+
+extern const uma_kernels uma_kernels_avx512, uma_kernels_avxvnni, uma_kernels_avx2, uma_kernels_neon;
+
+uma_attention_width uma_attention_avx512(int width);
+uma_attention_width uma_attention_avx2(int width);
+uma_attention_width uma_attention_neon(int width);
+
 extern "C" {
 #endif
 
-// uma_matmul_enable says whether the kernel of matmul.cpp computes products with Q8_0 weights, or ggml's; it returns what was
-// before. For tests and benchmarks: no decode may be running.
-bool uma_matmul_enable(bool on);
+// uma_matmul_use chooses the kernels by name: "avx512", "avxvnni", "avx2" or "neon", "ggml" for none of ours, or "auto" for the
+// fastest that this processor has. False, and nothing changes, when the processor or the build does not have them. Models
+// that are loaded afterwards keep the weights that the kernels take as the file has them. With "ggml" attention is ggml's, too.
+// No decode may be running.
+bool uma_matmul_use(const char * name);
 
-// uma_matmul_built reports whether this build has the kernel: the compiler was told of AVX-512 VNNI.
-bool uma_matmul_built(void);
+// uma_matmul_used is the name of the kernels in use, "ggml" when they are not ours.
+const char * uma_matmul_used(void);
 
-// uma_product is one product as a graph of ggml, for tests and benchmarks: out[n][m] = x[n][k] · wᵀ, w[m][k] in Q8_0 made of
-// weights. NULL when there is no memory for it.
-typedef struct uma_product uma_product;
-uma_product * uma_product_new(int64_t m, int64_t n, int64_t k, const float * weights, const float * x);
-void          uma_product_compute(uma_product * p, int threads);
-const float * uma_product_out(const uma_product * p);
-void          uma_product_free(uma_product * p);
+// uma_matmul_takes reports whether the kernels in use compute products with weights of the type (enum ggml_type).
+bool uma_matmul_takes(int type);
+
+// uma_keep_weights has ggml repack no matrix that the kernels take, in models that are loaded from now on. Stacks of experts
+// stay ggml's.
+void uma_keep_weights(void);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-//go:build linux && amd64 && cgo && !llama_system
+//go:build linux && (amd64 || arm64) && cgo && !llama_system
 
 package llama
 
@@ -9,146 +9,232 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/x448/float16"
 	"pgregory.net/rapid"
 
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
-// q8 is values rounded to Q8_0: blocks of 32 with one scale, a float16. Ties go to even in ggml's vector code and
-// away from zero in its plain code: either way the result is within the tolerance of the test.
-func q8(values []float32) []float64 {
-	kept := make([]float64, len(values))
-	for b := 0; b < len(values); b += 32 {
-		var top float32
-		for _, x := range values[b : b+32] {
-			top = max(top, float32(math.Abs(float64(x))))
-		}
-		scale := top / 127
-		half := float64(float16.Fromfloat32(scale).Float32())
-		for i, x := range values[b : b+32] {
-			if scale > 0 {
-				kept[b+i] = half * math.RoundToEven(float64(x/scale))
-			}
-		}
-	}
-	return kept
+// weightTypes are the types of weights that the kernels take: ggml's numbers, and the values that share a scale, of
+// which a row is a multiple.
+var weightTypes = []struct {
+	name        string
+	typ, values int
+}{
+	{"Q4_0", 2, 32}, {"Q5_0", 6, 32}, {"Q8_0", 8, 32}, {"Q4_K", 12, 256}, {"Q5_K", 13, 256}, {"Q6_K", 14, 256},
+	{"IQ4_NL", 20, 32}, {"IQ4_XS", 23, 256}, {"F16", typeF16, 32}, {"BF16", typeBF16, 32},
 }
 
-func matmul(threads, m, n, k int, weights, x []float32) []float32 {
-	p := newProduct(m, n, k, weights, x)
+const typeQ8 = 8
+
+// eachKernels runs f with each of our kernels that this processor has.
+func eachKernels(t *testing.T, f func(t *testing.T)) {
+	defer UseKernels("auto")
+	any := false
+	for _, name := range []string{"avx512", "avxvnni", "avx2", "neon"} {
+		if UseKernels(name) == nil {
+			any = true
+			t.Run(name, f)
+		}
+	}
+	if !any {
+		t.Skip("none of our kernels run on this processor")
+	}
+}
+
+// withKernels chooses kernels until the returned function is called.
+func withKernels(t testing.TB, name string) (back func()) {
+	t.Helper()
+	was := Kernels()
+	if err := UseKernels(name); err != nil {
+		t.Skip(err)
+	}
+	return func() { _ = UseKernels(was) }
+}
+
+func matmul(typ, threads, m, n, k int, weights, x []float32) []float32 {
+	p := newProduct(typ, m, n, k, weights, x)
 	defer p.free()
 	p.compute(threads)
 	return slices.Clone(p.out())
 }
 
-// The kernel, and ggml's, against the product of the Q8_0 values in float64.
-func TestMatmul(t *testing.T) {
-	if !matmulBuilt() {
-		t.Skip("built for a processor without AVX-512 VNNI: ggml computes this")
+// off is how far the product is from want, as a part of the terms' magnitudes.
+func (p product) off(threads int, want, size []float64) (worst float64) {
+	out := p.out()
+	for i := range out {
+		out[i] = float32(math.NaN())
 	}
-	rng := rand.New(rand.NewPCG(1, 2))
-	for _, c := range [][3]int{{16, 1, 32}, {192, 1, 192}, {576, 2, 576}, {100, 3, 64}, {1, 9, 96}, {33, 17, 1536},
-		{640, 40, 256}} {
-		m, n, k := c[0], c[1], c[2]
-		w, x := normal(rng, m*k, 0.05), normal(rng, n*k, 1)
-		copy(x[:min(32, n*k)], make([]float32, 32)) // a block of nothing but zeros
-		keptW, keptX := q8(w), q8(x)
-		want, size := make([]float64, n*m), make([]float64, n*m)
-		for i := range n {
-			for j := range m {
-				for l := range k {
-					p := keptW[j*k+l] * keptX[i*k+l]
-					want[i*m+j] += p
-					size[i*m+j] += math.Abs(p)
-				}
-			}
-		}
-		for _, threads := range []int{1, 2, 3} {
-			far := func(got []float32) (worst float64) {
-				for i := range got {
-					if size[i] > 0 {
-						worst = max(worst, math.Abs(float64(got[i])-want[i])/size[i])
-					}
-				}
-				return worst
-			}
-			got := far(matmul(threads, m, n, k, w, x))
-			ownMatmul(false)
-			theirs := far(matmul(threads, m, n, k, w, x))
-			ownMatmul(true)
-			// A value on the edge between two steps may round either way: a step of 1/127 in one of k.
-			if got > 1e-6 && got > 2*theirs {
-				t.Errorf("%v, %d threads: off by %.2g, ggml's by %.2g", c, threads, got, theirs)
-			}
+	p.compute(threads)
+	for i, x := range out {
+		d := math.Abs(float64(x) - want[i])
+		switch {
+		case math.IsNaN(d):
+			return math.Inf(1)
+		case size[i] > 0:
+			worst = max(worst, d/size[i])
+		case d > 0:
+			return math.Inf(1)
 		}
 	}
+	return worst
 }
 
-// A row's result depends neither on the other rows nor on the number of threads, bit for bit.
-func TestMatmulOfARowIsItsOwn(t *testing.T) {
-	if !matmulBuilt() {
-		t.Skip("built for a processor without AVX-512 VNNI: ggml computes this")
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-		m, n, k := rapid.IntRange(1, 130).Draw(t, "m"), rapid.IntRange(1, 40).Draw(t, "n"),
-			32*rapid.IntRange(1, 20).Draw(t, "k/32")
-		w, x := normal(rng, m*k, 0.05), normal(rng, n*k, 1)
-		all := matmul(rapid.IntRange(1, 4).Draw(t, "threads"), m, n, k, w, x)
-		i := rapid.IntRange(0, n-1).Draw(t, "row")
-		if alone := matmul(1, m, 1, k, w, x[i*k:][:k]); !slices.Equal(alone, all[i*m:][:m]) {
-			t.Errorf("row %d of %d differs when it is alone", i, n)
+// exactEnough bounds off: float32 sums of a row's blocks. BF16 pairs are rounded once for both.
+const exactEnough = 1e-6
+
+// The kernels against the product of the rounded weights and activations in float64.
+func TestMatmul(t *testing.T) {
+	eachKernels(t, func(t *testing.T) {
+		for _, w := range weightTypes {
+			if !kernelsTake(w.typ) {
+				t.Errorf("%s is not taken", w.name)
+			}
+			rng := rand.New(rand.NewPCG(1, 2))
+			for _, c := range [][3]int{{16, 1, 1}, {192, 1, 3}, {576, 2, 9}, {100, 3, 2}, {1, 9, 3}, {33, 17, 6}, {640, 40, 1},
+				{7, 4, 1}, {48, 5, 2}, {48, 8, 2}} {
+				m, n, k := c[0], c[1], c[2]*w.values
+				x := normal(rng, n*k, 1)
+				copy(x[:min(32, n*k)], make([]float32, 32)) // a block of nothing but zeros
+				p := newProduct(w.typ, m, n, k, normal(rng, m*k, 0.05), x)
+				want, size := p.exact()
+				for _, threads := range []int{1, 2, 3} {
+					if got := p.off(threads, want, size); got > exactEnough {
+						t.Errorf("%s, %v, %d threads: off by %.2g", w.name, c, threads, got)
+					}
+				}
+				p.free()
+			}
 		}
 	})
 }
 
-// Products with Q8_0 weights are our kernel's in every model that has some, beside repacked weights too: its sums
-// differ from ggml's in the last bits.
-func TestQ8StaysOnOurKernel(t *testing.T) {
-	if !matmulBuilt() {
-		t.Skip("built for a processor without AVX-512 VNNI: ggml computes this")
+// Random shapes: against float64, and each row among others as it is alone, with another number of threads.
+func TestMatmulOfRandomShapes(t *testing.T) {
+	shapes := 10_000
+	if testing.Short() {
+		shapes = 1000
 	}
-	mixed := ggufgen.Tiny() // rows of 64: what Q4_K_M makes of Q6_K there is Q8_0
-	mixed.Type, mixed.Layers = ggufgen.Q4_K_M, 8
-	for name, cfg := range map[string]ggufgen.Config{"q8_0": ggufgen.TinyWide(), "mixed": mixed} {
-		t.Run(name, func(t *testing.T) {
+	eachKernels(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(3, 4))
+		for i := range shapes {
+			w := weightTypes[i%len(weightTypes)]
+			m, n, k := 1+rng.IntN(70), 1+rng.IntN(20), w.values*(1+rng.IntN(max(2, 1024/w.values)))
+			threads, other, row := 1+rng.IntN(3), 1+rng.IntN(3), rng.IntN(n)
+			weights, x := normal(rng, m*k, math.Exp(rng.NormFloat64())), normal(rng, n*k, math.Exp(rng.NormFloat64()))
+			p := newProduct(w.typ, m, n, k, weights, x)
+			want, size := p.exact()
+			if got := p.off(threads, want, size); got > exactEnough {
+				t.Errorf("%s, %d × %d × %d, %d threads: off by %.2g", w.name, m, n, k, threads, got)
+			}
+			if alone := matmul(w.typ, other, m, 1, k, weights, x[row*k:][:k]); !slices.Equal(alone, p.out()[row*m:][:m]) {
+				t.Errorf("%s, %d × %d × %d: row %d differs when it is alone", w.name, m, n, k, row)
+			}
+			p.free()
+		}
+	})
+}
+
+// A row's result depends neither on the other rows nor on the number of threads, bit for bit, nor on the kernels where
+// the weights are quantised.
+func TestMatmulOfARowIsItsOwn(t *testing.T) {
+	first := map[string][]float32{}
+	eachKernels(t, func(t *testing.T) {
+		for _, w := range weightTypes {
+			rng := rand.New(rand.NewPCG(5, uint64(w.typ)))
+			const m = 130
+			k := 768
+			weights, x := normal(rng, m*k, 0.05), normal(rng, 40*k, 1)
+			all := matmul(w.typ, 2, m, 40, k, weights, x)
+			for n := 1; n <= 20; n++ {
+				if some := matmul(w.typ, 1+n%4, m, n, k, weights, x); !slices.Equal(some, all[:n*m]) {
+					t.Errorf("%s: %d rows are not as they are among 40", w.name, n)
+				}
+			}
+			if was, ok := first[w.name]; !ok {
+				first[w.name] = all
+			} else if w.typ != typeF16 && w.typ != typeBF16 && !slices.Equal(was, all) {
+				t.Errorf("%s differs between kernels", w.name)
+			}
+		}
+		if t.Failed() {
+			return
+		}
+		rapid.Check(t, func(t *rapid.T) {
+			rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+			w := rapid.SampledFrom(weightTypes).Draw(t, "type")
+			m, n, k := rapid.IntRange(1, 130).Draw(t, "m"), rapid.IntRange(1, 40).Draw(t, "n"),
+				w.values*rapid.IntRange(1, 640/w.values).Draw(t, "k")
+			weights, x := normal(rng, m*k, 0.05), normal(rng, n*k, 1)
+			all := matmul(w.typ, rapid.IntRange(1, 4).Draw(t, "threads"), m, n, k, weights, x)
+			i := rapid.IntRange(0, n-1).Draw(t, "row")
+			if alone := matmul(w.typ, 1, m, 1, k, weights, x[i*k:][:k]); !slices.Equal(alone, all[i*m:][:m]) {
+				t.Errorf("row %d of %d differs when it is alone", i, n)
+			}
+		})
+	})
+}
+
+// Products are our kernels' in every model that has weights of the types that they take: the sums differ from ggml's in
+// the last bits, and nothing is repacked.
+func TestWeightsStayOnOurKernels(t *testing.T) {
+	if !Exact() {
+		t.Skip("none of our kernels run on this processor")
+	}
+	for _, typ := range ggufgen.Types() {
+		t.Run(string(typ), func(t *testing.T) {
+			cfg := ggufgen.TinyWide()
+			cfg.Type = typ
 			e := mustOpen(t, runtime.Options{ModelPath: ggufgen.Cached(t, cfg), ContextTokens: 64})
 			if got := e.Model().RepackedBytes; got != 0 {
 				t.Errorf("%d bytes are repacked", got)
 			}
+			defer ownAttention(ownAttention(false))
 			ours := rows(t, e, 8)
-			defer ownMatmul(ownMatmul(false))
+			defer withKernels(t, "ggml")()
 			theirs := rows(t, e, 8)
-			if d := distance(ours, theirs); d == 0 || d > 0.05 {
-				t.Errorf("the logits are %g apart with our kernel and without: want a few last bits", d)
+			if d := distance(ours, theirs); (d == 0) != (typ == ggufgen.F32) || d > 0.05 || math.IsNaN(d) {
+				t.Errorf("the logits are %g apart with our kernels and without: want a few last bits", d)
 			}
 		})
 	}
 }
 
-// go test -bench Matmul ./runtime/llama: ours and ggml's on one thread. Weights larger than the caches, as a model's
-// are.
-func BenchmarkMatmul(b *testing.B) {
-	if !matmulBuilt() {
-		b.Skip("built for a processor without AVX-512 VNNI: ggml computes this")
+// A name that this processor or build does not have changes nothing.
+func TestUseKernels(t *testing.T) {
+	was := Kernels()
+	if err := UseKernels("avx1024"); err == nil || Kernels() != was {
+		t.Errorf("error %v, kernels %q, were %q", err, Kernels(), was)
 	}
+	back := withKernels(t, "ggml")
+	if Exact() || kernelsTake(typeQ8) {
+		t.Error("ggml's kernels are taken for ours")
+	}
+	back()
+	if Kernels() != was {
+		t.Errorf("kernels are %q, were %q", Kernels(), was)
+	}
+}
+
+// go test -bench Matmul ./runtime/llama: ours and ggml's on one thread, without repacking. Weights larger than the
+// caches, as a model's are.
+func BenchmarkMatmul(b *testing.B) {
 	const m, k = 16384, 1536
 	rng := rand.New(rand.NewPCG(1, 2))
-	w := normal(rng, m*k, 0.05)
-	for _, n := range []int{1, 2, 4, 8, 16, 64} {
-		x := normal(rng, n*k, 1)
-		for _, own := range []bool{true, false} {
-			b.Run(fmt.Sprintf("%d rows/own=%v", n, own), func(b *testing.B) {
-				defer ownMatmul(ownMatmul(own))
-				p := newProduct(m, n, k, w, x)
-				defer p.free()
-				for b.Loop() {
-					p.compute(1)
-				}
-				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1e6, "ms")
-			})
+	weights := normal(rng, m*k, 0.05)
+	for _, w := range weightTypes {
+		for _, n := range []int{1, 2, 4, 8, 16, 64} {
+			p := newProduct(w.typ, m, n, k, weights, normal(rng, n*k, 1))
+			for _, name := range []string{"avx512", "avxvnni", "avx2", "neon", "ggml"} {
+				b.Run(fmt.Sprintf("%s/%d rows/%s", w.name, n, name), func(b *testing.B) {
+					defer withKernels(b, name)()
+					for b.Loop() {
+						p.compute(1)
+					}
+					b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1e6, "ms")
+				})
+			}
+			p.free()
 		}
 	}
 }

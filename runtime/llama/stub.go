@@ -12,6 +12,12 @@ import (
 // Open returns runtime.ErrNotBuilt: this binary was built without cgo and has no llama.cpp.
 func Open(runtime.Options) (runtime.Engine, error) { return nil, runtime.ErrNotBuilt }
 
+// UseKernels returns runtime.ErrNotBuilt: a build without cgo has no kernels.
+func UseKernels(string) error { return runtime.ErrNotBuilt }
+
+// Kernels is "": a build without cgo has none.
+func Kernels() string { return "" }
+
 // DrainLogs does nothing in a build without llama.cpp.
 func DrainLogs() {}
 

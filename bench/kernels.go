@@ -1,0 +1,180 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"syscall"
+	"time"
+
+	"github.com/uma-serve/uma-serve/runtime"
+)
+
+// KernelsConfig says how two sets of kernels are compared.
+type KernelsConfig struct {
+	Prompt int                     // tokens of a prompt, one step; 0 = none
+	Rows   []int                   // sequences that decode one token each
+	Depth  int                     // tokens of each sequence before the decoded one
+	Rounds int                     // pairs of steps per case; the order alternates
+	Use    func(name string) error // switches the process's kernels
+	CPU    bool                    // take the process's processor time: for one thread on a machine that is not quiet
+	Log    io.Writer               // progress lines; nil = none
+}
+
+// Kernels is one case: the same step with two sets of kernels.
+type Kernels struct {
+	Weights string  `json:"weights,omitempty"`
+	Kernels string  `json:"kernels"`
+	Case    string  `json:"case"`
+	Ms      float64 `json:"ms"`       // a step, median
+	StockMs float64 `json:"stock_ms"` // with ggml's kernels and repacked weights
+	Ratio   float64 `json:"ratio"`    // StockMs / Ms, median of the rounds' ratios
+}
+
+// RunKernels alternates, for each case, a step on ours with the kernels called name and one on stock with ggml's: a
+// prompt, and single tokens of as many sequences as rows. The engines have the same model, opened with the kernels that
+// they run with, and at least one sequence more than the most rows.
+func RunKernels(cfg KernelsConfig, name string, ours, stock runtime.Engine) ([]Kernels, error) {
+	sides := []struct {
+		kernels string
+		eng     runtime.Engine
+	}{{name, ours}, {"ggml", stock}}
+	most := 0
+	for _, n := range cfg.Rows {
+		most = max(most, n)
+	}
+	type step struct {
+		name string
+		do   func(runtime.Engine) error
+	}
+	var cases []step
+	for _, n := range cfg.Rows {
+		plural := "s"
+		if n == 1 {
+			plural = ""
+		}
+		cases = append(cases, step{fmt.Sprintf("%d row%s", n, plural), func(e runtime.Engine) error {
+			b := e.Batch()
+			b.Reset()
+			for s := range n {
+				e.SeqRemove(runtime.Seq(1+s), runtime.Pos(cfg.Depth), -1)
+				b.Add(runtime.Token(100+s), runtime.Pos(cfg.Depth), runtime.Seq(1+s), true)
+			}
+			return e.Decode()
+		}})
+	}
+	if cfg.Prompt > 0 {
+		cases = append(cases, step{fmt.Sprintf("prompt of %d", cfg.Prompt), func(e runtime.Engine) error {
+			e.SeqRemove(0, 0, -1)
+			return fill(e, 0, cfg.Prompt)
+		}})
+	}
+	for _, side := range sides {
+		if err := cfg.Use(side.kernels); err != nil {
+			return nil, err
+		}
+		for s := range most {
+			if err := fill(side.eng, runtime.Seq(1+s), cfg.Depth); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var out []Kernels
+	for _, c := range cases {
+		var ms [2][]float64
+		var ratios []float64
+		for round := range cfg.Rounds + 1 {
+			var took [2]float64
+			for i := range sides {
+				at := (i + round) % 2
+				if err := cfg.Use(sides[at].kernels); err != nil {
+					return nil, err
+				}
+				begin := cfg.now()
+				if err := c.do(sides[at].eng); err != nil {
+					return nil, err
+				}
+				took[at] = (cfg.now() - begin).Seconds() * 1000
+			}
+			if round == 0 {
+				continue // warm-up
+			}
+			ms[0], ms[1] = append(ms[0], took[0]), append(ms[1], took[1])
+			ratios = append(ratios, took[1]/took[0])
+		}
+		row := Kernels{Kernels: name, Case: c.name, Ms: median(ms[0]), StockMs: median(ms[1]), Ratio: median(ratios)}
+		if cfg.Log != nil {
+			fmt.Fprintf(cfg.Log, "%s, %s: %.2f ms, ggml's %.2f ms, ratio %.2f\n", name, row.Case, row.Ms, row.StockMs,
+				row.Ratio)
+		}
+		out = append(out, row)
+	}
+	return out, nil
+}
+
+var processStart = time.Now()
+
+// now is a clock that counts what steps are measured in.
+func (c *KernelsConfig) now() time.Duration {
+	if !c.CPU {
+		return time.Since(processStart)
+	}
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// fill decodes n tokens of sequence s from its start, in one step.
+func fill(e runtime.Engine, s runtime.Seq, n int) error {
+	b := e.Batch()
+	b.Reset()
+	for i := range n {
+		b.Add(runtime.Token(100+7*i%300), runtime.Pos(i), s, i == n-1)
+	}
+	return e.Decode()
+}
+
+// LongContext is a prompt of many tokens and the steps behind it.
+type LongContext struct {
+	Kernels     string  `json:"kernels"`
+	Tokens      int     `json:"tokens"`
+	PromptMs    float64 `json:"prompt_ms"`
+	StepMs      float64 `json:"step_ms"`       // a decoded token behind them, median
+	BytesRead   float64 `json:"bytes_read"`    // of weights and cells by such a step
+	GBPerSecond float64 `json:"gb_per_second"` // BytesRead / StepMs
+}
+
+// RunLongContext computes a prompt of n tokens on eng in chunks of 512, and then steps of one token.
+func RunLongContext(eng runtime.Engine, n, steps int) (LongContext, error) {
+	r := LongContext{Kernels: eng.Capabilities().Kernels, Tokens: n}
+	b := eng.Batch()
+	eng.SeqRemove(0, 0, -1)
+	begin := time.Now()
+	for at := 0; at < n; {
+		b.Reset()
+		for range min(512, n-at) {
+			b.Add(runtime.Token(100+7*at%300), runtime.Pos(at), 0, at == n-1)
+			at++
+		}
+		if err := eng.Decode(); err != nil {
+			return r, err
+		}
+	}
+	r.PromptMs = time.Since(begin).Seconds() * 1000
+	var ms []float64
+	for i := range steps {
+		b.Reset()
+		b.Add(runtime.Token(100+i), runtime.Pos(n+i), 0, true)
+		begin := time.Now()
+		if err := eng.Decode(); err != nil {
+			return r, err
+		}
+		ms = append(ms, time.Since(begin).Seconds()*1000)
+	}
+	r.StepMs = median(ms)
+	m := eng.Model()
+	r.BytesRead = float64(m.Bytes) + float64(n)*float64(m.KVBytesPerToken)
+	r.GBPerSecond = r.BytesRead / r.StepMs / 1e6
+	return r, nil
+}

@@ -1,0 +1,129 @@
+// Attention in float32: scores with lanes along the cells, values with lanes along a head's width.
+
+namespace {
+
+constexpr int BLOCK = 16; // cells
+
+} // namespace
+
+#include "attention_parts.h"
+
+namespace {
+
+template <int D> struct alignas(64) float_tile {
+    float k[D][BLOCK], v[BLOCK][D];
+
+    void fill(const uma_attention_job & j, const int32_t * at, int n) {
+        alignas(64) float row[BLOCK][D];
+        for (int c = 0; c < n; c++) {
+            wide_row(j.k_type, j.k + at[c] * j.k_cell, row[c], D);
+            wide_row(j.v_type, j.v + at[c] * j.v_cell, v[c], D);
+        }
+        for (int c = n; c < BLOCK; c++) {
+            memset(row[c], 0, sizeof(row[c]));
+        }
+        for (int g = 0; g < BLOCK; g += LANES) {
+            for (int i = 0; i < D; i += 4) {
+                vi four[4];
+                load4(rows{(const char *) (row[g] + i)}, four);
+                for (int l = 0; l < 4; l++) {
+                    memcpy(&k[i + l][g], four + l, sizeof(*four));
+                }
+            }
+        }
+    }
+
+    struct rows {
+        const char * p;
+        INLINE const char * operator[](int r) const { return p + r * sizeof(float) * D; }
+    };
+};
+
+// state is a row's head: its softmax as far as the blocks of a part have been seen.
+template <int D> struct alignas(64) state {
+    using tile = float_tile<D>;
+    static constexpr int WIDE = BLOCK / LANES;
+
+    float q[D], out[D];
+    vf    mass; // Σ e^(score - max), by lanes
+    float max;
+
+    void ask(const float * from, float scale) {
+        for (int i = 0; i < D; i++) {
+            q[i] = from[i] * scale;
+        }
+    }
+
+    void begin() {
+        memset(out, 0, sizeof(out));
+        mass = vf{};
+        max  = NONE;
+    }
+
+    void scale_down(float by) {
+        for (int i = 0; i < D; i++) {
+            out[i] *= by;
+        }
+        mass *= by;
+    }
+
+    void end(float * record) const {
+        record[0] = max;
+        record[1] = sum_of(mass);
+        memcpy(record + 2, out, sizeof(out));
+    }
+
+    template <int N> static void attend(state ** qs, const tile & t, const float * bias, int n) {
+        vf s[N * WIDE];
+#pragma GCC unroll 8
+        for (int i = 0; i < N * WIDE; i++) {
+            s[i] = vf{};
+        }
+        for (int d = 0; d < D; d++) {
+#pragma GCC unroll 4
+            for (int i = 0; i < N; i++) {
+                const vf q = splat(qs[i]->q[d]);
+#pragma GCC unroll 4
+                for (int p = 0; p < WIDE; p++) {
+                    vf k;
+                    memcpy(&k, &t.k[d][p * LANES], sizeof(k));
+                    s[i * WIDE + p] = fma(k, q, s[i * WIDE + p]);
+                }
+            }
+        }
+        for (int i = 0; i < N; i++) {
+            for (int p = 0; p < WIDE; p++) {
+                vf b;
+                memcpy(&b, bias + p * LANES, sizeof(b));
+                s[i * WIDE + p] += b;
+            }
+        }
+        weigh<state, N>(qs, s, n);
+        const float * w = (const float *) s;
+        constexpr int W = D / LANES % 2 ? 1 : 2; // vectors at once
+        for (int l = 0; l < D; l += W * LANES) {
+            vf o[N][W];
+#pragma GCC unroll 4
+            for (int i = 0; i < N; i++) {
+                memcpy(o[i], qs[i]->out + l, sizeof(o[i]));
+            }
+            for (int c = 0; c < n; c++) {
+                vf v[W];
+                memcpy(v, &t.v[c][l], sizeof(v));
+#pragma GCC unroll 4
+                for (int i = 0; i < N; i++) {
+#pragma GCC unroll 2
+                    for (int x = 0; x < W; x++) {
+                        o[i][x] = fma(v[x], splat(w[i * BLOCK + c]), o[i][x]);
+                    }
+                }
+            }
+#pragma GCC unroll 4
+            for (int i = 0; i < N; i++) {
+                memcpy(qs[i]->out + l, o[i], sizeof(o[i]));
+            }
+        }
+    }
+};
+
+} // namespace

@@ -1,0 +1,128 @@
+// Attention of a group of rows, for any instruction set: `state`, what it computes with, is that of the including file.
+//
+// A row's cells are cut into parts of PART cells of its list, and a part into blocks of BLOCK. Of each part come the maximum
+// of the scores, the sum of the weights and the weighted values; uma_attention_merge adds them up in the order of the parts.
+// So the result is the same whether one thread computes all parts of a row or several share them.
+
+namespace {
+
+typedef uma_attention_job job;
+
+template <int D> void group(const job & j) {
+    using S         = state<D>;
+    S *    states   = (S *) j.room;
+    auto & t        = *(typename S::tile *) (states + j.rows * j.heads);
+    float * record  = (float *) (&t + 1);
+    float * results = record + D + 2; // of the queries, where all parts are computed here
+    for (int64_t r = 0; r < j.rows; r++) {
+        for (int64_t h = 0; h < j.heads; h++) {
+            states[r * j.heads + h].ask(j.q + r * j.q_row + h * j.q_head, j.scale);
+            if (!j.parts) {
+                results[(r * j.heads + h) * (D + 2)] = NONE;
+            }
+        }
+    }
+    for (int64_t part = j.first; part < j.last; part++) {
+        for (int64_t i = 0; i < j.rows * j.heads; i++) {
+            states[i].begin();
+        }
+        for (int64_t b = part * PART; b < (part + 1) * PART; b += BLOCK) {
+            const int32_t * have = nullptr; // whose block the tile holds
+            int             held = 0;
+            // The last rows of a prompt see the most: what they bring in holds the blocks of those before them.
+            for (int64_t r = j.rows - 1; r >= 0;) {
+                const uma_cells & c    = j.seen[r];
+                const int         here = (int) (c.n - b < BLOCK ? c.n - b : BLOCK);
+                if (here <= 0) {
+                    r--;
+                    continue;
+                }
+                if (!have || here > held || memcmp(have, c.at + b, here * sizeof(int32_t)) != 0) {
+                    t.fill(j, c.at + b, here);
+                    have = c.at + b, held = here;
+                    // The cells of a conversation lie scattered among those of others, where no processor foresees the next.
+                    const int64_t end = b + 2 * BLOCK < c.n ? b + 2 * BLOCK : c.n;
+                    for (int64_t i = b + BLOCK; i < end; i++) {
+                        for (int l = 0; l < j.k_bytes; l += 64) {
+                            __builtin_prefetch(j.k + c.at[i] * j.k_cell + l);
+                        }
+                        for (int l = 0; l < j.v_bytes; l += 64) {
+                            __builtin_prefetch(j.v + c.at[i] * j.v_cell + l);
+                        }
+                    }
+                }
+                // Rows with the very same block go on together.
+                int64_t before = r - 1;
+                while (here == BLOCK && before >= 0 && j.seen[before].n - b >= BLOCK && memcmp(have, j.seen[before].at + b, sizeof(int32_t) * BLOCK) == 0 &&
+                       memcmp(c.bias + b, j.seen[before].bias + b, sizeof(float) * BLOCK) == 0) {
+                    before--;
+                }
+                S * batch[4];
+                int many = 0;
+                for (int64_t i = (before + 1) * j.heads; i < (r + 1) * j.heads; i++) {
+                    batch[many++] = states + i;
+                    if (many == 4) {
+                        S::template attend<4>(batch, t, c.bias + b, here), many = 0;
+                    }
+                }
+                switch (many) {
+                case 3:
+                    S::template attend<3>(batch, t, c.bias + b, here);
+                    break;
+                case 2:
+                    S::template attend<2>(batch, t, c.bias + b, here);
+                    break;
+                case 1:
+                    S::template attend<1>(batch, t, c.bias + b, here);
+                    break;
+                }
+                r = before;
+            }
+        }
+        for (int64_t i = 0; i < j.rows * j.heads; i++) {
+            if (states[i].max == NONE) {
+                if (j.parts) {
+                    j.parts[(i * j.all + part) * (D + 2)] = NONE;
+                }
+                continue;
+            }
+            float * to = j.parts ? j.parts + (i * j.all + part) * (D + 2) : record;
+            states[i].end(to);
+            if (!j.parts) {
+                uma_attention_merge(results + i * (D + 2), record, D);
+            }
+        }
+    }
+    if (!j.parts) {
+        for (int64_t r = 0; r < j.rows; r++) {
+            for (int64_t h = 0; h < j.heads; h++) {
+                uma_attention_result(results + (r * j.heads + h) * (D + 2), j.out + r * j.out_row + h * j.out_head, D);
+            }
+        }
+    }
+}
+
+// room is the bytes that group needs for so many queries.
+template <int D> size_t room(int64_t queries) {
+    return queries * (sizeof(state<D>) + (D + 2) * sizeof(float)) + sizeof(typename state<D>::tile) + (D + 2) * sizeof(float);
+}
+
+uma_attention_width width(int d) {
+    switch (d) {
+    case 32:
+        return {group<32>, room<32>};
+    case 64:
+        return {group<64>, room<64>};
+    case 80:
+        return {group<80>, room<80>};
+    case 96:
+        return {group<96>, room<96>};
+    case 128:
+        return {group<128>, room<128>};
+    case 256:
+        return {group<256>, room<256>};
+    }
+    return {nullptr, nullptr};
+}
+
+} // namespace

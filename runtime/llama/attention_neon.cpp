@@ -1,0 +1,26 @@
+//go:build linux && arm64 && !llama_system
+
+// Attention in NEON, in float32. As in matmul_avx512.cpp, the whole file is compiled for its instructions: no header with
+// inline functions may be included below the pragma.
+
+#if __has_include("ggml.h")
+
+#include <cstdint>
+#include <cstring>
+
+#include "attention.h"
+#include "ggml.h"
+#include "matmul.h"
+
+#pragma GCC target("arch=armv8.2-a+dotprod+fp16")
+#include "vectors_neon.h"
+
+#include "attention_float.h"
+
+#include "attention_kernel.h"
+
+uma_attention_width uma_attention_neon(int d) {
+    return width(d);
+}
+
+#endif

@@ -1,0 +1,274 @@
+// The formats of weights that matmul_kernel.h multiplies: how a strip of LANES rows becomes vectors whose lane r holds four
+// bytes of row r. The layouts are ggml's (ggml-common.h); each is checked against ggml's own decoding by the tests.
+//
+// unpack hands blocks of 32 values to sink(i, q, scale, other), in the order of i, of which block(i) is the number in the
+// row: q[l] has bytes 4l … 4l+3 of the block of each row, and a weight is scale · (byte - SHIFT). other is the scale of the
+// second half of the block where a half has one (HALVES = 2), or what is added to each weight (MIN).
+//
+// TOP is the largest byte, 0 for signed bytes: where the instruction wants unsigned ones (UNSIGNED) they are shifted by 128.
+
+namespace {
+
+constexpr uint32_t NIBBLES = 0x0f0f0f0f;
+
+INLINE vf float_of(vi v) {
+    return __builtin_convertvector((vs) v, vf);
+}
+
+// byte is byte j of each lane, as a number.
+INLINE vf byte(vi v, int j) {
+    return float_of((v >> (8 * j)) & 0xff);
+}
+
+INLINE vf signed_byte(vi v, int j) {
+    return __builtin_convertvector((vs) (v << (24 - 8 * j)) >> 24, vf);
+}
+
+constexpr int SIGNED_SHIFT = UNSIGNED ? 128 : 0;
+
+// The sixteen values of IQ4_NL and IQ4_XS: kvalues_iq4nl of ggml-common.h.
+alignas(16) constexpr int8_t levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+INLINE vi level(vi nibbles) {
+    const vi v = lookup(levels, nibbles);
+    return UNSIGNED ? v ^ 0x80808080 : v;
+}
+
+// at is where a strip's rows lie: rows of them, the last one again for those that are missing.
+template <bool WHOLE> struct at {
+    const char * p;
+    int64_t      row;
+    int          rows;
+
+    INLINE const char * operator[](int r) const { return p + (WHOLE ? r : r < rows ? r : rows - 1) * row; }
+    INLINE at operator+(int64_t bytes) const { return {p + bytes, row, rows}; }
+};
+
+// words is a dword of each row.
+template <class At> INLINE vi words(At a) {
+    alignas(64) uint32_t w[LANES];
+    for (int r = 0; r < LANES; r++) {
+        memcpy(w + r, a[r], sizeof(*w));
+    }
+    vi v;
+    memcpy(&v, w, sizeof(v));
+    return v;
+}
+
+// heads is a half-precision number of each row.
+template <class At> INLINE vf heads(At a) {
+    alignas(64) uint16_t h[LANES];
+    for (int r = 0; r < LANES; r++) {
+        memcpy(h + r, a[r], sizeof(*h));
+    }
+    return wide(h);
+}
+
+template <class At> INLINE void load8(At a, vi * t) {
+    load4(a, t);
+    load4(a + 16, t + 4);
+}
+
+struct q8_0 {
+    static constexpr int VALUES = 32, BYTES = 34, HALVES = 1, SHIFT = SIGNED_SHIFT, TOP = UNSIGNED ? 255 : 0;
+    static constexpr bool MIN = false;
+
+    static int64_t block(int64_t i) { return i; }
+
+    template <class At, class Sink> INLINE static void unpack(At a, Sink && sink) {
+        vi q[8];
+        load8(a + 2, q);
+        if (UNSIGNED) {
+            for (int i = 0; i < 8; i++) {
+                q[i] ^= 0x80808080;
+            }
+        }
+        sink(0, q, heads(a), vf{});
+    }
+};
+
+struct q4_0 {
+    static constexpr int VALUES = 32, BYTES = 18, HALVES = 1, SHIFT = 8, TOP = 15;
+    static constexpr bool MIN = false;
+
+    static int64_t block(int64_t i) { return i; }
+
+    template <class At, class Sink> INLINE static void unpack(At a, Sink && sink) {
+        vi q[8];
+        load4(a + 2, q);
+        for (int i = 0; i < 4; i++) {
+            q[i + 4] = (q[i] >> 4) & NIBBLES;
+            q[i] &= NIBBLES;
+        }
+        sink(0, q, heads(a), vf{});
+    }
+};
+
+struct q5_0 {
+    static constexpr int VALUES = 32, BYTES = 22, HALVES = 1, SHIFT = 16, TOP = 31;
+    static constexpr bool MIN = false;
+
+    static int64_t block(int64_t i) { return i; }
+
+    template <class At, class Sink> INLINE static void unpack(At a, Sink && sink) {
+        vi       q[8];
+        const vi high = words(a + 2);
+        load4(a + 6, q);
+        for (int i = 0; i < 4; i++) {
+            q[i + 4] = (q[i] >> 4) & NIBBLES;
+            q[i] &= NIBBLES;
+        }
+        for (int i = 0; i < 8; i++) {
+            // Four bits become bit 4 of four bytes: the multiplication moves copies of them 7 apart.
+            q[i] |= ((((high >> (4 * i)) & 15) * 0x00204081) & 0x01010101) << 4;
+        }
+        sink(0, q, heads(a), vf{});
+    }
+};
+
+struct iq4_nl {
+    static constexpr int VALUES = 32, BYTES = 18, HALVES = 1, SHIFT = SIGNED_SHIFT, TOP = UNSIGNED ? 255 : 0;
+    static constexpr bool MIN = false;
+
+    static int64_t block(int64_t i) { return i; }
+
+    template <class At, class Sink> INLINE static void unpack(At a, Sink && sink) {
+        vi q[8];
+        load4(a + 2, q);
+        for (int i = 0; i < 4; i++) {
+            q[i + 4] = level((q[i] >> 4) & NIBBLES);
+            q[i]     = level(q[i] & NIBBLES);
+        }
+        sink(0, q, heads(a), vf{});
+    }
+};
+
+struct iq4_xs {
+    static constexpr int VALUES = 256, BYTES = 136, HALVES = 1, SHIFT = SIGNED_SHIFT, TOP = UNSIGNED ? 255 : 0;
+    static constexpr bool MIN = false;
+
+    static int64_t block(int64_t i) { return i; }
+
+    template <class At, class Sink> INLINE static void unpack(At a, Sink && sink) {
+        vi h[4];
+        load4(a, h); // the scale, the upper bits of the blocks' scales, and their lower bits
+        const vf scale = half(h[0] & 0xffff);
+        const vi upper = h[0] >> 16, lower = h[1];
+        for (int b = 0; b < 8; b++) {
+            vi q[8];
+            load4(a + 8 + 16 * b, q);
+            for (int i = 0; i < 4; i++) {
+                q[i + 4] = level((q[i] >> 4) & NIBBLES);
+                q[i]     = level(q[i] & NIBBLES);
+            }
+            const vi s = ((lower >> (4 * b)) & 15) | (((upper >> (2 * b)) & 3) << 4);
+            sink(b, q, scale * (float_of(s) - 32.f), vf{});
+        }
+    }
+};
+
+// The scales and minima of the eight blocks of Q4_K and Q5_K, 6 bits each in 12 bytes.
+struct scales_k {
+    vf d, m;
+    vi scale[2], min[2];
+
+    template <class At> INLINE explicit scales_k(At a) {
+        vi h[4];
+        load4(a, h);
+        d        = half(h[0] & 0xffff);
+        m        = -half(h[0] >> 16);
+        scale[0] = h[1] & 0x3f3f3f3f;
+        min[0]   = h[2] & 0x3f3f3f3f;
+        scale[1] = (h[3] & NIBBLES) | ((h[1] >> 2) & 0x30303030);
+        min[1]   = ((h[3] >> 4) & NIBBLES) | ((h[2] >> 2) & 0x30303030);
+    }
+
+    INLINE vf of(int b) const { return d * byte(scale[b / 4], b % 4); }
+    INLINE vf added(int b) const { return m * byte(min[b / 4], b % 4); }
+};
+
+struct q4_k {
+    static constexpr int VALUES = 256, BYTES = 144, HALVES = 1, SHIFT = 0, TOP = 15;
+    static constexpr bool MIN = true;
+
+    static int64_t block(int64_t i) { return i; }
+
+    template <class At, class Sink> INLINE static void unpack(At a, Sink && sink) {
+        const scales_k s(a);
+        for (int b = 0; b < 8; b += 2) {
+            vi t[8], q[8];
+            load8(a + 16 + 16 * b, t);
+            for (int i = 0; i < 8; i++) {
+                q[i] = t[i] & NIBBLES;
+            }
+            sink(b, q, s.of(b), s.added(b));
+            for (int i = 0; i < 8; i++) {
+                q[i] = (t[i] >> 4) & NIBBLES;
+            }
+            sink(b + 1, q, s.of(b + 1), s.added(b + 1));
+        }
+    }
+};
+
+struct q5_k {
+    static constexpr int VALUES = 256, BYTES = 176, HALVES = 1, SHIFT = 0, TOP = 31;
+    static constexpr bool MIN = true;
+
+    static int64_t block(int64_t i) { return i; }
+
+    template <class At, class Sink> INLINE static void unpack(At a, Sink && sink) {
+        const scales_k s(a);
+        vi             high[8];
+        load8(a + 16, high);
+        for (int b = 0; b < 8; b += 2) {
+            vi t[8], q[8];
+            load8(a + 48 + 16 * b, t);
+            for (int i = 0; i < 8; i++) {
+                q[i] = (t[i] & NIBBLES) | (((high[i] >> b) & 0x01010101) << 4);
+            }
+            sink(b, q, s.of(b), s.added(b));
+            for (int i = 0; i < 8; i++) {
+                q[i] = ((t[i] >> 4) & NIBBLES) | (((high[i] >> (b + 1)) & 0x01010101) << 4);
+            }
+            sink(b + 1, q, s.of(b + 1), s.added(b + 1));
+        }
+    }
+};
+
+struct q6_k {
+    static constexpr int VALUES = 256, BYTES = 210, HALVES = 2, SHIFT = 32, TOP = 63;
+    static constexpr bool MIN = false;
+
+    // The blocks of a half are 0, 2, 1, 3: two share their bytes.
+    static int64_t block(int64_t i) { return (i & ~3) | (i & 1) << 1 | (i >> 1 & 1); }
+
+    template <class At, class Sink> INLINE static void unpack(At a, Sink && sink) {
+        const vf d = heads(a + 208);
+        vi       s[4];
+        load4(a + 192, s);
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++) {
+            vi low[8], high[8], upper[8], q[8];
+            load8(a + 128 + 32 * h, high);
+#pragma GCC unroll 2
+            for (int l = 0; l < 2; l++) {
+                // Bytes 32l … 32l+31 of a half are blocks l and l + 2 of it, with bits 2l and 2l + 4 of the upper ones.
+                load8(a + 64 * h + 32 * l, low);
+                for (int i = 0; i < 8; i++) {
+                    upper[i] = high[i] >> (2 * l);
+                }
+                const vi s0 = s[2 * h], s1 = s[2 * h + 1];
+                for (int i = 0; i < 8; i++) {
+                    q[i] = (low[i] & NIBBLES) | ((upper[i] << 4) & 0x30303030);
+                }
+                sink(4 * h + 2 * l, q, d * signed_byte(s0, 2 * l), d * signed_byte(s0, 2 * l + 1));
+                for (int i = 0; i < 8; i++) {
+                    q[i] = ((low[i] >> 4) & NIBBLES) | (upper[i] & 0x30303030);
+                }
+                sink(4 * h + 2 * l + 1, q, d * signed_byte(s1, 2 * l), d * signed_byte(s1, 2 * l + 1));
+            }
+        }
+    }
+};
+
+} // namespace

@@ -1,0 +1,250 @@
+// Products with quantised weights, for any instruction set: the vectors are those that the including file defines.
+//
+// A strip is LANES rows of weights, one to each lane. Each output is Σ over blocks of 32 values, in the format's order, of
+// (integer sum) · (weights' scale · activations' scale), plus for some formats (what is added to each weight) · (sum of the
+// activations). Nothing in it depends on the number of rows of activations, nor on the instruction set.
+
+namespace {
+
+// activations are a block of N rows: begin is what the sums of the block's halves begin with, -SHIFT · Σ q, or of the whole
+// block where a half has no scale; mass is scale · Σ q.
+template <int N> struct activations {
+    int8_t  q[N][32];
+    float   scale[N];
+    int32_t begin[2][N];
+    float   mass[N];
+};
+
+constexpr int ACTIVATIONS = sizeof(activations<1>); // of a row
+
+// What ggml quantises activations to: blocks of 32 beside weights in blocks of 32 (Q8_0), else of 256 (Q8_K).
+constexpr int Q8_0_BYTES = 34, Q8_K_BYTES = 292;
+
+// unpacked is a block of a strip.
+struct unpacked {
+    vi q[8];
+    vf scale, other;
+};
+
+// tally is the sums of N rows of activations with a strip.
+template <class F, int N> struct tally {
+    vf sum[N];
+
+    INLINE void clear() {
+        for (int i = 0; i < N; i++) {
+            sum[i] = vf{};
+        }
+    }
+
+    INLINE void add(const vi * q, vf scale, vf other, const activations<N> & x) {
+        vs dot[N];
+#pragma GCC unroll 8
+        for (int i = 0; i < N; i++) {
+            dot[i] = F::SHIFT ? splat(x.begin[0][i]) : vs{};
+        }
+        dots<F::TOP, N, 0, 8 / F::HALVES>(dot, q, x.q);
+#pragma GCC unroll 8
+        for (int i = 0; i < N; i++) {
+            sum[i] = fma(__builtin_convertvector(dot[i], vf), scale * splat(x.scale[i]), sum[i]);
+        }
+        if constexpr (F::MIN) {
+#pragma GCC unroll 8
+            for (int i = 0; i < N; i++) {
+                sum[i] = fma(other, splat(x.mass[i]), sum[i]);
+            }
+        }
+        if constexpr (F::HALVES == 2) {
+#pragma GCC unroll 8
+            for (int i = 0; i < N; i++) {
+                dot[i] = F::SHIFT ? splat(x.begin[1][i]) : vs{};
+            }
+            dots<F::TOP, N, 4, 4>(dot, q, x.q);
+#pragma GCC unroll 8
+            for (int i = 0; i < N; i++) {
+                sum[i] = fma(__builtin_convertvector(dot[i], vf), other * splat(x.scale[i]), sum[i]);
+            }
+        }
+    }
+
+    INLINE void write(float * c, int64_t row, int rows) const {
+#pragma GCC unroll 8
+        for (int i = 0; i < N; i++) {
+            memcpy(c + i * row, &sum[i], rows == LANES ? sizeof(vf) : rows * sizeof(float));
+        }
+    }
+};
+
+// fetch brings in as much of the next strip as super-block b of this one is: rows side by side are more streams than the
+// processor follows by itself.
+template <class F> INLINE void fetch(const uma_job & j, const char * strip, int64_t b) {
+    const char * next = strip + LANES * j.w_row + b * LANES * F::BYTES;
+    for (int i = 0; i < LANES * F::BYTES; i += 64) {
+        __builtin_prefetch(next + i, 0, 2);
+    }
+}
+
+// few multiplies a whole strip with N rows: the weights go from memory through registers.
+template <class F, int N> void few(const uma_job & j, int64_t s) {
+    constexpr int          BLOCKS = F::VALUES / 32;
+    const char *           w      = j.w + s * LANES * j.w_row;
+    const activations<N> * x      = (const activations<N> *) j.rows;
+    tally<F, N>            t;
+    t.clear();
+    for (int64_t b = 0; b < j.k / F::VALUES; b++) {
+        fetch<F>(j, w, b);
+        F::unpack(at<true>{w + b * F::BYTES, j.w_row, LANES},
+                  [&](int i, const vi * q, vf scale, vf other) INLINE_LAMBDA { t.add(q, scale, other, x[b * BLOCKS + i]); });
+    }
+    t.write(j.c + s * LANES, j.c_row, LANES);
+}
+
+// keep unpacks a strip into memory.
+template <class F, bool WHOLE> void keep(const uma_job & j, int64_t s, int rows) {
+    const char * w = j.w + s * LANES * j.w_row;
+    unpacked *   u = (unpacked *) j.strip;
+    for (int64_t b = 0; b < j.k / F::VALUES; b++, u += F::VALUES / 32) {
+        fetch<F>(j, w, b);
+        F::unpack(at<WHOLE>{w + b * F::BYTES, j.w_row, rows}, [&](int i, const vi * q, vf scale, vf other) INLINE_LAMBDA {
+            memcpy(u[i].q, q, sizeof(u[i].q));
+            u[i].scale = scale;
+            u[i].other = other;
+        });
+    }
+}
+
+// more multiplies N rows, those from row on, with the strip that is kept.
+template <class F, int N> void more(const uma_job & j, int64_t s, int rows, int64_t row) {
+    const unpacked *       u = (const unpacked *) j.strip;
+    const activations<N> * x = (const activations<N> *) (j.rows + row * (j.k / 32) * ACTIVATIONS);
+    tally<F, N>            t;
+    t.clear();
+    for (int64_t b = 0; b < j.k / 32; b++) {
+        t.add(u[b].q, u[b].scale, u[b].other, x[b]);
+    }
+    t.write(j.c + s * LANES + row * j.c_row, j.c_row, rows);
+}
+
+// FEW rows pass by with the unpacking, ROWS at a time (ROWS = 4 or 8) by a kept strip.
+constexpr int FEW = 4;
+
+template <class F> void quantised(const uma_job & j, int64_t from, int64_t to) {
+    using few_fn  = void (*)(const uma_job &, int64_t);
+    using more_fn = void (*)(const uma_job &, int64_t, int, int64_t);
+    static constexpr few_fn few_of[] = {nullptr, few<F, 1>, few<F, 2>, few<F, 3>, few<F, 4>};
+#define UMA_MORE(n) more<F, n <= ROWS ? n : ROWS>
+    static constexpr more_fn more_of[] = {nullptr, UMA_MORE(1), UMA_MORE(2), UMA_MORE(3), UMA_MORE(4), UMA_MORE(5), UMA_MORE(6), UMA_MORE(7), UMA_MORE(8)};
+#undef UMA_MORE
+    for (int64_t s = from; s < to; s++) {
+        const int rows = j.m - s * LANES < LANES ? (int) (j.m - s * LANES) : LANES;
+        if (rows == LANES && j.n <= FEW) {
+            few_of[j.n](j, s);
+            continue;
+        }
+        rows == LANES ? keep<F, true>(j, s, rows) : keep<F, false>(j, s, rows);
+        for (int64_t i = 0; i < j.n; i += ROWS) {
+            more_of[j.n - i < ROWS ? j.n - i : ROWS](j, s, rows, i);
+        }
+    }
+}
+
+// prepare brings x into groups of ROWS rows (the last one smaller), block by block.
+template <class F> void prepare_rows(const uma_job & j) {
+    constexpr bool K      = F::VALUES == 256;
+    const int64_t  blocks = j.k / 32;
+    for (int64_t i = 0; i < j.n; i++) {
+        const int64_t first = i / ROWS * ROWS, n = j.n - first < ROWS ? j.n - first : ROWS, r = i - first;
+        char *        to    = j.rows + first * blocks * ACTIVATIONS;
+        for (int64_t b = 0; b < blocks; b++, to += n * ACTIVATIONS) {
+            const int64_t from = F::block(b);
+            const char *  p    = j.x + i * j.x_row + (K ? from / 8 * Q8_K_BYTES : from * Q8_0_BYTES);
+            const char *  q    = K ? p + 4 + from % 8 * 32 : p + 2;
+            float        scale;
+            int32_t      sum[2] = {0, 0};
+            if constexpr (K) {
+                int16_t part[2]; // ggml's sums of 16
+                memcpy(&scale, p, sizeof(scale));
+                memcpy(part, p + 4 + 256 + from % 8 * sizeof(part), sizeof(part));
+                sum[0] = part[0], sum[1] = part[1];
+            } else {
+                uint16_t h;
+                memcpy(&h, p, sizeof(h));
+                scale  = wide1(h);
+                sum[0] = total((const int8_t *) q);
+            }
+            int32_t begin[2] = {-F::SHIFT * sum[0], -F::SHIFT * sum[1]};
+            if (F::HALVES == 1) {
+                begin[0] += begin[1];
+            }
+            const float mass = scale * (float) (sum[0] + sum[1]);
+            memcpy(to + r * 32, q, 32);
+            memcpy(to + n * 32 + r * 4, &scale, 4);
+            memcpy(to + n * 36 + r * 4, begin, 4);
+            memcpy(to + n * 40 + r * 4, begin + 1, 4);
+            memcpy(to + n * 44 + r * 4, &mass, 4);
+        }
+    }
+}
+
+struct format {
+    int strip; // rows of weights
+    void (*prepare)(const uma_job &);
+    void (*compute)(const uma_job &, int64_t, int64_t);
+};
+
+template <class F> constexpr format quantised_format = {LANES, prepare_rows<F>, quantised<F>};
+
+void prepare_nothing(const uma_job &) {
+}
+
+// of is how weights of a type are multiplied; strip is 0 where they are not.
+inline format of(int type) {
+    switch (type) {
+    case GGML_TYPE_Q4_0:
+        return quantised_format<q4_0>;
+    case GGML_TYPE_Q5_0:
+        return quantised_format<q5_0>;
+    case GGML_TYPE_Q8_0:
+        return quantised_format<q8_0>;
+    case GGML_TYPE_Q4_K:
+        return quantised_format<q4_k>;
+    case GGML_TYPE_Q5_K:
+        return quantised_format<q5_k>;
+    case GGML_TYPE_Q6_K:
+        return quantised_format<q6_k>;
+    case GGML_TYPE_IQ4_NL:
+        return quantised_format<iq4_nl>;
+    case GGML_TYPE_IQ4_XS:
+        return quantised_format<iq4_xs>;
+    case GGML_TYPE_F16:
+        return {FLOAT_ROWS, prepare_nothing, floats<f16>};
+    case GGML_TYPE_BF16:
+        return bf16_format();
+    }
+    return {0, nullptr, nullptr};
+}
+
+int strip(int type) {
+    return of(type).strip;
+}
+
+bool wide_type(int type) {
+    return type == GGML_TYPE_F16 || type == GGML_TYPE_BF16;
+}
+
+size_t rows_bytes(const uma_job & j) {
+    return wide_type(j.type) ? 0 : (size_t) (j.n * (j.k / 32) * ACTIVATIONS);
+}
+
+size_t strip_bytes(const uma_job & j) {
+    return wide_type(j.type) ? 0 : (size_t) (j.k / 32) * sizeof(unpacked);
+}
+
+void prepare(const uma_job & j) {
+    of(j.type).prepare(j);
+}
+
+void compute(const uma_job & j, int64_t from, int64_t to) {
+    of(j.type).compute(j, from, to);
+}
+
+} // namespace

@@ -1,0 +1,132 @@
+// The vectors of the kernels in AVX2. VNNI is 1 where AVX-VNNI multiplies four bytes and adds them
+// up in one instruction. Without it there are two: products of pairs add up to 16 bits, which are added to others while they
+// cannot overflow, and then widened.
+
+#include <immintrin.h>
+
+#define INLINE __attribute__((always_inline)) inline
+#define INLINE_LAMBDA __attribute__((always_inline))
+
+namespace {
+
+constexpr int  LANES = 8, ROWS = 4, FLOAT_COLUMNS = 3;
+constexpr bool UNSIGNED = VNNI;
+
+typedef uint32_t vi __attribute__((vector_size(32)));
+typedef int32_t  vs __attribute__((vector_size(32)));
+typedef float    vf __attribute__((vector_size(32)));
+
+INLINE vs splat(int32_t x) {
+    return (vs) _mm256_set1_epi32(x);
+}
+
+INLINE vf splat(float x) {
+    return (vf) _mm256_set1_ps(x);
+}
+
+INLINE vf fma(vf a, vf b, vf c) {
+    return (vf) _mm256_fmadd_ps((__m256) a, (__m256) b, (__m256) c);
+}
+
+// half is the half-precision number in each lane.
+INLINE vf half(vi v) {
+    const __m256i packed = _mm256_packus_epi32((__m256i) v, (__m256i) v);
+    return (vf) _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08)));
+}
+
+INLINE vf wide(const uint16_t * h) {
+    return (vf) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *) h));
+}
+
+INLINE vf widest(const uint16_t * h) {
+    return (vf) _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *) h)), 16);
+}
+
+INLINE float wide1(uint16_t h) {
+    return _cvtsh_ss(h);
+}
+
+INLINE vi lookup(const int8_t * table, vi at) {
+    return (vi) _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_load_si128((const __m128i *) table)), (__m256i) at);
+}
+
+// largest is the largest of the lanes.
+INLINE float largest(vf v) {
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128((__m256) v), _mm256_extractf128_ps((__m256) v, 1));
+    m        = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+}
+
+// total is the sum of 32 numbers.
+INLINE int32_t total(const int8_t * q) {
+    const __m256i v = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), _mm256_loadu_si256((const __m256i *) q)), _mm256_set1_epi16(1));
+    __m128i       s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    s               = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+
+// load4 reads 16 bytes of each row: t[i] has the i-th four.
+template <class At> INLINE void load4(At a, vi * t) {
+    __m256i z[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        z[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *) a[i])), _mm_loadu_si128((const __m128i *) a[4 + i]), 1);
+    }
+    const __m256i a0 = _mm256_unpacklo_epi32(z[0], z[1]), a1 = _mm256_unpackhi_epi32(z[0], z[1]);
+    const __m256i a2 = _mm256_unpacklo_epi32(z[2], z[3]), a3 = _mm256_unpackhi_epi32(z[2], z[3]);
+    t[0] = (vi) _mm256_unpacklo_epi64(a0, a2);
+    t[1] = (vi) _mm256_unpackhi_epi64(a0, a2);
+    t[2] = (vi) _mm256_unpacklo_epi64(a1, a3);
+    t[3] = (vi) _mm256_unpackhi_epi64(a1, a3);
+}
+
+INLINE __m256i four(const int8_t * x) {
+    int32_t v;
+    memcpy(&v, x, sizeof(v));
+    return _mm256_set1_epi32(v);
+}
+
+// dots adds to each sum the products of quads FIRST … FIRST+COUNT-1.
+template <int TOP, int N, int FIRST, int COUNT> INLINE void dots(vs (&sum)[N], const vi * q, const int8_t (*x)[32]) {
+#if VNNI
+#pragma GCC unroll 8
+    for (int j = FIRST; j < FIRST + COUNT; j++) {
+#pragma GCC unroll 8
+        for (int i = 0; i < N; i++) {
+            sum[i] = (vs) _mm256_dpbusd_avx_epi32((__m256i) sum[i], (__m256i) q[j], four(x[i] + 4 * j));
+        }
+    }
+#else
+    // DEPTH pairs of products of at most TOP · 127 fit in 16 bits. Signed weights (TOP = 0) hand their sign to the activations.
+    constexpr int ROOM  = TOP ? 32767 / (2 * 127 * TOP) : 1;
+    constexpr int DEPTH = ROOM < COUNT ? ROOM : COUNT;
+#pragma GCC unroll 8
+    for (int first = FIRST; first < FIRST + COUNT; first += DEPTH) {
+        __m256i pairs[N];
+#pragma GCC unroll 8
+        for (int j = first; j < first + DEPTH; j++) {
+            const __m256i w = TOP ? (__m256i) q[j] : _mm256_abs_epi8((__m256i) q[j]);
+#pragma GCC unroll 8
+            for (int i = 0; i < N; i++) {
+                const __m256i y = TOP ? four(x[i] + 4 * j) : _mm256_sign_epi8(four(x[i] + 4 * j), (__m256i) q[j]);
+                const __m256i p = _mm256_maddubs_epi16(w, y);
+                pairs[i]        = j == first ? p : _mm256_add_epi16(pairs[i], p);
+            }
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < N; i++) {
+            sum[i] += (vs) _mm256_madd_epi16(pairs[i], _mm256_set1_epi16(1));
+        }
+    }
+#endif
+}
+
+// fold4 is the sums of four vectors.
+INLINE void fold4(const vf * a, float * four) {
+    const __m256 x = _mm256_add_ps(_mm256_unpacklo_ps((__m256) a[0], (__m256) a[1]), _mm256_unpackhi_ps((__m256) a[0], (__m256) a[1]));
+    const __m256 y = _mm256_add_ps(_mm256_unpacklo_ps((__m256) a[2], (__m256) a[3]), _mm256_unpackhi_ps((__m256) a[2], (__m256) a[3]));
+    const __m256 z = _mm256_add_ps(_mm256_shuffle_ps(x, y, 0x44), _mm256_shuffle_ps(x, y, 0xee));
+    _mm_storeu_ps(four, _mm_add_ps(_mm256_castps256_ps128(z), _mm256_extractf128_ps(z, 1)));
+}
+
+} // namespace

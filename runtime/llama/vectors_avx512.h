@@ -1,0 +1,103 @@
+// The vectors of the kernels in AVX-512 with VNNI.
+
+#include <immintrin.h>
+
+#define INLINE __attribute__((always_inline)) inline
+#define INLINE_LAMBDA __attribute__((always_inline))
+
+namespace {
+
+constexpr int  LANES = 16, ROWS = 8, FLOAT_COLUMNS = 6;
+constexpr bool UNSIGNED = true;
+
+typedef uint32_t vi __attribute__((vector_size(64)));
+typedef int32_t  vs __attribute__((vector_size(64)));
+typedef float    vf __attribute__((vector_size(64)));
+
+INLINE vs splat(int32_t x) {
+    return (vs) _mm512_set1_epi32(x);
+}
+
+INLINE vf splat(float x) {
+    return (vf) _mm512_set1_ps(x);
+}
+
+INLINE vf fma(vf a, vf b, vf c) {
+    return (vf) _mm512_fmadd_ps((__m512) a, (__m512) b, (__m512) c);
+}
+
+// half is the half-precision number in each lane.
+INLINE vf half(vi v) {
+    return (vf) _mm512_cvtph_ps(_mm512_cvtepi32_epi16((__m512i) v));
+}
+
+INLINE vf wide(const uint16_t * h) {
+    return (vf) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *) h));
+}
+
+INLINE vf widest(const uint16_t * h) {
+    return (vf) _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *) h)), 16);
+}
+
+INLINE float wide1(uint16_t h) {
+    return _cvtsh_ss(h);
+}
+
+INLINE vi lookup(const int8_t * table, vi at) {
+    return (vi) _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_load_si128((const __m128i *) table)), (__m512i) at);
+}
+
+// largest is the largest of the lanes.
+INLINE float largest(vf v) {
+    return _mm512_reduce_max_ps((__m512) v);
+}
+
+// total is the sum of 32 numbers.
+INLINE int32_t total(const int8_t * q) {
+    const __m256i v = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), _mm256_loadu_si256((const __m256i *) q));
+    __m128i       s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    s               = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+
+// load4 reads 16 bytes of each row: t[i] has the i-th four.
+template <class At> INLINE void load4(At a, vi * t) {
+    __m512i z[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        z[i] = _mm512_zextsi128_si512(_mm_loadu_si128((const __m128i *) a[i]));
+        z[i] = _mm512_inserti32x4(z[i], _mm_loadu_si128((const __m128i *) a[4 + i]), 1);
+        z[i] = _mm512_inserti32x4(z[i], _mm_loadu_si128((const __m128i *) a[8 + i]), 2);
+        z[i] = _mm512_inserti32x4(z[i], _mm_loadu_si128((const __m128i *) a[12 + i]), 3);
+    }
+    const __m512i a0 = _mm512_unpacklo_epi32(z[0], z[1]), a1 = _mm512_unpackhi_epi32(z[0], z[1]);
+    const __m512i a2 = _mm512_unpacklo_epi32(z[2], z[3]), a3 = _mm512_unpackhi_epi32(z[2], z[3]);
+    t[0] = (vi) _mm512_unpacklo_epi64(a0, a2);
+    t[1] = (vi) _mm512_unpackhi_epi64(a0, a2);
+    t[2] = (vi) _mm512_unpacklo_epi64(a1, a3);
+    t[3] = (vi) _mm512_unpackhi_epi64(a1, a3);
+}
+
+// dots adds to each sum the products of quads FIRST … FIRST+COUNT-1.
+template <int TOP, int N, int FIRST, int COUNT> INLINE void dots(vs (&sum)[N], const vi * q, const int8_t (*x)[32]) {
+#pragma GCC unroll 8
+    for (int j = FIRST; j < FIRST + COUNT; j++) {
+#pragma GCC unroll 8
+        for (int i = 0; i < N; i++) {
+            int32_t four;
+            memcpy(&four, x[i] + 4 * j, sizeof(four));
+            sum[i] = (vs) _mm512_dpbusd_epi32((__m512i) sum[i], (__m512i) q[j], _mm512_set1_epi32(four));
+        }
+    }
+}
+
+// fold4 is the sums of four vectors.
+INLINE void fold4(const vf * a, float * four) {
+    const __m512 x = _mm512_add_ps(_mm512_unpacklo_ps((__m512) a[0], (__m512) a[1]), _mm512_unpackhi_ps((__m512) a[0], (__m512) a[1]));
+    const __m512 y = _mm512_add_ps(_mm512_unpacklo_ps((__m512) a[2], (__m512) a[3]), _mm512_unpackhi_ps((__m512) a[2], (__m512) a[3]));
+    const __m512 z = _mm512_add_ps(_mm512_shuffle_ps(x, y, 0x44), _mm512_shuffle_ps(x, y, 0xee));
+    const __m256 v = _mm256_add_ps(_mm512_castps512_ps256(z), _mm512_extractf32x8_ps(z, 1));
+    _mm_storeu_ps(four, _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1)));
+}
+
+} // namespace

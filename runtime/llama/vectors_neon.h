@@ -1,0 +1,93 @@
+// The vectors of the kernels in NEON with the dot product instructions of ARMv8.2. They multiply signed bytes, which all
+// weights are here: those of the unsigned formats are below 64.
+
+#include <arm_neon.h>
+
+#define INLINE __attribute__((always_inline)) inline
+#define INLINE_LAMBDA __attribute__((always_inline))
+
+namespace {
+
+constexpr int  LANES = 4, ROWS = 8, FLOAT_COLUMNS = 4;
+constexpr bool UNSIGNED = false;
+
+typedef uint32_t vi __attribute__((vector_size(16)));
+typedef int32_t  vs __attribute__((vector_size(16)));
+typedef float    vf __attribute__((vector_size(16)));
+
+INLINE vs splat(int32_t x) {
+    return (vs) vdupq_n_s32(x);
+}
+
+INLINE vf splat(float x) {
+    return (vf) vdupq_n_f32(x);
+}
+
+INLINE vf fma(vf a, vf b, vf c) {
+    return (vf) vfmaq_f32((float32x4_t) c, (float32x4_t) a, (float32x4_t) b);
+}
+
+// half is the half-precision number in each lane.
+INLINE vf half(vi v) {
+    return (vf) vcvt_f32_f16(vreinterpret_f16_u16(vmovn_u32((uint32x4_t) v)));
+}
+
+INLINE vf wide(const uint16_t * h) {
+    return (vf) vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(h)));
+}
+
+INLINE vf widest(const uint16_t * h) {
+    return (vf) vshll_n_u16(vld1_u16(h), 16);
+}
+
+INLINE float wide1(uint16_t h) {
+    return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(h))), 0);
+}
+
+INLINE vi lookup(const int8_t * table, vi at) {
+    return (vi) vqtbl1q_s8(vld1q_s8(table), (uint8x16_t) at);
+}
+
+// largest is the largest of the lanes.
+INLINE float largest(vf v) {
+    return vmaxvq_f32((float32x4_t) v);
+}
+
+// total is the sum of 32 numbers.
+INLINE int32_t total(const int8_t * q) {
+    return vaddlvq_s8(vld1q_s8(q)) + vaddlvq_s8(vld1q_s8(q + 16));
+}
+
+// load4 reads 16 bytes of each row: t[i] has the i-th four.
+template <class At> INLINE void load4(At a, vi * t) {
+    const uint32x4x2_t x = vtrnq_u32(vld1q_u32((const uint32_t *) a[0]), vld1q_u32((const uint32_t *) a[1]));
+    const uint32x4x2_t y = vtrnq_u32(vld1q_u32((const uint32_t *) a[2]), vld1q_u32((const uint32_t *) a[3]));
+    t[0] = (vi) vcombine_u32(vget_low_u32(x.val[0]), vget_low_u32(y.val[0]));
+    t[1] = (vi) vcombine_u32(vget_low_u32(x.val[1]), vget_low_u32(y.val[1]));
+    t[2] = (vi) vcombine_u32(vget_high_u32(x.val[0]), vget_high_u32(y.val[0]));
+    t[3] = (vi) vcombine_u32(vget_high_u32(x.val[1]), vget_high_u32(y.val[1]));
+}
+
+// dots adds to each sum the products of quads FIRST … FIRST+COUNT-1.
+template <int TOP, int N, int FIRST, int COUNT> INLINE void dots(vs (&sum)[N], const vi * q, const int8_t (*x)[32]) {
+#pragma GCC unroll 2
+    for (int f = FIRST; f < FIRST + COUNT; f += 4) {
+#pragma GCC unroll 8
+        for (int i = 0; i < N; i++) {
+            const int8x16_t y = vld1q_s8(x[i] + 4 * f);
+            int32x4_t       s = (int32x4_t) sum[i];
+            s      = vdotq_laneq_s32(s, (int8x16_t) q[f], y, 0);
+            s      = vdotq_laneq_s32(s, (int8x16_t) q[f + 1], y, 1);
+            s      = vdotq_laneq_s32(s, (int8x16_t) q[f + 2], y, 2);
+            sum[i] = (vs) vdotq_laneq_s32(s, (int8x16_t) q[f + 3], y, 3);
+        }
+    }
+}
+
+// fold4 is the sums of four vectors.
+INLINE void fold4(const vf * a, float * four) {
+    const float32x4_t x = vpaddq_f32((float32x4_t) a[0], (float32x4_t) a[1]), y = vpaddq_f32((float32x4_t) a[2], (float32x4_t) a[3]);
+    vst1q_f32(four, vpaddq_f32(x, y));
+}
+
+} // namespace
