@@ -116,9 +116,9 @@ func TestModelsByName(t *testing.T) {
 	for want, args := range map[string][]string{
 		`there is no such model on this machine, but tiny:1m`:                                        {"-m", "tini"},
 		`several models have this name: org/split-GGUF:Q8_0, org/hub-GGUF:Q8_0, org/llama-GGUF:Q8_0`: {"-m", "org"},
-		`--offline: org/none:Q4_0 is not on this machine`:                                      {"-hf", "org/none:Q4_0", "--offline"},
-		`none.gguf: no such file`: {"-m", "none.gguf"},
-		`./mine: no such file`:    {"-m", "./mine"},
+		`--offline: org/none:Q4_0 is not on this machine`:                                            {"-hf", "org/none:Q4_0", "--offline"},
+		`none.gguf: no such file`:                                                                    {"-m", "none.gguf"},
+		`./mine: no such file`:                                                                       {"-m", "./mine"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
