@@ -42,7 +42,8 @@ Every option is also an environment variable (--ctx-size is UMA_CTX_SIZE) and a 
 configuration file (ctx-size). Command-line options override the environment, the environment
 overrides the file, and the file overrides the defaults. Without --config the file is
 $XDG_CONFIG_HOME/uma-serve/uma-serve.toml, else /etc/uma-serve/uma-serve.toml. --print-config
-shows the value of every option and where it was set.`
+shows the value of every option and where it was set. A table [models.NAME] of the file gives a
+model a name, aliases and options for it alone (docs/models.md).`
 
 func main() {
 	root := newRoot()

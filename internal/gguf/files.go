@@ -16,7 +16,7 @@ import (
 func Inspect(path string) (Info, error) { return inspect(path, false) }
 
 // Brief is Inspect without what it learns of the vocabulary and the chat template: Special, Template, DefaultTemplate and
-// Think are empty. It costs a tenth, for lists of many models.
+// Think are empty. It costs a third of the time, for lists of many models.
 func Brief(path string) (Info, error) { return inspect(path, true) }
 
 func inspect(path string, brief bool) (Info, error) {
