@@ -5,7 +5,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -32,7 +31,7 @@ type Entry struct {
 	Memory  *gguf.Need `json:"memory"` // null when the header or the types do not tell
 	Fits    *bool      `json:"fits"`   // null when Memory or the free memory is unknown
 
-	// Hidden: another place, which is asked first, has a model of this name. This one is reached by its path.
+	// Hidden: the name leads to the model of another place. This one is reached by its path.
 	Hidden  bool   `json:"hidden,omitempty"`
 	Problem string `json:"problem,omitempty"` // why it cannot be served; "" = it can
 }
@@ -72,16 +71,16 @@ func (c *Catalog) List(ctx context.Context, t Terms) ([]Entry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	leads := map[*Model]bool{}
+	for _, m := range c.among(func(*Model) bool { return true }) {
+		leads[m] = true
+	}
 	out := []Entry{}
-	seen := map[string]bool{}
-	for _, e := range entries {
-		if e == nil {
-			continue
+	for i, e := range entries {
+		if e != nil {
+			e.Hidden = !leads[&c.Models[i]]
+			out = append(out, *e)
 		}
-		fold := strings.ToLower(e.Name)
-		e.Hidden = seen[fold]
-		seen[fold] = true
-		out = append(out, *e)
 	}
 	return out, nil
 }

@@ -67,7 +67,7 @@ func (c *Catalog) lookup(text string, prefix bool) (*Model, error) {
 		}
 	}
 	// A name as lists show it, which can be longer than names may be.
-	if found := c.Named(target); len(found) > 0 {
+	if found := c.among(func(m *Model) bool { return strings.EqualFold(m.ID(), target) }); len(found) > 0 {
 		return found[0], nil
 	}
 	if target != text && filepath.IsAbs(target) {
@@ -85,10 +85,7 @@ func (c *Catalog) lookup(text string, prefix bool) (*Model, error) {
 	}
 	if len(found) == 0 && (q.Tag == "" || strings.EqualFold(q.Tag, Latest)) {
 		bare := Name{Host: q.Host, Path: q.Path}
-		found = c.among(func(m *Model) bool {
-			repo := m.Repo
-			return repo.matches(bare)
-		})
+		found = c.among(func(m *Model) bool { return m.Repo.matches(bare) })
 	}
 	if len(found) == 0 && prefix {
 		found = c.among(func(m *Model) bool { return m.begins(target) })
@@ -112,14 +109,20 @@ func (m *Model) begins(text string) bool {
 	return false
 }
 
-// among are the models that suit, those of the same name in several places once: of the first place.
+// among are the models that suit, those of the same name in several places once: of the first place that has it whole.
 func (c *Catalog) among(suits func(*Model) bool) (found []*Model) {
-	have := map[string]bool{}
+	at := map[string]int{}
 	for i := range c.Models {
 		m := &c.Models[i]
-		if fold := strings.ToLower(m.ID()); suits(m) && !have[fold] {
-			have[fold] = true
+		if !suits(m) {
+			continue
+		}
+		fold := strings.ToLower(m.ID())
+		if j, twice := at[fold]; !twice {
+			at[fold] = len(found)
 			found = append(found, m)
+		} else if found[j].Incomplete != "" && m.Incomplete == "" {
+			found[j] = m
 		}
 	}
 	return found

@@ -202,13 +202,3 @@ func (s *scan) add(m Model) {
 	m.Place, m.id = s.root.place, m.Name.short()
 	s.models = append(s.models, m)
 }
-
-// Named returns the models whose short name is id: one, or one of each place that has it, the first place's first.
-func (c *Catalog) Named(id string) (found []*Model) {
-	for i := range c.Models {
-		if strings.EqualFold(c.Models[i].ID(), id) {
-			found = append(found, &c.Models[i])
-		}
-	}
-	return found
-}

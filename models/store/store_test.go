@@ -54,6 +54,15 @@ func ids(c *Catalog) (list []string) {
 	return list
 }
 
+// named is the model of this name, which must be there.
+func named(c *Catalog, id string) *Model {
+	m, err := c.Lookup(id)
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
 func (m *machine) bytes() []byte {
 	m.t.Helper()
 	b, err := os.ReadFile(m.tiny)
@@ -123,14 +132,14 @@ func TestPlaces(t *testing.T) {
 		}
 	}
 	big, err := c.Lookup("big")
-	if err != nil || len(big.Files) != 3 || big.Bytes < c.Named("mine")[0].Bytes {
+	if err != nil || len(big.Files) != 3 || big.Bytes < named(c, "mine").Bytes {
 		t.Errorf("the split model: %+v, %v", big, err)
 	}
-	hub := c.Named("org/repo-GGUF:Q8_0")[0]
+	hub := named(c, "org/repo-GGUF:Q8_0")
 	if !strings.HasSuffix(hub.Projector, "mmproj-F16.gguf") || !strings.HasPrefix(hub.Digest, "sha256:") {
 		t.Errorf("the hub's model: %+v", hub)
 	}
-	d, err := c.Named("qwen3:8b")[0].Details()
+	d, err := named(c, "qwen3:8b").Details()
 	if err != nil || d.Template != "{{ .Prompt }}" || d.System != "Be brief." || !slices.Equal(d.Licenses, []string{"MIT"}) ||
 		!slices.Equal(d.Options, []string{"stop <a>", "stop <b>", "temperature 0.6"}) {
 		t.Errorf("%+v, %v", d, err)
@@ -314,6 +323,22 @@ func TestResolve(t *testing.T) {
 	}
 	if hidden != 1 {
 		t.Errorf("%d models are hidden by one of the same name, want 1", hidden)
+	}
+	// Unless it lacks a file there.
+	storetest.Ollama(t, m.path(".ollama", "models"), "hf.co/org/twin/Q8_0", storetest.Layer{Media: "model", Data: m.bytes()})
+	if _, err := ggufgen.Split(m.tiny, mkdir(t, filepath.Join(own, "hf.co", "org", "twin")), "twin-Q8_0", 2); err != nil {
+		t.Fatal(err)
+	}
+	if got := named(m.scan(), "org/twin:Q8_0"); got.Place != Own {
+		t.Errorf("%+v", got)
+	}
+	if err := os.Remove(filepath.Join(own, "hf.co", "org", "twin", "twin-Q8_0-00002-of-00002.gguf")); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"org/twin:Q8_0", "org/twin", "hf.co/org/twin:q8_0"} {
+		if got := named(m.scan(), text); got.Place != InOllama {
+			t.Errorf("%s: %+v", text, got)
+		}
 	}
 }
 
@@ -530,7 +555,7 @@ func TestHeadersAreReadOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	model := c.Named("a")[0]
+	model := named(c, "a")
 	if _, err := s.info(model); err != nil {
 		t.Fatal(err)
 	}
@@ -602,13 +627,13 @@ func TestRemove(t *testing.T) {
 	c := m.scan()
 	for id, command := range map[string]string{"qwen3:8b": "ollama rm qwen3:8b", "org/repo-GGUF:Q8_0": "hf cache rm model/org/repo-GGUF",
 		"from-a-url": "rm " + m.path(".cache", "llama.cpp", "from-a-url.gguf"), "publisher/model-GGUF:Q6_K": "LM Studio"} {
-		err := s.Remove(c.Named(id)[0])
+		err := s.Remove(named(c, id))
 		if !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), command) {
 			t.Errorf("%s: %v", id, err)
 		}
 	}
 	for _, id := range []string{"big:Q8_0", "org2/repo2:Q5_K_M", "llama3:3b"} {
-		if err := s.Remove(c.Named(id)[0]); err != nil {
+		if err := s.Remove(named(c, id)); err != nil {
 			t.Errorf("%s: %v", id, err)
 		}
 	}
@@ -625,11 +650,8 @@ func TestRemove(t *testing.T) {
 		t.Fatal(err)
 	}
 	c = m.scan()
-	linked := c.Named("linked/model-GGUF:Q6_K")
-	if len(linked) != 1 {
-		t.Fatalf("found %q", ids(c))
-	}
-	if err := s.Remove(linked[0]); !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "a link leads to it") {
+	linked := named(c, "linked/model-GGUF:Q6_K")
+	if err := s.Remove(linked); !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "a link leads to it") {
 		t.Errorf("%v", err)
 	}
 	if n := len(ids(m.scan())); n != len(ids(c)) {
