@@ -34,7 +34,8 @@ type ModelConfig struct {
 // modelOptions are the options that a [models.NAME] table may set: what the model's engine is made with. The other ones
 // belong to the daemon.
 var modelOptions = []string{
-	"ctx-size", "chat-template", "parallel", "batch-size", "ubatch-size", "threads", "threads-batch", "gpu-layers", "flash-attn",
+	"ctx-size", "chat-template", "parallel", "batch-size", "ubatch-size", "threads", "threads-batch", "gpu-layers",
+	"flash-attn",
 	"cache-type-k", "cache-type-v", "mlock", "no-mmap", "no-repack", "seed", "max-tokens",
 	"policy", "itl-target-ms", "think-floor-ms", "tick-budget-ms", "latency-guard-ms", "max-background",
 	"think", "think-budget", "early-exit",
@@ -60,7 +61,8 @@ func (c *Config) ModelNamed(text string) *ModelConfig {
 	return nil
 }
 
-// loadModels reads the [models.NAME] tables of a file. Their options are checked by checkModels, when all layers are merged.
+// loadModels reads the [models.NAME] tables of a file. Their options are checked by checkModels, when all layers are
+// merged.
 func (c *Config) loadModels(tables map[string]any) error {
 	if len(tables) > maxModelTables {
 		return fmt.Errorf("it has %d tables [models.NAME]; the maximum is %d", len(tables), maxModelTables)
@@ -73,7 +75,8 @@ func (c *Config) loadModels(tables map[string]any) error {
 		for _, n := range m.names() {
 			fold := strings.ToLower(n)
 			if other := taken[fold]; other != "" {
-				errs = append(errs, fmt.Errorf("table [models.%s]: the name %q is taken by [models.%s]", name, n, other))
+				errs = append(errs, fmt.Errorf("table [models.%s]: the name %q is taken by [models.%s]", name, n,
+					other))
 			}
 			taken[fold] = name
 		}
@@ -153,7 +156,8 @@ func (m *ModelConfig) set(options *pflag.FlagSet, key string, v any) error {
 	case f != nil && !slices.Contains(modelOptions, key):
 		return errors.New("is an option of the whole daemon; set it outside [models]")
 	case f == nil:
-		return fmt.Errorf("is unknown%s", didYouMean(key, append([]string{"model", "aliases", "pinned", "idle-unload"}, modelOptions...)))
+		return fmt.Errorf("is unknown%s", didYouMean(key, append([]string{"model", "aliases", "pinned", "idle-unload"},
+			modelOptions...)))
 	}
 	switch v.(type) {
 	case string, int64, float64, bool:
@@ -173,8 +177,8 @@ func (c *Config) checkModels() error {
 	return errors.Join(errs...)
 }
 
-// ForModel is the configuration of the engine that serves m: c with m's model and options. As everywhere, the command line
-// and the environment override the file, m's table included; the table overrides the rest of the file.
+// ForModel is the configuration of the engine that serves m: c with m's model and options. As everywhere, the command
+// line and the environment override the file, m's table included; the table overrides the rest of the file.
 func (c *Config) ForModel(m *ModelConfig) (*Config, error) {
 	options, out, _ := NewFlagSet()
 	*out = *c
@@ -191,7 +195,8 @@ func (c *Config) ForModel(m *ModelConfig) (*Config, error) {
 		}
 		out.layers.source[name] = fromFile
 		if name == "think-budget" && !out.given("meridian.min_think_tokens") {
-			out.Meridian.MinThinkTokens = meridian.DefaultConfig().MinThinkTokens // the daemon's own budget may have lowered it
+			// The budget of the whole daemon may have lowered it.
+			out.Meridian.MinThinkTokens = meridian.DefaultConfig().MinThinkTokens
 		}
 	}
 	out.applyThinkBudget()

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestModelTables: a [models.NAME] table says what is served under a name and with which options; the command line and the
-// environment override them.
+// TestModelTables: a [models.NAME] table says what is served under a name and with which options; the command line and
+// the environment override them.
 func TestModelTables(t *testing.T) {
 	file := write(t, `
 ctx-size = 1024
@@ -36,14 +36,18 @@ batch-size = 64
 		t.Fatal(err)
 	}
 	want := []ModelConfig{
-		{Name: "chat", Model: "qwen3:8b", Aliases: []string{"gpt-4o-mini", "default"}, Pinned: true, IdleUnload: 90 * time.Minute,
-			Options: map[string]string{"ctx-size": "2048", "cache-type-k": "q8_0", "itl-target-ms": "50", "think-budget": "5000", "no-mmap": "true"}},
-		{Name: "hf.co/org/repo:Q4_K_M", Model: "hf.co/org/repo:Q4_K_M", IdleUnload: -1, Options: map[string]string{"parallel": "2", "batch-size": "64"}},
+		{Name: "chat", Model: "qwen3:8b", Aliases: []string{"gpt-4o-mini", "default"}, Pinned: true,
+			IdleUnload: 90 * time.Minute,
+			Options: map[string]string{"ctx-size": "2048", "cache-type-k": "q8_0", "itl-target-ms": "50",
+				"think-budget": "5000", "no-mmap": "true"}},
+		{Name: "hf.co/org/repo:Q4_K_M", Model: "hf.co/org/repo:Q4_K_M", IdleUnload: -1,
+			Options: map[string]string{"parallel": "2", "batch-size": "64"}},
 	}
 	if !reflect.DeepEqual(c.Models, want) {
 		t.Errorf("got %+v\nwant %+v", c.Models, want)
 	}
-	for name, want := range map[string]string{"chat": "chat", "CHAT": "chat", "Default": "chat", "hf.co/org/repo:q4_k_m": "hf.co/org/repo:Q4_K_M", "qwen3:8b": "", "": ""} {
+	for name, want := range map[string]string{"chat": "chat", "CHAT": "chat", "Default": "chat",
+		"hf.co/org/repo:q4_k_m": "hf.co/org/repo:Q4_K_M", "qwen3:8b": "", "": ""} {
 		m := c.ModelNamed(name)
 		if (m == nil) != (want == "") || m != nil && m.Name != want {
 			t.Errorf("%q is the table %+v, want %q", name, m, want)
@@ -53,15 +57,18 @@ batch-size = 64
 	if err != nil {
 		t.Fatal(err)
 	}
-	if chat.Model != "qwen3:8b" || chat.CtxSize != 2048 || chat.CacheTypeK != "f32" || chat.Meridian.ITLTargetMs != 50 || !chat.NoMMap || chat.Models != nil ||
-		chat.Parallel != 4 || chat.BatchSize != 128 || chat.Meridian.MaxThinkTokens != 5000 || chat.Meridian.MinThinkTokens != 512 {
+	if chat.Model != "qwen3:8b" || chat.CtxSize != 2048 || chat.CacheTypeK != "f32" ||
+		chat.Meridian.ITLTargetMs != 50 || !chat.NoMMap || chat.Models != nil ||
+		chat.Parallel != 4 || chat.BatchSize != 128 || chat.Meridian.MaxThinkTokens != 5000 ||
+		chat.Meridian.MinThinkTokens != 512 {
 		t.Errorf("the model's configuration: %+v", chat)
 	}
 	if !chat.given("ctx-size") {
 		t.Error("the table's ctx-size does not count as given")
 	}
 	other, err := c.ForModel(c.ModelNamed("hf.co/org/repo:Q4_K_M"))
-	if err != nil || other.Parallel != 2 || other.BatchSize != 128 || other.CtxSize != 1024 || other.Meridian.MinThinkTokens != 100 {
+	if err != nil || other.Parallel != 2 || other.BatchSize != 128 || other.CtxSize != 1024 ||
+		other.Meridian.MinThinkTokens != 100 {
 		t.Errorf("%+v, %v", other, err)
 	}
 	if c.CtxSize != 1024 || c.Model != "" || c.NoMMap || c.Meridian.MaxThinkTokens != 100 || len(c.Models) != 2 {
@@ -70,31 +77,38 @@ batch-size = 64
 }
 
 func TestModelTableErrors(t *testing.T) {
-	for text, want := range map[string]string{
-		"[models]\nx = 5":                                              `key "models.x" must be a table: [models.x]`,
-		"models = 5":                                                   `unknown key "models"`,
-		"[models.\"a b\"]":                                             `table [models.a b]: "a b" is not a model name: its part "a b" may have letters`,
-		"[models.x]\nctx-sise = 5":                                     `key "models.x.ctx-sise" is unknown; did you mean "ctx-size"?`,
-		"[models.x]\nalias = \"y\"":                                    `key "models.x.alias" is unknown; did you mean "aliases"?`,
-		"[models.x]\nlisten = \"8080\"":                                `key "models.x.listen" is an option of the whole daemon; set it outside [models]`,
-		"[models.x]\nctx-size = \"many\"":                              `key "models.x.ctx-size" is many: it must be a whole number`,
-		"[models.x]\nctx-size = 5":                                     `table [models.x]: --ctx-size is 5; it must be 64…`,
-		"[models.x]\nctx-size = [5]":                                   `key "models.x.ctx-size" must be a single value`,
-		"[models.x]\nctx-size = 500\nctx_size = 600":                   `key "models.x.ctx-size" and key "models.x.ctx_size" are the same; keep one`,
-		"[models.x]\npinned = \"yes\"":                                 `key "models.x.pinned" is yes; it must be true or false`,
-		"[models.x]\nidle-unload = 15":                                 `key "models.x.idle-unload" is 15; it must be a duration with a unit`,
-		"[models.x]\nidle-unload = \"-1s\"":                            `key "models.x.idle-unload" is -1s; it must be a duration`,
-		"[models.x]\nmodel = 5":                                        `key "models.x.model" is 5; it must be a GGUF file or the name of a model`,
-		"[models.x]\naliases = \"y\"":                                  `key "models.x.aliases" is y; it must be a list of names`,
-		"[models.x]\naliases = [5]":                                    `key "models.x.aliases" holds 5; it must be a list of names`,
-		"[models.x]\naliases = [\"../y\"]":                             `key "models.x.aliases" holds a wrong name: "../y" is not a model name`,
-		"[models.x]\naliases = [\"Y\"]\n[models.y]\n":                  `table [models.y]: the name "y" is taken by [models.x]`,
-		"[models.x]\naliases = [\"z\"]\n[models.y]\naliases = [\"z\"]": `table [models.y]: the name "z" is taken by [models.x]`,
-		"hf-repo = \"x\"":                                              `--hf-repo: "hf.co/x" is not a model name: a model of Hugging Face is written hf.co/ORG/REPO[:QUANT]`,
-		"hf-repo = \"ollama.com/x\"":                                   `--hf-repo: "ollama.com/x" is a model of ollama.com; it must be ORG/REPO[:QUANT] of Hugging Face`,
-		"model = \"x\"\nhf-repo = \"a/b\"":                             `--model and --hf-repo exclude each other`,
+	for _, x := range [][2]string{
+		{"[models]\nx = 5", `key "models.x" must be a table: [models.x]`},
+		{"models = 5", `unknown key "models"`},
+		{"[models.\"a b\"]", `table [models.a b]: "a b" is not a model name: its part "a b" may have letters`},
+		{"[models.x]\nctx-sise = 5", `key "models.x.ctx-sise" is unknown; did you mean "ctx-size"?`},
+		{"[models.x]\nalias = \"y\"", `key "models.x.alias" is unknown; did you mean "aliases"?`},
+		{"[models.x]\nlisten = \"8080\"",
+			`key "models.x.listen" is an option of the whole daemon; set it outside [models]`},
+		{"[models.x]\nctx-size = \"many\"", `key "models.x.ctx-size" is many: it must be a whole number`},
+		{"[models.x]\nctx-size = 5", `table [models.x]: --ctx-size is 5; it must be 64…`},
+		{"[models.x]\nctx-size = [5]", `key "models.x.ctx-size" must be a single value`},
+		{"[models.x]\nctx-size = 500\nctx_size = 600",
+			`key "models.x.ctx-size" and key "models.x.ctx_size" are the same; keep one`},
+		{"[models.x]\npinned = \"yes\"", `key "models.x.pinned" is yes; it must be true or false`},
+		{"[models.x]\nidle-unload = 15", `key "models.x.idle-unload" is 15; it must be a duration with a unit`},
+		{"[models.x]\nidle-unload = \"-1s\"", `key "models.x.idle-unload" is -1s; it must be a duration`},
+		{"[models.x]\nmodel = 5", `key "models.x.model" is 5; it must be a GGUF file or the name of a model`},
+		{"[models.x]\naliases = \"y\"", `key "models.x.aliases" is y; it must be a list of names`},
+		{"[models.x]\naliases = [5]", `key "models.x.aliases" holds 5; it must be a list of names`},
+		{"[models.x]\naliases = [\"../y\"]", `key "models.x.aliases" holds a wrong name: "../y" is not a model name`},
+		{"[models.x]\naliases = [\"Y\"]\n[models.y]\n", `table [models.y]: the name "y" is taken by [models.x]`},
+		{"[models.x]\naliases = [\"z\"]\n[models.y]\naliases = [\"z\"]",
+			`table [models.y]: the name "z" is taken by [models.x]`},
+		{"hf-repo = \"x\"",
+			`--hf-repo: "hf.co/x" is not a model name: a model of Hugging Face is written hf.co/ORG/REPO[:QUANT]`},
+		{"hf-repo = \"ollama.com/x\"",
+			`--hf-repo: "ollama.com/x" is a model of ollama.com; it must be ORG/REPO[:QUANT] of Hugging Face`},
+		{"model = \"x\"\nhf-repo = \"a/b\"", `--model and --hf-repo exclude each other`},
 	} {
-		if _, err := load(t, []string{"--config", write(t, text+"\n")}, nil); err == nil || !strings.Contains(err.Error(), want) {
+		text, want := x[0], x[1]
+		if _, err := load(t, []string{"--config", write(t, text+"\n")}, nil); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v\nwant %q", text, err, want)
 		}
 	}
@@ -102,7 +116,8 @@ func TestModelTableErrors(t *testing.T) {
 	for i := range maxModelTables + 1 {
 		fmt.Fprintf(&many, "[models.m%d]\n", i)
 	}
-	if _, err := load(t, []string{"--config", write(t, many.String())}, nil); err == nil || !strings.Contains(err.Error(), "257 tables [models.NAME]; the maximum is 256") {
+	if _, err := load(t, []string{"--config", write(t, many.String())}, nil); err == nil ||
+		!strings.Contains(err.Error(), "257 tables [models.NAME]; the maximum is 256") {
 		t.Errorf("%v", err)
 	}
 }
@@ -110,20 +125,32 @@ func TestModelTableErrors(t *testing.T) {
 // TestModelOfTheHigherLayer: --model and --hf-repo name the same thing, and the higher layer's name holds.
 func TestModelOfTheHigherLayer(t *testing.T) {
 	file := write(t, "model = \"x.gguf\"\n")
-	if c, err := load(t, []string{"--config", file, "-hf", "org/repo:Q4_0"}, nil); err != nil || c.Model != "" || c.HFRepo != "org/repo:Q4_0" {
+	if c, err := load(t, []string{"--config", file, "-hf", "org/repo:Q4_0"}, nil); err != nil || c.Model != "" ||
+		c.HFRepo != "org/repo:Q4_0" {
 		t.Errorf("%+v, %v", c, err)
 	}
 	if c, err := load(t, []string{"--config", file}, []string{"UMA_HF_REPO=org/repo"}); err != nil || c.Model != "" {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if c, err := load(t, []string{"-m", "y.gguf"}, []string{"UMA_HF_REPO=org/repo"}); err != nil || c.Model != "y.gguf" || c.HFRepo != "" {
+	if c, err := load(t, []string{"-m", "y.gguf"}, []string{"UMA_HF_REPO=org/repo"}); err != nil ||
+		c.Model != "y.gguf" || c.HFRepo != "" {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
 
 // TestModelTablesArePrinted: --print-config prints the tables, and the sample has one that is valid.
 func TestModelTablesArePrinted(t *testing.T) {
-	c, err := load(t, []string{"--config", write(t, "[models.\"a/b:c\"]\nmodel = \"x\"\naliases = [\"y\"]\npinned = true\nidle-unload = \"1h\"\nctx-size = 512\nthink = \"on\"\n[models.z]\n")}, nil)
+	file := write(t, `
+[models."a/b:c"]
+model = "x"
+aliases = ["y"]
+pinned = true
+idle-unload = "1h"
+ctx-size = 512
+think = "on"
+[models.z]
+`)
+	c, err := load(t, []string{"--config", file}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +168,8 @@ func TestModelTablesArePrinted(t *testing.T) {
 	_, table, _ := strings.Cut(sample, "----\n")
 	table, list, _ := strings.Cut(table, "# The options")
 	c, err = load(t, []string{"--config", write(t, regexp.MustCompile(`(?m)^# ?`).ReplaceAllString(table, ""))}, nil)
-	if err != nil || len(c.Models) != 1 || c.Models[0].Name != "chat" || len(c.Models[0].Aliases) != 1 || len(c.Models[0].Options) != 1 {
+	if err != nil || len(c.Models) != 1 || c.Models[0].Name != "chat" || len(c.Models[0].Aliases) != 1 ||
+		len(c.Models[0].Options) != 1 {
 		t.Errorf("the sample's table: %+v, %v\n%s", c, err, table)
 	}
 	options, _, _ := NewFlagSet()

@@ -24,8 +24,8 @@ func (c *Config) hubName() (store.Name, error) {
 }
 
 // Locate replaces a name in --model by the path of the file that it stands for, and --hf-repo by that of its file. A
-// --hf-repo that no place on this machine has stays: the model is downloaded when it is loaded. Paths, and no model at all,
-// stay as they are.
+// --hf-repo that no place on this machine has stays: the model is downloaded when it is loaded. Paths, and no model at
+// all, stay as they are.
 func (c *Config) Locate(ctx context.Context, log *slog.Logger) error {
 	if c.HFRepo == "" && (c.Model == "" || store.IsPath(c.Model)) {
 		return nil
@@ -79,7 +79,8 @@ func (c *Config) find(catalog *store.Catalog) (*store.Model, error) {
 func (c *Config) mayDownload() error {
 	switch {
 	case c.Offline:
-		return fmt.Errorf("--offline: %s is not on this machine, whole; start without --offline, or uma-cli pull hf.co/%s", c.HFRepo, c.HFRepo)
+		return fmt.Errorf("--offline: %s is not on this machine, whole; "+
+			"start without --offline, or uma-cli pull hf.co/%s", c.HFRepo, c.HFRepo)
 	case c.Puller == nil:
 		return fmt.Errorf("%s is not on this machine, whole; uma-cli pull hf.co/%s downloads it", c.HFRepo, c.HFRepo)
 	}

@@ -34,7 +34,8 @@ func modelsFolder(t *testing.T) (dir, tiny string) {
 	tiny = ggufgen.Cached(t, ggufgen.Tiny())
 	dir = t.TempDir()
 	t.Setenv("HOME", dir)
-	for _, name := range []string{"XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LLAMA_CACHE", "OLLAMA_MODELS"} {
+	for _, name := range []string{"XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LLAMA_CACHE",
+		"OLLAMA_MODELS"} {
 		t.Setenv(name, filepath.Join(dir, "none"))
 	}
 	dir = filepath.Join(dir, "models")
@@ -75,12 +76,16 @@ func TestLocate(t *testing.T) {
 		{"-m /nonexistent", "/nonexistent", "", ""},
 		{"-m nonexistent.gguf", "nonexistent.gguf", "", ""},
 		{"-m a@b", "a@b", "", ""},
-		{"-m nine", "", "", `model "nine": there is no such model on this machine, but mine; uma-cli models lists what there is, uma-cli pull downloads a model`},
-		{"-m org/half:Q8_0", "", "", "model org/half:Q8_0 (uma-serve): the model is not whole: 1 of 2 files are missing (2)"},
+		{"-m nine", "", "", `model "nine": there is no such model on this machine, but mine; ` +
+			`uma-cli models lists what there is, uma-cli pull downloads a model`},
+		{"-m org/half:Q8_0", "", "",
+			"model org/half:Q8_0 (uma-serve): the model is not whole: 1 of 2 files are missing (2)"},
 		{"-hf org/repo", filepath.Join(dir, "hf.co/org/repo/repo-Q4_K_M.gguf"), "", ""},
 		{"-hf hf.co/org/repo:q4_k_m", filepath.Join(dir, "hf.co/org/repo/repo-Q4_K_M.gguf"), "", ""},
-		{"-hf org/repo:Q8_0", "", "", "org/repo:Q8_0 is not on this machine, whole; uma-cli pull hf.co/org/repo:Q8_0 downloads it"},
-		{"-hf org/half --offline", "", "", "--offline: org/half is not on this machine, whole; start without --offline, or uma-cli pull hf.co/org/half"},
+		{"-hf org/repo:Q8_0", "", "",
+			"org/repo:Q8_0 is not on this machine, whole; uma-cli pull hf.co/org/repo:Q8_0 downloads it"},
+		{"-hf org/half --offline", "", "", "--offline: org/half is not on this machine, whole; " +
+			"start without --offline, or uma-cli pull hf.co/org/half"},
 	} {
 		c, err := load(t, append(NormalizeArgs(strings.Fields(x.args)), "--models-dir", dir), nil)
 		if err != nil {
@@ -101,7 +106,8 @@ func TestDownload(t *testing.T) {
 	dir, _ := modelsFolder(t)
 	start := func(p *puller, repo string) error {
 		fs, c, _ := NewFlagSet()
-		if err := fs.Parse(NormalizeArgs([]string{"-hf", repo, "--models-dir", dir, "--socket", filepath.Join(t.TempDir(), "s"), "--progress=false"})); err != nil {
+		if err := fs.Parse(NormalizeArgs([]string{"-hf", repo, "--models-dir", dir, "--socket",
+			filepath.Join(t.TempDir(), "s"), "--progress=false"})); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Load(nil); err != nil {
@@ -119,7 +125,8 @@ func TestDownload(t *testing.T) {
 		return err
 	}
 	p := &puller{path: filepath.Join(dir, "new.gguf")}
-	if err := start(p, "org/new:Q8_0"); len(p.asked) != 1 || p.asked[0] != "hf.co/org/new:Q8_0 to "+dir || !strings.Contains(err.Error(), "opened "+p.path) {
+	if err := start(p, "org/new:Q8_0"); len(p.asked) != 1 || p.asked[0] != "hf.co/org/new:Q8_0 to "+dir ||
+		!strings.Contains(err.Error(), "opened "+p.path) {
 		t.Errorf("%q, %v", p.asked, err)
 	}
 	if err := start(p, "org/half"); len(p.asked) != 2 || !strings.Contains(err.Error(), "opened "+p.path) {
@@ -128,7 +135,8 @@ func TestDownload(t *testing.T) {
 	if err := start(p, "org/repo"); len(p.asked) != 2 || !strings.Contains(err.Error(), "repo-Q4_K_M.gguf") {
 		t.Errorf("a model that is there: %q, %v", p.asked, err)
 	}
-	if err := start(&puller{err: errors.New("the disk is full")}, "org/new"); err.Error() != "download hf.co/org/new: the disk is full" {
+	if err := start(&puller{err: errors.New("the disk is full")},
+		"org/new"); err.Error() != "download hf.co/org/new: the disk is full" {
 		t.Errorf("%v", err)
 	}
 }
@@ -136,8 +144,10 @@ func TestDownload(t *testing.T) {
 // TestTableOfModel: -m NAME of a [models.NAME] table serves the table's model with its options.
 func TestTableOfModel(t *testing.T) {
 	dir, _ := modelsFolder(t)
-	c, err := load(t, []string{"-m", "Chat", "--models-dir", dir, "--socket", filepath.Join(t.TempDir(), "s"), "--progress=false",
-		"--config", write(t, "[models.big]\nmodel = \"mine\"\naliases = [\"chat\"]\nctx-size = 640\nthreads = 1\n")}, nil)
+	c, err := load(t, []string{"-m", "Chat", "--models-dir", dir, "--socket", filepath.Join(t.TempDir(), "s"),
+		"--progress=false",
+		"--config", write(t,
+			"[models.big]\nmodel = \"mine\"\naliases = [\"chat\"]\nctx-size = 640\nthreads = 1\n")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +156,8 @@ func TestTableOfModel(t *testing.T) {
 		opened = o
 		return nil, errors.New("enough")
 	})
-	if err == nil || opened.ModelPath != filepath.Join(dir, "mine.gguf") || opened.ContextTokens != 640 || opened.Threads != 1 {
+	if err == nil || opened.ModelPath != filepath.Join(dir, "mine.gguf") || opened.ContextTokens != 640 ||
+		opened.Threads != 1 {
 		t.Errorf("%v, %+v", err, opened)
 	}
 }

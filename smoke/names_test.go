@@ -20,12 +20,14 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
-// TestModelsByName: the folders of the other programs, made up as those write them, are listed by uma-cli, and a model is
-// served from each of them by its name.
+// TestModelsByName: the folders of the other programs, made up as those write them, are listed by uma-cli, and a model
+// is served from each of them by its name.
 func TestModelsByName(t *testing.T) {
 	home := t.TempDir()
-	env := []string{"HOME=" + home, "XDG_CACHE_HOME=" + filepath.Join(home, ".cache"), "XDG_DATA_HOME=" + filepath.Join(home, "data"),
-		"OLLAMA_MODELS=" + filepath.Join(home, ".ollama", "models"), "HF_HOME=", "HF_HUB_CACHE=", "HUGGINGFACE_HUB_CACHE=", "LLAMA_CACHE="}
+	env := []string{"HOME=" + home, "XDG_CACHE_HOME=" + filepath.Join(home, ".cache"), "XDG_DATA_HOME=" +
+		filepath.Join(home, "data"),
+		"OLLAMA_MODELS=" + filepath.Join(home, ".ollama",
+			"models"), "HF_HOME=", "HF_HUB_CACHE=", "HUGGINGFACE_HUB_CACHE=", "LLAMA_CACHE="}
 	// Each model says where it is: what is served is told by the name in its header.
 	model := func(place string) string {
 		cfg := ggufgen.Tiny()
@@ -37,18 +39,24 @@ func TestModelsByName(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(own, "hf.co", "org", "split-GGUF"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ggufgen.Split(model("three files"), filepath.Join(own, "hf.co", "org", "split-GGUF"), "split-Q8_0", 3); err != nil {
+	if _, err := ggufgen.Split(model("three files"), filepath.Join(own, "hf.co", "org", "split-GGUF"), "split-Q8_0",
+		3); err != nil {
 		t.Fatal(err)
 	}
-	storetest.Hub(t, filepath.Join(home, ".cache", "huggingface", "hub"), "org/hub-GGUF", map[string]string{"hub-Q8_0.gguf": model("the hub")})
-	storetest.LlamaCpp(t, filepath.Join(home, ".cache", "llama.cpp"), "org/llama-GGUF", "latest", []string{"llama-Q8_0.gguf"}, []string{model("llama.cpp")})
-	storetest.Copy(t, filepath.Join(home, ".lmstudio", "models", "publisher", "lm-GGUF", "lm-Q8_0.gguf"), model("LM Studio"))
+	storetest.Hub(t, filepath.Join(home, ".cache", "huggingface", "hub"), "org/hub-GGUF",
+		map[string]string{"hub-Q8_0.gguf": model("the hub")})
+	storetest.LlamaCpp(t, filepath.Join(home, ".cache", "llama.cpp"), "org/llama-GGUF", "latest",
+		[]string{"llama-Q8_0.gguf"}, []string{model("llama.cpp")})
+	storetest.Copy(t, filepath.Join(home, ".lmstudio", "models", "publisher", "lm-GGUF", "lm-Q8_0.gguf"),
+		model("LM Studio"))
 	data, err := os.ReadFile(model("ollama"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	storetest.Ollama(t, filepath.Join(home, ".ollama", "models"), "registry.ollama.ai/library/tiny/1m", storetest.Layer{Media: "model", Data: data},
-		storetest.Layer{Media: "params", Data: []byte(`{"stop":["x"]}`)}, storetest.Layer{Media: "license", Data: []byte("MIT")})
+	storetest.Ollama(t, filepath.Join(home, ".ollama", "models"), "registry.ollama.ai/library/tiny/1m",
+		storetest.Layer{Media: "model", Data: data},
+		storetest.Layer{Media: "params", Data: []byte(`{"stop":["x"]}`)}, storetest.Layer{Media: "license",
+			Data: []byte("MIT")})
 
 	cli := func(args ...string) (string, error) {
 		cmd := exec.Command(filepath.Join(bin, "uma-cli"), args...)
@@ -70,7 +78,8 @@ func TestModelsByName(t *testing.T) {
 		}
 		names = append(names, m.From+" "+m.Name)
 	}
-	for _, want := range []string{"uma-serve mine", "uma-serve org/split-GGUF:Q8_0", "huggingface org/hub-GGUF:Q8_0", "llama.cpp org/llama-GGUF:Q8_0", "lmstudio publisher/lm-GGUF:Q8_0", "ollama tiny:1m"} {
+	for _, want := range []string{"uma-serve mine", "uma-serve org/split-GGUF:Q8_0", "huggingface org/hub-GGUF:Q8_0",
+		"llama.cpp org/llama-GGUF:Q8_0", "lmstudio publisher/lm-GGUF:Q8_0", "ollama tiny:1m"} {
 		if !slices.Contains(names, want) {
 			t.Errorf("%s is not in %q", want, names)
 		}
@@ -93,7 +102,8 @@ func TestModelsByName(t *testing.T) {
 		{[]string{"-m", "small"}, "ollama"},
 		{[]string{"-m", model("a path")}, "a path"},
 	} {
-		p, err := daemonproc.Start(filepath.Join(bin, "uma-serve"), waitfor.Limit, env, append([]string{"-t", "1"}, x.args...)...)
+		p, err := daemonproc.Start(filepath.Join(bin, "uma-serve"), waitfor.Limit, env, append([]string{"-t", "1"},
+			x.args...)...)
 		if err != nil {
 			t.Errorf("%q: %v", x.args, err)
 			continue
@@ -116,13 +126,16 @@ func TestModelsByName(t *testing.T) {
 	for want, args := range map[string][]string{
 		`there is no such model on this machine, but tiny:1m`:                                        {"-m", "tini"},
 		`several models have this name: org/split-GGUF:Q8_0, org/hub-GGUF:Q8_0, org/llama-GGUF:Q8_0`: {"-m", "org"},
-		`--offline: org/none:Q4_0 is not on this machine`:                                            {"-hf", "org/none:Q4_0", "--offline"},
-		`none.gguf: no such file`:                                                                    {"-m", "none.gguf"},
-		`./mine: no such file`:                                                                       {"-m", "./mine"},
+		`--offline: org/none:Q4_0 is not on this machine`: {"-hf",
+			"org/none:Q4_0", "--offline"},
+		`none.gguf: no such file`: {"-m",
+			"none.gguf"},
+		`./mine: no such file`: {"-m", "./mine"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		cmd := exec.CommandContext(ctx, filepath.Join(bin, "uma-serve"), append(args, "--socket", filepath.Join(t.TempDir(), "s"), "--progress=false")...)
+		cmd := exec.CommandContext(ctx, filepath.Join(bin, "uma-serve"), append(args, "--socket",
+			filepath.Join(t.TempDir(), "s"), "--progress=false")...)
 		cmd.Env = append(append(os.Environ(), env...), "UMA_CONFIG=")
 		out, _ := cmd.CombinedOutput()
 		if cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), want) {

@@ -19,7 +19,8 @@ import (
 func modelsDir(cmd *cobra.Command) (open func() *store.Store) {
 	var dir string
 	cmd.Flags().StringVar(&dir, "models-dir", "",
-		"uma-serve's models `DIR` (default: $UMA_MODELS_DIR, then $XDG_DATA_HOME/uma-serve/models; for root: /var/lib/uma-serve/models)")
+		"uma-serve's models `DIR` (default: $UMA_MODELS_DIR, then "+
+			"$XDG_DATA_HOME/uma-serve/models; for root: /var/lib/uma-serve/models)")
 	must(cmd.MarkFlagDirname("models-dir"))
 	return func() *store.Store { return store.New(cmp.Or(dir, os.Getenv("UMA_MODELS_DIR")), os.Getenv) }
 }
@@ -53,13 +54,16 @@ A model that is named twice, or that has no name that suits, can be served by it
 		Args: noArgs,
 	}
 	open := modelsDir(cmd)
-	cmd.Flags().Int64VarP(&terms.Context, "ctx-size", "c", 0, "context in `tokens` for FITS; 0 = what uma-serve takes without --ctx-size")
-	cmd.Flags().StringVar(&terms.TypeK, "cache-type-k", "f16", "data type of the K cache for FITS: f32, f16, bf16, q8_0, q4_0, … (-ctk)")
+	cmd.Flags().Int64VarP(&terms.Context, "ctx-size", "c", 0,
+		"context in `tokens` for FITS; 0 = what uma-serve takes without --ctx-size")
+	cmd.Flags().StringVar(&terms.TypeK, "cache-type-k", "f16",
+		"data type of the K cache for FITS: f32, f16, bf16, q8_0, q4_0, … (-ctk)")
 	cmd.Flags().StringVar(&terms.TypeV, "cache-type-v", "f16", "data type of the V cache for FITS (-ctv)")
 	completeWords(cmd, "cache-type-k", gguf.CacheTypes()...)
 	completeWords(cmd, "cache-type-v", gguf.CacheTypes()...)
 	cmd.Flags().BoolVar(&terms.NoRepack, "no-repack", false, "FITS as for uma-serve --no-repack")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print everything, with files, memory and problems, as one line of JSON")
+	cmd.Flags().BoolVar(&asJSON, "json", false,
+		"print everything, with files, memory and problems, as one line of JSON")
 	cmd.Flags().SortFlags = false
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if terms.Context < 0 || terms.Context > 1<<27 {
@@ -98,9 +102,11 @@ func modelsText(out *ui.Terminal, c *catalog) string {
 	width, _ := out.Size()
 	var b strings.Builder
 	if len(c.Models) == 0 {
-		b.WriteString("There are no models on this machine. uma-cli pull NAME downloads one; uma-serve -m FILE.gguf serves a file.\n")
+		b.WriteString("There are no models on this machine. uma-cli pull NAME downloads one; " +
+			"uma-serve -m FILE.gguf serves a file.\n")
 	} else {
-		cols := []ui.Column{{Head: "NAME"}, {Head: "FAMILY", Keep: 3}, {Head: "PARAMETERS", Keep: 4}, {Head: "QUANT", Keep: 5},
+		cols := []ui.Column{{Head: "NAME"}, {Head: "FAMILY", Keep: 3}, {Head: "PARAMETERS", Keep: 4}, {Head: "QUANT",
+			Keep: 5},
 			{Head: "SIZE", Keep: 7}, {Head: "CONTEXT", Keep: 2}, {Head: "FITS", Keep: 6}, {Head: "FROM", Keep: 1}}
 		var rows [][]string
 		for i := range c.Models {
@@ -145,7 +151,8 @@ func modelRow(out *ui.Terminal, e *store.Entry) []string {
 	case e.Fits != nil:
 		fits = out.Red("no")
 	}
-	return []string{name, clean(e.Family), ui.Large(e.Parameters), clean(e.Quantisation), ui.Bytes(uint64(e.Bytes)), context, fits, from}
+	return []string{name, clean(e.Family), ui.Large(e.Parameters), clean(e.Quantisation), ui.Bytes(uint64(e.Bytes)),
+		context, fits, from}
 }
 
 // completeNames are the names of models, for a shell.

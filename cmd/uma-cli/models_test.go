@@ -14,7 +14,8 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
-// withModels is a home with a model of uma-serve's, one of ollama's, and a file that is none. run runs the program there.
+// withModels is a home with a model of uma-serve's, one of ollama's, and a file that is none. run runs the program
+// there.
 func withModels(t *testing.T) (run func(args ...string) (stdout, stderr string, code int)) {
 	home := t.TempDir()
 	tiny := ggufgen.Cached(t, ggufgen.Tiny())
@@ -25,8 +26,10 @@ func withModels(t *testing.T) (run func(args ...string) (stdout, stderr string, 
 	own := filepath.Join(home, "models")
 	storetest.Copy(t, filepath.Join(own, "hf.co", "org", "repo-GGUF", "repo-Q8_0.gguf"), tiny)
 	storetest.Write(t, filepath.Join(own, "bad.gguf"), []byte("\x1b[2Jno model"))
-	storetest.Ollama(t, filepath.Join(home, "ollama"), "registry.ollama.ai/library/qwen3/8b", storetest.Layer{Media: "model", Data: data},
-		storetest.Layer{Media: "template", Data: []byte("{{ .Prompt }}\x1b[2J\n")}, storetest.Layer{Media: "params", Data: []byte(`{"temperature":0.6}`)},
+	storetest.Ollama(t, filepath.Join(home, "ollama"), "registry.ollama.ai/library/qwen3/8b",
+		storetest.Layer{Media: "model", Data: data},
+		storetest.Layer{Media: "template", Data: []byte("{{ .Prompt }}\x1b[2J\n")}, storetest.Layer{Media: "params",
+			Data: []byte(`{"temperature":0.6}`)},
 		storetest.Layer{Media: "license", Data: []byte("Apache License\n")})
 	return func(args ...string) (string, string, int) {
 		t.Helper()
@@ -56,11 +59,13 @@ func TestModels(t *testing.T) {
 	if code != 0 || strings.Contains(out, "\x1b") {
 		t.Errorf("exit status %d\n%q", code, out)
 	}
-	contains("models", out, "NAME", "FAMILY", "PARAMETERS", "QUANT", "SIZE", "CONTEXT", "FITS", "FROM", "org/repo-GGUF:Q8_0", "qwen3:8b", "llama", "Q8_0", "4,096",
+	contains("models", out, "NAME", "FAMILY", "PARAMETERS", "QUANT", "SIZE", "CONTEXT", "FITS", "FROM",
+		"org/repo-GGUF:Q8_0", "qwen3:8b", "llama", "Q8_0", "4,096",
 		"uma-serve", "ollama", "not listed:", "bad.gguf: it is not GGUF")
 	out, _, _ = run("ls", "--json", "-c", "1000000", "-ctk", "f32")
 	var c catalog
-	if err := json.Unmarshal([]byte(out), &c); err != nil || len(c.Models) < 2 || len(c.Problems) != 1 || c.Models[0].Context != 1_000_000 || c.Models[0].Memory == nil ||
+	if err := json.Unmarshal([]byte(out), &c); err != nil || len(c.Models) < 2 || len(c.Problems) != 1 ||
+		c.Models[0].Context != 1_000_000 || c.Models[0].Memory == nil ||
 		c.Models[0].Memory.KV != 1_000_000*2*32*(4+2) {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -69,10 +74,12 @@ func TestModels(t *testing.T) {
 	if code != 0 || strings.Contains(out, "\x1b") {
 		t.Errorf("exit status %d\n%q", code, out)
 	}
-	contains("show", out, "qwen3:8b", "ollama", "architecture  llama", "temperature 0.6", "{{ .Prompt }}", "Apache License", "sha256-", "<|im_start|>", "chat template")
+	contains("show", out, "qwen3:8b", "ollama", "architecture  llama", "temperature 0.6", "{{ .Prompt }}",
+		"Apache License", "sha256-", "<|im_start|>", "chat template")
 	out, _, _ = run("show", "--json", "qwen3:8b")
 	var shown shownModel
-	if err := json.Unmarshal([]byte(out), &shown); err != nil || shown.Name != "qwen3:8b" || len(shown.Licenses) != 1 || len(shown.Options) != 1 || shown.ChatTemplate == "" || shown.Parameters == 0 {
+	if err := json.Unmarshal([]byte(out), &shown); err != nil || shown.Name != "qwen3:8b" ||
+		len(shown.Licenses) != 1 || len(shown.Options) != 1 || shown.ChatTemplate == "" || shown.Parameters == 0 {
 		t.Errorf("%v\n%s", err, out)
 	}
 
@@ -94,7 +101,8 @@ func TestModels(t *testing.T) {
 		code int
 		want string
 	}{
-		{"rm qwen3:8b", exitError, "uma-serve removes only models of its models directory; this one is ollama's: ollama rm qwen3:8b"},
+		{"rm qwen3:8b", exitError,
+			"uma-serve removes only models of its models directory; this one is ollama's: ollama rm qwen3:8b"},
 		{"rm mine", exitUsage, "mine is an alias of org/repo-GGUF:Q8_0; uma-cli alias --delete mine"},
 		{"rm qwen", exitError, "there is no such model"},
 		{"rm", exitUsage, "name one model"},

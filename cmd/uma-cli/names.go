@@ -190,7 +190,8 @@ another program's folder stays; the error says the command that deletes it.`,
 			return err
 		}
 		if c.Aliases[args[0]] != "" {
-			return usagef("%s is an alias of %s; uma-cli alias --delete %s removes the alias", args[0], c.Aliases[args[0]], args[0])
+			return usagef("%s is an alias of %s; uma-cli alias --delete %s removes the alias", args[0],
+				c.Aliases[args[0]], args[0])
 		}
 		m, err := c.Lookup(args[0])
 		if errors.Is(err, store.ErrName) {

@@ -11,12 +11,12 @@ import (
 	"github.com/uma-serve/uma-serve/internal/clierr"
 )
 
-// Inspect reads the header of the model whose file, of several the first, is at path. The error wraps ErrInvalid, or is the
-// file system's.
+// Inspect reads the header of the model whose file, of several the first, is at path. The error wraps ErrInvalid, or is
+// the file system's.
 func Inspect(path string) (Info, error) { return inspect(path, false) }
 
-// Brief is Inspect without what it learns of the vocabulary and the chat template: Special, Template, DefaultTemplate and
-// Think are empty. It costs a third of the time, for lists of many models.
+// Brief is Inspect without what it learns of the vocabulary and the chat template: Special, Template, DefaultTemplate
+// and Think are empty. It costs a third of the time, for lists of many models.
 func Brief(path string) (Info, error) { return inspect(path, true) }
 
 func inspect(path string, brief bool) (Info, error) {
@@ -89,11 +89,12 @@ func Read(r io.Reader, size int64) (Info, error) {
 // maxFiles is far above the number of files that a model is split over.
 const maxFiles = 1024
 
-// splitName is the name of a file of a split model, as llama.cpp's gguf-split writes it and as llama.cpp finds the others.
+// splitName is the name of a file of a split model, as llama.cpp's gguf-split writes it and as llama.cpp finds the
+// others.
 var splitName = regexp.MustCompile(`^(.+)-(\d{5})-of-(\d{5})\.gguf$`)
 
-// Part splits the name of one file of a split model: the name's beginning, which file it is (1 = the first) and of how many.
-// ok is false for a model of one file.
+// Part splits the name of one file of a split model: the name's beginning, which file it is (1 = the first) and of how
+// many. ok is false for a model of one file.
 func Part(name string) (prefix string, no, count int, ok bool) {
 	m := splitName.FindStringSubmatch(name)
 	if m == nil {
@@ -109,8 +110,8 @@ func PartName(prefix string, no, count int) string {
 	return fmt.Sprintf("%s-%05d-of-%05d.gguf", prefix, no, count)
 }
 
-// readParts reads the headers of the further files of a split model into h, the first one's, and returns the paths of all.
-// llama.cpp opens the further files by itself, and trusts them as it trusts the first.
+// readParts reads the headers of the further files of a split model into h, the first one's, and returns the paths of
+// all. llama.cpp opens the further files by itself, and trusts them as it trusts the first.
 func (h *header) readParts(path string) (files []string, err error) {
 	fail := func(format string, a ...any) ([]string, error) {
 		return nil, fmt.Errorf("%s: %w: %s", path, ErrInvalid, fmt.Sprintf(format, a...))

@@ -36,7 +36,8 @@ func TestSplitModel(t *testing.T) {
 	if a, b := got.Repacked(Processor{AVX2: true}), want.Repacked(Processor{AVX2: true}); a != b || a.Copy == 0 {
 		t.Errorf("repacked %+v, want %+v", a, b)
 	}
-	got.Path, got.Files, got.FileBytes, got.Split, got.matrices = want.Path, want.Files, want.FileBytes, want.Split, want.matrices
+	got.Path, got.Files, got.FileBytes = want.Path, want.Files, want.FileBytes
+	got.Split, got.matrices = want.Split, want.matrices
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
@@ -99,7 +100,8 @@ func TestBrief(t *testing.T) {
 func TestPart(t *testing.T) {
 	for name, want := range map[string][3]any{
 		"a-00001-of-00003.gguf": {"a", 1, 3}, "d/a-b-00010-of-00010.gguf": {"d/a-b", 10, 10},
-		"a.gguf": {"", 0, 0}, "a-00004-of-00003.gguf": {"a", 4, 3}, "a-00000-of-00003.gguf": {"a", 0, 3}, "-00001-of-00003.gguf": {"", 0, 0},
+		"a.gguf": {"", 0, 0}, "a-00004-of-00003.gguf": {"a", 4, 3}, "a-00000-of-00003.gguf": {"a", 0,
+			3}, "-00001-of-00003.gguf": {"", 0, 0},
 		"a-1-of-3.gguf": {"", 0, 0}, "a-00001-of-00003.GGUF": {"", 0, 0},
 	} {
 		prefix, no, count, ok := Part(name)
@@ -124,7 +126,8 @@ func TestNeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	kv := uint64(1000 * 2 * 32 * 4)
-	if n.KV != kv || n.Weights != info.TensorBytes || n.Total() != kv+info.TensorBytes+300 || n.Resident() != kv+info.TensorBytes+100 ||
+	if n.KV != kv || n.Weights != info.TensorBytes || n.Total() != kv+info.TensorBytes+300 ||
+		n.Resident() != kv+info.TensorBytes+100 ||
 		n.Anonymous(true) != kv+300 || n.Anonymous(false) != kv+info.TensorBytes+100 {
 		t.Errorf("%+v", n)
 	}

@@ -2,7 +2,8 @@ package gguf
 
 import "math/bits"
 
-// DefaultContext is the context, in tokens, of a model that was trained on as much or more and is served without a number.
+// DefaultContext is the context, in tokens, of a model that was trained on as much or more and is served without a
+// number.
 const DefaultContext = 4096
 
 // MinContext is the least context, in tokens, that a model is served with: a chat template alone takes some dozens of
@@ -12,8 +13,8 @@ const MinContext = 64
 // Headroom is what stands beside weights and KV cells: compute buffers, the daemon, the rest of the system.
 const Headroom = 512 << 20
 
-// Context is the context that the model is served with where none is asked for: beyond what it was trained on its answers
-// are noise.
+// Context is the context that the model is served with where none is asked for: beyond what it was trained on its
+// answers are noise.
 func (i *Info) Context() int64 {
 	if i.TrainContext >= MinContext && i.TrainContext < DefaultContext {
 		return i.TrainContext
@@ -47,12 +48,13 @@ const maxNeed = 1 << 60
 // Total counts every byte once, pages that are not read again included.
 func (n Need) Total() uint64 { return n.Weights + n.KV + n.Copy }
 
-// Resident is the part of Total that must stay in memory for full speed: the file's pages of repacked weights are not read
-// again.
+// Resident is the part of Total that must stay in memory for full speed: the file's pages of repacked weights are not
+// read again.
 func (n Need) Resident() uint64 { return n.Total() - n.Spared }
 
 // Anonymous is the part that the system cannot page out to the model's file, and without which the engine cannot start.
-// Without mapping each tensor lies in memory once, repacked or not, but for embeddings that are looked up and multiplied with.
+// Without mapping each tensor lies in memory once, repacked or not, but for embeddings that are looked up and
+// multiplied with.
 func (n Need) Anonymous(mapped bool) uint64 {
 	if mapped {
 		return n.KV + n.Copy

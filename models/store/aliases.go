@@ -38,9 +38,9 @@ func (s *Store) readAliases() (map[string]string, error) {
 	return aliases, nil
 }
 
-// SetAlias makes name stand for target, a name or a file, or for nothing when target is "". The file is replaced at once, so
-// that a reader sees the old or the new one; several writers wait for each other. The error wraps ErrName, or is the file
-// system's.
+// SetAlias makes name stand for target, a name or a file, or for nothing when target is "". The file is replaced at
+// once, so that a reader sees the old or the new one; several writers wait for each other. The error wraps ErrName, or
+// is the file system's.
 func (s *Store) SetAlias(name, target string) error {
 	n, err := ParseName(name)
 	if err != nil {

@@ -20,7 +20,8 @@ type Details struct {
 	Licenses []string `json:"licenses,omitempty"`
 }
 
-// Details reads what stands beside the model. Files that cannot be read are an error that names them; the rest is returned.
+// Details reads what stands beside the model. Files that cannot be read are an error that names them; the rest is
+// returned.
 func (m *Model) Details() (d Details, err error) {
 	var errs []error
 	read := func(path string) string {
@@ -102,8 +103,8 @@ func options(text []byte) (lines []string, err error) {
 // ErrForeign: a model belongs to another program; the error says the command that removes it.
 var ErrForeign = errors.New("uma-serve removes only models of its models directory")
 
-// Remove deletes the files of a model of the own directory, what stands beside them for it alone, and the folders that are
-// empty then. The error wraps ErrForeign for a model of another place.
+// Remove deletes the files of a model of the own directory, what stands beside them for it alone, and the folders that
+// are empty then. The error wraps ErrForeign for a model of another place.
 func (s *Store) Remove(m *Model) error {
 	if m.Place != Own {
 		return fmt.Errorf("model %s: %w; this one is %s's: %s", m.ID(), ErrForeign, m.Place, m.removal())

@@ -16,9 +16,9 @@ func findLMStudio(s *scan) {
 	})
 }
 
-// findOwn reads the models directory. What is downloaded lies below its host, HOST/OWNER/MODEL/…/FILE.gguf, on ollama and
-// other registries with the tag as the file's name. What people put there is named by its folders, or, in the directory
-// itself, by its file.
+// findOwn reads the models directory. What is downloaded lies below its host, HOST/OWNER/MODEL/…/FILE.gguf, on ollama
+// and other registries with the tag as the file's name. What people put there is named by its folders, or, in the
+// directory itself, by its file.
 func findOwn(s *scan) {
 	s.folders(func(dirs []string) (repo Name, depth int) {
 		switch host := hosts[strings.ToLower(first(dirs))]; {
@@ -40,8 +40,8 @@ func findOwn(s *scan) {
 	})
 }
 
-// folders adds the models below the root by repository. repoOf says which repository the files in a folder, given by its
-// parts, belong to, and how many of the parts are its name; depth 0: the files' names are the models' names.
+// folders adds the models below the root by repository. repoOf says which repository the files in a folder, given by
+// its parts, belong to, and how many of the parts are its name; depth 0: the files' names are the models' names.
 func (s *scan) folders(repoOf func(dirs []string) (repo Name, depth int)) {
 	repos := map[Name][]file{}
 	var order []Name

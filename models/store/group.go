@@ -13,7 +13,8 @@ import (
 
 // quantName is a quantisation at the end of a file's name without .gguf, or the name of a folder: Q4_K_M, IQ2_XXS, F16,
 // BF16, MXFP4, and UD-Q4_K_XL, a mixture of its publisher's.
-var quantName = regexp.MustCompile(`(?i)(?:^|[-._])((?:UD-)?(?:I?Q[1-8](?:_[A-Z0-9]+)*|TQ[12]_0|BF16|FP?16|FP?32|MXFP4(?:_[A-Z]+)*|NVFP4))$`)
+var quantName = regexp.MustCompile(`(?i)(?:^|[-._])((?:UD-)?` +
+	`(?:I?Q[1-8](?:_[A-Z0-9]+)*|TQ[12]_0|BF16|FP?16|FP?32|MXFP4(?:_[A-Z]+)*|NVFP4))$`)
 
 // quantOf is the quantisation that a path below a repository names, in upper case; "" = none.
 func quantOf(rel string) string {
@@ -109,7 +110,7 @@ func (s *scan) group(repo Name, files []file) {
 
 func modelOf(f file) Model {
 	m := Model{Files: []string{f.path}, Bytes: f.size, Modified: f.modified}
-	if hash := strings.ToLower(f.target); isHash(hash) { // Hugging Face's blobs of large files are named by their SHA-256
+	if hash := strings.ToLower(f.target); isHash(hash) { // Hugging Face's blobs are named by their SHA-256
 		m.Digest = "sha256:" + hash
 	}
 	return m

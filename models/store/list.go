@@ -47,8 +47,8 @@ type Terms struct {
 // headerReaders bounds the files that List reads at once.
 const headerReaders = 4
 
-// List describes the models of the catalog, in its order: those that can be served, and those of which a file is missing or
-// damaged. What is no model by its header is left out. The only error is ctx's.
+// List describes the models of the catalog, in its order: those that can be served, and those of which a file is
+// missing or damaged. What is no model by its header is left out. The only error is ctx's.
 func (c *Catalog) List(ctx context.Context, t Terms) ([]Entry, error) {
 	entries := make([]*Entry, len(c.Models))
 	var wait sync.WaitGroup
@@ -85,10 +85,12 @@ func (c *Catalog) List(ctx context.Context, t Terms) ([]Entry, error) {
 	return out, nil
 }
 
-// Entry describes one model; nil when it is none by its header. A header is read once for as long as the file stays as it is.
+// Entry describes one model; nil when it is none by its header. A header is read once for as long as the file stays as
+// it is.
 func (c *Catalog) Entry(m *Model, t Terms) *Entry {
-	e := &Entry{Name: m.ID(), Aliases: c.aliasesOf(m), From: m.Place, Files: m.Files, Bytes: m.Bytes, Modified: m.Modified,
-		Digest: m.Digest, Projector: m.Projector, Problem: m.Incomplete}
+	e := &Entry{Name: m.ID(), Aliases: c.aliasesOf(m), From: m.Place, Files: m.Files, Bytes: m.Bytes,
+		Modified: m.Modified,
+		Digest:   m.Digest, Projector: m.Projector, Problem: m.Incomplete}
 	if m.Incomplete != "" {
 		return e
 	}
@@ -100,7 +102,8 @@ func (c *Catalog) Entry(m *Model, t Terms) *Entry {
 	if info.Architecture == "clip" || slices.Contains([]string{"adapter", "mmproj", "imatrix"}, info.Type) {
 		return nil
 	}
-	e.Family, e.Parameters, e.Quantisation, e.TrainContext = info.Architecture, info.Parameters, info.FileType, info.TrainContext
+	e.Family, e.Parameters, e.Quantisation = info.Architecture, info.Parameters, info.FileType
+	e.TrainContext = info.TrainContext
 	var repacked gguf.Repacking
 	if !t.NoRepack {
 		repacked = info.Repacked(gguf.ThisProcessor())

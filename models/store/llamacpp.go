@@ -9,9 +9,9 @@ import (
 	"github.com/uma-serve/uma-serve/internal/gguf"
 )
 
-// findLlamaCpp reads llama.cpp's cache. Until 2026 it was one flat folder: ORG_REPO_FILE.gguf, where FILE's slashes are "_"
-// as well, and for -hf ORG/REPO:TAG a file manifest=ORG=REPO=TAG.json, which says the FILE. Files that --model-url and Docker
-// names brought have no manifest. Since then the folder is in the layout of Hugging Face's hub.
+// findLlamaCpp reads llama.cpp's cache. Until 2026 it was one flat folder: ORG_REPO_FILE.gguf, where FILE's slashes are
+// "_" as well, and for -hf ORG/REPO:TAG a file manifest=ORG=REPO=TAG.json, which says the FILE. Files that --model-url
+// and Docker names brought have no manifest. Since then the folder is in the layout of Hugging Face's hub.
 func findLlamaCpp(s *scan) {
 	files := map[string]file{}
 	var manifests []file

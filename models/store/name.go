@@ -18,7 +18,8 @@ const (
 // Latest is the tag of a name that has none.
 const Latest = "latest"
 
-// Limits of a name, in bytes. Hugging Face allows 96 for a repository, ollama 80 for each part of a name and 350 for a host.
+// Limits of a name, in bytes. Hugging Face allows 96 for a repository, ollama 80 for each part of a name and 350 for a
+// host.
 const (
 	maxNameBytes = 512
 	maxPartBytes = 128
@@ -33,10 +34,10 @@ const (
 //	        | ORG "/" REPO "/" FILE      one file of a repository; FILE ends in .gguf and may have folders
 //	TAG     = quantisation on Hugging Face (Q4_K_M), tag on ollama (8b)
 //
-// HOST is hf.co (also written huggingface.co), ollama.com (registry.ollama.ai), or another registry of ollama's kind with
-// its port; https:// may precede it. The letters and digits of ASCII, "_", "-" and "." make up every part but a host, and a
-// part does not begin with "-" or ".", so that a name is always a local path as well. Case does not matter when names are
-// compared.
+// HOST is hf.co (also written huggingface.co), ollama.com (registry.ollama.ai), or another registry of ollama's kind
+// with its port; https:// may precede it. The letters and digits of ASCII, "_", "-" and "." make up every part but a
+// host, and a part does not begin with "-" or ".", so that a name is always a local path as well. Case does not matter
+// when names are compared.
 type Name struct {
 	Host string // "" = any
 	Path string

@@ -61,7 +61,8 @@ func findOllama(s *scan) {
 
 // manifest reads one manifest.
 func (s *scan) manifest(f file, name Name) (m Model, ok bool) {
-	m = Model{Name: name, Repo: Name{Host: name.Host, Path: name.Path}, Modified: f.modified, layers: &layers{manifest: f.path}}
+	m = Model{Name: name, Repo: Name{Host: name.Host, Path: name.Path}, Modified: f.modified,
+		layers: &layers{manifest: f.path}}
 	type layer struct {
 		MediaType string `json:"mediaType"`
 		Digest    string `json:"digest"`

@@ -18,8 +18,8 @@ type root struct {
 // systemDir is the models directory of the system's daemon.
 const systemDir = "/var/lib/uma-serve/models"
 
-// DefaultDir is the models directory without a configured one: uma-serve/models below $XDG_DATA_HOME or ~/.local/share; for
-// root, and for a user without a home, the system's.
+// DefaultDir is the models directory without a configured one: uma-serve/models below $XDG_DATA_HOME or ~/.local/share;
+// for root, and for a user without a home, the system's.
 func DefaultDir(getenv func(string) string) string {
 	if d := getenv("XDG_DATA_HOME"); filepath.IsAbs(d) {
 		return filepath.Join(d, "uma-serve", "models")
@@ -37,7 +37,7 @@ func DefaultDir(getenv func(string) string) string {
 //   - llama.cpp: LLAMA_CACHE, else llama.cpp below $XDG_CACHE_HOME, ~/.cache, on macOS ~/Library/Caches (common.cpp,
 //     fs_get_cache_directory); since 2026 it uses Hugging Face's cache, and keeps LLAMA_CACHE in the same layout
 //     (hf-cache.cpp)
-//   - LM Studio: the folder in ~/.lmstudio-home-pointer, else ~/.cache/lm-studio, else ~/.lmstudio; in it downloadsFolder
+//   - LM Studio: the folder in ~/.lmstudio-home-pointer, else ~/.cache/lm-studio or ~/.lmstudio; in it downloadsFolder
 //     of settings.json, else models (lmstudio.js findLMStudioHome, lms modelsFolder.ts)
 //   - ollama: OLLAMA_MODELS, else ~/.ollama/models (envconfig); and its Linux service's home /usr/share/ollama
 func (s *Store) roots() []root {

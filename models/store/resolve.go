@@ -47,16 +47,16 @@ func (e *NameError) Unwrap() error { return e.Err }
 // maxNear is how many names an error lists.
 const maxNear = 8
 
-// preferred are the tags that a name without one means when several models have it, in this order: the tag that ollama calls
-// the default, then those that llama.cpp prefers.
+// preferred are the tags that a name without one means when several models have it, in this order: the tag that ollama
+// calls the default, then those that llama.cpp prefers.
 var preferred = []string{Latest, "Q4_K_M", "Q8_0"}
 
-// Lookup resolves a name as a request has it: the name of a model as lists show it, an alias, or a name without a tag. The
-// error is a *NameError, or wraps ErrName.
+// Lookup resolves a name as a request has it: the name of a model as lists show it, an alias, or a name without a tag.
+// The error is a *NameError, or wraps ErrName.
 func (c *Catalog) Lookup(text string) (*Model, error) { return c.lookup(text, false) }
 
-// Resolve is Lookup for a person at a command line, who may also write the beginning of one model's name, or of its last
-// part ("smollm" for org/SmolLM2-135M-GGUF:Q8_0).
+// Resolve is Lookup for a person at a command line, who may also write the beginning of one model's name, or of its
+// last part ("smollm" for org/SmolLM2-135M-GGUF:Q8_0).
 func (c *Catalog) Resolve(text string) (*Model, error) { return c.lookup(text, true) }
 
 func (c *Catalog) lookup(text string, prefix bool) (*Model, error) {
@@ -155,7 +155,8 @@ func (c *Catalog) choose(text string, found []*Model) (*Model, error) {
 	return nil, e
 }
 
-// near are the names most like text: with the fewest edits from a name, its last part, or one of the two without its tag.
+// near are the names most like text: with the fewest edits from a name, its last part, or one of the two without its
+// tag.
 func (c *Catalog) near(text string) (names []string) {
 	const most = 3
 	if len(text) > maxPartBytes {
@@ -202,8 +203,8 @@ func (c *Catalog) near(text string) (names []string) {
 	return names
 }
 
-// Names are all names that Lookup finds, for a shell's completion: each model's and the aliases, without those of files that
-// are not whole.
+// Names are all names that Lookup finds, for a shell's completion: each model's and the aliases, without those of files
+// that are not whole.
 func (c *Catalog) Names() (names []string) {
 	for i := range c.Models {
 		if c.Models[i].Incomplete == "" {

@@ -1,9 +1,9 @@
 // Package store finds the models that are on this machine and resolves their names. It looks into five places: our own
-// models directory, Hugging Face's hub cache, llama.cpp's cache, LM Studio's folder, and ollama's blobs and manifests. It
-// reads them only; of the own directory it removes models and keeps the file of aliases.
+// models directory, Hugging Face's hub cache, llama.cpp's cache, LM Studio's folder, and ollama's blobs and manifests.
+// It reads them only; of the own directory it removes models and keeps the file of aliases.
 //
-// Other programs write those places, and anyone may have written what lies in them: names, links, manifests and headers are
-// taken for hostile. What is wrong with one file is a [Problem] in the list, never an error for the rest.
+// Other programs write those places, and anyone may have written what lies in them: names, links, manifests and headers
+// are taken for hostile. What is wrong with one file is a [Problem] in the list, never an error for the rest.
 //
 // Finding (Scan) reads folders, manifests and the first bytes of files. A model's header is read when a list of models
 // (Catalog.List) or the engine needs it.
@@ -92,8 +92,8 @@ type facts struct {
 	err      error
 }
 
-// New returns a Store with dir as the own models directory; "" = DefaultDir. getenv names the places of the other programs,
-// as os.Getenv does; nil = os.Getenv.
+// New returns a Store with dir as the own models directory; "" = DefaultDir. getenv names the places of the other
+// programs, as os.Getenv does; nil = os.Getenv.
 func New(dir string, getenv func(string) string) *Store {
 	if getenv == nil {
 		getenv = os.Getenv

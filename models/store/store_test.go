@@ -26,7 +26,8 @@ type machine struct {
 func newMachine(t *testing.T) *machine {
 	home := t.TempDir()
 	return &machine{t: t, home: home, tiny: ggufgen.Cached(t, ggufgen.Tiny()),
-		env: map[string]string{"HOME": home, "OLLAMA_MODELS": filepath.Join(home, ".ollama", "models"), "XDG_DATA_HOME": filepath.Join(home, "data")}}
+		env: map[string]string{"HOME": home, "OLLAMA_MODELS": filepath.Join(home, ".ollama", "models"),
+			"XDG_DATA_HOME": filepath.Join(home, "data")}}
 }
 
 func (m *machine) store() *Store { return New("", func(name string) string { return m.env[name] }) }
@@ -76,15 +77,21 @@ func (m *machine) bytes() []byte {
 func (m *machine) everywhere() {
 	t := m.t
 	hub := m.path(".cache", "huggingface", "hub")
-	storetest.Hub(t, hub, "org/repo-GGUF", map[string]string{"repo-Q4_K_M.gguf": m.tiny, "sub/repo-Q8_0.gguf": m.tiny, "mmproj-F16.gguf": m.tiny, "README.md": m.tiny})
-	storetest.LlamaCpp(t, m.path(".cache", "llama.cpp"), "ggml-org/tiny_GGUF", "latest", []string{"sub/tiny-Q8_0.gguf"}, []string{m.tiny})
+	storetest.Hub(t, hub, "org/repo-GGUF", map[string]string{"repo-Q4_K_M.gguf": m.tiny, "sub/repo-Q8_0.gguf": m.tiny,
+		"mmproj-F16.gguf": m.tiny, "README.md": m.tiny})
+	storetest.LlamaCpp(t, m.path(".cache", "llama.cpp"), "ggml-org/tiny_GGUF", "latest",
+		[]string{"sub/tiny-Q8_0.gguf"}, []string{m.tiny})
 	storetest.Copy(t, m.path(".cache", "llama.cpp", "from-a-url.gguf"), m.tiny)
 	storetest.Copy(t, m.path(".lmstudio", "models", "publisher", "model-GGUF", "model-Q6_K.gguf"), m.tiny)
 	storetest.Ollama(t, m.path(".ollama", "models"), "registry.ollama.ai/library/qwen3/8b",
-		storetest.Layer{Media: "model", Data: m.bytes()}, storetest.Layer{Media: "template", Data: []byte("{{ .Prompt }}")},
-		storetest.Layer{Media: "params", Data: []byte(`{"temperature":0.6,"stop":["<a>","<b>"]}`)}, storetest.Layer{Media: "license", Data: []byte("MIT")},
-		storetest.Layer{Media: "system", Data: []byte("Be brief.")}, storetest.Layer{Media: "projector", Data: []byte("GGUFx")})
-	storetest.Ollama(t, m.path(".ollama", "models"), "hf.co/bartowski/x-GGUF/Q4_K_M", storetest.Layer{Media: "model", Data: m.bytes()})
+		storetest.Layer{Media: "model", Data: m.bytes()}, storetest.Layer{Media: "template",
+			Data: []byte("{{ .Prompt }}")},
+		storetest.Layer{Media: "params", Data: []byte(`{"temperature":0.6,"stop":["<a>","<b>"]}`)},
+		storetest.Layer{Media: "license", Data: []byte("MIT")},
+		storetest.Layer{Media: "system", Data: []byte("Be brief.")}, storetest.Layer{Media: "projector",
+			Data: []byte("GGUFx")})
+	storetest.Ollama(t, m.path(".ollama", "models"), "hf.co/bartowski/x-GGUF/Q4_K_M", storetest.Layer{Media: "model",
+		Data: m.bytes()})
 	own := m.path("data", "uma-serve", "models")
 	storetest.Copy(t, filepath.Join(own, "mine.gguf"), m.tiny)
 	storetest.Copy(t, filepath.Join(own, "hf.co", "org2", "repo2", "repo2-Q5_K_M.gguf"), m.tiny)
@@ -127,7 +134,8 @@ func TestPlaces(t *testing.T) {
 	cfg := ggufgen.Tiny()
 	for _, e := range entries {
 		if e.Problem != "" || e.Family != "llama" || e.Parameters != cfg.Parameters() || e.Quantisation != "Q8_0" ||
-			e.TrainContext != int64(cfg.Context) || e.Context != 4096 || e.Memory == nil || e.Memory.Weights == 0 || e.Fits == nil || !*e.Fits {
+			e.TrainContext != int64(cfg.Context) || e.Context != 4096 || e.Memory == nil || e.Memory.Weights == 0 ||
+			e.Fits == nil || !*e.Fits {
 			t.Errorf("%s: %+v", e.Name, e)
 		}
 	}
@@ -140,7 +148,8 @@ func TestPlaces(t *testing.T) {
 		t.Errorf("the hub's model: %+v", hub)
 	}
 	d, err := named(c, "qwen3:8b").Details()
-	if err != nil || d.Template != "{{ .Prompt }}" || d.System != "Be brief." || !slices.Equal(d.Licenses, []string{"MIT"}) ||
+	if err != nil || d.Template != "{{ .Prompt }}" || d.System != "Be brief." || !slices.Equal(d.Licenses,
+		[]string{"MIT"}) ||
 		!slices.Equal(d.Options, []string{"stop <a>", "stop <b>", "temperature 0.6"}) {
 		t.Errorf("%+v, %v", d, err)
 	}
@@ -201,7 +210,8 @@ func TestNewLlamaCache(t *testing.T) {
 	m.env["LLAMA_CACHE"] = m.path("llama")
 	storetest.Hub(t, m.path("llama"), "ggml-org/new-GGUF", map[string]string{"new-Q4_0.gguf": m.tiny})
 	storetest.Copy(t, m.path("llama", "ai_smollm2_135M.gguf"), m.tiny)
-	if got := ids(m.scan()); !slices.Equal(got, []string{"llama.cpp ai_smollm2_135M", "llama.cpp ggml-org/new-GGUF:Q4_0"}) {
+	if got := ids(m.scan()); !slices.Equal(got, []string{"llama.cpp ai_smollm2_135M",
+		"llama.cpp ggml-org/new-GGUF:Q4_0"}) {
 		t.Errorf("found %q", got)
 	}
 }
@@ -227,11 +237,13 @@ func TestSnapshots(t *testing.T) {
 func TestNamesInARepository(t *testing.T) {
 	m := newMachine(t)
 	dir := m.path(".lmstudio", "models", "p", "r")
-	for _, rel := range []string{"x-Q4_0.gguf", "deep/x-Q4_0.gguf", "plain.gguf", "with spaces (v2).gguf", "x-F16.gguf", "mtp-x.gguf", "x.imatrix.gguf", "notes.txt", ".hidden.gguf"} {
+	for _, rel := range []string{"x-Q4_0.gguf", "deep/x-Q4_0.gguf", "plain.gguf", "with spaces (v2).gguf",
+		"x-F16.gguf", "mtp-x.gguf", "x.imatrix.gguf", "notes.txt", ".hidden.gguf"} {
 		storetest.Copy(t, filepath.Join(dir, rel), m.tiny)
 	}
 	storetest.Copy(t, m.path(".lmstudio", "models", "loose file.gguf"), m.tiny)
-	want := []string{"lmstudio loose-file", "lmstudio p/r/deep/x-Q4_0.gguf", "lmstudio p/r/plain.gguf", "lmstudio p/r/with-spaces--v2-.gguf",
+	want := []string{"lmstudio loose-file", "lmstudio p/r/deep/x-Q4_0.gguf", "lmstudio p/r/plain.gguf",
+		"lmstudio p/r/with-spaces--v2-.gguf",
 		"lmstudio p/r/x-Q4_0.gguf", "lmstudio p/r:F16"}
 	c := m.scan()
 	if got := ids(c); !slices.Equal(got, want) {
@@ -256,7 +268,8 @@ func TestResolve(t *testing.T) {
 		storetest.Copy(t, filepath.Join(own, rel), m.tiny)
 	}
 	for _, tag := range []string{"qwen3/8b", "qwen3/latest", "qwen2.5/0.5b", "gemma3/1b", "gemma3/4b"} {
-		storetest.Ollama(t, m.path(".ollama", "models"), "registry.ollama.ai/library/"+tag, storetest.Layer{Media: "model", Data: m.bytes()})
+		storetest.Ollama(t, m.path(".ollama", "models"), "registry.ollama.ai/library/"+tag,
+			storetest.Layer{Media: "model", Data: m.bytes()})
 	}
 	s := m.store()
 	for alias, target := range map[string]string{"small": "qwen2.5:0.5b", "file": m.tiny, "gone": "no/such"} {
@@ -266,17 +279,20 @@ func TestResolve(t *testing.T) {
 	}
 	c := m.scan()
 	for text, want := range map[string]string{
-		"qwen3:8b": "qwen3:8b", "QWEN3:8B": "qwen3:8b", "qwen3": "qwen3:latest", "qwen3:latest": "qwen3:latest", "library/qwen3:8b": "qwen3:8b",
+		"qwen3:8b": "qwen3:8b", "QWEN3:8B": "qwen3:8b", "qwen3": "qwen3:latest", "qwen3:latest": "qwen3:latest",
+		"library/qwen3:8b":                    "qwen3:8b",
 		"registry.ollama.ai/library/qwen3:8b": "qwen3:8b", "ollama.com/qwen3": "qwen3:latest",
-		"qwen2.5": "qwen2.5:0.5b", "hf.co/org/SmolLM2-135M-GGUF": "org/SmolLM2-135M-GGUF:Q4_K_M", "org/smollm2-135m-gguf:q8_0": "org/SmolLM2-135M-GGUF:Q8_0",
-		"org/Mixture-GGUF:Q4_K_XL": "org/Mixture-GGUF:UD-Q4_K_XL", "org/Mixture-GGUF": "org/Mixture-GGUF:UD-Q4_K_XL",
+		"qwen2.5": "qwen2.5:0.5b", "hf.co/org/SmolLM2-135M-GGUF": "org/SmolLM2-135M-GGUF:Q4_K_M",
+		"org/smollm2-135m-gguf:q8_0": "org/SmolLM2-135M-GGUF:Q8_0",
+		"org/Mixture-GGUF:Q4_K_XL":   "org/Mixture-GGUF:UD-Q4_K_XL", "org/Mixture-GGUF": "org/Mixture-GGUF:UD-Q4_K_XL",
 		"small": "qwen2.5:0.5b", "SMALL": "qwen2.5:0.5b", "file": "file",
 	} {
 		if got, err := c.Lookup(text); err != nil || got.ID() != want {
 			t.Errorf("%s: %+v, %v, want %s", text, got, err, want)
 		}
 	}
-	for text, want := range map[string]string{"smollm": "org/SmolLM2-135M-GGUF:Q4_K_M", "qwen2": "qwen2.5:0.5b", "org/mix": "org/Mixture-GGUF:UD-Q4_K_XL", "qwen3:8": "qwen3:8b"} {
+	for text, want := range map[string]string{"smollm": "org/SmolLM2-135M-GGUF:Q4_K_M", "qwen2": "qwen2.5:0.5b",
+		"org/mix": "org/Mixture-GGUF:UD-Q4_K_XL", "qwen3:8": "qwen3:8b"} {
 		if got, err := c.Resolve(text); err != nil || got.ID() != want {
 			t.Errorf("%s: %+v, %v, want %s", text, got, err, want)
 		}
@@ -303,7 +319,8 @@ func TestResolve(t *testing.T) {
 		}
 	}
 	// The same name in several places is one model, of the place that is asked first.
-	storetest.Hub(t, m.path(".cache", "huggingface", "hub"), "org/SmolLM2-135M-GGUF", map[string]string{"SmolLM2-Q8_0.gguf": m.tiny})
+	storetest.Hub(t, m.path(".cache", "huggingface", "hub"), "org/SmolLM2-135M-GGUF",
+		map[string]string{"SmolLM2-Q8_0.gguf": m.tiny})
 	c = m.scan()
 	if got, err := c.Lookup("org/SmolLM2-135M-GGUF:Q8_0"); err != nil || got.Place != Own {
 		t.Errorf("%+v, %v", got, err)
@@ -325,8 +342,10 @@ func TestResolve(t *testing.T) {
 		t.Errorf("%d models are hidden by one of the same name, want 1", hidden)
 	}
 	// Unless it lacks a file there.
-	storetest.Ollama(t, m.path(".ollama", "models"), "hf.co/org/twin/Q8_0", storetest.Layer{Media: "model", Data: m.bytes()})
-	if _, err := ggufgen.Split(m.tiny, mkdir(t, filepath.Join(own, "hf.co", "org", "twin")), "twin-Q8_0", 2); err != nil {
+	storetest.Ollama(t, m.path(".ollama", "models"), "hf.co/org/twin/Q8_0", storetest.Layer{Media: "model",
+		Data: m.bytes()})
+	if _, err := ggufgen.Split(m.tiny, mkdir(t, filepath.Join(own, "hf.co", "org", "twin")), "twin-Q8_0",
+		2); err != nil {
 		t.Fatal(err)
 	}
 	if got := named(m.scan(), "org/twin:Q8_0"); got.Place != Own {
@@ -346,11 +365,13 @@ func TestResolve(t *testing.T) {
 func TestManyCandidates(t *testing.T) {
 	c := &Catalog{}
 	for i := range 100 {
-		c.Models = append(c.Models, Model{Name: Name{Path: fmt.Sprint("m", i)}, Repo: Name{Path: fmt.Sprint("m", i)}, id: fmt.Sprint("m", i)})
+		c.Models = append(c.Models, Model{Name: Name{Path: fmt.Sprint("m", i)}, Repo: Name{Path: fmt.Sprint("m", i)},
+			id: fmt.Sprint("m", i)})
 	}
 	_, err := c.Resolve("m")
 	var e *NameError
-	if !errors.As(err, &e) || len(e.Near) != maxNear || e.More != 100-maxNear || !strings.HasSuffix(err.Error(), "m7 and 92 more") {
+	if !errors.As(err, &e) || len(e.Near) != maxNear || e.More != 100-maxNear || !strings.HasSuffix(err.Error(),
+		"m7 and 92 more") {
 		t.Errorf("%v", err)
 	}
 }
@@ -363,7 +384,8 @@ func TestHostileFolders(t *testing.T) {
 	storetest.Write(t, filepath.Join(lm, "p", "r", "text.gguf"), []byte("hello"))
 	storetest.Write(t, filepath.Join(lm, "p", "r", "empty.gguf"), nil)
 	for link, target := range map[string]string{
-		"loop.gguf": "loop.gguf", "gone.gguf": "nowhere.gguf", "device.gguf": "/dev/zero", "up": "..", "self": ".", "good-dir.gguf": ".",
+		"loop.gguf": "loop.gguf", "gone.gguf": "nowhere.gguf", "device.gguf": "/dev/zero", "up": "..", "self": ".",
+		"good-dir.gguf": ".",
 	} {
 		if err := os.Symlink(target, filepath.Join(lm, "p", "r", link)); err != nil {
 			t.Fatal(err)
@@ -390,15 +412,18 @@ func TestHostileFolders(t *testing.T) {
 	storetest.Write(t, filepath.Join(lm, "p", "half", "half-Q8_0.gguf"), m.bytes()[:len(m.bytes())/2])
 
 	c := m.scan()
-	if got := ids(c); !slices.Equal(got, []string{"lmstudio p/half:Q8_0", "lmstudio p/r:Q8_0", "lmstudio p/split:Q8_0"}) {
+	if got := ids(c); !slices.Equal(got, []string{"lmstudio p/half:Q8_0", "lmstudio p/r:Q8_0",
+		"lmstudio p/split:Q8_0"}) {
 		t.Errorf("found %q", got)
 	}
 	said := map[string]string{}
 	for _, p := range c.Problems {
 		said[filepath.Base(p.Path)] = p.Why
 	}
-	want := map[string]string{"text.gguf": `it begins with "hell"`, "empty.gguf": `it begins with ""`, "loop.gguf": "symbolic links form a loop",
-		"gone.gguf": "no such file", "device.gguf": "it is a device, not a file", "fifo.gguf": "it is a named pipe, not a file", "d": "it is 12 folders deep"}
+	want := map[string]string{"text.gguf": `it begins with "hell"`, "empty.gguf": `it begins with ""`,
+		"loop.gguf": "symbolic links form a loop",
+		"gone.gguf": "no such file", "device.gguf": "it is a device, not a file",
+		"fifo.gguf": "it is a named pipe, not a file", "d": "it is 12 folders deep"}
 	if os.Getuid() != 0 {
 		want["closed"] = "permission denied"
 	}
@@ -463,10 +488,12 @@ func TestHostileManifests(t *testing.T) {
 		"a huge file":           `{"x":"` + strings.Repeat("x", maxSmall) + `"}`,
 		"deep nesting":          strings.Repeat("[", 100_000),
 		"many layers":           `{"layers":[` + strings.Repeat("{},", maxLayers) + `{}]}`,
-		"an adapter":            fmt.Sprintf(`{"layers":[{"mediaType":%q,"digest":"sha256:%s"},{"mediaType":%q,"digest":"sha256:%s"}]}`, mediaModel, hash, mediaAdapter, hash),
+		"an adapter": fmt.Sprintf(`{"layers":[{"mediaType":%q,"digest":"sha256:%s"},{"mediaType":%q,"digest":"sha256:%s"}]}`,
+			mediaModel, hash, mediaAdapter, hash),
 	} {
 		m := newMachine(t)
-		storetest.Write(t, m.path(".ollama", "models", "manifests", "registry.ollama.ai", "library", "evil", "latest"), []byte(text))
+		storetest.Write(t, m.path(".ollama", "models", "manifests", "registry.ollama.ai", "library", "evil", "latest"),
+			[]byte(text))
 		c := m.scan()
 		if len(c.Models) != 0 || len(c.Problems) != 1 || len(c.Problems[0].Why) > 1000 {
 			t.Errorf("%s: %q, %+v", name, ids(c), c.Problems)
@@ -474,11 +501,14 @@ func TestHostileManifests(t *testing.T) {
 	}
 	// A layer that is missing, or that is not all there, and paths that are no names.
 	m := newMachine(t)
-	storetest.Write(t, m.path(".ollama", "models", "manifests", "registry.ollama.ai", "library", "missing", "latest"), []byte(layer("sha256:"+hash)))
-	storetest.Write(t, m.path(".ollama", "models", "manifests", "registry.ollama.ai", "library", "-x", "latest"), []byte(layer("sha256:"+hash)))
+	storetest.Write(t, m.path(".ollama", "models", "manifests", "registry.ollama.ai", "library", "missing", "latest"),
+		[]byte(layer("sha256:"+hash)))
+	storetest.Write(t, m.path(".ollama", "models", "manifests", "registry.ollama.ai", "library", "-x", "latest"),
+		[]byte(layer("sha256:"+hash)))
 	storetest.Write(t, m.path(".ollama", "models", "manifests", "stray"), []byte("{}"))
 	c := m.scan()
-	if got := ids(c); !slices.Equal(got, []string{"ollama missing:latest"}) || c.Models[0].Incomplete != "its file is missing" || len(c.Problems) != 2 {
+	if got := ids(c); !slices.Equal(got, []string{"ollama missing:latest"}) ||
+		c.Models[0].Incomplete != "its file is missing" || len(c.Problems) != 2 {
 		t.Errorf("%q %+v", got, c.Problems)
 	}
 
@@ -538,9 +568,11 @@ func TestTenThousandFiles(t *testing.T) {
 	if _, err := c.List(ctx, Terms{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a list that was cancelled: %v", err)
 	}
-	sc := &scan{ctx: t.Context(), root: root{LMStudio, m.path(".lmstudio", "models"), findLMStudio}, seen: map[fileID]bool{}, left: 5000}
+	sc := &scan{ctx: t.Context(), root: root{LMStudio, m.path(".lmstudio", "models"), findLMStudio},
+		seen: map[fileID]bool{}, left: 5000}
 	sc.run()
-	if len(sc.models) > 5000 || len(sc.problems) != 1 || !strings.Contains(sc.problems[0].Why, "the others are not listed") {
+	if len(sc.models) > 5000 || len(sc.problems) != 1 || !strings.Contains(sc.problems[0].Why,
+		"the others are not listed") {
 		t.Errorf("%d models within 5,000 entries, %+v", len(sc.models), sc.problems)
 	}
 }
@@ -625,8 +657,10 @@ func TestRemove(t *testing.T) {
 	own := s.Dir()
 	storetest.Write(t, filepath.Join(own, "hf.co", "org2", "repo2", "repo2-Q5_K_M.gguf.json"), []byte("{}"))
 	c := m.scan()
-	for id, command := range map[string]string{"qwen3:8b": "ollama rm qwen3:8b", "org/repo-GGUF:Q8_0": "hf cache rm model/org/repo-GGUF",
-		"from-a-url": "rm " + m.path(".cache", "llama.cpp", "from-a-url.gguf"), "publisher/model-GGUF:Q6_K": "LM Studio"} {
+	for id, command := range map[string]string{"qwen3:8b": "ollama rm qwen3:8b",
+		"org/repo-GGUF:Q8_0": "hf cache rm model/org/repo-GGUF",
+		"from-a-url": "rm " + m.path(".cache", "llama.cpp",
+			"from-a-url.gguf"), "publisher/model-GGUF:Q6_K": "LM Studio"} {
 		err := s.Remove(named(c, id))
 		if !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), command) {
 			t.Errorf("%s: %v", id, err)
@@ -661,17 +695,21 @@ func TestRemove(t *testing.T) {
 
 // FuzzManifest: no manifest of ollama or llama.cpp makes a scan fail or find a file outside of its folder.
 func FuzzManifest(f *testing.F) {
-	f.Add(`{"layers":[{"mediaType":"application/vnd.ollama.image.model","digest":"sha256:`+strings.Repeat("a", 64)+`","size":5}]}`, "registry.ollama.ai/library/a/b")
-	f.Add(`{"ggufFile":{"rfilename":"a-00001-of-00003.gguf"},"mmprojFile":{"rfilename":"../x.gguf"}}`, "manifest=a=b=c.json")
+	f.Add(`{"layers":[{"mediaType":"application/vnd.ollama.image.model","digest":"sha256:`+strings.Repeat("a",
+		64)+`","size":5}]}`, "registry.ollama.ai/library/a/b")
+	f.Add(`{"ggufFile":{"rfilename":"a-00001-of-00003.gguf"},"mmprojFile":{"rfilename":"../x.gguf"}}`,
+		"manifest=a=b=c.json")
 	f.Fuzz(func(t *testing.T, text, name string) {
 		dir := t.TempDir()
 		s := New(filepath.Join(dir, "own"), func(key string) string {
-			return map[string]string{"OLLAMA_MODELS": filepath.Join(dir, "ollama"), "LLAMA_CACHE": filepath.Join(dir, "llama")}[key]
+			return map[string]string{"OLLAMA_MODELS": filepath.Join(dir, "ollama"), "LLAMA_CACHE": filepath.Join(dir,
+				"llama")}[key]
 		})
 		if !filepath.IsLocal(name) || strings.ContainsRune(name, 0) || len(name) > 200 {
 			return
 		}
-		for _, path := range []string{filepath.Join(dir, "ollama", "manifests", name), filepath.Join(dir, "llama", name)} {
+		for _, path := range []string{filepath.Join(dir, "ollama", "manifests", name), filepath.Join(dir, "llama",
+			name)} {
 			if os.MkdirAll(filepath.Dir(path), 0o755) == nil {
 				os.WriteFile(path, []byte(text), 0o644)
 			}

@@ -38,8 +38,8 @@ func (s *scan) walk(dir string, visit func(file)) {
 	s.walkBelow(dir, "", maxDepth, visit)
 }
 
-// walkBelow is walk for a folder that is rel below the first one. Folders in it are entered as long as depth is above 1; 0
-// is a folder without any.
+// walkBelow is walk for a folder that is rel below the first one. Folders in it are entered as long as depth is above
+// 1; 0 is a folder without any.
 func (s *scan) walkBelow(dir, rel string, depth int, visit func(file)) {
 	entries, ok := s.readDir(dir)
 	if !ok {

@@ -9,7 +9,8 @@ import (
 )
 
 // Split writes the model in the file src, which is held in memory, as count files STEM-00001-of-0000N.gguf in dir, as
-// llama.cpp's gguf-split does: the first has the metadata, every file has a share of the tensors. It returns their paths.
+// llama.cpp's gguf-split does: the first has the metadata, every file has a share of the tensors. It returns their
+// paths.
 func Split(src, dir, stem string, count int) ([]string, error) {
 	data, err := os.ReadFile(src)
 	if err != nil {

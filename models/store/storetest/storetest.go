@@ -64,8 +64,8 @@ func Hub(t TB, cache, repo string, files map[string]string) {
 	}
 }
 
-// LlamaCpp adds a repository's files to a flat cache of llama.cpp, with the manifest of -hf REPO:TAG, which names the first
-// of files.
+// LlamaCpp adds a repository's files to a flat cache of llama.cpp, with the manifest of -hf REPO:TAG, which names the
+// first of files.
 func LlamaCpp(t TB, cache, repo, tag string, names []string, from []string) {
 	t.Helper()
 	flat := strings.ReplaceAll(repo, "/", "_") + "_"
@@ -74,7 +74,8 @@ func LlamaCpp(t TB, cache, repo, tag string, names []string, from []string) {
 		Copy(t, path, from[i])
 		Write(t, path+".etag", []byte(`"etag"`))
 	}
-	manifest := map[string]any{"ggufFile": map[string]any{"rfilename": names[0], "lfs": map[string]any{"sha256": strings.Repeat("0", 64)}}}
+	manifest := map[string]any{"ggufFile": map[string]any{"rfilename": names[0],
+		"lfs": map[string]any{"sha256": strings.Repeat("0", 64)}}}
 	Write(t, filepath.Join(cache, "manifest="+strings.ReplaceAll(repo, "/", "=")+"="+tag+".json"), toJSON(t, manifest))
 }
 
