@@ -260,6 +260,9 @@ func (s *Set) alive(e Expr) bool {
 		if s.searched += s.derived - before; s.searched > s.limits.Work && s.err == nil {
 			s.err = fmt.Errorf("regex: whether intersections or complements are empty takes more than %d steps (Limits.Work): %w", s.limits.Work, ErrLimit)
 		}
+		if s.until > 0 && s.derived > s.until && s.err == nil {
+			s.err = ErrWork
+		}
 		for _, t := range r.next {
 			if seen[t] || s.err != nil {
 				continue
