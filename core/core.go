@@ -238,7 +238,7 @@ func (c *Core) arrive(r *Request) {
 		r.thinkFrom = r.Prompt // the prompt opens the block
 	}
 	c.tell(sched.Event{
-		Kind: sched.EvArrive, Req: r.ID, Class: r.Class, Owner: r.Owner, Prompt: r.Prompt, MaxTokens: r.MaxTokens, Strict: r.Strict,
+		Kind: sched.EvArrive, Req: r.ID, Class: r.Class, Owner: r.Owner, Prompt: r.Prompt, MaxTokens: r.MaxTokens, Strict: r.Strict, PromptRows: r.PromptRows,
 		TargetTTFT: r.TargetTTFT, TargetITL: r.TargetITL, Thinking: r.Control.Phase() == meridian.ThinkDecode,
 	})
 	c.arrived = true
@@ -364,7 +364,8 @@ func (c *Core) FillBatch(b *runtime.Batch) {
 		}
 		for j := range s.N {
 			last := j == s.N-1 && s.Row >= 0
-			if row := b.Add(r.Tokens[s.Start+j], runtime.Pos(s.Start+j), r.seq, last); last && row != s.Row {
+			want := last || r.PromptRows && s.Kind == sched.SlicePrefill
+			if row := b.Add(r.Tokens[s.Start+j], runtime.Pos(s.Start+j), r.seq, want); last && row != s.Row {
 				panic(fmt.Sprintf("core: the logits row of request %d is %d, the plan says %d", s.Req, row, s.Row))
 			}
 		}

@@ -36,19 +36,20 @@ type Request struct {
 	TargetITL  time.Duration
 	// Tokens is the whole history: the prompt, then the generated tokens. Capacity for all of it saves allocations. With
 	// Config.Tokens it may be empty until the request first starts.
-	Tokens    []Token
-	Prompt    int // tokens of the prompt, ≥ 1
-	MaxTokens int // most tokens to generate, ≥ 1. Invariant: Prompt + MaxTokens ≤ Config.Sched.Cells unless Config.ContextShift
-	Control   Thinking
-	Text      sampler.TextStream // the visible answer; stop strings apply
-	Thought   sampler.TextStream // the thinking; none apply
-	Calls     *toolcall.Parser   // reads the calls of tools in the answer; nil: the request has no tools
-	OneCall   bool               // the answer ends after its first call
-	Shareable int                // leading tokens that are the system prompt: see kvsnap.Prompt
-	Keep      int                // leading tokens that a context shift leaves alone
-	Chat      bool               // its next turn begins with its history as the chat template renders it (Step.Histories)
-	Resident  int                // leading tokens that are cached when it first starts: a recording's warm cache
-	Data      any                // the caller's; core does not use it
+	Tokens     []Token
+	Prompt     int // tokens of the prompt, ≥ 1
+	MaxTokens  int // most tokens to generate, ≥ 1. Invariant: Prompt + MaxTokens ≤ Config.Sched.Cells unless Config.ContextShift
+	Control    Thinking
+	Text       sampler.TextStream // the visible answer; stop strings apply
+	Thought    sampler.TextStream // the thinking; none apply
+	Calls      *toolcall.Parser   // reads the calls of tools in the answer; nil: the request has no tools
+	OneCall    bool               // the answer ends after its first call
+	Shareable  int                // leading tokens that are the system prompt: see kvsnap.Prompt
+	Keep       int                // leading tokens that a context shift leaves alone
+	PromptRows bool               // the caller reads a logits row of each prompt token: none of them is shared or restored
+	Chat       bool               // its next turn begins with its history as the chat template renders it (Step.Histories)
+	Resident   int                // leading tokens that are cached when it first starts: a recording's warm cache
+	Data       any                // the caller's; core does not use it
 
 	// Of the token at hand, for an answer that is held to a grammar: set before each Token. Last: the answer is complete
 	// with it. More: a forced token follows in another Token at once, and the scheduler hears of them together; they are

@@ -22,6 +22,9 @@ func (c *Core) start(now Instant, st sched.Start) {
 		c.preload(now, r)
 	}
 	p := kvsnap.Prompt{Req: uint64(r.ID), NS: r.Owner, Tokens: r.Tokens, Shareable: r.Shareable, NoWait: r.joined}
+	if r.PromptRows { // cells that exist have no rows: look up a prompt that shares none
+		p.Tokens, p.Shareable, p.NoWait = r.Tokens[:1], 0, true
+	}
 	m := c.tree.Lookup(&p)
 	if c.restore(now, r, &m) {
 		c.tell(sched.Event{Kind: sched.EvDefer, Req: r.ID, Finish: sched.ReasonRestoring})

@@ -109,6 +109,7 @@ type tracedRequest struct {
 	MaxTokens  int     `json:"max"`
 	Shareable  int     `json:"shareable,omitempty"`
 	Keep       int     `json:"keep,omitempty"`
+	PromptRows bool    `json:"rows,omitempty"`
 	Chat       bool    `json:"chat,omitempty"`
 	Phase      uint8   `json:"phase,omitempty"`
 	Tokens     []Token `json:"tokens"`
@@ -119,7 +120,7 @@ func (t *Trace) arrive(now Instant, r *Request) {
 		return
 	}
 	q := tracedRequest{
-		r.ID, r.Owner, int(r.Class), r.Arrived, r.Strict, int64(r.TargetTTFT), int64(r.TargetITL), r.Prompt, r.MaxTokens, r.Shareable, r.Keep, r.Chat,
+		r.ID, r.Owner, int(r.Class), r.Arrived, r.Strict, int64(r.TargetTTFT), int64(r.TargetITL), r.Prompt, r.MaxTokens, r.Shareable, r.Keep, r.PromptRows, r.Chat,
 		uint8(r.Control.Phase()), r.Tokens,
 	}
 	b, err := json.Marshal(q)
@@ -449,7 +450,7 @@ func (p *player) arrive(now string, request []byte) error {
 	p.thoughts[q.ID] = t
 	p.c.Handle(Instant(at), Input{Kind: Arrive, Request: &Request{
 		ID: q.ID, Owner: q.Owner, Class: sched.Class(q.Class), Arrived: q.Arrived, Strict: q.Strict, TargetTTFT: time.Duration(q.TargetTTFT),
-		TargetITL: time.Duration(q.TargetITL), Prompt: q.Prompt, MaxTokens: q.MaxTokens, Shareable: q.Shareable, Keep: q.Keep, Chat: q.Chat,
+		TargetITL: time.Duration(q.TargetITL), Prompt: q.Prompt, MaxTokens: q.MaxTokens, Shareable: q.Shareable, Keep: q.Keep, PromptRows: q.PromptRows, Chat: q.Chat,
 		Tokens: q.Tokens, Control: t,
 	}})
 	return nil

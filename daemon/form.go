@@ -214,6 +214,22 @@ func (w *maskWorker) close() {
 	}
 }
 
+// wantMask has the mask of r's next token computed during the next decode, unless its user's masks have cost too much.
+func (l *loop) wantMask(r *request, openers []runtime.Token) {
+	if r.form != nil && l.affords(r) {
+		l.masks.want(r.form, openers)
+	}
+}
+
+// affords reports whether the next mask of r may be computed: unless its grammar has costly masks and those of its user have
+// cost too much.
+func (l *loop) affords(r *request) bool {
+	if f := r.form; f.err == nil && f.costly {
+		f.err = l.maskCosts.check(r.Owner)
+	}
+	return r.form.err == nil
+}
+
 // restrict sets the mask of r's sampling chain if the row belongs to its answer.
 func (l *loop) restrict(r *request) {
 	f := r.form
@@ -221,7 +237,7 @@ func (l *loop) restrict(r *request) {
 		r.chain.Restrict(nil)
 		return
 	}
-	if !f.ready {
+	if !f.ready && l.affords(r) {
 		f.prepare(l.openers(r))
 	}
 	if f.maskTook > 0 {
@@ -229,6 +245,7 @@ func (l *loop) restrict(r *request) {
 		f.masks++
 		f.masksNs += f.maskTook
 		f.maskTook = 0
+		f.costly = f.costly || f.work > freeMaskSteps
 		f.err = cmp.Or(f.err, l.maskCosts.charge(r.Owner, f.work))
 		f.work = 0
 	}
@@ -303,7 +320,7 @@ func (l *loop) acceptBound(r *request, choice *sampler.Choice, now time.Time) {
 	if openers := l.openers(r); f.m.Ready() && len(openers) == 0 && f.mc == nil {
 		f.mask, f.ready, f.openers = f.m.Mask(), true, nil
 	} else {
-		l.masks.want(f, openers)
+		l.wantMask(r, openers)
 	}
 }
 

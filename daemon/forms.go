@@ -52,6 +52,7 @@ type compiled struct {
 	owner   uint32        // user whose memory it counts against
 	took    time.Duration // of the compilation
 	bytes   atomic.Int64  // its memory, as the loop last measured it
+	costly  bool          // a mask has taken more than freeMaskSteps; owned by the loop
 }
 
 // forms compiles the grammars of answers in builder goroutines (compiling.go) and caches them. Its methods are safe from any

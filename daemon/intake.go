@@ -172,6 +172,9 @@ func (s *Server) samplingParams(m *model, owner uint32, w *wire.Request) (sample
 // setOptions sets how r is answered and scheduled.
 func (r *request) setOptions(w *wire.Request, params *sampler.Params) {
 	r.stream, r.logprobs, r.metadata, r.stopTokens = w.Stream, params.Logprobs > 0, w.Metadata, params.StopTokens
+	if r.stream {
+		r.echo, r.PromptRows = w.PromptLogprobs, w.PromptLogprobs > 0
+	}
 	r.progress, r.noisy = !r.lines && (w.Progress || w.Stream && !w.NoProgress), w.Progress
 	r.TargetTTFT, r.TargetITL = w.TargetTTFT, w.TargetTBT
 	r.Class = priorityClass(w)

@@ -192,7 +192,7 @@ func (l *loop) arrive(r *request, now time.Time) {
 	l.requests[r.ID] = r
 	l.tracked.Register(uint64(r.ID), r.ctl, int64(r.Arrived))
 	l.state.requests.Add(1)
-	l.masks.want(r.form, l.openers(r))
+	l.wantMask(r, l.openers(r))
 	l.handle(core.Input{Kind: core.Arrive, Request: &r.Request}, now)
 	// A cancel or an end_think that came during intake found no id; only its flag is set.
 	if r.cancelled.Load() {
@@ -363,9 +363,12 @@ func (l *loop) decode(plan *sched.Plan, lone *request) (outcome sched.Outcome, t
 
 // endSlices samples the rows of a decoded batch and reports progress.
 func (l *loop) endSlices(plan *sched.Plan, outcome sched.Outcome, done time.Time) {
+	first := 0 // batch index of the slice's first token
 	for i := range plan.Batch {
 		s := &plan.Batch[i]
 		r := l.requests[s.Req]
+		at := first
+		first += s.N
 		switch {
 		case s.Kind == sched.SliceProbe:
 			continue // handled with the slice before it
@@ -377,6 +380,9 @@ func (l *loop) endSlices(plan *sched.Plan, outcome sched.Outcome, done time.Time
 		}
 		if i+1 < len(plan.Batch) && plan.Batch[i+1].Kind == sched.SliceProbe {
 			l.probed(r, plan.Batch[i+1].Row)
+		}
+		if r.echo > 0 && s.Kind == sched.SlicePrefill && r.echoed < r.Prompt {
+			l.echoPrompt(r, s, at)
 		}
 		switch {
 		case s.Row >= 0:

@@ -30,11 +30,7 @@ func (m *maskCosts) charge(owner uint32, steps int) error {
 	if steps <= freeMaskSteps {
 		return nil
 	}
-	now := time.Now
-	if m.now != nil {
-		now = m.now
-	}
-	t := now()
+	t := m.clock()
 	c := m.users[owner]
 	if c == nil {
 		if m.users == nil {
@@ -50,12 +46,34 @@ func (m *maskCosts) charge(owner uint32, steps int) error {
 	}
 	c.decay(t)
 	if c.steps > maskBurst {
-		return fmt.Errorf("its token masks take too long to compute: this user's response formats recently took %.0f "+
-			"million steps, more than %d million",
-			c.steps/1e6, maskBurst/1_000_000)
+		return c.exceeded()
 	}
 	c.steps += float64(steps - freeMaskSteps)
 	return nil
+}
+
+// check returns an error if owner's masks have exceeded the burst: their next mask is not computed.
+func (m *maskCosts) check(owner uint32) error {
+	c := m.users[owner]
+	if c == nil {
+		return nil
+	}
+	if c.decay(m.clock()); c.steps <= maskBurst {
+		return nil
+	}
+	return c.exceeded()
+}
+
+func (c *maskCost) exceeded() error {
+	return fmt.Errorf("its token masks take too long to compute: this user's response formats recently took %.0f million "+
+		"steps, more than %d million", c.steps/1e6, maskBurst/1_000_000)
+}
+
+func (m *maskCosts) clock() time.Time {
+	if m.now != nil {
+		return m.now()
+	}
+	return time.Now()
 }
 
 // decay removes the steps that have leaked out since the last call.

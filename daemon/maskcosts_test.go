@@ -27,6 +27,9 @@ func TestMaskCosts(t *testing.T) {
 	if err := m.charge(1, freeMaskSteps); err != nil {
 		t.Errorf("a cheap mask after that: %v", err)
 	}
+	if m.check(1) == nil || m.check(2) != nil {
+		t.Errorf("the next mask: %v; another user's: %v", m.check(1), m.check(2))
+	}
 	if err := m.charge(2, 1_000_000); err != nil {
 		t.Errorf("another user's: %v", err)
 	}

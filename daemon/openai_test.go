@@ -224,7 +224,6 @@ func TestOpenAIErrors(t *testing.T) {
 		{"/v1/completions", `{"prompt":"x","best_of":2}`, "invalid_request_error", `"best_of"`, 400},
 		{"/v1/completions", `{"prompt":"x","suffix":"y"}`, "invalid_request_error", `filling in the middle`, 400},
 		{"/v1/completions", `{"prompt":["a","b"],"n":65}`, "invalid_request_error", "128 answers", 400},
-		{"/v1/completions", `{"prompt":"x","echo":true,"logprobs":1}`, "invalid_request_error", `"echo"`, 400},
 		{"/v1/completions", `{"prompt":"x","stream":1}`, "invalid_request_error", `"stream"`, 400},
 		{"/v1/completions", `{"prompt":"x","stream":false,"stream":true}`, "invalid_request_error", "twice", 400},
 		{"/v1/completions", `{"prompt":"x","event":"cancel"}`, "invalid_request_error", `"event"`, 400},

@@ -25,6 +25,8 @@ type request struct {
 	noisy    bool // the client asked for them: send one each step, not only for slow prompts
 	metadata []byte
 	logprobs bool
+	echo     int // prompt_logprobs: the most probable tokens to report for each prompt token; 0: no events of the prompt
+	echoed   int // prompt tokens that were sent
 	arrived  time.Time
 
 	ctl         *meridian.Control // Request.Control

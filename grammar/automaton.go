@@ -3,6 +3,7 @@ package grammar
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -50,10 +51,10 @@ type automaton struct {
 	v   *Vocabulary
 	gen int // of g
 
-	// A limit that the question at hand exceeded: the Matcher that asked takes it. full: of room, of which there is more in a
-	// grammar that is renewed.
-	err  error
-	full bool
+	// The limit that the current question has exceeded; the Matcher that asked takes it. full: it is a limit of memory, so
+	// the question may succeed in a renewed grammar. spoiled: the grammar must be renewed in any case.
+	err           error
+	full, spoiled bool
 
 	steps int // threads, frames and places that were looked at, ever
 	until int // spent may come to this in the call at hand
@@ -150,13 +151,25 @@ func (a *automaton) fail(format string, args ...any) {
 
 // check notes a limit of the expressions.
 func (a *automaton) check() {
-	if err := a.set.Err(); err != nil && a.err == nil {
+	err := a.set.Err()
+	if err == nil {
+		return
+	}
+	a.spoiled = true
+	switch {
+	case a.err != nil:
+	case errors.Is(err, regex.ErrWork):
+		a.failWork()
+	default:
 		a.err, a.full = err, true
 	}
 }
 
 // begun starts the count of Limits.Work, for one mask, one text accepted or one question about forced bytes.
-func (a *automaton) begun() { a.until = a.spent() + a.g.limits.Work }
+func (a *automaton) begun() {
+	a.until = a.spent() + a.g.limits.Work
+	a.set.WorkUntil(a.set.Work() + a.g.limits.Work)
+}
 
 func (a *automaton) spent() int { return a.steps + a.set.Work() }
 
@@ -165,8 +178,12 @@ func (a *automaton) over() bool {
 	if a.spent() <= a.until {
 		return false
 	}
-	a.fail("what may come next takes more than %d steps to tell (Limits.Work)", a.g.limits.Work)
+	a.failWork()
 	return true
+}
+
+func (a *automaton) failWork() {
+	a.fail("what may come next takes more than %d steps to tell (Limits.Work)", a.g.limits.Work)
 }
 
 // cont returns the cont of frames, which are sorted.

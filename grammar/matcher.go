@@ -78,10 +78,10 @@ func (m *Matcher) exceeded(fresh bool) bool {
 	if fresh || !a.full {
 		m.err = a.err
 	}
-	if a.full {
+	if a.spoiled {
 		a.g.renew()
 	}
-	a.err, a.full = nil, false
+	a.err, a.full, a.spoiled = nil, false, false
 	return true
 }
 

@@ -45,7 +45,7 @@ func TestLimitEndsOneText(t *testing.T) {
 		names  string
 	}{
 		{"expressions", Limits{Expressions: 400}, "a", "ab", regex.ErrLimit, "Limits.Expressions"},
-		{"work", Limits{Work: 1000}, "c", "ab", ErrLimit, "Limits.Work"},
+		{"work", Limits{Work: 250}, "c", "ab", ErrLimit, "Limits.Work"},
 	} {
 		small, large := branches(t, c.limits), branches(t, Limits{})
 		texts := []string{"b" + strings.Repeat("abacc", 40) + ",", "a" + strings.Repeat("ba", 50) + "c", "babacc,"}

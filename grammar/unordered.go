@@ -86,7 +86,7 @@ func (a *automaton) vectorOf(counts []int32) int32 {
 		a.counts = append(a.counts, nil)
 	}
 	if len(a.counts) > 4*a.g.limits.States {
-		a.full = a.full || a.err == nil
+		a.full, a.spoiled = a.full || a.err == nil, true
 		a.fail("more than %d combinations of members (4 × Limits.States)", 4*a.g.limits.States)
 	}
 	v := int32(len(a.counts))

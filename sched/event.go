@@ -109,7 +109,7 @@ func (s *Scheduler) arrive(e *Event) {
 	r := s.newRequest()
 	*r = request{
 		id: e.Req, class: e.Class, owner: e.Owner, arrivedAt: s.now, rank: s.nextRank(), state: Queued, phase: Output, seq: -1,
-		prompt: e.Prompt, max: min(e.MaxTokens, s.cfg.Room(e.Prompt)), itl: int64(e.TargetITL), deadline: never,
+		prompt: e.Prompt, rows: e.PromptRows, max: min(e.MaxTokens, s.cfg.Room(e.Prompt)), itl: int64(e.TargetITL), deadline: never,
 	}
 	if e.Thinking {
 		r.phase = Think

@@ -44,8 +44,13 @@ type batcher struct {
 	runnable int // running requests that are not paused
 	unserved int // of them: requests without a slice so far; a cell is kept for each
 	keep     int // rows that forks leave to prompts
+	rows     int // logits rows of prompt tokens so far
 	load     load
 }
+
+// maxPromptRows is the number of logits rows of prompt tokens in a step. Each is as long as the vocabulary, and the caller
+// reads all of it between two steps.
+const maxPromptRows = 16
 
 // maxForced is the longest slice of forced tokens: the others' tokens wait for it.
 const maxForced = 16
@@ -141,8 +146,14 @@ func (b *batcher) prefill(r *request, n int, why Reason) int {
 	if spare := b.cells - (b.unserved - 1); n > spare {
 		n, why = spare, ReasonPrefillCells
 	}
+	if spare := maxPromptRows - b.rows; r.rows && n > spare {
+		n, why = spare, ReasonPrefillRows
+	}
 	if n <= 0 {
 		return 0
+	}
+	if r.rows {
+		b.rows += n
 	}
 	b.add(r, n, SlicePrefill, why)
 	return n

@@ -15,6 +15,7 @@ const (
 	ReasonPrefillTick                            // cut by the step's token budget
 	ReasonPrefillBatch                           // cut by Config.MaxBatch
 	ReasonPrefillCells                           // cut by the cells that are free
+	ReasonPrefillRows                            // cut by the rows of prompts that a step computes (Event.PromptRows)
 	ReasonPrefillFloor                           // the smallest chunk, although an answer is late: prompts were held as long as allowed
 	ReasonPrefillTarget                          // cut so that the predicted step meets the ITL target
 	ReasonPrefillExtrapolation                   // cut because the cost model has not measured larger chunks
@@ -93,6 +94,7 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonPrefillRest:  {"prefill_rest", "The rest of the prompt fitted into this step."},
 	ReasonPrefillTick:  {"prefill_tick", "The prompt chunk was cut to keep the step within its time budget."},
 	ReasonPrefillBatch: {"prefill_batch", "The prompt chunk filled the batch (--batch-size)."},
+	ReasonPrefillRows:  {"prefill_rows", "The prompt chunk was cut because the request wants the log-probabilities of its prompt: a step computes few such rows."},
 	ReasonPrefillCells: {"prefill_cells", "The prompt chunk was cut because few KV cells are free."},
 	ReasonPrefillFloor: {"prefill_floor", "An answer is late, but the prompt had waited as long as allowed: it got the smallest chunk."},
 

@@ -64,6 +64,7 @@ var eventArgs = []eventArg{
 	numberArg(EvArrive, "shared", 0, func(e *Event) *int { return &e.Shared }),
 	flagArg(EvArrive, "think", func(e *Event) *bool { return &e.Thinking }),
 	flagArg(EvArrive, "strict", func(e *Event) *bool { return &e.Strict }),
+	flagArg(EvArrive, "rows", func(e *Event) *bool { return &e.PromptRows }),
 	{
 		kind: EvStep,
 		set: func(e *Event, v string) error {

@@ -53,7 +53,7 @@ type EventKind uint8
 
 const (
 	// EvArrive: a request arrived. Uses Req, Class, Owner, Prompt, MaxTokens, TargetTTFT, TargetITL, Thinking,
-	// Strict, QueuedFor, and Shared as EvReady does.
+	// Strict, PromptRows, QueuedFor, and Shared as EvReady does.
 	EvArrive EventKind = iota + 1
 	// EvCancel: the client cancelled or disconnected. Unknown and finished requests are ignored.
 	EvCancel
@@ -112,6 +112,7 @@ type Event struct {
 	TargetITL  time.Duration // EvArrive: ITL target, 0 = the configured one
 	Thinking   bool          // EvArrive: the prompt opens a think block; EvToken: the state after this token
 	Strict     bool          // EvArrive: reject the request at once if the cost model says that it misses TargetTTFT
+	PromptRows bool          // EvArrive: the caller wants a logits row of each prompt token: a step computes maxPromptRows of them at most
 	Finish     Reason        // EvFinish, EvDefer
 
 	// EvArrive: how long before this Step the request had reached the caller. It decides nothing; from a recorded trace

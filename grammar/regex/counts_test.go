@@ -1,6 +1,7 @@
 package regex
 
 import (
+	"errors"
 	"strings"
 	"testing"
 )
@@ -155,5 +156,28 @@ func TestSpans(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestWorkUntil: a question about emptiness that takes too many steps fails, and Forget makes the Set usable again.
+func TestWorkUntil(t *testing.T) {
+	s := NewSet(Limits{})
+	x, err := s.Parse(`[ab]*a[ab]{18}`, Whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, err := s.Parse(`[ab]*b[ab]{18}`, Whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := s.Mark()
+	s.WorkUntil(s.Work() + 5_000)
+	if _, err := s.IsEmpty(s.And(x, y)); !errors.Is(err, ErrWork) || s.Work() > 500_000 {
+		t.Errorf("%v after %d steps", err, s.Work())
+	}
+	s.Forget(m)
+	s.WorkUntil(0)
+	if empty, err := s.IsEmpty(s.And(x, s.Literal("a"+strings.Repeat("b", 18)))); empty || err != nil {
+		t.Errorf("after Forget: %v, %v", empty, err)
 	}
 }

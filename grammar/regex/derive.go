@@ -95,6 +95,18 @@ func (s *Set) rawRow(e Expr) *row {
 		return s.rows[e]
 	}
 	s.stopped()
+	switch n := s.nodes[e]; n.kind { // the rows of parts that come again in other expressions
+	case kAnd:
+		for i := n.x; i < n.x+n.y; i++ {
+			s.rawRow(s.args[i])
+		}
+	case kQuote:
+		s.rawRow(n.a)
+	case kConcat:
+		if k := s.nodes[n.a].kind; k == kQuote || k == kAnd {
+			s.rawRow(n.a)
+		}
+	}
 	s.part.reset()
 	s.epoch++
 	s.split(e)
@@ -166,6 +178,10 @@ func (s *Set) split(e Expr) {
 // derive is the derivative of e by b, without a look at whether it matches anything.
 func (s *Set) derive(e Expr, b byte) Expr {
 	s.derived++
+	if int(e) < len(s.rows) && s.rows[e] != nil {
+		r := s.rows[e]
+		return r.next[r.class[b]]
+	}
 	n := s.nodes[e]
 	if !n.first.Has(b) {
 		return 0
@@ -244,6 +260,9 @@ func (s *Set) alive(e Expr) bool {
 		if s.searched += s.derived - before; s.searched > s.limits.Work && s.err == nil {
 			s.err = fmt.Errorf("regex: whether intersections or complements are empty takes more than %d steps (Limits.Work): %w", s.limits.Work, ErrLimit)
 		}
+		if s.until > 0 && s.derived > s.until && s.err == nil {
+			s.err = ErrWork
+		}
 		for _, t := range r.next {
 			if seen[t] || s.err != nil {
 				continue
@@ -308,6 +327,11 @@ func (s *Set) told(e Expr) liveness {
 		for _, a := range s.args[n.x : n.x+n.y] {
 			if s.told(a) == dead {
 				return dead
+			}
+		}
+		if other, most := s.bounded(e); most >= 0 {
+			if sp := s.span(other); sp.ends >= 0 && sp.least <= most {
+				return s.told(other)
 			}
 		}
 	case kRepeat:

@@ -44,6 +44,8 @@ var (
 	ErrLimit = errors.New("limit exceeded")
 	// ErrStopped says that what was asked was broken off (Set.StopWhen).
 	ErrStopped = errors.New("stopped")
+	// ErrWork says that a question took more derivatives than WorkUntil allows.
+	ErrWork = errors.New("too much work")
 	// ErrSyntax wraps a pattern that is not one in its flavour.
 	ErrSyntax = errors.New("syntax error")
 	// ErrUnsupported wraps a construct of a flavour that no regular expression can express or that is not implemented;

@@ -57,20 +57,27 @@ func (s *Set) saturate(e Expr, most int32) Expr {
 
 // unbound is an intersection without the bound of its length, where the first most bytes cannot come to feel it; else e.
 func (s *Set) unbound(e Expr, most int32) Expr {
-	n := s.nodes[e]
-	if n.y != 2 || s.anyRune == 0 {
-		return e
-	}
-	for i := range int32(2) {
-		bound, other := s.nodes[s.args[n.x+i]], s.args[n.x+1-i]
-		if bound.kind != kRepeat || bound.a != s.anyRune || bound.x != 0 {
-			continue
-		}
-		if end := s.span(other).ends; end >= 0 && int(bound.y) >= int(most)+end {
+	if other, bound := s.bounded(e); bound >= 0 {
+		if end := s.span(other).ends; end >= 0 && bound >= int(most)+end {
 			return other
 		}
 	}
 	return e
+}
+
+// bounded returns e, the intersection of other and of every text of at most most characters, in its parts; most is -1 for
+// any other expression.
+func (s *Set) bounded(e Expr) (other Expr, most int) {
+	n := s.nodes[e]
+	if n.kind != kAnd || n.y != 2 || s.anyRune == 0 {
+		return 0, -1
+	}
+	for i := range int32(2) {
+		if b := s.nodes[s.args[n.x+i]]; b.kind == kRepeat && b.a == s.anyRune && b.x == 0 {
+			return s.args[n.x+1-i], int(b.y)
+		}
+	}
+	return 0, -1
 }
 
 // span is how far the ends of an expression's texts are, in bytes; -1 is not known.

@@ -63,6 +63,7 @@ type Set struct {
 	covered map[memoKey]bool
 	err     error
 	stop    func() bool // nil: nothing is broken off
+	until   int         // 0 or what Work may come to: see WorkUntil
 
 	runes map[Expr]bool // expressions of one code point
 	spans map[Expr]span // memo of span
@@ -147,6 +148,10 @@ func (s *Set) intern(n node) Expr {
 
 // Work returns a count of the steps that derivatives have taken since the Set was made: what they cost, in no unit of time.
 func (s *Set) Work() int { return s.derived }
+
+// WorkUntil makes questions about emptiness fail with ErrWork when Work exceeds most; 0 ends that. An error stays until
+// Forget.
+func (s *Set) WorkUntil(most int) { s.until = most }
 
 // Nothing returns the expression that matches no text.
 func (s *Set) Nothing() Expr { return 0 }

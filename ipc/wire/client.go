@@ -60,6 +60,9 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 		defSampling = &def.Sampling
 	}
 	dst = appendSampling(dst, &r.Sampling, defSampling)
+	if def == nil || r.PromptLogprobs != def.PromptLogprobs {
+		dst = appendInt(dst, `,"prompt_logprobs":`, r.PromptLogprobs)
+	}
 	if def == nil || !slices.Equal(r.Sampling.LogitBias, def.Sampling.LogitBias) || !slices.Equal(r.TextBias, def.TextBias) {
 		dst = appendBias(dst, r)
 	}
@@ -414,6 +417,8 @@ func (e *eventDecoder) token(o *fastjson.Object, t *Token) {
 		t.Phase = Thinking
 	case string(Output):
 		t.Phase = Output
+	case string(InPrompt):
+		t.Phase = InPrompt
 	default:
 		t.Phase = Phase(phase)
 	}

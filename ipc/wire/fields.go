@@ -127,6 +127,11 @@ var samplingFields = []field{
 	}},
 	integer("min_tokens", 0, sampler.MaxMinTokens, func(p *sampler.Params) *int { return &p.MinTokens }),
 	{name: "logprobs", aliases: []string{"n_probs"}, read: readLogprobs},
+	{name: "prompt_logprobs", read: func(d *decoder, name string, v *fastjson.Value) error {
+		n, err := d.integer(name, v, 0, sampler.MaxLogprobs)
+		d.req.PromptLogprobs = int(n)
+		return err
+	}},
 	{name: "top_logprobs", read: func(d *decoder, name string, v *fastjson.Value) error {
 		n, err := d.integer(name, v, 0, sampler.MaxLogprobs)
 		d.topLogprobs, d.topSet = int(n), true

@@ -44,7 +44,6 @@ var refusedFields = []field{
 	// What would be in the answer.
 	refused("echo", "the answer has no prompt in it", `false`),
 	refused("post_sampling_probs", "logprobs are the model's own", `false`),
-	refused("prompt_logprobs", "only generated tokens have them", `0`),
 	refused("return_tokens", "token events have token_id", `false`),
 	refused("return_token_ids", "token events have token_id", `false`),
 	refused("return_tokens_as_token_ids", "token events have token_id", `false`),

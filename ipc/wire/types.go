@@ -27,15 +27,16 @@ const (
 // Request is one generation request of the framed protocol, complete: what the client left out has the server's
 // default. It owns its memory; nothing in it aliases the frame. docs/protocol.md has the range of every field.
 type Request struct {
-	ID           string    // 1…128 bytes, unique among the connection's requests in flight
-	Prompt       string    // raw text, no template; exclusive with Messages and PromptTokens
-	PromptTokens []int32   // the prompt as token ids; nil = not given so
-	ParseSpecial bool      // the markers in Prompt ("<|im_start|>") are single tokens; otherwise they are text like any other
-	Suffix       string    // of Prompt: the answer stands between the two; "" = the answer continues Prompt
-	Messages     []Message // rendered with the model's chat template
-	MaxTokens    int       // 0 = the server's default
-	FillOnly     bool      // max_tokens 0: the prompt is computed and cached, no token is generated
-	Sampling     sampler.Params
+	ID             string    // 1…128 bytes, unique among the connection's requests in flight
+	Prompt         string    // raw text, no template; exclusive with Messages and PromptTokens
+	PromptTokens   []int32   // the prompt as token ids; nil = not given so
+	ParseSpecial   bool      // the markers in Prompt ("<|im_start|>") are single tokens; otherwise they are text like any other
+	Suffix         string    // of Prompt: the answer stands between the two; "" = the answer continues Prompt
+	Messages       []Message // rendered with the model's chat template
+	MaxTokens      int       // 0 = the server's default
+	PromptLogprobs int       // 0: none; N: log-probability of each prompt token, and of the N most probable in its place
+	FillOnly       bool      // max_tokens 0: the prompt is computed and cached, no token is generated
+	Sampling       sampler.Params
 
 	// What the vocabulary makes of these is added to Sampling by the server.
 	TextBias  []TextBias // of logit_bias: by text instead of token id
@@ -171,6 +172,7 @@ type Phase string
 const (
 	Thinking Phase = "think"
 	Output   Phase = "output"
+	InPrompt Phase = "prompt" // a token of the prompt, with prompt_logprobs
 )
 
 // TokenLogprob is one entry of "logprobs".

@@ -81,7 +81,7 @@ type tokenLogprob struct {
 // textLogprobs has one entry for each token in each of its arrays.
 type textLogprobs struct {
 	Tokens   []string             `json:"tokens"`
-	Logprobs []float32            `json:"token_logprobs"`
+	Logprobs []*float32           `json:"token_logprobs"` // null for the first token of an echoed prompt
 	Top      []map[string]float32 `json:"top_logprobs"`
 	Offsets  []int                `json:"text_offset"` // in characters
 }
@@ -148,9 +148,21 @@ func (o *object) first(ch *choice) *choicePart {
 	case o.chat:
 		return &choicePart{Index: ch.index, Delta: &message{Role: "assistant", Content: null}}
 	case ch.echo != "":
-		return &choicePart{Index: ch.index, Text: &ch.echo}
+		part := &choicePart{Index: ch.index, Text: &ch.echo}
+		if len(ch.legacy.Tokens) > 0 {
+			part.Logprobs = &ch.legacy
+		}
+		return part
 	}
 	return nil
+}
+
+// prompt keeps a token of the echoed prompt, for its log-probabilities.
+func (ch *choice) prompt(t *wire.Token) {
+	ch.legacy.add(t, ch.offset)
+	if len(ch.legacy.Tokens) > 1 || strings.HasPrefix(ch.echo, string(t.Text)) { // what begins a sequence is not in the text
+		ch.offset += utf8.RuneCount(t.Text)
+	}
 }
 
 // token returns the part for a token, nil if it is empty. Completions omit thinking: their format has no field for it.
@@ -299,8 +311,13 @@ func (l *textLogprobs) add(t *wire.Token, offset int) {
 			top[text] = finite(t.Top[i].Logprob)
 		}
 	}
-	l.Tokens, l.Logprobs = append(l.Tokens, string(t.Text)), append(l.Logprobs, finite(t.Logprob))
-	l.Top, l.Offsets = append(l.Top, top), append(l.Offsets, offset)
+	l.Tokens, l.Offsets = append(l.Tokens, string(t.Text)), append(l.Offsets, offset)
+	if !t.HasLogprob {
+		l.Logprobs, l.Top = append(l.Logprobs, nil), append(l.Top, nil)
+		return
+	}
+	p := finite(t.Logprob)
+	l.Logprobs, l.Top = append(l.Logprobs, &p), append(l.Top, top)
 }
 
 // usageOf sums up all choices. A prompt shared by several choices counts once.

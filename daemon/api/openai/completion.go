@@ -72,6 +72,8 @@ func (c *completion) take(ev *wire.Event) {
 	case ev.Kind == wire.EventError:
 		c.fail((*api.Error)(&ev.Error))
 	case ch == nil:
+	case ev.Kind == wire.EventToken && ev.Token.Phase == wire.InPrompt:
+		ch.prompt(&ev.Token)
 	case ev.Kind == wire.EventToken && c.stream:
 		if part := c.token(ch, &ev.Token); part != nil {
 			c.chunk(ch, part)

@@ -68,9 +68,8 @@ func (c *completion) readText(r *http.Request) (list []*wire.Request, err error)
 	if err != nil {
 		return nil, err
 	}
-	if in.Echo && req.Sampling.Logprobs > 0 {
-		return nil, api.Refuse(`field "echo" with "logprobs" is not supported by this server (only generated tokens ` +
-			`have log-probabilities); leave one of them out`)
+	if in.Echo {
+		req.PromptLogprobs = req.Sampling.Logprobs
 	}
 	c.want(&opts)
 	for _, p := range prompts {
