@@ -21,7 +21,7 @@ func (c *Core) start(now Instant, st sched.Start) {
 	if r.Resident > 0 && !r.started {
 		c.preload(now, r)
 	}
-	p := kvsnap.Prompt{Req: uint64(r.ID), NS: r.Owner, Tokens: r.Tokens, Shareable: r.Shareable, NoWait: r.joined}
+	p := kvsnap.Prompt{Req: uint64(r.ID), NS: r.Owner, Tokens: r.Tokens, Shareable: r.Shareable, NoWait: r.joined, Apart: r.Kind == Embed}
 	m := c.tree.Lookup(&p)
 	if c.restore(now, r, &m) {
 		c.tell(sched.Event{Kind: sched.EvDefer, Req: r.ID, Finish: sched.ReasonRestoring})

@@ -26,13 +26,15 @@ type request struct {
 	paused   bool
 	pausedAt Instant // valid while paused
 
-	prompt    int // tokens
-	max       int // most tokens it may generate. Invariant: prompt + max ≤ Config.Cells
-	generated int // tokens fed back by EvToken
-	computed  int // tokens of its history in its sequence. Invariant: 0 ≤ computed ≤ prompt + generated; 0 without a sequence
-	shared    int // of computed: tokens whose cells other sequences held at its start. Invariant: 0 ≤ shared ≤ computed
-	hint      int // Event.Shared: what shared will probably be when it starts; 0 afterwards
-	probe     int // rows of the fork beside its next row; 0 = none
+	prompt    int  // tokens
+	max       int  // most tokens it may generate. Invariant: prompt + max ≤ Config.Cells
+	generated int  // tokens fed back by EvToken
+	computed  int  // tokens of its history in its sequence. Invariant: 0 ≤ computed ≤ prompt + generated; 0 without a sequence
+	shared    int  // of computed: tokens whose cells other sequences held at its start. Invariant: 0 ≤ shared ≤ computed
+	hint      int  // Event.Shared: what shared will probably be when it starts; 0 afterwards
+	whole     bool // its prompt is computed in one slice
+	everyRow  bool // each row of its prompt has an output
+	probe     int  // rows of the fork beside its next row; 0 = none
 	// forkSkipped is the Scheduler.step of the first fork that was skipped since its newest one; 0 = none.
 	forkSkipped uint64
 	charged     int // tokens of its history that its flow was charged for: computing them again is free

@@ -64,6 +64,8 @@ var eventArgs = []eventArg{
 	numberArg(EvArrive, "shared", 0, func(e *Event) *int { return &e.Shared }),
 	flagArg(EvArrive, "think", func(e *Event) *bool { return &e.Thinking }),
 	flagArg(EvArrive, "strict", func(e *Event) *bool { return &e.Strict }),
+	flagArg(EvArrive, "whole", func(e *Event) *bool { return &e.Whole }),
+	flagArg(EvArrive, "every_row", func(e *Event) *bool { return &e.EveryRow }),
 	{
 		kind: EvStep,
 		set: func(e *Event, v string) error {
