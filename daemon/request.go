@@ -27,6 +27,8 @@ type request struct {
 	logprobs bool
 	arrived  time.Time
 
+	embed       *embedding        // nil: it asks for an answer
+	part        *part             // of a request for embeddings: one of its texts; nil: it is a client's request
 	ctl         *meridian.Control // Request.Control
 	chain       *sampler.Chain
 	failure     *wire.Error    // error with which the loop cancelled it; nil: not cancelled, or by its client
@@ -72,6 +74,14 @@ type request struct {
 	miss   string         // why not more
 
 	missingLogged bool // the missing-signals message was logged
+}
+
+// Generated returns how many tokens the request has generated.
+func (r *request) Generated() int {
+	if r.embed != nil {
+		return 0
+	}
+	return r.Request.Generated()
 }
 
 // usage returns the token counts so far.
