@@ -39,6 +39,12 @@
 // In a stream, [Stream.Next] returns the parts of a call as events of the kind wire.EventToolCall. Request.Format asks
 // for an answer that is JSON, fits a schema, or matches a regular expression or a grammar.
 //
+// # Embeddings
+//
+//	found, err := c.Embed(ctx, client.EmbedTexts("a text", "another"))
+//	if err != nil { … }
+//	vectors, err := found.Vectors()
+//
 // # Errors
 //
 // A request that the daemon refuses or fails returns a [*ServerError]. Its Code says what the client can do about it:

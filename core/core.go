@@ -186,6 +186,9 @@ func (c *Core) Live() int { return len(c.requests) }
 
 // Handle takes one input. Inputs for requests that have ended are normal and are ignored.
 func (c *Core) Handle(now Instant, in Input) {
+	if in.Kind == Arrive {
+		in.Request.thoughtless()
+	}
 	c.cfg.Trace.input(now, &in)
 	switch in.Kind {
 	case Arrive:
@@ -240,6 +243,7 @@ func (c *Core) arrive(r *Request) {
 	c.tell(sched.Event{
 		Kind: sched.EvArrive, Req: r.ID, Class: r.Class, Owner: r.Owner, Prompt: r.Prompt, MaxTokens: r.MaxTokens, Strict: r.Strict, PromptRows: r.PromptRows,
 		TargetTTFT: r.TargetTTFT, TargetITL: r.TargetITL, Thinking: r.Control.Phase() == meridian.ThinkDecode,
+		Whole: r.Whole, EveryRow: r.EveryRow,
 	})
 	c.arrived = true
 }
@@ -360,6 +364,10 @@ func (c *Core) FillBatch(b *runtime.Batch) {
 			for j := range s.N {
 				b.Add(r.forkTokens[j], runtime.Pos(s.Start+j), r.fork, j == s.N-1)
 			}
+			continue
+		}
+		if r.Kind == Embed {
+			r.fillTexts(b, s)
 			continue
 		}
 		for j := range s.N {

@@ -12,7 +12,8 @@
 //  3. If Step.Batch is not empty: FillBatch, then Engine.Decode.
 //  4. Done(Result): the engine's outcome and time, and the results of the copies. It follows every Next.
 //  5. After a successful batch, for each of its slices, in order: Probed for a SliceProbe; Token, NoToken or Handle(Cancel)
-//     for a slice with a logits row. Ask Request.Control before a token is drawn (NeedStats, Observe, Next, Admit).
+//     for a slice with a logits row. Ask Request.Control before a token is drawn (NeedStats, Observe, Next, Admit). Of a
+//     request of kind Embed, read the embedding rows of each slice, and answer the last one by Embedded or Handle(Cancel).
 //  6. Repeat from Next until Step.Idle. Then wait for an Input, or until Step.WakeAt.
 //
 // A Step and its slices are valid until the second Next after it.
@@ -32,5 +33,6 @@
 //	restore.go   cells that are restored from memory, disk or a fabric
 //	copy.go      cells that are copied out
 //	row.go       a token: the thought, the text, the end
+//	embed.go     texts to embed
 //	cut.go       tokens that are removed from a running sequence
 package core

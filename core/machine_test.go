@@ -337,6 +337,8 @@ func (m *machine) done(outcome sched.Outcome, a answer) {
 		r := m.c.requests[s.Req]
 		switch {
 		case r == nil:
+		case r.Kind == Embed:
+			m.texts(r, s)
 		case s.Kind == sched.SliceProbe:
 			m.c.Probed(r, 1, true)
 		case s.Row >= 0:
@@ -360,6 +362,29 @@ func (m *machine) done(outcome sched.Outcome, a answer) {
 	}
 }
 
+// texts looks at a slice of a text to embed, and ends the text at its last row.
+func (m *machine) texts(r *Request, s *sched.Slice) {
+	for i := range m.batch.Logits {
+		if m.batch.Seq[i] != r.seq {
+			continue
+		}
+		pos, want := int(m.batch.Pos[i]), int8(0)
+		if r.EveryRow || pos == r.Prompt-1 {
+			want = runtime.RowEmbedding
+		}
+		if m.batch.Logits[i] != want {
+			panic(fmt.Sprintf("request %d: the row at position %d is computed for %b", r.ID, pos, m.batch.Logits[i]))
+		}
+	}
+	if whole := s.Start == 0 && s.N == r.Prompt; r.Whole && !whole {
+		panic(fmt.Sprintf("request %d is computed in parts", r.ID))
+	}
+	if s.Row >= 0 {
+		m.c.Embedded(r)
+		m.endOf(r.ID)
+	}
+}
+
 func (m *machine) endOf(id ID) {
 	if m.ended[id]++; m.ended[id] > 1 || m.want[id] == nil {
 		panic(fmt.Sprintf("request %d ends a second time, or never arrived", id))
@@ -368,7 +393,7 @@ func (m *machine) endOf(id ID) {
 }
 
 func (m *machine) arrive(r *Request) {
-	if r.Control == nil {
+	if r.Control == nil && r.Kind == Generate {
 		r.Control = &script{}
 	}
 	r.Arrived = m.now

@@ -61,6 +61,7 @@ func newLife(seed uint64, s *shape) (*life, error) {
 		cfg.ThinkEvict = OffloadThoughts
 	}
 	cfg.ShareSystem = rng.IntN(3) == 0
+	cfg.Sched.EveryRows = cfg.Sched.MaxBatch/4 + rng.IntN(cfg.Sched.MaxBatch)
 	recording := &bytes.Buffer{}
 	cfg.Trace = &Trace{Write: func(lines []byte) { recording.Write(lines) }}
 	m, err := newMachine(cfg)
@@ -171,6 +172,13 @@ func (l *life) arrival() {
 	r.Shareable = l.rng.IntN(len(head) + 1)
 	if l.rng.IntN(4) == 0 {
 		r.Class = sched.Background
+	}
+	if l.rng.IntN(5) == 0 {
+		r.Kind, r.EveryRow = Embed, l.rng.IntN(2) == 0
+		r.Whole = l.rng.IntN(2) == 0 && r.Prompt <= l.cfg.Sched.EveryRows
+		l.asked[r.ID] = r
+		l.arrive(r)
+		return
 	}
 	s := &script{}
 	if l.rng.IntN(3) == 0 {

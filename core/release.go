@@ -20,6 +20,8 @@ func (c *Core) release(now Instant, rel *sched.Release) {
 	}
 	c.slots[rel.Seq] = nil
 	switch {
+	case r.Kind == Embed:
+		c.dropText(r, rel.Final)
 	case rel.Reason == sched.ReasonFailed:
 		// The cells' content after a failed decode is unknown.
 		c.ended(c.tree.Release(r.seq))

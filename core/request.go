@@ -24,10 +24,25 @@ type (
 // NoSeq is the sequence of a request or a restore that has none.
 const NoSeq = kvsnap.NoSeq
 
-// Request is one generation. The caller fills the first group of fields; from Handle(Arrive) on core owns the request. See
-// the package comment.
+// Kind says what a request computes.
+type Kind uint8
+
+const (
+	// Generate: an answer, token by token.
+	Generate Kind = iota
+	// Embed: the hidden states of its prompt, of which the caller makes an embedding. Its rows have RowEmbedding instead of
+	// RowLogits, it shares no cells and leaves none, and it ends by Embedded at its last row. When it is preempted it begins
+	// again.
+	Embed
+)
+
+// Request is one generation, or one text to embed. The caller fills the first group of fields; from Handle(Arrive) on core
+// owns the request. See the package comment.
 type Request struct {
 	ID         ID
+	Kind       Kind
+	EveryRow   bool   // with Embed: the embedding is made of all rows, not of the last one alone
+	Whole      bool   // with Embed: the model reads the prompt in both directions, so one step computes all of it
 	Owner      uint32 // peer uid: fairness key and cache namespace
 	Class      sched.Class
 	Arrived    Instant // when it reached the caller, not after its Handle(Arrive)
@@ -37,9 +52,9 @@ type Request struct {
 	// Tokens is the whole history: the prompt, then the generated tokens. Capacity for all of it saves allocations. With
 	// Config.Tokens it may be empty until the request first starts.
 	Tokens     []Token
-	Prompt     int // tokens of the prompt, ≥ 1
-	MaxTokens  int // most tokens to generate, ≥ 1. Invariant: Prompt + MaxTokens ≤ Config.Sched.Cells unless Config.ContextShift
-	Control    Thinking
+	Prompt     int                // tokens of the prompt, ≥ 1
+	MaxTokens  int                // most tokens to generate, ≥ 1. Invariant: Prompt + MaxTokens ≤ Config.Sched.Cells unless Config.ContextShift
+	Control    Thinking           // nil with Embed
 	Text       sampler.TextStream // the visible answer; stop strings apply
 	Thought    sampler.TextStream // the thinking; none apply
 	Calls      *toolcall.Parser   // reads the calls of tools in the answer; nil: the request has no tools

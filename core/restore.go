@@ -50,7 +50,7 @@ func (re *restore) leave(r *Request) {
 // restore begins to restore what the stores have of r's history beyond match m in the pool, and reports whether r waits for
 // it.
 func (c *Core) restore(now Instant, r *Request, m *kvsnap.Match) bool {
-	if c.cfg.Stores == nil || r.asked || !c.cfg.CanRemoveRange {
+	if c.cfg.Stores == nil || r.asked || !c.cfg.CanRemoveRange || r.Kind == Embed {
 		return false
 	}
 	r.asked = true // once per start: what is restored may be evicted again before r starts

@@ -17,6 +17,7 @@ import (
 //
 //	new cells=N running=N batch=N [policy=P] [store=PART] [evict=MODE] [shift]
 //	arrive ID prompt=NAME:N[+NAME:N…] [max=N] [owner=N] [background] [chat] [think=N] [probe=AFTER:ROWS] [system=N]
+//	       [embed [every-row] [whole]]
 //	cancel ID / pause ID / resume ID / end-think ID / drain / pin N / drop N
 //	history ID [NAME:N+…]                what the next turn begins with
 //	part ID                              the next part of restore ID comes to hand; `broken` as well: there is none
@@ -213,6 +214,12 @@ func arrival(t *testing.T, words []string) *Request {
 			r.Owner = uint32(number(t, v))
 		case "background":
 			r.Class = sched.Background
+		case "embed":
+			r.Kind, r.Control = Embed, nil
+		case "every-row":
+			r.EveryRow = true
+		case "whole":
+			r.Whole = true
 		case "chat":
 			r.Chat = true
 		case "think":

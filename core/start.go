@@ -21,7 +21,7 @@ func (c *Core) start(now Instant, st sched.Start) {
 	if r.Resident > 0 && !r.started {
 		c.preload(now, r)
 	}
-	p := kvsnap.Prompt{Req: uint64(r.ID), NS: r.Owner, Tokens: r.Tokens, Shareable: r.Shareable, NoWait: r.joined}
+	p := kvsnap.Prompt{Req: uint64(r.ID), NS: r.Owner, Tokens: r.Tokens, Shareable: r.Shareable, NoWait: r.joined, Apart: r.Kind == Embed}
 	if r.PromptRows { // cells that exist have no rows: look up a prompt that shares none
 		p.Tokens, p.Shareable, p.NoWait = r.Tokens[:1], 0, true
 	}

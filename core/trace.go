@@ -112,6 +112,9 @@ type tracedRequest struct {
 	PromptRows bool    `json:"rows,omitempty"`
 	Chat       bool    `json:"chat,omitempty"`
 	Phase      uint8   `json:"phase,omitempty"`
+	Kind       uint8   `json:"kind,omitempty"`
+	EveryRow   bool    `json:"every_row,omitempty"`
+	Whole      bool    `json:"whole,omitempty"`
 	Tokens     []Token `json:"tokens"`
 }
 
@@ -121,7 +124,7 @@ func (t *Trace) arrive(now Instant, r *Request) {
 	}
 	q := tracedRequest{
 		r.ID, r.Owner, int(r.Class), r.Arrived, r.Strict, int64(r.TargetTTFT), int64(r.TargetITL), r.Prompt, r.MaxTokens, r.Shareable, r.Keep, r.PromptRows, r.Chat,
-		uint8(r.Control.Phase()), r.Tokens,
+		uint8(r.Control.Phase()), uint8(r.Kind), r.EveryRow, r.Whole, r.Tokens,
 	}
 	b, err := json.Marshal(q)
 	if err != nil {
@@ -446,12 +449,15 @@ func (p *player) arrive(now string, request []byte) error {
 	if q.Prompt != len(q.Tokens) || q.Prompt < 1 || min(q.Keep, q.Shareable) < 0 || max(q.Keep, q.Shareable) > q.Prompt {
 		return fmt.Errorf("arrive: a prompt of %d tokens, of which %d are the system prompt and %d are kept; the line has %d", q.Prompt, q.Shareable, q.Keep, len(q.Tokens))
 	}
+	if q.Kind > uint8(Embed) {
+		return fmt.Errorf("arrive: kind %d is unknown", q.Kind)
+	}
 	t := &replayed{phase: meridian.Phase(q.Phase)}
 	p.thoughts[q.ID] = t
 	p.c.Handle(Instant(at), Input{Kind: Arrive, Request: &Request{
 		ID: q.ID, Owner: q.Owner, Class: sched.Class(q.Class), Arrived: q.Arrived, Strict: q.Strict, TargetTTFT: time.Duration(q.TargetTTFT),
 		TargetITL: time.Duration(q.TargetITL), Prompt: q.Prompt, MaxTokens: q.MaxTokens, Shareable: q.Shareable, Keep: q.Keep, PromptRows: q.PromptRows, Chat: q.Chat,
-		Tokens: q.Tokens, Control: t,
+		Kind: Kind(q.Kind), EveryRow: q.EveryRow, Whole: q.Whole, Tokens: q.Tokens, Control: t,
 	}})
 	return nil
 }

@@ -35,11 +35,24 @@ func (b backend) Start(ctx context.Context, requests ...*wire.Request) (api.Stre
 				"the body asks for requests of more than %d bytes in all, or more than %d bytes each", maxStartBytes, wire.MaxFrameBytes)}
 		}
 	}
+	return b.send(ctx, frames, len(requests))
+}
+
+func (b backend) Embed(ctx context.Context, e *wire.Embed) (api.Stream, error) {
+	frame := wire.AppendEmbed(nil, e)
+	if len(frame) > wire.MaxFrameBytes {
+		return nil, &api.Error{Code: wire.FrameTooLarge, Message: fmt.Sprintf("the request has more than %d bytes", wire.MaxFrameBytes)}
+	}
+	return b.send(ctx, frame, 1)
+}
+
+// send opens a connection to the poller, sends the frames of so many requests and returns their events.
+func (b backend) send(ctx context.Context, frames []byte, requests int) (api.Stream, error) {
 	conn, err := b.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &innerStream{b: b, ctx: ctx, conn: conn, open: len(requests), split: wire.Splitter{Max: wire.MaxEventBytes}, in: make([]byte, 16<<10)}
+	s := &innerStream{b: b, ctx: ctx, conn: conn, open: requests, split: wire.Splitter{Max: wire.MaxEventBytes}, in: make([]byte, 16<<10)}
 	s.unhook = context.AfterFunc(ctx, func() { conn.Close() }) // a disconnect cancels
 	if _, err := conn.Write(frames); err != nil {
 		s.Close()

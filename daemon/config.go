@@ -49,6 +49,10 @@ type Config struct {
 	Kernels      string
 	Seed         int64 // < 0: a new one for each request that names none
 
+	// Embeddings.
+	Pooling        string // "" = as the model's file says
+	EmbeddingSizes string // numbers, "any", or "" = none but the full one
+
 	// Socket and limits.
 	Socket         string
 	SocketMode     string // octal
@@ -167,6 +171,8 @@ func (c *Config) sections() []Section {
 	fs.BoolVar(&c.NoRepack, "no-repack", false, "disable weight repacking for the CPU kernels: less memory, but slower prompts with what --kernels leaves to ggml: Q2_K, experts (-nr)")
 	fs.StringVar(&c.Kernels, "kernels", "auto", "CPU `kernels` for products of weights and attention: auto (the fastest that the processor has), avx512, avxvnni, avx2, neon, or ggml for those of llama.cpp")
 	fs.Int64VarP(&c.Seed, "seed", "s", -1, "default sampling seed of requests; -1 = a new random seed for each request")
+	fs.StringVar(&c.Pooling, "pooling", "", "how an embedding is made of a text's hidden states: none (one for each token), mean, cls (first token) or last (last token); default: as the model's file says")
+	fs.StringVar(&c.EmbeddingSizes, "embedding-sizes", "", "sizes that embeddings may be shortened to because the model was trained for it (Matryoshka): numbers with commas between them, or any")
 
 	fs = section("Socket and limits")
 	fs.StringVar(&c.Socket, "socket", "", "Unix socket `path` to listen on (default: $XDG_RUNTIME_DIR/uma-serve/uma.sock)")
@@ -275,6 +281,7 @@ var Choices = map[string][]string{
 	"think":          {"auto", "off", "on"},
 	"early-exit":     {"off", "eat", "rpdi", "both"},
 	"think-evict":    {"none", "offload", "drop"},
+	"pooling":        {"none", "mean", "cls", "last"},
 	"log-format":     {"text", "json"},
 	"log-level":      {"debug", "info", "warn", "error"},
 }
@@ -340,6 +347,12 @@ func (c *Config) Validate() error {
 	bad(c.Policy != "stock" && c.Policy != "meridian_static" || c.MaxBackground == 0, "--max-background is %d; with --policy %s it must be 0: that policy has no priority classes", c.MaxBackground, c.Policy)
 	oneOf("share-prefixes", c.SharePrefixes, Choices["share-prefixes"]...)
 	oneOf("think-evict", c.ThinkEvict, Choices["think-evict"]...)
+	if c.Pooling != "" {
+		oneOf("pooling", c.Pooling, Choices["pooling"]...)
+	}
+	if _, _, err := c.embeddingSizes(); err != nil {
+		errs = append(errs, err)
+	}
 	within("kv-block-tokens", c.KVBlockTokens, 1, 1<<16)
 	within("offload-threshold-blocks", c.OffloadThresholdBlocks, 1, 1<<16)
 	within("think-budget", c.ThinkBudget, -1, 1<<24)

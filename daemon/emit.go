@@ -62,7 +62,9 @@ func (l *loop) endRequest(r *request, reason wire.Reason, stopText string, now t
 		reason = wire.Calls
 	}
 	l.m.Finished(string(reason))
-	l.m.RequestDone(r.Prompt, r.Generated(), r.timings().Decode, now.Sub(r.arrived))
+	if r.embed == nil {
+		l.m.RequestDone(r.Prompt, r.Generated(), r.timings().Decode, now.Sub(r.arrived))
+	}
 	if reason == wire.Cancelled {
 		l.m.CancelDone(now.Sub(time.Unix(0, r.cancelledAt.Load())))
 	}
@@ -105,6 +107,10 @@ func (l *loop) close(r *request, last []byte) {
 }
 
 func (l *loop) forget(r *request) {
+	if r.part != nil {
+		l.forgetPart(r)
+		return
+	}
 	delete(l.requests, r.ID)
 	l.tracked.Reap(uint64(r.ID))
 	l.finalised(r)
@@ -122,6 +128,9 @@ func (l *loop) send(r *request, frame []byte) {
 		}
 		r.pausedAt = time.Now()
 		l.stalled++
+		if r.part != nil {
+			r.part.of.embed.blocked++
+		}
 		if !r.paused && !r.finished {
 			r.paused = true
 			l.handle(core.Input{Kind: core.Pause, Req: r.ID}, r.pausedAt)
@@ -160,6 +169,9 @@ func (l *loop) resume(c *ipc.Conn) {
 		}
 		r.pending = nil
 		l.stalled--
+		if r.part != nil {
+			r.part.of.embed.blocked--
+		}
 		if r.finished {
 			l.forget(r)
 		} else if r.paused {
@@ -224,6 +236,7 @@ func (l *loop) shutdown(now time.Time) {
 			l.arrive(c.req, now)
 		}
 	}
+	l.abandonParts()
 	for _, r := range l.requests {
 		if !r.finished {
 			l.endRequest(r, wire.Shutdown, "", now)

@@ -15,7 +15,7 @@ import (
 
 // Request admits or refuses a generation request.
 func (s *Server) Request(c *ipc.Conn, w *wire.Request) {
-	s.admit(&request{conn: c, wireID: w.ID, arrived: time.Now()}, w)
+	s.admit(&request{conn: c, wireID: w.ID, arrived: time.Now(), stream: w.Stream, metadata: w.Metadata}, w)
 }
 
 // Line is a prompt of the newline protocol. Intake makes it a user's message if the model has a chat template, else raw
@@ -27,7 +27,7 @@ func (s *Server) Line(c *ipc.Conn, prompt string) {
 	s.admit(&request{conn: c, lines: true, arrived: time.Now()}, &w)
 }
 
-// admit registers r, so that a cancel finds it from now on, and queues it for intake.
+// admit registers r, so that a cancel finds it from now on, and queues it for intake. w is nil where r asks for embeddings.
 func (s *Server) admit(r *request, w *wire.Request) {
 	s.sessions.add(r)
 	if e := s.refusal(); e != nil {

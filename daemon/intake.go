@@ -48,14 +48,23 @@ func (s *Server) submit(l *loop, j job) {
 		s.endUnstarted(j)
 		return
 	}
-	format, calls, parked, e := s.grammars(j)
+	e := s.cannot(j.r)
+	var format, calls *compiledForm
+	parked := false
+	if e == nil && j.r.embed == nil {
+		format, calls, parked, e = s.grammars(j)
+	}
 	if parked {
 		if j.r.cancelled.Load() { // the cancel may have come before the request was parked
 			s.cancelWaiting(j.r)
 		}
 		return
 	}
-	if e == nil {
+	switch {
+	case e != nil:
+	case j.r.embed != nil:
+		e = s.prepareEmbed(j.r)
+	default:
 		j.r.formWait = j.wait
 		e = s.prepare(j.r, j.w, format, calls)
 	}
@@ -65,6 +74,15 @@ func (s *Server) submit(l *loop, j job) {
 	if e != nil {
 		s.refuseJobs([]job{j}, e)
 	}
+}
+
+// cannot returns why the model cannot do what r asks for, whatever else r says; nil if it can.
+func (s *Server) cannot(r *request) *wire.Error {
+	if m := s.model.Load(); m.info.Encoder && r.embed == nil {
+		return &wire.Error{Code: wire.NotSupported, Message: fmt.Sprintf("no answer: the model is an encoder (%s), which makes "+
+			"embeddings and generates no text", m.info.Architecture)}
+	}
+	return nil
 }
 
 // cancelWaiting ends a cancelled request that waits for intake or for a grammar. It returns false if r waits for neither.
@@ -87,7 +105,7 @@ func (s *Server) endUnstarted(j job) {
 		j.r.conn.Reply([]byte{'\n'})
 	} else {
 		j.r.conn.Reply(wire.AppendEOS(nil, &wire.EOS{
-			ID: j.r.wireID, Reason: wire.Cancelled, Streamed: j.w.Stream, Metadata: j.w.Metadata,
+			ID: j.r.wireID, Reason: wire.Cancelled, Streamed: j.r.stream, Metadata: j.r.metadata,
 		}))
 	}
 	s.sessions.remove(j.r)

@@ -29,6 +29,9 @@ func (c *Config) core(caps runtime.Capabilities, info runtime.ModelInfo, cost sc
 		PartTokens: core.PartTokensOf(info.KVBytesPerToken),
 	}
 	cc.Sched.Cost = cost
+	if info.Encoder {
+		cc.Sched.Cells = c.encoderCells(caps)
+	}
 	return cc
 }
 

@@ -18,7 +18,7 @@ import (
 func (l *loop) kvReport(tree bool, uid uint32, now time.Time) *wire.KVReport {
 	c, st := l.core.Tree().Cells(), l.core.Tree().Stats()
 	rep := &wire.KVReport{
-		Cells: wire.KVCells{Total: l.caps.ContextTokens, Own: c.Own, Shared: c.Shared, Cached: c.Cached,
+		Cells: wire.KVCells{Total: l.cells, Own: c.Own, Shared: c.Shared, Cached: c.Cached,
 			Pinned: c.Pinned, Free: c.Free},
 		BytesPerToken: int64(l.cellBytes), BlockTokens: l.cfg.KVBlockTokens, SeqsUsed: st.Entries + st.Runs,
 		SeqsMax: l.caps.MaxSequences,
@@ -27,10 +27,10 @@ func (l *loop) kvReport(tree bool, uid uint32, now time.Time) *wire.KVReport {
 	if st.Lookups > 0 {
 		rep.HitRatio = float64(st.Hits) / float64(st.Lookups)
 	}
-	held := int64(l.caps.ContextTokens - c.Free)
+	held := int64(l.cells - c.Free)
 	rep.Tiers = append(rep.Tiers, wire.KVTier{
 		Tier: wire.TierDevice, Entries: st.Entries, Tokens: held, Bytes: held * int64(l.cellBytes),
-		CapBytes: int64(l.caps.ContextTokens) * int64(l.cellBytes), Hits: st.Hits, HitTokens: st.CachedTokens,
+		CapBytes: int64(l.cells) * int64(l.cellBytes), Hits: st.Hits, HitTokens: st.CachedTokens,
 		Evictions: st.Evictions,
 	})
 	rep.Tiers = append(rep.Tiers, l.stores.tiers()...)

@@ -52,11 +52,11 @@ func (l *loop) recordStep(plan *sched.Plan, took time.Duration, done time.Time) 
 
 // fillSnapshot fills s. It allocates only when s has fewer entries than there are requests and prefixes.
 func (l *loop) fillSnapshot(s *liveSnapshot, now time.Time) {
-	s.at, s.total, s.free = now.Sub(l.epoch), l.caps.ContextTokens, l.core.Tree().Cells().Free
+	s.at, s.total, s.free = now.Sub(l.epoch), l.cells, l.core.Tree().Cells().Free
 	s.waiting = sched.ReasonNone
 	s.streams = s.streams[:0]
 	for _, r := range l.requests {
-		if r.finished {
+		if r.finished || r.embed != nil { // its texts are there
 			continue
 		}
 		state, reason, _ := l.core.Scheduler().Why(r.ID)

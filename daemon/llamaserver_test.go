@@ -398,7 +398,7 @@ func TestLlamaServerBasics(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/props", "/slots/0?action=save", "/rerank", "/v1/rerank", "/lora-adapters",
-		"/embedding", "/infill"} {
+		"/embedding", "/embeddings", "/infill"} {
 		status, _, body := post(t, web, path, "{}")
 		if e := decode[map[string]struct {
 			Code int

@@ -51,6 +51,7 @@ type loop struct {
 	recentNext int
 	tracked    *meridian.Registry
 	cellBytes  int
+	cells      int           // of the core's ledger
 	itlTarget  time.Duration // default ITL target of a request
 
 	scheduled  time.Duration // duration of the newest core.Next
@@ -59,6 +60,15 @@ type loop struct {
 	requests map[sched.ReqID]*request
 	lastID   sched.ReqID
 	stalled  int // requests with pending output
+
+	embedder  *embedder
+	encoder   bool             // the model reads texts whole, and generates nothing
+	hidden    runtime.Embedder // eng; nil: it makes no embeddings
+	embeds    []*request       // requests for embeddings that have not ended
+	embedTurn int              // whose turn it is to hand a text to the core
+	parts     int              // texts of embeds that are not forgotten
+	maxParts  int              // texts beside the first of each request for embeddings that run at once
+	vector    []float32        // scratch
 
 	// finalised is called once for each request, after its last frame was sent or dropped.
 	finalised func(*request)
@@ -109,6 +119,11 @@ func newLoop(cfg *Config, log *slog.Logger, eng runtime.Engine, m *metrics.Metri
 		cellBytes: md.info.KVBytesPerToken,
 	}
 	l.argmx, _ = eng.(runtime.RowScanner)
+	l.hidden, _ = eng.(runtime.Embedder)
+	l.embedder, l.encoder, l.maxParts = md.embed, md.info.Encoder, cfg.Parallel
+	if !l.encoder {
+		l.maxParts = max(1, cfg.Parallel/2) // the other sequences are for answers
+	}
 	return l
 }
 
@@ -123,6 +138,7 @@ func (l *loop) run() {
 	now := time.Now()
 	for {
 		l.takeCommands(now)
+		l.feed(now)
 		begin := time.Now()
 		step := l.core.Next(l.instant(now))
 		l.scheduled = time.Since(begin)
@@ -160,7 +176,12 @@ func (l *loop) takeCommands(now time.Time) {
 		case cmdArrive:
 			l.arrive(c.req, now)
 		case cmdCancel:
-			l.handle(core.Input{Kind: core.Cancel, Req: c.req.ID}, now)
+			switch {
+			case c.req.embed == nil:
+				l.handle(core.Input{Kind: core.Cancel, Req: c.req.ID}, now)
+			case !c.req.finished && c.req.ID > 0: // else it is on its way here
+				l.cancelEmbed(c.req, now)
+			}
 		case cmdEndThink:
 			l.endThink(c.req, now)
 		case cmdHistory:
@@ -189,6 +210,10 @@ func (l *loop) handle(in core.Input, now time.Time) { l.core.Handle(l.instant(no
 func (l *loop) arrive(r *request, now time.Time) {
 	l.lastID++
 	r.ID, r.Data, r.Arrived = l.lastID, r, l.instant(r.arrived)
+	if r.embed != nil {
+		l.arriveEmbed(r, now)
+		return
+	}
 	l.requests[r.ID] = r
 	l.tracked.Register(uint64(r.ID), r.ctl, int64(r.Arrived))
 	l.state.requests.Add(1)
@@ -227,6 +252,8 @@ func (l *loop) report(step *core.Step, now time.Time) {
 func (l *loop) endedByCore(end *core.End, now time.Time) {
 	r := requestOf(end.Request)
 	switch {
+	case r.part != nil:
+		l.partEnded(r, end)
 	case r.failure != nil:
 		l.failRequest(r, *r.failure)
 	case end.Kind == core.Cancelled, r.cancelled.Load():
@@ -247,8 +274,8 @@ func (l *loop) endedByCore(end *core.End, now time.Time) {
 func (l *loop) recordNote(n *core.Note) {
 	switch n.Kind {
 	case core.Started:
-		if n.First {
-			l.firstStart(requestOf(n.Request), n)
+		if r := requestOf(n.Request); n.First && r.part == nil {
+			l.firstStart(r, n)
 		}
 	case core.Preempted:
 		l.m.Preemptions.Inc()
@@ -315,9 +342,12 @@ func (l *loop) beginSlices(plan *sched.Plan, now time.Time) (lone *request) {
 	for i := range plan.Batch {
 		s := &plan.Batch[i]
 		r := l.requests[s.Req]
-		if r.started.IsZero() {
+		if c := r.client(); r.started.IsZero() {
 			r.started = now
-			l.m.QueueTime.Observe(now.Sub(r.arrived))
+			if c == r || c.started.IsZero() {
+				c.started = now
+				l.m.QueueTime.Observe(now.Sub(c.arrived))
+			}
 		}
 		if s.Kind != sched.SlicePrefill {
 			continue
@@ -325,7 +355,7 @@ func (l *loop) beginSlices(plan *sched.Plan, now time.Time) (lone *request) {
 		if len(plan.Batch) == 1 {
 			lone = r
 		}
-		r.abortable.Store(lone != nil || s.N >= abortFrom)
+		r.client().abortable.Store(lone != nil || s.N >= abortFrom)
 		if r.progress && r.lastProgress.IsZero() && (r.noisy || plan.Predicted > progressEvery) {
 			l.reportProgress(r, now) // before a long step
 		}
@@ -338,7 +368,7 @@ func (l *loop) decode(plan *sched.Plan, lone *request) (outcome sched.Outcome, t
 	l.masks.begin()
 	begin := time.Now()
 	var err error
-	if lone != nil && lone.cancelled.Load() {
+	if lone != nil && lone.client().cancelled.Load() {
 		err = runtime.ErrAborted // the cancel came before abortable was set
 	} else {
 		err = l.eng.Decode()
@@ -373,9 +403,13 @@ func (l *loop) endSlices(plan *sched.Plan, outcome sched.Outcome, done time.Time
 		case s.Kind == sched.SliceProbe:
 			continue // handled with the slice before it
 		case s.Kind == sched.SlicePrefill:
-			r.abortable.Store(false)
+			r.client().abortable.Store(false)
 		}
-		if outcome != sched.StepOK {
+		switch {
+		case outcome != sched.StepOK:
+			continue
+		case r.part != nil:
+			l.embedRows(r, s, at, done)
 			continue
 		}
 		if i+1 < len(plan.Batch) && plan.Batch[i+1].Kind == sched.SliceProbe {
@@ -494,7 +528,7 @@ func (l *loop) canAdvance() bool {
 		return live > 0
 	}
 	for _, r := range l.requests {
-		if !r.finished && !r.paused {
+		if !r.finished && !r.paused && (r.embed == nil || r.embed.blocked == 0) {
 			return true
 		}
 	}

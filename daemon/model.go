@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -32,6 +33,7 @@ type model struct {
 	developer    bool  // template uses the role "developer"
 	markers      *markers
 	tokens       *tokenCache
+	embed        *embedder
 	infillers    []runtime.Token            // markers before prefix, suffix and middle; nil: no fill-in-the-middle
 	breaks       func() sampler.Breakers    // DRY's default breakers, computed on first use
 	grammar      func() *grammar.Vocabulary // the vocabulary of grammars, computed on first use
@@ -50,6 +52,16 @@ func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
 	}
 	m.tokens, m.infillers = newTokenCache(v), infillMarks(v)
 	m.breaks = sync.OnceValue(func() sampler.Breakers { return m.breakers(wire.DefaultDryBreaks) })
+	m.grammar = sync.OnceValue(m.grammarVocabulary)
+	var err error
+	if m.embed, err = newEmbedder(cfg, eng); err != nil {
+		return nil, err
+	}
+	if m.info.Encoder {
+		m.noChat = errors.New("the model is an encoder, which generates no text")
+		m.markers = newMarkers(v, nil)
+		return m, nil
+	}
 	text, source, err := chatTemplate(cfg, v)
 	if err != nil {
 		return nil, err
@@ -73,7 +85,6 @@ func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
 	}
 	m.calls = resolveCalls(m.template, v)
 	m.markers = newMarkers(v, m.tags.Texts())
-	m.grammar = sync.OnceValue(m.grammarVocabulary)
 	return m, nil
 }
 

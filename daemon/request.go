@@ -29,6 +29,8 @@ type request struct {
 	echoed   int // prompt tokens that were sent
 	arrived  time.Time
 
+	embed       *embedding        // nil: it asks for an answer
+	part        *part             // of a request for embeddings: one of its texts; nil: it is a client's request
 	ctl         *meridian.Control // Request.Control
 	chain       *sampler.Chain
 	failure     *wire.Error    // error with which the loop cancelled it; nil: not cancelled, or by its client
@@ -74,6 +76,14 @@ type request struct {
 	miss   string         // why not more
 
 	missingLogged bool // the missing-signals message was logged
+}
+
+// Generated returns how many tokens the request has generated.
+func (r *request) Generated() int {
+	if r.embed != nil {
+		return 0
+	}
+	return r.Request.Generated()
 }
 
 // usage returns the token counts so far.

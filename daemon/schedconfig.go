@@ -26,8 +26,15 @@ func (c *Config) scheduler(caps runtime.Capabilities) sched.Config {
 	if caps.CanAbort && caps.CanRemoveRange {
 		s.SoloBudget, s.SoloLimit = max(soloBudget, 8*s.TickBudget), soloLimit
 	}
+	s.EveryRows = caps.MaxEmbeddingRows
 	s.Limits[sched.Background].MaxRunning = c.MaxBackground
 	return s
+}
+
+// encoderCells is the ledger of an engine without KV memory: its cells are of no bytes, and as many as there can be texts
+// of full length at once, with the one that the scheduler keeps for a next token.
+func (c *Config) encoderCells(caps runtime.Capabilities) int {
+	return c.Parallel * (caps.ContextTokens + 1)
 }
 
 // policyOptions are the scheduling options that the configured policy uses.

@@ -482,7 +482,7 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 		return nil, err
 	}
 	schedConfig := l.core.Scheduler().Config()
-	l.itlTarget = schedConfig.ITLTarget
+	l.itlTarget, l.cells = schedConfig.ITLTarget, schedConfig.Cells
 	l.rec.config(&schedConfig)
 	l.saved = saved
 	s.logChat(m)
@@ -528,8 +528,14 @@ func (s *Server) watchdog() (stop func()) {
 	return func() { t.Stop(); close(done) }
 }
 
-// logChat logs the chat template, the markers of thinking and the syntax of tool calls.
+// logChat logs the pooling of embeddings, the chat template, the markers of thinking and the syntax of tool calls.
 func (s *Server) logChat(m *model) {
+	if e := m.embed; e.refusal == "" {
+		s.log.Info("embeddings", "values", e.width, "pooling", string(e.pooling), "longest_text", e.longest)
+	}
+	if m.info.Encoder {
+		return
+	}
 	if m.noChat != nil {
 		s.log.Warn("no chat: "+m.noChat.Error(), "model", m.info.Name)
 		return

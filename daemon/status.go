@@ -91,6 +91,11 @@ func (m *model) describe() *wire.InfoModel {
 	if m.noChat != nil {
 		in.NoChat = m.noChat.Error()
 	}
+	if e := m.embed; e.refusal != "" {
+		in.NoEmbeddings = e.refusal
+	} else {
+		in.Embeddings = &wire.InfoEmbeddings{Values: e.width, Pooling: e.pooling, Longest: e.longest, Sizes: e.sizes, AnySize: e.any}
+	}
 	return in
 }
 

@@ -276,7 +276,7 @@ func (s *stores) durable() bool {
 // openStores opens the tiers of cfg. A disk tier that cannot be opened is logged and left out: it costs only misses.
 func openStores(cfg *Config, l *loop, origin snapshotOrigin) (*stores, error) {
 	s := &stores{l: l, sources: map[core.RestoreID]*source{}}
-	if cfg.NoPrefixCache {
+	if cfg.NoPrefixCache || l.encoder { // nothing is cached
 		return s, nil
 	}
 	free := hostmem.Read()

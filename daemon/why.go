@@ -58,6 +58,8 @@ type finishedRequest struct {
 	usage  wire.WhyUsage
 	force  meridian.Force // Reason is NoReason if its thinking was not ended early
 	calls  []malformedCall
+	about  sched.ReqID // of a request for embeddings: the text whose decisions are reported
+	note   string      // and what is said of it
 }
 
 // remember keeps the summary of an ended request for why.
@@ -65,6 +67,10 @@ func (l *loop) remember(r *request, how string, now time.Time) {
 	l.recent[l.recentNext%len(l.recent)] = finishedRequest{
 		id: r.ID, wireID: r.wireID, owner: r.Owner, class: r.Class, ended: how, at: r.arrived, took: now.Sub(r.arrived),
 		ttft: r.timings().TTFT, usage: r.whyUsage(), form: r.form.why(), wait: r.formWait, force: r.ctl.LastForce(), calls: r.malformed,
+	}
+	if r.embed != nil {
+		p := &l.recent[l.recentNext%len(l.recent)]
+		p.about, p.note = l.whyEmbed(r)
 	}
 	l.recentNext++
 }
@@ -95,7 +101,7 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyRepor
 		return q.Request == "" || wireID == q.Request
 	}
 	for id, r := range l.requests {
-		if !r.finished && wanted(id, r.wireID, r.Owner) {
+		if !r.finished && r.part == nil && wanted(id, r.wireID, r.Owner) {
 			rep.Requests = append(rep.Requests, l.whyLive(r, now))
 		}
 	}
@@ -108,7 +114,8 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyRepor
 			Request: p.wireID, Number: uint64(p.id), UID: p.owner, Class: className(p.class), State: "done", Ended: p.ended,
 			AgeMs: wire.Ms(now.Sub(p.at)), TookMs: wire.Ms(p.took), TTFTMs: wire.Ms(p.ttft), Usage: p.usage, Form: p.form,
 		}
-		l.decisions(&w, p.id, p.at, p.wait, &p.force, p.calls)
+		l.decisions(&w, cmp.Or(p.about, p.id), p.at, p.wait, &p.force, p.calls)
+		explain(&w, p.note)
 		rep.Requests = append(rep.Requests, w)
 	}
 	slices.SortFunc(rep.Requests, func(a, b wire.WhyRequest) int { return cmp.Compare(b.Number, a.Number) })
@@ -123,8 +130,22 @@ func (l *loop) whyLive(r *request, now time.Time) wire.WhyRequest {
 		AgeMs: wire.Ms(now.Sub(r.arrived)), TTFTMs: wire.Ms(r.timings().TTFT), Usage: r.whyUsage(), Form: r.form.why(),
 	}
 	f := r.ctl.LastForce()
-	l.decisions(&w, r.ID, r.arrived, r.formWait, &f, r.malformed)
+	about, note := r.ID, ""
+	if r.embed != nil {
+		if about, note = l.whyEmbed(r); r.embed.open > 0 {
+			w.State = "prefill"
+		}
+	}
+	l.decisions(&w, about, r.arrived, r.formWait, &f, r.malformed)
+	explain(&w, note)
 	return w
+}
+
+// explain puts a note before the decisions; "" is none.
+func explain(w *wire.WhyRequest, note string) {
+	if note != "" {
+		w.Decisions = slices.Insert(w.Decisions, 0, wire.Decision{Times: 1, Reason: "embeddings", Text: note})
+	}
 }
 
 // forcedDecision is the entry for thinking that was ended early: the reason and the measurements behind it.

@@ -43,11 +43,15 @@ func FuzzClient(f *testing.F) {
 type forgetful struct{}
 
 func (*forgetful) Request(c *Conn, r *wire.Request) { echo(c, r) }
-func (*forgetful) Line(c *Conn, prompt string)      { echoLine(c, prompt) }
-func (*forgetful) Cancel(*Conn, string)             {}
-func (*forgetful) Writable(*Conn)                   {}
-func (*forgetful) Closed(*Conn, Cause)              {}
-func (*forgetful) EndThink(*Conn, string)           {}
+func (*forgetful) Embed(c *Conn, e *wire.Embed) {
+	c.Reply(wire.AppendEOS(nil, &wire.EOS{ID: e.ID, Reason: wire.Stop, Streamed: true}))
+	c.Done(e.ID)
+}
+func (*forgetful) Line(c *Conn, prompt string) { echoLine(c, prompt) }
+func (*forgetful) Cancel(*Conn, string)        {}
+func (*forgetful) Writable(*Conn)              {}
+func (*forgetful) Closed(*Conn, Cause)         {}
+func (*forgetful) EndThink(*Conn, string)      {}
 func (*forgetful) Admin(c *Conn, q *wire.Frame) {
 	c.Reply(wire.AppendReport(nil, q.Kind, q.ID, []byte("{}")))
 }

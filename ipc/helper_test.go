@@ -30,13 +30,14 @@ func socketDir(t testing.TB) string {
 
 // recorder is a Handler that writes down what it hears. Its function fields, where set, run on the Loop.
 type recorder struct {
-	mu     sync.Mutex
-	log    []string
-	conns  []*Conn
-	heard  chan string // everything in log, as it comes
-	onReq  func(*Conn, *wire.Request)
-	onLine func(*Conn, string)
-	onFull func(*Conn)
+	mu      sync.Mutex
+	log     []string
+	conns   []*Conn
+	heard   chan string // everything in log, as it comes
+	onReq   func(*Conn, *wire.Request)
+	onEmbed func(*Conn, *wire.Embed)
+	onLine  func(*Conn, string)
+	onFull  func(*Conn)
 }
 
 func newRecorder() *recorder { return &recorder{heard: make(chan string, 4096)} }
@@ -57,6 +58,13 @@ func (h *recorder) Request(c *Conn, r *wire.Request) {
 	h.note(c, "request %s %q", r.ID, r.Prompt)
 	if h.onReq != nil {
 		h.onReq(c, r)
+	}
+}
+
+func (h *recorder) Embed(c *Conn, e *wire.Embed) {
+	h.note(c, "embed %s %d", e.ID, len(e.Inputs))
+	if h.onEmbed != nil {
+		h.onEmbed(c, e)
 	}
 }
 

@@ -50,6 +50,8 @@ type Handler interface {
 	// Request is a generation request of the framed protocol. Its id is in flight, and unique on c, until the
 	// Handler calls c.Done(r.ID), exactly once, also when the request is refused or the client has gone.
 	Request(c *Conn, r *wire.Request)
+	// Embed is a request for embeddings. What is said of Request holds for its id too.
+	Embed(c *Conn, e *wire.Embed)
 	// Line is a prompt of the newline protocol, valid UTF-8 without NUL. Answer with raw bytes and a newline, then
 	// call c.Done(""). The next line of c comes after that.
 	Line(c *Conn, prompt string)

@@ -223,13 +223,16 @@ func (l *Loop) message(c *Conn, payload []byte) {
 	switch {
 	case err != nil:
 		l.refuseMessage(c, errorEvent(err))
-	case f.Kind == wire.KindRequest:
-		if !c.begin(f.ID) {
+	case f.Kind == wire.KindRequest || f.Kind == wire.KindEmbed:
+		switch {
+		case !c.begin(f.ID):
 			l.refuseMessage(c, wire.Error{ID: f.ID, Code: wire.DuplicateID,
 				Message: "a request with this id is still running on this connection; it continues, this one is refused: choose another id"})
-			return
+		case f.Kind == wire.KindEmbed:
+			l.h.Embed(c, f.Embed)
+		default:
+			l.h.Request(c, f.Request)
 		}
-		l.h.Request(c, f.Request)
 	case f.Kind == wire.KindCancel:
 		if c.running(f.ID) { // else its eos was sent
 			l.h.Cancel(c, f.ID)

@@ -19,7 +19,7 @@ import (
 //
 //	config cells=N sequences=N [scratch=N] [join=N] [keep=N] [whole] [share]
 //	lookup [uid=N] TEXT
-//	start ID [uid=N] [system=N] [nowait] TEXT    system: how many tokens may be shared with other users
+//	start ID [uid=N] [system=N] [nowait] [apart] TEXT    system: how many tokens may be shared with other users
 //	compute ID N|all                             all: the whole prompt
 //	say ID [think|answer] TEXT                   sample these tokens and compute them
 //	end-thought ID
@@ -158,8 +158,9 @@ func (sc *script) command(t *testing.T, out *strings.Builder, args []string) {
 			id = number(0)
 			args = args[1:]
 		}
-		o, text := options(t, args, "nowait")
-		pr := Prompt{Req: uint64(id), NS: uint32(o["uid"]), Tokens: parse(t, text), Shareable: o["system"], NoWait: o["nowait"] == 1}
+		o, text := options(t, args, "nowait", "apart")
+		pr := Prompt{Req: uint64(id), NS: uint32(o["uid"]), Tokens: parse(t, text), Shareable: o["system"], NoWait: o["nowait"] == 1,
+			Apart: o["apart"] == 1}
 		if verb == "lookup" {
 			sc.match(out, p.t.Lookup(&pr), len(pr.Tokens))
 			return

@@ -128,6 +128,8 @@ type Prompt struct {
 	Shareable int
 	// NoWait acquires at once instead of waiting while another request computes the same prompt.
 	NoWait bool
+	// Apart: nothing is shared with the request, and nothing of it is shared or retained. It is no lookup in Stats.
+	Apart bool
 }
 
 // Match is the longest prefix of a prompt that is resident and visible to its namespace.

@@ -230,6 +230,9 @@ func (p *pair) check() error {
 
 // best is the longest match, by comparison with every sequence.
 func (p *pair) best(q *Prompt) (most int) {
+	if q.Apart {
+		return 0
+	}
 	for s := range p.t.seqs {
 		o := &p.t.seqs[s]
 		if o.state == free {
@@ -268,7 +271,7 @@ func (p *pair) start(pr Prompt) (Acquired, error) {
 			p.between()
 		}
 		old := look
-		look = p.t.Lookup(&Prompt{NS: pr.NS, Tokens: pr.Tokens, Shareable: pr.Shareable})
+		look = p.t.Lookup(&Prompt{NS: pr.NS, Tokens: pr.Tokens, Shareable: pr.Shareable, Apart: pr.Apart})
 		p.t.Lookup(&Prompt{NS: pr.NS, Tokens: pr.Tokens[:1]})
 		st, err = p.t.AcquireMatch(p.now, &pr, &old)
 	}
@@ -291,7 +294,11 @@ func (p *pair) start(pr Prompt) (Acquired, error) {
 	if st.Cached != look.Len {
 		return st, fmt.Errorf("%d tokens acquired, Lookup said %d", st.Cached, look.Len)
 	}
-	p.runs[st.Seq] = &run{p: pr, seq: st.Seq, tokens: pr.Tokens, computed: st.Cached, cut: noLimit, tier: blocks.OutputCritical}
+	r := &run{p: pr, seq: st.Seq, tokens: pr.Tokens, computed: st.Cached, cut: noLimit, tier: blocks.OutputCritical}
+	if pr.Apart {
+		r.cut = 0
+	}
+	p.runs[st.Seq] = r
 	return st, nil
 }
 
@@ -530,6 +537,7 @@ func TestModel(t *testing.T) {
 			_, err := p.start(Prompt{
 				Req: p.nextID, NS: uint32(rapid.IntRange(0, 2).Draw(t, "uid")), Tokens: text,
 				Shareable: rapid.IntRange(0, len(text)+3).Draw(t, "shareable"), NoWait: rapid.IntRange(0, 3).Draw(t, "alone") == 0,
+				Apart: rapid.IntRange(0, 7).Draw(t, "apart") == 7,
 			})
 			if !errors.Is(err, ErrNoSequence) {
 				must(err)

@@ -147,7 +147,8 @@ func (t *Tree) running(s Seq) *sequence {
 // Lookup returns the match that Acquire would use. The tree's content stays as it is.
 func (t *Tree) Lookup(p *Prompt) Match {
 	t.generation++
-	if len(p.Tokens) == 0 {
+	if len(p.Tokens) == 0 || p.Apart {
+		t.hashes = t.hashes[:0]
 		return Match{Source: NoSeq, generation: t.generation}
 	}
 	t.hashes = hashBlocks(t.hashes[:0], p.NS, p.Tokens)
@@ -192,7 +193,9 @@ func (t *Tree) AcquireMatch(now Instant, p *Prompt, found *Match) (Acquired, err
 	if err != nil {
 		return Acquired{Seq: NoSeq, Match: m}, err
 	}
-	t.count(&m, p)
+	if !p.Apart {
+		t.count(&m, p)
+	}
 	q := &t.seqs[s]
 	if q.state == cached {
 		t.takeOver(s, m.Len)
@@ -212,6 +215,9 @@ func (t *Tree) AcquireMatch(now Instant, p *Prompt, found *Match) (Acquired, err
 		t.stats.Runs++
 	}
 	q.tokens, q.limit, q.ns, q.req, q.used = p.Tokens, noLimit, p.NS, p.Req, now
+	if p.Apart {
+		q.limit = 0
+	}
 	q.shareable = max(0, min(p.Shareable, len(p.Tokens)))
 	q.hashes = append(q.hashes[:0], t.hashes...)
 	for _, key := range q.hashes {

@@ -61,6 +61,12 @@ func (m *Metrics) declare() {
 		"decode loop, at arrival", &m.Prompts)
 	m.counter("prompt_tokens_total", "uma_prompt_tokens_total", "tokens", "Prompt tokens of finished requests", finish,
 		&m.PromptTokens)
+	m.counter("embedding_requests_total", "uma_embedding_requests_total", "requests", "Of prompts_total: requests for "+
+		"embeddings", "decode loop, at arrival", &m.Embeddings)
+	m.counter("embedding_inputs_total", "uma_embedding_inputs_total", "texts", "Texts whose embedding is complete", step,
+		&m.EmbedInputs)
+	m.counter("embedding_tokens_total", "uma_embedding_tokens_total", "tokens", "Tokens of these texts", step,
+		&m.EmbedTokens)
 	m.labelled("requests_finished_total", "uma_requests_finished_total", "reason", "requests",
 		"Requests that ended with an eos, by its reason", finish, &m.FinishReasons)
 	m.labelled("requests_rejected_total", "uma_requests_rejected_total", "reason", "requests",

@@ -102,6 +102,9 @@ type Metrics struct {
 	Prompts         Counter // requests that reached the decode loop
 	TokensGenerated Counter
 	PromptTokens    Counter
+	Embeddings      Counter // requests for embeddings that reached the decode loop
+	EmbedInputs     Counter // texts whose embedding is complete
+	EmbedTokens     Counter // their tokens
 	DecodeErrors    Counter
 	Preemptions     Counter
 	FinishReasons   Labels // Declare before use; see Finished

@@ -79,6 +79,9 @@ func filled() *Metrics {
 	m.GrammarCompile.Observe(6 * time.Millisecond)
 	m.GrammarRefused.Inc()
 	m.GrammarCompiling.Set(3)
+	m.Embeddings.Inc()
+	m.EmbedInputs.Add(3)
+	m.EmbedTokens.Add(50)
 	m.GrammarMask.Observe(40 * time.Microsecond)
 	m.GrammarForced.Add(5)
 	m.VocabFallbacks.Inc()
@@ -188,6 +191,7 @@ func TestSnapshot(t *testing.T) {
 			"force_triggered_total": 2.0, "force_reason_total": map[string]any{"converged": 1.0, "stalled": 0.0,
 				"overthinking": 0.0, "hard_cap": 1.0, "soft_cap": 0.0, "user": 0.0, "other": 0.0},
 			"eat_probes_total": 9.0, "probe_dropped_total": 1.0, "probe_fallbacks_total": 1.0,
+			"embedding_requests_total": 1.0, "embedding_inputs_total": 3.0, "embedding_tokens_total": 50.0,
 			"vocab_fallback_total": 1.0, "grammar_refused_total": 1.0, "requests_compiling": 3.0,
 			"grammar_forced_tokens_total": 5.0, "tracked_requests": 4.0, "reaped_total": 1.0,
 			"kv_lookups_total": 2.0, "kv_hit_ratio": 0.5, "kv_hits_total": tiers(0, 1, 0, 0),

@@ -67,18 +67,20 @@ type Capabilities struct {
 	UnifiedKV bool `json:"unified_kv"` // one pool of cells shared by all sequences
 	CanShift  bool `json:"can_shift"`  // SeqAdd works (context shift)
 	// SeqRemove of any range, SeqCopy of any range; false for SWA and recurrent memory
-	CanRemoveRange  bool       `json:"can_remove_range"`
-	CanAbort        bool       `json:"can_abort"`        // Abort takes effect inside a Decode
-	PersistentGraph bool       `json:"persistent_graph"` // the compute graph is reused while shapes stay equal
-	MaxBatch        int        `json:"max_batch"`        // tokens per Decode (n_batch)
-	MaxMicroBatch   int        `json:"max_ubatch"`       // tokens per device pass (n_ubatch)
-	MaxSequences    int        `json:"max_sequences"`    // n_seq_max
-	ContextTokens   int        `json:"n_ctx"`            // cells in the KV pool
-	Threads         int        `json:"threads"`
-	Device          DeviceKind `json:"device"`
-	DeviceName      string     `json:"device_name"`
-	EngineBuild     string     `json:"engine_build"` // the llama.cpp build; part of a snapshot's fingerprint
-	Kernels         string     `json:"kernels"`      // products of weights: "avx512", "avxvnni", "avx2", "neon"; "ggml" = none of ours
+	CanRemoveRange  bool `json:"can_remove_range"`
+	CanAbort        bool `json:"can_abort"`        // Abort takes effect inside a Decode
+	PersistentGraph bool `json:"persistent_graph"` // the compute graph is reused while shapes stay equal
+	MaxBatch        int  `json:"max_batch"`        // tokens per Decode (n_batch)
+	MaxMicroBatch   int  `json:"max_ubatch"`       // tokens per device pass (n_ubatch)
+	MaxSequences    int  `json:"max_sequences"`    // n_seq_max
+	ContextTokens   int  `json:"n_ctx"`            // cells in the KV pool; of an Encoder, the longest text
+	// MaxEmbeddingRows is the most rows of a Decode with RowEmbedding; 0 = the engine is no Embedder.
+	MaxEmbeddingRows int        `json:"max_embedding_rows"`
+	Threads          int        `json:"threads"`
+	Device           DeviceKind `json:"device"`
+	DeviceName       string     `json:"device_name"`
+	EngineBuild      string     `json:"engine_build"` // the llama.cpp build; part of a snapshot's fingerprint
+	Kernels          string     `json:"kernels"`      // products of weights: "avx512", "avxvnni", "avx2", "neon"; "ggml" = none of ours
 }
 
 // ModelInfo are immutable facts about the loaded model.
@@ -95,7 +97,7 @@ type ModelInfo struct {
 	RepackedBytes   uint64 `json:"repacked_bytes"`
 	TrainContext    int    `json:"n_ctx_train"`
 	Layers          int    `json:"layers"`
-	Embedding       int    `json:"embedding"`
+	Embedding       int    `json:"embedding"` // width of a hidden state, and of an embedding
 	Heads           int    `json:"heads"`
 	KVHeads         int    `json:"kv_heads"`
 	VocabSize       int    `json:"n_vocab"`
@@ -104,6 +106,11 @@ type ModelInfo struct {
 	KVBytesPerToken int    `json:"kv_bytes_per_token"` // one cell, all layers, K and V
 	SlidingWindow   int    `json:"sliding_window"`     // tokens, 0 = none
 	Recurrent       bool   `json:"recurrent"`
+	// Pooling is how the file says that a text's embedding is made of its rows; "" = it does not say.
+	Pooling Pooling `json:"pooling"`
+	// Encoder: the model reads a text in both directions, whole and in one Decode. It has no KV memory and generates
+	// nothing; Capabilities.ContextTokens is its longest text.
+	Encoder bool `json:"encoder"`
 }
 
 // Vocab is the model's vocabulary. All methods are pure after opening and safe from any goroutine.
@@ -139,9 +146,15 @@ type TextCutter interface {
 	Cut(text string, min int, parseSpecial bool) int
 }
 
-// Batch is one Decode's input: row i is Token[i] at position Pos[i] of sequence Seq[i]; the engine computes logits for
-// it when Logits[i] is non-zero. The slices are the engine's memory (C arrays for llama.cpp). They have length n and
-// capacity Capabilities.MaxBatch, and are valid until the engine is closed.
+// The bits of Batch.Logits: what a row is computed for besides its KV cell.
+const (
+	RowLogits    int8 = 1 << iota // Engine.Logits has the row
+	RowEmbedding                  // Embedder.Embedding has the row
+)
+
+// Batch is one Decode's input: row i is Token[i] at position Pos[i] of sequence Seq[i], computed for what the bits of
+// Logits[i] say (RowLogits, RowEmbedding). The slices are the engine's memory (C arrays for llama.cpp). They have
+// length n and capacity Capabilities.MaxBatch, and are valid until the engine is closed.
 type Batch struct {
 	Token  []Token
 	Pos    []Pos
@@ -160,16 +173,21 @@ func (b *Batch) Len() int { return len(b.Token) }
 // Add appends a row and returns its index for Logits. It panics when the batch is full: the scheduler must not plan
 // more tokens than fit.
 func (b *Batch) Add(t Token, p Pos, s Seq, logits bool) int {
+	var what int8
+	if logits {
+		what = RowLogits
+	}
+	return b.AddFor(t, p, s, what)
+}
+
+// AddFor is Add of a row that is computed for what the bits say: RowLogits, RowEmbedding, both or neither.
+func (b *Batch) AddFor(t Token, p Pos, s Seq, what int8) int {
 	i := len(b.Token)
 	if i == cap(b.Token) {
 		panic("runtime: batch is full")
 	}
-	var l int8
-	if logits {
-		l = 1
-	}
 	b.Token, b.Pos, b.Seq, b.Logits = b.Token[:i+1], b.Pos[:i+1], b.Seq[:i+1], b.Logits[:i+1]
-	b.Token[i], b.Pos[i], b.Seq[i], b.Logits[i] = t, p, s, l
+	b.Token[i], b.Pos[i], b.Seq[i], b.Logits[i] = t, p, s, what
 	return i
 }
 
@@ -213,6 +231,25 @@ type Engine interface {
 	LastDecode() time.Duration
 	// Close frees everything. A second Close panics in invariant builds.
 	Close() error
+}
+
+// Pooling is how the embedding of a text is made of the hidden states of its rows.
+type Pooling string
+
+const (
+	PoolNone Pooling = "none" // not at all: a text has an embedding for each token
+	PoolMean Pooling = "mean" // their mean
+	PoolCLS  Pooling = "cls"  // the first row
+	PoolLast Pooling = "last" // the last row
+	PoolRank Pooling = "rank" // a classifier scores pairs of texts: there is no embedding
+)
+
+// Embedder is an optional interface of an Engine. It returns hidden states behind the last norm, of which embeddings are
+// made. Computing them changes no logits: rows for answers and rows for embeddings may be in one batch.
+type Embedder interface {
+	// Embedding returns a view of the ModelInfo.Embedding values of batch row i, valid until the next Decode. It is nil
+	// when row i was not added with RowEmbedding. It allocates nothing.
+	Embedding(i int) []float32
 }
 
 // RowScanner is an optional interface of an Engine. It finds a row's largest logit in the engine's memory by vector

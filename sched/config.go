@@ -43,6 +43,9 @@ type Config struct {
 	// MaxBatch is the most tokens of one Decode (n_batch), ≥ 1, and ≥ 2 if MaxRunning is: a prompt must progress beside
 	// an answer.
 	MaxBatch int
+	// EveryRows is the most rows in a step of prompts whose every row has an output (Event.EveryRow): the engine has
+	// memory for so many. 0 = MaxBatch.
+	EveryRows int
 	// Forks is the most slices of kind SliceProbe in a step, 0…4096: the caller's scratch sequences. 0 = no limit but
 	// MaxBatch and Cells.
 	Forks int
@@ -146,6 +149,7 @@ func (c Config) withDefaults() Config {
 	if c.ReadingRate == 0 {
 		c.ReadingRate = DefaultReadingRate
 	}
+	orInt(&c.EveryRows, c.MaxBatch)
 	c.StartBudget = min(c.StartBudget, c.MaxBatch)
 	orInt(&c.FirstPrefill, c.StartBudget)
 	c.FirstPrefill = min(c.FirstPrefill, c.StartBudget)
@@ -165,6 +169,7 @@ func (c *Config) Validate() error {
 		{"MaxRunning", c.MaxRunning, 1, 4096},
 		{"Cells", c.Cells, 2, 1 << 30},
 		{"MaxBatch", c.MaxBatch, min(c.MaxRunning, 2), 1 << 24},
+		{"EveryRows", c.EveryRows, 0, 1 << 24},
 		{"Forks", c.Forks, 0, 4096},
 		{"MaxQueue", c.MaxQueue, 0, 1 << 24},
 		{"Limits[Interactive].MaxRunning", c.Limits[Interactive].MaxRunning, 0, 4096},

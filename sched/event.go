@@ -97,6 +97,11 @@ func (s *Scheduler) arrive(e *Event) {
 		r := &s.plan.Reject[len(s.plan.Reject)-1]
 		r.Need, r.Have = e.Prompt+1, s.cfg.Cells
 		return
+	case e.Whole && e.Prompt > s.wholeLimit(e):
+		s.rejectArrival(e, ReasonPromptTooLong)
+		r := &s.plan.Reject[len(s.plan.Reject)-1]
+		r.Need, r.Have = e.Prompt, s.wholeLimit(e)
+		return
 	case s.draining:
 		s.rejectArrival(e, ReasonDraining)
 		return
@@ -110,6 +115,7 @@ func (s *Scheduler) arrive(e *Event) {
 	*r = request{
 		id: e.Req, class: e.Class, owner: e.Owner, arrivedAt: s.now, rank: s.nextRank(), state: Queued, phase: Output, seq: -1,
 		prompt: e.Prompt, rows: e.PromptRows, max: min(e.MaxTokens, s.cfg.Room(e.Prompt)), itl: int64(e.TargetITL), deadline: never,
+		whole: e.Whole, everyRow: e.EveryRow,
 	}
 	if e.Thinking {
 		r.phase = Think
@@ -126,6 +132,14 @@ func (s *Scheduler) arrive(e *Event) {
 	s.requests[r.id] = r
 	s.await(r)
 	s.enqueue(r)
+}
+
+// wholeLimit is the longest prompt that a step can compute at once.
+func (s *Scheduler) wholeLimit(e *Event) int {
+	if e.EveryRow {
+		return min(s.cfg.MaxBatch, s.cfg.EveryRows)
+	}
+	return s.cfg.MaxBatch
 }
 
 // rejectArrival rejects a request before it gets a record.

@@ -45,7 +45,9 @@ type batcher struct {
 	unserved int // of them: requests without a slice so far; a cell is kept for each
 	keep     int // rows that forks leave to prompts
 	rows     int // logits rows of prompt tokens so far
+	outputs  int // rows of prompts whose every row has an output that the batch has room for
 	load     load
+	waits    bool // a prompt waits for a step with more room than this one has for its kind
 }
 
 // maxPromptRows is the number of logits rows of prompt tokens in a step. Each is as long as the vocabulary, and the caller
@@ -143,11 +145,24 @@ func (b *batcher) prefill(r *request, n int, why Reason) int {
 	if n > b.left {
 		n, why = b.left, ReasonPrefillBatch
 	}
-	if spare := b.cells - (b.unserved - 1); n > spare {
+	spare := b.cells - (b.unserved - 1)
+	if n > spare {
 		n, why = spare, ReasonPrefillCells
 	}
 	if spare := maxPromptRows - b.rows; r.rows && n > spare {
 		n, why = spare, ReasonPrefillRows
+	}
+	if r.everyRow && n > b.outputs {
+		n, why, b.waits = b.outputs, ReasonPrefillRows, true
+	}
+	if left := r.left(); r.whole && n < left {
+		// It does not fit into what the policy allows. The first prompt of a step is computed nevertheless, so that each
+		// gets its turn.
+		if b.s.plan.PrefillTokens > 0 || left > min(b.left, spare) || r.everyRow && left > b.outputs {
+			b.waits = b.waits || left <= spare
+			return 0
+		}
+		n, why = left, ReasonPrefillWhole
 	}
 	if n <= 0 {
 		return 0
@@ -156,6 +171,9 @@ func (b *batcher) prefill(r *request, n int, why Reason) int {
 		b.rows += n
 	}
 	b.add(r, n, SlicePrefill, why)
+	if r.everyRow {
+		b.outputs -= n
+	}
 	return n
 }
 
@@ -228,6 +246,8 @@ func (b *batcher) whyNotMore() Reason {
 		return ReasonServed
 	case b.left == 0:
 		return ReasonBatch
+	case b.waits:
+		return ReasonBudget
 	}
 	return ReasonCells
 }

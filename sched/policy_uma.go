@@ -109,7 +109,7 @@ func (p *uma) fill(b *batcher) {
 	plan.Budget = plan.Tokens + rest
 	p.sort()
 	for _, r := range p.pre {
-		if rest == 0 {
+		if rest <= 0 {
 			break
 		}
 		rest -= b.prefill(r, rest, why)
@@ -118,7 +118,7 @@ func (p *uma) fill(b *batcher) {
 		// Rows were kept for prompts, and these had no cells for them.
 		b.decodeAll(unserved, n, ReasonDecode)
 		rest = min(rest, b.left)
-		plan.Budget = plan.Tokens + rest
+		plan.Budget = plan.Tokens + max(rest, 0)
 	}
 	switch {
 	case rest > 0 || b.left == 0:

@@ -12,17 +12,18 @@ import (
 // engine is the caller and the engine in one: it keeps its own books of every request and holds each plan
 // against them. Its own clock, cells and failures are drawn by rapid.
 type engine struct {
-	t     *rapid.T
-	cfg   Config
-	s     *Scheduler
-	now   Instant
-	live  map[ReqID]*simRequest
-	next  ReqID
-	final map[ReqID]int // how often each request was finalised
-	seq   map[int32]ReqID
-	owed  bool
-	plan  Plan
-	trace []byte
+	encoder bool // all requests are texts that are computed whole
+	t       *rapid.T
+	cfg     Config
+	s       *Scheduler
+	now     Instant
+	live    map[ReqID]*simRequest
+	next    ReqID
+	final   map[ReqID]int // how often each request was finalised
+	seq     map[int32]ReqID
+	owed    bool
+	plan    Plan
+	trace   []byte
 
 	drained bool
 	foreign int // cells of the engine that the scheduler does not know to be taken
@@ -44,6 +45,7 @@ type simRequest struct {
 	cells                 int
 	shared                int // of cells
 	paused, deferred      bool
+	whole, everyRow       bool // a text to embed
 	everRan               bool
 	waitedRow, waitedPref int // steps with a batch since its newest slice, decoding and in Prefill
 }
@@ -78,6 +80,7 @@ func drawConfig(t *rapid.T, policy string) Config {
 		BackgroundEvery: rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second}).Draw(t, "background_every"),
 	}
 	cfg.MaxBatch = rapid.IntRange(min(2, cfg.MaxRunning), 24).Draw(t, "max_batch")
+	cfg.EveryRows = rapid.SampledFrom([]int{0, 1, 3, 10}).Draw(t, "every_rows")
 	if policy != "stock" && policy != "meridian_static" && rapid.Bool().Draw(t, "caps") {
 		cfg.Limits[Background] = ClassLimits{MaxRunning: rapid.IntRange(0, 3).Draw(t, "bg_running"), MaxQueue: rapid.IntRange(0, 3).Draw(t, "bg_queue")}
 	}
@@ -119,7 +122,11 @@ func (e *engine) happen() (ev []Event) {
 			r.prompt = 1 + r.prompt%8
 		}
 		r.max = rapid.IntRange(1, 20).Draw(t, "max")
-		a := Event{Kind: EvArrive, Req: e.next, Class: r.class, Owner: uint32(rapid.IntRange(0, 2).Draw(t, "owner")), Prompt: r.prompt, MaxTokens: r.max, Thinking: rapid.Bool().Draw(t, "thinking")}
+		if r.whole = e.encoder; r.whole || rapid.IntRange(0, 4).Draw(t, "text") == 4 {
+			r.max, r.everyRow = 1, rapid.Bool().Draw(t, "every_row")
+		}
+		a := Event{Kind: EvArrive, Req: e.next, Class: r.class, Owner: uint32(rapid.IntRange(0, 2).Draw(t, "owner")), Prompt: r.prompt, MaxTokens: r.max,
+			Thinking: rapid.Bool().Draw(t, "thinking"), Whole: r.whole, EveryRow: r.everyRow}
 		if rapid.Bool().Draw(t, "targets") {
 			a.TargetTTFT, a.TargetITL = 50*time.Millisecond, 25*time.Millisecond
 		}
@@ -265,7 +272,7 @@ func (e *engine) once(ev []Event) {
 	if p.Reclaim > 0 {
 		e.pinned = 0
 	}
-	cells, index := 0, 0
+	cells, index, outputs := 0, 0, 0
 	inBatch := map[ReqID]bool{}
 	for i := range p.Batch {
 		sl := &p.Batch[i]
@@ -288,6 +295,12 @@ func (e *engine) once(ev []Event) {
 		if sl.Start != r.cells || sl.N < 1 || sl.Start+sl.N > r.history() {
 			t.Fatalf("slice %+v of %+v\n%s", sl, r, e.trace)
 		}
+		if r.whole && sl.N != r.prompt-r.cells {
+			t.Fatalf("slice %+v is a part of %+v\n%s", sl, r, e.trace)
+		}
+		if r.everyRow {
+			outputs += sl.N
+		}
 		index += sl.N
 		if row := index - 1; (sl.Start+sl.N == r.history()) != (sl.Row == row) || sl.Row >= 0 && sl.Row != row {
 			t.Fatalf("slice %+v of %+v: row must be %d\n%s", sl, r, row, e.trace)
@@ -298,6 +311,8 @@ func (e *engine) once(ev []Event) {
 	}
 	st := e.s.Stats()
 	switch {
+	case outputs > e.cfg.EveryRows:
+		t.Fatalf("%d rows of texts with an output each, there is room for %d\n%s", outputs, e.cfg.EveryRows, e.trace)
 	case index > p.Budget || p.Budget > e.cfg.MaxBatch || index != p.Tokens:
 		t.Fatalf("%d tokens of a budget of %d, batch %d\n%s", index, p.Budget, e.cfg.MaxBatch, e.trace)
 	case cells+index+e.told > e.cfg.Cells:
@@ -328,6 +343,7 @@ func (e *engine) conserving(inBatch map[ReqID]bool) {
 				t.Fatalf("request %d waits for nothing: %v %v %v\n%s", id, state, why, ok, e.trace)
 			}
 		case e.leftOut(id):
+		case (r.whole || r.everyRow) && p.PrefillTokens > 0: // it does not fit beside another prompt
 		case e.decodes(id) && p.DecodeTokens+min(e.cfg.MinPrefill, p.PrefillTokens) < e.cfg.MaxBatch:
 			t.Fatalf("answer %d got no token in a batch of %d\n%s", id, p.Tokens, e.trace)
 		case !e.decodes(id) && !p.PrefillHeld && p.Tokens < p.Budget && p.Reason != ReasonCells:
@@ -398,7 +414,7 @@ func (e *engine) bounds(inBatch map[ReqID]bool) {
 	if (e.cfg.Policy == "uma" || predicts && p.DecodeTokens+p.ProbeTokens < e.cfg.MaxBatch) && !p.PrefillHeld && !short {
 		left := 0
 		for id, r := range e.live {
-			if state, _, _ := e.s.Why(id); state == Prefill && !r.paused {
+			if state, _, _ := e.s.Why(id); state == Prefill && !r.paused && !r.whole && !r.everyRow {
 				left += r.history() - r.cells
 			}
 		}
@@ -484,8 +500,13 @@ func TestRandomWorkloads(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				cfg := drawConfig(t, policy)
 				cfg.Prefix = prefix != ""
+				encoder := rapid.IntRange(0, 3).Draw(t, "encoder") == 3
+				if encoder { // it has no KV cache: cells are only counted
+					cfg.Prefix, cfg.Cells = false, cfg.MaxRunning*(cfg.MaxBatch+1)
+				}
 				e := newEngine(t, cfg)
-				if rapid.IntRange(0, 3).Draw(t, "others") == 3 {
+				e.encoder = encoder
+				if !encoder && rapid.IntRange(0, 3).Draw(t, "others") == 3 {
 					e.foreign = rapid.IntRange(0, e.cfg.Cells/2).Draw(t, "foreign")
 				}
 				for range rapid.IntRange(1, 60).Draw(t, "steps") {

@@ -15,18 +15,19 @@ const (
 	ReasonPrefillTick                            // cut by the step's token budget
 	ReasonPrefillBatch                           // cut by Config.MaxBatch
 	ReasonPrefillCells                           // cut by the cells that are free
-	ReasonPrefillRows                            // cut by the rows of prompts that a step computes (Event.PromptRows)
+	ReasonPrefillRows                            // cut by maxPromptRows or Config.EveryRows
 	ReasonPrefillFloor                           // the smallest chunk, although an answer is late: prompts were held as long as allowed
 	ReasonPrefillTarget                          // cut so that the predicted step meets the ITL target
 	ReasonPrefillExtrapolation                   // cut because the cost model has not measured larger chunks
 	ReasonThink                                  // one token for a thinking request
 	ReasonThinkFloor                             // the same, because it had waited Config.ThinkFloor
 	ReasonProbe                                  // the rows of a fork (EvToken.Probe)
+	ReasonPrefillWhole                           // all of a prompt that cannot be cut, although the step has less room
 )
 
 // What else is in a request's log, and counted: nothing was computed for it.
 const (
-	ReasonArrived      Reason = iota + 14 // it arrived
+	ReasonArrived      Reason = iota + 16 // it arrived
 	ReasonStarted                         // it was given a sequence
 	ReasonThinkHeld                       // answers would have come too late with its row
 	ReasonPaced                           // it is ahead of its reader, and others need the step
@@ -36,7 +37,7 @@ const (
 
 // Why a step is not larger (Plan.Reason).
 const (
-	ReasonIdle   Reason = iota + 20 // nothing can run
+	ReasonIdle   Reason = iota + 22 // nothing can run
 	ReasonServed                    // everything that can run got all it can use
 	ReasonBudget                    // the token budget is spent
 	ReasonBatch                     // Config.MaxBatch is reached
@@ -83,6 +84,7 @@ const (
 	ReasonFailed                        // the decode failed, or the caller could not go on
 	ReasonCancelled                     // the client cancelled or disconnected
 	ReasonKVFull                        // no other request ran, and the engine had no free cell
+	ReasonEmbedded                      // all of its prompt is computed, and no more was asked for
 	numReasons
 )
 
@@ -94,7 +96,6 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonPrefillRest:  {"prefill_rest", "The rest of the prompt fitted into this step."},
 	ReasonPrefillTick:  {"prefill_tick", "The prompt chunk was cut to keep the step within its time budget."},
 	ReasonPrefillBatch: {"prefill_batch", "The prompt chunk filled the batch (--batch-size)."},
-	ReasonPrefillRows:  {"prefill_rows", "The prompt chunk was cut because the request wants the log-probabilities of its prompt: a step computes few such rows."},
 	ReasonPrefillCells: {"prefill_cells", "The prompt chunk was cut because few KV cells are free."},
 	ReasonPrefillFloor: {"prefill_floor", "An answer is late, but the prompt had waited as long as allowed: it got the smallest chunk."},
 
@@ -103,6 +104,8 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonThink:                {"think", "A thinking request got one token."},
 	ReasonThinkFloor:           {"think_floor", "A thinking request got one token because it had waited as long as allowed (--think-floor-ms)."},
 	ReasonProbe:                {"probe", "An EAT probe was computed: a fork that shows whether the answer has converged."},
+	ReasonPrefillWhole:         {"prefill_whole", "The whole text was computed in one step, because the model reads it in both directions."},
+	ReasonPrefillRows:          {"prefill_rows", "The chunk was cut: log-probabilities of the prompt, or embeddings of each token, are wanted, and a step has few such rows."},
 
 	ReasonArrived:      {"arrived", "The request arrived."},
 	ReasonStarted:      {"started", "The request started: it got a sequence."},
@@ -147,6 +150,7 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonFailed:    {"failed", "It failed because the decode step failed."},
 	ReasonCancelled: {"cancelled", "It ended because its client cancelled it or disconnected."},
 	ReasonKVFull:    {"kv_full", "It failed because the KV cache had no free cell although no other request was running."},
+	ReasonEmbedded:  {"embedded", "It ended because the embedding of its text was complete."},
 }
 
 // String is the metric label: short, snake_case, stable.

@@ -33,6 +33,8 @@ type request struct {
 	shared    int  // of computed: tokens whose cells other sequences held at its start. Invariant: 0 ≤ shared ≤ computed
 	hint      int  // Event.Shared: what shared will probably be when it starts; 0 afterwards
 	rows      bool // Event.PromptRows
+	whole     bool // its prompt is computed in one slice
+	everyRow  bool // each row of its prompt has an output
 	probe     int  // rows of the fork beside its next row; 0 = none
 	// forkSkipped is the Scheduler.step of the first fork that was skipped since its newest one; 0 = none.
 	forkSkipped uint64

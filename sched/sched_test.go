@@ -247,7 +247,7 @@ func TestPaceSettles(t *testing.T) {
 
 func TestTraceRoundTrip(t *testing.T) {
 	cfg := Config{
-		Policy: "uma", MaxRunning: 4, Cells: 100, MaxBatch: 16, Forks: 2, MaxQueue: 4, Limits: [NumClasses]ClassLimits{{1, 2}, {3, 4}},
+		Policy: "uma", MaxRunning: 4, Cells: 100, MaxBatch: 16, EveryRows: 9, Forks: 2, MaxQueue: 4, Limits: [NumClasses]ClassLimits{{1, 2}, {3, 4}},
 		TickBudget: 33333333, SoloBudget: time.Second, SoloLimit: 2 * time.Second, StartBudget: 7, FirstPrefill: 5, MinPrefill: 3, Guard: 100 * time.Millisecond,
 		MaxHeld: 2, DecodeReserve: -1, BackgroundEvery: time.Minute, PauseGrace: 1500 * time.Microsecond,
 		Prefix: true, ITLTarget: 50 * time.Millisecond, ThinkFloor: time.Second, ThinkMultiplier: 3.25, OutputSlots: 3, ReadingRate: 12.1,
@@ -264,6 +264,7 @@ func TestTraceRoundTrip(t *testing.T) {
 		{Kind: EvCancel, Req: 2}, {Kind: EvToken, Req: 3}, {Kind: EvToken, Req: 4, Thinking: true},
 		{Kind: EvFinish, Req: 5, Finish: ReasonLength}, {Kind: EvPause, Req: 6}, {Kind: EvResume, Req: 7}, {Kind: EvDrain},
 		{Kind: EvArrive, Req: 8, Prompt: 5, MaxTokens: 6, TargetTTFT: 7, Strict: true, Shared: 3}, {Kind: EvToken, Req: 3, Thinking: true, Probe: 4},
+		{Kind: EvArrive, Req: 12, Prompt: 5, MaxTokens: 1, Whole: true}, {Kind: EvArrive, Req: 13, Prompt: 5, MaxTokens: 1, EveryRow: true},
 		{Kind: EvStarted, Req: 8}, {Kind: EvStarted, Req: 9, Cached: 100, Shared: 64}, {Kind: EvDefer, Req: 10, Finish: ReasonJoining},
 		{Kind: EvDefer, Req: 11, Finish: ReasonRestoring}, {Kind: EvReady, Req: 10, Shared: 12}, {Kind: EvReady, Req: 11}, {Kind: EvCells, Cells: 99}, {Kind: EvCells},
 	}

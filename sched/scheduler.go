@@ -181,7 +181,7 @@ func (s *Scheduler) reconcile() {
 // fill lets the policy build the batch, and sets the plan's sums.
 func (s *Scheduler) fill() {
 	b := &s.batcher
-	*b = batcher{s: s, left: s.cfg.MaxBatch, cells: s.room()}
+	*b = batcher{s: s, left: s.cfg.MaxBatch, cells: s.room(), outputs: s.cfg.EveryRows}
 	for _, r := range s.running {
 		if !r.paused {
 			b.runnable++
@@ -193,6 +193,7 @@ func (s *Scheduler) fill() {
 	s.plan.Budget = s.cfg.MaxBatch
 	if b.runnable > 0 {
 		s.policy.fill(b)
+		s.plan.Budget = max(s.plan.Budget, s.plan.Tokens) // a prompt that cannot be cut may take more than was meant
 	}
 	if s.owedStep = len(s.plan.Batch) > 0; s.owedStep {
 		s.began = s.now

@@ -45,6 +45,7 @@ func (c *Config) fields() []configField {
 		{name: "max_running", n: &c.MaxRunning},
 		{name: "cells", n: &c.Cells},
 		{name: "max_batch", n: &c.MaxBatch},
+		{name: "every_rows", n: &c.EveryRows},
 		{name: "forks", n: &c.Forks},
 		{name: "max_queue", n: &c.MaxQueue},
 		{name: "interactive_max_running", n: &in.MaxRunning},

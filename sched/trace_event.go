@@ -65,6 +65,8 @@ var eventArgs = []eventArg{
 	flagArg(EvArrive, "think", func(e *Event) *bool { return &e.Thinking }),
 	flagArg(EvArrive, "strict", func(e *Event) *bool { return &e.Strict }),
 	flagArg(EvArrive, "rows", func(e *Event) *bool { return &e.PromptRows }),
+	flagArg(EvArrive, "whole", func(e *Event) *bool { return &e.Whole }),
+	flagArg(EvArrive, "every_row", func(e *Event) *bool { return &e.EveryRow }),
 	{
 		kind: EvStep,
 		set: func(e *Event, v string) error {

@@ -113,6 +113,8 @@ type Event struct {
 	Thinking   bool          // EvArrive: the prompt opens a think block; EvToken: the state after this token
 	Strict     bool          // EvArrive: reject the request at once if the cost model says that it misses TargetTTFT
 	PromptRows bool          // EvArrive: the caller wants a logits row of each prompt token: a step computes maxPromptRows of them at most
+	Whole      bool          // EvArrive: the prompt is computed in one slice, because its rows see each other in both directions. No request of such a model generates
+	EveryRow   bool          // EvArrive: each row of the prompt has an output, of which a step has at most Config.EveryRows
 	Finish     Reason        // EvFinish, EvDefer
 
 	// EvArrive: how long before this Step the request had reached the caller. It decides nothing; from a recorded trace

@@ -181,6 +181,9 @@ func (u *uma) join(e *Engine, r *request, now int64) {
 	q.t = thought{model: u.think, spec: &r.Spec, most: u.probeRows}
 	q.t.start()
 	q.Control = &q.t
+	if r.Spec.Embed {
+		q.Kind, q.EveryRow, q.Whole, q.MaxTokens = core.Embed, r.Spec.EveryRow, r.Spec.Whole, 1
+	}
 	u.byID[q.ID] = q
 	u.c.Handle(instant(now), core.Input{Kind: core.Arrive, Request: &q.Request})
 }

@@ -74,6 +74,12 @@ func (u *uma) token(e *Engine, q *served, now, seen, took int64) {
 	}
 	r.lastEmit = seen
 	at := instant(now + took)
+	if q.Kind == core.Embed {
+		u.c.Embedded(&q.Request)
+		u.forget(q)
+		u.done = append(u.done, r)
+		return
+	}
 	u.ids = r.Seq.ID.AppendTokens(u.ids[:0], q.Prompt+r.tokens-1, q.Prompt+r.tokens)
 	eog := q.t.draw(int64(at)) && r.tokens >= max(1, r.Spec.Output)
 	said := u.c.Token(at, &q.Request, u.ids[0], nil, eog, nil, nil)

@@ -17,6 +17,8 @@ import (
 type Server struct {
 	// Answer is called, in a new goroutine, for every generation request.
 	Answer func(c *Conn, r *Request)
+	// Embed, if set, is called, in a new goroutine, for every request for embeddings.
+	Embed func(c *Conn, e *wire.Embed)
 	// Health, Info and Metrics are the JSON bodies of reports.
 	Health, Info, Metrics string
 	// Question, if set, answers why and kv questions with a JSON body.
@@ -178,6 +180,13 @@ func (s *Server) frame(c *Conn, f wire.Frame) {
 			return
 		}
 		report(s.Question(&f))
+	case wire.KindEmbed:
+		if s.Embed == nil {
+			e := wire.Error{ID: f.ID, Code: wire.NotSupported, Message: "this server makes no embeddings"}
+			c.Send(func(dst []byte) []byte { return wire.AppendError(dst, &e) })
+			return
+		}
+		s.wg.Go(func() { s.Embed(c, f.Embed) })
 	case wire.KindCancel:
 		c.cancel(f.ID)
 	case wire.KindEndThink:

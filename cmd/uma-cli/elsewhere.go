@@ -13,7 +13,7 @@ func init() {
 		running = "uma-cli metrics --watch shows the daemon's activity, uma-cli why --last 10 the newest requests, uma-cli kv the KV cache"
 		file    = "uma-cli show NAME shows a model, uma-cli model inspect FILE.gguf a file, uma-cli info the served model"
 		system  = "set the system prompt with uma-cli --system TEXT; sampling parameters are flags of chat and run"
-		embed   = "the daemon generates text only; it does not serve embeddings"
+		embed   = "uma-cli embed prints the embeddings of texts"
 		logs    = "the daemon logs to standard error; for a service, journalctl --user -u uma-serve shows the log"
 		measure = "uma-bench measures the daemon, uma-cli run -v shows the speed of an answer"
 		account = "there are no accounts: models are files, and file permissions guard the socket"
@@ -29,7 +29,7 @@ func init() {
 		serving: {"load", "unload", "use", "switch", "swap"}, daemon: {"serve", "server", "start", "launch", "daemon", "up"},
 		end:     {"stop", "kill", "restart", "down", "shutdown", "quit", "exit"},
 		running: {"ps", "top", "status", "stats", "queue", "watch", "monitor", "jobs"}, file: {"inspect", "describe", "gguf"},
-		system: {"create", "modelfile", "edit"}, embed: {"embed", "embedding", "embeddings"}, logs: {"log", "logs"},
+		system: {"create", "modelfile", "edit"}, embed: {"embedding", "embeddings", "vector", "vectors"}, logs: {"log", "logs"},
 		measure: {"bench", "benchmark"}, account: {"push", "signin", "signout", "login", "logout", "publish"},
 		prompt:  {"ask", "prompt", "generate", "complete", "exec", "cli", "q", "query"},
 		options: {"config", "set", "settings", "options", "env"}, tokens: {"tokenize", "count", "tokens"}, cache: {"cache", "slots", "clear", "flush"},

@@ -59,7 +59,7 @@ func TestOtherToolsCommands(t *testing.T) {
 		"stop llama3":            "systemctl --user stop uma-serve",
 		"describe --modelfile x": "uma-cli model inspect",
 		"logs -f":                "journalctl",
-		"embed x":                "does not serve embeddings",
+		"embeddings x":           "uma-cli embed",
 		"helth":                  "did you mean health?",
 		"why-is-the sky blue":    `uma-cli run "why-is-the sky blue"`,
 		"what is the answer":     `uma-cli run "what is the answer"`,

@@ -146,6 +146,11 @@ func infoTable(in *wire.Info) *ui.Table {
 			}
 			t.Row("thinking", "%s", think)
 		}
+		if e := m.Embeddings; e != nil {
+			t.Row("embeddings", "%s values, pooling %s, texts of up to %s tokens", ui.Count(e.Values), clean(string(e.Pooling)), ui.Count(e.Longest))
+		} else if m.NoEmbeddings != "" {
+			t.Row("embeddings", "no: %s", clean(m.NoEmbeddings))
+		}
 		var c runtime.Capabilities
 		if in.Capabilities != nil {
 			c = *in.Capabilities
@@ -155,8 +160,12 @@ func infoTable(in *wire.Info) *ui.Table {
 			context += " (trained on " + ui.Count(m.TrainContext) + ")"
 		}
 		t.Row("context", "%s", context)
-		t.Row("KV cache", "%s/%s, %s a token", clean(m.KVTypeK), clean(m.KVTypeV), ui.Bytes(uint64(max(m.KVBytesPerToken, 0))))
-		t.Row("", "%d sequences, of running requests and of cached prefixes", c.MaxSequences)
+		if m.Encoder {
+			t.Row("KV cache", "none: the model reads each text whole")
+		} else {
+			t.Row("KV cache", "%s/%s, %s a token", clean(m.KVTypeK), clean(m.KVTypeV), ui.Bytes(uint64(max(m.KVBytesPerToken, 0))))
+			t.Row("", "%d sequences, of running requests and of cached prefixes", c.MaxSequences)
+		}
 		t.Row("device", "%s (%s), %d threads", clean(c.DeviceName), clean(string(c.Device)), c.Threads)
 		if c.Kernels != "" {
 			t.Row("kernels", "%s", kernelsText(clean(c.Kernels)))

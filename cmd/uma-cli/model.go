@@ -196,6 +196,12 @@ func architectureNotes(in *gguf.Info) string {
 	if in.Recurrent {
 		notes += ", recurrent: parts of its memory cannot be shared or dropped"
 	}
+	if in.Encoder {
+		notes += ", an encoder: it reads texts of up to " + ui.Count(in.TrainContext) + " tokens whole"
+	}
+	if in.Pooling != "" {
+		notes += ", embeddings with pooling " + in.Pooling
+	}
 	return notes
 }
 
@@ -223,6 +229,10 @@ func kvNote(in *gguf.Info) string {
 }
 
 func chatRows(t *ui.Table, in *gguf.Info) {
+	if in.Encoder {
+		t.Row("chat template", "none: the model makes embeddings and generates no text")
+		return
+	}
 	switch {
 	case in.ChatTemplate == "":
 		t.Row("chat template", "none; uma-serve uses its built-in %s", clean(in.DefaultTemplate))

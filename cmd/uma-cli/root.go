@@ -41,6 +41,7 @@ takes the flags of chat.`,
   uma-cli --think off                            # chat without thinking
   uma-cli run "Why is the sky blue?"             # one question
   git diff | uma-cli run "Write a commit message"
+  uma-cli embed --lines --file notes.txt         # their embeddings
   uma-cli open                                   # the same in the browser, with a live view of the machine
   uma-cli metrics --watch                        # what the daemon is doing
   uma-cli why --last 3                           # why it decided so
@@ -88,7 +89,7 @@ takes the flags of chat.`,
 			}
 			return target.Help()
 		}})
-	root.AddCommand(newChat(dial), newRun(dial), newOpen(dial), newProxy(dial), newMetrics(dial, &address), newHealth(dial), newInfo(dial), newWhy(dial), newKV(dial), newModel(), newModels(), newShow(), newRemove(), newAlias(), completion.Command("uma-cli", func(err error) error { return usageError{err} }), newVersion(dial))
+	root.AddCommand(newChat(dial), newRun(dial), newEmbed(dial), newOpen(dial), newProxy(dial), newMetrics(dial, &address), newHealth(dial), newInfo(dial), newWhy(dial), newKV(dial), newModel(), newModels(), newShow(), newRemove(), newAlias(), completion.Command("uma-cli", func(err error) error { return usageError{err} }), newVersion(dial))
 	completeDefaults(root)
 	return root
 }

@@ -27,6 +27,9 @@ type Backend interface {
 	// The caller closes the stream.
 	Start(ctx context.Context, requests ...*wire.Request) (Stream, error)
 
+	// Embed sends a request for embeddings; its events are embeddings, then an eos. What is said of Start holds.
+	Embed(ctx context.Context, e *wire.Embed) (Stream, error)
+
 	// Render returns the prompt of r.
 	Render(ctx context.Context, r *wire.Request) (*Prompt, error)
 	// Tokenize tokenizes text. special adds the special tokens at the start of a sequence; markers parses control tokens

@@ -22,60 +22,95 @@ type promptPart struct {
 const promptMust = "a string, an array of token ids, or an array of these"
 
 // ReadPrompts parses "prompt": a string, token ids, an array of strings, or an array of arrays of token ids. Like
-// llama-server it accepts strings among token ids, and {"prompt_string":…} for a string.
+// llama-server it accepts strings among token ids, and {"prompt_string":…} or {"content":[{"type":"text","text":…}]} for
+// a string. No text may be empty.
 func ReadPrompts(raw json.RawMessage) ([]Input, error) {
-	if raw == nil {
-		return nil, Refuse(`field "prompt" is missing; it must be ` + promptMust)
+	prompts, err := ReadInputs("prompt", raw)
+	if err != nil {
+		return nil, err
 	}
-	if raw[0] == '"' || raw[0] == '{' {
-		p, err := onePrompt("prompt", raw)
-		return []Input{p}, err
-	}
-	var list []json.RawMessage
-	if json.Unmarshal(raw, &list) != nil {
-		return nil, Refuse(`field "prompt" must be ` + promptMust)
-	}
-	if len(list) == 0 {
-		return nil, Refuse(`field "prompt" is empty`)
-	}
-	if slices.ContainsFunc(list, isNumber) {
-		p, err := ReadMixed("prompt", list)
-		return []Input{p}, err
-	}
-	prompts := make([]Input, len(list))
-	for i, r := range list {
-		var err error
-		if prompts[i], err = onePrompt(fmt.Sprintf("prompt[%d]", i), r); err != nil {
-			return nil, err
+	for i := range prompts {
+		if p := &prompts[i]; p.IsText() && p.Text == "" {
+			name := "prompt"
+			if raw[0] == '[' {
+				name = fmt.Sprintf("prompt[%d]", i)
+			}
+			return nil, Refuse(fmt.Sprintf("field %q is empty", name))
 		}
 	}
 	return prompts, nil
 }
 
-// onePrompt parses a string, an object with a string, or an array of token ids.
-func onePrompt(name string, raw json.RawMessage) (p Input, err error) {
+// ReadInputs parses the same forms of a field of this name, whose texts may be empty.
+func ReadInputs(name string, raw json.RawMessage) ([]Input, error) {
+	if raw == nil {
+		return nil, Refuse(fmt.Sprintf("field %q is missing; it must be %s", name, promptMust))
+	}
+	if raw[0] == '"' || raw[0] == '{' {
+		p, err := oneInput(name, raw)
+		return []Input{p}, err
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(raw, &list) != nil {
+		return nil, Refuse(fmt.Sprintf("field %q must be %s", name, promptMust))
+	}
+	if len(list) == 0 {
+		return nil, Refuse(fmt.Sprintf("field %q is empty", name))
+	}
+	if slices.ContainsFunc(list, isNumber) {
+		p, err := ReadMixed(name, list)
+		return []Input{p}, err
+	}
+	inputs := make([]Input, len(list))
+	for i, r := range list {
+		var err error
+		if inputs[i], err = oneInput(fmt.Sprintf("%s[%d]", name, i), r); err != nil {
+			return nil, err
+		}
+	}
+	return inputs, nil
+}
+
+// oneInput parses a string, an object with a text, or an array of token ids.
+func oneInput(name string, raw json.RawMessage) (p Input, err error) {
 	var list []json.RawMessage
 	switch {
 	case raw[0] == '"' && json.Unmarshal(raw, &p.Text) == nil:
 	case raw[0] == '{':
-		var in struct {
-			Text  *string           `json:"prompt_string"`
-			Media []json.RawMessage `json:"multimodal_data"`
-		}
-		if json.Unmarshal(raw, &in) != nil || in.Text == nil {
-			return p, Refuse(fmt.Sprintf(`field %q must be an object {"prompt_string":…}`, name))
-		}
-		if len(in.Media) > 0 {
-			return p, Refuse(fmt.Sprintf(`field %q is not supported: this server reads text`, name+".multimodal_data"))
-		}
-		p.Text = *in.Text
+		return objectInput(name, raw)
 	case json.Unmarshal(raw, &list) == nil && len(list) > 0:
 		return ReadMixed(name, list)
 	default:
 		return p, Refuse(fmt.Sprintf("field %q must be a string or an array of token ids", name))
 	}
-	if p.Text == "" {
-		return p, Refuse(fmt.Sprintf("field %q is empty", name))
+	return p, nil
+}
+
+// objectInput reads an object with a text.
+func objectInput(name string, raw json.RawMessage) (p Input, err error) {
+	var in struct {
+		Text    *string           `json:"prompt_string"`
+		Media   []json.RawMessage `json:"multimodal_data"`
+		Content []struct {
+			Type string  `json:"type"`
+			Text *string `json:"text"`
+		} `json:"content"`
+	}
+	if json.Unmarshal(raw, &in) != nil || in.Text == nil && in.Content == nil {
+		return p, Refuse(fmt.Sprintf(`field %q must be an object {"prompt_string":…} or {"content":[{"type":"text","text":…}]}`, name))
+	}
+	if len(in.Media) > 0 {
+		return p, Refuse(fmt.Sprintf(`field %q is not supported: this server reads text`, name+".multimodal_data"))
+	}
+	if in.Text != nil {
+		p.Text = *in.Text
+	}
+	for i := range in.Content {
+		c := &in.Content[i]
+		if c.Type != "text" || c.Text == nil {
+			return p, Refuse(fmt.Sprintf(`field "%s.content[%d]" must be {"type":"text","text":…}: this server reads text`, name, i))
+		}
+		p.Text += *c.Text
 	}
 	return p, nil
 }

@@ -88,6 +88,8 @@ type Info struct {
 	ExpertsUsed   int64   `json:"experts_used"`
 	SlidingWindow int64   `json:"sliding_window"` // tokens, 0 = none
 	Recurrent     bool    `json:"recurrent"`      // some layers keep a state instead of KV cells
+	Encoder       bool    `json:"encoder"`        // it reads texts whole, has no KV cells and generates nothing
+	Pooling       string  `json:"pooling"`        // how embeddings are made: none, mean, cls, last, rank; "" = not said
 	RopeBase      float64 `json:"rope_base"`
 
 	Tokenizer string         `json:"tokenizer"` // "gpt2 (llama-bpe)"
@@ -316,6 +318,10 @@ func (h *header) info() (Info, error) {
 			info.Recurrent = true
 		}
 	}
+	info.Encoder = IsEncoder(info.Architecture)
+	if n, ok := h.kv[arch+"pooling_type"].(int64); ok && n >= 0 && n < int64(len(poolings)) {
+		info.Pooling = poolings[n]
+	}
 	info.attentionLayers = info.Layers - h.int(arch+"attention.shared_kv_layers")
 	if every := h.int(arch + "full_attention_interval"); every > 1 {
 		info.attentionLayers = info.Layers / every
@@ -346,6 +352,9 @@ const maxPerToken = 1 << 40
 // KVBytesPerToken returns the size of one token's cells in all layers, with K and V stored as the given types ("f16",
 // "q8_0", …). Sliding-window layers keep at most SlidingWindow tokens; recurrent layers keep none.
 func (i Info) KVBytesPerToken(typeK, typeV string) (int64, error) {
+	if i.Encoder {
+		return 0, nil
+	}
 	var total int64
 	layer := func(kvHeads, times int64) error {
 		k, err := cacheBytes(typeK, kvHeads*i.KeyLength)
@@ -370,6 +379,19 @@ func (i Info) KVBytesPerToken(typeK, typeV string) (int64, error) {
 		}
 	}
 	return total, nil
+}
+
+// poolings are the names of pooling_type's numbers (llama.cpp's enum llama_pooling_type).
+var poolings = []string{"none", "mean", "cls", "last", "rank"}
+
+// IsEncoder reports whether llama.cpp computes the models of an architecture without a memory: each row sees the whole
+// text.
+func IsEncoder(architecture string) bool {
+	switch architecture {
+	case "bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v3", "neo-bert", "gemma-embedding":
+		return true
+	}
+	return false
 }
 
 func first(list []int64) int64 {

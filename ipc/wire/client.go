@@ -253,6 +253,7 @@ const (
 	EventProgress
 	EventReport   // the answer to an admin question
 	EventToolCall // a part of a call that the model makes
+	EventEmbedding
 )
 
 // Event is one message of the server, read by ParseEvent.
@@ -265,6 +266,8 @@ type Event struct {
 	EOS      EOS          // with EventEOS
 	Error    Error        // with EventError
 	Progress Progress     // with EventProgress
+
+	Embedding Embedding // with EventEmbedding
 
 	ReportKind Kind   // with EventReport
 	Report     []byte // with EventReport: the JSON value the server sent
@@ -294,6 +297,10 @@ func (p *Parser) ParseEvent(payload []byte, ev *Event) error {
 		ev.Kind = EventEOS
 		e.eos(obj, &ev.EOS)
 		ev.EOS.ID = ev.ID
+	case "embedding":
+		ev.Kind = EventEmbedding
+		e.embedding(obj, &ev.Embedding)
+		ev.Embedding.ID = ev.ID
 	case "tool_call":
 		ev.Kind = EventToolCall
 		e.toolCall(obj, &ev.ToolCall)

@@ -301,7 +301,7 @@ func TestDocumentedEvents(t *testing.T) {
 		}
 		event, _ := v["event"].(string)
 		switch event {
-		case "", "cancel", "end_think":
+		case "", "cancel", "end_think", "embed":
 			continue
 		case "why", "kv":
 			if v[event] == nil { // the question
@@ -317,7 +317,7 @@ func TestDocumentedEvents(t *testing.T) {
 	}
 	for event, heading := range map[string]string{"token": "### token", "eos": "### eos", "error": "### error",
 		"progress": "### progress", "tool_call": "### tool_call",
-		"report": "## Admin questions", "why": "### why", "kv": "### kv"} {
+		"embedding": "### embedding", "report": "## Admin questions", "why": "### why", "kv": "### kv"} {
 		documented := slices.Collect(maps.Keys(rows(t, heading)))
 		if event == "eos" { // its section has the table of reasons too
 			for _, r := range Reasons {
@@ -329,7 +329,7 @@ func TestDocumentedEvents(t *testing.T) {
 		}
 		sameNames(t, event+" event", documented, slices.Collect(maps.Keys(seen[event])))
 	}
-	if len(seen) != 8 {
+	if len(seen) != 9 {
 		t.Errorf("events %v", slices.Collect(maps.Keys(seen)))
 	}
 }

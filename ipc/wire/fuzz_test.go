@@ -94,7 +94,10 @@ func FuzzParse(f *testing.F) {
 		`{"id":"a","prompt":"x","grammar":"root ::= \"a\"","format":""}`,
 		`{"id":"a","prompt":"x","guided_json":"{\"a\":1}"}`,
 		`{"id":"a","prompt":"x","max_tokens":1e2,"slo":{"target_ttft_ms":0.5},"temperature":0.7,"priority":3,` +
-			`"top_k":-1}`, "{\"id\":\"a\",\"x\":\"\xff\"}", `[[[[[[`, `{"id":}`, "{\"a\":\"\x01\"}", `-0.0e+1`,
+			`"top_k":-1}`, `{"event":"embed","id":1,"input":[5]}`,
+		`{"event":"embed","id":"a","input":["x",[1,2],""],"dimensions":4,"normalize":0,"truncate":true,` +
+			`"encoding_format":"base64"}`,
+		"{\"id\":\"a\",\"x\":\"\xff\"}", `[[[[[[`, `{"id":}`, "{\"a\":\"\x01\"}", `-0.0e+1`,
 		`{"id":"\u0061","id":2}`,
 	} {
 		f.Add([]byte(s))
@@ -136,6 +139,8 @@ func FuzzParse(f *testing.F) {
 			again = AppendWhyQuestion(nil, frame.ID, &frame.Why)
 		case KindKV:
 			again = AppendKVQuestion(nil, frame.ID, &frame.KV)
+		case KindEmbed:
+			again = AppendEmbed(nil, frame.Embed)
 		default:
 			again = AppendAdmin(nil, frame.Kind, frame.ID)
 		}
@@ -161,7 +166,9 @@ func FuzzParseEvent(f *testing.F) {
 	tok, eos, fail, progress := sampleEvents()
 	for _, frame := range [][]byte{AppendToken(nil, &tok), AppendEOS(nil, &eos), AppendError(nil, &fail),
 		AppendProgress(nil, &progress),
-		AppendReport(nil, KindInfo, "x", []byte(`{"a":1}`))} {
+		AppendReport(nil, KindInfo, "x", []byte(`{"a":1}`)),
+		AppendEmbedding(nil, &Embedding{ID: "a", Row: 1, Values: []float32{1, -0.5}}, false),
+		AppendEmbedding(nil, &Embedding{ID: "a", Row: -1, Values: []float32{1, -0.5}}, true)} {
 		f.Add(frame[headerBytes:])
 	}
 	p := new(Parser)

@@ -17,6 +17,8 @@ func HTTPStatus(c Code) (status int, kind string) {
 		return 429, "rate_limit_error"
 	case SessionLimit, ModelUnready, ShuttingDown:
 		return 503, "unavailable_error"
+	case NotSupported:
+		return 501, "not_supported_error"
 	}
 	return 500, "server_error"
 }

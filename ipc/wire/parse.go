@@ -99,7 +99,7 @@ func Parse(p *Parser, payload []byte, def *Request) (Frame, error) {
 	if root.Type() != fastjson.TypeObject {
 		return Frame{}, &RequestError{Code: BadRequest, Message: "the message is " + typeName(root) + "; it must be a JSON object"}
 	}
-	d := decoder{p: p, payload: payload, req: *def}
+	d := decoder{p: p, payload: payload, req: *def, embed: DefaultEmbed()}
 	err := d.fields(root)
 	if err == nil {
 		err = d.finish()
@@ -115,8 +115,12 @@ func Parse(p *Parser, payload []byte, def *Request) (Frame, error) {
 		return Frame{}, bad
 	}
 	f := Frame{Kind: d.kind, ID: d.req.ID, Why: d.why, KV: d.kv}
-	if d.kind == KindRequest {
+	switch d.kind {
+	case KindRequest:
 		f.Request = &d.req
+	case KindEmbed:
+		e := d.embed // not the decoder, which is much larger
+		f.Embed = &e
 	}
 	return f, nil
 }
@@ -146,6 +150,7 @@ type decoder struct {
 	think thinkSpoken
 	why   WhyQuestion
 	kv    KVQuestion
+	embed Embed
 	asked []string // fields of a question so far
 }
 
@@ -200,8 +205,13 @@ func (d *decoder) fields(root *fastjson.Value) error {
 		i, known := fieldIndex[string(key)]
 		switch {
 		case d.kind != KindRequest && string(key) != "id":
-			if d.kind == KindWhy || d.kind == KindKV {
+			switch d.kind {
+			case KindWhy, KindKV:
 				err = d.question(string(key), v)
+			case KindEmbed:
+				if string(key) != "event" {
+					err = d.embedField(string(key), v)
+				}
 			}
 			return
 		case string(key) == "event" || string(key) == "type":
@@ -234,7 +244,7 @@ func (d *decoder) discriminator(name string, v *fastjson.Value) error {
 	if err != nil {
 		return wrongType(name, v, allowedKinds(name))
 	}
-	for k := KindCancel; k <= KindKV; k++ {
+	for k := KindCancel; k <= KindEmbed; k++ {
 		isType := k >= KindMetrics && k <= KindInfo
 		if string(s) == k.String() && isType == (name == "type") {
 			d.kind = k
@@ -246,7 +256,7 @@ func (d *decoder) discriminator(name string, v *fastjson.Value) error {
 
 func allowedKinds(name string) string {
 	if name == "event" {
-		return `"cancel", "end_think", "why" or "kv", or absent in a request`
+		return `"embed", "cancel", "end_think", "why" or "kv", or absent in a request`
 	}
 	return `"metrics", "health" or "info", or absent in a request`
 }
@@ -255,8 +265,10 @@ func allowedKinds(name string) string {
 func (d *decoder) finish() error {
 	r := &d.req
 	switch {
-	case r.ID == "" && d.kind <= KindEndThink:
+	case r.ID == "" && (d.kind <= KindEndThink || d.kind == KindEmbed):
 		return fmt.Errorf("field %q is missing; it must be a string of 1…%d bytes or an integer", "id", MaxIDBytes)
+	case d.kind == KindEmbed:
+		return d.finishEmbed()
 	case d.kind != KindRequest:
 		return d.finishQuestion()
 	case !d.prompt && !d.messages:

@@ -409,7 +409,7 @@ func TestParseErrors(t *testing.T) {
 		{`{"id":"a","prompt":"x","n":2}`, "a", BadRequest, `field "n" is not supported`},
 
 		{`{"event":"cancel"}`, "", BadRequest, `field "id" is missing`},
-		{`{"event":"stop","id":"a"}`, "a", BadRequest, `field "event" is "stop"; it must be "cancel", "end_think", "why" or "kv"`},
+		{`{"event":"stop","id":"a"}`, "a", BadRequest, `field "event" is "stop"; it must be "embed", "cancel", "end_think", "why" or "kv"`},
 		{`{"event":"end_think"}`, "", BadRequest, `field "id" is missing`},
 		{`{"type":"why","id":"a"}`, "a", BadRequest, `field "type" is "why"; it must be "metrics"`},
 		{`{"event":"why","id":"a","last":0}`, "a", BadRequest, `field "last" is 0; it must be an integer of 1…64`},
@@ -421,7 +421,7 @@ func TestParseErrors(t *testing.T) {
 		{`{"event":"kv","id":"a","target":"x"}`, "a", BadRequest, `field "target" is given without an op`},
 		{`{"event":"kv","id":"a","op":"pin","target":"x","tree":true}`, "a", BadRequest, `field "tree" is given with op pin`},
 		{`{"event":"kv","id":"a","tree":1}`, "a", BadRequest, `field "tree" is a number; it must be true or false`},
-		{`{"event":5,"id":"a"}`, "a", BadRequest, `field "event" is a number; it must be "cancel"`},
+		{`{"event":5,"id":"a"}`, "a", BadRequest, `field "event" is a number; it must be "embed", "cancel"`},
 		{`{"type":"cancel","id":"a"}`, "a", BadRequest, `field "type" is "cancel"; it must be "metrics"`},
 		{`{"type":"info","event":"cancel","id":"a"}`, "a", BadRequest, `not two`},
 	} {

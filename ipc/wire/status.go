@@ -71,6 +71,18 @@ type InfoModel struct {
 	Thinks         bool     `json:"think_tags"`
 	ThinkMarkers   string   `json:"think_markers"` // the family in docs/templates.md; "" when the family is unknown
 	ThinkSwitch    []string `json:"think_switch"`  // the template variables that turn thinking on and off
+	// Embeddings is nil where the model makes none; NoEmbeddings then says why.
+	Embeddings   *InfoEmbeddings `json:"embeddings,omitempty"`
+	NoEmbeddings string          `json:"no_embeddings_reason,omitempty"`
+}
+
+// InfoEmbeddings is how the model makes embeddings.
+type InfoEmbeddings struct {
+	Values  int             `json:"values"`          // of an embedding
+	Pooling runtime.Pooling `json:"pooling"`         // --pooling, else the file's
+	Longest int             `json:"longest_text"`    // tokens
+	Sizes   []int           `json:"sizes,omitempty"` // shorter ones that the model was trained for (--embedding-sizes)
+	AnySize bool            `json:"any_size,omitempty"`
 }
 
 // InfoConfig is the part of the daemon's configuration that concerns clients.

@@ -95,6 +95,7 @@ const (
 	KindInfo          // {"type":"info"}
 	KindWhy           // {"event":"why","request":…} or {"event":"why","last":…}
 	KindKV            // {"event":"kv"}, {"event":"kv","op":…,"target":…}
+	KindEmbed         // {"event":"embed","id":…,"input":…}
 )
 
 // String is the value of "type" or "event" that asks for k.
@@ -116,6 +117,8 @@ func (k Kind) String() string {
 		return "why"
 	case KindKV:
 		return "kv"
+	case KindEmbed:
+		return "embed"
 	}
 	return "unknown"
 }
@@ -127,6 +130,7 @@ type Frame struct {
 	Request *Request    // with KindRequest
 	Why     WhyQuestion // with KindWhy
 	KV      KVQuestion  // with KindKV
+	Embed   *Embed      // with KindEmbed
 }
 
 // Code is an error code of the protocol; docs/protocol.md says for each what the client should do.
@@ -145,12 +149,13 @@ const (
 	RuntimeDecode   Code = "E_RUNTIME_DECODE"
 	ShuttingDown    Code = "E_SHUTTING_DOWN"
 	ModelUnready    Code = "E_MODEL_LOADING"
+	NotSupported    Code = "E_NOT_SUPPORTED"
 	InternalFailure Code = "E_INTERNAL"
 )
 
 // Codes are all error codes.
 var Codes = []Code{FrameTooLarge, InvalidJSON, BadRequest, DuplicateID, Timeout, PromptTooLarge, SessionLimit, QueueLimit,
-	ContextLength, RuntimeDecode, ShuttingDown, ModelUnready, InternalFailure}
+	ContextLength, RuntimeDecode, ShuttingDown, ModelUnready, NotSupported, InternalFailure}
 
 // Reason is why a generation ended, the "reason" of an eos event.
 type Reason string

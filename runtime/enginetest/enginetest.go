@@ -46,6 +46,7 @@ func Run(t *testing.T, open func(t *testing.T, o runtime.Options) runtime.Engine
 		{"Argmax", argmax},
 		{"Probe", probe},
 		{"Allocations", allocations},
+		{"Embeddings", embeddings},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := open(t, small)

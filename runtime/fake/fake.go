@@ -52,6 +52,10 @@ type Config struct {
 	Markers     []string // more control tokens, each beginning with "<"
 	SpelledTags bool     // "<think>" and "</think>" are not single tokens but bytes
 
+	Encoder   bool            // behave like an encoder: no KV memory, each row sees the whole text
+	Pooling   runtime.Pooling // what the model's file says; "" = nothing
+	Embedding int             // width of a hidden state; 0 = 16
+
 	Cost    Cost
 	Advance func(time.Duration) // receives the cost of each Decode before it returns; may be nil
 }
@@ -93,6 +97,7 @@ type Engine struct {
 	rows   []int32
 	want   []wanted
 	logits []float32
+	hidden []float32 // of the rows in want, as logits
 
 	fail    []failure
 	decodes int
@@ -107,6 +112,8 @@ type wanted struct {
 	sum   uint64
 	force runtime.Token // NoToken = noise
 	done  bool          // the logits are computed
+	made  bool          // the hidden state is computed
+	bits  int8          // what the row was computed for
 }
 
 type failure struct {
@@ -117,6 +124,7 @@ type failure struct {
 var (
 	_ runtime.Engine     = (*Engine)(nil)
 	_ runtime.RowScanner = (*Engine)(nil)
+	_ runtime.Embedder   = (*Engine)(nil)
 )
 
 // New makes an engine. It panics on options out of range, because they come from tests.
@@ -153,15 +161,23 @@ func New(cfg Config) *Engine {
 		ContextTokens: ctx,
 		Threads:       orDefault(cfg.Threads, 1), Device: runtime.DeviceFake, DeviceName: "none", EngineBuild: "fake",
 	}
+	e.caps.MaxEmbeddingRows = e.caps.MaxMicroBatch
+	if cfg.Encoder {
+		e.caps.CanShift, e.caps.CanRemoveRange, e.caps.MaxMicroBatch, e.caps.MaxEmbeddingRows = false, true, n, n
+	}
 	name := cfg.ModelPath
 	if name == "" {
 		name = "fake"
 	}
 	e.info = runtime.ModelInfo{
 		Path: name, Name: name, Architecture: "fake", Description: "fake model", TrainContext: ctx, Layers: 1,
-		Embedding: 1, Heads: 1,
+		Embedding: orDefault(cfg.Embedding, 16), Heads: 1,
 		KVHeads: 1, VocabSize: e.vocab.Size(), KVTypeK: "f16", KVTypeV: "f16", KVBytesPerToken: cellBytes,
 		Recurrent: cfg.NoRanges,
+		Pooling:   cfg.Pooling, Encoder: cfg.Encoder,
+	}
+	if cfg.Encoder {
+		e.info.KVBytesPerToken = 0
 	}
 	return e
 }
@@ -224,7 +240,7 @@ func (e *Engine) Decode() error {
 		return err
 	}
 	injected := e.injected()
-	if errors.Is(injected, runtime.ErrKVFull) || e.batch.Len() > len(e.free) {
+	if errors.Is(injected, runtime.ErrKVFull) || e.batch.Len() > len(e.free) && !e.cfg.Encoder {
 		return runtime.ErrKVFull
 	}
 	e.took = e.cost()
@@ -239,8 +255,12 @@ func (e *Engine) Decode() error {
 	if err != nil {
 		n /= 2
 	}
-	for i := range n {
-		e.compute(i)
+	if e.cfg.Encoder {
+		e.encode(n)
+	} else {
+		for i := range n {
+			e.compute(i)
+		}
 	}
 	if err != nil {
 		e.rows, e.want = e.rows[:0], e.want[:0]
@@ -278,6 +298,10 @@ func (e *Engine) checkBatch() error {
 		if q.mark != e.decodes {
 			q.mark, q.rows, q.end = e.decodes, 0, e.last(s)
 		}
+		if e.cfg.Encoder && q.rows == 0 && p != 0 {
+			return fmt.Errorf("%w: row %d: sequence %d begins at position %d, and an encoder reads whole texts",
+				runtime.ErrDecode, i, s, p)
+		}
 		if q.end >= 0 && p != q.end+1 {
 			return fmt.Errorf("%w: row %d: position %d of sequence %d does not continue its last one, %d",
 				runtime.ErrDecode, i, p, s, q.end)
@@ -314,12 +338,20 @@ func (e *Engine) compute(i int) {
 	q := &e.seqs[s]
 	q.cells = append(q.cells, c)
 	q.sum += hash(p, t)
-	if e.batch.Logits[i] == 0 {
+	e.output(i, wanted{sum: q.sum})
+}
+
+// output records what row i of the batch is computed for, given its content hash.
+func (e *Engine) output(i int, w wanted) {
+	if w.bits = e.batch.Logits[i]; w.bits == 0 {
 		e.rows = append(e.rows, -1)
 		return
 	}
+	if w.force = runtime.NoToken; w.bits&runtime.RowLogits != 0 {
+		w.force = e.scripted(&e.seqs[e.batch.Seq[i]])
+	}
 	e.rows = append(e.rows, int32(len(e.want)))
-	e.want = append(e.want, wanted{sum: q.sum, force: e.scripted(q)})
+	e.want = append(e.want, w)
 }
 
 // hash mixes only a position and a token; the sum over a sequence does not depend on the order of its cells.
@@ -342,7 +374,7 @@ const (
 )
 
 func (e *Engine) Logits(i int) []float32 {
-	if i < 0 || i >= len(e.rows) || e.rows[i] < 0 {
+	if !e.has(i, runtime.RowLogits) {
 		return nil
 	}
 	n := e.vocab.Size()

@@ -189,3 +189,9 @@ func TestMisuse(t *testing.T) {
 		})
 	}
 }
+
+func TestEncoderContract(t *testing.T) {
+	enginetest.RunEncoder(t, func(t *testing.T, o runtime.Options) runtime.Engine {
+		return fake.New(fake.Config{Options: o, Seed: 1, Encoder: true, Pooling: runtime.PoolMean})
+	})
+}

@@ -52,6 +52,10 @@ const (
 	// Gemma2 alternates sliding-window and full layers (even layers see Config.Window tokens) and ties its embeddings.
 	// Its memory cannot remove ranges freely, which tests the SWA fallbacks.
 	Gemma2 Arch = "gemma2"
+	// Bert and NomicBert only read: every row sees the whole text, and there is no KV memory. Bert has learned positions
+	// and GELU, NomicBert rotary positions and SwiGLU.
+	Bert      Arch = "bert"
+	NomicBert Arch = "nomic-bert"
 )
 
 // quantBlock is the number of elements in a block of Q8_0, Q5_0, Q4_0 or IQ4_NL; rows are whole blocks.
@@ -78,6 +82,8 @@ type Config struct {
 	Template  string  `json:"template"`  // Jinja chat template; "" = none in the file
 	AddBOS    bool    `json:"add_bos"`   // tokenizer.ggml.add_bos_token
 	NoThink   bool    `json:"no_think"`  // leave <think> and </think> out of the vocabulary
+	// Pooling is how a text's embedding is made, as the file says: none, mean, cls, last, rank; "" = it does not say.
+	Pooling string `json:"pooling,omitempty"`
 
 	// LogitScale is the standard deviation of the logits; 0 = 3. The largest of V Gaussian logits lies about
 	// LogitScale·√(2·ln V) above the mean.
@@ -158,6 +164,7 @@ func Presets() map[string]Config {
 	return map[string]Config{
 		"tiny": Tiny(), "tiny-swa": TinySWA(), "tiny-wide": TinyWide(), "tiny-long": TinyLong(),
 		"bench135m": Bench135M(), "bench135m-wide": Bench135MWide(), "bench1b": Bench1B(),
+		"tiny-bert": TinyBert(), "tiny-nomic-bert": TinyNomic(), "tiny-embed": TinyEmbed(),
 	}
 }
 
@@ -205,8 +212,24 @@ func (c Config) Validate() error {
 		if c.Layers < 2 {
 			return bad("Layers", c.Layers, "at least 2: one sliding-window and one full layer")
 		}
+	case Bert, NomicBert:
+		switch {
+		case c.Window != 0:
+			return bad("Window", c.Window, "0: only gemma2 has sliding-window layers")
+		case !c.Tied:
+			return bad("Tied", c.Tied, "true: an encoder has no output matrix")
+		case c.KVHeads != c.Heads || c.Heads*c.HeadDim != c.Embedding:
+			return bad("KVHeads", c.KVHeads, "as Heads, and Heads·HeadDim as Embedding, for an encoder")
+		case c.Template != "" || c.ThinkCloseEvery != 0 || c.EndEvery != 0:
+			return bad("Template", "set", `"", and ThinkCloseEvery and EndEvery 0: an encoder generates nothing`)
+		case c.Arch == NomicBert && c.Pooling == "":
+			return bad("Pooling", `""`, "set: llama.cpp wants it of a nomic-bert")
+		}
 	default:
-		return bad("Arch", fmt.Sprintf("%q", c.Arch), "llama or gemma2")
+		return bad("Arch", fmt.Sprintf("%q", c.Arch), "llama, gemma2, bert or nomic-bert")
+	}
+	if c.Pooling != "" && !slices.Contains(poolings, c.Pooling) {
+		return bad("Pooling", fmt.Sprintf("%q", c.Pooling), `"" or one of `+strings.Join(poolings, ", "))
 	}
 	if err := errors.Join(
 		between("VocabSize", c.VocabSize, MinVocab, 1<<19),

@@ -3,7 +3,8 @@
 //
 // A generated model is ordinary except for its weights: a real architecture ("llama", or "gemma2" where sliding-window
 // layers are wanted), a byte-level BPE vocabulary trained on English-like words, ChatML and thinking markers as control
-// tokens, a chat template, and weights in any of Types. The same Config gives the same bytes.
+// tokens, a chat template, and weights in any of Types. The encoders ("bert", "nomic-bert") have a WordPiece vocabulary
+// and no template. The same Config gives the same bytes.
 //
 // # Why the weights are not plain noise
 //

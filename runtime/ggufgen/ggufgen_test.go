@@ -29,7 +29,8 @@ func write(t *testing.T, cfg Config) []byte {
 }
 
 func TestWriteIsReadBack(t *testing.T) {
-	for name, base := range map[string]Config{"tiny": Tiny(), "tiny-swa": TinySWA(), "tiny-wide": TinyWide()} {
+	for name, base := range map[string]Config{"tiny": Tiny(), "tiny-swa": TinySWA(), "tiny-wide": TinyWide(),
+		"tiny-bert": TinyBert(), "tiny-nomic-bert": TinyNomic(), "tiny-embed": TinyEmbed()} {
 		for _, typ := range Types() {
 			if base.Embedding%max(storages[typ].block, 1) != 0 {
 				continue

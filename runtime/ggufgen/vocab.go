@@ -13,6 +13,7 @@ const MinVocab = 320
 // Token types as llama.cpp numbers them in tokenizer.ggml.token_type.
 const (
 	typeNormal  int32 = 1
+	typeUnknown int32 = 2
 	typeControl int32 = 3
 )
 

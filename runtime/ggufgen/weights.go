@@ -17,6 +17,8 @@ const (
 	valueOut   = 1.3
 	ffnGain    = 1.3
 	rmsEpsilon = 1e-5
+
+	normEpsilon = 1e-12 // of LayerNorm, as BERT has it
 )
 
 // tensor is one entry of the file: rows × cols in row-major order, cols being ggml's first dimension.
@@ -94,6 +96,9 @@ func gaussian(row []float32, rng *rand.PCG, std float32) {
 
 // plan lists the model's tensors. v may be nil when only their shapes are wanted.
 func (c Config) plan(v *vocabulary) []*tensor {
+	if c.Arch.encoder() {
+		return c.planEncoder()
+	}
 	d := c.Embedding
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	var all []*tensor

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/ollama/ollama/fs/ggml"
@@ -45,7 +46,7 @@ func WriteTo(f *os.File, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	v := newVocabulary(cfg.VocabSize, !cfg.NoThink)
+	v := cfg.vocabulary()
 	plan := cfg.plan(v)
 	tensors := make([]*ggml.Tensor, len(plan))
 	for i, t := range plan {
@@ -57,8 +58,29 @@ func WriteTo(f *os.File, cfg Config) error {
 	return f.Sync()
 }
 
+// vocabulary makes the tokens of the model.
+func (c Config) vocabulary() *vocabulary {
+	if c.Arch.encoder() {
+		return newWordPieces(c.VocabSize)
+	}
+	return newVocabulary(c.VocabSize, !c.NoThink)
+}
+
 // metadata returns the key-value pairs of the header. Keys without a known prefix belong to the architecture.
 func (c Config) metadata(v *vocabulary) ggml.KV {
+	describe := c.decoderMetadata
+	if c.Arch.encoder() {
+		describe = c.encoderMetadata
+	}
+	kv := describe(v)
+	if i := slices.Index(poolings, c.Pooling); i >= 0 {
+		kv["pooling_type"] = uint32(i)
+	}
+	return kv
+}
+
+// decoderMetadata returns the key-value pairs of a model that generates.
+func (c Config) decoderMetadata(v *vocabulary) ggml.KV {
 	kv := ggml.KV{
 		"general.architecture":         string(c.Arch),
 		"general.name":                 c.Name,

@@ -27,7 +27,7 @@ func (e *engine) meta(key string) string {
 }
 
 // describe fills Capabilities and ModelInfo, all but KVBytesPerToken, which warmUp measures.
-func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) {
+func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) error {
 	var desc [256]C.char
 	C.llama_model_desc(e.model, &desc[0], C.size_t(len(desc)))
 	name := e.meta("general.name")
@@ -35,9 +35,14 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) {
 		name = strings.TrimSuffix(filepath.Base(o.ModelPath), ".gguf")
 	}
 	recurrent := bool(C.llama_model_is_recurrent(e.model)) || bool(C.llama_model_is_hybrid(e.model))
+	arch := e.meta("general.architecture")
+	pooling, err := e.pooling(arch)
+	if err != nil {
+		return modelError(o.ModelPath, err.Error())
+	}
 	e.info = runtime.ModelInfo{
 		Path: o.ModelPath, Name: name,
-		Architecture:  e.meta("general.architecture"),
+		Architecture:  arch,
 		Description:   C.GoString(&desc[0]),
 		Parameters:    uint64(C.llama_model_n_params(e.model)),
 		Bytes:         uint64(C.llama_model_size(e.model)),
@@ -52,29 +57,36 @@ func (e *engine) describe(o runtime.Options, threads int, typeK, typeV int32) {
 		KVTypeV:       kvTypeName(typeV),
 		SlidingWindow: e.window,
 		Recurrent:     recurrent,
+		Pooling:       pooling,
+		Encoder:       e.encoder,
 	}
 	rope := C.llama_model_rope_type(e.model)
 	kind, device := e.device(o)
 	e.caps = runtime.Capabilities{
 		UnifiedKV: true,
 		// Models with positions in several dimensions say they can shift and then abort the process.
-		CanShift: bool(C.llama_memory_can_shift(e.mem)) && rope != C.LLAMA_ROPE_TYPE_MROPE &&
+		CanShift: !e.encoder && bool(C.llama_memory_can_shift(e.mem)) && rope != C.LLAMA_ROPE_TYPE_MROPE &&
 			rope != C.LLAMA_ROPE_TYPE_IMROPE,
 		// A sliding-window layer drops cells before the window, with a full-size cache too (it reuses them first): a
 		// sequence that is cut back further would attend to dropped cells.
-		CanRemoveRange:  !recurrent && e.window == 0,
-		CanAbort:        kind == runtime.DeviceCPU,
-		PersistentGraph: true,
-		MaxBatch:        int(C.llama_n_batch(e.ctx)),
-		MaxMicroBatch:   int(C.llama_n_ubatch(e.ctx)),
-		MaxSequences:    int(C.llama_n_seq_max(e.ctx)),
-		ContextTokens:   int(C.llama_n_ctx(e.ctx)),
-		Threads:         threads,
-		Device:          kind,
-		DeviceName:      device,
-		EngineBuild:     engineBuild(),
-		Kernels:         Kernels(),
+		CanRemoveRange:   !recurrent && e.window == 0,
+		CanAbort:         kind == runtime.DeviceCPU,
+		PersistentGraph:  true,
+		MaxBatch:         e.batchRows(),
+		MaxMicroBatch:    int(C.llama_n_ubatch(e.ctx)),
+		MaxSequences:     int(C.llama_n_seq_max(e.ctx)),
+		ContextTokens:    int(C.llama_n_ctx(e.ctx)),
+		MaxEmbeddingRows: e.embeddingRows(),
+		Threads:          threads,
+		Device:           kind,
+		DeviceName:       device,
+		EngineBuild:      engineBuild(),
+		Kernels:          Kernels(),
 	}
+	if e.encoder {
+		e.caps.MaxMicroBatch, e.caps.ContextTokens = e.caps.MaxBatch, e.longest
+	}
+	return nil
 }
 
 // device is where the layers run, by the rules llama.cpp chooses devices with: GPUs, else integrated ones, else the
@@ -125,6 +137,9 @@ func (e *engine) warmUp() error {
 	if t == runtime.NoToken {
 		t = 0
 	}
+	if e.encoder {
+		return e.warmUpEncoder(t)
+	}
 	var size [2]int
 	for i := range size {
 		e.batch.Reset()
@@ -144,6 +159,18 @@ func (e *engine) warmUp() error {
 		e.info.KVBytesPerToken = d - meta
 	}
 	C.llama_memory_clear(e.mem, true)
+	e.batch.Reset()
+	e.rows = 0
+	return nil
+}
+
+// warmUpEncoder is warmUp of a model without a memory.
+func (e *engine) warmUpEncoder(t runtime.Token) error {
+	e.batch.Reset()
+	e.batch.AddFor(t, 0, 0, runtime.RowEmbedding)
+	if err := e.Decode(); err != nil {
+		return modelError(e.info.Path, "the first decode failed: "+err.Error())
+	}
 	e.batch.Reset()
 	e.rows = 0
 	return nil

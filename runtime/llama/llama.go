@@ -19,6 +19,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/uma-serve/uma-serve/internal/gguf"
 	"github.com/uma-serve/uma-serve/internal/invariants"
 	"github.com/uma-serve/uma-serve/runtime"
 )
@@ -49,11 +50,11 @@ type engine struct {
 
 	cbatch *C.struct_llama_batch
 	batch  runtime.Batch
-	// rows and hasLogits are the last successful Decode's, copied from the batch: llama.cpp aborts the process when it
-	// is asked for the logits of a row that has none.
-	rows      int
-	hasLogits []int8
-	took      time.Duration
+	// rows and has (as Batch.Logits) are the last successful Decode's, copied from the batch: llama.cpp aborts the
+	// process when it is asked for the logits of a row that has none.
+	rows int
+	has  []int8
+	took time.Duration
 
 	// aborted is read by llama.cpp's compute threads and written from any goroutine. Pinned while ctx lives. It is
 	// Go memory, so that a late Abort writes to valid memory.
@@ -66,11 +67,17 @@ type engine struct {
 	nVoc  int
 	// window is the sliding window in tokens, 0 = none.
 	window int
+
+	embeds  bool          // the context keeps hidden states of output rows
+	encoder bool          // mem is nil: every text is computed whole
+	longest int           // of an encoder: tokens of a text
+	next    []runtime.Pos // of an encoder: by sequence, scratch of checkTexts
 }
 
 var (
 	_ runtime.Engine     = (*engine)(nil)
 	_ runtime.RowScanner = (*engine)(nil)
+	_ runtime.Embedder   = (*engine)(nil)
 )
 
 // Open loads a model and makes its KV pool. Options that are 0 are chosen for this machine; Capabilities reports
@@ -183,7 +190,9 @@ func (e *engine) load(o runtime.Options) error {
 	if err := v.check(); err != nil {
 		return modelError(o.ModelPath, err.Error())
 	}
-	e.window = int(C.llama_model_n_swa(e.model))
+	if e.encoder = gguf.IsEncoder(e.meta("general.architecture")); !e.encoder {
+		e.window = int(C.llama_model_n_swa(e.model))
+	}
 	return nil
 }
 
@@ -211,13 +220,19 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 	// cells still has free ones.
 	c.swa_full = C.bool(o.Sequences > 1)
 	c.abort = (*C.int32_t)(unsafe.Pointer(e.aborted))
+	if e.encoder {
+		if err := e.encoderContext(c); err != nil {
+			return modelError(o.ModelPath, err.Error())
+		}
+	}
 	e.ctx = C.uma_context_new(e.model, c)
 	if e.ctx == nil {
 		return modelError(o.ModelPath, "no context for it: "+drainLogs(slog.LevelError)+
 			"; a smaller context needs less memory")
 	}
-	if e.mem = C.llama_get_memory(e.ctx); e.mem == nil {
-		return modelError(o.ModelPath, "it has no KV memory: it is not a generative model")
+	if e.mem = C.llama_get_memory(e.ctx); e.encoder != (e.mem == nil) {
+		return modelError(o.ModelPath, fmt.Sprintf("architecture %q: it neither generates text token by token nor is a "+
+			"known encoder", e.meta("general.architecture")))
 	}
 	e.knowPositions()
 	if e.pool = C.uma_threadpool_new(C.int32_t(threads), pollLevel); e.pool == nil {
@@ -231,11 +246,11 @@ func (e *engine) createContext(o runtime.Options, typeK, typeV, flash int32) err
 	C.llama_attach_threadpool(e.ctx, e.pool, e.poolBatch)
 
 	e.allocBatch(int(C.llama_n_batch(e.ctx)))
-	e.describe(o, threads, typeK, typeV)
-	return nil
+	return e.describe(o, threads, typeK, typeV)
 }
 
-// allocBatch makes the C arrays of a batch of n tokens, with each row's sequence list wired to its own one element.
+// allocBatch makes the C arrays of a batch of n tokens, with each row's sequence list wired to its own one element. The
+// caller sees as many of them as a batch may have.
 func (e *engine) allocBatch(n int) {
 	alloc := func(elems int, size uintptr) unsafe.Pointer { return C.calloc(C.size_t(elems), C.size_t(size)) }
 	b := (*C.struct_llama_batch)(alloc(1, unsafe.Sizeof(C.struct_llama_batch{})))
@@ -251,13 +266,17 @@ func (e *engine) allocBatch(n int) {
 		lists[i] = (*C.llama_seq_id)(unsafe.Add(unsafe.Pointer(seqs), 4*i))
 	}
 	e.cbatch = b
+	rows := e.batchRows()
 	e.batch = runtime.Batch{
-		Token:  unsafe.Slice((*runtime.Token)(b.token), n)[:0],
-		Pos:    unsafe.Slice((*runtime.Pos)(b.pos), n)[:0],
-		Seq:    unsafe.Slice((*runtime.Seq)(seqs), n)[:0],
-		Logits: unsafe.Slice((*int8)(b.logits), n)[:0],
+		Token:  unsafe.Slice((*runtime.Token)(b.token), rows)[:0],
+		Pos:    unsafe.Slice((*runtime.Pos)(b.pos), rows)[:0],
+		Seq:    unsafe.Slice((*runtime.Seq)(seqs), rows)[:0],
+		Logits: unsafe.Slice((*int8)(b.logits), rows)[:0],
 	}
-	e.hasLogits = make([]int8, n)
+	e.has = make([]int8, rows)
+	if e.encoder {
+		e.next = make([]runtime.Pos, C.llama_n_seq_max(e.ctx))
+	}
 }
 
 func (e *engine) freeBatch() {
@@ -288,13 +307,20 @@ func (e *engine) Decode() error {
 	if err := e.checkBatch(); err != nil {
 		return err
 	}
+	rows := n
+	if e.encoder {
+		if err := e.checkTexts(); err != nil {
+			return err
+		}
+		rows = e.fill(n)
+	}
 	begin := time.Now()
-	rc := C.uma_decode(e.ctx, e.cbatch, C.int32_t(n))
+	rc := C.uma_decode(e.ctx, e.cbatch, C.int32_t(rows))
 	e.took = time.Since(begin)
 	switch {
 	case rc == 0:
 		e.rows = n
-		copy(e.hasLogits, e.batch.Logits)
+		copy(e.has, e.batch.Logits)
 		return nil
 	case rc == 1:
 		drainLogs(slog.LevelDebug)
@@ -316,7 +342,9 @@ func (e *engine) checkBatch() error {
 	if len(b.Token) == 0 {
 		return fmt.Errorf("%w: the batch is empty", runtime.ErrDecode)
 	}
+	var wanted int8
 	for i, t := range b.Token {
+		wanted |= b.Logits[i]
 		switch {
 		case uint32(t) >= uint32(e.nVoc):
 			return fmt.Errorf("%w: row %d: token %d is not in the vocabulary (0 … %d)", runtime.ErrDecode, i, t,
@@ -328,13 +356,17 @@ func (e *engine) checkBatch() error {
 			return fmt.Errorf("%w: row %d: position %d is negative", runtime.ErrDecode, i, b.Pos[i])
 		}
 	}
+	e.wantEmbeddings(wanted&runtime.RowEmbedding != 0)
 	return nil
 }
 
-func (e *engine) hasRow(i int) bool { return i >= 0 && i < e.rows && e.hasLogits[i] != 0 }
+// hasRow reports whether row i of the last Decode was computed for what the bit says.
+func (e *engine) hasRow(i int, bit int8) bool {
+	return i >= 0 && i < e.rows && e.has[i]&bit != 0 && !(e.encoder && bit == runtime.RowLogits)
+}
 
 func (e *engine) Logits(i int) []float32 {
-	if !e.hasRow(i) {
+	if !e.hasRow(i, runtime.RowLogits) {
 		return nil
 	}
 	return unsafe.Slice((*float32)(C.llama_get_logits_ith(e.ctx, C.int32_t(i))), e.nVoc)
@@ -342,7 +374,7 @@ func (e *engine) Logits(i int) []float32 {
 
 // Argmax implements runtime.RowScanner.
 func (e *engine) Argmax(i int) (runtime.Token, float32) {
-	if !e.hasRow(i) {
+	if !e.hasRow(i, runtime.RowLogits) {
 		return runtime.NoToken, 0
 	}
 	m := C.uma_argmax_row(e.ctx, C.int32_t(i), C.int32_t(e.nVoc))

@@ -18,7 +18,7 @@ import (
 func (e *engine) seqOK(s runtime.Seq) bool { return s >= 0 && int(s) < e.caps.MaxSequences }
 
 func (e *engine) SeqRange(s runtime.Seq) (first, last runtime.Pos) {
-	if !e.seqOK(s) {
+	if !e.seqOK(s) || e.encoder {
 		return -1, -1
 	}
 	return runtime.Pos(C.llama_memory_seq_pos_min(e.mem, C.llama_seq_id(s))),
@@ -49,7 +49,7 @@ func (e *engine) SeqRemove(s runtime.Seq, p0, p1 runtime.Pos) bool {
 }
 
 func (e *engine) SeqCopy(src, dst runtime.Seq, p0, p1 runtime.Pos) {
-	if e.seqOK(src) && e.seqOK(dst) && src != dst {
+	if e.seqOK(src) && e.seqOK(dst) && src != dst && !e.encoder {
 		C.llama_memory_seq_cp(e.mem, C.llama_seq_id(src), C.llama_seq_id(dst), C.llama_pos(p0), C.llama_pos(p1))
 	}
 }
@@ -149,6 +149,9 @@ func (e *engine) Restore(src []byte, s, scratch runtime.Seq) error {
 	}
 	if len(src) == 0 {
 		return fmt.Errorf("%w: it is empty", runtime.ErrSnapshot)
+	}
+	if e.encoder {
+		return fmt.Errorf("%w: an encoder has no KV memory", runtime.ErrSnapshot)
 	}
 	first, last := e.SeqRange(s)
 	into := s

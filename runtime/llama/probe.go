@@ -26,7 +26,7 @@ var _ runtime.RowProber = (*engine)(nil)
 // ProbeRow implements runtime.RowProber with the kernel of probe.c, which finds the row by its index: close is the only
 // pointer passed to C.
 func (e *engine) ProbeRow(i int, close []runtime.Token, out *runtime.RowStats) bool {
-	if !e.hasRow(i) {
+	if !e.hasRow(i, runtime.RowLogits) {
 		return false
 	}
 	ids, n := closeIDs(close)

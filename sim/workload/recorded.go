@@ -25,12 +25,15 @@ func FromRecording(t *sched.Trace) ([]Request, error) {
 	if len(t.Steps) == 0 {
 		return nil, nil
 	}
-	rec := recording{at: map[sched.ReqID]int{}, owners: map[uint32][]int{}}
+	rec := recording{at: map[sched.ReqID]int{}, owners: map[uint32][]int{}, texts: map[sched.ReqID]bool{}}
 	origin := t.Steps[0].Now
 	for _, step := range t.Steps {
 		for i := range step.Events {
-			if ev := &step.Events[i]; ev.Kind == sched.EvArrive {
+			switch ev := &step.Events[i]; {
+			case ev.Kind == sched.EvArrive:
 				origin = min(origin, step.Now.Add(-ev.QueuedFor))
+			case ev.Finish == sched.ReasonEmbedded:
+				rec.texts[ev.Req] = true
 			}
 		}
 	}
@@ -50,10 +53,11 @@ type recording struct {
 	rows   []Request
 	past   []past // of each row
 	at     map[sched.ReqID]int
-	order  []int            // the rows that have started, in that order
-	owners map[uint32][]int // the same for each user
-	ends   []end            // that no arrival has followed yet, in order
-	first  int64            // when the first of this step's arrivals came that others came together with; -1 = none yet
+	texts  map[sched.ReqID]bool // to embed
+	order  []int                // the rows that have started, in that order
+	owners map[uint32][]int     // the same for each user
+	ends   []end                // that no arrival has followed yet, in order
+	first  int64                // when the first of this step's arrivals came that others came together with; -1 = none yet
 }
 
 // together is within how many microseconds requests have come at once that the scheduler heard of at once. A daemon
@@ -113,6 +117,8 @@ func (rec *recording) event(ev *sched.Event, now int64) error {
 		if ev.Thinking {
 			r.Think = 1
 		}
+		r.EveryRow, r.Whole = ev.EveryRow, ev.Whole
+		r.Embed = r.EveryRow || r.Whole || rec.texts[ev.Req]
 		rec.follow(&r, ev.Owner)
 		rec.rows = append(rec.rows, r)
 		rec.past = append(rec.past, past{owner: ev.Owner, base: -1})
@@ -167,6 +173,9 @@ func (rec *recording) start(k, cached int) {
 	least := 0
 	for i := len(before) - 1; i >= max(0, len(before)-candidates); i-- {
 		o := &rec.rows[before[i]]
+		if o.Embed {
+			continue // its cells are not shared
+		}
 		if more := o.Input + o.Output - cached; more >= 0 && (p.base < 0 || more < least) {
 			p.base, least = before[i], more
 		}

@@ -3,6 +3,7 @@ package apitest
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime"
 )
 
 // Backend is an api.Backend. Its model is called "tiny", its tokens are bytes.
@@ -28,7 +30,14 @@ type Backend struct {
 	// Loading makes the backend behave as while the model loads.
 	Loading bool
 
+	// NoEmbeddings makes the model one without embeddings, and Pooling one with another pooling than "mean".
+	NoEmbeddings bool
+	Pooling      runtime.Pooling
+	// EmbedError, if set, answers requests for embeddings.
+	EmbedError *wire.Error
+
 	mu        sync.Mutex
+	embeds    []*wire.Embed
 	requests  []*wire.Request
 	cancelled map[string]bool
 	broken    error         // of the last request that the daemon could not parse
@@ -79,6 +88,52 @@ func (b *Backend) Start(ctx context.Context, requests ...*wire.Request) (api.Str
 			}
 		}
 	}
+	return s, nil
+}
+
+// Embeds are the requests for embeddings, as the daemon would have parsed them.
+func (b *Backend) Embeds() []*wire.Embed {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.embeds
+}
+
+// Embed answers with the embedding (number of bytes or tokens, index, 0.5, -1) of each input, in the reverse of their
+// order; with pooling "none" with one for each of its tokens, whose last value is the row's number.
+func (b *Backend) Embed(_ context.Context, e *wire.Embed) (api.Stream, error) {
+	f, err := wire.Parse(new(wire.Parser), wire.AppendEmbed(nil, e)[4:], &wire.Request{})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err != nil {
+		b.broken = err
+		return nil, err
+	}
+	b.embeds = append(b.embeds, f.Embed)
+	s := &stream{b: b}
+	if b.EmbedError != nil {
+		bad := *b.EmbedError
+		bad.ID = e.ID
+		s.events = append(s.events, wire.Event{Kind: wire.EventError, ID: e.ID, Error: bad})
+		return s, nil
+	}
+	total := 0
+	for i := len(e.Inputs) - 1; i >= 0; i-- {
+		n := max(len(e.Inputs[i].Text), len(e.Inputs[i].Tokens))
+		total += n
+		first, last := -1, 0
+		if b.Pooling == runtime.PoolNone {
+			first, last = 0, n
+		}
+		for row := first; row < last; row++ {
+			v := []float32{float32(n), float32(i), 0.5, float32(row)}
+			if e.Dimensions > 0 {
+				v = v[:e.Dimensions]
+			}
+			s.events = append(s.events, wire.Event{Kind: wire.EventEmbedding, ID: e.ID, Embedding: wire.Embedding{ID: e.ID, Index: i, Row: row, Tokens: n, Values: v}})
+		}
+	}
+	s.events = append(s.events, wire.Event{Kind: wire.EventEOS, ID: e.ID,
+		EOS: wire.EOS{ID: e.ID, Reason: wire.Stop, Streamed: true, Usage: wire.Usage{PromptTokens: total}}})
 	return s, nil
 }
 
@@ -164,6 +219,11 @@ func (b *Backend) Facts() *api.Facts {
 	m.Path, m.Name, m.Architecture, m.Description = "/models/tiny.gguf", "tiny", "llama", "llama 15M Q4_K - Medium"
 	m.Parameters, m.Bytes, m.TrainContext, m.Layers, m.Embedding, m.Heads, m.KVHeads, m.VocabSize = 15_000_000, 9_000_000, 2048, 5, 288, 6, 3, 256
 	m.ChatTemplate, m.Thinks = true, true
+	if b.NoEmbeddings {
+		m.NoEmbeddings = "the file does not say how"
+	} else {
+		m.Embeddings = &wire.InfoEmbeddings{Values: 4, Pooling: cmp.Or(b.Pooling, runtime.PoolMean), Longest: 32}
+	}
 	return f
 }
 

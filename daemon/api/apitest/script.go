@@ -13,6 +13,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/daemon/api"
 	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime"
 )
 
 // RunScripts runs the scripts of testdata against an API, each with a new server:
@@ -27,7 +28,10 @@ import (
 //	----
 //	the status, and the answer with its random ids as ID1, ID2, …
 //
-//	requests                 the requests since the last "requests", as frames
+//	requests                 the requests since the last "requests", as frames; embeds: those for embeddings
+//	----
+//
+//	embedder [pooling=NAME] [no] [code=CODE]     what becomes of requests for embeddings; the error's text follows
 //	----
 func RunScripts(t *testing.T, routes func(*api.Server) []api.Route) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -39,7 +43,7 @@ func RunScripts(t *testing.T, routes func(*api.Server) []api.Route) {
 			b := &Backend{}
 			url := Serve(t, b, routes)
 			ids := &idNames{}
-			told := 0
+			told, toldEmbeds := 0, 0
 			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 				switch d.Cmd {
 				case "answer":
@@ -67,6 +71,25 @@ func RunScripts(t *testing.T, routes func(*api.Server) []api.Route) {
 						out += "\n" + strings.TrimSpace(body)
 					}
 					return ids.forth(out) + "\n"
+				case "embedder":
+					var pool, code string
+					if d.HasArg("pooling") {
+						d.ScanArgs(t, "pooling", &pool)
+					}
+					b.Pooling, b.NoEmbeddings, b.EmbedError = runtime.Pooling(pool), d.HasArg("no"), nil
+					if d.HasArg("code") {
+						d.ScanArgs(t, "code", &code)
+						b.EmbedError = &wire.Error{Code: wire.Code(code), Message: d.Input, NPrompt: 9, NCtx: 8}
+					}
+					return ""
+				case "embeds":
+					var out strings.Builder
+					for _, e := range b.Embeds()[toldEmbeds:] {
+						out.Write(wire.AppendEmbed(nil, e)[4:])
+						out.WriteByte('\n')
+						toldEmbeds++
+					}
+					return ids.forth(out.String())
 				case "requests":
 					var out strings.Builder
 					def := wire.DefaultRequest()

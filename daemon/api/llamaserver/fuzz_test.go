@@ -44,3 +44,8 @@ func FuzzControl(f *testing.F) {
 	apitest.Fuzz(f, llamaserver.Routes, "/v1/chat/completions/control",
 		`{"id":"x","action":"reasoning_end","model":"m"}`, `{"id":"x","action":"cancel"}`)
 }
+
+func FuzzEmbedding(f *testing.F) {
+	apitest.Fuzz(f, llamaserver.Routes, "/embedding",
+		`{"content":"x","embd_normalize":-1}`, `{"input":["a",[1,"b"],{"prompt_string":"c"}]}`, `{"content":{"content":[{"type":"text","text":"x"}]}}`, `{"content":[{}]}`)
+}

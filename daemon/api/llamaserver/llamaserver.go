@@ -10,7 +10,7 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// Routes returns the endpoints. /completions has llama-server's format, /v1/completions OpenAI's.
+// Routes returns the endpoints. /completions and /embeddings have llama-server's format, below /v1 OpenAI's.
 func Routes(s *api.Server) (routes []api.Route) {
 	get := func(path string, handle func(*api.Server, http.ResponseWriter, *http.Request)) {
 		routes = append(routes, api.Route{Method: http.MethodGet, Path: path, Handle: func(w http.ResponseWriter, r *http.Request) { handle(s, w, r) }})
@@ -40,9 +40,8 @@ func Routes(s *api.Server) (routes []api.Route) {
 	for _, path := range []string{"/rerank", "/reranking", "/v1/rerank", "/v1/reranking"} {
 		post(path, refuse("this model ranks no documents"))
 	}
-	for _, path := range []string{"/embedding", "/embeddings", "/v1/embeddings"} {
-		post(path, refuse("this model answers questions; it makes no embeddings"))
-	}
+	post("/embedding", serveEmbedding)
+	post("/embeddings", serveEmbedding)
 	return routes
 }
 
@@ -50,7 +49,7 @@ func Routes(s *api.Server) (routes []api.Route) {
 func Tables() map[string]api.Table {
 	return map[string]api.Table{
 		"/completion": completionTable, "/infill": infillTable, "/tokenize": tokenizeTable, "/detokenize": detokenizeTable,
-		"/apply-template": templateTable, "/v1/chat/completions/control": controlTable,
+		"/apply-template": templateTable, "/v1/chat/completions/control": controlTable, "/embedding": embeddingTable,
 	}
 }
 

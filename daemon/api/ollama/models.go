@@ -158,6 +158,12 @@ func serveShow(s *api.Server, w http.ResponseWriter, r *http.Request) {
 			arch + ".attention.head_count_kv": m.KVHeads, arch + ".vocab_size": m.VocabSize,
 		},
 	}
+	if m.Embeddings != nil {
+		if sh.Capabilities = append(sh.Capabilities, "embedding"); m.Encoder {
+			sh.Capabilities = []string{"embedding"}
+		}
+		sh.Info[arch+".pooling_type"] = m.Embeddings.Pooling
+	}
 	if m.ChatTemplate { // every chat template has a syntax of tool calls
 		sh.Capabilities = append(sh.Capabilities, "tools")
 	}

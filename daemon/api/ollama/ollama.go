@@ -27,9 +27,8 @@ func Routes(s *api.Server) (routes []api.Route) {
 	add(http.MethodGet, "/api/tags", serveTags)
 	add(http.MethodGet, "/api/ps", servePS)
 	add(http.MethodGet, "/api/version", serveVersion)
-	for _, path := range []string{"/api/embed", "/api/embeddings"} {
-		add(http.MethodPost, path, refuse("this model answers questions; it makes no embeddings"))
-	}
+	add(http.MethodPost, "/api/embed", serveEmbed)
+	add(http.MethodPost, "/api/embeddings", serveEmbeddings)
 	const fixed = "the model is the one that uma-serve was started with"
 	for _, path := range []string{"/api/pull", "/api/push", "/api/create", "/api/copy", "/api/blobs/{digest}"} {
 		add(http.MethodPost, path, refuse(fixed))
@@ -40,7 +39,10 @@ func Routes(s *api.Server) (routes []api.Route) {
 
 // Tables returns the table of each endpoint's fields, by its path.
 func Tables() map[string]api.Table {
-	return map[string]api.Table{"/api/chat": chatTable, "/api/generate": generateTable, "/api/show": showTable, "options": optionsTable}
+	return map[string]api.Table{
+		"/api/chat": chatTable, "/api/generate": generateTable, "/api/show": showTable, "options": optionsTable,
+		"/api/embed": embedTable, "/api/embeddings": embeddingsTable,
+	}
 }
 
 // Greet answers GET / of ollama's clients, which check with it whether a server runs; next answers other clients.

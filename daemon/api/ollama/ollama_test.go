@@ -32,6 +32,14 @@ func FuzzShow(f *testing.F) {
 	apitest.Fuzz(f, ollama.Routes, "/api/show", `{"model":"tiny","verbose":true}`, `{"name":"tiny:latest"}`, `{}`)
 }
 
+func FuzzEmbed(f *testing.F) {
+	apitest.Fuzz(f, ollama.Routes, "/api/embed", `{"model":"m","input":["a","b"],"truncate":false,"dimensions":2,"options":{},"keep_alive":0}`, `{"input":"x","dimensions":-1}`, `{}`)
+}
+
+func FuzzEmbeddings(f *testing.F) {
+	apitest.Fuzz(f, ollama.Routes, "/api/embeddings", `{"model":"m","prompt":"x","options":{"a":1}}`, `{"prompt":""}`)
+}
+
 // TestLoading: lists are empty while the model loads, questions about it are refused.
 func TestLoading(t *testing.T) {
 	url := apitest.Serve(t, &apitest.Backend{Loading: true}, ollama.Routes)

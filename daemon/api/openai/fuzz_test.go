@@ -42,3 +42,9 @@ func FuzzResponses(f *testing.F) {
 		`{"input":[{"id":"a"},{"content":null,"role":"user"}],"text":{"format":{"type":"json_schema","schema":{},`+
 			`"name":"n"}},"include":["message.output_text.logprobs"],"top_logprobs":20}`)
 }
+
+func FuzzEmbeddings(f *testing.F) {
+	apitest.Fuzz(f, openai.Routes, "/v1/embeddings",
+		`{"input":"x","model":"m","encoding_format":"base64","dimensions":2,"user":"u"}`, `{"input":["a","\ud800",""]}`, `{"input":[1,"a",2]}`,
+		`{"input":[[1],[2,3]],"truncate":true,"embd_normalize":0,"priority":"background"}`, `{"input":{"prompt_string":"x"}}`, `{"input":[]}`)
+}

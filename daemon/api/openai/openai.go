@@ -1,5 +1,5 @@
-// Package openai is OpenAI's API: chat completions, completions, responses and models, with llama-server's extensions
-// (reasoning_content, timings, prompt_progress).
+// Package openai is OpenAI's API: chat completions, completions, responses, embeddings and models, with llama-server's
+// extensions (reasoning_content, timings, prompt_progress).
 package openai
 
 import (
@@ -11,10 +11,13 @@ import (
 )
 
 // Routes returns the endpoints. They exist with and without /v1, as in llama-server: a client's base URL may have either
-// form. Only /completions is llama-server's API.
+// form. Only /completions and /embeddings are llama-server's API.
 func Routes(s *api.Server) (routes []api.Route) {
 	responses := &responsesAPI{s: s}
-	routes = append(routes, api.Route{Method: http.MethodPost, Path: "/v1/completions", Handle: func(w http.ResponseWriter, r *http.Request) { serveText(s, w, r) }})
+	routes = append(routes,
+		api.Route{Method: http.MethodPost, Path: "/v1/completions", Handle: func(w http.ResponseWriter, r *http.Request) { serveText(s, w, r) }},
+		api.Route{Method: http.MethodPost, Path: "/v1/embeddings", Handle: func(w http.ResponseWriter, r *http.Request) { serveEmbeddings(s, w, r) }},
+	)
 	for _, base := range []string{"/v1", ""} {
 		routes = append(routes,
 			api.Route{Method: http.MethodPost, Path: base + "/chat/completions", Handle: func(w http.ResponseWriter, r *http.Request) { serveChat(s, w, r) }},
@@ -32,7 +35,9 @@ func Routes(s *api.Server) (routes []api.Route) {
 
 // Tables returns the table of each endpoint's fields, by its path.
 func Tables() map[string]api.Table {
-	return map[string]api.Table{"/v1/chat/completions": chatTable, "/v1/completions": textTable, "/v1/responses": responsesTable}
+	return map[string]api.Table{
+		"/v1/chat/completions": chatTable, "/v1/completions": textTable, "/v1/responses": responsesTable, "/v1/embeddings": embeddingsTable,
+	}
 }
 
 // Fail answers with an error: its status, and a body in OpenAI's format.

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/uma-serve/uma-serve/client"
+	"github.com/uma-serve/uma-serve/internal/chat"
+	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// embedding is what embed asks and how it shows the answer.
+type embedding struct {
+	files      []string
+	lines      bool
+	json       bool
+	verbose    bool
+	dimensions int
+	normalize  int
+	truncate   bool
+	background bool
+	timeout    time.Duration
+}
+
+func newEmbed(dial dialer) *cobra.Command {
+	var q embedding
+	cmd := &cobra.Command{
+		Use:   "embed [TEXT]…",
+		Short: "Print the embeddings of texts",
+		Long: `Print the embeddings of texts: one line of numbers for each text, in the order of the arguments, then of the files. Each
+argument is a text and each --file is one, or with --lines each line of a file. Without both, standard input is read as
+a file.
+
+With --json a line is {"index":…,"tokens":…,"embedding":[…]}, with "truncated" where only so many tokens were read. Where
+the model's pooling is "none", each token has a line, and its number in "row".
+
+Exit status: 0 done · 1 refused or failed · 2 wrong usage · 3 no daemon · 130 interrupted.`,
+		Example: `  uma-cli embed "a text" "another text"
+  uma-cli embed --file notes.txt --json
+  uma-cli embed --lines --file sentences.txt >vectors.txt
+  uma-cli embed --priority background --truncate --lines --file corpus.txt --json >vectors.jsonl`,
+		RunE: func(cmd *cobra.Command, args []string) error { return q.run(cmd.Context(), dial, args) },
+	}
+	fs := cmd.Flags()
+	fs.StringArrayVarP(&q.files, "file", "f", nil, "embed the text of `FILE`; repeatable")
+	fs.BoolVar(&q.lines, "lines", false, "each line of a file, or of standard input, is a text; empty lines are left out")
+	fs.BoolVar(&q.json, "json", false, "print one JSON object a line")
+	fs.IntVar(&q.dimensions, "dimensions", 0, "shorten embeddings to `N` values, where the model was trained for it; 0 = all")
+	fs.IntVar(&q.normalize, "normalize", wire.NormalizeL2, "scale embeddings so that `P`-norm is 1: 2 = length 1, 1 = magnitudes add up to 1, 0 = largest magnitude 32760, -1 = not at all")
+	fs.BoolVar(&q.truncate, "truncate", false, "cut texts that are too long for the model, instead of refusing them")
+	priority := fs.String("priority", "interactive", "interactive or background (answers and other texts go first)")
+	fs.BoolVarP(&q.verbose, "verbose", "v", false, "print token counts and times on standard error")
+	fs.DurationVar(&q.timeout, "timeout", 0, "cancel the request after this time, such as 90s; 0 = never")
+	fs.SortFlags = false
+	completeWords(cmd, "priority", "interactive", "background")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		switch *priority {
+		case "interactive", "background":
+			q.background = *priority == "background"
+			return nil
+		}
+		return usagef("--priority is %q; it must be interactive or background", *priority)
+	}
+	return cmd
+}
+
+// texts are what is to be embedded.
+func (q *embedding) texts(args []string, stdin io.Reader) ([]string, error) {
+	list := append([]string(nil), args...)
+	read := func(name string, r io.Reader) error {
+		b, err := io.ReadAll(io.LimitReader(r, wire.MaxFrameBytes+1))
+		switch {
+		case err != nil:
+			return fmt.Errorf("read %s: %w", name, err)
+		case len(b) > wire.MaxFrameBytes:
+			return usagef("%s has more than %d MiB of text, the most a request can hold", name, wire.MaxFrameBytes>>20+1)
+		case bytes.IndexByte(b, 0) >= 0 || !utf8.Valid(b):
+			return usagef("%s is not UTF-8 text", name)
+		case len(bytes.TrimSpace(b)) == 0:
+			return usagef("%s has no text", name)
+		case !q.lines:
+			list = append(list, strings.TrimRight(string(b), "\r\n"))
+			return nil
+		}
+		for in := bufio.NewReader(bytes.NewReader(b)); ; {
+			line, err := in.ReadString('\n')
+			if line = strings.TrimRight(line, "\r\n"); strings.TrimSpace(line) != "" {
+				list = append(list, line)
+			}
+			if err != nil {
+				return nil
+			}
+		}
+	}
+	for _, name := range q.files {
+		f, err := os.Open(chat.ExpandHome(name))
+		if err != nil {
+			return nil, fmt.Errorf("--file: %w", err)
+		}
+		err = read(name, f)
+		f.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(args) == 0 && len(q.files) == 0 && stdin != nil {
+		if err := read("standard input", stdin); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case len(list) == 0:
+		return nil, usagef(`there is no text: uma-cli embed "a text", --file FILE, or text on standard input`)
+	case len(list) > wire.MaxEmbedInputs:
+		return nil, usagef("%d texts; one request has at most %d", len(list), wire.MaxEmbedInputs)
+	}
+	return list, nil
+}
+
+func (q *embedding) run(ctx context.Context, dial dialer, args []string) error {
+	var stdin io.Reader
+	if !isTerminal(os.Stdin) {
+		stdin = os.Stdin
+	}
+	texts, err := q.texts(args, stdin)
+	switch {
+	case err != nil:
+		return err
+	case q.dimensions < 0 || q.dimensions > wire.MaxDimensions:
+		return usagef("--dimensions is %d; it must be 0 (all) … %d", q.dimensions, wire.MaxDimensions)
+	case q.normalize < wire.NormalizeNone || q.normalize > wire.MaxNormalize:
+		return usagef("--normalize is %d; it must be %d…%d", q.normalize, wire.NormalizeNone, wire.MaxNormalize)
+	case q.timeout < 0:
+		return usagef("--timeout is %v; it must be 0 (none) or more", q.timeout)
+	}
+	if q.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, q.timeout, fmt.Errorf("not done within %v (--timeout); the request was cancelled", q.timeout))
+		defer cancel()
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		select {
+		case <-signals:
+			stop(chat.ErrInterrupt)
+		case <-done:
+		}
+	}()
+	c, err := dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	req := client.EmbedTexts(texts...)
+	req.Dimensions, req.Normalize, req.Truncate = q.dimensions, q.normalize, q.truncate
+	if q.background {
+		req.Priority = wire.PriorityBackground
+	}
+	found, err := c.Embed(ctx, req)
+	switch {
+	case errors.Is(err, chat.ErrInterrupt):
+		return chat.ErrInterrupt
+	case err != nil:
+		return err
+	}
+	if err := q.print(ui.Open(os.Stdout), found); err != nil {
+		return err
+	}
+	if q.verbose {
+		t := &found.Timings
+		aside := ui.Open(os.Stderr)
+		aside.Println(aside.Dim(fmt.Sprintf("%d texts, %s tokens; waited %s, then %s", len(texts), ui.Count(found.Usage.PromptTokens), ui.Duration(t.Queue), ui.Duration(t.Prefill+t.Decode))))
+	}
+	return nil
+}
+
+// shownEmbedding is a line of --json.
+type shownEmbedding struct {
+	Index     int       `json:"index"`
+	Row       *int      `json:"row,omitempty"`
+	Tokens    int       `json:"tokens"`
+	Truncated bool      `json:"truncated,omitempty"`
+	Embedding []float32 `json:"embedding"`
+}
+
+func (q *embedding) print(out *ui.Terminal, found *client.Embeddings) error {
+	var line []byte
+	for i, rows := range found.Rows {
+		for k, v := range rows {
+			line = line[:0]
+			if q.json {
+				shown := shownEmbedding{Index: i, Tokens: found.Tokens[i], Truncated: found.Truncated[i], Embedding: v}
+				if len(rows) > 1 {
+					shown.Row = &k
+				}
+				b, err := json.Marshal(&shown)
+				if err != nil {
+					return err
+				}
+				line = append(line, b...)
+			} else {
+				for j, x := range v {
+					if j > 0 {
+						line = append(line, ' ')
+					}
+					line = strconv.AppendFloat(line, float64(x), 'g', -1, 32)
+				}
+			}
+			if err := out.Println(string(line)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

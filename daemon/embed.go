@@ -1,0 +1,198 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/uma-serve/uma-serve/internal/pooling"
+	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// Embeddings, up to the decode loop: what the model can do, and how a request is read. embed_loop.go has the rest.
+
+// embedder is how the loaded model makes embeddings.
+type embedder struct {
+	pooling runtime.Pooling
+	refusal string          // why it makes none; "" = it does
+	longest int             // tokens of a text
+	width   int             // values of an embedding
+	sizes   []int           // shorter ones that the model was trained for
+	any     bool            // all shorter ones are
+	end     []runtime.Token // what the tokenizer adds behind a text
+}
+
+// newEmbedder reads what the engine, the file and the options say. The error names an option.
+func newEmbedder(cfg *Config, eng runtime.Engine) (*embedder, error) {
+	info, caps, v := eng.Model(), eng.Capabilities(), eng.Vocab()
+	e := &embedder{pooling: info.Pooling, longest: caps.ContextTokens, width: info.Embedding}
+	if cfg.Pooling != "" {
+		e.pooling = runtime.Pooling(cfg.Pooling)
+	}
+	_, can := eng.(runtime.Embedder)
+	switch {
+	case !can || caps.MaxEmbeddingRows == 0:
+		e.refusal = "this engine returns no hidden states"
+	case e.pooling == "":
+		e.refusal = "this model's file does not say how its hidden states become an embedding; start uma-serve with --pooling mean, cls, last or none if you know"
+	case e.pooling == runtime.PoolRank:
+		e.refusal = "this model ranks pairs of texts and makes no embeddings"
+	}
+	if !info.Encoder {
+		e.longest-- // the scheduler keeps a cell for the next token of every request
+	}
+	var err error
+	if e.sizes, e.any, err = cfg.embeddingSizes(); err != nil {
+		return nil, err
+	}
+	if n := slices.Max(append(e.sizes, 0)); n > e.width {
+		return nil, fmt.Errorf("--embedding-sizes has %d; this model's embeddings have %d values", n, e.width)
+	}
+	// The tokens of a text with and without what begins and ends a sequence.
+	with, err1 := v.Tokenize(nil, "a", true, false)
+	bare, err2 := v.Tokenize(nil, "a", false, false)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	for i := 0; len(bare) > 0 && i+len(bare) <= len(with); i++ {
+		if slices.Equal(with[i:i+len(bare)], bare) {
+			e.end = slices.Clone(with[i+len(bare):])
+			break
+		}
+	}
+	return e, nil
+}
+
+// embeddingSizes is --embedding-sizes: numbers, or all.
+func (c *Config) embeddingSizes() (sizes []int, all bool, err error) {
+	if c.EmbeddingSizes == "" || c.EmbeddingSizes == "any" {
+		return nil, c.EmbeddingSizes == "any", nil
+	}
+	for word := range strings.SplitSeq(c.EmbeddingSizes, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(word))
+		if err != nil || n < 1 || n > wire.MaxDimensions {
+			return nil, false, fmt.Errorf(`--embedding-sizes is %q; it must be numbers of 1…%d with commas between them, or "any"`, c.EmbeddingSizes, wire.MaxDimensions)
+		}
+		sizes = append(sizes, n)
+	}
+	return sizes, false, nil
+}
+
+// check returns why w cannot be served, nil if it can.
+func (e *embedder) check(w *wire.Embed) *wire.Error {
+	bad := func(format string, args ...any) *wire.Error {
+		return &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(format, args...)}
+	}
+	switch d := w.Dimensions; {
+	case e.refusal != "":
+		return &wire.Error{Code: wire.NotSupported, Message: "no embeddings: " + e.refusal}
+	case d > e.width:
+		return bad(`field "dimensions" is %d; this model's embeddings have %d values`, d, e.width)
+	case d == 0 || d == e.width || w.AnyDimension || e.any || slices.Contains(e.sizes, d):
+		return nil
+	case len(e.sizes) == 0:
+		return bad(`field "dimensions" is %d; this model is not known to have shorter embeddings than %d values (--embedding-sizes)`, d, e.width)
+	default:
+		return bad(`field "dimensions" is %d; this model's embeddings have %d values, or one of %v (--embedding-sizes)`, d, e.width, e.sizes)
+	}
+}
+
+// values is how many values an embedding for w has.
+func (e *embedder) values(w *wire.Embed) int {
+	if w.Dimensions > 0 {
+		return w.Dimensions
+	}
+	return e.width
+}
+
+// input is one text of a request for embeddings.
+type input struct {
+	tokens []runtime.Token
+	cut    bool // they are the beginning of what was sent
+}
+
+// readTexts tokenizes the inputs.
+func (m *model) readTexts(w *wire.Embed) (texts []input, bad *wire.Error) {
+	refuse := func(format string, args ...any) ([]input, *wire.Error) {
+		return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(format, args...)}
+	}
+	e := m.embed
+	total := 0
+	for i := range w.Inputs {
+		in := &w.Inputs[i]
+		tokens, err := in.Tokens, error(nil)
+		if tokens == nil {
+			tokens, err = m.vocab.Tokenize(nil, in.Text, true, w.ParseSpecial)
+		} else {
+			err = m.known(tokens)
+		}
+		t := input{tokens: tokens}
+		switch n := len(tokens); {
+		case err != nil:
+			return refuse("input[%d]: %v", i, err)
+		case n == 0:
+			return refuse("input[%d] is empty", i)
+		case n > e.longest && !w.Truncate:
+			return nil, &wire.Error{Code: wire.ContextLength, NPrompt: n, NCtx: e.longest, Message: fmt.Sprintf(
+				"input[%d] is too large: it has %d tokens (n_prompt), and this model embeds at most %d (n_ctx); shorten it, or send \"truncate\": true", i, n, e.longest)}
+		case n > e.longest:
+			end := e.end
+			if in.Tokens != nil || len(end) >= e.longest || !slices.Equal(tokens[n-len(end):], end) {
+				end = nil
+			}
+			t = input{append(slices.Clone(tokens[:e.longest-len(end)]), end...), true}
+		}
+		texts = append(texts, t)
+		total += len(t.tokens)
+	}
+	n := len(texts)
+	if e.pooling == runtime.PoolNone {
+		n = total
+	}
+	if values := n * e.values(w); values > wire.MaxEmbedValues {
+		return refuse("field \"input\" asks for %d embeddings of %d values; an answer has at most %d values: send fewer texts", n, e.values(w), wire.MaxEmbedValues)
+	}
+	return texts, nil
+}
+
+// Embed takes a request for embeddings in, or refuses it.
+func (s *Server) Embed(c *ipc.Conn, w *wire.Embed) {
+	s.admit(&request{conn: c, wireID: w.ID, arrived: time.Now(), stream: true, metadata: w.Metadata, embed: &embedding{w: w}}, nil)
+}
+
+// prepareEmbed turns a parsed request for embeddings into one that the decode loop can run.
+func (s *Server) prepareEmbed(r *request) (bad *wire.Error) {
+	m, w := s.model.Load(), r.embed.w
+	if bad = m.embed.check(w); bad != nil {
+		return bad
+	}
+	if r.embed.texts, bad = m.readTexts(w); bad != nil {
+		return bad
+	}
+	if w.Priority == wire.PriorityBackground {
+		r.Class = sched.Background
+	}
+	for i := range r.embed.texts {
+		r.Prompt += len(r.embed.texts[i].tokens)
+	}
+	var err error
+	if r.ctl, err = meridian.NewControl(m.think, nil, meridian.Options{}, meridian.Begin{}); err != nil {
+		return &wire.Error{Code: wire.InternalFailure, Message: err.Error()}
+	}
+	return nil
+}
+
+// pooler makes the Pooler of a text; nil where each row is sent as it is.
+func (e *embedder) pooler() *pooling.Pooler {
+	if e.pooling == runtime.PoolNone {
+		return nil
+	}
+	return pooling.New(e.pooling, e.width)
+}

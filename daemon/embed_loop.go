@@ -1,0 +1,279 @@
+package daemon
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/internal/pooling"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/sched"
+)
+
+// Embeddings in the decode loop. A request has up to wire.MaxEmbedInputs texts, and each text is a request to the core: a
+// part. The loop hands them over a few at a time, so that one client's thousand texts fill neither the scheduler's queue
+// nor its sequences, and other users' requests start between them.
+
+// embedding is what a request for embeddings has besides its request. Owned by the decode loop from cmdArrive on.
+type embedding struct {
+	w     *wire.Embed
+	texts []input
+
+	next    int // the text that goes to the core next
+	open    int // parts that are not forgotten
+	blocked int // of these: whose output waits for the client to read
+	tokens  int // of texts that are done
+	over    bool
+	failure *wire.Error // why it ends; nil: it was cancelled, or all texts are done
+
+	// slowest is the part that took longest so far: why tells its decisions.
+	slowest struct {
+		id    sched.ReqID
+		index int
+		took  time.Duration
+	}
+}
+
+// part is what a text's request has besides its request.
+type part struct {
+	of     *request
+	index  int
+	pooler *pooling.Pooler // nil: rows are sent one by one
+	sent   int             // rows that were sent
+}
+
+// client is the request as its client knows it: of a text, the request for embeddings that it belongs to.
+func (r *request) client() *request {
+	if r.part != nil {
+		return r.part.of
+	}
+	return r
+}
+
+// arriveEmbed takes a request for embeddings in. Its parts follow in feed.
+func (l *loop) arriveEmbed(r *request, now time.Time) {
+	l.requests[r.ID] = r
+	l.state.requests.Add(1)
+	l.embeds = append(l.embeds, r)
+	l.m.Embeddings.Inc()
+	if r.cancelled.Load() {
+		l.cancelEmbed(r, now)
+	}
+}
+
+// feed hands texts to the core: one of each request for embeddings, and more while few parts run. Requests take turns.
+func (l *loop) feed(now time.Time) {
+	for more := len(l.embeds) > 0; more; {
+		more = false
+		for i := range l.embeds {
+			r := l.embeds[(l.embedTurn+i)%len(l.embeds)]
+			e := r.embed
+			if e.over || e.blocked > 0 || e.next == len(e.texts) || e.open > 0 && (l.parts >= l.maxParts || l.core.Live() >= l.cfg.Parallel) {
+				continue
+			}
+			l.arrivePart(r, now)
+			more = true
+		}
+		l.embedTurn++
+	}
+}
+
+// arrivePart hands the next text of r to the core.
+func (l *loop) arrivePart(r *request, now time.Time) {
+	e := r.embed
+	t := &e.texts[e.next]
+	p := &request{conn: r.conn, wireID: r.wireID, stream: true, arrived: now, ctl: r.ctl, part: &part{of: r, index: e.next, pooler: l.embedder.pooler()}}
+	e.next++
+	e.open++
+	l.parts++
+	l.lastID++
+	p.ID, p.Owner, p.Class, p.Data, p.Arrived = l.lastID, r.Owner, r.Class, p, l.instant(now)
+	p.Kind, p.Tokens, p.Prompt = core.Embed, t.tokens, len(t.tokens)
+	p.Whole = l.encoder
+	p.EveryRow = p.Whole || pooling.EveryRow(l.embedder.pooling)
+	l.requests[p.ID] = p
+	l.handle(core.Input{Kind: core.Arrive, Request: &p.Request}, now)
+}
+
+// embedRows takes the rows of a slice of a part, which begin at row from of the batch.
+func (l *loop) embedRows(p *request, s *sched.Slice, from int, now time.Time) {
+	if p.client().cancelled.Load() || p.part.of.embed.over {
+		l.handle(core.Input{Kind: core.Cancel, Req: p.ID}, now)
+		return
+	}
+	if s.Start == 0 && p.part.pooler != nil {
+		p.part.pooler.Reset() // it may have been preempted
+	}
+	first := from
+	if !p.EveryRow {
+		if s.Row < 0 {
+			return
+		}
+		first = s.Row
+	}
+	for i := first; i < from+s.N; i++ {
+		row := l.hidden.Embedding(i)
+		switch at := s.Start + i - from; {
+		case p.part.pooler != nil:
+			p.part.pooler.Add(row)
+		case at >= p.part.sent:
+			p.part.sent = at + 1
+			if !l.sendEmbedding(p, at, append(l.vector[:0], row...), wire.NormalizeNone) {
+				return
+			}
+		}
+	}
+	if s.Row < 0 {
+		return
+	}
+	if p.part.pooler != nil && !l.sendEmbedding(p, -1, p.part.pooler.AppendTo(l.vector[:0]), p.part.of.embed.w.Normalize) {
+		return
+	}
+	l.core.Embedded(&p.Request)
+	l.partDone(p, now)
+}
+
+// sendEmbedding sends an embedding of p: of its row-th token, or with -1 of all of it. It reports whether that could be
+// done; otherwise p's request has failed.
+func (l *loop) sendEmbedding(p *request, row int, v []float32, norm int) bool {
+	l.vector = v
+	w := p.part.of.embed.w
+	if w.Dimensions > 0 {
+		v = v[:w.Dimensions]
+	}
+	if !pooling.Finite(v) {
+		l.core.NoToken(&p.Request, sched.ReasonFailed)
+		l.failEmbed(p.part.of, &wire.Error{Code: wire.RuntimeDecode, Message: fmt.Sprintf("the model's output for input[%d] has values that are not finite", p.part.index)})
+		l.endPart(p)
+		return false
+	}
+	pooling.Normalize(v, norm)
+	t := &p.part.of.embed.texts[p.part.index]
+	l.frame = wire.AppendEmbedding(l.frame[:0], &wire.Embedding{
+		ID: p.wireID, Index: p.part.index, Row: row, Values: v, Tokens: len(t.tokens), Truncated: t.cut,
+	}, w.Base64)
+	l.send(p, l.frame)
+	return true
+}
+
+// partDone ends a part whose text is computed.
+func (l *loop) partDone(p *request, now time.Time) {
+	r := p.part.of
+	e := r.embed
+	e.tokens += p.Prompt
+	l.m.EmbedInputs.Inc()
+	l.m.EmbedTokens.Add(uint64(p.Prompt))
+	if took := now.Sub(p.arrived); took >= e.slowest.took {
+		e.slowest.id, e.slowest.index, e.slowest.took = p.ID, p.part.index, took
+	}
+	if r.first.IsZero() {
+		r.first = now
+	}
+	r.last = now
+	l.endPart(p)
+}
+
+// endPart ends a part for the core. It is forgotten when its output has gone.
+func (l *loop) endPart(p *request) {
+	if p.finished = true; len(p.pending) == 0 {
+		l.forget(p)
+	}
+}
+
+// forgetPart is the end of a part, and with the last one of its request.
+func (l *loop) forgetPart(p *request) {
+	delete(l.requests, p.ID)
+	r := p.part.of
+	r.embed.open--
+	l.parts--
+	l.endEmbed(r, time.Now())
+}
+
+// endEmbed ends r when nothing of it runs any more.
+func (l *loop) endEmbed(r *request, now time.Time) {
+	e := r.embed
+	if r.finished || e.open > 0 || !e.over && e.next < len(e.texts) {
+		return
+	}
+	l.embeds = slices.DeleteFunc(l.embeds, func(o *request) bool { return o == r })
+	switch {
+	case e.failure != nil:
+		l.failRequest(r, *e.failure)
+	case e.over || e.tokens < r.Prompt:
+		l.endRequest(r, wire.Cancelled, "", now)
+	default:
+		l.endRequest(r, wire.Stop, "", now)
+	}
+}
+
+// cancelEmbed ends r at its client's wish.
+func (l *loop) cancelEmbed(r *request, now time.Time) {
+	r.embed.over = true
+	for _, p := range l.requests {
+		if p.part != nil && p.part.of == r && !p.finished {
+			l.handle(core.Input{Kind: core.Cancel, Req: p.ID}, now)
+		}
+	}
+	l.endEmbed(r, now)
+}
+
+// failEmbed ends r with an error, because of one of its texts.
+func (l *loop) failEmbed(r *request, why *wire.Error) {
+	e := r.embed
+	if e.failure == nil {
+		e.failure = why
+	}
+	if !e.over {
+		l.cancelEmbed(r, time.Now())
+	}
+}
+
+// partEnded is the end of a part by the core: cancelled, refused or failed.
+func (l *loop) partEnded(p *request, end *core.End) {
+	if end.Kind != core.Cancelled {
+		e := wire.Error{Code: wire.QueueLimit, RetryAfter: end.RetryAfter, Message: fmt.Sprintf("input[%d]: %s", p.part.index, end.Reason.Explain())}
+		switch {
+		case end.Kind == core.Failed:
+			e.Code = wire.RuntimeDecode
+		case l.draining:
+			e.Code = wire.ShuttingDown
+		}
+		l.failEmbed(p.part.of, &e)
+	}
+	l.endPart(p)
+}
+
+// abandonParts forgets the parts of all requests when the loop stops.
+func (l *loop) abandonParts() {
+	for id, p := range l.requests {
+		if p.part != nil {
+			delete(l.requests, id)
+			p.part.of.embed.open--
+			l.parts--
+			if len(p.pending) > 0 {
+				l.stalled--
+			}
+		}
+	}
+	l.embeds = nil
+}
+
+// whyEmbed says which of the scheduler's requests tells most about r, a request for embeddings, and why that one.
+func (l *loop) whyEmbed(r *request) (id sched.ReqID, text string) {
+	e := r.embed
+	id, index, what := e.slowest.id, e.slowest.index, "took longest"
+	if id == 0 {
+		what = "is being computed"
+		for _, p := range l.requests {
+			if p.part != nil && p.part.of == r && (id == 0 || p.ID < id) {
+				id, index = p.ID, p.part.index
+			}
+		}
+	}
+	text = fmt.Sprintf("It asks for the embeddings of %d texts, and %d of them have started.", len(e.texts), e.next)
+	if id == 0 {
+		return r.ID, text
+	}
+	return id, text + fmt.Sprintf(" What follows is about input[%d], which %s.", index, what)
+}

@@ -1,0 +1,296 @@
+package wire
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/valyala/fastjson"
+)
+
+// Limits of an embed request.
+const (
+	MaxEmbedInputs = 2048 // texts; OpenAI's limit
+	MaxNormalize   = 64   // "normalize": the p of a p-norm
+	// MaxEmbedValues bounds the numbers of an answer, all embeddings together: 64 MiB as float32.
+	MaxEmbedValues = 1 << 24
+	// MaxDimensions bounds "dimensions"; the model's width is what really limits it.
+	MaxDimensions = 1 << 20
+)
+
+// How an embedding is normalised, as llama-server's embd_normalize has it. Larger numbers are the p of a p-norm.
+const (
+	NormalizeNone = -1
+	NormalizeMax  = 0 // to the range of int16: the largest magnitude becomes 32760
+	NormalizeSum  = 1 // the sum of magnitudes becomes 1
+	NormalizeL2   = 2 // the length becomes 1
+)
+
+// Embed asks for the embeddings of texts: {"event":"embed","id":…,"input":…}. It owns its memory.
+type Embed struct {
+	ID           string
+	Inputs       []EmbedInput // 1…MaxEmbedInputs
+	Base64       bool         // embeddings come as base64 of little-endian float32 instead of numbers
+	Dimensions   int          // the first so many values of each; 0 = all
+	AnyDimension bool         // Dimensions need not be one that the model was trained for
+	Normalize    int          // NormalizeNone … MaxNormalize
+	Truncate     bool         // a text that is too long is cut at its end; otherwise it is refused
+	ParseSpecial bool         // markers in texts are single tokens; otherwise they are text like any other
+	Priority     Priority
+	Metadata     []byte // the JSON value of "metadata", echoed as it came; nil = none
+}
+
+// EmbedInput is a text, or its tokens.
+type EmbedInput struct {
+	Text   string
+	Tokens []int32 // nil = Text; they are read as they are, without what begins or ends a sequence
+}
+
+// DefaultEmbed is what a request that names only its id and its input asks for.
+func DefaultEmbed() Embed { return Embed{Normalize: NormalizeL2} }
+
+// Embedding is an embedding event: of a whole input, or with pooling "none" of one of its tokens.
+type Embedding struct {
+	ID        string
+	Index     int // of the input
+	Row       int // of the token in its input, from 0; -1 = the embedding is of the whole input
+	Values    []float32
+	Tokens    int  // of the input, those at its beginning and end included
+	Truncated bool // the input was cut to Tokens
+}
+
+const inputMust = "a string, an array of token ids, or an array of strings and such arrays"
+
+// embedField reads a field of an embed request.
+func (d *decoder) embedField(key string, v *fastjson.Value) (err error) {
+	e := &d.embed
+	switch key {
+	case "input":
+		err = d.inputs(key, v)
+	case "encoding_format":
+		var i int
+		i, err = d.word(key, v, []string{"float", "base64"})
+		e.Base64 = i == 1
+	case "dimensions":
+		e.Dimensions, err = d.count(key, v, 1, MaxDimensions)
+	case "any_dimension":
+		err = d.boolean(key, v, &e.AnyDimension)
+	case "normalize":
+		e.Normalize, err = d.count(key, v, NormalizeNone, MaxNormalize)
+	case "truncate":
+		err = d.boolean(key, v, &e.Truncate)
+	case "parse_special":
+		err = d.boolean(key, v, &e.ParseSpecial)
+	case "priority", "service_tier", "metadata":
+		err = fields[fieldIndex[key]].read(d, key, v)
+	case "model", "user":
+	default:
+		return fmt.Errorf("field %s is not known in an embed request; docs/protocol.md lists those that are", quoted([]byte(key)))
+	}
+	if err == nil && slices.Contains(d.asked, key) {
+		return fmt.Errorf("field %q is given twice", key)
+	}
+	d.asked = append(d.asked, key)
+	return err
+}
+
+func (d *decoder) count(name string, v *fastjson.Value, lo, hi int) (int, error) {
+	n, err := d.integer(name, v, int64(lo), int64(hi))
+	return int(n), err
+}
+
+// inputs reads the texts of an embed request.
+func (d *decoder) inputs(name string, v *fastjson.Value) error {
+	switch v.Type() {
+	case fastjson.TypeString:
+		return d.input(name, v)
+	case fastjson.TypeArray:
+	default:
+		return wrongType(name, v, inputMust)
+	}
+	list, _ := v.Array()
+	switch {
+	case len(list) == 0:
+		return fmt.Errorf("field %q is empty; it must be %s", name, inputMust)
+	case list[0].Type() == fastjson.TypeNumber:
+		return d.input(name, v)
+	case len(list) > MaxEmbedInputs:
+		return fmt.Errorf("field %q has %d texts; it must have at most %d", name, len(list), MaxEmbedInputs)
+	}
+	for i, e := range list {
+		if err := d.input(fmt.Sprintf("%s[%d]", name, i), e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// input reads one of them.
+func (d *decoder) input(name string, v *fastjson.Value) (err error) {
+	var in EmbedInput
+	switch v.Type() {
+	case fastjson.TypeString:
+		in.Text, err = d.str(name, v)
+		d.text += len(in.Text)
+	case fastjson.TypeArray:
+		if in.Tokens, err = d.tokens(name, v, maxValues); err == nil && len(in.Tokens) == 0 {
+			err = fmt.Errorf("field %q is empty", name)
+		}
+	default:
+		return wrongType(name, v, "a string or an array of token ids")
+	}
+	d.embed.Inputs = append(d.embed.Inputs, in)
+	return err
+}
+
+// finishEmbed checks what holds between the fields of an embed request.
+func (d *decoder) finishEmbed() error {
+	e := &d.embed
+	switch {
+	case e.Inputs == nil:
+		return fmt.Errorf("field %q is missing; it must be %s", "input", inputMust)
+	case d.p.MaxPromptBytes > 0 && d.text > d.p.MaxPromptBytes:
+		d.code = PromptTooLarge
+		return fmt.Errorf("field %q has %d bytes of text; --max-prompt-bytes is %d", "input", d.text, d.p.MaxPromptBytes)
+	}
+	e.ID, e.Priority, e.Metadata = d.req.ID, d.req.Priority, d.req.Metadata
+	if !d.priority && d.tier != 0 {
+		e.Priority = d.tier - 1
+	}
+	return nil
+}
+
+// AppendEmbed appends e as a frame. Fields that have their default are left out.
+func AppendEmbed(dst []byte, e *Embed) []byte {
+	dst, start := BeginFrame(dst)
+	dst = appendHead(dst, `{"event":"embed","id":`, e.ID)
+	dst = append(dst, `,"input":[`...)
+	for i := range e.Inputs {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		if in := &e.Inputs[i]; in.Tokens != nil {
+			dst = appendTokens(dst, "", in.Tokens)
+		} else {
+			dst = appendString(dst, in.Text)
+		}
+	}
+	dst = append(dst, ']')
+	if e.Base64 {
+		dst = append(dst, `,"encoding_format":"base64"`...)
+	}
+	if e.Dimensions > 0 {
+		dst = appendInt(dst, `,"dimensions":`, e.Dimensions)
+	}
+	if e.Normalize != NormalizeL2 {
+		dst = appendInt(dst, `,"normalize":`, e.Normalize)
+	}
+	for _, f := range []struct {
+		set  bool
+		text string
+	}{
+		{e.AnyDimension, `,"any_dimension":true`}, {e.Truncate, `,"truncate":true`}, {e.ParseSpecial, `,"parse_special":true`},
+		{e.Priority == PriorityBackground, `,"priority":"background"`},
+	} {
+		if f.set {
+			dst = append(dst, f.text...)
+		}
+	}
+	if len(e.Metadata) > 0 {
+		dst = append(append(dst, `,"metadata":`...), e.Metadata...)
+	}
+	return EndFrame(append(dst, '}'), start)
+}
+
+// AppendEmbedding appends an embedding event, with its values as numbers or as base64. The values must be finite.
+func AppendEmbedding(dst []byte, e *Embedding, asBase64 bool) []byte {
+	dst, start := BeginFrame(dst)
+	dst = appendHead(dst, `{"event":"embedding","id":`, e.ID)
+	dst = appendInt(dst, `,"index":`, e.Index)
+	if e.Row >= 0 {
+		dst = appendInt(dst, `,"row":`, e.Row)
+	}
+	dst = appendInt(dst, `,"tokens":`, e.Tokens)
+	if e.Truncated {
+		dst = append(dst, `,"truncated":true`...)
+	}
+	dst = append(dst, `,"embedding":`...)
+	if asBase64 {
+		dst = append(AppendBase64(append(dst, '"'), e.Values), '"')
+	} else {
+		dst = append(dst, '[')
+		for i, v := range e.Values {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = appendFloat32(dst, v)
+		}
+		dst = append(dst, ']')
+	}
+	return EndFrame(append(dst, '}'), start)
+}
+
+// AppendBase64 appends the base64 of values as little-endian float32, as OpenAI's API has embeddings.
+func AppendBase64(dst []byte, values []float32) []byte {
+	var raw [3 * 4 * 64]byte // whole groups of three bytes: no padding within
+	for len(values) > 0 {
+		n := min(len(values), len(raw)/4)
+		for i, v := range values[:n] {
+			binary.LittleEndian.PutUint32(raw[4*i:], math.Float32bits(v))
+		}
+		dst = base64.StdEncoding.AppendEncode(dst, raw[:4*n])
+		values = values[n:]
+	}
+	return dst
+}
+
+// embedding reads an embedding event.
+func (e *eventDecoder) embedding(o *fastjson.Object, out *Embedding) {
+	*out = Embedding{Index: e.integer(o, "index"), Row: -1, Tokens: e.integer(o, "tokens"), Values: out.Values[:0]}
+	if o.Get("row") != nil {
+		out.Row = e.integer(o, "row")
+	}
+	if v := o.Get("truncated"); v != nil {
+		out.Truncated = v.Type() == fastjson.TypeTrue
+	}
+	const must = "an array of numbers, or base64 of little-endian float32"
+	v := o.Get("embedding")
+	if v == nil {
+		e.fail("embedding", v, must)
+		return
+	}
+	switch v.Type() {
+	case fastjson.TypeArray:
+		list, _ := v.Array()
+		var number []byte
+		for _, x := range list {
+			number = x.MarshalTo(number[:0])
+			f, err := strconv.ParseFloat(string(number), 32) // fastjson's conversion is off by a bit now and then
+			if err != nil {
+				e.fail("embedding", v, must)
+				return
+			}
+			out.Values = append(out.Values, float32(f))
+		}
+	case fastjson.TypeString:
+		text, _ := v.StringBytes()
+		raw, err := base64.StdEncoding.AppendDecode(nil, text)
+		if err != nil || len(raw)%4 != 0 {
+			e.fail("embedding", v, must)
+			return
+		}
+		for ; len(raw) > 0; raw = raw[4:] {
+			x := math.Float32frombits(binary.LittleEndian.Uint32(raw))
+			if x != x || math.IsInf(float64(x), 0) {
+				e.fail("embedding", v, must)
+				return
+			}
+			out.Values = append(out.Values, x)
+		}
+	default:
+		e.fail("embedding", v, must)
+	}
+}
