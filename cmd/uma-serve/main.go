@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/front"
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/internal/completion"
@@ -45,6 +46,9 @@ $XDG_CONFIG_HOME/uma-serve/uma-serve.toml, else /etc/uma-serve/uma-serve.toml. -
 shows the value of every option and where it was set.`
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == daemon.EngineArg {
+		os.Exit(runEngine())
+	}
 	root := newRoot()
 	root.SetArgs(daemon.NormalizeArgs(os.Args[1:]))
 	if err := root.Execute(); err != nil {
@@ -102,6 +106,9 @@ func newRoot() *cobra.Command {
 				log.Info("configuration file", "path", cfg.ConfigFile)
 			}
 			llama.SetLogger(log)
+			if cfg.Front() {
+				return front.Run(cmd.Context(), cfg, log)
+			}
 			return daemon.Run(cmd.Context(), cfg, log, llama.Open)
 		},
 	}
@@ -160,6 +167,17 @@ func completeModel(cfg *daemon.Config) cobra.CompletionFunc {
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// runEngine is an engine process of a front.
+func runEngine() (status int) {
+	signal.Ignore(syscall.SIGPIPE)
+	err := daemon.RunEngine(context.Background(), os.Stderr, llama.Open, llama.SetLogger)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(os.Stderr, "uma-serve: engine process:", err)
+	return 1
 }
 
 // lastWords is how long the end of the process waits for a reader of stderr.
