@@ -31,6 +31,7 @@ var fields = slices.Concat(requestFields, samplingFields, toolFields, formatFiel
 
 var requestFields = []field{
 	{name: "id", read: readID},
+	{name: "model", read: readModel},
 	{name: "prompt", read: readPrompt},
 	{name: "parse_special", read: func(d *decoder, name string, v *fastjson.Value) error {
 		return d.boolean(name, v, &d.req.ParseSpecial)
@@ -290,6 +291,17 @@ func (d *decoder) texts(name string, v *fastjson.Value, limit, size int, single 
 
 func readID(d *decoder, name string, v *fastjson.Value) (err error) {
 	d.req.ID, err = d.name(name, v, MaxIDBytes)
+	return err
+}
+
+// readModel reads which model is asked. What is no string asks for none, as with servers of one model.
+func readModel(d *decoder, name string, v *fastjson.Value) (err error) {
+	if v.Type() != fastjson.TypeString {
+		return nil
+	}
+	if d.req.Model, err = d.str(name, v); err == nil && len(d.req.Model) > MaxModelBytes {
+		err = fmt.Errorf("field %q has %d bytes; it must have up to %d", name, len(d.req.Model), MaxModelBytes)
+	}
 	return err
 }
 
