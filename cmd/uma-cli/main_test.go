@@ -248,7 +248,7 @@ func TestProgram(t *testing.T) {
 		"info two forms":  {"info|--cost-model|--json", "", "", 2, "$", "--json and --cost-model exclude each other"},
 		"why":             {"why", "", "", 0, "#1 · uid 0 · interactive · queued", ""},
 		"why last":        {"why|--last|5", "", "", 0, "#5 ", ""},
-		"why id":          {"why|chat-1", "", "", 0, "chat-1  #0 · uid 0", ""},
+		"why id":          {"why|chat-1", "", "", 0, "chat-1  uid 0", ""},
 		"why json":        {"why|--json|chat-1", "", "", 0, `{"requests":[{"request":"chat-1",`, ""},
 		"why, forgotten":  {"why|gone", "", "", 1, "$", `no request "gone" of yours is remembered`},
 		"why, too many":   {"why|--last|65", "", "", 2, "$", "--last is 65; it must be 1…64"},

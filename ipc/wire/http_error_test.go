@@ -46,7 +46,7 @@ func TestDocumentedStatuses(t *testing.T) {
 			}
 		}
 	}
-	if rows != 9 {
+	if rows != 10 {
 		t.Errorf("%d rows found", rows)
 	}
 }
