@@ -29,7 +29,7 @@ const (
 // access authenticates and authorises HTTP requests over TCP.
 type access struct {
 	guard *webguard.Guard
-	keys  *apikeys.Store // nil without --api-keys
+	keys  keyring // nil without --api-keys
 	mode  os.FileMode
 	uid   uint32 // the daemon's user
 	gid   int    // the group of mode's group bits
@@ -50,7 +50,13 @@ const (
 	groupsOf  = 1024 // users
 )
 
-func newAccess(cfg *Config, log *slog.Logger) (*access, error) {
+// keyring is the keys of --api-keys: a file, or in an engine process what its front has read of it.
+type keyring interface {
+	Keys() *apikeys.Keys   // the valid ones, after another look at the file
+	Loaded() *apikeys.Keys // the same without that look
+}
+
+func newAccess(cfg *Config, log *slog.Logger, e *engine) (*access, error) {
 	a := &access{uid: uint32(os.Geteuid()), gid: os.Getegid(), groups: map[uint32]membership{}}
 	var err error
 	if a.mode, err = socketMode("listen-mode", cfg.ListenMode); err != nil {
@@ -64,8 +70,12 @@ func newAccess(cfg *Config, log *slog.Logger) (*access, error) {
 	if a.guard, err = webguard.New(cfg.AllowedHosts, cfg.CORSOrigins); err != nil {
 		return nil, err
 	}
-	if cfg.APIKeys != "" {
-		a.keys, err = apikeys.Open(cfg.APIKeys, func(keys *apikeys.Keys, err error) {
+	switch {
+	case e != nil && e.start.Keys != nil:
+		a.keys = &e.keys
+	case e != nil:
+	case cfg.APIKeys != "":
+		keys, err := apikeys.Open(cfg.APIKeys, func(keys *apikeys.Keys, err error) {
 			if err != nil {
 				log.Error("--api-keys: the file cannot be used; the keys read before stay valid", "error", err, "keys", keys.Len())
 				return
@@ -76,6 +86,7 @@ func newAccess(cfg *Config, log *slog.Logger) (*access, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--api-keys: %w", err)
 		}
+		a.keys = keys
 		warnOfShortKeys(log, a.keys.Keys())
 	}
 	return a, nil
@@ -164,7 +175,7 @@ func (a *access) client(r *http.Request, peer ipc.Peer) (ipc.Peer, *denial) {
 	case peer.Unknown != nil:
 		return peer, &denial{refusedUser, http.StatusForbidden, "the client's user is unknown: " + peer.Unknown.Error() +
 			"; use the Unix socket, or start the daemon with --api-keys"}
-	case a.allows(peer.UID):
+	case peer.Passed && peer.Admitted, !peer.Passed && a.allows(peer.UID):
 		return peer, nil
 	}
 	return peer, &denial{refusedUser, http.StatusForbidden, fmt.Sprintf(

@@ -40,6 +40,12 @@ func (s *Server) bounded(next http.Handler) http.Handler {
 			s.httpError(w, r, e)
 			return
 		}
+		if s.elsewhere(r, body) && ipc.HandBack(w, r, body) == nil {
+			return
+		}
+		if ipc.FromFront(ctx) {
+			w = &asking{w, ipc.Asked(ctx, FormOf(r.URL.Path), r.ProtoAtLeast(1, 1))}
+		}
 		r = r.WithContext(ctx)
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		next.ServeHTTP(w, r)

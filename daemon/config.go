@@ -97,6 +97,13 @@ type Config struct {
 	FabricTTL              time.Duration
 	OffloadThresholdBlocks int
 
+	// A front and its engine processes.
+	Single      bool
+	Memory      Size // "auto": a share of what is free
+	IdleUnload  time.Duration
+	StepTimeout time.Duration
+	Sandbox     bool
+
 	// Process.
 	ShutdownTimeout time.Duration
 	LogFormat       string
@@ -111,7 +118,7 @@ type Config struct {
 	ConfigFile string // --config, or the default file that Load found; "" = none
 
 	// Puller downloads the model of --hf-repo; nil = this program cannot.
-	Puller store.Puller
+	Puller store.Puller `json:"-"`
 
 	Warnings []string // of Load, for the log
 
@@ -217,6 +224,8 @@ func (c *Config) sections() []Section {
 	fs.StringVar(&c.Fabric, "fabric", "", "`URL` of a store that shares prefixes between machines: valkey://host, redis://host, nixl-synth, mooncake-synth+URL. Put a password into UMA_FABRIC: ps shows the command line")
 	fs.DurationVar(&c.FabricTTL, "fabric-ttl", 0, "how long the fabric keeps an unused prefix; 0 = as its URL says")
 	fs.IntVar(&c.OffloadThresholdBlocks, "offload-threshold-blocks", 4, "blocks to collect for a write to the fabric")
+
+	c.frontOptions(section("Several models"))
 
 	fs = section("Process")
 	fs.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", 30*time.Second, "on SIGTERM, SIGINT or SIGHUP, stop within this time: running requests may finish, and the last quarter (5s at most) is for writing cached prefixes to --cache-dir and --fabric; a second signal stops at once")
@@ -380,6 +389,7 @@ func (c *Config) Validate() error {
 		errs = append(errs, err)
 	}
 	errs = append(errs, c.validateListen()...)
+	errs = append(errs, c.validateFront())
 	return errors.Join(errs...)
 }
 

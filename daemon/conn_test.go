@@ -511,3 +511,26 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 		})
 	}
 }
+
+// TestKeepAliveAfterALargeBody: a request that is longer than net/http's buffer leaves its connection as it was.
+func TestKeepAliveAfterALargeBody(t *testing.T) {
+	r := serve(t, fake.Config{}, "-c", "100000")
+	conn, err := net.Dial("unix", r.cfg.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	in := bufio.NewReader(conn)
+	body := `{"prompt":"` + strings.Repeat("x", 20_000) + `","n_predict":2}`
+	for i := range 3 {
+		fmt.Fprintf(conn, "POST /completion HTTP/1.1\r\nHost: uma\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatalf("answer %d: %v", i, err)
+		}
+		b, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != http.StatusOK || resp.Close {
+			t.Fatalf("answer %d: %d %.300s %v", i, resp.StatusCode, b, err)
+		}
+	}
+}

@@ -130,9 +130,13 @@ func (s *Server) serveHTTP() <-chan struct{} {
 	if s.cfg.IdleTimeout > 0 {
 		idle = s.cfg.IdleTimeout
 	}
+	routes := s.parts.routes
+	if routes == nil {
+		routes = s.routes()
+	}
 	s.http = &http.Server{
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
-		Handler:  s.guarded(s.bounded(s.routes())), ConnContext: ipc.ConnContext, ConnState: ipc.ConnState,
+		Handler:  s.guarded(s.bounded(routes)), ConnContext: ipc.ConnContext, ConnState: ipc.ConnState,
 		ReadHeaderTimeout: s.cfg.HeaderTimeout, IdleTimeout: idle, MaxHeaderBytes: httpHeaderSize,
 	}
 	s.http.RegisterOnShutdown(func() { s.live.end(s) })

@@ -177,12 +177,17 @@ const ownDescriptors = 64
 
 // hasDeviceBackend reports whether the engine will find a backend library built by `make cuda`.
 func hasDeviceBackend() bool {
+	found, _ := filepath.Glob(filepath.Join(backendDir(), "*ggml-cuda*"))
+	return len(found) > 0
+}
+
+// backendDir is where the engine looks for libraries of devices.
+func backendDir() string {
 	dir := os.Getenv("UMA_BACKEND_DIR")
 	if exe, err := os.Executable(); dir == "" && err == nil {
 		dir = filepath.Dir(exe)
 	}
-	found, _ := filepath.Glob(filepath.Join(dir, "*ggml-cuda*"))
-	return len(found) > 0
+	return dir
 }
 
 // loadReport shows the progress of a load on the terminal and reports it to systemd.

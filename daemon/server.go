@@ -61,6 +61,9 @@ type Server struct {
 	loaded   atomic.Uint32 // model load progress, per mille
 	draining atomic.Bool
 	bodies   bodyBudget
+
+	parts   parts
+	signals chan os.Signal // that ask to stop, and those that an engine process's front sends
 }
 
 // job is a parsed request that waits for intake.
@@ -91,8 +94,18 @@ func Run(ctx context.Context, cfg *Config, log *slog.Logger, open Opener) error 
 	return s.Serve(ctx, open)
 }
 
+// parts are what differs between a daemon of one process, a front and an engine process behind it.
+type parts struct {
+	handler ipc.Handler  // nil: the Server
+	router  ipc.Router   // of a front
+	routes  http.Handler // nil: those of a Server with a model
+	engine  *engine      // of an engine process
+}
+
 // New binds the sockets, so that a second daemon or a wrong path fails before the model is loaded.
-func New(cfg *Config, log *slog.Logger) (*Server, error) {
+func New(cfg *Config, log *slog.Logger) (*Server, error) { return newServer(cfg, log, parts{}) }
+
+func newServer(cfg *Config, log *slog.Logger, p parts) (*Server, error) {
 	mode, err := socketMode("socket-mode", cfg.SocketMode)
 	if err != nil {
 		return nil, err
@@ -104,15 +117,22 @@ func New(cfg *Config, log *slog.Logger) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: log, start: time.Now(),
 		room:    newWaitroom(cfg.MaxQueue + cfg.Parallel),
+		parts:   p,
+		signals: make(chan os.Signal, 2),
 		metrics: metrics.New(metrics.Build{Version: buildinfo.Version, Engine: buildinfo.Engine()}),
 	}
 	s.forms = newForms(s.metrics, func() *grammar.Vocabulary { return s.model.Load().grammar() }, s.unpark)
-	if s.access, err = newAccess(cfg, log); err != nil {
+	if s.parts.handler == nil {
+		s.parts.handler = s
+	}
+	if s.access, err = newAccess(cfg, log, p.engine); err != nil {
 		return nil, err
 	}
-	s.listeners, err = ipc.Listen(ipc.ListenConfig{Path: cfg.socketPath(), Mode: mode, Group: cfg.SocketGroup, TCP: addrs})
-	if err != nil {
-		return nil, err
+	if p.engine == nil {
+		s.listeners, err = ipc.Listen(ipc.ListenConfig{Path: cfg.socketPath(), Mode: mode, Group: cfg.SocketGroup, TCP: addrs})
+		if err != nil {
+			return nil, err
+		}
 	}
 	if err := s.checkListeners(); err != nil {
 		ipc.CloseAll(s.listeners)
@@ -120,12 +140,15 @@ func New(cfg *Config, log *slog.Logger) (*Server, error) {
 	}
 	limits := ipc.Config{
 		MaxFrameBytes: cfg.MaxFrameBytes, MaxPromptBytes: cfg.MaxPromptBytes, MaxSessions: cfg.MaxSessions, IdleTimeout: cfg.IdleTimeout,
-		MessageTimeout: cfg.BodyTimeout, HeaderTimeout: cfg.HeaderTimeout,
+		MessageTimeout: cfg.BodyTimeout, HeaderTimeout: cfg.HeaderTimeout, Router: p.router,
+	}
+	if p.engine != nil {
+		p.engine.limit(&limits, s)
 	}
 	if s.access.keys != nil {
 		limits.MaxUID = apikeys.FirstID - 1
 	}
-	if s.poller, err = ipc.New(limits, s.listeners, s); err != nil {
+	if s.poller, err = ipc.New(limits, s.listeners, s.parts.handler); err != nil {
 		ipc.CloseAll(s.listeners)
 		return nil, err
 	}
@@ -135,7 +158,9 @@ func New(cfg *Config, log *slog.Logger) (*Server, error) {
 		}
 	}
 	s.bindMetrics()
-	s.warnOfDescriptors()
+	if p.engine == nil {
+		s.warnOfDescriptors()
+	}
 	return s, nil
 }
 
@@ -222,20 +247,22 @@ func codeNames() []string {
 // Measured at 16 streams, as a share of the bare loop's tokens/s: 0.975…0.998 with 1 ms, 0.987…1.000 with 2 ms.
 const sysmonSlack = 2 * time.Millisecond
 
+func slackMonitor(log *slog.Logger) {
+	if err := sysmon.Slack(sysmonSlack); err != nil {
+		log.Debug("the runtime's monitor keeps interrupting compute threads", "error", err)
+	}
+}
+
 // Serve loads the model, answers requests, and stops in order: on the first SIGTERM, SIGINT or SIGHUP, or when ctx ends,
 // it refuses new requests and gives running ones --shutdown-timeout to finish; a second signal stops it at once. The
 // socket stays until the end, and clients that connect get the error shutting_down.
 func (s *Server) Serve(ctx context.Context, open Opener) error {
-	signals := make(chan os.Signal, 2)
-	stopSignals := []os.Signal{syscall.SIGTERM, syscall.SIGINT}
-	if !signal.Ignored(syscall.SIGHUP) { // by nohup
-		stopSignals = append(stopSignals, syscall.SIGHUP)
-	}
-	signal.Notify(signals, stopSignals...)
+	signals := s.signals
+	s.notifySignals()
 	defer signal.Stop(signals)
 
-	if err := sysmon.Slack(sysmonSlack); err != nil {
-		s.log.Debug("the runtime's monitor keeps interrupting compute threads", "error", err)
+	if s.parts.engine == nil {
+		slackMonitor(s.log)
 	}
 	pollerDone := make(chan error, 1)
 	go func() { pollerDone <- s.poller.Run() }()
@@ -274,8 +301,12 @@ func (s *Server) Serve(ctx context.Context, open Opener) error {
 		s.intake(l)
 		close(intakeDone)
 	}()
-	s.log.Info("ready", "socket", s.listeners[0].Path(), "model", s.model.Load().info.Name, "n_ctx", s.model.Load().caps.ContextTokens,
+	s.log.Info("ready", "socket", s.socket(), "model", s.model.Load().info.Name, "n_ctx", s.model.Load().caps.ContextTokens,
 		"parallel", s.cfg.Parallel, "policy", s.cfg.Policy, "device", s.model.Load().caps.DeviceName, "took", time.Since(s.start).Round(time.Millisecond))
+	if e := s.parts.engine; e != nil {
+		stop := e.ready(s, l)
+		defer stop()
+	}
 	daemon.SdNotify(false, daemon.SdNotifyReady+"\nSTATUS=serving "+s.model.Load().info.Name)
 	stopWatchdog := s.watchdog()
 	defer stopWatchdog()
@@ -354,6 +385,27 @@ func awaitEnd(ended <-chan struct{}, signals <-chan os.Signal, atOnce bool, limi
 	case <-time.After(stepGrace):
 		return false
 	}
+}
+
+// notifySignals lets the signals that stop a daemon come to s.signals. An engine process gets those of a terminal from its
+// front.
+func (s *Server) notifySignals() {
+	stop := []os.Signal{syscall.SIGTERM}
+	if s.parts.engine == nil {
+		stop = append(stop, syscall.SIGINT)
+		if !signal.Ignored(syscall.SIGHUP) { // by nohup
+			stop = append(stop, syscall.SIGHUP)
+		}
+	}
+	signal.Notify(s.signals, stop...)
+}
+
+// socket is where the daemon's Unix socket lies.
+func (s *Server) socket() string {
+	if e := s.parts.engine; e != nil {
+		return e.start.Socket
+	}
+	return s.listeners[0].Path()
 }
 
 // load opens the model on another goroutine: health answers "loading" meanwhile, and a signal stops the load. The engine
@@ -436,6 +488,7 @@ func (s *Server) openModel(ctx context.Context, open Opener, quit *atomic.Bool) 
 		MLock: s.cfg.MLock, NoMMap: s.cfg.NoMMap, NoRepack: s.cfg.NoRepack, Kernels: s.cfg.Kernels,
 		Progress: func(f float32) bool {
 			s.loaded.Store(uint32(f * 1000))
+			s.parts.engine.loading(f)
 			report.set(f)
 			return !quit.Load()
 		},

@@ -53,13 +53,16 @@ func (s *Server) info() wire.Info {
 	h := s.health()
 	in := wire.Info{
 		Type: "info", Status: h.Status, Version: buildinfo.Version, Engine: buildinfo.Engine(), Go: goruntime.Version(),
-		PID: os.Getpid(), Socket: s.listeners[0].Path(), UptimeMs: h.UptimeMs, Listeners: s.infoListeners(),
+		PID: os.Getpid(), Socket: s.socket(), UptimeMs: h.UptimeMs, Listeners: s.infoListeners(),
 		Config: wire.InfoConfig{
 			Policy: s.cfg.Policy, Parallel: s.cfg.Parallel, MaxQueue: s.cfg.MaxQueue, MaxSessions: s.cfg.MaxSessions,
 			MaxFrameBytes: s.cfg.MaxFrameBytes, MaxPromptBytes: s.cfg.MaxPromptBytes, MaxTokens: s.cfg.MaxTokens,
 			TickBudgetMs: s.cfg.TickBudgetMs, ITLTargetMs: s.cfg.Meridian.ITLTargetMs,
 			PolicyOptions: s.cfg.policyOptions(),
 		},
+	}
+	if e := s.parts.engine; e != nil {
+		in.Sandbox = e.box
 	}
 	in.Memory = s.memory()
 	in.Live = wire.InfoLive{
@@ -101,6 +104,9 @@ func (m *model) describe() *wire.InfoModel {
 
 // listen returns the URLs of the listeners.
 func (s *Server) listen() (urls []string) {
+	if e := s.parts.engine; e != nil {
+		return e.start.Listen
+	}
 	for _, ln := range s.listeners {
 		if ln.TCP().IsValid() {
 			urls = append(urls, "http://"+ln.Address())
@@ -112,6 +118,9 @@ func (s *Server) listen() (urls []string) {
 }
 
 func (s *Server) infoListeners() (out []wire.InfoListener) {
+	if e := s.parts.engine; e != nil {
+		return e.start.Listeners
+	}
 	for _, ln := range s.listeners {
 		in := wire.InfoListener{Network: ln.Network(), Address: ln.Address(), Accepted: ln.Accepted(), Users: "uid"}
 		if tcp := ln.TCP(); tcp.IsValid() {

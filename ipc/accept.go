@@ -144,6 +144,19 @@ func (l *Loop) displace(s session) {
 		return
 	}
 	c := s.(*Conn)
+	if c.away != nil {
+		if err := c.away.Send(linkDisplace, c.slot, -1); err != nil {
+			l.stats.IOErrors.Add(1)
+		}
+		return
+	}
+	if p := c.protocol; c.waits {
+		l.cfg.Router.Left(c, nil)
+		if !l.reopen(c, c.interest) {
+			return
+		}
+		c.protocol = p
+	}
 	c.refusal = OverSessions
 	l.refusing++
 	if c.protocol == wire.Unknown {

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/uma-serve/uma-serve/internal/connstate"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -37,11 +38,13 @@ const (
 	TimedOut                  // Config.MessageTimeout: a message was incomplete
 	Displaced                 // closed in favour of another user's connection
 	ServedHTTP                // an HTTP connection, closed by either side; the Handler is not called
+	HandedBack                // an engine process gave the connection back to the front
+	EngineEnded               // the engine process that had the connection has ended by itself
 
 	numCauses
 )
 
-var causeNames = [numCauses]string{"peer_closed", "half_closed", "answered", "idle", "broken_stream", "not_reading", "io_error", "by_server", "stopping", "timed_out", "displaced", "http"}
+var causeNames = [numCauses]string{"peer_closed", "half_closed", "answered", "idle", "broken_stream", "not_reading", "io_error", "by_server", "stopping", "timed_out", "displaced", "http", "handed_back", "engine_ended"}
 
 func (c Cause) String() string { return causeNames[c] }
 
@@ -67,6 +70,10 @@ type Conn struct {
 	// protocol is written by the Loop before its first call of the Handler for this Conn; constant from then on.
 	protocol wire.Protocol
 
+	// Of a connection that a front has passed; constant.
+	home  *Link           // nil: this process has accepted it
+	state *connstate.Slot // what the front is to know if this process ends; nil without home
+
 	mu sync.Mutex
 	// ---- under mu ----
 
@@ -86,15 +93,20 @@ type Conn struct {
 	resumeAt int
 	interest interest
 
-	inFlight map[string]struct{} // requests for which the Handler has not called Done; nil when there are none
-	lastDone time.Duration       // on the Loop's clock, when inFlight became empty: the start of idleness
-	readEnd  bool                // the client has shut down its write side
-	held     bool                // newline protocol: the next line waits for Done
+	inFlight map[string]int32 // records in state of the requests for which the Handler has not called Done; nil when there are none
+	lastDone time.Duration    // on the Loop's clock, when inFlight became empty: the start of idleness
+	readEnd  bool             // the client has shut down its write side
+	held     bool             // newline protocol: the next line waits for Done
 	closing  closing
 	cause    Cause // valid when closing is not stayOpen
 	noticed  bool  // on the Loop's list of noticed connections
+	away     *Link // a front: the engine process that has the connection; nil: this one. Written by the Loop alone
+	cut      bool  // what was sent ends inside a frame, as state says
 
 	// ---- owned by the Loop ----
+
+	// Routing is the Router's.
+	Routing Routing
 
 	rx
 }
@@ -118,6 +130,9 @@ func (c *Conn) number() uint64 { return c.id }
 func (c *Conn) idle() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.away != nil {
+		return !c.away.table.Busy(c.slot)
+	}
 	return len(c.inFlight) == 0
 }
 
@@ -167,7 +182,7 @@ func (c *Conn) Flush() {
 func (c *Conn) Reply(frame []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.gone || c.closing != stayOpen {
+	if c.gone || c.away != nil || c.closing != stayOpen {
 		return
 	}
 	if c.tx.n > 0 && c.tx.n+len(frame) > 2*c.loop.cfg.TxBytes {
@@ -175,12 +190,14 @@ func (c *Conn) Reply(frame []byte) {
 		return
 	}
 	if c.tx.n == 0 { // without a copy: a connection for admin questions needs no ring
+		c.setCut(len(frame) > wholeBytes)
 		n, err := send(c.fd, frame)
 		if err != nil && err != unix.EAGAIN {
 			c.failed(err)
 			return
 		}
 		c.loop.stats.TxBytes.Add(uint64(n))
+		c.setCut(n > 0 && n < len(frame))
 		frame = frame[n:]
 	}
 	if len(frame) > 0 {
@@ -194,9 +211,11 @@ func (c *Conn) Reply(frame []byte) {
 func (c *Conn) Done(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, ok := c.inFlight[id]; !ok {
+	record, ok := c.inFlight[id]
+	if !ok {
 		return
 	}
+	c.state.End(record)
 	c.loop.stats.InFlight.Add(-1)
 	if delete(c.inFlight, id); len(c.inFlight) > 0 {
 		return
@@ -204,7 +223,7 @@ func (c *Conn) Done(id string) {
 	c.inFlight = nil
 	c.lastDone = c.loop.clock()
 	c.release()
-	if c.held || c.readEnd {
+	if c.held || c.readEnd || c.leaving() {
 		c.notice()
 	}
 }
@@ -225,6 +244,9 @@ func (c *Conn) flush() {
 	}
 	for c.tx.n > 0 {
 		b := c.tx.first()
+		if c.state != nil && len(b) > wholeBytes {
+			c.setCut(true)
+		}
 		n, err := send(c.fd, b)
 		if err == unix.EAGAIN {
 			c.arm()
@@ -236,6 +258,7 @@ func (c *Conn) flush() {
 		}
 		c.tx.consume(n)
 		c.loop.stats.TxBytes.Add(uint64(n))
+		c.setCut(c.tx.n > 0)
 	}
 	c.drained()
 }
@@ -254,7 +277,7 @@ func (c *Conn) failed(err error) {
 // to be closed.
 func (c *Conn) drained() {
 	c.release()
-	if c.closing == whenSent || c.readEnd && len(c.inFlight) == 0 {
+	if c.closing == whenSent || len(c.inFlight) == 0 && (c.readEnd || c.held || c.leaving()) {
 		c.notice()
 	}
 }
@@ -334,6 +357,7 @@ func (c *Conn) drain() (writable bool) {
 	}
 	c.tx.consume(n)
 	c.lastTx = c.loop.now
+	c.setCut(c.tx.n > 0)
 	c.loop.stats.TxBytes.Add(uint64(n))
 	if c.resumeAt >= 0 && c.tx.n <= c.resumeAt {
 		c.unstall()
@@ -366,9 +390,9 @@ func (c *Conn) begin(id string) bool {
 		return false
 	}
 	if c.inFlight == nil {
-		c.inFlight = make(map[string]struct{}, 1)
+		c.inFlight = make(map[string]int32, 1)
 	}
-	c.inFlight[id] = struct{}{}
+	c.inFlight[id] = c.state.Begin(id)
 	c.loop.stats.InFlight.Add(1)
 	return true
 }
@@ -398,4 +422,37 @@ func (c *Conn) check() {
 	case c.gone && (len(c.tx.buf) != 0 || c.resumeAt >= 0):
 		panic("ipc: a closed connection holds a ring")
 	}
+}
+
+// wholeBytes is the largest write that the kernel takes as a whole or not at all: what a stream socket's buffer has room
+// for in one piece, by far. A process that is killed during such a write has not cut a frame.
+const wholeBytes = 4 << 10
+
+// setCut tells the front whether what was sent ends inside a frame. Caller holds mu.
+func (c *Conn) setCut(on bool) {
+	if c.state != nil && c.cut != on {
+		c.cut = on
+		c.state.Cut(on)
+	}
+}
+
+// leaving reports whether c goes back to the front as soon as it is idle.
+func (c *Conn) leaving() bool { return c.home != nil && c.loop.returning.Load() }
+
+// between reports whether nothing of a next message was read. Loop only.
+func (c *Conn) between() bool {
+	return c.home != nil && len(c.first) == 0 && len(c.rest) == 0 && c.rx.frames.Missing() == 0 && !c.rx.lines.Partial()
+}
+
+// endRecords takes c's requests out of the table that the front reads: its number may be another connection's soon.
+// Caller holds mu.
+func (c *Conn) endRecords() {
+	if c.state == nil {
+		return
+	}
+	for id, record := range c.inFlight {
+		c.state.End(record)
+		c.inFlight[id] = -1
+	}
+	c.state.Set(connstate.State{})
 }

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/uma-serve/uma-serve/internal/connstate"
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
@@ -44,7 +45,16 @@ func (l *Loop) handOver(c *Conn, in []byte) {
 		c.mu.Unlock()
 		return
 	}
-	hc := &httpConn{Conn: nc, id: c.id, head: bytes.Clone(in), peer: c.peer, holder: c.peer.holder(), loop: l}
+	hc := &httpConn{Conn: nc, id: c.id, head: bytes.Clone(in), peer: c.peer, holder: c.peer.holder(), loop: l, home: c.home, state: c.state, own: c.own || l.cfg.Router != nil}
+	if c.home != nil {
+		if hc.raw, err = rawConn(nc); err != nil {
+			l.stats.IOErrors.Add(1)
+			nc.Close()
+			l.close(c, IOError)
+			return
+		}
+	}
+	hc.state.Set(connstate.State{Phase: connstate.Reading})
 	l.stats.HTTPOpened.Add(1)
 	l.stats.HTTP.Add(1)
 	c.mu.Lock()
@@ -77,10 +87,19 @@ type httpConn struct {
 	loop *Loop
 	once sync.Once
 
+	// Of a connection that a front has passed; constant.
+	home  *Link
+	state *connstate.Slot
+	raw   syscall.RawConn // of Conn; nil without home
+	told  atomic.Bool     // the front has heard what became of it
+
 	// Owned by the goroutine of net/http that reads.
-	head  []byte // input that the Loop read
-	begun bool   // a part of a header has arrived
-	past  bool   // the header is complete; the input belongs to the body
+	head   []byte        // input that the Loop read
+	begun  bool          // a part of a header has arrived
+	past   bool          // the header is complete; the input belongs to the body
+	own    bool          // the first request is for this process, as the front has decided; the handler's from then on
+	after  atomic.Uint32 // the connstate.Phase that holds when the answer's first bytes are written
+	leaves atomic.Bool   // goes back to the front instead of being closed
 
 	answering atomic.Bool // from Busy until net/http has written the answer
 	away      atomic.Bool // displaced: ends with the current answer
@@ -106,14 +125,19 @@ func (c *httpConn) Read(b []byte) (int, error) {
 		if c.head = c.head[n:]; len(c.head) == 0 {
 			c.head = nil
 		}
-		c.begun = true
+		if !c.past {
+			c.begun = true
+		}
 		return n, nil
 	}
-	if c.over.Load() || c.away.Load() && len(b) > 1 {
+	if c.over.Load() || c.away.Load() && len(b) > 1 || c.leaves.Load() && !c.begun && len(b) > 1 {
 		return 0, io.EOF
 	}
 	n, err := c.Conn.Read(b)
 	if n > 0 && !c.past {
+		if !c.begun {
+			c.state.Set(connstate.State{Phase: connstate.Reading})
+		}
 		c.begun = true
 	}
 	switch {
@@ -121,6 +145,9 @@ func (c *httpConn) Read(b []byte) (int, error) {
 		if werr := c.awaitHangUp(); werr != nil {
 			return 0, werr
 		}
+	case errors.Is(err, os.ErrDeadlineExceeded) && c.begun && c.leaves.Load() && !c.answering.Load():
+		_ = c.SetReadDeadline(time.Time{}) // set by returnIdle, when the request had not begun yet
+		return c.Read(b)
 	case errors.Is(err, os.ErrDeadlineExceeded) && c.begun:
 		c.tooSlow()
 	}
@@ -165,6 +192,9 @@ func (c *httpConn) Write(b []byte) (int, error) {
 	if c.over.Load() {
 		return 0, net.ErrClosed
 	}
+	if c.state != nil {
+		return c.writePassed(b)
+	}
 	return c.Conn.Write(b)
 }
 
@@ -187,21 +217,11 @@ func (c *httpConn) CloseWrite() error {
 }
 
 func (c *httpConn) Close() error {
-	c.once.Do(func() {
-		s := &c.loop.stats
-		s.HTTP.Add(-1)
-		c.mu.Lock()
-		holder := c.holder
-		c.mu.Unlock()
-		if c.loop.shares.remove(holder, c) {
-			s.Sessions.Add(-1)
-			s.Closed[ServedHTTP].Add(1)
-		}
-	})
+	c.once.Do(c.uncount)
 	if c.parting.Load() {
 		return nil
 	}
-	return c.Conn.Close()
+	return c.end()
 }
 
 // ErrDisplaced is the context's cause for a request whose connection is closed in favour of another user's.
@@ -221,7 +241,7 @@ func (c *httpConn) displace() {
 			e := DisplacedError(c.loop.cfg.MaxSessions)
 			c.farewell(&e)
 			c.Close()
-			_ = c.Conn.Close()
+			_ = c.end()
 		}()
 		return
 	}
@@ -260,6 +280,9 @@ func ConnState(nc net.Conn, s http.ConnState) {
 	if c, ok := nc.(*httpConn); ok {
 		c.begun, c.past = false, s == http.StateActive
 		if s == http.StateIdle {
+			c.state.Set(connstate.State{Phase: connstate.Resting})
+			c.own = false
+			c.after.Store(0)
 			c.mu.Lock()
 			c.answering.Store(false)
 			c.mu.Unlock()
@@ -311,12 +334,13 @@ type httpListener struct {
 	addr  net.UnixAddr
 
 	mu      sync.Mutex
-	waiting []*httpConn // Invariant: empty once closed is set.
+	waiting []*httpConn            // Invariant: empty once closed is set.
+	passed  map[*httpConn]struct{} // of a front, not closed
 	closed  bool
 }
 
 func newHTTPListener(path string) *httpListener {
-	return &httpListener{ready: make(chan struct{}, 1), addr: net.UnixAddr{Name: path, Net: "unix"}}
+	return &httpListener{ready: make(chan struct{}, 1), passed: map[*httpConn]struct{}{}, addr: net.UnixAddr{Name: path, Net: "unix"}}
 }
 
 // offer queues c for Accept. It returns false when the listener is closed.
@@ -328,6 +352,9 @@ func (h *httpListener) offer(c *httpConn) bool {
 	}
 	h.waiting = append(h.waiting, c)
 	h.wake()
+	if c.home != nil {
+		h.passed[c] = struct{}{}
+	}
 	return true
 }
 

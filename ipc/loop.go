@@ -2,8 +2,10 @@ package ipc
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -42,6 +44,13 @@ type Config struct {
 
 	// Defaults holds the values of fields that a request omits; nil = wire.DefaultRequest().
 	Defaults *wire.Request
+
+	// Router makes the Loop the front of engine processes; nil: it serves every connection itself.
+	Router Router
+	// Elsewhere tells an engine process which frames are for another process; nil: none. It runs on the Loop.
+	Elsewhere func(*wire.Frame) bool
+	// Emptied is called once by an engine process that gives its connections back, when none is left. It runs on the Loop.
+	Emptied func()
 }
 
 // Handler handles the messages of clients. Its methods run on the Loop's goroutine and must not block: they delay all
@@ -79,8 +88,9 @@ type Loop struct {
 	stats Counters
 	clock func() time.Duration // time since New, or a test's; safe from any goroutine
 
-	shares *shares
-	peerOf func(fd int) (Peer, error) // asks the kernel, or a test's
+	shares    *shares
+	returning atomic.Bool                // an engine process gives its connections back
+	peerOf    func(fd int) (Peer, error) // asks the kernel, or a test's
 
 	mu sync.Mutex
 	// ---- under mu ----
@@ -91,6 +101,7 @@ type Loop struct {
 	stop    bool
 	stopBy  time.Duration // with stop: deadline for sending the rest of the output
 	ended   bool          // Run has returned and the poller is closed
+	tasks   []func()      // of Do
 
 	// ---- owned by the goroutine of Run ----
 
@@ -111,6 +122,12 @@ type Loop struct {
 	handedOver uint64        // Counters.Frames at the end of the last turn
 	closing    bool          // stop was seen
 	closeBy    time.Duration // copy of stopBy
+
+	links     map[int]*Link    // by descriptor
+	passed    map[uint32]*Conn // that engine processes have, by slot
+	freeSlots []uint32         // below nextSlot and not in passed
+	nextSlot  uint32
+	emptied   bool // Config.Emptied was called
 }
 
 // New returns a Loop for the listeners of Listen, which it closes when it ends. Run serves.
@@ -133,13 +150,17 @@ func New(cfg Config, lns []*Listener, h Handler) (*Loop, error) {
 		return nil, err
 	}
 	l := &Loop{
-		cfg: cfg, h: h, lns: lns, poll: p, conns: map[int]*Conn{},
+		cfg: cfg, h: h, lns: lns, poll: p, conns: map[int]*Conn{}, links: map[int]*Link{}, passed: map[uint32]*Conn{},
 		buf: make([]byte, readBytesPerTurn), scratch: make([]byte, 0, 512), events: make([]event, 0, eventsPerTurn),
 		next: never, shares: newShares(cfg.MaxSessions), peerOf: peerOf, parser: wire.Parser{MaxPromptBytes: cfg.MaxPromptBytes},
 	}
 	start := time.Now()
 	l.clock = func() time.Duration { return time.Since(start) }
-	l.http = newHTTPListener(lns[0].Path())
+	path := ""
+	if len(lns) > 0 {
+		path = lns[0].Path()
+	}
+	l.http = newHTTPListener(path)
 	l.openReserves()
 	if err := l.watchListeners(); err != nil {
 		p.close()
@@ -190,12 +211,18 @@ func (l *Loop) Run() error {
 		for _, ev := range l.events {
 			if c := l.conns[ev.fd]; c != nil {
 				l.ready(c, ev.ready)
+			} else if k := l.links[ev.fd]; k != nil {
+				l.readLink(k, ev.ready)
 			} else if ln := l.listener(ev.fd); ln != nil {
 				l.accept(ln)
 			}
 		}
 		l.workBacklog()
 		l.handleNoticed()
+		if l.returning.Load() && !l.emptied && l.Returned() && l.cfg.Emptied != nil {
+			l.emptied = true
+			l.cfg.Emptied()
+		}
 		l.timers()
 		l.closeDead()
 		if n := l.stats.Frames.Load(); n != l.handedOver {
@@ -265,12 +292,15 @@ func (l *Loop) ready(c *Conn, r readiness) {
 func (l *Loop) handleNoticed() {
 	l.mu.Lock()
 	l.noticed, l.looking = l.looking[:0], l.noticed
-	newcomers := l.joining
-	l.joining = nil
+	newcomers, tasks := l.joining, l.tasks
+	l.joining, l.tasks = nil, nil
 	stop := l.stop
 	l.closeBy = l.stopBy
 	l.mu.Unlock()
 	l.join(newcomers)
+	for _, fn := range tasks {
+		fn()
+	}
 	for i, c := range l.looking {
 		l.looking[i] = nil
 		l.reconcile(c)
@@ -296,15 +326,15 @@ func (l *Loop) reconcile(c *Conn) {
 	}
 	sent := c.tx.n == 0
 	quiet := sent && len(c.inFlight) == 0
-	resume := c.held && len(c.inFlight) == 0 && c.closing == stayOpen
+	resume := c.held && len(c.inFlight) == 0 && (sent || c.protocol == wire.Newline) && c.closing == stayOpen
 	if resume {
 		c.held = false
 		if err := c.watch(c.interest | wantRead); err != nil {
 			c.end(atOnce, IOError)
 		}
 	}
-	over := c.readEnd && quiet && len(c.rest) == 0
-	lingers := (c.cause == BrokenStream || c.cause == TimedOut || c.refusal != notRefused) && !c.readEnd
+	over := c.readEnd && quiet && len(c.rest) == 0 && !c.waits && c.away == nil
+	lingers := (c.cause == BrokenStream || c.cause == TimedOut || c.cause == EngineEnded || c.refusal != notRefused) && !c.readEnd
 	how, cause := c.closing, c.cause
 	c.mu.Unlock()
 	switch {
@@ -322,6 +352,8 @@ func (l *Loop) reconcile(c *Conn) {
 		rest := c.rest
 		c.rest = nil
 		l.consume(c, rest)
+	case l.returning.Load() && quiet && c.between():
+		l.giveBack(c, nil)
 	}
 }
 
@@ -369,7 +401,7 @@ func (l *Loop) timers() {
 		} else if c.due > 0 {
 			l.next = min(l.next, c.due)
 		}
-		if !c.gone && l.cfg.IdleTimeout > 0 && c.refusal == notRefused {
+		if !c.gone && l.cfg.IdleTimeout > 0 && c.refusal == notRefused && !c.waits && c.away == nil {
 			l.sweep(c)
 		}
 	}
@@ -380,12 +412,16 @@ func (l *Loop) expire(c *Conn) {
 	switch {
 	case c.ending():
 		l.close(c, c.cause)
+	case c.waits || c.away != nil:
 	case c.refusal != notRefused:
 		p := wire.Sniff(c.first, true)
 		if p == wire.Unknown {
 			p = wire.Framed
 		}
 		l.refuse(c, p)
+	case c.routing:
+		l.refuseTCP(c, TimedOut, &wire.Error{Code: wire.Timeout, Message: fmt.Sprintf(
+			"the request did not come whole within %v of its first byte (--body-timeout)", l.cfg.MessageTimeout)})
 	case c.protocol == wire.Unknown && c.peer.TCP():
 		l.noRequest(c)
 	case c.protocol == wire.Unknown:
@@ -427,7 +463,14 @@ func (l *Loop) close(c *Conn, cause Cause) {
 	c.gone, c.fd = true, -1
 	c.tx, c.armed = ring{}, false
 	c.unstall()
+	c.endRecords()
+	away, waited := c.away, c.waits
+	c.away, c.waits = nil, false
 	c.mu.Unlock()
+	if c.home != nil { // the front has the descriptor too: without this the client would not see the end
+		_ = unix.Shutdown(fd, unix.SHUT_RDWR)
+		_ = c.home.Send(linkGone, c.state.Conn(), -1, []byte{byte(cause)})
+	}
 	l.forget(c, fd, in)
 	switch {
 	case c.inner: // not a session
@@ -436,6 +479,10 @@ func (l *Loop) close(c *Conn, cause Cause) {
 	case l.shares.remove(c.peer.holder(), c):
 		l.stats.Sessions.Add(-1)
 		l.stats.Closed[cause].Add(1)
+	}
+	if away != nil || waited {
+		l.freeSlot(c)
+		l.cfg.Router.Left(c, away)
 	}
 	l.farewell(c, cause)
 }
@@ -478,6 +525,9 @@ func (l *Loop) stopListening() {
 
 // finish closes everything.
 func (l *Loop) finish() {
+	for _, k := range l.links {
+		l.dropLink(k, io.ErrClosedPipe)
+	}
 	for _, c := range l.conns {
 		l.close(c, Stopping)
 	}

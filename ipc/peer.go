@@ -19,6 +19,10 @@ type Peer struct {
 	Local, Remote netip.AddrPort
 	Listener      string
 	Unknown       error
+
+	// Passed is set in an engine process for the clients of its front, and Admitted then says whether --listen-mode lets UID
+	// ask over TCP: the user database is the front's.
+	Passed, Admitted bool
 }
 
 // TCP reports whether the client came over TCP.

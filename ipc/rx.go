@@ -26,6 +26,11 @@ type rx struct {
 	inner    bool          // opened by Connect
 	refusal  Refusal       // to be refused; unless it was a session, the Handler never sees it
 	lingers  bool          // closing is lingering or more
+	waits    bool          // a front: its Router has the connection
+	routing  bool          // a front: first holds the start of an HTTP request; due is the deadline of the rest
+	slot     uint32        // a front: its number in the tables of engine processes, while away is set
+	travels  []byte        // a front: what was read of the connection and passed with it, until the engine process has taken it
+	own      bool          // an engine process: the next message is for this process, as the front has decided
 	told     bool          // Handler.Closed was called
 	counted  int           // bytes last added to Counters.RxHeld
 }
@@ -50,7 +55,14 @@ func (l *Loop) read(c *Conn) {
 	if len(c.rest) > 0 {
 		return // earlier input is handled first
 	}
+	if l.cfg.Router != nil && l.peek(c) {
+		return
+	}
+	c.state.Unread(true)
 	n, err := unix.Read(c.fd, l.buf)
+	if n <= 0 {
+		c.state.Unread(false)
+	}
 	switch {
 	case err == unix.EAGAIN || err == unix.EINTR:
 	case err != nil:
@@ -93,6 +105,9 @@ func (l *Loop) consume(c *Conn, in []byte) {
 	if !c.gone {
 		l.await(c)
 		c.account(&l.stats)
+		if c.home != nil && c.protocol != wire.Unknown {
+			c.state.Unread(!c.between())
+		}
 	}
 }
 
@@ -138,7 +153,8 @@ func (l *Loop) workBacklog() {
 
 // identify determines c's protocol from its first bytes.
 func (l *Loop) identify(c *Conn, in []byte, noMore bool) {
-	if len(c.first) > 0 {
+	owned := len(c.first) > 0
+	if owned {
 		in = append(c.first, in...)
 		c.first = nil
 	}
@@ -154,14 +170,20 @@ func (l *Loop) identify(c *Conn, in []byte, noMore bool) {
 		l.refuse(c, p)
 		return
 	case p == wire.HTTP:
+		if l.routeFirst(c, p, in, owned, noMore) {
+			return
+		}
 		l.handOver(c, in)
 		return
 	case c.peer.TCP():
 		l.notHTTP(c)
 		return
+	case p == wire.Newline && l.routeFirst(c, p, in, owned, noMore):
+		return
 	}
 	c.due = 0
 	c.protocol = p
+	c.state.Set(opened(p))
 	c.rx.frames.Max, c.rx.lines.Max = l.cfg.MaxFrameBytes, l.cfg.MaxPromptBytes
 	l.consume(c, in)
 }
@@ -182,7 +204,7 @@ func (l *Loop) noRequest(c *Conn) {
 	l.refuseTCP(c, TimedOut, headerTimeout())
 }
 
-// refuseTCP answers a TCP client whose connection was not passed to net/http, and closes it.
+// refuseTCP answers a client over HTTP whose connection was not passed to net/http, and closes it.
 func (l *Loop) refuseTCP(c *Conn, cause Cause, e *wire.Error) {
 	c.due = 0
 	l.stats.countProtocolError(e.Code)
@@ -196,6 +218,10 @@ func (l *Loop) refuseTCP(c *Conn, cause Cause, e *wire.Error) {
 // frames handles input of a framed connection.
 func (l *Loop) frames(c *Conn, in []byte) {
 	for n := 0; ; n++ {
+		if l.cfg.Router != nil && c.hold() {
+			l.keep(c, in)
+			return
+		}
 		if n == messagesPerTurn {
 			l.keep(c, in)
 			return
@@ -210,19 +236,34 @@ func (l *Loop) frames(c *Conn, in []byte) {
 		}
 		in = rest
 		c.awaiting = false
+		if l.cfg.Router != nil {
+			done, answered := l.route(c, wire.Framed, payload, true, func() []byte { return append(wire.AppendFrame(nil, payload), in...) })
+			if done {
+				return
+			}
+			if answered {
+				continue
+			}
+		}
 		l.stats.Frames.Add(1)
-		l.message(c, payload)
+		if !l.message(c, payload) {
+			l.giveBack(c, append(wire.AppendFrame(nil, payload), in...))
+			return
+		}
 		if c.ending() {
 			return
 		}
 	}
 }
 
-func (l *Loop) message(c *Conn, payload []byte) {
+// message handles a frame; false: it is for another process.
+func (l *Loop) message(c *Conn, payload []byte) bool {
 	f, err := wire.Parse(&l.parser, payload, l.cfg.Defaults)
 	switch {
 	case err != nil:
 		l.refuseMessage(c, errorEvent(err))
+	case l.elsewhere(c, &f):
+		return false
 	case f.Kind == wire.KindRequest || f.Kind == wire.KindEmbed:
 		switch {
 		case !c.begin(f.ID):
@@ -244,6 +285,7 @@ func (l *Loop) message(c *Conn, payload []byte) {
 	default:
 		l.h.Admin(c, &f)
 	}
+	return true
 }
 
 // lines handles input of a newline connection.
@@ -298,9 +340,9 @@ func (l *Loop) line(c *Conn, line []byte) {
 	case kind == wire.LineMetrics:
 		l.stats.Frames.Add(1)
 		l.h.Admin(c, &wire.Frame{Kind: wire.KindMetrics})
-		c.mu.Lock()
-		c.end(whenSent, Answered)
-		c.mu.Unlock()
+		if !c.busy() { // else ReplyLast follows
+			c.endAnswered()
+		}
 	default:
 		l.stats.Frames.Add(1)
 		c.begin("")

@@ -19,6 +19,8 @@ type Counters struct {
 	IOErrors   atomic.Uint64
 	Frames     atomic.Uint64 // messages and lines of clients
 	HTTPOpened atomic.Uint64
+	Passed     atomic.Uint64 // connections given to engine processes; each time counts
+	HandedBack atomic.Uint64 // of those: came back, for another process or because theirs ends
 	Turns      atomic.Uint64 // of the Loop; constant while no client sends
 
 	Sessions atomic.Int64 // gauge: open connections, HTTP included

@@ -75,3 +75,22 @@ func send(fd int, b []byte) (int, error) {
 		return 0, err
 	}
 }
+
+// noSignal is 0: SO_NOSIGPIPE is set on every socket.
+const noSignal = 0
+
+// recvRights reads from a stream socket without waiting, with the descriptors that come along.
+func recvRights(fd int, buf []byte) (n int, fds []int, err error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	var oob [256]byte
+	n, oobn, _, _, err := unix.Recvmsg(fd, buf, oob[:], unix.MSG_DONTWAIT)
+	if err != nil {
+		return 0, nil, err
+	}
+	for _, fd := range parseRights(oob[:oobn]) {
+		unix.CloseOnExec(fd)
+		fds = append(fds, fd)
+	}
+	return n, fds, nil
+}

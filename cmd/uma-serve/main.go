@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/daemon/front"
 	"github.com/uma-serve/uma-serve/internal/buildinfo"
 	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/internal/completion"
@@ -46,6 +47,9 @@ shows the value of every option and where it was set. A table [models.NAME] of t
 model a name, aliases and options for it alone (docs/models.md).`
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == daemon.EngineArg {
+		os.Exit(runEngine())
+	}
 	root := newRoot()
 	root.SetArgs(daemon.NormalizeArgs(os.Args[1:]))
 	if err := root.Execute(); err != nil {
@@ -103,6 +107,9 @@ func newRoot() *cobra.Command {
 				log.Info("configuration file", "path", cfg.ConfigFile)
 			}
 			llama.SetLogger(log)
+			if cfg.Front() {
+				return front.Run(cmd.Context(), cfg, log)
+			}
 			return daemon.Run(cmd.Context(), cfg, log, llama.Open)
 		},
 	}
@@ -161,6 +168,17 @@ func completeModel(cfg *daemon.Config) cobra.CompletionFunc {
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// runEngine is an engine process of a front.
+func runEngine() (status int) {
+	signal.Ignore(syscall.SIGPIPE)
+	err := daemon.RunEngine(context.Background(), os.Stderr, llama.Open, llama.SetLogger)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(os.Stderr, "uma-serve: engine process:", err)
+	return 1
 }
 
 // lastWords is how long the end of the process waits for a reader of stderr.

@@ -65,7 +65,7 @@ func values(t *testing.T, f *pflag.Flag) (strong, weak string, with []string) {
 		return "1000", "2000", nil
 	case "socket-mode", "listen-mode":
 		return "0660", "0666", nil
-	case "cache-ram", "cache-disk":
+	case "cache-ram", "cache-disk", "memory":
 		return "11MiB", "12MiB", nil
 	case "fabric":
 		return "nixl-synth", "redis://h:1/2", nil

@@ -47,7 +47,7 @@ var rules = []rule{
 		"frames and their fields; sampler has the ranges of its parameters, runtime the value types of info"},
 
 	// The daemon and what it is made of.
-	{"ipc", []string{"ipc/wire", "internal/invariants", "internal/sockdiag", "internal/sockpath"},
+	{"ipc", []string{"ipc/wire", "internal/connstate", "internal/invariants", "internal/sockdiag", "internal/sockpath"},
 		"sockets and frames; what a request does is its handler's"},
 	{"metrics", nil, "numbers and their names: anything may count"},
 	{"models", nil, "the built-in model's bytes"},
@@ -73,10 +73,13 @@ var rules = []rule{
 		"sched", "meridian", "meridian/blocks", "meridian/mrdn", "meridian/fabric", "kvsnap", "kvsnap/snapshot",
 		"kvsnap/snapshot/format", "sampler", "metrics", "runtime", "models", "models/store", "internal/buildinfo",
 		"internal/chattmpl", "internal/clierr", "internal/gguf", "internal/hostmem",
-		"internal/apikeys", "internal/invariants", "internal/logq", "internal/page", "internal/pooling",
+		"internal/apikeys", "internal/connstate", "internal/invariants", "internal/logq", "internal/page", "internal/pooling", "internal/sandbox",
 		"internal/sockpath", "internal/sysmon", "internal/tcpaddr", "internal/thinktags", "internal/toolcall", "internal/ui",
 		"internal/webguard"},
 		"any engine: it is given one, real or fake"},
+	{"daemon/front", []string{"daemon", "ipc", "ipc/wire", "metrics", "internal/buildinfo", "internal/clierr", "internal/connstate",
+		"internal/hostmem", "internal/page", "internal/sandbox", "internal/ui"},
+		"it starts engine processes, and has no engine itself"},
 
 	// Simulation and measurement.
 	{"sim", []string{"core", "sched", "meridian", "kvsnap", "kvsnap/snapshot/format", "kvsnap/snapshot/index",
@@ -98,6 +101,7 @@ var rules = []rule{
 		"templates come with models: they are rendered where nothing else can be reached"},
 	{"internal/clierr", nil, "every program prints errors"},
 	{"internal/completion", nil, "every program completes"},
+	{"internal/connstate", nil, "a table in memory; who writes it and who reads it, the processes say"},
 	{"internal/daemonproc", nil, "it runs the built daemon, and must not have it inside"},
 	{"internal/gguf", []string{"internal/chattmpl", "internal/clierr", "internal/thinktags"},
 		"it reads files without an engine"},
@@ -114,6 +118,7 @@ var rules = []rule{
 	{"internal/page", nil, "files and their headers; what the page shows comes to it over HTTP"},
 	{"internal/portproxy", []string{"internal/sockdiag", "internal/webguard"},
 		"it forwards; who the daemon is, its caller says"},
+	{"internal/sandbox", nil, "it confines a process; to what, its caller says"},
 	{"internal/sockdiag", nil, "one question to the kernel; daemon and proxy ask it"},
 	{"internal/sockpath", nil, "daemon and clients agree on the default path"},
 	{"internal/sysmon", nil, "it sets one number of the system"},
@@ -128,7 +133,7 @@ var rules = []rule{
 	{"internal/webguard", nil, "it looks at headers; daemon and proxy have it"},
 
 	// The programs.
-	{"cmd/uma-serve", []string{"daemon", "models/store", "runtime/llama", "internal/buildinfo", "internal/clierr",
+	{"cmd/uma-serve", []string{"daemon", "daemon/front", "models/store", "runtime/llama", "internal/buildinfo", "internal/clierr",
 		"internal/completion", "internal/logq"}, "flags → config → daemon"},
 	{"cmd/uma-cli", []string{"internal/ask", "internal/buildinfo", "internal/chat", "client", "internal/clierr",
 		"internal/completion", "internal/gguf",

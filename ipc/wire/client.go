@@ -18,6 +18,9 @@ import (
 func AppendRequest(dst []byte, r, def *Request) []byte {
 	dst, start := BeginFrame(dst)
 	dst = appendHead(dst, `{"id":`, r.ID)
+	if r.Model != "" {
+		dst = appendHead(dst, `,"model":`, r.Model)
+	}
 	switch {
 	case r.PromptTokens != nil:
 		dst = appendTokens(dst, `,"prompt":`, r.PromptTokens)

@@ -32,6 +32,7 @@ const (
 // Embed asks for the embeddings of texts: {"event":"embed","id":…,"input":…}. It owns its memory.
 type Embed struct {
 	ID           string
+	Model        string       // the name of the model that is asked; "" = the default one
 	Inputs       []EmbedInput // 1…MaxEmbedInputs
 	Base64       bool         // embeddings come as base64 of little-endian float32 instead of numbers
 	Dimensions   int          // the first so many values of each; 0 = all
@@ -86,7 +87,11 @@ func (d *decoder) embedField(key string, v *fastjson.Value) (err error) {
 		err = d.boolean(key, v, &e.ParseSpecial)
 	case "priority", "service_tier", "metadata":
 		err = fields[fieldIndex[key]].read(d, key, v)
-	case "model", "user":
+	case "model":
+		if v.Type() == fastjson.TypeString {
+			e.Model, err = d.modelName(key, v)
+		}
+	case "user":
 	default:
 		return fmt.Errorf("field %s is not known in an embed request; docs/protocol.md lists those that are", quoted([]byte(key)))
 	}
@@ -167,6 +172,9 @@ func (d *decoder) finishEmbed() error {
 func AppendEmbed(dst []byte, e *Embed) []byte {
 	dst, start := BeginFrame(dst)
 	dst = appendHead(dst, `{"event":"embed","id":`, e.ID)
+	if e.Model != "" {
+		dst = appendHead(dst, `,"model":`, e.Model)
+	}
 	dst = append(dst, `,"input":[`...)
 	for i := range e.Inputs {
 		if i > 0 {

@@ -31,7 +31,7 @@ func TestParseEmbed(t *testing.T) {
 		`"input":"x"`:                       with(nil),
 		`"input":["x"]`:                     with(nil),
 		`"input":""`:                        with(func(e *Embed) { e.Inputs = text("") }),
-		`"input":["x","y"],"model":"m"`:     with(func(e *Embed) { e.Inputs = text("x", "y") }),
+		`"input":["x","y"],"model":"m"`:     with(func(e *Embed) { e.Inputs, e.Model = text("x", "y"), "m" }),
 		`"input":[1,2,3]`:                   with(func(e *Embed) { e.Inputs = []EmbedInput{{Tokens: []int32{1, 2, 3}}} }),
 		`"input":[[1],"x",[2,3]]`:           with(func(e *Embed) { e.Inputs = []EmbedInput{{Tokens: []int32{1}}, {Text: "x"}, {Tokens: []int32{2, 3}}} }),
 		`"input":"x","dimensions":7`:        with(func(e *Embed) { e.Dimensions = 7 }),

@@ -31,6 +31,7 @@ var fields = slices.Concat(requestFields, samplingFields, toolFields, formatFiel
 
 var requestFields = []field{
 	{name: "id", read: readID},
+	{name: "model", read: readModel},
 	{name: "prompt", read: readPrompt},
 	{name: "parse_special", read: func(d *decoder, name string, v *fastjson.Value) error {
 		return d.boolean(name, v, &d.req.ParseSpecial)
@@ -291,6 +292,22 @@ func (d *decoder) texts(name string, v *fastjson.Value, limit, size int, single 
 func readID(d *decoder, name string, v *fastjson.Value) (err error) {
 	d.req.ID, err = d.name(name, v, MaxIDBytes)
 	return err
+}
+
+// readModel reads which model is asked. What is no string asks for none, as with servers of one model.
+func readModel(d *decoder, name string, v *fastjson.Value) (err error) {
+	if v.Type() == fastjson.TypeString {
+		d.req.Model, err = d.modelName(name, v)
+	}
+	return err
+}
+
+func (d *decoder) modelName(name string, v *fastjson.Value) (string, error) {
+	s, err := d.str(name, v)
+	if err == nil && len(s) > MaxModelBytes {
+		err = fmt.Errorf("field %q has %d bytes; it must have up to %d", name, len(s), MaxModelBytes)
+	}
+	return s, err
 }
 
 func readPrompt(d *decoder, name string, v *fastjson.Value) (err error) {

@@ -15,7 +15,11 @@ func HTTPStatus(c Code) (status int, kind string) {
 		return 408, "invalid_request_error"
 	case QueueLimit:
 		return 429, "rate_limit_error"
-	case SessionLimit, ModelUnready, ShuttingDown:
+	case ModelNotFound:
+		return 404, "not_found_error"
+	case EngineCrashed:
+		return 502, "server_error"
+	case SessionLimit, ModelUnready, ModelTooLarge, ShuttingDown:
 		return 503, "unavailable_error"
 	case NotSupported:
 		return 501, "not_supported_error"

@@ -46,7 +46,7 @@ func TestDocumentedStatuses(t *testing.T) {
 			}
 		}
 	}
-	if rows != 7 {
+	if rows != 9 {
 		t.Errorf("%d rows found", rows)
 	}
 }

@@ -60,8 +60,9 @@ type WhyReport struct {
 
 // WhyRequest is the life of one request so far.
 type WhyRequest struct {
-	Request   string     `json:"request"` // the client's id; "" on the newline protocol
-	Number    uint64     `json:"number"`  // the server's own, unique since it started; 0 while it is compiling
+	Model     string     `json:"model,omitempty"` // where a front has several
+	Request   string     `json:"request"`         // the client's id; "" on the newline protocol
+	Number    uint64     `json:"number"`          // the server's own, unique since it started; 0 while it is compiling
 	UID       uint32     `json:"uid"`
 	Owner     string     `json:"owner,omitempty"` // of an API key, where UID is its number
 	Class     string     `json:"class"`           // interactive, background
@@ -122,6 +123,10 @@ type KVReport struct {
 	Tiers         []KVTier  `json:"tiers"`         // device first
 	Entries       []KVEntry `json:"entries"`       // running requests, then prefixes from the most to the least worth keeping
 	Tree          string    `json:"tree,omitempty"`
+
+	// Models are the reports of a front's engine processes by name; the fields above are then those of the default model, or of
+	// the only one that is loaded.
+	Models map[string]*KVReport `json:"models,omitempty"`
 }
 
 // KVCells is the ledger of the pool, in cells (tokens).

@@ -31,7 +31,8 @@ func TestParseRequest(t *testing.T) {
 		want   func(*Request)
 	}{
 		{``, func(*Request) {}},
-		{`,"user":{"prompt":[1,null]},"model":"m"`, func(*Request) {}},
+		{`,"user":{"prompt":[1,null]},"model":["m"]`, func(*Request) {}},
+		{`,"model":"m"`, func(r *Request) { r.Model = "m" }},
 		{`,"max_tokens":7,"max_completion_tokens":7.0,"n_predict":7`, func(r *Request) { r.MaxTokens = 7 }},
 		{`,"max_tokens":0`, func(r *Request) { r.FillOnly = true }},
 		{`,"stop":""`, func(*Request) {}},

@@ -17,6 +17,8 @@ type Health struct {
 	Requests      int64   `json:"requests"`         // running and queued
 	// Listen are the Unix socket as unix://PATH, then the TCP addresses as http://ADDRESS:PORT.
 	Listen []string `json:"listen"`
+	// Models are the states of a front's models by name (see InfoServed); absent where one process serves one model.
+	Models map[string]string `json:"models,omitempty"`
 	// StalledSince is the time of the last progress (RFC 3339, UTC), and StalledMs how long ago that was. Both are zero
 	// unless Status is stalled.
 	StalledSince string `json:"stalled_since,omitempty"`
@@ -39,7 +41,43 @@ type Info struct {
 	Config       InfoConfig            `json:"config"`
 	Memory       InfoMemory            `json:"memory"`
 	Live         InfoLive              `json:"live"`
-	CostModel    *CostModel            `json:"cost_model"` // nil before the first decode step
+	CostModel    *CostModel            `json:"cost_model"`        // nil before the first decode step
+	Sandbox      *InfoSandbox          `json:"sandbox,omitempty"` // of an engine process; nil for a process of its own
+	// Models are those of a front, with their engine processes; absent where one process serves one model. The fields above are
+	// then those of the default model's process, but for what the front has: sockets, connections.
+	Models []InfoServed `json:"models,omitempty"`
+}
+
+// InfoSandbox is what confines an engine process.
+type InfoSandbox struct {
+	Landlock   int      `json:"landlock_abi"` // the version of the kernel's interface in use; 0 = the process may open any file of its user
+	Seccomp    bool     `json:"seccomp"`      // it can start no program and open no connection
+	NoNewPrivs bool     `json:"no_new_privs"`
+	Missing    []string `json:"missing,omitempty"` // what does not hold, and why
+}
+
+// InfoServed is a model of a front.
+type InfoServed struct {
+	Name    string   `json:"name"`
+	Aliases []string `json:"aliases,omitempty"`
+	Default bool     `json:"default,omitempty"`
+	Pinned  bool     `json:"pinned,omitempty"`
+	// State is unloaded, waiting (for memory), loading, ready, unloading, or down (after three crashes in a minute, or a
+	// file that cannot be loaded; Error says why).
+	State    string  `json:"state"`
+	Progress float64 `json:"load_progress,omitempty"`
+	Error    string  `json:"error,omitempty"`
+	PID      int     `json:"pid,omitempty"` // of its engine process
+	// MemoryBytes is what the ledger counts for it, loaded or not: weights, KV cells, host tier.
+	MemoryBytes int64   `json:"memory_bytes"`
+	Connections int     `json:"connections"` // that its engine process has
+	InFlight    int     `json:"in_flight"`
+	Waiting     int     `json:"waiting"` // connections that wait for it
+	IdleMs      float64 `json:"idle_ms,omitempty"`
+	Loads       int     `json:"loads"`
+	Unloads     int     `json:"unloads"`
+	Crashes     int     `json:"crashes"`
+	Info        *Info   `json:"info,omitempty"` // of its engine process
 }
 
 // InfoListener is a socket that the daemon listens on.

@@ -28,6 +28,7 @@ const (
 // default. It owns its memory; nothing in it aliases the frame. docs/protocol.md has the range of every field.
 type Request struct {
 	ID             string    // 1…128 bytes, unique among the connection's requests in flight
+	Model          string    // the name of the model that is asked; "" = the default one
 	Prompt         string    // raw text, no template; exclusive with Messages and PromptTokens
 	PromptTokens   []int32   // the prompt as token ids; nil = not given so
 	ParseSpecial   bool      // the markers in Prompt ("<|im_start|>") are single tokens; otherwise they are text like any other
@@ -150,12 +151,16 @@ const (
 	ShuttingDown    Code = "E_SHUTTING_DOWN"
 	ModelUnready    Code = "E_MODEL_LOADING"
 	NotSupported    Code = "E_NOT_SUPPORTED"
+	ModelNotFound   Code = "E_MODEL_NOT_FOUND"
+	ModelTooLarge   Code = "E_MODEL_TOO_LARGE"
+	EngineCrashed   Code = "E_ENGINE_CRASHED"
 	InternalFailure Code = "E_INTERNAL"
 )
 
 // Codes are all error codes.
 var Codes = []Code{FrameTooLarge, InvalidJSON, BadRequest, DuplicateID, Timeout, PromptTooLarge, SessionLimit, QueueLimit,
-	ContextLength, RuntimeDecode, ShuttingDown, ModelUnready, NotSupported, InternalFailure}
+	ContextLength, RuntimeDecode, ShuttingDown, ModelUnready, ModelNotFound, ModelTooLarge, EngineCrashed, NotSupported,
+	InternalFailure}
 
 // Reason is why a generation ended, the "reason" of an eos event.
 type Reason string

@@ -45,7 +45,11 @@ func status(c wire.Code) (int, string) {
 		return http.StatusRequestTimeout, "timeout_error"
 	case wire.QueueLimit:
 		return http.StatusTooManyRequests, "rate_limit_error"
-	case wire.SessionLimit, wire.ModelUnready, wire.ShuttingDown:
+	case wire.ModelNotFound:
+		return http.StatusNotFound, "not_found_error"
+	case wire.EngineCrashed:
+		return http.StatusBadGateway, "api_error"
+	case wire.SessionLimit, wire.ModelUnready, wire.ModelTooLarge, wire.ShuttingDown:
 		return 529, "overloaded_error"
 	}
 	return http.StatusInternalServerError, "api_error"

@@ -1,0 +1,140 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/models"
+)
+
+// frontOptions declares the options of a front with its engine processes.
+func (c *Config) frontOptions(fs *pflag.FlagSet) {
+	fs.BoolVar(&c.Single, "single", true, "serve one model in this process. --single=false: a front process with an engine process for each model, so that a crash in one ends only its own answers; [models.NAME] tables of the file imply it")
+	c.Memory = sizeOf("auto")
+	fs.Var(&c.Memory, "memory", `memory for all loaded models together (weights, KV cells, host tiers): a size such as 24GiB, a percentage of the free memory, or auto (90%); models are unloaded, least recently used first, to stay below`)
+	fs.DurationVar(&c.IdleUnload, "idle-unload", 15*time.Minute, "unload a model that has had no request for this long, but for pinned ones; 0 = never")
+	fs.DurationVar(&c.StepTimeout, "step-timeout", time.Minute, "end and restart an engine process whose decode step takes longer; 0 = never")
+	fs.BoolVar(&c.Sandbox, "sandbox", true, "confine engine processes with Landlock and seccomp, as far as the kernel can: their model and cache files, no new programs, no network; needs a front (--single=false)")
+}
+
+// Front reports whether models are served by engine processes behind a front.
+func (c *Config) Front() bool { return !c.Single || len(c.Models) > 0 && !c.given("single") }
+
+// validateFront checks the options of a front.
+func (c *Config) validateFront() error {
+	var errs []error
+	for _, d := range []struct {
+		name string
+		v    time.Duration
+	}{{"idle-unload", c.IdleUnload}, {"step-timeout", c.StepTimeout}} {
+		if d.v < 0 {
+			errs = append(errs, fmt.Errorf("--%s is %v; it must not be negative", d.name, d.v))
+		}
+	}
+	if c.StepTimeout > 0 && c.StepTimeout < time.Second {
+		errs = append(errs, fmt.Errorf("--step-timeout is %v; it must be 1s or more, or 0 for never: a long prompt's step takes hundreds of milliseconds", c.StepTimeout))
+	}
+	if !c.Memory.Auto && c.Memory.Share == 0 && c.Memory.Bytes == 0 {
+		errs = append(errs, fmt.Errorf("--memory is %q; it must be more than 0", c.Memory.String()))
+	}
+	return errors.Join(errs...)
+}
+
+// MarshalText is the text that was set.
+func (s Size) MarshalText() ([]byte, error) { return []byte(s.text), nil }
+
+// UnmarshalText reads a size.
+func (s *Size) UnmarshalText(text []byte) error { return s.Set(string(text)) }
+
+// ModelLabel is the name of the model of a configuration without [models.NAME] tables.
+func (c *Config) ModelLabel() string {
+	if c.Model == "" {
+		return "uma-tiny"
+	}
+	base := filepath.Base(c.Model)
+	if name := strings.TrimSuffix(base, filepath.Ext(base)); name != "" && strings.EqualFold(filepath.Ext(base), ".gguf") {
+		return name
+	}
+	return base
+}
+
+// Alone is c without its [models.NAME] tables: the configuration of the engine that serves --model.
+func (c *Config) Alone() *Config {
+	out := *c
+	out.Models = nil
+	return &out
+}
+
+// ForEngine is c as an engine process gets it: the model is a file, which may be downloaded first (--hf-repo), and the host
+// tier has a size, a part of the limit of all engine processes together.
+func (c *Config) ForEngine(ctx context.Context, limit int64, log *slog.Logger) (*Config, error) {
+	out := *c
+	if err := out.locateFile(ctx, log); err != nil {
+		return nil, err
+	}
+	out.HFRepo, out.Models, out.Puller = "", nil, nil
+	if err := out.CacheRAM.Set(fmt.Sprintf("%db", c.hostTier(limit))); err != nil {
+		return nil, err
+	}
+	return &out, nil
+}
+
+// locateFile makes Model the path of a file.
+func (c *Config) locateFile(ctx context.Context, log *slog.Logger) (err error) {
+	if err := c.Locate(ctx, log); err != nil {
+		return err
+	}
+	switch {
+	case c.HFRepo != "":
+		c.Model, err = c.download(ctx, log)
+	case c.Model == "":
+		c.Model, err = models.Default()
+	default:
+		c.Model, err = filepath.Abs(c.Model)
+	}
+	return err
+}
+
+// hostTier is --cache-ram of one of several engine processes, in bytes.
+func (c *Config) hostTier(limit int64) int64 {
+	if n, ok := c.CacheRAM.Of(uint64(max(limit, 0))); ok {
+		return n
+	}
+	return limit / autoHostTiers
+}
+
+// autoHostTiers: with --cache-ram auto each engine process has this part of --memory for its host tier.
+const autoHostTiers = 16
+
+// processBytes is what an engine process takes beside weights, KV cells and host tier: Go's heap, the engine's buffers.
+const processBytes = 128 << 20
+
+// Estimate is the memory that an engine process with this configuration, of ForEngine, takes: weights, their repacked copy,
+// KV cells, host tier and the process itself.
+func (c *Config) Estimate() (int64, error) {
+	info, err := gguf.Inspect(c.Model)
+	if err != nil {
+		return 0, err
+	}
+	cells := int64(c.contextTokens(c.Model))
+	if cells == 0 {
+		cells = info.TrainContext
+	}
+	n, _, _, err := c.need(&info, cells, gguf.ThisProcessor())
+	if err != nil {
+		return 0, err
+	}
+	const most = 1 << 60 // a header can claim anything
+	if n.Total() > most {
+		return 0, fmt.Errorf("%s claims sizes that no machine has", c.Model)
+	}
+	return int64(n.Total()) + c.CacheRAM.Bytes + processBytes, nil
+}

@@ -1,0 +1,178 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/uma-serve/uma-serve/daemon/api"
+	"github.com/uma-serve/uma-serve/daemon/api/anthropic"
+	"github.com/uma-serve/uma-serve/daemon/api/ollama"
+	"github.com/uma-serve/uma-serve/daemon/api/openai"
+	"github.com/uma-serve/uma-serve/internal/connstate"
+	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/metrics"
+)
+
+// Door is what a front has of a daemon: the listening sockets, the poller, the HTTP server, who may ask, and the counters of
+// connections. It has no model.
+type Door struct {
+	s        *Server
+	httpDone <-chan struct{}
+	pollDone chan error
+}
+
+// OpenDoor binds the sockets. h answers what the front answers over the framed protocol, routes over HTTP; r decides about
+// everything else.
+func OpenDoor(cfg *Config, log *slog.Logger, h ipc.Handler, r ipc.Router, routes http.Handler) (*Door, error) {
+	s, err := newServer(cfg, log, parts{handler: h, router: r, routes: routes})
+	if err != nil {
+		return nil, err
+	}
+	return &Door{s: s}, nil
+}
+
+// Start begins to serve. The channel has the poller's error when it ends before Stop.
+func (d *Door) Start() <-chan error {
+	d.pollDone = make(chan error, 1)
+	go func() { d.pollDone <- d.s.poller.Run() }()
+	d.httpDone = d.s.serveHTTP()
+	return d.pollDone
+}
+
+// Stop ends listening, sends what waits for clients within flush, and closes every connection.
+func (d *Door) Stop(flush time.Duration) {
+	d.s.poller.Stop(flush)
+	<-d.pollDone
+	ctx, cancel := context.WithTimeout(context.Background(), flush)
+	defer cancel()
+	if d.s.http.Shutdown(ctx) != nil {
+		d.s.http.Close()
+	}
+	<-d.httpDone
+	ipc.CloseAll(d.s.listeners)
+}
+
+// Close gives up a Door that was not started.
+func (d *Door) Close() { ipc.CloseAll(d.s.listeners) }
+
+// Loop is the poller.
+func (d *Door) Loop() *ipc.Loop { return d.s.poller }
+
+// Metrics are the front's own: connections, refusals, memory.
+func (d *Door) Metrics() *metrics.Metrics { return d.s.metrics }
+
+// Drain refuses, from now on, what the front answers for itself.
+func (d *Door) Drain() { d.s.draining.Store(true) }
+
+// StartOf is what an engine process with this configuration is told of the daemon.
+func (d *Door) StartOf(c *Config) (EngineStart, error) {
+	config, sources, err := c.passOn()
+	if err != nil {
+		return EngineStart{}, err
+	}
+	st := EngineStart{Config: config, Sources: sources, Socket: d.s.socket(), Listen: d.s.listen(), Listeners: d.s.infoListeners(), Sandbox: c.Sandbox}
+	if d.s.access.keys != nil {
+		st.Keys = d.s.access.keys.Keys().Digests()
+	}
+	return st, nil
+}
+
+// Keys are the digests of --api-keys, nil without, after another look at the file.
+func (d *Door) Keys() json.RawMessage {
+	if d.s.access.keys == nil {
+		return nil
+	}
+	return d.s.access.keys.Keys().Digests()
+}
+
+// May reports whether the client of an HTTP request over TCP may ask at all, as the HTTP server would decide.
+func (d *Door) May(r *http.Request, peer ipc.Peer) bool {
+	if !peer.TCP() {
+		return true
+	}
+	if d.s.access.guard.CheckHost(r, peer.Local.Addr()) != nil || d.s.access.guard.CheckOrigin(r) != nil {
+		return false
+	}
+	_, refused := d.s.access.client(r, peer)
+	return refused == nil
+}
+
+// Admits reports whether --listen-mode lets the user of a client over TCP ask without an API key. It may look into the user
+// database.
+func (d *Door) Admits(peer ipc.Peer) bool {
+	return peer.TCP() && peer.Unknown == nil && d.s.access.allows(peer.UID)
+}
+
+// Info is what the front tells of itself.
+func (d *Door) Info() wire.Info { return d.s.info() }
+
+// Owner is the name of the owner of an API key that has this number, "" for a user.
+func (d *Door) Owner(uid uint32) string { return d.s.access.ownerName(uid) }
+
+// Privileged reports whether a user may look at all requests and prefixes.
+func (d *Door) Privileged(uid uint32) bool { return d.s.cfg.privileged(uid) }
+
+// Fail answers an HTTP request with an error in the form of the API that its path belongs to.
+func (d *Door) Fail(w http.ResponseWriter, r *http.Request, e *wire.Error) {
+	d.s.metrics.Rejected(string(e.Code))
+	d.s.httpError(w, r, e)
+}
+
+// Scrape is the front's own metrics in Prometheus's text format.
+func (d *Door) Scrape() []byte {
+	w := &keptResponse{header: http.Header{}}
+	d.s.metrics.PrometheusHandler().ServeHTTP(w, &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/metrics"}, Header: http.Header{}})
+	return w.body
+}
+
+// Rendered is an error as an HTTP API answers with it.
+func Rendered(form connstate.API, e *wire.Error) (status int, header http.Header, body []byte) {
+	w := &keptResponse{header: http.Header{}}
+	out := (&api.Server{}).NewWriter(w)
+	switch form {
+	case connstate.Anthropic:
+		anthropic.Fail(out, (*api.Error)(e))
+	case connstate.Ollama:
+		ollama.Fail(out, (*api.Error)(e))
+	default:
+		openai.Fail(out, (*api.Error)(e))
+	}
+	return w.status, w.header, w.body
+}
+
+// keptResponse is a http.ResponseWriter that keeps what is written.
+type keptResponse struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+func (w *keptResponse) Header() http.Header    { return w.header }
+func (w *keptResponse) WriteHeader(status int) { w.status = status }
+func (w *keptResponse) Write(b []byte) (int, error) {
+	w.body = append(w.body, b...)
+	return len(b), nil
+}
+
+// JSONText is a text as JSON has it.
+func JSONText(s string) []byte { return mustJSON(s) }
+
+// Health is what the front tells of itself: it has no model.
+func (d *Door) Health() wire.Health { return d.s.health() }
+
+// OllamaVersion is the version of ollama whose API is served.
+const OllamaVersion = ollama.APIVersion
+
+// Greet answers GET / of ollama's clients; next answers the others.
+func Greet(next http.HandlerFunc) http.HandlerFunc { return ollama.Greet(next) }
+
+// EventOf is an error of package wire as a client is told.
+func EventOf(err error) *wire.Error {
+	e := wire.Error(*api.AsError(err))
+	return &e
+}

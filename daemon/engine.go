@@ -1,0 +1,273 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/uma-serve/uma-serve/internal/apikeys"
+	"github.com/uma-serve/uma-serve/internal/connstate"
+	"github.com/uma-serve/uma-serve/internal/sandbox"
+	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+	"github.com/uma-serve/uma-serve/runtime"
+)
+
+// engine is what makes a Server an engine process: its connections, identities and names come from a front. A nil engine
+// is a process of its own.
+type engine struct {
+	start EngineStart
+	link  *ipc.Link // set by attach, before the poller runs
+	keys  passedKeys
+	box   *wire.InfoSandbox // what confines the process
+	told  atomic.Int64      // when the front last heard of a load, in Unix nanoseconds
+	drain func()            // ends the log, for an end without return
+}
+
+// passedKeys are the API keys that the front has read.
+type passedKeys struct{ p atomic.Pointer[apikeys.Keys] }
+
+func (k *passedKeys) Keys() *apikeys.Keys   { return k.p.Load() }
+func (k *passedKeys) Loaded() *apikeys.Keys { return k.p.Load() }
+
+// RunEngine is the life of an engine process: it reads what its front asks for from the descriptor EngineLinkFD, loads the
+// model and serves the connections that the front passes. withLog is told of the process's log before the engine opens.
+func RunEngine(ctx context.Context, stderr io.Writer, open Opener, withLog func(*slog.Logger)) error {
+	m, err := ipc.ReadLinkMessage(EngineLinkFD)
+	if err != nil || m.Kind != LinkStart {
+		return errors.Join(fmt.Errorf("%s is started by uma-serve itself, with the connection to its front as descriptor %d", EngineArg, EngineLinkFD), err)
+	}
+	e := &engine{}
+	if err := json.Unmarshal(m.Body, &e.start); err != nil {
+		return fmt.Errorf("read what the front asks for: %w", err)
+	}
+	cfg, err := passedConfig(e.start.Config, e.start.Sources)
+	if err != nil {
+		return err
+	}
+	if e.start.Keys != nil {
+		keys, err := apikeys.ParseDigests(e.start.Keys)
+		if err != nil {
+			return fmt.Errorf("read the front's API keys: %w", err)
+		}
+		e.keys.p.Store(keys)
+	}
+	table, err := connstate.Open(os.NewFile(EngineTableFD, "connections"))
+	if err != nil {
+		return err
+	}
+	lines, log := cfg.Logger(stderr)
+	e.drain = func() { lines.Close(lastWords) }
+	defer e.drain()
+	log = log.With("model", e.start.Model)
+	slog.SetDefault(log)
+	withLog(log)
+	preferAsVictim(log)
+	slackMonitor(log) // before the sandbox
+
+	s, err := newServer(cfg, log, parts{engine: e})
+	if err == nil {
+		err = e.attach(s, table)
+	}
+	if err == nil && e.start.Sandbox {
+		held, serr := sandbox.Enter(e.policy(cfg))
+		e.box, err = &wire.InfoSandbox{Landlock: held.Landlock, Seccomp: held.Seccomp, NoNewPrivs: held.NoNewPrivs, Missing: held.Missing}, serr
+		if err == nil && len(e.box.Missing) > 0 {
+			log.Warn("the engine process is not confined as far as it could be", "missing", strings.Join(e.box.Missing, "; "))
+		}
+	}
+	if err != nil {
+		_ = ipc.WriteLinkMessage(EngineLinkFD, LinkStatus, mustJSON(EngineStatus{State: EngineFailed, Error: err.Error()}))
+		return err
+	}
+	return s.Serve(ctx, func(o runtime.Options) (runtime.Engine, error) {
+		eng, err := open(o)
+		if err != nil {
+			e.tell(EngineStatus{State: EngineFailed, Error: err.Error()})
+		}
+		return eng, err
+	})
+}
+
+// lastWords is how long the end of the process waits for a reader of stderr.
+const lastWords = time.Second
+
+// preferAsVictim lets a system without memory end an engine process before its front, which can start it again.
+func preferAsVictim(log *slog.Logger) {
+	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("300"), 0); err != nil {
+		log.Debug("the kernel may end the front before an engine process when memory runs out", "error", err)
+	}
+}
+
+// limit adapts the poller's limits: the front has counted connections and refused users.
+func (e *engine) limit(c *ipc.Config, s *Server) {
+	c.MaxSessions, c.MaxUID = math.MaxInt32, 0
+	c.Elsewhere = func(f *wire.Frame) bool {
+		switch f.Kind {
+		case wire.KindRequest:
+			return !e.mine(f.Request.Model)
+		case wire.KindEmbed:
+			return !e.mine(f.Embed.Model)
+		}
+		return true
+	}
+	c.Emptied = func() { s.stop() }
+}
+
+// attach connects s to the front.
+func (e *engine) attach(s *Server, table *connstate.Table) (err error) {
+	e.link, err = s.poller.AddLink(EngineLinkFD, table, func(m ipc.LinkMessage) { e.hear(s, m) }, func(err error) {
+		s.log.Warn("the front has ended; so does this engine process", "error", err)
+		s.stop()
+		s.stop()
+		time.AfterFunc(stuckGrace, func() { e.exit(exitOrphan) })
+	})
+	return err
+}
+
+// Exit statuses of an engine process that ends itself.
+const (
+	exitStalled = 70 // a step did not end within --step-timeout
+	exitOrphan  = 71
+)
+
+func (e *engine) exit(status int) {
+	e.drain()
+	os.Exit(status)
+}
+
+// hear handles a message of the front, on the poller's goroutine.
+func (e *engine) hear(s *Server, m ipc.LinkMessage) {
+	if m.FD >= 0 {
+		syscall.Close(m.FD) // a front sends none
+	}
+	switch m.Kind {
+	case LinkStop:
+		s.stop()
+	case LinkUnload:
+		s.log.Info("unloading: connections go back to the front")
+		s.poller.ReturnIdle()
+	case LinkKeys:
+		if keys, err := apikeys.ParseDigests(m.Body); err != nil {
+			s.log.Error("API keys of the front", "error", err)
+		} else {
+			e.keys.p.Store(keys)
+		}
+	}
+}
+
+// stop asks Serve to end, as SIGTERM does.
+func (s *Server) stop() {
+	select {
+	case s.signals <- syscall.SIGTERM:
+	default: // it has been asked twice
+	}
+}
+
+// mine reports whether a request that names a model is for this process.
+func (e *engine) mine(name string) bool {
+	switch {
+	case e.start.Any:
+		return true
+	case name == "":
+		return e.start.Default
+	}
+	return slices.ContainsFunc(e.start.Names, func(n string) bool { return strings.EqualFold(n, name) })
+}
+
+// elsewhere reports whether an HTTP request is for another process: another model's, or one that the front answers; in the
+// front, one that it does not. The first request of a connection is not, as the front has decided.
+func (s *Server) elsewhere(r *http.Request, body []byte) bool {
+	e := s.parts.engine
+	switch {
+	case ipc.Own(r.Context()):
+		return false
+	case s.parts.router != nil:
+		return !FrontServes(r.Method, r.URL.Path)
+	case e == nil || !ipc.FromFront(r.Context()):
+		return false
+	}
+	if FrontServes(r.Method, r.URL.Path) {
+		return true
+	}
+	name, _, _ := ModelOf(r.URL, body)
+	return !e.mine(name)
+}
+
+// tell sends the front a status.
+func (e *engine) tell(st EngineStatus) {
+	if e == nil {
+		return
+	}
+	if err := e.link.Send(LinkStatus, 0, -1, mustJSON(st)); err != nil {
+		slog.Debug("a status for the front is lost", "error", err)
+	}
+}
+
+// tellEvery is how often the front hears of a load's progress.
+const tellEvery = 100 * time.Millisecond
+
+// loading tells the front how much of the model is read.
+func (e *engine) loading(fraction float32) {
+	if e == nil {
+		return
+	}
+	now := time.Now().UnixNano()
+	if last := e.told.Load(); now-last >= int64(tellEvery) && e.told.CompareAndSwap(last, now) {
+		e.tell(EngineStatus{State: EngineLoading, Progress: float64(fraction)})
+	}
+}
+
+// ready tells the front that requests are answered, and watches that steps end.
+func (e *engine) ready(s *Server, l *loop) (stop func()) {
+	m := s.model.Load()
+	e.tell(EngineStatus{State: EngineReady, Progress: 1, Name: m.info.Name, Context: m.caps.ContextTokens, Memory: s.memory(), Sandbox: e.box})
+	if s.cfg.StepTimeout <= 0 {
+		return func() {}
+	}
+	t := time.NewTicker(max(s.cfg.StepTimeout/8, time.Millisecond))
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case now := <-t.C:
+				if since, stuck := l.state.stalled(now, s.cfg.StepTimeout); stuck {
+					s.log.Error("a decode step does not end: the engine process ends itself, and is started again (--step-timeout)",
+						"since", since.UTC().Format(time.RFC3339), "step_timeout", s.cfg.StepTimeout)
+					e.exit(exitStalled)
+				}
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { t.Stop(); close(done) }
+}
+
+// asking tells the front, when the head of an answer is written, whether a stream follows.
+type asking struct {
+	http.ResponseWriter
+	stream func(mediaType string)
+}
+
+func (a *asking) WriteHeader(status int) {
+	a.stream(a.Header().Get("Content-Type"))
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController find what the writer can do.
+func (a *asking) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// Flush is for handlers that ask the writer itself.
+func (a *asking) Flush() { _ = http.NewResponseController(a.ResponseWriter).Flush() }

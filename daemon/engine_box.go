@@ -1,0 +1,79 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/uma-serve/uma-serve/internal/sandbox"
+)
+
+// What an engine process opens besides its model: what the engine and Go's runtime ask the system for.
+var systemFiles = []string{
+	"/proc/self", "/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/sys/vm", "/sys/devices/system", "/sys/fs/cgroup",
+	"/sys/kernel/mm", "/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom",
+}
+
+// deviceFiles are what the drivers of graphics processors need, where a backend for one lies beside the program.
+var deviceFiles = []string{
+	"/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset", "/dev/nvidia-caps", "/dev/dri",
+	"/dev/kfd", "/dev/shm",
+}
+
+// policy is what an engine process with this configuration needs. It makes the folders that are missing.
+func (e *engine) policy(cfg *Config) sandbox.Policy {
+	p := cfg.SandboxPolicy()
+	p.Supervise = func(fd int) error { return e.link.Send(LinkSupervise, 0, fd) }
+	return p
+}
+
+// SandboxPolicy is what an engine process with this configuration, whose Model is a file, needs.
+func (c *Config) SandboxPolicy() sandbox.Policy {
+	p := sandbox.Policy{Read: append([]string{}, systemFiles...), Write: []string{"/dev/null"}}
+	p.Read = append(p.Read, modelFiles(c.Model)...)
+	if strings.ContainsAny(c.ChatTemplate, "/.") {
+		p.Read = append(p.Read, c.ChatTemplate)
+	}
+	folder := func(dir string) {
+		if os.MkdirAll(dir, 0o700) == nil { // else its user says what is wrong with it
+			p.Write = append(p.Write, dir)
+		}
+	}
+	if c.CacheDir != "" {
+		folder(c.CacheDir)
+	}
+	if dir, err := os.UserCacheDir(); err == nil {
+		folder(filepath.Join(dir, "uma-serve", "cost"))
+	}
+	if c.Trace != "" {
+		folder(filepath.Dir(c.Trace))
+	}
+	if c.Fabric != "" {
+		p.Network = true
+		p.Read = append(p.Read, "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/pki", "/usr/share/ca-certificates")
+	}
+	if c.GPULayers != 0 && hasDeviceBackend() {
+		p.Read = append(p.Read, "/usr", "/lib", "/lib64", "/opt", "/etc", "/proc", "/sys", backendDir())
+		p.Write = append(p.Write, deviceFiles...)
+		if dir, err := os.UserCacheDir(); err == nil { // compiled kernels
+			folder(filepath.Join(dir, "nv"))
+		}
+		if home, err := os.UserHomeDir(); err == nil {
+			folder(filepath.Join(home, ".nv"))
+		}
+	}
+	return p
+}
+
+// modelFiles are the files of a model: all parts of one that is split ("-00001-of-00003.gguf").
+func modelFiles(path string) []string {
+	base, rest, split := strings.Cut(path, "-00001-of-")
+	if !split {
+		return []string{path}
+	}
+	parts, err := filepath.Glob(base + "-?????-of-" + rest)
+	if err != nil || len(parts) == 0 {
+		return []string{path}
+	}
+	return parts
+}

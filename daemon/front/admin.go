@@ -1,0 +1,355 @@
+package front
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// The answers to health, info, metrics, kv and why cover all engine processes. Each process is asked over a connection that
+// the front makes in the asker's name: it answers as it would answer the client itself.
+
+// answerWithin is how long the front waits for the engine processes' answers; one that is late is left out.
+const answerWithin = 2 * time.Second
+
+// Admin answers a question of the framed or the newline protocol.
+func (h handler) Admin(c *ipc.Conn, q *wire.Frame) {
+	f, question, peer := h.f, *q, c.Peer()
+	lines := c.Protocol() == wire.Newline
+	if q.Kind == wire.KindHealth {
+		c.Reply(wire.AppendReport(nil, q.Kind, q.ID, mustJSON(f.health())))
+		return
+	}
+	done := c.Pend()
+	parts := f.ask(peer, &question)
+	go func() {
+		defer done()
+		body, e := f.answer(&question, peer, parts())
+		switch {
+		case e != nil:
+			e.ID = question.ID
+			c.Reply(wire.AppendError(nil, e))
+		case lines:
+			c.ReplyLast(append(body, '\n'))
+		default:
+			c.Reply(wire.AppendReport(nil, question.Kind, question.ID, body))
+		}
+	}()
+}
+
+// part is an engine process's answer.
+type part struct {
+	m    *served
+	body json.RawMessage
+	err  *wire.Error
+}
+
+// ask sends a question to every process that is ready. The function that it returns waits for the answers; it is called
+// beside the poller's goroutine. In order of the models, the default one first.
+func (f *Front) ask(peer ipc.Peer, q *wire.Frame) (parts func() []part) {
+	var frame []byte
+	switch q.Kind {
+	case wire.KindWhy:
+		frame = wire.AppendWhyQuestion(nil, "front", &q.Why)
+	case wire.KindKV:
+		frame = wire.AppendKVQuestion(nil, "front", &q.KV)
+	default:
+		frame = wire.AppendAdmin(nil, q.Kind, "front")
+	}
+	type asked struct {
+		m  *served
+		fd int
+	}
+	var list []asked
+	for _, m := range f.inOrder() {
+		if m.proc == nil || m.proc.dead || m.state != ready && m.state != loading {
+			continue
+		}
+		if fd, err := f.loop.PassNew(m.proc.link, insider(peer)); err != nil {
+			f.log.Warn("an engine process cannot be asked", "model", m.name, "error", err)
+		} else {
+			list = append(list, asked{m, fd})
+		}
+	}
+	return func() []part {
+		out := make([]part, len(list))
+		var wg sync.WaitGroup
+		for i, a := range list {
+			wg.Go(func() {
+				body, e, err := exchange(a.fd, frame)
+				if err != nil {
+					f.log.Warn("an engine process does not answer", "model", a.m.name, "question", q.Kind.String(), "error", err)
+				}
+				out[i] = part{a.m, body, e}
+			})
+		}
+		wg.Wait()
+		return slices.DeleteFunc(out, func(p part) bool { return p.body == nil && p.err == nil })
+	}
+}
+
+// inOrder are the models, the default one first.
+func (f *Front) inOrder() []*served {
+	out := []*served{f.def}
+	for _, m := range f.models {
+		if m != f.def {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// exchange asks over a connection, which it closes, and returns the report or the error event.
+func exchange(fd int, frame []byte) (json.RawMessage, *wire.Error, error) {
+	file := os.NewFile(uintptr(fd), "engine")
+	conn, err := net.FileConn(file)
+	file.Close()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(answerWithin)); err != nil {
+		return nil, nil, err
+	}
+	if _, err := conn.Write(frame); err != nil {
+		return nil, nil, err
+	}
+	split, parser := wire.Splitter{Max: wire.MaxEventBytes}, wire.Parser{}
+	in := make([]byte, 64<<10)
+	for {
+		n, err := conn.Read(in)
+		payload, _, serr := split.Next(in[:n])
+		if serr != nil {
+			return nil, nil, serr
+		}
+		if payload != nil {
+			var ev wire.Event
+			if err := parser.ParseEvent(payload, &ev); err != nil {
+				return nil, nil, err
+			}
+			if ev.Kind == wire.EventError {
+				return nil, &ev.Error, nil
+			}
+			return ev.Report, nil, nil
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// answer puts the engine processes' answers together.
+func (f *Front) answer(q *wire.Frame, peer ipc.Peer, parts []part) ([]byte, *wire.Error) {
+	switch q.Kind {
+	case wire.KindInfo:
+		return f.info(parts), nil
+	case wire.KindMetrics:
+		return f.metrics(parts), nil
+	case wire.KindWhy:
+		return f.why(q.Why, peer, parts), nil
+	case wire.KindKV:
+		if q.KV.Op == wire.KVShow {
+			return kv(parts)
+		}
+		return kvDone(&q.KV, parts)
+	}
+	return nil, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("the question %q is not known", q.Kind)}
+}
+
+// health is told of the default model, which clients without a model's name ask: other models load on demand.
+// Poller's goroutine.
+func (f *Front) health() wire.Health {
+	in := f.door.Health()
+	h := wire.Health{Type: "health", Status: "ok", Progress: 1, UptimeMs: in.UptimeMs, Listen: in.Listen, Models: map[string]string{}}
+	for _, m := range f.models {
+		h.Models[m.name] = m.state.String()
+		h.Requests += int64(len(m.waiting))
+		if m.proc != nil && !m.proc.dead {
+			h.Requests += int64(m.proc.table.InFlight())
+		}
+	}
+	switch f.def.state {
+	case starting, loading, queued:
+		h.Status, h.Progress = "loading", f.def.status.Progress
+	case down:
+		h.Status, h.Progress = "down", 0
+	}
+	if f.draining {
+		h.Status = "draining"
+	}
+	return h
+}
+
+// info is the default process's, with the models beside it.
+func (f *Front) info(parts []part) []byte {
+	own := f.door.Info()
+	in := own
+	byModel := map[*served]*wire.Info{}
+	for i, p := range parts {
+		var of wire.Info
+		if json.Unmarshal(p.body, &of) != nil {
+			continue
+		}
+		byModel[p.m] = &of
+		if i == 0 { // the default model's, or that of the first one that is loaded
+			in = of
+			in.PID, in.Socket, in.Listeners, in.UptimeMs = own.PID, own.Socket, own.Listeners, own.UptimeMs
+			in.Live.Sessions, in.Live.Descriptors, in.Live.Goroutines = own.Live.Sessions, own.Live.Descriptors, own.Live.Goroutines
+		}
+	}
+	f.call(func() {
+		h := f.health()
+		in.Status = h.Status
+		for _, m := range f.models {
+			s := m.view()
+			s.Info = byModel[m]
+			in.Models = append(in.Models, s)
+		}
+	})
+	return mustJSON(in)
+}
+
+// view is what is told of a model.
+func (m *served) view() wire.InfoServed {
+	s := wire.InfoServed{Name: m.name, Aliases: m.aliases, Default: m == m.f.def, Pinned: m.pinned, State: m.state.String(), MemoryBytes: m.need,
+		Waiting: len(m.waiting), Loads: m.loads, Unloads: m.unloads, Crashes: m.crashed}
+	if m.down != nil {
+		s.Error = m.down.Message
+	}
+	if m.proc != nil {
+		s.PID, s.Connections, s.Progress = m.proc.pid(), m.conns(), m.status.Progress
+		s.InFlight, s.IdleMs = m.proc.table.InFlight(), wire.Ms(time.Since(m.used))
+	}
+	return s
+}
+
+// metrics is the default process's document with those of all models beside it, by name, and the front's own.
+func (f *Front) metrics(parts []part) []byte {
+	own := f.door.Metrics().AppendJSON(nil)
+	base := own
+	models := map[string]json.RawMessage{}
+	for i, p := range parts {
+		models[p.m.name] = p.body
+		if i == 0 {
+			base = p.body
+		}
+	}
+	var served []wire.InfoServed
+	f.call(func() {
+		for _, m := range f.models {
+			served = append(served, m.view())
+		}
+	})
+	base = bytes.TrimSuffix(bytes.TrimSpace(base), []byte{'}'})
+	return fmt.Appendf(slices.Clone(base), `,"front":%s,"served":%s,"models":%s}`, own, mustJSON(served), mustJSON(models))
+}
+
+// why is all processes' requests, newest first, and those that wait for a model.
+func (f *Front) why(q wire.WhyQuestion, peer ipc.Peer, parts []part) []byte {
+	rep := wire.WhyReport{Requests: []wire.WhyRequest{}}
+	for _, p := range parts {
+		var of wire.WhyReport
+		if json.Unmarshal(p.body, &of) == nil {
+			for i := range of.Requests {
+				of.Requests[i].Model = p.m.name
+			}
+			rep.Requests = append(rep.Requests, of.Requests...)
+		}
+	}
+	f.call(func() {
+		for _, m := range f.models {
+			for _, c := range m.waiting {
+				if of := c.Peer(); q.Request == "" && (of.UID == peer.UID || f.door.Privileged(peer.UID)) {
+					rep.Requests = append(rep.Requests, m.waits(of))
+				}
+			}
+		}
+	})
+	slices.SortStableFunc(rep.Requests, func(a, b wire.WhyRequest) int { return cmp.Compare(a.AgeMs, b.AgeMs) })
+	rep.Requests = rep.Requests[:min(len(rep.Requests), cmp.Or(q.Last, wire.MaxLast))]
+	return mustJSON(rep)
+}
+
+// waits tells of a connection that waits for the model.
+func (m *served) waits(peer ipc.Peer) wire.WhyRequest {
+	age := wire.Ms(time.Since(m.since))
+	d := wire.Decision{LastMs: age, Times: 1, Reason: "model_loading", Text: fmt.Sprintf("It waits until model %s is loaded.", m.name)}
+	switch m.state {
+	case queued:
+		d.Reason = "model_memory"
+		d.Text = fmt.Sprintf("It waits until model %s is loaded, which needs %s of memory: %s of %s are in use, and other models are unloaded when they have answered.",
+			m.name, bytesText(m.need), bytesText(m.f.used), bytesText(m.f.limit))
+	case unloading:
+		d.Reason = "model_unloading"
+		d.Text = fmt.Sprintf("It waits until model %s, which is being unloaded for another one, is loaded again.", m.name)
+	}
+	return wire.WhyRequest{Model: m.name, UID: peer.UID, Class: "interactive", State: "queued", AgeMs: age, Decisions: []wire.Decision{d}}
+}
+
+// kv is the first process's report, with all of them beside it.
+func kv(parts []part) ([]byte, *wire.Error) {
+	var rep *wire.KVReport
+	all := map[string]*wire.KVReport{}
+	var failed *wire.Error
+	for _, p := range parts {
+		var of wire.KVReport
+		if p.err != nil || json.Unmarshal(p.body, &of) != nil {
+			failed = cmp.Or(failed, p.err)
+			continue
+		}
+		all[p.m.name] = &of
+		if rep == nil {
+			rep = &of
+		}
+	}
+	switch {
+	case rep == nil && failed != nil:
+		return nil, failed
+	case rep == nil:
+		return nil, &wire.Error{Code: wire.ModelUnready, RetryAfter: time.Second, Message: "no model is loaded"}
+	}
+	top := *rep
+	top.Models = all
+	return mustJSON(top), nil
+}
+
+// kvDone is what all processes have done to entries; an error when none of them has such an entry.
+func kvDone(q *wire.KVQuestion, parts []part) ([]byte, *wire.Error) {
+	sum := wire.KVDone{Op: q.Op.String(), Target: q.Target}
+	var failed *wire.Error
+	did := 0
+	for _, p := range parts {
+		var of wire.KVDone
+		if p.err != nil || json.Unmarshal(p.body, &of) != nil {
+			failed = cmp.Or(failed, p.err)
+			continue
+		}
+		did++
+		sum.Done, sum.Tokens, sum.Bytes = sum.Done+of.Done, sum.Tokens+of.Tokens, sum.Bytes+of.Bytes
+		if sum.Text != "" {
+			sum.Text += " "
+		}
+		sum.Text += p.m.name + ": " + of.Text
+	}
+	if did == 0 {
+		return nil, cmp.Or(failed, &wire.Error{Code: wire.ModelUnready, RetryAfter: time.Second, Message: "no model is loaded"})
+	}
+	return mustJSON(sum), nil
+}
+
+func mustJSON(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("front: status: " + err.Error()) // plain structs of numbers and strings
+	}
+	return b
+}

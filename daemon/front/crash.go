@@ -1,0 +1,96 @@
+package front
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/internal/connstate"
+	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// retryAfterCrash is when a client may ask again: an engine process is back as soon as its file is mapped.
+const retryAfterCrash = time.Second
+
+// lastWords returns what the clients of an engine process that has ended are told, each in its protocol and at the place
+// where its answer was cut: an error event for each request in flight, a whole response where none had begun. Where a
+// frame or an event was cut nothing can be said, and the connection just ends.
+func (f *Front) lastWords(m *served, p *process) func(*ipc.Conn, connstate.State, []string) ([]byte, bool) {
+	e := wire.Error{Code: wire.EngineCrashed, RetryAfter: retryAfterCrash, Message: fmt.Sprintf(
+		"the engine process of model %s has ended by itself, and this answer with it; it is being started again", m.name)}
+	if p.leaving {
+		e = wire.Error{Code: wire.ShuttingDown, RetryAfter: retryAfterCrash, Message: fmt.Sprintf(
+			"model %s was unloaded before this answer was complete; send the request again", m.name)}
+		if m.down != nil {
+			e = *m.down
+		}
+	}
+	return func(c *ipc.Conn, st connstate.State, ids []string) (say []byte, stays bool) {
+		if st.Cut {
+			return nil, false
+		}
+		switch st.Phase {
+		case connstate.Idle:
+			return nil, true
+		case connstate.Framed:
+			for _, id := range ids {
+				own := e
+				own.ID = id
+				say = wire.AppendError(say, &own)
+			}
+			return say, !st.Unread
+		case connstate.Lines:
+			if len(ids) == 0 {
+				return nil, !st.Unread
+			}
+			return wire.AppendErrorLine([]byte{'\n'}, &e), false
+		case connstate.Reading, connstate.Asked:
+			return f.response(st.API, &e), false
+		case connstate.Events, connstate.Values:
+			return chunk(f.lastEvent(st, &e), st.Chunked), false
+		}
+		return nil, false // Resting, Partial
+	}
+}
+
+// response is a whole HTTP response that says e, and that the connection ends.
+func (f *Front) response(form connstate.API, e *wire.Error) []byte {
+	status, header, body := daemon.Rendered(form, e)
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", status, http.StatusText(status))
+	header.Set("Connection", "close")
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	_ = header.Write(&b)
+	b.WriteString("\r\n")
+	b.Write(body)
+	return b.Bytes()
+}
+
+// lastEvent is the end of a stream whose answer failed, in the form of its API.
+func (f *Front) lastEvent(st connstate.State, e *wire.Error) []byte {
+	_, _, body := daemon.Rendered(st.API, e)
+	body = bytes.TrimSpace(body)
+	switch {
+	case st.Phase == connstate.Values:
+		return append(body, '\n')
+	case st.API == connstate.Anthropic:
+		return fmt.Appendf(nil, "event: error\ndata: %s\n\n", body)
+	case st.API == connstate.Responses:
+		return fmt.Appendf(nil, "event: error\ndata: {\"type\":\"error\",\"code\":%q,\"message\":%s,\"param\":null,\"sequence_number\":0}\n\n",
+			e.Code, daemon.JSONText(e.Message))
+	}
+	return fmt.Appendf(nil, "data: %s\n\n", body)
+}
+
+// chunk is b as the last part of a body.
+func chunk(b []byte, chunked bool) []byte {
+	if !chunked {
+		return b
+	}
+	out := fmt.Appendf(nil, "%x\r\n", len(b))
+	return append(append(out, b...), "\r\n0\r\n\r\n"...)
+}

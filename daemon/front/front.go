@@ -1,0 +1,338 @@
+// Package front is the process that owns the listening sockets, the clients' identities, the models' names and the memory,
+// and has one engine process for each loaded model. An engine process is the same program (daemon.RunEngine): today's
+// daemon behind connections that it gets instead of accepting them.
+//
+// The front passes the connection, not the bytes: it looks at a connection's first request, finds the model, and hands the
+// descriptor to that model's process, which reads and writes it from then on. A connection whose next request is for
+// another model, or is a question about all of them, comes back. The front keeps a descriptor of every connection that it
+// has passed. When an engine process ends by itself, it tells the clients from there, in their own protocol: a table in
+// shared memory (package connstate) says what each of them is owed.
+//
+// All state belongs to the poller's goroutine; files, processes and answers that take time are waited for beside it.
+package front
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/internal/hostmem"
+	"github.com/uma-serve/uma-serve/ipc"
+)
+
+// Options are what tests replace. Zero values mean the real thing.
+type Options struct {
+	// Program and Args start an engine process; the default is this program with daemon.EngineArg.
+	Program string
+	Args    []string
+	// Estimate is the memory, in bytes, that a configuration takes.
+	Estimate func(*daemon.Config) (int64, error)
+	// CrashLimit crashes within a minute keep a model down; default 3.
+	CrashLimit int
+	// Tick is how often idle times and what waits are looked at; default 1 s.
+	Tick time.Duration
+}
+
+// Front is the process. Fields without a note are constant after New.
+type Front struct {
+	cfg  *daemon.Config
+	log  *slog.Logger
+	opts Options
+	door *daemon.Door
+	loop *ipc.Loop
+
+	models []*served
+	names  map[string]*served // by lower-cased name or alias
+	def    *served            // that requests without a name ask
+	any    bool               // one model is configured: every name is its name
+
+	limit int64 // of the memory of all engine processes
+	began time.Time
+	ctx   context.Context // of the look-ups and downloads of models
+
+	signals chan os.Signal
+	gone    chan struct{} // an engine process has ended; capacity 1
+
+	// Owned by the poller's goroutine.
+	used     int64     // Invariant: the sum of need over the models with a process
+	queue    []*served // those that wait for memory, in order
+	eager    bool      // the queue is looked at again soon
+	draining bool
+	keys     string // the digests that engine processes have
+	counts   counts
+}
+
+// counts are events since the start.
+type counts struct{ loads, unloads, crashes, told int }
+
+// Run serves until ctx ends or a signal asks it to stop.
+func Run(ctx context.Context, cfg *daemon.Config, log *slog.Logger) error {
+	f, err := New(ctx, cfg, log, Options{})
+	if err != nil {
+		return err
+	}
+	return f.Serve(ctx)
+}
+
+// New binds the sockets and finds the models' names.
+func New(ctx context.Context, cfg *daemon.Config, log *slog.Logger, o Options) (*Front, error) {
+	f := &Front{cfg: cfg, log: log, opts: o, names: map[string]*served{}, signals: make(chan os.Signal, 2), gone: make(chan struct{}, 1), began: time.Now(), ctx: ctx}
+	f.opts.Tick = cmp.Or(o.Tick, time.Second)
+	f.opts.CrashLimit = cmp.Or(o.CrashLimit, crashLimit)
+	if f.opts.Estimate == nil {
+		f.opts.Estimate = (*daemon.Config).Estimate
+	}
+	if f.opts.Program == "" {
+		path, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("find this program, to start engine processes: %w", err)
+		}
+		f.opts.Program, f.opts.Args = path, []string{daemon.EngineArg}
+	}
+	if err := f.findModels(ctx); err != nil {
+		return nil, err
+	}
+	limit, err := memoryLimit(cfg)
+	if err != nil {
+		return nil, err
+	}
+	f.limit = limit
+	if f.door, err = daemon.OpenDoor(cfg, log, handler{f}, router{f}, f.routes()); err != nil {
+		return nil, err
+	}
+	f.loop = f.door.Loop()
+	return f, nil
+}
+
+// memoryLimit is --memory in bytes.
+func memoryLimit(cfg *daemon.Config) (int64, error) {
+	free := hostmem.Read().Available
+	if n, ok := cfg.Memory.Of(free); ok {
+		return n, nil
+	}
+	if free == 0 {
+		return 0, errors.New("--memory is auto, and this system does not tell how much memory is free: set it, as in --memory 24GiB")
+	}
+	return int64(float64(free) * autoMemory), nil
+}
+
+// autoMemory is the share of the free memory that --memory auto stands for.
+const autoMemory = 0.9
+
+// Serve answers requests until ctx ends or the first SIGTERM, SIGINT or SIGHUP; then the engine processes finish their
+// running requests within --shutdown-timeout. A second signal ends them at once.
+func (f *Front) Serve(ctx context.Context) error {
+	stop := []os.Signal{syscall.SIGTERM, syscall.SIGINT}
+	if !signal.Ignored(syscall.SIGHUP) { // by nohup
+		stop = append(stop, syscall.SIGHUP)
+	}
+	signal.Notify(f.signals, stop...)
+	defer signal.Stop(f.signals)
+
+	pollDone := f.door.Start()
+	f.log.Info("front", "models", len(f.models), "default", f.def.name, "memory", f.limit, "socket", f.door.Info().Socket)
+	f.loop.Do(func() {
+		for _, m := range f.models {
+			if m.pinned || m == f.def {
+				f.want(m)
+			}
+		}
+	})
+	ticker := time.NewTicker(f.opts.Tick)
+	defer ticker.Stop()
+	stopDog := f.watchdog()
+	defer stopDog()
+	var failed error
+wait:
+	for {
+		select {
+		case <-ticker.C:
+			f.loop.Do(f.tick)
+		case <-f.gone:
+		case <-ctx.Done():
+			break wait
+		case sig := <-f.signals:
+			f.log.Info("draining: new requests are refused, running ones finish; a second signal stops at once",
+				"signal", sig.String(), "timeout", f.cfg.ShutdownTimeout)
+			break wait
+		case failed = <-pollDone:
+			f.log.Error("the poller ended", "error", failed)
+			break wait
+		}
+	}
+	sd.SdNotify(false, sd.SdNotifyStopping+"\nSTATUS=finishing running requests")
+	f.door.Drain()
+	f.shutDown()
+	f.door.Stop(lastFlush)
+	f.log.Info("stopped")
+	return failed
+}
+
+const (
+	lastFlush = time.Second     // for clients to read what was sent to them, at the end
+	stopGrace = 8 * time.Second // beyond --shutdown-timeout, for engine processes that do not end
+)
+
+// shutDown ends every engine process.
+func (f *Front) shutDown() {
+	ask := func() {
+		f.draining = true
+		for _, m := range f.models {
+			if m.proc != nil {
+				m.proc.leaving = true
+				_ = m.proc.link.Send(daemon.LinkStop, 0, -1) // fails when it has ended already
+			}
+			f.refuseWaiting(m, shuttingDown())
+		}
+	}
+	if !f.loop.Do(ask) { // the poller has failed: the processes see their links close
+		return
+	}
+	limit := time.NewTimer(f.cfg.ShutdownTimeout + stopGrace)
+	defer limit.Stop()
+	for f.processes() > 0 {
+		select {
+		case <-f.gone:
+		case sig := <-f.signals:
+			f.log.Warn("stopping at once", "signal", sig.String())
+			f.loop.Do(ask)
+		case <-limit.C:
+			f.loop.Do(func() {
+				for _, m := range f.models {
+					if m.proc != nil {
+						f.log.Warn("an engine process does not end: it is killed", "model", m.name, "pid", m.proc.pid())
+						m.proc.kill()
+					}
+				}
+			})
+		}
+	}
+}
+
+// processes is how many engine processes there are.
+func (f *Front) processes() (n int) {
+	f.call(func() {
+		for _, m := range f.models {
+			if m.proc != nil {
+				n++
+			}
+		}
+	})
+	return n
+}
+
+// call runs fn on the poller's goroutine and waits for it; false: the poller has ended.
+func (f *Front) call(fn func()) bool {
+	done := make(chan struct{})
+	if !f.loop.Do(func() { fn(); close(done) }) {
+		return false
+	}
+	<-done
+	return true
+}
+
+// tick looks at what time alone changes.
+func (f *Front) tick() {
+	now := time.Now()
+	if keys := f.door.Keys(); keys != nil && string(keys) != f.keys {
+		f.keys = string(keys)
+		for _, m := range f.models {
+			if m.proc != nil {
+				_ = m.proc.link.Send(daemon.LinkKeys, 0, -1, keys) // fails when it has ended: the next one gets them at its start
+			}
+		}
+	}
+	for _, m := range f.models {
+		f.look(m, now)
+	}
+	f.loop.Settled()
+	f.admit()
+}
+
+// watchdog pings systemd, where it asked for it, as long as the poller's goroutine answers.
+func (f *Front) watchdog() (stop func()) {
+	interval, err := sd.SdWatchdogEnabled(false)
+	if err != nil || interval == 0 {
+		return func() {}
+	}
+	t := time.NewTicker(interval / 2)
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-t.C:
+				f.loop.Do(func() { sd.SdNotify(false, sd.SdNotifyWatchdog) })
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { t.Stop(); close(done) }
+}
+
+// findModels makes the table of names: the [models.NAME] tables, and --model where it names none of them.
+func (f *Front) findModels(ctx context.Context) error {
+	add := func(name string, aliases []string, cfg *daemon.Config, pinned bool, idle time.Duration) *served {
+		m := &served{f: f, name: name, aliases: aliases, cfg: cfg, pinned: pinned, idle: idle}
+		for _, n := range append([]string{name}, aliases...) {
+			f.names[strings.ToLower(n)] = m
+		}
+		f.models = append(f.models, m)
+		return m
+	}
+	for i := range f.cfg.Models {
+		t := &f.cfg.Models[i]
+		cfg, err := f.cfg.ForModel(t)
+		if err != nil {
+			return err
+		}
+		idle := t.IdleUnload
+		if idle < 0 {
+			idle = f.cfg.IdleUnload
+		}
+		m := add(t.Name, t.Aliases, cfg, t.Pinned, idle)
+		if f.def == nil && f.cfg.Model == "" || f.cfg.ModelNamed(f.cfg.Model) == t {
+			f.def = m
+		}
+	}
+	if f.def == nil {
+		f.any = len(f.models) == 0
+		f.def = add(f.cfg.ModelLabel(), nil, f.cfg.Alone(), false, f.cfg.IdleUnload)
+	}
+	return nil
+}
+
+// find is the model of a name; nil when there is none.
+func (f *Front) find(name string) *served {
+	if name == "" || f.any {
+		return f.def
+	}
+	if m := f.names[strings.ToLower(name)]; m != nil {
+		return m
+	}
+	bare, tag, tagged := strings.Cut(name, ":")
+	if tagged && tag == "latest" { // ollama's clients add it
+		return f.names[strings.ToLower(bare)]
+	}
+	return nil
+}
+
+// allNames are all names that find knows, sorted.
+func (f *Front) allNames() (names []string) {
+	for _, m := range f.models {
+		names = append(append(names, m.name), m.aliases...)
+	}
+	slices.Sort(names)
+	return names
+}

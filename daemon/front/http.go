@@ -1,0 +1,296 @@
+package front
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/internal/buildinfo"
+	"github.com/uma-serve/uma-serve/internal/page"
+	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// routes are the paths that the front answers itself (daemon.FrontServes), and the refusal of everything that no engine
+// process gets.
+func (f *Front) routes() http.Handler {
+	mux := http.NewServeMux()
+	get := func(path string, h http.HandlerFunc) { mux.HandleFunc("GET "+path, h) }
+	for _, path := range []string{"/health", "/v1/health"} {
+		get(path, f.serveHealth)
+	}
+	get("/info", func(w http.ResponseWriter, r *http.Request) { f.serveQuestion(w, r, &wire.Frame{Kind: wire.KindInfo}) })
+	get("/metrics", f.serveMetrics)
+	get("/why", f.serveWhy)
+	get("/kv", func(w http.ResponseWriter, r *http.Request) {
+		f.serveFields(w, r, map[string]any{"event": "kv", "tree": r.URL.Query().Get("tree") == "true"})
+	})
+	mux.HandleFunc("POST /kv", func(w http.ResponseWriter, r *http.Request) {
+		fields := map[string]any{}
+		if err := json.NewDecoder(r.Body).Decode(&fields); err != nil {
+			f.door.Fail(w, r, &wire.Error{Code: wire.InvalidJSON, Message: "the body is no JSON object: " + err.Error()})
+			return
+		}
+		fields["event"] = "kv"
+		f.serveFields(w, r, fields)
+	})
+	for _, path := range []string{"/cancel", "/end_think"} {
+		mux.HandleFunc("POST "+path, f.serveByID)
+	}
+	for _, base := range []string{"/v1", ""} {
+		get(base+"/models", func(w http.ResponseWriter, _ *http.Request) {
+			answerJSON(w, http.StatusOK, wire.ServedModels{Object: "list", Data: f.servedModels()})
+		})
+		get(base+"/models/{id...}", f.serveModel)
+	}
+	get("/api/tags", f.serveTags)
+	get("/api/ps", f.servePS)
+	get("/api/version", func(w http.ResponseWriter, _ *http.Request) {
+		answerJSON(w, http.StatusOK, map[string]string{"version": daemon.OllamaVersion, "uma_version": buildinfo.Version})
+	})
+	get("/{$}", daemon.Greet(page.ServeHTTP))
+	get(page.Prefix+"{file}", page.ServeHTTP)
+	mux.HandleFunc("/", f.refuse)
+	return mux
+}
+
+// refuse answers what no engine process gets: a model that there is not, that cannot be loaded, or a method.
+func (f *Front) refuse(w http.ResponseWriter, r *http.Request) {
+	if daemon.FrontServes(http.MethodGet, r.URL.Path) {
+		f.door.Fail(w, r, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf("%s %s: the method is not served", r.Method, r.URL.Path)})
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		f.door.Fail(w, r, &wire.Error{Code: wire.BadRequest, Message: "the body did not come whole: " + err.Error()})
+		return
+	}
+	name, _, _ := daemon.ModelOf(r.URL, body)
+	e := &wire.Error{Code: wire.ModelUnready, RetryAfter: time.Second, Message: "the model is not loaded; send the request again"}
+	f.call(func() {
+		if found := f.refusal(name); found != nil {
+			e = found
+		}
+	})
+	f.door.Fail(w, r, e)
+}
+
+func answerJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	w.Write(append(mustJSON(v), '\n'))
+}
+
+func (f *Front) serveHealth(w http.ResponseWriter, _ *http.Request) {
+	var h wire.Health
+	f.call(func() { h = f.health() })
+	status := http.StatusOK
+	if h.Status != "ok" {
+		status = http.StatusServiceUnavailable
+	}
+	answerJSON(w, status, h)
+}
+
+// gather asks every engine process in the name of a request's client.
+func (f *Front) gather(ctx context.Context, q *wire.Frame) (peer ipc.Peer, parts []part) {
+	peer, _ = ipc.PeerOf(ctx)
+	wait := func() []part { return nil }
+	f.call(func() { wait = f.ask(peer, q) })
+	return peer, wait()
+}
+
+func (f *Front) serveQuestion(w http.ResponseWriter, r *http.Request, q *wire.Frame) {
+	peer, parts := f.gather(r.Context(), q)
+	body, e := f.answer(q, peer, parts)
+	if e != nil {
+		f.door.Fail(w, r, e)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Write(append(body, '\n'))
+}
+
+// serveFields asks a question with the fields of the framed protocol.
+func (f *Front) serveFields(w http.ResponseWriter, r *http.Request, fields map[string]any) {
+	def := wire.DefaultRequest()
+	q, err := wire.Parse(new(wire.Parser), mustJSON(fields), &def)
+	if err != nil {
+		f.door.Fail(w, r, daemon.EventOf(err))
+		return
+	}
+	f.serveQuestion(w, r, &q)
+}
+
+func (f *Front) serveWhy(w http.ResponseWriter, r *http.Request) {
+	fields, q := map[string]any{"event": "why"}, r.URL.Query()
+	if q.Has("request") {
+		fields["request"] = q.Get("request")
+	}
+	if q.Has("last") {
+		n, err := strconv.Atoi(q.Get("last"))
+		if err != nil {
+			f.door.Fail(w, r, &wire.Error{Code: wire.BadRequest, Message: fmt.Sprintf(`"last" is %.40q; it must be an integer of 1…%d`, q.Get("last"), wire.MaxLast)})
+			return
+		}
+		fields["last"] = n
+	}
+	f.serveFields(w, r, fields)
+}
+
+func (f *Front) serveMetrics(w http.ResponseWriter, r *http.Request) {
+	if strings.Contains(r.Header.Get("Accept"), "application/json") {
+		f.serveQuestion(w, r, &wire.Frame{Kind: wire.KindMetrics})
+		return
+	}
+	var out bytes.Buffer
+	if err := f.writePrometheus(&out, r); err != nil {
+		f.door.Fail(w, r, &wire.Error{Code: wire.InternalFailure, Message: err.Error()})
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	w.Write(out.Bytes())
+}
+
+// serveByID asks every engine process to end a request, or its thinking: one of them has it.
+func (f *Front) serveByID(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		f.door.Fail(w, r, &wire.Error{Code: wire.BadRequest, Message: "the body did not come whole: " + err.Error()})
+		return
+	}
+	status, answer := http.StatusNotFound, []byte(nil)
+	for _, a := range f.overHTTP(r, body) {
+		if answer == nil || a.status == http.StatusOK {
+			status, answer = a.status, a.body
+		}
+	}
+	if answer == nil {
+		f.door.Fail(w, r, &wire.Error{Code: wire.ModelUnready, RetryAfter: time.Second, Message: "no model is loaded"})
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	w.Write(answer)
+}
+
+// servedModels are all models, loaded or not.
+func (f *Front) servedModels() []wire.ServedModel {
+	out := []wire.ServedModel{}
+	f.call(func() {
+		for _, m := range f.inOrder() {
+			out = append(out, wire.ServedModel{ID: m.name, Object: "model", Created: f.began.Unix(), OwnedBy: "uma-serve",
+				Meta: wire.ServedModelMeta{Context: m.status.Context}})
+		}
+	})
+	return out
+}
+
+func (f *Front) serveModel(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	for _, m := range f.servedModels() {
+		if strings.EqualFold(m.ID, id) || f.find(id) != nil && f.find(id).name == m.ID {
+			answerJSON(w, http.StatusOK, m)
+			return
+		}
+	}
+	f.door.Fail(w, r, f.unknownModel(id))
+}
+
+// tag is a model in ollama's lists.
+type tag struct {
+	Name     string `json:"name"`
+	Model    string `json:"model"`
+	Modified string `json:"modified_at,omitempty"`
+	Size     int64  `json:"size"`
+	Details  struct {
+		Format string `json:"format"`
+	} `json:"details"`
+	Expires string `json:"expires_at,omitempty"`
+	VRAM    *int64 `json:"size_vram,omitempty"`
+	Context int    `json:"context_length,omitempty"`
+}
+
+func (m *served) tag() tag {
+	t := tag{Name: m.name, Model: m.name, Size: m.need}
+	t.Details.Format = "gguf"
+	return t
+}
+
+func (f *Front) serveTags(w http.ResponseWriter, _ *http.Request) {
+	tags := []tag{}
+	f.call(func() {
+		for _, m := range f.inOrder() {
+			t := m.tag()
+			t.Modified = f.began.UTC().Format(time.RFC3339)
+			tags = append(tags, t)
+		}
+	})
+	answerJSON(w, http.StatusOK, map[string]any{"models": tags})
+}
+
+func (f *Front) servePS(w http.ResponseWriter, _ *http.Request) {
+	tags := []tag{}
+	f.call(func() {
+		for _, m := range f.inOrder() {
+			if m.state != ready {
+				continue
+			}
+			t := m.tag()
+			t.VRAM, t.Context = new(int64), m.status.Context
+			expires := m.used.Add(m.idle)
+			if m.idle == 0 || m.pinned {
+				expires = time.Now().AddDate(100, 0, 0) // clients show it as never
+			}
+			t.Expires = expires.UTC().Format(time.RFC3339)
+			tags = append(tags, t)
+		}
+	})
+	answerJSON(w, http.StatusOK, map[string]any{"models": tags})
+}
+
+// insider is a client whose identity the front has made sure of: engine processes ask for no more.
+func insider(p ipc.Peer) ipc.Peer { return ipc.Peer{UID: p.UID, GID: p.GID, PID: p.PID} }
+
+// httpAnswer is an engine process's answer to an HTTP request of the front.
+type httpAnswer struct {
+	m      *served
+	status int
+	body   []byte
+}
+
+// overHTTP sends a request as it came to every engine process that is ready, in its client's name.
+func (f *Front) overHTTP(r *http.Request, body []byte) (out []httpAnswer) {
+	peer, _ := ipc.PeerOf(r.Context())
+	peer = insider(peer)
+	type asked struct {
+		m  *served
+		fd int
+	}
+	var list []asked
+	f.call(func() {
+		for _, m := range f.inOrder() {
+			if m.state != ready || m.proc.dead {
+				continue
+			}
+			if fd, err := f.loop.PassNew(m.proc.link, peer); err == nil {
+				list = append(list, asked{m, fd})
+			}
+		}
+	})
+	for _, a := range list {
+		status, answer, err := roundTrip(a.fd, r, body)
+		if err != nil {
+			f.log.Warn("an engine process does not answer", "model", a.m.name, "question", r.URL.Path, "error", err)
+			continue
+		}
+		out = append(out, httpAnswer{a.m, status, answer})
+	}
+	return out
+}

@@ -1,0 +1,377 @@
+package front
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"syscall"
+	"time"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+
+	"encoding/json"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/internal/connstate"
+	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// served is a model, loaded or not. Its fields belong to the poller's goroutine but for the first ones, which are constant.
+type served struct {
+	f       *Front
+	name    string
+	aliases []string
+	cfg     *daemon.Config
+	located *daemon.Config // as its engine process gets it; nil until need is known
+	pinned  bool
+	idle    time.Duration // without a request until it is unloaded; 0 = never
+
+	state   state
+	need    int64 // memory, in bytes; 0 until it is known
+	since   time.Time
+	used    time.Time // when a request was last seen
+	begun   uint32    // of the table, when used was set
+	status  daemon.EngineStatus
+	proc    *process
+	waiting []*ipc.Conn // in the order in which they came
+	crashes []time.Time // of the last minute
+	down    *wire.Error // why it is not loaded again, with state down
+	retryAt time.Time   // with down: until then; zero: never
+
+	loads, unloads, crashed int
+	denied                  int // system calls that its processes were refused
+}
+
+// state is where a model is in its life.
+type state uint8
+
+const (
+	unloaded  state = iota
+	queued          // waits for memory
+	starting        // its process is being made
+	loading         // its process reads the file; connections are passed already
+	ready           //
+	unloading       // its process gives its connections back and ends
+	down            // its file cannot be loaded, or its process has crashed too often
+)
+
+func (s state) String() string {
+	return [...]string{"unloaded", "waiting", "loading", "loading", "ready", "unloading", "down"}[s]
+}
+
+// process is an engine process.
+type process struct {
+	cmd        *exec.Cmd
+	link       *ipc.Link
+	table      *connstate.Table
+	dead       bool // its link is down
+	supervised bool // its sandbox asks the front
+	leaving    bool // it was asked to end
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+func (p *process) kill() { _ = p.cmd.Process.Kill() } // fails when it has ended
+
+// conns is how many connections its process has.
+func (m *served) conns() int {
+	if m.proc == nil {
+		return 0
+	}
+	return m.f.loop.PassedTo(m.proc.link)
+}
+
+// busy reports whether requests are in flight.
+func (m *served) busy() bool { return m.proc != nil && m.proc.table.InFlight() > 0 }
+
+// touch notes that the model was asked.
+func (m *served) touch() { m.used = time.Now() }
+
+// crashLimit crashes within crashWindow keep a model down.
+const (
+	crashLimit  = 3
+	crashWindow = time.Minute
+)
+
+// failedFor is how long a model whose file could not be loaded is not tried again.
+const failedFor = 5 * time.Second
+
+// want asks that a model be loaded.
+func (f *Front) want(m *served) {
+	if m.state == down && !m.retryAt.IsZero() && !time.Now().Before(m.retryAt) {
+		m.state, m.down = unloaded, nil
+	}
+	if m.state != unloaded || f.draining {
+		return
+	}
+	m.state, m.since = queued, time.Now()
+	f.queue = append(f.queue, m)
+	if m.need > 0 {
+		f.admit()
+		return
+	}
+	go func() {
+		cfg, err := m.cfg.ForEngine(f.ctx, f.limit, f.log)
+		need := int64(0)
+		if err == nil {
+			need, err = f.opts.Estimate(cfg)
+		}
+		f.loop.Do(func() {
+			if err != nil {
+				f.fail(m, err)
+				return
+			}
+			m.located, m.need = cfg, max(need, 1)
+			f.admit()
+		})
+	}()
+}
+
+// start makes the process of a model whose memory is reserved.
+func (f *Front) start(m *served) {
+	m.state, m.since = starting, time.Now()
+	m.status = daemon.EngineStatus{State: daemon.EngineLoading}
+	f.used += m.need
+	go func() {
+		p, fd, err := f.spawn(m)
+		if !f.loop.Do(func() { f.started(m, p, fd, err) }) && err == nil {
+			unix.Close(fd) // the process sees its link end
+		}
+	}()
+}
+
+// spawn starts an engine process and writes its first message.
+func (f *Front) spawn(m *served) (p *process, fd int, err error) {
+	fail := func(err error) (*process, int, error) {
+		return nil, -1, fmt.Errorf("start an engine process for %s: %w", m.name, err)
+	}
+	cfg := m.located
+	start, err := f.door.StartOf(cfg)
+	if err != nil {
+		return fail(err)
+	}
+	start.Model, start.Names, start.Default, start.Any = m.name, append([]string{m.name}, m.aliases...), m == f.def, f.any
+	body, err := json.Marshal(&start)
+	if err != nil {
+		return fail(err)
+	}
+	table, err := connstate.Create(f.cfg.MaxSessions+spareSlots, min(2*(cfg.MaxQueue+cfg.Parallel)+64, connstate.MaxRequests))
+	if err != nil {
+		return fail(err)
+	}
+	ours, theirs, err := ipc.SocketPair()
+	if err != nil {
+		table.Close()
+		return fail(err)
+	}
+	link := os.NewFile(uintptr(theirs), "link")
+	defer link.Close()
+	cmd := exec.Command(f.opts.Program, append(slices.Clone(f.opts.Args), m.name)...)
+	cmd.ExtraFiles = []*os.File{link, table.File()} // daemon.EngineLinkFD, daemon.EngineTableFD
+	cmd.Stderr = os.Stderr
+	cmd.Env = engineEnvironment(os.Environ())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C at a terminal is the front's to pass on
+	if err := cmd.Start(); err != nil {
+		unix.Close(ours)
+		table.Close()
+		return fail(err)
+	}
+	p = &process{cmd: cmd, table: table}
+	if err := ipc.WriteLinkMessage(ours, daemon.LinkStart, body); err != nil {
+		p.kill()
+		_ = cmd.Wait()
+		unix.Close(ours)
+		table.Close()
+		return fail(err)
+	}
+	return p, ours, nil
+}
+
+// spareSlots are for connections that are closed and still counted by an engine process.
+const spareSlots = 256
+
+// started goes on with a process that runs, or could not be made.
+func (f *Front) started(m *served, p *process, fd int, err error) {
+	if err == nil {
+		p.link, err = f.loop.AddLink(fd, p.table, func(msg ipc.LinkMessage) { f.hear(m, p, msg) }, func(err error) { f.linkDown(m, p, err) })
+		if err != nil {
+			p.kill()
+			unix.Close(fd)
+			go p.cmd.Wait()
+		}
+	}
+	if err != nil {
+		f.used -= m.need
+		f.fail(m, err)
+		return
+	}
+	m.proc, m.state = p, loading
+	m.loads++
+	f.counts.loads++
+	m.begun = 0
+	m.touch()
+	f.log.Info("loading", "model", m.name, "pid", p.pid(), "memory", m.need)
+	go func() {
+		werr := p.cmd.Wait()
+		f.loop.Do(func() { f.ended(m, p, werr) })
+		select {
+		case f.gone <- struct{}{}:
+		default:
+		}
+	}()
+	if f.draining {
+		p.leaving = true
+		_ = p.link.Send(daemon.LinkStop, 0, -1) // fails when it has ended already
+	}
+	f.release(m)
+}
+
+// release passes the connections that wait for m.
+func (f *Front) release(m *served) {
+	waiting := m.waiting
+	m.waiting = nil
+	for _, c := range waiting {
+		f.loop.PassTo(c, m.proc.link)
+	}
+}
+
+// refuseWaiting answers the connections that wait for m with an error.
+func (f *Front) refuseWaiting(m *served, e *wire.Error) {
+	waiting := m.waiting
+	m.waiting = nil
+	if len(waiting) > 0 && m.down == nil {
+		m.down, m.state = e, down
+		m.retryAt = time.Now().Add(failedFor)
+	}
+	for _, c := range waiting {
+		f.loop.Resume(c) // and finds the model down
+	}
+}
+
+// hear handles a message of an engine process.
+func (f *Front) hear(m *served, p *process, msg ipc.LinkMessage) {
+	if msg.FD >= 0 {
+		if msg.Kind == daemon.LinkSupervise && !p.supervised {
+			p.supervised = true
+			f.supervise(m, p, msg.FD)
+		} else {
+			unix.Close(msg.FD)
+		}
+		return
+	}
+	if msg.Kind != daemon.LinkStatus || m.proc != p {
+		return
+	}
+	var st daemon.EngineStatus
+	if err := json.Unmarshal(msg.Body, &st); err != nil {
+		f.log.Error("an engine process has sent what is no status: it is killed", "model", m.name, "error", err)
+		p.kill()
+		return
+	}
+	m.status = st
+	switch st.State {
+	case daemon.EngineReady:
+		if m.state == loading {
+			m.state = ready
+			m.touch()
+			f.log.Info("loaded", "model", m.name, "pid", p.pid(), "took", time.Since(m.since).Round(time.Millisecond))
+		}
+		if m == f.def {
+			sd.SdNotify(false, sd.SdNotifyReady+"\nSTATUS=serving "+m.name)
+		}
+	case daemon.EngineFailed:
+		f.log.Error("the model cannot be loaded", "model", m.name, "error", st.Error)
+		p.leaving = true
+		m.down = &wire.Error{Code: wire.InternalFailure, Message: fmt.Sprintf("model %s cannot be loaded: %s", m.name, st.Error)}
+		m.retryAt = time.Now().Add(failedFor)
+	}
+}
+
+// fail gives up loading.
+func (f *Front) fail(m *served, err error) {
+	f.queue = slices.DeleteFunc(f.queue, func(o *served) bool { return o == m })
+	m.state = down
+	if e := (*wire.RequestError)(nil); errors.As(err, &e) {
+		ev := e.Event()
+		m.down = &ev
+	} else {
+		m.down = &wire.Error{Code: wire.InternalFailure, Message: fmt.Sprintf("model %s cannot be loaded: %v", m.name, err)}
+	}
+	m.retryAt = time.Now().Add(failedFor)
+	f.log.Error("the model cannot be loaded", "model", m.name, "error", err)
+	f.refuseWaiting(m, m.down)
+}
+
+// unload asks the process of m to give its connections back and to end.
+func (f *Front) unload(m *served, why string) {
+	if m.proc == nil || m.state == unloading {
+		return
+	}
+	f.log.Info("unloading", "model", m.name, "why", why, "idle", time.Since(m.used).Round(time.Millisecond))
+	m.state = unloading
+	m.proc.leaving = true
+	_ = m.proc.link.Send(daemon.LinkUnload, 0, -1) // fails when it has just ended, which linkDown says
+}
+
+// linkDown is the end of the link to an engine process: of the process, or of what it may say.
+func (f *Front) linkDown(m *served, p *process, err error) {
+	p.dead = true
+	told := f.loop.Orphans(p.link, f.lastWords(m, p))
+	f.counts.told += told
+	if !p.leaving {
+		p.kill() // a process that has sent what is no message
+		f.log.Error("an engine process has ended by itself", "model", m.name, "pid", p.pid(), "connections", told, "link", err)
+	}
+}
+
+// ended goes on when an engine process has ended.
+func (f *Front) ended(m *served, p *process, werr error) {
+	if !p.dead { // its last messages are still to be read, unless it has left none
+		p.link.Drain()
+	}
+	p.table.Close()
+	if m.proc != p {
+		return
+	}
+	m.proc = nil
+	f.used -= m.need
+	orderly := p.leaving || werr == nil
+	if orderly {
+		m.unloads++
+		f.counts.unloads++
+	} else {
+		f.crash(m, werr)
+	}
+	switch {
+	case m.down != nil:
+		m.state = down
+		f.refuseWaiting(m, m.down)
+	default:
+		m.state = unloaded
+		if !f.draining && (len(m.waiting) > 0 || !orderly || m.pinned) {
+			f.want(m)
+		}
+	}
+	f.admit()
+}
+
+// crash counts an engine process that has ended by itself.
+func (f *Front) crash(m *served, werr error) {
+	now := time.Now()
+	m.crashed++
+	f.counts.crashes++
+	m.crashes = append(slices.DeleteFunc(m.crashes, func(t time.Time) bool { return now.Sub(t) > crashWindow }), now)
+	f.log.Error("an engine process has crashed", "model", m.name, "how", werr, "crashes_in_a_minute", len(m.crashes))
+	if len(m.crashes) >= m.f.opts.CrashLimit {
+		m.down = &wire.Error{Code: wire.EngineCrashed, Message: fmt.Sprintf(
+			"model %s stays down: its engine process has crashed %d times within %v, at last with %q; restart uma-serve to try again",
+			m.name, len(m.crashes), crashWindow, fmt.Sprint(werr))}
+		m.retryAt = time.Time{}
+		f.log.Error("the model stays down", "model", m.name)
+	}
+}

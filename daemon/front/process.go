@@ -1,0 +1,49 @@
+package front
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/uma-serve/uma-serve/internal/sandbox"
+)
+
+// engineEnvironment is the environment of engine processes: options come to them over the link, the sockets and the
+// watchdog of systemd are the front's, and secrets are nothing for a process that reads strangers' files.
+func engineEnvironment(environ []string) (out []string) {
+	for _, kv := range environ {
+		name, _, _ := strings.Cut(kv, "=")
+		upper := strings.ToUpper(name)
+		switch {
+		case strings.HasPrefix(upper, "UMA_") && upper != "UMA_BACKEND_DIR",
+			strings.HasPrefix(upper, "LISTEN_"), strings.HasPrefix(upper, "WATCHDOG_"), upper == "NOTIFY_SOCKET":
+			continue
+		}
+		secret := false
+		for _, word := range []string{"TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY"} {
+			secret = secret || strings.Contains(upper, word)
+		}
+		if !secret {
+			out = append(out, kv)
+		}
+	}
+	return out
+}
+
+// supervise answers the kernel's questions about a confined process, and logs what it is refused.
+func (f *Front) supervise(m *served, p *process, fd int) {
+	policy, pid := m.located.SandboxPolicy(), p.pid()
+	policy.Read = append(policy.Read, procOf(pid))
+	go func() {
+		err := sandbox.Supervise(fd, policy, func(d sandbox.Denial) {
+			f.log.Warn("an engine process was refused a system call", "model", m.name, "pid", pid, "call", d.Call, "path", d.Path)
+			f.loop.Do(func() { m.denied++ })
+		})
+		if err != nil {
+			f.log.Error("an engine process is not supervised any more: it is killed", "model", m.name, "pid", pid, "error", err)
+			p.kill()
+		}
+	}()
+}
+
+// procOf is the folder of a process.
+func procOf(pid int) string { return "/proc/" + strconv.Itoa(pid) }

@@ -1,0 +1,168 @@
+package front
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/uma-serve/uma-serve/metrics"
+)
+
+// modelLabel is the label that the metrics of engine processes get.
+const modelLabel = "model"
+
+// writePrometheus writes the front's own metrics, those about its models, and the engine processes' with the label model.
+func (f *Front) writePrometheus(w io.Writer, r *http.Request) error {
+	families := map[string]*dto.MetricFamily{}
+	if err := addFamilies(families, bytes.NewReader(f.door.Scrape()), ""); err != nil {
+		return fmt.Errorf("the front's own metrics: %w", err)
+	}
+	for _, a := range f.overHTTP(scrape(r), nil) {
+		if err := addFamilies(families, bytes.NewReader(a.body), a.m.name); err != nil {
+			f.log.Warn("an engine process's metrics cannot be read", "model", a.m.name, "error", err)
+		}
+	}
+	for _, mf := range f.ownFamilies() {
+		families[mf.GetName()] = mf
+	}
+	for _, name := range slices.Sorted(maps.Keys(families)) {
+		if _, err := expfmt.MetricFamilyToText(w, families[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func scrape(of *http.Request) *http.Request {
+	r := of.Clone(of.Context())
+	r.Method, r.URL = http.MethodGet, &url.URL{Path: "/metrics"}
+	return r
+}
+
+// addFamilies merges a scrape into families; name "" leaves the label out.
+func addFamilies(families map[string]*dto.MetricFamily, text io.Reader, name string) error {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	found, err := parser.TextToMetricFamilies(text)
+	if err != nil {
+		return err
+	}
+	for key, mf := range found {
+		if name != "" {
+			label := modelLabel
+			for _, m := range mf.Metric {
+				m.Label = slices.DeleteFunc(m.Label, func(l *dto.LabelPair) bool { return l.GetName() == modelLabel })
+				m.Label = append(m.Label, &dto.LabelPair{Name: &label, Value: &name})
+			}
+		}
+		if into := families[key]; into == nil {
+			families[key] = mf
+		} else if into.GetType() == mf.GetType() {
+			into.Metric = append(into.Metric, mf.Metric...)
+		}
+	}
+	return nil
+}
+
+// ownFamilies are the metrics about models.
+func (f *Front) ownFamilies() (out []*dto.MetricFamily) {
+	f.call(func() {
+		for _, d := range metrics.Front {
+			mf := &dto.MetricFamily{Name: &d.Name, Help: &d.Help, Type: dto.MetricType_GAUGE.Enum()}
+			if d.Counter {
+				mf.Type = dto.MetricType_COUNTER.Enum()
+			}
+			value := func(v float64, labels ...string) {
+				m := &dto.Metric{}
+				for i := 0; i+1 < len(labels); i += 2 {
+					m.Label = append(m.Label, &dto.LabelPair{Name: &labels[i], Value: &labels[i+1]})
+				}
+				if d.Counter {
+					m.Counter = &dto.Counter{Value: &v}
+				} else {
+					m.Gauge = &dto.Gauge{Value: &v}
+				}
+				mf.Metric = append(mf.Metric, m)
+			}
+			switch d.Name {
+			case metrics.FrontMemoryLimit:
+				value(float64(f.limit))
+			case metrics.FrontMemoryUsed:
+				value(float64(f.used))
+			default:
+				for _, m := range f.models {
+					value(m.metric(d.Name), modelLabel, m.name)
+				}
+			}
+			out = append(out, mf)
+		}
+	})
+	return out
+}
+
+// metric is the value of one of metrics.Front for a model.
+func (m *served) metric(name string) float64 {
+	s := m.view()
+	switch name {
+	case metrics.FrontLoaded:
+		if m.state == ready {
+			return 1
+		}
+		return 0
+	case metrics.FrontWaiting:
+		return float64(s.Waiting)
+	case metrics.FrontConnections:
+		return float64(s.Connections)
+	case metrics.FrontModelMemory:
+		return float64(s.MemoryBytes)
+	case metrics.FrontLoads:
+		return float64(s.Loads)
+	case metrics.FrontUnloads:
+		return float64(s.Unloads)
+	case metrics.FrontCrashes:
+		return float64(s.Crashes)
+	case metrics.FrontDenied:
+		return float64(m.denied)
+	}
+	panic("front: metric " + name + " has no value")
+}
+
+// roundTrip sends a request over a connection, which it closes.
+func roundTrip(fd int, r *http.Request, body []byte) (status int, answer []byte, err error) {
+	file := os.NewFile(uintptr(fd), "engine")
+	conn, err := net.FileConn(file)
+	file.Close()
+	if err != nil {
+		return 0, nil, err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(answerWithin)); err != nil {
+		return 0, nil, err
+	}
+	out := fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: uma\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n",
+		r.Method, r.URL.RequestURI(), len(body))
+	if _, err := conn.Write(append(out, body...)); err != nil {
+		return 0, nil, err
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	answer, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	return resp.StatusCode, answer, err
+}
+
+// maxAnswer bounds what an engine process may answer the front.
+const maxAnswer = 16 << 20

@@ -1,0 +1,234 @@
+package front
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/uma-serve/uma-serve/daemon"
+	"github.com/uma-serve/uma-serve/internal/clierr"
+	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// router is the Front as ipc.Router.
+type router struct{ f *Front }
+
+// Route finds the model of a message, and its process.
+func (r router) Route(c *ipc.Conn, p wire.Protocol, message []byte, end bool) (ipc.Verdict, *ipc.Link) {
+	switch p {
+	case wire.Framed:
+		name, found, _ := wire.Member(message, "model")
+		if !found && !isRequest(message) {
+			return ipc.Serve, nil
+		}
+		return r.f.dispatch(c, name)
+	case wire.Newline:
+		line, _, whole := bytes.Cut(message, []byte{'\n'})
+		line = bytes.TrimSuffix(line, []byte{'\r'})
+		if kind, err := wire.ParseLine(line); whole && err == nil && kind == wire.LineMetrics {
+			return ipc.Serve, nil
+		}
+		if !whole && !end && (strings.HasPrefix("metrics", string(line)) || strings.HasPrefix("/metrics", string(line))) {
+			return ipc.NeedMore, nil
+		}
+		return r.f.dispatch(c, "")
+	}
+	return r.f.routeHTTP(c, message)
+}
+
+// isRequest reports whether a frame asks for generation or embeddings, and is no question to the daemon.
+func isRequest(payload []byte) bool {
+	if kind, found, _ := wire.Member(payload, "event"); found {
+		return kind == wire.KindEmbed.String()
+	}
+	_, found, _ := wire.Member(payload, "type")
+	return !found
+}
+
+// Left forgets a connection that waited.
+func (r router) Left(c *ipc.Conn, k *ipc.Link) {
+	if k != nil {
+		return
+	}
+	for _, m := range r.f.models {
+		m.waiting = slices.DeleteFunc(m.waiting, func(o *ipc.Conn) bool { return o == c })
+	}
+}
+
+// dispatch says where a request for a model goes.
+func (f *Front) dispatch(c *ipc.Conn, name string) (ipc.Verdict, *ipc.Link) {
+	m := f.find(name)
+	if m == nil || f.draining {
+		return ipc.Serve, nil
+	}
+	m.touch()
+	switch m.state {
+	case loading, ready:
+		if !m.proc.dead {
+			return ipc.Pass, m.proc.link
+		}
+	case unloaded, down:
+		if f.want(m); m.state == down {
+			return ipc.Serve, nil
+		}
+	}
+	if m.proc != nil && !m.proc.dead && (m.state == loading || m.state == ready) { // as want found it
+		return ipc.Pass, m.proc.link
+	}
+	m.waiting = append(m.waiting, c)
+	return ipc.Wait, nil
+}
+
+// refusal is why a request for a model is answered here; nil: it need not be.
+func (f *Front) refusal(name string) *wire.Error {
+	m := f.find(name)
+	switch {
+	case f.draining:
+		return shuttingDown()
+	case m == nil:
+		return f.unknownModel(name)
+	case m.state == down && m.down != nil:
+		e := *m.down
+		return &e
+	}
+	return nil
+}
+
+func shuttingDown() *wire.Error {
+	return &wire.Error{Code: wire.ShuttingDown, Message: "the server is shutting down; try again when it is back"}
+}
+
+// unknownModel is the answer to a name that is none.
+func (f *Front) unknownModel(name string) *wire.Error {
+	names := f.allNames()
+	text := fmt.Sprintf("there is no model %.100q here", name)
+	if near := clierr.Nearest(strings.ToLower(name), names); near != "" {
+		text += fmt.Sprintf("; did you mean %q?", near)
+	}
+	const most = 8
+	if len(names) > most {
+		return &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("%s There are %s and %d more", sentence(text), strings.Join(names[:most], ", "), len(names)-most)}
+	}
+	return &wire.Error{Code: wire.ModelNotFound, Message: fmt.Sprintf("%s There are: %s", sentence(text), strings.Join(names, ", "))}
+}
+
+// sentence ends a text as a sentence.
+func sentence(text string) string {
+	if strings.HasSuffix(text, "?") {
+		return text
+	}
+	return text + "."
+}
+
+// maxHead is the longest head of an HTTP request that is looked at; net/http refuses a longer one.
+const maxHead = 64 << 10
+
+// routeHTTP says where an HTTP request goes, as far as it has come.
+func (f *Front) routeHTTP(c *ipc.Conn, message []byte) (ipc.Verdict, *ipc.Link) {
+	headEnd := endOfHead(message)
+	if headEnd < 0 {
+		if len(message) > maxHead {
+			return ipc.Serve, nil
+		}
+		return ipc.NeedMore, nil
+	}
+	// Before the head is read: a body that comes byte by byte is looked at once for each doubling.
+	if held := len(message); c.Routing.Seen > 0 && held < c.Routing.Seen+c.Routing.Seen/2 && held < c.Routing.Whole && !bytes.HasSuffix(message, []byte("0\r\n\r\n")) {
+		return ipc.NeedMore, nil
+	}
+	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(message)))
+	if err != nil || daemon.FrontServes(r.Method, r.URL.Path) {
+		return ipc.Serve, nil // net/http says what is wrong
+	}
+	peer := c.Peer()
+	if !f.door.May(r, peer) { // who may not ask does not make models load
+		return ipc.Serve, nil
+	}
+	body, rest := readBody(r)
+	name, found, ended := daemon.ModelOf(r.URL, body)
+	switch {
+	case found, ended && len(body) > 0, rest == nil, len(body) > f.cfg.MaxFrameBytes:
+	case errors.Is(rest, io.ErrUnexpectedEOF):
+		if c.Routing.Seen == 0 && strings.EqualFold(r.Header.Get("Expect"), "100-continue") {
+			c.Reply([]byte("HTTP/1.1 100 Continue\r\n\r\n"))
+		}
+		c.Routing.Seen, c.Routing.Whole = len(message), headEnd+int(min(max(r.ContentLength, 0), 1<<30))
+		if r.ContentLength < 0 {
+			c.Routing.Whole = 1 << 30
+		}
+		return ipc.NeedMore, nil
+	}
+	c.Routing.Seen, c.Routing.Whole = 0, 0
+	if peer.TCP() {
+		c.Admit(f.door.Admits(peer))
+	}
+	return f.dispatch(c, name)
+}
+
+// readBody returns what has come of a request's body, and io.ErrUnexpectedEOF when that is not all.
+func readBody(r *http.Request) ([]byte, error) {
+	if r.ContentLength == 0 {
+		return nil, nil
+	}
+	b, err := io.ReadAll(r.Body)
+	return b, err
+}
+
+// endOfHead is where the head of an HTTP request ends; -1: it has not come whole. net/http takes bare line feeds, too.
+func endOfHead(message []byte) int {
+	at := 0
+	for {
+		i := bytes.IndexByte(message[at:], '\n')
+		if i < 0 {
+			return -1
+		}
+		at += i + 1
+		rest := message[at:]
+		switch {
+		case bytes.HasPrefix(rest, []byte("\r\n")):
+			return at + 2
+		case bytes.HasPrefix(rest, []byte("\n")):
+			return at + 1
+		}
+	}
+}
+
+// handler is the Front as ipc.Handler: what the front answers by itself over the framed protocol.
+type handler struct{ f *Front }
+
+// Request is one that no engine process gets: Route has found why.
+func (h handler) Request(c *ipc.Conn, r *wire.Request) {
+	e := h.f.refusal(r.Model)
+	if e == nil {
+		e = &wire.Error{Code: wire.ModelUnready, Message: "the model is not loaded; send the request again"}
+	}
+	e.ID = r.ID
+	c.Reply(wire.AppendError(nil, e))
+	c.Done(r.ID)
+}
+
+// Embed is one that no engine process gets.
+func (h handler) Embed(c *ipc.Conn, w *wire.Embed) {
+	h.Request(c, &wire.Request{ID: w.ID, Model: w.Model})
+}
+
+// Line is one that no engine process gets.
+func (h handler) Line(c *ipc.Conn, _ string) {
+	e := h.f.refusal("")
+	if e == nil {
+		e = &wire.Error{Code: wire.ModelUnready, Message: "the model is not loaded; send the line again"}
+	}
+	c.Reply(wire.AppendErrorLine(nil, e))
+	c.Done("")
+}
+
+func (h handler) Cancel(*ipc.Conn, string)    {}
+func (h handler) EndThink(*ipc.Conn, string)  {}
+func (h handler) Writable(*ipc.Conn)          {}
+func (h handler) Closed(*ipc.Conn, ipc.Cause) {}

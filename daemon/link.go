@@ -1,0 +1,134 @@
+package daemon
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/uma-serve/uma-serve/internal/connstate"
+	"github.com/uma-serve/uma-serve/internal/page"
+	"github.com/uma-serve/uma-serve/ipc"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// What a front (package daemon/front) and its engine processes tell each other, beside the connections that package ipc
+// passes. Bodies are JSON.
+const (
+	// LinkStart is the first message of a front: an EngineStart.
+	LinkStart = ipc.LinkUser + iota
+	// LinkKeys follows when --api-keys has changed: the digests of package apikeys.
+	LinkKeys
+	// LinkUnload asks the engine process to give its connections back and to end.
+	LinkUnload
+	// LinkStop asks it to drain and to end, as SIGTERM does; a second one, at once.
+	LinkStop
+	// LinkSupervise carries the descriptor of package sandbox's questions.
+	LinkSupervise
+	// LinkStatus is an engine process's: an EngineStatus, while it loads and when it is ready or has failed.
+	LinkStatus
+)
+
+// The descriptors that an engine process inherits.
+const (
+	EngineLinkFD  = 3
+	EngineTableFD = 4
+)
+
+// EngineArg is the first argument of an engine process; the second one is the model's name, for ps.
+const EngineArg = "engine-process"
+
+// EngineStart is what an engine process is started with.
+type EngineStart struct {
+	Config  json.RawMessage   `json:"config"`
+	Sources map[string]string `json:"sources"` // of the options, by name
+	Model   string            `json:"model"`   // the name in logs and metrics
+	Names   []string          `json:"names"`   // what requests may call the model
+	Default bool              `json:"default"` // requests that name no model are for this one
+	Any     bool              `json:"any"`     // every name is this model's: no other one is configured
+
+	Socket    string              `json:"socket"`
+	Listen    []string            `json:"listen"`
+	Listeners []wire.InfoListener `json:"listeners"`
+	Keys      json.RawMessage     `json:"keys,omitempty"` // nil: without --api-keys
+	Sandbox   bool                `json:"sandbox"`
+}
+
+// EngineStatus is what an engine process tells of itself.
+type EngineStatus struct {
+	State    string  `json:"state"` // loading, ready or failed
+	Progress float64 `json:"progress,omitempty"`
+	Error    string  `json:"error,omitempty"`
+
+	Name    string            `json:"name,omitempty"` // as the file has it
+	Context int               `json:"context,omitempty"`
+	Memory  wire.InfoMemory   `json:"memory,omitzero"`
+	Sandbox *wire.InfoSandbox `json:"sandbox,omitempty"`
+}
+
+// States of an EngineStatus.
+const (
+	EngineLoading = "loading"
+	EngineReady   = "ready"
+	EngineFailed  = "failed"
+)
+
+// passOn is c as an engine process gets it.
+func (c *Config) passOn() (config json.RawMessage, sources map[string]string, err error) {
+	if config, err = json.Marshal(c); err != nil {
+		return nil, nil, fmt.Errorf("pass on the configuration: %w", err)
+	}
+	return config, c.layers.source, nil
+}
+
+// passedConfig is the inverse of passOn.
+func passedConfig(config json.RawMessage, sources map[string]string) (*Config, error) {
+	_, c, _ := NewFlagSet()
+	if err := json.Unmarshal(config, c); err != nil {
+		return nil, fmt.Errorf("read the configuration of the front: %w", err)
+	}
+	c.layers.source = sources
+	return c, nil
+}
+
+// FrontServes reports whether a front answers an HTTP request itself: questions about all models and about the daemon.
+func FrontServes(method, path string) bool {
+	switch path {
+	case "/", "/health", "/v1/health", "/info", "/metrics", "/why", "/kv", "/cancel", "/end_think", "/models", "/v1/models",
+		"/api/tags", "/api/ps", "/api/version", "/front":
+		return true
+	}
+	if method != http.MethodGet && method != http.MethodHead {
+		return false
+	}
+	return strings.HasPrefix(path, "/v1/models/") || strings.HasPrefix(path, "/models/") || strings.HasPrefix(path, page.Prefix)
+}
+
+// ModelOf is the name of the model that an HTTP request asks, as far as its body has come: a member "model" of the body, or
+// the query's. found and ended are as wire.Member has them.
+func ModelOf(u *url.URL, body []byte) (name string, found, ended bool) {
+	if u.RawQuery != "" {
+		if q := u.Query(); q.Get("model") != "" {
+			return q.Get("model"), true, true
+		}
+	}
+	name, found, ended = wire.Member(body, "model")
+	if !found && ended && u.Path == "/api/show" { // what ollama called it before
+		name, found, _ = wire.Member(body, "name")
+	}
+	return name, found, ended
+}
+
+// FormOf is the form of errors of the API that a path belongs to.
+func FormOf(path string) connstate.API {
+	switch {
+	case strings.HasPrefix(path, "/v1/messages"):
+		return connstate.Anthropic
+	case strings.HasPrefix(path, "/api/"):
+		return connstate.Ollama
+	case strings.HasSuffix(path, "/responses"):
+		return connstate.Responses
+	}
+	return connstate.OpenAI
+}

@@ -1,0 +1,72 @@
+// Package sandbox confines a process that handles files of strangers: Landlock limits the files that it can open, and
+// seccomp keeps it from starting programs, from the network and from other processes. What the kernel lacks is left out
+// and reported.
+//
+// A system call that the filter stops is shown to a supervisor, another process, which refuses and logs it. Opening a file
+// is shown as well: Landlock refuses silently, and on a kernel without Landlock the supervisor's refusal is all there is.
+package sandbox
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+// Policy is what the process needs.
+type Policy struct {
+	Read  []string // files and folders to read; those that are missing are left out
+	Write []string // files and folders to read, write and create in
+	// Network allows connections: a store of prefixes on another machine needs them.
+	Network bool
+	// Supervise gives the descriptor of the kernel's questions to the supervisor, before anything is asked. nil: refused
+	// calls fail without a word.
+	Supervise func(fd int) error
+}
+
+// State is what confines the process.
+type State struct {
+	Landlock   int // the version of the kernel's interface in use; 0 = none
+	Seccomp    bool
+	NoNewPrivs bool
+	Missing    []string // what does not hold, and why
+}
+
+// Denial is a system call that was refused.
+type Denial struct {
+	Call string // its name
+	Path string // of a call that opens a file
+	TID  uint32 // the thread
+}
+
+// allows reports whether a path lies in one of the lists.
+func (p *Policy) allows(path string) bool {
+	for _, list := range [][]string{p.Read, p.Write} {
+		for _, root := range list {
+			if path == root || strings.HasPrefix(path, strings.TrimSuffix(root, "/")+"/") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Resolved is p with the targets of symbolic links beside their names, and every path absolute.
+func (p Policy) Resolved() Policy {
+	resolve := func(list []string) (out []string) {
+		for _, path := range list {
+			abs, err := filepath.Abs(path)
+			if err != nil {
+				continue
+			}
+			out = append(out, abs)
+			if real, err := filepath.EvalSymlinks(abs); err == nil && real != abs {
+				out = append(out, real)
+			}
+		}
+		return out
+	}
+	p.Read, p.Write = resolve(p.Read), resolve(p.Write)
+	return p
+}
+
+func missing(what string, err error) string { return fmt.Sprintf("%s: %v", what, err) }

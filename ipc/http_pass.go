@@ -1,0 +1,268 @@
+package ipc
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/uma-serve/uma-serve/internal/connstate"
+)
+
+// What an engine process adds to the HTTP connections that its front has passed: the front knows at any time what a client
+// could still be told if this process ended, and a request for another process goes back.
+
+// Asked tells the front that the request of ctx is being answered, in which form its client expects errors, and whether a
+// stream would be chunked. stream is to be called with the answer's media type before its head is written.
+func Asked(ctx context.Context, form connstate.API, chunked bool) (stream func(mediaType string)) {
+	c, ok := ctx.Value(connKey{}).(*httpConn)
+	if !ok || c.state == nil {
+		return func(string) {}
+	}
+	st := connstate.State{Phase: connstate.Asked, API: form, Chunked: chunked}
+	c.after.Store(uint32(connstate.Partial))
+	c.state.Set(st)
+	return func(mediaType string) {
+		switch mediaType {
+		case "text/event-stream":
+			c.after.Store(uint32(connstate.Events))
+		case "application/x-ndjson":
+			c.after.Store(uint32(connstate.Values))
+		}
+	}
+}
+
+// writePassed writes as Conn.Write does, and keeps the state that the front sees true at every moment: a write of one
+// event goes out whole or not at all, longer ones are marked before they begin.
+func (c *httpConn) writePassed(b []byte) (n int, err error) {
+	st := c.state.Get()
+	head := st.Phase == connstate.Asked || st.Phase == connstate.Reading
+	switch {
+	case head:
+		next := connstate.Phase(c.after.Load())
+		if next == connstate.Idle {
+			next = connstate.Partial
+		}
+		before := st
+		before.Phase = connstate.Partial
+		c.state.Set(before)
+		if n, err = c.Conn.Write(b); err == nil {
+			st.Phase = next
+			c.state.Set(st)
+		}
+		return n, err
+	case len(b) > wholeBytes && st.Phase != connstate.Partial:
+		c.state.Cut(true)
+		if n, err = c.Conn.Write(b); err == nil {
+			c.state.Cut(false)
+		}
+		return n, err
+	}
+	return c.writeWhole(b)
+}
+
+// writeWhole writes b, which the kernel takes at once but for a client that does not read: then the rest is marked.
+func (c *httpConn) writeWhole(b []byte) (n int, err error) {
+	werr := c.raw.Write(func(fd uintptr) bool {
+		k, e := send(int(fd), b[n:])
+		switch e {
+		case nil:
+			if n += k; n < len(b) {
+				c.state.Cut(true)
+				return false
+			}
+			return true
+		case unix.EAGAIN:
+			return false
+		}
+		err = e
+		return true
+	})
+	if err == nil {
+		err = werr
+	}
+	if err == nil && n == len(b) {
+		c.state.Cut(false)
+	}
+	return n, err
+}
+
+// end closes the connection's descriptor, or gives the connection back to the front.
+func (c *httpConn) end() error {
+	if c.home == nil {
+		return c.Conn.Close()
+	}
+	if c.leaves.Load() {
+		err := c.Conn.Close()
+		c.tell(linkBack, nil)
+		return err
+	}
+	if rc, err := rawConn(c.Conn); err == nil { // the front has the descriptor too: without this the client would not see the end
+		_ = rc.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+	}
+	err := c.Conn.Close()
+	c.tell(linkGone, []byte{byte(ServedHTTP)})
+	return err
+}
+
+// tell says once what becomes of the connection.
+func (c *httpConn) tell(kind LinkKind, body []byte) {
+	if !c.told.Swap(true) {
+		_ = c.home.Send(kind, c.state.Conn(), -1, body) // fails when the front has ended: then this process does too
+	}
+}
+
+func rawConn(nc any) (syscall.RawConn, error) {
+	sc, ok := nc.(syscall.Conn)
+	if !ok {
+		return nil, syscall.EINVAL
+	}
+	return sc.SyscallConn()
+}
+
+// Own reports whether the front has decided that the request of ctx is for this process; false also without a front.
+func Own(ctx context.Context) bool {
+	c, ok := ctx.Value(connKey{}).(*httpConn)
+	return ok && c.own
+}
+
+// FromFront reports whether the request of ctx came over a connection that a front has passed.
+func FromFront(ctx context.Context) bool {
+	c, ok := ctx.Value(connKey{}).(*httpConn)
+	return ok && c.home != nil
+}
+
+// HandBack gives the connection of a request, of which nothing is answered, back to the front with the request, or to the
+// Router where this process is the front: its head is written anew from r, and body is the whole body. An error leaves the connection as it was.
+func HandBack(w http.ResponseWriter, r *http.Request, body []byte) error {
+	c, ok := r.Context().Value(connKey{}).(*httpConn)
+	if !ok || c.home == nil && c.loop.cfg.Router == nil {
+		return fmt.Errorf("hand back a connection: %w", http.ErrNotSupported)
+	}
+	_, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return fmt.Errorf("hand back a connection: %w", err)
+	}
+	out := appendHTTPRequest(nil, r, body)
+	ahead, _ := rw.Reader.Peek(rw.Reader.Buffered()) // of a next request, which the client has sent already
+	out = append(out, ahead...)
+	if c.home == nil {
+		return c.rejoin(out)
+	}
+	c.once.Do(c.uncount)
+	c.leaves.Store(true)
+	err = c.Conn.Close()
+	c.tell(linkBack, out)
+	return err
+}
+
+// appendHTTPRequest appends a request as its client may have sent it. The body has come whole: what the header said of its
+// coming is replaced.
+func appendHTTPRequest(dst []byte, r *http.Request, body []byte) []byte {
+	out := bytes.NewBuffer(dst)
+	fmt.Fprintf(out, "%s %s %s\r\nHost: %s\r\n", r.Method, r.RequestURI, r.Proto, r.Host)
+	_ = r.Header.WriteSubset(out, map[string]bool{"Host": true, "Content-Length": true, "Transfer-Encoding": true, "Expect": true, "Trailer": true})
+	if r.Close && r.Header.Get("Connection") == "" {
+		out.WriteString("Connection: close\r\n")
+	}
+	if len(body) > 0 || r.ContentLength != 0 {
+		out.WriteString("Content-Length: " + strconv.Itoa(len(body)) + "\r\n")
+	}
+	out.WriteString("\r\n")
+	out.Write(body)
+	return out.Bytes()
+}
+
+// find is the connection with a number of a front's; nil: there is none.
+func (h *httpListener) find(k *Link, slot uint32) *httpConn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for c := range h.passed {
+		if c.home == k && c.state.Conn() == slot {
+			return c
+		}
+	}
+	return nil
+}
+
+func (h *httpListener) forget(c *httpConn) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.passed, c)
+}
+
+// returnIdle gives back what is idle, and the rest when it has become so.
+func (h *httpListener) returnIdle() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for c := range h.passed {
+		c.leaves.Store(true)
+		if c.idle() {
+			_ = c.SetReadDeadline(time.Unix(1, 0)) // ends the wait for a next request, unless one has begun
+		}
+	}
+}
+
+// uncount takes the connection out of what the Loop counts.
+func (c *httpConn) uncount() {
+	s := &c.loop.stats
+	s.HTTP.Add(-1)
+	c.mu.Lock()
+	holder := c.holder
+	c.mu.Unlock()
+	if c.loop.shares.remove(holder, c) {
+		s.Sessions.Add(-1)
+		s.Closed[ServedHTTP].Add(1)
+	}
+	c.loop.http.forget(c)
+	if c.loop.returning.Load() {
+		c.loop.Do(func() {}) // it may have been the last
+	}
+}
+
+// rejoin makes the connection one of the Loop again, whose Router is asked about its next request.
+func (c *httpConn) rejoin(unread []byte) error {
+	rc, err := rawConn(c.Conn)
+	fd := -1
+	if err == nil {
+		cerr := rc.Control(func(own uintptr) { fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) })
+		err = errors.Join(err, cerr)
+	}
+	if err != nil {
+		c.Close()
+		return nil // it is hijacked: nothing can be answered any more
+	}
+	c.once.Do(func() { c.loop.stats.HTTP.Add(-1) })
+	_ = c.Conn.Close()
+	l := c.loop
+	if !l.Do(func() {
+		if err := l.poll.add(fd, wantRead); err != nil {
+			l.stats.IOErrors.Add(1)
+			l.shares.remove(c.held(), c)
+			unix.Close(fd)
+			return
+		}
+		again := l.enter(fd, c.peer)
+		if !l.shares.replace(c.held(), c, again) { // it has made way for another user's
+			l.close(again, Displaced)
+			return
+		}
+		l.consume(again, unread)
+	}) {
+		unix.Close(fd)
+	}
+	return nil
+}
+
+// held is whose session the connection is.
+func (c *httpConn) held() holder {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.holder
+}

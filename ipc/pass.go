@@ -1,0 +1,538 @@
+package ipc
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/uma-serve/uma-serve/internal/connstate"
+	"github.com/uma-serve/uma-serve/ipc/wire"
+)
+
+// Verdict is what a Router says of a connection's next message.
+type Verdict uint8
+
+const (
+	// NeedMore: the bytes do not tell yet; the Router is asked again when more have come.
+	NeedMore Verdict = iota
+	// Serve: this process answers the message, by the Loop's Handler or its HTTP server.
+	Serve
+	// Handled: the Router has answered a frame by Conn.Reply.
+	Handled
+	// Pass: the connection goes to the engine process behind the Link.
+	Pass
+	// Wait: the connection is held until Loop.PassTo or Loop.Resume.
+	Wait
+)
+
+// Router decides which process serves a connection. It makes the Loop the front of other processes. All methods run on
+// the Loop's goroutine and must not block.
+type Router interface {
+	// Route is asked with the next message of c: the payload of a frame, or the bytes from the start of an HTTP request or
+	// of a line on, as many as have come. end: no more will come. The bytes are valid during the call. k is set with Pass.
+	Route(c *Conn, p wire.Protocol, message []byte, end bool) (v Verdict, k *Link)
+	// Left says that a connection has ended that was passed or waits, and from where it was passed; k is nil while it waits.
+	Left(c *Conn, k *Link)
+}
+
+// passedConn is what the engine process is told of a connection that it gets. The bytes that were read of it follow the
+// line.
+type passedConn struct {
+	UID      uint32         `json:"uid"`
+	GID      uint32         `json:"gid"`
+	PID      int32          `json:"pid"`
+	Local    netip.AddrPort `json:"local,omitzero"`
+	Remote   netip.AddrPort `json:"remote,omitzero"`
+	Listener string         `json:"listener,omitempty"`
+	Unknown  string         `json:"unknown,omitempty"`
+	Admitted bool           `json:"admitted,omitempty"`
+}
+
+func appendPassed(dst []byte, p *Peer) []byte {
+	m := passedConn{UID: p.UID, GID: p.GID, PID: p.PID, Local: p.Local, Remote: p.Remote, Listener: p.Listener, Admitted: p.Admitted}
+	if p.Unknown != nil {
+		m.Unknown = p.Unknown.Error()
+	}
+	line, err := json.Marshal(&m)
+	if err != nil {
+		panic("ipc: a peer: " + err.Error()) // plain numbers and strings
+	}
+	return append(append(dst, line...), '\n')
+}
+
+func parsePassed(body []byte) (p Peer, unread []byte, err error) {
+	line, unread, ok := bytes.Cut(body, []byte{'\n'})
+	var m passedConn
+	if err := json.Unmarshal(line, &m); err != nil || !ok {
+		return Peer{}, nil, errLink
+	}
+	p = Peer{UID: m.UID, GID: m.GID, PID: m.PID, Local: m.Local, Remote: m.Remote, Listener: m.Listener, Admitted: m.Admitted, Passed: true}
+	if m.Unknown != "" {
+		p.Unknown = errors.New(m.Unknown)
+	}
+	return p, unread, nil
+}
+
+// ---- The front's side ----
+
+// peek asks the Router about a message that lies whole in the socket's buffer, where it is left: the engine process reads
+// it itself. false: nothing was decided.
+func (l *Loop) peek(c *Conn) bool {
+	fresh := c.protocol == wire.Unknown && len(c.first) == 0 || c.protocol == wire.Framed && c.rx.frames.Buffered() == 0
+	if !fresh || c.refusal != notRefused || c.ending() || c.busy() {
+		return false
+	}
+	n, _, err := unix.Recvfrom(c.fd, l.buf, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	if err != nil || n < 4 {
+		return false
+	}
+	message := l.buf[:n]
+	p := c.protocol
+	if p == wire.Unknown {
+		p = wire.Sniff(message, false)
+	}
+	if p != wire.HTTP && c.peer.TCP() {
+		return false
+	}
+	if p == wire.Framed {
+		s := wire.Splitter{Max: l.cfg.MaxFrameBytes}
+		payload, _, err := s.Next(message)
+		if payload == nil || err != nil {
+			return false
+		}
+		message = payload
+	}
+	switch v, k := l.cfg.Router.Route(c, p, message, false); v {
+	case Pass:
+		c.protocol = p
+		l.pass(c, k, nil)
+		return true
+	case Wait:
+		c.protocol = p
+		l.hold(c, nil)
+		return true
+	}
+	return false
+}
+
+// busy reports whether an answer of this process to c is outstanding.
+func (c *Conn) busy() bool { return !c.idle() }
+
+// route asks the Router where a connection goes whose next message begins with in. done: this process does not go on with
+// it now. unread is what the connection's next reader needs: message with its frame's header, and what follows.
+func (l *Loop) route(c *Conn, p wire.Protocol, message []byte, end bool, unread func() []byte) (done, answered bool) {
+	v, k := l.cfg.Router.Route(c, p, message, end)
+	switch v {
+	case Pass:
+		l.pass(c, k, unread())
+	case Wait:
+		l.hold(c, unread())
+	case Handled:
+		return false, true
+	case Serve:
+		return false, false
+	}
+	return v != NeedMore || !end, false
+}
+
+// hold keeps a connection until the Router knows where it goes. Of its client only the end is noticed.
+func (l *Loop) hold(c *Conn, unread []byte) {
+	c.due, c.awaiting = 0, false
+	c.waits = true
+	c.first, c.rest = nil, bytes.Clone(unread)
+	c.mu.Lock()
+	if err := c.watch(0); err != nil {
+		c.end(atOnce, IOError)
+	}
+	c.mu.Unlock()
+}
+
+// Waits reports whether the Router was asked to wait with c, which has not ended. Loop only.
+func (c *Conn) Waits() bool { return c.waits && !c.gone }
+
+// PassTo passes a connection that waits. Loop only.
+func (l *Loop) PassTo(c *Conn, k *Link) {
+	if c.Waits() {
+		unread := c.rest
+		c.rest = nil
+		l.pass(c, k, unread)
+	}
+}
+
+// Resume asks the Router again about a connection that waits. Loop only.
+func (l *Loop) Resume(c *Conn) {
+	if !c.Waits() {
+		return
+	}
+	unread := c.rest
+	l.reopen(c, c.interest)
+	l.resumeWith(c, unread)
+}
+
+// pass gives a connection to the engine process behind k. This process keeps its descriptor, unwatched, to tell the client
+// when that process ends.
+func (l *Loop) pass(c *Conn, k *Link, unread []byte) {
+	c.due, c.awaiting, c.waits = 0, false, false
+	c.slot = l.takeSlot(c)
+	if int(c.slot) >= k.table.Conns() {
+		l.freeSlot(c)
+		l.close(c, IOError) // cannot be: the table has room for every session
+		return
+	}
+	k.table.Reset(c.slot)
+	if err := k.Send(linkConn, c.slot, c.fd, appendPassed(nil, &c.peer), unread); err != nil {
+		// The engine process has just ended; what follows for its other connections follows for this one.
+		l.stats.IOErrors.Add(1)
+	}
+	c.mu.Lock()
+	l.poll.del(c.fd, c.interest)
+	c.interest = 0
+	c.away = k
+	c.mu.Unlock()
+	c.rx.drop(&l.stats)
+	c.travels = bytes.Clone(unread)
+	l.stats.Passed.Add(1)
+}
+
+// reopen makes a connection one that this process reads, whatever it was before.
+func (l *Loop) reopen(c *Conn, in interest) bool {
+	c.mu.Lock()
+	err := error(nil)
+	if c.away != nil {
+		err = l.poll.add(c.fd, wantRead)
+	} else {
+		err = l.poll.mod(c.fd, in, wantRead)
+	}
+	c.interest, c.away = wantRead, nil
+	c.mu.Unlock()
+	c.waits, c.protocol, c.lastRx = false, wire.Unknown, l.now
+	c.travels = nil
+	c.rx.drop(&l.stats)
+	if err != nil {
+		l.stats.IOErrors.Add(1)
+		l.close(c, IOError)
+		return false
+	}
+	return true
+}
+
+func (l *Loop) resumeWith(c *Conn, unread []byte) {
+	if c.gone {
+		return
+	}
+	if len(unread) > 0 {
+		l.consume(c, unread)
+	} else {
+		l.read(c)
+	}
+}
+
+// returned handles what an engine process says of a connection that it has.
+func (l *Loop) returned(k *Link, m LinkMessage) error {
+	c := l.passed[m.Conn]
+	if c == nil || c.away != k || m.FD >= 0 {
+		return errLink
+	}
+	if m.Kind == linkGone {
+		cause := PeerClosed
+		if len(m.Body) == 1 && Cause(m.Body[0]) < numCauses {
+			cause = Cause(m.Body[0])
+		}
+		l.close(c, cause)
+		return nil
+	}
+	unread := bytes.Clone(m.Body)
+	l.freeSlot(c)
+	l.stats.HandedBack.Add(1)
+	l.cfg.Router.Left(c, k)
+	if l.reopen(c, 0) {
+		l.resumeWith(c, unread)
+	}
+	return nil
+}
+
+// Orphans ends or takes back the connections of an engine process that has ended, before its Link's table is closed: last
+// is asked for what each client is told, and whether its connection stays, which needs a stream that is at a boundary in
+// both directions. Loop only.
+func (l *Loop) Orphans(k *Link, last func(c *Conn, s connstate.State, ids []string) (say []byte, stays bool)) (n int) {
+	requests := k.table.Requests()
+	for slot, c := range l.passed {
+		if c.away != k {
+			continue
+		}
+		n++
+		st := k.table.Get(slot)
+		say, stays := last(c, st, requests[slot])
+		travels := c.travels
+		l.freeSlot(c)
+		l.cfg.Router.Left(c, k)
+		if !l.reopen(c, 0) {
+			continue
+		}
+		c.Reply(say)
+		if !stays {
+			c.mu.Lock()
+			c.end(whenSent, EngineEnded)
+			c.mu.Unlock()
+		}
+		if stays && st.Phase == connstate.Idle { // the engine process has read nothing: another one will
+			l.resumeWith(c, travels)
+		}
+	}
+	return n
+}
+
+// displacePassed makes room for another user's connection. (Engine's side of linkDisplace.)
+func (l *Loop) displacePassed(k *Link, slot uint32) {
+	for _, c := range l.conns {
+		if c.home == k && c.state.Conn() == slot {
+			if l.shares.remove(c.peer.holder(), c) {
+				l.displace(c)
+			}
+			return
+		}
+	}
+	if s := l.http.find(k, slot); s != nil {
+		s.mu.Lock()
+		of := s.holder
+		s.mu.Unlock()
+		if l.shares.remove(of, s) {
+			l.displace(s)
+		}
+	}
+}
+
+// takeSlot gives c a number in the tables of engine processes.
+func (l *Loop) takeSlot(c *Conn) uint32 {
+	slot := l.nextSlot
+	if n := len(l.freeSlots); n > 0 {
+		slot = l.freeSlots[n-1]
+		l.freeSlots = l.freeSlots[:n-1]
+	} else {
+		l.nextSlot++
+	}
+	l.passed[slot] = c
+	return slot
+}
+
+func (l *Loop) freeSlot(c *Conn) {
+	if l.passed[c.slot] == c {
+		delete(l.passed, c.slot)
+		l.freeSlots = append(l.freeSlots, c.slot)
+	}
+}
+
+// PassNew passes a connection that this process makes itself, in a client's name, and returns its other end: what the
+// client would be answered by that engine process. Loop only. It is no session.
+func (l *Loop) PassNew(k *Link, peer Peer) (fd int, err error) {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return -1, connectError(err)
+	}
+	defer unix.Close(theirs)
+	return ours, k.Send(linkConn, connless, theirs, appendPassed(nil, &peer))
+}
+
+// connless is the number of connections that are in no table: nothing is told when they end.
+const connless = 1<<32 - 1
+
+// ---- The engine's side ----
+
+// arrive takes in a connection that the front has passed.
+func (l *Loop) arrive(k *Link, m LinkMessage) error {
+	peer, unread, err := parsePassed(m.Body)
+	if err != nil || m.FD < 0 || m.Conn != connless && int(m.Conn) >= k.table.Conns() {
+		if m.FD >= 0 {
+			unix.Close(m.FD)
+		}
+		return errLink
+	}
+	if err := l.poll.add(m.FD, wantRead); err != nil {
+		l.stats.IOErrors.Add(1)
+		unix.Close(m.FD)
+		if m.Conn != connless {
+			return k.Send(linkGone, m.Conn, -1, []byte{byte(IOError)})
+		}
+		return nil
+	}
+	unread = bytes.Clone(unread)
+	c := l.enter(m.FD, peer)
+	if m.Conn != connless {
+		c.home, c.state, c.own = k, k.table.Slot(m.Conn), true
+	}
+	if _, ok := l.shares.add(peer.holder(), c); !ok { // the front counts sessions, and an engine process has no limit of its own
+		return fmt.Errorf("take in a connection: %w", errLink)
+	}
+	l.stats.Sessions.Add(1)
+	l.stats.Accepted.Add(1)
+	if l.closing || l.returning.Load() {
+		if c.home == nil {
+			l.close(c, Stopping)
+		}
+		l.giveBack(c, unread)
+		return nil
+	}
+	l.resumeWith(c, unread)
+	return nil
+}
+
+// elsewhere reports whether a frame is for another process. The first message of a connection is not: the front has
+// decided so.
+func (l *Loop) elsewhere(c *Conn, f *wire.Frame) bool {
+	switch {
+	case c.home == nil || l.cfg.Elsewhere == nil, f.Kind == wire.KindCancel, f.Kind == wire.KindEndThink:
+		return false
+	case f.Kind != wire.KindRequest && f.Kind != wire.KindEmbed && !c.idle(): // a question beside a running request is answered at once, by this process
+		return false
+	}
+	own := c.own
+	c.own = false
+	return l.returning.Load() || !own && l.cfg.Elsewhere(f)
+}
+
+// giveBack returns a connection to the front, with what was read of its next message, as soon as nothing of it is in
+// flight and everything was sent.
+func (l *Loop) giveBack(c *Conn, unread []byte) {
+	if c.home == nil {
+		return
+	}
+	c.mu.Lock()
+	quiet := len(c.inFlight) == 0 && c.tx.n == 0
+	if !quiet {
+		c.held = true
+		if err := c.watch(c.interest &^ wantRead); err != nil {
+			c.end(atOnce, IOError)
+		}
+		c.mu.Unlock()
+		c.rest = bytes.Clone(unread)
+		return
+	}
+	fd, in := c.fd, c.interest
+	c.gone, c.fd, c.armed = true, -1, false
+	c.unstall()
+	c.mu.Unlock()
+	if err := c.home.Send(linkBack, c.state.Conn(), -1, unread); err != nil {
+		l.stats.IOErrors.Add(1)
+	}
+	l.forget(c, fd, in)
+	if l.shares.remove(c.peer.holder(), c) {
+		l.stats.Sessions.Add(-1)
+		l.stats.Closed[HandedBack].Add(1)
+	}
+	l.farewell(c, HandedBack)
+}
+
+// ReturnIdle gives every connection without a request in flight back to the front, and the others as soon as they are
+// idle: this engine process ends. Safe from any goroutine.
+func (l *Loop) ReturnIdle() {
+	l.Do(func() {
+		l.returning.Store(true)
+		for _, c := range l.conns {
+			if c.home == nil || c.ending() || c.rx.frames.Missing() > 0 || c.rx.lines.Partial() || len(c.rest) > 0 || c.held {
+				continue // what has begun is answered first
+			}
+			if c.idle() {
+				l.giveBack(c, c.first)
+			}
+		}
+		l.http.returnIdle()
+	})
+}
+
+// Returned reports whether no connection of the front is left in this process. Safe from any goroutine.
+func (l *Loop) Returned() bool { return l.stats.Sessions.Load() == 0 }
+
+// opened is the state of a connection that has shown its protocol.
+func opened(p wire.Protocol) connstate.State {
+	if p == wire.Newline {
+		return connstate.State{Phase: connstate.Lines}
+	}
+	return connstate.State{Phase: connstate.Framed}
+}
+
+// routeFirst asks the Router about an HTTP request or a line that begins with in, the whole input so far. owned: in is not
+// the read buffer. true: this process does not go on with it now.
+func (l *Loop) routeFirst(c *Conn, p wire.Protocol, in []byte, owned, end bool) bool {
+	if l.cfg.Router == nil {
+		return false
+	}
+	done, _ := l.route(c, p, in, end, func() []byte { return in })
+	if !done || c.waits || c.away != nil || c.gone {
+		c.routing = false
+		return done
+	}
+	if !owned {
+		in = bytes.Clone(in)
+	}
+	if c.first = in; !c.routing {
+		c.routing, c.due = true, 0
+		if l.cfg.MessageTimeout > 0 {
+			l.deadline(c, l.now+l.cfg.MessageTimeout)
+		}
+	}
+	return true
+}
+
+// Settled lets go of the copies of what was passed with connections that their engine processes have taken. The front
+// calls it now and then. Loop only.
+func (l *Loop) Settled() {
+	for slot, c := range l.passed {
+		if c.travels != nil && c.away.table.Get(slot).Phase != connstate.Idle {
+			c.travels = nil
+		}
+	}
+}
+
+// Pend marks that an answer to a question of c is being found out elsewhere: nothing more is read of c until done is
+// called, from any goroutine. Loop only.
+func (c *Conn) Pend() (done func()) {
+	const id = "\x00" // no client's
+	c.begin(id)
+	return func() { c.Done(id) }
+}
+
+// Routing is what a Router remembers of a message that has come in part.
+type Routing struct {
+	Seen  int // bytes that it has looked at
+	Whole int // bytes with which the message is whole, where that is known
+}
+
+// Admit notes whether --listen-mode lets the user of c ask over TCP, for the process that c is passed to. Loop only.
+func (c *Conn) Admit(ok bool) { c.peer.Admitted = ok }
+
+// PassedTo is how many connections the process behind a Link has. Loop only.
+func (l *Loop) PassedTo(k *Link) (n int) {
+	for _, c := range l.passed {
+		if c.away == k {
+			n++
+		}
+	}
+	return n
+}
+
+// Drain reads what a process that has ended has left on its Link, and ends the Link. Loop only.
+func (k *Link) Drain() {
+	for !k.down {
+		if more := k.loop.readLink(k, canRead); !more && !k.down {
+			k.Close()
+		}
+	}
+}
+
+// ReplyLast is Reply for an answer with which the connection ends.
+func (c *Conn) ReplyLast(frame []byte) {
+	c.Reply(frame)
+	c.endAnswered()
+}
+
+func (c *Conn) endAnswered() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.gone {
+		c.end(whenSent, Answered)
+	}
+}

@@ -1,0 +1,36 @@
+package metrics
+
+// FrontMetric is a metric of a front: about its models, beside those of its engine processes.
+type FrontMetric struct {
+	Name    string
+	Help    string
+	Counter bool
+}
+
+// Names of Front.
+const (
+	FrontMemoryLimit = "uma_front_memory_limit_bytes"
+	FrontMemoryUsed  = "uma_front_memory_used_bytes"
+	FrontLoaded      = "uma_front_model_loaded"
+	FrontWaiting     = "uma_front_model_waiting_connections"
+	FrontConnections = "uma_front_model_connections"
+	FrontModelMemory = "uma_front_model_memory_bytes"
+	FrontLoads       = "uma_front_model_loads_total"
+	FrontUnloads     = "uma_front_model_unloads_total"
+	FrontCrashes     = "uma_front_model_crashes_total"
+	FrontDenied      = "uma_front_model_denied_total"
+)
+
+// Front are the metrics of a front. Those of a model have the label model.
+var Front = []FrontMetric{
+	{FrontMemoryLimit, "Memory that all loaded models together may take (--memory).", false},
+	{FrontMemoryUsed, "Memory counted for the models that are loaded or being loaded.", false},
+	{FrontLoaded, "1 while the model's engine process answers.", false},
+	{FrontWaiting, "Connections whose request waits until the model is loaded.", false},
+	{FrontConnections, "Connections that the model's engine process has.", false},
+	{FrontModelMemory, "Memory that the model takes when it is loaded: weights, KV cells, host tier.", false},
+	{FrontLoads, "Engine processes started for the model.", true},
+	{FrontUnloads, "Engine processes of the model that ended in order.", true},
+	{FrontCrashes, "Engine processes of the model that ended by themselves.", true},
+	{FrontDenied, "System calls that the sandbox refused the model's engine processes.", true},
+}
