@@ -29,7 +29,7 @@ func (e *engine) policy(cfg *Config) sandbox.Policy {
 
 // SandboxPolicy is what an engine process with this configuration, whose Model is a file, needs.
 func (c *Config) SandboxPolicy() sandbox.Policy {
-	p := sandbox.Policy{Read: append([]string{}, systemFiles...), Write: []string{"/dev/null"}}
+	p := sandbox.Policy{Read: append([]string{}, systemFiles...), Write: []string{"/dev/null"}, List: []string{backendDir()}}
 	p.Read = append(p.Read, modelFiles(c.Model)...)
 	if strings.ContainsAny(c.ChatTemplate, "/.") {
 		p.Read = append(p.Read, c.ChatTemplate)

@@ -9,11 +9,13 @@ package sandbox
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
 // Policy is what the process needs.
 type Policy struct {
+	List  []string // folders whose names it may read
 	Read  []string // files and folders to read; those that are missing are left out
 	Write []string // files and folders to read, write and create in
 	// Network allows connections: a store of prefixes on another machine needs them.
@@ -40,6 +42,9 @@ type Denial struct {
 
 // allows reports whether a path lies in one of the lists.
 func (p *Policy) allows(path string) bool {
+	if slices.Contains(p.List, path) {
+		return true
+	}
 	for _, list := range [][]string{p.Read, p.Write} {
 		for _, root := range list {
 			if path == root || strings.HasPrefix(path, strings.TrimSuffix(root, "/")+"/") {
@@ -65,7 +70,7 @@ func (p Policy) Resolved() Policy {
 		}
 		return out
 	}
-	p.Read, p.Write = resolve(p.Read), resolve(p.Write)
+	p.List, p.Read, p.Write = resolve(p.List), resolve(p.Read), resolve(p.Write)
 	return p
 }
 

@@ -50,7 +50,7 @@ func Enter(p Policy) (State, error) {
 	version, err := ll.LandlockGetABIVersion()
 	if err != nil || version < 1 {
 		st.Missing = append(st.Missing, missing("Landlock", fmt.Errorf("the kernel has none (%v): the process can open every file of its user", err)))
-	} else if err := lock(p, version); err != nil {
+	} else if err := lock(p); err != nil {
 		return st, fmt.Errorf("confine by Landlock: %w", err)
 	} else {
 		st.Landlock, st.NoNewPrivs = version, true
@@ -80,8 +80,13 @@ func Enter(p Policy) (State, error) {
 }
 
 // lock limits the files.
-func lock(p Policy, version int) error {
+func lock(p Policy) error {
 	var rules []landlock.Rule
+	for _, path := range p.List {
+		if fi, err := os.Stat(path); err == nil && fi.IsDir() {
+			rules = append(rules, landlock.PathAccess(ll.AccessFSReadDir, path))
+		}
+	}
 	for _, path := range p.Read {
 		if fi, err := os.Stat(path); err == nil {
 			if fi.IsDir() {
@@ -100,11 +105,10 @@ func lock(p Policy, version int) error {
 			}
 		}
 	}
-	config := landlock.V5
-	if p.Network || version < 4 {
-		return config.BestEffort().RestrictPaths(rules...)
+	if p.Network {
+		return landlock.V8.BestEffort().RestrictPaths(rules...)
 	}
-	return config.BestEffort().Restrict(rules...)
+	return landlock.V8.BestEffort().Restrict(rules...)
 }
 
 // filter installs the filter on all threads. fd has the kernel's questions; -1: refused calls fail by themselves.
