@@ -74,6 +74,7 @@ func RunEngine(ctx context.Context, stderr io.Writer, open Opener, withLog func(
 	slog.SetDefault(log)
 	withLog(log)
 	preferAsVictim(log)
+	withoutCore(log)
 	slackMonitor(log) // before the sandbox
 
 	s, err := newServer(cfg, log, parts{engine: e})
@@ -107,6 +108,14 @@ const lastWords = time.Second
 func preferAsVictim(log *slog.Logger) {
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("300"), 0); err != nil {
 		log.Debug("the kernel may end the front before an engine process when memory runs out", "error", err)
+	}
+}
+
+// withoutCore keeps the kernel from writing a core file when the process crashes: its clients are told when it has ended,
+// and a core file has all of its memory.
+func withoutCore(log *slog.Logger) {
+	if err := syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}); err != nil {
+		log.Debug("a crash may write a core file", "error", err)
 	}
 }
 
