@@ -514,6 +514,9 @@ func (s *Server) startLoop(eng runtime.Engine) (*loop, error) {
 	if err != nil {
 		return nil, err
 	}
+	if e := s.parts.engine; e != nil && !e.start.Any { // answers name the model as requests do
+		m.info.Name = e.start.Model
+	}
 	saved := openCalibration(s.cfg, s.modelPath, m, s.log)
 	l := newLoop(s.cfg, s.log, eng, s.metrics, m)
 	l.live = &s.live

@@ -426,7 +426,7 @@ func (c *Conn) check() {
 
 // wholeBytes is the largest write that the kernel takes as a whole or not at all: what a stream socket's buffer has room
 // for in one piece, by far. A process that is killed during such a write has not cut a frame.
-const wholeBytes = 4 << 10
+const wholeBytes = 16 << 10
 
 // setCut tells the front whether what was sent ends inside a frame. Caller holds mu.
 func (c *Conn) setCut(on bool) {

@@ -38,26 +38,19 @@ func Asked(ctx context.Context, form connstate.API, chunked bool) (stream func(m
 	}
 }
 
-// writePassed writes as Conn.Write does, and keeps the state that the front sees true at every moment: a write of one
-// event goes out whole or not at all, longer ones are marked before they begin.
+// writePassed writes as Conn.Write does, and keeps the state that the front sees true: a write of one event goes out whole
+// or not at all, longer ones are marked before they begin. With its first write an answer is taken for begun before it is:
+// the client that the write wakes may run first, and see the end of this process before the store that would follow.
 func (c *httpConn) writePassed(b []byte) (n int, err error) {
 	st := c.state.Get()
-	head := st.Phase == connstate.Asked || st.Phase == connstate.Reading
-	switch {
-	case head:
-		next := connstate.Phase(c.after.Load())
-		if next == connstate.Idle {
-			next = connstate.Partial
+	if st.Phase == connstate.Asked || st.Phase == connstate.Reading {
+		st.Phase = connstate.Phase(c.after.Load())
+		if st.Phase == connstate.Idle {
+			st.Phase = connstate.Partial
 		}
-		before := st
-		before.Phase = connstate.Partial
-		c.state.Set(before)
-		if n, err = c.Conn.Write(b); err == nil {
-			st.Phase = next
-			c.state.Set(st)
-		}
-		return n, err
-	case len(b) > wholeBytes && st.Phase != connstate.Partial:
+		c.state.Set(st)
+	}
+	if len(b) > wholeBytes && st.Phase != connstate.Partial {
 		c.state.Cut(true)
 		if n, err = c.Conn.Write(b); err == nil {
 			c.state.Cut(false)

@@ -36,6 +36,8 @@ type Options struct {
 	// Program and Args start an engine process; the default is this program with daemon.EngineArg.
 	Program string
 	Args    []string
+	// Stderr is that of engine processes; default: the front's.
+	Stderr *os.File
 	// Estimate is the memory, in bytes, that a configuration takes.
 	Estimate func(*daemon.Config) (int64, error)
 	// CrashLimit crashes within a minute keep a model down; default 3.
@@ -88,6 +90,7 @@ func Run(ctx context.Context, cfg *daemon.Config, log *slog.Logger) error {
 // New binds the sockets and finds the models' names.
 func New(ctx context.Context, cfg *daemon.Config, log *slog.Logger, o Options) (*Front, error) {
 	f := &Front{cfg: cfg, log: log, opts: o, names: map[string]*served{}, signals: make(chan os.Signal, 2), gone: make(chan struct{}, 1), began: time.Now(), ctx: ctx}
+	f.opts.Stderr = cmp.Or(o.Stderr, os.Stderr)
 	f.opts.Tick = cmp.Or(o.Tick, time.Second)
 	f.opts.CrashLimit = cmp.Or(o.CrashLimit, crashLimit)
 	if f.opts.Estimate == nil {

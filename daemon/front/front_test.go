@@ -144,6 +144,12 @@ func start(t *testing.T, o Options, names []string, edit func(*daemon.Config), a
 		t.Fatal(err)
 	}
 	o.Program, o.Args = exe, []string{daemon.EngineArg}
+	if os.Getenv("FRONT_TEST_LOG") == "" { // those that are killed write all of their goroutines
+		if o.Stderr, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { o.Stderr.Close() })
+	}
 	if o.Estimate == nil {
 		o.Estimate = func(*daemon.Config) (int64, error) { return 100, nil }
 	}

@@ -167,7 +167,8 @@ func (f *Front) serveByID(w http.ResponseWriter, r *http.Request) {
 	}
 	status, answer := http.StatusNotFound, []byte(nil)
 	for _, a := range f.overHTTP(r, body) {
-		if answer == nil || a.status == http.StatusOK {
+		var of struct{ Found bool }
+		if json.Unmarshal(a.body, &of); answer == nil || of.Found {
 			status, answer = a.status, a.body
 		}
 	}
@@ -180,12 +181,20 @@ func (f *Front) serveByID(w http.ResponseWriter, r *http.Request) {
 	w.Write(answer)
 }
 
+// label is the model's name as answers have it: that of its file where every name is its name.
+func (m *served) label() string {
+	if m.f.any && m.status.Name != "" {
+		return m.status.Name
+	}
+	return m.name
+}
+
 // servedModels are all models, loaded or not.
 func (f *Front) servedModels() []wire.ServedModel {
 	out := []wire.ServedModel{}
 	f.call(func() {
 		for _, m := range f.inOrder() {
-			out = append(out, wire.ServedModel{ID: m.name, Object: "model", Created: f.began.Unix(), OwnedBy: "uma-serve",
+			out = append(out, wire.ServedModel{ID: m.label(), Object: "model", Created: f.began.Unix(), OwnedBy: "uma-serve",
 				Meta: wire.ServedModelMeta{Context: m.status.Context}})
 		}
 	})
@@ -195,7 +204,7 @@ func (f *Front) servedModels() []wire.ServedModel {
 func (f *Front) serveModel(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
 	for _, m := range f.servedModels() {
-		if strings.EqualFold(m.ID, id) || f.find(id) != nil && f.find(id).name == m.ID {
+		if of := f.find(id); of != nil && (of.name == m.ID || f.any) {
 			answerJSON(w, http.StatusOK, m)
 			return
 		}
@@ -218,7 +227,7 @@ type tag struct {
 }
 
 func (m *served) tag() tag {
-	t := tag{Name: m.name, Model: m.name, Size: m.need}
+	t := tag{Name: m.label(), Model: m.label(), Size: m.need}
 	t.Details.Format = "gguf"
 	return t
 }

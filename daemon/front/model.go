@@ -173,7 +173,7 @@ func (f *Front) spawn(m *served) (p *process, fd int, err error) {
 	defer link.Close()
 	cmd := exec.Command(f.opts.Program, append(slices.Clone(f.opts.Args), m.name)...)
 	cmd.ExtraFiles = []*os.File{link, table.File()} // daemon.EngineLinkFD, daemon.EngineTableFD
-	cmd.Stderr = os.Stderr
+	cmd.Stderr = f.opts.Stderr
 	cmd.Env = engineEnvironment(os.Environ())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C at a terminal is the front's to pass on
 	if err := cmd.Start(); err != nil {
