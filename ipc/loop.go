@@ -308,6 +308,7 @@ func (l *Loop) handleNoticed() {
 	if stop && !l.closing {
 		l.closing = true
 		l.stopListening()
+		l.returnAll()
 		for _, c := range l.conns {
 			c.mu.Lock()
 			c.end(whenSent, Stopping)

@@ -21,8 +21,6 @@ const (
 	NeedMore Verdict = iota
 	// Serve: this process answers the message, by the Loop's Handler or its HTTP server.
 	Serve
-	// Handled: the Router has answered a frame by Conn.Reply.
-	Handled
 	// Pass: the connection goes to the engine process behind the Link.
 	Pass
 	// Wait: the connection is held until Loop.PassTo or Loop.Resume.
@@ -124,19 +122,17 @@ func (c *Conn) busy() bool { return !c.idle() }
 
 // route asks the Router where a connection goes whose next message begins with in. done: this process does not go on with
 // it now. unread is what the connection's next reader needs: message with its frame's header, and what follows.
-func (l *Loop) route(c *Conn, p wire.Protocol, message []byte, end bool, unread func() []byte) (done, answered bool) {
+func (l *Loop) route(c *Conn, p wire.Protocol, message []byte, end bool, unread func() []byte) (done bool) {
 	v, k := l.cfg.Router.Route(c, p, message, end)
 	switch v {
 	case Pass:
 		l.pass(c, k, unread())
 	case Wait:
 		l.hold(c, unread())
-	case Handled:
-		return false, true
 	case Serve:
-		return false, false
+		return false
 	}
-	return v != NeedMore || !end, false
+	return v != NeedMore || !end
 }
 
 // hold keeps a connection until the Router knows where it goes. Of its client only the end is noticed.
@@ -428,19 +424,17 @@ func (l *Loop) giveBack(c *Conn, unread []byte) {
 
 // ReturnIdle gives every connection without a request in flight back to the front, and the others as soon as they are
 // idle: this engine process ends. Safe from any goroutine.
-func (l *Loop) ReturnIdle() {
-	l.Do(func() {
-		l.returning.Store(true)
-		for _, c := range l.conns {
-			if c.home == nil || c.ending() || c.rx.frames.Missing() > 0 || c.rx.lines.Partial() || len(c.rest) > 0 || c.held {
-				continue // what has begun is answered first
-			}
-			if c.idle() {
-				l.giveBack(c, c.first)
-			}
+func (l *Loop) ReturnIdle() { l.Do(l.returnAll) }
+
+// returnAll is ReturnIdle on the Loop. In a process without a front it does nothing.
+func (l *Loop) returnAll() {
+	l.returning.Store(true)
+	for _, c := range l.conns {
+		if c.between() && c.idle() && !c.ending() { // what has begun is answered first
+			l.giveBack(c, nil)
 		}
-		l.http.returnIdle()
-	})
+	}
+	l.http.returnIdle()
 }
 
 // Returned reports whether no connection of the front is left in this process. Safe from any goroutine.
@@ -460,7 +454,7 @@ func (l *Loop) routeFirst(c *Conn, p wire.Protocol, in []byte, owned, end bool) 
 	if l.cfg.Router == nil {
 		return false
 	}
-	done, _ := l.route(c, p, in, end, func() []byte { return in })
+	done := l.route(c, p, in, end, func() []byte { return in })
 	if !done || c.waits || c.away != nil || c.gone {
 		c.routing = false
 		return done

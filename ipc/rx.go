@@ -236,14 +236,8 @@ func (l *Loop) frames(c *Conn, in []byte) {
 		}
 		in = rest
 		c.awaiting = false
-		if l.cfg.Router != nil {
-			done, answered := l.route(c, wire.Framed, payload, true, func() []byte { return append(wire.AppendFrame(nil, payload), in...) })
-			if done {
-				return
-			}
-			if answered {
-				continue
-			}
+		if l.cfg.Router != nil && l.route(c, wire.Framed, payload, true, func() []byte { return append(wire.AppendFrame(nil, payload), in...) }) {
+			return
 		}
 		l.stats.Frames.Add(1)
 		if !l.message(c, payload) {

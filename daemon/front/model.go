@@ -286,7 +286,7 @@ func (f *Front) hear(m *served, p *process, msg ipc.LinkMessage) {
 		}
 	case daemon.EngineFailed:
 		f.log.Error("the model cannot be loaded", "model", m.name, "error", st.Error)
-		p.leaving = true
+		p.leaving, m.state = true, unloading
 		m.down = &wire.Error{Code: wire.InternalFailure, Message: fmt.Sprintf("model %s cannot be loaded: %s", m.name, st.Error)}
 		m.retryAt = time.Now().Add(failedFor)
 	}

@@ -42,14 +42,13 @@ func (r router) Route(c *ipc.Conn, p wire.Protocol, message []byte, end bool) (i
 	return r.f.routeHTTP(c, message)
 }
 
-// isRequest reports whether a frame asks for generation: it has neither of the members that say otherwise.
+// isRequest reports whether a frame asks for generation or embeddings, and is no question to the daemon.
 func isRequest(payload []byte) bool {
-	for _, name := range []string{"event", "type"} {
-		if _, found, _ := wire.Member(payload, name); found {
-			return false
-		}
+	if kind, found, _ := wire.Member(payload, "event"); found {
+		return kind == wire.KindEmbed.String()
 	}
-	return true
+	_, found, _ := wire.Member(payload, "type")
+	return !found
 }
 
 // Left forgets a connection that waited.
@@ -204,19 +203,19 @@ func endOfHead(message []byte) int {
 type handler struct{ f *Front }
 
 // Request is one that no engine process gets: Route has found why.
-func (h handler) Request(c *ipc.Conn, r *wire.Request) { h.refuse(c, r.ID, r.Model) }
-
-// Embed is one that no engine process gets.
-func (h handler) Embed(c *ipc.Conn, e *wire.Embed) { h.refuse(c, e.ID, e.Model) }
-
-func (h handler) refuse(c *ipc.Conn, id, model string) {
-	e := h.f.refusal(model)
+func (h handler) Request(c *ipc.Conn, r *wire.Request) {
+	e := h.f.refusal(r.Model)
 	if e == nil {
 		e = &wire.Error{Code: wire.ModelUnready, Message: "the model is not loaded; send the request again"}
 	}
-	e.ID = id
+	e.ID = r.ID
 	c.Reply(wire.AppendError(nil, e))
-	c.Done(id)
+	c.Done(r.ID)
+}
+
+// Embed is one that no engine process gets.
+func (h handler) Embed(c *ipc.Conn, w *wire.Embed) {
+	h.Request(c, &wire.Request{ID: w.ID, Model: w.Model})
 }
 
 // Line is one that no engine process gets.

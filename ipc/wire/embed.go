@@ -88,8 +88,9 @@ func (d *decoder) embedField(key string, v *fastjson.Value) (err error) {
 	case "priority", "service_tier", "metadata":
 		err = fields[fieldIndex[key]].read(d, key, v)
 	case "model":
-		err = readModel(d, key, v)
-		e.Model = d.req.Model
+		if v.Type() == fastjson.TypeString {
+			e.Model, err = d.modelName(key, v)
+		}
 	case "user":
 	default:
 		return fmt.Errorf("field %s is not known in an embed request; docs/protocol.md lists those that are", quoted([]byte(key)))

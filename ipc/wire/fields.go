@@ -296,13 +296,18 @@ func readID(d *decoder, name string, v *fastjson.Value) (err error) {
 
 // readModel reads which model is asked. What is no string asks for none, as with servers of one model.
 func readModel(d *decoder, name string, v *fastjson.Value) (err error) {
-	if v.Type() != fastjson.TypeString {
-		return nil
-	}
-	if d.req.Model, err = d.str(name, v); err == nil && len(d.req.Model) > MaxModelBytes {
-		err = fmt.Errorf("field %q has %d bytes; it must have up to %d", name, len(d.req.Model), MaxModelBytes)
+	if v.Type() == fastjson.TypeString {
+		d.req.Model, err = d.modelName(name, v)
 	}
 	return err
+}
+
+func (d *decoder) modelName(name string, v *fastjson.Value) (string, error) {
+	s, err := d.str(name, v)
+	if err == nil && len(s) > MaxModelBytes {
+		err = fmt.Errorf("field %q has %d bytes; it must have up to %d", name, len(s), MaxModelBytes)
+	}
+	return s, err
 }
 
 func readPrompt(d *decoder, name string, v *fastjson.Value) (err error) {
