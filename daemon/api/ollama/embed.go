@@ -33,7 +33,7 @@ type embedded struct {
 func readEmbed(r *http.Request, table api.Table, dst any) error {
 	body, err := read(r, table, dst)
 	if err == nil && len(body.Passed()) > 0 {
-		err = api.Refuse(`field "` + body.Passed()[0] + `" is not known here; docs/http.md lists those that are`)
+		err = api.Refuse(`field "` + body.Passed()[0] + `" is unknown; docs/http.md lists the fields`)
 	}
 	return err
 }

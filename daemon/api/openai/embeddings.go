@@ -89,7 +89,7 @@ func readEmbeddings(s *api.Server, r *http.Request) (e *wire.Embed, format strin
 		return nil, "", err
 	}
 	if extra := body.Passed(); len(extra) > 0 {
-		return nil, "", api.Refuse(`field "` + extra[0] + `" is not known here; docs/http.md lists those that are`)
+		return nil, "", api.Refuse(`field "` + extra[0] + `" is unknown; docs/http.md lists the fields`)
 	}
 	var in struct {
 		Input rawJSON `json:"input"`
