@@ -18,8 +18,8 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// calibration saves the fitted cost model of a GGUF model on this machine, so that a restart is calibrated. It is a file
-// per model in the user's cache directory. A file that cannot be read or written costs some seconds of learning.
+// calibration saves the fitted cost model of a GGUF model on this machine, so that a restart is calibrated. It is a
+// file per model in the user's cache directory. A file that cannot be read or written costs some seconds of learning.
 type calibration struct {
 	log    *slog.Logger
 	path   string // "" = not saved
@@ -45,7 +45,8 @@ func openCalibration(cfg *Config, modelPath string, m *model, log *slog.Logger) 
 	if err != nil {
 		return c
 	}
-	c.path = filepath.Join(dir, "uma-serve", "cost", fmt.Sprintf("%s-t%d-%s%s.json", hex.EncodeToString(sum[:8]), m.caps.Threads, m.caps.Device, m.caps.Kernels))
+	c.path = filepath.Join(dir, "uma-serve", "cost", fmt.Sprintf("%s-t%d-%s%s.json", hex.EncodeToString(sum[:8]),
+		m.caps.Threads, m.caps.Device, m.caps.Kernels))
 	if m.caps.Device == runtime.DeviceFake {
 		c.path = ""
 		return c

@@ -16,8 +16,8 @@ import (
 // A grammar constrains tool calls: the whole answer if tool_choice asks for a call, else a call from its opening to its
 // end. Constrained calls are streamed; other calls are sent when they are complete, because they may be malformed.
 
-// formSources returns the constraints of w's answer: its form and its tool calls, nil for none. With both, the answer is
-// either of them.
+// formSources returns the constraints of w's answer: its form and its tool calls, nil for none. With both, the answer
+// is either of them.
 func (m *model) formSources(w *wire.Request) (format, calls *formSource, bad *wire.Error) {
 	if w.FillOnly {
 		return nil, nil, nil
@@ -36,9 +36,11 @@ func (m *model) formSources(w *wire.Request) (format, calls *formSource, bad *wi
 	must := w.ToolChoice.Mode >= wire.ToolRequired
 	switch {
 	case must && headers:
-		return refuse(`tool_choice: the messages of this model's chat format have headers, and a call cannot be forced; use "auto" or "none"`)
+		return refuse(`tool_choice: the messages of this model's chat format have headers, and a call cannot be ` +
+			`forced; use "auto" or "none"`)
 	case must && format != nil:
-		return refuse("tool_choice asks for a call, and %s for an answer of another form; send one of them", format.field)
+		return refuse("tool_choice asks for a call, and %s for an answer of another form; send one of them",
+			format.field)
 	case must && w.Think.AnswerCue != "":
 		return refuse("think.answer_cue cannot be combined with tool_choice: the answer begins as a call does")
 	case headers, format != nil && format.kind != wire.FormatJSON && format.kind != wire.FormatSchema:
@@ -56,9 +58,11 @@ func (m *model) formSources(w *wire.Request) (format, calls *formSource, bad *wi
 			return format, nil, nil // calls are not constrained
 		}
 	}
-	return format, &formSource{key: callsKey(tools, choice, w.ParallelToolCalls), field: "tools", calls: true, must: must, optional: !strict,
+	return format, &formSource{key: callsKey(tools, choice, w.ParallelToolCalls), field: "tools", calls: true,
+		must: must, optional: !strict,
 		compile: func(l grammar.Limits) (*grammar.Grammar, error) {
-			return toolcalls.Compile(m.calls.Text(tools, choice, w.ParallelToolCalls), jsonschema.Options{}, jsonschema.Limits{Grammar: l})
+			return toolcalls.Compile(m.calls.Text(tools, choice, w.ParallelToolCalls), jsonschema.Options{},
+				jsonschema.Limits{Grammar: l})
 		}}, nil
 }
 

@@ -12,8 +12,8 @@ import (
 )
 
 // A compilation can take seconds, and all users share the intake goroutine. A request whose grammar is not compiled is
-// therefore parked here while a builder goroutine compiles it: one build of each user at a time, users in turn. After the
-// build the request goes through intake again.
+// therefore parked here while a builder goroutine compiles it: one build of each user at a time, users in turn. After
+// the build the request goes through intake again.
 
 // formBuilders is the number of builds that run at once.
 const formBuilders = 2
@@ -42,7 +42,8 @@ type formWait struct {
 func (w *formWait) decision(arrived time.Time) wire.Decision {
 	at := wire.Ms(w.at.Sub(arrived))
 	return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "compiled",
-		Text: fmt.Sprintf("It waited %v for the compilation of the form of its answer.", w.took.Round(time.Millisecond))}
+		Text: fmt.Sprintf("It waited %v for the compilation of the form of its answer.",
+			w.took.Round(time.Millisecond))}
 }
 
 // park adds j to the build of src. The caller holds f.mu.
@@ -81,7 +82,8 @@ func (f *forms) dispatch() {
 		u.busy = true
 		f.running++
 		b := u.builds[0]
-		c := f.known(b.formSource, u.owner) // not nil: compiled for another user since, or the user's spending is too high
+		// not nil: compiled for another user since, or the user's spending is too high
+		c := f.known(b.formSource, u.owner)
 		f.builders.Go(func() { f.build(u, b, c) })
 	}
 }
@@ -151,8 +153,8 @@ func (f *forms) drop(u *buildQueue, b *build) {
 	}
 }
 
-// withdraw removes a cancelled request, and stops its build if no other request waits for it. It returns false if r is not
-// parked.
+// withdraw removes a cancelled request, and stops its build if no other request waits for it. It returns false if r is
+// not parked.
 func (f *forms) withdraw(r *request) (job, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -208,8 +210,8 @@ func (s *Server) unpark(jobs []job) {
 	}
 }
 
-// whyCompiling adds the parked requests to the report of a why question. They come first: the server numbers requests after
-// their compilation.
+// whyCompiling adds the parked requests to the report of a why question. They come first: the server numbers requests
+// after their compilation.
 func (s *Server) whyCompiling(rep *wire.WhyReport, q wire.WhyQuestion, uid uint32, now time.Time) {
 	list := s.forms.why(func(r *request) bool {
 		return (r.Owner == uid || s.cfg.privileged(uid)) && (q.Request == "" || r.wireID == q.Request)
@@ -237,13 +239,15 @@ func (f *forms) why(wanted func(*request) bool, now time.Time) (list []wire.WhyR
 
 // why returns a parked request's entry. runs reports whether its build runs.
 func (j *job) why(src *formSource, runs bool, now time.Time) wire.WhyRequest {
-	d := wire.Decision{AtMs: wire.Ms(j.parked.Sub(j.r.arrived)), LastMs: wire.Ms(now.Sub(j.r.arrived)), Times: 1, Reason: "compiling",
-		Text: "Its " + src.field + " is being compiled."}
+	d := wire.Decision{AtMs: wire.Ms(j.parked.Sub(j.r.arrived)), LastMs: wire.Ms(now.Sub(j.r.arrived)), Times: 1,
+		Reason: "compiling",
+		Text:   "Its " + src.field + " is being compiled."}
 	if !runs {
 		d.Text = "Its " + src.field + " waits to be compiled: one form of each user is compiled at a time."
 	}
 	return wire.WhyRequest{
-		Request: j.r.wireID, UID: j.r.Owner, Class: className(priorityClass(j.w)), State: "compiling", AgeMs: wire.Ms(now.Sub(j.r.arrived)),
-		Form: &wire.WhyForm{Form: src.name()}, Decisions: []wire.Decision{d},
+		Request: j.r.wireID, UID: j.r.Owner, Class: className(priorityClass(j.w)), State: "compiling",
+		AgeMs: wire.Ms(now.Sub(j.r.arrived)),
+		Form:  &wire.WhyForm{Form: src.name()}, Decisions: []wire.Decision{d},
 	}
 }

@@ -29,7 +29,8 @@ type formsTest struct {
 func newFormsTest(t *testing.T) *formsTest {
 	s := &formsTest{t: t, back: make(chan []job, 1000)}
 	v := grammar.NewVocabulary([][]byte{{'1'}}, nil)
-	s.forms = newForms(metrics.New(metrics.Build{}), func() *grammar.Vocabulary { return v }, func(jobs []job) { s.back <- jobs })
+	s.forms = newForms(metrics.New(metrics.Build{}), func() *grammar.Vocabulary { return v },
+		func(jobs []job) { s.back <- jobs })
 	s.now = func() time.Time { return time.Unix(1000, s.clock.Load()) }
 	s.compile = func(b *formSource, l grammar.Limits) (*grammar.Grammar, error) {
 		s.clock.Add(int64(s.slow))
@@ -60,8 +61,8 @@ func (s *formsTest) compiled(owner uint32, i int) (c *compiled, fresh bool) {
 	return s.ask(jobs[0]), true
 }
 
-// TestFormsAreCompiledOnce: the same form is compiled once, a refused one too; a user may not have too much compiled; what
-// was used longest ago makes way, and of many forms those of the user that has the most.
+// TestFormsAreCompiledOnce: the same form is compiled once, a refused one too; a user may not have too much compiled;
+// what was used longest ago makes way, and of many forms those of the user that has the most.
 func TestFormsAreCompiledOnce(t *testing.T) {
 	s := newFormsTest(t)
 	a, fresh := s.compiled(1, 0)
@@ -71,12 +72,14 @@ func TestFormsAreCompiledOnce(t *testing.T) {
 	if b, fresh := s.compiled(2, 0); a != b || fresh {
 		t.Errorf("compiled again for another user")
 	}
-	bad := job{r: newTestRequest("bad", 1), w: &wire.Request{Format: wire.Format{Kind: wire.FormatSchema, Payload: `{"extends": {}}`}}}
+	bad := job{r: newTestRequest("bad", 1),
+		w: &wire.Request{Format: wire.Format{Kind: wire.FormatSchema, Payload: `{"extends": {}}`}}}
 	if s.ask(bad) != nil {
 		t.Fatal("a schema is known that was never compiled")
 	}
 	waitfor.Recv(t, "a schema is refused", s.back)
-	if c := s.ask(bad); c == nil || c.bad == nil || c.bad.Code != wire.BadRequest || !strings.Contains(c.bad.Message, "extends") {
+	if c := s.ask(bad); c == nil || c.bad == nil || c.bad.Code != wire.BadRequest ||
+		!strings.Contains(c.bad.Message, "extends") {
 		t.Errorf("a schema that was refused: %+v", c)
 	}
 	s.slow = time.Second
@@ -170,8 +173,8 @@ func (g *gate) compile(names func(b *formSource) string) func(*formSource, gramm
 	}
 }
 
-// TestCompilingTakesTurns: one form of each user is compiled at a time and two in all; users take turns; the requests for one
-// form wait for one compilation; what a user pays is known at its end.
+// TestCompilingTakesTurns: one form of each user is compiled at a time and two in all; users take turns; the requests
+// for one form wait for one compilation; what a user pays is known at its end.
 func TestCompilingTakesTurns(t *testing.T) {
 	s, g := newFormsTest(t), newGate()
 	keys := map[[32]byte]string{}
@@ -231,7 +234,8 @@ func TestCompilingTakesTurns(t *testing.T) {
 
 // slowSchema is one whose compilation the gate holds under this name.
 func slowSchema(name string) wire.Format {
-	return wire.Format{Kind: wire.FormatSchema, Payload: `{"type":"integer","title":"` + name + `","minimum":0,"maximum":9}`}
+	return wire.Format{Kind: wire.FormatSchema, Payload: `{"type":"integer","title":"` + name +
+		`","minimum":0,"maximum":9}`}
 }
 
 // slowServer is a daemon whose compilations of slowSchema wait at a gate.
@@ -250,9 +254,9 @@ func slowServer(t *testing.T, args ...string) (*running, *gate) {
 	return r, g
 }
 
-// TestSlowSchemasDelayNoOtherUser: while one user's schemas are compiled without end, another user's requests pass, with forms
-// and without. why and the metrics show the parked requests; a cancel ends a parked request at once and stops the build that
-// no other request waits for; the shutdown refuses the rest.
+// TestSlowSchemasDelayNoOtherUser: while one user's schemas are compiled without end, another user's requests pass,
+// with forms and without. why and the metrics show the parked requests; a cancel ends a parked request at once and
+// stops the build that no other request waits for; the shutdown refuses the rest.
 func TestSlowSchemasDelayNoOtherUser(t *testing.T) {
 	r, g := slowServer(t)
 	const flooder, other = 1001, 1002
@@ -270,7 +274,8 @@ func TestSlowSchemasDelayNoOtherUser(t *testing.T) {
 	for i := range 8 {
 		c.send(fmt.Sprint(i), func(q *wire.Request) {
 			if q.Prompt, q.MaxTokens, q.Sampling.IgnoreEOS = "hello", 20, false; i%2 == 0 {
-				q.Format = wire.Format{Kind: wire.FormatSchema, Payload: fmt.Sprintf(`{"type": "integer", "minimum": %d, "maximum": 9}`, i)}
+				q.Format = wire.Format{Kind: wire.FormatSchema,
+					Payload: fmt.Sprintf(`{"type": "integer", "minimum": %d, "maximum": 9}`, i)}
 			}
 		})
 	}
@@ -284,7 +289,8 @@ func TestSlowSchemasDelayNoOtherUser(t *testing.T) {
 		r.whyCompiling(rep, wire.WhyQuestion{Last: 4}, uid, time.Now())
 		return rep
 	}
-	if rep := why(flooder); len(rep.Requests) != 4 || rep.Requests[0].State != "compiling" || rep.Requests[0].Form.Form != "json" ||
+	if rep := why(flooder); len(rep.Requests) != 4 || rep.Requests[0].State != "compiling" ||
+		rep.Requests[0].Form.Form != "json" ||
 		rep.Requests[0].Decisions[0].Reason != "compiling" || rep.Requests[0].Number != 0 {
 		t.Errorf("why says %+v", rep)
 	}
@@ -311,7 +317,8 @@ func TestSlowSchemasDelayNoOtherUser(t *testing.T) {
 	}
 	var told []wire.WhyRequest
 	r.inLoop(func(l *loop) { told = l.why(wire.WhyQuestion{Request: "1"}, flooder, time.Now()).Requests })
-	if len(told) != 1 || told[0].Form == nil || told[0].Form.CompileMs <= 0 || told[0].Decisions[0].Reason != "compiled" {
+	if len(told) != 1 || told[0].Form == nil || told[0].Form.CompileMs <= 0 ||
+		told[0].Decisions[0].Reason != "compiled" {
 		t.Errorf("why says of a request that has waited: %+v", told)
 	}
 	waitfor.Recv(t, "another one is compiled", g.began)

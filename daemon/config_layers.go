@@ -45,8 +45,8 @@ func envName(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// layers records which layer set each option. It uses no library such as viper or koanf: a flag parses, checks and prints
-// its value, so that a layer is one loop over the flags and an error names the layer.
+// layers records which layer set each option. It uses no library such as viper or koanf: a flag parses, checks and
+// prints its value, so that a layer is one loop over the flags and an error names the layer.
 type layers struct {
 	options *pflag.FlagSet    // every option, bound to the Config
 	source  map[string]string // by option or "meridian.KEY"; absent = fromDefault
@@ -101,7 +101,8 @@ func (c *Config) Load(environ []string) error {
 	}
 	if n := max(c.Threads, c.ThreadsBatch); n > runtime.NumCPU() {
 		c.Warnings = append(c.Warnings, fmt.Sprintf(
-			"--threads or --threads-batch is %d, but this process may use only %d processors: compute threads spin while "+
+			"--threads or --threads-batch is %d, but this process may use only %d processors: compute threads spin "+
+				"while "+
 				"they wait for each other, so each step takes many times as long", n, runtime.NumCPU()))
 	}
 	c.applyThinkBudget()
@@ -112,8 +113,8 @@ func (c *Config) Load(environ []string) error {
 	return c.checkModels()
 }
 
-// defaultConfigFile returns the first of $XDG_CONFIG_HOME/uma-serve/uma-serve.toml and systemConfigFile that exists, else
-// "". systemd's %E names the same folders, for user services and system services.
+// defaultConfigFile returns the first of $XDG_CONFIG_HOME/uma-serve/uma-serve.toml and systemConfigFile that exists,
+// else "". systemd's %E names the same folders, for user services and system services.
 func defaultConfigFile(environ []string) string {
 	get := func(name string) (value string) {
 		for _, kv := range environ {
@@ -181,7 +182,8 @@ func (c *Config) loadFile(path string) error {
 		var de *toml.DecodeError
 		if errors.As(err, &de) {
 			row, col := de.Position()
-			return fmt.Errorf("config %s, line %d, column %d: %s", path, row, col, strings.TrimPrefix(err.Error(), "toml: "))
+			return fmt.Errorf("config %s, line %d, column %d: %s", path, row, col,
+				strings.TrimPrefix(err.Error(), "toml: "))
 		}
 		return fail("%w", err)
 	}

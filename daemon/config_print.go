@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// WriteTOML writes every option as a line of a configuration file, by section: options that a layer has set with the name
-// of the layer, defaults as comments. Used as --config, the file gives the same configuration, except the password of
-// --fabric, which is omitted.
+// WriteTOML writes every option as a line of a configuration file, by section: options that a layer has set with the
+// name of the layer, defaults as comments. Used as --config, the file gives the same configuration, except the password
+// of --fabric, which is omitted.
 func (c *Config) WriteTOML(w io.Writer, sections []Section) error {
 	var b bytes.Buffer
 	file := c.ConfigFile

@@ -5,8 +5,9 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// echoPrompt sends the prompt tokens that a slice's rows predict, with their log-probabilities (prompt_logprobs). at is the
-// batch index of the slice's first token. Rows of a prompt that is computed again, after a preemption, are sent once.
+// echoPrompt sends the prompt tokens that a slice's rows predict, with their log-probabilities (prompt_logprobs). at is
+// the batch index of the slice's first token. Rows of a prompt that is computed again, after a preemption, are sent
+// once.
 func (l *loop) echoPrompt(r *request, s *sched.Slice, at int) {
 	if r.echoed == 0 {
 		l.sendPromptToken(r, &wire.Token{TokenID: r.Tokens[0]}) // no row predicts the first one

@@ -11,8 +11,8 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
-// TestEchoWithLogprobs: a prompt's tokens have the log-probabilities that the model gives them, whether the prompt is cached,
-// beside other requests, with an answer and without.
+// TestEchoWithLogprobs: a prompt's tokens have the log-probabilities that the model gives them, whether the prompt is
+// cached, beside other requests, with an answer and without.
 func TestEchoWithLogprobs(t *testing.T) {
 	r := serve(t, fake.Config{}, "-c", "8192")
 	web := r.web()
@@ -32,14 +32,16 @@ func TestEchoWithLogprobs(t *testing.T) {
 	ask := func(body string) (a answer) {
 		t.Helper()
 		status, _, data := post(t, web, "/v1/completions", body)
-		if err := json.Unmarshal(data, &a); status != 200 || err != nil || len(a.Choices) == 0 || a.Choices[0].Logprobs == nil {
+		if err := json.Unmarshal(data, &a); status != 200 || err != nil || len(a.Choices) == 0 ||
+			a.Choices[0].Logprobs == nil {
 			t.Fatalf("%s: %d %s", body, status, data)
 		}
 		return a
 	}
 	first := ask(fmt.Sprintf(`{"prompt":%q,"max_tokens":0,"echo":true,"logprobs":2}`, text)).Choices[0]
 	n := len(first.Logprobs.Tokens)
-	if first.Text != text || n < 20 || len(first.Logprobs.Logprobs) != n || len(first.Logprobs.Top) != n || len(first.Logprobs.Offsets) != n {
+	if first.Text != text || n < 20 || len(first.Logprobs.Logprobs) != n || len(first.Logprobs.Top) != n ||
+		len(first.Logprobs.Offsets) != n {
 		t.Fatalf("%+v", first)
 	}
 	if first.Logprobs.Logprobs[0] != nil || first.Logprobs.Top[0] != nil {
@@ -67,7 +69,8 @@ func TestEchoWithLogprobs(t *testing.T) {
 	// The same prompt with an answer, streamed, beside another request; it is cached by now.
 	c := r.dial()
 	other := r.begin(c, func(q *wire.Request) { q.MaxTokens, q.Sampling.IgnoreEOS = 200, true })
-	again := ask(fmt.Sprintf(`{"prompt":%q,"max_tokens":4,"echo":true,"logprobs":2,"temperature":0,"ignore_eos":true}`, text)).Choices[0]
+	again := ask(fmt.Sprintf(`{"prompt":%q,"max_tokens":4,"echo":true,"logprobs":2,"temperature":0,"ignore_eos":true}`,
+		text)).Choices[0]
 	if !strings.HasPrefix(again.Text, text) || len(again.Logprobs.Tokens) != n+4 {
 		t.Fatalf("%d tokens of %q", len(again.Logprobs.Tokens), again.Text)
 	}

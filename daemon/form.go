@@ -47,7 +47,8 @@ type form struct {
 	forced   int // tokens accepted without a row
 }
 
-// prepare computes the mask of the next token. The mask worker calls it during a decode, the loop if a mask is not ready.
+// prepare computes the mask of the next token. The mask worker calls it during a decode, the loop if a mask is not
+// ready.
 func (f *form) prepare(openers []runtime.Token) {
 	began := time.Now()
 	if f.m == nil {
@@ -138,7 +139,8 @@ func (f *form) why() *wire.WhyForm {
 	if f == nil {
 		return nil
 	}
-	return &wire.WhyForm{Form: f.name(), CompileMs: wire.Ms(f.compile), Masks: f.masks, MaskMs: wire.Ms(f.masksNs), ForcedTokens: f.forced}
+	return &wire.WhyForm{Form: f.name(), CompileMs: wire.Ms(f.compile), Masks: f.masks, MaskMs: wire.Ms(f.masksNs),
+		ForcedTokens: f.forced}
 }
 
 // limit returns an error if a limit of the grammar was exceeded.
@@ -149,8 +151,8 @@ func (f *form) limit() error {
 	return f.m.Err()
 }
 
-// maskWorker computes masks while the engine decodes. Between begin and end it owns the forms of its list and the automata
-// of all grammars; otherwise the loop owns them. Its goroutine starts with the first form.
+// maskWorker computes masks while the engine decodes. Between begin and end it owns the forms of its list and the
+// automata of all grammars; otherwise the loop owns them. Its goroutine starts with the first form.
 type maskWorker struct {
 	jobs    []maskJob
 	start   chan struct{}
@@ -221,8 +223,8 @@ func (l *loop) wantMask(r *request, openers []runtime.Token) {
 	}
 }
 
-// affords reports whether the next mask of r may be computed: unless its grammar has costly masks and those of its user have
-// cost too much.
+// affords reports whether the next mask of r may be computed: unless its grammar has costly masks and those of its user
+// have cost too much.
 func (l *loop) affords(r *request) bool {
 	if f := r.form; f.err == nil && f.costly {
 		f.err = l.maskCosts.check(r.Owner)
@@ -264,8 +266,8 @@ func (l *loop) openers(r *request) []runtime.Token {
 	return r.ctl.Openers()
 }
 
-// acceptBound is acceptToken for a request with a form: it advances the grammar by the token, and accepts the tokens that
-// must follow, which need no row.
+// acceptBound is acceptToken for a request with a form: it advances the grammar by the token, and accepts the tokens
+// that must follow, which need no row.
 func (l *loop) acceptBound(r *request, choice *sampler.Choice, now time.Time) {
 	f, tok := r.form, choice.Token
 	r.Last, r.More = false, false
@@ -337,8 +339,8 @@ func (f *form) tell(r *request) {
 	}
 }
 
-// forcedTokens returns the tokens that must follow according to r's grammar, nil if they exceed r's or the context's limit.
-// It returns nil with log-probabilities, which need a row for each token.
+// forcedTokens returns the tokens that must follow according to r's grammar, nil if they exceed r's or the context's
+// limit. It returns nil with log-probabilities, which need a row for each token.
 func (l *loop) forcedTokens(r *request) []int32 {
 	room := min(r.MaxTokens-r.Generated(), l.caps.ContextTokens-len(r.Tokens)) - 2
 	if r.logprobs || room < 1 || r.form.mc != nil {

@@ -13,8 +13,9 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/fake"
 )
 
-const personSchema = `{"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "maximum": 99,
-	"minimum": 0}}, "required": ["name", "age"], "additionalProperties": false}`
+const personSchema = `{"type": "object", "properties": {"name": {"type": "string", "maxLength": 8},
+	"age": {"type": "integer", "maximum": 99, "minimum": 0}},
+	"required": ["name", "age"], "additionalProperties": false}`
 
 // formCases are forms with what their answers must be.
 var formCases = []struct {
@@ -22,11 +23,14 @@ var formCases = []struct {
 	format wire.Format
 	ok     func(string) bool
 }{
-	{"choice", wire.Format{Kind: wire.FormatChoice, Choices: []string{"perhaps", "certainly", "certainty"}}, func(s string) bool {
-		return slices.Contains([]string{"perhaps", "certainly", "certainty"}, s)
-	}},
-	{"regex", wire.Format{Kind: wire.FormatRegex, Payload: `[0-9]{3}-(ä|ö)[a-z]{2}`}, regexp.MustCompile(`^[0-9]{3}-(ä|ö)[a-z]{2}$`).MatchString},
-	{"grammar", wire.Format{Kind: wire.FormatGrammar, Payload: "root ::= \"<\" item{2,3} \">\"\nitem ::= [x-z] | \"(\" item \")\""}, func(s string) bool {
+	{"choice", wire.Format{Kind: wire.FormatChoice, Choices: []string{"perhaps", "certainly", "certainty"}},
+		func(s string) bool {
+			return slices.Contains([]string{"perhaps", "certainly", "certainty"}, s)
+		}},
+	{"regex", wire.Format{Kind: wire.FormatRegex, Payload: `[0-9]{3}-(ä|ö)[a-z]{2}`},
+		regexp.MustCompile(`^[0-9]{3}-(ä|ö)[a-z]{2}$`).MatchString},
+	{"grammar", wire.Format{Kind: wire.FormatGrammar, Payload: "root ::= \"<\" item{2,3} \">\"\nitem ::= [x-z] | " +
+		"\"(\" item \")\""}, func(s string) bool {
 		return regexp.MustCompile(`^<[()x-z]+>$`).MatchString(s) && strings.Count(s, "(") == strings.Count(s, ")")
 	}},
 	{"json", wire.Format{Kind: wire.FormatJSON}, func(s string) bool {
@@ -40,7 +44,8 @@ var formCases = []struct {
 		}
 		d := json.NewDecoder(strings.NewReader(s))
 		d.DisallowUnknownFields()
-		return d.Decode(&v) == nil && v.Name != nil && len([]rune(*v.Name)) <= 8 && v.Age != nil && *v.Age >= 0 && *v.Age < 100
+		return d.Decode(&v) == nil && v.Name != nil && len([]rune(*v.Name)) <= 8 && v.Age != nil && *v.Age >= 0 &&
+			*v.Age < 100
 	}},
 }
 
@@ -58,8 +63,10 @@ func TestFormsHoldAnswers(t *testing.T) {
 					q.Format, q.MaxTokens = k.format, 600
 					q.Sampling.Temperature, q.Sampling.Seed, q.Sampling.SeedSet = float32(seed)*0.7, seed, true
 				})
-				if a.err != nil || a.think != script.think || a.eos.Reason != wire.Stop && k.name != "json" || a.eos.Reason == wire.Stop && !k.ok(a.text) {
-					t.Errorf("%s, %s, seed %d: think %q, text %q, %+v, %v", script.prompt, k.name, seed, a.think, a.text, a.eos, a.err)
+				if a.err != nil || a.think != script.think || a.eos.Reason != wire.Stop && k.name != "json" ||
+					a.eos.Reason == wire.Stop && !k.ok(a.text) {
+					t.Errorf("%s, %s, seed %d: think %q, text %q, %+v, %v", script.prompt, k.name, seed, a.think,
+						a.text, a.eos, a.err)
 				}
 			}
 		}
@@ -108,23 +115,30 @@ func TestFormsAreRefusedByName(t *testing.T) {
 		edit   func(*wire.Request)
 		names  []string
 	}{
-		{wire.Format{Kind: wire.FormatSchema, Payload: `{"type": "array", "uniqueItems": true}`}, nil, []string{"response_format", "uniqueItems"}},
-		{wire.Format{Kind: wire.FormatSchema, Payload: `{"type": "object", "properties": {"a": {"minimum": "x"}}}`}, nil, []string{"minimum", "/properties/a"}},
-		{wire.Format{Kind: wire.FormatSchema, Payload: `{"type": "string", "pattern": "(?<=a)b"}`}, nil, []string{"pattern", "lookbehind"}},
+		{wire.Format{Kind: wire.FormatSchema, Payload: `{"type": "array", "uniqueItems": true}`}, nil,
+			[]string{"response_format", "uniqueItems"}},
+		{wire.Format{Kind: wire.FormatSchema, Payload: `{"type": "object", "properties": {"a": {"minimum": "x"}}}`},
+			nil, []string{"minimum", "/properties/a"}},
+		{wire.Format{Kind: wire.FormatSchema, Payload: `{"type": "string", "pattern": "(?<=a)b"}`}, nil,
+			[]string{"pattern", "lookbehind"}},
 		{wire.Format{Kind: wire.FormatRegex, Payload: `a(b`}, nil, []string{"guided_regex", ")"}},
 		{wire.Format{Kind: wire.FormatRegex, Payload: `(a)\1`}, nil, []string{"guided_regex", "backreference"}},
 		{wire.Format{Kind: wire.FormatGrammar, Payload: `root ::= a`}, nil, []string{"grammar", `"a"`}},
-		{wire.Format{Kind: wire.FormatGrammar, Payload: "root ::= a\na ::= b \"x\"\nb ::= a | \"c\""}, nil, []string{"grammar", "left recursion"}},
+		{wire.Format{Kind: wire.FormatGrammar, Payload: "root ::= a\na ::= b \"x\"\nb ::= a | \"c\""}, nil,
+			[]string{"grammar", "left recursion"}},
 		{wire.Format{Kind: wire.FormatGrammar, Payload: `root ::= "x" root`}, nil, []string{"grammar", "no text"}},
-		{wire.Format{Kind: wire.FormatGrammar, Payload: `root ::= <[12]>`}, nil, []string{"grammar", "token", "line 1, column 10"}},
-		{wire.Format{Kind: wire.FormatJSON}, func(q *wire.Request) { q.Think.AnswerCue = "So:" }, []string{"answer_cue", "response_format"}},
+		{wire.Format{Kind: wire.FormatGrammar, Payload: `root ::= <[12]>`}, nil,
+			[]string{"grammar", "token", "line 1, column 10"}},
+		{wire.Format{Kind: wire.FormatJSON}, func(q *wire.Request) { q.Think.AnswerCue = "So:" },
+			[]string{"answer_cue", "response_format"}},
 	} {
 		a := r.ask(c, func(q *wire.Request) {
 			if q.Format = k.format; k.edit != nil {
 				k.edit(q)
 			}
 		})
-		if a.err == nil || slices.ContainsFunc(k.names, func(n string) bool { return !strings.Contains(a.err.Error(), n) }) {
+		if a.err == nil ||
+			slices.ContainsFunc(k.names, func(n string) bool { return !strings.Contains(a.err.Error(), n) }) {
 			t.Errorf("%s %.60s: %v, want an error that names %q", k.format.Kind, k.format.Payload, a.err, k.names)
 		}
 	}
@@ -158,7 +172,8 @@ func TestManyFormsAtOnce(t *testing.T) {
 		wg.Go(func() {
 			c := r.dial()
 			if i%6 == 5 {
-				if a := r.ask(c, func(q *wire.Request) { q.MaxTokens = 60 }); a.err != nil || !strings.HasPrefix(a.text, "one, two") {
+				if a := r.ask(c, func(q *wire.Request) { q.MaxTokens = 60 }); a.err != nil ||
+					!strings.HasPrefix(a.text, "one, two") {
 					t.Errorf("a free answer: %q, %v", a.text, a.err)
 				}
 				return

@@ -21,8 +21,8 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// formSource is a constraint of a request's answer before its grammar is compiled: the form that the request asks for, or
-// its tool calls.
+// formSource is a constraint of a request's answer before its grammar is compiled: the form that the request asks for,
+// or its tool calls.
 type formSource struct {
 	key     [32]byte // identifies the grammar
 	field   string   // the request's field, for errors
@@ -42,8 +42,8 @@ func (b *formSource) name() string {
 	return b.kind.String()
 }
 
-// compiled is the result of a compilation: a grammar that requests share, or an error. A builder goroutine creates it; after
-// that the decode loop owns the grammar's automaton.
+// compiled is the result of a compilation: a grammar that requests share, or an error. A builder goroutine creates it;
+// after that the decode loop owns the grammar's automaton.
 type compiled struct {
 	key     [32]byte
 	grammar *grammar.Grammar
@@ -55,8 +55,8 @@ type compiled struct {
 	costly  bool          // a mask has taken more than freeMaskSteps; owned by the loop
 }
 
-// forms compiles the grammars of answers in builder goroutines (compiling.go) and caches them. Its methods are safe from any
-// goroutine.
+// forms compiles the grammars of answers in builder goroutines (compiling.go) and caches them. Its methods are safe
+// from any goroutine.
 type forms struct {
 	metrics    *metrics.Metrics
 	vocabulary func() *grammar.Vocabulary // of the loaded model
@@ -87,18 +87,20 @@ const (
 	keptBytes      = 256 << 20 // of all of them
 	keptOwnerBytes = 64 << 20  // of those of one user
 
-	// A user may compile for compileBurst at once, and for compileShare of the time in the long run: builders compete with
-	// the engine for cores.
+	// A user may compile for compileBurst at once, and for compileShare of the time in the long run: builders compete
+	// with the engine for cores.
 	compileBurst = 3 * time.Second
 	compileShare = 0.2
 )
 
-// formLimits bounds one grammar: about 40 MB at most, a few hundred milliseconds to compile, and a tenth of a second for a mask.
+// formLimits bounds one grammar: about 40 MB at most, a few hundred milliseconds to compile, and a tenth of a second
+// for a mask.
 var formLimits = grammar.Limits{Nodes: 100_000, Expressions: 100_000, States: 8_000, Threads: 2_048, MaskBytes: 8 << 20,
 	Work: 1_000_000}
 
 func newForms(m *metrics.Metrics, vocabulary func() *grammar.Vocabulary, back func([]job)) *forms {
-	f := &forms{metrics: m, vocabulary: vocabulary, back: back, now: time.Now, spent: map[uint32]*spending{}, users: map[uint32]*buildQueue{}}
+	f := &forms{metrics: m, vocabulary: vocabulary, back: back, now: time.Now, spent: map[uint32]*spending{},
+		users: map[uint32]*buildQueue{}}
 	f.kept, _ = simplelru.NewLRU[[32]byte, *compiled](2*keptForms, nil)
 	return f
 }
@@ -136,7 +138,8 @@ func (f *forms) known(src *formSource, owner uint32) *compiled {
 	}
 	return &compiled{key: src.key, bad: &wire.Error{Code: wire.QueueLimit,
 		RetryAfter: time.Duration(float64(s.used-compileBurst)/compileShare) + time.Second,
-		Message: fmt.Sprintf("%s: this user's forms took %v to compile, more than %v at once; send fewer different ones",
+		Message: fmt.Sprintf("%s: this user's forms took %v to compile, more than %v at once; send fewer different "+
+			"ones",
 			src.field, s.used.Round(time.Millisecond), compileBurst)}}
 }
 
@@ -163,8 +166,8 @@ func (s *spending) pay(now time.Time) {
 	s.at = now
 }
 
-// keep caches c and evicts the least recently used grammars until the limits hold: keptBytes of all, keptOwnerBytes of c's
-// owner, keptForms of all. For the last one it evicts from the user with the most grammars. The caller holds f.mu.
+// keep caches c and evicts the least recently used grammars until the limits hold: keptBytes of all, keptOwnerBytes of
+// c's owner, keptForms of all. For the last one it evicts from the user with the most grammars. The caller holds f.mu.
 func (f *forms) keep(c *compiled) {
 	f.kept.Add(c.key, c)
 	all, own, count, most := int64(0), int64(0), map[uint32]int{}, c.owner
@@ -211,7 +214,8 @@ func formSourceOf(w *wire.Request) *formSource {
 				return nil, err
 			}
 			g, err := b.Build(root)
-			if errors.Is(err, grammar.ErrEmpty) && (format.Kind == wire.FormatJSON || format.Kind == wire.FormatSchema) {
+			if errors.Is(err, grammar.ErrEmpty) &&
+				(format.Kind == wire.FormatJSON || format.Kind == wire.FormatSchema) {
 				err = &jsonschema.Error{Reason: "no text is left", Kind: jsonschema.ErrUnsatisfiable}
 			}
 			return g, err
@@ -252,8 +256,8 @@ func addForm(b *grammar.Builder, w *wire.Format, l grammar.Limits) (grammar.Node
 	return 0, errors.ErrUnsupported
 }
 
-// grammarVocabulary returns the vocabulary of grammars: without control tokens and thinking markers, and with the markers of
-// tool calls between fences.
+// grammarVocabulary returns the vocabulary of grammars: without control tokens and thinking markers, and with the
+// markers of tool calls between fences.
 func (m *model) grammarVocabulary() *grammar.Vocabulary {
 	pieces := make([][]byte, m.vocab.Size())
 	for t := range runtime.Token(len(pieces)) {
@@ -301,8 +305,8 @@ func (c *compiledForm) form(prefix string) *form {
 	return &form{compiled: c.compiled, kind: c.kind, calls: c.calls, compile: c.took, prefix: prefix}
 }
 
-// grammarOf returns src with its grammar; nil if src is nil, or optional and without a grammar. parked: j waits for the build
-// and comes back to intake.
+// grammarOf returns src with its grammar; nil if src is nil, or optional and without a grammar. parked: j waits for the
+// build and comes back to intake.
 func (s *Server) grammarOf(src *formSource, j job) (_ *compiledForm, parked bool, bad *wire.Error) {
 	if src == nil {
 		return nil, false, nil
@@ -343,7 +347,8 @@ func (l *loop) nothingLeft(r *request) string {
 		if err := cmp.Or(r.form.err, r.form.limit()); err != nil {
 			return fmt.Sprintf("%s: after %d tokens: %v", r.form.field(), r.Generated(), err)
 		}
-		what = r.form.field() + ", with logit_bias, allowed_token_ids, bad_words, min_tokens and ignore_eos where they are set,"
+		what = r.form.field() + ", with logit_bias, allowed_token_ids, bad_words, min_tokens and ignore_eos where " +
+			"they are set,"
 	}
 	return fmt.Sprintf("%s leave no token after %d of the answer", what, r.Generated())
 }

@@ -29,7 +29,8 @@ func loadFailed(err error) *wire.Error {
 // stillLoading is the error of requests refused while the model loads.
 func (s *Server) stillLoading() *wire.Error {
 	return &wire.Error{Code: wire.ModelUnready, RetryAfter: time.Second,
-		Message: fmt.Sprintf(`the model is still loading (%.0f %%); {"type":"health"} says when it is ready`, 100*s.loadProgress())}
+		Message: fmt.Sprintf(`the model is still loading (%.0f %%); {"type":"health"} says when it is ready`,
+			100*s.loadProgress())}
 }
 
 func shuttingDown() *wire.Error {

@@ -65,7 +65,8 @@ func (m *maskCosts) check(owner uint32) error {
 }
 
 func (c *maskCost) exceeded() error {
-	return fmt.Errorf("its token masks take too long to compute: this user's response formats recently took %.0f million "+
+	return fmt.Errorf("its token masks take too long to compute: this user's response formats recently took %.0f "+
+		"million "+
 		"steps, more than %d million", c.steps/1e6, maskBurst/1_000_000)
 }
 

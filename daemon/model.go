@@ -43,7 +43,8 @@ func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
 	v := eng.Vocab()
 	m := &model{info: eng.Model(), caps: eng.Capabilities(), vocab: v, think: &cfg.Meridian}
 	// llama.cpp writes "llama ?B Q8_0" for a model whose size it does not list.
-	m.info.Description = strings.Replace(m.info.Description, "?B", strings.ReplaceAll(ui.Large(m.info.Parameters), " ", ""), 1)
+	m.info.Description = strings.Replace(m.info.Description, "?B", strings.ReplaceAll(ui.Large(m.info.Parameters), " ",
+		""), 1)
 	m.facts = sampler.VocabFacts{Size: v.Size()}
 	for t := range runtime.Token(v.Size()) {
 		if v.IsEOG(t) {
@@ -88,8 +89,8 @@ func newModel(cfg *Config, eng runtime.Engine) (*model, error) {
 	return m, nil
 }
 
-// chatTemplate returns the chat template and its origin: --chat-template, the model's file, or the built-in template that
-// fits the vocabulary.
+// chatTemplate returns the chat template and its origin: --chat-template, the model's file, or the built-in template
+// that fits the vocabulary.
 func chatTemplate(cfg *Config, v runtime.Vocab) (text, source string, err error) {
 	if name := cfg.ChatTemplate; name != "" {
 		text, isBuiltin, err := loadTemplate(name)

@@ -35,7 +35,8 @@ func TestRepackedCopyIsInTheLedger(t *testing.T) {
 			t.Fatal(err)
 		}
 		if in.Memory.Repacked != c.want || in.Memory.Weights != int64(info.TensorBytes) {
-			t.Errorf("%v: info has %d bytes repacked beside %d of weights, want %d and %d", c.args, in.Memory.Repacked, in.Memory.Weights, c.want, info.TensorBytes)
+			t.Errorf("%v: info has %d bytes repacked beside %d of weights, want %d and %d", c.args, in.Memory.Repacked,
+				in.Memory.Weights, c.want, info.TensorBytes)
 		}
 		doc, err := r.dial().Metrics(context.Background())
 		if err != nil {

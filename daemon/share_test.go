@@ -36,7 +36,8 @@ func TestWaitroom(t *testing.T) {
 				}
 				_, _, ok := w.enter(uid)
 				if !ok && (inside[uid] < limit/users || total < limit) {
-					t.Fatalf("user %d has %d of %d inside, limit %d, %d users: refused", uid, inside[uid], total, limit, users)
+					t.Fatalf("user %d has %d of %d inside, limit %d, %d users: refused", uid, inside[uid], total, limit,
+						users)
 				}
 				if inside[uid] == 0 && !ok {
 					t.Fatalf("user %d has nothing inside and is refused", uid)
@@ -205,8 +206,8 @@ func (c *as) nextEnd() (ev wire.Event) {
 	}
 }
 
-// TestOneUserFloods: in each of five ways one user sends more than the server takes; another user's requests are answered,
-// and none of them is refused.
+// TestOneUserFloods: in each of five ways one user sends more than the server takes; another user's requests are
+// answered, and none of them is refused.
 func TestOneUserFloods(t *testing.T) {
 	const flooder, other, parallel, queue = 1001, 1002, 4, 16
 	drain := func(c *as) { // reads for ever, so that only the flood's own limits hold
@@ -248,11 +249,13 @@ func TestOneUserFloods(t *testing.T) {
 			t.Run(name+"/"+policy, func(t *testing.T) {
 				t.Parallel()
 				r := serve(t, fake.Config{}, "--policy", policy,
-					"--parallel", fmt.Sprint(parallel), "--max-queue", fmt.Sprint(queue), "-c", "20000", "-b", "512", "--no-prefix-cache")
+					"--parallel", fmt.Sprint(parallel), "--max-queue", fmt.Sprint(queue), "-c", "20000", "-b", "512",
+					"--no-prefix-cache")
 				h := r.hold() // all of the flood comes before its first step
 				flood(r)
 				eventually(t, "the flood is refused for its share", func() bool {
-					return r.metrics.Refusals.Value(refusedShare)+r.metrics.Refusals.Value(sched.ReasonQueueFull.String()) > 0
+					return r.metrics.Refusals.Value(refusedShare)+
+						r.metrics.Refusals.Value(sched.ReasonQueueFull.String()) > 0
 				})
 				h.release()
 				c := r.as(other)
@@ -268,8 +271,8 @@ func TestOneUserFloods(t *testing.T) {
 	}
 }
 
-// TestDisplaced: the request whose place goes to another user ends with an error that says so and when to come again, and is
-// counted by its reason; why tells the same.
+// TestDisplaced: the request whose place goes to another user ends with an error that says so and when to come again,
+// and is counted by its reason; why tells the same.
 func TestDisplaced(t *testing.T) {
 	r := serve(t, fake.Config{}, "--parallel", "1", "--max-queue", "2")
 	h := r.hold()
@@ -287,7 +290,8 @@ func TestDisplaced(t *testing.T) {
 	h.arrived(1)
 	h.release()
 	ev := flood.end("2")
-	if e := ev.Error; ev.Kind != wire.EventError || e.Code != wire.QueueLimit || e.RetryAfter <= 0 || !strings.Contains(e.Message, "--max-queue") || !strings.Contains(e.Message, "another user") {
+	if e := ev.Error; ev.Kind != wire.EventError || e.Code != wire.QueueLimit || e.RetryAfter <= 0 ||
+		!strings.Contains(e.Message, "--max-queue") || !strings.Contains(e.Message, "another user") {
 		t.Errorf("%+v", ev)
 	}
 	if ev := newcomer.end("n"); ev.Kind != wire.EventEOS {

@@ -8,8 +8,8 @@ import (
 )
 
 // waitroom is the queue between the poller and intake. It also counts each user's requests in the server. Intake serves
-// users in turn, so that a thousand prompts of one user do not delay those of another. A full server refuses only users at
-// or above their share; the scheduler then makes room for the others (sched/share.go).
+// users in turn, so that a thousand prompts of one user do not delay those of another. A full server refuses only users
+// at or above their share; the scheduler then makes room for the others (sched/share.go).
 //
 // Requests that arrive while the model loads wait here too (--while-loading wait).
 type waitroom struct {
@@ -34,8 +34,8 @@ func newWaitroom(limit int) *waitroom {
 	return &waitroom{limit: limit, wake: make(chan struct{}, 1), users: map[uint32]*waiting{}}
 }
 
-// enter admits a request of uid and counts it until leave. ok is false if the server is full and uid has its share: mine
-// requests, where each of users may have limit / users.
+// enter admits a request of uid and counts it until leave. ok is false if the server is full and uid has its share:
+// mine requests, where each of users may have limit / users.
 //
 // A user below its share is admitted to a full server too, so that fewer than 2 × limit requests are in the server.
 func (w *waitroom) enter(uid uint32) (mine, users int, ok bool) {
@@ -82,8 +82,8 @@ func (w *waitroom) put(uid uint32, j job) *wire.Error {
 	return nil
 }
 
-// putBack queues requests of one user again, which next returned, before the user's other requests. After close it returns
-// the error to refuse them with.
+// putBack queues requests of one user again, which next returned, before the user's other requests. After close it
+// returns the error to refuse them with.
 func (w *waitroom) putBack(jobs []job) *wire.Error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -66,7 +66,8 @@ type finishedRequest struct {
 func (l *loop) remember(r *request, how string, now time.Time) {
 	l.recent[l.recentNext%len(l.recent)] = finishedRequest{
 		id: r.ID, wireID: r.wireID, owner: r.Owner, class: r.Class, ended: how, at: r.arrived, took: now.Sub(r.arrived),
-		ttft: r.timings().TTFT, usage: r.whyUsage(), form: r.form.why(), wait: r.formWait, force: r.ctl.LastForce(), calls: r.malformed,
+		ttft: r.timings().TTFT, usage: r.whyUsage(), form: r.form.why(), wait: r.formWait, force: r.ctl.LastForce(),
+		calls: r.malformed,
 	}
 	if r.embed != nil {
 		p := &l.recent[l.recentNext%len(l.recent)]
@@ -111,8 +112,10 @@ func (l *loop) why(q wire.WhyQuestion, uid uint32, now time.Time) *wire.WhyRepor
 			continue
 		}
 		w := wire.WhyRequest{
-			Request: p.wireID, Number: uint64(p.id), UID: p.owner, Class: className(p.class), State: "done", Ended: p.ended,
-			AgeMs: wire.Ms(now.Sub(p.at)), TookMs: wire.Ms(p.took), TTFTMs: wire.Ms(p.ttft), Usage: p.usage, Form: p.form,
+			Request: p.wireID, Number: uint64(p.id), UID: p.owner, Class: className(p.class), State: "done",
+			Ended: p.ended,
+			AgeMs: wire.Ms(now.Sub(p.at)), TookMs: wire.Ms(p.took), TTFTMs: wire.Ms(p.ttft), Usage: p.usage,
+			Form: p.form,
 		}
 		l.decisions(&w, cmp.Or(p.about, p.id), p.at, p.wait, &p.force, p.calls)
 		explain(&w, p.note)
@@ -153,13 +156,14 @@ func forcedDecision(f *meridian.Force, arrived time.Duration) wire.Decision {
 	at := wire.Ms(time.Duration(f.DecidedAt) - arrived)
 	text := fmt.Sprintf("Its thinking was ended after %d tokens: %s", f.Tokens, f.Reason)
 	if f.Probes > 0 {
-		text += fmt.Sprintf(" (%d probes, entropy of the newest %.3f nats, EMA variance %.2g nats²)", f.Probes, f.X, f.Var)
+		text += fmt.Sprintf(" (%d probes, entropy of the newest %.3f nats, EMA variance %.2g nats²)", f.Probes, f.X,
+			f.Var)
 	}
 	return wire.Decision{AtMs: at, LastMs: at, Times: 1, Reason: "forced_" + f.Reason.String(), Text: text + "."}
 }
 
-// decisions fills w.Decisions, in the order of time: the wait for its grammars, the scheduler's decisions about a request,
-// an early end of its thinking, and its malformed calls.
+// decisions fills w.Decisions, in the order of time: the wait for its grammars, the scheduler's decisions about a
+// request, an early end of its thinking, and its malformed calls.
 func (l *loop) decisions(
 	w *wire.WhyRequest, id sched.ReqID, arrived time.Time, wait formWait, f *meridian.Force, calls []malformedCall,
 ) {

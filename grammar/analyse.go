@@ -135,8 +135,8 @@ func (a *analyser) isNullable(p *part) bool {
 	return a.nullable[p.rule]
 }
 
-// prune leaves out what is not productive, and makes the bodies of repetitions and the members of Unordered such that they
-// do not match the empty text.
+// prune leaves out what is not productive, and makes the bodies of repetitions and the members of Unordered such that
+// they do not match the empty text.
 func (a *analyser) prune(p *part) *part {
 	if p == nil || !a.isProductive(p) {
 		return nil
@@ -189,7 +189,8 @@ func (a *analyser) nonEmpty(p *part) *part {
 		var alts []*part
 		for i, k := range p.kids {
 			if a.added += len(p.kids) - i; a.added > 4*a.b.limits.Nodes {
-				return a.fail(fmt.Errorf("%w: sequences that may be empty, inside repetitions, make more than %d parts (4 × Limits.Nodes)",
+				return a.fail(fmt.Errorf("%w: sequences that may be empty, inside repetitions, make more than %d "+
+					"parts (4 × Limits.Nodes)",
 					ErrLimit, 4*a.b.limits.Nodes))
 			}
 			alts = append(alts, a.seq(append([]*part{a.nonEmpty(k)}, p.kids[i+1:]...)))

@@ -51,8 +51,8 @@ type automaton struct {
 	v   *Vocabulary
 	gen int // of g
 
-	// The limit that the current question has exceeded; the Matcher that asked takes it. full: it is a limit of memory, so
-	// the question may succeed in a renewed grammar. spoiled: the grammar must be renewed in any case.
+	// The limit that the current question has exceeded; the Matcher that asked takes it. full: it is a limit of memory,
+	// so the question may succeed in a renewed grammar. spoiled: the grammar must be renewed in any case.
 	err           error
 	full, spoiled bool
 
@@ -216,8 +216,8 @@ func (a *automaton) push(pc, arg int32, k *cont) *cont {
 	return a.cont(false, a.frames)
 }
 
-// union returns the cont of either: equal places are joined, so a state's size is bounded by the grammar's and not by the
-// number of ways to read the text.
+// union returns the cont of either: equal places are joined, so a state's size is bounded by the grammar's and not by
+// the number of ways to read the text.
 func (a *automaton) union(x, y *cont) *cont {
 	if x == y {
 		return x
@@ -403,8 +403,8 @@ func (a *automaton) follow(s *state, b byte) *state {
 	return next
 }
 
-// prepare makes room for a state's transitions. Many threads have no classes in common, and a class a byte is cheaper than
-// to find them.
+// prepare makes room for a state's transitions. Many threads have no classes in common, and a class a byte is cheaper
+// than to find them.
 func (a *automaton) prepare(s *state) {
 	if len(s.threads) == 1 {
 		class, next := a.set.Row(s.threads[0].expr)

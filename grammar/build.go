@@ -39,8 +39,8 @@ const (
 	opSeen                    // behind member min of the opUnordered at next; the argument is what was seen before it
 )
 
-// instr is a place in the program of a grammar. Places that can follow are named, so a sequence needs no stack: only calls
-// and counts push where they go on.
+// instr is a place in the program of a grammar. Places that can follow are named, so a sequence needs no stack: only
+// calls and counts push where they go on.
 type instr struct {
 	op       opcode
 	expr     regex.Expr
@@ -51,12 +51,13 @@ type instr struct {
 }
 
 // Build compiles the texts of root. It returns ErrEmpty when no text matches, and errors that wrap ErrUndefined,
-// ErrLeftRecursion, ErrLimit or regex.ErrLimit. Direct left recursion is rewritten as a repetition. The Builder must not be
-// used afterwards.
+// ErrLeftRecursion, ErrLimit or regex.ErrLimit. Direct left recursion is rewritten as a repetition. The Builder must
+// not be used afterwards.
 func (b *Builder) Build(root Node) (*Grammar, error) {
 	start := len(b.rules)
 	b.rules = append(b.rules, rule{name: "root", body: root, set: true})
-	s := &simplifier{b: b, set: b.regex, memo: map[Node]*part{0: nil}, state: make([]ruleState, len(b.rules)), body: make([]*part, len(b.rules))}
+	s := &simplifier{b: b, set: b.regex, memo: map[Node]*part{0: nil}, state: make([]ruleState, len(b.rules)),
+		body: make([]*part, len(b.rules))}
 	s.ref(0, start)
 	a := &analyser{simplifier: s, some: map[int]int{}}
 	if s.err == nil {
@@ -95,7 +96,8 @@ func (b *Builder) Build(root Node) (*Grammar, error) {
 	}
 	b.regex.StopWhen(nil)
 	b.limits.Stop = nil
-	return &Grammar{limits: b.limits, set: b.regex, code: c.code, start: at, shared: map[*Vocabulary]*automaton{}, built: b.regex.Mark()}, nil
+	return &Grammar{limits: b.limits, set: b.regex, code: c.code, start: at, shared: map[*Vocabulary]*automaton{},
+		built: b.regex.Mark()}, nil
 }
 
 // coder writes the program. Every part is written with the place that follows it; place 0 returns.
@@ -196,8 +198,8 @@ func (c *coder) repeat(p *part, next int32) int32 {
 	}
 }
 
-// checkLeft refuses a grammar in which a place can be reached from itself without a byte while the stack grows. Tarjan's
-// algorithm finds the places that reach each other; a step inside such a group that pushes is left recursion.
+// checkLeft refuses a grammar in which a place can be reached from itself without a byte while the stack grows.
+// Tarjan's algorithm finds the places that reach each other; a step inside such a group that pushes is left recursion.
 func (c *coder) checkLeft(set *regex.Set) error {
 	nullable, err := c.nullableRules(set)
 	if err != nil {

@@ -58,7 +58,8 @@ func NewBuilder(l Limits) *Builder {
 	for _, f := range []struct {
 		field *int
 		def   int
-	}{{&l.Nodes, defaultNodes}, {&l.Expressions, defaultExpressions}, {&l.States, defaultStates}, {&l.Threads, defaultThreads}, {&l.MaskBytes, defaultMaskBytes}, {&l.Work, defaultWork}} {
+	}{{&l.Nodes, defaultNodes}, {&l.Expressions, defaultExpressions}, {&l.States, defaultStates},
+		{&l.Threads, defaultThreads}, {&l.MaskBytes, defaultMaskBytes}, {&l.Work, defaultWork}} {
 		if *f.field <= 0 {
 			*f.field = f.def
 		}

@@ -8,12 +8,13 @@
 //
 // What is memoised, and why a mask is cheap:
 //
-//   - A state is a set of (expression, continuation) pairs, both hash-consed, so the same place in the grammar is the same
-//     state whenever it comes back; its mask and its transitions are computed once.
-//   - The tokens that stay inside an expression, and what is left of those that leave it, depend on the expression alone:
-//     they are kept by Vocabulary for every grammar that has the expression (a JSON string's contents: every schema).
-//   - Tokens are a trie, walked once a state. Plain text (no quote, backslash or control character) is cut into slices by
-//     its length in characters; a slice that an expression contains is one OR of a bitmap.
+//   - A state is a set of (expression, continuation) pairs, both hash-consed, so the same place in the grammar is the
+//     same state whenever it comes back; its mask and its transitions are computed once.
+//   - The tokens that stay inside an expression, and what is left of those that leave it, depend on the expression
+//     alone: they are kept by Vocabulary for every grammar that has the expression (a JSON string's contents: every
+//     schema).
+//   - Tokens are a trie, walked once a state. Plain text (no quote, backslash or control character) is cut into slices
+//     by its length in characters; a slice that an expression contains is one OR of a bitmap.
 //
 // A Grammar, its Matchers and their Vocabulary belong to one goroutine at a time: nothing here locks. Builders are
 // independent of them, so grammars can be compiled elsewhere.
@@ -37,8 +38,8 @@ type Limits struct {
 	Threads int
 	// MaskBytes is the most memory of masks that are kept; older ones are computed again. Default 16 MiB.
 	MaskBytes int
-	// Work is the most steps that one mask may take to compute, and one text to accept: derivatives of expressions, threads
-	// and places of the grammar looked at. Default 20,000,000, a few hundred milliseconds.
+	// Work is the most steps that one mask may take to compute, and one text to accept: derivatives of expressions,
+	// threads and places of the grammar looked at. Default 20,000,000, a few hundred milliseconds.
 	Work int
 	// Stop is asked now and then while a grammar is built, by its Builder and by what adds to it: once it reports true,
 	// building fails with ErrStopped. It is not asked when texts are matched. nil: nothing stops it.

@@ -8,9 +8,9 @@ import (
 
 // Matcher follows one text through a grammar.
 //
-// Matchers of one grammar share what they have computed, and with it the room that Limits gives. Where that is exceeded,
-// the grammar forgets what matching has added and each Matcher follows its text again when it is next asked: a limit ends
-// a text that needs more than all of it, and no other.
+// Matchers of one grammar share what they have computed, and with it the room that Limits gives. Where that is
+// exceeded, the grammar forgets what matching has added and each Matcher follows its text again when it is next asked:
+// a limit ends a text that needs more than all of it, and no other.
 type Matcher struct {
 	a       *automaton
 	gen     int // of a, when at was found; -1: it is to be found
@@ -68,8 +68,8 @@ func (m *Matcher) ready() bool {
 // followed is how many bytes of a text that was accepted before may take Limits.Work to follow again.
 const followed = 256
 
-// exceeded reports whether the question at hand exceeded a limit. If it lacked room, and had not all of it (fresh), it can be
-// asked again; otherwise m ends.
+// exceeded reports whether the question at hand exceeded a limit. If it lacked room, and had not all of it (fresh), it
+// can be asked again; otherwise m ends.
 func (m *Matcher) exceeded(fresh bool) bool {
 	a := m.a
 	if a.check(); a.err == nil {
@@ -85,9 +85,9 @@ func (m *Matcher) exceeded(fresh bool) bool {
 	return true
 }
 
-// Mask returns the tokens that may come next, one bit a token: token t is bit t%32 of word t/32. An end token's bit says
-// that the text may end. The slice is owned by the Matcher's grammar, must not be written, and is valid until the next
-// call of any method.
+// Mask returns the tokens that may come next, one bit a token: token t is bit t%32 of word t/32. An end token's bit
+// says that the text may end. The slice is owned by the Matcher's grammar, must not be written, and is valid until the
+// next call of any method.
 func (m *Matcher) Mask() []uint32 {
 	for fresh := false; m.ready(); fresh = true {
 		if mask := m.a.mask(m.at); !m.exceeded(fresh) {
@@ -152,8 +152,8 @@ func (m *Matcher) move(s *state, text []byte) {
 	m.a.trim()
 }
 
-// Forced returns the bytes that must come next: empty where there is a choice, the text may end, or a limit was exceeded. The
-// slice is valid until the next call.
+// Forced returns the bytes that must come next: empty where there is a choice, the text may end, or a limit was
+// exceeded. The slice is valid until the next call.
 func (m *Matcher) Forced() []byte {
 	m.forced = m.forced[:0]
 	if !m.ready() {
@@ -178,9 +178,9 @@ func (m *Matcher) Forced() []byte {
 // maxForced bounds one answer of Forced, in bytes.
 const maxForced = 4096
 
-// ForcedTokens returns tokens that must come next, as tokenize cuts the bytes of Forced. The last one is left out unless
-// the text is complete with it: where a choice follows, a longer token could begin. The answer is kept for the state, so
-// tokenize must always give the same. Take the tokens with Accept.
+// ForcedTokens returns tokens that must come next, as tokenize cuts the bytes of Forced. The last one is left out
+// unless the text is complete with it: where a choice follows, a longer token could begin. The answer is kept for the
+// state, so tokenize must always give the same. Take the tokens with Accept.
 func (m *Matcher) ForcedTokens(tokenize func(text []byte) []int32) []int32 {
 	if !m.ready() {
 		return nil
@@ -232,11 +232,12 @@ func (m *Matcher) MayEnd() bool { return m.ready() && m.at.end }
 // Done reports whether the text is complete and nothing may follow.
 func (m *Matcher) Done() bool { return m.ready() && m.at.end && len(m.at.threads) == 0 }
 
-// Err returns the limit that this text exceeded, or nil: from then on masks allow nothing. It wraps ErrLimit or regex.ErrLimit.
+// Err returns the limit that this text exceeded, or nil: from then on masks allow nothing. It wraps ErrLimit or
+// regex.ErrLimit.
 func (m *Matcher) Err() error { return m.err }
 
-// Work counts the steps of Limits.Work that the grammar's Matchers have taken so far, without those that m took to follow its
-// text again.
+// Work counts the steps of Limits.Work that the grammar's Matchers have taken so far, without those that m took to
+// follow its text again.
 func (m *Matcher) Work() int { return m.a.spent() - m.again }
 
 // Clone returns an independent Matcher at the same place, without what was accepted before it.

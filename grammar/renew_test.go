@@ -10,8 +10,8 @@ import (
 	"github.com/uma-serve/uma-serve/grammar/regex"
 )
 
-// branches is a grammar with a branch that needs a new expression for each byte, one that needs few, and one whose masks
-// take many steps.
+// branches is a grammar with a branch that needs a new expression for each byte, one that needs few, and one whose
+// masks take many steps.
 func branches(t *testing.T, l Limits) *Grammar {
 	t.Helper()
 	b := NewBuilder(l)
@@ -23,7 +23,8 @@ func branches(t *testing.T, l Limits) *Grammar {
 	}
 	g, err := b.Build(b.Alt(
 		b.Terminal(s.Concat(s.Byte('a'), s.Repeat(ab, 0, 900), s.Byte('c'))),
-		b.Seq(b.Literal("b"), b.Repeat(b.Seq(b.Literal("a"), b.Alt(b.Literal("b"), b.Literal("cc"))), 0, Unbounded), b.Literal(",")),
+		b.Seq(b.Literal("b"), b.Repeat(b.Seq(b.Literal("a"), b.Alt(b.Literal("b"), b.Literal("cc"))), 0, Unbounded),
+			b.Literal(",")),
 		costly,
 	))
 	if err != nil {
@@ -32,8 +33,8 @@ func branches(t *testing.T, l Limits) *Grammar {
 	return g
 }
 
-// TestLimitEndsOneText: a text that exceeds a limit ends; texts of the same grammar that were begun before and after it go
-// on as in a grammar without limits.
+// TestLimitEndsOneText: a text that exceeds a limit ends; texts of the same grammar that were begun before and after it
+// go on as in a grammar without limits.
 func TestLimitEndsOneText(t *testing.T) {
 	v, _ := letters()
 	for _, c := range []struct {
@@ -64,7 +65,8 @@ func TestLimitEndsOneText(t *testing.T) {
 			if err := errors.Join(p.m.AcceptBytes(b), p.o.AcceptBytes(b)); err != nil {
 				t.Fatalf("%s: %q behind %q: %v", c.name, b, p.m.text, err)
 			}
-			if !slices.Equal(p.m.Mask(), p.o.Mask()) || p.m.MayEnd() != p.o.MayEnd() || p.m.Done() != p.o.Done() || string(p.m.Forced()) != string(p.o.Forced()) {
+			if !slices.Equal(p.m.Mask(), p.o.Mask()) || p.m.MayEnd() != p.o.MayEnd() || p.m.Done() != p.o.Done() ||
+				string(p.m.Forced()) != string(p.o.Forced()) {
 				t.Fatalf("%s: behind %q: another mask, end or forced text", c.name, p.m.text)
 			}
 		}
@@ -95,7 +97,8 @@ func TestLimitEndsOneText(t *testing.T) {
 			if overruns++; !errors.Is(over.Err(), c.kind) || !strings.Contains(over.Err().Error(), c.names) {
 				t.Errorf("%s: %v, want %v that names %s", c.name, over.Err(), c.kind, c.names)
 			}
-			if slices.ContainsFunc(over.Mask(), func(w uint32) bool { return w != 0 }) || over.AcceptBytes([]byte("a")) == nil {
+			if slices.ContainsFunc(over.Mask(), func(w uint32) bool { return w != 0 }) ||
+				over.AcceptBytes([]byte("a")) == nil {
 				t.Errorf("%s: something is allowed behind the limit", c.name)
 			}
 			begin(texts[round%len(texts)])
@@ -113,8 +116,8 @@ func TestLimitEndsOneText(t *testing.T) {
 	}
 }
 
-// TestRenewedGrammars: many texts of one grammar with little room, each of which would have enough alone, are read as in one
-// with much; rolling back goes behind the renewal too.
+// TestRenewedGrammars: many texts of one grammar with little room, each of which would have enough alone, are read as
+// in one with much; rolling back goes behind the renewal too.
 func TestRenewedGrammars(t *testing.T) {
 	v, pieces := letters()
 	small, large := branches(t, Limits{Expressions: 3000, States: 60}), branches(t, Limits{})

@@ -75,10 +75,10 @@ func (m *Metrics) declare() {
 	m.labelled("requests_refused_total", "uma_requests_refused_total", "reason", "requests",
 		"Of requests_rejected_total: got no place in the queue, by the scheduler's reason; displaced: its place went "+
 			"to another user, user_share: its user had its share of --max-queue plus --parallel", finish, &m.Refusals)
-	m.labelled("tool_calls_total", "uma_tool_calls_total", "form", "calls", "Calls of tools in answers, by the form "+
-		"that the model writes them in", sample, &m.ToolCalls)
+	m.labelled("tool_calls_total", "uma_tool_calls_total", "form", "calls", "Tool calls in answers, by the model's "+
+		"syntax", sample, &m.ToolCalls)
 	m.labelled("tool_calls_malformed_total", "uma_tool_calls_malformed_total", "reason", "calls",
-		"Texts of answers that looked like calls of tools, by the reason why they are none", sample, &m.MalformedCalls)
+		"Malformed tool calls, which stayed text of the answer, by reason", sample, &m.MalformedCalls)
 	m.counter("preemptions_total", "uma_preemptions_total", "requests", "Preemptions: a running request lost its "+
 		"sequence and was queued again", step, &m.Preemptions)
 	m.counter("recomputed_total", "uma_requests_recomputed_total", "requests", "Of preemptions_total: the cells were "+
@@ -245,10 +245,10 @@ func (m *Metrics) declare() {
 		"Messages refused before they became requests: broken, malformed or incomplete at their deadline",
 		func(io *IO) Counts { return io.ProtocolErrors })
 	m.labelled("http_refused_total", "uma_http_requests_refused_total", "reason", "requests",
-		"HTTP requests on --listen that were refused unread: a foreign Host header (host), a web page of a foreign "+
-			"origin (origin), a user who may not or is not known (uid), no API key or an unknown one (key)",
+		"HTTP requests on --listen that were refused before their body was read: a foreign Host header (host), a web "+
+			"page of a foreign origin (origin), a forbidden or unknown user (uid), a missing or unknown API key (key)",
 		"HTTP, before a request is read", &m.HTTPRefused)
-	m.gauge("live_views", "uma_live_views", "connections", "Open live views: pages that show what the daemon is doing",
+	m.gauge("live_views", "uma_live_views", "connections", "Open live views of the page",
 		"HTTP", &m.LiveViews)
 	m.total("rx_bytes_total", "uma_received_bytes_total", "bytes", "Bytes read from clients", io,
 		source(func(io *IO) func() uint64 { return io.RxBytes }))
@@ -269,20 +269,19 @@ func (m *Metrics) declare() {
 	const log = "log writer"
 	m.total("log_lines_total", "uma_log_lines_total", "lines", "Log lines written to stderr", log,
 		logged(func(l Log) uint64 { return l.Lines }))
-	m.total("log_dropped_total", "uma_log_lines_dropped_total", "lines", "Log lines lost because the reader of "+
-		"stderr did not read, or is gone", log, logged(func(l Log) uint64 { return l.Dropped }))
+	m.total("log_dropped_total", "uma_log_lines_dropped_total", "lines", "Log lines lost because stderr was not read "+
+		"or was closed", log, logged(func(l Log) uint64 { return l.Dropped }))
 	m.total("log_suppressed_total", "uma_log_lines_suppressed_total", "lines",
-		"Log lines left out because they repeated others; one line for each window says how many", log,
+		"Log lines suppressed as repetitions; one line per window has their number", log,
 		logged(func(l Log) uint64 { return l.Suppressed }))
 	memory := func(pick func(Memory) int64) func() float64 {
 		return func() float64 { return float64(pick(m.memoryNow())) }
 	}
 	m.value("weights_bytes", "uma_weights_bytes", "bytes", "Tensor data of the model", "when the model is loaded",
 		memory(func(m Memory) int64 { return m.Weights })).whole = true
-	m.value("repacked_bytes", "uma_repacked_bytes", "bytes", "Weights that the engine keeps a second time, "+
-		"rearranged for the processor's kernels: anonymous memory, which cannot be paged out to the model's file; 0 "+
-		"in a build with the system's llama.cpp, which does not tell", "when the model is loaded",
-		memory(func(m Memory) int64 { return m.Repacked })).whole = true
+	m.value("repacked_bytes", "uma_repacked_bytes", "bytes", "Weights stored a second time, repacked for the CPU "+
+		"kernels, in anonymous memory; 0 in a build with the system's llama.cpp, which does not report it",
+		"when the model is loaded", memory(func(m Memory) int64 { return m.Repacked })).whole = true
 	m.value("kv_bytes", "uma_kv_bytes", "bytes", "The KV pool, all cells", "when the model is loaded",
 		memory(func(m Memory) int64 { return m.KV })).whole = true
 	m.value("go_heap_bytes", "uma_go_heap_bytes", "bytes", "Go's heap", scrape,

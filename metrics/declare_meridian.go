@@ -87,18 +87,18 @@ func (m *Metrics) declareThinking(step, sample, finish string) {
 // declareForms lists what holding answers to a grammar costs and saves.
 func (m *Metrics) declareForms(sample string) {
 	const intake = "at arrival"
-	m.durations("grammar_compile_ms", "uma_grammar_compile_seconds", "Time to compile the form of an answer (a "+
-		"schema, regular expression, choice, grammar or calls of tools) that was not compiled before", intake,
+	m.durations("grammar_compile_ms", "uma_grammar_compile_seconds", "Time to compile the grammar of an answer "+
+		"(schema, regular expression, choice, grammar or tool calls) that was not cached", intake,
 		&m.GrammarCompile)
-	m.gauge("requests_compiling", "uma_requests_compiling", "requests", "Requests that wait for the form of their "+
+	m.gauge("requests_compiling", "uma_requests_compiling", "requests", "Requests that wait for the grammar of their "+
 		"answer to be compiled", intake, &m.GrammarCompiling)
 	m.counter("grammar_refused_total", "uma_grammar_refused_total", "requests",
-		"Requests refused because the form of their answer cannot be enforced, is too large, or takes more compiling "+
-			"than a user may have", intake, &m.GrammarRefused)
-	m.short("grammar_mask_us", "uma_grammar_mask_seconds", "Time to compute the mask of one token, where it was not "+
-		"known; it runs beside the decode", sample, &m.GrammarMask)
+		"Requests refused because the grammar of their answer cannot be enforced, is too large, or exceeds the "+
+			"user's compilation time", intake, &m.GrammarRefused)
+	m.short("grammar_mask_us", "uma_grammar_mask_seconds", "Time to compute the mask of one token that was not "+
+		"cached; computed during the decode", sample, &m.GrammarMask)
 	m.counter("grammar_forced_tokens_total", "uma_grammar_forced_tokens_total", "tokens",
-		"Tokens taken without a row each, because the form of the answer leaves no other", sample, &m.GrammarForced)
+		"Tokens generated without a row, because the grammar of the answer allows no other", sample, &m.GrammarForced)
 }
 
 // declareKV lists what the ledger, the prefix tree and the tiers hold and do.

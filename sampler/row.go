@@ -478,8 +478,8 @@ func massPrefix(cands []candidate, target, slack float64) (n int, ok bool) {
 // minLogprob is the lowest log-probability reported, so that it is always finite; OpenAI's value.
 const minLogprob = -9999
 
-// Logprobs returns the log-softmax of a raw row for token, and the row's n most probable tokens, which are valid until the
-// next use of s. No parameter of a chain applies.
+// Logprobs returns the log-softmax of a raw row for token, and the row's n most probable tokens, which are valid until
+// the next use of s. No parameter of a chain applies.
 func (s *Scratch) Logprobs(logits []float32, token int32, n int) (float32, []TokenLogprob) {
 	s.known = nil
 	return s.logprobs(logits, token, n)

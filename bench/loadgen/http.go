@@ -261,7 +261,7 @@ func (t *httpTarget) chat(ctx context.Context, r *workload.Request, messages []w
 		if r.Kind == workload.Chat { // as for uma-serve's chats; other templates ignore it
 			body["chat_template_kwargs"] = map[string]any{"enable_thinking": false}
 		}
-	case "uma": // what wishes says in frames
+	case "uma": // the fields that uma.setOptions sets
 		body["ignore_eos"] = r.Exact
 		if r.Kind == workload.Chat && len(messages) > 0 {
 			body["enable_thinking"] = false

@@ -323,14 +323,14 @@ func TestWishes(t *testing.T) {
 		{workload.Request{Kind: workload.Reasoning, Prompt: "x", Think: 3, Output: 4}, wire.Think{}},
 	} {
 		q := defaults
-		if err := u.wishes(&q, &c.r, &Record{Index: 2}); err != nil || q.Think != c.want || q.MaxTokens != 7 ||
+		if err := u.setOptions(&q, &c.r, &Record{Index: 2}); err != nil || q.Think != c.want || q.MaxTokens != 7 ||
 			q.Sampling.Seed != 7 || !q.Sampling.SeedSet {
 			t.Errorf("%v %+v", err, q)
 		}
 	}
 	u.job.EarlyExit = "soon"
 	q := defaults
-	if err := u.wishes(&q, &workload.Request{Kind: workload.Reasoning, Messages: talk}, &Record{}); err == nil {
+	if err := u.setOptions(&q, &workload.Request{Kind: workload.Reasoning, Messages: talk}, &Record{}); err == nil {
 		t.Error("an early exit that does not exist was taken")
 	}
 }

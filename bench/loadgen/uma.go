@@ -130,7 +130,7 @@ func (u *uma) framed(ctx context.Context, r *workload.Request, messages []worklo
 		q.Messages = append(q.Messages, wire.Message{Role: m.Role, Content: m.Content})
 	}
 	if r.Via == "" { // otherwise no option is set that the other protocols lack
-		if err := u.wishes(&q, r, rec); err != nil {
+		if err := u.setOptions(&q, r, rec); err != nil {
 			return err
 		}
 	}
@@ -172,8 +172,8 @@ func (u *uma) framed(ctx context.Context, r *workload.Request, messages []worklo
 	})
 }
 
-// wishes sets a request's fields other than its text.
-func (u *uma) wishes(q *wire.Request, r *workload.Request, rec *Record) error {
+// setOptions sets a request's fields other than its text.
+func (u *uma) setOptions(q *wire.Request, r *workload.Request, rec *Record) error {
 	q.MaxTokens = r.Think + r.Output
 	q.Sampling.Temperature, q.Sampling.IgnoreEOS = u.job.Temperature, r.Exact
 	q.Sampling.Seed, q.Sampling.SeedSet = u.job.Seed+uint64(rec.Index), true

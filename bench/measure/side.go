@@ -13,7 +13,7 @@ import (
 // StaticBudget is the baseline static-budget's limit of thought, tokens.
 const StaticBudget = 2048
 
-// Side is one configuration under test: how uma-serve is started, and what the requests wish.
+// Side is one configuration under test: the options of uma-serve and of its requests.
 type Side struct {
 	Name        string
 	Args        []string // uma-serve's

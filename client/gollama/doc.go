@@ -20,7 +20,7 @@
 //	EnableMLock, EnabelLowVRAM,        --no-mmap, --mlock and its devices
 //	EnableNUMA, SetMainGPU,
 //	SetTensorSplit, SetMulMatQ
-//	SetModelSeed, SetPerplexity        no effect, as in the original: Predict's seed is SetSeed
+//	SetModelSeed, SetPerplexity        no effect, as in go-llama.cpp: Predict's seed is SetSeed
 //
 // # Options of Predict
 //
@@ -49,9 +49,9 @@
 //
 // # Differences
 //
-// The prompt is text without a chat template, as in the original; markers in it ("[INST]", "<|im_start|>") are the
+// The prompt is text without a chat template, as in go-llama.cpp; markers in it ("[INST]", "<|im_start|>") are the
 // tokens that the model has for them. The thinking of a model that marks its thoughts is left out of the answer.
-// Embeddings have the model's dimension; the original's have SetTokens entries. SaveState writes a small file that
+// Embeddings have the model's dimension; go-llama.cpp's have SetTokens entries. SaveState writes a small file that
 // names the text, and makes the daemon keep its KV cells; LoadState has the daemon take them back, or compute them.
 // SpeculativeSampling is an error. A call fails with the daemon's reason (*client.ServerError) in place of "inference
 // failed".

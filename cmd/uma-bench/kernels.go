@@ -25,8 +25,9 @@ func kernelsCommand() *cobra.Command {
 	var asJSON bool
 	names := strings.Join(slices.Sorted(maps.Keys(promptSizes)), ", ")
 	cmd := &cobra.Command{
-		Use:   "kernels",
-		Short: "our products and attention against ggml's own, with repacked weights: steps of one and more rows, a prompt",
+		Use: "kernels",
+		Short: "our products and attention against ggml's own, with repacked weights: steps of one and more rows, a " +
+			"prompt",
 		Long: `Opens a model twice, with our kernels and with ggml's (and the weights that ggml repacks), and alternates
 the same step on both: one token each of 1, 4 and 16 sequences, and a prompt. The ratio is ggml's time over ours.
 
@@ -91,13 +92,16 @@ the same step on both: one token each of 1, 4 and 16 sequences, and a prompt. Th
 	f := cmd.Flags()
 	f.StringVarP(&model, "model", "m", "", "GGUF `file` (default: a generated one of --size and each of --weights)")
 	f.StringVar(&size, "size", "1b", "parameters of the generated model: "+names)
-	f.StringSliceVar(&weights, "weights", []string{"q4_k_m", "q6_k", "q4_0"}, "`types` of the generated models: "+ggufgen.TypeNames())
-	f.StringSliceVar(&kernels, "kernels", []string{"auto"}, "our `kernels` to compare: auto, avx512, avxvnni, avx2, neon")
+	f.StringSliceVar(&weights, "weights", []string{"q4_k_m", "q6_k", "q4_0"}, "`types` of the generated models: "+
+		ggufgen.TypeNames())
+	f.StringSliceVar(&kernels, "kernels", []string{"auto"}, "our `kernels` to compare: auto, avx512, avxvnni, avx2, "+
+		"neon")
 	f.IntSliceVar(&cfg.Rows, "rows", []int{1, 4, 16}, "`sequences` that decode one token each in a step")
 	f.IntVar(&cfg.Prompt, "prompt", 512, "`tokens` of a prompt; 0 = none")
 	f.IntVar(&cfg.Depth, "depth", 32, "`tokens` of each sequence before the decoded one")
 	f.IntVar(&cfg.Rounds, "rounds", 7, "pairs of steps for each case")
-	f.IntVar(&long, "long", 0, "measure a prompt of so many `tokens` and the steps behind it instead, with --kernels alone")
+	f.IntVar(&long, "long", 0, "measure a prompt of so many `tokens` and the steps behind it instead, with --kernels "+
+		"alone")
 	f.IntVarP(&threads, "threads", "t", 2, "compute threads; 0 = one per physical core")
 	f.BoolVar(&cfg.CPU, "cpu-time", false, "measure processor time: with -t 1 on a machine that is not quiet")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
@@ -146,7 +150,8 @@ func printKernels(w io.Writer, rows []bench.Kernels) {
 	fmt.Fprintln(w, "| weights | kernels | step | ms | ggml's ms | ratio |")
 	fmt.Fprintln(w, "|---|---|---|---|---|---|")
 	for _, r := range rows {
-		fmt.Fprintf(w, "| %s | %s | %s | %.2f | %.2f | **%.2f** |\n", r.Weights, r.Kernels, r.Case, r.Ms, r.StockMs, r.Ratio)
+		fmt.Fprintf(w, "| %s | %s | %s | %.2f | %.2f | **%.2f** |\n", r.Weights, r.Kernels, r.Case, r.Ms, r.StockMs,
+			r.Ratio)
 	}
 }
 

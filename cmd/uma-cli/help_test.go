@@ -29,8 +29,8 @@ func TestVersionFlags(t *testing.T) {
 	}
 }
 
-// TestOtherToolsCommands: what users of ollama, docker and llama.cpp type gets a sentence that says what to do here, with
-// the other tool's flags, too.
+// TestOtherToolsCommands: what users of ollama, docker and llama.cpp type gets a sentence that says what to do here,
+// with the other tool's flags, too.
 func TestOtherToolsCommands(t *testing.T) {
 	all := newRoot().Commands()
 	for name, sentence := range elsewhere {
@@ -45,7 +45,8 @@ func TestOtherToolsCommands(t *testing.T) {
 			if word == sentence || strings.HasPrefix(verb, "--") || verb == "alone" {
 				continue
 			}
-			if !slices.ContainsFunc(all, func(c *cobra.Command) bool { return c.Name() == verb }) && !strings.HasPrefix(sentence, word) {
+			if !slices.ContainsFunc(all, func(c *cobra.Command) bool { return c.Name() == verb }) &&
+				!strings.HasPrefix(sentence, word) {
 				t.Errorf("%s: the sentence names %q, which is no command", name, verb)
 			}
 		}
@@ -86,8 +87,8 @@ func TestOtherToolsCommands(t *testing.T) {
 	}
 }
 
-// TestCompletions: the shell offers the words of every flag that takes one of some words, and files only where a file is
-// meant.
+// TestCompletions: the shell offers the words of every flag that takes one of some words, and files only where a file
+// is meant.
 func TestCompletions(t *testing.T) {
 	server := (&clienttest.Server{Question: inside}).Start(t)
 	complete := func(args ...string) (words []string, directive string) {
@@ -178,7 +179,8 @@ func TestEveryWordIsTaken(t *testing.T) {
 func TestInfoOneNumberOfSequences(t *testing.T) {
 	server := (&clienttest.Server{}).Start(t)
 	out, err := program(t, server.Path, "info").Output()
-	if n := strings.Count(string(out), "sequences"); err != nil || n != 1 || !strings.Contains(string(out), "0 of at most 8 running") {
+	if n := strings.Count(string(out), "sequences"); err != nil || n != 1 ||
+		!strings.Contains(string(out), "0 of at most 8 running") {
 		t.Errorf("%v, %d times:\n%s", err, n, out)
 	}
 }

@@ -83,7 +83,8 @@ func newInfo(dial dialer) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the daemon's answer as one line of JSON")
-	cmd.Flags().BoolVar(&costModel, "cost-model", false, "print the cost model of a step, {a, b, c, d} in ms, for uma-sim --cost-model")
+	cmd.Flags().BoolVar(&costModel, "cost-model", false, "print the cost model of a step, {a, b, c, d} in ms, for "+
+		"uma-sim --cost-model")
 	return cmd
 }
 
@@ -107,7 +108,8 @@ func costModelJSON(in *wire.Info) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	fmt.Fprintf(os.Stderr, "learned from %s steps; its predictions are off by %.1f %% on average\n", ui.Count(m.Samples), 100*m.Error)
+	fmt.Fprintf(os.Stderr, "learned from %s steps; its predictions are off by %.1f %% on average\n",
+		ui.Count(m.Samples), 100*m.Error)
 	return string(b) + "\n", nil
 }
 
@@ -147,7 +149,8 @@ func infoTable(in *wire.Info) *ui.Table {
 			t.Row("thinking", "%s", think)
 		}
 		if e := m.Embeddings; e != nil {
-			t.Row("embeddings", "%s values, pooling %s, texts of up to %s tokens", ui.Count(e.Values), clean(string(e.Pooling)), ui.Count(e.Longest))
+			t.Row("embeddings", "%s values, pooling %s, texts of up to %s tokens", ui.Count(e.Values),
+				clean(string(e.Pooling)), ui.Count(e.Longest))
 		} else if m.NoEmbeddings != "" {
 			t.Row("embeddings", "no: %s", clean(m.NoEmbeddings))
 		}
@@ -163,7 +166,8 @@ func infoTable(in *wire.Info) *ui.Table {
 		if m.Encoder {
 			t.Row("KV cache", "none: the model reads each text whole")
 		} else {
-			t.Row("KV cache", "%s/%s, %s a token", clean(m.KVTypeK), clean(m.KVTypeV), ui.Bytes(uint64(max(m.KVBytesPerToken, 0))))
+			t.Row("KV cache", "%s/%s, %s a token", clean(m.KVTypeK), clean(m.KVTypeV),
+				ui.Bytes(uint64(max(m.KVBytesPerToken, 0))))
 			t.Row("", "%d sequences, of running requests and of cached prefixes", c.MaxSequences)
 		}
 		t.Row("device", "%s (%s), %d threads", clean(c.DeviceName), clean(string(c.Device)), c.Threads)
@@ -173,7 +177,8 @@ func infoTable(in *wire.Info) *ui.Table {
 		t.Row("policy", "%s", clean(in.Config.Policy)+policyOptions(in.Config.PolicyOptions))
 		t.Row("", "batches of %s tokens at most", ui.Count(c.MaxBatch))
 		if m := in.CostModel; m != nil && m.Samples > 0 {
-			t.Row("step cost", "%s + %s a prompt token + %s an answer + %s per 1,000 cells looked at", cost(m.A), cost(m.B), cost(m.C), cost(1000*m.D))
+			t.Row("step cost", "%s + %s a prompt token + %s an answer + %s per 1,000 cells looked at", cost(m.A),
+				cost(m.B), cost(m.C), cost(1000*m.D))
 			t.Row("", "learned from %s steps, off by %.1f %% on average", ui.Count(m.Samples), 100*m.Error)
 		}
 		t.Gap()
@@ -183,13 +188,17 @@ func infoTable(in *wire.Info) *ui.Table {
 	if in.Memory.Repacked > 0 {
 		repacked = ", repacked " + size(in.Memory.Repacked)
 	}
-	t.Row("memory", "weights %s%s, KV %s, heap %s", size(in.Memory.Weights), repacked, size(in.Memory.KV), size(in.Memory.GoHeap))
+	t.Row("memory", "weights %s%s, KV %s, heap %s", size(in.Memory.Weights), repacked, size(in.Memory.KV),
+		size(in.Memory.GoHeap))
 	if in.Memory.RSS > 0 {
 		t.Row("", "resident %s", size(in.Memory.RSS))
 	}
-	t.Row("requests", "%d of at most %d running, %d waiting", in.Live.Sequences, in.Config.Parallel, max(in.Live.Requests-int64(in.Live.Sequences), 0))
-	t.Row("in use", "%s of %s KV cells by running requests", ui.Count(in.Live.LiveCells), ui.Count(in.Live.LiveCells+in.Live.FreeCells))
-	t.Row("", "%d connections, %d goroutines, %d descriptors", in.Live.Sessions, in.Live.Goroutines, in.Live.Descriptors)
+	t.Row("requests", "%d of at most %d running, %d waiting", in.Live.Sequences, in.Config.Parallel,
+		max(in.Live.Requests-int64(in.Live.Sequences), 0))
+	t.Row("in use", "%s of %s KV cells by running requests", ui.Count(in.Live.LiveCells),
+		ui.Count(in.Live.LiveCells+in.Live.FreeCells))
+	t.Row("", "%d connections, %d goroutines, %d descriptors", in.Live.Sessions, in.Live.Goroutines,
+		in.Live.Descriptors)
 	return &t
 }
 

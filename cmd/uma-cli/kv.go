@@ -52,7 +52,7 @@ TARGET is a NAME from uma-cli kv, a unique prefix of a hash (4 digits or more), 
 		newKVDo(dial, wire.KVDrop, "Remove a cached prefix and its copies in memory, on disk and in the fabric",
 			"Remove a cached prefix and its copies in memory, on disk and in the --fabric. The next prompt that "+
 				"begins with it is\ncomputed again. Cells that another prefix shares stay. The command returns when "+
-				"the copies are gone, or lists those left."+target),
+				"the copies are removed, or lists the\nrest."+target),
 		newKVDo(dial, wire.KVPin, "Protect a cached prefix from eviction", "Protect a cached prefix, such as a long "+
 			"system prompt, from eviction until it is unpinned or dropped. Pinned cells are\nunavailable to other "+
 			"requests."+target),

@@ -93,11 +93,13 @@ func newModelInspect() *cobra.Command {
 			return out.Print(inspectionText(out, &in))
 		},
 	}
-	cmd.Flags().StringVar(&typeK, "cache-type-k", "f16", "data type of the K cache: f32, f16, bf16, q8_0, q4_0, … (-ctk)")
+	cmd.Flags().StringVar(&typeK, "cache-type-k", "f16", "data type of the K cache: f32, f16, bf16, q8_0, q4_0, … "+
+		"(-ctk)")
 	cmd.Flags().StringVar(&typeV, "cache-type-v", "f16", "data type of the V cache (-ctv)")
 	completeWords(cmd, "cache-type-k", gguf.CacheTypes()...)
 	completeWords(cmd, "cache-type-v", gguf.CacheTypes()...)
-	cmd.Flags().BoolVar(&noRepack, "no-repack", false, "sizes for uma-serve --no-repack (without a repacked copy of the weights)")
+	cmd.Flags().BoolVar(&noRepack, "no-repack", false, "sizes for uma-serve --no-repack (without a repacked copy of "+
+		"the weights)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print everything, with the chat template, as one line of JSON")
 	return cmd
 }
@@ -118,7 +120,8 @@ func kvSizes(info *gguf.Info, repack gguf.Repacking, typeK, typeV string, total 
 		if err != nil {
 			return nil, err
 		}
-		c := kvContext{Tokens: n, KVBytes: int64(need.KV), TotalBytes: int64(need.Total()), ResidentBytes: int64(need.Resident())}
+		c := kvContext{Tokens: n, KVBytes: int64(need.KV), TotalBytes: int64(need.Total()),
+			ResidentBytes: int64(need.Resident())}
 		if total > 0 {
 			fits := need.Fits(total)
 			c.Fits = &fits
@@ -165,7 +168,8 @@ func inspectionText(out *ui.Terminal, in *inspection) string {
 	var b strings.Builder
 	b.WriteString(t.String(out.Dim))
 	if kv := in.KV; kv != nil {
-		fmt.Fprintf(&b, "\n%s %s a token in %s/%s%s\n", out.Dim("KV cache"), ui.Bytes(uint64(kv.BytesPerToken)), kv.TypeK, kv.TypeV, kvNote(&in.Info))
+		fmt.Fprintf(&b, "\n%s %s a token in %s/%s%s\n", out.Dim("KV cache"), ui.Bytes(uint64(kv.BytesPerToken)),
+			kv.TypeK, kv.TypeV, kvNote(&in.Info))
 		fmt.Fprintf(&b, "%s\n", out.Dim(fmt.Sprintf("%12s %12s %14s", "context", "KV cache", "with weights")))
 		for _, c := range kv.Contexts {
 			fits := ""
@@ -175,7 +179,8 @@ func inspectionText(out *ui.Terminal, in *inspection) string {
 			case c.Fits != nil:
 				fits = out.Red("does not fit")
 			}
-			fmt.Fprintf(&b, "%12s %12s %14s  %s\n", ui.Count(c.Tokens), ui.Bytes(uint64(c.KVBytes)), ui.Bytes(uint64(c.TotalBytes)), fits)
+			fmt.Fprintf(&b, "%12s %12s %14s  %s\n", ui.Count(c.Tokens), ui.Bytes(uint64(c.KVBytes)),
+				ui.Bytes(uint64(c.TotalBytes)), fits)
 		}
 	}
 	if m := in.Memory; m.Total > 0 {
@@ -206,7 +211,8 @@ func architectureNotes(in *gguf.Info) string {
 }
 
 func layerText(in *gguf.Info) string {
-	return fmt.Sprintf("%d of width %s, attention heads %s, KV heads %s", in.Layers, ui.Count(in.Embedding), spread(in.Heads), spread(in.KVHeads))
+	return fmt.Sprintf("%d of width %s, attention heads %s, KV heads %s", in.Layers, ui.Count(in.Embedding),
+		spread(in.Heads), spread(in.KVHeads))
 }
 
 // spread is a number, or the range of numbers that differ by layer.

@@ -38,7 +38,8 @@ func TestInspectCountsTheRepackedCopy(t *testing.T) {
 	if want := c.KVBytes + int64(info.TensorBytes) + embeddings; c.ResidentBytes != want {
 		t.Errorf("%d bytes must stay, want %d", c.ResidentBytes, want)
 	}
-	for total, want := range map[int64]bool{c.ResidentBytes + gguf.Headroom: true, c.ResidentBytes + gguf.Headroom - 1: false} {
+	for total, want := range map[int64]bool{c.ResidentBytes + gguf.Headroom: true, c.ResidentBytes + gguf.Headroom -
+		1: false} {
 		kv, err := kvSizes(&info, repack, "f16", "f16", uint64(total))
 		if err != nil {
 			t.Fatal(err)

@@ -19,8 +19,7 @@ import (
 func modelsDir(cmd *cobra.Command) (open func() *store.Store) {
 	var dir string
 	cmd.Flags().StringVar(&dir, "models-dir", "",
-		"uma-serve's models `DIR` (default: $UMA_MODELS_DIR, then "+
-			"$XDG_DATA_HOME/uma-serve/models; for root: /var/lib/uma-serve/models)")
+		"uma-serve's models `DIR` (default: $UMA_MODELS_DIR, else as uma-serve's --models-dir)")
 	must(cmd.MarkFlagDirname("models-dir"))
 	return func() *store.Store { return store.New(cmp.Or(dir, os.Getenv("UMA_MODELS_DIR")), os.Getenv) }
 }
@@ -40,8 +39,9 @@ func newModels() *cobra.Command {
 		Use:     "models",
 		Aliases: []string{"list", "ls"},
 		Short:   "List the models on this machine",
-		Long: `List the models on this machine, by the names that uma-serve -m and requests call them: those of uma-serve's models
-directory, of Hugging Face's hub cache, of llama.cpp's cache, of LM Studio and of ollama. No daemon is needed.
+		Long: `List the models on this machine, by the names that uma-serve -m and requests call them: those of
+uma-serve's models directory, of Hugging Face's hub cache, of llama.cpp's cache, of LM Studio and of ollama. No daemon
+is needed.
 
   FITS     whether weights, KV cache and repacked weights have room in the memory that is available now
   CONTEXT  tokens that the model was trained on

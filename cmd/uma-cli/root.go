@@ -67,15 +67,17 @@ takes the flags of chat.`,
 		SuggestionsMinimumDistance: 2,
 	}
 	root.PersistentFlags().StringVar(&address, "socket", "",
-		"Unix socket `PATH` of the daemon (default: $UMA_HOST, then $UMA_SOCKET, then the daemon's default path)")
+		"Unix socket `PATH` of the daemon (default: $UMA_HOST, $UMA_SOCKET or the daemon's)")
 	addSampling(root, &settings)
 	addHideThinking(root, &settings)
-	root.Flags().BoolVarP(&version, "version", "v", false, "print the versions of this program and of the daemon, if one answers")
+	root.Flags().BoolVarP(&version, "version", "v", false, "print the versions of this program and of the daemon, if "+
+		"one answers")
 	root.Flags().SortFlags = false
 	root.SetGlobalNormalizationFunc(normalizeFlag)
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpCommand(&cobra.Command{
-		Use: "help [COMMAND]", Short: "Show a command's description, flags and examples", ValidArgsFunction: func(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
+		Use: "help [COMMAND]", Short: "Show a command's description, flags and examples",
+		ValidArgsFunction: func(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
 			for _, sub := range root.Commands() {
 				if sub.IsAvailableCommand() && !strings.HasPrefix(sub.Name(), "__") {
 					names = append(names, cobra.CompletionWithDesc(sub.Name(), sub.Short))
@@ -89,7 +91,10 @@ takes the flags of chat.`,
 			}
 			return target.Help()
 		}})
-	root.AddCommand(newChat(dial), newRun(dial), newEmbed(dial), newOpen(dial), newProxy(dial), newMetrics(dial, &address), newHealth(dial), newInfo(dial), newWhy(dial), newKV(dial), newModel(), newModels(), newShow(), newRemove(), newAlias(), completion.Command("uma-cli", func(err error) error { return usageError{err} }), newVersion(dial))
+	root.AddCommand(newChat(dial), newRun(dial), newEmbed(dial), newOpen(dial), newProxy(dial),
+		newMetrics(dial, &address), newHealth(dial), newInfo(dial), newWhy(dial), newKV(dial), newModel(), newModels(),
+		newShow(), newRemove(), newAlias(),
+		completion.Command("uma-cli", func(err error) error { return usageError{err} }), newVersion(dial))
 	completeDefaults(root)
 	return root
 }
@@ -114,7 +119,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	plain := clierr.Flag(cmd.Flags(), err)
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		switch unknown.GetSpecifiedName() {
-		case "model", "m", "host", "port", "ctx-size", "c", "gpu-layers", "n-gpu-layers", "ngl", "threads", "t", "parallel":
+		case "model", "m", "host", "port", "ctx-size", "c", "gpu-layers", "n-gpu-layers", "ngl", "threads", "t",
+			"parallel":
 			return usagef("%w; model, context and device are options of uma-serve; the daemon serves one model", plain)
 		}
 	}

@@ -16,10 +16,9 @@ func addSampling(cmd *cobra.Command, s *chat.Settings) {
 	p := &s.Sampling
 	fs.Float32Var(&p.Temperature, "temp", p.Temperature, "temperature `T`; 0 = greedy, always the most probable token")
 	fs.IntVar(&p.TopK, "top-k", p.TopK, "top-k sampling: keep the `K` most probable tokens; 0 = off")
-	fs.Float32Var(&p.TopP, "top-p", p.TopP, "top-p sampling: keep the most probable tokens up to cumulative "+
-		"probability `P`; 1 = off")
-	fs.Float32Var(&p.MinP, "min-p", p.MinP, "min-p sampling: keep tokens at least `P` times as probable as the best; "+
-		"0 = off")
+	fs.Float32Var(&p.TopP, "top-p", p.TopP, "top-p sampling: keep the best tokens up to probability mass `P`; 1 = off")
+	fs.Float32Var(&p.MinP, "min-p", p.MinP, "min-p sampling: keep tokens at least `P` times as likely as the best; 0 "+
+		"= off")
 	fs.Float32Var(&p.RepeatPenalty, "repeat-penalty", p.RepeatPenalty, "penalise repeated tokens by factor `X`; 1 = "+
 		"off")
 	fs.IntVar(&p.PenaltyLastN, "repeat-last-n", p.PenaltyLastN, "the penalties look at the last `N` tokens; 0 = off, "+
@@ -28,24 +27,21 @@ func addSampling(cmd *cobra.Command, s *chat.Settings) {
 		"`X`; 0 = off")
 	fs.Float32Var(&p.FrequencyPenalty, "frequency-penalty", p.FrequencyPenalty,
 		"penalise tokens by `X` per occurrence; 0 = off")
-	fs.VarP((*seedValue)(p), "seed", "s", "random seed `N`; the same seed gives the same answer; -1 = a new seed for "+
-		"each answer")
+	fs.VarP((*seedValue)(p), "seed", "s", "random seed `N`, for reproducible answers; -1 = a new seed each time")
 	fs.IntVarP(&s.MaxTokens, "predict", "n", s.MaxTokens, "maximum `TOKENS` of the answer (also --max-tokens); 0 = "+
 		"as many as fit in the context")
 	fs.StringArrayVar(&s.Stop, "stop", nil, "end the answer before `TEXT`; repeatable")
 	fs.StringVar(&s.System, "system", "", "`TEXT` of the system prompt")
 	fs.Var(settingValue{"mode", func() string { return "" },
 		func(v string) error { return chat.SetThink(&s.Think, v) }}, "think",
-		"thinking: auto (the model decides), off, on, or an effort: minimal, low, medium, high, xhigh, max (shares "+
-			"of the answer's tokens)")
+		"thinking: auto, off, on, or an effort: minimal, low, medium, high, xhigh, max")
 	fs.Var(settingValue{"tokens", func() string { return "" },
 		func(v string) error { return chat.SetThinkBudget(&s.Think, v) }}, "think-budget",
-		"maximum thinking `TOKENS` (also --reasoning-budget); 0 = no thinking, -1 = the daemon's limit")
+		"maximum thinking `TOKENS` (also --reasoning-budget); 0 = none, -1 = the daemon's")
 	fs.Var(settingValue{"signals", func() string { return s.Think.EarlyExit.String() },
 		func(v string) error { return chat.SetEarlyExit(&s.Think, v) }}, "early-exit",
-		"end thinking early by `SIGNALS`: off, eat (the answer has converged), rpdi (the thinking drifts) or both")
-	fs.Var((*priorityValue)(s), "priority", "priority class: interactive, or background (yields to interactive "+
-		"requests)")
+		"end thinking early by `SIGNALS`: off, eat (answer converged), rpdi (drift) or both")
+	fs.Var((*priorityValue)(s), "priority", "priority class: interactive or background (yields to interactive)")
 	completeWords(cmd, "think", chat.Words("think")...)
 	completeWords(cmd, "early-exit", chat.Words("early_exit")...)
 	completeWords(cmd, "priority", chat.Words("priority")...)

@@ -230,7 +230,8 @@ func (b *Body) Request(id string, more any) (*wire.Request, error) {
 		return nil, bad
 	}
 	if f.Request.PromptLogprobs > 0 {
-		return nil, Refuse(`field "prompt_logprobs" is not supported over HTTP; send "echo" with "logprobs" to /v1/completions`)
+		return nil, Refuse(`field "prompt_logprobs" is not supported over HTTP; send "echo" with "logprobs" to ` +
+			`/v1/completions`)
 	}
 	return f.Request, nil
 }

@@ -1,9 +1,9 @@
 // Package jsonschema compiles JSON schemas into grammars: the texts of a grammar are JSON texts that the schema allows.
 //
-// What cannot be enforced exactly is refused when it is compiled; the error names the keyword and its place. A schema is
-// read as a set of JSON values, by type (set.go), and keywords are operations on sets: allOf, anyOf, not and if are
-// intersection, union and complement, and oneOf is a union of what remains of each branch without the others. Strings and
-// numbers are regular expressions, closed under all of them; arrays and objects are lists of shapes (array.go,
+// What cannot be enforced exactly is refused when it is compiled; the error names the keyword and its place. A schema
+// is read as a set of JSON values, by type (set.go), and keywords are operations on sets: allOf, anyOf, not and if are
+// intersection, union and complement, and oneOf is a union of what remains of each branch without the others. Strings
+// and numbers are regular expressions, closed under all of them; arrays and objects are lists of shapes (array.go,
 // object.go) whose parts are combinations of schemas, computed when they are asked for (node.go), so that recursion is
 // no obstacle. emit.go writes the sets as rules.
 //
@@ -35,10 +35,10 @@ const (
 // Options says which of the texts of a valid instance a grammar has. Every text of every grammar is valid.
 type Options struct {
 	Whitespace Whitespace
-	// AnyForm accepts members in any order, integers with a zero fraction or an exponent (1.0, 1e3), exponents above 299,
-	// and all of ECMA-262's white space for \s. Without it a grammar has the form that
-	// models write: members in the schema's order with those that it does not name last, and integers as digits. Objects
-	// with minProperties or maxProperties take members in any order in both.
+	// AnyForm accepts members in any order, integers with a zero fraction or an exponent (1.0, 1e3), exponents above
+	// 299, and all of ECMA-262's white space for \s. Without it a grammar has the form that models write: members in
+	// the schema's order with those that it does not name last, and integers as digits. Objects with minProperties or
+	// maxProperties take members in any order in both.
 	AnyForm bool
 }
 
@@ -145,7 +145,8 @@ func Compile(schema []byte, o Options, l Limits) (*grammar.Grammar, error) {
 func Add(b *grammar.Builder, schema []byte, o Options, l Limits) (grammar.Node, error) {
 	l.fill()
 	if len(schema) > l.Bytes {
-		return 0, &Error{Reason: fmt.Sprintf("%d bytes, more than %d (Limits.Bytes)", len(schema), l.Bytes), Kind: ErrLimit}
+		return 0, &Error{Reason: fmt.Sprintf("%d bytes, more than %d (Limits.Bytes)", len(schema), l.Bytes),
+			Kind: ErrLimit}
 	}
 	v, err := parseValue(schema, l.Depth)
 	if errors.Is(err, errDepth) {

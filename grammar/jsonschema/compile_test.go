@@ -140,7 +140,8 @@ func TestErrorsNameTheirPlace(t *testing.T) {
 		schema, pointer, keyword string
 		kind                     error
 	}{
-		{`{"properties":{"a/b":{"items":[{"type":"array","uniqueItems":true}]}}}`, "/properties/a~1b/items/0", "uniqueItems", ErrUnsupported},
+		{`{"properties":{"a/b":{"items":[{"type":"array","uniqueItems":true}]}}}`, "/properties/a~1b/items/0",
+			"uniqueItems", ErrUnsupported},
 		{`{"type":"strin"}`, "", "type", ErrInvalid},
 		{`{"type":"object","properties":{"a":{"$ref":"#/$defs/none"}}}`, "/properties/a", "$ref", ErrInvalid},
 		{`{"$ref":"https://example.com/other.json"}`, "", "$ref", ErrInvalid},
@@ -166,13 +167,15 @@ func TestErrorsNameTheirPlace(t *testing.T) {
 			continue
 		}
 		if e.Pointer != c.pointer || e.Keyword != c.keyword || !errors.Is(err, c.kind) {
-			t.Errorf("%.80s: %v at %q, keyword %q; want %v at %q, keyword %q", c.schema, err, e.Pointer, e.Keyword, c.kind, c.pointer, c.keyword)
+			t.Errorf("%.80s: %v at %q, keyword %q; want %v at %q, keyword %q", c.schema, err, e.Pointer, e.Keyword,
+				c.kind, c.pointer, c.keyword)
 		}
 	}
 }
 
 func TestLimitsAreNamed(t *testing.T) {
-	many := `{"oneOf":[` + strings.Repeat(`{"type":"object","properties":{"a":{},"b":{"minimum":1},"c":{"maximum":1}},"required":["b","c"]},`, 30) + `{}]}`
+	many := `{"oneOf":[` + strings.Repeat(`{"type":"object","properties":{"a":{},"b":{"minimum":1},"c":{"maximum":1}}`+
+		`,"required":["b","c"]},`, 30) + `{}]}`
 	for _, c := range []struct {
 		schema string
 		limits Limits
@@ -180,7 +183,8 @@ func TestLimitsAreNamed(t *testing.T) {
 	}{
 		{`{"type":"string"}`, Limits{Bytes: 5}, "Limits.Bytes"},
 		{`{"items":{"items":{"items":{}}}}`, Limits{Depth: 2}, "Limits.Depth"},
-		{`{"properties":{"a":{"type":"null"},"b":{"type":"string"},"c":{"minimum":1}}}`, Limits{Schemas: 3}, "Limits.Schemas"},
+		{`{"properties":{"a":{"type":"null"},"b":{"type":"string"},"c":{"minimum":1}}}`, Limits{Schemas: 3},
+			"Limits.Schemas"},
 		{many, Limits{Alternatives: 2}, "Limits.Alternatives"},
 		{many, Limits{Work: 10}, "Limits.Work"},
 	} {
@@ -197,7 +201,8 @@ func TestObjectAndChoices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for text, want := range map[string]bool{`{}`: true, `{"a":[1,{"b":null}]}`: true, `[]`: false, `"a"`: false, `{"a"}`: false} {
+	for text, want := range map[string]bool{`{}`: true, `{"a":[1,{"b":null}]}`: true, `[]`: false, `"a"`: false,
+		`{"a"}`: false} {
 		if accepts(t, g, v, text) != want {
 			t.Errorf("object: %s: accepted %v", text, !want)
 		}
@@ -219,13 +224,16 @@ func TestObjectAndChoices(t *testing.T) {
 func TestStop(t *testing.T) {
 	var alts []string
 	for i := range 8 {
-		alts = append(alts, fmt.Sprintf(`{"type":"object","properties":{"a":{"pattern":"^[a-z]{%d,9}x?[%d-9]*"},"b":{"$ref":"#"}}}`, i, i))
+		alts = append(alts,
+			fmt.Sprintf(`{"type":"object","properties":{"a":{"pattern":"^[a-z]{%d,9}x?[%d-9]*"},"b":{"$ref":"#"}}}`, i,
+				i))
 	}
 	schema := []byte(`{"oneOf":[` + strings.Join(alts, ",") + `]}`)
 	asked, most := 0, 0
 	stop := func() bool { asked++; return asked > most }
 	most = 1 << 30
-	if _, err := Compile(schema, Options{}, Limits{Grammar: grammar.Limits{Stop: stop}}); errors.Is(err, grammar.ErrStopped) {
+	if _, err := Compile(schema, Options{}, Limits{Grammar: grammar.Limits{Stop: stop}}); errors.Is(err,
+		grammar.ErrStopped) {
 		t.Fatal(err)
 	}
 	all := asked
@@ -248,7 +256,8 @@ func TestUnevaluatedWork(t *testing.T) {
 		defs = append(defs, fmt.Sprintf(`"d%d":{"allOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]}`, i+1, i, i))
 	}
 	schema := `{"$ref":"#/$defs/d60","unevaluatedProperties":false,"$defs":{` + strings.Join(defs, ",") + `}}`
-	if _, err := Compile([]byte(schema), Options{}, Limits{}); !errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), "Limits.Work") {
+	if _, err := Compile([]byte(schema), Options{}, Limits{}); !errors.Is(err, ErrLimit) ||
+		!strings.Contains(err.Error(), "Limits.Work") {
 		t.Error(err)
 	}
 }

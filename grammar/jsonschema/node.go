@@ -42,7 +42,8 @@ type placeKey struct {
 
 func (c *compiler) addNode(n node) ref {
 	if len(c.nodes) >= c.limits.Schemas {
-		c.exceed(nil, "", "more than %d schemas, those that combinations make included (Limits.Schemas)", c.limits.Schemas)
+		c.exceed(nil, "", "more than %d schemas, those that combinations make included (Limits.Schemas)",
+			c.limits.Schemas)
 		return nothing
 	}
 	c.nodes = append(c.nodes, n)

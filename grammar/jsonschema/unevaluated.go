@@ -14,7 +14,8 @@ type evaluated struct {
 }
 
 func (e *evaluated) any() bool {
-	return len(e.names) > 0 || len(e.patterns) > 0 || e.members || e.items > 0 || e.rest || e.dynamic != "" || e.contains
+	return len(e.names) > 0 || len(e.patterns) > 0 || e.members || e.items > 0 || e.rest || e.dynamic != "" ||
+		e.contains
 }
 
 // evaluate adds what the schema at p evaluates, whatever the value. Keywords that do so for some values only, with

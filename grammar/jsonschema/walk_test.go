@@ -74,8 +74,8 @@ func newWalker(g *grammar.Grammar, r *rand.Rand, texts ...[]byte) *walker {
 	return w
 }
 
-// walk follows random tokens that the grammar allows. Behind long bytes it prefers those that end things. It returns the
-// text, and whether it ended.
+// walk follows random tokens that the grammar allows. Behind long bytes it prefers those that end things. It returns
+// the text, and whether it ended.
 func (w *walker) walk(t testing.TB, long int) (string, bool) {
 	w.m.Reset()
 	var text []byte

@@ -8,8 +8,8 @@ import (
 	"github.com/uma-serve/uma-serve/grammar"
 )
 
-// TestAmbiguousPatternsAreCheap: a number of words that a text can be divided into in many ways, below a maximum length,
-// costs few steps a mask.
+// TestAmbiguousPatternsAreCheap: a number of words that a text can be divided into in many ways, below a maximum
+// length, costs few steps a mask.
 func TestAmbiguousPatternsAreCheap(t *testing.T) {
 	pieces := make([][]byte, 257)
 	for i := range 256 {
@@ -17,7 +17,8 @@ func TestAmbiguousPatternsAreCheap(t *testing.T) {
 	}
 	for a := byte('a'); a <= 'z'; a++ {
 		for b := byte('a'); b <= 'z'; b++ {
-			pieces = append(pieces, []byte{a, b}, []byte{' ', a, b}, []byte{a, b, ',', ' '}, []byte{'.', ' ', a, b, '"'})
+			pieces = append(pieces, []byte{a, b}, []byte{' ', a, b}, []byte{a, b, ',', ' '},
+				[]byte{'.', ' ', a, b, '"'})
 		}
 	}
 	v := grammar.NewVocabulary(pieces, []int32{256})

@@ -10,7 +10,8 @@ import (
 func TestCountRunes(t *testing.T) {
 	s := NewSet(Limits{})
 	class := s.Runes(RuneRange{'a', 'c'}, RuneRange{'é', 'é'})
-	for _, c := range []struct{ min, max, least, most int }{{0, Unbounded, 0, 3}, {1, Unbounded, 2, 3}, {1, 4, 2, Unbounded}, {3, 5, 0, 2}, {0, 2, 2, 9}, {0, 0, 0, 5}} {
+	for _, c := range []struct{ min, max, least, most int }{{0, Unbounded, 0, 3}, {1, Unbounded, 2, 3},
+		{1, 4, 2, Unbounded}, {3, 5, 0, 2}, {0, 2, 2, 9}, {0, 0, 0, 5}} {
 		both := s.And(s.Repeat(class, c.min, c.max), s.Repeat(s.AnyRune(), c.least, c.most))
 		for n := range 8 {
 			text := strings.Repeat("é", n)
@@ -35,10 +36,11 @@ func TestSaturate(t *testing.T) {
 	words := s.Repeat(s.Concat(s.Repeat(s.Bytes(ByteOf("ab")), 1, Unbounded), s.Star(s.Byte('c'))), 2, 40)
 	for _, e := range []Expr{
 		s.Repeat(a, 0, 100), s.Repeat(a, 50, 100), s.Repeat(a, 50, Unbounded), s.Repeat(a, 2, 3), s.Repeat(a, 3, 100),
-		s.Concat(s.Repeat(a, 10, 20), s.Byte('b'), s.Repeat(s.AnyRune(), 0, 1000)), s.JSONString(s.Repeat(s.AnyRune(), 7, 5000)),
-		s.Or(s.Byte('c'), s.Repeat(a, 0, 1000)),
-		s.And(words, s.Repeat(s.AnyRune(), 0, 90)), s.And(words, s.Repeat(s.AnyRune(), 0, 6)), s.And(words, s.Repeat(s.AnyRune(), 0, 3)),
-		s.JSONString(s.And(words, s.Repeat(s.AnyRune(), 0, 7))), s.And(s.Concat(s.Repeat(a, 9, 50), s.Byte('b')), s.Repeat(s.AnyRune(), 0, 12)),
+		s.Concat(s.Repeat(a, 10, 20), s.Byte('b'), s.Repeat(s.AnyRune(), 0, 1000)),
+		s.JSONString(s.Repeat(s.AnyRune(), 7, 5000)), s.Or(s.Byte('c'), s.Repeat(a, 0, 1000)),
+		s.And(words, s.Repeat(s.AnyRune(), 0, 90)), s.And(words, s.Repeat(s.AnyRune(), 0, 6)),
+		s.And(words, s.Repeat(s.AnyRune(), 0, 3)), s.JSONString(s.And(words, s.Repeat(s.AnyRune(), 0, 7))),
+		s.And(s.Concat(s.Repeat(a, 9, 50), s.Byte('b')), s.Repeat(s.AnyRune(), 0, 12)),
 	} {
 		const n = 4
 		sat := s.Saturate(e, n)
@@ -87,7 +89,8 @@ func TestCountsJoin(t *testing.T) {
 			t.Errorf("%d | %d is %d, want %d", c.a, c.b, got, c.want)
 		}
 	}
-	for _, apart := range [][2]Expr{{s.Repeat(a, 2, 3), s.Repeat(a, 5, 8)}, {s.Concat(s.Repeat(a, 2, 5), b), s.Repeat(a, 2, 5)}} {
+	for _, apart := range [][2]Expr{{s.Repeat(a, 2, 3), s.Repeat(a, 5, 8)},
+		{s.Concat(s.Repeat(a, 2, 5), b), s.Repeat(a, 2, 5)}} {
 		if e := s.Or(apart[:]...); s.nodes[e].kind != kOr && s.nodes[e].kind != kConcat {
 			t.Errorf("%d | %d became %d", apart[0], apart[1], e)
 		}
@@ -109,7 +112,8 @@ func TestCountsJoin(t *testing.T) {
 
 // TestSpans: every beginning of a text can be completed with as many bytes as span says.
 func TestSpans(t *testing.T) {
-	for _, pattern := range []string{`abc`, `a{3,7}b`, `(ab|cde)*f`, `(\w+ ){2,5}x`, `a?b?(cd){0,3}`, `x|yz{4}|(ab){2,}`, `é+`, ``} {
+	for _, pattern := range []string{`abc`, `a{3,7}b`, `(ab|cde)*f`, `(\w+ ){2,5}x`, `a?b?(cd){0,3}`,
+		`x|yz{4}|(ab){2,}`, `é+`, ``} {
 		s := NewSet(Limits{})
 		e, err := s.Parse(pattern, Whole)
 		if err != nil {

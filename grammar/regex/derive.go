@@ -65,8 +65,8 @@ func (s *Set) Match(e Expr, text []byte) bool {
 	return s.nodes[e].nullable
 }
 
-// IsEmpty reports whether e matches no text. It explores the automaton and may exceed Limits.Steps: then the error wraps
-// ErrLimit.
+// IsEmpty reports whether e matches no text. It explores the automaton and may exceed Limits.Steps: then the error
+// wraps ErrLimit.
 func (s *Set) IsEmpty(e Expr) (bool, error) {
 	live := s.alive(e)
 	return !live, s.err
@@ -258,7 +258,8 @@ func (s *Set) alive(e Expr) bool {
 		before := s.derived
 		r := s.rawRow(visits[at].e)
 		if s.searched += s.derived - before; s.searched > s.limits.Work && s.err == nil {
-			s.err = fmt.Errorf("regex: whether intersections or complements are empty takes more than %d steps (Limits.Work): %w", s.limits.Work, ErrLimit)
+			s.err = fmt.Errorf("regex: whether intersections or complements are empty takes more than %d steps "+
+				"(Limits.Work): %w", s.limits.Work, ErrLimit)
 		}
 		if s.until > 0 && s.derived > s.until && s.err == nil {
 			s.err = ErrWork
@@ -281,7 +282,8 @@ func (s *Set) alive(e Expr) bool {
 			}
 		}
 		if len(visits) > s.limits.Steps && s.err == nil {
-			s.err = fmt.Errorf("regex: whether an intersection or complement is empty is not known after %d states (Limits.Steps): %w",
+			s.err = fmt.Errorf("regex: whether an intersection or complement is empty is not known after %d states "+
+				"(Limits.Steps): %w",
 				s.limits.Steps, ErrLimit)
 		}
 		if s.err != nil {

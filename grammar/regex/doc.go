@@ -1,7 +1,7 @@
 // Package regex holds regular expressions over bytes as hash-consed expressions and matches them by derivatives.
 //
-// An expression is an index into its Set; equal expressions have equal indexes, so a derivative that was taken before is
-// a lookup and the states of the automaton are the expressions themselves. Intersection, complement and counted
+// An expression is an index into its Set; equal expressions have equal indexes, so a derivative that was taken before
+// is a lookup and the states of the automaton are the expressions themselves. Intersection, complement and counted
 // repetition are ordinary operators: nothing is expanded before it is reached.
 //
 // Derivatives: Brzozowski, "Derivatives of Regular Expressions", JACM 11(4), 1964; Owens, Reppy and Turon,

@@ -13,8 +13,8 @@ func (s *Set) Mark() Mark {
 	return Mark{len(s.nodes), len(s.args), len(s.sets), len(s.mults), s.searched}
 }
 
-// Forget drops every expression that was made since m, and with them the error of a limit that was exceeded. Expressions of
-// before stay as they are; later ones must not be used any more.
+// Forget drops every expression that was made since m, and with them the error of a limit that was exceeded.
+// Expressions of before stay as they are; later ones must not be used any more.
 func (s *Set) Forget(m Mark) {
 	for _, n := range s.nodes[m.nodes:] {
 		delete(s.index, nodeKey{n.kind, n.a, n.b, n.x, n.y})

@@ -1,9 +1,9 @@
 package regex
 
 // Saturate returns an expression that agrees with e on which texts of at most n bytes begin one of its texts, and on
-// whether the empty text is one: repetitions that n bytes can neither fill nor satisfy are counted to n+1. Places deep in
-// a string of bounded length become one place. Inside And and Not, where counts decide more than that, nothing changes; but a
-// bound of the length is left out where every beginning of n bytes can be completed within it.
+// whether the empty text is one: repetitions that n bytes can neither fill nor satisfy are counted to n+1. Places deep
+// in a string of bounded length become one place. Inside And and Not, where counts decide more than that, nothing
+// changes; but a bound of the length is left out where every beginning of n bytes can be completed within it.
 func (s *Set) Saturate(e Expr, n int) Expr {
 	if s.saturated == nil || s.saturatedTo != n {
 		s.saturated, s.saturatedTo = map[Expr]Expr{}, n
@@ -55,7 +55,8 @@ func (s *Set) saturate(e Expr, most int32) Expr {
 	return out
 }
 
-// unbound is an intersection without the bound of its length, where the first most bytes cannot come to feel it; else e.
+// unbound is an intersection without the bound of its length, where the first most bytes cannot come to feel it; else
+// e.
 func (s *Set) unbound(e Expr, most int32) Expr {
 	if other, bound := s.bounded(e); bound >= 0 {
 		if end := s.span(other).ends; end >= 0 && bound >= int(most)+end {
@@ -65,8 +66,8 @@ func (s *Set) unbound(e Expr, most int32) Expr {
 	return e
 }
 
-// bounded returns e, the intersection of other and of every text of at most most characters, in its parts; most is -1 for
-// any other expression.
+// bounded returns e, the intersection of other and of every text of at most most characters, in its parts; most is -1
+// for any other expression.
 func (s *Set) bounded(e Expr) (other Expr, most int) {
 	n := s.nodes[e]
 	if n.kind != kAnd || n.y != 2 || s.anyRune == 0 {

@@ -40,7 +40,8 @@ type nodeKey struct {
 	x, y int32
 }
 
-// Set is an arena of expressions. Limits are sticky: once one is exceeded every constructor returns Nothing and Err says why.
+// Set is an arena of expressions. Limits are sticky: once one is exceeded every constructor returns Nothing and Err
+// says why.
 type Set struct {
 	limits Limits
 	nodes  []node
@@ -83,13 +84,15 @@ func NewSet(l Limits) *Set {
 	for _, f := range []struct {
 		field *int
 		def   int
-	}{{&l.Expressions, defaultExpressions}, {&l.PatternBytes, defaultPatternBytes}, {&l.Depth, defaultDepth}, {&l.Steps, defaultSteps}, {&l.Work, defaultWork}} {
+	}{{&l.Expressions, defaultExpressions}, {&l.PatternBytes, defaultPatternBytes}, {&l.Depth, defaultDepth},
+		{&l.Steps, defaultSteps}, {&l.Work, defaultWork}} {
 		if *f.field <= 0 {
 			*f.field = f.def
 		}
 	}
 	s := &Set{limits: l, index: map[nodeKey]Expr{}, bySet: map[ByteSet]int32{}, byArgs: map[string][2]int32{},
-		byMult: map[multiple]int32{}, classes: map[[256]byte]*[256]byte{}, absorbs: map[memoKey]int{}, covered: map[memoKey]bool{}}
+		byMult: map[multiple]int32{}, classes: map[[256]byte]*[256]byte{}, absorbs: map[memoKey]int{},
+		covered: map[memoKey]bool{}}
 	s.intern(node{kind: kNothing, live: dead})
 	s.intern(node{kind: kEmpty, nullable: true, live: alive})
 	s.every = s.Repeat(s.Bytes(ByteRange(0, 255)), 0, Unbounded)
@@ -102,8 +105,8 @@ func (s *Set) Err() error { return s.err }
 // stopEvery is after how many new expressions StopWhen's function is asked; it is also asked at each row.
 const stopEvery = 256
 
-// StopWhen has every question and constructor fail with ErrStopped once stop, which is asked now and then, reports true;
-// nil ends that.
+// StopWhen has every question and constructor fail with ErrStopped once stop, which is asked now and then, reports
+// true; nil ends that.
 func (s *Set) StopWhen(stop func() bool) { s.stop = stop }
 
 // stopped reports whether what is asked is to be broken off.
@@ -146,7 +149,8 @@ func (s *Set) intern(n node) Expr {
 	return e
 }
 
-// Work returns a count of the steps that derivatives have taken since the Set was made: what they cost, in no unit of time.
+// Work returns a count of the steps that derivatives have taken since the Set was made: what they cost, in no unit of
+// time.
 func (s *Set) Work() int { return s.derived }
 
 // WorkUntil makes questions about emptiness fail with ErrWork when Work exceeds most; 0 ends that. An error stays until
@@ -222,7 +226,8 @@ func (s *Set) concat(a, b Expr) Expr {
 		return s.concat(head, s.concat(tail, b))
 	}
 	nb := &s.nodes[b]
-	return s.intern(node{kind: kConcat, a: a, b: b, nullable: na.nullable && nb.nullable, search: na.search || nb.search})
+	return s.intern(node{kind: kConcat, a: a, b: b, nullable: na.nullable && nb.nullable, search: na.search ||
+		nb.search})
 }
 
 // Optional returns e or the empty text.
@@ -370,8 +375,8 @@ func (s *Set) factor(es []Expr) []Expr {
 	return out
 }
 
-// joinRepeats joins alternatives that differ in one count: x{2,5}y | x{3,8}y becomes x{2,8}y. Of a pattern that can be read in
-// many ways, such as a number of words, one alternative stays instead of one for each count.
+// joinRepeats joins alternatives that differ in one count: x{2,5}y | x{3,8}y becomes x{2,8}y. Of a pattern that can be
+// read in many ways, such as a number of words, one alternative stays instead of one for each count.
 func (s *Set) joinRepeats(es []Expr) []Expr {
 	type counted struct {
 		body, rest Expr
@@ -397,7 +402,8 @@ func (s *Set) joinRepeats(es []Expr) []Expr {
 	}
 	for i := 0; i < len(all); {
 		c := all[i]
-		for i++; i < len(all) && all[i].body == c.body && all[i].rest == c.rest && (c.max < 0 || all[i].min <= c.max+1); i++ {
+		for i++; i < len(all) && all[i].body == c.body && all[i].rest == c.rest &&
+			(c.max < 0 || all[i].min <= c.max+1); i++ {
 			if all[i].max < 0 || c.max >= 0 && all[i].max > c.max {
 				c.max = all[i].max
 			}

@@ -95,7 +95,7 @@ func (s *Switch) Vars(t Thinking) map[string]any {
 		}
 	}
 	if t.Effort != "" && t.Effort != Efforts[0] {
-		s.setBools(vars, true) // an effort is a wish to think
+		s.setBools(vars, true) // an effort asks for thinking
 	}
 	for _, w := range s.words {
 		if word := w.levels[t.Effort]; word != "" {

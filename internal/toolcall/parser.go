@@ -6,8 +6,9 @@ import (
 
 // Options of a Parser.
 type Options struct {
-	// Stream gives a call's arguments while they are written. It is for calls that a grammar holds to their notation: what
-	// was given cannot be taken back. Without it, a call is given when it is complete, so that a malformed one never begins.
+	// Stream gives a call's arguments while they are written. It is for calls that a grammar holds to their notation:
+	// what was given cannot be taken back. Without it, a call is given when it is complete, so that a malformed one
+	// never begins.
 	Stream bool
 	// MaxBytes bounds the text of a call, which is kept until it is complete; 0 means DefaultMaxBytes.
 	MaxBytes int
@@ -135,8 +136,8 @@ func (p *Parser) InSection() bool {
 	return p.Busy() || p.state == inNext && (p.open && len(p.spec.close) > 0 || p.list)
 }
 
-// Opening returns the text of the call that is being read, as far as it was given, Options.Begun included: what a grammar of
-// the call must be told when it begins to hold. It is valid until the next Push.
+// Opening returns the text of the call that is being read, as far as it was given, Options.Begun included: what a
+// grammar of the call must be told when it begins to hold. It is valid until the next Push.
 func (p *Parser) Opening() []byte {
 	if !p.Busy() || p.bare && p.tool < 0 { // what begins like a call may be other JSON
 		return nil
@@ -243,7 +244,8 @@ func (p *Parser) run() {
 	}
 }
 
-// limit is where the text ends that may be read: a call has MaxBytes. It does not depend on how much came with one Push.
+// limit is where the text ends that may be read: a call has MaxBytes. It does not depend on how much came with one
+// Push.
 func (p *Parser) limit() int {
 	if !p.Busy() {
 		return len(p.buf)

@@ -82,8 +82,8 @@ func (p *Parser) start(text []byte) (startKind, int, found) {
 	return 0, 0, no
 }
 
-// foreign returns how many bytes of a fenced marker of another form are not text: all of a control token's, the fence of
-// any other.
+// foreign returns how many bytes of a fenced marker of another form are not text: all of a control token's, the fence
+// of any other.
 func (p *Parser) foreign(text []byte) (int, found) {
 	if text[0] != thinktags.HiddenFence {
 		return 1, yes

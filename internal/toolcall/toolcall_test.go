@@ -43,11 +43,12 @@ func TestDocumentListsForms(t *testing.T) {
 	}
 }
 
-// Plain text passes through a parser without an allocation, whatever its pieces are; so do the arguments of a call, once
-// the buffers have grown.
+// Plain text passes through a parser without an allocation, whatever its pieces are; so do the arguments of a call,
+// once the buffers have grown.
 func TestTextAllocatesNothing(t *testing.T) {
 	tools := testTools(t)
-	pieces := [][]byte{[]byte("Plain"), []byte(" text"), []byte(", "), []byte("\n\n"), []byte("a < b"), []byte(" [x]"), []byte("<to"), []byte("ol"), []byte(" é"), []byte(" 1")}
+	pieces := [][]byte{[]byte("Plain"), []byte(" text"), []byte(", "), []byte("\n\n"), []byte("a < b"), []byte(" [x]"),
+		[]byte("<to"), []byte("ol"), []byte(" é"), []byte(" 1")}
 	for _, name := range []string{"hermes", "llama-3", "gemma-4", "harmony", "mistral-args"} {
 		p := NewParser(ByName(name).Resolve(nil), tools, Options{})
 		p.Push([]byte("The answer begins. "))
@@ -94,14 +95,17 @@ func TestMaxBytes(t *testing.T) {
 func TestStreamedEvents(t *testing.T) {
 	p := NewParser(ByName("qwen3-coder").Resolve(nil), testTools(t), Options{Stream: true})
 	var got []string
-	for _, piece := range []string{"<tool_call>\n<function=write_file>", "\n<parameter=path>\na", ".txt\n</parameter>\n", "<parameter=content>\nline",
+	for _, piece := range []string{"<tool_call>\n<function=write_file>", "\n<parameter=path>\na",
+		".txt\n</parameter>\n", "<parameter=content>\nline",
 		" one\nline", " two\n</para", "meter>\n</function>", "\n</tool_call>"} {
 		for _, e := range p.Push([]byte(piece)) {
-			got = append(got, strings.TrimRight([]string{"text", "start " + e.Name, "arguments", "end", "malformed"}[e.Kind]+" "+string(e.Text), " "))
+			got = append(got,
+				strings.TrimRight([]string{"text", "start " + e.Name, "arguments", "end", "malformed"}[e.Kind]+" "+
+					string(e.Text), " "))
 		}
 	}
-	want := []string{"start write_file", "arguments {", `arguments "path":"a`, "arguments .txt", `arguments "`, `arguments ,"content":"line`, "arguments  one\\nline",
-		"arguments  two", `arguments "`, "arguments }", "end"}
+	want := []string{"start write_file", "arguments {", `arguments "path":"a`, "arguments .txt", `arguments "`,
+		`arguments ,"content":"line`, "arguments  one\\nline", "arguments  two", `arguments "`, "arguments }", "end"}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
@@ -121,7 +125,8 @@ func TestStreamedEvents(t *testing.T) {
 func TestPlain(t *testing.T) {
 	for _, form := range []string{"hermes", "llama-3", "json"} {
 		for _, text := range []string{
-			`{"name": "Bo", "age": 7}`, ` {"a": "<tool_call>", "b": [1, 2]}  `, "[\n  1,\n  2 ]\n", `{"name": "bash", "x": "<tool_call>{}</tool_call>"}`,
+			`{"name": "Bo", "age": 7}`, ` {"a": "<tool_call>", "b": [1, 2]}  `, "[\n  1,\n  2 ]\n",
+			`{"name": "bash", "x": "<tool_call>{}</tool_call>"}`,
 			`{"id": "7", "arguments": {"a": 1}}`, "```json\n{}\n```",
 		} {
 			for cut := range min(len(text), 12) {

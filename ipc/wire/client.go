@@ -66,7 +66,8 @@ func AppendRequest(dst []byte, r, def *Request) []byte {
 	if def == nil || r.PromptLogprobs != def.PromptLogprobs {
 		dst = appendInt(dst, `,"prompt_logprobs":`, r.PromptLogprobs)
 	}
-	if def == nil || !slices.Equal(r.Sampling.LogitBias, def.Sampling.LogitBias) || !slices.Equal(r.TextBias, def.TextBias) {
+	if def == nil || !slices.Equal(r.Sampling.LogitBias, def.Sampling.LogitBias) ||
+		!slices.Equal(r.TextBias, def.TextBias) {
 		dst = appendBias(dst, r)
 	}
 	if def == nil || !slices.Equal(r.Stop, def.Stop) {
@@ -317,7 +318,8 @@ func (p *Parser) ParseEvent(payload []byte, ev *Event) error {
 		}
 	case "progress":
 		ev.Kind = EventProgress
-		ev.Progress = Progress{ID: ev.ID, Processed: e.integer(obj, "processed"), Total: e.integer(obj, "total"), Cached: e.optional(obj, "cached"),
+		ev.Progress = Progress{ID: ev.ID, Processed: e.integer(obj, "processed"), Total: e.integer(obj, "total"),
+			Cached:  e.optional(obj, "cached"),
 			Elapsed: e.ms(obj, "elapsed_ms"), Position: e.optional(obj, "queue_position")}
 	default:
 		for k := KindMetrics; k <= KindKV; k++ {
@@ -470,7 +472,8 @@ func (e *eventDecoder) eos(o *fastjson.Object, out *EOS) {
 	}
 	if o.Get("think") != nil {
 		if t := e.object(o, "think"); t != nil {
-			out.Thought = ThinkSummary{Tokens: e.integer(t, "tokens"), Time: e.ms(t, "ms"), Ended: string(e.text(t, "ended")), Probes: e.integer(t, "probes")}
+			out.Thought = ThinkSummary{Tokens: e.integer(t, "tokens"), Time: e.ms(t, "ms"),
+				Ended: string(e.text(t, "ended")), Probes: e.integer(t, "probes")}
 			if !out.Streamed {
 				out.Think = bytes.Clone(e.text(t, "text"))
 			}
@@ -481,13 +484,15 @@ func (e *eventDecoder) eos(o *fastjson.Object, out *EOS) {
 	}
 	if u := e.object(o, "usage"); u != nil {
 		out.Usage = Usage{PromptTokens: e.integer(u, "prompt_tokens"), CachedTokens: e.integer(u, "cached_tokens"),
-			CompletionTokens: e.integer(u, "completion_tokens"), ThinkTokens: e.integer(u, "think_tokens"), CacheTier: tierOf(e.text(u, "cache_tier"))}
+			CompletionTokens: e.integer(u, "completion_tokens"), ThinkTokens: e.integer(u, "think_tokens"),
+			CacheTier: tierOf(e.text(u, "cache_tier"))}
 		if u.Get("cache_miss") != nil {
 			out.Usage.CacheMiss = string(e.text(u, "cache_miss"))
 		}
 	}
 	if t := e.object(o, "timings"); t != nil {
-		out.Timings = Timings{Queue: e.ms(t, "queue_ms"), TTFT: e.ms(t, "ttft_ms"), Prefill: e.ms(t, "prefill_ms"), Decode: e.ms(t, "decode_ms")}
+		out.Timings = Timings{Queue: e.ms(t, "queue_ms"), TTFT: e.ms(t, "ttft_ms"), Prefill: e.ms(t, "prefill_ms"),
+			Decode: e.ms(t, "decode_ms")}
 	}
 	out.Metadata = bytes.Clone(e.payload[e.p.scan.metadata.start:e.p.scan.metadata.end])
 	if len(out.Metadata) == 0 {

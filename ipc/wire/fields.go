@@ -27,7 +27,8 @@ type field struct {
 }
 
 // fields are all fields a request can have, "event" and "type" aside.
-var fields = slices.Concat(requestFields, samplingFields, toolFields, formatFields, thinkFields, refusedFields, ignoredFields)
+var fields = slices.Concat(requestFields, samplingFields, toolFields, formatFields, thinkFields, refusedFields,
+	ignoredFields)
 
 var requestFields = []field{
 	{name: "id", read: readID},
@@ -42,13 +43,15 @@ var requestFields = []field{
 		d.text += len(d.req.Suffix)
 		return err
 	}},
-	{name: "max_tokens", aliases: []string{"max_completion_tokens", "n_predict"}, read: func(d *decoder, name string, v *fastjson.Value) error {
-		n, err := d.integer(name, v, -1, MaxTokensLimit)
-		d.req.MaxTokens, d.req.FillOnly = int(max(n, 0)), n == 0
-		return err
-	}},
+	{name: "max_tokens", aliases: []string{"max_completion_tokens", "n_predict"},
+		read: func(d *decoder, name string, v *fastjson.Value) error {
+			n, err := d.integer(name, v, -1, MaxTokensLimit)
+			d.req.MaxTokens, d.req.FillOnly = int(max(n, 0)), n == 0
+			return err
+		}},
 	{name: "stop", read: readStop},
-	{name: "stream", read: func(d *decoder, name string, v *fastjson.Value) error { return d.boolean(name, v, &d.req.Stream) }},
+	{name: "stream",
+		read: func(d *decoder, name string, v *fastjson.Value) error { return d.boolean(name, v, &d.req.Stream) }},
 	{name: "continue_final_message", read: func(d *decoder, name string, v *fastjson.Value) error {
 		on := false
 		err := d.boolean(name, v, &on)
@@ -76,9 +79,15 @@ var requestFields = []field{
 }
 
 var samplingFields = []field{
-	number("temperature", nil, -sampler.MaxTemperature, sampler.MaxTemperature, func(p *sampler.Params) *float32 { return &p.Temperature }),
-	number("dynatemp_range", nil, 0, sampler.MaxTemperature, func(p *sampler.Params) *float32 { return &p.DynatempRange }),
-	number("dynatemp_exponent", nil, 0, sampler.MaxDynatempExponent, func(p *sampler.Params) *float32 { return &p.DynatempExponent }),
+	number("temperature", nil, -sampler.MaxTemperature, sampler.MaxTemperature, func(p *sampler.Params) *float32 {
+		return &p.Temperature
+	}),
+	number("dynatemp_range", nil, 0, sampler.MaxTemperature, func(p *sampler.Params) *float32 {
+		return &p.DynatempRange
+	}),
+	number("dynatemp_exponent", nil, 0, sampler.MaxDynatempExponent, func(p *sampler.Params) *float32 {
+		return &p.DynatempExponent
+	}),
 	{name: "top_k", read: func(d *decoder, name string, v *fastjson.Value) error {
 		n, err := d.integer(name, v, -1, math.MaxInt32)
 		d.req.Sampling.TopK = int(max(n, 0))
@@ -93,14 +102,25 @@ var samplingFields = []field{
 	integer("mirostat", 0, 2, func(p *sampler.Params) *int { return &p.Mirostat }),
 	number("mirostat_tau", nil, 0, sampler.MaxMirostatTau, func(p *sampler.Params) *float32 { return &p.MirostatTau }),
 	number("mirostat_eta", nil, 0, sampler.MaxMirostatEta, func(p *sampler.Params) *float32 { return &p.MirostatEta }),
-	number("repeat_penalty", []string{"repetition_penalty"}, sampler.MinRepeatPenalty, sampler.MaxRepeatPenalty, func(p *sampler.Params) *float32 { return &p.RepeatPenalty }),
-	number("frequency_penalty", nil, -sampler.MaxPenalty, sampler.MaxPenalty, func(p *sampler.Params) *float32 { return &p.FrequencyPenalty }),
-	number("presence_penalty", nil, -sampler.MaxPenalty, sampler.MaxPenalty, func(p *sampler.Params) *float32 { return &p.PresencePenalty }),
+	number("repeat_penalty", []string{"repetition_penalty"}, sampler.MinRepeatPenalty, sampler.MaxRepeatPenalty,
+		func(p *sampler.Params) *float32 { return &p.RepeatPenalty }),
+	number("frequency_penalty", nil, -sampler.MaxPenalty, sampler.MaxPenalty, func(p *sampler.Params) *float32 {
+		return &p.FrequencyPenalty
+	}),
+	number("presence_penalty", nil, -sampler.MaxPenalty, sampler.MaxPenalty, func(p *sampler.Params) *float32 {
+		return &p.PresencePenalty
+	}),
 	integer("repeat_last_n", -1, sampler.MaxPenaltyLastN, func(p *sampler.Params) *int { return &p.PenaltyLastN }),
-	number("dry_multiplier", nil, 0, sampler.MaxDryMultiplier, func(p *sampler.Params) *float32 { return &p.DryMultiplier }),
+	number("dry_multiplier", nil, 0, sampler.MaxDryMultiplier, func(p *sampler.Params) *float32 {
+		return &p.DryMultiplier
+	}),
 	number("dry_base", nil, 0, sampler.MaxDryBase, func(p *sampler.Params) *float32 { return &p.DryBase }),
-	integer("dry_allowed_length", 0, sampler.MaxPenaltyLastN, func(p *sampler.Params) *int { return &p.DryAllowedLength }),
-	integer("dry_penalty_last_n", -1, sampler.MaxPenaltyLastN, func(p *sampler.Params) *int { return &p.DryPenaltyLastN }),
+	integer("dry_allowed_length", 0, sampler.MaxPenaltyLastN, func(p *sampler.Params) *int {
+		return &p.DryAllowedLength
+	}),
+	integer("dry_penalty_last_n", -1, sampler.MaxPenaltyLastN, func(p *sampler.Params) *int {
+		return &p.DryPenaltyLastN
+	}),
 	{name: "dry_sequence_breakers", read: func(d *decoder, name string, v *fastjson.Value) (err error) {
 		d.req.DryBreaks, err = d.texts(name, v, MaxDryBreaks, MaxDryBreakBytes, false)
 		return err
@@ -203,7 +223,7 @@ func sameNumber(a, b string) bool {
 	return errX == nil && errY == nil && x == y
 }
 
-// unknown refuses a field that is in no table: ignored, it could be a wish that is not kept, or a misspelt one.
+// unknown refuses a field that is in no table. It may be misspelt, or ask for something that the server does not do.
 func unknown(key []byte) error {
 	if err := strayThink(key); err != nil {
 		return err
@@ -211,7 +231,8 @@ func unknown(key []byte) error {
 	nearest, least := "", 3
 	if len(key) <= 40 {
 		for name := range fieldIndex {
-			if d := levenshtein.ComputeDistance(string(key), name); d < least && d < len(name)/2 || d == least && name < nearest {
+			if d := levenshtein.ComputeDistance(string(key), name); d < least && d < len(name)/2 || d == least &&
+				name < nearest {
 				nearest, least = name, d
 			}
 		}
@@ -219,7 +240,8 @@ func unknown(key []byte) error {
 	if nearest != "" {
 		return fmt.Errorf("field %s is not known; did you mean %q?", quoted(key), nearest)
 	}
-	return fmt.Errorf("field %s is not known; docs/protocol.md lists those that are, and those that are ignored", quoted(key))
+	return fmt.Errorf("field %s is not known; docs/protocol.md lists those that are, and those that are ignored",
+		quoted(key))
 }
 
 func emptyArray(v *fastjson.Value) bool {
@@ -361,10 +383,11 @@ func readStop(d *decoder, name string, v *fastjson.Value) (err error) {
 	return err
 }
 
-// readLogitBias takes OpenAI's object {"token id": bias} and llama-server's list [[token id, bias], …], in both of which a
-// text may stand for its tokens.
+// readLogitBias takes OpenAI's object {"token id": bias} and llama-server's list [[token id, bias], …], in both of
+// which a text may stand for its tokens.
 func readLogitBias(d *decoder, name string, v *fastjson.Value) error {
-	must := fmt.Sprintf("an object {\"token id or text\": bias} or an array of [token id or text, bias] with up to %d entries", sampler.MaxLogitBias)
+	must := fmt.Sprintf("an object {\"token id or text\": bias} or an array of [token id or text, bias] with up to "+
+		"%d entries", sampler.MaxLogitBias)
 	var list []sampler.Bias
 	d.req.TextBias = nil
 	read := func(whose string, bias *fastjson.Value) (float32, error) {
@@ -373,7 +396,8 @@ func readLogitBias(d *decoder, name string, v *fastjson.Value) error {
 			return b, nil
 		}
 		if bias.Type() != fastjson.TypeNumber {
-			return b, wrongType(whose, bias, fmt.Sprintf("a number of %d…%d, or false to forbid the token", -sampler.MaxBias, sampler.MaxBias))
+			return b, wrongType(whose, bias, fmt.Sprintf("a number of %d…%d, or false to forbid the token",
+				-sampler.MaxBias, sampler.MaxBias))
 		}
 		err := d.float(whose, bias, -sampler.MaxBias, sampler.MaxBias, &b)
 		return b, err

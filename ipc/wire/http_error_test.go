@@ -17,7 +17,8 @@ func TestHTTPStatusOfEveryCode(t *testing.T) {
 			t.Errorf("%s: %d %s", c, status, kind)
 		}
 		var got struct{ Error struct{ Code int } }
-		if b := AppendHTTPError(nil, &Error{Code: c, Message: "m\""}); json.Unmarshal(b, &got) != nil || got.Error.Code != status {
+		if b := AppendHTTPError(nil, &Error{Code: c, Message: "m\""}); json.Unmarshal(b, &got) != nil ||
+			got.Error.Code != status {
 			t.Errorf("%s", b)
 		}
 	}
@@ -64,7 +65,8 @@ func TestCheckJSON(t *testing.T) {
 			t.Errorf("%q: %v", in, err)
 		}
 	}
-	if !KnownField("max_completion_tokens") || KnownField("max_tokans") || !strings.Contains(UnknownField("max_tokans").Error(), `"max_tokens"`) {
+	if !KnownField("max_completion_tokens") || KnownField("max_tokans") ||
+		!strings.Contains(UnknownField("max_tokans").Error(), `"max_tokens"`) {
 		t.Error("the fields of a request are not known")
 	}
 }

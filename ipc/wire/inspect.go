@@ -96,8 +96,8 @@ type WhyForm struct {
 	ForcedTokens int     `json:"forced_tokens"` // taken without a row, because there was no choice
 }
 
-// Decision is one thing that was decided about a request. The same one made again in the steps that follow is told once, with
-// how often.
+// Decision is one thing that was decided about a request. The same one made again in the steps that follow is told
+// once, with how often.
 type Decision struct {
 	AtMs   float64 `json:"at_ms"`            // since the request arrived
 	LastMs float64 `json:"last_ms"`          // of the newest of Times; AtMs when there is one
@@ -110,22 +110,23 @@ type Decision struct {
 
 // KVReport answers a kv question: the entries of the cache, with owner, tier and reason.
 type KVReport struct {
-	Cells         KVCells   `json:"cells"`
-	BytesPerToken int64     `json:"bytes_per_token"` // of a cell, by the model's own KV types
-	BlockTokens   int       `json:"block_tokens"`
-	SeqsUsed      int       `json:"sequences_used"`
-	SeqsMax       int       `json:"sequences_max"`
-	Lookups       uint64    `json:"lookups"`
-	Hits          uint64    `json:"hits"`          // lookups that found at least one token
-	HitRatio      float64   `json:"hit_ratio"`     // Hits / Lookups
-	CachedTokens  uint64    `json:"cached_tokens"` // prompt tokens not computed again
-	Snapshots     uint64    `json:"snapshots"`     // taken
-	Tiers         []KVTier  `json:"tiers"`         // device first
-	Entries       []KVEntry `json:"entries"`       // running requests, then prefixes from the most to the least worth keeping
-	Tree          string    `json:"tree,omitempty"`
+	Cells         KVCells  `json:"cells"`
+	BytesPerToken int64    `json:"bytes_per_token"` // of a cell, by the model's own KV types
+	BlockTokens   int      `json:"block_tokens"`
+	SeqsUsed      int      `json:"sequences_used"`
+	SeqsMax       int      `json:"sequences_max"`
+	Lookups       uint64   `json:"lookups"`
+	Hits          uint64   `json:"hits"`          // lookups that found at least one token
+	HitRatio      float64  `json:"hit_ratio"`     // Hits / Lookups
+	CachedTokens  uint64   `json:"cached_tokens"` // prompt tokens not computed again
+	Snapshots     uint64   `json:"snapshots"`     // taken
+	Tiers         []KVTier `json:"tiers"`         // device first
+	// running requests, then prefixes from the most to the least worth keeping
+	Entries []KVEntry `json:"entries"`
+	Tree    string    `json:"tree,omitempty"`
 
-	// Models are the reports of a front's engine processes by name; the fields above are then those of the default model, or of
-	// the only one that is loaded.
+	// Models are the reports of a front's engine processes by name; the fields above are then those of the default
+	// model, or of the only one that is loaded.
 	Models map[string]*KVReport `json:"models,omitempty"`
 }
 

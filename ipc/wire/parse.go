@@ -97,7 +97,8 @@ func Parse(p *Parser, payload []byte, def *Request) (Frame, error) {
 		return Frame{}, bad
 	}
 	if root.Type() != fastjson.TypeObject {
-		return Frame{}, &RequestError{Code: BadRequest, Message: "the message is " + typeName(root) + "; it must be a JSON object"}
+		return Frame{}, &RequestError{Code: BadRequest, Message: "the message is " + typeName(root) +
+			"; it must be a JSON object"}
 	}
 	d := decoder{p: p, payload: payload, req: *def, embed: DefaultEmbed()}
 	err := d.fields(root)
@@ -176,7 +177,8 @@ func (d *decoder) again(i int, key []byte, v *fastjson.Value) (skip bool, err er
 		case a == b || v.Type() == fastjson.TypeNumber && sameNumber(a, b):
 			return true, nil
 		}
-		return false, fmt.Errorf("fields %q and %q are the same field and hold different values; send one of them", g.key, key)
+		return false, fmt.Errorf("fields %q and %q are the same field and hold different values; send one of them",
+			g.key, key)
 	}
 	d.given = append(d.given, given{i, string(key), v})
 	return f.read == nil && !f.refused, nil
@@ -324,7 +326,8 @@ func (d *decoder) finishTurn() error {
 	}
 	switch {
 	case d.opening:
-		return fmt.Errorf("fields %q and %q are both true: an answer continues the last message or opens a new one", "continue_final_message", "add_generation_prompt")
+		return fmt.Errorf("fields %q and %q are both true: an answer continues the last message or opens a new one",
+			"continue_final_message", "add_generation_prompt")
 	case !d.messages:
 		return fmt.Errorf("field %q is true without messages; a prompt is always continued", "continue_final_message")
 	case r.Messages[len(r.Messages)-1].Role != "assistant":

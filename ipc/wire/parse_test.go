@@ -46,16 +46,21 @@ func TestParseRequest(t *testing.T) {
 		{`,"logit_bias":[["7",false]]`, func(r *Request) { r.TextBias = []TextBias{{"7", ninf}} }},
 		{`,"logit_bias":{"+0":2}`, func(r *Request) { r.TextBias = []TextBias{{"+0", 2}} }},
 		{`,"stop_token_ids":[1,2.0],"allowed_token_ids":[3],"bad_words":["a","","b"],"min_tokens":4`, func(r *Request) {
-			r.Sampling.StopTokens, r.Sampling.AllowedTokens, r.BadWords, r.Sampling.MinTokens = []int32{1, 2}, []int32{3}, []string{"a", "b"}, 4
+			r.Sampling.StopTokens, r.Sampling.AllowedTokens, r.BadWords, r.Sampling.MinTokens = []int32{1, 2},
+				[]int32{3}, []string{"a", "b"}, 4
 		}},
 		{`,"stop_token_ids":[],"bad_words":[]`, func(*Request) {}},
-		{`,"typical_p":0.5,"top_n_sigma":1,"xtc_probability":0.25,"xtc_threshold":0.5,"dynatemp_range":1,"dynatemp_exponent":2`, func(r *Request) {
+		{`,"typical_p":0.5,"top_n_sigma":1,"xtc_probability":0.25,"xtc_threshold":0.5,"dynatemp_range":1,` +
+			`"dynatemp_exponent":2`, func(r *Request) {
 			s := &r.Sampling
-			s.TypicalP, s.TopNSigma, s.XTCProbability, s.XTCThreshold, s.DynatempRange, s.DynatempExponent = 0.5, 1, 0.25, 0.5, 1, 2
+			s.TypicalP, s.TopNSigma, s.XTCProbability, s.XTCThreshold, s.DynatempRange, s.DynatempExponent = 0.5, 1,
+				0.25, 0.5, 1, 2
 		}},
-		{`,"mirostat":2,"mirostat_tau":4,"mirostat_eta":0.5,"dry_multiplier":1,"dry_base":2,"dry_allowed_length":3,"dry_penalty_last_n":100,"dry_sequence_breakers":["x"]`, func(r *Request) {
+		{`,"mirostat":2,"mirostat_tau":4,"mirostat_eta":0.5,"dry_multiplier":1,"dry_base":2,"dry_allowed_length":3,` +
+			`"dry_penalty_last_n":100,"dry_sequence_breakers":["x"]`, func(r *Request) {
 			s := &r.Sampling
-			s.Mirostat, s.MirostatTau, s.MirostatEta, s.DryMultiplier, s.DryBase, s.DryAllowedLength, s.DryPenaltyLastN, r.DryBreaks = 2, 4, 0.5, 1, 2, 3, 100, []string{"x"}
+			s.Mirostat, s.MirostatTau, s.MirostatEta, s.DryMultiplier, s.DryBase, s.DryAllowedLength, s.DryPenaltyLastN,
+				r.DryBreaks = 2, 4, 0.5, 1, 2, 3, 100, []string{"x"}
 		}},
 		{`,"samplers":["top_k","temperature"],"repeat_penalty":1.5`, func(r *Request) {
 			r.Sampling.TopP, r.Sampling.MinP = 1, 0
@@ -63,9 +68,11 @@ func TestParseRequest(t *testing.T) {
 		{`,"samplers":"edskypmxt"`, func(*Request) {}},
 		{`,"samplers":[]`, func(r *Request) { s := &r.Sampling; s.TopK, s.TopP, s.MinP, s.Temperature = 0, 1, 0, 1 }},
 		{`,"add_generation_prompt":true,"continue_final_message":false`, func(r *Request) { r.Continue = ContinueOff }},
-		{`,"add_generation_prompt":false,"chat_template_kwargs":{ "a":[1,"\u001b"],"thinking":true }`, func(r *Request) {
-			r.NoOpening, r.TemplateArgs, r.Think.Mode = true, []byte(`{ "a":[1,"\u001b"],"thinking":true }`), ThinkOn
-		}},
+		{`,"add_generation_prompt":false,"chat_template_kwargs":{ "a":[1,"\u001b"],"thinking":true }`,
+			func(r *Request) {
+				r.NoOpening, r.TemplateArgs, r.Think.Mode = true, []byte(`{ "a":[1,"\u001b"],"thinking":true }`),
+					ThinkOn
+			}},
 		{`,"max_tokens":7`, func(r *Request) { r.MaxTokens = 7 }},
 		{`,"max_tokens":7.0`, func(r *Request) { r.MaxTokens = 7 }},
 		{`,"max_tokens":1e2`, func(r *Request) { r.MaxTokens = 100 }},
@@ -75,10 +82,15 @@ func TestParseRequest(t *testing.T) {
 		{`,"temperature":0,"top_p":1,"top_k":-1,"min_p":0.125`, func(r *Request) {
 			r.Sampling.Temperature, r.Sampling.TopP, r.Sampling.TopK, r.Sampling.MinP = 0, 1, 0, 0.125
 		}},
-		{`,"repetition_penalty":1.1,"frequency_penalty":-0.5,"presence_penalty":2,"repeat_last_n":-1`, func(r *Request) {
-			r.Sampling.RepeatPenalty, r.Sampling.FrequencyPenalty, r.Sampling.PresencePenalty, r.Sampling.PenaltyLastN = 1.1, -0.5, 2, -1
+		{`,"repetition_penalty":1.1,"frequency_penalty":-0.5,"presence_penalty":2,"repeat_last_n":-1`,
+			func(r *Request) {
+				r.Sampling.RepeatPenalty, r.Sampling.FrequencyPenalty, r.Sampling.PresencePenalty,
+					r.Sampling.PenaltyLastN = 1.1, -0.5, 2, -1
+			}},
+		{`,"seed":18446744073709551615`, func(r *Request) {
+			r.Sampling.Seed, r.Sampling.SeedSet = math.MaxUint64,
+				true
 		}},
-		{`,"seed":18446744073709551615`, func(r *Request) { r.Sampling.Seed, r.Sampling.SeedSet = math.MaxUint64, true }},
 		{`,"seed":42.0`, func(r *Request) { r.Sampling.Seed, r.Sampling.SeedSet = 42, true }},
 		{`,"seed":0`, func(r *Request) { r.Sampling.Seed, r.Sampling.SeedSet = 0, true }},
 		{`,"seed":-1`, func(*Request) {}},
@@ -111,7 +123,9 @@ func TestParseRequest(t *testing.T) {
 		{`,"metadata":"x "`, func(r *Request) { r.Metadata = []byte(`"x "`) }},
 		{`,"metadata":null`, func(*Request) {}},
 		{`,"return_progress":true`, func(r *Request) { r.Progress = true }},
-		{`,"tools":[],"n":1,"thinking_budget_tokens":-1,"chat_template_kwargs":{},"reasoning_format":"auto","response_format":{"type":"text"},"grammar":"","format":"","guided_json_object":false,"tool_choice":"auto","suffix":""`, func(*Request) {}},
+		{`,"tools":[],"n":1,"thinking_budget_tokens":-1,"chat_template_kwargs":{},"reasoning_format":"auto",` +
+			`"response_format":{"type":"text"},"grammar":"","format":"","guided_json_object":false,` +
+			`"tool_choice":"auto","suffix":""`, func(*Request) {}},
 	} {
 		f, err := parse(t, `{"id":"a","prompt":"hi"`+c.fields+`}`)
 		if err != nil {
@@ -147,7 +161,8 @@ func TestParseMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Message{{Role: "system", Content: "be brief"}, {Role: "user", Content: "a\nb\u2028", Name: "x"},
-		{Role: "assistant", ReasoningContent: "hm"}, {Role: "tool"}, {Role: "developer", Content: "c", ReasoningContent: "r"}}
+		{Role: "assistant", ReasoningContent: "hm"}, {Role: "tool"},
+		{Role: "developer", Content: "c", ReasoningContent: "r"}}
 	if !reflect.DeepEqual(f.Request.Messages, want) || f.Request.Prompt != "" {
 		t.Fatalf("got %+v", f.Request.Messages)
 	}
@@ -155,16 +170,17 @@ func TestParseMessages(t *testing.T) {
 
 func TestParseControl(t *testing.T) {
 	for in, want := range map[string]Frame{
-		`{"event":"cancel","id":"a"}`:                           {Kind: KindCancel, ID: "a"},
-		`{"id":7,"event":"cancel","prompt":3}`:                  {Kind: KindCancel, ID: "7"},
-		`{"type":"metrics"}`:                                    {Kind: KindMetrics},
-		`{"event":"end_think","id":"a"}`:                        {Kind: KindEndThink, ID: "a"},
-		`{"event":"why"}`:                                       {Kind: KindWhy, Why: WhyQuestion{Last: 1}},
-		`{"event":"why","request":12,"id":3,"op":"drop"}`:       {Kind: KindWhy, ID: "3", Why: WhyQuestion{Request: "12"}},
-		`{"event":"kv","op":"show","tree":false,"last":0}`:      {Kind: KindKV},
-		`{"event":"kv","op":"save","target":7}`:                 {Kind: KindKV, KV: KVQuestion{Op: KVSave, Target: "7"}},
-		`{"type":"health","id":"h"}`:                            {Kind: KindHealth, ID: "h"},
-		" {\"type\" : \"info\" , \"event\":null}\n":             {Kind: KindInfo},
+		`{"event":"cancel","id":"a"}`:                      {Kind: KindCancel, ID: "a"},
+		`{"id":7,"event":"cancel","prompt":3}`:             {Kind: KindCancel, ID: "7"},
+		`{"type":"metrics"}`:                               {Kind: KindMetrics},
+		`{"event":"end_think","id":"a"}`:                   {Kind: KindEndThink, ID: "a"},
+		`{"event":"why"}`:                                  {Kind: KindWhy, Why: WhyQuestion{Last: 1}},
+		`{"event":"why","request":12,"id":3,"op":"drop"}`:  {Kind: KindWhy, ID: "3", Why: WhyQuestion{Request: "12"}},
+		`{"event":"kv","op":"show","tree":false,"last":0}`: {Kind: KindKV},
+		`{"event":"kv","op":"save","target":7}`:            {Kind: KindKV, KV: KVQuestion{Op: KVSave, Target: "7"}},
+		`{"type":"health","id":"h"}`:                       {Kind: KindHealth, ID: "h"},
+		" {\"type\" : \"info\" , \"event\":null}\n":        {Kind: KindInfo},
+
 		`{"\u0074ype":"info","temperature":"ignored for info"}`: {Kind: KindInfo},
 	} {
 		if f, err := parse(t, in); err != nil || f != want {
@@ -208,9 +224,13 @@ func TestParseThink(t *testing.T) {
 		`"chat_template_kwargs":{"reasoning_effort":"no_think"}`: {Mode: ThinkOff},
 		`"chat_template_kwargs":{"thinking_mode":"disabled"}`:    {Mode: ThinkOff},
 		`"chat_template_kwargs":{"thinking_mode":"adaptive"}`:    {Mode: ThinkAuto},
-		`"chat_template_kwargs":{"thinking_mode":"enabled","reasoning_effort":"high"}`:                          {Mode: ThinkOn, Effort: EffortHigh},
-		`"chat_template_kwargs":{"enable_thinking":false,"reasoning_effort":"none"},"think":false`:              {Mode: ThinkOff},
-		`"enable_thinking":true,"reasoning_effort":"low","think":{"soft_budget_tokens":5,"mode":"on"}`:          {Mode: ThinkOn, Effort: EffortLow, SoftBudgetTokens: 5},
+		`"chat_template_kwargs":{"thinking_mode":"enabled","reasoning_effort":"high"}`: {
+			Mode: ThinkOn, Effort: EffortHigh},
+		`"chat_template_kwargs":{"enable_thinking":false,"reasoning_effort":"none"},"think":false`: {Mode: ThinkOff},
+
+		`"enable_thinking":true,"reasoning_effort":"low","think":{"soft_budget_tokens":5,"mode":"on"}`: {Mode: ThinkOn,
+			Effort: EffortLow, SoftBudgetTokens: 5},
+
 		`"reasoning_budget_tokens":300,"thinking_budget_tokens":300,"thinking_token_budget":300,"think":"none"`: {},
 	} {
 		f, err := parse(t, `{"id":"a","prompt":"hi",`+in+`}`)
@@ -315,112 +335,184 @@ func TestParseErrors(t *testing.T) {
 		{`{"prompt":"a","prompt":"b","id":"a"}`, "a", BadRequest, `field "prompt" is given twice`},
 		{`{"prompt":"a","\u0070rompt":"b","id":"a"}`, "a", BadRequest, `field "prompt" is given twice`},
 		{`{"id":"a","id":"b","prompt":"x"}`, "a", BadRequest, `field "id" is given twice`},
-		{`{"id":"a","prompt":"x","max_tokens":1,"n_predict":2}`, "a", BadRequest, `fields "max_tokens" and "n_predict" are the same field and hold different values`},
+		{`{"id":"a","prompt":"x","max_tokens":1,"n_predict":2}`, "a", BadRequest,
+			`fields "max_tokens" and "n_predict" are the same field and hold different values`},
 		{`{"id":"a","prompt":"x","max_tokens":1,"max_tokens":1}`, "a", BadRequest, `field "max_tokens" is given twice`},
-		{`{"id":"a","prompt":"x","allowed_token_ids":[]}`, "a", BadRequest, `field "allowed_token_ids" is empty: that forbids every token`},
-		{`{"id":"a","prompt":"x","allowed_token_ids":[1.5]}`, "a", BadRequest, `field "allowed_token_ids[0]" is 1.5; it must be an integer`},
-		{`{"id":"a","prompt":"x","stop_token_ids":7}`, "a", BadRequest, `field "stop_token_ids" is a number; it must be an array of up to 1024 token ids`},
-		{`{"id":"a","prompt":"x","bad_words":"a"}`, "a", BadRequest, `field "bad_words" is a string; it must be an array of up to 1024 strings`},
-		{`{"id":"a","prompt":"x","dry_base":-1}`, "a", BadRequest, `field "dry_base" is -1; it must be a number of 0…100`},
-		{`{"id":"a","prompt":"x","mirostat":3}`, "a", BadRequest, `field "mirostat" is 3; it must be an integer of 0…2`},
-		{`{"id":"a","prompt":"x","samplers":["top_p","top_k"]}`, "a", BadRequest, `field "samplers[1]" is "top_k", after "top_p"; the order of the stages is fixed`},
-		{`{"id":"a","prompt":"x","samplers":["warp"]}`, "a", BadRequest, `field "samplers[0]" is "warp"; it must be an array of the names penalties`},
+		{`{"id":"a","prompt":"x","allowed_token_ids":[]}`, "a", BadRequest, `field "allowed_token_ids" is empty: ` +
+			`that forbids every token`},
+		{`{"id":"a","prompt":"x","allowed_token_ids":[1.5]}`, "a", BadRequest, `field "allowed_token_ids[0]" is 1.5; ` +
+			`it must be an integer`},
+		{`{"id":"a","prompt":"x","stop_token_ids":7}`, "a", BadRequest, `field "stop_token_ids" is a number; it must ` +
+			`be an array of up to 1024 token ids`},
+		{`{"id":"a","prompt":"x","bad_words":"a"}`, "a", BadRequest, `field "bad_words" is a string; it must be an ` +
+			`array of up to 1024 strings`},
+		{`{"id":"a","prompt":"x","dry_base":-1}`, "a", BadRequest, `field "dry_base" is -1; it must be a number of ` +
+			`0…100`},
+		{`{"id":"a","prompt":"x","mirostat":3}`, "a", BadRequest, `field "mirostat" is 3; it must be an integer of ` +
+			`0…2`},
+		{`{"id":"a","prompt":"x","samplers":["top_p","top_k"]}`, "a", BadRequest,
+			`field "samplers[1]" is "top_k", after "top_p"; the order of the stages is fixed`},
+		{`{"id":"a","prompt":"x","samplers":["warp"]}`, "a", BadRequest, `field "samplers[0]" is "warp"; it must be ` +
+			`an array of the names penalties`},
 		{`{"id":"a","prompt":"x","samplers":"tk"}`, "a", BadRequest, `the order of the stages is fixed`},
-		{`{"id":"a","prompt":"x","continue_final_message":true}`, "a", BadRequest, `field "continue_final_message" is true without messages`},
-		{`{"id":"a","messages":[{"role":"user","content":"x"}],"continue_final_message":true}`, "a", BadRequest, `the last message is not an assistant's`},
-		{`{"id":"a","messages":[{"role":"assistant","content":"x"}],"continue_final_message":true,"add_generation_prompt":true}`, "a", BadRequest, `fields "continue_final_message" and "add_generation_prompt" are both true`},
-		{`{"id":"a","messages":[{"role":"user","content":"x","images":["a"]}]}`, "a", BadRequest, `field "messages[0].images" is not supported`},
+		{`{"id":"a","prompt":"x","continue_final_message":true}`, "a", BadRequest,
+			`field "continue_final_message" is true without messages`},
+		{`{"id":"a","messages":[{"role":"user","content":"x"}],"continue_final_message":true}`, "a", BadRequest,
+			`the last message is not an assistant's`},
+		{`{"id":"a","messages":[{"role":"assistant","content":"x"}],"continue_final_message":true,` +
+			`"add_generation_prompt":true}`, "a", BadRequest, `fields "continue_final_message" and ` +
+			`"add_generation_prompt" are both true`},
+		{`{"id":"a","messages":[{"role":"user","content":"x","images":["a"]}]}`, "a", BadRequest,
+			`field "messages[0].images" is not supported`},
 
 		{`{"id":"a","messages":{}}`, "a", BadRequest, `field "messages" is an object; it must be an array`},
 		{`{"id":"a","messages":[]}`, "a", BadRequest, `field "messages" is empty`},
 		{`{"id":"a","messages":["x"]}`, "a", BadRequest, `field "messages[0]" is a string; it must be an object`},
-		{`{"id":"a","messages":[{"role":"user","content":"x"},{"content":"x"}]}`, "a", BadRequest, `field "messages[1].role" is missing`},
-		{`{"id":"a","messages":[{"role":"boss","content":"x"}]}`, "a", BadRequest, `field "messages[0].role" is "boss"; it must be "system"`},
+		{`{"id":"a","messages":[{"role":"user","content":"x"},{"content":"x"}]}`, "a", BadRequest,
+			`field "messages[1].role" is missing`},
+		{`{"id":"a","messages":[{"role":"boss","content":"x"}]}`, "a", BadRequest,
+			`field "messages[0].role" is "boss"; it must be "system"`},
 		{`{"id":"a","messages":[{"role":"user"}]}`, "a", BadRequest, `field "messages[0].content" is missing`},
-		{`{"id":"a","messages":[{"role":"user","content":7}]}`, "a", BadRequest, `field "messages[0].content" is a number`},
-		{`{"id":"a","messages":[{"role":"user","content":[7]}]}`, "a", BadRequest, `field "messages[0].content[0]" is a number`},
-		{`{"id":"a","messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, "a", BadRequest, `"messages[0].content[0].type" is "image_url"; it must be "text"`},
-		{`{"id":"a","messages":[{"role":"user","content":[{"type":"text"}]}]}`, "a", BadRequest, `"messages[0].content[0].text" is missing`},
-		{`{"id":"a","messages":[{"role":"assistant","content":"","tool_calls":[{}]}]}`, "a", BadRequest, `"messages[0].tool_calls[0].function.name" is missing`},
+		{`{"id":"a","messages":[{"role":"user","content":7}]}`, "a", BadRequest,
+			`field "messages[0].content" is a number`},
+		{`{"id":"a","messages":[{"role":"user","content":[7]}]}`, "a", BadRequest,
+			`field "messages[0].content[0]" is a number`},
+		{`{"id":"a","messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, "a", BadRequest,
+			`"messages[0].content[0].type" is "image_url"; it must be "text"`},
+		{`{"id":"a","messages":[{"role":"user","content":[{"type":"text"}]}]}`, "a", BadRequest,
+			`"messages[0].content[0].text" is missing`},
+		{`{"id":"a","messages":[{"role":"assistant","content":"","tool_calls":[{}]}]}`, "a", BadRequest,
+			`"messages[0].tool_calls[0].function.name" is missing`},
 
-		{`{"id":"a","prompt":"x","max_tokens":"7"}`, "a", BadRequest, `field "max_tokens" is a string; it must be an integer of -1…134217728`},
-		{`{"id":"a","prompt":"x","max_tokens":1.5}`, "a", BadRequest, `field "max_tokens" is 1.5; it must be an integer`},
+		{`{"id":"a","prompt":"x","max_tokens":"7"}`, "a", BadRequest, `field "max_tokens" is a string; it must be an ` +
+			`integer of -1…134217728`},
+		{`{"id":"a","prompt":"x","max_tokens":1.5}`, "a", BadRequest, `field "max_tokens" is 1.5; it must be an ` +
+			`integer`},
 		{`{"id":"a","prompt":"x","max_tokens":99999999999999999999}`, "a", BadRequest, `it must be an integer of`},
 		{`{"id":"a","prompt":"x","n_predict":-2}`, "a", BadRequest, `field "n_predict" is -2`},
-		{`{"id":"a","prompt":"x","temperature":true}`, "a", BadRequest, `field "temperature" is a boolean; it must be a number of -100…100`},
-		{`{"id":"a","prompt":"x","temperature":-100.1}`, "a", BadRequest, `field "temperature" is -100.1; it must be a number of -100…100`},
+		{`{"id":"a","prompt":"x","temperature":true}`, "a", BadRequest, `field "temperature" is a boolean; it must ` +
+			`be a number of -100…100`},
+		{`{"id":"a","prompt":"x","temperature":-100.1}`, "a", BadRequest, `field "temperature" is -100.1; it must be ` +
+			`a number of -100…100`},
 		{`{"id":"a","prompt":"x","temperature":1e999}`, "a", BadRequest, `field "temperature" is 1e999`},
-		{`{"id":"a","prompt":"x","temperature":1` + long[:0] + strings.Repeat("0", 5000) + `}`, "a", BadRequest, `00…; it must be a number of -100…100`},
+		{`{"id":"a","prompt":"x","temperature":1` + long[:0] + strings.Repeat("0", 5000) + `}`, "a", BadRequest,
+			`00…; it must be a number of -100…100`},
 		{`{"id":"a","prompt":"x","top_p":1.01}`, "a", BadRequest, `field "top_p" is 1.01; it must be a number of 0…1`},
 		{`{"id":"a","prompt":"x","top_k":-2}`, "a", BadRequest, `field "top_k" is -2`},
-		{`{"id":"a","prompt":"x","repeat_penalty":0}`, "a", BadRequest, `field "repeat_penalty" is 0; it must be a number of 0.01…10`},
-		{`{"id":"a","prompt":"x","seed":-9223372036854775809}`, "a", BadRequest, `field "seed" is -9223372036854775809`},
-		{`{"id":"a","prompt":"x","seed":18446744073709551616}`, "a", BadRequest, `field "seed" is 18446744073709551616`},
-		{`{"id":"a","prompt":"x","stop":7}`, "a", BadRequest, `field "stop" is a number; it must be a string or an array of up to 16 strings`},
+		{`{"id":"a","prompt":"x","repeat_penalty":0}`, "a", BadRequest, `field "repeat_penalty" is 0; it must be a ` +
+			`number of 0.01…10`},
+		{`{"id":"a","prompt":"x","seed":-9223372036854775809}`, "a", BadRequest,
+			`field "seed" is -9223372036854775809`},
+		{`{"id":"a","prompt":"x","seed":18446744073709551616}`, "a", BadRequest,
+			`field "seed" is 18446744073709551616`},
+		{`{"id":"a","prompt":"x","stop":7}`, "a", BadRequest, `field "stop" is a number; it must be a string or an ` +
+			`array of up to 16 strings`},
 		{`{"id":"a","prompt":"x","stop":[7]}`, "a", BadRequest, `field "stop[0]" is a number; it must be a string`},
-		{`{"id":"a","prompt":"x","stop":["` + long + `"]}`, "a", BadRequest, `field "stop[0]" has 300 bytes; it must have 1…256`},
-		{`{"id":"a","prompt":"x","stop":["` + strings.Repeat(`a","`, 16) + `a"]}`, "a", BadRequest, `field "stop" has 17 entries`},
-		{`{"id":"a","prompt":"x","stream":"yes"}`, "a", BadRequest, `field "stream" is a string; it must be true or false`},
+		{`{"id":"a","prompt":"x","stop":["` + long + `"]}`, "a", BadRequest, `field "stop[0]" has 300 bytes; it must ` +
+			`have 1…256`},
+		{`{"id":"a","prompt":"x","stop":["` + strings.Repeat(`a","`, 16) + `a"]}`, "a", BadRequest,
+			`field "stop" has 17 entries`},
+		{`{"id":"a","prompt":"x","stream":"yes"}`, "a", BadRequest, `field "stream" is a string; it must be true or ` +
+			`false`},
 		{`{"id":"a","prompt":"x","logit_bias":7}`, "a", BadRequest, `field "logit_bias" is a number`},
 		{`{"id":"a","prompt":"x","logit_bias":{"":1}}`, "a", BadRequest, `field "logit_bias" has a text of 0 bytes`},
-		{`{"id":"a","prompt":"x","logit_bias":{"the":true}}`, "a", BadRequest, `field "logit_bias of \"the\"" is a boolean`},
+		{`{"id":"a","prompt":"x","logit_bias":{"the":true}}`, "a", BadRequest,
+			`field "logit_bias of \"the\"" is a boolean`},
 		{`{"id":"a","prompt":"x","logit_bias":{"9999999999":1}}`, "a", BadRequest, `has the key "9999999999"`},
 		{`{"id":"a","prompt":"x","logit_bias":{"-1":1}}`, "a", BadRequest, `has the key "-1"`},
-		{`{"id":"a","prompt":"x","logit_bias":{"1":true}}`, "a", BadRequest, `field "logit_bias of token 1" is a boolean`},
+		{`{"id":"a","prompt":"x","logit_bias":{"1":true}}`, "a", BadRequest,
+			`field "logit_bias of token 1" is a boolean`},
 		{`{"id":"a","prompt":"x","logit_bias":[[1]]}`, "a", BadRequest, `field "logit_bias[0]" has 1 entries`},
 		{`{"id":"a","prompt":"x","logit_bias":[[true,1]]}`, "a", BadRequest, `field "logit_bias[0][0]" is a boolean`},
 		{`{"id":"a","prompt":"x","logit_bias":[[1,1e9]]}`, "a", BadRequest, `it must be a number of -1000…1000`},
-		{`{"id":"a","prompt":"x","logit_bias":[` + strings.Repeat(`[1,1],`, 1024) + `[1,1]]}`, "a", BadRequest, `field "logit_bias" has 1025 entries`},
-		{`{"id":"a","prompt":"x","logprobs":21}`, "a", BadRequest, `field "logprobs" is 21; it must be an integer of 0…20`},
+		{`{"id":"a","prompt":"x","logit_bias":[` + strings.Repeat(`[1,1],`, 1024) + `[1,1]]}`, "a", BadRequest,
+			`field "logit_bias" has 1025 entries`},
+		{`{"id":"a","prompt":"x","logprobs":21}`, "a", BadRequest, `field "logprobs" is 21; it must be an integer of ` +
+			`0…20`},
 		{`{"id":"a","prompt":"x","logprobs":"yes"}`, "a", BadRequest, `field "logprobs" is a string`},
-		{`{"id":"a","prompt":"x","priority":"high"}`, "a", BadRequest, `field "priority" is "high"; it must be "interactive"`},
+		{`{"id":"a","prompt":"x","priority":"high"}`, "a", BadRequest, `field "priority" is "high"; it must be ` +
+			`"interactive"`},
 		{`{"id":"a","prompt":"x","priority":[]}`, "a", BadRequest, `field "priority" is an array`},
-		{`{"id":"a","prompt":"x","service_tier":"gold"}`, "a", BadRequest, `field "service_tier" is "gold"; it must be "auto"`},
+		{`{"id":"a","prompt":"x","service_tier":"gold"}`, "a", BadRequest, `field "service_tier" is "gold"; it must ` +
+			`be "auto"`},
 		{`{"id":"a","prompt":"x","slo":5}`, "a", BadRequest, `field "slo" is a number; it must be an object`},
-		{`{"id":"a","prompt":"x","slo":{"target_tbt_ms":-1}}`, "a", BadRequest, `field "slo.target_tbt_ms" is -1; it must be a number of 0…3600000 milliseconds`},
-		{`{"id":"a","prompt":"x","metadata":"` + strings.Repeat("x", 4096) + `"}`, "a", BadRequest, `field "metadata" has 4098 bytes of JSON; it must be at most 4096`},
+		{`{"id":"a","prompt":"x","slo":{"target_tbt_ms":-1}}`, "a", BadRequest, `field "slo.target_tbt_ms" is -1; it ` +
+			`must be a number of 0…3600000 milliseconds`},
+		{`{"id":"a","prompt":"x","metadata":"` + strings.Repeat("x", 4096) + `"}`, "a", BadRequest,
+			`field "metadata" has 4098 bytes of JSON; it must be at most 4096`},
 		{`{"id":"a","prompt":"x","metadat\u0061":1}`, "a", BadRequest, `without escapes`},
 		{`{"id":"a","prompt":"x","functions":[{}]}`, "a", BadRequest, `field "functions" is not supported`},
-		{`{"id":"a","prompt":"x","reasoning_format":"none"}`, "a", BadRequest, `field "reasoning_format" is not supported`},
-		{`{"id":"a","prompt":"x","think":7}`, "a", BadRequest, `field "think" is a number; it must be an object, a boolean or an effort`},
-		{`{"id":"a","prompt":"x","think":"hard"}`, "a", BadRequest, `field "think" is "hard"; it must be "none", "minimal"`},
-		{`{"id":"a","prompt":"x","think":{"mode":"maybe"}}`, "a", BadRequest, `field "think.mode" is "maybe"; it must be one of ["auto" "off" "on"]`},
-		{`{"id":"a","prompt":"x","think":{"mode":3}}`, "a", BadRequest, `field "think.mode" is a number; it must be one of`},
-		{`{"id":"a","prompt":"x","think":{"budget":3}}`, "a", BadRequest, `field "think.budget" is not known; it must be mode, budget_tokens`},
+		{`{"id":"a","prompt":"x","reasoning_format":"none"}`, "a", BadRequest,
+			`field "reasoning_format" is not supported`},
+		{`{"id":"a","prompt":"x","think":7}`, "a", BadRequest, `field "think" is a number; it must be an object, a ` +
+			`boolean or an effort`},
+		{`{"id":"a","prompt":"x","think":"hard"}`, "a", BadRequest, `field "think" is "hard"; it must be "none", ` +
+			`"minimal"`},
+		{`{"id":"a","prompt":"x","think":{"mode":"maybe"}}`, "a", BadRequest,
+			`field "think.mode" is "maybe"; it must be one of ["auto" "off" "on"]`},
+		{`{"id":"a","prompt":"x","think":{"mode":3}}`, "a", BadRequest, `field "think.mode" is a number; it must be ` +
+			`one of`},
+		{`{"id":"a","prompt":"x","think":{"budget":3}}`, "a", BadRequest, `field "think.budget" is not known; it ` +
+			`must be mode, budget_tokens`},
 		{`{"id":"a","prompt":"x","think":{"` + long + `":3}}`, "a", BadRequest, `is not known`},
-		{`{"id":"a","prompt":"x","think":{"budget_tokens":-2}}`, "a", BadRequest, `field "think.budget_tokens" is -2; it must be an integer of -1…134217728`},
-		{`{"id":"a","prompt":"x","think":{"budget_tokens":10,"budget_tokens":10}}`, "a", BadRequest, `field "think.budget_tokens" is given twice`},
-		{`{"id":"a","prompt":"x","think":{"budget_tokens":10,"soft_budget_tokens":11}}`, "a", BadRequest, `field "think.soft_budget_tokens" is 11; it must not be above the budget of 10 tokens`},
-		{`{"id":"a","prompt":"x","think":{"early_exit":"yes"}}`, "a", BadRequest, `field "think.early_exit" is "yes"; it must be one of ["off" "eat" "rpdi" "both"]`},
-		{`{"id":"a","prompt":"x","think":{"answer_cue":"` + long + `"}}`, "a", BadRequest, `field "think.answer_cue" has 300 bytes; it must have at most 256`},
-		{`{"id":"a","prompt":"x","think":{"mode":"on"},"enable_thinking":false}`, "a", BadRequest, `field "enable_thinking" says thinking is off, field "think.mode" says on; send one of them`},
-		{`{"id":"a","prompt":"x","think":{"mode":"on","budget_tokens":0}}`, "a", BadRequest, `field "think.budget_tokens" says thinking is off, field "think.mode" says on`},
-		{`{"id":"a","prompt":"x","reasoning_effort":"low","thinking_budget_tokens":9}`, "a", BadRequest, `fields "reasoning_effort" and "thinking_budget_tokens" name different thinking budgets`},
-		{`{"id":"a","prompt":"x","enable_thinking":false,"reasoning_effort":"low"}`, "a", BadRequest, `field "enable_thinking" turns thinking off, field "reasoning_effort" names a budget for it`},
-		{`{"id":"a","prompt":"x","enable_thinking":"yes"}`, "a", BadRequest, `field "enable_thinking" is a string; it must be true or false`},
-		{`{"id":"a","prompt":"x","chat_template_kwargs":{"enable_thinking":1}}`, "a", BadRequest, `field "chat_template_kwargs.enable_thinking" is a number; it must be true or false`},
-		{`{"id":"a","prompt":"x","chat_template_kwargs":{"tools":1}}`, "a", BadRequest, `field "chat_template_kwargs.tools" is not supported`},
-		{`{"id":"a","prompt":"x","reasoning_effort":"huge"}`, "a", BadRequest, `field "reasoning_effort" is "huge"; it must be "none", "minimal", "low", "medium", "high", "xhigh" or "max"`},
-		{`{"id":"a","prompt":"x","max_think_tokens":5}`, "a", BadRequest, `field "max_think_tokens" is not known; thinking is asked for with "think"`},
-		{`{"id":"a","prompt":"x","reasoning":{"effort":"low"}}`, "a", BadRequest, `field "reasoning" is not known; thinking is asked for with "think"`},
-		{`{"id":"a","messages":[{"role":"user","content":"x","content":"y"}]}`, "a", BadRequest, `field "messages[0].content" is given twice`},
-		{`{"id":"a","messages":[{"role":"user","role":"system","content":"y"}]}`, "a", BadRequest, `field "messages[0].role" is given twice`},
-		{`{"id":"a","messages":[{"role":"user","content":"y","reasoning":"a","reasoning_content":"b"}]}`, "a", BadRequest, `differs from the message's other reasoning`},
-		{`{"id":"a","prompt":"x","slo":{"target_tbt_ms":1,"target_tbt_ms":2}}`, "a", BadRequest, `field "slo.target_tbt_ms" is given twice`},
+		{`{"id":"a","prompt":"x","think":{"budget_tokens":-2}}`, "a", BadRequest,
+			`field "think.budget_tokens" is -2; it must be an integer of -1…134217728`},
+		{`{"id":"a","prompt":"x","think":{"budget_tokens":10,"budget_tokens":10}}`, "a", BadRequest,
+			`field "think.budget_tokens" is given twice`},
+		{`{"id":"a","prompt":"x","think":{"budget_tokens":10,"soft_budget_tokens":11}}`, "a", BadRequest,
+			`field "think.soft_budget_tokens" is 11; it must not be above the budget of 10 tokens`},
+		{`{"id":"a","prompt":"x","think":{"early_exit":"yes"}}`, "a", BadRequest,
+			`field "think.early_exit" is "yes"; it must be one of ["off" "eat" "rpdi" "both"]`},
+		{`{"id":"a","prompt":"x","think":{"answer_cue":"` + long + `"}}`, "a", BadRequest,
+			`field "think.answer_cue" has 300 bytes; it must have at most 256`},
+		{`{"id":"a","prompt":"x","think":{"mode":"on"},"enable_thinking":false}`, "a", BadRequest,
+			`field "enable_thinking" says thinking is off, field "think.mode" says on; send one of them`},
+		{`{"id":"a","prompt":"x","think":{"mode":"on","budget_tokens":0}}`, "a", BadRequest,
+			`field "think.budget_tokens" says thinking is off, field "think.mode" says on`},
+		{`{"id":"a","prompt":"x","reasoning_effort":"low","thinking_budget_tokens":9}`, "a", BadRequest,
+			`fields "reasoning_effort" and "thinking_budget_tokens" name different thinking budgets`},
+		{`{"id":"a","prompt":"x","enable_thinking":false,"reasoning_effort":"low"}`, "a", BadRequest,
+			`field "enable_thinking" turns thinking off, field "reasoning_effort" names a budget for it`},
+		{`{"id":"a","prompt":"x","enable_thinking":"yes"}`, "a", BadRequest, `field "enable_thinking" is a string; ` +
+			`it must be true or false`},
+		{`{"id":"a","prompt":"x","chat_template_kwargs":{"enable_thinking":1}}`, "a", BadRequest,
+			`field "chat_template_kwargs.enable_thinking" is a number; it must be true or false`},
+		{`{"id":"a","prompt":"x","chat_template_kwargs":{"tools":1}}`, "a", BadRequest,
+			`field "chat_template_kwargs.tools" is not supported`},
+		{`{"id":"a","prompt":"x","reasoning_effort":"huge"}`, "a", BadRequest, `field "reasoning_effort" is "huge"; ` +
+			`it must be "none", "minimal", "low", "medium", "high", "xhigh" or "max"`},
+		{`{"id":"a","prompt":"x","max_think_tokens":5}`, "a", BadRequest, `field "max_think_tokens" is not known; ` +
+			`thinking is asked for with "think"`},
+		{`{"id":"a","prompt":"x","reasoning":{"effort":"low"}}`, "a", BadRequest,
+			`field "reasoning" is not known; thinking is asked for with "think"`},
+		{`{"id":"a","messages":[{"role":"user","content":"x","content":"y"}]}`, "a", BadRequest,
+			`field "messages[0].content" is given twice`},
+		{`{"id":"a","messages":[{"role":"user","role":"system","content":"y"}]}`, "a", BadRequest,
+			`field "messages[0].role" is given twice`},
+		{`{"id":"a","messages":[{"role":"user","content":"y","reasoning":"a","reasoning_content":"b"}]}`, "a",
+			BadRequest, `differs from the message's other reasoning`},
+		{`{"id":"a","prompt":"x","slo":{"target_tbt_ms":1,"target_tbt_ms":2}}`, "a", BadRequest,
+			`field "slo.target_tbt_ms" is given twice`},
 		{`{"id":"a","prompt":"x","n":2}`, "a", BadRequest, `field "n" is not supported`},
 
 		{`{"event":"cancel"}`, "", BadRequest, `field "id" is missing`},
-		{`{"event":"stop","id":"a"}`, "a", BadRequest, `field "event" is "stop"; it must be "embed", "cancel", "end_think", "why" or "kv"`},
+		{`{"event":"stop","id":"a"}`, "a", BadRequest, `field "event" is "stop"; it must be "embed", "cancel", ` +
+			`"end_think", "why" or "kv"`},
 		{`{"event":"end_think"}`, "", BadRequest, `field "id" is missing`},
 		{`{"type":"why","id":"a"}`, "a", BadRequest, `field "type" is "why"; it must be "metrics"`},
 		{`{"event":"why","id":"a","last":0}`, "a", BadRequest, `field "last" is 0; it must be an integer of 1…64`},
-		{`{"event":"why","id":"a","last":2,"request":"b"}`, "a", BadRequest, `fields "request" and "last" are both given`},
+		{`{"event":"why","id":"a","last":2,"request":"b"}`, "a", BadRequest, `fields "request" and "last" are both ` +
+			`given`},
 		{`{"event":"why","id":"a","last":2,"last":2}`, "a", BadRequest, `field "last" is given twice`},
-		{`{"event":"why","id":"a","request":""}`, "a", BadRequest, `field "request" has 0 bytes, ""; it must be a string of 1…128 bytes`},
-		{`{"event":"kv","id":"a","op":"burn"}`, "a", BadRequest, `field "op" is "burn"; it must be one of ["show" "drop" "pin" "unpin" "save"]`},
-		{`{"event":"kv","id":"a","op":"drop"}`, "a", BadRequest, `field "target" is missing; op drop needs the name of an entry, or "all"`},
+		{`{"event":"why","id":"a","request":""}`, "a", BadRequest, `field "request" has 0 bytes, ""; it must be a ` +
+			`string of 1…128 bytes`},
+		{`{"event":"kv","id":"a","op":"burn"}`, "a", BadRequest, `field "op" is "burn"; it must be one of ["show" ` +
+			`"drop" "pin" "unpin" "save"]`},
+		{`{"event":"kv","id":"a","op":"drop"}`, "a", BadRequest, `field "target" is missing; op drop needs the name ` +
+			`of an entry, or "all"`},
 		{`{"event":"kv","id":"a","target":"x"}`, "a", BadRequest, `field "target" is given without an op`},
-		{`{"event":"kv","id":"a","op":"pin","target":"x","tree":true}`, "a", BadRequest, `field "tree" is given with op pin`},
+		{`{"event":"kv","id":"a","op":"pin","target":"x","tree":true}`, "a", BadRequest,
+			`field "tree" is given with op pin`},
 		{`{"event":"kv","id":"a","tree":1}`, "a", BadRequest, `field "tree" is a number; it must be true or false`},
 		{`{"event":5,"id":"a"}`, "a", BadRequest, `field "event" is a number; it must be "embed", "cancel"`},
 		{`{"type":"cancel","id":"a"}`, "a", BadRequest, `field "type" is "cancel"; it must be "metrics"`},
@@ -437,7 +529,8 @@ func TestParseErrors(t *testing.T) {
 			continue
 		}
 		if re.ID != c.id || re.Code != c.code || !strings.Contains(re.Message, c.want) {
-			t.Errorf("%s:\n got id %q, %s: %s\nwant id %q, %s: …%s…", name, re.ID, re.Code, re.Message, c.id, c.code, c.want)
+			t.Errorf("%s:\n got id %q, %s: %s\nwant id %q, %s: …%s…", name, re.ID, re.Code, re.Message, c.id, c.code,
+				c.want)
 		}
 		if len(re.Message) > 400 {
 			t.Errorf("%s: a message of %d bytes", name, len(re.Message))
@@ -456,12 +549,14 @@ func TestParsePromptLimit(t *testing.T) {
 		if field == "messages" {
 			room = 5
 		}
-		if _, err := Parse(p, fmt.Appendf(nil, in, strings.Repeat("é", room/2)+strings.Repeat("x", room%2)), &def); err != nil {
+		if _, err := Parse(p, fmt.Appendf(nil, in, strings.Repeat("é", room/2)+strings.Repeat("x", room%2)),
+			&def); err != nil {
 			t.Errorf("%s at the limit: %v", field, err)
 		}
 		_, err := Parse(p, fmt.Appendf(nil, in, strings.Repeat("x", room+1)), &def)
 		var re *RequestError
-		if !errors.As(err, &re) || re.Code != PromptTooLarge || re.ID != "a" || !strings.Contains(re.Message, `"`+field+`" has 11 bytes of text; --max-prompt-bytes is 10`) {
+		if !errors.As(err, &re) || re.Code != PromptTooLarge || re.ID != "a" ||
+			!strings.Contains(re.Message, `"`+field+`" has 11 bytes of text; --max-prompt-bytes is 10`) {
 			t.Errorf("%s over the limit: %v", field, err)
 		}
 	}
@@ -471,7 +566,8 @@ func TestParsePromptLimit(t *testing.T) {
 func TestRequestOwnsItsMemory(t *testing.T) {
 	def := DefaultRequest()
 	p := new(Parser)
-	in := []byte(`{"id":"abc","messages":[{"role":"user","content":"a\nb"},{"role":"user","content":[{"type":"text","text":"plain"}]}],
+	in := []byte(`{"id":"abc","messages":[{"role":"user","content":"a\nb"},
+		{"role":"user","content":[{"type":"text","text":"plain"}]}],
 		"stop":["one","t\"wo"],"metadata":{"k":"value"},"logit_bias":{"3":1},"seed":7}`)
 	f, err := Parse(p, in, &def)
 	if err != nil {
@@ -481,7 +577,8 @@ func TestRequestOwnsItsMemory(t *testing.T) {
 	for i := range in {
 		in[i] = '#'
 	}
-	if _, err := Parse(p, []byte(`{"id":"`+strings.Repeat("z", 100)+`","prompt":"`+strings.Repeat("Z", 300)+`","stop":["qqqqqqqqqqqqqq"]}`), &def); err != nil {
+	if _, err := Parse(p, []byte(`{"id":"`+strings.Repeat("z", 100)+`","prompt":"`+strings.Repeat("Z", 300)+
+		`","stop":["qqqqqqqqqqqqqq"]}`), &def); err != nil {
 		t.Fatal(err)
 	}
 	if after := fmt.Sprintf("%+v", *f.Request); after != before {

@@ -85,8 +85,8 @@ type InfoListener struct {
 	Network  string `json:"network"`  // unix or tcp
 	Address  string `json:"address"`  // the path, or the address and port
 	Accepted uint64 `json:"accepted"` // connections so far
-	// Users is how the clients of a TCP address are told apart: "uid" by the kernel, "key" by their API keys, "uid, key" by
-	// both. It is "uid" for the Unix socket.
+	// Users is how the clients of a TCP address are told apart: "uid" by the kernel, "key" by their API keys, "uid,
+	// key" by both. It is "uid" for the Unix socket.
 	Users string `json:"users"`
 	// Mode is the mode of a TCP address, --listen-mode; "" for the Unix socket.
 	Mode string `json:"mode,omitempty"`

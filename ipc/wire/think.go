@@ -76,7 +76,7 @@ func wordOf(dst *uint8, b []byte, words []string) error {
 	return fmt.Errorf("%s is none of %s", quoted(b), strings.Join(words[1:], ", "))
 }
 
-// Think is what a request wishes about its thinking. The zero value wishes nothing.
+// Think holds the thinking options of a request. The zero value has the defaults of the server.
 type Think struct {
 	Mode ThinkMode
 	// BudgetTokens is the most tokens of thought; 0 = not named. (A client's 0 is ThinkOff.)
@@ -136,8 +136,8 @@ var thinkFields = []field{
 	{name: "enable_thinking", read: (*decoder).enable},
 }
 
-// strayThink: a field that looks like a wish about thinking but is none of those known would be ignored, and the
-// client would take the server for one that does not keep its word.
+// strayThink refuses an unknown field whose name looks like a thinking option: if it were ignored, thinking would
+// differ from the client's intention.
 func strayThink(key []byte) error {
 	s := strings.ToLower(string(key))
 	if !strings.Contains(s, "think") && !strings.HasPrefix(s, "reason") {

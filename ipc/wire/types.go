@@ -27,16 +27,18 @@ const (
 // Request is one generation request of the framed protocol, complete: what the client left out has the server's
 // default. It owns its memory; nothing in it aliases the frame. docs/protocol.md has the range of every field.
 type Request struct {
-	ID             string    // 1…128 bytes, unique among the connection's requests in flight
-	Model          string    // the name of the model that is asked; "" = the default one
-	Prompt         string    // raw text, no template; exclusive with Messages and PromptTokens
-	PromptTokens   []int32   // the prompt as token ids; nil = not given so
-	ParseSpecial   bool      // the markers in Prompt ("<|im_start|>") are single tokens; otherwise they are text like any other
-	Suffix         string    // of Prompt: the answer stands between the two; "" = the answer continues Prompt
-	Messages       []Message // rendered with the model's chat template
-	MaxTokens      int       // 0 = the server's default
-	PromptLogprobs int       // 0: none; N: log-probability of each prompt token, and of the N most probable in its place
-	FillOnly       bool      // max_tokens 0: the prompt is computed and cached, no token is generated
+	ID           string  // 1…128 bytes, unique among the connection's requests in flight
+	Model        string  // the name of the model that is asked; "" = the default one
+	Prompt       string  // raw text, no template; exclusive with Messages and PromptTokens
+	PromptTokens []int32 // the prompt as token ids; nil = not given so
+	// the markers in Prompt ("<|im_start|>") are single tokens; otherwise they are text like any other
+	ParseSpecial bool
+	Suffix       string    // of Prompt: the answer stands between the two; "" = the answer continues Prompt
+	Messages     []Message // rendered with the model's chat template
+	MaxTokens    int       // 0 = the server's default
+	// 0: none; N: log-probability of each prompt token, and of the N most probable in its place
+	PromptLogprobs int
+	FillOnly       bool // max_tokens 0: the prompt is computed and cached, no token is generated
 	Sampling       sampler.Params
 
 	// What the vocabulary makes of these is added to Sampling by the server.
@@ -55,10 +57,11 @@ type Request struct {
 	NoOpening    bool   // add_generation_prompt false: without the opening of an answer
 	TemplateArgs []byte // the JSON object of chat_template_kwargs, when it has members besides those about thinking
 
-	Stop       []string // in the client's order; each 1…256 bytes
-	Stream     bool     // token events while it runs; otherwise the eos event holds the text
-	Progress   bool     // wants progress events from a prompt's first step on ("return_progress": true)
-	NoProgress bool     // wants none ("return_progress": false); a streaming request without either gets them when its prompt takes long
+	Stop     []string // in the client's order; each 1…256 bytes
+	Stream   bool     // token events while it runs; otherwise the eos event holds the text
+	Progress bool     // wants progress events from a prompt's first step on ("return_progress": true)
+	// wants none ("return_progress": false); a streaming request without either gets them when its prompt takes long
+	NoProgress bool
 	Priority   Priority
 	Think      Think         // wishes about thinking; the zero value has none
 	TargetTTFT time.Duration // slo.target_ttft_ms; 0 = none
@@ -126,8 +129,9 @@ func (k Kind) String() string {
 
 // Frame is one message of a client.
 type Frame struct {
-	Kind    Kind
-	ID      string      // of the request, of the one to cancel or to end thinking in, or an admin question's own ("" = it has none)
+	Kind Kind
+	// of the request, of the one to cancel or to end thinking in, or an admin question's own ("" = it has none)
+	ID      string
 	Request *Request    // with KindRequest
 	Why     WhyQuestion // with KindWhy
 	KV      KVQuestion  // with KindKV
@@ -158,9 +162,9 @@ const (
 )
 
 // Codes are all error codes.
-var Codes = []Code{FrameTooLarge, InvalidJSON, BadRequest, DuplicateID, Timeout, PromptTooLarge, SessionLimit, QueueLimit,
-	ContextLength, RuntimeDecode, ShuttingDown, ModelUnready, ModelNotFound, ModelTooLarge, EngineCrashed, NotSupported,
-	InternalFailure}
+var Codes = []Code{FrameTooLarge, InvalidJSON, BadRequest, DuplicateID, Timeout, PromptTooLarge, SessionLimit,
+	QueueLimit, ContextLength, RuntimeDecode, ShuttingDown, ModelUnready, ModelNotFound, ModelTooLarge, EngineCrashed,
+	NotSupported, InternalFailure}
 
 // Reason is why a generation ended, the "reason" of an eos event.
 type Reason string
@@ -205,8 +209,8 @@ type Token struct {
 	HasLogprob bool
 }
 
-// ToolCallPart is a tool_call event: the beginning of a call, or what follows of its arguments. The parts of one answer come
-// in the order of Index, and their text is in no token event.
+// ToolCallPart is a tool_call event: the beginning of a call, or what follows of its arguments. The parts of one answer
+// come in the order of Index, and their text is in no token event.
 type ToolCallPart struct {
 	ID        string // of the request
 	Index     int    // of the call in its answer, from 0
@@ -271,7 +275,8 @@ type ThinkSummary struct {
 }
 
 // ThinkEnds are the values of an eos event's think.ended: how thinking ended.
-var ThinkEnds = []string{"natural", "converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "eog", "length"}
+var ThinkEnds = []string{"natural", "converged", "stalled", "overthinking", "hard_cap", "soft_cap", "user", "eog",
+	"length"}
 
 // Timings of a finished request, measured by the server.
 type Timings struct {

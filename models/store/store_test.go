@@ -488,7 +488,8 @@ func TestHostileManifests(t *testing.T) {
 		"a huge file":           `{"x":"` + strings.Repeat("x", maxSmall) + `"}`,
 		"deep nesting":          strings.Repeat("[", 100_000),
 		"many layers":           `{"layers":[` + strings.Repeat("{},", maxLayers) + `{}]}`,
-		"an adapter": fmt.Sprintf(`{"layers":[{"mediaType":%q,"digest":"sha256:%s"},{"mediaType":%q,"digest":"sha256:%s"}]}`,
+		"an adapter": fmt.Sprintf(`{"layers":[{"mediaType":%q,"digest":"sha256:%s"},{"mediaType":%q,`+
+			`"digest":"sha256:%s"}]}`,
 			mediaModel, hash, mediaAdapter, hash),
 	} {
 		m := newMachine(t)

@@ -66,7 +66,7 @@ func (e *engine) encoderContext(c *C.uma_context_options) error {
 	return nil
 }
 
-// fill adds rows of a sequence of their own to an encoder's batch of n rows and returns their number with these.
+// fill adds rows of a separate sequence to an encoder's batch of n rows and returns their number with these.
 func (e *engine) fill(n int) int {
 	for ; n%encoderTile != 0; n++ {
 		tokens, pos := unsafe.Slice(e.cbatch.token, n+1), unsafe.Slice(e.cbatch.pos, n+1)

@@ -24,7 +24,8 @@ func UseKernels(name string) error {
 	c := C.CString(name)
 	defer C.free(unsafe.Pointer(c))
 	if !C.uma_matmul_use(c) {
-		return fmt.Errorf("kernels %q: want auto, ggml, or one that this processor has: avx512, avxvnni, avx2 (amd64), neon (arm64)",
+		return fmt.Errorf("kernels %q: want auto, ggml, or one that this processor has: avx512, avxvnni, avx2 "+
+			"(amd64), neon (arm64)",
 			name)
 	}
 	return nil

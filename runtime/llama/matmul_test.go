@@ -91,7 +91,8 @@ func TestMatmul(t *testing.T) {
 				t.Errorf("%s is not taken", w.name)
 			}
 			rng := rand.New(rand.NewPCG(1, 2))
-			for _, c := range [][3]int{{16, 1, 1}, {192, 1, 3}, {576, 2, 9}, {100, 3, 2}, {1, 9, 3}, {33, 17, 6}, {640, 40, 1},
+			for _, c := range [][3]int{{16, 1, 1}, {192, 1, 3}, {576, 2, 9}, {100, 3, 2}, {1, 9, 3}, {33, 17, 6},
+				{640, 40, 1},
 				{7, 4, 1}, {48, 5, 2}, {48, 8, 2}} {
 				m, n, k := c[0], c[1], c[2]*w.values
 				x := normal(rng, n*k, 1)
@@ -127,7 +128,8 @@ func TestMatmulOfRandomShapes(t *testing.T) {
 			if got := p.off(threads, want, size); got > exactEnough {
 				t.Errorf("%s, %d × %d × %d, %d threads: off by %.2g", w.name, m, n, k, threads, got)
 			}
-			if alone := matmul(w.typ, other, m, 1, k, weights, x[row*k:][:k]); !slices.Equal(alone, p.out()[row*m:][:m]) {
+			if alone := matmul(w.typ, other, m, 1, k, weights, x[row*k:][:k]); !slices.Equal(alone,
+				p.out()[row*m:][:m]) {
 				t.Errorf("%s, %d × %d × %d: row %d differs when it is alone", w.name, m, n, k, row)
 			}
 			p.free()

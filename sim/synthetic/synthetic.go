@@ -1,7 +1,7 @@
-// Package synthetic is the synthetic-replay mode of the benchmark (ADR-0005): the real phase control and the real core,
-// with its queueing, admission, sharing of prompts, eviction, preemption and contention for KV cells, over a decoder
-// that only takes time. Time is virtual, so a run takes milliseconds, needs no model and no GPU, and gives the same
-// numbers for the same seed: two changes to a policy can be compared number by number.
+// Package synthetic is the synthetic-replay mode of the benchmark (Meridian's ADR-0005): the real phase control and the
+// real core, with its queueing, admission, sharing of prompts, eviction, preemption and contention for KV cells, over a
+// decoder that only takes time. Time is virtual, so a run takes milliseconds, needs no model and no GPU, and gives the
+// same numbers for the same seed: two changes to a policy can be compared number by number.
 //
 // It reports what a user of a reasoning model sees (the ADR says why not throughput): time to first token, time from
 // the end of thinking to the first visible token, smoothness of the visible answer.

@@ -5,8 +5,8 @@ import (
 	"math/rand"
 )
 
-// Mix is the synthetic mix of ADR-0005: chat with short prompts and 40 to 240 output tokens and no thinking, and
-// reasoning with math-like prompts that think for 600 to 6,000 tokens before they answer. Arrivals are Poisson.
+// Mix is the synthetic mix of Meridian's ADR-0005: chat with short prompts and 40 to 240 output tokens and no thinking,
+// and reasoning with math-like prompts that think for 600 to 6,000 tokens before they answer. Arrivals are Poisson.
 type Mix struct {
 	Rate           float64 // requests a second
 	Requests       int64

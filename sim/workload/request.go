@@ -18,9 +18,9 @@ type Request struct {
 	Budget int // the client's max_tokens; 0 = none
 
 	Deadline int64 // absolute; 0 = none
-	// what the client wished, from arrival to its first token; 0 = nothing. Tells only uma-serve's scheduler
+	// TargetTTFT and TargetITL are the client's targets for uma-serve's scheduler; 0 = none.
 	TargetTTFT int64
-	TargetITL  int64 // likewise, between tokens
+	TargetITL  int64
 
 	Prefix    string // prefix group; "" = none
 	PrefixLen int    // leading tokens shared with the group

@@ -160,7 +160,8 @@ func (o *object) first(ch *choice) *choicePart {
 // prompt keeps a token of the echoed prompt, for its log-probabilities.
 func (ch *choice) prompt(t *wire.Token) {
 	ch.legacy.add(t, ch.offset)
-	if len(ch.legacy.Tokens) > 1 || strings.HasPrefix(ch.echo, string(t.Text)) { // what begins a sequence is not in the text
+	// what begins a sequence is not in the text
+	if len(ch.legacy.Tokens) > 1 || strings.HasPrefix(ch.echo, string(t.Text)) {
 		ch.offset += utf8.RuneCount(t.Text)
 	}
 }

@@ -53,11 +53,11 @@ func (c *responding) begin(in *responsesBody, req *wire.Request) {
 		ServiceTier: "default", Store: c.keep,
 		Temperature: req.Sampling.Temperature, TopP: req.Sampling.TopP, TopLogprobs: req.Sampling.Logprobs,
 		ToolChoice: rawJSON(`"auto"`), Tools: rawJSON("[]"),
-		Truncation: "disabled", Metadata: rawJSON("{}"), Text: textWish{Format: &textFormat{Type: "text"}},
+		Truncation: "disabled", Metadata: rawJSON("{}"), Text: textOptions{Format: &textFormat{Type: "text"}},
 	}
 	r := &c.response
 	if in.Reasoning != nil {
-		r.Reasoning = reasoningWish{Effort: in.Reasoning.Effort, Summary: in.Reasoning.Summary}
+		r.Reasoning = reasoningOptions{Effort: in.Reasoning.Effort, Summary: in.Reasoning.Summary}
 	}
 	if in.Text != nil && in.Text.Format != nil {
 		r.Text.Format = in.Text.Format

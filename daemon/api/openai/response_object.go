@@ -2,33 +2,33 @@ package openai
 
 // responseObject is the answer of /v1/responses, and the "response" of its events.
 type responseObject struct {
-	ID           string         `json:"id"`
-	Object       string         `json:"object"` // "response"
-	CreatedAt    int64          `json:"created_at"`
-	CompletedAt  *int64         `json:"completed_at"`
-	Status       string         `json:"status"` // in_progress, completed, incomplete, failed, cancelled
-	Background   bool           `json:"background"`
-	Error        *responseError `json:"error"`
-	Incomplete   *incomplete    `json:"incomplete_details"`
-	Instructions *string        `json:"instructions"`
-	MaxTokens    *int           `json:"max_output_tokens"`
-	Model        string         `json:"model"`
-	Output       []*outputItem  `json:"output"`
-	Parallel     bool           `json:"parallel_tool_calls"`
-	Previous     *string        `json:"previous_response_id"`
-	Reasoning    reasoningWish  `json:"reasoning"`
-	ServiceTier  string         `json:"service_tier"`
-	Store        bool           `json:"store"`
-	Temperature  float32        `json:"temperature"`
-	Text         textWish       `json:"text"`
-	ToolChoice   rawJSON        `json:"tool_choice"`
-	Tools        rawJSON        `json:"tools"`
-	TopLogprobs  int            `json:"top_logprobs"`
-	TopP         float32        `json:"top_p"`
-	Truncation   string         `json:"truncation"`
-	Usage        *responseUsage `json:"usage"`
-	User         *string        `json:"user"` // always null: see safety_identifier
-	Metadata     rawJSON        `json:"metadata"`
+	ID           string           `json:"id"`
+	Object       string           `json:"object"` // "response"
+	CreatedAt    int64            `json:"created_at"`
+	CompletedAt  *int64           `json:"completed_at"`
+	Status       string           `json:"status"` // in_progress, completed, incomplete, failed, cancelled
+	Background   bool             `json:"background"`
+	Error        *responseError   `json:"error"`
+	Incomplete   *incomplete      `json:"incomplete_details"`
+	Instructions *string          `json:"instructions"`
+	MaxTokens    *int             `json:"max_output_tokens"`
+	Model        string           `json:"model"`
+	Output       []*outputItem    `json:"output"`
+	Parallel     bool             `json:"parallel_tool_calls"`
+	Previous     *string          `json:"previous_response_id"`
+	Reasoning    reasoningOptions `json:"reasoning"`
+	ServiceTier  string           `json:"service_tier"`
+	Store        bool             `json:"store"`
+	Temperature  float32          `json:"temperature"`
+	Text         textOptions      `json:"text"`
+	ToolChoice   rawJSON          `json:"tool_choice"`
+	Tools        rawJSON          `json:"tools"`
+	TopLogprobs  int              `json:"top_logprobs"`
+	TopP         float32          `json:"top_p"`
+	Truncation   string           `json:"truncation"`
+	Usage        *responseUsage   `json:"usage"`
+	User         *string          `json:"user"` // always null: see safety_identifier
+	Metadata     rawJSON          `json:"metadata"`
 }
 
 type responseError struct {

@@ -31,30 +31,30 @@ var responsesTable = slices.Concat(
 
 // responsesBody holds the taken fields.
 type responsesBody struct {
-	Input           rawJSON        `json:"input"`
-	Instructions    *string        `json:"instructions"`
-	Tools           rawJSON        `json:"tools"`
-	ToolChoice      rawJSON        `json:"tool_choice"`
-	Reasoning       *reasoningWish `json:"reasoning"`
-	Text            *textWish      `json:"text"`
-	MaxOutputTokens *int           `json:"max_output_tokens"`
-	Include         []string       `json:"include"`
-	Store           *bool          `json:"store"`
-	Stream          bool           `json:"stream"`
-	Previous        *string        `json:"previous_response_id"`
-	Metadata        rawJSON        `json:"metadata"`
-	Truncation      *string        `json:"truncation"`
-	Parallel        *bool          `json:"parallel_tool_calls"`
-	TopLogprobs     int            `json:"top_logprobs"`
+	Input           rawJSON           `json:"input"`
+	Instructions    *string           `json:"instructions"`
+	Tools           rawJSON           `json:"tools"`
+	ToolChoice      rawJSON           `json:"tool_choice"`
+	Reasoning       *reasoningOptions `json:"reasoning"`
+	Text            *textOptions      `json:"text"`
+	MaxOutputTokens *int              `json:"max_output_tokens"`
+	Include         []string          `json:"include"`
+	Store           *bool             `json:"store"`
+	Stream          bool              `json:"stream"`
+	Previous        *string           `json:"previous_response_id"`
+	Metadata        rawJSON           `json:"metadata"`
+	Truncation      *string           `json:"truncation"`
+	Parallel        *bool             `json:"parallel_tool_calls"`
+	TopLogprobs     int               `json:"top_logprobs"`
 }
 
-type reasoningWish struct {
+type reasoningOptions struct {
 	Effort          *string `json:"effort"`
 	Summary         *string `json:"summary"`
 	GenerateSummary *string `json:"generate_summary,omitempty"`
 }
 
-type textWish struct {
+type textOptions struct {
 	Format    *textFormat `json:"format"`
 	Verbosity *string     `json:"verbosity"`
 }
