@@ -37,11 +37,13 @@ template <class F, int N> void tile(const uma_job & j, int64_t s, int64_t row) {
             sum[i][r] = vf{};
         }
     }
-    const char * next = row == 0 ? j.w + (s + 1) * FLOAT_ROWS * j.w_row : nullptr;
+    // Memory takes as long to answer as a thread needs for a few KiB: see ahead in matmul_kernel.h.
+    const int64_t one  = FLOAT_ROWS * j.w_row;
+    const char *  next = row == 0 ? j.w + s * one + (one >= 24 << 10 ? one : (24 << 10) / one * one + one) : nullptr;
     for (int64_t b = 0; b < 2 * j.k; b += 2 * F::STEP) {
         if (next) {
             for (int i = 0; i < 2 * F::STEP * FLOAT_ROWS; i += 64) {
-                __builtin_prefetch(next + b * FLOAT_ROWS + i);
+                __builtin_prefetch(next + b * FLOAT_ROWS + i, 0, 2);
             }
         }
         typename F::vector y[N];

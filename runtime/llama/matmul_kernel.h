@@ -74,10 +74,17 @@ template <class F, int N> struct tally {
     }
 };
 
-// fetch brings in as much of the next strip as super-block b of this one is: rows side by side are more streams than the
-// processor follows by itself.
-template <class F> INLINE void fetch(const uma_job & j, const char * strip, int64_t b) {
-    const char * next = strip + LANES * j.w_row + b * LANES * F::BYTES;
+// ahead is what lies some strips behind a strip, at least 24 KiB: rows side by side are more streams than the processor
+// follows by itself, and memory takes as long to answer as a thread needs for a few KiB.
+INLINE const char * ahead(const uma_job & j, const char * strip) {
+    const int64_t one = LANES * j.w_row;
+    return strip + (one >= 24 << 10 ? one : (24 << 10) / one * one + one);
+}
+
+// fetch brings in as much of next as super-block b of a strip is, into the second-level cache: in the first level two strips
+// displace each other (Q6_K with 16 rows took three times as long).
+template <class F> INLINE void fetch(const char * next, int64_t b) {
+    next += b * LANES * F::BYTES;
     for (int i = 0; i < LANES * F::BYTES; i += 64) {
         __builtin_prefetch(next + i, 0, 2);
     }
@@ -88,10 +95,11 @@ template <class F, int N> void few(const uma_job & j, int64_t s) {
     constexpr int          BLOCKS = F::VALUES / 32;
     const char *           w      = j.w + s * LANES * j.w_row;
     const activations<N> * x      = (const activations<N> *) j.rows;
+    const char *           next   = ahead(j, w);
     tally<F, N>            t;
     t.clear();
     for (int64_t b = 0; b < j.k / F::VALUES; b++) {
-        fetch<F>(j, w, b);
+        fetch<F>(next, b);
         F::unpack(at<true>{w + b * F::BYTES, j.w_row, LANES},
                   [&](int i, const vi * q, vf scale, vf other) INLINE_LAMBDA { t.add(q, scale, other, x[b * BLOCKS + i]); });
     }
@@ -101,9 +109,10 @@ template <class F, int N> void few(const uma_job & j, int64_t s) {
 // keep unpacks a strip into memory.
 template <class F, bool WHOLE> void keep(const uma_job & j, int64_t s, int rows) {
     const char * w = j.w + s * LANES * j.w_row;
+    const char * next = ahead(j, w);
     unpacked *   u = (unpacked *) j.strip;
     for (int64_t b = 0; b < j.k / F::VALUES; b++, u += F::VALUES / 32) {
-        fetch<F>(j, w, b);
+        fetch<F>(next, b);
         F::unpack(at<WHOLE>{w + b * F::BYTES, j.w_row, rows}, [&](int i, const vi * q, vf scale, vf other) INLINE_LAMBDA {
             memcpy(u[i].q, q, sizeof(u[i].q));
             u[i].scale = scale;

@@ -1,0 +1,210 @@
+// Runs the kernels of one instruction set on fixed pseudo-random weights, activations and caches, and prints the results:
+// scripts/neon.sh compares those of NEON, under an emulator, with those of AVX2. Products with quantised weights are the same
+// bit for bit; sums of F16, BF16 and attention, which have lanes in another order, are rounded before they are printed.
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "attention.h"
+#include "ggml.h"
+#include "matmul.h"
+
+// These are in attention.cpp, which needs the whole of ggml.
+void uma_attention_merge(float * record, const float * part, int width) {
+    if (part[0] == -INFINITY) {
+        return;
+    }
+    if (record[0] == -INFINITY) {
+        memcpy(record, part, (width + 2) * sizeof(float));
+        return;
+    }
+    const float most = fmaxf(record[0], part[0]), a = expf(record[0] - most), b = expf(part[0] - most);
+    record[0]        = most;
+    for (int i = 1; i < width + 2; i++) {
+        record[i] = record[i] * a + part[i] * b;
+    }
+}
+
+void uma_attention_result(const float * record, float * out, int width) {
+    for (int i = 0; i < width; i++) {
+        out[i] = record[2 + i] / record[1];
+    }
+}
+
+float uma_attention_exp(float x) {
+    return expf(x);
+}
+
+namespace {
+
+uint32_t random_bits() { // xorshift64
+    static uint64_t s = 88172645463325252ull;
+    s ^= s << 13;
+    s ^= s >> 7;
+    s ^= s << 17;
+    return (uint32_t) (s >> 11);
+}
+
+int8_t random_byte() { // -127 … 127
+    return (int8_t) ((int) (random_bits() % 255) - 127);
+}
+
+// set makes a half-precision number of a moderate size of the two bytes at p; bits are those of the upper byte that are fixed.
+void set(uint8_t * p, uint8_t bits, uint8_t loose) {
+    p[1] = bits | (random_bits() & loose);
+}
+
+// type is a format of weights: values and bytes of a block, and where in it half-precision numbers are.
+struct type {
+    int number, values, bytes, halves[2];
+};
+
+constexpr type types[] = {
+    {GGML_TYPE_Q4_0, 32, 18, {0, -1}},    {GGML_TYPE_Q5_0, 32, 22, {0, -1}},    {GGML_TYPE_Q8_0, 32, 34, {0, -1}},
+    {GGML_TYPE_Q4_K, 256, 144, {0, 2}},   {GGML_TYPE_Q5_K, 256, 176, {0, 2}},   {GGML_TYPE_Q6_K, 256, 210, {208, -1}},
+    {GGML_TYPE_IQ4_NL, 32, 18, {0, -1}},  {GGML_TYPE_IQ4_XS, 256, 136, {0, -1}}, {GGML_TYPE_F16, 1, 2, {0, -1}},
+    {GGML_TYPE_BF16, 1, 2, {0, -1}},
+};
+
+char * aligned(size_t bytes) {
+    return (char *) aligned_alloc(64, (bytes + 127) / 64 * 64);
+}
+
+void product(const uma_kernels & kernels, const type & t, int m, int n) {
+    constexpr int64_t    k      = 512;
+    const int64_t        blocks = k / t.values;
+    const uint8_t        upper  = t.number == GGML_TYPE_BF16 ? 0x3e : t.values == 1 ? 0x30 : 0x20;
+    const uint8_t        loose  = t.number == GGML_TYPE_BF16 ? 0x81 : 0x8b;
+    std::vector<uint8_t> w(m * blocks * t.bytes), x(n * k * 2);
+    for (uint8_t & b : w) {
+        b = random_bits();
+    }
+    for (int64_t i = 0; i < m * blocks; i++) {
+        for (int h : t.halves) {
+            if (h >= 0) {
+                set(&w[i * t.bytes + h], upper, loose);
+            }
+        }
+    }
+    int64_t row = 2 * k;
+    for (int64_t i = 0; t.values == 1 && i < n * k; i++) {
+        x[2 * i] = random_bits();
+        set(&x[2 * i], upper, loose);
+    }
+    if (t.values == 32) { // Q8_0
+        row = k / 32 * 34;
+        for (int64_t i = 0; i < n * k / 32; i++) {
+            set(&x[i * 34], upper, loose);
+            for (int l = 0; l < 32; l++) {
+                x[i * 34 + 2 + l] = random_byte();
+            }
+        }
+    }
+    if (t.values == 256) { // Q8_K
+        row = k / 256 * 292;
+        for (int64_t i = 0; i < n * k / 256; i++) {
+            uint8_t *   p     = &x[i * 292];
+            const float scale = .01f * (1 + random_bits() % 7);
+            memcpy(p, &scale, sizeof(scale));
+            for (int g = 0; g < 16; g++) {
+                int16_t sum = 0;
+                for (int l = 0; l < 16; l++) {
+                    const int8_t q    = random_byte();
+                    p[4 + g * 16 + l] = q;
+                    sum += q;
+                }
+                memcpy(p + 260 + 2 * g, &sum, sizeof(sum));
+            }
+        }
+    }
+    std::vector<float> c(n * m, NAN);
+    uma_job            j = {t.number, m, n, k, (const char *) w.data(), blocks * t.bytes, (const char *) x.data(), row, c.data(), m, nullptr, nullptr};
+    j.rows               = aligned(kernels.rows_bytes(j));
+    j.strip              = aligned(kernels.strip_bytes(j));
+    kernels.prepare(j);
+    kernels.compute(j, 0, (m + kernels.strip(t.number) - 1) / kernels.strip(t.number));
+    for (float v : c) {
+        if (t.values > 1) {
+            printf("%d %d %d %a\n", t.number, m, n, v);
+        } else {
+            printf("%d %d %d %.2f\n", t.number, m, n, roundf(v * 100) / 100 + 0.f);
+        }
+    }
+    free(j.rows);
+    free(j.strip);
+}
+
+void attention(const uma_kernels & kernels, int width, int type, int bytes) {
+    constexpr int              rows = 5, heads = 3, cells = 1100, padded = cells + 64;
+    const uma_attention_width  kernel = kernels.attention(width);
+    std::vector<uint8_t>       k(cells * bytes), v(cells * bytes);
+    for (auto * cache : {&k, &v}) {
+        for (uint8_t & b : *cache) {
+            b = random_bits();
+        }
+        for (size_t i = 0; i < cache->size(); i += type == GGML_TYPE_Q8_0 ? 34 : type == GGML_TYPE_Q4_0 ? 18 : type == GGML_TYPE_F16 ? 2 : 4) {
+            if (type == GGML_TYPE_F32) {
+                const float u = ((int) (random_bits() % 2001) - 1000) / 700.f;
+                memcpy(&(*cache)[i], &u, sizeof(u));
+            } else {
+                set(&(*cache)[i], type == GGML_TYPE_F16 ? 0x34 : type == GGML_TYPE_Q8_0 ? 0x20 : 0x30, type == GGML_TYPE_F16 ? 0x87 : 0);
+            }
+        }
+    }
+    std::vector<float> q(rows * heads * width), out(rows * heads * width), bias(rows * padded);
+    for (float & u : q) {
+        u = ((int) (random_bits() % 2001) - 1000) / 500.f;
+    }
+    std::vector<int32_t> at(rows * padded);
+    uma_cells            seen[rows];
+    for (int r = 0; r < rows; r++) {
+        seen[r] = {&at[r * padded], &bias[r * padded], 0};
+        for (int i = 0; i < cells - rows + r; i++) {
+            if (r != 2 || random_bits() % 2) {
+                seen[r].at[seen[r].n++] = i;
+            }
+        }
+    }
+    const int         parts = (cells + PART - 1) / PART;
+    char *            room  = aligned(kernel.room(rows * heads));
+    uma_attention_job j     = {type, type, (const char *) k.data(), (const char *) v.data(), bytes, bytes, bytes, bytes, rows, heads, seen, q.data(), heads * width, width,
+                               1 / sqrtf(width), 0, parts, parts, nullptr, out.data(), heads * width, width, room};
+    kernel.group(j);
+    for (float u : out) {
+        printf("attention %d %d %.3f\n", width, type, roundf(u * 200) / 200 + 0.f);
+    }
+    free(room);
+}
+
+} // namespace
+
+int main() {
+#if defined(__x86_64__)
+    const uma_kernels & kernels = uma_kernels_avx2;
+#else
+    const uma_kernels & kernels = uma_kernels_neon;
+#endif
+    if (!kernels.here()) {
+        fprintf(stderr, "this processor does not have %s\n", kernels.name);
+        return 1;
+    }
+    for (const type & t : types) {
+        for (int n : {1, 2, 3, 4, 5, 8, 11, 17}) {
+            for (int m : {1, 7, 16, 33}) {
+                product(kernels, t, m, n);
+            }
+        }
+    }
+    for (int width : {32, 64, 80, 96, 128, 256}) {
+        attention(kernels, width, GGML_TYPE_F16, 2 * width);
+        attention(kernels, width, GGML_TYPE_F32, 4 * width);
+        if (width % 32 == 0) {
+            attention(kernels, width, GGML_TYPE_Q8_0, width / 32 * 34);
+            attention(kernels, width, GGML_TYPE_Q4_0, width / 32 * 18);
+        }
+    }
+}
