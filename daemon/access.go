@@ -132,7 +132,11 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 			s.deny(w, r, refused)
 			return
 		}
-		if err := s.access.guard.CheckOrigin(r); err != nil {
+		check := s.access.guard.CheckOrigin
+		if r.URL.Path == livePath {
+			check = s.access.guard.CheckStream
+		}
+		if err := check(r); err != nil {
 			s.deny(w, r, &denial{refusedOrigin, http.StatusForbidden, err.Error() + "; --cors-origin adds an origin"})
 			return
 		}

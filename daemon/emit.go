@@ -28,9 +28,13 @@ func (l *loop) emit(r *request, c *sampler.Choice, said *core.Said) {
 		}
 	case !r.stream:
 	case len(thought) > 0:
-		l.sendToken(r, c, wire.Thinking, thought)
-		if len(answer) > 0 {
+		if len(answer) > 0 { // one token, two events: the second one has its id and log-probability
+			ev := wire.Token{ID: r.wireID, Text: thought, TokenID: runtime.NoToken, Phase: wire.Thinking}
+			l.frame = wire.AppendToken(l.frame[:0], &ev)
+			l.send(r, l.frame)
 			l.sendToken(r, c, wire.Output, answer)
+		} else {
+			l.sendToken(r, c, wire.Thinking, thought)
 		}
 	case len(answer) > 0 || r.logprobs || said.Event&^meridian.ForceBudget == meridian.None:
 		phase := wire.Output

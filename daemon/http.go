@@ -63,9 +63,16 @@ func (s *Server) routes() http.Handler {
 		}
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuseHTTP(w, r, http.StatusNotFound, fmt.Sprintf("there is no %s; there are %s; see docs/http.md", r.URL.Path, strings.Join(known, ", ")))
+		refuseHTTP(w, r, http.StatusNotFound,
+			"there is no such path; there are "+strings.Join(known, ", ")+"; see docs/http.md")
 	})
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodConnect { // a ServeMux answers it in its own form
+			refuseHTTP(w, r, http.StatusMethodNotAllowed, "CONNECT: this server is no proxy")
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // serverRoutes are the paths that belong to no API: health, info, metrics, live views and the page.
@@ -90,7 +97,7 @@ func (s *Server) serverRoutes() []api.Route {
 			}
 			prometheus.ServeHTTP(w, r)
 		}},
-		{Method: http.MethodGet, Path: "/live", Handle: s.liveEvents},
+		{Method: http.MethodGet, Path: livePath, Handle: s.liveEvents},
 		{Method: http.MethodGet, Path: "/{$}", Handle: ollama.Greet(page.ServeHTTP)},
 		{Method: http.MethodGet, Path: page.Prefix + "{file}", Handle: page.ServeHTTP},
 	}

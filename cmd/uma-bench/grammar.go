@@ -37,8 +37,8 @@ A schema passes when it compiles, every valid instance is accepted and every inv
 as Python's json.dumps does. tbm is the time of one token: its mask, and taking it; ttfm is the time from the schema's
 text to the first mask.
 
---vocab is llama3.2, the vocabulary of 128,256 tokens in the engine module's folder (found with go list), a folder with
-its encoder.json and vocab.bpe, or a GGUF file.`,
+--vocab is llama3.2 (128,256 tokens) or gemma2 (256,000), which are in the engine module's folder (found with go list), a
+folder with the encoder.json and vocab.bpe of the one or the tokenizer.model of the other, or a GGUF file.`,
 		Example: `  uma-bench grammar --schemas maskbench.jsonl.gz --json
   uma-bench grammar --schemas mine.jsonl --failures     # which schemas do not pass, and why`,
 		Args: cobra.NoArgs,
@@ -93,7 +93,8 @@ its encoder.json and vocab.bpe, or a GGUF file.`,
 	f := cmd.Flags()
 	f.StringVar(&schemas, "schemas", "", "`file` of schemas with instances, one JSON object a line; .gz is "+
 		"decompressed")
-	f.StringVar(&vocab, "vocab", "llama3.2", "llama3.2, a `folder` with encoder.json and vocab.bpe, or a GGUF file")
+	f.StringVar(&vocab, "vocab", "llama3.2",
+		"llama3.2, gemma2, a `folder` with encoder.json and vocab.bpe or with tokenizer.model, or a GGUF file")
 	f.StringVar(&only, "name", "", "run the case of this `name` alone")
 	f.BoolVar(&narrow, "schema-order", false, "accept members in the schema's order only, as the daemon does, not in "+
 		"any")
@@ -105,13 +106,16 @@ its encoder.json and vocab.bpe, or a GGUF file.`,
 
 // grammarVocab opens the vocabulary that --vocab names.
 func grammarVocab(name string) (*masks.Tokenizer, error) {
-	if name == "llama3.2" {
+	if name == "llama3.2" || name == "gemma2" {
 		out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/ollama/ollama").Output()
 		if err != nil {
-			return nil, fmt.Errorf("--vocab llama3.2: finding the engine module's folder with go list: %w; name a "+
-				"folder with encoder.json and vocab.bpe", err)
+			return nil, fmt.Errorf("--vocab %s: finding the engine module's folder with go list: %w; name a "+
+				"folder with encoder.json and vocab.bpe, or with tokenizer.model", name, err)
 		}
-		name = filepath.Join(strings.TrimSpace(string(out)), "tokenizer", "testdata", "llama3.2")
+		name = filepath.Join(strings.TrimSpace(string(out)), "tokenizer", "testdata", name)
+	}
+	if _, err := os.Stat(filepath.Join(name, "tokenizer.model")); err == nil {
+		return masks.SentencePiece(name)
 	}
 	if !strings.HasSuffix(name, ".gguf") {
 		return masks.Llama3(name)

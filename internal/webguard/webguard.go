@@ -122,6 +122,20 @@ func (g *Guard) CheckOrigin(r *http.Request) error {
 	return g.foreign(r)
 }
 
+// CheckStream is CheckOrigin for a GET that occupies the server while it is open: a page of another origin cannot read it,
+// but could open many.
+func (g *Guard) CheckStream(r *http.Request) error {
+	if g.any {
+		return nil
+	}
+	opens := *r
+	opens.Method = http.MethodPost // a method that the check does not let pass unseen
+	if g.cross.Check(&opens) == nil {
+		return nil
+	}
+	return g.foreign(r)
+}
+
 func (g *Guard) foreign(r *http.Request) error {
 	if origin := r.Header.Get("Origin"); origin != "" {
 		return fmt.Errorf("the page's origin is %.100q, which may not use this server", origin)

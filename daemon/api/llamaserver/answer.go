@@ -88,7 +88,10 @@ type timings struct {
 }
 
 func (a *answer) chunk(t *wire.Token) *chunk {
-	ch := &chunk{Index: a.index, Tokens: []int32{t.TokenID}, Slot: anySlot}
+	ch := &chunk{Index: a.index, Tokens: []int32{}, Slot: anySlot}
+	if t.TokenID >= 0 {
+		ch.Tokens = append(ch.Tokens, t.TokenID)
+	}
 	if t.Phase == wire.Thinking {
 		ch.Reasoning = string(t.Text)
 	} else {
@@ -108,7 +111,9 @@ func (a *answer) progress(p *wire.Progress) *chunk {
 
 // keep adds a token to an answer without streaming.
 func (a *answer) keep(t *wire.Token) {
-	a.tokens = append(a.tokens, t.TokenID)
+	if t.TokenID >= 0 {
+		a.tokens = append(a.tokens, t.TokenID)
+	}
 	if t.HasLogprob {
 		a.probs = append(a.probs, probsOf(t))
 	}

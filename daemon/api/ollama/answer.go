@@ -145,7 +145,7 @@ func (a *answer) take(ev *wire.Event) {
 }
 
 func (a *answer) token(t *wire.Token) {
-	if a.context != nil {
+	if a.context != nil && t.TokenID >= 0 {
 		a.written = append(a.written, t.TokenID)
 	}
 	if len(t.Text) == 0 && !t.HasLogprob {
