@@ -153,7 +153,7 @@ func (b *batcher) prefill(r *request, n int, why Reason) int {
 		n, why = spare, ReasonPrefillRows
 	}
 	if r.everyRow && n > b.outputs {
-		n, why, b.waits = b.outputs, ReasonPrefillRows, true
+		n, why, b.waits = b.outputs, ReasonPrefillEmbed, true
 	}
 	if left := r.left(); r.whole && n < left {
 		// It does not fit into what the policy allows. The first prompt of a step is computed nevertheless, so that each

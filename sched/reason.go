@@ -15,7 +15,7 @@ const (
 	ReasonPrefillTick                            // cut by the step's token budget
 	ReasonPrefillBatch                           // cut by Config.MaxBatch
 	ReasonPrefillCells                           // cut by the cells that are free
-	ReasonPrefillRows                            // cut by maxPromptRows or Config.EveryRows
+	ReasonPrefillRows                            // cut by the rows of prompts that a step computes (Event.PromptRows)
 	ReasonPrefillFloor                           // the smallest chunk, although an answer is late: prompts were held as long as allowed
 	ReasonPrefillTarget                          // cut so that the predicted step meets the ITL target
 	ReasonPrefillExtrapolation                   // cut because the cost model has not measured larger chunks
@@ -23,6 +23,7 @@ const (
 	ReasonThinkFloor                             // the same, because it had waited Config.ThinkFloor
 	ReasonProbe                                  // the rows of a fork (EvToken.Probe)
 	ReasonPrefillWhole                           // all of a prompt that cannot be cut, although the step has less room
+	ReasonPrefillEmbed                           // cut by Config.EveryRows
 )
 
 // What else is in a request's log, and counted: nothing was computed for it.
@@ -96,6 +97,7 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonPrefillRest:  {"prefill_rest", "The rest of the prompt fitted into this step."},
 	ReasonPrefillTick:  {"prefill_tick", "The prompt chunk was cut to keep the step within its time budget."},
 	ReasonPrefillBatch: {"prefill_batch", "The prompt chunk filled the batch (--batch-size)."},
+	ReasonPrefillRows:  {"prefill_rows", "The prompt chunk was cut because the request wants the log-probabilities of its prompt: a step computes few such rows."},
 	ReasonPrefillCells: {"prefill_cells", "The prompt chunk was cut because few KV cells are free."},
 	ReasonPrefillFloor: {"prefill_floor", "An answer is late, but the prompt had waited as long as allowed: it got the smallest chunk."},
 
@@ -105,7 +107,7 @@ var reasonText = [numReasons]struct{ label, explain string }{
 	ReasonThinkFloor:           {"think_floor", "A thinking request got one token because it had waited as long as allowed (--think-floor-ms)."},
 	ReasonProbe:                {"probe", "An EAT probe was computed: a fork that shows whether the answer has converged."},
 	ReasonPrefillWhole:         {"prefill_whole", "The whole text was computed in one step, because the model reads it in both directions."},
-	ReasonPrefillRows:          {"prefill_rows", "The chunk was cut: log-probabilities of the prompt, or embeddings of each token, are wanted, and a step has few such rows."},
+	ReasonPrefillEmbed:         {"prefill_embed", "The chunk was cut to the rows that a step can keep for embeddings."},
 
 	ReasonArrived:      {"arrived", "The request arrived."},
 	ReasonStarted:      {"started", "The request started: it got a sequence."},
