@@ -5,7 +5,7 @@ var elsewhere = map[string]string{}
 
 func init() {
 	const (
-		models  = "uma-cli models lists the models on this machine; uma-serve -m NAME serves one"
+		models  = "uma-cli pull NAME downloads a model, uma-cli models lists those on this machine; uma-serve -m NAME serves one"
 		files   = "uma-cli rm NAME deletes a model of uma-serve's models directory, uma-cli alias NAME TARGET names one"
 		serving = "uma-serve -m NAME serves another model; uma-cli info shows the one that is served"
 		daemon  = "start the daemon with uma-serve -m FILE.gguf, or systemctl --user start uma-serve"
@@ -28,7 +28,7 @@ func init() {
 		cache  = "uma-cli kv shows the cached prefixes, uma-cli kv drop removes one"
 	)
 	for sentence, names := range map[string][]string{
-		models:  {"pull", "download", "get", "install", "import", "search", "add"},
+		models:  {"download", "get", "install", "import", "search", "add"},
 		files:   {"delete", "cp", "copy", "uninstall", "prune"},
 		serving: {"load", "unload", "use", "switch", "swap"}, daemon: {"serve", "server", "start", "launch", "daemon",
 			"up"},

@@ -52,7 +52,7 @@ func TestOtherToolsCommands(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"pull llama3":            "uma-cli models",
+		"download llama3":        "uma-cli pull NAME",
 		"rm -f llama3":           "there is no option -f",
 		"prune":                  "uma-cli rm NAME",
 		"ps":                     "uma-cli metrics --watch",
@@ -74,7 +74,7 @@ func TestOtherToolsCommands(t *testing.T) {
 		"--socket /x prune":      "uma-cli rm NAME",
 		"model rm x":             "uma-cli model has inspect",
 		"kv clear":               "drop, pin, unpin and save",
-		"help pull":              "uma-cli models",
+		"help download":          "uma-cli pull NAME",
 		"completion powershell":  "bash, zsh or fish",
 	} {
 		var stderr bytes.Buffer

@@ -45,6 +45,7 @@ takes the flags of chat.`,
   uma-cli open                                   # the same in the browser, with a live view of the machine
   uma-cli metrics --watch                        # what the daemon is doing
   uma-cli why --last 3                           # why it decided so
+  uma-cli pull qwen3:8b                          # download a model
   uma-cli models                                 # the models on this machine, and which fit
   uma-cli model inspect model.gguf               # whether it fits this machine`,
 		Args: cobra.ArbitraryArgs,
@@ -93,7 +94,7 @@ takes the flags of chat.`,
 		}})
 	root.AddCommand(newChat(dial), newRun(dial), newEmbed(dial), newOpen(dial), newProxy(dial),
 		newMetrics(dial, &address), newHealth(dial), newInfo(dial), newWhy(dial), newKV(dial), newModel(), newModels(),
-		newShow(), newRemove(), newAlias(),
+		newShow(), newRemove(), newAlias(), newPull(),
 		completion.Command("uma-cli", func(err error) error { return usageError{err} }), newVersion(dial))
 	completeDefaults(root)
 	return root

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/uma-serve/uma-serve/internal/buildinfo"
+	"github.com/uma-serve/uma-serve/internal/hostmem"
+	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/models/pull"
+	"github.com/uma-serve/uma-serve/models/store"
+)
+
+func newPull() *cobra.Command {
+	var open func() *store.Store
+	var hosts []string
+	var offline bool
+	connections := pull.DefaultConnections
+	cmd := &cobra.Command{
+		Use:   "pull NAME",
+		Short: "Download a model",
+		Long: `Download a model: a GGUF repository of Hugging Face, or a model of ollama's registry or of another one.
+
+  hf.co/OWNER/REPOSITORY              a quantisation that fits in memory: Q4_K_M if it does
+  hf.co/OWNER/REPOSITORY:Q8_0         this one
+  hf.co/OWNER/REPOSITORY@REVISION     at a branch, tag or commit
+  hf.co/OWNER/REPOSITORY/FILE.gguf    this file; of a split model any part, all are pulled
+  https://huggingface.co/…            the address of a repository's or a file's page
+  qwen3:8b, OWNER/NAME:TAG            ollama's registry
+  HOST/OWNER/NAME:TAG                 another registry of its kind
+
+Files come over parallel connections, and are checked by their SHA-256 while they do. An interrupted pull, whatever
+ended it, goes on from there with the same command. A second pull of the same file waits for the first and shows its
+progress. The file gets its name when it is whole; the command then prints its path on standard output.
+
+Environment: HF_TOKEN (or the token file of Hugging Face's tools) for gated and private repositories; HF_ENDPOINT for a
+mirror; HTTPS_PROXY; UMA_OFFLINE or HF_HUB_OFFLINE refuses every pull.`,
+		Example: `  uma-cli pull qwen3:8b
+  uma-cli pull hf.co/bartowski/Llama-3.2-3B-Instruct-GGUF
+  uma-cli pull hf.co/unsloth/Qwen3-8B-GGUF:Q6_K
+  uma-serve -m "$(uma-cli pull qwen3:0.6b)"`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("name one model: uma-cli pull NAME; uma-cli pull --help shows what a name is")
+			}
+			cfg, err := pull.FromEnv(os.Getenv)
+			if err != nil {
+				return err
+			}
+			cfg.Offline = cfg.Offline || offline
+			cfg.Connections, cfg.AllowHosts = connections, hosts
+			cfg.Agent = "uma-serve/" + buildinfo.Version
+			if cfg.Memory = hostmem.Read().Available; cfg.Memory == 0 {
+				cfg.Memory = hostmem.Read().Total
+			}
+			return pullModel(cmd.Context(), cfg, args[0], open().Dir())
+		},
+	}
+	open = modelsDir(cmd)
+	cmd.Flags().BoolVar(&offline, "offline", false, "refuse to use the network")
+	cmd.Flags().IntVar(&connections, "connections", connections, fmt.Sprintf("parallel connections, 1 to %d", pull.MaxConnections))
+	cmd.Flags().StringSliceVar(&hosts, "allow-host", nil, "further `HOST` that downloads may be redirected to, with its subdomains")
+	return cmd
+}
+
+// pullModel pulls a model with its progress on standard error, and prints the path of its first file.
+func pullModel(ctx context.Context, cfg pull.Config, name, dir string) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
+
+	out := ui.Open(os.Stderr)
+	view := newPullView(out, os.Stderr)
+	cfg.Observer = view.observer()
+	p, err := pull.New(cfg)
+	if err != nil {
+		return usageError{err}
+	}
+	m, err := p.Pull(ctx, name, dir)
+	view.end()
+	switch {
+	case errors.Is(err, pull.ErrInterrupted):
+		out.Println(ui.Sanitize(err.Error()))
+		return exitStatus(exitInterrupted)
+	case errors.Is(err, pull.ErrName):
+		return usageError{err}
+	case err != nil:
+		return err
+	}
+	if out.IsTTY() {
+		out.Println(out.Green("pulled ") + ui.Sanitize(m.Name) + out.Dim("; serve it with uma-serve -m "+m.Files[0]))
+	}
+	_, err = fmt.Println(m.Files[0])
+	return err
+}

@@ -1,0 +1,175 @@
+package pull
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// preference is the order in which a quantisation is chosen: of those that fit in memory, the first. Four bits a weight
+// come first, Q4_K_M before all, as llama.cpp and ollama choose; then more bits, for repositories without these; then
+// fewer, for machines on which four do not fit.
+var preference = []string{
+	"Q4_K_M", "UD-Q4_K_XL", "Q4_K_XL", "Q4_K_L", "MXFP4_MOE", "MXFP4", "NVFP4", "Q4_K_S", "Q4_K", "IQ4_NL", "IQ4_XS", "Q4_1", "Q4_0",
+	"Q5_K_M", "UD-Q5_K_XL", "Q5_K_XL", "Q5_K_L", "Q5_K_S", "Q5_K", "Q5_1", "Q5_0", "Q6_K", "UD-Q6_K_XL", "Q6_K_XL", "Q6_K_L",
+	"Q8_0", "UD-Q8_K_XL", "Q8_K_XL", "BF16", "F16", "FP16", "F32",
+	"Q3_K_XL", "UD-Q3_K_XL", "Q3_K_L", "Q3_K_M", "IQ3_M", "Q3_K_S", "Q3_K", "IQ3_S", "IQ3_XS", "UD-IQ3_XXS", "IQ3_XXS",
+	"UD-Q2_K_XL", "Q2_K_XL", "Q2_K_L", "Q2_K", "IQ2_M", "UD-IQ2_M", "Q2_K_S", "IQ2_S", "IQ2_XS", "UD-IQ2_XXS", "IQ2_XXS", "TQ2_0",
+	"UD-IQ1_M", "IQ1_M", "UD-IQ1_S", "IQ1_S", "TQ1_0",
+}
+
+var (
+	quantRE = regexp.MustCompile(`(?i)(?:^|[-._])((?:UD-)?(?:IQ[1-4]_(?:XXS|XS|S|M|NL)|Q[2-8]_(?:K(?:_(?:XL|S|M|L))?|0|1)|` +
+		`TQ[12]_0|BF16|F16|FP16|F32|MXFP4(?:_MOE)?|NVFP4))(?:$|[-._])`)
+	splitRE = regexp.MustCompile(`^(.+)-([0-9]{5})-of-([0-9]{5})$`)
+)
+
+// beside are files of a repository that are GGUF and no model: projectors of images and sound, importance matrices, draft
+// heads.
+var beside = []string{"mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-"}
+
+// besideModel reports whether the file is one of those.
+func besideModel(p string) bool {
+	name := strings.ToLower(path.Base(p))
+	return slices.ContainsFunc(beside, func(word string) bool {
+		return strings.HasPrefix(name, word) || !strings.HasSuffix(word, "-") && strings.Contains(name, word)
+	})
+}
+
+// remote is a file at a source.
+type remote struct {
+	path string // in the repository; of a registry: the name the file gets
+	size int64  // bytes
+	sum  sum
+	url  string // where it is asked for
+}
+
+// variant is one choice of a repository: the files of one quantisation.
+type variant struct {
+	quant string // "" = unknown
+	name  string // the path without the part's number and .gguf
+	parts int    // the number of files it is split over
+	files []remote
+}
+
+func (v variant) size() (n int64) {
+	for _, f := range v.files {
+		n += f.size
+	}
+	return n
+}
+
+// label is the quantisation, or the file's name without one.
+func (v variant) label() string {
+	if v.quant != "" {
+		return v.quant
+	}
+	return path.Base(v.name)
+}
+
+// split takes a path apart: the path without the part's number and .gguf, the part and the number of parts (1 of 1).
+func split(p string) (name string, part, parts int) {
+	name = p[:len(p)-len(".gguf")]
+	m := splitRE.FindStringSubmatch(name)
+	if m == nil {
+		return name, 1, 1
+	}
+	part, _ = strconv.Atoi(m[2])
+	parts, _ = strconv.Atoi(m[3])
+	return m[1], part, parts
+}
+
+// quantOf is the quantisation that a path names, in its file's name or in its folder's; "" = none.
+func quantOf(name string) string {
+	for _, word := range []string{path.Base(name), path.Base(path.Dir(name))} {
+		for rest := word; rest != ""; {
+			m := quantRE.FindStringSubmatchIndex(rest)
+			if m == nil {
+				break
+			}
+			if next := quantRE.FindStringSubmatchIndex(rest[m[3]:]); next != nil { // the last one counts
+				rest = rest[m[3]:]
+				continue
+			}
+			return strings.ToUpper(rest[m[2]:m[3]])
+		}
+	}
+	return ""
+}
+
+// variants groups a repository's files, sorted by path. Those of a split model that lacks parts are left out.
+func variants(files []remote) (list []variant) {
+	byName := map[string]*variant{}
+	var order []string
+	for _, f := range files {
+		if besideModel(f.path) {
+			continue
+		}
+		name, part, parts := split(f.path)
+		key := fmt.Sprintf("%s of %d", name, parts)
+		v := byName[key]
+		if v == nil {
+			v = &variant{quant: quantOf(name), name: name, parts: parts}
+			byName[key] = v
+			order = append(order, key)
+		}
+		if part == len(v.files)+1 { // the list is sorted
+			v.files = append(v.files, f)
+		}
+	}
+	for _, key := range order {
+		if v := byName[key]; len(v.files) == v.parts {
+			list = append(list, *v)
+		}
+	}
+	return list
+}
+
+// need is the memory in bytes that a model of so many bytes of weights takes to be of use: an eighth more, at least
+// 256 MiB, for the KV cells of a few thousand tokens, compute buffers and the daemon. uma-cli models computes it exactly
+// once the header is here.
+func need(size int64) uint64 {
+	return uint64(size) + max(uint64(size)/8, 256<<20)
+}
+
+// match returns the variants that tag means: those of that quantisation, or, if there are none, those whose path contains
+// the tag as a word, as llama.cpp matches it.
+func match(list []variant, tag string) []variant {
+	var found []variant
+	for _, v := range list {
+		if strings.EqualFold(v.quant, tag) || strings.EqualFold(v.quant, "UD-"+tag) && !hasQuant(list, tag) {
+			found = append(found, v)
+		}
+	}
+	if len(found) == 0 {
+		word := regexp.MustCompile(`(?i)(?:^|[/._-])` + regexp.QuoteMeta(tag) + `(?:$|[/._-])`)
+		for _, v := range list {
+			if word.MatchString(v.name) {
+				found = append(found, v)
+			}
+		}
+	}
+	return found
+}
+
+func hasQuant(list []variant, quant string) bool {
+	return slices.ContainsFunc(list, func(v variant) bool { return strings.EqualFold(v.quant, quant) })
+}
+
+// choose returns the variant that is pulled without a quantisation in the name: by preference, the first that memory
+// bytes hold (0 = unknown: any). ok is false when none fits.
+func choose(list []variant, memory uint64) (v variant, ok bool) {
+	fits := func(v variant) bool { return memory == 0 || need(v.size()) <= memory }
+	for _, quant := range preference {
+		if i := slices.IndexFunc(list, func(v variant) bool { return v.quant == quant && fits(v) }); i >= 0 {
+			return list[i], true
+		}
+	}
+	if i := slices.IndexFunc(list, func(v variant) bool { return !slices.Contains(preference, v.quant) && fits(v) }); i >= 0 {
+		return list[i], true
+	}
+	return variant{}, false
+}
