@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -58,10 +59,12 @@ func (t *transfer) ask(ctx context.Context, direct string, header http.Header) (
 	if direct != "" {
 		resp, err := t.web.send(ctx, t.web.client, direct, header)
 		f, _ := errors.AsType[*fault](err)
-		if err == nil || f == nil || f.temporary {
+		if err == nil || f == nil {
 			return resp, err
 		}
-		t.forget(direct)
+		if t.forget(direct); f.temporary {
+			return nil, err
+		}
 	}
 	resp, err := t.web.send(ctx, t.login, t.file.url, header)
 	if err != nil {
@@ -93,6 +96,9 @@ func (t *transfer) checkAnswer(resp *http.Response, s span, whole bool) (span, e
 			Do: "pull again later: the listing or a mirror is out of date"}
 	}
 	switch {
+	case strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html"):
+		return s, &Error{Kind: ErrServer, What: host + " sends a web page instead of " + t.file.path,
+			Do: "open a page in a browser: this network may want you to log in first; then pull again"}
 	case resp.StatusCode == http.StatusOK && !whole:
 		if n := resp.ContentLength; n >= 0 && n != t.file.size {
 			return s, stale(n)

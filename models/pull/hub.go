@@ -57,7 +57,7 @@ func newHub(cfg *Config, ref Ref) (*hub, error) {
 }
 
 func (h *hub) rules() *web { return h.web }
-func (h *hub) login() doer { return hubLogin{h.client, h.token} }
+func (h *hub) login() doer { return hubLogin{h.client, h.origin, h.token} }
 
 // page is the repository's page for people.
 func (h *hub) page() string { return hubEndpoint + "/" + h.ref.Repo }
@@ -386,14 +386,15 @@ func (h *hub) similar(ctx context.Context) string {
 	return "; similar: " + strings.Join(names, ", ")
 }
 
-// hubLogin adds the hub's token.
+// hubLogin adds the hub's token to requests to the hub. A listing may have its next page elsewhere.
 type hubLogin struct {
 	client *http.Client
+	origin *url.URL
 	token  string
 }
 
 func (l hubLogin) Do(req *http.Request) (*http.Response, error) {
-	if l.token != "" {
+	if l.token != "" && req.URL.Host == l.origin.Host && req.URL.Scheme == l.origin.Scheme {
 		req.Header.Set("Authorization", "Bearer "+l.token)
 	}
 	return l.client.Do(req)

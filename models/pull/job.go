@@ -58,16 +58,18 @@ func (j *job) run(ctx context.Context) (err error) {
 		}
 		return fileError(err)
 	}
-	done := false
-	defer func() { lock.release(done) }()
-	if done, err = j.present(ctx); done || err != nil {
+	defer func() {
+		_, kept := os.Stat(j.path + ".part")
+		lock.release(kept != nil)
+	}()
+	switch here, err := j.present(ctx); {
+	case err != nil:
 		return err
+	case here:
+		j.discard() // what an older pull has left
+		return nil
 	}
-	if err := j.download(ctx); err != nil {
-		return err
-	}
-	done = true
-	return nil
+	return j.download(ctx)
 }
 
 // present reports whether the file is here, whole. A file without a Record is hashed.
@@ -125,9 +127,9 @@ func (j *job) download(ctx context.Context) error {
 		return fileError(err)
 	}
 	t := &transfer{web: j.src.rules(), login: j.src.login(), file: j.remote, part: part, state: j.path + ".state",
-		segment: j.cfg.segment, sync: j.cfg.sync, report: func(done int64) { j.report(done, false) }}
+		largest: j.cfg.segment, sync: j.cfg.sync, report: func(done int64) { j.report(done, false) }}
 	if st.Size() != j.size {
-		os.Remove(t.state) // it is one of another file
+		removeState(t.state) // it is one of another file
 	}
 	if here := t.resume(); here > 0 {
 		j.cfg.Observer.Note(fmt.Sprintf("%s: %s of %s are here already", filepath.Base(j.path), ui.Bytes(uint64(here)), ui.Bytes(uint64(j.size))))
@@ -151,6 +153,9 @@ func (j *job) download(ctx context.Context) error {
 		return &Error{Kind: ErrCorrupt, What: j.remote.path + " is not usable", Err: err,
 			Do: "nothing of it is kept; pull again later, or from another source: the server, or a proxy in between, changes the file"}
 	case err != nil:
+		if t.total() == 0 {
+			j.discard() // the disk's space for nothing
+		}
 		return err
 	}
 	if err := gguf.Verify(part, j.size); err != nil {
@@ -164,7 +169,7 @@ func (j *job) download(ctx context.Context) error {
 // discard removes what cannot become the file.
 func (j *job) discard() {
 	os.Remove(j.path + ".part")
-	os.Remove(j.path + ".state")
+	removeState(j.path + ".state")
 }
 
 // finish gives a whole file its name. After a crash in between, the next pull finds the file or the whole part.
@@ -185,7 +190,7 @@ func (j *job) finish(part *os.File) error {
 	if err != nil {
 		return fileError(err)
 	}
-	os.Remove(j.path + ".state")
+	removeState(j.path + ".state")
 	if dir, err := os.Open(filepath.Dir(j.path)); err == nil {
 		_ = j.cfg.sync(dir) // not every file system can; the name is there without it
 		dir.Close()

@@ -3,10 +3,14 @@ package pull
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -226,7 +230,7 @@ func TestRefusals(t *testing.T) {
 						t.Errorf("%v, want %q in it", err, want)
 					}
 				}
-				if files := f.files(t); slices.ContainsFunc(files, func(n string) bool { return !strings.HasSuffix(n, ".lock") }) {
+				if files := f.files(t); len(files) > 0 {
 					t.Errorf("%q are left behind", files)
 				}
 				if _, err := os.Stat(filepath.Join(filepath.Dir(f.dir), "escape.gguf")); err == nil {
@@ -310,6 +314,42 @@ func TestRules(t *testing.T) {
 		}
 		if err := w.check(req.URL); (err == nil) != c.ok || err != nil && !errors.Is(err, ErrRefused) {
 			t.Errorf("%s to %s: %v", c.origin, c.address, err)
+		}
+	}
+}
+
+// TestCertificates: the hub and the download host are asked over TLS; a certificate for another host ends the pull.
+func TestCertificates(t *testing.T) {
+	model := pulltest.GGUF(100_000, 4)
+	server := oneFile(model)
+	server.Download = "https://cdn.example.com"
+	server.Token, server.Repos["owner/name"].Gated = "hf_secret", true
+	tls := httptest.NewUnstartedServer(server)
+	tls.Config.ErrorLog = log.New(io.Discard, "", 0)
+	tls.StartTLS() // its certificate is for example.com, its subdomains and 127.0.0.1
+	defer tls.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(tls.Certificate())
+	cfg := Config{Token: "hf_secret", AllowHosts: []string{"example.com"}, roots: roots,
+		dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", tls.Listener.Addr().String())
+		}}
+	for _, c := range []struct {
+		endpoint string
+		kind     error
+		want     string
+	}{
+		{"https://example.com", nil, ""},
+		{"https://huggingface.co", ErrNetwork, "the certificate of huggingface.co or of its download host is not valid"},
+	} {
+		cfg.Endpoint = c.endpoint
+		p, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = p.Pull(t.Context(), "hf.co/owner/name", t.TempDir())
+		if !errors.Is(err, c.kind) || c.want != "" && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.endpoint, err, c.want)
 		}
 	}
 }

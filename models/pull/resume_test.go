@@ -222,6 +222,11 @@ func TestDamagedLeftovers(t *testing.T) {
 				if _, err := ReadRecord(path(f)); err != nil {
 					t.Error(err)
 				}
+				for _, left := range []string{".state", ".state.tmp"} {
+					if _, err := os.Stat(path(f) + left); err == nil {
+						t.Errorf("%s is left behind", left)
+					}
+				}
 			})
 		})
 	}

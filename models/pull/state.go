@@ -105,6 +105,12 @@ func writeState(path string, s state, sync func(*os.File) error) error {
 	return writeFile(path, b, 0o600, sync)
 }
 
+// removeState removes the state at path, and one that a killed process has begun to write.
+func removeState(path string) {
+	os.Remove(path)
+	os.Remove(path + ".tmp")
+}
+
 // writeFile replaces the file at path by one with these contents, which are on the disk before they have the name.
 func writeFile(path string, b []byte, mode os.FileMode, sync func(*os.File) error) error {
 	tmp := path + ".tmp"

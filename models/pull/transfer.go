@@ -47,7 +47,7 @@ type transfer struct {
 	file    remote
 	part    *os.File
 	state   string // path
-	segment int64
+	largest int64  // bytes asked for at a time, at most
 	sync    func(*os.File) error
 	report  func(done int64)
 
@@ -59,6 +59,7 @@ type transfer struct {
 	etag        etag          // of the last answers; owned by mu
 	changes     int           // answers with another ETag since the last start; owned by mu
 	noRanges    bool          // the server ignores Range; owned by mu
+	segment     int64         // bytes that take gives at most; set by run
 	active      int           // workers; owned by mu
 	restarted   bool          // restart was called
 	limit       int           // workers that the server stands; owned by mu
@@ -104,7 +105,7 @@ func (t *transfer) restart() {
 func (t *transfer) run(ctx context.Context, connections int) error {
 	t.changed, t.noRanges = make(chan struct{}), false
 	missing := t.file.size - t.here.total()
-	t.segment = max(min(t.segment, missing/int64(4*connections)), min(t.segment, minSegmentBytes))
+	t.segment = max(min(t.largest, missing/int64(4*connections)), min(t.largest, minSegmentBytes))
 	t.active = int(min(int64(connections), (missing+t.segment-1)/t.segment))
 	t.limit = t.active
 

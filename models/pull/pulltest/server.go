@@ -41,7 +41,7 @@ type Fault func(w http.ResponseWriter, r *http.Request, rest http.HandlerFunc)
 type Repo struct {
 	Files  map[string][]byte
 	Plain  bool   // its files are in git itself: their listing has no SHA-256
-	Gated  bool   // requests need the server's Token
+	Gated  bool   // requests for its files need the server's Token, as of gated repositories; its listing is public
 	Secret bool   // requests without the Token are told that there is no such repository
 	Pages  int    // entries of a page of the listing; 0 = all
 	Commit string // "" = Commit
@@ -129,16 +129,16 @@ func fail(w http.ResponseWriter, status int, code, message string) {
 	json.NewEncoder(w).Encode(map[string]string{"error": message})
 }
 
-// repo finds a repository that the request may see; otherwise it answers.
-func (s *Server) repo(w http.ResponseWriter, r *http.Request, name string) *Repo {
+// repo finds a repository whose listing, or whose files, the request may see; otherwise it answers.
+func (s *Server) repo(w http.ResponseWriter, r *http.Request, name string, files bool) *Repo {
 	repo := s.Repos[name]
 	authorised := s.Token != "" && r.Header.Get("Authorization") == "Bearer "+s.Token
 	switch {
 	case repo == nil || repo.Secret && !authorised:
 		fail(w, http.StatusUnauthorized, "RepoNotFound", "Repository not found")
-	case repo.Gated && r.Header.Get("Authorization") == "":
+	case files && repo.Gated && r.Header.Get("Authorization") == "":
 		fail(w, http.StatusUnauthorized, "GatedRepo", "Access to model "+name+" is restricted.")
-	case repo.Gated && !authorised:
+	case files && repo.Gated && !authorised:
 		fail(w, http.StatusForbidden, "GatedRepo", "Access to model "+name+" is restricted and you are not in the authorized list.")
 	default:
 		return repo
@@ -152,7 +152,7 @@ func (s *Server) api(w http.ResponseWriter, r *http.Request, path string) {
 		fail(w, http.StatusNotFound, "", "Not Found")
 		return
 	}
-	repo := s.repo(w, r, parts[0]+"/"+parts[1])
+	repo := s.repo(w, r, parts[0]+"/"+parts[1], false)
 	if repo == nil {
 		return
 	}
@@ -227,7 +227,7 @@ func (s *Server) resolve(w http.ResponseWriter, r *http.Request, path string) {
 		fail(w, http.StatusNotFound, "", "Not Found")
 		return
 	}
-	repo := s.repo(w, r, parts[0]+"/"+parts[1])
+	repo := s.repo(w, r, parts[0]+"/"+parts[1], true)
 	if repo == nil {
 		return
 	}
@@ -279,6 +279,7 @@ func (s *Server) cdn(w http.ResponseWriter, r *http.Request, digest string) {
 // send sends the range of data that is asked for.
 func (s *Server) send(w http.ResponseWriter, r *http.Request, data []byte) {
 	w.Header().Set("Accept-Ranges", "bytes")
+	w.Header().Set("Content-Type", "binary/octet-stream")
 	w.Header().Set("Etag", `"`+Digest(data)[7:39]+`"`)
 	from, to, status := 0, len(data), http.StatusOK
 	if text := r.Header.Get("Range"); text != "" {
