@@ -306,3 +306,44 @@ func TestNew(t *testing.T) {
 		}
 	}
 }
+
+// FuzzListing: whatever the hub lists, only files with a path below a folder, a size and a hash are taken, and a variant has
+// all its parts.
+func FuzzListing(f *testing.F) {
+	oid := strings.Repeat("a", 64)
+	for _, s := range []string{`[{"type":"file","path":"m-Q4_K_M.gguf","size":5,"oid":"x","lfs":{"oid":"` + oid + `","size":500}}]`,
+		`[{"type":"file","path":"../m.gguf","size":500,"oid":"` + oid[:40] + `"},{"type":"directory","path":"x.gguf"}]`,
+		`[{"type":"file","path":"a-00001-of-00002.gguf","size":500,"oid":"` + oid[:40] + `"},{"type":"file","path":"a-00002-of-00002.gguf","size":500,"oid":"` + oid[:40] + `"}]`,
+	} {
+		f.Add([]byte(s), "Q4_K_M")
+	}
+	h := &hub{ref: Ref{Hub: true, Repo: "owner/name"}, base: "https://hub.example"}
+	f.Fuzz(func(t *testing.T, text []byte, tag string) {
+		var entries []treeEntry
+		if json.Unmarshal(text, &entries) != nil {
+			return
+		}
+		var files []remote
+		for _, e := range entries {
+			r, err := h.file(e, "commit")
+			if err != nil {
+				continue
+			}
+			if !filepath.IsLocal(r.path) || r.size < minFileBytes || len(r.sum.hex) < 40 || !strings.HasPrefix(r.url, h.base+"/owner/name/resolve/commit/") {
+				t.Fatalf("%+v", r)
+			}
+			files = append(files, r)
+		}
+		slices.SortFunc(files, func(a, b remote) int { return strings.Compare(a.path, b.path) })
+		list := variants(files)
+		for _, v := range list {
+			if len(v.files) != v.parts || v.parts < 1 {
+				t.Fatalf("%+v", v)
+			}
+		}
+		match(list, tag)
+		if v, ok := choose(list, 0); ok != (len(list) > 0) || ok && len(v.files) == 0 {
+			t.Fatalf("%+v %v of %d", v, ok, len(list))
+		}
+	})
+}

@@ -145,14 +145,26 @@ func match(list []variant, tag string) []variant {
 		}
 	}
 	if len(found) == 0 {
-		word := regexp.MustCompile(`(?i)(?:^|[/._-])` + regexp.QuoteMeta(tag) + `(?:$|[/._-])`)
 		for _, v := range list {
-			if word.MatchString(v.name) {
+			if hasWord(v.name, tag) {
 				found = append(found, v)
 			}
 		}
 	}
 	return found
+}
+
+// hasWord reports whether word is in text, in any case, between separators of file names.
+func hasWord(text, word string) bool {
+	const separators = "/._-"
+	text, word = strings.ToLower("-"+text+"-"), strings.ToLower(word)
+	for i := 1; word != "" && i+len(word) < len(text); i++ {
+		if strings.HasPrefix(text[i:], word) && strings.ContainsRune(separators, rune(text[i-1])) &&
+			strings.ContainsRune(separators, rune(text[i+len(word)])) {
+			return true
+		}
+	}
+	return false
 }
 
 func hasQuant(list []variant, quant string) bool {
