@@ -70,6 +70,53 @@ func TestPull(t *testing.T) {
 	}
 }
 
+// TestPulledByName: what is pulled is listed and shown by its name, and rm leaves nothing of it.
+func TestPulledByName(t *testing.T) {
+	s, address := pullServer(t, nil)
+	s.Images["owner/image:8b"].Layers = append(s.Images["owner/image:8b"].Layers, pulltest.Layer{MediaType: pulltest.LicenceLayer, Data: []byte("the licence")},
+		pulltest.Layer{MediaType: pulltest.TemplateLayer, Data: []byte("the {{ .Prompt }}")}, pulltest.Layer{MediaType: pulltest.ParamsLayer, Data: []byte(`{"temperature":0.6}`)})
+	host, dir := strings.TrimPrefix(address, "http://"), filepath.Join(t.TempDir(), "models")
+	cli := func(args ...string) string {
+		t.Helper()
+		cmd := program(t, "/nonexistent/uma.sock", args...)
+		cmd.Env = append(cmd.Env, "HF_ENDPOINT="+address, "UMA_MODELS_DIR="+dir)
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%q: %v\n%s", args, err, err.(*exec.ExitError).Stderr)
+		}
+		return string(out)
+	}
+	names := []string{"owner/name:Q4_K_M", "owner/split:Q4_0", host + "/owner/image:8b"}
+	for _, name := range names {
+		full := name
+		if !strings.HasPrefix(name, host) {
+			full = "hf.co/" + name
+		}
+		if path := strings.TrimSpace(cli("pull", full)); !strings.HasPrefix(path, dir) {
+			t.Errorf("%s is in %s", name, path)
+		}
+	}
+	list := cli("models")
+	for _, name := range names {
+		if !strings.Contains(list, name) {
+			t.Errorf("%s is not in the list\n%s", name, list)
+		}
+	}
+	shown := cli("show", names[2])
+	for _, want := range []string{"the licence", "the {{ .Prompt }}", "temperature 0.6"} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("show: %q is not in\n%s", want, shown)
+		}
+	}
+	for _, name := range names {
+		cli("rm", name)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) > 0 {
+		t.Errorf("%v %v are left in %s", err, left, dir)
+	}
+}
+
 // TestPullRefused: exit statuses, and what standard error says to do.
 func TestPullRefused(t *testing.T) {
 	s, address := pullServer(t, nil)

@@ -107,6 +107,7 @@ func newRoot() *cobra.Command {
 				log.Info("configuration file", "path", cfg.ConfigFile)
 			}
 			llama.SetLogger(log)
+			cfg.Puller = downloads{log}
 			if cfg.Front() {
 				return front.Run(cmd.Context(), cfg, log)
 			}

@@ -54,7 +54,7 @@ var rules = []rule{
 	{"models/store/storetest", nil, "folders for tests: what reads them must not have made them"},
 	{"models/store", []string{"internal/clierr", "internal/gguf"},
 		"what is on disk, for daemon and client alike: it opens no model and no connection"},
-	{"models/pull", []string{"internal/clierr", "internal/gguf", "internal/ui"},
+	{"models/pull", []string{"internal/clierr", "internal/gguf", "internal/ui", "models/store"},
 		"it downloads files, by the store's names; which models there are, and what becomes of them, is its caller's"},
 	{"models/pull/pulltest", nil, "a server for tests, which must not share the client's code"},
 	{"client", []string{"internal/sockpath", "ipc/wire"},
@@ -137,8 +137,8 @@ var rules = []rule{
 	{"internal/webguard", nil, "it looks at headers; daemon and proxy have it"},
 
 	// The programs.
-	{"cmd/uma-serve", []string{"daemon", "daemon/front", "models/store", "runtime/llama", "internal/buildinfo", "internal/clierr",
-		"internal/completion", "internal/logq"}, "flags → config → daemon"},
+	{"cmd/uma-serve", []string{"daemon", "daemon/front", "models/pull", "models/store", "runtime/llama",
+		"internal/buildinfo", "internal/clierr", "internal/completion", "internal/hostmem", "internal/logq"}, "flags → config → daemon"},
 	{"cmd/uma-cli", []string{"internal/ask", "internal/buildinfo", "internal/chat", "client", "internal/clierr",
 		"internal/completion", "internal/gguf",
 		"internal/hostmem", "internal/inspect", "internal/lineedit", "internal/metricsview", "internal/portproxy",

@@ -12,6 +12,7 @@ import (
 
 	"github.com/uma-serve/uma-serve/internal/clierr"
 	"github.com/uma-serve/uma-serve/internal/ui"
+	"github.com/uma-serve/uma-serve/models/store"
 )
 
 // Limits of the hub's answers.
@@ -106,8 +107,8 @@ func (h *hub) plan(ctx context.Context) (*plan, error) {
 	}
 	pl := &plan{files: v.files}
 	name := h.ref
-	if name.File == "" {
-		name.Tag = v.label()
+	if name.Tag = v.quant; v.quant == "" || name.File != "" {
+		name.Tag, name.File = "", v.files[0].path
 	}
 	pl.Choice = Choice{Name: name.String(), Bytes: v.size(), Why: why, Left: left}
 	for _, f := range v.files {
@@ -138,7 +139,7 @@ func (h *hub) files(ctx context.Context, api, sha string) (files []remote, left 
 			switch {
 			case err != nil:
 				left = append(left, err.Error())
-			case besideModel(f.path):
+			case !store.IsModel(f.path):
 				left = append(left, f.path+" (not a model: images and sound, drafts and importance matrices are not used)")
 			case len(files) == maxFiles:
 				return nil, nil, &Error{Kind: ErrServer, What: fmt.Sprintf("%s has more than %d GGUF files", h.ref.Repo, maxFiles),

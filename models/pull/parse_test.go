@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/uma-serve/uma-serve/models/store"
 )
 
 func TestParse(t *testing.T) {
@@ -79,19 +81,6 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func TestQuantOf(t *testing.T) {
-	for name, want := range map[string]string{
-		"Llama-3.2-3B-Instruct-Q4_K_M": "Q4_K_M", "llama-3.2-3b-instruct-q4_k_m": "Q4_K_M", "model.Q8_0": "Q8_0", "gemma-3-4b-it-IQ4_XS": "IQ4_XS",
-		"Qwen3-8B-UD-Q4_K_XL": "UD-Q4_K_XL", "x-BF16": "BF16", "gpt-oss-20b-mxfp4": "MXFP4", "gpt-oss-20b-MXFP4_MOE": "MXFP4_MOE", "model": "", "Q4_K_M/model": "Q4_K_M",
-		"Q8_0/model-IQ2_XXS": "IQ2_XXS", "f16-to-Q5_K_S": "Q5_K_S", "model-f16-Q6_K": "Q6_K", "q4model": "", "ggml-model-q4_0": "Q4_0", "x-TQ1_0": "TQ1_0", "Q4_K": "Q4_K",
-		"sha-F321": "",
-	} {
-		if got := quantOf(name); got != want {
-			t.Errorf("%s: %q, want %q", name, got, want)
-		}
-	}
-}
-
 // TestChoose: the choice by memory, over the quantisations of a usual repository.
 func TestChoose(t *testing.T) {
 	const gib = 1 << 30
@@ -114,8 +103,8 @@ func TestChoose(t *testing.T) {
 		t.Errorf("%+v", found)
 	}
 	for _, q := range preference {
-		if quantOf("model-"+q) != q {
-			t.Errorf("the preferred %s is read as %q", q, quantOf("model-"+q))
+		if got := store.QuantOf("model-" + q + ".gguf"); got != q {
+			t.Errorf("the preferred %s is read as %q", q, got)
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/models/pull/pulltest"
+	"github.com/uma-serve/uma-serve/models/store"
 )
 
 // TestHub pulls from the hub: the quantisation that fits, split files, a file by name, a page's address.
@@ -51,9 +52,9 @@ func TestHub(t *testing.T) {
 		{name: "huggingface.co/owner/name@" + pulltest.Commit + ":BF16", model: "hf.co/owner/name@" + pulltest.Commit + ":BF16", files: map[string][]byte{
 			"BF16/name-BF16-00001-of-00003.gguf": parts[0], "BF16/name-BF16-00002-of-00003.gguf": parts[1], "BF16/name-BF16-00003-of-00003.gguf": parts[2]}},
 		{name: "https://huggingface.co/owner/name/blob/main/BF16/name-BF16-00002-of-00003.gguf?download=true",
-			model: "hf.co/owner/name@main/BF16/name-BF16-00002-of-00003.gguf", files: map[string][]byte{
+			model: "hf.co/owner/name@main/BF16/name-BF16-00001-of-00003.gguf", files: map[string][]byte{
 				"BF16/name-BF16-00001-of-00003.gguf": parts[0], "BF16/name-BF16-00002-of-00003.gguf": parts[1], "BF16/name-BF16-00003-of-00003.gguf": parts[2]}},
-		{name: "hf.co/owner/plain", model: "hf.co/owner/plain:model", files: map[string][]byte{"model.gguf": root}},
+		{name: "hf.co/owner/plain", model: "hf.co/owner/plain/model.gguf", files: map[string][]byte{"model.gguf": root}},
 		{name: "hf.co/owner/gated", token: "hf_secret", model: "hf.co/owner/gated:Q4_0", files: map[string][]byte{"gated-Q4_0.gguf": q4}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -80,7 +81,7 @@ func TestHub(t *testing.T) {
 					}
 					r, err := ReadRecord(path)
 					if err != nil || r.File != rel || r.Revision != pulltest.Commit || r.Bytes != int64(len(data)) || r.Name != m.Name ||
-						r.Source != "https://huggingface.co/"+repo || r.Quantisation != quantOf(rel[:len(rel)-5]) && !strings.Contains(rel, "-of-") {
+						r.Source != "https://huggingface.co/"+repo || r.Quantisation != store.QuantOf(rel) {
 						t.Errorf("%+v, %v", r, err)
 					}
 				}

@@ -3,10 +3,11 @@ package pull
 import (
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/models/store"
 )
 
 // preference is the order in which a quantisation is chosen: of those that fit in memory, the first. Four bits a weight
@@ -19,24 +20,6 @@ var preference = []string{
 	"Q3_K_XL", "UD-Q3_K_XL", "Q3_K_L", "Q3_K_M", "IQ3_M", "Q3_K_S", "Q3_K", "IQ3_S", "IQ3_XS", "UD-IQ3_XXS", "IQ3_XXS",
 	"UD-Q2_K_XL", "Q2_K_XL", "Q2_K_L", "Q2_K", "IQ2_M", "UD-IQ2_M", "Q2_K_S", "IQ2_S", "IQ2_XS", "UD-IQ2_XXS", "IQ2_XXS", "TQ2_0",
 	"UD-IQ1_M", "IQ1_M", "UD-IQ1_S", "IQ1_S", "TQ1_0",
-}
-
-var (
-	quantRE = regexp.MustCompile(`(?i)(?:^|[-._])((?:UD-)?(?:IQ[1-4]_(?:XXS|XS|S|M|NL)|Q[2-8]_(?:K(?:_(?:XL|S|M|L))?|0|1)|` +
-		`TQ[12]_0|BF16|F16|FP16|F32|MXFP4(?:_MOE)?|NVFP4))(?:$|[-._])`)
-	splitRE = regexp.MustCompile(`^(.+)-([0-9]{5})-of-([0-9]{5})$`)
-)
-
-// beside are files of a repository that are GGUF and no model: projectors of images and sound, importance matrices, draft
-// heads.
-var beside = []string{"mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-"}
-
-// besideModel reports whether the file is one of those.
-func besideModel(p string) bool {
-	name := strings.ToLower(path.Base(p))
-	return slices.ContainsFunc(beside, func(word string) bool {
-		return strings.HasPrefix(name, word) || !strings.HasSuffix(word, "-") && strings.Contains(name, word)
-	})
 }
 
 // remote is a file at a source.
@@ -70,34 +53,13 @@ func (v variant) label() string {
 	return path.Base(v.name)
 }
 
-// split takes a path apart: the path without the part's number and .gguf, the part and the number of parts (1 of 1).
+// split takes a path apart: what it has in common with the other files of its model, the part and the number of parts (1 of
+// 1).
 func split(p string) (name string, part, parts int) {
-	name = p[:len(p)-len(".gguf")]
-	m := splitRE.FindStringSubmatch(name)
-	if m == nil {
-		return name, 1, 1
+	if prefix, no, count, ok := gguf.Part(p); ok {
+		return prefix, no, count
 	}
-	part, _ = strconv.Atoi(m[2])
-	parts, _ = strconv.Atoi(m[3])
-	return m[1], part, parts
-}
-
-// quantOf is the quantisation that a path names, in its file's name or in its folder's; "" = none.
-func quantOf(name string) string {
-	for _, word := range []string{path.Base(name), path.Base(path.Dir(name))} {
-		for rest := word; rest != ""; {
-			m := quantRE.FindStringSubmatchIndex(rest)
-			if m == nil {
-				break
-			}
-			if next := quantRE.FindStringSubmatchIndex(rest[m[3]:]); next != nil { // the last one counts
-				rest = rest[m[3]:]
-				continue
-			}
-			return strings.ToUpper(rest[m[2]:m[3]])
-		}
-	}
-	return ""
+	return p[:len(p)-len(".gguf")], 1, 1
 }
 
 // variants groups a repository's files, sorted by path. Those of a split model that lacks parts are left out.
@@ -105,14 +67,14 @@ func variants(files []remote) (list []variant) {
 	byName := map[string]*variant{}
 	var order []string
 	for _, f := range files {
-		if besideModel(f.path) {
+		if !store.IsModel(f.path) {
 			continue
 		}
 		name, part, parts := split(f.path)
 		key := fmt.Sprintf("%s of %d", name, parts)
 		v := byName[key]
 		if v == nil {
-			v = &variant{quant: quantOf(name), name: name, parts: parts}
+			v = &variant{quant: store.QuantOf(f.path), name: name, parts: parts}
 			byName[key] = v
 			order = append(order, key)
 		}

@@ -17,6 +17,8 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/uma-serve/uma-serve/internal/clierr"
+	"github.com/uma-serve/uma-serve/internal/gguf"
+	"github.com/uma-serve/uma-serve/models/store"
 )
 
 // Limits of a registry's answers.
@@ -137,12 +139,12 @@ func (r *registry) plan(ctx context.Context) (*plan, error) {
 	}
 	for i := range pl.files { // a split model has a layer for each part
 		if n := len(pl.files); n > 1 {
-			pl.files[i].path = fmt.Sprintf("%s-%05d-of-%05d.gguf", r.ref.Tag, i+1, n)
+			pl.files[i].path = gguf.PartName(r.ref.Tag, i+1, n)
 		}
 		pl.Choice.Files = append(pl.Choice.Files, pl.files[i].path)
 		pl.Bytes += pl.files[i].size
 	}
-	pl.record.Quantisation = quantOf(r.ref.Tag)
+	pl.record.Quantisation = store.QuantOf(r.ref.Tag + ".gguf")
 	pl.Why = tight(pl.Bytes, r.mem)
 	return pl, nil
 }

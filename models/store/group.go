@@ -15,8 +15,8 @@ import (
 // BF16, MXFP4, and UD-Q4_K_XL, a mixture of its publisher's.
 var quantName = regexp.MustCompile(`(?i)(?:^|[-._])((?:UD-)?(?:I?Q[1-8](?:_[A-Z0-9]+)*|TQ[12]_0|BF16|FP?16|FP?32|MXFP4(?:_[A-Z]+)*|NVFP4))$`)
 
-// quantOf is the quantisation that a path below a repository names, in upper case; "" = none.
-func quantOf(rel string) string {
+// QuantOf is the quantisation that the path of a GGUF file below a repository names, in upper case; "" = none.
+func QuantOf(rel string) string {
 	stem := rel[:len(rel)-len(path.Ext(rel))]
 	if prefix, _, _, ok := gguf.Part(rel); ok {
 		stem = prefix
@@ -37,6 +37,9 @@ const (
 	aProjector      // reads images for a model
 	noModel         // draft heads, importance matrices
 )
+
+// IsModel reports whether a GGUF file is a model by its name: no projector, draft head or importance matrix.
+func IsModel(rel string) bool { return kindOf(rel) == aModel }
 
 func kindOf(rel string) kind {
 	name := strings.ToLower(path.Base(rel))
@@ -90,12 +93,12 @@ func (s *scan) group(repo Name, files []file) {
 	}
 	tags := map[string]int{}
 	for _, rel := range rels {
-		tags[quantOf(rel)]++
+		tags[QuantOf(rel)]++
 	}
 	for i := range models {
 		m := &models[i]
 		m.Repo, m.Name = Name{Host: repo.Host, Path: repo.Path}, repo
-		if tag := quantOf(rels[i]); repo.Tag != "" {
+		if tag := QuantOf(rels[i]); repo.Tag != "" {
 			// of a registry, whose tags are names
 		} else if tag != "" && tags[tag] == 1 {
 			m.Name.Tag = tag

@@ -131,7 +131,7 @@ func TestQuantOf(t *testing.T) {
 		"Q6_K/x-00001-of-00002.gguf": "Q6_K", "x-Q4_0-00002-of-00003.gguf": "Q4_0", "model.gguf": "", "v2/model.gguf": "",
 		"x-TQ1_0.gguf": "TQ1_0", "qwen2.5-coder.gguf": "", "Q4_0.gguf": "Q4_0", "llama-3.gguf": "", "x-fp16.gguf": "FP16",
 	} {
-		if got := quantOf(rel); got != want {
+		if got := QuantOf(rel); got != want {
 			t.Errorf("%s: %q, want %q", rel, got, want)
 		}
 	}
