@@ -18,23 +18,26 @@ import (
 	"github.com/uma-serve/uma-serve/runtime/ggufgen"
 )
 
-// TestServeFromHub: uma-serve -hf downloads a model and serves it; afterwards it needs no network. uma-cli pull prints what
-// uma-serve -m takes.
+// TestServeFromHub: uma-serve -hf downloads a model and serves it; afterwards it needs no network. uma-cli pull prints
+// what uma-serve -m takes.
 func TestServeFromHub(t *testing.T) {
 	file, err := os.ReadFile(ggufgen.Cached(t, ggufgen.Tiny()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	hub := &pulltest.Server{Repos: map[string]*pulltest.Repo{"owner/tiny-GGUF": {Files: map[string][]byte{"tiny-Q8_0.gguf": file}}}}
+	hub := &pulltest.Server{Repos: map[string]*pulltest.Repo{
+		"owner/tiny-GGUF": {Files: map[string][]byte{"tiny-Q8_0.gguf": file}}}}
 	address := httptest.NewServer(hub)
 	defer address.Close()
 	home := t.TempDir()
 	own := filepath.Join(home, "models")
-	env := []string{"HOME=" + home, "XDG_CACHE_HOME=" + home, "UMA_MODELS_DIR=" + own, "HF_HOME=", "HF_HUB_CACHE=", "HUGGINGFACE_HUB_CACHE=", "LLAMA_CACHE=",
+	env := []string{"HOME=" + home, "XDG_CACHE_HOME=" + home, "UMA_MODELS_DIR=" + own, "HF_HOME=", "HF_HUB_CACHE=",
+		"HUGGINGFACE_HUB_CACHE=", "LLAMA_CACHE=",
 		"OLLAMA_MODELS=" + home, "HF_ENDPOINT=" + address.URL, "HF_TOKEN="}
 	serve := func(args ...string) {
 		t.Helper()
-		p, err := daemonproc.Start(filepath.Join(bin, "uma-serve"), waitfor.Limit, env, append([]string{"-t", "1"}, args...)...)
+		p, err := daemonproc.Start(filepath.Join(bin, "uma-serve"), waitfor.Limit, env, append([]string{"-t", "1"},
+			args...)...)
 		if err != nil {
 			t.Fatalf("%q: %v", args, err)
 		}
@@ -67,9 +70,11 @@ func TestServeFromHub(t *testing.T) {
 		t.Errorf("%d bytes were sent again", hub.Served()-sent)
 	}
 
-	cmd = exec.Command(filepath.Join(bin, "uma-serve"), "-hf", "owner/none", "--socket", filepath.Join(home, "s"), "--progress=false")
+	cmd = exec.Command(filepath.Join(bin, "uma-serve"), "-hf", "owner/none", "--socket", filepath.Join(home, "s"),
+		"--progress=false")
 	cmd.Env = append(append(os.Environ(), env...), "UMA_CONFIG=")
-	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "there is no public repository owner/none") {
+	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(out),
+		"there is no public repository owner/none") {
 		t.Errorf("a repository that is not there: exit status %d\n%s", cmd.ProcessState.ExitCode(), out)
 	}
 }

@@ -65,8 +65,10 @@ mirror; HTTPS_PROXY; UMA_OFFLINE or HF_HUB_OFFLINE refuses every pull.`,
 	}
 	open = modelsDir(cmd)
 	cmd.Flags().BoolVar(&offline, "offline", false, "refuse to use the network")
-	cmd.Flags().IntVar(&connections, "connections", connections, fmt.Sprintf("parallel connections, 1 to %d", pull.MaxConnections))
-	cmd.Flags().StringSliceVar(&hosts, "allow-host", nil, "further `HOST` that downloads may be redirected to, with its subdomains")
+	cmd.Flags().IntVar(&connections, "connections", connections, fmt.Sprintf("parallel connections, 1 to %d",
+		pull.MaxConnections))
+	cmd.Flags().StringSliceVar(&hosts, "allow-host", nil,
+		"further `HOST` that downloads may be redirected to, with its subdomains")
 	return cmd
 }
 

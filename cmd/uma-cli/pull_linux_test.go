@@ -9,8 +9,8 @@ import (
 	"github.com/uma-serve/uma-serve/models/pull/pulltest"
 )
 
-// TestPullOnTerminal: a bar for each file with speed and time left, notes above it, and a line that says how to serve the
-// model; with NO_COLOR plain lines.
+// TestPullOnTerminal: a bar for each file with speed and time left, notes above it, and a line that says how to serve
+// the model; with NO_COLOR plain lines.
 func TestPullOnTerminal(t *testing.T) {
 	_, address := pullServer(t, func(r *http.Request) pulltest.Fault {
 		if strings.Contains(r.URL.Path, "/resolve/") {

@@ -22,9 +22,11 @@ func pullServer(t *testing.T, fault func(*http.Request) pulltest.Fault) (s *pull
 	t.Helper()
 	model := pulltest.GGUF(300_000, 1)
 	s = &pulltest.Server{Fault: fault,
-		Repos: map[string]*pulltest.Repo{"owner/name": {Files: map[string][]byte{"name-Q4_K_M.gguf": model, "name-Q8_0.gguf": model, "mmproj-F16.gguf": model}},
+		Repos: map[string]*pulltest.Repo{"owner/name": {Files: map[string][]byte{"name-Q4_K_M.gguf": model,
+			"name-Q8_0.gguf": model, "mmproj-F16.gguf": model}},
 			"owner/split": {Files: map[string][]byte{}}},
-		Images: map[string]*pulltest.Image{"owner/image:8b": {Private: true, Layers: []pulltest.Layer{{MediaType: pulltest.ModelLayer, Data: model}}}}}
+		Images: map[string]*pulltest.Image{"owner/image:8b": {Private: true,
+			Layers: []pulltest.Layer{{MediaType: pulltest.ModelLayer, Data: model}}}}}
 	for i, part := range pulltest.Parts(2, 100_000, 7) {
 		s.Repos["owner/split"].Files["split-Q4_0-0000"+string(rune('1'+i))+"-of-00002.gguf"] = part
 	}
@@ -48,10 +50,13 @@ func TestPull(t *testing.T) {
 		name, path string
 		stderr     []string
 	}{
-		{"hf.co/owner/name", "hf.co/owner/name/name-Q4_K_M.gguf", []string{"hf.co/owner/name:Q4_K_M, 293 KiB\n", "Others: Q8_0 293 KiB", "left out: mmproj-F16.gguf", "name-Q4_K_M.gguf: 293 KiB of 293 KiB\n"}},
+		{"hf.co/owner/name", "hf.co/owner/name/name-Q4_K_M.gguf", []string{"hf.co/owner/name:Q4_K_M, 293 KiB\n",
+			"Others: Q8_0 293 KiB", "left out: mmproj-F16.gguf", "name-Q4_K_M.gguf: 293 KiB of 293 KiB\n"}},
 		{"hf.co/owner/name:q8_0", "hf.co/owner/name/name-Q8_0.gguf", []string{"hf.co/owner/name:Q8_0"}},
-		{"hf.co/owner/split", "hf.co/owner/split/split-Q4_0-00001-of-00002.gguf", []string{" in 2 files\n", "2/2 split-Q4_0-00002-of-00002.gguf: 97.6 KiB of 97.6 KiB\n"}},
-		{strings.TrimPrefix(address, "http://") + "/owner/image:8b", strings.TrimPrefix(address, "http://") + "/owner/image/8b.gguf", nil},
+		{"hf.co/owner/split", "hf.co/owner/split/split-Q4_0-00001-of-00002.gguf", []string{" in 2 files\n",
+			"2/2 split-Q4_0-00002-of-00002.gguf: 97.6 KiB of 97.6 KiB\n"}},
+		{strings.TrimPrefix(address, "http://") + "/owner/image:8b", strings.TrimPrefix(address, "http://") +
+			"/owner/image/8b.gguf", nil},
 	} {
 		var out, stderr bytes.Buffer
 		cmd := pulling(t, address, dir, c.name)
@@ -73,8 +78,11 @@ func TestPull(t *testing.T) {
 // TestPulledByName: what is pulled is listed and shown by its name, and rm leaves nothing of it.
 func TestPulledByName(t *testing.T) {
 	s, address := pullServer(t, nil)
-	s.Images["owner/image:8b"].Layers = append(s.Images["owner/image:8b"].Layers, pulltest.Layer{MediaType: pulltest.LicenceLayer, Data: []byte("the licence")},
-		pulltest.Layer{MediaType: pulltest.TemplateLayer, Data: []byte("the {{ .Prompt }}")}, pulltest.Layer{MediaType: pulltest.ParamsLayer, Data: []byte(`{"temperature":0.6}`)})
+	s.Images["owner/image:8b"].Layers = append(s.Images["owner/image:8b"].Layers,
+		pulltest.Layer{MediaType: pulltest.LicenceLayer, Data: []byte("the licence")},
+		pulltest.Layer{MediaType: pulltest.TemplateLayer,
+			Data: []byte("the {{ .Prompt }}")}, pulltest.Layer{MediaType: pulltest.ParamsLayer,
+			Data: []byte(`{"temperature":0.6}`)})
 	host, dir := strings.TrimPrefix(address, "http://"), filepath.Join(t.TempDir(), "models")
 	cli := func(args ...string) string {
 		t.Helper()
@@ -179,7 +187,8 @@ func TestPullInterrupted(t *testing.T) {
 	})
 	cmd.Process.Signal(syscall.SIGINT)
 	cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted || !strings.Contains(stderr.String(), "are kept; the same command goes on from there\n") {
+	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted || !strings.Contains(stderr.String(),
+		"are kept; the same command goes on from there\n") {
 		t.Errorf("exit status %d, %q", code, stderr.String())
 	}
 	s.Fault = nil

@@ -13,12 +13,12 @@ import (
 	"github.com/uma-serve/uma-serve/models/pull"
 )
 
-// pullView shows a pull: on a terminal a bar for each file, elsewhere a line now and then. Its methods are called from one
-// goroutine at a time.
+// pullView shows a pull: on a terminal a bar for each file, elsewhere a line now and then. Its methods are called from
+// one goroutine at a time.
 type pullView struct {
 	out *ui.Terminal
 	to  *os.File                 // out's
-	bar *progressbar.ProgressBar // of the file that is pulled; nil before its first progress, and where nothing may move
+	bar *progressbar.ProgressBar // of the file that is pulled; nil where nothing may move
 
 	shown pull.Progress // the last progress that was taken
 	at    time.Time     // when
@@ -96,7 +96,8 @@ func (v *pullView) begin(p pull.Progress, now time.Time) {
 		return
 	}
 	v.bar = progressbar.NewOptions64(p.Total, progressbar.OptionSetWriter(v.to), progressbar.OptionSetWidth(barWidth),
-		progressbar.OptionShowDescriptionAtLineEnd(), progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false),
+		progressbar.OptionShowDescriptionAtLineEnd(), progressbar.OptionSetPredictTime(false),
+		progressbar.OptionSetElapsedTime(false),
 		progressbar.OptionSetDescription(v.fit(p, 0)))
 }
 

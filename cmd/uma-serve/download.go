@@ -43,11 +43,13 @@ func (d downloads) Pull(ctx context.Context, name store.Name, dir string) (strin
 			now := time.Now()
 			if now.Sub(logged) >= logPause || p.Done == p.Total {
 				logged = now
-				d.log.Info("downloading", "file", p.File, "number", p.Number, "of", p.Of, "done_bytes", p.Done, "total_bytes", p.Total)
+				d.log.Info("downloading", "file", p.File, "number", p.Number, "of", p.Of, "done_bytes", p.Done,
+					"total_bytes", p.Total)
 			}
 			if now.Sub(told) >= statusPause {
 				told = now
-				sd.SdNotify(false, fmt.Sprintf("STATUS=downloading %s: %d%%\nEXTEND_TIMEOUT_USEC=%d", p.File, p.Done*100/max(p.Total, 1),
+				sd.SdNotify(false, fmt.Sprintf("STATUS=downloading %s: %d%%\nEXTEND_TIMEOUT_USEC=%d", p.File,
+					p.Done*100/max(p.Total, 1),
 					(2*time.Minute).Microseconds()))
 			}
 		},

@@ -10,9 +10,9 @@
 //	FILE.gguf.state  which bytes are there and durable, and the state of the hash (state.go)
 //	FILE.gguf.lock   held with flock by the process that downloads; others wait and show its progress (lock.go)
 //
-// A pull that ends before its file is whole, by an error, Ctrl-C or SIGKILL, leaves them; the next pull of the file goes
-// on from there. State is written every 250 ms, after the bytes it names are on the disk, and receiving pauses when the
-// disk takes longer than 250 ms for that: less than a second of bytes is lost, also to a power failure.
+// A pull that ends before its file is whole, by an error, Ctrl-C or SIGKILL, leaves them; the next pull of the file
+// goes on from there. State is written every 250 ms, after the bytes it names are on the disk, and receiving pauses
+// when the disk takes longer than 250 ms for that: less than a second of bytes is lost, also to a power failure.
 //
 // Beside each finished file stands FILE.gguf.json, a [Record] of its origin.
 //

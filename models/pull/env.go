@@ -18,7 +18,8 @@ import (
 //
 // The error names a token file that cannot be read.
 func FromEnv(getenv func(string) string) (Config, error) {
-	cfg := Config{Endpoint: getenv("HF_ENDPOINT"), Offline: isTrue(getenv("UMA_OFFLINE")) || isTrue(getenv("HF_HUB_OFFLINE"))}
+	cfg := Config{Endpoint: getenv("HF_ENDPOINT"), Offline: isTrue(getenv("UMA_OFFLINE")) ||
+		isTrue(getenv("HF_HUB_OFFLINE"))}
 	if cfg.Token = strings.TrimSpace(getenv("HF_TOKEN")); cfg.Token != "" {
 		return cfg, nil
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/uma-serve/uma-serve/models/pull/pulltest"
 )
 
-// TestFaults pulls 500 times from servers that misbehave, each in its way: the file is whole, or the error says what to do
-// and the next pull, from a server that behaves, goes on from what is here. Time is virtual.
+// TestFaults pulls 500 times from servers that misbehave, each in its way: the file is whole, or the error says what to
+// do and the next pull, from a server that behaves, goes on from what is here. Time is virtual.
 func TestFaults(t *testing.T) {
 	model := pulltest.GGUF(300_000, 1)
 	whole, failed, faults := 0, map[error]int{}, map[string]int{}
@@ -32,8 +32,9 @@ func TestFaults(t *testing.T) {
 					kinds = []string{kinds[int(seed)%len(kinds)]}
 				}
 				server := &pulltest.Server{
-					Repos:    map[string]*pulltest.Repo{"owner/name": {Files: map[string][]byte{"name-Q4_K_M.gguf": model}}},
-					Images:   map[string]*pulltest.Image{"owner/image:8b": {Private: true, Layers: []pulltest.Layer{{MediaType: pulltest.ModelLayer, Data: model}}}},
+					Repos: oneFile(model).Repos,
+					Images: map[string]*pulltest.Image{"owner/image:8b": {Private: true,
+						Layers: []pulltest.Layer{{MediaType: pulltest.ModelLayer, Data: model}}}},
 					Download: []string{cdnAddress, ""}[rng.IntN(2)],
 				}
 				server.Fault = func(*http.Request) pulltest.Fault {
@@ -73,7 +74,8 @@ func TestFaults(t *testing.T) {
 					mu.Unlock()
 					before := f.Served()
 					var kept int64
-					if s, err := readState(path+".state", state{Sum: pulltest.Digest(model), Size: int64(len(model))}); err == nil {
+					if s, err := readState(path+".state", state{Sum: pulltest.Digest(model),
+						Size: int64(len(model))}); err == nil {
 						kept = s.Spans.total()
 					}
 					if _, err := f.pull(t.Context(), t, name); err != nil {

@@ -53,8 +53,8 @@ func (t *transfer) first(s span) span {
 	return found
 }
 
-// ask sends the request to where the last one was redirected to, and to the file's address when that does not work: such
-// addresses are signed, and they expire.
+// ask sends the request to where the last one was redirected to, and to the file's address when that does not work:
+// such addresses are signed, and they expire.
 func (t *transfer) ask(ctx context.Context, direct string, header http.Header) (*http.Response, error) {
 	if direct != "" {
 		resp, err := t.web.send(ctx, t.web.client, direct, header)
@@ -87,12 +87,13 @@ func (t *transfer) forget(direct string) {
 	}
 }
 
-// checkAnswer compares an answer's header with what was asked for, and returns the bytes that the answer brings: servers may
-// send less than a range.
+// checkAnswer compares an answer's header with what was asked for, and returns the bytes that the answer brings:
+// servers may send less than a range.
 func (t *transfer) checkAnswer(resp *http.Response, s span, whole bool) (span, error) {
 	host := resp.Request.URL.Host
 	stale := func(size int64) error {
-		return &Error{Kind: ErrServer, What: fmt.Sprintf("%s has %d bytes at %s, and %d in its listing", t.file.path, size, host, t.file.size),
+		return &Error{Kind: ErrServer, What: fmt.Sprintf("%s has %d bytes at %s, and %d in its listing", t.file.path,
+			size, host, t.file.size),
 			Do: "pull again later: the listing or a mirror is out of date"}
 	}
 	switch {
@@ -128,8 +129,9 @@ func (t *transfer) checkAnswer(resp *http.Response, s span, whole bool) (span, e
 	return s, t.checkETag(host, resp.Header.Get("Etag"))
 }
 
-// checkETag holds the answers of a host to one ETag, so that a file that changes is not downloaded to its end first. The
-// hash in the listing decides: after a second start ETags are not looked at, as some servers give the same bytes several.
+// checkETag holds the answers of a host to one ETag, so that a file that changes is not downloaded to its end first.
+// The hash in the listing decides: after a second start ETags are not looked at, as some servers give the same bytes
+// several.
 func (t *transfer) checkETag(host, value string) error {
 	if value == "" || t.restarted {
 		return nil

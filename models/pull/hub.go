@@ -87,7 +87,8 @@ func (h *hub) plan(ctx context.Context) (*plan, error) {
 		SHA      string `json:"sha"`
 		Disabled bool   `json:"disabled"`
 	}
-	if _, err := h.fetchJSON(ctx, h.login(), api+"/revision/"+url.PathEscape(revision), nil, maxInfoBytes, &info); err != nil {
+	if _, err := h.fetchJSON(ctx, h.login(), api+"/revision/"+url.PathEscape(revision), nil, maxInfoBytes,
+		&info); err != nil {
 		return nil, h.missing(ctx, err)
 	}
 	if info.Disabled {
@@ -123,7 +124,8 @@ func (h *hub) files(ctx context.Context, api, sha string) (files []remote, left 
 	next := api + "/tree/" + sha + "?recursive=true"
 	for page := 0; next != ""; page++ {
 		if page == maxTreePages {
-			return nil, nil, &Error{Kind: ErrServer, What: fmt.Sprintf("the listing of %s has more than %d pages", h.ref.Repo, maxTreePages),
+			return nil, nil, &Error{Kind: ErrServer, What: fmt.Sprintf("the listing of %s has more than %d pages",
+				h.ref.Repo, maxTreePages),
 				Do: "pull from another repository"}
 		}
 		var entries []treeEntry
@@ -140,9 +142,10 @@ func (h *hub) files(ctx context.Context, api, sha string) (files []remote, left 
 			case err != nil:
 				left = append(left, err.Error())
 			case !store.IsModel(f.path):
-				left = append(left, f.path+" (not a model: images and sound, drafts and importance matrices are not used)")
+				left = append(left, f.path+" (a projector, draft head or importance matrix)")
 			case len(files) == maxFiles:
-				return nil, nil, &Error{Kind: ErrServer, What: fmt.Sprintf("%s has more than %d GGUF files", h.ref.Repo, maxFiles),
+				return nil, nil, &Error{Kind: ErrServer, What: fmt.Sprintf("%s has more than %d GGUF files", h.ref.Repo,
+					maxFiles),
 					Do: "pull from another repository"}
 			default:
 				files = append(files, f)
@@ -160,7 +163,8 @@ func (h *hub) file(e treeEntry, sha string) (remote, error) {
 	if err := checkPath(e.Path); err != nil {
 		return remote{}, err
 	}
-	f := remote{path: e.Path, size: e.Size, sum: sum{"git-sha1", e.OID}, url: h.base + "/" + h.ref.Repo + "/resolve/" + sha + "/" + escapePath(e.Path)}
+	f := remote{path: e.Path, size: e.Size, sum: sum{"git-sha1", e.OID}, url: h.base + "/" + h.ref.Repo + "/resolve/" +
+		sha + "/" + escapePath(e.Path)}
 	if e.LFS != nil {
 		f.size, f.sum = e.LFS.Size, sum{"sha256", e.LFS.OID}
 	}
@@ -192,7 +196,8 @@ func nextPage(h http.Header) string {
 	return ""
 }
 
-// pick chooses the files: the one that the name says, those of the quantisation that it says, or those of one that fits.
+// pick chooses the files: the one that the name says, those of the quantisation that it says, or those of one that
+// fits.
 func (h *hub) pick(ctx context.Context, list []variant, files []remote) (v variant, why string, err error) {
 	fail := func(what, do string) (variant, string, error) {
 		return variant{}, "", &Error{Kind: ErrNotFound, What: what, Do: do}
@@ -201,14 +206,16 @@ func (h *hub) pick(ctx context.Context, list []variant, files []remote) (v varia
 	case len(files) == 0:
 		return fail(fmt.Sprintf("%s has no GGUF file", h.ref.Repo), "pull a conversion of it"+h.similar(ctx))
 	case len(list) == 0:
-		return fail(fmt.Sprintf("%s has only parts of split models", h.ref.Repo), "pull from another repository: this one is not complete")
+		return fail(fmt.Sprintf("%s has only parts of split models", h.ref.Repo),
+			"pull from another repository: this one is not complete")
 	case h.ref.File != "":
 		for _, v := range list {
 			if slices.ContainsFunc(v.files, func(f remote) bool { return f.path == h.ref.File }) {
 				return v, h.tight(v), nil
 			}
 		}
-		return fail(fmt.Sprintf("%s has no file %s", h.ref.Repo, h.ref.File), "pull one of: "+h.labels(list, func(v variant) string { return v.files[0].path }))
+		return fail(fmt.Sprintf("%s has no file %s", h.ref.Repo, h.ref.File), "pull one of: "+h.labels(list,
+			func(v variant) string { return v.files[0].path }))
 	case h.ref.Tag != "" && !strings.EqualFold(h.ref.Tag, ollamaLatest):
 		found := match(list, h.ref.Tag)
 		if len(found) == 0 {
@@ -229,11 +236,14 @@ func (h *hub) pick(ctx context.Context, list []variant, files []remote) (v varia
 	v, ok := choose(list, h.mem)
 	if !ok {
 		small := slices.MinFunc(list, func(a, b variant) int { return int(min(max(a.size()-b.size(), -1), 1)) })
-		return variant{}, "", &Error{Kind: ErrMemory, What: fmt.Sprintf("nothing of %s fits in the %s that are available: the smallest, %s, takes about %s",
-			h.ref.Repo, ui.Bytes(h.mem), small.label(), ui.Bytes(need(small.size()))),
-			Do: fmt.Sprintf("free some memory, pull a smaller model, or name it to pull it nevertheless: %s", h.named(small))}
+		return variant{}, "", &Error{Kind: ErrMemory,
+			What: fmt.Sprintf("nothing of %s fits in the %s that are available: the smallest, %s, takes about %s",
+				h.ref.Repo, ui.Bytes(h.mem), small.label(), ui.Bytes(need(small.size()))),
+			Do: fmt.Sprintf("free some memory, pull a smaller model, or name it to pull it nevertheless: %s",
+				h.named(small))}
 	}
-	if same := slices.DeleteFunc(slices.Clone(list), func(o variant) bool { return o.quant != v.quant }); len(same) > 1 {
+	if same := slices.DeleteFunc(slices.Clone(list),
+		func(o variant) bool { return o.quant != v.quant }); len(same) > 1 {
 		return h.several(same)
 	}
 	return v, h.reason(list, v), nil
@@ -241,7 +251,8 @@ func (h *hub) pick(ctx context.Context, list []variant, files []remote) (v varia
 
 // several is the error for a name that means more than one model.
 func (h *hub) several(found []variant) (variant, string, error) {
-	return variant{}, "", &Error{Kind: ErrName, What: fmt.Sprintf("%s has %d models of that quantisation", h.ref.Repo, len(found)),
+	return variant{}, "", &Error{Kind: ErrName, What: fmt.Sprintf("%s has %d models of that quantisation", h.ref.Repo,
+		len(found)),
 		Do: "name the file: " + h.labels(found, h.named)}
 }
 
@@ -265,7 +276,10 @@ func (h *hub) reason(list []variant, v variant) string {
 		}
 	}
 	others := slices.DeleteFunc(slices.Clone(list), func(o variant) bool { return o.name == v.name })
-	return why + ". Others: " + h.labels(others, func(v variant) string { return v.label() + " " + ui.Bytes(uint64(v.size())) })
+	return why + ". Others: " + h.labels(others, func(v variant) string {
+		return v.label() + " " +
+			ui.Bytes(uint64(v.size()))
+	})
 }
 
 // tight says that v was asked for and does not fit; "" = it does.
@@ -275,7 +289,8 @@ func tight(size int64, memory uint64) string {
 	if memory == 0 || need(size) <= memory {
 		return ""
 	}
-	return fmt.Sprintf("it takes about %s of memory, and %s are available: it will be slow, or not load", ui.Bytes(need(size)), ui.Bytes(memory))
+	return fmt.Sprintf("it takes about %s of memory, and %s are available: it will be slow, or not load",
+		ui.Bytes(need(size)), ui.Bytes(memory))
 }
 
 func labels(list []variant) (all []string) {
@@ -303,7 +318,8 @@ func (h *hub) labels(list []variant, label func(variant) string) string {
 func (h *hub) byManifest(ctx context.Context, list []variant) []variant {
 	var m manifest
 	header := http.Header{"Accept": {manifestTypes}}
-	if _, err := h.fetchJSON(ctx, h.login(), h.base+"/v2/"+h.ref.Repo+"/manifests/"+h.ref.Tag, header, maxManifestBytes, &m); err != nil {
+	if _, err := h.fetchJSON(ctx, h.login(), h.base+"/v2/"+h.ref.Repo+"/manifests/"+h.ref.Tag, header, maxManifestBytes,
+		&m); err != nil {
 		return nil
 	}
 	for _, l := range m.Layers {
@@ -316,8 +332,8 @@ func (h *hub) byManifest(ctx context.Context, list []variant) []variant {
 	return nil
 }
 
-// missing explains an error of the first question about a repository. The hub answers 401 for a repository that does not
-// exist and for a private one alike.
+// missing explains an error of the first question about a repository. The hub answers 401 for a repository that does
+// not exist and for a private one alike.
 func (h *hub) missing(ctx context.Context, err error) error {
 	f, ok := errors.AsType[*fault](err)
 	if !ok || f.temporary {
@@ -342,23 +358,28 @@ func (h *hub) explain(err error) error {
 			Do: fmt.Sprintf("agree at %s, make a token at %s, and pull again with HF_TOKEN=hf_…", h.page(), tokens)}
 	case f.code == "GatedRepo", f.status == http.StatusForbidden && h.token != "":
 		return &Error{Kind: ErrAccess, What: "the account of your token has no access to " + h.ref.Repo, Err: f.err,
-			Do: fmt.Sprintf("agree to its terms at %s, or wait until its owner has; a fine-grained token also needs the right to read gated repositories (%s)",
+			Do: fmt.Sprintf("agree to its terms at %s, or wait until its owner has agreed; "+
+				"a fine-grained token also needs the right to read gated repositories (%s)",
 				h.page(), tokens)}
 	case f.code == "RevisionNotFound":
-		return &Error{Kind: ErrNotFound, What: fmt.Sprintf("%s has no revision %s", h.ref.Repo, h.ref.Revision), Do: "see " + h.page() + "/commits"}
+		return &Error{Kind: ErrNotFound, What: fmt.Sprintf("%s has no revision %s", h.ref.Repo, h.ref.Revision),
+			Do: "see " + h.page() + "/commits"}
 	case f.code == "EntryNotFound":
 		return &Error{Kind: ErrNotFound, What: h.ref.Repo + " has lost the file while it was pulled", Do: "pull again"}
 	case f.status == http.StatusUnauthorized && h.token != "" && f.code != "RepoNotFound":
 		return &Error{Kind: ErrAccess, What: "Hugging Face does not accept your token", Err: f.err,
-			Do: "make a new one at " + tokens + " and set HF_TOKEN, or unset HF_TOKEN and remove the token file for public models"}
-	case f.status == http.StatusUnauthorized, f.status == http.StatusForbidden, f.status == http.StatusNotFound, f.code == "RepoNotFound":
+			Do: "make a new one at " + tokens +
+				" and set HF_TOKEN, or unset HF_TOKEN and remove the token file for public models"}
+	case f.status == http.StatusUnauthorized, f.status == http.StatusForbidden, f.status == http.StatusNotFound,
+		f.code == "RepoNotFound":
 		do := "check the name at " + h.page()
 		if h.token == "" {
 			do += "; for a private repository set HF_TOKEN (" + tokens + ")"
 		}
 		return &Error{Kind: ErrNotFound, What: "there is no public repository " + h.ref.Repo, Err: f.err, Do: do}
 	}
-	return &Error{Kind: ErrServer, What: h.ref.Repo + " cannot be pulled", Err: f.err, Do: "see " + h.page() + "; pull again later"}
+	return &Error{Kind: ErrServer, What: h.ref.Repo + " cannot be pulled", Err: f.err, Do: "see " + h.page() +
+		"; pull again later"}
 }
 
 // similar names repositories with GGUF files and a similar name, for errors; "" when the hub knows none, or does not
@@ -372,7 +393,8 @@ func (h *hub) similar(ctx context.Context) string {
 	var found []struct {
 		ID string `json:"id"`
 	}
-	if _, err := h.fetchJSON(ctx, h.login(), h.base+"/api/models?"+query.Encode(), nil, maxInfoBytes, &found); err != nil {
+	if _, err := h.fetchJSON(ctx, h.login(), h.base+"/api/models?"+query.Encode(), nil, maxInfoBytes,
+		&found); err != nil {
 		return ""
 	}
 	var names []string

@@ -27,7 +27,8 @@ type job struct {
 }
 
 func (j *job) report(done int64, shared bool) {
-	j.cfg.Observer.Progress(Progress{File: j.remote.path, Number: j.number, Of: len(j.plan.files), Done: done, Total: j.size,
+	j.cfg.Observer.Progress(Progress{File: j.remote.path, Number: j.number, Of: len(j.plan.files), Done: done,
+		Total:  j.size,
 		Shared: shared})
 }
 
@@ -115,7 +116,8 @@ func (r *contextReader) Read(b []byte) (int, error) {
 	return r.Reader.Read(b)
 }
 
-// download downloads the file, checks it and gives it its name. What cannot become the file is removed; what can is kept.
+// download downloads the file, checks it and gives it its name. What cannot become the file is removed; what can is
+// kept.
 func (j *job) download(ctx context.Context) error {
 	part, err := os.OpenFile(j.path+".part", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -132,26 +134,31 @@ func (j *job) download(ctx context.Context) error {
 		removeState(t.state) // it is one of another file
 	}
 	if here := t.resume(); here > 0 {
-		j.cfg.Observer.Note(fmt.Sprintf("%s: %s of %s are here already", filepath.Base(j.path), ui.Bytes(uint64(here)), ui.Bytes(uint64(j.size))))
+		j.cfg.Observer.Note(fmt.Sprintf("%s: %s of %s are here already", filepath.Base(j.path), ui.Bytes(uint64(here)),
+			ui.Bytes(uint64(j.size))))
 	}
 	if err := reserve(part, j.size); err != nil {
-		return &Error{Kind: ErrSpace, What: fmt.Sprintf("%s for %s cannot be reserved on the disk", ui.Bytes(uint64(j.size)), j.path), Err: err,
+		return &Error{Kind: ErrSpace, What: fmt.Sprintf("%s for %s cannot be reserved on the disk",
+			ui.Bytes(uint64(j.size)), j.path), Err: err,
 			Do: "free some space, or name a folder on another disk with --models-dir"}
 	}
 	err = t.run(ctx, j.cfg.Connections)
 	if errors.Is(err, errHash) || errors.Is(err, errChanged) || errors.Is(err, errNoGGUF) {
-		j.cfg.Observer.Note(fmt.Sprintf("%s: %v; downloading it again, over one connection", filepath.Base(j.path), err))
+		j.cfg.Observer.Note(fmt.Sprintf("%s: %v; downloading it again, over one connection", filepath.Base(j.path),
+			err))
 		t.restart()
 		err = t.run(ctx, 1)
 	}
 	switch {
 	case ctx.Err() != nil && err != nil:
-		return &Error{Kind: ErrInterrupted, What: fmt.Sprintf("interrupted: %s of %s of %s are kept", ui.Bytes(uint64(t.total())),
+		return &Error{Kind: ErrInterrupted, What: fmt.Sprintf("interrupted: %s of %s of %s are kept",
+			ui.Bytes(uint64(t.total())),
 			ui.Bytes(uint64(j.size)), filepath.Base(j.path)), Do: "the same command goes on from there"}
 	case errors.Is(err, errHash), errors.Is(err, errChanged), errors.Is(err, errNoGGUF):
 		j.discard()
 		return &Error{Kind: ErrCorrupt, What: j.remote.path + " is not usable", Err: err,
-			Do: "nothing of it is kept; pull again later, or from another source: the server, or a proxy in between, changes the file"}
+			Do: "nothing of it is kept; pull again later, or from another source: " +
+				"the server, or a proxy in between, changes the file"}
 	case err != nil:
 		if t.total() == 0 {
 			j.discard() // the disk's space for nothing
@@ -160,7 +167,8 @@ func (j *job) download(ctx context.Context) error {
 	}
 	if err := gguf.Verify(part, j.size); err != nil {
 		j.discard()
-		return &Error{Kind: ErrCorrupt, What: j.remote.path + " is as its owner published it, and no model that can be served", Err: err,
+		return &Error{Kind: ErrCorrupt, What: j.remote.path +
+			" is as its owner published it, and no model that can be served", Err: err,
 			Do: "nothing of it is kept; pull another file or repository"}
 	}
 	return j.finish(part)

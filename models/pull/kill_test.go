@@ -34,9 +34,10 @@ func TestMain(m *testing.M) {
 
 // pullAndTell pulls hf.co/owner/name into dir and prints how many bytes are here, with the time in milliseconds.
 func pullAndTell(dir string) error {
-	p, err := New(Config{Endpoint: os.Getenv("HF_ENDPOINT"), segment: 256 << 10, Observer: Observer{Progress: func(p Progress) {
-		fmt.Println(time.Now().UnixMilli(), p.Done)
-	}}})
+	p, err := New(Config{Endpoint: os.Getenv("HF_ENDPOINT"), segment: 256 << 10,
+		Observer: Observer{Progress: func(p Progress) {
+			fmt.Println(time.Now().UnixMilli(), p.Done)
+		}}})
 	if err != nil {
 		return err
 	}

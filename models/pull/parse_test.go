@@ -22,24 +22,38 @@ func TestParse(t *testing.T) {
 		name, short, folder string
 		want                Ref
 	}{
-		{"qwen3", "qwen3:latest", "ollama.com/library/qwen3", Ref{Host: ollamaHost, Repo: "library/qwen3", Tag: "latest"}},
+		{"qwen3", "qwen3:latest", "ollama.com/library/qwen3", Ref{Host: ollamaHost, Repo: "library/qwen3",
+			Tag: "latest"}},
 		{"qwen3:8b", "qwen3:8b", "ollama.com/library/qwen3", Ref{Host: ollamaHost, Repo: "library/qwen3", Tag: "8b"}},
-		{"library/qwen3:8b", "qwen3:8b", "ollama.com/library/qwen3", Ref{Host: ollamaHost, Repo: "library/qwen3", Tag: "8b"}},
-		{"ollama.com/qwen3:8b", "qwen3:8b", "ollama.com/library/qwen3", Ref{Host: ollamaHost, Repo: "library/qwen3", Tag: "8b"}},
-		{"https://ollama.com/library/qwen3:8b", "qwen3:8b", "ollama.com/library/qwen3", Ref{Host: ollamaHost, Repo: "library/qwen3", Tag: "8b"}},
-		{"owner/name:tag-q4_K_M", "owner/name:tag-q4_K_M", "ollama.com/owner/name", Ref{Host: ollamaHost, Repo: "owner/name", Tag: "tag-q4_K_M"}},
-		{"registry.example.com/owner/name", "registry.example.com/owner/name:latest", "registry.example.com/owner/name", Ref{Host: "registry.example.com", Repo: "owner/name", Tag: "latest"}},
-		{"localhost:5000/owner/name:x", "localhost:5000/owner/name:x", "localhost:5000/owner/name", Ref{Host: "localhost:5000", Repo: "owner/name", Tag: "x"}},
-		{"http://127.0.0.1:5000/owner/name:x", "127.0.0.1:5000/owner/name:x", "127.0.0.1:5000/owner/name", Ref{Host: "127.0.0.1:5000", Repo: "owner/name", Tag: "x"}},
+		{"library/qwen3:8b", "qwen3:8b", "ollama.com/library/qwen3", Ref{Host: ollamaHost, Repo: "library/qwen3",
+			Tag: "8b"}},
+		{"ollama.com/qwen3:8b", "qwen3:8b", "ollama.com/library/qwen3", Ref{Host: ollamaHost, Repo: "library/qwen3",
+			Tag: "8b"}},
+		{"https://ollama.com/library/qwen3:8b", "qwen3:8b", "ollama.com/library/qwen3", Ref{Host: ollamaHost,
+			Repo: "library/qwen3", Tag: "8b"}},
+		{"owner/name:tag-q4_K_M", "owner/name:tag-q4_K_M", "ollama.com/owner/name", Ref{Host: ollamaHost,
+			Repo: "owner/name", Tag: "tag-q4_K_M"}},
+		{"registry.example.com/owner/name", "registry.example.com/owner/name:latest", "registry.example.com/owner/name",
+			Ref{Host: "registry.example.com", Repo: "owner/name", Tag: "latest"}},
+		{"localhost:5000/owner/name:x", "localhost:5000/owner/name:x", "localhost:5000/owner/name",
+			Ref{Host: "localhost:5000", Repo: "owner/name", Tag: "x"}},
+		{"http://127.0.0.1:5000/owner/name:x", "127.0.0.1:5000/owner/name:x", "127.0.0.1:5000/owner/name",
+			Ref{Host: "127.0.0.1:5000", Repo: "owner/name", Tag: "x"}},
 		{"hf.co/org/repo", "hf.co/org/repo", "hf.co/org/repo", Ref{Hub: true, Repo: "org/repo"}},
 		{"HF.co/org/repo", "hf.co/org/repo", "hf.co/org/repo", Ref{Hub: true, Repo: "org/repo"}},
-		{" hf.co/org/repo:Q4_K_M ", "hf.co/org/repo:Q4_K_M", "hf.co/org/repo", Ref{Hub: true, Repo: "org/repo", Tag: "Q4_K_M"}},
-		{"hf://org/repo:Q4_K_M", "hf.co/org/repo:Q4_K_M", "hf.co/org/repo", Ref{Hub: true, Repo: "org/repo", Tag: "Q4_K_M"}},
-		{"huggingface.co/org/repo@v1.0:Q4_K_M", "hf.co/org/repo@v1.0:Q4_K_M", "hf.co/org/repo", Ref{Hub: true, Repo: "org/repo", Revision: "v1.0", Tag: "Q4_K_M"}},
-		{"hf.co/org/repo/a b.gguf", "hf.co/org/repo/a b.gguf", "hf.co/org/repo", Ref{Hub: true, Repo: "org/repo", File: "a b.gguf"}},
-		{"https://huggingface.co/org/repo/resolve/" + commit + "/Q4/a%20b.gguf?download=true", "hf.co/org/repo@" + commit + "/Q4/a b.gguf", "hf.co/org/repo",
+		{" hf.co/org/repo:Q4_K_M ", "hf.co/org/repo:Q4_K_M", "hf.co/org/repo", Ref{Hub: true, Repo: "org/repo",
+			Tag: "Q4_K_M"}},
+		{"hf://org/repo:Q4_K_M", "hf.co/org/repo:Q4_K_M", "hf.co/org/repo", Ref{Hub: true, Repo: "org/repo",
+			Tag: "Q4_K_M"}},
+		{"huggingface.co/org/repo@v1.0:Q4_K_M", "hf.co/org/repo@v1.0:Q4_K_M", "hf.co/org/repo",
+			Ref{Hub: true, Repo: "org/repo", Revision: "v1.0", Tag: "Q4_K_M"}},
+		{"hf.co/org/repo/a b.gguf", "hf.co/org/repo/a b.gguf", "hf.co/org/repo", Ref{Hub: true, Repo: "org/repo",
+			File: "a b.gguf"}},
+		{"https://huggingface.co/org/repo/resolve/" + commit + "/Q4/a%20b.gguf?download=true", "hf.co/org/repo@" +
+			commit + "/Q4/a b.gguf", "hf.co/org/repo",
 			Ref{Hub: true, Repo: "org/repo", Revision: commit, File: "Q4/a b.gguf"}},
-		{"https://huggingface.co/org/repo/tree/main", "hf.co/org/repo@main", "hf.co/org/repo", Ref{Hub: true, Repo: "org/repo", Revision: "main"}},
+		{"https://huggingface.co/org/repo/tree/main", "hf.co/org/repo@main", "hf.co/org/repo",
+			Ref{Hub: true, Repo: "org/repo", Revision: "main"}},
 		{"https://www.huggingface.co/org/repo/", "hf.co/org/repo", "hf.co/org/repo", Ref{Hub: true, Repo: "org/repo"}},
 	} {
 		got, err := Parse(c.name)
@@ -50,9 +64,12 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q: read back as %+v, %v", got.String(), again, err)
 		}
 	}
-	for _, name := range []string{"", "/", ":", "a:b:c", "a/b/c/d", "hf.co", "hf.co/org", "hf.co/org/repo:", "hf.co/org/re po", "hf.co/../repo", "hf.co/org/repo/../x.gguf",
-		"hf.co/org/repo/x.bin", "hf.co/org/repo/.x.gguf", "hf.co/org/repo/x\\y.gguf", "https://hf.co/org/repo/%2e%2e/x.gguf", "hf.co/org/repo@../x", "hf.co/org/repo:Q4/x.gguf",
-		"example.com/name", "example.com/a/b/c", "http://example.com/a/b", "https://hf.co", "file:///x", "-x", ".x", "x y", "x:-1", strings.Repeat("x", 97), "owner/name:" + strings.Repeat("x", 97)} {
+	for _, name := range []string{"", "/", ":", "a:b:c", "a/b/c/d", "hf.co", "hf.co/org", "hf.co/org/repo:",
+		"hf.co/org/re po", "hf.co/../repo", "hf.co/org/repo/../x.gguf",
+		"hf.co/org/repo/x.bin", "hf.co/org/repo/.x.gguf", "hf.co/org/repo/x\\y.gguf",
+		"https://hf.co/org/repo/%2e%2e/x.gguf", "hf.co/org/repo@../x", "hf.co/org/repo:Q4/x.gguf",
+		"example.com/name", "example.com/a/b/c", "http://example.com/a/b", "https://hf.co", "file:///x", "-x", ".x",
+		"x y", "x:-1", strings.Repeat("x", 97), "owner/name:" + strings.Repeat("x", 97)} {
 		if got, err := Parse(name); err == nil && name != "hf.co/org/repo:" || err != nil && !errors.Is(err, ErrName) {
 			t.Errorf("%q: %+v %v", name, got, err)
 		}
@@ -61,7 +78,8 @@ func TestParse(t *testing.T) {
 
 // FuzzParse: a name that is taken is read back as the same, and leads to a path below the models folder.
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"qwen3:8b", "hf.co/org/repo@main:Q4_K_M", "https://huggingface.co/org/repo/blob/main/x.gguf", "localhost:5000/a/b:c", "hf.co/org/repo/%2e%2e/x.gguf"} {
+	for _, s := range []string{"qwen3:8b", "hf.co/org/repo@main:Q4_K_M",
+		"https://huggingface.co/org/repo/blob/main/x.gguf", "localhost:5000/a/b:c", "hf.co/org/repo/%2e%2e/x.gguf"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
@@ -75,7 +93,8 @@ func FuzzParse(f *testing.F) {
 		if again, err := Parse(r.String()); err != nil || again != r {
 			t.Errorf("%q is %+v; %q is %+v, %v", name, r, r.String(), again, err)
 		}
-		if !filepath.IsLocal(r.folder()) || strings.Count(r.folder(), "/") != 2 || r.File != "" && !filepath.IsLocal(r.File) {
+		if !filepath.IsLocal(r.folder()) || strings.Count(r.folder(), "/") != 2 || r.File != "" &&
+			!filepath.IsLocal(r.File) {
 			t.Errorf("%q: %q %q", name, r.folder(), r.File)
 		}
 	})
@@ -85,12 +104,15 @@ func FuzzParse(f *testing.F) {
 func TestChoose(t *testing.T) {
 	const gib = 1 << 30
 	file := func(name string, size int64) remote { return remote{path: name + ".gguf", size: size} }
-	list := variants([]remote{file("m-BF16-00001-of-00002", 8*gib), file("m-BF16-00002-of-00002", 8*gib), file("m-IQ2_M", 3*gib), file("m-Q2_K", 33*gib/10),
-		file("m-Q3_K_M", 4*gib), file("m-Q4_0", 47*gib/10), file("m-Q4_K_M", 5*gib), file("m-Q6_K", 7*gib), file("m-Q8_0", 9*gib), file("mmproj-F16", gib)})
+	list := variants([]remote{file("m-BF16-00001-of-00002", 8*gib), file("m-BF16-00002-of-00002", 8*gib),
+		file("m-IQ2_M", 3*gib), file("m-Q2_K", 33*gib/10),
+		file("m-Q3_K_M", 4*gib), file("m-Q4_0", 47*gib/10), file("m-Q4_K_M", 5*gib), file("m-Q6_K",
+			7*gib), file("m-Q8_0", 9*gib), file("mmproj-F16", gib)})
 	if len(list) != 8 || list[0].parts != 2 || list[0].size() != 16*gib {
 		t.Fatalf("%+v", list)
 	}
-	for memory, want := range map[uint64]string{0: "Q4_K_M", 64 * gib: "Q4_K_M", 6 * gib: "Q4_K_M", 55 * gib / 10: "Q4_0", 5 * gib: "Q3_K_M", 4 * gib: "Q2_K", 35 * gib / 10: "IQ2_M", 3 * gib: ""} {
+	for memory, want := range map[uint64]string{0: "Q4_K_M", 64 * gib: "Q4_K_M", 6 * gib: "Q4_K_M",
+		55 * gib / 10: "Q4_0", 5 * gib: "Q3_K_M", 4 * gib: "Q2_K", 35 * gib / 10: "IQ2_M", 3 * gib: ""} {
 		if v, ok := choose(list, memory); v.quant != want || ok != (want != "") {
 			t.Errorf("%d GiB: %q %v, want %q", memory>>30, v.quant, ok, want)
 		}
@@ -115,10 +137,13 @@ func TestRetryAfter(t *testing.T) {
 		name, value string
 		want        time.Duration
 	}{
-		{"Retry-After", "30", 30 * time.Second}, {"Retry-After", now.Add(time.Minute).Format(http.TimeFormat), time.Minute},
-		{"Retry-After", now.Add(-time.Hour).Format(http.TimeFormat), 0}, {"Retry-After", "-5", 0}, {"Retry-After", "soon", 0},
+		{"Retry-After", "30", 30 * time.Second}, {"Retry-After", now.Add(time.Minute).Format(http.TimeFormat),
+			time.Minute},
+		{"Retry-After", now.Add(-time.Hour).Format(http.TimeFormat), 0}, {"Retry-After", "-5", 0}, {"Retry-After",
+			"soon", 0},
 		{"Retry-After", "99999999999999999999", 0}, {"Retry-After", "4294967295", 4294967295 * time.Second},
-		{"RateLimit", `"api";r=0;t=55`, 55 * time.Second}, {"RateLimit", `"api";r=12;t=55`, 0}, {"RateLimit", `"pages";r=4;t=9, "api"; r=0; t=7`, 7 * time.Second},
+		{"RateLimit", `"api";r=0;t=55`, 55 * time.Second}, {"RateLimit", `"api";r=12;t=55`, 0}, {"RateLimit",
+			`"pages";r=4;t=9, "api"; r=0; t=7`, 7 * time.Second},
 		{"RateLimit", "x", 0}, {"Date", "30", 0},
 	} {
 		if got := retryAfter(http.Header{http.CanonicalHeaderKey(c.name): {c.value}}, now); got != c.want {
@@ -140,8 +165,10 @@ func FuzzRetryAfter(f *testing.F) {
 
 func TestContentRange(t *testing.T) {
 	for text, want := range map[string]string{
-		"bytes 0-0/1": "[0 1] 1 true", "bytes 5-9/10": "[5 10] 10 true", " bytes 5-9/* ": "[5 10] -1 true", "bytes 5-10/10": "no", "bytes 9-5/10": "no", "bytes */10": "no",
-		"": "no", "5-9/10": "no", "bytes 5-9": "no", "bytes -5-9/10": "no", "bytes 0-99999999999999999999/1": "no", "bytes 0-1/0x2": "no", "items 0-1/2": "no",
+		"bytes 0-0/1": "[0 1] 1 true", "bytes 5-9/10": "[5 10] 10 true", " bytes 5-9/* ": "[5 10] -1 true",
+		"bytes 5-10/10": "no", "bytes 9-5/10": "no", "bytes */10": "no",
+		"": "no", "5-9/10": "no", "bytes 5-9": "no", "bytes -5-9/10": "no", "bytes 0-99999999999999999999/1": "no",
+		"bytes 0-1/0x2": "no", "items 0-1/2": "no",
 	} {
 		s, size, ok := contentRange(text)
 		got := fmt.Sprint(s, size, ok)
@@ -193,8 +220,10 @@ func TestSpans(t *testing.T) {
 				t.Fatalf("%v: gap %v", l, gap)
 			}
 		}
-		if err := l.valid(size); err != nil || l.total() != total || l.prefix() != prefix || gap[0] != prefix || (gap.len() == 0) != (prefix == size) || gap.len() > 7 {
-			t.Fatalf("%v: %v, total %d want %d, prefix %d want %d, gap %v", l, err, l.total(), total, l.prefix(), prefix, gap)
+		if err := l.valid(size); err != nil || l.total() != total || l.prefix() != prefix || gap[0] != prefix ||
+			(gap.len() == 0) != (prefix == size) || gap.len() > 7 {
+			t.Fatalf("%v: %v, total %d want %d, prefix %d want %d, gap %v", l, err, l.total(), total, l.prefix(),
+				prefix, gap)
 		}
 		from := rng.Int64N(size)
 		asked := span{from, from + 1 + rng.Int64N(size-from)}
@@ -216,7 +245,8 @@ func TestSpans(t *testing.T) {
 // FuzzState: a state that is taken holds its invariant, and survives writing and reading.
 func FuzzState(f *testing.F) {
 	of := state{Version: 1, Sum: "sha256:x", Size: 100}
-	for _, s := range []state{of, {Version: 1, Sum: of.Sum, Size: 100, Spans: spans{{0, 10}, {20, 30}}, Hashed: 5, Hash: []byte("x")}} {
+	for _, s := range []state{of, {Version: 1, Sum: of.Sum, Size: 100, Spans: spans{{0, 10}, {20, 30}}, Hashed: 5,
+		Hash: []byte("x")}} {
 		b, err := json.Marshal(s)
 		if err != nil {
 			f.Fatal(err)
@@ -260,9 +290,12 @@ func TestFromEnv(t *testing.T) {
 	write("hf/token", "hf_home")
 	named := write("token", " hf_named \nmore\n")
 	for env, want := range map[string]string{
-		"HOME=" + home: "hf_default false", "HOME=" + home + " HF_TOKEN=hf_env": "hf_env false", "HOME=" + home + " HF_HOME=~/hf": "hf_home false",
-		"HOME=" + home + " HF_TOKEN_PATH=" + named: "hf_named false", "HOME=/nonexistent": " false", "": " false", "HF_TOKEN_PATH=/nonexistent": "error",
-		"UMA_OFFLINE=1": " true", "HF_HUB_OFFLINE=yes": " true", "UMA_OFFLINE=0": " false", "HF_HUB_OFFLINE=TRUE": " true",
+		"HOME=" + home: "hf_default false", "HOME=" + home + " HF_TOKEN=hf_env": "hf_env false", "HOME=" + home +
+			" HF_HOME=~/hf": "hf_home false",
+		"HOME=" + home + " HF_TOKEN_PATH=" + named: "hf_named false", "HOME=/nonexistent": " false", "": " false",
+		"HF_TOKEN_PATH=/nonexistent": "error",
+		"UMA_OFFLINE=1":              " true", "HF_HUB_OFFLINE=yes": " true", "UMA_OFFLINE=0": " false",
+		"HF_HUB_OFFLINE=TRUE":                " true",
 		"XDG_CACHE_HOME=" + home + "/.cache": "hf_default false",
 	} {
 		vars := map[string]string{}
@@ -286,8 +319,10 @@ func TestNew(t *testing.T) {
 		cfg  Config
 		want string
 	}{
-		{Config{Connections: 33}, "33 connections; want 1 to 32"}, {Config{Connections: -1}, "want 1 to 32"}, {Config{Endpoint: "hub.example"}, "HF_ENDPOINT"},
-		{Config{Endpoint: "https://user@hub.example"}, "HF_ENDPOINT"}, {Config{Token: "hf_x\nEvil: yes"}, "HF_TOKEN"}, {Config{AllowHosts: []string{"a/b"}}, `"a/b"`},
+		{Config{Connections: 33}, "33 connections; want 1 to 32"}, {Config{Connections: -1},
+			"want 1 to 32"}, {Config{Endpoint: "hub.example"}, "HF_ENDPOINT"},
+		{Config{Endpoint: "https://user@hub.example"}, "HF_ENDPOINT"}, {Config{Token: "hf_x\nEvil: yes"},
+			"HF_TOKEN"}, {Config{AllowHosts: []string{"a/b"}}, `"a/b"`},
 		{Config{AllowHosts: []string{"cdn.example:443"}}, "no name of a host"},
 	} {
 		if _, err := New(c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -296,13 +331,15 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// FuzzListing: whatever the hub lists, only files with a path below a folder, a size and a hash are taken, and a variant has
-// all its parts.
+// FuzzListing: whatever the hub lists, only files with a path below a folder, a size and a hash are taken, and a
+// variant has all its parts.
 func FuzzListing(f *testing.F) {
 	oid := strings.Repeat("a", 64)
-	for _, s := range []string{`[{"type":"file","path":"m-Q4_K_M.gguf","size":5,"oid":"x","lfs":{"oid":"` + oid + `","size":500}}]`,
+	for _, s := range []string{`[{"type":"file","path":"m-Q4_K_M.gguf","size":5,"oid":"x","lfs":{"oid":"` + oid +
+		`","size":500}}]`,
 		`[{"type":"file","path":"../m.gguf","size":500,"oid":"` + oid[:40] + `"},{"type":"directory","path":"x.gguf"}]`,
-		`[{"type":"file","path":"a-00001-of-00002.gguf","size":500,"oid":"` + oid[:40] + `"},{"type":"file","path":"a-00002-of-00002.gguf","size":500,"oid":"` + oid[:40] + `"}]`,
+		`[{"type":"file","path":"a-00001-of-00002.gguf","size":500,"oid":"` + oid[:40] + `"},` +
+			`{"type":"file","path":"a-00002-of-00002.gguf","size":500,"oid":"` + oid[:40] + `"}]`,
 	} {
 		f.Add([]byte(s), "Q4_K_M")
 	}
@@ -318,7 +355,8 @@ func FuzzListing(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			if !filepath.IsLocal(r.path) || r.size < minFileBytes || len(r.sum.hex) < 40 || !strings.HasPrefix(r.url, h.base+"/owner/name/resolve/commit/") {
+			if !filepath.IsLocal(r.path) || r.size < minFileBytes || len(r.sum.hex) < 40 || !strings.HasPrefix(r.url,
+				h.base+"/owner/name/resolve/commit/") {
 				t.Fatalf("%+v", r)
 			}
 			files = append(files, r)

@@ -147,16 +147,17 @@ type plan struct {
 }
 
 // Pull downloads the model that name says (see Parse) into the models folder dir, which is made if it is missing, and
-// returns its files. Files that are there, whole, are not downloaded again. Every error is an *Error. When ctx ends, what is
-// here is kept for the next Pull, and the error is of kind ErrInterrupted.
+// returns its files. Files that are there, whole, are not downloaded again. Every error is an *Error. When ctx ends,
+// what is here is kept for the next Pull, and the error is of kind ErrInterrupted.
 func (p *Puller) Pull(ctx context.Context, name, dir string) (Model, error) {
 	ref, err := Parse(name)
 	if err != nil {
 		return Model{}, err
 	}
 	if p.cfg.Offline {
-		return Model{}, &Error{Kind: ErrOffline, What: fmt.Sprintf("%s is not pulled: --offline, UMA_OFFLINE or HF_HUB_OFFLINE is set", ref),
-			Do: "pull it without them"}
+		return Model{}, &Error{Kind: ErrOffline,
+			What: fmt.Sprintf("%s is not pulled: --offline, UMA_OFFLINE or HF_HUB_OFFLINE is set", ref),
+			Do:   "pull it without them"}
 	}
 	p = &Puller{p.cfg}
 	p.cfg.Observer = p.cfg.Observer.serial()
@@ -214,8 +215,8 @@ func (p *Puller) final(ctx context.Context, src source, err error, name string) 
 	return fileError(err)
 }
 
-// makeFolder makes the folder rel (with slashes) in dir. Folders get the permissions of dir, whatever the umask: a daemon
-// that can read dir can read what is pulled into it.
+// makeFolder makes the folder rel (with slashes) in dir. Folders get the permissions of dir, whatever the umask: a
+// daemon that can read dir can read what is pulled into it.
 func makeFolder(dir, rel string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fileError(err)
@@ -256,7 +257,8 @@ func (p *Puller) checkSpace(folder string, pl *plan) error {
 		return fileError(err)
 	}
 	if uint64(missing) > free {
-		return &Error{Kind: ErrSpace, What: fmt.Sprintf("%s needs %s more on the disk of %s, which has %s free", pl.Name,
+		return &Error{Kind: ErrSpace, What: fmt.Sprintf("%s needs %s more on the disk of %s, which has %s free",
+			pl.Name,
 			ui.Bytes(uint64(missing)), folder, ui.Bytes(free)),
 			Do: fmt.Sprintf("free %s, name a folder on another disk with --models-dir, or pull a smaller quantisation",
 				ui.Bytes(uint64(missing)-free))}

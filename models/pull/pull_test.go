@@ -32,7 +32,8 @@ func TestHub(t *testing.T) {
 		"owner/name": {Pages: 3, Files: map[string][]byte{
 			"name-Q4_K_M.gguf": q4, "name-Q8_0.gguf": q8, "mmproj-name-f16.gguf": root, "name.imatrix.gguf": root,
 			"BF16/name-BF16-00001-of-00003.gguf": parts[0], "BF16/name-BF16-00002-of-00003.gguf": parts[1],
-			"BF16/name-BF16-00003-of-00003.gguf": parts[2], "name-Q6_K-00001-of-00002.gguf": root, "README.gguf.md": root,
+			"BF16/name-BF16-00003-of-00003.gguf": parts[2], "name-Q6_K-00001-of-00002.gguf": root,
+			"README.gguf.md": root,
 		}, Tags: map[string]string{"special": "name-Q8_0.gguf"}},
 		"owner/plain": {Plain: true, Files: map[string][]byte{"model.gguf": root}},
 		"owner/gated": {Gated: true, Files: map[string][]byte{"gated-Q4_0.gguf": q4}},
@@ -45,17 +46,25 @@ func TestHub(t *testing.T) {
 		files  map[string][]byte
 		why    string
 	}{
-		{name: "hf.co/owner/name", model: "hf.co/owner/name:Q4_K_M", files: map[string][]byte{"name-Q4_K_M.gguf": q4}, why: "first by preference. Others: BF16"},
-		{name: "hf.co/owner/name", memory: 1 << 30, model: "hf.co/owner/name:Q4_K_M", files: map[string][]byte{"name-Q4_K_M.gguf": q4}, why: "of the 1.00 GiB that are available"},
+		{name: "hf.co/owner/name", model: "hf.co/owner/name:Q4_K_M", files: map[string][]byte{"name-Q4_K_M.gguf": q4},
+			why: "first by preference. Others: BF16"},
+		{name: "hf.co/owner/name", memory: 1 << 30, model: "hf.co/owner/name:Q4_K_M",
+			files: map[string][]byte{"name-Q4_K_M.gguf": q4}, why: "of the 1.00 GiB that are available"},
 		{name: "hf.co/owner/name:q8_0", model: "hf.co/owner/name:Q8_0", files: map[string][]byte{"name-Q8_0.gguf": q8}},
-		{name: "hf.co/owner/name:special", memory: 1, model: "hf.co/owner/name:Q8_0", files: map[string][]byte{"name-Q8_0.gguf": q8}, why: "it will be slow, or not load"},
-		{name: "huggingface.co/owner/name@" + pulltest.Commit + ":BF16", model: "hf.co/owner/name@" + pulltest.Commit + ":BF16", files: map[string][]byte{
-			"BF16/name-BF16-00001-of-00003.gguf": parts[0], "BF16/name-BF16-00002-of-00003.gguf": parts[1], "BF16/name-BF16-00003-of-00003.gguf": parts[2]}},
+		{name: "hf.co/owner/name:special", memory: 1, model: "hf.co/owner/name:Q8_0",
+			files: map[string][]byte{"name-Q8_0.gguf": q8}, why: "it will be slow, or not load"},
+		{name: "huggingface.co/owner/name@" + pulltest.Commit + ":BF16", model: "hf.co/owner/name@" + pulltest.Commit +
+			":BF16", files: map[string][]byte{
+			"BF16/name-BF16-00001-of-00003.gguf": parts[0], "BF16/name-BF16-00002-of-00003.gguf": parts[1],
+			"BF16/name-BF16-00003-of-00003.gguf": parts[2]}},
 		{name: "https://huggingface.co/owner/name/blob/main/BF16/name-BF16-00002-of-00003.gguf?download=true",
 			model: "hf.co/owner/name@main/BF16/name-BF16-00001-of-00003.gguf", files: map[string][]byte{
-				"BF16/name-BF16-00001-of-00003.gguf": parts[0], "BF16/name-BF16-00002-of-00003.gguf": parts[1], "BF16/name-BF16-00003-of-00003.gguf": parts[2]}},
-		{name: "hf.co/owner/plain", model: "hf.co/owner/plain/model.gguf", files: map[string][]byte{"model.gguf": root}},
-		{name: "hf.co/owner/gated", token: "hf_secret", model: "hf.co/owner/gated:Q4_0", files: map[string][]byte{"gated-Q4_0.gguf": q4}},
+				"BF16/name-BF16-00001-of-00003.gguf": parts[0], "BF16/name-BF16-00002-of-00003.gguf": parts[1],
+				"BF16/name-BF16-00003-of-00003.gguf": parts[2]}},
+		{name: "hf.co/owner/plain", model: "hf.co/owner/plain/model.gguf",
+			files: map[string][]byte{"model.gguf": root}},
+		{name: "hf.co/owner/gated", token: "hf_secret", model: "hf.co/owner/gated:Q4_0",
+			files: map[string][]byte{"gated-Q4_0.gguf": q4}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -66,7 +75,10 @@ func TestHub(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				repo := strings.Join(strings.FieldsFunc(c.model, func(r rune) bool { return strings.ContainsRune("/@:", r) })[1:3], "/")
+				repo := strings.Join(strings.FieldsFunc(c.model, func(r rune) bool {
+					return strings.ContainsRune("/@:",
+						r)
+				})[1:3], "/")
 				if m.Name != c.model || len(m.Files) != len(c.files) {
 					t.Errorf("%+v, want %s in %d files", m, c.model, len(c.files))
 				}
@@ -80,7 +92,8 @@ func TestHub(t *testing.T) {
 						t.Errorf("%q are not in order", m.Files)
 					}
 					r, err := ReadRecord(path)
-					if err != nil || r.File != rel || r.Revision != pulltest.Commit || r.Bytes != int64(len(data)) || r.Name != m.Name ||
+					if err != nil || r.File != rel || r.Revision != pulltest.Commit || r.Bytes != int64(len(data)) ||
+						r.Name != m.Name ||
 						r.Source != "https://huggingface.co/"+repo || r.Quantisation != store.QuantOf(rel) {
 						t.Errorf("%+v, %v", r, err)
 					}
@@ -91,7 +104,8 @@ func TestHub(t *testing.T) {
 				if !strings.Contains(f.chose[0].Why, c.why) || c.why == "" && f.chose[0].Why != "" {
 					t.Errorf("why: %q, want %q", f.chose[0].Why, c.why)
 				}
-				if strings.HasPrefix(c.name, "hf.co/owner/name") && !slices.ContainsFunc(f.chose[0].Left, func(l string) bool { return strings.HasPrefix(l, "mmproj-name-f16.gguf") }) {
+				if strings.HasPrefix(c.name, "hf.co/owner/name") && !slices.ContainsFunc(f.chose[0].Left,
+					func(l string) bool { return strings.HasPrefix(l, "mmproj-name-f16.gguf") }) {
 					t.Errorf("left out: %q, want the projector among them", f.chose[0].Left)
 				}
 				last := f.seen[len(f.seen)-1]
@@ -100,7 +114,8 @@ func TestHub(t *testing.T) {
 				}
 
 				before := f.Served()
-				if again, err := f.pull(t.Context(), t, c.name); err != nil || !slices.Equal(again.Files, m.Files) || f.Served() != before {
+				if again, err := f.pull(t.Context(), t, c.name); err != nil || !slices.Equal(again.Files, m.Files) ||
+					f.Served() != before {
 					t.Errorf("again: %+v, %v, %d bytes", again, err, f.Served()-before)
 				}
 			})
@@ -115,9 +130,12 @@ func TestRegistry(t *testing.T) {
 	layer := func(kind string, b []byte) pulltest.Layer { return pulltest.Layer{MediaType: kind, Data: b} }
 	server := &pulltest.Server{Download: cdnAddress, Images: map[string]*pulltest.Image{
 		"library/qwen3:8b": {Private: true, Layers: []pulltest.Layer{layer(pulltest.ModelLayer, model),
-			layer(pulltest.TemplateLayer, []byte("{{ .Prompt }}")), layer(pulltest.ParamsLayer, []byte(`{"temperature":0.6}`)),
-			layer(pulltest.LicenceLayer, []byte("Apache")), layer(pulltest.LicenceLayer, []byte("and more")), layer(pulltest.ImageLayer, model[:50])}},
-		"owner/split:latest": {Layers: []pulltest.Layer{layer(pulltest.ModelLayer, parts[0]), layer(pulltest.ModelLayer, parts[1])}},
+			layer(pulltest.TemplateLayer, []byte("{{ .Prompt }}")), layer(pulltest.ParamsLayer,
+				[]byte(`{"temperature":0.6}`)),
+			layer(pulltest.LicenceLayer, []byte("Apache")), layer(pulltest.LicenceLayer,
+				[]byte("and more")), layer(pulltest.ImageLayer, model[:50])}},
+		"owner/split:latest": {Layers: []pulltest.Layer{layer(pulltest.ModelLayer, parts[0]), layer(pulltest.ModelLayer,
+			parts[1])}},
 	}}
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, server)
@@ -131,7 +149,8 @@ func TestRegistry(t *testing.T) {
 			t.Errorf("%+v", m)
 		}
 		r, err := ReadRecord(want)
-		if err != nil || r.Template != "{{ .Prompt }}" || string(r.Parameters) == "" || r.Licence != "Apache\n\nand more" || r.Sum != pulltest.Digest(model) ||
+		if err != nil || r.Template != "{{ .Prompt }}" || string(r.Parameters) == "" ||
+			r.Licence != "Apache\n\nand more" || r.Sum != pulltest.Digest(model) ||
 			!strings.HasPrefix(r.Revision, "sha256:") {
 			t.Errorf("%+v, %v", r, err)
 		}
@@ -139,7 +158,8 @@ func TestRegistry(t *testing.T) {
 			t.Errorf("left out: %q", left)
 		}
 		m, err = f.pull(t.Context(), t, regAddress+"/owner/split")
-		if err != nil || len(m.Files) != 2 || !strings.HasSuffix(m.Files[1], "/owner/split/latest-00002-of-00002.gguf") {
+		if err != nil || len(m.Files) != 2 || !strings.HasSuffix(m.Files[1],
+			"/owner/split/latest-00002-of-00002.gguf") {
 			t.Errorf("%+v, %v", m, err)
 		}
 	})
@@ -158,13 +178,16 @@ func TestRefusals(t *testing.T) {
 		"other/weights-GGUF": {Files: map[string][]byte{"weights-Q4_0.gguf": q4}},
 		"owner/half":         {Files: map[string][]byte{"half-00001-of-00002.gguf": q4}},
 		"owner/broken":       {Files: map[string][]byte{"broken.gguf": broken}},
-		"owner/html":         {Files: map[string][]byte{"html.gguf": []byte("<!doctype html><title>This is no model at all</title>")}},
-		"owner/lie":          {Files: map[string][]byte{"lie.gguf": q4}, Lie: map[string]string{"lie.gguf": strings.Repeat("0", 64)}},
-		"owner/paths":        {Files: map[string][]byte{"../../escape.gguf": q4, "/etc/absolute.gguf": q4, "a/../../b.gguf": q4, ".hidden.gguf": q4, "back\\slash.gguf": q4, "bell\a.gguf": q4}},
+		"owner/html":         {Files: map[string][]byte{"html.gguf": []byte("<!doctype html><title>No model</title>")}},
+		"owner/lie": {Files: map[string][]byte{"lie.gguf": q4},
+			Lie: map[string]string{"lie.gguf": strings.Repeat("0", 64)}},
+		"owner/paths": {Files: map[string][]byte{"../../escape.gguf": q4, "/etc/absolute.gguf": q4,
+			"a/../../b.gguf": q4, ".hidden.gguf": q4, "back\\slash.gguf": q4, "bell\a.gguf": q4}},
 	}, Images: map[string]*pulltest.Image{
-		"owner/name:8b":     {Layers: []pulltest.Layer{{MediaType: pulltest.ModelLayer, Data: q4}}},
-		"owner/closed:8b":   {Closed: true, Layers: []pulltest.Layer{{MediaType: pulltest.ModelLayer, Data: q4}}},
-		"owner/realm:8b":    {Private: true, Realm: "https://evil.example/token", Layers: []pulltest.Layer{{MediaType: pulltest.ModelLayer, Data: q4}}},
+		"owner/name:8b":   {Layers: []pulltest.Layer{{MediaType: pulltest.ModelLayer, Data: q4}}},
+		"owner/closed:8b": {Closed: true, Layers: []pulltest.Layer{{MediaType: pulltest.ModelLayer, Data: q4}}},
+		"owner/realm:8b": {Private: true, Realm: "https://evil.example/token",
+			Layers: []pulltest.Layer{{MediaType: pulltest.ModelLayer, Data: q4}}},
 		"owner/tensors:8b":  {Layers: []pulltest.Layer{{MediaType: "application/vnd.ollama.image.tensor", Data: q4}}},
 		"owner/lawsuit:new": {Layers: []pulltest.Layer{{MediaType: pulltest.TemplateLayer, Data: q4}}},
 	}}
@@ -182,28 +205,38 @@ func TestRefusals(t *testing.T) {
 		{name: "hf.co/owner/name/../../x.gguf", kind: ErrName},
 		{name: "http://example.com/owner/name:8b", kind: ErrName, want: []string{"loopback"}},
 		{name: "ftp://example.com/owner/name", kind: ErrName},
-		{name: "qwen3:8b", offline: true, kind: ErrOffline, want: []string{"qwen3:8b", "--offline, UMA_OFFLINE or HF_HUB_OFFLINE"}},
-		{name: "hf.co/owner/nme", kind: ErrNotFound, want: []string{"no public repository owner/nme", "https://huggingface.co/owner/nme", "HF_TOKEN"}},
+		{name: "qwen3:8b", offline: true, kind: ErrOffline, want: []string{"qwen3:8b",
+			"--offline, UMA_OFFLINE or HF_HUB_OFFLINE"}},
+		{name: "hf.co/owner/nme", kind: ErrNotFound, want: []string{"no public repository owner/nme",
+			"https://huggingface.co/owner/nme", "HF_TOKEN"}},
 		{name: "hf.co/owner/secret", kind: ErrNotFound, want: []string{"for a private repository set HF_TOKEN"}},
 		{name: "hf.co/owner/name@v9", kind: ErrNotFound, want: []string{"no revision v9"}},
-		{name: "hf.co/owner/name:Q8_1", kind: ErrNotFound, want: []string{"did you mean Q8_0?", "There are: Q4_K_M, Q8_0"}},
+		{name: "hf.co/owner/name:Q8_1", kind: ErrNotFound, want: []string{"did you mean Q8_0?",
+			"There are: Q4_K_M, Q8_0"}},
 		{name: "hf.co/owner/name/other.gguf", kind: ErrNotFound, want: []string{"name-Q4_K_M.gguf, name-Q8_0.gguf"}},
-		{name: "hf.co/owner/two", kind: ErrName, want: []string{"hf.co/owner/two/a-Q4_K_M.gguf, hf.co/owner/two/b-Q4_K_M.gguf"}},
+		{name: "hf.co/owner/two", kind: ErrName,
+			want: []string{"hf.co/owner/two/a-Q4_K_M.gguf, hf.co/owner/two/b-Q4_K_M.gguf"}},
 		{name: "hf.co/owner/two:Q4_K_M", kind: ErrName, want: []string{"hf.co/owner/two/a-Q4_K_M.gguf"}},
-		{name: "hf.co/owner/name", memory: 1 << 20, kind: ErrMemory, want: []string{"the smallest, Q4_K_M", "free some memory", "hf.co/owner/name/name-Q4_K_M.gguf"}},
-		{name: "hf.co/owner/name", space: 1000, kind: ErrSpace, want: []string{"more on the disk", "1000 B free", "--models-dir"}},
-		{name: "hf.co/owner/gated", kind: ErrAccess, want: []string{"gated", "agree at https://huggingface.co/owner/gated", "HF_TOKEN", "settings/tokens"}},
-		{name: "hf.co/owner/gated", token: "hf_other", kind: ErrAccess, want: []string{"account of your token", "https://huggingface.co/owner/gated"}},
+		{name: "hf.co/owner/name", memory: 1 << 20, kind: ErrMemory, want: []string{"the smallest, Q4_K_M",
+			"free some memory", "hf.co/owner/name/name-Q4_K_M.gguf"}},
+		{name: "hf.co/owner/name", space: 1000, kind: ErrSpace, want: []string{"more on the disk", "1000 B free",
+			"--models-dir"}},
+		{name: "hf.co/owner/gated", kind: ErrAccess, want: []string{"gated",
+			"agree at https://huggingface.co/owner/gated", "HF_TOKEN", "settings/tokens"}},
+		{name: "hf.co/owner/gated", token: "hf_other", kind: ErrAccess, want: []string{"account of your token",
+			"https://huggingface.co/owner/gated"}},
 		{name: "hf.co/owner/weights", kind: ErrNotFound, want: []string{"no GGUF file", "similar: hf.co/o"}},
 		{name: "hf.co/owner/half", kind: ErrNotFound, want: []string{"only parts"}},
-		{name: "hf.co/owner/broken", kind: ErrCorrupt, want: []string{"as its owner published it", "nothing of it is kept"}},
+		{name: "hf.co/owner/broken", kind: ErrCorrupt, want: []string{"as its owner published it",
+			"nothing of it is kept"}},
 		{name: "hf.co/owner/html", kind: ErrCorrupt, want: []string{"no GGUF file", "<!doctype"}},
 		{name: "hf.co/owner/lie", kind: ErrCorrupt, want: []string{"the hash of the file", "want 000000"}},
 		{name: "hf.co/owner/paths", kind: ErrNotFound, want: []string{"no GGUF file"}},
 		{name: regAddress + "/owner/name:9b", kind: ErrNotFound, want: []string{"no model", "did you mean 8b?"}},
 		{name: regAddress + "/owner/none:8b", kind: ErrNotFound, want: []string{"no model", "see the tags"}},
 		{name: regAddress + "/owner/closed:8b", kind: ErrAccess, want: []string{"not public"}},
-		{name: regAddress + "/owner/realm:8b", kind: ErrRefused, want: []string{"https://evil.example, which is no host of this source", "--allow-host evil.example"}},
+		{name: regAddress + "/owner/realm:8b", kind: ErrRefused,
+			want: []string{"https://evil.example, which is no host of this source", "--allow-host evil.example"}},
 		{name: regAddress + "/owner/tensors:8b", kind: ErrServer, want: []string{"no GGUF layer"}},
 		{name: regAddress + "/owner/lawsuit:new", kind: ErrServer, want: []string{"no GGUF layer"}},
 	} {
@@ -308,7 +341,8 @@ func TestRules(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := newWeb(&Config{Observer: Observer{}.serial(), AllowHosts: []string{"trusted.example"}}, u, slices.Clone(hubHosts))
+		w := newWeb(&Config{Observer: Observer{}.serial(), AllowHosts: []string{"trusted.example"}}, u,
+			slices.Clone(hubHosts))
 		req, err := http.NewRequest("GET", c.address, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -341,7 +375,8 @@ func TestCertificates(t *testing.T) {
 		want     string
 	}{
 		{"https://example.com", nil, ""},
-		{"https://huggingface.co", ErrNetwork, "the certificate of huggingface.co or of its download host is not valid"},
+		{"https://huggingface.co", ErrNetwork,
+			"the certificate of huggingface.co or of its download host is not valid"},
 	} {
 		cfg.Endpoint = c.endpoint
 		p, err := New(cfg)
@@ -384,11 +419,12 @@ func TestRepeats(t *testing.T) {
 	})
 }
 
-// TestSlowServer: a connection that brings little is no error, whatever it takes; one that brings nothing is given up after
-// half a minute and begun again where it was.
+// TestSlowServer: a connection that brings little is no error, whatever it takes; one that brings nothing is given up
+// after half a minute and begun again where it was.
 func TestSlowServer(t *testing.T) {
 	model := pulltest.GGUF(20_000, 4)
-	server := &pulltest.Server{Repos: map[string]*pulltest.Repo{"owner/name": {Files: map[string][]byte{"name-Q4_K_M.gguf": model}}}}
+	server := oneFile(model)
+	server.Download = ""
 	for _, c := range []struct {
 		name     string
 		fault    pulltest.Fault
@@ -430,7 +466,8 @@ func TestSlowServer(t *testing.T) {
 // TestBusyServer: a server that stands two connections is not asked over more for long, and its Retry-After is kept.
 func TestBusyServer(t *testing.T) {
 	model := pulltest.GGUF(2_000_000, 4)
-	server := &pulltest.Server{Repos: map[string]*pulltest.Repo{"owner/name": {Files: map[string][]byte{"name-Q4_K_M.gguf": model}}}}
+	server := oneFile(model)
+	server.Download = ""
 	var mu sync.Mutex
 	open, most, refused := 0, 0, 0
 	var at, until time.Time // of the last refusal, and its end

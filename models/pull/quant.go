@@ -14,11 +14,14 @@ import (
 // come first, Q4_K_M before all, as llama.cpp and ollama choose; then more bits, for repositories without these; then
 // fewer, for machines on which four do not fit.
 var preference = []string{
-	"Q4_K_M", "UD-Q4_K_XL", "Q4_K_XL", "Q4_K_L", "MXFP4_MOE", "MXFP4", "NVFP4", "Q4_K_S", "Q4_K", "IQ4_NL", "IQ4_XS", "Q4_1", "Q4_0",
-	"Q5_K_M", "UD-Q5_K_XL", "Q5_K_XL", "Q5_K_L", "Q5_K_S", "Q5_K", "Q5_1", "Q5_0", "Q6_K", "UD-Q6_K_XL", "Q6_K_XL", "Q6_K_L",
+	"Q4_K_M", "UD-Q4_K_XL", "Q4_K_XL", "Q4_K_L", "MXFP4_MOE", "MXFP4", "NVFP4", "Q4_K_S", "Q4_K", "IQ4_NL", "IQ4_XS",
+	"Q4_1", "Q4_0",
+	"Q5_K_M", "UD-Q5_K_XL", "Q5_K_XL", "Q5_K_L", "Q5_K_S", "Q5_K", "Q5_1", "Q5_0", "Q6_K", "UD-Q6_K_XL", "Q6_K_XL",
+	"Q6_K_L",
 	"Q8_0", "UD-Q8_K_XL", "Q8_K_XL", "BF16", "F16", "FP16", "F32",
 	"Q3_K_XL", "UD-Q3_K_XL", "Q3_K_L", "Q3_K_M", "IQ3_M", "Q3_K_S", "Q3_K", "IQ3_S", "IQ3_XS", "UD-IQ3_XXS", "IQ3_XXS",
-	"UD-Q2_K_XL", "Q2_K_XL", "Q2_K_L", "Q2_K", "IQ2_M", "UD-IQ2_M", "Q2_K_S", "IQ2_S", "IQ2_XS", "UD-IQ2_XXS", "IQ2_XXS", "TQ2_0",
+	"UD-Q2_K_XL", "Q2_K_XL", "Q2_K_L", "Q2_K", "IQ2_M", "UD-IQ2_M", "Q2_K_S", "IQ2_S", "IQ2_XS", "UD-IQ2_XXS",
+	"IQ2_XXS", "TQ2_0",
 	"UD-IQ1_M", "IQ1_M", "UD-IQ1_S", "IQ1_S", "TQ1_0",
 }
 
@@ -53,8 +56,8 @@ func (v variant) label() string {
 	return path.Base(v.name)
 }
 
-// split takes a path apart: what it has in common with the other files of its model, the part and the number of parts (1 of
-// 1).
+// split takes a path apart: what it has in common with the other files of its model, the part and the number of parts
+// (1 of 1).
 func split(p string) (name string, part, parts int) {
 	if prefix, no, count, ok := gguf.Part(p); ok {
 		return prefix, no, count
@@ -90,15 +93,15 @@ func variants(files []remote) (list []variant) {
 	return list
 }
 
-// need is the memory in bytes that a model of so many bytes of weights takes to be of use: an eighth more, at least
-// 256 MiB, for the KV cells of a few thousand tokens, compute buffers and the daemon. uma-cli models computes it exactly
+// need is the memory in bytes that a model of so many bytes of weights takes to be of use: an eighth more, at least 256
+// MiB, for the KV cells of a few thousand tokens, compute buffers and the daemon. uma-cli models computes it exactly
 // once the header is here.
 func need(size int64) uint64 {
 	return uint64(size) + max(uint64(size)/8, 256<<20)
 }
 
-// match returns the variants that tag means: those of that quantisation, or, if there are none, those whose path contains
-// the tag as a word, as llama.cpp matches it.
+// match returns the variants that tag means: those of that quantisation, or, if there are none, those whose path
+// contains the tag as a word, as llama.cpp matches it.
 func match(list []variant, tag string) []variant {
 	var found []variant
 	for _, v := range list {
@@ -142,7 +145,10 @@ func choose(list []variant, memory uint64) (v variant, ok bool) {
 			return list[i], true
 		}
 	}
-	if i := slices.IndexFunc(list, func(v variant) bool { return !slices.Contains(preference, v.quant) && fits(v) }); i >= 0 {
+	if i := slices.IndexFunc(list, func(v variant) bool {
+		return !slices.Contains(preference, v.quant) &&
+			fits(v)
+	}); i >= 0 {
 		return list[i], true
 	}
 	return variant{}, false

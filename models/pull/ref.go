@@ -54,7 +54,8 @@ const forms = "a name is qwen3:8b or owner/name:tag (ollama's registry), HOST/ow
 func Parse(name string) (Ref, error) {
 	r, err := parse(strings.TrimSpace(name))
 	if err != nil {
-		return Ref{}, &Error{Kind: ErrName, What: fmt.Sprintf("%.200q is no name of a model", name), Err: err, Do: forms}
+		return Ref{}, &Error{Kind: ErrName, What: fmt.Sprintf("%.200q is no name of a model", name), Err: err,
+			Do: forms}
 	}
 	return r, nil
 }
@@ -113,7 +114,8 @@ func parseHub(rest string, address bool) (Ref, error) {
 	if len(parts) == 3 {
 		r.File = parts[2]
 		// A page of the browser: blob/REVISION/FILE, resolve/REVISION/FILE, tree/REVISION.
-		if page := strings.SplitN(r.File, "/", 3); r.Revision == "" && (page[0] == "blob" || page[0] == "resolve" || page[0] == "tree") {
+		if page := strings.SplitN(r.File, "/", 3); r.Revision == "" && (page[0] == "blob" || page[0] == "resolve" ||
+			page[0] == "tree") {
 			r.File = ""
 			if len(page) > 1 {
 				r.Revision = page[1]
@@ -167,7 +169,8 @@ func parseRegistry(host, rest string) (Ref, error) {
 
 func checkPart(what, part string) error {
 	if !partRE.MatchString(part) {
-		return fmt.Errorf("the %s %.100q may have letters, digits, '.', '_' and '-', and at most 96 of them", what, part)
+		return fmt.Errorf("the %s %.100q may have letters, digits, '.', '_' and '-', and at most 96 of them", what,
+			part)
 	}
 	return nil
 }

@@ -31,8 +31,8 @@ const (
 // manifestTypes is what a registry is asked for: one image, not an index of them.
 const manifestTypes = "application/vnd.docker.distribution.manifest.v2+json, application/vnd.oci.image.manifest.v1+json"
 
-// ollamaHosts are the hosts to which ollama's registry redirects downloads: its own, and the storage that its maintainers
-// name for allow lists (ollama/ollama#4307).
+// ollamaHosts are the hosts to which ollama's registry redirects downloads: its own, and the storage that its
+// maintainers name for allow lists (ollama/ollama#4307).
 var ollamaHosts = []string{"ollama.ai", "ollama.com", "r2.cloudflarestorage.com"}
 
 // manifest is what a tag stands for.
@@ -87,7 +87,8 @@ func newRegistry(cfg *Config, ref Ref) (*registry, error) {
 func (r *registry) rules() *web { return r.web }
 func (r *registry) login() doer { return tokens{r} }
 
-// tokens answers a registry that asks to log in: it fetches an anonymous token for reading the one repository, and keeps it.
+// tokens answers a registry that asks to log in: it fetches an anonymous token for reading the one repository, and
+// keeps it.
 type tokens struct{ r *registry }
 
 func (t tokens) Do(req *http.Request) (*http.Response, error) {
@@ -124,7 +125,8 @@ func (r *registry) plan(ctx context.Context) (*plan, error) {
 			if err != nil || l.Size < minFileBytes || l.Size > maxFileBytes || s.kind != "sha256" {
 				return nil, r.unusable("has a layer without a usable size and digest")
 			}
-			pl.files = append(pl.files, remote{path: r.ref.Tag + ".gguf", size: l.Size, sum: s, url: r.base + "/blobs/" + s.String()})
+			pl.files = append(pl.files, remote{path: r.ref.Tag + ".gguf", size: l.Size, sum: s, url: r.base +
+				"/blobs/" + s.String()})
 		default:
 			if err := r.text(ctx, l, &pl.record); err != nil {
 				return nil, err
@@ -194,7 +196,8 @@ func (r *registry) page() string {
 }
 
 func (r *registry) unusable(what string) error {
-	return &Error{Kind: ErrServer, What: fmt.Sprintf("%s %s", r.ref, what), Do: "see " + r.page() + "; pull another tag, or a GGUF repository: hf.co/owner/name"}
+	return &Error{Kind: ErrServer, What: fmt.Sprintf("%s %s", r.ref, what), Do: "see " + r.page() +
+		"; pull another tag, or a GGUF repository: hf.co/owner/name"}
 }
 
 // missing explains an error of the first question about a tag. If the registry lists its tags, the error does.
@@ -212,7 +215,8 @@ func (r *registry) missing(ctx context.Context, err error) error {
 		Tags []string `json:"tags"`
 	}
 	if f.status == http.StatusNotFound && r.ref.Host != ollamaHost { // ollama's lists no tags
-		if _, err := r.fetchJSON(ctx, r.login(), r.base+"/tags/list", nil, maxManifestBytes, &list); err == nil && len(list.Tags) > 0 {
+		if _, err := r.fetchJSON(ctx, r.login(), r.base+"/tags/list", nil, maxManifestBytes, &list); err == nil &&
+			len(list.Tags) > 0 {
 			tags := slices.DeleteFunc(list.Tags, func(t string) bool { return !partRE.MatchString(t) })
 			ours.Do = "pull one of its tags: " + strings.Join(tags[:min(len(tags), 30)], ", ")
 			if near := clierr.Nearest(r.ref.Tag, tags); near != "" {
@@ -239,5 +243,6 @@ func (r *registry) explain(err error) error {
 		return &Error{Kind: ErrAccess, What: fmt.Sprintf("%s is not public, or does not exist", r.ref), Err: f.err,
 			Do: "check the name at " + r.page() + "; private models of a registry cannot be pulled"}
 	}
-	return &Error{Kind: ErrServer, What: fmt.Sprintf("%s cannot be pulled", r.ref), Err: f.err, Do: "see " + r.page() + "; pull again later"}
+	return &Error{Kind: ErrServer, What: fmt.Sprintf("%s cannot be pulled", r.ref), Err: f.err, Do: "see " + r.page() +
+		"; pull again later"}
 }

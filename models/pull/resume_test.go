@@ -32,8 +32,8 @@ func copyFolder(t *testing.T, from, to string) {
 	}
 }
 
-// TestKilledAnyTime looks at what is on the disk at many moments of a download, as a killed process would leave it: all but
-// the last second's bytes are named by the state, hold what the file holds, and are not asked for again.
+// TestKilledAnyTime looks at what is on the disk at many moments of a download, as a killed process would leave it: all
+// but the last second's bytes are named by the state, hold what the file holds, and are not asked for again.
 func TestKilledAnyTime(t *testing.T) {
 	const rate, second = 100_000, int64(100_000) // bytes a second, over four connections
 	model := pulltest.GGUF(2_000_000, 1)
@@ -79,7 +79,8 @@ func TestKilledAnyTime(t *testing.T) {
 			if _, err := copied.pull(t.Context(), t, "hf.co/owner/name"); err != nil {
 				t.Fatal(err)
 			}
-			if sent, missing := f.Served()-before, int64(len(model))-s.Spans.total(); sent < missing || sent > missing+int64(4*rate/4/50) {
+			if sent, missing := f.Served()-before, int64(len(model))-s.Spans.total(); sent < missing ||
+				sent > missing+int64(4*rate/4/50) {
 				t.Errorf("%d bytes were sent, %d were missing", sent, missing)
 			}
 			if got, err := os.ReadFile(filepath.Join(copied.dir, oneFilePath)); err != nil || !bytes.Equal(got, model) {
@@ -96,7 +97,8 @@ func TestKilledAnyTime(t *testing.T) {
 // slowFiles is a Server.Fault that slows the files down, not the questions before.
 func slowFiles(fault pulltest.Fault) func(*http.Request) pulltest.Fault {
 	return func(r *http.Request) pulltest.Fault {
-		if strings.HasPrefix(r.URL.Path, "/cdn/") || strings.Contains(r.URL.Path, "/resolve/") && !strings.HasPrefix(r.URL.Path, "/api/") {
+		if strings.HasPrefix(r.URL.Path, "/cdn/") || strings.Contains(r.URL.Path, "/resolve/") &&
+			!strings.HasPrefix(r.URL.Path, "/api/") {
 			return fault
 		}
 		return nil
@@ -157,10 +159,12 @@ func TestInterrupt(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 1234*time.Millisecond)
 		defer cancel()
 		_, err := f.pull(ctx, t, "hf.co/owner/name")
-		if !errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), "are kept; the same command goes on from there") {
+		if !errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(),
+			"are kept; the same command goes on from there") {
 			t.Fatalf("%v", err)
 		}
-		s, err := readState(filepath.Join(f.dir, oneFilePath)+".state", state{Sum: pulltest.Digest(model), Size: int64(len(model))})
+		s, err := readState(filepath.Join(f.dir, oneFilePath)+".state", state{Sum: pulltest.Digest(model),
+			Size: int64(len(model))})
 		if err != nil || s.Spans.total() < 400_000 {
 			t.Fatalf("%v, %d bytes kept", err, s.Spans.total())
 		}
@@ -186,13 +190,19 @@ func TestDamagedLeftovers(t *testing.T) {
 		}
 	}
 	for name, damage := range map[string]func(t *testing.T, f *fixture){
-		"a part without a state":    func(t *testing.T, f *fixture) { os.Remove(path(f) + ".state") },
-		"a state without a part":    func(t *testing.T, f *fixture) { os.Remove(path(f) + ".part") },
-		"a shorter part":            func(t *testing.T, f *fixture) { os.Truncate(path(f)+".part", 1000) },
-		"a longer part":             func(t *testing.T, f *fixture) { os.Truncate(path(f)+".part", 1_000_000) },
-		"a state that is no JSON":   func(t *testing.T, f *fixture) { write(t, path(f)+".state", []byte("{")) },
-		"an endless state":          func(t *testing.T, f *fixture) { write(t, path(f)+".state", bytes.Repeat([]byte(" "), 2<<20)) },
-		"a part with zeros":         func(t *testing.T, f *fixture) { write(t, path(f)+".part", make([]byte, len(model))) },
+		"a part without a state":  func(t *testing.T, f *fixture) { os.Remove(path(f) + ".state") },
+		"a state without a part":  func(t *testing.T, f *fixture) { os.Remove(path(f) + ".part") },
+		"a shorter part":          func(t *testing.T, f *fixture) { os.Truncate(path(f)+".part", 1000) },
+		"a longer part":           func(t *testing.T, f *fixture) { os.Truncate(path(f)+".part", 1_000_000) },
+		"a state that is no JSON": func(t *testing.T, f *fixture) { write(t, path(f)+".state", []byte("{")) },
+		"an endless state": func(t *testing.T, f *fixture) {
+			write(t, path(f)+".state",
+				bytes.Repeat([]byte(" "), 2<<20))
+		},
+		"a part with zeros": func(t *testing.T, f *fixture) {
+			write(t, path(f)+".part",
+				make([]byte, len(model)))
+		},
 		"an unfinished state":       func(t *testing.T, f *fixture) { write(t, path(f)+".state.tmp", []byte("{")) },
 		"another file of the name":  func(t *testing.T, f *fixture) { write(t, path(f), []byte("GGUF")) },
 		"an old file of the size":   func(t *testing.T, f *fixture) { write(t, path(f), make([]byte, len(model))) },
@@ -251,8 +261,8 @@ func TestNewRevision(t *testing.T) {
 	})
 }
 
-// TestShared: pulls of the same file at the same time send its bytes once; those that wait see the progress of the one that
-// downloads, and take over when it is interrupted.
+// TestShared: pulls of the same file at the same time send its bytes once; those that wait see the progress of the one
+// that downloads, and take over when it is interrupted.
 func TestShared(t *testing.T) {
 	model := pulltest.GGUF(1_000_000, 1)
 	server := oneFile(model)
@@ -312,7 +322,8 @@ func TestShared(t *testing.T) {
 			t.Errorf("%d bytes were sent of a file of %d", sent, len(model))
 		}
 		for _, name := range f.files(t) {
-			if strings.HasSuffix(name, ".lock") || strings.HasSuffix(name, ".part") || strings.HasSuffix(name, ".state") {
+			if strings.HasSuffix(name, ".lock") || strings.HasSuffix(name, ".part") || strings.HasSuffix(name,
+				".state") {
 				t.Errorf("%s is left behind", name)
 			}
 		}
@@ -322,7 +333,8 @@ func TestShared(t *testing.T) {
 // TestModes: what may read the models folder may read what is pulled into it, whatever the umask; unfinished files are
 // private.
 func TestModes(t *testing.T) {
-	for _, c := range []struct{ folder, dir, file os.FileMode }{{0o755, 0o755, 0o644}, {0o700, 0o700, 0o600}, {0o750, 0o750, 0o640}} {
+	for _, c := range []struct{ folder, dir, file os.FileMode }{{0o755, 0o755, 0o644}, {0o700, 0o700, 0o600},
+		{0o750, 0o750, 0o640}} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFixture(t, oneFile(pulltest.GGUF(1000, 1)))
 			defer f.close()
@@ -335,7 +347,8 @@ func TestModes(t *testing.T) {
 			if _, err := f.pull(t.Context(), t, "hf.co/owner/name"); err != nil {
 				t.Fatal(err)
 			}
-			for path, want := range map[string]os.FileMode{"hf.co": c.dir, "hf.co/owner/name": c.dir, oneFilePath: c.file, oneFilePath + ".json": c.file} {
+			for path, want := range map[string]os.FileMode{"hf.co": c.dir, "hf.co/owner/name": c.dir,
+				oneFilePath: c.file, oneFilePath + ".json": c.file} {
 				st, err := os.Stat(filepath.Join(f.dir, path))
 				if err != nil || st.Mode().Perm() != want {
 					t.Errorf("%s in a folder of %o: %v %v, want %o", path, c.folder, st.Mode().Perm(), err, want)

@@ -40,7 +40,8 @@ var (
 // transfer downloads one file to part, in parallel ranges.
 //
 // Goroutines: a worker for each connection, which takes the first bytes that are missing and asks for them; the hasher,
-// which follows the end of what is here from the beginning on; the checkpointer, which puts bytes and state on the disk.
+// which follows the end of what is here from the beginning on; the checkpointer, which puts bytes and state on the
+// disk.
 type transfer struct {
 	web     *web
 	login   doer // of requests to the file's address; redirects lead away from it
@@ -160,7 +161,8 @@ func (t *transfer) reports(done <-chan struct{}) {
 	}
 }
 
-// checkpoints puts the state on the disk until done is closed. An error ends the download: what comes after it might be lost.
+// checkpoints puts the state on the disk until done is closed. An error ends the download: what comes after it might be
+// lost.
 func (t *transfer) checkpoints(done <-chan struct{}, cancel context.CancelCauseFunc) {
 	timer := time.NewTimer(checkpointPause)
 	defer timer.Stop()

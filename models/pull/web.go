@@ -116,12 +116,13 @@ func (w *web) check(u *url.URL) error {
 	return refuse("which is not https", "try again later, or pull from another source")
 }
 
-// redirect is the client's CheckRedirect: it keeps what belongs to one host from the next. net/http makes the header of each
-// redirected request from the first one's, so that a token is taken away at every hop after the first that left the host,
-// also when a later one leads back.
+// redirect is the client's CheckRedirect: it keeps what belongs to one host from the next. net/http makes the header of
+// each redirected request from the first one's, so that a token is taken away at every hop after the first that left
+// the host, also when a later one leads back.
 func (w *web) redirect(req *http.Request, via []*http.Request) error {
 	if len(via) >= maxRedirects {
-		return &Error{Kind: ErrServer, What: fmt.Sprintf("%s redirects more than %d times", w.origin.Host, maxRedirects),
+		return &Error{Kind: ErrServer, What: fmt.Sprintf("%s redirects more than %d times", w.origin.Host,
+			maxRedirects),
 			Do: "try again later, or pull from another source"}
 	}
 	for _, hop := range append(via[1:len(via):len(via)], req) {
@@ -191,11 +192,14 @@ func (w *web) transport(ctx context.Context, err error) error {
 		err = outer.Err // its address may be signed
 	}
 	if cert, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return &Error{Kind: ErrNetwork, What: "the certificate of " + w.origin.Host + " or of its download host is not valid",
-			Err: cert.Err, Do: "check this machine's clock; behind a proxy that inspects TLS, name its certificate in SSL_CERT_FILE"}
+		return &Error{Kind: ErrNetwork, What: "the certificate of " + w.origin.Host +
+			" or of its download host is not valid",
+			Err: cert.Err,
+			Do:  "check this machine's clock; behind a proxy that inspects TLS, name its certificate in SSL_CERT_FILE"}
 	}
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
-		return &Error{Kind: ErrNetwork, What: "the certificate of " + w.origin.Host + " is signed by an unknown authority", Err: err,
+		return &Error{Kind: ErrNetwork, What: "the certificate of " + w.origin.Host +
+			" is signed by an unknown authority", Err: err,
 			Do: "behind a proxy that inspects TLS, name its certificate in SSL_CERT_FILE"}
 	}
 	return &fault{err: err, temporary: true}
@@ -225,7 +229,8 @@ func statusFault(status int, err error) *fault {
 	switch {
 	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
 		f.temporary, f.busy = true, true
-	case status == http.StatusRequestTimeout, status == http.StatusTooEarly, status >= 500 && status != http.StatusNotImplemented:
+	case status == http.StatusRequestTimeout, status == http.StatusTooEarly, status >= 500 &&
+		status != http.StatusNotImplemented:
 		f.temporary = true
 	}
 	return f
@@ -254,23 +259,27 @@ func errorText(resp *http.Response) string {
 
 // fetchJSON asks for address until it has an answer of at most limit bytes, and decodes it into v. It returns the
 // answer's header.
-func (w *web) fetchJSON(ctx context.Context, d doer, address string, header http.Header, limit int64, v any) (http.Header, error) {
+func (w *web) fetchJSON(ctx context.Context, d doer, address string, header http.Header, limit int64,
+	v any) (http.Header, error) {
 	var got http.Header
 	b, err := w.fetchBytes(ctx, d, address, header, limit, &got)
 	if err != nil {
 		return nil, err
 	}
 	if err := json.Unmarshal(b, v); err != nil {
-		return nil, &Error{Kind: ErrServer, What: fmt.Sprintf("the answer of %s is not the JSON it should be", w.origin.Host), Err: err,
-			Do: "check the address (HF_ENDPOINT), and whether a login page of this network answers instead; try again later"}
+		return nil, &Error{Kind: ErrServer, What: fmt.Sprintf("the answer of %s is not the JSON it should be",
+			w.origin.Host), Err: err,
+			Do: "check HF_ENDPOINT, and whether a login page of this network answers instead; try again later"}
 	}
 	return got, nil
 }
 
 // fetchBytes asks for address until it has an answer of at most limit bytes.
-func (w *web) fetchBytes(ctx context.Context, d doer, address string, header http.Header, limit int64, got *http.Header) (body []byte, err error) {
+func (w *web) fetchBytes(ctx context.Context, d doer, address string, header http.Header, limit int64,
+	got *http.Header) (body []byte, err error) {
 	err = w.retry(ctx, metadataAttempts, func() error {
-		ctx, cancel := context.WithTimeoutCause(ctx, metadataTimeout, temporary("%s takes longer than %v", w.origin.Host, metadataTimeout))
+		ctx, cancel := context.WithTimeoutCause(ctx, metadataTimeout, temporary("%s takes longer than %v",
+			w.origin.Host, metadataTimeout))
 		defer cancel()
 		resp, err := w.send(ctx, d, address, header)
 		if err != nil {
@@ -280,7 +289,8 @@ func (w *web) fetchBytes(ctx context.Context, d doer, address string, header htt
 		body, err = io.ReadAll(io.LimitReader(resp.Body, limit+1))
 		switch {
 		case int64(len(body)) > limit:
-			return &Error{Kind: ErrServer, What: fmt.Sprintf("the answer of %s is longer than %d bytes", w.origin.Host, limit),
+			return &Error{Kind: ErrServer, What: fmt.Sprintf("the answer of %s is longer than %d bytes", w.origin.Host,
+				limit),
 				Do: "check the name; pull from another source"}
 		case err != nil:
 			return w.transport(ctx, err)
@@ -316,7 +326,8 @@ func gaveUp(f *fault) error {
 	if f.status != 0 {
 		do = "pull again later: what is here is kept"
 	}
-	return &Error{Kind: ErrNetwork, What: "the server cannot be reached or does not work, after several attempts", Err: f.err, Do: do}
+	return &Error{Kind: ErrNetwork, What: "the server cannot be reached or does not work, after several attempts",
+		Err: f.err, Do: do}
 }
 
 // wait pauses after the nth failure in a row, at least for as long as the server says.

@@ -233,8 +233,10 @@ func wait(r *http.Request, d time.Duration) bool {
 }
 
 // Kinds are names of faults, for Random.
-var Kinds = []string{"429", "429 date", "429 ratelimit", "429 for hours", "503", "500", "502 without body", "404", "403", "cut", "cut in header", "closed",
-	"short", "long", "total", "range", "no range", "etag", "corrupt", "ignore range", "gzip", "gzip unsaid", "endless header", "endless json",
+var Kinds = []string{"429", "429 date", "429 ratelimit", "429 for hours", "503", "500", "502 without body", "404",
+	"403", "cut", "cut in header", "closed",
+	"short", "long", "total", "range", "no range", "etag", "corrupt", "ignore range", "gzip", "gzip unsaid",
+	"endless header", "endless json",
 	"forbidden host", "forbidden scheme", "file url", "loop", "slow", "stall", "silence", "page", "empty"}
 
 // Random is a fault of a kind, with random details.
@@ -244,7 +246,8 @@ func Random(kind string, rng *rand.Rand) Fault {
 	case "429":
 		return Status(http.StatusTooManyRequests, "Retry-After", seconds)
 	case "429 date":
-		return Status(http.StatusTooManyRequests, "Retry-After", time.Now().Add(time.Duration(rng.IntN(100))*time.Second).UTC().Format(http.TimeFormat))
+		return Status(http.StatusTooManyRequests, "Retry-After",
+			time.Now().Add(time.Duration(rng.IntN(100))*time.Second).UTC().Format(http.TimeFormat))
 	case "429 ratelimit":
 		return Status(http.StatusTooManyRequests, "RateLimit", `"api";r=0;t=`+seconds)
 	case "429 for hours":

@@ -139,7 +139,8 @@ func (s *Server) repo(w http.ResponseWriter, r *http.Request, name string, files
 	case files && repo.Gated && r.Header.Get("Authorization") == "":
 		fail(w, http.StatusUnauthorized, "GatedRepo", "Access to model "+name+" is restricted.")
 	case files && repo.Gated && !authorised:
-		fail(w, http.StatusForbidden, "GatedRepo", "Access to model "+name+" is restricted and you are not in the authorized list.")
+		fail(w, http.StatusForbidden, "GatedRepo",
+			"Access to model "+name+" is restricted and you are not in the authorized list.")
 	default:
 		return repo
 	}
@@ -190,7 +191,8 @@ func (s *Server) tree(w http.ResponseWriter, r *http.Request, repo *Repo) {
 	}
 	var list []entry
 	for path, data := range repo.Files {
-		e := entry{Type: "file", Path: path, Size: len(data), OID: fmt.Sprintf("%x", sha1.Sum(append([]byte(fmt.Sprintf("blob %d\x00", len(data))), data...)))}
+		e := entry{Type: "file", Path: path, Size: len(data), OID: fmt.Sprintf("%x",
+			sha1.Sum(append([]byte(fmt.Sprintf("blob %d\x00", len(data))), data...)))}
 		if !repo.Plain {
 			e.LFS = &lfs{OID: strings.TrimPrefix(Digest(data), "sha256:"), Size: len(data), PointerSize: 134}
 			if lie := repo.Lie[path]; lie != "" {
@@ -199,11 +201,13 @@ func (s *Server) tree(w http.ResponseWriter, r *http.Request, repo *Repo) {
 		}
 		list = append(list, e)
 	}
-	list = append(list, entry{Type: "directory", Path: "folder"}, entry{Type: "file", Path: "README.md", Size: 10, OID: Commit})
+	list = append(list, entry{Type: "directory", Path: "folder"}, entry{Type: "file", Path: "README.md", Size: 10,
+		OID: Commit})
 	slices.SortFunc(list, func(a, b entry) int { return strings.Compare(a.Path, b.Path) })
 	from, _ := strconv.Atoi(r.URL.Query().Get("cursor"))
 	if n := repo.Pages; n > 0 && from+n < len(list) {
-		next := url.URL{Scheme: "http", Host: r.Host, Path: r.URL.Path, RawQuery: "recursive=true&cursor=" + strconv.Itoa(from+n)}
+		next := url.URL{Scheme: "http", Host: r.Host, Path: r.URL.Path, RawQuery: "recursive=true&cursor=" +
+			strconv.Itoa(from+n)}
 		w.Header().Set("Link", "<"+next.String()+`>; rel="next"`)
 		list = list[:from+n]
 	}
@@ -339,7 +343,8 @@ func (s *Server) registry(w http.ResponseWriter, r *http.Request, path string) {
 		if realm == "" {
 			realm = "http://" + r.Host + "/token"
 		}
-		w.Header().Set("Www-Authenticate", fmt.Sprintf(`Bearer realm="%s",service="pulltest",scope="repository:%s:pull"`, realm, name))
+		w.Header().Set("Www-Authenticate",
+			fmt.Sprintf(`Bearer realm="%s",service="pulltest",scope="repository:%s:pull"`, realm, name))
 		fail(w, http.StatusUnauthorized, "", "authentication required")
 		return
 	}
