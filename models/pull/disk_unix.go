@@ -3,6 +3,7 @@
 package pull
 
 import (
+	"errors"
 	"os"
 	"syscall"
 
@@ -24,4 +25,39 @@ func allocated(info os.FileInfo) int64 {
 		return int64(st.Blocks) * 512
 	}
 	return 0
+}
+
+// share lets all that may read the models folder read f, a new file or folder in it, whatever the umask. Root gives f to
+// the folder's owner, too: a daemon could not read what root pulls into its folder otherwise. It works on an open file, so
+// that the owner of the folder cannot put a link in its place.
+func share(f *os.File, folder os.FileInfo) error {
+	mode := 0o600 | folder.Mode().Perm()&0o044
+	if st, err := f.Stat(); err != nil {
+		return err
+	} else if st.IsDir() {
+		mode = 0o700 | folder.Mode().Perm()
+	}
+	if st, ok := folder.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 {
+		if err := f.Chown(int(st.Uid), int(st.Gid)); err != nil {
+			return err
+		}
+	}
+	return f.Chmod(mode)
+}
+
+// makeDir makes a folder in the models folder.
+func makeDir(path string, folder os.FileInfo) error {
+	err := os.Mkdir(path, 0o700)
+	if err != nil {
+		if errors.Is(err, os.ErrExist) {
+			return nil
+		}
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return share(f, folder)
 }

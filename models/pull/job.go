@@ -184,7 +184,7 @@ func (j *job) discard() {
 func (j *job) finish(part *os.File) error {
 	info, err := os.Stat(j.folder)
 	if err == nil {
-		err = part.Chmod(0o600 | info.Mode().Perm()&0o044) // who may read the folder may read the file
+		err = share(part, info)
 	}
 	if err == nil {
 		err = j.cfg.sync(part)

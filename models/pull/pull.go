@@ -215,8 +215,7 @@ func (p *Puller) final(ctx context.Context, src source, err error, name string) 
 	return fileError(err)
 }
 
-// makeFolder makes the folder rel (with slashes) in dir. Folders get the permissions of dir, whatever the umask: a
-// daemon that can read dir can read what is pulled into it.
+// makeFolder makes the folder rel (with slashes) in dir. Folders get the permissions of dir, see share.
 func makeFolder(dir, rel string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fileError(err)
@@ -228,11 +227,7 @@ func makeFolder(dir, rel string) (string, error) {
 	path := dir
 	for part := range strings.SplitSeq(rel, "/") {
 		path = filepath.Join(path, part)
-		err := os.Mkdir(path, 0o700)
-		if err == nil {
-			err = os.Chmod(path, info.Mode().Perm()|0o700)
-		}
-		if err != nil && !errors.Is(err, os.ErrExist) {
+		if err := makeDir(path, info); err != nil {
 			return "", fileError(err)
 		}
 	}

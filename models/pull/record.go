@@ -62,7 +62,8 @@ func (j *job) writeRecord() error {
 	if err != nil {
 		return fileError(err)
 	}
-	if err := writeFile(RecordPath(j.path), append(b, '\n'), 0o600|info.Mode().Perm()&0o044, j.cfg.sync); err != nil {
+	if err := writeFile(RecordPath(j.path), append(b, '\n'), j.cfg.sync,
+		func(f *os.File) error { return share(f, info) }); err != nil {
 		return fileError(err)
 	}
 	return nil

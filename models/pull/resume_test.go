@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -331,7 +332,7 @@ func TestShared(t *testing.T) {
 }
 
 // TestModes: what may read the models folder may read what is pulled into it, whatever the umask; unfinished files are
-// private.
+// private. What root pulls belongs to the folder's owner.
 func TestModes(t *testing.T) {
 	for _, c := range []struct{ folder, dir, file os.FileMode }{{0o755, 0o755, 0o644}, {0o700, 0o700, 0o600},
 		{0o750, 0o750, 0o640}} {
@@ -344,6 +345,12 @@ func TestModes(t *testing.T) {
 			if err := os.Chmod(f.dir, c.folder); err != nil {
 				t.Fatal(err)
 			}
+			const service = 65534
+			if os.Geteuid() == 0 {
+				if err := os.Chown(f.dir, service, service); err != nil {
+					t.Fatal(err)
+				}
+			}
 			if _, err := f.pull(t.Context(), t, "hf.co/owner/name"); err != nil {
 				t.Fatal(err)
 			}
@@ -352,6 +359,9 @@ func TestModes(t *testing.T) {
 				st, err := os.Stat(filepath.Join(f.dir, path))
 				if err != nil || st.Mode().Perm() != want {
 					t.Errorf("%s in a folder of %o: %v %v, want %o", path, c.folder, st.Mode().Perm(), err, want)
+				}
+				if sys := st.Sys().(*syscall.Stat_t); os.Geteuid() == 0 && sys.Uid != service {
+					t.Errorf("%s belongs to user %d, not to the folder's owner", path, sys.Uid)
 				}
 			}
 		})

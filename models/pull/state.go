@@ -102,7 +102,7 @@ func writeState(path string, s state, sync func(*os.File) error) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(path, b, 0o600, sync)
+	return writeFile(path, b, sync, func(*os.File) error { return nil })
 }
 
 // removeState removes the state at path, and one that a killed process has begun to write.
@@ -112,14 +112,15 @@ func removeState(path string) {
 }
 
 // writeFile replaces the file at path by one with these contents, which are on the disk before they have the name.
-func writeFile(path string, b []byte, mode os.FileMode, sync func(*os.File) error) error {
+func writeFile(path string, b []byte, sync, adjust func(*os.File) error) error {
 	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	os.Remove(tmp) // of a killed process; O_EXCL follows no link
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(b)
-	err = errors.Join(err, f.Chmod(mode), sync(f), f.Close())
+	err = errors.Join(err, adjust(f), sync(f), f.Close())
 	if err == nil {
 		err = os.Rename(tmp, path)
 	}
