@@ -21,9 +21,11 @@ import (
 // do and the next pull, from a server that behaves, goes on from what is here. Time is virtual.
 func TestFaults(t *testing.T) {
 	model := pulltest.GGUF(300_000, 1)
-	whole, failed, faults := 0, map[error]int{}, map[string]int{}
-	for seed := range uint64(500) {
+	const pulls = 500
+	ran, whole, failed, faults := 0, 0, map[error]int{}, map[string]int{}
+	for seed := range uint64(pulls) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			ran++
 			synctest.Test(t, func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 0))
 				var mu sync.Mutex
@@ -98,8 +100,11 @@ func TestFaults(t *testing.T) {
 		})
 	}
 	t.Logf("%d whole at the first pull; errors: %v; faults: %v", whole, failed, faults)
+	if ran < pulls {
+		return // -run asks for some of them
+	}
 	if whole < 100 || whole > 490 {
-		t.Errorf("%d of 500 pulls met no fault that ended them: the faults are too rare or too many", whole)
+		t.Errorf("%d of the pulls met no fault that ended them: the faults are too rare or too many", whole)
 	}
 	for _, kind := range pulltest.Kinds {
 		if faults[kind] == 0 {
