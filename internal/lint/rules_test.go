@@ -138,7 +138,8 @@ var rules = []rule{
 
 	// The programs.
 	{"cmd/uma-serve", []string{"daemon", "daemon/front", "models/pull", "models/store", "runtime/llama",
-		"internal/buildinfo", "internal/clierr", "internal/completion", "internal/hostmem", "internal/logq"}, "flags → config → daemon"},
+		"internal/buildinfo", "internal/clierr", "internal/completion", "internal/hostmem", "internal/logq"},
+		"flags → config → daemon"},
 	{"cmd/uma-cli", []string{"internal/ask", "internal/buildinfo", "internal/chat", "client", "internal/clierr",
 		"internal/completion", "internal/gguf",
 		"internal/hostmem", "internal/inspect", "internal/lineedit", "internal/metricsview", "internal/portproxy",
