@@ -112,6 +112,7 @@ type Core struct {
 	lingering []*Request      // ended chats whose history is being rendered
 	events    []sched.Event   // for the next scheduler step
 	arrived   bool            // there is an EvArrive among them
+	ending    bool            // there is an EvFinish or EvCancel among them
 	plan      sched.Plan      // the newest
 
 	room      int    // what EvCells said last
@@ -230,7 +231,10 @@ func (c *Core) Handle(now Instant, in Input) {
 	}
 }
 
-func (c *Core) tell(e sched.Event) { c.events = append(c.events, e) }
+func (c *Core) tell(e sched.Event) {
+	c.ending = c.ending || e.Kind == sched.EvFinish || e.Kind == sched.EvCancel
+	c.events = append(c.events, e)
+}
 
 func (c *Core) arrive(r *Request) {
 	if r.Control == nil || r.Prompt < 1 {
@@ -260,6 +264,22 @@ func (c *Core) fillQueuedFor(now Instant) {
 	c.arrived = false
 }
 
+// fillGivenUp sets in each EvFinish and EvCancel how many cells nothing but its request holds now.
+func (c *Core) fillGivenUp() {
+	for i := range c.events {
+		e := &c.events[i]
+		if e.Kind != sched.EvFinish && e.Kind != sched.EvCancel {
+			continue
+		}
+		for _, r := range c.slots {
+			if r != nil && r.ID == e.Req && r.seq != NoSeq {
+				e.Cells = c.tree.Own(r.seq)
+			}
+		}
+	}
+	c.ending = false
+}
+
 // Next decides what happens next. It looks up requests that start in the prefix tree, so it may call the scheduler more than
 // once.
 func (c *Core) Next(now Instant) *Step {
@@ -269,6 +289,9 @@ func (c *Core) Next(now Instant) *Step {
 	}
 	for {
 		c.tellCells(now)
+		if c.ending {
+			c.fillGivenUp()
+		}
 		c.plan = c.sched.Step(now, c.events)
 		if c.cfg.Planned != nil {
 			c.cfg.Planned(now, c.events, &c.plan)
@@ -383,11 +406,12 @@ func (c *Core) FillBatch(b *runtime.Batch) {
 // Done takes the result of the newest Step. It follows every Next, before the rows of the batch are answered.
 func (c *Core) Done(now Instant, res *Result) {
 	c.cfg.Trace.done(now, res)
+	resident := c.Resident()
 	c.copied(now, res)
 	if len(c.plan.Batch) == 0 {
 		return
 	}
-	c.tell(sched.Event{Kind: sched.EvStep, Outcome: res.Outcome, Took: res.Took})
+	c.tell(sched.Event{Kind: sched.EvStep, Outcome: res.Outcome, Took: res.Took, Resident: resident})
 	for i := range c.plan.Batch {
 		s := &c.plan.Batch[i]
 		r := c.requests[s.Req]
@@ -405,6 +429,10 @@ func (c *Core) Done(now Instant, res *Result) {
 		}
 	}
 }
+
+// Resident is how many cells are in use while the newest Step's batch is computed, those of cached prefixes included. Ask
+// before its Done.
+func (c *Core) Resident() int { return c.cfg.Sched.Cells - c.ledger.Free() + c.plan.Tokens }
 
 // grown tells the tree that a step has computed r's history up to n tokens.
 func (c *Core) grown(r *Request, n int) {

@@ -13,21 +13,20 @@ import (
 // is computed behind other tokens than its request's, when a copy holds other tokens than it says, and when the pool's
 // books differ from the cells that are there.
 type machine struct {
-	c       *Core
-	cfg     Config
-	now     Instant
-	cells   map[Seq]map[int]cell // by position
-	refs    map[int]int          // sequences that hold a cell
-	lastID  int
-	store   *shelf
-	batch   runtime.Batch
-	step    *Step
-	result  Result
-	eng     runtime.Engine     // nil, or an engine that carries out everything too
-	want    map[ID]*Request    // live, by what the machine was told
-	ended   map[ID]int         // how often each was said to have ended
-	forced  func(*Request) int // tokens that follow a drawn one without a row; nil: none
-	refused int                // batches that did not fit into the pool
+	c      *Core
+	cfg    Config
+	now    Instant
+	cells  map[Seq]map[int]cell // by position
+	refs   map[int]int          // sequences that hold a cell
+	lastID int
+	store  *shelf
+	batch  runtime.Batch
+	step   *Step
+	result Result
+	eng    runtime.Engine     // nil, or an engine that carries out everything too
+	want   map[ID]*Request    // live, by what the machine was told
+	ended  map[ID]int         // how often each was said to have ended
+	forced func(*Request) int // tokens that follow a drawn one without a row; nil: none
 }
 
 type cell struct {
@@ -302,11 +301,9 @@ func (m *machine) done(outcome sched.Outcome, a answer) {
 	plan := m.step.Plan
 	if len(plan.Batch) > 0 {
 		m.c.FillBatch(&m.batch)
-		if outcome == sched.StepOK && len(m.refs)+m.batch.Len() > m.cfg.Sched.Cells {
-			// The scheduler counts an ending request's cells as free within that Step, also those shared after its
-			// start.
-			outcome = sched.StepKVFull
-			m.refused++
+		if len(m.refs)+m.batch.Len() > m.cfg.Sched.Cells {
+			panic(fmt.Sprintf("a batch of %d tokens beside %d cells of %d: the scheduler counts on cells that are not there",
+				m.batch.Len(), len(m.refs), m.cfg.Sched.Cells))
 		}
 		for i := range plan.Batch {
 			if s := &plan.Batch[i]; s.Kind != sched.SliceProbe {

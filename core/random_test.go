@@ -331,12 +331,8 @@ func TestRandomOperations(t *testing.T) {
 		for what, n := range l.counts {
 			seen[what] += n
 		}
-		seen["refused"] += l.refused
 	}
 	t.Log(seen)
-	if n := seen["refused"]; n > 1+*operations/1_000_000 {
-		t.Errorf("%d batches did not fit into the pool: the scheduler counts on cells that are not there", n)
-	}
 	if *operations < 100_000 {
 		return // too few for all of these to happen
 	}

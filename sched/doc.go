@@ -52,10 +52,11 @@
 // # Cells
 //
 // The caller's ledger counts the cells. EvCells tells how many requests can have: free cells, and cached ones that the
-// caller can evict. Within a Step the scheduler adds the cells that ending and preempted requests give up, less those that
-// other sequences held at their start (EvStarted's Shared); the next EvCells corrects that. When cached prefixes keep the
-// only request that could run from its cells, the plan says how many it lacks (Reclaim). Without Config.Prefix nothing
-// but running requests holds cells, and EvCells is not used.
+// caller can evict. Within a Step the scheduler adds the cells that ending requests give up. EvFinish and EvCancel name
+// them, because only the ledger knows which of them other requests share by then. What a preempted request gives up is an
+// estimate (EvStarted's Shared), so no batch is decided before the next EvCells. When cached prefixes keep the only request
+// that could run from its cells, the plan says how many it lacks (Reclaim). Without Config.Prefix nothing but running
+// requests holds cells, and EvCells is not used.
 //
 // A request starts when its history and a little growth fit beside those of the running requests (Config.DecodeReserve):
 // optimistic, because most answers end long before their limit. When cells run out nevertheless, the running request of

@@ -31,6 +31,26 @@ func (e *engine) tell() []Event {
 	return []Event{{Kind: EvCells, Cells: e.spare()}}
 }
 
+// givenUp draws how many cells the end of each request gives up: what it owned at its start, less what later ones share.
+func (e *engine) givenUp(ev []Event) {
+	e.kept = 0
+	ended := map[ReqID]bool{}
+	for i := range ev {
+		if ev[i].Kind == EvStep && ev[i].Outcome == StepFailed {
+			for _, sl := range e.plan.Batch { // the scheduler ends these itself
+				ended[sl.Req] = true
+			}
+		}
+		r := e.live[ev[i].Req]
+		if !e.cfg.Prefix || r == nil || ended[ev[i].Req] || ev[i].Kind != EvFinish && ev[i].Kind != EvCancel {
+			continue
+		}
+		ended[ev[i].Req] = true
+		ev[i].Cells = rapid.IntRange(0, r.own()).Draw(e.t, "given up")
+		e.kept += r.own() - ev[i].Cells
+	}
+}
+
 // ready draws which held requests may go on.
 func (e *engine) ready(all bool) (ev []Event) {
 	for _, id := range e.ids() {

@@ -1,6 +1,9 @@
 package sched
 
-import "math"
+import (
+	"fmt"
+	"math"
+)
 
 // request is the record of one generation. Records are reused: id is 0 in the free list, and no live request has id 0.
 type request struct {
@@ -165,8 +168,8 @@ func (s *Scheduler) takeSeq() int32 {
 	return -1
 }
 
-// leave takes r's sequence and cells away and adds the Release to the plan.
-func (s *Scheduler) leave(r *request, why Reason, final bool) {
+// leave takes r's sequence away, with which it gives up so many cells, and adds the Release to the plan.
+func (s *Scheduler) leave(r *request, why Reason, final bool, gives int) {
 	rel := Release{Req: r.id, Seq: r.seq, Reason: why, Final: final}
 	if s.cfg.Prefix && !final {
 		if rel.Phase = Prefill; r.generated > 0 {
@@ -181,15 +184,15 @@ func (s *Scheduler) leave(r *request, why Reason, final bool) {
 		r.log.add(s.now, why, 0)
 	}
 	if r.seq >= 0 {
-		s.vacate(r)
+		s.vacate(r, gives)
 	}
 }
 
-// vacate takes r out of the running requests.
-func (s *Scheduler) vacate(r *request) {
+// vacate takes r out of the running requests. It gives up so many cells.
+func (s *Scheduler) vacate(r *request, gives int) {
 	s.seqs[r.seq] = false
 	r.seq = -1
-	s.freed += r.own()
+	s.freed += gives
 	r.computed, r.shared, r.probe = 0, 0, 0
 	if r.starting {
 		r.starting = false
@@ -212,12 +215,30 @@ func (s *Scheduler) vacate(r *request) {
 	}
 }
 
-// finalise ends r for good.
-func (s *Scheduler) finalise(r *request, why Reason) {
+// givenUp is how many cells requests can have once r has ended, as its last event says.
+func (s *Scheduler) givenUp(r *request, e *Event) int {
+	switch {
+	case e.Cells < 0 || e.Cells > s.cfg.Cells:
+		panic(fmt.Sprintf("sched: the end of request %d gives up %d cells; it must be 0…%d", r.id, e.Cells, s.cfg.Cells))
+	case !s.cfg.Prefix || r.seq < 0:
+		return r.own()
+	}
+	return e.Cells
+}
+
+// finaliseUntold ends r for good by the scheduler's decision. What it gives up is an estimate, because other sequences may
+// share its cells by now: no batch is decided before the caller has said what there is.
+func (s *Scheduler) finaliseUntold(r *request, why Reason) {
+	s.plan.Again = s.plan.Again || s.cfg.Prefix
+	s.finalise(r, why, r.own())
+}
+
+// finalise ends r for good. It gives up so many cells.
+func (s *Scheduler) finalise(r *request, why Reason, gives int) {
 	wasRunning := r.seq >= 0
 	s.ended.note(r, s.now, why)
 	s.unqueue(r)
-	s.leave(r, why, true)
+	s.leave(r, why, true, gives)
 	if wasRunning {
 		s.finishes.add(s.now)
 	}
@@ -247,7 +268,7 @@ func (s *Scheduler) forget(r *request) {
 // preempt sends r back to its queue. Its history becomes the prompt of its next start.
 func (s *Scheduler) preempt(r *request, why Reason) {
 	s.preemptions++
-	s.leave(r, why, false)
+	s.leave(r, why, false, r.own())
 	r.state = Queued
 	r.emitted, r.lastGap = false, 0
 	switch {

@@ -174,7 +174,9 @@ func (s *Scheduler) reconcile() {
 	clear(s.batch)
 	s.batch = s.batch[:0]
 	s.cursor = 0
-	s.plan = Plan{Release: s.plan.Release, Reject: s.plan.Reject, Start: s.plan.Start, Batch: s.plan.Batch[:0]}
+	s.plan = Plan{
+		Release: s.plan.Release, Reject: s.plan.Reject, Start: s.plan.Start, Batch: s.plan.Batch[:0], Again: s.plan.Again,
+	}
 	s.guard = guard{}
 }
 
