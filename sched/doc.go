@@ -65,9 +65,10 @@
 // never preempted for one that was preempted for it. A pause costs a request its rank. Preempted requests start before new
 // ones of their class.
 //
-// With Config.Prefix a request that has not begun its answer is preempted before one that has; then background goes before
-// interactive, and a later start before an earlier one. So a request is not preempted for one that started later or that
-// was preempted for it, with one exception: a thinking request is preempted for an answer, and then ranks behind it.
+// With Config.Prefix the block manager (blocks.Claim) decides first: a request that has not begun its answer is preempted
+// before one that has, background before interactive, a prompt before a thought. Among equal claims a later start goes
+// before an earlier one. So a request is not preempted for one that started later or that was preempted for it, with one
+// exception: a prompt that is preempted for a thought, and either for an answer, then ranks behind it.
 //
 // After StepKVFull the scheduler assumes that only half of what was tried fits. It forgets the difference with a half-life
 // of 64 steps.

@@ -107,7 +107,7 @@ func (e *engine) preempted(rel Release) {
 		if answers(v) && !answers(b) && !v.paused {
 			e.t.Fatalf("answer %d makes way while %d does not answer\n%s", v.id, b.id, e.trace)
 		}
-		if b.tier() > v.tier() {
+		if e.s.claim(v).Compare(e.s.claim(b)) < 0 {
 			e.ever[v.id] = true
 		}
 	}

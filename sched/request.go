@@ -3,6 +3,8 @@ package sched
 import (
 	"fmt"
 	"math"
+
+	"github.com/uma-serve/uma-serve/meridian/blocks"
 )
 
 // request is the record of one generation. Records are reused: id is 0 in the free list, and no live request has id 0.
@@ -96,26 +98,24 @@ func (r *request) owed() int64 { return int64(max(0, r.prompt-r.charged)) }
 
 func (r *request) decoding() bool { return r.state == Think || r.state == Output }
 
-// tier orders requests by what a preemption costs: users see an answer stop, but not a thought.
-func (r *request) tier() int {
-	t := 1 - int(r.flow.class)
-	if r.phase == Output && r.generated > 0 {
-		t += int(NumClasses)
+// claim is what the block manager is told of a running request when it decides which one gives up its cells.
+func (s *Scheduler) claim(r *request) blocks.Claim {
+	c := blocks.Claim{Resting: r.paused, Background: r.flow.class == Background, Tier: blocks.Prefix}
+	switch {
+	case !s.cfg.Prefix || r.generated == 0: // without Prefix a preempted request computes everything again, whatever it did
+	case r.phase == Think:
+		c.Tier = blocks.ThinkActive
+	default:
+		c.Tier = blocks.OutputCritical
 	}
-	return t
+	return c
 }
 
-// before reports whether a outranks b: b gives up its cells before a does.
+// before reports whether b gives up its cells before a does. Among claims that the block manager does not distinguish the
+// rank decides.
 func (s *Scheduler) before(a, b *request) bool {
-	if a.paused != b.paused {
-		return b.paused
-	}
-	if s.cfg.Prefix {
-		if ta, tb := a.tier(), b.tier(); ta != tb {
-			return ta > tb
-		}
-	} else if a.flow.class != b.flow.class {
-		return a.flow.class < b.flow.class
+	if c := s.claim(a).Compare(s.claim(b)); c != 0 {
+		return c > 0
 	}
 	if a.rank != b.rank {
 		return a.rank < b.rank
@@ -277,11 +277,29 @@ func (s *Scheduler) preempt(r *request, why Reason) {
 		r.rank = s.nextRank()
 	case s.cfg.Prefix && (why == ReasonPreemptCells || why == ReasonPreemptFull):
 		// A request that makes way for a class or a share keeps its rank.
-		for _, o := range s.running {
-			if !o.paused && o.rank >= r.rank && o.tier() > r.tier() {
-				r.rank = o.rank + 1
-			}
-		}
+		s.victims = append(s.victims, r)
 	}
 	s.requeue(r)
+}
+
+// fallBack ranks the requests that were preempted for cells in this Step behind those that the block manager spared for
+// their claims, so that an answer is not preempted later for a thought that was preempted for it. Its place in the Step is
+// behind every preemption: a request that has left in the same Step too costs no other one its rank.
+func (s *Scheduler) fallBack() {
+	for _, r := range s.victims {
+		rank := r.rank
+		for _, o := range s.running {
+			if !o.paused && !o.starting && o.rank >= rank && s.claim(r).Compare(s.claim(o)) < 0 {
+				rank = o.rank + 1
+			}
+		}
+		if rank == r.rank {
+			continue
+		}
+		if r.rank = rank; r.queued {
+			s.unqueue(r)
+			s.requeue(r)
+		}
+	}
+	s.victims = s.victims[:0]
 }

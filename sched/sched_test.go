@@ -569,3 +569,39 @@ func TestLogForgets(t *testing.T) {
 		t.Errorf("request 30: %+v, %v", log, ok)
 	}
 }
+
+// TestRankIsLostToRequestsThatStay: a thought that is preempted for an answer ranks behind it, unless the answer makes way in
+// the same Step too. It would rank behind requests that started after it and were never spared for it.
+func TestRankIsLostToRequestsThatStay(t *testing.T) {
+	for _, both := range []bool{false, true} {
+		cfg := valid
+		cfg.Policy, cfg.Prefix, cfg.Cells, cfg.MaxRunning, cfg.MaxBatch = "uma", true, 100, 4, 32
+		s, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var arrive, start, answer []Event
+		for id := range ReqID(3) {
+			arrive = append(arrive, Event{Kind: EvArrive, Req: id + 1, Prompt: 4, MaxTokens: 9, Thinking: id == 1})
+			start = append(start, Event{Kind: EvStarted, Req: id + 1, Cached: 3})
+			answer = append(answer, Event{Kind: EvToken, Req: id + 1, Thinking: id == 1})
+		}
+		start[1].Shared = 3 // the thought gives up one cell
+		s.Step(0, arrive)
+		if plan := s.Step(0, start); len(plan.Batch) != 3 {
+			t.Fatalf("the plan is\n%s", &plan)
+		}
+		cells := 0 // too few for the others' next tokens
+		if !both {
+			cells = 1
+		}
+		events := append(append([]Event{{Kind: EvStep, Took: 1}}, answer...), Event{Kind: EvCells, Cells: cells})
+		plan := s.Step(1, events)
+		if plan.Release[0].Req != 2 || (len(plan.Release) > 1) != both {
+			t.Fatalf("both %t: the plan is\n%s", both, &plan)
+		}
+		if kept := s.requests[2].rank < s.requests[3].rank; kept != both {
+			t.Errorf("both %t: the thought has rank %d, the answer %d", both, s.requests[2].rank, s.requests[3].rank)
+		}
+	}
+}
