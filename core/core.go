@@ -17,10 +17,11 @@ import (
 const (
 	// MaxSequences is how many sequence ids an engine can have: llama.cpp's LLAMA_MAX_SEQ.
 	MaxSequences = 256
-	// scratchSequences of them belong to no request: one for snapshots, the others for the probe forks of one step.
-	scratchSequences = 5
+	// scratchSequences of them belong to no request: one for snapshots, one for a thought that is copied back, the others
+	// for the probe forks of one step.
+	scratchSequences = 6
 	// MaxForks is how many probe forks a step may carry.
-	MaxForks = scratchSequences - 1
+	MaxForks = scratchSequences - 2
 )
 
 // Sequences returns how many sequence ids to open an engine with: with cached prefixes all, else one for each request that
@@ -38,7 +39,7 @@ func MaxRunning(sequences int) int { return sequences - scratchSequences }
 // What --think-evict does with a finished thought's cells.
 const (
 	KeepThoughts    = "none"
-	OffloadThoughts = "offload" // copied to the stores, so that a preempted request does not compute them again
+	OffloadThoughts = "offload" // copied out when they end; under pressure a preempted request gives up their cells first
 	DropThoughts    = "drop"    // removed from the sequence when cells run low: lossy
 )
 
@@ -123,7 +124,8 @@ type Core struct {
 	restores    []*restore
 	lastRestore RestoreID
 	copies      []uint64   // cached prefixes to copy out while there is time, oldest first
-	thoughts    []*Request // running requests whose finished thoughts are to be copied out
+	thoughts    []*Request // requests whose finished thoughts are to be copied out
+	ingesting   *restore   // the thought whose cells are in ingestSeq; nil: none
 	left        time.Duration
 	copyCost    float64 // nanoseconds a token, moving average
 
@@ -226,6 +228,8 @@ func (c *Core) Handle(now Instant, in Input) {
 		if r.seq != NoSeq {
 			c.wake(c.tree.Stall(r.seq, in.Kind == Pause))
 		}
+	case Offloaded:
+		c.offloaded(r, in.Tier)
 	default:
 		panic(fmt.Sprintf("core: input kind %d is unknown", in.Kind))
 	}
@@ -367,7 +371,7 @@ func (c *Core) forget(r *Request) {
 	delete(c.requests, r.ID)
 	if r.waiting || r.had > 0 { // it waits, or what it had computed is parked
 		r.waiting, r.had = false, 0
-		c.tree.Cancel(uint64(r.ID))
+		c.do(c.tree.Cancel(uint64(r.ID)))
 	}
 	if re := r.restoring; re != nil {
 		re.leave(r)
@@ -434,10 +438,14 @@ func (c *Core) Done(now Instant, res *Result) {
 // before its Done.
 func (c *Core) Resident() int { return c.cfg.Sched.Cells - c.ledger.Free() + c.plan.Tokens }
 
-// grown tells the tree that a step has computed r's history up to n tokens.
+// grown tells the tree that a step has computed r's history up to n tokens, each span in its tier: after a preemption a
+// step may compute a prompt, the thought behind it and part of the answer.
 func (c *Core) grown(r *Request, n int) {
-	r.computed = n
-	c.wake(c.tree.Progress(r.seq, r.Tokens, n, c.tierOf(r)))
+	for r.computed < n {
+		tier, end := r.span(r.computed)
+		r.computed = min(end, n)
+		c.wake(c.tree.Progress(r.seq, r.Tokens, r.computed, tier))
+	}
 }
 
 func (c *Core) op(o Op) { c.step.Ops = append(c.step.Ops, o) }
@@ -472,7 +480,7 @@ func (c *Core) Shutdown(now Instant) *Step {
 	for _, r := range c.requests {
 		c.forget(r)
 	}
-	c.endRestores(now)
+	c.endRestores(now, true)
 	out := c.step
 	c.cfg.Trace.step("shutdown", now, out)
 	c.step, c.other = c.other, out

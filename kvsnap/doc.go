@@ -40,7 +40,10 @@
 //
 // A running request's prompt is in tier Prefix, its thinking in ThinkActive, then ThinkComplete, its answer in
 // OutputCritical. Park keeps the tiers; Retain makes all cells Prefix. So no cell of an answer that a preempted request
-// will continue is evicted while idle prefixes or the ends of other requests' thoughts are there.
+// will continue is evicted while idle prefixes or the ends of other requests' thoughts are there, or thoughts that were
+// copied out: Offloadable lets EvictCells take the finished thought in the middle of a parked prefix. It is away then
+// (Away), and nothing behind it can be shared. Before its request acquires a sequence again, Hold the prefix, make room,
+// copy the thought into a scratch sequence, and Ingest it. If that fails, what stands behind it is dropped.
 //
 // # Namespaces
 //
