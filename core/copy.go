@@ -75,7 +75,12 @@ func (c *Core) offload(victims []kvsnap.Victim) {
 		return
 	}
 	for i := range victims {
-		if v := &victims[i]; v.Freed > 0 {
+		v := &victims[i]
+		switch {
+		case v.Freed == 0:
+		case v.Whole < v.To:
+			c.offloadTail(v)
+		default:
 			c.copyOut(v.NS, v.Tokens, v.Seq, v.Whole, v.Tier, c.left+copyTime)
 		}
 	}

@@ -78,6 +78,7 @@ type fetched struct {
 	tokens []Token
 	next   int // position of the next part
 	req    ID  // whose thought it is, 0 = a prefix
+	cut    int // where the thought ends
 	broken bool
 }
 
@@ -87,10 +88,13 @@ func (s *shelf) end(p0, n int) int { return min(p0/s.part*s.part+s.part, n) }
 
 // endOf is the end of a fetch's next part. Those of a thought are cut from its beginning on.
 func (s *shelf) endOf(f *fetched) int {
-	if f.req != 0 {
-		return min(f.next+s.part, len(f.tokens))
+	switch {
+	case f.req == 0:
+		return s.end(f.next, len(f.tokens))
+	case f.next < f.cut:
+		return min(f.next+s.part, f.cut, len(f.tokens))
 	}
-	return s.end(f.next, len(f.tokens))
+	return min(f.next+s.part, len(f.tokens))
 }
 
 func (s *shelf) Find(ns uint32, tokens []Token, least int) (int, Tier, bool) {
@@ -207,7 +211,7 @@ func (m *machine) next() *Step {
 		case OffloadBlock:
 			m.offload(op)
 		case Fetch:
-			f := &fetched{ns: op.NS, tokens: slices.Clone(op.Tokens), req: op.Req, next: op.From}
+			f := &fetched{ns: op.NS, tokens: slices.Clone(op.Tokens), req: op.Req, cut: op.First, next: op.From}
 			if op.Req == 0 {
 				f.next = 0
 			}
@@ -217,7 +221,7 @@ func (m *machine) next() *Step {
 			}
 		case SkipPart:
 			f := m.store.fetches[op.Restore]
-			f.next = m.store.end(f.next, len(f.tokens))
+			f.next = m.store.endOf(f)
 			if !m.store.slow {
 				m.atHand(op.Restore)
 			}

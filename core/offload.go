@@ -1,6 +1,10 @@
 package core
 
-import "github.com/uma-serve/uma-serve/sched"
+import (
+	"github.com/uma-serve/uma-serve/kvsnap"
+	"github.com/uma-serve/uma-serve/meridian/blocks"
+	"github.com/uma-serve/uma-serve/sched"
+)
 
 // With OffloadThoughts a finished thought is copied out in one batch when it ends (OffloadBlock), exactly its span. Its cells
 // stay in the pool while its request runs, because every token of the answer attends to them. When the request is preempted
@@ -32,8 +36,9 @@ func (c *Core) thoughtEnded(r *Request) {
 // offload is a request's finished thought [from, to), and what is outside the pool of it.
 type offload struct {
 	from, to int
-	sent     int  // copied out up to here
+	sent     int  // copied out up to here; behind to it is the answer, where that was evicted
 	stored   bool // tier has all of it
+	until    int  // tier has the positions [from, until); 0 = none
 	tier     Tier
 	ingests  int // how often it was copied back since the request was preempted
 }
@@ -55,6 +60,7 @@ func (c *Core) copyThoughts() {
 		p1 := min(o.sent+c.cfg.PartTokens, o.to)
 		c.op(Op{
 			Kind: OffloadBlock, Req: r.ID, Src: seq, NS: r.Owner, Tokens: r.Tokens[:p1], First: o.from, From: o.sent, To: p1, Last: p1 == o.to,
+			Use: blocks.ThinkComplete,
 		})
 		c.left -= c.cost(p1 - o.sent)
 		o.sent = p1
@@ -64,10 +70,40 @@ func (c *Core) copyThoughts() {
 	}
 }
 
-// offloaded records that a tier has the thought of a request.
+// offloadTail copies out what a preempted request loses of the answer behind its thought, as far as the time before the next
+// decode allows: the stores of prefixes cannot take it without the thought before it. It does so once; what is evicted of a
+// longer answer later is computed again.
+func (c *Core) offloadTail(v *kvsnap.Victim) {
+	r := c.requests[ID(v.Req)]
+	if r == nil || !r.thought.stored || r.thought.sent > r.thought.to || r.cut > 0 {
+		return
+	}
+	o := &r.thought
+	for limit := c.left + copyTime; o.sent < v.To && limit > 0; {
+		p1 := min(o.sent+c.cfg.PartTokens, v.To)
+		took := c.cost(p1 - o.sent)
+		limit -= took
+		c.left -= took
+		c.op(Op{
+			Kind: OffloadBlock, Req: r.ID, Src: v.Seq, NS: r.Owner, Tokens: v.Tokens[:p1], First: o.to, From: o.sent, To: p1,
+			Last: p1 == v.To || limit <= 0, Use: blocks.OutputCritical,
+		})
+		o.sent = p1
+	}
+}
+
+// boundary is where the part begins that has position pos, or the one behind the last.
+func (o *offload) boundary(pos, part int) int {
+	if pos >= o.to {
+		return o.to + (pos-o.to)/part*part
+	}
+	return o.from + (pos-o.from)/part*part
+}
+
+// offloaded records that a tier has what was sent last of the thought of a request.
 func (c *Core) offloaded(r *Request, tier Tier) {
-	if o := &r.thought; o.to > 0 && o.sent == o.to && r.cut == 0 {
-		r.thought.stored, r.thought.tier = true, tier
+	if o := &r.thought; o.to > 0 && o.sent >= o.to && r.cut == 0 {
+		o.stored, o.until, o.tier = true, o.sent, tier
 		c.offloadable(r)
 	}
 }
@@ -93,7 +129,7 @@ func (c *Core) ingest(now Instant, r *Request) bool {
 	}
 	r.restoring = re
 	c.restores = append(c.restores, re)
-	c.op(Op{Kind: Fetch, Restore: re.id, Req: r.ID, NS: re.ns, Tokens: re.tokens, From: from, Tier: re.tier})
+	c.op(Op{Kind: Fetch, Restore: re.id, Req: r.ID, NS: re.ns, Tokens: re.tokens, From: from, First: to, Tier: re.tier})
 	return true
 }
 

@@ -187,7 +187,8 @@ const (
 	// continues the previous CopyOut and must be left out if that one failed.
 	CopyOut
 	// Fetch begins restore Restore: read the parts of Tokens, of which the pool already has the first From. Handle Part or
-	// PartsEnd when the first one is ready. With Req the parts are those of that request's OffloadBlock, from From on.
+	// PartsEnd when the first one is ready. With Req the parts are those of that request's OffloadBlock, from From on; one of
+	// them ends at First.
 	Fetch
 	// SkipPart drops the ready part, because the pool still has it. Handle Part or PartsEnd for the next one.
 	SkipPart
@@ -201,8 +202,8 @@ const (
 	Flush
 	// Compute gives sequence Dst the cells [From, To) of Tokens at no cost in time: Request.Resident.
 	Compute
-	// OffloadBlock copies the cells [From, To) of sequence Src out as a part of Req's finished thought. The part with Last is
-	// the end of the batch: Handle Offloaded once all of it is stored.
+	// OffloadBlock copies the cells [From, To) of sequence Src out as a part of Req's finished thought, or of the answer behind
+	// it (Use). First is the beginning of the batch, and the part with Last its end: Handle Offloaded once all of it is stored.
 	OffloadBlock
 )
 
@@ -219,7 +220,7 @@ type Op struct {
 	Req      ID
 	Restore  RestoreID
 	Tier     Tier        // Fetch: where the parts are, the slowest of them
-	Use      blocks.Tier // CopyOut: of the part's last cell
+	Use      blocks.Tier // CopyOut, OffloadBlock: of the part's last cell
 	NS       uint32
 	Tokens   []Token // valid until the Done after
 }

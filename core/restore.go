@@ -82,6 +82,11 @@ func (c *Core) restore(now Instant, r *Request, m *kvsnap.Match) bool {
 		return false
 	}
 	n, tier, ok := c.cfg.Stores.Find(r.Owner, want, here+RestoreMin)
+	fetch := Op{Kind: Fetch, From: m.Len}
+	if end := min(r.thought.until, len(want)); r.thought.from <= m.Len && end >= here+RestoreMin && (!ok || end > n) {
+		n, tier, ok = end, r.thought.tier, true
+		fetch.Req, fetch.From, fetch.First = r.ID, r.thought.boundary(m.Len, c.cfg.PartTokens), r.thought.to
+	}
 	if !ok {
 		return false
 	}
@@ -89,7 +94,8 @@ func (c *Core) restore(now Instant, r *Request, m *kvsnap.Match) bool {
 	re := &restore{id: c.lastRestore, ns: r.Owner, tokens: want[:n:n], seq: NoSeq, tier: tier, begin: now, waiting: []*Request{r}}
 	r.restoring = re
 	c.restores = append(c.restores, re)
-	c.op(Op{Kind: Fetch, Restore: re.id, NS: re.ns, Tokens: re.tokens, From: m.Len, Tier: tier})
+	fetch.Restore, fetch.NS, fetch.Tokens, fetch.Tier = re.id, re.ns, re.tokens, tier
+	c.op(fetch)
 	return true
 }
 

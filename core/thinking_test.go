@@ -31,7 +31,7 @@ func TestNoAnswerGoesFirst(t *testing.T) {
 					asked = append(asked, r)
 					m.arrive(r)
 				}
-				ingested, waiting := 0, map[ID]bool{}
+				ingested, restored, waiting := 0, 0, map[ID]bool{}
 				for step := 0; len(m.want) > 0; step++ {
 					if step > 20_000 {
 						t.Fatalf("%d sessions never end", len(m.want))
@@ -49,8 +49,11 @@ func TestNoAnswerGoesFirst(t *testing.T) {
 					before, had := m.c.ledger.Evictions().Cells[blocks.OutputCritical][blocks.Pressure], m.below()
 					s := m.next()
 					for i := range s.Notes {
-						if s.Notes[i].Kind == Ingested {
+						switch s.Notes[i].Kind {
+						case Ingested:
 							ingested++
+						case Restored:
+							restored += s.Notes[i].N
 						}
 					}
 					if after := m.c.ledger.Evictions().Cells[blocks.OutputCritical][blocks.Pressure]; after > before {
@@ -75,7 +78,8 @@ func TestNoAnswerGoesFirst(t *testing.T) {
 					}
 				}
 				e := m.c.ledger.Evictions()
-				t.Logf("%d thoughts came back; evicted for want of cells: %v; %d avoidable", ingested, e.Cells, m.c.Avoidable())
+				t.Logf("%d thoughts came back, %d tokens were restored; evicted for want of cells: %v; %d avoidable", ingested, restored,
+					e.Cells, m.c.Avoidable())
 				if ingested == 0 || e.Cells[blocks.ThinkComplete][blocks.Pressure] == 0 {
 					t.Error("no thought went out and came back: the test shows nothing")
 				}

@@ -159,7 +159,7 @@ type pull struct {
 	tokens []runtime.Token // to restore, from position 0
 	notify func()
 	step   int    // tokens of a piece
-	rest   bool   // the last piece may be shorter
+	cut    int    // of a thought: a piece ends here, and the last one may be shorter; 0 = a prefix, in whole pieces
 	p0     int    // first position of the next piece
 	came   bool   // the first piece has come
 	last   []byte // buffer of the Part that Next returned last
@@ -186,15 +186,19 @@ func (m *remote) fetch(ns uint32, tokens []runtime.Token, p0 int, notify func())
 	return &pull{m: m, ns: ns, tokens: tokens, notify: notify, step: m.piece, p0: p0}
 }
 
-// fetchThought asks for the frames of a thought that offloadBlock has sent, from position p0 on, up to the end of tokens.
-func (m *remote) fetchThought(ns uint32, tokens []runtime.Token, p0 int, notify func()) *pull {
-	return &pull{m: m, ns: ns, tokens: tokens, notify: notify, step: core.PartTokensOf(m.l.cellBytes), rest: true, p0: p0}
+// fetchThought starts a pull of frames that offloadBlock has sent, from position p0 on, where one begins, up to the end of
+// tokens. The thought ends at position cut, and with it a frame.
+func (m *remote) fetchThought(ns uint32, tokens []runtime.Token, p0, cut int, notify func()) *pull {
+	return &pull{m: m, ns: ns, tokens: tokens, notify: notify, step: core.PartTokensOf(m.l.cellBytes), cut: cut, p0: p0}
 }
 
 // end is the end of the piece that begins at p0; ok is false when there is none.
 func (p *pull) end(p0 int) (p1 int, ok bool) {
-	if p1 = p0 + p.step; p.rest {
-		p1 = min(p1, len(p.tokens))
+	p1 = p0 + p.step
+	if p.cut > 0 {
+		if p1 = min(p1, len(p.tokens)); p0 < p.cut {
+			p1 = min(p1, p.cut)
+		}
 	}
 	return p1, p0 < p1 && p1 <= len(p.tokens)
 }
@@ -205,8 +209,11 @@ func (p *pull) ask() bool {
 	if p.came {
 		ahead = pullAhead
 	}
+	p0 := p.p0
+	if n := len(p.asked); n > 0 {
+		p0 = int(p.asked[n-1].want.End)
+	}
 	for len(p.asked) < ahead {
-		p0 := p.p0 + len(p.asked)*p.step
 		p1, more := p.end(p0)
 		if !more {
 			break
@@ -238,6 +245,7 @@ func (p *pull) ask() bool {
 			break
 		}
 		p.asked = append(p.asked, a)
+		p0 = p1
 	}
 	return len(p.asked) > 0
 }

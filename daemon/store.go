@@ -138,7 +138,7 @@ func (s *stores) fetch(op *core.Op) {
 		if s.thoughts == s.remote {
 			src.tier = core.Fabric
 		}
-		src.parts = s.thoughts.fetchThought(op.NS, op.Tokens, op.From, notify)
+		src.parts = s.thoughts.fetchThought(op.NS, op.Tokens, op.From, op.First, notify)
 	} else if op.Tier == core.Fabric {
 		src.parts = s.remote.fetch(op.NS, op.Tokens, op.From/s.remote.piece*s.remote.piece, notify)
 	} else {

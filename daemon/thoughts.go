@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/core"
-	"github.com/uma-serve/uma-serve/meridian/blocks"
 	"github.com/uma-serve/uma-serve/meridian/fabric"
 )
 
@@ -51,7 +50,7 @@ func (s *stores) offloadBlock(op *core.Op) {
 		s.l.log.Debug("offload of a thought", "error", err)
 		b.failed = true
 	} else {
-		b.jobs = append(b.jobs, s.thoughts.job(&p, frame, at, s.thoughts.blocksOf(op.To-op.From), frameTier(blocks.ThinkComplete)))
+		b.jobs = append(b.jobs, s.thoughts.job(&p, frame, at, s.thoughts.blocksOf(op.To-op.From), frameTier(op.Use)))
 		if s.thoughts == s.remote {
 			s.remote.remember(p.Key(), op.NS)
 		}

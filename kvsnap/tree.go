@@ -180,6 +180,7 @@ type Victim struct {
 	Seq      Seq
 	Tokens   []Token     // the prefix before the eviction; the caller may keep the slice
 	From, To int         // the evicted positions [From, To); From 0 = the whole entry
+	Req      uint64      // whose preempted request continues with it, 0 = none
 	Whole    int         // positions before it are in the pool; To unless a thought of the prefix is offloaded
 	Freed    int         // cells that become free: those of the range that no other sequence holds
 	Tier     blocks.Tier // of the cells at its end

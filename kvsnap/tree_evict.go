@@ -161,6 +161,12 @@ func (t *Tree) evictTail(s Seq, keep int, span *blocks.Span) {
 	q := &t.seqs[s]
 	v := Victim{Entry: q.entry, NS: q.ns, Seq: s, Tokens: q.tokens, From: keep, To: len(q.tokens), Whole: t.whole(s),
 		Tier: span.Tier(), Offload: q.hits > 0 || q.turns > 1}
+	if q.parked {
+		v.Req = q.req
+	}
+	if q.parked {
+		v.Req = q.req
+	}
 	k := slices.IndexFunc(t.victims, func(o Victim) bool { return o.Entry == v.Entry })
 	if k < 0 {
 		k = len(t.victims)

@@ -65,6 +65,9 @@ func (t *stores) fetchThought(op *core.Op, now int64) {
 		tier = tierFabric
 	}
 	for _, p := range o.parts {
+		if p.P0 < op.From || p.P1 > len(op.Tokens) {
+			continue
+		}
 		if tier != tierHost {
 			at += float64(t.us[tier] * float64(p.P1-p.P0))
 		}
