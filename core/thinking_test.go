@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/uma-serve/uma-serve/meridian/blocks"
+	"github.com/uma-serve/uma-serve/runtime"
+	"github.com/uma-serve/uma-serve/runtime/fake"
 	"github.com/uma-serve/uma-serve/sched"
 )
 
@@ -108,4 +110,77 @@ func (m *machine) below() map[string]bool {
 		}
 	}
 	return out
+}
+
+// thoughtOnEngine: a background answer is preempted behind its thought, whose cells go out alone and come back; at each token
+// the engine would say what it says to the same history alone. A second one loses its answer too.
+func thoughtOnEngine(t *testing.T, eng, alone runtime.Engine) {
+	t.Helper()
+	s := shapeOf(eng)
+	for _, second := range []int{s.cells * 2 / 5, s.cells * 9 / 16} { // the thought goes, or the answer with it
+		for seq := range Seq(s.sequences) {
+			eng.SeqRemove(seq, 0, -1)
+		}
+		cfg := testConfig(s.cells, 2, min(32, s.batch), "uma")
+		cfg.Sequences, cfg.PartTokens, cfg.ThinkEvict = s.sequences, 16, OffloadThoughts
+		m, err := newMachine(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.eng = eng
+		l := &life{machine: m, vocab: s.vocab}
+		ask := func(id ID, name string, prompt, tokens, think int, class sched.Class) *Request {
+			r := &Request{ID: id, Owner: 1, Class: class, Tokens: stream(name, prompt), Prompt: prompt, MaxTokens: tokens,
+				Control: &script{think: think}}
+			for i := range r.Tokens {
+				r.Tokens[i] %= Token(s.vocab / 2)
+			}
+			m.arrive(r)
+			return r
+		}
+		said := map[ID][]Token{}
+		ingested, restored := 0, 0
+		run := func(until func() bool) {
+			for step := 0; !until(); step++ {
+				if step > 5000 {
+					t.Fatal("it never ends")
+				}
+				st := m.next()
+				for i := range st.Notes {
+					switch st.Notes[i].Kind {
+					case Ingested:
+						ingested++
+					case Restored:
+						restored += st.Notes[i].N
+					}
+				}
+				m.done(sched.StepOK, func(r *Request, row int) (Token, bool) {
+					said[r.ID] = append(said[r.ID], argmax(eng.Logits(row)))
+					return l.says(r.Tokens), false
+				})
+			}
+		}
+		first := ask(1, "a", 84, 100, 50, sched.Background)
+		run(func() bool { return first.Generated() == 80 })
+		other := ask(2, "b", second-20, 20, 0, sched.Interactive)
+		run(func() bool { return len(m.want) == 0 })
+		if ingested+restored == 0 {
+			t.Errorf("beside %d cells no thought came back: the test shows nothing", second)
+		}
+		t.Logf("beside %d cells: %d thoughts came back in place, %d tokens were restored", second, ingested, restored)
+		for _, r := range []*Request{first, other} {
+			for i, want := range solo(t, alone, r.Tokens, r.Prompt) {
+				if said[r.ID][i] != want {
+					t.Fatalf("beside %d cells: request %d: token %d would be %d, alone it is %d", second, r.ID, i, said[r.ID][i], want)
+				}
+			}
+		}
+	}
+}
+
+// TestThoughtOnFake is thoughtOnEngine on the fake engine. llama.cpp is in llama_test.go.
+func TestThoughtOnFake(t *testing.T) {
+	f := fake.Config{Seed: 7}
+	f.ContextTokens, f.Batch, f.Sequences = 240, 32, 24
+	thoughtOnEngine(t, fake.New(f), fake.New(f))
 }

@@ -118,10 +118,11 @@ func (t *Tree) EvictAhead(n, most int) (freed int, victims []Victim, actions []A
 		if s == NoSeq {
 			break
 		}
-		node, want := &t.nodes[i], max(n, most)
+		node := &t.nodes[i]
 		if node.span.Tier() == blocks.OutputCritical {
-			want = n
+			most = n // nor what stands before it
 		}
+		want := max(n, most)
 		if freed >= want {
 			break
 		}
