@@ -24,8 +24,8 @@ const (
 	MaxForks = scratchSequences - 2
 )
 
-// Sequences returns how many sequence ids to open an engine with: with cached prefixes all, else one for each request that
-// may run.
+// Sequences returns how many sequence ids to open an engine with: with cached prefixes all, else one for each request
+// that may run.
 func Sequences(running int, cached bool) int {
 	if cached {
 		return MaxSequences
@@ -77,9 +77,9 @@ type Config struct {
 	Planned func(now Instant, in []sched.Event, plan *sched.Plan)
 }
 
-// PartTokensOf returns the unit of every copy, in tokens, for cells of so many bytes: at most 128 tokens and about 4 MiB,
-// which take 0.3 to 1 ms. It depends on the model alone and parts end at multiples of it, so that two machines cut the same
-// prompt in the same places.
+// PartTokensOf returns the unit of every copy, in tokens, for cells of so many bytes: at most 128 tokens and about 4
+// MiB, which take 0.3 to 1 ms. It depends on the model alone and parts end at multiples of it, so that two machines
+// cut the same prompt in the same places.
 func PartTokensOf(cellBytes int) int {
 	return min(128, max(16, 4<<20/max(cellBytes, 1)/16*16))
 }
@@ -177,8 +177,8 @@ func (c *Core) Scheduler() *sched.Scheduler { return c.sched }
 func (c *Core) Tree() *kvsnap.Tree          { return c.tree }
 func (c *Core) Ledger() *blocks.Ledger      { return c.ledger }
 
-// Avoidable counts blocks of answers that were preempted although a lower tier had cells. It stays 0 unless the client of the
-// answer does not read, or the engine has fewer cells than the ledger.
+// Avoidable counts blocks of answers that were preempted although a lower tier had cells. It stays 0 unless the
+// client of the answer does not read, or the engine has fewer cells than the ledger.
 func (c *Core) Avoidable() uint64 { return c.avoidable }
 
 // Request returns a live request, nil when it has ended.
@@ -284,8 +284,8 @@ func (c *Core) fillGivenUp() {
 	c.ending = false
 }
 
-// Next decides what happens next. It looks up requests that start in the prefix tree, so it may call the scheduler more than
-// once.
+// Next decides what happens next. It looks up requests that start in the prefix tree, so it may call the scheduler
+// more than once.
 func (c *Core) Next(now Instant) *Step {
 	c.move(now)
 	if c.arrived {
@@ -380,8 +380,8 @@ func (c *Core) forget(r *Request) {
 
 func (c *Core) note(n Note) { c.step.Notes = append(c.step.Notes, n) }
 
-// FillBatch writes the newest Step's batch: the tokens of each slice at their positions, probe forks included. The plan's
-// rows are the ones that Batch.Add returns.
+// FillBatch writes the newest Step's batch: the tokens of each slice at their positions, probe forks included. The
+// plan's rows are the ones that Batch.Add returns.
 func (c *Core) FillBatch(b *runtime.Batch) {
 	b.Reset()
 	for i := range c.plan.Batch {
@@ -434,8 +434,8 @@ func (c *Core) Done(now Instant, res *Result) {
 	}
 }
 
-// Resident is how many cells are in use while the newest Step's batch is computed, those of cached prefixes included. Ask
-// before its Done.
+// Resident is how many cells are in use while the newest Step's batch is computed, those of cached prefixes included.
+// Ask before its Done.
 func (c *Core) Resident() int { return c.cfg.Sched.Cells - c.ledger.Free() + c.plan.Tokens }
 
 // grown tells the tree that a step has computed r's history up to n tokens, each span in its tier: after a preemption a

@@ -251,8 +251,8 @@ func thoughtKey(req ID, p0 int) string { return fmt.Sprint("thought ", req, p0) 
 func (m *machine) offload(op *Op) {
 	for p := op.From; p < op.To; p++ {
 		if c, ok := m.at(op.Src, p); !ok || c.tok != op.Tokens[p] {
-			panic(fmt.Sprintf("offload of request %d: sequence %d holds token %d at position %d, not %d", op.Req, op.Src, c.tok, p,
-				op.Tokens[p]))
+			panic(fmt.Sprintf("offload of request %d: sequence %d holds token %d at position %d, not %d", op.Req, op.Src,
+				c.tok, p, op.Tokens[p]))
 		}
 	}
 	if m.eng != nil {

@@ -6,14 +6,14 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// With OffloadThoughts a finished thought is copied out in one batch when it ends (OffloadBlock), exactly its span. Its cells
-// stay in the pool while its request runs, because every token of the answer attends to them. When the request is preempted
-// they are the first of its cells to go, and the answer behind them stays. Before the request runs again they are copied
-// back in their place.
+// With OffloadThoughts a finished thought is copied out in one batch when it ends (OffloadBlock), exactly its span.
+// Its cells stay in the pool while its request runs, because every token of the answer attends to them. When the
+// request is preempted they are the first of its cells to go, and the answer behind them stays. Before the request
+// runs again they are copied back in their place.
 
 const (
-	// maxIngests is how often a request waits for its thought since it was preempted. Then what stands behind it is computed
-	// again.
+	// maxIngests is how often a request waits for its thought since it was preempted. Then what stands behind it is
+	// computed again.
 	maxIngests = 4
 	// minThought is the shortest thought, in tokens, that is worth a batch.
 	minThought = 16
@@ -59,8 +59,8 @@ func (c *Core) copyThoughts() {
 	for first := true; o.sent < o.to && (first || c.left > 0); first = false {
 		p1 := min(o.sent+c.cfg.PartTokens, o.to)
 		c.op(Op{
-			Kind: OffloadBlock, Req: r.ID, Src: seq, NS: r.Owner, Tokens: r.Tokens[:p1], First: o.from, From: o.sent, To: p1, Last: p1 == o.to,
-			Use: blocks.ThinkComplete,
+			Kind: OffloadBlock, Req: r.ID, Src: seq, NS: r.Owner, Tokens: r.Tokens[:p1], First: o.from, From: o.sent, To: p1,
+			Last: p1 == o.to, Use: blocks.ThinkComplete,
 		})
 		c.left -= c.cost(p1 - o.sent)
 		o.sent = p1
@@ -70,9 +70,9 @@ func (c *Core) copyThoughts() {
 	}
 }
 
-// offloadTail copies out what a preempted request loses of the answer behind its thought, as far as the time before the next
-// decode allows: the stores of prefixes cannot take it without the thought before it. It does so once; what is evicted of a
-// longer answer later is computed again.
+// offloadTail copies out what a preempted request loses of the answer behind its thought, as far as the time before
+// the next decode allows: the stores of prefixes cannot take it without the thought before it. It does so once; what
+// is evicted of a longer answer later is computed again.
 func (c *Core) offloadTail(v *kvsnap.Victim) {
 	r := c.requests[ID(v.Req)]
 	if r == nil || !r.thought.stored || r.thought.sent > r.thought.to || r.cut > 0 {
@@ -124,8 +124,8 @@ func (c *Core) ingest(now Instant, r *Request) bool {
 	r.thought.ingests++
 	c.lastRestore++
 	re := &restore{
-		id: c.lastRestore, ns: r.Owner, tokens: r.Tokens[:to:to], seq: NoSeq, tier: r.thought.tier, begin: now, waiting: []*Request{r},
-		thought: r, done: from, have: from,
+		id: c.lastRestore, ns: r.Owner, tokens: r.Tokens[:to:to], seq: NoSeq, tier: r.thought.tier, begin: now,
+		waiting: []*Request{r}, thought: r, done: from, have: from,
 	}
 	r.restoring = re
 	c.restores = append(c.restores, re)
@@ -133,8 +133,8 @@ func (c *Core) ingest(now Instant, r *Request) bool {
 	return true
 }
 
-// ingestParts copies the ready parts of a thought into the scratch sequence of thoughts, one thought at a time. It reports
-// whether the restore has ended.
+// ingestParts copies the ready parts of a thought into the scratch sequence of thoughts, one thought at a time. It
+// reports whether the restore has ended.
 func (c *Core) ingestParts(now Instant, re *restore) (ended bool) {
 	n := len(re.tokens) - re.have
 	if c.ingesting == nil {
@@ -170,8 +170,8 @@ func (c *Core) ingestParts(now Instant, re *restore) (ended bool) {
 	re.state = copying
 	c.left -= c.cost(to - re.done)
 	c.op(Op{
-		Kind: CopyIn, Restore: re.id, Req: re.thought.ID, Src: c.tree.Parked(uint64(re.thought.ID)), Dst: c.ingestSeq(), First: re.have,
-		From: re.done, To: to, Limit: len(re.tokens), Tokens: re.tokens,
+		Kind: CopyIn, Restore: re.id, Req: re.thought.ID, Src: c.tree.Parked(uint64(re.thought.ID)), Dst: c.ingestSeq(),
+		First: re.have, From: re.done, To: to, Limit: len(re.tokens), Tokens: re.tokens,
 	})
 	return false
 }

@@ -5,8 +5,8 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// evictCells is the fewest cells that an eviction frees, answers apart: copying 64 cells takes far less than a millisecond even for large
-// models, and 16 streams then evict every fourth step.
+// evictCells is the fewest cells that an eviction frees, answers apart: copying 64 cells takes far less than a
+// millisecond even for large models, and 16 streams then evict every fourth step.
 const evictCells = 64
 
 // makeRoom frees cells until n are free, as far as cached prefixes and chats that have ended have them: the scheduler

@@ -28,7 +28,8 @@ func (s *Step) String() string {
 		case CloseFetch:
 			fmt.Fprintf(&b, "close restore %d\n", o.Restore)
 		case OffloadBlock:
-			fmt.Fprintf(&b, "offload request %d, seq %d [%d, %d)%s\n", o.Req, o.Src, o.From, o.To, map[bool]string{true: ", last"}[o.Last])
+			last := map[bool]string{true: ", last"}[o.Last]
+			fmt.Fprintf(&b, "offload request %d, seq %d [%d, %d)%s\n", o.Req, o.Src, o.From, o.To, last)
 		case Flush:
 			b.WriteString("flush\n")
 		case Compute:

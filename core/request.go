@@ -186,15 +186,15 @@ const (
 	// CopyOut stores the cells [From, To) of sequence Src as a part of Tokens[:To], in namespace NS. With Follows it
 	// continues the previous CopyOut and must be left out if that one failed.
 	CopyOut
-	// Fetch begins restore Restore: read the parts of Tokens, of which the pool already has the first From. Handle Part or
-	// PartsEnd when the first one is ready. With Req the parts are those of that request's OffloadBlock, from From on; one of
-	// them ends at First.
+	// Fetch begins restore Restore: read the parts of Tokens, of which the pool already has the first From. Handle Part
+	// or PartsEnd when the first one is ready. With Req the parts are those of that request's OffloadBlock, from From
+	// on; one of them ends at First.
 	Fetch
 	// SkipPart drops the ready part, because the pool still has it. Handle Part or PartsEnd for the next one.
 	SkipPart
-	// CopyIn restores ready parts of Restore into sequence Dst, from position From on, up to To or the first part that is
-	// not ready. Positions from Limit on are removed again. Answer with Result.Copies. With Req the parts are of a thought that
-	// begins at First: Dst holds nothing before it, Src does.
+	// CopyIn restores ready parts of Restore into sequence Dst, from position From on, up to To or the first part that
+	// is not ready. Positions from Limit on are removed again. Answer with Result.Copies. With Req the parts are of a
+	// thought that begins at First: Dst holds nothing before it, Src does.
 	CopyIn
 	// CloseFetch ends a restore's source.
 	CloseFetch
@@ -202,8 +202,9 @@ const (
 	Flush
 	// Compute gives sequence Dst the cells [From, To) of Tokens at no cost in time: Request.Resident.
 	Compute
-	// OffloadBlock copies the cells [From, To) of sequence Src out as a part of Req's finished thought, or of the answer behind
-	// it (Use). First is the beginning of the batch, and the part with Last its end: Handle Offloaded once all of it is stored.
+	// OffloadBlock copies the cells [From, To) of sequence Src out as a part of Req's finished thought, or of the answer
+	// behind it (Use). First is the beginning of the batch, and the part with Last its end: Handle Offloaded once all of
+	// it is stored.
 	OffloadBlock
 )
 

@@ -50,8 +50,8 @@ func (re *restore) leave(r *Request) {
 	r.restoring = nil
 }
 
-// restore begins to restore what the stores have of r's history beyond match m in the pool, and reports whether r waits for
-// it.
+// restore begins to restore what the stores have of r's history beyond match m in the pool, and reports whether r
+// waits for it.
 func (c *Core) restore(now Instant, r *Request, m *kvsnap.Match) bool {
 	if c.cfg.Stores == nil || !c.cfg.CanRemoveRange || r.Kind == Embed {
 		return false
@@ -66,7 +66,8 @@ func (c *Core) restore(now Instant, r *Request, m *kvsnap.Match) bool {
 	want := r.Tokens[:len(r.Tokens)-1]
 	here := m.Len + m.Ahead
 	for _, re := range c.restores { // nothing is restored twice
-		if n := kvsnap.CommonPrefix(re.tokens, want); re.ns == r.Owner && re.thought == nil && n >= max(here, m.Len+RestoreMin) {
+		n := kvsnap.CommonPrefix(re.tokens, want)
+		if re.ns == r.Owner && re.thought == nil && n >= max(here, m.Len+RestoreMin) {
 			re.waiting = append(re.waiting, r)
 			r.restoring = re
 			return true
@@ -234,8 +235,8 @@ func (c *Core) endRestore(now Instant, re *restore) {
 	re.waiting = nil
 }
 
-// endRestores ends the restores of prefixes, or with thoughts set all: their cells are needed. A thought's begins again when
-// its request starts.
+// endRestores ends the restores of prefixes, or with thoughts set all: their cells are needed. A thought's begins
+// again when its request starts.
 func (c *Core) endRestores(now Instant, thoughts bool) {
 	c.restores = slices.DeleteFunc(c.restores, func(re *restore) bool {
 		if ends := re.thought == nil || thoughts; !ends {

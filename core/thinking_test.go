@@ -10,9 +10,9 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// TestNoAnswerGoesFirst: 32 thinking sessions that want three times the pool. No cell of an answer that a preempted request
-// will continue is evicted while an idle prefix is there, or a thought that was copied out; thoughts come back before their
-// requests run; and every session says what it says alone.
+// TestNoAnswerGoesFirst: 32 thinking sessions that want three times the pool. No cell of an answer that a preempted
+// request will continue is evicted while an idle prefix is there, or a thought that was copied out; thoughts come
+// back before their requests run; and every session says what it says alone.
 func TestNoAnswerGoesFirst(t *testing.T) {
 	const sessions, prompt, think, answer = 32, 16, 40, 130
 	for _, policy := range []string{"uma", "meridian"} {
@@ -80,8 +80,8 @@ func TestNoAnswerGoesFirst(t *testing.T) {
 					}
 				}
 				e := m.c.ledger.Evictions()
-				t.Logf("%d thoughts came back, %d tokens were restored; evicted for want of cells: %v; %d avoidable", ingested, restored,
-					e.Cells, m.c.Avoidable())
+				t.Logf("%d thoughts came back, %d tokens were restored; evicted for want of cells: %v; %d avoidable",
+					ingested, restored, e.Cells, m.c.Avoidable())
 				if ingested == 0 || e.Cells[blocks.ThinkComplete][blocks.Pressure] == 0 {
 					t.Error("no thought went out and came back: the test shows nothing")
 				}
@@ -93,8 +93,8 @@ func TestNoAnswerGoesFirst(t *testing.T) {
 	}
 }
 
-// below names cells that the block manager evicts before answers and that can be evicted: an idle prefix, or a thought of a
-// preempted request that was copied out.
+// below names cells that the block manager evicts before answers and that can be evicted: an idle prefix, or a
+// thought of a preempted request that was copied out.
 func (m *machine) below() map[string]bool {
 	out := map[string]bool{}
 	for _, s := range m.c.tree.Spans(nil) {
@@ -112,8 +112,8 @@ func (m *machine) below() map[string]bool {
 	return out
 }
 
-// thoughtOnEngine: a background answer is preempted behind its thought, whose cells go out alone and come back; at each token
-// the engine would say what it says to the same history alone. A second one loses its answer too.
+// thoughtOnEngine: a background answer is preempted behind its thought, whose cells go out alone and come back; at
+// each token the engine would say what it says to the same history alone. A second one loses its answer too.
 func thoughtOnEngine(t *testing.T, eng, alone runtime.Engine) {
 	t.Helper()
 	s := shapeOf(eng)

@@ -272,7 +272,8 @@ func (o *Op) append(dst []byte) []byte {
 		}
 		return append(dst, '\n')
 	case OffloadBlock:
-		return fmt.Appendf(dst, "offload_block request=%d seq=%d from=%d end=%d last=%t\n", o.Req, o.Src, o.From, o.To, o.Last)
+		return fmt.Appendf(dst, "offload_block request=%d seq=%d from=%d end=%d last=%t\n", o.Req, o.Src, o.From, o.To,
+			o.Last)
 	case SkipPart:
 		return fmt.Appendf(dst, "skip_part %d\n", o.Restore)
 	case CopyIn:

@@ -11,9 +11,11 @@ import (
 	"github.com/uma-serve/uma-serve/runtime"
 )
 
-// frame takes a snapshot of the cells [p0, len(tokens)) of seq as an MRDN frame that is not sealed yet. The KV bytes begin
-// at index at.
-func (m *remote) frame(ns uint32, tokens []runtime.Token, seq runtime.Seq, p0 int) (p mrdn.Prologue, frame []byte, at int, err error) {
+// frame takes a snapshot of the cells [p0, len(tokens)) of seq as an MRDN frame that is not sealed yet. The KV bytes
+// begin at index at.
+func (m *remote) frame(ns uint32, tokens []runtime.Token, seq runtime.Seq, p0 int) (
+	p mrdn.Prologue, frame []byte, at int, err error,
+) {
 	p = m.prologue(ns, tokens, p0)
 	first, end, scratch := runtime.Pos(p0), runtime.Pos(len(tokens)), m.l.core.Tree().ScratchSeq(0)
 	size, err := m.l.eng.SnapshotSize(seq, first, end)
@@ -35,8 +37,8 @@ func (m *remote) frame(ns uint32, tokens []runtime.Token, seq runtime.Seq, p0 in
 	return p, frame, at, nil
 }
 
-// frameTier is the tier on the frame of cells. MRDN has none for prompts, which are evicted first: they get the one that is
-// first of those that it has.
+// frameTier is the tier on the frame of cells. MRDN has none for prompts, which are evicted first: they get the one
+// that is first of those that it has.
 func frameTier(t blocks.Tier) mrdn.Tier {
 	switch t {
 	case blocks.ThinkActive:
@@ -77,8 +79,8 @@ const (
 )
 
 func newZipper() *zipper {
-	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false),
-		zstd.WithLowerEncoderMem(true))
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+		zstd.WithEncoderCRC(false), zstd.WithLowerEncoderMem(true))
 	if err != nil {
 		panic("daemon: zstd: " + err.Error()) // constant options
 	}
@@ -89,8 +91,8 @@ func newZipper() *zipper {
 	return &zipper{enc: enc, dec: dec}
 }
 
-// compress returns b as one zstd frame, valid until the next call; nil where that saves less than a quarter. A sample from
-// the middle decides, because KV bytes begin with positions, which do not represent the cells.
+// compress returns b as one zstd frame, valid until the next call; nil where that saves less than a quarter. A sample
+// from the middle decides, because KV bytes begin with positions, which do not represent the cells.
 func (z *zipper) compress(b []byte) []byte {
 	n := min(len(b), zipSample)
 	from := (len(b) - n) / 2
@@ -132,7 +134,8 @@ func (m *remote) open(frame []byte, want *mrdn.Prologue) ([]byte, error) {
 	}
 	// A snapshot's bytes are its cells and little besides: a frame that says far more is damaged or hostile.
 	if most := 2*int64(want.End-want.First)*int64(m.l.cellBytes) + 1<<20; err == nil && got.KVBytes > most {
-		err = fmt.Errorf("it declares %d KV bytes for %d cells, at most %d are possible", got.KVBytes, want.End-want.First, most)
+		err = fmt.Errorf("it declares %d KV bytes for %d cells, at most %d are possible", got.KVBytes,
+			want.End-want.First, most)
 	}
 	if err == nil && got.Encoding == mrdn.Zstd {
 		kv, err = m.zip.unpack(kv, got.KVBytes)

@@ -27,9 +27,9 @@ func (o snapshotOrigin) format() format.Origin {
 	return format.Origin{EngineBuild: o.build, Fingerprint: o.fingerprint, KVTypeK: o.typeK, KVTypeV: o.typeV}
 }
 
-// remote is the decode loop's side of the fabric. It pushes parts in pieces, as MRDN frames whose keys are derived from their
-// tokens, so that other machines with the same model find them. It never waits for the fabric: a fabric that is slow, down
-// or corrupt costs a miss.
+// remote is the decode loop's side of the fabric. It pushes parts in pieces, as MRDN frames whose keys are derived
+// from their tokens, so that other machines with the same model find them. It never waits for the fabric: a fabric
+// that is slow, down or corrupt costs a miss.
 type remote struct {
 	guard  *fabric.Guard
 	out    *fabric.Offloader
@@ -151,8 +151,8 @@ func (m *remote) close(ctx context.Context) {
 // closeGrace is the time for closing the fabric's client after its operations have ended.
 const closeGrace = 250 * time.Millisecond
 
-// pull is the source of a restore from the fabric: piece after piece, until one is missing. After the first piece it asks
-// for several ahead.
+// pull is the source of a restore from the fabric: piece after piece, until one is missing. After the first piece it
+// asks for several ahead.
 type pull struct {
 	m      *remote
 	ns     uint32
@@ -186,8 +186,8 @@ func (m *remote) fetch(ns uint32, tokens []runtime.Token, p0 int, notify func())
 	return &pull{m: m, ns: ns, tokens: tokens, notify: notify, step: m.piece, p0: p0}
 }
 
-// fetchThought starts a pull of frames that offloadBlock has sent, from position p0 on, where one begins, up to the end of
-// tokens. The thought ends at position cut, and with it a frame.
+// fetchThought starts a pull of frames that offloadBlock has sent, from position p0 on, where one begins, up to the
+// end of tokens. The thought ends at position cut, and with it a frame.
 func (m *remote) fetchThought(ns uint32, tokens []runtime.Token, p0, cut int, notify func()) *pull {
 	return &pull{m: m, ns: ns, tokens: tokens, notify: notify, step: core.PartTokensOf(m.l.cellBytes), cut: cut, p0: p0}
 }

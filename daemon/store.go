@@ -306,7 +306,8 @@ func openStores(cfg *Config, l *loop, origin snapshotOrigin) (*stores, error) {
 	if ram > 0 {
 		disk, _ := cfg.CacheDisk.Of(0)
 		s.cache, err = snapshot.Open(snapshot.Options{
-			Origin: origin.format(), RAMBytes: ram - room, Dir: cfg.CacheDir, DiskBytes: disk, WholeParts: !l.caps.CanRemoveRange,
+			Origin: origin.format(), RAMBytes: ram - room, Dir: cfg.CacheDir, DiskBytes: disk,
+			WholeParts: !l.caps.CanRemoveRange,
 			Failed: func(what string, err error) {
 				l.log.Warn("the snapshot directory failed", "what", what, "error", err, "directory", cfg.CacheDir)
 			},

@@ -9,8 +9,8 @@ import (
 	"github.com/uma-serve/uma-serve/meridian/fabric"
 )
 
-// Finished thoughts outside the pool (--think-evict offload). A thought goes out in one batch of MRDN frames, exactly its
-// cells: to the fabric, or without one to a part of this process's memory that --cache-ram includes.
+// Finished thoughts outside the pool (--think-evict offload). A thought goes out in one batch of MRDN frames, exactly
+// its cells: to the fabric, or without one to a part of this process's memory that --cache-ram includes.
 
 // thoughtShare is the part of --cache-ram that thoughts have where there is no fabric: one in so many.
 const thoughtShare = 4
@@ -36,8 +36,8 @@ type thoughtBatch struct {
 	failed bool
 }
 
-// offloadBlock adds cells to the batch of a thought, and sends it with the last of them. What cannot be sent stays in the
-// pool.
+// offloadBlock adds cells to the batch of a thought, and sends it with the last of them. What cannot be sent stays in
+// the pool.
 func (s *stores) offloadBlock(op *core.Op) {
 	b := &s.batch
 	if b.req != op.Req || op.First == op.From {

@@ -37,9 +37,9 @@ func (r *running) arrived(kind commandKind) {
 	})
 }
 
-// TestThoughtGoesOutAndComesBack: the thought of a background request is pushed when it ends, in one batch of frames. An
-// interactive request takes its place: the thought's cells go, the answer's stay. Then the thought is pulled back, and the
-// answer goes on as if nothing had happened. In memory and on a fabric.
+// TestThoughtGoesOutAndComesBack: the thought of a background request is pushed when it ends, in one batch of frames.
+// An interactive request takes its place: the thought's cells go, the answer's stay. Then the thought is pulled back,
+// and the answer goes on as if nothing had happened. In memory and on a fabric.
 func TestThoughtGoesOutAndComesBack(t *testing.T) {
 	question := asks(text(1, 60)+"think", 220)
 	whole := serve(t, fake.Config{Scripts: thinker}, "-c", "4096")
@@ -55,7 +55,8 @@ func TestThoughtGoesOutAndComesBack(t *testing.T) {
 		t.Run(c.where, func(t *testing.T) {
 			advance, more, release := paced(t, 0)
 			r := serve(t, fake.Config{Scripts: thinker, Advance: advance},
-				append([]string{"-c", "340", "--parallel", "1", "--cache-ram", "64MiB", "--think-evict", "offload", "--policy", "uma"}, c.args...)...)
+				append([]string{"-c", "340", "--parallel", "1", "--cache-ram", "64MiB", "--think-evict", "offload", "--policy", "uma"},
+					c.args...)...)
 			t.Cleanup(release)
 			begun := r.begin(r.dial(), func(q *wire.Request) { question(q); q.Priority = wire.PriorityBackground })
 			first, second := make(chan answer, 1), make(chan answer, 1)
@@ -87,7 +88,8 @@ func TestThoughtGoesOutAndComesBack(t *testing.T) {
 				}
 			})
 			if c.where == "fabric" {
-				if out, in := r.counter("disagg_tier_offloaded_total.think_complete"), r.counter("disagg_tier_ingested_total.think_complete"); out == 0 || in == 0 {
+				out := r.counter("disagg_tier_offloaded_total.think_complete")
+				if in := r.counter("disagg_tier_ingested_total.think_complete"); out == 0 || in == 0 {
 					t.Errorf("%v blocks pushed and %v pulled, by the tier on their frames", out, in)
 				}
 			}
@@ -96,14 +98,14 @@ func TestThoughtGoesOutAndComesBack(t *testing.T) {
 	}
 }
 
-// TestThoughtsUnderPressure: 32 sessions that want three times the pool, with their thoughts offloaded: every answer is the
-// one with room for all, and no block of an answer goes while lower tiers have any.
+// TestThoughtsUnderPressure: 32 sessions that want three times the pool, with their thoughts offloaded: every answer
+// is the one with room for all, and no block of an answer goes while lower tiers have any.
 func TestThoughtsUnderPressure(t *testing.T) {
 	for _, policy := range sched.Policies() {
 		r := oversubscribe(t, 32, 32*280/3, "--policy", policy, "--cache-ram", "64MiB", "--think-evict", "offload")
 		r.inLoop(func(l *loop) {
-			t.Logf("%s: %v preemptions; evicted for want of cells: %v; %v thoughts came back", policy, r.counter("preemptions_total"),
-				l.core.Ledger().Evictions().Cells, l.m.ThoughtIngests.Value())
+			t.Logf("%s: %v preemptions; evicted for want of cells: %v; %v thoughts came back", policy,
+				r.counter("preemptions_total"), l.core.Ledger().Evictions().Cells, l.m.ThoughtIngests.Value())
 			if l.core.Avoidable() != 0 {
 				t.Errorf("%s: %d blocks of answers were taken while others had cells to give", policy, l.core.Avoidable())
 			}
@@ -111,14 +113,16 @@ func TestThoughtsUnderPressure(t *testing.T) {
 	}
 }
 
-// TestDroppedThought: with --think-evict drop a finished thought leaves the context when cells run low. The answer goes on
-// without it and has its length; the rest of the history keeps its order, and nothing of it is cached for a next turn beyond
-// what stands before the thought.
+// TestDroppedThought: with --think-evict drop a finished thought leaves the context when cells run low. The answer
+// goes on without it and has its length; the rest of the history keeps its order, and nothing of it is cached for a
+// next turn beyond what stands before the thought.
 func TestDroppedThought(t *testing.T) {
 	for _, evict := range []string{core.KeepThoughts, core.DropThoughts} {
-		r := serve(t, fake.Config{Scripts: thinker, Template: keepsThinking}, "-c", "280", "--parallel", "2", "--think-evict", evict)
+		r := serve(t, fake.Config{Scripts: thinker, Template: keepsThinking}, "-c", "280", "--parallel", "2",
+			"--think-evict", evict)
 		a := r.ask(r.dial(), asks(text(1, 40)+"think", 200))
-		if a.err != nil || a.think != thoughts(120)[:len(a.think)] || a.eos.Reason != wire.Length || a.eos.Usage.CompletionTokens != 200 {
+		if a.err != nil || a.think != thoughts(120)[:len(a.think)] || a.eos.Reason != wire.Length ||
+			a.eos.Usage.CompletionTokens != 200 {
 			t.Fatalf("%s: %+v", evict, a)
 		}
 		r.nothingLeft()

@@ -75,7 +75,8 @@ func (t *Tree) Check() error {
 		}
 		linked++
 		if t.away(int32(i)) && t.thoughtNode(n.holder) != int32(i) {
-			return fmt.Errorf("%w: node %d [%d, %d) is offloaded and no thought of a parked prefix", errBroken, i, n.start, n.end)
+			return fmt.Errorf("%w: node %d [%d, %d) is offloaded and no thought of a parked prefix", errBroken, i, n.start,
+				n.end)
 		}
 		if n.span.Holders() != k.Holders || n.tips != k.tips || n.span.Len() != n.end-n.start {
 			return fmt.Errorf("%w: node %d [%d, %d) has %d cells, holders %+v and %d tips; there are %+v", errBroken, i,

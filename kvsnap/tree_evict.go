@@ -74,8 +74,8 @@ func (t *Tree) cheapestID(spare Seq) Seq {
 }
 
 // firstToGo returns the node that is first in the eviction order, and a cached prefix that holds it, of those whose
-// eviction frees cells and strands none: the ends of cached prefixes, and the thoughts that Offloadable named. NoSeq when
-// there is none.
+// eviction frees cells and strands none: the ends of cached prefixes, and the thoughts that Offloadable named. NoSeq
+// when there is none.
 func (t *Tree) firstToGo() (best Seq, node int32) {
 	best = NoSeq
 	offer := func(s Seq, i int32) {
@@ -108,8 +108,8 @@ func (t *Tree) EvictCells(n int) (freed int, victims []Victim, actions []Action)
 	return t.EvictAhead(n, n)
 }
 
-// EvictAhead is EvictCells, and goes on up to most cells while what goes next is no answer's: fewer, larger evictions cost
-// less, but no answer is evicted ahead of need.
+// EvictAhead is EvictCells, and goes on up to most cells while what goes next is no answer's: fewer, larger evictions
+// cost less, but no answer is evicted ahead of need.
 func (t *Tree) EvictAhead(n, most int) (freed int, victims []Victim, actions []Action) {
 	t.generation++
 	t.actions, t.victims = t.actions[:0], t.victims[:0]

@@ -312,7 +312,8 @@ func (p *pair) check() error {
 			}
 		}
 		if len(held) != len(here) || len(p.m.held[Seq(s)]) != n {
-			return fmt.Errorf("sequence %d: the tree says %d positions, the engine has %d cells, the model %d of %d", s, n, len(held), len(here), len(p.m.held[Seq(s)]))
+			return fmt.Errorf("sequence %d: the tree says %d positions, the engine has %d cells, the model %d of %d", s, n,
+				len(held), len(here), len(p.m.held[Seq(s)]))
 		}
 		if !slices.Equal(held, here) {
 			return fmt.Errorf("sequence %d holds %v and is said to hold %v", s, held, here)
@@ -565,8 +566,8 @@ func (p *pair) park(r *run) (Prompt, error) {
 	return pr, p.do(e.Actions)
 }
 
-// firstOut is the tier of the cells that must go first: the lowest one at the end of a branch, or in a thought that may go
-// alone, that only cached and unpinned prefixes hold.
+// firstOut is the tier of the cells that must go first: the lowest one at the end of a branch, or in a thought that
+// may go alone, that only cached and unpinned prefixes hold.
 func (p *pair) firstOut() blocks.Tier {
 	tiers := map[int]blocks.Tier{}
 	alone := map[int]bool{}
@@ -599,9 +600,9 @@ func (p *pair) firstOut() blocks.Tier {
 	return first
 }
 
-// TestModel: after any operations, the tree's counts agree with a list of cells and with the engine, a lookup finds what
-// a comparison with every sequence finds, and a cached prefix holds the tokens it claims. With rapid's default of 100 checks it makes
-// more than 10,000 operations.
+// TestModel: after any operations, the tree's counts agree with a list of cells and with the engine, a lookup finds
+// what a comparison with every sequence finds, and a cached prefix holds the tokens it claims. With rapid's default
+// of 100 checks it makes more than 10,000 operations.
 func TestModel(t *testing.T) {
 	if f := flag.Lookup("rapid.steps"); f != nil && f.Value.String() == f.DefValue {
 		defer f.Value.Set(f.DefValue)

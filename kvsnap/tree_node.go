@@ -15,7 +15,7 @@ type node struct {
 	first      int32 // first child; the children are a list linked by next and prev; -1 = none
 	next, prev int32
 	start, end int         // Invariant: start == parent's end, start < end (except for the root)
-	span       blocks.Span // Invariant: has end - start cells, in the pool or offloaded, and a holder (except for the root)
+	span       blocks.Span // Invariant: end - start cells, in the pool or offloaded, and a holder (the root has neither)
 	tips       int         // sequences that end here. Invariant: span's holders == tips + Σ holders of the children
 	holder     Seq         // one of them, whose tokens are the node's. Invariant: its path goes through this node
 
@@ -138,8 +138,8 @@ func (t *Tree) compactPath(s Seq) {
 }
 
 // reserve ensures that there is a spare node. When the arena is full, it joins every joinable node, whether or not it
-// fits its child. Then each node has a tip or at least two children, or stands beside one of at most one offloaded thought a
-// sequence, so there are fewer nodes than four times the sequences.
+// fits its child. Then each node has a tip or at least two children, or stands beside one of at most one offloaded
+// thought a sequence, so there are fewer nodes than four times the sequences.
 func (t *Tree) reserve() {
 	if len(t.spare) > 0 {
 		return

@@ -2,11 +2,12 @@ package kvsnap
 
 import "github.com/uma-serve/uma-serve/meridian/blocks"
 
-// A preempted request will not step soon. Its finished thought stands in the middle of what Park keeps for it, and can be
-// evicted alone once it was copied out (Offloadable): the cells behind it stay where they are. Its node stays in the tree
-// without cells, and nothing is matched beyond it, until Ingest gives it cells again.
+// A preempted request will not step soon. Its finished thought stands in the middle of what Park keeps for it, and
+// can be evicted alone once it was copied out (Offloadable): the cells behind it stay where they are. Its node stays
+// in the tree without cells, and nothing is matched beyond it, until Ingest gives it cells again.
 
-// Thought returns the positions [from, to) of the finished thought that sequence s alone holds; to is 0 when there is none.
+// Thought returns the positions [from, to) of the finished thought that sequence s alone holds; to is 0 when there is
+// none.
 func (t *Tree) Thought(s Seq) (from, to int) {
 	for i := t.seqs[s].tip; i != root && t.nodes[i].refs() == 1; i = t.nodes[i].parent {
 		n := &t.nodes[i]
@@ -34,8 +35,8 @@ func (t *Tree) Parked(req uint64) Seq {
 	return NoSeq
 }
 
-// Offloadable records that the finished thought [from, to) of a parked prefix was copied out, so that EvictCells may take
-// its cells before those behind it. It reports false, and changes nothing, when there is no such thought.
+// Offloadable records that the finished thought [from, to) of a parked prefix was copied out, so that EvictCells may
+// take its cells before those behind it. It reports false, and changes nothing, when there is no such thought.
 func (t *Tree) Offloadable(req uint64, from, to int) bool {
 	s := t.Parked(req)
 	if s == NoSeq || t.cfg.WholeOnly || len(t.spare) < 2 { // without spare nodes the thought cannot stand alone
@@ -118,8 +119,9 @@ func (t *Tree) holdPath(s Seq, hold bool) {
 	t.addToPath(t.seqs[s].tip, root, h)
 }
 
-// Ingest gives the offloaded thought of a parked prefix cells again. Its content is in the caller's sequence src, at the same
-// positions; remove it there after the actions. As many cells must be free. ok is false when the prefix has gone meanwhile.
+// Ingest gives the offloaded thought of a parked prefix cells again. Its content is in the caller's sequence src, at
+// the same positions; remove it there after the actions. As many cells must be free. ok is false when the prefix has
+// gone meanwhile.
 func (t *Tree) Ingest(req uint64, src Seq) (actions []Action, ok bool) {
 	from, to, ok := t.Away(req)
 	if !ok {
@@ -143,8 +145,8 @@ func (t *Tree) evictThought(s Seq, i int32) (freed int) {
 	return freed
 }
 
-// closeGap drops what stands behind the offloaded thought of s, which is not copied back, and returns how many cells of an
-// answer it held.
+// closeGap drops what stands behind the offloaded thought of s, which is not copied back, and returns how many cells
+// of an answer it held.
 func (t *Tree) closeGap(s Seq) (answer int) {
 	keep := t.whole(s)
 	q := &t.seqs[s]

@@ -302,8 +302,8 @@ func (t *Tree) Cancel(req uint64) []Action {
 	return t.actions
 }
 
-// unpark makes what Park kept for a request an ordinary cached prefix, as far as it has no gap. It returns how many cells of
-// the answer behind a gap are lost.
+// unpark makes what Park kept for a request an ordinary cached prefix, as far as it has no gap. It returns how many
+// cells of the answer behind a gap are lost.
 func (t *Tree) unpark(req uint64) (answer int) {
 	s := t.Parked(req)
 	if s == NoSeq {
@@ -569,7 +569,8 @@ func (t *Tree) merge(s Seq) (longer Seq) {
 	return NoSeq
 }
 
-// raiseValue raises the value of all that s holds to at least that of from, the end of a cached prefix that s continues.
+// raiseValue raises the value of all that s holds to at least that of from, the end of a cached prefix that s
+// continues.
 func (t *Tree) raiseValue(s Seq, from *blocks.Span) {
 	for i := t.seqs[s].tip; i != root; i = t.nodes[i].parent {
 		t.ledger.Inherit(&t.nodes[i].span, from)

@@ -102,7 +102,7 @@ func (r *request) decoding() bool { return r.state == Think || r.state == Output
 func (s *Scheduler) claim(r *request) blocks.Claim {
 	c := blocks.Claim{Resting: r.paused, Background: r.flow.class == Background, Tier: blocks.Prefix}
 	switch {
-	case !s.cfg.Prefix || r.generated == 0: // without Prefix a preempted request computes everything again, whatever it did
+	case !s.cfg.Prefix || r.generated == 0: // without Prefix a preempted request computes everything again
 	case r.phase == Think:
 		c.Tier = blocks.ThinkActive
 	default:
@@ -111,8 +111,8 @@ func (s *Scheduler) claim(r *request) blocks.Claim {
 	return c
 }
 
-// before reports whether b gives up its cells before a does. Among claims that the block manager does not distinguish the
-// rank decides.
+// before reports whether b gives up its cells before a does. Among claims that the block manager does not distinguish
+// the rank decides.
 func (s *Scheduler) before(a, b *request) bool {
 	if c := s.claim(a).Compare(s.claim(b)); c != 0 {
 		return c > 0
@@ -226,8 +226,8 @@ func (s *Scheduler) givenUp(r *request, e *Event) int {
 	return e.Cells
 }
 
-// finaliseUntold ends r for good by the scheduler's decision. What it gives up is an estimate, because other sequences may
-// share its cells by now: no batch is decided before the caller has said what there is.
+// finaliseUntold ends r for good by the scheduler's decision. What it gives up is an estimate, because other
+// sequences may share its cells by now: no batch is decided before the caller has said what there is.
 func (s *Scheduler) finaliseUntold(r *request, why Reason) {
 	s.plan.Again = s.plan.Again || s.cfg.Prefix
 	s.finalise(r, why, r.own())
@@ -282,9 +282,9 @@ func (s *Scheduler) preempt(r *request, why Reason) {
 	s.requeue(r)
 }
 
-// fallBack ranks the requests that were preempted for cells in this Step behind those that the block manager spared for
-// their claims, so that an answer is not preempted later for a thought that was preempted for it. Its place in the Step is
-// behind every preemption: a request that has left in the same Step too costs no other one its rank.
+// fallBack ranks the requests that were preempted for cells in this Step behind those that the block manager spared
+// for their claims, so that an answer is not preempted later for a thought that was preempted for it. Its place in
+// the Step is behind every preemption: a request that has left in the same Step too costs no other one its rank.
 func (s *Scheduler) fallBack() {
 	for _, r := range s.victims {
 		rank := r.rank

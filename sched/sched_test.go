@@ -570,8 +570,8 @@ func TestLogForgets(t *testing.T) {
 	}
 }
 
-// TestRankIsLostToRequestsThatStay: a thought that is preempted for an answer ranks behind it, unless the answer makes way in
-// the same Step too. It would rank behind requests that started after it and were never spared for it.
+// TestRankIsLostToRequestsThatStay: a thought that is preempted for an answer ranks behind it, unless the answer
+// makes way in the same Step too. It would rank behind requests that started after it and were never spared for it.
 func TestRankIsLostToRequestsThatStay(t *testing.T) {
 	for _, both := range []bool{false, true} {
 		cfg := valid

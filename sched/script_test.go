@@ -25,7 +25,7 @@ import (
 //	                     answered with "started"
 //	unavailable cells=N  with prefix=true: cells that cached prefixes keep from requests. The script's ledger counts
 //	                     these and what requests computed, and tells the scheduler before each step
-//	shared ID N          with prefix=true: so many of a request's own cells are shared by now; its end does not give them up
+//	shared ID N          with prefix=true: N of a request's own cells are shared by now; its end does not give them up
 //	probe ID N           requests a fork with the request's next token, in the next took
 //	forced ID N          that many tokens follow the request's next token without a row
 //	stats, guard, why ID, log ID, ended, count REASON

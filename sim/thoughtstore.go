@@ -7,8 +7,8 @@ import (
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot/index"
 )
 
-// thoughts are the finished thoughts outside the pool (--think-evict offload), beside the prefixes: at most a quarter of the
-// host tier's tokens, the oldest gone first. With a fabric they are there, without a bound.
+// thoughts are the finished thoughts outside the pool (--think-evict offload), beside the prefixes: at most a quarter
+// of the host tier's tokens, the oldest gone first. With a fabric they are there, without a bound.
 type thoughts struct {
 	list   []*outside
 	tokens int64

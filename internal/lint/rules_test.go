@@ -25,7 +25,7 @@ var rules = []rule{
 	{"grammar/toolcalls", []string{"grammar", "grammar/jsonschema", "grammar/regex", "internal/toolcall"},
 		"calls of tools become a grammar; when it holds is the daemon's"},
 	{"sched", []string{"meridian/blocks", "internal/invariants"},
-		"the simulator runs the same scheduler: it knows no engine, client or cache; the block manager ranks what cells are for"},
+		"the simulator runs the same scheduler: it knows no engine, client or cache; blocks ranks what cells are for"},
 	{"meridian", []string{"runtime", "internal/invariants", "internal/thinktags"},
 		"phases and blocks; runtime has its value types"},
 	{"core", []string{"sched", "meridian", "meridian/blocks", "kvsnap", "sampler", "runtime", "internal/invariants",

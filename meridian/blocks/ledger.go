@@ -7,12 +7,13 @@
 // # Eviction order
 //
 // Only cells that no running request holds and that no user pinned are evicted. Their order is Prefix, ThinkComplete,
-// ThinkActive, OutputCritical: cached and idle prefixes first, answers last. Within a tier the least valuable span goes
-// first (Touch), then the least recently used one. When a request is preempted its cells stay cached in the tiers that
-// they had, so that the answer that it will continue outlives idle prefixes and all thoughts. When it ends, they become
-// Prefix. A decoder attends to every earlier token, so the prefix tree offers the ends of its branches for eviction, and
-// finished thoughts that were copied out: they go alone (OffloadBlock) and come back before their request runs
-// (IngestBlock). A thought that was not copied out goes after the answer behind it, but before every other answer.
+// ThinkActive, OutputCritical: cached and idle prefixes first, answers last. Within a tier the least valuable span
+// goes first (Touch), then the least recently used one. When a request is preempted its cells stay cached in the
+// tiers that they had, so that the answer that it will continue outlives idle prefixes and all thoughts. When it
+// ends, they become Prefix. A decoder attends to every earlier token, so the prefix tree offers the ends of its
+// branches for eviction, and finished thoughts that were copied out: they go alone (OffloadBlock) and come back
+// before their request runs (IngestBlock). A thought that was not copied out goes after the answer behind it, but
+// before every other answer.
 //
 // Claim is the order in which running requests are preempted.
 //
@@ -175,9 +176,9 @@ func (l *Ledger) SetTier(s *Span, t Tier) {
 	l.count(s, 1)
 }
 
-// OffloadBlock gives up the cells of s, which were copied out and which no request that steps holds, and returns their
-// number. With IngestBlock and BlockLocation it is offload_block, ingest_block and block_location of Meridian's ADR-0006; the
-// caller moves the bytes.
+// OffloadBlock gives up the cells of s, which were copied out and which no request that steps holds, and returns
+// their number. With IngestBlock and BlockLocation it is offload_block, ingest_block and block_location of Meridian's
+// ADR-0006; the caller moves the bytes.
 func (l *Ledger) OffloadBlock(s *Span) int {
 	if s.holders.Running > 0 || s.holders.Pinned > 0 || s.cells == 0 {
 		panic(fmt.Sprintf("blocks: a span of %d cells with holders %+v is offloaded", s.cells, s.holders))
@@ -190,8 +191,8 @@ func (l *Ledger) OffloadBlock(s *Span) int {
 	return s.away
 }
 
-// IngestBlock gives s free cells again, into which its content has been copied. It panics when fewer cells are free: evict
-// first.
+// IngestBlock gives s free cells again, into which its content has been copied. It panics when fewer cells are free:
+// evict first.
 func (l *Ledger) IngestBlock(s *Span) {
 	n := s.away
 	l.away -= n
@@ -239,8 +240,9 @@ func (l *Ledger) count(s *Span, sign int) {
 
 // Touch records that s was used now and is worth so much: how often its cells were requested lately times the cost of
 // computing one of them again. The value of a span is its worth plus the eviction level, which rises to the value of
-// each span that is evicted. This is GreedyDual-Size-Frequency (Cherkasova, HP Labs technical report HPL-98-69R1, 1998):
-// cells that are no longer requested fall behind, and cells requested k times outlive k pools of cells requested once.
+// each span that is evicted. This is GreedyDual-Size-Frequency (Cherkasova, HP Labs technical report HPL-98-69R1,
+// 1998): cells that are no longer requested fall behind, and cells requested k times outlive k pools of cells
+// requested once.
 func (l *Ledger) Touch(s *Span, now int64, worth float64) {
 	s.used = max(s.used, now)
 	s.value = max(s.value, l.level+worth)
@@ -297,7 +299,8 @@ func (l *Ledger) Audit(spans iter.Seq[*Span]) error {
 	recount := Ledger{free: l.cfg.Cells}
 	for s := range spans {
 		switch h := s.holders; {
-		case s.Len() < 1 || s.cells > 0 && s.away > 0 || h.All < 1 || min(h.Running, h.Parked, h.Pinned) < 0 || h.Running+max(h.Parked, h.Pinned) > h.All:
+		case s.Len() < 1 || s.cells > 0 && s.away > 0 || h.All < 1 || min(h.Running, h.Parked, h.Pinned) < 0 ||
+			h.Running+max(h.Parked, h.Pinned) > h.All:
 			return fmt.Errorf("a span of %d cells has holders %+v", s.cells, h)
 		case h.Running+h.Parked == 0 && s.tier != Prefix:
 			return fmt.Errorf("no request needs a span of %v", s.tier)
