@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/uma-serve/uma-serve/kvsnap"
+	"github.com/uma-serve/uma-serve/meridian/blocks"
 )
 
 // How long cells may be copied before a decode, in both directions: it delays the next token while answers run, and the
@@ -56,7 +57,7 @@ func (c *Core) copyCached() {
 	more := false
 	if e, ok := c.tree.Entry(entry); ok {
 		if tokens, err := c.tree.Tokens(entry); err == nil {
-			more = c.copyOut(e.NS, tokens, e.Seq, e.Tokens, c.left)
+			more = c.copyOut(e.NS, tokens, e.Seq, e.Whole, blocks.Prefix, c.left)
 		}
 	}
 	if more {
@@ -67,15 +68,6 @@ func (c *Core) copyCached() {
 	}
 }
 
-// copyThoughts copies part of a running request. After a cut its cells are no prefix of any text: they were computed behind
-// other tokens than its history has now.
-func (c *Core) copyThoughts() {
-	r := c.thoughts[0]
-	if r.seq == NoSeq || r.ended || r.cut > 0 || !c.copyOut(r.Owner, r.Tokens, r.seq, r.computed, c.left) {
-		c.thoughts = c.thoughts[1:]
-	}
-}
-
 // offload copies what cached prefixes lose, from the head on, as far as the time before the next decode allows. The rest
 // will be computed again.
 func (c *Core) offload(victims []kvsnap.Victim) {
@@ -83,22 +75,28 @@ func (c *Core) offload(victims []kvsnap.Victim) {
 		return
 	}
 	for i := range victims {
-		if v := &victims[i]; v.Freed > 0 {
-			c.copyOut(v.NS, v.Tokens, v.Seq, v.To, c.left+copyTime)
+		v := &victims[i]
+		switch {
+		case v.Freed == 0:
+		case v.Whole < v.To:
+			c.offloadTail(v)
+		default:
+			c.copyOut(v.NS, v.Tokens, v.Seq, v.Whole, v.Tier, c.left+copyTime)
 		}
 	}
 }
 
 // copyOut copies those parts of the first n positions of seq that the stores lack, as many as limit allows, at least one,
-// and reports whether some are left.
-func (c *Core) copyOut(ns uint32, tokens []Token, seq Seq, n int, limit time.Duration) (more bool) {
+// and reports whether some are left. gone is the tier of cells that the tree has taken from seq already.
+func (c *Core) copyOut(ns uint32, tokens []Token, seq Seq, n int, gone blocks.Tier, limit time.Duration) (more bool) {
 	if c.cfg.Stores == nil || limit <= 0 {
 		return false
 	}
 	p0 := c.cfg.Stores.Missing(ns, tokens[:n])
 	for follows := false; p0 < n && limit > 0; follows = true {
 		p1 := min(p0/c.cfg.PartTokens*c.cfg.PartTokens+c.cfg.PartTokens, n)
-		c.op(Op{Kind: CopyOut, Src: seq, NS: ns, Tokens: tokens[:p1], From: p0, To: p1, Follows: follows})
+		use := c.tree.TierAt(seq, p1-1, gone)
+		c.op(Op{Kind: CopyOut, Src: seq, NS: ns, Tokens: tokens[:p1], From: p0, To: p1, Follows: follows, Use: use})
 		took := c.cost(p1 - p0)
 		limit -= took
 		c.left -= took
@@ -116,7 +114,7 @@ func (c *Core) CopyAll(entry uint64) []Op {
 			continue
 		}
 		if tokens, err := c.tree.Tokens(e.ID); err == nil {
-			c.copyOut(e.NS, tokens, e.Seq, e.Tokens, time.Hour)
+			c.copyOut(e.NS, tokens, e.Seq, e.Whole, blocks.Prefix, time.Hour)
 		}
 	}
 	c.cfg.Trace.numbers("copy_all", int64(entry))

@@ -17,14 +17,15 @@ import (
 const (
 	// MaxSequences is how many sequence ids an engine can have: llama.cpp's LLAMA_MAX_SEQ.
 	MaxSequences = 256
-	// scratchSequences of them belong to no request: one for snapshots, the others for the probe forks of one step.
-	scratchSequences = 5
+	// scratchSequences of them belong to no request: one for snapshots, one for a thought that is copied back, the others
+	// for the probe forks of one step.
+	scratchSequences = 6
 	// MaxForks is how many probe forks a step may carry.
-	MaxForks = scratchSequences - 1
+	MaxForks = scratchSequences - 2
 )
 
-// Sequences returns how many sequence ids to open an engine with: with cached prefixes all, else one for each request that
-// may run.
+// Sequences returns how many sequence ids to open an engine with: with cached prefixes all, else one for each request
+// that may run.
 func Sequences(running int, cached bool) int {
 	if cached {
 		return MaxSequences
@@ -38,7 +39,7 @@ func MaxRunning(sequences int) int { return sequences - scratchSequences }
 // What --think-evict does with a finished thought's cells.
 const (
 	KeepThoughts    = "none"
-	OffloadThoughts = "offload" // copied to the stores, so that a preempted request does not compute them again
+	OffloadThoughts = "offload" // copied out when they end; under pressure a preempted request gives up their cells first
 	DropThoughts    = "drop"    // removed from the sequence when cells run low: lossy
 )
 
@@ -76,9 +77,9 @@ type Config struct {
 	Planned func(now Instant, in []sched.Event, plan *sched.Plan)
 }
 
-// PartTokensOf returns the unit of every copy, in tokens, for cells of so many bytes: at most 128 tokens and about 4 MiB,
-// which take 0.3 to 1 ms. It depends on the model alone and parts end at multiples of it, so that two machines cut the same
-// prompt in the same places.
+// PartTokensOf returns the unit of every copy, in tokens, for cells of so many bytes: at most 128 tokens and about 4
+// MiB, which take 0.3 to 1 ms. It depends on the model alone and parts end at multiples of it, so that two machines
+// cut the same prompt in the same places.
 func PartTokensOf(cellBytes int) int {
 	return min(128, max(16, 4<<20/max(cellBytes, 1)/16*16))
 }
@@ -112,6 +113,7 @@ type Core struct {
 	lingering []*Request      // ended chats whose history is being rendered
 	events    []sched.Event   // for the next scheduler step
 	arrived   bool            // there is an EvArrive among them
+	ending    bool            // there is an EvFinish or EvCancel among them
 	plan      sched.Plan      // the newest
 
 	room      int    // what EvCells said last
@@ -122,7 +124,8 @@ type Core struct {
 	restores    []*restore
 	lastRestore RestoreID
 	copies      []uint64   // cached prefixes to copy out while there is time, oldest first
-	thoughts    []*Request // running requests whose finished thoughts are to be copied out
+	thoughts    []*Request // requests whose finished thoughts are to be copied out
+	ingesting   *restore   // the thought whose cells are in ingestSeq; nil: none
 	left        time.Duration
 	copyCost    float64 // nanoseconds a token, moving average
 
@@ -174,8 +177,8 @@ func (c *Core) Scheduler() *sched.Scheduler { return c.sched }
 func (c *Core) Tree() *kvsnap.Tree          { return c.tree }
 func (c *Core) Ledger() *blocks.Ledger      { return c.ledger }
 
-// Avoidable counts blocks of answers that were preempted although a lower tier had cells. It stays 0 unless the client of the
-// answer does not read, or the engine has fewer cells than the ledger.
+// Avoidable counts blocks of answers that were preempted although a lower tier had cells. It stays 0 unless the
+// client of the answer does not read, or the engine has fewer cells than the ledger.
 func (c *Core) Avoidable() uint64 { return c.avoidable }
 
 // Request returns a live request, nil when it has ended.
@@ -225,12 +228,17 @@ func (c *Core) Handle(now Instant, in Input) {
 		if r.seq != NoSeq {
 			c.wake(c.tree.Stall(r.seq, in.Kind == Pause))
 		}
+	case Offloaded:
+		c.offloaded(r, in.Tier)
 	default:
 		panic(fmt.Sprintf("core: input kind %d is unknown", in.Kind))
 	}
 }
 
-func (c *Core) tell(e sched.Event) { c.events = append(c.events, e) }
+func (c *Core) tell(e sched.Event) {
+	c.ending = c.ending || e.Kind == sched.EvFinish || e.Kind == sched.EvCancel
+	c.events = append(c.events, e)
+}
 
 func (c *Core) arrive(r *Request) {
 	if r.Control == nil || r.Prompt < 1 {
@@ -260,8 +268,24 @@ func (c *Core) fillQueuedFor(now Instant) {
 	c.arrived = false
 }
 
-// Next decides what happens next. It looks up requests that start in the prefix tree, so it may call the scheduler more than
-// once.
+// fillGivenUp sets in each EvFinish and EvCancel how many cells nothing but its request holds now.
+func (c *Core) fillGivenUp() {
+	for i := range c.events {
+		e := &c.events[i]
+		if e.Kind != sched.EvFinish && e.Kind != sched.EvCancel {
+			continue
+		}
+		for _, r := range c.slots {
+			if r != nil && r.ID == e.Req && r.seq != NoSeq {
+				e.Cells = c.tree.Own(r.seq)
+			}
+		}
+	}
+	c.ending = false
+}
+
+// Next decides what happens next. It looks up requests that start in the prefix tree, so it may call the scheduler
+// more than once.
 func (c *Core) Next(now Instant) *Step {
 	c.move(now)
 	if c.arrived {
@@ -269,6 +293,9 @@ func (c *Core) Next(now Instant) *Step {
 	}
 	for {
 		c.tellCells(now)
+		if c.ending {
+			c.fillGivenUp()
+		}
 		c.plan = c.sched.Step(now, c.events)
 		if c.cfg.Planned != nil {
 			c.cfg.Planned(now, c.events, &c.plan)
@@ -344,7 +371,7 @@ func (c *Core) forget(r *Request) {
 	delete(c.requests, r.ID)
 	if r.waiting || r.had > 0 { // it waits, or what it had computed is parked
 		r.waiting, r.had = false, 0
-		c.tree.Cancel(uint64(r.ID))
+		c.do(c.tree.Cancel(uint64(r.ID)))
 	}
 	if re := r.restoring; re != nil {
 		re.leave(r)
@@ -353,8 +380,8 @@ func (c *Core) forget(r *Request) {
 
 func (c *Core) note(n Note) { c.step.Notes = append(c.step.Notes, n) }
 
-// FillBatch writes the newest Step's batch: the tokens of each slice at their positions, probe forks included. The plan's
-// rows are the ones that Batch.Add returns.
+// FillBatch writes the newest Step's batch: the tokens of each slice at their positions, probe forks included. The
+// plan's rows are the ones that Batch.Add returns.
 func (c *Core) FillBatch(b *runtime.Batch) {
 	b.Reset()
 	for i := range c.plan.Batch {
@@ -383,11 +410,12 @@ func (c *Core) FillBatch(b *runtime.Batch) {
 // Done takes the result of the newest Step. It follows every Next, before the rows of the batch are answered.
 func (c *Core) Done(now Instant, res *Result) {
 	c.cfg.Trace.done(now, res)
+	resident := c.Resident()
 	c.copied(now, res)
 	if len(c.plan.Batch) == 0 {
 		return
 	}
-	c.tell(sched.Event{Kind: sched.EvStep, Outcome: res.Outcome, Took: res.Took})
+	c.tell(sched.Event{Kind: sched.EvStep, Outcome: res.Outcome, Took: res.Took, Resident: resident})
 	for i := range c.plan.Batch {
 		s := &c.plan.Batch[i]
 		r := c.requests[s.Req]
@@ -406,10 +434,18 @@ func (c *Core) Done(now Instant, res *Result) {
 	}
 }
 
-// grown tells the tree that a step has computed r's history up to n tokens.
+// Resident is how many cells are in use while the newest Step's batch is computed, those of cached prefixes included.
+// Ask before its Done.
+func (c *Core) Resident() int { return c.cfg.Sched.Cells - c.ledger.Free() + c.plan.Tokens }
+
+// grown tells the tree that a step has computed r's history up to n tokens, each span in its tier: after a preemption a
+// step may compute a prompt, the thought behind it and part of the answer.
 func (c *Core) grown(r *Request, n int) {
-	r.computed = n
-	c.wake(c.tree.Progress(r.seq, r.Tokens, n, c.tierOf(r)))
+	for r.computed < n {
+		tier, end := r.span(r.computed)
+		r.computed = min(end, n)
+		c.wake(c.tree.Progress(r.seq, r.Tokens, r.computed, tier))
+	}
 }
 
 func (c *Core) op(o Op) { c.step.Ops = append(c.step.Ops, o) }
@@ -444,7 +480,7 @@ func (c *Core) Shutdown(now Instant) *Step {
 	for _, r := range c.requests {
 		c.forget(r)
 	}
-	c.endRestores(now)
+	c.endRestores(now, true)
 	out := c.step
 	c.cfg.Trace.step("shutdown", now, out)
 	c.step, c.other = c.other, out

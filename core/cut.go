@@ -47,6 +47,7 @@ func (c *Core) cutTokens(r *Request, from, n int) bool {
 	c.ended(ended)
 	r.computed -= n
 	r.cut += n
-	r.Chat = false // no next turn begins with the rest
+	r.thought = offload{} // its positions are others
+	r.Chat = false        // no next turn begins with the rest
 	return true
 }

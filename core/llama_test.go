@@ -33,4 +33,5 @@ func TestRandomOperationsOnLlama(t *testing.T) {
 	for seed := range uint64(16) {
 		onEngine(t, seed, 300, shapeOf(eng), eng, alone)
 	}
+	thoughtOnEngine(t, eng, alone)
 }

@@ -13,21 +13,20 @@ import (
 // is computed behind other tokens than its request's, when a copy holds other tokens than it says, and when the pool's
 // books differ from the cells that are there.
 type machine struct {
-	c       *Core
-	cfg     Config
-	now     Instant
-	cells   map[Seq]map[int]cell // by position
-	refs    map[int]int          // sequences that hold a cell
-	lastID  int
-	store   *shelf
-	batch   runtime.Batch
-	step    *Step
-	result  Result
-	eng     runtime.Engine     // nil, or an engine that carries out everything too
-	want    map[ID]*Request    // live, by what the machine was told
-	ended   map[ID]int         // how often each was said to have ended
-	forced  func(*Request) int // tokens that follow a drawn one without a row; nil: none
-	refused int                // batches that did not fit into the pool
+	c      *Core
+	cfg    Config
+	now    Instant
+	cells  map[Seq]map[int]cell // by position
+	refs   map[int]int          // sequences that hold a cell
+	lastID int
+	store  *shelf
+	batch  runtime.Batch
+	step   *Step
+	result Result
+	eng    runtime.Engine     // nil, or an engine that carries out everything too
+	want   map[ID]*Request    // live, by what the machine was told
+	ended  map[ID]int         // how often each was said to have ended
+	forced func(*Request) int // tokens that follow a drawn one without a row; nil: none
 }
 
 type cell struct {
@@ -42,7 +41,7 @@ func newMachine(cfg Config) (*machine, error) {
 	m := &machine{cfg: cfg, cells: map[Seq]map[int]cell{}, refs: map[int]int{}, want: map[ID]*Request{},
 		ended: map[ID]int{}}
 	if cfg.PartTokens > 0 {
-		m.store = &shelf{part: cfg.PartTokens, parts: map[string]bool{}, bytes: map[string][]byte{},
+		m.store = &shelf{part: cfg.PartTokens, parts: map[string]bool{}, bytes: map[string][]byte{}, thoughts: map[ID]bool{},
 			fetches: map[RestoreID]*fetched{}}
 		m.cfg.Stores, m.cfg.Durable = m.store, cfg.Durable
 	}
@@ -65,24 +64,38 @@ func testConfig(cells, running, batch int, policy string) Config {
 
 // shelf is a store: which parts there are, by namespace and tokens.
 type shelf struct {
-	part    int
-	parts   map[string]bool
-	bytes   map[string][]byte // snapshots, with an engine
-	fetches map[RestoreID]*fetched
-	full    bool // takes nothing
-	slow    bool // parts come to hand when the test says so
+	part     int
+	parts    map[string]bool
+	bytes    map[string][]byte // snapshots, with an engine
+	fetches  map[RestoreID]*fetched
+	thoughts map[ID]bool // whole ones, by request
+	full     bool        // takes nothing
+	slow     bool        // parts come to hand when the test says so
 }
 
 type fetched struct {
 	ns     uint32
 	tokens []Token
 	next   int // position of the next part
+	req    ID  // whose thought it is, 0 = a prefix
+	cut    int // where the thought ends
 	broken bool
 }
 
 func shelfKey(ns uint32, tokens []Token, p0 int) string { return fmt.Sprint(ns, p0, tokens) }
 
 func (s *shelf) end(p0, n int) int { return min(p0/s.part*s.part+s.part, n) }
+
+// endOf is the end of a fetch's next part. Those of a thought are cut from its beginning on.
+func (s *shelf) endOf(f *fetched) int {
+	switch {
+	case f.req == 0:
+		return s.end(f.next, len(f.tokens))
+	case f.next < f.cut:
+		return min(f.next+s.part, f.cut, len(f.tokens))
+	}
+	return min(f.next+s.part, len(f.tokens))
+}
 
 func (s *shelf) Find(ns uint32, tokens []Token, least int) (int, Tier, bool) {
 	n := s.Missing(ns, tokens)
@@ -195,15 +208,20 @@ func (m *machine) next() *Step {
 				m.store.bytes[key] = m.snapshot(op)
 			}
 			m.result.CopyTokens += op.To - op.From
+		case OffloadBlock:
+			m.offload(op)
 		case Fetch:
-			f := &fetched{ns: op.NS, tokens: slices.Clone(op.Tokens)}
+			f := &fetched{ns: op.NS, tokens: slices.Clone(op.Tokens), req: op.Req, cut: op.First, next: op.From}
+			if op.Req == 0 {
+				f.next = 0
+			}
 			m.store.fetches[op.Restore] = f
 			if !m.store.slow {
 				m.atHand(op.Restore)
 			}
 		case SkipPart:
 			f := m.store.fetches[op.Restore]
-			f.next = m.store.end(f.next, len(f.tokens))
+			f.next = m.store.endOf(f)
 			if !m.store.slow {
 				m.atHand(op.Restore)
 			}
@@ -227,11 +245,31 @@ func (m *machine) next() *Step {
 	return m.step
 }
 
+func thoughtKey(req ID, p0 int) string { return fmt.Sprint("thought ", req, p0) }
+
+// offload carries out an OffloadBlock. A store that is full takes the part and never says that it has all.
+func (m *machine) offload(op *Op) {
+	for p := op.From; p < op.To; p++ {
+		if c, ok := m.at(op.Src, p); !ok || c.tok != op.Tokens[p] {
+			panic(fmt.Sprintf("offload of request %d: sequence %d holds token %d at position %d, not %d", op.Req, op.Src,
+				c.tok, p, op.Tokens[p]))
+		}
+	}
+	if m.eng != nil {
+		m.store.bytes[thoughtKey(op.Req, op.From)] = m.snapshot(op)
+	}
+	m.result.CopyTokens += op.To - op.From
+	if op.Last && !m.store.full {
+		m.store.thoughts[op.Req] = true
+		m.c.Handle(m.now, Input{Kind: Offloaded, Req: op.Req, Tier: Host})
+	}
+}
+
 // atHand tells of the next part of a restore.
 func (m *machine) atHand(id RestoreID) {
 	f := m.store.fetches[id]
-	in := Input{Kind: Part, Restore: id, P0: f.next, P1: m.store.end(f.next, len(f.tokens))}
-	if f.next >= len(f.tokens) || f.broken {
+	in := Input{Kind: Part, Restore: id, P0: f.next, P1: m.store.endOf(f)}
+	if f.next >= len(f.tokens) || f.broken || f.req != 0 && !m.store.thoughts[f.req] {
 		in.Kind = PartsEnd
 	}
 	m.c.Handle(m.now, in)
@@ -241,7 +279,7 @@ func (m *machine) copyIn(op *Op) Copied {
 	f := m.store.fetches[op.Restore]
 	d := Copied{Restore: op.Restore, To: op.From, State: PartsOver}
 	for f.next < len(f.tokens) && !f.broken {
-		p1 := m.store.end(f.next, len(f.tokens))
+		p1 := m.store.endOf(f)
 		if f.next != d.To || p1 > op.To {
 			d.State, d.P0, d.P1 = PartAtHand, f.next, p1
 			return d
@@ -250,8 +288,11 @@ func (m *machine) copyIn(op *Op) Copied {
 			m.fresh(op.Dst, p, f.tokens[p])
 		}
 		if m.eng != nil {
-			if err := m.eng.Restore(m.store.bytes[shelfKey(f.ns, f.tokens[:p1], f.next)], op.Dst,
-				m.c.tree.ScratchSeq(0)); err != nil {
+			key := shelfKey(f.ns, f.tokens[:p1], f.next)
+			if f.req != 0 {
+				key = thoughtKey(f.req, f.next)
+			}
+			if err := m.eng.Restore(m.store.bytes[key], op.Dst, m.c.tree.ScratchSeq(0)); err != nil {
 				panic("restore: " + err.Error())
 			}
 		}
@@ -302,11 +343,9 @@ func (m *machine) done(outcome sched.Outcome, a answer) {
 	plan := m.step.Plan
 	if len(plan.Batch) > 0 {
 		m.c.FillBatch(&m.batch)
-		if outcome == sched.StepOK && len(m.refs)+m.batch.Len() > m.cfg.Sched.Cells {
-			// The scheduler counts an ending request's cells as free within that Step, also those shared after its
-			// start.
-			outcome = sched.StepKVFull
-			m.refused++
+		if len(m.refs)+m.batch.Len() > m.cfg.Sched.Cells {
+			panic(fmt.Sprintf("a batch of %d tokens beside %d cells of %d: the scheduler counts on cells that are not there",
+				m.batch.Len(), len(m.refs), m.cfg.Sched.Cells))
 		}
 		for i := range plan.Batch {
 			if s := &plan.Batch[i]; s.Kind != sched.SliceProbe {

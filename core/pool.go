@@ -5,8 +5,8 @@ import (
 	"github.com/uma-serve/uma-serve/sched"
 )
 
-// evictCells is the fewest cells that an eviction frees: copying 64 cells takes far less than a millisecond even for large
-// models, and 16 streams then evict every fourth step.
+// evictCells is the fewest cells that an eviction frees, answers apart: copying 64 cells takes far less than a
+// millisecond even for large models, and 16 streams then evict every fourth step.
 const evictCells = 64
 
 // makeRoom frees cells until n are free, as far as cached prefixes and chats that have ended have them: the scheduler
@@ -20,7 +20,7 @@ func (c *Core) makeRoom(now Instant, n int) {
 		c.settleHistories(now)
 	}
 	// More than needed now: requests mostly need one cell a step each, and every eviction copies.
-	_, victims, actions := c.tree.EvictCells(max(n-c.ledger.Free(), evictCells))
+	_, victims, actions := c.tree.EvictAhead(n-c.ledger.Free(), evictCells)
 	c.offload(victims)
 	c.do(actions)
 }
@@ -31,7 +31,7 @@ func (c *Core) pressed() bool { return c.ledger.Room() < c.cfg.Sched.Cells/8 }
 // reclaim unpins prefixes and ends lingering chats and restores, for the only request that could run.
 func (c *Core) reclaim(now Instant, n int) {
 	c.settleHistories(now)
-	c.endRestores(now)
+	c.endRestores(now, true)
 	for _, e := range c.tree.Entries(nil) {
 		if c.ledger.Cells().Pinned == 0 || n <= 0 {
 			break
@@ -52,7 +52,10 @@ func (c *Core) tellCells(now Instant) {
 	if len(c.lingering)+len(c.restores) > 0 && c.ledger.Room() < len(c.slots)+evictCells {
 		// Lingering chats and restores must not cause a preemption.
 		c.settleHistories(now)
-		c.endRestores(now)
+		c.endRestores(now, false)
+	}
+	if c.ingesting != nil && c.ledger.Room() < c.running() {
+		c.endRestores(now, true)
 	}
 	c.evictable = c.ledger.EvictableBefore(blocks.OutputCritical)
 	if room := c.ledger.Room(); room != c.room {

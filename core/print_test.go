@@ -27,6 +27,9 @@ func (s *Step) String() string {
 			fmt.Fprintf(&b, "copy in restore %d to seq %d [%d, %d)\n", o.Restore, o.Dst, o.From, o.To)
 		case CloseFetch:
 			fmt.Fprintf(&b, "close restore %d\n", o.Restore)
+		case OffloadBlock:
+			last := map[bool]string{true: ", last"}[o.Last]
+			fmt.Fprintf(&b, "offload request %d, seq %d [%d, %d)%s\n", o.Req, o.Src, o.From, o.To, last)
 		case Flush:
 			b.WriteString("flush\n")
 		case Compute:
@@ -50,6 +53,8 @@ func (s *Step) String() string {
 			fmt.Fprintf(&b, "request %d lost a thought of %d\n", n.Request.ID, n.N)
 		case Unpinned:
 			fmt.Fprintf(&b, "prefix %d unpinned\n", n.Entry)
+		case Ingested:
+			fmt.Fprintf(&b, "request %d has %d tokens of its thought again\n", n.Request.ID, n.N)
 		case Restored:
 			fmt.Fprintf(&b, "%d tokens restored from %v\n", n.N, n.Tier)
 		}

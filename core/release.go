@@ -33,8 +33,9 @@ func (c *Core) release(now Instant, rel *sched.Release) {
 	case rel.Final:
 		c.retain(now, r, r.Tokens[:r.computed])
 	default:
-		r.had, r.asked, r.joined, r.restored = r.computed, false, false, Device
+		r.had, r.asked, r.joined, r.restored, r.thought.ingests = r.computed, false, false, Device, 0
 		c.park(now, r, rel)
+		c.offloadable(r)
 	}
 	r.computed = 0
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/uma-serve/uma-serve/internal/toolcall"
 	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/meridian"
+	"github.com/uma-serve/uma-serve/meridian/blocks"
 	"github.com/uma-serve/uma-serve/runtime"
 	"github.com/uma-serve/uma-serve/sampler"
 	"github.com/uma-serve/uma-serve/sched"
@@ -86,6 +87,7 @@ type Request struct {
 	restored  Tier     // where restored cells came from
 	started   bool     // it has had a sequence
 
+	thought            offload // of its finished thought
 	thinkFrom, thinkTo int     // its finished think block is Tokens[thinkFrom:thinkTo]; thinkTo 0: there is none, or it was removed
 	cut                int     // tokens removed from its history
 	forkTokens         []Token // the rows of the probe that it requested last; Control's memory
@@ -155,6 +157,8 @@ const (
 	PartsEnd
 	// Drain: reject later arrivals.
 	Drain
+	// Offloaded: Tier has every OffloadBlock of Req's thought.
+	Offloaded
 )
 
 // Input is one thing that happened.
@@ -165,6 +169,7 @@ type Input struct {
 	Tokens  []Token
 	Restore RestoreID
 	P0, P1  int // positions [P0, P1)
+	Tier    Tier
 }
 
 // RestoreID names a restore until its CloseFetch.
@@ -181,13 +186,15 @@ const (
 	// CopyOut stores the cells [From, To) of sequence Src as a part of Tokens[:To], in namespace NS. With Follows it
 	// continues the previous CopyOut and must be left out if that one failed.
 	CopyOut
-	// Fetch begins restore Restore: read the parts of Tokens, of which the pool already has the first From. Handle Part or
-	// PartsEnd when the first one is ready.
+	// Fetch begins restore Restore: read the parts of Tokens, of which the pool already has the first From. Handle Part
+	// or PartsEnd when the first one is ready. With Req the parts are those of that request's OffloadBlock, from From
+	// on; one of them ends at First.
 	Fetch
 	// SkipPart drops the ready part, because the pool still has it. Handle Part or PartsEnd for the next one.
 	SkipPart
-	// CopyIn restores ready parts of Restore into sequence Dst, from position From on, up to To or the first part that is
-	// not ready. Positions from Limit on are removed again. Answer with Result.Copies.
+	// CopyIn restores ready parts of Restore into sequence Dst, from position From on, up to To or the first part that
+	// is not ready. Positions from Limit on are removed again. Answer with Result.Copies. With Req the parts are of a
+	// thought that begins at First: Dst holds nothing before it, Src does.
 	CopyIn
 	// CloseFetch ends a restore's source.
 	CloseFetch
@@ -195,6 +202,10 @@ const (
 	Flush
 	// Compute gives sequence Dst the cells [From, To) of Tokens at no cost in time: Request.Resident.
 	Compute
+	// OffloadBlock copies the cells [From, To) of sequence Src out as a part of Req's finished thought, or of the answer
+	// behind it (Use). First is the beginning of the batch, and the part with Last its end: Handle Offloaded once all of
+	// it is stored.
+	OffloadBlock
 )
 
 // Op is one operation. The ledger already includes its effect.
@@ -205,8 +216,12 @@ type Op struct {
 	Delta    int
 	Limit    int
 	Follows  bool
+	Last     bool
+	First    int
+	Req      ID
 	Restore  RestoreID
-	Tier     Tier // Fetch: where the parts are, the slowest of them
+	Tier     Tier        // Fetch: where the parts are, the slowest of them
+	Use      blocks.Tier // CopyOut, OffloadBlock: of the part's last cell
 	NS       uint32
 	Tokens   []Token // valid until the Done after
 }
@@ -250,6 +265,8 @@ const (
 	Unpinned
 	// Restored: N tokens were restored from Tier in Took.
 	Restored
+	// Ingested: the N tokens of Request's offloaded thought are in the pool again, from Tier, after Took.
+	Ingested
 )
 
 // Note is one of them.

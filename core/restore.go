@@ -12,7 +12,7 @@ import (
 const (
 	// RestoreMin is how many tokens more than the pool a store must have to be worth the wait.
 	RestoreMin = 32
-	// maxRestores bounds the restores at one time; each needs a sequence id.
+	// maxRestores bounds the restores of prefixes at one time; each needs a sequence id.
 	maxRestores = 8
 )
 
@@ -40,6 +40,9 @@ type restore struct {
 	have    int  // of them: shared from the pool
 	tier    Tier
 	begin   Instant
+
+	thought *Request // whose offloaded thought [have, len(tokens)) this is; nil: a prefix
+	waited  int      // steps in which there was no room for a thought
 }
 
 func (re *restore) leave(r *Request) {
@@ -47,26 +50,44 @@ func (re *restore) leave(r *Request) {
 	r.restoring = nil
 }
 
-// restore begins to restore what the stores have of r's history beyond match m in the pool, and reports whether r waits for
-// it.
+// restore begins to restore what the stores have of r's history beyond match m in the pool, and reports whether r
+// waits for it.
 func (c *Core) restore(now Instant, r *Request, m *kvsnap.Match) bool {
-	if c.cfg.Stores == nil || r.asked || !c.cfg.CanRemoveRange || r.Kind == Embed {
+	if c.cfg.Stores == nil || !c.cfg.CanRemoveRange || r.Kind == Embed {
+		return false
+	}
+	if c.ingest(now, r) {
+		return true
+	}
+	if r.asked {
 		return false
 	}
 	r.asked = true // once per start: what is restored may be evicted again before r starts
 	want := r.Tokens[:len(r.Tokens)-1]
 	here := m.Len + m.Ahead
 	for _, re := range c.restores { // nothing is restored twice
-		if n := kvsnap.CommonPrefix(re.tokens, want); re.ns == r.Owner && n >= max(here, m.Len+RestoreMin) {
+		n := kvsnap.CommonPrefix(re.tokens, want)
+		if re.ns == r.Owner && re.thought == nil && n >= max(here, m.Len+RestoreMin) {
 			re.waiting = append(re.waiting, r)
 			r.restoring = re
 			return true
 		}
 	}
-	if len(c.restores) >= maxRestores {
+	prefixes := 0
+	for _, re := range c.restores {
+		if re.thought == nil {
+			prefixes++
+		}
+	}
+	if prefixes >= maxRestores {
 		return false
 	}
 	n, tier, ok := c.cfg.Stores.Find(r.Owner, want, here+RestoreMin)
+	fetch := Op{Kind: Fetch, From: m.Len}
+	if end := min(r.thought.until, len(want)); r.thought.from <= m.Len && end >= here+RestoreMin && (!ok || end > n) {
+		n, tier, ok = end, r.thought.tier, true
+		fetch.Req, fetch.From, fetch.First = r.ID, r.thought.boundary(m.Len, c.cfg.PartTokens), r.thought.to
+	}
 	if !ok {
 		return false
 	}
@@ -74,7 +95,8 @@ func (c *Core) restore(now Instant, r *Request, m *kvsnap.Match) bool {
 	re := &restore{id: c.lastRestore, ns: r.Owner, tokens: want[:n:n], seq: NoSeq, tier: tier, begin: now, waiting: []*Request{r}}
 	r.restoring = re
 	c.restores = append(c.restores, re)
-	c.op(Op{Kind: Fetch, Restore: re.id, NS: re.ns, Tokens: re.tokens, From: m.Len, Tier: tier})
+	fetch.Restore, fetch.NS, fetch.Tokens, fetch.Tier = re.id, re.ns, re.tokens, tier
+	c.op(fetch)
 	return true
 }
 
@@ -83,6 +105,9 @@ func (c *Core) partAtHand(now Instant, in *Input) {
 	for _, re := range c.restores {
 		if re.id == in.Restore && re.state == awaited {
 			re.p0, re.p1, re.over, re.state = in.P0, in.P1, in.Kind == PartsEnd, atHand
+			if re.over && re.thought != nil {
+				re.thought.thought.ingests = maxIngests // the stores have lost it
+			}
 			return
 		}
 	}
@@ -107,6 +132,9 @@ func (c *Core) copyRestores(now Instant) {
 
 // copyIn copies the ready part, and as many after it as the time allows. It reports whether re has ended.
 func (c *Core) copyIn(now Instant, re *restore) (ended bool) {
+	if re.thought != nil {
+		return c.ingestParts(now, re)
+	}
 	if re.seq == NoSeq {
 		c.marks = append(append(c.marks[:0], re.tokens...), 0)
 		m := c.tree.Lookup(&kvsnap.Prompt{NS: re.ns, Tokens: c.marks, NoWait: true})
@@ -149,6 +177,15 @@ func (c *Core) restoreCopied(now Instant, d *Copied) {
 		if re.id != d.Restore || re.state != copying {
 			continue
 		}
+		if re.thought != nil {
+			re.done = max(re.done, min(d.To, len(re.tokens)))
+			switch {
+			case re.done == len(re.tokens):
+				d.State = PartsOver
+			case d.State == PartsOver:
+				re.thought.thought.ingests = maxIngests
+			}
+		}
 		c.ledger.Reserve(-re.want)
 		re.want = 0
 		if to := min(d.To, len(re.tokens)); to > re.done {
@@ -172,6 +209,10 @@ func (c *Core) restoreCopied(now Instant, d *Copied) {
 // c.restores.
 func (c *Core) endRestore(now Instant, re *restore) {
 	c.op(Op{Kind: CloseFetch, Restore: re.id})
+	if re.thought != nil {
+		c.ingested(now, re)
+		return
+	}
 	if re.state == copying {
 		// Its CopyIn is in the same Step: remove what it copies.
 		c.ledger.Reserve(-re.want)
@@ -194,13 +235,16 @@ func (c *Core) endRestore(now Instant, re *restore) {
 	re.waiting = nil
 }
 
-// endRestores ends all restores: their cells are needed.
-func (c *Core) endRestores(now Instant) {
-	for _, re := range c.restores {
+// endRestores ends the restores of prefixes, or with thoughts set all: their cells are needed. A thought's begins
+// again when its request starts.
+func (c *Core) endRestores(now Instant, thoughts bool) {
+	c.restores = slices.DeleteFunc(c.restores, func(re *restore) bool {
+		if ends := re.thought == nil || thoughts; !ends {
+			return false
+		}
 		c.endRestore(now, re)
-	}
-	clear(c.restores)
-	c.restores = c.restores[:0]
+		return true
+	})
 }
 
 // cost is the expected time of copying n tokens' cells.

@@ -145,11 +145,7 @@ func (c *Core) phaseChanged(r *Request, m *meridian.Step) {
 	if m.Event.Has(meridian.ExitThink) {
 		r.thinkTo = len(r.Tokens)
 		c.tree.EndThought(r.seq)
-		// Offloaded thoughts stay in the pool too: if r is preempted later and its cells are evicted, they are restored
-		// instead of computed again. An interactive request's are copied only while cells run low.
-		if c.cfg.ThinkEvict == OffloadThoughts && c.cfg.Stores != nil && (r.Class != sched.Interactive || c.pressed()) {
-			c.thoughts = append(c.thoughts, r)
-		}
+		c.thoughtEnded(r)
 	}
 }
 

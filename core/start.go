@@ -116,14 +116,24 @@ func (c *Core) wake(ids []uint64) {
 }
 
 // TierOf is the use of the cells that r computes now.
-func (c *Core) TierOf(r *Request) blocks.Tier { return c.tierOf(r) }
+func (c *Core) TierOf(r *Request) blocks.Tier {
+	tier, _ := r.span(r.computed)
+	return tier
+}
 
-func (c *Core) tierOf(r *Request) blocks.Tier {
+// span is the use of the cell at position pos of r's history, and where the span of that use ends.
+func (r *Request) span(pos int) (tier blocks.Tier, end int) {
+	const open = 1 << 62
+	t := &r.thought
 	switch {
-	case r.computed <= r.Prompt:
-		return blocks.Prefix
+	case pos < r.Prompt:
+		return blocks.Prefix, r.Prompt
 	case r.Control.Phase() == meridian.ThinkDecode:
-		return blocks.ThinkActive
+		return blocks.ThinkActive, open
+	case pos < t.from:
+		return blocks.OutputCritical, t.from
+	case pos < t.to:
+		return blocks.ThinkComplete, t.to
 	}
-	return blocks.OutputCritical
+	return blocks.OutputCritical, open
 }

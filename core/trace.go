@@ -138,6 +138,7 @@ func (t *Trace) arrive(now Instant, r *Request) {
 
 var inputNames = map[InputKind]string{
 	Cancel: "cancel", EndThink: "end_think", Pause: "pause", Resume: "resume", History: "history", Part: "part", PartsEnd: "parts_end", Drain: "drain",
+	Offloaded: "offloaded",
 }
 
 func (t *Trace) input(now Instant, in *Input) {
@@ -156,6 +157,8 @@ func (t *Trace) input(now Instant, in *Input) {
 		t.num(int64(in.Restore))
 		t.num(int64(in.P0))
 		t.num(int64(in.P1))
+	case Offloaded:
+		t.num(int64(in.Tier))
 	case History:
 		t.num(bit(in.Tokens != nil))
 		for _, tok := range in.Tokens {
@@ -248,7 +251,7 @@ func (s *Step) Append(dst []byte) []byte {
 }
 
 var (
-	noteNames = [...]string{"", "started", "preempted", "parked", "recomputed", "shifted", "thought_dropped", "unpinned", "restored"}
+	noteNames = [...]string{"", "started", "preempted", "parked", "recomputed", "shifted", "thought_dropped", "unpinned", "restored", "ingested"}
 	endNames  = [...]string{"not_ended", "stopped", "length", "cancelled", "rejected", "failed"}
 )
 
@@ -263,7 +266,14 @@ func (o *Op) append(dst []byte) []byte {
 	case CopyOut:
 		return fmt.Appendf(dst, "copy_out seq=%d from=%d end=%d owner=%d follows=%t\n", o.Src, o.From, o.To, o.NS, o.Follows)
 	case Fetch:
-		return fmt.Appendf(dst, "fetch %d tokens=%d from=%d tier=%v owner=%d\n", o.Restore, len(o.Tokens), o.From, o.Tier, o.NS)
+		dst = fmt.Appendf(dst, "fetch %d tokens=%d from=%d tier=%v owner=%d", o.Restore, len(o.Tokens), o.From, o.Tier, o.NS)
+		if o.Req != 0 {
+			dst = fmt.Appendf(dst, " request=%d", o.Req)
+		}
+		return append(dst, '\n')
+	case OffloadBlock:
+		return fmt.Appendf(dst, "offload_block request=%d seq=%d from=%d end=%d last=%t\n", o.Req, o.Src, o.From, o.To,
+			o.Last)
 	case SkipPart:
 		return fmt.Appendf(dst, "skip_part %d\n", o.Restore)
 	case CopyIn:
@@ -397,7 +407,7 @@ func (p *player) line(text string) (err error) {
 		return p.arrive(now, []byte(request))
 	}
 	words := strings.Fields(rest)
-	least := map[string]int{"next": 1, "done": 6, "token": 7, "part": 5, "parts_end": 5, "history": 3, "find": 3, "missing": 1, "no_token": 2, "shutdown": 1, "drop": 1, "pin": 1, "unpin": 1, "copy_all": 1}
+	least := map[string]int{"next": 1, "done": 6, "token": 7, "part": 5, "parts_end": 5, "history": 3, "offloaded": 3, "find": 3, "missing": 1, "no_token": 2, "shutdown": 1, "drop": 1, "pin": 1, "unpin": 1, "copy_all": 1}
 	want, known := least[name]
 	if !known {
 		want = 2
@@ -545,6 +555,10 @@ func (p *player) handle(name string, v []int64) error {
 		switch kind {
 		case Part, PartsEnd:
 			in.Restore, in.P0, in.P1 = RestoreID(v[2]), int(v[3]), int(v[4])
+		case Offloaded:
+			if in.Tier = Tier(v[2]); in.Tier >= NumTiers {
+				return fmt.Errorf("offloaded: tier %d; there are %d", v[2], NumTiers)
+			}
 		case History:
 			if v[2] != 0 {
 				in.Tokens = make([]Token, 0, len(v)-3)

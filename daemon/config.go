@@ -88,7 +88,7 @@ type Config struct {
 	NoPrefixCache          bool
 	SharePrefixes          string // off, system
 	KVBlockTokens          int
-	ThinkEvict             string // none, offload (copy to the host tier), drop
+	ThinkEvict             string // none, offload, drop: see core.OffloadThoughts
 	ContextShift           bool
 	CacheRAM               Size   // "auto": a share of free memory; 0 = no host tier
 	CacheDir               string // "" = no disk tier
@@ -215,7 +215,7 @@ func (c *Config) sections() []Section {
 	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "do not cache or share prompts: compute each from its first token")
 	fs.StringVar(&c.SharePrefixes, "share-prefixes", "off", "prefixes shared between users: off (none) or system (system prompts)")
 	fs.IntVar(&c.KVBlockTokens, "kv-block-tokens", blocks.DefaultBlockCells, "`tokens` per block in the KV block accounting")
-	fs.StringVar(&c.ThinkEvict, "think-evict", "none", "KV cells of a finished thought: none (keep them), offload (keep them and copy them to --cache-ram, so that a preempted request is restored without recomputing them) or drop (remove them when cells run low; changes answers)")
+	fs.StringVar(&c.ThinkEvict, "think-evict", "none", "KV cells of a finished thought: none (keep them), offload (keep them and copy them to the --fabric, or to a quarter of --cache-ram: a preempted request then gives up these cells first, and has them back before it continues) or drop (remove them when cells run low; changes answers)")
 	fs.BoolVar(&c.ContextShift, "context-shift", false, "when the context is full, drop its oldest half and continue, instead of ending the answer with reason length")
 	c.CacheRAM, c.CacheDisk = sizeOf("auto"), sizeOf("10GiB")
 	fs.Var(&c.CacheRAM, "cache-ram", `host memory for prefixes evicted from the KV cache: a size such as 512MiB, a percentage of free memory, or auto (25%); 0 = none; a bare number is MiB (-cram)`)

@@ -188,6 +188,8 @@ func (l *loop) takeCommands(now time.Time) {
 			l.handle(core.Input{Kind: core.History, Req: c.req.ID, Tokens: c.tokens}, now)
 		case cmdStored:
 			l.poll(c.stored, now)
+		case cmdOffloaded:
+			l.handle(core.Input{Kind: core.Offloaded, Req: c.offloaded, Tier: c.tier}, now)
 		case cmdAsk:
 			c.ask(l, now)
 		case cmdWritable:
@@ -297,6 +299,10 @@ func (l *loop) recordNote(n *core.Note) {
 		l.log.Warn("a pinned prefix is evicted: the only running request needs its cells", "entry", n.Entry, "tokens", n.N)
 	case core.Restored:
 		l.m.Restored(metricsTier[n.Tier], n.Took)
+	case core.Ingested:
+		l.m.Restored(metricsTier[n.Tier], n.Took)
+		l.m.ThoughtIngests.Inc()
+		l.log.Debug("thought ingested", "request", requestOf(n.Request).wireID, "tokens", n.N)
 	}
 }
 

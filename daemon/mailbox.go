@@ -14,25 +14,28 @@ import (
 type commandKind uint8
 
 const (
-	cmdArrive   commandKind = iota // req is ready to be computed
-	cmdCancel                      // req's client cancelled or disconnected
-	cmdWritable                    // conn's send ring has room again
-	cmdDrain                       // refuse new requests; stop when the running ones are done
-	cmdStop                        // stop now
-	cmdEndThink                    // req's client ends the thinking
-	cmdHistory                     // tokens is the prefix of req's next turn; nil: unknown
-	cmdStored                      // the next part of restore stored may be ready
-	cmdAsk                         // run ask between two steps
+	cmdArrive    commandKind = iota // req is ready to be computed
+	cmdCancel                       // req's client cancelled or disconnected
+	cmdWritable                     // conn's send ring has room again
+	cmdDrain                        // refuse new requests; stop when the running ones are done
+	cmdStop                         // stop now
+	cmdEndThink                     // req's client ends the thinking
+	cmdHistory                      // tokens is the prefix of req's next turn; nil: unknown
+	cmdStored                       // the next part of restore stored may be ready
+	cmdOffloaded                    // the tier has the thought of request offloaded
+	cmdAsk                          // run ask between two steps
 )
 
 // command crosses to the decode loop by value.
 type command struct {
-	kind   commandKind
-	req    *request
-	conn   *ipc.Conn
-	tokens []runtime.Token
-	stored core.RestoreID
-	ask    func(*loop, time.Time)
+	kind      commandKind
+	req       *request
+	conn      *ipc.Conn
+	tokens    []runtime.Token
+	stored    core.RestoreID
+	offloaded core.ID
+	tier      core.Tier // that has it
+	ask       func(*loop, time.Time)
 }
 
 // mailbox carries commands to the decode loop: many writers, one reader. Its senders bound it: waitroom admits fewer

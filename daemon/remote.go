@@ -1,14 +1,14 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/uma-serve/uma-serve/core"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot"
 	"github.com/uma-serve/uma-serve/kvsnap/snapshot/format"
 	"github.com/uma-serve/uma-serve/meridian/fabric"
@@ -27,9 +27,9 @@ func (o snapshotOrigin) format() format.Origin {
 	return format.Origin{EngineBuild: o.build, Fingerprint: o.fingerprint, KVTypeK: o.typeK, KVTypeV: o.typeV}
 }
 
-// remote is the decode loop's side of the fabric. It pushes parts in pieces, as MRDN frames whose keys are derived from their
-// tokens, so that other machines with the same model find them. It never waits for the fabric: a fabric that is slow, down
-// or corrupt costs a miss.
+// remote is the decode loop's side of the fabric. It pushes parts in pieces, as MRDN frames whose keys are derived
+// from their tokens, so that other machines with the same model find them. It never waits for the fabric: a fabric
+// that is slow, down or corrupt costs a miss.
 type remote struct {
 	guard  *fabric.Guard
 	out    *fabric.Offloader
@@ -38,6 +38,9 @@ type remote struct {
 	piece  int               // tokens of a frame; tokens after the last whole piece are recomputed
 	blocks int               // KV blocks in a piece
 	sent   map[string]uint32 // owner by key, for keys that this process pushed or pulled: each is pushed once
+	zip    *zipper
+
+	offloaded, ingested [mrdn.Tiers]atomic.Uint64 // blocks, by the tier on their frames
 }
 
 const (
@@ -63,6 +66,7 @@ func newRemote(f fabric.Fabric, origin snapshotOrigin, l *loop, part int) *remot
 	}})
 	return &remote{
 		guard: g, origin: origin, l: l, piece: piece, blocks: max(1, piece/l.cfg.KVBlockTokens), sent: map[string]uint32{},
+		zip: newZipper(),
 		out: fabric.NewOffloader(g, fabric.OffloadConfig{Threshold: l.cfg.OffloadThresholdBlocks}),
 	}
 }
@@ -75,48 +79,42 @@ func (m *remote) prologue(ns uint32, tokens []runtime.Token, p0 int) mrdn.Prolog
 	}
 }
 
-// push queues copies of the whole pieces within the part [p0, p1) of seq.
-func (m *remote) push(ns uint32, tokens []runtime.Token, seq runtime.Seq, p0, p1 int) {
+// push queues copies of the whole pieces within the part [p0, p1) of seq, whose cells have this tier.
+func (m *remote) push(ns uint32, tokens []runtime.Token, seq runtime.Seq, p0, p1 int, tier mrdn.Tier) {
 	for p0 = (p0 + m.piece - 1) / m.piece * m.piece; p0+m.piece <= p1; p0 += m.piece {
-		if err := m.pushPiece(ns, tokens[:p0+m.piece], seq, p0); err != nil {
+		if err := m.pushPiece(ns, tokens[:p0+m.piece], seq, p0, tier); err != nil {
 			m.l.log.Debug("fabric", "error", err)
 			return
 		}
 	}
 }
 
-func (m *remote) pushPiece(ns uint32, tokens []runtime.Token, seq runtime.Seq, p0 int) error {
-	p := m.prologue(ns, tokens, p0)
-	key := p.Key()
+func (m *remote) pushPiece(ns uint32, tokens []runtime.Token, seq runtime.Seq, p0 int, tier mrdn.Tier) error {
+	want := m.prologue(ns, tokens, p0)
+	key := want.Key()
 	if _, ok := m.sent[key]; ok {
 		return nil
 	}
-	first, end, scratch := runtime.Pos(p0), runtime.Pos(len(tokens)), m.l.core.Tree().ScratchSeq(0)
-	size, err := m.l.eng.SnapshotSize(seq, first, end)
+	p, frame, at, err := m.frame(ns, tokens, seq, p0)
 	if err != nil {
 		return err
 	}
-	p.Encoding, p.KVBytes = mrdn.Raw, int64(size)
-	frame, err := mrdn.Begin(make([]byte, 0, size+1024), &p)
-	if err != nil {
-		return err
-	}
-	at := len(frame)
-	frame = append(frame, make([]byte, size)...)
-	switch n, err := m.l.eng.Snapshot(frame[at:], seq, scratch, first, end); {
-	case err != nil:
-		return err
-	case n != size:
-		return fmt.Errorf("the engine announced a snapshot of %d bytes and wrote %d", size, n)
-	}
-	ok := m.out.TryPush(fabric.PushJob{
-		Key: key, Value: frame, Blocks: m.blocks,
-		Prepare: func(v []byte) ([]byte, error) { return v, mrdn.Seal(v, mrdn.ThinkComplete) },
-	})
-	if ok {
+	if m.out.TryPush(m.job(&p, frame, at, m.blocks, tier)) {
 		m.remember(key, ns)
 	}
 	return nil
+}
+
+// job is the push of a frame whose KV bytes begin at index at.
+func (m *remote) job(p *mrdn.Prologue, frame []byte, at, blocks int, tier mrdn.Tier) fabric.PushJob {
+	return fabric.PushJob{
+		Key: p.Key(), Value: frame, Blocks: blocks, Prepare: m.sealer(*p, at, tier),
+		Done: func(err error) {
+			if err == nil {
+				m.offloaded[tier].Add(uint64(blocks))
+			}
+		},
+	}
 }
 
 // remember records that the fabric has a piece.
@@ -153,15 +151,15 @@ func (m *remote) close(ctx context.Context) {
 // closeGrace is the time for closing the fabric's client after its operations have ended.
 const closeGrace = 250 * time.Millisecond
 
-var errEncoding = errors.New("a frame that this server does not write")
-
-// pull is the source of a restore from the fabric: piece after piece, until one is missing. After the first piece it asks
-// for several ahead.
+// pull is the source of a restore from the fabric: piece after piece, until one is missing. After the first piece it
+// asks for several ahead.
 type pull struct {
 	m      *remote
 	ns     uint32
 	tokens []runtime.Token // to restore, from position 0
 	notify func()
+	step   int    // tokens of a piece
+	cut    int    // of a thought: a piece ends here, and the last one may be shorter; 0 = a prefix, in whole pieces
 	p0     int    // first position of the next piece
 	came   bool   // the first piece has come
 	last   []byte // buffer of the Part that Next returned last
@@ -178,13 +176,31 @@ type asked struct {
 
 	// Under pull.mu.
 	value []byte
+	kv    []byte // in value, or unpacked from it
 	err   error
 	ready bool
 }
 
 // fetch starts a pull of the pieces of tokens from p0 on; a piece begins at p0.
 func (m *remote) fetch(ns uint32, tokens []runtime.Token, p0 int, notify func()) *pull {
-	return &pull{m: m, ns: ns, tokens: tokens, notify: notify, p0: p0}
+	return &pull{m: m, ns: ns, tokens: tokens, notify: notify, step: m.piece, p0: p0}
+}
+
+// fetchThought starts a pull of frames that offloadBlock has sent, from position p0 on, where one begins, up to the
+// end of tokens. The thought ends at position cut, and with it a frame.
+func (m *remote) fetchThought(ns uint32, tokens []runtime.Token, p0, cut int, notify func()) *pull {
+	return &pull{m: m, ns: ns, tokens: tokens, notify: notify, step: core.PartTokensOf(m.l.cellBytes), cut: cut, p0: p0}
+}
+
+// end is the end of the piece that begins at p0; ok is false when there is none.
+func (p *pull) end(p0 int) (p1 int, ok bool) {
+	p1 = p0 + p.step
+	if p.cut > 0 {
+		if p1 = min(p1, len(p.tokens)); p0 < p.cut {
+			p1 = min(p1, p.cut)
+		}
+	}
+	return p1, p0 < p1 && p1 <= len(p.tokens)
 }
 
 // ask queues pulls up to the read-ahead limit. It returns false when no piece is left or queued. Caller holds mu.
@@ -193,10 +209,13 @@ func (p *pull) ask() bool {
 	if p.came {
 		ahead = pullAhead
 	}
+	p0 := p.p0
+	if n := len(p.asked); n > 0 {
+		p0 = int(p.asked[n-1].want.End)
+	}
 	for len(p.asked) < ahead {
-		p0 := p.p0 + len(p.asked)*p.m.piece
-		p1 := p0 + p.m.piece
-		if p1 > len(p.tokens) {
+		p1, more := p.end(p0)
+		if !more {
 			break
 		}
 		var dst []byte
@@ -205,10 +224,16 @@ func (p *pull) ask() bool {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), pullTimeout)
 		a := &asked{want: p.m.prologue(p.ns, p.tokens[:p1], p0), cancel: cancel}
-		ok := p.m.out.TryPull(fabric.PullJob{Context: ctx, Key: a.want.Key(), Dst: dst, Blocks: p.m.blocks,
+		ok := p.m.out.TryPull(fabric.PullJob{Context: ctx, Key: a.want.Key(), Dst: dst, Blocks: p.m.blocksOf(p1 - p0),
 			Done: func(value []byte, err error) {
+				var kv []byte
+				if err == nil {
+					if kv, err = p.m.open(value, &a.want); err != nil {
+						p.m.guard.Report("pull", fmt.Errorf("%w: the value does not match its key: %w", fabric.ErrCorrupt, err))
+					}
+				}
 				p.mu.Lock()
-				a.value, a.err, a.ready = value, err, true
+				a.value, a.kv, a.err, a.ready = value, kv, err, true
 				next := len(p.asked) > 0 && p.asked[0] == a
 				p.mu.Unlock()
 				if next {
@@ -220,6 +245,7 @@ func (p *pull) ask() bool {
 			break
 		}
 		p.asked = append(p.asked, a)
+		p0 = p1
 	}
 	return len(p.asked) > 0
 }
@@ -241,18 +267,10 @@ func (p *pull) Next() (snapshot.Part, snapshot.Status) {
 	case a.err != nil:
 		return snapshot.Part{}, snapshot.Done // a miss ends the restore; the guard has counted the error
 	}
-	got, _, kv, err := mrdn.Open(a.value, len(a.value))
-	if err == nil {
-		err = got.Matches(&a.want)
-	}
-	if err != nil || got.Encoding != mrdn.Raw {
-		p.m.guard.Report("pull", fmt.Errorf("%w: the value does not match its key: %w", fabric.ErrCorrupt, cmp.Or(err, errEncoding)))
-		return snapshot.Part{}, snapshot.Failed
-	}
 	p.m.remember(a.want.Key(), p.ns) // not pushed again
 	a.cancel()
 	p.asked = p.asked[1:]
-	part := snapshot.Part{P0: p.p0, P1: p.p0 + p.m.piece, Bytes: kv}
+	part := snapshot.Part{P0: p.p0, P1: int(a.want.End), Bytes: a.kv}
 	p.p0, p.last, p.came = part.P1, a.value, true
 	p.ask() // to overlap with restoring this piece
 	return part, snapshot.Ready

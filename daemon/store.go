@@ -21,11 +21,15 @@ import (
 // stores are the tiers outside the KV pool: host memory and disk (kvsnap/snapshot), and a fabric shared with other machines
 // (meridian/fabric). The decode loop owns them; they execute the core's operations.
 type stores struct {
-	l       *loop
-	cache   *snapshot.Cache // nil: evicted cells are recomputed
-	remote  *remote         // nil: no fabric
-	sources map[core.RestoreID]*source
-	failed  bool // the newest CopyOut failed
+	l      *loop
+	cache  *snapshot.Cache // nil: evicted cells are recomputed
+	remote *remote         // nil: no fabric
+	// thoughts stores finished thoughts, in the fabric or in memory; nil unless --think-evict is offload. batch is the
+	// unfinished batch.
+	thoughts *remote
+	batch    thoughtBatch
+	sources  map[core.RestoreID]*source
+	failed   bool // the newest CopyOut failed
 
 	refused  [metrics.NumTiers]atomic.Uint64 // parts that the engine refused to restore, by tier
 	dropping atomic.Int32                    // running drops
@@ -109,6 +113,8 @@ func (s *stores) carryOut(op *core.Op) {
 			return
 		}
 		s.count(begin, op.To-op.From)
+	case core.OffloadBlock:
+		s.offloadBlock(op)
 	case core.Flush:
 		if s.remote != nil {
 			s.remote.flush()
@@ -128,7 +134,12 @@ func (s *stores) fetch(op *core.Op) {
 	src := &source{id: op.Restore, tier: op.Tier}
 	id := op.Restore
 	notify := func() { s.l.mail.put(command{kind: cmdStored, stored: id}) }
-	if op.Tier == core.Fabric {
+	if op.Req != 0 {
+		if s.thoughts == s.remote {
+			src.tier = core.Fabric
+		}
+		src.parts = s.thoughts.fetchThought(op.NS, op.Tokens, op.From, op.First, notify)
+	} else if op.Tier == core.Fabric {
 		src.parts = s.remote.fetch(op.NS, op.Tokens, op.From/s.remote.piece*s.remote.piece, notify)
 	} else {
 		found, ok := s.cache.Peek(snapshot.Namespace(op.NS), op.Tokens)
@@ -216,7 +227,7 @@ func (s *stores) copyOut(op *core.Op) error {
 	}
 	buf.Truncate(n)
 	if s.remote != nil {
-		s.remote.push(op.NS, op.Tokens, op.Src, op.From, op.To)
+		s.remote.push(op.NS, op.Tokens, op.Src, op.From, op.To, frameTier(op.Use))
 	}
 	_, err = s.cache.Put(snapshot.Namespace(op.NS), op.Tokens, op.From, buf)
 	return err
@@ -261,6 +272,9 @@ func (s *stores) close(deadline time.Time) {
 	if s.remote != nil {
 		s.remote.close(ctx)
 	}
+	if s.thoughts != nil && s.thoughts != s.remote {
+		s.thoughts.close(ctx)
+	}
 	if s.cache != nil {
 		if err := s.cache.Close(ctx); err != nil {
 			s.l.log.Warn("not every snapshot reached the disk", "error", err)
@@ -285,10 +299,15 @@ func openStores(cfg *Config, l *loop, origin snapshotOrigin) (*stores, error) {
 		ram = snapshot.DefaultRAMBytes(free)
 	}
 	var err error
+	room := int64(0) // of ram: for thoughts
+	if cfg.ThinkEvict == core.OffloadThoughts && cfg.Fabric == "" {
+		room = ram / thoughtShare
+	}
 	if ram > 0 {
 		disk, _ := cfg.CacheDisk.Of(0)
 		s.cache, err = snapshot.Open(snapshot.Options{
-			Origin: origin.format(), RAMBytes: ram, Dir: cfg.CacheDir, DiskBytes: disk, WholeParts: !l.caps.CanRemoveRange,
+			Origin: origin.format(), RAMBytes: ram - room, Dir: cfg.CacheDir, DiskBytes: disk,
+			WholeParts: !l.caps.CanRemoveRange,
 			Failed: func(what string, err error) {
 				l.log.Warn("the snapshot directory failed", "what", what, "error", err, "directory", cfg.CacheDir)
 			},
@@ -308,6 +327,11 @@ func openStores(cfg *Config, l *loop, origin snapshotOrigin) (*stores, error) {
 		s.remote = newRemote(f, origin, l, core.PartTokensOf(l.cellBytes))
 		if s.cache == nil {
 			return nil, errors.New("--fabric needs the host tier: --cache-ram must not be 0")
+		}
+	}
+	if cfg.ThinkEvict == core.OffloadThoughts && s.cache != nil {
+		if err := s.openThoughts(origin, room); err != nil {
+			return nil, fmt.Errorf("--think-evict offload: %w", err)
 		}
 	}
 	s.bindMetrics(l.m)
@@ -351,9 +375,13 @@ func (s *stores) bindMetrics(m *metrics.Metrics) {
 	}
 	m.BindFabric(s.remote.guard.Label(), append(reasons, "queue_full"), func() metrics.FabricStats {
 		o, g := s.remote.out.Stats(), s.remote.guard.Stats()
-		return metrics.FabricStats{
+		st := metrics.FabricStats{
 			Offloaded: o.BlocksOffloaded, Ingested: o.BlocksIngested, Errors: append(g.Errors[:], o.PushesDropped+o.PullsDropped),
 			CircuitOpen: g.Breaker == fabric.BreakerOpen,
 		}
+		for t := range st.OffloadedTier {
+			st.OffloadedTier[t], st.IngestedTier[t] = s.remote.offloaded[t].Load(), s.remote.ingested[t].Load()
+		}
+		return st
 	})
 }

@@ -1,9 +1,9 @@
 // Package kvsnap indexes the tokens that the KV pool holds, so that no prompt is computed twice.
 //
 // A Tree is a radix tree over the sequences in the engine's KV pool: running requests, and cached prefixes that ended
-// requests left. Its cells are counted by a blocks.Ledger, which also decides what is evicted first. The tree calls no
-// engine and reads no clock: each method returns the engine operations to carry out (Action) and assumes that the caller
-// does so.
+// requests left. Its cells are counted by a blocks.Ledger, which also decides what is evicted first. The tree calls
+// no engine and reads no clock: each method returns the engine operations to carry out (Action) and assumes that the
+// caller does so.
 //
 // # What the engine can do
 //
@@ -33,14 +33,18 @@
 // # What is kept
 //
 // A cached prefix stays until its cells or its id are needed. Tails are evicted before heads, so a head that many
-// prefixes share goes last. Which tail goes first is the ledger's decision (blocks.Ledger.Compare). A cached prefix that
-// is the beginning of another one in its namespace is merged into it.
+// prefixes share goes last. Which tail goes first is the ledger's decision (blocks.Ledger.Compare). A cached prefix
+// that is the beginning of another one in its namespace is merged into it.
 //
 // # Tiers
 //
 // A running request's prompt is in tier Prefix, its thinking in ThinkActive, then ThinkComplete, its answer in
-// OutputCritical. Park keeps the tiers; Retain makes all cells Prefix. So no cell of an answer that a preempted request
-// will continue is evicted while idle prefixes or the ends of other requests' thoughts are there.
+// OutputCritical. Park keeps the tiers; Retain makes all cells Prefix. So no cell of an answer that a preempted
+// request will continue is evicted while idle prefixes or the ends of other requests' thoughts are there, or thoughts
+// that were copied out: Offloadable lets EvictCells take the finished thought in the middle of a parked prefix. It is
+// away then (Away), and nothing behind it can be shared. Before its request acquires a sequence again, Hold the
+// prefix, make room, copy the thought into a scratch sequence, and Ingest it. If that fails, what stands behind it is
+// dropped.
 //
 // # Namespaces
 //

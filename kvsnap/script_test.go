@@ -220,7 +220,7 @@ func (sc *script) command(t *testing.T, out *strings.Builder, args []string) {
 		sc.actions(out, e.Actions)
 		woken(e.Wake, nil)
 	case "cancel":
-		p.t.Cancel(uint64(number(0)))
+		must(p.do(p.t.Cancel(uint64(number(0)))))
 		delete(p.waiting, uint64(number(0)))
 	case "stall", "resume":
 		woken(p.wake(p.t.Stall(sc.byID(t, args[0]).seq, verb == "stall")))

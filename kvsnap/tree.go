@@ -3,6 +3,8 @@ package kvsnap
 import (
 	"errors"
 	"fmt"
+
+	"github.com/uma-serve/uma-serve/meridian/blocks"
 )
 
 // Token is an id in the model's vocabulary, as in package runtime.
@@ -176,11 +178,14 @@ type Victim struct {
 	Entry    uint64
 	NS       uint32
 	Seq      Seq
-	Tokens   []Token // the prefix before the eviction; the caller may keep the slice
-	From, To int     // the evicted positions [From, To); From 0 = the whole entry
-	Freed    int     // cells that become free: those of the range that no other sequence holds
-	Offload  bool    // the prefix was used again at least once: worth a copy on the host
-	Bytes    int64   // size of the freed cells
+	Tokens   []Token     // the prefix before the eviction; the caller may keep the slice
+	From, To int         // the evicted positions [From, To); From 0 = the whole entry
+	Req      uint64      // whose preempted request continues with it, 0 = none
+	Whole    int         // positions before it are in the pool; To unless a thought of the prefix is offloaded
+	Freed    int         // cells that become free: those of the range that no other sequence holds
+	Tier     blocks.Tier // of the cells at its end
+	Offload  bool        // the prefix was used again at least once: worth a copy on the host
+	Bytes    int64       // size of the freed cells
 }
 
 // Stats are counters since New, and two current values.

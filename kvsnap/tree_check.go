@@ -61,6 +61,10 @@ func (t *Tree) Check() error {
 			if q.stalled || q.limit != noLimit {
 				return fmt.Errorf("%w: cached prefix %d is stalled or cut", errBroken, q.entry)
 			}
+			if !q.parked && (q.held || q.awayTo > 0) || t.away(q.tip) {
+				return fmt.Errorf("%w: cached prefix %d is parked %t, held %t, its thought ends at %d of %d", errBroken, q.entry,
+					q.parked, q.held, q.awayTo, len(q.tokens))
+			}
 		}
 	}
 	linked := 0
@@ -70,7 +74,11 @@ func (t *Tree) Check() error {
 			continue
 		}
 		linked++
-		if n.span.Holders() != k.Holders || n.tips != k.tips || n.span.Cells() != n.end-n.start {
+		if t.away(int32(i)) && t.thoughtNode(n.holder) != int32(i) {
+			return fmt.Errorf("%w: node %d [%d, %d) is offloaded and no thought of a parked prefix", errBroken, i, n.start,
+				n.end)
+		}
+		if n.span.Holders() != k.Holders || n.tips != k.tips || n.span.Len() != n.end-n.start {
 			return fmt.Errorf("%w: node %d [%d, %d) has %d cells, holders %+v and %d tips; there are %+v", errBroken, i,
 				n.start, n.end, n.span.Cells(), n.span.Holders(), n.tips, k)
 		}

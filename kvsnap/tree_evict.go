@@ -31,8 +31,11 @@ func (t *Tree) touch(now Instant, s Seq) {
 
 // goesBefore asks the ledger which of two cached sequences is evicted first. Where it does not distinguish their last
 // spans, the older prefix is.
-func (t *Tree) goesBefore(a, b Seq) bool {
-	if c := t.ledger.Compare(&t.nodes[t.seqs[a].tip].span, &t.nodes[t.seqs[b].tip].span); c != 0 {
+func (t *Tree) goesBefore(a, b Seq) bool { return t.nodeGoesBefore(a, t.seqs[a].tip, b, t.seqs[b].tip) }
+
+// nodeGoesBefore is goesBefore for node i of sequence a and node j of sequence b.
+func (t *Tree) nodeGoesBefore(a Seq, i int32, b Seq, j int32) bool {
+	if c := t.ledger.Compare(&t.nodes[i].span, &t.nodes[j].span); c != 0 {
 		return c < 0
 	}
 	return t.seqs[a].entry < t.seqs[b].entry
@@ -59,7 +62,7 @@ func (t *Tree) cheapestID(spare Seq) Seq {
 	best, bestCovered := NoSeq, false
 	for i := range t.seqs {
 		s := Seq(i)
-		if q := &t.seqs[i]; q.state != cached || q.pinned || s == spare {
+		if q := &t.seqs[i]; q.state != cached || q.pinned || q.held || s == spare {
 			continue
 		}
 		c := !t.seqs[i].parked && t.covered(s)
@@ -70,44 +73,71 @@ func (t *Tree) cheapestID(spare Seq) Seq {
 	return best
 }
 
-// firstEnd returns the cached prefix whose last node is first in the eviction order, of those whose eviction frees
-// cells. NoSeq when there is none.
-func (t *Tree) firstEnd() Seq {
-	best := NoSeq
+// firstToGo returns the node that is first in the eviction order, and a cached prefix that holds it, of those whose
+// eviction frees cells and strands none: the ends of cached prefixes, and the thoughts that Offloadable named. NoSeq
+// when there is none.
+func (t *Tree) firstToGo() (best Seq, node int32) {
+	best = NoSeq
+	offer := func(s Seq, i int32) {
+		if best == NoSeq || t.nodeGoesBefore(s, i, best, node) {
+			best, node = s, i
+		}
+	}
 	for i := range t.seqs {
 		s := Seq(i)
 		q := &t.seqs[i]
 		if q.state != cached || q.tip == root {
 			continue
 		}
-		if n := &t.nodes[q.tip]; n.first >= 0 || n.span.State() != blocks.Cached {
-			continue
+		if n := &t.nodes[q.tip]; n.first < 0 && n.span.State() == blocks.Cached {
+			offer(s, q.tip)
 		}
-		if best == NoSeq || t.goesBefore(s, best) {
-			best = s
+		if q.awayTo > 0 && !q.held {
+			if i := t.thoughtNode(s); i != root && i != q.tip && !t.away(i) && t.nodes[i].span.State() == blocks.Cached {
+				offer(s, i)
+			}
 		}
 	}
-	return best
+	return best, node
 }
 
 // EvictCells frees at least n cells held by cached prefixes, or all Cells.Cached if those are fewer: in the ledger's
 // order, tails before heads. Copy the victims' cells first if they are wanted, then carry out the actions. Both slices
 // are valid until the next call.
 func (t *Tree) EvictCells(n int) (freed int, victims []Victim, actions []Action) {
+	return t.EvictAhead(n, n)
+}
+
+// EvictAhead is EvictCells, and goes on up to most cells while what goes next is no answer's: fewer, larger evictions
+// cost less, but no answer is evicted ahead of need.
+func (t *Tree) EvictAhead(n, most int) (freed int, victims []Victim, actions []Action) {
 	t.generation++
 	t.actions, t.victims = t.actions[:0], t.victims[:0]
-	for freed < n {
-		s := t.firstEnd()
+	for {
+		s, i := t.firstToGo()
 		if s == NoSeq {
 			break
 		}
-		i := t.seqs[s].tip
 		node := &t.nodes[i]
+		if node.span.Tier() == blocks.OutputCritical {
+			most = n // nor what stands before it
+		}
+		want := max(n, most)
+		if freed >= want {
+			break
+		}
 		t.ledger.RaiseLevel(&node.span)
+		if i != t.seqs[s].tip {
+			freed += t.evictThought(s, i)
+			continue
+		}
 		// Evict whole blocks from the end. A remainder shorter than KeepMin goes too.
-		from := node.end - (n-freed+blockTokens-1)/blockTokens*blockTokens
+		from := node.end - (want-freed+blockTokens-1)/blockTokens*blockTokens
 		if from-node.start < t.cfg.KeepMin {
 			from = node.start
+		}
+		if p := node.parent; from == node.start && p != root && t.away(p) {
+			from = t.nodes[p].start // nothing stands behind the offloaded thought any more
 		}
 		if from < t.cfg.KeepMin || t.cfg.WholeOnly {
 			from = 0
@@ -130,8 +160,14 @@ func (t *Tree) EvictCells(n int) (freed int, victims []Victim, actions []Action)
 // node's span, under which the ledger counts the cells.
 func (t *Tree) evictTail(s Seq, keep int, span *blocks.Span) {
 	q := &t.seqs[s]
-	v := Victim{Entry: q.entry, NS: q.ns, Seq: s, Tokens: q.tokens, From: keep, To: len(q.tokens),
-		Offload: q.hits > 0 || q.turns > 1}
+	v := Victim{Entry: q.entry, NS: q.ns, Seq: s, Tokens: q.tokens, From: keep, To: len(q.tokens), Whole: t.whole(s),
+		Tier: span.Tier(), Offload: q.hits > 0 || q.turns > 1}
+	if q.parked {
+		v.Req = q.req
+	}
+	if q.parked {
+		v.Req = q.req
+	}
 	k := slices.IndexFunc(t.victims, func(o Victim) bool { return o.Entry == v.Entry })
 	if k < 0 {
 		k = len(t.victims)
@@ -141,9 +177,7 @@ func (t *Tree) evictTail(s Seq, keep int, span *blocks.Span) {
 	if keep > 0 {
 		t.shorten(s, keep)
 		if !t.covered(s) {
-			q.tokens = slices.Clip(q.tokens[:keep])
-			q.hashes = q.hashes[:keep/blockTokens]
-			q.shareable = min(q.shareable, keep)
+			q.clip(keep)
 			t.actions = append(t.actions, Action{Kind: Remove, Src: NoSeq, Dst: s, From: keep, To: -1})
 		} else {
 			keep = 0 // another prefix holds the remainder
@@ -211,12 +245,11 @@ func (t *Tree) Unpin(entry uint64) error {
 // setPinned changes whether cached prefix s is pinned.
 func (t *Tree) setPinned(s Seq, pinned bool) {
 	t.generation++
-	t.seqs[s].pinned = pinned
-	h := blocks.Holders{Pinned: 1}
-	if !pinned {
-		h = h.Minus()
+	q := &t.seqs[s]
+	if q.pinned = false; !q.held { // a held one is kept already
+		t.holdPath(s, pinned)
 	}
-	t.addToPath(t.seqs[s].tip, root, h)
+	q.pinned = pinned
 	t.verify()
 }
 

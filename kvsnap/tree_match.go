@@ -91,7 +91,7 @@ func (t *Tree) matchPrefix(p *Prompt, most int) Match {
 func (t *Tree) descend(i int32, p *Prompt, most int, m *Match) {
 	for c := t.nodes[i].first; c >= 0; c = t.nodes[c].next {
 		n := &t.nodes[c]
-		if n.matchNo != t.matchNo || n.start >= most {
+		if n.matchNo != t.matchNo || n.start >= most || t.away(c) {
 			continue
 		}
 		text := t.seqs[n.holder].tokens

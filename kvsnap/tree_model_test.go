@@ -23,7 +23,7 @@ type model struct {
 }
 
 type cell struct {
-	number int
+	number int // 0: the place of an offloaded cell
 	token  Token
 }
 
@@ -31,6 +31,15 @@ func (m *model) do(actions []Action) error {
 	for _, a := range actions {
 		switch a.Kind {
 		case Copy:
+			if a.From < len(m.held[a.Dst]) { // a thought comes back to its place
+				for i := a.From; i < a.To; i++ {
+					if i >= len(m.held[a.Dst]) || m.held[a.Dst][i].number != 0 || m.held[a.Src][i].number == 0 {
+						return fmt.Errorf("copy %+v: position %d of the target is taken, or empty in the source", a, i)
+					}
+					m.held[a.Dst][i] = m.held[a.Src][i]
+				}
+				continue
+			}
 			if a.To > len(m.held[a.Src]) || a.From != len(m.held[a.Dst]) {
 				return fmt.Errorf("copy %+v: source has %d cells, target %d", a, len(m.held[a.Src]), len(m.held[a.Dst]))
 			}
@@ -74,8 +83,10 @@ type pair struct {
 	runs    map[Seq]*run
 	waiting map[uint64]*run
 	nextID  uint64
-	full    bool   // the arena of nodes was nearly full once: spans of unequal tiers may have been joined
-	between func() // changes the tree between a Lookup and an AcquireMatch; may be nil
+	marked  map[uint64][2]int // thoughts that may go alone, by request
+	saved   map[uint64][]byte // their snapshots
+	full    bool              // the arena of nodes was nearly full once: spans of unequal tiers may have been joined
+	between func()            // changes the tree between a Lookup and an AcquireMatch; may be nil
 }
 
 type run struct {
@@ -94,6 +105,7 @@ func newPair(cfg Config) (*pair, error) {
 	}
 	return &pair{
 		t: t, m: model{held: map[Seq][]cell{}, tiers: map[int]blocks.Tier{}}, cfg: t.cfg, runs: map[Seq]*run{}, waiting: map[uint64]*run{},
+		marked: map[uint64][2]int{}, saved: map[uint64][]byte{},
 		e: fake.New(fake.Config{Options: runtime.Options{ContextTokens: cfg.Cells, Sequences: cfg.Sequences, Batch: cfg.Cells}, NoRanges: cfg.WholeOnly}),
 	}, nil
 }
@@ -113,7 +125,85 @@ func (p *pair) do(actions []Action) error {
 			}
 		}
 	}
-	return p.m.do(actions)
+	for _, a := range actions {
+		if a.Kind == Remove && a.To >= 0 && p.t.seqs[a.Dst].state == cached { // a thought goes, what stands behind it stays
+			for i := a.From; i < a.To; i++ {
+				p.m.held[a.Dst][i].number = 0
+			}
+			continue
+		}
+		if err := p.m.do([]Action{a}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// offload marks the thought of a parked request as copied out.
+func (p *pair) offload(req uint64) error {
+	s := p.t.Parked(req)
+	if s == NoSeq || p.cfg.Scratch == 0 || p.cfg.WholeOnly {
+		return nil
+	}
+	from, to := p.t.Thought(s)
+	if _, _, away := p.t.Away(req); to == 0 || away {
+		return nil
+	}
+	size, err := p.e.SnapshotSize(s, runtime.Pos(from), runtime.Pos(to))
+	if err != nil {
+		return err
+	}
+	b := make([]byte, size)
+	if _, err := p.e.Snapshot(b, s, p.t.ScratchSeq(0), runtime.Pos(from), runtime.Pos(to)); err != nil {
+		return err
+	}
+	if p.t.Offloadable(req, from, to) {
+		p.marked[req], p.saved[req] = [2]int{from, to}, b
+	}
+	return nil
+}
+
+// ingest copies the thought of a parked request back.
+func (p *pair) ingest(req uint64) error {
+	from, to, away := p.t.Away(req)
+	if !away {
+		return nil
+	}
+	s := p.t.Parked(req)
+	before := p.t.length(s)
+	p.t.Hold(req, true)
+	if n := to - from - p.t.Cells().Free; n > 0 {
+		if err := p.evict(n); err != nil {
+			return err
+		}
+	}
+	if p.t.length(s) != before || p.t.Parked(req) != s {
+		return fmt.Errorf("making room for a thought took cells behind it\n%s", p.t.Dump())
+	}
+	if p.t.Cells().Free >= to-from {
+		scratch := p.t.ScratchSeq(0)
+		if err := p.e.Restore(p.saved[req], scratch, NoSeq); err != nil {
+			return err
+		}
+		in := make([]cell, to)
+		for i := from; i < to; i++ {
+			p.m.next++
+			p.m.tiers[p.m.next] = blocks.ThinkComplete
+			in[i] = cell{p.m.next, p.t.seqs[s].tokens[i]}
+		}
+		p.m.held[scratch] = in
+		actions, ok := p.t.Ingest(req, scratch)
+		if !ok {
+			return fmt.Errorf("the thought [%d, %d) is not taken back\n%s", from, to, p.t.Dump())
+		}
+		if err := p.do(actions); err != nil {
+			return err
+		}
+		p.e.SeqRemove(scratch, 0, -1)
+		delete(p.m.held, scratch)
+	}
+	p.t.Hold(req, false)
+	return nil
 }
 
 // checkSpans holds the map of the pool against the counts, and each span against the sequence that it names.
@@ -149,6 +239,9 @@ func (p *pair) check() error {
 		}
 		for _, c := range cells {
 			h := by[c.number]
+			if c.number == 0 {
+				continue
+			}
 			if h == nil {
 				h = &blocks.Holders{}
 				by[c.number] = h
@@ -194,6 +287,9 @@ func (p *pair) check() error {
 	for s, cells := range p.m.held {
 		for pos, c := range cells {
 			got, want := p.t.nodes[p.t.nodeAt(s, pos+1)].span.Tier(), p.m.tiers[c.number]
+			if c.number == 0 {
+				want = blocks.ThinkComplete
+			}
 			if got != want && !(p.full && want.Before(got)) {
 				return fmt.Errorf("position %d of sequence %d is %v, want %v\n%s", pos, s, got, want, p.t.Dump())
 			}
@@ -209,15 +305,22 @@ func (p *pair) check() error {
 		}
 		n := p.t.length(Seq(s))
 		held := p.e.Held(Seq(s))
-		if len(held) != n || len(p.m.held[Seq(s)]) != n {
-			return fmt.Errorf("sequence %d: the tree says %d cells, the engine has %d, the model %d", s, n, len(held), len(p.m.held[Seq(s)]))
+		var here []Token
+		for i, c := range p.m.held[Seq(s)] {
+			if c.number > 0 {
+				here = append(here, q.tokens[i])
+			}
 		}
-		if !slices.Equal(held, q.tokens[:n]) {
-			return fmt.Errorf("sequence %d holds %v and is said to hold %v", s, held, q.tokens[:n])
+		if len(held) != len(here) || len(p.m.held[Seq(s)]) != n {
+			return fmt.Errorf("sequence %d: the tree says %d positions, the engine has %d cells, the model %d of %d", s, n,
+				len(held), len(here), len(p.m.held[Seq(s)]))
+		}
+		if !slices.Equal(held, here) {
+			return fmt.Errorf("sequence %d holds %v and is said to hold %v", s, held, here)
 		}
 		own := 0
 		for _, c := range p.m.held[Seq(s)] {
-			if by[c.number].All == 1 {
+			if c.number > 0 && by[c.number].All == 1 {
 				own++
 			}
 		}
@@ -241,7 +344,7 @@ func (p *pair) best(q *Prompt) (most int) {
 		n := p.t.length(Seq(s))
 		see := min(n, p.t.visible(Seq(s), q.NS))
 		got := 0
-		for got < min(see, len(q.Tokens)-1) && o.tokens[got] == q.Tokens[got] {
+		for got < min(see, len(q.Tokens)-1) && o.tokens[got] == q.Tokens[got] && p.m.held[Seq(s)][got].number > 0 {
 			got++
 		}
 		if p.cfg.WholeOnly && (got < n || o.ns != q.NS || o.state == running || o.pinned) {
@@ -259,6 +362,7 @@ func (p *pair) start(pr Prompt) (Acquired, error) {
 		return Acquired{}, fmt.Errorf("lookup of %v finds %d tokens, %d are there\n%s", pr.Tokens, look.Len, want, p.t.Dump())
 	}
 	running := len(p.runs)
+	needed := p.needed()
 	var st Acquired
 	var err error
 	switch pr.Req % 3 {
@@ -288,6 +392,22 @@ func (p *pair) start(pr Prompt) (Acquired, error) {
 		}
 		return st, nil
 	}
+	for _, v := range st.Evicted { // a parked prefix that gave up its id needs its cells no more, whoever shares them then
+		delete(needed, v.Seq)
+	}
+	still := map[int]bool{}
+	for _, cells := range needed {
+		for _, c := range cells {
+			still[c.number] = true
+		}
+	}
+	for _, v := range st.Evicted {
+		for _, c := range p.m.held[v.Seq] {
+			if !still[c.number] {
+				p.m.tiers[c.number] = blocks.Prefix
+			}
+		}
+	}
 	if err := p.do(st.Actions); err != nil {
 		return st, err
 	}
@@ -300,6 +420,17 @@ func (p *pair) start(pr Prompt) (Acquired, error) {
 	}
 	p.runs[st.Seq] = r
 	return st, nil
+}
+
+// needed is the cells that running requests and parked prefixes hold, by sequence.
+func (p *pair) needed() map[Seq][]cell {
+	dst := map[Seq][]cell{}
+	for s, cells := range p.m.held {
+		if q := &p.t.seqs[s]; q.state == running || q.parked {
+			dst[s] = cells
+		}
+	}
+	return dst
 }
 
 func (p *pair) pinned() (n int) {
@@ -388,6 +519,11 @@ func (p *pair) evict(n int) error {
 		return fmt.Errorf("%d cells freed of %d wanted, %d could be", freed, n, c.Cached)
 	}
 	sum := 0
+	for _, a := range actions {
+		if a.To >= 0 {
+			sum += a.To - a.From // a thought
+		}
+	}
 	for _, v := range victims {
 		sum += v.Freed
 		if v.From < 0 || v.From >= v.To || v.To != len(v.Tokens) {
@@ -430,10 +566,18 @@ func (p *pair) park(r *run) (Prompt, error) {
 	return pr, p.do(e.Actions)
 }
 
-// firstOut is the tier of the cells that must go first: the lowest one at the end of a branch that only cached and
-// unpinned prefixes hold.
+// firstOut is the tier of the cells that must go first: the lowest one at the end of a branch, or in a thought that
+// may go alone, that only cached and unpinned prefixes hold.
 func (p *pair) firstOut() blocks.Tier {
 	tiers := map[int]blocks.Tier{}
+	alone := map[int]bool{}
+	for req, span := range p.marked {
+		if s := p.t.Parked(req); s != NoSeq && len(p.m.held[s]) > span[1] && p.t.seqs[s].awayTo == span[1] {
+			if c := p.m.held[s][span[0]].number; c > 0 {
+				tiers[c], alone[c] = p.m.tiers[c], true
+			}
+		}
+	}
 	for s, cells := range p.m.held {
 		if q := &p.t.seqs[s]; q.state == cached && len(cells) > 0 {
 			last := cells[len(cells)-1].number
@@ -442,7 +586,7 @@ func (p *pair) firstOut() blocks.Tier {
 	}
 	for s, cells := range p.m.held {
 		for i, c := range cells {
-			if q := &p.t.seqs[s]; i < len(cells)-1 || q.state == running || q.pinned {
+			if q := &p.t.seqs[s]; i < len(cells)-1 && !alone[c.number] || q.state == running || q.pinned || q.held {
 				delete(tiers, c.number)
 			}
 		}
@@ -456,9 +600,9 @@ func (p *pair) firstOut() blocks.Tier {
 	return first
 }
 
-// TestModel: after any operations, the tree's counts agree with a list of cells and with the engine, a lookup finds what
-// a comparison with every sequence finds, and a cached prefix holds the tokens it claims. With rapid's default of 100 checks it makes
-// more than 10,000 operations.
+// TestModel: after any operations, the tree's counts agree with a list of cells and with the engine, a lookup finds
+// what a comparison with every sequence finds, and a cached prefix holds the tokens it claims. With rapid's default
+// of 100 checks it makes more than 10,000 operations.
 func TestModel(t *testing.T) {
 	if f := flag.Lookup("rapid.steps"); f != nil && f.Value.String() == f.DefValue {
 		defer f.Value.Set(f.DefValue)
@@ -610,24 +754,63 @@ func TestModel(t *testing.T) {
 				parked = parked[1:]
 				pr.NoWait = true
 				if len(pr.Tokens) == 0 { // all of it was cut
-					p.t.Cancel(pr.Req)
+					must(p.do(p.t.Cancel(pr.Req)))
 				} else if _, err := p.start(pr); errors.Is(err, ErrNoSequence) {
-					p.t.Cancel(pr.Req)
+					must(p.do(p.t.Cancel(pr.Req)))
 				} else {
 					must(err)
+				}
+			},
+			"preempted answer": func(t *rapid.T) {
+				text := grown()
+				p.nextID++
+				st, err := p.start(Prompt{Req: p.nextID, NS: 1, Tokens: text, NoWait: true})
+				if errors.Is(err, ErrNoSequence) {
+					return
+				}
+				must(err)
+				r := p.runs[st.Seq]
+				for _, part := range []struct {
+					most int
+					tier blocks.Tier
+				}{{len(text) - r.computed, blocks.Prefix}, {30, blocks.ThinkActive}, {20, blocks.OutputCritical}} {
+					n := part.most
+					if part.tier != blocks.Prefix {
+						n = rapid.IntRange(1, n).Draw(t, "tokens")
+					}
+					if r.tier == blocks.ThinkActive {
+						p.endThought(r)
+					}
+					r.tier = part.tier
+					_, err := p.progress(r, n, token)
+					must(err)
+				}
+				pr, err := p.park(r)
+				must(err)
+				parked = append(parked, pr)
+				must(p.offload(pr.Req))
+			},
+			"offload": func(t *rapid.T) {
+				for _, pr := range parked {
+					must(p.offload(pr.Req))
+				}
+			},
+			"ingest": func(t *rapid.T) {
+				if len(parked) > 0 {
+					must(p.ingest(rapid.SampledFrom(parked).Draw(t, "whose").Req))
 				}
 			},
 			"end parked": func(t *rapid.T) {
 				if len(parked) == 0 {
 					t.Skip("nothing is parked")
 				}
-				p.t.Cancel(parked[0].Req)
+				must(p.do(p.t.Cancel(parked[0].Req)))
 				parked = parked[1:]
 			},
 			"cancel": func(t *rapid.T) {
 				for id := range p.nextID + 1 { // the first that waits
 					if p.waiting[id] != nil {
-						p.t.Cancel(id)
+						must(p.do(p.t.Cancel(id)))
 						delete(p.waiting, id)
 						return
 					}

@@ -15,7 +15,7 @@ type node struct {
 	first      int32 // first child; the children are a list linked by next and prev; -1 = none
 	next, prev int32
 	start, end int         // Invariant: start == parent's end, start < end (except for the root)
-	span       blocks.Span // Invariant: has end - start cells, and a holder (except for the root)
+	span       blocks.Span // Invariant: end - start cells, in the pool or offloaded, and a holder (the root has neither)
 	tips       int         // sequences that end here. Invariant: span's holders == tips + Σ holders of the children
 	holder     Seq         // one of them, whose tokens are the node's. Invariant: its path goes through this node
 
@@ -110,7 +110,8 @@ func (t *Tree) split(i int32, at int) int32 {
 // joinable reports whether node i can be joined with its only child: no sequence ends between them.
 func (t *Tree) joinable(i int32) bool {
 	n := &t.nodes[i]
-	return i != root && n.refs() > 0 && n.tips == 0 && n.first >= 0 && t.nodes[n.first].next < 0
+	return i != root && n.refs() > 0 && n.tips == 0 && n.first >= 0 && t.nodes[n.first].next < 0 && !t.away(i) &&
+		!t.away(n.first)
 }
 
 // fit reports whether node i and its child c are alike enough to be joined: they have one tier, and i is not more
@@ -137,7 +138,8 @@ func (t *Tree) compactPath(s Seq) {
 }
 
 // reserve ensures that there is a spare node. When the arena is full, it joins every joinable node, whether or not it
-// fits its child. Then each node has a tip or at least two children, so there are fewer nodes than twice the sequences.
+// fits its child. Then each node has a tip or at least two children, or stands beside one of at most one offloaded
+// thought a sequence, so there are fewer nodes than four times the sequences.
 func (t *Tree) reserve() {
 	if len(t.spare) > 0 {
 		return
@@ -186,7 +188,7 @@ func (q *sequence) counts() blocks.Holders {
 	if q.state == running {
 		h.Running = 1
 	}
-	if q.pinned {
+	if q.pinned || q.held {
 		h.Pinned = 1
 	}
 	if q.parked {
@@ -249,7 +251,7 @@ func (t *Tree) length(s Seq) int { return t.nodes[t.seqs[s].tip].end }
 // own returns the number of cells that only s holds.
 func (t *Tree) own(s Seq) (n int) {
 	for i := t.seqs[s].tip; i != root && t.nodes[i].refs() == 1; i = t.nodes[i].parent {
-		n += t.nodes[i].end - t.nodes[i].start
+		n += t.nodes[i].span.Cells()
 	}
 	return n
 }

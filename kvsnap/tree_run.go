@@ -35,13 +35,16 @@ type sequence struct {
 	entry     uint64 // cached: its number
 	pinned    bool
 	parked    bool // cached: preempted request req continues with it, so its cells keep their tiers
-	stalled   bool
-	waited    int // requests that wait for it
-	created   Instant
-	used      Instant
-	hits      int
-	turns     int
-	hashes    []uint64 // prefix hash after each whole block of the prompt (running) or of all tokens (cached)
+	held      bool // parked: its thought is being copied back
+	// Parked: the finished thought that was copied out and can be evicted alone; awayTo 0 = none.
+	awayFrom, awayTo int
+	stalled          bool
+	waited           int // requests that wait for it
+	created          Instant
+	used             Instant
+	hits             int
+	turns            int
+	hashes           []uint64 // prefix hash after each whole block of the prompt (running) or of all tokens (cached)
 }
 
 // waiter is a request that waits until sequence on has computed until tokens.
@@ -97,7 +100,7 @@ func New(cfg Config) (*Tree, error) {
 		return nil, fmt.Errorf("kvsnap: %w", err)
 	}
 	ids := cfg.Sequences - cfg.Scratch
-	// A third of the nodes suffices, see reserve; the others keep spans of different values and tiers apart, see fit.
+	// Two thirds of the nodes suffice, see reserve; the others keep spans of different values and tiers apart, see fit.
 	t := &Tree{
 		cfg: cfg, ledger: ledger, nodes: make([]node, 6*ids+4), seqs: make([]sequence, ids),
 		sketch: newSketch(cfg.Cells/blockTokens, cfg.Seed),
@@ -188,7 +191,7 @@ func (t *Tree) AcquireMatch(now Instant, p *Prompt, found *Match) (Acquired, err
 		t.stats.Joins++
 		return Acquired{Waiting: true, WaitFor: m.AheadReq, Until: m.Len + m.Ahead, Seq: NoSeq, Match: m}, nil
 	}
-	t.actions, t.victims = t.actions[:0], t.victims[:0]
+	t.actions, t.victims = t.actions[:0], t.victims[:0] // unpark appends to them too
 	s, err := t.sequenceFor(&m)
 	if err != nil {
 		return Acquired{Seq: NoSeq, Match: m}, err
@@ -225,7 +228,9 @@ func (t *Tree) AcquireMatch(now Instant, p *Prompt, found *Match) (Acquired, err
 	}
 	shared := m.Len - t.own(s)
 	t.touch(now, s)
-	t.unpark(p.Req)
+	if lost := t.unpark(p.Req); lost > 0 {
+		t.ledger.EvictTier(blocks.OutputCritical, lost, blocks.Pressure)
+	}
 	t.verify()
 	return Acquired{
 		Seq: s, Cached: m.Len, Shared: shared, Match: m, Evicted: t.victims, Actions: t.actions,
@@ -259,8 +264,8 @@ func (t *Tree) sequenceFor(m *Match) (Seq, error) {
 		t.evictTail(s, 0, &victim)
 		return s, nil
 	}
-	if m.Len > 0 && t.seqs[m.Source].state == cached && !t.seqs[m.Source].pinned {
-		return m.Source, nil
+	if src := m.Source; m.Len > 0 && t.seqs[src].state == cached && !t.seqs[src].pinned && !t.seqs[src].held {
+		return src, nil
 	}
 	return NoSeq, fmt.Errorf("acquire a sequence: %w: %d requests run, %d cached prefixes are pinned",
 		ErrNoSequence, t.stats.Runs, t.stats.Entries)
@@ -278,7 +283,7 @@ func (t *Tree) takeOver(s Seq, keep int) {
 		h.Parked = -1
 	}
 	t.addToPath(q.tip, root, h)
-	q.state, q.entry, q.parked = running, 0, false
+	q.state, q.entry, q.parked, q.awayFrom, q.awayTo = running, 0, false, 0, 0
 	if keep >= len(q.tokens)-1 {
 		q.hits++
 	}
@@ -286,23 +291,36 @@ func (t *Tree) takeOver(s Seq, keep int) {
 	t.stats.Entries--
 }
 
-// Cancel forgets a request that waits, or that has ended after Park. It does nothing when there is no such request.
-func (t *Tree) Cancel(req uint64) {
+// Cancel forgets a request that waits, or that has ended after Park. It does nothing when there is no such request. The
+// actions are valid until the next call.
+func (t *Tree) Cancel(req uint64) []Action {
 	t.generation++
+	t.actions = t.actions[:0]
 	t.stopWaiting(req)
 	t.unpark(req)
 	t.verify()
+	return t.actions
 }
 
-// unpark makes what Park kept for a request an ordinary cached prefix.
-func (t *Tree) unpark(req uint64) {
-	for s := range t.seqs {
-		if q := &t.seqs[s]; q.parked && q.req == req {
-			q.parked = false
-			t.addToPath(q.tip, root, blocks.Holders{Parked: -1})
-			t.compactPath(Seq(s))
-		}
+// unpark makes what Park kept for a request an ordinary cached prefix, as far as it has no gap. It returns how many
+// cells of the answer behind a gap are lost.
+func (t *Tree) unpark(req uint64) (answer int) {
+	s := t.Parked(req)
+	if s == NoSeq {
+		return 0
 	}
+	q := &t.seqs[s]
+	if q.held {
+		q.held = false
+		t.holdPath(s, false)
+	}
+	if answer = t.closeGap(s); q.state == free {
+		return answer
+	}
+	q.parked, q.awayFrom, q.awayTo = false, 0, 0
+	t.addToPath(q.tip, root, blocks.Holders{Parked: -1})
+	t.compactPath(s)
+	return answer
 }
 
 func (t *Tree) stopWaiting(req uint64) {
@@ -536,7 +554,7 @@ func (t *Tree) merge(s Seq) (longer Seq) {
 		}
 		n := CommonPrefix(o.tokens, q.tokens)
 		switch {
-		case n == len(q.tokens) && (n < len(o.tokens) || o.pinned) && !q.parked:
+		case n == len(q.tokens) && (n < len(o.tokens) || o.pinned) && !q.parked && n <= t.whole(Seq(i)):
 			inherit(o, q)
 			t.stats.Merged++
 			t.drop(s)
@@ -551,7 +569,8 @@ func (t *Tree) merge(s Seq) (longer Seq) {
 	return NoSeq
 }
 
-// raiseValue raises the value of all that s holds to at least that of from, the end of a cached prefix that s continues.
+// raiseValue raises the value of all that s holds to at least that of from, the end of a cached prefix that s
+// continues.
 func (t *Tree) raiseValue(s Seq, from *blocks.Span) {
 	for i := t.seqs[s].tip; i != root; i = t.nodes[i].parent {
 		t.ledger.Inherit(&t.nodes[i].span, from)

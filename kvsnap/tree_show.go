@@ -17,7 +17,8 @@ type Entry struct {
 	Seq      Seq     `json:"seq"`
 	Running  bool    `json:"running"`
 	Pinned   bool    `json:"pinned"`
-	Tokens   int     `json:"tokens"`    // cells it holds
+	Tokens   int     `json:"tokens"`    // positions it holds
+	Whole    int     `json:"-"`         // of them: those before an offloaded thought, else all
 	OwnCells int     `json:"own_cells"` // of them: held by this sequence only
 	OwnBytes int64   `json:"own_bytes"`
 	Created  Instant `json:"created"`
@@ -43,7 +44,7 @@ func (t *Tree) Entries(dst []Entry) []Entry {
 		own := t.own(s)
 		e := Entry{
 			ID: q.entry, Req: q.req, NS: q.ns, Seq: s, Running: q.state == running, Pinned: q.pinned, Tokens: n,
-			OwnCells: own,
+			Whole: t.whole(s), OwnCells: own,
 			OwnBytes: t.ledger.Bytes(own), Created: q.created, Used: q.used, Hits: q.hits,
 			Turns: q.turns,
 			Worth: t.ledger.Worth(&t.nodes[q.tip].span), Hash: t.hash(s),
@@ -83,6 +84,8 @@ func (t *Tree) why(s Seq) string {
 		return "running"
 	case q.pinned:
 		return "pinned by a user"
+	case q.parked && t.whole(s) < t.length(s):
+		return "its preempted request continues with it; its thought is offloaded"
 	case q.parked:
 		return "its preempted request continues with it"
 	case n.runs() > 0:
@@ -121,6 +124,9 @@ func (t *Tree) dump(b *strings.Builder, i int32, depth int) {
 	if i != root {
 		n := &t.nodes[i]
 		fmt.Fprintf(b, "%s[%d, %d) %v", strings.Repeat("  ", depth), n.start, n.end, n.span.State())
+		if t.away(i) {
+			b.WriteString(" offloaded")
+		}
 		if n.span.Tier() != blocks.Prefix {
 			fmt.Fprintf(b, " %v", n.span.Tier())
 		}

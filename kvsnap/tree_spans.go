@@ -21,10 +21,12 @@ func (t *Tree) spans(dst []Span, i int32) []Span {
 	if i != root {
 		n := &t.nodes[i]
 		q := &t.seqs[n.holder]
-		dst = append(dst, Span{
-			NS: q.ns, Req: q.req, Running: q.state == running, Cells: n.span.Cells(), Tier: n.span.Tier(), State: n.span.State(),
-			Holders: n.span.Holders(),
-		})
+		if !t.away(i) {
+			dst = append(dst, Span{
+				NS: q.ns, Req: q.req, Running: q.state == running, Cells: n.span.Cells(), Tier: n.span.Tier(),
+				State: n.span.State(), Holders: n.span.Holders(),
+			})
+		}
 	}
 	for c := t.nodes[i].first; c >= 0; c = t.nodes[c].next {
 		dst = t.spans(dst, c)

@@ -70,6 +70,8 @@ func (m *Metrics) declareThinking(step, sample, finish string) {
 	m.durations("force_close_ms", "uma_force_close_seconds", "Time from the decision to end a thought to its closing "+
 		"tag", sample, &m.ForceLatency)
 	m.short("probe_us", "uma_probe_seconds", "Time to read the entropy of one row of logits", step, &m.probeTime)
+	m.counter("thought_ingests_total", "uma_thought_ingests_total", "thoughts", "Finished thoughts of preempted "+
+		"requests that were copied back into the KV cache (--think-evict offload)", step, &m.ThoughtIngests)
 	m.counter("eat_probes_total", "uma_eat_probes_total", "probes", "EAT probes: decoded forks that test whether the "+
 		"answer has converged", finish, &m.eatProbes)
 	m.counter("probe_dropped_total", "uma_probe_dropped_total", "rows", "Rows and probes whose entropy was not finite",
@@ -190,6 +192,13 @@ func (m *Metrics) declareKV(sched, scrape string) {
 	m.vectorOf("disagg_blocks_ingested_total", "meridian_disagg_blocks_ingested_total", "fabric", counter, "blocks",
 		"KV blocks pulled from the fabric", scrape, m.fabricLabels,
 		one(func(f *FabricStats) float64 { return float64(f.Ingested) }))
+	tiers := func() []string { return frameTiers[:] }
+	m.vectorOf("disagg_tier_offloaded_total", "uma_disagg_tier_offloaded_blocks_total", "tier", counter, "blocks",
+		"KV blocks pushed to the fabric, by the tier on their frames; prompts travel as think_complete", scrape, tiers,
+		func(i int) float64 { return float64(m.fabricNow().OffloadedTier[i]) })
+	m.vectorOf("disagg_tier_ingested_total", "uma_disagg_tier_ingested_blocks_total", "tier", counter, "blocks",
+		"KV blocks pulled from the fabric, by the tier on their frames", scrape, tiers,
+		func(i int) float64 { return float64(m.fabricNow().IngestedTier[i]) })
 	m.vectorOf("disagg_errors_total", "meridian_disagg_errors_total", "reason", counter, "operations",
 		"Failed operations of the fabric, by reason; each costs a cache miss", scrape, m.fabricReasons,
 		func(i int) float64 {

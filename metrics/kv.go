@@ -121,12 +121,17 @@ func (m *Metrics) storeNow() *Store {
 
 var noStore Store
 
+// frameTiers are the tiers of MRDN frames, by their codes.
+var frameTiers = [...]string{"think_complete", "think_active", "output_critical"}
+
 // FabricStats are a fabric's numbers since the start.
 type FabricStats struct {
-	Offloaded, Ingested uint64   // blocks
-	Errors              []uint64 // by the reasons given to BindFabric
-	Queued              int      // operations not yet finished
-	CircuitOpen         bool     // it is not used for a while
+	Offloaded, Ingested uint64 // blocks
+	// The same by the tier on the frames: think_complete, think_active, output_critical.
+	OffloadedTier, IngestedTier [len(frameTiers)]uint64
+	Errors                      []uint64 // by the reasons given to BindFabric
+	Queued                      int      // operations not yet finished
+	CircuitOpen                 bool     // it is not used for a while
 }
 
 // fabricSource holds the arguments of BindFabric.

@@ -141,6 +141,7 @@ type Metrics struct {
 	GrammarRefused   Counter   // forms that were refused: not enforceable, too large, or too many of one user
 
 	ProbeFallbacks  Counter // requests limited to counting tokens, because their rows cannot be probed
+	ThoughtIngests  Counter // finished thoughts that were copied back
 	VocabFallbacks  Counter // requests whose markers are several tokens long
 	Reaped          Counter // requests that the phase router removed by age: a leak
 	TrackedRequests Gauge   // in the phase router

@@ -64,7 +64,8 @@ func filled() *Metrics {
 				PagesOut: 6, Errors: 7}}}
 	})
 	m.BindFabric("valkey", []string{"timeout", "corrupt"}, func() FabricStats {
-		return FabricStats{Offloaded: 8, Ingested: 9, Errors: []uint64{1, 2}, Queued: 3, CircuitOpen: true}
+		return FabricStats{Offloaded: 8, Ingested: 9, Errors: []uint64{1, 2}, Queued: 3, CircuitOpen: true,
+			OffloadedTier: [3]uint64{6, 0, 2}, IngestedTier: [3]uint64{8, 1, 0}}
 	})
 	m.CacheMisses.Declare("cold", "diverged")
 	m.CacheMisses.Inc("diverged")
@@ -76,6 +77,7 @@ func filled() *Metrics {
 	m.Forced("hard_cap")
 	m.ForceClosed(70 * time.Millisecond)
 	m.ProbeFallbacks.Inc()
+	m.ThoughtIngests.Add(3)
 	m.GrammarCompile.Observe(6 * time.Millisecond)
 	m.GrammarRefused.Inc()
 	m.GrammarCompiling.Set(3)
@@ -192,7 +194,8 @@ func TestSnapshot(t *testing.T) {
 				"overthinking": 0.0, "hard_cap": 1.0, "soft_cap": 0.0, "user": 0.0, "other": 0.0},
 			"eat_probes_total": 9.0, "probe_dropped_total": 1.0, "probe_fallbacks_total": 1.0,
 			"embedding_requests_total": 1.0, "embedding_inputs_total": 3.0, "embedding_tokens_total": 50.0,
-			"vocab_fallback_total": 1.0, "grammar_refused_total": 1.0, "requests_compiling": 3.0,
+			"thought_ingests_total": 3.0,
+			"vocab_fallback_total":  1.0, "grammar_refused_total": 1.0, "requests_compiling": 3.0,
 			"grammar_forced_tokens_total": 5.0, "tracked_requests": 4.0, "reaped_total": 1.0,
 			"kv_lookups_total": 2.0, "kv_hit_ratio": 0.5, "kv_hits_total": tiers(0, 1, 0, 0),
 			"kv_cached_tokens_total": tiers(0, 812, 0, 0),
@@ -216,8 +219,10 @@ func TestSnapshot(t *testing.T) {
 
 			"disagg_blocks_ingested_total": map[string]any{"valkey": 9.0},
 
-			"disagg_errors_total": map[string]any{"timeout": 1.0, "corrupt": 2.0},
-			"disagg_queued":       map[string]any{"valkey": 3.0}, "disagg_circuit_open": map[string]any{"valkey": 1.0},
+			"disagg_tier_offloaded_total": map[string]any{"think_complete": 6.0, "think_active": 0.0, "output_critical": 2.0},
+			"disagg_tier_ingested_total":  map[string]any{"think_complete": 8.0, "think_active": 1.0, "output_critical": 0.0},
+			"disagg_errors_total":         map[string]any{"timeout": 1.0, "corrupt": 2.0},
+			"disagg_queued":               map[string]any{"valkey": 3.0}, "disagg_circuit_open": map[string]any{"valkey": 1.0},
 			"build": map[string]any{"version": "v1.2.3", "engine": "llama.cpp abc", "go": "go1.26"},
 			"model": map[string]any{"name": "tiny \"q\"\\\n\uFFFD", "architecture": "llama",
 				"description": "llama 1M Q8_0"},

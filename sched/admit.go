@@ -38,14 +38,14 @@ func (s *Scheduler) preemptForCells() {
 			r := s.running[0]
 			if s.kvTokens == 1 {
 				s.lost = 0
-				s.finalise(r, ReasonKVFull)
+				s.finaliseUntold(r, ReasonKVFull)
 				return
 			}
 			if short := need - s.cells - s.freed; short > 0 {
 				// Pinned prefixes, or cells shared with requests that were just preempted, are in its way.
 				if s.asked {
 					s.asked = false
-					s.finalise(r, ReasonKVFull)
+					s.finaliseUntold(r, ReasonKVFull)
 					return
 				}
 				s.asked = true
@@ -275,7 +275,7 @@ func (s *Scheduler) onDefer(r *request, e *Event) {
 	case e.Finish != ReasonJoining && e.Finish != ReasonRestoring:
 		panic(fmt.Sprintf("sched: EvDefer of request %d with reason %q; it must be %q or %q", r.id, e.Finish, ReasonJoining, ReasonRestoring))
 	}
-	s.vacate(r)
+	s.vacate(r, 0)
 	r.state = Queued
 	r.deferred, r.reason = e.Finish, e.Finish
 	s.deferred++

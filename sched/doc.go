@@ -1,9 +1,9 @@
 // Package sched decides what each decode step computes: which answers get their next token, how much of which prompt is
 // computed beside them, and which requests start, wait, are preempted or are rejected.
 //
-// It is pure. A Scheduler is a state machine without a clock, a goroutine or any I/O: events go in with the time at which
-// they are told, and one Plan comes out, a value that can be printed, compared, recorded and replayed. The daemon, the
-// tests and the simulator run the same code.
+// It is pure. A Scheduler is a state machine without a clock, a goroutine or any I/O: events go in with the time at
+// which they are told, and one Plan comes out, a value that can be printed, compared, recorded and replayed. The
+// daemon, the tests and the simulator run the same code.
 //
 //	s, err := sched.New(sched.Config{
 //		Policy: "uma", MaxRunning: 16, Cells: 4096, MaxBatch: 2048, MaxQueue: 512, Guard: sched.DefaultGuard,
@@ -33,43 +33,46 @@
 //     scheduler does.
 //  8. When a plan has no Batch, call Step at WakeAt (if it is not 0), at the next event, or at once if Again is set.
 //
-// Breaking 3, 4 or 5, and events with an unknown kind, class or outcome or an impossible size, panic with a message that
-// begins "sched: " and names the request. EvCancel, EvToken, EvFinish, EvPause and EvResume of a request that has ended
-// are normal and are counted in Stats.Ignored.
+// Breaking 3, 4 or 5, and events with an unknown kind, class or outcome or an impossible size, panic with a message
+// that begins "sched: " and names the request. EvCancel, EvToken, EvFinish, EvPause and EvResume of a request that
+// has ended are normal and are counted in Stats.Ignored.
 //
 // # Cached prefixes
 //
-// With Config.Prefix the caller owns a cache of computed prefixes, and a start takes two Steps: the plan has Start instead
-// of a Batch, the caller looks up what is cached, and the next Step, called at once, has the answers and decides the
-// batch. EvStarted says how much of the history is in the sequence already. EvDefer says that waiting pays: another
-// request is computing the prefix, or it is being restored. The request then gives its sequence back, other requests
-// overtake it, and after EvReady it queues again. A deferred request that has never run counts against Config.MaxQueue,
-// and can still be rejected.
+// With Config.Prefix the caller owns a cache of computed prefixes, and a start takes two Steps: the plan has Start
+// instead of a Batch, the caller looks up what is cached, and the next Step, called at once, has the answers and
+// decides the batch. EvStarted says how much of the history is in the sequence already. EvDefer says that waiting
+// pays: another request is computing the prefix, or it is being restored. The request then gives its sequence back,
+// other requests overtake it, and after EvReady it queues again. A deferred request that has never run counts against
+// Config.MaxQueue, and can still be rejected.
 //
 // A plan with a preemption is such a plan too: the caller caches what the request has computed before the batch is
 // decided.
 //
 // # Cells
 //
-// The caller's ledger counts the cells. EvCells tells how many requests can have: free cells, and cached ones that the
-// caller can evict. Within a Step the scheduler adds the cells that ending and preempted requests give up, less those that
-// other sequences held at their start (EvStarted's Shared); the next EvCells corrects that. When cached prefixes keep the
-// only request that could run from its cells, the plan says how many it lacks (Reclaim). Without Config.Prefix nothing
-// but running requests holds cells, and EvCells is not used.
+// The caller's ledger counts the cells. EvCells tells how many requests can have: free cells, and cached ones that
+// the caller can evict. Within a Step the scheduler adds the cells that ending requests give up. EvFinish and
+// EvCancel name them, because only the ledger knows which of them other requests share by then. What a preempted
+// request gives up is an estimate (EvStarted's Shared), so no batch is decided before the next EvCells. When cached
+// prefixes keep the only request that could run from its cells, the plan says how many it lacks (Reclaim). Without
+// Config.Prefix nothing but running requests holds cells, and EvCells is not used.
 //
-// A request starts when its history and a little growth fit beside those of the running requests (Config.DecodeReserve):
-// optimistic, because most answers end long before their limit. When cells run out nevertheless, the running request of
-// lowest rank is preempted until each other one has a cell for its next token. Paused requests have the lowest rank, then
-// background ones, then later arrivals. Ranks do not change, so the first in rank always progresses, and a request is
-// never preempted for one that was preempted for it. A pause costs a request its rank. Preempted requests start before new
-// ones of their class.
+// A request starts when its history and a little growth fit beside those of the running requests
+// (Config.DecodeReserve): optimistic, because most answers end long before their limit. When cells run out
+// nevertheless, the running request of lowest rank is preempted until each other one has a cell for its next token.
+// Paused requests have the lowest rank, then background ones, then later arrivals. Ranks do not change, so the first
+// in rank always progresses, and a request is never preempted for one that was preempted for it. A pause costs a
+// request its rank. Preempted requests start before new ones of their class.
 //
-// With Config.Prefix a request that has not begun its answer is preempted before one that has; then background goes before
-// interactive, and a later start before an earlier one. So a request is not preempted for one that started later or that
-// was preempted for it, with one exception: a thinking request is preempted for an answer, and then ranks behind it.
+// With Config.Prefix the block manager (blocks.Claim) decides first: a request that has not begun its answer is
+// preempted before one that has, background before interactive, a prompt before a thought. Among equal claims a later
+// start goes before an earlier one. So a request is not preempted for one that started later or that was preempted
+// for it, with one exception: a prompt that is preempted for a thought, and either for an answer, then ranks behind
+// it.
 //
-// After StepKVFull the scheduler assumes that only half of what was tried fits. It forgets the difference with a half-life
-// of 64 steps.
+// After StepKVFull the scheduler assumes that only half of what was tried fits. It forgets the difference with a
+// half-life of 64 steps.
 //
 // # States
 //
@@ -78,8 +81,8 @@
 //	  ▲                  │                                       │
 //	  └──────────────────┴────────────── preempted ──────────────┘
 //
-// State's comment says what a request owns in each. A paused request keeps what it owns, and nothing is computed for it.
-// Queues are per class and owner; policy.lane and the comment at the top of flow.go describe the order.
+// State's comment says what a request owns in each. A paused request keeps what it owns, and nothing is computed for
+// it. Queues are per class and owner; policy.lane and the comment at the top of flow.go describe the order.
 //
 // # Users
 //
@@ -88,10 +91,10 @@
 //
 // # Time
 //
-// A cost model (Cost) learns from each EvStep how long a Decode takes. It runs under every policy, its state can be saved
-// (Scheduler.Cost, Config.Cost), and the plan has its prediction. The policies with an ITL target size a step by it: see
-// policy_meridian.go. Every product is rounded before it is added (mul), so that a trace replays to the same plans on
-// every architecture.
+// A cost model (Cost) learns from each EvStep how long a Decode takes. It runs under every policy, its state can be
+// saved (Scheduler.Cost, Config.Cost), and the plan has its prediction. The policies with an ITL target size a step
+// by it: see policy_meridian.go. Every product is rounded before it is added (mul), so that a trace replays to the
+// same plans on every architecture.
 //
 // # Why
 //
@@ -100,9 +103,10 @@
 //
 // # Adding a policy
 //
-// Write policy_NAME.go with a type that implements policy: where requests queue (lane), what a batch consists of (fill,
-// through a batcher, which keeps limits and rows right), what is learned from a step (observe). A policy with a target in
-// milliseconds builds on predictive. Its comment says what it optimises, what it gives up, when not to use it, and its
-// bounds. Add its name to policyNames and newPolicy. The random workloads of the tests run every policy; write its bounds
-// into engine.bounds, and its behaviour as scripts in testdata (go test ./sched -rewrite prints the plans).
+// Write policy_NAME.go with a type that implements policy: where requests queue (lane), what a batch consists of
+// (fill, through a batcher, which keeps limits and rows right), what is learned from a step (observe). A policy with
+// a target in milliseconds builds on predictive. Its comment says what it optimises, what it gives up, when not to
+// use it, and its bounds. Add its name to policyNames and newPolicy. The random workloads of the tests run every
+// policy; write its bounds into engine.bounds, and its behaviour as scripts in testdata (go test ./sched -rewrite
+// prints the plans).
 package sched

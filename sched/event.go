@@ -41,13 +41,13 @@ func (s *Scheduler) apply(e *Event) {
 	switch e.Kind {
 	case EvCancel:
 		s.heard(r)
-		s.finalise(r, ReasonCancelled)
+		s.finalise(r, ReasonCancelled, s.givenUp(r, e))
 	case EvFinish:
 		if !e.Finish.Final() {
 			panic(fmt.Sprintf("sched: EvFinish of request %d with reason %q, which ends nothing", r.id, e.Finish))
 		}
 		s.heard(r)
-		s.finalise(r, e.Finish)
+		s.finalise(r, e.Finish, s.givenUp(r, e))
 	case EvPause:
 		if r.paused {
 			s.ignored++
@@ -169,7 +169,7 @@ func (s *Scheduler) outcome(e *Event) {
 		for i, r := range s.batch {
 			sl := &s.plan.Batch[i]
 			if r == nil {
-				if sl.Kind != SliceProbe {
+				if sl.Kind != SliceProbe && !s.cfg.Prefix {
 					s.freed += sl.N // cancelled before the outcome came: it gives up these cells too
 				}
 				continue
@@ -193,7 +193,7 @@ func (s *Scheduler) outcome(e *Event) {
 	case StepFailed:
 		for _, r := range s.batch {
 			if r != nil {
-				s.finalise(r, ReasonFailed)
+				s.finaliseUntold(r, ReasonFailed)
 			}
 		}
 	default:
@@ -225,7 +225,7 @@ func (s *Scheduler) token(r *request, e *Event) {
 	r.shared = min(r.shared, r.computed) // the other holders of what was cut had ended
 	if r.generated >= r.max {
 		// The caller should have finished it.
-		s.finalise(r, ReasonLength)
+		s.finaliseUntold(r, ReasonLength)
 		return
 	}
 	switch {

@@ -4,7 +4,8 @@ import "pgregory.net/rapid"
 
 // The engine's part of Config.Prefix: it shares and restores at random, holds requests at random, and pins.
 
-// pool is the cells that requests cannot have and do not own: shared ones, counted once for each holder, and pinned ones.
+// pool is the cells that requests cannot have and do not own: shared ones, counted once for each holder, and pinned
+// ones.
 func (e *engine) pool() int {
 	n := e.pinned
 	for _, r := range e.live {
@@ -29,6 +30,27 @@ func (e *engine) tell() []Event {
 	}
 	e.told = e.pool()
 	return []Event{{Kind: EvCells, Cells: e.spare()}}
+}
+
+// givenUp draws how many cells the end of each request gives up: what it owned at its start, less what later ones
+// share.
+func (e *engine) givenUp(ev []Event) {
+	e.kept = 0
+	ended := map[ReqID]bool{}
+	for i := range ev {
+		if ev[i].Kind == EvStep && ev[i].Outcome == StepFailed {
+			for _, sl := range e.plan.Batch { // the scheduler ends these itself
+				ended[sl.Req] = true
+			}
+		}
+		r := e.live[ev[i].Req]
+		if !e.cfg.Prefix || r == nil || ended[ev[i].Req] || ev[i].Kind != EvFinish && ev[i].Kind != EvCancel {
+			continue
+		}
+		ended[ev[i].Req] = true
+		ev[i].Cells = rapid.IntRange(0, r.own()).Draw(e.t, "given up")
+		e.kept += r.own() - ev[i].Cells
+	}
 }
 
 // ready draws which held requests may go on.
@@ -69,8 +91,8 @@ func (e *engine) answer() (ev []Event) {
 }
 
 // preempted checks a preemption: an answer is preempted only when no running request has not begun its answer; and no
-// request is preempted for one that was preempted for it or that started after it, unless it lost its rank: by a pause, or
-// because it was thinking while the other one answered.
+// request is preempted for one that was preempted for it or that started after it, unless it lost its rank: by a
+// pause, or because it was thinking while the other one answered.
 func (e *engine) preempted(rel Release) {
 	if !e.cfg.Prefix {
 		return
@@ -87,7 +109,7 @@ func (e *engine) preempted(rel Release) {
 		if answers(v) && !answers(b) && !v.paused {
 			e.t.Fatalf("answer %d makes way while %d does not answer\n%s", v.id, b.id, e.trace)
 		}
-		if b.tier() > v.tier() {
+		if e.s.claim(v).Compare(e.s.claim(b)) < 0 {
 			e.ever[v.id] = true
 		}
 	}
@@ -102,8 +124,8 @@ func (e *engine) preempted(rel Release) {
 	}
 }
 
-// parkedFirst: what was preempted comes back before new requests of its user and class. Those of other users go before it
-// when its user runs its share already; TestShareOfSequences holds that.
+// parkedFirst: what was preempted comes back before new requests of its user and class. Those of other users go
+// before it when its user runs its share already; TestShareOfSequences holds that.
 func (e *engine) parkedFirst(id ReqID) {
 	r := e.s.requests[id]
 	if r == nil || r.ran {

@@ -32,6 +32,7 @@ type engine struct {
 
 	pinned int               // with Prefix: cells of pinned prefixes
 	told   int               // pool cells at the newest EvCells
+	kept   int               // cells of requests that ended in the newest Step which other sequences have come to share
 	rounds int               // Steps since the newest one that decided a batch
 	lost   map[[2]ReqID]bool // which request was preempted for which
 	ever   map[ReqID]bool    // lost its place once
@@ -178,7 +179,7 @@ func (e *engine) compute(calm bool) (ev []Event) {
 	for _, r := range e.live {
 		used += r.own()
 	}
-	used += e.told
+	used += e.told + e.kept
 	if used > e.cfg.Cells {
 		outcome = StepKVFull
 	}
@@ -229,6 +230,7 @@ func (e *engine) step(ev []Event) {
 // once runs one Step and holds its plan against the engine's books.
 func (e *engine) once(ev []Event) {
 	t := e.t
+	e.givenUp(ev)
 	e.trace = AppendEvents(e.trace, e.now, ev)
 	e.plan = e.s.Step(e.now, ev)
 	e.trace = e.plan.Append(e.trace, planPrefix)
@@ -315,9 +317,9 @@ func (e *engine) once(ev []Event) {
 		t.Fatalf("%d rows of texts with an output each, there is room for %d\n%s", outputs, e.cfg.EveryRows, e.trace)
 	case index > p.Budget || p.Budget > e.cfg.MaxBatch || index != p.Tokens:
 		t.Fatalf("%d tokens of a budget of %d, batch %d\n%s", index, p.Budget, e.cfg.MaxBatch, e.trace)
-	case cells+index+e.told > e.cfg.Cells:
+	case cells+index+e.told+e.kept > e.cfg.Cells:
 		t.Fatalf("%d + %d cells of %d\n%s", cells, index, e.cfg.Cells, e.trace)
-	case cells+st.FreeCells+e.told != e.cfg.Cells || st.FreeCells < 0:
+	case cells+st.FreeCells+e.told+e.kept != e.cfg.Cells || st.FreeCells < 0:
 		t.Fatalf("stats %+v, engine holds %d of %d cells\n%s", st, cells, e.cfg.Cells, e.trace)
 	}
 	e.owed = len(p.Batch) > 0
@@ -486,7 +488,7 @@ func (e *engine) finish() {
 			e.t.Fatalf("request %d was finalised %d times\n%s", id, e.final[id], e.trace)
 		}
 	}
-	if st := e.s.Stats(); st.FreeCells != e.cfg.Cells-e.told || len(e.seq) != 0 || len(e.s.requests) != 0 {
+	if st := e.s.Stats(); st.FreeCells != e.cfg.Cells-e.told-e.kept || len(e.seq) != 0 || len(e.s.requests) != 0 {
 		e.t.Fatalf("left behind: %+v, sequences %v", st, e.seq)
 	}
 }

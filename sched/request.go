@@ -1,6 +1,11 @@
 package sched
 
-import "math"
+import (
+	"fmt"
+	"math"
+
+	"github.com/uma-serve/uma-serve/meridian/blocks"
+)
 
 // request is the record of one generation. Records are reused: id is 0 in the free list, and no live request has id 0.
 type request struct {
@@ -93,26 +98,24 @@ func (r *request) owed() int64 { return int64(max(0, r.prompt-r.charged)) }
 
 func (r *request) decoding() bool { return r.state == Think || r.state == Output }
 
-// tier orders requests by what a preemption costs: users see an answer stop, but not a thought.
-func (r *request) tier() int {
-	t := 1 - int(r.flow.class)
-	if r.phase == Output && r.generated > 0 {
-		t += int(NumClasses)
+// claim is what the block manager is told of a running request when it decides which one gives up its cells.
+func (s *Scheduler) claim(r *request) blocks.Claim {
+	c := blocks.Claim{Resting: r.paused, Background: r.flow.class == Background, Tier: blocks.Prefix}
+	switch {
+	case !s.cfg.Prefix || r.generated == 0: // without Prefix a preempted request computes everything again
+	case r.phase == Think:
+		c.Tier = blocks.ThinkActive
+	default:
+		c.Tier = blocks.OutputCritical
 	}
-	return t
+	return c
 }
 
-// before reports whether a outranks b: b gives up its cells before a does.
+// before reports whether b gives up its cells before a does. Among claims that the block manager does not distinguish
+// the rank decides.
 func (s *Scheduler) before(a, b *request) bool {
-	if a.paused != b.paused {
-		return b.paused
-	}
-	if s.cfg.Prefix {
-		if ta, tb := a.tier(), b.tier(); ta != tb {
-			return ta > tb
-		}
-	} else if a.flow.class != b.flow.class {
-		return a.flow.class < b.flow.class
+	if c := s.claim(a).Compare(s.claim(b)); c != 0 {
+		return c > 0
 	}
 	if a.rank != b.rank {
 		return a.rank < b.rank
@@ -165,8 +168,8 @@ func (s *Scheduler) takeSeq() int32 {
 	return -1
 }
 
-// leave takes r's sequence and cells away and adds the Release to the plan.
-func (s *Scheduler) leave(r *request, why Reason, final bool) {
+// leave takes r's sequence away, with which it gives up so many cells, and adds the Release to the plan.
+func (s *Scheduler) leave(r *request, why Reason, final bool, gives int) {
 	rel := Release{Req: r.id, Seq: r.seq, Reason: why, Final: final}
 	if s.cfg.Prefix && !final {
 		if rel.Phase = Prefill; r.generated > 0 {
@@ -181,15 +184,15 @@ func (s *Scheduler) leave(r *request, why Reason, final bool) {
 		r.log.add(s.now, why, 0)
 	}
 	if r.seq >= 0 {
-		s.vacate(r)
+		s.vacate(r, gives)
 	}
 }
 
-// vacate takes r out of the running requests.
-func (s *Scheduler) vacate(r *request) {
+// vacate takes r out of the running requests. It gives up so many cells.
+func (s *Scheduler) vacate(r *request, gives int) {
 	s.seqs[r.seq] = false
 	r.seq = -1
-	s.freed += r.own()
+	s.freed += gives
 	r.computed, r.shared, r.probe = 0, 0, 0
 	if r.starting {
 		r.starting = false
@@ -212,12 +215,30 @@ func (s *Scheduler) vacate(r *request) {
 	}
 }
 
-// finalise ends r for good.
-func (s *Scheduler) finalise(r *request, why Reason) {
+// givenUp is how many cells requests can have once r has ended, as its last event says.
+func (s *Scheduler) givenUp(r *request, e *Event) int {
+	switch {
+	case e.Cells < 0 || e.Cells > s.cfg.Cells:
+		panic(fmt.Sprintf("sched: the end of request %d gives up %d cells; it must be 0…%d", r.id, e.Cells, s.cfg.Cells))
+	case !s.cfg.Prefix || r.seq < 0:
+		return r.own()
+	}
+	return e.Cells
+}
+
+// finaliseUntold ends r for good by the scheduler's decision. What it gives up is an estimate, because other
+// sequences may share its cells by now: no batch is decided before the caller has said what there is.
+func (s *Scheduler) finaliseUntold(r *request, why Reason) {
+	s.plan.Again = s.plan.Again || s.cfg.Prefix
+	s.finalise(r, why, r.own())
+}
+
+// finalise ends r for good. It gives up so many cells.
+func (s *Scheduler) finalise(r *request, why Reason, gives int) {
 	wasRunning := r.seq >= 0
 	s.ended.note(r, s.now, why)
 	s.unqueue(r)
-	s.leave(r, why, true)
+	s.leave(r, why, true, gives)
 	if wasRunning {
 		s.finishes.add(s.now)
 	}
@@ -247,7 +268,7 @@ func (s *Scheduler) forget(r *request) {
 // preempt sends r back to its queue. Its history becomes the prompt of its next start.
 func (s *Scheduler) preempt(r *request, why Reason) {
 	s.preemptions++
-	s.leave(r, why, false)
+	s.leave(r, why, false, r.own())
 	r.state = Queued
 	r.emitted, r.lastGap = false, 0
 	switch {
@@ -256,11 +277,29 @@ func (s *Scheduler) preempt(r *request, why Reason) {
 		r.rank = s.nextRank()
 	case s.cfg.Prefix && (why == ReasonPreemptCells || why == ReasonPreemptFull):
 		// A request that makes way for a class or a share keeps its rank.
-		for _, o := range s.running {
-			if !o.paused && o.rank >= r.rank && o.tier() > r.tier() {
-				r.rank = o.rank + 1
-			}
-		}
+		s.victims = append(s.victims, r)
 	}
 	s.requeue(r)
+}
+
+// fallBack ranks the requests that were preempted for cells in this Step behind those that the block manager spared
+// for their claims, so that an answer is not preempted later for a thought that was preempted for it. Its place in
+// the Step is behind every preemption: a request that has left in the same Step too costs no other one its rank.
+func (s *Scheduler) fallBack() {
+	for _, r := range s.victims {
+		rank := r.rank
+		for _, o := range s.running {
+			if !o.paused && !o.starting && o.rank >= rank && s.claim(r).Compare(s.claim(o)) < 0 {
+				rank = o.rank + 1
+			}
+		}
+		if rank == r.rank {
+			continue
+		}
+		if r.rank = rank; r.queued {
+			s.unqueue(r)
+			s.requeue(r)
+		}
+	}
+	s.victims = s.victims[:0]
 }

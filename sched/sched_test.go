@@ -261,7 +261,8 @@ func TestTraceRoundTrip(t *testing.T) {
 		{Kind: EvStep, Outcome: StepKVFull, Took: 29123457},
 		{Kind: EvArrive, Req: 18446744073709551615, Class: Background, Owner: 4294967295, Prompt: 5, MaxTokens: 6, TargetTTFT: 7, TargetITL: time.Hour, QueuedFor: 3 * time.Microsecond, Thinking: true},
 		{Kind: EvArrive, Req: 2, Prompt: 5, MaxTokens: 6},
-		{Kind: EvCancel, Req: 2}, {Kind: EvToken, Req: 3}, {Kind: EvToken, Req: 4, Thinking: true},
+		{Kind: EvCancel, Req: 2}, {Kind: EvCancel, Req: 12, Cells: 3}, {Kind: EvFinish, Req: 13, Finish: ReasonStop, Cells: 4},
+		{Kind: EvStep, Took: 5, Resident: 77}, {Kind: EvToken, Req: 3}, {Kind: EvToken, Req: 4, Thinking: true},
 		{Kind: EvFinish, Req: 5, Finish: ReasonLength}, {Kind: EvPause, Req: 6}, {Kind: EvResume, Req: 7}, {Kind: EvDrain},
 		{Kind: EvArrive, Req: 8, Prompt: 5, MaxTokens: 6, TargetTTFT: 7, Strict: true, Shared: 3}, {Kind: EvToken, Req: 3, Thinking: true, Probe: 4},
 		{Kind: EvArrive, Req: 12, Prompt: 5, MaxTokens: 1, Whole: true}, {Kind: EvArrive, Req: 13, Prompt: 5, MaxTokens: 1, EveryRow: true},
@@ -459,6 +460,7 @@ func TestBrokenAnswers(t *testing.T) {
 		"more shared":      {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7, Cached: 2, Shared: 3}}}, "Shared 3 of Cached 2"},
 		"held for nothing": {[][]Event{{arrive}, {{Kind: EvDefer, Req: 7, Finish: ReasonStop}}}, "it must be"},
 		"too many cells":   {[][]Event{{{Kind: EvCells, Cells: 101}}}, "EvCells of 101 cells"},
+		"gives too much":   {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7}}, {{Kind: EvCancel, Req: 7, Cells: 101}}}, "gives up 101 cells"},
 		"negative cells":   {[][]Event{{{Kind: EvCells, Cells: -1}}}, "EvCells of -1 cells"},
 		"hint":             {[][]Event{{{Kind: EvArrive, Req: 7, Prompt: 4, MaxTokens: 9, Shared: -1}}}, "Shared -1"},
 		"fork":             {[][]Event{{arrive}, {{Kind: EvStarted, Req: 7}}, {{Kind: EvStep}, {Kind: EvToken, Req: 7, Probe: -1}}}, "Probe -1"},
@@ -565,5 +567,41 @@ func TestLogForgets(t *testing.T) {
 	}
 	if log, ok := s.Decisions(nil, 30); !ok || len(log) != 2 || log[1].Reason != ReasonPromptTooLong {
 		t.Errorf("request 30: %+v, %v", log, ok)
+	}
+}
+
+// TestRankIsLostToRequestsThatStay: a thought that is preempted for an answer ranks behind it, unless the answer
+// makes way in the same Step too. It would rank behind requests that started after it and were never spared for it.
+func TestRankIsLostToRequestsThatStay(t *testing.T) {
+	for _, both := range []bool{false, true} {
+		cfg := valid
+		cfg.Policy, cfg.Prefix, cfg.Cells, cfg.MaxRunning, cfg.MaxBatch = "uma", true, 100, 4, 32
+		s, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var arrive, start, answer []Event
+		for id := range ReqID(3) {
+			arrive = append(arrive, Event{Kind: EvArrive, Req: id + 1, Prompt: 4, MaxTokens: 9, Thinking: id == 1})
+			start = append(start, Event{Kind: EvStarted, Req: id + 1, Cached: 3})
+			answer = append(answer, Event{Kind: EvToken, Req: id + 1, Thinking: id == 1})
+		}
+		start[1].Shared = 3 // the thought gives up one cell
+		s.Step(0, arrive)
+		if plan := s.Step(0, start); len(plan.Batch) != 3 {
+			t.Fatalf("the plan is\n%s", &plan)
+		}
+		cells := 0 // too few for the others' next tokens
+		if !both {
+			cells = 1
+		}
+		events := append(append([]Event{{Kind: EvStep, Took: 1}}, answer...), Event{Kind: EvCells, Cells: cells})
+		plan := s.Step(1, events)
+		if plan.Release[0].Req != 2 || (len(plan.Release) > 1) != both {
+			t.Fatalf("both %t: the plan is\n%s", both, &plan)
+		}
+		if kept := s.requests[2].rank < s.requests[3].rank; kept != both {
+			t.Errorf("both %t: the thought has rank %d, the answer %d", both, s.requests[2].rank, s.requests[3].rank)
+		}
 	}
 }

@@ -25,6 +25,7 @@ type Scheduler struct {
 	free     []*request // records to reuse
 	seqs     []bool     // sequence id → taken
 	due      []*request // scratch: the requests that ask for a fork in this step
+	victims  []*request // scratch: the requests that were preempted for cells in this step
 	rank     uint64     // the newest rank given
 	paused   int        // live requests that are paused
 
@@ -96,6 +97,7 @@ func New(cfg Config) (*Scheduler, error) {
 		running:  make([]*request, 0, cfg.MaxRunning),
 		seqs:     make([]bool, cfg.MaxRunning),
 		due:      make([]*request, 0, cfg.MaxRunning),
+		victims:  make([]*request, 0, cfg.MaxRunning),
 		flowOf:   make(map[flowKey]*flow),
 		users:    make(map[uint32]*user),
 		batch:    make([]*request, 0, 2*cfg.MaxRunning),
@@ -132,6 +134,7 @@ func (s *Scheduler) Step(now Instant, in []Event) Plan {
 	s.reconcile()
 	s.preemptForCells()
 	s.admit()
+	s.fallBack()
 	s.rejectExcess()
 	if s.plan.Again {
 		s.plan.Reason = ReasonAgain
@@ -174,7 +177,9 @@ func (s *Scheduler) reconcile() {
 	clear(s.batch)
 	s.batch = s.batch[:0]
 	s.cursor = 0
-	s.plan = Plan{Release: s.plan.Release, Reject: s.plan.Reject, Start: s.plan.Start, Batch: s.plan.Batch[:0]}
+	s.plan = Plan{
+		Release: s.plan.Release, Reject: s.plan.Reject, Start: s.plan.Start, Batch: s.plan.Batch[:0], Again: s.plan.Again,
+	}
 	s.guard = guard{}
 }
 

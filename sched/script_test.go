@@ -25,6 +25,7 @@ import (
 //	                     answered with "started"
 //	unavailable cells=N  with prefix=true: cells that cached prefixes keep from requests. The script's ledger counts
 //	                     these and what requests computed, and tells the scheduler before each step
+//	shared ID N          with prefix=true: N of a request's own cells are shared by now; its end does not give them up
 //	probe ID N           requests a fork with the request's next token, in the next took
 //	forced ID N          that many tokens follow the request's next token without a row
 //	stats, guard, why ID, log ID, ended, count REASON
@@ -77,7 +78,7 @@ type script struct {
 	forced    map[ReqID]int
 
 	// The ledger, with Config.Prefix.
-	own         map[ReqID]int
+	own, shared map[ReqID]int
 	unavailable int
 }
 
@@ -102,7 +103,7 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 			fmt.Fprintln(out, "error:", err)
 			return nil
 		}
-		*sc = script{s: s, max: map[ReqID]int{}, have: map[ReqID]int{}, probe: map[ReqID]int{}, forced: map[ReqID]int{}, own: map[ReqID]int{}}
+		*sc = script{s: s, max: map[ReqID]int{}, have: map[ReqID]int{}, probe: map[ReqID]int{}, forced: map[ReqID]int{}, own: map[ReqID]int{}, shared: map[ReqID]int{}}
 	case "at":
 		d, err := time.ParseDuration(f[1])
 		if err != nil || Instant(d) < sc.now {
@@ -185,15 +186,12 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 		guard := [NumGuardStates]string{"open", "trim", "hold"}[st.Guard]
 		fmt.Fprintf(out, "guard %s, target %v, infeasible %v, thinking rows held %d, parked %d, deferred %d, at risk %d\n",
 			guard, st.ITLTarget, st.TargetInfeasible, st.ThinkHeld, st.Parked, st.Deferred, st.TTFTAtRisk)
-	case "probe", "forced": // of the request's next token
+	case "probe", "forced", "shared": // the first two of the request's next token
 		id, err := strconv.ParseUint(f[1], 10, 64)
 		if err != nil {
 			return err
 		}
-		of := sc.probe
-		if f[0] == "forced" {
-			of = sc.forced
-		}
+		of := map[string]map[ReqID]int{"probe": sc.probe, "forced": sc.forced, "shared": sc.shared}[f[0]]
 		if of[ReqID(id)], err = strconv.Atoi(f[2]); err != nil {
 			return err
 		}
@@ -237,6 +235,11 @@ func (sc *script) command(out *strings.Builder, f []string) error {
 
 func (sc *script) step() {
 	if sc.s.cfg.Prefix {
+		for i := range sc.events {
+			if e := &sc.events[i]; e.Kind == EvFinish || e.Kind == EvCancel {
+				e.Cells = sc.own[e.Req] - sc.shared[e.Req]
+			}
+		}
 		sc.events = append(sc.events, Event{Kind: EvCells, Cells: sc.cells()})
 	}
 	sc.plan = sc.s.Step(sc.now, sc.events)

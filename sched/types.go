@@ -55,7 +55,7 @@ const (
 	// EvArrive: a request arrived. Uses Req, Class, Owner, Prompt, MaxTokens, TargetTTFT, TargetITL, Thinking,
 	// Strict, PromptRows, QueuedFor, and Shared as EvReady does.
 	EvArrive EventKind = iota + 1
-	// EvCancel: the client cancelled or disconnected. Unknown and finished requests are ignored.
+	// EvCancel: the client cancelled or disconnected. Unknown and finished requests are ignored. Uses Req, Cells.
 	EvCancel
 	// EvStep: the outcome of the previous plan: Outcome, Took. Exactly one follows every plan with a batch, before
 	// the EvToken and EvFinish events of that plan's rows.
@@ -64,7 +64,7 @@ const (
 	// Forced.
 	EvToken
 	// EvFinish: the request ended by its last sampled token: an end of generation, a stop string, or its limit. Uses
-	// Req, Finish. Every row is answered by one EvToken, EvFinish or EvCancel.
+	// Req, Finish, Cells. Every row is answered by one EvToken, EvFinish or EvCancel.
 	EvFinish
 	// EvPause: the client does not read; compute nothing for this request until EvResume.
 	EvPause
@@ -85,7 +85,7 @@ const (
 	// EvCells: how many cells requests can have, by the caller's ledger: free ones, and cached ones that it can evict.
 	// Uses Cells, an absolute number. It is due before a Step whenever the number differs from the one told last;
 	// Config.Cells is assumed before the first. Cells of requests whose EvFinish or EvCancel is in the same list are
-	// not in it: the scheduler adds them.
+	// not in it: the scheduler adds those that the event names.
 	EvCells
 )
 
@@ -133,7 +133,12 @@ type Event struct {
 	Cached int
 	// EvStarted: of Cached, those whose cells other sequences hold too: a preemption of this request does not free them.
 	Shared int
-	Cells  int // EvCells
+	// EvCells. With Config.Prefix also EvFinish and EvCancel: cells that only this request holds, which others can have
+	// once it has ended. Those that another sequence shares by now are not among them.
+	Cells int
+	// EvStep: cells in use while Decode ran, those of cached prefixes and of the batch included; 0 = not known. It decides
+	// nothing; a cost model is fitted to it from a recorded trace.
+	Resident int
 
 	Outcome Outcome       // EvStep
 	Took    time.Duration // EvStep: how long Decode took

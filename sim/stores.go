@@ -25,6 +25,7 @@ type stores struct {
 	us   [3]float64 // microseconds a token: into or out of the pool, and from disk or fabric before it
 	part int        // tokens
 
+	thoughts thoughts
 	fetches  []*fetch
 	debt     float64 // microseconds that copying took and that have not passed yet
 	restored [3]int64
@@ -42,8 +43,9 @@ var TierNames = [3]string{"host", "disk", "fabric"}
 
 // stored is a part.
 type stored struct {
-	node index.Node
-	refs int // fetches that need it
+	node    index.Node
+	refs    int  // fetches that need it
+	thought bool // a part of a thought: the index does not have it
 }
 
 func hostElem(n *index.Node) *index.Elem { return &n.Host }
@@ -148,6 +150,10 @@ func (t *stores) arrive(c *core.Core, now int64) {
 	if t == nil {
 		return
 	}
+	for _, id := range t.thoughts.done {
+		c.Handle(instant(now), core.Input{Kind: core.Offloaded, Req: id, Tier: t.thoughtTier()})
+	}
+	t.thoughts.done = t.thoughts.done[:0]
 	for _, f := range t.fetches {
 		switch {
 		case f.told:
@@ -204,7 +210,9 @@ func (t *stores) copyIn(op *core.Op, now int64) core.Copied {
 		}
 		t.spend(p.P1 - p.P0)
 		t.restored[f.from[f.next]] += int64(min(p.P1, op.Limit) - p.P0)
-		t.putHost(p)
+		if !of(p).thought {
+			t.putHost(p)
+		}
 		d.To = p.P1
 		f.next++
 	}

@@ -303,7 +303,11 @@ func (u *uma) carryOut(e *Engine, now int64) (copied int64) {
 		case core.Compute:
 			u.fill(op.Dst, op.Tokens, op.From, op.To)
 		case core.Fetch:
-			u.stores.fetch(op, now)
+			if op.Req != 0 {
+				u.stores.fetchThought(op, now)
+			} else {
+				u.stores.fetch(op, now)
+			}
 		case core.SkipPart:
 			u.stores.skip(op)
 		case core.CloseFetch:
@@ -311,9 +315,12 @@ func (u *uma) carryOut(e *Engine, now int64) (copied int64) {
 		case core.CopyIn:
 			e.advances++
 			d := u.stores.copyIn(op, now)
-			u.fill(op.Dst, op.Tokens, op.From, min(d.To, op.Limit))
+			u.ingest(op, min(d.To, op.Limit))
 			res.Copies = append(res.Copies, d)
 			res.CopyTokens += d.To - op.From
+		case core.OffloadBlock:
+			u.stores.offload(op)
+			res.CopyTokens += op.To - op.From
 		case core.CopyOut:
 			if failed = op.Follows && failed || !u.stores.put(op.NS, op.Tokens, op.From); failed {
 				res.CopyFailed = true

@@ -16,7 +16,7 @@ func (u *uma) load(_ *Engine, b *latency.Batch, items bool) {
 	b.Requests, b.PrefillTokens, b.DecodeTokens = len(u.step.Plan.Batch), u.step.Plan.PrefillTokens,
 		u.step.Plan.DecodeTokens+u.step.Plan.ProbeTokens
 	continues := u.runs.Step(workload.Only(&u.step.Plan))
-	b.Resident = u.cells - u.c.Tree().Cells().Free + u.step.Plan.Tokens
+	b.Resident = u.c.Resident()
 	for i := range u.step.Plan.Batch {
 		sl := &u.step.Plan.Batch[i]
 		b.Attended += sched.Attended(sl.Start, sl.N)

@@ -44,6 +44,18 @@ func (u *uma) fill(seq core.Seq, tokens []core.Token, from, to int) {
 	}
 }
 
+// ingest is fill for a CopyIn. The cells of a thought depend on those before it, which are in another sequence.
+func (u *uma) ingest(op *core.Op, to int) {
+	behind := u.eng != nil && op.Req != 0 && to > op.From
+	if behind {
+		u.eng.SeqCopy(op.Src, op.Dst, 0, runtime.Pos(op.First))
+	}
+	u.fill(op.Dst, op.Tokens, op.From, to)
+	if behind {
+		u.eng.SeqRemove(op.Dst, 0, runtime.Pos(op.First))
+	}
+}
+
 // word is a simulated token in the engine's vocabulary. Which one does not matter there: the prefix tree compares all
 // of a token's bits.
 func (u *uma) word(t kvsnap.Token) runtime.Token {

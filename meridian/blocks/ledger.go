@@ -7,11 +7,15 @@
 // # Eviction order
 //
 // Only cells that no running request holds and that no user pinned are evicted. Their order is Prefix, ThinkComplete,
-// ThinkActive, OutputCritical: cached and idle prefixes first, answers last. Within a tier the least valuable span goes
-// first (Touch), then the least recently used one. When a request is preempted its cells stay cached in the tiers that
-// they had, so that the answer that it will continue outlives idle prefixes and other requests' thoughts. When it ends,
-// they become Prefix. A decoder attends to every earlier token, so the prefix tree offers only the ends of its branches
-// for eviction: a thought is evicted after the answer behind it, but before every other answer.
+// ThinkActive, OutputCritical: cached and idle prefixes first, answers last. Within a tier the least valuable span
+// goes first (Touch), then the least recently used one. When a request is preempted its cells stay cached in the
+// tiers that they had, so that the answer that it will continue outlives idle prefixes and all thoughts. When it
+// ends, they become Prefix. A decoder attends to every earlier token, so the prefix tree offers the ends of its
+// branches for eviction, and finished thoughts that were copied out: they go alone (OffloadBlock) and come back
+// before their request runs (IngestBlock). A thought that was not copied out goes after the answer behind it, but
+// before every other answer.
+//
+// Claim is the order in which running requests are preempted.
 //
 // The package is pure: it moves no bytes, reads no clock and belongs to one goroutine.
 package blocks
@@ -57,6 +61,7 @@ type Ledger struct {
 	cells    [numStates][NumTiers]int
 	free     int
 	reserved int
+	away     int     // cells of offloaded spans
 	level    float64 // see Touch and RaiseLevel
 	evicted  Evictions
 }
@@ -156,6 +161,10 @@ func (l *Ledger) Hold(s *Span, h Holders) {
 	if s.holders = s.holders.plus(h); s.holders.Running+s.holders.Parked == 0 {
 		s.tier = Prefix
 	}
+	if s.holders.All == 0 {
+		l.away -= s.away // nothing needs it any more
+		s.away = 0
+	}
 	l.count(s, 1)
 	l.verify()
 }
@@ -166,6 +175,41 @@ func (l *Ledger) SetTier(s *Span, t Tier) {
 	s.tier = t
 	l.count(s, 1)
 }
+
+// OffloadBlock gives up the cells of s, which were copied out and which no request that steps holds, and returns
+// their number. With IngestBlock and BlockLocation it is offload_block, ingest_block and block_location of Meridian's
+// ADR-0006; the caller moves the bytes.
+func (l *Ledger) OffloadBlock(s *Span) int {
+	if s.holders.Running > 0 || s.holders.Pinned > 0 || s.cells == 0 {
+		panic(fmt.Sprintf("blocks: a span of %d cells with holders %+v is offloaded", s.cells, s.holders))
+	}
+	l.count(s, -1)
+	s.cells, s.away = 0, s.cells
+	l.away += s.away
+	l.count(s, 1)
+	l.verify()
+	return s.away
+}
+
+// IngestBlock gives s free cells again, into which its content has been copied. It panics when fewer cells are free:
+// evict first.
+func (l *Ledger) IngestBlock(s *Span) {
+	n := s.away
+	l.away -= n
+	s.away = 0
+	l.Grow(s, n)
+}
+
+// BlockLocation is the place of the cells of s.
+func (l *Ledger) BlockLocation(s *Span) Location {
+	if s.away > 0 {
+		return Offloaded
+	}
+	return Local
+}
+
+// Offloaded is the number of cells that OffloadBlock has given up and IngestBlock has not had back.
+func (l *Ledger) Offloaded() int { return l.away }
 
 // Split makes upper, an empty span, the first n cells of s, which keeps the others.
 func (l *Ledger) Split(upper, s *Span, n int) {
@@ -196,8 +240,9 @@ func (l *Ledger) count(s *Span, sign int) {
 
 // Touch records that s was used now and is worth so much: how often its cells were requested lately times the cost of
 // computing one of them again. The value of a span is its worth plus the eviction level, which rises to the value of
-// each span that is evicted. This is GreedyDual-Size-Frequency (Cherkasova, HP Labs technical report HPL-98-69R1, 1998):
-// cells that are no longer requested fall behind, and cells requested k times outlive k pools of cells requested once.
+// each span that is evicted. This is GreedyDual-Size-Frequency (Cherkasova, HP Labs technical report HPL-98-69R1,
+// 1998): cells that are no longer requested fall behind, and cells requested k times outlive k pools of cells
+// requested once.
 func (l *Ledger) Touch(s *Span, now int64, worth float64) {
 	s.used = max(s.used, now)
 	s.value = max(s.value, l.level+worth)
@@ -237,11 +282,14 @@ func sign(less bool) int {
 func (l *Ledger) RaiseLevel(s *Span) { l.level = max(l.level, s.value) }
 
 // Evict counts n cells that were taken from the holders of s for a reason. s may be a copy from before.
-func (l *Ledger) Evict(s *Span, n int, why Reason) {
+func (l *Ledger) Evict(s *Span, n int, why Reason) { l.EvictTier(s.tier, n, why) }
+
+// EvictTier is Evict for n cells of a tier.
+func (l *Ledger) EvictTier(t Tier, n int, why Reason) {
 	blocks := uint64((n + l.cfg.BlockCells - 1) / l.cfg.BlockCells)
-	l.evicted.Blocks[s.tier][why] += blocks
-	l.evicted.Cells[s.tier][why] += uint64(n)
-	if s.tier == OutputCritical && why != Dropped {
+	l.evicted.Blocks[t][why] += blocks
+	l.evicted.Cells[t][why] += uint64(n)
+	if t == OutputCritical && why != Dropped {
 		l.evicted.Answers += blocks
 	}
 }
@@ -251,12 +299,17 @@ func (l *Ledger) Audit(spans iter.Seq[*Span]) error {
 	recount := Ledger{free: l.cfg.Cells}
 	for s := range spans {
 		switch h := s.holders; {
-		case s.cells < 1 || h.All < 1 || min(h.Running, h.Parked, h.Pinned) < 0 || h.Running+max(h.Parked, h.Pinned) > h.All:
+		case s.Len() < 1 || s.cells > 0 && s.away > 0 || h.All < 1 || min(h.Running, h.Parked, h.Pinned) < 0 ||
+			h.Running+max(h.Parked, h.Pinned) > h.All:
 			return fmt.Errorf("a span of %d cells has holders %+v", s.cells, h)
 		case h.Running+h.Parked == 0 && s.tier != Prefix:
 			return fmt.Errorf("no request needs a span of %v", s.tier)
 		}
 		recount.count(s, 1)
+		recount.away += s.away
+	}
+	if recount.away != l.away {
+		return fmt.Errorf("the ledger counts %d offloaded cells, the spans have %d", l.away, recount.away)
 	}
 	if recount.cells != l.cells || recount.free != l.free {
 		return fmt.Errorf("the ledger counts %v and %d free cells by state and tier, the spans have %v and %d", l.cells,

@@ -18,15 +18,30 @@ func (h Holders) Minus() Holders { return Holders{-h.All, -h.Running, -h.Parked,
 // Span is a run of cells that the same sequences hold and that have one tier. The prefix tree keeps one in each node.
 // The zero Span is empty. Only the Ledger changes a Span.
 type Span struct {
-	cells   int
+	cells   int // in the pool
+	away    int // offloaded. Invariant: cells == 0 or away == 0
 	tier    Tier
 	holders Holders
 	value   float64 // see Ledger.Touch
 	used    int64   // time of the last use, in nanoseconds of the caller's clock
 }
 
-// Cells is the length of the span.
+// Cells is how many cells of the pool the span has: its length, or 0 while it is offloaded.
 func (s *Span) Cells() int { return s.cells }
+
+// Len is the length of the span, wherever its cells are.
+func (s *Span) Len() int { return s.cells + s.away }
+
+// Location is the place of a span's cells.
+type Location uint8
+
+const (
+	Local     Location = iota // in the pool
+	Offloaded                 // copied out, and its cells given up: its request cannot step before IngestBlock
+)
+
+// String is the location's name in dumps.
+func (l Location) String() string { return [...]string{"local", "offloaded"}[l] }
 
 // Tier is the use of the cells. Invariant: Prefix while no running request and no parked prefix holds the span.
 func (s *Span) Tier() Tier { return s.tier }

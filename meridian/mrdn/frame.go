@@ -69,12 +69,13 @@ const (
 	ThinkComplete Tier = iota
 	ThinkActive
 	OutputCritical
-	tiers
+	// Tiers is how many there are.
+	Tiers
 )
 
 // String returns the tier's name in metrics and messages.
 func (t Tier) String() string {
-	if t >= tiers {
+	if t >= Tiers {
 		return fmt.Sprintf("tier(%d)", uint8(t))
 	}
 	return [...]string{"think_complete", "think_active", "output_critical"}[t]
@@ -100,8 +101,8 @@ func Seal(frame []byte, tier Tier) error {
 		return fmt.Errorf("%w: %d bytes, the length field holds at most %d: send a shorter range of positions",
 			ErrTooLarge, len(body), uint64(MaxBodyBytes))
 	}
-	if tier >= tiers {
-		return fmt.Errorf("%w: %d, known are 0 to %d", ErrTier, tier, tiers-1)
+	if tier >= Tiers {
+		return fmt.Errorf("%w: %d, known are 0 to %d", ErrTier, tier, Tiers-1)
 	}
 	sum := Sum(body)
 	copy(frame, magic)
@@ -142,8 +143,8 @@ func ParseHeader(b []byte) (h Header, err error) {
 	if v := binary.LittleEndian.Uint32(b[4:]); v != Version {
 		return h, fmt.Errorf("%w: %d, this build reads %d", ErrVersion, v, Version)
 	}
-	if t := Tier(b[12]); t >= tiers {
-		return h, fmt.Errorf("%w: %d, known are 0 to %d", ErrTier, t, tiers-1)
+	if t := Tier(b[12]); t >= Tiers {
+		return h, fmt.Errorf("%w: %d, known are 0 to %d", ErrTier, t, Tiers-1)
 	}
 	if b[13]|b[14]|b[15] != 0 {
 		return h, fmt.Errorf("%w: % x", ErrPadding, b[13:16])

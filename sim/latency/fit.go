@@ -12,7 +12,7 @@ type Sample struct {
 	PrefillTokens, DecodeTokens int
 	Attended, Read              float64 // as in Batch
 	Rows                        int     // of logits
-	Runs, Resident              int     // as in Batch, as far as is known
+	Runs, Resident              int     // as in Batch
 	Us                          float64 // how long it took, microseconds
 	BetweenUs                   float64 // from its end to the next step's beginning; 0 = there was none at once
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/uma-serve/uma-serve/kvsnap"
 	"github.com/uma-serve/uma-serve/sched"
 	"github.com/uma-serve/uma-serve/sim/latency"
 )
@@ -220,7 +219,6 @@ func StepCosts(t *sched.Trace) ([]latency.Sample, error) {
 	var out []latency.Sample
 	var open latency.Sample
 	var began sched.Instant
-	pool := pool{prefix: t.Config.Prefix, cells: t.Config.Cells, of: map[sched.ReqID]int{}}
 	var runs latency.Runs
 	err := t.Replay(func(step *sched.TraceStep, plan *sched.Plan) {
 		for i := range step.Events {
@@ -228,12 +226,12 @@ func StepCosts(t *sched.Trace) ([]latency.Sample, error) {
 			if ev.Kind != sched.EvStep || ev.Outcome != sched.StepOK {
 				continue
 			}
+			open.Resident = ev.Resident
 			open.Us = float64(ev.Took.Nanoseconds()) / 1000
 			open.BetweenUs = float64((step.Now.Sub(began) - ev.Took).Nanoseconds()) / 1000
 			out = append(out, open)
 		}
 		began = step.Now
-		pool.step(plan)
 		for i := range plan.Release {
 			runs.End(uint64(plan.Release[i].Req))
 		}
@@ -241,8 +239,7 @@ func StepCosts(t *sched.Trace) ([]latency.Sample, error) {
 			return
 		}
 		continues := runs.Step(Only(plan))
-		open = latency.Sample{PrefillTokens: plan.PrefillTokens, DecodeTokens: plan.DecodeTokens + plan.ProbeTokens,
-			Resident: pool.used}
+		open = latency.Sample{PrefillTokens: plan.PrefillTokens, DecodeTokens: plan.DecodeTokens + plan.ProbeTokens}
 		for i := range plan.Batch {
 			sl := &plan.Batch[i]
 			open.Attended += sched.Attended(sl.Start, sl.N)
@@ -254,34 +251,6 @@ func StepCosts(t *sched.Trace) ([]latency.Sample, error) {
 		}
 	})
 	return out, err
-}
-
-// pool guesses how many KV cells were in use, which a recording does not say: what was computed stays, as a cached
-// prefix when its request has ended, until the pool is full. Histories too short to be cached go.
-type pool struct {
-	prefix bool // ended histories are kept
-	cells  int
-	used   int
-	of     map[sched.ReqID]int // computed by requests that have a sequence
-}
-
-func (p *pool) step(plan *sched.Plan) {
-	for i := range plan.Release {
-		id := plan.Release[i].Req
-		if n := p.of[id]; !p.prefix || n < kvsnap.DefaultKeepMin {
-			p.used -= n
-		}
-		delete(p.of, id)
-	}
-	for i := range plan.Batch {
-		sl := &plan.Batch[i]
-		if sl.Kind == sched.SliceProbe {
-			continue // gone with the step
-		}
-		p.of[sl.Req] += sl.N
-		p.used += sl.N
-	}
-	p.used = min(max(p.used, 0), p.cells)
 }
 
 // Only is the one request that a plan computes something of, or 0.

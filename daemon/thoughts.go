@@ -1,0 +1,86 @@
+package daemon
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/uma-serve/uma-serve/core"
+	"github.com/uma-serve/uma-serve/meridian/fabric"
+)
+
+// Finished thoughts outside the pool (--think-evict offload). A thought goes out in one batch of MRDN frames, exactly
+// its cells: to the fabric, or without one to a part of this process's memory that --cache-ram includes.
+
+// thoughtShare is the part of --cache-ram that thoughts have where there is no fabric: one in so many.
+const thoughtShare = 4
+
+// openThoughts opens the place for finished thoughts, of at most capBytes when it is in memory.
+func (s *stores) openThoughts(origin snapshotOrigin, capBytes int64) error {
+	if s.remote != nil {
+		s.thoughts = s.remote
+		return nil
+	}
+	f, err := fabric.Open(fmt.Sprintf("nixl-synth?cap=%d", capBytes)) // a map in this process
+	if err != nil {
+		return err
+	}
+	s.thoughts = newRemote(f, origin, s.l, core.PartTokensOf(s.l.cellBytes))
+	return nil
+}
+
+// thoughtBatch is the batch that core is putting together.
+type thoughtBatch struct {
+	req    core.ID
+	jobs   []fabric.PushJob
+	failed bool
+}
+
+// offloadBlock adds cells to the batch of a thought, and sends it with the last of them. What cannot be sent stays in
+// the pool.
+func (s *stores) offloadBlock(op *core.Op) {
+	b := &s.batch
+	if b.req != op.Req || op.First == op.From {
+		*b = thoughtBatch{req: op.Req}
+	}
+	begin := time.Now()
+	p, frame, at, err := s.thoughts.frame(op.NS, op.Tokens, op.Src, op.From)
+	s.count(begin, op.To-op.From)
+	if err != nil {
+		s.l.log.Debug("offload of a thought", "error", err)
+		b.failed = true
+	} else {
+		b.jobs = append(b.jobs, s.thoughts.job(&p, frame, at, s.thoughts.blocksOf(op.To-op.From), frameTier(op.Use)))
+		if s.thoughts == s.remote {
+			s.remote.remember(p.Key(), op.NS)
+		}
+	}
+	if op.Last && !b.failed {
+		s.sendThought(b)
+	}
+}
+
+// sendThought queues a batch. When all of it is stored, core hears of it.
+func (s *stores) sendThought(b *thoughtBatch) {
+	var left atomic.Int32
+	left.Store(int32(len(b.jobs)))
+	done := command{kind: cmdOffloaded, offloaded: b.req, tier: core.Host}
+	if s.thoughts == s.remote {
+		done.tier = core.Fabric
+	}
+	mail := s.l.mail
+	for i := range b.jobs {
+		counted := b.jobs[i].Done
+		b.jobs[i].Done = func(err error) {
+			if err == nil && left.Add(-1) == 0 {
+				mail.put(done)
+			}
+			counted(err)
+		}
+		if !s.thoughts.out.TryPush(b.jobs[i]) {
+			break // counted there; without it the batch is never complete
+		}
+	}
+	s.thoughts.flush()
+	b.jobs = nil
+}
