@@ -16,12 +16,6 @@ import (
 	"github.com/uma-serve/uma-serve/ipc/wire"
 )
 
-// crashed is a client of a process that is about to be killed; its error is what it was told.
-type told struct {
-	err  error
-	took time.Duration // from the kill
-}
-
 // TestCrashIsContained: each client of a process that is killed is told in its own protocol, at any point of its answer;
 // those of another model notice nothing; the process comes back and answers.
 func TestCrashIsContained(t *testing.T) {
